@@ -1,0 +1,144 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"sluice/internal/program"
+)
+
+// Answer is what the kernel said when it was asked for a feature.
+type Answer string
+
+// Answers.
+const (
+	Yes        Answer = "yes"
+	No         Answer = "no"
+	CannotTell Answer = "cannot tell"
+)
+
+// Feature is something that a kernel or its nft may lack.
+type Feature string
+
+// Features that backends ask for; host probes each by trying it.
+const (
+	Flowtable          Feature = "flowtable"
+	InetIngress        Feature = "inet-ingress"         // base chains of family inet at ingress
+	InetNAT            Feature = "inet-nat"             // NAT chains of family inet
+	ConnectionCount    Feature = "ct-count"             // ct count in a dynamic set
+	NATPrefix          Feature = "nat-prefix"           // dnat prefix to
+	SetElementCounters Feature = "set-element-counters" // counters of interval set elements
+	TCPReset           Feature = "reject-inet"
+	FIB                Feature = "fib"
+	MSSClamp           Feature = "tcp-option-mss"
+)
+
+// Capabilities is what a host can do; a feature that is not in it cannot be told.
+type Capabilities map[Feature]Answer
+
+// Backend turns programs into what one kernel facility runs.
+type Backend interface {
+	Name() string
+	// Lower makes the artifact of a program. What the backend cannot do is a
+	// *RefusedError that names every rule; what it does in another way than
+	// the policy asks is a note of the artifact.
+	Lower(p *program.Program, can Capabilities) (Artifact, error)
+	// Decode reads what Artifact.Encode wrote.
+	Decode(data []byte) (Artifact, error)
+	// Read reads what this backend has in the caller's network namespace; an
+	// empty state when it has nothing. Without contents, the elements of
+	// static sets are left out (their names carry a hash of them).
+	Read(ctx context.Context, contents bool) (State, error)
+	// Steps says how to come from have to want without a gap; a nil want takes
+	// everything away.
+	Steps(want Artifact, have State) ([]Step, error)
+	// Compare says by meaning where the kernel's state differs from the artifact.
+	Compare(want Artifact, have State) ([]Difference, error)
+}
+
+// Artifact is a program ready for one backend.
+type Artifact interface {
+	Backend() string
+	// Text is the whole artifact for a reader, the same for the same program.
+	Text() string
+	// Encode writes the artifact so that Decode gives the same one.
+	Encode() ([]byte, error)
+	Cost() Cost
+	Notes() []program.Note
+}
+
+// State is what a backend read from the kernel.
+type State interface {
+	// Empty says that nothing of Sluice's is there.
+	Empty() bool
+	// Counters is packets and bytes by the counter's name.
+	Counters() map[string]Count
+}
+
+// Count is the value of a counter.
+type Count struct{ Packets, Bytes uint64 }
+
+// Cost is what an artifact takes.
+type Cost struct {
+	Rules    int
+	Chains   int
+	Sets     int
+	Elements int    // of all sets
+	Memory   uint64 // bytes of kernel memory, estimated
+	LoadTime uint64 // ns, estimated
+}
+
+// Purpose is what a step is for.
+type Purpose string
+
+// Purposes, in the order in which steps come.
+const (
+	Fill   Purpose = "fill"   // objects and set contents, used by nobody yet
+	Switch Purpose = "switch" // the one small transaction after which the new rules hold
+	Edit   Purpose = "edit"   // elements of living sets
+	Sweep  Purpose = "sweep"  // what nobody uses any more
+)
+
+// Step is one transaction: the kernel takes the whole of it or nothing.
+type Step struct {
+	Purpose Purpose
+	Name    string // for progress: "set served-1f3a (48665 ranges)"
+	Text    string // input of nft -f
+}
+
+// Difference is one thing in which the kernel is not what was meant.
+type Difference struct {
+	Kind   string // "chain", "rule", "set", "element", "counter", "flowtable", "table"
+	Name   string // "input", "served", …
+	Want   string // one line each; "" is absent
+	Have   string
+	Origin program.Origin
+}
+
+// RefusedError says what a backend cannot do, by rule.
+type RefusedError struct {
+	Backend  string
+	Refusals []Refusal
+}
+
+// Refusal is one rule that a backend cannot carry.
+type Refusal struct {
+	Origin program.Origin
+	Why    string
+	Hint   string
+}
+
+func (e *RefusedError) Error() string {
+	var b strings.Builder
+	for i, r := range e.Refusals {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "%s:%d:%d: backend %s refuses: %s", r.Origin.File, r.Origin.Line, r.Origin.Column, e.Backend, r.Why)
+		if r.Hint != "" {
+			fmt.Fprintf(&b, "\n  hint: %s", r.Hint)
+		}
+	}
+	return b.String()
+}

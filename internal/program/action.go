@@ -1,0 +1,128 @@
+package program
+
+import "net/netip"
+
+// Action is one thing that a rule does.
+type Action interface{ action() }
+
+// Verdict ends the evaluation of the base chain.
+type Verdict string
+
+// Verdicts.
+const (
+	Accept Verdict = "accept"
+	Drop   Verdict = "drop"
+	Reject Verdict = "reject" // TCP: reset; others: ICMP port unreachable
+	Return Verdict = "return"
+)
+
+type (
+	// Jump goes on in Chain and comes back at its end.
+	Jump struct{ Chain string }
+	// Goto goes on in Chain and does not come back to this one.
+	Goto struct{ Chain string }
+	// NoTrack keeps the packet out of connection tracking.
+	NoTrack struct{}
+	// Count counts the packet on a named counter.
+	Count struct{ Counter string }
+	// Log writes to the kernel log, at most Rate; it never ends a rule.
+	Log struct {
+		Prefix string // as the policy has it, without the owner's
+		Rate   Rate
+	}
+	// Limit is a gate: it lets a packet through while the rate holds.
+	Limit struct {
+		Name string // of the bucket or table, stable; rules with one name share it
+		Rate Rate
+		Per  SourceKey
+		// Table is the id of the dynamic set that holds the buckets, for Per
+		// other than none. When it is full, the sources that are not in it
+		// share one bucket, and FullCounter counts them.
+		Table       string
+		FullCounter string
+		// Ban, where set: a source over its limit is added to the dynamic set
+		// Ban for BanTimeout milliseconds and the packet dropped, unless the
+		// source is in the set NeverBan ("" is none).
+		Ban        string
+		BanTimeout uint64
+		NeverBan   string
+	}
+	// ConnectionLimit is a gate: it lets a packet through while the source, or
+	// all together, has at most Max tracked connections through this rule.
+	ConnectionLimit struct {
+		Name        string
+		Max         uint32
+		Per         SourceKey
+		Table       string
+		FullCounter string
+	}
+	// SetAdd adds the packet's key to a dynamic set.
+	SetAdd struct {
+		Set     string
+		Key     SourceKey
+		Timeout uint64 // milliseconds
+	}
+	// SetMark writes Value under Mask to the packet's mark.
+	SetMark struct{ Value, Mask uint32 }
+	// DNAT rewrites the destination; a zero port keeps the packet's own.
+	DNAT struct {
+		To   netip.Addr
+		Port uint16
+	}
+	// DNATPrefix rewrites the destination's prefix, bit for bit, with state.
+	DNATPrefix struct{ From, To netip.Prefix }
+	// SNAT rewrites the source.
+	SNAT struct{ To netip.Addr }
+	// SNATPrefix rewrites the source's prefix, bit for bit, with state.
+	SNATPrefix struct{ From, To netip.Prefix }
+	// Masquerade rewrites the source to the address of the outgoing interface.
+	Masquerade struct{}
+	// Redirect rewrites the destination to this host itself.
+	Redirect struct{ Port uint16 }
+	// MapSource and MapDestination rewrite a prefix in the header, without
+	// state; what ICMP errors carry inside stays.
+	MapSource      struct{ From, To netip.Prefix }
+	MapDestination struct{ From, To netip.Prefix }
+	// ClampMSS lowers the TCP maximum segment size to what the route carries.
+	ClampMSS struct{}
+	// Offload hands the flow to a flowtable.
+	Offload struct{ Flowtable string }
+)
+
+// SourceKey says what stands for a source: none, or its address, of IPv6 the
+// first 64 bits.
+type SourceKey string
+
+// Source keys.
+const (
+	Together  SourceKey = ""
+	PerSource SourceKey = "source"
+)
+
+// Rate is Packets per Per milliseconds, with Burst packets at once.
+type Rate struct {
+	Packets uint64
+	Per     uint64 // milliseconds
+	Burst   uint64
+}
+
+func (Verdict) action()         {}
+func (Jump) action()            {}
+func (Goto) action()            {}
+func (NoTrack) action()         {}
+func (Count) action()           {}
+func (Log) action()             {}
+func (Limit) action()           {}
+func (ConnectionLimit) action() {}
+func (SetAdd) action()          {}
+func (SetMark) action()         {}
+func (DNAT) action()            {}
+func (DNATPrefix) action()      {}
+func (SNAT) action()            {}
+func (SNATPrefix) action()      {}
+func (Masquerade) action()      {}
+func (Redirect) action()        {}
+func (MapSource) action()       {}
+func (MapDestination) action()  {}
+func (ClampMSS) action()        {}
+func (Offload) action()         {}

@@ -1,0 +1,59 @@
+package program
+
+// Field is what a condition looks at.
+type Field string
+
+// Fields. The comment says which member of Condition holds the values.
+const (
+	InInterface  Field = "in-interface"  // Names; a trailing * is a wildcard
+	OutInterface Field = "out-interface" // Names
+	LinkType     Field = "link-type"     // Numbers, ARPHRD_*
+	VLAN         Field = "vlan"          // Numbers
+
+	Family      Field = "family"           // Numbers: 4 or 6
+	Source      Field = "source"           // Addresses or Set
+	Destination Field = "destination"      // Addresses or Set
+	Protocol    Field = "protocol"         // Numbers, IANA; IPv6: the last header
+	SourcePort  Field = "source-port"      // Numbers; needs Protocol
+	Port        Field = "port"             // Numbers; the destination's; needs Protocol
+	ICMPType    Field = "icmp-type"        // Numbers; needs Protocol 1
+	ICMPCode    Field = "icmp-code"        // Numbers; needs Protocol 1
+	ICMPv6Type  Field = "icmpv6-type"      // Numbers; needs Protocol 58
+	ICMPv6Code  Field = "icmpv6-code"      // Numbers; needs Protocol 58
+	TCPFlags    Field = "tcp-flags"        // Numbers: the value under Mask; needs Protocol 6
+	Fragment    Field = "fragment"         // Numbers: 1 for other than the first fragment
+	Extension   Field = "extension-header" // Numbers: IPv6 next header present
+	Length      Field = "length"           // Numbers, bytes
+	DSCP        Field = "dscp"             // Numbers
+	HopLimit    Field = "hop-limit"        // Numbers; IPv6 only
+
+	State               Field = "state"                // Names: new established related invalid untracked
+	Direction           Field = "direction"            // Names: original reply
+	Status              Field = "status"               // Names: dnat snat confirmed assured
+	OriginalSource      Field = "original-source"      // Addresses or Set: the tuple before NAT
+	OriginalDestination Field = "original-destination" // Addresses or Set
+	OriginalPort        Field = "original-port"        // Numbers: the destination port before NAT
+
+	Mark            Field = "mark"             // Numbers under Mask
+	SourceType      Field = "source-type"      // Names: local broadcast multicast unicast; what the routing table says of the source
+	DestinationType Field = "destination-type" // Names, of the destination
+	DestinationHere Field = "destination-here" // Names as DestinationType, asked of the incoming interface alone
+	Owner           Field = "owner"            // Numbers: user id of the local socket
+	Opaque          Field = "opaque"           // Text; never proved
+)
+
+// Condition holds when the field has one of the values, or is in the set; Not
+// turns it round. Exactly one of Names, Numbers, Addresses, Set, Text is used.
+type Condition struct {
+	Field     Field
+	Not       bool
+	Names     []string
+	Numbers   []NumberRange
+	Addresses []AddressRange
+	Mask      uint64 // TCPFlags and Mark; 0 is all bits
+	Set       string // id of a set
+	// SetKey, where the set has more than one key: the fields whose values
+	// together are asked for; Field is then the first of them.
+	SetKey []Field
+	Text   string
+}

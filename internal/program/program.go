@@ -1,0 +1,144 @@
+package program
+
+import "net/netip"
+
+// Program is one complete firewall of one network namespace.
+type Program struct {
+	Owner      string // who owns the tables that it becomes, "sluice"
+	Scope      string // name of the network namespace, "" is the host's own
+	Hooks      []Hook
+	Chains     []Chain // sorted by first use; base chains first
+	Sets       []Set
+	Counters   []Counter
+	Flowtables []Flowtable
+	Notes      []Note
+}
+
+// HookKind names a hook of the kernel's packet path.
+type HookKind string
+
+// Hooks in the order in which a packet meets them.
+const (
+	XDP         HookKind = "xdp"
+	Ingress     HookKind = "ingress"
+	Prerouting  HookKind = "prerouting"
+	Input       HookKind = "input"
+	Forward     HookKind = "forward"
+	Output      HookKind = "output"
+	Postrouting HookKind = "postrouting"
+	Egress      HookKind = "egress"
+)
+
+// Phase is when, among the base chains of one hook, a chain is asked.
+type Phase string
+
+// Phases; connection tracking stands between Raw and Mangle.
+const (
+	Early  Phase = "early" // before the flowtable, at ingress
+	Raw    Phase = "raw"
+	Mangle Phase = "mangle"
+	NAT    Phase = "nat" // destination at prerouting and output, source at postrouting and input
+	Filter Phase = "filter"
+)
+
+// Hook starts the base chain Chain.
+type Hook struct {
+	Kind    HookKind
+	Phase   Phase
+	Devices []string // ingress and egress only: interfaces, no wildcards
+	Default Verdict  // what happens at the end of the base chain: Accept or Drop
+	Chain   string
+}
+
+// Chain is an ordered list of rules.
+type Chain struct {
+	Name    string
+	Comment string // one line for the reader: what the chain decides
+	Rules   []Rule
+}
+
+// Rule matches when every condition holds.
+type Rule struct {
+	ID      string // stable: from what the rule says, not where it stands; shared by the rules of one policy line; "" for what holds without being written
+	Match   []Condition
+	Actions []Action
+	Origin  Origin
+	Comment string // what the rule is for, where no policy line says it
+}
+
+// Set is a named group of keys.
+type Set struct {
+	ID       string // from the policy's name or from what made it; unique in the program
+	Key      []Field
+	Life     Life
+	Counters bool // a counter for each element
+	// Addresses holds the elements of a set with one address key: minimal,
+	// disjoint, sorted ranges, IPv4 before IPv6.
+	Addresses []AddressRange
+	// Tuples holds the elements of every other set.
+	Tuples  []Tuple
+	Size    int    // upper bound in entries of a dynamic set
+	Timeout uint64 // of a dynamic set's entries, in milliseconds; 0 is none
+	Origin  Origin
+}
+
+// Life says who writes a set's contents.
+type Life string
+
+// Lives of a set.
+const (
+	Static  Life = "static"  // never edited, replaced as a whole
+	Living  Life = "living"  // edited in place by element, keeps its name
+	Dynamic Life = "dynamic" // filled by the kernel, kept over a reload
+)
+
+// AddressRange is inclusive; both ends have one family.
+type AddressRange struct {
+	From, To netip.Addr
+	Origin   Origin
+}
+
+// Tuple is one element with several keys, in the order of Set.Key.
+type Tuple struct {
+	Parts  []Value
+	Origin Origin
+}
+
+// Value is one part of a tuple: an address range, a number range or a name.
+type Value struct {
+	Addresses AddressRange
+	Numbers   NumberRange
+	Name      string
+}
+
+// NumberRange is inclusive.
+type NumberRange struct{ From, To uint64 }
+
+// Counter counts packets and bytes under a stable name; it survives a reload.
+type Counter struct {
+	Name    string
+	Origin  Origin
+	Comment string
+}
+
+// Flowtable is the kernel's fast path for established forwarded flows.
+type Flowtable struct {
+	Name    string
+	Devices []string // interfaces, no wildcards
+}
+
+// Note is something that the reader of a plan has to know: what the policy
+// asks and this host or backend does otherwise.
+type Note struct {
+	Origin Origin
+	Text   string
+}
+
+// Origin is where something was said.
+type Origin struct {
+	Foreign bool // from another tool's ruleset, not from a policy
+	File    string
+	Line    int    // from 1; 0 is unknown
+	Column  int    // from 1
+	Text    string // the rule or element as it was written, one line
+}
