@@ -1,0 +1,78 @@
+package host
+
+import "net/netip"
+
+// Facts is what one host, in one network namespace, is at one moment. It is
+// plain data: it survives a round trip through JSON, so that a policy can be
+// compiled for another host from the file that "sluice facts --json" made there.
+//
+// Lists are sorted and never hold doubles, so that equal hosts give equal bytes.
+type Facts struct {
+	// Known says that the rest was read from a host. Where it is false, nothing
+	// is known and no finding may rest on what is missing here.
+	Known bool `json:"known"`
+	// Namespace is the name of the network namespace as the caller gave it, ""
+	// is the one that the caller was started in.
+	Namespace string `json:"namespace,omitempty"`
+
+	Interfaces   []Interface `json:"interfaces,omitempty"`
+	DefaultRoute []string    `json:"default-route,omitempty"` // interfaces that the default routes (IPv4 and IPv6, main table) leave by
+
+	EphemeralFrom uint16 `json:"ephemeral-from,omitempty"` // net.ipv4.ip_local_port_range, which IPv6 uses too
+	EphemeralTo   uint16 `json:"ephemeral-to,omitempty"`   // inclusive
+	Forwarding4   bool   `json:"forwarding4"`              // net.ipv4.ip_forward
+	Forwarding6   bool   `json:"forwarding6"`              // net.ipv6.conf.all.forwarding
+
+	// ForeignOutputNAT says that another tool has a NAT chain with rules that
+	// looks at output, in nftables or legacy iptables. Such a chain rewrites
+	// what the host sends to itself, and needs tracking on loopback.
+	ForeignOutputNAT bool           `json:"foreign-output-nat"`
+	ForeignChains    []ForeignChain `json:"foreign-chains,omitempty"` // base chains of other tools
+	Published        []Published    `json:"published,omitempty"`      // ports that foreign DNAT rules publish
+
+	ConntrackMax     uint64 `json:"conntrack-max,omitempty"`     // entries, of the whole machine
+	ConntrackBuckets uint64 `json:"conntrack-buckets,omitempty"` // of the whole machine
+	ConntrackCount   uint64 `json:"conntrack-count,omitempty"`   // entries of this namespace
+	MemoryBytes      uint64 `json:"memory-bytes,omitempty"`      // of the machine
+
+	Resolvers []netip.Addr `json:"resolvers,omitempty"` // name servers that the host itself asks
+	SSHPeers  []SSHPeer    `json:"ssh-peers,omitempty"`
+}
+
+// Interface is one link with its addresses.
+type Interface struct {
+	Name      string         `json:"name"`
+	Index     int            `json:"index"`
+	Addresses []netip.Prefix `json:"addresses,omitempty"` // the address itself with the length of its network, not masked
+	Master    string         `json:"master,omitempty"`    // bridge that it is a port of
+	Kind      string         `json:"kind,omitempty"`      // kernel's name of its kind: "veth", "bridge", "wireguard"; "device" is hardware
+	Up        bool           `json:"up"`
+}
+
+// ForeignChain is a base chain that Sluice does not own.
+type ForeignChain struct {
+	Family   string `json:"family"` // "ip", "ip6", "inet", "bridge", "netdev", "arp"; legacy iptables: "ip" and "ip6"
+	Table    string `json:"table"`
+	Name     string `json:"name"`
+	Legacy   bool   `json:"legacy,omitempty"` // of legacy iptables, not of nftables
+	Type     string `json:"type"`             // "filter", "nat", "route"
+	Hook     string `json:"hook"`             // "prerouting", "input", "forward", "output", "postrouting", "ingress", "egress"
+	Priority int    `json:"priority"`
+	Policy   string `json:"policy"` // "accept" or "drop"
+	Drops    bool   `json:"drops"`  // its policy, one of its rules or a chain that they lead to drops, rejects or queues
+	Rules    int    `json:"rules"`  // in the base chain itself
+}
+
+// Published is a port that a foreign DNAT rule leads elsewhere.
+type Published struct {
+	Protocol string         `json:"protocol"`          // "tcp", "udp", "sctp"
+	Address  netip.Addr     `json:"address,omitzero"` // that the outside asks; invalid: every one
+	Port     uint16         `json:"port"`              // that the outside sees
+	To       netip.AddrPort `json:"to"`                // invalid where the target cannot be read; port 0: the same
+}
+
+// SSHPeer is somebody who manages the host at this moment.
+type SSHPeer struct {
+	Remote netip.AddrPort `json:"remote"`
+	Local  netip.AddrPort `json:"local"`
+}
