@@ -1,0 +1,37 @@
+# Sluice. `make help` tells what there is.
+.DEFAULT_GOAL := help
+.PHONY: help build test lint bench demo generate fuzz test-kernel clean
+
+KERNEL ?= 6.1
+FUZZTIME ?= 30s
+BENCHTIME ?= 1s
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## bin/sluice
+	go build -trimpath -o bin/sluice ./cmd/sluice
+
+test: ## all tests, short fuzz runs, generated files compared; sets up what it needs
+	scripts/test
+
+lint: ## linters, import directions, vulnerabilities, shell scripts, texts
+	scripts/lint
+
+bench: ## benchmarks; BENCHTIME=1s
+	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
+
+demo: ## the only-Europe example on real packets in network namespaces, as root
+	scripts/demo
+
+generate: ## the pages, schema, man pages and completions that come from the code
+	scripts/generate
+
+fuzz: ## every fuzz target in turn; FUZZTIME=30s each
+	scripts/fuzz $(FUZZTIME)
+
+test-kernel: ## examples and kernel tests on another kernel, emulated; KERNEL=6.1
+	scripts/test-kernel $(KERNEL)
+
+clean: ## remove bin/ and .cache/
+	rm -rf bin .cache
