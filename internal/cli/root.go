@@ -63,7 +63,8 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
 	root.CompletionOptions.HiddenDefaultCmd = false
 	addGlobalFlags(root)
 	root.AddCommand(
-	// One line a command, in the order of the help.
+		// One line a command, in the order of the help.
+		newFacts(),
 	)
 	return root
 }

@@ -1,6 +1,9 @@
 package host
 
-import "net/netip"
+import (
+	"fmt"
+	"net/netip"
+)
 
 // Facts is what one host, in one network namespace, is at one moment. It is
 // plain data: it survives a round trip through JSON, so that a policy can be
@@ -23,9 +26,10 @@ type Facts struct {
 	Forwarding4   bool   `json:"forwarding4"`              // net.ipv4.ip_forward
 	Forwarding6   bool   `json:"forwarding6"`              // net.ipv6.conf.all.forwarding
 
-	// ForeignOutputNAT says that another tool has a NAT chain with rules that
-	// looks at output, in nftables or legacy iptables. Such a chain rewrites
-	// what the host sends to itself, and needs tracking on loopback.
+	// ForeignOutputNAT says that another tool has a NAT chain that looks at
+	// output, in nftables or legacy iptables; one without rules counts, since
+	// its owner may fill it at any time. Such a chain rewrites what the host
+	// sends to itself, and needs tracking on loopback.
 	ForeignOutputNAT bool           `json:"foreign-output-nat"`
 	ForeignChains    []ForeignChain `json:"foreign-chains,omitempty"` // base chains of other tools
 	Published        []Published    `json:"published,omitempty"`      // ports that foreign DNAT rules publish
@@ -37,6 +41,10 @@ type Facts struct {
 
 	Resolvers []netip.Addr `json:"resolvers,omitempty"` // name servers that the host itself asks
 	SSHPeers  []SSHPeer    `json:"ssh-peers,omitempty"`
+
+	// Unread says what could not be read, and why, one line each; the facts
+	// that it names are missing above.
+	Unread []string `json:"unread,omitempty"`
 }
 
 // Interface is one link with its addresses.
@@ -65,14 +73,37 @@ type ForeignChain struct {
 
 // Published is a port that a foreign DNAT rule leads elsewhere.
 type Published struct {
-	Protocol string         `json:"protocol"`          // "tcp", "udp", "sctp"
+	Protocol string         `json:"protocol"`         // "tcp", "udp", "sctp"; "" is every one
 	Address  netip.Addr     `json:"address,omitzero"` // that the outside asks; invalid: every one
-	Port     uint16         `json:"port"`              // that the outside sees
-	To       netip.AddrPort `json:"to"`                // invalid where the target cannot be read; port 0: the same
+	Port     uint16         `json:"port"`             // that the outside sees; 0: every one, or more than can be listed
+	To       netip.AddrPort `json:"to,omitzero"`      // invalid: this host itself, or not to be read; its port 0: the same as outside
 }
 
 // SSHPeer is somebody who manages the host at this moment.
 type SSHPeer struct {
 	Remote netip.AddrPort `json:"remote"`
 	Local  netip.AddrPort `json:"local"`
+}
+
+// String reads as "tcp/8080 to 172.17.0.2:80".
+func (p Published) String() string {
+	service := "every port"
+	switch {
+	case p.Port != 0 && p.Protocol != "":
+		service = fmt.Sprintf("%s/%d", p.Protocol, p.Port)
+	case p.Port != 0:
+		service = fmt.Sprintf("port %d", p.Port)
+	case p.Protocol != "":
+		service = "every port of " + p.Protocol
+	}
+	if p.Address.IsValid() {
+		service += " of " + p.Address.String()
+	}
+	switch {
+	case !p.To.Addr().IsValid():
+		return service
+	case p.To.Port() == 0:
+		return service + " to " + p.To.Addr().String()
+	}
+	return service + " to " + p.To.String()
 }

@@ -1,0 +1,120 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/internal/kernel/link"
+	"sluice/internal/kernel/process"
+)
+
+// Describe reads the facts of the host in the network namespace of the calling
+// thread; a goroutine that has entered a namespace must be locked to it.
+//
+// It fails when the interfaces cannot be read, without which nothing can be
+// said. What else cannot be read, for want of rights or of a program, is named
+// in Facts.Unread.
+func Describe(ctx context.Context) (Facts, error) {
+	f := Facts{Known: true}
+	var err error
+	if f.Interfaces, f.DefaultRoute, err = interfaces(); err != nil {
+		return Facts{}, fmt.Errorf("describe the host: %w", err)
+	}
+	if f.Namespace, err = process.NamespaceName(); err != nil {
+		f.unread("name of the network namespace", err)
+	}
+	f.readParameters()
+	f.readForeign(ctx)
+	f.readResolvers()
+	f.readSSHPeers()
+	if err := ctx.Err(); err != nil {
+		return Facts{}, fmt.Errorf("describe the host: %w", err)
+	}
+	return f, nil
+}
+
+func (f *Facts) unread(what string, err error) {
+	f.Unread = append(f.Unread, what+": "+err.Error())
+}
+
+func interfaces() ([]Interface, []string, error) {
+	links, err := link.List()
+	if err != nil {
+		return nil, nil, err
+	}
+	names, kinds := map[int]string{}, map[int]string{}
+	for _, l := range links {
+		names[l.Index], kinds[l.Index] = l.Name, l.Kind
+	}
+	var all []Interface
+	for _, l := range links {
+		i := Interface{Name: l.Name, Index: l.Index, Addresses: l.Addresses, Kind: l.Kind, Up: l.Up}
+		if kinds[l.Master] == "bridge" {
+			i.Master = names[l.Master]
+		}
+		slices.SortFunc(i.Addresses, netip.Prefix.Compare)
+		all = append(all, i)
+	}
+	indices, err := link.DefaultRoutes()
+	if err != nil {
+		return nil, nil, err
+	}
+	var routes []string
+	for _, index := range indices {
+		if name := names[index]; name != "" {
+			routes = append(routes, name)
+		}
+	}
+	slices.Sort(routes)
+	slices.SortFunc(all, func(a, b Interface) int { return cmp.Compare(a.Name, b.Name) })
+	return all, slices.Compact(routes), nil
+}
+
+// readParameters reads what the kernel shows below /proc; what is not there,
+// such as connection tracking that is not loaded, stays zero.
+func (f *Facts) readParameters() {
+	if ends := strings.Fields(parameter("net/ipv4/ip_local_port_range")); len(ends) == 2 {
+		from, err1 := strconv.ParseUint(ends[0], 10, 16)
+		to, err2 := strconv.ParseUint(ends[1], 10, 16)
+		if err1 == nil && err2 == nil {
+			f.EphemeralFrom, f.EphemeralTo = uint16(from), uint16(to)
+		}
+	}
+	f.Forwarding4 = number("net/ipv4/ip_forward") != 0
+	f.Forwarding6 = number("net/ipv6/conf/all/forwarding") != 0
+	f.ConntrackMax = number("net/netfilter/nf_conntrack_max")
+	f.ConntrackBuckets = number("net/netfilter/nf_conntrack_buckets")
+	f.ConntrackCount = number("net/netfilter/nf_conntrack_count")
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		f.unread("memory of the machine", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == "MemTotal:" {
+			kilobytes, _ := strconv.ParseUint(fields[1], 10, 64)
+			f.MemoryBytes = kilobytes * 1024
+		}
+	}
+}
+
+func parameter(name string) string {
+	text, err := os.ReadFile("/proc/sys/" + name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func number(name string) uint64 {
+	n, err := strconv.ParseUint(parameter(name), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

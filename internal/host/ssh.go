@@ -1,0 +1,111 @@
+package host
+
+import (
+	"cmp"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/internal/kernel/process"
+	"sluice/internal/kernel/socket"
+)
+
+// sshPort is where an ssh server listens that systemd's socket unit started and
+// no process by its name owns.
+const sshPort = 22
+
+// sshServers are the short names of programs that let administrators in.
+var sshServers = []string{"sshd", "dropbear"}
+
+// readSSHPeers finds who manages the host: the connections to what sshd listens
+// on, and the session that Sluice itself was called from.
+func (f *Facts) readSSHPeers() {
+	sockets, err := socket.TCP()
+	if err != nil {
+		f.unread("ssh peers", err)
+	}
+	owners, err := process.Owners()
+	if err != nil {
+		f.unread("owners of sockets", err)
+	}
+	ports := SSHPorts(sockets, owners)
+	var peers []SSHPeer
+	for _, s := range sockets {
+		if s.State == socket.Established && slices.Contains(ports, s.Local.Port()) {
+			peers = append(peers, SSHPeer{Remote: withoutZone(s.Remote), Local: withoutZone(s.Local)})
+		}
+	}
+	if own, ok := ownSession(); ok && f.has(own.Local.Addr()) {
+		peers = append(peers, own)
+	}
+	slices.SortFunc(peers, func(a, b SSHPeer) int {
+		return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local))
+	})
+	f.SSHPeers = slices.Compact(peers)
+}
+
+// SSHPorts returns the ports on which ssh servers listen, sorted: those of
+// servers known by name, and 22 where anybody listens there.
+func SSHPorts(sockets []socket.Socket, owners map[uint32][]process.Process) []uint16 {
+	var ports []uint16
+	for _, s := range sockets {
+		if s.Protocol != "tcp" || s.State != socket.Listen {
+			continue
+		}
+		isServer := slices.ContainsFunc(owners[s.Inode], func(p process.Process) bool { return slices.Contains(sshServers, p.Name) })
+		if isServer || s.Local.Port() == sshPort {
+			ports = append(ports, s.Local.Port())
+		}
+	}
+	slices.Sort(ports)
+	return slices.Compact(ports)
+}
+
+// ownSession reads SSH_CONNECTION of this process or, since sudo takes it away,
+// of the nearest process above it that has one.
+func ownSession() (SSHPeer, bool) {
+	if text, ok := os.LookupEnv(sessionVariable); ok {
+		return parseSession(text)
+	}
+	for _, pid := range process.Ancestors(os.Getppid()) {
+		if text, ok := process.Environment(pid, sessionVariable); ok {
+			return parseSession(text)
+		}
+	}
+	return SSHPeer{}, false
+}
+
+const sessionVariable = "SSH_CONNECTION"
+
+// parseSession reads "CLIENT PORT SERVER PORT" (ssh(1)).
+func parseSession(text string) (SSHPeer, bool) {
+	words := strings.Fields(text)
+	if len(words) != 4 {
+		return SSHPeer{}, false
+	}
+	remote, ok1 := endpoint(words[0], words[1])
+	local, ok2 := endpoint(words[2], words[3])
+	return SSHPeer{Remote: remote, Local: local}, ok1 && ok2
+}
+
+func endpoint(address, port string) (netip.AddrPort, bool) {
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return withoutZone(netip.AddrPortFrom(a, uint16(n))), err == nil
+}
+
+func withoutZone(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
+}
+
+// has says whether an address is one of the host's own.
+func (f *Facts) has(a netip.Addr) bool {
+	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
+		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+	})
+}

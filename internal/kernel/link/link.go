@@ -1,0 +1,117 @@
+// Package link lists the network devices, addresses and default routes of the
+// network namespace that the calling thread is in, over rtnetlink. host calls
+// it. It changes nothing.
+//
+// A goroutine that has entered a namespace must be locked to its thread: each
+// call opens its own netlink socket there.
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Link is one network device.
+type Link struct {
+	Name      string
+	Index     int
+	Kind      string         // IFLA_INFO_KIND: "veth", "bridge"; "device" when the driver names none
+	Master    int            // index of the device that this one belongs to, 0 is none
+	Up        bool           // IFF_UP: set up by the administrator, with or without a carrier
+	Addresses []netip.Prefix // with the length of their network, host bits kept, in the kernel's order
+}
+
+// A dump that the kernel changed under is asked again, so often at most.
+const dumpTries = 5
+
+func dump[T any](what string, ask func() (T, error)) (T, error) {
+	var got T
+	var err error
+	for range dumpTries {
+		got, err = ask()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return got, fmt.Errorf("list %s: %w", what, err)
+	}
+	return got, nil
+}
+
+// List returns all devices by their index.
+func List() ([]Link, error) {
+	devices, err := dump("network devices", netlink.LinkList)
+	if err != nil {
+		return nil, err
+	}
+	addresses, err := dump("addresses", func() ([]netlink.Addr, error) {
+		return netlink.AddrList(nil, netlink.FAMILY_ALL)
+	})
+	if err != nil {
+		return nil, err
+	}
+	links := make([]Link, 0, len(devices))
+	for _, d := range devices {
+		a := d.Attrs()
+		l := Link{Name: a.Name, Index: a.Index, Kind: d.Type(), Master: a.MasterIndex, Up: a.RawFlags&unix.IFF_UP != 0}
+		for _, addr := range addresses {
+			if addr.LinkIndex != a.Index || addr.IPNet == nil {
+				continue
+			}
+			ip, ok := netip.AddrFromSlice(addr.IP)
+			bits, size := addr.Mask.Size()
+			if !ok || size == 0 {
+				continue
+			}
+			if ip = ip.Unmap(); ip.Is4() && size == 128 {
+				bits -= 96
+			}
+			l.Addresses = append(l.Addresses, netip.PrefixFrom(ip, bits))
+		}
+		links = append(links, l)
+	}
+	slices.SortFunc(links, func(a, b Link) int { return a.Index - b.Index })
+	return links, nil
+}
+
+// DefaultRoutes returns the indices of the devices that the unicast default
+// routes of the main table leave by, IPv4 and IPv6, sorted.
+func DefaultRoutes() ([]int, error) {
+	routes, err := dump("routes", func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL,
+			&netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	})
+	if err != nil {
+		return nil, err
+	}
+	var indices []int
+	for _, r := range routes {
+		if r.Type != unix.RTN_UNICAST || !isDefault(r) {
+			continue
+		}
+		if r.LinkIndex != 0 {
+			indices = append(indices, r.LinkIndex)
+		}
+		for _, hop := range r.MultiPath {
+			indices = append(indices, hop.LinkIndex)
+		}
+	}
+	slices.Sort(indices)
+	return slices.Compact(indices), nil
+}
+
+// isDefault holds for a destination of length 0, which the library gives as
+// nil or as a prefix.
+func isDefault(r netlink.Route) bool {
+	if r.Dst == nil {
+		return true
+	}
+	ones, _ := r.Dst.Mask.Size()
+	return ones == 0 && r.Dst.IP.IsUnspecified()
+}

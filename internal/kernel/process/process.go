@@ -1,0 +1,157 @@
+// Package process reads what /proc says of processes: who holds a socket, who
+// started whom, with what environment. host and starter call it.
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Process is one running program.
+type Process struct {
+	PID  int
+	Name string // the kernel's short name (comm), 15 bytes at most
+}
+
+const root = "/proc"
+
+// Owners says which processes hold each socket, by the socket's inode; a socket
+// that none holds, or whose holders may not be read, is left out. Processes
+// that end meanwhile are passed over.
+func Owners() (map[uint32][]Process, error) {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	owners := map[uint32][]Process{}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		inodes := sockets(pid)
+		if len(inodes) == 0 {
+			continue
+		}
+		p := Process{PID: pid, Name: Name(pid)}
+		for inode := range inodes {
+			owners[inode] = append(owners[inode], p)
+		}
+	}
+	return owners, nil
+}
+
+func sockets(pid int) map[uint32]bool {
+	dir := filepath.Join(root, strconv.Itoa(pid), "fd")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil
+	}
+	inodes := map[uint32]bool{}
+	for _, e := range entries {
+		target, err := os.Readlink(filepath.Join(dir, e.Name()))
+		if err != nil {
+			continue
+		}
+		text, isSocket := strings.CutPrefix(target, "socket:[")
+		if !isSocket {
+			continue
+		}
+		inode, err := strconv.ParseUint(strings.TrimSuffix(text, "]"), 10, 32)
+		if err == nil {
+			inodes[uint32(inode)] = true
+		}
+	}
+	return inodes
+}
+
+// Name is the short name of a process, "" when it is gone.
+func Name(pid int) string {
+	text, err := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "comm"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// Ancestors is the process pid, its parent, and so on up to process 1, as far
+// as they are visible.
+func Ancestors(pid int) []int {
+	var chain []int
+	for pid > 0 && len(chain) < 1000 {
+		chain = append(chain, pid)
+		pid = parent(pid)
+	}
+	return chain
+}
+
+// parent reads the fourth field of /proc/PID/stat; the second is a name in
+// parentheses that may itself hold spaces and parentheses.
+func parent(pid int) int {
+	text, err := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return 0
+	}
+	end := bytes.LastIndexByte(text, ')')
+	fields := strings.Fields(string(text[end+1:]))
+	if end < 0 || len(fields) < 2 {
+		return 0
+	}
+	ppid, err := strconv.Atoi(fields[1])
+	if err != nil {
+		return 0
+	}
+	return ppid
+}
+
+// Environment is the value of a variable in the environment that a process was
+// started with; false when it has none or may not be read.
+func Environment(pid int, variable string) (string, bool) {
+	text, err := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "environ"))
+	if err != nil {
+		return "", false
+	}
+	for _, entry := range bytes.Split(text, []byte{0}) {
+		if value, ok := bytes.CutPrefix(entry, []byte(variable+"=")); ok {
+			return string(value), true
+		}
+	}
+	return "", false
+}
+
+// NamespaceName is the name under /run/netns of the network namespace that the
+// calling thread is in; "" when it is the one that this process was started in,
+// or has no name.
+func NamespaceName() (string, error) {
+	var here, started unix.Stat_t
+	if err := unix.Stat(root+"/thread-self/ns/net", &here); err != nil {
+		return "", fmt.Errorf("find the network namespace: %w", err)
+	}
+	if err := unix.Stat(root+"/self/ns/net", &started); err == nil && same(here, started) {
+		return "", nil
+	}
+	const dir = "/run/netns"
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	} else if err != nil {
+		return "", fmt.Errorf("list network namespaces: %w", err)
+	}
+	for _, e := range entries {
+		var st unix.Stat_t
+		if unix.Stat(filepath.Join(dir, e.Name()), &st) == nil && same(here, st) {
+			return e.Name(), nil
+		}
+	}
+	return "", nil
+}
+
+func same(a, b unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }

@@ -1,0 +1,304 @@
+package ruleset
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// Legacy returns the tables of legacy iptables and ip6tables. The kernel is
+// asked first whether it has any in this namespace: the programs would load its
+// modules otherwise.
+func Legacy(ctx context.Context) ([]Table, error) {
+	var all []Table
+	for family, program := range map[string]string{"ip": "iptables-legacy-save", "ip6": "ip6tables-legacy-save"} {
+		names := "/proc/thread-self/net/" + map[string]string{"ip": "ip_tables_names", "ip6": "ip6_tables_names"}[family]
+		text, err := os.ReadFile(names)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && len(bytes.TrimSpace(text)) == 0 {
+			continue
+		} else if err != nil {
+			return nil, fmt.Errorf("list tables of legacy iptables: %w", err)
+		}
+		tables, err := save(ctx, family, program)
+		if err != nil {
+			return nil, err
+		}
+		for i := range tables {
+			tables[i].Legacy = true
+		}
+		all = append(all, tables...)
+	}
+	return all, nil
+}
+
+func save(ctx context.Context, family, program string) ([]Table, error) {
+	cmd := exec.CommandContext(ctx, program)
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", program, err, bytes.TrimSpace(problems.Bytes()))
+	}
+	return ParseSave(bytes.NewReader(out), family)
+}
+
+// needsExtensions says whether a rule rewrites by an extension that nft lists
+// by name only.
+func (t Table) needsExtensions() bool {
+	if t.Family != "ip" && t.Family != "ip6" {
+		return false
+	}
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			if r.extension {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// readExtensions replaces the rules by those that iptables over nftables says.
+// Without that program the extensions stay unread, which only hides what they
+// publish.
+func (t *Table) readExtensions(ctx context.Context) error {
+	program := map[string]string{"ip": "iptables-nft-save", "ip6": "ip6tables-nft-save"}[t.Family]
+	if _, err := exec.LookPath(program); err != nil {
+		return nil
+	}
+	tables, err := save(ctx, t.Family, program)
+	if err != nil {
+		return err
+	}
+	for _, found := range tables {
+		if found.Name != t.Name {
+			continue
+		}
+		for _, c := range t.Chains {
+			for _, f := range found.Chains {
+				if f.Name == c.Name {
+					c.Rules = f.Rules
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// builtin is where the built-in chains of xtables stand; priorities as in
+// include/uapi/linux/netfilter_ipv4.h.
+var builtin = map[string]struct {
+	table    string
+	priority map[string]int
+}{
+	"raw":      {"filter", map[string]int{"PREROUTING": -300, "OUTPUT": -300}},
+	"mangle":   {"filter", map[string]int{"PREROUTING": -150, "INPUT": -150, "FORWARD": -150, "OUTPUT": -150, "POSTROUTING": -150}},
+	"nat":      {"nat", map[string]int{"PREROUTING": -100, "INPUT": 100, "OUTPUT": -100, "POSTROUTING": 100}},
+	"filter":   {"filter", map[string]int{"INPUT": 0, "FORWARD": 0, "OUTPUT": 0}},
+	"security": {"filter", map[string]int{"INPUT": 50, "FORWARD": 50, "OUTPUT": 50}},
+}
+
+// ParseSave reads what iptables-save prints (iptables-save(8)).
+func ParseSave(in io.Reader, family string) ([]Table, error) {
+	var tables []Table
+	chains := map[string]*Chain{}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		switch {
+		case line == "" || line[0] == '#' || line == "COMMIT":
+		case line[0] == '*':
+			tables = append(tables, Table{Family: family, Name: line[1:]})
+			chains = map[string]*Chain{}
+		case len(tables) == 0:
+			return nil, fmt.Errorf("line %d of the saved rules: no table before %q", n, line)
+		case line[0] == ':':
+			t := &tables[len(tables)-1]
+			c := savedChain(t.Name, line[1:])
+			chains[c.Name] = c
+			t.Chains = append(t.Chains, c)
+		default:
+			words, err := split(line)
+			if err != nil {
+				return nil, fmt.Errorf("line %d of the saved rules: %w", n, err)
+			}
+			if len(words) > 0 && strings.HasPrefix(words[0], "[") {
+				words = words[1:] // counters
+			}
+			if len(words) < 2 || words[0] != "-A" || chains[words[1]] == nil {
+				return nil, fmt.Errorf("line %d of the saved rules: not a rule of a chain: %q", n, line)
+			}
+			c := chains[words[1]]
+			c.Rules = append(c.Rules, savedRule(words[2:]))
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("read the saved rules: %w", err)
+	}
+	return tables, nil
+}
+
+func savedChain(table, line string) *Chain {
+	name, rest, _ := strings.Cut(line, " ")
+	policy, _, _ := strings.Cut(rest, " ")
+	c := &Chain{Name: name}
+	if policy == "-" || policy == "" {
+		return c
+	}
+	c.Policy = strings.ToLower(policy)
+	if place, ok := builtin[table]; ok {
+		if priority, ok := place.priority[name]; ok {
+			c.Type, c.Hook, c.Priority = place.table, strings.ToLower(name), priority
+			if table == "mangle" && name == "OUTPUT" {
+				c.Type = "route"
+			}
+		}
+	}
+	return c
+}
+
+// split takes a line apart at blanks; double quotes keep words together and a
+// backslash takes the next character as it is.
+func split(line string) ([]string, error) {
+	var words []string
+	var word strings.Builder
+	inside, quoted, escaped := false, false, false
+	for _, c := range line {
+		switch {
+		case escaped:
+			word.WriteRune(c)
+			escaped = false
+		case c == '\\':
+			inside, escaped = true, true
+		case c == '"':
+			inside, quoted = true, !quoted
+		case (c == ' ' || c == '\t') && !quoted:
+			if inside {
+				words = append(words, word.String())
+				word.Reset()
+			}
+			inside = false
+		default:
+			inside = true
+			word.WriteRune(c)
+		}
+	}
+	if quoted || escaped {
+		return nil, errors.New("quote without its end")
+	}
+	if inside {
+		words = append(words, word.String())
+	}
+	return words, nil
+}
+
+func savedRule(words []string) Rule {
+	var r Rule
+	negated := false
+	for i := 0; i < len(words); i++ {
+		word := words[i]
+		if word == "!" {
+			negated = true
+			continue
+		}
+		value := ""
+		if i+1 < len(words) {
+			value = words[i+1]
+		}
+		switch word {
+		case "-p", "-d", "--dport", "--dports":
+			if !negated {
+				r.Match = cross(r.Match, savedMatch(word, value))
+			}
+			i++
+		case "-j", "-g":
+			r.savedTarget(value)
+			i++
+		case "--to-destination":
+			r.NAT = []Rewrite{{To: savedAddress(value)}}
+			i++
+		}
+		negated = false
+	}
+	return r
+}
+
+func (r *Rule) savedTarget(name string) {
+	switch name {
+	case "ACCEPT", "RETURN":
+	case "DNAT", "REDIRECT":
+		r.NAT = []Rewrite{{}}
+	case "DROP", "REJECT", "NFQUEUE", "QUEUE", "TARPIT", "DELUDE", "SYNPROXY":
+		r.Drops = true
+	default:
+		// A chain or an extension; a jump to no chain leads nowhere.
+		r.Jumps = append(r.Jumps, Jump{Chain: name})
+	}
+}
+
+func savedMatch(option, value string) []Match {
+	switch option {
+	case "-p":
+		if value == "all" {
+			return nil
+		}
+		return []Match{{Protocol: value}}
+	case "-d":
+		p, err := netip.ParsePrefix(value)
+		if err == nil && p.IsSingleIP() {
+			return []Match{{Destination: p.Addr()}}
+		}
+		return nil
+	}
+	var all []Match
+	for part := range strings.SplitSeq(value, ",") {
+		first, last, isRange := strings.Cut(part, ":")
+		if !isRange {
+			last = first
+		}
+		from, err1 := strconv.ParseUint(first, 10, 16)
+		to, err2 := strconv.ParseUint(last, 10, 16)
+		if err1 != nil || err2 != nil || from > to || to == 0 {
+			return nil
+		}
+		all = append(all, Match{From: uint16(from), To: uint16(to)})
+	}
+	return all
+}
+
+// savedAddress reads the first address of ADDRESS[-ADDRESS][:PORT[-PORT]], with
+// brackets round IPv6 before a port.
+func savedAddress(text string) netip.AddrPort {
+	port := uint16(0)
+	host := text
+	if rest, ok := strings.CutPrefix(text, "["); ok {
+		var tail string
+		host, tail, _ = strings.Cut(rest, "]")
+		port = firstPort(strings.TrimPrefix(tail, ":"))
+	} else if strings.Count(text, ":") == 1 {
+		var tail string
+		host, tail, _ = strings.Cut(text, ":")
+		port = firstPort(tail)
+	}
+	host, _, _ = strings.Cut(host, "-")
+	return target(host, port)
+}
+
+func firstPort(text string) uint16 {
+	text, _, _ = strings.Cut(text, "-")
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return uint16(n)
+}
