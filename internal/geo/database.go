@@ -1,0 +1,223 @@
+package geo
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"sluice/internal/addrset"
+)
+
+// Database answers which addresses are of a country, and which country an
+// address is of. It may be used by several goroutines at once.
+type Database struct {
+	file    *file
+	path    string
+	updated time.Time
+
+	lookups [2]sync.Once // IPv4, IPv6
+	rows    [2][]row
+	failed  [2]error
+}
+
+// Names of the files below the state directory.
+const (
+	folder       = "geo"
+	currentName  = "countries"
+	previousName = "countries.previous"
+)
+
+// CurrentFile and PreviousFile are where an update keeps its data and those it
+// replaced.
+func CurrentFile(stateDir string) string  { return filepath.Join(stateDir, folder, currentName) }
+func PreviousFile(stateDir string) string { return filepath.Join(stateDir, folder, previousName) }
+
+// Open returns the data that an update left in the state directory, or the
+// built-in snapshot when there are none.
+func Open(stateDir string) (*Database, error) {
+	d, err := OpenFile(CurrentFile(stateDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Snapshot()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w\nhint: run sluice geo update again, or remove the file to go back to the built-in data", err)
+	}
+	return d, nil
+}
+
+// OpenFile opens data in the compact form.
+func OpenFile(path string) (*Database, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	d, err := Decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	d.path = path
+	if st, err := os.Stat(path); err == nil {
+		d.updated = st.ModTime().UTC().Truncate(time.Second)
+	}
+	return d, nil
+}
+
+// Decode reads data in the compact form, which it keeps a reference to. The
+// ranges are decoded later, when they are asked for.
+func Decode(data []byte) (*Database, error) {
+	f, err := decodeFile(data)
+	if err != nil {
+		return nil, err
+	}
+	return &Database{file: f}, nil
+}
+
+// Info describes the data; countries are in the order of their codes.
+func (d *Database) Info() Info {
+	h := &d.file.header
+	info := Info{Origin: h.Origin, BuiltIn: d.path == "", File: d.path, Updated: d.updated, Overlaps: h.Overlaps}
+	for _, c := range h.Countries {
+		info.Countries = append(info.Countries, CountryInfo{CountryOf(c.Code), c.Counts})
+		info.Total.add(c.Counts)
+	}
+	slices.SortFunc(info.Countries, func(a, b CountryInfo) int { return cmp.Compare(a.Code, b.Code) })
+	return info
+}
+
+// Countries returns the addresses of the countries with these codes, in any
+// case. A country that exists and has no addresses in the data adds none; a code
+// that is no country's is an [*UnknownError].
+func (d *Database) Countries(codes ...string) (addrset.Set, error) {
+	want := make([]bool, len(d.file.header.Countries))
+	for _, code := range codes {
+		i := slices.IndexFunc(d.file.header.Countries, func(c fileCounts) bool { return equalFold(c.Code, code) })
+		if i >= 0 {
+			want[i] = true
+			continue
+		}
+		if _, err := KnownCountry(code); err != nil {
+			return addrset.Set{}, err
+		}
+	}
+	return d.build(want)
+}
+
+// Continents returns the addresses of the countries in these continents: AF, AN,
+// AS, EU, NA, OC, SA, in any case. Another code is an [*UnknownError].
+func (d *Database) Continents(codes ...string) (addrset.Set, error) {
+	want := make([]bool, len(d.file.header.Countries))
+	for _, code := range codes {
+		continent, err := KnownContinent(code)
+		if err != nil {
+			return addrset.Set{}, err
+		}
+		for i, c := range d.file.header.Countries {
+			want[i] = want[i] || continentOf(c.Code) == continent
+		}
+	}
+	return d.build(want)
+}
+
+// All returns the addresses of every country in the data, which is less than all
+// addresses: nobody's and private ones are in no country.
+func (d *Database) All() (addrset.Set, error) {
+	return d.build(slices.Repeat([]bool{true}, len(d.file.header.Countries)))
+}
+
+func (d *Database) build(want []bool) (addrset.Set, error) {
+	var b addrset.Builder
+	if !slices.Contains(want, true) {
+		return b.Set(), nil
+	}
+	for _, is4 := range [2]bool{true, false} {
+		err := d.file.each(is4, func(from, to num, country int) bool {
+			if want[country] {
+				b.AddRange(addrset.Range{From: from.addr(is4), To: to.addr(is4)})
+			}
+			return true
+		})
+		if err != nil {
+			return addrset.Set{}, d.located(err)
+		}
+	}
+	return b.Set(), nil
+}
+
+func (d *Database) located(err error) error {
+	if d.path == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", d.path, err)
+}
+
+// Match is what the data say of an address: its country and the range of that
+// country that it lies in.
+type Match struct {
+	Country
+	Range addrset.Range
+}
+
+// Lookup returns the country of an address, and whether it has one. An
+// IPv4-mapped address is looked up as IPv4.
+func (d *Database) Lookup(a netip.Addr) (Country, bool) {
+	m, ok, err := d.Find(a)
+	return m.Country, ok && err == nil
+}
+
+// Find is Lookup with the range that holds the address, and with the error of
+// damaged data. The first call decodes all of the address's family.
+func (d *Database) Find(a netip.Addr) (Match, bool, error) {
+	a = a.Unmap()
+	if !a.IsValid() {
+		return Match{}, false, nil
+	}
+	i := 1
+	if a.Is4() {
+		i = 0
+	}
+	d.lookups[i].Do(func() {
+		d.rows[i] = make([]row, 0, min(d.file.header.Sections[i].Rows, 1<<22))
+		d.failed[i] = d.file.each(a.Is4(), func(from, to num, country int) bool {
+			d.rows[i] = append(d.rows[i], row{from, to, uint16(country)})
+			return true
+		})
+	})
+	if d.failed[i] != nil {
+		return Match{}, false, d.located(d.failed[i])
+	}
+	at, found := slices.BinarySearchFunc(d.rows[i], numOf(a), func(r row, n num) int {
+		switch {
+		case r.to.less(n):
+			return -1
+		case n.less(r.from):
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		return Match{}, false, nil
+	}
+	r := d.rows[i][at]
+	return Match{
+		CountryOf(d.file.header.Countries[r.code].Code),
+		addrset.Range{From: r.from.addr(a.Is4()), To: r.to.addr(a.Is4())},
+	}, true, nil
+}
+
+func equalFold(code, other string) bool {
+	return len(code) == len(other) && len(other) == 2 && code[0] == upper(other[0]) && code[1] == upper(other[1])
+}
+
+func upper(b byte) byte {
+	if b >= 'a' && b <= 'z' {
+		return b - 'a' + 'A'
+	}
+	return b
+}
