@@ -11,6 +11,7 @@ type Program struct {
 	Sets       []Set
 	Counters   []Counter
 	Flowtables []Flowtable
+	Sysctls    []Sysctl
 	Notes      []Note
 }
 
@@ -59,6 +60,7 @@ type Chain struct {
 
 // Rule matches when every condition holds.
 type Rule struct {
+	Stage   Stage  // what the rule is for in its base chain; "" in other chains
 	ID      string // stable: from what the rule says, not where it stands; shared by the rules of one policy line; "" for what holds without being written
 	Match   []Condition
 	Actions []Action
@@ -125,6 +127,15 @@ type Counter struct {
 type Flowtable struct {
 	Name    string
 	Devices []string // interfaces, no wildcards
+}
+
+// Sysctl is a kernel setting that the policy asks for; apply writes it after
+// the switch and takes it back with the policy.
+type Sysctl struct {
+	Name     string // "net.netfilter.nf_conntrack_max"
+	Value    string
+	HostWide bool // one value for the whole machine: not writable in a namespace
+	Origin   Origin
 }
 
 // Note is something that the reader of a plan has to know: what the policy

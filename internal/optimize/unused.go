@@ -1,0 +1,65 @@
+package optimize
+
+import (
+	"slices"
+
+	"sluice/internal/program"
+)
+
+// dropUnused takes out base chains without rules that accept, then chains,
+// sets and counters that nothing asks for.
+func dropUnused(p *program.Program) {
+	p.Hooks = slices.DeleteFunc(p.Hooks, func(h program.Hook) bool {
+		return h.Default == program.Accept && len(p.Chain(h.Chain).Rules) == 0
+	})
+	u := uses(p)
+	p.Chains = slices.DeleteFunc(p.Chains, func(c program.Chain) bool { return !u.chains[c.Name] })
+	p.Sets = slices.DeleteFunc(p.Sets, func(s program.Set) bool { return !u.sets[s.ID] })
+	p.Counters = slices.DeleteFunc(p.Counters, func(c program.Counter) bool { return !u.counters[c.Name] })
+}
+
+type used struct {
+	chains, sets, counters map[string]bool
+	order                  []string // chains in the order in which they were met
+}
+
+// uses follows every rule that a packet can meet.
+func uses(p *program.Program) used {
+	u := used{chains: map[string]bool{}, sets: map[string]bool{}, counters: map[string]bool{}}
+	for _, h := range p.Hooks {
+		u.follow(p, h.Chain)
+	}
+	return u
+}
+
+func (u *used) follow(p *program.Program, name string) {
+	chain := p.Chain(name)
+	if chain == nil || u.chains[name] {
+		return
+	}
+	u.chains[name] = true
+	u.order = append(u.order, name)
+	for _, r := range chain.Rules {
+		for _, m := range r.Match {
+			u.sets[m.Set] = true
+		}
+		for _, a := range r.Actions {
+			switch a := a.(type) {
+			case program.Jump:
+				u.follow(p, a.Chain)
+			case program.Goto:
+				u.follow(p, a.Chain)
+			case program.Count:
+				u.counters[a.Counter] = true
+			case program.SetAdd:
+				u.sets[a.Set] = true
+			case program.Limit:
+				u.sets[a.Table], u.sets[a.Ban], u.sets[a.NeverBan] = true, true, true
+				u.counters[a.FullCounter] = true
+			case program.ConnectionLimit:
+				u.sets[a.Table] = true
+				u.counters[a.FullCounter] = true
+			}
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Check says every way in which the program is not well formed: names given
+// twice, jumps to chains that are not there, sets and counters that nobody
+// declared, chains that reach themselves, rules behind a verdict.
+func (p *Program) Check() error {
+	c := checker{program: p, chains: map[string]*Chain{}, sets: map[string]*Set{}, counters: map[string]bool{}, flowtables: map[string]bool{}}
+	c.declare()
+	for i := range p.Chains {
+		for j := range p.Chains[i].Rules {
+			c.rule(&p.Chains[i], j, &p.Chains[i].Rules[j])
+		}
+	}
+	for i := range p.Chains {
+		c.reach(p.Chains[i].Name, nil)
+	}
+	return errors.Join(c.errs...)
+}
+
+type checker struct {
+	program    *Program
+	chains     map[string]*Chain
+	sets       map[string]*Set
+	counters   map[string]bool
+	flowtables map[string]bool
+	done       map[string]bool
+	errs       []error
+}
+
+func (c *checker) fail(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf(format, args...))
+}
+
+func (c *checker) declare() {
+	for i := range c.program.Chains {
+		chain := &c.program.Chains[i]
+		if c.chains[chain.Name] != nil {
+			c.fail("chain %s stands twice", chain.Name)
+		}
+		c.chains[chain.Name] = chain
+	}
+	for i := range c.program.Sets {
+		set := &c.program.Sets[i]
+		if c.sets[set.ID] != nil {
+			c.fail("set %s stands twice", set.ID)
+		}
+		c.sets[set.ID] = set
+	}
+	for _, counter := range c.program.Counters {
+		if c.counters[counter.Name] {
+			c.fail("counter %s stands twice", counter.Name)
+		}
+		c.counters[counter.Name] = true
+	}
+	for _, f := range c.program.Flowtables {
+		c.flowtables[f.Name] = true
+	}
+	based := map[string]bool{}
+	for _, h := range c.program.Hooks {
+		switch {
+		case c.chains[h.Chain] == nil:
+			c.fail("hook %s has no chain %s", h.Kind, h.Chain)
+		case based[h.Chain]:
+			c.fail("chain %s has two hooks", h.Chain)
+		case h.Default != Accept && h.Default != Drop:
+			c.fail("hook %s of chain %s has the default %q", h.Kind, h.Chain, h.Default)
+		}
+		based[h.Chain] = true
+	}
+}
+
+func (c *checker) rule(chain *Chain, n int, r *Rule) {
+	where := fmt.Sprintf("chain %s rule %d", chain.Name, n+1)
+	if len(r.Actions) == 0 {
+		c.fail("%s does nothing", where)
+	}
+	for _, m := range r.Match {
+		c.condition(where, m)
+	}
+	for i, a := range r.Actions {
+		if Ends(a) && i != len(r.Actions)-1 {
+			c.fail("%s has an action behind its verdict", where)
+		}
+		c.action(where, a)
+	}
+}
+
+func (c *checker) condition(where string, m Condition) {
+	used := 0
+	for _, is := range []bool{len(m.Names) > 0, len(m.Numbers) > 0, len(m.Addresses) > 0, m.Set != "", m.Text != ""} {
+		if is {
+			used++
+		}
+	}
+	if used != 1 {
+		c.fail("%s: condition on %s has %d kinds of value, not one", where, m.Field, used)
+	}
+	if m.Set == "" {
+		return
+	}
+	set := c.sets[m.Set]
+	if set == nil {
+		c.fail("%s: no set %s", where, m.Set)
+		return
+	}
+	if keys := max(1, len(m.SetKey)); keys != len(set.Key) {
+		c.fail("%s: set %s has %d keys and is asked for %d", where, m.Set, len(set.Key), keys)
+	}
+}
+
+func (c *checker) action(where string, a Action) {
+	chain := func(name string) {
+		if c.chains[name] == nil {
+			c.fail("%s: no chain %s", where, name)
+		}
+	}
+	set := func(id string) {
+		if id != "" && c.sets[id] == nil {
+			c.fail("%s: no set %s", where, id)
+		}
+	}
+	counter := func(name string) {
+		if name != "" && !c.counters[name] {
+			c.fail("%s: no counter %s", where, name)
+		}
+	}
+	switch a := a.(type) {
+	case Jump:
+		chain(a.Chain)
+	case Goto:
+		chain(a.Chain)
+	case Count:
+		counter(a.Counter)
+	case Limit:
+		set(a.Table)
+		set(a.Ban)
+		set(a.NeverBan)
+		counter(a.FullCounter)
+		if a.Rate.Packets == 0 || a.Rate.Per == 0 || a.Rate.Burst == 0 {
+			c.fail("%s: limit %s is zero", where, a.Name)
+		}
+	case ConnectionLimit:
+		set(a.Table)
+		counter(a.FullCounter)
+	case SetAdd:
+		set(a.Set)
+	case Offload:
+		if !c.flowtables[a.Flowtable] {
+			c.fail("%s: no flowtable %s", where, a.Flowtable)
+		}
+	}
+}
+
+// reach walks the jumps from a chain; the kernel refuses loops too.
+func (c *checker) reach(name string, path []string) {
+	if c.done == nil {
+		c.done = map[string]bool{}
+	}
+	if slices.Contains(path, name) {
+		c.fail("chain %s reaches itself", name)
+		return
+	}
+	if c.done[name] || c.chains[name] == nil {
+		return
+	}
+	for _, r := range c.chains[name].Rules {
+		for _, a := range r.Actions {
+			switch a := a.(type) {
+			case Jump:
+				c.reach(a.Chain, append(path, name))
+			case Goto:
+				c.reach(a.Chain, append(path, name))
+			}
+		}
+	}
+	c.done[name] = true
+}
+
+// Ends says whether nothing of a rule comes after the action.
+func Ends(a Action) bool {
+	switch a.(type) {
+	case Verdict, Goto, DNAT, DNATPrefix, SNAT, SNATPrefix, Masquerade, Redirect:
+		return true
+	}
+	return false
+}

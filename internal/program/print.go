@@ -1,0 +1,216 @@
+package program
+
+import (
+	"fmt"
+	"strings"
+)
+
+// shownElements is how many elements of a set Text shows.
+const shownElements = 8
+
+// Text writes the program for a reader: for golden files and for looking at
+// what a pass did. It is no format that anything reads back.
+func (p *Program) Text() string {
+	var b strings.Builder
+	for _, s := range p.Sysctls {
+		fmt.Fprintf(&b, "sysctl %s = %s\n", s.Name, s.Value)
+	}
+	for _, n := range p.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n.Text)
+	}
+	for _, f := range p.Flowtables {
+		fmt.Fprintf(&b, "flowtable %s: %s\n", f.Name, strings.Join(f.Devices, " "))
+	}
+	for i := range p.Sets {
+		p.Sets[i].text(&b)
+	}
+	hooks := map[string]Hook{}
+	for _, h := range p.Hooks {
+		hooks[h.Chain] = h
+	}
+	for _, c := range p.Chains {
+		b.WriteString("\nchain " + c.Name)
+		if h, ok := hooks[c.Name]; ok {
+			fmt.Fprintf(&b, " at %s %s, default %s", h.Kind, h.Phase, h.Default)
+			if len(h.Devices) > 0 {
+				b.WriteString(" on " + strings.Join(h.Devices, " "))
+			}
+		}
+		b.WriteString("\n")
+		for _, r := range c.Rules {
+			b.WriteString("  " + r.Text())
+			if r.ID != "" {
+				b.WriteString("   # " + r.ID)
+			}
+			b.WriteString("\n")
+		}
+	}
+	return b.String()
+}
+
+func (s *Set) text(b *strings.Builder) {
+	keys := make([]string, len(s.Key))
+	for i, k := range s.Key {
+		keys[i] = string(k)
+	}
+	fmt.Fprintf(b, "set %s: %s of %s, %d elements", s.ID, s.Life, strings.Join(keys, "."), len(s.Addresses)+len(s.Tuples))
+	if s.Counters {
+		b.WriteString(", counted")
+	}
+	if s.Life == Dynamic {
+		fmt.Fprintf(b, ", at most %d, for %d ms", s.Size, s.Timeout)
+	}
+	b.WriteString("\n")
+	for i, a := range s.Addresses {
+		if i == shownElements {
+			fmt.Fprintf(b, "  … %d more\n", len(s.Addresses)-i)
+			break
+		}
+		b.WriteString("  " + a.String() + "\n")
+	}
+	for i, t := range s.Tuples {
+		if i == shownElements {
+			fmt.Fprintf(b, "  … %d more\n", len(s.Tuples)-i)
+			break
+		}
+		parts := make([]string, len(t.Parts))
+		for j, v := range t.Parts {
+			parts[j] = v.String()
+		}
+		b.WriteString("  " + strings.Join(parts, " . ") + "\n")
+	}
+}
+
+// Text writes a rule on one line.
+func (r *Rule) Text() string {
+	var parts []string
+	for _, m := range r.Match {
+		parts = append(parts, m.String())
+	}
+	if len(parts) == 0 {
+		parts = []string{"always"}
+	}
+	var actions []string
+	for _, a := range r.Actions {
+		actions = append(actions, ActionText(a))
+	}
+	return strings.Join(parts, ", ") + " -> " + strings.Join(actions, ", ")
+}
+
+func (c Condition) String() string {
+	field := string(c.Field)
+	if len(c.SetKey) > 0 {
+		keys := make([]string, len(c.SetKey))
+		for i, k := range c.SetKey {
+			keys[i] = string(k)
+		}
+		field = strings.Join(keys, ".")
+	}
+	if c.Mask != 0 {
+		field += fmt.Sprintf("&0x%x", c.Mask)
+	}
+	if c.Not {
+		field += " not"
+	}
+	var values []string
+	values = append(values, c.Names...)
+	for _, n := range c.Numbers {
+		values = append(values, n.String())
+	}
+	for _, a := range c.Addresses {
+		values = append(values, a.String())
+	}
+	if c.Set != "" {
+		values = append(values, "@"+c.Set)
+	}
+	if c.Text != "" {
+		values = append(values, "`"+c.Text+"`")
+	}
+	return field + " " + strings.Join(values, "|")
+}
+
+func (n NumberRange) String() string {
+	if n.From == n.To {
+		return fmt.Sprint(n.From)
+	}
+	return fmt.Sprintf("%d-%d", n.From, n.To)
+}
+
+func (a AddressRange) String() string {
+	if a.From == a.To {
+		return a.From.String()
+	}
+	return a.From.String() + "-" + a.To.String()
+}
+
+func (v Value) String() string {
+	switch {
+	case v.Name != "":
+		return v.Name
+	case v.Addresses.From.IsValid():
+		return v.Addresses.String()
+	}
+	return v.Numbers.String()
+}
+
+func (r Rate) String() string {
+	return fmt.Sprintf("%d per %d ms, burst %d", r.Packets, r.Per, r.Burst)
+}
+
+// ActionText writes an action for a reader.
+func ActionText(a Action) string {
+	switch a := a.(type) {
+	case Verdict:
+		return string(a)
+	case Jump:
+		return "jump " + a.Chain
+	case Goto:
+		return "goto " + a.Chain
+	case NoTrack:
+		return "notrack"
+	case Count:
+		return "count " + a.Counter
+	case Log:
+		return fmt.Sprintf("log %q (%s)", a.Prefix, a.Rate)
+	case Limit:
+		text := fmt.Sprintf("while %s (%s)", a.Name, a.Rate)
+		if a.Per == PerSource {
+			text += " per source in " + a.Table
+		}
+		if a.Ban != "" {
+			text += fmt.Sprintf(", else ban in %s for %d ms", a.Ban, a.BanTimeout)
+		}
+		return text
+	case ConnectionLimit:
+		text := fmt.Sprintf("while at most %d connections (%s)", a.Max, a.Name)
+		if a.Per == PerSource {
+			text += " per source in " + a.Table
+		}
+		return text
+	case SetAdd:
+		return "add to " + a.Set
+	case SetMark:
+		return fmt.Sprintf("mark 0x%x/0x%x", a.Value, a.Mask)
+	case DNAT:
+		return fmt.Sprintf("dnat to %s port %d", a.To, a.Port)
+	case DNATPrefix:
+		return fmt.Sprintf("dnat %s to %s", a.From, a.To)
+	case SNAT:
+		return "snat to " + a.To.String()
+	case SNATPrefix:
+		return fmt.Sprintf("snat %s to %s", a.From, a.To)
+	case Masquerade:
+		return "masquerade"
+	case Redirect:
+		return fmt.Sprintf("redirect to port %d", a.Port)
+	case MapSource:
+		return fmt.Sprintf("map source %s to %s", a.From, a.To)
+	case MapDestination:
+		return fmt.Sprintf("map destination %s to %s", a.From, a.To)
+	case ClampMSS:
+		return "clamp mss"
+	case Offload:
+		return "offload to " + a.Flowtable
+	}
+	return fmt.Sprintf("%T", a)
+}

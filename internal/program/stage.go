@@ -1,0 +1,37 @@
+package program
+
+// Stage says what a rule of a base chain is for. Within a base chain rules
+// stand in the order of Stages, whatever order they were made in.
+type Stage string
+
+// Stages of a packet's decision.
+const (
+	StageLoopback Stage = "loopback"
+	StageRewrite  Stage = "rewrite" // changes the packet, decides nothing
+	StageBan      Stage = "ban"
+	StageNeeded   Stage = "needed" // ICMP that the network cannot work without
+	StageOffload  Stage = "offload"
+	StageState    Stage = "state"   // established, related
+	StageInvalid  Stage = "invalid" // packets that no connection explains
+	StageAnswers  Stage = "answers" // answers that no state covers: DHCP, untracked services
+	StageTrack    Stage = "track"   // what is kept out of connection tracking
+	StageRules    Stage = "rules"   // the policy's own
+)
+
+// Stages is the order in which a base chain decides, with the reason for each
+// place.
+var Stages = []struct {
+	Stage  Stage
+	Reason string
+}{
+	{StageLoopback, "the host talks to itself whatever the policy says"},
+	{StageRewrite, "an established flow's SYN-ACK needs its segment size clamped too"},
+	{StageBan, "a ban holds for flows that exist as well"},
+	{StageNeeded, "an error about untracked traffic is invalid to connection tracking, yet path MTU discovery needs it"},
+	{StageOffload, "a flow is handed over when it is established, before the rule that accepts it"},
+	{StageState, "replies are decided before any rule could refuse them by their source"},
+	{StageInvalid, "what belongs to no connection has nothing to hope for from the rules"},
+	{StageAnswers, "answers that no state covers"},
+	{StageTrack, "only what is not banned is worth a decision on tracking"},
+	{StageRules, "what the policy says, for new flows"},
+}
