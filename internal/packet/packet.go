@@ -1,0 +1,126 @@
+// Package packet is what the judges of policies and programs speak of: one
+// packet with what the kernel knows of it when it meets a hook. It is data
+// alone and imports nothing of Sluice's.
+package packet
+
+import "net/netip"
+
+// Packet is one packet. Zero values of the fields that are marked so mean that
+// nothing is known; the others are what the packet carries.
+type Packet struct {
+	In  string // interface as routing sees it; "" is none or unknown
+	Out string // the same
+
+	Source      netip.Addr
+	Destination netip.Addr
+	Protocol    uint8 // IANA; of IPv6 the last header
+
+	SourcePort uint16 // of protocols with ports
+	Port       uint16 // the destination's
+	Flags      uint8  // TCP flags byte
+	ICMPType   uint8  // ICMP and ICMPv6
+	ICMPCode   uint8
+
+	State State // "" is not yet decided
+	// Original is the tuple that the flow came with, where the destination or
+	// the source were rewritten since; the zero value is the packet's own.
+	Original Tuple
+	DNAT     bool // the destination was rewritten
+	SNAT     bool
+	Reply    bool // the packet goes against the direction in which the flow began
+
+	Mark uint32
+
+	// DestinationLocal and SourceLocal say whether an address is one of the
+	// host's own; Unknown where nobody looked.
+	DestinationLocal Answer
+	SourceLocal      Answer
+
+	Fragment bool  // other than the first fragment
+	Length   int   // bytes; 0 is unknown
+	HopLimit uint8 // 0 is unknown
+	DSCP     uint8
+	Owner    int64 // user id of the local socket; -1 is none, 0 is root
+}
+
+// Tuple is one end to the other.
+type Tuple struct {
+	Source, Destination netip.Addr
+	SourcePort, Port    uint16
+}
+
+// State is what connection tracking says of a packet.
+type State string
+
+// States.
+const (
+	New         State = "new"
+	Established State = "established"
+	Related     State = "related"
+	Invalid     State = "invalid"
+	Untracked   State = "untracked"
+)
+
+// Answer is yes, no or unknown.
+type Answer int8
+
+// Answers.
+const (
+	Unknown Answer = iota
+	Yes
+	No
+)
+
+// Is is an Answer from what is known.
+func Is(yes bool) Answer {
+	if yes {
+		return Yes
+	}
+	return No
+}
+
+// IANA protocol numbers.
+const (
+	ICMP   = 1
+	TCP    = 6
+	UDP    = 17
+	ICMPv6 = 58
+	SCTP   = 132
+)
+
+// TCP flags.
+const (
+	FIN = 1 << iota
+	SYN
+	RST
+	PSH
+	ACK
+	URG
+)
+
+// Family is 4 or 6, of the destination.
+func (p *Packet) Family() int {
+	if p.Destination.Is4() || p.Destination.Is4In6() {
+		return 4
+	}
+	return 6
+}
+
+// HasPorts says that the protocol has ports.
+func (p *Packet) HasPorts() bool {
+	switch p.Protocol {
+	case TCP, UDP, SCTP, 33, 136: // DCCP, UDP-Lite
+		return true
+	}
+	return false
+}
+
+// Mirror is the answer to a packet: ends and interfaces change places.
+func (p Packet) Mirror() Packet {
+	p.In, p.Out = p.Out, p.In
+	p.Source, p.Destination = p.Destination, p.Source
+	p.SourcePort, p.Port = p.Port, p.SourcePort
+	p.SourceLocal, p.DestinationLocal = p.DestinationLocal, p.SourceLocal
+	p.Reply = !p.Reply
+	return p
+}
