@@ -1,0 +1,176 @@
+package optimize
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/program"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden runs one pass between two checks of the program and compares what it
+// made with testdata/NAME.golden, which holds the program before and after.
+func golden(t *testing.T, name, pass string, p *program.Program) {
+	t.Helper()
+	if err := p.Check(); err != nil {
+		t.Fatalf("the test's own program is broken: %v", err)
+	}
+	got := "# before\n" + p.Text()
+	for _, row := range Passes {
+		if row.Name == pass {
+			row.run(p)
+		}
+	}
+	if err := p.Check(); err != nil {
+		t.Fatalf("pass %s left a broken program: %v", pass, err)
+	}
+	got += "\n# after " + pass + "\n" + p.Text()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
+func rangeOf(from, to string) program.AddressRange {
+	return program.AddressRange{From: netip.MustParseAddr(from), To: netip.MustParseAddr(to)}
+}
+
+func jump(stage program.Stage, chain string) program.Rule {
+	return program.Rule{Stage: stage, Actions: []program.Action{program.Jump{Chain: chain}}}
+}
+
+func established() program.Rule {
+	return program.Rule{
+		Stage:   program.StageState,
+		Match:   []program.Condition{{Field: program.State, Names: []string{"established"}}},
+		Actions: []program.Action{program.Accept},
+	}
+}
+
+func dropFrom(set string) program.Rule {
+	return program.Rule{
+		Stage:   program.StageRules,
+		Match:   []program.Condition{{Field: program.Source, Set: set}},
+		Actions: []program.Action{program.Drop},
+	}
+}
+
+func TestMergePrefixes(t *testing.T) {
+	ranges := func() []program.AddressRange {
+		return []program.AddressRange{
+			rangeOf("198.51.100.128", "198.51.100.255"),
+			rangeOf("198.51.100.0", "198.51.100.127"), // adjacent
+			rangeOf("203.0.113.0", "203.0.113.255"),
+			rangeOf("203.0.113.7", "203.0.113.7"),         // contained
+			rangeOf("203.0.113.200", "203.0.114.9"),       // overlapping
+			rangeOf("255.255.255.255", "255.255.255.255"), // the last of IPv4 has no next in IPv6
+			rangeOf("::", "::"),
+			rangeOf("2001:db8::", "2001:db8::ffff"),
+			rangeOf("2001:db8::1:0", "2001:db8::1:ffff"), // adjacent
+		}
+	}
+	p := &program.Program{
+		Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Accept, Chain: "input"}},
+		Sets: []program.Set{
+			{ID: "plain", Key: []program.Field{program.Source}, Life: program.Static, Addresses: ranges()},
+			{ID: "counted", Key: []program.Field{program.Source}, Life: program.Living, Counters: true, Addresses: ranges()},
+		},
+		Chains: []program.Chain{{Name: "input", Rules: []program.Rule{dropFrom("plain"), dropFrom("counted")}}},
+	}
+	golden(t, "merge-prefixes", "merge-prefixes", p)
+}
+
+// banned is a program that bans on all three hooks, as compile writes it.
+func banned(rewrites bool) *program.Program {
+	p := &program.Program{
+		Hooks: []program.Hook{
+			{Kind: program.Input, Phase: program.Filter, Default: program.Drop, Chain: "input"},
+			{Kind: program.Forward, Phase: program.Filter, Default: program.Accept, Chain: "forward"},
+			{Kind: program.Output, Phase: program.Filter, Default: program.Accept, Chain: "output"},
+		},
+		Sets: []program.Set{{ID: "bad", Key: []program.Field{program.Source}, Life: program.Static, Addresses: []program.AddressRange{rangeOf("203.0.113.7", "203.0.113.7")}}},
+		Chains: []program.Chain{
+			{Name: "input", Rules: []program.Rule{dropFrom("bad"), established(), jump(program.StageBan, "banned")}},
+			{Name: "forward", Rules: []program.Rule{jump(program.StageBan, "banned")}},
+			{Name: "output", Rules: []program.Rule{jump(program.StageBan, "banned_to")}},
+			{Name: "banned", Rules: []program.Rule{dropFrom("bad")}},
+			{Name: "banned_to", Rules: []program.Rule{dropFrom("bad")}},
+		},
+	}
+	if rewrites {
+		p.Hooks = append(p.Hooks, program.Hook{Kind: program.Output, Phase: program.NAT, Default: program.Accept, Chain: "output_nat"})
+		p.Chains = append(p.Chains, program.Chain{Name: "output_nat", Rules: []program.Rule{{Actions: []program.Action{program.Redirect{Port: 80}}}}})
+	}
+	return p
+}
+
+func TestBanStage(t *testing.T) {
+	golden(t, "ban-stage", "ban-stage", banned(false))
+	golden(t, "ban-stage-rewrites", "ban-stage", banned(true))
+}
+
+func TestStages(t *testing.T) { golden(t, "stages", "stages", banned(false)) }
+
+func TestUnused(t *testing.T) {
+	p := banned(false)
+	p.Chains = append(p.Chains, program.Chain{Name: "left", Rules: []program.Rule{established()}}, program.Chain{Name: "empty"})
+	p.Hooks = append(p.Hooks, program.Hook{Kind: program.Prerouting, Phase: program.Raw, Default: program.Accept, Chain: "empty"})
+	p.Sets = append(p.Sets, program.Set{ID: "nobodys", Key: []program.Field{program.Source}, Life: program.Static})
+	p.Counters = append(p.Counters, program.Counter{Name: "nobodys"})
+	golden(t, "unused", "unused", p)
+}
+
+func TestChainOrder(t *testing.T) { golden(t, "chain-order", "chain-order", banned(true)) }
+
+// Established flows are decided before any set is asked, whatever order the
+// rules were made in: story 3 is a set that comes first.
+func TestEstablishedBeforeSets(t *testing.T) {
+	p := banned(false)
+	if err := Run(p, Options{Check: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range p.Base(program.Input, program.Filter).Rules {
+		for _, m := range r.Match {
+			if m.Field == program.State {
+				return
+			}
+			if m.Set != "" {
+				t.Fatalf("set %s is asked before established flows pass:\n%s", m.Set, p.Text())
+			}
+		}
+	}
+	t.Fatal("no rule lets established flows pass")
+}
+
+func TestTableConstraints(t *testing.T) {
+	if _, err := choose([]string{"unused"}); err != nil {
+		t.Errorf("a pass that is not required can be left out: %v", err)
+	}
+	if _, err := choose([]string{"stages"}); err == nil {
+		t.Error("a required pass was left out")
+	}
+	if _, err := choose([]string{"nonsense"}); err == nil {
+		t.Error("an unknown pass was left out")
+	}
+	defer func(saved []Pass) { Passes = saved }(Passes)
+	Passes = []Pass{Passes[2], Passes[0]}
+	if _, err := choose(nil); err == nil {
+		t.Error("a table in the wrong order was taken")
+	}
+}
