@@ -1,0 +1,333 @@
+package reach
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sort"
+	"strings"
+
+	"sluice/internal/packet"
+	"sluice/internal/program"
+)
+
+// value is what a packet has in a field; at most one member is used.
+type value struct {
+	names   []string
+	number  uint64
+	address netip.Addr
+	unknown bool
+	absent  bool // the packet has no such field: no value fits, and none is refused
+}
+
+var unknown = value{unknown: true}
+
+func number[T uint8 | uint16 | uint32 | int](n T) value { return value{number: uint64(n)} }
+
+// field reads one field of the packet at the hook where it is.
+func (e *evaluation) field(f program.Field) value {
+	p := &e.packet
+	switch f {
+	case program.InInterface:
+		return e.inInterface(p.In)
+	case program.OutInterface:
+		return e.outInterface(p.Out)
+	case program.Family:
+		return number(p.Family())
+	case program.Source:
+		return value{address: p.Source}
+	case program.Destination:
+		return value{address: p.Destination}
+	case program.Protocol:
+		return number(p.Protocol)
+	case program.SourcePort, program.Port:
+		return e.port(f)
+	case program.ICMPType, program.ICMPCode, program.ICMPv6Type, program.ICMPv6Code:
+		return e.icmp(f)
+	case program.TCPFlags:
+		if p.Protocol != packet.TCP {
+			return value{absent: true}
+		}
+		return number(p.Flags)
+	case program.Fragment:
+		if p.Fragment {
+			return number(1)
+		}
+		return number(0)
+	case program.State:
+		if p.State == "" {
+			return unknown
+		}
+		return value{names: []string{string(p.State)}}
+	case program.Direction, program.Status, program.OriginalSource, program.OriginalDestination, program.OriginalPort:
+		return e.tracked(f)
+	case program.Mark:
+		return number(p.Mark)
+	case program.SourceType:
+		return kind(p.Source, p.SourceLocal)
+	case program.DestinationType:
+		return kind(p.Destination, p.DestinationLocal)
+	case program.DestinationHere:
+		if p.DestinationLocal == packet.Yes {
+			return unknown // local, but perhaps on another interface
+		}
+		return kind(p.Destination, p.DestinationLocal)
+	case program.Owner:
+		if e.way != Out || p.Owner < 0 {
+			return value{absent: true}
+		}
+		return value{number: uint64(p.Owner)}
+	case program.DSCP:
+		return number(p.DSCP)
+	case program.Length:
+		if p.Length == 0 {
+			return unknown
+		}
+		return number(p.Length)
+	case program.HopLimit:
+		if p.HopLimit == 0 {
+			return unknown
+		}
+		return number(p.HopLimit)
+	default:
+		return unknown // opaque text, link types, VLANs, extension headers
+	}
+}
+
+func (e *evaluation) inInterface(name string) value {
+	switch {
+	case e.hook.kind == program.Output || e.hook.kind == program.Postrouting && e.way == Out:
+		return value{absent: true}
+	case name == "":
+		return unknown
+	}
+	return value{names: []string{name}}
+}
+
+func (e *evaluation) outInterface(name string) value {
+	switch {
+	case e.hook.kind == program.Prerouting || e.hook.kind == program.Ingress || e.hook.kind == program.Input:
+		return value{absent: true}
+	case name == "":
+		return unknown
+	}
+	return value{names: []string{name}}
+}
+
+func (e *evaluation) port(f program.Field) value {
+	switch {
+	case !e.packet.HasPorts() || e.packet.Fragment:
+		return value{absent: true}
+	case f == program.SourcePort:
+		return number(e.packet.SourcePort)
+	}
+	return number(e.packet.Port)
+}
+
+func (e *evaluation) icmp(f program.Field) value {
+	want := uint8(packet.ICMP)
+	if f == program.ICMPv6Type || f == program.ICMPv6Code {
+		want = packet.ICMPv6
+	}
+	switch {
+	case e.packet.Protocol != want:
+		return value{absent: true}
+	case f == program.ICMPType || f == program.ICMPv6Type:
+		return number(e.packet.ICMPType)
+	}
+	return number(e.packet.ICMPCode)
+}
+
+// tracked reads what connection tracking knows of the packet's flow.
+func (e *evaluation) tracked(f program.Field) value {
+	p := &e.packet
+	switch p.State {
+	case packet.Untracked, packet.Invalid:
+		return value{absent: true}
+	case "":
+		return unknown
+	}
+	original := p.Original
+	if original == (packet.Tuple{}) {
+		original = packet.Tuple{Source: p.Source, Destination: p.Destination, SourcePort: p.SourcePort, Port: p.Port}
+	}
+	switch f {
+	case program.Direction:
+		if p.Reply {
+			return value{names: []string{"reply"}}
+		}
+		return value{names: []string{"original"}}
+	case program.OriginalSource:
+		return value{address: original.Source}
+	case program.OriginalDestination:
+		return value{address: original.Destination}
+	case program.OriginalPort:
+		return number(original.Port)
+	}
+	var status []string
+	if p.DNAT {
+		status = append(status, "dnat")
+	}
+	if p.SNAT {
+		status = append(status, "snat")
+	}
+	if p.State == packet.Established || p.State == packet.Related {
+		status = append(status, "confirmed")
+	}
+	return value{names: status}
+}
+
+// kind is what the routing table says of an address.
+func kind(a netip.Addr, local packet.Answer) value {
+	switch {
+	case a.IsMulticast():
+		return value{names: []string{"multicast"}}
+	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return value{names: []string{"broadcast"}}
+	case local == packet.Yes || a.IsLoopback():
+		return value{names: []string{"local"}}
+	case local == packet.No:
+		return value{names: []string{"unicast"}}
+	}
+	return unknown
+}
+
+// condition says whether the packet meets c.
+func (e *evaluation) condition(c *program.Condition) packet.Answer {
+	var met packet.Answer
+	switch {
+	case c.Text != "" || c.Field == program.Opaque:
+		return packet.Unknown
+	case c.Set != "":
+		met = e.inSet(c)
+	default:
+		v := e.field(c.Field)
+		if v.absent {
+			return packet.No // nor does a negation match what is not there
+		}
+		met = plain(c, v)
+	}
+	if met != packet.Unknown && c.Not {
+		return packet.Is(met == packet.No)
+	}
+	return met
+}
+
+func plain(c *program.Condition, v value) packet.Answer {
+	switch {
+	case v.unknown:
+		return packet.Unknown
+	case len(c.Names) > 0:
+		return packet.Is(slices.ContainsFunc(c.Names, func(want string) bool { return hasName(v.names, want) }))
+	case len(c.Numbers) > 0:
+		n := v.number
+		if c.Mask != 0 {
+			n &= c.Mask
+		}
+		return packet.Is(slices.ContainsFunc(c.Numbers, func(r program.NumberRange) bool { return within(r, n) }))
+	default:
+		return packet.Is(slices.ContainsFunc(c.Addresses, func(r program.AddressRange) bool { return contains(r, v.address) }))
+	}
+}
+
+func hasName(have []string, want string) bool {
+	prefix, wildcard := strings.CutSuffix(want, "*")
+	return slices.ContainsFunc(have, func(name string) bool {
+		return name == want || wildcard && strings.HasPrefix(name, prefix)
+	})
+}
+
+func within(r program.NumberRange, n uint64) bool { return r.From <= n && n <= r.To }
+
+func contains(r program.AddressRange, a netip.Addr) bool {
+	return a.BitLen() == r.From.BitLen() && r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
+}
+
+// inSet looks the packet's key up.
+func (e *evaluation) inSet(c *program.Condition) packet.Answer {
+	set := e.program.Set(c.Set)
+	if set == nil {
+		return packet.Unknown
+	}
+	fields := c.SetKey
+	if len(fields) == 0 {
+		fields = []program.Field{c.Field}
+	}
+	key := make([]value, len(fields))
+	for i, f := range fields {
+		key[i] = e.field(f)
+		if key[i].absent {
+			return packet.No
+		}
+	}
+	if set.Life == program.Dynamic {
+		e.assume("the kernel's table " + set.ID + " does not hold it")
+		return packet.No
+	}
+	if len(fields) == 1 && len(set.Addresses) > 0 {
+		return inRanges(set.Addresses, key[0])
+	}
+	doubt := false
+	for i := range set.Tuples {
+		switch fits(&set.Tuples[i], key) {
+		case packet.Yes:
+			return packet.Yes
+		case packet.Unknown:
+			doubt = true
+		}
+	}
+	if doubt {
+		return packet.Unknown
+	}
+	return packet.No
+}
+
+// inRanges searches sorted, disjoint ranges, IPv4 before IPv6.
+func inRanges(ranges []program.AddressRange, v value) packet.Answer {
+	if v.unknown {
+		return packet.Unknown
+	}
+	i := sort.Search(len(ranges), func(i int) bool { return ranges[i].To.Compare(v.address) >= 0 })
+	return packet.Is(i < len(ranges) && contains(ranges[i], v.address))
+}
+
+func fits(t *program.Tuple, key []value) packet.Answer {
+	answer := packet.Yes
+	for i, part := range t.Parts {
+		if i >= len(key) {
+			break
+		}
+		if key[i].unknown {
+			answer = packet.Unknown
+			continue
+		}
+		var same bool
+		switch {
+		case part.Name != "":
+			same = hasName(key[i].names, part.Name)
+		case part.Addresses.From.IsValid():
+			same = contains(part.Addresses, key[i].address)
+		default:
+			same = within(part.Numbers, key[i].number)
+		}
+		if !same {
+			return packet.No
+		}
+	}
+	return answer
+}
+
+// question is an unknown condition without its negation, for the reader and to
+// give equal conditions equal answers.
+func question(c *program.Condition, r *program.Rule) string {
+	switch {
+	case c.Text != "":
+		return fmt.Sprintf("%s: %s", place(r), c.Text)
+	case c.Set != "":
+		return fmt.Sprintf("%s: %s is in %s", place(r), c.Field, c.Set)
+	case len(c.Names) > 0:
+		return fmt.Sprintf("%s is %s", c.Field, strings.Join(c.Names, " or "))
+	default:
+		return fmt.Sprintf("%s: %s", place(r), c.Field)
+	}
+}

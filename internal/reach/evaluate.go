@@ -1,0 +1,333 @@
+package reach
+
+import (
+	"fmt"
+	"slices"
+
+	"sluice/internal/packet"
+	"sluice/internal/program"
+)
+
+// Way is the way of a packet through the host.
+type Way string
+
+// Ways.
+const (
+	In      Way = "input"   // to a socket of the host
+	Through Way = "forward" // to another host
+	Out     Way = "output"  // from a socket of the host
+)
+
+// Result is what becomes of one packet.
+type Result struct {
+	Verdict program.Verdict // Accept, Drop or Reject
+	Rule    *program.Rule   // that decided; nil where a hook's default did, or nobody objected
+	Hook    program.HookKind
+	Chain   string        // base chain that dropped; "" for an accepted packet
+	Packet  packet.Packet // as it was at the end, after rewriting
+	// Certain is false where the verdict hangs on something unknown; the rest
+	// is then the first possible outcome that is not accepted.
+	Certain bool
+	// Doubts names what was unknown, Assumed what was taken for granted.
+	Doubts  []string
+	Assumed []string
+}
+
+// maxWays bounds how many combinations of unknown answers are tried.
+const maxWays = 512
+
+// Evaluate judges one packet. A packet without State is given New where
+// connection tracking would look at it, or Untracked.
+func Evaluate(p *program.Program, pkt packet.Packet, way Way) Result {
+	var results []Result
+	var script []bool
+	for len(results) < maxWays {
+		e := &evaluation{program: p, packet: pkt, way: way, script: script}
+		r := e.run()
+		r.Doubts, r.Assumed = e.doubts, e.assumed
+		results = append(results, r)
+		// The next combination: the last answer "yes" becomes "no".
+		script = e.answers
+		for len(script) > 0 && !script[len(script)-1] {
+			script = script[:len(script)-1]
+		}
+		if len(script) == 0 {
+			return merge(results, true)
+		}
+		script = append(slices.Clone(script[:len(script)-1]), false)
+	}
+	return merge(results, false)
+}
+
+// merge says what all combinations have in common.
+func merge(results []Result, complete bool) Result {
+	out := results[0]
+	out.Certain = complete
+	accepted := out.Verdict == program.Accept
+	for _, r := range results[1:] {
+		for _, d := range r.Doubts {
+			if !slices.Contains(out.Doubts, d) {
+				out.Doubts = append(slices.Clone(out.Doubts), d)
+			}
+		}
+		if (r.Verdict == program.Accept) != accepted {
+			out.Certain = false
+			if accepted {
+				r.Certain, r.Doubts, r.Assumed = false, out.Doubts, out.Assumed
+				out, accepted = r, false
+			}
+		}
+	}
+	return out
+}
+
+// phases of the hooks on each way, in the order of the kernel.
+type stop struct {
+	kind  program.HookKind
+	phase program.Phase
+}
+
+var prerouting = []stop{
+	{program.Ingress, program.Early},
+	{program.Prerouting, program.Early},
+	{program.Prerouting, program.Raw},
+	{program.Prerouting, program.Mangle},
+	{program.Prerouting, program.NAT},
+	{program.Prerouting, program.Filter},
+}
+
+var ways = map[Way][]stop{
+	In: {
+		{program.Input, program.Mangle},
+		{program.Input, program.Filter},
+		{program.Input, program.NAT},
+	},
+	Through: {
+		{program.Forward, program.Mangle},
+		{program.Forward, program.Filter},
+		{program.Postrouting, program.Raw},
+		{program.Postrouting, program.Mangle},
+		{program.Postrouting, program.Filter},
+		{program.Postrouting, program.NAT},
+	},
+	Out: {
+		{program.Output, program.Raw},
+		{program.Output, program.Mangle},
+		{program.Output, program.NAT},
+		{program.Output, program.Filter},
+		{program.Postrouting, program.Raw},
+		{program.Postrouting, program.Mangle},
+		{program.Postrouting, program.Filter},
+		{program.Postrouting, program.NAT},
+	},
+}
+
+type evaluation struct {
+	program *program.Program
+	packet  packet.Packet
+	way     Way
+	hook    stop
+
+	script  []bool // answers given from outside
+	answers []bool // all answers so far
+	known   map[string]bool
+	doubts  []string
+	assumed []string
+	depth   int
+}
+
+// guess answers a question that nobody can: as the script says, then yes. One
+// question has one answer.
+func (e *evaluation) guess(question string) bool {
+	if answer, asked := e.known[question]; asked {
+		return answer
+	}
+	answer := true
+	if n := len(e.answers); n < len(e.script) {
+		answer = e.script[n]
+	}
+	e.answers = append(e.answers, answer)
+	if e.known == nil {
+		e.known = map[string]bool{}
+	}
+	e.known[question] = answer
+	e.doubts = append(e.doubts, question)
+	return answer
+}
+
+func (e *evaluation) assume(text string) {
+	if !slices.Contains(e.assumed, text) {
+		e.assumed = append(e.assumed, text)
+	}
+}
+
+func (e *evaluation) run() Result {
+	if e.way != Out {
+		if r, ended := e.walk(prerouting); ended {
+			return r
+		}
+		if e.packet.DNAT && e.packet.DestinationLocal == packet.No {
+			e.way = Through
+		}
+	}
+	if r, ended := e.walk(ways[e.way]); ended {
+		return r
+	}
+	return Result{Verdict: program.Accept, Packet: e.packet}
+}
+
+// walk asks the base chains of the stops in turn.
+func (e *evaluation) walk(stops []stop) (Result, bool) {
+	for _, at := range stops {
+		e.hook = at
+		// Connection tracking stands between raw and mangle.
+		if e.packet.State == "" && at.phase != program.Raw && at.phase != program.Early {
+			e.packet.State = packet.New
+		}
+		if at.phase == program.NAT && e.packet.State != packet.New {
+			continue // only the first packet of a tracked flow is asked about
+		}
+		for _, h := range e.program.Hooks {
+			if h.Kind != at.kind || h.Phase != at.phase || !e.onDevice(h) {
+				continue
+			}
+			if r, ended := e.base(h); ended {
+				return r, true
+			}
+		}
+	}
+	return Result{}, false
+}
+
+func (e *evaluation) onDevice(h program.Hook) bool {
+	if len(h.Devices) == 0 {
+		return true
+	}
+	if e.packet.In == "" {
+		return e.guess("the packet comes in by one of " + fmt.Sprint(h.Devices))
+	}
+	return slices.Contains(h.Devices, e.packet.In)
+}
+
+// outcome is how a chain ended.
+type outcome struct {
+	verdict program.Verdict // "" fell off the end or returned
+	rule    *program.Rule
+}
+
+func (e *evaluation) base(h program.Hook) (Result, bool) {
+	chain := e.program.Chain(h.Chain)
+	if chain == nil {
+		return Result{}, false
+	}
+	o := e.chain(chain)
+	if o.verdict == "" {
+		o.verdict = h.Default
+	}
+	if o.verdict == program.Accept {
+		return Result{}, false
+	}
+	return Result{Verdict: o.verdict, Rule: o.rule, Hook: h.Kind, Chain: h.Chain, Packet: e.packet}, true
+}
+
+// maxDepth is the kernel's own bound of jumps (NFT_JUMP_STACK_SIZE).
+const maxDepth = 16
+
+func (e *evaluation) chain(c *program.Chain) outcome {
+	if e.depth++; e.depth > maxDepth {
+		e.depth--
+		return outcome{verdict: program.Drop}
+	}
+	defer func() { e.depth-- }()
+	for i := range c.Rules {
+		r := &c.Rules[i]
+		if !e.matches(r) {
+			continue
+		}
+		if o, ended := e.actions(r); ended {
+			return o
+		}
+	}
+	return outcome{}
+}
+
+func (e *evaluation) matches(r *program.Rule) bool {
+	for i := range r.Match {
+		switch e.condition(&r.Match[i]) {
+		case packet.No:
+			return false
+		case packet.Unknown:
+			if e.guess(question(&r.Match[i], r)) == r.Match[i].Not {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// actions runs the actions of a rule that matches; ended says that its chain is
+// over, with an empty verdict for a return.
+func (e *evaluation) actions(r *program.Rule) (o outcome, ended bool) {
+	for _, action := range r.Actions {
+		switch a := action.(type) {
+		case program.Verdict:
+			if a == program.Return {
+				return outcome{}, true
+			}
+			return outcome{a, r}, true
+		case program.Jump:
+			if c := e.program.Chain(a.Chain); c != nil {
+				if o := e.chain(c); o.verdict != "" {
+					return o, true
+				}
+			}
+		case program.Goto:
+			if c := e.program.Chain(a.Chain); c != nil {
+				return e.chain(c), true
+			}
+			return outcome{}, true
+		case program.Limit:
+			e.assume("the rate of " + place(r) + " is not used up")
+		case program.ConnectionLimit:
+			e.assume("the connections of " + place(r) + " are not used up")
+		default:
+			if e.rewrite(action) {
+				return outcome{program.Accept, r}, true
+			}
+		}
+	}
+	return outcome{}, false
+}
+
+// place names a rule for a reader.
+func place(r *program.Rule) string {
+	switch {
+	case r.Origin.File != "":
+		return fmt.Sprintf("%s:%d", r.Origin.File, r.Origin.Line)
+	case r.Comment != "":
+		return r.Comment
+	default:
+		return "a rule without a name"
+	}
+}
+
+// Describe names what decided, for a reader: "policy.yaml:12: drop tcp from
+// banned", or the default of a chain.
+func (r Result) Describe() string {
+	if r.Verdict == program.Accept {
+		return "nothing objects"
+	}
+	if r.Rule == nil {
+		return fmt.Sprintf("the default of %s (%s)", r.Chain, r.Verdict)
+	}
+	switch {
+	case r.Rule.Origin.File != "" && r.Rule.Origin.Text != "":
+		return fmt.Sprintf("%s:%d: %s", r.Rule.Origin.File, r.Rule.Origin.Line, r.Rule.Origin.Text)
+	case r.Rule.Origin.File != "":
+		return fmt.Sprintf("%s:%d (%s)", r.Rule.Origin.File, r.Rule.Origin.Line, r.Verdict)
+	case r.Rule.Comment != "":
+		return fmt.Sprintf("what holds without being written: %s", r.Rule.Comment)
+	default:
+		return fmt.Sprintf("a rule of the chain %s", r.Chain)
+	}
+}
