@@ -26,6 +26,11 @@ func Describe(ctx context.Context) (Facts, error) {
 	if f.Interfaces, f.DefaultRoute, err = interfaces(); err != nil {
 		return Facts{}, fmt.Errorf("describe the host: %w", err)
 	}
+	if f.Local, err = link.Local(); err != nil {
+		f.unread("local routes", err)
+	}
+	slices.SortFunc(f.Local, netip.Prefix.Compare)
+	f.Local = slices.Compact(f.Local)
 	if f.Namespace, err = process.NamespaceName(); err != nil {
 		f.unread("name of the network namespace", err)
 	}
@@ -88,6 +93,7 @@ func (f *Facts) readParameters() {
 	}
 	f.Forwarding4 = number("net/ipv4/ip_forward") != 0
 	f.Forwarding6 = number("net/ipv6/conf/all/forwarding") != 0
+	f.NonLocalBind = number("net/ipv4/ip_nonlocal_bind") != 0 || number("net/ipv6/ip_nonlocal_bind") != 0
 	f.ConntrackMax = number("net/netfilter/nf_conntrack_max")
 	f.ConntrackBuckets = number("net/netfilter/nf_conntrack_buckets")
 	f.ConntrackCount = number("net/netfilter/nf_conntrack_count")

@@ -60,6 +60,11 @@ func TestDescribeLinks(t *testing.T) {
 	h.Route("default6", "2001:db8::1")
 	h.Forward()
 	h.Sysctl("net.ipv4.ip_local_port_range", "40000 50000")
+	h.Own("203.0.113.0/25")
+	if bare.NonLocalBind {
+		t.Error("foreign addresses may be bound before they may")
+	}
+	h.Sysctl("net.ipv6.ip_nonlocal_bind", "1")
 	f := describe(t, h)
 
 	if !f.Known || f.Namespace != h.Name() {
@@ -73,6 +78,14 @@ func TestDescribeLinks(t *testing.T) {
 	}
 	if f.EphemeralFrom != 40000 || f.EphemeralTo != 50000 {
 		t.Errorf("ephemeral ports %d-%d, want 40000-50000", f.EphemeralFrom, f.EphemeralTo)
+	}
+	for _, want := range []string{"203.0.113.0/25", "192.0.2.2/32", "127.0.0.0/8", "2001:db8::2/128"} {
+		if !contains(f.Local, netip.MustParsePrefix(want)) {
+			t.Errorf("local prefixes %v lack %s", f.Local, want)
+		}
+	}
+	if !f.NonLocalBind {
+		t.Error("the right to bind foreign addresses is not seen")
 	}
 	if f.MemoryBytes == 0 {
 		t.Error("no memory")

@@ -21,6 +21,15 @@ type Facts struct {
 	Interfaces   []Interface `json:"interfaces,omitempty"`
 	DefaultRoute []string    `json:"default-route,omitempty"` // interfaces that the default routes (IPv4 and IPv6, main table) leave by
 
+	// Local is the prefixes of the local routing table: every address in them
+	// is taken as the host's own, those of interfaces and those of routes of
+	// type local.
+	Local []netip.Prefix `json:"local,omitempty"`
+	// NonLocalBind: programs may bind to addresses that the host does not have
+	// (net.ipv4.ip_nonlocal_bind or its IPv6 twin), as where an address moves
+	// between hosts.
+	NonLocalBind bool `json:"non-local-bind"`
+
 	EphemeralFrom uint16 `json:"ephemeral-from,omitempty"` // net.ipv4.ip_local_port_range, which IPv6 uses too
 	EphemeralTo   uint16 `json:"ephemeral-to,omitempty"`   // inclusive
 	Forwarding4   bool   `json:"forwarding4"`              // net.ipv4.ip_forward

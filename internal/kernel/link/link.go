@@ -83,10 +83,7 @@ func List() ([]Link, error) {
 // DefaultRoutes returns the indices of the devices that the unicast default
 // routes of the main table leave by, IPv4 and IPv6, sorted.
 func DefaultRoutes() ([]int, error) {
-	routes, err := dump("routes", func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(netlink.FAMILY_ALL,
-			&netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
-	})
+	routes, err := table(unix.RT_TABLE_MAIN)
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +101,33 @@ func DefaultRoutes() ([]int, error) {
 	}
 	slices.Sort(indices)
 	return slices.Compact(indices), nil
+}
+
+// Local returns the prefixes of the local routing table for which the host is
+// the destination itself (routes of type local), in the kernel's order.
+func Local() ([]netip.Prefix, error) {
+	routes, err := table(unix.RT_TABLE_LOCAL)
+	if err != nil {
+		return nil, err
+	}
+	var prefixes []netip.Prefix
+	for _, r := range routes {
+		if r.Type != unix.RTN_LOCAL || r.Dst == nil {
+			continue
+		}
+		ip, ok := netip.AddrFromSlice(r.Dst.IP)
+		bits, _ := r.Dst.Mask.Size()
+		if ok {
+			prefixes = append(prefixes, netip.PrefixFrom(ip, bits))
+		}
+	}
+	return prefixes, nil
+}
+
+func table(number int) ([]netlink.Route, error) {
+	return dump("routes", func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: number}, netlink.RT_FILTER_TABLE)
+	})
 }
 
 // isDefault holds for a destination of length 0, which the library gives as
