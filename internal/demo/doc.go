@@ -1,0 +1,10 @@
+// Command demo shows Sluice at work, on real packets: it makes a host, a
+// resolver and clients of several countries out of network namespaces, applies
+// the only-Europe example with real country data, tries what should pass and
+// what should not, and plays two of the incidents that Sluice is there to
+// prevent. `make demo` runs it.
+//
+// It ends with status 0 only if everything was seen as expected, and leaves
+// nothing behind, also when it is interrupted. It is a program of its own and no
+// command of sluice, since no command of the product makes namespaces.
+package main

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/testnet"
+)
+
+// flood fills the connection table of a namespace with real TCP connections,
+// each opened and closed in good order, as a load test of a web site does. What
+// stays of each is an entry in the state TIME_WAIT, marked as assured, so the
+// kernel does not evict it for a newcomer.
+type flood struct {
+	from    *testnet.Namespace
+	sources []netip.Addr // addresses of from; each gives some ten thousand ports
+	to      netip.AddrPort
+	at      *testnet.Namespace // whose table is filled, and who serves to
+	workers int
+}
+
+// tableLimit is net.netfilter.nf_conntrack_max: one number for the whole
+// machine, which the kernel holds against the entries of each namespace.
+func tableLimit(s *testnet.Namespace) (int, error) {
+	return intSysctl(s, "net.netfilter.nf_conntrack_max")
+}
+
+// tableUse is the number of entries in the namespace's own table.
+func tableUse(s *testnet.Namespace) (int, error) {
+	return intSysctl(s, "net.netfilter.nf_conntrack_count")
+}
+
+func intSysctl(s *testnet.Namespace, name string) (int, error) {
+	text, err := s.GetSysctl(name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
+// run opens connections until the table has limit entries or the context ends,
+// and returns how many it opened. It reports the table's use as it grows.
+func (f *flood) run(ctx context.Context, limit int, report func(used int)) (int, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var opened atomic.Int64
+	var failures atomic.Int64
+	var group sync.WaitGroup
+	for worker := range f.workers {
+		group.Go(func() {
+			_ = f.from.Do(func() error {
+				for i := worker; ctx.Err() == nil; i += f.workers {
+					if err := connectAndClose(f.sources[i%len(f.sources)], f.to); err != nil {
+						failures.Add(1)
+						continue
+					}
+					opened.Add(1)
+				}
+				return nil
+			})
+		})
+	}
+	var err error
+	used := 0
+	for ctx.Err() == nil {
+		if used, err = tableUse(f.at); err != nil {
+			break
+		}
+		report(used)
+		if used >= limit {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	cancel()
+	group.Wait()
+	if err == nil && used < limit {
+		err = fmt.Errorf("the table took %d of %d entries in time (%d connections, %d failed)", used, limit, opened.Load(), failures.Load())
+	}
+	return int(opened.Load()), err
+}
+
+// serve accepts connections at the flood's goal and closes them, until the
+// context ends.
+func (f *flood) serve(ctx context.Context) error {
+	listener := -1
+	err := f.at.Do(func() (err error) {
+		listener, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(
+			unix.SetsockoptInt(listener, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+			unix.SetsockoptTimeval(listener, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}),
+			unix.Bind(listener, &unix.SockaddrInet4{Port: int(f.to.Port())}),
+			unix.Listen(listener, 4096),
+		)
+	})
+	if err != nil {
+		return fmt.Errorf("listen at %s: %w", f.to, err)
+	}
+	go func() {
+		defer unix.Close(listener)
+		for ctx.Err() == nil {
+			if fd, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC); err == nil {
+				unix.Close(fd)
+			}
+		}
+	}()
+	return nil
+}
+
+// connectAndClose makes one connection and closes it; SYN, SYN with ACK, ACK and
+// the FINs cross the firewall.
+func connectAndClose(from netip.Addr, to netip.AddrPort) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	// the port is chosen at connect, when the other end is known
+	return errors.Join(
+		unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Usec: 200_000}),
+		unix.Bind(fd, &unix.SockaddrInet4{Addr: from.As4()}),
+		unix.Connect(fd, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())}),
+	)
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"sluice/internal/testnet"
+)
+
+// slowResolver is story 3: the first resolver lies in a blocked country, and
+// its answers were dropped by a chain that never asked whether they were
+// answers. The same question is asked behind Sluice, and behind the two chains
+// of the story with the same data.
+func (d *demo) slowResolver() error {
+	d.title("A resolver in a blocked country (%s, %s)", resolver4, d.countryOf(resolver4))
+	story := d.attach("story", netip.MustParsePrefix("203.0.113.10/24"))
+	rules, err := d.storyChains()
+	if err != nil {
+		return err
+	}
+	story.Nft(rules)
+
+	d.head()
+	answer, took := ask(d.host)
+	seen := answer
+	if took > time.Second {
+		seen = fmt.Sprintf("%s after %.1f s", answer, took.Seconds())
+	}
+	d.check("www.example.net, behind Sluice", "203.0.113.80", seen)
+	answer, _ = ask(story)
+	d.check("the same, countries in a base chain of their own", silent, answer)
+	d.say("behind Sluice the answer took %.0f ms: replies are decided before any country", float64(took.Microseconds())/1000)
+	return nil
+}
+
+// ask puts one question to the resolver, once, for two seconds.
+func ask(from *testnet.Namespace) (answer string, took time.Duration) {
+	start := time.Now()
+	out, err := from.Run("dig", "+short", "+tries=1", "+time=2", "@"+resolver4.String(), "www.example.net")
+	took = time.Since(start)
+	switch {
+	case err != nil && strings.Contains(out, "timed out"), err != nil && strings.Contains(out, "no servers could be reached"):
+		return silent, took
+	case err != nil:
+		return err.Error(), took
+	}
+	return strings.TrimSpace(out), took
+}
+
+// storyChains is the ruleset of the story: a good input chain, and before it a
+// base chain that drops what is not of Europe. An accept in one base chain does
+// not keep a packet from the next.
+func (d *demo) storyChains() (string, error) {
+	europe, err := d.db.Continents("EU")
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	b.WriteString("table inet story {\n\tset blocked {\n\t\ttype ipv4_addr; flags interval;\n\t\telements = {\n")
+	for r := range europe.Complement().Each() {
+		if r.From.Is4() {
+			fmt.Fprintf(&b, "%s-%s,\n", r.From, r.To)
+		}
+	}
+	b.WriteString(`}
+	}
+	chain countries {
+		type filter hook input priority -1; policy accept;
+		ip saddr @blocked drop
+	}
+	chain input {
+		type filter hook input priority 0; policy drop;
+		ct state established,related accept
+		iif lo accept
+	}
+}
+`)
+	return b.String(), nil
+}
+
+// lockOut applies a policy that forgets ssh.
+func (d *demo) lockOut() error {
+	d.title("A policy that locks its author out")
+	file := filepath.Join(d.dir, "mistake.yaml")
+	text := "version: 1\ninput:\n  default: drop\n  rules:\n    - allow http\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return err
+	}
+	office := d.client("the office")
+	peer := "SSH_CONNECTION=" + fmt.Sprintf("%s 50000 %s 22", office.v4, host4)
+	out, status, err := d.run([]string{peer}, "apply", file)
+	if err != nil {
+		return err
+	}
+	d.quote("sluice apply mistake.yaml", firstLines(out, 3))
+	d.head()
+	d.check("applied over ssh: refused before anything changes", "exit 1", fmt.Sprintf("exit %d", status))
+
+	ssh := func() string {
+		to := netip.AddrPortFrom(host4, 22)
+		return office.space.TryTCP(testnet.TCPTry{From: netip.AddrPortFrom(office.v4, 0), To: to, Patience: patience}).Outcome.String()
+	}
+	out, status, err = d.run([]string{peer}, "apply", file, "--force", "--confirm", "3s")
+	if err != nil {
+		return err
+	}
+	armed := time.Now()
+	d.quote("sluice apply mistake.yaml --force --confirm 3s", firstLines(out, 3))
+	d.check("forced, to be confirmed within 3 s", "exit 0", fmt.Sprintf("exit %d", status))
+	d.check("a new ssh connection from the office", silent, ssh())
+	d.say("nobody confirms ...")
+	seen := silent
+	for time.Since(armed) < 15*time.Second && seen != answered {
+		seen = ssh()
+	}
+	d.check("a new ssh connection from the office, afterwards", answered, seen)
+	d.say("open again %.1f s after the apply", time.Since(armed).Seconds())
+	return nil
+}
+
+// mailPort is a service of the example that keeps connection state and is open
+// to Europe.
+const mailPort = 25
+
+// fullTable is story 1: something fills the connection table. The web site,
+// whose traffic keeps no state, does not notice.
+func (d *demo) fullTable() error {
+	d.title("A connection table flooded full")
+	limit, err := tableLimit(d.host)
+	if err != nil {
+		return err
+	}
+	german := d.client("Germany")
+	f := &flood{from: german.space, to: netip.AddrPortFrom(host4, mailPort), at: d.host, workers: 2}
+	upper := german.v4.As4() // half of the client's network
+	upper[3] = 128
+	german.space.Own(netip.PrefixFrom(netip.AddrFrom4(upper), 25).String())
+	for range min(120, 16+limit/20_000) {
+		upper[3]++
+		f.sources = append(f.sources, netip.AddrFrom4(upper))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	if err := f.serve(ctx); err != nil {
+		return err
+	}
+	italian := d.client("Italy")
+	mail := func() string {
+		return italian.space.TryTCP(testnet.TCPTry{From: netip.AddrPortFrom(italian.v4, 0), To: f.to, Patience: patience}).Outcome.String()
+	}
+	d.head()
+	d.check(fmt.Sprintf("tcp/%d from Italy, which needs an entry, before", mailPort), answered, mail())
+
+	start := time.Now()
+	opened, err := f.run(ctx, limit, func(int) {})
+	if err != nil {
+		return err
+	}
+	used, err := tableUse(d.host)
+	if err != nil {
+		return err
+	}
+	took := time.Since(start)
+	d.check(fmt.Sprintf("entries after %d connections from Germany", opened), fmt.Sprint(limit), fmt.Sprint(min(used, limit)))
+	d.check(fmt.Sprintf("tcp/%d from Italy, while the table is full", mailPort), silent, mail())
+	pages := 0
+	const wanted = 100
+	for range wanted {
+		if get(italian.space, italian.v4, host4, patience).Outcome == testnet.Answered {
+			pages++
+		}
+	}
+	d.check(fmt.Sprintf("%d pages of nginx for Italy, which need no entry", wanted), fmt.Sprint(wanted), fmt.Sprint(pages))
+	d.say("real connections, %.1f s; the limit is the machine's own, the table the namespace's", took.Seconds())
+	return nil
+}
+
+// countryOf names the country of an address, as the data have it.
+func (d *demo) countryOf(a netip.Addr) string {
+	c, ok := d.db.Lookup(a)
+	if !ok {
+		return "of no country"
+	}
+	return c.Name
+}
+
+func firstLines(text string, n int) string {
+	lines := strings.SplitN(strings.TrimRight(text, "\n"), "\n", n+1)
+	return strings.Join(lines[:min(n, len(lines))], "\n")
+}
