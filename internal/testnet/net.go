@@ -1,0 +1,179 @@
+package testnet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+)
+
+// Net is a laboratory: namespaces, links between them, processes in them.
+// Its methods may be called from several goroutines.
+type Net struct {
+	t      testing.TB // nil when made by Create
+	prefix string
+
+	mu     sync.Mutex
+	closed bool
+	spaces []*Namespace
+	undo   []func() error // run last to first
+	macs   uint32
+}
+
+// setupError carries a failed set-up step from a method to Net.Try.
+type setupError struct{ err error }
+
+var prefixPattern = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+
+// sequence makes names unique within the process.
+var sequence atomic.Uint32
+
+// New makes a laboratory that is closed when the test ends, whatever way it
+// ends. Without the right to make network namespaces the test is skipped (failed
+// when CI=true).
+func New(t testing.TB) *Net {
+	t.Helper()
+	Require(t, Namespaces)
+	n, err := Create("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.t = t
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Errorf("close test network: %v", err)
+		}
+	})
+	return n
+}
+
+// Create makes a laboratory outside of a test. The prefix (lower-case letters,
+// digits, single hyphens) becomes part of every namespace's name. The caller
+// closes it.
+func Create(prefix string) (*Net, error) {
+	if !prefixPattern.MatchString(prefix) {
+		return nil, fmt.Errorf("bad prefix %q for namespaces: want lower-case letters, digits and single hyphens", prefix)
+	}
+	if err := prepareRunDir(); err != nil {
+		return nil, err
+	}
+	reapOnce()
+	n := &Net{prefix: prefix}
+	register(n)
+	return n, nil
+}
+
+// Try runs a set-up function and returns the failure of the first set-up step
+// in it that failed. It serves laboratories made by Create.
+func (n *Net) Try(setup func()) (err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case setupError:
+			err = r.err
+		default:
+			panic(r)
+		}
+	}()
+	setup()
+	return nil
+}
+
+func (n *Net) fail(format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	if n.t != nil {
+		n.t.Helper()
+		n.t.Fatal(err)
+	}
+	panic(setupError{err})
+}
+
+// Close stops the processes and removes the namespaces, and with them all that
+// is inside. Closing twice is allowed.
+func (n *Net) Close() error {
+	unregister(n)
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return nil
+	}
+	n.closed = true
+	undo, spaces := n.undo, n.spaces
+	n.mu.Unlock()
+
+	var errs []error
+	for i := len(undo) - 1; i >= 0; i-- {
+		errs = append(errs, undo[i]())
+	}
+	for i := len(spaces) - 1; i >= 0; i-- {
+		errs = append(errs, spaces[i].remove())
+	}
+	return errors.Join(errs...)
+}
+
+// onClose adds a step of Close; steps run last to first, before the
+// namespaces go.
+func (n *Net) onClose(step func() error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.undo = append(n.undo, step)
+}
+
+// live are the laboratories that a signal has to close.
+var live struct {
+	sync.Mutex
+	nets    map[*Net]bool
+	signals chan os.Signal
+}
+
+func register(n *Net) {
+	live.Lock()
+	defer live.Unlock()
+	if live.nets == nil {
+		live.nets = map[*Net]bool{}
+	}
+	live.nets[n] = true
+	if live.signals == nil {
+		live.signals = make(chan os.Signal, 1)
+		signal.Notify(live.signals, os.Interrupt, syscall.SIGTERM)
+		go closeOnSignal(live.signals)
+	}
+}
+
+func unregister(n *Net) {
+	live.Lock()
+	defer live.Unlock()
+	delete(live.nets, n)
+	if len(live.nets) == 0 && live.signals != nil {
+		signal.Stop(live.signals)
+		close(live.signals)
+		live.signals = nil
+	}
+}
+
+func closeOnSignal(signals <-chan os.Signal) {
+	s, ok := <-signals
+	if !ok {
+		return
+	}
+	live.Lock()
+	var nets []*Net
+	for n := range live.nets {
+		nets = append(nets, n)
+	}
+	live.Unlock()
+	for _, n := range nets {
+		if err := n.Close(); err != nil {
+			fmt.Fprintln(os.Stderr, "close test network:", err)
+		}
+	}
+	signal.Reset(s)
+	if sig, ok := s.(syscall.Signal); ok {
+		_ = syscall.Kill(os.Getpid(), sig)
+	}
+}

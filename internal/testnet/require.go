@@ -1,0 +1,124 @@
+package testnet
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Feature is something that a kernel test needs of the machine: its name, and a
+// way to ask for it.
+type Feature struct {
+	Name string
+	// probe runs on a thread in a throwaway network namespace, except that of
+	// Namespaces, which runs where it is called.
+	probe   func() error
+	outside bool
+}
+
+// The features that tests ask for. Each one asks the kernel, not its version.
+var (
+	Namespaces   = Feature{Name: "network namespaces", probe: probeNamespaces, outside: true}
+	Nftables     = nftFeature("nftables in inet tables", "add table inet t; add chain inet t c { type filter hook input priority 0; }; add rule inet t c ct state new accept")
+	NftNAT       = nftFeature("nftables NAT in inet tables", "add table inet t; add chain inet t c { type nat hook postrouting priority 100; }; add rule inet t c masquerade")
+	Flowtable    = nftFeature("nftables flowtables", `add table inet t; add flowtable inet t f { hook ingress priority 0; devices = { lo }; }; add chain inet t c { type filter hook forward priority 0; }; add rule inet t c meta l4proto tcp flow add @f`)
+	NetdevIngr   = nftFeature("nftables netdev ingress", `add table netdev t; add chain netdev t c { type filter hook ingress device "lo" priority 0; }`)
+	NftConnLimit = nftFeature("nftables connection limits by source", "add table inet t; add set inet t s { type ipv4_addr; flags dynamic; size 8; }; add chain inet t c { type filter hook input priority 0; }; add rule inet t c add @s { ip saddr ct count over 2 } drop")
+)
+
+// Program is the feature that a program is installed.
+func Program(name string) Feature {
+	return Feature{Name: "program " + name, outside: true, probe: func() error {
+		_, err := exec.LookPath(name)
+		return err
+	}}
+}
+
+// IPTablesLegacy is the feature that the xtables of the kernel (not those over
+// nftables) take rules in the given table.
+func IPTablesLegacy(table string) Feature {
+	return Feature{Name: "iptables-legacy table " + table, probe: func() error {
+		return runQuiet(exec.Command("iptables-legacy", "-t", table, "-L", "-n"), "")
+	}}
+}
+
+// Require skips the test when the machine lacks a feature, naming it; when
+// CI=true the test fails instead.
+func Require(t testing.TB, features ...Feature) {
+	t.Helper()
+	for _, f := range features {
+		err := f.Ask()
+		if err == nil {
+			continue
+		}
+		if os.Getenv("CI") == "true" {
+			t.Fatalf("this machine lacks %s: %v", f.Name, err)
+		}
+		t.Skipf("this machine lacks %s: %v", f.Name, err)
+	}
+}
+
+var answers sync.Map // feature name -> error (nil for yes)
+
+// Ask returns nil when the machine has the feature, else why not. The answer
+// is kept for the life of the process.
+func (f Feature) Ask() error {
+	if answer, ok := answers.Load(f.Name); ok {
+		err, _ := answer.(error)
+		return err
+	}
+	var err error
+	if f.outside {
+		err = f.probe()
+	} else {
+		err = onOwnThread(func() error {
+			h, err := netns.New()
+			if err != nil {
+				return err
+			}
+			defer func() { _ = h.Close() }()
+			return f.probe()
+		})
+	}
+	answers.Store(f.Name, err)
+	return err
+}
+
+func probeNamespaces() error {
+	if err := prepareRunDir(); err != nil {
+		return err
+	}
+	err := onOwnThread(func() error {
+		h, err := netns.New()
+		if err != nil {
+			return err
+		}
+		return h.Close()
+	})
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w\nhint: run as root, or under unshare -rnm", err)
+	}
+	return err
+}
+
+func nftFeature(name, script string) Feature {
+	return Feature{Name: name, probe: func() error {
+		return runQuiet(exec.Command("nft", "-f", "-"), script)
+	}}
+}
+
+func runQuiet(cmd *exec.Cmd, input string) error {
+	cmd.Stdin = bytes.NewReader([]byte(input))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
