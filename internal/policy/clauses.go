@@ -1,0 +1,74 @@
+package policy
+
+import "strings"
+
+// clause is one part of a rule, by its first word.
+type clause struct {
+	word     string
+	usage    string
+	doc      string
+	examples []string
+	parse    func(*rule) bool
+}
+
+// clauses are the parts of a rule in their canonical order. They may stand in
+// any order behind the action and the service, each at most once.
+var clauses []*clause
+
+func init() { // the parsers refer to the table
+	clauses = []*clause{
+		{"published", "published SERVICE", "The rule is about connections that arrive by a DNAT, of Sluice or of another tool such as Docker, and the port and address before it are meant. In input and forward.", []string{"allow published tcp/8080 from 203.0.113.0/24"}, (*rule).published},
+		{"ipv4", "ipv4", "Only IPv4.", []string{"allow udp/5000 ipv4"}, (*rule).family},
+		{"ipv6", "ipv6", "Only IPv6.", []string{"drop udp ipv6"}, (*rule).family},
+		{"from", "from WHO", "The source. A zone is looked at by incoming interface and source; it has no sense in output.", []string{"allow ssh from 203.0.113.0/24", "drop any from not [203.0.113.0/24, 2001:db8::/32]"}, (*rule).from},
+		{"to", "to WHO", "The destination. A zone is looked at by outgoing interface and destination; it has no sense in input, where addresses of this host have.", []string{"allow http to 198.51.100.1"}, (*rule).to},
+		{"in", "in ZONE", "The incoming interface is one of the zone's. Not in output.", []string{"allow ping in wan"}, (*rule).in},
+		{"out", "out ZONE", "The outgoing interface is one of the zone's. Not in input.", []string{"allow any out wan"}, (*rule).out},
+		{"by", "by user NAME", "The process that sends runs as this user, given by name or number, or as one of a list. Only in output.", []string{"allow smtp by user postfix", "allow smtp by user [postfix, 1000]"}, (*rule).by},
+		{"limit", "limit COUNT/UNIT [per source] [burst N] [then ban TIME]", "A rate of new flows (of packets, where they are not tracked, and for ICMP). UNIT is `second`, `minute`, `hour`, `day` or a duration. Over the limit the rule does not match; with `then ban`, its source is banned. `per source` keys IPv6 by /64. `burst N` may come at once, otherwise COUNT.", []string{"allow ssh limit 10/minute per source", "allow ssh limit 6/30s per source then ban 10m", "allow ping limit 20/second burst 50"}, (*rule).limit},
+		{"max", "max N connections [per source]", "At most so many connections at one time; over it the rule does not match. Only with allow.", []string{"allow [smtp, imaps] max 20 connections per source"}, (*rule).max},
+		{"log", "log [\"PREFIX\"]", "Log packets that match, at a limited rate.", []string{"reject tcp/25 log \"smtp\""}, (*rule).log},
+	}
+}
+
+func clauseNamed(word string) *clause {
+	for _, c := range clauses {
+		if c.word == word {
+			return c
+		}
+	}
+	return nil
+}
+
+// clauseWords are the words that a clause may begin with.
+func clauseWords() []string {
+	var out []string
+	for _, c := range clauses {
+		out = append(out, c.word)
+	}
+	return out
+}
+
+var actionWords = []string{"allow", "drop", "reject", "clamp"}
+
+// noSense says why a word cannot be used in a section, and the way out; "" when
+// it can.
+func noSense(word string, hook Hook) (why, wayOut string) {
+	switch {
+	case word == "out" && hook == Input:
+		return "packets to this host leave by no interface", "write in ZONE, or put the rule under forward"
+	case word == "in" && hook == Output:
+		return "packets from this host come in by no interface", "write out ZONE, or put the rule under forward"
+	case word == "by" && hook != Output:
+		return "only what this host sends has a user", "put the rule under output"
+	case word == "published" && hook == Output:
+		return "only what comes in can arrive by a DNAT", "put the rule under input or forward"
+	case word == "clamp" && hook != Forward:
+		return "this host's own connections know the size that their route carries", "put the rule under forward"
+	case word == "per source" && hook == Output:
+		return "the source is always this host", "leave per source away"
+	}
+	return "", ""
+}
+
+func sectionOf(hook Hook) string { return strings.ToLower(string(hook)) }

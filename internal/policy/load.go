@@ -1,0 +1,219 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// loader reads the files of one policy and collects what is wrong with them.
+type loader struct {
+	policy  *Policy
+	errs    Errors
+	files   []string          // in the order in which they are read
+	real    map[string]string // path without links → name, of the files read
+	follow  bool              // read the includes
+	lenient bool              // leave names alone, for Format
+
+	// unread is set when a part of the policy could not be read: a name that
+	// nobody defines may be defined there, so unknown names are not reported.
+	unread bool
+	// names are checked when all files are read, since a name may be used
+	// before it is defined.
+	later []func()
+	// canon is the canonical text of the nodes that have one.
+	canon map[*yaml.Node]string
+
+	zones    map[string]*Zone
+	sets     map[string]*Set
+	services map[string]*serviceDefinition
+	versions int
+}
+
+// file is one file of a policy while it is read.
+type file struct {
+	*loader
+	src   *source
+	stack []string // the files that include this one, and itself
+}
+
+func newLoader(name string) *loader {
+	return &loader{
+		policy:   &Policy{File: name, lines: map[string][]string{}},
+		real:     map[string]string{},
+		canon:    map[*yaml.Node]string{},
+		zones:    map[string]*Zone{},
+		sets:     map[string]*Set{},
+		services: map[string]*serviceDefinition{},
+	}
+}
+
+// Load reads a policy file and everything that it includes. Errors about the
+// policy are of type [Errors] and hold all of them.
+func Load(path string) (*Policy, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return LoadData(path, data)
+}
+
+// LoadData is Load for a text that is already read; includes are looked for
+// beside the file of that name.
+func LoadData(name string, data []byte) (*Policy, error) {
+	l := newLoader(name)
+	l.follow = true
+	return l.run(name, data)
+}
+
+// Parse reads one text without following its includes. When it has any, names
+// that it does not define itself are taken to be defined there.
+func Parse(name string, data []byte) (*Policy, error) {
+	l := newLoader(name)
+	return l.run(name, data)
+}
+
+func (l *loader) run(name string, data []byte) (*Policy, error) {
+	if real, err := filepath.EvalSymlinks(name); err == nil {
+		l.real[real] = name
+	}
+	l.read(name, data, nil)
+	if l.versions == 0 && len(l.errs) == 0 {
+		l.errs = append(l.errs, l.policy.Errorf(Pos{File: name, Line: 1, Column: 1}, "write version: 1 as the first line", "version is missing"))
+	}
+	l.sections()
+	for i := 0; i < len(l.later); i++ { // they may add more
+		l.later[i]()
+	}
+	if len(l.errs) > 0 {
+		return nil, l.errs.sorted(l.files)
+	}
+	return l.policy, nil
+}
+
+// read parses one file into the policy.
+func (l *loader) read(name string, data []byte, stack []string) {
+	f := &file{loader: l, src: newSource(name, data), stack: append(slices.Clone(stack), name)}
+	l.files = append(l.files, name)
+	l.policy.lines[name] = f.src.lines
+	if errs := f.src.checkText(data); len(errs) > 0 {
+		l.errs = append(l.errs, errs...)
+		l.unread = true
+		return
+	}
+	doc := f.document()
+	if doc == nil {
+		l.unread = true
+		return
+	}
+	f.top(doc)
+}
+
+func (l *loader) fail(pos Pos, hint, format string, args ...any) {
+	l.errs = append(l.errs, l.policy.Errorf(pos, hint, format, args...))
+}
+
+// readFile reads a whole policy file, or as much of it as shows that it is too
+// large.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, readError(path, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxPolicySize+1))
+	if err != nil {
+		return nil, readError(path, err)
+	}
+	return data, nil
+}
+
+// readError names the file once; package os names it inside a sentence of its
+// own.
+func readError(path string, err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		err = pathErr.Err
+	}
+	return fmt.Errorf("%s: %w", path, err)
+}
+
+// include reads what one pattern of include names.
+func (f *file) include(n *yaml.Node) {
+	pattern, ok := f.text(n, "include")
+	if !ok {
+		return
+	}
+	if !f.follow {
+		f.unread = true
+		return
+	}
+	full := pattern
+	if !filepath.IsAbs(pattern) {
+		full = filepath.Join(escapePattern(filepath.Dir(f.src.name)), pattern)
+	}
+	if !strings.ContainsAny(pattern, `*?[\`) {
+		if !filepath.IsAbs(pattern) {
+			full = filepath.Join(filepath.Dir(f.src.name), pattern)
+		}
+		f.includeFile(n, full)
+		return
+	}
+	matches, err := filepath.Glob(full)
+	if err != nil {
+		f.fail(f.src.at(n), "", "bad pattern %s: %v", quote(pattern), err)
+		return
+	}
+	for _, m := range matches {
+		// Editors keep their locks and copies in hidden files of the same ending.
+		if strings.HasPrefix(filepath.Base(m), ".") && !strings.HasPrefix(filepath.Base(pattern), ".") {
+			continue
+		}
+		f.includeFile(n, m)
+	}
+}
+
+func (f *file) includeFile(n *yaml.Node, name string) {
+	real, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		f.unread = true
+		f.fail(f.src.at(n), "", "cannot include: %v", readError(name, err))
+		return
+	}
+	if other, done := f.real[real]; done {
+		// A pattern may match the file that it stands in, and two patterns the
+		// same file; a circle that somebody wrote by name is a mistake.
+		if slices.Contains(f.stack, other) && !strings.ContainsAny(n.Value, `*?[\`) {
+			at := slices.Index(f.stack, other)
+			f.fail(f.src.at(n), "", "files include each other in a circle: %s", strings.Join(append(slices.Clone(f.stack[at:]), other), " → "))
+		}
+		return
+	}
+	f.real[real] = name
+	info, err := os.Stat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		f.unread = true
+		f.fail(f.src.at(n), "", "cannot include: %s is not a regular file", name)
+		return
+	}
+	data, err := readFile(name)
+	if err != nil {
+		f.unread = true
+		f.fail(f.src.at(n), "", "cannot include: %v", err)
+		return
+	}
+	f.policy.Includes = append(f.policy.Includes, name)
+	f.read(name, data, f.stack)
+}
+
+// escapePattern makes a folder's name match only itself.
+func escapePattern(s string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(s)
+}

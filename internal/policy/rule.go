@@ -1,0 +1,404 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// rule is a rule while it is read.
+type rule struct {
+	*words
+	hook Hook
+	rule *Rule
+	seen map[string]bool // clauses
+	// service is the word that was read as the service, since a misspelt word
+	// of the language is read as one.
+	service token
+}
+
+// ruleNode reads a rule in either form; nil when it has an error.
+func (f *file) ruleNode(n *yaml.Node, hook Hook) *Rule {
+	toks, ok := f.ruleTokens(n)
+	if !ok {
+		return nil
+	}
+	r := f.rule(toks, hook)
+	if r != nil {
+		r.Pos = f.src.at(n)
+		f.canon[n] = r.Text
+	}
+	return r
+}
+
+// ruleTokens turns either form of a rule into tokens.
+func (f *file) ruleTokens(n *yaml.Node) ([]token, bool) {
+	switch {
+	case n.Kind == yaml.MappingNode && f.accident(n) == "":
+		return f.ruleMapping(n)
+	case n.Kind == yaml.ScalarNode && !isNull(n) && strings.TrimSpace(n.Value) != "":
+		return f.tokens(n)
+	case n.Kind == yaml.MappingNode:
+		k := n.Content[0]
+		f.fail(f.src.end(k).pos(f.src), f.accident(n), "a rule must be one line of words")
+	case n.Kind == yaml.ScalarNode:
+		f.fail(f.src.at(n), "", "rule is empty")
+	default:
+		f.fail(f.src.at(n), "", "a rule must be a line of words or a mapping, this is %s", kindName(n))
+	}
+	return nil, false
+}
+
+func (p place) pos(s *source) Pos { return s.pos(p.line, p.column-1) }
+
+func (f *file) rule(toks []token, hook Hook) *Rule {
+	r := &rule{words: &words{file: f, toks: toks}, hook: hook, rule: &Rule{Pos: toks[0].pos}, seen: map[string]bool{}}
+	if !r.parse() {
+		return nil
+	}
+	r.rule.Text = r.rule.canonical()
+	return r.rule
+}
+
+func (r *rule) parse() bool {
+	if !r.action() {
+		return false
+	}
+	before := len(r.errs)
+	for !r.done() {
+		t := r.peek()
+		if c := clauseNamed(t.text); c != nil && t.kind == wordToken {
+			if r.seen[c.word] {
+				return r.failAt(t, "", "%s stands twice", quote(c.word))
+			}
+			r.seen[c.word] = true
+			if why, wayOut := noSense(c.word, r.hook); why != "" {
+				r.failAt(t, wayOut, "%s has no sense in %s: %s", quote(c.word), sectionOf(r.hook), why)
+			}
+			if r.rule.Action == ClampMSS && slices.Contains([]string{"published", "by", "limit", "max", "log"}, c.word) {
+				r.failAt(t, "leave it away", "%s has no sense with clamp mss", quote(c.word))
+			}
+			r.take()
+			if !c.parse(r) {
+				return false
+			}
+			continue
+		}
+		if r.seen["service"] || r.rule.Action == ClampMSS || !r.serviceMayStand() {
+			return r.unexpected(t)
+		}
+		r.seen["service"] = true
+		r.service = t
+		refs, ok := r.services()
+		if !ok {
+			return false
+		}
+		r.rule.Services = refs
+	}
+	r.families()
+	return len(r.errs) == before
+}
+
+// serviceMayStand reports whether only the words that may come before the
+// service have come.
+func (r *rule) serviceMayStand() bool {
+	for word := range r.seen {
+		if word != "published" && word != "ipv4" && word != "ipv6" {
+			return false
+		}
+	}
+	return true
+}
+
+// unexpected reports a token that begins no clause, with the likeliest cause.
+func (r *rule) unexpected(t token) bool {
+	all := clauseWords()
+	if t.kind != wordToken {
+		hint := ""
+		if t.kind == textToken {
+			hint = `write log "…" for the prefix of a log`
+		}
+		return r.failAt(t, hint, "unexpected %s", t.describe())
+	}
+	switch near := nearest(t.text, all); {
+	case near != "":
+		return r.failAt(t, "", "unknown word %s, did you mean %q?", quote(t.text), near)
+	case r.service.kind == wordToken && nearest(r.service.text, all) != "" && builtinNamed(r.service.text) == nil && r.previous() == r.service:
+		return r.failAt(r.service, "", "unknown word %s, did you mean %q?", quote(r.service.text), nearest(r.service.text, all))
+	case slices.Contains([]string{"ipv4", "ipv6", "inet", "inet6", "ip", "ip6", "v4", "v6"}, t.text):
+		return r.failAt(t, "write ipv4 or ipv6", "unknown word %s", quote(t.text))
+	case slices.Contains([]string{"and", "or", "if", "when", "with", "via", "port", "src", "dst", "proto"}, t.text):
+		return r.failAt(t, "a rule is ACTION [SERVICE] [ipv4|ipv6] [from WHO] [to WHO] [in ZONE] [out ZONE] …", "unknown word %s", quote(t.text))
+	case t.text == "stateless" || t.text == "accelerate":
+		return r.failAt(t, "", "%s is not a word of rules", quote(t.text))
+	case !r.seen["service"] && r.rule.Action != ClampMSS:
+		return r.failAt(t, "the service stands right behind the action: "+string(r.rule.Action)+" "+t.text+" …", "unexpected %s", quote(t.text))
+	case slices.Contains(actionWords, t.text):
+		return r.failAt(t, "write two rules", "second action %s in one rule", quote(t.text))
+	}
+	return r.failAt(t, "expected one of "+strings.Join(all, ", "), "unexpected %s", quote(t.text))
+}
+
+// previous is the token before the next one.
+func (r *rule) previous() token {
+	if r.next == 0 {
+		return token{}
+	}
+	return r.toks[r.next-1]
+}
+
+func (r *rule) action() bool {
+	t, ok := r.word("an action", "a rule begins with allow, drop or reject")
+	if !ok {
+		return false
+	}
+	switch t.text {
+	case "allow", "drop", "reject":
+		r.rule.Action = Action(t.text)
+		return true
+	case "clamp":
+		r.rule.Action = ClampMSS
+		if why, wayOut := noSense("clamp", r.hook); why != "" {
+			return r.failAt(t, wayOut, "%s has no sense in %s: %s", quote("clamp mss"), sectionOf(r.hook), why)
+		}
+		if !r.accept("mss") {
+			return r.failAt(r.peek(), "write clamp mss", "expected mss behind clamp, found %s", r.peek().describe())
+		}
+		return true
+	}
+	hint := "a rule begins with allow, drop or reject"
+	switch strings.ToLower(t.text) {
+	case "accept", "permit", "pass":
+		hint = "write allow"
+	case "deny", "block", "discard":
+		hint = "write drop, or reject to answer"
+	case "masquerade", "redirect", "map", "snat", "dnat":
+		hint = "rewriting of addresses stands under nat"
+	}
+	return r.failAt(t, hint, "unknown action %s%s", quote(t.text), didYouMean(t.text, actionWords))
+}
+
+func (r *rule) published() bool {
+	r.rule.Published = true
+	return true
+}
+
+func (r *rule) family() bool {
+	t := r.previous()
+	if r.seen["ipv4"] && r.seen["ipv6"] {
+		return r.failAt(t, "leave both away", "ipv4 and ipv6 in one rule")
+	}
+	r.rule.Family = 4
+	if t.text == "ipv6" {
+		r.rule.Family = 6
+	}
+	return true
+}
+
+func (r *rule) from() bool {
+	w, ok := r.who()
+	if !ok {
+		return false
+	}
+	r.rule.From = w
+	r.checkWho(w, "from", r.hook == Output)
+	return true
+}
+
+func (r *rule) to() bool {
+	w, ok := r.who()
+	if !ok {
+		return false
+	}
+	r.rule.To = w
+	r.checkWho(w, "to", r.hook == Input)
+	return true
+}
+
+func (r *rule) in() (ok bool) {
+	r.rule.In, ok = r.zone("in")
+	return ok
+}
+
+func (r *rule) out() (ok bool) {
+	r.rule.Out, ok = r.zone("out")
+	return ok
+}
+
+func (r *rule) by() bool {
+	t := r.peek()
+	if !r.accept("user") {
+		hint := "write by user NAME"
+		if t.text == "group" {
+			hint = "only users can be asked for; write by user NAME"
+		}
+		return r.failAt(t, hint, "expected user behind by, found %s", t.describe())
+	}
+	return r.list("users", func() bool {
+		t, ok := r.word("the name or number of a user", "")
+		if !ok || !r.problemAt(t, checkUser(t.text)) {
+			return false
+		}
+		if slices.ContainsFunc(r.rule.Users, func(w Word) bool { return w.Text == t.text }) {
+			return r.failAt(t, "", "user %s stands twice", quote(t.text))
+		}
+		r.rule.Users = append(r.rule.Users, Word{t.pos, t.text})
+		return true
+	})
+}
+
+// maxRate bounds counts and bursts; the kernel keeps a burst in 32 bits.
+const maxRate = 1_000_000_000
+
+// maxRateTime is the longest unit that the kernel's limit has.
+const maxRateTime = 7 * 24 * time.Hour
+
+func (r *rule) limit() bool {
+	l := &Limit{Pos: r.previous().pos}
+	t, ok := r.word("a rate", "write COUNT/UNIT, as in 10/minute")
+	if !ok {
+		return false
+	}
+	count, unit, slash := strings.Cut(t.text, "/")
+	if !slash || count == "" || unit == "" {
+		return r.failAt(t, "write COUNT/UNIT, as in 10/minute or 6/30s", "%s is not a rate", quote(t.text))
+	}
+	var p *problem
+	if l.Count, p = parseNumber(count, "the count of a limit", maxRate); p != nil {
+		return r.problemAt(t, p)
+	}
+	if l.Per, p = parseUnit(unit); p != nil {
+		return r.problemAt(t, p)
+	}
+	for {
+		t := r.peek()
+		switch {
+		case r.is("per") && !l.PerSource:
+			r.take()
+			if l.PerSource = r.perSource(); !l.PerSource {
+				return false
+			}
+		case r.is("burst") && l.Burst == 0:
+			r.take()
+			n, ok := r.word("a number", "write burst N")
+			if !ok {
+				return false
+			}
+			if l.Burst, p = parseNumber(n.text, "burst", maxRate); p != nil {
+				return r.problemAt(n, p)
+			}
+		case r.is("then") && l.ThenBan == 0:
+			if !r.thenBan(l) {
+				return false
+			}
+		case r.is("per", "burst", "then"):
+			return r.failAt(t, "", "%s stands twice", quote(t.text))
+		default:
+			if l.ThenBan != 0 && !l.PerSource {
+				r.fail(l.Pos, "write limit "+t0(count, unit)+" per source then ban …", "a ban needs a limit per source: who would be banned?")
+			}
+			r.rule.Limit = l
+			return true
+		}
+	}
+}
+
+func t0(count, unit string) string { return count + "/" + unit }
+
+func (r *rule) perSource() bool {
+	t := r.peek()
+	if !r.accept("source") {
+		hint := "write per source"
+		if r.is("second", "minute", "hour", "day") {
+			hint = "write the time behind a slash: limit 10/" + t.text
+		}
+		return r.failAt(t, hint, "expected source behind per, found %s", t.describe())
+	}
+	if why, wayOut := noSense("per source", r.hook); why != "" {
+		r.failAt(t, wayOut, "%s has no sense in %s: %s", quote("per source"), sectionOf(r.hook), why)
+	}
+	return true
+}
+
+func (r *rule) thenBan(l *Limit) bool {
+	r.take()
+	if t := r.peek(); !r.accept("ban") {
+		return r.failAt(t, "write then ban TIME", "expected ban behind then, found %s", t.describe())
+	}
+	t, ok := r.word("a duration", "write then ban 10m")
+	if !ok {
+		return false
+	}
+	var p *problem
+	l.ThenBan, p = parseDuration(t.text)
+	return r.problemAt(t, p)
+}
+
+// parseUnit reads the time of a rate.
+func parseUnit(s string) (time.Duration, *problem) {
+	if s == "week" {
+		return maxRateTime, nil
+	}
+	for _, u := range units[1:] {
+		if s == u.words[0] || s == string(u.letter) {
+			return u.length, nil
+		}
+	}
+	d, p := parseDuration(s)
+	switch {
+	case p != nil && p.message == quote(s)+" is not a duration":
+		return 0, problemf("write second, minute, hour, day, or a duration such as 30s", "%s is not a unit of time%s", quote(s), didYouMean(s, []string{"second", "minute", "hour", "day"}))
+	case p != nil:
+		return 0, p
+	case d > maxRateTime:
+		return 0, problemf("at most 7d", "the time of a limit, %s, is too long", quote(s))
+	}
+	return d, nil
+}
+
+func (r *rule) max() bool {
+	m := &MaxConnections{Pos: r.previous().pos}
+	if r.rule.Action != Allow {
+		r.failAt(r.previous(), "write it as an allow", "max has no sense with %s: it bounds what a rule allows", r.rule.Action)
+	}
+	t, ok := r.word("a number", "write max N connections")
+	if !ok {
+		return false
+	}
+	n, p := parseNumber(t.text, "the number of connections", 1<<32-1)
+	if p != nil {
+		return r.problemAt(t, p)
+	}
+	m.Count = uint32(n)
+	if !r.accept("connections") && !r.accept("connection") {
+		return r.failAt(r.peek(), "write max "+t.text+" connections", "expected connections, found %s", r.peek().describe())
+	}
+	if r.accept("per") {
+		if m.PerSource = r.perSource(); !m.PerSource {
+			return false
+		}
+	}
+	r.rule.Max = m
+	return true
+}
+
+func (r *rule) log() (ok bool) {
+	r.rule.Log, ok = r.logPrefix()
+	return ok
+}
+
+// logPrefix reads the text behind log, which may be left out.
+func (w *words) logPrefix() (*string, bool) {
+	t := w.peek()
+	if t.kind == wordToken && clauseNamed(t.text) == nil {
+		return nil, w.failAt(t, "write log \""+t.text+"\"", "the prefix of a log stands in quotes")
+	}
+	prefix := ""
+	if t.kind == textToken {
+		w.take()
+		prefix = t.text
+	}
+	return &prefix, w.problemAt(t, checkLogPrefix(prefix))
+}

@@ -1,0 +1,172 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+)
+
+// services reads the service of a rule: one, a list, or any, which is nil.
+func (w *words) services() ([]ServiceRef, bool) {
+	if w.accept("any") {
+		return nil, true
+	}
+	out := []ServiceRef{}
+	ok := w.list("services", func() bool {
+		ref, ok := w.service()
+		if !ok {
+			return false
+		}
+		if slices.ContainsFunc(out, func(o ServiceRef) bool { return o.Text == ref.Text }) {
+			w.fail(ref.Pos, "", "service %s stands twice", quote(ref.Text))
+			return false
+		}
+		out = append(out, ref)
+		return true
+	})
+	if !ok {
+		return nil, false
+	}
+	// The matches of names are known when all is read.
+	w.after(func() {
+		for i := range out {
+			w.resolve(&out[i])
+		}
+	})
+	return out, true
+}
+
+// service reads one service, which is two words for a type of ICMP.
+func (w *words) service() (ServiceRef, bool) {
+	t, ok := w.word("a service", "write a name such as ssh, or tcp/80, udp/53, icmp echo-request, proto/112")
+	if !ok {
+		return ServiceRef{}, false
+	}
+	text := t.text
+	at := t
+	if next := w.peek(); t.text == "icmp" && next.kind == wordToken && clauseNamed(next.text) == nil {
+		text += " " + next.text
+		at = w.take()
+	}
+	m, p := parseServiceWord(text)
+	if p != nil {
+		return ServiceRef{}, w.problemAt(at, p)
+	}
+	if m != nil {
+		return ServiceRef{Pos: t.pos, Text: m.String(), Matches: []ServiceMatch{*m}}, true
+	}
+	if t.text == "any" {
+		return ServiceRef{}, w.failAt(t, "leave the list away", "any inside a list is every service")
+	}
+	if isLiteral(t.text) {
+		return ServiceRef{}, w.failAt(t, "write from or to before addresses", "%s is not a service", quote(t.text))
+	}
+	if p := checkName(t.text); p != nil {
+		return ServiceRef{}, w.problemAt(t, p)
+	}
+	return ServiceRef{Pos: t.pos, Text: t.text}, true
+}
+
+// resolve fills in what a name means, and reports an unknown one.
+func (f *file) resolve(ref *ServiceRef) {
+	if ref.Matches != nil {
+		return
+	}
+	matches, ok := f.matchesOf(ref.Text)
+	if ok {
+		ref.Matches = matches
+		return
+	}
+	f.unknownService(ref.Pos, ref.Text)
+}
+
+// matchesOf finds a service by name: the policy's own, then the built-in ones.
+func (l *loader) matchesOf(name string) ([]ServiceMatch, bool) {
+	if d := l.services[name]; d != nil {
+		return l.expand(d), true
+	}
+	if s := builtinNamed(name); s != nil {
+		return s.Matches, true
+	}
+	return nil, false
+}
+
+func (l *loader) unknownService(pos Pos, name string) {
+	if l.unread {
+		return
+	}
+	names := sortedKeys(l.services)
+	for _, b := range builtinServices {
+		names = append(names, b.name)
+	}
+	hint := ""
+	switch {
+	case l.sets[name] != nil:
+		hint = name + " is a set; write from " + name + " or to " + name
+	case l.zones[name] != nil:
+		hint = name + " is a zone; write from " + name + " or in " + name
+	case nearest(name, names) == "":
+		hint = "define it under services: " + name + ": tcp/PORT"
+	}
+	l.fail(pos, hint, "unknown service %s%s", quote(name), didYouMean(name, names))
+}
+
+// serviceDefinition is an entry of services while it is read.
+type serviceDefinition struct {
+	service *Service
+	file    *file
+	words   []ServiceRef
+	state   int // 0 not expanded, 1 on the way, 2 done
+}
+
+// expand fills in the matches of a service and of those that it names.
+func (l *loader) expand(d *serviceDefinition) []ServiceMatch {
+	if d.state != 0 {
+		return d.service.Matches
+	}
+	d.state = 1
+	defer func() { d.state = 2 }()
+	var all []ServiceMatch
+	for i := range d.words {
+		ref := &d.words[i]
+		switch other := l.services[ref.Text]; {
+		case ref.Matches != nil:
+		case ref.Text == d.service.Name && builtinNamed(ref.Text) != nil:
+			ref.Matches = builtinNamed(ref.Text).Matches
+		case other != nil && other.state == 1:
+			l.fail(ref.Pos, "", "services name each other in a circle: %s", strings.Join(l.circle(other, d), " → "))
+			continue
+		default:
+			d.file.resolve(ref)
+		}
+		all = append(all, ref.Matches...)
+	}
+	d.service.Matches = mergeMatches(all)
+	return d.service.Matches
+}
+
+// circle returns the names on the way from one service to another that names
+// it, and the first again.
+func (l *loader) circle(from, to *serviceDefinition) []string {
+	var path []string
+	var find func(d *serviceDefinition) bool
+	seen := map[*serviceDefinition]bool{}
+	find = func(d *serviceDefinition) bool {
+		if d == nil || seen[d] {
+			return false
+		}
+		seen[d] = true
+		path = append(path, d.service.Name)
+		if d == to {
+			return true
+		}
+		for _, ref := range d.words {
+			if ref.Text != d.service.Name && find(l.services[ref.Text]) {
+				return true
+			}
+		}
+		path = path[:len(path)-1]
+		return false
+	}
+	find(from)
+	return append(path, from.service.Name)
+}

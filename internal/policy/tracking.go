@@ -1,0 +1,307 @@
+package policy
+
+import (
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// endpoints reads the elements of a set of endpoints. What their services mean
+// is filled in when all is read, since one may be named before it is defined.
+func (f *file) endpoints(s *Set, n *yaml.Node) {
+	var refs []ServiceRef
+	for _, c := range f.list(n, "endpoints") {
+		if _, ok := f.text(c, "an endpoint"); !ok {
+			continue
+		}
+		toks, ok := f.tokens(c)
+		if !ok {
+			continue
+		}
+		w := &words{file: f, toks: toks}
+		at, ok := w.endpointAddress()
+		if !ok {
+			continue
+		}
+		ref, ok := w.service()
+		if !ok {
+			continue
+		}
+		if t := w.peek(); t.kind != endToken {
+			w.failAt(t, "write ADDRESS SERVICE", "unexpected %s in an endpoint", t.describe())
+			continue
+		}
+		text := at.Range.String()
+		if familyOf(at.Range) == 6 {
+			text = "[" + text + "]"
+		}
+		f.canon[c] = text + " " + ref.Text
+		s.Endpoints = append(s.Endpoints, Endpoint{Pos: at.Pos, Address: at.Range})
+		refs = append(refs, ref)
+	}
+	f.after(func() {
+		bare := s.Endpoints
+		s.Endpoints = nil
+		for i := range bare {
+			f.resolve(&refs[i])
+			s.Endpoints = append(s.Endpoints, f.expandEndpoint(bare[i], &refs[i])...)
+		}
+		if len(s.Endpoints) == 0 {
+			s.Endpoints = bare // after an error it stays a set of endpoints
+		}
+	})
+}
+
+// maxEndpointPorts bounds what one endpoint may stand for.
+const maxEndpointPorts = 64
+
+// expandEndpoint makes one endpoint for each protocol and port of a service.
+func (f *file) expandEndpoint(e Endpoint, ref *ServiceRef) []Endpoint {
+	var out []Endpoint
+	for _, m := range ref.Matches {
+		if portProtocolName(m.Protocol) == "" || len(m.Ports) == 0 {
+			f.fail(ref.Pos, "write tcp/PORT or udp/PORT", "an endpoint needs a service with ports, and %s has none", quote(ref.Text))
+			return nil
+		}
+		for _, p := range m.Ports {
+			if int(p.To)-int(p.From) >= maxEndpointPorts {
+				f.fail(ref.Pos, "bypass the service to the address instead", "an endpoint has single ports, and %s has more than %d", quote(ref.Text), maxEndpointPorts)
+				return nil
+			}
+			for port := int(p.From); port <= int(p.To); port++ {
+				e.Protocol, e.Port = m.Protocol, uint16(port)
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}
+
+func (w *words) endpointAddress() (*Range, bool) {
+	const hint = "write an address, a blank and a service: \"198.51.100.1 tcp/80\""
+	var text string
+	t := w.take()
+	pos := t.pos
+	switch t.kind {
+	case wordToken:
+		text = t.text
+	case openToken:
+		inner := w.take()
+		end := w.take()
+		if inner.kind != wordToken || end.kind != closeToken {
+			return nil, w.failAt(t, hint, "an endpoint begins with an address")
+		}
+		text = inner.text
+	default:
+		return nil, w.failAt(t, hint, "an endpoint begins with an address, found %s", t.describe())
+	}
+	r, p := parseRange(text)
+	if p != nil {
+		if strings.Contains(text, "]:") || strings.Count(text, ":") == 1 {
+			p.hint = hint
+		}
+		return nil, w.problemAt(token{pos: pos}, p)
+	}
+	if _, ok := r.Prefix(); !ok {
+		return nil, w.failAt(t, "write one address or a prefix", "an endpoint has one address or a prefix, this is a range")
+	}
+	if w.done() {
+		return nil, w.failAt(w.peek(), hint, "endpoint has no service")
+	}
+	return &Range{pos, r}, true
+}
+
+func (f *file) duration(n *yaml.Node, what string) time.Duration {
+	s, ok := f.text(n, what)
+	if !ok {
+		return 0
+	}
+	d, p := parseDuration(s)
+	if f.checked(n, p) {
+		f.canon[n] = formatDuration(d)
+	}
+	return d
+}
+
+func (f *file) tracking(n *yaml.Node) {
+	t := &f.policy.Tracking
+	for _, k := range f.known(n, shapeOf("tracking")) {
+		switch k.name {
+		case "bypass":
+			f.bypasses(k.value)
+		case "table":
+			if t.Table != nil {
+				f.fail(f.src.at(k.key), "", "table is already set, see %s", t.Table.Pos)
+				continue
+			}
+			t.Table = f.table(k)
+		case "invalid":
+			if t.InvalidPos.Line != 0 {
+				f.fail(f.src.at(k.key), "", "invalid is already set, see %s", t.InvalidPos)
+				continue
+			}
+			t.InvalidPos = f.src.at(k.value)
+			switch k.value.Value {
+			case "drop":
+			case "allow":
+				t.InvalidAllow = true
+			default:
+				f.fail(f.src.at(k.value), "write drop or allow", "invalid must be drop or allow, this is %s", kindName(k.value))
+			}
+		}
+	}
+}
+
+func (f *file) bypasses(n *yaml.Node) {
+	nodes := []*yaml.Node{n}
+	if n.Kind != yaml.MappingNode || f.accident(n) != "" {
+		nodes = f.list(n, "bypass")
+	}
+	for _, c := range nodes {
+		if b := f.bypass(c); b != nil {
+			f.policy.Tracking.Bypass = append(f.policy.Tracking.Bypass, *b)
+		}
+	}
+}
+
+// bypass reads SERVICE or SERVICE to WHO.
+func (f *file) bypass(n *yaml.Node) *Bypass {
+	var toks []token
+	var ok bool
+	if n.Kind == yaml.MappingNode && f.accident(n) == "" {
+		m := &mappingForm{file: f, node: n}
+		by := m.sub(n, "bypass", "service")
+		if m.bad {
+			return nil
+		}
+		m.values(by["service"])
+		if to, has := by["to"]; has {
+			m.word(to, "to")
+			m.values(to)
+		}
+		toks, ok = m.done()
+	} else if _, isText := f.text(n, "a bypass"); isText {
+		toks, ok = f.tokens(n)
+	}
+	if !ok {
+		return nil
+	}
+	w := &words{file: f, toks: toks}
+	b := &Bypass{Pos: toks[0].pos}
+	if b.Services, ok = w.services(); !ok {
+		return nil
+	}
+	if len(b.Services) == 0 {
+		w.failAt(toks[0], "name services", "bypass needs services with ports, and any has none")
+		return nil
+	}
+	if w.accept("to") {
+		who, ok := w.who()
+		if !ok {
+			return nil
+		}
+		if who != nil && who.Not {
+			w.fail(who.Pos, "define a set with except", "not has no sense in bypass")
+			return nil
+		}
+		b.To = who
+		f.checkBypassTo(who)
+	}
+	if t := w.peek(); t.kind != endToken {
+		w.failAt(t, "write SERVICE to WHO", "unexpected %s in bypass%s", t.describe(), didYouMean(t.text, []string{"to"}))
+		return nil
+	}
+	f.after(func() {
+		for i := range b.Services {
+			f.needPorts(&b.Services[i], "bypass")
+		}
+	})
+	f.canon[n] = b.canonical()
+	return b
+}
+
+// checkBypassTo is checkWho with endpoints allowed and zones not: which side a
+// packet comes from is not asked before tracking.
+func (f *file) checkBypassTo(w *Who) {
+	if w == nil {
+		return
+	}
+	for _, item := range w.Items {
+		if item.Name == "" {
+			continue
+		}
+		f.after(func() {
+			switch {
+			case f.sets[item.Name] != nil:
+			case f.zones[item.Name] != nil:
+				f.fail(item.Pos, "name a set or addresses of this host", "%s is a zone, which has no sense in bypass", quote(item.Name))
+			default:
+				f.unknownWho(item, true)
+			}
+		})
+	}
+}
+
+// The kernel keeps sizes in an int, and time-outs in milliseconds in one.
+const (
+	maxTable   = 1<<31 - 1
+	maxTimeout = maxTable * time.Millisecond
+)
+
+func (f *file) table(e entry) *Table {
+	t := &Table{Pos: f.src.at(e.key)}
+	n := e.value
+	if n.Kind == yaml.ScalarNode {
+		if n.Value != "auto" {
+			f.fail(f.src.at(n), "write auto, or a mapping such as {max: 262144}", "table must be auto or a mapping, this is %s", kindName(n))
+		}
+		t.Auto = true
+		return t
+	}
+	for _, k := range f.known(n, shapeOf("table")) {
+		switch k.name {
+		case "max":
+			t.Max = f.number(k.value, "max", maxTable)
+		case "buckets":
+			t.Buckets = f.number(k.value, "buckets", maxTable)
+		case "timeouts":
+			t.Timeouts = f.timeouts(k.value)
+		}
+	}
+	return t
+}
+
+func (f *file) number(n *yaml.Node, what string, most uint64) uint64 {
+	s, ok := f.text(n, what)
+	if !ok {
+		return 0
+	}
+	v, p := parseNumber(s, what, most)
+	f.checked(n, p)
+	return v
+}
+
+func (f *file) timeouts(n *yaml.Node) []Timeout {
+	var out []Timeout
+	s := shapeOf("timeouts")
+	for _, k := range f.entries(n, s.what) {
+		if s.key(k.name) == nil {
+			name := strings.ToLower(k.name)
+			name = strings.TrimPrefix(strings.TrimPrefix(name, "net.netfilter."), "nf_conntrack_")
+			name = strings.ReplaceAll(strings.Replace(name, "_timeout", "", 1), "_", "-")
+			hint := "write the kernel's name without nf_conntrack_ and _timeout, and - for _: tcp-time-wait"
+			if s.key(name) != nil {
+				hint = "write " + name
+			}
+			f.fail(f.src.at(k.key), hint, "unknown time-out %s%s", quote(k.name), didYouMean(k.name, s.keyNames()))
+			continue
+		}
+		d := f.duration(k.value, k.name)
+		if d > maxTimeout {
+			f.fail(f.src.at(k.value), "at most 24d", "time-out %s is too long for the kernel", k.value.Value)
+		}
+		out = append(out, Timeout{f.src.at(k.key), k.name, d})
+	}
+	return out
+}
