@@ -97,7 +97,7 @@ func (d *demo) loadCountries(dir string) error {
 	info := d.db.Info()
 	d.say("%s, %s: %d IPv4 and %d IPv6 ranges of %d countries", info.Source,
 		info.Date.Format("January 2006"), info.Total.Ranges4, info.Total.Ranges6, len(info.Countries))
-	d.say("%s (https://db-ip.com), %s", info.Attribution, info.Licence)
+	d.say("%s, %s", info.Attribution, info.Licence)
 	return nil
 }
 
