@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"sluice/internal/backend"
+	"sluice/internal/compile"
+	"sluice/internal/geo"
+	"sluice/internal/host"
+	"sluice/internal/lists"
+	"sluice/internal/optimize"
+	"sluice/internal/policy"
+	"sluice/internal/program"
+	"sluice/internal/resolve"
+)
+
+// pipeline is the way of a policy from its file to what a kernel runs, with
+// everything that a command may want to show on the way.
+type pipeline struct {
+	options  options
+	facts    host.Facts
+	policy   *policy.Policy
+	resolved *resolve.Resolved
+	program  *program.Program
+	warn     io.Writer // where an old copy of a list is told of; nil: nowhere
+	offline  bool      // no list is fetched
+}
+
+// readFacts takes the facts of a host from the file that "sluice facts --json"
+// wrote, or describes this one.
+func readFacts(ctx context.Context, file string, o options) (host.Facts, error) {
+	if file == "" {
+		facts, err := host.Describe(ctx)
+		facts.Namespace = o.netns
+		return facts, err
+	}
+	var facts host.Facts
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return facts, err
+	}
+	if err := json.Unmarshal(data, &facts); err != nil {
+		return facts, fmt.Errorf("%s: no facts of a host: %w\nhint: write them there with sluice facts --json", file, err)
+	}
+	return facts, nil
+}
+
+// resolve reads the policy and resolves its names.
+func (p *pipeline) resolve(ctx context.Context, file string) error {
+	var err error
+	if p.policy, err = policy.Load(file); err != nil {
+		return err
+	}
+	p.resolved, err = resolve.Resolve(p.policy, resolve.Options{
+		Facts: p.facts,
+		Geo:   func() (*geo.Database, error) { return geo.Open(p.options.stateDir) },
+		Lists: &lists.Store{
+			Dir: filepath.Join(p.options.stateDir, "lists"), Context: ctx, Offline: p.offline,
+			Warn: func(text string) {
+				if p.warn != nil {
+					fmt.Fprintln(p.warn, "warning:", text)
+				}
+			},
+		},
+	})
+	return err
+}
+
+// compile makes the program of what was resolved.
+func (p *pipeline) compile() error {
+	var err error
+	if p.program, err = compile.Compile(p.resolved); err != nil {
+		return err
+	}
+	return optimize.Run(p.program, optimize.Options{})
+}
+
+// lower makes the artifact of the program for a backend on a host that can do
+// so much.
+func (p *pipeline) lower(b backend.Backend, can backend.Capabilities) (backend.Artifact, error) {
+	return b.Lower(p.program, can)
+}

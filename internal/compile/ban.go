@@ -1,0 +1,142 @@
+package compile
+
+import (
+	"sluice/internal/addrset"
+	"sluice/internal/policy"
+	"sluice/internal/program"
+)
+
+const (
+	bannedChain   = "banned"
+	bannedToChain = "banned_to"
+	neverBanSet   = "never-ban"
+)
+
+// neverBanned is what no ban reaches, whatever the policy says: loopback,
+// link-local addresses, the unspecified ones (a host that asks for its
+// address), and multicast and broadcast, which are nobody's.
+var neverBanned = prefixSet("127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/10", "0.0.0.0/32", "::/128", "224.0.0.0/4", "ff00::/8", "255.255.255.255/32")
+
+// bans writes down what is dropped from and to banned addresses, flows that
+// exist included. The meaning is "on input, forward and output"; the optimizer
+// moves it to the first hook that such a packet meets.
+func (c *compiler) bans() {
+	parts := c.banParts()
+	byLimit := c.sets[limitBanned]
+	if len(parts) == 0 && !byLimit {
+		return
+	}
+	c.chain(bannedChain, "from and to banned addresses")
+	c.chain(bannedToChain, "to banned addresses")
+	for _, chain := range []string{bannedChain, bannedToChain} {
+		c.append(chain, program.Rule{Match: neighbours(), Actions: []program.Action{program.Return}, Comment: "neighbour discovery is never banned"})
+	}
+	for _, p := range parts {
+		c.banRules(p.set, p.counter, p.origin, nil)
+	}
+	if byLimit {
+		var spare match
+		if id := c.neverBan(); id != "" {
+			spare = match{program.Condition{Set: id, Not: true}}
+		}
+		c.banRules(limitBanned, "ban_by_limit", program.Origin{}, spare)
+	}
+	for _, hook := range []program.HookKind{program.Input, program.Forward, program.Output} {
+		chain := c.base(hook, program.Filter, string(hook), "bans; the policy leaves "+string(hook)+" open")
+		to := bannedChain
+		if hook == program.Output {
+			to = bannedToChain
+		}
+		c.append(chain.Name, program.Rule{Stage: program.StageBan, Actions: []program.Action{program.Jump{Chain: to}}})
+	}
+	if byLimit {
+		parts = append(parts, banPart{set: limitBanned, counter: "ban_by_limit"})
+	}
+	c.earlyBans(parts)
+}
+
+// banRules drops what comes from the set and what goes to it. The host's own
+// addresses are never banned, and only the routing table knows them all.
+func (c *compiler) banRules(set, counter string, o program.Origin, spare match) {
+	actions := []program.Action{c.counter(counter, o, "banned by "+set), program.Drop}
+	on := func(f program.Field) match {
+		m := match{inSet(f, set)}
+		for _, s := range spare {
+			s.Field = f
+			m = m.and(s)
+		}
+		return m
+	}
+	from := program.Rule{Match: on(program.Source).and(not(fromHost)), Actions: actions, Origin: o, Comment: "from " + set}
+	to := program.Rule{Match: on(program.Destination).and(not(toHost)), Actions: actions, Origin: o, Comment: "to " + set}
+	c.append(bannedChain, from, to)
+	c.append(bannedToChain, to)
+}
+
+type banPart struct {
+	set, counter string
+	origin       program.Origin
+}
+
+// banParts gives the policy's bans, each without what is never banned.
+func (c *compiler) banParts() []banPart {
+	never := c.neverBanAddresses().Union(neverBanned)
+	var out []banPart
+	var literal addrset.Set
+	var literalAt program.Origin
+	for _, w := range c.policy.Ban {
+		for _, item := range w.Items {
+			switch set := c.Sets[item.Name]; {
+			case item.Name == "":
+				literal = literal.Union(addrset.Of(item.Literal))
+				literalAt = originOf(w.Pos, "ban")
+			case set != nil:
+				keep := set.Addresses.Difference(never)
+				if keep.IsEmpty() {
+					continue
+				}
+				id := c.elements("ban-"+set.Name, set, keep)
+				out = append(out, banPart{id, "ban_" + set.Name, originOf(item.Pos, "ban: "+set.Name)})
+			}
+		}
+	}
+	if literal = literal.Difference(never); !literal.IsEmpty() {
+		id := c.addressSet("ban-addresses", literal, literalAt)
+		out = append(out, banPart{id, "ban_addresses", literalAt})
+	}
+	return out
+}
+
+func (c *compiler) neverBanAddresses() addrset.Set {
+	var out addrset.Set
+	for _, w := range c.policy.NeverBan {
+		out = out.Union(c.whoAddresses(&w))
+	}
+	return out
+}
+
+// whoAddresses is the addresses of a side that names no interfaces.
+func (c *compiler) whoAddresses(w *policy.Who) addrset.Set {
+	var out addrset.Set
+	for _, item := range w.Items {
+		switch {
+		case item.Name == "":
+			out = out.Union(addrset.Of(item.Literal))
+		case c.Sets[item.Name] != nil:
+			out = out.Union(c.Sets[item.Name].Addresses)
+		case c.Zones[item.Name] != nil:
+			out = out.Union(c.Zones[item.Name].Networks)
+		}
+	}
+	return out
+}
+
+// neverBan gives the id of the set of what is never banned by a limit, "" where
+// the policy names none; loopback is decided before any limit.
+func (c *compiler) neverBan() string {
+	s := c.neverBanAddresses()
+	if s.IsEmpty() {
+		return ""
+	}
+	return c.addressSet(neverBanSet, s, program.Origin{})
+}

@@ -1,0 +1,89 @@
+package compile
+
+import (
+	"sluice/internal/policy"
+	"sluice/internal/program"
+	"sluice/internal/resolve"
+)
+
+// Owner is whose tables a compiled program becomes.
+const Owner = "sluice"
+
+// Compile writes down what the policy means. The policy has been checked: what
+// is wrong with it is found by policy, resolve and check, and Compile gives an
+// error only for what no backend could say.
+func Compile(r *resolve.Resolved) (*program.Program, error) {
+	c := &compiler{
+		Resolved: r,
+		policy:   r.Policy,
+		program:  &program.Program{Owner: Owner, Scope: r.Facts.Namespace},
+		sets:     map[string]bool{},
+		counters: map[string]bool{},
+		ids:      map[string]int{},
+		ruleIDs:  map[*policy.Rule]string{},
+	}
+	for _, s := range []*policy.Section{r.Policy.Input, r.Policy.Forward, r.Policy.Output} {
+		c.nameRules(s)
+	}
+	for _, s := range []*policy.Section{r.Policy.Input, r.Policy.Forward, r.Policy.Output} {
+		c.section(s)
+	}
+	c.bans()
+	c.tracking()
+	c.nat()
+	c.sysctls()
+	if err := c.program.Check(); err != nil {
+		return nil, err
+	}
+	return c.program, nil
+}
+
+type compiler struct {
+	*resolve.Resolved
+	policy   *policy.Policy
+	program  *program.Program
+	sets     map[string]bool // made, by id
+	counters map[string]bool
+	ids      map[string]int // rule ids given, with how often
+	ruleIDs  map[*policy.Rule]string
+	natIDs   map[*policy.NAT]string
+}
+
+// base gives the base chain of a hook and phase and makes it where it is not
+// there yet.
+func (c *compiler) base(kind program.HookKind, phase program.Phase, name, comment string) *program.Chain {
+	if chain := c.program.Base(kind, phase); chain != nil {
+		return chain
+	}
+	c.program.Hooks = append(c.program.Hooks, program.Hook{Kind: kind, Phase: phase, Default: program.Accept, Chain: name})
+	return c.chain(name, comment)
+}
+
+// chain makes a chain. The pointer holds until the next one is made.
+func (c *compiler) chain(name, comment string) *program.Chain {
+	c.program.Chains = append(c.program.Chains, program.Chain{Name: name, Comment: comment})
+	return &c.program.Chains[len(c.program.Chains)-1]
+}
+
+// append puts rules at the end of a chain by name.
+func (c *compiler) append(chain string, rules ...program.Rule) {
+	to := c.program.Chain(chain)
+	to.Rules = append(to.Rules, rules...)
+}
+
+func (c *compiler) note(o program.Origin, text string) {
+	c.program.Notes = append(c.program.Notes, program.Note{Origin: o, Text: text})
+}
+
+func originOf(pos policy.Pos, text string) program.Origin {
+	return program.Origin{File: pos.File, Line: pos.Line, Column: pos.Column, Text: text}
+}
+
+// counter declares a counter once and gives the action that counts on it.
+func (c *compiler) counter(name string, o program.Origin, comment string) program.Action {
+	if !c.counters[name] {
+		c.counters[name] = true
+		c.program.Counters = append(c.program.Counters, program.Counter{Name: name, Origin: o, Comment: comment})
+	}
+	return program.Count{Counter: name}
+}

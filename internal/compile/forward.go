@@ -1,0 +1,108 @@
+package compile
+
+import (
+	"slices"
+
+	"sluice/internal/addrset"
+	"sluice/internal/policy"
+	"sluice/internal/program"
+	"sluice/internal/resolve"
+)
+
+const flowtable = "fastpath"
+
+// forward adds what only forwarding has: clamping of segment sizes, which
+// established SYN-ACKs need too, and the flowtable.
+func (c *compiler) forward(s *policy.Section) {
+	for _, r := range s.Rules {
+		if r.Action == policy.ClampMSS {
+			c.clamp(r)
+		}
+	}
+	if s.Accelerate {
+		c.accelerate(s)
+	}
+}
+
+func (c *compiler) clamp(r *policy.Rule) {
+	o := originOf(r.Pos, r.Text)
+	syn := match{protocol(protoTCP), tcpFlags(flagSYN, flagSYN|flagRST)}
+	id := c.ruleIDs[r]
+	for _, m := range c.ruleMatches(r, straight) {
+		c.append("forward", program.Rule{
+			Stage: program.StageRewrite, ID: id, Match: syn.and(m...),
+			Actions: []program.Action{c.counter(id, o, r.Text), program.ClampMSS{}}, Origin: o,
+		})
+	}
+}
+
+// accelerate hands established TCP and UDP flows to the flowtable. An offloaded
+// flow meets neither prerouting nor forward any more, so bans are asked once
+// more at ingress, before the flowtable.
+func (c *compiler) accelerate(s *policy.Section) {
+	o := originOf(s.AccelPos, "accelerate: true")
+	devices := c.forwardingDevices()
+	if len(devices) == 0 {
+		c.note(o, "no interface of this host is of a zone, so no flow is accelerated")
+		return
+	}
+	c.program.Flowtables = append(c.program.Flowtables, program.Flowtable{Name: flowtable, Devices: devices})
+	c.append("forward", program.Rule{
+		Stage:   program.StageOffload,
+		Match:   match{names(program.State, "established"), numbers(program.Protocol, protoTCP, protoUDP)},
+		Actions: []program.Action{program.Offload{Flowtable: flowtable}}, Origin: o, Comment: "established flows take the fast path",
+	})
+}
+
+// forwardingDevices is the interfaces of the host that are of some zone, or
+// all but loopback where no zone names an interface.
+func (c *compiler) forwardingDevices() []string {
+	var zones []*resolve.Zone
+	for _, z := range c.policy.Zones {
+		if len(c.Zones[z.Name].Interfaces) > 0 {
+			zones = append(zones, c.Zones[z.Name])
+		}
+	}
+	var out []string
+	for _, i := range c.Facts.Interfaces {
+		if i.Name == "lo" {
+			continue
+		}
+		if len(zones) == 0 || slices.ContainsFunc(zones, func(z *resolve.Zone) bool { return z.HasInterface(i.Name) }) {
+			out = append(out, i.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// earlyBans asks the bans before the flowtable. The routing table cannot be
+// asked there, so the host's own addresses are those that it had.
+func (c *compiler) earlyBans(parts []banPart) {
+	if len(c.program.Flowtables) == 0 {
+		return
+	}
+	const chain = "ingress_early"
+	c.program.Hooks = append(c.program.Hooks, program.Hook{
+		Kind: program.Ingress, Phase: program.Early, Devices: c.program.Flowtables[0].Devices, Default: program.Accept, Chain: chain,
+	})
+	c.chain(chain, "bans before the flowtable, which accelerated flows do not pass by")
+	c.append(chain, program.Rule{Match: neighbours(), Actions: accept, Comment: "neighbour discovery is never banned"})
+	var b addrset.Builder
+	for _, i := range c.Facts.Interfaces {
+		for _, p := range i.Addresses {
+			b.AddAddr(p.Addr())
+		}
+	}
+	own := b.Set()
+	for _, p := range parts {
+		actions := []program.Action{c.counter(p.counter, p.origin, ""), program.Drop}
+		for _, f := range []program.Field{program.Source, program.Destination} {
+			m := match{inSet(f, p.set)}
+			if !own.IsEmpty() {
+				m = m.and(not(addresses(f, own)))
+			}
+			c.append(chain, program.Rule{Match: m, Actions: actions, Origin: p.origin})
+		}
+	}
+}

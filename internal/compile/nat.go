@@ -1,0 +1,256 @@
+package compile
+
+import (
+	"net/netip"
+
+	"sluice/internal/addrset"
+	"sluice/internal/policy"
+	"sluice/internal/program"
+	"sluice/internal/resolve"
+)
+
+const (
+	preroutingNAT  = "prerouting_nat"
+	outputNAT      = "output_nat"
+	postroutingNAT = "postrouting_nat"
+	postroutingMap = "postrouting_map"
+)
+
+// nat writes down the rewritings. They permit nothing: forward decides on the
+// addresses as they are between the two rewritings.
+func (c *compiler) nat() {
+	for _, n := range c.policy.NAT {
+		switch {
+		case n.Kind == policy.Masquerade:
+			c.masquerade(n)
+		case n.Kind == policy.Redirect:
+			c.redirect(n)
+		case n.Stateless:
+			c.mapStateless(n)
+		default:
+			c.mapTracked(n)
+		}
+	}
+}
+
+func (c *compiler) natRule(n *policy.NAT, chain string, m match, a program.Action, comment string) {
+	o := originOf(n.Pos, n.Text)
+	switch chain {
+	case preroutingNAT:
+		c.base(program.Prerouting, program.NAT, chain, "destinations that are rewritten")
+	case outputNAT:
+		c.base(program.Output, program.NAT, chain, "destinations that are rewritten for the host itself")
+	case postroutingNAT:
+		c.base(program.Postrouting, program.NAT, chain, "sources that are rewritten")
+	case postroutingMap:
+		c.base(program.Postrouting, program.Raw, chain, "sources that are rewritten without state")
+	}
+	id := c.natID(n)
+	actions := []program.Action{c.counter(id, o, n.Text), a}
+	if comment == "" {
+		comment = n.Text
+	}
+	c.append(chain, program.Rule{Stage: program.StageRules, ID: id, Match: m, Actions: actions, Origin: o, Comment: comment})
+}
+
+func (c *compiler) natID(n *policy.NAT) string {
+	if c.natIDs == nil {
+		c.natIDs = map[*policy.NAT]string{}
+	}
+	if c.natIDs[n] == "" {
+		c.natIDs[n] = c.id("nat", n.Text)
+	}
+	return c.natIDs[n]
+}
+
+func (c *compiler) masquerade(n *policy.NAT) {
+	var first match
+	if n.Family != 0 {
+		first = match{family(n.Family)}
+	}
+	first = first.and(c.zoneInterface(n.Out, program.OutInterface)...)
+	var action program.Action = program.Masquerade{}
+	if n.As != nil {
+		action = program.SNAT{To: n.As.Range.From}
+		first = match{familyOf(n.As.Range.From)}.and(c.zoneInterface(n.Out, program.OutInterface)...)
+	}
+	for _, from := range c.who(n.From, program.Source, program.InInterface, program.SourcePort) {
+		c.natRule(n, postroutingNAT, first.and(from...), action, "")
+	}
+}
+
+// redirect leads connections to this host's addresses elsewhere: those of the
+// zone, or those that the line names. A connection from any side is led, so
+// that the machines behind the host reach the service by the address that the
+// world uses (hairpin): packets that come in by the zone are asked of the
+// routing table, which follows a changing address; those from other sides, of
+// the addresses that the zone had when the policy was compiled.
+func (c *compiler) redirect(n *policy.NAT) {
+	on := c.redirectAddresses(n)
+	target := n.Target
+	to := target.Address.From
+	var families match
+	if to.IsValid() {
+		families = match{familyOf(to)}
+		on = onlyFamilyOf(on, to)
+	}
+	var action program.Action = program.DNAT{To: to, Port: target.Port}
+	if !to.IsValid() {
+		action = program.Redirect{Port: target.Port}
+	}
+	for _, service := range services([]policy.ServiceRef{*n.Service}, program.Port) {
+		m := families.and(service...)
+		if len(n.On) == 0 {
+			zone := c.Zones[n.In.Text]
+			here := m.and(c.zoneInterface(n.In, program.InInterface)...).and(names(program.DestinationHere, "local"))
+			if len(zone.Interfaces) == 0 {
+				here = m.and(toHost)
+			}
+			c.natRule(n, preroutingNAT, here, action, "")
+		}
+		if on.IsEmpty() {
+			continue
+		}
+		where := addresses(program.Destination, on)
+		c.natRule(n, preroutingNAT, m.and(where), action, n.Text+" (from any side)")
+		c.natRule(n, outputNAT, m.and(where), action, n.Text+" (from the host itself)")
+	}
+	if on.IsEmpty() {
+		c.note(originOf(n.Pos, n.Text), "the addresses of zone "+n.In.Text+" are not known, so only packets that come in by it are redirected")
+	}
+	if to.IsValid() {
+		c.hairpin(n)
+	}
+}
+
+// hairpin: a machine beside the target that asks by the outside's address would
+// get the answer from the target itself, from an address that it did not ask.
+// So the host puts itself between.
+func (c *compiler) hairpin(n *policy.NAT) {
+	to := n.Target.Address.From
+	neighbours := c.neighbourhood(to)
+	if neighbours.IsEmpty() {
+		c.note(originOf(n.Pos, n.Text), "no zone or interface has the network of "+to.String()+": machines beside it cannot use the redirect")
+		return
+	}
+	for _, service := range services([]policy.ServiceRef{*n.Service}, program.Port) {
+		m := match{names(program.Status, "dnat"), addresses(program.Destination, addrset.Of(n.Target.Address)), addresses(program.Source, neighbours)}
+		for _, cond := range service {
+			if cond.Field == program.Port && n.Target.Port != 0 {
+				cond = portRange(program.Port, n.Target.Port, n.Target.Port)
+			}
+			m = m.and(cond)
+		}
+		c.natRule(n, postroutingNAT, m, program.Masquerade{}, n.Text+" (hairpin)")
+	}
+}
+
+// neighbourhood is the networks of zones and interfaces that hold the address.
+func (c *compiler) neighbourhood(a netip.Addr) addrset.Set {
+	var out addrset.Set
+	for _, z := range c.policy.Zones {
+		for r := range c.Zones[z.Name].Networks.Each() {
+			if one := addrset.Of(r); one.Contains(a) {
+				out = out.Union(one)
+			}
+		}
+	}
+	for _, i := range c.Facts.Interfaces {
+		for _, p := range i.Addresses {
+			if p.Masked().Contains(a) {
+				out = out.Union(addrset.FromPrefixes(p.Masked()))
+			}
+		}
+	}
+	return out
+}
+
+func (c *compiler) redirectAddresses(n *policy.NAT) addrset.Set {
+	if len(n.On) == 0 {
+		return c.ownAddresses(c.Zones[n.In.Text])
+	}
+	var out addrset.Set
+	for _, r := range n.On {
+		out = out.Union(addrset.Of(r.Range))
+	}
+	return out
+}
+
+// ownAddresses is the host's addresses in a zone: on its interfaces, or of its
+// networks where it has no interface.
+func (c *compiler) ownAddresses(z *resolve.Zone) addrset.Set {
+	if len(z.Interfaces) > 0 {
+		return z.Own
+	}
+	var b addrset.Builder
+	for _, i := range c.Facts.Interfaces {
+		for _, p := range i.Addresses {
+			if z.Networks.Contains(p.Addr()) {
+				b.AddAddr(p.Addr())
+			}
+		}
+	}
+	return b.Set()
+}
+
+// mapTracked rewrites a prefix one to one with state, both ways.
+func (c *compiler) mapTracked(n *policy.NAT) {
+	outside, inside := mapPrefixes(n)
+	in, out := addrset.Of(n.Outside.Range), addrset.Of(n.Inside.Range)
+	c.natRule(n, preroutingNAT, match{addresses(program.Destination, in)}, program.DNATPrefix{From: outside, To: inside}, "")
+	c.natRule(n, outputNAT, match{addresses(program.Destination, in)}, program.DNATPrefix{From: outside, To: inside}, n.Text+" (from the host itself)")
+	c.natRule(n, postroutingNAT, match{addresses(program.Source, out)}, program.SNATPrefix{From: inside, To: outside}, "")
+}
+
+// mapStateless rewrites a prefix one to one in the headers alone: destinations
+// before routing, sources after it. What goes between the machines and the
+// host itself is neither rewritten nor untracked.
+func (c *compiler) mapStateless(n *policy.NAT) {
+	c.rawChains()
+	outside, inside := mapPrefixes(n)
+	o := originOf(n.Pos, n.Text)
+	id := c.natID(n)
+	fromInside := addresses(program.Source, addrset.Of(n.Inside.Range))
+	toOutside := addresses(program.Destination, addrset.Of(n.Outside.Range))
+	c.append(prerouting,
+		program.Rule{
+			Stage: program.StageTrack, ID: id, Match: match{fromInside, not(toHost)},
+			Actions: []program.Action{program.NoTrack{}}, Origin: o, Comment: n.Text,
+		},
+		program.Rule{
+			Stage: program.StageTrack, ID: id, Match: match{toOutside},
+			Actions: []program.Action{c.counter(id, o, n.Text), program.NoTrack{}, program.MapDestination{From: outside, To: inside}},
+			Origin:  o, Comment: n.Text,
+		})
+	c.natRule(n, postroutingMap, match{fromInside, untracked, not(fromHost)}, program.MapSource{From: inside, To: outside}, "")
+	c.note(o, "a stateless map rewrites headers only: the packet that an ICMP error carries inside keeps the inner address")
+}
+
+func mapPrefixes(n *policy.NAT) (outside, inside netip.Prefix) {
+	outside, _ = n.Outside.Range.Prefix()
+	inside, _ = n.Inside.Range.Prefix()
+	return outside, inside
+}
+
+func (c *compiler) stateless() bool {
+	for _, n := range c.policy.NAT {
+		if n.Stateless {
+			return true
+		}
+	}
+	return false
+}
+
+func familyOf(a netip.Addr) program.Condition {
+	if a.Is4() {
+		return family(4)
+	}
+	return family(6)
+}
+
+func onlyFamilyOf(s addrset.Set, a netip.Addr) addrset.Set {
+	if a.Is4() {
+		return s.Only4()
+	}
+	return s.Only6()
+}

@@ -1,0 +1,116 @@
+package compile
+
+import (
+	"sluice/internal/policy"
+	"sluice/internal/program"
+)
+
+// section makes the base chain of one of the policy's sections and the chain
+// of its rules.
+func (c *compiler) section(s *policy.Section) {
+	if s == nil {
+		return
+	}
+	name := string(s.Hook)
+	rules := name + "_rules"
+	base := c.base(program.HookKind(s.Hook), program.Filter, name, "what "+name+" decides; the policy's own rules are in "+rules)
+	if s.Default != policy.Allow {
+		c.program.Hooks[len(c.program.Hooks)-1].Default = program.Drop
+	}
+	_ = base
+	c.chain(rules, "the policy's rules for "+name+", for new flows, ICMP requests and untracked packets")
+
+	c.loopback(s.Hook, name)
+	c.needed(s.Hook, name, rules)
+	c.state(name)
+	c.answers(s.Hook, name)
+	if s.Hook == policy.Forward {
+		c.forward(s)
+	}
+	c.append(name, program.Rule{Stage: program.StageRules, Actions: []program.Action{program.Goto{Chain: rules}}})
+
+	c.publishedElsewhere(s.Hook, rules)
+	for _, r := range s.Rules {
+		if r.Action == policy.ClampMSS {
+			continue
+		}
+		c.append(rules, c.rule(r)...)
+		if s.Hook == policy.Forward && c.stateless() {
+			c.append(rules, c.mirror(r)...)
+		}
+	}
+	c.sectionDefault(s, rules)
+}
+
+func (c *compiler) loopback(hook policy.Hook, chain string) {
+	switch hook {
+	case policy.Input:
+		c.append(chain, program.Rule{Stage: program.StageLoopback, Match: match{fromLoopback}, Actions: accept, Comment: "loopback is allowed"})
+	case policy.Output:
+		c.append(chain, program.Rule{Stage: program.StageLoopback, Match: match{toLoopback}, Actions: accept, Comment: "loopback is allowed"})
+	}
+}
+
+// state accepts what belongs to a flow that was allowed, and refuses what
+// belongs to none.
+func (c *compiler) state(chain string) {
+	c.append(chain, program.Rule{
+		Stage: program.StageState, Match: match{names(program.State, "established", "related")}, Actions: accept,
+		Comment: "replies and more of flows that were allowed",
+	})
+	if invalid := c.invalid(chain, program.StageInvalid); invalid != nil {
+		c.append(chain, *invalid)
+	}
+}
+
+// invalid gives the rule that drops what connection tracking cannot explain;
+// nil where the policy lets it pass on to the rules.
+func (c *compiler) invalid(section string, stage program.Stage) *program.Rule {
+	t := c.policy.Tracking
+	if t.InvalidAllow {
+		return nil
+	}
+	o := originOf(t.InvalidPos, "invalid: drop")
+	return &program.Rule{
+		Stage: stage, Match: match{names(program.State, "invalid")},
+		Actions: []program.Action{c.counter(section+"_invalid", o, "invalid packets"), program.Drop},
+		Origin:  o, Comment: "belongs to no connection",
+	}
+}
+
+// publishedElsewhere puts the published rules of input before the rules of
+// forward and the other way round: they are about a connection that arrived by
+// DNAT, wherever it leads.
+func (c *compiler) publishedElsewhere(hook policy.Hook, chain string) {
+	var other *policy.Section
+	switch hook {
+	case policy.Input:
+		other = c.policy.Forward
+	case policy.Forward:
+		other = c.policy.Input
+	}
+	if other == nil {
+		return
+	}
+	for _, r := range other.Rules {
+		if r.Published {
+			c.append(chain, c.rule(r)...)
+		}
+	}
+}
+
+func (c *compiler) sectionDefault(s *policy.Section, chain string) {
+	text := "default: " + string(s.Default)
+	if s.DefaultLog != nil {
+		text += ` log "` + *s.DefaultLog + `"`
+	}
+	o := originOf(s.DefaultPos, text)
+	id := string(s.Hook) + "_default"
+	actions := []program.Action{c.counter(id, o, text)}
+	if s.DefaultLog != nil {
+		actions = append(actions, program.Log{Prefix: *s.DefaultLog, Rate: logRate})
+	}
+	c.append(chain, program.Rule{ID: id, Actions: append(actions, verdict(s.Default)), Origin: o})
+}
+
+var accept = []program.Action{program.Accept}

@@ -1,0 +1,155 @@
+package compile
+
+import (
+	"sluice/internal/addrset"
+	"sluice/internal/policy"
+	"sluice/internal/program"
+	"sluice/internal/resolve"
+)
+
+// direction is how a rule's two sides lie in the packet: as the rule says, or
+// turned round for what answers it.
+type direction struct {
+	source, destination         program.Field
+	in, out                     program.Field
+	sourcePort, destinationPort program.Field
+}
+
+var (
+	straight = direction{program.Source, program.Destination, program.InInterface, program.OutInterface, program.SourcePort, program.Port}
+	mirrored = direction{program.Destination, program.Source, program.OutInterface, program.InInterface, program.Port, program.SourcePort}
+)
+
+// inlineRanges is up to how many ranges stand in the rule itself.
+const inlineRanges = 4
+
+// who gives the ways, one of which has to hold, for a side of a rule: the
+// address field and the interface field say which side. No way at all means
+// that nothing matches; a nil who asks nothing, which is one empty way.
+func (c *compiler) who(w *policy.Who, address, iface, port program.Field) []match {
+	if w == nil {
+		return []match{nil}
+	}
+	parts := c.parts(w, address, iface, port)
+	if !w.Not {
+		return parts
+	}
+	out := []match{nil}
+	for _, part := range parts {
+		var next []match
+		for _, m := range out {
+			for _, way := range negate(part) {
+				next = append(next, m.and(way...))
+			}
+		}
+		out = next
+	}
+	return out
+}
+
+// negate gives the ways of not fitting a match: a condition fails and those
+// before it hold, so that no two ways hold at once.
+func negate(m match) []match {
+	var out []match
+	for i := range m {
+		out = append(out, match(m[:i]).and(not(m[i])))
+	}
+	return out
+}
+
+// group is the addresses of a side: sets by name and literals, as one union.
+type group struct {
+	names   []string // of sets and zones without interfaces
+	sets    []addrset.Set
+	literal addrset.Set
+}
+
+func (g group) union() addrset.Set {
+	s := g.literal
+	for _, o := range g.sets {
+		s = s.Union(o)
+	}
+	return s
+}
+
+// parts gives a match for each part of a side: one for all its addresses, one
+// for each zone with interfaces, one for each set of endpoints.
+func (c *compiler) parts(w *policy.Who, address, iface, port program.Field) []match {
+	var g group
+	var out []match
+	for _, item := range w.Items {
+		if item.Name == "" {
+			g.literal = g.literal.Union(addrset.Of(item.Literal))
+			continue
+		}
+		if z := c.Zones[item.Name]; z != nil {
+			if len(z.Interfaces) == 0 {
+				g.names, g.sets = append(g.names, z.Name), append(g.sets, z.Networks)
+				continue
+			}
+			out = append(out, c.zone(z, address, iface))
+			continue
+		}
+		s := c.Sets[item.Name]
+		if s.IsEndpoints() {
+			out = append(out, match{c.endpoint(address, port, s)})
+		} else {
+			g.names, g.sets = append(g.names, s.Name), append(g.sets, s.Addresses)
+		}
+	}
+	if cond, ok := c.group(address, g); ok {
+		out = append([]match{{cond}}, out...)
+	}
+	return out
+}
+
+// zone gives the match of a zone with interfaces, and of its networks at the
+// same time where it has some.
+func (c *compiler) zone(z *resolve.Zone, address, iface program.Field) match {
+	m := match{names(iface, z.Interfaces...)}
+	if !z.HasNetworks {
+		return m
+	}
+	if z.Networks.Len4()+z.Networks.Len6() <= inlineRanges {
+		return m.and(addresses(address, z.Networks))
+	}
+	return m.and(inSet(address, c.addressSet(z.Name, z.Networks, originOf(z.Pos, z.Name))))
+}
+
+// group gives the condition that an address is of the group; not ok means that
+// no address is.
+func (c *compiler) group(f program.Field, g group) (program.Condition, bool) {
+	all := g.union()
+	if all.IsEmpty() {
+		return program.Condition{}, false
+	}
+	if len(g.names) == 1 && g.literal.IsEmpty() {
+		if s := c.Sets[g.names[0]]; s != nil {
+			return inSet(f, c.named(s)), true
+		}
+	}
+	if all.Len4()+all.Len6() <= inlineRanges {
+		return addresses(f, all), true
+	}
+	id := identifier(append(g.names[:len(g.names):len(g.names)], literalName(g.literal)...)...)
+	return inSet(f, c.addressSet(id, all, program.Origin{})), true
+}
+
+func literalName(s addrset.Set) []string {
+	if s.IsEmpty() {
+		return nil
+	}
+	return []string{"literal" + hash(s.String())}
+}
+
+// zoneInterface gives the condition of "in ZONE" and "out ZONE": the interface
+// alone; a zone of networks alone has no interface to ask.
+func (c *compiler) zoneInterface(w *policy.Word, f program.Field) match {
+	if w == nil {
+		return nil
+	}
+	if z := c.Zones[w.Text]; len(z.Interfaces) > 0 {
+		return match{names(f, z.Interfaces...)}
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+// Package lists keeps the last good copy of what the URLs of a policy's sets
+// serve. A copy is replaced only by one that arrived whole and reads as a list
+// of addresses; while none does, the old one stays. Callers: cli, which hands a
+// Store to resolve.
+package lists
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"sluice/internal/addrset"
+	"sluice/internal/fetch"
+	"sluice/internal/resolve"
+)
+
+// maxBytes is the size of the largest list that is taken: 4 million lines of
+// IPv4 prefixes.
+const maxBytes = 64 << 20
+
+// Store is a folder of copies.
+type Store struct {
+	Dir     string
+	Context context.Context
+	// Offline takes the copies as they are and asks no server.
+	Offline bool
+	// Warn is told when an old copy is used since no new one could be had.
+	Warn func(text string)
+}
+
+// copyInfo stands beside each copy.
+type copyInfo struct {
+	URL      string    `json:"url"`
+	Fetched  time.Time `json:"fetched"` // when the server last said that this is current
+	ETag     string    `json:"etag,omitempty"`
+	Modified string    `json:"modified,omitempty"`
+}
+
+// Open gives the copy of a list, fetched anew where there is none or where it
+// is older than refresh. A zero refresh takes a copy of any age.
+func (s *Store) Open(url string, refresh time.Duration) (io.ReadCloser, string, error) {
+	path := s.path(url)
+	info, err := s.info(path)
+	if err != nil {
+		return nil, "", err
+	}
+	have := !info.Fetched.IsZero()
+	fresh := have && (refresh == 0 || time.Since(info.Fetched) < refresh)
+	if !fresh && !s.Offline {
+		if err := s.fetch(url, path, info); err != nil {
+			if !have {
+				return nil, "", fmt.Errorf("no copy of the list yet, and none can be had: %w", err)
+			}
+			s.warn(fmt.Sprintf("%v; using the copy of %s", err, info.Fetched.Format(time.DateTime)))
+		}
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, "", fmt.Errorf("no copy of %s yet", fetch.Redact(url))
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return f, fetch.Redact(url), nil
+}
+
+func (s *Store) warn(text string) {
+	if s.Warn != nil {
+		s.Warn(text)
+	}
+}
+
+func (s *Store) path(url string) string {
+	sum := sha256.Sum256([]byte(url))
+	return filepath.Join(s.Dir, hex.EncodeToString(sum[:12])+".txt")
+}
+
+// info gives what is known of a copy; a copy without its info, or the other
+// way round, is none.
+func (s *Store) info(path string) (copyInfo, error) {
+	var info copyInfo
+	data, err := os.ReadFile(path + ".json")
+	if errors.Is(err, fs.ErrNotExist) {
+		return info, nil
+	}
+	if err != nil {
+		return info, err
+	}
+	if json.Unmarshal(data, &info) != nil {
+		return copyInfo{}, nil
+	}
+	if _, err := os.Stat(path); err != nil {
+		return copyInfo{}, nil
+	}
+	return info, nil
+}
+
+func (s *Store) fetch(url, path string, old copyInfo) error {
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return err
+	}
+	ctx := s.Context
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	now := time.Now()
+	got, err := fetch.Fetch(ctx, s.Dir, fetch.Request{From: url, MaxBytes: maxBytes, ETag: old.ETag, Modified: old.Modified})
+	if err != nil {
+		return err
+	}
+	if got.NotModified {
+		old.Fetched = now
+		return s.keepInfo(path, old)
+	}
+	if err := keep(url, path, got); err != nil {
+		got.Discard()
+		return err
+	}
+	return s.keepInfo(path, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.ETag, Modified: got.Modified})
+}
+
+func keep(url, path string, got *fetch.Result) error {
+	if err := readable(url, got.Path); err != nil {
+		return err
+	}
+	return got.Keep(path)
+}
+
+// readable refuses what is no list of addresses, an error page for one.
+func readable(url, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	n := 0
+	if err := resolve.ReadSetFile(fetch.Redact(url), f, func(addrset.Range) { n++ }); err != nil {
+		return err
+	}
+	if n == 0 {
+		return fmt.Errorf("%s: the list is empty", fetch.Redact(url))
+	}
+	return nil
+}
+
+func (s *Store) keepInfo(path string, info copyInfo) error {
+	data, err := json.MarshalIndent(info, "", "  ")
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(path+".json", data, 0o600)
+}

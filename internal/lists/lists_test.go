@@ -1,0 +1,115 @@
+package lists
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// server serves a list whose text a test may change, and counts requests that
+// were answered with a body.
+type server struct {
+	*httptest.Server
+	text   string
+	status int
+	bodies int
+}
+
+func newServer(t *testing.T, text string) *server {
+	s := &server{text: text, status: http.StatusOK}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tag := `"` + strings.TrimSpace(s.text) + `"`
+		if s.status != http.StatusOK {
+			w.WriteHeader(s.status)
+			return
+		}
+		if r.Header.Get("If-None-Match") == tag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		s.bodies++
+		w.Header().Set("ETag", tag)
+		io.WriteString(w, s.text)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func open(t *testing.T, store *Store, url string, refresh time.Duration) (string, error) {
+	t.Helper()
+	r, _, err := store.Open(url, refresh)
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text), nil
+}
+
+func TestStore(t *testing.T) {
+	s := newServer(t, "192.0.2.1\n")
+	var warned []string
+	store := &Store{Dir: t.TempDir() + "/lists", Warn: func(text string) { warned = append(warned, text) }}
+	expect := func(want string) {
+		t.Helper()
+		got, err := open(t, store, s.URL, time.Nanosecond)
+		if err != nil || got != want {
+			t.Fatalf("got %q, %v; want %q", got, err, want)
+		}
+	}
+	expect("192.0.2.1\n")
+	expect("192.0.2.1\n")
+	if s.bodies != 1 {
+		t.Errorf("an unchanged list was sent %d times", s.bodies)
+	}
+
+	s.text = "198.51.100.0/24\n"
+	if got, err := open(t, store, s.URL, 0); err != nil || got != "192.0.2.1\n" {
+		t.Errorf("without refresh: got %q, %v", got, err)
+	}
+	expect("198.51.100.0/24\n")
+	if len(warned) != 0 {
+		t.Errorf("warned of nothing: %q", warned)
+	}
+
+	for _, bad := range []string{"<html>sign in</html>\n", "# nothing\n", "198.51.100.0/33\n"} {
+		s.text, warned = bad, nil
+		expect("198.51.100.0/24\n")
+		if len(warned) != 1 {
+			t.Errorf("%q was refused with %d warnings", bad, len(warned))
+		}
+	}
+	s.status, warned = http.StatusInternalServerError, nil
+	expect("198.51.100.0/24\n")
+	if len(warned) != 1 || !strings.Contains(warned[0], "500") {
+		t.Errorf("a server error was told as %q", warned)
+	}
+
+	store.Offline = true
+	expect("198.51.100.0/24\n")
+	if _, err := open(t, store, s.URL+"/other", time.Hour); err == nil {
+		t.Error("a list that was never fetched was opened offline")
+	}
+}
+
+func TestNoCopyToBeHad(t *testing.T) {
+	s := newServer(t, "nothing like an address\n")
+	store := &Store{Dir: t.TempDir()}
+	if _, err := open(t, store, s.URL, time.Hour); err == nil {
+		t.Fatal("a page that is no list was taken")
+	}
+	entries, err := os.ReadDir(store.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) != 0 {
+		t.Errorf("left behind: %v", entries)
+	}
+}

@@ -1,0 +1,67 @@
+package resolve
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/policy"
+)
+
+// maxSetFileErrors is how many bad lines of one file are named; a file of the
+// wrong kind has them all bad.
+const maxSetFileErrors = 20
+
+// maxSetFileLine is in bytes; the longest range with a remark behind it is far
+// shorter.
+const maxSetFileLine = 64 << 10
+
+// ReadSetFile reads one address, prefix or range a line as a stream; what
+// follows # or ; is a remark. Bad lines come back as policy.Errors with their
+// line and column in name.
+func ReadSetFile(name string, text io.Reader, add func(addrset.Range)) error {
+	var errs policy.Errors
+	fail := func(line, column int, message, source string) {
+		errs = append(errs, &policy.Error{Pos: policy.Pos{File: name, Line: line, Column: column}, Message: message, Line: source})
+	}
+	scanner := bufio.NewScanner(text)
+	scanner.Buffer(make([]byte, 64<<10), maxSetFileLine)
+	n := 0
+	for scanner.Scan() {
+		n++
+		line := scanner.Text()
+		if n == 1 {
+			line = strings.TrimPrefix(line, "\ufeff")
+		}
+		body, _, _ := strings.Cut(line, "#")
+		body, _, _ = strings.Cut(body, ";")
+		element := strings.TrimSpace(body)
+		if element == "" {
+			continue
+		}
+		r, err := addrset.ParseRange(element)
+		if err == nil {
+			add(r)
+			continue
+		}
+		column := strings.Index(line, element) + 1
+		fail(n, len([]rune(line[:column-1]))+1, err.Error(), line)
+		if len(errs) == maxSetFileErrors {
+			fail(n, 1, fmt.Sprintf("gave up after %d bad lines", maxSetFileErrors), "")
+			return errs
+		}
+	}
+	switch err := scanner.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		fail(n+1, 1, fmt.Sprintf("line longer than %d bytes: not a list of addresses", maxSetFileLine), "")
+	case err != nil:
+		fail(n+1, 1, "cannot read on: "+err.Error(), "")
+	}
+	if len(errs) > 0 {
+		return errs
+	}
+	return nil
+}

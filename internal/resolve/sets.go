@@ -1,0 +1,172 @@
+package resolve
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"sluice/internal/addrset"
+	"sluice/internal/geo"
+	"sluice/internal/policy"
+)
+
+// set resolves one set, and those that it is made of, once.
+func (r *resolver) set(s *policy.Set) *Set {
+	if done := r.out.Sets[s.Name]; done != nil {
+		return done
+	}
+	if r.open[s.Name] {
+		return &Set{Name: s.Name, Pos: s.Pos} // policy has said that it is a cycle
+	}
+	r.open[s.Name] = true
+	defer delete(r.open, s.Name)
+
+	out := &Set{Name: s.Name, Pos: s.Pos, Counters: s.Counters, Endpoints: s.Endpoints, Living: s.Counters || s.URL != nil}
+	var b addrset.Builder
+	var written []addrset.Range
+	add := func(e addrset.Range) {
+		b.AddRange(e)
+		if s.Counters {
+			written = append(written, e)
+		}
+	}
+	for _, e := range s.Elements {
+		add(e.Range)
+	}
+	if s.File != nil {
+		r.file(s.File, add)
+	}
+	if s.URL != nil {
+		r.list(s, add)
+	}
+	r.countries(s, add)
+	for _, name := range s.Union {
+		if part := r.named(name); part != nil {
+			for e := range part.Addresses.Each() {
+				add(e)
+			}
+		}
+	}
+	out.Addresses = b.Set()
+	for _, name := range s.Except {
+		if part := r.named(name); part != nil {
+			out.Addresses = out.Addresses.Difference(part.Addresses)
+		}
+	}
+	if s.Counters {
+		out.Elements = disjoint(written, out.Addresses)
+	}
+	r.out.Sets[s.Name] = out
+	return out
+}
+
+func (r *resolver) named(name policy.Word) *Set {
+	s := r.out.Policy.Set(name.Text)
+	if s == nil {
+		return nil // policy has said so
+	}
+	return r.set(s)
+}
+
+func (r *resolver) file(name *policy.Word, add func(addrset.Range)) {
+	path := name.Text
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(name.Pos.File), path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		r.fail(name.Pos, "cannot read the set file: "+err.Error(), "names are relative to the file that names them")
+		return
+	}
+	defer f.Close()
+	r.text(name.Pos, path, f, add)
+}
+
+func (r *resolver) list(s *policy.Set, add func(addrset.Range)) {
+	if r.opt.Lists == nil {
+		r.fail(s.URL.Pos, fmt.Sprintf("no copy of %s is at hand", s.URL.Text), "")
+		return
+	}
+	text, name, err := r.opt.Lists.Open(s.URL.Text, s.Refresh)
+	if err != nil {
+		r.fail(s.URL.Pos, err.Error(), "")
+		return
+	}
+	defer text.Close()
+	r.text(s.URL.Pos, name, text, add)
+}
+
+func (r *resolver) text(pos policy.Pos, name string, text io.Reader, add func(addrset.Range)) {
+	err := ReadSetFile(name, text, add)
+	if err != nil {
+		r.add(pos, err, "")
+	}
+}
+
+func (r *resolver) countries(s *policy.Set, add func(addrset.Range)) {
+	if len(s.Countries)+len(s.Continents) == 0 {
+		return
+	}
+	if r.geo == nil && r.geoError == nil {
+		r.geo, r.geoError = r.openGeo()
+	}
+	if r.geoError != nil {
+		r.fail(s.Pos, "cannot read the country data: "+r.geoError.Error(), "")
+		return
+	}
+	ask := func(words []policy.Word, get func(...string) (addrset.Set, error)) {
+		for _, w := range words {
+			part, err := get(w.Text)
+			if err != nil {
+				r.fail(w.Pos, err.Error(), "")
+				continue
+			}
+			for e := range part.Each() {
+				add(e)
+			}
+		}
+	}
+	ask(s.Countries, r.geo.Countries)
+	ask(s.Continents, r.geo.Continents)
+}
+
+func (r *resolver) openGeo() (*geo.Database, error) {
+	if r.opt.Geo == nil {
+		return nil, fmt.Errorf("none is at hand")
+	}
+	return r.opt.Geo()
+}
+
+// disjoint sorts the elements of a counted set, drops those that lie in
+// another or are not in the set any more, and cuts nothing: where elements
+// overlap without one holding the other, their union takes their place.
+func disjoint(written []addrset.Range, keep addrset.Set) []addrset.Range {
+	slices.SortFunc(written, func(a, b addrset.Range) int {
+		if c := a.From.Compare(b.From); c != 0 {
+			return c
+		}
+		return b.To.Compare(a.To)
+	})
+	var merged []addrset.Range
+	for _, e := range written {
+		if n := len(merged); n > 0 && merged[n-1].To.Is4() == e.From.Is4() && e.From.Compare(merged[n-1].To) <= 0 {
+			if e.To.Compare(merged[n-1].To) > 0 {
+				merged[n-1].To = e.To
+			}
+			continue
+		}
+		merged = append(merged, e)
+	}
+	var out []addrset.Range
+	for _, e := range merged {
+		one := addrset.Of(e)
+		if keep.ContainsSet(one) {
+			out = append(out, e)
+			continue
+		}
+		out = append(out, one.Intersect(keep).Ranges()...)
+	}
+	return out
+}
