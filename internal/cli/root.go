@@ -65,6 +65,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
 	root.AddCommand(
 		// One line a command, in the order of the help.
 		newFacts(),
+		newGeo(),
 	)
 	return root
 }

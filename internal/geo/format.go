@@ -123,9 +123,12 @@ type file struct {
 	packed [2][]byte
 }
 
+// errForeign is said of data that are not in the compact form at all.
+var errForeign = errors.New("not country data of this version of sluice")
+
 func decodeFile(data []byte) (*file, error) {
 	if !bytes.HasPrefix(data, []byte(magic)) {
-		return nil, errors.New("not country data of this version of sluice")
+		return nil, errForeign
 	}
 	if len(data) < len(magic)+4+sha256.Size {
 		return nil, errors.New("country data are cut off")

@@ -3,6 +3,7 @@ package geo
 import (
 	"fmt"
 	"math/big"
+	"strings"
 	"time"
 
 	"sluice/internal/addrset"
@@ -10,11 +11,11 @@ import (
 
 // Origin says where data come from and on which terms.
 type Origin struct {
-	Source      string    `json:"source"`      // who publishes it: "DB-IP Lite"
-	Licence     string    `json:"licence"`     // "CC-BY-4.0"; empty where the data do not say
-	Attribution string    `json:"attribution"` // to be shown where the licence asks for it
-	Date        time.Time `json:"date"`        // of the data, in UTC
-	From        []string  `json:"from"`        // the files or addresses it was read from
+	Source      string    `json:"source"`        // who publishes it: "DB-IP Lite"
+	Licence     string    `json:"licence"`       // "CC-BY-4.0"; empty where the data do not say
+	Attribution string    `json:"attribution"`   // to be shown where the licence asks for it
+	Date        time.Time `json:"date,omitzero"` // of the data, in UTC; zero where it is not known
+	From        []string  `json:"from"`          // the files or addresses it was read from
 	ETag        string    `json:"etag,omitempty"`
 	Modified    string    `json:"modified,omitempty"`
 }
@@ -62,16 +63,19 @@ func (q *Quantity) UnmarshalText(b []byte) error {
 	return q.n.UnmarshalText(b)
 }
 
-// String returns the number in networks of 64 bits, the size of one subnet, in
-// four digits at most.
+// String returns the number in networks of 64 bits, the size of one subnet: in
+// full up to a million, then in three digits and a power of ten ("4.29e9").
 func (q Quantity) String() string {
-	nets := new(big.Float).SetInt(q.Big())
-	nets.SetMantExp(nets, -64)
-	f, _ := nets.Float64()
-	if f < 10000 {
-		return fmt.Sprintf("%.4g", f)
+	if b := q.Big(); b.Sign() > 0 && b.BitLen() <= 64 {
+		return "<1"
 	}
-	return fmt.Sprintf("%.2e", f)
+	nets := new(big.Int).Rsh(q.Big(), 64)
+	if nets.BitLen() <= 20 {
+		return nets.String()
+	}
+	f, _ := new(big.Float).SetInt(nets).Float64()
+	digits, power, _ := strings.Cut(fmt.Sprintf("%.2e", f), "e+")
+	return digits + "e" + strings.TrimLeft(power, "0")
 }
 
 // CountryInfo is a country and how much of the data is its own.
@@ -83,15 +87,15 @@ type CountryInfo struct {
 // Info describes a database.
 type Info struct {
 	Origin
-	BuiltIn   bool          `json:"built_in"` // the snapshot, not an update
-	File      string        `json:"file"`     // where it lies; empty for the snapshot
-	Updated   time.Time     `json:"updated"`  // when it was put there; zero for the snapshot
-	Overlaps  int           `json:"overlaps"` // rows of the source that lay over another country's
-	Total     Counts        `json:"total"`    // sums over the countries
+	BuiltIn   bool          `json:"built_in"`         // the snapshot, not an update
+	File      string        `json:"file"`             // where it lies; empty for the snapshot
+	Updated   time.Time     `json:"updated,omitzero"` // when it was put there; zero for the snapshot
+	Overlaps  int           `json:"overlaps"`         // rows of the source that lay over another country's
+	Total     Counts        `json:"total"`            // sums over the countries
 	Countries []CountryInfo `json:"countries"`
 }
 
-// Age returns how old the data are.
+// Age returns how old the data are; it makes no sense without a Date.
 func (i Info) Age(now time.Time) time.Duration { return now.Sub(i.Date) }
 
 func (c *Counts) add(o Counts) {

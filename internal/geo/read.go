@@ -85,10 +85,13 @@ func (l *limited) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// maxLine bounds a line of a source; all formats have short ones.
+const maxLine = 1 << 16
+
 // lines calls f for each line that is not blank or a comment.
 func lines(r io.Reader, name string, f func(line int, text string) error) error {
 	s := bufio.NewScanner(r)
-	s.Buffer(make([]byte, 0, 1<<12), 1<<16)
+	s.Buffer(make([]byte, 0, 1<<12), maxLine)
 	line := 0
 	for s.Scan() {
 		line++
@@ -104,7 +107,9 @@ func lines(r io.Reader, name string, f func(line int, text string) error) error 
 			return fmt.Errorf("%s:%d: %w", name, line, err)
 		}
 	}
-	if err := s.Err(); err != nil {
+	if err := s.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return fmt.Errorf("%s:%d: a line of more than %d bytes", name, line+1, maxLine)
+	} else if err != nil {
 		return fmt.Errorf("%s:%d: %w", name, line+1, err)
 	}
 	return nil

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/geo"
+)
+
+func newGeoList() *cobra.Command {
+	var continents []string
+	cmd := &cobra.Command{
+		Use:   "list [COUNTRY...]",
+		Short: "List countries with their prefixes and addresses, and the data's age and licence",
+		Long: `Lists the countries in the data in use, or those given, with the fewest prefixes
+that cover their addresses; IPv6 is counted in networks of 64 bits. The source of
+the data, their date and their licence come first.
+
+Exit status: 0 fine, 2 bad use or bad input.`,
+		Example: `  sluice geo list
+  sluice geo list NO SE
+  sluice geo list --continent EU --json`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := geo.Open(optionsOf(cmd).stateDir)
+			if err != nil {
+				return err
+			}
+			info := d.Info()
+			if info.Countries, err = chooseCountries(info.Countries, args, continents); err != nil {
+				return err
+			}
+			if optionsOf(cmd).json {
+				return printJSON(cmd.OutOrStdout(), info)
+			}
+			return printGeoList(cmd.OutOrStdout(), info)
+		},
+	}
+	cmd.Flags().StringSliceVar(&continents, "continent", nil, "only the countries of `CODE` (AF AN AS EU NA OC SA), may be given again")
+	return cmd
+}
+
+// chooseCountries keeps the countries with one of the codes or in one of the
+// continents; all when none are given.
+func chooseCountries(all []geo.CountryInfo, codes, continents []string) ([]geo.CountryInfo, error) {
+	if len(codes) == 0 && len(continents) == 0 {
+		return all, nil
+	}
+	want := make(map[string]bool)
+	within := make(map[string]bool)
+	for _, c := range codes {
+		code, err := geo.KnownCountry(c)
+		if err != nil {
+			return nil, err
+		}
+		want[code] = true
+	}
+	for _, c := range continents {
+		code, err := geo.KnownContinent(c)
+		if err != nil {
+			return nil, err
+		}
+		within[code] = true
+	}
+	return slices.DeleteFunc(all, func(c geo.CountryInfo) bool { return !want[c.Code] && !within[c.Continent] }), nil
+}
+
+func printGeoList(out io.Writer, info geo.Info) error {
+	printGeoOrigin(out, info, time.Now())
+	fmt.Fprintf(out, "countries    %d\n\n", len(info.Countries))
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "IPv4 prefixes\taddresses\tIPv6 prefixes\t/64 networks\t  country\n")
+	for _, c := range info.Countries {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t  %s %s\n", grouped(c.Prefixes4), grouped(c.Addresses4), grouped(c.Prefixes6), c.Addresses6, c.Continent, geoName(c.Country))
+	}
+	return w.Flush()
+}

@@ -1,0 +1,159 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"sluice/internal/fetch"
+	"sluice/internal/geo"
+)
+
+// errNoGeoSource is said of an update that has nowhere to come from. Sluice has
+// no host of its own to ask.
+var errNoGeoSource = errors.New(`there is nowhere to update from
+hint: give --from with a URL or a file; once that was a URL it is asked again by itself
+hint: DB-IP publishes "IP to Country Lite" every month, as CSV and MMDB, free with attribution
+hint: the five regional registries publish "delegated-extended" files every day, to be given together`)
+
+func newGeoUpdate() *cobra.Command {
+	var (
+		o    geo.UpdateOptions
+		date string
+	)
+	cmd := &cobra.Command{
+		Use:   "update [--from URL|FILE]...",
+		Short: "Replace the country data by newer ones, after checking them",
+		Long: `Fetches country data, checks them and puts them in the place of those in use,
+which are kept as the previous ones. Without --from the URL is asked again that
+the data in use came from.
+
+Formats, told by their contents, gzip too: lines of start,end,country with
+addresses or decimal numbers (DB-IP Lite and others), MaxMind databases (.mmdb),
+and the registries' delegated and delegated-extended files. Where a publisher
+has a file for each family, or a registry each its own, give --from again.
+
+Refused are data that are empty, damaged, or hold fewer than 80 % of the
+addresses of the data in use, in either family: a file that was cut off looks
+like this. --force takes them all the same; other publishers count differently.
+When anything is refused, the data in use stay.
+
+Running firewalls are not changed; apply the policy again for that.
+
+Files: geo/countries, geo/countries.previous below the state directory.
+Environment: HTTP_PROXY, HTTPS_PROXY, NO_PROXY.
+Exit status: 0 fine, 2 refused, bad use or bad input.`,
+		Example: `  sluice geo update --from dbip-country-lite-2026-06.csv.gz
+  sluice geo update --from ipv4.csv --from ipv6.csv --date 2026-06-01
+  sluice geo update --from https://data.example.net/countries.mmdb --sha256 HEX`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.StateDir = optionsOf(cmd).stateDir
+			if date != "" {
+				var err error
+				if o.Date, err = time.Parse(time.DateOnly, date); err != nil {
+					return fmt.Errorf("--date %q is not a date such as 2026-06-01", date)
+				}
+			}
+			if len(o.From) == 0 {
+				o.From = lastGeoSource(o.StateDir)
+			}
+			if len(o.From) == 0 {
+				return errNoGeoSource
+			}
+			bar := newGeoProgress(cmd.ErrOrStderr())
+			o.Progress = bar.show
+			result, err := geo.Update(cmd.Context(), o)
+			bar.end()
+			if err != nil {
+				return err
+			}
+			if optionsOf(cmd).json {
+				return printJSON(cmd.OutOrStdout(), result)
+			}
+			return printGeoUpdate(cmd.OutOrStdout(), result)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&o.From, "from", nil, "`URL|FILE` to take the data from, may be given again")
+	flags.StringVar(&o.SHA256, "sha256", "", "checksum in `HEX` that the file has to have")
+	flags.StringVar(&date, "date", "", "`DAY` of the data (2026-06-01), where they do not say it")
+	flags.BoolVar(&o.Force, "force", false, "take data that have far fewer addresses than those in use")
+	return cmd
+}
+
+// lastGeoSource returns the URLs that the data in use came from; none when a
+// file was among the sources, which may be another one by now.
+func lastGeoSource(stateDir string) []string {
+	d, err := geo.Open(stateDir)
+	if err != nil || d.Info().BuiltIn {
+		return nil
+	}
+	from := d.Info().From
+	for _, f := range from {
+		if !fetch.IsURL(f) {
+			return nil
+		}
+	}
+	return from
+}
+
+func printGeoUpdate(w io.Writer, r *geo.UpdateResult) error {
+	printGeoOrigin(w, r.Info, time.Now())
+	fmt.Fprintf(w, "countries    %d\n", len(r.Info.Countries))
+	fmt.Fprintf(w, "IPv4         %s addresses in %s ranges\n", grouped(r.Info.Total.Addresses4), grouped(r.Info.Total.Ranges4))
+	fmt.Fprintf(w, "IPv6         %s /64 networks in %s ranges\n", r.Info.Total.Addresses6, grouped(r.Info.Total.Ranges6))
+	if r.Info.Overlaps > 0 {
+		fmt.Fprintf(w, "overlaps     %s rows lay over another country's; the narrower one holds\n", grouped(r.Info.Overlaps))
+	}
+	if !r.Changed {
+		_, err := fmt.Fprintln(w, "nothing has changed")
+		return err
+	}
+	_, err := fmt.Fprintf(w, "changed      %d countries; sluice geo diff shows them\n", len(r.Diff.Countries))
+	return err
+}
+
+// geoProgress draws a bar where a person watches, and nothing elsewhere.
+type geoProgress struct {
+	w    io.Writer
+	from string
+	bar  *progressbar.ProgressBar
+}
+
+func newGeoProgress(w io.Writer) *geoProgress {
+	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+		w = nil
+	}
+	return &geoProgress{w: w}
+}
+
+func (p *geoProgress) show(from string, done, total int64) {
+	if p.w == nil {
+		return
+	}
+	if p.bar == nil || from != p.from {
+		p.end()
+		p.from = from
+		p.bar = progressbar.NewOptions64(total,
+			progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription(path.Base(fetch.Redact(from))),
+			progressbar.OptionShowBytes(true), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish())
+	}
+	// A bar that cannot be drawn is no reason to stop.
+	_ = p.bar.Set64(done)
+}
+
+func (p *geoProgress) end() {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+		p.bar = nil
+	}
+}
