@@ -206,11 +206,21 @@ func (e *evaluation) condition(c *program.Condition) packet.Answer {
 			return packet.No // nor does a negation match what is not there
 		}
 		met = plain(c, v)
+		if v.unknown && e.onlyLoopback(c) {
+			met = packet.No
+		}
 	}
 	if met != packet.Unknown && c.Not {
 		return packet.Is(met == packet.No)
 	}
 	return met
+}
+
+// onlyLoopback holds for a condition on the loopback interface and a packet that
+// cannot have come by it: the host's own packets alone do.
+func (e *evaluation) onlyLoopback(c *program.Condition) bool {
+	return c.Field == program.InInterface && e.packet.SourceLocal == packet.No &&
+		len(c.Names) == 1 && c.Names[0] == "lo"
 }
 
 func plain(c *program.Condition, v value) packet.Answer {

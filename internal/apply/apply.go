@@ -1,0 +1,253 @@
+package apply
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"sluice/internal/backend"
+	"sluice/internal/program"
+)
+
+// Input is a policy ready to be applied.
+type Input struct {
+	Policy   string // the main file, as it was named
+	Files    []Source
+	Program  *program.Program
+	Artifact backend.Artifact
+	Facts    any // what the host was when the policy was compiled; kept as JSON
+	Peers    []Peer
+	Sysctls  []Setting
+	// Memory is how many bytes the kernel may still take; 0 is unknown.
+	Memory uint64
+}
+
+// Source is one file that the policy was made of. Text is kept where Keep says
+// so.
+type Source struct {
+	Name string
+	Text []byte
+	Keep bool
+}
+
+// Setting is a sysctl that the policy wants.
+type Setting struct{ Name, Value string }
+
+// Options is how a policy is applied.
+type Options struct {
+	Confirm time.Duration // 0: it is confirmed by being applied
+	Force   bool          // also where it locks a peer out or takes too much memory
+	Verify  bool          // read back and compare
+	Cut     bool          // delete the flows that the policy refuses
+}
+
+// Outcome is what an apply, a rollback or a restore did.
+type Outcome struct {
+	Generation int      `json:"generation"` // that runs now, 0 is none
+	Unchanged  bool     `json:"unchanged"`  // the kernel held it already
+	Pending    *Pending `json:"pending,omitempty"`
+	Cut        int      `json:"cut"` // flows deleted
+	Notes      []string `json:"notes,omitempty"`
+}
+
+// Apply brings a policy into the kernel, and keeps it.
+func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error) {
+	s, err := h.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+
+	if err := s.admit(in, o); err != nil {
+		return nil, err
+	}
+	encoded, err := in.Artifact.Encode()
+	if err != nil {
+		return nil, fmt.Errorf("encode the rules: %w", err)
+	}
+	old := s.cur.Pending
+	out := &Outcome{}
+	same, err := s.unchanged(ctx, in, encoded)
+	switch {
+	case err != nil:
+		return nil, err
+	case same:
+		out.Unchanged = true
+		err = s.keepRunning(o, old)
+	default:
+		var g *Generation
+		if g, err = s.write(in, encoded); err == nil {
+			err = s.change(ctx, change{
+				what: applied, to: g, artifact: in.Artifact, isNew: true,
+				wait: o.Confirm, confirm: o.Confirm == 0, verify: o.Verify,
+			})
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.cur.Pending == nil || old != nil && s.cur.Pending.Token != old.Token {
+		disarm(old)
+	}
+	out.Generation, out.Pending = s.cur.Running, s.cur.Pending
+	if o.Cut {
+		out.Cut, err = s.cut(in.Program)
+	}
+	return out, err
+}
+
+// keepRunning is an apply of what runs already: nothing changes in the kernel,
+// but who applies without asking for a confirmation confirms.
+func (s *session) keepRunning(o Options, pending *Pending) error {
+	if o.Confirm > 0 && pending == nil && s.cur.Boot == s.cur.Running {
+		return nil
+	}
+	if o.Confirm > 0 {
+		s.note("generation %d runs already and still waits for its confirmation", s.cur.Running)
+		return nil
+	}
+	return s.confirm()
+}
+
+// unchanged says that the running generation is the same as the input and the
+// kernel holds it.
+func (s *session) unchanged(ctx context.Context, in Input, encoded []byte) (bool, error) {
+	if s.cur.Running == 0 {
+		return false, nil
+	}
+	g, err := s.generation(s.cur.Running)
+	if err != nil {
+		// What cannot be read is replaced.
+		return false, nil
+	}
+	sum := sha256.Sum256(encoded)
+	if g.Artifact != hex.EncodeToString(sum[:]) || !sameSettings(g.Sysctls, in.Sysctls) {
+		return false, nil
+	}
+	mark, err := s.Kernel.Mark(ctx)
+	if err != nil || mark != g.Mark {
+		return false, err
+	}
+	have, err := s.Backend.Read(ctx, true)
+	if err != nil {
+		return false, err
+	}
+	differences, err := s.Backend.Compare(in.Artifact, have)
+	return len(differences) == 0, err
+}
+
+func sameSettings(have []Change, want []Setting) bool {
+	if len(have) != len(want) {
+		return false
+	}
+	values := map[string]string{}
+	for _, c := range have {
+		values[c.Name] = c.New
+	}
+	for _, w := range want {
+		if v, ok := values[w.Name]; !ok || v != w.Value {
+			return false
+		}
+	}
+	return true
+}
+
+// write makes the next generation on disk; nothing points to it yet.
+func (s *session) write(in Input, encoded []byte) (*Generation, error) {
+	g := &Generation{
+		Format: format, Number: s.cur.Next, Mark: newMark(s.cur.Next),
+		Created: s.now(), By: s.By, Version: s.Version,
+		Policy: in.Policy, Backend: in.Artifact.Backend(), Cost: in.Artifact.Cost(),
+		Previous: s.cur.Running,
+	}
+	for _, n := range in.Artifact.Notes() {
+		g.Notes = append(g.Notes, NoteText(n))
+	}
+	var err error
+	if g.Artifact, err = s.putBlob(encoded); err != nil {
+		return nil, err
+	}
+	code, err := encodeProgram(in.Program)
+	if err != nil {
+		return nil, err
+	}
+	if g.Program, err = s.putBlob(code); err != nil {
+		return nil, err
+	}
+	for _, f := range in.Files {
+		sum := sha256.Sum256(f.Text)
+		file := File{Name: f.Name, Size: int64(len(f.Text)), SHA256: hex.EncodeToString(sum[:])}
+		if f.Keep {
+			if file.Blob, err = s.putBlob(f.Text); err != nil {
+				return nil, err
+			}
+		}
+		g.Files = append(g.Files, file)
+	}
+	if in.Facts != nil {
+		if g.Facts, err = json.Marshal(in.Facts); err != nil {
+			return nil, fmt.Errorf("encode the facts of the host: %w", err)
+		}
+		g.Facts = bytes.TrimSpace(g.Facts)
+	}
+	for _, w := range in.Sysctls {
+		old, _ := s.Kernel.Sysctl(w.Name)
+		g.Sysctls = append(g.Sysctls, Change{Name: w.Name, Old: old, New: w.Value})
+	}
+	// The number is used up before the generation is there, so that no two
+	// generations ever have one.
+	s.cur.Next++
+	if err := s.saveCurrent(s.cur); err != nil {
+		return nil, err
+	}
+	if err := s.saveGeneration(g); err != nil {
+		return nil, err
+	}
+	s.point("generation")
+	return g, nil
+}
+
+// NoteText is a note with its place.
+func NoteText(n program.Note) string {
+	if n.Origin.File == "" || n.Origin.Line == 0 {
+		return n.Text
+	}
+	return fmt.Sprintf("%s:%d: %s", n.Origin.File, n.Origin.Line, n.Text)
+}
+
+// Confirm keeps the running generation.
+func (h *Host) Confirm(ctx context.Context) (int, error) {
+	s, err := h.open(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer s.close()
+	if s.cur.Pending == nil {
+		return 0, fmt.Errorf("%w\n  hint: sluice status says what runs", errNothingPending)
+	}
+	return s.cur.Running, s.confirm()
+}
+
+// confirm makes the running generation the one that boots.
+func (s *session) confirm() error {
+	g, err := s.generation(s.cur.Running)
+	if err != nil {
+		return err
+	}
+	pending := s.cur.Pending
+	if s.cur.Boot == g.Number && pending == nil {
+		return nil
+	}
+	s.cur.Boot, s.cur.Pending = g.Number, nil
+	if err := s.saveCurrent(s.cur); err != nil {
+		return err
+	}
+	s.point("confirmed")
+	disarm(pending)
+	g.event(confirmed, s.By, s.now())
+	return s.saveGeneration(g)
+}

@@ -1,0 +1,409 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"sluice/internal/backend"
+	"sluice/internal/kernel/nft"
+)
+
+// change is one way from what the kernel holds to a generation, or to nothing.
+type change struct {
+	what     string // the event that it is
+	to       *Generation
+	artifact backend.Artifact // of to
+	isNew    bool             // to was made for this change, and goes when it fails
+	wait     time.Duration    // for a confirmation; 0: none is asked for
+	confirm  bool             // to is confirmed by the change itself
+	boot     *int             // boot generation afterwards, where it is neither kept nor to
+	verify   bool             // read back, and go back where it differs
+}
+
+// target is a change that loads what a generation is and nothing more.
+func target(to *Generation, artifact backend.Artifact) change {
+	return change{to: to, artifact: artifact}
+}
+
+// DriftError says that the kernel does not hold what was loaded.
+type DriftError struct{ Differences []backend.Difference }
+
+func (e *DriftError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "the kernel does not hold what was loaded: %d differences", len(e.Differences))
+	for i, d := range e.Differences {
+		if i == maxShown {
+			fmt.Fprintf(&b, "\n  … and %d more", len(e.Differences)-maxShown)
+			break
+		}
+		b.WriteString("\n  " + DescribeDifference(d))
+	}
+	return b.String()
+}
+
+// maxShown bounds lists in messages.
+const maxShown = 20
+
+// DescribeDifference is one line for a reader.
+func DescribeDifference(d backend.Difference) string {
+	text := d.Kind + " " + d.Name + ": "
+	switch {
+	case d.Have == "":
+		text += "missing: " + d.Want
+	case d.Want == "":
+		text += "not ours: " + d.Have
+	default:
+		text += "want " + d.Want + ", have " + d.Have
+	}
+	if d.Origin.File != "" {
+		text += fmt.Sprintf(" (%s:%d)", d.Origin.File, d.Origin.Line)
+	}
+	return text
+}
+
+func number(g *Generation) int {
+	if g == nil {
+		return 0
+	}
+	return g.Number
+}
+
+func markOf(g *Generation) string {
+	if g == nil {
+		return ""
+	}
+	return g.Mark
+}
+
+// nameOf is how messages speak of what the kernel holds.
+func nameOf(generation int, mark string) string {
+	switch {
+	case mark == "":
+		return "no policy of sluice"
+	case generation == 0:
+		return "a policy that this state directory does not know (" + mark + ")"
+	default:
+		return fmt.Sprintf("generation %d", generation)
+	}
+}
+
+// change makes the change or leaves the kernel as it was. The journal is on
+// disk before the first effect, and the watcher armed before the switch.
+func (s *session) change(ctx context.Context, c change) error {
+	mark, err := s.Kernel.Mark(ctx)
+	if err != nil {
+		return err
+	}
+	j := &journal{
+		Format: format, What: c.what, Started: s.now(), BootID: bootID(), By: s.By,
+		From: place{s.cur.Running, mark},
+		To:   place{number(c.to), markOf(c.to)},
+		New:  c.isNew, Confirm: c.confirm, Boot: c.boot,
+	}
+	if c.wait > 0 {
+		if j.Pending, err = s.newPending(j, c.wait); err != nil {
+			return err
+		}
+	}
+	if err := s.saveJournal(j); err != nil {
+		return err
+	}
+	s.point("journal")
+
+	err = s.load(ctx, j, c)
+	if err == nil {
+		err = s.verify(ctx, c)
+	}
+	if err != nil {
+		return s.goBack(ctx, j, err)
+	}
+	if j.Pending != nil {
+		j.Pending.start(c.wait)
+	}
+	if err := s.finish(j); err != nil {
+		return fmt.Errorf("%w\n  the kernel holds %s; the next command writes the rest of the state", err, nameOf(j.To.Generation, j.To.Mark))
+	}
+	return nil
+}
+
+func (s *session) verify(ctx context.Context, c change) error {
+	if !c.verify || c.artifact == nil {
+		return nil
+	}
+	have, err := s.Backend.Read(ctx, true)
+	if err != nil {
+		return fmt.Errorf("read the rules back: %w", err)
+	}
+	differences, err := s.Backend.Compare(c.artifact, have)
+	if err != nil {
+		return fmt.Errorf("compare with the kernel: %w", err)
+	}
+	s.point("verified")
+	if len(differences) > 0 {
+		return &DriftError{differences}
+	}
+	return nil
+}
+
+// tries is how often a transaction is made anew when other tools change the
+// ruleset at the same time.
+const tries = 20
+
+// load runs the steps from what the kernel holds to the wanted artifact.
+func (s *session) load(ctx context.Context, j *journal, c change) error {
+	armed := false
+	prepare := func() error {
+		if err := s.setSysctls(desired(c.to), true); err != nil {
+			return err
+		}
+		if c.wait > 0 && !armed {
+			if err := s.arm(j.Pending); err != nil {
+				return fmt.Errorf("start the confirm watcher: %w", err)
+			}
+			armed = true
+			if err := s.saveJournal(j); err != nil {
+				return err
+			}
+			s.point("armed")
+		}
+		return nil
+	}
+	for try := 1; ; try++ {
+		err := s.steps(ctx, j, c, prepare)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, nft.ErrChanged) || try == tries || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(time.Duration(try) * 10 * time.Millisecond)
+	}
+	return s.setSysctls(desired(c.to), false)
+}
+
+// steps reads the kernel and goes once through the steps from there.
+func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch func() error) error {
+	have, err := s.Backend.Read(ctx, true)
+	if err != nil {
+		return fmt.Errorf("read what the kernel holds: %w", err)
+	}
+	steps, err := s.Backend.Steps(c.artifact, have)
+	if err != nil {
+		return fmt.Errorf("plan the transactions: %w", err)
+	}
+	steps = withMark(steps, markOf(c.to))
+	switched := false
+	for i, step := range steps {
+		s.progress(Progress{Done: i, Total: len(steps), Name: step.Name, Purpose: step.Purpose})
+		if step.Purpose == backend.Switch && !switched {
+			switched = true
+			if err := beforeSwitch(); err != nil {
+				return err
+			}
+		}
+		j.Step = string(step.Purpose) + " " + step.Name
+		if err := s.saveJournal(j); err != nil {
+			return err
+		}
+		s.point("before " + j.Step)
+		if err := s.Kernel.Run(ctx, step.Text); err != nil {
+			return fmt.Errorf("%s %s: %w", step.Purpose, step.Name, err)
+		}
+		s.point("after " + j.Step)
+	}
+	s.progress(Progress{Done: len(steps), Total: len(steps)})
+	return nil
+}
+
+// finish writes down a change that the kernel has made. It may run twice.
+func (s *session) finish(j *journal) error {
+	from, fromErr := s.generation(j.From.Generation)
+	if fromErr == nil && j.From.Generation != j.To.Generation {
+		what := replaced
+		if j.What == expired || j.What == rolledBack || j.What == removed {
+			what = j.What
+		}
+		if err := s.record(from, what, j); err != nil {
+			return err
+		}
+	}
+	var to *Generation
+	if j.To.Generation != 0 {
+		var err error
+		if to, err = s.generation(j.To.Generation); err != nil {
+			return err
+		}
+		what := j.What
+		if what == expired || what == rolledBack {
+			what = restored
+		}
+		if err := s.record(to, what, j); err != nil {
+			return err
+		}
+		if j.Confirm {
+			if err := s.record(to, confirmed, j); err != nil {
+				return err
+			}
+		}
+	}
+	s.point("recorded")
+	if s.cur.Running != j.To.Generation || s.cur.Since.IsZero() {
+		s.cur.Since = j.Started
+	}
+	s.cur.Running = j.To.Generation
+	s.cur.Pending = j.Pending
+	switch {
+	case j.Boot != nil:
+		s.cur.Boot = *j.Boot
+	case j.Confirm:
+		s.cur.Boot = j.To.Generation
+	}
+	s.forgetSysctls(desired(to))
+	if err := s.saveCurrent(s.cur); err != nil {
+		return err
+	}
+	s.point("state")
+	if err := s.endJournal(); err != nil {
+		return err
+	}
+	s.point("end")
+	return s.prune(s.needed()...)
+}
+
+// record adds an event once.
+func (s *session) record(g *Generation, what string, j *journal) error {
+	for _, e := range g.Events {
+		if e.What == what && e.Time.Equal(j.Started) {
+			return nil
+		}
+	}
+	g.event(what, j.By, j.Started)
+	return s.saveGeneration(g)
+}
+
+// needed are the generations that must not be forgotten.
+func (s *session) needed() []int {
+	needed := []int{s.cur.Running, s.cur.Boot}
+	if s.cur.Pending != nil {
+		needed = append(needed, s.cur.Pending.Generation, s.cur.Pending.Previous)
+	}
+	return needed
+}
+
+// goBack brings back what was there before a change that failed, and says what
+// the kernel holds now. It does not heed the context, whose end may be why.
+func (s *session) goBack(ctx context.Context, j *journal, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goBackTime)
+	defer cancel()
+	if err := s.forget(ctx, j); err != nil {
+		return fmt.Errorf("%w\n  going back failed too: %w\n  hint: %s", cause, err, wayOut)
+	}
+	return fmt.Errorf("%w\n  nothing changed: the kernel holds %s, as before", cause, nameOf(j.From.Generation, j.From.Mark))
+}
+
+const (
+	goBackTime = 2 * time.Minute
+	wayOut     = "sluice status says what the kernel holds; sluice restore loads the last confirmed policy, sluice remove takes everything away"
+)
+
+// forget undoes what a change did: the rules, where the switch was made, and
+// else what was filled in for it; sysctls; the generation made for it.
+func (s *session) forget(ctx context.Context, j *journal) error {
+	mark, err := s.Kernel.Mark(ctx)
+	if err != nil {
+		return err
+	}
+	from, artifact, err := s.artifact(j.From.Generation)
+	switch {
+	case j.From.Mark == "":
+		// Nothing ran, whatever should have: another tool took it away.
+		from, artifact = nil, nil
+	case j.From.Generation == 0 || (from != nil && from.Mark != j.From.Mark):
+		if mark == j.To.Mark {
+			return fmt.Errorf("what ran before (%s) is not in this state directory", j.From.Mark)
+		}
+		// The old rules were not touched; what was filled in is left to the
+		// sweep of the next apply.
+		return s.drop(j)
+	case err != nil:
+		return err
+	}
+	j.Back, j.Pending = true, nil
+	if err := s.load(ctx, j, target(from, artifact)); err != nil {
+		return err
+	}
+	s.point("back")
+	return s.drop(j)
+}
+
+// drop ends a journal whose change did not come about.
+func (s *session) drop(j *journal) error {
+	running, _ := s.generation(s.cur.Running)
+	s.forgetSysctls(desired(running))
+	if err := s.saveCurrent(s.cur); err != nil {
+		return err
+	}
+	if j.New && j.To.Generation != 0 {
+		if err := s.remove(generationName(j.To.Generation)); err != nil {
+			return err
+		}
+	}
+	if err := s.endJournal(); err != nil {
+		return err
+	}
+	return s.prune(s.needed()...)
+}
+
+// settle finishes or forgets the change that a killed command left.
+func (s *session) settle(ctx context.Context) error {
+	s.newBoot()
+	j, err := s.journal()
+	if err != nil {
+		return err
+	}
+	if j == nil {
+		s.sweepTemporary()
+		return nil
+	}
+	s.sweepTemporary()
+	if j.BootID != bootID() {
+		// Rules and sysctls went with the reboot.
+		return s.drop(j)
+	}
+	mark, err := s.Kernel.Mark(ctx)
+	if err != nil {
+		return err
+	}
+	s.note("%s was interrupted at %q: the kernel holds %s", describe(j), j.Step, settledName(j, mark))
+	if j.Back || mark != j.To.Mark {
+		if err := s.forget(ctx, j); err != nil {
+			return fmt.Errorf("clean up after an interrupted change: %w\n  hint: %s", err, wayOut)
+		}
+		return nil
+	}
+	to, artifact, err := s.artifact(j.To.Generation)
+	if err == nil {
+		err = s.load(ctx, j, target(to, artifact))
+	}
+	if err != nil {
+		return fmt.Errorf("finish an interrupted change: %w\n  hint: %s", err, wayOut)
+	}
+	return s.finish(j)
+}
+
+func describe(j *journal) string {
+	if j.To.Generation == 0 {
+		return "removing the policy"
+	}
+	return fmt.Sprintf("the change to generation %d", j.To.Generation)
+}
+
+func settledName(j *journal, mark string) string {
+	if mark == j.To.Mark {
+		return "the new policy, " + nameOf(j.To.Generation, mark)
+	}
+	return "the old policy, " + nameOf(j.From.Generation, mark)
+}

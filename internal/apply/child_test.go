@@ -1,0 +1,283 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sluice/internal/program"
+	"sluice/internal/testnet"
+)
+
+// The test binary is also the command under test: started with childVariable in
+// its environment it runs one command in the namespace that it is in, and may
+// be killed at any point of it.
+const childVariable = "SLUICE_APPLY_CHILD"
+
+// command is one run of the child.
+type command struct {
+	Op      string // "apply", "confirm", "rollback", "remove", "restore", "status", "settle", "watch"
+	Dir     string
+	Policy  string // of apply: see policyOf
+	N       int    // of rollback
+	Confirm time.Duration
+	KillAt  string // "n": SIGKILL at the n-th point; "": none
+	Trace   string // file that gets the points' names
+	Cut     bool
+	Force   bool
+	Peer    string // ssh peer at 10.0.0.1:22
+	Wait    time.Duration
+	Hold    string // touch this file and wait for its removal at the first point
+}
+
+func TestMain(m *testing.M) {
+	text := os.Getenv(childVariable)
+	if text == "" {
+		os.Exit(m.Run())
+	}
+	var c command
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	token := ""
+	if len(os.Args) > 1 {
+		c.Op, token = "watch", os.Args[1]
+		c.KillAt, c.Trace, c.Hold = "", "", ""
+	}
+	if err := c.run(token); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func (c command) host() *Host {
+	exe, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	h := &Host{
+		Dir: c.Dir, Backend: plain{}, Kernel: Linux(), Version: "test", Wait: c.Wait, Watcher: []string{exe},
+		Note: func(text string) { fmt.Fprintln(os.Stderr, "note:", text) },
+	}
+	points := 0
+	h.at = func(point string) {
+		points++
+		if c.Trace != "" {
+			f, err := os.OpenFile(c.Trace, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+			if err != nil {
+				panic(err)
+			}
+			fmt.Fprintln(f, point)
+			_ = f.Close()
+		}
+		if c.KillAt == fmt.Sprint(points) {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			time.Sleep(time.Minute)
+		}
+		if c.Hold != "" && points == 1 {
+			_ = os.WriteFile(c.Hold, nil, 0o600)
+			for {
+				if _, err := os.Stat(c.Hold); err != nil {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+	}
+	return h
+}
+
+func (c command) run(token string) error {
+	ctx := context.Background()
+	h := c.host()
+	var err error
+	switch c.Op {
+	case "apply":
+		var out *Outcome
+		if out, err = h.Apply(ctx, c.input(), Options{Confirm: c.Confirm, Verify: true, Cut: c.Cut, Force: c.Force}); err == nil {
+			fmt.Printf("generation %d unchanged %v cut %d\n", out.Generation, out.Unchanged, out.Cut)
+		}
+	case "confirm":
+		_, err = h.Confirm(ctx)
+	case "rollback":
+		_, err = h.Rollback(ctx, c.N, Options{Verify: true}, nil)
+	case "remove":
+		_, err = h.Remove(ctx)
+	case "restore":
+		_, err = h.Restore(ctx, Restoring{})
+	case "settle":
+		var s *session
+		if s, err = h.open(ctx); err == nil {
+			s.close()
+		}
+	case "status":
+		var s *Status
+		if s, err = h.Status(ctx, true); err == nil {
+			err = json.NewEncoder(os.Stdout).Encode(s)
+		}
+	case "watch":
+		err = h.Watch(ctx, token)
+	default:
+		err = errors.New("no such op")
+	}
+	return err
+}
+
+func (c command) input() Input {
+	p := policyOf(c.Policy)
+	a, err := plain{}.Lower(p, nil)
+	if err != nil {
+		panic(err)
+	}
+	in := Input{
+		Policy: c.Policy + ".yaml", Program: p, Artifact: a,
+		Files: []Source{{Name: c.Policy + ".yaml", Text: []byte("policy " + c.Policy), Keep: true}},
+	}
+	if strings.HasPrefix(c.Policy, "timeout") {
+		in.Sysctls = []Setting{{"net.netfilter.nf_conntrack_generic_timeout", strings.TrimPrefix(c.Policy, "timeout")}}
+	}
+	if c.Peer != "" {
+		in.Peers = []Peer{{Remote: netip.MustParseAddrPort(c.Peer), Local: netip.MustParseAddrPort("10.0.0.1:22")}}
+	}
+	return in
+}
+
+// policyOf makes a policy that lets port 7000 in, and a port of its own: "a"
+// 7001, "b" 7002, and so on. Each has a set of its own.
+func policyOf(name string) *program.Program {
+	port := uint64(7001 + int(name[0]-'a'))
+	number := func(f program.Field, n uint64) program.Condition {
+		return program.Condition{Field: f, Numbers: []program.NumberRange{{From: n, To: n}}}
+	}
+	set := program.Set{ID: "served", Key: []program.Field{program.Source}, Life: program.Static}
+	set.Addresses = append(set.Addresses, program.AddressRange{From: netip.MustParseAddr("10.0.0.1"), To: netip.MustParseAddr("10.0.0.254")})
+	for i := range 50 {
+		a := netip.AddrFrom4([4]byte{20, name[0], byte(i), 1})
+		set.Addresses = append(set.Addresses, program.AddressRange{From: a, To: a.Next()})
+	}
+	accept := func(text string, match ...program.Condition) program.Rule {
+		return program.Rule{Match: match, Actions: []program.Action{program.Accept}, Origin: program.Origin{File: name + ".yaml", Line: 1, Text: text}}
+	}
+	served := program.Condition{Field: program.Source, Set: "served"}
+	return &program.Program{
+		Owner: "sluice", Sets: []program.Set{set},
+		Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Drop, Chain: "input"}},
+		Chains: []program.Chain{{Name: "input", Rules: []program.Rule{
+			accept("loopback", program.Condition{Field: program.InInterface, Names: []string{"lo"}}),
+			accept("established", program.Condition{Field: program.State, Names: []string{"established"}}),
+			accept("allow tcp/7000", number(program.Protocol, 6), number(program.Port, 7000), served),
+			accept("allow udp/7000", number(program.Protocol, 17), number(program.Port, 7000), served),
+			accept(fmt.Sprintf("allow tcp/%d", port), number(program.Protocol, 6), number(program.Port, port), served),
+		}}},
+	}
+}
+
+// place is a namespace with a state directory, and the child to run in it.
+type lab struct {
+	t   *testing.T
+	ns  *testnet.Namespace
+	dir string
+}
+
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	testnet.Require(t, testnet.Nftables)
+	return &lab{t, testnet.New(t).Unnamed("host"), t.TempDir()}
+}
+
+// run runs the child to its end.
+func (l *lab) run(c command) (string, error) {
+	l.t.Helper()
+	return l.ns.Run("/usr/bin/env", l.childArgs(c)...)
+}
+
+func (l *lab) childArgs(c command) []string {
+	c.Dir = l.dir
+	text, err := json.Marshal(c)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return []string{childVariable + "=" + string(text), exe}
+}
+
+func (l *lab) must(c command) string {
+	l.t.Helper()
+	out, err := l.run(c)
+	if err != nil {
+		l.t.Fatalf("%s: %v", c.Op, err)
+	}
+	return out
+}
+
+// status reads the state as the child sees it.
+func (l *lab) status() *Status {
+	l.t.Helper()
+	out := l.must(command{Op: "status"})
+	var s Status
+	// Notes of the child stand on standard error, before the JSON.
+	if err := json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &s); err != nil {
+		l.t.Fatalf("status: %v: %s", err, out)
+	}
+	return &s
+}
+
+// holds says which policy the kernel holds, by reading its rules and sets:
+// "", "a", "b" …, or what is wrong with it.
+func (l *lab) holds() string {
+	l.t.Helper()
+	answer := ""
+	err := l.ns.Do(func() error {
+		have, err := plain{}.Read(context.Background(), true)
+		if err != nil {
+			return err
+		}
+		mark, err := Linux().Mark(context.Background())
+		if err != nil {
+			return err
+		}
+		if have.Empty() && mark == "" {
+			return nil
+		}
+		answer = "neither: mark " + mark
+		for _, name := range []string{"a", "b", "c", "timeout77"} {
+			a, err := plain{}.Lower(policyOf(name), nil)
+			if err != nil {
+				return err
+			}
+			diffs, err := plain{}.Compare(a, have)
+			if err != nil {
+				return err
+			}
+			if len(diffs) == 0 {
+				answer = name
+				return nil
+			}
+			answer += fmt.Sprintf("; %s: %d differences, %s", name, len(diffs), DescribeDifference(diffs[0]))
+		}
+		return nil
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return answer
+}
+
+func (l *lab) wantHolds(want string) {
+	l.t.Helper()
+	if got := l.holds(); got != want {
+		l.t.Fatalf("the kernel holds %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,71 @@
+package apply
+
+import (
+	"net"
+	"net/netip"
+
+	"sluice/internal/kernel/conntrack"
+	"sluice/internal/packet"
+	"sluice/internal/program"
+	"sluice/internal/reach"
+)
+
+// cut deletes the tracked flows that a program would refuse if they began now,
+// and says how many. What cannot be told stays.
+func (s *session) cut(p *program.Program) (int, error) {
+	local, err := localAddresses()
+	if err != nil {
+		return 0, err
+	}
+	return s.Kernel.DeleteFlows(func(e conntrack.Entry) bool {
+		first, way := firstPacket(e, local)
+		r := reach.Evaluate(p, first, way)
+		return r.Certain && r.Verdict != program.Accept
+	})
+}
+
+func localAddresses() (map[netip.Addr]bool, error) {
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	local := map[netip.Addr]bool{}
+	for _, a := range list {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			local[prefix.Addr().Unmap()] = true
+		}
+	}
+	return local, nil
+}
+
+// firstPacket is what began a flow. Another tool may have rewritten the
+// destination: the reply's source tells where it went.
+func firstPacket(e conntrack.Entry, local map[netip.Addr]bool) (packet.Packet, reach.Way) {
+	here := func(a netip.Addr) bool { return a.IsLoopback() || local[a] }
+	p := packet.Packet{
+		Source: e.Original.Source, Destination: e.Original.Destination, Protocol: e.Protocol,
+		SourcePort: e.Original.SourcePort, Port: e.Original.DestinationPort, Owner: -1,
+		SourceLocal: packet.Is(here(e.Original.Source)), DestinationLocal: packet.Is(here(e.Original.Destination)),
+	}
+	switch p.Protocol {
+	case packet.TCP:
+		p.Flags = packet.SYN
+	case packet.ICMP:
+		p.ICMPType = 8 // only echo requests and the like begin flows
+	case packet.ICMPv6:
+		p.ICMPType = 128
+	}
+	if here(p.Source) {
+		return p, reach.Out
+	}
+	to := netip.AddrPortFrom(e.Reply.Source, e.Reply.SourcePort)
+	if to != netip.AddrPortFrom(p.Destination, p.Port) && p.Protocol != packet.ICMP && p.Protocol != packet.ICMPv6 {
+		p.Original = packet.Tuple{Source: p.Source, Destination: p.Destination, SourcePort: p.SourcePort, Port: p.Port}
+		p.Destination, p.Port, p.DNAT = to.Addr(), to.Port(), true
+		p.DestinationLocal = packet.Is(here(p.Destination))
+	}
+	if p.DestinationLocal == packet.Yes {
+		return p, reach.In
+	}
+	return p, reach.Through
+}

@@ -1,0 +1,135 @@
+package apply
+
+import (
+	"encoding/json"
+	"time"
+
+	"sluice/internal/backend"
+)
+
+// Generation is one policy as it was applied.
+type Generation struct {
+	Format  int       `json:"format"`
+	Number  int       `json:"number"`           // from 1, never used again
+	Mark    string    `json:"mark"`             // what the kernel carries while it runs
+	Closed  bool      `json:"closed,omitempty"` // the built-in policy of a failed restore
+	Created time.Time `json:"created"`
+	By      Author    `json:"by"`
+	Version string    `json:"version"` // of the tool
+
+	Policy    string          `json:"policy"` // the main file, as it was named
+	Files     []File          `json:"files,omitempty"`
+	Backend   string          `json:"backend"`
+	Artifact  string          `json:"artifact"` // blob: what Backend.Decode reads
+	Program   string          `json:"program"`  // blob: the program that it was lowered from
+	Facts     json.RawMessage `json:"facts,omitempty"`
+	Cost      backend.Cost    `json:"cost"`
+	Notes     []string        `json:"notes,omitempty"`
+	Sysctls   []Change        `json:"sysctls,omitempty"`
+	Previous  int             `json:"previous"` // generation that it replaced, 0 is none
+	Applied   time.Time       `json:"applied,omitzero"`
+	Confirmed time.Time       `json:"confirmed,omitzero"`
+	Events    []Event         `json:"events,omitempty"`
+}
+
+// Author is who made a change.
+type Author struct {
+	User string `json:"user,omitempty"` // who is behind it: sudo's caller where there is one
+	From string `json:"from,omitempty"` // address of the ssh peer
+}
+
+// File is one file that the policy was made of. Policy text is kept whole, of
+// set files only what tells one from another.
+type File struct {
+	Name   string `json:"name"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+	Blob   string `json:"blob,omitempty"` // "" where the text is not kept
+}
+
+// Change is a sysctl that a generation sets.
+type Change struct {
+	Name string `json:"name"`
+	Old  string `json:"old"` // when the generation came
+	New  string `json:"new"`
+}
+
+// Event is something that happened to a generation.
+type Event struct {
+	Time time.Time `json:"time"`
+	What string    `json:"what"` // "applied", "confirmed", "expired", "rolled back", "restored", "replaced", "removed"
+	By   Author    `json:"by,omitzero"`
+}
+
+// Events.
+const (
+	applied    = "applied"
+	confirmed  = "confirmed"
+	expired    = "expired"
+	rolledBack = "rolled back"
+	restored   = "restored"
+	replaced   = "replaced"
+	removed    = "removed"
+)
+
+func (g *Generation) event(what string, by Author, now time.Time) {
+	g.Events = append(g.Events, Event{Time: now, What: what, By: by})
+	switch what {
+	case applied:
+		g.Applied = now
+	case confirmed:
+		g.Confirmed = now
+	}
+}
+
+// format is the version of every file in the state directory.
+const format = 1
+
+// current is what runs and what comes back.
+type current struct {
+	Format  int       `json:"format"`
+	Next    int       `json:"next"`    // number of the next generation
+	Running int       `json:"running"` // generation that the kernel was left with, 0 is none
+	Since   time.Time `json:"since,omitzero"`
+	Boot    int       `json:"boot"` // last confirmed generation, 0 is none
+	Pending *Pending  `json:"pending,omitempty"`
+	// Originals are the sysctls before Sluice changed them, since this boot.
+	Originals map[string]string `json:"originals,omitempty"`
+	BootID    string            `json:"boot-id"` // of the boot that Running, Pending and Originals are of
+}
+
+// Pending is a generation that waits for its confirmation.
+type Pending struct {
+	Generation int       `json:"generation"`
+	Previous   int       `json:"previous"` // what returns, 0 is nothing
+	Token      string    `json:"token"`    // of its watcher
+	Until      time.Time `json:"until"`    // by the wall clock, for the reader
+	Deadline   int64     `json:"deadline"` // by CLOCK_BOOTTIME, ns: what counts
+	BootID     string    `json:"boot-id"`
+	Watcher    string    `json:"watcher"` // "process 812", "unit sluice-confirm-….timer"
+	PID        int       `json:"pid,omitempty"`
+	Unit       string    `json:"unit,omitempty"`
+}
+
+// journal stands on disk while a change is under way.
+type journal struct {
+	Format  int       `json:"format"`
+	What    string    `json:"what"` // the event that it becomes
+	Started time.Time `json:"started"`
+	BootID  string    `json:"boot-id"`
+	By      Author    `json:"by"`
+	From    place     `json:"from"`
+	To      place     `json:"to"`
+	New     bool      `json:"new,omitempty"`     // To was made for this change
+	Step    string    `json:"step"`              // for the reader
+	Back    bool      `json:"back,omitempty"`    // the change failed and is being undone
+	Pending *Pending  `json:"pending,omitempty"` // as it shall be after the change
+	Confirm bool      `json:"confirm,omitempty"` // To is confirmed with the change
+	Boot    *int      `json:"boot,omitempty"`    // boot generation after the change, where it is neither kept nor To
+}
+
+// place is one end of a change.
+type place struct {
+	Generation int    `json:"generation"` // 0 is nothing
+	Mark       string `json:"mark"`       // "" is nothing in the kernel
+}

@@ -1,0 +1,123 @@
+package apply
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"sluice/internal/packet"
+	"sluice/internal/program"
+	"sluice/internal/reach"
+)
+
+// Peer is somebody who manages the host over ssh at this moment.
+type Peer struct {
+	Remote, Local netip.AddrPort
+	Interface     string // that its packets come in by, "" is unknown
+}
+
+// LockOutError says whom a policy would lock out.
+type LockOutError struct{ Peers []LockedOut }
+
+// LockedOut is one peer whose new connections would fail.
+type LockedOut struct {
+	Peer Peer
+	By   string // the rule or default that drops them
+}
+
+func (e *LockOutError) Error() string {
+	var b strings.Builder
+	for i, p := range e.Peers {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "this policy locks out %s, who is logged in: a new connection to %s is refused by %s",
+			p.Peer.Remote.Addr(), p.Peer.Local, p.By)
+	}
+	b.WriteString("\n  nothing changed")
+	b.WriteString("\n  hint: allow ssh from there, or give --force with --confirm, which takes the policy back unless it is confirmed in time")
+	return b.String()
+}
+
+// guard refuses a program under which a peer could not log in again. The
+// connection that is open now would live on by its state, and prove nothing.
+func (h *Host) guard(p *program.Program, peers []Peer) error {
+	var locked []LockedOut
+	told := map[string]bool{}
+	for _, peer := range peers {
+		r := reach.Evaluate(p, handshake(peer), reach.In)
+		key := peer.Remote.Addr().String() + " " + peer.Local.String() + " " + peer.Interface
+		switch {
+		case told[key]:
+		case !r.Certain:
+			told[key] = true
+			h.note("it cannot be told whether %s could log in again at %s; it hangs on: %s",
+				peer.Remote.Addr(), peer.Local, strings.Join(r.Doubts, "; "))
+		case r.Verdict != program.Accept:
+			told[key] = true
+			locked = append(locked, LockedOut{peer, r.Describe()})
+		}
+	}
+	if len(locked) > 0 {
+		return &LockOutError{locked}
+	}
+	return nil
+}
+
+// handshake is the first packet of a new connection of the peer.
+func handshake(p Peer) packet.Packet {
+	return packet.Packet{
+		In: p.Interface, Source: p.Remote.Addr().Unmap(), Destination: p.Local.Addr().Unmap(),
+		Protocol: packet.TCP, SourcePort: p.Remote.Port(), Port: p.Local.Port(), Flags: packet.SYN,
+		DestinationLocal: packet.Yes, SourceLocal: packet.No, Owner: -1,
+	}
+}
+
+// MemoryError says that a policy takes more than the kernel should give.
+type MemoryError struct{ Need, Available uint64 }
+
+func (e *MemoryError) Error() string {
+	return fmt.Sprintf("this policy takes about %s of kernel memory while it is loaded, of %s that are free\n  nothing changed\n  hint: --force loads it all the same",
+		Bytes(e.Need), Bytes(e.Available))
+}
+
+// Bytes is a number of bytes for a reader.
+func Bytes(n uint64) string {
+	switch {
+	case n >= 10<<30:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 10<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 10<<10:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// budget is the part of the free memory that an apply may take.
+const budget = 2 // half of it
+
+// admit refuses an input before anything is changed.
+func (s *session) admit(in Input, o Options) error {
+	if o.Force {
+		return nil
+	}
+	// What the old sets take is gone from the free memory already.
+	if need := in.Artifact.Cost().Memory; in.Memory > 0 && need > in.Memory/budget {
+		return &MemoryError{need, in.Memory}
+	}
+	return s.guard(in.Program, in.Peers)
+}
+
+// program loads what a generation was lowered from.
+func (s store) program(g *Generation) (*program.Program, error) {
+	data, err := s.blob(g.Program)
+	if err != nil {
+		return nil, fmt.Errorf("generation %d: %w", g.Number, err)
+	}
+	p, err := decodeProgram(data)
+	if err != nil {
+		return nil, fmt.Errorf("generation %d: %w", g.Number, err)
+	}
+	return p, nil
+}

@@ -1,0 +1,201 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"sluice/internal/backend"
+)
+
+// Host is one network namespace with its state. The process must be inside of
+// the namespace.
+type Host struct {
+	Dir       string // state directory of this namespace
+	Namespace string // "" is the one that the tool was started in
+	Backend   backend.Backend
+	Kernel    Kernel
+	Version   string
+	By        Author
+	Wait      time.Duration // for another command's lock
+	// Watcher is the command line that starts a confirm watcher; the token is
+	// appended. It ends up in Host.Watch.
+	Watcher  []string
+	Progress func(Progress)    // may be nil
+	Note     func(text string) // may be nil; what the caller should read at once
+	Now      func() time.Time  // nil: time.Now
+
+	// at is called with the name of every point between two effects; tests
+	// kill the process there.
+	at func(point string)
+}
+
+// Progress is how far a change is.
+type Progress struct {
+	Done, Total int // steps
+	Name        string
+	Purpose     backend.Purpose
+}
+
+var namespaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@+-]{0,254}$`)
+
+// Dir is the state directory of a namespace under the tool's own.
+func Dir(base, namespace string) (string, error) {
+	if namespace == "" {
+		return base, nil
+	}
+	if !namespaceName.MatchString(namespace) {
+		return "", fmt.Errorf("%q is not the name of a network namespace", namespace)
+	}
+	return filepath.Join(base, "netns", namespace), nil
+}
+
+func (h *Host) now() time.Time {
+	if h.Now != nil {
+		return h.Now()
+	}
+	return time.Now().Truncate(time.Millisecond)
+}
+
+func (h *Host) point(name string) {
+	if h.at != nil {
+		h.at(name)
+	}
+}
+
+func (h *Host) note(format string, args ...any) {
+	if h.Note != nil {
+		h.Note(fmt.Sprintf(format, args...))
+	}
+}
+
+func (h *Host) progress(p Progress) {
+	if h.Progress != nil {
+		h.Progress(p)
+	}
+}
+
+// session is a Host under its lock, with what a killed command left settled.
+type session struct {
+	*Host
+	store
+	lock *lock
+	cur  *current
+}
+
+// open takes the lock and settles.
+func (h *Host) open(ctx context.Context) (*session, error) {
+	s, err := h.openUnsettled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.settle(ctx); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (h *Host) openUnsettled(ctx context.Context) (*session, error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("changing the firewall needs root\n  hint: run it with sudo")
+	}
+	st := store{dir: h.Dir}
+	if err := st.make(); err != nil {
+		return nil, err
+	}
+	l, err := takeLock(ctx, h.Dir, h.Wait, func(holder string) {
+		if h.Wait > 0 {
+			h.note("waiting at most %s for %s", h.Wait, holder)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := &session{Host: h, store: st, lock: l}
+	if s.cur, err = st.current(); err != nil {
+		s.close()
+		return nil, fmt.Errorf("%w\n  hint: the kernel was not changed; move the file away to start without history", err)
+	}
+	return s, nil
+}
+
+func (s *session) close() { s.lock.release() }
+
+// peek reads the state without the lock; for the reader, never for a change.
+func (h *Host) peek() (store, *current, error) {
+	st := store{dir: h.Dir}
+	cur, err := st.current()
+	return st, cur, err
+}
+
+// artifact loads what a generation was lowered to; nil for generation 0.
+func (s *session) artifact(n int) (*Generation, backend.Artifact, error) {
+	if n == 0 {
+		return nil, nil, nil
+	}
+	g, err := s.generation(n)
+	if err != nil {
+		return nil, nil, err
+	}
+	a, err := s.artifactOf(g)
+	return g, a, err
+}
+
+func (s *session) artifactOf(g *Generation) (backend.Artifact, error) {
+	if g.Backend != s.Backend.Name() {
+		return nil, fmt.Errorf("generation %d is of the backend %s, which this sluice does not have", g.Number, g.Backend)
+	}
+	data, err := s.blob(g.Artifact)
+	if err != nil {
+		return nil, fmt.Errorf("generation %d: %w", g.Number, err)
+	}
+	a, err := s.Backend.Decode(data)
+	if err != nil {
+		return nil, fmt.Errorf("generation %d: %w", g.Number, err)
+	}
+	return a, nil
+}
+
+// bootID tells one boot of the machine from the next.
+func bootID() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// newBoot forgets what a reboot has undone.
+func (s *session) newBoot() {
+	id := bootID()
+	if s.cur.BootID == id {
+		return
+	}
+	s.cur.BootID = id
+	s.cur.Originals = nil
+	s.cur.Pending = nil
+}
+
+// sweepTemporary removes files that a killed write left.
+func (s *session) sweepTemporary() {
+	for _, dir := range []string{".", generationsDir, blobsDir} {
+		entries, err := os.ReadDir(filepath.Join(s.dir, dir))
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if strings.HasPrefix(e.Name(), ".") {
+				_ = os.Remove(filepath.Join(s.dir, dir, e.Name()))
+			}
+		}
+	}
+}
+
+func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }

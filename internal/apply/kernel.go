@@ -1,0 +1,69 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"sluice/internal/kernel/conntrack"
+	"sluice/internal/kernel/nft"
+	"sluice/internal/kernel/sysctl"
+)
+
+// Kernel is what this package asks of the kernel, of the network namespace that
+// the process is in.
+type Kernel interface {
+	// Run loads one transaction. The error is nft.ErrChanged where another tool
+	// changed the ruleset meanwhile and nothing was done.
+	Run(ctx context.Context, text string) error
+	// Mark reads the mark of the running generation, "" where there is none.
+	Mark(ctx context.Context) (string, error)
+	// Sysctl and SetSysctl fail with fs.ErrNotExist where the kernel has no such
+	// value yet, and with fs.ErrPermission where the namespace may not set it.
+	Sysctl(name string) (string, error)
+	SetSysctl(name, value string) error
+	// DeleteFlows removes the tracked connections that match accepts.
+	DeleteFlows(match func(conntrack.Entry) bool) (int, error)
+}
+
+type linux struct{}
+
+// Linux is the running kernel. The process's threads must all be in the
+// namespace that is meant.
+func Linux() Kernel { return linux{} }
+
+func (linux) Run(ctx context.Context, text string) error { return nft.Run(ctx, text) }
+
+func (linux) Mark(ctx context.Context) (string, error) {
+	out, err := nft.List(ctx, "table", markFamily, markTable)
+	if errors.Is(err, nft.ErrNotThere) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the mark of the running policy: %w", err)
+	}
+	var listing struct {
+		Nftables []struct {
+			Chain *struct {
+				Name string `json:"name"`
+			} `json:"chain"`
+		} `json:"nftables"`
+	}
+	if err := json.Unmarshal(out, &listing); err != nil {
+		return "", fmt.Errorf("read the mark of the running policy: %w", err)
+	}
+	for _, entry := range listing.Nftables {
+		if entry.Chain != nil && strings.HasPrefix(entry.Chain.Name, markPrefix) {
+			return entry.Chain.Name, nil
+		}
+	}
+	return "", nil
+}
+
+func (linux) Sysctl(name string) (string, error) { return sysctl.Read(name) }
+func (linux) SetSysctl(name, value string) error { return sysctl.Write(name, value) }
+func (linux) DeleteFlows(match func(conntrack.Entry) bool) (int, error) {
+	return conntrack.Delete(match)
+}

@@ -1,0 +1,123 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const lockFile = "lock"
+
+// BusyError says that another command holds the lock.
+type BusyError struct {
+	Holder string // "process 812 (sluice apply web.yaml)", "" when it cannot be told
+}
+
+func (e *BusyError) Error() string {
+	who := e.Holder
+	if who == "" {
+		who = "another sluice"
+	}
+	return who + " is changing the firewall\n  hint: wait for it, or give --wait a longer time"
+}
+
+// lock is an flock(2) on a file of the state directory. The file descriptor is
+// inherited by the programs started under it (nft), so that the lock stands
+// until the last of them has ended, even when this process was killed.
+type lock struct{ file *os.File }
+
+// lockTick is how often a held lock is asked for again.
+const lockTick = 50 * time.Millisecond
+
+// takeLock waits at most so long; waiting is called once when it has to wait.
+func takeLock(ctx context.Context, dir string, wait time.Duration, waiting func(holder string)) (*lock, error) {
+	path := filepath.Join(dir, lockFile)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the lock: %w", err)
+	}
+	deadline := time.Now().Add(wait)
+	for told := false; ; {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			_ = file.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if !told && waiting != nil {
+			waiting(holderOf(path))
+			told = true
+		}
+		if time.Now().After(deadline) || ctx.Err() != nil {
+			_ = file.Close()
+			return nil, &BusyError{Holder: holderOf(path)}
+		}
+		time.Sleep(lockTick)
+	}
+	l := &lock{file: file}
+	if err := l.sign(); err != nil {
+		l.release()
+		return nil, err
+	}
+	l.inherit(true)
+	return l, nil
+}
+
+// inherit says whether programs started from now on hold the lock too.
+func (l *lock) inherit(yes bool) {
+	flag := unix.FD_CLOEXEC
+	if yes {
+		flag = 0
+	}
+	// F_SETFD on an open descriptor cannot fail.
+	_, _ = unix.FcntlInt(l.file.Fd(), unix.F_SETFD, flag)
+}
+
+func (l *lock) sign() error {
+	command := strings.Join(append([]string{filepath.Base(os.Args[0])}, os.Args[1:]...), " ")
+	text := fmt.Sprintf("%d %s\n", os.Getpid(), command)
+	if err := l.file.Truncate(0); err != nil {
+		return fmt.Errorf("sign the lock: %w", err)
+	}
+	if _, err := l.file.WriteAt([]byte(text), 0); err != nil {
+		return fmt.Errorf("sign the lock: %w", err)
+	}
+	return nil
+}
+
+func (l *lock) release() {
+	if l != nil && l.file != nil {
+		_ = l.file.Close()
+		l.file = nil
+	}
+}
+
+// holderOf reads who signed the lock last.
+func holderOf(path string) string {
+	pid, command := readSignature(path)
+	if pid == 0 {
+		return ""
+	}
+	return fmt.Sprintf("process %d (%s)", pid, command)
+}
+
+func readSignature(path string) (pid int, command string) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, ""
+	}
+	line := strings.TrimSpace(string(text))
+	if _, err := fmt.Sscanf(line, "%d", &pid); err != nil {
+		return 0, ""
+	}
+	_, command, _ = strings.Cut(line, " ")
+	return pid, command
+}

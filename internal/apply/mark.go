@@ -1,0 +1,57 @@
+package apply
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"sluice/internal/backend"
+)
+
+// The mark is the name of an empty chain in a table of its own, which no hook
+// calls: nft lists names in every version, and the table can be made anew in
+// the transaction that switches the rules without a packet seeing it.
+const (
+	markTable  = "sluice_generation"
+	markFamily = "inet"
+	markPrefix = "generation_"
+)
+
+// newMark is unlike every other one, so that a state directory that was lost
+// and begun again does not take an old policy for its own.
+func newMark(generation int) string {
+	var random [6]byte
+	_, _ = rand.Read(random[:]) // never fails, says its documentation
+	return fmt.Sprintf("%s%d_%s", markPrefix, generation, hex.EncodeToString(random[:]))
+}
+
+// markText is the part of a transaction that sets the mark, or takes it away.
+func markText(mark string) string {
+	table := markFamily + " " + markTable
+	var b strings.Builder
+	// Adding first makes deleting work where the table was not there.
+	fmt.Fprintf(&b, "add table %s\ndelete table %s\n", table, table)
+	if mark != "" {
+		fmt.Fprintf(&b, "add table %s\nadd chain %s %s\n", table, table, mark)
+	}
+	return b.String()
+}
+
+// withMark puts the mark into the last transaction that switches; where none
+// does, into one of its own, before what is swept.
+func withMark(steps []backend.Step, mark string) []backend.Step {
+	marked := append([]backend.Step(nil), steps...)
+	for i := len(marked) - 1; i >= 0; i-- {
+		if marked[i].Purpose == backend.Switch {
+			marked[i].Text = strings.TrimRight(marked[i].Text, "\n") + "\n" + markText(mark)
+			return marked
+		}
+	}
+	own := backend.Step{Purpose: backend.Switch, Name: "mark", Text: markText(mark)}
+	at := len(marked)
+	for at > 0 && (marked[at-1].Purpose == backend.Sweep || marked[at-1].Purpose == backend.Edit) {
+		at--
+	}
+	return append(marked[:at], append([]backend.Step{own}, marked[at:]...)...)
+}

@@ -1,0 +1,75 @@
+package apply
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// boottime is CLOCK_BOOTTIME in nanoseconds: it goes on while the machine
+// sleeps and does not jump when the wall clock is set.
+func boottime() int64 {
+	var ts unix.Timespec
+	// The clock exists since Linux 2.6.39, so this cannot fail.
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
+	return ts.Nano()
+}
+
+// newPending decides what returns. Where another generation still waits, what
+// was before that one returns, and not a policy that nobody ever confirmed.
+func (s *session) newPending(j *journal, wait time.Duration) (*Pending, error) {
+	previous := s.cur.Running
+	if s.cur.Pending != nil {
+		previous = s.cur.Pending.Previous
+	}
+	if previous == 0 && j.From.Mark != "" && s.cur.Pending == nil {
+		return nil, fmt.Errorf("a policy runs that this state directory does not know (%s), so it could not return\n  hint: apply with --no-confirm, or sluice remove first", j.From.Mark)
+	}
+	if _, _, err := s.artifact(previous); err != nil {
+		return nil, fmt.Errorf("what runs now could not return: %w\n  hint: apply with --no-confirm", err)
+	}
+	var token [8]byte
+	_, _ = rand.Read(token[:]) // never fails, says its documentation
+	p := &Pending{
+		Generation: j.To.Generation, Previous: previous,
+		Token: hex.EncodeToString(token[:]), BootID: bootID(),
+	}
+	p.start(wait)
+	return p, nil
+}
+
+// start makes the time run from now.
+func (p *Pending) start(wait time.Duration) {
+	p.Until = time.Now().Add(wait).Truncate(time.Millisecond)
+	p.Deadline = boottime() + int64(wait)
+}
+
+// Left is the time until the previous state returns; 0 when it is over.
+func (p *Pending) Left() time.Duration {
+	return max(0, time.Duration(p.Deadline-boottime()))
+}
+
+// errNothingPending is for confirm and for watchers that come too late.
+var errNothingPending = errors.New("no policy waits for a confirmation")
+
+// pendingOf finds what the watcher with this token watches, in a change under
+// way or in the state; nil when there is nothing left to watch. The journal is
+// read first: a change writes the state before it ends the journal.
+func (s store) pendingOf(token string) (*Pending, error) {
+	j, journalErr := s.journal()
+	if journalErr == nil && j != nil && j.Pending != nil && j.Pending.Token == token {
+		return j.Pending, nil
+	}
+	cur, err := s.current()
+	if err != nil {
+		return nil, err
+	}
+	if cur.Pending != nil && cur.Pending.Token == token {
+		return cur.Pending, nil
+	}
+	return nil, journalErr
+}

@@ -1,0 +1,81 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Rollback goes to generation n, or for n < 0 to what was before the running
+// one. A policy that waits for its confirmation is given up by it.
+func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []Peer) (*Outcome, error) {
+	s, err := h.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	pending := s.cur.Pending
+	switch {
+	case n < 0 && pending != nil:
+		err = s.takeBack(ctx, pending, rolledBack)
+	case n == 0:
+		return nil, errors.New("there is no generation 0\n  hint: sluice remove takes everything away")
+	default:
+		err = s.rollTo(ctx, n, o, peers)
+	}
+	if err != nil {
+		return nil, err
+	}
+	disarm(pending)
+	return &Outcome{Generation: s.cur.Running, Pending: s.cur.Pending}, nil
+}
+
+func (s *session) rollTo(ctx context.Context, n int, o Options, peers []Peer) error {
+	if n < 0 {
+		running, err := s.generation(s.cur.Running)
+		if s.cur.Running == 0 || err == nil && running.Previous == 0 {
+			return errors.New("there is nothing to go back to: no policy ran before\n  hint: sluice history lists generations, sluice remove takes everything away")
+		}
+		if err != nil {
+			return err
+		}
+		n = running.Previous
+	}
+	g, artifact, err := s.artifact(n)
+	if err != nil {
+		return err
+	}
+	if !o.Force {
+		p, err := s.program(g)
+		if err != nil {
+			return fmt.Errorf("%w\n  hint: --force goes back without asking whether it locks you out", err)
+		}
+		if err := s.guard(p, peers); err != nil {
+			return err
+		}
+	}
+	return s.change(ctx, change{
+		what: rolledBack, to: g, artifact: artifact,
+		wait: o.Confirm, confirm: o.Confirm == 0, verify: o.Verify,
+	})
+}
+
+// Remove takes away everything of Sluice's in the kernel; history stays.
+func (h *Host) Remove(ctx context.Context) (*Outcome, error) {
+	s, err := h.openUnsettled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	// What cannot be settled is removed all the same.
+	if err := s.settle(ctx); err != nil {
+		s.note("%v", err)
+	}
+	pending := s.cur.Pending
+	nothing := 0
+	if err := s.change(ctx, change{what: removed, boot: &nothing}); err != nil {
+		return nil, err
+	}
+	disarm(pending)
+	return &Outcome{}, nil
+}

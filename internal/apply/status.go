@@ -1,0 +1,226 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"sluice/internal/backend"
+	"sluice/internal/program"
+)
+
+// Condition is what the kernel holds, seen from the state.
+type Condition string
+
+// Conditions.
+const (
+	Nothing  Condition = "nothing"  // no policy, and none should be
+	Running  Condition = "running"  // the generation that should be
+	Gone     Condition = "gone"     // somebody took the rules away
+	Foreign  Condition = "unknown"  // a policy of Sluice's that this state does not know
+	Changing Condition = "changing" // another command is at work
+)
+
+// Status is what runs, and whether it is what was meant.
+type Status struct {
+	Namespace  string               `json:"namespace,omitempty"`
+	Condition  Condition            `json:"condition"`
+	Mark       string               `json:"mark,omitempty"`
+	Generation *Generation          `json:"generation,omitempty"` // that should run
+	Since      time.Time            `json:"since,omitzero"`
+	Boot       int                  `json:"boot"` // generation that the next boot loads, 0 is none
+	Pending    *Pending             `json:"pending,omitempty"`
+	Left       float64              `json:"left,omitempty"` // seconds until the pending generation is taken back
+	Drift      []backend.Difference `json:"drift,omitempty"`
+	Sysctls    []SysctlDrift        `json:"sysctl-drift,omitempty"`
+	Counters   []Counter            `json:"counters,omitempty"`
+	Full       []Counter            `json:"full,omitempty"` // packets that found a dynamic table full
+	Busy       string               `json:"busy,omitempty"` // who is changing it
+}
+
+// SysctlDrift is a sysctl that is not as the policy wants.
+type SysctlDrift struct{ Name, Want, Have string }
+
+// Counter is what one rule of the policy has counted.
+type Counter struct {
+	Name    string         `json:"name"`
+	Packets uint64         `json:"packets"`
+	Bytes   uint64         `json:"bytes"`
+	Origin  program.Origin `json:"origin"`
+	Comment string         `json:"comment,omitempty"`
+}
+
+// Fine says that what runs is what was meant.
+func (s *Status) Fine() bool {
+	return (s.Condition == Running || s.Condition == Nothing) && len(s.Drift) == 0 && len(s.Sysctls) == 0 &&
+		(s.Generation == nil || !s.Generation.Closed)
+}
+
+// Status reads the kernel and compares. Without contents, the elements of
+// static sets are not compared.
+func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
+	s, err := h.open(ctx)
+	var busy *BusyError
+	if errors.As(err, &busy) {
+		return h.glance(busy.Holder)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	out := &Status{Namespace: h.Namespace, Boot: s.cur.Boot, Pending: s.cur.Pending, Since: s.cur.Since}
+	if s.cur.Pending != nil {
+		out.Left = s.cur.Pending.Left().Seconds()
+	}
+	if out.Mark, err = s.Kernel.Mark(ctx); err != nil {
+		return nil, err
+	}
+	have, err := s.Backend.Read(ctx, contents)
+	if err != nil {
+		return nil, err
+	}
+	if s.cur.Running == 0 {
+		out.Condition = Nothing
+		if out.Mark != "" || !have.Empty() {
+			out.Condition = Foreign
+		}
+		return out, nil
+	}
+	g, artifact, err := s.artifact(s.cur.Running)
+	if err != nil {
+		return nil, err
+	}
+	out.Generation = g
+	switch {
+	case have.Empty() || out.Mark == "":
+		out.Condition = Gone
+		return out, nil
+	case out.Mark != g.Mark:
+		out.Condition = Foreign
+		return out, nil
+	}
+	out.Condition = Running
+	if out.Drift, err = s.Backend.Compare(artifact, have); err != nil {
+		return nil, err
+	}
+	out.Sysctls = s.sysctlDrift(g)
+	if p, err := s.program(g); err == nil {
+		out.Counters, out.Full = counters(p, have.Counters())
+	}
+	return out, nil
+}
+
+// glance is a status without the lock.
+func (h *Host) glance(holder string) (*Status, error) {
+	st, cur, err := h.peek()
+	if err != nil {
+		return nil, err
+	}
+	out := &Status{Namespace: h.Namespace, Condition: Changing, Boot: cur.Boot, Pending: cur.Pending, Since: cur.Since, Busy: holder}
+	if cur.Running != 0 {
+		out.Generation, err = st.generation(cur.Running)
+	}
+	return out, err
+}
+
+func (s *session) sysctlDrift(g *Generation) []SysctlDrift {
+	var drift []SysctlDrift
+	for _, c := range g.Sysctls {
+		// The kernel rounds the number of buckets up to whole pages.
+		if c.Name == "net.netfilter.nf_conntrack_buckets" {
+			continue
+		}
+		if have, err := s.Kernel.Sysctl(c.Name); err == nil && have != c.New {
+			drift = append(drift, SysctlDrift{c.Name, c.New, have})
+		}
+	}
+	return drift
+}
+
+// counters puts the kernel's counts beside the policy's lines, and apart those
+// that count a table of sources being full.
+func counters(p *program.Program, counts map[string]backend.Count) (rules, full []Counter) {
+	isFull := map[string]program.Origin{}
+	for _, c := range p.Chains {
+		for _, r := range c.Rules {
+			for _, a := range r.Actions {
+				switch a := a.(type) {
+				case program.Limit:
+					isFull[a.FullCounter] = r.Origin
+				case program.ConnectionLimit:
+					isFull[a.FullCounter] = r.Origin
+				}
+			}
+		}
+	}
+	for _, c := range p.Counters {
+		n, there := counts[c.Name]
+		if !there {
+			continue
+		}
+		line := Counter{Name: c.Name, Packets: n.Packets, Bytes: n.Bytes, Origin: c.Origin, Comment: c.Comment}
+		if origin, is := isFull[c.Name]; is {
+			if line.Origin.File == "" {
+				line.Origin = origin
+			}
+			if n.Packets > 0 {
+				full = append(full, line)
+			}
+			continue
+		}
+		rules = append(rules, line)
+	}
+	slices.SortStableFunc(rules, func(a, b Counter) int {
+		if a.Origin.File != b.Origin.File {
+			return 0
+		}
+		return a.Origin.Line - b.Origin.Line
+	})
+	return rules, full
+}
+
+// History lists the generations that are kept, the newest first.
+func (h *Host) History() (list []*Generation, running, boot int, pending *Pending, err error) {
+	st, cur, err := h.peek()
+	if err != nil {
+		return nil, 0, 0, nil, err
+	}
+	numbers, err := st.numbers()
+	if err != nil {
+		return nil, 0, 0, nil, err
+	}
+	slices.Reverse(numbers)
+	for _, n := range numbers {
+		g, err := st.generation(n)
+		if err != nil {
+			h.note("%v", err)
+			continue
+		}
+		if !g.Applied.IsZero() {
+			list = append(list, g)
+		}
+	}
+	return list, cur.Running, cur.Boot, cur.Pending, nil
+}
+
+// Text gives the policy text of a generation.
+func (h *Host) Text(n int) (*Generation, map[string]string, error) {
+	st := store{dir: h.Dir}
+	g, err := st.generation(n)
+	if err != nil {
+		return nil, nil, err
+	}
+	texts := map[string]string{}
+	for _, f := range g.Files {
+		if f.Blob == "" {
+			continue
+		}
+		text, err := st.blob(f.Blob)
+		if err != nil {
+			return nil, nil, err
+		}
+		texts[f.Name] = string(text)
+	}
+	return g, texts, nil
+}

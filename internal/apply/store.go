@@ -1,0 +1,287 @@
+package apply
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/google/renameio/v2"
+	"github.com/klauspost/compress/zstd"
+)
+
+// store is the state directory of one network namespace:
+//
+//	lock                     held while something changes
+//	current.json             what runs, what boots, what waits
+//	journal.json             only while a change is under way
+//	generations/N.json       one generation
+//	blobs/SHA256.zst         texts, artifacts and programs, shared
+type store struct{ dir string }
+
+const (
+	currentFile    = "current.json"
+	journalFile    = "journal.json"
+	generationsDir = "generations"
+	blobsDir       = "blobs"
+	blobSuffix     = ".zst"
+)
+
+// NewerError says that a newer Sluice wrote the state.
+type NewerError struct {
+	Path   string
+	Format int
+}
+
+func (e *NewerError) Error() string {
+	return fmt.Sprintf("%s has format %d, this sluice reads up to %d\n  hint: use the sluice that wrote it, or a newer one", e.Path, e.Format, format)
+}
+
+// DamagedError says that a file of the state cannot be used.
+type DamagedError struct {
+	Path string
+	Err  error
+}
+
+func (e *DamagedError) Error() string { return fmt.Sprintf("%s is damaged: %v", e.Path, e.Err) }
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+func (s store) make() error {
+	for _, dir := range []string{s.dir, filepath.Join(s.dir, generationsDir), filepath.Join(s.dir, blobsDir)} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("make the state directory: %w", err)
+		}
+	}
+	return nil
+}
+
+// readJSON reads a versioned file; fs.ErrNotExist where it is not there.
+func (s store) readJSON(name string, v any) error {
+	path := filepath.Join(s.dir, name)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read the state: %w", err)
+	}
+	var version struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(data, &version); err != nil {
+		return &DamagedError{path, err}
+	}
+	switch {
+	case version.Format > format:
+		return &NewerError{path, version.Format}
+	case version.Format < 1:
+		return &DamagedError{path, errors.New("it has no format number")}
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return &DamagedError{path, err}
+	}
+	return nil
+}
+
+func (s store) writeJSON(name string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	return s.write(name, append(data, '\n'))
+}
+
+// write replaces a file so that a crash leaves the old or the new one.
+func (s store) write(name string, data []byte) error {
+	path := filepath.Join(s.dir, name)
+	if err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(filepath.Dir(path))); err != nil {
+		return fmt.Errorf("write the state: %w", err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func (s store) remove(name string) error {
+	path := filepath.Join(s.dir, name)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove from the state: %w", err)
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("sync the state: %w", err)
+	}
+	defer dir.Close()
+	if err := dir.Sync(); err != nil {
+		return fmt.Errorf("sync the state: %w", err)
+	}
+	return nil
+}
+
+// current is a fresh one where nothing was ever applied.
+func (s store) current() (*current, error) {
+	c := &current{Format: format, Next: 1}
+	err := s.readJSON(currentFile, c)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (s store) saveCurrent(c *current) error { return s.writeJSON(currentFile, c) }
+
+// journal is nil where no change is under way.
+func (s store) journal() (*journal, error) {
+	var j journal
+	err := s.readJSON(journalFile, &j)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &j, nil
+}
+
+func (s store) saveJournal(j *journal) error { return s.writeJSON(journalFile, j) }
+func (s store) endJournal() error            { return s.remove(journalFile) }
+
+func generationName(n int) string {
+	return filepath.Join(generationsDir, strconv.Itoa(n)+".json")
+}
+
+func (s store) generation(n int) (*Generation, error) {
+	var g Generation
+	if err := s.readJSON(generationName(n), &g); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("there is no generation %d: %w\n  hint: sluice history lists those that are kept", n, err)
+		}
+		return nil, err
+	}
+	return &g, nil
+}
+
+func (s store) saveGeneration(g *Generation) error { return s.writeJSON(generationName(g.Number), g) }
+
+// numbers lists the generations that are kept, in order.
+func (s store) numbers() ([]int, error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, generationsDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list generations: %w", err)
+	}
+	var numbers []int
+	for _, e := range entries {
+		name, isJSON := cutSuffix(e.Name(), ".json")
+		if n, err := strconv.Atoi(name); err == nil && isJSON {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, nil
+}
+
+func cutSuffix(name, suffix string) (string, bool) {
+	n := len(name) - len(suffix)
+	if n < 0 || name[n:] != suffix {
+		return name, false
+	}
+	return name[:n], true
+}
+
+// putBlob keeps data under its hash, compressed; equal data are kept once.
+func (s store) putBlob(data []byte) (string, error) {
+	sum := sha256.Sum256(data)
+	id := hex.EncodeToString(sum[:])
+	name := filepath.Join(blobsDir, id+blobSuffix)
+	if _, err := os.Stat(filepath.Join(s.dir, name)); err == nil {
+		return id, nil
+	}
+	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return "", fmt.Errorf("compress: %w", err)
+	}
+	defer w.Close()
+	return id, s.write(name, w.EncodeAll(data, nil))
+}
+
+func (s store) blob(id string) ([]byte, error) {
+	path := filepath.Join(s.dir, blobsDir, id+blobSuffix)
+	packed, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the state: %w", err)
+	}
+	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return nil, fmt.Errorf("decompress: %w", err)
+	}
+	defer r.Close()
+	data, err := r.DecodeAll(packed, nil)
+	if err != nil {
+		return nil, &DamagedError{path, err}
+	}
+	if sum := sha256.Sum256(data); !bytes.Equal([]byte(hex.EncodeToString(sum[:])), []byte(id)) {
+		return nil, &DamagedError{path, errors.New("its contents do not have the hash in its name")}
+	}
+	return data, nil
+}
+
+// keep is how many generations history holds at least.
+const keep = 20
+
+// prune forgets the oldest generations, never those in spare, and the blobs
+// that no generation needs. Generations that were written and never applied go
+// as well: the command that wrote them was killed.
+func (s store) prune(spare ...int) error {
+	numbers, err := s.numbers()
+	if err != nil {
+		return err
+	}
+	used := map[string]bool{}
+	for i, n := range numbers {
+		g, err := s.generation(n)
+		var newer *NewerError
+		if errors.As(err, &newer) {
+			return err
+		}
+		stale := err != nil || g.Applied.IsZero() || i < len(numbers)-keep
+		if stale && !slices.Contains(spare, n) {
+			if err := s.remove(generationName(n)); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			// A damaged generation that is needed: its blobs cannot be told
+			// from others, so none goes.
+			return nil
+		}
+		used[g.Artifact], used[g.Program] = true, true
+		for _, f := range g.Files {
+			used[f.Blob] = true
+		}
+	}
+	entries, err := os.ReadDir(filepath.Join(s.dir, blobsDir))
+	if err != nil {
+		return fmt.Errorf("list the state: %w", err)
+	}
+	for _, e := range entries {
+		if id, _ := cutSuffix(e.Name(), blobSuffix); !used[id] {
+			if err := s.remove(filepath.Join(blobsDir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

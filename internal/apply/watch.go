@@ -1,0 +1,207 @@
+package apply
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/syslog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A watcher that is started as a process finds armedVariable in its environment
+// and says on the descriptor armedFD that it stands.
+const (
+	armedFD       = 3
+	armedVariable = "SLUICE_WATCHER_ARMED_FD"
+)
+
+// armTime bounds how long a watcher takes to stand; slow disks included.
+const armTime = 20 * time.Second
+
+const (
+	watchTick   = 250 * time.Millisecond
+	expireTries = 60
+	expirePause = 5 * time.Second
+	expireWait  = 20 * time.Second // for the lock, before its holder is taken for stuck
+)
+
+// arm starts the watcher: a systemd timer where systemd runs and would act in
+// this namespace, else a process of its own. It returns when the watcher stands.
+func (s *session) arm(p *Pending) error {
+	if len(s.Watcher) == 0 {
+		return errors.New("no command for it is known")
+	}
+	if s.useSystemd() {
+		unit, err := s.armTimer(p)
+		if err == nil {
+			p.Unit, p.Watcher = unit, "unit "+unit+".timer"
+			return nil
+		}
+		s.note("no systemd timer, so a process watches: %v", err)
+	}
+	pid, err := s.armProcess(p)
+	if err != nil {
+		return err
+	}
+	p.PID, p.Watcher = pid, fmt.Sprintf("process %d", pid)
+	return nil
+}
+
+// armProcess starts the watcher in a session of its own; the watcher itself
+// leaves the cgroup, which only it can do before it says that it stands.
+func (s *session) armProcess(p *Pending) (int, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	defer read.Close()
+	logFile, err := os.OpenFile(filepath.Join(s.dir, "watcher.log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		_ = write.Close()
+		return 0, err
+	}
+	defer logFile.Close()
+	args := append(append([]string(nil), s.Watcher...), p.Token)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", armedVariable, armedFD))
+	cmd.Stdout, cmd.Stderr = logFile, logFile
+	cmd.ExtraFiles = []*os.File{write} // becomes armedFD
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	// It must not hold the lock that it will ask for.
+	s.lock.inherit(false)
+	err = cmd.Start()
+	s.lock.inherit(true)
+	_ = write.Close()
+	if err != nil {
+		return 0, err
+	}
+	pid := cmd.Process.Pid
+	// It outlives this process; while this process lives, it is reaped.
+	go func() { _ = cmd.Wait() }()
+	_ = read.SetReadDeadline(time.Now().Add(armTime))
+	line, err := bufio.NewReader(read).ReadString('\n')
+	if err != nil || line != "armed\n" {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		said, _ := os.ReadFile(logFile.Name())
+		return 0, fmt.Errorf("it did not come up: %s", firstNonEmpty(string(said), fmt.Sprint(err)))
+	}
+	return pid, nil
+}
+
+func firstNonEmpty(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+// Watch is the body of the watcher: it waits for the confirmation or the end of
+// the time, and then brings back what was before. It returns when there is
+// nothing left to do. Signals that end a session do not end it.
+func (h *Host) Watch(ctx context.Context, token string) error {
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTSTP)
+	if os.Getenv(armedVariable) != "" {
+		standAlone()
+		armed := os.NewFile(armedFD, "armed")
+		_, _ = io.WriteString(armed, "armed\n")
+		_ = armed.Close()
+	}
+	st := store{dir: h.Dir}
+	for {
+		p, err := st.pendingOf(token)
+		if err == nil && p == nil {
+			return nil
+		}
+		if err == nil && p.BootID != bootID() {
+			return nil
+		}
+		if err == nil && p.Left() == 0 {
+			break
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		time.Sleep(watchTick)
+	}
+	var err error
+	for range expireTries {
+		if err = h.expire(ctx, token); err == nil || errors.Is(err, errNothingPending) {
+			return nil
+		}
+		var busy *BusyError
+		if errors.As(err, &busy) {
+			h.unstick()
+			continue
+		}
+		h.shout("the policy was not confirmed and bringing back the previous one fails: %v", err)
+		time.Sleep(expirePause)
+	}
+	return err
+}
+
+// expire brings back what was before a generation that nobody confirmed.
+func (h *Host) expire(ctx context.Context, token string) error {
+	late := *h
+	late.Wait = expireWait
+	s, err := late.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	p := s.cur.Pending
+	if p == nil || p.Token != token || p.Left() > 0 {
+		return errNothingPending
+	}
+	h.shout("generation %d was not confirmed in time: going back to %s", p.Generation, returning(p))
+	return s.takeBack(ctx, p, expired)
+}
+
+// takeBack ends a pending generation.
+func (s *session) takeBack(ctx context.Context, p *Pending, what string) error {
+	g, artifact, err := s.artifact(p.Previous)
+	if err != nil {
+		return err
+	}
+	return s.change(ctx, change{what: what, to: g, artifact: artifact})
+}
+
+func returning(p *Pending) string {
+	if p.Previous == 0 {
+		return "no policy"
+	}
+	return fmt.Sprintf("generation %d", p.Previous)
+}
+
+// unstick kills the command that holds the lock while the time for a
+// confirmation is over: a stopped or hanging one must not keep a lock-out
+// alive. Every change survives that at any point.
+func (h *Host) unstick() {
+	path := filepath.Join(h.Dir, lockFile)
+	pid, _ := readSignature(path)
+	for _, holder := range lockHolders(path, pid) {
+		h.shout("process %d holds the lock and does not end: killing it", holder)
+		_ = unix.Kill(holder, unix.SIGKILL)
+	}
+}
+
+// shout reaches the log of the machine, and standard error.
+func (h *Host) shout(formatText string, args ...any) {
+	text := fmt.Sprintf(formatText, args...)
+	fmt.Fprintln(os.Stderr, "sluice: "+text)
+	if w, err := syslog.New(syslog.LOG_CRIT|syslog.LOG_DAEMON, "sluice"); err == nil {
+		_ = w.Crit(text)
+		_ = w.Close()
+	}
+}
