@@ -1,0 +1,147 @@
+package check
+
+import (
+	"net/netip"
+
+	"sluice/internal/addrset"
+	"sluice/internal/policy"
+)
+
+// neverBanned is what no ban reaches, whatever the policy says.
+var neverBanned = prefixes("127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/10", "0.0.0.0/32", "::/128",
+	"224.0.0.0/4", "ff00::/8", "255.255.255.255/32")
+
+func prefixes(texts ...string) addrset.Set {
+	var b addrset.Builder
+	for _, t := range texts {
+		b.AddPrefix(netip.MustParsePrefix(t))
+	}
+	return b.Set()
+}
+
+func (c *checker) spared() addrset.Set {
+	out := neverBanned
+	for i := range c.policy.NeverBan {
+		out = out.Union(c.whoAddresses(&c.policy.NeverBan[i]))
+	}
+	return out
+}
+
+// banned is the packets of a hook that a ban drops before any rule. Lists that
+// are downloaded are left out, since they change, and so are the host's own
+// addresses.
+func (c *checker) banned(hook policy.Hook) []box {
+	var all addrset.Set
+	for i := range c.policy.Ban {
+		if !c.changing(&c.policy.Ban[i]) {
+			all = all.Union(c.whoAddresses(&c.policy.Ban[i]))
+		}
+	}
+	all = all.Difference(c.spared()).Difference(c.own)
+	if all.IsEmpty() {
+		return nil
+	}
+	var out []box
+	for _, family := range []int{4, 6} {
+		u := c.universe(hook, family)
+		for _, side := range []int{source, destination} {
+			if hook == policy.Output && side == source {
+				continue
+			}
+			b := u
+			b.addresses[side] = b.addresses[side].Intersect(all)
+			if !b.empty() {
+				out = append(out, b)
+			}
+		}
+	}
+	return out
+}
+
+func (c *checker) bannedRule(r *policy.Rule) {
+	hint := "bans are asked before any rule; never-ban spares addresses from them"
+	c.report(BannedRule, Error, r.Pos, hint, "this rule can never match: all that it is about is banned")
+}
+
+// bans finds bans that hit the host itself, its administrators or its name
+// servers, and bans that never-ban undoes.
+func (c *checker) bans() {
+	var never addrset.Set
+	for i := range c.policy.NeverBan {
+		never = never.Union(c.whoAddresses(&c.policy.NeverBan[i]))
+	}
+	for _, w := range c.policy.Ban {
+		for _, item := range w.Items {
+			addresses := c.itemAddresses(item)
+			if addresses.IsEmpty() {
+				continue
+			}
+			c.neverBanOverlap(item, addresses, never)
+			c.banOfHost(item, addresses.Difference(never))
+		}
+	}
+}
+
+func (c *checker) neverBanOverlap(item policy.WhoItem, addresses, never addrset.Set) {
+	both := addresses.Intersect(never)
+	if both.IsEmpty() {
+		return
+	}
+	var f *Finding
+	if never.ContainsSet(addresses) {
+		f = c.report(NeverBanned, Warning, item.Pos, "", "the ban of %q has no effect: never-ban spares all of it", itemText(item))
+	} else {
+		f = c.report(NeverBanned, Remark, item.Pos, "", "never-ban spares %s of the ban of %q", few(both), itemText(item))
+	}
+	for _, w := range c.policy.NeverBan {
+		for _, i := range w.Items {
+			if c.itemAddresses(i).Overlaps(addresses) {
+				f.Related = append(f.Related, Related{i.Pos, "never-ban: " + itemText(i)})
+			}
+		}
+	}
+}
+
+func (c *checker) banOfHost(item policy.WhoItem, addresses addrset.Set) {
+	if !c.facts.Known {
+		return
+	}
+	if own := c.hostAddresses().Intersect(addresses); !own.IsEmpty() {
+		c.report(BanOwn, Warning, item.Pos, "take it out of the list; the host's own addresses are never banned",
+			"the ban of %q covers this host's own address %s", itemText(item), few(own))
+	}
+	var peers addrset.Builder
+	for _, p := range c.facts.SSHPeers {
+		peers.AddAddr(p.Remote.Addr())
+	}
+	hit := peers.Set().Difference(neverBanned).Difference(c.own).Intersect(addresses)
+	if !hit.IsEmpty() {
+		c.report(BanManagement, Warning, item.Pos, "add it to never-ban",
+			"the ban of %q covers %s, which is logged in over ssh now", itemText(item), few(hit))
+	}
+	var resolvers addrset.Builder
+	for _, a := range c.facts.Resolvers {
+		resolvers.AddAddr(a)
+	}
+	hit = resolvers.Set().Difference(neverBanned).Difference(c.own).Intersect(addresses)
+	if !hit.IsEmpty() {
+		c.report(BanResolver, Warning, item.Pos, "add it to never-ban, or ask another name server",
+			"the ban of %q covers %s, a name server that this host asks: its answers would be dropped", itemText(item), few(hit))
+	}
+}
+
+// few shows a set in a message.
+func few(s addrset.Set) string {
+	const most = 3
+	text, n := "", 0
+	for r := range s.Each() {
+		if n++; n > most {
+			return text + " and more"
+		}
+		if n > 1 {
+			text += ", "
+		}
+		text += r.String()
+	}
+	return text
+}

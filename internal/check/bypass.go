@@ -1,0 +1,258 @@
+package check
+
+import (
+	"fmt"
+
+	"sluice/internal/addrset"
+	"sluice/internal/policy"
+)
+
+// Ports that a kernel takes for its own connections unless it is told other
+// ones (net.ipv4.ip_local_port_range).
+const (
+	defaultEphemeralFrom = 32768
+	defaultEphemeralTo   = 60999
+)
+
+// bypasses finds services without tracking that need it.
+func (c *checker) bypasses() {
+	for i := range c.policy.Tracking.Bypass {
+		b := &c.policy.Tracking.Bypass[i]
+		c.bypassEphemeral(b)
+		for _, n := range c.policy.NAT {
+			c.bypassNAT(b, n)
+		}
+		c.bypassPublished(b)
+	}
+}
+
+// local is the packets to a bypassed service, of one family.
+func (c *checker) local(b *policy.Bypass, family int) []box {
+	u := c.universe(policy.Input, family)
+	u.numbers[service] = servicesOf(b.Services, family)
+	if u.empty() {
+		return nil
+	}
+	return c.side(u, b.To, destination, out, service)
+}
+
+func (c *checker) untracked() []box {
+	var all []box
+	for i := range c.policy.Tracking.Bypass {
+		for _, family := range []int{4, 6} {
+			all = append(all, c.local(&c.policy.Tracking.Bypass[i], family)...)
+		}
+	}
+	return all
+}
+
+func (c *checker) bypassEphemeral(b *policy.Bypass) {
+	from, to, known := uint64(c.facts.EphemeralFrom), uint64(c.facts.EphemeralTo), true
+	if to == 0 {
+		from, to, known = defaultEphemeralFrom, defaultEphemeralTo, false
+	}
+	for protocol, ports := range portsOf(servicesOf(b.Services, 4)) {
+		if protocol != protoTCP && protocol != protoUDP {
+			continue
+		}
+		for _, p := range ports {
+			first, last := max(from, uint64(p.From)), min(to, uint64(p.To))
+			if first > last {
+				continue
+			}
+			text := fmt.Sprintf("port %d is", first)
+			if last > first {
+				text = fmt.Sprintf("ports %d-%d are", first, last)
+			}
+			severity, whose := Error, "this host's"
+			if !known {
+				severity, whose = Warning, "the kernel's usual"
+			}
+			c.report(BypassEphemeral, severity, b.Pos,
+				"narrow the service's ports, or move net.ipv4.ip_local_port_range away from them",
+				"%s among %s ports for its own connections (%d-%d): the answers to those would come in untracked, belong to no connection, and be refused",
+				text, whose, from, to)
+			return
+		}
+	}
+}
+
+func (c *checker) bypassNAT(b *policy.Bypass, n *policy.NAT) {
+	switch n.Kind {
+	case policy.Redirect:
+		c.bypassRedirect(b, n)
+	case policy.Map:
+		if !n.Stateless {
+			c.bypassMap(b, n)
+		}
+	}
+}
+
+func (c *checker) bypassRedirect(b *policy.Bypass, n *policy.NAT) {
+	for _, family := range familiesOf(n.Family) {
+		local := c.local(b, family)
+		if local == nil {
+			continue
+		}
+		asked := c.universe(policy.Input, family)
+		asked.numbers[service] = servicesOf([]policy.ServiceRef{*n.Service}, family)
+		if where := c.redirected(n); !where.IsEmpty() {
+			asked.addresses[destination] = asked.addresses[destination].Intersect(where)
+		}
+		if !asked.empty() && overlap(local, []box{asked}) {
+			c.bypassConflict(b, n, "the packets that it redirects bypass tracking, and what is not tracked is not rewritten")
+			return
+		}
+		if answers, ok := c.redirectTarget(n, family); ok && overlap(local, []box{answers}) {
+			c.bypassConflict(b, n, "it leads to a service of this host that bypasses tracking, so the answers would leave with the wrong port")
+			return
+		}
+	}
+}
+
+// redirected is the addresses that a redirect is about; empty where the host
+// is not known.
+func (c *checker) redirected(n *policy.NAT) addrset.Set {
+	var out addrset.Set
+	for _, r := range n.On {
+		out = out.Union(addrset.Of(r.Range))
+	}
+	if len(n.On) > 0 || n.In == nil || c.Zones[n.In.Text] == nil {
+		return out
+	}
+	return c.Zones[n.In.Text].Own
+}
+
+// redirectTarget is the packets behind a redirect that leads to this host.
+func (c *checker) redirectTarget(n *policy.NAT, family int) (box, bool) {
+	b := c.universe(policy.Input, family)
+	services := servicesOf([]policy.ServiceRef{*n.Service}, family)
+	if to := n.Target.Address; to.IsValid() {
+		here := addrset.Of(to)
+		if !c.own.Overlaps(here) {
+			return box{}, false
+		}
+		b.addresses[destination] = b.addresses[destination].Intersect(here)
+	}
+	if n.Target.Port != 0 {
+		var ports []span
+		for protocol := range portsOf(services) {
+			ports = append(ports, wire(protocol, n.Target.Port, n.Target.Port))
+		}
+		services = numbersOf(ports...)
+	}
+	b.numbers[service] = services
+	return b, !b.empty()
+}
+
+// bypassMap: what comes in for a mapped address bypasses tracking only where
+// that address is this host's too.
+func (c *checker) bypassMap(b *policy.Bypass, n *policy.NAT) {
+	outside := addrset.Of(n.Outside.Range)
+	if b.To == nil {
+		if outside = outside.Intersect(c.own); outside.IsEmpty() {
+			return
+		}
+	}
+	for _, family := range []int{4, 6} {
+		asked := c.universe(policy.Input, family)
+		asked.addresses[destination] = asked.addresses[destination].Intersect(outside)
+		if !asked.empty() && overlap(c.local(b, family), []box{asked}) {
+			c.bypassConflict(b, n, "the packets that it maps bypass tracking, and what is not tracked is not rewritten")
+			return
+		}
+	}
+}
+
+func (c *checker) bypassConflict(b *policy.Bypass, n *policy.NAT, why string) {
+	f := c.report(BypassNAT, Error, b.Pos, "take the service out of bypass, or give the bypass an address of its own: SERVICE to ADDRESS",
+		"bypass of %q and %q on %s do not go together: %s", servicesText(b.Services), n.Text, place(n.Pos, b.Pos), why)
+	f.Related = append(f.Related, Related{n.Pos, n.Text})
+}
+
+// bypassPublished: a container's port that another tool publishes by DNAT.
+func (c *checker) bypassPublished(b *policy.Bypass) {
+	for _, p := range c.facts.Published {
+		if p.Port == 0 {
+			continue // a whole address; its packets are not this host's
+		}
+		for _, family := range []int{4, 6} {
+			if a := p.To.Addr(); a.IsValid() && (a.Is4() != (family == 4)) {
+				continue
+			}
+			asked := c.universe(policy.Input, family)
+			protocol, ok := map[string]uint8{"tcp": protoTCP, "udp": protoUDP, "sctp": protoSCTP}[p.Protocol]
+			if !ok {
+				continue
+			}
+			asked.numbers[service] = numbers{wire(protocol, p.Port, p.Port)}
+			if p.Address.IsValid() {
+				asked.addresses[destination] = asked.addresses[destination].Intersect(addrset.Of(addrset.Range{From: p.Address, To: p.Address}))
+			}
+			if !asked.empty() && overlap(c.local(b, family), []box{asked}) {
+				c.report(BypassNAT, Error, b.Pos, "take the service out of bypass, or give the bypass an address of its own: SERVICE to ADDRESS",
+					"bypass of %q and a port that another tool publishes (%s) do not go together: what is not tracked is not rewritten, so it would not be reached any more",
+					servicesText(b.Services), p)
+				return
+			}
+		}
+	}
+}
+
+func servicesText(refs []policy.ServiceRef) string {
+	text := ""
+	for i, r := range refs {
+		if i > 0 {
+			text += ", "
+		}
+		text += r.Text
+	}
+	return text
+}
+
+// untrackedRules finds rules of input that count connections, or new flows, of
+// services that bypass tracking.
+func (c *checker) untrackedRules() {
+	untracked := c.untracked()
+	if c.policy.Input == nil || len(untracked) == 0 {
+		return
+	}
+	for _, r := range c.policy.Input.Rules {
+		if r.Max == nil && r.Limit == nil || r.Published || !overlap(c.packets(policy.Input, r), untracked) {
+			continue
+		}
+		if r.Max != nil {
+			c.report(BypassConnections, Error, r.Max.Pos, "take the service out of bypass, or bound it by a limit instead",
+				"connections are counted here that bypass tracking: the kernel knows none of them, so nothing would be bounded")
+		}
+		if r.Limit != nil {
+			c.report(BypassLimit, Warning, r.Limit.Pos, "take the service out of bypass, or choose the limit for packets",
+				"this limit counts every packet and not new flows, since the service bypasses tracking")
+		}
+	}
+}
+
+// masquerades remarks on IPv6 that is masqueraded without being named.
+func (c *checker) masquerades() {
+	for _, n := range c.policy.NAT {
+		if n.Kind == policy.Masquerade && n.Family == 0 && n.As == nil && (n.From == nil || c.mayBeIPv6(n.From)) {
+			c.report(MasqueradeIPv6, Remark, n.Pos, "write \"ipv4\" at its end if IPv6 is routed",
+				"this masquerade covers IPv6 too")
+		}
+	}
+}
+
+func (c *checker) mayBeIPv6(w *policy.Who) bool {
+	if w.Not {
+		return true
+	}
+	for _, item := range w.Items {
+		if z := c.Zones[item.Name]; z != nil && !z.HasNetworks {
+			return true
+		}
+		if c.itemAddresses(item).Has6() {
+			return true
+		}
+	}
+	return false
+}

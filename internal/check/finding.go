@@ -1,0 +1,154 @@
+package check
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sluice/internal/policy"
+)
+
+// Severity says how bad a finding is.
+type Severity string
+
+// Severities, the worst first.
+const (
+	Error   Severity = "error"   // the policy is not applied
+	Warning Severity = "warning" // hardly what was meant
+	Remark  Severity = "remark"  // worth knowing
+)
+
+func (s Severity) rank() int { return slices.Index([]Severity{Error, Warning, Remark}, s) }
+
+// Finding is one thing that was found, and where.
+type Finding struct {
+	Code     Code
+	Severity Severity
+	Pos      policy.Pos
+	Message  string // lower case, no full stop, one line
+	Hint     string // what to do; may be empty
+	Line     string // the source line; may be empty
+	Related  []Related
+}
+
+// Related is another place that has to do with a finding.
+type Related struct {
+	Pos  policy.Pos
+	Text string // the rule or name that stands there
+}
+
+// Code names a kind of finding; it does not change between versions.
+type Code string
+
+// Codes.
+const (
+	NeverMatches      Code = "never-matches"      // no packet fits all words of a rule
+	HiddenRule        Code = "hidden-rule"        // earlier rules decide all packets of a rule
+	AlwaysPasses      Code = "always-passes"      // what a rule is about passes before any rule
+	BannedRule        Code = "banned-rule"        // all that a rule is about is banned
+	EmptySet          Code = "empty-set"          // a set holds no address
+	OneFamily         Code = "one-family"         // a set of one family leaves the other one open
+	BypassNAT         Code = "bypass-nat"         // what is rewritten is not tracked
+	BypassEphemeral   Code = "bypass-ephemeral"   // a bypass over ports of the host's own connections
+	BypassConnections Code = "bypass-connections" // connections are counted that are not tracked
+	BypassLimit       Code = "bypass-limit"       // a limit counts packets, not flows
+	NoWayBack         Code = "no-way-back"        // untracked traffic whose answers are not allowed
+	BridgePort        Code = "bridge-port"        // an interface that rules never see
+	UnknownInterface  Code = "unknown-interface"  // an interface that the host does not have
+	ForeignAddress    Code = "foreign-address"    // an address that is not this host's, where only those occur
+	MasqueradeIPv6    Code = "masquerade-ipv6"    // a masquerade that covers IPv6 too
+	NeverBanned       Code = "never-banned"       // a ban that never-ban undoes
+	BanOwn            Code = "ban-own"            // a ban of the host's own addresses
+	BanManagement     Code = "ban-management"     // a ban of who is logged in
+	BanResolver       Code = "ban-resolver"       // a ban of a name server that the host asks
+)
+
+// String is the finding as policy errors are printed: position, severity unless
+// it is an error, message, the source line with a marker, the hint.
+func (f Finding) String() string {
+	e := policy.Error{Pos: f.Pos, Message: f.Message, Hint: f.Hint, Line: f.Line}
+	if f.Severity != Error {
+		e.Message = string(f.Severity) + ": " + f.Message
+	}
+	return e.Error()
+}
+
+// MarshalJSON writes positions flat, as editors want them.
+func (f Finding) MarshalJSON() ([]byte, error) {
+	type place struct {
+		File   string `json:"file"`
+		Line   int    `json:"line,omitempty"`
+		Column int    `json:"column,omitempty"`
+	}
+	type related struct {
+		place
+		Text string `json:"text"`
+	}
+	out := struct {
+		Code     Code     `json:"code"`
+		Severity Severity `json:"severity"`
+		place
+		Message string    `json:"message"`
+		Hint    string    `json:"hint,omitempty"`
+		Related []related `json:"related,omitempty"`
+	}{f.Code, f.Severity, place(f.Pos), f.Message, f.Hint, nil}
+	for _, r := range f.Related {
+		out.Related = append(out.Related, related{place(r.Pos), r.Text})
+	}
+	return json.Marshal(out)
+}
+
+// Errors is the findings that keep a policy from being applied, as one error;
+// nil when there are none.
+func Errors(findings []Finding) error {
+	var errs policy.Errors
+	for _, f := range findings {
+		if f.Severity == Error {
+			errs = append(errs, &policy.Error{Pos: f.Pos, Message: f.Message, Hint: f.Hint, Line: f.Line})
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return errs
+}
+
+// order sorts findings by place, the files in the order in which the policy
+// names them, then by severity, and drops doubles.
+func order(p *policy.Policy, findings []Finding) []Finding {
+	files := map[string]int{p.File: 1}
+	for i, name := range p.Includes {
+		files[name] = i + 2
+	}
+	slices.SortStableFunc(findings, func(a, b Finding) int {
+		return cmp.Or(
+			cmp.Compare(files[a.Pos.File], files[b.Pos.File]),
+			cmp.Compare(a.Pos.Line, b.Pos.Line),
+			cmp.Compare(a.Pos.Column, b.Pos.Column),
+			cmp.Compare(a.Severity.rank(), b.Severity.rank()),
+			cmp.Compare(a.Code, b.Code),
+		)
+	})
+	return slices.CompactFunc(findings, func(a, b Finding) bool {
+		return a.Code == b.Code && a.Pos == b.Pos && a.Message == b.Message
+	})
+}
+
+// place names a position for a message whose own is at: by line alone in the
+// same file.
+func place(pos, at policy.Pos) string {
+	if pos.File == at.File {
+		return fmt.Sprintf("line %d", pos.Line)
+	}
+	return fmt.Sprintf("%s:%d", pos.File, pos.Line)
+}
+
+// list joins names as a sentence does.
+func list(names []string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+}

@@ -1,0 +1,236 @@
+package check
+
+import (
+	"fmt"
+	"strings"
+
+	"sluice/internal/policy"
+)
+
+// ordered is the rules that a packet of a hook meets, in order. Published rules
+// of input stand before the rules of forward and the other way round, since
+// they are about a connection that arrived by DNAT, wherever it leads.
+func (c *checker) ordered(s *policy.Section) (rules []*policy.Rule, foreign int) {
+	var other *policy.Section
+	switch s.Hook {
+	case policy.Input:
+		other = c.policy.Forward
+	case policy.Forward:
+		other = c.policy.Input
+	}
+	if other != nil {
+		for _, r := range other.Rules {
+			if r.Published {
+				rules = append(rules, r)
+			}
+		}
+	}
+	return append(rules, s.Rules...), len(rules)
+}
+
+// hidden finds rules that can never match.
+func (c *checker) hidden() {
+	for _, s := range c.sections() {
+		rules, foreign := c.ordered(s)
+		for i, r := range rules {
+			if i < foreign || r.Action == policy.ClampMSS {
+				continue
+			}
+			c.hiddenRule(s.Hook, rules[:i], r)
+		}
+	}
+}
+
+func (c *checker) hiddenRule(hook policy.Hook, earlier []*policy.Rule, r *policy.Rule) {
+	packets := c.packets(hook, r)
+	if len(packets) == 0 {
+		c.impossible(hook, r)
+		return
+	}
+	rest, ok := c.minusNeeded(packets)
+	if !ok {
+		return
+	}
+	if len(rest) == 0 {
+		c.alwaysPasses(r)
+		return
+	}
+	if rest, ok = minus(rest, c.banned(hook)); !ok {
+		return
+	}
+	if len(rest) == 0 {
+		c.bannedRule(r)
+		return
+	}
+	left := rest
+	var hiding []*policy.Rule
+	for _, e := range earlier {
+		if !ends(e) || !overlap(rest, c.packets(hook, e)) {
+			continue
+		}
+		hiding = append(hiding, e)
+		if rest, ok = minus(rest, c.packets(hook, e)); !ok {
+			return
+		}
+		if len(rest) == 0 {
+			c.hiddenBy(hook, left, r, hiding)
+			return
+		}
+	}
+}
+
+// minusNeeded takes out the ICMP errors, which pass before any rule.
+func (c *checker) minusNeeded(packets []box) ([]box, bool) {
+	var needed []box
+	for family, types := range icmpErrors {
+		u := c.universe(policy.Forward, family)
+		u.numbers[service] = types
+		u.numbers[in] = append(one(0), u.numbers[in]...)
+		u.numbers[out] = append(one(0), u.numbers[out]...)
+		u.numbers[user] = numbers{{0, noUser}}
+		needed = append(needed, u)
+	}
+	return minus(packets, needed)
+}
+
+// fewRules is up to how many hiding rules it is worth asking for each whether
+// the others do without it.
+const fewRules = 24
+
+func (c *checker) hiddenBy(hook policy.Hook, packets []box, r *policy.Rule, hiding []*policy.Rule) {
+	for i := len(hiding) - 1; i >= 0 && len(hiding) > 1 && len(hiding) <= fewRules; i-- {
+		rest, ok := packets, true
+		for j, e := range hiding {
+			if j != i && ok {
+				rest, ok = minus(rest, c.packets(hook, e))
+			}
+		}
+		if ok && len(rest) == 0 {
+			hiding = append(hiding[:i:i], hiding[i+1:]...)
+		}
+	}
+	severity := Error
+	changing := c.changing(r.From) || c.changing(r.To)
+	var related []Related
+	var places []string
+	for _, e := range hiding {
+		related = append(related, Related{e.Pos, e.Text})
+		places = append(places, place(e.Pos, r.Pos))
+		changing = changing || c.changing(e.From) || c.changing(e.To)
+	}
+	now := ""
+	if changing {
+		severity, now = Warning, " with the present lists"
+	}
+	by := fmt.Sprintf("%q on %s decides all of its packets first", hiding[0].Text, places[0])
+	hint := "remove it, or put it above " + places[0]
+	if len(hiding) > 1 {
+		by = "the rules on " + joinPlaces(places) + " together decide all of its packets first"
+	}
+	if hiding[0].Published && !r.Published {
+		hint = "published rules are asked first, those of input and forward alike"
+	}
+	f := c.report(HiddenRule, severity, r.Pos, hint, "this rule can never match%s: %s", now, by)
+	f.Related = related
+}
+
+// joinPlaces says "lines 3, 4 and 9" where all are lines.
+func joinPlaces(places []string) string {
+	const most = 8
+	shown := places
+	if len(shown) > most {
+		shown = append(append([]string{}, shown[:most-1]...), fmt.Sprintf("%d more", len(places)-most+1))
+	}
+	all := true
+	for _, p := range places {
+		all = all && strings.HasPrefix(p, "line ")
+	}
+	text := list(shown)
+	if all {
+		text = "lines " + strings.ReplaceAll(text, "line ", "")
+	}
+	return text
+}
+
+func (c *checker) alwaysPasses(r *policy.Rule) {
+	severity, hint := Error, "every sender needs them: without them path MTU discovery breaks"
+	if r.Action == policy.Allow {
+		severity, hint = Warning, "remove it"
+	}
+	c.report(AlwaysPasses, severity, r.Pos, hint, "this rule can never match: ICMP errors pass before any rule")
+}
+
+// impossible says which words of a rule no packet fits at once.
+func (c *checker) impossible(hook policy.Hook, r *policy.Rule) {
+	if c.namesEmptySet(r) {
+		return // emptySets has said so
+	}
+	// The first word without which the rule could match is what to look at.
+	without := []struct {
+		word string
+		pos  policy.Pos
+		drop func(*policy.Rule)
+	}{
+		{"the service", servicePos(r), func(r *policy.Rule) { r.Services = nil }},
+		{"the family", r.Pos, func(r *policy.Rule) { r.Family = 0 }},
+		{"from", whoPos(r.From, r.Pos), func(r *policy.Rule) { r.From = nil }},
+		{"to", whoPos(r.To, r.Pos), func(r *policy.Rule) { r.To = nil }},
+		{"in", wordPos(r.In, r.Pos), func(r *policy.Rule) { r.In = nil }},
+		{"out", wordPos(r.Out, r.Pos), func(r *policy.Rule) { r.Out = nil }},
+	}
+	var words []string
+	pos := r.Pos
+	for _, w := range without {
+		less := *r
+		w.drop(&less)
+		for _, family := range familiesOf(less.Family) {
+			if len(c.packetsOf(hook, &less, family)) > 0 {
+				if len(words) == 0 {
+					pos = w.pos
+				}
+				words = append(words, w.word)
+				break
+			}
+		}
+	}
+	why := "no packet of " + string(hook) + " fits all of its words"
+	switch len(words) {
+	case 0:
+	case 1:
+		why = fmt.Sprintf("no packet of %s fits %s", hook, quoteWord(words[0]))
+	default:
+		for i, w := range words {
+			words[i] = quoteWord(w)
+		}
+		why = fmt.Sprintf("no packet of %s fits %s at once", hook, list(words))
+	}
+	c.report(NeverMatches, Error, pos, "", "this rule can never match: %s", why)
+}
+
+func quoteWord(word string) string {
+	if strings.HasPrefix(word, "the ") {
+		return word
+	}
+	return quoted(word)
+}
+
+func servicePos(r *policy.Rule) policy.Pos {
+	if len(r.Services) > 0 {
+		return r.Services[0].Pos
+	}
+	return r.Pos
+}
+
+func whoPos(w *policy.Who, otherwise policy.Pos) policy.Pos {
+	if w != nil {
+		return w.Pos
+	}
+	return otherwise
+}
+
+func wordPos(w *policy.Word, otherwise policy.Pos) policy.Pos {
+	if w != nil {
+		return w.Pos
+	}
+	return otherwise
+}

@@ -1,0 +1,67 @@
+package check
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/agext/levenshtein"
+
+	"sluice/internal/policy"
+	"sluice/internal/resolve"
+)
+
+// interfaces finds interfaces in zones that the host does not have, and ports
+// of a bridge: routing, and with it every rule, sees the bridge.
+func (c *checker) interfaces() {
+	if !c.facts.Known {
+		return
+	}
+	for _, z := range c.policy.Zones {
+		for _, word := range z.Interfaces {
+			if word.Text != resolve.DefaultRoute {
+				c.zoneInterface(z, word)
+			}
+		}
+	}
+}
+
+func (c *checker) zoneInterface(z *policy.Zone, word policy.Word) {
+	var names, ports, bridges []string
+	for _, i := range c.facts.Interfaces {
+		names = append(names, i.Name)
+		if i.Master != "" && resolve.MatchInterface(word.Text, i.Name) {
+			ports = append(ports, i.Name)
+			bridges = append(bridges, i.Master)
+		}
+	}
+	fits := slices.ContainsFunc(names, func(n string) bool { return resolve.MatchInterface(word.Text, n) })
+	slices.Sort(bridges)
+	bridges = slices.Compact(bridges)
+	wild := strings.HasSuffix(word.Text, "*")
+	switch {
+	case !fits && !wild:
+		hint := ""
+		if n := nearest(word.Text, names); n != "" {
+			hint = "did you mean " + quoted(n) + "?"
+		}
+		c.report(UnknownInterface, Warning, word.Pos, hint, "this host has no interface %q now", word.Text)
+	case len(ports) > 0 && !wild:
+		c.report(BridgePort, Error, word.Pos, "name the bridge instead: "+bridges[0],
+			"interface %q is a port of bridge %q: rules see the bridge, never its ports", word.Text, bridges[0])
+	case len(ports) > 0:
+		c.report(BridgePort, Warning, word.Pos, "name the bridge as well if it is meant",
+			"%s of zone %q fits %s, ports of bridge %s: rules see the bridge, never its ports",
+			quoted(word.Text), z.Name, list(ports), list(bridges))
+	}
+}
+
+// nearest is the name that was most likely meant, "" when none is near.
+func nearest(word string, names []string) string {
+	best, distance := "", 3
+	for _, n := range names {
+		if d := levenshtein.Distance(word, n, nil); d < distance && d < len(n) {
+			best, distance = n, d
+		}
+	}
+	return best
+}

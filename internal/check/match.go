@@ -1,0 +1,220 @@
+package check
+
+import (
+	"slices"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/policy"
+	"sluice/internal/resolve"
+)
+
+// interfaceNames numbers the kinds of interface names that the policy tells
+// apart: 0 is no interface, then each name that a zone has, one name for each
+// wildcard that no narrower pattern fits, and one that no pattern fits.
+type interfaceNames []string
+
+const (
+	loopback = "lo"
+	// No interface's name holds a control character.
+	someOther = "\x01"
+)
+
+func newInterfaceNames(r *resolve.Resolved) interfaceNames {
+	names := interfaceNames{"", loopback, someOther}
+	for _, z := range r.Policy.Zones {
+		for _, pattern := range r.Zones[z.Name].Interfaces {
+			name := pattern
+			if wild := len(pattern) - 1; wild >= 0 && pattern[wild] == '*' {
+				name = pattern[:wild] + someOther
+			}
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// of is the interfaces that patterns fit.
+func (n interfaceNames) of(patterns []string) numbers {
+	var all []span
+	for i, name := range n {
+		if i > 0 && slices.ContainsFunc(patterns, func(p string) bool { return resolve.MatchInterface(p, name) }) {
+			all = append(all, span{uint64(i), uint64(i)})
+		}
+	}
+	return numbersOf(all...)
+}
+
+// index is the kind that an interface's name is of: its own, else that of the
+// longest wildcard that fits it.
+func (n interfaceNames) index(name string) uint64 {
+	best := uint64(2) // someOther
+	for i, kind := range n {
+		switch start, wild := strings.CutSuffix(kind, someOther); {
+		case i > 0 && kind == name:
+			return uint64(i)
+		case wild && strings.HasPrefix(name, start) && len(start) >= len(n[best])-len(someOther):
+			best = uint64(i)
+		}
+	}
+	return best
+}
+
+// every is all interfaces but loopback, on which nothing is policed.
+func (n interfaceNames) every() numbers {
+	return numbersOf(span{2, uint64(len(n) - 1)})
+}
+
+// universe is every packet of one family that the rules of a hook can meet.
+func (c *checker) universe(hook policy.Hook, family int) box {
+	all := addrset.All().Only4()
+	if family == 6 {
+		all = addrset.All().Only6()
+	}
+	b := box{addresses: [addressDimensions]addrset.Set{all, all, all}}
+	services := everyService(family)
+	b.numbers = [numberDimensions]numbers{
+		service:    services,
+		original:   append(slices.Clone(services), span{notRewritten, notRewritten}),
+		sourcePort: {{0, 65535}},
+		user:       one(noUser),
+		in:         c.names.every(),
+		out:        c.names.every(),
+	}
+	switch hook {
+	case policy.Input:
+		b.numbers[out] = one(0)
+	case policy.Output:
+		b.numbers[in] = one(0)
+		b.numbers[original] = one(notRewritten)
+		b.numbers[user] = numbers{{0, noUser}}
+	}
+	return b
+}
+
+func familiesOf(only int) []int {
+	if only != 0 {
+		return []int{only}
+	}
+	return []int{4, 6}
+}
+
+type boxKey struct {
+	hook policy.Hook
+	rule *policy.Rule
+}
+
+// packets is what a rule matches when it stands in the section of a hook.
+func (c *checker) packets(hook policy.Hook, r *policy.Rule) []box {
+	key := boxKey{hook, r}
+	if b, ok := c.boxes[key]; ok {
+		return b
+	}
+	var all []box
+	for _, family := range familiesOf(r.Family) {
+		all = append(all, c.packetsOf(hook, r, family)...)
+	}
+	c.boxes[key] = all
+	return all
+}
+
+func (c *checker) packetsOf(hook policy.Hook, r *policy.Rule, family int) []box {
+	u := c.universe(hook, family)
+	b := u
+	if r.Published {
+		b.numbers[original] = b.numbers[original].intersect(servicesOf(r.Services, family))
+	} else {
+		b.numbers[service] = servicesOf(r.Services, family)
+	}
+	for zone, dimension := range map[*policy.Word]int{r.In: in, r.Out: out} {
+		if zone != nil {
+			if z := c.Zones[zone.Text]; z != nil && len(z.Interfaces) > 0 {
+				b.numbers[dimension] = b.numbers[dimension].intersect(c.names.of(z.Interfaces))
+			}
+		}
+	}
+	if len(r.Users) > 0 {
+		var ids []span
+		for _, w := range r.Users {
+			id := uint64(c.Users[w.Text])
+			ids = append(ids, span{id, id})
+		}
+		b.numbers[user] = b.numbers[user].intersect(numbersOf(ids...))
+	}
+	if b.empty() {
+		return nil
+	}
+	from := c.side(u, r.From, source, in, sourcePort)
+	to := c.side(u, r.To, destination, out, service)
+	if r.Published {
+		to = c.side(u, r.To, originalDestination, out, original)
+	}
+	return both([]box{b}, both(from, to))
+}
+
+// side is the packets of a universe whose one side fits WHO: its address, its
+// interface, and for endpoints its port.
+func (c *checker) side(u box, w *policy.Who, address, iface, port int) []box {
+	if w == nil {
+		return []box{u}
+	}
+	var parts []box
+	add := func(b box) {
+		if !b.empty() {
+			parts = append(parts, b)
+		}
+	}
+	var together addrset.Set
+	for _, item := range w.Items {
+		z, s := c.Zones[item.Name], c.Sets[item.Name]
+		switch {
+		case item.Name == "":
+			together = together.Union(addrset.Of(item.Literal))
+		case z != nil && len(z.Interfaces) == 0:
+			together = together.Union(z.Networks)
+		case z != nil:
+			b := u
+			b.numbers[iface] = b.numbers[iface].intersect(c.names.of(z.Interfaces))
+			if z.HasNetworks {
+				b.addresses[address] = b.addresses[address].Intersect(z.Networks)
+			}
+			add(b)
+		case s != nil && s.IsEndpoints():
+			for _, e := range s.Endpoints {
+				add(endpointBox(u, e, address, port))
+			}
+		case s != nil:
+			together = together.Union(s.Addresses)
+		}
+	}
+	b := u
+	b.addresses[address] = b.addresses[address].Intersect(together)
+	add(b)
+	if !w.Not {
+		return parts
+	}
+	rest, ok := minus([]box{u}, parts)
+	if !ok {
+		return []box{u}
+	}
+	return rest
+}
+
+func endpointBox(u box, e policy.Endpoint, address, port int) box {
+	u.addresses[address] = u.addresses[address].Intersect(addrset.Of(e.Address))
+	if port == sourcePort {
+		u.numbers[service] = u.numbers[service].intersect(numbers{wholeProtocol(e.Protocol)})
+		u.numbers[sourcePort] = one(uint64(e.Port))
+		return u
+	}
+	u.numbers[port] = u.numbers[port].intersect(numbers{wire(e.Protocol, e.Port, e.Port)})
+	return u
+}
+
+// ends says whether every packet that fits the rule ends its way there. One
+// over a limit goes on, unless all its like are banned, which never-ban undoes.
+func ends(r *policy.Rule) bool {
+	return r.Action != policy.ClampMSS && r.Limit == nil && r.Max == nil
+}

@@ -1,0 +1,89 @@
+package check
+
+import "slices"
+
+// numbers is a set of numbers: sorted, disjoint ranges that do not touch. None
+// of the functions changes its arguments.
+type numbers []span
+
+// span is inclusive.
+type span struct{ from, to uint64 }
+
+// numbersOf sorts and joins spans.
+func numbersOf(spans ...span) numbers {
+	spans = slices.Clone(spans)
+	slices.SortFunc(spans, func(a, b span) int {
+		switch {
+		case a.from < b.from:
+			return -1
+		case a.from > b.from:
+			return 1
+		}
+		return 0
+	})
+	var out numbers
+	for _, s := range spans {
+		if n := len(out); n > 0 && s.from <= out[n-1].to+1 {
+			out[n-1].to = max(out[n-1].to, s.to)
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func one(n uint64) numbers { return numbers{{n, n}} }
+
+func (n numbers) overlaps(o numbers) bool {
+	for i, j := 0, 0; i < len(n) && j < len(o); {
+		switch {
+		case n[i].to < o[j].from:
+			i++
+		case o[j].to < n[i].from:
+			j++
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+func (n numbers) intersect(o numbers) numbers {
+	var out numbers
+	for i, j := 0, 0; i < len(n) && j < len(o); {
+		if s := (span{max(n[i].from, o[j].from), min(n[i].to, o[j].to)}); s.from <= s.to {
+			out = append(out, s)
+		}
+		if n[i].to < o[j].to {
+			i++
+		} else {
+			j++
+		}
+	}
+	return out
+}
+
+func (n numbers) minus(o numbers) numbers {
+	var out numbers
+	j := 0
+	for _, s := range n {
+		for j < len(o) && o[j].to < s.from {
+			j++
+		}
+		from, open := s.from, true
+		for k := j; k < len(o) && o[k].from <= s.to; k++ {
+			if o[k].from > from {
+				out = append(out, span{from, o[k].from - 1})
+			}
+			if o[k].to >= s.to {
+				open = false
+				break
+			}
+			from = max(from, o[k].to+1)
+		}
+		if open {
+			out = append(out, span{from, s.to})
+		}
+	}
+	return out
+}

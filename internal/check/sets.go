@@ -1,0 +1,224 @@
+package check
+
+import (
+	"sluice/internal/addrset"
+	"sluice/internal/policy"
+)
+
+// emptySets finds sets without an address. A file or list may well be empty
+// today; what is written in the policy itself is not meant to be.
+func (c *checker) emptySets() {
+	used := c.usedInRules()
+	for _, s := range c.policy.Sets {
+		set := c.Sets[s.Name]
+		if set == nil || set.IsEndpoints() || !set.Addresses.IsEmpty() {
+			continue
+		}
+		rule, inRule := used[s.Name]
+		var f *Finding
+		switch {
+		case len(s.Except) > 0:
+			f = c.report(EmptySet, Warning, s.Pos, "", "set %q holds no address: its exceptions take all of them out", s.Name)
+		case s.URL != nil, s.File != nil:
+			severity, what := Remark, "its file is empty"
+			if s.URL != nil {
+				what = "its list is empty"
+			}
+			if inRule {
+				severity = Warning
+			}
+			f = c.report(EmptySet, severity, s.Pos, "", "set %q holds no address: %s", s.Name, what)
+		case len(s.Countries)+len(s.Continents) > 0:
+			f = c.report(EmptySet, Error, s.Pos, "\"sluice geo list\" shows what the country data have", "set %q holds no address: the country data have none for it", s.Name)
+		case len(s.Union) > 0:
+			severity := Error
+			if c.mayBeEmpty(s.Name, 0) {
+				severity = Warning
+			}
+			f = c.report(EmptySet, severity, s.Pos, "", "set %q holds no address: none of its parts has one", s.Name)
+		default:
+			f = c.report(EmptySet, Error, s.Pos, "give it an address, or remove it", "set %q holds no address", s.Name)
+		}
+		if inRule {
+			f.Related = append(f.Related, Related{rule.Pos, rule.Text})
+		}
+	}
+}
+
+// mayBeEmpty says whether a set is made of a file, a list or an exception.
+func (c *checker) mayBeEmpty(name string, depth int) bool {
+	s := c.policy.Set(name)
+	if s == nil || depth > len(c.policy.Sets) {
+		return false
+	}
+	if s.File != nil || s.URL != nil || len(s.Except) > 0 {
+		return true
+	}
+	for _, w := range s.Union {
+		if c.mayBeEmpty(w.Text, depth+1) {
+			return true
+		}
+	}
+	return false
+}
+
+// usedInRules gives for each set the first rule that names it.
+func (c *checker) usedInRules() map[string]*policy.Rule {
+	used := map[string]*policy.Rule{}
+	for _, s := range c.sections() {
+		for _, r := range s.Rules {
+			for _, w := range []*policy.Who{r.From, r.To} {
+				if w == nil {
+					continue
+				}
+				for _, item := range w.Items {
+					if item.Name != "" && used[item.Name] == nil {
+						used[item.Name] = r
+					}
+				}
+			}
+		}
+	}
+	return used
+}
+
+func (c *checker) namesEmptySet(r *policy.Rule) bool {
+	for _, w := range []*policy.Who{r.From, r.To} {
+		if w == nil || w.Not || len(w.Items) == 0 {
+			continue
+		}
+		empty := true
+		for _, item := range w.Items {
+			s := c.Sets[item.Name]
+			empty = empty && s != nil && !s.IsEndpoints() && s.Addresses.IsEmpty()
+		}
+		if empty {
+			return true
+		}
+	}
+	return false
+}
+
+// families finds rules that close one family and leave the other one open,
+// since the set that they name holds addresses of one family only.
+func (c *checker) families() {
+	for _, s := range c.sections() {
+		rules, foreign := c.ordered(s)
+		for i, r := range rules {
+			if i < foreign || r.Family != 0 || r.Action == policy.ClampMSS {
+				continue
+			}
+			for _, w := range []*policy.Who{r.From, r.To} {
+				c.oneFamily(s, rules[i+1:], r, w)
+			}
+		}
+	}
+}
+
+func (c *checker) oneFamily(s *policy.Section, later []*policy.Rule, r *policy.Rule, w *policy.Who) {
+	name, missing := c.lackingFamily(w)
+	if missing == 0 {
+		return
+	}
+	// Allowing all but a set of one family allows the whole other family.
+	if w.Not {
+		if r.Action == policy.Allow {
+			c.report(OneFamily, Warning, w.Pos, otherFamilyHint(missing),
+				"set %q holds no IPv%d address, so every IPv%d address is \"not %s\" and allowed here", name, missing, missing, name)
+		}
+		return
+	}
+	if r.Action == policy.Allow {
+		return
+	}
+	open := *r
+	if w == r.From {
+		open.From = nil
+	} else {
+		open.To = nil
+	}
+	packets := c.packetsOf(s.Hook, &open, missing)
+	if !c.someAllowed(s, later, packets) {
+		return
+	}
+	c.report(OneFamily, Warning, w.Pos, otherFamilyHint(missing),
+		"set %q holds no IPv%d address, so over IPv%d this rule closes nothing of what is open below it", name, missing, missing)
+}
+
+func otherFamilyHint(missing int) string {
+	if missing == 6 {
+		return "add the IPv6 addresses to the set, or write \"ipv4\" in the rule if IPv6 is meant to stay open"
+	}
+	return "add the IPv4 addresses to the set, or write \"ipv6\" in the rule if IPv4 is meant to stay open"
+}
+
+// lackingFamily names the set and the family that a side lacks where it is made
+// of sets; 0 where both are there, none is, or a literal says what is meant.
+func (c *checker) lackingFamily(w *policy.Who) (name string, family int) {
+	if w == nil {
+		return "", 0
+	}
+	var all addrset.Set
+	for _, item := range w.Items {
+		s := c.Sets[item.Name]
+		if s == nil || s.IsEndpoints() {
+			return "", 0
+		}
+		name = s.Name
+		all = all.Union(s.Addresses)
+	}
+	switch {
+	case all.Has4() && !all.Has6():
+		return name, 6
+	case all.Has6() && !all.Has4():
+		return name, 4
+	}
+	return "", 0
+}
+
+// someAllowed says whether the rules that follow, or the default, allow any of
+// the packets.
+func (c *checker) someAllowed(s *policy.Section, rules []*policy.Rule, packets []box) bool {
+	for _, r := range rules {
+		if r.Action == policy.ClampMSS {
+			continue
+		}
+		match := c.packets(s.Hook, r)
+		if r.Action == policy.Allow && overlap(packets, match) {
+			return true
+		}
+		if !ends(r) {
+			continue
+		}
+		rest, ok := minus(packets, match)
+		if !ok {
+			return false
+		}
+		packets = rest
+	}
+	return len(packets) > 0 && s.Default == policy.Allow
+}
+
+// allAllowed says whether the rules and the default let all of the packets
+// through, without a limit or bound.
+func (c *checker) allAllowed(s *policy.Section, packets []box) bool {
+	rules, _ := c.ordered(s)
+	for _, r := range rules {
+		if !ends(r) {
+			continue
+		}
+		match := c.packets(s.Hook, r)
+		if r.Action != policy.Allow {
+			if overlap(packets, match) {
+				return false
+			}
+			continue
+		}
+		rest, ok := minus(packets, match)
+		if !ok {
+			return true
+		}
+		packets = rest
+	}
+	return len(packets) == 0 || s.Default == policy.Allow
+}
