@@ -132,7 +132,7 @@ var shapes = []*shape{
 	{name: "sets", what: "sets", doc: "Sets by name. They hold IPv4 and IPv6 together.", values: "set", null: true, examples: []string{"office: [203.0.113.0/24, \"2001:db8:77::/48\"]"}},
 	{
 		name: "set", what: "a set",
-		doc: "A list of addresses, or a mapping with exactly one of `addresses`, `file`, `url`, `countries` and `continents` (these two may stand together), `union`, `endpoints`.",
+		doc:  "A list of addresses, or a mapping with exactly one of `addresses`, `file`, `url`, `countries` and `continents` (these two may stand together), `union`, `endpoints`.",
 		text: matching(`^[0-9A-Fa-f:./-]+$`), list: "address",
 		keys: []key{
 			{"addresses", "addresses", "The addresses themselves; for a list that needs `except` or `counters` too.", false},

@@ -27,7 +27,7 @@ func (f *file) natNode(n *yaml.Node) *NAT {
 	case n.Kind == yaml.ScalarNode && !isNull(n) && strings.TrimSpace(n.Value) != "":
 		toks, ok = f.tokens(n)
 	case n.Kind == yaml.MappingNode:
-		f.fail(f.src.end(n.Content[0]).pos(f.src), f.accident(n), "a line of nat must be one line of words")
+		f.fail(f.src.end(n.Content[0]).of(f.src), f.accident(n), "a line of nat must be one line of words")
 	default:
 		f.fail(f.src.at(n), "", "a line of nat must be a line of words or a mapping, this is %s", kindName(n))
 	}

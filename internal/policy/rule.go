@@ -17,6 +17,7 @@ type rule struct {
 	// service is the word that was read as the service, since a misspelt word
 	// of the language is read as one.
 	service token
+	mark    int // how many checks were put off before this rule
 }
 
 // ruleNode reads a rule in either form; nil when it has an error.
@@ -42,7 +43,7 @@ func (f *file) ruleTokens(n *yaml.Node) ([]token, bool) {
 		return f.tokens(n)
 	case n.Kind == yaml.MappingNode:
 		k := n.Content[0]
-		f.fail(f.src.end(k).pos(f.src), f.accident(n), "a rule must be one line of words")
+		f.fail(f.src.end(k).of(f.src), f.accident(n), "a rule must be one line of words")
 	case n.Kind == yaml.ScalarNode:
 		f.fail(f.src.at(n), "", "rule is empty")
 	default:
@@ -51,10 +52,10 @@ func (f *file) ruleTokens(n *yaml.Node) ([]token, bool) {
 	return nil, false
 }
 
-func (p place) pos(s *source) Pos { return s.pos(p.line, p.column-1) }
+func (p place) of(s *source) Pos { return s.pos(p.line, p.column) }
 
 func (f *file) rule(toks []token, hook Hook) *Rule {
-	r := &rule{words: &words{file: f, toks: toks}, hook: hook, rule: &Rule{Pos: toks[0].pos}, seen: map[string]bool{}}
+	r := &rule{words: &words{file: f, toks: toks}, hook: hook, rule: &Rule{Pos: toks[0].pos}, seen: map[string]bool{}, mark: len(f.later)}
 	if !r.parse() {
 		return nil
 	}
@@ -114,6 +115,8 @@ func (r *rule) serviceMayStand() bool {
 
 // unexpected reports a token that begins no clause, with the likeliest cause.
 func (r *rule) unexpected(t token) bool {
+	// What the rule names may be no name at all.
+	r.later = r.later[:r.mark]
 	all := clauseWords()
 	if t.kind != wordToken {
 		hint := ""
@@ -272,6 +275,7 @@ func (r *rule) limit() bool {
 	if l.Per, p = parseUnit(unit); p != nil {
 		return r.problemAt(t, p)
 	}
+	rate := t.text
 	for {
 		t := r.peek()
 		switch {
@@ -297,15 +301,13 @@ func (r *rule) limit() bool {
 			return r.failAt(t, "", "%s stands twice", quote(t.text))
 		default:
 			if l.ThenBan != 0 && !l.PerSource {
-				r.fail(l.Pos, "write limit "+t0(count, unit)+" per source then ban …", "a ban needs a limit per source: who would be banned?")
+				r.fail(l.Pos, "write limit "+rate+" per source then ban …", "a ban needs a limit per source: who would be banned?")
 			}
 			r.rule.Limit = l
 			return true
 		}
 	}
 }
-
-func t0(count, unit string) string { return count + "/" + unit }
 
 func (r *rule) perSource() bool {
 	t := r.peek()

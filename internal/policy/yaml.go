@@ -99,6 +99,8 @@ func (f *file) syntaxError(err error) {
 		message, hint = "YAML aliases are not part of the language", `put a text that begins with * into quotes: "*"`
 	case strings.HasPrefix(strings.TrimSpace(text), "%"):
 		message, hint = "YAML directives are not part of the language", "leave the line away"
+	case strings.Contains(text, "rules: ["):
+		hint = "write each rule on a line of its own, with - before it"
 	case ruleLine.MatchString(text):
 		hint = "put the whole line of the rule into single quotes, as in - 'drop log \"in: \"'"
 	case strings.Contains(message, "mapping values are not allowed"):
