@@ -31,15 +31,11 @@ func (c *compiler) bans() {
 	for _, chain := range []string{bannedChain, bannedToChain} {
 		c.append(chain, program.Rule{Match: neighbours(), Actions: []program.Action{program.Return}, Comment: "neighbour discovery is never banned"})
 	}
-	for _, p := range parts {
-		c.banRules(p.set, p.counter, p.origin, nil)
-	}
 	if byLimit {
-		var spare match
-		if id := c.neverBan(); id != "" {
-			spare = match{program.Condition{Set: id, Not: true}}
-		}
-		c.banRules(limitBanned, "ban_by_limit", program.Origin{}, spare)
+		parts = append(parts, banPart{set: limitBanned, counter: "ban_by_limit", never: c.neverBan()})
+	}
+	for _, p := range parts {
+		c.banRules(p)
 	}
 	for _, hook := range []program.HookKind{program.Input, program.Forward, program.Output} {
 		chain := c.base(hook, program.Filter, string(hook), "bans; the policy leaves "+string(hook)+" open")
@@ -49,33 +45,33 @@ func (c *compiler) bans() {
 		}
 		c.append(chain.Name, program.Rule{Stage: program.StageBan, Actions: []program.Action{program.Jump{Chain: to}}})
 	}
-	if byLimit {
-		parts = append(parts, banPart{set: limitBanned, counter: "ban_by_limit"})
-	}
 	c.earlyBans(parts)
 }
 
 // banRules drops what comes from the set and what goes to it. The host's own
 // addresses are never banned, and only the routing table knows them all.
-func (c *compiler) banRules(set, counter string, o program.Origin, spare match) {
-	actions := []program.Action{c.counter(counter, o, "banned by "+set), program.Drop}
-	on := func(f program.Field) match {
-		m := match{inSet(f, set)}
-		for _, s := range spare {
-			s.Field = f
-			m = m.and(s)
-		}
-		return m
-	}
-	from := program.Rule{Match: on(program.Source).and(not(fromHost)), Actions: actions, Origin: o, Comment: "from " + set}
-	to := program.Rule{Match: on(program.Destination).and(not(toHost)), Actions: actions, Origin: o, Comment: "to " + set}
+func (c *compiler) banRules(p banPart) {
+	actions := []program.Action{c.counter(p.counter, p.origin, "banned by "+p.set), program.Drop}
+	from := program.Rule{Match: p.match(program.Source).and(not(fromHost)), Actions: actions, Origin: p.origin, Comment: "from " + p.set}
+	to := program.Rule{Match: p.match(program.Destination).and(not(toHost)), Actions: actions, Origin: p.origin, Comment: "to " + p.set}
 	c.append(bannedChain, from, to)
 	c.append(bannedToChain, to)
 }
 
+// banPart is one set of the bans.
 type banPart struct {
 	set, counter string
+	never        string // set that wins over it where its own elements do not leave that out; "" is none
 	origin       program.Origin
+}
+
+// match gives the conditions that an address of the packet is banned.
+func (p banPart) match(f program.Field) match {
+	m := match{inSet(f, p.set)}
+	if p.never != "" {
+		m = m.and(not(inSet(f, p.never)))
+	}
+	return m
 }
 
 // banParts gives the policy's bans, each without what is never banned.
@@ -96,13 +92,13 @@ func (c *compiler) banParts() []banPart {
 					continue
 				}
 				id := c.elements("ban-"+set.Name, set, keep)
-				out = append(out, banPart{id, "ban_" + set.Name, originOf(item.Pos, "ban: "+set.Name)})
+				out = append(out, banPart{set: id, counter: "ban_" + set.Name, origin: originOf(item.Pos, "ban: "+set.Name)})
 			}
 		}
 	}
 	if literal = literal.Difference(never); !literal.IsEmpty() {
 		id := c.addressSet("ban-addresses", literal, literalAt)
-		out = append(out, banPart{id, "ban_addresses", literalAt})
+		out = append(out, banPart{set: id, counter: "ban_addresses", origin: literalAt})
 	}
 	return out
 }

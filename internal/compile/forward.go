@@ -91,14 +91,16 @@ func (c *compiler) earlyBans(parts []banPart) {
 	var b addrset.Builder
 	for _, i := range c.Facts.Interfaces {
 		for _, p := range i.Addresses {
-			b.AddAddr(p.Addr())
+			if !neverBanned.Contains(p.Addr()) {
+				b.AddAddr(p.Addr())
+			}
 		}
 	}
 	own := b.Set()
 	for _, p := range parts {
 		actions := []program.Action{c.counter(p.counter, p.origin, ""), program.Drop}
 		for _, f := range []program.Field{program.Source, program.Destination} {
-			m := match{inSet(f, p.set)}
+			m := p.match(f)
 			if !own.IsEmpty() {
 				m = m.and(not(addresses(f, own)))
 			}
