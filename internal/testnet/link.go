@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -17,6 +18,11 @@ type Port struct {
 	Peer      *Port // the other end; nil for a bridge
 	index     int
 	ready     bool
+
+	// for Send
+	open    sync.Once
+	socket  int
+	openErr error
 }
 
 // End says where one end of a veth pair goes: the namespace, the device's name

@@ -25,25 +25,36 @@ func (p *Port) Send(packets ...[]byte) error {
 // SendTo is Send to a link-layer address: a host behind a bridge, or all
 // (ff:ff:ff:ff:ff:ff).
 func (p *Port) SendTo(mac net.HardwareAddr, packets ...[]byte) error {
-	return p.Namespace.Do(func() error {
-		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	p.open.Do(func() { p.socket, p.openErr = p.openSender() })
+	if p.openErr != nil {
+		return p.openErr
+	}
+	for _, packet := range packets {
+		proto, err := etherType(packet)
 		if err != nil {
-			return fmt.Errorf("make packet socket: %w", err)
+			return err
 		}
-		defer func() { _ = unix.Close(fd) }()
-		for _, packet := range packets {
-			proto, err := etherType(packet)
-			if err != nil {
-				return err
-			}
-			to := &unix.SockaddrLinklayer{Protocol: bigEndian(proto), Ifindex: p.index, Halen: uint8(len(mac))}
-			copy(to.Addr[:], mac)
-			if err := unix.Sendto(fd, packet, 0, to); err != nil {
-				return fmt.Errorf("send on %s of %s: %w", p.Device, p.Namespace.label, err)
-			}
+		to := &unix.SockaddrLinklayer{Protocol: bigEndian(proto), Ifindex: p.index, Halen: uint8(len(mac))}
+		copy(to.Addr[:], mac)
+		if err := unix.Sendto(p.socket, packet, 0, to); err != nil {
+			return fmt.Errorf("send on %s of %s: %w", p.Device, p.Namespace.label, err)
 		}
-		return nil
+	}
+	return nil
+}
+
+// openSender makes the socket that a port sends by. It is kept until the Net is
+// closed: closing a packet socket waits for a grace period of the kernel.
+func (p *Port) openSender() (fd int, err error) {
+	err = p.Namespace.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		return err
 	})
+	if err != nil {
+		return 0, fmt.Errorf("make packet socket: %w", err)
+	}
+	p.Namespace.net.onClose(func() error { return unix.Close(fd) })
+	return fd, nil
 }
 
 func etherType(packet []byte) (uint16, error) {
@@ -236,4 +247,37 @@ func (r *recorder) Wait(patience time.Duration, match func(Seen) bool) (Seen, bo
 // From matches packets by source address.
 func From(source netip.Addr) func(Seen) bool {
 	return func(s Seen) bool { return s.Source == source }
+}
+
+// Flood sends one packet over and over until the returned function is called,
+// which says how many were sent. It has begun when Flood returns.
+func (p *Port) Flood(packet []byte) (stop func() (sent uint64, err error)) {
+	end, begun, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var sent uint64
+	var failure error
+	batch := make([][]byte, 64)
+	for i := range batch {
+		batch[i] = packet
+	}
+	go func() {
+		defer close(done)
+		failure = p.Send(packet)
+		sent++
+		close(begun)
+		for failure == nil {
+			select {
+			case <-end:
+				return
+			default:
+				failure = p.Send(batch...)
+				sent += uint64(len(batch))
+			}
+		}
+	}()
+	<-begun
+	return func() (uint64, error) {
+		close(end)
+		<-done
+		return sent, failure
+	}
 }

@@ -35,6 +35,13 @@ var (
 	NftConnLimit = nftFeature("nftables connection limits by source", "add table inet t; add set inet t s { type ipv4_addr; flags dynamic; size 8; }; add chain inet t c { type filter hook input priority 0; }; add rule inet t c add @s { ip saddr ct count over 2 } drop")
 )
 
+// BridgeNetfilter is the feature that IP hooks can see bridged frames
+// (br_netfilter).
+var BridgeNetfilter = Feature{Name: "br_netfilter", probe: func() error {
+	_, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables")
+	return err
+}}
+
 // Program is the feature that a program is installed.
 func Program(name string) Feature {
 	return Feature{Name: "program " + name, outside: true, probe: func() error {
