@@ -1,0 +1,45 @@
+package nft
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// From include/uapi/linux/netfilter/nf_tables.h.
+const (
+	getGeneration   = 16 // NFT_MSG_GETGEN
+	generationID    = 1  // NFTA_GEN_ID, big endian
+	attributeHeader = 4
+)
+
+// Generation is the number of the ruleset's state in the network namespace of
+// the calling thread. Every transaction of anybody raises it, so an equal
+// number means an untouched ruleset; what the kernel itself adds to dynamic
+// sets does not count.
+func Generation() (uint32, error) {
+	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|getGeneration, 0)
+	request.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
+	answers, err := request.Execute(unix.NETLINK_NETFILTER, 0)
+	if err != nil {
+		return 0, fmt.Errorf("ask for the ruleset's generation: %w", err)
+	}
+	for _, answer := range answers {
+		if len(answer) < nl.SizeofNfgenmsg {
+			continue
+		}
+		attributes, err := nl.ParseRouteAttr(answer[nl.SizeofNfgenmsg:])
+		if err != nil {
+			return 0, fmt.Errorf("read the ruleset's generation: %w", err)
+		}
+		for _, a := range attributes {
+			if a.Attr.Type&nl.NLA_TYPE_MASK == generationID && len(a.Value) >= attributeHeader {
+				return binary.BigEndian.Uint32(a.Value), nil
+			}
+		}
+	}
+	return 0, errors.New("ask for the ruleset's generation: the kernel gave none")
+}

@@ -1,0 +1,215 @@
+// Package nft runs the nft program: it loads transactions, tries them without
+// loading, and lists tables as JSON (libnftables-json(5)). It works in the
+// network namespace of the calling thread, so a goroutine that has entered one
+// must be locked to its thread. apply and the nftables backend call it; nobody
+// else changes a ruleset.
+package nft
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Patience bounds one run of nft where the caller's context has no deadline: a
+// million elements take less than a tenth of it on a slow machine.
+const Patience = 5 * time.Minute
+
+// ErrNotThere says that the listed object does not exist.
+var ErrNotThere = errors.New("no such object in the ruleset")
+
+// ErrChanged says that the ruleset changed between nft's look at it and its
+// transaction, of which nothing was done; asking again helps.
+var ErrChanged = errors.New("the ruleset changed meanwhile")
+
+// Run loads text as one transaction: the kernel takes all of it or nothing. The
+// error is an *Error where nft or the kernel refused it.
+func Run(ctx context.Context, text string) error {
+	_, err := run(ctx, text, "-f", "-")
+	return err
+}
+
+// Check asks nft and the kernel whether they would take text as it is. It needs
+// the same rights as Run and changes nothing. Objects that text refers to have
+// to be there.
+func Check(ctx context.Context, text string) error {
+	_, err := run(ctx, text, "-c", "-f", "-")
+	return err
+}
+
+// List gives the JSON of "nft list" with the given words, such as "table",
+// "inet", "sluice". Every value that has a number is given by it, so that the
+// answer depends neither on the machine's name databases nor on nft's version.
+func List(ctx context.Context, words ...string) ([]byte, error) {
+	return run(ctx, "", append([]string{"-n", "-j", "list"}, words...)...)
+}
+
+// ListTerse is List without the elements of named sets.
+func ListTerse(ctx context.Context, words ...string) ([]byte, error) {
+	return run(ctx, "", append([]string{"-n", "-j", "-t", "list"}, words...)...)
+}
+
+// ListText is List as text, for what the JSON of some versions leaves out.
+func ListText(ctx context.Context, words ...string) ([]byte, error) {
+	return run(ctx, "", append([]string{"-n", "-t", "list"}, words...)...)
+}
+
+// Version is what "nft --version" prints; only for people to read.
+func Version(ctx context.Context) (string, error) {
+	out, err := run(ctx, "", "--version")
+	return strings.TrimSpace(string(out)), err
+}
+
+// path is where nft is: distributions keep it in a directory that is not in
+// the PATH of ordinary users and of some services.
+func path() (string, error) {
+	found, err := exec.LookPath("nft")
+	if err == nil {
+		return found, nil
+	}
+	for _, candidate := range []string{"/usr/sbin/nft", "/sbin/nft", "/usr/local/sbin/nft"} {
+		if info, statErr := os.Stat(candidate); statErr == nil && info.Mode()&0o111 != 0 {
+			return candidate, nil
+		}
+	}
+	return "", fmt.Errorf("%w\n  hint: install the package nftables", err)
+}
+
+func run(ctx context.Context, input string, args ...string) ([]byte, error) {
+	program, err := path()
+	if err != nil {
+		return nil, err
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, Patience)
+		defer cancel()
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	// A group of its own: a Ctrl-C is for the caller, who may be half way.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.Stdin = strings.NewReader(input)
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	err = cmd.Run()
+	if err == nil {
+		return out.Bytes(), nil
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("nft %s: %w", strings.Join(args, " "), ctx.Err())
+	}
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return nil, fmt.Errorf("nft %s: %w", strings.Join(args, " "), err)
+	}
+	return nil, parseError(args, input, problems.String())
+}
+
+// Error is what nft or the kernel has against a text.
+type Error struct {
+	Problems []Problem
+	cause    error
+}
+
+// Problem is one complaint.
+type Problem struct {
+	Line, Column int    // of the text, from 1; 0 when nft names none
+	Message      string // "syntax error, unexpected newline"
+	Source       string // the line of the text
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("nft: ")
+	for i, p := range e.Problems {
+		if i == 5 {
+			fmt.Fprintf(&b, "\n  and %d more", len(e.Problems)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString("\n  ")
+		}
+		if p.Line > 0 {
+			fmt.Fprintf(&b, "line %d column %d: ", p.Line, p.Column)
+		}
+		b.WriteString(p.Message)
+		if source := strings.TrimSpace(p.Source); source != "" {
+			if len(source) > 200 {
+				source = source[:200] + "…"
+			}
+			b.WriteString(": " + source)
+		}
+	}
+	return b.String()
+}
+
+// Unwrap gives ErrNotThere, ErrChanged, fs.ErrPermission or nil.
+func (e *Error) Unwrap() error { return e.cause }
+
+// causes are the kernel's errors that callers tell apart, as nft words them.
+var causes = []struct {
+	text  string
+	cause error
+}{
+	{"No such file or directory", ErrNotThere},
+	{"Interrupted system call", ErrChanged},
+	{"Resource temporarily unavailable", ErrChanged},
+	{"Operation not permitted", fs.ErrPermission},
+}
+
+func parseError(args []string, input, problems string) error {
+	e := &Error{}
+	lines := strings.Split(input, "\n")
+	for text := range strings.Lines(problems) {
+		if p, ok := parseProblem(strings.TrimRight(text, "\n")); ok {
+			if p.Line > 0 && p.Line <= len(lines) {
+				p.Source = lines[p.Line-1]
+			}
+			e.Problems = append(e.Problems, p)
+		}
+	}
+	if len(e.Problems) == 0 {
+		message := strings.TrimSpace(problems)
+		if message == "" {
+			message = "failed without a word: nft " + strings.Join(args, " ")
+		}
+		e.Problems = []Problem{{Message: message}}
+	}
+	for _, c := range causes {
+		for _, p := range e.Problems {
+			if strings.Contains(p.Message, c.text) && e.cause == nil {
+				e.cause = c.cause
+			}
+		}
+	}
+	return e
+}
+
+// parseProblem reads "/dev/stdin:4:11-12: Error: message", with or without
+// place.
+func parseProblem(line string) (Problem, bool) {
+	place, message, found := strings.Cut(line, "Error: ")
+	if !found {
+		place, message, found = strings.Cut(line, "error: ")
+	}
+	if !found {
+		return Problem{}, false
+	}
+	p := Problem{Message: message}
+	fields := strings.Split(strings.TrimSuffix(strings.TrimSpace(place), ":"), ":")
+	if n := len(fields); n >= 2 {
+		var line, column int
+		if _, err := fmt.Sscanf(fields[n-2]+":"+fields[n-1], "%d:%d", &line, &column); err == nil {
+			p.Line, p.Column = line, column
+		}
+	}
+	return p, true
+}
