@@ -1,0 +1,132 @@
+package nftables
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+	"sluice/internal/program"
+)
+
+// artifact is a program ready for nf_tables.
+type artifact struct {
+	Format int // of what Encode writes
+	Tree   *Tree
+	Plan   []program.Note
+}
+
+const artifactFormat = 1
+
+// Backend is the name of the backend that made it.
+func (a *artifact) Backend() string { return Name }
+
+// Text is the tree as nft reads it.
+func (a *artifact) Text() string {
+	header := []string{
+		"Made by sluice for nftables. The same policy and lists give the same bytes.",
+		"",
+		"Sets are filled before rules use them: loading this file in one go works,",
+		"but loses packets on a host under load; \"sluice apply\" goes in steps.",
+	}
+	for _, n := range a.Plan {
+		header = append(header, "", "note: "+origin(n.Origin, n.Text))
+		if n.Origin.Line > 0 && n.Origin.Text != "" {
+			header[len(header)-1] += ": " + n.Text
+		}
+	}
+	return a.Tree.document(header)
+}
+
+// Cost estimates what the kernel pays.
+func (a *artifact) Cost() backend.Cost { return costOf(a.Tree) }
+
+// Notes is what the reader of a plan has to know.
+func (a *artifact) Notes() []program.Note { return a.Plan }
+
+// Encode writes compressed JSON; elements stand in it as nft reads them.
+func (a *artifact) Encode() ([]byte, error) {
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.NewEncoder(z).Encode(a); err != nil {
+		return nil, fmt.Errorf("encode the artifact: %w", err)
+	}
+	if err := z.Close(); err != nil {
+		return nil, fmt.Errorf("encode the artifact: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// maxDecoded bounds what is unpacked from disk, in bytes.
+const maxDecoded = 1 << 30
+
+func decode(data []byte) (*artifact, error) {
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, fmt.Errorf("decode the artifact: %w", err)
+	}
+	text, err := io.ReadAll(io.LimitReader(z, maxDecoded))
+	if err != nil {
+		return nil, fmt.Errorf("decode the artifact: %w", err)
+	}
+	var a artifact
+	if err := json.Unmarshal(text, &a); err != nil {
+		return nil, fmt.Errorf("decode the artifact: %w", err)
+	}
+	if a.Format != artifactFormat || a.Tree == nil {
+		return nil, fmt.Errorf("decode the artifact: format %d, this version reads %d", a.Format, artifactFormat)
+	}
+	if err := a.Tree.check(); err != nil {
+		return nil, fmt.Errorf("decode the artifact: %w", err)
+	}
+	return &a, nil
+}
+
+// elementsJSON is how elements are written: one text, which is quicker to read
+// and smaller than a list of objects.
+type elementsJSON struct {
+	Unknown bool                     `json:",omitempty"`
+	Ranges  string                   `json:",omitempty"`
+	Tuples  []string                 `json:",omitempty"`
+	Counts  map[string]backend.Count `json:",omitempty"`
+}
+
+// MarshalJSON writes the ranges as one text.
+func (e Elements) MarshalJSON() ([]byte, error) {
+	var b strings.Builder
+	for i, r := range e.Ranges {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(r.String())
+	}
+	return json.Marshal(elementsJSON{e.Unknown, b.String(), e.Tuples, e.Counts})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (e *Elements) UnmarshalJSON(data []byte) error {
+	var in elementsJSON
+	if err := json.Unmarshal(data, &in); err != nil {
+		return err
+	}
+	*e = Elements{Unknown: in.Unknown, Tuples: in.Tuples, Counts: in.Counts}
+	if in.Ranges == "" {
+		return nil
+	}
+	e.Ranges = make([]addrset.Range, 0, strings.Count(in.Ranges, " ")+1)
+	for text := range strings.SplitSeq(in.Ranges, " ") {
+		r, err := addrset.ParseRange(text)
+		if err != nil {
+			return fmt.Errorf("element %q: %w", text, err)
+		}
+		e.Ranges = append(e.Ranges, r)
+	}
+	return nil
+}

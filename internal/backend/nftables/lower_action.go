@@ -1,0 +1,305 @@
+package nftables
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"sluice/internal/program"
+)
+
+// block lowers actions in order.
+func (a *actor) block(actions []program.Action) (block, error) {
+	var head []Statement
+	for i, action := range actions {
+		rest := actions[i+1:]
+		switch action := action.(type) {
+		case program.Log:
+			return a.log(head, action, actions[:i], rest)
+		case program.Limit:
+			if action.Per == program.PerSource {
+				return a.withGate(head, rest, func(then block) (string, error) { return a.limitPerSource(action, then) })
+			}
+			head = append(head, a.sharedLimit(action.Name, action.Rate))
+		case program.ConnectionLimit:
+			if action.Per == program.PerSource {
+				return a.withGate(head, rest, func(then block) (string, error) { return a.connectionsPerSource(action, then) })
+			}
+			a.once = true
+			head = append(head, Statement{Kind: ConnLimit, Number: uint64(action.Max)})
+		default:
+			statements, err := a.action(action)
+			if err != nil {
+				return nil, err
+			}
+			head = append(head, statements...)
+		}
+	}
+	return block{head}, nil
+}
+
+// log puts the log before everything else where nothing before it is a gate,
+// since its own rate must gate nothing; else what follows gets a chain.
+func (a *actor) log(head []Statement, log program.Log, before, rest []program.Action) (block, error) {
+	line := []Statement{{Kind: RateLimit, Rate: a.rate(log.Rate)}, {Kind: Log, Name: a.l.prefix(log.Prefix)}}
+	if log.Rate.Packets == 0 {
+		line = line[1:]
+	}
+	if !slices.ContainsFunc(head, Statement.gates) {
+		then, err := a.block(slices.Concat(before, rest))
+		if err != nil {
+			return nil, err
+		}
+		if len(then) == 1 && len(then[0]) == 0 {
+			return block{line}, nil
+		}
+		return append(block{line}, then...), nil
+	}
+	then, err := a.block(rest)
+	if err != nil {
+		return nil, err
+	}
+	if len(rest) == 0 {
+		return block{append(head, line...)}, nil
+	}
+	to, err := a.enter(append(block{line}, then...), a.key("log"), origin(a.rule.Origin, a.rule.Comment))
+	if err != nil {
+		return nil, err
+	}
+	return block{append(head, to)}, nil
+}
+
+// prefix is what stands before a logged packet: who logs, and what the policy
+// says. The kernel puts nothing behind it.
+func (l *lowering) prefix(text string) string {
+	if text == "" {
+		return l.program.Owner + ": "
+	}
+	return logPrefix(l.program.Owner + " " + text + ": ")
+}
+
+// withGate lowers a gate that is a chain: what follows it goes there.
+func (a *actor) withGate(head []Statement, rest []program.Action, chain func(then block) (string, error)) (block, error) {
+	then, err := a.block(rest)
+	if err != nil {
+		return nil, err
+	}
+	if then.returns() {
+		return nil, fmt.Errorf("a return behind a gate")
+	}
+	to, err := chain(then)
+	if err != nil {
+		return nil, err
+	}
+	return block{append(head, Statement{Kind: Jump, Name: to})}, nil
+}
+
+func (a *actor) action(action program.Action) ([]Statement, error) {
+	switch action := action.(type) {
+	case program.Verdict:
+		if action == program.Reject {
+			return a.reject(), nil
+		}
+		return []Statement{{Kind: Verdict, Name: string(action)}}, nil
+	case program.Jump:
+		return []Statement{{Kind: Jump, Name: name(action.Chain)}}, nil
+	case program.Goto:
+		return []Statement{{Kind: Goto, Name: name(action.Chain)}}, nil
+	case program.NoTrack:
+		return []Statement{{Kind: NoTrack}}, nil
+	case program.Count:
+		return []Statement{{Kind: Count, Name: name(action.Counter)}}, nil
+	case program.SetAdd:
+		return a.add(action.Set, action.Timeout)
+	case program.SetMark:
+		return []Statement{markStatement(action)}, nil
+	case program.DNAT:
+		return a.translate(DNAT, action.To, action.Port)
+	case program.SNAT:
+		return a.translate(SNAT, action.To, 0)
+	case program.DNATPrefix:
+		return prefixStatement(DNATPrefix, action.From, action.To)
+	case program.SNATPrefix:
+		return prefixStatement(SNATPrefix, action.From, action.To)
+	case program.Masquerade:
+		return []Statement{{Kind: Masquerade}}, nil
+	case program.Redirect:
+		if action.Port != 0 && a.protocols == nil {
+			return nil, fmt.Errorf("a redirect to a port without a protocol")
+		}
+		return []Statement{{Kind: Redirect, Number: uint64(action.Port)}}, nil
+	case program.MapSource:
+		return mapStatement("saddr", action.From, action.To)
+	case program.MapDestination:
+		return mapStatement("daddr", action.From, action.To)
+	case program.ClampMSS:
+		return []Statement{{Kind: Rewrite, Field: "tcp option maxseg size", Values: []string{"rt mtu"}}}, nil
+	case program.Offload:
+		return []Statement{{Kind: Offload, Name: name(action.Flowtable)}}, nil
+	}
+	return nil, fmt.Errorf("the action %T is not known to this backend", action)
+}
+
+// rejectChain answers what is rejected where the protocol is not known before.
+const rejectChain = "reject_packet"
+
+// reject answers TCP with a reset, the rest with port unreachable.
+func (a *actor) reject() []Statement {
+	reset := Statement{Kind: Reject, Name: "tcp reset"}
+	unreachable := Statement{Kind: Reject, Name: "icmpx 1"}
+	switch {
+	case len(a.protocols) == 1 && a.protocols[0] == (program.NumberRange{From: tcp, To: tcp}):
+		return []Statement{reset}
+	case len(a.protocols) > 0 && !holds(a.protocols, tcp):
+		return []Statement{unreachable}
+	}
+	if a.l.tree.chain(rejectChain) == nil {
+		a.l.tree.Chains = append(a.l.tree.Chains, &Chain{
+			Name: rejectChain, Comment: "a reset for TCP, port unreachable for the rest",
+			Rules: []Rule{
+				{Statements: []Statement{{Kind: Match, Field: "meta l4proto", Op: "==", Values: []string{"6"}}, reset}},
+				{Statements: []Statement{unreachable}},
+			},
+		})
+	}
+	return []Statement{{Kind: Goto, Name: rejectChain}}
+}
+
+func (a *actor) add(set string, timeout uint64) ([]Statement, error) {
+	s, err := a.sourceSet(set, a.family)
+	if err != nil {
+		return nil, err
+	}
+	s.Op = "add"
+	s.Number = (timeout + 999) / 1000
+	return []Statement{s}, nil
+}
+
+// sourceSet is the beginning of a statement that puts the source into a
+// dynamic set.
+func (a *actor) sourceSet(id string, family int) (Statement, error) {
+	p := a.l.parts[id]
+	if p == nil || p.set.Life != program.Dynamic || len(p.byFam[family]) != 1 {
+		return Statement{}, fmt.Errorf("%q is not a set that the kernel fills", id)
+	}
+	s := Statement{Kind: SetAdd, Set: p.byFam[family][0].Name, Field: ipOf(family) + " saddr"}
+	if family == 6 {
+		s.Mask = sourceMask
+	}
+	return s, nil
+}
+
+func markStatement(m program.SetMark) Statement {
+	s := Statement{Kind: Rewrite, Field: "meta mark", Name: strconv.FormatUint(uint64(m.Value), 10)}
+	if keep := ^m.Mask; m.Mask != 0 && keep != 0 {
+		s.Mask = strconv.FormatUint(uint64(keep), 10)
+		s.Name = strconv.FormatUint(uint64(m.Value&m.Mask), 10)
+	}
+	return s
+}
+
+func (a *actor) translate(kind Kind, to netip.Addr, port uint16) ([]Statement, error) {
+	if port != 0 && a.protocols == nil {
+		return nil, fmt.Errorf("a translation to a port without a protocol")
+	}
+	return []Statement{{Kind: kind, Name: ipOf(familyOf(to.Is4())), Values: []string{to.String()}, Number: uint64(port)}}, nil
+}
+
+func prefixStatement(kind Kind, from, to netip.Prefix) ([]Statement, error) {
+	if err := samePrefixes(from, to); err != nil {
+		return nil, err
+	}
+	ip := ipOf(familyOf(from.Addr().Is4()))
+	if from.IsSingleIP() {
+		field, one := ip+" daddr", DNAT
+		if kind == SNATPrefix {
+			field, one = ip+" saddr", SNAT
+		}
+		return []Statement{
+			{Kind: Match, Field: field, Op: "==", Values: []string{from.Addr().String()}},
+			{Kind: one, Name: ip, Values: []string{to.Addr().String()}},
+		}, nil
+	}
+	return []Statement{{Kind: kind, Name: ip, Values: []string{from.Masked().String(), to.Masked().String()}}}, nil
+}
+
+func samePrefixes(from, to netip.Prefix) error {
+	if from.Bits() != to.Bits() || from.Addr().BitLen() != to.Addr().BitLen() {
+		return fmt.Errorf("a map from %s to %s: not the same length", from, to)
+	}
+	return nil
+}
+
+// mapStatement rewrites the prefix in the header, bit for bit.
+func mapStatement(side string, from, to netip.Prefix) ([]Statement, error) {
+	if err := samePrefixes(from, to); err != nil {
+		return nil, err
+	}
+	s := Statement{Kind: Rewrite, Field: ipOf(familyOf(to.Addr().Is4())) + " " + side, Name: to.Masked().Addr().String()}
+	if to.Bits() < to.Addr().BitLen() {
+		s.Mask = hostMask(to).String()
+	}
+	return []Statement{s}, nil
+}
+
+// hostMask has the bits on that a prefix leaves open.
+func hostMask(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for i := range b {
+		b[i] = 0
+		for bit := range 8 {
+			if i*8+bit >= p.Bits() {
+				b[i] |= 0x80 >> bit
+			}
+		}
+	}
+	out, _ := netip.AddrFromSlice(b)
+	return out
+}
+
+// rate says a rate in nft's units and notes where it is not quite the same.
+func (a *actor) rate(r program.Rate) Rate {
+	out, exact := unitRate(r)
+	if !exact {
+		a.l.note(a.rule.Origin, "the kernel counts in whole packets a second, minute, hour or day: %d in %d ms becomes %d/%s", r.Packets, r.Per, out.Packets, out.Unit)
+	}
+	return out
+}
+
+// units in milliseconds. A week is left out: its tokens overflow soon.
+var units = []struct {
+	name string
+	ms   uint64
+}{{"second", 1000}, {"minute", 60_000}, {"hour", 3_600_000}, {"day", 86_400_000}}
+
+// unitRate says a rate in the smallest unit that has it exactly, else the
+// nearest in the largest.
+func unitRate(r program.Rate) (Rate, bool) {
+	burst := r.Burst
+	if burst == 0 {
+		burst = r.Packets
+	}
+	per := max(1, r.Per)
+	for _, u := range units {
+		if n := r.Packets * u.ms; n%per == 0 && n >= per {
+			return Rate{Packets: n / per, Unit: u.name, Burst: burst}, true
+		}
+	}
+	last := units[len(units)-1]
+	return Rate{Packets: max(1, (r.Packets*last.ms+per/2)/per), Unit: last.name, Burst: burst}, false
+}
+
+// sharedLimit is one bucket for all rules that name it. The name in the kernel
+// has the rate in it, since the kernel does not change the rate of a limit.
+func (a *actor) sharedLimit(id string, rate program.Rate) Statement {
+	limit := Limit{Rate: a.rate(rate)}
+	sum := sha256.Sum256([]byte(limit.Rate.text()))
+	limit.Name = stem(id) + "_" + hex.EncodeToString(sum[:4])
+	if !slices.Contains(a.l.tree.Limits, limit) {
+		a.l.tree.Limits = append(a.l.tree.Limits, limit)
+	}
+	return Statement{Kind: RateLimit, Name: limit.Name}
+}

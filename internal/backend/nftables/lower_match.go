@@ -1,0 +1,637 @@
+package nftables
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/program"
+)
+
+// ways are alternatives, each a list of statements that hold together. No way
+// at all never matches, one empty way always does.
+type ways [][]Statement
+
+// always is made anew each time, since ways are built upon in place.
+func always() ways { return ways{nil} }
+
+var never ways
+
+func (w ways) and(o ways) ways {
+	out := make(ways, 0, len(w)*len(o))
+	for _, a := range w {
+		for _, b := range o {
+			out = append(out, slices.Concat(a, b))
+		}
+	}
+	return out
+}
+
+func one(s Statement) ways { return ways{{s}} }
+
+// Protocol numbers, from IANA.
+const (
+	icmp   = 1
+	tcp    = 6
+	udp    = 17
+	icmpv6 = 58
+)
+
+// portHeaders are the protocols whose ports nft knows by name.
+var portHeaders = map[uint64]string{tcp: "tcp", udp: "udp", 132: "sctp", 33: "dccp", 136: "udplite"}
+
+// Values of meta nfproto, from include/uapi/linux/netfilter.h.
+var nfproto = map[int]string{4: "2", 6: "10"}
+
+// bits and numbers of names, from the headers named beside them.
+var names = map[program.Field]map[string]string{
+	// nft's own numbering of NF_CT_STATE_BIT, include/uapi/linux/netfilter/nf_conntrack_common.h
+	program.State:           {"invalid": "1", "established": "2", "related": "4", "new": "8", "untracked": "64"},
+	program.Direction:       {"original": "0", "reply": "1"},
+	program.Status:          {"expected": "1", "seen-reply": "2", "assured": "4", "confirmed": "8", "snat": "16", "dnat": "32", "dying": "512"}, // enum ip_conntrack_status
+	program.SourceType:      fibNumbers,
+	program.DestinationType: fibNumbers,
+	program.DestinationHere: fibNumbers,
+}
+
+// enum rt_scope and RTN_*, include/uapi/linux/rtnetlink.h
+var fibNumbers = map[string]string{
+	"unicast": "1", "local": "2", "broadcast": "3", "anycast": "4", "multicast": "5", "blackhole": "6", "unreachable": "7", "prohibit": "8",
+}
+
+// plainFields are conditions that are one field of nft with numbers or names.
+var plainFields = map[program.Field]string{
+	program.LinkType: "meta iiftype", program.VLAN: "vlan id", program.Length: "meta length", program.HopLimit: "ip6 hoplimit",
+	program.ICMPType: "icmp type", program.ICMPCode: "icmp code", program.ICMPv6Type: "icmpv6 type", program.ICMPv6Code: "icmpv6 code",
+	program.Owner: "meta skuid", program.State: "ct state", program.Direction: "ct direction", program.Status: "ct status",
+	program.SourceType: "fib saddr type", program.DestinationType: "fib daddr type", program.DestinationHere: "fib daddr . iif type",
+	program.TCPFlags: "tcp flags", program.Mark: "meta mark",
+}
+
+// matcher lowers the conditions of one rule in one family.
+type matcher struct {
+	l         *lowering
+	rule      *program.Rule
+	family    int                   // 4, 6; 0 is both
+	protocols []program.NumberRange // of the positive condition; nil: none
+}
+
+// familiesOf says which families a rule can match, and whether it has to be
+// written for each apart.
+func (l *lowering) familiesOf(r *program.Rule) (families []int, apart bool) {
+	can := map[int]bool{4: true, 6: true}
+	only := func(f int) { can[10-f] = false; apart = true }
+	for _, c := range r.Match {
+		apart = apart || slices.ContainsFunc(c.SetKey, isAddress)
+		switch c.Field {
+		case program.Family:
+			apart = true
+			for _, f := range []int{4, 6} {
+				if holds(c.Numbers, uint64(f)) == c.Not {
+					can[f] = false
+				}
+			}
+		case program.Source, program.Destination, program.OriginalSource, program.OriginalDestination:
+			apart = true
+		case program.Protocol:
+			if holds(c.Numbers, icmp) || holds(c.Numbers, icmpv6) {
+				apart = true
+			}
+		case program.ICMPType, program.ICMPCode:
+			only(4)
+		case program.ICMPv6Type, program.ICMPv6Code, program.HopLimit, program.Extension:
+			only(6)
+		case program.DSCP, program.Fragment:
+			apart = true
+		}
+	}
+	for _, a := range r.Actions {
+		switch a := a.(type) {
+		case program.SetAdd:
+			apart = true
+		case program.DNAT:
+			only(familyOf(a.To.Is4()))
+		case program.SNAT:
+			only(familyOf(a.To.Is4()))
+		case program.DNATPrefix:
+			only(familyOf(a.From.Addr().Is4()))
+		case program.SNATPrefix:
+			only(familyOf(a.From.Addr().Is4()))
+		case program.MapSource:
+			only(familyOf(a.From.Addr().Is4()))
+		case program.MapDestination:
+			only(familyOf(a.From.Addr().Is4()))
+		}
+	}
+	for _, f := range []int{4, 6} {
+		if can[f] {
+			families = append(families, f)
+		}
+	}
+	return families, apart
+}
+
+func familyOf(is4 bool) int {
+	if is4 {
+		return 4
+	}
+	return 6
+}
+
+func holds(ranges []program.NumberRange, n uint64) bool {
+	return slices.ContainsFunc(ranges, func(r program.NumberRange) bool { return r.From <= n && n <= r.To })
+}
+
+// match gives the ways in which a packet of the family fits the rule.
+func (l *lowering) match(r *program.Rule, family int) (ways, error) {
+	m := &matcher{l: l, rule: r, family: family}
+	if err := m.findProtocols(); err != nil {
+		return never, err
+	}
+	out := always()
+	for i := range r.Match {
+		w, err := m.condition(&r.Match[i])
+		if err != nil {
+			return never, err
+		}
+		out = out.and(w)
+	}
+	for i := range out {
+		out[i] = m.complete(out[i])
+	}
+	return out, nil
+}
+
+// findProtocols notes the positive condition on the protocol, which says what
+// header ports are in, without the other family's ICMP.
+func (m *matcher) findProtocols() error {
+	for _, c := range m.rule.Match {
+		if c.Field != program.Protocol || c.Not {
+			continue
+		}
+		if m.protocols != nil {
+			return fmt.Errorf("two conditions on the protocol")
+		}
+		m.protocols = m.ofFamily(c.Numbers)
+		if m.protocols == nil {
+			m.protocols = []program.NumberRange{}
+		}
+	}
+	return nil
+}
+
+func (m *matcher) ofFamily(numbers []program.NumberRange) []program.NumberRange {
+	other := map[int]uint64{4: icmpv6, 6: icmp}[m.family]
+	var out []program.NumberRange
+	for _, r := range mergeNumbers(numbers) {
+		if m.family == 0 || other < r.From || other > r.To {
+			out = append(out, r)
+			continue
+		}
+		if r.From < other {
+			out = append(out, program.NumberRange{From: r.From, To: other - 1})
+		}
+		if other < r.To {
+			out = append(out, program.NumberRange{From: other + 1, To: r.To})
+		}
+	}
+	return out
+}
+
+// single is the protocol where the rule is about exactly one.
+func (m *matcher) single() (uint64, bool) {
+	if len(m.protocols) == 1 && m.protocols[0].From == m.protocols[0].To {
+		return m.protocols[0].From, true
+	}
+	return 0, false
+}
+
+func (m *matcher) condition(c *program.Condition) (ways, error) {
+	switch c.Field {
+	case program.Opaque:
+		if c.Not {
+			return never, fmt.Errorf("an opaque condition cannot be turned round")
+		}
+		return one(Statement{Kind: Opaque, Name: c.Text}), nil
+	case program.Family:
+		if holds(c.Numbers, uint64(m.family)) == c.Not {
+			return never, nil
+		}
+		return always(), nil
+	case program.InInterface:
+		return m.interfaces("iifname", c)
+	case program.OutInterface:
+		return m.interfaces("oifname", c)
+	case program.Protocol:
+		return m.protocol(c)
+	case program.Port, program.SourcePort:
+		if c.Set != "" {
+			break
+		}
+		return m.port(c)
+	case program.OriginalPort:
+		return m.originalPort(c)
+	case program.DSCP:
+		return m.numbers(fmt.Sprintf("%s dscp", ipOf(m.family)), c, 63), nil
+	case program.Fragment:
+		return m.fragment(c)
+	case program.Extension:
+		return m.extension(c)
+	}
+	switch {
+	case c.Set != "":
+		return m.inSet(c)
+	case isAddress(c.Field):
+		return m.addresses(c)
+	case len(c.Names) > 0:
+		return m.named(c)
+	case plainFields[c.Field] != "":
+		return m.masked(c), nil
+	}
+	return never, fmt.Errorf("condition on %s has no value that this backend knows", c.Field)
+}
+
+func ipOf(family int) string {
+	if family == 6 {
+		return "ip6"
+	}
+	return "ip"
+}
+
+func operator(not bool) string {
+	if not {
+		return "!="
+	}
+	return "=="
+}
+
+func turned(not bool) ways {
+	if not {
+		return always()
+	}
+	return never
+}
+
+func (m *matcher) interfaces(field string, c *program.Condition) (ways, error) {
+	if c.Set != "" {
+		return m.inSet(c)
+	}
+	if slices.Contains(c.Names, "*") {
+		return turned(!c.Not), nil
+	}
+	for _, n := range c.Names {
+		if !validInterface(n) {
+			return never, fmt.Errorf("%q is not the name of an interface", n)
+		}
+	}
+	if len(c.Names) == 0 {
+		return turned(c.Not), nil
+	}
+	return one(Statement{Kind: Match, Field: field, Op: operator(c.Not), Values: normalValues(c.Names)}), nil
+}
+
+// numbers asks a field of nft for numbers up to limit.
+func (m *matcher) numbers(field string, c *program.Condition, limit uint64) ways {
+	merged := mergeNumbers(c.Numbers)
+	switch {
+	case len(merged) == 0:
+		return turned(c.Not)
+	case len(merged) == 1 && merged[0].From == 0 && merged[0].To >= limit:
+		return turned(!c.Not)
+	}
+	return one(Statement{Kind: Match, Field: field, Op: operator(c.Not), Values: numberValues(merged)})
+}
+
+func (m *matcher) masked(c *program.Condition) ways {
+	field := plainFields[c.Field]
+	full := uint64(math.MaxUint32)
+	if c.Field == program.TCPFlags {
+		full = math.MaxUint8
+	}
+	out := m.numbers(field, c, math.MaxUint64)
+	if len(out) == 1 && len(out[0]) == 1 && c.Mask != 0 && c.Mask != full {
+		out[0][0].Mask = strconv.FormatUint(c.Mask, 10)
+	}
+	return out
+}
+
+func (m *matcher) named(c *program.Condition) (ways, error) {
+	values := make([]string, 0, len(c.Names))
+	for _, n := range c.Names {
+		v, known := names[c.Field][n]
+		if !known {
+			return never, fmt.Errorf("condition on %s: unknown name %q", c.Field, n)
+		}
+		values = append(values, v)
+	}
+	s := Statement{Kind: Match, Field: plainFields[c.Field], Op: operator(c.Not), Values: separate(values)}
+	if c.Field == program.Status {
+		// Bits, of which a connection has several at once.
+		s.Op = "in"
+		if c.Not {
+			s.Op = "!"
+		}
+	}
+	return one(s), nil
+}
+
+// separate sorts numbers that stand for names, which are never merged.
+func separate(values []string) []string {
+	out := slices.Clone(values)
+	slices.SortFunc(out, func(a, b string) int {
+		x, _ := strconv.Atoi(a)
+		y, _ := strconv.Atoi(b)
+		return x - y
+	})
+	return slices.Compact(out)
+}
+
+func (m *matcher) protocol(c *program.Condition) (ways, error) {
+	if !c.Not {
+		if len(m.protocols) == 0 {
+			return never, nil
+		}
+		if n, is := m.single(); is && m.implied(n) || m.translated() {
+			return always(), nil
+		}
+		c = &program.Condition{Numbers: m.protocols}
+	} else {
+		c = &program.Condition{Numbers: m.ofFamily(c.Numbers), Not: true}
+	}
+	return m.numbers("meta l4proto", c, 255), nil
+}
+
+// implied says whether another condition of the rule looks into the header of
+// the protocol, of which nft makes a condition on the protocol by itself.
+func (m *matcher) implied(protocol uint64) bool {
+	return slices.ContainsFunc(m.rule.Match, func(c program.Condition) bool {
+		switch c.Field {
+		case program.Port, program.SourcePort:
+			return portHeaders[protocol] != "" && c.Set == "" && !everyPort(c.Numbers)
+		case program.ICMPType, program.ICMPCode:
+			return protocol == icmp && len(c.Numbers) > 0
+		case program.ICMPv6Type, program.ICMPv6Code:
+			return protocol == icmpv6 && len(c.Numbers) > 0
+		case program.TCPFlags:
+			return protocol == tcp
+		}
+		return false
+	})
+}
+
+// translated says whether the rule asks for ports before translation, which
+// asks for the protocol by itself.
+func (m *matcher) translated() bool {
+	return slices.ContainsFunc(m.rule.Match, func(c program.Condition) bool {
+		return c.Field == program.OriginalPort && !everyPort(c.Numbers)
+	})
+}
+
+func everyPort(ranges []program.NumberRange) bool {
+	merged := mergeNumbers(ranges)
+	return len(merged) == 0 || len(merged) == 1 && merged[0].From == 0 && merged[0].To >= math.MaxUint16
+}
+
+func (m *matcher) port(c *program.Condition) (ways, error) {
+	if m.protocols == nil {
+		return never, fmt.Errorf("a port without a protocol")
+	}
+	header := "th"
+	if n, is := m.single(); is && portHeaders[n] != "" {
+		header = portHeaders[n]
+	}
+	field := header + " dport"
+	if c.Field == program.SourcePort {
+		field = header + " sport"
+	}
+	return m.numbers(field, c, math.MaxUint16), nil
+}
+
+// originalPort asks connection tracking. nft 1.0.6 knows what such a port is
+// only after one protocol, and prints a list of them as "invalid type"; so each
+// protocol and range is a rule of its own.
+func (m *matcher) originalPort(c *program.Condition) (ways, error) {
+	if m.protocols == nil {
+		return never, fmt.Errorf("a port without a protocol")
+	}
+	ranges := mergeNumbers(c.Numbers)
+	if everyPort(ranges) {
+		return turned(c.Not != (len(ranges) > 0)), nil
+	}
+	out := never
+	for _, p := range m.protocols {
+		if p.To-p.From > 16 {
+			return never, fmt.Errorf("a port before translation, over %d protocols", p.To-p.From+1)
+		}
+		for n := p.From; n <= p.To; n++ {
+			way := []Statement{{Kind: Match, Field: "meta l4proto", Op: "==", Values: []string{strconv.FormatUint(n, 10)}}}
+			if c.Not {
+				for _, r := range ranges {
+					way = append(way, Statement{Kind: Match, Field: "ct original proto-dst", Op: "!=", Values: []string{numberValue(r)}})
+				}
+				out = append(out, way)
+				continue
+			}
+			for _, r := range ranges {
+				out = append(out, append(slices.Clone(way), Statement{Kind: Match, Field: "ct original proto-dst", Op: "==", Values: []string{numberValue(r)}}))
+			}
+		}
+	}
+	return out, nil
+}
+
+func (m *matcher) fragment(c *program.Condition) (ways, error) {
+	want := holds(c.Numbers, 1) != c.Not
+	if holds(c.Numbers, 0) == holds(c.Numbers, 1) {
+		return turned(holds(c.Numbers, 0) == c.Not), nil
+	}
+	s := Statement{Kind: Match, Field: "ip frag-off", Mask: "8191", Op: "==", Values: []string{"0"}}
+	if m.family == 6 {
+		s = Statement{Kind: Match, Field: "frag frag-off", Op: "==", Values: []string{"0"}}
+	}
+	if want {
+		s.Op = "!="
+	} else if m.family == 6 {
+		// Without the header the field is not there, and no condition on it holds.
+		absent := Statement{Kind: Match, Field: "exthdr frag", Op: "==", Values: []string{"missing"}}
+		return ways{{absent}, {s}}, nil
+	}
+	return one(s), nil
+}
+
+// extensions are the headers that nft can ask for, by number.
+var extensions = map[uint64]string{0: "hbh", 43: "rt", 44: "frag", 60: "dst", 135: "mh"}
+
+func (m *matcher) extension(c *program.Condition) (ways, error) {
+	out := never
+	var absent []Statement
+	for _, r := range mergeNumbers(c.Numbers) {
+		for n := r.From; n <= r.To; n++ {
+			header := extensions[n]
+			if header == "" {
+				return never, fmt.Errorf("nft cannot ask for the IPv6 extension header %d", n)
+			}
+			out = append(out, []Statement{{Kind: Match, Field: "exthdr " + header, Op: "==", Values: []string{"exists"}}})
+			absent = append(absent, Statement{Kind: Match, Field: "exthdr " + header, Op: "==", Values: []string{"missing"}})
+		}
+	}
+	if c.Not {
+		return ways{absent}, nil
+	}
+	return out, nil
+}
+
+// fieldOf is nft's name of an address, port or other part of a key.
+func (m *matcher) fieldOf(f program.Field) (string, error) {
+	switch f {
+	case program.Source:
+		return ipOf(m.family) + " saddr", nil
+	case program.Destination:
+		return ipOf(m.family) + " daddr", nil
+	case program.OriginalSource:
+		return "ct original " + ipOf(m.family) + " saddr", nil
+	case program.OriginalDestination:
+		return "ct original " + ipOf(m.family) + " daddr", nil
+	case program.Protocol:
+		return "meta l4proto", nil
+	case program.Port:
+		return "th dport", nil
+	case program.SourcePort:
+		return "th sport", nil
+	case program.InInterface:
+		return "iifname", nil
+	case program.OutInterface:
+		return "oifname", nil
+	case program.Mark:
+		return "meta mark", nil
+	}
+	return "", fmt.Errorf("%s cannot be part of a set's key", f)
+}
+
+// inlineAddresses is how many ranges stand in a rule itself; more get a set.
+const inlineAddresses = 32
+
+func (m *matcher) addresses(c *program.Condition) (ways, error) {
+	set, err := addressSet(c.Addresses)
+	if err != nil {
+		return never, err
+	}
+	mine := set.Only6()
+	if m.family == 4 {
+		mine = set.Only4()
+	}
+	field, err := m.fieldOf(c.Field)
+	if err != nil {
+		return never, err
+	}
+	return m.addressWays(field, c, mine), nil
+}
+
+func (m *matcher) addressWays(field string, c *program.Condition, mine addrset.Set) ways {
+	switch {
+	case mine.IsEmpty():
+		return turned(c.Not)
+	case mine.ComplementIn(addrset.Family(m.family)).IsEmpty():
+		return turned(!c.Not)
+	}
+	s := Statement{Kind: Match, Field: field, Op: operator(c.Not)}
+	if ranges := mine.Ranges(); len(ranges) > inlineAddresses {
+		anonymous := &program.Set{ID: "addresses", Life: program.Static, Origin: m.rule.Origin}
+		k := static(anonymous, m.family, "addresses", ranges, false)
+		if m.l.tree.set(k.Name) == nil {
+			m.l.tree.Sets = append(m.l.tree.Sets, k)
+		}
+		s.Set = k.Name
+		return one(s)
+	}
+	s.Values = addressValues(mine)
+	return one(s)
+}
+
+func (m *matcher) inSet(c *program.Condition) (ways, error) {
+	p := m.l.parts[c.Set]
+	if p == nil {
+		return never, fmt.Errorf("no set %s", c.Set)
+	}
+	keys := c.SetKey
+	if len(keys) == 0 {
+		keys = []program.Field{c.Field}
+	}
+	if len(keys) != len(p.set.Key) {
+		return never, fmt.Errorf("set %s has %d keys and is asked for %d", c.Set, len(p.set.Key), len(keys))
+	}
+	fields := make([]string, len(keys))
+	family := 0
+	for i, k := range keys {
+		f, err := m.fieldOf(k)
+		if err != nil {
+			return never, err
+		}
+		if isAddress(k) {
+			family = m.family
+		}
+		fields[i] = f
+	}
+	var in ways
+	var out []Statement
+	for _, part := range p.byFam[family] {
+		s := Statement{Kind: Match, Field: strings.Join(fields, " . "), Op: operator(c.Not), Set: part.Name}
+		if p.masked && family == 6 {
+			s.Mask = sourceMask
+		}
+		in = append(in, []Statement{s})
+		out = append(out, s)
+	}
+	if c.Not {
+		return ways{out}, nil
+	}
+	return in, nil
+}
+
+// ranks order the statements of a match: what is cheap to ask and turns many
+// packets away comes first, named sets and the routing table last. Conditions
+// have no effects, so their order has no meaning; but a port has to stand
+// behind its protocol.
+func rank(s Statement) int {
+	if s.Kind != Match {
+		return 9
+	}
+	switch field := s.Field; {
+	case strings.HasPrefix(field, "iif"), strings.HasPrefix(field, "oif"):
+		return 0
+	case field == "meta l4proto":
+		return 1
+	case field == "meta nfproto":
+		return 2
+	case strings.HasPrefix(field, "ct state"), strings.HasPrefix(field, "ct direction"), strings.HasPrefix(field, "ct status"):
+		return 3
+	case strings.HasPrefix(field, "fib"), strings.HasPrefix(field, "exthdr"), strings.HasPrefix(field, "frag"), field == "meta skuid":
+		return 8
+	case strings.HasPrefix(field, "ct original"):
+		return 6
+	case s.Set != "":
+		return 7
+	case strings.HasPrefix(field, "ip"):
+		return 5
+	}
+	return 4
+}
+
+// complete orders the statements of one way and makes sure of the family.
+func (m *matcher) complete(way []Statement) []Statement {
+	out := slices.Clone(way)
+	if m.family != 0 && !slices.ContainsFunc(out, func(s Statement) bool { return impliesFamily(s, m.family) }) {
+		out = append(out, Statement{Kind: Match, Field: "meta nfproto", Op: "==", Values: []string{nfproto[m.family]}})
+	}
+	slices.SortStableFunc(out, func(a, b Statement) int { return rank(a) - rank(b) })
+	return out
+}
+
+// impliesFamily says whether nft itself puts a condition on the family before
+// the statement. Of ICMP it does not.
+func impliesFamily(s Statement, family int) bool {
+	return s.Kind == Match && strings.HasPrefix(s.Field, ipOf(family)+" ")
+}

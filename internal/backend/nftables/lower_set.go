@@ -1,0 +1,333 @@
+package nftables
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"slices"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+	"sluice/internal/program"
+)
+
+// parts is what a set of the program became. A key is in the set when it is in
+// one of the parts of its family.
+type parts struct {
+	set    *program.Set
+	byFam  map[int][]*Set // 4, 6; 0 for sets without an address
+	masked bool           // IPv6 keys stand for their first 64 bits
+}
+
+// families of addresses, in the order in which things stand.
+var families = []int{4, 6}
+
+// sourceMask takes of an IPv6 source what stands for it: a host that has one
+// address of a network of 64 bits has them all.
+const sourceMask = "ffff:ffff:ffff:ffff::"
+
+func (l *lowering) layout() {
+	for i := range l.program.Sets {
+		s := &l.program.Sets[i]
+		if l.parts[s.ID] != nil {
+			l.failed = fmt.Errorf("set %s stands twice", s.ID)
+			return
+		}
+		p := &parts{set: s, byFam: map[int][]*Set{}}
+		l.parts[s.ID] = p
+		if err := l.layoutSet(p); err != nil {
+			l.failed = fmt.Errorf("set %s: %w", s.ID, err)
+			return
+		}
+		for _, f := range []int{0, 4, 6} {
+			l.tree.Sets = append(l.tree.Sets, p.byFam[f]...)
+		}
+	}
+}
+
+func (l *lowering) layoutSet(p *parts) error {
+	s := p.set
+	if len(s.Key) == 1 && isAddress(s.Key[0]) {
+		if s.Life == program.Dynamic {
+			p.masked = true
+			l.layoutDynamic(p)
+			return nil
+		}
+		return l.layoutAddresses(p)
+	}
+	return l.layoutTuples(p)
+}
+
+func isAddress(f program.Field) bool {
+	switch f {
+	case program.Source, program.Destination, program.OriginalSource, program.OriginalDestination:
+		return true
+	}
+	return false
+}
+
+func addressType(family int) string { return fmt.Sprintf("ipv%d_addr", family) }
+
+// layoutDynamic makes the sets that the kernel fills. Their names end in a hash
+// of the layout, since the kernel does not change the layout of a set.
+func (l *lowering) layoutDynamic(p *parts) {
+	for _, f := range families {
+		k := &Set{
+			ID: p.set.ID, Life: program.Dynamic, Types: []string{addressType(f)}, Size: p.set.Size, Timeout: p.set.Timeout,
+			Comment: describe(p.set, f, "filled by the kernel"), Origin: p.set.Origin,
+		}
+		sum := sha256.Sum256([]byte(k.definition()))
+		k.Name = fmt.Sprintf("%s_v%d_%s", stem(p.set.ID), f, hex.EncodeToString(sum[:4]))
+		p.byFam[f] = []*Set{k}
+	}
+}
+
+func describe(s *program.Set, family int, what string) string {
+	text := s.ID
+	if family != 0 {
+		text += fmt.Sprintf(", IPv%d", family)
+	}
+	if what != "" {
+		text += ": " + what
+	}
+	if s.Origin.File != "" {
+		text += " (" + origin(program.Origin{File: s.Origin.File, Line: s.Origin.Line}, "") + ")"
+	}
+	return text
+}
+
+// layoutAddresses makes the sets of one address key. Ranges need an interval
+// set; single addresses alone are a hash set, which costs a tenth to ask. Of a
+// living set single addresses and ranges are kept apart: the former are edited
+// in place, the latter replaced as a whole.
+func (l *lowering) layoutAddresses(p *parts) error {
+	s := p.set
+	counted := s.Counters && l.can[backend.SetElementCounters] != backend.No
+	ranges, err := elementsOf(s, counted)
+	if err != nil {
+		return err
+	}
+	for _, f := range families {
+		var singles, wide []addrset.Range
+		for _, r := range ranges {
+			switch {
+			case r.From.Is4() != (f == 4):
+			case r.From == r.To:
+				singles = append(singles, r)
+			default:
+				wide = append(wide, r)
+			}
+		}
+		n := stem(s.ID)
+		if s.Life == program.Living {
+			exact := &Set{
+				Name: fmt.Sprintf("%s_v%d", n, f), ID: s.ID, Life: program.Living, Types: []string{addressType(f)}, Counted: counted,
+				Elements: Elements{Ranges: singles}, Comment: describe(s, f, "exact addresses, edited in place"), Origin: s.Origin,
+			}
+			if counted {
+				exact.Name += "_counted"
+			}
+			p.byFam[f] = []*Set{exact}
+			if len(wide) > 0 {
+				p.byFam[f] = append(p.byFam[f], static(s, f, n+"_net", wide, counted))
+			}
+			continue
+		}
+		if all := len(singles) + len(wide); all > 0 {
+			p.byFam[f] = []*Set{static(s, f, n, inFamily(ranges, f), counted)}
+		}
+	}
+	return nil
+}
+
+func inFamily(ranges []addrset.Range, family int) []addrset.Range {
+	var out []addrset.Range
+	for _, r := range ranges {
+		if r.From.Is4() == (family == 4) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func static(s *program.Set, family int, prefix string, ranges []addrset.Range, counted bool) *Set {
+	k := &Set{
+		ID: s.ID, Life: program.Static, Types: []string{addressType(family)}, Counted: counted,
+		Interval: slices.ContainsFunc(ranges, func(r addrset.Range) bool { return r.From != r.To }),
+		Elements: Elements{Ranges: ranges}, Origin: s.Origin,
+	}
+	k.Comment = describe(s, family, plural(len(ranges), "element"))
+	k.Name = prefix + fmt.Sprint(family) + "_" + k.hash()
+	return k
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// hash is 64 bits of everything that the set is, in hexadecimal digits.
+func (s *Set) hash() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\n", s.definition())
+	for _, r := range s.Elements.Ranges {
+		writeAddress(h, r.From.AsSlice())
+		writeAddress(h, r.To.AsSlice())
+	}
+	for _, t := range s.Elements.Tuples {
+		fmt.Fprintf(h, "%s\n", t)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+func writeAddress(h hash.Hash, b []byte) { _, _ = h.Write(b) } // never fails, says package hash
+
+// elementsOf gives the elements as the kernel holds them. Elements that are
+// counted stay as they were written, as far as they do not overlap; the others
+// are merged.
+func elementsOf(s *program.Set, counted bool) ([]addrset.Range, error) {
+	if !counted {
+		merged, err := addressSet(s.Addresses)
+		return merged.Ranges(), err
+	}
+	out := make([]addrset.Range, 0, len(s.Addresses))
+	for _, a := range s.Addresses {
+		r, err := addrset.NewRange(a.From, a.To)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b addrset.Range) int {
+		if c := a.From.Compare(b.From); c != 0 {
+			return c
+		}
+		return b.To.Compare(a.To)
+	})
+	kept := out[:0]
+	for _, r := range out {
+		if n := len(kept); n > 0 && kept[n-1].From.BitLen() == r.From.BitLen() && r.From.Compare(kept[n-1].To) <= 0 {
+			if r.To.Compare(kept[n-1].To) <= 0 {
+				continue
+			}
+			r.From = kept[n-1].To.Next()
+		}
+		kept = append(kept, r)
+	}
+	return kept, nil
+}
+
+// keyTypes are nft's types of what a set's key may be made of.
+var keyTypes = map[program.Field]string{
+	program.Protocol: "inet_proto", program.Port: "inet_service", program.SourcePort: "inet_service",
+	program.InInterface: "ifname", program.OutInterface: "ifname", program.Mark: "mark", program.OriginalPort: "inet_service",
+}
+
+func (l *lowering) layoutTuples(p *parts) error {
+	s := p.set
+	if s.Life == program.Dynamic {
+		return fmt.Errorf("a set that the kernel fills has one address as its key")
+	}
+	tuples := map[int][]string{}
+	interval := map[int]bool{}
+	for _, t := range s.Tuples {
+		if len(t.Parts) != len(s.Key) {
+			return fmt.Errorf("an element has %d parts, the key has %d", len(t.Parts), len(s.Key))
+		}
+		family := 0
+		values := make([]string, len(t.Parts))
+		for i, v := range t.Parts {
+			text, f, wide, err := tuplePart(s.Key[i], v)
+			if err != nil {
+				return err
+			}
+			if f != 0 && family != 0 && f != family {
+				return fmt.Errorf("an element has addresses of both families")
+			}
+			family = max(family, f)
+			interval[family] = interval[family] || wide
+			values[i] = text
+		}
+		tuples[family] = append(tuples[family], strings.Join(values, " . "))
+	}
+	for family, elements := range tuples {
+		if interval[family] {
+			elements = apart(s.Key, elements)
+		}
+		slices.Sort(elements)
+		k := &Set{ID: s.ID, Life: program.Static, Interval: interval[family], Elements: Elements{Tuples: slices.Compact(elements)}, Origin: s.Origin}
+		for _, f := range s.Key {
+			t := keyTypes[f]
+			if isAddress(f) {
+				t = addressType(family)
+			}
+			if t == "" {
+				return fmt.Errorf("%s cannot be part of a set's key", f)
+			}
+			k.Types = append(k.Types, t)
+		}
+		k.Comment = describe(s, family, plural(len(k.Elements.Tuples), "element"))
+		k.Name = stem(s.ID)
+		if family != 0 {
+			k.Name += fmt.Sprint(family)
+		}
+		k.Name += "_" + k.hash()
+		p.byFam[family] = []*Set{k}
+	}
+	return nil
+}
+
+// apart makes elements that differ in the address alone disjoint, since the
+// kernel takes no overlapping ones.
+func apart(key []program.Field, elements []string) []string {
+	at := slices.IndexFunc(key, isAddress)
+	if at < 0 {
+		return elements
+	}
+	groups := map[string]*addrset.Builder{}
+	for _, e := range elements {
+		parts := strings.Split(e, " . ")
+		r, err := addrset.ParseRange(parts[at])
+		if err != nil {
+			return elements
+		}
+		parts[at] = "%s"
+		pattern := strings.Join(parts, " . ")
+		if groups[pattern] == nil {
+			groups[pattern] = &addrset.Builder{}
+		}
+		groups[pattern].AddRange(r)
+	}
+	var out []string
+	for pattern, b := range groups {
+		for r := range b.Set().Each() {
+			out = append(out, strings.Replace(pattern, "%s", r.String(), 1))
+		}
+	}
+	return out
+}
+
+func tuplePart(f program.Field, v program.Value) (text string, family int, wide bool, err error) {
+	switch {
+	case isAddress(f):
+		r, err := addrset.NewRange(v.Addresses.From, v.Addresses.To)
+		if err != nil {
+			return "", 0, false, err
+		}
+		family = 6
+		if r.From.Is4() {
+			family = 4
+		}
+		return r.String(), family, r.From != r.To, nil
+	case keyTypes[f] == "ifname":
+		if !validInterface(v.Name) || strings.HasSuffix(v.Name, "*") {
+			return "", 0, false, fmt.Errorf("%q is not the name of an interface", v.Name)
+		}
+		return v.Name, 0, false, nil
+	}
+	return numberValue(v.Numbers), 0, v.Numbers.From != v.Numbers.To, nil
+}

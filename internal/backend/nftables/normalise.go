@@ -1,0 +1,134 @@
+package nftables
+
+import (
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// normal brings the statements of a rule into the one form in which rules are
+// compared. nft lists some things in another form than it was given, and which
+// one depends on its version; each function below is one of those. What is
+// loaded keeps its own form: a condition on the family that nft does not list
+// may still be needed.
+func normal(statements []Statement) []Statement {
+	out := slices.Clone(statements)
+	for i := range out {
+		out[i] = oneBit(wholeMask(tcpFlagBits(oneState(out[i]))))
+		if out[i].Kind == SetAdd {
+			out[i].Inner = normal(out[i].Inner)
+		}
+	}
+	return withoutImplied(out)
+}
+
+// oneState: a packet has one state and one direction, so "one of these bits" is
+// "one of these values".
+func oneState(s Statement) Statement {
+	if s.Kind != Match || s.Field != "ct state" && s.Field != "ct direction" {
+		return s
+	}
+	switch s.Op {
+	case "in":
+		s.Op = "=="
+	case "!":
+		s.Op = "!="
+	}
+	return s
+}
+
+// tcpFlagBits: nft lists "flags & mask != 0" as flags that are in a list, and
+// "== 0" as flags that are not.
+func tcpFlagBits(s Statement) Statement {
+	if s.Kind != Match || s.Field != "tcp flags" || s.Mask != "" || s.Op != "in" && s.Op != "!" {
+		return s
+	}
+	var mask uint64
+	for _, v := range s.Values {
+		n, err := strconv.ParseUint(v, 10, 8)
+		if err != nil {
+			return s
+		}
+		mask |= n
+	}
+	s.Mask = strconv.FormatUint(mask, 10)
+	s.Values = []string{"0"}
+	if s.Op == "in" {
+		s.Op = "!="
+	} else {
+		s.Op = "=="
+	}
+	return s
+}
+
+// oneBit: of one bit, "is on" is "is not off".
+func oneBit(s Statement) Statement {
+	if s.Kind != Match || s.Field != "tcp flags" || s.Mask == "" || len(s.Values) != 1 || s.Values[0] != s.Mask {
+		return s
+	}
+	n, err := strconv.ParseUint(s.Mask, 10, 8)
+	if err != nil || bits.OnesCount64(n) != 1 {
+		return s
+	}
+	s.Values = []string{"0"}
+	switch s.Op {
+	case "==":
+		s.Op = "!="
+	case "!=":
+		s.Op = "=="
+	}
+	return s
+}
+
+// wholeMask: a mask of all eight bits is none.
+func wholeMask(s Statement) Statement {
+	if s.Kind == Match && s.Field == "tcp flags" && s.Mask == "255" {
+		s.Mask = ""
+	}
+	return s
+}
+
+// withoutImplied takes out conditions on the family and the protocol that nft
+// lists or not, because another statement of the rule implies them.
+func withoutImplied(statements []Statement) []Statement {
+	family, protocol := map[string]bool{}, map[string]bool{}
+	for _, s := range statements {
+		switch s.Kind {
+		case Match, SetAdd, Rewrite:
+		case DNATPrefix, SNATPrefix:
+			family[map[string]string{"ip": "2", "ip6": "10"}[s.Name]] = true
+			continue
+		default:
+			continue
+		}
+		first, _, _ := strings.Cut(s.Field, " ")
+		switch first {
+		case "ip", "icmp":
+			family["2"] = true
+		case "ip6", "icmpv6", "exthdr", "frag", "rt", "hbh", "dst", "mh":
+			family["10"] = true
+		}
+		if n := protocolOf[first]; n != "" {
+			protocol[n] = true
+		}
+		if s.Field == "meta l4proto" && s.Op == "==" && len(s.Values) == 1 {
+			switch s.Values[0] {
+			case "1":
+				family["2"] = true
+			case "58":
+				family["10"] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(statements, func(s Statement) bool {
+		if s.Kind != Match || s.Op != "==" || len(s.Values) != 1 || s.Mask != "" {
+			return false
+		}
+		return s.Field == "meta nfproto" && family[s.Values[0]] || s.Field == "meta l4proto" && protocol[s.Values[0]]
+	})
+}
+
+var protocolOf = map[string]string{
+	"tcp": "6", "udp": "17", "icmp": "1", "icmpv6": "58", "sctp": "132", "dccp": "33", "udplite": "136", "ah": "51", "esp": "50", "comp": "108",
+}

@@ -1,0 +1,56 @@
+package nftables
+
+import "sluice/internal/backend"
+
+// State is what was read from the kernel.
+type State struct {
+	Present  bool // the table is there
+	Contents bool // elements of static sets were read
+	Tree     Tree
+	Extra    []Extra                  // objects in the table that this backend never makes
+	Values   map[string]backend.Count // of counters, by their name in the program
+}
+
+// Extra is an object that somebody else put into the table.
+type Extra struct{ Kind, Name string }
+
+// Empty says that the table is not there.
+func (s *State) Empty() bool { return !s.Present }
+
+// Counters is what every counter has counted, by its name in the program.
+func (s *State) Counters() map[string]backend.Count { return s.Values }
+
+// Elements is what was counted for each element of the sets that count, by the
+// name of the kernel's set and the element.
+func (s *State) Elements() map[string]map[string]backend.Count {
+	out := map[string]map[string]backend.Count{}
+	for _, set := range s.Tree.Sets {
+		if set.Counted {
+			out[set.Name] = set.Elements.Counts
+		}
+	}
+	return out
+}
+
+// used says which sets, limits and flowtables the rules use, and which chains
+// there are.
+func (t *Tree) used() map[string]bool {
+	out := map[string]bool{}
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			for _, s := range r.Statements {
+				switch {
+				case s.Set != "":
+					out["set "+s.Set] = true
+				case s.Kind == RateLimit && s.Name != "":
+					out["limit "+s.Name] = true
+				case s.Kind == Count && s.Name != "":
+					out["counter "+s.Name] = true
+				case s.Kind == Offload:
+					out["flowtable "+s.Name] = true
+				}
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,416 @@
+package nftables
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+	"sluice/internal/program"
+)
+
+const (
+	// chunk is how many elements go in one transaction: nft takes about 900
+	// bytes of its own memory for each.
+	chunk = 32768
+	// small sets are filled together.
+	small = 2048
+)
+
+// stepper makes the steps from one state to a tree.
+type stepper struct {
+	want  *Tree
+	have  *State
+	table string
+	used  map[string]bool // by the rules that the kernel has
+	steps []backend.Step
+}
+
+func steps(want *Tree, have *State) []backend.Step {
+	s := &stepper{want: want, have: have, table: "inet " + want.Table, used: have.Tree.used()}
+	s.objects()
+	s.sets()
+	s.baseChains()
+	s.switchRules()
+	s.living()
+	s.settle()
+	s.sweep()
+	return s.steps
+}
+
+func (s *stepper) add(purpose backend.Purpose, name, text string) {
+	if text != "" {
+		s.steps = append(s.steps, backend.Step{Purpose: purpose, Name: name, Text: text})
+	}
+}
+
+// objects makes the table and what holds no elements.
+func (s *stepper) objects() {
+	var b strings.Builder
+	for _, c := range s.want.Counters {
+		if !slices.ContainsFunc(s.have.Tree.Counters, func(h Counter) bool { return h.Name == c.Name }) {
+			fmt.Fprintf(&b, "add counter %s %s { %s}\n", s.table, c.Name, c.body())
+		}
+	}
+	for _, l := range s.want.Limits {
+		if !slices.ContainsFunc(s.have.Tree.Limits, func(h Limit) bool { return h.Name == l.Name }) {
+			fmt.Fprintf(&b, "add limit %s %s { rate %s; }\n", s.table, l.Name, l.Rate.text())
+		}
+	}
+	for _, k := range s.want.Sets {
+		if k.Life == program.Dynamic && s.have.Tree.set(k.Name) == nil {
+			fmt.Fprintf(&b, "add set %s %s { %s }\n", s.table, k.Name, k.definition())
+		}
+	}
+	if b.Len() > 0 || !s.have.Present {
+		s.add(backend.Fill, "table, counters and limits", "add table "+s.table+"\n"+b.String())
+	}
+}
+
+// sets fills what is missing. What is there in full is left alone.
+func (s *stepper) sets() {
+	var together strings.Builder
+	count := 0
+	for _, k := range s.want.Sets {
+		if k.Life == program.Dynamic {
+			continue
+		}
+		h := s.have.Tree.set(k.Name)
+		switch {
+		case h == nil:
+		case k.Life == program.Living:
+			continue // edited behind the switch
+		case s.used["set "+k.Name]:
+			s.mend(k, h)
+			continue
+		case !h.Elements.Unknown && sameElements(k.Elements, h.Elements):
+			continue
+		default:
+			// Nobody uses it and it may be half filled, by a load that was killed.
+			s.add(backend.Fill, "set "+k.Name+" anew", fmt.Sprintf("delete set %s %s\n", s.table, k.Name))
+		}
+		define := fmt.Sprintf("add set %s %s { %s }\n", s.table, k.Name, k.definition())
+		items := k.Elements.texts(k.Types, s.counts(k))
+		if len(items) <= small {
+			together.WriteString(define)
+			together.WriteString(elementText("add", s.table, k.Name, items))
+			count++
+			continue
+		}
+		for i, part := range slices.Collect(slices.Chunk(items, chunk)) {
+			text := elementText("add", s.table, k.Name, part)
+			if i == 0 {
+				text = define + text
+			}
+			s.add(backend.Fill, fmt.Sprintf("set %s (%d of %s)", k.Name, min(len(items), (i+1)*chunk), plural(len(items), "element")), text)
+		}
+	}
+	s.add(backend.Fill, plural(count, "small set"), together.String())
+}
+
+func elementText(verb, table, set string, items []string) string {
+	if len(items) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s element %s %s {\n", verb, table, set)
+	wrap(&b, items, "\t")
+	b.WriteString("\n}\n")
+	return b.String()
+}
+
+// counts is what elements of the set's predecessor have counted: a counted set
+// goes on counting when it is replaced.
+func (s *stepper) counts(k *Set) map[string]backend.Count {
+	if !k.Counted {
+		return nil
+	}
+	out := map[string]backend.Count{}
+	for _, h := range s.have.Tree.Sets {
+		if h.Counted && lineage(h.Name) == lineage(k.Name) {
+			for element, c := range h.Elements.Counts {
+				if old := out[element]; c.Packets >= old.Packets {
+					out[element] = c
+				}
+			}
+		}
+	}
+	return out
+}
+
+// mend puts back what somebody changed by hand in a static set that is in use:
+// the one case in which such a set is edited, since its name is right and a
+// second set of that name cannot be.
+func (s *stepper) mend(k, h *Set) {
+	if h.Elements.Unknown {
+		return
+	}
+	missing, extra := difference(k, h)
+	s.edit(backend.Fill, "mend set "+k.Name, k, extra, missing)
+}
+
+// living edits living sets by difference.
+func (s *stepper) living() {
+	for _, k := range s.want.Sets {
+		h := s.have.Tree.set(k.Name)
+		if k.Life != program.Living || h == nil {
+			continue
+		}
+		missing, extra := difference(k, h)
+		s.edit(backend.Edit, "set "+k.Name, k, extra, missing)
+	}
+}
+
+func (s *stepper) edit(purpose backend.Purpose, name string, k *Set, remove, insert Elements) {
+	for part := range slices.Chunk(remove.texts(k.Types, nil), chunk) {
+		s.add(purpose, fmt.Sprintf("%s (-%d)", name, len(part)), elementText("delete", s.table, k.Name, part))
+	}
+	for part := range slices.Chunk(insert.texts(k.Types, s.counts(k)), chunk) {
+		s.add(purpose, fmt.Sprintf("%s (+%d)", name, len(part)), elementText("add", s.table, k.Name, part))
+	}
+}
+
+// baseChains makes new base chains ahead of the switch, empty and open: the
+// kernel calls a base chain before the transaction that makes it has published
+// its rules, and its policy would drop what they accept.
+func (s *stepper) baseChains() {
+	var b strings.Builder
+	for _, c := range s.want.Chains {
+		if c.Base == nil || s.have.Tree.chain(c.Name) != nil {
+			continue
+		}
+		open := *c.Base
+		open.Policy = "accept"
+		fmt.Fprintf(&b, "add chain %s %s { %s }\n", s.table, c.Name, open.text())
+	}
+	s.add(backend.Fill, "base chains", b.String())
+}
+
+// switchRules makes the one transaction after which the new rules hold.
+func (s *stepper) switchRules() {
+	if s.sameRules() {
+		return
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "flush table %s\n", s.table)
+	for _, h := range s.have.Tree.Chains {
+		k := s.want.chain(h.Name)
+		if k == nil && h.Base != nil && h.Base.Policy == "drop" {
+			continue // closes before it is gone; settle deletes it
+		}
+		if k == nil || (k.Base == nil) != (h.Base == nil) || !k.Base.sameHook(h.Base) {
+			fmt.Fprintf(&b, "delete chain %s %s\n", s.table, h.Name)
+		}
+	}
+	for _, h := range s.have.Tree.Flowtables {
+		if !slices.ContainsFunc(s.want.Flowtables, h.same) {
+			fmt.Fprintf(&b, "delete flowtable %s %s\n", s.table, h.Name)
+		}
+	}
+	fmt.Fprintf(&b, "table %s {\n", s.table)
+	for _, f := range s.want.Flowtables {
+		if !slices.ContainsFunc(s.have.Tree.Flowtables, f.same) {
+			fmt.Fprintf(&b, "\tflowtable %s { %s }\n", f.Name, f.body())
+		}
+	}
+	for _, c := range s.want.Chains {
+		if s.opens(c.Name) {
+			c = &Chain{Name: c.Name, Comment: c.Comment, Base: withPolicy(c.Base, "drop"), Rules: append(slices.Clip(c.Rules), acceptAll)}
+		}
+		c.write(&b)
+	}
+	for _, h := range s.vanishing() {
+		(&Chain{Name: h.Name, Base: h.Base, Rules: []Rule{acceptAll}}).write(&b)
+	}
+	b.WriteString("}\n")
+	s.add(backend.Switch, fmt.Sprintf("rules (%d)", s.want.ruleCount()), b.String())
+}
+
+var acceptAll = Rule{Statements: []Statement{{Kind: Verdict, Name: "accept"}}}
+
+func withPolicy(base *Base, policy string) *Base {
+	out := *base
+	out.Policy = policy
+	return &out
+}
+
+func (f Flowtable) same(o Flowtable) bool {
+	return f.Name == o.Name && slices.Equal(f.Devices, o.Devices)
+}
+
+func (t *Tree) ruleCount() int {
+	n := 0
+	for _, c := range t.Chains {
+		n += len(c.Rules)
+	}
+	return n
+}
+
+// opens says whether a base chain goes from drop to accept. The kernel changes
+// a policy a moment after the rules: the old policy must not meet the new rules.
+func (s *stepper) opens(chain string) bool {
+	k, h := s.want.chain(chain), s.have.Tree.chain(chain)
+	return k != nil && h != nil && k.Base != nil && k.Base.sameHook(h.Base) && h.Base.Policy == "drop" && k.Base.Policy == "accept"
+}
+
+// vanishing are the base chains that drop by policy and are to go: they meet
+// the same moment.
+func (s *stepper) vanishing() []*Chain {
+	var out []*Chain
+	for _, h := range s.have.Tree.Chains {
+		if h.Base != nil && h.Base.Policy == "drop" && s.want.chain(h.Name) == nil {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// settle brings base chains that opened to their form.
+func (s *stepper) settle() {
+	var policy, rules strings.Builder
+	for _, c := range s.want.Chains {
+		if s.opens(c.Name) {
+			fmt.Fprintf(&policy, "add chain %s %s { policy accept; }\n", s.table, c.Name)
+			fmt.Fprintf(&rules, "flush chain %s %s\n", s.table, c.Name)
+			for _, r := range c.Rules {
+				fmt.Fprintf(&rules, "add rule %s %s %s\n", s.table, c.Name, r.line())
+			}
+		}
+	}
+	for _, h := range s.vanishing() {
+		fmt.Fprintf(&policy, "add chain %s %s { policy accept; }\n", s.table, h.Name)
+		fmt.Fprintf(&rules, "flush chain %s %s\ndelete chain %s %s\n", s.table, h.Name, s.table, h.Name)
+	}
+	s.add(backend.Sweep, "open the policy of chains", policy.String())
+	s.add(backend.Sweep, "final form of these chains", rules.String())
+}
+
+// sameRules says whether chains, rules and flowtables are what they should be,
+// the comments of rules included.
+func (s *stepper) sameRules() bool {
+	if len(s.want.Chains) != len(s.have.Tree.Chains) || !slices.EqualFunc(s.want.Flowtables, s.have.Tree.Flowtables, Flowtable.same) {
+		return false
+	}
+	for _, c := range s.want.Chains {
+		h := s.have.Tree.chain(c.Name)
+		if h == nil || (c.Base == nil) != (h.Base == nil) || c.Base != nil && c.Base.text() != h.Base.text() {
+			return false
+		}
+		if !slices.EqualFunc(c.Rules, h.Rules, func(a, b Rule) bool { return a.normalLine() == b.normalLine() }) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r Rule) normalLine() string {
+	return Rule{Statements: normal(r.Statements), Comment: r.Comment}.line()
+}
+
+// sweep deletes what nobody uses any more.
+func (s *stepper) sweep() {
+	var b strings.Builder
+	for _, h := range s.have.Tree.Sets {
+		if s.want.set(h.Name) == nil {
+			fmt.Fprintf(&b, "delete set %s %s\n", s.table, h.Name)
+		}
+	}
+	for _, h := range s.have.Tree.Counters {
+		if !slices.ContainsFunc(s.want.Counters, func(c Counter) bool { return c.Name == h.Name }) {
+			fmt.Fprintf(&b, "delete counter %s %s\n", s.table, h.Name)
+		}
+	}
+	for _, h := range s.have.Tree.Limits {
+		if !slices.ContainsFunc(s.want.Limits, func(l Limit) bool { return l.Name == h.Name }) {
+			fmt.Fprintf(&b, "delete limit %s %s\n", s.table, h.Name)
+		}
+	}
+	for _, e := range s.have.Extra {
+		fmt.Fprintf(&b, "delete %s %s %s\n", e.Kind, s.table, e.Name)
+	}
+	s.add(backend.Sweep, "what nobody uses any more", b.String())
+}
+
+// removal takes everything away: first the policies open, then the table goes.
+func removal(table string, have *State) []backend.Step {
+	if !have.Present {
+		return nil
+	}
+	var open strings.Builder
+	for _, c := range have.Tree.Chains {
+		if c.Base != nil && c.Base.Policy == "drop" {
+			fmt.Fprintf(&open, "add chain inet %s %s { policy accept; }\n", table, c.Name)
+		}
+	}
+	var out []backend.Step
+	if open.Len() > 0 {
+		out = append(out, backend.Step{Purpose: backend.Switch, Name: "open the policy of chains", Text: open.String()})
+	}
+	return append(out, backend.Step{
+		Purpose: backend.Switch, Name: "delete the table",
+		// Adding first makes deleting work where somebody else was quicker.
+		Text: fmt.Sprintf("add table inet %s\ndelete table inet %s\n", table, table),
+	})
+}
+
+// sameElements says whether two sets hold the same.
+func sameElements(a, b Elements) bool {
+	return slices.Equal(a.Tuples, b.Tuples) && (slices.Equal(a.Ranges, b.Ranges) || addrset.Of(a.Ranges...).Equal(addrset.Of(b.Ranges...)))
+}
+
+// difference says what is missing in a set of the kernel and what is there too
+// much. Of uncounted sets addresses count, not how they are cut into elements;
+// but what is to be deleted has to be an element as the kernel has it.
+func difference(want, have *Set) (missing, extra Elements) {
+	missing.Tuples, extra.Tuples = lists(want.Elements.Tuples, have.Elements.Tuples)
+	if !want.Counted && sameElements(Elements{Ranges: want.Elements.Ranges}, Elements{Ranges: have.Elements.Ranges}) {
+		return missing, extra
+	}
+	wanted, held := map[addrset.Range]bool{}, map[addrset.Range]bool{}
+	for _, r := range want.Elements.Ranges {
+		wanted[r] = true
+	}
+	for _, r := range have.Elements.Ranges {
+		held[r] = true
+		if !wanted[r] {
+			extra.Ranges = append(extra.Ranges, r)
+		}
+	}
+	for _, r := range want.Elements.Ranges {
+		if !held[r] {
+			missing.Ranges = append(missing.Ranges, r)
+		}
+	}
+	return missing, extra
+}
+
+func lists(want, have []string) (missing, extra []string) {
+	for _, w := range want {
+		if _, found := slices.BinarySearch(have, w); !found {
+			missing = append(missing, w)
+		}
+	}
+	for _, h := range have {
+		if _, found := slices.BinarySearch(want, h); !found {
+			extra = append(extra, h)
+		}
+	}
+	return missing, extra
+}
+
+// lineage is the name of a set without the hash of its contents: sets of one
+// lineage are versions of one another.
+func lineage(name string) string {
+	base, _ := cutHash(name, 16)
+	return base
+}
+
+// cutHash cuts an underscore and n hexadecimal digits off the end of a name.
+func cutHash(name string, n int) (base string, had bool) {
+	at := len(name) - n - 1
+	if at <= 0 || name[at] != '_' || strings.Trim(name[at+1:], "0123456789abcdef") != "" {
+		return name, false
+	}
+	return name[:at], true
+}

@@ -1,0 +1,175 @@
+package nftables
+
+import (
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+	"sluice/internal/program"
+)
+
+// Tree is one nft table of family inet.
+type Tree struct {
+	Table      string
+	Counters   []Counter
+	Limits     []Limit
+	Sets       []*Set // sorted by name
+	Flowtables []Flowtable
+	Chains     []*Chain
+}
+
+// Counter is a named counter object.
+type Counter struct {
+	Name    string // in the kernel
+	ID      string // in the program
+	Comment string
+}
+
+// Limit is a named limit object: a bucket that several rules share.
+type Limit struct {
+	Name string
+	Rate Rate
+}
+
+// Rate is Packets per Unit with Burst packets at once, as nf_tables has it.
+type Rate struct {
+	Packets uint64
+	Unit    string // second, minute, hour, day, week
+	Burst   uint64
+}
+
+// Flowtable is a named flowtable.
+type Flowtable struct {
+	Name    string
+	Devices []string // sorted
+}
+
+// Set is one named set in the kernel.
+type Set struct {
+	Name     string
+	ID       string // of the program's set; "" for one that was read
+	Life     program.Life
+	Types    []string // of the key's parts: ipv4_addr, ipv6_addr, inet_proto, inet_service, ifname, mark
+	Interval bool
+	Counted  bool   // a counter for each element
+	Size     int    // of dynamic sets; 0 is unbounded
+	Timeout  uint64 // of dynamic sets' elements, milliseconds; 0 is none
+	Elements Elements
+	Comment  string         // for the reader
+	Origin   program.Origin `json:",omitzero"`
+}
+
+// Elements is what a set holds. Of dynamic sets nothing is ever told here.
+type Elements struct {
+	Unknown bool            // not read
+	Ranges  []addrset.Range // of sets with one address: sorted, disjoint
+	Tuples  []string        // of the others: values joined by " . ", sorted
+	// Counts is what was counted, by element, of a set that was read.
+	Counts map[string]backend.Count
+}
+
+// Len is the number of elements.
+func (e Elements) Len() int { return len(e.Ranges) + len(e.Tuples) }
+
+// Chain is one chain.
+type Chain struct {
+	Name    string
+	Comment string // for the reader
+	Base    *Base  // nil for chains that only jumps reach
+	Rules   []Rule
+}
+
+// Base is what makes a chain a base chain.
+type Base struct {
+	Type     string // filter, nat, route
+	Hook     string
+	Priority int
+	Devices  []string // ingress alone; sorted
+	Policy   string   // accept, drop
+}
+
+// Rule is one rule.
+type Rule struct {
+	Statements []Statement
+	Comment    string         // what the kernel keeps
+	Origin     program.Origin `json:",omitzero"`
+}
+
+// Kind says what a statement is, and with it which members it uses.
+type Kind string
+
+// Kinds of statements.
+const (
+	Match      Kind = "match"       // Field, Mask, Op, and Values or Set
+	VerdictMap Kind = "vmap"        // Field, Mask, Map
+	Verdict    Kind = "verdict"     // Name: accept, drop, return, continue
+	Jump       Kind = "jump"        // Name
+	Goto       Kind = "goto"        // Name
+	Count      Kind = "counter"     // Name; "" counts in the rule itself
+	RateLimit  Kind = "limit"       // Rate, Over; Name for a limit object
+	ConnLimit  Kind = "ct count"    // Number, Over
+	Log        Kind = "log"         // Name is the prefix
+	NoTrack    Kind = "notrack"     //
+	Reject     Kind = "reject"      // Name: "tcp reset", "icmpx 1"
+	SetAdd     Kind = "set"         // Op: add, update, delete; Set, Field, Mask, Number is the time-out in seconds, Inner
+	Rewrite    Kind = "mangle"      // Field; the new value is old & Mask ^ Name, Values[0] where it is another field
+	DNAT       Kind = "dnat"        // Name: ip, ip6; Values: address; Number: port
+	SNAT       Kind = "snat"        // as DNAT
+	DNATPrefix Kind = "dnat prefix" // Name: ip, ip6; Values: from, to
+	SNATPrefix Kind = "snat prefix" // as DNATPrefix
+	Masquerade Kind = "masquerade"  //
+	Redirect   Kind = "redirect"    // Number: port
+	Offload    Kind = "flow add"    // Name
+	Opaque     Kind = "opaque"      // Name is text for nft, passed through
+	Unknown    Kind = "unknown"     // Name is JSON that the reader does not know
+)
+
+// Statement is one statement of a rule; Kind says which members it uses.
+type Statement struct {
+	Kind   Kind
+	Field  string            `json:",omitempty"` // what is looked at: "ip saddr", "ct original ip daddr", "ip daddr . meta l4proto . th dport"
+	Mask   string            `json:",omitempty"` // a number or an address, "" is all bits
+	Op     string            `json:",omitempty"` // "==", "!=", "in" (one of these bits), "!" (none of them), "<", …
+	Values []string          `json:",omitempty"` // sorted, ranges merged
+	Set    string            `json:",omitempty"`
+	Map    map[string]string `json:",omitempty"` // value to verdict
+	Name   string            `json:",omitempty"`
+	Number uint64            `json:",omitempty"`
+	Rate   Rate              `json:",omitzero"`
+	Over   bool              `json:",omitempty"`
+	Inner  []Statement       `json:",omitempty"` // of the element
+}
+
+// ends says whether no statement after this one is ever reached.
+func (s Statement) ends() bool {
+	switch s.Kind {
+	case Verdict, Goto, Reject, DNAT, SNAT, DNATPrefix, SNATPrefix, Masquerade, Redirect:
+		return true
+	}
+	return false
+}
+
+// gates says whether a packet may end its way through the rule here.
+func (s Statement) gates() bool {
+	switch s.Kind {
+	case Match, RateLimit, ConnLimit, SetAdd, Opaque, Unknown, VerdictMap:
+		return true
+	}
+	return false
+}
+
+func (t *Tree) set(name string) *Set {
+	for _, s := range t.Sets {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+func (t *Tree) chain(name string) *Chain {
+	for _, c := range t.Chains {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
