@@ -30,6 +30,9 @@ type loader struct {
 	later []func()
 	// canon is the canonical text of the nodes that have one.
 	canon map[*yaml.Node]string
+	// lineText are the nodes whose canonical text is a line of words, and
+	// blockList the lists whose canonical form is one element a line.
+	lineText, blockList map[*yaml.Node]bool
 
 	zones    map[string]*Zone
 	sets     map[string]*Set
@@ -49,6 +52,7 @@ func newLoader(name string) *loader {
 		policy:   &Policy{File: name, lines: map[string][]string{}},
 		real:     map[string]string{},
 		canon:    map[*yaml.Node]string{},
+		lineText: map[*yaml.Node]bool{}, blockList: map[*yaml.Node]bool{},
 		zones:    map[string]*Zone{},
 		sets:     map[string]*Set{},
 		services: map[string]*serviceDefinition{},
@@ -216,4 +220,9 @@ func (f *file) includeFile(n *yaml.Node, name string) {
 // escapePattern makes a folder's name match only itself.
 func escapePattern(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(s)
+}
+
+// setLine notes the canonical line of words of a node.
+func (l *loader) setLine(n *yaml.Node, text string) {
+	l.canon[n], l.lineText[n] = text, true
 }

@@ -39,7 +39,7 @@ func (f *file) natNode(n *yaml.Node) *NAT {
 		return nil
 	}
 	w.nat.Text = w.nat.canonical()
-	f.canon[n] = w.nat.Text
+	f.setLine(n, w.nat.Text)
 	return w.nat
 }
 

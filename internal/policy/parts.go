@@ -20,7 +20,7 @@ func (l *loader) after(do func()) {
 
 // top reads one file's document.
 func (f *file) top(doc *yaml.Node) {
-	first := len(f.stack) == 1
+	first := len(f.stack) == 1 && !f.lenient
 	if len(doc.Content) == 0 || isNull(doc.Content[0]) {
 		f.versions++ // one error is enough
 		if first {
@@ -69,6 +69,7 @@ func (f *file) top(doc *yaml.Node) {
 		case "forward":
 			f.section(e, &f.policy.Forward, Forward)
 		case "nat":
+			f.blockList[e.value] = true
 			for _, n := range f.list(e.value, "nat") {
 				if line := f.natNode(n); line != nil {
 					f.policy.NAT = append(f.policy.NAT, line)

@@ -29,7 +29,7 @@ func (f *file) ruleNode(n *yaml.Node, hook Hook) *Rule {
 	r := f.rule(toks, hook)
 	if r != nil {
 		r.Pos = f.src.at(n)
-		f.canon[n] = r.Text
+		f.setLine(n, r.Text)
 	}
 	return r
 }

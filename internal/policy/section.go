@@ -36,6 +36,7 @@ func (f *file) section(e entry, where **Section, hook Hook) {
 		case "default":
 			f.defaultAction(k, s)
 		case "rules":
+			f.blockList[k.value] = true
 			for _, n := range f.ruleList(k.value) {
 				if r := f.ruleNode(n, hook); r != nil {
 					s.Rules = append(s.Rules, r)
@@ -107,7 +108,7 @@ func (f *file) defaultAction(e entry, s *Section) {
 	if s.DefaultLog != nil {
 		text += " " + logText(*s.DefaultLog)
 	}
-	f.canon[e.value] = text
+	f.setLine(e.value, text)
 }
 
 func (f *file) defaultTokens(n *yaml.Node) ([]token, bool) {

@@ -217,7 +217,7 @@ func (f *file) bypass(n *yaml.Node) *Bypass {
 			f.needPorts(&b.Services[i], "bypass")
 		}
 	})
-	f.canon[n] = b.canonical()
+	f.setLine(n, b.canonical())
 	return b
 }
 

@@ -81,7 +81,7 @@ func (f *file) syntaxError(err error) {
 	line := min(max(mark.Line, 1), len(f.src.lines))
 	// The end of the file is not where the mistake is.
 	if mark.Line > len(f.src.lines) || (line == len(f.src.lines) && f.src.lines[line-1] == "") {
-		if c := loadErr.ContextMark; c.Line > 0 {
+		if c := loadErr.ContextMark; c.Line > 0 && c.Line <= len(f.src.lines) {
 			mark, line = c, c.Line
 		}
 	}

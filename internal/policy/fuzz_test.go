@@ -1,0 +1,82 @@
+package policy
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"unicode/utf8"
+)
+
+// checkErrors wants every error at a place that the text has.
+func checkErrors(t *testing.T, data []byte, err error) {
+	t.Helper()
+	var errs Errors
+	if !errors.As(err, &errs) || len(errs) == 0 {
+		t.Fatalf("%T: %v", err, err)
+	}
+	lines := newSource("p.yaml", data).lines
+	for _, e := range errs {
+		if e.Message == "" || e.Pos.File != "p.yaml" {
+			t.Errorf("%#v", e)
+		}
+		if e.Pos.Line < 1 || e.Pos.Line > len(lines) {
+			t.Fatalf("%v\nline %d of %d", e, e.Pos.Line, len(lines))
+		}
+		if n := utf8.RuneCountInString(lines[e.Pos.Line-1]); e.Pos.Column < 1 || e.Pos.Column > n+1 {
+			t.Fatalf("%v\ncolumn %d of %d", e, e.Pos.Column, n)
+		}
+	}
+}
+
+// Whatever is in the text: no panic, every error at a place of the text, and
+// what parses keeps its meaning and its comments when it is formatted.
+func FuzzParse(f *testing.F) {
+	for _, pattern := range []string{"testdata/*.yaml", "testdata/format/*.yaml", "../../examples/*/*.yaml"} {
+		files, _ := filepath.Glob(pattern)
+		for _, name := range files {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(data)
+		}
+	}
+	for _, s := range []string{
+		"", "version: 1", "version: 1\nsets: {a: [192.0.2.1]}\n", "version: 1\ninput:\n  default: drop\n  rules:\n  - allow ssh # c\n",
+		"version: 1\nnat:\n- map 192.0.2.1 to 192.0.2.2\n", "\ufeffversion: 1\r\n", "version: 1\nban: [\"192.0.2.1\", 'x']\nsets: {x: [::1]}\n",
+		"version: 1\nsets:\n  a: &a [*a]\n", "version: 1\nsets: {? a : [192.0.2.1]}\n", "version: 1\nsets:\n  a: |\n    192.0.2.1\n  b: >-\n    192.0.2.1\n",
+		"version: 1\nservices: {a: \"tcp/\\x38\\x30\"}\n",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if _, err := Parse("p.yaml", data); err != nil {
+			checkErrors(t, data, err)
+			return
+		}
+		checkFormat(t, data)
+	})
+}
+
+// The same for one rule, with the names that it may use.
+func FuzzRule(f *testing.F) {
+	r := []string{
+		"allow web from served", "allow ssh from office limit 10/minute per source", "allow ssh limit 6/30s per source then ban 10m burst 3",
+		"allow [smtp, imaps] max 20 connections per source", "allow icmp echo-request limit 20/second", "allow published tcp/8080 from office",
+		"reject tcp/25 log \"smtp\"", "drop udp ipv6", "allow smtp by user [postfix, 1]", "clamp mss from vms to wan", "allow any from not [203.0.113.0/24, office]",
+		"{allow: web, from: served}", "{drop: [ssh, 'icmp echo-request'], family: ipv6, log: x}", "'allow ssh'", "\"allow \\x73sh\"",
+	}
+	for i, s := range r {
+		f.Add(s, byte(i))
+	}
+	hooks := []Hook{Input, Output, Forward}
+	f.Fuzz(func(t *testing.T, rule string, hook byte) {
+		data := []byte(names + string(hooks[int(hook)%3]) + ":\n  default: drop\n  rules:\n    - " + rule + "\n")
+		if _, err := Parse("p.yaml", data); err != nil {
+			checkErrors(t, data, err)
+			return
+		}
+		checkFormat(t, data)
+	})
+}
