@@ -43,7 +43,7 @@ func (b box) empty() bool {
 	return false
 }
 
-func (b box) overlaps(o box) bool {
+func (b *box) overlaps(o *box) bool {
 	for d := range b.numbers {
 		if !b.numbers[d].overlaps(o.numbers[d]) {
 			return false
@@ -69,7 +69,7 @@ func (b box) intersect(o box) box {
 
 // minus is what of b is not in o, in disjoint boxes.
 func (b box) minus(o box) []box {
-	if !b.overlaps(o) {
+	if !b.overlaps(&o) {
 		return []box{b}
 	}
 	var rest []box
@@ -99,10 +99,13 @@ const maxBoxes = 20_000
 // minus is what of the boxes is in none of the others; ok is false when that
 // would take too many boxes.
 func minus(boxes, others []box) (rest []box, ok bool) {
-	for _, o := range others {
+	for i := range others {
+		if !overlap(boxes, others[i:i+1]) {
+			continue
+		}
 		var next []box
 		for _, b := range boxes {
-			next = append(next, b.minus(o)...)
+			next = append(next, b.minus(others[i])...)
 		}
 		if boxes = next; len(boxes) > maxBoxes {
 			return nil, false
@@ -117,10 +120,10 @@ func minus(boxes, others []box) (rest []box, ok bool) {
 // both is what is in one of a and in one of b.
 func both(a, b []box) []box {
 	var out []box
-	for _, x := range a {
-		for _, y := range b {
-			if x.overlaps(y) {
-				out = append(out, x.intersect(y))
+	for i := range a {
+		for j := range b {
+			if a[i].overlaps(&b[j]) {
+				out = append(out, a[i].intersect(b[j]))
 			}
 		}
 	}
@@ -128,9 +131,9 @@ func both(a, b []box) []box {
 }
 
 func overlap(a, b []box) bool {
-	for _, x := range a {
-		for _, y := range b {
-			if x.overlaps(y) {
+	for i := range a {
+		for j := range b {
+			if a[i].overlaps(&b[j]) {
 				return true
 			}
 		}

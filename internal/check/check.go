@@ -12,7 +12,7 @@ import (
 // Run returns what it finds in a resolved policy, in the order of the policy's
 // text. The facts are those of the host that the policy is for.
 func Run(r *resolve.Resolved, facts host.Facts) []Finding {
-	c := &checker{Resolved: r, policy: r.Policy, facts: facts, boxes: map[boxKey][]box{}}
+	c := &checker{Resolved: r, policy: r.Policy, facts: facts, boxes: map[boxKey][]box{}, universes: map[universeKey]box{}}
 	c.own = ownAddresses(facts)
 	c.names = newInterfaceNames(r)
 	for _, find := range passes {
@@ -37,12 +37,13 @@ var passes = []func(*checker){
 
 type checker struct {
 	*resolve.Resolved
-	policy *policy.Policy
-	facts  host.Facts
-	own    addrset.Set // addresses that packets to this host can have; of unknown hosts empty
-	names  interfaceNames
-	boxes  map[boxKey][]box
-	found  []Finding
+	policy    *policy.Policy
+	facts     host.Facts
+	own       addrset.Set // addresses that packets to this host can have; of unknown hosts empty
+	names     interfaceNames
+	boxes     map[boxKey][]box
+	universes map[universeKey]box
+	found     []Finding
 }
 
 // report adds a finding.

@@ -32,16 +32,26 @@ func (c *checker) ordered(s *policy.Section) (rules []*policy.Rule, foreign int)
 func (c *checker) hidden() {
 	for _, s := range c.sections() {
 		rules, foreign := c.ordered(s)
+		banned := c.banned(s.Hook)
+		above := map[int]*decided{4: {}, 6: {}}
 		for i, r := range rules {
-			if i < foreign || r.Action == policy.ClampMSS {
+			if i >= foreign && r.Action != policy.ClampMSS {
+				c.hiddenRule(s.Hook, rules[:i], above, banned, r)
+			}
+			if !ends(r) {
 				continue
 			}
-			c.hiddenRule(s.Hook, rules[:i], r)
+			for _, family := range []int{4, 6} {
+				u := c.universe(s.Hook, family)
+				above[family].add(both(c.packets(s.Hook, r), []box{u}), &u)
+			}
 		}
 	}
 }
 
-func (c *checker) hiddenRule(hook policy.Hook, earlier []*policy.Rule, r *policy.Rule) {
+// hiddenRule asks first whether anything is left of a rule, and only then which
+// of the earlier rules take it all.
+func (c *checker) hiddenRule(hook policy.Hook, earlier []*policy.Rule, above map[int]*decided, banned []box, r *policy.Rule) {
 	packets := c.packets(hook, r)
 	if len(packets) == 0 {
 		c.impossible(hook, r)
@@ -55,7 +65,7 @@ func (c *checker) hiddenRule(hook policy.Hook, earlier []*policy.Rule, r *policy
 		c.alwaysPasses(r)
 		return
 	}
-	if rest, ok = minus(rest, c.banned(hook)); !ok {
+	if rest, ok = minus(rest, banned); !ok {
 		return
 	}
 	if len(rest) == 0 {
@@ -63,6 +73,15 @@ func (c *checker) hiddenRule(hook policy.Hook, earlier []*policy.Rule, r *policy
 		return
 	}
 	left := rest
+	for _, d := range above {
+		if left, ok = minus(left, d.boxes); !ok {
+			return
+		}
+	}
+	if len(left) > 0 {
+		return
+	}
+	left = rest
 	var hiding []*policy.Rule
 	for _, e := range earlier {
 		if !ends(e) || !overlap(rest, c.packets(hook, e)) {

@@ -57,9 +57,9 @@ func (c *checker) zoneInterface(z *policy.Zone, word policy.Word) {
 
 // nearest is the name that was most likely meant, "" when none is near.
 func nearest(word string, names []string) string {
-	best, distance := "", 3
+	best, distance := "", 1+max(1, min(len(word), 8)/3)
 	for _, n := range names {
-		if d := levenshtein.Distance(word, n, nil); d < distance && d < len(n) {
+		if d := levenshtein.Distance(word, n, nil); d < distance {
 			best, distance = n, d
 		}
 	}

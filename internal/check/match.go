@@ -69,6 +69,19 @@ func (n interfaceNames) every() numbers {
 
 // universe is every packet of one family that the rules of a hook can meet.
 func (c *checker) universe(hook policy.Hook, family int) box {
+	key := universeKey{hook, family}
+	if _, ok := c.universes[key]; !ok {
+		c.universes[key] = c.newUniverse(hook, family)
+	}
+	return c.universes[key]
+}
+
+type universeKey struct {
+	hook   policy.Hook
+	family int
+}
+
+func (c *checker) newUniverse(hook policy.Hook, family int) box {
 	all := addrset.All().Only4()
 	if family == 6 {
 		all = addrset.All().Only6()

@@ -39,8 +39,12 @@ func wholeProtocol(protocol uint8) span {
 	return wire(protocol, 0, 0)
 }
 
+var everyServiceOf = map[int]numbers{4: wholeFamily(4), 6: wholeFamily(6)}
+
 // everyService is every protocol of one family: ICMP is IPv4's, ICMPv6 IPv6's.
-func everyService(family int) numbers {
+func everyService(family int) numbers { return everyServiceOf[family] }
+
+func wholeFamily(family int) numbers {
 	var all []span
 	for p := range 256 {
 		if family == 4 && p == protoICMPv6 || family == 6 && p == protoICMP {
