@@ -14,8 +14,8 @@ type Facts struct {
 	// Known says that the rest was read from a host. Where it is false, nothing
 	// is known and no finding may rest on what is missing here.
 	Known bool `json:"known"`
-	// Namespace is the name of the network namespace as the caller gave it, ""
-	// is the one that the caller was started in.
+	// Namespace is the name of the network namespace (ip-netns(8)), "" for the
+	// host's own; a caller that was started inside of one may say "" as well.
 	Namespace string `json:"namespace,omitempty"`
 
 	Interfaces   []Interface `json:"interfaces,omitempty"`

@@ -127,16 +127,12 @@ func Environment(pid int, variable string) (string, bool) {
 	return "", false
 }
 
-// NamespaceName is the name under /run/netns of the network namespace that the
-// calling thread is in; "" when it is the one that this process was started in,
-// or has no name.
+// NamespaceName is the name under /run/netns (ip-netns(8)) of the network
+// namespace that the calling thread is in, "" when it has none.
 func NamespaceName() (string, error) {
-	var here, started unix.Stat_t
+	var here unix.Stat_t
 	if err := unix.Stat(root+"/thread-self/ns/net", &here); err != nil {
 		return "", fmt.Errorf("find the network namespace: %w", err)
-	}
-	if err := unix.Stat(root+"/self/ns/net", &started); err == nil && same(here, started) {
-		return "", nil
 	}
 	const dir = "/run/netns"
 	entries, err := os.ReadDir(dir)

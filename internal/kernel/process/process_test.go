@@ -1,0 +1,58 @@
+package process
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+)
+
+func TestAncestors(t *testing.T) {
+	chain := Ancestors(os.Getpid())
+	if len(chain) < 2 || chain[0] != os.Getpid() || chain[1] != os.Getppid() {
+		t.Errorf("ancestors of %d are %v, want %d next", os.Getpid(), chain, os.Getppid())
+	}
+	if got := Ancestors(0); len(got) != 0 {
+		t.Errorf("process 0 has ancestors %v", got)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "A_THING=a b=c"}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	if got, ok := Environment(cmd.Process.Pid, "A_THING"); !ok || got != "a b=c" {
+		t.Errorf("got %q %v", got, ok)
+	}
+	if got, ok := Environment(cmd.Process.Pid, "A_THIN"); ok {
+		t.Errorf("a variable that is not there is %q", got)
+	}
+	if got := Name(cmd.Process.Pid); got != "sleep" {
+		t.Errorf("name %q", got)
+	}
+}
+
+func TestOwners(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	owners, err := Owners()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := 0
+	for _, list := range owners {
+		if slices.ContainsFunc(list, func(p Process) bool { return p.PID == os.Getpid() }) {
+			mine++
+		}
+	}
+	if mine == 0 {
+		t.Error("this process owns no socket")
+	}
+}

@@ -1,0 +1,175 @@
+package starter
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sluice/internal/policy"
+)
+
+// entry is one line that a policy may have.
+type entry struct {
+	service string // as a rule names it
+	reason  string
+}
+
+// sorted gives what others can reach, what only the host itself can, and what
+// asks others and waits for their answers.
+func (w *writer) sorted() (open, loopback, clients []entry) {
+	var reachable []Listener
+	for _, l := range w.Listeners {
+		e := entry{serviceName(l.Protocol, l.Port), l.reason()}
+		switch {
+		case l.Protocol == "tcp" && slices.Contains(w.SSHPorts, l.Port):
+		case l.onlyLoopback():
+			loopback = append(loopback, e)
+		case l.Protocol == "udp" && (l.Port == 68 || l.Port == 546 || l.Port >= w.Facts.EphemeralFrom && l.Port <= w.Facts.EphemeralTo):
+			clients = append(clients, e)
+		case w.isPublished(l):
+			// The program that holds a container's port; it is listed there.
+		default:
+			reachable = append(reachable, l)
+		}
+	}
+	return together(reachable), loopback, clients
+}
+
+// reason says who listens where.
+func (l Listener) reason() string {
+	who := "somebody"
+	if len(l.Programs) > 0 {
+		who = shown(strings.Join(l.Programs, ", "))
+	}
+	var where []string
+	for _, a := range l.Addresses {
+		if a.IsUnspecified() {
+			return who + " listens on every address"
+		}
+		where = append(where, a.String())
+	}
+	const most = 4
+	if len(where) > most {
+		where = append(where[:most-1], fmt.Sprintf("%d more", len(where)-most+1))
+	}
+	return who + " listens on " + strings.Join(where, ", ")
+}
+
+// together names listeners by the built-in services that they make up, and by
+// protocol and port otherwise.
+func together(all []Listener) []entry {
+	var out []entry
+	used := map[string]bool{}
+	at := map[string]Listener{}
+	for _, l := range all {
+		at[text(l.Protocol, l.Port)] = l
+	}
+	for _, l := range all {
+		if used[text(l.Protocol, l.Port)] {
+			continue
+		}
+		name, parts := text(l.Protocol, l.Port), []string{text(l.Protocol, l.Port)}
+		for _, s := range bySize() {
+			complete := slices.Contains(s.parts, name)
+			for _, p := range s.parts {
+				other, ok := at[p]
+				complete = complete && ok && !used[p] && slices.Equal(other.Programs, l.Programs)
+			}
+			if complete {
+				parts, name = s.parts, s.name
+				break
+			}
+		}
+		for _, p := range parts {
+			used[p] = true
+		}
+		out = append(out, entry{name, l.reason()})
+	}
+	return out
+}
+
+func text(protocol string, port uint16) string { return fmt.Sprintf("%s/%d", protocol, port) }
+
+// serviceName is the built-in name of what is one port alone.
+func serviceName(protocol string, port uint16) string {
+	name := text(protocol, port)
+	for _, s := range bySize() {
+		if len(s.parts) == 1 && s.parts[0] == name {
+			return s.name
+		}
+	}
+	return name
+}
+
+type named struct {
+	name  string
+	parts []string // "tcp/53"
+}
+
+// bySize is the built-in services that consist of single ports, the larger
+// ones first.
+func bySize() []named {
+	protocols := map[uint8]string{6: "tcp", 17: "udp"}
+	var out []named
+	for _, s := range policy.Builtin() {
+		n := named{name: s.Name}
+		for _, m := range s.Matches {
+			for _, p := range m.Ports {
+				if p.From != p.To || protocols[m.Protocol] == "" {
+					n.parts = nil
+					break
+				}
+				n.parts = append(n.parts, text(protocols[m.Protocol], p.From))
+			}
+			if len(m.Ports) == 0 {
+				n.parts = nil
+				break
+			}
+		}
+		if len(n.parts) > 0 && wholly(s, len(n.parts)) {
+			out = append(out, n)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b named) int { return cmp.Compare(len(b.parts), len(a.parts)) })
+	return out
+}
+
+// wholly says whether the parts are all that a service matches.
+func wholly(s *policy.Service, parts int) bool {
+	n := 0
+	for _, m := range s.Matches {
+		if m.Any || len(m.Ports) == 0 {
+			return false
+		}
+		n += len(m.Ports)
+	}
+	return n == parts
+}
+
+// published is the ports that other tools lead on, once each.
+func (w *writer) published() []entry {
+	var out []entry
+	for _, p := range w.Facts.Published {
+		if p.Port == 0 || p.Protocol != "tcp" && p.Protocol != "udp" {
+			continue
+		}
+		e := entry{service: serviceName(p.Protocol, p.Port)}
+		if p.To.Addr().IsValid() {
+			e.reason = " to " + p.To.Addr().String()
+		}
+		if !slices.ContainsFunc(out, func(o entry) bool { return o.service == e.service }) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+func (w *writer) isPublished(l Listener) bool {
+	for _, p := range w.Facts.Published {
+		if p.Protocol == l.Protocol && p.Port == l.Port {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,101 @@
+package starter
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"sluice/internal/host"
+	"sluice/internal/kernel/process"
+	"sluice/internal/kernel/socket"
+)
+
+// Situation is what a first policy is written from.
+type Situation struct {
+	Facts     host.Facts
+	Listeners []Listener // by protocol and port
+	SSHPorts  []uint16   // on which ssh servers listen
+}
+
+// Listener is a port that programs of the host wait at.
+type Listener struct {
+	Protocol  string // "tcp" or "udp"
+	Port      uint16
+	Addresses []netip.Addr // sorted; the unspecified ones stand for all of a family
+	Programs  []string     // names, sorted; empty where they may not be read
+}
+
+// Describe reads the situation of the network namespace of the calling thread;
+// a goroutine that has entered one must be locked to it.
+func Describe(ctx context.Context) (Situation, error) {
+	facts, err := host.Describe(ctx)
+	if err != nil {
+		return Situation{}, err
+	}
+	tcp, err := socket.TCP()
+	if err != nil {
+		return Situation{}, fmt.Errorf("find what listens: %w", err)
+	}
+	udp, err := socket.UDP()
+	if err != nil {
+		return Situation{}, fmt.Errorf("find what listens: %w", err)
+	}
+	owners, err := process.Owners()
+	if err != nil {
+		return Situation{}, fmt.Errorf("find what listens: %w", err)
+	}
+	s := Situation{Facts: facts, SSHPorts: host.SSHPorts(tcp, owners)}
+	s.Listeners = listeners(append(tcp, udp...), owners)
+	for _, peer := range facts.SSHPeers {
+		s.SSHPorts = append(s.SSHPorts, peer.Local.Port())
+	}
+	slices.Sort(s.SSHPorts)
+	s.SSHPorts = slices.Compact(s.SSHPorts)
+	return s, nil
+}
+
+// listeners gathers the sockets that wait for others, by protocol and port.
+func listeners(sockets []socket.Socket, owners map[uint32][]process.Process) []Listener {
+	type key struct {
+		protocol string
+		port     uint16
+	}
+	at := map[key]*Listener{}
+	for _, s := range sockets {
+		waits := s.Protocol == "tcp" && s.State == socket.Listen ||
+			s.Protocol == "udp" && s.State == socket.Close && s.Remote.Port() == 0
+		if !waits || s.Local.Port() == 0 {
+			continue
+		}
+		k := key{s.Protocol, s.Local.Port()}
+		if at[k] == nil {
+			at[k] = &Listener{Protocol: s.Protocol, Port: s.Local.Port()}
+		}
+		l := at[k]
+		l.Addresses = append(l.Addresses, s.Local.Addr())
+		for _, p := range owners[s.Inode] {
+			if p.Name != "" {
+				l.Programs = append(l.Programs, p.Name)
+			}
+		}
+	}
+	var all []Listener
+	for _, l := range at {
+		slices.SortFunc(l.Addresses, netip.Addr.Compare)
+		l.Addresses = slices.Compact(l.Addresses)
+		slices.Sort(l.Programs)
+		l.Programs = slices.Compact(l.Programs)
+		all = append(all, *l)
+	}
+	slices.SortFunc(all, func(a, b Listener) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+	})
+	return all
+}
+
+// onlyLoopback says whether no other host can reach it.
+func (l Listener) onlyLoopback() bool {
+	return !slices.ContainsFunc(l.Addresses, func(a netip.Addr) bool { return !a.IsLoopback() })
+}

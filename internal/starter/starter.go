@@ -1,0 +1,207 @@
+package starter
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sluice/internal/host"
+)
+
+// Policy writes the first policy; the same situation gives the same bytes.
+func Policy(s Situation) []byte {
+	w := &writer{Situation: s}
+	w.line("# The first policy of this host, by \"sluice init\" from what it listens on and who is")
+	w.line("# logged in. Only ssh is open: take away the \"# \" before what others are to reach.")
+	w.line("#   sluice check FILE                  what is wrong with it")
+	w.line("#   sluice plan FILE                   what it would change")
+	w.line("#   sluice apply FILE --confirm 60s    run it, and take it back unless confirmed in time")
+	w.line("version: 1")
+	w.zones()
+	w.sets()
+	w.input()
+	w.forward()
+	return w.out.Bytes()
+}
+
+type writer struct {
+	Situation
+	out bytes.Buffer
+}
+
+func (w *writer) line(format string, args ...any) {
+	fmt.Fprintf(&w.out, format+"\n", args...)
+}
+
+// others is the interfaces that routing sees beside those of the default route.
+func (w *writer) others() []host.Interface {
+	var out []host.Interface
+	for _, i := range w.Facts.Interfaces {
+		if i.Name != "lo" && i.Master == "" && i.Up && len(i.Addresses) > 0 && !slices.Contains(w.Facts.DefaultRoute, i.Name) && writable(i.Name) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+func (w *writer) zones() {
+	others := w.others()
+	if len(w.Facts.DefaultRoute) == 0 && len(others) == 0 {
+		return
+	}
+	w.line("")
+	indent := "  # "
+	if len(w.Facts.DefaultRoute) > 0 {
+		w.line("zones:")
+		w.line("  wan: { interfaces: [default-route] } # %s now", shown(strings.Join(w.Facts.DefaultRoute, ", ")))
+	} else {
+		w.line("# zones: # no default route leaves this host now")
+		indent = "#   "
+	}
+	for n, i := range others {
+		var networks []string
+		for _, a := range i.Addresses {
+			if !a.Addr().IsLinkLocalUnicast() {
+				networks = append(networks, a.Masked().String())
+			}
+		}
+		kind := ""
+		if i.Kind != "" && i.Kind != "device" {
+			kind = ", a " + shown(i.Kind)
+		}
+		w.line("%sside%d: { interfaces: [%q] } # %s%s", indent, n+1, i.Name, orNothing(strings.Join(networks, ", ")), kind)
+	}
+}
+
+func orNothing(text string) string {
+	if text == "" {
+		return "no network"
+	}
+	return text
+}
+
+func (w *writer) sets() {
+	peers := w.peers()
+	if len(peers) == 0 {
+		return
+	}
+	w.line("")
+	w.line("sets:")
+	w.line("  admins: [%s] # logged in over ssh when this was written", quotedList(peers))
+}
+
+// peers is who is logged in, but from the host itself.
+func (w *writer) peers() []netip.Addr {
+	var all []netip.Addr
+	for _, p := range w.Facts.SSHPeers {
+		if a := p.Remote.Addr(); !a.IsLoopback() && !a.IsLinkLocalUnicast() {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
+}
+
+func quotedList(addresses []netip.Addr) string {
+	var texts []string
+	for _, a := range addresses {
+		if a.Is6() {
+			texts = append(texts, fmt.Sprintf("%q", a))
+		} else {
+			texts = append(texts, a.String())
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (w *writer) input() {
+	w.line("")
+	if len(w.peers()) > 0 {
+		w.line("# never-ban: [admins] # no ban of yours can lock them out")
+		w.line("")
+	}
+	w.line("input:")
+	w.line("  default: drop")
+	w.line("  rules:")
+	w.ssh()
+	w.line("    # - allow icmp echo-request limit 20/second # ping; the ICMP that the network needs always passes")
+	open, loopback, clients := w.sorted()
+	for _, e := range open {
+		w.line("    # - allow %s # %s", e.service, e.reason)
+	}
+	if len(loopback) > 0 {
+		w.line("    # These listen on loopback only, which is always allowed:")
+		for _, e := range loopback {
+			w.line("    #   %s, %s", e.service, e.reason)
+		}
+	}
+	if len(clients) > 0 {
+		w.line("    # These need no rule, since what they ask is answered in the connection or by what always passes:")
+		for _, e := range clients {
+			w.line("    #   %s, %s", e.service, e.reason)
+		}
+	}
+}
+
+func (w *writer) ssh() {
+	if len(w.SSHPorts) == 0 {
+		w.line("    # - allow ssh # no ssh server listens, and nobody is logged in over ssh")
+		return
+	}
+	admins := len(w.peers()) > 0
+	for _, port := range w.SSHPorts {
+		service := serviceName("tcp", port)
+		reason := "nothing listens there now, but somebody came in by it"
+		if i := slices.IndexFunc(w.Listeners, func(l Listener) bool { return l.Protocol == "tcp" && l.Port == port }); i >= 0 {
+			reason = w.Listeners[i].reason()
+		}
+		w.line("    - allow %s # %s", service, reason)
+		if admins {
+			w.line("    # - allow %s from admins # in place of the line above: nobody else", service)
+		}
+	}
+}
+
+// forward explains why the section is left out.
+func (w *writer) forward() {
+	w.line("")
+	w.line("# \"output\" is left out: what this host sends is not policed.")
+	switch {
+	case len(w.Facts.Published) > 0:
+		w.line("# \"forward\" is left out: what goes through this host is not policed, and the ports that other")
+		w.line("# tools publish stay open to everybody. This closes them but for what it allows:")
+		w.line("# forward:")
+		w.line("#   default: drop")
+		w.line("#   rules:")
+		for n := range w.others() {
+			w.line("#     - allow any from side%d # what is behind it asks others", n+1)
+		}
+		for _, p := range w.published() {
+			w.line("#     - allow published %s # another tool leads it on%s", p.service, p.reason)
+		}
+	case w.Facts.Forwarding4 || w.Facts.Forwarding6:
+		w.line("# \"forward\" is left out: this host forwards, and what goes through it is not policed.")
+	default:
+		w.line("# \"forward\" is left out: this host does not forward.")
+	}
+	for _, line := range w.Facts.Unread {
+		w.line("# Could not be read: %s", shown(line))
+	}
+}
+
+// writable says whether a name can stand in a policy as an interface.
+func writable(name string) bool {
+	return !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"\*`, r) })
+}
+
+// shown makes a text of the system fit for a comment of one line.
+func shown(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f {
+			return '?'
+		}
+		return r
+	}, text)
+}
