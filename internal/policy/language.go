@@ -13,8 +13,9 @@ type shape struct {
 	text     *textForm
 	list     string // the shape of the elements
 	keys     []key
-	values   string // free names as keys: the shape of what they stand for
-	null     bool   // may be left empty
+	values   string   // free names as keys: the shape of what they stand for
+	null     bool     // may be left empty
+	oneOf    []string // exactly one of these keys stands in a mapping
 	examples []string
 }
 
@@ -238,6 +239,7 @@ var shapes = []*shape{
 			{"max", "max", "A number of connections at one time.", false},
 			{"log", "log", "A prefix for the kernel log.", false},
 		},
+		oneOf:    []string{"allow", "drop", "reject", "clamp"},
 		examples: []string{"allow web from 203.0.113.0/24", "{allow: web, from: 203.0.113.0/24}"},
 	},
 	{name: "words", what: "words", doc: "Words as in the line form, or a list of them.", text: anyText(), list: "word", examples: []string{"not 203.0.113.0/24", "[smtp, imaps]"}},
@@ -286,6 +288,7 @@ var shapes = []*shape{
 			{"to", "words", "redirect: `ADDRESS:PORT`, `ADDRESS` or `:PORT`; map: the prefix inside.", false},
 			{"stateless", "flag", "map: rewrite without connection state, in headers only.", false},
 		},
+		oneOf: []string{"masquerade", "redirect", "map"},
 		examples: []string{
 			"masquerade from 10.20.0.0/16 out wan ipv4", "{masquerade: ipv4, from: 10.20.0.0/16, out: wan}",
 			"{redirect: tcp/8080, in: wan, to: \"10.20.0.5:80\"}", "{map: 198.51.100.16/28, to: 10.20.1.0/28, stateless: true}",

@@ -10,7 +10,7 @@ import (
 // ruleMapping turns a rule that is written as a mapping into the tokens of the
 // line that says the same.
 func (f *file) ruleMapping(n *yaml.Node) ([]token, bool) {
-	m, ok := f.mappingRule(n, "rule", []string{"allow", "drop", "reject", "clamp"})
+	m, ok := f.mappingRule(n, "rule")
 	if !ok {
 		return nil, false
 	}
@@ -51,7 +51,7 @@ func (f *file) ruleMapping(n *yaml.Node) ([]token, bool) {
 
 // natMapping does the same for a line of nat.
 func (f *file) natMapping(n *yaml.Node) ([]token, bool) {
-	m, ok := f.mappingRule(n, "nat", []string{"masquerade", "redirect", "map"})
+	m, ok := f.mappingRule(n, "nat")
 	if !ok {
 		return nil, false
 	}
@@ -88,8 +88,9 @@ type mappingForm struct {
 	bad   bool
 }
 
-func (f *file) mappingRule(n *yaml.Node, shapeName string, heads []string) (*mappingForm, bool) {
+func (f *file) mappingRule(n *yaml.Node, shapeName string) (*mappingForm, bool) {
 	before := len(f.errs)
+	heads := shapeOf(shapeName).oneOf
 	m := &mappingForm{file: f, node: n, by: map[string]entry{}}
 	var found []string
 	for _, e := range f.known(n, shapeOf(shapeName)) {

@@ -1,0 +1,149 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+)
+
+//go:generate go run ./internal/writereference ../../docs/reference/language.md
+
+// Reference returns the reference of the language as Markdown, made from the
+// tables that the parser uses.
+func Reference() []byte {
+	var b strings.Builder
+	b.WriteString(`# The policy language
+
+This page is made from the tables of the parser (` + "`make generate`" + `); a JSON Schema
+of the same content is printed by ` + "`sluice schema`" + `.
+
+A policy is a YAML file, ` + "`/etc/sluice/policy.yaml`" + ` where no other is named. Anchors,
+aliases, merge keys and tags of YAML are refused: a rule says what it says where
+it stands. Where a list is wanted, a single value may stand alone.
+
+`)
+	writeRules(&b)
+	writeNAT(&b)
+	writeShapes(&b)
+	writeServices(&b)
+	writeICMP(&b)
+	return []byte(b.String())
+}
+
+func writeRules(b *strings.Builder) {
+	b.WriteString("## Rules\n\nA rule is one line of words,\n\n```\n")
+	usage := []string{"ACTION [published] [SERVICE] [ipv4|ipv6]"}
+	for _, c := range clauses[3:] {
+		usage = append(usage, "["+c.usage+"]")
+	}
+	line := ""
+	for _, u := range usage {
+		if len(line)+len(u) > 90 {
+			b.WriteString(line + "\n")
+			line = "      "
+		}
+		line += u + " "
+	}
+	b.WriteString(strings.TrimRight(line, " ") + "\n```\n\n")
+	b.WriteString("or the same as a mapping, `{allow: web, from: office}`. Both mean the same, and `sluice fmt` writes the line.\n\n")
+	b.WriteString("ACTION is `allow`, `drop`, `reject` (TCP is answered with a reset, the rest with ICMP port unreachable) or, in forward, `clamp mss`. SERVICE is a name, `tcp/80`, `udp/6000-6100`, `icmp echo-request`, `proto/112`, a list `[smtp, imaps]`, or `any`, which may be left out. WHO is a set, a zone, an address, a prefix, a range, a list of these, or `not` and one of these. The clauses may stand in any order, each at most once; `published`, the service and the family come right behind the action. Rules are tried in order, the first that matches decides.\n\n")
+	b.WriteString("YAML sees a key where a colon and a blank follow each other, and a comment where a blank and `#` do: put a rule that has them into single quotes, `- 'drop any log \"in: \"'`.\n\n")
+	b.WriteString("| words | meaning | example |\n|---|---|---|\n")
+	for _, c := range clauses {
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", escapeCell(c.usage), escapeCell(c.doc), escapeCell("`"+strings.Join(c.examples, "`<br>`")+"`"))
+	}
+	b.WriteString("\nWords that have no sense in a section are errors there:\n\n| word | section | why | instead |\n|---|---|---|---|\n")
+	for _, hook := range []Hook{Input, Output, Forward} {
+		for _, word := range []string{"in", "out", "by", "published", "clamp", "per source"} {
+			if why, wayOut := noSense(word, hook); why != "" {
+				fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", word, hook, why, wayOut)
+			}
+		}
+	}
+	b.WriteString("| `from ZONE` | output | packets from this host come in by no interface | write from ADDRESS or out ZONE |\n| `to ZONE` | input | packets to this host leave by no interface | write to ADDRESS or in ZONE |\n\n")
+}
+
+func writeNAT(b *strings.Builder) {
+	b.WriteString("## NAT\n\nA line of `nat` is one of these, or the same as a mapping:\n\n```\n")
+	for _, k := range []NATKind{Masquerade, Redirect, Map} {
+		b.WriteString(natUsage[k] + "\n")
+	}
+	b.WriteString("```\n\n")
+	b.WriteString("- `masquerade` gives packets that leave by ZONE the address of the interface, or the one behind `as`. Without `ipv4` or `as` it covers IPv6 too.\n")
+	b.WriteString("- `redirect` leads connections elsewhere: TARGET is `ADDRESS:PORT`, `[ADDRESS]:PORT`, `ADDRESS` (the port stays) or `:PORT` (this host). `in ZONE` without `on` means the zone's own addresses, asked from any side; `on` means these addresses.\n")
+	b.WriteString("- `map` rewrites a prefix to another of the same length, bit for bit, in both directions; `stateless` does it without connection state.\n\n")
+	b.WriteString("All addresses of a line are of one family. NAT permits nothing: forward rules see the inner addresses.\n\n")
+}
+
+func writeShapes(b *strings.Builder) {
+	b.WriteString("## Keys and values\n\n")
+	for _, s := range shapes {
+		fmt.Fprintf(b, "### %s\n\n%s\n\n", s.name, s.doc)
+		if forms := s.forms(); forms != "" {
+			fmt.Fprintf(b, "Written as %s.\n\n", forms)
+		}
+		if s.keys != nil {
+			b.WriteString("| key | value | meaning |\n|---|---|---|\n")
+			for _, k := range s.keys {
+				doc := k.doc
+				if k.required {
+					doc += " Required."
+				}
+				fmt.Fprintf(b, "| `%s` | [%s](#%s) | %s |\n", k.name, k.shape, k.shape, escapeCell(doc))
+			}
+			b.WriteByte('\n')
+		}
+		b.WriteString("```yaml\n" + strings.Join(s.examples, "\n") + "\n```\n\n")
+	}
+}
+
+// forms says how a shape may be written.
+func (s *shape) forms() string {
+	var out []string
+	if s.text != nil && s.list == "" && s.keys == nil {
+		if s.null {
+			out = append(out, "a text")
+		}
+	} else if s.text != nil {
+		out = append(out, "a text")
+	}
+	if s.list != "" {
+		out = append(out, fmt.Sprintf("a list of [%s](#%s)", s.list, s.list))
+	}
+	if s.keys != nil && (len(out) > 0 || s.null) {
+		out = append(out, "a mapping")
+	}
+	if s.values != "" {
+		out = append(out, fmt.Sprintf("a mapping of names to [%s](#%s)", s.values, s.values))
+	}
+	if s.null && len(out) > 0 {
+		out = append(out, "or left empty")
+	}
+	return strings.Join(out, ", ")
+}
+
+func writeServices(b *strings.Builder) {
+	b.WriteString("## Built-in services\n\n| name | on the wire |\n|---|---|\n")
+	for _, s := range Builtin() {
+		words := make([]string, len(s.Matches))
+		for i, m := range s.Matches {
+			words[i] = "`" + m.String() + "`"
+		}
+		fmt.Fprintf(b, "| `%s` | %s |\n", s.Name, strings.Join(words, ", "))
+	}
+	b.WriteByte('\n')
+}
+
+func writeICMP(b *strings.Builder) {
+	b.WriteString("## ICMP types\n\n`icmp NAME` covers both families where both have it.\n\n| name | ICMP | ICMPv6 |\n|---|---|---|\n")
+	number := func(n int) string {
+		if n < 0 {
+			return ""
+		}
+		return fmt.Sprint(n)
+	}
+	for _, t := range icmpTypes {
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", t.Name, number(t.V4), number(t.V6))
+	}
+}
+
+func escapeCell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
