@@ -44,6 +44,9 @@ func readMMDB(r io.Reader, name string, t *Table, o *Origin) error {
 		}
 		return t.Add(open.From, open.To, openCode)
 	}
+	if !isTree(data, db.Metadata) {
+		return fmt.Errorf("%s: damaged MaxMind database: its search tree is none", name)
+	}
 	networks := 0
 	for result := range db.Networks() {
 		if err := result.Err(); err != nil {
@@ -74,6 +77,57 @@ func readMMDB(r io.Reader, name string, t *Table, o *Origin) error {
 		return fmt.Errorf("%s: MaxMind database of type %q has no countries in it", name, db.Metadata.DatabaseType)
 	}
 	return nil
+}
+
+// isTree reports whether no node of the search tree is reached in two ways, but
+// for the root of the IPv4 addresses, which IPv6 networks that embed them may
+// share (the reader walks it once). Walking anything else could take forever.
+// Layout: https://maxmind.github.io/MaxMind-DB/#binary-search-tree-section
+func isTree(data []byte, m maxminddb.Metadata) bool {
+	children := func(node uint) [2]uint {
+		size := m.RecordSize / 4
+		b := data[node*size:][:size]
+		switch m.RecordSize {
+		case 24:
+			return [2]uint{be(b[0:3]), be(b[3:6])}
+		case 28:
+			return [2]uint{uint(b[3]>>4)<<24 | be(b[0:3]), uint(b[3]&15)<<24 | be(b[4:7])}
+		}
+		return [2]uint{be(b[0:4]), be(b[4:8])}
+	}
+	if m.RecordSize/4*m.NodeCount > uint(len(data)) {
+		return false
+	}
+	var root4 uint
+	if m.IPVersion == 6 {
+		for range 96 {
+			if root4 >= m.NodeCount {
+				break
+			}
+			root4 = children(root4)[0]
+		}
+	}
+	reached := make([]bool, m.NodeCount)
+	for node := range m.NodeCount {
+		for _, c := range children(node) {
+			switch {
+			case c >= m.NodeCount:
+			case c == 0, reached[c] && c != root4:
+				return false
+			default:
+				reached[c] = true
+			}
+		}
+	}
+	return true
+}
+
+func be(b []byte) uint {
+	var n uint
+	for _, c := range b {
+		n = n<<8 | uint(c)
+	}
+	return n
 }
 
 // mmdbCountries finds the country code of records. Networks share records, so

@@ -5,12 +5,14 @@ import (
 	"compress/gzip"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/maxmind/mmdbwriter"
 	"github.com/maxmind/mmdbwriter/mmdbtype"
+	"github.com/oschwald/maxminddb-golang/v2"
 )
 
 // contents reads a source and returns its countries as text.
@@ -87,6 +89,8 @@ func TestReadFormats(t *testing.T) {
 		"delegated":            []byte(delegatedText),
 		"delegated gzip":       gz(t, delegatedText),
 		"mmdb":                 mmdb(t, isoCode),
+		"mmdb of 28 bits":      mmdb(t, isoCode, 28),
+		"mmdb of 32 bits":      mmdb(t, isoCode, 32),
 		"mmdb flat":            mmdb(t, func(c string) mmdbtype.Map { return mmdbtype.Map{"country_code": mmdbtype.String(c)} }),
 		"mmdb named": mmdb(t, func(c string) mmdbtype.Map {
 			return mmdbtype.Map{"country": mmdbtype.String("The name"), "country_code": mmdbtype.String(c)}
@@ -107,9 +111,9 @@ func isoCode(c string) mmdbtype.Map {
 }
 
 // mmdb is smallWant in MaxMind's format.
-func mmdb(t testing.TB, record func(code string) mmdbtype.Map) []byte {
+func mmdb(t testing.TB, record func(code string) mmdbtype.Map, recordSize ...int) []byte {
 	t.Helper()
-	w, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "Test-Country", IncludeReservedNetworks: true, BuildEpoch: 1780272000})
+	w, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "Test-Country", IncludeReservedNetworks: true, BuildEpoch: 1780272000, RecordSize: append(recordSize, 24)[0]})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,6 +135,31 @@ func mmdb(t testing.TB, record func(code string) mmdbtype.Map) []byte {
 	return b.Bytes()
 }
 
+// A search tree whose nodes share their children has 1<<60 leaves here.
+func TestMMDBThatIsNoTree(t *testing.T) {
+	data := mmdb(t, isoCode)
+	db, err := maxminddb.OpenBytes(bytes.Clone(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, size := db.Metadata.NodeCount, db.Metadata.RecordSize
+	if nodes < 62 || size != 24 {
+		t.Fatalf("the test's database has %d nodes with records of %d bits", nodes, size)
+	}
+	for i := range uint(61) {
+		child := i + 1
+		if i == 60 {
+			child = nodes + 16
+		}
+		record := []byte{byte(child >> 16), byte(child >> 8), byte(child)}
+		copy(data[i*6:], slices.Concat(record, record))
+	}
+	_, _, err = contents(data, "data")
+	if err == nil || err.Error() != "data: damaged MaxMind database: its search tree is none" {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestReadErrors(t *testing.T) {
 	noCountry := mmdb(t, func(string) mmdbtype.Map { return mmdbtype.Map{"asn": mmdbtype.Uint32(64500)} })
 	for _, c := range []struct{ data, want string }{
@@ -148,6 +177,7 @@ func TestReadErrors(t *testing.T) {
 		{"192.0.2.0,192.0.2.256,NO\n", `data:1: "192.0.2.256" is not an IP address`},
 		{"192.0.2.0,2001:db8::,NO\n", "data:1: range from 192.0.2.0 to 2001:db8:: mixes IPv4 and IPv6"},
 		{"192.0.2.9,192.0.2.1,NO\n", "data:1: range from 192.0.2.9 to 192.0.2.1 is reversed"},
+		{"::,::ffff:192.0.2.1,NO\n", "data:1: range from :: to ::ffff:192.0.2.1 begins or ends among IPv4 addresses in IPv6 notation"},
 		{"9,1,NO\n", "data:1: range from 9 to 1 is reversed"},
 		{"fe80::1%eth0,fe80::2,NO\n", `data:1: "fe80::1%eth0" is not an IP address`},
 		{"192.0.2.0,192.0.2.1,NOR\n", `data:1: "NOR" is not a country code of two letters`},

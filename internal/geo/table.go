@@ -30,6 +30,9 @@ func (t *Table) Add(from, to netip.Addr, code string) error {
 	if from.BitLen() != to.BitLen() || to.Less(from) || from.Zone() != "" || to.Zone() != "" {
 		return fmt.Errorf("%s to %s is not a range of addresses", from, to)
 	}
+	if from.Is4In6() || to.Is4In6() {
+		return fmt.Errorf("range from %s to %s begins or ends among IPv4 addresses in IPv6 notation", from, to)
+	}
 	if !isCode(code) {
 		return fmt.Errorf("%q is not a country code of two letters", code)
 	}
