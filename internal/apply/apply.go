@@ -22,16 +22,9 @@ type Input struct {
 	Facts    any // what the host was when the policy was compiled; kept as JSON
 	Peers    []Peer
 	Sysctls  []Setting
+	SSHPorts []uint16 // where ssh is managed: what stays open if a restore fails
 	// Memory is how many bytes the kernel may still take; 0 is unknown.
 	Memory uint64
-}
-
-// Source is one file that the policy was made of. Text is kept where Keep says
-// so.
-type Source struct {
-	Name string
-	Text []byte
-	Keep bool
 }
 
 // Setting is a sysctl that the policy wants.
@@ -162,7 +155,7 @@ func (s *session) write(in Input, encoded []byte) (*Generation, error) {
 		Format: format, Number: s.cur.Next, Mark: newMark(s.cur.Next),
 		Created: s.now(), By: s.By, Version: s.Version,
 		Policy: in.Policy, Backend: in.Artifact.Backend(), Cost: in.Artifact.Cost(),
-		Previous: s.cur.Running,
+		Previous: s.cur.Running, SSHPorts: in.SSHPorts,
 	}
 	for _, n := range in.Artifact.Notes() {
 		g.Notes = append(g.Notes, NoteText(n))
@@ -179,9 +172,8 @@ func (s *session) write(in Input, encoded []byte) (*Generation, error) {
 		return nil, err
 	}
 	for _, f := range in.Files {
-		sum := sha256.Sum256(f.Text)
-		file := File{Name: f.Name, Size: int64(len(f.Text)), SHA256: hex.EncodeToString(sum[:])}
-		if f.Keep {
+		file := File{Name: f.Name, Size: f.Size, SHA256: f.SHA256}
+		if f.Text != nil {
 			if file.Blob, err = s.putBlob(f.Text); err != nil {
 				return nil, err
 			}

@@ -175,7 +175,7 @@ func TestTwoAtOnce(t *testing.T) {
 	if err == nil || !strings.Contains(out, "is changing the firewall") {
 		t.Errorf("a second apply: %v %s", err, out)
 	}
-	if s := l.status(); s.Condition != Changing || s.Busy == "" {
+	if s := l.statusWithin(0); s.Condition != Changing || s.Busy == "" {
 		t.Errorf("status meanwhile: %+v", s)
 	}
 	second := l.ns.Start("/usr/bin/env", l.childArgs(command{Op: "apply", Policy: "b", Wait: time.Minute})...)

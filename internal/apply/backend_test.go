@@ -125,7 +125,7 @@ type plainState struct {
 	Chains map[string][]string
 }
 
-func (s *plainState) Empty() bool                         { return !s.Table }
+func (s *plainState) Empty() bool                        { return !s.Table }
 func (s *plainState) Counters() map[string]backend.Count { return nil }
 
 func (plain) Read(ctx context.Context, _ bool) (backend.State, error) {

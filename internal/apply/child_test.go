@@ -140,7 +140,7 @@ func (c command) input() Input {
 	}
 	in := Input{
 		Policy: c.Policy + ".yaml", Program: p, Artifact: a,
-		Files: []Source{{Name: c.Policy + ".yaml", Text: []byte("policy " + c.Policy), Keep: true}},
+		Files: []Source{sourceOf(c.Policy+".yaml", []byte("policy "+c.Policy))},
 	}
 	if strings.HasPrefix(c.Policy, "timeout") {
 		in.Sysctls = []Setting{{"net.netfilter.nf_conntrack_generic_timeout", strings.TrimPrefix(c.Policy, "timeout")}}
@@ -223,9 +223,12 @@ func (l *lab) must(c command) string {
 }
 
 // status reads the state as the child sees it.
-func (l *lab) status() *Status {
+func (l *lab) status() *Status { return l.statusWithin(time.Minute) }
+
+// statusWithin waits so long for a command that holds the lock.
+func (l *lab) statusWithin(wait time.Duration) *Status {
 	l.t.Helper()
-	out := l.must(command{Op: "status"})
+	out := l.must(command{Op: "status", Wait: wait})
 	var s Status
 	// Notes of the child stand on standard error, before the JSON.
 	if err := json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &s); err != nil {

@@ -17,8 +17,23 @@ func (s *session) cut(p *program.Program) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	toward := map[netip.Addr]string{}
+	device := func(a netip.Addr) string {
+		name, known := toward[a]
+		if !known {
+			name = Toward(a)
+			toward[a] = name
+		}
+		return name
+	}
 	return s.Kernel.DeleteFlows(func(e conntrack.Entry) bool {
 		first, way := firstPacket(e, local)
+		if way != reach.Out {
+			first.In = device(first.Source)
+		}
+		if way != reach.In {
+			first.Out = device(first.Destination)
+		}
 		r := reach.Evaluate(p, first, way)
 		return r.Certain && r.Verdict != program.Accept
 	})

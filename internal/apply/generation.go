@@ -26,6 +26,7 @@ type Generation struct {
 	Cost      backend.Cost    `json:"cost"`
 	Notes     []string        `json:"notes,omitempty"`
 	Sysctls   []Change        `json:"sysctls,omitempty"`
+	SSHPorts  []uint16        `json:"ssh-ports,omitempty"`
 	Previous  int             `json:"previous"` // generation that it replaced, 0 is none
 	Applied   time.Time       `json:"applied,omitzero"`
 	Confirmed time.Time       `json:"confirmed,omitzero"`

@@ -32,17 +32,24 @@ func (e *ClosedError) Unwrap() error { return e.Cause }
 
 // Restoring is what a restore needs to know of the host.
 type Restoring struct {
-	SSHPorts     []uint16 // where ssh is managed; none is port 22
+	SSHPorts     []uint16 // where ssh is managed now; those of the generation and port 22 are added
 	Capabilities func(context.Context) backend.Capabilities
+}
+
+func (r *Restoring) addPorts(ports ...uint16) {
+	for _, p := range ports {
+		if !slices.Contains(r.SSHPorts, p) {
+			r.SSHPorts = append(r.SSHPorts, p)
+		}
+	}
+	slices.Sort(r.SSHPorts)
 }
 
 // Restore loads the last confirmed generation: at boot, and after somebody took
 // the rules away. When it cannot, the host is closed but for ssh; the error is
 // then a *ClosedError.
 func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
-	if len(r.SSHPorts) == 0 {
-		r.SSHPorts = []uint16{22}
-	}
+	r.addPorts(22)
 	s, err := h.openUnsettled(ctx)
 	var busy *BusyError
 	switch {
@@ -61,6 +68,9 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 	}
 	pending := s.cur.Pending
 	out := &Outcome{}
+	if g, err := s.generation(s.cur.Boot); err == nil {
+		r.addPorts(g.SSHPorts...)
+	}
 	g, artifact, err := s.artifact(s.cur.Boot)
 	if err == nil {
 		artifact, out.Notes, err = s.fit(ctx, g, artifact, r)

@@ -6,7 +6,10 @@ import (
 	"fmt"
 )
 
-// Rollback goes to generation n, or for n < 0 to what was before the running
+// Before asks Rollback for what was before the running generation.
+const Before = -1
+
+// Rollback goes to generation n, or for Before to what was before the running
 // one. A policy that waits for its confirmation is given up by it.
 func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []Peer) (*Outcome, error) {
 	s, err := h.open(ctx)
@@ -16,7 +19,7 @@ func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []Peer) (*O
 	defer s.close()
 	pending := s.cur.Pending
 	switch {
-	case n < 0 && pending != nil:
+	case n == Before && pending != nil:
 		err = s.takeBack(ctx, pending, rolledBack)
 	case n == 0:
 		return nil, errors.New("there is no generation 0\n  hint: sluice remove takes everything away")
@@ -31,7 +34,7 @@ func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []Peer) (*O
 }
 
 func (s *session) rollTo(ctx context.Context, n int, o Options, peers []Peer) error {
-	if n < 0 {
+	if n == Before {
 		running, err := s.generation(s.cur.Running)
 		if s.cur.Running == 0 || err == nil && running.Previous == 0 {
 			return errors.New("there is nothing to go back to: no policy ran before\n  hint: sluice history lists generations, sluice remove takes everything away")

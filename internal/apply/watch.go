@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/syslog"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -77,8 +78,10 @@ func (s *session) armProcess(p *Pending) (int, error) {
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.ExtraFiles = []*os.File{write} // becomes armedFD
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	// It must not hold the lock that it will ask for.
+	// It must hold neither the lock that it will ask for nor what this process
+	// inherited: somebody may wait for the end of a pipe.
 	s.lock.inherit(false)
+	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) // since Linux 5.11
 	err = cmd.Start()
 	s.lock.inherit(true)
 	_ = write.Close()

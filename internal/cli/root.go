@@ -59,13 +59,30 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
   sluice apply /etc/sluice/policy.yaml --confirm 60s`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return enterNetns(optionsOf(cmd).netns)
+		},
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
 	addGlobalFlags(root)
 	root.AddCommand(
 		// One line a command, in the order of the help.
+		newInit(),
+		newCheck(),
+		newFmt(),
+		newSchema(),
 		newFacts(),
 		newGeo(),
+		newPlan(),
+		newApply(),
+		newConfirm(),
+		newRollback(),
+		newStatus(),
+		newHistory(),
+		newRemove(),
+		newRestore(),
+		newWatch(),
+		newGenerateDocs(),
 	)
 	return root
 }

@@ -1,0 +1,261 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+	"sluice/internal/program"
+)
+
+// Plan is what an apply would do.
+type Plan struct {
+	Unchanged bool         `json:"unchanged"`
+	From      int          `json:"from"`            // generation that runs, 0 is none
+	Rules     string       `json:"rules,omitempty"` // unified diff, a line for each line of the policy
+	Sets      []SetChange  `json:"sets,omitempty"`
+	Sysctls   []Change     `json:"sysctls,omitempty"`
+	Steps     []string     `json:"steps,omitempty"` // transactions, in order
+	Cost      backend.Cost `json:"cost"`
+	Before    backend.Cost `json:"before"`              // of what runs; it stays until the new one is in use
+	Available uint64       `json:"available,omitempty"` // bytes of memory that are free
+	Notes     []string     `json:"notes,omitempty"`
+	Warnings  []string     `json:"warnings,omitempty"` // what the policy cannot do alone
+	Refused   string       `json:"refused,omitempty"`  // why apply would refuse it
+}
+
+// SetChange is one set by counts.
+type SetChange struct {
+	Name           string `json:"name"`
+	Before         int    `json:"before"` // elements
+	After          int    `json:"after"`
+	Added          int    `json:"added"`
+	Removed        int    `json:"removed"`
+	AddressesPlus  uint64 `json:"addresses-added,omitempty"` // of sets of addresses; IPv4 alone
+	AddressesMinus uint64 `json:"addresses-removed,omitempty"`
+}
+
+// Plan says what Apply would do. It changes nothing, but settles what a killed
+// command left.
+func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
+	s, err := h.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	out := &Plan{From: s.cur.Running, Cost: in.Artifact.Cost(), Available: in.Memory}
+	for _, n := range in.Artifact.Notes() {
+		out.Notes = append(out.Notes, NoteText(n))
+	}
+	encoded, err := in.Artifact.Encode()
+	if err != nil {
+		return nil, fmt.Errorf("encode the rules: %w", err)
+	}
+	if out.Unchanged, err = s.unchanged(ctx, in, encoded); err != nil {
+		return nil, err
+	}
+	old := &program.Program{}
+	name := "nothing"
+	if g, err := s.generation(s.cur.Running); s.cur.Running != 0 && err == nil {
+		out.Before = g.Cost
+		name = fmt.Sprintf("generation %d", g.Number)
+		if old, err = s.program(g); err != nil {
+			out.Notes = append(out.Notes, "what runs cannot be read, so everything counts as new: "+err.Error())
+			old = &program.Program{}
+		}
+	}
+	out.Rules = ruleDiff(name, old, in.Policy, in.Program)
+	out.Sets = setChanges(old, in.Program)
+	out.Sysctls = s.sysctlChanges(in)
+	if !out.Unchanged {
+		if err := s.planSteps(ctx, in, out); err != nil {
+			return nil, err
+		}
+	}
+	quiet := *h
+	quiet.Note = func(text string) { out.Warnings = append(out.Warnings, text) }
+	s.Host = &quiet
+	err = s.admit(in, Options{})
+	var lock *LockOutError
+	var memory *MemoryError
+	switch {
+	case errors.As(err, &lock), errors.As(err, &memory):
+		out.Refused = err.Error()
+	case err != nil:
+		return nil, err
+	}
+	return out, nil
+}
+
+func (s *session) planSteps(ctx context.Context, in Input, out *Plan) error {
+	have, err := s.Backend.Read(ctx, true)
+	if err != nil {
+		return fmt.Errorf("read what the kernel holds: %w", err)
+	}
+	steps, err := s.Backend.Steps(in.Artifact, have)
+	if err != nil {
+		return fmt.Errorf("plan the transactions: %w", err)
+	}
+	for _, step := range steps {
+		out.Steps = append(out.Steps, fmt.Sprintf("%s: %s", step.Purpose, step.Name))
+	}
+	return nil
+}
+
+func (s *session) sysctlChanges(in Input) []Change {
+	var changes []Change
+	want := map[string]bool{}
+	for _, w := range in.Sysctls {
+		want[w.Name] = true
+		have, _ := s.Kernel.Sysctl(w.Name)
+		if have != w.Value {
+			changes = append(changes, Change{w.Name, have, w.Value})
+		}
+	}
+	for name, value := range s.cur.Originals {
+		if have, err := s.Kernel.Sysctl(name); !want[name] && err == nil && have != value {
+			changes = append(changes, Change{name, have, value})
+		}
+	}
+	slices.SortFunc(changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
+	return changes
+}
+
+// ruleDiff compares by what the lines of the policies say, not by where they
+// stand; what holds without being written is in brackets.
+func ruleDiff(oldName string, old *program.Program, newName string, new *program.Program) string {
+	a, _ := ruleLines(old)
+	b, places := ruleLines(new)
+	text := string(diff.Diff(oldName, []byte(a), newName, []byte(b)))
+	if text == "" {
+		return ""
+	}
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "diff "):
+			continue
+		case strings.HasPrefix(line, "+") && places[line[1:]] != "":
+			line += "    # " + places[line[1:]]
+		}
+		out.WriteString(line + "\n")
+	}
+	return out.String()
+}
+
+// ruleLines writes a program as lines "chain: what the policy says", with the
+// place of each.
+func ruleLines(p *program.Program) (text string, places map[string]string) {
+	var b strings.Builder
+	places = map[string]string{}
+	seen := map[string]bool{}
+	add := func(line, place string) {
+		// The rules of one line of the policy are one, in whatever chains.
+		if key := place + line; seen[key] {
+			return
+		} else if seen[key] = true; places[line] == "" {
+			places[line] = place
+		}
+		b.WriteString(line + "\n")
+	}
+	hooks := map[string]program.Hook{}
+	for _, h := range p.Hooks {
+		hooks[h.Chain] = h
+	}
+	for _, c := range p.Chains {
+		for _, r := range c.Rules {
+			switch {
+			case r.Origin.Text != "" && r.Origin.Line > 0:
+				place := fmt.Sprintf("%s:%d", r.Origin.File, r.Origin.Line)
+				if seen[place] {
+					continue
+				}
+				seen[place] = true
+				add(strings.TrimSuffix(c.Name, "_rules")+": "+r.Origin.Text, place)
+			case r.Origin.Text != "":
+				add(c.Name+": ["+r.Origin.Text+"]", "")
+			case r.Comment != "":
+				add(c.Name+": ["+r.Comment+"]", "")
+			}
+		}
+		if h, base := hooks[c.Name]; base {
+			add(fmt.Sprintf("%s: default %s", c.Name, h.Default), "")
+		}
+	}
+	return b.String(), places
+}
+
+// setChanges compares sets by what is in them.
+func setChanges(old, new *program.Program) []SetChange {
+	var changes []SetChange
+	for i := range new.Sets {
+		set := &new.Sets[i]
+		before := old.Set(set.ID)
+		if before == nil {
+			before = &program.Set{}
+		}
+		if set.Life == program.Dynamic {
+			continue
+		}
+		if c := setChange(set.ID, before, set); c.Added > 0 || c.Removed > 0 {
+			changes = append(changes, c)
+		}
+	}
+	for i := range old.Sets {
+		set := &old.Sets[i]
+		if new.Set(set.ID) == nil && set.Life != program.Dynamic {
+			changes = append(changes, setChange(set.ID, set, &program.Set{}))
+		}
+	}
+	return changes
+}
+
+func setChange(name string, before, after *program.Set) SetChange {
+	c := SetChange{Name: name, Before: elements(before), After: elements(after)}
+	a, b := addressesOf(before), addressesOf(after)
+	plus, minus := b.Difference(a), a.Difference(b)
+	c.Added, c.Removed = len(plus.Ranges()), len(minus.Ranges())
+	c.AddressesPlus, c.AddressesMinus = plus.Count4(), minus.Count4()
+	have, want := map[string]bool{}, map[string]bool{}
+	for _, t := range before.Tuples {
+		have[tupleText(t)] = true
+	}
+	for _, t := range after.Tuples {
+		text := tupleText(t)
+		want[text] = true
+		if !have[text] {
+			c.Added++
+		}
+	}
+	for text := range have {
+		if !want[text] {
+			c.Removed++
+		}
+	}
+	return c
+}
+
+func elements(s *program.Set) int { return len(s.Addresses) + len(s.Tuples) }
+
+func addressesOf(s *program.Set) addrset.Set {
+	ranges := make([]addrset.Range, len(s.Addresses))
+	for i, r := range s.Addresses {
+		ranges[i] = addrset.Range{From: r.From, To: r.To}
+	}
+	return addrset.Of(ranges...)
+}
+
+func tupleText(t program.Tuple) string {
+	var parts []string
+	for _, v := range t.Parts {
+		parts = append(parts, fmt.Sprint(v.Addresses.From, v.Addresses.To, v.Numbers, v.Name))
+	}
+	return strings.Join(parts, " ")
+}

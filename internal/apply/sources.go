@@ -1,0 +1,128 @@
+package apply
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"sluice/internal/host"
+	"sluice/internal/kernel/process"
+	"sluice/internal/kernel/socket"
+)
+
+// Source is one file that the policy was made of. Text is nil where the text is
+// not kept.
+type Source struct {
+	Name   string
+	Size   int64
+	SHA256 string
+	Text   []byte
+}
+
+// ReadSources reads the texts of a policy whole and of its set files, which may
+// hold millions of lines, what tells one from another.
+func ReadSources(texts, setFiles []string) ([]Source, error) {
+	var out []Source
+	for _, name := range texts {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, sourceOf(name, text))
+	}
+	for _, name := range setFiles {
+		s, err := hashFile(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func sourceOf(name string, text []byte) Source {
+	sum := sha256.Sum256(text)
+	return Source{Name: name, Size: int64(len(text)), SHA256: hex.EncodeToString(sum[:]), Text: text}
+}
+
+func hashFile(name string) (Source, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return Source{}, err
+	}
+	defer file.Close()
+	hash := sha256.New()
+	size, err := io.Copy(hash, file)
+	if err != nil {
+		return Source{}, fmt.Errorf("read %s: %w", name, err)
+	}
+	return Source{Name: name, Size: size, SHA256: hex.EncodeToString(hash.Sum(nil))}, nil
+}
+
+// Peers are those who manage the host over ssh: as the facts say, and who runs
+// this process.
+func Peers(f host.Facts) []Peer {
+	var peers []Peer
+	for _, p := range f.SSHPeers {
+		peers = append(peers, Peer{Remote: p.Remote, Local: p.Local, Interface: Toward(p.Remote.Addr())})
+	}
+	return peers
+}
+
+// SSHPorts are the ports that a server for administrators listens on at this
+// moment; none at boot, before it is up.
+func SSHPorts() []uint16 {
+	sockets, err := socket.TCP()
+	if err != nil {
+		return nil
+	}
+	owners, err := process.Owners()
+	if err != nil {
+		return nil
+	}
+	return host.SSHPorts(sockets, owners)
+}
+
+// FreeMemory is how many bytes the machine can still give, 0 where it does not
+// say.
+func FreeMemory() uint64 {
+	file, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		if text, is := strings.CutPrefix(lines.Text(), "MemAvailable:"); is {
+			kilobytes, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(text, "kB")), 10, 64)
+			if err != nil {
+				return 0
+			}
+			return kilobytes << 10
+		}
+	}
+	return 0
+}
+
+// Pristine puts into the facts what the host was like before Sluice changed its
+// sysctls: what is computed from them must not depend on itself.
+func (h *Host) Pristine(f *host.Facts) {
+	originals := h.Originals()
+	for name, field := range map[string]*uint64{
+		"net.netfilter.nf_conntrack_max":     &f.ConntrackMax,
+		"net.netfilter.nf_conntrack_buckets": &f.ConntrackBuckets,
+	} {
+		if n, err := strconv.ParseUint(originals[name], 10, 64); err == nil {
+			*field = n
+		}
+	}
+}
+
+// NothingPending says that an error is a confirm without anything to confirm.
+func NothingPending(err error) bool { return errors.Is(err, errNothingPending) }

@@ -1,0 +1,64 @@
+package apply
+
+import (
+	"fmt"
+	"slices"
+
+	"sluice/internal/host"
+	"sluice/internal/program"
+)
+
+// Surroundings says what on the host keeps a policy from meaning what it says:
+// other tools' chains that may drop what it allows, published ports that it
+// leaves open, packets that are not forwarded at all. Forward says that the
+// policy has a section forward.
+func Surroundings(f host.Facts, p *program.Program, forward bool) []string {
+	if !f.Known {
+		return nil
+	}
+	var out []string
+	for _, c := range f.ForeignChains {
+		if c.Drops {
+			out = append(out, fmt.Sprintf("chain %s of table %s %s (%s, at %s) is not ours and may drop what this policy allows",
+				c.Name, c.Family, c.Table, maker(c), c.Hook))
+		}
+	}
+	if !forward {
+		for _, port := range f.Published {
+			out = append(out, fmt.Sprintf("%s stays open, by the rule of another tool: the policy has no section forward", port))
+		}
+	}
+	if !forward && !rewrites(p) {
+		return out
+	}
+	switch {
+	case !f.Forwarding4 && !f.Forwarding6:
+		out = append(out, "this host forwards nothing: net.ipv4.ip_forward and net.ipv6.conf.all.forwarding are 0")
+	case !f.Forwarding4:
+		out = append(out, "this host forwards no IPv4: net.ipv4.ip_forward is 0")
+	}
+	return out
+}
+
+func maker(c host.ForeignChain) string {
+	if c.Legacy {
+		return "legacy iptables"
+	}
+	return "nftables"
+}
+
+// rewrites says whether a program changes addresses of packets that are
+// forwarded.
+func rewrites(p *program.Program) bool {
+	return slices.ContainsFunc(p.Chains, func(c program.Chain) bool {
+		return slices.ContainsFunc(c.Rules, func(r program.Rule) bool {
+			return slices.ContainsFunc(r.Actions, func(a program.Action) bool {
+				switch a.(type) {
+				case program.DNAT, program.DNATPrefix, program.SNAT, program.SNATPrefix, program.Masquerade, program.MapSource, program.MapDestination:
+					return true
+				}
+				return false
+			})
+		})
+	})
+}

@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"sluice/internal/apply"
+)
+
+// defaultConfirm is how long a policy waits on a terminal over ssh.
+const defaultConfirm = 60 * time.Second
+
+func newApply() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "apply [FILE]",
+		Short: "Load a policy into the kernel, and take it back unless confirmed",
+		Long: `Compiles a policy and loads it without a gap: sets are filled first, then one
+small transaction switches all rules. What the kernel then holds is read back and
+compared; where it differs, the old policy returns.
+
+With --confirm the old state (sysctls too) returns by itself after the given time
+unless "sluice confirm" comes, even when this command, the terminal or the ssh
+session is gone by then. On a terminal over ssh this is the default, and the
+command asks; --no-confirm turns it off. Only a confirmed policy is loaded at
+boot.
+
+A policy under which a new ssh connection of somebody who is logged in would be
+refused is not loaded, nor one that takes more than half of the free memory;
+--force does.
+` + filesHelp + `
+
+Exit status: 0 applied (or already so), 1 refused, or not confirmed and taken
+back, 2 bad use or bad input, or loading failed: the old state then stays.`,
+		Example: `  sluice apply /etc/sluice/policy.yaml
+  sluice apply policy.yaml --confirm 2m
+  sluice apply policy.yaml --netns customer7`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: runApply,
+	}
+	flags := cmd.Flags()
+	flags.Duration("confirm", 0, "bring back what was before unless confirmed within `TIME`")
+	flags.Bool("no-confirm", false, "confirm by applying, also on a terminal over ssh")
+	flags.Bool("force", false, "apply also what locks out a peer or takes too much memory")
+	flags.Bool("cut", false, "delete the flows that the new policy refuses")
+	flags.Bool("no-verify", false, "do not read the rules back")
+	cmd.MarkFlagsMutuallyExclusive("confirm", "no-confirm")
+	addWait(cmd)
+	return cmd
+}
+
+func runApply(cmd *cobra.Command, args []string) error {
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	h, err := hostOf(cmd)
+	if err != nil {
+		return err
+	}
+	o, ask, err := applyOptions(cmd)
+	if err != nil {
+		return err
+	}
+	p, err := prepare(ctx, cmd, h, policyArgument(args))
+	if err != nil {
+		return err
+	}
+	for _, text := range p.notes {
+		h.Note(text)
+	}
+	out, err := h.Apply(ctx, p.input, o)
+	if err != nil {
+		return refused(err)
+	}
+	return report(ctx, cmd, h, out, ask)
+}
+
+// applyOptions reads the flags; ask says that somebody is there to be asked.
+func applyOptions(cmd *cobra.Command) (o apply.Options, ask bool, err error) {
+	flags := cmd.Flags()
+	o.Confirm, _ = flags.GetDuration("confirm")
+	o.Force, _ = flags.GetBool("force")
+	if flags.Lookup("cut") != nil {
+		o.Cut, _ = flags.GetBool("cut")
+	}
+	noVerify, _ := flags.GetBool("no-verify")
+	o.Verify = !noVerify
+	if flags.Changed("confirm") && o.Confirm < time.Second {
+		return o, false, fmt.Errorf("--confirm %s is too short to confirm anything\nhint: give at least 1s", o.Confirm)
+	}
+	terminal := onTerminal(cmd)
+	noConfirm, _ := flags.GetBool("no-confirm")
+	if !flags.Changed("confirm") && !noConfirm && terminal {
+		if _, over := apply.Session(); over {
+			o.Confirm = defaultConfirm
+		}
+	}
+	return o, terminal && o.Confirm > 0 && !optionsOf(cmd).json, nil
+}
+
+func onTerminal(cmd *cobra.Command) bool {
+	in, isIn := cmd.InOrStdin().(*os.File)
+	errOut, isOut := cmd.ErrOrStderr().(*os.File)
+	return isIn && isOut && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(errOut.Fd()))
+}
+
+// report says what came of an apply or a rollback, and asks where somebody is
+// there.
+func report(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *apply.Outcome, ask bool) error {
+	if optionsOf(cmd).json {
+		return printJSON(cmd.OutOrStdout(), out)
+	}
+	w := cmd.OutOrStdout()
+	switch {
+	case out.Unchanged:
+		fmt.Fprintf(w, "nothing to change: generation %d runs\n", out.Generation)
+	case out.Generation == 0:
+		fmt.Fprintln(w, "no policy runs")
+	default:
+		fmt.Fprintf(w, "generation %d runs\n", out.Generation)
+	}
+	for _, n := range out.Notes {
+		h.Note(n)
+	}
+	if cut, _ := cmd.Flags().GetBool("cut"); cut {
+		fmt.Fprintf(w, "%d flows deleted that it refuses\n", out.Cut)
+	}
+	if out.Pending == nil {
+		return nil
+	}
+	if ask {
+		return askToKeep(ctx, cmd, h, out)
+	}
+	fmt.Fprintf(w, "it goes back to %s in %s unless you run: sluice confirm%s\n",
+		generationName(out.Pending.Previous), out.Pending.Left().Round(time.Second), netnsArgument(cmd))
+	return nil
+}
+
+func netnsArgument(cmd *cobra.Command) string {
+	if name := optionsOf(cmd).netns; name != "" {
+		return " --netns " + name
+	}
+	return ""
+}
+
+func generationName(n int) string {
+	if n == 0 {
+		return "no policy"
+	}
+	return fmt.Sprintf("generation %d", n)
+}
+
+// askToKeep asks on the terminal. An answer proves that the terminal still
+// works; no answer is the watcher's business.
+func askToKeep(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *apply.Outcome) error {
+	w := cmd.ErrOrStderr()
+	answers := make(chan string, 1)
+	go func() { answers <- readLine(cmd.InOrStdin()) }()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		left := out.Pending.Left().Round(time.Second)
+		fmt.Fprintf(w, "\r\x1b[Kkeep this policy? [y/N] (%s) ", left)
+		select {
+		case answer := <-answers:
+			return answered(cmd, h, answer)
+		case <-ctx.Done():
+			fmt.Fprintln(w)
+			return answered(cmd, h, "n")
+		case <-tick.C:
+		}
+		if left == 0 {
+			fmt.Fprintln(w)
+			return &foundError{fmt.Sprintf("not confirmed: going back to %s", generationName(out.Pending.Previous))}
+		}
+	}
+}
+
+// readLine reads byte by byte, so that nothing is taken from what comes after.
+func readLine(in io.Reader) string {
+	var line []byte
+	for buf := make([]byte, 1); len(line) < 100; {
+		if n, err := in.Read(buf); n == 0 || err != nil || buf[0] == '\n' {
+			break
+		}
+		line = append(line, buf[0])
+	}
+	return string(line)
+}
+
+func answered(cmd *cobra.Command, h *apply.Host, answer string) error {
+	ctx := context.Background()
+	switch answer {
+	case "y", "Y", "yes", "Yes":
+		n, err := h.Confirm(ctx)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "generation %d is confirmed and will be loaded at boot\n", n)
+		return nil
+	}
+	out, err := h.Rollback(ctx, apply.Before, apply.Options{}, nil)
+	if err != nil {
+		return err
+	}
+	return &foundError{fmt.Sprintf("not confirmed: %s runs again", generationName(out.Generation))}
+}

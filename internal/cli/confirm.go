@@ -1,0 +1,45 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/apply"
+)
+
+func newConfirm() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "confirm",
+		Short: "Keep the policy that waits for a confirmation",
+		Long: `Keeps the policy that was applied with --confirm: it does not go back, and is
+from now on what boots.
+` + filesHelp + `
+
+Exit status: 0 confirmed, 1 nothing waits for a confirmation, 2 it failed.`,
+		Example: "  sluice apply policy.yaml --confirm 60s && ssh host.example.net sluice confirm",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := hostOf(cmd)
+			if err != nil {
+				return err
+			}
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			n, err := h.Confirm(ctx)
+			if apply.NothingPending(err) {
+				return &foundError{err.Error()}
+			}
+			if err != nil {
+				return err
+			}
+			if optionsOf(cmd).json {
+				return printJSON(cmd.OutOrStdout(), &apply.Outcome{Generation: n})
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "generation %d is confirmed and will be loaded at boot\n", n)
+			return nil
+		},
+	}
+	addWait(cmd)
+	return cmd
+}

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/apply"
+)
+
+func newHistory() *cobra.Command {
+	return &cobra.Command{
+		Use:   "history [GENERATION]",
+		Short: "List the policies that were applied, or print the text of one",
+		Long: `Lists the generations that are kept, the newest first: when each was applied and
+confirmed, by whom, and what became of it. With a number it prints that
+generation's policy as it was applied.
+` + filesHelp + `
+
+Exit status: 0 fine, 2 bad use, or there is no such generation.`,
+		Example: "  sluice history\n  sluice history 7 > policy-as-of-7.yaml",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, err := hostOf(cmd)
+			if err != nil {
+				return err
+			}
+			if len(args) > 0 {
+				return printGeneration(cmd, h, args[0])
+			}
+			list, running, boot, pending, err := h.History()
+			if err != nil {
+				return err
+			}
+			w := cmd.OutOrStdout()
+			if optionsOf(cmd).json {
+				return printJSON(w, struct {
+					Running     int                 `json:"running"`
+					Boot        int                 `json:"boot"`
+					Pending     *apply.Pending      `json:"pending,omitempty"`
+					Generations []*apply.Generation `json:"generations"`
+				}{running, boot, pending, list})
+			}
+			for _, g := range list {
+				printEntry(w, g, g.Number == running, g.Number == boot, pending != nil && pending.Generation == g.Number)
+			}
+			return nil
+		},
+	}
+}
+
+func printEntry(w io.Writer, g *apply.Generation, running, boot, pending bool) {
+	var marks []string
+	for _, m := range []struct {
+		holds bool
+		text  string
+	}{{running, "runs"}, {boot, "boots"}, {pending, "waits for its confirmation"}, {g.Closed, "closed: a restore failed"}} {
+		if m.holds {
+			marks = append(marks, m.text)
+		}
+	}
+	state := ""
+	if len(marks) > 0 {
+		state = " (" + strings.Join(marks, ", ") + ")"
+	}
+	fmt.Fprintf(w, "%-4d %s  %s%s%s\n", g.Number, g.Applied.Local().Format(time.DateTime), g.Policy, by(g.By), paint(w, "1", state))
+	for _, e := range g.Events[1:] {
+		fmt.Fprintf(w, "     %s  %s%s\n", e.Time.Local().Format(time.DateTime), e.What, by(e.By))
+	}
+}
+
+func printGeneration(cmd *cobra.Command, h *apply.Host, text string) error {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return fmt.Errorf("%q is not the number of a generation\nhint: sluice history lists them", text)
+	}
+	g, texts, err := h.Text(n)
+	if err != nil {
+		return err
+	}
+	w := cmd.OutOrStdout()
+	if optionsOf(cmd).json {
+		return printJSON(w, struct {
+			*apply.Generation
+			Texts map[string]string `json:"texts"`
+		}{g, texts})
+	}
+	names := slices.Sorted(maps.Keys(texts))
+	for _, name := range names {
+		if len(names) > 1 {
+			fmt.Fprintf(w, "# file: %s\n", name)
+		}
+		fmt.Fprint(w, texts[name])
+	}
+	return nil
+}

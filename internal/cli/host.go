@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"sluice/internal/apply"
+	"sluice/internal/backend/nftables"
+	"sluice/internal/host"
+	"sluice/internal/policy"
+)
+
+// filesHelp ends the help of every command that works on the state.
+const filesHelp = `
+Files: the state is kept in /var/lib/sluice (--state-dir, SLUICE_STATE_DIR), that
+of a network namespace below netns/NAME in it.`
+
+func addWait(cmd *cobra.Command) {
+	cmd.Flags().Duration("wait", 10*time.Second, "how long to wait for another command that changes the firewall")
+}
+
+// hostOf is the host, or the namespace, that a command works on.
+func hostOf(cmd *cobra.Command) (*apply.Host, error) {
+	o := optionsOf(cmd)
+	base, err := filepath.Abs(o.stateDir)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := apply.Dir(base, o.netns)
+	if err != nil {
+		return nil, err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	watcher := []string{program, "--state-dir", base}
+	if o.netns != "" {
+		watcher = append(watcher, "--netns", o.netns)
+	}
+	wait, _ := cmd.Flags().GetDuration("wait")
+	errOut := cmd.ErrOrStderr()
+	h := &apply.Host{
+		Dir: dir, Namespace: o.netns, Backend: nftables.New(), Kernel: apply.Linux(),
+		Version: buildVersion(), By: apply.Me(), Wait: wait, Watcher: append(watcher, "watch"),
+		Note: func(text string) { fmt.Fprintf(errOut, "%s %s\n", paint(errOut, "33", "note:"), text) },
+	}
+	if colours(errOut) {
+		h.Progress = progressOn(errOut)
+	}
+	return h, nil
+}
+
+// progressOn draws the transactions of a change.
+func progressOn(w io.Writer) func(apply.Progress) {
+	var bar *progressbar.ProgressBar
+	return func(p apply.Progress) {
+		if bar == nil {
+			bar = progressbar.NewOptions(p.Total, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(30),
+				progressbar.OptionShowCount(), progressbar.OptionClearOnFinish())
+		}
+		bar.ChangeMax(p.Total)
+		bar.Describe(fmt.Sprintf("%s %s", p.Purpose, p.Name))
+		_ = bar.Set(p.Done)
+		if p.Done == p.Total {
+			_ = bar.Finish()
+			bar = nil
+		}
+	}
+}
+
+// interruptible ends with Ctrl-C and SIGTERM; a change under way is then undone.
+func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+}
+
+// prepared is a policy that has gone through the whole pipeline.
+type prepared struct {
+	input apply.Input
+	notes []string // what on the host keeps the policy from meaning what it says
+}
+
+// prepare makes a policy file ready for the kernel that this process is on.
+func prepare(ctx context.Context, cmd *cobra.Command, h *apply.Host, file string) (*prepared, error) {
+	o := optionsOf(cmd)
+	facts, err := readFacts(ctx, "", o)
+	if err != nil {
+		return nil, err
+	}
+	h.Pristine(&facts)
+	line := pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr()}
+	if err := line.resolve(ctx, file); err != nil {
+		return nil, err
+	}
+	if err := line.compile(); err != nil {
+		return nil, err
+	}
+	artifact, err := line.lower(h.Backend, host.Capabilities(ctx))
+	if err != nil {
+		return nil, err
+	}
+	settings, notes := apply.Settings(line.program)
+	for _, n := range notes {
+		h.Note(n)
+	}
+	files, err := apply.ReadSources(sourceFiles(line.policy))
+	if err != nil {
+		return nil, err
+	}
+	return &prepared{
+		input: apply.Input{
+			Policy: file, Files: files, Program: line.program, Artifact: artifact, Facts: facts,
+			Peers: apply.Peers(facts), Sysctls: settings, Memory: apply.FreeMemory(),
+			SSHPorts: apply.SSHPorts(),
+		},
+		notes: apply.Surroundings(facts, line.program, line.policy.Forward != nil),
+	}, nil
+}
+
+// sourceFiles are the files that a policy was read from, and those of its sets.
+func sourceFiles(p *policy.Policy) (texts, sets []string) {
+	for _, s := range p.Sets {
+		if s.File == nil {
+			continue
+		}
+		name := s.File.Text
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(s.File.Pos.File), name)
+		}
+		sets = append(sets, name)
+	}
+	return append([]string{p.File}, p.Includes...), sets
+}
+
+// refused makes what Sluice refuses to do on purpose a finding: exit status 1.
+func refused(err error) error {
+	var lock *apply.LockOutError
+	var memory *apply.MemoryError
+	if errors.As(err, &lock) || errors.As(err, &memory) {
+		return &foundError{"refused: " + err.Error()}
+	}
+	return err
+}

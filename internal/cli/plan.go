@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"sluice/internal/apply"
+)
+
+func newPlan() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "plan [FILE]",
+		Short: "Show what applying a policy would change",
+		Long: `Compiles a policy and compares it with what runs: rules as a diff of the policy's
+lines, sets by elements added and removed, sysctls, the transactions, what it
+takes of kernel memory (old and new stand side by side until the switch) and of
+time. It names what this kernel lacks, other tools' chains that may drop what the
+policy allows, and ports that stay open because the policy leaves forward out.
+Nothing is changed.
+` + filesHelp + `
+
+Exit status: 0 nothing would change, 1 something would, or apply would refuse
+it, 2 bad use or bad input.`,
+		Example: "  sluice plan /etc/sluice/policy.yaml\n  sluice plan policy.yaml --json | jq .cost",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			h, err := hostOf(cmd)
+			if err != nil {
+				return err
+			}
+			var notes []string
+			say := h.Note
+			h.Note = func(text string) { notes = append(notes, text) }
+			p, err := prepare(ctx, cmd, h, policyArgument(args))
+			if err != nil {
+				return err
+			}
+			h.Note = say
+			plan, err := h.Plan(ctx, p.input)
+			if err != nil {
+				return err
+			}
+			plan.Notes = append(plan.Notes, notes...)
+			plan.Warnings = append(plan.Warnings, p.notes...)
+			if optionsOf(cmd).json {
+				err = printJSON(cmd.OutOrStdout(), plan)
+			} else {
+				printPlan(cmd.OutOrStdout(), plan)
+			}
+			if err == nil && (!plan.Unchanged || plan.Refused != "") {
+				return errFound
+			}
+			return err
+		},
+	}
+	addWait(cmd)
+	return cmd
+}
+
+func printPlan(w io.Writer, p *apply.Plan) {
+	numbers := message.NewPrinter(language.English)
+	if p.Unchanged {
+		fmt.Fprintf(w, "nothing to change: generation %d runs\n", p.From)
+	}
+	for line := range strings.Lines(p.Rules) {
+		line = strings.TrimSuffix(line, "\n")
+		style := ""
+		switch {
+		case strings.HasPrefix(line, "+"):
+			style = "32"
+		case strings.HasPrefix(line, "-"):
+			style = "31"
+		case strings.HasPrefix(line, "@"):
+			style = "2"
+		}
+		if style != "" {
+			line = paint(w, style, line)
+		}
+		fmt.Fprintln(w, line)
+	}
+	for _, s := range p.Sets {
+		fmt.Fprintf(w, "set          %s: %s\n", s.Name, numbers.Sprintf("%d elements to %d, +%d -%d", s.Before, s.After, s.Added, s.Removed)+addressChange(numbers, s))
+	}
+	for _, c := range p.Sysctls {
+		fmt.Fprintf(w, "sysctl       %s: %s to %s\n", c.Name, orNone(c.Old), c.New)
+	}
+	for _, s := range p.Steps {
+		fmt.Fprintf(w, "step         %s\n", s)
+	}
+	fmt.Fprintf(w, "takes        %s\n", numbers.Sprintf("%d rules, %d sets, %d elements", p.Cost.Rules, p.Cost.Sets, p.Cost.Elements))
+	fmt.Fprintf(w, "memory       %s\n", memoryText(p))
+	fmt.Fprintf(w, "load time    about %s\n", time.Duration(p.Cost.LoadTime).Round(time.Millisecond))
+	for _, n := range p.Notes {
+		fmt.Fprintf(w, "%s         %s\n", paint(w, "33", "note"), n)
+	}
+	for _, n := range p.Warnings {
+		fmt.Fprintf(w, "%s      %s\n", paint(w, "33", "warning"), n)
+	}
+	if p.Refused != "" {
+		fmt.Fprintf(w, "%s      %s\n", paint(w, "31", "refused"), p.Refused)
+	}
+}
+
+func addressChange(numbers *message.Printer, s apply.SetChange) string {
+	if s.AddressesPlus == 0 && s.AddressesMinus == 0 {
+		return ""
+	}
+	return numbers.Sprintf(" (+%d -%d IPv4 addresses)", s.AddressesPlus, s.AddressesMinus)
+}
+
+func memoryText(p *apply.Plan) string {
+	text := apply.Bytes(p.Cost.Memory)
+	if !p.Unchanged && p.Before.Memory > 0 {
+		text += fmt.Sprintf(", %s together with what runs", apply.Bytes(p.Cost.Memory+p.Before.Memory))
+	}
+	if p.Available > 0 {
+		text += fmt.Sprintf(", of %s free", apply.Bytes(p.Available))
+	}
+	return text
+}

@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func newRemove() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "remove",
+		Short: "Take everything of Sluice's out of the kernel",
+		Long: `Takes all rules and sets of Sluice's out of the kernel and sets the sysctls that
+it changed back. The host is then open as far as other tools leave it so, at boot
+too. The history stays: sluice rollback GENERATION brings a policy back.
+
+It asks on a terminal; elsewhere --yes is needed.
+` + filesHelp + `
+
+Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed.`,
+		Example: "  sluice remove\n  sluice remove --yes --netns customer7",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if yes, _ := cmd.Flags().GetBool("yes"); !yes {
+				if !onTerminal(cmd) {
+					return errors.New("this opens the host\nhint: give --yes to do it without being asked")
+				}
+				fmt.Fprint(cmd.ErrOrStderr(), "take all rules of sluice away, and leave the host open? [y/N] ")
+				if a := readLine(cmd.InOrStdin()); a != "y" && a != "Y" && a != "yes" {
+					return &foundError{"nothing changed"}
+				}
+			}
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			h, err := hostOf(cmd)
+			if err != nil {
+				return err
+			}
+			out, err := h.Remove(ctx)
+			if err != nil {
+				return err
+			}
+			return report(ctx, cmd, h, out, false)
+		},
+	}
+	cmd.Flags().Bool("yes", false, "do not ask")
+	addWait(cmd)
+	return cmd
+}

@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/apply"
+	"sluice/internal/host"
+)
+
+func newRestore() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "restore",
+		Short: "Load the last confirmed policy: at boot, or after somebody took it away",
+		Long: `Loads the last confirmed policy as it was stored: neither the policy's files nor
+country data nor a network are needed. At boot a systemd unit runs it before the
+network comes up. It also mends rules that another tool flushed or changed.
+
+Interfaces that do not exist yet are left out of flowtables and of what is asked
+at ingress, with a note.
+
+When the policy cannot be loaded, the host is closed: nothing comes in but ssh,
+replies, and what the network cannot work without.
+` + filesHelp + `
+
+Exit status: 0 loaded, or no policy was ever confirmed; 1 the host is closed, or
+the kernel holds something else than was loaded; 2 bad use, or nothing could be
+done.`,
+		Example: "  sluice restore",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			h, err := hostOf(cmd)
+			if err != nil {
+				return err
+			}
+			out, err := h.Restore(ctx, apply.Restoring{SSHPorts: apply.SSHPorts(), Capabilities: host.Capabilities})
+			var closed *apply.ClosedError
+			var drift *apply.DriftError
+			switch {
+			case errors.As(err, &closed) && closed.Err == nil, errors.As(err, &drift):
+				return &foundError{err.Error()}
+			case err != nil:
+				return err
+			}
+			if out.Generation == 0 && !optionsOf(cmd).json {
+				fmt.Fprintln(cmd.OutOrStdout(), "nothing to restore")
+				return nil
+			}
+			return report(ctx, cmd, h, out, false)
+		},
+	}
+	addWait(cmd)
+	return cmd
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/apply"
+)
+
+func newRollback() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rollback [GENERATION]",
+		Short: "Go back to the policy before, or to a generation of the history",
+		Long: `Goes back to what ran before, or to the generation with the given number. It
+needs neither the policy's files nor country data nor a network: a generation
+holds everything. A policy that waits for its confirmation is given up.
+
+As with apply, a policy that would lock out somebody who is logged in is refused
+without --force, and --confirm brings back what runs now unless confirmed. On a
+terminal over ssh --confirm is the default when a generation is named.
+` + filesHelp + `
+
+Exit status: 0 done, 1 refused or not confirmed, 2 there is nothing to go back
+to, or loading failed: what ran then stays.`,
+		Example: "  sluice rollback\n  sluice history\n  sluice rollback 7 --confirm 60s",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n := apply.Before
+			if len(args) > 0 {
+				var err error
+				if n, err = strconv.Atoi(args[0]); err != nil || n < 1 {
+					return fmt.Errorf("%q is not the number of a generation\nhint: sluice history lists them", args[0])
+				}
+			}
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			h, err := hostOf(cmd)
+			if err != nil {
+				return err
+			}
+			o, ask, err := applyOptions(cmd)
+			if err != nil {
+				return err
+			}
+			if n == apply.Before && !cmd.Flags().Changed("confirm") {
+				o.Confirm, ask = 0, false // what ran before is the known good
+			}
+			facts, err := readFacts(ctx, "", optionsOf(cmd))
+			if err != nil {
+				return err
+			}
+			out, err := h.Rollback(ctx, n, o, apply.Peers(facts))
+			if err != nil {
+				return refused(err)
+			}
+			return report(ctx, cmd, h, out, ask)
+		},
+	}
+	flags := cmd.Flags()
+	flags.Duration("confirm", 0, "bring back what runs now unless confirmed within `TIME`")
+	flags.Bool("no-confirm", false, "confirm by rolling back, also on a terminal over ssh")
+	flags.Bool("force", false, "go back also where that locks out a peer")
+	flags.Bool("no-verify", false, "do not read the rules back")
+	cmd.MarkFlagsMutuallyExclusive("confirm", "no-confirm")
+	addWait(cmd)
+	return cmd
+}

@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/apply"
+)
+
+func newStatus() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what runs, since when, what it counted, and whether it is intact",
+		Long: `Shows the generation that runs, what waits for a confirmation, what boots, and
+what each line of the policy has counted. Rules and the contents of sets are read
+back from the kernel and compared by meaning with what was loaded: an element
+removed by hand is named. Tables of sources that are full are named too.
+` + filesHelp + `
+
+Exit status: 0 what runs is what was meant; 1 it is not, or somebody took it
+away; 2 bad use, or it could not be read.`,
+		Example: "  sluice status\n  sluice status --json | jq .drift",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := hostOf(cmd)
+			if err != nil {
+				return err
+			}
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			fast, _ := cmd.Flags().GetBool("fast")
+			s, err := h.Status(ctx, !fast)
+			if err != nil {
+				return err
+			}
+			if optionsOf(cmd).json {
+				err = printJSON(cmd.OutOrStdout(), s)
+			} else {
+				printStatus(cmd.OutOrStdout(), s, netnsArgument(cmd))
+			}
+			if err == nil && !s.Fine() {
+				return errFound
+			}
+			return err
+		},
+	}
+	cmd.Flags().Bool("fast", false, "do not read the elements of large sets back")
+	addWait(cmd)
+	return cmd
+}
+
+func printStatus(w io.Writer, s *apply.Status, netns string) {
+	switch s.Condition {
+	case apply.Nothing:
+		fmt.Fprintln(w, "no policy runs")
+		return
+	case apply.Changing:
+		fmt.Fprintf(w, "%s is changing the firewall\n", s.Busy)
+	case apply.Gone:
+		fmt.Fprintf(w, "%s generation %d should run, but its rules are gone: somebody took them away\n", paint(w, "31", "GONE"), s.Generation.Number)
+		fmt.Fprintf(w, "hint         sluice restore%s loads the confirmed policy\n", netns)
+	case apply.Foreign:
+		fmt.Fprintf(w, "%s rules of sluice's run that this state does not know (%s)\n", paint(w, "31", "UNKNOWN"), orNone(s.Mark))
+		fmt.Fprintf(w, "hint         apply a policy, or sluice remove%s\n", netns)
+	}
+	if g := s.Generation; g != nil {
+		fmt.Fprintf(w, "generation   %d of %s\n", g.Number, g.Policy)
+		fmt.Fprintf(w, "since        %s%s\n", s.Since.Local().Format(time.DateTime), by(g.By))
+		if g.Closed {
+			fmt.Fprintf(w, "%s       the confirmed policy could not be restored: only ssh comes in\n", paint(w, "31", "closed"))
+		}
+	}
+	switch {
+	case s.Pending != nil:
+		fmt.Fprintf(w, "%s      goes back to %s in %s unless you run: sluice confirm%s\n", paint(w, "33", "pending"),
+			generationName(s.Pending.Previous), s.Pending.Left().Round(time.Second), netns)
+	case s.Generation != nil && s.Boot != s.Generation.Number:
+		fmt.Fprintf(w, "boot         %s\n", generationName(s.Boot))
+	}
+	if s.Condition != apply.Running {
+		return
+	}
+	printDrift(w, s)
+	for _, c := range s.Full {
+		fmt.Fprintf(w, "%s         the table of %s:%d was full for %d packets: sources beyond it share one limit\n",
+			paint(w, "33", "full"), c.Origin.File, c.Origin.Line, c.Packets)
+	}
+	if len(s.Counters) > 0 {
+		fmt.Fprintf(w, "\n%12s %14s  rule\n", "packets", "bytes")
+	}
+	for _, c := range s.Counters {
+		fmt.Fprintf(w, "%12d %14d  %s\n", c.Packets, c.Bytes, counterText(c))
+	}
+}
+
+func printDrift(w io.Writer, s *apply.Status) {
+	if len(s.Drift) == 0 && len(s.Sysctls) == 0 {
+		fmt.Fprintln(w, "drift        none")
+		return
+	}
+	for _, d := range s.Drift {
+		fmt.Fprintf(w, "%s        %s\n", paint(w, "31", "drift"), apply.DescribeDifference(d))
+	}
+	for _, d := range s.Sysctls {
+		fmt.Fprintf(w, "%s        sysctl %s: want %s, have %s\n", paint(w, "31", "drift"), d.Name, d.Want, d.Have)
+	}
+}
+
+func counterText(c apply.Counter) string {
+	text := c.Comment
+	if c.Origin.Text != "" {
+		text = c.Origin.Text
+	}
+	if text == "" {
+		text = c.Name
+	}
+	if c.Origin.File == "" || c.Origin.Line == 0 {
+		return text
+	}
+	return fmt.Sprintf("%s:%d: %s", c.Origin.File, c.Origin.Line, text)
+}
+
+func by(a apply.Author) string {
+	text := ""
+	if a.User != "" {
+		text += ", by " + a.User
+	}
+	if a.From != "" {
+		text += " from " + a.From
+	}
+	return text
+}
