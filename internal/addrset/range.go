@@ -183,7 +183,7 @@ func parsePrefix(s, addr, length string) (Range, error) {
 // maskLength returns the prefix length of a dotted netmask.
 func maskLength(m netip.Addr) (int, bool) {
 	host := ^key4Of(m)
-	n := 32 - (host.next()).trailingZeros()
+	n := 32 - host.next().trailingZeros()
 	if host == host.max() {
 		n = 0
 	}

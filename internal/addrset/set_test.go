@@ -132,6 +132,7 @@ func random(r *rand.Rand) (Set, model) {
 // testRand returns a random source whose seed is printed on failure and can be
 // given again in SLUICE_TEST_SEED.
 func testRand(t *testing.T) *rand.Rand {
+	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("SLUICE_TEST_SEED"); s != "" {
 		var err error

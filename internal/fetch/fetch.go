@@ -98,7 +98,7 @@ func (r *Result) Keep(dest string) error {
 // Discard removes the temporary file.
 func (r *Result) Discard() {
 	if r.Path != "" {
-		os.Remove(r.Path)
+		_ = os.Remove(r.Path)
 	}
 }
 
@@ -107,7 +107,7 @@ func syncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer func() { _ = d.Close() }()
 	return d.Sync()
 }
 
@@ -154,7 +154,7 @@ func fetch(ctx context.Context, dir string, r Request) (*Result, error) {
 	if notModified {
 		return &Result{NotModified: true, ETag: r.ETag, Modified: r.Modified}, nil
 	}
-	defer src.body.Close()
+	defer func() { _ = src.body.Close() }()
 	if r.MaxBytes > 0 && src.size > r.MaxBytes {
 		return nil, tooLarge(r.MaxBytes)
 	}
@@ -197,7 +197,7 @@ func open(ctx context.Context, r Request) (src source, notModified bool, err err
 		err = errors.New("is a directory")
 	}
 	if err != nil {
-		f.Close()
+		_ = f.Close()
 		return source{}, false, err
 	}
 	size := st.Size()
@@ -236,10 +236,10 @@ func openURL(ctx context.Context, r Request) (src source, notModified bool, err 
 	}
 	switch {
 	case resp.StatusCode == http.StatusNotModified && (r.ETag != "" || r.Modified != ""):
-		resp.Body.Close()
+		_ = resp.Body.Close()
 		return source{}, true, nil
 	case resp.StatusCode != http.StatusOK:
-		resp.Body.Close()
+		_ = resp.Body.Close()
 		return source{}, false, fmt.Errorf("the server answers %s", resp.Status)
 	}
 	return source{
@@ -278,8 +278,8 @@ func save(ctx context.Context, dir string, r Request, src source, res *Result, a
 	}
 	defer func() {
 		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
+			_ = f.Close()
+			_ = os.Remove(f.Name())
 		}
 	}()
 	sum := sha256.New()

@@ -34,9 +34,10 @@ const (
 	previousName = "countries.previous"
 )
 
-// CurrentFile and PreviousFile are where an update keeps its data and those it
-// replaced.
-func CurrentFile(stateDir string) string  { return filepath.Join(stateDir, folder, currentName) }
+// CurrentFile is where an update puts its data.
+func CurrentFile(stateDir string) string { return filepath.Join(stateDir, folder, currentName) }
+
+// PreviousFile is where an update keeps the data that it replaced.
 func PreviousFile(stateDir string) string { return filepath.Join(stateDir, folder, previousName) }
 
 // Open returns the data that an update left in the state directory, or the

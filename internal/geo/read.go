@@ -32,7 +32,7 @@ func Read(r io.Reader, name string, t *Table) (Origin, error) {
 		if err != nil {
 			return o, fmt.Errorf("%s: %w", name, err)
 		}
-		defer z.Close()
+		defer func() { _ = z.Close() }()
 		if !z.ModTime.IsZero() && o.Date.IsZero() {
 			o.Date = z.ModTime.UTC()
 		}

@@ -28,7 +28,7 @@ func readMMDB(r io.Reader, name string, t *Table, o *Origin) error {
 	if err != nil {
 		return fmt.Errorf("%s: neither text nor a MaxMind database: %w", name, err)
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }()
 	if o.Licence == "" {
 		o.Source = db.Metadata.DatabaseType
 	}

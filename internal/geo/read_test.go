@@ -184,7 +184,7 @@ func TestReadErrors(t *testing.T) {
 		{"192.0.2.0,192.0.2.1,N1\n", `data:1: "N1" is not a country code of two letters`},
 		{"1,340282366920938463463374607431768211456,NO\n", "data:1: a number is larger than any IPv6 address"},
 		{"1,99999999999999999999999999999999999999999999,NO\n", "data:1: a number is larger than any IPv6 address"},
-		{"start,end,country\nstart,end,country\n", `data:2: "start" is not an IP address`},
+		{"start,end,country\nfirst,last,cc\n", `data:2: "first" is not an IP address`},
 		{strings.Repeat("1", 70000), "data:1: a line of more than 65536 bytes"},
 		{strings.Replace(delegatedText, "ripencc|SE", "nobody|SE", 1), `data:7: want registry|country|type|start|value|date|status and got "nobody|SE|ipv4|198.51.100.0|10|20100712|assigned"`},
 		{strings.Replace(delegatedText, "198.51.100.0|10", "198.51.100.0|0", 1), `data:7: "0" is not a number of addresses or a prefix length`},
@@ -244,6 +244,7 @@ func TestOriginOfSources(t *testing.T) {
 // fuzzRead feeds a reader and checks that what it took can be encoded, decoded
 // and asked.
 func fuzzRead(f *testing.F, read func(data []byte, t *Table) error) {
+	f.Helper()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var table Table
 		if err := read(data, &table); err != nil {

@@ -11,6 +11,7 @@ import (
 )
 
 func testRand(t *testing.T) *rand.Rand {
+	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	if s := os.Getenv("SLUICE_TEST_SEED"); s != "" {
 		var err error

@@ -210,7 +210,7 @@ func readFetched(res *fetch.Result, from string, table *Table) (Origin, error) {
 	if err != nil {
 		return Origin{}, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	shown := fetch.Redact(from)
 	origin, err := Read(f, shown, table)
 	if err != nil {
@@ -276,7 +276,7 @@ func ReadFiles(ctx context.Context, files ...string) (*Database, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	data, err := gather(ctx, dir, UpdateOptions{From: files}, &Database{file: &file{}})
 	if err != nil {
 		return nil, err

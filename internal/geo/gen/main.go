@@ -5,7 +5,7 @@ package main
 
 import (
 	"flag"
-	"fmt"
+	"log"
 	"os"
 	"path/filepath"
 	"time"
@@ -26,9 +26,10 @@ func main() {
 	in := flag.String("in", filepath.Join("..", "..", ".cache", "geo", source), "`directory` of the dataset")
 	out := flag.String("o", "snapshot.bin", "`file` to write")
 	flag.Parse()
+	log.SetFlags(0)
+	log.SetPrefix("gen: ")
 	if err := run(*in, *out); err != nil {
-		fmt.Fprintln(os.Stderr, "gen:", err)
-		os.Exit(1)
+		log.Fatal(err)
 	}
 }
 
@@ -49,7 +50,7 @@ func run(in, out string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s: %d bytes of %d ranges, %d of them over another country's\n", out, len(data), t.Rows(), t.Overlaps)
+	log.Printf("%s: %d bytes of %d ranges, %d of them over another country's", out, len(data), t.Rows(), t.Overlaps)
 	return os.WriteFile(out, data, 0o644)
 }
 
@@ -58,7 +59,7 @@ func read(name string, t *geo.Table) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	_, err = geo.Read(f, filepath.Base(name), t)
 	return err
 }
