@@ -78,13 +78,11 @@ func (c *checker) bypassEphemeral(b *policy.Bypass) {
 }
 
 func (c *checker) bypassNAT(b *policy.Bypass, n *policy.NAT) {
-	switch n.Kind {
-	case policy.Redirect:
+	switch {
+	case n.Kind == policy.Redirect:
 		c.bypassRedirect(b, n)
-	case policy.Map:
-		if !n.Stateless {
-			c.bypassMap(b, n)
-		}
+	case n.Kind == policy.Map && !n.Stateless:
+		c.bypassMap(b, n)
 	}
 }
 

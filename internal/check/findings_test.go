@@ -26,8 +26,10 @@ input:
   default: drop
   rules:
     - allow ssh from e
-`, want: []string{`3 error empty-set`, `4 warning empty-set: exceptions`, `6 remark empty-set: its file is empty`,
-			`7 warning empty-set`, `8 warning empty-set: none of its parts`, `9 remark empty-set: its list is empty`}},
+`, want: []string{
+			`3 error empty-set`, `4 warning empty-set: exceptions`, `6 remark empty-set: its file is empty`,
+			`7 warning empty-set`, `8 warning empty-set: none of its parts`, `9 remark empty-set: its list is empty`,
+		}},
 		{name: "one family over an open default", policy: `
 sets:
   four: {file: v4.txt}

@@ -17,6 +17,7 @@ func (c *checker) ordered(s *policy.Section) (rules []*policy.Rule, foreign int)
 		other = c.policy.Forward
 	case policy.Forward:
 		other = c.policy.Input
+	case policy.Output: // what the host sends has met no DNAT
 	}
 	if other != nil {
 		for _, r := range other.Rules {

@@ -103,6 +103,7 @@ func (c *checker) newUniverse(hook policy.Hook, family int) box {
 		b.numbers[in] = one(0)
 		b.numbers[original] = one(notRewritten)
 		b.numbers[user] = numbers{{0, noUser}}
+	case policy.Forward: // both interfaces, no socket
 	}
 	return b
 }

@@ -64,8 +64,14 @@ func smallWorld() []smallPacket {
 		}
 		other := smallPacket{protocol: echo.protocol, port: 200}
 		kinds := []smallPacket{
-			{protocol: 6, port: 1}, {protocol: 6, port: 2}, {protocol: 6, port: 3}, {protocol: 6, port: 9},
-			{protocol: 17, port: 1}, {protocol: 17, port: 9}, echo, other, {protocol: 47},
+			{protocol: 6, port: 1},
+			{protocol: 6, port: 2},
+			{protocol: 6, port: 3},
+			{protocol: 6, port: 9},
+			{protocol: 17, port: 1},
+			{protocol: 17, port: 9},
+			echo, other,
+			{protocol: 47},
 		}
 		for _, s := range list {
 			for _, d := range list {

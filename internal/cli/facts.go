@@ -28,7 +28,7 @@ Exit status: 0 fine, 2 the host could not be read.`,
 		Example: "  sluice facts --json > host.json\n  sluice compile policy.yaml --host host.json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			facts, err := host.Describe(cmd.Context())
+			facts, err := readFacts(cmd.Context(), "", optionsOf(cmd))
 			if err != nil {
 				return err
 			}

@@ -55,7 +55,7 @@ func nameservers(path string) ([]netip.Addr, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	return parseResolvConf(file)
 }
 

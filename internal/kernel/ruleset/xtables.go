@@ -72,7 +72,7 @@ func (t Table) needsExtensions() bool {
 // publish.
 func (t *Table) readExtensions(ctx context.Context) error {
 	program := map[string]string{"ip": "iptables-nft-save", "ip6": "ip6tables-nft-save"}[t.Family]
-	if _, err := exec.LookPath(program); err != nil {
+	if !installed(program) {
 		return nil
 	}
 	tables, err := save(ctx, t.Family, program)
@@ -92,6 +92,11 @@ func (t *Table) readExtensions(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func installed(program string) bool {
+	_, err := exec.LookPath(program)
+	return err == nil
 }
 
 // builtin is where the built-in chains of xtables stand; priorities as in
