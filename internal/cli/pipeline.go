@@ -50,11 +50,13 @@ func readFacts(ctx context.Context, file string, o options) (host.Facts, error) 
 	return facts, nil
 }
 
-// resolve reads the policy and resolves its names.
+// resolve reads the policy, unless it is read already, and resolves its names.
 func (p *pipeline) resolve(ctx context.Context, file string) error {
 	var err error
-	if p.policy, err = policy.Load(file); err != nil {
-		return err
+	if p.policy == nil {
+		if p.policy, err = policy.Load(file); err != nil {
+			return err
+		}
 	}
 	p.resolved, err = resolve.Resolve(p.policy, resolve.Options{
 		Facts: p.facts,

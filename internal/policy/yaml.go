@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -40,31 +41,31 @@ func (f *file) document() *yaml.Node {
 		f.fail(f.src.at(&second), "put it into a file of its own and include that", "second YAML document in one file")
 		return nil
 	}
-	before := len(f.errs)
-	f.refuse(&first)
-	if len(f.errs) > before {
+	if f.refuse(&first) {
 		return nil
 	}
 	return &first
 }
 
-// refuse reports anchors, aliases, merge keys and tags anywhere in the tree.
-func (f *file) refuse(n *yaml.Node) {
+// refuse reports the first anchor, alias, merge key or tag in the tree; who
+// uses one uses many.
+func (f *file) refuse(n *yaml.Node) bool {
 	const why = "they make a rule say what stands elsewhere, and a few lines stand for millions; name a set, a zone or a service instead"
 	switch {
 	case n.Kind == yaml.AliasNode:
 		f.fail(f.src.at(n), why, "YAML aliases are not part of the language")
-		return
+		return true
 	case n.Anchor != "":
 		f.fail(f.src.at(n), why, "YAML anchors are not part of the language")
+		return true
 	case n.Tag == "!!merge" && n.Style&quotedStyles == 0:
 		f.fail(f.src.at(n), why, "YAML merge keys are not part of the language")
+		return true
 	case n.Style&yaml.TaggedStyle != 0 || n.Tag == "!":
 		f.fail(f.src.at(n), "leave the tag away", "YAML tags are not part of the language")
+		return true
 	}
-	for _, c := range n.Content {
-		f.refuse(c)
-	}
+	return slices.ContainsFunc(n.Content, f.refuse)
 }
 
 var ruleLine = regexp.MustCompile(`^\s*(-\s+)?(default:\s+)?(allow|drop|reject|clamp|masquerade|redirect|map)\s`)
@@ -91,6 +92,7 @@ func (f *file) syntaxError(err error) {
 	if loadErr.ContextMsg != "" {
 		message += " " + loadErr.ContextMsg
 	}
+	message = "not YAML: " + message
 	hint := ""
 	switch {
 	case strings.Contains(message, "exceeded max depth"):
@@ -106,7 +108,7 @@ func (f *file) syntaxError(err error) {
 	case strings.Contains(message, "mapping values are not allowed"):
 		hint = "a colon and a blank make a key; put a text with them into quotes, and indent all keys of a mapping alike"
 	}
-	f.fail(pos, hint, "not YAML: %s", message)
+	f.fail(pos, hint, "%s", message)
 }
 
 // kindName is what a node is, for messages.

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/check"
+	"sluice/internal/policy"
+)
+
+func newCheck() *cobra.Command {
+	var described string
+	var textOnly, offline bool
+	cmd := &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Find what is wrong with a policy",
+		Long: `Checks a policy (/etc/sluice/policy.yaml unless FILE is given, standard input for
+-) and changes nothing. First the text with all that it includes: every error of
+every file, with file, line, column, the line itself and what was probably meant.
+If there is none, what the policy says for this host: rules that can never match
+and those that hide them, empty sets, bypasses that break connections, ways back
+that are missing, bans of who is logged in, and more.
+
+With --host the policy is checked for the host that "sluice facts --json"
+described, with --text for none: then only the text is read, without set files,
+lists and country data. With --offline no list is downloaded.
+
+Exit status: 0 fine, or remarks alone; 1 warnings; 2 errors, or bad use.
+Environment: SLUICE_STATE_DIR.
+Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
+		Example: `  sluice check
+  sluice check --text vms/web.yaml
+  sluice check policy.yaml --host gateway.json --json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o := optionsOf(cmd)
+			file := policyArgument(args)
+			findings, err := findAll(cmd, file, described, textOnly, offline)
+			if err != nil {
+				return err
+			}
+			return reportFindings(cmd, o, file, findings)
+		},
+	}
+	cmd.Flags().StringVar(&described, "host", "", "check for the host described in `FACTS.json`")
+	cmd.Flags().BoolVar(&textOnly, "text", false, "check the text alone, for no host")
+	cmd.Flags().BoolVar(&offline, "offline", false, "download no list, use the copies")
+	cmd.MarkFlagsMutuallyExclusive("host", "text")
+	return cmd
+}
+
+// policyError is the code of findings that are errors of the text or of what it
+// names.
+const policyError check.Code = "policy"
+
+// findAll returns what is wrong with a policy; the error is for what keeps it
+// from being looked at.
+func findAll(cmd *cobra.Command, file, described string, textOnly, offline bool) ([]check.Finding, error) {
+	o := optionsOf(cmd)
+	p, err := loadPolicy(cmd.InOrStdin(), file)
+	if err != nil || textOnly {
+		return asFindings(err)
+	}
+	facts, err := readFacts(cmd.Context(), described, o)
+	if err != nil {
+		return nil, err
+	}
+	line := pipeline{options: o, facts: facts, policy: p, warn: cmd.ErrOrStderr(), offline: offline}
+	if err := line.resolve(cmd.Context(), file); err != nil {
+		return asFindings(err)
+	}
+	return check.Run(line.resolved, facts), nil
+}
+
+// loadPolicy reads a policy from a file, or from standard input for "-".
+func loadPolicy(in io.Reader, file string) (*policy.Policy, error) {
+	if file != "-" {
+		return policy.Load(file)
+	}
+	data, err := io.ReadAll(in)
+	if err != nil {
+		return nil, fmt.Errorf("read standard input: %w", err)
+	}
+	return policy.LoadData(stdinName, data)
+}
+
+// stdinName is the file of messages about standard input.
+const stdinName = "-"
+
+// asFindings turns the errors of a policy into findings; other errors stay.
+func asFindings(err error) ([]check.Finding, error) {
+	var errs policy.Errors
+	if !errors.As(err, &errs) {
+		var one *policy.Error
+		if !errors.As(err, &one) {
+			return nil, err
+		}
+		errs = policy.Errors{one}
+	}
+	var out []check.Finding
+	for _, e := range errs {
+		out = append(out, check.Finding{
+			Code: policyError, Severity: check.Error,
+			Pos: e.Pos, Message: e.Message, Hint: e.Hint, Line: e.Line,
+		})
+	}
+	return out, nil
+}
+
+// checkedJSON is what "check --json" prints.
+type checkedJSON struct {
+	File     string          `json:"file"`
+	Findings []check.Finding `json:"findings"`
+}
+
+// shownFindings is how many findings are printed as text.
+const shownFindings = 200
+
+func reportFindings(cmd *cobra.Command, o options, file string, findings []check.Finding) error {
+	count := map[check.Severity]int{}
+	for _, f := range findings {
+		count[f.Severity]++
+	}
+	out := cmd.OutOrStdout()
+	if o.json {
+		if findings == nil {
+			findings = []check.Finding{}
+		}
+		if err := printJSON(out, checkedJSON{file, findings}); err != nil {
+			return err
+		}
+	} else {
+		for i, f := range findings {
+			if i == shownFindings {
+				fmt.Fprintf(out, "and %d more\n", len(findings)-i)
+				break
+			}
+			fmt.Fprintln(out, f)
+		}
+	}
+	switch {
+	case count[check.Error] > 0:
+		return fmt.Errorf("%s has %s", file, plural(count[check.Error], "error"))
+	case count[check.Warning] > 0:
+		return &foundError{fmt.Sprintf("%s has %s", file, plural(count[check.Warning], "warning"))}
+	case !o.json:
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s is fine\n", file)
+	}
+	return nil
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}

@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"sluice/internal/policy"
+)
+
+func newFmt() *cobra.Command {
+	var write, check bool
+	cmd := &cobra.Command{
+		Use:   "fmt [FILE]...",
+		Short: "Write a policy in its canonical form",
+		Long: `Prints a policy file (/etc/sluice/policy.yaml unless FILE is given, standard input
+for -) in its canonical form: two blanks a level, rules as lines of words in the
+order of the grammar, addresses and codes in their shortest form. Comments and
+single empty lines stay. What the policy means does not change. Included files
+are files of their own; name them too.
+
+With -w files are written in place, each in one step; a file that is canonical is
+not touched. With --check nothing is written, and the files that differ are named.
+A file with errors is left as it is.
+
+Exit status: 0 fine, 1 with --check: a file differs, 2 errors or bad use.
+Files: /etc/sluice/policy.yaml.`,
+		Example: `  sluice fmt policy.yaml
+  sluice fmt -w policy.yaml vms/*.yaml
+  sluice fmt --check policy.yaml`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				args = []string{defaultPolicy}
+			}
+			if len(args) > 1 && !write && !check {
+				return errors.New("more than one file to print\nhint: write them in place with -w, or compare with --check")
+			}
+			return formatFiles(cmd, args, write, check)
+		},
+	}
+	cmd.Flags().BoolVarP(&write, "write", "w", false, "write the files in place")
+	cmd.Flags().BoolVar(&check, "check", false, "name the files that are not canonical")
+	cmd.MarkFlagsMutuallyExclusive("write", "check")
+	return cmd
+}
+
+// formatFiles goes on after a file with errors, so that all of them are seen.
+func formatFiles(cmd *cobra.Command, files []string, write, check bool) error {
+	var failed error
+	differs := false
+	for _, name := range files {
+		changed, err := formatFile(cmd, name, write, check)
+		failed = errors.Join(failed, err)
+		differs = differs || changed
+	}
+	switch {
+	case failed != nil:
+		return failed
+	case check && differs:
+		return errFound
+	}
+	return nil
+}
+
+// formatFile handles one file and reports whether it differs from its canonical
+// form.
+func formatFile(cmd *cobra.Command, name string, write, check bool) (bool, error) {
+	data, err := readPolicyText(cmd.InOrStdin(), name)
+	if err != nil {
+		return false, err
+	}
+	text, err := policy.Format(name, data)
+	if err != nil {
+		return false, err
+	}
+	changed := !bytes.Equal(data, text)
+	out := cmd.OutOrStdout()
+	switch {
+	case check && changed:
+		_, err = fmt.Fprintln(out, name)
+	case check, write && !changed:
+	case write && name != stdinName:
+		err = replaceFile(name, text)
+	default:
+		_, err = out.Write(text)
+	}
+	return changed, err
+}
+
+func readPolicyText(in io.Reader, name string) ([]byte, error) {
+	if name != stdinName {
+		return os.ReadFile(name)
+	}
+	data, err := io.ReadAll(in)
+	if err != nil {
+		return nil, fmt.Errorf("read standard input: %w", err)
+	}
+	return data, nil
+}
+
+// replaceFile writes a file in one step, keeping its permissions and the link
+// that may lead to it.
+func replaceFile(name string, text []byte) error {
+	real, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return err
+	}
+	if err := renameio.WriteFile(real, text, 0o644, renameio.WithExistingPermissions()); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
