@@ -16,6 +16,7 @@ import (
 
 	"sluice/internal/apply"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/check"
 	"sluice/internal/host"
 	"sluice/internal/policy"
 )
@@ -87,7 +88,7 @@ func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 // prepared is a policy that has gone through the whole pipeline.
 type prepared struct {
 	input apply.Input
-	notes []string // what on the host keeps the policy from meaning what it says
+	notes []string // what on the host keeps the policy from meaning what it says, and what check warns of
 }
 
 // prepare makes a policy file ready for the kernel that this process is on.
@@ -100,6 +101,10 @@ func prepare(ctx context.Context, cmd *cobra.Command, h *apply.Host, file string
 	h.Pristine(&facts)
 	line := pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr()}
 	if err := line.resolve(ctx, file); err != nil {
+		return nil, err
+	}
+	findings := check.Run(line.resolved, facts)
+	if err := check.Errors(findings); err != nil {
 		return nil, err
 	}
 	if err := line.compile(); err != nil {
@@ -117,13 +122,19 @@ func prepare(ctx context.Context, cmd *cobra.Command, h *apply.Host, file string
 	if err != nil {
 		return nil, err
 	}
+	warnings := apply.Surroundings(facts, line.program, line.policy.Forward != nil)
+	for _, f := range findings {
+		if f.Severity == check.Warning {
+			warnings = append(warnings, f.Pos.String()+": "+f.Message)
+		}
+	}
 	return &prepared{
 		input: apply.Input{
 			Policy: file, Files: files, Program: line.program, Artifact: artifact, Facts: facts,
 			Peers: apply.Peers(facts), Sysctls: settings, Memory: apply.FreeMemory(),
 			SSHPorts: apply.SSHPorts(),
 		},
-		notes: apply.Surroundings(facts, line.program, line.policy.Forward != nil),
+		notes: warnings,
 	}, nil
 }
 
