@@ -48,6 +48,16 @@ func newWire(t *testing.T) *wire {
 
 func at(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }
 
+// eventually asks again for a while until there is no error.
+func eventually(ask func() error) error {
+	for deadline := time.Now().Add(enough); ; time.Sleep(20 * time.Millisecond) {
+		err := ask()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
 // counter reads a named counter of table inet t.
 func counter(t *testing.T, s *testnet.Namespace, name string) uint64 {
 	t.Helper()

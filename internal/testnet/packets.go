@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/gopacket/gopacket"
@@ -122,17 +123,27 @@ func NeighborAdvertisement(from, to, target netip.Addr, mac net.HardwareAddr) []
 	return icmp(from, to, 255, layers.ICMPv6TypeNeighborAdvertisement, 0, rest)
 }
 
-// MLDQuery builds a multicast listener query (general), as routers and
-// snooping switches send it.
+// MLDQuery builds a general multicast listener query of version 1, as routers
+// and snooping switches send it.
 func MLDQuery(from netip.Addr) []byte {
-	return icmp(from, netip.MustParseAddr("ff02::1"), 1, 130, 0, make([]byte, 20))
+	return routerAlert(icmp(from, netip.MustParseAddr("ff02::1"), 1, 130, 0, make([]byte, 20)))
 }
 
 // MLDReport builds a version 2 report that joins the group.
 func MLDReport(from, group netip.Addr) []byte {
 	g := group.As16()
 	rest := append([]byte{0, 0, 0, 1, 4, 0, 0, 0}, g[:]...)
-	return icmp(from, netip.MustParseAddr("ff02::16"), 1, 143, 0, rest)
+	return routerAlert(icmp(from, netip.MustParseAddr("ff02::16"), 1, 143, 0, rest))
+}
+
+// routerAlert puts the hop-by-hop header into an IPv6 packet that RFC 3810,
+// section 5, asks of every MLD message; hosts ignore those without.
+func routerAlert(packet []byte) []byte {
+	option := []byte{packet[6], 0, 5, 2, 0, 0, 1, 0} // router alert for MLD, padding of two bytes
+	out := slices.Concat(packet[:40], option, packet[40:])
+	out[6] = byte(layers.IPProtocolIPv6HopByHop)
+	binary.BigEndian.PutUint16(out[4:], uint16(len(out)-40))
+	return out
 }
 
 // DHCPAnswer builds the offer of a DHCP server to a client (udp/67 to 68).
@@ -302,7 +313,7 @@ func Parse(b []byte) (Packet, error) {
 		}
 		p.Source, _ = netip.AddrFromSlice(ip.SrcIP)
 		p.Destination, _ = netip.AddrFromSlice(ip.DstIP)
-		p.parseIPv6(ip.NextHeader, ip.Payload)
+		p.parseIPv6(layers.IPProtocol(b[6]), b[40:])
 	default:
 		return p, errors.New("not an IP packet")
 	}

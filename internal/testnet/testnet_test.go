@@ -230,6 +230,9 @@ func TestKernelUnderstandsHandmadeICMPv6(t *testing.T) {
 	if err := c.SendTo(all, NeighborAdvertisement(families[1].client, families[1].server, families[1].client, c.MAC), MLDQuery(local), MLDReport(local, netip.MustParseAddr("ff02::1"))); err != nil {
 		t.Fatal(err)
 	}
+	if _, ok := capture.Wait(enough, func(p Seen) bool { return !p.Outgoing && p.ICMPType == 131 }); !ok {
+		t.Error("no report of listeners in answer to a query")
+	}
 	for _, kind := range []uint8{136, 130} {
 		if _, ok := delivered.Wait(enough, func(p Seen) bool { return p.ICMPType == kind }); !ok {
 			t.Errorf("ICMPv6 type %d was not delivered", kind)
