@@ -49,6 +49,33 @@ func TestSSHPorts(t *testing.T) {
 	}
 }
 
+func TestSessions(t *testing.T) {
+	at := func(state socket.State, port, remote uint16, inode uint32) socket.Socket {
+		return socket.Socket{
+			Protocol: "tcp", State: state, Inode: inode,
+			Local: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), port), Remote: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.9"), remote),
+		}
+	}
+	sockets := []socket.Socket{
+		at(socket.Listen, 2200, 0, 1), at(socket.Listen, 80, 0, 2), at(socket.Listen, 22, 0, 3),
+		at(socket.Established, 2200, 1001, 4), // handed over by systemd
+		at(socket.Established, 80, 1002, 2),
+		at(socket.Established, 22, 1003, 5),
+		at(socket.Established, 40000, 443, 4), // what a session forwards
+	}
+	owners := map[uint32][]process.Process{
+		1: {{PID: 1, Name: "systemd"}}, 2: {{PID: 11, Name: "nginx"}}, 3: {{PID: 12, Name: "sshd"}},
+		4: {{PID: 13, Name: "sshd-session"}}, 5: {{PID: 14, Name: "sshd-session"}},
+	}
+	var got []uint16
+	for _, s := range sessions(sockets, owners) {
+		got = append(got, s.Remote.Port())
+	}
+	if want := []uint16{1001, 1003}; !reflect.DeepEqual(got, want) {
+		t.Errorf("sessions from ports %v, want %v", got, want)
+	}
+}
+
 func FuzzParseResolvConf(f *testing.F) {
 	f.Add("nameserver 192.0.2.1\n")
 	f.Add("nameserver fe80::1%eth0 # x\noptions ndots:1")

@@ -16,8 +16,9 @@ import (
 // no process by its name owns.
 const sshPort = 22
 
-// sshServers are the short names of programs that let administrators in.
-var sshServers = []string{"sshd", "dropbear"}
+// sshServers are the short names of programs that let administrators in; since
+// OpenSSH 9.8 a session is served by a program of its own.
+var sshServers = []string{"sshd", "sshd-session", "sshd-auth", "dropbear"}
 
 // readSSHPeers finds who manages the host: the connections to what sshd listens
 // on, and the session that Sluice itself was called from.
@@ -30,12 +31,9 @@ func (f *Facts) readSSHPeers() {
 	if err != nil {
 		f.unread("owners of sockets", err)
 	}
-	ports := SSHPorts(sockets, owners)
 	var peers []SSHPeer
-	for _, s := range sockets {
-		if s.State == socket.Established && slices.Contains(ports, s.Local.Port()) {
-			peers = append(peers, SSHPeer{Remote: withoutZone(s.Remote), Local: withoutZone(s.Local)})
-		}
+	for _, s := range sessions(sockets, owners) {
+		peers = append(peers, SSHPeer{Remote: withoutZone(s.Remote), Local: withoutZone(s.Local)})
 	}
 	if own, ok := ownSession(); ok && f.has(own.Local.Addr()) {
 		peers = append(peers, own)
@@ -46,6 +44,31 @@ func (f *Facts) readSSHPeers() {
 	f.SSHPeers = slices.Compact(peers)
 }
 
+// sessions is the connections that came in to an ssh server: to a port where
+// one listens, or to a port where another program listens for it (systemd) and
+// hands it the connection. What a session itself opens to others is none.
+func sessions(sockets []socket.Socket, owners map[uint32][]process.Process) []socket.Socket {
+	ports := SSHPorts(sockets, owners)
+	listening := map[uint16]bool{}
+	for _, s := range sockets {
+		if s.State == socket.Listen {
+			listening[s.Local.Port()] = true
+		}
+	}
+	var found []socket.Socket
+	for _, s := range sockets {
+		port := s.Local.Port()
+		if s.State == socket.Established && (slices.Contains(ports, port) || listening[port] && servesSSH(owners[s.Inode])) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+func servesSSH(owners []process.Process) bool {
+	return slices.ContainsFunc(owners, func(p process.Process) bool { return slices.Contains(sshServers, p.Name) })
+}
+
 // SSHPorts returns the ports on which ssh servers listen, sorted: those of
 // servers known by name, and 22 where anybody listens there.
 func SSHPorts(sockets []socket.Socket, owners map[uint32][]process.Process) []uint16 {
@@ -54,8 +77,7 @@ func SSHPorts(sockets []socket.Socket, owners map[uint32][]process.Process) []ui
 		if s.Protocol != "tcp" || s.State != socket.Listen {
 			continue
 		}
-		isServer := slices.ContainsFunc(owners[s.Inode], func(p process.Process) bool { return slices.Contains(sshServers, p.Name) })
-		if isServer || s.Local.Port() == sshPort {
+		if servesSSH(owners[s.Inode]) || s.Local.Port() == sshPort {
 			ports = append(ports, s.Local.Port())
 		}
 	}

@@ -3,6 +3,7 @@ package starter
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -38,14 +39,18 @@ func (w *writer) sorted() (open, loopback, clients []entry) {
 
 // reason says who listens where.
 func (l Listener) reason() string {
-	who := "somebody"
+	who := "the kernel or a program that cannot be seen"
 	if len(l.Programs) > 0 {
 		who = shown(strings.Join(l.Programs, ", "))
+	}
+	if slices.Contains(l.Addresses, netip.IPv6Unspecified()) {
+		return who + " listens on every address"
 	}
 	var where []string
 	for _, a := range l.Addresses {
 		if a.IsUnspecified() {
-			return who + " listens on every address"
+			where = append(where, "every IPv4 address")
+			continue
 		}
 		where = append(where, a.String())
 	}
