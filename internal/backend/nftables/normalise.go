@@ -15,12 +15,29 @@ import (
 func normal(statements []Statement) []Statement {
 	out := slices.Clone(statements)
 	for i := range out {
-		out[i] = oneBit(wholeMask(tcpFlagBits(oneState(out[i]))))
+		out[i] = oneBit(wholeMask(tcpFlagBits(oneState(anyPorts(out[i])))))
 		if out[i].Kind == SetAdd {
 			out[i].Inner = normal(out[i].Inner)
 		}
 	}
 	return withoutImplied(out)
+}
+
+// anyPorts: nft names ports in a concatenation by the protocol, where the rule
+// has asked for one before.
+func anyPorts(s Statement) Statement {
+	parts := strings.Split(s.Field, " . ")
+	if len(parts) < 2 {
+		return s
+	}
+	for i, p := range parts {
+		header, field, _ := strings.Cut(p, " ")
+		if protocolOf[header] != "" && (field == "sport" || field == "dport") {
+			parts[i] = "th " + field
+		}
+	}
+	s.Field = strings.Join(parts, " . ")
+	return s
 }
 
 // oneState: a packet has one state and one direction, so "one of these bits" is
@@ -96,6 +113,11 @@ func withoutImplied(statements []Statement) []Statement {
 	for _, s := range statements {
 		switch s.Kind {
 		case Match, SetAdd, Rewrite:
+		case Reject:
+			if s.Name == "tcp reset" {
+				protocol["6"] = true // nft asks for TCP by itself
+			}
+			continue
 		case DNATPrefix, SNATPrefix:
 			family[map[string]string{"ip": "2", "ip6": "10"}[s.Name]] = true
 			continue
