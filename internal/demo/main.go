@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"sluice/internal/geo"
@@ -42,8 +45,14 @@ func run() int {
 	d.dir, d.state = dir, filepath.Join(dir, "state")
 	d.report = newReport(os.Stdout)
 
+	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	if d.net, err = testnet.Create("demo"); err == nil {
 		err = errors.Join(d.play(*data), d.net.Close())
+	}
+	if interrupted.Err() != nil { // the laboratory closed itself, so whatever ran in it failed
+		fmt.Fprintln(os.Stderr, "interrupted, everything is removed")
+		return 130
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)

@@ -97,7 +97,7 @@ func (d *demo) lockOut() error {
 	if err != nil {
 		return err
 	}
-	d.quote("sluice apply mistake.yaml", firstLines(out, 3))
+	d.quote("sluice apply mistake.yaml", d.shown(out))
 	d.head()
 	d.check("applied over ssh: refused before anything changes", "exit 1", fmt.Sprintf("exit %d", status))
 
@@ -110,12 +110,12 @@ func (d *demo) lockOut() error {
 		return err
 	}
 	armed := time.Now()
-	d.quote("sluice apply mistake.yaml --force --confirm 3s", firstLines(out, 3))
+	d.quote("sluice apply mistake.yaml --force --confirm 3s", d.shown(out))
 	d.check("forced, to be confirmed within 3 s", "exit 0", fmt.Sprintf("exit %d", status))
 	d.check("a new ssh connection from the office", silent, ssh())
 	d.say("nobody confirms ...")
 	seen := silent
-	for time.Since(armed) < 15*time.Second && seen != answered {
+	for time.Since(armed) < 30*time.Second && seen != answered {
 		seen = ssh()
 	}
 	d.check("a new ssh connection from the office, afterwards", answered, seen)
@@ -189,7 +189,5 @@ func (d *demo) countryOf(a netip.Addr) string {
 	return c.Name
 }
 
-func firstLines(text string, n int) string {
-	lines := strings.SplitN(strings.TrimRight(text, "\n"), "\n", n+1)
-	return strings.Join(lines[:min(n, len(lines))], "\n")
-}
+// shown is an output without the demo's directory in it.
+func (d *demo) shown(text string) string { return strings.ReplaceAll(text, d.dir+"/", "") }
