@@ -107,11 +107,11 @@ func readPolicyText(in io.Reader, name string) ([]byte, error) {
 // replaceFile writes a file in one step, keeping its permissions and the link
 // that may lead to it.
 func replaceFile(name string, text []byte) error {
-	real, err := filepath.EvalSymlinks(name)
+	target, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(real, text, 0o644, renameio.WithExistingPermissions()); err != nil {
+	if err := renameio.WriteFile(target, text, 0o644, renameio.WithExistingPermissions()); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil

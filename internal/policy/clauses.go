@@ -1,7 +1,5 @@
 package policy
 
-import "strings"
-
 // clause is one part of a rule, by its first word.
 type clause struct {
 	word     string
@@ -70,5 +68,3 @@ func noSense(word string, hook Hook) (why, wayOut string) {
 	}
 	return "", ""
 }
-
-func sectionOf(hook Hook) string { return strings.ToLower(string(hook)) }

@@ -30,7 +30,7 @@ func randomRule(r *rand.Rand, hook Hook) (line, mapping string) {
 		parts = append(parts, words)
 	}
 	service := pick("any", "web", "ssh", "tcp/80", "udp/1000-2000", "icmp echo-request", "proto/112", "[smtp, imaps]", "[icmp echo-request, tcp]")
-	head := ""
+	var head string
 	clamp := hook == Forward && r.IntN(6) == 0
 	action := pick("allow", "drop", "reject")
 	if clamp {
@@ -119,6 +119,7 @@ func randomRule(r *rand.Rand, hook Hook) (line, mapping string) {
 }
 
 func newRandom(t *testing.T) *rand.Rand {
+	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	return rand.New(rand.NewPCG(seed, 1))

@@ -184,8 +184,10 @@ var shapes = []*shape{
 		},
 		null: true, examples: []string{"{bypass: [web], table: auto, invalid: drop}"},
 	},
-	{name: "bypasses", what: "bypass", doc: "One bypass or a list.", text: anyText(), list: "bypass", null: true, examples: []string{"[web]", "web to listeners"},
-		keys: bypassKeys},
+	{
+		name: "bypasses", what: "bypass", doc: "One bypass or a list.", text: anyText(), list: "bypass", null: true, examples: []string{"[web]", "web to listeners"},
+		keys: bypassKeys,
+	},
 	{name: "bypass", what: "a bypass", doc: "`SERVICE` or `SERVICE to WHO`, where WHO is a set, a set of endpoints or an address of this host; or the same as a mapping.", text: anyText(), keys: bypassKeys, examples: []string{"web", "web to listeners", "{service: web, to: listeners}"}},
 	{
 		name: "table", what: "table", doc: "`auto` sizes the table by the memory of the machine.",

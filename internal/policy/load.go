@@ -85,16 +85,18 @@ func Parse(name string, data []byte) (*Policy, error) {
 }
 
 func (l *loader) run(name string, data []byte) (*Policy, error) {
-	if real, err := filepath.EvalSymlinks(name); err == nil {
-		l.real[real] = name
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		l.real[target] = name
 	}
 	l.read(name, data, nil)
 	if l.versions == 0 && len(l.errs) == 0 {
 		l.errs = append(l.errs, l.policy.Errorf(Pos{File: name, Line: 1, Column: 1}, "write version: 1 as the first line", "version is missing"))
 	}
 	l.sections()
-	for i := 0; i < len(l.later); i++ { // they may add more
-		l.later[i]()
+	for len(l.later) > 0 { // they may add more
+		check := l.later[0]
+		l.later = l.later[1:]
+		check()
 	}
 	if len(l.errs) > 0 {
 		return nil, l.errs.sorted(l.files)
@@ -131,7 +133,7 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, readError(path, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	data, err := io.ReadAll(io.LimitReader(f, maxPolicySize+1))
 	if err != nil {
 		return nil, readError(path, err)
@@ -185,13 +187,13 @@ func (f *file) include(n *yaml.Node) {
 }
 
 func (f *file) includeFile(n *yaml.Node, name string) {
-	real, err := filepath.EvalSymlinks(name)
+	target, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		f.unread = true
 		f.fail(f.src.at(n), "", "cannot include: %v", readError(name, err))
 		return
 	}
-	if other, done := f.real[real]; done {
+	if other, done := f.real[target]; done {
 		// A pattern may match the file that it stands in, and two patterns the
 		// same file; a circle that somebody wrote by name is a mistake.
 		if slices.Contains(f.stack, other) && !strings.ContainsAny(n.Value, `*?[\`) {
@@ -200,7 +202,7 @@ func (f *file) includeFile(n *yaml.Node, name string) {
 		}
 		return
 	}
-	f.real[real] = name
+	f.real[target] = name
 	info, err := os.Stat(name)
 	if err == nil && !info.Mode().IsRegular() {
 		f.unread = true

@@ -72,12 +72,10 @@ func (w *nat) parse() bool {
 		}
 		return w.failAt(t, way, "unknown word %s in nat%s", quote(t.text), didYouMean(t.text, []string{"masquerade", "redirect", "map"}))
 	}
-	switch w.nat.Kind {
-	case Redirect:
-		if !w.redirected() {
-			return false
-		}
-	case Map:
+	if w.nat.Kind == Redirect && !w.redirected() {
+		return false
+	}
+	if w.nat.Kind == Map {
 		if w.nat.Outside, ok = w.prefix(); !ok {
 			return false
 		}

@@ -51,11 +51,11 @@ func (f *file) top(doc *yaml.Node) {
 		case "include":
 			includes = e.value
 		case "zones":
-			f.named(e, "zone", f.zone)
+			f.named(e, f.zone)
 		case "sets":
-			f.named(e, "set", f.set)
+			f.named(e, f.set)
 		case "services":
-			f.named(e, "service", f.service)
+			f.named(e, f.service)
 		case "ban":
 			f.policy.Ban = append(f.policy.Ban, f.bans(e)...)
 		case "never-ban":
@@ -95,7 +95,7 @@ func (f *file) version(n *yaml.Node) {
 }
 
 // named reads a mapping of definitions with free names.
-func (f *file) named(e entry, what string, read func(entry)) {
+func (f *file) named(e entry, read func(entry)) {
 	for _, d := range f.entries(e.value, e.name) {
 		if p := checkName(d.name); p != nil {
 			f.fail(f.src.at(d.key), p.hint, "%s", p.message)

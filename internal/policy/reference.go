@@ -5,8 +5,6 @@ import (
 	"strings"
 )
 
-//go:generate go run ./internal/writereference ../../docs/reference/language.md
-
 // Reference returns the reference of the language as Markdown, made from the
 // tables that the parser uses.
 func Reference() []byte {

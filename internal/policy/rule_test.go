@@ -33,8 +33,11 @@ func parseRule(t *testing.T, hook Hook, rule string) (*Rule, error) {
 		return p.Input.Rules[0], nil
 	case Output:
 		return p.Output.Rules[0], nil
+	case Forward:
+		return p.Forward.Rules[0], nil
 	}
-	return p.Forward.Rules[0], nil
+	t.Fatalf("no section %s", hook)
+	return nil, nil
 }
 
 // wantError takes the ‸ out of text, parses, and wants one error there.

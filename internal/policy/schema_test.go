@@ -174,7 +174,7 @@ func TestReferenceIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(data, Reference()) {
-		t.Error("docs/reference/language.md is not what the tables say; run go generate ./internal/policy")
+		t.Error("docs/reference/language.md is not what the tables say; run make generate")
 	}
 	for _, c := range clauses {
 		if !bytes.Contains(data, []byte(fmt.Sprintf("| `%s`", escapeCell(c.usage)))) {

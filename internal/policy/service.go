@@ -34,9 +34,6 @@ func portProtocolName(n uint8) string {
 	return ""
 }
 
-// HasPorts reports whether m names ports; false for every port of a protocol.
-func (m ServiceMatch) HasPorts() bool { return len(m.Ports) > 0 }
-
 // parseServiceWord reads what is not the name of a service: "tcp/80", "udp",
 // "proto/112", "icmp", "icmp NAME". It returns nil and no problem for a text
 // that may be a name.

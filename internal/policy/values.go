@@ -116,9 +116,9 @@ func parseDuration(s string) (time.Duration, *problem) {
 func formatDuration(d time.Duration) string {
 	var b strings.Builder
 	for _, u := range units[1:] { // weeks are days in the canonical form
-		if n := d / u.length; n > 0 {
-			fmt.Fprintf(&b, "%d%c", n, u.letter)
-			d -= n * u.length
+		if d >= u.length {
+			fmt.Fprintf(&b, "%d%c", int64(d/u.length), u.letter)
+			d %= u.length
 		}
 	}
 	return b.String()
@@ -162,13 +162,13 @@ func parseRange(s string) (addrset.Range, *problem) {
 	}
 	var parse *addrset.ParseError
 	if errors.As(err, &parse) {
-		return r, &problem{firstLower(parse.Problem), parse.Hint}
+		return r, &problem{shorten(parse.Problem), parse.Hint}
 	}
 	return r, &problem{err.Error(), ""}
 }
 
-func firstLower(s string) string {
-	// The texts of addrset quote what the policy says, which may be long.
+// shorten bounds the texts of addrset, which quote what the policy says.
+func shorten(s string) string {
 	if len(s) > 200 {
 		s = strings.ToValidUTF8(s[:200], "") + "…"
 	}

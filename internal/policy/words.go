@@ -137,12 +137,11 @@ func (t token) describe() string {
 	switch t.kind {
 	case endToken:
 		return "the end of the line"
-	case wordToken:
-		return quote(t.text)
 	case textToken:
 		return "the text " + quote(t.text)
+	case wordToken, openToken, closeToken, commaToken:
 	}
-	return `"` + t.text + `"`
+	return quote(t.text)
 }
 
 func (w *words) failAt(t token, hint, format string, args ...any) bool {

@@ -123,6 +123,7 @@ func kindName(n *yaml.Node) string {
 			return "empty"
 		}
 		return quote(n.Value)
+	case yaml.DocumentNode, yaml.AliasNode, yaml.StreamNode:
 	}
 	return "something else"
 }
