@@ -1,0 +1,154 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
+	"sluice/internal/host"
+	"sluice/internal/program"
+)
+
+// backends are all that there are, by the name of --backend.
+var backends = []func() backend.Backend{nftables.New}
+
+func backendNamed(name string) (backend.Backend, error) {
+	var names []string
+	for _, make := range backends {
+		b := make()
+		if b.Name() == name {
+			return b, nil
+		}
+		names = append(names, b.Name())
+	}
+	return nil, fmt.Errorf("unknown backend %q\n  hint: there is %s", name, strings.Join(names, ", "))
+}
+
+// compiledJSON is what "compile --json" prints.
+type compiledJSON struct {
+	Backend string         `json:"backend"`
+	Text    string         `json:"text"`
+	Cost    backend.Cost   `json:"cost"`
+	Notes   []program.Note `json:"notes"`
+}
+
+func newCompile() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "compile [FILE]",
+		Short: "Print what a policy becomes on the kernel",
+		Long: `Compiles a policy (/etc/sluice/policy.yaml unless FILE is given) and prints what
+the backend makes of it, as text that nft reads, with the line of the policy on
+every rule. Nothing is loaded. The same policy, lists, country data and host give
+the same bytes.
+
+The policy is compiled for this host, and for the kernel that runs here. With
+--host it is compiled for the host that "sluice facts --json" described; its
+kernel cannot be asked, so what only makes it faster is left out and noted.
+
+With -o the text goes to DIR/sluice.nft, and the transactions in which "sluice
+apply" loads it where nothing is loaded yet go to DIR/step-*.nft.
+
+Exit status: 0 fine, 2 bad use, a bad policy, or one that the backend refuses.
+Environment: SLUICE_STATE_DIR.
+Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
+		Example: `  sluice compile policy.yaml
+  sluice compile policy.yaml --host gateway.json -o build`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: runCompile,
+	}
+	cmd.Flags().String("backend", nftables.Name, "compile for `BACKEND`")
+	cmd.Flags().StringP("output", "o", "", "write files into `DIR` instead of printing")
+	cmd.Flags().String("host", "", "compile for the host described in `FACTS.json`")
+	return cmd
+}
+
+func runCompile(cmd *cobra.Command, args []string) error {
+	o := optionsOf(cmd)
+	name, _ := cmd.Flags().GetString("backend")
+	dir, _ := cmd.Flags().GetString("output")
+	described, _ := cmd.Flags().GetString("host")
+	b, err := backendNamed(name)
+	if err != nil {
+		return err
+	}
+	facts, err := readFacts(cmd.Context(), described, o)
+	if err != nil {
+		return err
+	}
+	can := backend.Capabilities{}
+	if described == "" {
+		can = host.Capabilities(cmd.Context())
+	}
+	line := pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr()}
+	if err := line.resolve(cmd.Context(), policyArgument(args)); err != nil {
+		return err
+	}
+	if err := line.compile(); err != nil {
+		return err
+	}
+	artifact, err := line.lower(b, can)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		notes := artifact.Notes()
+		if notes == nil {
+			notes = []program.Note{}
+		}
+		return printJSON(cmd.OutOrStdout(), compiledJSON{b.Name(), artifact.Text(), artifact.Cost(), notes})
+	}
+	printNotes(cmd.ErrOrStderr(), artifact.Notes())
+	if dir != "" {
+		return writeArtifact(dir, b, artifact)
+	}
+	_, err = io.WriteString(cmd.OutOrStdout(), artifact.Text())
+	return err
+}
+
+// printNotes tells what the backend does otherwise than the policy says.
+func printNotes(w io.Writer, notes []program.Note) {
+	for _, n := range notes {
+		text := n.Text
+		if n.Origin.File != "" {
+			text = fmt.Sprintf("%s:%d:%d: %s", n.Origin.File, n.Origin.Line, n.Origin.Column, text)
+		}
+		fmt.Fprintf(w, "%s %s\n", paint(w, "33", "note:"), text)
+	}
+}
+
+// writeArtifact writes the text and the steps. Steps of an earlier run go.
+func writeArtifact(dir string, b backend.Backend, a backend.Artifact) error {
+	steps, err := b.Steps(a, nil)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "step-*.nft"))
+	if err != nil {
+		return err
+	}
+	for _, file := range old {
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+	}
+	files := map[string]string{"sluice.nft": a.Text()}
+	for i, s := range steps {
+		files[fmt.Sprintf("step-%03d-%s.nft", i+1, s.Purpose)] = "# " + s.Name + "\n" + s.Text
+	}
+	for name, text := range files {
+		if err := renameio.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+	}
+	return nil
+}
