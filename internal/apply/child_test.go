@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/backend/nftables"
 	"sluice/internal/program"
 	"sluice/internal/testnet"
 )
@@ -65,7 +66,7 @@ func (c command) host() *Host {
 		panic(err)
 	}
 	h := &Host{
-		Dir: c.Dir, Backend: plain{}, Kernel: Linux(), Version: "test", Wait: c.Wait, Watcher: []string{exe},
+		Dir: c.Dir, Backend: nftables.New(), Kernel: Linux(), Version: "test", Wait: c.Wait, Watcher: []string{exe},
 		Note: func(text string) { fmt.Fprintln(os.Stderr, "note:", text) },
 	}
 	points := 0
@@ -134,7 +135,7 @@ func (c command) run(token string) error {
 
 func (c command) input() Input {
 	p := policyOf(c.Policy)
-	a, err := plain{}.Lower(p, nil)
+	a, err := nftables.New().Lower(p, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -243,7 +244,7 @@ func (l *lab) holds() string {
 	l.t.Helper()
 	answer := ""
 	err := l.ns.Do(func() error {
-		have, err := plain{}.Read(context.Background(), true)
+		have, err := nftables.New().Read(context.Background(), true)
 		if err != nil {
 			return err
 		}
@@ -256,11 +257,11 @@ func (l *lab) holds() string {
 		}
 		answer = "neither: mark " + mark
 		for _, name := range []string{"a", "b", "c", "timeout77"} {
-			a, err := plain{}.Lower(policyOf(name), nil)
+			a, err := nftables.New().Lower(policyOf(name), nil)
 			if err != nil {
 				return err
 			}
-			diffs, err := plain{}.Compare(a, have)
+			diffs, err := nftables.New().Compare(a, have)
 			if err != nil {
 				return err
 			}

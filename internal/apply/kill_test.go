@@ -199,6 +199,7 @@ func TestConfirmSurvivesKills(t *testing.T) {
 // TestStoppedHolderIsKilled has a stopped command hold the lock while the time
 // for a confirmation runs out.
 func TestStoppedHolderIsKilled(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits for the watcher's patience with the lock")
 	}
@@ -228,6 +229,7 @@ func TestStoppedHolderIsKilled(t *testing.T) {
 // TestRandomKills applies under traffic that both policies let through, and
 // kills at random moments.
 func TestRandomKills(t *testing.T) {
+	t.Parallel()
 	rounds := 200
 	if testing.Short() {
 		rounds = 10

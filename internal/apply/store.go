@@ -200,12 +200,13 @@ func cutSuffix(name, suffix string) (string, bool) {
 	return name[:n], true
 }
 
-// putBlob keeps data under its hash, compressed; equal data are kept once.
+// putBlob keeps data under its hash, compressed; equal data are kept once, and
+// damaged ones replaced.
 func (s store) putBlob(data []byte) (string, error) {
 	sum := sha256.Sum256(data)
 	id := hex.EncodeToString(sum[:])
 	name := filepath.Join(blobsDir, id+blobSuffix)
-	if _, err := os.Stat(filepath.Join(s.dir, name)); err == nil {
+	if _, err := s.blob(id); err == nil {
 		return id, nil
 	}
 	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))

@@ -102,10 +102,20 @@ func applyOptions(cmd *cobra.Command) (o apply.Options, ask bool, err error) {
 	return o, terminal && o.Confirm > 0 && !optionsOf(cmd).json, nil
 }
 
+// onTerminal says that somebody sits at a terminal and can be asked.
 func onTerminal(cmd *cobra.Command) bool {
-	in, isIn := cmd.InOrStdin().(*os.File)
-	errOut, isOut := cmd.ErrOrStderr().(*os.File)
-	return isIn && isOut && term.IsTerminal(int(in.Fd())) && term.IsTerminal(int(errOut.Fd()))
+	in, is := cmd.InOrStdin().(*os.File)
+	return is && term.IsTerminal(int(in.Fd()))
+}
+
+// terminal is where questions go: to the terminal itself, wherever the output
+// of the command goes.
+func terminal(cmd *cobra.Command) (w io.Writer, done func()) {
+	tty, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0)
+	if err != nil {
+		return cmd.ErrOrStderr(), func() {}
+	}
+	return tty, func() { _ = tty.Close() }
 }
 
 // report says what came of an apply or a rollback, and asks where somebody is
@@ -157,14 +167,15 @@ func generationName(n int) string {
 // askToKeep asks on the terminal. An answer proves that the terminal still
 // works; no answer is the watcher's business.
 func askToKeep(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *apply.Outcome) error {
-	w := cmd.ErrOrStderr()
+	w, done := terminal(cmd)
+	defer done()
 	answers := make(chan string, 1)
 	go func() { answers <- readLine(cmd.InOrStdin()) }()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
 		left := out.Pending.Left().Round(time.Second)
-		fmt.Fprintf(w, "\r\x1b[Kkeep this policy? [y/N] (%s) ", left)
+		fmt.Fprintf(w, "\r\x1b[Kkeep this policy? [y/N] (%.0fs) ", left.Seconds())
 		select {
 		case answer := <-answers:
 			return answered(cmd, h, answer)

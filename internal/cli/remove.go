@@ -26,7 +26,9 @@ Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed
 				if !onTerminal(cmd) {
 					return errors.New("this opens the host\nhint: give --yes to do it without being asked")
 				}
-				fmt.Fprint(cmd.ErrOrStderr(), "take all rules of sluice away, and leave the host open? [y/N] ")
+				w, done := terminal(cmd)
+				defer done()
+				fmt.Fprint(w, "take all rules of sluice away, and leave the host open? [y/N] ")
 				if a := readLine(cmd.InOrStdin()); a != "y" && a != "Y" && a != "yes" {
 					return &foundError{"nothing changed"}
 				}

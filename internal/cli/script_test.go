@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 //
 //	exits STATUS PROGRAM ARG...   runs a program and checks its exit status
 //	serve DIR                     serves a folder over HTTP on loopback, its URL in $HTTP
+//	netns                         makes a host and a client, see scriptNetns
+//	connects ADDRESS:PORT         the client of netns gets through to the host
+//	eventually PROGRAM ARG...     runs a program again and again until it succeeds
 //
 // The state directory of every script is $WORK/state.
 func TestScripts(t *testing.T) {
@@ -40,8 +43,11 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits": scriptExits,
-			"serve": scriptServe,
+			"exits":      scriptExits,
+			"serve":      scriptServe,
+			"netns":      scriptNetns,
+			"connects":   scriptConnects,
+			"eventually": scriptEventually,
 		},
 	})
 }

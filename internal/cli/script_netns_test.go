@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"sluice/internal/testnet"
+)
+
+// clients are the namespaces from which connects tries, by work directory.
+var clients sync.Map
+
+// scriptNetns makes two network namespaces. The host, $NETNS, has the addresses
+// 10.0.0.1 and 2001:db8::1 on eth0 and listens on tcp/22, 80 and 7000; the
+// client, $CLIENT, has 10.0.0.2 and 2001:db8::2. Without the right to make them
+// the script is skipped (and fails when CI=true).
+func scriptNetns(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: netns")
+	}
+	if err := testnet.Namespaces.Ask(); err != nil {
+		if os.Getenv("CI") == "true" {
+			ts.Fatalf("this machine lacks network namespaces: %v", err)
+		}
+		ts.Logf("this machine lacks network namespaces: %v", err)
+		ts.Fatalf("stop")
+	}
+	net, err := testnet.Create("script")
+	ts.Check(err)
+	ts.Defer(func() { ts.Check(net.Close()) })
+	ts.Check(net.Try(func() {
+		host, client := net.Namespace("host"), net.Namespace("client")
+		net.Join(
+			testnet.End{In: host, Device: "eth0", Addresses: []string{"10.0.0.1/24", "2001:db8::1/64"}},
+			testnet.End{In: client, Device: "eth0", Addresses: []string{"10.0.0.2/24", "2001:db8::2/64"}},
+		)
+		for _, port := range []string{"22", "80", "7000"} {
+			host.ServeTCP("10.0.0.1:"+port, "[2001:db8::1]:"+port)
+		}
+		ts.Setenv("NETNS", host.Name())
+		ts.Setenv("CLIENT", client.Name())
+		clients.Store(ts.Getenv("WORK"), client)
+	}))
+}
+
+// scriptConnects tries a new connection; patience is short where it must fail,
+// since the network is a cable of this machine.
+func scriptConnects(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: [!] connects ADDRESS:PORT")
+	}
+	to, err := netip.ParseAddrPort(args[0])
+	ts.Check(err)
+	client, made := clients.Load(ts.Getenv("WORK"))
+	if !made {
+		ts.Fatalf("connects needs netns first")
+	}
+	try := testnet.TCPTry{To: to, Patience: 10 * time.Second}
+	if neg {
+		try.Patience = 500 * time.Millisecond
+	}
+	r := client.(*testnet.Namespace).TryTCP(try)
+	if got := r.Outcome == testnet.Answered; got == neg {
+		ts.Fatalf("connection to %s: %s", to, r)
+	}
+}
+
+// scriptEventually waits for something that comes by itself, a minute at most.
+func scriptEventually(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: eventually PROGRAM ARG...")
+	}
+	var err error
+	for range 300 {
+		if err = ts.Exec(args[0], args[1:]...); err == nil {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	ts.Fatalf("%s never succeeded: %v", filepath.Base(args[0]), err)
+}
