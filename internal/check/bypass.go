@@ -94,10 +94,12 @@ func (c *checker) bypassRedirect(b *policy.Bypass, n *policy.NAT) {
 		}
 		asked := c.universe(policy.Input, family)
 		asked.numbers[service] = servicesOf([]policy.ServiceRef{*n.Service}, family)
-		if where := c.redirected(n); !where.IsEmpty() {
+		where := c.redirected(n)
+		if !where.IsEmpty() {
 			asked.addresses[destination] = asked.addresses[destination].Intersect(where)
 		}
-		if !asked.empty() && overlap(local, []box{asked}) {
+		known := !where.IsEmpty() || b.To == nil
+		if known && !asked.empty() && overlap(local, []box{asked}) {
 			c.bypassConflict(b, n, "the packets that it redirects bypass tracking, and what is not tracked is not rewritten")
 			return
 		}

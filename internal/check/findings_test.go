@@ -103,6 +103,22 @@ tracking:
 nat:
   - redirect tcp/80 on 198.51.100.1 to 10.20.0.5
 `},
+		{name: "a redirect on addresses that are not known", facts: func(f *host.Facts) { *f = host.Facts{} }, policy: `
+zones:
+  wan: {interfaces: [eth0]}
+tracking:
+  bypass: http to 198.51.100.200
+nat:
+  - redirect tcp/80 in wan to 10.20.0.5
+`},
+		{name: "a redirect of all addresses of an unknown host", facts: func(f *host.Facts) { *f = host.Facts{} }, policy: `
+zones:
+  wan: {interfaces: [eth0]}
+tracking:
+  bypass: http
+nat:
+  - redirect tcp/80 in wan to 10.20.0.5
+`, want: []string{`5 error bypass-nat`}},
 		{name: "a redirect to a bypassed port of this host", policy: `
 zones:
   wan: {interfaces: [eth0]}

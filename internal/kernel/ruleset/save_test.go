@@ -3,6 +3,8 @@ package ruleset
 import (
 	"encoding/json"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -55,6 +57,32 @@ COMMIT
 func text(v any) string {
 	b, _ := json.Marshal(v)
 	return string(b)
+}
+
+func TestLegacyProgram(t *testing.T) {
+	for name, c := range map[string]struct {
+		programs map[string]string // name → what --version prints
+		want     string
+	}{
+		"its own name":            {map[string]string{"iptables-legacy-save": "x", "iptables-save": "iptables-save v1.8.9 (legacy)"}, "iptables-legacy-save"},
+		"the plain name is it":    {map[string]string{"iptables-save": "iptables-save v1.8.9 (legacy)"}, "iptables-save"},
+		"before there were two":   {map[string]string{"iptables-save": "iptables-save v1.6.1"}, "iptables-save"},
+		"the plain name is not":   {map[string]string{"iptables-save": "iptables-save v1.8.9 (nf_tables)"}, "iptables-legacy-save"},
+		"none, so one is missing": {nil, "iptables-legacy-save"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for program, says := range c.programs {
+				if err := os.WriteFile(filepath.Join(dir, program), []byte("#!/bin/sh\necho '"+says+"'\n"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Setenv("PATH", dir)
+			if got := legacyProgram(t.Context(), "iptables"); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
 }
 
 func TestAnd(t *testing.T) {

@@ -20,15 +20,17 @@ import (
 // modules otherwise.
 func Legacy(ctx context.Context) ([]Table, error) {
 	var all []Table
-	for family, program := range map[string]string{"ip": "iptables-legacy-save", "ip6": "ip6tables-legacy-save"} {
-		names := "/proc/thread-self/net/" + map[string]string{"ip": "ip_tables_names", "ip6": "ip6_tables_names"}[family]
-		text, err := os.ReadFile(names)
+	for _, tool := range []struct{ family, program, names string }{
+		{"ip", "iptables", "ip_tables_names"},
+		{"ip6", "ip6tables", "ip6_tables_names"},
+	} {
+		text, err := os.ReadFile("/proc/thread-self/net/" + tool.names)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && len(bytes.TrimSpace(text)) == 0 {
 			continue
 		} else if err != nil {
 			return nil, fmt.Errorf("list tables of legacy iptables: %w", err)
 		}
-		tables, err := save(ctx, family, program)
+		tables, err := save(ctx, tool.family, legacyProgram(ctx, tool.program))
 		if err != nil {
 			return nil, err
 		}
@@ -38,6 +40,21 @@ func Legacy(ctx context.Context) ([]Table, error) {
 		all = append(all, tables...)
 	}
 	return all, nil
+}
+
+// legacyProgram is the save program that speaks to the legacy kernel interface.
+// Before iptables 1.8 there was no other one, and it bore the plain name; since
+// then the plain name may stand for either, and says which.
+func legacyProgram(ctx context.Context, program string) string {
+	own, plain := program+"-legacy-save", program+"-save"
+	if installed(own) || !installed(plain) {
+		return own
+	}
+	out, err := exec.CommandContext(ctx, plain, "--version").Output()
+	if err != nil || bytes.Contains(out, []byte("nf_tables")) {
+		return own
+	}
+	return plain
 }
 
 func save(ctx context.Context, family, program string) ([]Table, error) {
