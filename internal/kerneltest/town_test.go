@@ -17,8 +17,9 @@ import (
 type town struct {
 	net                   *testnet.Net
 	host, outside, inside *testnet.Namespace
-	wan, lan              *testnet.Port // of the host
-	street, yard          *testnet.Port // their other ends
+	wan, lan              *testnet.Port                 // of the host
+	street, yard          *testnet.Port                 // their other ends
+	homes                 map[string]*testnet.Namespace // of places beyond those
 }
 
 // places are the addresses that the tables name.
@@ -40,12 +41,32 @@ var places = map[string]struct{ v4, v6 string }{
 func place(name string, v6 bool) netip.Addr {
 	p, ok := places[name]
 	switch {
-	case !ok:
+	case !ok, v6 && p.v6 == "", !v6 && p.v4 == "":
 		return netip.Addr{}
 	case v6:
 		return netip.MustParseAddr(p.v6)
 	}
 	return netip.MustParseAddr(p.v4)
+}
+
+// places of single examples
+func init() {
+	for name, addresses := range map[string]struct{ v4, v6 string }{
+		"partner":    {"198.51.100.3", "2001:db8:100::3"},
+		"dmz":        {"10.20.1.5", "2001:db8:20:1::5"},
+		"dmz-db":     {"10.20.1.6", "2001:db8:20:1::6"},
+		"dmz-outer":  {"198.51.100.21", ""},
+		"db-outer":   {"198.51.100.22", ""},
+		"web-vm":     {"10.30.0.11", "2001:db8:30::11"},
+		"db-vm":      {"10.30.0.12", "2001:db8:30::12"},
+		"other-vm":   {"10.30.0.13", "2001:db8:30::13"},
+		"vm-gateway": {"10.30.0.1", "2001:db8:30::1"},
+		"web-outer":  {"198.51.100.11", ""},
+		"container":  {"172.17.0.2", "2001:db8:17::2"},
+		"engine":     {"172.17.0.1", "2001:db8:17::1"},
+	} {
+		places[name] = addresses
+	}
 }
 
 // openPorts are served by echo servers on the host, outside and inside, over
@@ -56,7 +77,7 @@ func newTown(t *testing.T) *town {
 	t.Helper()
 	testnet.Require(t, testnet.Namespaces, testnet.Nftables, testnet.NftNAT)
 	n := testnet.New(t)
-	c := &town{net: n, host: n.Namespace("host"), outside: n.Unnamed("outside"), inside: n.Unnamed("inside")}
+	c := &town{net: n, homes: map[string]*testnet.Namespace{}, host: n.Namespace("host"), outside: n.Unnamed("outside"), inside: n.Unnamed("inside")}
 	c.host.Forward()
 	c.wan, c.street = n.Join(
 		testnet.End{In: c.host, Device: "wan0", Addresses: []string{"198.51.100.1/24", "198.51.100.9/24", "2001:db8:100::9/64", "2001:db8:100::1/64"}},
@@ -83,16 +104,41 @@ func newTown(t *testing.T) *town {
 	c.host.Route("2001:db8:aaaa::/64", "2001:db8:20::5")
 
 	for _, s := range []*testnet.Namespace{c.host, c.outside, c.inside} {
-		for _, port := range openPorts {
-			s.ServeTCP("0.0.0.0:"+port, "[::]:"+port)
-			s.ServeUDP("0.0.0.0:"+port, "[::]:"+port)
-		}
+		serve(s, openPorts...)
 	}
 	return c
 }
 
+func serve(s *testnet.Namespace, ports ...string) {
+	for _, port := range ports {
+		s.ServeTCP("0.0.0.0:"+port, "[::]:"+port)
+		s.ServeUDP("0.0.0.0:"+port, "[::]:"+port)
+	}
+}
+
+// machine adds a host behind a device of c.host, with point-to-point addresses
+// as virtual machines have them; "" leaves a family out.
+func (c *town) machine(label, device string, own4, gateway4, own6, gateway6 string) *testnet.Namespace {
+	s := c.net.Unnamed(label)
+	c.net.Join(
+		testnet.End{In: c.host, Device: device, Addresses: []string{gateway4 + "/32", gateway6 + "/128"}},
+		testnet.End{In: s, Device: "eth0", Addresses: []string{own4 + "/32", own6 + "/128"}},
+	)
+	c.host.Route(own4+"/32", "dev "+device)
+	c.host.Route(own6+"/128", "dev "+device)
+	s.Route(gateway4+"/32", "dev eth0")
+	s.Route(gateway6+"/128", "dev eth0")
+	s.Route("default4", gateway4)
+	s.Route("default6", gateway6)
+	serve(s, openPorts...)
+	return s
+}
+
 // home is the namespace where somebody lives.
 func (c *town) home(name string) *testnet.Namespace {
+	if s := c.homes[name]; s != nil {
+		return s
+	}
 	switch name {
 	case "host", "second", "gateway":
 		return c.host

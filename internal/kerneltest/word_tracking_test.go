@@ -2,6 +2,7 @@ package kerneltest
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,6 +21,21 @@ func (e entry) mentions(a netip.Addr) bool {
 		}
 	}
 	return false
+}
+
+// to is where the flow was opened to.
+func (e entry) to() netip.AddrPort {
+	var a netip.Addr
+	for _, word := range strings.Fields(string(e)) {
+		switch name, value, _ := strings.Cut(word, "="); name {
+		case "dst":
+			a, _ = netip.ParseAddr(value)
+		case "dport":
+			port, _ := strconv.ParseUint(value, 10, 16)
+			return netip.AddrPortFrom(a, uint16(port))
+		}
+	}
+	return netip.AddrPort{}
 }
 
 // conntrack lists the connection table of a namespace.
@@ -113,7 +129,7 @@ input: { default: drop, rules: [allow web] }
 			after: func(t *testing.T, c *town) {
 				for _, e := range conntrack(t, c.host) {
 					for _, v6 := range []bool{false, true} {
-						if e.mentions(place("second", v6)) && strings.Contains(string(e), "dport=80 ") {
+						if e.to() == at(place("second", v6), 80) {
 							t.Errorf("an endpoint is tracked: %s", e)
 						}
 					}
