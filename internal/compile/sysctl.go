@@ -2,9 +2,7 @@ package compile
 
 import (
 	"strconv"
-	"strings"
 
-	"sluice/internal/policy"
 	"sluice/internal/program"
 )
 
@@ -43,7 +41,7 @@ func (c *compiler) sysctls() {
 	set("nf_conntrack_max", highest, true, o)
 	for _, timeout := range t.Timeouts {
 		seconds := uint64(timeout.Value.Seconds())
-		set(timeoutName(timeout), max(1, seconds), false, originOf(timeout.Pos, timeout.Name))
+		set(timeout.Sysctl(), max(1, seconds), false, originOf(timeout.Pos, timeout.Name))
 	}
 }
 
@@ -59,15 +57,4 @@ func AutoTable(memory uint64) uint64 {
 		n *= 2
 	}
 	return n
-}
-
-// timeoutName gives the kernel's name of a time-out: tcp-time-wait is
-// nf_conntrack_tcp_timeout_time_wait.
-func timeoutName(t policy.Timeout) string {
-	proto, rest, more := strings.Cut(t.Name, "-")
-	name := "nf_conntrack_" + proto + "_timeout"
-	if more {
-		name += "_" + strings.ReplaceAll(rest, "-", "_")
-	}
-	return name
 }
