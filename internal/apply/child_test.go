@@ -24,7 +24,7 @@ const childVariable = "SLUICE_APPLY_CHILD"
 
 // command is one run of the child.
 type command struct {
-	Op      string // "apply", "confirm", "rollback", "remove", "restore", "status", "settle", "watch"
+	Op      string // "apply", "confirm", "rollback", "remove", "restore", "status", "settle", "watch", "flush"
 	Dir     string
 	Policy  string // of apply: see policyOf
 	N       int    // of rollback
@@ -35,6 +35,7 @@ type command struct {
 	Force   bool
 	Peer    string // ssh peer at 10.0.0.1:22
 	Wait    time.Duration
+	Systemd string // folder with systemd-run and systemctl
 	Hold    string // touch this file and wait for its removal at the first point
 }
 
@@ -68,6 +69,10 @@ func (c command) host() *Host {
 	h := &Host{
 		Dir: c.Dir, Backend: nftables.New(), Kernel: Linux(), Version: "test", Wait: c.Wait, Watcher: []string{exe},
 		Note: func(text string) { fmt.Fprintln(os.Stderr, "note:", text) },
+	}
+	if c.Systemd != "" {
+		h.systemd, h.Namespace = c.Systemd, "lab"
+		_ = os.Setenv("PATH", c.Systemd+":"+os.Getenv("PATH"))
 	}
 	points := 0
 	h.at = func(point string) {
@@ -115,6 +120,8 @@ func (c command) run(token string) error {
 		_, err = h.Remove(ctx)
 	case "restore":
 		_, err = h.Restore(ctx, Restoring{})
+	case "flush":
+		err = h.Kernel.Run(ctx, "flush ruleset\n")
 	case "settle":
 		var s *session
 		if s, err = h.open(ctx); err == nil {

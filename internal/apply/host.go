@@ -34,6 +34,8 @@ type Host struct {
 	// at is called with the name of every point between two effects; tests
 	// kill the process there.
 	at func(point string)
+	// systemd is the folder that is there where systemd runs; "" is the usual.
+	systemd string
 }
 
 // Progress is how far a change is.

@@ -87,6 +87,26 @@ func TestKilledAtEveryPoint(t *testing.T) {
 	}
 }
 
+// TestRestoreKilledAtEveryPoint kills restore after somebody flushed the rules;
+// the next restore loads the policy.
+func TestRestoreKilledAtEveryPoint(t *testing.T) {
+	prepare := []command{{Op: "apply", Policy: "a"}, {Op: "flush"}}
+	for i, name := range points(t, prepare, command{Op: "restore"}) {
+		t.Run(fmt.Sprintf("%d %s", i+1, name), func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			for _, p := range prepare {
+				l.must(p)
+			}
+			if out, err := l.run(command{Op: "restore", KillAt: fmt.Sprint(i + 1)}); err == nil {
+				t.Fatalf("it was not killed: %s", out)
+			}
+			l.must(command{Op: "restore", Wait: time.Minute})
+			l.clean("a", "a")
+		})
+	}
+}
+
 // clean holds the next command to its promise after a kill.
 func (l *lab) clean(old, new string) string {
 	l.t.Helper()

@@ -12,7 +12,11 @@ import (
 // starts works where this process works: in a namespace with a name, which the
 // command line enters, or in the one of process 1.
 func (s *session) useSystemd() bool {
-	if st, err := os.Stat("/run/systemd/system"); err != nil || !st.IsDir() {
+	dir := s.systemd
+	if dir == "" {
+		dir = "/run/systemd/system" // sd_booted(3)
+	}
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		return false
 	}
 	if _, err := exec.LookPath("systemd-run"); err != nil {

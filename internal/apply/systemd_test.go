@@ -1,0 +1,107 @@
+package apply
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/testnet"
+)
+
+// fakeSystemd makes a folder with a systemd-run that keeps its timer by sleeping,
+// and a systemctl that notes what it was asked.
+func fakeSystemd(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	scripts := map[string]string{
+		"systemd-run": `#!/bin/sh
+echo "$@" >> ` + dir + `/log
+for a; do
+	case $a in
+	--on-active=*ms) ms=${a#--on-active=}; ms=${ms%ms} ;;
+	--) break ;;
+	esac
+done
+while [ "$1" != -- ]; do shift; done
+shift
+setsid sh -c 'sleep "$0"; exec "$@"' "$((ms / 1000)).$((ms % 1000))" "$@" >/dev/null 2>&1 </dev/null &
+`,
+		"systemctl": "#!/bin/sh\necho systemctl \"$@\" >> " + dir + "/log\n",
+	}
+	for name, text := range scripts {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestTimerGoesBack(t *testing.T) {
+	l := newLab(t)
+	dir := fakeSystemd(t)
+	l.must(command{Op: "apply", Policy: "a"})
+	l.must(command{Op: "apply", Policy: "b", Confirm: 1200 * time.Millisecond, Systemd: dir})
+	s := l.status()
+	if s.Pending == nil || !strings.HasPrefix(s.Pending.Watcher, "unit sluice-confirm-") {
+		t.Fatalf("pending: %+v", s.Pending)
+	}
+	l.await("a")
+	l.settled()
+	if s := l.status(); s.Pending != nil || !s.Fine() {
+		t.Errorf("status: %+v", s)
+	}
+}
+
+func TestConfirmStopsTimer(t *testing.T) {
+	l := newLab(t)
+	dir := fakeSystemd(t)
+	l.must(command{Op: "apply", Policy: "a", Confirm: 2 * time.Second, Systemd: dir})
+	unit := l.status().Pending.Unit
+	l.must(command{Op: "confirm", Systemd: dir})
+	said, err := os.ReadFile(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"--unit=" + unit, "--on-active=", "--collect", "systemctl stop " + unit + ".timer"} {
+		if !strings.Contains(string(said), want) {
+			t.Errorf("systemd was not told %q:\n%s", want, said)
+		}
+	}
+	// The timer of this test goes off all the same: it finds nothing to do.
+	time.Sleep(2500 * time.Millisecond)
+	l.wantHolds("a")
+}
+
+// TestUnits has systemd itself read the units.
+func TestUnits(t *testing.T) {
+	testnet.Require(t, testnet.Program("systemd-analyze"))
+	dir := t.TempDir()
+	var files []string
+	for unit, as := range map[string]string{"sluice.service": "sluice.service", "sluice-netns@.service": "sluice-netns@one.service"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "packaging", "systemd", unit))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(dir, as)
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(text), "/usr/sbin/sluice", "/bin/true")), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	out, err := exec.Command("systemd-analyze", append([]string{"verify", "--man=no"}, files...)...).CombinedOutput()
+	if err != nil || strings.Contains(string(out), dir) {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "packaging", "systemd", "sluice.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"DefaultDependencies=no", "Before=network-pre.target", "Wants=network-pre.target"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("sluice.service lacks %s", want)
+		}
+	}
+}
