@@ -121,27 +121,16 @@ func (h *Host) Watch(ctx context.Context, token string) error {
 		_, _ = io.WriteString(armed, "armed\n")
 		_ = armed.Close()
 	}
-	st := store{dir: h.Dir}
-	for {
-		p, err := st.pendingOf(token)
-		if err == nil && p == nil {
-			return nil
-		}
-		if err == nil && p.BootID != bootID() {
-			return nil
-		}
-		if err == nil && p.Left() == 0 {
-			break
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		time.Sleep(watchTick)
-	}
 	var err error
 	for range expireTries {
+		if over, waitErr := h.awaitDeadline(ctx, token); !over {
+			return waitErr
+		}
 		if err = h.expire(ctx, token); err == nil || errors.Is(err, errNothingPending) {
 			return nil
+		}
+		if errors.Is(err, errEarly) {
+			continue
 		}
 		var busy *BusyError
 		if errors.As(err, &busy) {
@@ -154,6 +143,32 @@ func (h *Host) Watch(ctx context.Context, token string) error {
 	return err
 }
 
+// awaitDeadline waits for the end of the time; over is false when there is
+// nothing left to wait for.
+func (h *Host) awaitDeadline(ctx context.Context, token string) (over bool, err error) {
+	st := store{dir: h.Dir}
+	for {
+		p, err := st.pendingOf(token)
+		if err == nil && p == nil {
+			return false, nil
+		}
+		if err == nil && p.BootID != bootID() {
+			return false, nil
+		}
+		if err == nil && p.Left() == 0 {
+			return true, nil
+		}
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+		time.Sleep(watchTick)
+	}
+}
+
+// errEarly says that the time begins anew: it is counted from the end of the
+// change, which may come after the end of the time that the journal names.
+var errEarly = errors.New("the time for a confirmation is not over")
+
 // expire brings back what was before a generation that nobody confirmed.
 func (h *Host) expire(ctx context.Context, token string) error {
 	late := *h
@@ -164,8 +179,11 @@ func (h *Host) expire(ctx context.Context, token string) error {
 	}
 	defer s.close()
 	p := s.cur.Pending
-	if p == nil || p.Token != token || p.Left() > 0 {
+	if p == nil || p.Token != token {
 		return errNothingPending
+	}
+	if p.Left() > 0 {
+		return errEarly
 	}
 	h.shout("generation %d was not confirmed in time: going back to %s", p.Generation, returning(p))
 	return s.takeBack(ctx, p, expired)
