@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -113,9 +114,12 @@ func (s *session) unchanged(ctx context.Context, in Input, encoded []byte) (bool
 		return false, nil
 	}
 	g, err := s.generation(s.cur.Running)
+	var damaged *DamagedError
+	if isMissing(err) || errors.As(err, &damaged) {
+		return false, nil // it is replaced by what can be read
+	}
 	if err != nil {
-		// What cannot be read is replaced.
-		return false, nil
+		return false, err
 	}
 	sum := sha256.Sum256(encoded)
 	if g.Artifact != hex.EncodeToString(sum[:]) || !sameSettings(g.Sysctls, in.Sysctls) {

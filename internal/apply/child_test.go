@@ -36,7 +36,8 @@ type command struct {
 	Peer    string // ssh peer at 10.0.0.1:22
 	Wait    time.Duration
 	Systemd string // folder with systemd-run and systemctl
-	Hold    string // touch this file and wait for its removal at the first point
+	Hold    string // touch this file and wait for its removal, at the first point or
+	HoldAt  string // at this one
 }
 
 func TestMain(m *testing.M) {
@@ -89,7 +90,7 @@ func (c command) host() *Host {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			time.Sleep(time.Minute)
 		}
-		if c.Hold != "" && points == 1 {
+		if c.Hold != "" && (c.HoldAt == "" && points == 1 || c.HoldAt == point) {
 			_ = os.WriteFile(c.Hold, nil, 0o600)
 			for {
 				if _, err := os.Stat(c.Hold); err != nil {

@@ -13,10 +13,26 @@ import (
 // million elements must neither take long nor much room.
 var registerActions = sync.OnceFunc(func() {
 	for _, action := range []program.Action{
-		program.Verdict(""), program.Jump{}, program.Goto{}, program.NoTrack{}, program.Count{}, program.Log{},
-		program.Limit{}, program.ConnectionLimit{}, program.SetAdd{}, program.SetMark{}, program.DNAT{},
-		program.DNATPrefix{}, program.SNAT{}, program.SNATPrefix{}, program.Masquerade{}, program.Redirect{},
-		program.MapSource{}, program.MapDestination{}, program.ClampMSS{}, program.Offload{},
+		program.Verdict(""),
+		program.Jump{},
+		program.Goto{},
+		program.NoTrack{},
+		program.Count{},
+		program.Log{},
+		program.Limit{},
+		program.ConnectionLimit{},
+		program.SetAdd{},
+		program.SetMark{},
+		program.DNAT{},
+		program.DNATPrefix{},
+		program.SNAT{},
+		program.SNATPrefix{},
+		program.Masquerade{},
+		program.Redirect{},
+		program.MapSource{},
+		program.MapDestination{},
+		program.ClampMSS{},
+		program.Offload{},
 	} {
 		gob.Register(action)
 	}

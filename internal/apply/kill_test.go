@@ -246,6 +246,29 @@ func TestStoppedHolderIsKilled(t *testing.T) {
 	l.wantHolds("a")
 }
 
+// TestSlowChangeKeepsItsWatcher has a change take longer than the time for its
+// confirmation, which counts from the end of the change.
+func TestSlowChangeKeepsItsWatcher(t *testing.T) {
+	l := newLab(t)
+	l.must(command{Op: "apply", Policy: "a"})
+	hold := filepath.Join(l.dir, "hold")
+	slow := l.ns.Start("/usr/bin/env", l.childArgs(command{Op: "apply", Policy: "b", Confirm: time.Second, Hold: hold, HoldAt: "verified"})...)
+	for range 600 {
+		if _, err := os.Stat(hold); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(2 * time.Second)
+	l.wantHolds("b")
+	if err := os.Remove(hold); err != nil {
+		t.Fatal(err)
+	}
+	<-slow.Done()
+	l.await("a")
+	l.settled()
+}
+
 // TestRandomKills applies under traffic that both policies let through, and
 // kills at random moments.
 func TestRandomKills(t *testing.T) {

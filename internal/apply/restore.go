@@ -92,8 +92,9 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 func (s *session) fit(ctx context.Context, g *Generation, artifact backend.Artifact, r Restoring) (backend.Artifact, []string, error) {
 	p, err := s.program(g)
 	if err != nil {
-		// The artifact is what counts; without devices in it it loads.
-		return artifact, nil, nil
+		// The artifact alone is enough as long as every device is there.
+		s.note("%v", err)
+		p = &program.Program{}
 	}
 	missing := withoutDevices(p, func(name string) bool {
 		_, err := net.InterfaceByName(name)

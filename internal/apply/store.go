@@ -251,22 +251,19 @@ func (s store) prune(spare ...int) error {
 	}
 	used := map[string]bool{}
 	for i, n := range numbers {
+		needed := slices.Contains(spare, n)
 		g, err := s.generation(n)
-		var newer *NewerError
-		if errors.As(err, &newer) {
-			return err
-		}
-		stale := err != nil || g.Applied.IsZero() || i < len(numbers)-keep
-		if stale && !slices.Contains(spare, n) {
+		var damaged *DamagedError
+		switch {
+		case errors.As(err, &damaged) && needed:
+			return nil // its blobs cannot be told from others, so none goes
+		case errors.As(err, &damaged), err == nil && !needed && (g.Applied.IsZero() || i < len(numbers)-keep):
 			if err := s.remove(generationName(n)); err != nil {
 				return err
 			}
 			continue
-		}
-		if err != nil {
-			// A damaged generation that is needed: its blobs cannot be told
-			// from others, so none goes.
-			return nil
+		case err != nil:
+			return err
 		}
 		used[g.Artifact], used[g.Program] = true, true
 		for _, f := range g.Files {
