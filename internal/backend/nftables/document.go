@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // document is the whole tree for a reader, and for "nft -f" on a host that has
@@ -25,8 +27,15 @@ func (t *Tree) document(header []string) string {
 	return b.String()
 }
 
+// oneLine makes text fit behind "#": nft ends a comment at the line's end and
+// chokes on zero bytes even there.
 func oneLine(text string) string {
-	return strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), " ")
+	return strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
 }
 
 func (t *Tree) writeObjects(b *strings.Builder) {

@@ -263,20 +263,23 @@ func hostMask(p netip.Prefix) netip.Addr {
 // rate says a rate in nft's units and notes where it is not quite the same.
 func (a *actor) rate(r program.Rate) Rate {
 	out, exact := unitRate(r)
-	if !exact {
-		a.l.note(a.rule.Origin, "the kernel counts in whole packets a second, minute, hour or day: %d in %d ms becomes %d/%s", r.Packets, r.Per, out.Packets, out.Unit)
+	switch {
+	case out.Packets == 0:
+		a.l.refuse(a.rule.Origin, "the slowest that the kernel counts is one a week", "a rate of %d in %d ms is too slow", r.Packets, r.Per)
+	case !exact:
+		a.l.note(a.rule.Origin, "the kernel counts in whole packets a second, minute, hour, day or week: %d in %d ms becomes %d/%s", r.Packets, r.Per, out.Packets, out.Unit)
 	}
 	return out
 }
 
-// units in milliseconds. A week is left out: its tokens overflow soon.
+// units in milliseconds.
 var units = []struct {
 	name string
 	ms   uint64
-}{{"second", 1000}, {"minute", 60_000}, {"hour", 3_600_000}, {"day", 86_400_000}}
+}{{"second", 1000}, {"minute", 60_000}, {"hour", 3_600_000}, {"day", 86_400_000}, {"week", 604_800_000}}
 
 // unitRate says a rate in the smallest unit that has it exactly, else the
-// nearest in the largest.
+// nearest in the largest; zero where that is none.
 func unitRate(r program.Rate) (Rate, bool) {
 	burst := r.Burst
 	if burst == 0 {
@@ -289,7 +292,7 @@ func unitRate(r program.Rate) (Rate, bool) {
 		}
 	}
 	last := units[len(units)-1]
-	return Rate{Packets: max(1, (r.Packets*last.ms+per/2)/per), Unit: last.name, Burst: burst}, false
+	return Rate{Packets: (r.Packets*last.ms + per/2) / per, Unit: last.name, Burst: burst}, false
 }
 
 // sharedLimit is one bucket for all rules that name it. The name in the kernel

@@ -161,8 +161,9 @@ func quotable(text string, limit int) string {
 const maxInterface = 15
 
 // validInterface says whether a name can be an interface's and stand in quotes.
+// One that begins with "@" is listed by nft as if it were a set.
 func validInterface(n string) bool {
-	if n == "" || n == "*" || len(strings.TrimSuffix(n, "*")) > maxInterface {
+	if n == "" || n == "*" || n[0] == '@' || len(strings.TrimSuffix(n, "*")) > maxInterface {
 		return false
 	}
 	return !strings.ContainsFunc(n, func(r rune) bool {

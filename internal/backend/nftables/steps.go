@@ -172,8 +172,10 @@ func (s *stepper) edit(purpose backend.Purpose, name string, k *Set, remove, ins
 }
 
 // baseChains makes new base chains ahead of the switch, empty and open: the
-// kernel calls a base chain before the transaction that makes it has published
-// its rules, and its policy would drop what they accept.
+// kernel may call a base chain before the transaction that makes it has
+// published its rules (nf_tables_addchain registers the hook while it still
+// reads the transaction), and then its policy would drop what they accept. On
+// 6.18 no packet was seen lost either way.
 func (s *stepper) baseChains() {
 	var b strings.Builder
 	for _, c := range s.want.Chains {
@@ -248,7 +250,8 @@ func (t *Tree) ruleCount() int {
 }
 
 // opens says whether a base chain goes from drop to accept. The kernel changes
-// a policy a moment after the rules: the old policy must not meet the new rules.
+// a policy a moment after the rules, and the old policy must not meet the new
+// rules: without this a flood on 6.18 loses a few packets at each such change.
 func (s *stepper) opens(chain string) bool {
 	k, h := s.want.chain(chain), s.have.Tree.chain(chain)
 	return k != nil && h != nil && k.Base != nil && k.Base.sameHook(h.Base) && h.Base.Policy == "drop" && k.Base.Policy == "accept"

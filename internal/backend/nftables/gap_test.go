@@ -1,0 +1,103 @@
+package nftables
+
+import (
+	"encoding/json"
+	"net/netip"
+	"testing"
+	"time"
+
+	"sluice/internal/program"
+	"sluice/internal/testnet"
+)
+
+// watchTable counts what comes in before the program's chains and what they
+// let through, in a table of its own.
+const watchTable = `
+table inet watch {
+	counter before { }
+	counter behind { }
+	chain pre { type filter hook prerouting priority -400; udp dport 53 counter name "before"; }
+	chain in { type filter hook input priority 400; udp dport 53 counter name "behind"; }
+}`
+
+// TestNoGap floods a host with packets that every one of its policies allows,
+// and changes from each to each: the first load, another default, other rules,
+// removal. Nothing may be lost, though the kernel changes the policy of a chain
+// a moment after its rules.
+func TestNoGap(t *testing.T) {
+	requireNftables(t)
+	n := testnet.New(t)
+	host, client := n.Unnamed("host"), n.Unnamed("client")
+	_, from := n.Join(
+		testnet.End{In: host, Device: "h0", Addresses: []string{"192.0.2.1/24"}},
+		testnet.End{In: client, Device: "c0", Addresses: []string{"192.0.2.2/24"}},
+	)
+	host.Nft(watchTable)
+	k := kernel{host}
+	policy := func(byDefault program.Verdict, match ...program.Condition) *artifact {
+		rules := []program.Rule{{Match: append(match, protocolIs(17)), Actions: actions{program.Accept}}}
+		for range 200 { // long enough for a moment between the rules and the policy
+			rules = append(rules, program.Rule{Match: conditions{addressesOf(program.Source, "203.0.113.9"), namesOf(program.State, "new")}, Actions: actions{program.Drop}})
+		}
+		return mustLower(t, &program.Program{
+			Owner:  "sluice",
+			Hooks:  []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: byDefault, Chain: "input"}},
+			Chains: []program.Chain{{Name: "input", Rules: rules}},
+			Sets: []program.Set{
+				{ID: "known", Key: []program.Field{program.Source}, Life: program.Static, Addresses: addressRanges("192.0.2.0/25", "198.51.100.0-198.51.100.77")},
+			},
+		})
+	}
+	open := mustLower(t, &program.Program{
+		Owner:  "sluice",
+		Hooks:  []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Accept, Chain: "input"}},
+		Chains: []program.Chain{{Name: "input", Rules: []program.Rule{{Match: conditions{addressesOf(program.Source, "203.0.113.9")}, Actions: actions{program.Drop}}}}},
+	})
+	other := mustLower(t, &program.Program{
+		Owner:  "sluice",
+		Hooks:  []program.Hook{{Kind: program.Forward, Phase: program.Filter, Default: program.Drop, Chain: "forward"}},
+		Chains: []program.Chain{{Name: "forward", Rules: []program.Rule{{Actions: actions{program.Accept}}}}},
+	})
+	closed := policy(program.Drop)
+	packet := testnet.UDP(netip.MustParseAddrPort("192.0.2.2:4000"), netip.MustParseAddrPort("192.0.2.1:53"), 'x')
+	for round := range 3 {
+		for i, to := range []*artifact{closed, policy(program.Drop, setOn(program.Source, "known")), open, closed, other, closed, nil} {
+			stop := from.Flood(packet)
+			time.Sleep(2 * time.Millisecond)
+			k.load(t, New(), to)
+			sent, err := stop()
+			if err != nil || sent == 0 {
+				t.Fatalf("sent %d: %v", sent, err)
+			}
+			if gone := lost(k); gone > 0 {
+				t.Errorf("round %d, change %d: %d of %d packets were lost", round, i, gone, sent)
+			}
+		}
+	}
+}
+
+// lost is how many of the packets that came in were dropped, and forgets them.
+func lost(k kernel) int {
+	time.Sleep(20 * time.Millisecond) // what is under way arrives
+	var listing struct {
+		Nftables []struct {
+			Counter struct {
+				Name    string
+				Packets int
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(k.MustRun("nft", "-j", "reset", "counters", "table", "inet", "watch")), &listing); err != nil {
+		return -1
+	}
+	n := 0
+	for _, o := range listing.Nftables {
+		switch o.Counter.Name {
+		case "before":
+			n += o.Counter.Packets
+		case "behind":
+			n -= o.Counter.Packets
+		}
+	}
+	return n
+}
