@@ -66,8 +66,24 @@ func (r *report) say(format string, args ...any) {
 func (r *report) quote(command, output string) {
 	r.printf("  %s\n", r.paint(cyan, "$ "+command))
 	for line := range strings.Lines(strings.TrimRight(output, "\n")) {
-		r.printf("  %s\n", r.paint(faint, strings.TrimRight(line, "\n")))
+		for _, piece := range wrap(strings.TrimRight(line, "\n")) {
+			r.printf("  %s\n", r.paint(faint, piece))
+		}
 	}
+}
+
+// wrap breaks a line at blanks, so that no piece is wider than the tables.
+func wrap(line string) (pieces []string) {
+	const width = 86
+	for len(line) > width {
+		at := strings.LastIndexByte(line[:width], ' ')
+		if at <= 0 || strings.TrimSpace(line[:at]) == "" {
+			break
+		}
+		pieces = append(pieces, line[:at])
+		line = "    " + line[at+1:]
+	}
+	return append(pieces, line)
 }
 
 func (r *report) head() {
