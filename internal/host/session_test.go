@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"sluice/internal/kernel/process"
 )
 
 // sudo takes SSH_CONNECTION away, so it is read from the processes above.
@@ -30,5 +32,33 @@ func TestOwnSessionUnderSudo(t *testing.T) {
 	}
 	if want := "session [2001:db8::9]:50000 [2001:db8::1]:22 true"; !strings.Contains(string(out), want) {
 		t.Errorf("got %q, want %q in it", out, want)
+	}
+}
+
+func TestLoggedIn(t *testing.T) {
+	tests := []struct {
+		titles []string
+		want   bool
+	}{
+		{[]string{"sshd: [accepted]"}, false},
+		{[]string{"sshd: root [priv]", "sshd: root [net]"}, false},
+		{[]string{"sshd: unknown [priv]", "sshd: unknown [net]"}, false},
+		{[]string{"sshd-session: root [priv]", "sshd-auth: root [net]"}, false},
+		{[]string{"sshd: root@pts/0"}, true},
+		{[]string{"sshd: anna [priv]", "sshd: anna@notty"}, true},
+		{[]string{"sshd: anna [priv]", "sshd: anna"}, true},
+		{[]string{"sshd-session: anna [priv]", "sshd-session: anna@pts/1"}, true},
+		{[]string{"/usr/sbin/dropbear -F"}, true},
+		{[]string{"sshd: root [priv]", ""}, true}, // gone meanwhile
+		{nil, true},
+	}
+	for _, test := range tests {
+		var owners []process.Process
+		for i := range test.titles {
+			owners = append(owners, process.Process{PID: i, Name: "sshd"})
+		}
+		if got := loggedIn(owners, func(pid int) string { return test.titles[pid] }); got != test.want {
+			t.Errorf("%q: %v", test.titles, got)
+		}
 	}
 }

@@ -33,6 +33,9 @@ func (f *Facts) readSSHPeers() {
 	}
 	var peers []SSHPeer
 	for _, s := range sessions(sockets, owners) {
+		if !loggedIn(owners[s.Inode], process.Title) {
+			continue
+		}
 		peers = append(peers, SSHPeer{Remote: withoutZone(s.Remote), Local: withoutZone(s.Local)})
 	}
 	if own, ok := ownSession(); ok && f.has(own.Local.Addr()) {
@@ -63,6 +66,22 @@ func sessions(sockets []socket.Socket, owners map[uint32][]process.Process) []so
 		}
 	}
 	return found
+}
+
+// loggedIn says whether somebody has proved who he is on a connection: the whole
+// internet holds connections to an ssh server that it tries passwords on. While
+// OpenSSH asks, every process that holds the connection has a title in brackets
+// ("sshd: root [net]", "sshd: [accepted]", "sshd-session: root [priv]"); then one
+// is "sshd: root@pts/0" (session_proctitle in its session.c, setproctitle in
+// auth2.c). What cannot be told counts as logged in.
+func loggedIn(owners []process.Process, title func(pid int) string) bool {
+	if len(owners) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(owners, func(p process.Process) bool {
+		text := title(p.PID)
+		return !strings.HasPrefix(text, "sshd") || !strings.HasSuffix(text, "]")
+	})
 }
 
 func servesSSH(owners []process.Process) bool {

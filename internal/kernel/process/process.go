@@ -82,6 +82,16 @@ func Name(pid int) string {
 	return strings.TrimSpace(string(text))
 }
 
+// Title is the command line of a process, its words apart by spaces; programs
+// such as sshd write there what they are doing. "" when it is gone.
+func Title(pid int) string {
+	text, err := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "cmdline"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(bytes.ReplaceAll(text, []byte{0}, []byte{' '})))
+}
+
 // Ancestors is the process pid, its parent, and so on up to process 1, as far
 // as they are visible.
 func Ancestors(pid int) []int {
