@@ -1,0 +1,26 @@
+package nftables_test
+
+import (
+	"context"
+	"testing"
+
+	"sluice/internal/backend"
+	"sluice/internal/backend/conformance"
+	"sluice/internal/backend/nftables"
+	"sluice/internal/host"
+	"sluice/internal/kernel/nft"
+	"sluice/internal/testnet"
+)
+
+// namespace is a host of the conformance suite.
+type namespace struct{ *testnet.Namespace }
+
+// Take loads one step.
+func (n namespace) Take(s backend.Step) error {
+	return n.Do(func() error { return nft.Run(context.Background(), s.Text) })
+}
+
+func TestConformance(t *testing.T) {
+	testnet.Require(t, testnet.Nftables, testnet.NftNAT, testnet.NftConnLimit)
+	conformance.Run(t, nftables.New(), host.Capabilities(context.Background()), namespace{testnet.New(t).Unnamed("host")})
+}
