@@ -4,10 +4,9 @@ import (
 	"net/netip"
 	"os"
 	"os/user"
-	"strings"
 
+	"sluice/internal/host"
 	"sluice/internal/kernel/link"
-	"sluice/internal/kernel/process"
 )
 
 // Me is who runs this process: through sudo, who called it; over ssh, from
@@ -29,45 +28,14 @@ func Me() Author {
 	return a
 }
 
-// Session is the ssh connection that this process was started over. sudo takes
-// the variable out of the environment, so the parents are asked too.
+// Session is the ssh connection that this process was started over, through
+// sudo too.
 func Session() (Peer, bool) {
-	for _, pid := range process.Ancestors(os.Getpid()) {
-		text, ok := process.Environment(pid, "SSH_CONNECTION")
-		if !ok {
-			continue
-		}
-		if peer, ok := parseSession(text); ok {
-			peer.Interface = Toward(peer.Remote.Addr())
-			return peer, true
-		}
-	}
-	return Peer{}, false
-}
-
-// parseSession reads "client address, client port, server address, server port".
-func parseSession(text string) (Peer, bool) {
-	f := strings.Fields(text)
-	if len(f) != 4 {
+	own, ok := host.OwnSession()
+	if !ok {
 		return Peer{}, false
 	}
-	remote, errRemote := netip.ParseAddrPort(netJoin(f[0], f[1]))
-	local, errLocal := netip.ParseAddrPort(netJoin(f[2], f[3]))
-	if errRemote != nil || errLocal != nil {
-		return Peer{}, false
-	}
-	return Peer{Remote: plainAddress(remote), Local: plainAddress(local)}, true
-}
-
-func netJoin(address, port string) string {
-	if strings.Contains(address, ":") {
-		return "[" + address + "]:" + port
-	}
-	return address + ":" + port
-}
-
-func plainAddress(a netip.AddrPort) netip.AddrPort {
-	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
+	return Peer{Remote: own.Remote, Local: own.Local, Interface: Toward(own.Remote.Addr())}, true
 }
 
 // Toward is the interface that packets of an address come in by, "" where that

@@ -156,7 +156,7 @@ const tries = 20
 func (s *session) load(ctx context.Context, j *journal, c change) error {
 	armed := false
 	prepare := func() error {
-		if err := s.setSysctls(desired(c.to), true); err != nil {
+		if err := s.sysctlsOf(j, c.to, true); err != nil {
 			return err
 		}
 		if c.wait > 0 && !armed {
@@ -181,7 +181,18 @@ func (s *session) load(ctx context.Context, j *journal, c change) error {
 		}
 		time.Sleep(time.Duration(try) * 10 * time.Millisecond)
 	}
-	return s.setSysctls(desired(c.to), false)
+	return s.sysctlsOf(j, c.to, false)
+}
+
+// sysctlsOf sets what a generation wants. Where the point is to come back to
+// something, a sysctl that cannot be set must not stand in the way.
+func (s *session) sysctlsOf(j *journal, g *Generation, early bool) error {
+	err := s.setSysctls(desired(g), early)
+	if err == nil || !j.Back && j.What == applied {
+		return err
+	}
+	s.note("%v", err)
+	return nil
 }
 
 // steps reads the kernel and goes once through the steps from there.
@@ -328,6 +339,10 @@ func (s *session) forget(ctx context.Context, j *journal) error {
 		// The old rules were not touched; what was filled in is left to the
 		// sweep of the next apply.
 		return s.drop(j)
+	case err != nil && mark == j.From.Mark:
+		// The old rules are there; only what was filled in beside them stays.
+		s.note("%v", err)
+		return s.drop(j)
 	case err != nil:
 		return err
 	}
@@ -362,7 +377,7 @@ func (s *session) settle(ctx context.Context) error {
 	s.newBoot()
 	j, err := s.journal()
 	if err != nil {
-		return err
+		return fmt.Errorf("%w\n  hint: %s", err, wayOut)
 	}
 	if j == nil {
 		s.sweepTemporary()

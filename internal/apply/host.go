@@ -106,7 +106,7 @@ func (h *Host) open(ctx context.Context) (*session, error) {
 
 func (h *Host) openUnsettled(ctx context.Context) (*session, error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("changing the firewall needs root\n  hint: run it with sudo")
+		return nil, errors.New("this needs root\n  hint: run it with sudo")
 	}
 	st := store{dir: h.Dir}
 	if err := st.make(); err != nil {

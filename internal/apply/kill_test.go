@@ -341,3 +341,35 @@ func TestRandomKills(t *testing.T) {
 		t.Errorf("the kills were all on one side: %v", counts)
 	}
 }
+
+// TestDamagedHistoryDoesNotBlock has an interrupted change meet a state whose
+// old generation cannot be read any more.
+func TestDamagedHistoryDoesNotBlock(t *testing.T) {
+	a, b := command{Op: "apply", Policy: "a"}, command{Op: "apply", Policy: "b"}
+	at := 0
+	for i, name := range points(t, []command{a}, b) {
+		if strings.HasPrefix(name, "before switch") {
+			at = i + 1
+		}
+	}
+	l := newLab(t)
+	l.must(a)
+	b.KillAt = fmt.Sprint(at)
+	if out, err := l.run(b); err == nil {
+		t.Fatalf("it was not killed: %s", out)
+	}
+	blobs, err := filepath.Glob(filepath.Join(l.dir, blobsDir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, blob := range blobs {
+		if err := os.WriteFile(blob, []byte("rubbish"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.must(command{Op: "apply", Policy: "c"})
+	l.wantHolds("c")
+	if s := l.status(); !s.Fine() {
+		t.Errorf("status: %+v", s)
+	}
+}

@@ -355,3 +355,23 @@ func FuzzReadState(f *testing.F) {
 		_, _ = s.pendingOf("t")
 	})
 }
+
+func TestCounters(t *testing.T) {
+	p := policyOf("a")
+	origin := program.Origin{File: "a.yaml", Line: 7, Text: "allow ssh limit 6/30s per source"}
+	p.Chains[0].Rules = append(p.Chains[0].Rules, program.Rule{Origin: origin, Actions: []program.Action{
+		program.Limit{FullCounter: "full"}, program.ConnectionLimit{FullCounter: "free"}, program.Count{Counter: "second"},
+	}})
+	p.Counters = []program.Counter{
+		{Name: "second", Origin: origin},
+		{Name: "first", Origin: program.Origin{File: "a.yaml", Line: 3}},
+		{Name: "full"}, {Name: "free"}, {Name: "missing"},
+	}
+	rules, full := counters(p, map[string]backend.Count{"first": {Packets: 1}, "second": {Packets: 2, Bytes: 80}, "full": {Packets: 5}, "free": {}})
+	if len(rules) != 2 || rules[0].Name != "first" || rules[1].Name != "second" || rules[1].Bytes != 80 {
+		t.Errorf("rules: %+v", rules)
+	}
+	if len(full) != 1 || full[0].Name != "full" || full[0].Origin.Line != 7 {
+		t.Errorf("full: %+v", full)
+	}
+}

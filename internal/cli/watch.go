@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/spf13/cobra"
+
+	"sluice/internal/apply"
 )
 
 // newWatch is the body of the confirm watcher; apply starts it.
@@ -20,6 +22,7 @@ func newWatch() *cobra.Command {
 				return err
 			}
 			h.Progress = nil
+			h.By = apply.Author{} // what it does, nobody does
 			return h.Watch(context.Background(), args[0])
 		},
 	}

@@ -14,7 +14,7 @@ import (
 func TestOwnSessionUnderSudo(t *testing.T) {
 	const marker = "SLUICE_TEST_SESSION"
 	if os.Getenv(marker) != "" {
-		peer, ok := ownSession()
+		peer, ok := OwnSession()
 		fmt.Println("session", peer.Remote, peer.Local, ok)
 		return
 	}

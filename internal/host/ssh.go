@@ -38,7 +38,7 @@ func (f *Facts) readSSHPeers() {
 		}
 		peers = append(peers, SSHPeer{Remote: withoutZone(s.Remote), Local: withoutZone(s.Local)})
 	}
-	if own, ok := ownSession(); ok && f.has(own.Local.Addr()) {
+	if own, ok := OwnSession(); ok && f.has(own.Local.Addr()) {
 		peers = append(peers, own)
 	}
 	slices.SortFunc(peers, func(a, b SSHPeer) int {
@@ -104,9 +104,9 @@ func SSHPorts(sockets []socket.Socket, owners map[uint32][]process.Process) []ui
 	return slices.Compact(ports)
 }
 
-// ownSession reads SSH_CONNECTION of this process or, since sudo takes it away,
+// OwnSession reads SSH_CONNECTION of this process or, since sudo takes it away,
 // of the nearest process above it that has one.
-func ownSession() (SSHPeer, bool) {
+func OwnSession() (SSHPeer, bool) {
 	if text, ok := os.LookupEnv(sessionVariable); ok {
 		return parseSession(text)
 	}
