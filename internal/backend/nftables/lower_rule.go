@@ -147,7 +147,7 @@ func (l *lowering) chainOf(b block, key, comment string, o program.Origin) strin
 	if c := l.made[contents.String()]; c != nil {
 		return c.Name
 	}
-	c := &Chain{Name: l.freeName(name(key)), Rules: rules}
+	c := &Chain{Name: l.freeName(name(key)), Comment: comment, Rules: rules}
 	l.made[contents.String()] = c
 	l.tree.Chains = append(l.tree.Chains, c)
 	return c.Name
