@@ -88,6 +88,11 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		disarm(old)
 	}
 	out.Generation, out.Pending = s.cur.Running, s.cur.Pending
+	if !out.Unchanged {
+		if err := s.forgetUntracked(in.Program); err != nil {
+			s.note("entries of flows that are no longer tracked stay: %v", err)
+		}
+	}
 	if o.Cut {
 		out.Cut, err = s.cut(in.Program)
 	}

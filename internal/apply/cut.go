@@ -3,6 +3,7 @@ package apply
 import (
 	"net"
 	"net/netip"
+	"slices"
 
 	"sluice/internal/kernel/conntrack"
 	"sluice/internal/packet"
@@ -37,6 +38,41 @@ func (s *session) cut(p *program.Program) (int, error) {
 		r := reach.Evaluate(p, first, way)
 		return r.Certain && r.Verdict != program.Accept
 	})
+}
+
+// forgetUntracked deletes the entries of flows that a program no longer tracks.
+// An entry that misses a part of its connection calls what it sees later
+// invalid: without this, connections would hang when a policy that tracks them
+// returns, as it does when nobody confirms.
+func (s *session) forgetUntracked(p *program.Program) error {
+	if !bypasses(p) {
+		return nil
+	}
+	local, err := localAddresses()
+	if err != nil {
+		return err
+	}
+	_, err = s.Kernel.DeleteFlows(func(e conntrack.Entry) bool {
+		first, way := firstPacket(e, local)
+		r := reach.Evaluate(p, first, way)
+		return len(r.Doubts) == 0 && r.Packet.State == packet.Untracked
+	})
+	return err
+}
+
+// bypasses says whether a program leaves more than loopback untracked.
+func bypasses(p *program.Program) bool {
+	for _, c := range p.Chains {
+		for _, r := range c.Rules {
+			onLoopback := slices.ContainsFunc(r.Match, func(m program.Condition) bool {
+				return (m.Field == program.InInterface || m.Field == program.OutInterface) && slices.Contains(m.Names, "lo")
+			})
+			if !onLoopback && slices.ContainsFunc(r.Actions, func(a program.Action) bool { _, is := a.(program.NoTrack); return is }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func localAddresses() (map[netip.Addr]bool, error) {

@@ -365,7 +365,9 @@ func TestCounters(t *testing.T) {
 	p.Counters = []program.Counter{
 		{Name: "second", Origin: origin},
 		{Name: "first", Origin: program.Origin{File: "a.yaml", Line: 3}},
-		{Name: "full"}, {Name: "free"}, {Name: "missing"},
+		{Name: "full"},
+		{Name: "free"},
+		{Name: "missing"},
 	}
 	rules, full := counters(p, map[string]backend.Count{"first": {Packets: 1}, "second": {Packets: 2, Bytes: 80}, "full": {Packets: 5}, "free": {}})
 	if len(rules) != 2 || rules[0].Name != "first" || rules[1].Name != "second" || rules[1].Bytes != 80 {

@@ -40,7 +40,11 @@ type Status struct {
 }
 
 // SysctlDrift is a sysctl that is not as the policy wants.
-type SysctlDrift struct{ Name, Want, Have string }
+type SysctlDrift struct {
+	Name string `json:"name"`
+	Want string `json:"want"`
+	Have string `json:"have"`
+}
 
 // Counter is what one rule of the policy has counted.
 type Counter struct {

@@ -77,16 +77,19 @@ type State interface {
 }
 
 // Count is the value of a counter.
-type Count struct{ Packets, Bytes uint64 }
+type Count struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"`
+}
 
 // Cost is what an artifact takes.
 type Cost struct {
-	Rules    int
-	Chains   int
-	Sets     int
-	Elements int    // of all sets
-	Memory   uint64 // bytes of kernel memory, estimated
-	LoadTime uint64 // ns, estimated
+	Rules    int    `json:"rules"`
+	Chains   int    `json:"chains"`
+	Sets     int    `json:"sets"`
+	Elements int    `json:"elements"`     // of all sets
+	Memory   uint64 `json:"memory"`       // bytes of kernel memory, estimated
+	LoadTime uint64 `json:"load-time-ns"` // ns, estimated
 }
 
 // Purpose is what a step is for.
@@ -109,11 +112,11 @@ type Step struct {
 
 // Difference is one thing in which the kernel is not what was meant.
 type Difference struct {
-	Kind   string // "chain", "rule", "set", "element", "counter", "flowtable", "table"
-	Name   string // "input", "served", …
-	Want   string // one line each; "" is absent
-	Have   string
-	Origin program.Origin
+	Kind   string         `json:"kind"`           // "chain", "rule", "set", "element", "counter", "flowtable", "table"
+	Name   string         `json:"name"`           // "input", "served", …
+	Want   string         `json:"want,omitempty"` // one line each; "" is absent
+	Have   string         `json:"have,omitempty"`
+	Origin program.Origin `json:"origin,omitzero"`
 }
 
 // RefusedError says what a backend cannot do, by rule.

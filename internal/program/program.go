@@ -147,9 +147,9 @@ type Note struct {
 
 // Origin is where something was said.
 type Origin struct {
-	Foreign bool // from another tool's ruleset, not from a policy
-	File    string
-	Line    int    // from 1; 0 is unknown
-	Column  int    // from 1
-	Text    string // the rule or element as it was written, one line
+	Foreign bool   `json:"foreign,omitempty"` // from another tool's ruleset, not from a policy
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`   // from 1; 0 is unknown
+	Column  int    `json:"column,omitempty"` // from 1
+	Text    string `json:"text,omitempty"`   // the rule or element as it was written, one line
 }
