@@ -109,6 +109,9 @@ func (s *session) keepRunning(o Options, pending *Pending) error {
 		s.note("generation %d runs already and still waits for its confirmation", s.cur.Running)
 		return nil
 	}
+	if pending != nil {
+		s.note("generation %d runs already, and is confirmed by this", s.cur.Running)
+	}
 	return s.confirm()
 }
 

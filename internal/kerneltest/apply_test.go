@@ -2,11 +2,14 @@ package kerneltest
 
 import (
 	"context"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
@@ -50,6 +53,7 @@ func applyFile(t *testing.T, s *testnet.Namespace, file string) backend.Artifact
 		resolved, err := resolve.Resolve(p, resolve.Options{
 			Facts: facts,
 			Geo:   func() (*geo.Database, error) { return geo.Open(t.TempDir()) },
+			Lists: someLists{},
 		})
 		if err != nil {
 			return err
@@ -93,6 +97,18 @@ func applyFile(t *testing.T, s *testnet.Namespace, file string) backend.Artifact
 		t.Fatalf("apply: %v", err)
 	}
 	return artifact
+}
+
+// someLists serves the one list that the tests name.
+type someLists struct{}
+
+const listURL = "https://lists.example.net/villains.txt"
+
+func (someLists) Open(url string, _ time.Duration) (io.ReadCloser, string, error) {
+	if url != listURL {
+		return nil, "", errors.New("no such list")
+	}
+	return io.NopCloser(strings.NewReader("# villains\n192.0.2.66\n2001:db8:bad::/48 # all of it\n")), "villains.txt", nil
 }
 
 // capabilities is what this kernel has.

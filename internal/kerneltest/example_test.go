@@ -50,17 +50,34 @@ type example struct {
 	file, state, sluice string
 }
 
-func newExample(t *testing.T, name string, furnish func(*town)) *example {
+// newBinary is a town whose host the real binary works on.
+func newBinary(t *testing.T) *example {
 	t.Helper()
 	path, err := binary()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return &example{town: newTown(t), state: t.TempDir(), sluice: path}
+}
+
+// write writes a policy to a file and returns its name.
+func (e *example) write(t *testing.T, name, policy string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name+".yaml")
+	if err := os.WriteFile(file, []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func newExample(t *testing.T, name string, furnish func(*town)) *example {
+	t.Helper()
+	e := newBinary(t)
 	file, err := filepath.Abs(filepath.Join("..", "..", "examples", name, "policy.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &example{town: newTown(t), file: file, state: t.TempDir(), sluice: path}
+	e.file = file
 	if furnish != nil {
 		furnish(e.town)
 	}

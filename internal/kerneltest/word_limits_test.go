@@ -225,6 +225,21 @@ input:
 				stranger > host tcp/25 x20 = reset
 				stranger > host tcp/22     = silent
 			`,
+			after: func(t *testing.T, c *town) {
+				// Only the first namespace writes to the kernel's log, so the
+				// rules have to do.
+				rules := c.host.MustRun("nft", "list", "table", "inet", "sluice")
+				for _, prefix := range []string{"the default", "web"} {
+					if !strings.Contains(rules, "log prefix \"sluice "+prefix+": \"") {
+						t.Errorf("nothing logs with the prefix %q:\n%s", prefix, rules)
+					}
+				}
+				for line := range strings.Lines(rules) {
+					if strings.Contains(line, "log prefix") && !strings.Contains(line, "limit rate") {
+						t.Errorf("a log without limit: %s", line)
+					}
+				}
+			},
 		},
 	})
 }

@@ -164,6 +164,28 @@ input:
 			`,
 		},
 		{
+			name: "sets: a list by URL, refreshed, as a ban and in a rule",
+			policy: `
+sets:
+  villains: { url: "https://lists.example.net/villains.txt", refresh: 1h }
+  strangers: [192.0.2.0/24, "2001:db8:99::/48", "2001:db8:bad::/48"]
+  tame: { union: [strangers], except: [villains] }
+input:
+  default: drop
+  rules:
+    - reject tcp/80 from villains
+    - allow tcp/80
+    - allow tcp/443 from tame
+`,
+			tries: `
+				villain > host tcp/80   = reset
+				stranger > host tcp/80  = answered
+				villain > host tcp/443  = silent
+				stranger > host tcp/443 = answered
+				office > host tcp/443   = silent
+			`,
+		},
+		{
 			name: "to an address of this host",
 			policy: `
 input:

@@ -27,6 +27,7 @@ func (s *Namespace) RunInput(input, name string, args ...string) (string, error)
 // RunContext is RunInput under a context, whose end kills the program.
 func (s *Namespace) RunContext(ctx context.Context, input, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if input != "" {
@@ -74,7 +75,7 @@ func (s *Namespace) Start(name string, args ...string) *Process {
 	s.net.helper()
 	p := &Process{cmd: exec.Command(name, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if err := s.Do(p.cmd.Start); err != nil {
 		s.net.fail("start %s in %s: %w", name, s.label, err)
 	}
