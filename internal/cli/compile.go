@@ -21,8 +21,8 @@ var backends = []func() backend.Backend{nftables.New}
 
 func backendNamed(name string) (backend.Backend, error) {
 	var names []string
-	for _, make := range backends {
-		b := make()
+	for _, newBackend := range backends {
+		b := newBackend()
 		if b.Name() == name {
 			return b, nil
 		}

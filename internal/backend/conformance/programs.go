@@ -100,7 +100,9 @@ func limits() *program.Program {
 			established,
 			{ID: "ssh", Match: ssh, Actions: []program.Action{
 				program.Limit{Name: "ssh", Rate: rate, Per: program.PerSource, Table: "sources", FullCounter: "full", Ban: "bans", BanTimeout: 600_000, NeverBan: "office"},
-				program.Count{Counter: "ssh"}, program.Log{Prefix: "ssh", Rate: rate}, program.Accept,
+				program.Count{Counter: "ssh"},
+				program.Log{Prefix: "ssh", Rate: rate},
+				program.Accept,
 			}, Origin: at(6)},
 			{ID: "mail", Match: []program.Condition{is(program.Protocol, 6), is(program.Port, 25)}, Actions: []program.Action{
 				program.ConnectionLimit{Name: "mail", Max: 20, Per: program.PerSource, Table: "connections", FullCounter: "full"}, program.Accept,

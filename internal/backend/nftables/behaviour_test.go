@@ -195,12 +195,12 @@ func TestConnectionsPerSource(t *testing.T) {
 // TestSharedGates: rules for two families have one bucket, and one count of
 // connections, between them.
 func TestSharedGates(t *testing.T) {
-	any := []program.Set{{ID: "any", Key: []program.Field{program.Source}, Life: program.Static, Addresses: addressRanges("192.0.2.0/24", "2001:db8::/32")}}
+	everyone := []program.Set{{ID: "any", Key: []program.Field{program.Source}, Life: program.Static, Addresses: addressRanges("192.0.2.0/24", "2001:db8::/32")}}
 	for name, gate := range map[string]program.Action{
 		"limit":       program.Limit{Name: "lim", Rate: hourly(3)},
 		"connections": program.ConnectionLimit{Name: "con", Max: 3},
 	} {
-		g := newGateTest(t, "h0", any, program.Rule{ID: "r", Match: conditions{udpOnly, setOn(program.Source, "any")}, Actions: passing(gate)})
+		g := newGateTest(t, "h0", everyone, program.Rule{ID: "r", Match: conditions{udpOnly, setOn(program.Source, "any")}, Actions: passing(gate)})
 		g.send(t, from4(10, 2)...)
 		g.send(t, from6("2001:db8::10", 3)...)
 		g.want(t, name, 3, 2, 0)

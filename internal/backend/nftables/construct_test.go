@@ -260,7 +260,7 @@ func (c construct) program() *program.Program {
 func trialSets() []program.Set {
 	source := []program.Field{program.Source}
 	endpoint := []program.Field{program.Destination, program.Protocol, program.Port}
-	tuple := func(address string, protocol uint64, from, to uint64) program.Tuple {
+	tuple := func(address string, protocol, from, to uint64) program.Tuple {
 		return program.Tuple{Parts: []program.Value{
 			{Addresses: addressRanges(address)[0]},
 			{Numbers: program.NumberRange{From: protocol, To: protocol}},

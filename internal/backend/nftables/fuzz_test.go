@@ -127,7 +127,9 @@ var nastyNames = []string{
 func nastyProgram(id, text, log string) *program.Program {
 	c := construct{actions: actions{
 		program.Limit{Name: id, Rate: perSecond(1, 1), Per: program.PerSource, Table: id, FullCounter: id},
-		program.Count{Counter: id}, program.Log{Prefix: log, Rate: perSecond(1, 1)}, program.Accept,
+		program.Count{Counter: id},
+		program.Log{Prefix: log, Rate: perSecond(1, 1)},
+		program.Accept,
 	}, match: conditions{setOn(program.Source, "named "+id), namesOf(program.InInterface, interfaceLike(id))}}
 	p := c.program()
 	p.Chains[0].Comment, p.Chains[0].Rules[0].Comment = text, text

@@ -23,8 +23,12 @@ func TestMeasureCost(t *testing.T) {
 		t.Skip("asked for by -measure")
 	}
 	host := kernelHost(t)
-	v4 := func(i int) string { return netip.AddrFrom4([4]byte{byte(10 + i>>22), byte(i >> 14), byte(i >> 6), byte(i << 2)}).String() }
-	v6 := func(i int) string { return netip.MustParseAddr(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff)).String() }
+	v4 := func(i int) string {
+		return netip.AddrFrom4([4]byte{byte(10 + i>>22), byte(i >> 14), byte(i >> 6), byte(i << 2)}).String()
+	}
+	v6 := func(i int) string {
+		return netip.MustParseAddr(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff)).String()
+	}
 	for _, layout := range []struct {
 		name, definition string
 		element          func(i int) string

@@ -303,31 +303,31 @@ func lifeOf(name string) program.Life {
 	return program.Living
 }
 
-func (k *Set) elements(elems []json.RawMessage) error {
-	single := len(k.Types) == 1 && strings.HasPrefix(k.Types[0], "ipv")
+func (s *Set) elements(elems []json.RawMessage) error {
+	single := len(s.Types) == 1 && strings.HasPrefix(s.Types[0], "ipv")
 	for _, e := range elems {
 		value, count, err := element(e)
 		if err != nil {
 			return err
 		}
-		if count != nil && k.Counted {
-			if k.Elements.Counts == nil {
-				k.Elements.Counts = map[string]backend.Count{}
+		if count != nil && s.Counted {
+			if s.Elements.Counts == nil {
+				s.Elements.Counts = map[string]backend.Count{}
 			}
-			k.Elements.Counts[value] = *count
+			s.Elements.Counts[value] = *count
 		}
 		if !single {
-			k.Elements.Tuples = append(k.Elements.Tuples, value)
+			s.Elements.Tuples = append(s.Elements.Tuples, value)
 			continue
 		}
 		r, err := addrset.ParseRange(value)
 		if err != nil {
 			return fmt.Errorf("element %q: %w", value, err)
 		}
-		k.Elements.Ranges = append(k.Elements.Ranges, r)
+		s.Elements.Ranges = append(s.Elements.Ranges, r)
 	}
-	slices.Sort(k.Elements.Tuples)
-	slices.SortFunc(k.Elements.Ranges, func(a, b addrset.Range) int { return a.From.Compare(b.From) })
+	slices.Sort(s.Elements.Tuples)
+	slices.SortFunc(s.Elements.Ranges, func(a, b addrset.Range) int { return a.From.Compare(b.From) })
 	return nil
 }
 

@@ -237,7 +237,7 @@ func newValue(v any, field string) (mask, value *big.Int, ok bool) {
 }
 
 func fieldBits(field string) uint {
-	if strings.HasPrefix(field, "ip6 ") && (strings.HasSuffix(field, "addr")) {
+	if strings.HasPrefix(field, "ip6 ") && strings.HasSuffix(field, "addr") {
 		return 128
 	}
 	return 32

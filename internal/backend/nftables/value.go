@@ -3,7 +3,6 @@ package nftables
 import (
 	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,6 +112,3 @@ func normalValues(values []string) []string {
 	slices.Sort(out)
 	return slices.Compact(out)
 }
-
-// prefixValue writes a prefix as addrset writes the range that it is.
-func prefixValue(p netip.Prefix) string { return addrset.PrefixRange(p).String() }

@@ -1,0 +1,328 @@
+package nftables
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/program"
+)
+
+func (m *matcher) interfaces(field string, c *program.Condition) (ways, error) {
+	if c.Set != "" {
+		return m.inSet(c)
+	}
+	if slices.Contains(c.Names, "*") {
+		return turned(!c.Not), nil
+	}
+	for _, n := range c.Names {
+		if !validInterface(n) {
+			return never, fmt.Errorf("%q is not the name of an interface", n)
+		}
+	}
+	if len(c.Names) == 0 {
+		return turned(c.Not), nil
+	}
+	return one(Statement{Kind: Match, Field: field, Op: operator(c.Not), Values: normalValues(c.Names)}), nil
+}
+
+// numbers asks a field of nft for numbers up to limit.
+func (m *matcher) numbers(field string, c *program.Condition, limit uint64) ways {
+	merged := mergeNumbers(c.Numbers)
+	switch {
+	case len(merged) == 0:
+		return turned(c.Not)
+	case len(merged) == 1 && merged[0].From == 0 && merged[0].To >= limit:
+		return turned(!c.Not)
+	}
+	return one(Statement{Kind: Match, Field: field, Op: operator(c.Not), Values: numberValues(merged)})
+}
+
+func (m *matcher) masked(c *program.Condition) ways {
+	field := plainFields[c.Field]
+	full := uint64(math.MaxUint32)
+	if c.Field == program.TCPFlags {
+		full = math.MaxUint8
+	}
+	out := m.numbers(field, c, math.MaxUint64)
+	if len(out) == 1 && len(out[0]) == 1 && c.Mask != 0 && c.Mask != full {
+		out[0][0].Mask = strconv.FormatUint(c.Mask, 10)
+	}
+	return out
+}
+
+func (m *matcher) named(c *program.Condition) (ways, error) {
+	values := make([]string, 0, len(c.Names))
+	for _, n := range c.Names {
+		v, known := names[c.Field][n]
+		if !known {
+			return never, fmt.Errorf("condition on %s: unknown name %q", c.Field, n)
+		}
+		values = append(values, v)
+	}
+	s := Statement{Kind: Match, Field: plainFields[c.Field], Op: operator(c.Not), Values: separate(values)}
+	if c.Field == program.Status {
+		// Bits, of which a connection has several at once.
+		s.Op = "in"
+		if c.Not {
+			s.Op = "!"
+		}
+	}
+	return one(s), nil
+}
+
+// separate sorts numbers that stand for names, which are never merged.
+func separate(values []string) []string {
+	out := slices.Clone(values)
+	slices.SortFunc(out, func(a, b string) int {
+		x, _ := strconv.Atoi(a)
+		y, _ := strconv.Atoi(b)
+		return x - y
+	})
+	return slices.Compact(out)
+}
+
+func (m *matcher) protocol(c *program.Condition) (ways, error) {
+	if !c.Not {
+		if len(m.protocols) == 0 {
+			return never, nil
+		}
+		if n, is := m.single(); is && m.implied(n) || m.translated() {
+			return always(), nil
+		}
+		c = &program.Condition{Numbers: m.protocols}
+	} else {
+		c = &program.Condition{Numbers: m.ofFamily(c.Numbers), Not: true}
+	}
+	return m.numbers("meta l4proto", c, 255), nil
+}
+
+// implied says whether another condition of the rule looks into the header of
+// the protocol, of which nft makes a condition on the protocol by itself.
+func (m *matcher) implied(protocol uint64) bool {
+	return slices.ContainsFunc(m.rule.Match, func(c program.Condition) bool {
+		switch c.Field {
+		case program.Port, program.SourcePort:
+			return portHeaders[protocol] != "" && c.Set == "" && !everyPort(c.Numbers)
+		case program.ICMPType, program.ICMPCode:
+			return protocol == icmp && len(c.Numbers) > 0
+		case program.ICMPv6Type, program.ICMPv6Code:
+			return protocol == icmpv6 && len(c.Numbers) > 0
+		case program.TCPFlags:
+			return protocol == tcp
+		}
+		return false
+	})
+}
+
+// translated says whether the rule asks for ports before translation, which
+// asks for the protocol by itself.
+func (m *matcher) translated() bool {
+	return slices.ContainsFunc(m.rule.Match, func(c program.Condition) bool {
+		return c.Field == program.OriginalPort && !everyPort(c.Numbers)
+	})
+}
+
+func everyPort(ranges []program.NumberRange) bool {
+	merged := mergeNumbers(ranges)
+	return len(merged) == 0 || len(merged) == 1 && merged[0].From == 0 && merged[0].To >= math.MaxUint16
+}
+
+func (m *matcher) port(c *program.Condition) (ways, error) {
+	if m.protocols == nil {
+		return never, fmt.Errorf("a port without a protocol")
+	}
+	header := "th"
+	if n, is := m.single(); is && portHeaders[n] != "" {
+		header = portHeaders[n]
+	}
+	field := header + " dport"
+	if c.Field == program.SourcePort {
+		field = header + " sport"
+	}
+	return m.numbers(field, c, math.MaxUint16), nil
+}
+
+// originalPort asks connection tracking. nft 1.0.6 knows what such a port is
+// only after one protocol, and prints a list of them as "invalid type"; so each
+// protocol and range is a rule of its own.
+func (m *matcher) originalPort(c *program.Condition) (ways, error) {
+	if m.protocols == nil {
+		return never, fmt.Errorf("a port without a protocol")
+	}
+	ranges := mergeNumbers(c.Numbers)
+	if everyPort(ranges) {
+		return turned(c.Not != (len(ranges) > 0)), nil
+	}
+	out := never
+	for _, p := range m.protocols {
+		if p.To-p.From > 16 {
+			return never, fmt.Errorf("a port before translation, over %d protocols", p.To-p.From+1)
+		}
+		for n := p.From; n <= p.To; n++ {
+			way := []Statement{{Kind: Match, Field: "meta l4proto", Op: "==", Values: []string{strconv.FormatUint(n, 10)}}}
+			if c.Not {
+				for _, r := range ranges {
+					way = append(way, Statement{Kind: Match, Field: "ct original proto-dst", Op: "!=", Values: []string{numberValue(r)}})
+				}
+				out = append(out, way)
+				continue
+			}
+			for _, r := range ranges {
+				out = append(out, append(slices.Clone(way), Statement{Kind: Match, Field: "ct original proto-dst", Op: "==", Values: []string{numberValue(r)}}))
+			}
+		}
+	}
+	return out, nil
+}
+
+func (m *matcher) fragment(c *program.Condition) (ways, error) {
+	want := holds(c.Numbers, 1) != c.Not
+	if holds(c.Numbers, 0) == holds(c.Numbers, 1) {
+		return turned(holds(c.Numbers, 0) == c.Not), nil
+	}
+	s := Statement{Kind: Match, Field: "ip frag-off", Mask: "8191", Op: "==", Values: []string{"0"}}
+	if m.family == 6 {
+		s = Statement{Kind: Match, Field: "frag frag-off", Op: "==", Values: []string{"0"}}
+	}
+	if want {
+		s.Op = "!="
+	} else if m.family == 6 {
+		// Without the header the field is not there, and no condition on it holds.
+		absent := Statement{Kind: Match, Field: "exthdr frag", Op: "==", Values: []string{"missing"}}
+		return ways{{absent}, {s}}, nil
+	}
+	return one(s), nil
+}
+
+// extensions are the headers that nft can ask for, by number.
+var extensions = map[uint64]string{0: "hbh", 43: "rt", 44: "frag", 60: "dst", 135: "mh"}
+
+func (m *matcher) extension(c *program.Condition) (ways, error) {
+	out := never
+	var absent []Statement
+	for _, r := range mergeNumbers(c.Numbers) {
+		for n := r.From; n <= r.To; n++ {
+			header := extensions[n]
+			if header == "" {
+				return never, fmt.Errorf("nft cannot ask for the IPv6 extension header %d", n)
+			}
+			out = append(out, []Statement{{Kind: Match, Field: "exthdr " + header, Op: "==", Values: []string{"exists"}}})
+			absent = append(absent, Statement{Kind: Match, Field: "exthdr " + header, Op: "==", Values: []string{"missing"}})
+		}
+	}
+	if c.Not {
+		return ways{absent}, nil
+	}
+	return out, nil
+}
+
+// fieldOf is nft's name of an address, port or other part of a key.
+func (m *matcher) fieldOf(f program.Field) (string, error) {
+	switch f {
+	case program.Source:
+		return ipOf(m.family) + " saddr", nil
+	case program.Destination:
+		return ipOf(m.family) + " daddr", nil
+	case program.OriginalSource:
+		return "ct original " + ipOf(m.family) + " saddr", nil
+	case program.OriginalDestination:
+		return "ct original " + ipOf(m.family) + " daddr", nil
+	case program.Protocol:
+		return "meta l4proto", nil
+	case program.Port:
+		return "th dport", nil
+	case program.SourcePort:
+		return "th sport", nil
+	case program.InInterface:
+		return "iifname", nil
+	case program.OutInterface:
+		return "oifname", nil
+	case program.Mark:
+		return "meta mark", nil
+	}
+	return "", fmt.Errorf("%s cannot be part of a set's key", f)
+}
+
+// inlineAddresses is how many ranges stand in a rule itself; more get a set.
+const inlineAddresses = 32
+
+func (m *matcher) addresses(c *program.Condition) (ways, error) {
+	set, err := addressSet(c.Addresses)
+	if err != nil {
+		return never, err
+	}
+	mine := set.Only6()
+	if m.family == 4 {
+		mine = set.Only4()
+	}
+	field, err := m.fieldOf(c.Field)
+	if err != nil {
+		return never, err
+	}
+	return m.addressWays(field, c, mine), nil
+}
+
+func (m *matcher) addressWays(field string, c *program.Condition, mine addrset.Set) ways {
+	switch {
+	case mine.IsEmpty():
+		return turned(c.Not)
+	case mine.ComplementIn(addrset.Family(m.family)).IsEmpty():
+		return turned(!c.Not)
+	}
+	s := Statement{Kind: Match, Field: field, Op: operator(c.Not)}
+	if ranges := mine.Ranges(); len(ranges) > inlineAddresses {
+		anonymous := &program.Set{ID: "addresses", Life: program.Static, Origin: m.rule.Origin}
+		k := static(anonymous, m.family, "addresses", ranges, false)
+		if m.l.tree.set(k.Name) == nil {
+			m.l.tree.Sets = append(m.l.tree.Sets, k)
+		}
+		s.Set = k.Name
+		return one(s)
+	}
+	s.Values = addressValues(mine)
+	return one(s)
+}
+
+func (m *matcher) inSet(c *program.Condition) (ways, error) {
+	p := m.l.parts[c.Set]
+	if p == nil {
+		return never, fmt.Errorf("no set %s", c.Set)
+	}
+	keys := c.SetKey
+	if len(keys) == 0 {
+		keys = []program.Field{c.Field}
+	}
+	if len(keys) != len(p.set.Key) {
+		return never, fmt.Errorf("set %s has %d keys and is asked for %d", c.Set, len(p.set.Key), len(keys))
+	}
+	fields := make([]string, len(keys))
+	family := 0
+	for i, k := range keys {
+		f, err := m.fieldOf(k)
+		if err != nil {
+			return never, err
+		}
+		if isAddress(k) {
+			family = m.family
+		}
+		fields[i] = f
+	}
+	var in ways
+	var out []Statement
+	for _, part := range p.byFam[family] {
+		s := Statement{Kind: Match, Field: strings.Join(fields, " . "), Op: operator(c.Not), Set: part.Name}
+		if p.masked && family == 6 {
+			s.Mask = sourceMask
+		}
+		in = append(in, []Statement{s})
+		out = append(out, s)
+	}
+	if c.Not {
+		return ways{out}, nil
+	}
+	return in, nil
+}
