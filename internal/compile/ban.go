@@ -127,12 +127,9 @@ func (c *compiler) whoAddresses(w *policy.Who) addrset.Set {
 	return out
 }
 
-// neverBan gives the id of the set of what is never banned by a limit, "" where
-// the policy names none; loopback is decided before any limit.
+// neverBan gives the id of the set of what no limit bans. A ban by limit holds
+// for 64 bits of an IPv6 address, so that one link-local source would be all
+// neighbours.
 func (c *compiler) neverBan() string {
-	s := c.neverBanAddresses()
-	if s.IsEmpty() {
-		return ""
-	}
-	return c.addressSet(neverBanSet, s, program.Origin{})
+	return c.addressSet(neverBanSet, c.neverBanAddresses().Union(neverBanned), program.Origin{})
 }

@@ -199,7 +199,7 @@ func (c *compiler) mapTracked(n *policy.NAT) {
 	in, out := addrset.Of(n.Outside.Range), addrset.Of(n.Inside.Range)
 	c.natRule(n, preroutingNAT, match{addresses(program.Destination, in)}, program.DNATPrefix{From: outside, To: inside}, "")
 	c.natRule(n, outputNAT, match{addresses(program.Destination, in)}, program.DNATPrefix{From: outside, To: inside}, n.Text+" (from the host itself)")
-	c.natRule(n, postroutingNAT, match{addresses(program.Source, out)}, program.SNATPrefix{From: inside, To: outside}, "")
+	c.natRule(n, postroutingNAT, match{addresses(program.Source, out), not(fromHost)}, program.SNATPrefix{From: inside, To: outside}, "")
 }
 
 // mapStateless rewrites a prefix one to one in the headers alone: destinations
@@ -222,8 +222,12 @@ func (c *compiler) mapStateless(n *policy.NAT) {
 			Actions: []program.Action{c.counter(id, o, n.Text), program.NoTrack{}, program.MapDestination{From: outside, To: inside}},
 			Origin:  o, Comment: n.Text,
 		})
+	c.append(output, program.Rule{
+		Stage: program.StageTrack, ID: id, Match: match{fromInside, not(fromHost)},
+		Actions: []program.Action{program.NoTrack{}}, Origin: o, Comment: "resets that reject sends in the name of these machines",
+	})
 	c.natRule(n, postroutingMap, match{fromInside, untracked, not(fromHost)}, program.MapSource{From: inside, To: outside}, "")
-	c.note(o, "a stateless map rewrites headers only: the packet that an ICMP error carries inside keeps the inner address")
+	c.note(o, "a stateless map rewrites headers only: the packet that an ICMP error carries inside keeps the inner address, and the host itself reaches these machines by their inner addresses alone")
 }
 
 func mapPrefixes(n *policy.NAT) (outside, inside netip.Prefix) {

@@ -29,7 +29,6 @@ func (c *compiler) section(s *policy.Section) {
 	}
 	c.append(name, program.Rule{Stage: program.StageRules, Actions: []program.Action{program.Goto{Chain: rules}}})
 
-	c.publishedElsewhere(s.Hook, rules)
 	for _, r := range s.Rules {
 		if r.Action == policy.ClampMSS {
 			continue
@@ -39,6 +38,7 @@ func (c *compiler) section(s *policy.Section) {
 			c.append(rules, c.mirror(r)...)
 		}
 	}
+	c.publishedElsewhere(s.Hook, rules)
 	c.sectionDefault(s, rules)
 }
 
@@ -78,9 +78,9 @@ func (c *compiler) invalid(section string, stage program.Stage) *program.Rule {
 	}
 }
 
-// publishedElsewhere puts the published rules of input before the rules of
+// publishedElsewhere puts the published rules of input behind the rules of
 // forward and the other way round: they are about a connection that arrived by
-// DNAT, wherever it leads.
+// DNAT, wherever it leads, and a section's own rules come first.
 func (c *compiler) publishedElsewhere(hook policy.Hook, chain string) {
 	var other *policy.Section
 	switch hook {

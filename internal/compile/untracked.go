@@ -7,31 +7,47 @@ import (
 	"sluice/internal/program"
 )
 
+// answersChain holds what answers without a state.
+const answersChain = "output_answers"
+
 // untrackedAnswers lets the host's bypassed services answer: untracked traffic
 // has no replies, so the rules of input are asked the other way round.
 func (c *compiler) untrackedAnswers(base string) {
-	if len(c.policy.Tracking.Bypass) == 0 {
+	if len(c.policy.Tracking.Bypass) == 0 && !c.stateless() {
 		return
 	}
-	const chain = "output_answers"
 	c.append(base, program.Rule{
-		Stage: program.StageAnswers, Match: match{untracked}, Actions: []program.Action{program.Jump{Chain: chain}},
+		Stage: program.StageAnswers, Match: match{untracked}, Actions: []program.Action{program.Jump{Chain: answersChain}},
 		Comment: "what bypasses tracking has no established replies",
 	})
-	c.chain(chain, "answers of services that bypass tracking: the rules of input the other way round")
-	c.append(chain, program.Rule{
+	c.chain(answersChain, "answers of services that bypass tracking: the rules of input the other way round")
+	c.append(answersChain, program.Rule{
 		Match: match{protocol(protoTCP), tcpFlags(flagRST, flagRST)}, Actions: accept,
 		Comment: "the reset of an untracked packet is untracked itself",
 	})
-	if c.policy.Input == nil {
+	if len(c.policy.Tracking.Bypass) == 0 {
 		return
 	}
 	bypassed := c.bypassedServices()
-	for _, r := range c.policy.Input.Rules {
+	input := c.policy.Input
+	if input != nil {
+		c.mirrorInput(input, bypassed)
+	}
+	if input == nil || input.Default == policy.Allow {
+		for _, m := range bypassed {
+			c.append(answersChain, program.Rule{Match: noBareSYN(m), Actions: accept, Comment: "input is open to what bypasses tracking, so its answers pass"})
+		}
+	}
+}
+
+// mirrorInput asks the rules of input the other way round, as far as they are
+// about what bypasses tracking.
+func (c *compiler) mirrorInput(input *policy.Section, bypassed []match) {
+	for _, r := range input.Rules {
 		for _, m := range c.mirror(r) {
 			if meets(m.Match, bypassed) {
 				m.Match = m.Match[1:] // the chain is asked for untracked packets alone
-				c.append(chain, m)
+				c.append(answersChain, m)
 			}
 		}
 	}
@@ -54,13 +70,18 @@ func (c *compiler) mirror(r *policy.Rule) []program.Rule {
 		if r.Action != policy.Allow {
 			action = program.Drop
 		}
-		m = match{untracked}.and(m...)
-		if slices.ContainsFunc(m, isTCP) {
-			m = m.and(not(tcpFlags(flagSYN, flagSYN|flagACK)))
-		}
+		m = noBareSYN(match{untracked}.and(m...))
 		out = append(out, program.Rule{Match: m, Actions: []program.Action{action}, Origin: originOf(r.Pos, r.Text), Comment: "answers to " + r.Text})
 	}
 	return out
+}
+
+// noBareSYN keeps out of a match of TCP what opens a connection.
+func noBareSYN(m match) match {
+	if slices.ContainsFunc(m, isTCP) {
+		return m.and(not(tcpFlags(flagSYN, flagSYN|flagACK)))
+	}
+	return m
 }
 
 func isTCP(c program.Condition) bool {

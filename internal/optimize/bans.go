@@ -26,10 +26,30 @@ func banStage(p *program.Program) {
 	}
 	forward := p.Base(program.Forward, program.Filter)
 	forward.Rules = append(forward.Rules, later)
+	if mapsDestination(p) {
+		unseen := later
+		unseen.Match = []program.Condition{{Field: program.State, Names: []string{"untracked"}}}
+		forward.Rules = append(forward.Rules, unseen)
+	}
 	if p.Base(program.Output, program.NAT) != nil {
 		output := p.Base(program.Output, program.Filter)
 		output.Rules = append(output.Rules, later)
 	}
+}
+
+// mapsDestination says whether a destination is rewritten without state, which
+// no status tells of later.
+func mapsDestination(p *program.Program) bool {
+	for _, chain := range p.Chains {
+		for _, r := range chain.Rules {
+			for _, a := range r.Actions {
+				if _, is := a.(program.MapDestination); is {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // takeBan takes the rule that asks the bans out of a filter chain.
