@@ -33,7 +33,10 @@ boot.
 A policy under which a new ssh connection of somebody who is logged in would be
 refused is not loaded, nor one that takes more than half of the free memory;
 --force does.
-` + filesHelp + `
+` + policyHelp + `
+
+Environment: SSH_CONNECTION, of this process or of one above it, says that the
+terminal is over ssh, and from where.
 
 Exit status: 0 applied (or already so), 1 refused, or not confirmed and taken
 back, 2 bad use or bad input, or loading failed: the old state then stays.`,

@@ -21,6 +21,12 @@ import (
 	"sluice/internal/policy"
 )
 
+// policyHelp is for the commands that read a policy.
+const policyHelp = `
+Files: the policy is /etc/sluice/policy.yaml unless FILE is given; the state is
+kept in /var/lib/sluice (--state-dir, SLUICE_STATE_DIR), that of a network
+namespace below netns/NAME in it.`
+
 // filesHelp ends the help of every command that works on the state.
 const filesHelp = `
 Files: the state is kept in /var/lib/sluice (--state-dir, SLUICE_STATE_DIR), that

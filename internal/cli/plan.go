@@ -23,7 +23,7 @@ takes of kernel memory (old and new stand side by side until the switch) and of
 time. It names what this kernel lacks, other tools' chains that may drop what the
 policy allows, and ports that stay open because the policy leaves forward out.
 Nothing is changed.
-` + filesHelp + `
+` + policyHelp + `
 
 Exit status: 0 nothing would change, 1 something would, or apply would refuse
 it, 2 bad use or bad input.`,

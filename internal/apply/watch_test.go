@@ -1,0 +1,122 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestWatcherSurvivesTheEndOfASession sends the watcher what ends a login: the
+// signals, and the kill of every process of the login's cgroup.
+func TestWatcherSurvivesTheEndOfASession(t *testing.T) {
+	l := newLab(t)
+	l.must(command{Op: "apply", Policy: "a"})
+	group := newCgroup(t)
+	args := append([]string{"-c", `echo $$ > "$0"/cgroup.procs; exec "$@"`, group, "/usr/bin/env"}, l.childArgs(command{Op: "apply", Policy: "b", Confirm: 3 * time.Second})...)
+	if out, err := l.ns.Run("/bin/sh", args...); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	pid := l.status().Pending.PID
+	if session, err := unix.Getsid(pid); err != nil || session != pid {
+		t.Errorf("the watcher %d is in the session %d: %v", pid, session, err)
+	}
+	if in := cgroupOf(t, pid); strings.Contains(in, filepath.Base(group)) {
+		t.Errorf("the watcher is in the cgroup of who started it: %s", in)
+	}
+	if err := os.WriteFile(filepath.Join(group, "cgroup.kill"), []byte("1"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, signal := range []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGTSTP} {
+		if err := syscall.Kill(pid, signal); err != nil {
+			t.Fatalf("signal %s: %v", signal, err)
+		}
+	}
+	l.await("a")
+	l.settled()
+}
+
+// TestWatcherEndsWithTheConfirmation looks for what is left behind.
+func TestWatcherEndsWithTheConfirmation(t *testing.T) {
+	l := newLab(t)
+	l.must(command{Op: "apply", Policy: "a", Confirm: time.Hour})
+	pid := l.status().Pending.PID
+	for _, what := range []string{"ns/net", "cwd"} {
+		if _, err := os.Readlink(fmt.Sprintf("/proc/%d/%s", pid, what)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.must(command{Op: "confirm"})
+	for range 200 {
+		if syscall.Kill(pid, 0) != nil {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Errorf("the watcher %d still runs", pid)
+}
+
+// TestWatcherHoldsNothing starts an apply with a pipe at descriptor 3 and higher:
+// who waits for the end of that pipe must not wait for the watcher.
+func TestWatcherHoldsNothing(t *testing.T) {
+	l := newLab(t)
+	args := append([]string{"-c", `{ "$@" 7>&1 | cat; } 8>&1`, "sh", "/usr/bin/env"}, l.childArgs(command{Op: "apply", Policy: "a", Confirm: time.Hour})...)
+	l.ns.MustRun("/bin/sh", args...)
+	pid := l.status().Pending.PID
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, e.Name()))
+		if strings.HasPrefix(to, "pipe:") || strings.HasSuffix(to, "/"+lockFile) {
+			t.Errorf("descriptor %s of the watcher is %s", e.Name(), to)
+		}
+	}
+	l.must(command{Op: "confirm"})
+}
+
+// newCgroup makes a cgroup of version 2 that the test's end removes.
+func newCgroup(t *testing.T) string {
+	t.Helper()
+	for _, root := range cgroupRoots("/proc/self/mountinfo") {
+		if _, err := os.Stat(filepath.Join(root, "cgroup.subtree_control")); err != nil {
+			continue
+		}
+		group := filepath.Join(root, fmt.Sprintf("sl-apply-test-%d", os.Getpid()))
+		if err := os.Mkdir(group, 0o755); err != nil {
+			continue
+		}
+		t.Cleanup(func() {
+			for range 100 {
+				if os.Remove(group) == nil {
+					return
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			t.Errorf("cgroup %s is still in use", group)
+		})
+		return group
+	}
+	if os.Getenv("CI") == "true" {
+		t.Fatal("this machine lacks a cgroup of version 2 to write to")
+	}
+	t.Skip("this machine lacks a cgroup of version 2 to write to")
+	return ""
+}
+
+func cgroupOf(t *testing.T, pid int) string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
