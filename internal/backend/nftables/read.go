@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -305,7 +306,14 @@ func lifeOf(name string) program.Life {
 
 func (s *Set) elements(elems []json.RawMessage) error {
 	single := len(s.Types) == 1 && strings.HasPrefix(s.Types[0], "ipv")
+	if single {
+		s.Elements.Ranges = make([]addrset.Range, 0, len(elems))
+	}
 	for _, e := range elems {
+		if r, ok := plainRange(e); single && ok {
+			s.Elements.Ranges = append(s.Elements.Ranges, r)
+			continue
+		}
 		value, count, err := element(e)
 		if err != nil {
 			return err
@@ -329,6 +337,36 @@ func (s *Set) elements(elems []json.RawMessage) error {
 	slices.Sort(s.Elements.Tuples)
 	slices.SortFunc(s.Elements.Ranges, func(a, b addrset.Range) int { return a.From.Compare(b.From) })
 	return nil
+}
+
+// plainRange reads an address, prefix or range without a counter as every
+// version of nft prints it. Hundreds of thousands of them come at once, and a
+// whole JSON decoder for each takes most of the time of a reading.
+func plainRange(body []byte) (addrset.Range, bool) {
+	parts := strings.Split(string(body), `"`)
+	switch {
+	case len(parts) == 3 && parts[0] == "":
+		return endsOf(parts[1], parts[1])
+	case len(parts) == 7 && parts[1] == "range":
+		return endsOf(parts[3], parts[5])
+	case len(parts) == 9 && parts[1] == "prefix" && parts[3] == "addr" && parts[7] == "len":
+		p, err := netip.ParsePrefix(parts[5] + "/" + strings.Trim(parts[8], " :}"))
+		if err != nil || p.Addr().Is4In6() {
+			return addrset.Range{}, false
+		}
+		return addrset.PrefixRange(p), true
+	}
+	return addrset.Range{}, false
+}
+
+func endsOf(from, to string) (addrset.Range, bool) {
+	a, err1 := netip.ParseAddr(from)
+	b, err2 := netip.ParseAddr(to)
+	if err1 != nil || err2 != nil {
+		return addrset.Range{}, false
+	}
+	r, err := addrset.NewRange(a, b)
+	return r, err == nil
 }
 
 // element reads one element and, where it counts, what it has counted.

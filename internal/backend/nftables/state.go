@@ -1,6 +1,10 @@
 package nftables
 
-import "sluice/internal/backend"
+import (
+	"strings"
+
+	"sluice/internal/backend"
+)
 
 // State is what was read from the kernel.
 type State struct {
@@ -40,6 +44,12 @@ func (t *Tree) used() map[string]bool {
 		for _, r := range c.Rules {
 			for _, s := range r.Statements {
 				switch {
+				case s.Kind == Unknown:
+					for _, k := range t.Sets {
+						if strings.Contains(s.Name, `"@`+k.Name+`"`) {
+							out["set "+k.Name] = true
+						}
+					}
 				case s.Set != "":
 					out["set "+s.Set] = true
 				case s.Kind == RateLimit && s.Name != "":

@@ -214,6 +214,8 @@ func TestDrift(t *testing.T) {
 		{"add rule inet sluice input tcp dport 99 accept", "rule|input||tcp dport 99 accept"},
 		{"insert rule inet sluice input tcp dport 99 accept", "rule|input||tcp dport 99 accept"},
 		{"insert rule inet sluice input jhash ip saddr mod 4 == 1 accept", "rule|input||<unknown"},
+		{"insert rule inet sluice input meta mark set ip saddr map { 192.0.2.0/24 : 1 } ip saddr @" + served + " counter", "rule|input||<unknown"},
+		{"insert rule inet sluice input jhash ip saddr mod 4 == 1 ip saddr @" + served + " accept\nflush chain inet sluice ssh", "rule|input||<unknown"},
 		{"flush chain inet sluice input", "rule|input|ip saddr @banned_v4_counted"},
 		{"chain inet sluice input { policy accept; }", "chain|input|chain input: type filter hook input priority 0; policy drop|chain input: type filter hook input priority 0; policy accept"},
 		{"add chain inet sluice strange", "chain|strange||chain strange"},
