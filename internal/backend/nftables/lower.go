@@ -233,7 +233,9 @@ func (l *lowering) unused() {
 	t.Limits = slices.DeleteFunc(t.Limits, func(x Limit) bool { return !limits[x.Name] })
 	t.Chains = slices.DeleteFunc(t.Chains, func(c *Chain) bool { return !chains[c.Name] })
 	t.Flowtables = slices.DeleteFunc(t.Flowtables, func(f Flowtable) bool { return !tables[f.Name] })
-	slices.SortFunc(t.Sets, func(a, b *Set) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(t.Sets, func(a, b *Set) int { return strings.Compare(a.Name, b.Name) })
+	// Two sets of one name have the same contents: the hash says so.
+	t.Sets = slices.CompactFunc(t.Sets, func(a, b *Set) bool { return a.Name == b.Name })
 	slices.SortFunc(t.Limits, func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
 }
 

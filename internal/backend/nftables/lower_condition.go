@@ -250,6 +250,9 @@ func (m *matcher) fieldOf(f program.Field) (string, error) {
 // inlineAddresses is how many ranges stand in a rule itself; more get a set.
 const inlineAddresses = 32
 
+// inlineSet is the name of sets that rules get which list many addresses.
+const inlineSet = "addresses"
+
 func (m *matcher) addresses(c *program.Condition) (ways, error) {
 	set, err := addressSet(c.Addresses)
 	if err != nil {
@@ -275,8 +278,8 @@ func (m *matcher) addressWays(field string, c *program.Condition, mine addrset.S
 	}
 	s := Statement{Kind: Match, Field: field, Op: operator(c.Not)}
 	if ranges := mine.Ranges(); len(ranges) > inlineAddresses {
-		anonymous := &program.Set{ID: "addresses", Life: program.Static, Origin: m.rule.Origin}
-		k := static(anonymous, m.family, "addresses", ranges, false)
+		anonymous := &program.Set{ID: inlineSet, Life: program.Static, Origin: m.rule.Origin}
+		k := static(anonymous, m.family, inlineSet, ranges, false)
 		if m.l.tree.set(k.Name) == nil {
 			m.l.tree.Sets = append(m.l.tree.Sets, k)
 		}

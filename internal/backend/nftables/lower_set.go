@@ -75,7 +75,8 @@ func addressType(family int) string { return fmt.Sprintf("ipv%d_addr", family) }
 func (l *lowering) layoutDynamic(p *parts) {
 	for _, f := range families {
 		k := &Set{
-			ID: p.set.ID, Life: program.Dynamic, Types: []string{addressType(f)}, Size: p.set.Size, Timeout: p.set.Timeout,
+			ID: p.set.ID, Life: program.Dynamic, Types: []string{addressType(f)}, Size: p.set.Size,
+			Timeout: (p.set.Timeout + 999) / 1000 * 1000, // nft lists whole seconds
 			Comment: describe(p.set, f, "filled by the kernel"), Origin: p.set.Origin,
 		}
 		sum := sha256.Sum256([]byte(k.definition()))

@@ -25,15 +25,20 @@ type stepper struct {
 	table string
 	used  map[string]bool // by the rules that the kernel has
 	steps []backend.Step
+	// transition: packets become tracked that were not, so that the switch has
+	// a moment for connections that run.
+	transition bool
 }
 
 func steps(want *Tree, have *State) []backend.Step {
 	s := &stepper{want: want, have: have, table: "inet " + want.Table, used: have.Tree.used()}
+	s.transition = s.startsTracking()
 	s.objects()
 	s.sets()
 	s.baseChains()
 	s.switchRules()
 	s.living()
+	s.closePassages()
 	s.settle()
 	s.sweep()
 	return s.steps
@@ -219,6 +224,9 @@ func (s *stepper) switchRules() {
 	for _, c := range s.want.Chains {
 		if s.opens(c.Name) {
 			c = &Chain{Name: c.Name, Comment: c.Comment, Base: withPolicy(c.Base, "drop"), Rules: append(slices.Clip(c.Rules), acceptAll)}
+		}
+		if s.passes(c) {
+			c = withPassage(c)
 		}
 		c.write(&b)
 	}
@@ -406,6 +414,9 @@ func lists(want, have []string) (missing, extra []string) {
 // lineage are versions of one another.
 func lineage(name string) string {
 	base, _ := cutHash(name, 16)
+	if base == inlineSet+"4" || base == inlineSet+"6" {
+		return name // the addresses of many rules, which have nothing to do with one another
+	}
 	return base
 }
 
