@@ -220,7 +220,11 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 			return err
 		}
 		s.point("before " + j.Step)
-		if err := s.Kernel.Run(ctx, step.Text); err != nil {
+		take := func() error { return s.Kernel.Run(ctx, step.Text) }
+		if step.Purpose == backend.Hold {
+			take = func() error { return s.hold(ctx) }
+		}
+		if err := take(); err != nil {
 			return fmt.Errorf("%s %s: %w", step.Purpose, step.Name, err)
 		}
 		s.point("after " + j.Step)

@@ -161,7 +161,8 @@ func (c command) input() Input {
 }
 
 // policyOf makes a policy that lets port 7000 in, and a port of its own: "a"
-// 7001, "b" 7002, and so on. Each has a set of its own.
+// 7001, "b" 7002, and so on. Each has a set of its own, that of "a large" 1,000
+// ranges.
 func policyOf(name string) *program.Program {
 	port := uint64(7001 + int(name[0]-'a'))
 	number := func(f program.Field, n uint64) program.Condition {
@@ -169,8 +170,12 @@ func policyOf(name string) *program.Program {
 	}
 	set := program.Set{ID: "served", Key: []program.Field{program.Source}, Life: program.Static}
 	set.Addresses = append(set.Addresses, program.AddressRange{From: netip.MustParseAddr("10.0.0.1"), To: netip.MustParseAddr("10.0.0.254")})
-	for i := range 50 {
-		a := netip.AddrFrom4([4]byte{20, name[0], byte(i), 1})
+	ranges := 50
+	if strings.HasSuffix(name, "large") {
+		ranges = 1000
+	}
+	for i := range ranges {
+		a := netip.AddrFrom4([4]byte{20, name[0], byte(i), byte(i>>8<<2) + 1})
 		set.Addresses = append(set.Addresses, program.AddressRange{From: a, To: a.Next()})
 	}
 	accept := func(text string, match ...program.Condition) program.Rule {
@@ -248,7 +253,7 @@ func (l *lab) statusWithin(wait time.Duration) *Status {
 
 // holds says which policy the kernel holds, by reading its rules and sets:
 // "", "a", "b" …, or what is wrong with it.
-func (l *lab) holds() string {
+func (l *lab) holds(candidates ...string) string {
 	l.t.Helper()
 	answer := ""
 	err := l.ns.Do(func() error {
@@ -264,7 +269,10 @@ func (l *lab) holds() string {
 			return nil
 		}
 		answer = "neither: mark " + mark
-		for _, name := range []string{"a", "b", "c", "timeout77"} {
+		for _, name := range append(candidates, "a", "b", "c", "timeout77", "a large", "b large") {
+			if name == "" {
+				continue
+			}
 			a, err := nftables.New().Lower(policyOf(name), nil)
 			if err != nil {
 				return err

@@ -113,7 +113,7 @@ func (l *lab) clean(old, new string) string {
 	l.quiet()
 	before := l.markedAs()
 	s := l.status()
-	after := l.holds()
+	after := l.holds(old, new)
 	if after != old && after != new {
 		l.t.Fatalf("neither the old nor the new policy: %q", after)
 	}
@@ -286,7 +286,7 @@ func TestRandomKills(t *testing.T) {
 	net.Join(testnet.End{In: host, Device: "eth0", Addresses: []string{"10.0.0.1/24"}}, testnet.End{In: client, Device: "eth0", Addresses: []string{"10.0.0.2/24"}})
 	l := &lab{t, host, t.TempDir()}
 	host.ServeUDP("10.0.0.1:7000")
-	l.must(command{Op: "apply", Policy: "a"})
+	l.must(command{Op: "apply", Policy: "a large"})
 
 	var sent, lost atomic.Int64
 	stop := make(chan struct{})
@@ -303,14 +303,15 @@ func TestRandomKills(t *testing.T) {
 			if r.Outcome != testnet.Answered {
 				lost.Add(1)
 			}
+			time.Sleep(500 * time.Microsecond) // leave the processors to the applies
 		}
 	})
-	running, longest := "a", 30*time.Millisecond
+	running, longest := "a large", 30*time.Millisecond
 	counts := map[string]int{}
 	for range rounds {
-		next := "b"
-		if running == "b" {
-			next = "a"
+		next := "b large"
+		if running == next {
+			next = "a large"
 		}
 		c := command{Op: "apply", Policy: next}
 		if random.IntN(3) == 0 {
@@ -337,7 +338,7 @@ func TestRandomKills(t *testing.T) {
 	if lost.Load() > 0 {
 		t.Errorf("%d of %d packets that both policies allow were lost", lost.Load(), sent.Load())
 	}
-	if counts["a"] == 0 || counts["b"] == 0 {
+	if counts["a large"] == 0 || counts["b large"] == 0 {
 		t.Errorf("the kills were all on one side: %v", counts)
 	}
 }

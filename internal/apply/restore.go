@@ -248,6 +248,9 @@ func (h *Host) closeUnwritten(ctx context.Context, artifact backend.Artifact) er
 		return err
 	}
 	for _, step := range withMark(steps, newMark(0)) {
+		if step.Purpose == backend.Hold {
+			continue
+		}
 		if err := h.Kernel.Run(ctx, step.Text); err != nil {
 			return err
 		}
