@@ -100,6 +100,7 @@ const (
 	Fill   Purpose = "fill"   // objects and set contents, used by nobody yet
 	Switch Purpose = "switch" // the one small transaction after which the new rules hold
 	Edit   Purpose = "edit"   // elements of living sets
+	Hold   Purpose = "hold"   // no transaction: time for running connections, where there are any
 	Sweep  Purpose = "sweep"  // what nobody uses any more
 )
 
