@@ -322,5 +322,44 @@ ban: [banned]
 				}
 			},
 		},
+		{
+			name:   "existing flows through the host, accelerated or not",
+			policy: "forward: { default: drop, accelerate: true, rules: [allow http] }\n",
+			tries:  `inside > villain tcp/80 = answered`,
+			after: func(t *testing.T, c *town) {
+				var conns []*testnet.Conn
+				for _, v6 := range []bool{false, true} {
+					r, conn := c.inside.OpenTCP(testnet.TCPTry{From: at(place("inside", v6), 0), To: at(place("villain", v6), 80), Message: "before", Patience: enough})
+					if conn == nil {
+						t.Fatal(r)
+					}
+					defer conn.Close()
+					conns = append(conns, conn)
+				}
+				apply(t, c.host, bans+"forward: { default: drop, accelerate: true, rules: [allow http] }\n")
+				for i, conn := range conns {
+					if r := conn.Exchange("after", short); r.Outcome != testnet.Silent {
+						t.Errorf("IPv%d: a connection to a banned address goes on: %v", 4+2*i, r)
+					}
+				}
+			},
+		},
+		{
+			name: "an address behind NAT: before and after the rewriting",
+			policy: `
+zones: { wan: { interfaces: [default-route] } }
+sets: { closed: [10.20.0.6] }
+ban: [closed]
+nat:
+  - redirect tcp/8080 in wan to 10.20.0.6:80
+  - redirect tcp/9000 in wan to 10.20.0.5:80
+`,
+			tries: `
+				stranger > host tcp4/8080   = silent
+				stranger > host tcp4/9000   = answered
+				stranger > inside2 tcp4/80  = silent
+				inside2 > stranger tcp4/80  = silent
+			`,
+		},
 	})
 }
