@@ -44,13 +44,15 @@ func TestApplyRollbackRemove(t *testing.T) {
 }
 
 func TestUnconfirmedComesBack(t *testing.T) {
+	t.Parallel()
 	for _, before := range []string{"", "a"} {
 		t.Run("before "+before, func(t *testing.T) {
+			t.Parallel()
 			l := newLab(t)
 			if before != "" {
 				l.must(command{Op: "apply", Policy: before})
 			}
-			l.must(command{Op: "apply", Policy: "b", Confirm: 1500 * time.Millisecond})
+			l.must(command{Op: "apply", Policy: "b", Confirm: 5 * time.Second})
 			l.wantHolds("b")
 			if s := l.status(); s.Pending == nil || s.Left <= 0 {
 				t.Fatalf("nothing pending: %+v", s)
@@ -239,6 +241,7 @@ func TestRestoreFailsClosed(t *testing.T) {
 }
 
 func TestSysctlsComeAndGo(t *testing.T) {
+	t.Parallel()
 	const name = "net.netfilter.nf_conntrack_generic_timeout"
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a"})
@@ -262,7 +265,7 @@ func TestSysctlsComeAndGo(t *testing.T) {
 	}
 	l.must(command{Op: "rollback", N: -1})
 	want("rolled back", before)
-	l.must(command{Op: "apply", Policy: "timeout77", Confirm: time.Second})
+	l.must(command{Op: "apply", Policy: "timeout77", Confirm: 5 * time.Second})
 	want("applied again", "77")
 	l.await("a")
 	l.settled()

@@ -225,7 +225,7 @@ func TestStoppedHolderIsKilled(t *testing.T) {
 	}
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a"})
-	l.must(command{Op: "apply", Policy: "b", Confirm: 2 * time.Second})
+	l.must(command{Op: "apply", Policy: "b", Confirm: 5 * time.Second})
 	hold := filepath.Join(l.dir, "hold")
 	stopped := l.ns.Start("/usr/bin/env", l.childArgs(command{Op: "apply", Policy: "c", Hold: hold})...)
 	for range 600 {

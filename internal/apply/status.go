@@ -195,6 +195,7 @@ func (h *Host) History() (list []*Generation, running, boot int, pending *Pendin
 		return nil, 0, 0, nil, err
 	}
 	slices.Reverse(numbers)
+	list = []*Generation{}
 	for _, n := range numbers {
 		g, err := st.generation(n)
 		if err != nil {

@@ -40,10 +40,11 @@ setsid sh -c 'sleep "$0"; exec "$@"' "$((ms / 1000)).$((ms % 1000))" "$@" >/dev/
 }
 
 func TestTimerGoesBack(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	dir := fakeSystemd(t)
 	l.must(command{Op: "apply", Policy: "a"})
-	l.must(command{Op: "apply", Policy: "b", Confirm: 1200 * time.Millisecond, Systemd: dir})
+	l.must(command{Op: "apply", Policy: "b", Confirm: 5200 * time.Millisecond, Systemd: dir})
 	s := l.status()
 	if s.Pending == nil || !strings.HasPrefix(s.Pending.Watcher, "unit sluice-confirm-") {
 		t.Fatalf("pending: %+v", s.Pending)
@@ -56,9 +57,10 @@ func TestTimerGoesBack(t *testing.T) {
 }
 
 func TestConfirmStopsTimer(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	dir := fakeSystemd(t)
-	l.must(command{Op: "apply", Policy: "a", Confirm: 2 * time.Second, Systemd: dir})
+	l.must(command{Op: "apply", Policy: "a", Confirm: 5 * time.Second, Systemd: dir})
 	unit := l.status().Pending.Unit
 	l.must(command{Op: "confirm", Systemd: dir})
 	said, err := os.ReadFile(filepath.Join(dir, "log"))
@@ -71,7 +73,7 @@ func TestConfirmStopsTimer(t *testing.T) {
 		}
 	}
 	// The timer of this test goes off all the same: it finds nothing to do.
-	time.Sleep(2500 * time.Millisecond)
+	time.Sleep(5500 * time.Millisecond)
 	l.wantHolds("a")
 }
 

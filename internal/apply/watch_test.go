@@ -17,10 +17,11 @@ import (
 // TestWatcherSurvivesTheEndOfASession sends the watcher what ends a login: the
 // signals, and the kill of every process of the login's cgroup.
 func TestWatcherSurvivesTheEndOfASession(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a"})
 	group := newCgroup(t)
-	args := append([]string{"-c", `echo $$ > "$0"/cgroup.procs; exec "$@"`, group, "/usr/bin/env"}, l.childArgs(command{Op: "apply", Policy: "b", Confirm: 3 * time.Second})...)
+	args := append([]string{"-c", `echo $$ > "$0"/cgroup.procs; exec "$@"`, group, "/usr/bin/env"}, l.childArgs(command{Op: "apply", Policy: "b", Confirm: 6 * time.Second})...)
 	if out, err := l.ns.Run("/bin/sh", args...); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

@@ -74,7 +74,7 @@ func progressOn(w io.Writer) func(apply.Progress) {
 	return func(p apply.Progress) {
 		if bar == nil {
 			bar = progressbar.NewOptions(p.Total, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(30),
-				progressbar.OptionShowCount(), progressbar.OptionClearOnFinish())
+				progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false), progressbar.OptionClearOnFinish())
 		}
 		bar.ChangeMax(p.Total)
 		bar.Describe(fmt.Sprintf("%s %s", p.Purpose, p.Name))
