@@ -14,19 +14,19 @@ func TestFactOffloadedFlowsMissForward(t *testing.T) {
 	testnet.Require(t, testnet.Flowtable, testnet.NetdevIngr)
 	c := newTown(t)
 	c.host.Nft(`table inet t {
-		counter prerouting {}
-		counter forward {}
+		counter arrived {}
+		counter forwarded {}
 		flowtable f { hook ingress priority 0; devices = { wan0, lan0 }; }
-		chain pre { type filter hook prerouting priority raw; tcp dport 80 counter name prerouting; }
-		chain fwd {
+		chain pre { type filter hook prerouting priority raw; tcp dport 80 counter name arrived; }
+		chain through {
 			type filter hook forward priority 0;
-			tcp dport 80 counter name forward
+			tcp dport 80 counter name forwarded
 			ct state established meta l4proto tcp flow add @f
 		}
 	}
 	table netdev n {
-		counter ingress {}
-		chain c { type filter hook ingress device "lan0" priority -10; tcp dport 80 counter name ingress; }
+		counter entered {}
+		chain c { type filter hook ingress device "lan0" priority -10; tcp dport 80 counter name entered; }
 	}`)
 	for _, v6 := range []bool{false, true} {
 		r, conn := c.inside.OpenTCP(testnet.TCPTry{From: at(place("inside", v6), 0), To: at(place("stranger", v6), 80), Message: "first", Patience: enough})
@@ -34,14 +34,14 @@ func TestFactOffloadedFlowsMissForward(t *testing.T) {
 			t.Fatal(r)
 		}
 		defer conn.Close()
-		before := []uint64{counter(t, c.host, "prerouting"), counter(t, c.host, "forward"), ingressPackets(t, c)}
+		before := []uint64{counter(t, c.host, "arrived"), counter(t, c.host, "forwarded"), ingressPackets(t, c)}
 		const messages = 20
 		for i := range messages {
 			if r := conn.Exchange(fmt.Sprint("message ", i), enough); r.Outcome != testnet.Answered {
 				t.Fatal(r)
 			}
 		}
-		missed := counter(t, c.host, "prerouting") == before[0] && counter(t, c.host, "forward") == before[1]
+		missed := counter(t, c.host, "arrived") == before[0] && counter(t, c.host, "forwarded") == before[1]
 		if !missed {
 			t.Errorf("IPv6 %t: offloaded packets passed prerouting or forward", v6)
 		}
@@ -53,7 +53,7 @@ func TestFactOffloadedFlowsMissForward(t *testing.T) {
 
 func ingressPackets(t *testing.T, c *town) (n uint64) {
 	t.Helper()
-	out := c.host.MustRun("nft", "list", "counter", "netdev", "n", "ingress")
+	out := c.host.MustRun("nft", "list", "counter", "netdev", "n", "entered")
 	_, rest, ok := strings.Cut(out, "packets ")
 	if _, err := fmt.Sscan(rest, &n); !ok || err != nil {
 		t.Fatalf("no count in %s", out)

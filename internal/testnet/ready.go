@@ -94,7 +94,11 @@ func (p *Port) LinkLocal() (netip.Addr, error) {
 
 // addresses6 are the IPv6 addresses of the device that are fit for use.
 func (p *Port) addresses6() ([]netip.Addr, error) {
-	list, err := p.Namespace.links.AddrList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: p.index}}, netlink.FAMILY_V6)
+	var list []netlink.Addr
+	var err error = netlink.ErrDumpInterrupted // something changed meanwhile: ask again
+	for errors.Is(err, netlink.ErrDumpInterrupted) {
+		list, err = p.Namespace.links.AddrList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: p.index}}, netlink.FAMILY_V6)
+	}
 	if err != nil {
 		return nil, err
 	}
