@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		scratch = dir
 		return m.Run()
 	}()
-	os.Exit(code) //nolint:forbidigo // the way of TestMain
+	os.Exit(code)
 }
 
 // built builds the real program once. Where there is no Go, as on the emulated

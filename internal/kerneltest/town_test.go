@@ -118,7 +118,7 @@ func serve(s *testnet.Namespace, ports ...string) {
 
 // machine adds a host behind a device of c.host, with point-to-point addresses
 // as virtual machines have them; "" leaves a family out.
-func (c *town) machine(label, device string, own4, gateway4, own6, gateway6 string) *testnet.Namespace {
+func (c *town) machine(label, device, own4, gateway4, own6, gateway6 string) *testnet.Namespace {
 	s := c.net.Unnamed(label)
 	c.net.Join(
 		testnet.End{In: c.host, Device: device, Addresses: []string{gateway4 + "/32", gateway6 + "/128"}},

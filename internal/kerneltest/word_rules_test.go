@@ -385,13 +385,15 @@ output:
 // asNobody connects as a user without rights: a socket belongs to whom its
 // thread's file access is.
 func asNobody(s *testnet.Namespace, try testnet.TCPTry) (r testnet.Result) {
-	_ = s.Do(func() error {
+	err := s.Do(func() error {
 		if err := unix.Setfsuid(65534); err != nil {
-			r.Err = err
-			return nil
+			return err
 		}
 		r = s.TryTCP(try)
 		return unix.Setfsuid(0)
 	})
+	if err != nil {
+		return testnet.Result{Err: err}
+	}
 	return r
 }
