@@ -16,16 +16,12 @@ type change struct {
 	what     string // the event that it is
 	to       *Generation
 	artifact backend.Artifact // of to
+	fitted   *Fitted          // where artifact leaves out interfaces that are not there
 	isNew    bool             // to was made for this change, and goes when it fails
 	wait     time.Duration    // for a confirmation; 0: none is asked for
 	confirm  bool             // to is confirmed by the change itself
 	boot     *int             // boot generation afterwards, where it is neither kept nor to
 	verify   bool             // read back, and go back where it differs
-}
-
-// target is a change that loads what a generation is and nothing more.
-func target(to *Generation, artifact backend.Artifact) change {
-	return change{to: to, artifact: artifact}
 }
 
 // DriftError says that the kernel does not hold what was loaded.
@@ -94,14 +90,21 @@ func nameOf(generation int, mark string) string {
 // disk before the first effect, and the watcher armed before the switch.
 func (s *session) change(ctx context.Context, c change) error {
 	mark, err := s.Kernel.Mark(ctx)
+	if err == nil && mark == "" {
+		mark, err = s.markAgain(ctx)
+	}
 	if err != nil {
 		return err
 	}
+	by := s.By
+	if c.what == expired {
+		by = Author{} // nobody does it
+	}
 	j := &journal{
-		Format: format, What: c.what, Started: s.now(), BootID: bootID(), By: s.By,
+		Format: format, What: c.what, Started: s.now(), BootID: bootID(), By: by,
 		From: place{s.cur.Running, mark},
 		To:   place{number(c.to), markOf(c.to)},
-		New:  c.isNew, Confirm: c.confirm, Boot: c.boot,
+		New:  c.isNew, Confirm: c.confirm, Boot: c.boot, Fitted: c.fitted,
 	}
 	if c.wait > 0 {
 		if j.Pending, err = s.newPending(j, c.wait); err != nil {
@@ -263,6 +266,9 @@ func (s *session) finish(j *journal) error {
 				return err
 			}
 		}
+		if err := s.holdAs(to, j.Fitted); err != nil {
+			return err
+		}
 	}
 	s.point("recorded")
 	if s.cur.Running != j.To.Generation || s.cur.Since.IsZero() {
@@ -331,11 +337,12 @@ func (s *session) forget(ctx context.Context, j *journal) error {
 	if err != nil {
 		return err
 	}
-	from, artifact, err := s.artifact(j.From.Generation)
+	back, err := s.toLoad(ctx, j.From.Generation)
+	from := back.to
 	switch {
 	case j.From.Mark == "":
 		// Nothing ran, whatever should have: another tool took it away.
-		from, artifact = nil, nil
+		back = change{}
 	case j.From.Generation == 0 || (from != nil && from.Mark != j.From.Mark):
 		if mark == j.To.Mark {
 			return fmt.Errorf("what ran before (%s) is not in this state directory", j.From.Mark)
@@ -351,10 +358,13 @@ func (s *session) forget(ctx context.Context, j *journal) error {
 		return err
 	}
 	j.Back, j.Pending = true, nil
-	if err := s.load(ctx, j, target(from, artifact)); err != nil {
+	if err := s.load(ctx, j, back); err != nil {
 		return err
 	}
 	s.point("back")
+	if err := s.holdAs(back.to, back.fitted); err != nil {
+		return err
+	}
 	return s.drop(j)
 }
 
@@ -376,9 +386,18 @@ func (s *session) drop(j *journal) error {
 	return s.prune(s.needed()...)
 }
 
-// settle finishes or forgets the change that a killed command left.
+// settle finishes or forgets the change that a killed command left, and does
+// what a killed watcher did not.
 func (s *session) settle(ctx context.Context) error {
 	s.newBoot()
+	if err := s.settleChange(ctx); err != nil {
+		return err
+	}
+	s.settlePending(ctx)
+	return nil
+}
+
+func (s *session) settleChange(ctx context.Context) error {
 	j, err := s.journal()
 	if err != nil {
 		return fmt.Errorf("%w\n  hint: %s", err, wayOut)
@@ -403,9 +422,10 @@ func (s *session) settle(ctx context.Context) error {
 		}
 		return nil
 	}
-	to, artifact, err := s.artifact(j.To.Generation)
+	to, err := s.toLoad(ctx, j.To.Generation)
 	if err == nil {
-		err = s.load(ctx, j, target(to, artifact))
+		j.Fitted = to.fitted
+		err = s.load(ctx, j, to)
 	}
 	if err != nil {
 		return fmt.Errorf("finish an interrupted change: %w\n  hint: %s", err, wayOut)

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"sluice/internal/backend"
@@ -27,10 +28,22 @@ type Generation struct {
 	Notes     []string        `json:"notes,omitempty"`
 	Sysctls   []Change        `json:"sysctls,omitempty"`
 	SSHPorts  []uint16        `json:"ssh-ports,omitempty"`
+	Fitted    *Fitted         `json:"fitted,omitempty"` // as the kernel was given it last, where that is less
 	Previous  int             `json:"previous"` // generation that it replaced, 0 is none
 	Applied   time.Time       `json:"applied,omitzero"`
 	Confirmed time.Time       `json:"confirmed,omitzero"`
 	Events    []Event         `json:"events,omitempty"`
+}
+
+// Fitted is a generation without the interfaces that were not there when it was
+// loaded.
+type Fitted struct {
+	Artifact string   `json:"artifact"` // blob
+	Missing  []string `json:"missing"`  // interfaces
+}
+
+func (f *Fitted) same(o *Fitted) bool {
+	return f == o || f != nil && o != nil && f.Artifact == o.Artifact && slices.Equal(f.Missing, o.Missing)
 }
 
 // Author is who made a change.
@@ -108,7 +121,8 @@ type Pending struct {
 	Deadline   int64     `json:"deadline"` // by CLOCK_BOOTTIME, ns: what counts
 	BootID     string    `json:"boot-id"`
 	Watcher    string    `json:"watcher"` // "process 812", "unit sluice-confirm-….timer"
-	PID        int       `json:"pid,omitempty"`
+	PID        int       `json:"pid,omitempty"`   // of the watcher that acts
+	Spare      int       `json:"spare,omitempty"` // of the one that acts when that one is dead
 	Unit       string    `json:"unit,omitempty"`
 }
 
@@ -126,6 +140,7 @@ type journal struct {
 	Back    bool      `json:"back,omitempty"`    // the change failed and is being undone
 	Pending *Pending  `json:"pending,omitempty"` // as it shall be after the change
 	Confirm bool      `json:"confirm,omitempty"` // To is confirmed with the change
+	Fitted  *Fitted   `json:"fitted,omitempty"`  // what is loaded of To, where that is less
 	Boot    *int      `json:"boot,omitempty"`    // boot generation after the change, where it is neither kept nor To
 }
 

@@ -29,6 +29,9 @@ type Host struct {
 	Watcher  []string
 	Progress func(Progress)    // may be nil
 	Note     func(text string) // may be nil; what the caller should read at once
+	// Capabilities asks what the kernel can do; needed where a generation is
+	// lowered anew, without interfaces that are not there. May be nil.
+	Capabilities func(context.Context) backend.Capabilities
 	Now      func() time.Time  // nil: time.Now
 
 	// at is called with the name of every point between two effects; tests
@@ -89,15 +92,22 @@ type session struct {
 	store
 	lock *lock
 	cur  *current
+	// late is a pending generation whose time was over when this command came,
+	// so that settling took it back; lateErr is why that failed.
+	late    *Pending
+	lateErr error
 }
 
-// open takes the lock and settles.
+// open takes the lock, settles, and takes back what is overdue.
 func (h *Host) open(ctx context.Context) (*session, error) {
 	s, err := h.openUnsettled(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.settle(ctx); err != nil {
+	if err = s.settle(ctx); err == nil {
+		err = s.expire(ctx)
+	}
+	if err != nil {
 		s.close()
 		return nil, err
 	}

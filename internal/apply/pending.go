@@ -53,7 +53,7 @@ func (p *Pending) Left() time.Duration {
 	return max(0, time.Duration(p.Deadline-boottime()))
 }
 
-// errNothingPending is for confirm and for watchers that come too late.
+// errNothingPending is for a confirm without anything to confirm.
 var errNothingPending = errors.New("no policy waits for a confirmation")
 
 // pendingOf finds what the watcher with this token watches, in a change under

@@ -19,6 +19,8 @@ func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []Peer) (*O
 	defer s.close()
 	pending := s.cur.Pending
 	switch {
+	case n == Before && s.late != nil:
+		return &Outcome{Generation: s.cur.Running, Notes: []string{s.late.over()}}, nil
 	case n == Before && pending != nil:
 		err = s.takeBack(ctx, pending, rolledBack)
 	case n == 0:
@@ -44,12 +46,12 @@ func (s *session) rollTo(ctx context.Context, n int, o Options, peers []Peer) er
 		}
 		n = running.Previous
 	}
-	g, artifact, err := s.artifact(n)
+	c, err := s.toLoad(ctx, n)
 	if err != nil {
 		return err
 	}
 	if !o.Force {
-		p, err := s.program(g)
+		p, err := s.program(c.to)
 		if err != nil {
 			return fmt.Errorf("%w\n  hint: --force goes back without asking whether it locks you out", err)
 		}
@@ -57,10 +59,8 @@ func (s *session) rollTo(ctx context.Context, n int, o Options, peers []Peer) er
 			return err
 		}
 	}
-	return s.change(ctx, change{
-		what: rolledBack, to: g, artifact: artifact,
-		wait: o.Confirm, confirm: o.Confirm == 0, verify: o.Verify,
-	})
+	c.what, c.wait, c.confirm, c.verify = rolledBack, o.Confirm, o.Confirm == 0, o.Verify
+	return s.change(ctx, c)
 }
 
 // Remove takes away everything of Sluice's in the kernel; history stays.

@@ -266,6 +266,9 @@ func (s store) prune(spare ...int) error {
 			return err
 		}
 		used[g.Artifact], used[g.Program] = true, true
+		if g.Fitted != nil {
+			used[g.Fitted.Artifact] = true
+		}
 		for _, f := range g.Files {
 			used[f.Blob] = true
 		}

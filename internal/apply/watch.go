@@ -126,7 +126,7 @@ func (h *Host) Watch(ctx context.Context, token string) error {
 		if over, waitErr := h.awaitDeadline(ctx, token); !over {
 			return waitErr
 		}
-		if err = h.expire(ctx, token); err == nil || errors.Is(err, errNothingPending) {
+		if err = h.goBackLate(ctx, token); err == nil {
 			return nil
 		}
 		if errors.Is(err, errEarly) {
@@ -169,8 +169,8 @@ func (h *Host) awaitDeadline(ctx context.Context, token string) (over bool, err 
 // change, which may come after the end of the time that the journal names.
 var errEarly = errors.New("the time for a confirmation is not over")
 
-// expire brings back what was before a generation that nobody confirmed.
-func (h *Host) expire(ctx context.Context, token string) error {
+// goBackLate takes the lock; opening takes back what is overdue.
+func (h *Host) goBackLate(ctx context.Context, token string) error {
 	late := *h
 	late.Wait = expireWait
 	s, err := late.open(ctx)
@@ -178,15 +178,24 @@ func (h *Host) expire(ctx context.Context, token string) error {
 		return err
 	}
 	defer s.close()
-	p := s.cur.Pending
-	if p == nil || p.Token != token {
-		return errNothingPending
-	}
-	if p.Left() > 0 {
+	if p := s.cur.Pending; p != nil && p.Token == token {
 		return errEarly
 	}
-	h.shout("generation %d was not confirmed in time: going back to %s", p.Generation, returning(p))
-	return s.takeBack(ctx, p, expired)
+	return nil
+}
+
+// expire brings back what was before a generation that nobody confirmed in time.
+// The watcher does it, or the next command where the watcher is dead.
+func (s *session) expire(ctx context.Context) error {
+	p := s.cur.Pending
+	if p == nil || p.Left() > 0 {
+		return nil
+	}
+	s.shout("generation %d was not confirmed in time: going back to %s", p.Generation, returning(p))
+	if err := s.takeBack(ctx, p, expired); err != nil {
+		return fmt.Errorf("go back to %s: %w\n  hint: %s", returning(p), err, wayOut)
+	}
+	return nil
 }
 
 // takeBack ends a pending generation.

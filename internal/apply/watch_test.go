@@ -44,6 +44,26 @@ func TestWatcherSurvivesTheEndOfASession(t *testing.T) {
 	l.settled()
 }
 
+// TestNextCommandStandsInForADeadWatcher kills the watcher itself.
+func TestNextCommandStandsInForADeadWatcher(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.must(command{Op: "apply", Policy: "a"})
+	l.must(command{Op: "apply", Policy: "b", Confirm: 5 * time.Second})
+	if err := syscall.Kill(l.status().Pending.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(6 * time.Second)
+	l.wantHolds("b")
+	if out, err := l.run(command{Op: "confirm"}); err == nil || !strings.Contains(out, "not confirmed in time: going back to generation 1") {
+		t.Errorf("a late confirm: %v %s", err, out)
+	}
+	l.wantHolds("a")
+	if s := l.status(); s.Pending != nil || s.Boot != 1 {
+		t.Errorf("status: %+v", s)
+	}
+}
+
 // TestWatcherEndsWithTheConfirmation looks for what is left behind.
 func TestWatcherEndsWithTheConfirmation(t *testing.T) {
 	l := newLab(t)
