@@ -29,7 +29,7 @@ type Generation struct {
 	Sysctls   []Change        `json:"sysctls,omitempty"`
 	SSHPorts  []uint16        `json:"ssh-ports,omitempty"`
 	Fitted    *Fitted         `json:"fitted,omitempty"` // as the kernel was given it last, where that is less
-	Previous  int             `json:"previous"` // generation that it replaced, 0 is none
+	Previous  int             `json:"previous"`         // generation that it replaced, 0 is none
 	Applied   time.Time       `json:"applied,omitzero"`
 	Confirmed time.Time       `json:"confirmed,omitzero"`
 	Events    []Event         `json:"events,omitempty"`
@@ -120,7 +120,7 @@ type Pending struct {
 	Until      time.Time `json:"until"`    // by the wall clock, for the reader
 	Deadline   int64     `json:"deadline"` // by CLOCK_BOOTTIME, ns: what counts
 	BootID     string    `json:"boot-id"`
-	Watcher    string    `json:"watcher"` // "process 812", "unit sluice-confirm-….timer"
+	Watcher    string    `json:"watcher"`         // "process 812", "unit sluice-confirm-….timer"
 	PID        int       `json:"pid,omitempty"`   // of the watcher that acts
 	Spare      int       `json:"spare,omitempty"` // of the one that acts when that one is dead
 	Unit       string    `json:"unit,omitempty"`

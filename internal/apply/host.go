@@ -32,7 +32,7 @@ type Host struct {
 	// Capabilities asks what the kernel can do; needed where a generation is
 	// lowered anew, without interfaces that are not there. May be nil.
 	Capabilities func(context.Context) backend.Capabilities
-	Now      func() time.Time  // nil: time.Now
+	Now          func() time.Time // nil: time.Now
 
 	// at is called with the name of every point between two effects; tests
 	// kill the process there.
