@@ -65,6 +65,9 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 	}
 	old := s.cur.Pending
 	out := &Outcome{}
+	for _, n := range in.Artifact.Notes() {
+		out.Notes = append(out.Notes, NoteText(n))
+	}
 	same, err := s.unchanged(ctx, in, encoded)
 	switch {
 	case err != nil:
@@ -230,8 +233,13 @@ func (h *Host) Confirm(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	defer s.close()
-	if s.cur.Pending == nil {
+	switch p := s.cur.Pending; {
+	case s.late != nil:
+		return 0, fmt.Errorf("%w\n  hint: apply it again", &LateError{s.late, nil})
+	case p == nil:
 		return 0, fmt.Errorf("%w\n  hint: sluice status says what runs", errNothingPending)
+	case p.Left() == 0:
+		return 0, fmt.Errorf("%w\n  hint: %s", &LateError{p, s.lateErr}, wayOut)
 	}
 	return s.cur.Running, s.confirm()
 }

@@ -98,16 +98,13 @@ type session struct {
 	lateErr error
 }
 
-// open takes the lock, settles, and takes back what is overdue.
+// open takes the lock and settles.
 func (h *Host) open(ctx context.Context) (*session, error) {
 	s, err := h.openUnsettled(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err = s.settle(ctx); err == nil {
-		err = s.expire(ctx)
-	}
-	if err != nil {
+	if err := s.settle(ctx); err != nil {
 		s.close()
 		return nil, err
 	}

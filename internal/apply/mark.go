@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -54,4 +55,33 @@ func withMark(steps []backend.Step, mark string) []backend.Step {
 		at--
 	}
 	return append(marked[:at], append([]backend.Step{own}, marked[at:]...)...)
+}
+
+// markAgain puts the mark back where somebody deleted it and the rules of the
+// running generation are all there; else it is "". Without it, a change that
+// fails would take the rules for none.
+func (s *session) markAgain(ctx context.Context) (string, error) {
+	if s.cur.Running == 0 {
+		return "", nil
+	}
+	g, err := s.generation(s.cur.Running)
+	if err != nil {
+		return "", nil //nolint:nilerr // what it was cannot be told, so it is not put back
+	}
+	want, err := s.held(g)
+	if err != nil {
+		return "", nil //nolint:nilerr // the same
+	}
+	have, err := s.Backend.Read(ctx, true)
+	if err != nil {
+		return "", fmt.Errorf("read what the kernel holds: %w", err)
+	}
+	if have.Empty() {
+		return "", nil
+	}
+	differences, err := s.Backend.Compare(want, have)
+	if err != nil || len(differences) > 0 {
+		return "", err
+	}
+	return g.Mark, s.Kernel.Run(ctx, markText(g.Mark))
 }

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -51,6 +52,64 @@ func (p *Pending) start(wait time.Duration) {
 // Left is the time until the previous state returns; 0 when it is over.
 func (p *Pending) Left() time.Duration {
 	return max(0, time.Duration(p.Deadline-boottime()))
+}
+
+// over is what became of a generation that nobody confirmed in time.
+func (p *Pending) over() string {
+	return fmt.Sprintf("generation %d was not confirmed in time: %s runs again", p.Generation, returning(p))
+}
+
+func returning(p *Pending) string {
+	if p.Previous == 0 {
+		return "no policy"
+	}
+	return fmt.Sprintf("generation %d", p.Previous)
+}
+
+// LateError says that a confirmation came after the end of the time.
+type LateError struct {
+	Pending *Pending
+	Err     error // why what was before does not run yet; nil: it does
+}
+
+func (e *LateError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("the time for a confirmation of generation %d is over, and going back to %s fails: %v", e.Pending.Generation, returning(e.Pending), e.Err)
+	}
+	return "too late: " + e.Pending.over()
+}
+
+func (e *LateError) Unwrap() error { return e.Err }
+
+// settlePending does what the watcher should have done: it goes back where the
+// time is over, and starts a watcher again where one is gone. Whatever fails is
+// told, and does not keep the command from its own work.
+func (s *session) settlePending(ctx context.Context) {
+	p := s.cur.Pending
+	if p == nil {
+		return
+	}
+	if p.Left() == 0 {
+		s.shout("generation %d was not confirmed in time: going back to %s", p.Generation, returning(p))
+		if s.lateErr = s.takeBack(ctx, p, expired); s.lateErr != nil {
+			s.note("going back to %s fails: %v", returning(p), s.lateErr)
+			return
+		}
+		s.late = p
+		disarm(p)
+		return
+	}
+	armed := *p
+	if s.watched(&armed) {
+		return
+	}
+	if err := s.armAgain(&armed); err != nil {
+		s.note("the watcher of generation %d is gone, and another one cannot be started: %v; the first command after the end of the time goes back", p.Generation, err)
+	}
+	s.cur.Pending = &armed
+	if err := s.saveCurrent(s.cur); err != nil {
+		s.note("%v", err)
+	}
 }
 
 // errNothingPending is for a confirm without anything to confirm.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 
@@ -32,8 +31,10 @@ func (e *ClosedError) Unwrap() error { return e.Cause }
 
 // Restoring is what a restore needs to know of the host.
 type Restoring struct {
-	SSHPorts     []uint16 // where ssh is managed now; those of the generation and port 22 are added
-	Capabilities func(context.Context) backend.Capabilities
+	SSHPorts []uint16 // where ssh is managed now; those of the generation and port 22 are added
+	// Waiting loads only what waited for an interface that is there by now. A
+	// policy that waits for its confirmation is left alone.
+	Waiting bool
 }
 
 func (r *Restoring) addPorts(ports ...uint16) {
@@ -62,6 +63,9 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 	if err := s.settle(ctx); err != nil {
 		s.note("%v", err)
 	}
+	if r.Waiting && !s.somethingWaits(ctx) {
+		return &Outcome{Generation: s.cur.Running, Unchanged: true, Pending: s.cur.Pending}, nil
+	}
 	if s.cur.Boot == 0 {
 		s.note("no policy was ever confirmed: nothing is loaded")
 		return &Outcome{Generation: s.cur.Running, Unchanged: true}, nil
@@ -71,126 +75,21 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 	if g, err := s.generation(s.cur.Boot); err == nil {
 		r.addPorts(g.SSHPorts...)
 	}
-	g, artifact, err := s.artifact(s.cur.Boot)
+	c, err := s.toLoad(ctx, s.cur.Boot)
 	if err == nil {
-		artifact, out.Notes, err = s.fit(ctx, g, artifact, r)
-	}
-	if err == nil {
-		err = s.change(ctx, change{what: restored, to: g, artifact: artifact})
+		c.what = restored
+		err = s.change(ctx, c)
 	}
 	if err != nil {
 		return nil, s.closeHost(ctx, r, err)
 	}
 	disarm(pending)
-	out.Generation = g.Number
-	return out, s.verify(ctx, change{artifact: artifact, verify: true})
-}
-
-// fit leaves out the devices that are not there, or not yet: a flowtable or a
-// chain at ingress that names one would make the kernel refuse the whole. Where
-// all are there, the artifact stays as it was stored.
-func (s *session) fit(ctx context.Context, g *Generation, artifact backend.Artifact, r Restoring) (backend.Artifact, []string, error) {
-	p, err := s.program(g)
-	if err != nil {
-		// The artifact alone is enough as long as every device is there.
-		s.note("%v", err)
-		p = &program.Program{}
+	out.Generation = s.cur.Running
+	if c.fitted != nil {
+		out.Notes = append(out.Notes, fmt.Sprintf("left out, since there is no such interface yet: %s; sluice restore brings it in once it is up", strings.Join(c.fitted.Missing, ", ")))
 	}
-	missing := withoutDevices(p, func(name string) bool {
-		_, err := net.InterfaceByName(name)
-		return err == nil
-	})
-	if len(missing) == 0 {
-		return artifact, nil, nil
-	}
-	var can backend.Capabilities
-	if r.Capabilities != nil {
-		can = r.Capabilities(ctx)
-	}
-	fitted, err := s.Backend.Lower(p, can)
-	if err != nil {
-		return nil, nil, fmt.Errorf("leave out %s: %w", strings.Join(missing, ", "), err)
-	}
-	return fitted, []string{fmt.Sprintf("left out, since there is no such interface yet: %s; apply again once it is up", strings.Join(missing, ", "))}, nil
-}
-
-// withoutDevices takes the devices that are not there out of a program, and
-// names them. A hook or flowtable that has none left goes, with what used it.
-func withoutDevices(p *program.Program, there func(string) bool) []string {
-	var missing []string
-	keep := func(devices []string) []string {
-		return slices.DeleteFunc(slices.Clone(devices), func(d string) bool {
-			if there(d) {
-				return false
-			}
-			if !slices.Contains(missing, d) {
-				missing = append(missing, d)
-			}
-			return true
-		})
-	}
-	p.Hooks = slices.DeleteFunc(p.Hooks, func(h program.Hook) bool { return len(h.Devices) > 0 && len(keep(h.Devices)) == 0 })
-	for i := range p.Hooks {
-		p.Hooks[i].Devices = keep(p.Hooks[i].Devices)
-	}
-	gone := map[string]bool{}
-	p.Flowtables = slices.DeleteFunc(p.Flowtables, func(f program.Flowtable) bool {
-		gone[f.Name] = len(f.Devices) > 0 && len(keep(f.Devices)) == 0
-		return gone[f.Name]
-	})
-	for i := range p.Flowtables {
-		p.Flowtables[i].Devices = keep(p.Flowtables[i].Devices)
-	}
-	withoutOffload(p, gone)
-	withoutUnused(p)
-	slices.Sort(missing)
-	return missing
-}
-
-// withoutOffload drops the actions that hand flows to flowtables that are gone,
-// and the rules that did nothing else.
-func withoutOffload(p *program.Program, gone map[string]bool) {
-	for i := range p.Chains {
-		p.Chains[i].Rules = slices.DeleteFunc(p.Chains[i].Rules, func(r program.Rule) bool {
-			return len(r.Actions) > 0 && !slices.ContainsFunc(r.Actions, func(a program.Action) bool { return !isGone(a, gone) })
-		})
-		for j := range p.Chains[i].Rules {
-			r := &p.Chains[i].Rules[j]
-			r.Actions = slices.DeleteFunc(slices.Clone(r.Actions), func(a program.Action) bool { return isGone(a, gone) })
-		}
-	}
-}
-
-func isGone(a program.Action, gone map[string]bool) bool {
-	offload, is := a.(program.Offload)
-	return is && gone[offload.Flowtable]
-}
-
-// withoutUnused drops the chains that no hook and no rule leads to any more.
-func withoutUnused(p *program.Program) {
-	for {
-		used := map[string]bool{}
-		for _, h := range p.Hooks {
-			used[h.Chain] = true
-		}
-		for _, c := range p.Chains {
-			for _, r := range c.Rules {
-				for _, a := range r.Actions {
-					switch a := a.(type) {
-					case program.Jump:
-						used[a.Chain] = true
-					case program.Goto:
-						used[a.Chain] = true
-					}
-				}
-			}
-		}
-		before := len(p.Chains)
-		p.Chains = slices.DeleteFunc(p.Chains, func(c program.Chain) bool { return !used[c.Name] })
-		if len(p.Chains) == before {
-			return
-		}
-	}
+	c.verify = true
+	return out, s.verify(ctx, c)
 }
 
 // closeHost loads the closed policy as a generation that can never boot.

@@ -124,5 +124,9 @@ func (h *Host) Pristine(f *host.Facts) {
 	}
 }
 
-// NothingPending says that an error is a confirm without anything to confirm.
-func NothingPending(err error) bool { return errors.Is(err, errNothingPending) }
+// NothingPending says that an error is a confirm without anything to confirm, or
+// one that came too late.
+func NothingPending(err error) bool {
+	var late *LateError
+	return errors.Is(err, errNothingPending) || errors.As(err, &late)
+}

@@ -18,6 +18,7 @@ const (
 	Nothing  Condition = "nothing"  // no policy, and none should be
 	Running  Condition = "running"  // the generation that should be
 	Gone     Condition = "gone"     // somebody took the rules away
+	Unmarked Condition = "unmarked" // somebody took the mark away, and not the rules
 	Foreign  Condition = "unknown"  // a policy of Sluice's that this state does not know
 	Changing Condition = "changing" // another command is at work
 )
@@ -35,8 +36,15 @@ type Status struct {
 	Drift      []backend.Difference `json:"drift,omitempty"`
 	Sysctls    []SysctlDrift        `json:"sysctl-drift,omitempty"`
 	Counters   []Counter            `json:"counters,omitempty"`
-	Full       []Counter            `json:"full,omitempty"` // packets that found a dynamic table full
+	Full       []Counter            `json:"full,omitempty"`    // packets that found a dynamic table full
+	Waiting    []Waiting            `json:"waiting,omitempty"` // interfaces that the rules were loaded without
 	Busy       string               `json:"busy,omitempty"` // who is changing it
+}
+
+// Waiting is an interface that was missing when the rules were loaded.
+type Waiting struct {
+	Interface string `json:"interface"`
+	There     bool   `json:"there"` // by now
 }
 
 // SysctlDrift is a sysctl that is not as the policy wants.
@@ -91,20 +99,32 @@ func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
 		}
 		return out, nil
 	}
-	g, artifact, err := s.artifact(s.cur.Running)
+	g, err := s.generation(s.cur.Running)
+	if err != nil {
+		return nil, err
+	}
+	artifact, err := s.held(g)
 	if err != nil {
 		return nil, err
 	}
 	out.Generation = g
 	switch {
-	case have.Empty() || out.Mark == "":
+	case have.Empty():
 		out.Condition = Gone
 		return out, nil
+	case out.Mark == "":
+		out.Condition = Unmarked
 	case out.Mark != g.Mark:
 		out.Condition = Foreign
 		return out, nil
+	default:
+		out.Condition = Running
 	}
-	out.Condition = Running
+	if g.Fitted != nil {
+		for _, name := range g.Fitted.Missing {
+			out.Waiting = append(out.Waiting, Waiting{name, interfaceThere(name)})
+		}
+	}
 	if out.Drift, err = s.Backend.Compare(artifact, have); err != nil {
 		return nil, err
 	}

@@ -28,6 +28,9 @@ const (
 // armTime bounds how long a watcher takes to stand; slow disks included.
 const armTime = 20 * time.Second
 
+// watcherLog is what watchers that are processes say.
+const watcherLog = "watcher.log"
+
 const (
 	watchTick   = 250 * time.Millisecond
 	expireTries = 60
@@ -49,12 +52,8 @@ func (s *session) arm(p *Pending) error {
 		}
 		s.note("no systemd timer, so a process watches: %v", err)
 	}
-	pid, err := s.armProcess(p)
-	if err != nil {
-		return err
-	}
-	p.PID, p.Watcher = pid, fmt.Sprintf("process %d", pid)
-	return nil
+	p.PID, p.Spare, p.Unit = 0, 0, ""
+	return s.armProcesses(p)
 }
 
 // armProcess starts the watcher in a session of its own; the watcher itself
@@ -65,7 +64,7 @@ func (s *session) armProcess(p *Pending) (int, error) {
 		return 0, err
 	}
 	defer read.Close()
-	logFile, err := os.OpenFile(filepath.Join(s.dir, "watcher.log"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	logFile, err := os.OpenFile(filepath.Join(s.dir, watcherLog), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		_ = write.Close()
 		return 0, err
@@ -155,7 +154,7 @@ func (h *Host) awaitDeadline(ctx context.Context, token string) (over bool, err 
 		if err == nil && p.BootID != bootID() {
 			return false, nil
 		}
-		if err == nil && p.Left() == 0 {
+		if err == nil && p.Left() == 0 && p.mine() {
 			return true, nil
 		}
 		if ctx.Err() != nil {
@@ -169,7 +168,7 @@ func (h *Host) awaitDeadline(ctx context.Context, token string) (over bool, err 
 // change, which may come after the end of the time that the journal names.
 var errEarly = errors.New("the time for a confirmation is not over")
 
-// goBackLate takes the lock; opening takes back what is overdue.
+// goBackLate takes the lock; settling takes back what is overdue.
 func (h *Host) goBackLate(ctx context.Context, token string) error {
 	late := *h
 	late.Wait = expireWait
@@ -178,40 +177,23 @@ func (h *Host) goBackLate(ctx context.Context, token string) error {
 		return err
 	}
 	defer s.close()
+	if s.lateErr != nil {
+		return s.lateErr
+	}
 	if p := s.cur.Pending; p != nil && p.Token == token {
 		return errEarly
 	}
 	return nil
 }
 
-// expire brings back what was before a generation that nobody confirmed in time.
-// The watcher does it, or the next command where the watcher is dead.
-func (s *session) expire(ctx context.Context) error {
-	p := s.cur.Pending
-	if p == nil || p.Left() > 0 {
-		return nil
-	}
-	s.shout("generation %d was not confirmed in time: going back to %s", p.Generation, returning(p))
-	if err := s.takeBack(ctx, p, expired); err != nil {
-		return fmt.Errorf("go back to %s: %w\n  hint: %s", returning(p), err, wayOut)
-	}
-	return nil
-}
-
 // takeBack ends a pending generation.
 func (s *session) takeBack(ctx context.Context, p *Pending, what string) error {
-	g, artifact, err := s.artifact(p.Previous)
+	c, err := s.toLoad(ctx, p.Previous)
 	if err != nil {
 		return err
 	}
-	return s.change(ctx, change{what: what, to: g, artifact: artifact})
-}
-
-func returning(p *Pending) string {
-	if p.Previous == 0 {
-		return "no policy"
-	}
-	return fmt.Sprintf("generation %d", p.Previous)
+	c.what = what
+	return s.change(ctx, c)
 }
 
 // unstick kills the command that holds the lock while the time for a

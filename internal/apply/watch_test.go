@@ -50,9 +50,7 @@ func TestNextCommandStandsInForADeadWatcher(t *testing.T) {
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a"})
 	l.must(command{Op: "apply", Policy: "b", Confirm: 5 * time.Second})
-	if err := syscall.Kill(l.status().Pending.PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	l.killWatchers()
 	time.Sleep(6 * time.Second)
 	l.wantHolds("b")
 	if out, err := l.run(command{Op: "confirm"}); err == nil || !strings.Contains(out, "not confirmed in time: going back to generation 1") {

@@ -59,7 +59,7 @@ func hostOf(cmd *cobra.Command) (*apply.Host, error) {
 	errOut := cmd.ErrOrStderr()
 	h := &apply.Host{
 		Dir: dir, Namespace: o.netns, Backend: nftables.New(), Kernel: apply.Linux(),
-		Version: buildVersion(), By: apply.Me(), Wait: wait, Watcher: append(watcher, "watch"),
+		Version: buildVersion(), By: apply.Me(), Wait: wait, Watcher: append(watcher, "watch"), Capabilities: host.Capabilities,
 		Note: func(text string) { fmt.Fprintf(errOut, "%s %s\n", paint(errOut, "33", "note:"), text) },
 	}
 	if colours(errOut) {

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/apply"
-	"sluice/internal/host"
 )
 
 func newRestore() *cobra.Command {
@@ -37,7 +36,8 @@ done.`,
 			if err != nil {
 				return err
 			}
-			out, err := h.Restore(ctx, apply.Restoring{SSHPorts: apply.SSHPorts(), Capabilities: host.Capabilities})
+			waiting, _ := cmd.Flags().GetBool("waiting")
+			out, err := h.Restore(ctx, apply.Restoring{SSHPorts: apply.SSHPorts(), Waiting: waiting})
 			var closed *apply.ClosedError
 			var drift *apply.DriftError
 			switch {
@@ -53,6 +53,7 @@ done.`,
 			return report(ctx, cmd, h, out, false)
 		},
 	}
+	cmd.Flags().Bool("waiting", false, "load only what waited for an interface that is there now")
 	addWait(cmd)
 	return cmd
 }

@@ -62,6 +62,13 @@ func printStatus(w io.Writer, s *apply.Status, netns string) {
 	case apply.Gone:
 		fmt.Fprintf(w, "%s generation %d should run, but its rules are gone: somebody took them away\n", paint(w, "31", "GONE"), s.Generation.Number)
 		fmt.Fprintf(w, "hint         sluice restore%s loads the confirmed policy\n", netns)
+	case apply.Unmarked:
+		fmt.Fprintf(w, "%s generation %d should run; table sluice_generation, which says so in the kernel, was deleted\n", paint(w, "31", "UNMARKED"), s.Generation.Number)
+		if s.Boot == s.Generation.Number {
+			fmt.Fprintf(w, "hint         sluice restore%s puts it back\n", netns)
+		} else {
+			fmt.Fprintf(w, "hint         apply the policy again%s\n", netns)
+		}
 	case apply.Foreign:
 		fmt.Fprintf(w, "%s rules of sluice's run that this state does not know (%s)\n", paint(w, "31", "UNKNOWN"), orNone(s.Mark))
 		fmt.Fprintf(w, "hint         apply a policy, or sluice remove%s\n", netns)
@@ -74,14 +81,20 @@ func printStatus(w io.Writer, s *apply.Status, netns string) {
 		}
 	}
 	switch {
+	case s.Pending != nil && s.Pending.Left() == 0:
+		fmt.Fprintf(w, "%s      was not confirmed in time, and going back to %s failed: it is tried again by the watcher and by the next command\n",
+			paint(w, "31", "pending"), generationName(s.Pending.Previous))
 	case s.Pending != nil:
 		fmt.Fprintf(w, "%s      goes back to %s in %s unless you run: sluice confirm%s\n", paint(w, "33", "pending"),
 			generationName(s.Pending.Previous), s.Pending.Left().Round(time.Second), netns)
 	case s.Generation != nil && s.Boot != s.Generation.Number:
 		fmt.Fprintf(w, "boot         %s\n", generationName(s.Boot))
 	}
-	if s.Condition != apply.Running {
+	if s.Condition != apply.Running && s.Condition != apply.Unmarked {
 		return
+	}
+	for _, i := range s.Waiting {
+		printWaiting(w, i, s.Boot == s.Generation.Number, netns)
 	}
 	printDrift(w, s)
 	for _, c := range s.Full {
@@ -94,6 +107,19 @@ func printStatus(w io.Writer, s *apply.Status, netns string) {
 	for _, c := range s.Counters {
 		fmt.Fprintf(w, "%12d %14d  %s\n", c.Packets, c.Bytes, counterText(c))
 	}
+}
+
+// printWaiting says what the rules were loaded without.
+func printWaiting(w io.Writer, i apply.Waiting, boots bool, netns string) {
+	mend := "apply the policy again"
+	if boots {
+		mend = "sluice restore" + netns
+	}
+	if i.There {
+		fmt.Fprintf(w, "%s      interface %s was not there when the rules were loaded, and is now: %s brings it in\n", paint(w, "33", "waiting"), i.Interface, mend)
+		return
+	}
+	fmt.Fprintf(w, "%s      there is no interface %s, so the rules were loaded without it; once it is up: %s\n", paint(w, "33", "waiting"), i.Interface, mend)
 }
 
 func printDrift(w io.Writer, s *apply.Status) {
