@@ -55,12 +55,27 @@ func Judge(r *resolve.Resolved, p packet.Packet, hook policy.Hook) Answer {
 	if j.dhcpAnswer() {
 		return Answer{policy.Allow, "DHCP answer"}
 	}
-	for _, rule := range section.Rules {
+	for _, rule := range slices.Concat(section.Rules, j.publishedElsewhere()) {
 		if rule.Action != policy.ClampMSS && j.matches(rule) {
 			return Answer{rule.Action, rule.Text}
 		}
 	}
 	return Answer{section.Default, "default"}
+}
+
+// publishedElsewhere are the rules about published services of the other of
+// input and forward: they hold in both, behind a section's own rules.
+func (j judge) publishedElsewhere() (out []*policy.Rule) {
+	other := map[policy.Hook]*policy.Section{policy.Input: j.Policy.Forward, policy.Forward: j.Policy.Input}[j.hook]
+	if other == nil {
+		return nil
+	}
+	for _, rule := range other.Rules {
+		if rule.Published {
+			out = append(out, rule)
+		}
+	}
+	return out
 }
 
 // Answers says whether a packet of an untracked flow passes as what a service
