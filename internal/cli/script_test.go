@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 //	connects ADDRESS:PORT         the client of netns gets through to the host
 //	eventually PROGRAM ARG...     runs a program again and again until it succeeds
 //
+// and the conditions [namespaces] and [flowtables]: what the machine has. With
+// CI=true a machine that lacks one fails the script that asks, as
+// testnet.Require does.
+//
 // The state directory of every script is $WORK/state.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -42,6 +46,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("NO_COLOR", "1")
 			return nil
 		},
+		Condition: scriptCondition,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits":      scriptExits,
 			"serve":      scriptServe,
