@@ -135,7 +135,7 @@ func TestJudge(t *testing.T) {
 
 func TestAnswers(t *testing.T) {
 	r := load(t, text)
-	back := func(proto uint8, flags uint8, port uint16) packet.Packet {
+	back := func(proto, flags uint8, port uint16) packet.Packet {
 		p := pkt("lan0", "wan0", "10.20.0.5", "198.51.100.7", proto, 40000, state(packet.Untracked))
 		p.SourcePort, p.Flags = port, flags
 		return p
