@@ -121,6 +121,9 @@ func memoryText(p *apply.Plan) string {
 	if !p.Unchanged && p.Before.Memory > 0 {
 		text += fmt.Sprintf(", %s together with what runs", apply.Bytes(p.Cost.Memory+p.Before.Memory))
 	}
+	if p.Cost.Growth > 0 {
+		text += fmt.Sprintf(", may grow to %s as limits see sources", apply.Bytes(p.Cost.Memory+p.Cost.Growth))
+	}
 	if p.Available > 0 {
 		text += fmt.Sprintf(", of %s free", apply.Bytes(p.Available))
 	}

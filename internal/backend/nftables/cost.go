@@ -32,7 +32,7 @@ func costOf(t *Tree) backend.Cost {
 		c.LoadTime += uint64(n) * ns
 		if s.Life == program.Dynamic {
 			// It may fill up to its size; an element has a limit or a count in it.
-			c.Memory += uint64(s.Size) * bytesPerDynamicElement
+			c.Growth += uint64(s.Size) * bytesPerDynamicElement
 		}
 	}
 	return c

@@ -8,6 +8,7 @@ import (
 
 // TestCost: what costs more says so.
 func TestCost(t *testing.T) {
+	var growth uint64
 	cost := func(sets ...program.Set) (bytes, ns uint64, elements int) {
 		c := construct{}
 		for _, s := range sets {
@@ -16,6 +17,7 @@ func TestCost(t *testing.T) {
 		p := c.program()
 		p.Sets = append(p.Sets, sets...)
 		got := mustLower(t, p).Cost()
+		growth = got.Growth
 		return got.Memory, got.LoadTime, got.Elements
 	}
 	source := []program.Field{program.Source}
@@ -29,6 +31,9 @@ func TestCost(t *testing.T) {
 	small, smallTime, n := cost(hosts)
 	interval, intervalTime, _ := cost(wide)
 	withCounters, _, _ := cost(counted)
+	if growth != 0 {
+		t.Errorf("sets that do not grow grow by %d bytes", growth)
+	}
 	dynamic, _, held := cost(table)
 	if zero != 0 || n != 100 || held != 0 {
 		t.Errorf("elements: %d, %d, %d", zero, n, held)
@@ -36,7 +41,7 @@ func TestCost(t *testing.T) {
 	if none >= small || small >= interval || interval >= withCounters || smallTime >= intervalTime {
 		t.Errorf("bytes %d %d %d %d, time %d %d", none, small, interval, withCounters, smallTime, intervalTime)
 	}
-	if dynamic < 65536*bytesPerDynamicElement {
-		t.Errorf("a table that may fill up costs %d bytes", dynamic)
+	if dynamic >= small || growth < 65536*bytesPerDynamicElement {
+		t.Errorf("a table that may fill up costs %d bytes, and %d when it is full", dynamic, growth)
 	}
 }
