@@ -33,6 +33,7 @@ var passes = []func(*checker){
 	(*checker).untrackedRules,
 	(*checker).waysBack,
 	(*checker).masquerades,
+	(*checker).hostNeeds,
 }
 
 type checker struct {

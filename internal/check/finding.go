@@ -60,6 +60,7 @@ const (
 	ForeignAddress    Code = "foreign-address"    // an address that is not this host's, where only those occur
 	MasqueradeIPv6    Code = "masquerade-ipv6"    // a masquerade that covers IPv6 too
 	NeverBanned       Code = "never-banned"       // a ban that never-ban undoes
+	HostNeeds         Code = "host-needs"         // output refuses what the host itself has to send
 	BanOwn            Code = "ban-own"            // a ban of the host's own addresses
 	BanManagement     Code = "ban-management"     // a ban of who is logged in
 	BanResolver       Code = "ban-resolver"       // a ban of a name server that the host asks

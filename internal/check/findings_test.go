@@ -173,7 +173,7 @@ output:
   default: drop
   rules:
     - allow dns
-`, want: []string{`7 warning no-way-back: bypasses tracking`}},
+`, want: []string{`7 warning no-way-back: bypasses tracking`, `9 remark host-needs`}},
 		{name: "a rule with ports is mirrored", policy: `
 tracking:
   bypass: [http]
@@ -184,7 +184,7 @@ input:
     - allow ssh from 203.0.113.0/24
 output:
   default: drop
-`},
+`, want: []string{`10 remark host-needs`}},
 		{name: "the bypassed part was decided before", policy: `
 tracking:
   bypass: [http]
@@ -195,7 +195,7 @@ input:
     - allow any from 203.0.113.0/24
 output:
   default: drop
-`},
+`, want: []string{`10 remark host-needs`}},
 		{name: "output is open", policy: `
 tracking:
   bypass: [http]
@@ -219,7 +219,7 @@ output:
   default: drop
   rules:
     - allow tcp to 203.0.113.0/24
-`},
+`, want: []string{`9 remark host-needs`}},
 		{name: "output is open but for them", policy: `
 tracking:
   bypass: [http]
@@ -329,6 +329,26 @@ nat:
   - masquerade from old out wan
   - masquerade from vms out wan as 198.51.100.200
 `, want: []string{`7 remark masquerade-ipv6`}},
+		{name: "what the host itself has to send", policy: `
+output:
+  default: drop
+  rules:
+    - allow [dns, ntp]
+`, want: []string{`3 remark host-needs: by DHCP, DHCPv6 and IGMP`}},
+		{name: "some of what the host itself has to send", policy: `
+output:
+  default: reject
+  rules:
+    - allow dhcp to 198.51.100.0/24
+    - drop proto/2 ipv4
+    - drop any to 192.0.2.0/24
+`, want: []string{`3 remark host-needs: to send: DHCPv6`}},
+		{name: "all of what the host itself has to send", policy: `
+output:
+  default: drop
+  rules:
+    - allow [dhcp, dhcpv6, proto/2]
+`},
 	})
 }
 
