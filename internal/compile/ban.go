@@ -32,7 +32,7 @@ func (c *compiler) bans() {
 		c.append(chain, program.Rule{Match: neighbours(), Actions: []program.Action{program.Return}, Comment: "neighbour discovery is never banned"})
 	}
 	if byLimit {
-		parts = append(parts, banPart{set: limitBanned, counter: "ban_by_limit", never: c.neverBan()})
+		parts = append(parts, banPart{set: limitBanned, counter: "ban_by_limit", never: c.neverBan(), counted: c.limitThatBans()})
 	}
 	for _, p := range parts {
 		c.banRules(p)
@@ -51,7 +51,10 @@ func (c *compiler) bans() {
 // banRules drops what comes from the set and what goes to it. The host's own
 // addresses are never banned, and only the routing table knows them all.
 func (c *compiler) banRules(p banPart) {
-	actions := []program.Action{c.counter(p.counter, p.origin, "banned by "+p.set), program.Drop}
+	if p.counted == (program.Origin{}) {
+		p.counted = p.origin
+	}
+	actions := []program.Action{c.counter(p.counter, p.counted, "banned by "+p.set), program.Drop}
 	from := program.Rule{Match: p.match(program.Source).and(not(fromHost)), Actions: actions, Origin: p.origin, Comment: "from " + p.set}
 	to := program.Rule{Match: p.match(program.Destination).and(not(toHost)), Actions: actions, Origin: p.origin, Comment: "to " + p.set}
 	c.append(bannedChain, from, to)
@@ -63,6 +66,15 @@ type banPart struct {
 	set, counter string
 	never        string // set that wins over it where its own elements do not leave that out; "" is none
 	origin       program.Origin
+	counted      program.Origin // of the counter, where the rules have none
+}
+
+// limitThatBans is the first rule whose limit bans: where the counter of such
+// bans comes from. The rules that drop are of no single line.
+func (c *compiler) limitThatBans() program.Origin {
+	o := c.program.Set(limitBanned).Origin
+	o.Text = "banned by: " + o.Text
+	return o
 }
 
 // match gives the conditions that an address of the packet is banned.

@@ -1,6 +1,9 @@
 package compile
 
 import (
+	"strings"
+	"time"
+
 	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/resolve"
@@ -32,6 +35,7 @@ func Compile(r *resolve.Resolved) (*program.Program, error) {
 	c.tracking()
 	c.nat()
 	c.sysctls()
+	c.lists()
 	if err := c.program.Check(); err != nil {
 		return nil, err
 	}
@@ -73,6 +77,31 @@ func (c *compiler) append(chain string, rules ...program.Rule) {
 
 func (c *compiler) note(o program.Origin, text string) {
 	c.program.Notes = append(c.program.Notes, program.Note{Origin: o, Text: text})
+}
+
+// lists says when the lists that are downloaded are looked at.
+func (c *compiler) lists() {
+	for _, s := range c.policy.Sets {
+		if s.URL == nil {
+			continue
+		}
+		when := "a copy of any age is used"
+		if s.Refresh > 0 {
+			when = "they download it where the copy is older than " + shortDuration(s.Refresh)
+		}
+		c.note(originOf(s.Pos, "set "+s.Name), "set "+s.Name+": the list is read by plan and apply, and by nothing between them; "+when)
+	}
+}
+
+// shortDuration is a duration as policies write it.
+func shortDuration(d time.Duration) string {
+	text := d.String() // 1h0m0s
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
 }
 
 func originOf(pos policy.Pos, text string) program.Origin {

@@ -139,7 +139,7 @@ var shapes = []*shape{
 			{"addresses", "addresses", "The addresses themselves; for a list that needs `except` or `counters` too.", false},
 			{"file", "path", "A file with one address, prefix or range a line; `#` begins a comment. Read as a stream, so it may be long.", false},
 			{"url", "url", "A list to download, in the same format as `file`.", false},
-			{"refresh", "duration", "How often `url` is downloaded again. Without it, only by command.", false},
+			{"refresh", "duration", "How old the copy of `url` may be when `plan` or `apply` reads it; an older one is downloaded again then, and nothing does so in between. Without it, a copy of any age is used.", false},
 			{"countries", "countries", "ISO 3166-1 codes of two letters. `NO` is Norway.", false},
 			{"continents", "continents", "`AF`, `AN`, `AS`, `EU`, `NA`, `OC`, `SA`.", false},
 			{"union", "names", "Other sets, taken together.", false},

@@ -62,7 +62,7 @@ type Set struct {
 	Elements   []Range
 	File       *Word // as written; resolved against the folder of the file that names it
 	URL        *Word
-	Refresh    time.Duration // of URL; 0 is only on demand
+	Refresh    time.Duration // how old a copy of URL may be when it is read; 0 is any age
 	Countries  []Word        // ISO 3166-1 alpha-2, upper case
 	Continents []Word        // AF AN AS EU NA OC SA
 	Union      []Word        // names of sets
