@@ -2,10 +2,12 @@ package apply
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -137,6 +139,26 @@ func TestForeignFlush(t *testing.T) {
 		t.Errorf("without the table: %s", s.Condition)
 	}
 	l.must(command{Op: "apply", Policy: "a"})
+	l.wantHolds("a")
+	// The other half: the mark went, the rules stayed.
+	l.ns.Nft("delete table inet sluice_generation")
+	if s := l.status(); s.Condition != Unmarked || len(s.Drift) > 0 || s.Fine() {
+		t.Errorf("without the mark: %+v", s)
+	}
+	l.must(command{Op: "restore"})
+	if s := l.status(); !s.Fine() {
+		t.Errorf("restored: %+v", s)
+	}
+	// A change that fails, or is killed, must not take the rules for none.
+	l.ns.Nft("delete table inet sluice_generation")
+	names := points(t, []command{{Op: "apply", Policy: "a"}}, command{Op: "apply", Policy: "b"})
+	at := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, "before switch") })
+	if out, err := l.run(command{Op: "apply", Policy: "b", KillAt: fmt.Sprint(at + 1)}); err == nil {
+		t.Fatalf("it was not killed: %s", out)
+	}
+	if s := l.status(); !s.Fine() {
+		t.Errorf("after the kill: %+v", s)
+	}
 	l.wantHolds("a")
 }
 

@@ -45,7 +45,15 @@ func (h *Host) guard(p *program.Program, peers []Peer) error {
 	var locked []LockedOut
 	told := map[string]bool{}
 	for _, peer := range peers {
-		r := reach.Evaluate(p, handshake(peer), reach.In)
+		r, answer := reach.Evaluate(p, handshake(peer), reach.In), ""
+		if r.Verdict == program.Accept && r.Packet.State == packet.Untracked {
+			// No state says that it is an answer: the rules of output decide.
+			if back := reach.Evaluate(p, handshakeAnswer(r.Packet), reach.Out); back.Verdict != program.Accept || !back.Certain {
+				back.Doubts = append(back.Doubts, r.Doubts...)
+				back.Certain = back.Certain && r.Certain
+				r, answer = back, ", which its answers meet, since they are not tracked"
+			}
+		}
 		key := peer.Remote.Addr().String() + " " + peer.Local.String() + " " + peer.Interface
 		switch {
 		case told[key]:
@@ -55,7 +63,7 @@ func (h *Host) guard(p *program.Program, peers []Peer) error {
 				peer.Remote.Addr(), peer.Local, strings.Join(r.Doubts, "; "))
 		case r.Verdict != program.Accept:
 			told[key] = true
-			locked = append(locked, LockedOut{peer, r.Describe()})
+			locked = append(locked, LockedOut{peer, r.Describe() + answer})
 		}
 	}
 	if len(locked) > 0 {
@@ -71,6 +79,14 @@ func handshake(p Peer) packet.Packet {
 		Protocol: packet.TCP, SourcePort: p.Remote.Port(), Port: p.Local.Port(), Flags: packet.SYN,
 		DestinationLocal: packet.Yes, SourceLocal: packet.No, Owner: -1,
 	}
+}
+
+// handshakeAnswer is what the host answers to an untracked first packet.
+func handshakeAnswer(first packet.Packet) packet.Packet {
+	p := first.Mirror()
+	p.Flags = packet.SYN | packet.ACK
+	p.Owner = 0 // who accepts connections of administrators is root
+	return p
 }
 
 // MemoryError says that a policy takes more than the kernel should give.

@@ -38,7 +38,7 @@ type Status struct {
 	Counters   []Counter            `json:"counters,omitempty"`
 	Full       []Counter            `json:"full,omitempty"`    // packets that found a dynamic table full
 	Waiting    []Waiting            `json:"waiting,omitempty"` // interfaces that the rules were loaded without
-	Busy       string               `json:"busy,omitempty"` // who is changing it
+	Busy       string               `json:"busy,omitempty"`    // who is changing it
 }
 
 // Waiting is an interface that was missing when the rules were loaded.

@@ -82,7 +82,7 @@ func TestUnits(t *testing.T) {
 	testnet.Require(t, testnet.Program("systemd-analyze"))
 	dir := t.TempDir()
 	var files []string
-	for unit, as := range map[string]string{"sluice.service": "sluice.service", "sluice-netns@.service": "sluice-netns@one.service"} {
+	for unit, as := range map[string]string{"sluice.service": "sluice.service", "sluice-netns@.service": "sluice-netns@one.service", "sluice-interfaces.service": "sluice-interfaces.service"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "packaging", "systemd", unit))
 		if err != nil {
 			t.Fatal(err)
