@@ -52,7 +52,7 @@ func (c *compiler) who(w *policy.Who, address, iface, port program.Field) []matc
 func negate(m match) []match {
 	var out []match
 	for i := range m {
-		out = append(out, match(m[:i]).and(not(m[i])))
+		out = append(out, m[:i].and(not(m[i])))
 	}
 	return out
 }

@@ -97,10 +97,10 @@ func (s *Store) info(path string) (copyInfo, error) {
 		return info, err
 	}
 	if json.Unmarshal(data, &info) != nil {
-		return copyInfo{}, nil
+		return copyInfo{}, nil //nolint:nilerr // a damaged copy is none: the list is fetched again
 	}
 	if _, err := os.Stat(path); err != nil {
-		return copyInfo{}, nil
+		return copyInfo{}, nil //nolint:nilerr // the same
 	}
 	return info, nil
 }

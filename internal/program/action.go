@@ -79,9 +79,10 @@ type (
 	Masquerade struct{}
 	// Redirect rewrites the destination to this host itself.
 	Redirect struct{ Port uint16 }
-	// MapSource and MapDestination rewrite a prefix in the header, without
-	// state; what ICMP errors carry inside stays.
-	MapSource      struct{ From, To netip.Prefix }
+	// MapSource rewrites a prefix in the header, without state; what ICMP errors
+	// carry inside stays.
+	MapSource struct{ From, To netip.Prefix }
+	// MapDestination does the same to the destination.
 	MapDestination struct{ From, To netip.Prefix }
 	// ClampMSS lowers the TCP maximum segment size to what the route carries.
 	ClampMSS struct{}

@@ -6,7 +6,7 @@
 // Words:
 //
 //	hook      a place of the kernel's packet path with a phase (raw, mangle,
-//	          nat, filter) and a default; it starts one base chain
+//	          nat, filter) and a default; one base chain starts there
 //	chain     an ordered list of rules; base chains belong to a hook, others
 //	          are reached by jump and goto
 //	rule      a match (AND of conditions) and actions in order; the rules of

@@ -37,7 +37,7 @@ func hostUser(name string) (uint32, error) {
 		return uint32(id), nil
 	}
 	u, err := user.Lookup(name)
-	if unknown := (user.UnknownUserError)(""); errors.As(err, &unknown) {
+	if unknown := user.UnknownUserError(""); errors.As(err, &unknown) {
 		return 0, fmt.Errorf("this host has no user %q", name)
 	}
 	if err != nil {

@@ -32,7 +32,7 @@ func TestCost(t *testing.T) {
 	interval, intervalTime, _ := cost(wide)
 	withCounters, _, _ := cost(counted)
 	if growth != 0 {
-		t.Errorf("sets that do not grow grow by %d bytes", growth)
+		t.Errorf("sets of fixed size took %d bytes more", growth)
 	}
 	dynamic, _, held := cost(table)
 	if zero != 0 || n != 100 || held != 0 {
