@@ -13,11 +13,10 @@ func (c *compiler) section(s *policy.Section) {
 	}
 	name := string(s.Hook)
 	rules := name + "_rules"
-	base := c.base(program.HookKind(s.Hook), program.Filter, name, "what "+name+" decides; the policy's own rules are in "+rules)
+	c.base(program.HookKind(s.Hook), program.Filter, name, "what "+name+" decides; the policy's own rules are in "+rules)
 	if s.Default != policy.Allow {
-		c.program.Hooks[len(c.program.Hooks)-1].Default = program.Drop
+		c.program.Hooks[len(c.program.Hooks)-1].Default = program.Drop // sections come first, so the hook is the one just made
 	}
-	_ = base
 	c.chain(rules, "the policy's rules for "+name+", for new flows, ICMP requests and untracked packets")
 
 	c.loopback(s.Hook, name)
