@@ -103,7 +103,11 @@ func (s *session) planSteps(ctx context.Context, in Input, out *Plan) error {
 		return fmt.Errorf("plan the transactions: %w", err)
 	}
 	for _, step := range steps {
-		out.Steps = append(out.Steps, fmt.Sprintf("%s: %s", step.Purpose, step.Name))
+		text := fmt.Sprintf("%s: %s", step.Purpose, step.Name)
+		if step.Purpose == backend.Hold {
+			text += fmt.Sprintf(" (%s, where there are any)", holdTime)
+		}
+		out.Steps = append(out.Steps, text)
 	}
 	return nil
 }

@@ -25,9 +25,11 @@ var passage = Rule{
 }
 
 // startsTracking says whether packets become tracked that were not: nothing
-// of ours looked at states before, or something is no longer kept out.
+// of ours looked at states before, or something is no longer kept out. A
+// passage that is still open is of such a change that was killed: connections
+// have not had their time yet.
 func (s *stepper) startsTracking() bool {
-	if !asksState(&s.have.Tree) {
+	if !asksState(&s.have.Tree) || hasPassage(&s.have.Tree) {
 		return true
 	}
 	keeps := notrackRules(s.want)
@@ -63,6 +65,12 @@ func (s *stepper) closePassages() {
 		s.steps = append(s.steps, backend.Step{Purpose: backend.Hold, Name: "running connections get their entries"})
 		s.add(backend.Sweep, "no more connections without an entry", b.String())
 	}
+}
+
+func hasPassage(t *Tree) bool {
+	return slices.ContainsFunc(t.Chains, func(c *Chain) bool {
+		return slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.Comment == passage.Comment })
+	})
 }
 
 func asksState(t *Tree) bool {
