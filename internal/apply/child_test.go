@@ -32,6 +32,7 @@ type command struct {
 	KillAt  string // "n": SIGKILL at the n-th point; "": none
 	Trace   string // file that gets the points' names
 	Cut     bool
+	Waiting bool // of restore
 	Force   bool
 	Peer    string // ssh peer at 10.0.0.1:22
 	Wait    time.Duration
@@ -120,7 +121,7 @@ func (c command) run(token string) error {
 	case "remove":
 		_, err = h.Remove(ctx)
 	case "restore":
-		_, err = h.Restore(ctx, Restoring{})
+		_, err = h.Restore(ctx, Restoring{Waiting: c.Waiting})
 	case "flush":
 		err = h.Kernel.Run(ctx, "flush ruleset\n")
 	case "settle":
@@ -161,7 +162,7 @@ func (c command) input() Input {
 }
 
 // policyOf makes a policy that lets port 7000 in, and a port of its own: "a"
-// 7001, "b" 7002, and so on. Each has a set of its own, that of "a large" 1,000
+// 7001, "b" 7002, and so on. "a early" has a chain at ingress of lo and vm0. Each has a set of its own, that of "a large" 1,000
 // ranges.
 func policyOf(name string) *program.Program {
 	port := uint64(7001 + int(name[0]-'a'))
@@ -182,7 +183,7 @@ func policyOf(name string) *program.Program {
 		return program.Rule{Match: match, Actions: []program.Action{program.Accept}, Origin: program.Origin{File: name + ".yaml", Line: 1, Text: text}}
 	}
 	served := program.Condition{Field: program.Source, Set: "served"}
-	return &program.Program{
+	p := &program.Program{
 		Owner: "sluice", Sets: []program.Set{set},
 		Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Drop, Chain: "input"}},
 		Chains: []program.Chain{{Name: "input", Rules: []program.Rule{
@@ -193,6 +194,11 @@ func policyOf(name string) *program.Program {
 			accept(fmt.Sprintf("allow tcp/%d", port), number(program.Protocol, 6), number(program.Port, port), served),
 		}}},
 	}
+	if strings.HasSuffix(name, "early") {
+		p.Hooks = append(p.Hooks, program.Hook{Kind: program.Ingress, Phase: program.Early, Devices: []string{"lo", "vm0"}, Default: program.Accept, Chain: "early"})
+		p.Chains = append(p.Chains, program.Chain{Name: "early", Rules: []program.Rule{accept("neighbours", number(program.Protocol, 58))}})
+	}
+	return p
 }
 
 // place is a namespace with a state directory, and the child to run in it.

@@ -35,6 +35,11 @@ func (s *session) toLoad(ctx context.Context, n int) (change, error) {
 	return c, nil
 }
 
+// leftOut says what is missing.
+func (f *Fitted) leftOut() string {
+	return fmt.Sprintf("left out, since there is no such interface yet: %s; sluice restore brings it in once it is up", strings.Join(f.Missing, ", "))
+}
+
 // holdAs writes down what of a generation the kernel was given.
 func (s *session) holdAs(g *Generation, f *Fitted) error {
 	if g == nil || g.Fitted.same(f) {

@@ -86,7 +86,7 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 	disarm(pending)
 	out.Generation = s.cur.Running
 	if c.fitted != nil {
-		out.Notes = append(out.Notes, fmt.Sprintf("left out, since there is no such interface yet: %s; sluice restore brings it in once it is up", strings.Join(c.fitted.Missing, ", ")))
+		out.Notes = append(out.Notes, c.fitted.leftOut())
 	}
 	c.verify = true
 	return out, s.verify(ctx, c)

@@ -59,6 +59,9 @@ func (s *session) rollTo(ctx context.Context, n int, o Options, peers []Peer) er
 			return err
 		}
 	}
+	if c.fitted != nil {
+		s.note("%s", c.fitted.leftOut())
+	}
 	c.what, c.wait, c.confirm, c.verify = rolledBack, o.Confirm, o.Confirm == 0, o.Verify
 	return s.change(ctx, c)
 }

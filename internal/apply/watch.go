@@ -192,6 +192,9 @@ func (s *session) takeBack(ctx context.Context, p *Pending, what string) error {
 	if err != nil {
 		return err
 	}
+	if c.fitted != nil {
+		s.note("%s", c.fitted.leftOut())
+	}
 	c.what = what
 	return s.change(ctx, c)
 }

@@ -66,20 +66,19 @@ func TestNextCommandStandsInForADeadWatcher(t *testing.T) {
 func TestWatcherEndsWithTheConfirmation(t *testing.T) {
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a", Confirm: time.Hour})
-	pid := l.status().Pending.PID
-	for _, what := range []string{"ns/net", "cwd"} {
-		if _, err := os.Readlink(fmt.Sprintf("/proc/%d/%s", pid, what)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	pending := l.status().Pending
 	l.must(command{Op: "confirm"})
-	for range 200 {
-		if syscall.Kill(pid, 0) != nil {
-			return
+	for _, pid := range []int{pending.PID, pending.Spare} {
+		for range 200 {
+			if !watches(pid, pending.Token) {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
 		}
-		time.Sleep(50 * time.Millisecond)
+		if watches(pid, pending.Token) {
+			t.Errorf("the watcher %d still runs", pid)
+		}
 	}
-	t.Errorf("the watcher %d still runs", pid)
 }
 
 // TestWatcherHoldsNothing starts an apply with a pipe at descriptor 3 and higher:

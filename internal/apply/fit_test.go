@@ -1,0 +1,154 @@
+package apply
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// earlyDevices are the interfaces that the chain at ingress has.
+func (l *lab) earlyDevices() string {
+	l.t.Helper()
+	listing := l.ns.MustRun("nft", "list", "table", "inet", "sluice")
+	for line := range strings.Lines(listing) {
+		if strings.Contains(line, "hook ingress") {
+			return line
+		}
+	}
+	l.t.Fatalf("no chain at ingress:\n%s", listing)
+	return ""
+}
+
+func (l *lab) addVM() {
+	l.t.Helper()
+	l.ns.MustRun("ip", "link", "add", "vm0", "type", "veth", "peer", "name", "vm1")
+	l.ns.MustRun("ip", "link", "set", "lo", "up")
+}
+
+// rebooted is a new namespace over the state of one where the policy ran with
+// both interfaces.
+func rebooted(t *testing.T, then ...command) *lab {
+	t.Helper()
+	before := newLab(t)
+	before.addVM()
+	before.must(command{Op: "apply", Policy: "a early"})
+	for _, c := range then {
+		before.must(c)
+	}
+	after := newLab(t)
+	after.dir = before.dir
+	return after
+}
+
+// TestMissingInterface has an interface come later than the rules.
+func TestMissingInterface(t *testing.T) {
+	t.Parallel()
+	l := rebooted(t)
+	l.must(command{Op: "restore"})
+	if d := l.earlyDevices(); strings.Contains(d, "vm0") || !strings.Contains(d, "lo") {
+		t.Errorf("without vm0: %s", d)
+	}
+	s := l.status()
+	if !s.Fine() || len(s.Waiting) != 1 || s.Waiting[0] != (Waiting{"vm0", false}) {
+		t.Errorf("status without it: %+v", s)
+	}
+	events := len(s.Generation.Events)
+	l.must(command{Op: "restore", Waiting: true})
+	if s := l.status(); len(s.Generation.Events) != events {
+		t.Errorf("a restore of what waits did something: %+v", s.Generation.Events)
+	}
+	l.addVM()
+	if s := l.status(); !s.Fine() || len(s.Waiting) != 1 || !s.Waiting[0].There {
+		t.Errorf("status with it: %+v", s)
+	}
+	l.must(command{Op: "restore", Waiting: true})
+	if d := l.earlyDevices(); !strings.Contains(d, "vm0") {
+		t.Errorf("with vm0: %s", d)
+	}
+	s = l.status()
+	if !s.Fine() || len(s.Waiting) != 0 {
+		t.Errorf("status at the end: %+v", s)
+	}
+	l.must(command{Op: "restore", Waiting: true})
+	if after := l.status(); len(after.Generation.Events) != len(s.Generation.Events) {
+		t.Errorf("a second one did something: %+v", after.Generation.Events)
+	}
+	// Rules that another tool flushed meanwhile come back too.
+	l.ns.Nft("flush ruleset")
+	l.must(command{Op: "restore", Waiting: true})
+	if s := l.status(); !s.Fine() {
+		t.Errorf("after a flush: %+v", s)
+	}
+}
+
+// TestWaitingLeavesPendingAlone: an administrator was quicker than the unit.
+func TestWaitingLeavesPendingAlone(t *testing.T) {
+	t.Parallel()
+	l := rebooted(t)
+	l.must(command{Op: "restore"})
+	l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+	l.addVM()
+	l.must(command{Op: "restore", Waiting: true})
+	l.wantHolds("b")
+	l.must(command{Op: "rollback", N: Before})
+	if d := l.earlyDevices(); !strings.Contains(d, "vm0") {
+		t.Errorf("back, with vm0: %s", d)
+	}
+	if s := l.status(); !s.Fine() || len(s.Waiting) != 0 {
+		t.Errorf("status: %+v", s)
+	}
+}
+
+// TestGoingBackToMissingInterface goes back, by every way, to a policy with an
+// interface that is gone.
+func TestGoingBackToMissingInterface(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.addVM()
+	l.must(command{Op: "apply", Policy: "a early"})
+	l.must(command{Op: "apply", Policy: "b", Confirm: 3 * time.Second})
+	l.ns.MustRun("ip", "link", "del", "vm0")
+	for range 200 {
+		if text, err := l.ns.Run("nft", "list", "table", "inet", "sluice"); err == nil && strings.Contains(text, "hook ingress") {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	l.settled()
+	check := func(what string) {
+		t.Helper()
+		if s := l.status(); !s.Fine() || s.Generation.Number != 1 || len(s.Waiting) != 1 {
+			t.Errorf("%s: %+v", what, s)
+		}
+	}
+	check("expired")
+	l.must(command{Op: "apply", Policy: "b"})
+	l.must(command{Op: "rollback", N: 1})
+	check("rolled back")
+}
+
+// TestRestoreWithoutInterfaceKilled kills a restore that leaves something out.
+func TestRestoreWithoutInterfaceKilled(t *testing.T) {
+	t.Parallel()
+	l := rebooted(t)
+	for i := 1; ; i++ {
+		l.ns.Nft("flush ruleset")
+		out, err := l.run(command{Op: "restore", KillAt: fmt.Sprint(i)})
+		if err == nil {
+			if i < 5 {
+				t.Errorf("only %d points", i)
+			}
+			break
+		}
+		if !strings.Contains(err.Error(), "killed") {
+			t.Fatalf("point %d: %v %s", i, err, out)
+		}
+		l.quiet()
+		l.status()
+		l.must(command{Op: "restore"})
+		if s := l.status(); !s.Fine() || len(s.Waiting) != 1 {
+			t.Fatalf("point %d: %+v", i, s)
+		}
+	}
+}
