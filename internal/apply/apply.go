@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"sluice/internal/backend"
@@ -34,9 +35,12 @@ type Setting struct{ Name, Value string }
 // Options is how a policy is applied.
 type Options struct {
 	Confirm time.Duration // 0: it is confirmed by being applied
+	Keep    bool          // Confirm is 0 on purpose: also over a policy that waits, and over a lock-out
 	Force   bool          // also where it locks a peer out or takes too much memory
 	Verify  bool          // read back and compare
 	Cut     bool          // delete the flows that the policy refuses
+
+	lockOut string // what a forced lock-out comes to
 }
 
 // Outcome is what an apply, a rollback or a restore did.
@@ -56,7 +60,10 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 	}
 	defer s.close()
 
-	if err := s.admit(in, o); err != nil {
+	if err := s.refuseToKeep(o); err != nil {
+		return nil, err
+	}
+	if err := s.admit(in, &o); err != nil {
 		return nil, err
 	}
 	encoded, err := in.Artifact.Encode()
@@ -76,6 +83,9 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		out.Unchanged = true
 		err = s.keepRunning(o, old)
 	default:
+		if o.lockOut != "" {
+			s.note("%s", o.lockOut)
+		}
 		var g *Generation
 		if g, err = s.write(in, encoded); err == nil {
 			err = s.change(ctx, change{
@@ -100,6 +110,24 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		out.Cut, err = s.cut(in.Program)
 	}
 	return out, err
+}
+
+// WaitingError says that a policy would be kept for good, or replaced for good,
+// while it is on trial.
+type WaitingError struct{ Pending *Pending }
+
+func (e *WaitingError) Error() string {
+	return fmt.Sprintf("generation %d waits for a confirmation (%.0fs left)\n  nothing changed\n  hint: give --confirm to try this one too, or --no-confirm to keep this one for good",
+		e.Pending.Generation, math.Ceil(e.Pending.Left().Seconds()))
+}
+
+// refuseToKeep keeps a countdown from being dropped by somebody who does not
+// know of it.
+func (s *session) refuseToKeep(o Options) error {
+	if s.cur.Pending != nil && o.Confirm == 0 && !o.Keep {
+		return &WaitingError{s.cur.Pending}
+	}
+	return nil
 }
 
 // keepRunning is an apply of what runs already: nothing changes in the kernel,

@@ -111,7 +111,7 @@ func (c command) run(token string) error {
 	switch c.Op {
 	case "apply":
 		var out *Outcome
-		if out, err = h.Apply(ctx, c.input(), Options{Confirm: c.Confirm, Verify: true, Cut: c.Cut, Force: c.Force}); err == nil {
+		if out, err = h.Apply(ctx, c.input(), Options{Confirm: c.Confirm, Keep: true, Verify: true, Cut: c.Cut, Force: c.Force}); err == nil {
 			fmt.Printf("generation %d unchanged %v cut %d\n", out.Generation, out.Unchanged, out.Cut)
 		}
 	case "confirm":

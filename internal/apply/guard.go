@@ -1,9 +1,12 @@
 package apply
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+	"time"
 
 	"sluice/internal/packet"
 	"sluice/internal/program"
@@ -35,8 +38,19 @@ func (e *LockOutError) Error() string {
 			p.Peer.Remote.Addr(), p.Peer.Local, p.By)
 	}
 	b.WriteString("\n  nothing changed")
-	b.WriteString("\n  hint: allow ssh from there, or give --force with --confirm, which takes the policy back unless it is confirmed in time")
+	b.WriteString("\n  hint: allow ssh from there, or give --force, which takes the policy back unless it is confirmed in time")
 	return b.String()
+}
+
+// names lists who is locked out, each once.
+func (e *LockOutError) names() string {
+	var names []string
+	for _, p := range e.Peers {
+		if name := p.Peer.Remote.Addr().String(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // guard refuses a program under which a peer could not log in again. The
@@ -113,16 +127,37 @@ func Bytes(n uint64) string {
 // budget is the part of the free memory that an apply may take.
 const budget = 2 // half of it
 
+// forcedConfirm is how long a policy that locks somebody out waits for the
+// confirmation that nobody asked for.
+const forcedConfirm = time.Minute
+
 // admit refuses an input before anything is changed.
-func (s *session) admit(in Input, o Options) error {
-	if o.Force {
-		return nil
-	}
+func (h *Host) admit(in Input, o *Options) error {
 	// What the old sets take is gone from the free memory already.
-	if need := in.Artifact.Cost().Memory; in.Memory > 0 && need > in.Memory/budget {
+	if need := in.Artifact.Cost().Memory; !o.Force && in.Memory > 0 && need > in.Memory/budget {
 		return &MemoryError{need, in.Memory}
 	}
-	return s.guard(in.Program, in.Peers)
+	return h.admitPeers(in.Program, in.Peers, o)
+}
+
+// admitPeers refuses what locks out a peer. Forced, it is on trial: who is
+// locked out cannot take it back.
+func (h *Host) admitPeers(p *program.Program, peers []Peer, o *Options) error {
+	err := h.guard(p, peers)
+	var locked *LockOutError
+	if !o.Force || !errors.As(err, &locked) {
+		return err
+	}
+	switch {
+	case o.Confirm > 0:
+		o.lockOut = fmt.Sprintf("this policy locks out %s", locked.names())
+	case o.Keep:
+		o.lockOut = fmt.Sprintf("this policy locks out %s, for good", locked.names())
+	default:
+		o.Confirm = forcedConfirm
+		o.lockOut = fmt.Sprintf("this policy locks out %s, so it goes back in %.0fs unless it is confirmed; --no-confirm keeps it", locked.names(), forcedConfirm.Seconds())
+	}
+	return nil
 }
 
 // program loads what a generation was lowered from.

@@ -81,7 +81,7 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	quiet := *h
 	quiet.Note = func(text string) { out.Warnings = append(out.Warnings, text) }
 	s.Host = &quiet
-	err = s.admit(in, Options{})
+	err = s.admit(in, &Options{})
 	var lock *LockOutError
 	var memory *MemoryError
 	switch {

@@ -50,14 +50,21 @@ func (s *session) rollTo(ctx context.Context, n int, o Options, peers []Peer) er
 	if err != nil {
 		return err
 	}
-	if !o.Force {
-		p, err := s.program(c.to)
-		if err != nil {
-			return fmt.Errorf("%w\n  hint: --force goes back without asking whether it locks you out", err)
-		}
-		if err := s.guard(p, peers); err != nil {
-			return err
-		}
+	p, err := s.program(c.to)
+	switch {
+	case err == nil:
+		err = s.admitPeers(p, peers, &o)
+	case o.Force:
+		s.note("it cannot be told whether this locks you out: %v", err)
+		err = nil
+	default:
+		err = fmt.Errorf("%w\n  hint: --force goes back without asking whether it locks you out", err)
+	}
+	if err != nil {
+		return err
+	}
+	if o.lockOut != "" {
+		s.note("%s", o.lockOut)
 	}
 	if c.fitted != nil {
 		s.note("%s", c.fitted.leftOut())

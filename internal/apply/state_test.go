@@ -280,7 +280,7 @@ func TestMemoryBudget(t *testing.T) {
 		{49, 100, false, true}, {50, 100, false, true}, {51, 100, false, false}, {51, 100, true, true}, {51, 0, false, true},
 	}
 	for _, test := range tests {
-		err := s.admit(Input{Program: policyOf("a"), Artifact: plainArtifact{test.need}, Memory: test.free}, Options{Force: test.force})
+		err := s.admit(Input{Program: policyOf("a"), Artifact: plainArtifact{test.need}, Memory: test.free}, &Options{Force: test.force})
 		var memory *MemoryError
 		if (err == nil) != test.ok || err != nil && !errors.As(err, &memory) {
 			t.Errorf("%d of %d, force %v: %v", test.need, test.free, test.force, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,9 +31,13 @@ session is gone by then. On a terminal over ssh this is the default, and the
 command asks; --no-confirm turns it off. Only a confirmed policy is loaded at
 boot.
 
+While a policy waits for its confirmation, another one is applied only with
+--confirm, or with --no-confirm.
+
 A policy under which a new ssh connection of somebody who is logged in would be
 refused is not loaded, nor one that takes more than half of the free memory;
---force does.
+--force does. What locks somebody out then has to be confirmed within 60s, unless
+--no-confirm is given.
 ` + policyHelp + `
 
 Environment: SSH_CONNECTION, of this process or of one above it, says that the
@@ -48,7 +53,7 @@ back, 2 bad use or bad input, or loading failed: the old state then stays.`,
 	}
 	flags := cmd.Flags()
 	flags.Duration("confirm", 0, "bring back what was before unless confirmed within `TIME`")
-	flags.Bool("no-confirm", false, "confirm by applying, also on a terminal over ssh")
+	flags.Bool("no-confirm", false, "keep it for good at once, whatever waits and whoever is locked out")
 	flags.Bool("force", false, "apply also what locks out a peer or takes too much memory")
 	flags.Bool("cut", false, "delete the flows that the new policy refuses")
 	flags.Bool("no-verify", false, "do not read the rules back")
@@ -96,13 +101,13 @@ func applyOptions(cmd *cobra.Command) (o apply.Options, ask bool, err error) {
 		return o, false, fmt.Errorf("--confirm %s is too short to confirm anything\nhint: give at least 1s", o.Confirm)
 	}
 	terminal := onTerminal(cmd)
-	noConfirm, _ := flags.GetBool("no-confirm")
-	if !flags.Changed("confirm") && !noConfirm && terminal {
+	o.Keep, _ = flags.GetBool("no-confirm")
+	if !flags.Changed("confirm") && !o.Keep && terminal {
 		if _, over := apply.Session(); over {
 			o.Confirm = defaultConfirm
 		}
 	}
-	return o, terminal && o.Confirm > 0 && !optionsOf(cmd).json, nil
+	return o, terminal && !o.Keep && !optionsOf(cmd).json, nil
 }
 
 // onTerminal says that somebody sits at a terminal and can be asked.
@@ -149,8 +154,15 @@ func report(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *apply.O
 		return askToKeep(ctx, cmd, h, out)
 	}
 	fmt.Fprintf(w, "it goes back to %s in %s unless you run: sluice confirm%s\n",
-		generationName(out.Pending.Previous), out.Pending.Left().Round(time.Second), netnsArgument(cmd))
+		generationName(out.Pending.Previous), leftText(out.Pending), netnsArgument(cmd))
 	return nil
+}
+
+// leftText is the time that is left, never 0s, such as 59m40s, 1m or 12s.
+func leftText(p *apply.Pending) string {
+	text := max(p.Left().Truncate(time.Second)+time.Second, time.Second).String()
+	text = strings.TrimSuffix(text, "m0s") + strings.Repeat("m", strings.Count(text, "m0s"))
+	return strings.TrimSuffix(text, "h0m") + strings.Repeat("h", strings.Count(text, "h0m"))
 }
 
 func netnsArgument(cmd *cobra.Command) string {

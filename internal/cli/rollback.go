@@ -18,7 +18,7 @@ needs neither the policy's files nor country data nor a network: a generation
 holds everything. A policy that waits for its confirmation is given up.
 
 As with apply, a policy that would lock out somebody who is logged in is refused
-without --force, and --confirm brings back what runs now unless confirmed. On a
+without --force, and has to be confirmed with it; --confirm brings back what runs now unless confirmed. On a
 terminal over ssh --confirm is the default when a generation is named.
 ` + filesHelp + `
 
@@ -60,7 +60,7 @@ to, or loading failed: what ran then stays.`,
 	}
 	flags := cmd.Flags()
 	flags.Duration("confirm", 0, "bring back what runs now unless confirmed within `TIME`")
-	flags.Bool("no-confirm", false, "confirm by rolling back, also on a terminal over ssh")
+	flags.Bool("no-confirm", false, "keep it for good at once, whoever is locked out")
 	flags.Bool("force", false, "go back also where that locks out a peer")
 	flags.Bool("no-verify", false, "do not read the rules back")
 	cmd.MarkFlagsMutuallyExclusive("confirm", "no-confirm")
