@@ -1,16 +1,28 @@
 # Sluice. `make help` tells what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build test lint bench demo generate fuzz test-kernel clean
+.PHONY: help build install test lint bench demo generate fuzz test-kernel clean
 
 KERNEL ?= 6.1
 FUZZTIME ?= 30s
 BENCHTIME ?= 1s
+PREFIX ?= /usr/local
+DESTDIR ?=
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## bin/sluice
 	go build -trimpath -o bin/sluice ./cmd/sluice
+
+# Does not build, so that root needs no Go. The units name the program where it is put.
+install: ## what make build built, man pages, completions, units; PREFIX=/usr/local DESTDIR=
+	install -D -m 755 bin/sluice $(DESTDIR)$(PREFIX)/sbin/sluice
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 docs/man/*.1
+	install -D -m 644 docs/completion/sluice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
+	install -D -m 644 docs/completion/_sluice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice
+	install -D -m 644 docs/completion/sluice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/*.service
+	sed -i 's|/usr/sbin/sluice|$(PREFIX)/sbin/sluice|' $(DESTDIR)$(PREFIX)/lib/systemd/system/sluice*.service
 
 test: ## all tests, short fuzz runs, generated files compared; sets up what it needs
 	scripts/test
