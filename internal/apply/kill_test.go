@@ -286,7 +286,9 @@ func TestRandomKills(t *testing.T) {
 	net.Join(testnet.End{In: host, Device: "eth0", Addresses: []string{"10.0.0.1/24"}}, testnet.End{In: client, Device: "eth0", Addresses: []string{"10.0.0.2/24"}})
 	l := &lab{t, host, t.TempDir()}
 	host.ServeUDP("10.0.0.1:7000")
+	start := time.Now()
 	l.must(command{Op: "apply", Policy: "a large"})
+	longest := time.Since(start)
 
 	var sent, lost atomic.Int64
 	stop := make(chan struct{})
@@ -306,7 +308,7 @@ func TestRandomKills(t *testing.T) {
 			time.Sleep(500 * time.Microsecond) // leave the processors to the applies
 		}
 	})
-	running, longest := "a large", 30*time.Millisecond
+	running := "a large"
 	counts := map[string]int{}
 	for range rounds {
 		next := "b large"
@@ -338,7 +340,7 @@ func TestRandomKills(t *testing.T) {
 	if lost.Load() > 0 {
 		t.Errorf("%d of %d packets that both policies allow were lost", lost.Load(), sent.Load())
 	}
-	if counts["a large"] == 0 || counts["b large"] == 0 {
+	if !testing.Short() && (counts["a large"] == 0 || counts["b large"] == 0) { // of few kills that may be so
 		t.Errorf("the kills were all on one side: %v", counts)
 	}
 }
