@@ -52,7 +52,7 @@ back, 2 bad use or bad input, or loading failed: the old state then stays.`,
 		RunE: runApply,
 	}
 	flags := cmd.Flags()
-	flags.Duration("confirm", 0, "bring back what was before unless confirmed within `TIME`")
+	addTime(flags, "confirm", 0, "bring back what was before unless confirmed within `TIME`")
 	flags.Bool("no-confirm", false, "keep it for good at once, whatever waits and whoever is locked out")
 	flags.Bool("force", false, "apply also what locks out a peer or takes too much memory")
 	flags.Bool("cut", false, "delete the flows that the new policy refuses")
@@ -90,7 +90,7 @@ func runApply(cmd *cobra.Command, args []string) error {
 // applyOptions reads the flags; ask says that somebody is there to be asked.
 func applyOptions(cmd *cobra.Command) (o apply.Options, ask bool, err error) {
 	flags := cmd.Flags()
-	o.Confirm, _ = flags.GetDuration("confirm")
+	o.Confirm = timeOf(flags, "confirm")
 	o.Force, _ = flags.GetBool("force")
 	if flags.Lookup("cut") != nil {
 		o.Cut, _ = flags.GetBool("cut")
@@ -154,7 +154,7 @@ func report(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *apply.O
 		return askToKeep(ctx, cmd, h, out)
 	}
 	fmt.Fprintf(w, "it goes back to %s in %s unless you run: sluice confirm%s\n",
-		generationName(out.Pending.Previous), leftText(out.Pending), netnsArgument(cmd))
+		generationName(out.Pending.Previous), leftText(out.Pending), hereArguments(cmd))
 	return nil
 }
 
@@ -163,13 +163,6 @@ func leftText(p *apply.Pending) string {
 	text := max(p.Left().Truncate(time.Second)+time.Second, time.Second).String()
 	text = strings.TrimSuffix(text, "m0s") + strings.Repeat("m", strings.Count(text, "m0s"))
 	return strings.TrimSuffix(text, "h0m") + strings.Repeat("h", strings.Count(text, "h0m"))
-}
-
-func netnsArgument(cmd *cobra.Command) string {
-	if name := optionsOf(cmd).netns; name != "" {
-		return " --netns " + name
-	}
-	return ""
 }
 
 func generationName(n int) string {

@@ -64,6 +64,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 		RunE: runCompile,
 	}
 	cmd.Flags().String("backend", nftables.Name, "compile for `BACKEND`")
+	must(cmd.RegisterFlagCompletionFunc("backend", words(nftables.Name)))
 	cmd.Flags().StringP("output", "o", "", "write files into `DIR` instead of printing")
 	cmd.Flags().String("host", "", "compile for the host described in `FACTS.json`")
 	return cmd

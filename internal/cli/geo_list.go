@@ -41,6 +41,7 @@ Exit status: 0 fine, 2 bad use or bad input.`,
 		},
 	}
 	cmd.Flags().StringSliceVar(&continents, "continent", nil, "only the countries of `CODE` (AF AN AS EU NA OC SA), may be given again")
+	must(cmd.RegisterFlagCompletionFunc("continent", words("AF", "AN", "AS", "EU", "NA", "OC", "SA")))
 	return cmd
 }
 

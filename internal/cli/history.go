@@ -26,6 +26,8 @@ generation's policy as it was applied.
 Exit status: 0 fine, 2 bad use, or there is no such generation.`,
 		Example: "  sluice history\n  sluice history 7 > policy-as-of-7.yaml",
 		Args:    cobra.MaximumNArgs(1),
+
+		ValidArgsFunction: completeGeneration,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			h, err := hostOf(cmd)
 			if err != nil {
@@ -46,6 +48,9 @@ Exit status: 0 fine, 2 bad use, or there is no such generation.`,
 					Pending     *apply.Pending      `json:"pending,omitempty"`
 					Generations []*apply.Generation `json:"generations"`
 				}{running, boot, pending, list})
+			}
+			if len(list) == 0 {
+				fmt.Fprintln(w, "nothing was applied yet")
 			}
 			for _, g := range list {
 				printEntry(w, g, g.Number == running, g.Number == boot, pending != nil && pending.Generation == g.Number)
@@ -69,10 +74,18 @@ func printEntry(w io.Writer, g *apply.Generation, running, boot, pending bool) {
 	if len(marks) > 0 {
 		state = " (" + strings.Join(marks, ", ") + ")"
 	}
-	fmt.Fprintf(w, "%-4d %s  %s%s%s\n", g.Number, g.Applied.Local().Format(time.DateTime), g.Policy, by(g.By), paint(w, "1", state))
+	fmt.Fprintf(w, "%-4d %s  %s%s%s\n", g.Number, g.Applied.Local().Format(time.DateTime), policyName(g), by(g.By), paint(w, "1", state))
 	for _, e := range g.Events[1:] {
 		fmt.Fprintf(w, "     %s  %s%s\n", e.Time.Local().Format(time.DateTime), e.What, by(e.By))
 	}
+}
+
+// policyName is the file of a generation, as it was named.
+func policyName(g *apply.Generation) string {
+	if g.Closed {
+		return "the closed policy"
+	}
+	return g.Policy
 }
 
 func printGeneration(cmd *cobra.Command, h *apply.Host, text string) error {

@@ -33,7 +33,7 @@ Files: the state is kept in /var/lib/sluice (--state-dir, SLUICE_STATE_DIR), tha
 of a network namespace below netns/NAME in it.`
 
 func addWait(cmd *cobra.Command) {
-	cmd.Flags().Duration("wait", 10*time.Second, "how long to wait for another command that changes the firewall")
+	addTime(cmd.Flags(), "wait", 10*time.Second, "wait at most `TIME` for another command that changes the firewall")
 }
 
 // hostOf is the host, or the namespace, that a command works on.
@@ -55,12 +55,13 @@ func hostOf(cmd *cobra.Command) (*apply.Host, error) {
 	if o.netns != "" {
 		watcher = append(watcher, "--netns", o.netns)
 	}
-	wait, _ := cmd.Flags().GetDuration("wait")
 	errOut := cmd.ErrOrStderr()
 	h := &apply.Host{
 		Dir: dir, Namespace: o.netns, Backend: nftables.New(), Kernel: apply.Linux(),
-		Version: buildVersion(), By: apply.Me(), Wait: wait, Watcher: append(watcher, "watch"), Capabilities: host.Capabilities,
-		Note: func(text string) { fmt.Fprintf(errOut, "%s %s\n", paint(errOut, "33", "note:"), text) },
+		Version: buildVersion(), By: apply.Me(), Wait: timeOf(cmd.Flags(), "wait"), Watcher: append(watcher, "watch"), Capabilities: host.Capabilities,
+		Note: func(text string) {
+			fmt.Fprintf(errOut, "%s %s\n", paint(errOut, "33", "note:"), commandsHere(cmd, text))
+		},
 	}
 	if colours(errOut) {
 		h.Progress = progressOn(errOut)

@@ -2,10 +2,8 @@ package cli
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -30,8 +28,9 @@ func addGlobalFlags(root *cobra.Command) {
 	}
 	flags := root.PersistentFlags()
 	flags.Bool("json", false, "print one JSON value instead of text")
-	flags.String("state-dir", state, "`directory` of history, country data and lists (environment: SLUICE_STATE_DIR)")
+	flags.String("state-dir", state, "`DIR` of history, country data and lists (environment: SLUICE_STATE_DIR)")
 	flags.String("netns", "", "work in the network namespace `NAME`, with a state of its own")
+	must(root.RegisterFlagCompletionFunc("netns", completeNetns))
 }
 
 func optionsOf(cmd *cobra.Command) options {
@@ -61,6 +60,9 @@ func printJSON(w io.Writer, v any) error {
 
 // colours says whether w is a terminal that wants colours.
 func colours(w io.Writer) bool {
+	if c, is := w.(*counted); is {
+		w = c.Writer
+	}
 	f, ok := w.(*os.File)
 	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }
@@ -72,11 +74,4 @@ func paint(w io.Writer, style, text string) string {
 		return text
 	}
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
-}
-
-// printError prints an error and its hints; only the first line is marked, so
-// that an error of several lines keeps its shape.
-func printError(w io.Writer, err error) {
-	text := strings.TrimRight(err.Error(), "\n")
-	fmt.Fprintf(w, "%s %s\n", paint(w, "31", "error:"), text)
 }

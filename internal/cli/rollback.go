@@ -26,6 +26,8 @@ Exit status: 0 done, 1 refused or not confirmed, 2 there is nothing to go back
 to, or loading failed: what ran then stays.`,
 		Example: "  sluice rollback\n  sluice history\n  sluice rollback 7 --confirm 60s",
 		Args:    cobra.MaximumNArgs(1),
+
+		ValidArgsFunction: completeGeneration,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n := apply.Before
 			if len(args) > 0 {
@@ -59,7 +61,7 @@ to, or loading failed: what ran then stays.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.Duration("confirm", 0, "bring back what runs now unless confirmed within `TIME`")
+	addTime(flags, "confirm", 0, "bring back what runs now unless confirmed within `TIME`")
 	flags.Bool("no-confirm", false, "keep it for good at once, whoever is locked out")
 	flags.Bool("force", false, "go back also where that locks out a peer")
 	flags.Bool("no-verify", false, "do not read the rules back")

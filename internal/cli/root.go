@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"os"
 
@@ -25,24 +23,16 @@ func Main(args []string) int {
 
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	root := newRoot()
+	stdout := &counted{Writer: out}
 	root.SetArgs(args)
 	root.SetIn(in)
-	root.SetOut(out)
+	root.SetOut(stdout)
 	root.SetErr(errOut)
-	err := root.Execute()
-	var found *foundError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &found):
-		if found.text != "" {
-			fmt.Fprintln(errOut, found.text)
-		}
-		return 1
-	default:
-		printError(errOut, err)
-		return 2
+	cmd, err := root.ExecuteC()
+	if err != nil {
+		return fail(cmd, args, err, stdout, errOut)
 	}
+	return 0
 }
 
 // newRoot makes the whole command tree.
@@ -52,6 +42,9 @@ func newRoot() *cobra.Command {
 		Short: "A firewall that keeps the packet path short and proves it",
 		Long: `Sluice compiles one policy file to the cheapest firewall that this kernel can
 run, loads it without a gap, and takes it back by itself if it locked you out.
+
+With --json every command prints one JSON value on standard output. When it fails
+before that, the value has the keys "error" and "exit-status".
 
 Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
 		Example: `  sluice init > /etc/sluice/policy.yaml
@@ -63,7 +56,10 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
 			return enterNetns(optionsOf(cmd).netns)
 		},
 	}
-	root.CompletionOptions.HiddenDefaultCmd = false
+	root.Version = buildVersion()
+	root.SetVersionTemplate(versionText())
+	root.CompletionOptions.DisableDefaultCmd = true // newCompletion stands in for it
+	root.SetHelpCommand(newHelp())
 	addGlobalFlags(root)
 	root.AddCommand(
 		// One line a command, in the order of the help.
@@ -82,6 +78,8 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
 		newHistory(),
 		newRemove(),
 		newRestore(),
+		newCompletion(),
+		newVersion(),
 		newWatch(),
 		newGenerateDocs(),
 	)

@@ -39,7 +39,7 @@ away; 2 bad use, or it could not be read.`,
 			if optionsOf(cmd).json {
 				err = printJSON(cmd.OutOrStdout(), s)
 			} else {
-				printStatus(cmd.OutOrStdout(), s, netnsArgument(cmd))
+				printStatus(cmd.OutOrStdout(), s, hereArguments(cmd))
 			}
 			if err == nil && !s.Fine() {
 				return errFound

@@ -57,6 +57,16 @@ var units = []struct {
 // maxDuration is far beyond every use and far from every overflow.
 const maxDuration = 3650 * 24 * time.Hour
 
+// ParseDuration reads a duration as policies write it, such as 90s, 10m, 1h30m
+// or 1d; hint says how to write one where the text is none.
+func ParseDuration(text string) (d time.Duration, hint string, ok bool) {
+	d, p := parseDuration(text)
+	if p != nil {
+		return 0, p.hint, false
+	}
+	return d, "", true
+}
+
 // parseDuration reads numbers with a unit each, the larger unit first.
 func parseDuration(s string) (time.Duration, *problem) {
 	bad := func(hint string) (time.Duration, *problem) {

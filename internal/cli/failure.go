@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// failureJSON is what every command prints with --json when it fails before it
+// has printed what was asked for.
+type failureJSON struct {
+	Error string `json:"error"` // as on standard error, hints too
+	Exit  int    `json:"exit-status"`
+}
+
+// counted knows whether a command has printed anything.
+type counted struct {
+	io.Writer
+	bytes int
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	c.bytes += n
+	return n, err
+}
+
+// fail tells of what a command ended with and returns the exit status.
+func fail(cmd *cobra.Command, args []string, err error, out *counted, errOut io.Writer) int {
+	var found *foundError
+	status := 2
+	if errors.As(err, &found) {
+		status = 1
+	}
+	text := styleHints(cmd, strings.TrimRight(plainWords(err.Error()), "\n"))
+	if wantsJSON(cmd, args) && out.bytes == 0 && text != "" {
+		// Standard output that is closed leaves standard error.
+		_ = printJSON(out, failureJSON{text, status})
+	}
+	switch {
+	case text == "":
+	case found != nil:
+		fmt.Fprintln(errOut, text)
+	default:
+		fmt.Fprintf(errOut, "%s %s\n", paint(errOut, "31", "error:"), text)
+	}
+	return status
+}
+
+// wantsJSON looks at the arguments too, since a bad flag ends the reading of
+// flags.
+func wantsJSON(cmd *cobra.Command, args []string) bool {
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	return optionsOf(cmd).json || slices.Contains(args, "--json")
+}
+
+var exclusiveFlags = regexp.MustCompile(`^if any flags in the group \[\S+ \S+\] are set none of the others can be; \[(\S+) (\S+)\] were all set$`)
+
+var badValue = regexp.MustCompile(`^invalid argument ("[^"]*") for "(?:-\w, )?(--[\w-]+)" flag: `)
+
+// plainWords says in plain words what the library of flags says in its own.
+func plainWords(text string) string {
+	text = badValue.ReplaceAllString(text, "$2 $1: ")
+	return exclusiveFlags.ReplaceAllString(text, "--$1 and --$2 exclude each other")
+}
+
+// styleHints gives every hint the same indent, and the commands that hints name
+// the flags of this one.
+func styleHints(cmd *cobra.Command, text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if hint := strings.TrimLeft(line, " "); i > 0 && strings.HasPrefix(hint, "hint:") {
+			lines[i] = "  " + commandsHere(cmd, hint)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// stateCommand finds commands that work on the state, and not those that
+// messages name in parentheses as what runs.
+var stateCommand = regexp.MustCompile(`(^|[^(\w])(sluice (?:status|restore|remove|confirm|rollback|history))\b`)
+
+// commandsHere makes the commands that a text names work where this one does.
+func commandsHere(cmd *cobra.Command, text string) string {
+	flags := strings.ReplaceAll(hereArguments(cmd), "$", "$$")
+	return stateCommand.ReplaceAllString(text, "${1}${2}"+flags)
+}
+
+// hereArguments are the flags with which another command works on the same
+// namespace and state: "" or such as " --netns customer7".
+func hereArguments(cmd *cobra.Command) string {
+	o, text := optionsOf(cmd), ""
+	if o.netns != "" {
+		text += " --netns " + shellWord(o.netns)
+	}
+	if dir, err := filepath.Abs(o.stateDir); err == nil && o.stateDir != "" && dir != defaultStateDir {
+		text += " --state-dir " + shellWord(dir)
+	}
+	return text
+}
+
+// shellWord quotes a word where a shell would not take it for one.
+func shellWord(word string) string {
+	plain := func(r rune) bool {
+		return r == '/' || r == '.' || r == '-' || r == '_' || r == '@' || r == '+' || r == ':' || r == ',' ||
+			r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

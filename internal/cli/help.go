@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// newHelp stands in for the library's own, which takes an unknown command for
+// no mistake.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]...",
+		Short: "Show the help of a command",
+		Long:  "Shows the help of a command, as --help does.\n\nExit status: 0 fine, 2 there is no such command.",
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			at, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var names []string
+			for _, c := range at.Commands() {
+				if c.IsAvailableCommand() {
+					names = append(names, cobra.CompletionWithDesc(c.Name(), c.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return fmt.Errorf("there is no command %q\nhint: sluice --help lists them", strings.Join(args, " "))
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
+}
+
+// newCompletion prints the scripts that packages install.
+func newCompletion() *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish",
+		Short: "Print the completion script of a shell",
+		Long: `Prints the script that makes a shell complete commands, flags, namespaces and
+generations. Packages install it; elsewhere write it where the shell looks:
+
+  bash  /etc/bash_completion.d/sluice, with the package bash-completion
+  zsh   _sluice in a folder of $fpath
+  fish  ~/.config/fish/completions/sluice.fish
+
+Exit status: 0 fine, 2 bad use.`,
+		Example:   "  source <(sluice completion bash)",
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: []string{"bash", "zsh", "fish"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, w := cmd.Root(), cmd.OutOrStdout()
+			switch args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(w, true)
+			case "zsh":
+				return root.GenZshCompletion(w)
+			}
+			return root.GenFishCompletion(w, true)
+		},
+	}
+}
+
+// words completes one of a few words.
+func words(list ...string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// completeNetns offers the named network namespaces.
+func completeNetns(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	entries, err := os.ReadDir(netnsDir)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeGeneration offers the generations of the history.
+func completeGeneration(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	h, err := hostOf(cmd)
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	h.Note = nil
+	list, _, _, _, err := h.History()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var numbers []string
+	for _, g := range list {
+		numbers = append(numbers, cobra.CompletionWithDesc(fmt.Sprint(g.Number), g.Policy))
+	}
+	return numbers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}
+
+// must is for what fails by a mistake in this package alone.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

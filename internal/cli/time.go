@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"sluice/internal/policy"
+)
+
+// timeFlag is a duration, in the words of the policy.
+type timeFlag time.Duration
+
+// addTime adds a flag for a duration; the usage names its TIME.
+func addTime(flags *pflag.FlagSet, name string, value time.Duration, usage string) {
+	v := timeFlag(value)
+	flags.Var(&v, name, usage)
+}
+
+// timeOf is the value of such a flag, 0 where the command has none.
+func timeOf(flags *pflag.FlagSet, name string) time.Duration {
+	if f := flags.Lookup(name); f != nil {
+		if v, is := f.Value.(*timeFlag); is {
+			return time.Duration(*v)
+		}
+	}
+	return 0
+}
+
+func (t *timeFlag) Set(text string) error {
+	if text == "0" || text == "0s" {
+		*t = 0
+		return nil
+	}
+	d, hint, ok := policy.ParseDuration(text)
+	if !ok {
+		if unitless, is := strings.CutPrefix(hint, "add the unit, as in "); is {
+			hint = "write " + unitless
+		}
+		return errors.New("not a duration\nhint: " + cmp.Or(hint, "write 30s, 10m, 1h30m or 1d"))
+	}
+	*t = timeFlag(d)
+	return nil
+}
+
+// String is "" for no time, so that help names no default.
+func (t *timeFlag) String() string {
+	if *t == 0 {
+		return ""
+	}
+	return time.Duration(*t).String()
+}
+
+func (t *timeFlag) Type() string { return "duration" }
