@@ -1,10 +1,11 @@
 # Sluice. `make help` tells what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build install test lint bench demo generate fuzz test-kernel clean
+.PHONY: help build install test lint bench demo generate fuzz test-kernel test-nft clean
 
 KERNEL ?= 6.1
 FUZZTIME ?= 30s
 BENCHTIME ?= 1s
+NFT ?= trixie
 PREFIX ?= /usr/local
 DESTDIR ?=
 
@@ -44,6 +45,9 @@ fuzz: ## every fuzz target in turn; FUZZTIME=30s each
 
 test-kernel: ## examples and kernel tests on another kernel, emulated; KERNEL=6.1
 	scripts/test-kernel $(KERNEL)
+
+test-nft: ## rules written and read back with the nft of another Debian release; NFT=trixie
+	scripts/test-nft $(NFT)
 
 clean: ## remove bin/ and .cache/
 	rm -rf bin .cache
