@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
+	"time"
 )
 
 func TestAncestors(t *testing.T) {
@@ -25,7 +26,17 @@ func TestEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	if got, ok := Environment(cmd.Process.Pid, "A_THING"); !ok || got != "a b=c" {
+	// Start returns when exec has closed its pipe, which is a moment before the
+	// kernel has laid out the environment (load_elf_binary in fs/binfmt_elf.c).
+	got, ok := Environment(cmd.Process.Pid, "A_THING")
+	for range 500 {
+		if ok {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+		got, ok = Environment(cmd.Process.Pid, "A_THING")
+	}
+	if got != "a b=c" {
 		t.Errorf("got %q %v", got, ok)
 	}
 	if got, ok := Environment(cmd.Process.Pid, "A_THIN"); ok {
