@@ -45,8 +45,9 @@ type Options struct {
 
 // Outcome is what an apply, a rollback or a restore did.
 type Outcome struct {
-	Generation int      `json:"generation"` // that runs now, 0 is none
-	Unchanged  bool     `json:"unchanged"`  // the kernel held it already
+	Generation int      `json:"generation"`       // that runs now, 0 is none
+	Policy     string   `json:"policy,omitempty"` // its file, as it was named
+	Unchanged  bool     `json:"unchanged"`        // the kernel held it already
 	Pending    *Pending `json:"pending,omitempty"`
 	Cut        int      `json:"cut"` // flows deleted
 	Notes      []string `json:"notes,omitempty"`
@@ -54,17 +55,28 @@ type Outcome struct {
 
 // Apply brings a policy into the kernel, and keeps it.
 func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error) {
-	s, err := h.open(ctx)
+	s, err := h.openToRead(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer s.close()
+	defer func() { s.close() }()
 
 	if err := s.refuseToKeep(o); err != nil {
 		return nil, err
 	}
 	if err := s.admit(in, &o); err != nil {
 		return nil, err
+	}
+	if s.lock == nil {
+		// Nothing refuses the first policy: now it gets a state.
+		locked, err := h.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s = locked
+		if err := s.refuseToKeep(o); err != nil {
+			return nil, err
+		}
 	}
 	encoded, err := in.Artifact.Encode()
 	if err != nil {
@@ -100,7 +112,7 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 	if s.cur.Pending == nil || old != nil && s.cur.Pending.Token != old.Token {
 		disarm(old)
 	}
-	out.Generation, out.Pending = s.cur.Running, s.cur.Pending
+	s.describe(out)
 	if !out.Unchanged {
 		if err := s.forgetUntracked(in.Program); err != nil {
 			s.note("entries of flows that are no longer tracked stay: %v", err)
@@ -110,6 +122,14 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		out.Cut, err = s.cut(in.Program)
 	}
 	return out, err
+}
+
+// describe says what runs now.
+func (s *session) describe(out *Outcome) {
+	out.Generation, out.Pending = s.cur.Running, s.cur.Pending
+	if g, err := s.generation(s.cur.Running); s.cur.Running != 0 && err == nil {
+		out.Policy = g.Policy
+	}
 }
 
 // WaitingError says that a policy would be kept for good, or replaced for good,
@@ -256,20 +276,39 @@ func NoteText(n program.Note) string {
 
 // Confirm keeps the running generation.
 func (h *Host) Confirm(ctx context.Context) (int, error) {
+	overdue := h.overdue()
+	if overdue == nil && !h.known() {
+		return 0, fmt.Errorf("%w\n  hint: sluice status says what runs", errNothingPending)
+	}
 	s, err := h.open(ctx)
+	var busy *BusyError
+	if errors.As(err, &busy) && overdue != nil {
+		return 0, &LateError{Pending: overdue, Going: true}
+	}
 	if err != nil {
 		return 0, err
 	}
 	defer s.close()
 	switch p := s.cur.Pending; {
 	case s.late != nil:
-		return 0, fmt.Errorf("%w\n  hint: apply it again", &LateError{s.late, nil})
+		return 0, fmt.Errorf("%w\n  hint: apply it again", &LateError{Pending: s.late})
+	case p == nil && overdue != nil && s.cur.Running == overdue.Previous:
+		return 0, fmt.Errorf("%w\n  hint: apply it again", &LateError{Pending: overdue})
 	case p == nil:
 		return 0, fmt.Errorf("%w\n  hint: sluice status says what runs", errNothingPending)
 	case p.Left() == 0:
-		return 0, fmt.Errorf("%w\n  hint: %s", &LateError{p, s.lateErr}, wayOut)
+		return 0, fmt.Errorf("%w\n  hint: %s", &LateError{Pending: p, Err: s.lateErr}, wayOut)
 	}
 	return s.cur.Running, s.confirm()
+}
+
+// overdue is a generation that was not confirmed in time and still runs: it is
+// being taken back, or will be by the next command. Nil where there is none.
+func (h *Host) overdue() *Pending {
+	if _, cur, err := h.peek(); err == nil && cur.BootID == bootID() && cur.Pending != nil && cur.Pending.Left() == 0 {
+		return cur.Pending
+	}
+	return nil
 }
 
 // confirm makes the running generation the one that boots.

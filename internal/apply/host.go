@@ -111,9 +111,40 @@ func (h *Host) open(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-func (h *Host) openUnsettled(ctx context.Context) (*session, error) {
+// known says that there is a state of this namespace. Commands that only read,
+// or that have nothing to work on, make none.
+func (h *Host) known() bool {
+	_, err := os.Stat(filepath.Join(h.Dir, lockFile))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// openToRead is open for a command that changes nothing: where there is no
+// state it makes none, and needs no lock.
+func (h *Host) openToRead(ctx context.Context) (*session, error) {
+	if h.known() {
+		return h.open(ctx)
+	}
+	if err := needRoot(); err != nil {
+		return nil, err
+	}
+	st := store{dir: h.Dir}
+	cur, err := st.current()
+	if err != nil {
+		return nil, err
+	}
+	return &session{Host: h, store: st, cur: cur}, nil
+}
+
+func needRoot() error {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("this needs root\n  hint: run it with sudo")
+		return errors.New("this needs root\n  hint: run it with sudo")
+	}
+	return nil
+}
+
+func (h *Host) openUnsettled(ctx context.Context) (*session, error) {
+	if err := needRoot(); err != nil {
+		return nil, err
 	}
 	st := store{dir: h.Dir}
 	if err := st.make(); err != nil {

@@ -70,11 +70,15 @@ func returning(p *Pending) string {
 type LateError struct {
 	Pending *Pending
 	Err     error // why what was before does not run yet; nil: it does
+	Going   bool  // it is being brought back at this moment
 }
 
 func (e *LateError) Error() string {
 	if e.Err != nil {
 		return fmt.Sprintf("the time for a confirmation of generation %d is over, and going back to %s fails: %v", e.Pending.Generation, returning(e.Pending), e.Err)
+	}
+	if e.Going {
+		return fmt.Sprintf("too late: generation %d was not confirmed in time: going back to %s", e.Pending.Generation, returning(e.Pending))
 	}
 	return "too late: " + e.Pending.over()
 }

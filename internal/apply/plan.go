@@ -17,8 +17,11 @@ import (
 // Plan is what an apply would do.
 type Plan struct {
 	Unchanged bool         `json:"unchanged"`
-	From      int          `json:"from"`            // generation that runs, 0 is none
-	Rules     string       `json:"rules,omitempty"` // unified diff, a line for each line of the policy
+	From      int          `json:"from"`                // generation that runs, 0 is none
+	Policy    string       `json:"policy,omitempty"`    // its file, as it was named
+	Gone      int          `json:"gone,omitempty"`      // generation that should run, and whose rules somebody took away
+	Rules     string       `json:"rules,omitempty"`     // unified diff, a line for each line of the policy
+	AllRules  string       `json:"all-rules,omitempty"` // the same, with what holds without being written
 	Sets      []SetChange  `json:"sets,omitempty"`
 	Sysctls   []Change     `json:"sysctls,omitempty"`
 	Steps     []string     `json:"steps,omitempty"` // transactions, in order
@@ -44,7 +47,7 @@ type SetChange struct {
 // Plan says what Apply would do. It changes nothing, but settles what a killed
 // command left.
 func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
-	s, err := h.open(ctx)
+	s, err := h.openToRead(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +65,15 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	}
 	old := &program.Program{}
 	name := "nothing"
-	if g, err := s.generation(s.cur.Running); s.cur.Running != 0 && err == nil {
+	have, err := s.Backend.Read(ctx, true)
+	if err != nil {
+		return nil, fmt.Errorf("read what the kernel holds: %w", err)
+	}
+	if s.cur.Running != 0 && have.Empty() {
+		out.From, out.Gone = 0, s.cur.Running
+	}
+	if g, err := s.generation(s.cur.Running); out.From != 0 && err == nil {
+		out.Policy = g.Policy
 		out.Before = g.Cost
 		name = fmt.Sprintf("generation %d", g.Number)
 		if old, err = s.program(g); err != nil {
@@ -70,11 +81,12 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 			old = &program.Program{}
 		}
 	}
-	out.Rules = ruleDiff(name, old, in.Policy, in.Program)
+	out.Rules = ruleDiff(name, old, in.Policy, in.Program, false)
+	out.AllRules = ruleDiff(name, old, in.Policy, in.Program, true)
 	out.Sets = setChanges(old, in.Program)
 	out.Sysctls = s.sysctlChanges(in)
 	if !out.Unchanged {
-		if err := s.planSteps(ctx, in, out); err != nil {
+		if err := s.planSteps(in, have, out); err != nil {
 			return nil, err
 		}
 	}
@@ -93,11 +105,7 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	return out, nil
 }
 
-func (s *session) planSteps(ctx context.Context, in Input, out *Plan) error {
-	have, err := s.Backend.Read(ctx, true)
-	if err != nil {
-		return fmt.Errorf("read what the kernel holds: %w", err)
-	}
+func (s *session) planSteps(in Input, have backend.State, out *Plan) error {
 	steps, err := s.Backend.Steps(in.Artifact, have)
 	if err != nil {
 		return fmt.Errorf("plan the transactions: %w", err)
@@ -132,10 +140,10 @@ func (s *session) sysctlChanges(in Input) []Change {
 }
 
 // ruleDiff compares by what the lines of the policies say, not by where they
-// stand; what holds without being written is in brackets.
-func ruleDiff(oldName string, old *program.Program, newName string, new *program.Program) string {
-	a, _ := ruleLines(old)
-	b, places := ruleLines(new)
+// stand; what holds without being written is in brackets, and there with all.
+func ruleDiff(oldName string, old *program.Program, newName string, new *program.Program, all bool) string {
+	a, _ := ruleLines(old, all)
+	b, places := ruleLines(new, all)
 	text := string(diff.Diff(oldName, []byte(a), newName, []byte(b)))
 	if text == "" {
 		return ""
@@ -154,9 +162,12 @@ func ruleDiff(oldName string, old *program.Program, newName string, new *program
 	return out.String()
 }
 
+// rulesSuffix ends the name of the chain with the rules of a section.
+const rulesSuffix = "_rules"
+
 // ruleLines writes a program as lines "chain: what the policy says", with the
 // place of each.
-func ruleLines(p *program.Program) (text string, places map[string]string) {
+func ruleLines(p *program.Program, all bool) (text string, places map[string]string) {
 	var b strings.Builder
 	places = map[string]string{}
 	seen := map[string]bool{}
@@ -173,6 +184,13 @@ func ruleLines(p *program.Program) (text string, places map[string]string) {
 	for _, h := range p.Hooks {
 		hooks[h.Chain] = h
 	}
+	// A default that a rule of its own carries out has a line by that.
+	addDefault := func(chain string) {
+		line := chain + ": default: "
+		if h, base := hooks[chain]; base && !strings.Contains("\n"+b.String(), "\n"+line) {
+			add(line+fmt.Sprint(h.Default), "")
+		}
+	}
 	for _, c := range p.Chains {
 		for _, r := range c.Rules {
 			switch {
@@ -182,15 +200,19 @@ func ruleLines(p *program.Program) (text string, places map[string]string) {
 					continue
 				}
 				seen[place] = true
-				add(strings.TrimSuffix(c.Name, "_rules")+": "+r.Origin.Text, place)
+				add(strings.TrimSuffix(c.Name, rulesSuffix)+": "+r.Origin.Text, place)
+			case !all:
 			case r.Origin.Text != "":
 				add(c.Name+": ["+r.Origin.Text+"]", "")
 			case r.Comment != "":
 				add(c.Name+": ["+r.Comment+"]", "")
 			}
 		}
-		if h, base := hooks[c.Name]; base {
-			add(fmt.Sprintf("%s: default %s", c.Name, h.Default), "")
+		// The default comes after the rules, wherever they stand.
+		if base, is := strings.CutSuffix(c.Name, rulesSuffix); is {
+			addDefault(base)
+		} else if p.Chain(c.Name+rulesSuffix) == nil {
+			addDefault(c.Name)
 		}
 	}
 	return b.String(), places
@@ -225,15 +247,9 @@ func setChange(name string, before, after *program.Set) SetChange {
 	c := SetChange{Name: name, Before: elements(before), After: elements(after)}
 	a, b := addressesOf(before), addressesOf(after)
 	plus, minus := b.Difference(a), a.Difference(b)
-	c.Added, c.Removed = len(plus.Ranges()), len(minus.Ranges())
 	c.AddressesPlus, c.AddressesMinus = plus.Count4(), minus.Count4()
-	have, want := map[string]bool{}, map[string]bool{}
-	for _, t := range before.Tuples {
-		have[tupleText(t)] = true
-	}
-	for _, t := range after.Tuples {
-		text := tupleText(t)
-		want[text] = true
+	have, want := elementTexts(before), elementTexts(after)
+	for text := range want {
 		if !have[text] {
 			c.Added++
 		}
@@ -244,6 +260,18 @@ func setChange(name string, before, after *program.Set) SetChange {
 		}
 	}
 	return c
+}
+
+// elementTexts are the elements of a set, as keys.
+func elementTexts(s *program.Set) map[string]bool {
+	texts := make(map[string]bool, elements(s))
+	for _, r := range s.Addresses {
+		texts[fmt.Sprint(r.From, "-", r.To)] = true
+	}
+	for _, t := range s.Tuples {
+		texts[tupleText(t)] = true
+	}
+	return texts
 }
 
 func elements(s *program.Set) int { return len(s.Addresses) + len(s.Tuples) }

@@ -51,6 +51,10 @@ func (r *Restoring) addPorts(ports ...uint16) {
 // then a *ClosedError.
 func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 	r.addPorts(22)
+	if err := needRoot(); err == nil && !h.known() {
+		h.note("no policy was ever confirmed: nothing is loaded")
+		return &Outcome{Unchanged: true}, nil
+	}
 	s, err := h.openUnsettled(ctx)
 	var busy *BusyError
 	switch {
@@ -64,7 +68,9 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 		s.note("%v", err)
 	}
 	if r.Waiting && !s.somethingWaits(ctx) {
-		return &Outcome{Generation: s.cur.Running, Unchanged: true, Pending: s.cur.Pending}, nil
+		out := &Outcome{Unchanged: true}
+		s.describe(out)
+		return out, nil
 	}
 	if s.cur.Boot == 0 {
 		s.note("no policy was ever confirmed: nothing is loaded")
@@ -84,7 +90,7 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 		return nil, s.closeHost(ctx, r, err)
 	}
 	disarm(pending)
-	out.Generation = s.cur.Running
+	s.describe(out)
 	if c.fitted != nil {
 		out.Notes = append(out.Notes, c.fitted.leftOut())
 	}

@@ -9,9 +9,19 @@ import (
 // Before asks Rollback for what was before the running generation.
 const Before = -1
 
+// errNothingBefore is for a rollback from the first policy.
+var errNothingBefore = errors.New("there is nothing to go back to: no policy ran before\n  hint: sluice history lists generations, sluice remove takes everything away")
+
 // Rollback goes to generation n, or for Before to what was before the running
 // one. A policy that waits for its confirmation is given up by it.
 func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []Peer) (*Outcome, error) {
+	switch {
+	case h.known():
+	case n == Before:
+		return nil, errNothingBefore
+	case n > 0:
+		return nil, &MissingError{n}
+	}
 	s, err := h.open(ctx)
 	if err != nil {
 		return nil, err
@@ -20,7 +30,9 @@ func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []Peer) (*O
 	pending := s.cur.Pending
 	switch {
 	case n == Before && s.late != nil:
-		return &Outcome{Generation: s.cur.Running, Notes: []string{s.late.over()}}, nil
+		out := &Outcome{Notes: []string{s.late.over()}}
+		s.describe(out)
+		return out, nil
 	case n == Before && pending != nil:
 		err = s.takeBack(ctx, pending, rolledBack)
 	case n == 0:
@@ -32,14 +44,16 @@ func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []Peer) (*O
 		return nil, err
 	}
 	disarm(pending)
-	return &Outcome{Generation: s.cur.Running, Pending: s.cur.Pending}, nil
+	out := &Outcome{}
+	s.describe(out)
+	return out, nil
 }
 
 func (s *session) rollTo(ctx context.Context, n int, o Options, peers []Peer) error {
 	if n == Before {
 		running, err := s.generation(s.cur.Running)
 		if s.cur.Running == 0 || err == nil && running.Previous == 0 {
-			return errors.New("there is nothing to go back to: no policy ran before\n  hint: sluice history lists generations, sluice remove takes everything away")
+			return errNothingBefore
 		}
 		if err != nil {
 			return err
@@ -75,6 +89,11 @@ func (s *session) rollTo(ctx context.Context, n int, o Options, peers []Peer) er
 
 // Remove takes away everything of Sluice's in the kernel; history stays.
 func (h *Host) Remove(ctx context.Context) (*Outcome, error) {
+	if !h.known() {
+		if nothing, err := h.holdsNothing(ctx); err != nil || nothing {
+			return &Outcome{Unchanged: true}, err
+		}
+	}
 	s, err := h.openUnsettled(ctx)
 	if err != nil {
 		return nil, err
@@ -84,6 +103,9 @@ func (h *Host) Remove(ctx context.Context) (*Outcome, error) {
 	if err := s.settle(ctx); err != nil {
 		s.note("%v", err)
 	}
+	if nothing, err := s.holdsNothing(ctx); err == nil && nothing && s.cur.Running == 0 && s.cur.Boot == 0 {
+		return &Outcome{Unchanged: true}, nil
+	}
 	pending := s.cur.Pending
 	nothing := 0
 	if err := s.change(ctx, change{what: removed, boot: &nothing}); err != nil {
@@ -91,4 +113,20 @@ func (h *Host) Remove(ctx context.Context) (*Outcome, error) {
 	}
 	disarm(pending)
 	return &Outcome{}, nil
+}
+
+// holdsNothing says that the kernel has nothing of Sluice's.
+func (h *Host) holdsNothing(ctx context.Context) (bool, error) {
+	if err := needRoot(); err != nil {
+		return false, err
+	}
+	mark, err := h.Kernel.Mark(ctx)
+	if err != nil || mark != "" {
+		return false, err
+	}
+	have, err := h.Backend.Read(ctx, false)
+	if err != nil {
+		return false, err
+	}
+	return have.Empty(), nil
 }

@@ -33,7 +33,7 @@ type Status struct {
 	Boot       int                  `json:"boot"` // generation that the next boot loads, 0 is none
 	Pending    *Pending             `json:"pending,omitempty"`
 	Left       float64              `json:"left,omitempty"` // seconds until the pending generation is taken back
-	Drift      []backend.Difference `json:"drift,omitempty"`
+	Drift      []backend.Difference `json:"drift"`
 	Sysctls    []SysctlDrift        `json:"sysctl-drift,omitempty"`
 	Counters   []Counter            `json:"counters,omitempty"`
 	Full       []Counter            `json:"full,omitempty"`    // packets that found a dynamic table full
@@ -72,7 +72,7 @@ func (s *Status) Fine() bool {
 // Status reads the kernel and compares. Without contents, the elements of
 // static sets are not compared.
 func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
-	s, err := h.open(ctx)
+	s, err := h.openToRead(ctx)
 	var busy *BusyError
 	if errors.As(err, &busy) {
 		return h.glance(busy.Holder)
@@ -81,7 +81,7 @@ func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
 		return nil, err
 	}
 	defer s.close()
-	out := &Status{Namespace: h.Namespace, Boot: s.cur.Boot, Pending: s.cur.Pending, Since: s.cur.Since}
+	out := &Status{Namespace: h.Namespace, Boot: s.cur.Boot, Pending: s.cur.Pending, Since: s.cur.Since, Drift: []backend.Difference{}}
 	if s.cur.Pending != nil {
 		out.Left = s.cur.Pending.Left().Seconds()
 	}
@@ -125,9 +125,11 @@ func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
 			out.Waiting = append(out.Waiting, Waiting{name, interfaceThere(name)})
 		}
 	}
-	if out.Drift, err = s.Backend.Compare(artifact, have); err != nil {
+	differences, err := s.Backend.Compare(artifact, have)
+	if err != nil {
 		return nil, err
 	}
+	out.Drift = append(out.Drift, differences...)
 	out.Sysctls = s.sysctlDrift(g)
 	if p, err := s.program(g); err == nil {
 		out.Counters, out.Full = counters(p, have.Counters())
@@ -141,7 +143,10 @@ func (h *Host) glance(holder string) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Status{Namespace: h.Namespace, Condition: Changing, Boot: cur.Boot, Pending: cur.Pending, Since: cur.Since, Busy: holder}
+	out := &Status{Namespace: h.Namespace, Condition: Changing, Boot: cur.Boot, Pending: cur.Pending, Since: cur.Since, Busy: holder, Drift: []backend.Difference{}}
+	if cur.Pending != nil {
+		out.Left = cur.Pending.Left().Seconds()
+	}
 	if cur.Running != 0 {
 		out.Generation, err = st.generation(cur.Running)
 	}

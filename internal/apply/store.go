@@ -53,6 +53,16 @@ type DamagedError struct {
 func (e *DamagedError) Error() string { return fmt.Sprintf("%s is damaged: %v", e.Path, e.Err) }
 func (e *DamagedError) Unwrap() error { return e.Err }
 
+// MissingError is for a generation that never was, or was forgotten.
+type MissingError struct{ Generation int }
+
+func (e *MissingError) Error() string {
+	return fmt.Sprintf("there is no generation %d\n  hint: sluice history lists those that are kept", e.Generation)
+}
+
+// Is makes it a file that is not there.
+func (e *MissingError) Is(target error) bool { return target == fs.ErrNotExist }
+
 func (s store) make() error {
 	for _, dir := range []string{s.dir, filepath.Join(s.dir, generationsDir), filepath.Join(s.dir, blobsDir)} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -163,7 +173,7 @@ func (s store) generation(n int) (*Generation, error) {
 	var g Generation
 	if err := s.readJSON(generationName(n), &g); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("there is no generation %d: %w\n  hint: sluice history lists those that are kept", n, err)
+			return nil, &MissingError{n}
 		}
 		return nil, err
 	}

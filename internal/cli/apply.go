@@ -77,8 +77,8 @@ func runApply(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	for _, text := range p.notes {
-		h.Note(text)
+	for _, text := range p.warnings {
+		warn(cmd.ErrOrStderr(), text)
 	}
 	out, err := h.Apply(ctx, p.input, o)
 	if err != nil {
@@ -135,17 +135,15 @@ func report(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *apply.O
 	w := cmd.OutOrStdout()
 	switch {
 	case out.Unchanged:
-		fmt.Fprintf(w, "nothing to change: generation %d runs\n", out.Generation)
-	case out.Generation == 0:
-		fmt.Fprintln(w, "no policy runs")
+		fmt.Fprintf(w, "nothing to change: %s runs\n", policyText(out.Generation, out.Policy))
 	default:
-		fmt.Fprintf(w, "generation %d runs\n", out.Generation)
+		fmt.Fprintf(w, "%s runs\n", policyText(out.Generation, out.Policy))
 	}
 	for _, n := range out.Notes {
 		h.Note(n)
 	}
 	if cut, _ := cmd.Flags().GetBool("cut"); cut {
-		fmt.Fprintf(w, "%d flows deleted that it refuses\n", out.Cut)
+		fmt.Fprintf(w, "%s deleted that it refuses\n", plural(out.Cut, "flow"))
 	}
 	if out.Pending == nil {
 		return nil
@@ -163,6 +161,14 @@ func leftText(p *apply.Pending) string {
 	text := max(p.Left().Truncate(time.Second)+time.Second, time.Second).String()
 	text = strings.TrimSuffix(text, "m0s") + strings.Repeat("m", strings.Count(text, "m0s"))
 	return strings.TrimSuffix(text, "h0m") + strings.Repeat("h", strings.Count(text, "h0m"))
+}
+
+// policyText names what runs, such as "generation 8 of web.yaml".
+func policyText(generation int, file string) string {
+	if generation == 0 || file == "" {
+		return generationName(generation)
+	}
+	return generationName(generation) + " of " + file
 }
 
 func generationName(n int) string {

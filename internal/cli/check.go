@@ -143,13 +143,21 @@ func reportFindings(cmd *cobra.Command, o options, file string, findings []check
 	}
 	switch {
 	case count[check.Error] > 0:
-		return fmt.Errorf("%s has %s", file, plural(count[check.Error], "error"))
+		return fmt.Errorf("%s has %s", fileName(file), plural(count[check.Error], "error"))
 	case count[check.Warning] > 0:
-		return &foundError{fmt.Sprintf("%s has %s", file, plural(count[check.Warning], "warning"))}
+		return &foundError{fmt.Sprintf("%s has %s", fileName(file), plural(count[check.Warning], "warning"))}
 	case !o.json:
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s is fine\n", file)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s is fine\n", fileName(file))
 	}
 	return nil
+}
+
+// fileName is how messages speak of an argument.
+func fileName(file string) string {
+	if file == stdinName {
+		return "standard input"
+	}
+	return file
 }
 
 func plural(n int, word string) string {

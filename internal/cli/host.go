@@ -11,7 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"sluice/internal/apply"
@@ -65,26 +64,15 @@ func hostOf(cmd *cobra.Command) (*apply.Host, error) {
 	}
 	if colours(errOut) {
 		h.Progress = progressOn(errOut)
+	} else {
+		h.Progress = linesOn(errOut, quietTime)
 	}
 	return h, nil
 }
 
-// progressOn draws the transactions of a change.
-func progressOn(w io.Writer) func(apply.Progress) {
-	var bar *progressbar.ProgressBar
-	return func(p apply.Progress) {
-		if bar == nil {
-			bar = progressbar.NewOptions(p.Total, progressbar.OptionSetWriter(w), progressbar.OptionSetWidth(30),
-				progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false), progressbar.OptionClearOnFinish())
-		}
-		bar.ChangeMax(p.Total)
-		bar.Describe(fmt.Sprintf("%s %s", p.Purpose, p.Name))
-		_ = bar.Set(p.Done)
-		if p.Done == p.Total {
-			_ = bar.Finish()
-			bar = nil
-		}
-	}
+// warn prints what does not keep a command from its work, and should be read.
+func warn(w io.Writer, text string) {
+	fmt.Fprintf(w, "%s %s\n", paint(w, "33", "warning:"), text)
 }
 
 // interruptible ends with Ctrl-C and SIGTERM; a change under way is then undone.
@@ -94,8 +82,8 @@ func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 
 // prepared is a policy that has gone through the whole pipeline.
 type prepared struct {
-	input apply.Input
-	notes []string // what on the host keeps the policy from meaning what it says, and what check warns of
+	input    apply.Input
+	warnings []string // what on the host keeps the policy from meaning what it says, and what check warns of
 }
 
 // prepare makes a policy file ready for the kernel that this process is on.
@@ -141,7 +129,7 @@ func prepare(ctx context.Context, cmd *cobra.Command, h *apply.Host, file string
 			Peers: apply.Peers(facts), Sysctls: settings, Memory: apply.FreeMemory(),
 			SSHPorts: apply.SSHPorts(),
 		},
-		notes: warnings,
+		warnings: warnings,
 	}, nil
 }
 

@@ -65,7 +65,7 @@ func (p *pipeline) resolve(ctx context.Context, file string) error {
 			Dir: filepath.Join(p.options.stateDir, "lists"), Context: ctx, Offline: p.offline,
 			Warn: func(text string) {
 				if p.warn != nil {
-					fmt.Fprintln(p.warn, "warning:", text)
+					warn(p.warn, text)
 				}
 			},
 		},

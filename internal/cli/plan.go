@@ -18,7 +18,7 @@ func newPlan() *cobra.Command {
 		Use:   "plan [FILE]",
 		Short: "Show what applying a policy would change",
 		Long: `Compiles a policy and compares it with what runs: rules as a diff of the policy's
-lines, sets by elements added and removed, sysctls, the transactions, what it
+lines (--all: also of what holds without being written), sets by elements added and removed, sysctls, the transactions, what it
 takes of kernel memory (old and new stand side by side until the switch) and of
 time. It names what this kernel lacks, other tools' chains that may drop what the
 policy allows, and ports that stay open because the policy leaves forward out.
@@ -49,11 +49,12 @@ it, 2 bad use or bad input.`,
 				return err
 			}
 			plan.Notes = append(plan.Notes, notes...)
-			plan.Warnings = append(plan.Warnings, p.notes...)
+			plan.Warnings = append(plan.Warnings, p.warnings...)
 			if optionsOf(cmd).json {
 				err = printJSON(cmd.OutOrStdout(), plan)
 			} else {
-				printPlan(cmd.OutOrStdout(), plan)
+				all, _ := cmd.Flags().GetBool("all")
+				printPlan(cmd.OutOrStdout(), plan, all)
 			}
 			if err == nil && (!plan.Unchanged || plan.Refused != "") {
 				return errFound
@@ -61,16 +62,27 @@ it, 2 bad use or bad input.`,
 			return err
 		},
 	}
+	cmd.Flags().Bool("all", false, "show the rules too that hold without being written")
 	addWait(cmd)
 	return cmd
 }
 
-func printPlan(w io.Writer, p *apply.Plan) {
+func printPlan(w io.Writer, p *apply.Plan, all bool) {
 	numbers := message.NewPrinter(language.English)
-	if p.Unchanged {
-		fmt.Fprintf(w, "nothing to change: generation %d runs\n", p.From)
+	rules := p.Rules
+	switch {
+	case all:
+		rules = p.AllRules
+	case rules == "" && p.AllRules != "":
+		fmt.Fprintln(w, "the policy's own rules stay; --all shows what changes of those that hold without being written")
 	}
-	for line := range strings.Lines(p.Rules) {
+	if p.Unchanged {
+		fmt.Fprintf(w, "nothing to change: %s runs\n", policyText(p.From, p.Policy))
+	}
+	if p.Gone != 0 {
+		fmt.Fprintf(w, "nothing runs: somebody took the rules of %s away\n", generationName(p.Gone))
+	}
+	for line := range strings.Lines(rules) {
 		line = strings.TrimSuffix(line, "\n")
 		style := ""
 		switch {

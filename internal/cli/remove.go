@@ -43,6 +43,10 @@ Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed
 			if err != nil {
 				return err
 			}
+			if out.Unchanged && !optionsOf(cmd).json {
+				fmt.Fprintln(cmd.OutOrStdout(), "nothing to remove: no policy runs")
+				return nil
+			}
 			return report(ctx, cmd, h, out, false)
 		},
 	}

@@ -52,7 +52,7 @@ away; 2 bad use, or it could not be read.`,
 	return cmd
 }
 
-func printStatus(w io.Writer, s *apply.Status, netns string) {
+func printStatus(w io.Writer, s *apply.Status, here string) {
 	switch s.Condition {
 	case apply.Nothing:
 		fmt.Fprintln(w, "no policy runs")
@@ -61,32 +61,34 @@ func printStatus(w io.Writer, s *apply.Status, netns string) {
 		fmt.Fprintf(w, "%s is changing the firewall\n", s.Busy)
 	case apply.Gone:
 		fmt.Fprintf(w, "%s generation %d should run, but its rules are gone: somebody took them away\n", paint(w, "31", "GONE"), s.Generation.Number)
-		fmt.Fprintf(w, "hint         sluice restore%s loads the confirmed policy\n", netns)
+		fmt.Fprintf(w, "hint         sluice restore%s loads the confirmed policy\n", here)
 	case apply.Unmarked:
 		fmt.Fprintf(w, "%s generation %d should run; table sluice_generation, which says so in the kernel, was deleted\n", paint(w, "31", "UNMARKED"), s.Generation.Number)
 		if s.Boot == s.Generation.Number {
-			fmt.Fprintf(w, "hint         sluice restore%s puts it back\n", netns)
+			fmt.Fprintf(w, "hint         sluice restore%s puts it back\n", here)
 		} else {
-			fmt.Fprintf(w, "hint         apply the policy again%s\n", netns)
+			fmt.Fprintln(w, "hint         apply the policy again")
 		}
 	case apply.Foreign:
 		fmt.Fprintf(w, "%s rules of sluice's run that this state does not know (%s)\n", paint(w, "31", "UNKNOWN"), orNone(s.Mark))
-		fmt.Fprintf(w, "hint         apply a policy, or sluice remove%s\n", netns)
+		fmt.Fprintf(w, "hint         apply a policy, or sluice remove%s\n", here)
 	}
 	if g := s.Generation; g != nil {
-		fmt.Fprintf(w, "generation   %d of %s\n", g.Number, g.Policy)
+		fmt.Fprintf(w, "generation   %d of %s\n", g.Number, policyName(g))
 		fmt.Fprintf(w, "since        %s%s\n", s.Since.Local().Format(time.DateTime), by(g.By))
 		if g.Closed {
 			fmt.Fprintf(w, "%s       the confirmed policy could not be restored: only ssh comes in\n", paint(w, "31", "closed"))
 		}
 	}
 	switch {
+	case s.Pending != nil && s.Pending.Left() == 0 && s.Condition == apply.Changing:
+		fmt.Fprintf(w, "%s      time is up: going back to %s\n", paint(w, "33", "pending"), generationName(s.Pending.Previous))
 	case s.Pending != nil && s.Pending.Left() == 0:
 		fmt.Fprintf(w, "%s      was not confirmed in time, and going back to %s failed: it is tried again by the watcher and by the next command\n",
 			paint(w, "31", "pending"), generationName(s.Pending.Previous))
 	case s.Pending != nil:
 		fmt.Fprintf(w, "%s      goes back to %s in %s unless you run: sluice confirm%s\n", paint(w, "33", "pending"),
-			generationName(s.Pending.Previous), s.Pending.Left().Round(time.Second), netns)
+			generationName(s.Pending.Previous), leftText(s.Pending), here)
 	case s.Generation != nil && s.Boot != s.Generation.Number:
 		fmt.Fprintf(w, "boot         %s\n", generationName(s.Boot))
 	}
@@ -94,9 +96,9 @@ func printStatus(w io.Writer, s *apply.Status, netns string) {
 		return
 	}
 	for _, i := range s.Waiting {
-		printWaiting(w, i, s.Boot == s.Generation.Number, netns)
+		printWaiting(w, i, s.Boot == s.Generation.Number, here)
 	}
-	printDrift(w, s)
+	printDrift(w, s, here)
 	for _, c := range s.Full {
 		fmt.Fprintf(w, "%s         the table of %s:%d was full for %d packets: sources beyond it share one limit\n",
 			paint(w, "33", "full"), c.Origin.File, c.Origin.Line, c.Packets)
@@ -110,10 +112,10 @@ func printStatus(w io.Writer, s *apply.Status, netns string) {
 }
 
 // printWaiting says what the rules were loaded without.
-func printWaiting(w io.Writer, i apply.Waiting, boots bool, netns string) {
+func printWaiting(w io.Writer, i apply.Waiting, boots bool, here string) {
 	mend := "apply the policy again"
 	if boots {
-		mend = "sluice restore" + netns
+		mend = "sluice restore" + here
 	}
 	if i.There {
 		fmt.Fprintf(w, "%s      interface %s was not there when the rules were loaded, and is now: %s brings it in\n", paint(w, "33", "waiting"), i.Interface, mend)
@@ -122,7 +124,7 @@ func printWaiting(w io.Writer, i apply.Waiting, boots bool, netns string) {
 	fmt.Fprintf(w, "%s      there is no interface %s, so the rules were loaded without it; once it is up: %s\n", paint(w, "33", "waiting"), i.Interface, mend)
 }
 
-func printDrift(w io.Writer, s *apply.Status) {
+func printDrift(w io.Writer, s *apply.Status, here string) {
 	if len(s.Drift) == 0 && len(s.Sysctls) == 0 {
 		fmt.Fprintln(w, "drift        none")
 		return
@@ -132,6 +134,11 @@ func printDrift(w io.Writer, s *apply.Status) {
 	}
 	for _, d := range s.Sysctls {
 		fmt.Fprintf(w, "%s        sysctl %s: want %s, have %s\n", paint(w, "31", "drift"), d.Name, d.Want, d.Have)
+	}
+	if s.Generation != nil && s.Boot == s.Generation.Number {
+		fmt.Fprintf(w, "hint         sluice restore%s puts it back\n", here)
+	} else {
+		fmt.Fprintln(w, "hint         apply the policy again")
 	}
 }
 
