@@ -111,7 +111,7 @@ func (s *session) closeHost(ctx context.Context, r Restoring, cause error) error
 		}
 	}
 	e.Err = err
-	s.shout("%v", e)
+	logCritical(e.Error())
 	return e
 }
 
@@ -139,7 +139,7 @@ func (h *Host) closeBlind(ctx context.Context, r Restoring, cause error) error {
 		err = h.closeUnwritten(ctx, artifact)
 	}
 	e.Err = err
-	h.shout("%v", e)
+	logCritical(e.Error())
 	return e
 }
 

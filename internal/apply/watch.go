@@ -215,6 +215,11 @@ func (h *Host) unstick() {
 func (h *Host) shout(formatText string, args ...any) {
 	text := fmt.Sprintf(formatText, args...)
 	fmt.Fprintln(os.Stderr, "sluice: "+text)
+	logCritical(text)
+}
+
+// logCritical reaches the log of the machine alone.
+func logCritical(text string) {
 	if w, err := syslog.New(syslog.LOG_CRIT|syslog.LOG_DAEMON, "sluice"); err == nil {
 		_ = w.Crit(text)
 		_ = w.Close()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -38,7 +39,11 @@ func fail(cmd *cobra.Command, args []string, err error, out *counted, errOut io.
 	if errors.As(err, &found) {
 		status = 1
 	}
-	text := styleHints(cmd, strings.TrimRight(plainWords(err.Error()), "\n"))
+	text := strings.TrimRight(plainWords(err.Error()), "\n")
+	if errors.Is(err, fs.ErrNotExist) && strings.Contains(text, defaultPolicy+": ") {
+		text += "\nhint: sluice init > " + defaultPolicy + " writes a first one; or name another FILE"
+	}
+	text = styleHints(cmd, text)
 	if wantsJSON(cmd, args) && out.bytes == 0 && text != "" {
 		// Standard output that is closed leaves standard error.
 		_ = printJSON(out, failureJSON{text, status})
@@ -72,13 +77,13 @@ func plainWords(text string) string {
 	return exclusiveFlags.ReplaceAllString(text, "--$1 and --$2 exclude each other")
 }
 
-// styleHints gives every hint the same indent, and the commands that hints name
-// the flags of this one.
+// styleHints begins every hint at the margin, as check does, and gives the
+// commands that hints name the flags of this one.
 func styleHints(cmd *cobra.Command, text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		if hint := strings.TrimLeft(line, " "); i > 0 && strings.HasPrefix(hint, "hint:") {
-			lines[i] = "  " + commandsHere(cmd, hint)
+			lines[i] = commandsHere(cmd, hint)
 		}
 	}
 	return strings.Join(lines, "\n")

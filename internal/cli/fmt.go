@@ -54,10 +54,17 @@ Files: /etc/sluice/policy.yaml.`,
 func formatFiles(cmd *cobra.Command, files []string, write, check bool) error {
 	var failed error
 	differs := false
+	done := []formattedJSON{}
 	for _, name := range files {
-		changed, err := formatFile(cmd, name, write, check)
+		f, err := formatFile(cmd, name, write, check)
 		failed = errors.Join(failed, err)
-		differs = differs || changed
+		differs = differs || !f.Canonical
+		done = append(done, f)
+	}
+	if failed == nil && optionsOf(cmd).json {
+		failed = printJSON(cmd.OutOrStdout(), struct {
+			Files []formattedJSON `json:"files"`
+		}{done})
 	}
 	switch {
 	case failed != nil:
@@ -68,29 +75,38 @@ func formatFiles(cmd *cobra.Command, files []string, write, check bool) error {
 	return nil
 }
 
-// formatFile handles one file and reports whether it differs from its canonical
-// form.
-func formatFile(cmd *cobra.Command, name string, write, check bool) (bool, error) {
+// formattedJSON is what "fmt --json" says of a file.
+type formattedJSON struct {
+	File      string `json:"file"`
+	Canonical bool   `json:"canonical"`      // it was so before
+	Text      string `json:"text,omitempty"` // canonical, where it was asked for and not written
+}
+
+// formatFile handles one file.
+func formatFile(cmd *cobra.Command, name string, write, check bool) (formattedJSON, error) {
+	f := formattedJSON{File: name, Canonical: true}
 	data, err := readPolicyText(cmd.InOrStdin(), name)
 	if err != nil {
-		return false, err
+		return f, err
 	}
 	text, err := policy.Format(name, data)
 	if err != nil {
-		return false, err
+		return f, err
 	}
-	changed := !bytes.Equal(data, text)
-	out := cmd.OutOrStdout()
+	f.Canonical = bytes.Equal(data, text)
+	out, asJSON := cmd.OutOrStdout(), optionsOf(cmd).json
 	switch {
-	case check && changed:
+	case check && !f.Canonical && !asJSON:
 		_, err = fmt.Fprintln(out, name)
-	case check, write && !changed:
+	case check, write && f.Canonical:
 	case write && name != stdinName:
 		err = replaceFile(name, text)
+	case asJSON:
+		f.Text = string(text)
 	default:
 		_, err = out.Write(text)
 	}
-	return changed, err
+	return f, err
 }
 
 func readPolicyText(in io.Reader, name string) ([]byte, error) {

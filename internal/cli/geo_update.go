@@ -117,7 +117,8 @@ func printGeoUpdate(w io.Writer, r *geo.UpdateResult) error {
 		_, err := fmt.Fprintln(w, "nothing has changed")
 		return err
 	}
-	_, err := fmt.Fprintf(w, "changed      %d countries; sluice geo diff shows them\n", len(r.Diff.Countries))
+	fmt.Fprintf(w, "changed      %d countries; sluice geo diff shows them\n", len(r.Diff.Countries))
+	_, err := fmt.Fprintln(w, "running policies still use the old data: apply them again")
 	return err
 }
 

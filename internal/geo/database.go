@@ -47,6 +47,9 @@ func Open(stateDir string) (*Database, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return Snapshot()
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("%w\nhint: run it as root, or give --state-dir with a directory that you can read", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w\nhint: run sluice geo update again, or remove the file to go back to the built-in data", err)
 	}

@@ -125,6 +125,8 @@ func (r *rule) unexpected(t token) bool {
 		return r.failAt(t, hint, "unexpected %s", t.describe())
 	}
 	switch near := nearest(t.text, all); {
+	case r.service.kind == wordToken && r.previous() == r.service && isPortOf(r.service.text, t.text):
+		return r.failAt(t, "write "+r.service.text+"/"+t.text, "unexpected %s", quote(t.text))
 	case near != "":
 		return r.failAt(t, "", "unknown word %s, did you mean %q?", quote(t.text), near)
 	case r.service.kind == wordToken && nearest(r.service.text, all) != "" && builtinNamed(r.service.text) == nil && r.previous() == r.service:
@@ -268,4 +270,10 @@ func (w *words) logPrefix() (*string, bool) {
 		prefix = t.text
 	}
 	return &prefix, w.problemAt(t, checkLogPrefix(prefix))
+}
+
+// isPortOf says that a word behind a protocol was meant for its ports, as in
+// "tcp 22".
+func isPortOf(protocol, word string) bool {
+	return slices.Contains([]string{"tcp", "udp", "sctp", "dccp", "udplite"}, protocol) && strings.Trim(word, "0123456789-") == ""
 }
