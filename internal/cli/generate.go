@@ -1,12 +1,18 @@
 package cli
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 
 	"sluice/internal/policy"
 )
@@ -31,7 +37,6 @@ func newGenerateDocs() *cobra.Command {
 func generateDocs(root *cobra.Command, dir string) error {
 	root.DisableAutoGenTag = true // it would name the day
 	root.InitDefaultHelpCmd()
-	root.InitDefaultCompletionCmd()
 	for _, name := range []string{"reference", "commands", "man", "completion"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			return err
@@ -48,8 +53,7 @@ func generateDocs(root *cobra.Command, dir string) error {
 	if err := doc.GenMarkdownTree(root, filepath.Join(dir, "commands")); err != nil {
 		return err
 	}
-	header := &doc.GenManHeader{Section: "1", Source: "Sluice", Manual: "Sluice manual", Date: &manDate}
-	if err := doc.GenManTree(root, header, filepath.Join(dir, "man")); err != nil {
+	if err := generateMan(root, filepath.Join(dir, "man")); err != nil {
 		return err
 	}
 	completion := filepath.Join(dir, "completion")
@@ -60,4 +64,50 @@ func generateDocs(root *cobra.Command, dir string) error {
 		return err
 	}
 	return root.GenFishCompletionFile(filepath.Join(completion, "sluice.fish"), true)
+}
+
+// generateMan writes the page of a command and those of the commands below it.
+func generateMan(cmd *cobra.Command, dir string) error {
+	for _, c := range cmd.Commands() {
+		if !c.IsAvailableCommand() || c.IsAdditionalHelpTopicCommand() {
+			continue
+		}
+		if err := generateMan(c, dir); err != nil {
+			return err
+		}
+	}
+	var page bytes.Buffer
+	header := &doc.GenManHeader{Section: "1", Source: "Sluice", Manual: "Sluice manual", Date: &manDate}
+	if err := doc.GenMan(cmd, header, &page); err != nil {
+		return err
+	}
+	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-") + ".1"
+	return os.WriteFile(filepath.Join(dir, name), []byte(manFlags(cmd, page.String())), 0o644)
+}
+
+// manFlag is a flag in a man page as the library writes it: --wait=10s, with its
+// usage on the next line.
+var manFlag = regexp.MustCompile(`(?m)^((?:\\fB-\w\\fP, )?\\fB--([a-z0-9-]+)\\fP)\[?=.*\n\t.*$`)
+
+// manFlags writes the flags of a man page as --help does.
+func manFlags(cmd *cobra.Command, page string) string {
+	return manFlag.ReplaceAllStringFunc(page, func(text string) string {
+		parts := manFlag.FindStringSubmatch(text)
+		flag := cmd.Flag(parts[2])
+		if flag == nil {
+			return text
+		}
+		value, usage := pflag.UnquoteUsage(flag)
+		if value != "" {
+			value = ` \fI` + value + `\fP`
+		}
+		switch d := flag.DefValue; {
+		case slices.Contains([]string{"", "false", "0", "[]"}, d):
+		case flag.Value.Type() == "string":
+			usage += fmt.Sprintf(" (default %q)", d)
+		default:
+			usage += fmt.Sprintf(" (default %s)", d)
+		}
+		return parts[1] + value + "\n\t" + strings.ReplaceAll(usage, `\`, `\e`)
+	})
 }

@@ -45,11 +45,10 @@ func newCompletion() *cobra.Command {
 		Use:   "completion bash|zsh|fish",
 		Short: "Print the completion script of a shell",
 		Long: `Prints the script that makes a shell complete commands, flags, namespaces and
-generations. Packages install it; elsewhere write it where the shell looks:
-
-  bash  /etc/bash_completion.d/sluice, with the package bash-completion
-  zsh   _sluice in a folder of $fpath
-  fish  ~/.config/fish/completions/sluice.fish
+generations. Packages install it. Elsewhere write it, for bash, to
+/etc/bash_completion.d/sluice, which the package bash-completion reads; for zsh
+to _sluice in a folder of $fpath; for fish to
+~/.config/fish/completions/sluice.fish.
 
 Exit status: 0 fine, 2 bad use.`,
 		Example:   "  source <(sluice completion bash)",
