@@ -47,49 +47,46 @@ func intSysctl(s *testnet.Namespace, name string) (int, error) {
 	return strconv.Atoi(text)
 }
 
-// run opens connections until the table has limit entries or the context ends,
-// and returns how many it opened. It reports the table's use as it grows.
-func (f *flood) run(ctx context.Context, limit int, report func(used int)) (int, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var opened atomic.Int64
-	var failures atomic.Int64
+// start opens connections until the context ends: it fills the table and keeps
+// it full. The count of connections grows meanwhile; wait returns when the last
+// worker has ended.
+func (f *flood) start(ctx context.Context) (opened *atomic.Int64, wait func()) {
+	opened = new(atomic.Int64)
 	var group sync.WaitGroup
 	for worker := range f.workers {
 		group.Go(func() {
 			_ = f.from.Do(func() error {
 				for i := worker; ctx.Err() == nil; i += f.workers {
-					if err := connectAndForget(f.sources[i%len(f.sources)], f.to); err != nil {
-						failures.Add(1)
-						continue
+					if connectAndForget(f.sources[i%len(f.sources)], f.to) == nil {
+						opened.Add(1)
 					}
-					opened.Add(1)
 				}
 				return nil
 			})
 		})
 	}
-	var err error
-	used := 0
-	for ctx.Err() == nil {
+	return opened, group.Wait
+}
+
+// awaitFull waits until the table has been full for a second on end: by then
+// the kernel has evicted what it may evict.
+func (f *flood) awaitFull(ctx context.Context, limit int) error {
+	const tick = 20 * time.Millisecond
+	used, err := 0, error(nil)
+	for full := time.Duration(0); full < time.Second; {
 		if used, err = tableUse(f.at); err != nil {
-			break
+			return err
 		}
-		report(used)
-		if used >= limit {
-			break
+		if full += tick; used < limit {
+			full = 0
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond):
+			return fmt.Errorf("the table took %d of %d entries in time", used, limit)
+		case <-time.After(tick):
 		}
 	}
-	cancel()
-	group.Wait()
-	if err == nil && used < limit {
-		err = fmt.Errorf("the table took %d of %d entries in time (%d connections, %d failed)", used, limit, opened.Load(), failures.Load())
-	}
-	return int(opened.Load()), err
+	return nil
 }
 
 // serve accepts connections at the flood's goal and forgets them, until the
