@@ -72,9 +72,9 @@ func (f *flood) start(ctx context.Context) (opened *atomic.Int64, wait func()) {
 // the kernel has evicted what it may evict.
 func (f *flood) awaitFull(ctx context.Context, limit int) error {
 	const tick = 20 * time.Millisecond
-	used, err := 0, error(nil)
 	for full := time.Duration(0); full < time.Second; {
-		if used, err = tableUse(f.at); err != nil {
+		used, err := tableUse(f.at)
+		if err != nil {
 			return err
 		}
 		if full += tick; used < limit {
