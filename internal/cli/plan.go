@@ -18,8 +18,9 @@ func newPlan() *cobra.Command {
 		Use:   "plan [FILE]",
 		Short: "Show what applying a policy would change",
 		Long: `Compiles a policy and compares it with what runs: rules as a diff of the policy's
-lines (--all: also of what holds without being written), sets by elements added and removed, sysctls, the transactions, what it
-takes of kernel memory (old and new stand side by side until the switch) and of
+lines (with --all also of what holds without being written), sets by elements
+added and removed, sysctls, the transactions, what it takes of kernel memory (old
+and new stand side by side until the switch) and of
 time. It names what this kernel lacks, other tools' chains that may drop what the
 policy allows, and ports that stay open because the policy leaves forward out.
 Nothing is changed.

@@ -47,7 +47,7 @@ to, or loading failed: what ran then stays.`,
 				return err
 			}
 			if n == apply.Before && !cmd.Flags().Changed("confirm") {
-				o.Confirm, ask = 0, false // what ran before is the known good
+				o.Confirm = 0 // what ran before is the known good
 			}
 			facts, err := readFacts(ctx, "", optionsOf(cmd))
 			if err != nil {
