@@ -9,7 +9,7 @@ import (
 const (
 	bannedChain   = "banned"
 	bannedToChain = "banned_to"
-	neverBanSet   = "never-ban"
+	neverBanSet   = "limit.never-banned"
 )
 
 // neverBanned is what no ban reaches, whatever the policy says: loopback,
@@ -103,13 +103,13 @@ func (c *compiler) banParts() []banPart {
 				if keep.IsEmpty() {
 					continue
 				}
-				id := c.elements("ban-"+set.Name, set, keep)
+				id := c.elements("ban."+set.Name, set, keep)
 				out = append(out, banPart{set: id, counter: "ban_" + set.Name, origin: originOf(item.Pos, "ban: "+set.Name)})
 			}
 		}
 	}
 	if literal = literal.Difference(never); !literal.IsEmpty() {
-		id := c.addressSet("ban-addresses", literal, literalAt)
+		id := c.addressSet("literal.ban", literal, literalAt)
 		out = append(out, banPart{set: id, counter: "ban_addresses", origin: literalAt})
 	}
 	return out

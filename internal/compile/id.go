@@ -32,12 +32,13 @@ func (c *compiler) nameRules(s *policy.Section) {
 	}
 }
 
-// identifier makes words of several names fit for the name of a set.
+// identifier joins a kind and names to the id of a set. Names of a policy have
+// no full stop, so that no id is ever one of them or one of another kind.
 func identifier(parts ...string) string {
-	text := strings.Join(parts, "-")
+	text := strings.Join(parts, ".")
 	if len(text) > 60 {
 		sum := sha256.Sum256([]byte(text))
-		text = text[:48] + "-" + hex.EncodeToString(sum[:5])
+		text = text[:48] + "." + hex.EncodeToString(sum[:5])
 	}
 	return text
 }

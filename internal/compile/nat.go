@@ -74,7 +74,7 @@ func (c *compiler) masquerade(n *policy.NAT) {
 		action = program.SNAT{To: n.As.Range.From}
 		first = match{familyOf(n.As.Range.From)}.and(c.zoneInterface(n.Out, program.OutInterface)...)
 	}
-	for _, from := range c.who(n.From, program.Source, program.InInterface, program.SourcePort) {
+	for _, from := range c.who(n.From, side{address: program.Source, iface: program.InInterface}) {
 		c.natRule(n, postroutingNAT, first.and(from...), action, "")
 	}
 }

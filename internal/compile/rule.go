@@ -15,7 +15,7 @@ const (
 )
 
 // limitBanned is the set of sources that a limit with "then ban" banned.
-const limitBanned = "banned-by-limit"
+const limitBanned = "limit.banned"
 
 // logRate bounds what one rule writes to the kernel log.
 var logRate = program.Rate{Packets: 5, Per: 1000, Burst: 10}
@@ -101,8 +101,8 @@ func (c *compiler) ruleMatches(r *policy.Rule, d direction) []match {
 	}
 	var out []match
 	for _, service := range services(r.Services, port) {
-		for _, from := range c.who(r.From, d.source, d.in, d.sourcePort) {
-			for _, to := range c.who(r.To, destination, d.out, port) {
+		for _, from := range c.who(r.From, side{address: d.source, iface: d.in}) {
+			for _, to := range c.who(r.To, side{address: destination, iface: d.out}) {
 				m := first.and(service...).and(from...).and(to...)
 				if possible(m) {
 					out = append(out, m)
@@ -153,7 +153,7 @@ func (c *compiler) limit(id string, l *policy.Limit, o program.Origin) program.A
 	}
 	out.Per = program.PerSource
 	refill := 2 * uint64(l.Per.Milliseconds()) * max(1, (burst+l.Count-1)/l.Count)
-	out.Table = c.dynamicSet(out.Name, limitTableSize, max(60_000, refill), o)
+	out.Table = c.dynamicSet("limit."+id, limitTableSize, max(60_000, refill), o)
 	out.FullCounter = out.Name + "-full"
 	c.counter(out.FullCounter, o, "sources that found the table of "+id+" full")
 	if l.ThenBan > 0 {
@@ -168,7 +168,7 @@ func (c *compiler) connectionLimit(id string, m *policy.MaxConnections, o progra
 	out := program.ConnectionLimit{Name: "connections-" + id, Max: m.Count}
 	if m.PerSource {
 		out.Per = program.PerSource
-		out.Table = c.dynamicSet(out.Name, limitTableSize, 0, o)
+		out.Table = c.dynamicSet("connections."+id, limitTableSize, 0, o)
 		out.FullCounter = out.Name + "-full"
 		c.counter(out.FullCounter, o, fmt.Sprintf("sources that found the table of %s full", id))
 	}

@@ -107,6 +107,16 @@ func mergePorts(ports []policy.PortRange) []program.NumberRange {
 	return out
 }
 
+// protocolOf gives the protocol that a way of services asks for, 0 for none.
+func protocolOf(way match) uint8 {
+	for _, c := range way {
+		if c.Field == program.Protocol && len(c.Numbers) == 1 {
+			return uint8(c.Numbers[0].From)
+		}
+	}
+	return 0
+}
+
 // hasPorts says whether a match looks at a port, of either end.
 func hasPorts(m match) bool {
 	return slices.ContainsFunc(m, func(c program.Condition) bool {

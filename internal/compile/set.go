@@ -3,9 +3,9 @@ package compile
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"strconv"
 
 	"sluice/internal/addrset"
-	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/resolve"
 )
@@ -53,34 +53,33 @@ func (c *compiler) elements(id string, s *resolve.Set, keep addrset.Set) string 
 	return id
 }
 
-// endpoint gives the condition that an address and a port of a packet are one
-// of a set's endpoints.
-func (c *compiler) endpoint(address, port program.Field, s *resolve.Set) program.Condition {
-	return program.Condition{Field: address, Set: c.endpointSet(s.Name, s.Endpoints, s.Pos), SetKey: []program.Field{address, program.Protocol, port}}
-}
-
-// endpointSet makes a set of address, protocol and port once and gives its id.
-func (c *compiler) endpointSet(id string, endpoints []policy.Endpoint, pos policy.Pos) string {
-	if c.sets[id] {
-		return id
+// endpoint gives the condition that the address and the port of a packet are
+// one of a set's endpoints of the side's protocol; not ok means that there is
+// none. The protocol is no key of the set, since every rule asks for it anyway:
+// nft turns its one byte round as if it were two in a set with ranges, which
+// kernels refuse since 6.12.117.
+func (c *compiler) endpoint(at side, s *resolve.Set) (program.Condition, bool) {
+	id := identifier("endpoints", s.Name, strconv.Itoa(int(at.protocol)))
+	set := program.Set{ID: id, Key: []program.Field{program.Destination, program.Port}, Life: program.Static, Origin: originOf(s.Pos, s.Name)}
+	for _, e := range s.Endpoints {
+		if e.Protocol == at.protocol {
+			set.Tuples = append(set.Tuples, program.Tuple{
+				Origin: originOf(e.Pos, ""),
+				Parts: []program.Value{
+					{Addresses: program.AddressRange{From: e.Address.From, To: e.Address.To}},
+					{Numbers: program.NumberRange{From: uint64(e.Port), To: uint64(e.Port)}},
+				},
+			})
+		}
 	}
-	c.sets[id] = true
-	set := program.Set{
-		ID: id, Key: []program.Field{program.Destination, program.Protocol, program.Port},
-		Life: program.Static, Origin: originOf(pos, id),
+	if len(set.Tuples) == 0 {
+		return program.Condition{}, false
 	}
-	for _, e := range endpoints {
-		set.Tuples = append(set.Tuples, program.Tuple{
-			Origin: originOf(e.Pos, ""),
-			Parts: []program.Value{
-				{Addresses: program.AddressRange{From: e.Address.From, To: e.Address.To}},
-				{Numbers: program.NumberRange{From: uint64(e.Protocol), To: uint64(e.Protocol)}},
-				{Numbers: program.NumberRange{From: uint64(e.Port), To: uint64(e.Port)}},
-			},
-		})
+	if !c.sets[id] {
+		c.sets[id] = true
+		c.program.Sets = append(c.program.Sets, set)
 	}
-	c.program.Sets = append(c.program.Sets, set)
-	return id
+	return program.Condition{Field: at.address, Set: id, SetKey: []program.Field{at.address, at.port}}, true
 }
 
 // dynamicSet makes a set that the kernel fills with sources once and gives its

@@ -1,6 +1,8 @@
 package compile
 
 import (
+	"slices"
+
 	"sluice/internal/addrset"
 	"sluice/internal/policy"
 	"sluice/internal/program"
@@ -23,14 +25,21 @@ var (
 // inlineRanges is up to how many ranges stand in the rule itself.
 const inlineRanges = 4
 
-// who gives the ways, one of which has to hold, for a side of a rule: the
-// address field and the interface field say which side. No way at all means
-// that nothing matches; a nil who asks nothing, which is one empty way.
-func (c *compiler) who(w *policy.Who, address, iface, port program.Field) []match {
+// side is one side of a packet: where its address and its interface stand and,
+// for endpoints, its port, and of which protocol.
+type side struct {
+	address, iface, port program.Field
+	protocol             uint8
+}
+
+// who gives the ways, one of which has to hold, for a side of a rule. No way at
+// all means that nothing matches; a nil who asks nothing, which is one empty
+// way.
+func (c *compiler) who(w *policy.Who, at side) []match {
 	if w == nil {
 		return []match{nil}
 	}
-	parts := c.parts(w, address, iface, port)
+	parts := c.parts(w, at)
 	if !w.Not {
 		return parts
 	}
@@ -74,7 +83,7 @@ func (g group) union() addrset.Set {
 
 // parts gives a match for each part of a side: one for all its addresses, one
 // for each zone with interfaces, one for each set of endpoints.
-func (c *compiler) parts(w *policy.Who, address, iface, port program.Field) []match {
+func (c *compiler) parts(w *policy.Who, at side) []match {
 	var g group
 	var out []match
 	for _, item := range w.Items {
@@ -87,17 +96,19 @@ func (c *compiler) parts(w *policy.Who, address, iface, port program.Field) []ma
 				g.names, g.sets = append(g.names, z.Name), append(g.sets, z.Networks)
 				continue
 			}
-			out = append(out, c.zone(z, address, iface))
+			out = append(out, c.zone(z, at.address, at.iface))
 			continue
 		}
 		s := c.Sets[item.Name]
 		if s.IsEndpoints() {
-			out = append(out, match{c.endpoint(address, port, s)})
+			if cond, ok := c.endpoint(at, s); ok {
+				out = append(out, match{cond})
+			}
 		} else {
 			g.names, g.sets = append(g.names, s.Name), append(g.sets, s.Addresses)
 		}
 	}
-	if cond, ok := c.group(address, g); ok {
+	if cond, ok := c.group(at.address, g); ok {
 		out = append([]match{{cond}}, out...)
 	}
 	return out
@@ -131,7 +142,7 @@ func (c *compiler) group(f program.Field, g group) (program.Condition, bool) {
 	if all.Len4()+all.Len6() <= inlineRanges {
 		return addresses(f, all), true
 	}
-	id := identifier(append(g.names[:len(g.names):len(g.names)], literalName(g.literal)...)...)
+	id := identifier(slices.Concat([]string{"group"}, g.names, literalName(g.literal))...)
 	return inSet(f, c.addressSet(id, all, program.Origin{})), true
 }
 

@@ -50,7 +50,7 @@ func (c *compiler) bypass(b *policy.Bypass) {
 	actions := []program.Action{program.NoTrack{}}
 	add := func(chain string, where program.Condition, d direction) {
 		for _, service := range services(b.Services, d.destinationPort) {
-			for _, to := range c.who(b.To, d.destination, d.out, d.destinationPort) {
+			for _, to := range c.who(b.To, side{d.destination, d.out, d.destinationPort, protocolOf(service)}) {
 				c.append(chain, program.Rule{Stage: program.StageTrack, Match: service.and(to...).and(where), Actions: actions, Origin: o, Comment: o.Text})
 			}
 		}

@@ -118,7 +118,7 @@ var constructs = []construct{
 	{name: "endpoints", match: conditions{setOn(program.Destination, "listeners", program.Destination, program.Protocol, program.Port)}, want: `ip daddr . meta l4proto . th dport @listeners4_* accept`},
 	{name: "endpoints behind a port", match: conditions{protocolIs(6), numbersOf(program.Port, exactly(80)), setOn(program.Destination, "listeners", program.Destination, program.Protocol, program.Port)}, want: `tcp dport 80 ip daddr . meta l4proto . th dport @listeners4_* accept`},
 	{name: "endpoints turned round", match: conditions{setOn(program.Source, "listeners", program.Source, program.Protocol, program.SourcePort)}, want: `ip saddr . meta l4proto . th sport @listeners4_* accept`},
-	{name: "endpoints with ranges", match: conditions{setOn(program.Destination, "wide", program.Destination, program.Protocol, program.Port)}, want: `ip daddr . meta l4proto . th dport @wide4_* accept`},
+	{name: "endpoints with ranges", match: conditions{protocolIs(6), setOn(program.Destination, "wide", program.Destination, program.Port)}, want: `meta l4proto tcp ip daddr . th dport @wide4_* accept`},
 	{name: "protocol", match: conditions{protocolIs(6)}, want: `meta l4proto tcp accept`},
 	{name: "protocols", match: conditions{protocolIs(6, 17, 112)}, want: `meta l4proto { tcp, udp, 112 } accept`},
 	{name: "protocol of one family", match: conditions{protocolIs(1)}, want: `meta l4proto icmp meta nfproto ipv4 accept`},
@@ -271,6 +271,9 @@ func trialSets() []program.Set {
 			{Numbers: program.NumberRange{From: from, To: to}},
 		}}
 	}
+	place := func(address string, from, to uint64) program.Tuple {
+		return program.Tuple{Parts: []program.Value{{Addresses: addressRanges(address)[0]}, {Numbers: program.NumberRange{From: from, To: to}}}}
+	}
 	return []program.Set{
 		{ID: "office", Key: source, Life: program.Static, Addresses: addressRanges("203.0.113.0/24", "198.51.100.7", "2001:db8:77::/48")},
 		{ID: "hosts", Key: source, Life: program.Static, Addresses: addressRanges("203.0.113.1", "203.0.113.3", "2001:db8::1")},
@@ -286,7 +289,7 @@ func trialSets() []program.Set {
 		{ID: "connections", Key: source, Life: program.Dynamic, Size: 1024},
 		{ID: "bans", Key: source, Life: program.Dynamic, Size: 1024, Timeout: 600_000},
 		{ID: "listeners", Key: endpoint, Life: program.Static, Tuples: []program.Tuple{tuple("198.51.100.1", 6, 80, 80), tuple("198.51.100.1", 17, 443, 443), tuple("2001:db8::1", 6, 443, 443)}},
-		{ID: "wide", Key: endpoint, Life: program.Static, Tuples: []program.Tuple{tuple("198.51.100.0/24", 6, 80, 90), tuple("198.51.100.7", 6, 80, 90), tuple("198.51.100.1", 17, 443, 443)}},
+		{ID: "wide", Key: []program.Field{program.Destination, program.Port}, Life: program.Static, Tuples: []program.Tuple{place("198.51.100.0/24", 80, 90), place("198.51.100.7", 80, 90), place("198.51.100.1", 443, 443)}},
 	}
 }
 

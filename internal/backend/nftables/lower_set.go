@@ -3,6 +3,7 @@ package nftables
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"slices"
@@ -228,6 +229,10 @@ var keyTypes = map[program.Field]string{
 	program.InInterface: "ifname", program.OutInterface: "ifname", program.Mark: "mark", program.OriginalPort: "inet_service",
 }
 
+// errProtocolOfRanges: for the one byte of a protocol in a key with ranges, nft
+// 1.0.6 writes a byteorder of size 2 over 1 byte, which Linux 6.12.117 refuses.
+var errProtocolOfRanges = errors.New("a set with ranges cannot have the protocol as a part of its key")
+
 func (l *lowering) layoutTuples(p *parts) error {
 	s := p.set
 	if s.Life == program.Dynamic {
@@ -257,6 +262,9 @@ func (l *lowering) layoutTuples(p *parts) error {
 	}
 	for family, elements := range tuples {
 		if interval[family] {
+			if slices.Contains(s.Key, program.Protocol) {
+				return errProtocolOfRanges
+			}
 			elements = apart(s.Key, elements)
 		}
 		slices.Sort(elements)

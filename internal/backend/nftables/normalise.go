@@ -13,7 +13,7 @@ import (
 // loaded keeps its own form: a condition on the family that nft does not list
 // may still be needed.
 func normal(statements []Statement) []Statement {
-	out := slices.Clone(statements)
+	out := withProtocol(statements)
 	for i := range out {
 		out[i] = oneBit(wholeMask(tcpFlagBits(oneState(anyPorts(out[i])))))
 		if out[i].Kind == SetAdd {
@@ -21,6 +21,30 @@ func normal(statements []Statement) []Statement {
 		}
 	}
 	return withoutImplied(out)
+}
+
+// withProtocol says the protocol of a port in a concatenation, which nft lists
+// by the port's name alone.
+func withProtocol(statements []Statement) []Statement {
+	var out []Statement
+	for _, s := range statements {
+		if parts := strings.Split(s.Field, " . "); s.Kind == Match && len(parts) > 1 {
+			for _, p := range parts {
+				header, field, _ := strings.Cut(p, " ")
+				if n := protocolOf[header]; n != "" && (field == "sport" || field == "dport") && !asksProtocol(out, n) {
+					out = append(out, Statement{Kind: Match, Field: "meta l4proto", Op: "==", Values: []string{n}})
+				}
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func asksProtocol(statements []Statement, number string) bool {
+	return slices.ContainsFunc(statements, func(s Statement) bool {
+		return s.Kind == Match && s.Field == "meta l4proto" && s.Op == "==" && slices.Equal(s.Values, []string{number})
+	})
 }
 
 // anyPorts: nft names ports in a concatenation by the protocol, where the rule
