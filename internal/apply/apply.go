@@ -119,9 +119,11 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		}
 	}
 	if o.Cut {
-		out.Cut, err = s.cut(in.Program)
+		if out.Cut, err = s.cut(in.Program); err != nil {
+			s.note("flows that the policy refuses stay: %v", err)
+		}
 	}
-	return out, err
+	return out, nil
 }
 
 // describe says what runs now.
@@ -219,6 +221,9 @@ func (s *session) write(in Input, encoded []byte) (*Generation, error) {
 		Created: s.now(), By: s.By, Version: s.Version,
 		Policy: in.Policy, Backend: in.Artifact.Backend(), Cost: in.Artifact.Cost(),
 		Previous: s.cur.Running, SSHPorts: in.SSHPorts,
+	}
+	if s.cur.Pending != nil {
+		g.Previous = s.cur.Pending.Previous // what is on trial is no place to go back to
 	}
 	for _, n := range in.Artifact.Notes() {
 		g.Notes = append(g.Notes, NoteText(n))

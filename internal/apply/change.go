@@ -96,6 +96,14 @@ func (s *session) change(ctx context.Context, c change) error {
 	if err != nil {
 		return err
 	}
+	unmarked := false
+	if mark == "" {
+		have, err := s.Backend.Read(ctx, false)
+		if err != nil {
+			return fmt.Errorf("read what the kernel holds: %w", err)
+		}
+		unmarked = !have.Empty()
+	}
 	by := s.By
 	if c.what == expired {
 		by = Author{} // nobody does it
@@ -104,7 +112,7 @@ func (s *session) change(ctx context.Context, c change) error {
 		Format: format, What: c.what, Started: s.now(), BootID: bootID(), By: by,
 		From: place{s.cur.Running, mark},
 		To:   place{number(c.to), markOf(c.to)},
-		New:  c.isNew, Confirm: c.confirm, Boot: c.boot, Fitted: c.fitted,
+		New:  c.isNew, Confirm: c.confirm, Boot: c.boot, Fitted: c.fitted, Unmarked: unmarked,
 	}
 	if c.wait > 0 {
 		if j.Pending, err = s.newPending(j, c.wait); err != nil {
@@ -322,7 +330,11 @@ func (s *session) goBack(ctx context.Context, j *journal, cause error) error {
 	if err := s.forget(ctx, j); err != nil {
 		return fmt.Errorf("%w\n  going back failed too: %w\n  hint: %s", cause, err, wayOut)
 	}
-	return fmt.Errorf("%w\n  nothing changed: the kernel holds %s, as before", cause, nameOf(j.From.Generation, j.From.Mark))
+	before := nameOf(j.From.Generation, j.From.Mark)
+	if j.Unmarked {
+		before = "rules that bear no mark of a generation"
+	}
+	return fmt.Errorf("%w\n  nothing changed: the kernel holds %s, as before", cause, before)
 }
 
 const (
@@ -340,6 +352,13 @@ func (s *session) forget(ctx context.Context, j *journal) error {
 	back, err := s.toLoad(ctx, j.From.Generation)
 	from := back.to
 	switch {
+	case j.From.Mark == "" && j.Unmarked && mark != j.To.Mark:
+		// The old rules were not touched, whatever they are.
+		return s.drop(j)
+	case j.From.Mark == "" && j.Unmarked && (err != nil || from == nil):
+		return fmt.Errorf("what ran before bore no mark and is not in this state directory")
+	case j.From.Mark == "" && j.Unmarked:
+		// The generation that should have run is the best that is known.
 	case j.From.Mark == "":
 		// Nothing ran, whatever should have: another tool took it away.
 		back = change{}
@@ -357,6 +376,7 @@ func (s *session) forget(ctx context.Context, j *journal) error {
 	case err != nil:
 		return err
 	}
+	disarm(j.Pending)
 	j.Back, j.Pending = true, nil
 	if err := s.load(ctx, j, back); err != nil {
 		return err

@@ -135,13 +135,15 @@ type journal struct {
 	By      Author    `json:"by"`
 	From    place     `json:"from"`
 	To      place     `json:"to"`
-	New     bool      `json:"new,omitempty"`     // To was made for this change
-	Step    string    `json:"step"`              // for the reader
-	Back    bool      `json:"back,omitempty"`    // the change failed and is being undone
-	Pending *Pending  `json:"pending,omitempty"` // as it shall be after the change
-	Confirm bool      `json:"confirm,omitempty"` // To is confirmed with the change
-	Fitted  *Fitted   `json:"fitted,omitempty"`  // what is loaded of To, where that is less
-	Boot    *int      `json:"boot,omitempty"`    // boot generation after the change, where it is neither kept nor To
+	New     bool      `json:"new,omitempty"`  // To was made for this change
+	Step    string    `json:"step"`           // for the reader
+	Back    bool      `json:"back,omitempty"` // the change failed and is being undone
+	// Unmarked: rules of ours were there, but nothing said of which generation.
+	Unmarked bool     `json:"unmarked,omitempty"`
+	Pending  *Pending `json:"pending,omitempty"` // as it shall be after the change
+	Confirm  bool     `json:"confirm,omitempty"` // To is confirmed with the change
+	Fitted   *Fitted  `json:"fitted,omitempty"`  // what is loaded of To, where that is less
+	Boot     *int     `json:"boot,omitempty"`    // boot generation after the change, where it is neither kept nor To
 }
 
 // place is one end of a change.

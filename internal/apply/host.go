@@ -219,6 +219,7 @@ func (s *session) newBoot() {
 		return
 	}
 	s.cur.BootID = id
+	s.cur.Running, s.cur.Since = 0, time.Time{}
 	s.cur.Originals = nil
 	s.cur.Pending = nil
 }

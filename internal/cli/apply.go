@@ -192,10 +192,10 @@ func askToKeep(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *appl
 		fmt.Fprintf(w, "\r\x1b[Kkeep this policy? [y/N] (%.0fs) ", left.Seconds())
 		select {
 		case answer := <-answers:
-			return answered(cmd, h, answer)
+			return answered(cmd, h, out.Pending, answer)
 		case <-ctx.Done():
 			fmt.Fprintln(w)
-			return answered(cmd, h, "n")
+			return answered(cmd, h, out.Pending, "n")
 		case <-tick.C:
 		}
 		if left == 0 {
@@ -217,8 +217,12 @@ func readLine(in io.Reader) string {
 	return string(line)
 }
 
-func answered(cmd *cobra.Command, h *apply.Host, answer string) error {
+func answered(cmd *cobra.Command, h *apply.Host, asked *apply.Pending, answer string) error {
 	ctx := context.Background()
+	if _, _, _, pending, err := h.History(); err == nil && (pending == nil || pending.Token != asked.Token) {
+		fmt.Fprintln(cmd.OutOrStdout(), "nothing to answer any more: another command confirmed or replaced this policy")
+		return nil
+	}
 	switch answer {
 	case "y", "Y", "yes", "Yes":
 		n, err := h.Confirm(ctx)

@@ -51,6 +51,7 @@ type Result struct {
 	SHA256         string // hexadecimal
 	ETag, Modified string // for the next Request; Modified is an HTTP date
 	NotModified    bool   // there is no file, since the one of before still holds
+	kept           bool   // Path is no temporary file any more
 }
 
 // IsURL reports whether from is fetched from the network.
@@ -91,13 +92,13 @@ func (r *Result) Keep(dest string) error {
 	if err := os.Rename(r.Path, dest); err != nil {
 		return err
 	}
-	r.Path = dest
+	r.Path, r.kept = dest, true
 	return syncDir(filepath.Dir(dest))
 }
 
-// Discard removes the temporary file.
+// Discard removes the temporary file; what was kept stays.
 func (r *Result) Discard() {
-	if r.Path != "" {
+	if r.Path != "" && !r.kept {
 		_ = os.Remove(r.Path)
 	}
 }

@@ -67,7 +67,10 @@ func Update(ctx context.Context, o UpdateOptions) (*UpdateResult, error) {
 		return nil, errors.New("a checksum is of one file, and there are several to update from")
 	}
 	dir := filepath.Join(o.StateDir, folder)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	unlock, err := lockedfile.MutexAt(filepath.Join(dir, "lock")).Lock()

@@ -28,6 +28,10 @@ import (
 // IPv4 prefixes.
 const maxBytes = 64 << 20
 
+// patience is how long a list may take as a whole, however steadily it drips,
+// before the copy is used instead.
+const patience = 2 * time.Minute
+
 // Store is a folder of copies.
 type Store struct {
 	Dir     string
@@ -113,6 +117,8 @@ func (s *Store) fetch(url, path string, old copyInfo) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	now := time.Now()
 	got, err := fetch.Fetch(ctx, s.Dir, fetch.Request{From: url, MaxBytes: maxBytes, ETag: old.ETag, Modified: old.Modified})
 	if err != nil {
