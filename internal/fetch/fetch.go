@@ -69,23 +69,6 @@ func Fetch(ctx context.Context, dir string, r Request) (*Result, error) {
 	return res, nil
 }
 
-// ToFile fetches and puts the file to dest in one step. When the result is
-// NotModified, dest is left as it is.
-func ToFile(ctx context.Context, dest string, r Request) (*Result, error) {
-	res, err := Fetch(ctx, filepath.Dir(dest), r)
-	if err != nil {
-		return nil, err
-	}
-	if res.NotModified {
-		return res, nil
-	}
-	if err := res.Keep(dest); err != nil {
-		res.Discard()
-		return nil, err
-	}
-	return res, nil
-}
-
 // Keep moves the temporary file to dest, which is on the same file system, in
 // one step that survives a crash.
 func (r *Result) Keep(dest string) error {

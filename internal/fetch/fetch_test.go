@@ -59,7 +59,7 @@ func TestURL(t *testing.T) {
 		From: url + "/lists/scanners.txt", MaxBytes: int64(len(body)), SHA256: strings.ToUpper(sum(body)),
 		Progress: func(d, of int64) { last, total = d, of },
 	}
-	res, err := ToFile(t.Context(), dest, req)
+	res, err := toFile(t.Context(), dest, req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestURL(t *testing.T) {
 		t.Errorf("mode %v, %v", st.Mode(), err)
 	}
 	req.ETag = res.ETag
-	if res, err = ToFile(t.Context(), dest, req); err != nil || !res.NotModified || res.ETag != `"one"` {
+	if res, err = toFile(t.Context(), dest, req); err != nil || !res.NotModified || res.ETag != `"one"` {
 		t.Errorf("asked again: %+v, %v", res, err)
 	}
 	holds(t, dir, "list")
@@ -152,7 +152,7 @@ func TestFailures(t *testing.T) {
 		{Request{From: filepath.Join(dir, "none")}, "no such file or directory"},
 		{Request{From: dir}, "is a directory"},
 	} {
-		_, err := ToFile(t.Context(), dest, c.req)
+		_, err := toFile(t.Context(), dest, c.req)
 		if want := c.req.From + ": " + c.want; err == nil || err.Error() != want {
 			t.Errorf("error %v\n want %s", err, want)
 		}
@@ -204,5 +204,44 @@ func TestPasswordsAreNotShown(t *testing.T) {
 	_, err := Fetch(t.Context(), t.TempDir(), Request{From: "http://user:secret@127.0.0.1:1/x"})
 	if err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// toFile fetches and puts the file to dest in one step. When the result is
+// NotModified, dest is left as it is.
+func toFile(ctx context.Context, dest string, r Request) (*Result, error) {
+	res, err := Fetch(ctx, filepath.Dir(dest), r)
+	if err != nil {
+		return nil, err
+	}
+	if res.NotModified {
+		return res, nil
+	}
+	if err := res.Keep(dest); err != nil {
+		res.Discard()
+		return nil, err
+	}
+	return res, nil
+}
+
+// What was kept is no temporary file any more: once, a folder that could not be
+// synced after the rename cost the only copy.
+func TestDiscardLeavesWhatWasKept(t *testing.T) {
+	dir := t.TempDir()
+	from := filepath.Join(dir, "from")
+	if err := os.WriteFile(from, []byte("192.0.2.1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Fetch(t.Context(), dir, Request{From: from})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dest := filepath.Join(dir, "dest")
+	if err := got.Keep(dest); err != nil {
+		t.Fatal(err)
+	}
+	got.Discard()
+	if _, err := os.Stat(dest); err != nil {
+		t.Error(err)
 	}
 }
