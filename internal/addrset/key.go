@@ -79,6 +79,12 @@ func (k key6) prev() key6 {
 	return key6{k.hi - borrow, lo}
 }
 
+func (k key6) add(o key6) key6 {
+	lo, carry := bits.Add64(k.lo, o.lo, 0)
+	hi, _ := bits.Add64(k.hi, o.hi, carry)
+	return key6{hi, lo}
+}
+
 func (k key6) sub(o key6) key6 {
 	lo, borrow := bits.Sub64(k.lo, o.lo, 0)
 	hi, _ := bits.Sub64(k.hi, o.hi, borrow)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/addrset"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/program"
 	"sluice/internal/testnet"
@@ -170,15 +171,17 @@ func policyOf(name string) *program.Program {
 		return program.Condition{Field: f, Numbers: []program.NumberRange{{From: n, To: n}}}
 	}
 	set := program.Set{ID: "served", Key: []program.Field{program.Source}, Life: program.Static}
-	set.Addresses = append(set.Addresses, program.AddressRange{From: netip.MustParseAddr("10.0.0.1"), To: netip.MustParseAddr("10.0.0.254")})
+	var all addrset.Builder
+	all.AddRange(addrset.Range{From: netip.MustParseAddr("10.0.0.1"), To: netip.MustParseAddr("10.0.0.254")})
 	ranges := 50
 	if strings.HasSuffix(name, "large") {
 		ranges = 1000
 	}
 	for i := range ranges {
 		a := netip.AddrFrom4([4]byte{20, name[0], byte(i), byte(i>>8<<2) + 1})
-		set.Addresses = append(set.Addresses, program.AddressRange{From: a, To: a.Next()})
+		all.AddRange(addrset.Range{From: a, To: a.Next()})
 	}
+	set.Addresses = all.Set()
 	accept := func(text string, match ...program.Condition) program.Rule {
 		return program.Rule{Match: match, Actions: []program.Action{program.Accept}, Origin: program.Origin{File: name + ".yaml", Line: 1, Text: text}}
 	}

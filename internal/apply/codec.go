@@ -16,6 +16,7 @@ var registerActions = sync.OnceFunc(func() {
 		program.Verdict(""),
 		program.Jump{},
 		program.Goto{},
+		program.VerdictMap{},
 		program.NoTrack{},
 		program.Count{},
 		program.Log{},

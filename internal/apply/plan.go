@@ -244,7 +244,7 @@ func setChanges(old, new *program.Program) []SetChange {
 }
 
 func setChange(name string, before, after *program.Set) SetChange {
-	c := SetChange{Name: name, Before: elements(before), After: elements(after)}
+	c := SetChange{Name: name, Before: before.Len(), After: after.Len()}
 	a, b := addressesOf(before), addressesOf(after)
 	plus, minus := b.Difference(a), a.Difference(b)
 	c.AddressesPlus, c.AddressesMinus = plus.Count4(), minus.Count4()
@@ -264,30 +264,25 @@ func setChange(name string, before, after *program.Set) SetChange {
 
 // elementTexts are the elements of a set, as keys.
 func elementTexts(s *program.Set) map[string]bool {
-	texts := make(map[string]bool, elements(s))
-	for _, r := range s.Addresses {
-		texts[fmt.Sprint(r.From, "-", r.To)] = true
+	texts := make(map[string]bool, s.Len())
+	for r := range s.Addresses.Each() {
+		texts[r.String()] = true
 	}
-	for _, t := range s.Tuples {
-		texts[tupleText(t)] = true
+	for _, e := range s.Elements {
+		texts[e.String()] = true
 	}
 	return texts
 }
 
-func elements(s *program.Set) int { return len(s.Addresses) + len(s.Tuples) }
-
 func addressesOf(s *program.Set) addrset.Set {
-	ranges := make([]addrset.Range, len(s.Addresses))
-	for i, r := range s.Addresses {
-		ranges[i] = addrset.Range{From: r.From, To: r.To}
+	if len(s.Key) != 1 || len(s.Elements) == 0 {
+		return s.Addresses
 	}
-	return addrset.Of(ranges...)
-}
-
-func tupleText(t program.Tuple) string {
-	var parts []string
-	for _, v := range t.Parts {
-		parts = append(parts, fmt.Sprint(v.Addresses.From, v.Addresses.To, v.Numbers, v.Name))
+	var b addrset.Builder
+	for _, e := range s.Elements {
+		if r := e.Parts[0].Addresses; r.From.IsValid() {
+			b.AddRange(addrset.Range{From: r.From, To: r.To})
+		}
 	}
-	return strings.Join(parts, " ")
+	return b.Set()
 }

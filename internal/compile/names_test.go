@@ -40,8 +40,8 @@ input:
 			t.Errorf("there is no set %s in\n%s", id, p.Text())
 			continue
 		}
-		if len(set.Addresses) != want {
-			t.Errorf("set %s has %d elements, want %d", id, len(set.Addresses), want)
+		if set.Len() != want {
+			t.Errorf("set %s has %d elements, want %d", id, set.Len(), want)
 		}
 	}
 }

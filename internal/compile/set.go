@@ -20,7 +20,7 @@ func (c *compiler) addressSet(id string, s addrset.Set, o program.Origin) string
 	if !c.sets[id] {
 		c.sets[id] = true
 		c.program.Sets = append(c.program.Sets, program.Set{
-			ID: id, Key: []program.Field{program.Source}, Life: program.Static, Addresses: addressRanges(s), Origin: o,
+			ID: id, Key: []program.Field{program.Source}, Life: program.Static, Addresses: s, Origin: o,
 		})
 	}
 	return id
@@ -43,10 +43,10 @@ func (c *compiler) elements(id string, s *resolve.Set, keep addrset.Set) string 
 	}
 	if s.Counters {
 		out.Counters = true
-		out.Addresses = out.Addresses[:0]
+		out.Addresses = addrset.Set{}
 		for _, e := range s.Elements {
 			for r := range addrset.Of(e).Intersect(keep).Each() {
-				out.Addresses = append(out.Addresses, program.AddressRange{From: r.From, To: r.To})
+				out.Elements = append(out.Elements, program.Element{Parts: []program.Value{{Addresses: program.AddressRange{From: r.From, To: r.To}}}})
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func (c *compiler) endpoint(at side, s *resolve.Set) (program.Condition, bool) {
 	set := program.Set{ID: id, Key: []program.Field{program.Destination, program.Port}, Life: program.Static, Origin: originOf(s.Pos, s.Name)}
 	for _, e := range s.Endpoints {
 		if e.Protocol == at.protocol {
-			set.Tuples = append(set.Tuples, program.Tuple{
+			set.Elements = append(set.Elements, program.Element{
 				Origin: originOf(e.Pos, ""),
 				Parts: []program.Value{
 					{Addresses: program.AddressRange{From: e.Address.From, To: e.Address.To}},
@@ -72,7 +72,7 @@ func (c *compiler) endpoint(at side, s *resolve.Set) (program.Condition, bool) {
 			})
 		}
 	}
-	if len(set.Tuples) == 0 {
+	if len(set.Elements) == 0 {
 		return program.Condition{}, false
 	}
 	if !c.sets[id] {

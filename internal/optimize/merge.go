@@ -6,15 +6,42 @@ import (
 	"sluice/internal/program"
 )
 
-// mergePrefixes sorts the elements of address sets and joins those that touch
-// or overlap. Elements that are counted apart are joined only where they
-// overlap.
+// mergePrefixes joins the addresses of conditions that touch or overlap, and
+// sorts the elements that sets count apart, joining those that overlap. Plain
+// sets of addresses are minimal by themselves.
 func mergePrefixes(p *program.Program) {
 	for i := range p.Sets {
-		set := &p.Sets[i]
-		if len(set.Key) == 1 && len(set.Addresses) > 1 {
-			set.Addresses = mergeRanges(set.Addresses, !set.Counters)
+		if set := &p.Sets[i]; set.Counters && !set.Verdicts && len(set.Key) == 1 {
+			mergeElements(set)
 		}
+	}
+	for i := range p.Chains {
+		for j := range p.Chains[i].Rules {
+			for k := range p.Chains[i].Rules[j].Match {
+				if c := &p.Chains[i].Rules[j].Match[k]; len(c.Addresses) > 1 {
+					c.Addresses = mergeRanges(slices.Clone(c.Addresses), true)
+				}
+			}
+		}
+	}
+}
+
+func mergeElements(set *program.Set) {
+	var ranges []program.AddressRange
+	for _, e := range set.Elements {
+		if !e.Parts[0].Addresses.From.IsValid() {
+			return // names or numbers
+		}
+		r := e.Parts[0].Addresses
+		r.Origin = e.Origin
+		ranges = append(ranges, r)
+	}
+	if len(ranges) < 2 {
+		return
+	}
+	set.Elements = set.Elements[:0]
+	for _, r := range mergeRanges(ranges, false) {
+		set.Elements = append(set.Elements, program.Element{Parts: []program.Value{{Addresses: program.AddressRange{From: r.From, To: r.To}}}, Origin: r.Origin})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/addrset"
 	"sluice/internal/program"
 )
 
@@ -85,13 +86,19 @@ func TestMergePrefixes(t *testing.T) {
 			rangeOf("2001:db8::1:0", "2001:db8::1:ffff"), // adjacent
 		}
 	}
+	var counted []program.Element
+	for _, r := range ranges() {
+		counted = append(counted, program.Element{Parts: []program.Value{{Addresses: r}}})
+	}
 	p := &program.Program{
 		Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Accept, Chain: "input"}},
 		Sets: []program.Set{
-			{ID: "plain", Key: []program.Field{program.Source}, Life: program.Static, Addresses: ranges()},
-			{ID: "counted", Key: []program.Field{program.Source}, Life: program.Living, Counters: true, Addresses: ranges()},
+			{ID: "counted", Key: []program.Field{program.Source}, Life: program.Living, Counters: true, Elements: counted},
 		},
-		Chains: []program.Chain{{Name: "input", Rules: []program.Rule{dropFrom("plain"), dropFrom("counted")}}},
+		Chains: []program.Chain{{Name: "input", Rules: []program.Rule{
+			dropFrom("counted"),
+			{Match: []program.Condition{{Field: program.Source, Addresses: ranges()}}, Actions: []program.Action{program.Drop}},
+		}}},
 	}
 	golden(t, "merge-prefixes", "merge-prefixes", p)
 }
@@ -104,7 +111,7 @@ func banned(rewrites bool) *program.Program {
 			{Kind: program.Forward, Phase: program.Filter, Default: program.Accept, Chain: "forward"},
 			{Kind: program.Output, Phase: program.Filter, Default: program.Accept, Chain: "output"},
 		},
-		Sets: []program.Set{{ID: "bad", Key: []program.Field{program.Source}, Life: program.Static, Addresses: []program.AddressRange{rangeOf("203.0.113.7", "203.0.113.7")}}},
+		Sets: []program.Set{{ID: "bad", Key: []program.Field{program.Source}, Life: program.Static, Addresses: addrset.FromPrefixes(netip.MustParsePrefix("203.0.113.7/32"))}},
 		Chains: []program.Chain{
 			{Name: "input", Rules: []program.Rule{dropFrom("bad"), established(), jump(program.StageBan, "banned")}},
 			{Name: "forward", Rules: []program.Rule{jump(program.StageBan, "banned")}},

@@ -44,11 +44,12 @@ func (u *used) follow(p *program.Program, name string) {
 			u.sets[m.Set] = true
 		}
 		for _, a := range r.Actions {
+			for _, next := range p.Leads(a) {
+				u.follow(p, next)
+			}
 			switch a := a.(type) {
-			case program.Jump:
-				u.follow(p, a.Chain)
-			case program.Goto:
-				u.follow(p, a.Chain)
+			case program.VerdictMap:
+				u.sets[a.Set] = true
 			case program.Count:
 				u.counters[a.Counter] = true
 			case program.SetAdd:

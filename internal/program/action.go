@@ -21,6 +21,12 @@ type (
 	Jump struct{ Chain string }
 	// Goto goes on in Chain and does not come back to this one.
 	Goto struct{ Chain string }
+	// VerdictMap looks the packet's Key up in the verdict map Set and takes the
+	// verdict of the element. Without one it does nothing.
+	VerdictMap struct {
+		Set string
+		Key []Field
+	}
 	// NoTrack keeps the packet out of connection tracking.
 	NoTrack struct{}
 	// Count counts the packet on a named counter.
@@ -110,6 +116,7 @@ type Rate struct {
 func (Verdict) action()         {}
 func (Jump) action()            {}
 func (Goto) action()            {}
+func (VerdictMap) action()      {}
 func (NoTrack) action()         {}
 func (Count) action()           {}
 func (Log) action()             {}

@@ -12,6 +12,9 @@ import (
 func (p *Program) Check() error {
 	c := checker{program: p, chains: map[string]*Chain{}, sets: map[string]*Set{}, counters: map[string]bool{}, flowtables: map[string]bool{}}
 	c.declare()
+	for i := range p.Sets {
+		c.elements(&p.Sets[i])
+	}
 	for i := range p.Chains {
 		for j := range p.Chains[i].Rules {
 			c.rule(&p.Chains[i], j, &p.Chains[i].Rules[j])
@@ -135,6 +138,8 @@ func (c *checker) action(where string, a Action) {
 		chain(a.Chain)
 	case Goto:
 		chain(a.Chain)
+	case VerdictMap:
+		c.verdictMap(where, a)
 	case Count:
 		counter(a.Counter)
 	case Limit:
@@ -157,6 +162,71 @@ func (c *checker) action(where string, a Action) {
 	}
 }
 
+// verdictMap holds an action to the map that it asks.
+func (c *checker) verdictMap(where string, a VerdictMap) {
+	set := c.sets[a.Set]
+	switch {
+	case set == nil:
+		c.fail("%s: no set %s", where, a.Set)
+	case !set.Verdicts:
+		c.fail("%s: set %s is no verdict map", where, a.Set)
+	case len(a.Key) != len(set.Key):
+		c.fail("%s: set %s has %d keys and is asked for %d", where, a.Set, len(set.Key), len(a.Key))
+	}
+}
+
+// elements holds the elements of a set to its key.
+func (c *checker) elements(s *Set) {
+	for _, e := range s.Elements {
+		if len(e.Parts) != len(s.Key) {
+			c.fail("set %s: an element has %d parts, the key has %d", s.ID, len(e.Parts), len(s.Key))
+			return
+		}
+		if (e.Verdict != nil) != s.Verdicts {
+			c.fail("set %s: an element has a verdict or lacks one", s.ID)
+			return
+		}
+		switch v := e.Verdict.(type) {
+		case Jump:
+			c.target(s, v.Chain)
+		case Goto:
+			c.target(s, v.Chain)
+		case Verdict, nil:
+		default:
+			c.fail("set %s: %s is no verdict of an element", s.ID, ActionText(v))
+		}
+	}
+}
+
+func (c *checker) target(s *Set, chain string) {
+	if c.chains[chain] == nil {
+		c.fail("set %s: no chain %s", s.ID, chain)
+	}
+}
+
+// Leads gives the chains that an action may go on in.
+func (p *Program) Leads(a Action) []string {
+	switch a := a.(type) {
+	case Jump:
+		return []string{a.Chain}
+	case Goto:
+		return []string{a.Chain}
+	case VerdictMap:
+		var out []string
+		set := p.Set(a.Set)
+		if set == nil {
+			return nil
+		}
+		for _, e := range set.Elements {
+			if chains := p.Leads(e.Verdict); len(chains) > 0 && !slices.Contains(out, chains[0]) {
+				out = append(out, chains[0])
+			}
+		}
+		return out
+	}
+	return nil
+}
+
 // reach walks the jumps from a chain; the kernel refuses loops too.
 func (c *checker) reach(name string, path []string) {
 	if c.done == nil {
@@ -171,11 +241,8 @@ func (c *checker) reach(name string, path []string) {
 	}
 	for _, r := range c.chains[name].Rules {
 		for _, a := range r.Actions {
-			switch a := a.(type) {
-			case Jump:
-				c.reach(a.Chain, append(path, name))
-			case Goto:
-				c.reach(a.Chain, append(path, name))
+			for _, chain := range c.program.Leads(a) {
+				c.reach(chain, append(path, name))
 			}
 		}
 	}

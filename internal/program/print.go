@@ -49,36 +49,41 @@ func (p *Program) Text() string {
 }
 
 func (s *Set) text(b *strings.Builder) {
-	keys := make([]string, len(s.Key))
-	for i, k := range s.Key {
-		keys[i] = string(k)
-	}
-	fmt.Fprintf(b, "set %s: %s of %s, %d elements", s.ID, s.Life, strings.Join(keys, "."), len(s.Addresses)+len(s.Tuples))
+	fmt.Fprintf(b, "set %s: %s of %s, %d elements", s.ID, s.Life, fieldsText(s.Key), s.Len())
 	if s.Counters {
 		b.WriteString(", counted")
+	}
+	if s.Verdicts {
+		b.WriteString(", verdict map")
 	}
 	if s.Life == Dynamic {
 		fmt.Fprintf(b, ", at most %d, for %d ms", s.Size, s.Timeout)
 	}
 	b.WriteString("\n")
-	for i, a := range s.Addresses {
-		if i == shownElements {
-			fmt.Fprintf(b, "  … %d more\n", len(s.Addresses)-i)
+	shown := 0
+	for r := range s.Addresses.Each() {
+		if shown == shownElements {
+			fmt.Fprintf(b, "  … %d more\n", s.Addresses.Len4()+s.Addresses.Len6()-shown)
 			break
 		}
-		b.WriteString("  " + a.String() + "\n")
+		b.WriteString("  " + r.String() + "\n")
+		shown++
 	}
-	for i, t := range s.Tuples {
+	for i, e := range s.Elements {
 		if i == shownElements {
-			fmt.Fprintf(b, "  … %d more\n", len(s.Tuples)-i)
+			fmt.Fprintf(b, "  … %d more\n", len(s.Elements)-i)
 			break
 		}
-		parts := make([]string, len(t.Parts))
-		for j, v := range t.Parts {
-			parts[j] = v.String()
-		}
-		b.WriteString("  " + strings.Join(parts, " . ") + "\n")
+		b.WriteString("  " + e.String() + "\n")
 	}
+}
+
+func fieldsText(fields []Field) string {
+	texts := make([]string, len(fields))
+	for i, f := range fields {
+		texts[i] = string(f)
+	}
+	return strings.Join(texts, ".")
 }
 
 // Text writes a rule on one line.
@@ -100,11 +105,7 @@ func (r *Rule) Text() string {
 func (c Condition) String() string {
 	field := string(c.Field)
 	if len(c.SetKey) > 0 {
-		keys := make([]string, len(c.SetKey))
-		for i, k := range c.SetKey {
-			keys[i] = string(k)
-		}
-		field = strings.Join(keys, ".")
+		field = fieldsText(c.SetKey)
 	}
 	if c.Mask != 0 {
 		field += fmt.Sprintf("&0x%x", c.Mask)
@@ -153,6 +154,18 @@ func (v Value) String() string {
 	return v.Numbers.String()
 }
 
+func (e Element) String() string {
+	parts := make([]string, len(e.Parts))
+	for i, v := range e.Parts {
+		parts[i] = v.String()
+	}
+	text := strings.Join(parts, " . ")
+	if e.Verdict != nil {
+		text += " : " + ActionText(e.Verdict)
+	}
+	return text
+}
+
 func (r Rate) String() string {
 	return fmt.Sprintf("%d per %d ms, burst %d", r.Packets, r.Per, r.Burst)
 }
@@ -166,6 +179,8 @@ func ActionText(a Action) string {
 		return "jump " + a.Chain
 	case Goto:
 		return "goto " + a.Chain
+	case VerdictMap:
+		return fmt.Sprintf("verdict of %s in @%s", fieldsText(a.Key), a.Set)
 	case NoTrack:
 		return "notrack"
 	case Count:

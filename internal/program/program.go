@@ -1,6 +1,10 @@
 package program
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"sluice/internal/addrset"
+)
 
 // Program is one complete firewall of one network namespace.
 type Program struct {
@@ -74,14 +78,16 @@ type Set struct {
 	Key      []Field
 	Life     Life
 	Counters bool // a counter for each element
-	// Addresses holds the elements of a set with one address key: minimal,
-	// disjoint, sorted ranges, IPv4 before IPv6.
-	Addresses []AddressRange
-	// Tuples holds the elements of every other set.
-	Tuples  []Tuple
-	Size    int    // upper bound in entries of a dynamic set
-	Timeout uint64 // of a dynamic set's entries, in milliseconds; 0 is none
-	Origin  Origin
+	Verdicts bool // a verdict map: each element has a verdict
+	// Addresses holds what is in a set with one address key whose elements
+	// carry nothing of their own.
+	Addresses addrset.Set
+	// Elements holds the elements of every other set: of several keys or of
+	// another field, counted apart, or with a verdict. They are disjoint.
+	Elements []Element
+	Size     int    // upper bound in entries of a dynamic set
+	Timeout  uint64 // of a dynamic set's entries, in milliseconds; 0 is none
+	Origin   Origin
 }
 
 // Life says who writes a set's contents.
@@ -100,13 +106,18 @@ type AddressRange struct {
 	Origin   Origin
 }
 
-// Tuple is one element with several keys, in the order of Set.Key.
-type Tuple struct {
-	Parts  []Value
-	Origin Origin
+// Element is one element of a set.
+type Element struct {
+	Parts   []Value // in the order of Set.Key
+	Verdict Action  // of a verdict map: a Verdict, a Jump or a Goto
+	Origin  Origin
 }
 
-// Value is one part of a tuple: an address range, a number range or a name.
+// Len is how many elements the program gives the set; of plain addresses, the
+// ranges of both families.
+func (s *Set) Len() int { return s.Addresses.Len4() + s.Addresses.Len6() + len(s.Elements) }
+
+// Value is one part of an element: an address range, a number range or a name.
 type Value struct {
 	Addresses AddressRange
 	Numbers   NumberRange

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"sort"
 	"strings"
 
 	"sluice/internal/packet"
@@ -253,6 +252,18 @@ func contains(r program.AddressRange, a netip.Addr) bool {
 	return a.BitLen() == r.From.BitLen() && r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
 }
 
+// key is what the packet has in the fields; not ok where it lacks one.
+func (e *evaluation) key(fields []program.Field) (key []value, ok bool) {
+	key = make([]value, len(fields))
+	for i, f := range fields {
+		key[i] = e.field(f)
+		if key[i].absent {
+			return nil, false
+		}
+	}
+	return key, true
+}
+
 // inSet looks the packet's key up.
 func (e *evaluation) inSet(c *program.Condition) packet.Answer {
 	set := e.program.Set(c.Set)
@@ -263,45 +274,42 @@ func (e *evaluation) inSet(c *program.Condition) packet.Answer {
 	if len(fields) == 0 {
 		fields = []program.Field{c.Field}
 	}
-	key := make([]value, len(fields))
-	for i, f := range fields {
-		key[i] = e.field(f)
-		if key[i].absent {
-			return packet.No
-		}
+	key, ok := e.key(fields)
+	if !ok {
+		return packet.No
 	}
 	if set.Life == program.Dynamic {
 		e.assume("the kernel's table " + set.ID + " does not hold it")
 		return packet.No
 	}
-	if len(fields) == 1 && len(set.Addresses) > 0 {
-		return inRanges(set.Addresses, key[0])
+	if !set.Addresses.IsEmpty() {
+		if key[0].unknown {
+			return packet.Unknown
+		}
+		return packet.Is(set.Addresses.Contains(key[0].address))
 	}
+	_, answer := element(set, key)
+	return answer
+}
+
+// element finds the element that the key is; unknown where it may be one.
+func element(set *program.Set, key []value) (*program.Element, packet.Answer) {
 	doubt := false
-	for i := range set.Tuples {
-		switch fits(&set.Tuples[i], key) {
+	for i := range set.Elements {
+		switch fits(&set.Elements[i], key) {
 		case packet.Yes:
-			return packet.Yes
+			return &set.Elements[i], packet.Yes
 		case packet.Unknown:
 			doubt = true
 		}
 	}
 	if doubt {
-		return packet.Unknown
+		return nil, packet.Unknown
 	}
-	return packet.No
+	return nil, packet.No
 }
 
-// inRanges searches sorted, disjoint ranges, IPv4 before IPv6.
-func inRanges(ranges []program.AddressRange, v value) packet.Answer {
-	if v.unknown {
-		return packet.Unknown
-	}
-	i := sort.Search(len(ranges), func(i int) bool { return ranges[i].To.Compare(v.address) >= 0 })
-	return packet.Is(i < len(ranges) && contains(ranges[i], v.address))
-}
-
-func fits(t *program.Tuple, key []value) packet.Answer {
+func fits(t *program.Element, key []value) packet.Answer {
 	answer := packet.Yes
 	for i, part := range t.Parts {
 		if i >= len(key) {

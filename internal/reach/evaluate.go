@@ -269,6 +269,11 @@ func (e *evaluation) matches(r *program.Rule) bool {
 // over, with an empty verdict for a return.
 func (e *evaluation) actions(r *program.Rule) (o outcome, ended bool) {
 	for _, action := range r.Actions {
+		if m, is := action.(program.VerdictMap); is {
+			if action = e.verdictOf(m, r); action == nil {
+				continue
+			}
+		}
 		switch a := action.(type) {
 		case program.Verdict:
 			if a == program.Return {
@@ -297,6 +302,27 @@ func (e *evaluation) actions(r *program.Rule) (o outcome, ended bool) {
 		}
 	}
 	return outcome{}, false
+}
+
+// verdictOf asks a verdict map; nil where the packet has no element in it.
+// Where that cannot be told, each element that it may be is asked about in turn.
+func (e *evaluation) verdictOf(m program.VerdictMap, r *program.Rule) program.Action {
+	set := e.program.Set(m.Set)
+	key, ok := e.key(m.Key)
+	if set == nil || !ok {
+		return nil
+	}
+	if found, answer := element(set, key); answer == packet.Yes {
+		return found.Verdict
+	} else if answer == packet.No {
+		return nil
+	}
+	for i := range set.Elements {
+		if fits(&set.Elements[i], key) == packet.Unknown && e.guess(fmt.Sprintf("%s: it is %s in %s", place(r), set.Elements[i], m.Set)) {
+			return set.Elements[i].Verdict
+		}
+	}
+	return nil
 }
 
 // place names a rule for a reader.

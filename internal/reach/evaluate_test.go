@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/addrset"
 	"sluice/internal/packet"
 	"sluice/internal/program"
 )
@@ -67,12 +68,12 @@ func server(rules ...program.Rule) *program.Program {
 			}},
 		},
 		Sets: []program.Set{
-			{ID: "banned", Key: []program.Field{program.Source}, Life: program.Living, Addresses: []program.AddressRange{
-				{From: addr("198.51.100.0"), To: addr("198.51.100.255")},
-				{From: addr("2001:db8:bad::"), To: addr("2001:db8:bad::ff")},
-			}},
+			{ID: "banned", Key: []program.Field{program.Source}, Life: program.Living, Addresses: addrset.Of(
+				addrset.Range{From: addr("198.51.100.0"), To: addr("198.51.100.255")},
+				addrset.Range{From: addr("2001:db8:bad::"), To: addr("2001:db8:bad::ff")},
+			)},
 			{ID: "recent", Key: []program.Field{program.Source}, Life: program.Dynamic},
-			{ID: "ends", Key: []program.Field{program.Destination, program.Port}, Life: program.Static, Tuples: []program.Tuple{
+			{ID: "ends", Key: []program.Field{program.Destination, program.Port}, Life: program.Static, Elements: []program.Element{
 				{Parts: []program.Value{{Addresses: ranges("203.0.113.1", "203.0.113.1")[0]}, {Numbers: program.NumberRange{From: 443, To: 443}}}},
 			}},
 		},
@@ -176,6 +177,46 @@ func TestMapPrefix(t *testing.T) {
 		got := mapPrefix(addr(test.address), netip.MustParsePrefix(test.from), netip.MustParsePrefix(test.to))
 		if got != addr(test.want) {
 			t.Errorf("%s from %s to %s: %s, want %s", test.address, test.from, test.to, got, test.want)
+		}
+	}
+}
+
+// TestVerdictMap: the element that the packet's key is decides, through a chain
+// too; without an element the next rule is asked.
+func TestVerdictMap(t *testing.T) {
+	element := func(address string, port uint64, verdict program.Action) program.Element {
+		return program.Element{Parts: []program.Value{{Addresses: ranges(address, address)[0]}, {Numbers: program.NumberRange{From: port, To: port}}}, Verdict: verdict}
+	}
+	p := &program.Program{
+		Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Drop, Chain: "input"}},
+		Chains: []program.Chain{
+			{Name: "input", Rules: []program.Rule{
+				{Actions: []program.Action{program.VerdictMap{Set: "map", Key: []program.Field{program.Source, program.Port}}}},
+				{Match: []program.Condition{{Field: program.Port, Numbers: []program.NumberRange{{From: 25, To: 25}}}}, Actions: []program.Action{program.Accept}},
+			}},
+			{Name: "sub", Rules: []program.Rule{{Match: []program.Condition{{Field: program.Source, Addresses: ranges("192.0.2.9", "192.0.2.9")}}, Actions: []program.Action{program.Accept}}}},
+		},
+		Sets: []program.Set{{ID: "map", Key: []program.Field{program.Source, program.Port}, Life: program.Static, Verdicts: true, Elements: []program.Element{
+			element("192.0.2.1", 22, program.Accept), element("192.0.2.2", 25, program.Drop), element("192.0.2.9", 80, program.Jump{Chain: "sub"}), element("192.0.2.8", 25, program.Goto{Chain: "sub"}),
+		}}},
+	}
+	if err := p.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		from string
+		port uint16
+		want program.Verdict
+	}{
+		{"192.0.2.1", 22, program.Accept},
+		{"192.0.2.1", 23, program.Drop},
+		{"192.0.2.2", 25, program.Drop},
+		{"192.0.2.3", 25, program.Accept}, // no element: the rule behind
+		{"192.0.2.9", 80, program.Accept}, // by the chain
+		{"192.0.2.8", 25, program.Drop},   // a goto does not come back
+	} {
+		if got := Evaluate(p, syn(c.from, "203.0.113.1", c.port), In); got.Verdict != c.want {
+			t.Errorf("%s to port %d: %s, want %s", c.from, c.port, got.Verdict, c.want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package conformance
 import (
 	"net/netip"
 
+	"sluice/internal/addrset"
 	"sluice/internal/program"
 )
 
@@ -42,12 +43,12 @@ func at(line int) program.Origin {
 	return program.Origin{File: "policy.yaml", Line: line, Column: 7, Text: "a rule"}
 }
 
-func span(texts ...string) []program.AddressRange {
-	var out []program.AddressRange
+func span(texts ...string) addrset.Set {
+	var out addrset.Builder
 	for i := 0; i < len(texts); i += 2 {
-		out = append(out, program.AddressRange{From: netip.MustParseAddr(texts[i]), To: netip.MustParseAddr(texts[i+1])})
+		out.AddRange(addrset.Range{From: netip.MustParseAddr(texts[i]), To: netip.MustParseAddr(texts[i+1])})
 	}
-	return out
+	return out.Set()
 }
 
 var (
@@ -124,12 +125,13 @@ func limits() *program.Program {
 func many() *program.Program {
 	p := closed()
 	served := program.Set{ID: "served", Key: source, Life: program.Static, Origin: at(2)}
+	var b addrset.Builder
 	for i := range 5000 {
 		from := netip.AddrFrom4([4]byte{10, byte(i >> 6), byte(i << 2), 0})
 		to := netip.AddrFrom4([4]byte{10, byte(i >> 6), byte(i << 2), byte(i)})
-		served.Addresses = append(served.Addresses, program.AddressRange{From: from, To: to})
+		b.AddRange(addrset.Range{From: from, To: to})
 	}
-	served.Addresses = append(served.Addresses, span("2001:db8::", "2001:db8::ffff", "2001:db8:5::", "2001:db8:7:ffff:ffff:ffff:ffff:ffff")...)
+	served.Addresses = b.Set().Union(span("2001:db8::", "2001:db8::ffff", "2001:db8:5::", "2001:db8:7:ffff:ffff:ffff:ffff:ffff"))
 	p.Sets = append(p.Sets, served)
 	rules := p.Chains[0].Rules
 	rules[len(rules)-1].Match = append(rules[len(rules)-1].Match, in(program.Source, "served"))

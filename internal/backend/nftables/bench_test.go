@@ -5,20 +5,23 @@ import (
 	"net/netip"
 	"testing"
 
+	"sluice/internal/addrset"
 	"sluice/internal/program"
 )
 
 // large is a program with a set as large as "all but Europe" of both families.
 func large() *program.Program {
 	s := program.Set{ID: "served", Key: []program.Field{program.Source}, Life: program.Static}
+	var all addrset.Builder
 	for i := range 48_665 {
 		from := netip.AddrFrom4([4]byte{byte(1 + i>>14), byte(i >> 6), byte(i << 2), 0})
-		s.Addresses = append(s.Addresses, program.AddressRange{From: from, To: netip.AddrFrom4([4]byte{byte(1 + i>>14), byte(i >> 6), byte(i<<2) + 1, byte(i)})})
+		all.AddRange(addrset.Range{From: from, To: netip.AddrFrom4([4]byte{byte(1 + i>>14), byte(i >> 6), byte(i<<2) + 1, byte(i)})})
 	}
 	for i := range 95_851 {
 		from := netip.MustParseAddr(fmt.Sprintf("2001:%x:%x::", i>>8, i<<4&0xff0))
-		s.Addresses = append(s.Addresses, program.AddressRange{From: from, To: netip.MustParseAddr(fmt.Sprintf("2001:%x:%x:ffff:ffff:ffff:ffff:ffff", i>>8, i<<4&0xff0+3))})
+		all.AddRange(addrset.Range{From: from, To: netip.MustParseAddr(fmt.Sprintf("2001:%x:%x:ffff:ffff:ffff:ffff:ffff", i>>8, i<<4&0xff0+3))})
 	}
+	s.Addresses = all.Set()
 	c := construct{match: conditions{setOn(program.Source, "served")}}
 	p := c.program()
 	p.Sets = append(p.Sets, s)

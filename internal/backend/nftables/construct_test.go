@@ -44,6 +44,15 @@ func addressRanges(texts ...string) []program.AddressRange {
 	return out
 }
 
+// countedApart is each text as an element of its own.
+func countedApart(texts ...string) []program.Element {
+	var out []program.Element
+	for _, text := range texts {
+		out = append(out, program.Element{Parts: []program.Value{{Addresses: addressRanges(text)[0]}}})
+	}
+	return out
+}
+
 func protocolIs(p ...uint64) program.Condition {
 	return program.Condition{Field: program.Protocol, Numbers: exactly(p...)}
 }
@@ -264,32 +273,32 @@ func (c construct) program() *program.Program {
 func trialSets() []program.Set {
 	source := []program.Field{program.Source}
 	endpoint := []program.Field{program.Destination, program.Protocol, program.Port}
-	tuple := func(address string, protocol, from, to uint64) program.Tuple {
-		return program.Tuple{Parts: []program.Value{
+	tuple := func(address string, protocol, from, to uint64) program.Element {
+		return program.Element{Parts: []program.Value{
 			{Addresses: addressRanges(address)[0]},
 			{Numbers: program.NumberRange{From: protocol, To: protocol}},
 			{Numbers: program.NumberRange{From: from, To: to}},
 		}}
 	}
-	place := func(address string, from, to uint64) program.Tuple {
-		return program.Tuple{Parts: []program.Value{{Addresses: addressRanges(address)[0]}, {Numbers: program.NumberRange{From: from, To: to}}}}
+	place := func(address string, from, to uint64) program.Element {
+		return program.Element{Parts: []program.Value{{Addresses: addressRanges(address)[0]}, {Numbers: program.NumberRange{From: from, To: to}}}}
 	}
 	return []program.Set{
-		{ID: "office", Key: source, Life: program.Static, Addresses: addressRanges("203.0.113.0/24", "198.51.100.7", "2001:db8:77::/48")},
-		{ID: "hosts", Key: source, Life: program.Static, Addresses: addressRanges("203.0.113.1", "203.0.113.3", "2001:db8::1")},
-		{ID: "ends", Key: source, Life: program.Static, Addresses: addressRanges("0.0.0.0-10.0.0.0", "10.0.0.2-255.255.255.255", "::-2001::5", "2001::7-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")},
-		{ID: "twin", Key: source, Life: program.Living, Addresses: addressRanges("203.0.113.0/24")},
-		{ID: "twin_net", Key: source, Life: program.Static, Addresses: addressRanges("203.0.113.0/24")},
-		{ID: "all", Key: source, Life: program.Static, Addresses: addressRanges("0.0.0.0/0", "::/0")},
-		{ID: "tallied", Key: source, Life: program.Static, Counters: true, Addresses: append(append(addressRanges("203.0.113.0/25"), addressRanges("203.0.113.128/25")...), addressRanges("203.0.113.64/26", "2001:db8::1")...)},
-		{ID: "four", Key: source, Life: program.Static, Addresses: addressRanges("203.0.113.0/24")},
-		{ID: "banned", Key: source, Life: program.Living, Addresses: addressRanges("203.0.113.9", "192.0.2.0/25", "2001:db8:bad::/48", "2001:db8::bad")},
-		{ID: "counted", Key: source, Life: program.Living, Counters: true, Addresses: addressRanges("203.0.113.9", "192.0.2.0/25", "2001:db8:bad::/48", "2001:db8::bad")},
+		{ID: "office", Key: source, Life: program.Static, Addresses: mustSet("203.0.113.0/24", "198.51.100.7", "2001:db8:77::/48")},
+		{ID: "hosts", Key: source, Life: program.Static, Addresses: mustSet("203.0.113.1", "203.0.113.3", "2001:db8::1")},
+		{ID: "ends", Key: source, Life: program.Static, Addresses: mustSet("0.0.0.0-10.0.0.0", "10.0.0.2-255.255.255.255", "::-2001::5", "2001::7-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")},
+		{ID: "twin", Key: source, Life: program.Living, Addresses: mustSet("203.0.113.0/24")},
+		{ID: "twin_net", Key: source, Life: program.Static, Addresses: mustSet("203.0.113.0/24")},
+		{ID: "all", Key: source, Life: program.Static, Addresses: mustSet("0.0.0.0/0", "::/0")},
+		{ID: "tallied", Key: source, Life: program.Static, Counters: true, Elements: countedApart("203.0.113.0/25", "203.0.113.128/25", "203.0.113.64/26", "2001:db8::1")},
+		{ID: "four", Key: source, Life: program.Static, Addresses: mustSet("203.0.113.0/24")},
+		{ID: "banned", Key: source, Life: program.Living, Addresses: mustSet("203.0.113.9", "192.0.2.0/25", "2001:db8:bad::/48", "2001:db8::bad")},
+		{ID: "counted", Key: source, Life: program.Living, Counters: true, Addresses: mustSet("203.0.113.9", "192.0.2.0/25", "2001:db8:bad::/48", "2001:db8::bad")},
 		{ID: "limits", Key: source, Life: program.Dynamic, Size: 1024, Timeout: 60_000},
 		{ID: "connections", Key: source, Life: program.Dynamic, Size: 1024},
 		{ID: "bans", Key: source, Life: program.Dynamic, Size: 1024, Timeout: 600_000},
-		{ID: "listeners", Key: endpoint, Life: program.Static, Tuples: []program.Tuple{tuple("198.51.100.1", 6, 80, 80), tuple("198.51.100.1", 17, 443, 443), tuple("2001:db8::1", 6, 443, 443)}},
-		{ID: "wide", Key: []program.Field{program.Destination, program.Port}, Life: program.Static, Tuples: []program.Tuple{place("198.51.100.0/24", 80, 90), place("198.51.100.7", 80, 90), place("198.51.100.1", 443, 443)}},
+		{ID: "listeners", Key: endpoint, Life: program.Static, Elements: []program.Element{tuple("198.51.100.1", 6, 80, 80), tuple("198.51.100.1", 17, 443, 443), tuple("2001:db8::1", 6, 443, 443)}},
+		{ID: "wide", Key: []program.Field{program.Destination, program.Port}, Life: program.Static, Elements: []program.Element{place("198.51.100.0/24", 80, 90), place("198.51.100.7", 80, 90), place("198.51.100.1", 443, 443)}},
 	}
 }
 

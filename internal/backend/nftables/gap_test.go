@@ -44,7 +44,7 @@ func TestNoGap(t *testing.T) {
 			Hooks:  []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: byDefault, Chain: "input"}},
 			Chains: []program.Chain{{Name: "input", Rules: rules}},
 			Sets: []program.Set{
-				{ID: "known", Key: []program.Field{program.Source}, Life: program.Static, Addresses: addressRanges("192.0.2.0/25", "198.51.100.0-198.51.100.77")},
+				{ID: "known", Key: []program.Field{program.Source}, Life: program.Static, Addresses: mustSet("192.0.2.0/25", "198.51.100.0-198.51.100.77")},
 			},
 		})
 	}

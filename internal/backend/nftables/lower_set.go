@@ -188,17 +188,28 @@ func (s *Set) hash() string {
 
 func writeAddress(h hash.Hash, b []byte) { _, _ = h.Write(b) } // never fails, says package hash
 
+// allAddresses is everything in a set of one address key.
+func allAddresses(s *program.Set) addrset.Set {
+	if len(s.Elements) == 0 {
+		return s.Addresses
+	}
+	var b addrset.Builder
+	for _, e := range s.Elements {
+		b.AddRange(addrset.Range{From: e.Parts[0].Addresses.From, To: e.Parts[0].Addresses.To})
+	}
+	return b.Set().Union(s.Addresses)
+}
+
 // elementsOf gives the elements as the kernel holds them. Elements that are
 // counted stay as they were written, as far as they do not overlap; the others
 // are merged.
 func elementsOf(s *program.Set, counted bool) ([]addrset.Range, error) {
 	if !counted {
-		merged, err := addressSet(s.Addresses)
-		return merged.Ranges(), err
+		return allAddresses(s).Ranges(), nil
 	}
-	out := make([]addrset.Range, 0, len(s.Addresses))
-	for _, a := range s.Addresses {
-		r, err := addrset.NewRange(a.From, a.To)
+	out := s.Addresses.Ranges()
+	for _, e := range s.Elements {
+		r, err := addrset.NewRange(e.Parts[0].Addresses.From, e.Parts[0].Addresses.To)
 		if err != nil {
 			return nil, err
 		}
@@ -240,7 +251,7 @@ func (l *lowering) layoutTuples(p *parts) error {
 	}
 	tuples := map[int][]string{}
 	interval := map[int]bool{}
-	for _, t := range s.Tuples {
+	for _, t := range s.Elements {
 		if len(t.Parts) != len(s.Key) {
 			return fmt.Errorf("an element has %d parts, the key has %d", len(t.Parts), len(s.Key))
 		}

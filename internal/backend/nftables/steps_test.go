@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/program"
 )
@@ -13,8 +14,8 @@ import (
 // twoPolicies are two programs that differ in everything that steps are about.
 func twoPolicies(t *testing.T) (one, other *artifact) {
 	t.Helper()
-	office := addressRanges("203.0.113.0/24", "2001:db8:77::/48")
-	base := func(hookDefault program.Verdict, banned, served []program.AddressRange, ports []program.NumberRange) *program.Program {
+	office := mustSet("203.0.113.0/24", "2001:db8:77::/48")
+	base := func(hookDefault program.Verdict, banned, served addrset.Set, ports []program.NumberRange) *program.Program {
 		return &program.Program{
 			Owner: "sluice",
 			Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: hookDefault, Chain: "input"}},
@@ -33,8 +34,8 @@ func twoPolicies(t *testing.T) (one, other *artifact) {
 			},
 		}
 	}
-	a := base(program.Drop, addressRanges("192.0.2.1", "192.0.2.3", "198.51.100.0/25"), office, exactly(80))
-	b := base(program.Accept, addressRanges("192.0.2.1", "192.0.2.5", "198.51.100.0/25", "2001:db8:bad::/48"), addressRanges("203.0.113.0/25", "2001:db8:78::/48", "192.0.2.128"), exactly(80, 443))
+	a := base(program.Drop, mustSet("192.0.2.1", "192.0.2.3", "198.51.100.0/25"), office, exactly(80))
+	b := base(program.Accept, mustSet("192.0.2.1", "192.0.2.5", "198.51.100.0/25", "2001:db8:bad::/48"), mustSet("203.0.113.0/25", "2001:db8:78::/48", "192.0.2.128"), exactly(80, 443))
 	b.Hooks = append(b.Hooks, program.Hook{Kind: program.Output, Phase: program.Filter, Default: program.Drop, Chain: "output"})
 	b.Chains = append(b.Chains, program.Chain{Name: "output", Rules: []program.Rule{{Actions: actions{program.Accept}}}})
 	return mustLower(t, a), mustLower(t, b)

@@ -1,0 +1,92 @@
+package addrset
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// errBinary says that MarshalBinary did not write something.
+var errBinary = errors.New("addrset: not a set in binary form")
+
+// MarshalBinary writes the set as the number of ranges of each family and then,
+// from first to last, the gap before each range and its length, all as varints
+// (of IPv6, the upper and the lower half). It never fails.
+func (s Set) MarshalBinary() ([]byte, error) {
+	out := make([]byte, 0, 2*binary.MaxVarintLen32+5*len(s.v4)+12*len(s.v6))
+	out = binary.AppendUvarint(out, uint64(len(s.v4)))
+	out = binary.AppendUvarint(out, uint64(len(s.v6)))
+	var at4 key4
+	for _, r := range s.v4 {
+		out = binary.AppendUvarint(out, uint64(r.from-at4))
+		out = binary.AppendUvarint(out, uint64(r.to-r.from))
+		at4 = r.to
+	}
+	var at6 key6
+	for _, r := range s.v6 {
+		out = append6(out, r.from.sub(at6))
+		out = append6(out, r.to.sub(r.from))
+		at6 = r.to
+	}
+	return out, nil
+}
+
+func append6(out []byte, k key6) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(out, k.hi), k.lo)
+}
+
+// UnmarshalBinary reads what MarshalBinary wrote, and nothing else: the ranges
+// have to be minimal and nothing may follow.
+func (s *Set) UnmarshalBinary(data []byte) error {
+	in := reader{data: data}
+	n4, n6 := in.next(), in.next()
+	if in.failed || n4 > uint64(len(data)) || n6 > uint64(len(data)) {
+		return errBinary
+	}
+	var out Set
+	if n4 > 0 {
+		out.v4 = make([]span[key4], 0, n4)
+	}
+	var at4 uint64
+	for range n4 {
+		from := at4 + in.next()
+		to := from + in.next()
+		if in.failed || to < from || to > 1<<32-1 {
+			return errBinary
+		}
+		out.v4 = append(out.v4, span[key4]{key4(from), key4(to)})
+		at4 = to
+	}
+	if n6 > 0 {
+		out.v6 = make([]span[key6], 0, n6)
+	}
+	var at6 key6
+	for range n6 {
+		from := at6.add(key6{in.next(), in.next()})
+		to := from.add(key6{in.next(), in.next()})
+		if in.failed || from.compare(at6) < 0 || to.compare(from) < 0 {
+			return errBinary
+		}
+		out.v6 = append(out.v6, span[key6]{from, to})
+		at6 = to
+	}
+	if len(in.data) > 0 || !isMinimal(out.v4) || !isMinimal(out.v6) {
+		return errBinary
+	}
+	*s = out
+	return nil
+}
+
+type reader struct {
+	data   []byte
+	failed bool
+}
+
+func (r *reader) next() uint64 {
+	v, n := binary.Uvarint(r.data)
+	if n <= 0 {
+		r.failed = true
+		return 0
+	}
+	r.data = r.data[n:]
+	return v
+}
