@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"runtime"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -12,13 +15,15 @@ import (
 	"sluice/internal/kernel/nft"
 )
 
+type feature struct {
+	name    backend.Feature
+	ruleset string
+}
+
 // probes are the smallest rulesets that need a feature. Each is loaded into a
 // table of its own of a network namespace that nobody else sees: "nft -c" asks
 // the kernel less than a real load does.
-var probes = []struct {
-	feature backend.Feature
-	ruleset string
-}{
+var probes = []feature{
 	{backend.Flowtable, `
 		flowtable f { hook ingress priority 0; devices = { lo }; }
 		chain c { type filter hook forward priority 0; meta l4proto tcp flow add @f; }`},
@@ -45,50 +50,99 @@ var probes = []struct {
 
 // baseline is what every policy needs. Where not even this loads, nothing can
 // be told of the rest.
-const baseline = `chain c { type filter hook input priority 0; ct state established accept; }`
+const baseline = `table inet sluice_probe {
+	chain c { type filter hook input priority 0; ct state established accept; }
+}
+`
 
 // Capabilities asks the kernel for every feature that a backend may want, in a
 // network namespace made for it and gone afterwards. Where the caller may not
 // make one, or nft is missing, the answer is that it cannot be told.
 func Capabilities(ctx context.Context) backend.Capabilities {
+	return ask(ctx, probes)
+}
+
+func ask(ctx context.Context, features []feature) backend.Capabilities {
 	answers := make(chan backend.Capabilities)
 	go func() {
 		// The thread is in another namespace afterwards. It is never unlocked, so
 		// it ends with this goroutine.
 		runtime.LockOSThread()
-		answers <- capabilities(ctx)
+		answers <- capabilities(ctx, features)
 	}()
 	return <-answers
 }
 
-func capabilities(ctx context.Context) backend.Capabilities {
+// capabilities asks for all features in one transaction, and again for the rest
+// when some are refused: the kernel answers each message of a transaction, so nft
+// names the lines of all that it refused.
+func capabilities(ctx context.Context, features []feature) backend.Capabilities {
 	can := backend.Capabilities{}
-	for _, p := range probes {
-		can[p.feature] = backend.CannotTell
+	for _, f := range features {
+		can[f.name] = backend.CannotTell
 	}
-	if unix.Unshare(unix.CLONE_NEWNET) != nil || probe(ctx, baseline) != backend.Yes {
+	if unix.Unshare(unix.CLONE_NEWNET) != nil {
 		return can
 	}
-	for _, p := range probes {
-		can[p.feature] = probe(ctx, p.ruleset)
+	if _, answer := probe(ctx, baseline); answer != backend.Yes {
+		return can
+	}
+	for left := features; len(left) > 0; {
+		var lines []int // the last line of each feature
+		var text strings.Builder
+		for _, f := range left {
+			text.WriteString(f.table())
+			lines = append(lines, strings.Count(text.String(), "\n"))
+		}
+		problems, answer := probe(ctx, text.String())
+		refused := map[int]bool{}
+		for _, p := range problems {
+			at, _ := slices.BinarySearch(lines, p.Line)
+			refused[at] = p.Line > 0 && at < len(left)
+		}
+		switch {
+		case answer == backend.Yes:
+			for _, f := range left {
+				can[f.name] = backend.Yes
+			}
+			return can
+		case answer == backend.No && len(left) == 1:
+			can[left[0].name] = backend.No
+			return can
+		case answer == backend.No && len(refused) > 0 && !slices.Contains(slices.Collect(maps.Values(refused)), false):
+			var rest []feature
+			for i, f := range left {
+				if refused[i] {
+					can[f.name] = backend.No
+				} else {
+					rest = append(rest, f)
+				}
+			}
+			left = rest
+		default: // refused without a place: one by one
+			for _, f := range left {
+				_, can[f.name] = probe(ctx, f.table())
+			}
+			return can
+		}
 	}
 	return can
 }
 
-// probe loads a ruleset and takes it away again.
-func probe(ctx context.Context, ruleset string) backend.Answer {
-	const table = "inet sluice_probe"
-	err := nft.Run(ctx, "table "+table+" {\n"+ruleset+"\n}\n")
+// table is a table of the feature's own; it goes with the namespace.
+func (f feature) table() string {
+	return "table inet sluice_probe_" + string(f.name) + " {\n" + f.ruleset + "\n}\n"
+}
+
+func probe(ctx context.Context, text string) ([]nft.Problem, backend.Answer) {
+	err := nft.Run(ctx, text)
 	var refused *nft.Error
 	switch {
 	case err == nil:
-		if nft.Run(ctx, "delete table "+table+"\n") != nil {
-			return backend.CannotTell
-		}
-		return backend.Yes
+		return nil, backend.Yes
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, nft.ErrChanged), !errors.As(err, &refused):
-		return backend.CannotTell
+		return nil, backend.CannotTell
 	}
 	// Refused by the kernel, or not known to nft: either way it cannot be had.
-	return backend.No
+	return refused.Problems, backend.No
 }

@@ -47,9 +47,39 @@ func TestCapabilities(t *testing.T) {
 		}
 	}
 	for _, p := range probes {
-		if can[p.feature] == backend.CannotTell {
-			t.Errorf("%s: cannot tell, though the baseline loads", p.feature)
+		if can[p.name] == backend.CannotTell {
+			t.Errorf("%s: cannot tell, though the baseline loads", p.name)
 		}
+	}
+}
+
+// TestCapabilitiesOneByOne: a kernel that lacks one feature is told from one
+// that lacks them all.
+func TestCapabilitiesOneByOne(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces, testnet.Nftables)
+	host := testnet.New(t).Unnamed("host")
+	lacking := append([]feature{{"impossible", "chain c { type filter hook input priority 0; impossible; }"}}, probes...)
+	var all, can backend.Capabilities
+	if err := host.Do(func() error {
+		all, can = Capabilities(context.Background()), ask(context.Background(), lacking)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if can["impossible"] != backend.No {
+		t.Errorf("what cannot be had: %s", can["impossible"])
+	}
+	yes := 0
+	for f, want := range all {
+		if can[f] != want {
+			t.Errorf("%s: %s beside one that is lacking, %s without", f, can[f], want)
+		}
+		if want == backend.Yes {
+			yes++
+		}
+	}
+	if yes == 0 {
+		t.Error("nothing can be had")
 	}
 }
 

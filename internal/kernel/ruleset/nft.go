@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -20,7 +19,9 @@ type object struct {
 	}
 	Rule *struct {
 		Family, Table, Chain string
-		Expr                 []map[string]any
+		// Expr stays as it is until the rule turns out to be of another tool:
+		// the own ones may be thousands.
+		Expr json.RawMessage
 	}
 	Set *namedSet
 	Map *namedSet
@@ -57,42 +58,45 @@ func decode(text []byte) ([]object, error) {
 	return whole.Nftables, nil
 }
 
-// NFTables returns the tables of nftables but those of the name own, which are
-// not even asked for: their sets may be large. Contents of other tools' sets
-// are asked for only where a rule takes verdicts, ports or NAT from them.
+// NFTables returns the tables of nftables but those of the name own. One terse
+// listing gives them all: it is the only one for which nft 1.0.6 leaves the
+// elements of sets in the kernel, while "list tables" and "list table" read
+// those of every set there is, a second for a set of a hundred thousand.
+// Contents of other tools' sets are asked for only where a rule takes verdicts,
+// ports or NAT from them.
 func NFTables(ctx context.Context, own string) ([]Table, error) {
-	listed, err := nft(ctx, "list", "tables")
+	objects, err := nft(ctx, "-t", "list", "ruleset")
 	if err != nil {
 		return nil, err
 	}
 	var tables []Table
-	for _, o := range listed {
+	for _, o := range objects {
 		if o.Table == nil || o.Table.Name == own {
 			continue
 		}
-		t, err := nftTable(ctx, o.Table.Family, o.Table.Name)
-		if gone := (*exec.ExitError)(nil); errors.As(err, &gone) && strings.Contains(err.Error(), "No such file") {
-			continue
-		} else if err != nil {
+		t, err := fromJSON(o.Table.Family, o.Table.Name, objects, setsOf(ctx, o.Table.Family, o.Table.Name))
+		if err != nil {
 			return nil, err
+		}
+		if t.needsExtensions() {
+			if err := t.readExtensions(ctx); err != nil {
+				return nil, err
+			}
 		}
 		tables = append(tables, t)
 	}
 	return tables, nil
 }
 
-func nftTable(ctx context.Context, family, name string) (Table, error) {
-	objects, err := nft(ctx, "-t", "list", "table", family, name)
-	if err != nil {
-		return Table{}, err
-	}
+// setsOf asks for the elements of a table's sets, of each once.
+func setsOf(ctx context.Context, family, table string) func(kind, set string) []any {
 	known := map[string][]any{}
-	elements := func(kind, set string) []any {
+	return func(kind, set string) []any {
 		if e, ok := known[set]; ok {
 			return e
 		}
 		known[set] = nil
-		found, err := nft(ctx, "list", kind, family, name, set)
+		found, err := nft(ctx, "list", kind, family, table, set)
 		if err != nil {
 			return nil // gone meanwhile, or unreadable: the condition is left out
 		}
@@ -105,21 +109,14 @@ func nftTable(ctx context.Context, family, name string) (Table, error) {
 		}
 		return known[set]
 	}
-	t := fromJSON(family, name, objects, elements)
-	if t.needsExtensions() {
-		if err := t.readExtensions(ctx); err != nil {
-			return t, err
-		}
-	}
-	return t, nil
 }
 
-// fromJSON makes a table of what nft listed of it.
-func fromJSON(family, name string, objects []object, elements func(kind, set string) []any) Table {
+// fromJSON makes a table of what nft listed of the ruleset.
+func fromJSON(family, name string, objects []object, elements func(kind, set string) []any) (Table, error) {
 	t := Table{Family: family, Name: name}
 	chains := map[string]*Chain{}
 	for _, o := range objects {
-		if o.Chain == nil || chains[o.Chain.Name] != nil {
+		if o.Chain == nil || o.Chain.Family != family || o.Chain.Table != name || chains[o.Chain.Name] != nil {
 			continue
 		}
 		c := &Chain{Name: o.Chain.Name, Type: o.Chain.Type, Hook: o.Chain.Hook, Priority: o.Chain.Prio, Policy: o.Chain.Policy}
@@ -127,11 +124,15 @@ func fromJSON(family, name string, objects []object, elements func(kind, set str
 		t.Chains = append(t.Chains, c)
 	}
 	for _, o := range objects {
-		if o.Rule == nil || chains[o.Rule.Chain] == nil {
+		if o.Rule == nil || o.Rule.Family != family || o.Rule.Table != name || chains[o.Rule.Chain] == nil {
 			continue
 		}
 		c := chains[o.Rule.Chain]
-		c.Rules = append(c.Rules, ruleOf(o.Rule.Expr, elements))
+		var statements []map[string]any
+		if err := json.Unmarshal(o.Rule.Expr, &statements); err != nil {
+			return t, fmt.Errorf("read what nft printed of a rule in %s %s: %w", family, name, err)
+		}
+		c.Rules = append(c.Rules, ruleOf(statements, elements))
 	}
-	return t
+	return t, nil
 }

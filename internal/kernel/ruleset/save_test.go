@@ -125,15 +125,18 @@ func FuzzParseSave(f *testing.F) {
 
 func FuzzNFT(f *testing.F) {
 	f.Add([]byte(`{"nftables":[{"chain":{"family":"ip","table":"t","name":"c","type":"nat","hook":"prerouting","prio":-100,"policy":"accept"}},{"rule":{"family":"ip","table":"t","chain":"c","expr":[{"match":{"op":"==","left":{"concat":[{"payload":{"protocol":"ip","field":"daddr"}},{"payload":{"protocol":"tcp","field":"dport"}}]},"right":{"set":[{"concat":["192.0.2.1",80]}]}}},{"dnat":{"addr":{"map":{"key":{"payload":{"protocol":"tcp","field":"dport"}},"data":{"set":[[700,{"concat":["10.0.0.7",7000]}]]}}}}}]}}]}`))
-	f.Add([]byte(`{"nftables":[{"chain":{"name":"c"}},{"rule":{"chain":"c","expr":[{"vmap":{"key":{"payload":{"protocol":"udp","field":"dport"}},"data":"@m"}},{"xt":null},{"match":{"op":"in","left":{"meta":{"key":"l4proto"}},"right":{"set":["tcp",17,{"range":[1,2]}]}}}]}}]}`))
+	f.Add([]byte(`{"nftables":[{"chain":{"family":"ip","table":"t","name":"c"}},{"rule":{"family":"ip","table":"t","chain":"c","expr":[{"vmap":{"key":{"payload":{"protocol":"udp","field":"dport"}},"data":"@m"}},{"xt":null},{"match":{"op":"in","left":{"meta":{"key":"l4proto"}},"right":{"set":["tcp",17,{"range":[1,2]}]}}}]}}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		objects, err := decode(data)
 		if err != nil {
 			return
 		}
-		table := fromJSON("ip", "t", objects, func(string, string) []any {
+		table, err := fromJSON("ip", "t", objects, func(string, string) []any {
 			return []any{[]any{1.0, map[string]any{"drop": nil}}, 5.0}
 		})
+		if err != nil {
+			return
+		}
 		for _, c := range table.Chains {
 			for _, r := range c.Rules {
 				for _, m := range r.Match {
