@@ -42,10 +42,42 @@ func (b *Builder) AddAddr(a netip.Addr) {
 	b.AddRange(Range{a, a})
 }
 
-// AddSet adds the addresses of s.
+// Grow makes room for so many more ranges of each family.
+func (b *Builder) Grow(v4, v6 int) {
+	b.v4, b.v6 = slices.Grow(b.v4, v4), slices.Grow(b.v6, v6)
+}
+
+// Add4 adds the IPv4 addresses from to to as numbers, both included. It panics
+// when they are in reverse order.
+func (b *Builder) Add4(from, to uint32) {
+	if from > to {
+		panic(fmt.Sprintf("addrset: invalid range %#x-%#x", from, to))
+	}
+	b.v4 = append(b.v4, span[key4]{key4(from), key4(to)})
+}
+
+// Add6 adds the IPv6 addresses from to to as the upper and lower halves of
+// numbers, both included. It panics when they are in reverse order.
+func (b *Builder) Add6(fromHi, fromLo, toHi, toLo uint64) {
+	r := span[key6]{key6{fromHi, fromLo}, key6{toHi, toLo}}
+	if r.from.compare(r.to) > 0 {
+		panic(fmt.Sprintf("addrset: invalid range %s-%s", r.from.addr(), r.to.addr()))
+	}
+	b.v6 = append(b.v6, r)
+}
+
+// AddSet adds the addresses of s; the first one is not copied.
 func (b *Builder) AddSet(s Set) {
-	b.v4 = append(b.v4, s.v4...)
-	b.v6 = append(b.v6, s.v6...)
+	b.v4, b.v6 = appendShared(b.v4, s.v4), appendShared(b.v6, s.v6)
+}
+
+// appendShared gives the array of part itself where there is nothing to add it
+// to; without room behind it, whatever comes next takes another.
+func appendShared[K key[K]](to, part []span[K]) []span[K] {
+	if len(to) == 0 && cap(to) < len(part) {
+		return slices.Clip(part)
+	}
+	return append(to, part...)
 }
 
 // Set returns the set of what has been added up to now.

@@ -99,8 +99,19 @@ func (d *Database) Info() Info {
 // case. A country that exists and has no addresses in the data adds none; a code
 // that is no country's is an [*UnknownError].
 func (d *Database) Countries(codes ...string) (addrset.Set, error) {
+	return d.Places(codes, nil)
+}
+
+// Continents returns the addresses of the countries in these continents: AF, AN,
+// AS, EU, NA, OC, SA, in any case. Another code is an [*UnknownError].
+func (d *Database) Continents(codes ...string) (addrset.Set, error) {
+	return d.Places(nil, codes)
+}
+
+// Places is Countries and Continents together, in one pass over the data.
+func (d *Database) Places(countries, continents []string) (addrset.Set, error) {
 	want := make([]bool, len(d.file.header.Countries))
-	for _, code := range codes {
+	for _, code := range countries {
 		i := slices.IndexFunc(d.file.header.Countries, func(c fileCounts) bool { return equalFold(c.Code, code) })
 		if i >= 0 {
 			want[i] = true
@@ -110,14 +121,7 @@ func (d *Database) Countries(codes ...string) (addrset.Set, error) {
 			return addrset.Set{}, err
 		}
 	}
-	return d.build(want)
-}
-
-// Continents returns the addresses of the countries in these continents: AF, AN,
-// AS, EU, NA, OC, SA, in any case. Another code is an [*UnknownError].
-func (d *Database) Continents(codes ...string) (addrset.Set, error) {
-	want := make([]bool, len(d.file.header.Countries))
-	for _, code := range codes {
+	for _, code := range continents {
 		continent, err := KnownContinent(code)
 		if err != nil {
 			return addrset.Set{}, err
@@ -135,23 +139,63 @@ func (d *Database) All() (addrset.Set, error) {
 	return d.build(slices.Repeat([]bool{true}, len(d.file.header.Countries)))
 }
 
+// build decodes both families at once: together they are half a million ranges.
 func (d *Database) build(want []bool) (addrset.Set, error) {
-	var b addrset.Builder
 	if !slices.Contains(want, true) {
-		return b.Set(), nil
+		return addrset.Set{}, nil
 	}
-	for _, is4 := range [2]bool{true, false} {
-		err := d.file.each(is4, func(from, to num, country int) bool {
-			if want[country] {
-				b.AddRange(addrset.Range{From: from.addr(is4), To: to.addr(is4)})
-			}
-			return true
-		})
-		if err != nil {
-			return addrset.Set{}, d.located(err)
+	var rows4, rows6 int
+	for i, c := range d.file.header.Countries {
+		if want[i] {
+			rows4, rows6 = rows4+c.Ranges4, rows6+c.Ranges6
 		}
 	}
-	return b.Set(), nil
+	var parts [2]addrset.Set
+	var failed [2]error
+	var both sync.WaitGroup
+	both.Go(func() {
+		var b addrset.Builder
+		b.Grow(min(rows4, d.file.header.Sections[0].Rows, maxGrow), 0)
+		failed[0] = d.ranges(true, want, func(from, to num) { b.Add4(uint32(from.lo), uint32(to.lo)) })
+		parts[0] = b.Set()
+	})
+	both.Go(func() {
+		var b addrset.Builder
+		b.Grow(0, min(rows6, d.file.header.Sections[1].Rows, maxGrow))
+		failed[1] = d.ranges(false, want, func(from, to num) { b.Add6(from.hi, from.lo, to.hi, to.lo) })
+		parts[1] = b.Set()
+	})
+	both.Wait()
+	if err := cmp.Or(failed[0], failed[1]); err != nil {
+		return addrset.Set{}, d.located(err)
+	}
+	return parts[0].Union(parts[1]), nil
+}
+
+// maxGrow bounds what is allocated on the word of a header.
+const maxGrow = 1 << 20
+
+// ranges gives the ranges of the wanted countries, neighbours joined.
+func (d *Database) ranges(is4 bool, want []bool, add func(from, to num)) error {
+	var from, to num
+	open := false
+	err := d.file.each(is4, func(f, t num, country int) bool {
+		switch {
+		case !want[country]:
+		case open && to.next() == f:
+			to = t
+		default:
+			if open {
+				add(from, to)
+			}
+			from, to, open = f, t, true
+		}
+		return true
+	})
+	if open && err == nil {
+		add(from, to)
+	}
+	return err
 }
 
 func (d *Database) located(err error) error {

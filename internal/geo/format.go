@@ -187,13 +187,19 @@ func eachRow(columns [3][]byte, rows, countries int, is4 bool, yield func(from, 
 			return errors.New("a range is of no country")
 		}
 		columns[0] = columns[0][n:]
-		var gap, size num
-		var err error
-		if gap, columns[1], err = takeNum(columns[1]); err != nil {
-			return err
+		gap, short1 := smallNum(columns[1])
+		if columns[1] = columns[1][short1:]; short1 == 0 {
+			var err error
+			if gap, columns[1], err = takeNum(columns[1]); err != nil {
+				return err
+			}
 		}
-		if size, columns[2], err = takeNum(columns[2]); err != nil {
-			return err
+		size, short2 := smallNum(columns[2])
+		if columns[2] = columns[2][short2:]; short2 == 0 {
+			var err error
+			if size, columns[2], err = takeNum(columns[2]); err != nil {
+				return err
+			}
 		}
 		from := next.add(gap)
 		to := from.add(size).prev()

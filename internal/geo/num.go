@@ -108,6 +108,15 @@ func appendNum(b []byte, n num) []byte {
 	return append(b, byte(rest.lo))
 }
 
+// smallNum is takeNum for the two bytes that nearly all numbers are, and quick;
+// n is 0 for another one.
+func smallNum(b []byte) (value num, n int) {
+	if len(b) < 2 || b[0] > 120 || b[1] >= 0x80 {
+		return num{}, 0
+	}
+	return num{0, uint64(b[1])<<1 | 1}.shl(int(b[0])), 2
+}
+
 var errShort = errors.New("data end in the middle of a number")
 
 func takeNum(b []byte) (num, []byte, error) {

@@ -32,6 +32,12 @@ func (r *resolver) set(s *policy.Set) *Set {
 			written = append(written, e)
 		}
 	}
+	addSet := func(part addrset.Set) {
+		if s.Counters {
+			written = append(written, part.Ranges()...)
+		}
+		b.AddSet(part)
+	}
 	for _, e := range s.Elements {
 		add(e.Range)
 	}
@@ -41,12 +47,10 @@ func (r *resolver) set(s *policy.Set) *Set {
 	if s.URL != nil {
 		r.list(s, add)
 	}
-	r.countries(s, add)
+	r.countries(s, addSet)
 	for _, name := range s.Union {
 		if part := r.named(name); part != nil {
-			for e := range part.Addresses.Each() {
-				add(e)
-			}
+			addSet(part.Addresses)
 		}
 	}
 	out.Addresses = b.Set()
@@ -105,7 +109,7 @@ func (r *resolver) text(pos policy.Pos, name string, text io.Reader, add func(ad
 	}
 }
 
-func (r *resolver) countries(s *policy.Set, add func(addrset.Range)) {
+func (r *resolver) countries(s *policy.Set, addSet func(addrset.Set)) {
 	if len(s.Countries)+len(s.Continents) == 0 {
 		return
 	}
@@ -116,20 +120,29 @@ func (r *resolver) countries(s *policy.Set, add func(addrset.Range)) {
 		r.fail(s.Pos, "cannot read the country data: "+r.geoError.Error(), "")
 		return
 	}
-	ask := func(words []policy.Word, get func(...string) (addrset.Set, error)) {
-		for _, w := range words {
-			part, err := get(w.Text)
-			if err != nil {
-				r.fail(w.Pos, err.Error(), "")
-				continue
-			}
-			for e := range part.Each() {
-				add(e)
-			}
+	places, err := r.geo.Places(texts(s.Countries), texts(s.Continents))
+	if err == nil {
+		addSet(places)
+		return
+	}
+	for _, w := range s.Countries {
+		if _, err := r.geo.Countries(w.Text); err != nil {
+			r.fail(w.Pos, err.Error(), "")
 		}
 	}
-	ask(s.Countries, r.geo.Countries)
-	ask(s.Continents, r.geo.Continents)
+	for _, w := range s.Continents {
+		if _, err := r.geo.Continents(w.Text); err != nil {
+			r.fail(w.Pos, err.Error(), "")
+		}
+	}
+}
+
+func texts(words []policy.Word) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = w.Text
+	}
+	return out
 }
 
 func (r *resolver) openGeo() (*geo.Database, error) {
