@@ -50,6 +50,12 @@ func Program(name string) Feature {
 	}}
 }
 
+// Probed is a feature with a probe of the caller's own: nil means that the machine
+// has it.
+func Probed(name string, probe func() error) Feature {
+	return Feature{Name: name, outside: true, probe: probe}
+}
+
 // IPTablesLegacy is the feature that the xtables of the kernel (not those over
 // nftables) take rules in the given table.
 func IPTablesLegacy(table string) Feature {

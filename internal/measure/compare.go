@@ -1,0 +1,105 @@
+package measure
+
+import (
+	"context"
+	"fmt"
+)
+
+// Cell is one variant under one traffic.
+type Cell struct {
+	Name   string
+	Lab    *Lab
+	Source *Source
+	// Survives says what the rules decide of a flow, by its place in the traffic.
+	Survives func(flow int) bool
+	// Packets of one timed injection; 0 takes the plan's.
+	Packets int
+
+	before []int // before[i]: how many of the flows below i survive
+}
+
+// All lets every flow survive.
+func All(int) bool { return true }
+
+// None lets no flow survive.
+func None(int) bool { return false }
+
+// Plan says how long to measure.
+type Plan struct {
+	Rounds  int
+	Packets int // of one timed injection, in which one cell is measured once
+	// Begin is called before every round, when it is not nil.
+	Begin func(round int)
+}
+
+// warmUp is how many packets go before the clock, so that another variant's rules
+// leave the processor's caches.
+const warmUp = 4096
+
+// Compare measures cells in turn, round after round; every other round backwards,
+// so that no cell always follows the same one. Each cell has a name of its own.
+func Compare(ctx context.Context, plan Plan, cells []Cell) (*Result, error) {
+	r := &Result{ns: map[string][]float64{}}
+	for i := range cells {
+		c := &cells[i]
+		if _, double := r.ns[c.Name]; double {
+			return nil, fmt.Errorf("two cells are called %s", c.Name)
+		}
+		r.ns[c.Name] = nil
+		r.Cells = append(r.Cells, c.Name)
+		c.before = make([]int, c.Source.flows+1)
+		for i := range c.Source.flows {
+			c.before[i+1] = c.before[i]
+			if c.Survives(i) {
+				c.before[i+1]++
+			}
+		}
+		if c.Packets == 0 {
+			c.Packets = plan.Packets
+		}
+	}
+	for round := range plan.Rounds {
+		if plan.Begin != nil {
+			plan.Begin(round)
+		}
+		for i := range cells {
+			c := cells[i]
+			if round%2 == 1 {
+				c = cells[len(cells)-1-i]
+			}
+			if err := c.once(ctx, r); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return r, nil
+}
+
+func (c Cell) once(ctx context.Context, r *Result) error {
+	for timed, packets := range []int{min(warmUp, c.Packets), c.Packets} {
+		run, err := c.Lab.Inject(ctx, c.Source, packets)
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", c.Name, err)
+		}
+		if want := c.expected(run); run.Survived != want {
+			return fmt.Errorf("measure %s: %d of %d packets survived where %d should", c.Name, run.Survived, run.Packets, want)
+		}
+		if timed == 1 {
+			r.ns[c.Name] = append(r.ns[c.Name], run.NsPerPacket())
+		}
+	}
+	return nil
+}
+
+// expected is how many packets of a run survive when every flow gets its verdict.
+func (c Cell) expected(run Run) int {
+	flows := len(c.before) - 1
+	whole, rest := run.Packets/flows, run.Packets%flows
+	n := whole * c.before[flows]
+	if end := run.First + rest; end <= flows {
+		n += c.before[end] - c.before[run.First]
+	} else {
+		n += c.before[flows] - c.before[run.First] + c.before[end-flows]
+	}
+	return n
+}
