@@ -2,6 +2,7 @@ package geo
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -82,6 +83,9 @@ func Decode(data []byte) (*Database, error) {
 	}
 	return &Database{file: f}, nil
 }
+
+// Sum is the checksum of the data, which tells them from all others.
+func (d *Database) Sum() [sha256.Size]byte { return d.file.sum }
 
 // Info describes the data; countries are in the order of their codes.
 func (d *Database) Info() Info {

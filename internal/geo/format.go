@@ -121,6 +121,7 @@ func pack(columns [3][]byte) ([]byte, error) {
 type file struct {
 	header fileHeader
 	packed [2][]byte
+	sum    [sha256.Size]byte
 }
 
 // errForeign is said of data that are not in the compact form at all.
@@ -134,7 +135,8 @@ func decodeFile(data []byte) (*file, error) {
 		return nil, errors.New("country data are cut off")
 	}
 	rest, sum := data[:len(data)-sha256.Size], data[len(data)-sha256.Size:]
-	if got := sha256.Sum256(rest); !bytes.Equal(got[:], sum) {
+	got := sha256.Sum256(rest)
+	if !bytes.Equal(got[:], sum) {
 		return nil, errors.New("country data are damaged: their checksum is wrong")
 	}
 	rest = rest[len(magic):]
@@ -143,7 +145,7 @@ func decodeFile(data []byte) (*file, error) {
 	if length > uint64(len(rest)) {
 		return nil, errors.New("country data are damaged: the header is longer than the file")
 	}
-	var f file
+	f := file{sum: got}
 	if err := json.Unmarshal(rest[:length], &f.header); err != nil {
 		return nil, fmt.Errorf("country data are damaged: %w", err)
 	}

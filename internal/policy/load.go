@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -49,7 +50,7 @@ type file struct {
 
 func newLoader(name string) *loader {
 	return &loader{
-		policy:   &Policy{File: name, lines: map[string][]string{}},
+		policy:   &Policy{File: name, lines: map[string][]string{}, sums: map[string][sha256.Size]byte{}},
 		real:     map[string]string{},
 		canon:    map[*yaml.Node]string{},
 		lineText: map[*yaml.Node]bool{}, blockList: map[*yaml.Node]bool{},
@@ -68,6 +69,10 @@ func Load(path string) (*Policy, error) {
 	}
 	return LoadData(path, data)
 }
+
+// Sums is the SHA-256 of each text that the policy was read from, by the name of
+// its file: the main one and those that it includes.
+func (p *Policy) Sums() map[string][sha256.Size]byte { return p.sums }
 
 // LoadData is Load for a text that is already read; includes are looked for
 // beside the file of that name.
@@ -109,6 +114,7 @@ func (l *loader) read(name string, data []byte, stack []string) {
 	f := &file{loader: l, src: newSource(name, data), stack: append(slices.Clone(stack), name)}
 	l.files = append(l.files, name)
 	l.policy.lines[name] = f.src.lines
+	l.policy.sums[name] = sha256.Sum256(data)
 	if errs := f.src.checkText(data); len(errs) > 0 {
 		l.errs = append(l.errs, errs...)
 		l.unread = true

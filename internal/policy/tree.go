@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"crypto/sha256"
 	"time"
 
 	"sluice/internal/addrset"
@@ -29,7 +30,8 @@ type Policy struct {
 	Output   *Section
 	Forward  *Section
 	NAT      []*NAT
-	lines    map[string][]string // the text of each file, for messages
+	lines    map[string][]string          // the text of each file, for messages
+	sums     map[string][sha256.Size]byte // of each file
 }
 
 // Zone is a side of the host.

@@ -38,6 +38,7 @@ type Resolved struct {
 	Zones  map[string]*Zone
 	Sets   map[string]*Set
 	Users  map[string]uint32
+	Inputs Inputs
 }
 
 // Zone is a side of the host: packets by interface, by network, or by both at
@@ -79,7 +80,7 @@ func Resolve(p *policy.Policy, opt Options) (*Resolved, error) {
 		opt: opt,
 		out: &Resolved{
 			Policy: p, Facts: opt.Facts,
-			Zones: map[string]*Zone{}, Sets: map[string]*Set{}, Users: map[string]uint32{},
+			Zones: map[string]*Zone{}, Sets: map[string]*Set{}, Users: map[string]uint32{}, Inputs: Inputs{},
 		},
 		open: map[string]bool{},
 	}

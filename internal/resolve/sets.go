@@ -1,10 +1,10 @@
 package resolve
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"sluice/internal/addrset"
@@ -75,17 +75,14 @@ func (r *resolver) named(name policy.Word) *Set {
 }
 
 func (r *resolver) file(name *policy.Word, add func(addrset.Range)) {
-	path := name.Text
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(name.Pos.File), path)
-	}
+	path := pathOf(name)
 	f, err := os.Open(path)
 	if err != nil {
 		r.fail(name.Pos, "cannot read the set file: "+err.Error(), "names are relative to the file that names them")
 		return
 	}
 	defer f.Close()
-	r.text(name.Pos, path, f, add)
+	r.text(name.Pos, fileInput(path), path, f, add)
 }
 
 func (r *resolver) list(s *policy.Set, add func(addrset.Range)) {
@@ -99,14 +96,16 @@ func (r *resolver) list(s *policy.Set, add func(addrset.Range)) {
 		return
 	}
 	defer text.Close()
-	r.text(s.URL.Pos, name, text, add)
+	r.text(s.URL.Pos, listInput(s.URL.Text), name, text, add)
 }
 
-func (r *resolver) text(pos policy.Pos, name string, text io.Reader, add func(addrset.Range)) {
-	err := ReadSetFile(name, text, add)
-	if err != nil {
+// text reads a list; input is what it is among the inputs.
+func (r *resolver) text(pos policy.Pos, input, name string, text io.Reader, add func(addrset.Range)) {
+	h := newHashing(text)
+	if err := ReadSetFile(name, h, add); err != nil {
 		r.add(pos, err, "")
 	}
+	r.out.Inputs.add(input, h.sum())
 }
 
 func (r *resolver) countries(s *policy.Set, addSet func(addrset.Set)) {
@@ -120,6 +119,7 @@ func (r *resolver) countries(s *policy.Set, addSet func(addrset.Set)) {
 		r.fail(s.Pos, "cannot read the country data: "+r.geoError.Error(), "")
 		return
 	}
+	r.out.Inputs.add(geoInput, r.geo.Sum())
 	places, err := r.geo.Places(texts(s.Countries), texts(s.Continents))
 	if err == nil {
 		addSet(places)
@@ -145,9 +145,11 @@ func texts(words []policy.Word) []string {
 	return out
 }
 
+var errNoGeo = errors.New("none is at hand")
+
 func (r *resolver) openGeo() (*geo.Database, error) {
 	if r.opt.Geo == nil {
-		return nil, fmt.Errorf("none is at hand")
+		return nil, errNoGeo
 	}
 	return r.opt.Geo()
 }

@@ -10,25 +10,32 @@ import (
 )
 
 func (r *resolver) users() {
-	sections := []*policy.Section{r.out.Policy.Input, r.out.Policy.Output, r.out.Policy.Forward}
-	for _, s := range sections {
+	for _, w := range userNames(r.out.Policy) {
+		if _, done := r.out.Users[w.Text]; done {
+			continue
+		}
+		id, err := r.opt.User(w.Text)
+		if err != nil {
+			r.fail(w.Pos, err.Error(), "make the user first, or give the number")
+			continue
+		}
+		r.out.Users[w.Text] = id
+		r.out.Inputs.addUser(w.Text, id)
+	}
+}
+
+// userNames are the users that the rules name, wherever they do.
+func userNames(p *policy.Policy) []policy.Word {
+	var names []policy.Word
+	for _, s := range []*policy.Section{p.Input, p.Output, p.Forward} {
 		if s == nil {
 			continue
 		}
 		for _, rule := range s.Rules {
-			for _, w := range rule.Users {
-				if _, done := r.out.Users[w.Text]; done {
-					continue
-				}
-				id, err := r.opt.User(w.Text)
-				if err != nil {
-					r.fail(w.Pos, err.Error(), "make the user first, or give the number")
-					continue
-				}
-				r.out.Users[w.Text] = id
-			}
+			names = append(names, rule.Users...)
 		}
 	}
+	return names
 }
 
 // hostUser asks the host's own users; a number stands for itself.
