@@ -1,0 +1,25 @@
+// Package nfset reads and writes what nf_tables sets and maps of family inet
+// hold, by netlink, in the network namespace of the calling thread. Sets are
+// defined by nft text (package nft) and committed before; only their elements go
+// this way, because a text of a hundred thousand of them takes nft twice the
+// time and 900 bytes of memory for each. The nftables backend calls it to fill,
+// edit and compare sets, and the commands for bans to edit and list them.
+//
+// Words:
+//
+//	key         the bytes that the kernel compares, in network order; the parts
+//	            of a concatenation one after the other, each padded to 4 bytes
+//	element     a key, or a first and a last one, and what hangs on it: verdict,
+//	            counter, time-out, comment
+//	transaction what the kernel takes as a whole or not at all: one netlink
+//	            batch, one system call
+//
+// Of a set with intervals and one key (NFT_SET_INTERVAL, not
+// NFT_SET_CONCAT) the kernel keeps two nodes for an element: one with the first
+// key and one, flagged NFT_SET_ELEM_INTERVAL_END, with the key behind the last;
+// the latter is left out where the last key is the last that there is. Callers
+// see one element.
+//
+// Constants and layouts are those of include/uapi/linux/netfilter/nf_tables.h
+// and nfnetlink.h.
+package nfset

@@ -1,0 +1,341 @@
+package nfset
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tries is how often a set is read anew when others change it meanwhile.
+const tries = 50
+
+// Dump reads a set. It calls begin at the start of every try, since a change of
+// the ruleset by anybody spoils what was read up to then; an element is good
+// until each returns. Elements of interval sets come sorted, in either
+// direction.
+func (c *Conn) Dump(ctx context.Context, s Set, begin func(), each func(Element) error) error {
+	for try := 1; ; try++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		begin()
+		torn, err := c.dump(s, each)
+		if err != nil || !torn {
+			return err
+		}
+		if try == tries {
+			return &Error{Doing: doing(messageGet), Set: s, cause: ErrUnfinished}
+		}
+		time.Sleep(time.Duration(try) * time.Millisecond)
+	}
+}
+
+func (c *Conn) dump(s Set, each func(Element) error) (torn bool, err error) {
+	c.sequence++
+	b := &c.batch
+	b.buf, b.messages, b.list = b.buf[:0], b.messages[:0], 0
+	b.first = c.sequence
+	b.bare(messageGet, s)
+	b.flags(0, unix.NLM_F_DUMP)
+	if err := c.send(b.buf); err != nil {
+		return false, fmt.Errorf("ask for set %s %s: %w", s.Table, s.Name, err)
+	}
+	p := pairs{set: s, each: each}
+	var failed error
+	for {
+		n, err := c.receive(true)
+		switch {
+		case errors.Is(err, unix.ENOBUFS):
+			torn = true
+			continue
+		case err != nil:
+			return false, fmt.Errorf("read set %s %s: %w", s.Table, s.Name, err)
+		}
+		done := false
+		err = eachMessage(c.answers[:n], func(m []byte) error {
+			if binary.NativeEndian.Uint32(m[8:]) != c.sequence {
+				return nil
+			}
+			torn = torn || binary.NativeEndian.Uint16(m[6:])&unix.NLM_F_DUMP_INTR != 0
+			switch kind := binary.NativeEndian.Uint16(m[4:]); kind {
+			case unix.NLMSG_DONE:
+				done = true
+				if len(m) >= unix.SizeofNlMsghdr+4 {
+					return c.refusal(s, unix.Errno(-int32(binary.NativeEndian.Uint32(m[unix.SizeofNlMsghdr:])))) //nolint:gosec // the kernel's own sign
+				}
+			case unix.NLMSG_ERROR:
+				done = true
+				a, _ := parseAnswer(m)
+				return c.refusal(s, a.errno)
+			default:
+				if failed == nil && !torn {
+					failed = parseElements(m, &p)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return false, err
+		}
+		if done {
+			break
+		}
+	}
+	// The socket is read to the end in any case: it is to be used again.
+	if failed == nil && !torn {
+		failed = p.finish()
+	}
+	return torn && failed == nil, failed
+}
+
+func (c *Conn) refusal(s Set, number unix.Errno) error {
+	if number == 0 {
+		return nil
+	}
+	return &Error{Doing: doing(messageGet), Set: s, Errno: number, cause: causeOf(number, message{set: s, verb: messageGet}, false)}
+}
+
+// Lookup reads one element of a set by its key; it is false where there is none.
+// Of sets of kind Exact alone.
+func (c *Conn) Lookup(ctx context.Context, s Set, key []byte) (found Element, ok bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return Element{}, false, err
+	}
+	c.sequence++
+	b := &c.batch
+	b.buf, b.messages, b.list = b.buf[:0], append(b.messages[:0], message{}), 0
+	b.first = c.sequence - 1
+	b.message(messageGet, 0, s)
+	if err := b.element(s, Element{Key: key}, true); err != nil {
+		return Element{}, false, err
+	}
+	b.close()
+	b.flags(0, unix.NLM_F_ACK)
+	if err := c.send(b.buf); err != nil {
+		return Element{}, false, fmt.Errorf("ask for an element of set %s %s: %w", s.Table, s.Name, err)
+	}
+	p := pairs{set: s, each: func(e Element) error { found, ok = e.clone(), true; return nil }}
+	for {
+		n, err := c.receive(true)
+		if err != nil {
+			return Element{}, false, fmt.Errorf("read set %s %s: %w", s.Table, s.Name, err)
+		}
+		done := false
+		err = eachMessage(c.answers[:n], func(m []byte) error {
+			if binary.NativeEndian.Uint32(m[8:]) != c.sequence {
+				return nil
+			}
+			if a, is := parseAnswer(m); is {
+				done = true
+				if a.errno == 0 {
+					return nil
+				}
+				problem := b.problem(a)
+				if errors.Is(problem, ErrNoElement) {
+					return nil
+				}
+				return problem
+			}
+			return parseElements(m, &p)
+		})
+		if err != nil || done {
+			return found, ok, err
+		}
+	}
+}
+
+func (e Element) clone() Element {
+	e.Key, e.End = bytes.Clone(e.Key), bytes.Clone(e.End)
+	return e
+}
+
+var errShort = errors.New("a netlink message that is cut off")
+
+func eachMessage(data []byte, f func(m []byte) error) error {
+	for len(data) >= unix.SizeofNlMsghdr {
+		size := int(binary.NativeEndian.Uint32(data))
+		if size < unix.SizeofNlMsghdr || size > len(data) {
+			return errShort
+		}
+		if err := f(data[:size]); err != nil {
+			return err
+		}
+		data = data[min((size+3)&^3, len(data)):]
+	}
+	return nil
+}
+
+// eachAttribute calls f with the kind of every attribute, without flags.
+func eachAttribute(data []byte, f func(kind uint16, v []byte) error) error {
+	for len(data) >= 4 {
+		size := int(binary.NativeEndian.Uint16(data))
+		if size < 4 || size > len(data) {
+			return errShort
+		}
+		kind := binary.NativeEndian.Uint16(data[2:]) & typeMask
+		if err := f(kind, data[4:size]); err != nil {
+			return err
+		}
+		data = data[min((size+3)&^3, len(data)):]
+	}
+	return nil
+}
+
+// parseElements reads one message of a dump.
+func parseElements(m []byte, p *pairs) error {
+	if binary.NativeEndian.Uint16(m[4:]) != unix.NFNL_SUBSYS_NFTABLES<<8|messageAdd || len(m) < headerSize {
+		return nil
+	}
+	return eachAttribute(m[headerSize:], func(kind uint16, list []byte) error {
+		if kind != listElements {
+			return nil
+		}
+		return eachAttribute(list, func(kind uint16, body []byte) error {
+			if kind != listElem {
+				return nil
+			}
+			n, err := p.parser.node(body)
+			if err != nil {
+				return err
+			}
+			return p.node(n)
+		})
+	})
+}
+
+// node is what the kernel keeps: an element, or the end of one.
+type node struct {
+	key, keyEnd []byte
+	flags       uint32
+	Element
+}
+
+// parser keeps the last name of a chain: maps have few, and many elements.
+type parser struct{ chain string }
+
+func parseNode(body []byte) (node, error) { return new(parser).node(body) }
+
+func (p *parser) node(body []byte) (n node, err error) {
+	err = eachAttribute(body, func(kind uint16, v []byte) error {
+		switch kind {
+		case elemKey:
+			n.key, err = value(v)
+		case elemKeyEnd:
+			n.keyEnd, err = value(v)
+		case elemFlags:
+			if len(v) != 4 {
+				return errShort
+			}
+			n.flags = binary.BigEndian.Uint32(v)
+		case elemData:
+			n.Verdict, err = p.verdict(v)
+		case elemTimeout:
+			n.Timeout, err = duration(v)
+		case elemExpiration:
+			n.Expires, err = duration(v)
+		case elemUserData:
+			n.Comment = commentOf(v)
+		case elemExpr:
+			err = n.counter(v)
+		case elemExprs:
+			err = eachAttribute(v, func(_ uint16, one []byte) error { return n.counter(one) })
+		}
+		return err
+	})
+	return n, err
+}
+
+func value(v []byte) (key []byte, err error) {
+	err = eachAttribute(v, func(kind uint16, body []byte) error {
+		if kind == dataValue {
+			key = body
+		}
+		return nil
+	})
+	if err == nil && len(key) > maxKey {
+		err = errKey
+	}
+	return key, err
+}
+
+func (p *parser) verdict(data []byte) (out Verdict, err error) {
+	err = eachAttribute(data, func(kind uint16, v []byte) error {
+		if kind != dataVerdict {
+			return nil
+		}
+		return eachAttribute(v, func(kind uint16, v []byte) error {
+			switch {
+			case kind == verdictCode && len(v) == 4:
+				code := int32(binary.BigEndian.Uint32(v)) //nolint:gosec // the kernel's own sign
+				for does, c := range verdictCodes {
+					if c == code && Does(does) != None {
+						out.Does = Does(does)
+					}
+				}
+			case kind == verdictChain:
+				name := bytes.TrimRight(v, "\x00")
+				if string(name) != p.chain {
+					p.chain = string(name)
+				}
+				out.Chain = p.chain
+			}
+			return nil
+		})
+	})
+	return out, err
+}
+
+func duration(v []byte) (time.Duration, error) {
+	if len(v) != 8 {
+		return 0, errShort
+	}
+	ms := binary.BigEndian.Uint64(v)
+	if ms > uint64((1<<63-1)/time.Millisecond) {
+		return 1<<63 - 1, nil
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+// commentOf finds the comment in what nft keeps with an element: type, length
+// and value of one byte, one byte and length bytes.
+func commentOf(data []byte) string {
+	for len(data) >= 2 {
+		kind, size := data[0], int(data[1])
+		if 2+size > len(data) {
+			return ""
+		}
+		if kind == userComment {
+			return string(bytes.TrimRight(data[2:2+size], "\x00"))
+		}
+		data = data[2+size:]
+	}
+	return ""
+}
+
+func (n *node) counter(expr []byte) error {
+	is := false
+	return eachAttribute(expr, func(kind uint16, v []byte) error {
+		switch {
+		case kind == exprName:
+			is = string(bytes.TrimRight(v, "\x00")) == "counter"
+		case kind == exprData && is:
+			n.Counted = true
+			return eachAttribute(v, func(kind uint16, v []byte) error {
+				switch {
+				case len(v) != 8:
+				case kind == counterBytes:
+					n.Bytes = binary.BigEndian.Uint64(v)
+				case kind == counterPackets:
+					n.Packets = binary.BigEndian.Uint64(v)
+				}
+				return nil
+			})
+		}
+		return nil
+	})
+}

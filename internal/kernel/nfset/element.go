@@ -1,0 +1,128 @@
+package nfset
+
+import (
+	"encoding/hex"
+	"iter"
+	"net/netip"
+	"time"
+
+	"sluice/internal/addrset"
+)
+
+// Kind is how the elements of a set lie in the kernel; it follows from the
+// set's definition.
+type Kind uint8
+
+// Kinds.
+const (
+	Exact        Kind = iota // no flag interval
+	Interval                 // flag interval, one key
+	Concatenated             // flag interval, several keys
+)
+
+// Set names a set or a map that is defined in the kernel.
+type Set struct {
+	Table, Name string
+	Kind        Kind
+	// Format makes a key readable in messages; without it keys of 4 and 16 bytes
+	// are addresses.
+	Format func(key []byte) string
+}
+
+// Element is one element of a set.
+type Element struct {
+	Key []byte // the first key, or the only one; nil where CatchAll
+	// End is the last key of a range, included; nil is Key. Of a
+	// concatenation each part is a range of its own.
+	End      []byte
+	CatchAll bool // what every other key finds
+
+	Verdict Verdict // of maps
+
+	Counted        bool // the element has a counter, of the given values
+	Packets, Bytes uint64
+
+	Timeout time.Duration // 0: the set's own, if it has one; whole milliseconds
+	Expires time.Duration // what is left of it; 0 in Add: all of it
+	Comment string        // at most 127 bytes
+}
+
+// Does is what a verdict does.
+type Does uint8
+
+// What verdicts do; None is of elements that have no verdict.
+const (
+	None Does = iota
+	Accept
+	Drop
+	Continue
+	Return
+	Jump
+	Goto
+)
+
+// Verdict is what an element of a map says of a packet.
+type Verdict struct {
+	Does  Does
+	Chain string // of Jump and Goto
+}
+
+// Codes of verdicts, NF_* of netfilter.h and NFT_* of nf_tables.h.
+var verdictCodes = [...]int32{Drop: 0, Accept: 1, Continue: -1, Jump: -3, Goto: -4, Return: -5}
+
+// Ranges gives the elements of a set of addresses, whose family's elements
+// alone are to be given. The elements share their memory: each is good until
+// the next.
+func Ranges(ranges iter.Seq[addrset.Range]) iter.Seq[Element] {
+	return func(yield func(Element) bool) {
+		var from, to [16]byte
+		for r := range ranges {
+			if !yield(Element{Key: addressBytes(&from, r.From), End: addressBytes(&to, r.To)}) {
+				return
+			}
+		}
+	}
+}
+
+// Addresses gives the elements of single addresses of one family; they share
+// their memory as those of Ranges do.
+func Addresses(addresses iter.Seq[netip.Addr]) iter.Seq[Element] {
+	return func(yield func(Element) bool) {
+		var key [16]byte
+		for a := range addresses {
+			if !yield(Element{Key: addressBytes(&key, a)}) {
+				return
+			}
+		}
+	}
+}
+
+func addressBytes(to *[16]byte, a netip.Addr) []byte {
+	if a.Is4() {
+		b := a.As4()
+		return to[:copy(to[:], b[:])]
+	}
+	*to = a.As16()
+	return to[:]
+}
+
+// Range is the element's keys as addresses; it is false where they are none.
+func (e Element) Range() (addrset.Range, bool) {
+	from, fromOK := netip.AddrFromSlice(e.Key)
+	to := from
+	toOK := fromOK
+	if e.End != nil {
+		to, toOK = netip.AddrFromSlice(e.End)
+	}
+	return addrset.Range{From: from, To: to}, fromOK && toOK
+}
+
+func (s Set) format(key []byte) string {
+	if s.Format != nil {
+		return s.Format(key)
+	}
+	if a, ok := netip.AddrFromSlice(key); ok {
+		return a.String()
+	}
+	return "0x" + hex.EncodeToString(key)
+}
