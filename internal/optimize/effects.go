@@ -1,0 +1,499 @@
+package optimize
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"sluice/internal/addrset"
+	"sluice/internal/program"
+)
+
+// facts answers what passes ask of rules: whether a packet can match both,
+// whether they may change places, whether one leaves anything for the other.
+// Each answer is on the safe side: what cannot be told is not promised. It is
+// good until sets or chains of the program are changed.
+type facts struct {
+	program *program.Program
+	sets    map[string]*program.Set
+	chains  map[string]*program.Chain
+	extents map[string]extent // of sets, by id
+	effects map[string]effect // of chains, by name
+}
+
+func newFacts(p *program.Program) *facts {
+	f := &facts{program: p, sets: map[string]*program.Set{}, chains: map[string]*program.Chain{}, extents: map[string]extent{}, effects: map[string]effect{}}
+	for i := range p.Sets {
+		f.sets[p.Sets[i].ID] = &p.Sets[i]
+	}
+	for i := range p.Chains {
+		f.chains[p.Chains[i].Name] = &p.Chains[i]
+	}
+	return f
+}
+
+// scope is what a rule's conditions say. It can be kept beside the rule and
+// asked as often as is needed.
+type scope struct {
+	// within bounds the values of fields: a packet that matches has one of
+	// them. By field, with the mask where there is one.
+	within map[string]extent
+	// needs are the conditions, each with its exact extent where it has one.
+	needs []need
+	texts map[string]bool // conditions as text, turned round those that are
+	never bool            // no packet matches
+}
+
+type need struct {
+	key  string
+	text string
+	is   extent // kind 0: the text alone
+}
+
+// disjoint says that no packet matches both rules.
+func (f *facts) disjoint(a, b *program.Rule) bool { return f.scope(a).disjoint(f.scope(b)) }
+
+// covers says that every packet that matches b matches a.
+func (f *facts) covers(a, b *program.Rule) bool { return f.scope(a).covers(f.scope(b)) }
+
+func (a *scope) disjoint(b *scope) bool {
+	if a.never || b.never {
+		return true
+	}
+	if len(a.within) > len(b.within) {
+		a, b = b, a
+	}
+	for key, x := range a.within {
+		if y, has := b.within[key]; has && !x.meets(y) {
+			return true
+		}
+	}
+	for text := range a.texts {
+		if b.texts[opposite(text)] {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *scope) covers(b *scope) bool {
+	if b.never {
+		return true
+	}
+	for _, n := range a.needs {
+		if b.texts[n.text] {
+			continue
+		}
+		has, there := b.within[n.key]
+		if n.is.kind == 0 || !there || !has.inside(n.is) {
+			return false
+		}
+	}
+	return true
+}
+
+// opposite turns the text of a condition round.
+func opposite(text string) string {
+	if text[0] == '!' {
+		return text[1:]
+	}
+	return "!" + text
+}
+
+func conditionText(c *program.Condition) string {
+	plain := *c
+	plain.Not = false
+	text := plain.String()
+	if c.Not {
+		return "!" + text
+	}
+	return text
+}
+
+// scope reads the conditions of a rule.
+func (f *facts) scope(r *program.Rule) *scope {
+	s := &scope{within: map[string]extent{}, texts: map[string]bool{}}
+	for i := range r.Match {
+		c := &r.Match[i]
+		n := need{key: extentKey(c), text: conditionText(c)}
+		if e, ok := f.extentOf(c); ok {
+			n.is = e
+			s.bound(n.key, e)
+		} else if len(c.SetKey) > 0 && !c.Not {
+			f.boundKey(s, c)
+		}
+		s.needs = append(s.needs, n)
+		s.texts[n.text] = true
+		if s.texts[opposite(n.text)] {
+			s.never = true
+		}
+	}
+	for _, field := range addressFields {
+		if e, has := s.within[string(field)]; has {
+			s.bound(string(program.Family), familiesOf(e.addresses))
+		}
+	}
+	return s
+}
+
+func (s *scope) bound(key string, e extent) {
+	if old, has := s.within[key]; has {
+		e = old.and(e)
+	}
+	s.within[key] = e
+	s.never = s.never || e.empty()
+}
+
+var addressFields = []program.Field{program.Source, program.Destination, program.OriginalSource, program.OriginalDestination}
+
+func isAddress(f program.Field) bool { return slices.Contains(addressFields, f) }
+
+func familiesOf(a addrset.Set) extent {
+	out := extent{kind: ofNumbers}
+	if a.Has4() {
+		out.numbers = append(out.numbers, program.NumberRange{From: 4, To: 4})
+	}
+	if a.Has6() {
+		out.numbers = append(out.numbers, program.NumberRange{From: 6, To: 6})
+	}
+	return out
+}
+
+func extentKey(c *program.Condition) string {
+	if c.Mask != 0 {
+		return fmt.Sprintf("%s&%x", c.Field, c.Mask)
+	}
+	return string(c.Field)
+}
+
+// extentOf gives the values with which a condition holds; not ok where they
+// cannot be told: opaque text, sets that change, several keys, bits of which a
+// packet has several.
+func (f *facts) extentOf(c *program.Condition) (extent, bool) {
+	switch {
+	case c.Text != "" || c.Field == program.Opaque || c.Field == program.Status || c.Field == program.Extension:
+		return extent{}, false
+	case c.Set != "":
+		set := f.sets[c.Set]
+		if set == nil || set.Life != program.Static || len(set.Key) != 1 || len(c.SetKey) > 1 {
+			return extent{}, false
+		}
+		e := f.extentOfSet(set)
+		if c.Not {
+			e = e.complement()
+		}
+		return e, true
+	}
+	e := extentOfValues(c.Names, c.Numbers, c.Addresses)
+	if c.Not {
+		e = e.complement()
+	}
+	return e, true
+}
+
+func extentOfValues(names []string, numbers []program.NumberRange, addresses []program.AddressRange) extent {
+	switch {
+	case len(names) > 0:
+		return extent{kind: ofNames, names: names}
+	case len(numbers) > 0:
+		return extent{kind: ofNumbers, numbers: mergedNumbers(numbers)}
+	}
+	var b addrset.Builder
+	for _, r := range addresses {
+		b.AddRange(addrset.Range{From: r.From, To: r.To})
+	}
+	return extent{kind: ofAddresses, addresses: b.Set()}
+}
+
+func (a extent) complement() extent {
+	switch a.kind {
+	case ofAddresses:
+		a.addresses = a.addresses.Complement()
+	case ofNumbers:
+		a.numbers = otherNumbers(a.numbers)
+	default:
+		a.not = !a.not
+	}
+	return a
+}
+
+// extentOfSet is everything in a static set of one key.
+func (f *facts) extentOfSet(set *program.Set) extent {
+	if e, known := f.extents[set.ID]; known {
+		return e
+	}
+	e := extentOfPart(set, 0)
+	f.extents[set.ID] = e
+	return e
+}
+
+// extentOfPart is every value that one part of a set's elements has.
+func extentOfPart(set *program.Set, part int) extent {
+	var names []string
+	var numbers []program.NumberRange
+	var b addrset.Builder
+	for _, e := range set.Elements {
+		switch v := e.Parts[part]; {
+		case v.Name != "":
+			names = append(names, v.Name)
+		case v.Addresses.From.IsValid():
+			b.AddRange(addrset.Range{From: v.Addresses.From, To: v.Addresses.To})
+		default:
+			numbers = append(numbers, v.Numbers)
+		}
+	}
+	if isAddress(set.Key[part]) {
+		return extent{kind: ofAddresses, addresses: b.Set().Union(set.Addresses)}
+	}
+	if len(names) > 0 {
+		slices.Sort(names)
+		return extent{kind: ofNames, names: slices.Compact(names)}
+	}
+	return extent{kind: ofNumbers, numbers: mergedNumbers(numbers)}
+}
+
+// boundKey bounds each field of a key of several by what the set has for it.
+func (f *facts) boundKey(s *scope, c *program.Condition) {
+	set := f.sets[c.Set]
+	if set == nil || set.Life != program.Static || len(set.Key) != len(c.SetKey) {
+		return
+	}
+	for i, field := range c.SetKey {
+		id := fmt.Sprintf("%s %d", c.Set, i)
+		e, known := f.extents[id]
+		if !known {
+			e = extentOfPart(set, i)
+			f.extents[id] = e
+		}
+		s.bound(string(field), e)
+	}
+}
+
+// effect is what the actions of a rule do beside ending its chain.
+type effect struct {
+	reads  map[string]bool // fields and sets that conditions look at
+	writes map[string]bool // fields and sets that actions change
+	ends   bool            // no packet that matches goes on with the next rule
+	comes  bool            // of chains: a packet may come back to where it came from
+	quiet  bool            // counts and keeps out of tracking at the most
+	bare   bool            // verdicts, counters and tracking alone: nothing that depends on other packets
+}
+
+// terminal says that no packet that matches the rule goes on with the next rule
+// of its chain.
+func (f *facts) terminal(r *program.Rule) bool { return f.effect(r).ends }
+
+// commute says that a and b may change places: whatever the packet, verdict,
+// rewriting, tracking, counters, log and limits stay the same.
+func (f *facts) commute(a, b *program.Rule) bool {
+	x, y := f.effect(a), f.effect(b)
+	if !x.independent(y) {
+		return false
+	}
+	return sameInAnyOrder(a, b, x, y) || f.disjoint(a, b)
+}
+
+// independent says that neither changes what the other looks at. Opaque text
+// may look at anything.
+func (a effect) independent(b effect) bool {
+	return apart(a.writes, b.reads) && apart(b.writes, a.reads)
+}
+
+func apart(writes, reads map[string]bool) bool {
+	if len(writes) > 0 && reads[string(program.Opaque)] {
+		return false
+	}
+	for k := range writes {
+		if reads[k] {
+			return false
+		}
+	}
+	return true
+}
+
+// sameInAnyOrder holds for rules that may match the same packet: both only note
+// something and go on, or both do the same and end.
+func sameInAnyOrder(a, b *program.Rule, x, y effect) bool {
+	if x.quiet && y.quiet {
+		return true
+	}
+	return x.bare && y.bare && x.ends && y.ends && slices.Equal(a.Actions, b.Actions)
+}
+
+// written are the fields that an action changes.
+func written(a program.Action) []string {
+	switch a := a.(type) {
+	case program.NoTrack:
+		return fieldNames(program.State, program.Direction, program.Status, program.OriginalSource, program.OriginalDestination, program.OriginalPort)
+	case program.SetMark:
+		return fieldNames(program.Mark)
+	case program.MapSource:
+		return fieldNames(program.Source, program.SourceType)
+	case program.MapDestination:
+		return fieldNames(program.Destination, program.DestinationType, program.DestinationHere)
+	case program.ClampMSS:
+		return fieldNames(program.Opaque)
+	case program.SetAdd:
+		return []string{"set " + a.Set}
+	case program.Limit:
+		out := []string{"set " + a.Table}
+		if a.Ban != "" {
+			out = append(out, "set "+a.Ban)
+		}
+		return out
+	case program.ConnectionLimit:
+		return []string{"set " + a.Table}
+	}
+	return nil
+}
+
+func fieldNames(f ...program.Field) []string {
+	out := make([]string, len(f))
+	for i := range f {
+		out[i] = string(f[i])
+	}
+	return out
+}
+
+// effect follows the actions of a rule.
+func (f *facts) effect(r *program.Rule) effect {
+	out := effect{reads: map[string]bool{}, writes: map[string]bool{}, quiet: true, bare: true}
+	for i := range r.Match {
+		f.reading(&out, &r.Match[i])
+	}
+	gated := false
+	for _, a := range r.Actions {
+		for _, w := range written(a) {
+			out.writes[w] = true
+		}
+		switch a := a.(type) {
+		case program.Count, program.NoTrack:
+		case program.Verdict:
+			out.quiet = false
+		case program.Jump:
+			out.quiet, out.bare = false, false
+			out.ends = f.through(&out, a.Chain) && !gated || out.ends
+		case program.Goto:
+			out.quiet, out.bare = false, false
+			f.through(&out, a.Chain)
+		case program.VerdictMap:
+			out.quiet, out.bare = false, false
+			for _, field := range a.Key {
+				out.reads[string(field)] = true
+			}
+			for _, chain := range f.leads(a) {
+				f.through(&out, chain)
+			}
+		case program.Limit, program.ConnectionLimit, program.SetAdd:
+			gated = true
+			out.quiet, out.bare = false, false
+			if l, is := a.(program.Limit); is && l.NeverBan != "" {
+				out.reads["set "+l.NeverBan] = true
+			}
+		default:
+			out.quiet, out.bare = false, false
+		}
+		if program.Ends(a) && !gated {
+			out.ends = true
+		}
+	}
+	return out
+}
+
+// leads is where a verdict map leads.
+func (f *facts) leads(m program.VerdictMap) []string {
+	set := f.sets[m.Set]
+	if set == nil {
+		return nil
+	}
+	seen := map[string]bool{}
+	for _, e := range set.Elements {
+		for _, chain := range f.program.Leads(e.Verdict) {
+			seen[chain] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+func (f *facts) reading(out *effect, c *program.Condition) {
+	out.reads[string(c.Field)] = true
+	for _, k := range c.SetKey {
+		out.reads[string(k)] = true
+	}
+	if c.Set != "" {
+		out.reads["set "+c.Set] = true
+	}
+}
+
+// through adds what a chain does and says whether no packet comes back from it.
+func (f *facts) through(out *effect, chain string) bool {
+	e := f.chainEffect(chain)
+	maps.Copy(out.reads, e.reads)
+	maps.Copy(out.writes, e.writes)
+	return !e.comes
+}
+
+func (f *facts) chainEffect(name string) effect {
+	if e, known := f.effects[name]; known {
+		return e
+	}
+	out := effect{reads: map[string]bool{}, writes: map[string]bool{}, comes: true}
+	f.effects[name] = out // chains never lead back to themselves
+	chain := f.chains[name]
+	if chain == nil {
+		return out
+	}
+	open := true // packets reach the end so far
+	back := false
+	for i := range chain.Rules {
+		r := &chain.Rules[i]
+		e := f.effect(r)
+		maps.Copy(out.reads, e.reads)
+		maps.Copy(out.writes, e.writes)
+		back = back || open && f.comesBack(r)
+		if len(r.Match) == 0 && e.ends {
+			open = false
+		}
+	}
+	out.comes = open || back
+	f.effects[name] = out
+	return out
+}
+
+// comesBack says whether a rule may send a packet back to where its chain was
+// entered.
+func (f *facts) comesBack(r *program.Rule) bool {
+	for _, a := range r.Actions {
+		switch a := a.(type) {
+		case program.Verdict:
+			if a == program.Return {
+				return true
+			}
+		case program.Goto:
+			if f.chainEffect(a.Chain).comes {
+				return true
+			}
+		case program.VerdictMap:
+			if f.mapComesBack(a) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (f *facts) mapComesBack(m program.VerdictMap) bool {
+	set := f.sets[m.Set]
+	if set == nil {
+		return true
+	}
+	return slices.ContainsFunc(set.Elements, func(e program.Element) bool {
+		switch v := e.Verdict.(type) {
+		case program.Goto:
+			return f.chainEffect(v.Chain).comes
+		case program.Verdict:
+			return v == program.Return
+		}
+		return false
+	})
+}
