@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -65,6 +66,20 @@ func ListText(ctx context.Context, words ...string) ([]byte, error) {
 func Version(ctx context.Context) (string, error) {
 	out, err := run(ctx, "", "--version")
 	return strings.TrimSpace(string(out)), err
+}
+
+// Installed names the files that decide what nft can do, its program and its
+// library where that is apart, so that a caller can see them change.
+func Installed() []string {
+	var files []string
+	if program, err := path(); err == nil {
+		files = append(files, program)
+	}
+	for _, pattern := range []string{"/usr/lib/*/libnftables.so.1", "/usr/lib64/libnftables.so.1", "/usr/lib/libnftables.so.1", "/usr/local/lib/libnftables.so.1"} {
+		found, _ := filepath.Glob(pattern) // it cannot be malformed
+		files = append(files, found...)
+	}
+	return files
 }
 
 // path is where nft is: distributions keep it in a directory that is not in
