@@ -10,7 +10,8 @@ import (
 // connection tracking. Behind it a destination may be rewritten, by this
 // program or another tool's, so forward goes on asking for packets of which
 // that is true, and output does where this program rewrites there.
-func banStage(p *program.Program) {
+func banStage(w *work) {
+	p := w.Program
 	in, fromInput := takeBan(p, program.Input)
 	_, fromForward := takeBan(p, program.Forward)
 	out, fromOutput := takeBan(p, program.Output)

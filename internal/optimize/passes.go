@@ -1,7 +1,6 @@
 package optimize
 
 import (
-	"fmt"
 	"slices"
 
 	"sluice/internal/program"
@@ -14,7 +13,22 @@ type Pass struct {
 	Promises string   // what holds of the program afterwards
 	Reason   string   // why it is there, and why here
 	Required bool     // the program is not right without it; it cannot be switched off
-	run      func(*program.Program)
+	run      func(*work)
+}
+
+// work is a program under a pass.
+type work struct {
+	*program.Program
+	options *Options
+	did     []string
+}
+
+// say notes in words what the pass did.
+func (w *work) say(text string) { w.did = append(w.did, text) }
+
+// programOnly is a pass that needs the program alone.
+func programOnly(pass func(*program.Program)) func(*work) {
+	return func(w *work) { pass(w.Program) }
 }
 
 // Passes is every pass in the order in which they run.
@@ -23,7 +37,7 @@ var Passes = []Pass{
 		Name: "merge-prefixes", Required: true,
 		Promises: "the elements of every set are sorted and disjoint; adjacent ones are one, unless they are counted apart",
 		Reason:   "the kernel refuses overlapping intervals, and contained or adjacent ones are memory for nothing; first, since every later pass may count elements",
-		run:      mergePrefixes,
+		run:      programOnly(mergePrefixes),
 	},
 	{
 		Name: "ban-stage", Required: true, Needs: []string{"merge-prefixes"},
@@ -33,73 +47,28 @@ var Passes = []Pass{
 	},
 	{
 		Name: "stages", Required: true, Needs: []string{"ban-stage"},
-		Promises: "the rules of a base chain stand in the order of program.Stages: established before any set",
+		Promises: "the rules of a base chain stand in the order of program.Stages",
 		Reason:   "replies are decided before a rule could refuse them; behind ban-stage, which moves rules between base chains",
-		run:      orderStages,
+		run:      programOnly(orderStages),
 	},
 	{
 		Name: "unused", Needs: []string{"stages"},
 		Promises: "no chain, set or counter that nothing asks for; no base chain that accepts all it sees",
-		Reason:   "a base chain costs every packet; last, since the passes before it leave empty chains behind",
-		run:      dropUnused,
+		Reason:   "a base chain costs every packet; last of those that change rules, since they leave empty chains behind",
+		run:      programOnly(dropUnused),
 	},
 	{
 		Name: "chain-order", Required: true, Needs: []string{"unused"},
 		Promises: "base chains in the order of a packet's way, then the others by first use",
 		Reason:   "the same program gives the same bytes, and a reader finds the next chain below",
-		run:      orderChains,
+		run:      programOnly(orderChains),
 	},
 }
 
-// Options is how Run works.
-type Options struct {
-	Without []string // passes that are left out, by name
-	Check   bool     // check the program's invariants after every pass
-	// After, where set, sees the program after each pass.
-	After func(pass string, p *program.Program)
-}
-
-// Run rewrites the program in place.
-func Run(p *program.Program, opt Options) error {
-	passes, err := choose(opt.Without)
-	if err != nil {
-		return err
-	}
-	for _, pass := range passes {
-		pass.run(p)
-		if opt.Check {
-			if err := p.Check(); err != nil {
-				return fmt.Errorf("pass %s left a broken program: %w", pass.Name, err)
-			}
-		}
-		if opt.After != nil {
-			opt.After(pass.Name, p)
-		}
+// Named gives the pass of that name, or nil.
+func Named(name string) *Pass {
+	if i := slices.IndexFunc(Passes, func(p Pass) bool { return p.Name == name }); i >= 0 {
+		return &Passes[i]
 	}
 	return nil
-}
-
-// choose gives the passes to run and holds the table to its constraints.
-func choose(without []string) ([]Pass, error) {
-	var out []Pass
-	var seen []string
-	for _, pass := range Passes {
-		for _, need := range pass.Needs {
-			if !slices.Contains(seen, need) {
-				return nil, fmt.Errorf("pass %s needs %s before it", pass.Name, need)
-			}
-		}
-		seen = append(seen, pass.Name)
-		if !slices.Contains(without, pass.Name) {
-			out = append(out, pass)
-		} else if pass.Required {
-			return nil, fmt.Errorf("pass %s cannot be left out: %s", pass.Name, pass.Reason)
-		}
-	}
-	for _, name := range without {
-		if !slices.Contains(seen, name) {
-			return nil, fmt.Errorf("no pass is called %q", name)
-		}
-	}
-	return out, nil
 }

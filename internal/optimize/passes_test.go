@@ -26,7 +26,7 @@ func golden(t *testing.T, name, pass string, p *program.Program) {
 	got := "# before\n" + p.Text()
 	for _, row := range Passes {
 		if row.Name == pass {
-			row.run(p)
+			row.run(&work{Program: p, options: &Options{}})
 		}
 	}
 	if err := p.Check(); err != nil {
@@ -166,18 +166,23 @@ func TestEstablishedBeforeSets(t *testing.T) {
 }
 
 func TestTableConstraints(t *testing.T) {
-	if _, err := choose([]string{"unused"}); err != nil {
+	if err := constraints(Passes); err != nil {
+		t.Error(err)
+	}
+	if err := CheckWithout([]string{"unused"}); err != nil {
 		t.Errorf("a pass that is not required can be left out: %v", err)
 	}
-	if _, err := choose([]string{"stages"}); err == nil {
+	if err := CheckWithout([]string{"stages"}); err == nil {
 		t.Error("a required pass was left out")
 	}
-	if _, err := choose([]string{"nonsense"}); err == nil {
-		t.Error("an unknown pass was left out")
+	err := CheckWithout([]string{"unsued"})
+	if err == nil || !strings.Contains(err.Error(), `did you mean "unused"?`) {
+		t.Errorf("an unknown pass was left out, or nothing like it was named: %v", err)
 	}
-	defer func(saved []Pass) { Passes = saved }(Passes)
-	Passes = []Pass{Passes[2], Passes[0]}
-	if _, err := choose(nil); err == nil {
+	if err := constraints([]Pass{Passes[2], Passes[0]}); err == nil {
 		t.Error("a table in the wrong order was taken")
+	}
+	if err := constraints([]Pass{Passes[0], Passes[0]}); err == nil {
+		t.Error("a table with one pass twice was taken")
 	}
 }

@@ -1,0 +1,164 @@
+package optimize
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/agext/levenshtein"
+
+	"sluice/internal/program"
+)
+
+// Options is how Run works.
+type Options struct {
+	Without []string // passes that are left out, by name
+	Check   bool     // check the program's invariants after every pass
+	// Profile is the packets that each counter of the program has counted, by
+	// name; nil where nobody counted.
+	Profile map[string]uint64
+	// Estimate, where set, says how many ns a packet costs under the program in
+	// the mean. Passes that choose between forms ask it, and it is asked before
+	// and after each pass where Report is set.
+	Estimate func(*program.Program) float64
+	// Report, where set, is told what each pass did.
+	Report func(Report)
+	// After, where set, sees the program after each pass.
+	After func(pass string, p *program.Program)
+}
+
+// Report is what one pass did.
+type Report struct {
+	Pass    string   `json:"pass"`
+	Did     []string `json:"did"` // in words; none: it found nothing to do
+	Reason  string   `json:"reason"`
+	LeftOut bool     `json:"left-out,omitempty"` // switched off
+	Before  Size     `json:"before"`
+	After   Size     `json:"after"`
+}
+
+// Size is how large a program is and what a packet costs under it.
+type Size struct {
+	Rules  int     `json:"rules"`
+	Chains int     `json:"chains"`
+	Sets   int     `json:"sets"`
+	NS     float64 `json:"ns,omitempty"` // expected per packet; 0 where nobody estimates
+}
+
+func (o *Options) sizeOf(p *program.Program) Size {
+	s := Size{Chains: len(p.Chains), Sets: len(p.Sets)}
+	for i := range p.Chains {
+		s.Rules += len(p.Chains[i].Rules)
+	}
+	if o.Estimate != nil {
+		s.NS = o.Estimate(p)
+	}
+	return s
+}
+
+// Run rewrites the program in place.
+func Run(p *program.Program, opt Options) error {
+	if err := constraints(Passes); err != nil {
+		return err
+	}
+	if err := CheckWithout(opt.Without); err != nil {
+		return err
+	}
+	var before Size
+	text := ""
+	if opt.Report != nil {
+		before, text = opt.sizeOf(p), p.Text()
+	}
+	for _, pass := range Passes {
+		w := &work{Program: p, options: &opt}
+		leftOut := slices.Contains(opt.Without, pass.Name)
+		if !leftOut {
+			pass.run(w)
+		}
+		if opt.Check {
+			if err := p.Check(); err != nil {
+				return fmt.Errorf("pass %s left a broken program: %w", pass.Name, err)
+			}
+		}
+		if opt.Report != nil {
+			after, now := opt.sizeOf(p), p.Text()
+			if len(w.did) == 0 && now != text {
+				w.say(inNumbers(before, after))
+			}
+			opt.Report(Report{Pass: pass.Name, Did: w.did, Reason: pass.Reason, LeftOut: leftOut, Before: before, After: after})
+			before, text = after, now
+		}
+		if opt.After != nil && !leftOut {
+			opt.After(pass.Name, p)
+		}
+	}
+	return nil
+}
+
+// inNumbers is what can be said of a pass that says nothing itself.
+func inNumbers(before, after Size) string {
+	if before == after {
+		return "rules or elements put in order"
+	}
+	text := ""
+	add := func(what string, a, b int) {
+		if a == b {
+			return
+		}
+		if text != "" {
+			text += ", "
+		}
+		text += fmt.Sprintf("%d → %d %s", a, b, what)
+	}
+	add("rules", before.Rules, after.Rules)
+	add("chains", before.Chains, after.Chains)
+	add("sets", before.Sets, after.Sets)
+	if text == "" {
+		return "rules made anew"
+	}
+	return text
+}
+
+// constraints holds a table of passes to its own words.
+func constraints(passes []Pass) error {
+	var seen []string
+	for _, pass := range passes {
+		for _, need := range pass.Needs {
+			if !slices.Contains(seen, need) {
+				return fmt.Errorf("pass %s needs %s before it", pass.Name, need)
+			}
+		}
+		if slices.Contains(seen, pass.Name) {
+			return fmt.Errorf("two passes are called %s", pass.Name)
+		}
+		seen = append(seen, pass.Name)
+	}
+	return nil
+}
+
+// CheckWithout says which of the passes cannot be left out, and why.
+func CheckWithout(names []string) error {
+	for _, name := range names {
+		pass := Named(name)
+		switch {
+		case pass == nil:
+			return fmt.Errorf("no pass is called %q%s", name, nearest(name))
+		case pass.Required:
+			return fmt.Errorf("pass %s cannot be left out: %s", name, pass.Reason)
+		}
+	}
+	return nil
+}
+
+// nearest is a hint with the name that was probably meant.
+func nearest(name string) string {
+	best, distance := "", 4
+	for _, p := range Passes {
+		if d := levenshtein.Distance(name, p.Name, nil); d < distance {
+			best, distance = p.Name, d
+		}
+	}
+	if best == "" {
+		return "\nhint: sluice compile --explain lists the passes"
+	}
+	return fmt.Sprintf(", did you mean %q?", best)
+}
