@@ -41,9 +41,9 @@ func (a extent) meets(b extent) bool {
 	case a.not && b.not:
 		return true
 	case a.not:
-		return !b.inside(a)
+		return !namesInside(b.names, a.names)
 	case b.not:
-		return !a.inside(b)
+		return !namesInside(a.names, b.names)
 	}
 	return slices.ContainsFunc(a.names, func(x string) bool {
 		return slices.ContainsFunc(b.names, func(y string) bool { return namesMeet(x, y) })
@@ -61,14 +61,9 @@ func (a extent) inside(b extent) bool {
 	case ofNumbers:
 		return numbersInside(a.numbers, b.numbers)
 	}
-	within := func(x, y []string) bool { // every name of x is one of y
-		return !slices.ContainsFunc(x, func(n string) bool {
-			return !slices.ContainsFunc(y, func(o string) bool { return nameInside(n, o) })
-		})
-	}
 	switch {
 	case a.not && b.not:
-		return within(b.names, a.names)
+		return namesInside(b.names, a.names)
 	case a.not:
 		return false
 	case b.not:
@@ -76,7 +71,7 @@ func (a extent) inside(b extent) bool {
 			return slices.ContainsFunc(b.names, func(o string) bool { return namesMeet(n, o) })
 		})
 	}
-	return within(a.names, b.names)
+	return namesInside(a.names, b.names)
 }
 
 func (a extent) empty() bool {
@@ -104,6 +99,13 @@ func (a extent) and(b extent) extent {
 		return b
 	}
 	return a
+}
+
+// namesInside says whether every name is one of the others.
+func namesInside(names, others []string) bool {
+	return !slices.ContainsFunc(names, func(n string) bool {
+		return !slices.ContainsFunc(others, func(o string) bool { return nameInside(n, o) })
+	})
 }
 
 func nameInside(name, in string) bool {

@@ -41,7 +41,7 @@ func (u *used) follow(p *program.Program, name string) {
 	u.order = append(u.order, name)
 	for _, r := range chain.Rules {
 		for _, m := range r.Match {
-			u.sets[m.Set] = true
+			u.set(p, m.Set)
 		}
 		for _, a := range r.Actions {
 			for _, next := range p.Leads(a) {
@@ -49,7 +49,7 @@ func (u *used) follow(p *program.Program, name string) {
 			}
 			switch a := a.(type) {
 			case program.VerdictMap:
-				u.sets[a.Set] = true
+				u.set(p, a.Set)
 			case program.Count:
 				u.counters[a.Counter] = true
 			case program.SetAdd:
@@ -61,6 +61,19 @@ func (u *used) follow(p *program.Program, name string) {
 				u.sets[a.Table] = true
 				u.counters[a.FullCounter] = true
 			}
+		}
+	}
+}
+
+// set notes a set and what its elements count on.
+func (u *used) set(p *program.Program, id string) {
+	if u.sets[id] {
+		return
+	}
+	u.sets[id] = true
+	if s := p.Set(id); s != nil && s.Counters {
+		for _, e := range s.Elements {
+			u.counters[e.Counter] = true
 		}
 	}
 }

@@ -186,6 +186,13 @@ func (c *checker) elements(s *Set) {
 			c.fail("set %s: an element has a verdict or lacks one", s.ID)
 			return
 		}
+		if e.Counter != "" && !s.Counters {
+			c.fail("set %s: an element has the counter %s and the set does not count", s.ID, e.Counter)
+			return
+		}
+		if e.Counter != "" && !c.counters[e.Counter] {
+			c.fail("set %s: no counter %s", s.ID, e.Counter)
+		}
 		switch v := e.Verdict.(type) {
 		case Jump:
 			c.target(s, v.Chain)

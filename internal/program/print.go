@@ -163,6 +163,9 @@ func (e Element) String() string {
 	if e.Verdict != nil {
 		text += " : " + ActionText(e.Verdict)
 	}
+	if e.Counter != "" {
+		text += ", count " + e.Counter
+	}
 	return text
 }
 

@@ -111,6 +111,10 @@ type Element struct {
 	Parts   []Value // in the order of Set.Key
 	Verdict Action  // of a verdict map: a Verdict, a Jump or a Goto
 	Origin  Origin
+	// Counter is the counter of the program that the element's own count
+	// belongs to, in a set with Counters; "" is none. A packet counts on it when
+	// all conditions of its rule hold, as if the rule had a Count.
+	Counter string
 }
 
 // Len is how many elements the program gives the set; of plain addresses, the

@@ -31,6 +31,9 @@ type Result struct {
 	// Doubts names what was unknown, Assumed what was taken for granted.
 	Doubts  []string
 	Assumed []string
+	// Done is what was counted, logged, let through by a limit or noted in a
+	// set on the way, as program.ActionText has it.
+	Done []string
 }
 
 // maxWays bounds how many combinations of unknown answers are tried.
@@ -44,7 +47,7 @@ func Evaluate(p *program.Program, pkt packet.Packet, way Way) Result {
 	for len(results) < maxWays {
 		e := &evaluation{program: p, packet: pkt, way: way, script: script}
 		r := e.run()
-		r.Doubts, r.Assumed = e.doubts, e.assumed
+		r.Doubts, r.Assumed, r.Done = e.doubts, e.assumed, e.done
 		results = append(results, r)
 		// The next combination: the last answer "yes" becomes "no".
 		script = e.answers
@@ -133,6 +136,7 @@ type evaluation struct {
 	known   map[string]bool
 	doubts  []string
 	assumed []string
+	done    []string
 	depth   int
 }
 
@@ -262,7 +266,34 @@ func (e *evaluation) matches(r *program.Rule) bool {
 			}
 		}
 	}
+	for i := range r.Match {
+		e.countElement(&r.Match[i])
+	}
 	return true
+}
+
+// countElement counts the element of a set that the packet has met, where it
+// stands for a counter.
+func (e *evaluation) countElement(c *program.Condition) {
+	set := e.program.Set(c.Set)
+	if set == nil || c.Not || !set.Counters || len(set.Elements) == 0 {
+		return
+	}
+	fields := c.SetKey
+	if len(fields) == 0 {
+		fields = []program.Field{c.Field}
+	}
+	if key, ok := e.key(fields); ok {
+		if found, answer := element(set, key); answer == packet.Yes {
+			e.count(found)
+		}
+	}
+}
+
+func (e *evaluation) count(found *program.Element) {
+	if found.Counter != "" {
+		e.done = append(e.done, program.ActionText(program.Count{Counter: found.Counter}))
+	}
 }
 
 // actions runs the actions of a rule that matches; ended says that its chain is
@@ -273,6 +304,10 @@ func (e *evaluation) actions(r *program.Rule) (o outcome, ended bool) {
 			if action = e.verdictOf(m, r); action == nil {
 				continue
 			}
+		}
+		switch a := action.(type) {
+		case program.Count, program.Log, program.Limit, program.ConnectionLimit, program.SetAdd:
+			e.done = append(e.done, program.ActionText(a))
 		}
 		switch a := action.(type) {
 		case program.Verdict:
@@ -313,12 +348,14 @@ func (e *evaluation) verdictOf(m program.VerdictMap, r *program.Rule) program.Ac
 		return nil
 	}
 	if found, answer := element(set, key); answer == packet.Yes {
+		e.count(found)
 		return found.Verdict
 	} else if answer == packet.No {
 		return nil
 	}
 	for i := range set.Elements {
 		if fits(&set.Elements[i], key) == packet.Unknown && e.guess(fmt.Sprintf("%s: it is %s in %s", place(r), set.Elements[i], m.Set)) {
+			e.count(&set.Elements[i])
 			return set.Elements[i].Verdict
 		}
 	}
