@@ -10,6 +10,8 @@ const (
 	bannedChain   = "banned"
 	bannedToChain = "banned_to"
 	neverBanSet   = "limit.never-banned"
+	// banCommand is the set of what commands ban.
+	banCommand = "ban.command"
 )
 
 // neverBanned is what no ban reaches, whatever the policy says: loopback,
@@ -23,7 +25,8 @@ var neverBanned = prefixSet("127.0.0.0/8", "::1/128", "169.254.0.0/16", "fe80::/
 func (c *compiler) bans() {
 	parts := c.banParts()
 	byLimit := c.sets[limitBanned]
-	if len(parts) == 0 && !byLimit {
+	byCommand := c.policed()
+	if len(parts) == 0 && !byLimit && !byCommand {
 		return
 	}
 	c.chain(bannedChain, "from and to banned addresses")
@@ -33,6 +36,9 @@ func (c *compiler) bans() {
 	}
 	if byLimit {
 		parts = append(parts, banPart{set: limitBanned, counter: "ban_by_limit", never: c.neverBan(), counted: c.limitThatBans()})
+	}
+	if byCommand {
+		parts = append(parts, c.commandBans())
 	}
 	for _, p := range parts {
 		c.banRules(p)
@@ -46,6 +52,32 @@ func (c *compiler) bans() {
 		c.append(chain.Name, program.Rule{Stage: program.StageBan, Actions: []program.Action{program.Jump{Chain: to}}})
 	}
 	c.earlyBans(parts)
+}
+
+// policed says whether a section of the policy decides anything. Where none
+// does, Sluice keeps out of the packets' way, bans by command included.
+func (c *compiler) policed() bool {
+	return c.policy.Input != nil || c.policy.Forward != nil || c.policy.Output != nil
+}
+
+// commandBans is what commands ban, in a set apart from those of the policy:
+// the policy says what is in its own, and a roll-back brings their contents
+// back, while a ban by command outlives policies. A backend asks the set only
+// while there are such bans, so that without them it costs no packet anything;
+// merged with a set of the policy, bans by command would be asked always, and
+// the counters of both lines would be one.
+func (c *compiler) commandBans() banPart {
+	if !c.sets[banCommand] {
+		c.sets[banCommand] = true
+		c.program.Sets = append(c.program.Sets, program.Set{
+			ID: banCommand, Key: []program.Field{program.Source}, Life: program.Dynamic, Counters: true, Commands: true,
+			Never: c.neverBanAddresses().Union(neverBanned),
+		})
+	}
+	return banPart{
+		set: banCommand, counter: "ban_by_command",
+		counted: program.Origin{Text: "banned by: sluice ban"},
+	}
 }
 
 // banRules drops what comes from the set and what goes to it. The host's own

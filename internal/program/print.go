@@ -56,7 +56,10 @@ func (s *Set) text(b *strings.Builder) {
 	if s.Verdicts {
 		b.WriteString(", verdict map")
 	}
-	if s.Life == Dynamic {
+	switch {
+	case s.Commands:
+		b.WriteString(", filled by commands")
+	case s.Life == Dynamic:
 		fmt.Fprintf(b, ", at most %d, for %d ms", s.Size, s.Timeout)
 	}
 	b.WriteString("\n")

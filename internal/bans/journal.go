@@ -1,0 +1,399 @@
+package bans
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"sluice/internal/addrset"
+)
+
+// File is the name of the journal in a state directory.
+const File = "bans.journal"
+
+// format is the version of the lines.
+const format = 1
+
+// settled is the JSON of the line that says that the kernel has it all.
+const settled = `{"settled":true}`
+
+// Journal is the file. Who writes holds the lock of its directory.
+type Journal struct{ path string }
+
+// Open names the journal of a state directory; it need not be there.
+func Open(dir string) Journal { return Journal{filepath.Join(dir, File)} }
+
+// Group is bans that have all but the address in common.
+type Group struct {
+	Until  time.Time `json:"until,omitzero"`
+	Reason string    `json:"reason,omitempty"`
+	Bans   string    `json:"bans"` // addresses, prefixes and ranges, with a space between
+}
+
+// Entry is what one command did.
+type Entry struct {
+	Format  int         `json:"format,omitempty"`
+	Time    time.Time   `json:"time,omitzero"`
+	By      Author      `json:"by,omitzero"`
+	Groups  []Group     `json:"ban,omitempty"`
+	Lifted  string      `json:"lift,omitempty"` // as Group.Bans
+	Settled bool        `json:"settled,omitempty"`
+	Kept    []keptGroup `json:"kept,omitempty"` // everything, at the begin of a journal that was written anew
+}
+
+// keptGroup is a Group of a journal that was written anew.
+type keptGroup struct {
+	Group
+	Since time.Time `json:"since"`
+	By    Author    `json:"by,omitzero"`
+}
+
+// List is what a journal comes to.
+type List struct {
+	Bans    []Ban // sorted by what they ban; those that are over too
+	Settled bool  // the kernel was given all of it
+	Damaged []int // lines that could not be read, from 1
+}
+
+// NewerError says that a newer Sluice wrote the journal.
+type NewerError struct{ Path string }
+
+func (e *NewerError) Error() string {
+	return e.Path + " was written by a newer sluice\n  hint: use that one"
+}
+
+// Words joins ranges as Entry has them.
+func Words(ranges []addrset.Range) string {
+	var b strings.Builder
+	for i, r := range ranges {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if r.From == r.To {
+			b.Write(r.From.AppendTo(nil))
+			continue
+		}
+		b.WriteString(r.String())
+	}
+	return b.String()
+}
+
+// EntryOf is the entry that bans a list, which has one author and time.
+func EntryOf(list []Ban, now time.Time, by Author) Entry {
+	e := Entry{Time: now, By: by}
+	for _, g := range groups(list, func(b Ban) Group { return Group{Until: b.Until, Reason: b.Reason} }) {
+		g.key.Bans = Words(g.ranges)
+		e.Groups = append(e.Groups, g.key)
+	}
+	return e
+}
+
+type group[K any] struct {
+	key    K
+	ranges []addrset.Range
+}
+
+// groups puts together what has an equal key, in the order of the first.
+func groups[K comparable](list []Ban, key func(Ban) K) []*group[K] {
+	var out []*group[K]
+	by := map[K]*group[K]{}
+	for _, b := range list {
+		k := key(b)
+		g := by[k]
+		if g == nil {
+			g = &group[K]{key: k}
+			by[k] = g
+			out = append(out, g)
+		}
+		g.ranges = append(g.ranges, b.What)
+	}
+	return out
+}
+
+// Append writes an entry to the end, and waits until the disk has it.
+func (j Journal) Append(e Entry) error { return j.append(e, true) }
+
+// Settle notes that the kernel has all of the journal. It need not survive a
+// loss of power, after which the kernel has nothing.
+func (j Journal) Settle() error { return j.append(Entry{Settled: true}, false) }
+
+func (j Journal) append(e Entry, sync bool) error {
+	if !e.Settled {
+		e.Format = format
+	}
+	line, err := encode(e)
+	if err != nil {
+		return err
+	}
+	made := false
+	file, err := os.OpenFile(j.path, os.O_RDWR|os.O_APPEND, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		made = true
+		file, err = os.OpenFile(j.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("open the journal of bans: %w", err)
+	}
+	defer file.Close()
+	// What a killed command left unfinished must not swallow this line.
+	if whole, err := endsWhole(file); err != nil {
+		return fmt.Errorf("read the journal of bans: %w", err)
+	} else if !whole {
+		line = append([]byte{'\n'}, line...)
+	}
+	if _, err := file.Write(line); err != nil {
+		return fmt.Errorf("write the journal of bans: %w", err)
+	}
+	if !sync {
+		return nil
+	}
+	if err := file.Sync(); err != nil {
+		return fmt.Errorf("write the journal of bans: %w", err)
+	}
+	if made {
+		return syncDir(filepath.Dir(j.path))
+	}
+	return nil
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err == nil {
+		err = errors.Join(dir.Sync(), dir.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("write the journal of bans: %w", err)
+	}
+	return nil
+}
+
+func endsWhole(file *os.File) (bool, error) {
+	size, err := file.Seek(0, io.SeekEnd)
+	if err != nil || size == 0 {
+		return true, err
+	}
+	var last [1]byte
+	_, err = file.ReadAt(last[:], size-1)
+	return last[0] == '\n', err
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func checksum(body []byte) uint32 { return crc32.Checksum(body, castagnoli) }
+
+func encode(e Entry) ([]byte, error) {
+	body, err := json.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("encode bans: %w", err)
+	}
+	return append(fmt.Appendf(make([]byte, 0, len(body)+10), "%08x %s", checksum(body), body), '\n'), nil
+}
+
+var errLine = errors.New("damaged line")
+
+func decode(line []byte) (e Entry, err error) {
+	sum, body, found := bytes.Cut(line, []byte{' '})
+	var want [4]byte
+	if n, err := hex.Decode(want[:], sum[:min(len(sum), 8)]); !found || err != nil || n != 4 || len(sum) != 8 {
+		return e, errLine
+	}
+	if checksum(body) != binary.BigEndian.Uint32(want[:]) {
+		return e, errLine
+	}
+	if string(body) == settled {
+		return Entry{Settled: true}, nil
+	}
+	if json.Unmarshal(body, &e) != nil {
+		return e, errLine
+	}
+	return e, nil
+}
+
+// Settled says whether the kernel was given all of the journal, without reading
+// the whole of it; of a journal that is not there, it was.
+func (j Journal) Settled() (bool, error) {
+	file, err := os.Open(j.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("open the journal of bans: %w", err)
+	}
+	defer file.Close()
+	last, err := encode(Entry{Settled: true})
+	if err != nil {
+		return false, err
+	}
+	last = append([]byte{'\n'}, last...)
+	size, err := file.Seek(0, io.SeekEnd)
+	if err == nil && size >= int64(len(last)) {
+		got := make([]byte, len(last))
+		if _, err = file.ReadAt(got, size-int64(len(last))); err == nil {
+			return bytes.Equal(got, last), nil
+		}
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the journal of bans: %w", err)
+	}
+	return size == 0, nil
+}
+
+// Read reads the journal; one that is not there bans nothing and is settled.
+func (j Journal) Read() (*List, error) {
+	data, err := os.ReadFile(j.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &List{Settled: true}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the journal of bans: %w", err)
+	}
+	list, err := parse(data)
+	if errors.Is(err, errNewer) {
+		return nil, &NewerError{j.path}
+	}
+	return list, err
+}
+
+var errNewer = errors.New("written by a newer sluice")
+
+// parse reads the text of a journal.
+func parse(data []byte) (*List, error) {
+	list := &List{Settled: true}
+	by := map[addrset.Range]Ban{}
+	number := 0
+	for len(data) > 0 {
+		line, rest, whole := bytes.Cut(data, []byte{'\n'})
+		data = rest
+		number++
+		if len(line) == 0 {
+			continue
+		}
+		e, err := decode(line)
+		if err == nil && e.Format > format {
+			return nil, errNewer
+		}
+		if err == nil {
+			err = e.apply(by)
+		}
+		switch {
+		case err == nil:
+			list.Settled = e.Settled
+		case whole || len(rest) > 0:
+			list.Damaged = append(list.Damaged, number)
+			list.Settled = false
+		default:
+			list.Settled = false
+		}
+	}
+	list.Bans = make([]Ban, 0, len(by))
+	for _, b := range by {
+		list.Bans = append(list.Bans, b)
+	}
+	slices.SortFunc(list.Bans, func(a, b Ban) int { return compare(a.What, b.What) })
+	return list, nil
+}
+
+// apply does what an entry says, or nothing where a part of it cannot be read.
+func (e *Entry) apply(by map[addrset.Range]Ban) error {
+	var banned []Ban
+	add := func(text string, of Ban) error {
+		return eachWord(text, func(r addrset.Range) {
+			of.What = r
+			banned = append(banned, of)
+		})
+	}
+	for _, g := range e.Groups {
+		if err := add(g.Bans, Ban{Since: e.Time, Until: g.Until, By: e.By, Reason: g.Reason}); err != nil {
+			return err
+		}
+	}
+	for _, g := range e.Kept {
+		if err := add(g.Bans, Ban{Since: g.Since, Until: g.Until, By: g.By, Reason: g.Reason}); err != nil {
+			return err
+		}
+	}
+	var lifted []addrset.Range
+	if err := eachWord(e.Lifted, func(r addrset.Range) { lifted = append(lifted, r) }); err != nil {
+		return err
+	}
+	for _, r := range lifted {
+		delete(by, r)
+	}
+	for _, b := range banned {
+		by[b.What] = b
+	}
+	return nil
+}
+
+func eachWord(text string, do func(addrset.Range)) error {
+	for word := range strings.SplitSeq(text, " ") {
+		if word == "" {
+			continue
+		}
+		r, err := addrset.ParseRange(word)
+		if err != nil {
+			return errLine
+		}
+		do(r)
+	}
+	return nil
+}
+
+// Bounds of a journal that is not yet worth writing anew, in bytes, and by what
+// it has to be longer than what it comes to.
+const (
+	worthIt = 64 << 10
+	factor  = 4
+)
+
+// Long says whether the journal should be written anew, going by its size and
+// by what it comes to.
+func (j Journal) Long(list *List) bool {
+	info, err := os.Stat(j.path)
+	if err != nil || info.Size() < worthIt {
+		return false
+	}
+	return info.Size() > factor*int64(32*len(list.Bans)+worthIt/factor)
+}
+
+// Rewrite puts a journal of nothing but these bans in the place of the old one,
+// so that a crash leaves the one or the other. It is not settled. What was
+// damaged is kept beside it.
+func (j Journal) Rewrite(list *List) error {
+	e := Entry{Format: format}
+	type key struct {
+		since, until time.Time
+		by           Author
+		reason       string
+	}
+	for _, g := range groups(list.Bans, func(b Ban) key { return key{b.Since, b.Until, b.By, b.Reason} }) {
+		k := g.key
+		e.Kept = append(e.Kept, keptGroup{Group{k.until, k.reason, Words(g.ranges)}, k.since, k.by})
+	}
+	line, err := encode(e)
+	if err != nil {
+		return err
+	}
+	if len(list.Damaged) > 0 {
+		if err := os.Link(j.path, j.path+".damaged"); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("keep the damaged journal of bans: %w", err)
+		}
+	}
+	if err := renameio.WriteFile(j.path, line, 0o600, renameio.WithTempDir(filepath.Dir(j.path))); err != nil {
+		return fmt.Errorf("write the journal of bans: %w", err)
+	}
+	return syncDir(filepath.Dir(j.path))
+}
