@@ -1,10 +1,11 @@
 # Sluice. `make help` tells what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build install test lint bench demo generate fuzz test-kernel test-nft clean
+.PHONY: help build install test lint bench bench-go demo generate fuzz test-kernel test-nft clean
 
 KERNEL ?= 6.1
 FUZZTIME ?= 30s
 BENCHTIME ?= 1s
+BENCH ?=
 NFT ?= trixie
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -31,7 +32,10 @@ test: ## all tests, short fuzz runs, generated files compared; sets up what it n
 lint: ## linters, import directions, vulnerabilities, shell scripts, texts
 	scripts/lint
 
-bench: ## benchmarks; BENCHTIME=1s
+bench: ## packet cost and load times beside those of others, as root; BENCH=-short
+	scripts/bench $(BENCH)
+
+bench-go: ## benchmarks of single functions; BENCHTIME=1s
 	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...
 
 demo: ## the only-Europe example on real packets in network namespaces, as root

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -21,6 +22,8 @@ const (
 // as long as its net.
 type Lab struct {
 	Namespace *testnet.Namespace
+	net       *testnet.Net
+	port      *testnet.Port
 	frame     []byte // the Ethernet header of what arrives
 	index     uint32 // of the device
 	ready     link.Link
@@ -29,7 +32,7 @@ type Lab struct {
 
 // NewLab makes a lab in a net. The label is a part of the namespace's name.
 func NewLab(net *testnet.Net, label string) (*Lab, error) {
-	l := &Lab{}
+	l := &Lab{net: net}
 	if err := net.Try(func() { l.setUp(net, label) }); err != nil {
 		return nil, err
 	}
@@ -61,14 +64,13 @@ func (l *Lab) setUp(net *testnet.Net, label string) {
 	here, far := net.Join(testnet.End{In: n, Device: device}, testnet.End{In: n, Device: "far0"})
 	n.Sysctl("net.ipv6.conf.far0.disable_ipv6", "1")
 	here.Address(ownIPv4+"/24", ownIPv6+"/64")
+	l.port = here
 	here.Neighbor("198.51.100.254", far.MAC)
 	here.Neighbor("2001:db8:0:1::fe", far.MAC)
 	n.Route("default4", "198.51.100.254")
 	n.Route("default6", "2001:db8:0:1::fe")
 	// Hardware checks checksums before conntrack would.
 	_ = n.SetSysctl("net.netfilter.nf_conntrack_checksum", "0")
-	// Connection entries that a test makes know no windows.
-	_ = n.SetSysctl("net.netfilter.nf_conntrack_tcp_be_liberal", "1")
 	n.Nft(drain)
 	l.frame = append(append([]byte{}, here.MAC...), far.MAC...)
 	l.frame = append(l.frame, 0, 0) // the type is the traffic's
@@ -101,5 +103,24 @@ func (l *Lab) receive() error {
 // come before priority 1000.
 func (l *Lab) Nft(ruleset string) error {
 	_, err := l.Namespace.RunInput(ruleset, "nft", "-f", "-")
+	return err
+}
+
+// Own gives the lab another address.
+func (l *Lab) Own(a netip.Addr) error {
+	return l.net.Try(func() { l.port.Address(netip.PrefixFrom(a, a.BitLen()).String()) })
+}
+
+// Connect puts a TCP connection from a client to the lab into its connection
+// table, established and assured, with conntrack(8). The rules that are there
+// decide whether the kernel tracks anything in this namespace.
+func (l *Lab) Connect(from netip.Addr, port uint16, to netip.AddrPort) error {
+	// The entry knows no windows, so every segment has to be in them.
+	if err := l.Namespace.SetSysctl("net.netfilter.nf_conntrack_tcp_be_liberal", "1"); err != nil {
+		return err
+	}
+	_, err := l.Namespace.Run("conntrack", "-I", "-p", "tcp", "-s", from.String(), "-d", to.Addr().String(),
+		"--sport", fmt.Sprint(port), "--dport", fmt.Sprint(to.Port()),
+		"--state", "ESTABLISHED", "-u", "SEEN_REPLY,ASSURED", "-t", "86400")
 	return err
 }

@@ -24,8 +24,8 @@ type Traffic struct {
 	Flows []Flow
 }
 
-// sourcePort is the port that drawn sources send from: no service's.
-const sourcePort = 40000
+// SourcePort is the port that drawn sources send from: no service's.
+const SourcePort = 40000
 
 // UDP is one datagram of each source to one destination.
 func UDP(sources []netip.Addr, to netip.AddrPort) Traffic { return traffic("", sources, to) }
@@ -38,7 +38,7 @@ func TCP(flags string, sources []netip.Addr, to netip.AddrPort) Traffic {
 func traffic(flags string, sources []netip.Addr, to netip.AddrPort) Traffic {
 	t := Traffic{Flags: flags, Flows: make([]Flow, len(sources))}
 	for i, s := range sources {
-		t.Flows[i] = Flow{netip.AddrPortFrom(s, sourcePort), to}
+		t.Flows[i] = Flow{netip.AddrPortFrom(s, SourcePort), to}
 	}
 	return t
 }

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"sluice/internal/measure"
+)
+
+// times of whole commands, one figure a round, in milliseconds.
+type times map[string]measure.Series
+
+func (t times) add(what string, r ran) {
+	t[what] = append(t[what], float64(r.wall.Microseconds())/1000)
+}
+
+// What is timed.
+const (
+	nftText      = "nft -f, one set a family"
+	nftTextAgain = "nft -f, one set a family, again"
+	fromNothing  = "sluice apply, from nothing"
+	unchanged    = "sluice apply, nothing changed"
+	oneMore      = "sluice apply, one ban more in the policy's file"
+	banCommand   = "sluice ban"
+)
+
+// applies times the whole commands with both families, all but Europe.
+func (b *bench) applies() error {
+	bansFile, err := b.policy("banned.txt", "")
+	if err != nil {
+		return err
+	}
+	ban := func(n int) error {
+		lines := make([]string, n)
+		for i, a := range banned(n) {
+			lines[i] = a.String() + "\n"
+		}
+		return os.WriteFile(bansFile, []byte(strings.Join(lines, "")), 0o600)
+	}
+	file, err := b.policy("apply.yaml", `version: 1
+sets:
+  banned: {file: banned.txt}
+  blocked: {continents: [AF, AN, AS, NA, OC, SA]}
+ban: [banned]
+input:
+  default: allow
+  rules:
+    - drop any from blocked
+`)
+	if err != nil {
+		return err
+	}
+	ruleset := singleSet(b.world.blocked)
+	theirs, err := measure.NewLab(b.net, "theirs")
+	if err != nil {
+		return err
+	}
+	own, err := measure.NewLab(b.net, "own")
+	if err != nil {
+		return err
+	}
+	const before = 10 // bans
+	if err := ban(before); err != nil {
+		return err
+	}
+	planned, err := b.plan(own, file)
+	if err != nil {
+		return err
+	}
+	canBan := b.has("ban")
+	t := times{}
+	for round := range b.rounds(9) {
+		text := []string{nftText, nftTextAgain}
+		if round%2 == 1 {
+			text[0], text[1] = text[1], text[0]
+		}
+		for _, what := range text {
+			if err := b.empty(theirs); err != nil {
+				return err
+			}
+			r, err := b.nft(theirs, ruleset)
+			if err != nil {
+				return err
+			}
+			t.add(what, r)
+		}
+		if err := b.empty(own); err != nil {
+			return err
+		}
+		for _, step := range []struct {
+			what string
+			bans int
+		}{{fromNothing, before}, {unchanged, before}, {oneMore, before + 1}} {
+			if err := ban(step.bans); err != nil {
+				return err
+			}
+			r, err := b.apply(own, file)
+			if err != nil {
+				return err
+			}
+			t.add(step.what, r)
+		}
+		if canBan {
+			r, err := b.sluice(own, "ban", netip.AddrFrom4([4]byte{192, 0, 3, byte(round + 1)}).String())
+			if err != nil {
+				return err
+			}
+			t.add(banCommand, r)
+		}
+	}
+	var rows [][]string
+	for _, what := range []string{nftText, nftTextAgain, fromNothing, unchanged, oneMore, banCommand} {
+		if s, there := t[what]; there {
+			e := s.Estimate()
+			rows = append(rows, []string{what, fmt.Sprintf("%.0f", e.Median), fmt.Sprintf("%.0f – %.0f", e.Low, e.High)})
+		}
+	}
+	b.table(fmt.Sprintf("whole commands, %d + %d ranges, wall clock", b.world.blocked.Len4(), b.world.blocked.Len6()), []string{"", "ms", "bounds"}, rows)
+
+	same := t[nftTextAgain].Per(t[nftText])
+	b.ratio("sluice apply from nothing, against nft -f of one set a family", "≤ 0.8 ×", 0.8, t[fromNothing].Per(t[nftText]), same)
+	b.ratio("the same again, nothing changed, against the first", "≤ 0.1 ×", 0.1, t[unchanged].Per(t[fromNothing]), same)
+	b.ratio("one ban more by the policy's file, against the first", "≤ 0.1 ×", 0.1, t[oneMore].Per(t[fromNothing]), same)
+	if canBan {
+		b.atMost("one ban by sluice ban", "ms", t[banCommand].Estimate(), 20)
+	} else {
+		b.absent("one ban by sluice ban", "≤ 20 ms", "no such command")
+	}
+	return b.memory(own, theirs, file, ruleset, planned)
+}
+
+// planned is what "sluice plan" says.
+type planned struct {
+	Cost struct {
+		Elements int    `json:"elements"`
+		Memory   uint64 `json:"memory"`
+		LoadTime int64  `json:"load-time-ns"`
+	} `json:"cost"`
+}
+
+func (b *bench) plan(l *measure.Lab, file string) (planned, error) {
+	var p planned
+	r, err := b.sluice(l, "plan", file, "--json")
+	if r.output == "" {
+		return p, err
+	}
+	return p, json.Unmarshal([]byte(r.output), &p) // status 1: something would change
+}
+
+// has reports whether the binary has a command.
+func (b *bench) has(command string) bool {
+	r, err := b.command(nil, "help", command)
+	return err == nil && strings.Contains(r.output, "sluice "+command)
+}
+
+// memory reports the most that each side holds at once, itself and its children,
+// and how the plan's load time compares with the load.
+func (b *bench) memory(own, theirs *measure.Lab, file string, ruleset []byte, said planned) error {
+	const mebibyte = 1 << 20
+	var peaks, peaksNft, loads measure.Series
+	for range b.rounds(1) {
+		if err := b.empty(own); err != nil {
+			return err
+		}
+		peak, err := b.peak(nil, nil, b.binary, "apply", file, "--no-confirm", "--no-verify", "--netns", own.Namespace.Name(), "--state-dir", b.state)
+		if err != nil {
+			return err
+		}
+		peaks = append(peaks, float64(peak)/mebibyte)
+		if err := b.empty(theirs); err != nil {
+			return err
+		}
+		if peak, err = b.peak(theirs, ruleset, "nft", "-f", "-"); err != nil {
+			return err
+		}
+		peaksNft = append(peaksNft, float64(peak)/mebibyte)
+
+		// What a load takes beside reading and compiling: compile does those alone.
+		if err := b.empty(own); err != nil {
+			return err
+		}
+		compiled, err := b.sluice(own, "compile", file)
+		if err != nil {
+			return err
+		}
+		applied, err := b.apply(own, file)
+		if err != nil {
+			return err
+		}
+		loads = append(loads, float64((applied.wall-compiled.wall).Microseconds())/1000)
+	}
+	b.atMost("sluice apply from nothing, resident at once with its children", "MiB", peaks.Estimate(), 128)
+	b.atMost("nft -f of one set a family, resident", "MiB", peaksNft.Estimate(), 0)
+	predicted := float64(time.Duration(said.Cost.LoadTime).Microseconds()) / 1000
+	b.note("load time that the plan predicts, beside what apply takes more than compile",
+		fmt.Sprintf("%.0f ms beside %.0f ms (%d elements, %.1f MiB of kernel memory predicted)", predicted, loads.Estimate().Median,
+			said.Cost.Elements, float64(said.Cost.Memory)/mebibyte))
+	return nil
+}
+
+// peak runs a program, in a lab where one is given, and returns the most bytes
+// that it and its descendants held resident at one time, from samples; at the
+// least what the kernel says of the largest of them.
+func (b *bench) peak(l *measure.Lab, stdin []byte, name string, args ...string) (int64, error) {
+	cmd := b.start(b, stdin, name, args...)
+	done := make(chan error, 1)
+	if l == nil {
+		if err := cmd.Start(); err != nil {
+			return 0, err
+		}
+	} else if err := l.Namespace.Do(cmd.Start); err != nil {
+		return 0, err
+	}
+	go func() { done <- cmd.Wait() }()
+	var most int64
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				return 0, fmt.Errorf("%s: %w", filepath.Base(name), err)
+			}
+			return max(most, largest(cmd.ProcessState)), nil
+		case <-time.After(time.Millisecond):
+			most = max(most, residentTree(cmd.Process.Pid))
+		}
+	}
+}

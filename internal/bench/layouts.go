@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
+	"sluice/internal/kernel/nft"
+	"sluice/internal/measure"
+	"sluice/internal/optimize"
+	"sluice/internal/program"
+)
+
+var everyPeer = []peer{
+	{bare, loadNothing, 0},
+	{oneSet, loadSingleSet, 0},
+	{oneAgain, loadSingleSet, 0},
+	{ours, loadOurs, 0},
+	{"ipset hash:net", loadIPSet, 0},
+	{"a hash set per prefix length", loadPrefixLengths, 0},
+	{"chain per /8, nftables", loadChainPer8, 2048},
+	{"chain per /8, iptables", loadChainPer8Legacy, 2048},
+	{"linear rules", loadLinear, 64},
+}
+
+func (b *bench) layouts4() error {
+	r, err := b.layouts(everyPeer, b.world.blocked.Only4(), b.draws4())
+	if err != nil {
+		return err
+	}
+	added := func(of string) (weight, byRange measure.Series) {
+		of4 := func(traffic string) measure.Series {
+			return r.Added(cell(of, traffic), cell(bare, traffic))
+		}
+		return measure.Mean(of4("by weight, blocked"), of4("by weight, allowed")),
+			measure.Mean(of4("by range, blocked"), of4("by range, allowed"))
+	}
+	setWeight, setRange := added(oneSet)
+	againWeight, againRange := added(oneAgain)
+	oursWeight, oursRange := added(ours)
+	b.ratio("added per packet against one interval set, sources by address weight, blocked and allowed averaged",
+		"≤ 0.55 ×", 0.55, oursWeight.Per(setWeight), againWeight.Per(setWeight))
+	b.ratio("the same, every range equally likely", "≤ 1.0 ×", 1, oursRange.Per(setRange), againRange.Per(setRange))
+	return nil
+}
+
+func (b *bench) layouts6() error {
+	peers := append([]peer{}, everyPeer[:6]...) // the others are IPv4's, or have no end here
+	r, err := b.layouts(peers, b.world.blocked.Only6(), b.draws6())
+	if err != nil {
+		return err
+	}
+	added := func(of string) measure.Series { return r.Added(cell(of, "over /48s"), cell(bare, "over /48s")) }
+	b.ratio("added per packet, IPv6, sources uniform over allocated /48s", "≤ 0.6 ×", 0.6,
+		added(ours).Per(added(oneSet)), added(oneAgain).Per(added(oneSet)))
+	return nil
+}
+
+func cell(peer, traffic string) string { return peer + "; " + traffic }
+
+// layouts loads every peer into a lab of its own and measures all of them under
+// every traffic.
+func (b *bench) layouts(peers []peer, blocked addrset.Set, traffics []drawn) (*measure.Result, error) {
+	w := wordsOf(blocked)
+	var cells []measure.Cell
+	took := map[string]time.Duration{}
+	var there []peer
+	for i, p := range peers {
+		if b.short && p.packets == 64 {
+			continue
+		}
+		l, err := measure.NewLab(b.net, fmt.Sprintf("peer%d", i))
+		if err != nil {
+			return nil, err
+		}
+		begin := time.Now()
+		if err := p.load(b, l, blocked); err != nil {
+			if p.name == oneSet || p.name == ours {
+				return nil, fmt.Errorf("load %s: %w", p.name, err)
+			}
+			b.say("  %s: left out: %s", p.name, firstLine(err))
+			continue
+		}
+		took[p.name] = time.Since(begin)
+		there = append(there, p)
+		for _, t := range traffics {
+			cells = append(cells, measure.Cell{Name: cell(p.name, t.name), Lab: l, Packets: p.packets})
+		}
+	}
+	for i, t := range traffics {
+		source, err := measure.Load(measure.UDP(t.addrs, measure.Target(w.family, 9)))
+		if err != nil {
+			return nil, err
+		}
+		defer source.Close()
+		verdicts := t.verdicts()
+		for j := i; j < len(cells); j += len(traffics) {
+			cells[j].Source, cells[j].Survives = source, verdicts
+			if strings.HasPrefix(cells[j].Name, bare+";") {
+				cells[j].Survives = measure.All
+			}
+		}
+	}
+	r, err := measure.Compare(b, measure.Plan{Rounds: b.rounds(41), Packets: 1 << 14}, cells)
+	if err != nil {
+		return nil, err
+	}
+	head, rows := []string{""}, [][]string{}
+	for _, t := range traffics {
+		head = append(head, t.name)
+	}
+	for _, p := range there {
+		row := []string{p.name}
+		for _, t := range traffics {
+			s := r.NS(cell(p.name, t.name))
+			if p.name != bare {
+				s = r.Added(cell(p.name, t.name), cell(bare, t.name))
+			}
+			row = append(row, fmt.Sprintf("%.0f", s.Estimate().Median))
+		}
+		rows = append(rows, append(row, fmt.Sprintf("%.2f s", took[p.name].Seconds())))
+	}
+	b.table("ns added per packet (no rules: ns of the bare stack), medians; time to load once", append(head, "load"), rows)
+	return r, nil
+}
+
+// loadOurs is the same decision by Sluice's own layout, without the rest of a
+// policy: what is compared is the layout of the set.
+func loadOurs(b *bench, l *measure.Lab, s addrset.Set) error {
+	p := &program.Program{
+		Owner: "sluice",
+		Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Accept, Chain: "input"}},
+		Chains: []program.Chain{{Name: "input", Rules: []program.Rule{{
+			Match:   []program.Condition{{Field: program.Source, Set: "blocked"}},
+			Actions: []program.Action{program.Drop},
+		}}}},
+		Sets: []program.Set{{ID: "blocked", Key: []program.Field{program.Source}, Life: program.Static, Addresses: s}},
+	}
+	if err := optimize.Run(p, optimize.Options{}); err != nil {
+		return err
+	}
+	engine := nftables.New()
+	artifact, err := engine.Lower(p, backend.Capabilities{})
+	if err != nil {
+		return err
+	}
+	return l.Namespace.Do(func() error { return load(b, engine, artifact) })
+}
+
+// load brings an artifact into the kernel of the present namespace, where there
+// is nothing of Sluice's yet.
+func load(ctx context.Context, engine backend.Backend, artifact backend.Artifact) error {
+	state, err := engine.Read(ctx, false)
+	if err != nil {
+		return err
+	}
+	if !state.Empty() {
+		return errors.New("the lab is not empty")
+	}
+	steps, err := engine.Steps(artifact, state)
+	if err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if s.Purpose == backend.Hold {
+			continue
+		}
+		if err := nft.Run(ctx, s.Text); err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+	}
+	return nil
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// residentTree is how many bytes a process and its descendants have resident now.
+// What has ended meanwhile counts nothing.
+func residentTree(pid int) int64 {
+	sum := resident(pid)
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		return sum
+	}
+	for _, t := range tasks {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, t.Name()))
+		if err != nil {
+			continue
+		}
+		for _, child := range strings.Fields(string(text)) {
+			if n, err := strconv.Atoi(child); err == nil {
+				sum += residentTree(n)
+			}
+		}
+	}
+	return sum
+}
+
+// resident reads the second field of /proc/PID/statm, in pages.
+func resident(pid int) int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// largest is the peak of the largest of a process and the children that it waited
+// for, bytes: Linux counts in KiB.
+func largest(s *os.ProcessState) int64 {
+	if usage, ok := s.SysUsage().(*syscall.Rusage); ok {
+		return usage.Maxrss << 10
+	}
+	return 0
+}

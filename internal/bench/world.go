@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+
+	"sluice/internal/addrset"
+	"sluice/internal/geo"
+	"sluice/internal/measure"
+)
+
+// world is the country data that everything is measured with.
+type world struct {
+	europe  addrset.Set // allowed
+	blocked addrset.Set // allocated, but not to Europe
+}
+
+func (b *bench) loadWorld(dir string) (*world, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "dbip-country-ipv?.csv"))
+	if err != nil || len(files) == 0 {
+		return nil, fmt.Errorf("no country data in %s\nhint: scripts/fetch-geo-data fetches them", dir)
+	}
+	args := []string{"geo", "update", "--state-dir", b.state}
+	for _, f := range files {
+		args = append(args, "--from", f)
+	}
+	if _, err := b.command(nil, args...); err != nil {
+		return nil, err
+	}
+	db, err := geo.Open(b.state)
+	if err != nil {
+		return nil, err
+	}
+	var w world
+	if w.europe, err = db.Continents("EU"); err != nil {
+		return nil, err
+	}
+	others, err := db.Continents("AF", "AN", "AS", "NA", "OC", "SA")
+	if err != nil {
+		return nil, err
+	}
+	w.blocked = others.Difference(w.europe)
+	info := db.Info()
+	b.say("%s, %s; all but Europe: %d IPv4 and %d IPv6 ranges (%s, %s)", info.Source, info.Date.Format("January 2006"),
+		w.blocked.Len4(), w.blocked.Len6(), info.Attribution, info.Licence)
+	return &w, nil
+}
+
+// drawn are sources with the verdict that each should get.
+type drawn struct {
+	name    string
+	addrs   []netip.Addr
+	blocked addrset.Set
+}
+
+func (d drawn) survives(i int) bool { return !d.blocked.Contains(d.addrs[i]) }
+
+// verdicts asks the set once for each source.
+func (d drawn) verdicts() func(int) bool {
+	known := make([]bool, len(d.addrs))
+	for i := range known {
+		known[i] = d.survives(i)
+	}
+	return func(i int) bool { return known[i] }
+}
+
+func (b *bench) draws4() []drawn {
+	w := b.world
+	return []drawn{
+		{"by weight, blocked", measure.ByAddress(w.blocked, addrset.IPv4, measure.Sources, b.seed), w.blocked},
+		{"by weight, allowed", measure.ByAddress(w.europe, addrset.IPv4, measure.Sources, b.seed), w.blocked},
+		{"by range, blocked", measure.ByRange(w.blocked, addrset.IPv4, measure.Sources, b.seed), w.blocked},
+		{"by range, allowed", measure.ByRange(w.europe, addrset.IPv4, measure.Sources, b.seed), w.blocked},
+	}
+}
+
+func (b *bench) draws6() []drawn {
+	w := b.world
+	return []drawn{
+		{"over /48s", measure.BySubnet48(w.blocked.Union(w.europe), measure.Sources, b.seed), w.blocked},
+		{"by range, blocked", measure.ByRange(w.blocked, addrset.IPv6, measure.Sources, b.seed), w.blocked},
+		{"by range, allowed", measure.ByRange(w.europe, addrset.IPv6, measure.Sources, b.seed), w.blocked},
+	}
+}
