@@ -231,11 +231,12 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 			return err
 		}
 		s.point("before " + j.Step)
-		take := func() error { return s.Kernel.Run(ctx, step.Text) }
 		if step.Purpose == backend.Hold {
-			take = func() error { return s.hold(ctx) }
+			err = s.hold(ctx)
+		} else {
+			err = take(ctx, s.Kernel, step)
 		}
-		if err := take(); err != nil {
+		if err != nil {
 			return fmt.Errorf("%s %s: %w", step.Purpose, step.Name, err)
 		}
 		s.point("after " + j.Step)

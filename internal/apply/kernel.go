@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"sluice/internal/backend"
 	"sluice/internal/kernel/conntrack"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/kernel/sysctl"
@@ -18,6 +19,9 @@ type Kernel interface {
 	// Run loads one transaction. The error is nft.ErrChanged where another tool
 	// changed the ruleset meanwhile and nothing was done.
 	Run(ctx context.Context, text string) error
+	// Send loads the elements of sets, in as many transactions as they take. The
+	// error is nft.ErrChanged where another tool was at them meanwhile.
+	Send(ctx context.Context, contents backend.Contents) error
 	// Mark reads the mark of the running generation, "" where there is none.
 	Mark(ctx context.Context) (string, error)
 	// Sysctl and SetSysctl fail with fs.ErrNotExist where the kernel has no such
@@ -35,6 +39,16 @@ type linux struct{}
 func Linux() Kernel { return linux{} }
 
 func (linux) Run(ctx context.Context, text string) error { return nft.Run(ctx, text) }
+
+func (linux) Send(ctx context.Context, contents backend.Contents) error { return contents.Send(ctx) }
+
+// take loads one step.
+func take(ctx context.Context, k Kernel, step backend.Step) error {
+	if step.Contents != nil {
+		return k.Send(ctx, step.Contents)
+	}
+	return k.Run(ctx, step.Text)
+}
 
 func (linux) Mark(ctx context.Context) (string, error) {
 	out, err := nft.List(ctx, "table", markFamily, markTable)

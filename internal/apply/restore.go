@@ -156,7 +156,7 @@ func (h *Host) closeUnwritten(ctx context.Context, artifact backend.Artifact) er
 		if step.Purpose == backend.Hold {
 			continue
 		}
-		if err := h.Kernel.Run(ctx, step.Text); err != nil {
+		if err := take(ctx, h.Kernel, step); err != nil {
 			return err
 		}
 	}

@@ -108,11 +108,32 @@ const (
 	Sweep  Purpose = "sweep"  // what nobody uses any more
 )
 
-// Step is one transaction: the kernel takes the whole of it or nothing.
+// Step is one transaction, which the kernel takes as a whole or not at all; or,
+// with Contents, as many as they take. It has either of Text and Contents; a
+// Hold has neither.
 type Step struct {
-	Purpose Purpose
-	Name    string // for progress: "set served-1f3a (48665 ranges)"
-	Text    string // input of nft -f
+	Purpose  Purpose
+	Name     string // for progress: "set served-1f3a (48665 ranges)"
+	Text     string // input of nft -f
+	Contents Contents
+}
+
+// Contents are elements of sets, which go to the kernel by a way of their own.
+type Contents interface {
+	// Send gives them to the kernel, in the network namespace of the calling
+	// thread. After an error some of them may be there, where they fill a set
+	// that no rule uses.
+	Send(ctx context.Context) error
+	// Text is the same as input of nft -f, for a reader.
+	Text() string
+}
+
+// Script is the step as input of nft -f, whichever way it goes.
+func (s Step) Script() string {
+	if s.Contents != nil {
+		return s.Contents.Text()
+	}
+	return s.Text
 }
 
 // Difference is one thing in which the kernel is not what was meant.

@@ -3,7 +3,9 @@ package nftables
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -20,7 +22,7 @@ type artifact struct {
 	Plan   []program.Note
 }
 
-const artifactFormat = 1
+const artifactFormat = 2
 
 // Backend is the name of the backend that made it.
 func (a *artifact) Backend() string { return Name }
@@ -48,10 +50,16 @@ func (a *artifact) Cost() backend.Cost { return costOf(a.Tree) }
 // Notes is what the reader of a plan has to know.
 func (a *artifact) Notes() []program.Note { return a.Plan }
 
-// Encode writes compressed JSON; elements stand in it as nft reads them.
+// encodedHead begins an artifact on disk.
+const encodedHead = "sluice nftables artifact\n"
+
+// Encode writes the head, the length of the tree, the tree as compressed JSON
+// without the addresses of its sets, and those of each set, length first, as
+// package addrset writes them: text for them would be slow to write and to read.
+// Lengths are varints.
 func (a *artifact) Encode() ([]byte, error) {
-	var b bytes.Buffer
-	z, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	var tree bytes.Buffer
+	z, err := gzip.NewWriterLevel(&tree, gzip.BestSpeed)
 	if err != nil {
 		return nil, err
 	}
@@ -61,41 +69,89 @@ func (a *artifact) Encode() ([]byte, error) {
 	if err := z.Close(); err != nil {
 		return nil, fmt.Errorf("encode the artifact: %w", err)
 	}
-	return b.Bytes(), nil
+	out := append([]byte(encodedHead), binary.AppendUvarint(nil, uint64(tree.Len()))...)
+	out = append(out, tree.Bytes()...)
+	for _, s := range a.Tree.Sets {
+		addresses, err := s.Elements.Addresses.MarshalBinary()
+		if err != nil {
+			return nil, fmt.Errorf("encode the artifact: %w", err)
+		}
+		out = append(binary.AppendUvarint(out, uint64(len(addresses))), addresses...)
+	}
+	return out, nil
 }
 
 // maxDecoded bounds what is unpacked from disk, in bytes.
 const maxDecoded = 1 << 30
 
 func decode(data []byte) (*artifact, error) {
-	z, err := gzip.NewReader(bytes.NewReader(data))
+	a, err := decodeParts(data)
 	if err != nil {
 		return nil, fmt.Errorf("decode the artifact: %w", err)
+	}
+	return a, nil
+}
+
+var errCutOff = errors.New("it is cut off")
+
+func decodeParts(data []byte) (*artifact, error) {
+	rest, is := bytes.CutPrefix(data, []byte(encodedHead))
+	if !is {
+		return nil, errors.New("it is not of this version, or none")
+	}
+	tree, rest, err := cutPart(rest)
+	if err != nil {
+		return nil, err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(tree))
+	if err != nil {
+		return nil, err
 	}
 	text, err := io.ReadAll(io.LimitReader(z, maxDecoded))
 	if err != nil {
-		return nil, fmt.Errorf("decode the artifact: %w", err)
+		return nil, err
 	}
 	var a artifact
 	if err := json.Unmarshal(text, &a); err != nil {
-		return nil, fmt.Errorf("decode the artifact: %w", err)
+		return nil, err
 	}
 	if a.Format != artifactFormat || a.Tree == nil {
-		return nil, fmt.Errorf("decode the artifact: format %d, this version reads %d", a.Format, artifactFormat)
+		return nil, fmt.Errorf("format %d, this version reads %d", a.Format, artifactFormat)
 	}
 	if err := a.Tree.check(); err != nil {
-		return nil, fmt.Errorf("decode the artifact: %w", err)
+		return nil, err
+	}
+	for _, s := range a.Tree.Sets {
+		var addresses []byte
+		if addresses, rest, err = cutPart(rest); err != nil {
+			return nil, err
+		}
+		if err := s.Elements.Addresses.UnmarshalBinary(addresses); err != nil {
+			return nil, fmt.Errorf("set %s: %w", s.Name, err)
+		}
+	}
+	if len(rest) > 0 {
+		return nil, errors.New("something stands behind it")
 	}
 	return &a, nil
 }
 
-// elementsJSON is how elements are written: one text, which is quicker to read
-// and smaller than a list of objects.
+func cutPart(data []byte) (part, rest []byte, err error) {
+	size, n := binary.Uvarint(data)
+	if n <= 0 || size > uint64(len(data)-n) {
+		return nil, nil, errCutOff
+	}
+	return data[n : n+int(size)], data[n+int(size):], nil //nolint:gosec // not longer than data
+}
+
+// elementsJSON is how elements are written but for Addresses: ranges as one
+// text, which is quicker to read and smaller than a list of objects.
 type elementsJSON struct {
-	Unknown bool                     `json:",omitempty"`
-	Ranges  string                   `json:",omitempty"`
-	Tuples  []string                 `json:",omitempty"`
-	Counts  map[string]backend.Count `json:",omitempty"`
+	Unknown  bool                     `json:",omitempty"`
+	Ranges   string                   `json:",omitempty"`
+	Tuples   []string                 `json:",omitempty"`
+	Verdicts []string                 `json:",omitempty"`
+	Counts   map[string]backend.Count `json:",omitempty"`
 }
 
 // MarshalJSON writes the ranges as one text.
@@ -107,7 +163,7 @@ func (e Elements) MarshalJSON() ([]byte, error) {
 		}
 		b.WriteString(r.String())
 	}
-	return json.Marshal(elementsJSON{e.Unknown, b.String(), e.Tuples, e.Counts})
+	return json.Marshal(elementsJSON{e.Unknown, b.String(), e.Tuples, e.Verdicts, e.Counts})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -116,7 +172,7 @@ func (e *Elements) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return err
 	}
-	*e = Elements{Unknown: in.Unknown, Tuples: in.Tuples, Counts: in.Counts}
+	*e = Elements{Unknown: in.Unknown, Tuples: in.Tuples, Verdicts: in.Verdicts, Counts: in.Counts}
 	if in.Ranges == "" {
 		return nil
 	}

@@ -1,7 +1,5 @@
 package nftables
 
-import "sluice/internal/addrset"
-
 // maxTable bounds the table of common, in cells.
 const maxTable = 16 << 20
 
@@ -55,6 +53,3 @@ func longest(a, b []string, offset int) [][2]int {
 	}
 	return out
 }
-
-// setOf gives the addresses of ranges.
-func setOf(ranges []addrset.Range) addrset.Set { return addrset.Of(ranges...) }

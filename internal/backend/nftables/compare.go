@@ -107,7 +107,7 @@ func (c *comparer) sets() {
 			h = byLineage[lineage(k.Name)]
 		}
 		if h == nil {
-			c.add("set", k.title(), plural(k.Elements.Len(), "element"), "", k.Origin)
+			c.add("set", k.title(), plural(k.Len(), "element"), "", k.Origin)
 			continue
 		}
 		wanted[h.Name] = true
@@ -115,7 +115,7 @@ func (c *comparer) sets() {
 	}
 	for _, h := range c.have.Tree.Sets {
 		if !wanted[h.Name] {
-			c.add("set", h.Name, "", "set "+h.Name+contentsText(h), program.Origin{})
+			c.add(h.noun(), h.Name, "", h.noun()+" "+h.Name+contentsText(h), program.Origin{})
 		}
 	}
 }
@@ -124,7 +124,7 @@ func contentsText(s *Set) string {
 	if s.Elements.Unknown || s.Life == program.Dynamic {
 		return ""
 	}
-	return " (" + plural(s.Elements.Len(), "element") + ")"
+	return " (" + plural(s.Len(), "element") + ")"
 }
 
 // title is a set's name for a reader: as the policy has it, with the family.
@@ -149,29 +149,30 @@ func (c *comparer) set(k, h *Set) {
 	}
 	if k.Life == program.Dynamic || h.Elements.Unknown {
 		if h.Elements.Unknown && k.Name != h.Name {
-			c.add("set", k.title(), plural(k.Elements.Len(), "element"), "other contents", k.Origin)
+			c.add("set", k.title(), plural(k.Len(), "element"), "other contents", k.Origin)
 		}
 		return
 	}
-	missing, extra := c.elementsApart(k, h)
+	missing, extra := *k, *h
+	missing.Elements, extra.Elements = elementsApart(k, h)
 	if missing.Len()+extra.Len() > listedElements {
-		c.add("set", k.title(), plural(k.Elements.Len(), "element"),
-			fmt.Sprintf("%s: %d missing, %d too much", plural(h.Elements.Len(), "element"), missing.Len(), extra.Len()), k.Origin)
+		c.add("set", k.title(), plural(k.Len(), "element"),
+			fmt.Sprintf("%s: %d missing, %d too much", plural(h.Len(), "element"), missing.Len(), extra.Len()), k.Origin)
 		return
 	}
-	for _, text := range missing.texts(k.Types, nil) {
+	for _, text := range missing.texts(nil) {
 		c.add("element", k.title(), text, "", k.Origin)
 	}
-	for _, text := range extra.texts(k.Types, nil) {
+	for _, text := range extra.texts(nil) {
 		c.add("element", k.title(), "", text, k.Origin)
 	}
 }
 
 // elementsApart compares addresses, not how they are cut into elements.
-func (c *comparer) elementsApart(k, h *Set) (missing, extra Elements) {
-	missing.Tuples, extra.Tuples = lists(k.Elements.Tuples, h.Elements.Tuples)
-	want, have := setOf(k.Elements.Ranges), setOf(h.Elements.Ranges)
-	missing.Ranges, extra.Ranges = want.Difference(have).Ranges(), have.Difference(want).Ranges()
+func elementsApart(k, h *Set) (missing, extra Elements) {
+	missing, extra = tupleDifference(k.Elements, h.Elements)
+	want, have := k.Elements.all(), h.Elements.all()
+	missing.Addresses, extra.Addresses = want.Difference(have), have.Difference(want)
 	return missing, extra
 }
 

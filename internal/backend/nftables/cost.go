@@ -13,7 +13,7 @@ func costOf(t *Tree) backend.Cost {
 	c.Memory = uint64(c.Rules)*bytesPerRule + uint64(len(t.Counters)+len(t.Limits))*bytesPerObject
 	c.LoadTime = loadTimeBase + uint64(c.Rules)*loadTimePerRule
 	for _, s := range t.Sets {
-		n := s.Elements.Len()
+		n := s.Len()
 		c.Elements += n
 		bytes, ns := bytesPerHashElement, loadTimePerHashElement
 		switch {

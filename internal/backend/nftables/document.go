@@ -83,8 +83,8 @@ func (t *Tree) writeSets(b *strings.Builder) {
 		if s.Comment != "" {
 			b.WriteString("\t# " + oneLine(s.Comment) + "\n")
 		}
-		fmt.Fprintf(b, "\tset %s {\n\t\t%s\n", s.Name, s.definition())
-		if items := s.Elements.texts(s.Types, nil); len(items) > 0 {
+		fmt.Fprintf(b, "\t%s %s {\n\t\t%s\n", s.noun(), s.Name, s.definition())
+		if items := s.texts(nil); len(items) > 0 {
 			b.WriteString("\t\telements = {\n")
 			wrap(b, items, "\t\t\t")
 			b.WriteString("\n\t\t}\n")

@@ -251,6 +251,11 @@ func (t *Tree) check() error {
 	for _, x := range t.Limits {
 		limits[x.Name] = true
 	}
+	for _, k := range t.Sets {
+		if err := t.checkVerdicts(k); err != nil {
+			return err
+		}
+	}
 	for _, c := range t.Chains {
 		for _, r := range c.Rules {
 			for _, s := range slices.Concat(r.Statements, inner(r.Statements)) {

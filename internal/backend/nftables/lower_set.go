@@ -126,7 +126,7 @@ func (l *lowering) layoutAddresses(p *parts) error {
 		if s.Life == program.Living {
 			exact := &Set{
 				Name: fmt.Sprintf("%s_v%d", n, f), ID: s.ID, Life: program.Living, Types: []string{addressType(f)}, Counted: counted,
-				Elements: Elements{Ranges: singles}, Comment: describe(s, f, "exact addresses, edited in place"), Origin: s.Origin,
+				Elements: elementsFrom(singles, counted), Comment: describe(s, f, "exact addresses, edited in place"), Origin: s.Origin,
 			}
 			if counted {
 				exact.Name += "_counted"
@@ -158,11 +158,18 @@ func static(s *program.Set, family int, prefix string, ranges []addrset.Range, c
 	k := &Set{
 		ID: s.ID, Life: program.Static, Types: []string{addressType(family)}, Counted: counted,
 		Interval: slices.ContainsFunc(ranges, func(r addrset.Range) bool { return r.From != r.To }),
-		Elements: Elements{Ranges: ranges}, Origin: s.Origin,
+		Elements: elementsFrom(ranges, counted), Origin: s.Origin,
 	}
 	k.Comment = describe(s, family, plural(len(ranges), "element"))
 	k.Name = prefix + fmt.Sprint(family) + "_" + k.hash()
 	return k
+}
+
+func elementsFrom(ranges []addrset.Range, counted bool) Elements {
+	if counted {
+		return Elements{Ranges: ranges}
+	}
+	return Elements{Addresses: addrset.Of(ranges...)}
 }
 
 func plural(n int, what string) string {
@@ -176,12 +183,15 @@ func plural(n int, what string) string {
 func (s *Set) hash() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\n", s.definition())
-	for _, r := range s.Elements.Ranges {
+	for r := range s.ranges() {
 		writeAddress(h, r.From.AsSlice())
 		writeAddress(h, r.To.AsSlice())
 	}
-	for _, t := range s.Elements.Tuples {
+	for i, t := range s.Elements.Tuples {
 		fmt.Fprintf(h, "%s\n", t)
+		if s.Verdicts {
+			fmt.Fprintf(h, "%s\n", s.Elements.Verdicts[i])
+		}
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }

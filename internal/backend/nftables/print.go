@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"sluice/internal/backend"
 	"sluice/internal/program"
 )
 
@@ -183,7 +182,11 @@ func (s Statement) target() string {
 // definition is the set without its elements, as in "add set".
 func (s *Set) definition() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "type %s;", strings.Join(s.Types, " . "))
+	fmt.Fprintf(&b, "type %s", strings.Join(s.Types, " . "))
+	if s.Verdicts {
+		b.WriteString(" : verdict")
+	}
+	b.WriteByte(';')
 	var flags []string
 	if s.Interval {
 		flags = append(flags, "interval")
@@ -207,33 +210,6 @@ func (s *Set) definition() string {
 		b.WriteString(" counter;")
 	}
 	return b.String()
-}
-
-// texts gives the elements as nft reads them. Counts, where given, are what a
-// counted element begins with.
-func (e Elements) texts(types []string, counts map[string]backend.Count) []string {
-	out := make([]string, 0, e.Len())
-	for _, r := range e.Ranges {
-		text := r.String()
-		if c, counted := counts[text]; counted {
-			text = fmt.Sprintf("%s counter packets %d bytes %d", text, c.Packets, c.Bytes)
-		}
-		out = append(out, text)
-	}
-	for _, t := range e.Tuples {
-		out = append(out, tupleText(types, t))
-	}
-	return out
-}
-
-func tupleText(types []string, tuple string) string {
-	parts := strings.Split(tuple, " . ")
-	for i := range parts {
-		if i < len(types) {
-			parts[i] = named(types[i], parts[i])
-		}
-	}
-	return strings.Join(parts, " . ")
 }
 
 // wrap joins elements with commas and breaks lines, each with an indent.

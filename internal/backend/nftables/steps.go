@@ -10,13 +10,8 @@ import (
 	"sluice/internal/program"
 )
 
-const (
-	// chunk is how many elements go in one transaction: nft takes about 900
-	// bytes of its own memory for each.
-	chunk = 32768
-	// small sets are filled together.
-	small = 2048
-)
+// small sets, in elements, are filled together.
+const small = 2048
 
 // stepper makes the steps from one state to a tree.
 type stepper struct {
@@ -24,6 +19,7 @@ type stepper struct {
 	have  *State
 	table string
 	used  map[string]bool // by the rules that the kernel has
+	made  map[string]bool // chains that exist before the switch, for the elements of verdict maps
 	steps []backend.Step
 	// transition: packets become tracked that were not, so that the switch has
 	// a moment for connections that run.
@@ -35,7 +31,7 @@ func steps(want *Tree, have *State) []backend.Step {
 	s.transition = s.startsTracking()
 	s.objects()
 	s.sets()
-	s.baseChains()
+	s.emptyChains()
 	s.switchRules()
 	s.living()
 	s.closePassages()
@@ -47,6 +43,16 @@ func steps(want *Tree, have *State) []backend.Step {
 func (s *stepper) add(purpose backend.Purpose, name, text string) {
 	if text != "" {
 		s.steps = append(s.steps, backend.Step{Purpose: purpose, Name: name, Text: text})
+	}
+}
+
+// send adds a step that sends elements; those that are empty are left out.
+func (s *stepper) send(purpose backend.Purpose, name string, whole bool, edits ...edit) {
+	edits = slices.DeleteFunc(edits, func(e edit) bool {
+		return (e.remove == nil || e.remove.Len() == 0) && (e.insert == nil || e.insert.Len() == 0)
+	})
+	if len(edits) > 0 {
+		s.steps = append(s.steps, backend.Step{Purpose: purpose, Name: name, Contents: &contents{table: s.want.Table, edits: edits, whole: whole}})
 	}
 }
 
@@ -73,10 +79,11 @@ func (s *stepper) objects() {
 	}
 }
 
-// sets fills what is missing. What is there in full is left alone.
+// sets defines and fills what is missing. What is there in full is left alone.
 func (s *stepper) sets() {
-	var together strings.Builder
-	count := 0
+	var define, chains strings.Builder
+	var together, large []edit
+	var mended []*Set
 	for _, k := range s.want.Sets {
 		if k.Life == program.Dynamic {
 			continue
@@ -87,31 +94,47 @@ func (s *stepper) sets() {
 		case k.Life == program.Living:
 			continue // edited behind the switch
 		case s.used["set "+k.Name]:
-			s.mend(k, h)
+			mended = append(mended, k)
 			continue
 		case !h.Elements.Unknown && sameElements(k.Elements, h.Elements):
 			continue
 		default:
 			// Nobody uses it and it may be half filled, by a load that was killed.
-			s.add(backend.Fill, "set "+k.Name+" anew", fmt.Sprintf("delete set %s %s\n", s.table, k.Name))
+			fmt.Fprintf(&define, "delete %s %s %s\n", h.noun(), s.table, h.Name)
 		}
-		define := fmt.Sprintf("add set %s %s { %s }\n", s.table, k.Name, k.definition())
-		items := k.Elements.texts(k.Types, s.counts(k))
-		if len(items) <= small {
-			together.WriteString(define)
-			together.WriteString(elementText("add", s.table, k.Name, items))
-			count++
-			continue
-		}
-		for i, part := range slices.Collect(slices.Chunk(items, chunk)) {
-			text := elementText("add", s.table, k.Name, part)
-			if i == 0 {
-				text = define + text
-			}
-			s.add(backend.Fill, fmt.Sprintf("set %s (%d of %s)", k.Name, min(len(items), (i+1)*chunk), plural(len(items), "element")), text)
+		s.chainsOf(&chains, k)
+		fmt.Fprintf(&define, "add %s %s %s { %s }\n", k.noun(), s.table, k.Name, k.definition())
+		fill := edit{insert: k, counts: s.counts(k)}
+		if k.Len() <= small {
+			together = append(together, fill)
+		} else {
+			large = append(large, fill)
 		}
 	}
-	s.add(backend.Fill, plural(count, "small set"), together.String())
+	s.add(backend.Fill, "definitions of sets", chains.String()+define.String())
+	for _, k := range mended {
+		s.mend(k, s.have.Tree.set(k.Name))
+	}
+	s.send(backend.Fill, plural(len(together), "small set"), true, together...)
+	for _, fill := range large {
+		s.send(backend.Fill, fmt.Sprintf("set %s (%s)", fill.insert.Name, plural(fill.insert.Len(), "element")), false, fill)
+	}
+}
+
+// chainsOf makes the chains that the elements of a verdict map lead to, empty:
+// the kernel takes no element whose chain is not there.
+func (s *stepper) chainsOf(b *strings.Builder, k *Set) {
+	for _, verdict := range k.Elements.Verdicts {
+		_, chain, _ := strings.Cut(verdict, " ")
+		if chain == "" || s.made[chain] || s.have.Tree.chain(chain) != nil {
+			continue
+		}
+		if s.made == nil {
+			s.made = map[string]bool{}
+		}
+		s.made[chain] = true
+		fmt.Fprintf(b, "add chain %s %s\n", s.table, chain)
+	}
 }
 
 func elementText(verb, table, set string, items []string) string {
@@ -151,37 +174,33 @@ func (s *stepper) mend(k, h *Set) {
 	if h.Elements.Unknown {
 		return
 	}
-	missing, extra := difference(k, h)
-	s.edit(backend.Fill, "mend set "+k.Name, k, extra, missing)
+	s.edit(backend.Fill, "mend set "+k.Name, k, h)
 }
 
-// living edits living sets by difference.
+// living edits living sets by difference: elements that stay are not touched,
+// and keep their counters.
 func (s *stepper) living() {
 	for _, k := range s.want.Sets {
-		h := s.have.Tree.set(k.Name)
-		if k.Life != program.Living || h == nil {
-			continue
+		if h := s.have.Tree.set(k.Name); k.Life == program.Living && h != nil {
+			s.edit(backend.Edit, "set "+k.Name, k, h)
 		}
-		missing, extra := difference(k, h)
-		s.edit(backend.Edit, "set "+k.Name, k, extra, missing)
 	}
 }
 
-func (s *stepper) edit(purpose backend.Purpose, name string, k *Set, remove, insert Elements) {
-	for part := range slices.Chunk(remove.texts(k.Types, nil), chunk) {
-		s.add(purpose, fmt.Sprintf("%s (-%d)", name, len(part)), elementText("delete", s.table, k.Name, part))
-	}
-	for part := range slices.Chunk(insert.texts(k.Types, s.counts(k)), chunk) {
-		s.add(purpose, fmt.Sprintf("%s (+%d)", name, len(part)), elementText("add", s.table, k.Name, part))
-	}
+func (s *stepper) edit(purpose backend.Purpose, name string, k, h *Set) {
+	missing, extra := difference(k, h)
+	insert, remove := *k, *h
+	insert.Elements, remove.Elements = missing, extra
+	name = fmt.Sprintf("%s (+%d -%d)", name, insert.Len(), remove.Len())
+	s.send(purpose, name, true, edit{remove: &remove, insert: &insert, counts: s.counts(k)})
 }
 
-// baseChains makes new base chains ahead of the switch, empty and open: the
+// emptyChains makes new base chains ahead of the switch, empty and open: the
 // kernel may call a base chain before the transaction that makes it has
 // published its rules (nf_tables_addchain registers the hook while it still
 // reads the transaction), and then its policy would drop what they accept. On
 // 6.18 no packet was seen lost either way.
-func (s *stepper) baseChains() {
+func (s *stepper) emptyChains() {
 	var b strings.Builder
 	for _, c := range s.want.Chains {
 		if c.Base == nil || s.have.Tree.chain(c.Name) != nil {
@@ -205,6 +224,9 @@ func (s *stepper) switchRules() {
 		k := s.want.chain(h.Name)
 		if k == nil && h.Base != nil && h.Base.Policy == "drop" {
 			continue // closes before it is gone; settle deletes it
+		}
+		if k == nil && h.Base == nil {
+			continue // elements of an old map may lead to it; sweep deletes it behind the map
 		}
 		if k == nil || (k.Base == nil) != (h.Base == nil) || !k.Base.sameHook(h.Base) {
 			fmt.Fprintf(&b, "delete chain %s %s\n", s.table, h.Name)
@@ -300,7 +322,8 @@ func (s *stepper) settle() {
 // sameRules says whether chains, rules and flowtables are what they should be,
 // the comments of rules included.
 func (s *stepper) sameRules() bool {
-	if len(s.want.Chains) != len(s.have.Tree.Chains) || !slices.EqualFunc(s.want.Flowtables, s.have.Tree.Flowtables, Flowtable.same) {
+	extra := func(h *Chain) bool { return s.want.chain(h.Name) == nil && (h.Base != nil || len(h.Rules) > 0) }
+	if slices.ContainsFunc(s.have.Tree.Chains, extra) || !slices.EqualFunc(s.want.Flowtables, s.have.Tree.Flowtables, Flowtable.same) {
 		return false
 	}
 	for _, c := range s.want.Chains {
@@ -324,7 +347,7 @@ func (s *stepper) sweep() {
 	var b strings.Builder
 	for _, h := range s.have.Tree.Sets {
 		if s.want.set(h.Name) == nil {
-			fmt.Fprintf(&b, "delete set %s %s\n", s.table, h.Name)
+			fmt.Fprintf(&b, "delete %s %s %s\n", h.noun(), s.table, h.Name)
 		}
 	}
 	for _, h := range s.have.Tree.Counters {
@@ -341,6 +364,15 @@ func (s *stepper) sweep() {
 		fmt.Fprintf(&b, "delete %s %s %s\n", e.Kind, s.table, e.Name)
 	}
 	s.add(backend.Sweep, "what nobody uses any more", b.String())
+	b.Reset()
+	for _, h := range s.have.Tree.Chains {
+		// Behind the maps whose elements lead there: the kernel gives up such an
+		// element only when the transaction that deletes it is done.
+		if h.Base == nil && s.want.chain(h.Name) == nil {
+			fmt.Fprintf(&b, "delete chain %s %s\n", s.table, h.Name)
+		}
+	}
+	s.add(backend.Sweep, "chains that nobody uses any more", b.String())
 }
 
 // removal takes everything away: first the policies open, then the table goes.
@@ -367,28 +399,34 @@ func removal(table string, have *State) []backend.Step {
 
 // sameElements says whether two sets hold the same.
 func sameElements(a, b Elements) bool {
-	return slices.Equal(a.Tuples, b.Tuples) && (slices.Equal(a.Ranges, b.Ranges) || addrset.Of(a.Ranges...).Equal(addrset.Of(b.Ranges...)))
+	return slices.Equal(a.Tuples, b.Tuples) && slices.Equal(a.Verdicts, b.Verdicts) && a.all().Equal(b.all())
 }
 
 // difference says what is missing in a set of the kernel and what is there too
 // much. Of uncounted sets addresses count, not how they are cut into elements;
 // but what is to be deleted has to be an element as the kernel has it.
 func difference(want, have *Set) (missing, extra Elements) {
-	missing.Tuples, extra.Tuples = lists(want.Elements.Tuples, have.Elements.Tuples)
-	if !want.Counted && sameElements(Elements{Ranges: want.Elements.Ranges}, Elements{Ranges: have.Elements.Ranges}) {
+	missing, extra = tupleDifference(want.Elements, have.Elements)
+	w, h := want.Elements.all(), have.Elements.all()
+	switch {
+	case !want.Counted && w.Equal(h):
+		return missing, extra
+	case !want.Interval:
+		// Each address is an element.
+		missing.Addresses, extra.Addresses = w.Difference(h), h.Difference(w)
 		return missing, extra
 	}
 	wanted, held := map[addrset.Range]bool{}, map[addrset.Range]bool{}
-	for _, r := range want.Elements.Ranges {
+	for r := range want.ranges() {
 		wanted[r] = true
 	}
-	for _, r := range have.Elements.Ranges {
+	for r := range have.ranges() {
 		held[r] = true
 		if !wanted[r] {
 			extra.Ranges = append(extra.Ranges, r)
 		}
 	}
-	for _, r := range want.Elements.Ranges {
+	for r := range want.ranges() {
 		if !held[r] {
 			missing.Ranges = append(missing.Ranges, r)
 		}
@@ -396,18 +434,23 @@ func difference(want, have *Set) (missing, extra Elements) {
 	return missing, extra
 }
 
-func lists(want, have []string) (missing, extra []string) {
-	for _, w := range want {
-		if _, found := slices.BinarySearch(have, w); !found {
-			missing = append(missing, w)
+// tupleDifference is difference for sets whose elements are no plain addresses;
+// an element with another verdict is another one.
+func tupleDifference(want, have Elements) (missing, extra Elements) {
+	subtract := func(a, b Elements) (out Elements) {
+		for i, t := range a.Tuples {
+			j, found := slices.BinarySearch(b.Tuples, t)
+			if found && (len(a.Verdicts) == 0 || a.Verdicts[i] == b.Verdicts[j]) {
+				continue
+			}
+			out.Tuples = append(out.Tuples, t)
+			if len(a.Verdicts) > 0 {
+				out.Verdicts = append(out.Verdicts, a.Verdicts[i])
+			}
 		}
+		return out
 	}
-	for _, h := range have {
-		if _, found := slices.BinarySearch(want, h); !found {
-			extra = append(extra, h)
-		}
-	}
-	return missing, extra
+	return subtract(want, have), subtract(have, want)
 }
 
 // lineage is the name of a set without the hash of its contents: sets of one

@@ -81,7 +81,7 @@ func TestStepsKilled(t *testing.T) {
 					t.Errorf("change %d stopped after %d steps (contents: %v): %s", i, stop, contents, differences(d))
 				}
 				if again := stepsTo(t, change.to, host.read(t, contents)); len(again) > 0 {
-					t.Errorf("change %d stopped after %d steps: it never ends: %s %q", i, stop, again[0].Purpose, again[0].Text)
+					t.Errorf("change %d stopped after %d steps: it never ends: %s %q", i, stop, again[0].Purpose, again[0].Script())
 				}
 			}
 		}
@@ -130,7 +130,7 @@ func TestStepsOrder(t *testing.T) {
 			at = n
 			if s.Purpose == backend.Switch {
 				switches++
-				if strings.Contains(s.Text, "add element") || strings.Contains(s.Text, "delete table") || strings.Contains(s.Text, "set ") && strings.Contains(s.Text, "\tset ") {
+				if s.Contents != nil || strings.Contains(s.Text, "add element") || strings.Contains(s.Text, "delete table") || strings.Contains(s.Text, "set ") && strings.Contains(s.Text, "\tset ") {
 					t.Errorf("the switch does more than switch:\n%s", s.Text)
 				}
 			}
@@ -169,13 +169,13 @@ func TestCountersGoOn(t *testing.T) {
 	}
 	// Now with another prefix beside it: the set is replaced.
 	wider := *setByName(t, &changed, newNet)
-	wider.Elements.Ranges = mustSet("198.51.100.0/25", "192.0.2.64/26").Ranges()
+	wider.Elements = Elements{Ranges: mustSet("198.51.100.0/25", "192.0.2.64/26").Ranges()}
 	wider.Name = "banned_net4_" + wider.hash()
 	var text strings.Builder
 	st := &stepper{want: &Tree{Table: "sluice", Sets: []*Set{&wider}}, have: s, table: "inet sluice", used: map[string]bool{}}
 	st.sets()
 	for _, step := range st.steps {
-		text.WriteString(step.Text)
+		text.WriteString(step.Script())
 	}
 	if !strings.Contains(text.String(), "198.51.100.0/25 counter packets 7 bytes 700") {
 		t.Errorf("the new set does not go on counting:\n%s", text.String())

@@ -1,8 +1,6 @@
 package nftables
 
 import (
-	"sluice/internal/addrset"
-	"sluice/internal/backend"
 	"sluice/internal/program"
 )
 
@@ -50,24 +48,13 @@ type Set struct {
 	Types    []string // of the key's parts: ipv4_addr, ipv6_addr, inet_proto, inet_service, ifname, mark
 	Interval bool
 	Counted  bool   // a counter for each element
+	Verdicts bool   // a verdict map: a verdict for each element
 	Size     int    // of dynamic sets; 0 is unbounded
 	Timeout  uint64 // of dynamic sets' elements, milliseconds; 0 is none
 	Elements Elements
 	Comment  string         // for the reader
 	Origin   program.Origin `json:",omitzero"`
 }
-
-// Elements is what a set holds. Of dynamic sets nothing is ever told here.
-type Elements struct {
-	Unknown bool            // not read
-	Ranges  []addrset.Range // of sets with one address: sorted, disjoint
-	Tuples  []string        // of the others: values joined by " . ", sorted
-	// Counts is what was counted, by element, of a set that was read.
-	Counts map[string]backend.Count
-}
-
-// Len is the number of elements.
-func (e Elements) Len() int { return len(e.Ranges) + len(e.Tuples) }
 
 // Chain is one chain.
 type Chain struct {

@@ -1,0 +1,163 @@
+package nftables
+
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+)
+
+// Elements is what a set holds. Of dynamic sets nothing is ever told here.
+type Elements struct {
+	Unknown bool // not read
+	// Addresses is what sets with one address as key hold whose elements have
+	// neither counter nor verdict. In a set without intervals each address is
+	// an element, in the others each range.
+	Addresses addrset.Set
+	// Ranges are the elements of sets with one address as key that count:
+	// sorted, disjoint, cut as they were written.
+	Ranges []addrset.Range
+	Tuples []string // of all others: the values of a key joined by " . ", sorted
+	// Verdicts are those of the Tuples of a verdict map, one each: "accept",
+	// "drop", "return", "continue", "jump NAME", "goto NAME".
+	Verdicts []string
+	// Counts is what was counted, by element, of a set that was read.
+	Counts map[string]backend.Count
+}
+
+// Len is the number of elements; of a set without intervals Set.Len is.
+func (e Elements) Len() int {
+	return e.Addresses.Len4() + e.Addresses.Len6() + len(e.Ranges) + len(e.Tuples)
+}
+
+// all is every address, however it is kept.
+func (e Elements) all() addrset.Set {
+	if len(e.Ranges) == 0 {
+		return e.Addresses
+	}
+	return e.Addresses.Union(addrset.Of(e.Ranges...))
+}
+
+// Len is the number of elements.
+func (s *Set) Len() int {
+	if s.Interval || s.Elements.Addresses.IsEmpty() {
+		return s.Elements.Len()
+	}
+	n := s.Elements.Addresses.Count6()
+	return int(s.Elements.Addresses.Count4()) + int(n.Int64()) //nolint:gosec // single addresses in memory: far fewer
+}
+
+// noun is what nft calls it.
+func (s *Set) noun() string {
+	if s.Verdicts {
+		return "map"
+	}
+	return "set"
+}
+
+// ranges gives the elements of a set with one address as key.
+func (s *Set) ranges() iter.Seq[addrset.Range] {
+	return func(yield func(addrset.Range) bool) {
+		for r := range s.Elements.Addresses.Each() {
+			if s.Interval || r.From == r.To {
+				if !yield(r) {
+					return
+				}
+				continue
+			}
+			for a := range single(r) {
+				if !yield(addrset.Range{From: a, To: a}) {
+					return
+				}
+			}
+		}
+		for _, r := range s.Elements.Ranges {
+			if !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+func single(r addrset.Range) iter.Seq[netip.Addr] {
+	return func(yield func(netip.Addr) bool) {
+		for a := r.From; yield(a) && a != r.To; {
+			a = a.Next()
+		}
+	}
+}
+
+// texts gives the elements as nft reads them. Counts, where given, are what a
+// counted element begins with.
+func (s *Set) texts(counts map[string]backend.Count) []string {
+	out := make([]string, 0, s.Elements.Len())
+	for r := range s.ranges() {
+		out = append(out, r.String()+counted(counts, r.String()))
+	}
+	for i, t := range s.Elements.Tuples {
+		text := tupleText(s.Types, t) + counted(counts, t)
+		if s.Verdicts {
+			text += " : " + s.Elements.Verdicts[i]
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+func counted(counts map[string]backend.Count, element string) string {
+	if c, is := counts[element]; is {
+		return fmt.Sprintf(" counter packets %d bytes %d", c.Packets, c.Bytes)
+	}
+	return ""
+}
+
+func tupleText(types []string, tuple string) string {
+	parts := strings.Split(tuple, " . ")
+	for i := range parts {
+		if i < len(types) {
+			parts[i] = named(types[i], parts[i])
+		}
+	}
+	return strings.Join(parts, " . ")
+}
+
+// sortTuples sorts the tuples and the verdicts with them.
+func (e *Elements) sortTuples() {
+	if len(e.Verdicts) == 0 {
+		slices.Sort(e.Tuples)
+		return
+	}
+	order := make([]int, len(e.Tuples))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return strings.Compare(e.Tuples[a], e.Tuples[b]) })
+	tuples, verdicts := make([]string, len(order)), make([]string, len(order))
+	for to, from := range order {
+		tuples[to], verdicts[to] = e.Tuples[from], e.Verdicts[from]
+	}
+	e.Tuples, e.Verdicts = tuples, verdicts
+}
+
+// checkVerdicts wants a verdict for each element of a verdict map, and the
+// chains that they lead to.
+func (t *Tree) checkVerdicts(s *Set) error {
+	e := s.Elements
+	if s.Verdicts != (len(e.Verdicts) > 0) && len(e.Tuples) > 0 || len(e.Verdicts) > 0 && len(e.Verdicts) != len(e.Tuples) {
+		return fmt.Errorf("%s %s: %d verdicts for %s", s.noun(), s.Name, len(e.Verdicts), plural(len(e.Tuples), "element"))
+	}
+	for _, text := range e.Verdicts {
+		v, err := verdictOf(text)
+		if err != nil {
+			return fmt.Errorf("map %s: %w", s.Name, err)
+		}
+		if v.Chain != "" && t.chain(v.Chain) == nil {
+			return fmt.Errorf("map %s: no chain %s", s.Name, v.Chain)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+	"sluice/internal/kernel/nfset"
+	"sluice/internal/program"
+)
+
+// readContents reads what sets hold that are edited in place or count, and with
+// all every other but those that the kernel fills. Several are read at a time:
+// the kernel takes longer for the second half of a large one than for the first.
+func (s *State) readContents(ctx context.Context, all bool) error {
+	var wanted []*Set
+	for _, k := range s.Tree.Sets {
+		if k.Life != program.Dynamic && (all || k.Life == program.Living || k.Counted) {
+			wanted = append(wanted, k)
+		}
+	}
+	workers := min(len(wanted), runtime.GOMAXPROCS(0), maxReaders)
+	work := make(chan *Set, len(wanted))
+	for _, k := range wanted {
+		work <- k
+	}
+	close(work)
+	errs := make([]error, workers)
+	var running sync.WaitGroup
+	for i := range workers {
+		// The socket stays in the namespace of this thread, wherever it is used.
+		conn, err := nfset.Open()
+		if err != nil {
+			errs[i] = err
+			break
+		}
+		running.Go(func() {
+			for k := range work {
+				if err := k.readElements(ctx, conn, s.Tree.Table); err != nil {
+					errs[i] = err
+					break
+				}
+			}
+			errs[i] = errors.Join(errs[i], conn.Close())
+		})
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// maxReaders bounds how many sets are read at a time.
+const maxReaders = 4
+
+// readElements reads one set.
+func (s *Set) readElements(ctx context.Context, conn *nfset.Conn, table string) error {
+	plain := len(s.Types) == 1 && !s.Verdicts
+	if plain {
+		p, err := keyPartOf(s.Types[0])
+		plain = err == nil && p.kind == address
+	}
+	var ranges []addrset.Range
+	begin := func() {
+		ranges = ranges[:0]
+		s.Elements = Elements{}
+	}
+	err := conn.Dump(ctx, s.inKernel(table), begin, func(e nfset.Element) error {
+		if plain && !e.CatchAll {
+			r, ok := e.Range()
+			if !ok {
+				return errKeySize
+			}
+			ranges = append(ranges, r)
+			s.count(e, func() string { return r.String() })
+			return nil
+		}
+		text := "*"
+		if !e.CatchAll {
+			var err error
+			if text, err = s.tuple(e.Key, e.End); err != nil {
+				return fmt.Errorf("set %s: %w", s.Name, err)
+			}
+		}
+		s.Elements.Tuples = append(s.Elements.Tuples, text)
+		if s.Verdicts {
+			s.Elements.Verdicts = append(s.Elements.Verdicts, verdictText(e.Verdict))
+		}
+		s.count(e, func() string { return text })
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.Elements.sortTuples()
+	slices.SortFunc(ranges, func(a, b addrset.Range) int { return a.From.Compare(b.From) })
+	if merged := addrset.Of(ranges...); !s.Counted && (!s.Interval || merged.Len4()+merged.Len6() == len(ranges)) {
+		s.Elements.Addresses = merged
+		return nil
+	}
+	// How the kernel's elements are cut is needed to count and to delete them.
+	s.Elements.Ranges = ranges
+	return nil
+}
+
+func (s *Set) count(e nfset.Element, element func() string) {
+	if !s.Counted || !e.Counted {
+		return
+	}
+	if s.Elements.Counts == nil {
+		s.Elements.Counts = map[string]backend.Count{}
+	}
+	s.Elements.Counts[element()] = backend.Count{Packets: e.Packets, Bytes: e.Bytes}
+}
