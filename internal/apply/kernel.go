@@ -2,8 +2,6 @@ package apply
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -50,27 +48,14 @@ func take(ctx context.Context, k Kernel, step backend.Step) error {
 	return k.Run(ctx, step.Text)
 }
 
-func (linux) Mark(ctx context.Context) (string, error) {
-	out, err := nft.List(ctx, "table", markFamily, markTable)
-	if errors.Is(err, nft.ErrNotThere) {
-		return "", nil
-	}
+func (linux) Mark(context.Context) (string, error) {
+	chains, err := nft.Chains(markTable)
 	if err != nil {
 		return "", fmt.Errorf("read the mark of the running policy: %w", err)
 	}
-	var listing struct {
-		Nftables []struct {
-			Chain *struct {
-				Name string `json:"name"`
-			} `json:"chain"`
-		} `json:"nftables"`
-	}
-	if err := json.Unmarshal(out, &listing); err != nil {
-		return "", fmt.Errorf("read the mark of the running policy: %w", err)
-	}
-	for _, entry := range listing.Nftables {
-		if entry.Chain != nil && strings.HasPrefix(entry.Chain.Name, markPrefix) {
-			return entry.Chain.Name, nil
+	for _, name := range chains {
+		if strings.HasPrefix(name, markPrefix) {
+			return name, nil
 		}
 	}
 	return "", nil

@@ -136,6 +136,17 @@ func (s Step) Script() string {
 	return s.Text
 }
 
+// Take loads the step, its text by run (nft.Run); a Hold does nothing.
+func (s Step) Take(ctx context.Context, run func(ctx context.Context, text string) error) error {
+	switch {
+	case s.Contents != nil:
+		return s.Contents.Send(ctx)
+	case s.Purpose == Hold:
+		return nil
+	}
+	return run(ctx, s.Text)
+}
+
 // Difference is one thing in which the kernel is not what was meant.
 type Difference struct {
 	Kind   string         `json:"kind"`           // "chain", "rule", "set", "element", "counter", "flowtable", "table"

@@ -167,10 +167,7 @@ func load(ctx context.Context, engine backend.Backend, artifact backend.Artifact
 		return err
 	}
 	for _, s := range steps {
-		if s.Purpose == backend.Hold {
-			continue
-		}
-		if err := nft.Run(ctx, s.Text); err != nil {
+		if err := s.Take(ctx, nft.Run); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}

@@ -17,12 +17,7 @@ type namespace struct{ *testnet.Namespace }
 
 // Take loads one step.
 func (n namespace) Take(s backend.Step) error {
-	return n.Do(func() error {
-		if s.Contents != nil {
-			return s.Contents.Send(context.Background())
-		}
-		return nft.Run(context.Background(), s.Text)
-	})
+	return n.Do(func() error { return s.Take(context.Background(), nft.Run) })
 }
 
 func TestConformance(t *testing.T) {

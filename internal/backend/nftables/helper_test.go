@@ -94,16 +94,9 @@ func (k kernel) load(t testing.TB, b backend.Backend, a *artifact) {
 
 func (k kernel) step(t testing.TB, s backend.Step) {
 	t.Helper()
-	if err := k.Do(func() error { return takeStep(s) }); err != nil {
+	if err := k.Do(func() error { return s.Take(context.Background(), nft.Run) }); err != nil {
 		t.Fatalf("step %s %q: %v\n%s", s.Purpose, s.Name, err, head(s.Script(), 4000))
 	}
-}
-
-func takeStep(s backend.Step) error {
-	if s.Contents != nil {
-		return s.Contents.Send(context.Background())
-	}
-	return nft.Run(context.Background(), s.Text)
 }
 
 func head(text string, n int) string {

@@ -117,6 +117,24 @@ func TestGeneration(t *testing.T) {
 	}
 }
 
+// TestChains names the chains of one table, and none where it is not.
+func TestChains(t *testing.T) {
+	s := host(t)
+	s.Nft("add table inet t; add chain inet t a; add chain inet t b { type filter hook input priority 0; }; add table inet other; add chain inet other c; add table ip t; add chain ip t d")
+	for table, want := range map[string]string{"t": "a b", "other": "c", "absent": ""} {
+		err := s.Do(func() error {
+			names, err := nft.Chains(table)
+			if got := strings.Join(names, " "); got != want {
+				t.Errorf("%s: got %q, want %q", table, got, want)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestDeadline: what takes too long ends, and says why.
 func TestDeadline(t *testing.T) {
 	s := host(t)
