@@ -11,12 +11,14 @@ import (
 
 // From include/uapi/linux/netfilter/nf_tables.h.
 const (
-	getChain   = 4 // NFT_MSG_GETCHAIN
-	chainTable = 1 // NFTA_CHAIN_TABLE
-	chainName  = 3 // NFTA_CHAIN_NAME
-	familyInet = 1 // NFPROTO_INET
-	dumpTries  = 50
+	listChains   = 4 // NFT_MSG_GETCHAIN
+	ofTable      = 1 // NFTA_CHAIN_TABLE
+	nameOfChain  = 3 // NFTA_CHAIN_NAME
+	protocolInet = 1 // NFPROTO_INET
 )
+
+// dumpTries is how often what others change meanwhile is asked for anew.
+const dumpTries = 50
 
 // Chains names the chains of a table of family inet in the network namespace of
 // the calling thread; there are none where there is no such table. It asks the
@@ -35,8 +37,8 @@ func Chains(table string) ([]string, error) {
 }
 
 func chains(table string) ([]string, error) {
-	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|getChain, unix.NLM_F_DUMP)
-	request.AddData(&nl.Nfgenmsg{NfgenFamily: familyInet, Version: nl.NFNETLINK_V0})
+	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|listChains, unix.NLM_F_DUMP)
+	request.AddData(&nl.Nfgenmsg{NfgenFamily: protocolInet, Version: nl.NFNETLINK_V0})
 	answers, err := request.Execute(unix.NETLINK_NETFILTER, 0)
 	if err != nil {
 		return nil, err
@@ -54,9 +56,9 @@ func chains(table string) ([]string, error) {
 		for _, a := range attributes {
 			value := string(bytes.TrimRight(a.Value, "\x00"))
 			switch a.Attr.Type & nl.NLA_TYPE_MASK {
-			case chainTable:
+			case ofTable:
 				in = value
-			case chainName:
+			case nameOfChain:
 				name = value
 			}
 		}
