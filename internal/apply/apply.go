@@ -27,6 +27,11 @@ type Input struct {
 	SSHPorts []uint16 // where ssh is managed: what stays open if a restore fails
 	// Memory is how many bytes the kernel may still take; 0 is unknown.
 	Memory uint64
+	// Inputs is a sum of everything that all this was made of, such that of the
+	// same inputs comes the same; "" is unknown. Said is what the reader was told
+	// on the way.
+	Inputs string
+	Said   Said
 }
 
 // Setting is a sysctl that the policy wants.
@@ -64,7 +69,8 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 	if err := s.refuseToKeep(o); err != nil {
 		return nil, err
 	}
-	if err := s.admit(in, &o); err != nil {
+	doubts, err := s.admitAloud(in, &o)
+	if err != nil {
 		return nil, err
 	}
 	if s.lock == nil {
@@ -109,6 +115,7 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 	if err != nil {
 		return nil, err
 	}
+	s.bearWitness(in, o, doubts)
 	if s.cur.Pending == nil || old != nil && s.cur.Pending.Token != old.Token {
 		disarm(old)
 	}
@@ -124,6 +131,17 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		}
 	}
 	return out, nil
+}
+
+// admitAloud is admit, and gives what the guard had to say.
+func (s *session) admitAloud(in Input, o *Options) (said []string, err error) {
+	loud := *s.Host
+	loud.Note = func(text string) {
+		said = append(said, text)
+		s.note("%s", text)
+	}
+	err = loud.admit(in, o)
+	return said, err
 }
 
 // describe says what runs now.
@@ -186,6 +204,7 @@ func (s *session) unchanged(ctx context.Context, in Input, encoded []byte) (bool
 	if g.Artifact != hex.EncodeToString(sum[:]) || !sameSettings(g.Sysctls, in.Sysctls) {
 		return false, nil
 	}
+	at := instantNow()
 	mark, err := s.Kernel.Mark(ctx)
 	if err != nil || mark != g.Mark {
 		return false, err
@@ -195,7 +214,11 @@ func (s *session) unchanged(ctx context.Context, in Input, encoded []byte) (bool
 		return false, err
 	}
 	differences, err := s.Backend.Compare(in.Artifact, have)
-	return len(differences) == 0, err
+	if err != nil || len(differences) > 0 {
+		return false, err
+	}
+	s.foundSame(at)
+	return true, nil
 }
 
 func sameSettings(have []Change, want []Setting) bool {

@@ -144,6 +144,7 @@ func (s *session) verify(ctx context.Context, c change) error {
 	if !c.verify || c.artifact == nil {
 		return nil
 	}
+	at := instantNow()
 	have, err := s.Backend.Read(ctx, true)
 	if err != nil {
 		return fmt.Errorf("read the rules back: %w", err)
@@ -156,6 +157,7 @@ func (s *session) verify(ctx context.Context, c change) error {
 	if len(differences) > 0 {
 		return &DriftError{differences}
 	}
+	s.foundSame(at)
 	return nil
 }
 

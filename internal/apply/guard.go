@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/internal/backend"
 	"sluice/internal/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
@@ -133,12 +134,15 @@ const forcedConfirm = time.Minute
 
 // admit refuses an input before anything is changed.
 func (h *Host) admit(in Input, o *Options) error {
-	// What the old sets take is gone from the free memory already.
-	if need := in.Artifact.Cost().Memory; !o.Force && in.Memory > 0 && need > in.Memory/budget {
-		return &MemoryError{need, in.Memory}
+	if cost := in.Artifact.Cost(); !o.Force && tooLarge(cost, in.Memory) {
+		return &MemoryError{cost.Memory, in.Memory}
 	}
 	return h.admitPeers(in.Program, in.Peers, o)
 }
+
+// tooLarge says that something takes too much of the free memory, of which what
+// the old sets take is gone already. None free is not known.
+func tooLarge(cost backend.Cost, free uint64) bool { return free > 0 && cost.Memory > free/budget }
 
 // admitPeers refuses what locks out a peer. Forced, it is on trial: who is
 // locked out cannot take it back.

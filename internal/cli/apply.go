@@ -73,7 +73,17 @@ func runApply(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	p, err := prepare(ctx, cmd, h, policyArgument(args))
+	begun, err := begin(ctx, cmd, h, policyArgument(args))
+	if err != nil {
+		return err
+	}
+	if out, err := begun.applyUnchanged(ctx, o); err != nil || out != nil {
+		if err != nil {
+			return refused(err)
+		}
+		return report(ctx, cmd, h, out, ask)
+	}
+	p, err := begun.finish(ctx)
 	if err != nil {
 		return err
 	}

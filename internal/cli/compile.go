@@ -12,7 +12,6 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/host"
 	"sluice/internal/program"
 )
 
@@ -85,7 +84,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	}
 	can := backend.Capabilities{}
 	if described == "" {
-		can = host.Capabilities(cmd.Context())
+		can = o.capabilities(cmd.Context())
 	}
 	line := pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr()}
 	if err := line.resolve(cmd.Context(), policyArgument(args)); err != nil {

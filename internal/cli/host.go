@@ -15,9 +15,6 @@ import (
 
 	"sluice/internal/apply"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/check"
-	"sluice/internal/host"
-	"sluice/internal/policy"
 )
 
 // policyHelp is for the commands that read a policy.
@@ -57,7 +54,8 @@ func hostOf(cmd *cobra.Command) (*apply.Host, error) {
 	errOut := cmd.ErrOrStderr()
 	h := &apply.Host{
 		Dir: dir, Namespace: o.netns, Backend: nftables.New(), Kernel: apply.Linux(),
-		Version: buildVersion(), By: apply.Me(), Wait: timeOf(cmd.Flags(), "wait"), Watcher: append(watcher, "watch"), Capabilities: host.Capabilities,
+		Version: buildVersion(), By: apply.Me(), Wait: timeOf(cmd.Flags(), "wait"), Watcher: append(watcher, "watch"),
+		Capabilities: o.capabilities,
 		Note: func(text string) {
 			fmt.Fprintf(errOut, "%s %s\n", paint(errOut, "33", "note:"), commandsHere(cmd, text))
 		},
@@ -78,74 +76,6 @@ func warn(w io.Writer, text string) {
 // interruptible ends with Ctrl-C and SIGTERM; a change under way is then undone.
 func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-}
-
-// prepared is a policy that has gone through the whole pipeline.
-type prepared struct {
-	input    apply.Input
-	warnings []string // what on the host keeps the policy from meaning what it says, and what check warns of
-}
-
-// prepare makes a policy file ready for the kernel that this process is on.
-func prepare(ctx context.Context, cmd *cobra.Command, h *apply.Host, file string) (*prepared, error) {
-	o := optionsOf(cmd)
-	facts, err := readFacts(ctx, "", o)
-	if err != nil {
-		return nil, err
-	}
-	h.Pristine(&facts)
-	line := pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr()}
-	if err := line.resolve(ctx, file); err != nil {
-		return nil, err
-	}
-	findings := check.Run(line.resolved, facts)
-	if err := check.Errors(findings); err != nil {
-		return nil, err
-	}
-	if err := line.compile(); err != nil {
-		return nil, err
-	}
-	artifact, err := line.lower(h.Backend, host.Capabilities(ctx))
-	if err != nil {
-		return nil, err
-	}
-	settings, notes := apply.Settings(line.program)
-	for _, n := range notes {
-		h.Note(n)
-	}
-	files, err := apply.ReadSources(sourceFiles(line.policy))
-	if err != nil {
-		return nil, err
-	}
-	warnings := apply.Surroundings(facts, line.program, line.policy.Forward != nil)
-	for _, f := range findings {
-		if f.Severity == check.Warning {
-			warnings = append(warnings, f.Pos.String()+": "+f.Message)
-		}
-	}
-	return &prepared{
-		input: apply.Input{
-			Policy: file, Files: files, Program: line.program, Artifact: artifact, Facts: facts,
-			Peers: apply.Peers(facts), Sysctls: settings, Memory: apply.FreeMemory(),
-			SSHPorts: apply.SSHPorts(),
-		},
-		warnings: warnings,
-	}, nil
-}
-
-// sourceFiles are the files that a policy was read from, and those of its sets.
-func sourceFiles(p *policy.Policy) (texts, sets []string) {
-	for _, s := range p.Sets {
-		if s.File == nil {
-			continue
-		}
-		name := s.File.Text
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(filepath.Dir(s.File.Pos.File), name)
-		}
-		sets = append(sets, name)
-	}
-	return append([]string{p.File}, p.Includes...), sets
 }
 
 // refused makes what Sluice refuses to do on purpose a finding: exit status 1.

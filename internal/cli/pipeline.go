@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/compile"
@@ -29,6 +30,7 @@ type pipeline struct {
 	program  *program.Program
 	warn     io.Writer // where an old copy of a list is told of; nil: nowhere
 	offline  bool      // no list is fetched
+	lists    *listsOnce
 }
 
 // readFacts takes the facts of a host from the file that "sluice facts --json"
@@ -58,19 +60,48 @@ func (p *pipeline) resolve(ctx context.Context, file string) error {
 			return err
 		}
 	}
-	p.resolved, err = resolve.Resolve(p.policy, resolve.Options{
-		Facts: p.facts,
-		Geo:   func() (*geo.Database, error) { return geo.Open(p.options.stateDir) },
-		Lists: &lists.Store{
+	p.resolved, err = resolve.Resolve(p.policy, p.sources(ctx))
+	return err
+}
+
+// sources is where the names of a policy are resolved from.
+func (p *pipeline) sources(ctx context.Context) resolve.Options {
+	if p.lists == nil {
+		p.lists = &listsOnce{store: lists.Store{
 			Dir: filepath.Join(p.options.stateDir, "lists"), Context: ctx, Offline: p.offline,
 			Warn: func(text string) {
 				if p.warn != nil {
 					warn(p.warn, text)
 				}
 			},
-		},
-	})
-	return err
+		}}
+	}
+	return resolve.Options{
+		Facts: p.facts,
+		Geo:   func() (*geo.Database, error) { return geo.Open(p.options.stateDir) },
+		Lists: p.lists,
+	}
+}
+
+// listsOnce asks for each list once: who asks again gets the copy, and no second
+// warning that it is old.
+type listsOnce struct {
+	store lists.Store
+	asked map[string]bool
+}
+
+// Open gives the copy of a list.
+func (l *listsOnce) Open(url string, refresh time.Duration) (io.ReadCloser, string, error) {
+	store := l.store
+	store.Offline = store.Offline || l.asked[url]
+	text, name, err := store.Open(url, refresh)
+	if err == nil {
+		if l.asked == nil {
+			l.asked = map[string]bool{}
+		}
+		l.asked[url] = true
+	}
+	return text, name, err
 }
 
 // compile makes the program of what was resolved.

@@ -161,3 +161,23 @@ func NamespaceName() (string, error) {
 }
 
 func same(a, b unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
+
+// NamespaceID tells the network namespace of the calling thread from all others,
+// those before it included, until the machine is started again. Kernels before
+// 5.14 give an inode's number instead (SO_NETNS_COOKIE is not known to them),
+// which a later namespace may have too.
+func NamespaceID() (string, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		_ = unix.Close(fd)
+		if err == nil {
+			return "cookie " + strconv.FormatUint(cookie, 10), nil
+		}
+	}
+	var here unix.Stat_t
+	if err := unix.Stat(root+"/thread-self/ns/net", &here); err != nil {
+		return "", fmt.Errorf("find the network namespace: %w", err)
+	}
+	return fmt.Sprintf("inode %d %d", here.Dev, here.Ino), nil
+}

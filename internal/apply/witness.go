@@ -1,0 +1,210 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"slices"
+
+	"sluice/internal/kernel/nft"
+	"sluice/internal/kernel/process"
+	"sluice/internal/program"
+)
+
+// The witness is the last time that the kernel was read back and held a
+// generation to the letter. While its ruleset has the same number since, in the
+// same namespace of the same boot, nobody has touched it: every transaction of
+// anybody takes the next number. So what was read then need not be read again,
+// and an apply of the same inputs has nothing to do.
+//
+// What packets and time do to a ruleset (elements that limits add, bans that
+// expire) takes no number, and is in no comparison either.
+type witness struct {
+	Format     int     `json:"format"`
+	Generation int     `json:"generation"`
+	Mark       string  `json:"mark"`
+	Ruleset    instant `json:"ruleset"`
+	// Inputs is the sum of everything that the generation was made of; "" is
+	// unknown.
+	Inputs string   `json:"inputs,omitempty"`
+	Said   Said     `json:"said"`
+	Notes  []string `json:"notes,omitempty"` // of the guard
+	// Peers are those that the guard judged. Their ports are 0 where the policy
+	// asks for none like it.
+	Peers []Peer `json:"peers,omitempty"`
+	// Ports are the source ports that the policy asks for.
+	Ports []program.NumberRange `json:"ports,omitempty"`
+}
+
+// instant is one state of a ruleset.
+type instant struct {
+	BootID    string `json:"boot-id"`
+	Namespace string `json:"namespace"`
+	Number    uint32 `json:"number"`
+}
+
+// Said is what the caller told the reader when it made an input, to tell it
+// again.
+type Said struct {
+	Warnings []string `json:"warnings,omitempty"`
+	Notes    []string `json:"notes,omitempty"`
+}
+
+const witnessFile = "witness.json"
+
+// instantNow is the state of the ruleset at this moment; nil where the kernel
+// does not say.
+func instantNow() *instant {
+	id := bootID()
+	namespace, err := process.NamespaceID()
+	if err != nil || id == "" {
+		return nil
+	}
+	n, err := nft.Generation()
+	if err != nil {
+		return nil
+	}
+	return &instant{id, namespace, n}
+}
+
+// untouched says whether the ruleset is what it was at an instant.
+func untouched(since *instant) bool {
+	now := instantNow()
+	return since != nil && now != nil && *since == *now
+}
+
+// foundSame notes that what was read since an instant is what it should be, if
+// nobody changed the ruleset while it was read.
+func (s *session) foundSame(since *instant) {
+	if s.same = nil; untouched(since) {
+		s.same = since
+	}
+}
+
+// witness is what the last one saw, where it holds still for the running
+// generation; nil where it does not.
+func (s *session) witness() *witness {
+	var w witness
+	if s.cur.Running == 0 || s.readJSON(witnessFile, &w) != nil || w.Generation != s.cur.Running {
+		return nil
+	}
+	g, err := s.generation(w.Generation)
+	if err != nil || g.Mark != w.Mark || g.Fitted != nil || !untouched(&w.Ruleset) {
+		return nil
+	}
+	return &w
+}
+
+// bearWitness writes down that the kernel held the running generation when it was
+// read; notes are what the guard had to say.
+func (s *session) bearWitness(in Input, o Options, notes []string) {
+	g, err := s.generation(s.cur.Running)
+	if err != nil || s.same == nil || g.Fitted != nil {
+		return
+	}
+	w := &witness{Format: format, Generation: g.Number, Mark: g.Mark, Ruleset: *s.same}
+	if o.lockOut == "" {
+		// Who is locked out on purpose is told so each time.
+		w.Inputs, w.Said, w.Notes, w.Ports = in.Inputs, in.Said, notes, sourcePorts(in.Program)
+		w.Peers = w.known(in.Peers)
+	}
+	// Without it the next apply reads everything, and no harm is done.
+	_ = s.writeJSON(witnessFile, w)
+}
+
+// known is peers as far as the policy can tell them apart, each once.
+func (w *witness) known(peers []Peer) []Peer {
+	var out []Peer
+	for _, p := range peers {
+		asked := slices.ContainsFunc(w.Ports, func(r program.NumberRange) bool {
+			return r.From <= uint64(p.Remote.Port()) && uint64(p.Remote.Port()) <= r.To
+		})
+		if !asked {
+			p.Remote = netip.AddrPortFrom(p.Remote.Addr(), 0)
+		}
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b Peer) int {
+		return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local), cmp.Compare(a.Interface, b.Interface))
+	})
+	return slices.Compact(out)
+}
+
+// sourcePorts are the source ports that a program asks for.
+func sourcePorts(p *program.Program) []program.NumberRange {
+	var ports []program.NumberRange
+	fromSet := func(id string, keys []program.Field) {
+		at := slices.Index(keys, program.SourcePort)
+		set := p.Set(id)
+		if at < 0 || set == nil {
+			return
+		}
+		for _, e := range set.Elements {
+			ports = append(ports, e.Parts[at].Numbers)
+		}
+	}
+	for _, c := range p.Chains {
+		for _, r := range c.Rules {
+			for _, m := range r.Match {
+				switch {
+				case m.Field == program.Opaque:
+					return []program.NumberRange{{To: 1<<16 - 1}} // it may ask for any
+				case m.Set != "" && len(m.SetKey) > 0:
+					fromSet(m.Set, m.SetKey)
+				case m.Set != "":
+					fromSet(m.Set, []program.Field{m.Field})
+				case m.Field == program.SourcePort:
+					ports = append(ports, m.Numbers...)
+				}
+			}
+			for _, a := range r.Actions {
+				if v, is := a.(program.VerdictMap); is {
+					fromSet(v.Set, v.Key)
+				}
+			}
+		}
+	}
+	return ports
+}
+
+// Unchanged is an input before it is compiled.
+type Unchanged struct {
+	Inputs string // the sum of everything that it is made of; "" is unknown
+	Peers  []Peer
+	Memory uint64 // as Input has it
+}
+
+// ApplyUnchanged is Apply where it can be told without compiling that there is
+// nothing to change: the inputs are those of the running generation, and nobody
+// has touched the ruleset since it was read back. The outcome is nil where it
+// cannot be told, and nothing was done.
+func (h *Host) ApplyUnchanged(ctx context.Context, in Unchanged, o Options) (*Outcome, *Said, error) {
+	if in.Inputs == "" || o.Cut || !h.known() {
+		return nil, nil, nil
+	}
+	s, err := h.open(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer s.close()
+	if err := s.refuseToKeep(o); err != nil {
+		return nil, nil, err
+	}
+	w := s.witness()
+	if w == nil || w.Inputs != in.Inputs || !slices.Equal(w.known(in.Peers), w.Peers) {
+		return nil, nil, nil
+	}
+	g, err := s.generation(s.cur.Running)
+	if err != nil || !o.Force && tooLarge(g.Cost, in.Memory) {
+		return nil, nil, nil //nolint:nilerr // the long way says why
+	}
+	for _, n := range w.Notes {
+		s.note("%s", n)
+	}
+	if err := s.keepRunning(o, s.cur.Pending); err != nil {
+		return nil, nil, err
+	}
+	out := &Outcome{Unchanged: true, Notes: g.Notes}
+	s.describe(out)
+	return out, &w.Said, nil
+}

@@ -1,0 +1,236 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"sluice/internal/program"
+)
+
+// inside runs f with the host of the lab, on a thread that is in its namespace.
+func (l *lab) inside(f func(ctx context.Context, h *Host) error) {
+	l.t.Helper()
+	h := command{Dir: l.dir}.host()
+	h.Note = nil
+	if err := l.ns.Do(func() error { return f(context.Background(), h) }); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// apply applies the long way.
+func (l *lab) apply(in Input, o Options) (out *Outcome) {
+	l.t.Helper()
+	l.inside(func(ctx context.Context, h *Host) (err error) {
+		o.Verify = true
+		out, err = h.Apply(ctx, in, o)
+		return err
+	})
+	return out
+}
+
+// quick applies without compiling; nil is that it could not be told.
+func (l *lab) quick(in Unchanged, o Options) (out *Outcome, said *Said) {
+	l.t.Helper()
+	l.inside(func(ctx context.Context, h *Host) (err error) {
+		out, said, err = h.ApplyUnchanged(ctx, in, o)
+		return err
+	})
+	return out, said
+}
+
+func inputOf(policy, inputs string) Input {
+	in := command{Policy: policy}.input()
+	in.Inputs, in.Said = inputs, Said{Warnings: []string{"mind the gap"}, Notes: []string{"a note"}}
+	return in
+}
+
+// TestApplyUnchanged: what is the same is told without compiling; whatever is
+// not, by whoever's hand, goes the long way.
+func TestApplyUnchanged(t *testing.T) {
+	l := newLab(t)
+	same := Unchanged{Inputs: "one", Memory: 1 << 40}
+	if out, _ := l.quick(same, Options{}); out != nil {
+		t.Fatalf("before anything was applied: %+v", out)
+	}
+	if _, err := os.Stat(filepath.Join(l.dir, lockFile)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("asking made a state: %v", err)
+	}
+	first := inputOf("a", "one")
+	if out := l.apply(first, Options{}); out.Unchanged {
+		t.Fatal("the first apply changed nothing")
+	}
+	want := &Outcome{Generation: 1, Policy: "a.yaml", Unchanged: true}
+	known := func(what string) {
+		t.Helper()
+		out, said := l.quick(same, Options{})
+		if !reflect.DeepEqual(out, want) || said == nil || !reflect.DeepEqual(*said, first.Said) {
+			t.Errorf("%s: %+v, said %+v", what, out, said)
+		}
+	}
+	unknown := func(what string, in Unchanged, o Options) {
+		t.Helper()
+		if out, _ := l.quick(in, o); out != nil {
+			t.Errorf("%s: %+v", what, out)
+		}
+	}
+	known("the same")
+
+	unknown("other inputs", Unchanged{Inputs: "two"}, Options{})
+	unknown("inputs that are not known", Unchanged{}, Options{})
+	unknown("flows are to be cut", same, Options{Cut: true})
+	unknown("memory is short", Unchanged{Inputs: "one", Memory: 1}, Options{})
+	peer := Peer{Remote: netip.MustParseAddrPort("10.0.0.9:999"), Local: netip.MustParseAddrPort("10.0.0.1:7000")}
+	unknown("somebody logged in", Unchanged{Inputs: "one", Peers: []Peer{peer}}, Options{})
+	known("still the same")
+
+	// By hand: each makes the number another, and the long way finds or mends it.
+	for _, drift := range []struct{ name, command string }{
+		{"a rule gone", "flush chain inet sluice input"},
+		{"a rule more", "insert rule inet sluice input accept"},
+		{"an element of a static set", ""},
+		{"the table gone", "delete table inet sluice"},
+		{"everything gone", "flush ruleset"},
+	} {
+		command := drift.command
+		if command == "" {
+			set := strings.Fields(l.ns.MustRun("nft", "list", "sets", "inet"))
+			command = "add element inet sluice " + set[slices.Index(set, "set")+1] + " { 198.51.100.7 }"
+		}
+		l.ns.MustRun("nft", command)
+		unknown(drift.name, same, Options{})
+		if out := l.apply(first, Options{}); out.Unchanged {
+			t.Errorf("%s: not mended", drift.name)
+		}
+		l.wantHolds("a")
+		want.Generation++
+		known(drift.name + ", and mended")
+	}
+	// Another tool's table is none of ours, but only reading tells.
+	l.ns.MustRun("nft", "add table ip foreign")
+	unknown("another tool's table", same, Options{})
+	if out := l.apply(first, Options{}); !out.Unchanged {
+		t.Error("another tool's table is a change")
+	}
+	known("beside another tool's table")
+
+	// Another policy and back: the number tells, not the inputs.
+	l.apply(inputOf("b", "two"), Options{})
+	unknown("another policy runs", same, Options{})
+	l.must(command{Op: "rollback", N: want.Generation})
+	l.wantHolds("a")
+	unknown("it runs again, and was not compared with these inputs", same, Options{})
+	l.apply(first, Options{})
+	known("and was")
+	l.must(command{Op: "remove"})
+	unknown("it was removed", same, Options{})
+}
+
+// TestWitnessIsNotBelieved where it is of another boot, namespace, generation or
+// form, or damaged.
+func TestWitnessIsNotBelieved(t *testing.T) {
+	l := newLab(t)
+	l.apply(inputOf("a", "one"), Options{})
+	path := filepath.Join(l.dir, witnessFile)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := store{dir: l.dir}
+	for what, change := range map[string]func(*witness){
+		"another boot":       func(w *witness) { w.Ruleset.BootID = "x" },
+		"another namespace":  func(w *witness) { w.Ruleset.Namespace = "x" },
+		"another number":     func(w *witness) { w.Ruleset.Number++ },
+		"another mark":       func(w *witness) { w.Mark = "generation_1_0" },
+		"another generation": func(w *witness) { w.Generation = 2 },
+		"another format":     func(w *witness) { w.Format = format + 1 },
+		"no inputs":          func(w *witness) { w.Inputs = "" },
+	} {
+		var w witness
+		if err := st.readJSON(witnessFile, &w); err != nil {
+			t.Fatal(err)
+		}
+		change(&w)
+		if err := st.writeJSON(witnessFile, w); err != nil {
+			t.Fatal(err)
+		}
+		if out, _ := l.quick(Unchanged{Inputs: "one"}, Options{}); out != nil {
+			t.Errorf("%s: %+v", what, out)
+		}
+		if err := os.WriteFile(path, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, _ := l.quick(Unchanged{Inputs: "one"}, Options{}); out == nil {
+		t.Error("as it was: not believed")
+	}
+	if err := os.WriteFile(path, whole[:len(whole)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := l.quick(Unchanged{Inputs: "one"}, Options{}); out != nil {
+		t.Errorf("damaged: %+v", out)
+	}
+}
+
+// TestWitnessOfNothing: without reading back, nothing is witnessed; nor who was
+// locked out by force.
+func TestWitnessOfNothing(t *testing.T) {
+	l := newLab(t)
+	l.inside(func(ctx context.Context, h *Host) error {
+		_, err := h.Apply(ctx, inputOf("a", "one"), Options{})
+		return err
+	})
+	if out, _ := l.quick(Unchanged{Inputs: "one"}, Options{}); out != nil {
+		t.Errorf("not read back: %+v", out)
+	}
+	in := inputOf("b", "two")
+	in.Peers = []Peer{{Remote: netip.MustParseAddrPort("198.51.100.1:999"), Local: netip.MustParseAddrPort("10.0.0.1:22")}}
+	l.apply(in, Options{Force: true, Keep: true})
+	if out, _ := l.quick(Unchanged{Inputs: "two", Peers: in.Peers}, Options{Force: true, Keep: true}); out != nil {
+		t.Errorf("it locks out: %+v", out)
+	}
+}
+
+// TestPeersByPort: the port that a peer comes from counts where the policy asks
+// for source ports like it, and else not.
+func TestPeersByPort(t *testing.T) {
+	peer := func(remote, local string) Peer {
+		return Peer{Remote: netip.MustParseAddrPort(remote), Local: netip.MustParseAddrPort(local)}
+	}
+	match := program.Condition{Field: program.SourcePort, Numbers: []program.NumberRange{{From: 80, To: 81}}}
+	inSet := program.Condition{Field: program.Source, Set: "s", SetKey: []program.Field{program.Source, program.SourcePort}}
+	p := &program.Program{
+		Sets: []program.Set{{ID: "s", Key: []program.Field{program.Destination, program.Port}, Elements: []program.Element{
+			{Parts: []program.Value{{}, {Numbers: program.NumberRange{From: 443, To: 443}}}},
+		}}},
+		Chains: []program.Chain{{Rules: []program.Rule{{Match: []program.Condition{match, inSet}}}}},
+	}
+	w := &witness{Ports: sourcePorts(p)}
+	for _, c := range []struct {
+		a, b string
+		same bool
+	}{
+		{"192.0.2.1:50000", "192.0.2.1:50001", true},
+		{"192.0.2.1:50000", "192.0.2.2:50000", false},
+		{"192.0.2.1:80", "192.0.2.1:50000", false},
+		{"192.0.2.1:80", "192.0.2.1:81", false},
+		{"192.0.2.1:443", "192.0.2.1:444", false},
+		{"192.0.2.1:79", "192.0.2.1:82", true},
+	} {
+		a, b := w.known([]Peer{peer(c.a, "10.0.0.1:22")}), w.known([]Peer{peer(c.b, "10.0.0.1:22"), peer(c.b, "10.0.0.1:22")})
+		if slices.Equal(a, b) != c.same {
+			t.Errorf("%s and %s: the same is %v", c.a, c.b, !c.same)
+		}
+	}
+	p.Chains[0].Rules[0].Match = append(p.Chains[0].Rules[0].Match, program.Condition{Field: program.Opaque, Text: "x"})
+	w.Ports = sourcePorts(p)
+	if a, b := w.known([]Peer{peer("192.0.2.1:1", "10.0.0.1:22")}), w.known([]Peer{peer("192.0.2.1:2", "10.0.0.1:22")}); slices.Equal(a, b) {
+		t.Error("a rule that cannot be read may ask for any port")
+	}
+}

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"path/filepath"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/apply"
+	"sluice/internal/backend"
+	"sluice/internal/cache"
+	"sluice/internal/check"
+	"sluice/internal/host"
+	"sluice/internal/policy"
+)
+
+// preparation is a policy that is read, with what it will be compiled from.
+type preparation struct {
+	cmd  *cobra.Command
+	host *apply.Host
+	file string
+	line pipeline
+	can  backend.Capabilities
+}
+
+// prepared is a policy that has gone through the whole pipeline.
+type prepared struct {
+	input    apply.Input
+	warnings []string // what on the host keeps the policy from meaning what it says, and what check warns of
+}
+
+// capabilities asks what the kernel can do, unless it is remembered.
+func (o options) capabilities(ctx context.Context) backend.Capabilities {
+	return host.RememberedCapabilities(ctx, cache.Below(o.stateDir))
+}
+
+// begin reads a policy file and the host side by side.
+func begin(ctx context.Context, cmd *cobra.Command, h *apply.Host, file string) (*preparation, error) {
+	o := optionsOf(cmd)
+	p := &preparation{cmd: cmd, host: h, file: file, line: pipeline{options: o, warn: cmd.ErrOrStderr()}}
+	var factsErr error
+	var both sync.WaitGroup
+	both.Go(func() { p.line.facts, factsErr = readFacts(ctx, "", o) })
+	both.Go(func() { p.can = o.capabilities(ctx) })
+	var err error
+	p.line.policy, err = policy.Load(file)
+	both.Wait()
+	if factsErr != nil {
+		return nil, factsErr
+	}
+	h.Pristine(&p.line.facts)
+	return p, err
+}
+
+// prepare makes a policy file ready for the kernel that this process is on.
+func prepare(ctx context.Context, cmd *cobra.Command, h *apply.Host, file string) (*prepared, error) {
+	p, err := begin(ctx, cmd, h, file)
+	if err != nil {
+		return nil, err
+	}
+	return p.finish(ctx)
+}
+
+// finish goes through the rest of the pipeline.
+func (p *preparation) finish(ctx context.Context) (*prepared, error) {
+	if err := p.line.resolve(ctx, p.file); err != nil {
+		return nil, err
+	}
+	facts := p.line.facts
+	findings := check.Run(p.line.resolved, facts)
+	if err := check.Errors(findings); err != nil {
+		return nil, err
+	}
+	if err := p.line.compile(); err != nil {
+		return nil, err
+	}
+	artifact, err := p.line.lower(p.host.Backend, p.can)
+	if err != nil {
+		return nil, err
+	}
+	settings, notes := apply.Settings(p.line.program)
+	for _, n := range notes {
+		p.host.Note(n)
+	}
+	files, err := apply.ReadSources(sourceFiles(p.line.policy))
+	if err != nil {
+		return nil, err
+	}
+	warnings := apply.Surroundings(facts, p.line.program, p.line.policy.Forward != nil)
+	for _, f := range findings {
+		if f.Severity == check.Warning {
+			warnings = append(warnings, f.Pos.String()+": "+f.Message)
+		}
+	}
+	return &prepared{
+		input: apply.Input{
+			Policy: p.file, Files: files, Program: p.line.program, Artifact: artifact, Facts: facts,
+			Peers: apply.Peers(facts), Sysctls: settings, Memory: apply.FreeMemory(),
+			SSHPorts: apply.SSHPorts(),
+			Inputs:   p.sum(p.line.resolved.Inputs), Said: apply.Said{Warnings: warnings, Notes: notes},
+		},
+		warnings: warnings,
+	}, nil
+}
+
+// sourceFiles are the files that a policy was read from, and those of its sets.
+func sourceFiles(p *policy.Policy) (texts, sets []string) {
+	for _, s := range p.Sets {
+		if s.File == nil {
+			continue
+		}
+		name := s.File.Text
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(filepath.Dir(s.File.Pos.File), name)
+		}
+		sets = append(sets, name)
+	}
+	return append([]string{p.File}, p.Includes...), sets
+}
