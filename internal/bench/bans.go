@@ -71,19 +71,18 @@ services:
 	}
 	linearText := "table inet linear {\n" + rawChain + linear.String() + "}\n}\n"
 	variants := []struct {
-		name    string
-		packets int
-		load    func(*measure.Lab) error
+		name string
+		load func(*measure.Lab) error
 	}{
-		{bare, 0, func(*measure.Lab) error { return nil }},
-		{asRules, 2048, nft(linearText)},
-		{asRules2, 2048, nft(linearText)},
-		{asIPTables, 8192, func(l *measure.Lab) error {
+		{bare, func(*measure.Lab) error { return nil }},
+		{asRules, nft(linearText)},
+		{asRules2, nft(linearText)},
+		{asIPTables, func(l *measure.Lab) error {
 			_, err := b.inside(l, []byte("*raw\n"+legacy.String()+"COMMIT\n"), "iptables-legacy-restore")
 			return err
 		}},
-		{asSets, 0, nft("table inet sets {\n" + sets + rawChain + "ip saddr @banned drop\nip daddr . tcp dport @bypass notrack\n}\n}\n")},
-		{ours, 0, func(l *measure.Lab) error { _, err := b.apply(l, file); return err }},
+		{asSets, nft("table inet sets {\n" + sets + rawChain + "ip saddr @banned drop\nip daddr . tcp dport @bypass notrack\n}\n}\n")},
+		{ours, func(l *measure.Lab) error { _, err := b.apply(l, file); return err }},
 	}
 	var flows []measure.Flow
 	for i, from := range measure.ByAddress(b.world.europe, addrset.IPv4, measure.Sources, b.seed) {
@@ -112,7 +111,7 @@ services:
 			b.say("  %s: left out: %s", v.name, firstLine(err))
 			continue
 		}
-		cells = append(cells, measure.Cell{Name: v.name, Lab: l, Source: source, Survives: measure.All, Packets: v.packets})
+		cells = append(cells, measure.Cell{Name: v.name, Lab: l, Source: source, Survives: measure.All})
 	}
 	r, err := measure.Compare(b, measure.Plan{Rounds: b.rounds(41), Packets: 1 << 15}, cells)
 	if err != nil {

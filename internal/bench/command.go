@@ -18,6 +18,7 @@ import (
 type ran struct {
 	output string // standard output
 	wall   time.Duration
+	cpu    time.Duration // of the program and the children that it waited for
 }
 
 // start prepares a program that dies with this one. The variable SSH_CONNECTION
@@ -47,7 +48,10 @@ func (b *bench) finish(cmd *exec.Cmd, run func(*exec.Cmd) error) (ran, error) {
 	cmd.Stdout, cmd.Stderr = &out, &failed
 	begin := time.Now()
 	err := run(cmd)
-	r := ran{out.String(), time.Since(begin)}
+	r := ran{output: out.String(), wall: time.Since(begin)}
+	if p := cmd.ProcessState; p != nil {
+		r.cpu = p.UserTime() + p.SystemTime()
+	}
 	if err != nil {
 		return r, fmt.Errorf("%s %s: %w\n%s%s", filepath.Base(cmd.Path), strings.Join(cmd.Args[1:], " "), err, failed.String(), out.String())
 	}

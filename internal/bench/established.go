@@ -81,7 +81,7 @@ output:
 	}
 	defer source.Close()
 
-	byHand := func(l *measure.Lab) error { _, err := b.nft(l, hand.Bytes()); return err }
+	loadHand := func(l *measure.Lab) error { _, err := b.nft(l, hand.Bytes()); return err }
 	const handWritten, handAgain = "written by hand", "written by hand, again"
 	var cells []measure.Cell
 	for i, v := range []struct {
@@ -89,8 +89,8 @@ output:
 		load func(*measure.Lab) error
 	}{
 		{bare, func(*measure.Lab) error { return nil }},
-		{handWritten, byHand},
-		{handAgain, byHand},
+		{handWritten, loadHand},
+		{handAgain, loadHand},
 		{ours, func(l *measure.Lab) error { _, err := b.apply(l, file); return err }},
 	} {
 		l, err := measure.NewLab(b.net, fmt.Sprintf("est%d", i))

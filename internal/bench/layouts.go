@@ -17,15 +17,17 @@ import (
 )
 
 var everyPeer = []peer{
-	{bare, loadNothing, 0},
-	{oneSet, loadSingleSet, 0},
-	{oneAgain, loadSingleSet, 0},
-	{ours, loadOurs, 0},
-	{"ipset hash:net", loadIPSet, 0},
-	{"a hash set per prefix length", loadPrefixLengths, 0},
-	{"chain per /8, nftables", loadChainPer8, 2048},
-	{"chain per /8, iptables", loadChainPer8Legacy, 2048},
-	{"linear rules", loadLinear, 64},
+	{bare, loadNothing},
+	{oneSet, loadSingleSet},
+	{oneAgain, loadSingleSet},
+	{ours, loadOurs},
+	{byHand, loadByHand},
+	{wholePolicy, loadWholePolicy},
+	{"ipset hash:net", loadIPSet},
+	{"a hash set per prefix length", loadPrefixLengths},
+	{"chain per /8, nftables", loadChainPer8},
+	{"chain per /8, iptables", loadChainPer8Legacy},
+	{"linear rules", loadLinear},
 }
 
 func (b *bench) layouts4() error {
@@ -50,7 +52,7 @@ func (b *bench) layouts4() error {
 }
 
 func (b *bench) layouts6() error {
-	peers := append([]peer{}, everyPeer[:6]...) // the others are IPv4's, or have no end here
+	peers := everyPeer[:8] // the others are IPv4's, or have no end here
 	r, err := b.layouts(peers, b.world.blocked.Only6(), b.draws6())
 	if err != nil {
 		return err
@@ -66,44 +68,39 @@ func cell(peer, traffic string) string { return peer + "; " + traffic }
 // layouts loads every peer into a lab of its own and measures all of them under
 // every traffic.
 func (b *bench) layouts(peers []peer, blocked addrset.Set, traffics []drawn) (*measure.Result, error) {
-	w := wordsOf(blocked)
-	var cells []measure.Cell
 	took := map[string]time.Duration{}
+	labs := map[string]*measure.Lab{}
 	var there []peer
 	for i, p := range peers {
-		if b.short && p.packets == 64 {
-			continue
-		}
 		l, err := measure.NewLab(b.net, fmt.Sprintf("peer%d", i))
 		if err != nil {
 			return nil, err
 		}
 		begin := time.Now()
 		if err := p.load(b, l, blocked); err != nil {
-			if p.name == oneSet || p.name == ours {
+			if p.name == oneSet || p.name == oneAgain || p.name == ours {
 				return nil, fmt.Errorf("load %s: %w", p.name, err)
 			}
 			b.say("  %s: left out: %s", p.name, firstLine(err))
 			continue
 		}
-		took[p.name] = time.Since(begin)
+		took[p.name], labs[p.name] = time.Since(begin), l
 		there = append(there, p)
-		for _, t := range traffics {
-			cells = append(cells, measure.Cell{Name: cell(p.name, t.name), Lab: l, Packets: p.packets})
-		}
 	}
-	for i, t := range traffics {
-		source, err := measure.Load(measure.UDP(t.addrs, measure.Target(w.family, 9)))
+	var cells []measure.Cell
+	for _, t := range traffics { // the peers of one traffic follow each other
+		source, err := measure.Load(measure.UDP(t.addrs, measure.Target(wordsOf(blocked).family, 9)))
 		if err != nil {
 			return nil, err
 		}
 		defer source.Close()
 		verdicts := t.verdicts()
-		for j := i; j < len(cells); j += len(traffics) {
-			cells[j].Source, cells[j].Survives = source, verdicts
-			if strings.HasPrefix(cells[j].Name, bare+";") {
-				cells[j].Survives = measure.All
+		for _, p := range there {
+			c := measure.Cell{Name: cell(p.name, t.name), Lab: labs[p.name], Source: source, Survives: verdicts}
+			if p.name == bare {
+				c.Survives = measure.All
 			}
+			cells = append(cells, c)
 		}
 	}
 	r, err := measure.Compare(b, measure.Plan{Rounds: b.rounds(41), Packets: 1 << 14}, cells)
@@ -173,6 +170,42 @@ func load(ctx context.Context, engine backend.Backend, artifact backend.Artifact
 	}
 	return nil
 }
+
+// loadByHand is what one writes by hand around the set: connections first.
+func loadByHand(b *bench, l *measure.Lab, s addrset.Set) error {
+	w := wordsOf(s)
+	_, err := b.nft(l, fmt.Appendf(nil, `table inet hand {
+	set blocked { type %s; flags interval; elements = { %s }
+	}
+	chain input { %s
+		ct state established,related accept
+		ct state invalid drop
+		iif lo accept
+		%s saddr @blocked drop
+	}
+}
+`, w.kind, elements(s.Ranges()), inputChain, w.addr))
+	return err
+}
+
+// loadWholePolicy is the same as a policy, loaded by the binary.
+func loadWholePolicy(b *bench, l *measure.Lab, _ addrset.Set) error {
+	file, err := b.policy("blocked.yaml", allButEurope)
+	if err != nil {
+		return err
+	}
+	_, err = b.apply(l, file)
+	return err
+}
+
+const allButEurope = `version: 1
+sets:
+  blocked: {continents: [AF, AN, AS, NA, OC, SA]}
+input:
+  default: allow
+  rules:
+    - drop any from blocked
+`
 
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")

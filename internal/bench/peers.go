@@ -15,8 +15,6 @@ import (
 type peer struct {
 	name string
 	load func(b *bench, l *measure.Lab, blocked addrset.Set) error
-	// packets of one measurement, where the peer is too slow for the usual number
-	packets int
 }
 
 // Names that the figures refer to.
@@ -25,6 +23,9 @@ const (
 	oneSet   = "one interval set"
 	oneAgain = "one interval set, again"
 	ours     = "sluice"
+
+	byHand      = "one interval set behind ct state, by hand"
+	wholePolicy = "sluice, a whole policy with that rule"
 )
 
 // words are those of nft and of ipset for a family.

@@ -54,6 +54,7 @@ type report struct {
 		Seed    uint64    `json:"seed"`
 		Short   bool      `json:"short"`
 		Started time.Time `json:"started"`
+		Load    float64   `json:"load-average"` // of the last minute, before the run
 	} `json:"machine"`
 	Figures []figure `json:"figures"`
 	Tables  []table  `json:"tables"`
@@ -82,7 +83,10 @@ func (r *report) environment(seed uint64, short bool) {
 			break
 		}
 	}
-	r.say("kernel %s, %d processors (%s), %s, seed %d", m.Kernel, m.CPUs, m.CPU, m.Started.Format("2006-01-02 15:04 MST"), seed)
+	load, _ := os.ReadFile("/proc/loadavg")
+	_, _ = fmt.Sscan(string(load), &m.Load)
+	r.say("kernel %s, %d processors (%s), %s, load average %.2f, seed %d",
+		m.Kernel, m.CPUs, m.CPU, m.Started.Format("2006-01-02 15:04 MST"), m.Load, seed)
 }
 
 func (r *report) table(title string, head []string, rows [][]string) {

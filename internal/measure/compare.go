@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"fmt"
+	"time"
 )
 
 // Cell is one variant under one traffic.
@@ -12,10 +13,9 @@ type Cell struct {
 	Source *Source
 	// Survives says what the rules decide of a flow, by its place in the traffic.
 	Survives func(flow int) bool
-	// Packets of one timed injection; 0 takes the plan's.
-	Packets int
 
-	before []int // before[i]: how many of the flows below i survive
+	before  []int // before[i]: how many of the flows below i survive
+	packets int   // of one timed injection
 }
 
 // All lets every flow survive.
@@ -28,13 +28,16 @@ func None(int) bool { return false }
 type Plan struct {
 	Rounds  int
 	Packets int // of one timed injection, in which one cell is measured once
+	// Longest is about how long an injection may last: slower cells get fewer
+	// packets. 0 is 40 ms.
+	Longest time.Duration
 	// Begin is called before every round, when it is not nil.
 	Begin func(round int)
 }
 
-// warmUp is how many packets go before the clock, so that another variant's rules
-// leave the processor's caches.
-const warmUp = 4096
+// warmUp is the part of an injection that goes before the clock, so that another
+// variant's rules leave the processor's caches.
+const warmUp = 4
 
 // Compare measures cells in turn, round after round; every other round backwards,
 // so that no cell always follows the same one. Each cell has a name of its own.
@@ -54,8 +57,8 @@ func Compare(ctx context.Context, plan Plan, cells []Cell) (*Result, error) {
 				c.before[i+1]++
 			}
 		}
-		if c.Packets == 0 {
-			c.Packets = plan.Packets
+		if err := c.calibrate(ctx, plan); err != nil {
+			return nil, err
 		}
 	}
 	for round := range plan.Rounds {
@@ -63,9 +66,9 @@ func Compare(ctx context.Context, plan Plan, cells []Cell) (*Result, error) {
 			plan.Begin(round)
 		}
 		for i := range cells {
-			c := cells[i]
+			c := &cells[i]
 			if round%2 == 1 {
-				c = cells[len(cells)-1-i]
+				c = &cells[len(cells)-1-i]
 			}
 			if err := c.once(ctx, r); err != nil {
 				return nil, err
@@ -75,24 +78,46 @@ func Compare(ctx context.Context, plan Plan, cells []Cell) (*Result, error) {
 	return r, nil
 }
 
-func (c Cell) once(ctx context.Context, r *Result) error {
-	for timed, packets := range []int{min(warmUp, c.Packets), c.Packets} {
-		run, err := c.Lab.Inject(ctx, c.Source, packets)
-		if err != nil {
-			return fmt.Errorf("measure %s: %w", c.Name, err)
-		}
-		if want := c.expected(run); run.Survived != want {
-			return fmt.Errorf("measure %s: %d of %d packets survived where %d should", c.Name, run.Survived, run.Packets, want)
-		}
-		if timed == 1 {
-			r.ns[c.Name] = append(r.ns[c.Name], run.NsPerPacket())
-		}
+// calibrate finds how many packets go into the time of an injection.
+func (c *Cell) calibrate(ctx context.Context, plan Plan) error {
+	longest := plan.Longest
+	if longest == 0 {
+		longest = 40 * time.Millisecond
 	}
+	run, err := c.inject(ctx, batch)
+	if err != nil {
+		return err
+	}
+	c.packets = max(batch, min(plan.Packets, int(float64(longest.Nanoseconds())/run.NsPerPacket())))
 	return nil
 }
 
+func (c *Cell) once(ctx context.Context, r *Result) error {
+	if _, err := c.inject(ctx, c.packets/warmUp); err != nil {
+		return err
+	}
+	run, err := c.inject(ctx, c.packets)
+	if err != nil {
+		return err
+	}
+	r.ns[c.Name] = append(r.ns[c.Name], run.NsPerPacket())
+	return nil
+}
+
+// inject sends packets and checks what became of them.
+func (c *Cell) inject(ctx context.Context, packets int) (Run, error) {
+	run, err := c.Lab.Inject(ctx, c.Source, packets)
+	if err != nil {
+		return run, fmt.Errorf("measure %s: %w", c.Name, err)
+	}
+	if want := c.expected(run); run.Survived != want {
+		return run, fmt.Errorf("measure %s: %d of %d packets survived where %d should", c.Name, run.Survived, run.Packets, want)
+	}
+	return run, nil
+}
+
 // expected is how many packets of a run survive when every flow gets its verdict.
-func (c Cell) expected(run Run) int {
+func (c *Cell) expected(run Run) int {
 	flows := len(c.before) - 1
 	whole, rest := run.Packets/flows, run.Packets%flows
 	n := whole * c.before[flows]

@@ -1,0 +1,67 @@
+package measure
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+func TestEstimate(t *testing.T) {
+	for _, tc := range []struct {
+		rounds    int
+		low, high float64 // of the rounds 1, 2, 3, …
+	}{
+		// from tables of the sign test at 5 %
+		{5, 1, 5}, {6, 1, 6}, {9, 2, 8}, {15, 4, 12}, {25, 8, 18}, {41, 14, 28}, {101, 41, 61},
+	} {
+		s := make(Series, tc.rounds)
+		for i, at := range rand.New(rand.NewPCG(1, 1)).Perm(tc.rounds) {
+			s[at] = float64(i + 1)
+		}
+		if got, want := s.Estimate(), (Estimate{float64(tc.rounds+1) / 2, tc.low, tc.high}); got != want {
+			t.Errorf("%d rounds: got %v, want %v", tc.rounds, got, want)
+		}
+	}
+	if got := (Series{4, 1, 3, 2}).Estimate().Median; got != 2.5 {
+		t.Errorf("median of an even number of rounds: got %v, want 2.5", got)
+	}
+	if !math.IsNaN(Series(nil).Estimate().Median) {
+		t.Error("no rounds have no median")
+	}
+}
+
+func TestRoundsAreTakenTogether(t *testing.T) {
+	r := &Result{Cells: []string{"bare", "a", "b"}, ns: map[string][]float64{
+		"bare": {400, 800, 400}, "a": {500, 1000, 500}, "b": {600, 1200, 600},
+	}}
+	ratio := r.Added("b", "bare").Per(r.Added("a", "bare"))
+	if got := ratio.Estimate(); got != (Estimate{2, 2, 2}) {
+		t.Errorf("b adds twice of a in every round, got %v", got)
+	}
+	if got := Mean(r.NS("a"), r.NS("b"))[1]; got != 1100 {
+		t.Errorf("mean of the second round: got %v, want 1100", got)
+	}
+}
+
+func TestReached(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ratio, same, limit float64
+		want               bool
+	}{
+		"well within":                       {0.5, 1.01, 0.55, true},
+		"above":                             {0.56, 1.0, 0.55, false},
+		"within, but noise is half of it":   {0.5, 1.06, 0.55, false},
+		"noise counts as the ratio's":       {0.005, 1.2, 0.01, true},
+		"noise of the other sign":           {1.04, 0.99, 1.05, false},
+		"at the limit nothing can be shown": {1.05, 1.0, 1.05, false},
+	} {
+		same := func(x float64) Series { return Series{x, x, x, x, x, x, x} }
+		if got := Judge(same(tc.ratio), same(tc.same), tc.limit).Reached(); got != tc.want {
+			t.Errorf("%s: got %v, want %v", name, got, tc.want)
+		}
+	}
+	wide := Judge(Series{0.4, 0.45, 0.5, 0.5, 0.5, 0.6, 0.7}, Series{1, 1, 1, 1, 1, 1, 1}, 0.55)
+	if wide.Reached() {
+		t.Error("a bound above the limit is not reached")
+	}
+}
