@@ -163,8 +163,9 @@ func (c command) input() Input {
 }
 
 // policyOf makes a policy that lets port 7000 in, and a port of its own: "a"
-// 7001, "b" 7002, and so on. "a early" has a chain at ingress of lo and vm0. Each has a set of its own, that of "a large" 1,000
-// ranges.
+// 7001, "b" 7002, and so on. "a early" has a chain at ingress of lo and vm0, "a
+// deep" jumps deeper than the kernel goes. Each has a set of its own, that of "a
+// large" 1,000 ranges, that of "a huge" 300,000.
 func policyOf(name string) *program.Program {
 	port := uint64(7001 + int(name[0]-'a'))
 	number := func(f program.Field, n uint64) program.Condition {
@@ -176,6 +177,13 @@ func policyOf(name string) *program.Program {
 	ranges := 50
 	if strings.HasSuffix(name, "large") {
 		ranges = 1000
+	}
+	if strings.HasSuffix(name, "huge") {
+		ranges = 0
+		for i := range 300_000 {
+			a := netip.AddrFrom4([4]byte{byte(30 + i>>14), byte(i >> 6), byte(i << 2), name[0]})
+			all.AddRange(addrset.Range{From: a, To: a.Next()})
+		}
 	}
 	for i := range ranges {
 		a := netip.AddrFrom4([4]byte{20, name[0], byte(i), byte(i>>8<<2) + 1})
@@ -196,6 +204,16 @@ func policyOf(name string) *program.Program {
 			accept("allow udp/7000", number(program.Protocol, 17), number(program.Port, 7000), served),
 			accept(fmt.Sprintf("allow tcp/%d", port), number(program.Protocol, 6), number(program.Port, port), served),
 		}}},
+	}
+	if strings.HasSuffix(name, "deep") {
+		p.Chains[0].Rules = append(p.Chains[0].Rules, program.Rule{Actions: []program.Action{program.Jump{Chain: "level1"}}})
+		for i := range 20 {
+			c := program.Chain{Name: fmt.Sprintf("level%d", i+1), Rules: []program.Rule{accept("nothing", number(program.Protocol, 250))}}
+			if i < 19 {
+				c.Rules = append(c.Rules, program.Rule{Actions: []program.Action{program.Jump{Chain: fmt.Sprintf("level%d", i+2)}}})
+			}
+			p.Chains = append(p.Chains, c)
+		}
 	}
 	if strings.HasSuffix(name, "early") {
 		p.Hooks = append(p.Hooks, program.Hook{Kind: program.Ingress, Phase: program.Early, Devices: []string{"lo", "vm0"}, Default: program.Accept, Chain: "early"})

@@ -40,10 +40,13 @@ func (linux) Run(ctx context.Context, text string) error { return nft.Run(ctx, t
 
 func (linux) Send(ctx context.Context, contents backend.Contents) error { return contents.Send(ctx) }
 
-// take loads one step.
+// take loads one step; a Hold takes no time here.
 func take(ctx context.Context, k Kernel, step backend.Step) error {
-	if step.Contents != nil {
+	switch {
+	case step.Contents != nil:
 		return k.Send(ctx, step.Contents)
+	case step.Purpose == backend.Hold:
+		return nil
 	}
 	return k.Run(ctx, step.Text)
 }

@@ -153,9 +153,6 @@ func (h *Host) closeUnwritten(ctx context.Context, artifact backend.Artifact) er
 		return err
 	}
 	for _, step := range withMark(steps, newMark(0)) {
-		if step.Purpose == backend.Hold {
-			continue
-		}
 		if err := take(ctx, h.Kernel, step); err != nil {
 			return err
 		}

@@ -16,8 +16,8 @@ import (
 type contents struct {
 	table string
 	edits []edit
-	// whole: one transaction. Else the elements may come in several, since
-	// nobody uses the set yet.
+	// whole: one transaction. Else sets that nobody uses yet are filled, in as
+	// many as they take; when that fails they are deleted.
 	whole bool
 }
 
@@ -36,6 +36,14 @@ func (c *contents) Send(ctx context.Context) error {
 		return err
 	}
 	err = c.send(ctx, conn)
+	if err != nil && !c.whole {
+		// What is half filled is of no use, and memory may be what was wanting. A
+		// set that cannot be deleted is left to the next load, which trusts none
+		// that no rule uses.
+		for _, e := range c.edits {
+			_ = conn.Drop(context.WithoutCancel(ctx), e.insert.inKernel(c.table))
+		}
+	}
 	if errors.Is(err, nfset.ErrNoElement) || errors.Is(err, nfset.ErrExists) {
 		// Somebody else was at the set since it was read.
 		err = fmt.Errorf("%w: %w", nft.ErrChanged, err)

@@ -14,11 +14,34 @@ import (
 	"sluice/internal/program"
 )
 
+// tries is how often a table is read anew where somebody changes the ruleset
+// meanwhile.
+const tries = 10
+
 // read reads the table of the calling thread's network namespace: the rules as
-// nft lists them, elements by netlink. Listing one table, nft 1.0.6 reads the
-// elements of all sets even where it does not show them; listing the whole
-// ruleset tersely it reads none.
+// nft lists them, elements by netlink. All of it is of one moment, unless the
+// ruleset changes all the time; then each set is of one moment.
 func read(ctx context.Context, table string, contents bool) (*State, error) {
+	for try := 1; ; try++ {
+		before, err := nft.Generation()
+		if err != nil {
+			return nil, err
+		}
+		s, readErr := readOnce(ctx, table, contents)
+		after, err := nft.Generation()
+		switch {
+		case err != nil:
+			return nil, err
+		case before == after || try == tries || ctx.Err() != nil:
+			return s, readErr
+		}
+	}
+}
+
+// readOnce lists the whole ruleset tersely: so nft 1.0.6 reads no elements,
+// while for one table it reads those of all sets even where it does not show
+// them.
+func readOnce(ctx context.Context, table string, contents bool) (*State, error) {
 	text, err := nft.ListTerse(ctx, "ruleset")
 	if err != nil {
 		return nil, err

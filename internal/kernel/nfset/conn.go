@@ -113,6 +113,18 @@ func (c *Conn) Delete(ctx context.Context, s Set, elements iter.Seq[Element]) er
 	return c.edit(ctx, true, Change{Set: s, Delete: elements})
 }
 
+// Drop deletes a set, which no rule uses. It takes next to no memory, whatever
+// the set holds, and gives that back.
+func (c *Conn) Drop(ctx context.Context, s Set) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c.sequence++
+	c.batch.begin(c.sequence, c.expect)
+	c.batch.bare(messageDrop, s)
+	return c.commit()
+}
+
 // edit writes the changes and sends what was written when it is enough, where
 // the transaction may be cut.
 func (c *Conn) edit(ctx context.Context, cut bool, changes ...Change) error {

@@ -10,6 +10,7 @@ import (
 )
 
 const (
+	messageDrop   = 11 // NFT_MSG_DELSET
 	messageAdd    = 12 // NFT_MSG_NEWSETELEM
 	messageGet    = 13 // NFT_MSG_GETSETELEM
 	messageDelete = 14 // NFT_MSG_DELSETELEM

@@ -71,6 +71,8 @@ func (e *Error) Unwrap() []error {
 
 func doing(verb uint16) string {
 	switch verb {
+	case messageDrop:
+		return "delete"
 	case messageDelete:
 		return "delete from"
 	case messageAdd:

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"sluice/internal/kernel/nfset"
 	"sluice/internal/kernel/nft"
@@ -294,6 +295,27 @@ add map inet t verdicts { type inet_service : verdict; }`)
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestDrop deletes what nobody uses, and nothing else.
+func TestDrop(t *testing.T) {
+	s := host(t)
+	s.Nft("add set inet t free { type ipv4_addr; }; add element inet t free { 192.0.2.1 }; add set inet t used { type ipv4_addr; }; add rule inet t there ip saddr @used accept")
+	err := on(t, s, func(ctx context.Context, c *nfset.Conn) error {
+		if err := c.Drop(ctx, nfset.Set{Table: "t", Name: "used"}); !errors.Is(err, unix.EBUSY) {
+			t.Errorf("a set that a rule uses: %v", err)
+		}
+		if err := c.Drop(ctx, nfset.Set{Table: "t", Name: "absent"}); !errors.Is(err, nfset.ErrNoSet) {
+			t.Errorf("a set that is not there: %v", err)
+		}
+		return c.Drop(ctx, nfset.Set{Table: "t", Name: "free"})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := s.MustRun("nft", "list", "ruleset"); strings.Contains(text, "set free") || !strings.Contains(text, "set used") {
+		t.Errorf("left:\n%s", text)
 	}
 }
 

@@ -1,0 +1,166 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
+)
+
+// TestRefusedHalfWay: sets are filled when the kernel refuses the transaction
+// that would have used them. The old policy stands, and nothing is left of the
+// new one.
+func TestRefusedHalfWay(t *testing.T) {
+	for _, before := range []string{"", "a"} {
+		t.Run("before "+before, func(t *testing.T) {
+			l := newLab(t)
+			if before != "" {
+				l.must(command{Op: "apply", Policy: before})
+			}
+			out, err := l.run(command{Op: "apply", Policy: "b deep"})
+			if err == nil || !strings.Contains(out, "switch rules") || !strings.Contains(out, "nothing changed: the kernel holds") {
+				t.Errorf("got %v: %s", err, out)
+			}
+			l.wantHolds(before)
+			l.must(command{Op: "apply", Policy: "b"})
+			l.wantHolds("b")
+		})
+	}
+}
+
+// TestMemoryRefused: the kernel's memory for a large set is refused while it is
+// filled. The error says so, the old policy stands, and what was filled is gone.
+func TestMemoryRefused(t *testing.T) {
+	for _, before := range []string{"", "a"} {
+		t.Run("before "+before, func(t *testing.T) {
+			group := newMemoryGroup(t)
+			l := newLab(t)
+			if before != "" {
+				l.must(command{Op: "apply", Policy: before})
+			}
+			// Where the new set begins to be filled, a little more is allowed.
+			hold := filepath.Join(t.TempDir(), "hold")
+			c := command{Op: "apply", Policy: "b huge", Hold: hold, HoldAt: fillPoint(t, "b huge")}
+			p := l.ns.Start("/usr/bin/env", l.childArgs(c)...)
+			await(t, "the set is to be filled", func() bool { return exists(hold) })
+			group.add(p.Pid())
+			group.allowMore(24 << 20)
+			if err := os.Remove(hold); err != nil {
+				t.Fatal(err)
+			}
+			<-p.Done()
+			if out := p.Output(); !strings.Contains(out, "the kernel has no memory for it") || !strings.Contains(out, "nothing changed: the kernel holds") {
+				t.Errorf("it says: %s", out)
+			}
+			l.wantHolds(before)
+			if names := l.ns.MustRun("nft", "-t", "list", "ruleset"); strings.Contains(names, "set served4") != (before != "") {
+				t.Errorf("left:\n%s", names)
+			}
+		})
+	}
+}
+
+// fillPoint is the point before the largest set of a policy is filled.
+func fillPoint(t *testing.T, policy string) string {
+	t.Helper()
+	a, err := nftables.New().Lower(policyOf(policy), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps, err := nftables.New().Steps(a, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range steps {
+		if step.Purpose == backend.Fill && strings.HasPrefix(step.Name, "set ") {
+			return "before fill " + step.Name
+		}
+	}
+	t.Fatal("no set is filled by itself")
+	return ""
+}
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for range 1200 {
+		if is() {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("waited in vain until %s", what)
+}
+
+// memoryGroup is a control group with a limit of memory, the kernel's included.
+// Its processes are not killed: what they ask of the kernel is refused.
+type memoryGroup struct {
+	t             *testing.T
+	dir           string
+	usage, bounds string
+}
+
+func newMemoryGroup(t *testing.T) *memoryGroup {
+	t.Helper()
+	for _, place := range []struct{ parent, usage, bounds string }{
+		{"/sys/fs/cgroup", "memory.current", "memory.max"},
+		{"/sys/fs/cgroup/memory", "memory.usage_in_bytes", "memory.limit_in_bytes"},
+	} {
+		g := &memoryGroup{t, filepath.Join(place.parent, fmt.Sprintf("sluice-test-%d", os.Getpid())), place.usage, place.bounds}
+		if os.Mkdir(g.dir, 0o755) != nil {
+			continue
+		}
+		t.Cleanup(func() {
+			await(t, "the control group is empty", func() bool { err := os.Remove(g.dir); return err == nil || errors.Is(err, fs.ErrNotExist) })
+		})
+		if exists(filepath.Join(g.dir, g.bounds)) {
+			return g
+		}
+	}
+	t.Skip("no control group with a limit of memory can be made here")
+	return nil
+}
+
+func (g *memoryGroup) write(file, text string) {
+	g.t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// add takes a process in. The kernel is told not to kill it, where it can be.
+func (g *memoryGroup) add(pid int) {
+	g.t.Helper()
+	first := os.WriteFile(filepath.Join(g.dir, "memory.oom_control"), []byte("1"), 0o644)
+	second := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("-1000"), 0o644)
+	if first != nil && second != nil {
+		g.t.Skipf("a process without memory would be killed here: %v, %v", first, second)
+	}
+	g.write(filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid))
+}
+
+// allowMore sets the limit to what is used and a number of bytes.
+func (g *memoryGroup) allowMore(bytes int) {
+	g.t.Helper()
+	text, err := os.ReadFile(filepath.Join(g.dir, g.usage))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	used, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.write(filepath.Join(g.dir, g.bounds), strconv.Itoa(used+bytes))
+}
