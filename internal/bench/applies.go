@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"encoding/json"
@@ -121,8 +121,10 @@ input:
 	for _, what := range []string{nftText, nftTextAgain, fromNothing, unchanged, oneMore, banCommand} {
 		if s, there := t.wall[what]; there {
 			e := s.Estimate()
-			rows = append(rows, []string{what, fmt.Sprintf("%.0f", e.Median), fmt.Sprintf("%.0f – %.0f", e.Low, e.High),
-				fmt.Sprintf("%.0f", t.cpu[what].Estimate().Median)})
+			rows = append(rows, []string{
+				what, fmt.Sprintf("%.0f", e.Median), fmt.Sprintf("%.0f – %.0f", e.Low, e.High),
+				fmt.Sprintf("%.0f", t.cpu[what].Estimate().Median),
+			})
 		}
 	}
 	b.table(fmt.Sprintf("whole commands, %d + %d ranges, medians", b.world.blocked.Len4(), b.world.blocked.Len6()), []string{"", "ms by the clock", "bounds", "ms of processors"}, rows)

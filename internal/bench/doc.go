@@ -1,18 +1,19 @@
-// Command bench measures what Sluice costs, beside what others do with the same
+// Package bench measures what Sluice costs, beside what others do with the same
 // addresses and rules, and says of every figure that was asked whether it is
-// reached. `make bench` runs it; docs/benchmarks.md tells the method.
+// reached. `make bench` runs it through the program in main/, and the demo shows
+// its three-line Summary; docs/benchmarks.md tells the method.
 //
 // Packet cost comes from package measure; times of whole commands are those of
 // the real binary in a namespace of its own. Both sides of a ratio are always
 // measured in turn within one run, and beside each ratio stands that of a side to
 // itself (A/A), which is the error of the method.
 //
-// It is a program of its own and no command of sluice, since no command of the
-// product makes namespaces. It leaves nothing behind, also when it is interrupted.
+// No command of sluice imports it, since no command of the product makes
+// namespaces. It leaves nothing behind, also when it is interrupted.
 //
 // Words:
 //
-//   - a section is a group of figures that share a set-up; -run chooses by name
+//   - a section is a group of figures that share a set-up
 //   - a figure is one line of the table: what is asked, what was measured
 //   - a peer is another way to have the same rules in the kernel
-package main
+package bench

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -36,11 +36,8 @@ func (b *bench) layouts4() error {
 		return err
 	}
 	added := func(of string) (weight, byRange measure.Series) {
-		of4 := func(traffic string) measure.Series {
-			return r.Added(cell(of, traffic), cell(bare, traffic))
-		}
-		return measure.Mean(of4("by weight, blocked"), of4("by weight, allowed")),
-			measure.Mean(of4("by range, blocked"), of4("by range, allowed"))
+		traffics := b.draws4()
+		return b.addedMean(r, of, traffics[:2]), b.addedMean(r, of, traffics[2:])
 	}
 	setWeight, setRange := added(oneSet)
 	againWeight, againRange := added(oneAgain)
@@ -65,43 +62,70 @@ func (b *bench) layouts6() error {
 
 func cell(peer, traffic string) string { return peer + "; " + traffic }
 
-// layouts loads every peer into a lab of its own and measures all of them under
-// every traffic.
-func (b *bench) layouts(peers []peer, blocked addrset.Set, traffics []drawn) (*measure.Result, error) {
-	took := map[string]time.Duration{}
-	labs := map[string]*measure.Lab{}
-	var there []peer
+// addedMean is what a peer adds to the bare stack, the mean over some traffics.
+func (b *bench) addedMean(r *measure.Result, of string, traffics []drawn) measure.Series {
+	var each []measure.Series
+	for _, t := range traffics {
+		each = append(each, r.Added(cell(of, t.name), cell(bare, t.name)))
+	}
+	return measure.Mean(each...)
+}
+
+// loaded is a peer that a lab has taken.
+type loaded struct {
+	peer
+	lab  *measure.Lab
+	took time.Duration
+}
+
+// lay loads every peer into a lab of its own and makes a cell of each under every
+// traffic. What is done with the cells, done frees.
+func (b *bench) lay(peers []peer, blocked addrset.Set, traffics []drawn) (there []loaded, cells []measure.Cell, done func(), err error) {
+	var sources []*measure.Source
+	done = func() {
+		for _, s := range sources {
+			s.Close()
+		}
+	}
 	for i, p := range peers {
 		l, err := measure.NewLab(b.net, fmt.Sprintf("peer%d", i))
 		if err != nil {
-			return nil, err
+			return nil, nil, done, err
 		}
 		begin := time.Now()
 		if err := p.load(b, l, blocked); err != nil {
 			if p.name == oneSet || p.name == oneAgain || p.name == ours {
-				return nil, fmt.Errorf("load %s: %w", p.name, err)
+				return nil, nil, done, fmt.Errorf("load %s: %w", p.name, err)
 			}
 			b.say("  %s: left out: %s", p.name, firstLine(err))
 			continue
 		}
-		took[p.name], labs[p.name] = time.Since(begin), l
-		there = append(there, p)
+		there = append(there, loaded{p, l, time.Since(begin)})
 	}
-	var cells []measure.Cell
 	for _, t := range traffics { // the peers of one traffic follow each other
 		source, err := measure.Load(measure.UDP(t.addrs, measure.Target(wordsOf(blocked).family, 9)))
 		if err != nil {
-			return nil, err
+			return nil, nil, done, err
 		}
-		defer source.Close()
+		sources = append(sources, source)
 		verdicts := t.verdicts()
 		for _, p := range there {
-			c := measure.Cell{Name: cell(p.name, t.name), Lab: labs[p.name], Source: source, Survives: verdicts}
+			c := measure.Cell{Name: cell(p.name, t.name), Lab: p.lab, Source: source, Survives: verdicts}
 			if p.name == bare {
 				c.Survives = measure.All
 			}
 			cells = append(cells, c)
 		}
+	}
+	return there, cells, done, nil
+}
+
+// layouts measures every peer under every traffic and shows the table of them.
+func (b *bench) layouts(peers []peer, blocked addrset.Set, traffics []drawn) (*measure.Result, error) {
+	there, cells, done, err := b.lay(peers, blocked, traffics)
+	defer done()
+	if err != nil {
+		return nil, err
 	}
 	r, err := measure.Compare(b, measure.Plan{Rounds: b.rounds(41), Packets: 1 << 14}, cells)
 	if err != nil {
@@ -120,7 +144,7 @@ func (b *bench) layouts(peers []peer, blocked addrset.Set, traffics []drawn) (*m
 			}
 			row = append(row, fmt.Sprintf("%.0f", s.Estimate().Median))
 		}
-		rows = append(rows, append(row, fmt.Sprintf("%.2f s", took[p.name].Seconds())))
+		rows = append(rows, append(row, fmt.Sprintf("%.2f s", p.took.Seconds())))
 	}
 	b.table("ns added per packet (no rules: ns of the bare stack), medians; time to load once", append(head, "load"), rows)
 	return r, nil

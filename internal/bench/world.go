@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"fmt"
@@ -14,6 +14,12 @@ import (
 type world struct {
 	europe  addrset.Set // allowed
 	blocked addrset.Set // allocated, but not to Europe
+	info    geo.Info
+}
+
+func (w *world) describe(r *report) {
+	r.say("%s, %s; all but Europe: %d IPv4 and %d IPv6 ranges (%s, %s)", w.info.Source, w.info.Date.Format("January 2006"),
+		w.blocked.Len4(), w.blocked.Len6(), w.info.Attribution, w.info.Licence)
 }
 
 func (b *bench) loadWorld(dir string) (*world, error) {
@@ -41,9 +47,7 @@ func (b *bench) loadWorld(dir string) (*world, error) {
 		return nil, err
 	}
 	w.blocked = others.Difference(w.europe)
-	info := db.Info()
-	b.say("%s, %s; all but Europe: %d IPv4 and %d IPv6 ranges (%s, %s)", info.Source, info.Date.Format("January 2006"),
-		w.blocked.Len4(), w.blocked.Len6(), info.Attribution, info.Licence)
+	w.info = db.Info()
 	return &w, nil
 }
 

@@ -2,7 +2,7 @@
 // resolver and clients of several countries out of network namespaces, applies
 // the only-Europe example with real country data, tries what should pass and
 // what should not, and plays two of the incidents that Sluice is there to
-// prevent. `make demo` runs it.
+// prevent; then it measures what a packet pays. `make demo` runs it.
 //
 // It ends with status 0 only if everything was seen as expected, and leaves
 // nothing behind, also when it is interrupted. It is a program of its own and no

@@ -78,6 +78,7 @@ func (d *demo) play(data string) error {
 		d.slowResolver,
 		d.lockOut,
 		d.fullTable,
+		func() error { return d.packetCost(data) },
 	} {
 		var failure error
 		if err := errors.Join(d.net.Try(func() { failure = part() }), failure); err != nil {
