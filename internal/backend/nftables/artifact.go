@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"sluice/internal/addrset"
@@ -117,6 +118,9 @@ func decodeParts(data []byte) (*artifact, error) {
 	}
 	if a.Format != artifactFormat || a.Tree == nil {
 		return nil, fmt.Errorf("format %d, this version reads %d", a.Format, artifactFormat)
+	}
+	if slices.Contains(a.Tree.Sets, nil) || slices.Contains(a.Tree.Chains, nil) {
+		return nil, errors.New("a set or a chain is none")
 	}
 	if err := a.Tree.check(); err != nil {
 		return nil, err

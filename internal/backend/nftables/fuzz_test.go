@@ -21,10 +21,11 @@ func FuzzRead(f *testing.F) {
 		f.Add(seed)
 	}
 	for _, seed := range []string{
-		``, `{}`, `[]`, `{"nftables":null}`, `{"nftables":[{"set":{"name":"a4_0123456789abcdef","type":"ipv4_addr","elem":[{"range":["1.2.3.4","1.2.3.1"]}]}}]}`,
-		`{"nftables":[{"rule":{"chain":"c","expr":[{"match":{"op":"==","left":{"&":[{"meta":{"key":"mark"}},{"|":[1,"x"]}]},"right":{"set":[]}}}]}}]}`,
-		`{"nftables":[{"rule":{"chain":"c","expr":[{"mangle":{"key":{"payload":{"protocol":"ip6","field":"daddr"}},"value":{"|":[{"&":[{"payload":{"protocol":"ip6","field":"daddr"}},"-1"]},99999999999999999999999999999999999999999999999]}}}]}}]}`,
-		`{"nftables":[{"rule":{"chain":"c","expr":[{"dnat":{"addr":{"map":{"key":[],"data":{"set":[[1]]}}}}},{"set":{"op":"add","set":"@x","elem":{"elem":{"val":null}}}},{"vmap":{"key":null,"data":{"set":[[1,{}]]}}}]}}]}`,
+		``, `{}`, `[]`, `{"nftables":null}`,
+		`{"nftables":[{"table":{"family":"inet","name":"sluice"}},{"set":{"family":"inet","table":"sluice","name":"a4_0123456789abcdef","type":"ipv4_addr"}}]}`,
+		`{"nftables":[{"table":{"family":"inet","name":"sluice"}},{"rule":{"family":"inet","table":"sluice","chain":"c","expr":[{"match":{"op":"==","left":{"&":[{"meta":{"key":"mark"}},{"|":[1,"x"]}]},"right":{"set":[]}}}]}}]}`,
+		`{"nftables":[{"table":{"family":"inet","name":"sluice"}},{"rule":{"family":"inet","table":"sluice","chain":"c","expr":[{"mangle":{"key":{"payload":{"protocol":"ip6","field":"daddr"}},"value":{"|":[{"&":[{"payload":{"protocol":"ip6","field":"daddr"}},"-1"]},99999999999999999999999999999999999999999999999]}}}]}}]}`,
+		`{"nftables":[{"table":{"family":"inet","name":"sluice"}},{"rule":{"family":"inet","table":"sluice","chain":"c","expr":[{"dnat":{"addr":{"map":{"key":[],"data":{"set":[[1]]}}}}},{"set":{"op":"add","set":"@x","elem":{"elem":{"val":null}}}},{"vmap":{"key":null,"data":{"set":[[1,{}]]}}}]}}]}`,
 	} {
 		f.Add([]byte(seed))
 	}
