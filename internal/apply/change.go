@@ -145,7 +145,7 @@ func (s *session) verify(ctx context.Context, c change) error {
 		return nil
 	}
 	at := instantNow()
-	have, err := s.Backend.Read(ctx, true)
+	have, err := s.readBack(ctx)
 	if err != nil {
 		return fmt.Errorf("read the rules back: %w", err)
 	}
@@ -210,7 +210,7 @@ func (s *session) sysctlsOf(j *journal, g *Generation, early bool) error {
 
 // steps reads the kernel and goes once through the steps from there.
 func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch func() error) error {
-	have, err := s.Backend.Read(ctx, true)
+	have, err := s.readAhead(ctx)
 	if err != nil {
 		return fmt.Errorf("read what the kernel holds: %w", err)
 	}

@@ -96,9 +96,7 @@ type session struct {
 	// so that settling took it back; lateErr is why that failed.
 	late    *Pending
 	lateErr error
-	// same is when the kernel was read last and held to the letter what it
-	// should; nil where it was not read.
-	same *instant
+	trust
 }
 
 // open takes the lock and settles.

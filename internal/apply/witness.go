@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/backend"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/kernel/process"
 	"sluice/internal/program"
@@ -71,6 +72,53 @@ func instantNow() *instant {
 func untouched(since *instant) bool {
 	now := instantNow()
 	return since != nil && now != nil && *since == *now
+}
+
+// trust is what a session knows of the kernel without reading it again.
+type trust struct {
+	// same is when the kernel was read last and held to the letter what it
+	// should; nil where it was not read.
+	same *instant
+	// before is what was read ahead of a change, at an instant whose static sets
+	// a witness had seen; nil where there was none. Commits is how many
+	// transactions this process had made then.
+	before  backend.State
+	readAt  instant
+	commits uint64
+}
+
+// readAhead reads what the kernel holds before a change: not the elements of
+// static sets that a witness has seen, and nobody touched since.
+func (s *session) readAhead(ctx context.Context) (backend.State, error) {
+	s.before = nil
+	since := nft.Commits()
+	w := s.witness()
+	if w == nil {
+		return s.Backend.Read(ctx, true)
+	}
+	have, err := s.Backend.Read(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	if !untouched(&w.Ruleset) {
+		return s.Backend.Read(ctx, true)
+	}
+	s.before, s.readAt, s.commits = have, w.Ruleset, since
+	return have, nil
+}
+
+// readBack reads what the kernel holds after a change: all of it, or what this
+// process did to it where nobody else did anything. The ruleset's number has then
+// risen by the transactions of this process, each of which changed something.
+func (s *session) readBack(ctx context.Context) (backend.State, error) {
+	if now := instantNow(); s.before != nil && now != nil {
+		own := *now
+		own.Number -= uint32(nft.Commits() - s.commits) //nolint:gosec // both count round
+		if own == s.readAt {
+			return s.Backend.ReadSince(ctx, s.before)
+		}
+	}
+	return s.Backend.Read(ctx, true)
 }
 
 // foundSame notes that what was read since an instant is what it should be, if

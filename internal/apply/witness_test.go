@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
 	"sluice/internal/program"
 )
 
@@ -232,5 +234,92 @@ func TestPeersByPort(t *testing.T) {
 	w.Ports = sourcePorts(p)
 	if a, b := w.known([]Peer{peer("192.0.2.1:1", "10.0.0.1:22")}), w.known([]Peer{peer("192.0.2.1:2", "10.0.0.1:22")}); slices.Equal(a, b) {
 		t.Error("a rule that cannot be read may ask for any port")
+	}
+}
+
+// alike is policy a with one rule less: its set stays.
+func alike(inputs string) Input {
+	in := inputOf("a", inputs)
+	rules := in.Program.Chains[0].Rules
+	in.Program.Chains[0].Rules = rules[:len(rules)-1]
+	artifact, err := nftables.New().Lower(in.Program, nil)
+	if err != nil {
+		panic(err)
+	}
+	in.Artifact = artifact
+	return in
+}
+
+// counting notes how a backend was read.
+type counting struct {
+	backend.Backend
+	whole, terse, since int
+}
+
+func (c *counting) Read(ctx context.Context, contents bool) (backend.State, error) {
+	if contents {
+		c.whole++
+	} else {
+		c.terse++
+	}
+	return c.Backend.Read(ctx, contents)
+}
+
+func (c *counting) ReadSince(ctx context.Context, before backend.State) (backend.State, error) {
+	c.since++
+	return c.Backend.ReadSince(ctx, before)
+}
+
+// TestReadsWhatWasTouched: a change reads sets that it leaves alone neither
+// before nor after; but where somebody else was at the ruleset, it finds what he
+// did to them, before or meanwhile.
+func TestReadsWhatWasTouched(t *testing.T) {
+	l := newLab(t)
+	l.apply(inputOf("a", "one"), Options{})
+	set := strings.Fields(l.ns.MustRun("nft", "list", "sets", "inet"))
+	name := set[slices.Index(set, "set")+1]
+	change := func(in Input, meanwhile func(point string)) (*counting, error) {
+		var c *counting
+		var failed error
+		l.inside(func(ctx context.Context, h *Host) error {
+			c = &counting{Backend: h.Backend}
+			h.Backend = c
+			if meanwhile != nil {
+				h.at = meanwhile
+			}
+			_, failed = h.Apply(ctx, in, Options{Verify: true})
+			return nil
+		})
+		return c, failed
+	}
+	c, err := change(alike("two"), nil)
+	if err != nil || c.whole != 0 || c.terse != 1 || c.since != 1 {
+		t.Errorf("nobody else: read %+v, %v", *c, err)
+	}
+	// Before the change: mended by it.
+	l.ns.MustRun("nft", "add element inet sluice "+name+" { 198.51.100.7 }")
+	if c, err = change(inputOf("a", "three"), nil); err != nil || c.whole == 0 {
+		t.Errorf("somebody before: read %+v, %v", *c, err)
+	}
+	l.wantHolds("a")
+	// Meanwhile: found, and the change is undone.
+	for _, point := range []string{"before switch", "after switch"} {
+		done := false
+		c, err = change(alike("four"), func(at string) {
+			if strings.HasPrefix(at, point) && !done {
+				done = true
+				l.ns.MustRun("nft", "add element inet sluice "+name+" { 198.51.100.8 }")
+			}
+		})
+		var drift *DriftError
+		if !done || !errors.As(err, &drift) || c.whole == 0 {
+			t.Errorf("somebody %s: read %+v, %v", point, *c, err)
+		}
+		l.wantHolds("a")
+		// What was undone was not compared: the next one is.
+		if out, _ := l.quick(Unchanged{Inputs: "three"}, Options{}); out != nil {
+			t.Errorf("undone: told unchanged: %+v", out)
+		}
+		l.apply(inputOf("a", "three"), Options{})
 	}
 }

@@ -50,6 +50,10 @@ type Backend interface {
 	// empty state when it has nothing. Without contents, the elements of
 	// static sets are left out (their names carry a hash of them).
 	Read(ctx context.Context, contents bool) (State, error)
+	// ReadSince is Read with contents where they may have changed since before
+	// was read, by transactions of the caller alone: what no transaction of
+	// Steps edits and before has too is left out.
+	ReadSince(ctx context.Context, before State) (State, error)
 	// Steps says how to come from have to want without a gap; a nil want takes
 	// everything away.
 	Steps(want Artifact, have State) ([]Step, error)

@@ -14,20 +14,49 @@ import (
 	"sluice/internal/program"
 )
 
+// ReadSince reads the sets that are edited in place, and those that came since.
+func (n nftables) ReadSince(ctx context.Context, before backend.State) (backend.State, error) {
+	b, err := stateOf(before)
+	if err != nil {
+		return nil, err
+	}
+	s, err := readSome(ctx, n.table, func(k *Set) bool { return edited(k) || b.Tree.set(k.Name) == nil })
+	if err != nil {
+		return nil, fmt.Errorf("read table inet %s: %w", n.table, err)
+	}
+	return s, nil
+}
+
+// read reads the table of the calling thread's network namespace.
+func read(ctx context.Context, table string, contents bool) (*State, error) {
+	wanted := edited
+	if contents {
+		wanted = func(*Set) bool { return true }
+	}
+	s, err := readSome(ctx, table, wanted)
+	if s != nil && s.Present {
+		s.Contents = contents
+	}
+	return s, err
+}
+
+// edited says whether elements of a set come and go while it keeps its name.
+func edited(k *Set) bool { return k.Life == program.Living || k.Counted }
+
 // tries is how often a table is read anew where somebody changes the ruleset
 // meanwhile.
 const tries = 10
 
-// read reads the table of the calling thread's network namespace: the rules as
-// nft lists them, elements by netlink. All of it is of one moment, unless the
-// ruleset changes all the time; then each set is of one moment.
-func read(ctx context.Context, table string, contents bool) (*State, error) {
+// readSome reads the rules as nft lists them, elements by netlink. All of it is
+// of one moment, unless the ruleset changes all the time; then each set is of
+// one moment.
+func readSome(ctx context.Context, table string, wanted func(*Set) bool) (*State, error) {
 	for try := 1; ; try++ {
 		before, err := nft.Generation()
 		if err != nil {
 			return nil, err
 		}
-		s, readErr := readOnce(ctx, table, contents)
+		s, readErr := readOnce(ctx, table, wanted)
 		after, err := nft.Generation()
 		switch {
 		case err != nil:
@@ -41,7 +70,7 @@ func read(ctx context.Context, table string, contents bool) (*State, error) {
 // readOnce lists the whole ruleset tersely: so nft 1.0.6 reads no elements,
 // while for one table it reads those of all sets even where it does not show
 // them.
-func readOnce(ctx context.Context, table string, contents bool) (*State, error) {
+func readOnce(ctx context.Context, table string, wanted func(*Set) bool) (*State, error) {
 	text, err := nft.ListTerse(ctx, "ruleset")
 	if err != nil {
 		return nil, err
@@ -50,10 +79,9 @@ func readOnce(ctx context.Context, table string, contents bool) (*State, error) 
 	if err != nil || !s.Present {
 		return s, err
 	}
-	if err := s.readContents(ctx, contents); err != nil {
+	if err := s.readContents(ctx, wanted); err != nil {
 		return nil, err
 	}
-	s.Contents = contents
 	return s, s.readDevices(ctx)
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/kernel/nft"
 )
 
 const (
@@ -215,7 +217,11 @@ func (c *Conn) commit() error {
 	if err := c.send(b.buf); err != nil {
 		return &Error{Doing: doing(b.messages[len(b.messages)-1].verb), Set: b.messages[len(b.messages)-1].set, cause: sendCause(err), Errno: errno(err)}
 	}
-	return c.outcome()
+	err := c.outcome()
+	if err == nil {
+		nft.Committed()
+	}
+	return err
 }
 
 func (c *Conn) send(message []byte) error {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -15,6 +16,16 @@ const (
 	generationID    = 1  // NFTA_GEN_ID, big endian
 	attributeHeader = 4
 )
+
+var commits atomic.Uint64
+
+// Commits is how many transactions this process has brought into the kernel, in
+// whatever namespace. Where the generation has risen by as many since, nobody
+// else made one; a transaction that turned out to be empty makes it rise less.
+func Commits() uint64 { return commits.Load() }
+
+// Committed counts a transaction that went another way than Run.
+func Committed() { commits.Add(1) }
 
 // Generation is the number of the ruleset's state in the network namespace of
 // the calling thread. Every transaction of anybody raises it, so an equal

@@ -34,6 +34,9 @@ var ErrChanged = errors.New("the ruleset changed meanwhile")
 // error is an *Error where nft or the kernel refused it.
 func Run(ctx context.Context, text string) error {
 	_, err := run(ctx, text, "-f", "-")
+	if err == nil {
+		Committed()
+	}
 	return err
 }
 
