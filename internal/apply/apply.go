@@ -107,7 +107,7 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		var g *Generation
 		if g, err = s.write(in, encoded); err == nil {
 			err = s.change(ctx, change{
-				what: applied, to: g, artifact: in.Artifact, isNew: true,
+				what: applied, to: g, artifact: in.Artifact, program: in.Program, isNew: true,
 				wait: o.Confirm, confirm: o.Confirm == 0, verify: o.Verify,
 			})
 		}

@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/kernel/nft"
+	"sluice/internal/program"
 )
 
 // change is one way from what the kernel holds to a generation, or to nothing.
@@ -16,6 +17,7 @@ type change struct {
 	what     string // the event that it is
 	to       *Generation
 	artifact backend.Artifact // of to
+	program  *program.Program // of to; nil: as the generation has it
 	fitted   *Fitted          // where artifact leaves out interfaces that are not there
 	isNew    bool             // to was made for this change, and goes when it fails
 	wait     time.Duration    // for a confirmation; 0: none is asked for
@@ -126,6 +128,7 @@ func (s *session) change(ctx context.Context, c change) error {
 
 	err = s.load(ctx, j, c)
 	if err == nil {
+		s.forgetBanned(c)
 		err = s.verify(ctx, c)
 	}
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	changes "sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/compile"
@@ -82,6 +83,9 @@ func applyFile(t *testing.T, s *testnet.Namespace, file string) backend.Artifact
 				t.Logf("step %s: %s\n%s", step.Name, step.Script(), out)
 				return err
 			}
+		}
+		if err := changes.EndBanned(changes.Linux(), program); err != nil {
+			return err
 		}
 		have, err = b.Read(ctx, true)
 		if err != nil {

@@ -6,51 +6,55 @@ import (
 	"sluice/internal/program"
 )
 
-// banStage moves the bans of the filter chains to the raw chains before
-// connection tracking. Behind it a destination may be rewritten, by this
-// program or another tool's, so forward goes on asking for packets of which
-// that is true, and output does where this program rewrites there.
+// banStage asks each ban where it costs least. compile writes the bans down for
+// every hook, both ends of the packet, before anything else; that is a look-up
+// or two for every packet of every flow.
+//
+// So bans are asked where the other rules of a hook are, which costs no base
+// chain. Bans of the policy are asked for what begins a flow, and behind
+// established flows: whoever adds to their sets deletes the flows that the
+// addition hits, so no established flow is of a banned address. Bans that come
+// while the policy runs, from limits and by command, are asked of every packet.
+//
+// Of a packet that comes to the host only the source is asked. Its destination
+// is an address of the host's own, which is never banned, or one that all of a
+// network hear, which nobody can answer from.
 func banStage(w *work) {
-	p := w.Program
-	in, fromInput := takeBan(p, program.Input)
-	_, fromForward := takeBan(p, program.Forward)
-	out, fromOutput := takeBan(p, program.Output)
+	in, fromInput := takeBan(w.Program, program.Input)
+	_, fromForward := takeBan(w.Program, program.Forward)
+	_, fromOutput := takeBan(w.Program, program.Output)
 	if !fromInput || !fromForward || !fromOutput {
 		return
 	}
-	hoist(p, program.Prerouting, "prerouting_raw", program.InInterface, in)
-	hoist(p, program.Output, "output_raw", program.OutInterface, out)
-	later := program.Rule{
-		Stage: program.StageBan, Actions: out.Actions, Origin: out.Origin,
-		Match:   []program.Condition{{Field: program.Status, Names: []string{"dnat"}}},
-		Comment: "the destination was rewritten since the bans were asked",
+	b := banning{work: w}
+	b.read(w.Chain(in.Actions[0].(program.Jump).Chain))
+
+	for _, at := range []struct {
+		hook  program.HookKind
+		where []program.Condition
+		ends  []program.Field
+	}{
+		{program.Input, notLoopback(program.InInterface), []program.Field{program.Source}},
+		{program.Forward, nil, []program.Field{program.Source, program.Destination}},
+		{program.Output, notLoopback(program.OutInterface), []program.Field{program.Destination}},
+	} {
+		b.ask(at.hook, program.StageBan, at.where, b.pick(true, at.ends...))
+		if flows := b.pick(false, at.ends...); len(flows) > 0 {
+			b.ask(at.hook, program.StageBanFlows, at.where, flows)
+			chain := b.Base(at.hook, program.Filter)
+			chain.Rules = append(chain.Rules, establishedFlows()...)
+		}
 	}
-	forward := p.Base(program.Forward, program.Filter)
-	forward.Rules = append(forward.Rules, later)
-	if mapsDestination(p) {
-		unseen := later
-		unseen.Match = []program.Condition{{Field: program.State, Names: []string{"untracked"}}}
-		forward.Rules = append(forward.Rules, unseen)
+	if len(b.pick(false, program.Source)) > 0 {
+		w.say("bans are asked for what begins a flow, behind established flows; of what comes in by the source alone")
 	}
-	if p.Base(program.Output, program.NAT) != nil {
-		output := p.Base(program.Output, program.Filter)
-		output.Rules = append(output.Rules, later)
+	if len(b.pick(true, program.Source)) > 0 {
+		w.say("bans that come from limits and by command are asked of every packet, at one hook of its way")
 	}
 }
 
-// mapsDestination says whether a destination is rewritten without state, which
-// no status tells of later.
-func mapsDestination(p *program.Program) bool {
-	for _, chain := range p.Chains {
-		for _, r := range chain.Rules {
-			for _, a := range r.Actions {
-				if _, is := a.(program.MapDestination); is {
-					return true
-				}
-			}
-		}
-	}
-	return false
+func notLoopback(device program.Field) []program.Condition {
+	return []program.Condition{{Field: device, Not: true, Names: []string{"lo"}}}
 }
 
 // takeBan takes the rule that asks the bans out of a filter chain.
@@ -59,7 +63,13 @@ func takeBan(p *program.Program, hook program.HookKind) (program.Rule, bool) {
 	if chain == nil {
 		return program.Rule{}, false
 	}
-	i := slices.IndexFunc(chain.Rules, func(r program.Rule) bool { return r.Stage == program.StageBan })
+	i := slices.IndexFunc(chain.Rules, func(r program.Rule) bool {
+		if r.Stage != program.StageBan || len(r.Match) > 0 || len(r.Actions) != 1 {
+			return false
+		}
+		_, jumps := r.Actions[0].(program.Jump)
+		return jumps
+	})
 	if i < 0 {
 		return program.Rule{}, false
 	}
@@ -68,13 +78,125 @@ func takeBan(p *program.Program, hook program.HookKind) (program.Rule, bool) {
 	return ban, true
 }
 
-// hoist asks a ban in a raw chain, of everything but loopback.
-func hoist(p *program.Program, kind program.HookKind, name string, device program.Field, ban program.Rule) {
-	if p.Base(kind, program.Raw) == nil {
-		p.Hooks = append(p.Hooks, program.Hook{Kind: kind, Phase: program.Raw, Default: program.Accept, Chain: name})
-		p.Chains = append(p.Chains, program.Chain{Name: name, Comment: "before connection tracking"})
-	}
-	chain := p.Base(kind, program.Raw)
-	ban.Match = append([]program.Condition{{Field: device, Not: true, Names: []string{"lo"}}}, ban.Match...)
-	chain.Rules = append(chain.Rules, ban)
+// banning is the bans of a program, on their way to their hooks.
+type banning struct {
+	*work
+	spared []program.Rule // what returns: never banned
+	rules  []program.Rule
 }
+
+func (b *banning) read(chain *program.Chain) {
+	for _, r := range chain.Rules {
+		if len(r.Actions) == 1 && r.Actions[0] == program.Action(program.Return) {
+			b.spared = append(b.spared, r)
+		} else {
+			b.rules = append(b.rules, r)
+		}
+	}
+}
+
+// pick gives the rules about one of the ends, of sets that are filled while the
+// policy runs or of the others.
+func (b *banning) pick(running bool, ends ...program.Field) []program.Rule {
+	var out []program.Rule
+	for _, r := range b.rules {
+		about := slices.ContainsFunc(r.Match, func(c program.Condition) bool { return slices.Contains(ends, c.Field) })
+		if about && b.filledLater(&r) == running {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func (b *banning) filledLater(r *program.Rule) bool {
+	return slices.ContainsFunc(r.Match, func(c program.Condition) bool {
+		set := b.Set(c.Set)
+		return set != nil && set.Life == program.Dynamic
+	})
+}
+
+// ask puts rules into the chain of a hook. Neighbour discovery is never banned,
+// so those of IPv6 go on in a chain when the set has the address.
+func (b *banning) ask(hook program.HookKind, stage program.Stage, where []program.Condition, rules []program.Rule) {
+	var out []program.Rule
+	for _, r := range rules {
+		has4, has6 := b.families(&r)
+		r.Stage = stage
+		if has4 {
+			of4 := r
+			of4.Match = slices.Concat([]program.Condition{familyIs(4)}, r.Match, where)
+			out = append(out, of4)
+		}
+		if has6 {
+			out = append(out, b.ofIPv6(r, where))
+		}
+	}
+	chain := b.Base(hook, program.Filter)
+	chain.Rules = append(chain.Rules, out...)
+}
+
+func (b *banning) ofIPv6(r program.Rule, where []program.Condition) program.Rule {
+	rest := slices.Clone(r.Match)
+	first := slices.IndexFunc(rest, func(c program.Condition) bool { return c.Set != "" && !c.Not })
+	if len(b.spared) == 0 || first < 0 {
+		r.Match = slices.Concat([]program.Condition{familyIs(6)}, r.Match, where)
+		return r
+	}
+	asked := rest[first]
+	rest = slices.Delete(rest, first, first+1)
+	end := map[program.Field]string{program.Source: "from", program.Destination: "to"}[asked.Field]
+	name := "ban6_" + end + "_" + asked.Set
+	if b.Chain(name) == nil {
+		drop := r
+		drop.Stage, drop.Match = "", rest
+		b.Chains = append(b.Chains, program.Chain{
+			Name: name, Comment: "IPv6 " + end + " " + asked.Set, Rules: append(slices.Clone(b.spared), drop),
+		})
+	}
+	r.Match = slices.Concat([]program.Condition{familyIs(6), asked}, where)
+	r.Actions = []program.Action{program.Jump{Chain: name}}
+	return r
+}
+
+// families says of which families the sets of a rule have addresses, or may
+// come to have.
+func (b *banning) families(r *program.Rule) (four, six bool) {
+	four, six = true, true
+	for _, c := range r.Match {
+		set := b.Set(c.Set)
+		if set == nil || c.Not || set.Life != program.Static || len(set.Elements) > 0 {
+			continue
+		}
+		four, six = four && set.Addresses.Has4(), six && set.Addresses.Has6()
+	}
+	return four, six
+}
+
+func familyIs(n uint64) program.Condition {
+	return program.Condition{Field: program.Family, Numbers: []program.NumberRange{{From: n, To: n}}}
+}
+
+// establishedFlows accept established TCP and UDP. They are two rules, since
+// asking for one protocol is a comparison and asking for one of two a look-up,
+// which takes four times as long.
+func establishedFlows() []program.Rule {
+	var out []program.Rule
+	for _, protocol := range []uint64{protoTCP, protoUDP} {
+		out = append(out, program.Rule{
+			Stage: program.StageFlow,
+			Match: []program.Condition{
+				{Field: program.State, Names: []string{"established"}},
+				{Field: program.Protocol, Numbers: []program.NumberRange{{From: protocol, To: protocol}}},
+			},
+			Actions: []program.Action{program.Accept},
+			Comment: "more of flows that were allowed",
+		})
+	}
+	return out
+}
+
+// IANA protocol numbers.
+const (
+	protoTCP = 6
+	protoUDP = 17
+)

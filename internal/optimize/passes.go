@@ -41,8 +41,8 @@ var Passes = []Pass{
 	},
 	{
 		Name: "ban-stage", Required: true, Needs: []string{"merge-prefixes"},
-		Promises: "bans are asked before connection tracking; the hooks behind it ask only for destinations that were rewritten on the way",
-		Reason:   "a ban concerns every packet, so it is dropped at the first hook; a rule concerns new flows and stays where the state is known",
+		Promises: "each end of a packet is asked once on its way: what limits ban in any state, other bans behind established flows",
+		Reason:   "a look-up for every packet is what a policy costs most; before stages, which puts in order what it moves between base chains",
 		run:      banStage,
 	},
 	{
@@ -52,7 +52,19 @@ var Passes = []Pass{
 		run:      programOnly(orderStages),
 	},
 	{
-		Name: "unused", Needs: []string{"stages"},
+		Name: "terminal", Needs: []string{"stages"},
+		Promises: "established flows and what keeps out of tracking leave their base chains before whatever cannot match them",
+		Reason:   "every rule that a packet meets without being decided is wasted on it; behind stages, whose order it only leaves where rules commute",
+		run:      terminalEarly,
+	},
+	{
+		Name: "base-chains", Needs: []string{"terminal"},
+		Promises: "no base chain only repeats what another has decided, and none ends in its own default",
+		Reason:   "a base chain costs each packet of its hook as much as three comparisons; behind terminal, which may leave rules without a use",
+		run:      baseChains,
+	},
+	{
+		Name: "unused", Needs: []string{"stages", "base-chains"},
 		Promises: "no chain, set or counter that nothing asks for; no base chain that accepts all it sees",
 		Reason:   "a base chain costs every packet; last of those that change rules, since they leave empty chains behind",
 		run:      programOnly(dropUnused),

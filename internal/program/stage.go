@@ -8,14 +8,16 @@ type Stage string
 const (
 	StageLoopback Stage = "loopback"
 	StageRewrite  Stage = "rewrite" // changes the packet, decides nothing
-	StageBan      Stage = "ban"
-	StageNeeded   Stage = "needed" // ICMP that the network cannot work without
+	StageBan      Stage = "ban"     // of every packet
 	StageOffload  Stage = "offload"
-	StageState    Stage = "state"   // established, related
-	StageInvalid  Stage = "invalid" // packets that no connection explains
-	StageAnswers  Stage = "answers" // answers that no state covers: DHCP, untracked services
-	StageTrack    Stage = "track"   // what is kept out of connection tracking
-	StageRules    Stage = "rules"   // the policy's own
+	StageFlow     Stage = "flow"      // more of established TCP and UDP flows
+	StageBanFlows Stage = "ban-flows" // of what begins a flow
+	StageNeeded   Stage = "needed"    // ICMP that the network cannot work without
+	StageState    Stage = "state"     // established, related
+	StageInvalid  Stage = "invalid"   // packets that no connection explains
+	StageAnswers  Stage = "answers"   // answers that no state covers: DHCP, untracked services
+	StageTrack    Stage = "track"     // what is kept out of connection tracking
+	StageRules    Stage = "rules"     // the policy's own
 )
 
 // Stages is the order in which a base chain decides, with the reason for each
@@ -26,9 +28,11 @@ var Stages = []struct {
 }{
 	{StageLoopback, "the host talks to itself whatever the policy says"},
 	{StageRewrite, "an established flow's SYN-ACK needs its segment size clamped too"},
-	{StageBan, "a ban holds for flows that exist as well"},
-	{StageNeeded, "an error about untracked traffic is invalid to connection tracking, yet path MTU discovery needs it"},
+	{StageBan, "a ban that the kernel makes by itself holds for flows that exist as well"},
 	{StageOffload, "a flow is handed over when it is established, before the rule that accepts it"},
+	{StageFlow, "most packets are of established flows, so they are asked for nothing else"},
+	{StageBanFlows, "flows of banned addresses are deleted when the ban comes, so only what begins one is asked; a ban wins over all that follows"},
+	{StageNeeded, "an error about untracked traffic is invalid to connection tracking, yet path MTU discovery needs it; requests are asked past the state, so that limits count each"},
 	{StageState, "replies are decided before any rule could refuse them by their source"},
 	{StageInvalid, "what belongs to no connection has nothing to hope for from the rules"},
 	{StageAnswers, "answers that no state covers"},

@@ -161,7 +161,7 @@ var constructs = []construct{
 	{name: "length", match: conditions{numbersOf(program.Length, ranges(100, 200))}, want: `meta length 100-200 accept`},
 	{name: "dscp", match: conditions{numbersOf(program.DSCP, exactly(46))}, want: `ip dscp 46 accept`},
 	{name: "dscp range", match: conditions{numbersOf(program.DSCP, ranges(1, 3))}, want: `ip dscp 1-3 accept`},
-	{name: "state", match: conditions{namesOf(program.State, "established", "related")}, want: `ct state { established, related } accept`},
+	{name: "state", match: conditions{namesOf(program.State, "established", "related")}, want: `ct state established,related accept`},
 	{name: "one state", match: conditions{namesOf(program.State, "invalid")}, want: `ct state invalid accept`},
 	{name: "not a state", match: conditions{not(namesOf(program.State, "new", "untracked"))}, want: `ct state != { new, untracked } accept`},
 	{name: "direction", match: conditions{namesOf(program.Direction, "reply")}, want: `ct direction reply accept`},

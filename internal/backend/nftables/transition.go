@@ -43,11 +43,24 @@ func (s *stepper) passes(c *Chain) bool {
 }
 
 // withPassage is the chain with the passage before its last rule, which goes
-// on to the policy's own rules.
+// on to the policy's own rules, and before those that lead new packets there
+// earlier.
 func withPassage(c *Chain) *Chain {
 	out := *c
-	out.Rules = slices.Insert(slices.Clone(c.Rules), len(c.Rules)-1, passage)
+	at := len(c.Rules) - 1
+	if goal := c.Rules[at].goal(); goal != "" {
+		at = slices.IndexFunc(c.Rules, func(r Rule) bool { return r.goal() == goal })
+	}
+	out.Rules = slices.Insert(slices.Clone(c.Rules), at, passage)
 	return &out
+}
+
+// goal is the chain that a rule goes on in for good; "" where it does not.
+func (r Rule) goal() string {
+	if n := len(r.Statements); n > 0 && r.Statements[n-1].Kind == Goto {
+		return r.Statements[n-1].Name
+	}
+	return ""
 }
 
 // closePassages waits for running connections and ends the transition.

@@ -1,0 +1,76 @@
+package apply
+
+import (
+	"net/netip"
+
+	"sluice/internal/addrset"
+	"sluice/internal/kernel/conntrack"
+	"sluice/internal/program"
+)
+
+// forgetBanned deletes the tracked flows of banned addresses. Rules ask bans of
+// what begins a flow, behind established flows, so a ban holds for flows that
+// exist by ending them: their next packet begins anew, and is asked. It runs
+// behind the switch, when no more such flows can begin. What cannot be deleted
+// is told of.
+func (s *session) forgetBanned(c change) {
+	if c.to == nil {
+		return
+	}
+	p := c.program
+	if p == nil {
+		var err error
+		if p, err = s.program(c.to); err != nil {
+			s.note("flows of banned addresses stay: %v", err)
+			return
+		}
+	}
+	if err := EndBanned(s.Kernel, p); err != nil {
+		s.note("flows of banned addresses stay: %v", err)
+	}
+}
+
+// EndBanned deletes the tracked flows of the addresses that a program bans
+// behind established flows.
+func EndBanned(k Kernel, p *program.Program) error {
+	banned := bannedFlows(p)
+	if banned.IsEmpty() {
+		return nil
+	}
+	local, err := localAddresses()
+	if err == nil {
+		_, err = k.DeleteFlows(func(e conntrack.Entry) bool { return ofBanned(e, banned, local) })
+	}
+	return err
+}
+
+// ofBanned says whether an end of a flow is banned. The host's own addresses
+// never are.
+func ofBanned(e conntrack.Entry, banned addrset.Set, local map[netip.Addr]bool) bool {
+	for _, a := range []netip.Addr{e.Original.Source, e.Original.Destination, e.Reply.Source, e.Reply.Destination} {
+		if banned.Contains(a) && !local[a] {
+			return true
+		}
+	}
+	return false
+}
+
+// bannedFlows is the addresses that a program bans behind established flows.
+func bannedFlows(p *program.Program) addrset.Set {
+	var out addrset.Set
+	done := map[string]bool{}
+	for _, chain := range p.Chains {
+		for _, r := range chain.Rules {
+			if r.Stage != program.StageBanFlows {
+				continue
+			}
+			for _, m := range r.Match {
+				if set := p.Set(m.Set); set != nil && !m.Not && !done[m.Set] {
+					done[m.Set] = true
+					out = out.Union(addressesOf(set))
+				}
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,77 @@
+package optimize
+
+import (
+	"slices"
+
+	"sluice/internal/program"
+)
+
+// baseChains takes out what a base chain decides once more. A base chain costs
+// every packet that its hook sees, even one without rules.
+//
+// What comes in by loopback has left by it: the rules of output have kept it
+// out of tracking, and the kernel keeps that (nf_conntrack_in of
+// net/netfilter/nf_conntrack_core.c lets be what is untracked, and nothing on
+// the way of loopback forgets it). So prerouting need not say it again, where
+// nothing else is rewritten for such packets.
+func baseChains(w *work) {
+	in, out := w.Base(program.Prerouting, program.Raw), w.Base(program.Output, program.Raw)
+	if in != nil && out != nil {
+		before := len(in.Rules)
+		in.Rules = slices.DeleteFunc(in.Rules, func(r program.Rule) bool {
+			return slices.ContainsFunc(out.Rules, func(o program.Rule) bool { return sameByLoopback(&r, &o) })
+		})
+		if n := before - len(in.Rules); n > 0 {
+			w.say("loopback is kept out of tracking where it leaves; " + plural(n, "rule") + " of chain " + in.Name + " said it again")
+		}
+	}
+	dropTails(w)
+	before := len(w.Hooks)
+	w.Hooks = slices.DeleteFunc(w.Hooks, func(h program.Hook) bool {
+		return h.Default == program.Accept && len(w.Chain(h.Chain).Rules) == 0
+	})
+	if n := before - len(w.Hooks); n > 0 {
+		w.say(plural(n, "base chain") + " that accepted all they saw are gone")
+	}
+}
+
+// sameByLoopback says whether one rule keeps out of tracking, of what comes in
+// by loopback, just what the other does of what leaves by it.
+func sameByLoopback(in, out *program.Rule) bool {
+	lo := []string{"lo"}
+	if !slices.Equal(in.Actions, out.Actions) || len(in.Match) != len(out.Match) || !untracksAndAccepts(in) {
+		return false
+	}
+	loopback := false
+	for i := range in.Match {
+		a, b := in.Match[i], out.Match[i]
+		if a.Field == program.InInterface && b.Field == program.OutInterface && slices.Equal(a.Names, lo) && slices.Equal(b.Names, lo) && !a.Not && !b.Not {
+			loopback = true
+			continue
+		}
+		if a.String() != b.String() || a.Field == program.InInterface || a.Field == program.OutInterface {
+			return false
+		}
+	}
+	return loopback
+}
+
+func untracksAndAccepts(r *program.Rule) bool {
+	return len(r.Actions) == 2 && r.Actions[0] == program.Action(program.NoTrack{}) && r.Actions[1] == program.Action(program.Accept)
+}
+
+// dropTails takes out the last rules of a base chain that do no more than its
+// default does.
+func dropTails(w *work) {
+	for _, h := range w.Hooks {
+		chain := w.Chain(h.Chain)
+		n := len(chain.Rules)
+		for n > 0 && len(chain.Rules[n-1].Actions) == 1 && chain.Rules[n-1].Actions[0] == program.Action(h.Default) {
+			n--
+		}
+		if n < len(chain.Rules) {
+			w.say(plural(len(chain.Rules)-n, "rule") + " at the end of chain " + chain.Name + " did what its default does")
+			chain.Rules = slices.Delete(chain.Rules, n, len(chain.Rules))
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package optimize
+
+import (
+	"slices"
+
+	"sluice/internal/program"
+)
+
+// terminalEarly lets packets leave a chain as soon as it is known how.
+//
+// Established TCP and UDP flows get rules of their own, before all that they
+// need not meet. What begins a flow goes past what it cannot match. A rule that
+// keeps packets out of tracking and that nothing further in its base chain
+// concerns also accepts them: a hundred such rules without a verdict are a
+// hundred conditions for every packet.
+func terminalEarly(w *work) {
+	for _, h := range w.Hooks {
+		chain := w.Chain(h.Chain)
+		if flowsFirst(w.Program, chain) {
+			w.say("chain " + chain.Name + ": established TCP and UDP flows are accepted before everything else that they cannot match")
+		}
+		if pastTheRest(w.Program, chain) {
+			w.say("chain " + chain.Name + ": new TCP flows go past the rules that are not about them")
+		}
+		if h.Default == program.Accept {
+			if n := acceptAtOnce(w.Program, chain); n > 0 {
+				w.say(plural(n, "rule") + " of chain " + chain.Name + " accept at once what they keep out of tracking")
+			}
+		}
+	}
+}
+
+// flowsFirst gives a chain that accepts established flows the rules of
+// StageFlow, and moves those up as far as nothing changes.
+func flowsFirst(p *program.Program, chain *program.Chain) bool {
+	f := newFacts(p)
+	if at := slices.IndexFunc(chain.Rules, acceptsEstablished); at >= 0 && !slices.ContainsFunc(chain.Rules, isFlow) {
+		chain.Rules = slices.Insert(chain.Rules, at, establishedFlows()...)
+	}
+	moved := false
+	first := 0 // where the next one may go at the earliest
+	for i := range chain.Rules {
+		if !isFlow(chain.Rules[i]) {
+			continue
+		}
+		to := i
+		for to > first && f.commute(&chain.Rules[to-1], &chain.Rules[i]) {
+			to--
+		}
+		if to < i {
+			moveRule(chain, i, to)
+			moved = true
+		}
+		first = to + 1
+	}
+	return moved
+}
+
+func isFlow(r program.Rule) bool { return r.Stage == program.StageFlow }
+
+func acceptsEstablished(r program.Rule) bool {
+	return r.Stage == program.StageState && len(r.Match) == 1 && r.Match[0].Field == program.State && !r.Match[0].Not &&
+		slices.Contains(r.Match[0].Names, "established") &&
+		len(r.Actions) == 1 && r.Actions[0] == program.Action(program.Accept)
+}
+
+// moveRule puts rule from before rule to, which stands before it.
+func moveRule(chain *program.Chain, from, to int) {
+	r := chain.Rules[from]
+	copy(chain.Rules[to+1:from+1], chain.Rules[to:from])
+	chain.Rules[to] = r
+}
+
+// worthPassing is from how many rules on a way past them is worth its own rule.
+const worthPassing = 3
+
+// pastTheRest lets new TCP flows, and those that keep no state, go to where a
+// base chain ends up before the rules that are not about them.
+func pastTheRest(p *program.Program, chain *program.Chain) bool {
+	end := len(chain.Rules) - 1
+	if end < worthPassing || len(chain.Rules[end].Match) > 0 {
+		return false
+	}
+	last := chain.Rules[end]
+	if len(last.Actions) != 1 {
+		return false
+	}
+	if _, goes := last.Actions[0].(program.Goto); !goes {
+		return false
+	}
+	for _, states := range [][]string{{"new", "untracked"}, {"new"}} {
+		past := last
+		past.Stage, past.Comment = program.StageNeeded, "TCP that begins a flow or keeps no state"
+		past.Match = []program.Condition{
+			{Field: program.Protocol, Numbers: []program.NumberRange{{From: protoTCP, To: protoTCP}}},
+			{Field: program.State, Names: states},
+		}
+		f := newFacts(p)
+		to := end
+		for to > 0 && !isFlow(chain.Rules[to-1]) && f.commute(&chain.Rules[to-1], &past) {
+			to--
+		}
+		if end-to >= worthPassing {
+			chain.Rules = slices.Insert(chain.Rules, to, past)
+			return true
+		}
+	}
+	return false
+}
+
+// acceptAtOnce ends rules that keep packets out of tracking with accept where
+// what follows in the chain does nothing more to such packets.
+func acceptAtOnce(p *program.Program, chain *program.Chain) int {
+	f := newFacts(p)
+	scopes := make([]*scope, len(chain.Rules))
+	for i := range chain.Rules {
+		scopes[i] = f.scope(&chain.Rules[i])
+	}
+	n := 0
+	for i := range chain.Rules {
+		r := &chain.Rules[i]
+		if !untracksAlone(r) {
+			continue
+		}
+		done := true
+		for j := i + 1; j < len(chain.Rules) && done; j++ {
+			done = onlyUntracks(&chain.Rules[j]) || scopes[i].disjoint(scopes[j])
+		}
+		if done {
+			r.Actions = append(slices.Clone(r.Actions), program.Accept)
+			n++
+		}
+	}
+	return n
+}
+
+// untracksAlone says that a rule keeps packets out of tracking, counts them
+// perhaps, and lets them go on.
+func untracksAlone(r *program.Rule) bool {
+	untracks := false
+	for _, a := range r.Actions {
+		switch a.(type) {
+		case program.NoTrack:
+			untracks = true
+		case program.Count:
+		default:
+			return false
+		}
+	}
+	return untracks
+}
+
+// onlyUntracks says that a rule does nothing to a packet that is out of
+// tracking already.
+func onlyUntracks(r *program.Rule) bool {
+	return !slices.ContainsFunc(r.Actions, func(a program.Action) bool {
+		_, untracks := a.(program.NoTrack)
+		return !untracks && a != program.Action(program.Accept)
+	})
+}
