@@ -83,50 +83,122 @@ func union[K key[K]](a, b []span[K]) []span[K] {
 	return out
 }
 
+// difference copies whole runs of a between the ranges of b, and gives a itself
+// where nothing goes: policies take a few networks out of a hundred thousand.
 func difference[K key[K]](a, b []span[K]) []span[K] {
-	if len(a) == 0 || len(b) == 0 {
+	var out []span[K]
+	rest := a // what of a is not in out yet; its first range may be cut to head
+	var head span[K]
+	cut, changed := false, false
+	// take moves the first n ranges of the rest to out.
+	take := func(n int) {
+		if n > 0 && cut {
+			out, rest, cut, n = append(out, head), rest[1:], false, n-1
+		}
+		out, rest = append(out, rest[:n]...), rest[n:]
+	}
+	for _, r := range b {
+		n := firstEnding(rest, r.from)
+		if n == len(rest) {
+			break
+		}
+		if n == 0 && cut && head.from.compare(r.to) > 0 || (n > 0 || !cut) && rest[n].from.compare(r.to) > 0 {
+			continue
+		}
+		if !changed {
+			changed = true
+			out = make([]span[K], 0, len(a)+len(b))
+		}
+		take(n)
+		for len(rest) > 0 {
+			if !cut {
+				head = rest[0]
+			}
+			if head.from.compare(r.to) > 0 {
+				break
+			}
+			if head.from.compare(r.from) < 0 {
+				out = append(out, span[K]{head.from, r.from.prev()})
+			}
+			if head.to.compare(r.to) > 0 {
+				head.from, cut = r.to.next(), true
+				break
+			}
+			rest, cut = rest[1:], false
+		}
+	}
+	if !changed {
 		return a
 	}
-	out := make([]span[K], 0, len(a))
-next:
-	for _, r := range a {
-		for len(b) > 0 && b[0].to.compare(r.from) < 0 {
-			b = b[1:]
-		}
-		// b[i] may reach into the following range of a, so b itself stays.
-		for i := 0; i < len(b) && b[i].from.compare(r.to) <= 0; i++ {
-			if b[i].from.compare(r.from) > 0 {
-				out = append(out, span[K]{r.from, b[i].from.prev()})
-			}
-			if b[i].to.compare(r.to) >= 0 {
-				b = b[i:]
-				continue next
-			}
-			r.from = b[i].to.next()
-		}
-		out = append(out, r)
-	}
+	take(len(rest))
 	return out
 }
 
-func intersect[K key[K]](a, b []span[K]) []span[K] {
-	var out []span[K]
-	for len(a) > 0 && len(b) > 0 {
-		from, to := a[0].from, a[0].to
-		if b[0].from.compare(from) > 0 {
-			from = b[0].from
-		}
-		if b[0].to.compare(to) < 0 {
-			to = b[0].to
-		}
-		if from.compare(to) <= 0 {
-			out = append(out, span[K]{from, to})
-		}
-		if a[0].to.compare(b[0].to) < 0 {
-			a = a[1:]
+// firstEnding is the first of s that does not end before k; it is looked for from
+// the front in steps that double, since it is often near.
+func firstEnding[K key[K]](s []span[K], k K) int {
+	low, high := 0, 1
+	for high < len(s) && s[high-1].to.compare(k) < 0 {
+		low, high = high, 2*high
+	}
+	high = min(high, len(s))
+	for low < high {
+		middle := int(uint(low+high) >> 1)
+		if s[middle].to.compare(k) < 0 {
+			low = middle + 1
 		} else {
-			b = b[1:]
+			high = middle
 		}
+	}
+	return low
+}
+
+// firstBehind is the first of s that begins behind k.
+func firstBehind[K key[K]](s []span[K], k K) int {
+	low, high := 0, 1
+	for high < len(s) && s[high-1].from.compare(k) <= 0 {
+		low, high = high, 2*high
+	}
+	high = min(high, len(s))
+	for low < high {
+		middle := int(uint(low+high) >> 1)
+		if s[middle].from.compare(k) <= 0 {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return low
+}
+
+// intersect takes whole runs of the longer one, and gives a part of its array
+// where that is all.
+func intersect[K key[K]](a, b []span[K]) []span[K] {
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	var out []span[K]
+	for _, r := range b {
+		a = a[firstEnding(a, r.from):]
+		n := firstBehind(a, r.to)
+		if n == 0 {
+			continue
+		}
+		run := a[:n:n]
+		whole := run[0].from.compare(r.from) >= 0 && run[n-1].to.compare(r.to) <= 0
+		if out == nil && whole {
+			out = run // an append makes a copy of it
+		} else {
+			at := len(out)
+			out = append(out, run...)
+			if out[at].from.compare(r.from) < 0 {
+				out[at].from = r.from
+			}
+			if last := &out[len(out)-1]; last.to.compare(r.to) > 0 {
+				last.to = r.to
+			}
+		}
+		a = a[n-1:] // the last may reach into the following range of b
 	}
 	return out
 }
