@@ -19,7 +19,7 @@ func listener(i int) netip.AddrPort {
 // bans is the second story: 650 bans and 100 services without connection state,
 // as rules that every packet walks, and as a policy.
 func (b *bench) bans() error {
-	var services, bypass, allow, linear, legacy, tables bytes.Buffer
+	var services, bypass, allow, linear, accept, legacy, tables bytes.Buffer
 	for i, a := range banned(manyBans) {
 		fmt.Fprintf(&linear, "ip saddr %s drop\n", a)
 		fmt.Fprintf(&legacy, "-A PREROUTING -s %s -j DROP\n", a)
@@ -36,6 +36,7 @@ func (b *bench) bans() error {
 		fmt.Fprintf(&bypass, "    - s%d to %s\n", i, l.Addr())
 		fmt.Fprintf(&allow, "    - allow s%d\n", i)
 		fmt.Fprintf(&linear, "ip daddr %s tcp dport %d notrack\n", l.Addr(), l.Port())
+		fmt.Fprintf(&accept, "ip daddr %s tcp dport %d accept\n", l.Addr(), l.Port())
 		fmt.Fprintf(&legacy, "-A PREROUTING -d %s -p tcp --dport %d -j CT --notrack\n", l.Addr(), l.Port())
 		if i > 0 {
 			tables.WriteString(", ")
@@ -61,15 +62,16 @@ services:
 	}
 	const (
 		rawChain   = "chain prerouting { type filter hook prerouting priority raw; policy accept;\n"
+		hostChain  = "chain input { type filter hook input priority filter; policy drop;\nct state established,related accept\niif lo accept\n"
 		asRules    = "linear nftables rules"
 		asRules2   = "linear nftables rules, again"
-		asIPTables = "linear iptables rules"
+		asIPTables = "linear iptables rules, bans and NOTRACK alone"
 		asSets     = "one hash set each, by hand"
 	)
 	nft := func(text string) func(*measure.Lab) error {
 		return func(l *measure.Lab) error { _, err := b.nft(l, []byte(text)); return err }
 	}
-	linearText := "table inet linear {\n" + rawChain + linear.String() + "}\n}\n"
+	linearText := "table inet linear {\n" + rawChain + linear.String() + "}\n" + hostChain + accept.String() + "}\n}\n"
 	variants := []struct {
 		name string
 		load func(*measure.Lab) error
@@ -81,7 +83,7 @@ services:
 			_, err := b.inside(l, []byte("*raw\n"+legacy.String()+"COMMIT\n"), "iptables-legacy-restore")
 			return err
 		}},
-		{asSets, nft("table inet sets {\n" + sets + rawChain + "ip saddr @banned drop\nip daddr . tcp dport @bypass notrack\n}\n}\n")},
+		{asSets, nft("table inet sets {\n" + sets + rawChain + "ip saddr @banned drop\nip daddr . tcp dport @bypass notrack\n}\n" + hostChain + "ip daddr . tcp dport @bypass accept\n}\n}\n")},
 		{ours, func(l *measure.Lab) error { _, err := b.apply(l, file); return err }},
 	}
 	var flows []measure.Flow
