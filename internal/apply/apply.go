@@ -213,7 +213,7 @@ func (s *session) unchanged(ctx context.Context, in Input, encoded []byte) (bool
 	if err != nil {
 		return false, err
 	}
-	differences, err := s.Backend.Compare(in.Artifact, have)
+	differences, err := s.compare(ctx, in.Artifact, have)
 	if err != nil || len(differences) > 0 {
 		return false, err
 	}

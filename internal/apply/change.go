@@ -152,7 +152,7 @@ func (s *session) verify(ctx context.Context, c change) error {
 	if err != nil {
 		return fmt.Errorf("read the rules back: %w", err)
 	}
-	differences, err := s.Backend.Compare(c.artifact, have)
+	differences, err := s.compare(ctx, c.artifact, have)
 	if err != nil {
 		return fmt.Errorf("compare with the kernel: %w", err)
 	}
@@ -197,6 +197,9 @@ func (s *session) load(ctx context.Context, j *journal, c change) error {
 		}
 		time.Sleep(time.Duration(try) * 10 * time.Millisecond)
 	}
+	if err := s.settleBans(c.artifact, markOf(c.to)); err != nil {
+		return err
+	}
 	return s.sysctlsOf(j, c.to, false)
 }
 
@@ -217,11 +220,15 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 	if err != nil {
 		return fmt.Errorf("read what the kernel holds: %w", err)
 	}
-	steps, err := s.Backend.Steps(c.artifact, have)
+	want, bans, err := s.withBans(ctx, c.artifact, have)
+	if err != nil {
+		return fmt.Errorf("bring in the bans by command: %w", err)
+	}
+	steps, err := s.Backend.Steps(want, have)
 	if err != nil {
 		return fmt.Errorf("plan the transactions: %w", err)
 	}
-	steps = withMark(steps, markOf(c.to))
+	steps = withMark(bans.insert(steps), markOf(c.to))
 	switched := false
 	for i, step := range steps {
 		s.progress(Progress{Done: i, Total: len(steps), Name: step.Name, Purpose: step.Purpose})

@@ -97,6 +97,9 @@ type session struct {
 	late    *Pending
 	lateErr error
 	trust
+	// asked is which sets of bans the rules ask, once it is known.
+	asked      backend.Asked
+	askedKnown bool
 }
 
 // open takes the lock and settles.

@@ -79,7 +79,7 @@ func (s *session) markAgain(ctx context.Context) (string, error) {
 	if have.Empty() {
 		return "", nil
 	}
-	differences, err := s.Backend.Compare(want, have)
+	differences, err := s.compare(ctx, want, have)
 	if err != nil || len(differences) > 0 {
 		return "", err
 	}

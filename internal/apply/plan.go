@@ -106,7 +106,7 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 }
 
 func (s *session) planSteps(in Input, have backend.State, out *Plan) error {
-	steps, err := s.Backend.Steps(in.Artifact, have)
+	steps, err := s.Backend.Steps(s.asks(in.Artifact), have)
 	if err != nil {
 		return fmt.Errorf("plan the transactions: %w", err)
 	}

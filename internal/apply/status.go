@@ -125,7 +125,7 @@ func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
 			out.Waiting = append(out.Waiting, Waiting{name, interfaceThere(name)})
 		}
 	}
-	differences, err := s.Backend.Compare(artifact, have)
+	differences, err := s.compare(ctx, artifact, have)
 	if err != nil {
 		return nil, err
 	}

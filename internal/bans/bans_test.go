@@ -71,7 +71,7 @@ func TestJournalKeepsWhatWasBanned(t *testing.T) {
 		bans.EntryOf([]bans.Ban{two, one}, start, one.By),
 		bans.EntryOf([]bans.Ban{three}, start, one.By),
 	} {
-		if err := j.Append(e); err != nil {
+		if _, err := j.Append(e); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -86,7 +86,7 @@ func TestJournalKeepsWhatWasBanned(t *testing.T) {
 	if settled, err := j.Settled(); err != nil || !settled {
 		t.Errorf("settled is %v, %v", settled, err)
 	}
-	if err := j.Append(bans.Entry{Time: start, Lifted: "203.0.113.7 198.51.100.1"}); err != nil {
+	if _, err := j.Append(bans.Entry{Time: start, Lifted: "203.0.113.7 198.51.100.1"}); err != nil {
 		t.Fatal(err)
 	}
 	if settled, err := j.Settled(); err != nil || settled {
@@ -99,7 +99,7 @@ func TestJournalSecondBanTakesThePlaceOfTheFirst(t *testing.T) {
 	j := bans.Open(t.TempDir())
 	first, second := ban(t, "203.0.113.7", time.Time{}, "first"), ban(t, "203.0.113.7", start.Add(time.Minute), "second")
 	for _, b := range []bans.Ban{first, second} {
-		if err := j.Append(bans.EntryOf([]bans.Ban{b}, start, b.By)); err != nil {
+		if _, err := j.Append(bans.EntryOf([]bans.Ban{b}, start, b.By)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -112,14 +112,14 @@ func TestJournalCutAnywhere(t *testing.T) {
 	dir := t.TempDir()
 	j := bans.Open(dir)
 	one, two, three := ban(t, "203.0.113.7", time.Time{}, "a"), ban(t, "203.0.113.8", time.Time{}, "b"), ban(t, "203.0.113.9", time.Time{}, "c")
-	if err := j.Append(bans.EntryOf([]bans.Ban{one}, start, one.By)); err != nil {
+	if _, err := j.Append(bans.EntryOf([]bans.Ban{one}, start, one.By)); err != nil {
 		t.Fatal(err)
 	}
 	before, err := os.ReadFile(filepath.Join(dir, bans.File))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := j.Append(bans.EntryOf([]bans.Ban{two}, start, two.By)); err != nil {
+	if _, err := j.Append(bans.EntryOf([]bans.Ban{two}, start, two.By)); err != nil {
 		t.Fatal(err)
 	}
 	whole, err := os.ReadFile(filepath.Join(dir, bans.File))
@@ -136,7 +136,7 @@ func TestJournalCutAnywhere(t *testing.T) {
 			want = append(want, two)
 		}
 		same(t, read(t, cut).Bans, want)
-		if err := cut.Append(bans.EntryOf([]bans.Ban{three}, start, three.By)); err != nil {
+		if _, err := cut.Append(bans.EntryOf([]bans.Ban{three}, start, three.By)); err != nil {
 			t.Fatal(err)
 		}
 		same(t, read(t, cut).Bans, append(want, three))
@@ -150,7 +150,7 @@ func TestJournalDamage(t *testing.T) {
 	j := bans.Open(dir)
 	for _, text := range []string{"203.0.113.7", "203.0.113.8", "203.0.113.9"} {
 		b := ban(t, text, time.Time{}, "x")
-		if err := j.Append(bans.EntryOf([]bans.Ban{b}, start, b.By)); err != nil {
+		if _, err := j.Append(bans.EntryOf([]bans.Ban{b}, start, b.By)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -179,7 +179,7 @@ func TestJournalDamage(t *testing.T) {
 
 func TestJournalOfANewerSluice(t *testing.T) {
 	j := bans.Open(t.TempDir())
-	if err := j.Append(bans.Entry{Time: start, Lifted: "203.0.113.7"}); err != nil {
+	if _, err := j.Append(bans.Entry{Time: start, Lifted: "203.0.113.7"}); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(j.Path())
@@ -201,7 +201,7 @@ func TestRewriteKeepsEverything(t *testing.T) {
 		b := ban(t, netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1}).String(), start.Add(time.Duration(i%7)*time.Hour), []string{"a", "b", ""}[i%3])
 		b.Since = start.Add(time.Duration(i%5) * time.Minute)
 		want = append(want, b)
-		if err := j.Append(bans.EntryOf([]bans.Ban{b}, b.Since, b.By)); err != nil {
+		if _, err := j.Append(bans.EntryOf([]bans.Ban{b}, b.Since, b.By)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -358,7 +358,7 @@ func BenchmarkJournal(b *testing.B) {
 	}
 	for b.Loop() {
 		j := bans.Open(b.TempDir())
-		if err := j.Append(bans.EntryOf(list, start, bans.Author{User: "ada"})); err != nil {
+		if _, err := j.Append(bans.EntryOf(list, start, bans.Author{User: "ada"})); err != nil {
 			b.Fatal(err)
 		}
 		if got, err := j.Read(); err != nil || len(got.Bans) != len(list) {

@@ -123,20 +123,44 @@ func groups[K comparable](list []Ban, key func(Ban) K) []*group[K] {
 	return out
 }
 
-// Append writes an entry to the end, and waits until the disk has it.
-func (j Journal) Append(e Entry) error { return j.append(e, true) }
+// Append writes an entry to the end, and waits until the disk has it. It says
+// how long the journal was before, for Undo.
+func (j Journal) Append(e Entry) (before int64, err error) { return j.append(e, true) }
+
+// Size is how long the journal is, in bytes.
+func (j Journal) Size() (int64, error) {
+	info, err := os.Stat(j.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the journal of bans: %w", err)
+	}
+	return info.Size(), nil
+}
+
+// Undo takes back what Append wrote.
+func (j Journal) Undo(before int64) error {
+	if err := os.Truncate(j.path, before); err != nil {
+		return fmt.Errorf("write the journal of bans: %w", err)
+	}
+	return nil
+}
 
 // Settle notes that the kernel has all of the journal. It need not survive a
 // loss of power, after which the kernel has nothing.
-func (j Journal) Settle() error { return j.append(Entry{Settled: true}, false) }
+func (j Journal) Settle() error {
+	_, err := j.append(Entry{Settled: true}, false)
+	return err
+}
 
-func (j Journal) append(e Entry, sync bool) error {
+func (j Journal) append(e Entry, sync bool) (before int64, err error) {
 	if !e.Settled {
 		e.Format = format
 	}
 	line, err := encode(e)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	made := false
 	file, err := os.OpenFile(j.path, os.O_RDWR|os.O_APPEND, 0o600)
@@ -145,28 +169,30 @@ func (j Journal) append(e Entry, sync bool) error {
 		file, err = os.OpenFile(j.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("open the journal of bans: %w", err)
+		return 0, fmt.Errorf("open the journal of bans: %w", err)
 	}
 	defer file.Close()
 	// What a killed command left unfinished must not swallow this line.
-	if whole, err := endsWhole(file); err != nil {
-		return fmt.Errorf("read the journal of bans: %w", err)
-	} else if !whole {
+	before, whole, err := end(file)
+	if err != nil {
+		return 0, fmt.Errorf("read the journal of bans: %w", err)
+	}
+	if !whole {
 		line = append([]byte{'\n'}, line...)
 	}
 	if _, err := file.Write(line); err != nil {
-		return fmt.Errorf("write the journal of bans: %w", err)
+		return 0, fmt.Errorf("write the journal of bans: %w", err)
 	}
 	if !sync {
-		return nil
+		return before, nil
 	}
 	if err := file.Sync(); err != nil {
-		return fmt.Errorf("write the journal of bans: %w", err)
+		return 0, fmt.Errorf("write the journal of bans: %w", err)
 	}
 	if made {
-		return syncDir(filepath.Dir(j.path))
+		return before, syncDir(filepath.Dir(j.path))
 	}
-	return nil
+	return before, nil
 }
 
 func syncDir(path string) error {
@@ -180,14 +206,15 @@ func syncDir(path string) error {
 	return nil
 }
 
-func endsWhole(file *os.File) (bool, error) {
-	size, err := file.Seek(0, io.SeekEnd)
+// end says how long the file is, and whether its last line is whole.
+func end(file *os.File) (size int64, whole bool, err error) {
+	size, err = file.Seek(0, io.SeekEnd)
 	if err != nil || size == 0 {
-		return true, err
+		return size, true, err
 	}
 	var last [1]byte
 	_, err = file.ReadAt(last[:], size-1)
-	return last[0] == '\n', err
+	return size, last[0] == '\n', err
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -352,21 +379,19 @@ func eachWord(text string, do func(addrset.Range)) error {
 	return nil
 }
 
-// Bounds of a journal that is not yet worth writing anew, in bytes, and by what
-// it has to be longer than what it comes to.
+// A journal is worth writing anew when it is longer than worthIt and factor
+// times what it comes to. A ban takes about bytesOfBan in one that was.
 const (
-	worthIt = 64 << 10
-	factor  = 4
+	worthIt    = 64 << 10
+	factor     = 4
+	bytesOfBan = 32
 )
 
 // Long says whether the journal should be written anew, going by its size and
 // by what it comes to.
 func (j Journal) Long(list *List) bool {
-	info, err := os.Stat(j.path)
-	if err != nil || info.Size() < worthIt {
-		return false
-	}
-	return info.Size() > factor*int64(32*len(list.Bans)+worthIt/factor)
+	size, err := j.Size()
+	return err == nil && size > worthIt+factor*bytesOfBan*int64(len(list.Bans))
 }
 
 // Rewrite puts a journal of nothing but these bans in the place of the old one,

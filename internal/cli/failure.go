@@ -91,7 +91,7 @@ func styleHints(cmd *cobra.Command, text string) string {
 
 // stateCommand finds commands that work on the state, and not those that
 // messages name in parentheses as what runs.
-var stateCommand = regexp.MustCompile(`(^|[^(\w])(sluice (?:status|restore|remove|confirm|rollback|history))\b`)
+var stateCommand = regexp.MustCompile(`(^|[^(\w])(sluice (?:status|restore|remove|confirm|rollback|history|unban|refresh))\b`)
 
 // commandsHere makes the commands that a text names work where this one does.
 func commandsHere(cmd *cobra.Command, text string) string {

@@ -21,6 +21,7 @@ type artifact struct {
 	Format int // of what Encode writes
 	Tree   *Tree
 	Plan   []program.Note
+	asked  backend.Asked // which of the sets that commands fill the rules ask
 }
 
 const artifactFormat = 2
@@ -42,7 +43,7 @@ func (a *artifact) Text() string {
 			header[len(header)-1] += ": " + n.Text
 		}
 	}
-	return a.Tree.document(header)
+	return a.shown().document(header)
 }
 
 // Cost estimates what the kernel pays.

@@ -61,7 +61,7 @@ func (n nftables) Steps(want backend.Artifact, have backend.State) ([]backend.St
 	if w == nil {
 		return removal(n.table, h), nil
 	}
-	return steps(w.Tree, h), nil
+	return steps(w.tree(), h), nil
 }
 
 // Compare says by meaning where have differs from want.
@@ -77,7 +77,7 @@ func (nftables) Compare(want backend.Artifact, have backend.State) ([]backend.Di
 	if w == nil {
 		w = &artifact{Tree: &Tree{}}
 	}
-	return compare(w.Tree, h), nil
+	return compare(w.tree(), h), nil
 }
 
 func artifactOf(a backend.Artifact) (*artifact, error) {

@@ -51,6 +51,10 @@ func (l *lowering) layout() {
 func (l *lowering) layoutSet(p *parts) error {
 	s := p.set
 	if len(s.Key) == 1 && isAddress(s.Key[0]) {
+		if s.Commands {
+			l.layoutCommands(p)
+			return nil
+		}
 		if s.Life == program.Dynamic {
 			p.masked = true
 			l.layoutDynamic(p)

@@ -191,11 +191,13 @@ func (s *Set) definition() string {
 	if s.Interval {
 		flags = append(flags, "interval")
 	}
-	if s.Life == program.Dynamic {
+	switch {
+	case s.byCommand():
+		flags = append(flags, "timeout")
+	case s.Life == program.Dynamic && s.Timeout > 0:
+		flags = append(flags, "dynamic", "timeout")
+	case s.Life == program.Dynamic:
 		flags = append(flags, "dynamic")
-		if s.Timeout > 0 {
-			flags = append(flags, "timeout")
-		}
 	}
 	if len(flags) > 0 {
 		fmt.Fprintf(&b, " flags %s;", strings.Join(flags, ","))

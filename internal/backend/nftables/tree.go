@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"sluice/internal/backend"
 	"sluice/internal/program"
 )
 
@@ -12,6 +13,8 @@ type Tree struct {
 	Sets       []*Set // sorted by name
 	Flowtables []Flowtable
 	Chains     []*Chain
+	// Never is what never gets into the sets that commands fill.
+	Never packed `json:",omitzero"`
 }
 
 // Counter is a named counter object.
@@ -47,10 +50,11 @@ type Set struct {
 	Life     program.Life
 	Types    []string // of the key's parts: ipv4_addr, ipv6_addr, inet_proto, inet_service, ifname, mark
 	Interval bool
-	Counted  bool   // a counter for each element
-	Verdicts bool   // a verdict map: a verdict for each element
-	Size     int    // of dynamic sets; 0 is unbounded
-	Timeout  uint64 // of dynamic sets' elements, milliseconds; 0 is none
+	Counted  bool         // a counter for each element
+	Verdicts bool         // a verdict map: a verdict for each element
+	Size     int          // of dynamic sets; 0 is unbounded
+	Timeout  uint64       // of dynamic sets' elements, milliseconds; 0 is none
+	Side     backend.Side `json:",omitempty"` // of the sets of ranges that commands fill
 	Elements Elements
 	Comment  string         // for the reader
 	Origin   program.Origin `json:",omitzero"`

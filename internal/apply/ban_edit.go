@@ -1,0 +1,237 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+	"sluice/internal/bans"
+	"sluice/internal/kernel/nfset"
+	"sluice/internal/kernel/nft"
+)
+
+// edit writes an entry to the journal and brings what it changes into the
+// kernel. Where the kernel does not take it, the journal is as before.
+func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []bans.Ban, lift []addrset.Range, now time.Time) error {
+	journal := bans.Open(s.dir)
+	settled, err := journal.Settled()
+	if err != nil {
+		return err
+	}
+	if !settled {
+		// A killed command may have left a damaged journal, which is mended first.
+		if _, err := s.banned(); err != nil {
+			return err
+		}
+	}
+	since := instantNow()
+	before, err := journal.Append(e)
+	if err != nil {
+		return err
+	}
+	s.point("ban journal")
+	transactions, err := s.bring(ctx, c, settled, add, lift, now)
+	if err != nil {
+		if undo := journal.Undo(before); undo != nil {
+			return fmt.Errorf("%w\n  and the journal keeps it: %w", err, undo)
+		}
+		return fmt.Errorf("%w\n  nothing changed", err)
+	}
+	s.point("ban kernel")
+	s.stayWitness(since, transactions)
+	if err := journal.Settle(); err != nil {
+		return err
+	}
+	return s.shorten(journal, before, now)
+}
+
+// often is by how many bytes the journal grows until it is looked at whether it
+// is worth writing anew.
+const often = 1 << 20
+
+func (s *session) shorten(journal bans.Journal, before int64, now time.Time) error {
+	if size, err := journal.Size(); err != nil || size/often == before/often {
+		return err
+	}
+	list, err := journal.Read()
+	if err != nil || !journal.Long(list) {
+		return err
+	}
+	list.Bans = bans.Live(list.Bans, now)
+	if err := journal.Rewrite(list); err != nil {
+		return err
+	}
+	s.point("ban rewritten")
+	return journal.Settle()
+}
+
+// bring makes the kernel hold what the journal says. Where the kernel had all
+// before, only what changed is looked at, as long as it is single addresses.
+func (s *session) bring(ctx context.Context, c *commands, settled bool, add []bans.Ban, lift []addrset.Range, now time.Time) (transactions int, err error) {
+	wide := slices.ContainsFunc(add, func(b bans.Ban) bool { return !b.Single() }) ||
+		slices.ContainsFunc(lift, func(r addrset.Range) bool { return r.From != r.To })
+	var f *filling
+	from := c.Asked
+	if settled && !wide {
+		f, err = s.difference(ctx, c, add, lift, now)
+	} else {
+		if !settled {
+			if from, err = s.askedByKernel(ctx); err != nil {
+				return 0, err
+			}
+		}
+		var list *bans.List
+		if list, err = bans.Open(s.dir).Read(); err != nil {
+			return 0, err
+		}
+		f, err = s.fill(ctx, c.Commands, from, list.Bans, now)
+	}
+	if err != nil {
+		return 0, err
+	}
+	// What is asked goes on being asked when it is empty, until rules are loaded
+	// anew: bans that come and go must not turn rules over each time.
+	f.asked.Exact4 = f.asked.Exact4 || from.Exact4
+	f.asked.Exact6 = f.asked.Exact6 || from.Exact6
+	if transactions, err = f.send(ctx); err != nil {
+		return 0, err
+	}
+	s.point("ban elements")
+	if f.asked == from {
+		return transactions, nil
+	}
+	text, err := s.Backend.(backend.Commander).Ask(c.Rules, from, f.asked)
+	if err != nil {
+		return 0, err
+	}
+	for try := 1; text != ""; try++ {
+		err := s.Kernel.Run(ctx, text)
+		if err == nil {
+			transactions++
+			break
+		}
+		if !errors.Is(err, nft.ErrChanged) || try == tries || ctx.Err() != nil {
+			return 0, err
+		}
+	}
+	s.point("ban rules")
+	c.Asked = f.asked
+	if err := s.writeCommands(c); err != nil {
+		return 0, fmt.Errorf("write the state: %w", err)
+	}
+	return transactions, nil
+}
+
+// askedByKernel asks the kernel itself: a command was killed half way.
+func (s *session) askedByKernel(ctx context.Context) (backend.Asked, error) {
+	g, err := s.generation(s.cur.Running)
+	if err != nil {
+		return backend.Asked{}, err
+	}
+	a, err := s.held(g)
+	if err != nil {
+		return backend.Asked{}, err
+	}
+	have, err := s.Backend.Read(ctx, false)
+	if err != nil {
+		return backend.Asked{}, err
+	}
+	return s.Backend.(backend.Commander).Asked(a, have), nil
+}
+
+// lookups is up to how many addresses are looked up one by one.
+const lookups = 64
+
+// difference is what to do for single addresses where the kernel has all the
+// rest already.
+func (s *session) difference(ctx context.Context, c *commands, add []bans.Ban, lift []addrset.Range, now time.Time) (*filling, error) {
+	conn, err := nfset.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	f := &filling{asked: c.Asked}
+	for _, family := range bothFamilies {
+		want := map[netip.Addr]time.Time{}
+		var about []netip.Addr
+		for _, b := range add {
+			if b.What.From.Is4() == (family == 4) {
+				want[b.What.From] = b.Until
+				about = append(about, b.What.From)
+			}
+		}
+		for _, r := range lift {
+			if r.From.Is4() == (family == 4) {
+				about = append(about, r.From)
+			}
+		}
+		if len(about) == 0 {
+			continue
+		}
+		set, there := find(c.Commands, family, backend.Neither)
+		if !there {
+			return nil, fmt.Errorf("the policy that runs has no set for bans of IPv%d", family)
+		}
+		have, err := lookUp(ctx, conn, setOf(c.Commands, set), about)
+		if err != nil {
+			return nil, err
+		}
+		f.sets = append(f.sets, fillExact(setOf(c.Commands, set), family, want, have, now))
+		if family == 4 {
+			f.asked.Exact4 = f.asked.Exact4 || len(want) > 0
+		} else {
+			f.asked.Exact6 = f.asked.Exact6 || len(want) > 0
+		}
+	}
+	return f, nil
+}
+
+// lookUp is dump of no more than some addresses.
+func lookUp(ctx context.Context, conn *nfset.Conn, set nfset.Set, about []netip.Addr) (map[netip.Addr]held, error) {
+	out := map[netip.Addr]held{}
+	if len(about) > lookups {
+		all, err := dump(ctx, conn, set)
+		for _, a := range about {
+			if h, there := all[a]; there {
+				out[a] = h
+			}
+		}
+		return out, err
+	}
+	for _, a := range about {
+		e, there, err := conn.Lookup(ctx, set, a.AsSlice())
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			out[a] = held{to: a, permanent: e.Timeout == 0, left: e.Expires, packets: e.Packets, bytes: e.Bytes}
+		}
+	}
+	return out, nil
+}
+
+// stayWitness keeps what was seen of the kernel before valid, where nothing
+// happened since but these transactions.
+func (s *session) stayWitness(since *instant, transactions int) {
+	var w witness
+	if since == nil || transactions < 0 || s.readJSON(witnessFile, &w) != nil || w.Ruleset != *since {
+		return
+	}
+	now := instantNow()
+	if now == nil || now.Number != since.Number+uint32(transactions) || now.Namespace != since.Namespace || now.BootID != since.BootID { //nolint:gosec // few
+		return
+	}
+	w.Ruleset = *now
+	// Without it the next apply reads everything, and no harm is done.
+	if data, err := json.Marshal(&w); err == nil {
+		_ = os.WriteFile(s.dir+"/."+witnessFile, data, 0o600)
+		_ = os.Rename(s.dir+"/."+witnessFile, s.dir+"/"+witnessFile)
+	}
+}

@@ -1,0 +1,159 @@
+package apply
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+	"sluice/internal/bans"
+	"sluice/internal/kernel/nfset"
+)
+
+// Ban kinds.
+const (
+	ByCommand = "command"
+	ByLimit   = "limit"
+)
+
+// BanEntry is one ban for a reader.
+type BanEntry struct {
+	What    string    `json:"what"`
+	By      string    `json:"by"` // ByCommand or ByLimit
+	Author  Author    `json:"author,omitzero"`
+	Rule    string    `json:"rule,omitempty"` // of limits: the first that bans
+	Reason  string    `json:"reason,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Until   time.Time `json:"until,omitzero"`
+	Packets uint64    `json:"packets"` // dropped, since the sets were made; of overlapping ranges together
+	Bytes   uint64    `json:"bytes"`
+	InForce bool      `json:"in-force"` // the kernel has it
+	at      addrset.Range
+}
+
+// Bans lists what is banned by command and by limits, sorted by address. It
+// takes no lock and changes nothing.
+func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
+	if err := needRoot(); err != nil {
+		return nil, err
+	}
+	out := []BanEntry{}
+	if !h.known() {
+		return out, nil
+	}
+	st, cur, err := h.peek()
+	if err != nil {
+		return nil, err
+	}
+	list, err := bans.Open(h.Dir).Read()
+	if err != nil {
+		return nil, err
+	}
+	if n := len(list.Damaged); n > 0 {
+		h.note("%d lines of the journal of bans are damaged and count for nothing", n)
+	}
+	now := h.now()
+	s := &session{Host: h, store: st, cur: cur}
+	c, _ := s.running(ctx) // without it nothing is in force
+	k, err := readKernel(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range list.Bans {
+		if b.Over(now) {
+			continue
+		}
+		e := BanEntry{What: b.What.String(), By: ByCommand, Author: Author(b.By), Reason: b.Reason, Since: b.Since, Until: b.Until, at: b.What}
+		e.Packets, e.Bytes, e.InForce = k.hits(b.What)
+		out = append(out, e)
+	}
+	for _, l := range k.limits {
+		for a, held := range l.have {
+			r := limitRange(a)
+			out = append(out, BanEntry{
+				What: r.String(), By: ByLimit, Rule: l.Rule, Until: now.Add(held.left).Truncate(time.Second),
+				Packets: held.packets, Bytes: held.bytes, InForce: true, at: r,
+			})
+		}
+	}
+	slices.SortFunc(out, func(a, b BanEntry) int {
+		if c := a.at.From.Compare(b.at.From); c != 0 {
+			return c
+		}
+		if c := a.at.To.Compare(b.at.To); c != 0 {
+			return c
+		}
+		return strings.Compare(a.By, b.By)
+	})
+	return out, nil
+}
+
+// kernelBans is what the kernel has of bans.
+type kernelBans struct {
+	exact  map[netip.Addr]held
+	starts []netip.Addr // of the ranges, sorted
+	ranges map[netip.Addr]held
+	limits []limitHeld
+}
+
+type limitHeld struct {
+	backend.LimitSet
+	have map[netip.Addr]held
+}
+
+func readKernel(ctx context.Context, c *commands) (*kernelBans, error) {
+	k := &kernelBans{exact: map[netip.Addr]held{}, ranges: map[netip.Addr]held{}}
+	if c == nil {
+		return k, nil
+	}
+	conn, err := nfset.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	for _, set := range c.Sets {
+		if !c.Asked.Asks(set) {
+			continue
+		}
+		have, err := dump(ctx, conn, setOf(c.Commands, set))
+		if err != nil {
+			return nil, err
+		}
+		if set.Ranges == backend.Neither {
+			maps.Copy(k.exact, have)
+		} else {
+			maps.Copy(k.ranges, have)
+		}
+	}
+	k.starts = slices.SortedFunc(maps.Keys(k.ranges), netip.Addr.Compare)
+	for _, l := range c.Limit {
+		have, err := dump(ctx, conn, nfset.Set{Table: c.Table, Name: l.Name})
+		if err != nil {
+			return nil, err
+		}
+		k.limits = append(k.limits, limitHeld{l, have})
+	}
+	return k, nil
+}
+
+// hits is what the elements of a ban have counted; there is false where the
+// kernel has none of it.
+func (k *kernelBans) hits(r addrset.Range) (packets, bytes uint64, there bool) {
+	if r.From == r.To {
+		h, there := k.exact[r.From]
+		return h.packets, h.bytes, there
+	}
+	i, _ := slices.BinarySearchFunc(k.starts, r.From, netip.Addr.Compare)
+	if i > 0 && k.ranges[k.starts[i-1]].to.Compare(r.From) >= 0 {
+		i--
+	}
+	for ; i < len(k.starts) && k.starts[i].Compare(r.To) <= 0; i++ {
+		h := k.ranges[k.starts[i]]
+		packets, bytes, there = packets+h.packets, bytes+h.bytes, true
+	}
+	return packets, bytes, there
+}

@@ -1,0 +1,304 @@
+package nftables
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+)
+
+// A tree has rules for every set that commands fill. What is loaded has those
+// of the sets that are in use: rules that ask another one are left out, and so
+// are chains that nothing is left of, and what leads to them.
+
+// packed is a set of addresses that is kept as text.
+type packed struct{ addrset.Set }
+
+// IsZero says that the set is empty.
+func (p packed) IsZero() bool { return p.IsEmpty() }
+
+// MarshalText writes the set's binary form.
+func (p packed) MarshalText() ([]byte, error) {
+	data, err := p.MarshalBinary()
+	return []byte(base64.StdEncoding.EncodeToString(data)), err
+}
+
+// UnmarshalText reads what MarshalText wrote.
+func (p *packed) UnmarshalText(text []byte) error {
+	data, err := base64.StdEncoding.DecodeString(string(text))
+	if err != nil {
+		return err
+	}
+	return p.UnmarshalBinary(data)
+}
+
+// asking is the tree with rules that ask the given sets.
+func (t *Tree) asking(a backend.Asked) *Tree {
+	p := pruning{silent: map[string]bool{}, held: t.held()}
+	for _, k := range t.Sets {
+		if k.byCommand() && !a.Asks(k.commandSet()) {
+			p.silent[k.Name] = true
+		}
+	}
+	if len(p.silent) == 0 {
+		return t
+	}
+	out := *t
+	out.Chains = p.prune(t.Chains)
+	return &out
+}
+
+func (s *Set) commandSet() backend.CommandSet {
+	family := 4
+	if slices.Contains(s.Types, addressType(6)) {
+		family = 6
+	}
+	return backend.CommandSet{Name: s.Name, Family: family, Ranges: s.Side, Counted: s.Counted}
+}
+
+// held are the chains that something leads to which cannot be left out alone: a
+// goto, a verdict map, a jump behind an effect.
+func (t *Tree) held() map[string]bool {
+	out := map[string]bool{}
+	for _, k := range t.Sets {
+		for _, v := range k.Elements.Verdicts {
+			if _, chain, leads := strings.Cut(v, " "); leads {
+				out[chain] = true
+			}
+		}
+	}
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			for _, s := range r.Statements {
+				switch {
+				case s.Kind == Goto, s.Kind == Jump && !leadsOnly(r):
+					out[s.Name] = true
+				case s.Kind == VerdictMap:
+					for _, v := range s.Map {
+						if _, chain, leads := strings.Cut(v, " "); leads {
+							out[chain] = true
+						}
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// leadsOnly says that a rule does nothing but match and jump.
+func leadsOnly(r Rule) bool {
+	n := len(r.Statements)
+	return n > 0 && r.Statements[n-1].Kind == Jump &&
+		!slices.ContainsFunc(r.Statements[:n-1], func(s Statement) bool { return s.Kind != Match })
+}
+
+type pruning struct {
+	silent map[string]bool // sets that are not asked
+	held   map[string]bool // chains that stay
+}
+
+// prune gives the chains without the rules that ask silent sets. Chains that
+// stay as they are are the same.
+func (p *pruning) prune(chains []*Chain) []*Chain {
+	out := slices.Clone(chains)
+	gone := map[string]bool{}
+	less := map[string]bool{}
+	for again := true; again; {
+		again = false
+		for i, c := range out {
+			if c == nil {
+				continue
+			}
+			rules := slices.DeleteFunc(slices.Clone(c.Rules), func(r Rule) bool { return p.falls(r, gone) })
+			if len(rules) < len(c.Rules) {
+				c = &Chain{Name: c.Name, Comment: c.Comment, Base: c.Base, Rules: rules}
+				out[i], less[c.Name], again = c, true, true
+			}
+			if less[c.Name] && !p.held[c.Name] && c.pointless() {
+				gone[c.Name], out[i], again = true, nil, true
+			}
+		}
+	}
+	return slices.DeleteFunc(out, func(c *Chain) bool { return c == nil })
+}
+
+// falls says whether a rule never does anything: it asks for an element of a
+// silent set, or leads to a chain that is gone.
+func (p *pruning) falls(r Rule, gone map[string]bool) bool {
+	for _, s := range r.Statements {
+		if s.Kind == Match && s.Op == "==" && p.silent[s.Set] {
+			return true
+		}
+	}
+	return leadsOnly(r) && gone[r.Statements[len(r.Statements)-1].Name]
+}
+
+// pointless says whether packets leave the chain as they came, whatever they
+// are.
+func (c *Chain) pointless() bool {
+	if c.Base != nil && c.Base.Policy != "accept" {
+		return false
+	}
+	for _, r := range c.Rules {
+		for _, s := range r.Statements {
+			ends := s.Kind == Verdict && (s.Name == "return" || s.Name == "accept" && c.Base != nil)
+			if s.Kind != Match && !ends {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// commandRules is what Ask reads: the chains that differ by which sets are
+// asked, with all their rules.
+type commandRules struct {
+	Table  string
+	Sets   []backend.CommandSet
+	Chains []*Chain
+	Held   []string
+}
+
+// Commands says how the sets that commands fill are filled and asked.
+func (a *artifact) Commands() *backend.Commands {
+	t := a.Tree
+	rules := commandRules{Table: t.Table}
+	out := &backend.Commands{Table: t.Table, Never: t.Never.Set}
+	for _, k := range t.Sets {
+		switch {
+		case k.byCommand():
+			rules.Sets = append(rules.Sets, k.commandSet())
+		case k.ID == limitBanned:
+			set := k.commandSet()
+			out.Limit = append(out.Limit, backend.LimitSet{Name: k.Name, Family: set.Family, Counted: k.Counted, Rule: origin(k.Origin, k.Origin.Text)})
+		}
+	}
+	if len(rules.Sets) == 0 && len(out.Limit) == 0 {
+		return nil
+	}
+	held := t.held()
+	silent := t.asking(backend.Asked{})
+	for _, c := range t.Chains {
+		if len(rules.Sets) > 0 && silent.chain(c.Name) != c {
+			rules.Chains = append(rules.Chains, c)
+			if held[c.Name] {
+				rules.Held = append(rules.Held, c.Name)
+			}
+		}
+	}
+	out.Sets = rules.Sets
+	out.Rules, _ = json.Marshal(rules) // texts and numbers: it cannot fail
+	return out
+}
+
+// limitBanned is the program's set of the sources that limits banned.
+const limitBanned = "limit.banned"
+
+// Asking is the artifact with rules that ask these sets.
+func (a *artifact) Asking(which backend.Asked) backend.Artifact {
+	out := *a
+	out.asked = which
+	return &out
+}
+
+// tree is what is loaded of the artifact.
+func (a *artifact) tree() *Tree { return a.Tree.asking(a.asked) }
+
+// shown is the tree for a reader, without the sets that nothing asks.
+func (a *artifact) shown() *Tree {
+	t := *a.tree()
+	t.Sets = slices.DeleteFunc(slices.Clone(t.Sets), func(k *Set) bool { return k.byCommand() && !a.asked.Asks(k.commandSet()) })
+	return &t
+}
+
+// Asked says which of the sets that commands fill the rules in the kernel ask.
+func (n nftables) Asked(want backend.Artifact, have backend.State) backend.Asked {
+	var out backend.Asked
+	w, err := artifactOf(want)
+	h, stateErr := stateOf(have)
+	if err != nil || stateErr != nil || w == nil {
+		return out
+	}
+	used := h.Tree.used()
+	for _, k := range w.Tree.Sets {
+		if !k.byCommand() || !used["set "+k.Name] {
+			continue
+		}
+		switch s := k.commandSet(); {
+		case s.Ranges == backend.Neither && s.Family == 4:
+			out.Exact4 = true
+		case s.Ranges == backend.Neither:
+			out.Exact6 = true
+		case s.Family == 4:
+			out.Ranges4 = s.Ranges
+		default:
+			out.Ranges6 = s.Ranges
+		}
+	}
+	return out
+}
+
+// Ask is a transaction that makes rules ask other sets.
+func (nftables) Ask(encoded []byte, from, to backend.Asked) (string, error) {
+	if from == to {
+		return "", nil
+	}
+	var rules commandRules
+	if err := json.Unmarshal(encoded, &rules); err != nil {
+		return "", fmt.Errorf("read the rules of bans: %w", err)
+	}
+	before, after := rules.asking(from), rules.asking(to)
+	table := "inet " + rules.Table
+	var empty, remove, add strings.Builder
+	for _, c := range rules.Chains {
+		old, now := find(before, c.Name), find(after, c.Name)
+		switch {
+		case old == nil && now == nil, old != nil && now != nil && sameRules(old, now):
+			continue
+		case now == nil:
+			fmt.Fprintf(&remove, "delete chain %s %s\n", table, c.Name)
+		}
+		if old != nil {
+			fmt.Fprintf(&empty, "flush chain %s %s\n", table, c.Name)
+		}
+		if now != nil {
+			now.write(&add)
+		}
+	}
+	text := empty.String()
+	if add.Len() > 0 {
+		text += fmt.Sprintf("table %s {\n%s}\n", table, add.String())
+	}
+	return text + remove.String(), nil
+}
+
+func (r *commandRules) asking(a backend.Asked) []*Chain {
+	p := pruning{silent: map[string]bool{}, held: map[string]bool{}}
+	for _, s := range r.Sets {
+		p.silent[s.Name] = !a.Asks(s)
+	}
+	for _, name := range r.Held {
+		p.held[name] = true
+	}
+	return p.prune(r.Chains)
+}
+
+func find(chains []*Chain, name string) *Chain {
+	i := slices.IndexFunc(chains, func(c *Chain) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return chains[i]
+}
+
+func sameRules(a, b *Chain) bool {
+	return slices.EqualFunc(a.Rules, b.Rules, func(x, y Rule) bool { return x.line() == y.line() })
+}
+
+var _ backend.Commanded = (*artifact)(nil)
+var _ backend.Commander = nftables{}

@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"sluice/internal/addrset"
+	"sluice/internal/apply"
+	"sluice/internal/bans"
+)
+
+// banInputHelp is for the commands that take what they work on from lines too.
+const banInputHelp = `
+They are arguments, or lines of standard input, for "-" or where nothing is named
+and standard input is no terminal: one address, prefix or range a line, the reason
+behind it, if any, and remarks behind #.`
+
+func newBan() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "ban [ADDRESS|PREFIX|RANGE|-]...",
+		Short: "Ban addresses at once, without touching the policy",
+		Long: `Drops packets from and to addresses, prefixes and ranges from now on, those of
+connections that exist too. Nothing of the policy changes: such bans go on when a
+policy is applied or rolled back, and after a restart and a reboot, until their
+time is up or "sluice unban" lifts them. A second ban of the same takes the place
+of the first.
+` + banInputHelp + `
+
+Never banned are what never-ban of the policy names, loopback, link-local and
+multicast addresses, and this host's own; of a prefix that holds such addresses
+the others are banned. Where the ssh session that calls comes from is banned only
+with --force.
+
+The policy that runs must have input, forward or output.
+` + filesHelp + `
+
+Exit status: 0 banned, 1 some of it was refused and the rest is banned, 2 bad use,
+or it failed: then nothing is banned.`,
+		Example: `  sluice ban 203.0.113.7 --for 1h --reason "ssh: 40 bad passwords"
+  sluice ban 198.51.100.0/24 2001:db8:bad::/48
+  sluice ban - --for 1d < scanners.txt`,
+		Args: cobra.ArbitraryArgs,
+		RunE: runBan,
+	}
+	addTime(cmd.Flags(), "for", 0, "lift the ban by itself after `TIME`")
+	cmd.Flags().String("reason", "", "`TEXT` for the reader of sluice bans")
+	cmd.Flags().Bool("force", false, "ban also where this ssh session comes from")
+	addWait(cmd)
+	return cmd
+}
+
+func runBan(cmd *cobra.Command, args []string) error {
+	list, err := banInput(cmd, args)
+	if err != nil {
+		return err
+	}
+	in := apply.Banning{List: list, For: timeOf(cmd.Flags(), "for")}
+	if cmd.Flags().Changed("for") && in.For < time.Second {
+		return errors.New("--for is too short\nhint: give at least 1s, or leave it out for a ban without an end")
+	}
+	in.Force, _ = cmd.Flags().GetBool("force")
+	if reason, _ := cmd.Flags().GetString("reason"); reason != "" {
+		for i := range in.List {
+			if in.List[i].Reason == "" {
+				in.List[i].Reason = bans.Reason(reason)
+			}
+		}
+	}
+	h, err := hostOf(cmd)
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	out, err := h.Ban(ctx, in)
+	if err != nil {
+		return err
+	}
+	if optionsOf(cmd).json {
+		err = printJSON(cmd.OutOrStdout(), out)
+	} else {
+		printBanned(cmd.OutOrStdout(), in, out)
+	}
+	if err == nil && len(out.Refused) > 0 {
+		return &foundError{refusedText(out.Refused)}
+	}
+	return err
+}
+
+func printBanned(w io.Writer, in apply.Banning, out *apply.Banned) {
+	if out.Banned == 0 {
+		return
+	}
+	what, until := fmt.Sprintf("%d addresses, prefixes and ranges", out.Banned), "until they are lifted"
+	switch {
+	case len(in.List) == 1:
+		what, until = in.List[0].What.String(), "until it is lifted"
+	case out.Banned == 1:
+		what, until = "1 of "+fmt.Sprint(len(in.List)), "until it is lifted"
+	}
+	if !out.Until.IsZero() {
+		until = "until " + out.Until.Local().Format(time.DateTime)
+	}
+	fmt.Fprintf(w, "banned %s %s\n", what, until)
+}
+
+// shownRefusals bounds what is said of a long input.
+const shownRefusals = 20
+
+func refusedText(list []apply.Refused) string {
+	var b strings.Builder
+	for i, r := range list {
+		if i == shownRefusals {
+			fmt.Fprintf(&b, "and %d more were refused\n", len(list)-i)
+			break
+		}
+		fmt.Fprintf(&b, "refused %s: %s\n", r.What, r.Why)
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// banInput reads what a command is to work on.
+func banInput(cmd *cobra.Command, args []string) ([]bans.Named, error) {
+	in := cmd.InOrStdin()
+	if len(args) == 0 {
+		if f, is := in.(*os.File); !is || !term.IsTerminal(int(f.Fd())) {
+			args = []string{"-"}
+		}
+	}
+	var out []bans.Named
+	for i, a := range args {
+		if a == "-" {
+			if slices.Contains(args[:i], "-") {
+				return nil, errors.New("standard input is named twice")
+			}
+			list, err := bans.ReadInput("standard input", in)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, list...)
+			continue
+		}
+		r, err := addrset.ParseRange(a)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, bans.Named{What: r})
+	}
+	if len(out) == 0 {
+		return nil, errors.New("no address is given\nhint: name addresses, prefixes or ranges, or give them on standard input, one a line")
+	}
+	return out, nil
+}

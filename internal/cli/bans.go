@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/apply"
+)
+
+func newBans() *cobra.Command {
+	return &cobra.Command{
+		Use:   "bans",
+		Short: "List what is banned by command and by limits: until when, by whom, why, hits",
+		Long: `Lists the bans that came by command and those that a limit of the policy made
+("then ban"), sorted by address: until when each holds, how many packets it has
+dropped since rules were first loaded, who banned it, when and why. Packets are
+counted for each address; of prefixes that overlap, the hits are those of both.
+What the policy itself bans is not listed: "sluice status" counts it.
+` + filesHelp + `
+
+Exit status: 0 listed, 2 bad use, or it could not be read.`,
+		Example: "  sluice bans\n  sluice bans --json | jq -r '.[] | select(.packets == 0) | .what' | sluice unban -",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			h, err := hostOf(cmd)
+			if err != nil {
+				return err
+			}
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			list, err := h.Bans(ctx)
+			if err != nil {
+				return err
+			}
+			if optionsOf(cmd).json {
+				return printJSON(cmd.OutOrStdout(), list)
+			}
+			return printBans(cmd.OutOrStdout(), list, time.Now())
+		},
+	}
+}
+
+func printBans(w io.Writer, list []apply.BanEntry, now time.Time) error {
+	if len(list) == 0 {
+		fmt.Fprintln(w, "nothing is banned by command or by a limit")
+		return nil
+	}
+	buffered := bufio.NewWriter(w)
+	table := tabwriter.NewWriter(buffered, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "address\tuntil\thits\tby\tsince\treason")
+	for _, b := range list {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", b.What, untilText(b, now), hitsText(b), whoText(b), sinceText(b), b.Reason)
+	}
+	return errors.Join(table.Flush(), buffered.Flush())
+}
+
+func untilText(b apply.BanEntry, now time.Time) string {
+	if b.Until.IsZero() {
+		return "lifted"
+	}
+	return fmt.Sprintf("%s (%s)", b.Until.Local().Format(time.DateTime), b.Until.Sub(now).Round(time.Second))
+}
+
+func hitsText(b apply.BanEntry) string {
+	if !b.InForce {
+		return "not in force"
+	}
+	return fmt.Sprint(b.Packets)
+}
+
+func whoText(b apply.BanEntry) string {
+	if b.By == apply.ByLimit {
+		return "limit of " + b.Rule
+	}
+	text := b.Author.User
+	if b.Author.From != "" {
+		text += " from " + b.Author.From
+	}
+	return text
+}
+
+func sinceText(b apply.BanEntry) string {
+	if b.Since.IsZero() {
+		return "-"
+	}
+	return b.Since.Local().Format(time.DateTime)
+}

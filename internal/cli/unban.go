@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/addrset"
+	"sluice/internal/apply"
+)
+
+func newUnban() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "unban [ADDRESS|PREFIX|RANGE|-]...",
+		Short: "Lift bans that came by command or from limits",
+		Long: `Lifts the bans of the given addresses, prefixes and ranges, and all bans that lie
+within one of them; "sluice unban 0.0.0.0/0 ::/0" lifts every one. Bans that a
+limit of the policy made ("then ban") are lifted too. Of a banned prefix no part
+can be lifted. What the policy itself bans is not touched.
+` + banInputHelp + `
+` + filesHelp + `
+
+Exit status: 0 lifted, 1 some of it was not banned and the rest is lifted, 2 bad
+use, or it failed.`,
+		Example: `  sluice unban 203.0.113.7
+  sluice unban 0.0.0.0/0 ::/0`,
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: completeBanned,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list, err := banInput(cmd, args)
+			if err != nil {
+				return err
+			}
+			what := make([]addrset.Range, len(list))
+			for i, n := range list {
+				what[i] = n.What
+			}
+			h, err := hostOf(cmd)
+			if err != nil {
+				return err
+			}
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			out, err := h.Unban(ctx, what)
+			if err != nil {
+				return err
+			}
+			if optionsOf(cmd).json {
+				err = printJSON(cmd.OutOrStdout(), out)
+			} else if out.Lifted > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "lifted %s\n", plural(out.Lifted, "ban"))
+			}
+			if err == nil && len(out.NotThere) > 0 {
+				return &foundError{notBannedText(out)}
+			}
+			return err
+		},
+	}
+	addWait(cmd)
+	return cmd
+}
+
+func notBannedText(out *apply.Banned) string {
+	var b strings.Builder
+	for i, text := range out.NotThere {
+		if i == shownRefusals {
+			fmt.Fprintf(&b, "and %d more were not banned\n", len(out.NotThere)-i)
+			break
+		}
+		fmt.Fprintf(&b, "not banned: %s\n", text)
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// completeBanned offers what is banned.
+func completeBanned(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	h, err := hostOf(cmd)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	h.Note = nil
+	list, err := h.Bans(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, b := range list {
+		out = append(out, cobra.CompletionWithDesc(b.What, b.Reason))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}
