@@ -92,7 +92,9 @@ func (s *Set) readElements(ctx context.Context, conn *nfset.Conn, table string) 
 		s.count(e, func() string { return text })
 		return nil
 	})
-	if err != nil {
+	// Nobody edits a static set that is of use, so it does not matter that others
+	// change the ruleset all the time.
+	if err != nil && (s.Life != program.Static || !errors.Is(err, nfset.ErrUnfinished)) {
 		return err
 	}
 	s.Elements.sortTuples()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"syscall"
 
 	"github.com/mdlayher/netlink"
@@ -17,7 +18,9 @@ const (
 	// transaction is how many bytes of elements go into one transaction, where
 	// it may be cut: with them, both copies of the message and what the kernel
 	// notes for each element of an open transaction stay small.
-	transaction = 2 << 20
+	transaction = 1 << 20
+	// large is from where on the memory for a whole transaction is taken at once.
+	large = 64 << 10
 	// sendBuffer and receiveBuffer are what is asked of the kernel, which
 	// doubles it. A whole transaction has to fit into the former.
 	sendBuffer    = 16 << 20
@@ -177,6 +180,9 @@ func (w *writer) elements(verb, flags uint16, s Set, elements iter.Seq[Element])
 			first = false
 		}
 		before := len(b.buf)
+		if w.cut && before > large {
+			b.buf = slices.Grow(b.buf, w.c.cut-before)
+		}
 		if w.err = b.element(s, e, verb == messageDelete); w.err != nil {
 			return
 		}
