@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"slices"
 	"strings"
 
@@ -111,6 +110,10 @@ func describe(s *program.Set, family int, what string) string {
 func (l *lowering) layoutAddresses(p *parts) error {
 	s := p.set
 	counted := s.Counters && l.can[backend.SetElementCounters] != backend.No
+	if s.Life == program.Static && !counted {
+		l.layoutPlain(p)
+		return nil
+	}
 	ranges, err := elementsOf(s, counted)
 	if err != nil {
 		return err
@@ -148,6 +151,17 @@ func (l *lowering) layoutAddresses(p *parts) error {
 	return nil
 }
 
+// layoutPlain makes the sets of addresses that carry nothing, of which there may
+// be a million: they stay as they are.
+func (l *lowering) layoutPlain(p *parts) {
+	all := allAddresses(p.set)
+	for family, one := range map[int]addrset.Set{4: all.Only4(), 6: all.Only6()} {
+		if !one.IsEmpty() {
+			p.byFam[family] = []*Set{staticPlain(p.set, family, stem(p.set.ID), one)}
+		}
+	}
+}
+
 func inFamily(ranges []addrset.Range, family int) []addrset.Range {
 	var out []addrset.Range
 	for _, r := range ranges {
@@ -156,6 +170,25 @@ func inFamily(ranges []addrset.Range, family int) []addrset.Range {
 		}
 	}
 	return out
+}
+
+func staticPlain(s *program.Set, family int, prefix string, addresses addrset.Set) *Set {
+	k := &Set{
+		ID: s.ID, Life: program.Static, Types: []string{addressType(family)}, Interval: hasRanges(addresses),
+		Elements: Elements{Addresses: addresses}, Origin: s.Origin,
+	}
+	k.Comment = describe(s, family, plural(addresses.Len4()+addresses.Len6(), "element"))
+	k.Name = prefix + fmt.Sprint(family) + "_" + k.hash()
+	return k
+}
+
+func hasRanges(s addrset.Set) bool {
+	for r := range s.Each() {
+		if r.From != r.To {
+			return true
+		}
+	}
+	return false
 }
 
 func static(s *program.Set, family int, prefix string, ranges []addrset.Range, counted bool) *Set {
@@ -187,10 +220,15 @@ func plural(n int, what string) string {
 func (s *Set) hash() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\n", s.definition())
+	buf := make([]byte, 0, 16<<10)
 	for r := range s.ranges() {
-		writeAddress(h, r.From.AsSlice())
-		writeAddress(h, r.To.AsSlice())
+		if cap(buf)-len(buf) < 2*16 {
+			_, _ = h.Write(buf) // never fails, says package hash
+			buf = buf[:0]
+		}
+		buf = appendAddress(appendAddress(buf, r.From), r.To)
 	}
+	_, _ = h.Write(buf)
 	for i, t := range s.Elements.Tuples {
 		fmt.Fprintf(h, "%s\n", t)
 		if s.Verdicts {
@@ -199,8 +237,6 @@ func (s *Set) hash() string {
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
-
-func writeAddress(h hash.Hash, b []byte) { _, _ = h.Write(b) } // never fails, says package hash
 
 // allAddresses is everything in a set of one address key.
 func allAddresses(s *program.Set) addrset.Set {
