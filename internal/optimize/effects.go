@@ -317,7 +317,11 @@ func sameInAnyOrder(a, b *program.Rule, x, y effect) bool {
 	if x.quiet && y.quiet {
 		return true
 	}
-	return x.bare && y.bare && x.ends && y.ends && slices.Equal(a.Actions, b.Actions)
+	if !x.bare || !y.bare || !x.ends || !y.ends || !slices.Equal(a.Actions, b.Actions) {
+		return false
+	}
+	// Who dropped a packet is told to whoever asks.
+	return a.Origin == b.Origin || a.Actions[len(a.Actions)-1] == program.Action(program.Accept)
 }
 
 // written are the fields that an action changes.
@@ -422,6 +426,9 @@ func (f *facts) reading(out *effect, c *program.Condition) {
 	}
 	if c.Set != "" {
 		out.reads["set "+c.Set] = true
+		if set := f.sets[c.Set]; set == nil || set.Counters {
+			out.bare = false // its elements count
+		}
 	}
 }
 

@@ -52,6 +52,24 @@ var Passes = []Pass{
 		run:      programOnly(orderStages),
 	},
 	{
+		Name: "rules-to-sets", Needs: []string{"stages"},
+		Promises: "no group of rules that could change places does the same and differs in one field alone",
+		Reason:   "a set costs one look-up whatever its size, a rule costs every packet that passes it; behind stages, since only rules of one stage are merged",
+		run:      rulesToSets,
+	},
+	{
+		Name: "verdict-maps", Needs: []string{"rules-to-sets"},
+		Promises: "nor one that differs in one field and the verdict",
+		Reason:   "one look-up instead of a set for each verdict; each of the three takes what the others leave, so behind rules-to-sets only for the reader",
+		run:      verdictMaps,
+	},
+	{
+		Name: "concatenations", Needs: []string{"verdict-maps"},
+		Promises: "nor one that differs in several fields",
+		Reason:   "a key of several fields is one look-up too; before terminal, which then looks at the merged rules alone",
+		run:      concatenations,
+	},
+	{
 		Name: "terminal", Needs: []string{"stages"},
 		Promises: "established flows and what keeps out of tracking leave their base chains before whatever cannot match them",
 		Reason:   "every rule that a packet meets without being decided is wasted on it; behind stages, whose order it only leaves where rules commute",

@@ -42,8 +42,11 @@ func (m *maker) addresses() []program.AddressRange {
 	var out []program.AddressRange
 	for range 1 + m.IntN(2)*m.IntN(3) {
 		text := pick(m, someAddresses...)
-		if m.IntN(4) == 0 {
+		switch m.IntN(8) {
+		case 0:
 			text = pick(m, someRanges...)
+		case 1, 2, 3, 4:
+			text = fmt.Sprintf("192.0.2.%d", m.IntN(32))
 		}
 		r, err := addrset.ParseRange(text)
 		if err != nil {
@@ -69,56 +72,85 @@ func (m *maker) ports() []program.NumberRange {
 
 func number(n uint64) []program.NumberRange { return []program.NumberRange{{From: n, To: n}} }
 
-// match makes conditions of one of a few shapes, so that many rules differ in
-// one or two fields.
-func (m *maker) match(raw bool) []program.Condition {
+// shape is which fields rules ask for; a bit each.
+type shape uint32
+
+// shapes are the ones of a chain: few, so that many rules differ in one or two
+// fields.
+func (m *maker) shapes() []shape {
+	var out []shape
+	for range 1 + m.IntN(3) {
+		out = append(out, shape(m.Uint32()&m.Uint32()|1<<m.IntN(6)))
+	}
+	return out
+}
+
+// match makes conditions of a shape.
+func (m *maker) match(s shape, raw bool) []program.Condition {
 	var out []program.Condition
-	add := func(c program.Condition) {
-		c.Not = m.IntN(12) == 0
-		out = append(out, c)
+	has := func(bit int) bool { return s>>bit&1 == 1 }
+	add := func(bit int, c func() program.Condition) {
+		if !has(bit) {
+			return
+		}
+		k := c()
+		k.Not = m.IntN(25) == 0
+		out = append(out, k)
 	}
-	if m.IntN(3) > 0 {
-		protocol := pick[uint64](m, 6, 6, 17)
+	addresses := func(f program.Field) func() program.Condition {
+		return func() program.Condition { return program.Condition{Field: f, Addresses: m.addresses()} }
+	}
+	if has(0) || has(1) {
+		protocol := pick[uint64](m, 6, 17)
+		if has(2) {
+			protocol = 6
+		}
 		out = append(out, program.Condition{Field: program.Protocol, Numbers: number(protocol)})
-		if m.IntN(4) > 0 {
-			add(program.Condition{Field: program.Port, Numbers: m.ports()})
-		}
-		if m.IntN(8) == 0 {
-			add(program.Condition{Field: program.SourcePort, Numbers: m.ports()})
+		add(1, func() program.Condition { return program.Condition{Field: program.Port, Numbers: m.ports()} })
+		if has(3) {
+			add(4, func() program.Condition { return program.Condition{Field: program.SourcePort, Numbers: m.ports()} })
 		}
 	}
-	if m.IntN(4) > 0 {
-		add(program.Condition{Field: program.Source, Addresses: m.addresses()})
+	add(5, addresses(program.Source))
+	if has(6) {
+		add(7, addresses(program.Destination))
 	}
-	if m.IntN(5) == 0 {
-		add(program.Condition{Field: program.Destination, Addresses: m.addresses()})
+	if has(8) {
+		add(9, func() program.Condition {
+			return program.Condition{Field: program.InInterface, Names: []string{pick(m, "eth0", "eth1", "eth1", "eth*")}}
+		})
 	}
-	if m.IntN(6) == 0 {
-		add(program.Condition{Field: program.InInterface, Names: []string{pick(m, "eth0", "eth1", "eth*")}})
+	if has(10) {
+		add(11, func() program.Condition {
+			return program.Condition{Field: program.Source, Set: pick(m, "office", "living")}
+		})
 	}
-	if m.IntN(6) == 0 {
-		add(program.Condition{Field: program.Source, Set: pick(m, "office", "living")})
+	if has(12) {
+		add(13, func() program.Condition {
+			return program.Condition{Field: program.Mark, Numbers: number(pick[uint64](m, 1, 2))}
+		})
 	}
-	if m.IntN(10) == 0 {
-		add(program.Condition{Field: program.Mark, Numbers: number(pick[uint64](m, 1, 2))})
+	if has(14) {
+		add(15, func() program.Condition {
+			return program.Condition{Field: program.Family, Numbers: number(pick[uint64](m, 4, 6))}
+		})
 	}
-	if m.IntN(15) == 0 {
-		add(program.Condition{Field: program.Family, Numbers: number(pick[uint64](m, 4, 6))})
-	}
-	if !raw && m.IntN(10) == 0 {
-		add(program.Condition{Field: program.State, Names: []string{pick(m, "new", "untracked")}})
+	if !raw && has(16) {
+		add(17, func() program.Condition {
+			return program.Condition{Field: program.State, Names: []string{pick(m, "new", "untracked")}}
+		})
 	}
 	return out
 }
 
 func (m *maker) actions(raw, main bool, verdicts []program.Action) []program.Action {
 	var out []program.Action
-	if m.IntN(4) > 0 {
+	if m.IntN(8) > 0 != raw {
 		name := fmt.Sprintf("rule_%d", m.lines)
 		m.program.Counters = append(m.program.Counters, program.Counter{Name: name})
 		out = append(out, program.Count{Counter: name})
 	}
-	switch m.IntN(20) {
+	switch m.IntN(60) {
 	case 0:
 		out = append(out, program.Log{Prefix: "x", Rate: program.Rate{Packets: 1, Per: 1000, Burst: 5}})
 	case 1:
@@ -126,10 +158,10 @@ func (m *maker) actions(raw, main bool, verdicts []program.Action) []program.Act
 	case 2:
 		out = append(out, program.Limit{Name: "limit", Rate: program.Rate{Packets: 1, Per: 1000, Burst: 5}})
 	}
-	if raw && m.IntN(3) > 0 {
+	if raw && m.IntN(6) > 0 {
 		out = append(out, program.NoTrack{})
 	}
-	switch m.IntN(12) {
+	switch m.IntN(30) {
 	case 0:
 		if len(out) > 0 {
 			return out // goes on with the next rule
@@ -160,13 +192,14 @@ func (m *maker) make(rules int) *program.Program {
 	verdicts := []program.Action{program.Accept, program.Drop, program.Reject, program.Return}[:1+m.IntN(4)]
 	fill := func(chain string, n int, raw, main bool, stage program.Stage) {
 		c := p.Chain(chain)
+		shapes := m.shapes()
 		for range n {
 			m.lines++
-			r := program.Rule{Stage: stage, Match: m.match(raw), Origin: program.Origin{File: "policy.yaml", Line: m.lines}}
+			r := program.Rule{Stage: stage, Match: m.match(pick(m, shapes...), raw), Origin: program.Origin{File: "policy.yaml", Line: m.lines}}
 			r.Actions = m.actions(raw, main, verdicts)
 			c.Rules = append(c.Rules, r)
 			if m.IntN(10) == 0 { // the same line in another way
-				r.Match = m.match(raw)
+				r.Match = m.match(pick(m, shapes...), raw)
 				c.Rules = append(c.Rules, r)
 			}
 		}
@@ -186,7 +219,7 @@ func (m *maker) edge(four bool) netip.Addr {
 		if err != nil {
 			panic(err)
 		}
-		a := pick(m, r.From, r.From, r.To, r.From.Prev(), r.To.Next())
+		a := pick(m, r.From, r.From, r.To, r.From.Prev(), r.To.Next(), netip.AddrFrom4([4]byte{192, 0, 2, byte(m.IntN(32))}))
 		if a.Is4() == four {
 			return a
 		}
@@ -210,7 +243,7 @@ func outcome(p *program.Program, pkt packet.Packet) string {
 	slices.Sort(done)
 	who := "the default"
 	if r.Rule != nil && r.Rule.Origin.Line > 0 {
-		who = "a rule"
+		who = fmt.Sprint("line ", r.Rule.Origin.Line)
 	}
 	return fmt.Sprintf("%s by %s at %s, mark %d, %s; %s", r.Verdict, who, r.Hook, r.Packet.Mark, r.Packet.State, strings.Join(done, "; "))
 }

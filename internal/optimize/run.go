@@ -13,6 +13,9 @@ import (
 type Options struct {
 	Without []string // passes that are left out, by name
 	Check   bool     // check the program's invariants after every pass
+	// NoElementCounters says that elements of sets cannot be counted, so that
+	// rules with counters of their own stay apart.
+	NoElementCounters bool
 	// Profile is the packets that each counter of the program has counted, by
 	// name; nil where nobody counted.
 	Profile map[string]uint64

@@ -137,6 +137,7 @@ type evaluation struct {
 	doubts  []string
 	assumed []string
 	done    []string
+	met     program.Origin // of the element by which the present rule matches
 	depth   int
 }
 
@@ -266,17 +267,18 @@ func (e *evaluation) matches(r *program.Rule) bool {
 			}
 		}
 	}
+	e.met = program.Origin{}
 	for i := range r.Match {
-		e.countElement(&r.Match[i])
+		e.meet(&r.Match[i])
 	}
 	return true
 }
 
-// countElement counts the element of a set that the packet has met, where it
-// stands for a counter.
-func (e *evaluation) countElement(c *program.Condition) {
+// meet notes the element of a set that the packet has met, and counts it where
+// it stands for a counter.
+func (e *evaluation) meet(c *program.Condition) {
 	set := e.program.Set(c.Set)
-	if set == nil || c.Not || !set.Counters || len(set.Elements) == 0 {
+	if set == nil || c.Not || len(set.Elements) == 0 {
 		return
 	}
 	fields := c.SetKey
@@ -291,9 +293,21 @@ func (e *evaluation) countElement(c *program.Condition) {
 }
 
 func (e *evaluation) count(found *program.Element) {
+	e.met = found.Origin
 	if found.Counter != "" {
 		e.done = append(e.done, program.ActionText(program.Count{Counter: found.Counter}))
 	}
+}
+
+// decider is the rule that decides: of one that stands for several, the one
+// whose element the packet has met.
+func (e *evaluation) decider(r *program.Rule) *program.Rule {
+	if r.Origin != (program.Origin{}) || e.met == (program.Origin{}) {
+		return r
+	}
+	out := *r
+	out.Origin = e.met
+	return &out
 }
 
 // actions runs the actions of a rule that matches; ended says that its chain is
@@ -314,7 +328,7 @@ func (e *evaluation) actions(r *program.Rule) (o outcome, ended bool) {
 			if a == program.Return {
 				return outcome{}, true
 			}
-			return outcome{a, r}, true
+			return outcome{a, e.decider(r)}, true
 		case program.Jump:
 			if c := e.program.Chain(a.Chain); c != nil {
 				if o := e.chain(c); o.verdict != "" {

@@ -156,6 +156,7 @@ type elementsJSON struct {
 	Ranges   string                   `json:",omitempty"`
 	Tuples   []string                 `json:",omitempty"`
 	Verdicts []string                 `json:",omitempty"`
+	Counters map[string]string        `json:",omitempty"`
 	Counts   map[string]backend.Count `json:",omitempty"`
 }
 
@@ -168,7 +169,7 @@ func (e Elements) MarshalJSON() ([]byte, error) {
 		}
 		b.WriteString(r.String())
 	}
-	return json.Marshal(elementsJSON{e.Unknown, b.String(), e.Tuples, e.Verdicts, e.Counts})
+	return json.Marshal(elementsJSON{e.Unknown, b.String(), e.Tuples, e.Verdicts, e.Counters, e.Counts})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -177,7 +178,7 @@ func (e *Elements) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return err
 	}
-	*e = Elements{Unknown: in.Unknown, Tuples: in.Tuples, Verdicts: in.Verdicts, Counts: in.Counts}
+	*e = Elements{Unknown: in.Unknown, Tuples: in.Tuples, Verdicts: in.Verdicts, Counters: in.Counters, Counts: in.Counts}
 	if in.Ranges == "" {
 		return nil
 	}

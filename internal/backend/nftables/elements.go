@@ -25,6 +25,9 @@ type Elements struct {
 	// Verdicts are those of the Tuples of a verdict map, one each: "accept",
 	// "drop", "return", "continue", "jump NAME", "goto NAME".
 	Verdicts []string
+	// Counters are the counters of the program that counts of elements belong
+	// to, by element; the kernel keeps them as comments.
+	Counters map[string]string
 	// Counts is what was counted, by element, of a set that was read.
 	Counts map[string]backend.Count
 }
@@ -96,16 +99,24 @@ func single(r addrset.Range) iter.Seq[netip.Addr] {
 func (s *Set) texts(counts map[string]backend.Count) []string {
 	out := make([]string, 0, s.Elements.Len())
 	for r := range s.ranges() {
-		out = append(out, r.String()+counted(counts, r.String()))
+		out = append(out, r.String()+counted(counts, r.String())+s.Elements.note(r.String()))
 	}
 	for i, t := range s.Elements.Tuples {
-		text := tupleText(s.Types, t) + counted(counts, t)
+		text := tupleText(s.Types, t) + counted(counts, t) + s.Elements.note(t)
 		if s.Verdicts {
 			text += " : " + s.Elements.Verdicts[i]
 		}
 		out = append(out, text)
 	}
 	return out
+}
+
+// note is the comment that an element has in the kernel.
+func (e Elements) note(element string) string {
+	if counter := e.Counters[element]; counter != "" {
+		return ` comment "` + comment(counter) + `"`
+	}
+	return ""
 }
 
 func counted(counts map[string]backend.Count, element string) string {

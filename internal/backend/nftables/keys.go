@@ -257,10 +257,12 @@ func (s *Set) forKernel(counts map[string]backend.Count, malformed func(error)) 
 	return func(yield func(nfset.Element) bool) {
 		var from, to []byte
 		give := func(e nfset.Element, element func() string) bool {
-			if len(counts) > 0 {
-				if c, is := counts[element()]; is {
+			if len(counts)+len(s.Elements.Counters) > 0 {
+				text := element()
+				if c, is := counts[text]; is {
 					e.Counted, e.Packets, e.Bytes = true, c.Packets, c.Bytes
 				}
+				e.Comment = s.Elements.Counters[text]
 			}
 			return yield(e)
 		}

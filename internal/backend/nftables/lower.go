@@ -68,6 +68,7 @@ type lowering struct {
 	made     map[string]*Chain // chains that rules made, by key and contents
 	notes    []program.Note
 	refusals []backend.Refusal
+	rejects  bool  // a verdict map leads to the chain that rejects
 	failed   error // a mistake of the program's maker
 }
 
@@ -114,7 +115,11 @@ func (l *lowering) refuse(o program.Origin, hint, format string, args ...any) {
 }
 
 func (l *lowering) counters() {
+	own := countersOfRules(l.program)
 	for _, c := range l.program.Counters {
+		if !own[c.Name] {
+			continue
+		}
 		l.tree.Counters = append(l.tree.Counters, Counter{Name: name(c.Name), ID: c.Name, Comment: origin(c.Origin, c.Comment)})
 	}
 	slices.SortFunc(l.tree.Counters, func(a, b Counter) int { return strings.Compare(a.Name, b.Name) })
@@ -140,6 +145,9 @@ func (l *lowering) chains() {
 	}
 	for _, f := range l.tree.Flowtables {
 		l.devices(f.Devices)
+	}
+	if l.rejects {
+		l.rejectAny()
 	}
 }
 
@@ -213,6 +221,11 @@ func (l *lowering) unused() {
 			for _, s := range r.Statements {
 				sets[s.Set] = true
 				switch s.Kind {
+				case VerdictMap:
+					for _, verdict := range l.tree.verdicts(s) {
+						_, chain, _ := strings.Cut(verdict, " ")
+						walk(l.tree.chain(chain))
+					}
 				case RateLimit:
 					limits[s.Name] = true
 				case Offload:

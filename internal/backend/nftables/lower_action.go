@@ -108,6 +108,8 @@ func (a *actor) action(action program.Action) ([]Statement, error) {
 		return []Statement{{Kind: Jump, Name: name(action.Chain)}}, nil
 	case program.Goto:
 		return []Statement{{Kind: Goto, Name: name(action.Chain)}}, nil
+	case program.VerdictMap:
+		return a.verdictMap(action)
 	case program.NoTrack:
 		return []Statement{{Kind: NoTrack}}, nil
 	case program.Count:
@@ -156,16 +158,22 @@ func (a *actor) reject() []Statement {
 	case len(a.protocols) > 0 && !holds(a.protocols, tcp):
 		return []Statement{unreachable}
 	}
-	if a.l.tree.chain(rejectChain) == nil {
-		a.l.tree.Chains = append(a.l.tree.Chains, &Chain{
-			Name: rejectChain, Comment: "a reset for TCP, port unreachable for the rest",
-			Rules: []Rule{
-				{Statements: []Statement{{Kind: Match, Field: "meta l4proto", Op: "==", Values: []string{"6"}}, reset}},
-				{Statements: []Statement{unreachable}},
-			},
-		})
-	}
+	a.l.rejectAny()
 	return []Statement{{Kind: Goto, Name: rejectChain}}
+}
+
+// rejectAny makes the chain that rejects packets of every protocol.
+func (l *lowering) rejectAny() {
+	if l.tree.chain(rejectChain) != nil {
+		return
+	}
+	l.tree.Chains = append(l.tree.Chains, &Chain{
+		Name: rejectChain, Comment: "a reset for TCP, port unreachable for the rest",
+		Rules: []Rule{
+			{Statements: []Statement{{Kind: Match, Field: "meta l4proto", Op: "==", Values: []string{"6"}}, {Kind: Reject, Name: "tcp reset"}}},
+			{Statements: []Statement{{Kind: Reject, Name: "icmpx 1"}}},
+		},
+	})
 }
 
 func (a *actor) add(set string, timeout uint64) ([]Statement, error) {

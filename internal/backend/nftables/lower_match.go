@@ -313,12 +313,35 @@ func (m *matcher) complete(way []Statement) []Statement {
 	if m.family != 0 && !slices.ContainsFunc(out, func(s Statement) bool { return impliesFamily(s, m.family) }) {
 		out = append(out, Statement{Kind: Match, Field: "meta nfproto", Op: "==", Values: []string{nfproto[m.family]}})
 	}
-	slices.SortStableFunc(out, func(a, b Statement) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(out, func(a, b Statement) int { return m.rank(a) - m.rank(b) })
 	return out
+}
+
+// rank is rank with what counts last: an element counts as soon as it is found,
+// and is to count only what all conditions let through.
+func (m *matcher) rank(s Statement) int {
+	if s.Kind == Match && s.Set != "" {
+		if k := m.l.tree.set(s.Set); k != nil && k.Counted {
+			return 10
+		}
+	}
+	return rank(s)
 }
 
 // impliesFamily says whether nft itself puts a condition on the family before
 // the statement. Of ICMP it does not.
 func impliesFamily(s Statement, family int) bool {
-	return s.Kind == Match && strings.HasPrefix(s.Field, ipOf(family)+" ")
+	return (s.Kind == Match || s.Kind == VerdictMap) &&
+		slices.ContainsFunc(strings.Split(s.Field, " . "), func(part string) bool { return strings.HasPrefix(part, ipOf(family)+" ") })
+}
+
+// familyOnce takes out the condition on the family where the verdict map behind
+// it implies it.
+func familyOnce(statements []Statement, family int) []Statement {
+	if family == 0 || !slices.ContainsFunc(statements, func(s Statement) bool { return s.Kind == VerdictMap && impliesFamily(s, family) }) {
+		return statements
+	}
+	return slices.DeleteFunc(statements, func(s Statement) bool {
+		return s.Kind == Match && s.Field == "meta nfproto" && s.Op == "==" && slices.Equal(s.Values, []string{nfproto[family]})
+	})
 }

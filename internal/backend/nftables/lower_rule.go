@@ -74,9 +74,12 @@ func (l *lowering) variant(c *program.Chain, r *program.Rule, actions []program.
 	if err != nil {
 		return nil, err
 	}
+	if len(body) == 1 && len(body[0]) == 0 {
+		return nil, nil // a verdict map has nothing of the family
+	}
 	comment := origin(r.Origin, r.Comment)
 	finish := func(statements []Statement) Rule {
-		return Rule{Statements: statements, Comment: comment, Origin: r.Origin}
+		return Rule{Statements: familyOnce(statements, family), Comment: comment, Origin: r.Origin}
 	}
 	switch {
 	case len(matches) == 1 && len(matches[0]) == 0:

@@ -49,6 +49,9 @@ func (l *lowering) layout() {
 
 func (l *lowering) layoutSet(p *parts) error {
 	s := p.set
+	if mapped(s) {
+		return l.layoutMap(p)
+	}
 	if len(s.Key) == 1 && isAddress(s.Key[0]) {
 		if s.Commands {
 			l.layoutCommands(p)

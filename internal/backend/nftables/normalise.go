@@ -23,12 +23,18 @@ func normal(statements []Statement) []Statement {
 	return withoutImplied(out)
 }
 
-// withProtocol says the protocol of a port in a concatenation, which nft lists
-// by the port's name alone.
+// asksKey says whether a statement looks a key up: a concatenation, or one value
+// in a named set or a verdict map.
+func asksKey(s Statement, parts []string) bool {
+	return (s.Kind == Match || s.Kind == VerdictMap) && (len(parts) > 1 || s.Set != "")
+}
+
+// withProtocol says the protocol of a port in a key, which nft lists by the
+// port's name alone.
 func withProtocol(statements []Statement) []Statement {
 	var out []Statement
 	for _, s := range statements {
-		if parts := strings.Split(s.Field, " . "); s.Kind == Match && len(parts) > 1 {
+		if parts := strings.Split(s.Field, " . "); asksKey(s, parts) {
 			for _, p := range parts {
 				header, field, _ := strings.Cut(p, " ")
 				if n := protocolOf[header]; n != "" && (field == "sport" || field == "dport") && !asksProtocol(out, n) {
@@ -47,11 +53,11 @@ func asksProtocol(statements []Statement, number string) bool {
 	})
 }
 
-// anyPorts: nft names ports in a concatenation by the protocol, where the rule
+// anyPorts: nft names ports in a key by the protocol, where the rule
 // has asked for one before.
 func anyPorts(s Statement) Statement {
 	parts := strings.Split(s.Field, " . ")
-	if len(parts) < 2 {
+	if !asksKey(s, parts) {
 		return s
 	}
 	for i, p := range parts {
@@ -136,7 +142,7 @@ func withoutImplied(statements []Statement) []Statement {
 	family, protocol := map[string]bool{}, map[string]bool{}
 	for _, s := range statements {
 		switch s.Kind {
-		case Match, SetAdd, Rewrite:
+		case Match, VerdictMap, SetAdd, Rewrite:
 		case Reject:
 			if s.Name == "tcp reset" {
 				protocol["6"] = true // nft asks for TCP by itself
@@ -148,15 +154,17 @@ func withoutImplied(statements []Statement) []Statement {
 		default:
 			continue
 		}
-		first, _, _ := strings.Cut(s.Field, " ")
-		switch first {
-		case "ip", "icmp":
-			family["2"] = true
-		case "ip6", "icmpv6", "exthdr", "frag", "rt", "hbh", "dst", "mh":
-			family["10"] = true
-		}
-		if n := protocolOf[first]; n != "" {
-			protocol[n] = true
+		for part := range strings.SplitSeq(s.Field, " . ") {
+			first, _, _ := strings.Cut(part, " ")
+			switch first {
+			case "ip", "icmp":
+				family["2"] = true
+			case "ip6", "icmpv6", "exthdr", "frag", "rt", "hbh", "dst", "mh":
+				family["10"] = true
+			}
+			if n := protocolOf[first]; n != "" {
+				protocol[n] = true
+			}
 		}
 		if s.Field == "meta l4proto" && s.Op == "==" && len(s.Values) == 1 {
 			switch s.Values[0] {

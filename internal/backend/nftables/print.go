@@ -35,6 +35,9 @@ func (s Statement) text() string {
 	case Match:
 		return s.matchText()
 	case VerdictMap:
+		if s.Set != "" {
+			return s.left() + " vmap @" + s.Set
+		}
 		pairs := make([]string, 0, len(s.Map))
 		for _, v := range slices.Sorted(maps.Keys(s.Map)) {
 			pairs = append(pairs, named(s.Field, v)+" : "+s.Map[v])

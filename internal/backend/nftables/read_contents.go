@@ -115,5 +115,12 @@ func (s *Set) count(e nfset.Element, element func() string) {
 	if s.Elements.Counts == nil {
 		s.Elements.Counts = map[string]backend.Count{}
 	}
-	s.Elements.Counts[element()] = backend.Count{Packets: e.Packets, Bytes: e.Bytes}
+	text := element()
+	s.Elements.Counts[text] = backend.Count{Packets: e.Packets, Bytes: e.Bytes}
+	if e.Comment != "" {
+		if s.Elements.Counters == nil {
+			s.Elements.Counters = map[string]string{}
+		}
+		s.Elements.Counters[text] = e.Comment
+	}
 }

@@ -114,6 +114,10 @@ func readMatch(fields map[string]any) (Statement, bool) {
 
 func readVerdictMap(fields map[string]any) (Statement, bool) {
 	field, mask, ok := fieldOfExpr(fields["key"])
+	if name, isText := fields["data"].(string); isText {
+		name, named := strings.CutPrefix(name, "@")
+		return Statement{Kind: VerdictMap, Field: field, Mask: mask, Set: name}, ok && named
+	}
 	data, _ := fields["data"].(map[string]any)
 	pairs, isList := data["set"].([]any)
 	if !ok || !isList {

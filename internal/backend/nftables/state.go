@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"maps"
 	"strings"
 
 	"sluice/internal/backend"
@@ -21,8 +22,25 @@ type Extra struct{ Kind, Name string }
 // Empty says that the table is not there.
 func (s *State) Empty() bool { return !s.Present }
 
-// Counters is what every counter has counted, by its name in the program.
-func (s *State) Counters() map[string]backend.Count { return s.Values }
+// Counters is what every counter has counted, by its name in the program: as an
+// object of its own and in elements of the sets that rules ask.
+func (s *State) Counters() map[string]backend.Count {
+	out := maps.Clone(s.Values)
+	if out == nil {
+		out = map[string]backend.Count{}
+	}
+	used := s.Tree.used()
+	for _, k := range s.Tree.Sets {
+		if !used["set "+k.Name] {
+			continue
+		}
+		for element, counter := range k.Elements.Counters {
+			sum, c := out[counter], k.Elements.Counts[element]
+			out[counter] = backend.Count{Packets: sum.Packets + c.Packets, Bytes: sum.Bytes + c.Bytes}
+		}
+	}
+	return out
+}
 
 // Elements is what was counted for each element of the sets that count, by the
 // name of the kernel's set and the element.

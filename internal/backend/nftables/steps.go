@@ -21,6 +21,7 @@ type stepper struct {
 	used  map[string]bool // by the rules that the kernel has
 	made  map[string]bool // chains that exist before the switch, for the elements of verdict maps
 	steps []backend.Step
+	carry map[string]backend.Count // of counters that are to count elsewhere
 	// transition: packets become tracked that were not, so that the switch has
 	// a moment for connections that run.
 	transition bool
@@ -61,7 +62,11 @@ func (s *stepper) objects() {
 	var b strings.Builder
 	for _, c := range s.want.Counters {
 		if !slices.ContainsFunc(s.have.Tree.Counters, func(h Counter) bool { return h.Name == c.Name }) {
-			fmt.Fprintf(&b, "add counter %s %s { %s}\n", s.table, c.Name, c.body())
+			start := ""
+			if n, some := s.take(c.ID); some {
+				start = fmt.Sprintf("packets %d bytes %d; ", n.Packets, n.Bytes)
+			}
+			fmt.Fprintf(&b, "add counter %s %s { %s%s}\n", s.table, c.Name, start, c.body())
 		}
 	}
 	for _, l := range s.want.Limits {
@@ -96,7 +101,7 @@ func (s *stepper) sets() {
 		case s.used["set "+k.Name]:
 			mended = append(mended, k)
 			continue
-		case !h.Elements.Unknown && sameElements(k.Elements, h.Elements):
+		case !h.Elements.Unknown && !k.Counted && sameElements(k.Elements, h.Elements):
 			continue
 		default:
 			// Nobody uses it and it may be half filled, by a load that was killed.
@@ -164,6 +169,7 @@ func (s *stepper) counts(k *Set) map[string]backend.Count {
 			}
 		}
 	}
+	s.countsOfRules(k, out)
 	return out
 }
 
@@ -191,6 +197,7 @@ func (s *stepper) edit(purpose backend.Purpose, name string, k, h *Set) {
 	missing, extra := difference(k, h)
 	insert, remove := *k, *h
 	insert.Elements, remove.Elements = missing, extra
+	insert.Elements.Counters = k.Elements.Counters
 	name = fmt.Sprintf("%s (+%d -%d)", name, insert.Len(), remove.Len())
 	s.send(purpose, name, true, edit{remove: &remove, insert: &insert, counts: s.counts(k)})
 }

@@ -90,7 +90,7 @@ type Kind string
 // Kinds of statements.
 const (
 	Match      Kind = "match"       // Field, Mask, Op, and Values or Set
-	VerdictMap Kind = "vmap"        // Field, Mask, Map
+	VerdictMap Kind = "vmap"        // Field, Mask, and Map or Set
 	Verdict    Kind = "verdict"     // Name: accept, drop, return, continue
 	Jump       Kind = "jump"        // Name
 	Goto       Kind = "goto"        // Name

@@ -1,0 +1,279 @@
+package optimize
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+
+	"sluice/internal/program"
+)
+
+// point is one value of a field, so that values of one kind are in order.
+type point struct {
+	kind   pointKind
+	hi, lo uint64
+}
+
+type pointKind uint8
+
+const (
+	aNumber pointKind = iota
+	aName             // interned: equal or not, without an order that means anything
+	anAddress4
+	anAddress6
+)
+
+func (p point) compare(o point) int {
+	switch {
+	case p.kind != o.kind:
+		return int(p.kind) - int(o.kind)
+	case p.hi != o.hi:
+		if p.hi < o.hi {
+			return -1
+		}
+		return 1
+	case p.lo < o.lo:
+		return -1
+	case p.lo > o.lo:
+		return 1
+	}
+	return 0
+}
+
+func (p point) next() point {
+	if p.lo++; p.lo == 0 {
+		p.hi++
+	}
+	return p
+}
+
+func (p point) prev() point {
+	if p.lo == 0 {
+		p.hi--
+	}
+	p.lo--
+	return p
+}
+
+func addressPoint(a netip.Addr) point {
+	if a.Is4() {
+		b := a.As4()
+		return point{kind: anAddress4, lo: uint64(binary.BigEndian.Uint32(b[:]))}
+	}
+	b := a.As16()
+	return point{kind: anAddress6, hi: binary.BigEndian.Uint64(b[:8]), lo: binary.BigEndian.Uint64(b[8:])}
+}
+
+func (p point) address() netip.Addr {
+	if p.kind == anAddress4 {
+		return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(p.lo))))
+	}
+	return netip.AddrFrom16([16]byte(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, p.hi), p.lo)))
+}
+
+// interval is a range of points, both ends in it.
+type interval struct{ from, to point }
+
+func (i interval) single() bool { return i.from == i.to }
+
+func (i interval) meets(o interval) bool {
+	return i.from.compare(o.to) <= 0 && o.from.compare(i.to) <= 0
+}
+
+// names gives each name a number.
+type names struct {
+	numbers map[string]uint64
+	texts   []string
+}
+
+func (n *names) of(text string) point {
+	if n.numbers == nil {
+		n.numbers = map[string]uint64{}
+	}
+	at, known := n.numbers[text]
+	if !known {
+		at = uint64(len(n.texts))
+		n.numbers[text] = at
+		n.texts = append(n.texts, text)
+	}
+	return point{kind: aName, lo: at}
+}
+
+func (n *names) value(i interval) program.Value {
+	switch i.from.kind {
+	case aName:
+		return program.Value{Name: n.texts[i.from.lo]}
+	case aNumber:
+		return program.Value{Numbers: program.NumberRange{From: i.from.lo, To: i.to.lo}}
+	}
+	return program.Value{Addresses: program.AddressRange{From: i.from.address(), To: i.to.address()}}
+}
+
+// box is an interval for each of some fields: the packets that have a value in
+// every one of them.
+type box []interval
+
+func (b box) meets(o box) bool {
+	for i := range b {
+		if !b[i].meets(o[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// without gives what of b is outside o, in boxes apart from one another.
+func (b box) without(o box) []box {
+	if !b.meets(o) {
+		return []box{b}
+	}
+	var out []box
+	rest := slices.Clone(b)
+	for i := range b {
+		if rest[i].from.compare(o[i].from) < 0 {
+			below := slices.Clone(rest)
+			below[i].to = o[i].from.prev()
+			out = append(out, below)
+			rest[i].from = o[i].from
+		}
+		if rest[i].to.compare(o[i].to) > 0 {
+			above := slices.Clone(rest)
+			above[i].from = o[i].to.next()
+			out = append(out, above)
+			rest[i].to = o[i].to
+		}
+	}
+	return out
+}
+
+// spans is a growing list of intervals that are apart, each with a number of
+// its own.
+type spans struct {
+	sorted []span
+	fresh  []span // the newest, not sorted in yet
+}
+
+type span struct {
+	interval
+	of int
+}
+
+// freshSpans bounds what is searched one by one, and with it how often
+// everything is sorted anew.
+const freshSpans = 64
+
+func (s *spans) add(i interval, of int) {
+	s.fresh = append(s.fresh, span{i, of})
+	if len(s.fresh) < freshSpans {
+		return
+	}
+	byFrom := func(a, b span) int { return a.from.compare(b.from) }
+	slices.SortFunc(s.fresh, byFrom)
+	merged := make([]span, 0, len(s.sorted)+len(s.fresh))
+	a, b := s.sorted, s.fresh
+	for len(a) > 0 && len(b) > 0 {
+		if byFrom(a[0], b[0]) < 0 {
+			merged, a = append(merged, a[0]), a[1:]
+		} else {
+			merged, b = append(merged, b[0]), b[1:]
+		}
+	}
+	s.sorted, s.fresh = append(append(merged, a...), b...), s.fresh[:0]
+}
+
+// meeting gives one that meets the interval.
+func (s *spans) meeting(i interval) (span, bool) {
+	at, _ := slices.BinarySearchFunc(s.sorted, i.from, func(x span, from point) int { return x.to.compare(from) })
+	if at < len(s.sorted) && s.sorted[at].meets(i) {
+		return s.sorted[at], true
+	}
+	for _, x := range s.fresh {
+		if x.meets(i) {
+			return x, true
+		}
+	}
+	return span{}, false
+}
+
+// cover adds what is not covered yet.
+func (s *spans) cover(i interval) {
+	todo := []interval{i}
+	for len(todo) > 0 {
+		next := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		there, met := s.meeting(next)
+		if !met {
+			s.add(next, 0)
+			continue
+		}
+		for _, rest := range (box{next}).without(box{there.interval}) {
+			todo = append(todo, rest[0])
+		}
+	}
+}
+
+// boxes is a growing list of boxes that are apart. Those that are single values
+// in all fields but one, which most are, are found by these.
+type boxes struct {
+	open int // the field that may be a range
+	all  []box
+	by   map[string]*spans
+	wide []int // of all: ranges in other fields too
+}
+
+// wideBoxes bounds the boxes that are searched one by one.
+const wideBoxes = 64
+
+func newBoxes(open int) *boxes { return &boxes{open: open, by: map[string]*spans{}} }
+
+// key says the fields but the open one; not ok where one is a range.
+func (s *boxes) key(b box) (string, bool) {
+	key := make([]byte, 0, 17*len(b))
+	for i, x := range b {
+		if i == s.open {
+			continue
+		}
+		if !x.single() {
+			return "", false
+		}
+		key = append(key, byte(x.from.kind))
+		key = binary.BigEndian.AppendUint64(key, x.from.hi)
+		key = binary.BigEndian.AppendUint64(key, x.from.lo)
+	}
+	return string(key), true
+}
+
+func (s *boxes) add(b box) {
+	at := len(s.all)
+	s.all = append(s.all, b)
+	key, ok := s.key(b)
+	if !ok {
+		s.wide = append(s.wide, at)
+		return
+	}
+	list := s.by[key]
+	if list == nil {
+		list = &spans{}
+		s.by[key] = list
+	}
+	list.add(b[s.open], at)
+}
+
+// meeting gives one of the boxes that b meets, or -1.
+func (s *boxes) meeting(b box) int {
+	key, ok := s.key(b)
+	if !ok {
+		return slices.IndexFunc(s.all, b.meets)
+	}
+	if list := s.by[key]; list != nil {
+		if x, met := list.meeting(b[s.open]); met {
+			return x.of
+		}
+	}
+	for _, at := range s.wide {
+		if s.all[at].meets(b) {
+			return at
+		}
+	}
+	return -1
+}

@@ -1,0 +1,438 @@
+package optimize
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/program"
+)
+
+// keyFields are the fields in which rules that are merged may differ, in the
+// order in which a key has them.
+var keyFields = []program.Field{
+	program.InInterface, program.OutInterface, program.Source, program.Destination,
+	program.Protocol, program.SourcePort, program.Port, program.Mark,
+}
+
+const (
+	// fewestRules are worth a set: below that, one comparison after the other
+	// costs less than a lookup.
+	fewestRules = 5
+	// mostBoxes bounds what one rule that lists many values becomes.
+	mostBoxes = 64
+	// keyBytes is what a key may have in the kernel, each part a multiple of 4
+	// (NFT_DATA_VALUE_MAXLEN of nf_tables.h).
+	keyBytes = 64
+)
+
+// candidate is a rule as the merging sees it.
+type candidate struct {
+	rule   *program.Rule
+	scope  *scope
+	effect effect
+	alone  bool // it is not of a kind that is merged
+
+	signature string              // what rules of one group have in common
+	fields    []program.Field     // in which they may differ
+	values    [][]interval        // of this rule, for each field
+	constants []program.Condition // the other conditions
+	counter   string              // that it counts on
+	rest      []program.Action    // what it does beside counting, before the verdict
+	tail      program.Action      // the verdict; nil where it goes on
+}
+
+// merger takes the rules of one chain apart into items: groups of rules that
+// may stand as one in the place of the first, and rules that stand alone.
+type merger struct {
+	*facts
+	names    names
+	counters bool // elements may be counted
+	items    []*item
+	checks   int // comparisons that are left
+}
+
+// item is one place in a chain.
+type item struct {
+	members []*candidate
+	scope   *scope                   // of what the members have in common
+	covers  map[program.Field]*spans // the values of the members, by field
+	effect  effect
+	same    bool // all members do the very same
+
+	kept []box // what each member decides, without what those before it do
+	of   []int // the member that a box is of
+	in   *boxes
+}
+
+const (
+	// allChecks is how many comparisons of rules with items a chain may take;
+	// then only the last items are looked at.
+	allChecks  = 1_000_000
+	lastChecks = 16
+)
+
+// gather makes the items of the rules of a chain. Those of lone are left alone.
+func (m *merger) gather(rules []*candidate, lone map[*candidate]bool) {
+	m.items, m.checks = nil, allChecks
+	last := map[string]int{}
+	for _, c := range rules {
+		if c.alone || lone[c] {
+			m.items = append(m.items, loner(c))
+			continue
+		}
+		if at, has := last[c.signature]; has && m.reaches(c, at) && m.items[at].admit(c) {
+			continue
+		}
+		x := newItem(c)
+		if x.admit(c) {
+			last[c.signature] = len(m.items)
+		} else {
+			x = loner(c)
+		}
+		m.items = append(m.items, x)
+	}
+}
+
+// reaches says whether a rule at the end may move up to the item.
+func (m *merger) reaches(c *candidate, at int) bool {
+	between := m.items[at+1:]
+	if len(between) > m.checks && len(between) > lastChecks {
+		return false
+	}
+	for _, x := range slices.Backward(between) {
+		m.checks--
+		if !x.commutes(c) {
+			return false
+		}
+	}
+	return true
+}
+
+func loner(c *candidate) *item {
+	return &item{members: []*candidate{c}, scope: c.scope, effect: c.effect, same: true}
+}
+
+// newItem is the item that a rule begins.
+func newItem(c *candidate) *item {
+	x := &item{effect: c.effect, same: true, covers: map[program.Field]*spans{}, in: newBoxes(openField(c.fields))}
+	rest := *c.scope
+	rest.within = maps.Clone(rest.within)
+	for _, f := range c.fields {
+		delete(rest.within, string(f))
+		x.covers[f] = &spans{}
+	}
+	delete(rest.within, string(program.Family)) // may be that of an address
+	rest.texts = map[string]bool{}
+	for i := range c.constants {
+		rest.texts[conditionText(&c.constants[i])] = true
+	}
+	x.scope = &rest
+	return x
+}
+
+// commutes says whether a rule may go past the item.
+func (x *item) commutes(c *candidate) bool {
+	if !x.effect.independent(c.effect) {
+		return false
+	}
+	if x.effect.quiet && c.effect.quiet {
+		return true
+	}
+	if x.same && len(x.members) > 0 && sameInAnyOrder(x.members[0].rule, c.rule, x.effect, c.effect) {
+		return true
+	}
+	if x.scope.disjoint(c.scope) {
+		return true
+	}
+	for field, covered := range x.covers {
+		if e, has := c.scope.within[string(field)]; has && !covered.meetsExtent(e) {
+			return true
+		}
+	}
+	return false
+}
+
+// mostRanges bounds the ranges of an extent that are looked up one by one.
+const mostRanges = 256
+
+// meetsExtent says whether a value of the extent is covered; true where that
+// would take long to tell.
+func (s *spans) meetsExtent(e extent) bool {
+	met := func(i interval) bool {
+		_, met := s.meeting(i)
+		return met
+	}
+	switch {
+	case e.kind == ofNumbers && len(e.numbers) <= mostRanges:
+		return slices.ContainsFunc(e.numbers, func(r program.NumberRange) bool {
+			return met(interval{point{lo: r.From}, point{lo: r.To}})
+		})
+	case e.kind == ofAddresses && e.addresses.Len4()+e.addresses.Len6() <= mostRanges:
+		for r := range e.addresses.Each() {
+			if met(interval{addressPoint(r.From), addressPoint(r.To)}) {
+				return true
+			}
+		}
+		return false
+	}
+	return true
+}
+
+// admit makes the rule the last member of the item, where what it decides can
+// be told apart from what the members before it do.
+func (x *item) admit(c *candidate) bool {
+	var kept []box
+	todo := c.boxes()
+	wide := 0
+	for len(todo) > 0 {
+		b := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		at := x.in.meeting(b)
+		if at < 0 {
+			if _, ok := x.in.key(b); !ok {
+				wide++
+			}
+			kept = append(kept, b)
+			continue
+		}
+		if !x.members[x.of[at]].cuts(c) {
+			return false
+		}
+		todo = append(todo, b.without(x.in.all[at])...)
+		if len(todo)+len(kept)+len(x.kept) > 4*len(x.members)+1024 {
+			return false
+		}
+	}
+	if len(x.in.wide)+wide > wideBoxes {
+		return false
+	}
+	n := len(x.members)
+	for _, b := range kept {
+		x.in.add(b)
+		x.kept, x.of = append(x.kept, b), append(x.of, n)
+	}
+	for i, f := range c.fields {
+		for _, v := range c.values[i] {
+			x.covers[f].cover(v)
+		}
+	}
+	x.members = append(x.members, c)
+	x.same = x.same && slices.EqualFunc(x.members[0].rule.Actions, c.rule.Actions, sameAction)
+	x.effect = x.effect.with(c.effect)
+	return true
+}
+
+func sameAction(a, b program.Action) bool { return program.ActionText(a) == program.ActionText(b) }
+
+// cuts says whether a packet that the rule matches is none of a later rule's
+// business: the rule ends it, or both only do the same.
+func (c *candidate) cuts(later *candidate) bool {
+	if c.effect.ends {
+		return true
+	}
+	return c.tail == nil && later.tail == nil && c.counter == "" && later.counter == ""
+}
+
+// with is what two rules do.
+func (e effect) with(o effect) effect {
+	join := func(a, b map[string]bool) map[string]bool {
+		for k := range b {
+			if !a[k] {
+				a = maps.Clone(a)
+				maps.Copy(a, b)
+				return a
+			}
+		}
+		return a
+	}
+	return effect{
+		reads: join(e.reads, o.reads), writes: join(e.writes, o.writes),
+		ends: e.ends && o.ends, quiet: e.quiet && o.quiet, bare: e.bare && o.bare,
+	}
+}
+
+// openField is the field whose ranges are searched: an address, else a port.
+func openField(fields []program.Field) int {
+	for _, is := range []func(program.Field) bool{isAddress, func(f program.Field) bool { return f == program.Port || f == program.SourcePort }} {
+		if i := slices.IndexFunc(fields, is); i >= 0 {
+			return i
+		}
+	}
+	return 0
+}
+
+// boxes are the combinations of the rule's values. Of two families nothing is.
+func (c *candidate) boxes() []box {
+	out := []box{nil}
+	for _, values := range c.values {
+		var next []box
+		for _, b := range out {
+			for _, v := range values {
+				if !otherFamily(b, v) {
+					next = append(next, append(slices.Clone(b), v))
+				}
+			}
+		}
+		out = next
+	}
+	return out
+}
+
+func otherFamily(b box, v interval) bool {
+	return v.from.kind >= anAddress4 && slices.ContainsFunc(b, func(o interval) bool {
+		return o.from.kind >= anAddress4 && o.from.kind != v.from.kind
+	})
+}
+
+// candidate reads a rule.
+func (m *merger) candidate(r *program.Rule) *candidate {
+	c := &candidate{rule: r, scope: m.scope(r), effect: m.effect(r)}
+	c.alone = c.scope.never || !c.readActions() || !m.readMatch(c)
+	if c.alone {
+		return c
+	}
+	parts := []string{string(r.Stage)}
+	for _, f := range c.fields {
+		parts = append(parts, "by "+string(f))
+	}
+	constants := make([]string, len(c.constants))
+	for i := range c.constants {
+		constants[i] = conditionText(&c.constants[i])
+	}
+	slices.Sort(constants)
+	parts = append(parts, constants...)
+	for _, a := range c.rest {
+		parts = append(parts, "do "+program.ActionText(a))
+	}
+	if len(c.rest) > 0 && c.tail != nil {
+		// A map says the verdict and nothing else of a packet, and what stands
+		// before it is done to those too that it does not have.
+		parts = append(parts, "then "+program.ActionText(c.tail))
+	}
+	parts = append(parts, fmt.Sprint("ends ", c.tail != nil))
+	if !m.counters {
+		parts = append(parts, "count "+c.counter)
+	}
+	c.signature = strings.Join(parts, "\n")
+	return c
+}
+
+// readActions takes the actions apart; false where they are not of a kind that
+// several rules can share: limits and logs are each rule's own.
+func (c *candidate) readActions() bool {
+	counted := false
+	for i, a := range c.rule.Actions {
+		switch a := a.(type) {
+		case program.Count:
+			if counted {
+				return false
+			}
+			counted, c.counter = true, a.Counter
+		case program.NoTrack, program.SetMark:
+			c.rest = append(c.rest, a)
+		case program.Verdict, program.Jump, program.Goto:
+			if i != len(c.rule.Actions)-1 {
+				return false
+			}
+			c.tail = a
+		default:
+			return false
+		}
+	}
+	return len(c.rest) > 0 || c.tail != nil
+}
+
+// readMatch parts the conditions into those in which rules may differ and the
+// others; false where there is none of the former.
+func (m *merger) readMatch(c *candidate) bool {
+	times := map[program.Field]int{}
+	for _, k := range c.rule.Match {
+		times[k.Field]++
+		for _, f := range k.SetKey {
+			times[f]++
+		}
+		if set := m.sets[k.Set]; set != nil && set.Counters {
+			return false // it would count before the others have been asked
+		}
+	}
+	values := map[program.Field][]interval{}
+	boxes := 1
+	for _, k := range c.rule.Match {
+		v := m.valuesOf(&k)
+		if times[k.Field] > 1 || len(v) == 0 {
+			c.constants = append(c.constants, k)
+			continue
+		}
+		values[k.Field] = v
+		boxes *= len(v)
+	}
+	for _, f := range keyFields {
+		if v := values[f]; v != nil {
+			c.fields = append(c.fields, f)
+			c.values = append(c.values, v)
+		}
+	}
+	return len(c.fields) > 0 && boxes <= mostBoxes
+}
+
+// valuesOf gives the values that a condition lists, as far as they can be part
+// of a key.
+func (m *merger) valuesOf(k *program.Condition) []interval {
+	if k.Not || k.Mask != 0 || k.Set != "" || !slices.Contains(keyFields, k.Field) {
+		return nil
+	}
+	var out []interval
+	switch {
+	case len(k.Addresses) > 0:
+		var b addrset.Builder
+		for _, r := range k.Addresses {
+			b.AddRange(addrset.Range{From: r.From, To: r.To})
+		}
+		for r := range b.Set().Each() {
+			out = append(out, interval{addressPoint(r.From), addressPoint(r.To)})
+		}
+	case len(k.Numbers) > 0:
+		for _, r := range mergedNumbers(k.Numbers) {
+			// ICMP is of one family each, which the key of a set does not say.
+			if k.Field == program.Protocol && (r.From != r.To || r.From == protocolICMP || r.From == protocolICMPv6) {
+				return nil
+			}
+			if k.Field == program.Mark && r.From != r.To {
+				return nil // in the machine's byte order, which ranges cannot have
+			}
+			out = append(out, fewValues(r)...)
+		}
+	default:
+		for _, n := range slices.Compact(slices.Sorted(slices.Values(k.Names))) {
+			if strings.HasSuffix(n, "*") {
+				return nil
+			}
+			p := m.names.of(n)
+			out = append(out, interval{p, p})
+		}
+	}
+	return out
+}
+
+// mostValues is how many values of a range stand one by one, which lets them be
+// part of a hash.
+const mostValues = 8
+
+func fewValues(r program.NumberRange) []interval {
+	if r.To-r.From >= mostValues {
+		return []interval{{point{lo: r.From}, point{lo: r.To}}}
+	}
+	var out []interval
+	for n := r.From; n <= r.To; n++ {
+		out = append(out, interval{point{lo: n}, point{lo: n}})
+	}
+	return out
+}
+
+const (
+	protocolICMP   = 1
+	protocolICMPv6 = 58
+)
