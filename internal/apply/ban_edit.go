@@ -2,11 +2,9 @@ package apply
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"time"
 
@@ -31,21 +29,20 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 			return err
 		}
 	}
-	since := instantNow()
+	since, commits := instantNow(), nft.Commits()
 	before, err := journal.Append(e)
 	if err != nil {
 		return err
 	}
 	s.point("ban journal")
-	transactions, err := s.bring(ctx, c, settled, add, lift, now)
-	if err != nil {
+	if err := s.bring(ctx, c, settled, add, lift, now); err != nil {
 		if undo := journal.Undo(before); undo != nil {
 			return fmt.Errorf("%w\n  and the journal keeps it: %w", err, undo)
 		}
 		return fmt.Errorf("%w\n  nothing changed", err)
 	}
 	s.point("ban kernel")
-	s.stayWitness(since, transactions)
+	s.stayWitness(since, commits)
 	if err := journal.Settle(); err != nil {
 		return err
 	}
@@ -74,59 +71,59 @@ func (s *session) shorten(journal bans.Journal, before int64, now time.Time) err
 
 // bring makes the kernel hold what the journal says. Where the kernel had all
 // before, only what changed is looked at, as long as it is single addresses.
-func (s *session) bring(ctx context.Context, c *commands, settled bool, add []bans.Ban, lift []addrset.Range, now time.Time) (transactions int, err error) {
+func (s *session) bring(ctx context.Context, c *commands, settled bool, add []bans.Ban, lift []addrset.Range, now time.Time) error {
 	wide := slices.ContainsFunc(add, func(b bans.Ban) bool { return !b.Single() }) ||
 		slices.ContainsFunc(lift, func(r addrset.Range) bool { return r.From != r.To })
 	var f *filling
+	var err error
 	from := c.Asked
 	if settled && !wide {
 		f, err = s.difference(ctx, c, add, lift, now)
 	} else {
 		if !settled {
 			if from, err = s.askedByKernel(ctx); err != nil {
-				return 0, err
+				return err
 			}
 		}
 		var list *bans.List
 		if list, err = bans.Open(s.dir).Read(); err != nil {
-			return 0, err
+			return err
 		}
 		f, err = s.fill(ctx, c.Commands, from, list.Bans, now)
 	}
 	if err != nil {
-		return 0, err
+		return err
 	}
 	// What is asked goes on being asked when it is empty, until rules are loaded
 	// anew: bans that come and go must not turn rules over each time.
 	f.asked.Exact4 = f.asked.Exact4 || from.Exact4
 	f.asked.Exact6 = f.asked.Exact6 || from.Exact6
-	if transactions, err = f.send(ctx); err != nil {
-		return 0, err
+	if err := f.Send(ctx); err != nil {
+		return err
 	}
 	s.point("ban elements")
-	if f.asked == from {
-		return transactions, nil
-	}
 	text, err := s.Backend.(backend.Commander).Ask(c.Rules, from, f.asked)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for try := 1; text != ""; try++ {
 		err := s.Kernel.Run(ctx, text)
 		if err == nil {
-			transactions++
 			break
 		}
 		if !errors.Is(err, nft.ErrChanged) || try == tries || ctx.Err() != nil {
-			return 0, err
+			return err
 		}
+	}
+	if c.Asked == f.asked {
+		return nil
 	}
 	s.point("ban rules")
 	c.Asked = f.asked
 	if err := s.writeCommands(c); err != nil {
-		return 0, fmt.Errorf("write the state: %w", err)
+		return fmt.Errorf("write the state: %w", err)
 	}
-	return transactions, nil
+	return nil
 }
 
 // askedByKernel asks the kernel itself: a command was killed half way.
@@ -218,20 +215,38 @@ func lookUp(ctx context.Context, conn *nfset.Conn, set nfset.Set, about []netip.
 }
 
 // stayWitness keeps what was seen of the kernel before valid, where nothing
-// happened since but these transactions.
-func (s *session) stayWitness(since *instant, transactions int) {
+// happened since but the transactions of this process.
+func (s *session) stayWitness(since *instant, commits uint64) {
 	var w witness
-	if since == nil || transactions < 0 || s.readJSON(witnessFile, &w) != nil || w.Ruleset != *since {
+	now := instantNow()
+	if since == nil || now == nil || s.readJSON(witnessFile, &w) != nil || w.Ruleset != *since {
 		return
 	}
-	now := instantNow()
-	if now == nil || now.Number != since.Number+uint32(transactions) || now.Namespace != since.Namespace || now.BootID != since.BootID { //nolint:gosec // few
+	own := *now
+	own.Number -= uint32(nft.Commits() - commits) //nolint:gosec // both count round
+	if own != *since {
 		return
 	}
 	w.Ruleset = *now
 	// Without it the next apply reads everything, and no harm is done.
-	if data, err := json.Marshal(&w); err == nil {
-		_ = os.WriteFile(s.dir+"/."+witnessFile, data, 0o600)
-		_ = os.Rename(s.dir+"/."+witnessFile, s.dir+"/"+witnessFile)
+	_ = s.writeUnsynced(witnessFile, &w)
+}
+
+// settleBanning brings into the kernel what a killed command left in the
+// journal alone. Where that fails, the next command tries again.
+func (s *session) settleBanning(ctx context.Context) {
+	settled, err := bans.Open(s.dir).Settled()
+	if settled || err != nil || s.cur.Running == 0 {
+		return
+	}
+	c, err := s.running(ctx)
+	if err != nil {
+		return // restore brings them in
+	}
+	if err = s.bring(ctx, c, false, nil, nil, s.now()); err == nil {
+		err = bans.Open(s.dir).Settle()
+	}
+	if err != nil {
+		s.note("bring in bans that a command left half done: %v", err)
 	}
 }

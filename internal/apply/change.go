@@ -427,6 +427,7 @@ func (s *session) settle(ctx context.Context) error {
 		return err
 	}
 	s.settlePending(ctx)
+	s.settleBanning(ctx)
 	return nil
 }
 

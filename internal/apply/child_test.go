@@ -40,6 +40,8 @@ type command struct {
 	Systemd string // folder with systemd-run and systemctl
 	Hold    string // touch this file and wait for its removal, at the first point or
 	HoldAt  string // at this one
+	What    string // of ban and unban: ranges with a space between
+	For     time.Duration
 }
 
 func TestMain(m *testing.M) {
@@ -137,6 +139,21 @@ func (c command) run(token string) error {
 		}
 	case "watch":
 		err = h.Watch(ctx, token)
+	case "ban":
+		var out *Banned
+		if out, err = h.Ban(ctx, c.banning()); err == nil {
+			fmt.Printf("banned %d refused %v\n", out.Banned, out.Refused)
+		}
+	case "unban":
+		var out *Banned
+		if out, err = h.Unban(ctx, ranges(c.What)); err == nil {
+			fmt.Printf("lifted %d not there %v\n", out.Lifted, out.NotThere)
+		}
+	case "bans":
+		var list []BanEntry
+		if list, err = h.Bans(ctx); err == nil {
+			err = json.NewEncoder(os.Stdout).Encode(list)
+		}
 	default:
 		err = errors.New("no such op")
 	}
@@ -215,6 +232,9 @@ func policyOf(name string) *program.Program {
 			p.Chains = append(p.Chains, c)
 		}
 	}
+	if strings.HasSuffix(name, "bans") {
+		commandBans(p)
+	}
 	if strings.HasSuffix(name, "early") {
 		p.Hooks = append(p.Hooks, program.Hook{Kind: program.Ingress, Phase: program.Early, Devices: []string{"lo", "vm0"}, Default: program.Accept, Chain: "early"})
 		p.Chains = append(p.Chains, program.Chain{Name: "early", Rules: []program.Rule{accept("neighbours", number(program.Protocol, 58))}})
@@ -224,12 +244,12 @@ func policyOf(name string) *program.Program {
 
 // place is a namespace with a state directory, and the child to run in it.
 type lab struct {
-	t   *testing.T
+	t   testing.TB
 	ns  *testnet.Namespace
 	dir string
 }
 
-func newLab(t *testing.T) *lab {
+func newLab(t testing.TB) *lab {
 	t.Helper()
 	testnet.Require(t, testnet.Nftables)
 	return &lab{t, testnet.New(t).Unnamed("host"), t.TempDir()}

@@ -51,12 +51,17 @@ func (s store) keepCommands(mark string, asked backend.Asked, c *backend.Command
 }
 
 func (s store) writeCommands(c *commands) error {
-	data, err := json.Marshal(c)
+	return s.writeUnsynced(commandsFile, c)
+}
+
+// writeUnsynced replaces a file that need not survive a loss of power.
+func (s store) writeUnsynced(name string, v any) error {
+	data, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(s.dir, commandsFile)
-	beside := filepath.Join(s.dir, "."+commandsFile)
+	path := filepath.Join(s.dir, name)
+	beside := filepath.Join(s.dir, "."+name)
 	if err := os.WriteFile(beside, data, 0o600); err != nil {
 		return err
 	}

@@ -251,54 +251,44 @@ const together = 20_000
 // Send gives the kernel what it lacks. Single addresses may come one after the
 // other; what is replaced is never missing.
 func (f *filling) Send(ctx context.Context) error {
-	_, err := f.send(ctx)
-	return err
-}
-
-// send says also how many transactions it took; -1 is unknown.
-func (f *filling) send(ctx context.Context) (transactions int, err error) {
 	conn, err := nfset.Open()
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer conn.Close()
 	for _, s := range f.sets {
-		n, err := s.send(ctx, conn)
-		if err != nil {
-			return 0, err
-		}
-		if transactions += n; n < 0 {
-			transactions = -1 << 30
+		if err := s.send(ctx, conn); err != nil {
+			return err
 		}
 	}
-	return max(transactions, -1), nil
+	return nil
 }
 
-func (s *setFilling) send(ctx context.Context, conn *nfset.Conn) (transactions int, err error) {
+func (s *setFilling) send(ctx context.Context, conn *nfset.Conn) error {
 	n := len(s.remove) + len(s.replace) + len(s.add)
 	switch {
 	case n == 0 && !s.flush:
-		return 0, nil
+		return nil
 	case n <= together:
-		return 1, conn.Edit(ctx, nfset.Change{
+		return conn.Edit(ctx, nfset.Change{
 			Set: s.set, Flush: s.flush,
 			Delete: slices.Values(slices.Concat(s.remove, s.replace)), Add: slices.Values(slices.Concat(s.replace, s.add)),
 		})
 	}
 	if s.flush {
 		if err := conn.Edit(ctx, nfset.Change{Set: s.set, Flush: true}); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	if err := conn.Delete(ctx, s.set, slices.Values(s.remove)); err != nil {
-		return 0, err
+		return err
 	}
 	for part := range slices.Chunk(s.replace, together) {
 		if err := conn.Edit(ctx, nfset.Change{Set: s.set, Delete: slices.Values(part), Add: slices.Values(part)}); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	return -1, conn.Add(ctx, s.set, slices.Values(s.add))
+	return conn.Add(ctx, s.set, slices.Values(s.add))
 }
 
 // Text is the same for nft, for a reader.
