@@ -17,10 +17,13 @@ import (
 func baseChains(w *work) {
 	in, out := w.Base(program.Prerouting, program.Raw), w.Base(program.Output, program.Raw)
 	if in != nil && out != nil {
-		before := len(in.Rules)
-		in.Rules = slices.DeleteFunc(in.Rules, func(r program.Rule) bool {
-			return slices.ContainsFunc(out.Rules, func(o program.Rule) bool { return sameByLoopback(&r, &o) })
-		})
+		scopes := scopesOf(w.Program, in)
+		again := map[int]bool{}
+		for i := range in.Rules {
+			again[i] = untracksForNothing(w.Program, scopes, in, i) && slices.ContainsFunc(out.Rules, func(o program.Rule) bool { return sameByLoopback(&in.Rules[i], &o) })
+		}
+		before, i := len(in.Rules), -1
+		in.Rules = slices.DeleteFunc(in.Rules, func(program.Rule) bool { i++; return again[i] })
 		if n := before - len(in.Rules); n > 0 {
 			w.say("loopback is kept out of tracking where it leaves; " + plural(n, "rule") + " of chain " + in.Name + " said it again")
 		}
@@ -33,6 +36,26 @@ func baseChains(w *work) {
 	if n := before - len(w.Hooks); n > 0 {
 		w.say(plural(n, "base chain") + " that accepted all they saw are gone")
 	}
+}
+
+// untracksForNothing says that no rule behind one that keeps packets out of
+// tracking does more to such packets.
+func untracksForNothing(p *program.Program, scopes []*scope, chain *program.Chain, i int) bool {
+	for j := i + 1; j < len(chain.Rules); j++ {
+		if !onlyUntracks(p, &chain.Rules[j]) && !scopes[i].disjoint(scopes[j]) {
+			return false
+		}
+	}
+	return true
+}
+
+func scopesOf(p *program.Program, chain *program.Chain) []*scope {
+	f := newFacts(p)
+	out := make([]*scope, len(chain.Rules))
+	for i := range chain.Rules {
+		out[i] = f.scope(&chain.Rules[i])
+	}
+	return out
 }
 
 // sameByLoopback says whether one rule keeps out of tracking, of what comes in
@@ -66,7 +89,7 @@ func dropTails(w *work) {
 	for _, h := range w.Hooks {
 		chain := w.Chain(h.Chain)
 		n := len(chain.Rules)
-		for n > 0 && len(chain.Rules[n-1].Actions) == 1 && chain.Rules[n-1].Actions[0] == program.Action(h.Default) {
+		for n > 0 && onlyDefault(w.Program, &chain.Rules[n-1], h.Default) {
 			n--
 		}
 		if n < len(chain.Rules) {
@@ -74,4 +97,8 @@ func dropTails(w *work) {
 			chain.Rules = slices.Delete(chain.Rules, n, len(chain.Rules))
 		}
 	}
+}
+
+func onlyDefault(p *program.Program, r *program.Rule, verdict program.Verdict) bool {
+	return len(r.Actions) == 1 && r.Actions[0] == program.Action(verdict) && !countsElements(p, r)
 }

@@ -20,19 +20,31 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // made with testdata/NAME.golden, which holds the program before and after.
 func golden(t *testing.T, name, pass string, p *program.Program) {
 	t.Helper()
+	goldenWith(t, name, pass, p, Options{})
+}
+
+func goldenWith(t *testing.T, name, pass string, p *program.Program, opt Options) {
+	t.Helper()
 	if err := p.Check(); err != nil {
 		t.Fatalf("the test's own program is broken: %v", err)
 	}
 	got := "# before\n" + p.Text()
+	var did []string
 	for _, row := range Passes {
 		if row.Name == pass {
-			row.run(&work{Program: p, options: &Options{}})
+			w := &work{Program: p, options: &opt}
+			row.run(w)
+			did = w.did
 		}
 	}
 	if err := p.Check(); err != nil {
 		t.Fatalf("pass %s left a broken program: %v", pass, err)
 	}
-	got += "\n# after " + pass + "\n" + p.Text()
+	got += "\n# after " + pass + "\n"
+	for _, said := range did {
+		got += "# " + said + "\n"
+	}
+	got += p.Text()
 	file := filepath.Join("testdata", name+".golden")
 	if *update {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {

@@ -111,22 +111,10 @@ func pastTheRest(p *program.Program, chain *program.Chain) bool {
 // acceptAtOnce ends rules that keep packets out of tracking with accept where
 // what follows in the chain does nothing more to such packets.
 func acceptAtOnce(p *program.Program, chain *program.Chain) int {
-	f := newFacts(p)
-	scopes := make([]*scope, len(chain.Rules))
-	for i := range chain.Rules {
-		scopes[i] = f.scope(&chain.Rules[i])
-	}
+	scopes := scopesOf(p, chain)
 	n := 0
 	for i := range chain.Rules {
-		r := &chain.Rules[i]
-		if !untracksAlone(r) {
-			continue
-		}
-		done := true
-		for j := i + 1; j < len(chain.Rules) && done; j++ {
-			done = onlyUntracks(&chain.Rules[j]) || scopes[i].disjoint(scopes[j])
-		}
-		if done {
+		if r := &chain.Rules[i]; untracksAlone(r) && untracksForNothing(p, scopes, chain, i) {
 			r.Actions = append(slices.Clone(r.Actions), program.Accept)
 			n++
 		}
@@ -152,9 +140,17 @@ func untracksAlone(r *program.Rule) bool {
 
 // onlyUntracks says that a rule does nothing to a packet that is out of
 // tracking already.
-func onlyUntracks(r *program.Rule) bool {
-	return !slices.ContainsFunc(r.Actions, func(a program.Action) bool {
+func onlyUntracks(p *program.Program, r *program.Rule) bool {
+	return !countsElements(p, r) && !slices.ContainsFunc(r.Actions, func(a program.Action) bool {
 		_, untracks := a.(program.NoTrack)
 		return !untracks && a != program.Action(program.Accept)
+	})
+}
+
+// countsElements says that the elements of a set that a rule asks are counted.
+func countsElements(p *program.Program, r *program.Rule) bool {
+	return slices.ContainsFunc(r.Match, func(c program.Condition) bool {
+		set := p.Set(c.Set)
+		return set != nil && set.Counters
 	})
 }

@@ -1,0 +1,45 @@
+package optimize
+
+import (
+	"slices"
+
+	"sluice/internal/program"
+)
+
+// comparable bounds how many rules of a chain are all compared with each other;
+// beyond that, each is held against those with one condition at the most.
+const comparable = 600
+
+// dropHidden takes out rules that no packet reaches: those that cannot match,
+// and those behind rules of their chain that leave them nothing.
+func dropHidden(w *work) {
+	f := newFacts(w.Program)
+	for i := range w.Chains {
+		chain := &w.Chains[i]
+		hidden := hiddenIn(f, chain)
+		if len(hidden) == 0 {
+			continue
+		}
+		n := -1
+		chain.Rules = slices.DeleteFunc(chain.Rules, func(program.Rule) bool { n++; return hidden[n] })
+		w.say(plural(len(hidden), "rule") + " of chain " + chain.Name + " that no packet reaches went")
+	}
+}
+
+// hiddenIn gives the places of the rules that no packet reaches.
+func hiddenIn(f *facts, chain *program.Chain) map[int]bool {
+	out := map[int]bool{}
+	var before []*scope // of the rules so far that leave nothing behind
+	for i := range chain.Rules {
+		r := &chain.Rules[i]
+		s := f.scope(r)
+		if s.never || slices.ContainsFunc(before, func(b *scope) bool { return b.covers(s) }) {
+			out[i] = true
+			continue
+		}
+		if f.terminal(r) && (len(r.Match) < 2 || len(chain.Rules) <= comparable) {
+			before = append(before, s)
+		}
+	}
+	return out
+}

@@ -1,0 +1,174 @@
+package optimize
+
+import (
+	"sluice/internal/program"
+)
+
+// reorder puts rules that were hit often before rules that were hit less, where
+// they commute. It goes by the counters of a running firewall; without them
+// the policy's order stays.
+//
+// Of the rules that nothing has to stand before any more, the next is always
+// the one that was hit most, or that stands in the way of those that were: by
+// the mean of what it lets come. What was never counted stays where it is.
+func reorder(w *work) {
+	if len(w.options.Profile) == 0 {
+		return
+	}
+	f := newFacts(w.Program)
+	for i := range w.Chains {
+		if chain := &w.Chains[i]; len(chain.Rules) <= comparable {
+			if moved := byHits(w, f, chain); moved > 0 {
+				w.say(plural(moved, "rule") + " of chain " + chain.Name + " went up before rules that were hit less")
+			}
+		}
+	}
+}
+
+// byHits puts the rules of a chain in order and says how many went up.
+func byHits(w *work, f *facts, chain *program.Chain) int {
+	n := len(chain.Rules)
+	q := queue{hits: make([]hit, n), behind: make([][]int, n), worth: make([]mean, n), waits: make([]int, n)}
+	for i := range n {
+		q.hits[i] = hitsOf(w.Program, &chain.Rules[i], w.options.Profile, 0)
+	}
+	for i := range n {
+		for j := i + 1; j < n; j++ {
+			if !q.hits[i].counted || !q.hits[j].counted || !f.commute(&chain.Rules[i], &chain.Rules[j]) {
+				q.behind[i] = append(q.behind[i], j)
+				q.waits[j]++
+			}
+		}
+	}
+	for i := n - 1; i >= 0; i-- {
+		q.worth[i] = q.worthOf(i, decides(&chain.Rules[i]))
+	}
+	rules, moved := make([]program.Rule, 0, n), 0
+	for at := range n {
+		next := q.next()
+		if next > at {
+			moved++
+		}
+		rules = append(rules, chain.Rules[next])
+	}
+	if moved > 0 {
+		chain.Rules = rules
+	}
+	return moved
+}
+
+// queue is the rules of a chain on their way into another order.
+type queue struct {
+	hits   []hit
+	behind [][]int // by rule: those that have to stay behind it
+	worth  []mean
+	waits  []int // by rule: how many have to come before it; -1: it has its place
+}
+
+// mean is packets for each rule of several.
+type mean struct{ packets, rules uint64 }
+
+func (m mean) above(o mean) bool { return m.packets*o.rules > o.packets*m.rules }
+
+func (q *queue) worthOf(i int, decides bool) mean {
+	own := mean{rules: 1}
+	if decides {
+		own.packets = q.hits[i].packets
+	}
+	best := own
+	for _, j := range q.behind[i] {
+		if with := (mean{own.packets + q.worth[j].packets, 1 + q.worth[j].rules}); with.above(best) {
+			best = with
+		}
+	}
+	return best
+}
+
+// next takes the next rule out of the queue.
+func (q *queue) next() int {
+	best := -1
+	for i, waits := range q.waits {
+		if waits == 0 && (best < 0 || q.worth[i].above(q.worth[best])) {
+			best = i
+		}
+	}
+	q.waits[best] = -1
+	for _, j := range q.behind[best] {
+		q.waits[j]--
+	}
+	return best
+}
+
+// hit is how many packets a rule was seen to match.
+type hit struct {
+	packets uint64
+	counted bool
+}
+
+func (h *hit) add(profile map[string]uint64, counter string) {
+	if counter == "" {
+		return
+	}
+	n, known := profile[counter]
+	h.packets += n
+	h.counted = h.counted || known
+}
+
+// deepest bounds how far counters are looked for along jumps.
+const deepest = 16
+
+// hitsOf adds up the counters of a rule, of the elements that it asks, and of
+// where it leads.
+func hitsOf(p *program.Program, r *program.Rule, profile map[string]uint64, depth int) hit {
+	var out hit
+	if depth > deepest {
+		return out
+	}
+	ofSet := func(id string) {
+		if set := p.Set(id); set != nil && set.Counters {
+			seen := map[string]bool{}
+			for _, e := range set.Elements {
+				if !seen[e.Counter] {
+					seen[e.Counter] = true
+					out.add(profile, e.Counter)
+				}
+			}
+		}
+	}
+	for _, c := range r.Match {
+		if !c.Not {
+			ofSet(c.Set)
+		}
+	}
+	for _, a := range r.Actions {
+		switch a := a.(type) {
+		case program.Count:
+			out.add(profile, a.Counter)
+		case program.VerdictMap:
+			ofSet(a.Set)
+		}
+		for _, name := range p.Leads(a) {
+			for i := range p.Chain(name).Rules {
+				if h := hitsOf(p, &p.Chain(name).Rules[i], profile, depth+1); h.counted {
+					out.packets += h.packets
+					out.counted = true
+				}
+			}
+		}
+	}
+	return out
+}
+
+// decides says whether packets that match a rule mostly end there, so that
+// asking it early spares them the rest.
+func decides(r *program.Rule) bool {
+	if len(r.Actions) == 0 {
+		return false
+	}
+	switch last := r.Actions[len(r.Actions)-1].(type) {
+	case program.Jump, program.VerdictMap:
+		return true
+	default:
+		return program.Ends(last)
+	}
+}
