@@ -15,7 +15,7 @@ func TestMergingAgainstPackets(t *testing.T) {
 	merged := map[string]int{}
 	for range 120 {
 		p := m.make(10 + m.IntN(50))
-		for _, names := range [][]string{{"rules-to-sets"}, {"verdict-maps"}, {"concatenations"}, {"rules-to-sets", "verdict-maps", "concatenations"}} {
+		for _, names := range [][]string{{"rules-to-sets"}, {"verdict-maps"}, {"concatenations"}, {"rules-to-sets", "verdict-maps", "concatenations", "factor"}, {"factor"}} {
 			after := copyOf(p)
 			for _, name := range names {
 				pass := Named(name)
@@ -35,7 +35,7 @@ func TestMergingAgainstPackets(t *testing.T) {
 		}
 	}
 	t.Log("programs that passes changed:", merged)
-	for _, name := range []string{"rules-to-sets", "verdict-maps", "concatenations"} {
+	for _, name := range []string{"rules-to-sets", "verdict-maps", "concatenations", "factor"} {
 		if merged[name] < 3 {
 			t.Errorf("pass %s found something to do in %d programs of 120", name, merged[name])
 		}
@@ -196,6 +196,32 @@ func TestNoElementCounters(t *testing.T) {
 	if p.Text() != before {
 		t.Errorf("rules with counters were merged:\n%s", p.Text())
 	}
+}
+
+// Rules that ask for a large set ask once where one of them covers the others;
+// what cannot come nearer stays where it is.
+func TestFactor(t *testing.T) {
+	served := program.Condition{Field: program.Source, Set: "served"}
+	p := inRules(func(p *program.Program) []program.Rule {
+		rules := counted(p, 6, func(i int) ([]program.Condition, program.Action) {
+			switch i {
+			case 0:
+				return append(tcp(80, 443), served), program.Accept
+			case 1: // nothing to do with the others
+				return []program.Condition{{Field: program.Protocol, Numbers: number(17)}, {Field: program.Port, Numbers: number(53)}}, program.Accept
+			case 2:
+				return append(tcp(22), served), program.Drop
+			case 3:
+				return []program.Condition{{Field: program.Protocol, Numbers: number(6)}, served}, program.Reject
+			case 4: // no packet is asked twice for these
+				return []program.Condition{{Field: program.Protocol, Numbers: number(17)}, {Field: program.Port, Numbers: number(443)}, served}, program.Accept
+			}
+			return []program.Condition{{Field: program.Protocol, Numbers: number(17)}, {Field: program.Port, Numbers: number(500)}, served}, program.Accept
+		})
+		return rules
+	})
+	p.Sets = []program.Set{{ID: "served", Key: []program.Field{program.Source}, Life: program.Static, Addresses: many()}}
+	golden(t, "factor", "factor", p)
 }
 
 // BenchmarkMerging runs all passes over 10,000 rules that differ in one or two

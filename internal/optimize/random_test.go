@@ -122,7 +122,7 @@ func (m *maker) match(s shape, raw bool) []program.Condition {
 	}
 	if has(10) {
 		add(11, func() program.Condition {
-			return program.Condition{Field: program.Source, Set: pick(m, "office", "living")}
+			return program.Condition{Field: program.Source, Set: pick(m, "office", "living", "large", "large", "large")}
 		})
 	}
 	if has(12) {
@@ -184,6 +184,7 @@ func (m *maker) make(rules int) *program.Program {
 		Chains: []program.Chain{{Name: "raw"}, {Name: "input"}, {Name: "rules"}, {Name: "sub"}, {Name: "sub2"}},
 		Sets: []program.Set{
 			{ID: "office", Key: []program.Field{program.Source}, Life: program.Static, Addresses: addrset.FromPrefixes(netip.MustParsePrefix("192.0.2.0/29"), netip.MustParsePrefix("2001:db8::/64"))},
+			{ID: "large", Key: []program.Field{program.Source}, Life: program.Static, Addresses: many()},
 			{ID: "living", Key: []program.Field{program.Source}, Life: program.Living, Addresses: addrset.FromPrefixes(netip.MustParsePrefix("192.0.2.2/32"))},
 		},
 	}
@@ -210,6 +211,15 @@ func (m *maker) make(rules int) *program.Program {
 	fill("sub2", 2, false, false, "")
 	p.Chain("input").Rules = []program.Rule{{Stage: program.StageRules, Actions: []program.Action{program.Goto{Chain: "rules"}}}}
 	return p
+}
+
+// many is enough for a large set.
+func many() addrset.Set {
+	var b addrset.Builder
+	for i := range largeSet {
+		b.AddAddr(netip.AddrFrom4([4]byte{192, 0, 2, byte(2 * i)}))
+	}
+	return b.Set()
 }
 
 // edge is an address in or beside what the rules ask for.

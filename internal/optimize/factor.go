@@ -1,0 +1,174 @@
+package optimize
+
+import (
+	"fmt"
+	"slices"
+
+	"sluice/internal/program"
+)
+
+const (
+	// largeSet is from how many elements a set costs more to ask than the other
+	// conditions of a rule together.
+	largeSet = 64
+	// ahead is how far the pass looks for rules that may come nearer.
+	ahead = 64
+)
+
+// factor lets rules that ask for the same large set ask for it once: one rule
+// asks and leads to a chain with what is left of them. It does so only where one
+// of the rules matches whatever of the set any of the others does, so that no
+// packet is asked that was not asked before.
+func factor(w *work) {
+	f := newFacts(w.Program)
+	for i := range w.Chains {
+		f.chainEffect(w.Chains[i].Name)
+	}
+	for i := range len(w.Chains) {
+		for at := 0; at < len(w.Chains[i].Rules); at++ {
+			r := &w.Chains[i].Rules[at]
+			for _, c := range r.Match {
+				if f.large(&c) && f.factorOut(w, i, at, c) {
+					break
+				}
+			}
+		}
+	}
+}
+
+// large says whether a condition costs much, and nothing depends on how often
+// it is asked.
+func (f *facts) large(c *program.Condition) bool {
+	set := f.sets[c.Set]
+	return set != nil && set.Life != program.Dynamic && !set.Counters && set.Len() >= largeSet
+}
+
+// factorOut factors the condition out of the rule at a place of a chain and of
+// those behind it that have it too.
+func (f *facts) factorOut(w *work, chain, at int, c program.Condition) bool {
+	rules := w.Chains[chain].Rules
+	text := conditionText(&c)
+	reads := effect{reads: map[string]bool{}}
+	f.reading(&reads, &c)
+	with := []int{}
+	var between []int
+	for i := at; i < len(rules) && i < at+ahead; i++ {
+		r := &rules[i]
+		e := f.effect(r)
+		fits := r.Stage == rules[at].Stage && slices.ContainsFunc(r.Match, func(o program.Condition) bool { return conditionText(&o) == text }) &&
+			!f.leaves(r) && apart(e.writes, reads.reads) &&
+			!slices.ContainsFunc(between, func(b int) bool { return !f.commute(&rules[b], r) })
+		if fits {
+			with = append(with, i)
+		} else {
+			between = append(between, i)
+		}
+	}
+	widest, members := f.widest(rules, with, text)
+	if len(members) < 2 || members[0] != at {
+		return false
+	}
+	name := f.chainName(w, fmt.Sprintf("%s_%s", w.Chains[chain].Name, c.Set))
+	inner := program.Chain{Name: name, Comment: fmt.Sprintf("the rules that ask for set %s, which is asked once", c.Set)}
+	for _, i := range members {
+		r := rules[i]
+		r.Stage = ""
+		r.Match = without(r.Match, text)
+		inner.Rules = append(inner.Rules, r)
+	}
+	outer := program.Rule{
+		Stage: rules[at].Stage, Match: append(without(rules[widest].Match, text), c), Actions: []program.Action{program.Jump{Chain: name}},
+		Comment: fmt.Sprintf("%d rules ask for set %s", len(members), c.Set),
+	}
+	var out []program.Rule
+	for i, r := range rules {
+		switch {
+		case i == at:
+			out = append(out, outer)
+		case !slices.Contains(members, i):
+			out = append(out, r)
+		}
+	}
+	w.say(fmt.Sprintf("chain %s: %d rules ask for set %s once", w.Chains[chain].Name, len(members), c.Set))
+	w.Chains[chain].Rules = out
+	w.Chains = append(w.Chains, inner)
+	f.chains[name] = &w.Chains[len(w.Chains)-1]
+	f.chainEffect(name)
+	return true
+}
+
+// widest gives, of the rules that share a condition, one that without it covers
+// others, and these, of which it is one.
+func (f *facts) widest(rules []program.Rule, with []int, text string) (widest int, members []int) {
+	scopes := map[int]*scope{}
+	for _, i := range with {
+		r := rules[i]
+		r.Match = without(r.Match, text)
+		scopes[i] = f.scope(&r)
+	}
+	for _, k := range with {
+		var covered []int
+		for _, i := range with {
+			if scopes[k].covers(scopes[i]) {
+				covered = append(covered, i)
+			}
+		}
+		if len(covered) > len(members) {
+			widest, members = k, covered
+		}
+	}
+	return widest, f.together(rules, members, with)
+}
+
+// together leaves out the rules that cannot come up to the first: those in
+// between that are no members stay where they are.
+func (f *facts) together(rules []program.Rule, members, with []int) []int {
+	var out, passed []int
+	for _, i := range with {
+		switch {
+		case !slices.Contains(members, i):
+			passed = append(passed, i)
+		case !slices.ContainsFunc(passed, func(p int) bool { return len(out) > 0 && p > out[0] && !f.commute(&rules[p], &rules[i]) }):
+			out = append(out, i)
+		default:
+			passed = append(passed, i)
+		}
+	}
+	return out
+}
+
+// leaves says whether a rule leaves its chain for the one that led there, which
+// from a chain further in is another place.
+func (f *facts) leaves(r *program.Rule) bool {
+	for _, a := range r.Actions {
+		switch a := a.(type) {
+		case program.Goto:
+			return true
+		case program.Verdict:
+			if a == program.Return {
+				return true
+			}
+		case program.VerdictMap:
+			set := f.sets[a.Set]
+			if set == nil || slices.ContainsFunc(set.Elements, func(e program.Element) bool {
+				_, goes := e.Verdict.(program.Goto)
+				return goes || e.Verdict == program.Action(program.Return)
+			}) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func without(match []program.Condition, text string) []program.Condition {
+	return slices.DeleteFunc(slices.Clone(match), func(c program.Condition) bool { return conditionText(&c) == text })
+}
+
+func (f *facts) chainName(w *work, wanted string) string {
+	name := wanted
+	for n := 2; w.Chain(name) != nil; n++ {
+		name = fmt.Sprintf("%s_%d", wanted, n)
+	}
+	return name
+}
