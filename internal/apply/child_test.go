@@ -182,7 +182,7 @@ func (c command) input() Input {
 // policyOf makes a policy that lets port 7000 in, and a port of its own: "a"
 // 7001, "b" 7002, and so on. "a early" has a chain at ingress of lo and vm0, "a
 // deep" jumps deeper than the kernel goes. Each has a set of its own, that of "a
-// large" 1,000 ranges, that of "a huge" 300,000.
+// large" 1,000 ranges, that of "a wide" 50,000, that of "a huge" 300,000.
 func policyOf(name string) *program.Program {
 	port := uint64(7001 + int(name[0]-'a'))
 	number := func(f program.Field, n uint64) program.Condition {
@@ -195,12 +195,16 @@ func policyOf(name string) *program.Program {
 	if strings.HasSuffix(name, "large") {
 		ranges = 1000
 	}
-	if strings.HasSuffix(name, "huge") {
-		ranges = 0
-		for i := range 300_000 {
-			a := netip.AddrFrom4([4]byte{byte(30 + i>>14), byte(i >> 6), byte(i << 2), name[0]})
-			all.AddRange(addrset.Range{From: a, To: a.Next()})
-		}
+	several := 0
+	switch {
+	case strings.HasSuffix(name, "wide"):
+		ranges, several = 0, 50_000
+	case strings.HasSuffix(name, "huge"):
+		ranges, several = 0, 300_000
+	}
+	for i := range several {
+		a := netip.AddrFrom4([4]byte{byte(30 + i>>14), byte(i >> 6), byte(i << 2), name[0]})
+		all.AddRange(addrset.Range{From: a, To: a.Next()})
 	}
 	for i := range ranges {
 		a := netip.AddrFrom4([4]byte{20, name[0], byte(i), byte(i>>8<<2) + 1})

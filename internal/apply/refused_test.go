@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -65,6 +66,35 @@ func TestMemoryRefused(t *testing.T) {
 				t.Errorf("left:\n%s", names)
 			}
 		})
+	}
+}
+
+// TestKilledWhileFilling: a set that a killed command has filled in part bears
+// the right name, and is not trusted for it.
+func TestKilledWhileFilling(t *testing.T) {
+	for _, delay := range []time.Duration{0, 10 * time.Millisecond, 40 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond} {
+		for _, next := range []string{"a", "b wide"} {
+			t.Run(fmt.Sprintf("%s %s", delay, next), func(t *testing.T) {
+				t.Parallel()
+				l := newLab(t)
+				l.must(command{Op: "apply", Policy: "a"})
+				hold := filepath.Join(t.TempDir(), "hold")
+				p := l.ns.Start("/usr/bin/env", l.childArgs(command{Op: "apply", Policy: "b wide", Hold: hold, HoldAt: fillPoint(t, "b wide")})...)
+				await(t, "the set is to be filled", func() bool { return exists(hold) })
+				if err := os.Remove(hold); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(delay)
+				if err := syscall.Kill(p.Pid(), syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+					t.Fatal(err)
+				}
+				<-p.Done()
+				l.must(command{Op: "apply", Policy: next})
+				if got := l.holds("b wide"); got != next {
+					t.Errorf("then it holds %s", got)
+				}
+			})
+		}
 	}
 }
 
