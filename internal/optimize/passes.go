@@ -70,7 +70,12 @@ var Passes = []Pass{
 		run:      concatenations,
 	},
 	{
-<<<<<<< ours
+		Name: "factor", Needs: []string{"concatenations"},
+		Promises: "neighbouring rules of which a packet may match several ask a large set they share once",
+		Reason:   "a large set costs more than all other conditions of a rule together; behind the merging of rules, which may leave one rule of several",
+		run:      factor,
+	},
+	{
 		Name: "hidden", Needs: []string{"stages"},
 		Promises: "no rule that no packet reaches",
 		Reason:   "what no packet reaches costs those that pass it; behind the merging of rules, which leaves fewer to compare",
@@ -78,15 +83,6 @@ var Passes = []Pass{
 	},
 	{
 		Name: "terminal", Needs: []string{"stages", "hidden"},
-=======
-		Name: "factor", Needs: []string{"concatenations"},
-		Promises: "neighbouring rules of which a packet may match several ask a large set they share once",
-		Reason:   "a large set costs more than all other conditions of a rule together; behind the merging of rules, which may leave one rule of several",
-		run:      factor,
-	},
-	{
-		Name: "terminal", Needs: []string{"stages"},
->>>>>>> theirs
 		Promises: "established flows and what keeps out of tracking leave their base chains before whatever cannot match them",
 		Reason:   "every rule that a packet meets without being decided is wasted on it; behind stages, whose order it only leaves where rules commute",
 		run:      terminalEarly,
