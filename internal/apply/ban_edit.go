@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"time"
@@ -49,12 +50,11 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 	return s.shorten(journal, before, now)
 }
 
-// often is by how many bytes the journal grows until it is looked at whether it
-// is worth writing anew.
-const often = 1 << 20
-
+// shorten writes the journal anew where that is worth it. It is looked at each
+// time that the journal has grown to twice as many MiB.
 func (s *session) shorten(journal bans.Journal, before int64, now time.Time) error {
-	if size, err := journal.Size(); err != nil || size/often == before/often {
+	magnitude := func(size int64) int { return bits.Len64(uint64(size) >> 20) } //nolint:gosec // not negative
+	if size, err := journal.Size(); err != nil || magnitude(size) <= magnitude(before) {
 		return err
 	}
 	list, err := journal.Read()

@@ -180,7 +180,7 @@ func element(r addrset.Range, end, now time.Time) nfset.Element {
 }
 
 func fillExact(set nfset.Set, family int, want map[netip.Addr]time.Time, have map[netip.Addr]held, now time.Time) setFilling {
-	f := setFilling{set: set, family: family}
+	f := setFilling{set: set, family: family, add: make([]nfset.Element, 0, len(want))}
 	for a, h := range have {
 		if _, wanted := want[a]; !wanted {
 			if !h.permanent && h.left <= slack {
@@ -199,10 +199,12 @@ func fillExact(set nfset.Set, family int, want map[netip.Addr]time.Time, have ma
 			f.replace = append(f.replace, e)
 		}
 	}
-	byKey := func(a, b nfset.Element) int { return cmp.Compare(string(a.Key), string(b.Key)) }
-	slices.SortFunc(f.remove, byKey)
-	slices.SortFunc(f.replace, byKey)
-	slices.SortFunc(f.add, byKey)
+	if len(f.remove)+len(f.replace)+len(f.add) <= lookups { // somebody may read them
+		byKey := func(a, b nfset.Element) int { return cmp.Compare(string(a.Key), string(b.Key)) }
+		slices.SortFunc(f.remove, byKey)
+		slices.SortFunc(f.replace, byKey)
+		slices.SortFunc(f.add, byKey)
+	}
 	return f
 }
 
