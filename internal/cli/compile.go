@@ -90,7 +90,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	if err := line.resolve(cmd.Context(), policyArgument(args)); err != nil {
 		return err
 	}
-	if err := line.compile(); err != nil {
+	if err := line.compile(can); err != nil {
 		return err
 	}
 	artifact, err := line.lower(b, can)

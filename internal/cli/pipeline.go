@@ -104,13 +104,14 @@ func (l *listsOnce) Open(url string, refresh time.Duration) (io.ReadCloser, stri
 	return text, name, err
 }
 
-// compile makes the program of what was resolved.
-func (p *pipeline) compile() error {
+// compile makes the program of what was resolved, for a host that can do so
+// much.
+func (p *pipeline) compile(can backend.Capabilities) error {
 	var err error
 	if p.program, err = compile.Compile(p.resolved); err != nil {
 		return err
 	}
-	return optimize.Run(p.program, optimize.Options{})
+	return optimize.Run(p.program, optimize.Options{NoElementCounters: can[backend.SetElementCounters] == backend.No})
 }
 
 // lower makes the artifact of the program for a backend on a host that can do

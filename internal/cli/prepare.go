@@ -72,7 +72,7 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 	if err := check.Errors(findings); err != nil {
 		return nil, err
 	}
-	if err := p.line.compile(); err != nil {
+	if err := p.line.compile(p.can); err != nil {
 		return nil, err
 	}
 	artifact, err := p.line.lower(p.host.Backend, p.can)
