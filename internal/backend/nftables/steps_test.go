@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -41,13 +42,42 @@ func twoPolicies(t *testing.T) (one, other *artifact) {
 	return mustLower(t, a), mustLower(t, b)
 }
 
+// twoMaps are two programs with verdict maps: one chain stays, one goes, one comes.
+func twoMaps(t *testing.T) (one, other *artifact) {
+	t.Helper()
+	of := func(ports map[uint64]program.Action, chains ...string) *artifact {
+		set := program.Set{ID: "ways", Key: []program.Field{program.Port}, Life: program.Static, Verdicts: true}
+		for _, port := range slices.Sorted(maps.Keys(ports)) {
+			set.Elements = append(set.Elements, program.Element{Parts: []program.Value{{Numbers: program.NumberRange{From: port, To: port + 1}}}, Verdict: ports[port]})
+		}
+		p := &program.Program{
+			Owner: "sluice",
+			Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Drop, Chain: "input"}},
+			Chains: []program.Chain{{Name: "input", Rules: []program.Rule{
+				{Match: conditions{protocolIs(6)}, Actions: actions{program.VerdictMap{Set: "ways", Key: []program.Field{program.Port}}}},
+			}}},
+			Sets: []program.Set{set},
+		}
+		for i, c := range chains {
+			p.Chains = append(p.Chains, program.Chain{Name: c, Rules: []program.Rule{{Match: conditions{numbersOf(program.Length, exactly(uint64(i)+100))}, Actions: actions{program.Accept}}}})
+		}
+		return mustLower(t, p)
+	}
+	return of(map[uint64]program.Action{22: program.Jump{Chain: "stays"}, 80: program.Goto{Chain: "goes"}, 90: program.Accept}, "stays", "goes"),
+		of(map[uint64]program.Action{22: program.Jump{Chain: "stays"}, 80: program.Jump{Chain: "comes"}, 90: program.Drop}, "stays", "comes")
+}
+
 // TestStepsKilled stops after every step of every change, and looks again: what
 // is there must be the old rules or the new ones, and going on from there must
 // end where it was meant to.
 func TestStepsKilled(t *testing.T) {
 	host := kernelHost(t)
 	one, other := twoPolicies(t)
-	changes := []struct{ from, to *artifact }{{nil, one}, {one, other}, {other, one}, {one, nil}, {other, nil}}
+	map1, map2 := twoMaps(t)
+	changes := []struct{ from, to *artifact }{
+		{nil, one}, {one, other}, {other, one}, {one, nil}, {other, nil},
+		{nil, map1}, {map1, map2}, {map2, map1}, {map2, one}, {one, map2}, {map1, nil},
+	}
 	for i, change := range changes {
 		host.load(t, New(), nil)
 		host.load(t, New(), change.from)
@@ -103,7 +133,7 @@ func stepsTo(t *testing.T, a *artifact, have *State) []backend.Step {
 
 func rulesOf(s *State) string {
 	var b strings.Builder
-	for _, c := range s.Tree.Chains {
+	for _, c := range slices.SortedFunc(slices.Values(s.Tree.Chains), func(a, b *Chain) int { return strings.Compare(a.Name, b.Name) }) {
 		if len(c.Rules) == 0 {
 			continue // a base chain that waits, open and empty
 		}
