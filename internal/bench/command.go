@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -47,7 +48,7 @@ func (b *bench) finish(cmd *exec.Cmd, run func(*exec.Cmd) error) (ran, error) {
 	var out, failed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &failed
 	begin := time.Now()
-	err := run(cmd)
+	err := hurried(func() error { return run(cmd) })
 	r := ran{output: out.String(), wall: time.Since(begin)}
 	if p := cmd.ProcessState; p != nil {
 		r.cpu = p.UserTime() + p.SystemTime()
@@ -56,6 +57,18 @@ func (b *bench) finish(cmd *exec.Cmd, run func(*exec.Cmd) error) (ran, error) {
 		return r, fmt.Errorf("%s %s: %w\n%s%s", filepath.Base(cmd.Path), strings.Join(cmd.Args[1:], " "), err, failed.String(), out.String())
 	}
 	return r, nil
+}
+
+// hurried runs f on a thread whose children come before what else runs on the
+// machine, where the right to that is given: both sides of a comparison alike.
+func hurried(f func() error) error {
+	const most = -20
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if syscall.Setpriority(syscall.PRIO_PROCESS, 0, most) == nil { // 0 is the thread
+		defer func() { _ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, 0) }()
+	}
+	return f()
 }
 
 // inside runs a program in a lab.
