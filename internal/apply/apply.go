@@ -3,12 +3,11 @@ package apply
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"sluice/internal/backend"
@@ -200,8 +199,7 @@ func (s *session) unchanged(ctx context.Context, in Input, encoded []byte) (bool
 	if err != nil {
 		return false, err
 	}
-	sum := sha256.Sum256(encoded)
-	if g.Artifact != hex.EncodeToString(sum[:]) || !sameSettings(g.Sysctls, in.Sysctls) {
+	if g.Artifact != wholeID(encoded) || !sameSettings(g.Sysctls, in.Sysctls) {
 		return false, nil
 	}
 	at := instantNow()
@@ -252,16 +250,20 @@ func (s *session) write(in Input, encoded []byte) (*Generation, error) {
 		g.Notes = append(g.Notes, NoteText(n))
 	}
 	var err error
-	if g.Artifact, err = s.putBlob(encoded); err != nil {
+	if g.Artifact, g.Parts, err = s.putWhole(encoded); err != nil {
 		return nil, err
 	}
 	code, err := encodeProgram(in.Program)
 	if err != nil {
 		return nil, err
 	}
-	if g.Program, err = s.putBlob(code); err != nil {
+	parts := g.Parts
+	if g.Program, g.Parts, err = s.putWhole(code); err != nil {
 		return nil, err
 	}
+	g.Parts = append(g.Parts, parts...)
+	slices.Sort(g.Parts)
+	g.Parts = slices.Compact(g.Parts)
 	for _, f := range in.Files {
 		file := File{Name: f.Name, Size: f.Size, SHA256: f.SHA256}
 		if f.Text != nil {

@@ -27,11 +27,11 @@ func (s *session) toLoad(ctx context.Context, n int) (change, error) {
 	if err != nil {
 		return c, fmt.Errorf("encode the rules: %w", err)
 	}
-	id, err := s.putBlob(encoded)
+	id, parts, err := s.putWhole(encoded)
 	if err != nil {
 		return c, err
 	}
-	c.artifact, c.fitted = fitted, &Fitted{Artifact: id, Missing: missing}
+	c.artifact, c.fitted = fitted, &Fitted{Artifact: id, Parts: parts, Missing: missing}
 	return c, nil
 }
 

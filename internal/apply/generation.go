@@ -21,8 +21,9 @@ type Generation struct {
 	Policy    string          `json:"policy"` // the main file, as it was named
 	Files     []File          `json:"files,omitempty"`
 	Backend   string          `json:"backend"`
-	Artifact  string          `json:"artifact"` // blob: what Backend.Decode reads
-	Program   string          `json:"program"`  // blob: the program that it was lowered from
+	Artifact  string          `json:"artifact"`        // blob: what Backend.Decode reads
+	Program   string          `json:"program"`         // blob: the program that it was lowered from
+	Parts     []string        `json:"parts,omitempty"` // blobs: of which both are made
 	Facts     json.RawMessage `json:"facts,omitempty"`
 	Cost      backend.Cost    `json:"cost"`
 	Notes     []string        `json:"notes,omitempty"`
@@ -38,8 +39,9 @@ type Generation struct {
 // Fitted is a generation without the interfaces that were not there when it was
 // loaded.
 type Fitted struct {
-	Artifact string   `json:"artifact"` // blob
-	Missing  []string `json:"missing"`  // interfaces
+	Artifact string   `json:"artifact"`        // blob
+	Parts    []string `json:"parts,omitempty"` // blobs of which it is made
+	Missing  []string `json:"missing"`         // interfaces
 }
 
 func (f *Fitted) same(o *Fitted) bool {

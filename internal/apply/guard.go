@@ -166,7 +166,7 @@ func (h *Host) admitPeers(p *program.Program, peers []Peer, o *Options) error {
 
 // program loads what a generation was lowered from.
 func (s store) program(g *Generation) (*program.Program, error) {
-	data, err := s.blob(g.Program)
+	data, err := s.whole(g.Program)
 	if err != nil {
 		return nil, fmt.Errorf("generation %d: %w", g.Number, err)
 	}

@@ -196,7 +196,7 @@ func (s *session) artifactOf(g *Generation) (backend.Artifact, error) {
 	if g.Backend != s.Backend.Name() {
 		return nil, fmt.Errorf("generation %d is of the backend %s, which this sluice does not have", g.Number, g.Backend)
 	}
-	data, err := s.blob(g.Artifact)
+	data, err := s.whole(g.Artifact)
 	if err != nil {
 		return nil, fmt.Errorf("generation %d: %w", g.Number, err)
 	}

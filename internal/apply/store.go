@@ -1,9 +1,6 @@
 package apply
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -213,13 +210,12 @@ func cutSuffix(name, suffix string) (string, bool) {
 // putBlob keeps data under its hash, compressed; equal data are kept once, and
 // damaged ones replaced.
 func (s store) putBlob(data []byte) (string, error) {
-	sum := sha256.Sum256(data)
-	id := hex.EncodeToString(sum[:])
+	id := blobID(data)
 	name := filepath.Join(blobsDir, id+blobSuffix)
 	if _, err := s.blob(id); err == nil {
 		return id, nil
 	}
-	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
 	if err != nil {
 		return "", fmt.Errorf("compress: %w", err)
 	}
@@ -227,8 +223,10 @@ func (s store) putBlob(data []byte) (string, error) {
 	return id, s.write(name, w.EncodeAll(data, nil))
 }
 
+func (s store) blobPath(id string) string { return filepath.Join(s.dir, blobsDir, id+blobSuffix) }
+
 func (s store) blob(id string) ([]byte, error) {
-	path := filepath.Join(s.dir, blobsDir, id+blobSuffix)
+	path := s.blobPath(id)
 	packed, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the state: %w", err)
@@ -242,7 +240,7 @@ func (s store) blob(id string) ([]byte, error) {
 	if err != nil {
 		return nil, &DamagedError{path, err}
 	}
-	if sum := sha256.Sum256(data); !bytes.Equal([]byte(hex.EncodeToString(sum[:])), []byte(id)) {
+	if blobID(data) != id {
 		return nil, &DamagedError{path, errors.New("its contents do not have the hash in its name")}
 	}
 	return data, nil
@@ -275,9 +273,12 @@ func (s store) prune(spare ...int) error {
 		case err != nil:
 			return err
 		}
-		used[g.Artifact], used[g.Program] = true, true
+		needs := append([]string{g.Artifact, g.Program}, g.Parts...)
 		if g.Fitted != nil {
-			used[g.Fitted.Artifact] = true
+			needs = append(append(needs, g.Fitted.Artifact), g.Fitted.Parts...)
+		}
+		for _, id := range needs {
+			used[id] = true
 		}
 		for _, f := range g.Files {
 			used[f.Blob] = true

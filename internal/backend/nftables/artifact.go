@@ -24,7 +24,7 @@ type artifact struct {
 	asked  backend.Asked // which of the sets that commands fill the rules ask
 }
 
-const artifactFormat = 2
+const artifactFormat = 3
 
 // Backend is the name of the backend that made it.
 func (a *artifact) Backend() string { return Name }
@@ -52,13 +52,10 @@ func (a *artifact) Cost() backend.Cost { return costOf(a.Tree) }
 // Notes is what the reader of a plan has to know.
 func (a *artifact) Notes() []program.Note { return a.Plan }
 
-// encodedHead begins an artifact on disk.
-const encodedHead = "sluice nftables artifact\n"
-
-// Encode writes the head, the length of the tree, the tree as compressed JSON
-// without the addresses of its sets, and those of each set, length first, as
-// package addrset writes them: text for them would be slow to write and to read.
-// Lengths are varints.
+// Encode writes parts (backend.Join): the tree as compressed JSON without what is
+// in its sets; then of each set its addresses as package addrset writes them, and
+// what else is in it as a list of texts. Text for hundreds of thousands of them
+// would be slow to write and to read.
 func (a *artifact) Encode() ([]byte, error) {
 	var tree bytes.Buffer
 	z, err := gzip.NewWriterLevel(&tree, gzip.BestSpeed)
@@ -71,16 +68,43 @@ func (a *artifact) Encode() ([]byte, error) {
 	if err := z.Close(); err != nil {
 		return nil, fmt.Errorf("encode the artifact: %w", err)
 	}
-	out := append([]byte(encodedHead), binary.AppendUvarint(nil, uint64(tree.Len()))...)
-	out = append(out, tree.Bytes()...)
+	parts := [][]byte{tree.Bytes()}
 	for _, s := range a.Tree.Sets {
 		addresses, err := s.Elements.Addresses.MarshalBinary()
 		if err != nil {
 			return nil, fmt.Errorf("encode the artifact: %w", err)
 		}
-		out = append(binary.AppendUvarint(out, uint64(len(addresses))), addresses...)
+		parts = append(parts, addresses, appendTexts(appendTexts(nil, s.Elements.Tuples), s.Elements.Verdicts))
 	}
-	return out, nil
+	return backend.Join(parts...), nil
+}
+
+// appendTexts writes how many texts there are, and each behind its length.
+func appendTexts(to []byte, texts []string) []byte {
+	to = binary.AppendUvarint(to, uint64(len(texts)))
+	for _, text := range texts {
+		to = append(binary.AppendUvarint(to, uint64(len(text))), text...)
+	}
+	return to
+}
+
+func cutTexts(data []byte) (texts []string, rest []byte, err error) {
+	count, n := binary.Uvarint(data)
+	if n <= 0 || count > uint64(len(data)) {
+		return nil, nil, errCutOff
+	}
+	rest = data[n:]
+	if count > 0 {
+		texts = make([]string, 0, count)
+	}
+	for range count {
+		size, n := binary.Uvarint(rest)
+		if n <= 0 || size > uint64(len(rest)-n) {
+			return nil, nil, errCutOff
+		}
+		texts, rest = append(texts, string(rest[n:n+int(size)])), rest[n+int(size):] //nolint:gosec // not longer than rest
+	}
+	return texts, rest, nil
 }
 
 // maxDecoded bounds what is unpacked from disk, in bytes.
@@ -97,15 +121,11 @@ func decode(data []byte) (*artifact, error) {
 var errCutOff = errors.New("it is cut off")
 
 func decodeParts(data []byte) (*artifact, error) {
-	rest, is := bytes.CutPrefix(data, []byte(encodedHead))
-	if !is {
+	parts, err := backend.Split(data)
+	if err != nil || len(parts) == 0 {
 		return nil, errors.New("it is not of this version, or none")
 	}
-	tree, rest, err := cutPart(rest)
-	if err != nil {
-		return nil, err
-	}
-	z, err := gzip.NewReader(bytes.NewReader(tree))
+	z, err := gzip.NewReader(bytes.NewReader(parts[0]))
 	if err != nil {
 		return nil, err
 	}
@@ -123,39 +143,32 @@ func decodeParts(data []byte) (*artifact, error) {
 	if slices.Contains(a.Tree.Sets, nil) || slices.Contains(a.Tree.Chains, nil) {
 		return nil, errors.New("a set or a chain is none")
 	}
-	if err := a.Tree.check(); err != nil {
-		return nil, err
+	if len(parts) != 1+2*len(a.Tree.Sets) {
+		return nil, errCutOff
 	}
-	for _, s := range a.Tree.Sets {
-		var addresses []byte
-		if addresses, rest, err = cutPart(rest); err != nil {
-			return nil, err
-		}
-		if err := s.Elements.Addresses.UnmarshalBinary(addresses); err != nil {
+	for i, s := range a.Tree.Sets {
+		if err := s.Elements.Addresses.UnmarshalBinary(parts[1+2*i]); err != nil {
 			return nil, fmt.Errorf("set %s: %w", s.Name, err)
 		}
+		rest := parts[2+2*i]
+		if s.Elements.Tuples, rest, err = cutTexts(rest); err == nil {
+			s.Elements.Verdicts, rest, err = cutTexts(rest)
+		}
+		if err != nil || len(rest) > 0 {
+			return nil, fmt.Errorf("set %s: %w", s.Name, errCutOff)
+		}
 	}
-	if len(rest) > 0 {
-		return nil, errors.New("something stands behind it")
+	if err := a.Tree.check(); err != nil {
+		return nil, err
 	}
 	return &a, nil
 }
 
-func cutPart(data []byte) (part, rest []byte, err error) {
-	size, n := binary.Uvarint(data)
-	if n <= 0 || size > uint64(len(data)-n) {
-		return nil, nil, errCutOff
-	}
-	return data[n : n+int(size)], data[n+int(size):], nil //nolint:gosec // not longer than data
-}
-
-// elementsJSON is how elements are written but for Addresses: ranges as one
-// text, which is quicker to read and smaller than a list of objects.
+// elementsJSON is how elements are written but for what has a part of its own:
+// ranges as one text, which is quicker to read and smaller than a list of objects.
 type elementsJSON struct {
 	Unknown  bool                     `json:",omitempty"`
 	Ranges   string                   `json:",omitempty"`
-	Tuples   []string                 `json:",omitempty"`
-	Verdicts []string                 `json:",omitempty"`
 	Counters map[string]string        `json:",omitempty"`
 	Counts   map[string]backend.Count `json:",omitempty"`
 }
@@ -169,7 +182,7 @@ func (e Elements) MarshalJSON() ([]byte, error) {
 		}
 		b.WriteString(r.String())
 	}
-	return json.Marshal(elementsJSON{e.Unknown, b.String(), e.Tuples, e.Verdicts, e.Counters, e.Counts})
+	return json.Marshal(elementsJSON{e.Unknown, b.String(), e.Counters, e.Counts})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -178,7 +191,7 @@ func (e *Elements) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return err
 	}
-	*e = Elements{Unknown: in.Unknown, Tuples: in.Tuples, Verdicts: in.Verdicts, Counters: in.Counters, Counts: in.Counts}
+	*e = Elements{Unknown: in.Unknown, Counters: in.Counters, Counts: in.Counts}
 	if in.Ranges == "" {
 		return nil
 	}

@@ -82,7 +82,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(data)
 	f.Add(data[:len(data)-1])
-	f.Add([]byte(encodedHead))
+	f.Add(backend.Join())
 	f.Fuzz(func(t *testing.T, data []byte) {
 		a, err := New().Decode(data)
 		if err != nil {
