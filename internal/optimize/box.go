@@ -71,6 +71,13 @@ func (p point) address() netip.Addr {
 	return netip.AddrFrom16([16]byte(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, p.hi), p.lo)))
 }
 
+// appendTo writes the point so that no two are the same.
+func (p point) appendTo(b []byte) []byte {
+	b = append(b, byte(p.kind))
+	b = binary.BigEndian.AppendUint64(b, p.hi)
+	return binary.BigEndian.AppendUint64(b, p.lo)
+}
+
 // interval is a range of points, both ends in it.
 type interval struct{ from, to point }
 
@@ -112,6 +119,14 @@ func (n *names) value(i interval) program.Value {
 // box is an interval for each of some fields: the packets that have a value in
 // every one of them.
 type box []interval
+
+// appendTo writes the box so that no two of the same fields are the same.
+func (b box) appendTo(out []byte) []byte {
+	for _, i := range b {
+		out = i.to.appendTo(i.from.appendTo(out))
+	}
+	return out
+}
 
 func (b box) meets(o box) bool {
 	for i := range b {
@@ -158,27 +173,31 @@ type span struct {
 	of int
 }
 
-// freshSpans bounds what is searched one by one, and with it how often
-// everything is sorted anew.
+// freshSpans bounds, with the number of the others, what is searched one by one
+// and with it how often everything is sorted anew.
 const freshSpans = 64
+
+func byFrom(a, b span) int { return a.from.compare(b.from) }
 
 func (s *spans) add(i interval, of int) {
 	s.fresh = append(s.fresh, span{i, of})
-	if len(s.fresh) < freshSpans {
+	if len(s.fresh) < freshSpans+len(s.sorted)/freshSpans {
 		return
 	}
-	byFrom := func(a, b span) int { return a.from.compare(b.from) }
 	slices.SortFunc(s.fresh, byFrom)
-	merged := make([]span, 0, len(s.sorted)+len(s.fresh))
-	a, b := s.sorted, s.fresh
-	for len(a) > 0 && len(b) > 0 {
-		if byFrom(a[0], b[0]) < 0 {
-			merged, a = append(merged, a[0]), a[1:]
+	// From the back, so that everything stays where there is room for it.
+	a, b := len(s.sorted)-1, len(s.fresh)-1
+	s.sorted = append(s.sorted, s.fresh...)
+	for at := len(s.sorted) - 1; b >= 0; at-- {
+		if a >= 0 && byFrom(s.sorted[a], s.fresh[b]) > 0 {
+			s.sorted[at] = s.sorted[a]
+			a--
 		} else {
-			merged, b = append(merged, b[0]), b[1:]
+			s.sorted[at] = s.fresh[b]
+			b--
 		}
 	}
-	s.sorted, s.fresh = append(append(merged, a...), b...), s.fresh[:0]
+	s.fresh = s.fresh[:0]
 }
 
 // meeting gives one that meets the interval.
@@ -236,9 +255,7 @@ func (s *boxes) key(b box) (string, bool) {
 		if !x.single() {
 			return "", false
 		}
-		key = append(key, byte(x.from.kind))
-		key = binary.BigEndian.AppendUint64(key, x.from.hi)
-		key = binary.BigEndian.AppendUint64(key, x.from.lo)
+		key = x.from.appendTo(key)
 	}
 	return string(key), true
 }

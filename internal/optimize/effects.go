@@ -362,8 +362,14 @@ func fieldNames(f ...program.Field) []string {
 // effect follows the actions of a rule.
 func (f *facts) effect(r *program.Rule) effect {
 	out := effect{reads: map[string]bool{}, writes: map[string]bool{}, quiet: true, bare: true}
+	out.ends = f.add(&out, r)
+	return out
+}
+
+// add adds what a rule reads and writes, and says whether it ends.
+func (f *facts) add(out *effect, r *program.Rule) (ends bool) {
 	for i := range r.Match {
-		f.reading(&out, &r.Match[i])
+		f.reading(out, &r.Match[i])
 	}
 	gated := false
 	for _, a := range r.Actions {
@@ -376,17 +382,17 @@ func (f *facts) effect(r *program.Rule) effect {
 			out.quiet = false
 		case program.Jump:
 			out.quiet, out.bare = false, false
-			out.ends = f.through(&out, a.Chain) && !gated || out.ends
+			ends = f.through(out, a.Chain) && !gated || ends
 		case program.Goto:
 			out.quiet, out.bare = false, false
-			f.through(&out, a.Chain)
+			f.through(out, a.Chain)
 		case program.VerdictMap:
 			out.quiet, out.bare = false, false
 			for _, field := range a.Key {
 				out.reads[string(field)] = true
 			}
 			for _, chain := range f.leads(a) {
-				f.through(&out, chain)
+				f.through(out, chain)
 			}
 		case program.Limit, program.ConnectionLimit, program.SetAdd:
 			gated = true
@@ -397,11 +403,9 @@ func (f *facts) effect(r *program.Rule) effect {
 		default:
 			out.quiet, out.bare = false, false
 		}
-		if program.Ends(a) && !gated {
-			out.ends = true
-		}
+		ends = ends || program.Ends(a) && !gated
 	}
-	return out
+	return ends
 }
 
 // leads is where a verdict map leads.
@@ -454,11 +458,9 @@ func (f *facts) chainEffect(name string) effect {
 	back := false
 	for i := range chain.Rules {
 		r := &chain.Rules[i]
-		e := f.effect(r)
-		maps.Copy(out.reads, e.reads)
-		maps.Copy(out.writes, e.writes)
+		ends := f.add(&out, r)
 		back = back || open && f.comesBack(r)
-		if len(r.Match) == 0 && e.ends {
+		if len(r.Match) == 0 && ends {
 			open = false
 		}
 	}

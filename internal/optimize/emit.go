@@ -46,7 +46,7 @@ func (x *item) pieces(fields []int) []piece {
 		for j, f := range fields {
 			small[j] = b[f]
 		}
-		key := fmt.Sprint(small)
+		key := string(small.appendTo(nil))
 		if !seen[key] {
 			seen[key] = true
 			out = append(out, piece{small, x.members[x.of[i]]})
@@ -149,16 +149,16 @@ func (e *emitter) parts(fields []program.Field, pieces []piece, by func(program.
 	var order []string
 	parts := map[string][]piece{}
 	for _, p := range pieces {
-		var key strings.Builder
+		var key []byte
 		for i, f := range fields {
 			if by(f) {
-				fmt.Fprint(&key, p.box[i], " ")
+				key = p.box[i : i+1].appendTo(key)
 			}
 		}
-		if parts[key.String()] == nil {
-			order = append(order, key.String())
+		if parts[string(key)] == nil {
+			order = append(order, string(key))
 		}
-		parts[key.String()] = append(parts[key.String()], p)
+		parts[string(key)] = append(parts[string(key)], p)
 	}
 	out := make([][]piece, len(order))
 	for i, key := range order {

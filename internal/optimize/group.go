@@ -31,7 +31,7 @@ const (
 // candidate is a rule as the merging sees it.
 type candidate struct {
 	rule   *program.Rule
-	scope  *scope
+	said   *scope // by scopeOf
 	effect effect
 	alone  bool // it is not of a kind that is merged
 
@@ -49,7 +49,8 @@ type candidate struct {
 type merger struct {
 	*facts
 	names    names
-	counters bool // elements may be counted
+	alike    map[string]effect // of rules that do the same, by what they ask and do
+	counters bool              // elements may be counted
 	items    []*item
 	checks   int // comparisons that are left
 }
@@ -74,23 +75,31 @@ const (
 	lastChecks = 16
 )
 
+// scopeOf gives what a rule's conditions say, which most rules are never asked.
+func (m *merger) scopeOf(c *candidate) *scope {
+	if c.said == nil {
+		c.said = m.scope(c.rule)
+	}
+	return c.said
+}
+
 // gather makes the items of the rules of a chain. Those of lone are left alone.
 func (m *merger) gather(rules []*candidate, lone map[*candidate]bool) {
 	m.items, m.checks = nil, allChecks
 	last := map[string]int{}
 	for _, c := range rules {
 		if c.alone || lone[c] {
-			m.items = append(m.items, loner(c))
+			m.items = append(m.items, m.loner(c))
 			continue
 		}
 		if at, has := last[c.signature]; has && m.reaches(c, at) && m.items[at].admit(c) {
 			continue
 		}
-		x := newItem(c)
+		x := m.newItem(c)
 		if x.admit(c) {
 			last[c.signature] = len(m.items)
 		} else {
-			x = loner(c)
+			x = m.loner(c)
 		}
 		m.items = append(m.items, x)
 	}
@@ -104,21 +113,21 @@ func (m *merger) reaches(c *candidate, at int) bool {
 	}
 	for _, x := range slices.Backward(between) {
 		m.checks--
-		if !x.commutes(c) {
+		if !x.commutes(c, m.scopeOf(c)) {
 			return false
 		}
 	}
 	return true
 }
 
-func loner(c *candidate) *item {
-	return &item{members: []*candidate{c}, scope: c.scope, effect: c.effect, same: true}
+func (m *merger) loner(c *candidate) *item {
+	return &item{members: []*candidate{c}, scope: m.scopeOf(c), effect: c.effect, same: true}
 }
 
 // newItem is the item that a rule begins.
-func newItem(c *candidate) *item {
+func (m *merger) newItem(c *candidate) *item {
 	x := &item{effect: c.effect, same: true, covers: map[program.Field]*spans{}, in: newBoxes(openField(c.fields))}
-	rest := *c.scope
+	rest := *m.scopeOf(c)
 	rest.within = maps.Clone(rest.within)
 	for _, f := range c.fields {
 		delete(rest.within, string(f))
@@ -134,7 +143,7 @@ func newItem(c *candidate) *item {
 }
 
 // commutes says whether a rule may go past the item.
-func (x *item) commutes(c *candidate) bool {
+func (x *item) commutes(c *candidate, says *scope) bool {
 	if !x.effect.independent(c.effect) {
 		return false
 	}
@@ -144,11 +153,11 @@ func (x *item) commutes(c *candidate) bool {
 	if x.same && len(x.members) > 0 && sameInAnyOrder(x.members[0].rule, c.rule, x.effect, c.effect) {
 		return true
 	}
-	if x.scope.disjoint(c.scope) {
+	if x.scope.disjoint(says) {
 		return true
 	}
 	for field, covered := range x.covers {
-		if e, has := c.scope.within[string(field)]; has && !covered.meetsExtent(e) {
+		if e, has := says.within[string(field)]; has && !covered.meetsExtent(e) {
 			return true
 		}
 	}
@@ -289,9 +298,10 @@ func otherFamily(b box, v interval) bool {
 
 // candidate reads a rule.
 func (m *merger) candidate(r *program.Rule) *candidate {
-	c := &candidate{rule: r, scope: m.scope(r), effect: m.effect(r)}
-	c.alone = c.scope.never || !c.readActions() || !m.readMatch(c)
+	c := &candidate{rule: r}
+	c.alone = !c.readActions() || !m.readMatch(c)
 	if c.alone {
+		c.effect = m.effect(r)
 		return c
 	}
 	parts := []string{string(r.Stage)}
@@ -317,6 +327,15 @@ func (m *merger) candidate(r *program.Rule) *candidate {
 		parts = append(parts, "count "+c.counter)
 	}
 	c.signature = strings.Join(parts, "\n")
+	key := c.signature
+	if c.tail != nil {
+		key += "\n" + program.ActionText(c.tail)
+	}
+	known := false
+	if c.effect, known = m.alike[key]; !known {
+		c.effect = m.effect(r)
+		m.alike[key] = c.effect
+	}
 	return c
 }
 

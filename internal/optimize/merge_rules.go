@@ -27,7 +27,7 @@ func mergeRules(w *work, kind func(merged) bool) {
 		if len(chain.Rules) < fewestRules {
 			continue
 		}
-		m := &merger{facts: known, counters: !w.options.NoElementCounters}
+		m := &merger{facts: known, alike: map[string]effect{}, counters: !w.options.NoElementCounters}
 		rules := make([]*candidate, len(chain.Rules))
 		for j := range chain.Rules {
 			rules[j] = m.candidate(&chain.Rules[j])
