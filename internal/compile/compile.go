@@ -19,7 +19,10 @@ func Compile(r *resolve.Resolved) (*program.Program, error) {
 	c := &compiler{
 		Resolved: r,
 		policy:   r.Policy,
-		program:  &program.Program{Owner: Owner, Scope: r.Facts.Namespace},
+		program: &program.Program{
+			Owner: Owner, Scope: r.Facts.Namespace,
+			Layout: program.Layout{Memory: r.Policy.Layout.Memory, Load: uint64(r.Policy.Layout.Load)}, //nolint:gosec // never negative
+		},
 		sets:     map[string]bool{},
 		counters: map[string]bool{},
 		ids:      map[string]int{},

@@ -172,6 +172,7 @@ func TestOtherFormsAgree(t *testing.T) {
 		{"services: {a: tcp/80, b: a}", "services: {a: [http], b: [tcp/80]}"},
 		{"services: {ssh: [ssh, tcp/2222]}", "services: {ssh: [tcp/2222, tcp/22]}"},
 		{"ban: [office]", "ban: office"},
+		{"layout: {memory: 64MiB, load: 1s}", "layout: {memory: 65536KiB, load: 1000ms}"},
 	} {
 		var first *Policy
 		for i, text := range c {

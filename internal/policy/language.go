@@ -91,6 +91,7 @@ var shapes = []*shape{
 			{"ban", "bans", "Whose packets are dropped, from and to them, before anything else and in flows that exist too.", false},
 			{"never-ban", "bans", "What no ban may hit, also not one made by a limit.", false},
 			{"tracking", "tracking", "What keeps connection state, and how large its table is.", false},
+			{"layout", "layout", "What large sets may take in the kernel, so that asking them is cheap.", false},
 			{"input", "section", "Rules for packets to this host.", false},
 			{"output", "section", "Rules for packets from this host.", false},
 			{"forward", "forward", "Rules for packets through this host.", false},
@@ -201,6 +202,17 @@ var shapes = []*shape{
 	},
 	{name: "timeouts", what: "timeouts", doc: "Each is net.netfilter.nf_conntrack_PROTOCOL_timeout_STATE of the kernel.", keys: timeoutKeys(), null: true, examples: []string{"{tcp-time-wait: 30s, udp-stream: 2m}"}},
 	{name: "invalid", what: "invalid", doc: "`drop` or `allow`.", text: oneOf("drop", "allow"), examples: []string{"drop"}},
+	{
+		name: "layout", what: "layout",
+		doc: "Large sets, such as those of countries, are laid out so that a packet is decided by as little as possible. The more memory and time it may take, the less a packet costs. What is left out is sensible by default: 64 MiB, and a quarter more time than plain sets take.",
+		keys: []key{
+			{"memory", "size", "Kernel memory that large sets take together.", false},
+			{"load", "load-time", "Time that loading them takes together.", false},
+		},
+		null: true, examples: []string{"{memory: 64MiB, load: 1s}"},
+	},
+	{name: "size", what: "memory", doc: "A number with `KiB`, `MiB` or `GiB`.", text: matching(`^[0-9]+[KMG]iB$`), examples: []string{"64MiB"}},
+	{name: "load-time", what: "load", doc: "A duration, which may be in milliseconds.", text: matching(`^([0-9]+ms|([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?)$`), examples: []string{"1s", "500ms"}},
 	{
 		name: "section", what: "a section", doc: "Rules are tried in order, the first that matches decides; `default` decides the rest.",
 		keys:     sectionKeys,

@@ -62,6 +62,8 @@ func (f *file) top(doc *yaml.Node) {
 			f.policy.NeverBan = append(f.policy.NeverBan, f.bans(e)...)
 		case "tracking":
 			f.tracking(e.value)
+		case "layout":
+			f.layout(e)
 		case "input":
 			f.section(e, &f.policy.Input, Input)
 		case "output":

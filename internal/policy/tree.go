@@ -26,6 +26,7 @@ type Policy struct {
 	Ban      []Who      // never negated
 	NeverBan []Who      // never negated
 	Tracking Tracking
+	Layout   Layout
 	Input    *Section // nil: the section is left out and not policed
 	Output   *Section
 	Forward  *Section
@@ -118,6 +119,14 @@ type Tracking struct {
 	Table        *Table // nil: left as it is
 	InvalidAllow bool
 	InvalidPos   Pos
+}
+
+// Layout is what large sets together may take in the kernel; what is zero is
+// left to the compiler.
+type Layout struct {
+	Memory             uint64 // bytes
+	Load               time.Duration
+	MemoryPos, LoadPos Pos
 }
 
 // Bypass takes a service out of connection tracking, for all of the host's

@@ -16,7 +16,15 @@ type Program struct {
 	Counters   []Counter
 	Flowtables []Flowtable
 	Sysctls    []Sysctl
+	Layout     Layout
 	Notes      []Note
+}
+
+// Layout is what the layout of all large sets together may take in the kernel;
+// what is zero is the backend's to choose.
+type Layout struct {
+	Memory uint64 // bytes
+	Load   uint64 // nanoseconds that one load takes
 }
 
 // HookKind names a hook of the kernel's packet path.

@@ -1,0 +1,126 @@
+package policy
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// layout reads what large sets may take in the kernel.
+func (f *file) layout(e entry) {
+	l := &f.policy.Layout
+	for _, k := range f.known(e.value, shapeOf("layout")) {
+		at := &l.MemoryPos
+		if k.name == "load" {
+			at = &l.LoadPos
+		}
+		if at.Line != 0 {
+			f.fail(f.src.at(k.key), "", "%s is already set, see %s", k.name, *at)
+			continue
+		}
+		*at = f.src.at(k.value)
+		switch k.name {
+		case "memory":
+			l.Memory = f.size(k.value)
+		case "load":
+			l.Load = f.loadTime(k.value)
+		}
+	}
+}
+
+// sizes are the units of memory, the largest first.
+var sizes = []struct {
+	unit  string
+	bytes uint64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+func (f *file) size(n *yaml.Node) uint64 {
+	s, ok := f.text(n, "memory")
+	if !ok {
+		return 0
+	}
+	v, p := parseSize(s)
+	if f.checked(n, p) {
+		f.canon[n] = formatSize(v)
+	}
+	return v
+}
+
+func parseSize(s string) (uint64, *problem) {
+	for _, u := range sizes {
+		digits, is := strings.CutSuffix(s, u.unit)
+		if !is {
+			continue
+		}
+		v, err := strconv.ParseUint(digits, 10, 64)
+		switch {
+		case !isDigits(digits):
+		case err != nil, v > math.MaxInt64/u.bytes:
+			return 0, problemf("", "%s is too large", quote(s))
+		case v == 0:
+			return 0, problemf("leave it out for what is sensible", "memory must be above zero")
+		default:
+			return v * u.bytes, nil
+		}
+	}
+	return 0, problemf("write 64MiB or 1GiB", "%s is not a size of memory", quote(s))
+}
+
+func formatSize(v uint64) string {
+	for _, u := range sizes {
+		if v%u.bytes == 0 {
+			return strconv.FormatUint(v/u.bytes, 10) + u.unit
+		}
+	}
+	return ""
+}
+
+// mostLoadTime bounds the time of a load: longer ones are mistakes.
+const mostLoadTime = time.Hour
+
+// loadTime reads a duration that may have milliseconds.
+func (f *file) loadTime(n *yaml.Node) time.Duration {
+	s, ok := f.text(n, "load")
+	if !ok {
+		return 0
+	}
+	d, p := parseLoadTime(s)
+	if f.checked(n, p) {
+		f.canon[n] = formatLoadTime(d)
+	}
+	return d
+}
+
+func parseLoadTime(s string) (time.Duration, *problem) {
+	var d time.Duration
+	if digits, is := strings.CutSuffix(s, "ms"); is && isDigits(digits) {
+		v, err := strconv.ParseUint(digits, 10, 32)
+		if err != nil {
+			return 0, problemf("at most 1h", "%s is too long", quote(s))
+		}
+		d = time.Duration(v) * time.Millisecond //nolint:gosec // 32 bits
+	} else {
+		var p *problem
+		if d, p = parseDuration(s); p != nil {
+			p.hint = "write 1s or 500ms"
+			return 0, p
+		}
+	}
+	switch {
+	case d <= 0:
+		return 0, problemf("leave it out for what is sensible", "load must be above zero")
+	case d > mostLoadTime:
+		return 0, problemf("at most 1h", "%s is too long", quote(s))
+	}
+	return d, nil
+}
+
+func formatLoadTime(d time.Duration) string {
+	if d%time.Second != 0 {
+		return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
+	}
+	return formatDuration(d)
+}
