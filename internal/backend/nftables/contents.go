@@ -44,9 +44,12 @@ func (c *contents) Send(ctx context.Context) error {
 			_ = conn.Drop(context.WithoutCancel(ctx), e.insert.inKernel(c.table))
 		}
 	}
-	if errors.Is(err, nfset.ErrNoElement) || errors.Is(err, nfset.ErrExists) {
-		// Somebody else was at the set since it was read.
-		err = fmt.Errorf("%w: %w", nft.ErrChanged, err)
+	for _, changed := range []error{nfset.ErrNoElement, nfset.ErrExists, nfset.ErrNoSet, nfset.ErrNoChain} {
+		if errors.Is(err, changed) {
+			// Somebody else was at it since it was read.
+			err = fmt.Errorf("%w: %w", nft.ErrChanged, err)
+			break
+		}
 	}
 	return errors.Join(err, conn.Close())
 }

@@ -64,6 +64,13 @@ func TestSendFailures(t *testing.T) {
 	if err := host.Do(func() error { return change.Send(context.Background()) }); !errors.Is(err, nft.ErrChanged) {
 		t.Errorf("got %v", err)
 	}
+	absent := *come
+	absent.Name = "absent"
+	if err := host.Do(func() error {
+		return (&contents{table: "sluice", edits: []edit{{insert: &absent}}, whole: true}).Send(context.Background())
+	}); !errors.Is(err, nft.ErrChanged) || !strings.Contains(err.Error(), "set sluice absent: the set is not there") {
+		t.Errorf("got %v", err)
+	}
 	text := host.MustRun("nft", "list", "ruleset")
 	if strings.Contains(text, "set full") || strings.Contains(text, "192.0.2.2") || !strings.Contains(text, "192.0.2.9") {
 		t.Errorf("left:\n%s", text)

@@ -67,11 +67,11 @@ func readSome(ctx context.Context, table string, wanted func(*Set) bool) (*State
 	}
 }
 
-// readOnce lists the whole ruleset tersely: so nft 1.0.6 reads no elements,
+// readOnce lists all tables of the family tersely: so nft 1.0.6 reads no elements,
 // while for one table it reads those of all sets even where it does not show
 // them.
 func readOnce(ctx context.Context, table string, wanted func(*Set) bool) (*State, error) {
-	text, err := nft.ListTerse(ctx, "ruleset")
+	text, err := nft.ListTerse(ctx, "ruleset", "inet")
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (s *State) readDevices(ctx context.Context) error {
 	if !slices.ContainsFunc(s.Tree.Chains, unknown) {
 		return nil
 	}
-	text, err := nft.ListText(ctx, "ruleset")
+	text, err := nft.ListText(ctx, "ruleset", "inet")
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,18 @@
 // the latter is left out where the last key is the last that there is. Callers
 // see one element.
 //
+// What was measured on Linux 6.18, one core of two, to say why it is so:
+//
+//   - 48,300 ranges of IPv4 are added in 0.12 s and 96,000 of IPv6 in 0.28 s, of
+//     which writing the messages takes a twentieth; nft takes 0.33 s for the
+//     former. Sorted is the quickest order, falling takes a tenth longer, random
+//     order a fifth, and makes reading three times as slow.
+//   - One transaction for all takes as long as many of 256 KiB or more; below
+//     that the grace period of each is felt. So they are cut at 1 MiB, and the
+//     memory taken is twice that.
+//   - Reading is cheap as long as a set is small: see Conn.Dump.
+//   - 60,000 exact addresses are added in 35 to 75 ms and read in 25 to 40.
+//
 // Constants and layouts are those of include/uapi/linux/netfilter/nf_tables.h
 // and nfnetlink.h.
 package nfset
