@@ -3,6 +3,7 @@ package addrset
 import (
 	"encoding/binary"
 	"errors"
+	"io"
 )
 
 // errBinary says that MarshalBinary did not write something.
@@ -32,6 +33,31 @@ func (s Set) MarshalBinary() ([]byte, error) {
 
 func append6(out []byte, k key6) []byte {
 	return binary.AppendUvarint(binary.AppendUvarint(out, k.hi), k.lo)
+}
+
+// WriteRanges writes the first and the last address of each minimal range, IPv4
+// first, in network order: 8 bytes for a range of IPv4, 32 for one of IPv6.
+func (s Set) WriteRanges(w io.Writer) error {
+	buf := make([]byte, 0, 16<<10)
+	var err error
+	flush := func(room int) {
+		if cap(buf)-len(buf) < room && err == nil {
+			_, err = w.Write(buf)
+			buf = buf[:0]
+		}
+	}
+	for _, r := range s.v4 {
+		flush(8)
+		buf = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(buf, uint32(r.from)), uint32(r.to))
+	}
+	for _, r := range s.v6 {
+		flush(32)
+		for _, half := range [...]uint64{r.from.hi, r.from.lo, r.to.hi, r.to.lo} {
+			buf = binary.BigEndian.AppendUint64(buf, half)
+		}
+	}
+	flush(cap(buf) + 1)
+	return err
 }
 
 // UnmarshalBinary reads what MarshalBinary wrote, and nothing else: the ranges

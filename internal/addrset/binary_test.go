@@ -1,6 +1,8 @@
 package addrset
 
 import (
+	"bytes"
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -65,3 +67,35 @@ func FuzzBinary(f *testing.F) {
 		}
 	})
 }
+
+// TestWriteRanges against the addresses one by one.
+func TestWriteRanges(t *testing.T) {
+	r := testRand(t)
+	for range 200 {
+		s, _ := random(r)
+		if r.IntN(20) == 0 {
+			var b Builder
+			for i := range uint32(5000) {
+				b.Add4(i*3, i*3+i%2)
+				b.Add6(uint64(i)*3, 1, uint64(i)*3, 2)
+			}
+			s = b.Set()
+		}
+		var want []byte
+		for r := range s.Each() {
+			want = append(append(want, r.From.AsSlice()...), r.To.AsSlice()...)
+		}
+		var got bytes.Buffer
+		if err := s.WriteRanges(&got); err != nil || !bytes.Equal(got.Bytes(), want) {
+			t.Fatalf("%d bytes of {%v}, want %d: %v", got.Len(), s, len(want), err)
+		}
+	}
+	broken := errors.New("broken")
+	if err := Of(mustRange(t, "192.0.2.1")).WriteRanges(failing{broken}); !errors.Is(err, broken) {
+		t.Errorf("what cannot be written: %v", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }

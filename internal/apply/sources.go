@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"sluice/internal/host"
-	"sluice/internal/kernel/process"
 	"sluice/internal/kernel/socket"
 )
 
@@ -82,7 +81,7 @@ func SSHPorts() []uint16 {
 	if err != nil {
 		return nil
 	}
-	owners, err := process.Owners()
+	owners, err := host.SSHServers()
 	if err != nil {
 		return nil
 	}

@@ -27,7 +27,7 @@ func (f *Facts) readSSHPeers() {
 	if err != nil {
 		f.unread("ssh peers", err)
 	}
-	owners, err := process.Owners()
+	owners, err := SSHServers()
 	if err != nil {
 		f.unread("owners of sockets", err)
 	}
@@ -83,6 +83,9 @@ func loggedIn(owners []process.Process, title func(pid int) string) bool {
 		return !strings.HasPrefix(text, "sshd") || !strings.HasSuffix(text, "]")
 	})
 }
+
+// SSHServers says which sockets the ssh servers of the host hold.
+func SSHServers() (map[uint32][]process.Process, error) { return process.OwnersNamed(sshServers...) }
 
 func servesSSH(owners []process.Process) bool {
 	return slices.ContainsFunc(owners, func(p process.Process) bool { return slices.Contains(sshServers, p.Name) })

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"slices"
 	"strings"
 
@@ -223,15 +224,7 @@ func plural(n int, what string) string {
 func (s *Set) hash() string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%s\n", s.definition())
-	buf := make([]byte, 0, 16<<10)
-	for r := range s.ranges() {
-		if cap(buf)-len(buf) < 2*16 {
-			_, _ = h.Write(buf) // never fails, says package hash
-			buf = buf[:0]
-		}
-		buf = appendAddress(appendAddress(buf, r.From), r.To)
-	}
-	_, _ = h.Write(buf)
+	s.hashAddresses(h)
 	for i, t := range s.Elements.Tuples {
 		fmt.Fprintf(h, "%s\n", t)
 		if s.Verdicts {
@@ -239,6 +232,19 @@ func (s *Set) hash() string {
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+// hashAddresses writes the first and the last address of each element.
+func (s *Set) hashAddresses(h hash.Hash) {
+	if s.Interval && len(s.Elements.Ranges) == 0 {
+		_ = s.Elements.Addresses.WriteRanges(h) // never fails, says package hash
+		return
+	}
+	var buf []byte
+	for r := range s.ranges() {
+		buf = appendAddress(appendAddress(buf[:0], r.From), r.To)
+		_, _ = h.Write(buf)
+	}
 }
 
 // allAddresses is everything in a set of one address key.

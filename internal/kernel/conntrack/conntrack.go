@@ -65,8 +65,13 @@ func List() ([]Entry, error) {
 }
 
 // Delete removes the entries that match accepts and says how many there were.
-// Their next packet starts anew, and is judged by the rules.
+// Their next packet starts anew, and is judged by the rules. An empty table is
+// not listed: the kernel walks the buckets of the whole machine for that, 10 ms
+// for a quarter of a million.
 func Delete(match func(Entry) bool) (int, error) {
+	if n, err := Count(); err == nil && n == 0 {
+		return 0, nil
+	}
 	total := 0
 	for _, family := range families {
 		n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, filter(match))

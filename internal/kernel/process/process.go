@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,7 +27,13 @@ const root = "/proc"
 // Owners says which processes hold each socket, by the socket's inode; a socket
 // that none holds, or whose holders may not be read, is left out. Processes
 // that end meanwhile are passed over.
-func Owners() (map[uint32][]Process, error) {
+func Owners() (map[uint32][]Process, error) { return ownersOf(nil) }
+
+// OwnersNamed is Owners for the processes of these names alone, and spares
+// looking at what all others hold.
+func OwnersNamed(names ...string) (map[uint32][]Process, error) { return ownersOf(names) }
+
+func ownersOf(names []string) (map[uint32][]Process, error) {
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
@@ -37,11 +44,20 @@ func Owners() (map[uint32][]Process, error) {
 		if err != nil {
 			continue
 		}
+		name := ""
+		if len(names) > 0 {
+			if name = Name(pid); !slices.Contains(names, name) {
+				continue
+			}
+		}
 		inodes := sockets(pid)
 		if len(inodes) == 0 {
 			continue
 		}
-		p := Process{PID: pid, Name: Name(pid)}
+		if name == "" {
+			name = Name(pid)
+		}
+		p := Process{PID: pid, Name: name}
 		for inode := range inodes {
 			owners[inode] = append(owners[inode], p)
 		}

@@ -66,4 +66,22 @@ func TestOwners(t *testing.T) {
 	if mine == 0 {
 		t.Error("this process owns no socket")
 	}
+	for name, want := range map[string]bool{Name(os.Getpid()): true, "nobody of that name": false} {
+		named, err := OwnersNamed("another", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for inode, list := range named {
+			for _, p := range list {
+				if p.Name != name || !slices.Contains(owners[inode], p) && p.PID != os.Getpid() {
+					t.Errorf("asked for %s: %+v", name, p)
+				}
+				found++
+			}
+		}
+		if want && found < mine || !want && found > 0 {
+			t.Errorf("asked for %s: %d, of %d", name, found, mine)
+		}
+	}
 }
