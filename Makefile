@@ -1,11 +1,12 @@
 # Sluice. `make help` tells what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build install test lint bench bench-go demo generate fuzz test-kernel test-nft clean
+.PHONY: help build install test lint bench stress bench-go demo generate fuzz test-kernel test-nft clean
 
 KERNEL ?= 6.1
 FUZZTIME ?= 30s
 BENCHTIME ?= 1s
 BENCH ?=
+STRESS ?=
 NFT ?= trixie
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -34,6 +35,9 @@ lint: ## linters, import directions, vulnerabilities, shell scripts, texts
 
 bench: ## packet cost and load times beside those of others, as root; BENCH=-short
 	scripts/bench $(BENCH)
+
+stress: ## 1,000 applies and refreshes under traffic, counted, as root; STRESS="-run applies"
+	scripts/stress $(STRESS)
 
 bench-go: ## benchmarks of single functions; BENCHTIME=1s
 	go test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./...

@@ -1,0 +1,218 @@
+package stress
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// footprint is what is held at a moment, by the name of what it is.
+type footprint map[string]int64
+
+// What a footprint counts, beside the objects of nf_tables by their kind.
+const (
+	elements    = "elements"         // of sets and maps, without those that packets put there
+	descriptors = "file descriptors" // of the hand
+	processes   = "processes"        // in the host, and children of the hand that it did not wait for
+	sockets     = "netlink sockets"  // in the host
+	held        = "kernel memory of the hand"
+	machine     = "kernel memory of the machine" // Slab, VmallocUsed and Percpu of /proc/meminfo
+	stateFiles  = "files in the state directory"
+	stateBytes  = "bytes in the state directory"
+)
+
+// tolerance is by how much something may have grown and still counts as the
+// same. What is not named may not grow at all. The kernel keeps some pages of
+// its slabs for itself, and for the whole machine there is whatever else runs.
+var tolerance = map[string]int64{
+	held:       1 << 20,
+	machine:    48 << 20,
+	stateBytes: 64 << 10, // numbers and times are now longer and now shorter
+}
+
+// taken is the footprint of now, when the kernel has freed what it frees by and
+// by.
+func (l *lab) footprint(h *hand) (footprint, error) {
+	f := footprint{}
+	if err := l.objects(f); err != nil {
+		return nil, err
+	}
+	for _, part := range []func(footprint) error{h.descriptors, l.processes, h.files} {
+		if err := part(f); err != nil {
+			return nil, err
+		}
+	}
+	return f, h.memory(f)
+}
+
+// objects counts what nf_tables holds in the host, the watch apart.
+func (l *lab) objects(f footprint) error {
+	text, err := l.host.Run("nft", "-n", "-j", "list", "ruleset")
+	if err != nil {
+		return err
+	}
+	var listing struct{ Nftables []map[string]json.RawMessage }
+	if err := json.Unmarshal([]byte(text), &listing); err != nil {
+		return fmt.Errorf("list the ruleset: %w", err)
+	}
+	for _, o := range listing.Nftables {
+		for kind, body := range o {
+			var object struct {
+				Table, Name string
+				Flags       json.RawMessage
+				Elem        []json.RawMessage
+			}
+			if kind == "metainfo" || json.Unmarshal(body, &object) != nil || object.Table == "watch" || kind == "table" && object.Name == "watch" {
+				continue
+			}
+			f[kind+"s"]++
+			if !strings.Contains(string(object.Flags), `"dynamic"`) && !strings.Contains(string(object.Flags), `"timeout"`) {
+				f[elements] += int64(len(object.Elem))
+			}
+		}
+	}
+	return nil
+}
+
+func (h *hand) descriptors(f footprint) error {
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.pid()))
+	f[descriptors] = int64(len(list))
+	return err
+}
+
+func (l *lab) processes(f footprint) error {
+	var inside unix.Stat_t
+	if err := unix.Stat(l.host.Path(), &inside); err != nil {
+		return err
+	}
+	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	if err != nil {
+		return err
+	}
+	for _, link := range links {
+		var st unix.Stat_t
+		if unix.Stat(link, &st) == nil && st.Dev == inside.Dev && st.Ino == inside.Ino {
+			f[processes]++
+		}
+	}
+	return l.host.Do(func() error {
+		text, err := os.ReadFile("/proc/thread-self/net/netlink")
+		f[sockets] = int64(strings.Count(string(text), "\n"))
+		return err
+	})
+}
+
+// files counts what is in the state directory.
+func (h *hand) files(f footprint) error {
+	return filepath.WalkDir(h.state, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			f[stateFiles]++
+			f[stateBytes] += info.Size()
+		}
+		return err
+	})
+}
+
+// memory waits until what the kernel holds goes down no more: rules and sets are
+// freed behind the transaction, by a worker and after a grace period.
+func (h *hand) memory(f footprint) error {
+	read := func(into footprint) error {
+		var err error
+		if into[machine], err = machineMemory(); err != nil || h.group == nil {
+			return err
+		}
+		into[held], err = h.group.kernel()
+		return err
+	}
+	steady := 0
+	for lowest := (footprint{}); steady < 10; time.Sleep(100 * time.Millisecond) {
+		now := footprint{}
+		if err := read(now); err != nil {
+			return err
+		}
+		steady++
+		for name, n := range now {
+			if old, known := lowest[name]; !known || n < old-(64<<10) {
+				steady = 0
+			}
+			if old, known := lowest[name]; !known || n < old {
+				lowest[name] = n
+			}
+		}
+		f[machine] = lowest[machine]
+		if h.group != nil {
+			f[held] = lowest[held]
+		}
+	}
+	return nil
+}
+
+func machineMemory() (sum int64, err error) {
+	file, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	found := 0
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		switch fields[0] {
+		case "Slab:", "VmallocUsed:", "Percpu:":
+			n, err := strconv.ParseInt(fields[1], 10, 64)
+			if err != nil {
+				return 0, err
+			}
+			sum += n << 10
+			found++
+		}
+	}
+	if found != 3 {
+		return 0, errors.New("/proc/meminfo lacks what the kernel holds")
+	}
+	return sum, nil
+}
+
+// growth is one line of a comparison.
+type growth struct {
+	What      string `json:"what"`
+	Before    int64  `json:"before"`
+	After     int64  `json:"after"`
+	Tolerance int64  `json:"tolerance,omitempty"`
+	Grown     bool   `json:"grown"`
+}
+
+// grown compares two footprints.
+func grown(before, after footprint) (out []growth) {
+	names := map[string]bool{}
+	for name := range before {
+		names[name] = true
+	}
+	for name := range after {
+		names[name] = true
+	}
+	for name := range names {
+		g := growth{What: name, Before: before[name], After: after[name], Tolerance: tolerance[name]}
+		g.Grown = g.After > g.Before+g.Tolerance
+		if _, counted := after[held]; name == machine && counted {
+			g.Tolerance, g.Grown = 0, false // shown beside what is known better
+		}
+		out = append(out, g)
+	}
+	slices.SortFunc(out, func(a, b growth) int { return cmp.Compare(a.What, b.What) })
+	return out
+}

@@ -1,0 +1,106 @@
+package stress
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// group is a control group of this kernel that counts and bounds the memory
+// that the kernel holds for the processes in it, rules and sets among it
+// (GFP_KERNEL_ACCOUNT in net/netfilter/nf_tables_api.c). Other load on the machine
+// does not disturb it.
+type group struct {
+	dir string
+	v2  bool
+}
+
+const groups = "/sys/fs/cgroup"
+
+// newGroup makes a group, or says why not.
+func newGroup(label string) (*group, error) {
+	name := fmt.Sprintf("sl-stress-%s-p%d", label, os.Getpid())
+	if _, err := os.Stat(filepath.Join(groups, "cgroup.controllers")); err == nil {
+		// A group that holds processes cannot have such with memory below it, but
+		// the root can.
+		g := &group{filepath.Join(groups, name), true}
+		_ = os.WriteFile(filepath.Join(groups, "cgroup.subtree_control"), []byte("+memory"), 0)
+		if err := os.Mkdir(g.dir, 0o755); err != nil {
+			return nil, err
+		}
+		if _, err := g.kernel(); err != nil {
+			return nil, errors.Join(err, g.remove())
+		}
+		return g, nil
+	}
+	own, err := ownGroup()
+	if err != nil {
+		return nil, err
+	}
+	g := &group{filepath.Join(groups, "memory", own, name), false}
+	return g, os.Mkdir(g.dir, 0o755)
+}
+
+// ownGroup is this process's own group of the memory controller's version 1.
+func ownGroup() (string, error) {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(text)) {
+		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); len(parts) == 3 && parts[1] == "memory" {
+			return parts[2], nil
+		}
+	}
+	return "", errors.New("no control group with the memory controller")
+}
+
+func (g *group) write(file, text string) error {
+	return os.WriteFile(filepath.Join(g.dir, file), []byte(text), 0)
+}
+
+func (g *group) read(file string) (int64, error) {
+	text, err := os.ReadFile(filepath.Join(g.dir, file))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+}
+
+// add moves a process into the group; what it starts is in it too.
+func (g *group) add(pid int) error { return g.write("cgroup.procs", strconv.Itoa(pid)) }
+
+// kernel is how many bytes the kernel holds for the group.
+func (g *group) kernel() (int64, error) {
+	if !g.v2 {
+		return g.read("memory.kmem.usage_in_bytes")
+	}
+	text, err := os.ReadFile(filepath.Join(g.dir, "memory.stat"))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, number, _ := strings.Cut(strings.TrimSpace(line), " "); name == "kernel" {
+			return strconv.ParseInt(number, 10, 64)
+		}
+	}
+	return 0, errors.New("the control group does not count the kernel's memory")
+}
+
+// remove removes the group when the last process has left it, for which the
+// kernel may take a moment.
+func (g *group) remove() error {
+	var err error
+	for range 100 {
+		if err = os.Remove(g.dir); err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return err
+}

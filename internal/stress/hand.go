@@ -1,0 +1,169 @@
+package stress
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"sluice/internal/apply"
+	"sluice/internal/host"
+	"sluice/internal/testnet"
+)
+
+// handVariable in the environment makes a process the hand.
+const handVariable = "SLUICE_STRESS_HAND"
+
+// order is what the hand is told, one a line of JSON.
+type order struct {
+	Do    string // "apply", "remove", "facts", "text" (of the rules), "leak" (a file and a table)
+	File  string
+	State string // state directory
+	Data  string // directory of the country data; "" is the built-in snapshot
+	Cut   bool
+}
+
+// answer is what comes back, one a line.
+type answer struct {
+	Error   string
+	Took    time.Duration
+	Outcome *apply.Outcome
+	Facts   *host.Facts
+	Notes   []string
+	Text    string
+}
+
+// HandIfAsked makes this process the hand and ends with it, where it was started
+// as such: the first thing that a program with this package does.
+func HandIfAsked() (status int, asked bool) {
+	if os.Getenv(handVariable) == "" {
+		return 0, false
+	}
+	if err := serveOrders(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		return 1, true
+	}
+	return 0, true
+}
+
+func serveOrders(in io.Reader, out io.Writer) error {
+	lines := bufio.NewScanner(in)
+	w := &worker{}
+	for lines.Scan() {
+		var o order
+		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
+			return err
+		}
+		begin := time.Now()
+		a, err := w.do(context.Background(), o)
+		a.Took = time.Since(begin)
+		if err != nil {
+			a.Error = err.Error()
+		}
+		text, err := json.Marshal(a)
+		if err != nil {
+			return err
+		}
+		if _, err := out.Write(append(text, '\n')); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// hand is the process, as the others see it.
+type hand struct {
+	cmd     *exec.Cmd
+	orders  io.WriteCloser
+	answers *bufio.Reader
+	errors  *strings.Builder
+	state   string
+	data    string
+	group   *group // of control; nil where there is none
+}
+
+// startHand starts the hand inside a namespace, with a state directory of its
+// own.
+func startHand(inside *testnet.Namespace, state, data string) (*hand, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	h := &hand{cmd: exec.Command(program), state: state, data: data, errors: &strings.Builder{}}
+	h.cmd.Env = append(withoutSSH(), handVariable+"=1")
+	h.cmd.SysProcAttr = processAttributes()
+	h.cmd.Stderr = h.errors
+	out, err := h.cmd.StdoutPipe()
+	if err == nil {
+		h.orders, err = h.cmd.StdinPipe()
+	}
+	if err == nil {
+		err = inside.Do(h.cmd.Start)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start the hand: %w", err)
+	}
+	h.answers = bufio.NewReader(out)
+	if h.group, err = newGroup("hand"); err != nil {
+		h.group = nil // what only the group can tell is left out
+	} else if err := h.group.add(h.cmd.Process.Pid); err != nil {
+		return nil, errors.Join(err, h.stop())
+	}
+	return h, nil
+}
+
+// withoutSSH is the environment without who is connected to this machine: nobody
+// is connected to the labs.
+func withoutSSH() (out []string) {
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "SSH_") {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// do gives an order and waits for the answer. An error of the product comes
+// back in the answer, and as an error.
+func (h *hand) do(o order) (answer, error) {
+	o.State, o.Data = h.state, h.data
+	var a answer
+	text, err := json.Marshal(o)
+	if err != nil {
+		return a, err
+	}
+	if _, err := h.orders.Write(append(text, '\n')); err != nil {
+		return a, fmt.Errorf("the hand is gone: %w\n%s", err, h.errors)
+	}
+	line, err := h.answers.ReadBytes('\n')
+	if err != nil {
+		return a, fmt.Errorf("the hand is gone: %w\n%s", err, h.errors)
+	}
+	if err := json.Unmarshal(line, &a); err != nil {
+		return a, err
+	}
+	if a.Error != "" {
+		return a, errors.New(a.Error)
+	}
+	return a, nil
+}
+
+func (h *hand) apply(file string) (answer, error) { return h.do(order{Do: "apply", File: file}) }
+
+func (h *hand) pid() int { return h.cmd.Process.Pid }
+
+// stop ends the hand, and its group.
+func (h *hand) stop() error {
+	_ = h.orders.Close()
+	err := h.cmd.Wait()
+	if h.group != nil {
+		err = errors.Join(err, h.group.remove())
+	}
+	return err
+}

@@ -1,0 +1,82 @@
+package stress
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"sluice/internal/testnet"
+)
+
+// Run is one run of all parts.
+type Run struct {
+	Binary string // sluice; "" leaves out what needs it
+	Data   string // directory of the country data as CSV; "" is the built-in snapshot
+	Dir    string // for policies and state; the caller's to remove
+	Seed   uint64 // of the sources that are drawn
+	Out    io.Writer
+	// Progress is told how far a part is; nil: nobody.
+	Progress func(what string, done, of int)
+
+	state   string // state directory, with the country data
+	folders int
+}
+
+func (r *Run) progress(what string, done, of int) {
+	if r.Progress != nil {
+		r.Progress(what, done, of)
+	}
+}
+
+// folder makes a new folder.
+func (r *Run) folder() (string, error) {
+	r.folders++
+	dir := filepath.Join(r.Dir, fmt.Sprintf("part%d", r.folders))
+	return dir, os.Mkdir(dir, 0o700)
+}
+
+// prepare makes the folders and takes the country data in.
+func (r *Run) prepare(ctx context.Context) error {
+	r.state = filepath.Join(r.Dir, "state")
+	if err := os.MkdirAll(r.state, 0o700); err != nil {
+		return err
+	}
+	if r.Data == "" {
+		return nil
+	}
+	files, err := filepath.Glob(filepath.Join(r.Data, "dbip-country-ipv?.csv"))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("no country data in %s\nhint: scripts/fetch-geo-data fetches them", r.Data)
+	}
+	args := []string{"geo", "update"}
+	for _, f := range files {
+		args = append(args, "--from", f)
+	}
+	return r.program(ctx, args...)
+}
+
+// program runs a command of the binary to its end.
+func (r *Run) program(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, r.Binary, append(args, "--state-dir", r.state)...)
+	cmd.SysProcAttr = processAttributes()
+	cmd.Env = withoutSSH()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("sluice %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// inNet runs a part in a net of its own, which is gone afterwards.
+func inNet(f func(*testnet.Net) error) error {
+	n, err := testnet.Create("stress")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(n), n.Close())
+}

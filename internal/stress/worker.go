@@ -1,0 +1,128 @@
+package stress
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sluice/internal/apply"
+	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
+	"sluice/internal/check"
+	"sluice/internal/compile"
+	"sluice/internal/geo"
+	"sluice/internal/host"
+	"sluice/internal/kernel/nft"
+	"sluice/internal/lists"
+	"sluice/internal/optimize"
+	"sluice/internal/policy"
+	"sluice/internal/resolve"
+)
+
+// worker does what the hand is told. Apart from what the kernel can do, which
+// commands remember on disk, it keeps nothing from one order to the next.
+type worker struct {
+	can    backend.Capabilities
+	leaked []*os.File
+}
+
+func (w *worker) do(ctx context.Context, o order) (a answer, err error) {
+	h := &apply.Host{
+		Dir: o.State, Backend: nftables.New(), Kernel: apply.Linux(), Version: "stress", By: apply.Me(),
+		Note: func(text string) { a.Notes = append(a.Notes, text) },
+	}
+	switch o.Do {
+	case "facts":
+		facts, err := host.Describe(ctx)
+		a.Facts = &facts
+		return a, err
+	case "apply":
+		in, err := w.prepare(ctx, h, o)
+		if err != nil {
+			return a, err
+		}
+		a.Outcome, err = h.Apply(ctx, in, apply.Options{Keep: true, Verify: true, Cut: o.Cut})
+		return a, err
+	case "remove":
+		a.Outcome, err = h.Remove(ctx)
+		return a, err
+	case "text":
+		in, err := w.prepare(ctx, h, o)
+		if err == nil {
+			a.Text = in.Artifact.Text()
+		}
+		return a, err
+	case "leak":
+		f, err := os.Open(os.DevNull)
+		w.leaked = append(w.leaked, f)
+		if err == nil {
+			err = nft.Run(ctx, leakedTable())
+		}
+		return a, err
+	}
+	return a, fmt.Errorf("no such order: %q", o.Do)
+}
+
+// leakedTable is what an apply could leave behind: a table with a set.
+func leakedTable() string {
+	var b strings.Builder
+	b.WriteString("table inet sluice_leak { set s { type ipv4_addr; elements = { ")
+	for i := range 20_000 {
+		fmt.Fprintf(&b, "10.0.%d.%d, ", i>>8, i&255)
+	}
+	return b.String() + "}; }; }\n"
+}
+
+// prepare takes a policy the way that "sluice apply" takes it.
+func (w *worker) prepare(ctx context.Context, h *apply.Host, o order) (in apply.Input, err error) {
+	if w.can == nil {
+		w.can = host.Capabilities(ctx)
+	}
+	facts, err := host.Describe(ctx)
+	if err != nil {
+		return in, err
+	}
+	h.Pristine(&facts)
+	resolved, err := resolvePolicy(ctx, o, facts)
+	if err != nil {
+		return in, err
+	}
+	if err := check.Errors(check.Run(resolved, facts)); err != nil {
+		return in, err
+	}
+	program, err := compile.Compile(resolved)
+	if err == nil {
+		err = optimize.Run(program, optimize.Options{})
+	}
+	if err != nil {
+		return in, err
+	}
+	artifact, err := h.Backend.Lower(program, w.can)
+	if err != nil {
+		return in, err
+	}
+	files, err := apply.ReadSources([]string{o.File}, nil)
+	if err != nil {
+		return in, err
+	}
+	settings, _ := apply.Settings(program)
+	return apply.Input{
+		Policy: o.File, Files: files, Program: program, Artifact: artifact, Facts: facts,
+		Sysctls: settings, Memory: apply.FreeMemory(),
+	}, nil
+}
+
+// resolvePolicy reads a policy and resolves its names.
+func resolvePolicy(ctx context.Context, o order, facts host.Facts) (*resolve.Resolved, error) {
+	p, err := policy.Load(o.File)
+	if err != nil {
+		return nil, err
+	}
+	return resolve.Resolve(p, resolve.Options{
+		Facts: facts,
+		Geo:   func() (*geo.Database, error) { return geo.Open(o.Data) },
+		Lists: &lists.Store{Dir: filepath.Join(o.State, "lists"), Context: ctx},
+	})
+}
