@@ -75,7 +75,7 @@ func (c *checker) hiddenRule(hook policy.Hook, earlier []*policy.Rule, above map
 	}
 	left := rest
 	for _, d := range above {
-		if left, ok = minus(left, d.boxes); !ok {
+		if left, ok = d.minus(left); !ok {
 			return
 		}
 	}

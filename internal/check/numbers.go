@@ -49,6 +49,14 @@ func (n numbers) overlaps(o numbers) bool {
 }
 
 func (n numbers) intersect(o numbers) numbers {
+	switch {
+	case len(n) > 0 && len(n) == len(o) && &n[0] == &o[0]:
+		return n
+	case n.covers(o):
+		return o
+	case o.covers(n):
+		return n
+	}
 	var out numbers
 	for i, j := 0, 0; i < len(n) && j < len(o); {
 		if s := (span{max(n[i].from, o[j].from), min(n[i].to, o[j].to)}); s.from <= s.to {
@@ -61,6 +69,12 @@ func (n numbers) intersect(o numbers) numbers {
 		}
 	}
 	return out
+}
+
+// covers says whether one range of n has all of o; false does not say the
+// opposite.
+func (n numbers) covers(o numbers) bool {
+	return len(n) == 1 && len(o) > 0 && n[0].from <= o[0].from && o[len(o)-1].to <= n[0].to
 }
 
 func (n numbers) minus(o numbers) numbers {
