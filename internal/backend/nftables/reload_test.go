@@ -15,7 +15,7 @@ import (
 // beside the old one, which goes in the end; a living set is edited by element.
 func TestReloadSendsWhatChanged(t *testing.T) {
 	host := kernelHost(t)
-	policy := func(served addrset.Set, banned addrset.Set) *artifact {
+	policy := func(served, banned addrset.Set) *artifact {
 		return mustLower(t, &program.Program{
 			Owner: "sluice",
 			Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Drop, Chain: "input"}},

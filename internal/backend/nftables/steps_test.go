@@ -75,8 +75,17 @@ func TestStepsKilled(t *testing.T) {
 	one, other := twoPolicies(t)
 	map1, map2 := twoMaps(t)
 	changes := []struct{ from, to *artifact }{
-		{nil, one}, {one, other}, {other, one}, {one, nil}, {other, nil},
-		{nil, map1}, {map1, map2}, {map2, map1}, {map2, one}, {one, map2}, {map1, nil},
+		{nil, one},
+		{one, other},
+		{other, one},
+		{one, nil},
+		{other, nil},
+		{nil, map1},
+		{map1, map2},
+		{map2, map1},
+		{map2, one},
+		{one, map2},
+		{map1, nil},
 	}
 	for i, change := range changes {
 		host.load(t, New(), nil)

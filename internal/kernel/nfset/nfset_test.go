@@ -263,7 +263,8 @@ add map inet t verdicts { type inet_service : verdict; }`)
 		{"no set", nfset.Change{Set: nfset.Set{Table: "t", Name: "absent"}, Add: seq(one("192.0.2.1"))}, nfset.ErrNoSet, "add to set t absent: "},
 		{"no table", nfset.Change{Set: nfset.Set{Table: "absent", Name: "absent"}, Delete: seq(one("192.0.2.1"))}, nfset.ErrNoSet, "delete from set absent absent: "},
 		{
-			"no chain", nfset.Change{Set: nfset.Set{Table: "t", Name: "verdicts", Format: func(k []byte) string { return fmt.Sprint("port ", int(k[0])<<8+int(k[1])) }}, Add: seq(nfset.Element{Key: []byte{0, 80}, Verdict: nfset.Verdict{Does: nfset.Goto, Chain: "nowhere"}})},
+			"no chain",
+			nfset.Change{Set: nfset.Set{Table: "t", Name: "verdicts", Format: func(k []byte) string { return fmt.Sprint("port ", int(k[0])<<8+int(k[1])) }}, Add: seq(nfset.Element{Key: []byte{0, 80}, Verdict: nfset.Verdict{Does: nfset.Goto, Chain: "nowhere"}})},
 			nfset.ErrNoChain, "set t verdicts element port 80: ",
 		},
 		{"key too long", nfset.Change{Set: exact, Add: seq(nfset.Element{Key: make([]byte, 65)})}, nil, "a key has 1 to 64 bytes"},
