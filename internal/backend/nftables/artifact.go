@@ -18,10 +18,11 @@ import (
 
 // artifact is a program ready for nf_tables.
 type artifact struct {
-	Format int // of what Encode writes
-	Tree   *Tree
-	Plan   []program.Note
-	asked  backend.Asked // which of the sets that commands fill the rules ask
+	Format  int // of what Encode writes
+	Tree    *Tree
+	Plan    []program.Note
+	asked   backend.Asked  // which of the sets that commands fill the rules ask
+	layouts []LayoutReport // of an artifact that was made here, not read
 }
 
 const artifactFormat = 3

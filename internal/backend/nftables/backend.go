@@ -27,7 +27,7 @@ func (nftables) Lower(p *program.Program, can backend.Capabilities) (backend.Art
 	if err != nil {
 		return nil, err
 	}
-	return &artifact{Format: artifactFormat, Tree: l.tree, Plan: l.notes}, nil
+	return &artifact{Format: artifactFormat, Tree: l.tree, Plan: l.notes, layouts: l.layouts}, nil
 }
 
 // Decode reads what Encode wrote.

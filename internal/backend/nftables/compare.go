@@ -144,7 +144,7 @@ func (s *Set) title() string {
 }
 
 func (c *comparer) set(k, h *Set) {
-	if a, b := k.definition(), h.definition(); a != b {
+	if a, b := k.definition(), h.definitionOf(k); a != b {
 		c.add("set", k.title(), a, b, k.Origin)
 	}
 	if k.Life == program.Dynamic || h.Elements.Unknown {

@@ -167,6 +167,9 @@ func (s *Set) tuple(key, end []byte) (string, error) {
 	var b strings.Builder
 	for i, t := range s.Types {
 		p, err := keyPartOf(t)
+		if t == rawInteger && len(s.Types) == 1 {
+			p, err = keyPart{len(key), plainNumber}, nil
+		}
 		if err != nil {
 			return "", err
 		}

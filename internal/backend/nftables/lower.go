@@ -33,10 +33,16 @@ var passes = []pass{
 		run:      (*lowering).counters,
 	},
 	{
-		name:     "sets",
+		name:     "layouts",
+		promises: "every large static set has a layout, within the budget of the policy",
+		reason:   "a set that is laid out in chains has none of its own",
+		run:      (*lowering).searchLayouts,
+	},
+	{
+		name: "sets", needs: []string{"layouts"},
 		promises: "every set of the program has its parts: kernel sets of one family and one layout",
 		reason:   "a rule becomes a rule for each part that it asks",
-		run:      (*lowering).layout,
+		run:      (*lowering).sets,
 	},
 	{
 		name: "chains", needs: []string{"capabilities"},
@@ -64,6 +70,9 @@ type lowering struct {
 	can      backend.Capabilities
 	tree     *Tree
 	parts    map[string]*parts
+	laid     map[string]map[int]*laid // sets that are laid out in chains, by family
+	layouts  []LayoutReport
+	search   layoutSearch
 	offloads bool
 	made     map[string]*Chain // chains that rules made, by key and contents
 	notes    []program.Note
@@ -74,8 +83,13 @@ type lowering struct {
 
 // lower runs the passes and checks between them what is always so.
 func lower(p *program.Program, can backend.Capabilities) (*lowering, error) {
+	return lowerSearching(p, can, layoutSearch{from: layoutFrom, choose: choose})
+}
+
+func lowerSearching(p *program.Program, can backend.Capabilities, search layoutSearch) (*lowering, error) {
 	l := &lowering{
-		program: p, can: can, tree: &Tree{Table: name(p.Owner)}, parts: map[string]*parts{}, made: map[string]*Chain{},
+		search:  search,
+		program: p, can: can, tree: &Tree{Table: name(p.Owner)}, parts: map[string]*parts{}, laid: map[string]map[int]*laid{}, made: map[string]*Chain{},
 		notes: slices.Clone(p.Notes),
 	}
 	var done []string

@@ -322,6 +322,12 @@ func (m *matcher) inSet(c *program.Condition) (ways, error) {
 		}
 		fields[i] = f
 	}
+	if x := p.laid[family]; x != nil && len(keys) == 1 {
+		if networkOffset[family][keys[0]] != 0 {
+			return one(laidStatement(x, keys[0], c.Not)), nil
+		}
+		m.l.plain(laidStatement(x, keys[0], c.Not), family)
+	}
 	var in ways
 	var out []Statement
 	for _, part := range p.byFam[family] {

@@ -95,9 +95,16 @@ func (l *lowering) variant(c *program.Chain, r *program.Rule, actions []program.
 		}
 		body = block{{to}}
 	}
+	matches, whole, err := a.dispatch(m, matches, body)
+	if err != nil {
+		return nil, err
+	}
 	var out []Rule
-	for _, way := range matches {
-		out = append(out, finish(slices.Concat(way, body[0])))
+	for i, way := range matches {
+		if !whole[i] {
+			way = slices.Concat(way, body[0])
+		}
+		out = append(out, finish(way))
 	}
 	return out, nil
 }

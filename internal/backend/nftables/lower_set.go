@@ -20,6 +20,7 @@ type parts struct {
 	set    *program.Set
 	byFam  map[int][]*Set // 4, 6; 0 for sets without an address
 	masked bool           // IPv6 keys stand for their first 64 bits
+	laid   map[int]*laid  // families that are laid out in chains; byFam has none of these until a rule needs it
 }
 
 // families of addresses, in the order in which things stand.
@@ -29,14 +30,14 @@ var families = []int{4, 6}
 // address of a network of 64 bits has them all.
 const sourceMask = "ffff:ffff:ffff:ffff::"
 
-func (l *lowering) layout() {
+func (l *lowering) sets() {
 	for i := range l.program.Sets {
 		s := &l.program.Sets[i]
 		if l.parts[s.ID] != nil {
 			l.failed = fmt.Errorf("set %s stands twice", s.ID)
 			return
 		}
-		p := &parts{set: s, byFam: map[int][]*Set{}}
+		p := &parts{set: s, byFam: map[int][]*Set{}, laid: l.laid[s.ID]}
 		l.parts[s.ID] = p
 		if err := l.layoutSet(p); err != nil {
 			l.failed = fmt.Errorf("set %s: %w", s.ID, err)
@@ -123,6 +124,9 @@ func (l *lowering) layoutAddresses(p *parts) error {
 		return err
 	}
 	for _, f := range families {
+		if l.laid[s.ID][f] != nil {
+			continue
+		}
 		var singles, wide []addrset.Range
 		for _, r := range ranges {
 			switch {
@@ -160,6 +164,9 @@ func (l *lowering) layoutAddresses(p *parts) error {
 func (l *lowering) layoutPlain(p *parts) {
 	all := allAddresses(p.set)
 	for family, one := range map[int]addrset.Set{4: all.Only4(), 6: all.Only6()} {
+		if l.laid[p.set.ID][family] != nil {
+			continue
+		}
 		if !one.IsEmpty() {
 			p.byFam[family] = []*Set{staticPlain(p.set, family, stem(p.set.ID), one)}
 		}

@@ -185,7 +185,11 @@ func (s Statement) target() string {
 // definition is the set without its elements, as in "add set".
 func (s *Set) definition() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "type %s", strings.Join(s.Types, " . "))
+	if s.raw() {
+		b.WriteString("typeof " + s.Types[0])
+	} else {
+		fmt.Fprintf(&b, "type %s", strings.Join(s.Types, " . "))
+	}
 	if s.Verdicts {
 		b.WriteString(" : verdict")
 	}

@@ -296,6 +296,9 @@ func (s *State) set(kind string, body json.RawMessage) error {
 	} else {
 		k.Types = stringList(in.Type)
 	}
+	if k.Types == nil {
+		k.Types = rawTypes(in.Type)
+	}
 	k.Interval = slices.Contains(stringList(in.Flags), "interval")
 	for _, st := range in.Stmt {
 		if _, counts := st["counter"]; counts {

@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/big"
 	"net/netip"
 	"slices"
@@ -119,7 +120,7 @@ func fieldOfExpr(v any) (field, mask string, ok bool) {
 		switch kind {
 		case "payload":
 			if text("protocol") == "" {
-				return "", "", false
+				return rawPayload(fields)
 			}
 			return text("protocol") + " " + text("field"), "", text("field") != ""
 		case "meta":
@@ -161,6 +162,14 @@ func fieldOfExpr(v any) (field, mask string, ok bool) {
 		}
 	}
 	return "", "", false
+}
+
+// rawPayload is a part of the packet without a name: "@nh,96,8".
+func rawPayload(fields map[string]any) (string, string, bool) {
+	base, isBase := fields["base"].(string)
+	offset, hasOffset := number(fields["offset"])
+	width, hasWidth := number(fields["len"])
+	return fmt.Sprintf("@%s,%d,%d", base, offset, width), "", isBase && hasOffset && hasWidth
 }
 
 func concatField(body any) (string, string, bool) {

@@ -197,6 +197,7 @@ func (s *stepper) edit(purpose backend.Purpose, name string, k, h *Set) {
 	missing, extra := difference(k, h)
 	insert, remove := *k, *h
 	insert.Elements, remove.Elements = missing, extra
+	remove.Types = k.Types // nft lists less of them
 	insert.Elements.Counters = k.Elements.Counters
 	name = fmt.Sprintf("%s (+%d -%d)", name, insert.Len(), remove.Len())
 	s.send(purpose, name, true, edit{remove: &remove, insert: &insert, counts: s.counts(k)})

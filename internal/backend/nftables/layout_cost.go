@@ -1,0 +1,307 @@
+package nftables
+
+import (
+	"math"
+	"slices"
+)
+
+// LayoutCost is what a layout of one set and family is estimated to take.
+type LayoutCost struct {
+	Name string `json:"name"`
+	// What a lookup adds to a packet, in nanoseconds, members and others
+	// averaged: with every address as likely as any other, and with every range.
+	ByAddress float64 `json:"ns-by-address"`
+	ByRange   float64 `json:"ns-by-range"`
+	Memory    uint64  `json:"memory"`       // bytes of kernel memory
+	Load      uint64  `json:"load-time-ns"` // ns
+	Elements  int     `json:"elements"`
+	Sets      int     `json:"sets"`
+	Chains    int     `json:"chains"`
+	Rules     int     `json:"rules"`
+	// Refused is why it was not looked at further, "" where it was.
+	Refused string `json:"refused,omitempty"`
+}
+
+// NS is the mean of both kinds of traffic, which the search makes small.
+func (c LayoutCost) NS() float64 { return (c.ByAddress + c.ByRange) / 2 }
+
+// traffic is what a layout is asked in the estimate: addresses that stand for
+// many, of members and of others, and how many ranges such traffic is spread
+// over, as a part of all.
+type traffic struct {
+	asked  []position
+	spread float64
+}
+
+// samples is how many addresses stand for a kind of traffic.
+const samples = 256
+
+// largestGap is the longest prefix whose size a gap between two ranges of a set
+// may have for its addresses to be thought of as somebody's: what is wider is
+// not allocated, and nobody sends from there.
+var largestGap = map[int]int{4: 6, 6: 16}
+
+// trafficsOf gives four kinds: members by address and by range, others by
+// address and by gap. They are drawn in equal steps, so the same set gives the
+// same ones.
+func trafficsOf(spans []span, family int) (byAddress, byRange []traffic) {
+	var gaps []span
+	widest := float64(uint64(1) << (longestPrefix - largestGap[family]))
+	for i := 1; i < len(spans); i++ {
+		if g := (span{spans[i-1].to.next(), spans[i].from.before()}); g.size() <= widest {
+			gaps = append(gaps, g)
+		}
+	}
+	for _, of := range [][]span{spans, gaps} {
+		if len(of) > 0 {
+			byAddress = append(byAddress, drawn(of, span.size))
+			byRange = append(byRange, drawn(of, func(span) float64 { return 1 }))
+		}
+	}
+	return byAddress, byRange
+}
+
+func drawn(spans []span, weight func(span) float64) traffic {
+	total := 0.0
+	for _, s := range spans {
+		total += weight(s)
+	}
+	var t traffic
+	entropy, sum, next := 0.0, 0.0, 0.5
+	for _, s := range spans {
+		w := weight(s) / total
+		if w > 0 {
+			entropy -= w * math.Log2(w)
+		}
+		for sum += w * samples; next < sum; next++ {
+			// Somewhere inside, elsewhere in each: steps of the golden ratio.
+			inside := math.Mod(next*0.618034, 1)
+			t.asked = append(t.asked, position{s.from.hi + uint64(inside*float64(s.to.hi-s.from.hi)), s.from.lo})
+		}
+	}
+	t.spread = math.Exp2(entropy) / float64(len(spans))
+	return t
+}
+
+// held is what a layout holds: each set once, and what every use of it adds.
+type held struct {
+	keys   []*keys
+	leads  []*leads
+	ranges []*intervals
+	chains int
+	rules  int
+}
+
+func holdings(k *asking) held {
+	var h held
+	seen := map[any]bool{}
+	once := func(set any) bool { was := seen[set]; seen[set] = true; return !was }
+	k.each(func(c *asking) {
+		h.chains++
+		h.rules += len(c.questions)
+		if c.rest != miss {
+			h.rules++
+		}
+		for _, q := range c.questions {
+			switch {
+			case q.keys != nil && once(q.keys):
+				h.keys = append(h.keys, q.keys)
+			case q.leads != nil:
+				h.leads = append(h.leads, q.leads)
+			case q.ranges != nil && once(q.ranges):
+				h.ranges = append(h.ranges, q.ranges)
+			}
+		}
+	})
+	if h.chains == 1 && h.rules == 1 || h.chains > 1 && len(k.questions) == 1 && k.questions[0].leads != nil {
+		h.chains, h.rules = h.chains-1, h.rules-1 // stands in the rule itself
+	}
+	return h
+}
+
+// price estimates what a layout takes that is used so many times.
+func price(name string, k *asking, family, uses int, byAddress, byRange []traffic) LayoutCost {
+	c := LayoutCost{Name: name}
+	h := holdings(k)
+	touched := 0.0 // bytes that lookups read, of what grows with the set
+	add := func(kind setKind, n, times int) {
+		bytes, ns := kind.cost(n, family == 6)
+		c.Memory += bytes * uint64(times) //nolint:gosec // a few rules
+		c.Load += ns * uint64(times)      //nolint:gosec // a few rules
+		c.Sets, c.Elements = c.Sets+times, c.Elements+n*times
+	}
+	for _, x := range h.keys {
+		kind := exactKind(x.part.width)
+		add(kind, len(x.values), 1)
+		touched += kind.read(len(x.values))
+	}
+	for _, x := range h.ranges {
+		add(kindInterval, x.len(), 1)
+		touched += kindInterval.read(x.len())
+	}
+	for _, x := range h.leads {
+		add(kindMap, len(x.values), uses)
+		touched += kindMap.read(len(x.values))
+	}
+	c.Chains, c.Rules = h.chains*uses, h.rules*uses
+	c.Memory += uint64(c.Chains)*bytesPerChain + uint64(c.Rules)*bytesPerRule     //nolint:gosec // counts
+	c.Load += uint64(c.Chains)*loadTimePerChain + uint64(c.Rules)*loadTimePerRule //nolint:gosec // counts
+	c.ByAddress, c.ByRange = lookup(k, touched, byAddress), lookup(k, touched, byRange)
+	return c
+}
+
+// lookup is the mean cost of a lookup, in nanoseconds.
+func lookup(k *asking, touched float64, traffics []traffic) float64 {
+	sum := 0.0
+	for _, t := range traffics {
+		one := 0.0
+		for _, a := range t.asked {
+			one += way(k, a, touched*t.spread)
+		}
+		sum += one / float64(len(t.asked))
+	}
+	return sum / float64(max(1, len(traffics)))
+}
+
+// way is the cost of asking for one address, where lookups read so many bytes
+// by turns.
+func way(k *asking, a position, touched float64) float64 {
+	ns := 0.0
+	for first := k; k != nil; {
+		next := k.rest
+		for i := range k.questions {
+			q := &k.questions[i]
+			if k == first && q.leads != nil {
+				// Asked for every packet, so it is as near as if it were alone.
+				ns += nsQuestion + curve(nsHash, float64(len(q.leads.values)))
+			} else {
+				ns += nsQuestion + q.ns(touched)
+			}
+			if answer, has := q.ask(a); has {
+				next = answer
+				break
+			}
+		}
+		if k = next.on; k != nil {
+			ns += nsEnter
+		}
+	}
+	return ns
+}
+
+func (q *question) ns(touched float64) float64 {
+	inHash := curve(nsHash, touched/bytesReadOfHash)
+	far := (inHash - nsHash[0].ns) / 2 // one line of memory: a bucket and an element are two
+	switch {
+	case q.leads != nil:
+		return inHash
+	case q.keys != nil && q.keys.part.width == 8:
+		return nsBitmap
+	case q.keys != nil && q.keys.part.width == 16:
+		return nsBitmap + far
+	case q.keys != nil:
+		return inHash
+	}
+	// The last steps through a tree are as far away as they are in one of all
+	// that is read; the first ones are near in every tree.
+	all := max(1, touched/bytesReadOfInterval)
+	level := (nsIntervals[1].ns - nsIntervals[0].ns) / (math.Log2(nsIntervals[1].n) - math.Log2(nsIntervals[0].n))
+	return max(nsIntervals[0].ns/2, curve(nsIntervals, all)+level*math.Log2(float64(q.ranges.len())/all))
+}
+
+// measured is what a lookup costs in a set of n elements that are asked for by
+// turns.
+type measured struct{ n, ns float64 }
+
+// curve is the cost at n, between what was measured.
+func curve(points []measured, n float64) float64 {
+	i := 1
+	for i < len(points)-1 && points[i].n < n {
+		i++
+	}
+	a, b := points[i-1], points[i]
+	at := (math.Log2(max(n, points[0].n)) - math.Log2(a.n)) / (math.Log2(b.n) - math.Log2(a.n))
+	return a.ns + at*(b.ns-a.ns)
+}
+
+// setKind is how the kernel keeps a set.
+type setKind uint8
+
+const (
+	kindHash setKind = iota
+	kindMap
+	kindBitmap     // keys of one byte
+	kindWideBitmap // keys of two bytes
+	kindInterval
+	kindConcat
+)
+
+func exactKind(width int) setKind {
+	switch width {
+	case 8:
+		return kindBitmap
+	case 16:
+		return kindWideBitmap
+	}
+	return kindHash
+}
+
+// kindOf is the choice that nft_select_set_ops of net/netfilter/nf_tables_api.c
+// makes.
+func kindOf(s *Set) setKind {
+	switch {
+	case s.Interval && len(s.Types) > 1:
+		return kindConcat
+	case s.Interval:
+		return kindInterval
+	case s.Verdicts:
+		return kindMap
+	case len(s.Types) == 1 && !s.Counted && s.Timeout == 0:
+		if p, err := keyPartOf(s.Types[0]); err == nil && p.size <= 2 {
+			return exactKind(8 * p.size)
+		}
+	}
+	return kindHash
+}
+
+// cost is what a set of so many elements takes: bytes of kernel memory, and ns
+// to define and fill it.
+func (k setKind) cost(n int, ipv6 bool) (bytes, ns uint64) {
+	c := setCosts[k]
+	count := uint64(max(0, n)) //nolint:gosec // never negative
+	bytes, ns = c.bytes+count*c.bytesEach, loadTimePerSet+count*c.nsEach
+	if ipv6 && k != kindBitmap && k != kindWideBitmap && k != kindMap {
+		bytes += count * bytesMoreForIPv6
+	}
+	if k == kindBitmap || k == kindWideBitmap {
+		ns += uint64(float64(count) * float64(count) * loadTimePerBitmapPair)
+	}
+	return bytes, ns
+}
+
+// read is how much of a set lookups touch, in bytes.
+func (k setKind) read(n int) float64 {
+	switch k {
+	case kindInterval:
+		return bytesReadOfInterval * float64(n)
+	case kindWideBitmap:
+		return min(16384, 64*float64(n))
+	case kindBitmap:
+		return 0
+	}
+	return bytesReadOfHash * float64(n)
+}
+
+func sortedCosts(list []LayoutCost) []LayoutCost {
+	out := slices.Clone(list)
+	slices.SortStableFunc(out, func(a, b LayoutCost) int {
+		switch {
+		case a.NS() < b.NS():
+			return -1
+		case a.NS() > b.NS():
+			return 1
+		}
+		return 0
+	})
+	return out
+}

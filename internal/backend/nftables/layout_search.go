@@ -1,0 +1,183 @@
+package nftables
+
+import (
+	"fmt"
+	"slices"
+
+	"sluice/internal/backend"
+	"sluice/internal/program"
+)
+
+// layoutFrom is from how many ranges of a family on a set may be laid out in
+// chains: asking a smaller one costs little, and a reader understands it better
+// as it is.
+const layoutFrom = 1024
+
+// layoutSearch says how layouts are searched.
+type layoutSearch struct {
+	from   int // ranges
+	choose func(all []*largeSet, budget program.Layout)
+}
+
+// What the layouts of all large sets together may take, where the policy says
+// nothing.
+const (
+	defaultLayoutMemory = 64 << 20 // bytes
+	// Of load time it is what one interval set for each of them would take and
+	// this part of it, at least what a small policy does not notice.
+	defaultLayoutMore = 4           // a quarter
+	defaultLayoutLoad = 250_000_000 // ns
+)
+
+// LayoutReport says how one family of a large set is laid out, and what else was
+// looked at.
+type LayoutReport struct {
+	Set        string       `json:"set"`
+	Family     int          `json:"family"`
+	Ranges     int          `json:"ranges"`
+	Uses       int          `json:"uses"` // rules that ask it
+	Chosen     string       `json:"chosen"`
+	Candidates []LayoutCost `json:"candidates"`
+	Origin     program.Origin
+}
+
+// largeSet is a set and family for which a layout is searched.
+type largeSet struct {
+	set     *program.Set
+	family  int
+	uses    int
+	spans   []span
+	made    []*asking // by candidate; nil where it was refused
+	costs   []LayoutCost
+	current int // the candidate
+}
+
+// searchLayouts chooses a layout for each large static set, within the budget.
+func (l *lowering) searchLayouts() {
+	budget := l.program.Layout
+	if budget.Memory == 0 {
+		budget.Memory = defaultLayoutMemory
+	}
+	uses := l.uses()
+	var all []*largeSet
+	for i := range l.program.Sets {
+		s := &l.program.Sets[i]
+		counted := s.Counters && l.can[backend.SetElementCounters] != backend.No
+		if s.Life != program.Static || s.Commands || counted || s.Verdicts || len(s.Key) != 1 || !isAddress(s.Key[0]) || uses[s.ID] == 0 {
+			continue
+		}
+		addresses := allAddresses(s)
+		for _, f := range families {
+			if n := map[int]int{4: addresses.Len4(), 6: addresses.Len6()}[f]; n >= l.search.from {
+				all = append(all, &largeSet{set: s, family: f, uses: uses[s.ID], spans: spansOf(addresses, f)})
+			}
+		}
+	}
+	if budget.Load == 0 {
+		for _, x := range all {
+			_, ns := kindInterval.cost(len(x.spans), x.family == 6)
+			budget.Load += ns
+		}
+		budget.Load = max(budget.Load+budget.Load/defaultLayoutMore, defaultLayoutLoad)
+	}
+	for _, x := range all {
+		x.estimate(budget)
+	}
+	l.search.choose(all, budget)
+	for _, x := range all {
+		l.layouts = append(l.layouts, LayoutReport{
+			Set: x.set.ID, Family: x.family, Ranges: len(x.spans), Uses: x.uses,
+			Chosen: x.costs[x.current].Name, Candidates: x.costs, Origin: x.set.Origin,
+		})
+		if x.current > 0 {
+			if l.laid[x.set.ID] == nil {
+				l.laid[x.set.ID] = map[int]*laid{}
+			}
+			l.laid[x.set.ID][x.family] = newLaid(x.set, x.family, x.made[x.current])
+		}
+	}
+}
+
+// uses is how many conditions on the packet's own addresses ask each set.
+func (l *lowering) uses() map[string]int {
+	out := map[string]int{}
+	for _, c := range l.program.Chains {
+		for _, r := range c.Rules {
+			for _, m := range r.Match {
+				if m.Set != "" && (m.Field == program.Source || m.Field == program.Destination) && len(m.SetKey) < 2 {
+					out[m.Set]++
+				}
+			}
+		}
+	}
+	return out
+}
+
+// mostElements for each range never pay.
+const mostElements = 4
+
+// estimate makes and prices the candidates. The first always fits.
+func (x *largeSet) estimate(budget program.Layout) {
+	byAddress, byRange := trafficsOf(x.spans, x.family)
+	// No element takes less.
+	limit := int(min(budget.Memory/leastBytesPerElement, budget.Load/leastTimePerElement, mostElements*uint64(len(x.spans)))) //nolint:gosec // far below
+	s := newSpace(x.family, x.spans, limit)
+	for i, c := range candidates[x.family] {
+		k := s.make(c)
+		if k == nil {
+			x.made, x.costs = append(x.made, nil), append(x.costs, LayoutCost{Name: c.name, Refused: fmt.Sprintf("more than %d elements", limit)})
+			continue
+		}
+		cost := price(c.name, k, x.family, x.uses, byAddress, byRange)
+		switch {
+		case i == 0:
+		case cost.Memory > budget.Memory:
+			cost.Refused = "over the budget of memory"
+		case cost.Load > budget.Load:
+			cost.Refused = "over the budget of load time"
+		}
+		x.made, x.costs = append(x.made, k), append(x.costs, cost)
+	}
+}
+
+// choose begins with one interval set for each and goes to where the most
+// nanoseconds are won for what is spent of the budget, until nothing fits. What
+// spends nothing comes first.
+func choose(all []*largeSet, budget program.Layout) {
+	var memory, load uint64
+	for _, x := range all {
+		memory, load = memory+x.costs[0].Memory, load+x.costs[0].Load
+	}
+	for {
+		var best *largeSet
+		to, bestRate := 0, 0.0
+		for _, x := range all {
+			now := x.costs[x.current]
+			for i, c := range x.costs {
+				won := (now.NS() - c.NS()) * float64(x.uses)
+				if c.Refused != "" || won <= 0 {
+					continue
+				}
+				m, t := memory-now.Memory+c.Memory, load-now.Load+c.Load
+				if m > max(budget.Memory, memory) || t > max(budget.Load, load) {
+					continue
+				}
+				spent := max(
+					(float64(c.Memory)-float64(now.Memory))/float64(budget.Memory),
+					(float64(c.Load)-float64(now.Load))/float64(budget.Load), 1e-6)
+				if rate := won / spent; rate > bestRate {
+					best, to, bestRate = x, i, rate
+				}
+			}
+		}
+		if best == nil {
+			return
+		}
+		now, next := best.costs[best.current], best.costs[to]
+		memory, load = memory-now.Memory+next.Memory, load-now.Load+next.Load
+		best.current = to
+	}
+}
+
+// Layouts says how the large sets are laid out.
+func (a *artifact) Layouts() []LayoutReport { return slices.Clone(a.layouts) }

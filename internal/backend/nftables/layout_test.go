@@ -1,0 +1,82 @@
+package nftables
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"sluice/internal/addrset"
+)
+
+// bounds gives the addresses next to both ends of every span, and random ones.
+func bounds(spans []span, family int, random *rand.Rand) []position {
+	var out []position
+	for _, s := range spans {
+		out = append(out, s.from, s.to)
+		if s.from != (position{}) {
+			out = append(out, s.from.before())
+		}
+		out = append(out, s.to.next())
+		out = append(out, position{s.from.hi + random.Uint64N(s.to.hi-s.from.hi+1), s.to.lo})
+	}
+	for range 1000 {
+		out = append(out, position{random.Uint64(), random.Uint64()})
+	}
+	if family == 4 {
+		for i := range out {
+			out[i] = positionOf(out[i].address(4))
+		}
+	}
+	return out
+}
+
+// randomSpans is a set with blocks of all kinds: whole, empty and mixed at each
+// length, with few and with many ranges.
+func randomSpans(random *rand.Rand, family int) addrset.Set {
+	var b addrset.Builder
+	lengths := []int{8, 9, 12, 16, 17, 20, 23, 24, 24, 24, 26, 32}
+	if family == 6 {
+		lengths = []int{16, 17, 20, 24, 29, 32, 32, 36, 44, 48, 48, 64}
+	}
+	areas := make([]uint64, 1+random.IntN(8))
+	for i := range areas {
+		areas[i] = random.Uint64() & ^(^uint64(0) >> (8 + random.IntN(12)))
+	}
+	for range 20 + random.IntN(400) {
+		length := lengths[random.IntN(len(lengths))]
+		mask := ^(^uint64(0) >> length)
+		prefix := areas[random.IntN(len(areas))] | random.Uint64()>>(8+random.IntN(16))
+		from, to := position{prefix & mask, 0}, endOf(prefix&mask, length)
+		if random.IntN(4) == 0 {
+			to = position{to.hi | random.Uint64()>>(length-4), to.lo}
+		}
+		b.AddRange(addrset.Range{From: from.address(family), To: to.address(family)})
+	}
+	return b.Set()
+}
+
+// TestLayoutsHoldTheirSets: whatever the layout, an address is in it exactly
+// when it is in the set.
+func TestLayoutsHoldTheirSets(t *testing.T) {
+	for _, family := range families {
+		for seed := range uint64(60) {
+			random := rand.New(rand.NewPCG(seed, uint64(family)))
+			set := randomSpans(random, family)
+			spans := spansOf(set, family)
+			if again := (&intervals{areas: []area{whole(spans)}}).set(family); !again.Equal(set) {
+				t.Fatalf("seed %d: %v became %v", seed, set, again)
+			}
+			where := bounds(spans, family, random)
+			for _, c := range candidates[family] {
+				k := newSpace(family, spans, 1<<22).make(c)
+				if k == nil {
+					t.Fatalf("seed %d, %s: no layout", seed, c.name)
+				}
+				for _, a := range where {
+					if got, want := k.contains(a), set.Contains(a.address(family)); got != want {
+						t.Fatalf("seed %d, %s, %s: %v, want %v; set %v", seed, c.name, a.address(family), got, want, set)
+					}
+				}
+			}
+		}
+	}
+}
