@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"time"
 
@@ -31,6 +32,8 @@ type Input struct {
 	// on the way.
 	Inputs string
 	Said   Said
+	// Sources is what the policy's names were resolved from: see resolve.Inputs.
+	Sources map[string]string
 }
 
 // Setting is a sysctl that the policy wants.
@@ -243,6 +246,9 @@ func (s *session) write(in Input, encoded []byte) (*Generation, error) {
 		Policy: in.Policy, Backend: in.Artifact.Backend(), Cost: in.Artifact.Cost(),
 		Previous: s.cur.Running, SSHPorts: in.SSHPorts,
 	}
+	// A refresh finds the files of sets again.
+	g.Dir, _ = os.Getwd()
+	g.Inputs = in.Sources
 	if s.cur.Pending != nil {
 		g.Previous = s.cur.Pending.Previous // what is on trial is no place to go back to
 	}

@@ -18,7 +18,12 @@ type Generation struct {
 	By      Author    `json:"by"`
 	Version string    `json:"version"` // of the tool
 
-	Policy    string          `json:"policy"` // the main file, as it was named
+	Policy string `json:"policy"`        // the main file, as it was named
+	Dir    string `json:"dir,omitempty"` // folder that names of files are relative to
+	// Inputs is what names were resolved from: see resolve.Inputs.
+	Inputs map[string]string `json:"inputs,omitempty"`
+	// RefreshOf is the generation that it is with other lists, 0 is none.
+	RefreshOf int             `json:"refresh-of,omitempty"`
 	Files     []File          `json:"files,omitempty"`
 	Backend   string          `json:"backend"`
 	Artifact  string          `json:"artifact"`        // blob: what Backend.Decode reads
@@ -80,6 +85,7 @@ type Event struct {
 // Events.
 const (
 	applied    = "applied"
+	refreshed  = "refreshed"
 	confirmed  = "confirmed"
 	expired    = "expired"
 	rolledBack = "rolled back"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -248,6 +249,10 @@ func setChange(name string, before, after *program.Set) SetChange {
 	a, b := addressesOf(before), addressesOf(after)
 	plus, minus := b.Difference(a), a.Difference(b)
 	c.AddressesPlus, c.AddressesMinus = plus.Count4(), minus.Count4()
+	if len(before.Elements) == 0 && len(after.Elements) == 0 {
+		c.Added, c.Removed = rangesApart(before.Addresses, after.Addresses)
+		return c
+	}
 	have, want := elementTexts(before), elementTexts(after)
 	for text := range want {
 		if !have[text] {
@@ -260,6 +265,36 @@ func setChange(name string, before, after *program.Set) SetChange {
 		}
 	}
 	return c
+}
+
+// rangesApart is how many ranges are in one of two sets alone.
+func rangesApart(before, after addrset.Set) (added, removed int) {
+	next, stop := iter.Pull(before.Each())
+	defer stop()
+	old, more := next()
+	for r := range after.Each() {
+		for more && compareRanges(old, r) < 0 {
+			removed++
+			old, more = next()
+		}
+		if more && old == r {
+			old, more = next()
+			continue
+		}
+		added++
+	}
+	for ; more; old, more = next() {
+		removed++
+	}
+	return added, removed
+}
+
+// compareRanges orders as sets do: IPv4 first.
+func compareRanges(a, b addrset.Range) int {
+	if c := a.From.Compare(b.From); c != 0 {
+		return c
+	}
+	return a.To.Compare(b.To)
 }
 
 // elementTexts are the elements of a set, as keys.

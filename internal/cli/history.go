@@ -65,7 +65,7 @@ func printEntry(w io.Writer, g *apply.Generation, running, boot, pending bool) {
 	for _, m := range []struct {
 		holds bool
 		text  string
-	}{{running, "runs"}, {boot, "boots"}, {pending, "waits for its confirmation"}, {g.Closed, "closed: a restore failed"}} {
+	}{{running, "runs"}, {boot, "boots"}, {pending, "waits for its confirmation"}, {g.RefreshOf != 0, "lists refreshed"}, {g.Closed, "closed: a restore failed"}} {
 		if m.holds {
 			marks = append(marks, m.text)
 		}

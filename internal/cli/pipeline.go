@@ -31,6 +31,7 @@ type pipeline struct {
 	warn     io.Writer // where an old copy of a list is told of; nil: nowhere
 	offline  bool      // no list is fetched
 	lists    *listsOnce
+	staging  *lists.Staging // where lists come from instead, in a refresh
 }
 
 // readFacts takes the facts of a host from the file that "sluice facts --json"
@@ -76,11 +77,15 @@ func (p *pipeline) sources(ctx context.Context) resolve.Options {
 			},
 		}}
 	}
-	return resolve.Options{
+	out := resolve.Options{
 		Facts: p.facts,
 		Geo:   func() (*geo.Database, error) { return geo.Open(p.options.stateDir) },
 		Lists: p.lists,
 	}
+	if p.staging != nil {
+		out.Lists = p.staging
+	}
+	return out
 }
 
 // listsOnce asks for each list once: who asks again gets the copy, and no second

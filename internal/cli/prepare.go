@@ -98,6 +98,7 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 			Policy: p.file, Files: files, Program: p.line.program, Artifact: artifact, Facts: facts,
 			Peers: apply.Peers(facts), Sysctls: settings, Memory: apply.FreeMemory(),
 			SSHPorts: apply.SSHPorts(),
+			Sources:  p.line.resolved.Inputs,
 			Inputs:   p.sum(p.line.resolved.Inputs), Said: apply.Said{Warnings: warnings, Notes: notes},
 		},
 		warnings: warnings,

@@ -15,8 +15,9 @@ import (
 	"sluice/internal/testnet"
 )
 
-// clients are the namespaces from which connects tries, by work directory.
-var clients sync.Map
+// clients are the namespaces from which connects tries, and hosts those that it
+// tries, by work directory.
+var clients, hosts sync.Map
 
 // scriptCondition asks for a feature of the machine.
 func scriptCondition(name string) (bool, error) {
@@ -57,6 +58,7 @@ func scriptNetns(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Setenv("NETNS", host.Name())
 		ts.Setenv("CLIENT", client.Name())
 		clients.Store(ts.Getenv("WORK"), client)
+		hosts.Store(ts.Getenv("WORK"), host)
 	}))
 }
 

@@ -1,15 +1,21 @@
 package cli
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"errors"
 	"flag"
+	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sluice/internal/testnet"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -25,7 +31,8 @@ func TestMain(m *testing.M) {
 // TestScripts runs testdata/script. Beside the commands of testscript there are:
 //
 //	exits STATUS PROGRAM ARG...   runs a program and checks its exit status
-//	serve DIR                     serves a folder over HTTP on loopback, its URL in $HTTP
+//	serve DIR                     serves a folder over HTTP on loopback, its URL in $HTTP;
+//	                              behind netns, on the host's loopback at port 8000
 //	netns                         makes a host and a client, see scriptNetns
 //	connects ADDRESS:PORT         the client of netns gets through to the host
 //	eventually PROGRAM ARG...     runs a program again and again until it succeeds
@@ -79,7 +86,29 @@ func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: serve DIR")
 	}
-	s := httptest.NewServer(http.FileServer(http.Dir(ts.MkAbs(args[0]))))
+	s := httptest.NewUnstartedServer(serveFiles(ts.MkAbs(args[0])))
+	if host, made := hosts.Load(ts.Getenv("WORK")); made {
+		ts.Check(host.(*testnet.Namespace).Do(func() (err error) {
+			_ = s.Listener.Close()
+			s.Listener, err = net.Listen("tcp", "127.0.0.1:8000")
+			return err
+		}))
+	}
+	s.Start()
 	ts.Defer(s.Close)
 	ts.Setenv("HTTP", s.URL)
+}
+
+// serveFiles tells contents apart by their ETag, since scripts are quicker than
+// the second of a file's time.
+func serveFiles(dir string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, err := os.ReadFile(filepath.Join(dir, filepath.Clean("/"+r.URL.Path)))
+		if err != nil {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256(data)))
+		http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(data))
+	})
 }

@@ -88,11 +88,11 @@ func (c *compiler) lists() {
 		if s.URL == nil {
 			continue
 		}
-		when := "a copy of any age is used"
+		when := "a copy of any age is used, until sluice refresh " + s.Name + " asks for another"
 		if s.Refresh > 0 {
-			when = "they download it where the copy is older than " + shortDuration(s.Refresh)
+			when = "plan, apply and sluice refresh, which a timer may run, download it where the copy is older than " + shortDuration(s.Refresh)
 		}
-		c.note(originOf(s.Pos, "set "+s.Name), "set "+s.Name+": the list is read by plan and apply, and by nothing between them; "+when)
+		c.note(originOf(s.Pos, "set "+s.Name), "set "+s.Name+": "+when)
 	}
 }
 

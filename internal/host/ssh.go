@@ -47,6 +47,13 @@ func (f *Facts) readSSHPeers() {
 	f.SSHPeers = slices.Compact(peers)
 }
 
+// PeersNow is who manages a host of these facts over ssh at this moment, as far
+// as that can be told.
+func (f Facts) PeersNow() []SSHPeer {
+	f.readSSHPeers()
+	return f.SSHPeers
+}
+
 // sessions is the connections that came in to an ssh server: to a port where
 // one listens, or to a port where another program listens for it (systemd) and
 // hands it the connection. What a session itself opens to others is none.

@@ -19,9 +19,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"sluice/internal/addrset"
 	"sluice/internal/fetch"
-	"sluice/internal/resolve"
 )
 
 // maxBytes is the size of the largest list that is taken: 4 million lines of
@@ -130,33 +128,16 @@ func (s *Store) fetch(url, path string, old copyInfo) error {
 	}
 	if err := keep(url, path, got); err != nil {
 		got.Discard()
-		return err
+		return fmt.Errorf("%w\nhint: sluice refresh --force takes it all the same, where the list is right", err)
 	}
 	return s.keepInfo(path, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.ETag, Modified: got.Modified})
 }
 
 func keep(url, path string, got *fetch.Result) error {
-	if err := readable(url, got.Path); err != nil {
+	if _, err := checked(url, got.Path, path); err != nil {
 		return err
 	}
 	return got.Keep(path)
-}
-
-// readable refuses what is no list of addresses, an error page for one.
-func readable(url, path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	n := 0
-	if err := resolve.ReadSetFile(fetch.Redact(url), f, func(addrset.Range) { n++ }); err != nil {
-		return err
-	}
-	if n == 0 {
-		return fmt.Errorf("%s: the list is empty", fetch.Redact(url))
-	}
-	return nil
 }
 
 func (s *Store) keepInfo(path string, info copyInfo) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,6 +40,9 @@ type loader struct {
 	sets     map[string]*Set
 	services map[string]*serviceDefinition
 	versions int
+	// texts are the files to read, by name, in place of those on the disk; nil:
+	// the disk.
+	texts map[string][]byte
 }
 
 // file is one file of a policy while it is read.
@@ -74,6 +78,18 @@ func Load(path string) (*Policy, error) {
 // its file: the main one and those that it includes.
 func (p *Policy) Sums() map[string][sha256.Size]byte { return p.sums }
 
+// LoadTexts is Load for texts that are kept, by the names that their files had:
+// no file is read.
+func LoadTexts(name string, texts map[string][]byte) (*Policy, error) {
+	data, there := texts[name]
+	if !there {
+		return nil, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
+	}
+	l := newLoader(name)
+	l.follow, l.texts = true, texts
+	return l.run(name, data)
+}
+
 // LoadData is Load for a text that is already read; includes are looked for
 // beside the file of that name.
 func LoadData(name string, data []byte) (*Policy, error) {
@@ -90,7 +106,7 @@ func Parse(name string, data []byte) (*Policy, error) {
 }
 
 func (l *loader) run(name string, data []byte) (*Policy, error) {
-	if target, err := filepath.EvalSymlinks(name); err == nil {
+	if target, err := l.realPath(name); err == nil {
 		l.real[target] = name
 	}
 	l.read(name, data, nil)
@@ -178,7 +194,7 @@ func (f *file) include(n *yaml.Node) {
 		f.includeFile(n, full)
 		return
 	}
-	matches, err := filepath.Glob(full)
+	matches, err := f.glob(full)
 	if err != nil {
 		f.fail(f.src.at(n), "", "bad pattern %s: %v", quote(pattern), err)
 		return
@@ -193,7 +209,7 @@ func (f *file) include(n *yaml.Node) {
 }
 
 func (f *file) includeFile(n *yaml.Node, name string) {
-	target, err := filepath.EvalSymlinks(name)
+	target, err := f.realPath(name)
 	if err != nil {
 		f.unread = true
 		f.fail(f.src.at(n), "", "cannot include: %v", readError(name, err))
@@ -209,13 +225,12 @@ func (f *file) includeFile(n *yaml.Node, name string) {
 		return
 	}
 	f.real[target] = name
-	info, err := os.Stat(name)
-	if err == nil && !info.Mode().IsRegular() {
+	if info, err := os.Stat(name); f.texts == nil && err == nil && !info.Mode().IsRegular() {
 		f.unread = true
 		f.fail(f.src.at(n), "", "cannot include: %s is not a regular file", name)
 		return
 	}
-	data, err := readFile(name)
+	data, err := f.readText(name)
 	if err != nil {
 		f.unread = true
 		f.fail(f.src.at(n), "", "cannot include: %v", err)
@@ -223,6 +238,42 @@ func (f *file) includeFile(n *yaml.Node, name string) {
 	}
 	f.policy.Includes = append(f.policy.Includes, name)
 	f.read(name, data, f.stack)
+}
+
+// realPath is a file's name without links, where there are any.
+func (l *loader) realPath(name string) (string, error) {
+	if l.texts == nil {
+		return filepath.EvalSymlinks(name)
+	}
+	if _, there := l.texts[name]; !there {
+		return "", fs.ErrNotExist
+	}
+	return name, nil
+}
+
+func (l *loader) readText(name string) ([]byte, error) {
+	if l.texts == nil {
+		return readFile(name)
+	}
+	return l.texts[name], nil // realPath has found it
+}
+
+// glob names the files that a pattern matches, in order.
+func (l *loader) glob(pattern string) ([]string, error) {
+	if l.texts == nil {
+		return filepath.Glob(pattern)
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(l.texts)) {
+		matches, err := filepath.Match(pattern, name)
+		if err != nil {
+			return nil, err
+		}
+		if matches {
+			out = append(out, name)
+		}
+	}
+	return out, nil
 }
 
 // escapePattern makes a folder's name match only itself.

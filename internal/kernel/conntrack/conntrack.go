@@ -33,7 +33,17 @@ type Entry struct {
 	Timeout  uint32 // seconds
 	Packets  uint64 // both directions; zero unless net.netfilter.nf_conntrack_acct is set
 	Bytes    uint64
+	// Ended says of TCP that both sides have closed it or one has reset it: the
+	// entry waits for late packets.
+	Ended bool
 }
+
+// States of TCP from which on a connection has ended, enum tcp_conntrack of
+// include/uapi/linux/netfilter/nf_conntrack_tcp.h.
+const (
+	lastACK = 6
+	closed  = 8 // 7 is TIME_WAIT
+)
 
 var families = []netlink.InetFamily{unix.AF_INET, unix.AF_INET6}
 
@@ -113,6 +123,9 @@ func entry(f *netlink.ConntrackFlow) Entry {
 	}
 	if f.FamilyType == unix.AF_INET6 {
 		e.Family = 6
+	}
+	if tcp, is := f.ProtoInfo.(*netlink.ProtoInfoTCP); is {
+		e.Ended = tcp.State >= lastACK && tcp.State <= closed
 	}
 	return e
 }

@@ -1,0 +1,176 @@
+package apply
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A refresh is an apply of the policy that runs, as it was applied, with other
+// lists. It makes a generation of its own, since the kernel's mark tells old from
+// new whenever the process dies; but that takes the place of the one that it is
+// of when that was a refresh too, so that history holds policies and not hours.
+// A roll-back goes to what was before the policy, not before the refresh.
+
+// Refreshing is the running policy with other lists.
+type Refreshing struct {
+	Input
+	Generation int  // that it was made from
+	AllowCut   bool // also where live connections are cut or somebody is locked out
+	DryRun     bool
+}
+
+// Refreshed is what came, or would come, of it.
+type Refreshed struct {
+	Generation int         `json:"generation"` // that runs now
+	Unchanged  bool        `json:"unchanged"`
+	Sets       []SetChange `json:"sets,omitempty"`
+	Flows      []LiveFlow  `json:"flows,omitempty"`      // live ones that it concerns
+	LockedOut  string      `json:"locked-out,omitempty"` // who could not log in again
+	Stopped    bool        `json:"stopped"`              // for one of these
+	Notes      []string    `json:"notes,omitempty"`
+}
+
+// RunningPolicy is the generation that runs and its texts, by the names that
+// their files had. It takes no lock.
+func (h *Host) RunningPolicy() (*Generation, map[string][]byte, error) {
+	if err := needRoot(); err != nil {
+		return nil, nil, err
+	}
+	_, cur, err := h.peek()
+	if err != nil {
+		return nil, nil, err
+	}
+	if cur.Running == 0 || cur.BootID != bootID() {
+		return nil, nil, errors.New("no policy runs\n  hint: apply one")
+	}
+	g, texts, err := h.Text(cur.Running)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := map[string][]byte{}
+	for name, text := range texts {
+		out[name] = []byte(text)
+	}
+	return g, out, nil
+}
+
+// Refresh puts the running policy with other lists into the kernel.
+func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
+	s, err := h.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	if s.cur.Running != in.Generation {
+		return nil, fmt.Errorf("another policy was applied meanwhile: generation %d\n  nothing changed\n  hint: sluice refresh again", s.cur.Running)
+	}
+	if p := s.cur.Pending; p != nil {
+		return nil, fmt.Errorf("generation %d waits for its confirmation, until when no list is refreshed\n  nothing changed\n  hint: sluice confirm keeps it", p.Generation)
+	}
+	g, err := s.generation(s.cur.Running)
+	if err != nil {
+		return nil, err
+	}
+	encoded, err := in.Artifact.Encode()
+	if err != nil {
+		return nil, fmt.Errorf("encode the rules: %w", err)
+	}
+	out := &Refreshed{Generation: g.Number}
+	if sum := sha256.Sum256(encoded); g.Artifact == hex.EncodeToString(sum[:]) {
+		out.Unchanged = true
+		if !in.DryRun {
+			g.Inputs = in.Sources
+			err = s.saveGeneration(g)
+		}
+		return out, err
+	}
+	old, err := s.program(g)
+	if err != nil {
+		return nil, err
+	}
+	out.Sets = setChanges(old, in.Program)
+	if out.Flows, err = s.concerned(old, in.Program); err != nil {
+		return nil, fmt.Errorf("look for live connections: %w", err)
+	}
+	var locked *LockOutError
+	if err := s.guard(in.Program, in.Peers); errors.As(err, &locked) {
+		out.LockedOut = locked.names()
+	} else if err != nil {
+		return nil, err
+	}
+	out.Stopped = !in.AllowCut && (len(out.Flows) > 0 || out.LockedOut != "")
+	if cost := in.Artifact.Cost(); tooLarge(cost, in.Memory) {
+		return nil, &MemoryError{cost.Memory, in.Memory}
+	}
+	if in.DryRun || out.Stopped {
+		return out, nil
+	}
+	next, err := s.writeRefresh(g, in, encoded)
+	if err != nil {
+		return nil, err
+	}
+	err = s.change(ctx, change{
+		what: refreshed, to: next, artifact: in.Artifact, program: in.Program, isNew: true,
+		confirm: s.cur.Boot == g.Number, verify: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	out.Generation = next.Number
+	s.bearWitness(in.Input, Options{}, nil)
+	if g.RefreshOf != 0 && s.cur.Boot != g.Number {
+		if err := s.remove(generationName(g.Number)); err != nil {
+			return nil, err
+		}
+	}
+	return out, s.prune(s.needed()...)
+}
+
+// writeRefresh makes the generation of a refresh: all but the lists is that of g.
+func (s *session) writeRefresh(g *Generation, in Refreshing, encoded []byte) (*Generation, error) {
+	in.Files, in.Facts, in.Sysctls = nil, nil, nil
+	in.Policy, in.SSHPorts = g.Policy, g.SSHPorts
+	next, err := s.write(in.Input, encoded)
+	if err != nil {
+		return nil, err
+	}
+	next.Files, next.Facts, next.Sysctls, next.Dir = g.Files, g.Facts, g.Sysctls, g.Dir
+	next.Previous, next.Applied = g.Previous, s.now()
+	next.RefreshOf = g.Number
+	if g.RefreshOf != 0 {
+		next.RefreshOf = g.RefreshOf
+	}
+	return next, s.saveGeneration(next)
+}
+
+// ChangedInputs names what a policy was made of, beside lists, that is not as it
+// was when a generation was applied; known is false where that was not written
+// down.
+func (g *Generation) ChangedInputs(now map[string]string) (names []string, lists, known bool) {
+	if g.Inputs == nil {
+		return nil, false, false
+	}
+	all := map[string]bool{}
+	for name := range g.Inputs {
+		all[name] = true
+	}
+	for name := range now {
+		all[name] = true
+	}
+	for name := range all {
+		switch {
+		case g.Inputs[name] == now[name]:
+		case strings.HasPrefix(name, "list "):
+			lists = true
+		default:
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, lists, true
+}

@@ -1,0 +1,307 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/apply"
+	"sluice/internal/fetch"
+	"sluice/internal/host"
+	"sluice/internal/lists"
+	"sluice/internal/policy"
+)
+
+func newRefresh() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "refresh [SET]...",
+		Short: "Download the lists of the running policy and load what changed",
+		Long: `Asks the servers of the running policy's lists (sets with "url") whether there are
+newer ones: those whose "refresh" is due, or the named ones. A list that is empty,
+damaged or has fewer than 80 % of the addresses of the copy in use, in either
+family, is refused and the copy stays; --force takes a smaller one all the same.
+
+What changes is shown first: how many addresses come and go, and which live
+connections it would cut (bans) or not allow again. If there are such, or somebody
+who is logged in over ssh would be locked out, nothing is changed; --allow-cut
+goes on.
+
+The policy is the one that was applied, not the file as it is now. Besides lists
+nothing changes: where a set file or the country data are others than when it was
+applied, it has to be applied again. While a policy waits for its confirmation no
+list is refreshed. A refreshed policy is a generation of its own, and the newest
+refresh alone stays in the history; rollback goes to the policy before.
+
+packaging has a timer that runs this: sluice-refresh.timer.
+` + filesHelp + `
+Environment: HTTP_PROXY, HTTPS_PROXY, NO_PROXY.
+
+Exit status: 0 refreshed, or nothing is newer; 1 stopped, since it would cut
+somebody off; 2 bad use, or a list cannot be had or was refused.`,
+		Example: `  sluice refresh
+  sluice refresh scanners --dry-run
+  sluice refresh --allow-cut --netns customer7`,
+		ValidArgsFunction: completeLists,
+		RunE:              runRefresh,
+	}
+	flags := cmd.Flags()
+	flags.Bool("dry-run", false, "show what would change, and change nothing")
+	flags.Bool("allow-cut", false, "go on where live connections are cut or somebody is locked out")
+	flags.Bool("force", false, "take lists that have far fewer addresses than the copies in use")
+	addWait(cmd)
+	return cmd
+}
+
+// refreshJSON is what --json prints.
+type refreshJSON struct {
+	Lists []refreshedList `json:"lists"`
+	*apply.Refreshed
+	DryRun bool `json:"dry-run,omitempty"`
+}
+
+// refreshedList is what came of asking for one list.
+type refreshedList struct {
+	Set   string      `json:"set"`
+	URL   string      `json:"url"`
+	State lists.State `json:"state,omitempty"`
+	Error string      `json:"error,omitempty"`
+}
+
+func runRefresh(cmd *cobra.Command, args []string) error {
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	h, err := hostOf(cmd)
+	if err != nil {
+		return err
+	}
+	flags := cmd.Flags()
+	r := refreshing{cmd: cmd, host: h}
+	r.dryRun, _ = flags.GetBool("dry-run")
+	r.allowCut, _ = flags.GetBool("allow-cut")
+	r.force, _ = flags.GetBool("force")
+	out, err := r.run(ctx, args)
+	if err != nil {
+		return err
+	}
+	if optionsOf(cmd).json {
+		err = printJSON(cmd.OutOrStdout(), out)
+	} else {
+		printRefresh(cmd.OutOrStdout(), out)
+	}
+	switch {
+	case err != nil:
+		return err
+	case out.Stopped && !r.dryRun:
+		return &foundError{"stopped: nothing was changed\nhint: --allow-cut goes on all the same"}
+	case out.Stopped:
+		return errFound
+	}
+	return r.failed
+}
+
+type refreshing struct {
+	cmd                     *cobra.Command
+	host                    *apply.Host
+	dryRun, allowCut, force bool
+	failed                  error // of lists that could not be had
+}
+
+func (r *refreshing) run(ctx context.Context, names []string) (*refreshJSON, error) {
+	o := optionsOf(r.cmd)
+	base, err := filepath.Abs(o.stateDir)
+	if err != nil {
+		return nil, err
+	}
+	o.stateDir = base
+	g, texts, err := r.host.RunningPolicy()
+	if err != nil {
+		return nil, err
+	}
+	if g.Dir != "" {
+		if err := os.Chdir(g.Dir); err != nil {
+			return nil, fmt.Errorf("go to where generation %d was applied: %w", g.Number, err)
+		}
+	}
+	line := pipeline{options: o, warn: r.cmd.ErrOrStderr()}
+	if line.policy, err = policy.LoadTexts(g.Policy, texts); err != nil {
+		return nil, fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
+	}
+	if err := json.Unmarshal(g.Facts, &line.facts); err != nil {
+		return nil, fmt.Errorf("read the facts of generation %d: %w", g.Number, err)
+	}
+	store := lists.Store{Dir: filepath.Join(base, "lists"), Context: ctx}
+	staging := store.Stage()
+	defer staging.Discard()
+	out := &refreshJSON{Lists: []refreshedList{}, Refreshed: &apply.Refreshed{Generation: g.Number, Unchanged: true}, DryRun: r.dryRun}
+	due, err := dueLists(store, line.policy, names)
+	if err != nil || len(due) == 0 {
+		return out, err
+	}
+	for _, s := range due {
+		out.Lists = append(out.Lists, r.fetch(ctx, staging, s))
+	}
+	prepared, err := r.prepare(ctx, &line, staging, g)
+	if err != nil {
+		return nil, err
+	}
+	if prepared != nil {
+		if out.Refreshed, err = r.host.Refresh(ctx, *prepared); err != nil {
+			return nil, refused(err)
+		}
+	}
+	if !r.dryRun && !out.Stopped {
+		err = staging.Keep()
+	}
+	return out, err
+}
+
+// dueLists are the sets whose lists are to be asked for.
+func dueLists(store lists.Store, p *policy.Policy, names []string) ([]*policy.Set, error) {
+	var out []*policy.Set
+	var all []string
+	for _, s := range p.Sets {
+		if s.URL == nil {
+			continue
+		}
+		all = append(all, s.Name)
+		if len(names) > 0 {
+			if slices.Contains(names, s.Name) {
+				out = append(out, s)
+			}
+			continue
+		}
+		due, err := store.Due(s.URL.Text, s.Refresh)
+		if err != nil {
+			return nil, err
+		}
+		if due {
+			out = append(out, s)
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(all, name) {
+			hint := "it has none"
+			if len(all) > 0 {
+				hint = "it has: " + strings.Join(all, ", ")
+			}
+			return nil, fmt.Errorf("the policy that runs has no set %q with a url\nhint: %s", name, hint)
+		}
+	}
+	return out, nil
+}
+
+// fetch asks for one list. One that cannot be had keeps the others from nothing.
+func (r *refreshing) fetch(ctx context.Context, staging *lists.Staging, s *policy.Set) refreshedList {
+	out := refreshedList{Set: s.Name, URL: fetch.Redact(s.URL.Text)}
+	state, err := staging.Fetch(ctx, s.URL.Text, r.force)
+	if err != nil {
+		out.Error = err.Error()
+		r.failed = errors.Join(r.failed, fmt.Errorf("set %s: %w", s.Name, err))
+	}
+	out.State = state
+	return out
+}
+
+// prepare compiles the policy with the new lists; nil where they say what the
+// old ones did.
+func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists.Staging, g *apply.Generation) (*apply.Refreshing, error) {
+	line.staging = staging
+	if err := line.resolve(ctx, g.Policy); err != nil {
+		return nil, err
+	}
+	others, changed, known := g.ChangedInputs(line.resolved.Inputs)
+	switch {
+	case !known:
+		return nil, fmt.Errorf("generation %d was applied by an older sluice, which did not write down what it was made of\nhint: sluice apply %s", g.Number, g.Policy)
+	case len(others) > 0:
+		return nil, fmt.Errorf("not only lists have changed since generation %d was applied: %s\n  nothing changed\nhint: sluice apply %s takes all of it", g.Number, strings.Join(others, ", "), g.Policy)
+	case !changed:
+		return nil, nil
+	}
+	if err := line.compile(); err != nil {
+		return nil, err
+	}
+	artifact, err := line.lower(r.host.Backend, line.options.capabilities(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return &apply.Refreshing{
+		Input: apply.Input{
+			Program: line.program, Artifact: artifact, Sources: line.resolved.Inputs,
+			Peers: apply.Peers(host.Facts{SSHPeers: line.facts.PeersNow()}), Memory: apply.FreeMemory(),
+		},
+		Generation: g.Number, AllowCut: r.allowCut, DryRun: r.dryRun,
+	}, nil
+}
+
+func printRefresh(w io.Writer, r *refreshJSON) {
+	if len(r.Lists) == 0 {
+		fmt.Fprintln(w, "no list is due")
+		return
+	}
+	for _, l := range r.Lists {
+		text := map[lists.State]string{lists.Current: "the copy is current", lists.Fetched: "fetched"}[l.State]
+		if l.Error != "" {
+			text = "not refreshed"
+		}
+		fmt.Fprintf(w, "list %s: %s\n", l.Set, text)
+	}
+	for _, s := range r.Sets {
+		fmt.Fprintf(w, "set %s: %d elements, were %d: %d come, %d go%s\n", s.Name, s.After, s.Before, s.Added, s.Removed, addressesText(s))
+	}
+	for i, f := range r.Flows {
+		if i == shownRefusals {
+			fmt.Fprintf(w, "and %d more connections\n", len(r.Flows)-i)
+			break
+		}
+		fmt.Fprintln(w, f)
+	}
+	if r.LockedOut != "" {
+		fmt.Fprintf(w, "%s is logged in over ssh and would be locked out\n", r.LockedOut)
+	}
+	switch {
+	case r.Unchanged:
+		fmt.Fprintf(w, "nothing changes: %s runs\n", generationName(r.Generation))
+	case !r.DryRun && !r.Stopped:
+		fmt.Fprintf(w, "%s runs\n", generationName(r.Generation))
+	}
+}
+
+// addressesText counts IPv4 addresses that come and go.
+func addressesText(s apply.SetChange) string {
+	if s.AddressesPlus+s.AddressesMinus == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (IPv4: %s addresses come, %s go)", grouped(s.AddressesPlus), grouped(s.AddressesMinus))
+}
+
+// completeLists offers the sets of the running policy that have a list.
+func completeLists(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	h, err := hostOf(cmd)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	g, texts, err := h.RunningPolicy()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	p, err := policy.LoadTexts(g.Policy, texts)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, s := range p.Sets {
+		if s.URL != nil {
+			names = append(names, cobra.CompletionWithDesc(s.Name, fetch.Redact(s.URL.Text)))
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

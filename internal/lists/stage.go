@@ -1,0 +1,131 @@
+package lists
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"sluice/internal/fetch"
+)
+
+// Staging is copies that were fetched and are not in use yet: they take the
+// place of the old ones by Keep. To resolve it gives the new copies, and of all
+// other lists the old ones.
+type Staging struct {
+	store  Store
+	staged map[string]*staged // by URL
+}
+
+type staged struct {
+	got  *fetch.Result // nil: the server said that the copy is current
+	info copyInfo
+}
+
+// State is what came of asking for one list.
+type State string
+
+// States.
+const (
+	Current State = "current" // the server said that the copy is
+	Fetched State = "fetched" // there is a new copy, which may say the same
+)
+
+// Stage begins with nothing fetched.
+func (s Store) Stage() *Staging { return &Staging{store: s, staged: map[string]*staged{}} }
+
+// Due says whether a list is to be asked for: its copy is older than refresh,
+// or there is none. A zero refresh is never due.
+func (s Store) Due(url string, refresh time.Duration) (bool, error) {
+	info, err := s.info(s.path(url))
+	if err != nil {
+		return false, err
+	}
+	return info.Fetched.IsZero() || refresh > 0 && time.Since(info.Fetched) >= refresh, nil
+}
+
+// Fetch asks for a list. What is empty, damaged, or far smaller than the copy is
+// refused; with force, what is smaller is taken.
+func (g *Staging) Fetch(ctx context.Context, url string, force bool) (State, error) {
+	s := g.store
+	path := s.path(url)
+	old, err := s.info(path)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	now := time.Now()
+	got, err := fetch.Fetch(ctx, s.Dir, fetch.Request{From: url, MaxBytes: maxBytes, ETag: old.ETag, Modified: old.Modified})
+	if err != nil {
+		return "", err
+	}
+	if got.NotModified {
+		old.Fetched = now
+		g.staged[url] = &staged{info: old}
+		return Current, nil
+	}
+	_, err = checked(url, got.Path, path)
+	var less *ShrunkError
+	if errors.As(err, &less) && force {
+		err = nil
+	}
+	if err != nil {
+		got.Discard()
+		if less != nil {
+			err = fmt.Errorf("%w\nhint: --force takes it all the same, where the list is right", err)
+		}
+		return "", err
+	}
+	g.staged[url] = &staged{got, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.ETag, Modified: got.Modified}}
+	return Fetched, nil
+}
+
+// Open gives the new copy of a list, or the old one.
+func (g *Staging) Open(url string, _ time.Duration) (io.ReadCloser, string, error) {
+	path := g.store.path(url)
+	if s := g.staged[url]; s != nil && s.got != nil {
+		path = s.got.Path
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, "", fmt.Errorf("no copy of %s yet", fetch.Redact(url))
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return f, fetch.Redact(url), nil
+}
+
+// Keep puts the new copies into the place of the old ones.
+func (g *Staging) Keep() error {
+	for url, s := range g.staged {
+		path := g.store.path(url)
+		if s.got != nil {
+			if err := s.got.Keep(path); err != nil {
+				return err
+			}
+		}
+		if err := g.store.keepInfo(path, s.info); err != nil {
+			return err
+		}
+		delete(g.staged, url)
+	}
+	return nil
+}
+
+// Discard leaves the old copies as they are.
+func (g *Staging) Discard() {
+	for url, s := range g.staged {
+		if s.got != nil {
+			s.got.Discard()
+		}
+		delete(g.staged, url)
+	}
+}
