@@ -2,8 +2,6 @@ package apply
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -81,7 +79,7 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 		return nil, fmt.Errorf("encode the rules: %w", err)
 	}
 	out := &Refreshed{Generation: g.Number}
-	if sum := sha256.Sum256(encoded); g.Artifact == hex.EncodeToString(sum[:]) {
+	if g.Artifact == wholeID(encoded) {
 		out.Unchanged = true
 		if !in.DryRun {
 			g.Inputs = in.Sources

@@ -226,10 +226,11 @@ func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists
 	case !changed:
 		return nil, nil
 	}
-	if err := line.compile(); err != nil {
+	can := line.options.capabilities(ctx)
+	if err := line.compile(can); err != nil {
 		return nil, err
 	}
-	artifact, err := line.lower(r.host.Backend, line.options.capabilities(ctx))
+	artifact, err := line.lower(r.host.Backend, can)
 	if err != nil {
 		return nil, err
 	}
