@@ -144,7 +144,11 @@ func (s *session) change(ctx context.Context, c change) error {
 }
 
 func (s *session) verify(ctx context.Context, c change) error {
-	if !c.verify || c.artifact == nil {
+	if c.artifact == nil {
+		return nil
+	}
+	if !c.verify {
+		s.tookAll()
 		return nil
 	}
 	at := instantNow()
@@ -216,7 +220,7 @@ func (s *session) sysctlsOf(j *journal, g *Generation, early bool) error {
 
 // steps reads the kernel and goes once through the steps from there.
 func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch func() error) error {
-	have, err := s.readAhead(ctx)
+	have, err := s.readAhead(ctx, c.verify)
 	if err != nil {
 		return fmt.Errorf("read what the kernel holds: %w", err)
 	}

@@ -25,6 +25,10 @@ type witness struct {
 	Generation int     `json:"generation"`
 	Mark       string  `json:"mark"`
 	Ruleset    instant `json:"ruleset"`
+	// Unread says that the kernel was not read back, only that it took every
+	// transaction and that nobody else made one; who wants no reading back wants
+	// no more.
+	Unread bool `json:"unread,omitempty"`
 	// Inputs is the sum of everything that the generation was made of; "" is
 	// unknown.
 	Inputs string   `json:"inputs,omitempty"`
@@ -76,55 +80,76 @@ func untouched(since *instant) bool {
 
 // trust is what a session knows of the kernel without reading it again.
 type trust struct {
-	// same is when the kernel was read last and held to the letter what it
-	// should; nil where it was not read.
-	same *instant
-	// before is what was read ahead of a change, at an instant whose static sets
-	// a witness had seen; nil where there was none. Commits is how many
-	// transactions this process had made then.
+	// same is when the kernel held to the letter what it should; nil where that
+	// is not known. It was read then, unless unread.
+	same   *instant
+	unread bool
+	// before is what was read ahead of a change, where a witness had seen the
+	// static sets; nil where there was none. It was read at an instant when this
+	// process had made so many transactions; nil where the kernel does not say.
 	before  backend.State
-	readAt  instant
+	readAt  *instant
 	commits uint64
 }
 
 // readAhead reads what the kernel holds before a change: not the elements of
-// static sets that a witness has seen, and nobody touched since.
-func (s *session) readAhead(ctx context.Context) (backend.State, error) {
-	s.before = nil
-	since := nft.Commits()
+// static sets that a witness has seen, and nobody touched since. Of a change that
+// is read back, the witness has to have read them too.
+func (s *session) readAhead(ctx context.Context, verify bool) (backend.State, error) {
+	s.before, s.commits, s.readAt = nil, nft.Commits(), instantNow()
 	w := s.witness()
-	if w == nil {
-		return s.Backend.Read(ctx, true)
+	if w == nil || w.Unread && verify {
+		have, err := s.Backend.Read(ctx, true)
+		if !untouched(s.readAt) {
+			s.readAt = nil
+		}
+		return have, err
 	}
 	have, err := s.Backend.Read(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	if !untouched(&w.Ruleset) {
+	if s.readAt == nil || *s.readAt != w.Ruleset || !untouched(s.readAt) {
+		s.readAt = nil
 		return s.Backend.Read(ctx, true)
 	}
-	s.before, s.readAt, s.commits = have, w.Ruleset, since
+	s.before = have
 	return have, nil
 }
 
+// alone says whether nobody else made a transaction since the kernel was read
+// ahead: the ruleset's number has then risen by those of this process, each of
+// which changed something.
+func (s *session) alone() bool {
+	now := instantNow()
+	if s.readAt == nil || now == nil {
+		return false
+	}
+	now.Number -= uint32(nft.Commits() - s.commits) //nolint:gosec // both count round
+	return *now == *s.readAt
+}
+
 // readBack reads what the kernel holds after a change: all of it, or what this
-// process did to it where nobody else did anything. The ruleset's number has then
-// risen by the transactions of this process, each of which changed something.
+// process did to it where nobody else did anything.
 func (s *session) readBack(ctx context.Context) (backend.State, error) {
-	if now := instantNow(); s.before != nil && now != nil {
-		own := *now
-		own.Number -= uint32(nft.Commits() - s.commits) //nolint:gosec // both count round
-		if own == s.readAt {
-			return s.Backend.ReadSince(ctx, s.before)
-		}
+	if s.before != nil && s.alone() {
+		return s.Backend.ReadSince(ctx, s.before)
 	}
 	return s.Backend.Read(ctx, true)
+}
+
+// tookAll notes that the kernel took a whole change, which is not read back.
+func (s *session) tookAll() {
+	s.same, s.unread = nil, true
+	if now := instantNow(); s.alone() && untouched(now) {
+		s.same = now
+	}
 }
 
 // foundSame notes that what was read since an instant is what it should be, if
 // nobody changed the ruleset while it was read.
 func (s *session) foundSame(since *instant) {
-	if s.same = nil; untouched(since) {
+	if s.same, s.unread = nil, false; untouched(since) {
 		s.same = since
 	}
 }
@@ -143,14 +168,13 @@ func (s *session) witness() *witness {
 	return &w
 }
 
-// bearWitness writes down that the kernel held the running generation when it was
-// read; notes are what the guard had to say.
+// bearWitness writes down that the kernel held the running generation; notes are what the guard had to say.
 func (s *session) bearWitness(in Input, o Options, notes []string) {
 	g, err := s.generation(s.cur.Running)
 	if err != nil || s.same == nil || g.Fitted != nil {
 		return
 	}
-	w := &witness{Format: format, Generation: g.Number, Mark: g.Mark, Ruleset: *s.same}
+	w := &witness{Format: format, Generation: g.Number, Mark: g.Mark, Ruleset: *s.same, Unread: s.unread}
 	if o.lockOut == "" {
 		// Who is locked out on purpose is told so each time.
 		w.Inputs, w.Said, w.Notes, w.Ports = in.Inputs, in.Said, notes, sourcePorts(in.Program)
@@ -239,7 +263,7 @@ func (h *Host) ApplyUnchanged(ctx context.Context, in Unchanged, o Options) (*Ou
 		return nil, nil, err
 	}
 	w := s.witness()
-	if w == nil || w.Inputs != in.Inputs || !slices.Equal(w.known(in.Peers), w.Peers) {
+	if w == nil || w.Unread && o.Verify || w.Inputs != in.Inputs || !slices.Equal(w.known(in.Peers), w.Peers) {
 		return nil, nil, nil
 	}
 	g, err := s.generation(s.cur.Running)

@@ -40,6 +40,7 @@ func (l *lab) apply(in Input, o Options) (out *Outcome) {
 // quick applies without compiling; nil is that it could not be told.
 func (l *lab) quick(in Unchanged, o Options) (out *Outcome, said *Said) {
 	l.t.Helper()
+	o.Verify = true
 	l.inside(func(ctx context.Context, h *Host) (err error) {
 		out, said, err = h.ApplyUnchanged(ctx, in, o)
 		return err
@@ -180,17 +181,71 @@ func TestWitnessIsNotBelieved(t *testing.T) {
 	}
 }
 
-// TestWitnessOfNothing: without reading back, nothing is witnessed; nor who was
-// locked out by force.
-func TestWitnessOfNothing(t *testing.T) {
+// TestUnread: what was loaded and not read back is enough for who wants no reading
+// back, as long as nobody else made a transaction; and for nobody else.
+func TestUnread(t *testing.T) {
 	l := newLab(t)
+	same := Unchanged{Inputs: "one"}
+	load := func(in Input, at func(string)) {
+		t.Helper()
+		l.inside(func(ctx context.Context, h *Host) error {
+			h.at = at
+			_, err := h.Apply(ctx, in, Options{})
+			return err
+		})
+	}
+	unread := func() (out *Outcome) {
+		t.Helper()
+		l.inside(func(ctx context.Context, h *Host) (err error) {
+			out, _, err = h.ApplyUnchanged(ctx, same, Options{})
+			return err
+		})
+		return out
+	}
+	load(inputOf("a", "one"), nil)
+	if out := unread(); out == nil {
+		t.Error("loaded, and nobody else: not told")
+	}
+	if out, _ := l.quick(same, Options{}); out != nil {
+		t.Errorf("it was not read back: %+v", out)
+	}
+	if out := l.apply(inputOf("a", "one"), Options{}); !out.Unchanged {
+		t.Error("reading it back changes something")
+	}
+	if out, _ := l.quick(same, Options{}); out == nil {
+		t.Error("it was read back: not told")
+	}
+	// A change of it that is read back reads what was not.
+	load(alike("two"), nil)
+	c := &counting{}
 	l.inside(func(ctx context.Context, h *Host) error {
-		_, err := h.Apply(ctx, inputOf("a", "one"), Options{})
+		c.Backend = h.Backend
+		h.Backend = c
+		_, err := h.Apply(ctx, inputOf("a", "one"), Options{Verify: true})
 		return err
 	})
-	if out, _ := l.quick(Unchanged{Inputs: "one"}, Options{}); out != nil {
-		t.Errorf("not read back: %+v", out)
+	if c.whole == 0 {
+		t.Errorf("nothing had read the sets, and nothing did: %+v", *c)
 	}
+	// Somebody else, before it was there and afterwards.
+	for _, point := range []string{"before switch", "after switch", "end"} {
+		load(alike("two"), nil)
+		done := false
+		load(inputOf("a", "one"), func(at string) {
+			if strings.HasPrefix(at, point) && !done {
+				done = true
+				l.ns.MustRun("nft", "add table ip foreign_"+strings.ReplaceAll(point, " ", "_"))
+			}
+		})
+		if out := unread(); !done || out != nil {
+			t.Errorf("somebody else %s: %+v", point, out)
+		}
+	}
+}
+
+// TestWitnessOfNothing: who was locked out by force is told so each time.
+func TestWitnessOfNothing(t *testing.T) {
+	l := newLab(t)
 	in := inputOf("b", "two")
 	in.Peers = []Peer{{Remote: netip.MustParseAddrPort("198.51.100.1:999"), Local: netip.MustParseAddrPort("10.0.0.1:22")}}
 	l.apply(in, Options{Force: true, Keep: true})
