@@ -51,6 +51,7 @@ var sections = []struct {
 	{"rules", "10,000 rules that differ in one or two fields", (*bench).manyRules},
 	{"ipv4", "sets of IPv4 ranges: all but Europe", (*bench).layouts4},
 	{"ipv6", "sets of IPv6 ranges: all but Europe", (*bench).layouts6},
+	{"frontier", "what a packet pays, by what a layout may take", (*bench).frontier},
 	{"apply", "whole commands: both families, all but Europe", (*bench).applies},
 }
 

@@ -153,6 +153,17 @@ func (b *bench) layouts(peers []peer, blocked addrset.Set, traffics []drawn) (*m
 // loadOurs is the same decision by Sluice's own layout, without the rest of a
 // policy: what is compared is the layout of the set.
 func loadOurs(b *bench, l *measure.Lab, s addrset.Set) error {
+	artifact, err := b.loadWithin(l, s, program.Layout{})
+	if err == nil {
+		if name := chosen(artifact); name != "" {
+			b.say("  sluice lays %d ranges out as: %s", s.Len4()+s.Len6(), name)
+		}
+	}
+	return err
+}
+
+// loadWithin lays a set out within a budget; the zero budget is Sluice's own.
+func (b *bench) loadWithin(l *measure.Lab, s addrset.Set, budget program.Layout) (backend.Artifact, error) {
 	p := &program.Program{
 		Owner: "sluice",
 		Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Accept, Chain: "input"}},
@@ -160,17 +171,18 @@ func loadOurs(b *bench, l *measure.Lab, s addrset.Set) error {
 			Match:   []program.Condition{{Field: program.Source, Set: "blocked"}},
 			Actions: []program.Action{program.Drop},
 		}}}},
-		Sets: []program.Set{{ID: "blocked", Key: []program.Field{program.Source}, Life: program.Static, Addresses: s}},
+		Sets:   []program.Set{{ID: "blocked", Key: []program.Field{program.Source}, Life: program.Static, Addresses: s}},
+		Layout: budget,
 	}
 	if err := optimize.Run(p, optimize.Options{}); err != nil {
-		return err
+		return nil, err
 	}
 	engine := nftables.New()
 	artifact, err := engine.Lower(p, backend.Capabilities{})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return l.Namespace.Do(func() error { return load(b, engine, artifact) })
+	return artifact, l.Namespace.Do(func() error { return load(b, engine, artifact) })
 }
 
 // load brings an artifact into the kernel of the present namespace, where there

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -164,6 +165,9 @@ func (r *report) figure(f figure) {
 
 // summary is the table of everything that was asked.
 func (r *report) summary(took time.Duration) {
+	if !slices.ContainsFunc(r.Figures, func(f figure) bool { return f.Reached != shown }) {
+		return
+	}
 	r.say("\nWhat was asked, and whether it is reached (%.0f s; a bound is that of a 95 %% confidence interval)", took.Seconds())
 	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "  figure\tasked\tmeasured\tbounds\tA/A\treached")

@@ -96,6 +96,8 @@ func (b *bench) manyRules() error {
 	b.table("connection attempts that the rules name, each rule equally often", []string{"", "ns per packet", "added"}, rows)
 	b.ratio("added per packet by 10,000 rules against 10", "≤ 2 ×", 2,
 		r.Added(manyRules, bare).Per(r.Added(tenRules, bare)), r.Added(tenAgain, bare).Per(r.Added(tenRules, bare)))
+	b.ratio("the same, of the whole packet", "≤ 2 ×", 2,
+		r.NS(manyRules).Per(r.NS(tenRules)), r.NS(tenAgain).Per(r.NS(tenRules)))
 
 	l, err := measure.NewLab(b.net, "load")
 	if err != nil {

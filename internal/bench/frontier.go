@@ -1,0 +1,103 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
+	"sluice/internal/measure"
+	"sluice/internal/program"
+)
+
+// budgets are what the layouts of the frontier may take, from little to much.
+var budgets = []program.Layout{
+	{Memory: 8 << 20, Load: 100_000_000},
+	{Memory: 32 << 20, Load: 250_000_000},
+	{}, // Sluice's own
+	{Memory: 64 << 20, Load: 500_000_000},
+	{Memory: 64 << 20, Load: 1_000_000_000},
+	{Memory: 256 << 20, Load: 4_000_000_000},
+}
+
+// frontier shows what a packet pays for each budget of load time and kernel
+// memory: what the search can choose among.
+func (b *bench) frontier() error {
+	for _, part := range []struct {
+		set      addrset.Set
+		traffics []drawn
+	}{{b.world.blocked.Only4(), b.draws4()}, {b.world.blocked.Only6(), b.draws6()}} {
+		if err := b.frontierOf(part.set, part.traffics); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) frontierOf(blocked addrset.Set, traffics []drawn) error {
+	artifacts, took := map[string]backend.Artifact{}, map[string]time.Duration{}
+	peers := []peer{{bare, loadNothing}, {oneSet, loadSingleSet}}
+	for _, budget := range budgets {
+		name := "sluice's own budget"
+		if budget != (program.Layout{}) {
+			name = fmt.Sprintf("%d MiB, %.2g s", budget.Memory>>20, float64(budget.Load)/1e9)
+		}
+		peers = append(peers, peer{name, func(b *bench, l *measure.Lab, s addrset.Set) error {
+			begin := time.Now()
+			artifact, err := b.loadWithin(l, s, budget)
+			artifacts[name], took[name] = artifact, time.Since(begin)
+			return err
+		}})
+	}
+	there, cells, done, err := b.lay(peers, blocked, traffics)
+	defer done()
+	if err != nil {
+		return err
+	}
+	r, err := measure.Compare(b, measure.Plan{Rounds: b.rounds(21), Packets: 1 << 14}, cells)
+	if err != nil {
+		return err
+	}
+	head := []string{"budget", "layout"}
+	for _, t := range traffics {
+		head = append(head, t.name)
+	}
+	head = append(head, "elements", "MiB predicted", "load predicted", "search and load")
+	var rows [][]string
+	for _, p := range there {
+		if p.name == bare {
+			continue
+		}
+		row := []string{p.name, chosen(artifacts[p.name])}
+		for _, t := range traffics {
+			row = append(row, fmt.Sprintf("%.0f", r.Added(cell(p.name, t.name), cell(bare, t.name)).Estimate().Median))
+		}
+		if a := artifacts[p.name]; a != nil {
+			c := a.Cost()
+			row = append(row, fmt.Sprint(c.Elements), fmt.Sprintf("%.1f", float64(c.Memory)/(1<<20)),
+				fmt.Sprintf("%.2f s", float64(c.LoadTime)/1e9), fmt.Sprintf("%.2f s", took[p.name].Seconds()))
+		} else {
+			row = append(row, fmt.Sprint(blocked.Len4()+blocked.Len6()), "", "", fmt.Sprintf("%.2f s", p.took.Seconds()))
+		}
+		rows = append(rows, row)
+	}
+	b.table("ns added per packet, medians, by what a layout may take", head, rows)
+	return nil
+}
+
+// chosen is how the backend laid a set out, in its own words.
+func chosen(a backend.Artifact) string {
+	told, ok := a.(interface {
+		Layouts() []nftables.LayoutReport
+	})
+	if !ok {
+		return ""
+	}
+	var names []string
+	for _, r := range told.Layouts() {
+		names = append(names, r.Chosen)
+	}
+	return strings.Join(names, "; ")
+}
