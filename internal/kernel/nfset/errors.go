@@ -22,7 +22,7 @@ var (
 	ErrOverlap    = errors.New("the range overlaps one that is there")
 	ErrFull       = errors.New("the set is full")
 	ErrNoMemory   = errors.New("the kernel has no memory for it")
-	ErrTooLarge   = errors.New("the transaction is larger than the socket's send buffer (net.core.wmem_max)")
+	ErrTooLarge   = nft.ErrTooLarge
 	ErrNoAnswer   = errors.New("the kernel's answer got lost, so that it is not known whether the change was made")
 	ErrUnfinished = errors.New("the set changed at every try to read it")
 )

@@ -30,6 +30,10 @@ var ErrNotThere = errors.New("no such object in the ruleset")
 // transaction, of which nothing was done; asking again helps.
 var ErrChanged = errors.New("the ruleset changed meanwhile")
 
+// ErrTooLarge says that a transaction does not fit into what the kernel lets a
+// socket send at once, of which nothing was done.
+var ErrTooLarge = errors.New("the transaction is larger than the socket's send buffer (net.core.wmem_max)")
+
 // Run loads text as one transaction: the kernel takes all of it or nothing. The
 // error is an *Error where nft or the kernel refused it.
 func Run(ctx context.Context, text string) error {
@@ -128,6 +132,9 @@ func run(ctx context.Context, input string, args ...string) ([]byte, error) {
 	if !errors.As(err, &exit) {
 		return nil, fmt.Errorf("nft %s: %w", strings.Join(args, " "), err)
 	}
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return nil, fmt.Errorf("nft %s was killed (%s), by somebody or for want of memory", strings.Join(args, " "), status.Signal())
+	}
 	return nil, parseError(args, input, problems.String())
 }
 
@@ -166,10 +173,13 @@ func (e *Error) Error() string {
 			b.WriteString(": " + source)
 		}
 	}
+	if errors.Is(e.cause, ErrTooLarge) {
+		fmt.Fprintf(&b, "\n  %v\n  hint: raise that limit on the machine; a process in a container may not go over it", e.cause)
+	}
 	return b.String()
 }
 
-// Unwrap gives ErrNotThere, ErrChanged, fs.ErrPermission or nil.
+// Unwrap gives ErrNotThere, ErrChanged, ErrTooLarge, fs.ErrPermission or nil.
 func (e *Error) Unwrap() error { return e.cause }
 
 // causes are the kernel's errors that callers tell apart, as nft words them.
@@ -181,6 +191,7 @@ var causes = []struct {
 	{"Interrupted system call", ErrChanged},
 	{"Resource temporarily unavailable", ErrChanged},
 	{"Operation not permitted", fs.ErrPermission},
+	{"Message too long", ErrTooLarge},
 }
 
 func parseError(args []string, input, problems string) error {

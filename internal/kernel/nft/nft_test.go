@@ -3,8 +3,12 @@ package nft_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -132,6 +136,46 @@ func TestChains(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestKilled: an nft that a signal ends has no words of its own.
+func TestKilled(t *testing.T) {
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "nft"), []byte("#!/bin/sh\nkill -9 $$\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	if err := nft.Run(t.Context(), "add table inet t\n"); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestTooLarge: where buffers cannot be raised past the machine's limit, a large
+// transaction is told apart.
+func TestTooLarge(t *testing.T) {
+	if os.Getenv("SLUICE_NFT_TOO_LARGE") == "" {
+		testnet.Require(t, testnet.Nftables)
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTooLarge$")
+		cmd.Env = append(os.Environ(), "SLUICE_NFT_TOO_LARGE=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	var b strings.Builder
+	b.WriteString("add table inet t\n")
+	for i := range 20_000 {
+		fmt.Fprintf(&b, "add counter inet t c%d { comment \"something about this counter\"; }\n", i)
+	}
+	err := nft.Run(t.Context(), b.String())
+	if !errors.Is(err, nft.ErrTooLarge) || !strings.Contains(err.Error(), "net.core.wmem_max") {
+		t.Errorf("got %v", err)
 	}
 }
 
