@@ -144,7 +144,7 @@ func (u *useOf) stem(name string) string {
 // keep gives a set its name and puts it into the tree.
 func (u *useOf) keep(name string, s *Set) *Set {
 	s.ID, s.Life, s.Origin = u.laid.set.ID, program.Static, u.laid.set.Origin
-	s.Name = u.stem(name) + "_" + s.hash()
+	s.Name = u.stem(name) + "_" + s.sealed()
 	u.l.tree.Sets = append(u.l.tree.Sets, s)
 	return s
 }
@@ -159,7 +159,7 @@ func (u *useOf) keySet(k *keys) *Set {
 	if s := u.laid.sets[k]; s != nil {
 		return s
 	}
-	s := &Set{Types: u.rawType(k.part), Size: len(k.values), Elements: Elements{Tuples: decimals(k.values)}}
+	s := &Set{Types: u.rawType(k.part), Elements: Elements{Tuples: decimals(k.values)}}
 	slices.Sort(s.Elements.Tuples)
 	u.laid.sets[k] = u.keep(k.name, s)
 	return s
@@ -176,7 +176,7 @@ func (u *useOf) rangeSet(r *intervals) *Set {
 
 // mapOf makes the verdict map of one use.
 func (u *useOf) mapOf(k *asking, m *leads, by Kind) *Set {
-	s := &Set{Types: u.rawType(m.part), Verdicts: true, Size: len(m.values), Elements: Elements{Tuples: decimals(m.values)}}
+	s := &Set{Types: u.rawType(m.part), Verdicts: true, Elements: Elements{Tuples: decimals(m.values)}}
 	for _, a := range m.answers {
 		s.Elements.Verdicts = append(s.Elements.Verdicts, u.to(a, by).text())
 	}

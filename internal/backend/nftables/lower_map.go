@@ -57,7 +57,7 @@ func (l *lowering) layoutMap(p *parts) error {
 		if family != 0 {
 			k.Name += fmt.Sprint(family)
 		}
-		k.Name += "_" + k.hash()
+		k.Name += "_" + k.sealed()
 		p.byFam[family] = []*Set{k}
 	}
 	return nil

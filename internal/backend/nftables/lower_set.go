@@ -189,7 +189,7 @@ func staticPlain(s *program.Set, family int, prefix string, addresses addrset.Se
 		Elements: Elements{Addresses: addresses}, Origin: s.Origin,
 	}
 	k.Comment = describe(s, family, plural(addresses.Len4()+addresses.Len6(), "element"))
-	k.Name = prefix + fmt.Sprint(family) + "_" + k.hash()
+	k.Name = prefix + fmt.Sprint(family) + "_" + k.sealed()
 	return k
 }
 
@@ -209,7 +209,7 @@ func static(s *program.Set, family int, prefix string, ranges []addrset.Range, c
 		Elements: elementsFrom(ranges, counted), Origin: s.Origin,
 	}
 	k.Comment = describe(s, family, plural(len(ranges), "element"))
-	k.Name = prefix + fmt.Sprint(family) + "_" + k.hash()
+	k.Name = prefix + fmt.Sprint(family) + "_" + k.sealed()
 	return k
 }
 
@@ -227,31 +227,47 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// sealed is the hash of a set whose elements never change. Where it has no
+// ranges the kernel is told how many they are, and keeps them in a table of that
+// size (nft_hash_select_ops of net/netfilter/nft_set_hash.c) instead of one that
+// grows: quicker to fill and to ask.
+func (s *Set) sealed() string {
+	if !s.Interval {
+		s.Size = s.Len()
+	}
+	return s.hash()
+}
+
 // hash is 64 bits of everything that the set is, in hexadecimal digits.
 func (s *Set) hash() string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%s\n", s.definition())
-	s.hashAddresses(h)
-	for i, t := range s.Elements.Tuples {
-		fmt.Fprintf(h, "%s\n", t)
-		if s.Verdicts {
-			fmt.Fprintf(h, "%s\n", s.Elements.Verdicts[i])
-		}
+	b := append(make([]byte, 0, hashedAtOnce), s.definition()...)
+	b = append(b, '\n')
+	for r := range s.ranges() {
+		b = appendAddress(appendAddress(b, r.From), r.To)
+		b = flush(h, b)
 	}
+	for i, t := range s.Elements.Tuples {
+		b = append(append(b, t...), '\n')
+		if s.Verdicts {
+			b = append(append(b, s.Elements.Verdicts[i]...), '\n')
+		}
+		b = flush(h, b)
+	}
+	_, _ = h.Write(b) // never fails, says package hash
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// hashAddresses writes the first and the last address of each element.
-func (s *Set) hashAddresses(h hash.Hash) {
-	if s.Interval && len(s.Elements.Ranges) == 0 {
-		_ = s.Elements.Addresses.WriteRanges(h) // never fails, says package hash
-		return
+// hashedAtOnce is how many bytes are hashed at once.
+const hashedAtOnce = 4096
+
+// flush hashes what has come together, where it is enough.
+func flush(h hash.Hash, b []byte) []byte {
+	if len(b) < hashedAtOnce-512 {
+		return b
 	}
-	var buf []byte
-	for r := range s.ranges() {
-		buf = appendAddress(appendAddress(buf[:0], r.From), r.To)
-		_, _ = h.Write(buf)
-	}
+	_, _ = h.Write(b) // never fails, says package hash
+	return b[:0]
 }
 
 // allAddresses is everything in a set of one address key.
@@ -361,7 +377,7 @@ func (l *lowering) layoutTuples(p *parts) error {
 		if family != 0 {
 			k.Name += fmt.Sprint(family)
 		}
-		k.Name += "_" + k.hash()
+		k.Name += "_" + k.sealed()
 		p.byFam[family] = []*Set{k}
 	}
 	return nil
