@@ -25,6 +25,7 @@ type stepper struct {
 	// transition: packets become tracked that were not, so that the switch has
 	// a moment for connections that run.
 	transition bool
+	ahead      bool // what is new in living sets comes before the switch
 }
 
 func steps(want *Tree, have *State) []backend.Step {
@@ -33,6 +34,7 @@ func steps(want *Tree, have *State) []backend.Step {
 	s.objects()
 	s.sets()
 	s.emptyChains()
+	s.comes()
 	s.switchRules()
 	s.living()
 	s.closePassages()
@@ -97,7 +99,7 @@ func (s *stepper) sets() {
 		switch {
 		case h == nil:
 		case k.Life == program.Living:
-			continue // edited behind the switch
+			continue // edited in place
 		case s.used["set "+k.Name]:
 			mended = append(mended, k)
 			continue
@@ -187,9 +189,38 @@ func (s *stepper) mend(k, h *Set) {
 // and keep their counters.
 func (s *stepper) living() {
 	for _, k := range s.want.Sets {
-		if h := s.have.Tree.set(k.Name); k.Life == program.Living && h != nil {
+		h := s.have.Tree.set(k.Name)
+		switch {
+		case k.Life != program.Living || h == nil:
+		case s.ahead:
+			remove := *h
+			_, remove.Elements = difference(k, h)
+			remove.Types = k.Types // nft lists less of them
+			s.send(backend.Edit, fmt.Sprintf("set %s (-%d)", k.Name, remove.Len()), true, edit{remove: &remove})
+		default:
 			s.edit(backend.Edit, "set "+k.Name, k, h)
 		}
+	}
+}
+
+// comes puts into living sets what is new in them before rules switch, and
+// leaves what goes to living, behind the switch. An address may come to a living
+// set from the set of ranges beside it, which the switch replaces, or go there:
+// at every moment one of the two has it.
+func (s *stepper) comes() {
+	if s.ahead = !s.sameRules(); !s.ahead {
+		return
+	}
+	for _, k := range s.want.Sets {
+		h := s.have.Tree.set(k.Name)
+		if k.Life != program.Living || h == nil {
+			continue
+		}
+		missing, _ := difference(k, h)
+		insert := *k
+		insert.Elements = missing
+		insert.Elements.Counters = k.Elements.Counters
+		s.send(backend.Fill, fmt.Sprintf("set %s (+%d)", k.Name, insert.Len()), true, edit{insert: &insert, counts: s.counts(k)})
 	}
 }
 
