@@ -59,9 +59,8 @@ func wholeID(data []byte) string {
 // beside its own.
 func (s store) putWhole(data []byte) (id string, parts []string, err error) {
 	blob, large := listed(data)
-	for _, part := range large {
-		id, err := s.putBlob(part)
-		if err != nil {
+	for id, part := range large {
+		if err := s.putNamed(id, part); err != nil {
 			return "", nil, err
 		}
 		parts = append(parts, id)

@@ -211,16 +211,21 @@ func cutSuffix(name, suffix string) (string, bool) {
 // damaged ones replaced.
 func (s store) putBlob(data []byte) (string, error) {
 	id := blobID(data)
+	return id, s.putNamed(id, data)
+}
+
+// putNamed is putBlob for data whose hash is known.
+func (s store) putNamed(id string, data []byte) error {
 	name := filepath.Join(blobsDir, id+blobSuffix)
 	if _, err := s.blob(id); err == nil {
-		return id, nil
+		return nil
 	}
 	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
 	if err != nil {
-		return "", fmt.Errorf("compress: %w", err)
+		return fmt.Errorf("compress: %w", err)
 	}
 	defer w.Close()
-	return id, s.write(name, w.EncodeAll(data, nil))
+	return s.write(name, w.EncodeAll(data, nil))
 }
 
 func (s store) blobPath(id string) string { return filepath.Join(s.dir, blobsDir, id+blobSuffix) }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"sluice/internal/backend"
@@ -31,6 +32,7 @@ type pipeline struct {
 	warn     io.Writer // where an old copy of a list is told of; nil: nowhere
 	offline  bool      // no list is fetched
 	lists    *listsOnce
+	geo      func() (*geo.Database, error)
 	staging  *lists.Staging // where lists come from instead, in a refresh
 }
 
@@ -77,9 +79,12 @@ func (p *pipeline) sources(ctx context.Context) resolve.Options {
 			},
 		}}
 	}
+	if p.geo == nil {
+		p.geo = sync.OnceValues(func() (*geo.Database, error) { return geo.Open(p.options.stateDir) })
+	}
 	out := resolve.Options{
 		Facts: p.facts,
-		Geo:   func() (*geo.Database, error) { return geo.Open(p.options.stateDir) },
+		Geo:   p.geo,
 		Lists: p.lists,
 	}
 	if p.staging != nil {

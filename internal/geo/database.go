@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"sluice/internal/addrset"
+	"sluice/internal/cache"
 )
 
 // Database answers which addresses are of a country, and which country an
@@ -22,6 +23,7 @@ type Database struct {
 	file    *file
 	path    string
 	updated time.Time
+	cache   cache.Cache // of what Places gave
 
 	lookups [2]sync.Once // IPv4, IPv6
 	rows    [2][]row
@@ -46,15 +48,16 @@ func PreviousFile(stateDir string) string { return filepath.Join(stateDir, folde
 func Open(stateDir string) (*Database, error) {
 	d, err := OpenFile(CurrentFile(stateDir))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Snapshot()
+		d, err = Snapshot()
+	}
+	if err == nil {
+		d.cache = cache.Below(stateDir)
+		return d, nil
 	}
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, fmt.Errorf("%w\nhint: run it as root, or give --state-dir with a directory that you can read", err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("%w\nhint: run sluice geo update again, or remove the file to go back to the built-in data", err)
-	}
-	return d, nil
+	return nil, fmt.Errorf("%w\nhint: run sluice geo update again, or remove the file to go back to the built-in data", err)
 }
 
 // OpenFile opens data in the compact form.
@@ -112,7 +115,8 @@ func (d *Database) Continents(codes ...string) (addrset.Set, error) {
 	return d.Places(nil, codes)
 }
 
-// Places is Countries and Continents together, in one pass over the data.
+// Places is Countries and Continents together, in one pass over the data. What it
+// gives is kept in the cache of the state directory that the data are opened in.
 func (d *Database) Places(countries, continents []string) (addrset.Set, error) {
 	want := make([]bool, len(d.file.header.Countries))
 	for _, code := range countries {
@@ -134,7 +138,30 @@ func (d *Database) Places(countries, continents []string) (addrset.Set, error) {
 			want[i] = want[i] || continentOf(c.Code) == continent
 		}
 	}
-	return d.build(want)
+	return d.remembered(want)
+}
+
+// placesKind is the name of chosen countries in the cache.
+const placesKind = "countries"
+
+// remembered is build, once for each choice of countries in the same data.
+func (d *Database) remembered(want []bool) (addrset.Set, error) {
+	key := fmt.Sprintf("ranges 1\n%x\n", d.file.sum)
+	for i, c := range d.file.header.Countries {
+		if want[i] {
+			key += c.Code + " "
+		}
+	}
+	var s addrset.Set
+	if data, ok := d.cache.Get(placesKind, key); ok && s.UnmarshalBinary(data) == nil {
+		return s, nil
+	}
+	s, err := d.build(want)
+	if err == nil && !s.IsEmpty() {
+		data, _ := s.MarshalBinary() // it never fails
+		d.cache.Put(placesKind, key, data)
+	}
+	return s, err
 }
 
 // All returns the addresses of every country in the data, which is less than all
