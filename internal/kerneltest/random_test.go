@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -89,6 +90,12 @@ func TestRandomProgramsAgainstReference(t *testing.T) {
 	}
 	ways := map[policy.Hook]reach.Way{policy.Input: reach.In, policy.Forward: reach.Through}
 	actions := map[program.Verdict]policy.Action{program.Accept: policy.Allow, program.Drop: policy.Drop, program.Reject: policy.Reject}
+	merged := 0
+	defer func() {
+		if merged < 20 {
+			t.Errorf("the optimiser merged rules in %d policies alone", merged)
+		}
+	}()
 	for range 150 {
 		text := a.policy()
 		p, err := policy.Parse("policy.yaml", []byte(text))
@@ -105,6 +112,9 @@ func TestRandomProgramsAgainstReference(t *testing.T) {
 		}
 		if err != nil {
 			t.Fatal(err)
+		}
+		if slices.ContainsFunc(compiled.Sets, func(s program.Set) bool { return strings.HasPrefix(s.ID, "rules.") }) {
+			merged++
 		}
 		for range 200 {
 			s := a.shot()
@@ -385,7 +395,8 @@ func (a *arena) policy() string {
 		}
 	}
 	if r.IntN(3) == 0 {
-		fmt.Fprintf(&b, "tracking: { bypass: [%s] }\n", pick(r, "http", "udp/53", "tcp/443, dns"))
+		fmt.Fprintf(&b, "tracking: { bypass: [%s] }\n", pick(r, "http", "udp/53", "tcp/443, dns",
+			"tcp/80 to 198.51.100.1, tcp/443 to 198.51.100.2, tcp/80 to 2001:db8::1, udp/53 to 198.51.100.1, tcp/22 to 198.51.100.2, tcp/25 to 198.51.100.1"))
 	}
 	if a.redirects = r.IntN(2) == 0; a.redirects {
 		b.WriteString("nat: [redirect tcp/8080 in wan to 10.20.0.5:80]\n")
@@ -398,8 +409,50 @@ func (a *arena) policy() string {
 		for range 1 + r.IntN(10) {
 			fmt.Fprintf(&b, "    - %s\n", a.rule(section))
 		}
+		if r.IntN(2) == 0 {
+			a.alike(&b, section)
+		}
 	}
 	return b.String()
+}
+
+// alike writes many rules that differ in the same one or two words, for the
+// optimiser to make sets and maps of, and at times one that does not.
+func (a *arena) alike(b *strings.Builder, section string) {
+	r := a.random
+	port := func() string {
+		return pick(r, "tcp/22", "tcp/25", "tcp/80", "tcp/443", "tcp/1500", "udp/53", "udp/2000", "tcp/1024-1600")
+	}
+	service, from, to := port(), r.IntN(4) > 0, section == "forward" && r.IntN(3) == 0
+	verdicts := []string{"allow", "drop", "reject"}[:1+r.IntN(3)]
+	several := r.IntN(2) == 0
+	if !from && !to {
+		several = true
+	}
+	for range 5 + r.IntN(20) {
+		words := []string{pick(r, verdicts...), service}
+		if several {
+			words[1] = port()
+		}
+		v6 := r.IntN(2) == 0
+		address := func() string {
+			for {
+				if text := a.addresses(1, false)[0]; strings.Contains(text, ":") == v6 {
+					return text
+				}
+			}
+		}
+		if from {
+			words = append(words, "from", address())
+		}
+		if to {
+			words = append(words, "to", address())
+		}
+		fmt.Fprintf(b, "    - %s\n", strings.Join(words, " "))
+		if r.IntN(12) == 0 {
+			fmt.Fprintf(b, "    - %s\n", a.rule(section))
+		}
+	}
 }
 
 func (a *arena) rule(section string) string {

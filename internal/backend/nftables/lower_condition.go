@@ -15,9 +15,6 @@ import (
 const loopback = "lo"
 
 func (m *matcher) interfaces(field string, c *program.Condition) (ways, error) {
-	if c.Set != "" {
-		return m.inSet(c)
-	}
 	if slices.Contains(c.Names, "*") {
 		return turned(!c.Not), nil
 	}

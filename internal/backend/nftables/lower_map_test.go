@@ -84,6 +84,9 @@ func TestSetsOfRules(t *testing.T) {
 					}
 					t.Run(name, func(t *testing.T) {
 						a := mustLower(t, p)
+						if asks := lookups(a.Tree); asks != len(a.Tree.Sets) {
+							t.Errorf("%d rules ask the %d sets:\n%s", asks, len(a.Tree.Sets), a.Text())
+						}
 						host.load(t, New(), a)
 						for _, contents := range []bool{true, false} {
 							if d := host.compare(t, a, contents); len(d) > 0 {
@@ -100,6 +103,20 @@ func TestSetsOfRules(t *testing.T) {
 			}
 		}
 	}
+}
+
+// lookups is how many statements ask a set.
+func lookups(t *Tree) (n int) {
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			for _, s := range r.Statements {
+				if s.Set != "" {
+					n++
+				}
+			}
+		}
+	}
+	return n
 }
 
 func hasField(key []program.Field, f program.Field) bool {

@@ -168,7 +168,7 @@ func (l *lowering) match(r *program.Rule, family int) (ways, error) {
 // header ports are in, without the other family's ICMP.
 func (m *matcher) findProtocols() error {
 	for _, c := range m.rule.Match {
-		if c.Field != program.Protocol || c.Not {
+		if c.Field != program.Protocol || c.Not || c.Set != "" {
 			continue
 		}
 		if m.protocols != nil {
@@ -209,6 +209,9 @@ func (m *matcher) single() (uint64, bool) {
 }
 
 func (m *matcher) condition(c *program.Condition) (ways, error) {
+	if c.Set != "" {
+		return m.inSet(c)
+	}
 	switch c.Field {
 	case program.Opaque:
 		if c.Not {
@@ -227,9 +230,6 @@ func (m *matcher) condition(c *program.Condition) (ways, error) {
 	case program.Protocol:
 		return m.protocol(c)
 	case program.Port, program.SourcePort:
-		if c.Set != "" {
-			break
-		}
 		return m.port(c)
 	case program.OriginalPort:
 		return m.originalPort(c)
@@ -241,8 +241,6 @@ func (m *matcher) condition(c *program.Condition) (ways, error) {
 		return m.extension(c)
 	}
 	switch {
-	case c.Set != "":
-		return m.inSet(c)
 	case isAddress(c.Field):
 		return m.addresses(c)
 	case len(c.Names) > 0:
