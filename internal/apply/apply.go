@@ -21,7 +21,8 @@ type Input struct {
 	Files    []Source
 	Program  *program.Program
 	Artifact backend.Artifact
-	Facts    any // what the host was when the policy was compiled; kept as JSON
+	Profile  map[string]uint64 // packets by counter that the program's order goes by; nil: the policy's own
+	Facts    any               // what the host was when the policy was compiled; kept as JSON
 	Peers    []Peer
 	Sysctls  []Setting
 	SSHPorts []uint16 // where ssh is managed: what stays open if a restore fails
@@ -244,7 +245,7 @@ func (s *session) write(in Input, encoded []byte) (*Generation, error) {
 		Format: format, Number: s.cur.Next, Mark: newMark(s.cur.Next),
 		Created: s.now(), By: s.By, Version: s.Version,
 		Policy: in.Policy, Backend: in.Artifact.Backend(), Cost: in.Artifact.Cost(),
-		Previous: s.cur.Running, SSHPorts: in.SSHPorts,
+		Previous: s.cur.Running, SSHPorts: in.SSHPorts, Profile: in.Profile,
 	}
 	// A refresh finds the files of sets again.
 	g.Dir, _ = os.Getwd()

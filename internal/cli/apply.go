@@ -38,7 +38,7 @@ A policy under which a new ssh connection of somebody who is logged in would be
 refused is not loaded, nor one that takes more than half of the free memory;
 --force does. What locks somebody out then has to be confirmed within 60s, unless
 --no-confirm is given.
-` + policyHelp + `
+` + profileHelp + passesHelp + policyHelp + `
 
 Environment: SSH_CONNECTION, of this process or of one above it, says that the
 terminal is over ssh, and from where.
@@ -57,6 +57,8 @@ back, 2 bad use or bad input, or loading failed: the old state then stays.`,
 	flags.Bool("force", false, "apply also what locks out a peer or takes too much memory")
 	flags.Bool("cut", false, "delete the flows that the new policy refuses")
 	flags.Bool("no-verify", false, "do not read the rules back")
+	addProfile(cmd)
+	addPasses(cmd)
 	cmd.MarkFlagsMutuallyExclusive("confirm", "no-confirm")
 	addWait(cmd)
 	return cmd

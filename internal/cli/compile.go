@@ -54,6 +54,14 @@ kernel cannot be asked, so what only makes it faster is left out and noted.
 With -o the text goes to DIR/sluice.nft, and the transactions in which "sluice
 apply" loads it where nothing is loaded yet go to DIR/step-*.nft.
 
+--explain prints, instead of the text, what each pass of the optimizer did and
+why, with the rules and the ns that a packet is expected to pay before and after,
+and how each large set is laid out, among which candidates. Of 100 packets that
+are expected 40 are of established flows to the host and 30 from it, 15 begin a
+flow that a rule allows, 5 are of banned addresses and 10 are refused; with
+--profile those that begin flows are shared as the rules were hit.
+` + passesHelp + `
+
 Exit status: 0 fine, 2 bad use, a bad policy, or one that the backend refuses.
 Environment: SLUICE_STATE_DIR.
 Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
@@ -66,6 +74,10 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	must(cmd.RegisterFlagCompletionFunc("backend", words(nftables.Name)))
 	cmd.Flags().StringP("output", "o", "", "write files into `DIR` instead of printing")
 	cmd.Flags().String("host", "", "compile for the host described in `FACTS.json`")
+	cmd.Flags().Bool("explain", false, "print what the optimizer did, why, and what it saves")
+	cmd.Flags().String("dump-passes", "", "write the program after each pass into `DIR`")
+	cmd.Flags().String("profile", "", "order rules by the counters in `FILE`, which \"sluice status --json\" wrote")
+	addPasses(cmd)
 	return cmd
 }
 
@@ -87,6 +99,9 @@ func runCompile(cmd *cobra.Command, args []string) error {
 		can = o.capabilities(cmd.Context())
 	}
 	line := pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr()}
+	if err := line.optimizing(cmd, b); err != nil {
+		return err
+	}
 	if err := line.resolve(cmd.Context(), policyArgument(args)); err != nil {
 		return err
 	}
@@ -96,6 +111,14 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	artifact, err := line.lower(b, can)
 	if err != nil {
 		return err
+	}
+	if line.explain != nil {
+		line.explain.finish(line.program, artifact)
+		if o.json {
+			return printJSON(cmd.OutOrStdout(), line.explain)
+		}
+		line.explain.print(cmd.OutOrStdout())
+		return nil
 	}
 	if o.json {
 		notes := artifact.Notes()
@@ -110,6 +133,29 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	}
 	_, err = io.WriteString(cmd.OutOrStdout(), artifact.Text())
 	return err
+}
+
+// optimizing reads the flags that are about the optimizer.
+func (p *pipeline) optimizing(cmd *cobra.Command, b backend.Backend) error {
+	var err error
+	if p.without, err = passesLeftOut(cmd); err != nil {
+		return err
+	}
+	if file, _ := cmd.Flags().GetString("profile"); file != "" {
+		if p.profile, err = readProfile(file); err != nil {
+			return err
+		}
+	}
+	if dir, _ := cmd.Flags().GetString("dump-passes"); dir != "" {
+		if p.dump, err = newDumper(dir); err != nil {
+			return err
+		}
+	}
+	if explain, _ := cmd.Flags().GetBool("explain"); explain {
+		pricer, _ := b.(backend.Pricer)
+		p.explain = &explanation{pricer: pricer}
+	}
+	return nil
 }
 
 // printNotes tells what the backend does otherwise than the policy says.

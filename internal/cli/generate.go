@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
+	"sluice/internal/optimize"
 	"sluice/internal/policy"
 )
 
@@ -45,6 +46,7 @@ func generateDocs(root *cobra.Command, dir string) error {
 	for name, data := range map[string][]byte{
 		"language.md":        policy.Reference(),
 		"policy.schema.json": policy.Schema(),
+		"passes.md":          optimize.Reference(),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, "reference", name), data, 0o644); err != nil {
 			return err

@@ -32,6 +32,10 @@ type pipeline struct {
 	warn     io.Writer // where an old copy of a list is told of; nil: nowhere
 	offline  bool      // no list is fetched
 	lists    *listsOnce
+	without  []string          // passes of the optimizer that are left out
+	profile  map[string]uint64 // packets that counters have counted; nil: rules stay in the policy's order
+	explain  *explanation      // is told what the optimizer does
+	dump     *dumper
 	geo      func() (*geo.Database, error)
 	staging  *lists.Staging // where lists come from instead, in a refresh
 }
@@ -121,7 +125,23 @@ func (p *pipeline) compile(can backend.Capabilities) error {
 	if p.program, err = compile.Compile(p.resolved); err != nil {
 		return err
 	}
-	return optimize.Run(p.program, optimize.Options{NoElementCounters: can[backend.SetElementCounters] == backend.No})
+	opt := optimize.Options{
+		Without: p.without, Profile: p.profile, NoElementCounters: can[backend.SetElementCounters] == backend.No,
+	}
+	if p.explain != nil {
+		p.explain.explain(p.program, &opt)
+	}
+	if p.dump != nil {
+		p.dump.write("compiled", p.program)
+		opt.After = p.dump.write
+	}
+	if err := optimize.Run(p.program, opt); err != nil {
+		return err
+	}
+	if p.dump != nil {
+		return p.dump.err
+	}
+	return nil
 }
 
 // lower makes the artifact of the program for a backend on a host that can do

@@ -24,7 +24,7 @@ and new stand side by side until the switch) and of
 time. It names what this kernel lacks, other tools' chains that may drop what the
 policy allows, and ports that stay open because the policy leaves forward out.
 Nothing is changed.
-` + policyHelp + `
+` + profileHelp + passesHelp + policyHelp + `
 
 Exit status: 0 nothing would change, 1 something would, or apply would refuse
 it, 2 bad use or bad input.`,
@@ -64,6 +64,8 @@ it, 2 bad use or bad input.`,
 		},
 	}
 	cmd.Flags().Bool("all", false, "show the rules too that hold without being written")
+	addProfile(cmd)
+	addPasses(cmd)
 	addWait(cmd)
 	return cmd
 }

@@ -50,7 +50,30 @@ func begin(ctx context.Context, cmd *cobra.Command, h *apply.Host, file string) 
 		return nil, factsErr
 	}
 	h.Pristine(&p.line.facts)
-	return p, err
+	if err != nil {
+		return p, err
+	}
+	return p, p.optimizing(ctx)
+}
+
+// optimizing reads the flags that are about the optimizer. Without --profile the
+// rules stay in the order that the running policy has them in.
+func (p *preparation) optimizing(ctx context.Context) error {
+	var err error
+	if p.line.without, err = passesLeftOut(p.cmd); err != nil {
+		return err
+	}
+	from, _ := p.cmd.Flags().GetString("profile")
+	switch from {
+	case "":
+		p.line.profile = p.host.Profile()
+	case profileNone:
+	case profileRunning:
+		p.line.profile, err = p.host.Hits(ctx)
+	default:
+		p.line.profile, err = readProfile(from)
+	}
+	return err
 }
 
 // prepare makes a policy file ready for the kernel that this process is on.
@@ -95,7 +118,7 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 	}
 	return &prepared{
 		input: apply.Input{
-			Policy: p.file, Files: files, Program: p.line.program, Artifact: artifact, Facts: facts,
+			Policy: p.file, Files: files, Program: p.line.program, Artifact: artifact, Profile: p.line.profile, Facts: facts,
 			Peers: apply.Peers(facts), Sysctls: settings, Memory: apply.FreeMemory(),
 			SSHPorts: apply.SSHPorts(),
 			Sources:  p.line.resolved.Inputs,

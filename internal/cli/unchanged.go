@@ -21,7 +21,7 @@ import (
 
 // meansNothing are the flags of apply that leave alone what a policy becomes.
 // Another one keeps an apply from being told unchanged without compiling.
-var meansNothing = []string{"json", "state-dir", "netns", "wait", "confirm", "no-confirm", "force", "cut", "no-verify"}
+var meansNothing = []string{"json", "state-dir", "netns", "wait", "confirm", "no-confirm", "force", "cut", "no-verify", "profile"}
 
 // applyUnchanged applies a policy without compiling it where nothing of what it
 // is made of has changed, and nobody has touched the ruleset. The outcome is nil
@@ -81,6 +81,9 @@ func (p *preparation) sum(in resolve.Inputs) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%s\n%q\n%q\n%s\n%s\n", p.host.Backend.Name(), own, p.file, path, known, can)
+	for _, name := range slices.Sorted(maps.Keys(p.line.profile)) {
+		fmt.Fprintf(&b, "profile %q %d\n", name, p.line.profile[name])
+	}
 	sums := p.line.policy.Sums()
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		fmt.Fprintf(&b, "policy %q %x\n", name, sums[name])

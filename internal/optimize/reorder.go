@@ -10,7 +10,8 @@ import (
 //
 // Of the rules that nothing has to stand before any more, the next is always
 // the one that was hit most, or that stands in the way of those that were: by
-// the mean of what it lets come. What was never counted stays where it is.
+// the mean of what it lets come. What was never counted stays where it is, and so
+// does what holds without being written.
 func reorder(w *work) {
 	if len(w.options.Profile) == 0 {
 		return
@@ -31,6 +32,7 @@ func byHits(w *work, f *facts, chain *program.Chain) int {
 	q := queue{hits: make([]hit, n), behind: make([][]int, n), worth: make([]mean, n), waits: make([]int, n)}
 	for i := range n {
 		q.hits[i] = hitsOf(w.Program, &chain.Rules[i], w.options.Profile, 0)
+		q.hits[i].counted = q.hits[i].counted && isPolicys(&chain.Rules[i])
 	}
 	for i := range n {
 		for j := i + 1; j < n; j++ {
@@ -55,6 +57,12 @@ func byHits(w *work, f *facts, chain *program.Chain) int {
 		chain.Rules = rules
 	}
 	return moved
+}
+
+// isPolicys says that a rule's place is the policy's choice. What holds without
+// being written stands where it does for a reason.
+func isPolicys(r *program.Rule) bool {
+	return r.Stage == "" || r.Stage == program.StageRules || r.Stage == program.StageTrack
 }
 
 // queue is the rules of a chain on their way into another order.

@@ -47,12 +47,23 @@ type Size struct {
 	NS     float64 `json:"ns,omitempty"` // expected per packet; 0 where nobody estimates
 }
 
-func (o *Options) sizeOf(p *program.Program) Size {
+// sizeOf measures a program. Before the rules of base chains are in their order,
+// what a packet meets is asked of a copy in which they are.
+func (o *Options) sizeOf(p *program.Program, ordered bool) Size {
 	s := Size{Chains: len(p.Chains), Sets: len(p.Sets)}
 	for i := range p.Chains {
 		s.Rules += len(p.Chains[i].Rules)
 	}
 	if o.Estimate != nil {
+		if !ordered {
+			inOrder := *p
+			inOrder.Chains = slices.Clone(p.Chains)
+			for i := range inOrder.Chains {
+				inOrder.Chains[i].Rules = slices.Clone(p.Chains[i].Rules)
+			}
+			orderStages(&inOrder)
+			p = &inOrder
+		}
 		s.NS = o.Estimate(p)
 	}
 	return s
@@ -69,21 +80,23 @@ func Run(p *program.Program, opt Options) error {
 	var before Size
 	text := ""
 	if opt.Report != nil {
-		before, text = opt.sizeOf(p), p.Text()
+		before, text = opt.sizeOf(p, false), p.Text()
 	}
+	ordered := false
 	for _, pass := range Passes {
 		w := &work{Program: p, options: &opt}
 		leftOut := slices.Contains(opt.Without, pass.Name)
 		if !leftOut {
 			pass.run(w)
 		}
+		ordered = ordered || pass.Name == "stages"
 		if opt.Check {
 			if err := p.Check(); err != nil {
 				return fmt.Errorf("pass %s left a broken program: %w", pass.Name, err)
 			}
 		}
 		if opt.Report != nil {
-			after, now := opt.sizeOf(p), p.Text()
+			after, now := opt.sizeOf(p, ordered), p.Text()
 			if len(w.did) == 0 && now != text {
 				w.say(inNumbers(before, after))
 			}

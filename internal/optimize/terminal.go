@@ -37,7 +37,7 @@ func flowsFirst(p *program.Program, chain *program.Chain) bool {
 	if at := slices.IndexFunc(chain.Rules, acceptsEstablished); at >= 0 && !slices.ContainsFunc(chain.Rules, isFlow) {
 		chain.Rules = slices.Insert(chain.Rules, at, establishedFlows()...)
 	}
-	moved := false
+	moved := sinkLoopback(f, chain)
 	first := 0 // where the next one may go at the earliest
 	for i := range chain.Rules {
 		if !isFlow(chain.Rules[i]) {
@@ -54,6 +54,30 @@ func flowsFirst(p *program.Program, chain *program.Chain) bool {
 		first = to + 1
 	}
 	return moved
+}
+
+// sinkLoopback puts what accepts loopback behind the established flows, where
+// nothing between is about loopback.
+func sinkLoopback(f *facts, chain *program.Chain) bool {
+	last := -1
+	for i, r := range chain.Rules {
+		if isFlow(r) {
+			last = i
+		}
+	}
+	from := slices.IndexFunc(chain.Rules, func(r program.Rule) bool { return r.Stage == program.StageLoopback })
+	if from < 0 || from > last {
+		return false
+	}
+	for _, r := range chain.Rules[from+1 : last+1] {
+		if !f.commute(&chain.Rules[from], &r) {
+			return false
+		}
+	}
+	loopback := chain.Rules[from]
+	copy(chain.Rules[from:last], chain.Rules[from+1:last+1])
+	chain.Rules[last] = loopback
+	return true
 }
 
 func isFlow(r program.Rule) bool { return r.Stage == program.StageFlow }

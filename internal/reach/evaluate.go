@@ -139,6 +139,7 @@ type evaluation struct {
 	done    []string
 	met     program.Origin // of the element by which the present rule matches
 	depth   int
+	meter   *Meter // nil: nobody listens
 }
 
 // guess answers a question that nobody can: as the script says, then yes. One
@@ -225,6 +226,9 @@ func (e *evaluation) base(h program.Hook) (Result, bool) {
 	if chain == nil {
 		return Result{}, false
 	}
+	if e.meter != nil {
+		e.meter.Base(h)
+	}
 	o := e.chain(chain)
 	if o.verdict == "" {
 		o.verdict = h.Default
@@ -257,6 +261,9 @@ func (e *evaluation) chain(c *program.Chain) outcome {
 }
 
 func (e *evaluation) matches(r *program.Rule) bool {
+	if e.meter != nil {
+		return e.metered(r)
+	}
 	for i := range r.Match {
 		switch e.condition(&r.Match[i]) {
 		case packet.No:
@@ -314,6 +321,9 @@ func (e *evaluation) decider(r *program.Rule) *program.Rule {
 // over, with an empty verdict for a return.
 func (e *evaluation) actions(r *program.Rule) (o outcome, ended bool) {
 	for _, action := range r.Actions {
+		if e.meter != nil {
+			e.meter.Done(action)
+		}
 		if m, is := action.(program.VerdictMap); is {
 			if action = e.verdictOf(m, r); action == nil {
 				continue

@@ -294,7 +294,7 @@ func rank(s Statement) int {
 	case strings.HasPrefix(field, "iif"), strings.HasPrefix(field, "oif"):
 		return 4 // a name is compared in three times the time of a number
 	case strings.HasPrefix(field, "fib"), strings.HasPrefix(field, "exthdr"), strings.HasPrefix(field, "frag"), field == "meta skuid":
-		return 8
+		return 9
 	case strings.HasPrefix(field, "ct original"):
 		return 6
 	case s.Set != "":

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"sluice/internal/apply"
+	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
+	"sluice/internal/estimate"
+	"sluice/internal/optimize"
+	"sluice/internal/program"
+)
+
+// explanation is what "compile --explain" prints.
+type explanation struct {
+	Backend string                  `json:"backend"`
+	Passes  []optimize.Report       `json:"passes"`
+	Packets []packetCost            `json:"packets"`
+	Layouts []nftables.LayoutReport `json:"layouts"`
+
+	mix    []estimate.Class
+	pricer backend.Pricer
+}
+
+// packetCost is what the packets of one class are expected to pay.
+type packetCost struct {
+	Class  string  `json:"class"`
+	Share  float64 `json:"share"` // of the packets that are expected, up to 1
+	Before float64 `json:"ns-before"`
+	After  float64 `json:"ns-after"`
+}
+
+// explain prepares the options of the optimizer so that it tells what it does.
+func (e *explanation) explain(p *program.Program, opt *optimize.Options) {
+	opt.Report = func(r optimize.Report) { e.Passes = append(e.Passes, r) }
+	if e.pricer == nil {
+		return
+	}
+	e.mix = estimate.MixOf(p, opt.Profile)
+	opt.Estimate = func(p *program.Program) float64 {
+		mean := 0.0
+		classes := estimate.Classes(e.pricer.Prices(p), p, e.mix)
+		for _, c := range classes {
+			mean += c.Share * c.NS
+		}
+		if e.Packets == nil { // the first time, before all passes
+			for _, c := range classes {
+				e.Packets = append(e.Packets, packetCost{Class: c.Class, Share: c.Share, Before: c.NS})
+			}
+		}
+		return mean
+	}
+}
+
+// finish adds what is known when the program is lowered.
+func (e *explanation) finish(p *program.Program, a backend.Artifact) {
+	e.Backend = a.Backend()
+	if e.pricer != nil {
+		for i, c := range estimate.Classes(e.pricer.Prices(p), p, e.mix) {
+			e.Packets[i].After = c.NS
+		}
+	}
+	if laid, is := a.(interface {
+		Layouts() []nftables.LayoutReport
+	}); is {
+		e.Layouts = laid.Layouts()
+	}
+	if e.Layouts == nil {
+		e.Layouts = []nftables.LayoutReport{}
+	}
+}
+
+func (e *explanation) print(w io.Writer) {
+	numbers := message.NewPrinter(language.English)
+	fmt.Fprintf(w, "%-16s %15s %17s\n", "pass", "rules", "ns of a packet")
+	for _, r := range e.Passes {
+		ns := ""
+		if r.Before.NS > 0 {
+			ns = numbers.Sprintf("%.0f → %.0f", r.Before.NS, r.After.NS)
+		}
+		fmt.Fprintf(w, "%s %15s %17s\n", paint(w, "1", fmt.Sprintf("%-16s", r.Pass)), numbers.Sprintf("%d → %d", r.Before.Rules, r.After.Rules), ns)
+		switch {
+		case r.LeftOut:
+			fmt.Fprintln(w, "    left out")
+		case len(r.Did) == 0:
+			fmt.Fprintln(w, "    nothing to do")
+		}
+		for _, said := range r.Did {
+			fmt.Fprintln(w, "    "+said)
+		}
+		fmt.Fprintln(w, paint(w, "2", "    why: "+r.Reason))
+	}
+	if len(e.Packets) > 0 {
+		fmt.Fprintln(w, "\nwhat packets are expected to pay for the rules, in ns (connection tracking apart)")
+		for _, c := range e.Packets {
+			fmt.Fprintf(w, "  %-18s %5.1f %% of packets %8.0f → %.0f\n", c.Class, 100*c.Share, c.Before, c.After)
+		}
+	}
+	for _, l := range e.Layouts {
+		printLayout(w, numbers, l)
+	}
+}
+
+func printLayout(w io.Writer, numbers *message.Printer, l nftables.LayoutReport) {
+	asked := "1 rule asks it"
+	if l.Uses != 1 {
+		asked = fmt.Sprintf("%d rules ask it", l.Uses)
+	}
+	fmt.Fprintf(w, "\nset %s, IPv%d: %s\n", l.Set, l.Family, numbers.Sprintf("%d ranges, %s", l.Ranges, asked))
+	fmt.Fprintf(w, "    %-40s %8s %8s %10s %9s\n", "layout", "by addr.", "by range", "memory", "load")
+	for _, c := range l.Candidates {
+		mark := " "
+		if c.Name == l.Chosen {
+			mark = "*"
+		}
+		if c.Refused != "" {
+			fmt.Fprintf(w, "  %s %-40s %s\n", mark, c.Name, c.Refused)
+			continue
+		}
+		fmt.Fprintf(w, "  %s %-40s %5.0f ns %5.0f ns %10s %6.0f ms\n", mark, c.Name, c.ByAddress, c.ByRange, strings.TrimSpace(apply.Bytes(c.Memory)), float64(c.Load)/1e6)
+	}
+}

@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+
+	"sluice/internal/optimize"
+	"sluice/internal/program"
+)
+
+// passesHelp is for the commands that compile.
+const passesHelp = `
+--passes=-NAME,-NAME leaves passes of the optimizer out, by the names that
+"sluice compile --explain" shows. The rules mean the same without them.`
+
+func addPasses(cmd *cobra.Command) {
+	cmd.Flags().String("passes", "", "leave out passes of the optimizer: `-NAME,-NAME`")
+	must(cmd.RegisterFlagCompletionFunc("passes", completePasses))
+}
+
+func completePasses(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var out []string
+	for _, p := range optimize.Passes {
+		if !p.Required {
+			out = append(out, "-"+p.Name+"\t"+p.Promises)
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// passesLeftOut reads --passes.
+func passesLeftOut(cmd *cobra.Command) ([]string, error) {
+	text, _ := cmd.Flags().GetString("passes")
+	if text == "" {
+		return nil, nil
+	}
+	var out []string
+	for item := range strings.SplitSeq(text, ",") {
+		name, isOut := strings.CutPrefix(strings.TrimSpace(item), "-")
+		if !isOut {
+			return nil, fmt.Errorf("--passes %s: all passes run that are not left out\nhint: write --passes=-%s to leave it out", item, item)
+		}
+		out = append(out, name)
+	}
+	if err := optimize.CheckWithout(out); err != nil {
+		return nil, fmt.Errorf("--passes: %w", err)
+	}
+	return out, nil
+}
+
+// dumper writes the program after each pass into a directory.
+type dumper struct {
+	dir string
+	n   int
+	err error
+}
+
+// newDumper makes the directory and takes away what an earlier run wrote.
+func newDumper(dir string) (*dumper, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "[0-9][0-9]-*.txt"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range old {
+		if err := os.Remove(file); err != nil {
+			return nil, err
+		}
+	}
+	return &dumper{dir: dir}, nil
+}
+
+func (d *dumper) write(pass string, p *program.Program) {
+	name := filepath.Join(d.dir, fmt.Sprintf("%02d-%s.txt", d.n, pass))
+	d.n++
+	if err := renameio.WriteFile(name, []byte(p.Text()), 0o644); err != nil && d.err == nil {
+		d.err = fmt.Errorf("write %s: %w", name, err)
+	}
+}
+
+// What --profile may say beside the name of a file.
+const (
+	profileRunning = "running"
+	profileNone    = "none"
+)
+
+// profileHelp is for the commands that work on what runs.
+const profileHelp = `
+--profile puts rules that were hit often before those that were hit less, where
+they may change places, by the counters of the running firewall; --profile=FILE
+by those that "sluice status --json" wrote. Later applies keep to that, until
+--profile is given again, or --profile=none.`
+
+func addProfile(cmd *cobra.Command) {
+	cmd.Flags().String("profile", "", "order rules by the counters of what runs, of a `FILE`, or of none")
+	cmd.Flags().Lookup("profile").NoOptDefVal = profileRunning
+	must(cmd.RegisterFlagCompletionFunc("profile", words(profileRunning, profileNone)))
+}
+
+// readProfile reads how often rules were hit from a file: what "sluice status
+// --json" printed, or one object of packets by counter.
+func readProfile(file string) (map[string]uint64, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var status struct {
+		Counters []struct {
+			Name    string `json:"name"`
+			Packets uint64 `json:"packets"`
+		} `json:"counters"`
+	}
+	if err := json.Unmarshal(data, &status); err == nil && len(status.Counters) > 0 {
+		out := map[string]uint64{}
+		for _, c := range status.Counters {
+			out[c.Name] = c.Packets
+		}
+		return out, nil
+	}
+	var out map[string]uint64
+	if err := json.Unmarshal(data, &out); err != nil || len(out) == 0 {
+		return nil, fmt.Errorf("%s: no counters\nhint: write them there with sluice status --json", file)
+	}
+	return out, nil
+}
