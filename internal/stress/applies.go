@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"sluice/internal/apply"
@@ -20,6 +22,10 @@ type setting struct {
 	warm int
 	// every so many-th apply is made by the program instead of the hand; 0: none.
 	program int
+	// variables of the hand's environment
+	variables []string
+	// only is the text of one policy that stands for both
+	only string
 }
 
 // alternated is what came of a run of applies.
@@ -67,11 +73,18 @@ func (r *Run) newPlace(n *testnet.Net, s setting) (p *place, err error) {
 	if p.pair, err = writePolicies(dir, s.geography, s.untracked); err != nil {
 		return nil, err
 	}
+	if s.only != "" {
+		file := filepath.Join(dir, "only.yaml")
+		if err := os.WriteFile(file, []byte(s.only), 0o600); err != nil {
+			return nil, err
+		}
+		p.pair.files = [2]string{file, file}
+	}
 	state, err := apply.Dir(r.state, p.host.Name())
 	if err != nil {
 		return nil, err
 	}
-	if p.hand, err = startHand(p.host, state, r.state); err != nil {
+	if p.hand, err = startHand(p.host, state, r.state, s.variables...); err != nil {
 		return nil, err
 	}
 	if err := p.prepare(r.Seed); err != nil {
@@ -91,9 +104,6 @@ func (p *place) prepare(seed uint64) error {
 	if p.flows, err = drawFlows(p.pair, p.hand.data, *a.Facts, seed); err != nil {
 		return fmt.Errorf("draw flows: %w", err)
 	}
-	if err := demand(p.flows); err != nil {
-		return err
-	}
 	_, err = p.hand.apply(p.pair.files[0])
 	return err
 }
@@ -107,6 +117,9 @@ func (r *Run) alternate(ctx context.Context, n *testnet.Net, s setting) (out *al
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
+	if err := demand(p.flows); err != nil {
+		return nil, err
+	}
 	t, err := p.startTraffic(p.flows)
 	if err != nil {
 		return nil, err

@@ -56,33 +56,51 @@ func (l *lab) footprint(h *hand) (footprint, error) {
 	return f, h.memory(f)
 }
 
-// objects counts what nf_tables holds in the host, the watch apart.
-func (l *lab) objects(f footprint) error {
+// object is one object of nf_tables, as nft lists it.
+type object struct {
+	kind        string
+	Table, Name string
+	Flags       json.RawMessage
+	Elem        []json.RawMessage
+}
+
+// changing says that packets or time change what is in a set.
+func (o object) changing() bool {
+	return strings.Contains(string(o.Flags), `"dynamic"`) || strings.Contains(string(o.Flags), `"timeout"`)
+}
+
+// listObjects lists what nf_tables holds in the host, the watch apart.
+func (l *lab) listObjects() (out []object, err error) {
 	text, err := l.host.Run("nft", "-n", "-j", "list", "ruleset")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var listing struct{ Nftables []map[string]json.RawMessage }
 	if err := json.Unmarshal([]byte(text), &listing); err != nil {
-		return fmt.Errorf("list the ruleset: %w", err)
+		return nil, fmt.Errorf("list the ruleset: %w", err)
 	}
-	for _, o := range listing.Nftables {
-		for kind, body := range o {
-			var object struct {
-				Table, Name string
-				Flags       json.RawMessage
-				Elem        []json.RawMessage
-			}
-			if kind == "metainfo" || json.Unmarshal(body, &object) != nil || object.Table == "watch" || kind == "table" && object.Name == "watch" {
+	for _, entry := range listing.Nftables {
+		for kind, body := range entry {
+			o := object{kind: kind}
+			if kind == "metainfo" || json.Unmarshal(body, &o) != nil || o.Table == "watch" || kind == "table" && o.Name == "watch" {
 				continue
 			}
-			f[kind+"s"]++
-			if !strings.Contains(string(object.Flags), `"dynamic"`) && !strings.Contains(string(object.Flags), `"timeout"`) {
-				f[elements] += int64(len(object.Elem))
-			}
+			out = append(out, o)
 		}
 	}
-	return nil
+	return out, nil
+}
+
+// objects counts them by their kind.
+func (l *lab) objects(f footprint) error {
+	list, err := l.listObjects()
+	for _, o := range list {
+		f[o.kind+"s"]++
+		if !o.changing() {
+			f[elements] += int64(len(o.Elem))
+		}
+	}
+	return err
 }
 
 func (h *hand) descriptors(f footprint) error {

@@ -6,9 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // group is a control group of this kernel that counts and bounds the memory
@@ -22,9 +26,12 @@ type group struct {
 
 const groups = "/sys/fs/cgroup"
 
+// groupNumber makes names unique within the process.
+var groupNumber atomic.Uint32
+
 // newGroup makes a group, or says why not.
 func newGroup(label string) (*group, error) {
-	name := fmt.Sprintf("sl-stress-%s-p%d", label, os.Getpid())
+	name := fmt.Sprintf("sl-stress-%s-p%d-%d", label, os.Getpid(), groupNumber.Add(1))
 	if _, err := os.Stat(filepath.Join(groups, "cgroup.controllers")); err == nil {
 		// A group that holds processes cannot have such with memory below it, but
 		// the root can.
@@ -92,6 +99,20 @@ func (g *group) kernel() (int64, error) {
 	return 0, errors.New("the control group does not count the kernel's memory")
 }
 
+// limit bounds the memory of the group, bytes.
+func (g *group) limit(bytes int64) error {
+	return g.write(map[bool]string{true: "memory.max", false: "memory.limit_in_bytes"}[g.v2], strconv.FormatInt(bytes, 10))
+}
+
+// limitMore bounds it to what it has now and so many bytes more.
+func (g *group) limitMore(bytes int64) error {
+	now, err := g.read(map[bool]string{true: "memory.current", false: "memory.usage_in_bytes"}[g.v2])
+	if err != nil {
+		return err
+	}
+	return g.limit(now + bytes)
+}
+
 // remove removes the group when the last process has left it, for which the
 // kernel may take a moment.
 func (g *group) remove() error {
@@ -103,4 +124,25 @@ func (g *group) remove() error {
 		time.Sleep(10 * time.Millisecond)
 	}
 	return err
+}
+
+// joinGroup moves the calling thread alone into a group of version 1: what the
+// kernel holds for it counts there, and its own memory where it was (mm->owner).
+// back moves it back.
+func joinGroup(dir string) (back func(), err error) {
+	own, err := ownGroup()
+	if err != nil {
+		return nil, err
+	}
+	runtime.LockOSThread()
+	thread := []byte(strconv.Itoa(unix.Gettid()))
+	if err := os.WriteFile(filepath.Join(dir, "tasks"), thread, 0); err != nil {
+		runtime.UnlockOSThread()
+		return nil, err
+	}
+	return func() {
+		if os.WriteFile(filepath.Join(groups, "memory", own, "tasks"), thread, 0) == nil {
+			runtime.UnlockOSThread() // else the thread ends with its goroutine
+		}
+	}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 
 	"sluice/internal/apply"
@@ -22,11 +23,14 @@ const handVariable = "SLUICE_STRESS_HAND"
 
 // order is what the hand is told, one a line of JSON.
 type order struct {
-	Do    string // "apply", "remove", "facts", "text" (of the rules), "leak" (a file and a table)
+	Do    string // "apply", "remove", "run", "status", "facts", "text" (of the rules), "leak" (a file and a table)
 	File  string
-	State string // state directory
-	Data  string // directory of the country data; "" is the built-in snapshot
-	Cut   bool
+	Args  []string // of "run": a program with its arguments
+	State string   // state directory
+	Data  string   // directory of the country data; "" is the built-in snapshot
+	// Group is a folder of control groups of version 1, that alone of the thread
+	// which does the work; "" leaves the thread where it is.
+	Group string
 }
 
 // answer is what comes back, one a line.
@@ -37,6 +41,7 @@ type answer struct {
 	Facts   *host.Facts
 	Notes   []string
 	Text    string
+	Status  *apply.Status
 }
 
 // HandIfAsked makes this process the hand and ends with it, where it was started
@@ -89,22 +94,27 @@ type hand struct {
 }
 
 // startHand starts the hand inside a namespace, with a state directory of its
-// own.
-func startHand(inside *testnet.Namespace, state, data string) (*hand, error) {
+// own, and variables of the environment beside those of this process.
+func startHand(inside *testnet.Namespace, state, data string, variables ...string) (*hand, error) {
+	return launchHand(state, data, inside.Do, processAttributes(), variables)
+}
+
+// launchHand starts the hand by way of where, which runs what starts it.
+func launchHand(state, data string, where func(func() error) error, attributes *syscall.SysProcAttr, variables []string) (*hand, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	h := &hand{cmd: exec.Command(program), state: state, data: data, errors: &strings.Builder{}}
-	h.cmd.Env = append(withoutSSH(), handVariable+"=1")
-	h.cmd.SysProcAttr = processAttributes()
+	h.cmd.Env = append(append(withoutSSH(), variables...), handVariable+"=1")
+	h.cmd.SysProcAttr = attributes
 	h.cmd.Stderr = h.errors
 	out, err := h.cmd.StdoutPipe()
 	if err == nil {
 		h.orders, err = h.cmd.StdinPipe()
 	}
 	if err == nil {
-		err = inside.Do(h.cmd.Start)
+		err = where(h.cmd.Start)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start the hand: %w", err)

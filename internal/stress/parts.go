@@ -47,6 +47,12 @@ var parts = []part{
 	{"tracking", "applies that change what is tracked", func(r *Run, ctx context.Context, n *testnet.Net) (result, error) {
 		return r.alternate(ctx, n, setting{geography: fewCountries, untracked: otherBypass, applies: 20, warm: 4})
 	}},
+	{"refreshes", "1,000 refreshes of a list of 100,000 addresses that rules ask", func(r *Run, ctx context.Context, n *testnet.Net) (result, error) {
+		return r.refresh(ctx, n, refreshing{size: [2]int{80_000, 20_000}, refreshes: 1000, warm: 40})
+	}},
+	{"banned", "refreshes of such a list that is banned", func(r *Run, ctx context.Context, n *testnet.Net) (result, error) {
+		return r.refresh(ctx, n, refreshing{size: [2]int{80_000, 20_000}, refreshes: 100, warm: 10, bans: true})
+	}},
 }
 
 // List writes the names of the parts and what each is about.

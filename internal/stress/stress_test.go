@@ -1,7 +1,11 @@
 package stress
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
 	"testing"
 
 	"sluice/internal/testnet"
@@ -11,7 +15,11 @@ func TestMain(m *testing.M) {
 	if status, asked := HandIfAsked(); asked {
 		os.Exit(status)
 	}
-	os.Exit(m.Run())
+	status := m.Run()
+	if built != "" {
+		_ = os.RemoveAll(built)
+	}
+	os.Exit(status)
 }
 
 // newRun makes a run on the built-in country data.
@@ -51,6 +59,49 @@ func TestAlternatingTracking(t *testing.T) {
 		t.Fatal(err)
 	}
 	judge(t, out, out.Counts.idle()...)
+}
+
+// program is the real thing, built once.
+var program = sync.OnceValues(func() (string, error) {
+	if _, err := exec.LookPath("go"); err != nil {
+		return exec.LookPath("sluice")
+	}
+	dir, err := os.MkdirTemp("", "sluice-stress-")
+	if err != nil {
+		return "", err
+	}
+	built = dir
+	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "sluice"), "sluice/cmd/sluice").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return filepath.Join(dir, "sluice"), err
+})
+
+// built is the folder to remove, "" for none.
+var built string
+
+// TestRefreshes refreshes a list that rules ask both ways, and one that is
+// banned.
+func TestRefreshes(t *testing.T) {
+	for name, s := range map[string]refreshing{
+		"rules": {size: [2]int{8000, 2000}, refreshes: 8, warm: 3},
+		"bans":  {size: [2]int{8000, 2000}, refreshes: 8, warm: 3, bans: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRun(t)
+			var err error
+			if r.Binary, err = program(); err != nil {
+				t.Fatal(err)
+			}
+			out, err := r.refresh(t.Context(), testnet.New(t), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			judge(t, out)
+		})
+	}
 }
 
 // TestControls has the counts show what is wrong on purpose.

@@ -1,9 +1,11 @@
 package stress
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -29,6 +31,13 @@ type worker struct {
 }
 
 func (w *worker) do(ctx context.Context, o order) (a answer, err error) {
+	if o.Group != "" {
+		back, err := joinGroup(o.Group)
+		if err != nil {
+			return a, err
+		}
+		defer back()
+	}
 	h := &apply.Host{
 		Dir: o.State, Backend: nftables.New(), Kernel: apply.Linux(), Version: "stress", By: apply.Me(),
 		Note: func(text string) { a.Notes = append(a.Notes, text) },
@@ -43,11 +52,23 @@ func (w *worker) do(ctx context.Context, o order) (a answer, err error) {
 		if err != nil {
 			return a, err
 		}
-		a.Outcome, err = h.Apply(ctx, in, apply.Options{Keep: true, Verify: true, Cut: o.Cut})
+		a.Outcome, err = h.Apply(ctx, in, apply.Options{Keep: true, Verify: true})
 		return a, err
 	case "remove":
 		a.Outcome, err = h.Remove(ctx)
 		return a, err
+	case "status":
+		a.Status, err = h.Status(ctx, true)
+		return a, err
+	case "run":
+		cmd := exec.CommandContext(ctx, o.Args[0], o.Args[1:]...)
+		var out, problems bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &problems
+		if err := cmd.Run(); err != nil {
+			return a, fmt.Errorf("%s: %w\n%s%s", strings.Join(o.Args, " "), err, out.String(), problems.String())
+		}
+		a.Text = out.String()
+		return a, nil
 	case "text":
 		in, err := w.prepare(ctx, h, o)
 		if err == nil {
