@@ -82,7 +82,11 @@ func TestUnits(t *testing.T) {
 	testnet.Require(t, testnet.Program("systemd-analyze"))
 	dir := t.TempDir()
 	var files []string
-	for unit, as := range map[string]string{"sluice.service": "sluice.service", "sluice-netns@.service": "sluice-netns@one.service", "sluice-interfaces.service": "sluice-interfaces.service"} {
+	for unit, as := range map[string]string{
+		"sluice.service": "sluice.service", "sluice-netns@.service": "sluice-netns@one.service", "sluice-interfaces.service": "sluice-interfaces.service",
+		"sluice-refresh.service": "sluice-refresh.service", "sluice-refresh.timer": "sluice-refresh.timer",
+		"sluice-refresh@.service": "sluice-refresh@one.service", "sluice-refresh@.timer": "sluice-refresh@one.timer",
+	} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "packaging", "systemd", unit))
 		if err != nil {
 			t.Fatal(err)

@@ -125,14 +125,15 @@ func (r *refreshing) run(ctx context.Context, names []string) (*refreshJSON, err
 	if err != nil {
 		return nil, err
 	}
-	if g.Dir != "" {
-		if err := os.Chdir(g.Dir); err != nil {
-			return nil, fmt.Errorf("go to where generation %d was applied: %w", g.Number, err)
-		}
-	}
 	line := pipeline{options: o, warn: r.cmd.ErrOrStderr()}
 	if line.policy, err = policy.LoadTexts(g.Policy, texts); err != nil {
 		return nil, fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
+	}
+	// Names of set files are relative to where the policy was applied.
+	if g.Dir != "" && slices.ContainsFunc(line.policy.Sets, func(s *policy.Set) bool { return s.File != nil }) {
+		if err := os.Chdir(g.Dir); err != nil {
+			return nil, fmt.Errorf("go to where generation %d was applied: %w", g.Number, err)
+		}
 	}
 	if err := json.Unmarshal(g.Facts, &line.facts); err != nil {
 		return nil, fmt.Errorf("read the facts of generation %d: %w", g.Number, err)

@@ -158,6 +158,7 @@ func (c *compiler) limit(id string, l *policy.Limit, o program.Origin) program.A
 	c.counter(out.FullCounter, o, "sources that found the table of "+id+" full")
 	if l.ThenBan > 0 {
 		out.Ban = c.dynamicSet(limitBanned, banTableSize, uint64(l.ThenBan.Milliseconds()), o)
+		c.program.Set(out.Ban).Counters = true // sluice bans shows the hits of each
 		out.BanTimeout = uint64(l.ThenBan.Milliseconds())
 		out.NeverBan = c.neverBan()
 	}

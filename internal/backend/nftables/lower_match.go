@@ -316,10 +316,13 @@ func (m *matcher) complete(way []Statement) []Statement {
 }
 
 // rank is rank with what counts last: an element counts as soon as it is found,
-// and is to count only what all conditions let through.
+// and is to count only what all conditions let through. Of bans the element is
+// asked first, though it then counts packets of the host's own addresses too:
+// what would stand before it is the routing table, which takes longer to ask than
+// all the rest, and would be asked for every packet.
 func (m *matcher) rank(s Statement) int {
 	if s.Kind == Match && s.Set != "" {
-		if k := m.l.tree.set(s.Set); k != nil && k.Counted {
+		if k := m.l.tree.set(s.Set); k != nil && k.Counted && k.Life == program.Static {
 			return 10
 		}
 	}

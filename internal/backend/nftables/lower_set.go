@@ -85,6 +85,7 @@ func (l *lowering) layoutDynamic(p *parts) {
 	for _, f := range families {
 		k := &Set{
 			ID: p.set.ID, Life: program.Dynamic, Types: []string{addressType(f)}, Size: p.set.Size,
+			Counted: p.set.Counters && l.can[backend.SetElementCounters] != backend.No,
 			Timeout: (p.set.Timeout + 999) / 1000 * 1000, // nft lists whole seconds
 			Comment: describe(p.set, f, "filled by the kernel"), Origin: p.set.Origin,
 		}
