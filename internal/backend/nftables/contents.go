@@ -40,9 +40,11 @@ func (c *contents) Send(ctx context.Context) error {
 		// What is half filled is of no use, and memory may be what was wanting. A
 		// set that cannot be deleted is left to the next load, which trusts none
 		// that no rule uses.
-		for _, e := range c.edits {
-			_ = conn.Drop(context.WithoutCancel(ctx), e.insert.inKernel(c.table))
+		sets := make([]nfset.Set, len(c.edits))
+		for i, e := range c.edits {
+			sets[i] = e.insert.inKernel(c.table)
 		}
+		_ = conn.Drop(context.WithoutCancel(ctx), sets...)
 	}
 	for _, changed := range []error{nfset.ErrNoElement, nfset.ErrExists, nfset.ErrNoSet, nfset.ErrNoChain} {
 		if errors.Is(err, changed) {
@@ -75,19 +77,7 @@ func (c *contents) sendUntil(ctx context.Context, stop func(error), conn *nfset.
 			return err
 		}
 	}
-	for _, change := range c.changes(stop) {
-		if change.Delete != nil {
-			if err := conn.Delete(ctx, change.Set, change.Delete); err != nil {
-				return err
-			}
-		}
-		if change.Add != nil {
-			if err := conn.Add(ctx, change.Set, change.Add); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return conn.Fill(ctx, c.changes(stop)...)
 }
 
 func (c *contents) changes(malformed func(error)) []nfset.Change {

@@ -21,7 +21,9 @@ type stepper struct {
 	used  map[string]bool // by the rules that the kernel has
 	made  map[string]bool // chains that exist before the switch, for the elements of verdict maps
 	steps []backend.Step
-	carry map[string]backend.Count // of counters that are to count elsewhere
+	// define makes what holds no elements: one transaction, before sets are filled.
+	define strings.Builder
+	carry  map[string]backend.Count // of counters that are to count elsewhere
 	// transition: packets become tracked that were not, so that the switch has
 	// a moment for connections that run.
 	transition bool
@@ -32,8 +34,8 @@ func steps(want *Tree, have *State) []backend.Step {
 	s := &stepper{want: want, have: have, table: "inet " + want.Table, used: have.Tree.used()}
 	s.transition = s.startsTracking()
 	s.objects()
-	s.sets()
 	s.emptyChains()
+	s.sets()
 	s.comes()
 	s.switchRules()
 	s.living()
@@ -61,34 +63,30 @@ func (s *stepper) send(purpose backend.Purpose, name string, whole bool, edits .
 
 // objects makes the table and what holds no elements.
 func (s *stepper) objects() {
-	var b strings.Builder
+	b := &s.define
 	for _, c := range s.want.Counters {
 		if !slices.ContainsFunc(s.have.Tree.Counters, func(h Counter) bool { return h.Name == c.Name }) {
 			start := ""
 			if n, some := s.take(c.ID); some {
 				start = fmt.Sprintf("packets %d bytes %d; ", n.Packets, n.Bytes)
 			}
-			fmt.Fprintf(&b, "add counter %s %s { %s%s}\n", s.table, c.Name, start, c.body())
+			fmt.Fprintf(b, "add counter %s %s { %s%s}\n", s.table, c.Name, start, c.body())
 		}
 	}
 	for _, l := range s.want.Limits {
 		if !slices.ContainsFunc(s.have.Tree.Limits, func(h Limit) bool { return h.Name == l.Name }) {
-			fmt.Fprintf(&b, "add limit %s %s { rate %s; }\n", s.table, l.Name, l.Rate.text())
+			fmt.Fprintf(b, "add limit %s %s { rate %s; }\n", s.table, l.Name, l.Rate.text())
 		}
 	}
 	for _, k := range s.want.Sets {
 		if k.Life == program.Dynamic && s.have.Tree.set(k.Name) == nil {
-			fmt.Fprintf(&b, "add set %s %s { %s }\n", s.table, k.Name, k.definition())
+			fmt.Fprintf(b, "add set %s %s { %s }\n", s.table, k.Name, k.definition())
 		}
-	}
-	if b.Len() > 0 || !s.have.Present {
-		s.add(backend.Fill, "table, counters and limits", "add table "+s.table+"\n"+b.String())
 	}
 }
 
 // sets defines and fills what is missing. What is there in full is left alone.
 func (s *stepper) sets() {
-	var define, chains strings.Builder
 	var together, large []edit
 	var mended []*Set
 	for _, k := range s.want.Sets {
@@ -107,10 +105,10 @@ func (s *stepper) sets() {
 			continue
 		default:
 			// Nobody uses it and it may be half filled, by a load that was killed.
-			fmt.Fprintf(&define, "delete %s %s %s\n", h.noun(), s.table, h.Name)
+			fmt.Fprintf(&s.define, "delete %s %s %s\n", h.noun(), s.table, h.Name)
 		}
-		s.chainsOf(&chains, k)
-		fmt.Fprintf(&define, "add %s %s %s { %s }\n", k.noun(), s.table, k.Name, k.definition())
+		s.chainsOf(k)
+		fmt.Fprintf(&s.define, "add %s %s %s { %s }\n", k.noun(), s.table, k.Name, k.definition())
 		fill := edit{insert: k, counts: s.counts(k)}
 		if k.Len() <= small {
 			together = append(together, fill)
@@ -118,11 +116,13 @@ func (s *stepper) sets() {
 			large = append(large, fill)
 		}
 	}
-	s.add(backend.Fill, "definitions of sets", chains.String()+define.String())
+	if s.define.Len() > 0 || !s.have.Present {
+		s.add(backend.Fill, "definitions", "add table "+s.table+"\n"+s.define.String())
+	}
 	for _, k := range mended {
 		s.mend(k, s.have.Tree.set(k.Name))
 	}
-	s.send(backend.Fill, plural(len(together), "small set"), true, together...)
+	s.send(backend.Fill, plural(len(together), "small set"), false, together...)
 	for _, fill := range large {
 		s.send(backend.Fill, fmt.Sprintf("set %s (%s)", fill.insert.Name, plural(fill.insert.Len(), "element")), false, fill)
 	}
@@ -130,7 +130,7 @@ func (s *stepper) sets() {
 
 // chainsOf makes the chains that the elements of a verdict map lead to, empty:
 // the kernel takes no element whose chain is not there.
-func (s *stepper) chainsOf(b *strings.Builder, k *Set) {
+func (s *stepper) chainsOf(k *Set) {
 	for _, verdict := range k.Elements.Verdicts {
 		_, chain, _ := strings.Cut(verdict, " ")
 		if chain == "" || s.made[chain] || s.have.Tree.chain(chain) != nil {
@@ -140,7 +140,7 @@ func (s *stepper) chainsOf(b *strings.Builder, k *Set) {
 			s.made = map[string]bool{}
 		}
 		s.made[chain] = true
-		fmt.Fprintf(b, "add chain %s %s\n", s.table, chain)
+		fmt.Fprintf(&s.define, "add chain %s %s\n", s.table, chain)
 	}
 }
 
@@ -240,16 +240,14 @@ func (s *stepper) edit(purpose backend.Purpose, name string, k, h *Set) {
 // reads the transaction), and then its policy would drop what they accept. On
 // 6.18 no packet was seen lost either way.
 func (s *stepper) emptyChains() {
-	var b strings.Builder
 	for _, c := range s.want.Chains {
 		if c.Base == nil || s.have.Tree.chain(c.Name) != nil {
 			continue
 		}
 		open := *c.Base
 		open.Policy = "accept"
-		fmt.Fprintf(&b, "add chain %s %s { %s }\n", s.table, c.Name, open.text())
+		fmt.Fprintf(&s.define, "add chain %s %s { %s }\n", s.table, c.Name, open.text())
 	}
-	s.add(backend.Fill, "base chains", b.String())
 }
 
 // switchRules makes the one transaction after which the new rules hold.

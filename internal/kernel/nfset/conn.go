@@ -107,26 +107,33 @@ func (c *Conn) Edit(ctx context.Context, changes ...Change) error {
 	return c.edit(ctx, false, changes...)
 }
 
-// Add adds elements, in as many transactions as they need: for a set that no
-// rule uses yet, or whose elements may come one after the other.
+// Fill makes the changes in as many transactions as they need: for sets that no
+// rule uses yet, or whose elements may come and go one after the other.
+func (c *Conn) Fill(ctx context.Context, changes ...Change) error {
+	return c.edit(ctx, true, changes...)
+}
+
+// Add adds elements, as Fill does.
 func (c *Conn) Add(ctx context.Context, s Set, elements iter.Seq[Element]) error {
 	return c.edit(ctx, true, Change{Set: s, Add: elements})
 }
 
-// Delete deletes elements, as Add adds them.
+// Delete deletes elements, as Fill does.
 func (c *Conn) Delete(ctx context.Context, s Set, elements iter.Seq[Element]) error {
 	return c.edit(ctx, true, Change{Set: s, Delete: elements})
 }
 
-// Drop deletes a set, which no rule uses. It takes next to no memory, whatever
-// the set holds, and gives that back.
-func (c *Conn) Drop(ctx context.Context, s Set) error {
+// Drop deletes sets, which no rule uses, in one transaction. It takes next to no
+// memory, whatever they hold, and gives that back.
+func (c *Conn) Drop(ctx context.Context, sets ...Set) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	c.sequence++
 	c.batch.begin(c.sequence, c.expect)
-	c.batch.bare(messageDrop, s)
+	for _, s := range sets {
+		c.batch.bare(messageDrop, s)
+	}
 	return c.commit()
 }
 
@@ -189,14 +196,16 @@ func (w *writer) elements(verb, flags uint16, s Set, elements iter.Seq[Element])
 		if len(b.buf)+batchSize <= limit {
 			continue
 		}
-		if !w.cut || before == b.list+4 {
+		// It was one too many: it begins the next transaction.
+		b.buf = b.buf[:before]
+		if before == b.list+attributeHeader {
+			b.takeBack()
+		}
+		if !w.cut || b.empty() {
 			w.err = &Error{Doing: doing(verb), Set: s, cause: ErrTooLarge}
 			return
 		}
-		// It was one too many: it begins the next transaction.
-		b.buf = b.buf[:before]
-		w.send()
-		if w.err != nil {
+		if w.send(); w.err != nil {
 			return
 		}
 		w.begin()

@@ -53,10 +53,11 @@ const (
 	userOpen    = 1 // the range has no end node
 	maxComment  = 127
 
-	nested     = unix.NLA_F_NESTED
-	typeMask   = 0x3fff                  // NLA_TYPE_MASK
-	headerSize = unix.SizeofNlMsghdr + 4 // with nfgenmsg
-	batchSize  = headerSize              // of the begin, without attributes, and of the end
+	nested          = unix.NLA_F_NESTED
+	attributeHeader = 4
+	typeMask        = 0x3fff                  // NLA_TYPE_MASK
+	headerSize      = unix.SizeofNlMsghdr + 4 // with nfgenmsg
+	batchSize       = headerSize              // of the begin, without attributes, and of the end
 	// fullMessage leaves room for one more element below the 65535 bytes that
 	// the length of a nested attribute counts to.
 	fullMessage = 65535 - 1024
@@ -144,6 +145,12 @@ func (b *batch) bare(verb uint16, s Set) {
 	b.text(listTable, s.Table)
 	b.text(listSet, s.Name)
 	b.end32(at)
+}
+
+// takeBack removes the open message, in which no element stands yet.
+func (b *batch) takeBack() {
+	last := len(b.messages) - 1
+	b.buf, b.messages, b.list = b.buf[:b.messages[last].at], b.messages[:last], 0
 }
 
 // close ends the open message.

@@ -3,10 +3,12 @@ package nfset_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -102,6 +104,45 @@ func TestLarge(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// TestFillSeveral: many sets share transactions, wherever these are cut.
+func TestFillSeveral(t *testing.T) {
+	for _, cut := range []int{300, 1000, 1004, 1008, 1012, 1016, 1020, 1024, 10_000, 1 << 20} {
+		s := host(t)
+		var changes []nfset.Change
+		var define strings.Builder
+		want := map[string]addrset.Set{}
+		for i := range 40 {
+			name := fmt.Sprintf("s%d", i)
+			fmt.Fprintf(&define, "add set inet t %s { type ipv4_addr; flags interval; }\n", name)
+			ranges := someRanges(1+i%7, false)
+			want[name] = addrset.Of(ranges...)
+			changes = append(changes, nfset.Change{Set: nfset.Set{Table: "t", Name: name, Kind: nfset.Interval}, Add: nfset.Ranges(slices.Values(ranges))})
+		}
+		s.Nft(define.String())
+		err := on(t, s, func(ctx context.Context, c *nfset.Conn) error {
+			if err := c.SetBuffers(1<<20, 1<<20, cut); err != nil {
+				return err
+			}
+			if err := c.Fill(ctx, changes...); err != nil {
+				return err
+			}
+			for _, change := range changes {
+				got, err := setOf(ctx, c, change.Set)
+				if err != nil {
+					return err
+				}
+				if !got.Equal(want[change.Set.Name]) {
+					t.Errorf("cut at %d: %s holds %s, want %s", cut, change.Set.Name, got, want[change.Set.Name])
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
 	}
 }
 
