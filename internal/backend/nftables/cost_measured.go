@@ -1,49 +1,59 @@
 package nftables
 
-// What things take in the kernel, in bytes and nanoseconds, rounded up from
-// what
+// What things take in the kernel, in bytes and nanoseconds, rounded from what
 //
 //	go test ./internal/backend/nftables -run TestMeasureCost -measure -v
 //
-// printed on Linux 6.18 with nft 1.0.6, on two busy cores. It loads each kind of
-// set with 8,192 and with 40,960 elements, and divides the difference in Slab and
-// VmallocUsed of /proc/meminfo, and in the time that their way by netlink took.
-// An interval is one range, for which the kernel keeps two elements. A set that
-// is replaced is there twice until the old one is swept: that is the plan's to
-// add.
+// printed on Linux 6.18 with nft 1.0.6. It loads each kind of set with few and
+// with many elements, and divides the difference in kernel memory, and in the
+// processor's time that their way by netlink, or nft, took. An interval is one
+// range, for which the kernel keeps two elements. A set that is replaced is there
+// twice until the old one is swept: that is the plan's to add.
 const (
-	bytesPerRule           uint64 = 700
-	bytesPerChain          uint64 = 700
+	bytesPerRule           uint64 = 460
+	bytesPerChain          uint64 = 260
+	bytesPerSet            uint64 = 750
 	bytesPerObject         uint64 = 256
-	bytesMoreForIPv6       uint64 = 24
-	bytesPerElementCounter uint64 = 56
+	bytesPerElementCounter uint64 = 64
 	bytesPerDynamicElement uint64 = 192 // with the limit or count that it has in it
 
 	loadTimeBase     uint64 = 20_000_000
-	loadTimePerRule  uint64 = 40_000
-	loadTimePerChain uint64 = 30_000
-	loadTimePerSet   uint64 = 40_000
+	loadTimePerRule  uint64 = 25_000
+	loadTimePerChain uint64 = 6_000
+	loadTimePerSet   uint64 = 12_000
 	// Each element of a bitmap is compared with those that were there before.
-	loadTimePerBitmapPair float64 = 5
+	loadTimePerBitmapPair float64 = 4
 )
 
-// setCosts is what the kinds of sets take: bytes of one without elements, and
-// bytes and nanoseconds of an element.
+// setCosts is what the kinds of sets take: bytes of one without elements, beside
+// bytesPerSet, and bytes and nanoseconds of an element.
 var setCosts = [...]struct{ bytes, bytesEach, nsEach uint64 }{
-	kindHash:       {1024, 100, 2_000},
-	kindMap:        {1024, 150, 2_500},
-	kindBitmap:     {1024, 64, 1_500},
-	kindWideBitmap: {1024 + 16384, 64, 1_500},
-	kindInterval:   {1024, 160, 4_000},
-	kindConcat:     {1024, 256, 14_000}, // with the lookup tables, of which there are two while it is filled
+	kindHash:       {0, 88, 900},
+	kindMap:        {0, 92, 1_000},
+	kindBitmap:     {0, 72, 1_150},
+	kindWideBitmap: {32 << 10, 72, 1_150},
+	kindInterval:   {0, 144, 1_900},
+	kindConcat:     {20 << 10, 584, 2_500}, // with the lookup tables, of which there are two while it is filled
 }
 
+// An interval set has a list of its intervals as well, of 16 bytes each, which
+// is made larger than what it has to hold and takes a power of two.
 const (
-	leastBytesPerElement uint64 = 64
-	leastTimePerElement  uint64 = 800
+	bytesPerListed  = 16
+	listedAtFirst   = 1024
+	listedBeyond    = 1.33
+	nsMoreForLonger = 150 // an element, for each time that a set of more than listedAtFirst doubles
 )
 
-// What a packet pays, in nanoseconds,
+// IPv6 keys of a large set are further apart in memory.
+const longerForIPv6 = 2
+
+const (
+	leastBytesPerElement uint64 = 72
+	leastTimePerElement  uint64 = 900
+)
+
+// What a packet pays, in nanoseconds, from
 //
 //	go test ./internal/backend/nftables -run TestMeasureLookups -measure -v
 //

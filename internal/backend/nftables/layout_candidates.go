@@ -134,6 +134,10 @@ func (s *space) classes(of []area, name string, p part, flips int, rest func([]a
 		if more == nil {
 			return nil
 		}
+		if areas == nil {
+			areas = more[:len(more):len(more)]
+			continue
+		}
 		areas = append(areas, more...)
 	}
 	full, empty, mixed := &class{name: "in", answer: hit}, &class{name: "out", answer: miss}, &class{name: "mixed"}

@@ -2,7 +2,7 @@ package nftables
 
 import (
 	"math"
-	"slices"
+	"math/bits"
 )
 
 // LayoutCost is what a layout of one set and family is estimated to take.
@@ -45,7 +45,7 @@ var largestGap = map[int]int{4: 6, 6: 16}
 // address and by gap. They are drawn in equal steps, so the same set gives the
 // same ones.
 func trafficsOf(spans []span, family int) (byAddress, byRange []traffic) {
-	var gaps []span
+	gaps := make([]span, 0, len(spans))
 	widest := float64(uint64(1) << (longestPrefix - largestGap[family]))
 	for i := 1; i < len(spans); i++ {
 		if g := (span{spans[i-1].to.next(), spans[i].from.before()}); g.size() <= widest {
@@ -269,12 +269,19 @@ func kindOf(s *Set) setKind {
 func (k setKind) cost(n int, ipv6 bool) (bytes, ns uint64) {
 	c := setCosts[k]
 	count := uint64(max(0, n)) //nolint:gosec // never negative
-	bytes, ns = c.bytes+count*c.bytesEach, loadTimePerSet+count*c.nsEach
-	if ipv6 && k != kindBitmap && k != kindWideBitmap && k != kindMap {
-		bytes += count * bytesMoreForIPv6
-	}
-	if k == kindBitmap || k == kindWideBitmap {
+	bytes, ns = bytesPerSet+c.bytes+count*c.bytesEach, loadTimePerSet+count*c.nsEach
+	switch k {
+	case kindBitmap, kindWideBitmap:
 		ns += uint64(float64(count) * float64(count) * loadTimePerBitmapPair)
+	case kindInterval:
+		listed := max(listedAtFirst, uint64(float64(count)*listedBeyond))
+		bytes += bytesPerListed << bits.Len64(listed-1)
+		more := math.Log2(max(1, float64(count)/listedAtFirst)) * nsMoreForLonger
+		if ipv6 {
+			more *= longerForIPv6
+		}
+		ns += uint64(float64(count) * more)
+	case kindHash, kindMap, kindConcat:
 	}
 	return bytes, ns
 }
@@ -290,18 +297,4 @@ func (k setKind) read(n int) float64 {
 		return 0
 	}
 	return bytesReadOfHash * float64(n)
-}
-
-func sortedCosts(list []LayoutCost) []LayoutCost {
-	out := slices.Clone(list)
-	slices.SortStableFunc(out, func(a, b LayoutCost) int {
-		switch {
-		case a.NS() < b.NS():
-			return -1
-		case a.NS() > b.NS():
-			return 1
-		}
-		return 0
-	})
-	return out
 }

@@ -131,10 +131,11 @@ func whole(spans []span) area { return area{spans: spans} }
 // something in them, in order. It gives up, with false, where these are more
 // than limit.
 func (b area) split(length, limit int) ([]area, bool) {
-	if !b.few(length, limit) {
+	n, few := b.count(length, limit)
+	if !few {
 		return nil, false
 	}
-	out := make([]area, 0, min(limit, 256, max(8, len(b.spans))))
+	out := make([]area, 0, n)
 	mask := ^uint64(0) << (longestPrefix - length)
 	one := ^mask + 1
 	i, end := 0, b.last()
@@ -166,9 +167,9 @@ func (b area) split(length, limit int) ([]area, bool) {
 	return out, true
 }
 
-// few says whether an area has no more than so many prefixes of a length.
-func (b area) few(length, limit int) bool {
-	n := 0
+// count is how many prefixes of a length have something of an area, as long as
+// they are no more than limit.
+func (b area) count(length, limit int) (n int, few bool) {
 	last := ^uint64(0)
 	for s := range b.each {
 		from, to := s.from.hi>>(longestPrefix-length), s.to.hi>>(longestPrefix-length)
@@ -179,12 +180,12 @@ func (b area) few(length, limit int) bool {
 			continue
 		}
 		if to-from >= uint64(limit-n) { //nolint:gosec // never negative
-			return false
+			return n, false
 		}
 		n += int(to-from) + 1 //nolint:gosec // below the limit
 		last = to
 	}
-	return true
+	return n, true
 }
 
 // value is bits [at, at+width) of a prefix, as a number.
