@@ -41,7 +41,6 @@ type Conn struct {
 	sequence uint32
 	batch    batch
 	answers  []byte
-	expect   uint32
 }
 
 // Open opens a socket in the network namespace of the calling thread; used by
@@ -85,11 +84,6 @@ func (c *Conn) configure(send, receive int) error {
 // Close closes the socket.
 func (c *Conn) Close() error { return c.socket.Close() }
 
-// Expect makes every transaction from now on fail with ErrChanged where the
-// ruleset's generation (nft.Generation) is another one; 0 takes it back. A
-// transaction raises the generation, so it holds for one.
-func (c *Conn) Expect(generation uint32) { c.expect = generation }
-
 // Change is one change of what a set holds. Elements that are to be deleted
 // have to be there; one that is to be added may be, as it is given, unless
 // Exclusive. First it is deleted, then added.
@@ -130,7 +124,7 @@ func (c *Conn) Drop(ctx context.Context, sets ...Set) error {
 		return err
 	}
 	c.sequence++
-	c.batch.begin(c.sequence, c.expect)
+	c.batch.begin(c.sequence)
 	for _, s := range sets {
 		c.batch.bare(messageDrop, s)
 	}
@@ -168,7 +162,7 @@ type writer struct {
 
 func (w *writer) begin() {
 	w.c.sequence++
-	w.c.batch.begin(w.c.sequence, w.c.expect)
+	w.c.batch.begin(w.c.sequence)
 }
 
 func (w *writer) elements(verb, flags uint16, s Set, elements iter.Seq[Element]) {

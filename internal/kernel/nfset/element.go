@@ -2,7 +2,6 @@ package nfset
 
 import (
 	"encoding/hex"
-	"iter"
 	"net/netip"
 	"time"
 
@@ -69,42 +68,6 @@ type Verdict struct {
 
 // Codes of verdicts, NF_* of netfilter.h and NFT_* of nf_tables.h.
 var verdictCodes = [...]int32{Drop: 0, Accept: 1, Continue: -1, Jump: -3, Goto: -4, Return: -5}
-
-// Ranges gives the elements of a set of addresses, whose family's elements
-// alone are to be given. The elements share their memory: each is good until
-// the next.
-func Ranges(ranges iter.Seq[addrset.Range]) iter.Seq[Element] {
-	return func(yield func(Element) bool) {
-		var from, to [16]byte
-		for r := range ranges {
-			if !yield(Element{Key: addressBytes(&from, r.From), End: addressBytes(&to, r.To)}) {
-				return
-			}
-		}
-	}
-}
-
-// Addresses gives the elements of single addresses of one family; they share
-// their memory as those of Ranges do.
-func Addresses(addresses iter.Seq[netip.Addr]) iter.Seq[Element] {
-	return func(yield func(Element) bool) {
-		var key [16]byte
-		for a := range addresses {
-			if !yield(Element{Key: addressBytes(&key, a)}) {
-				return
-			}
-		}
-	}
-}
-
-func addressBytes(to *[16]byte, a netip.Addr) []byte {
-	if a.Is4() {
-		b := a.As4()
-		return to[:copy(to[:], b[:])]
-	}
-	*to = a.As16()
-	return to[:]
-}
 
 // Range is the element's keys as addresses; it is false where they are none.
 func (e Element) Range() (addrset.Range, bool) {

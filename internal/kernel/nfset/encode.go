@@ -17,7 +17,6 @@ const (
 	familyInet    = 1  // NFPROTO_INET
 	batchBegin    = 16 // NFNL_MSG_BATCH_BEGIN
 	batchEnd      = 17 // NFNL_MSG_BATCH_END
-	batchGenID    = 1  // NFNL_BATCH_GENID
 
 	listTable    = 1 // NFTA_SET_ELEM_LIST_TABLE
 	listSet      = 2 // NFTA_SET_ELEM_LIST_SET
@@ -57,7 +56,7 @@ const (
 	attributeHeader = 4
 	typeMask        = 0x3fff                  // NLA_TYPE_MASK
 	headerSize      = unix.SizeofNlMsghdr + 4 // with nfgenmsg
-	batchSize       = headerSize              // of the begin, without attributes, and of the end
+	batchSize       = headerSize              // of the begin and of the end
 	// fullMessage leaves room for one more element below the 65535 bytes that
 	// the length of a nested attribute counts to.
 	fullMessage = 65535 - 1024
@@ -79,14 +78,11 @@ type message struct {
 	verb uint16
 }
 
-func (b *batch) begin(sequence, generation uint32) {
+func (b *batch) begin(sequence uint32) {
 	b.first = sequence
 	b.buf, b.messages, b.list = b.buf[:0], b.messages[:0], 0
 	at := b.header(batchBegin, unix.NLM_F_REQUEST, sequence, unix.AF_UNSPEC)
 	binary.BigEndian.PutUint16(b.buf[at+unix.SizeofNlMsghdr+2:], unix.NFNL_SUBSYS_NFTABLES)
-	if generation != 0 {
-		b.u32(batchGenID, generation)
-	}
 	b.end32(at)
 	b.messages = append(b.messages, message{at: at})
 }

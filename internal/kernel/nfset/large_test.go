@@ -78,7 +78,7 @@ func TestLarge(t *testing.T) {
 				if err := c.SetBuffers(test.send, test.receive, test.cut); err != nil {
 					return err
 				}
-				if err := c.Add(ctx, set, nfset.Ranges(slices.Values(ranges))); err != nil {
+				if err := c.Add(ctx, set, asRanges(slices.Values(ranges))); err != nil {
 					return err
 				}
 				got, err := setOf(ctx, c, set)
@@ -88,7 +88,7 @@ func TestLarge(t *testing.T) {
 				if want := addrset.Of(ranges...); !got.Equal(want) {
 					t.Errorf("missing %s\ntoo much %s", want.Difference(got), got.Difference(want))
 				}
-				if err := c.Delete(ctx, set, nfset.Ranges(everySecond(ranges))); err != nil {
+				if err := c.Delete(ctx, set, asRanges(everySecond(ranges))); err != nil {
 					return err
 				}
 				got, err = setOf(ctx, c, set)
@@ -119,7 +119,7 @@ func TestFillSeveral(t *testing.T) {
 			fmt.Fprintf(&define, "add set inet t %s { type ipv4_addr; flags interval; }\n", name)
 			ranges := someRanges(1+i%7, false)
 			want[name] = addrset.Of(ranges...)
-			changes = append(changes, nfset.Change{Set: nfset.Set{Table: "t", Name: name, Kind: nfset.Interval}, Add: nfset.Ranges(slices.Values(ranges))})
+			changes = append(changes, nfset.Change{Set: nfset.Set{Table: "t", Name: name, Kind: nfset.Interval}, Add: asRanges(slices.Values(ranges))})
 		}
 		s.Nft(define.String())
 		err := on(t, s, func(ctx context.Context, c *nfset.Conn) error {
@@ -167,17 +167,17 @@ func TestTooLarge(t *testing.T) {
 		if err := c.SetBuffers(1, 1, 1<<20); err != nil {
 			return err
 		}
-		if err := c.Edit(ctx, nfset.Change{Set: set, Add: nfset.Ranges(slices.Values(ranges))}); !errors.Is(err, nfset.ErrTooLarge) {
+		if err := c.Edit(ctx, nfset.Change{Set: set, Add: asRanges(slices.Values(ranges))}); !errors.Is(err, nfset.ErrTooLarge) {
 			t.Errorf("one transaction in a tiny buffer: %v", err)
 		}
-		if err := c.Add(ctx, set, nfset.Ranges(slices.Values(ranges))); !errors.Is(err, nfset.ErrFull) {
+		if err := c.Add(ctx, set, asRanges(slices.Values(ranges))); !errors.Is(err, nfset.ErrFull) {
 			t.Errorf("a full set with tiny buffers: %v", err)
 		}
 		// Hundreds of messages fail at once, and the answers find no room.
 		if err := c.SetBuffers(16<<20, 1, 16<<20); err != nil {
 			return err
 		}
-		if err := c.Add(ctx, set, nfset.Ranges(slices.Values(ranges))); !errors.Is(err, nfset.ErrFull) {
+		if err := c.Add(ctx, set, asRanges(slices.Values(ranges))); !errors.Is(err, nfset.ErrFull) {
 			t.Errorf("many errors in a tiny buffer: %v", err)
 		}
 		if err := c.Edit(ctx, nfset.Change{Set: set, Flush: true}); err != nil {
@@ -204,7 +204,7 @@ func TestDumpUnderChange(t *testing.T) {
 		ranges := someRanges(20_000, false)
 		want := addrset.Of(ranges...)
 		if err := on(t, s, func(ctx context.Context, c *nfset.Conn) error {
-			return c.Add(ctx, set, nfset.Ranges(slices.Values(ranges)))
+			return c.Add(ctx, set, asRanges(slices.Values(ranges)))
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -278,7 +278,7 @@ func TestStopped(t *testing.T) {
 		ranges := someRanges(20_000, false)
 		half := func(yield func(nfset.Element) bool) {
 			n := 0
-			for e := range nfset.Ranges(slices.Values(ranges)) {
+			for e := range asRanges(slices.Values(ranges)) {
 				if n++; n == len(ranges)/2 {
 					cancel()
 				}
@@ -310,7 +310,7 @@ func TestOtherThread(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	if err := c.Add(t.Context(), nfset.Set{Table: "t", Name: "a"}, nfset.Addresses(slices.Values([]netip.Addr{netip.MustParseAddr("192.0.2.1")}))); err != nil {
+	if err := c.Add(t.Context(), nfset.Set{Table: "t", Name: "a"}, asAddresses(slices.Values([]netip.Addr{netip.MustParseAddr("192.0.2.1")}))); err != nil {
 		t.Error(err)
 	}
 	if err := s.Do(func() error {

@@ -92,7 +92,7 @@ func FuzzParse(f *testing.F) {
 		Interval:     {Key: []byte{1, 2, 3, 4}, End: []byte{255, 255, 255, 255}, Verdict: Verdict{Goto, "there"}},
 		Concatenated: {Key: []byte{1, 2, 3, 4, 0, 80, 0, 0}, End: []byte{1, 2, 3, 5, 0, 90, 0, 0}, Verdict: Verdict{Does: Drop}},
 	} {
-		b.begin(1, 7)
+		b.begin(1)
 		b.message(messageAdd, 0, Set{Table: "t", Name: "s", Kind: kind})
 		if err := b.element(Set{Kind: kind}, e, false); err != nil {
 			f.Fatal(err)
