@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/apply"
-	"sluice/internal/backend/nftables"
 )
 
 // policyHelp is for the commands that read a policy.
@@ -53,7 +52,7 @@ func hostOf(cmd *cobra.Command) (*apply.Host, error) {
 	}
 	errOut := cmd.ErrOrStderr()
 	h := &apply.Host{
-		Dir: dir, Namespace: o.netns, Backend: nftables.New(), Kernel: apply.Linux(),
+		Dir: dir, Namespace: o.netns, Backend: o.nftables(), Kernel: apply.Linux(),
 		Version: buildVersion(), By: apply.Me(), Wait: timeOf(cmd.Flags(), "wait"), Watcher: append(watcher, "watch"),
 		Capabilities: o.capabilities,
 		Note: func(text string) {

@@ -14,7 +14,10 @@ const Name = "nftables"
 // Table is the table of the default owner.
 const Table = "sluice"
 
-type nftables struct{ table string }
+type nftables struct {
+	table  string
+	memory Memory
+}
 
 // New gives the backend.
 func New() backend.Backend { return nftables{table: Table} }
@@ -22,8 +25,8 @@ func New() backend.Backend { return nftables{table: Table} }
 func (nftables) Name() string { return Name }
 
 // Lower makes the artifact of a program.
-func (nftables) Lower(p *program.Program, can backend.Capabilities) (backend.Artifact, error) {
-	l, err := lower(p, can)
+func (n nftables) Lower(p *program.Program, can backend.Capabilities) (backend.Artifact, error) {
+	l, err := lowerRemembering(p, can, n.memory)
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func dropping(set addrset.Set) *program.Program {
 func picking(place int) layoutSearch {
 	return layoutSearch{from: 1, choose: func(all []*largeSet, _ program.Layout) {
 		for _, x := range all {
-			if x.made[place] != nil {
+			if x.costs[place].Elements > 0 {
 				x.current = place
 			}
 		}

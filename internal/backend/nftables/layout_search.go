@@ -3,6 +3,7 @@ package nftables
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"sluice/internal/backend"
 	"sluice/internal/program"
@@ -17,6 +18,7 @@ const layoutFrom = 1024
 type layoutSearch struct {
 	from   int // ranges
 	choose func(all []*largeSet, budget program.Layout)
+	memory Memory // of what was found; may be nil
 }
 
 // What the layouts of all large sets together may take, where the policy says
@@ -47,9 +49,8 @@ type largeSet struct {
 	family  int
 	uses    int
 	spans   []span
-	made    []*asking // by candidate; nil where it was refused
-	costs   []LayoutCost
-	current int // the candidate
+	costs   []LayoutCost // by candidate
+	current int          // the candidate
 }
 
 // searchLayouts chooses a layout for each large static set, within the budget.
@@ -80,8 +81,24 @@ func (l *lowering) searchLayouts() {
 		}
 		budget.Load = max(budget.Load+budget.Load/defaultLayoutMore, defaultLayoutLoad)
 	}
+	var unknown []*largeSet
 	for _, x := range all {
-		x.estimate(budget)
+		if !x.recall(l.search.memory, budget) {
+			unknown = append(unknown, x)
+		}
+	}
+	// Mostly these are the two families of one set.
+	var searching sync.WaitGroup
+	for half := range 2 {
+		searching.Go(func() {
+			for i := half; i < len(unknown); i += 2 {
+				unknown[i].estimate(budget)
+			}
+		})
+	}
+	searching.Wait()
+	for _, x := range unknown {
+		x.remember(l.search.memory, budget)
 	}
 	l.search.choose(all, budget)
 	for _, x := range all {
@@ -93,7 +110,7 @@ func (l *lowering) searchLayouts() {
 			if l.laid[x.set.ID] == nil {
 				l.laid[x.set.ID] = map[int]*laid{}
 			}
-			l.laid[x.set.ID][x.family] = newLaid(x.set, x.family, x.made[x.current])
+			l.laid[x.set.ID][x.family] = newLaid(x.set, x.family, x.chosen(budget))
 		}
 	}
 }
@@ -119,13 +136,12 @@ const mostElements = 4
 // estimate makes and prices the candidates. The first always fits.
 func (x *largeSet) estimate(budget program.Layout) {
 	byAddress, byRange := trafficsOf(x.spans, x.family)
-	// No element takes less.
-	limit := int(min(budget.Memory/leastBytesPerElement, budget.Load/leastTimePerElement, mostElements*uint64(len(x.spans)))) //nolint:gosec // far below
+	limit := x.limit(budget)
 	s := newSpace(x.family, x.spans, limit)
 	for i, c := range candidates[x.family] {
 		k := s.make(c)
 		if k == nil {
-			x.made, x.costs = append(x.made, nil), append(x.costs, LayoutCost{Name: c.name, Refused: fmt.Sprintf("more than %d elements", limit)})
+			x.costs = append(x.costs, LayoutCost{Name: c.name, Refused: fmt.Sprintf("more than %d elements", limit)})
 			continue
 		}
 		cost := price(c.name, k, x.family, x.uses, byAddress, byRange)
@@ -136,8 +152,19 @@ func (x *largeSet) estimate(budget program.Layout) {
 		case cost.Load > budget.Load:
 			cost.Refused = "over the budget of load time"
 		}
-		x.made, x.costs = append(x.made, k), append(x.costs, cost)
+		x.costs = append(x.costs, cost)
 	}
+}
+
+// limit is how many elements a layout may have: none takes less than the least.
+func (x *largeSet) limit(budget program.Layout) int {
+	return int(min(budget.Memory/leastBytesPerElement, budget.Load/leastTimePerElement, mostElements*uint64(len(x.spans)))) //nolint:gosec // far below
+}
+
+// chosen makes the layout that was chosen once more: to hold all candidates until
+// then would take more memory than all the rest.
+func (x *largeSet) chosen(budget program.Layout) *asking {
+	return newSpace(x.family, x.spans, x.limit(budget)).make(candidates[x.family][x.current])
 }
 
 // choose begins with one interval set for each and goes to where the most

@@ -83,7 +83,11 @@ type lowering struct {
 
 // lower runs the passes and checks between them what is always so.
 func lower(p *program.Program, can backend.Capabilities) (*lowering, error) {
-	return lowerSearching(p, can, layoutSearch{from: layoutFrom, choose: choose})
+	return lowerRemembering(p, can, nil)
+}
+
+func lowerRemembering(p *program.Program, can backend.Capabilities, memory Memory) (*lowering, error) {
+	return lowerSearching(p, can, layoutSearch{from: layoutFrom, choose: choose, memory: memory})
 }
 
 func lowerSearching(p *program.Program, can backend.Capabilities, search layoutSearch) (*lowering, error) {
