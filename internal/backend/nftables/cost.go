@@ -19,6 +19,7 @@ func costOf(t *Tree) backend.Cost {
 		if s.Counted {
 			bytes += uint64(n) * bytesPerElementCounter
 		}
+		bytes += uint64(len(s.Elements.Counters)) * bytesPerElementComment
 		c.Memory, c.LoadTime = c.Memory+bytes, c.LoadTime+ns
 		if s.Life == program.Dynamic {
 			// It may fill up to its size; an element has a limit or a count in it.

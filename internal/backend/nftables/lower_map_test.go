@@ -289,3 +289,18 @@ func TestCountsOfRules(t *testing.T) {
 	y.send(t, "192.0.2.10", 53)
 	y.want(t, map[string]uint64{"a": 7, "b": 4, "rest": 2})
 }
+
+// A set whose elements stand for other counters is another set, else the kernel
+// would go on counting for rules that are gone.
+func TestNamesOfSetsOfRules(t *testing.T) {
+	key := []program.Field{program.Source}
+	name := func(counter string) string {
+		elements := fitting(key, false, true, false)
+		elements[0].Counter = counter
+		a := mustLower(t, ofRules(key, elements, true, false))
+		return a.Tree.Sets[0].Name
+	}
+	if name("one") == name("another") {
+		t.Errorf("both are %s", name("one"))
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"hash"
 	"slices"
 	"strings"
@@ -253,6 +254,10 @@ func (s *Set) hash() string {
 		if s.Verdicts {
 			b = append(append(b, s.Elements.Verdicts[i]...), '\n')
 		}
+		b = flush(h, b)
+	}
+	for _, element := range slices.Sorted(maps.Keys(s.Elements.Counters)) {
+		b = append(append(append(append(b, element...), ' '), s.Elements.Counters[element]...), '\n')
 		b = flush(h, b)
 	}
 	_, _ = h.Write(b) // never fails, says package hash
