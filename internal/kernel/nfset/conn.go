@@ -182,7 +182,7 @@ func (w *writer) elements(verb, flags uint16, s Set, elements iter.Seq[Element])
 		}
 		before := len(b.buf)
 		if w.cut && before > large {
-			b.buf = slices.Grow(b.buf, w.c.cut-before)
+			b.buf = slices.Grow(b.buf, max(0, w.c.cut-before)) // a new message may have gone over it
 		}
 		if w.err = b.element(s, e, verb == messageDelete); w.err != nil {
 			return
