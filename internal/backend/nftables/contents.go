@@ -46,7 +46,7 @@ func (c *contents) Send(ctx context.Context) error {
 		}
 		_ = conn.Drop(context.WithoutCancel(ctx), sets...)
 	}
-	for _, changed := range []error{nfset.ErrNoElement, nfset.ErrExists, nfset.ErrNoSet, nfset.ErrNoChain} {
+	for _, changed := range []error{nfset.ErrNoElement, nfset.ErrOverlap, nfset.ErrNoSet, nfset.ErrNoChain} {
 		if errors.Is(err, changed) {
 			// Somebody else was at it since it was read.
 			err = fmt.Errorf("%w: %w", nft.ErrChanged, err)

@@ -85,14 +85,13 @@ func (c *Conn) configure(send, receive int) error {
 func (c *Conn) Close() error { return c.socket.Close() }
 
 // Change is one change of what a set holds. Elements that are to be deleted
-// have to be there; one that is to be added may be, as it is given, unless
-// Exclusive. First it is deleted, then added.
+// have to be there; one that is to be added may be, as it is given. First it is
+// deleted, then added.
 type Change struct {
-	Set       Set
-	Flush     bool // everything goes, before anything else
-	Delete    iter.Seq[Element]
-	Add       iter.Seq[Element]
-	Exclusive bool
+	Set    Set
+	Flush  bool // everything goes, before anything else
+	Delete iter.Seq[Element]
+	Add    iter.Seq[Element]
 }
 
 // Edit makes the changes in one transaction. It fails with ErrTooLarge where
@@ -141,11 +140,7 @@ func (c *Conn) edit(ctx context.Context, cut bool, changes ...Change) error {
 			c.batch.bare(messageDelete, change.Set)
 		}
 		w.elements(messageDelete, 0, change.Set, change.Delete)
-		var flags uint16 = unix.NLM_F_CREATE
-		if change.Exclusive {
-			flags |= unix.NLM_F_EXCL
-		}
-		w.elements(messageAdd, flags, change.Set, change.Add)
+		w.elements(messageAdd, unix.NLM_F_CREATE, change.Set, change.Add)
 	}
 	if w.err == nil && !c.batch.empty() {
 		w.send()

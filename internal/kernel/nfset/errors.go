@@ -18,8 +18,7 @@ var (
 	ErrNoSet      = errors.New("the set is not there")
 	ErrNoElement  = errors.New("the element is not there")
 	ErrNoChain    = errors.New("the chain of the verdict is not there")
-	ErrExists     = errors.New("the element is there already")
-	ErrOverlap    = errors.New("the range overlaps one that is there")
+	ErrOverlap    = errors.New("the element overlaps one that is there, or is there with another verdict")
 	ErrFull       = errors.New("the set is full")
 	ErrNoMemory   = errors.New("the kernel has no memory for it")
 	ErrTooLarge   = nft.ErrTooLarge
@@ -180,12 +179,7 @@ func causeOf(number unix.Errno, m message, named bool) error {
 			return ErrNoChain
 		}
 		return ErrNoElement
-	case unix.EEXIST:
-		if m.set.Kind != Exact {
-			return ErrOverlap
-		}
-		return ErrExists
-	case unix.ENOTEMPTY:
+	case unix.EEXIST, unix.ENOTEMPTY:
 		return ErrOverlap
 	case unix.ENFILE, unix.ENOSPC:
 		return ErrFull

@@ -246,7 +246,8 @@ func TestRefusals(t *testing.T) {
 	s := host(t)
 	s.Nft(`add set inet t small { type ipv4_addr; size 2; }; add set inet t exact { type ipv4_addr; }; add element inet t exact { 192.0.2.1 };
 add set inet t wide { type ipv4_addr; flags interval; }; add element inet t wide { 192.0.2.0/24 };
-add map inet t verdicts { type inet_service : verdict; }`)
+add map inet t verdicts { type inet_service : verdict; }; add map inet t ways { type inet_service : verdict; }; add element inet t ways { 22 : accept }`)
+	ways := nfset.Set{Table: "t", Name: "ways"}
 	exact := nfset.Set{Table: "t", Name: "exact"}
 	wide := nfset.Set{Table: "t", Name: "wide", Kind: nfset.Interval}
 	one := func(text string) nfset.Element { return nfset.Element{Key: addr(text)} }
@@ -257,7 +258,7 @@ add map inet t verdicts { type inet_service : verdict; }`)
 		says  string
 	}{
 		{"full", nfset.Change{Set: nfset.Set{Table: "t", Name: "small"}, Add: seq(one("192.0.2.1"), one("192.0.2.2"), one("192.0.2.3"))}, nfset.ErrFull, "add to set t small element 192.0.2.3: the set is full"},
-		{"exists", nfset.Change{Set: exact, Add: seq(one("192.0.2.9"), one("192.0.2.1")), Exclusive: true}, nfset.ErrExists, "add to set t exact element 192.0.2.1: "},
+		{"another verdict", nfset.Change{Set: ways, Add: seq(nfset.Element{Key: []byte{0, 22}, Verdict: nfset.Verdict{Does: nfset.Drop}})}, nfset.ErrOverlap, "add to set t ways element 0x0016: "},
 		{"overlap", nfset.Change{Set: wide, Add: seq(nfset.Element{Key: addr("192.0.2.128"), End: addr("192.0.3.0")})}, nfset.ErrOverlap, "set t wide element 192.0.2.128: "},
 		{"no element", nfset.Change{Set: exact, Delete: seq(one("192.0.2.1"), one("192.0.2.2"))}, nfset.ErrNoElement, "delete from set t exact element 192.0.2.2: "},
 		{"no set", nfset.Change{Set: nfset.Set{Table: "t", Name: "absent"}, Add: seq(one("192.0.2.1"))}, nfset.ErrNoSet, "add to set t absent: "},
