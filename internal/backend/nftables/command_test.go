@@ -1,0 +1,124 @@
+package nftables
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"sluice/internal/backend"
+	"sluice/internal/kernel/nft"
+	"sluice/internal/program"
+)
+
+// banning is a program with bans by command before a flowtable, in a chain of
+// their own, in one that has more, and in one that a goto leads to.
+func banning(t testing.TB) *artifact {
+	t.Helper()
+	drop := func(f program.Field) program.Rule {
+		return program.Rule{Match: conditions{setOn(f, "ban.command")}, Actions: actions{program.Count{Counter: "banned"}, program.Drop}}
+	}
+	to := func(a program.Action) program.Rule { return program.Rule{Actions: actions{a}} }
+	spared := program.Rule{Match: conditions{protocolIs(58)}, Actions: actions{program.Return}}
+	return mustLower(t, &program.Program{
+		Owner: "sluice",
+		Hooks: []program.Hook{
+			{Kind: program.Ingress, Phase: program.Early, Devices: []string{"lo"}, Default: program.Accept, Chain: "early"},
+			{Kind: program.Input, Phase: program.Filter, Default: program.Drop, Chain: "input"},
+			{Kind: program.Forward, Phase: program.Filter, Default: program.Accept, Chain: "forward"},
+			{Kind: program.Output, Phase: program.Filter, Default: program.Accept, Chain: "output"},
+		},
+		Chains: []program.Chain{
+			{Name: "early", Rules: []program.Rule{{Match: conditions{protocolIs(58)}, Actions: actions{program.Accept}}, drop(program.Source)}},
+			{Name: "input", Rules: []program.Rule{to(program.Jump{Chain: "banned"}), to(program.Jump{Chain: "more"}), to(program.Accept)}},
+			{Name: "forward", Rules: []program.Rule{to(program.Jump{Chain: "banned"})}},
+			{Name: "output", Rules: []program.Rule{to(program.Goto{Chain: "held"})}},
+			{Name: "banned", Rules: []program.Rule{spared, drop(program.Source), drop(program.Destination)}},
+			{Name: "more", Rules: []program.Rule{drop(program.Source), {Match: conditions{protocolIs(17)}, Actions: actions{program.Drop}}}},
+			{Name: "held", Rules: []program.Rule{drop(program.Destination)}},
+		},
+		Counters: []program.Counter{{Name: "banned"}},
+		Sets: []program.Set{
+			{ID: "ban.command", Key: []program.Field{program.Source}, Life: program.Dynamic, Counters: true, Commands: true, Never: mustSet("127.0.0.0/8", "fe80::/10")},
+		},
+	})
+}
+
+// What no rule asks costs nothing: rules, chains and hooks go that are there for
+// bans alone.
+func TestNothingIsAskedWhileNothingIsBanned(t *testing.T) {
+	a := banning(t)
+	text := a.Text()
+	for _, gone := range []string{"ban.command", "chain banned", "chain early", "chain forward", "jump banned"} {
+		if strings.Contains(text, gone) {
+			t.Errorf("%q is there:\n%s", gone, text)
+		}
+	}
+	for _, stays := range []string{"jump more", "chain held", "goto held"} {
+		if !strings.Contains(text, stays) {
+			t.Errorf("%q is gone:\n%s", stays, text)
+		}
+	}
+	all := a.Asking(backend.Asked{Exact4: true, Exact6: true, Ranges4: backend.SideB, Ranges6: backend.SideA}).Text()
+	for _, there := range []string{"ban.command_v4", "ban.command_v6", "ban.command_net4_b", "ban.command_net6_a", "chain early", "chain forward"} {
+		if !strings.Contains(all, there) {
+			t.Errorf("%q is not there:\n%s", there, all)
+		}
+	}
+	if strings.Contains(all, "net4_a") || strings.Contains(all, "net6_b") {
+		t.Errorf("both sides are asked:\n%s", all)
+	}
+	if c := a.Commands(); !c.Never.Equal(mustSet("127.0.0.0/8", "fe80::/10")) || len(c.Sets) != 6 {
+		t.Errorf("commands are told %+v", c)
+	}
+}
+
+// From everything that may be asked to everything else, by a transaction made of
+// what is kept for the commands: the kernel then holds what a load would.
+func TestAsk(t *testing.T) {
+	k := kernelHost(t)
+	a := banning(t)
+	kept, err := json.Marshal(a.Commands())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c backend.Commands
+	if err := json.Unmarshal(kept, &c); err != nil {
+		t.Fatal(err)
+	}
+	k.load(t, New(), a)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	sides := []backend.Side{backend.Neither, backend.SideA, backend.SideB}
+	var from backend.Asked
+	for range 30 {
+		to := backend.Asked{Exact4: random.IntN(2) > 0, Exact6: random.IntN(2) > 0, Ranges4: sides[random.IntN(3)], Ranges6: sides[random.IntN(3)]}
+		text, err := New().(backend.Commander).Ask(c.Rules, from, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (text == "") != (from == to) {
+			t.Fatalf("from %+v to %+v: %q", from, to, text)
+		}
+		if text != "" {
+			if err := k.Do(func() error { return nft.Run(context.Background(), text) }); err != nil {
+				t.Fatalf("from %+v to %+v: %v\n%s", from, to, err, text)
+			}
+		}
+		want := a.Asking(to).(*artifact)
+		if d := k.compare(t, want, true); len(d) > 0 {
+			t.Fatalf("from %+v to %+v:%s\n%s", from, to, differences(d), text)
+		}
+		if got := New().(backend.Commander).Asked(a, k.read(t, false)); got != to {
+			t.Fatalf("the kernel asks %+v, read as %+v", to, got)
+		}
+		from = to
+	}
+	// And by a load, from wherever it is.
+	k.load(t, New(), a)
+	if d := k.compare(t, a, true); len(d) > 0 {
+		t.Errorf("after a load:%s", differences(d))
+	}
+}
