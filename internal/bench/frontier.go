@@ -12,12 +12,11 @@ import (
 	"sluice/internal/program"
 )
 
-// budgets are what the layouts of the frontier may take, from little to much.
+// budgets are what the layouts of the frontier may take for both families, from
+// little to much.
 var budgets = []program.Layout{
-	{Memory: 8 << 20, Load: 100_000_000},
-	{Memory: 32 << 20, Load: 250_000_000},
+	{Memory: 32 << 20, Load: 100_000_000},
 	{}, // Sluice's own
-	{Memory: 64 << 20, Load: 500_000_000},
 	{Memory: 64 << 20, Load: 1_000_000_000},
 	{Memory: 256 << 20, Load: 4_000_000_000},
 }
@@ -25,20 +24,8 @@ var budgets = []program.Layout{
 // frontier shows what a packet pays for each budget of load time and kernel
 // memory: what the search can choose among.
 func (b *bench) frontier() error {
-	for _, part := range []struct {
-		set      addrset.Set
-		traffics []drawn
-	}{{b.world.blocked.Only4(), b.draws4()}, {b.world.blocked.Only6(), b.draws6()}} {
-		if err := b.frontierOf(part.set, part.traffics); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b *bench) frontierOf(blocked addrset.Set, traffics []drawn) error {
 	artifacts, took := map[string]backend.Artifact{}, map[string]time.Duration{}
-	peers := []peer{{bare, loadNothing}, {oneSet, loadSingleSet}}
+	peers := []peer{{bare, loadNothing, false}, {oneSet, loadSingleSet, true}}
 	for _, budget := range budgets {
 		name := "sluice's own budget"
 		if budget != (program.Layout{}) {
@@ -49,9 +36,13 @@ func (b *bench) frontierOf(blocked addrset.Set, traffics []drawn) error {
 			artifact, err := b.loadWithin(l, s, budget)
 			artifacts[name], took[name] = artifact, time.Since(begin)
 			return err
-		}})
+		}, true})
 	}
-	there, cells, done, err := b.lay(peers, blocked, traffics)
+	traffics := append(b.draws4(), b.draws6()...)
+	for i := range traffics {
+		traffics[i].name = fmt.Sprintf("IPv%d %s", traffics[i].family, traffics[i].name)
+	}
+	there, cells, done, err := b.lay(peers, b.world.blocked, traffics)
 	defer done()
 	if err != nil {
 		return err
@@ -60,7 +51,7 @@ func (b *bench) frontierOf(blocked addrset.Set, traffics []drawn) error {
 	if err != nil {
 		return err
 	}
-	head := []string{"budget", "layout"}
+	head := []string{"budget"}
 	for _, t := range traffics {
 		head = append(head, t.name)
 	}
@@ -70,7 +61,7 @@ func (b *bench) frontierOf(blocked addrset.Set, traffics []drawn) error {
 		if p.name == bare {
 			continue
 		}
-		row := []string{p.name, chosen(artifacts[p.name])}
+		row := []string{p.name}
 		for _, t := range traffics {
 			row = append(row, fmt.Sprintf("%.0f", r.Added(cell(p.name, t.name), cell(bare, t.name)).Estimate().Median))
 		}
@@ -78,16 +69,17 @@ func (b *bench) frontierOf(blocked addrset.Set, traffics []drawn) error {
 			c := a.Cost()
 			row = append(row, fmt.Sprint(c.Elements), fmt.Sprintf("%.1f", float64(c.Memory)/(1<<20)),
 				fmt.Sprintf("%.2f s", float64(c.LoadTime)/1e9), fmt.Sprintf("%.2f s", took[p.name].Seconds()))
+			b.say("  %s: %s", p.name, chosen(a))
 		} else {
-			row = append(row, fmt.Sprint(blocked.Len4()+blocked.Len6()), "", "", fmt.Sprintf("%.2f s", p.took.Seconds()))
+			row = append(row, fmt.Sprint(b.world.blocked.Len4()+b.world.blocked.Len6()), "", "", fmt.Sprintf("%.2f s", p.took.Seconds()))
 		}
 		rows = append(rows, row)
 	}
-	b.table("ns added per packet, medians, by what a layout may take", head, rows)
+	b.table("ns added per packet, medians, by what the layouts of both families may take", head, rows)
 	return nil
 }
 
-// chosen is how the backend laid a set out, in its own words.
+// chosen is how the backend laid the families out, in its own words.
 func chosen(a backend.Artifact) string {
 	told, ok := a.(interface {
 		Layouts() []nftables.LayoutReport
@@ -97,7 +89,7 @@ func chosen(a backend.Artifact) string {
 	}
 	var names []string
 	for _, r := range told.Layouts() {
-		names = append(names, r.Chosen)
+		names = append(names, fmt.Sprintf("IPv%d %s", r.Family, r.Chosen))
 	}
 	return strings.Join(names, "; ")
 }

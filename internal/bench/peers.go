@@ -15,6 +15,9 @@ import (
 type peer struct {
 	name string
 	load func(b *bench, l *measure.Lab, blocked addrset.Set) error
+	// both is for peers that have the addresses of both families, as in a policy;
+	// the others have those of the family that is measured.
+	both bool
 }
 
 // Names that the figures refer to.
@@ -57,11 +60,10 @@ func elements(ranges []addrset.Range) string {
 	return b.String()
 }
 
-// singleSet is the ruleset that most people write: everything in one set.
-func singleSet(s addrset.Set) []byte {
+// intervalSets are one interval set a family, and the rules that drop what comes
+// from them.
+func intervalSets(s addrset.Set) (sets, rules string) {
 	var text bytes.Buffer
-	text.WriteString("table inet single {\n")
-	rules := ""
 	for _, part := range []addrset.Set{s.Only4(), s.Only6()} {
 		if part.IsEmpty() {
 			continue
@@ -70,8 +72,13 @@ func singleSet(s addrset.Set) []byte {
 		fmt.Fprintf(&text, "set blocked%d { type %s; flags interval; elements = { %s }\n}\n", w.family, w.kind, elements(part.Ranges()))
 		rules += fmt.Sprintf("%s saddr @blocked%d drop\n", w.addr, w.family)
 	}
-	fmt.Fprintf(&text, "chain input { %s\n%s}\n}\n", inputChain, rules)
-	return text.Bytes()
+	return text.String(), rules
+}
+
+// singleSet is the ruleset that most people write: everything in one set a family.
+func singleSet(s addrset.Set) []byte {
+	sets, rules := intervalSets(s)
+	return fmt.Appendf(nil, "table inet single {\n%schain input { %s\n%s}\n}\n", sets, inputChain, rules)
 }
 
 func loadSingleSet(b *bench, l *measure.Lab, s addrset.Set) error {

@@ -54,6 +54,7 @@ func (b *bench) loadWorld(dir string) (*world, error) {
 // drawn are sources with the verdict that each should get.
 type drawn struct {
 	name    string
+	family  addrset.Family
 	addrs   []netip.Addr
 	blocked addrset.Set
 }
@@ -72,18 +73,18 @@ func (d drawn) verdicts() func(int) bool {
 func (b *bench) draws4() []drawn {
 	w := b.world
 	return []drawn{
-		{"by weight, blocked", measure.ByAddress(w.blocked, addrset.IPv4, measure.Sources, b.seed), w.blocked},
-		{"by weight, allowed", measure.ByAddress(w.europe, addrset.IPv4, measure.Sources, b.seed), w.blocked},
-		{"by range, blocked", measure.ByRange(w.blocked, addrset.IPv4, measure.Sources, b.seed), w.blocked},
-		{"by range, allowed", measure.ByRange(w.europe, addrset.IPv4, measure.Sources, b.seed), w.blocked},
+		{"by weight, blocked", addrset.IPv4, measure.ByAddress(w.blocked, addrset.IPv4, measure.Sources, b.seed), w.blocked},
+		{"by weight, allowed", addrset.IPv4, measure.ByAddress(w.europe, addrset.IPv4, measure.Sources, b.seed), w.blocked},
+		{"by range, blocked", addrset.IPv4, measure.ByRange(w.blocked, addrset.IPv4, measure.Sources, b.seed), w.blocked},
+		{"by range, allowed", addrset.IPv4, measure.ByRange(w.europe, addrset.IPv4, measure.Sources, b.seed), w.blocked},
 	}
 }
 
 func (b *bench) draws6() []drawn {
 	w := b.world
 	return []drawn{
-		{"over /48s", measure.BySubnet48(w.blocked.Union(w.europe), measure.Sources, b.seed), w.blocked},
-		{"by range, blocked", measure.ByRange(w.blocked, addrset.IPv6, measure.Sources, b.seed), w.blocked},
-		{"by range, allowed", measure.ByRange(w.europe, addrset.IPv6, measure.Sources, b.seed), w.blocked},
+		{"over /48s", addrset.IPv6, measure.BySubnet48(w.blocked.Union(w.europe), measure.Sources, b.seed), w.blocked},
+		{"by range, blocked", addrset.IPv6, measure.ByRange(w.blocked, addrset.IPv6, measure.Sources, b.seed), w.blocked},
+		{"by range, allowed", addrset.IPv6, measure.ByRange(w.europe, addrset.IPv6, measure.Sources, b.seed), w.blocked},
 	}
 }
