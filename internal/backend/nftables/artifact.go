@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -112,7 +111,11 @@ func cutTexts(data []byte) (texts []string, rest []byte, err error) {
 const maxDecoded = 1 << 30
 
 func decode(data []byte) (*artifact, error) {
-	a, err := decodeParts(data)
+	read := decodeParts
+	if bytes.HasPrefix(data, firstHead) {
+		read = decodeFirst
+	}
+	a, err := read(data)
 	if err != nil {
 		return nil, fmt.Errorf("decode the artifact: %w", err)
 	}
@@ -126,23 +129,15 @@ func decodeParts(data []byte) (*artifact, error) {
 	if err != nil || len(parts) == 0 {
 		return nil, errors.New("it is not of this version, or none")
 	}
-	z, err := gzip.NewReader(bytes.NewReader(parts[0]))
-	if err != nil {
-		return nil, err
-	}
-	text, err := io.ReadAll(io.LimitReader(z, maxDecoded))
-	if err != nil {
-		return nil, err
-	}
 	var a artifact
-	if err := json.Unmarshal(text, &a); err != nil {
+	if err := unpackJSON(parts[0], &a); err != nil {
 		return nil, err
 	}
 	if a.Format != artifactFormat || a.Tree == nil {
 		return nil, fmt.Errorf("format %d, this version reads %d", a.Format, artifactFormat)
 	}
 	if slices.Contains(a.Tree.Sets, nil) || slices.Contains(a.Tree.Chains, nil) {
-		return nil, errors.New("a set or a chain is none")
+		return nil, errNone
 	}
 	if len(parts) != 1+2*len(a.Tree.Sets) {
 		return nil, errCutOff
