@@ -65,7 +65,8 @@ func bypasses(p *program.Program) bool {
 	for _, c := range p.Chains {
 		for _, r := range c.Rules {
 			onLoopback := slices.ContainsFunc(r.Match, func(m program.Condition) bool {
-				return (m.Field == program.InInterface || m.Field == program.OutInterface) && slices.Contains(m.Names, "lo")
+				return (m.Field == program.InInterface || m.Field == program.OutInterface) && slices.Contains(m.Names, "lo") ||
+					m.Field == program.Source && len(m.Addresses) == 1 && m.Addresses[0].From.IsLoopback()
 			})
 			if !onLoopback && slices.ContainsFunc(r.Actions, func(a program.Action) bool { _, is := a.(program.NoTrack); return is }) {
 				return true

@@ -28,6 +28,11 @@ func baseChains(w *work) {
 			w.say("loopback is kept out of tracking where it leaves; " + plural(n, "rule") + " of chain " + in.Name + " said it again")
 		}
 	}
+	for _, h := range w.Hooks {
+		if groupLoopback(w.Program, h.Chain) {
+			w.say("chain " + h.Chain + " asks for loopback once")
+		}
+	}
 	dropTails(w)
 	before := len(w.Hooks)
 	w.Hooks = slices.DeleteFunc(w.Hooks, func(h program.Hook) bool {
@@ -81,6 +86,48 @@ func sameByLoopback(in, out *program.Rule) bool {
 
 func untracksAndAccepts(r *program.Rule) bool {
 	return len(r.Actions) == 2 && r.Actions[0] == program.Action(program.NoTrack{}) && r.Actions[1] == program.Action(program.Accept)
+}
+
+// groupLoopback asks once whether a packet goes by loopback where rules that
+// stand together ask it each.
+func groupLoopback(p *program.Program, name string) bool {
+	chain := p.Chain(name)
+	asks := func(i int) int {
+		return slices.IndexFunc(chain.Rules[i].Match, func(c program.Condition) bool {
+			return (c.Field == program.InInterface || c.Field == program.OutInterface) && !c.Not && slices.Equal(c.Names, []string{"lo"})
+		})
+	}
+	first := 0
+	for first < len(chain.Rules) && asks(first) < 0 {
+		first++
+	}
+	end := first
+	for end < len(chain.Rules) && asks(end) >= 0 {
+		end++
+	}
+	if end-first < 2 {
+		return false
+	}
+	inner := program.Chain{Name: freeChain(p, name+"_loopback"), Comment: "what " + name + " does with loopback"}
+	condition := chain.Rules[first].Match[asks(first)]
+	f := newFacts(p)
+	for i := first; i < end; i++ {
+		r := chain.Rules[i]
+		at := asks(i)
+		if r.Match[at].Field != condition.Field || f.comesBack(&r) {
+			return false
+		}
+		r.Match = slices.Delete(slices.Clone(r.Match), at, at+1)
+		r.Stage = ""
+		inner.Rules = append(inner.Rules, r)
+	}
+	jump := program.Rule{
+		Stage: chain.Rules[first].Stage, Match: []program.Condition{condition},
+		Actions: []program.Action{program.Jump{Chain: inner.Name}}, Comment: "loopback",
+	}
+	chain.Rules = slices.Replace(slices.Clone(chain.Rules), first, end, jump)
+	p.Chains = append(p.Chains, inner)
+	return true
 }
 
 // dropTails takes out the last rules of a base chain that do no more than its

@@ -81,6 +81,12 @@ func (m *maker) policed(rules int) *program.Program {
 	}
 	p.Chain("raw").Rules = slices.Insert(p.Chain("raw").Rules, 0, itself(program.InInterface))
 	p.Chain("output_raw").Rules = []program.Rule{itself(program.OutInterface)}
+	if m.IntN(2) == 0 {
+		p.Chain("output_raw").Rules = append(p.Chain("output_raw").Rules, program.Rule{
+			Stage: program.StageLoopback, Match: []program.Condition{named(program.OutInterface, "lo"), protocols(17)},
+			Actions: []program.Action{program.NoTrack{}},
+		})
+	}
 	return p
 }
 
