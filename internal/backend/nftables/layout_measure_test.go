@@ -1,17 +1,14 @@
 package nftables
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"sluice/internal/addrset"
 	"sluice/internal/geo"
-	"sluice/internal/kernel/nft"
 	measuring "sluice/internal/measure"
 	"sluice/internal/program"
 	"sluice/internal/testnet"
@@ -73,6 +70,7 @@ func TestMeasureLayouts(t *testing.T) {
 	members, others := allButEurope(t)
 	for _, family := range families {
 		net := testnet.New(t)
+		account := newAccount(t)
 		f := addrset.Family(family)
 		mine, rest := members.Only4(), others.Only4()
 		if family == 6 {
@@ -129,21 +127,10 @@ func TestMeasureLayouts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			before, begin := slabBytes(t), time.Now()
-			perStep := []string{}
-			for _, s := range steps(l.tree, &State{}) {
-				at := time.Now()
-				if err := lab.Namespace.Do(func() error { return s.Take(context.Background(), nft.Run) }); err != nil {
-					t.Fatalf("%s: %s: %v", c.name, s.Name, err)
-				}
-				perStep = append(perStep, fmt.Sprintf("%s %.0f ms", s.Name, time.Since(at).Seconds()*1000))
-			}
-			took := time.Since(begin)
-			bytes := slabBytes(t) - before
+			bytes, took := account.take(t, lab.Namespace, steps(l.tree, &State{})...)
 			got := costOf(l.tree)
 			lines[c.name] = fmt.Sprintf("load %4.0f ms, estimated %4.0f; memory %5.1f MiB, estimated %5.1f; %d elements, %d sets, %d chains, %d rules",
 				took.Seconds()*1000, float64(got.LoadTime)/1e6, float64(bytes)/(1<<20), float64(got.Memory)/(1<<20), got.Elements, got.Sets, got.Chains, got.Rules)
-			t.Logf("%s: %s", c.name, strings.Join(perStep[:min(9, len(perStep))], "; "))
 			costs = append(costs, cost)
 			cell(c.name+" ", lab, measuring.None)
 		}

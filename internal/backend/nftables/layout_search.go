@@ -130,8 +130,11 @@ func (l *lowering) uses() map[string]int {
 	return out
 }
 
-// mostElements for each range never pay.
-const mostElements = 4
+// More elements for each range never pay, where they are more than some.
+const (
+	mostElements = 2
+	someElements = 4096
+)
 
 // estimate makes and prices the candidates. The first always fits.
 func (x *largeSet) estimate(budget program.Layout) {
@@ -158,7 +161,7 @@ func (x *largeSet) estimate(budget program.Layout) {
 
 // limit is how many elements a layout may have: none takes less than the least.
 func (x *largeSet) limit(budget program.Layout) int {
-	return int(min(budget.Memory/leastBytesPerElement, budget.Load/leastTimePerElement, mostElements*uint64(len(x.spans)))) //nolint:gosec // far below
+	return int(min(budget.Memory/leastBytesPerElement, budget.Load/leastTimePerElement, max(someElements, mostElements*uint64(len(x.spans))))) //nolint:gosec // far below
 }
 
 // chosen makes the layout that was chosen once more: to hold all candidates until

@@ -206,7 +206,10 @@ func (a *actor) dispatch(m *matcher, matches ways, body block) (ways, []bool, er
 		if first < 0 {
 			continue
 		}
-		rest, asked := slices.Delete(slices.Clone(way), first, first+1), way[first]
+		asked := way[first]
+		rest := slices.DeleteFunc(slices.Delete(slices.Clone(way), first, first+1), func(s Statement) bool {
+			return s.Field == "meta nfproto" // which is said anew where it is needed
+		})
 		for j, s := range rest {
 			if s.Kind == laidOut {
 				rest[j] = m.l.plain(s, a.family)

@@ -296,6 +296,11 @@ func named(field, value string) string {
 		}
 		return fmt.Sprintf("0x%08x", n)
 	}
+	if strings.HasPrefix(field, "@") && !strings.HasSuffix(field, ",8") {
+		if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+			return fmt.Sprintf("0x%x", n)
+		}
+	}
 	if name, has := symbols[field][value]; has {
 		return name
 	}
