@@ -35,6 +35,7 @@ type candidate struct {
 	effect effect
 	alone  bool // it is not of a kind that is merged
 
+	shape     string              // fields and the other conditions
 	signature string              // what rules of one group have in common
 	fields    []program.Field     // in which they may differ
 	values    [][]interval        // of this rule, for each field
@@ -52,7 +53,9 @@ type merger struct {
 	alike    map[string]effect // of rules that do the same, by what they ask and do
 	counters bool              // elements may be counted
 	items    []*item
-	checks   int // comparisons that are left
+	blocks   []*item          // what a rule that moves may have to go past
+	fences   map[string]*item // those of rules that stand alone, by their shape
+	checks   int              // comparisons that are left
 }
 
 // item is one place in a chain.
@@ -63,6 +66,8 @@ type item struct {
 	effect  effect
 	same    bool // all members do the very same
 
+	last int // place of the last of the rules, in merger.items
+
 	kept []box // what each member decides, without what those before it do
 	of   []int // the member that a box is of
 	in   *boxes
@@ -71,7 +76,7 @@ type item struct {
 const (
 	// allChecks is how many comparisons of rules with items a chain may take;
 	// then only the last items are looked at.
-	allChecks  = 1_000_000
+	allChecks  = 300_000
 	lastChecks = 16
 )
 
@@ -85,43 +90,61 @@ func (m *merger) scopeOf(c *candidate) *scope {
 
 // gather makes the items of the rules of a chain. Those of lone are left alone.
 func (m *merger) gather(rules []*candidate, lone map[*candidate]bool) {
-	m.items, m.checks = nil, allChecks
+	m.items, m.blocks, m.fences, m.checks = nil, nil, map[string]*item{}, allChecks
 	last := map[string]int{}
 	for _, c := range rules {
 		if c.alone || lone[c] {
-			m.items = append(m.items, m.loner(c))
+			m.lone(c)
 			continue
 		}
 		if at, has := last[c.signature]; has && m.reaches(c, at) && m.items[at].admit(c) {
 			continue
 		}
 		x := m.newItem(c)
-		if x.admit(c) {
-			last[c.signature] = len(m.items)
-		} else {
-			x = m.loner(c)
+		if !x.admit(c) {
+			m.lone(c)
+			continue
 		}
-		m.items = append(m.items, x)
+		last[c.signature], x.last = len(m.items), len(m.items)
+		m.items, m.blocks = append(m.items, x), append(m.blocks, x)
 	}
+}
+
+// lone lets a rule stand where it stands. What others that go past such rules
+// have to be held against is one block for all of one shape.
+func (m *merger) lone(c *candidate) {
+	at := len(m.items)
+	m.items = append(m.items, &item{members: []*candidate{c}})
+	if len(c.fields) == 0 {
+		m.blocks = append(m.blocks, &item{members: []*candidate{c}, scope: m.scopeOf(c), effect: c.effect, same: true, last: at})
+		return
+	}
+	fence := m.fences[c.shape]
+	if fence == nil {
+		fence = m.newItem(c)
+		m.fences[c.shape] = fence
+		m.blocks = append(m.blocks, fence)
+	}
+	fence.last = at
+	fence.take(c)
 }
 
 // reaches says whether a rule at the end may move up to the item.
 func (m *merger) reaches(c *candidate, at int) bool {
-	between := m.items[at+1:]
-	if len(between) > m.checks && len(between) > lastChecks {
-		return false
-	}
-	for _, x := range slices.Backward(between) {
+	between := 0
+	for _, x := range slices.Backward(m.blocks) {
+		if x.last <= at {
+			continue
+		}
+		if between++; m.checks <= 0 && between > lastChecks {
+			return false
+		}
 		m.checks--
 		if !x.commutes(c, m.scopeOf(c)) {
 			return false
 		}
 	}
 	return true
-}
-
-func (m *merger) loner(c *candidate) *item {
-	return &item{members: []*candidate{c}, scope: m.scopeOf(c), effect: c.effect, same: true}
 }
 
 // newItem is the item that a rule begins.
@@ -134,12 +157,25 @@ func (m *merger) newItem(c *candidate) *item {
 		x.covers[f] = &spans{}
 	}
 	delete(rest.within, string(program.Family)) // may be that of an address
+	rest.never = false
 	rest.texts = map[string]bool{}
 	for i := range c.constants {
 		rest.texts[conditionText(&c.constants[i])] = true
 	}
 	x.scope = &rest
 	return x
+}
+
+// take makes the rule the last member, whatever it decides.
+func (x *item) take(c *candidate) {
+	for i, f := range c.fields {
+		for _, v := range c.values[i] {
+			x.covers[f].cover(v)
+		}
+	}
+	x.members = append(x.members, c)
+	x.same = x.same && slices.EqualFunc(x.members[0].rule.Actions, c.rule.Actions, sameAction)
+	x.effect = x.effect.with(c.effect)
 }
 
 // commutes says whether a rule may go past the item.
@@ -223,14 +259,7 @@ func (x *item) admit(c *candidate) bool {
 		x.in.add(b)
 		x.kept, x.of = append(x.kept, b), append(x.of, n)
 	}
-	for i, f := range c.fields {
-		for _, v := range c.values[i] {
-			x.covers[f].cover(v)
-		}
-	}
-	x.members = append(x.members, c)
-	x.same = x.same && slices.EqualFunc(x.members[0].rule.Actions, c.rule.Actions, sameAction)
-	x.effect = x.effect.with(c.effect)
+	x.take(c)
 	return true
 }
 
@@ -299,12 +328,12 @@ func otherFamily(b box, v interval) bool {
 // candidate reads a rule.
 func (m *merger) candidate(r *program.Rule) *candidate {
 	c := &candidate{rule: r}
-	c.alone = !c.readActions() || !m.readMatch(c)
-	if c.alone {
-		c.effect = m.effect(r)
-		return c
+	shared := c.readActions()
+	if !m.readMatch(c) {
+		c.fields, c.values, c.constants, shared = nil, nil, nil, false
 	}
-	parts := []string{string(r.Stage)}
+	c.alone = !shared
+	var parts []string
 	for _, f := range c.fields {
 		parts = append(parts, "by "+string(f))
 	}
@@ -314,6 +343,12 @@ func (m *merger) candidate(r *program.Rule) *candidate {
 	}
 	slices.Sort(constants)
 	parts = append(parts, constants...)
+	c.shape = strings.Join(parts, "\n")
+	if c.alone {
+		c.effect = m.effect(r)
+		return c
+	}
+	parts = append(parts, "stage "+string(r.Stage))
 	for _, a := range c.rest {
 		parts = append(parts, "do "+program.ActionText(a))
 	}
