@@ -64,7 +64,9 @@ type Set struct {
 	Elements  []addrset.Range
 	Endpoints []policy.Endpoint // of a set of endpoints; Addresses is then empty
 	Counters  bool
-	Living    bool // its contents change without the policy: counted or refreshed
+	// Living says that its contents change without the policy: it is counted,
+	// refreshed, or a file of single addresses.
+	Living bool
 }
 
 // IsEndpoints says whether the set holds addresses and services together.

@@ -226,3 +226,47 @@ func FuzzReadSetFile(f *testing.F) {
 		}
 	})
 }
+
+// TestLiving: a file of single addresses is edited in place, as long as it is
+// small; what has ranges, and what stands in the policy, is not.
+func TestLiving(t *testing.T) {
+	dir := t.TempDir()
+	lines := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "10.0.%d.%d\n", i>>8, i&255)
+		}
+		return b.String()
+	}
+	for name, text := range map[string]string{
+		"one.txt": "192.0.2.1\n", "two.txt": "192.0.2.1\n192.0.2.2\n2001:db8::1\n", "range.txt": "192.0.2.1\n192.0.2.2-192.0.2.3\n192.0.2.9\n",
+		"prefix.txt": "192.0.2.0/24\n", "none.txt": "# nothing\n", "most.txt": lines(editedInPlace), "more.txt": lines(editedInPlace + 1),
+	} {
+		write(t, dir, name, text)
+	}
+	file := write(t, dir, "policy.yaml", `version: 1
+sets:
+  one: { file: one.txt }
+  two: { file: two.txt }
+  range: { file: range.txt }
+  prefix: { file: prefix.txt }
+  none: { file: none.txt }
+  most: { file: most.txt }
+  more: { file: more.txt }
+  counted: { file: range.txt, counters: true }
+  literal: [192.0.2.1]
+  union: { union: [one, two] }
+`)
+	r, err := Resolve(load(t, file), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{
+		"one": true, "two": true, "range": false, "prefix": false, "none": false, "most": true, "more": false,
+		"counted": true, "literal": false, "union": false,
+	} {
+		if r.Sets[name].Living != want {
+			t.Errorf("%s is living: %v", name, !want)
+		}
+	}
+}

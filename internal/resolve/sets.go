@@ -26,8 +26,12 @@ func (r *resolver) set(s *policy.Set) *Set {
 	out := &Set{Name: s.Name, Pos: s.Pos, Counters: s.Counters, Endpoints: s.Endpoints, Living: s.Counters || s.URL != nil}
 	var b addrset.Builder
 	var written []addrset.Range
+	exact := 0 // single addresses; negative where there is a range
 	add := func(e addrset.Range) {
 		b.AddRange(e)
+		if exact++; e.From != e.To || exact <= 0 {
+			exact = -1
+		}
 		if s.Counters {
 			written = append(written, e)
 		}
@@ -47,6 +51,7 @@ func (r *resolver) set(s *policy.Set) *Set {
 	if s.URL != nil {
 		r.list(s, add)
 	}
+	out.Living = out.Living || s.File != nil && exact > 0 && exact <= editedInPlace
 	r.countries(s, addSet)
 	for _, name := range s.Union {
 		if part := r.named(name); part != nil {
@@ -65,6 +70,11 @@ func (r *resolver) set(s *policy.Set) *Set {
 	r.out.Sets[s.Name] = out
 	return out
 }
+
+// editedInPlace is how many single addresses a set file may have, and no range,
+// that one more is brought to the kernel by itself. What is edited has to be read
+// ahead.
+const editedInPlace = 10_000
 
 func (r *resolver) named(name policy.Word) *Set {
 	s := r.out.Policy.Set(name.Text)
