@@ -108,8 +108,10 @@ func (p *pruning) prune(chains []*Chain) []*Chain {
 	out := slices.Clone(chains)
 	gone := map[string]bool{}
 	less := map[string]bool{}
+	led := jumpedTo(chains)
 	for again := true; again; {
 		again = false
+		now := jumpedTo(out)
 		for i, c := range out {
 			if c == nil {
 				continue
@@ -119,12 +121,31 @@ func (p *pruning) prune(chains []*Chain) []*Chain {
 				c = &Chain{Name: c.Name, Comment: c.Comment, Base: c.Base, Rules: rules}
 				out[i], less[c.Name], again = c, true, true
 			}
-			if less[c.Name] && !p.held[c.Name] && c.pointless() {
+			alone := c.Base == nil && led[c.Name] && !now[c.Name]
+			if (alone || less[c.Name] && c.pointless()) && !p.held[c.Name] {
 				gone[c.Name], out[i], again = true, nil, true
 			}
 		}
 	}
 	return slices.DeleteFunc(out, func(c *Chain) bool { return c == nil })
+}
+
+// jumpedTo says which chains a jump leads to.
+func jumpedTo(chains []*Chain) map[string]bool {
+	out := map[string]bool{}
+	for _, c := range chains {
+		if c == nil {
+			continue
+		}
+		for _, r := range c.Rules {
+			for _, s := range r.Statements {
+				if s.Kind == Jump {
+					out[s.Name] = true
+				}
+			}
+		}
+	}
+	return out
 }
 
 // falls says whether a rule never does anything: it asks for an element of a
@@ -186,7 +207,8 @@ func (a *artifact) Commands() *backend.Commands {
 	for _, c := range t.Chains {
 		if len(rules.Sets) > 0 && silent.chain(c.Name) != c {
 			rules.Chains = append(rules.Chains, c)
-			if held[c.Name] {
+			// What is there while nothing is asked always is.
+			if held[c.Name] || silent.chain(c.Name) != nil {
 				rules.Held = append(rules.Held, c.Name)
 			}
 		}

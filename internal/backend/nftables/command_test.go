@@ -31,12 +31,14 @@ func banning(t testing.TB) *artifact {
 		},
 		Chains: []program.Chain{
 			{Name: "early", Rules: []program.Rule{{Match: conditions{protocolIs(58)}, Actions: actions{program.Accept}}, drop(program.Source)}},
-			{Name: "input", Rules: []program.Rule{to(program.Jump{Chain: "banned"}), to(program.Jump{Chain: "more"}), to(program.Accept)}},
+			{Name: "input", Rules: []program.Rule{to(program.Jump{Chain: "banned"}), to(program.Jump{Chain: "more"}),
+				{Match: conditions{setOn(program.Source, "ban.command"), protocolIs(6)}, Actions: actions{program.Jump{Chain: "rest"}}}, to(program.Accept)}},
 			{Name: "forward", Rules: []program.Rule{to(program.Jump{Chain: "banned"})}},
 			{Name: "output", Rules: []program.Rule{to(program.Goto{Chain: "held"})}},
 			{Name: "banned", Rules: []program.Rule{spared, drop(program.Source), drop(program.Destination)}},
 			{Name: "more", Rules: []program.Rule{drop(program.Source), {Match: conditions{protocolIs(17)}, Actions: actions{program.Drop}}}},
 			{Name: "held", Rules: []program.Rule{drop(program.Destination)}},
+			{Name: "rest", Rules: []program.Rule{spared, to(program.Drop)}},
 		},
 		Counters: []program.Counter{{Name: "banned"}},
 		Sets: []program.Set{
@@ -50,7 +52,7 @@ func banning(t testing.TB) *artifact {
 func TestNothingIsAskedWhileNothingIsBanned(t *testing.T) {
 	a := banning(t)
 	text := a.Text()
-	for _, gone := range []string{"ban.command", "chain banned", "chain early", "chain forward", "jump banned"} {
+	for _, gone := range []string{"ban.command", "chain banned", "chain rest", "chain early", "chain forward", "jump banned"} {
 		if strings.Contains(text, gone) {
 			t.Errorf("%q is there:\n%s", gone, text)
 		}
@@ -61,7 +63,7 @@ func TestNothingIsAskedWhileNothingIsBanned(t *testing.T) {
 		}
 	}
 	all := a.Asking(backend.Asked{Exact4: true, Exact6: true, Ranges4: backend.SideB, Ranges6: backend.SideA}).Text()
-	for _, there := range []string{"ban.command_v4", "ban.command_v6", "ban.command_net4_b", "ban.command_net6_a", "chain early", "chain forward"} {
+	for _, there := range []string{"ban.command_v4", "ban.command_v6", "ban.command_net4_b", "ban.command_net6_a", "chain rest", "chain early", "chain forward"} {
 		if !strings.Contains(all, there) {
 			t.Errorf("%q is not there:\n%s", there, all)
 		}
