@@ -131,6 +131,7 @@ input:
 
 	same := t.wall[nftTextAgain].Per(t.wall[nftText])
 	b.ratio("sluice apply from nothing, against nft -f of one set a family", "≤ 0.8 ×", 0.8, t.wall[fromNothing].Per(t.wall[nftText]), same)
+	b.ratio("the same, time of processors", "", 0, t.cpu[fromNothing].Per(t.cpu[nftText]), t.cpu[nftTextAgain].Per(t.cpu[nftText]))
 	b.ratio("the same again, nothing changed, against the first", "≤ 0.1 ×", 0.1, t.wall[unchanged].Per(t.wall[fromNothing]), same)
 	b.ratio("one ban more by the policy's file, against the first", "≤ 0.1 ×", 0.1, t.wall[oneMore].Per(t.wall[fromNothing]), same)
 	if canBan {
