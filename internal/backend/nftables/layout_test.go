@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"sluice/internal/addrset"
@@ -77,6 +78,67 @@ func TestLayoutsHoldTheirSets(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// TestReloadKeepsOtherBlocks: where one range changes, only the sets of its block
+// are others.
+func TestReloadKeepsOtherBlocks(t *testing.T) {
+	random := rand.New(rand.NewPCG(7, 7))
+	var b addrset.Builder
+	for range 20_000 {
+		prefix := random.Uint64() & ^(^uint64(0) >> (16 + random.IntN(9)))
+		b.AddRange(addrset.Range{From: position{prefix, 0}.address(4), To: endOf(prefix, 24).address(4)})
+	}
+	before := b.Set()
+	change := mustSet("77.7.7.0/24")
+	after := before.Union(change)
+	if before.ContainsSet(change) {
+		after = before.Difference(change)
+	}
+	names := func(set addrset.Set) (sets, chains map[string]bool) {
+		l, err := lower(dropping(set), everything)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.layouts[0].Chosen == candidates[4][0].name {
+			t.Fatal("the set is not laid out in chains")
+		}
+		sets, chains = map[string]bool{}, map[string]bool{}
+		for _, s := range l.tree.Sets {
+			sets[s.Name] = true
+		}
+		for _, c := range l.tree.Chains {
+			chains[c.Name] = true
+		}
+		return sets, chains
+	}
+	oldSets, oldChains := names(before)
+	newSets, newChains := names(after)
+	other := 0
+	for name := range newSets {
+		if !oldSets[name] {
+			other++
+		}
+	}
+	if other == 0 || other > 6 || len(newSets) < 400 {
+		t.Errorf("%d of %d sets are new", other, len(newSets))
+	}
+	for name := range newChains {
+		if !oldChains[name] && !strings.Contains(name, "_77_") {
+			t.Errorf("chain %s is new", name)
+		}
+	}
+}
+
+// TestSameSetSameLayout: the search gives the same for the same.
+func TestSameSetSameLayout(t *testing.T) {
+	p := large()
+	first := mustLower(t, p).Text()
+	for range 2 {
+		if mustLower(t, p).Text() != first {
+			t.Fatal("another layout")
 		}
 	}
 }
