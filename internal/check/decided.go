@@ -1,8 +1,10 @@
 package check
 
 import (
+	"encoding/binary"
 	"hash/maphash"
 	"maps"
+	"net/netip"
 	"slices"
 )
 
@@ -96,33 +98,54 @@ func (d *decided) note(n int, b *box) {
 	}
 }
 
-// fewPoints is up to how many values boxes are found by.
-const fewPoints = 16
+// Boxes are found by parts of what they have: 16 services, 4096 IPv4 addresses
+// or a /44 of IPv6. What has more than fewParts of these is found by all.
+const fewParts = 16
 
-func fewServices(b *box) (points []any, few bool) {
-	if len(b.numbers[service]) > fewPoints {
-		return nil, false
-	}
+func fewServices(b *box) (parts []any, few bool) {
 	for _, s := range b.numbers[service] {
-		if s.from != s.to {
+		from, to := s.from>>4, s.to>>4
+		if to-from >= fewParts || len(parts)+int(to-from) >= fewParts { //nolint:gosec // small
 			return nil, false
 		}
-		points = append(points, s.from)
+		for n := from; n <= to; n++ {
+			parts = append(parts, n)
+		}
 	}
-	return points, true
+	return parts, true
 }
 
-func fewSources(b *box) (points []any, few bool) {
-	if size(b, source) > fewPoints {
+func fewSources(b *box) (parts []any, few bool) {
+	if size(b, source) > fewParts {
 		return nil, false
 	}
 	for r := range b.addresses[source].Each() {
-		if r.From != r.To {
-			return nil, false
+		from, to := partOf(r.From), partOf(r.To)
+		for ; ; from.n++ {
+			if parts = append(parts, from); len(parts) > fewParts {
+				return nil, false
+			}
+			if from == to {
+				break
+			}
 		}
-		points = append(points, r.From)
 	}
-	return points, true
+	return parts, true
+}
+
+// addressPart is the leading bits of an address.
+type addressPart struct {
+	four bool
+	n    uint64
+}
+
+func partOf(a netip.Addr) addressPart {
+	if a.Is4() {
+		b := a.As4()
+		return addressPart{true, uint64(binary.BigEndian.Uint32(b[:]) >> 12)}
+	}
+	b := a.As16()
+	return addressPart{false, binary.BigEndian.Uint64(b[:8]) >> 20}
 }
 
 // minus is what of the boxes nothing decides yet; ok is false when that would
