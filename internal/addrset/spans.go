@@ -3,6 +3,7 @@ package addrset
 import (
 	"net/netip"
 	"slices"
+	"sort"
 )
 
 // span is an inclusive range of one family.
@@ -208,7 +209,19 @@ func complement[K key[K]](a []span[K]) []span[K] {
 	return difference([]span[K]{{zero, zero.max()}}, a)
 }
 
+// fewAgainstMany is from what ratio on ranges are looked up one by one.
+const fewAgainstMany = 16
+
 func overlaps[K key[K]](a, b []span[K]) bool {
+	if len(a) < len(b) {
+		a, b = b, a
+	}
+	if len(b)*fewAgainstMany < len(a) {
+		return slices.ContainsFunc(b, func(s span[K]) bool {
+			i := sort.Search(len(a), func(i int) bool { return a[i].to.compare(s.from) >= 0 })
+			return i < len(a) && a[i].from.compare(s.to) <= 0
+		})
+	}
 	for len(a) > 0 && len(b) > 0 {
 		switch {
 		case a[0].to.compare(b[0].from) < 0:
