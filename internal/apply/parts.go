@@ -9,39 +9,52 @@ import (
 )
 
 // What large sets hold is most of an artifact and of a program, and seldom
-// changes: it is kept apart, once for all generations that have it. In place of
-// its parts, the blob of an artifact has a list of them.
+// changes: it is kept apart, together, once for all generations that have it. In
+// place of its parts, the blob of an artifact has a list of them.
 
 // largePart is the size in bytes from which a part is kept apart.
-const largePart = 16 << 10
+const largePart = 8 << 10
 
-// partsListed begins such a list, itself made by backend.Join. Behind it come the
-// parts, each with a byte ahead: the part itself, or the name of its blob.
+// partsListed begins such a list, itself made by backend.Join. The name of the
+// blob with the large parts follows, then every part: itself behind a byte, or
+// that byte alone, for the next one of that blob.
 const (
 	partsListed = "listed"
 	inList      = 'i'
 	apart       = 'a'
 )
 
-// listed is the blob of an artifact or program, and what has to be kept apart, by
-// name. What is not made of parts is that blob itself.
-func listed(data []byte) (blob []byte, large map[string][]byte) {
+// listing is how an artifact or a program is kept.
+type listing struct {
+	id, partsID string // of the blobs; partsID is "" where there are no large parts
+	blob, parts []byte
+}
+
+// listed is the listing of data; what is not made of parts is its blob itself.
+func listed(data []byte) listing {
 	parts, err := backend.Split(data)
 	if err != nil {
-		return data, nil
+		return listing{id: blobID(data), blob: data}
 	}
-	list := [][]byte{[]byte(partsListed)}
-	large = map[string][]byte{}
+	var out listing
+	var large [][]byte
+	list := [][]byte{[]byte(partsListed), nil}
 	for _, p := range parts {
 		if len(p) < largePart {
 			list = append(list, append([]byte{inList}, p...))
 			continue
 		}
-		id := blobID(p)
-		large[id] = p
-		list = append(list, append([]byte{apart}, id...))
+		large = append(large, p)
+		list = append(list, []byte{apart})
 	}
-	return backend.Join(list...), large
+	if len(large) > 0 {
+		out.parts = backend.Join(large...)
+		out.partsID = blobID(out.parts)
+		list[1] = []byte(out.partsID)
+	}
+	out.blob = backend.Join(list...)
+	out.id = blobID(out.blob)
+	return out
 }
 
 func blobID(data []byte) string {
@@ -50,23 +63,19 @@ func blobID(data []byte) string {
 }
 
 // wholeID is the name that putWhole would give.
-func wholeID(data []byte) string {
-	blob, _ := listed(data)
-	return blobID(blob)
-}
+func wholeID(data []byte) string { return listed(data).id }
 
 // putWhole keeps an artifact or a program: parts are the blobs that it needs
 // beside its own.
 func (s store) putWhole(data []byte) (id string, parts []string, err error) {
-	blob, large := listed(data)
-	for id, part := range large {
-		if err := s.putNamed(id, part); err != nil {
+	l := listed(data)
+	if l.partsID != "" {
+		if err := s.putNamed(l.partsID, l.parts); err != nil {
 			return "", nil, err
 		}
-		parts = append(parts, id)
+		parts = []string{l.partsID}
 	}
-	id, err = s.putBlob(blob)
-	return id, parts, err
+	return l.id, parts, s.putNamed(l.id, l.blob)
 }
 
 // whole gives what putWhole kept.
@@ -76,20 +85,25 @@ func (s store) whole(id string) ([]byte, error) {
 		return nil, err
 	}
 	list, err := backend.Split(blob)
-	if err != nil || len(list) == 0 || !bytes.Equal(list[0], []byte(partsListed)) {
+	if err != nil || len(list) < 2 || !bytes.Equal(list[0], []byte(partsListed)) {
 		return blob, nil //nolint:nilerr // it has no parts
 	}
-	var parts [][]byte
-	for _, p := range list[1:] {
+	var large, parts [][]byte
+	if name := string(list[1]); name != "" {
+		data, err := s.blob(name)
+		if err != nil {
+			return nil, err
+		}
+		if large, err = backend.Split(data); err != nil {
+			return nil, &DamagedError{s.blobPath(name), err}
+		}
+	}
+	for _, p := range list[2:] {
 		switch {
 		case len(p) > 0 && p[0] == inList:
 			parts = append(parts, p[1:])
-		case len(p) > 0 && p[0] == apart:
-			part, err := s.blob(string(p[1:]))
-			if err != nil {
-				return nil, err
-			}
-			parts = append(parts, part)
+		case len(p) == 1 && p[0] == apart && len(large) > 0:
+			parts, large = append(parts, large[0]), large[1:]
 		default:
 			return nil, &DamagedError{s.blobPath(id), backend.ErrParts}
 		}

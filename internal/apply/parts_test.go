@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"sluice/internal/backend"
@@ -39,9 +40,15 @@ func TestParts(t *testing.T) {
 	if n := count(); n != 2 || len(firstParts) != 1 {
 		t.Errorf("%d blobs, parts %v", n, firstParts)
 	}
-	second, secondParts := keep(backend.Join([]byte("two"), large, other))
-	if n := count(); n != 4 || len(secondParts) != 2 {
+	second, secondParts := keep(backend.Join([]byte("two"), large, nil, other))
+	if n := count(); n != 4 || len(secondParts) != 1 {
 		t.Errorf("%d blobs beside, parts %v", n, secondParts)
+	}
+	if _, parts := keep(backend.Join(large, []byte("three"))); count() != 5 || len(parts) != 1 || parts[0] != firstParts[0] {
+		t.Errorf("%d blobs with the same large part, %v", count(), parts)
+	}
+	if err := s.remove(filepath.Join(blobsDir, wholeID(backend.Join(large, []byte("three")))+blobSuffix)); err != nil {
+		t.Fatal(err)
 	}
 	whole, wholeParts := keep(bytes.Repeat([]byte("not made of parts"), largePart))
 	if n := count(); n != 5 || len(wholeParts) != 0 {
@@ -62,7 +69,7 @@ func TestParts(t *testing.T) {
 	if err := s.remove(generationName(1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.prune(2); err != nil || count() != 3 {
+	if err := s.prune(2); err != nil || count() != 2 {
 		t.Errorf("%d blobs of one generation, %v", count(), err)
 	}
 	if _, err := s.whole(second); err != nil {
@@ -75,5 +82,5 @@ func TestParts(t *testing.T) {
 	if _, err := s.whole(second); !errors.As(err, &damaged) {
 		t.Errorf("a damaged part: %v", err)
 	}
-	keep(backend.Join([]byte("two"), large, other))
+	keep(backend.Join([]byte("two"), large, nil, other))
 }
