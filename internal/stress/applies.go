@@ -38,6 +38,8 @@ type alternated struct {
 	Counts    *counts       `json:"counts"`
 	Growth    []growth      `json:"growth"`
 	Remains   footprint     `json:"remains"` // in the kernel, when the policy is removed
+	// Notes are what applies had to say, and how often: what they could not do.
+	Notes map[string]int `json:"notes,omitempty"`
 }
 
 // spread is how long something took.
@@ -124,7 +126,7 @@ func (r *Run) alternate(ctx context.Context, n *testnet.Net, s setting) (out *al
 	if err != nil {
 		return nil, err
 	}
-	out = &alternated{}
+	out = &alternated{Notes: map[string]int{}}
 	begin := time.Now()
 	before, after, runErr := r.changes(ctx, p, s, out)
 	out.Wall = time.Since(begin)
@@ -170,6 +172,9 @@ func (r *Run) changes(ctx context.Context, p *place, s setting, out *alternated)
 				return nil, nil, fmt.Errorf("apply %d: %w", i+1, err)
 			}
 			out.Took[which].add(a.Took)
+			for _, n := range a.Notes {
+				out.Notes[n]++
+			}
 			if generation++; a.Outcome.Unchanged || a.Outcome.Generation != generation {
 				return nil, nil, fmt.Errorf("apply %d: generation %d runs, not %d (unchanged: %v)", i+1, a.Outcome.Generation, generation, a.Outcome.Unchanged)
 			}
@@ -189,6 +194,9 @@ func (r *Run) changes(ctx context.Context, p *place, s setting, out *alternated)
 			out.Elements[1] = now[elements]
 		}
 		r.progress("apply", i+1, s.applies)
+		if which == 0 && i >= s.warm+1 && r.enough() {
+			break
+		}
 	}
 	after, err = p.footprint(p.hand)
 	return before, after, err
@@ -201,6 +209,9 @@ func (a *alternated) wrong() []string {
 		if g.Grown {
 			out = append(out, fmt.Sprintf("%s: grew from %d to %d", g.What, g.Before, g.After))
 		}
+	}
+	for note, n := range a.Notes {
+		out = append(out, fmt.Sprintf("%d applies note: %s", n, note))
 	}
 	for what, n := range a.Remains {
 		if n > 0 {

@@ -19,7 +19,7 @@ type connects struct {
 	failed []string
 }
 
-const connectPause = 20 * time.Millisecond
+const connectPause = 100 * time.Millisecond
 
 // serve starts the servers that connects ask, as a set-up step.
 func (l *lab) serve() {

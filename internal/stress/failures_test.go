@@ -178,7 +178,7 @@ func ranges(n int) string {
 
 // TestMemoryRefused has the kernel refuse memory for the contents of a set.
 func TestMemoryRefused(t *testing.T) {
-	t.Parallel()
+	long(t)
 	p := newFailing(t)
 	file := p.write(t, "closed.yaml", closed)
 	p.write(t, "large.txt", ranges(150_000))
@@ -204,7 +204,7 @@ func TestMemoryRefused(t *testing.T) {
 // TestKilledForMemory has the kernel kill the process that applies, for the
 // memory that rules and sets take.
 func TestKilledForMemory(t *testing.T) {
-	t.Parallel()
+	long(t)
 	p := newFailing(t)
 	if p.hand.group == nil {
 		t.Fatal("this machine has no control group for memory")
@@ -243,7 +243,7 @@ func TestKilledForMemory(t *testing.T) {
 // TestHookFull has the kernel refuse a chain behind the sets that were filled
 // for it: it takes 1,024 at a hook (MAX_HOOK_COUNT in net/netfilter/core.c).
 func TestHookFull(t *testing.T) {
-	t.Parallel()
+	long(t)
 	p := newFailing(t)
 	var b strings.Builder
 	b.WriteString("table inet full {\n")
@@ -288,7 +288,7 @@ exec %[1]s "$@"
 // TestNftKilled kills nft itself, before the transaction that switches the rules
 // and behind it.
 func TestNftKilled(t *testing.T) {
-	t.Parallel()
+	long(t)
 	bin := t.TempDir()
 	if err := os.WriteFile(filepath.Join(bin, "nft"), fmt.Appendf(nil, killingNft, nftPath(t)), 0o700); err != nil { //nolint:gosec // a program
 		t.Fatal(err)
@@ -323,7 +323,7 @@ func nftPath(t *testing.T) string {
 // machine gives to all (a user namespace), first what fits when it is cut, then what
 // has to be one transaction and does not fit.
 func TestSmallBuffers(t *testing.T) {
-	t.Parallel()
+	long(t)
 	testnet.Require(t, testnet.Nftables)
 	dir := t.TempDir()
 	attributes := processAttributes()
@@ -374,7 +374,7 @@ func TestSmallBuffers(t *testing.T) {
 // TestRestlessRuleset applies while another tool changes the ruleset all the
 // time.
 func TestRestlessRuleset(t *testing.T) {
-	t.Parallel()
+	long(t)
 	p := newFailing(t)
 	stop, done := make(chan struct{}), make(chan int)
 	go func() {

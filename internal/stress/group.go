@@ -29,7 +29,8 @@ const groups = "/sys/fs/cgroup"
 // groupNumber makes names unique within the process.
 var groupNumber atomic.Uint32
 
-// newGroup makes a group, or says why not.
+// newGroup makes a group, or says why not. What killed processes left behind is
+// removed by the way.
 func newGroup(label string) (*group, error) {
 	name := fmt.Sprintf("sl-stress-%s-p%d-%d", label, os.Getpid(), groupNumber.Add(1))
 	if _, err := os.Stat(filepath.Join(groups, "cgroup.controllers")); err == nil {
@@ -37,6 +38,7 @@ func newGroup(label string) (*group, error) {
 		// the root can.
 		g := &group{filepath.Join(groups, name), true}
 		_ = os.WriteFile(filepath.Join(groups, "cgroup.subtree_control"), []byte("+memory"), 0)
+		reapGroups(groups)
 		if err := os.Mkdir(g.dir, 0o755); err != nil {
 			return nil, err
 		}
@@ -50,7 +52,20 @@ func newGroup(label string) (*group, error) {
 		return nil, err
 	}
 	g := &group{filepath.Join(groups, "memory", own, name), false}
+	reapGroups(filepath.Dir(g.dir))
 	return g, os.Mkdir(g.dir, 0o755)
+}
+
+// reapGroups removes the groups of processes that are gone, which are empty.
+func reapGroups(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, "sl-stress-*-p*-*")) // the pattern cannot be malformed
+	for _, path := range left {
+		var pid, number int
+		name := filepath.Base(path)
+		if _, err := fmt.Sscanf(name[strings.LastIndex(name, "-p"):], "-p%d-%d", &pid, &number); err == nil && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+			_ = os.Remove(path)
+		}
+	}
 }
 
 // ownGroup is this process's own group of the memory controller's version 1.

@@ -39,19 +39,19 @@ var parts = []part{
 		return r.control(ctx, n, someCountries, 20)
 	}},
 	{"applies", "1,000 applies that alternate between two policies", func(r *Run, ctx context.Context, n *testnet.Net) (result, error) {
-		return r.alternate(ctx, n, setting{geography: manyCountries, untracked: sameBypass, applies: 1000, warm: 40, program: 20})
+		return r.alternate(ctx, n, setting{geography: manyCountries, untracked: sameBypass, applies: r.times(1000), warm: 40, program: 20})
 	}},
 	{"europe", "applies with all of Europe on one side", func(r *Run, ctx context.Context, n *testnet.Net) (result, error) {
-		return r.alternate(ctx, n, setting{geography: wholeEurope, untracked: sameBypass, applies: 40, warm: 4})
+		return r.alternate(ctx, n, setting{geography: wholeEurope, untracked: sameBypass, applies: max(r.times(40), 4), warm: 2})
 	}},
 	{"tracking", "applies that change what is tracked", func(r *Run, ctx context.Context, n *testnet.Net) (result, error) {
-		return r.alternate(ctx, n, setting{geography: fewCountries, untracked: otherBypass, applies: 20, warm: 4})
+		return r.alternate(ctx, n, setting{geography: fewCountries, untracked: otherBypass, applies: max(r.times(20), 4), warm: 2})
 	}},
 	{"refreshes", "1,000 refreshes of a list of 100,000 addresses that rules ask", func(r *Run, ctx context.Context, n *testnet.Net) (result, error) {
-		return r.refresh(ctx, n, refreshing{size: [2]int{80_000, 20_000}, refreshes: 1000, warm: 40})
+		return r.refresh(ctx, n, refreshing{size: [2]int{80_000, 20_000}, refreshes: r.times(1000), warm: 40})
 	}},
 	{"banned", "refreshes of such a list that is banned", func(r *Run, ctx context.Context, n *testnet.Net) (result, error) {
-		return r.refresh(ctx, n, refreshing{size: [2]int{80_000, 20_000}, refreshes: 100, warm: 10, bans: true})
+		return r.refresh(ctx, n, refreshing{size: [2]int{80_000, 20_000}, refreshes: r.times(200), warm: 2, bans: true})
 	}},
 }
 
@@ -84,7 +84,7 @@ func (r *Run) Long(ctx context.Context, chosen *regexp.Regexp, file string) erro
 			continue
 		}
 		fmt.Fprintf(r.Out, "\n%s: %s\n", p.Name, p.What)
-		begin := time.Now()
+		r.begun = time.Now()
 		o := outcome{Part: p.Name, What: p.What}
 		err := inNet(func(n *testnet.Net) (err error) {
 			o.Counts, err = p.run(r, ctx, n)
@@ -93,7 +93,7 @@ func (r *Run) Long(ctx context.Context, chosen *regexp.Regexp, file string) erro
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.Name, err)
 		}
-		o.Wall, o.Wrong = time.Since(begin).Seconds(), o.Counts.wrong()
+		o.Wall, o.Wrong = time.Since(r.begun).Seconds(), o.Counts.wrong()
 		o.Counts.print(r.Out)
 		for _, w := range o.Wrong {
 			fmt.Fprintln(r.Out, "  WRONG:", w)

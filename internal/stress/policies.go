@@ -16,8 +16,8 @@ type geography [2]string
 var (
 	fewCountries  = geography{"countries: [MT, SM, VA]", "countries: [MT, SM, LI, IS]"}
 	someCountries = geography{"countries: [DE, MT, SM]", "countries: [FR, MT, SM]"}
-	manyCountries = geography{"countries: [IT, ES, PT, NL, BE, AT, MT, SM, VA]", "countries: [CH, LI, NL, BE, PL, MT, SM]"}
-	wholeEurope   = geography{"continents: [EU]", "countries: [DE, FR, IT]"}
+	manyCountries = geography{"countries: [NL, BE, LU, MT, SM, VA]", "countries: [CH, LI, BE, MT, SM]"}
+	wholeEurope   = geography{"continents: [EU]", "countries: [DE, IT, IL]"}
 )
 
 // firstPolicy polices all three sections, drops by default, asks for countries,

@@ -276,6 +276,9 @@ func (r *Run) refreshes(ctx context.Context, p *place, served *list, s refreshin
 			}
 		}
 		r.progress("refresh", i+1, s.refreshes)
+		if i >= s.warm && r.enough() {
+			break
+		}
 	}
 	after, err = p.footprint(p.hand)
 	return before, after, err

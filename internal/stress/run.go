@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"sluice/internal/testnet"
 )
@@ -19,11 +20,16 @@ type Run struct {
 	Data   string // directory of the country data as CSV; "" is the built-in snapshot
 	Dir    string // for policies and state; the caller's to remove
 	Seed   uint64 // of the sources that are drawn
+	Short  bool   // a tenth of the applies and refreshes
+	// Enough is how long a part goes on with applies or refreshes at most; 0: until
+	// all are made.
+	Enough time.Duration
 	Out    io.Writer
 	// Progress is told how far a part is; nil: nobody.
 	Progress func(what string, done, of int)
 
-	state   string // state directory, with the country data
+	begun   time.Time // the part
+	state   string    // state directory, with the country data
 	folders int
 }
 
@@ -31,6 +37,17 @@ func (r *Run) progress(what string, done, of int) {
 	if r.Progress != nil {
 		r.Progress(what, done, of)
 	}
+}
+
+// enough says that a part has gone on long enough.
+func (r *Run) enough() bool { return r.Enough > 0 && time.Since(r.begun) > r.Enough }
+
+// times is how often something is done, a tenth in a short run.
+func (r *Run) times(n int) int {
+	if r.Short {
+		n /= 10
+	}
+	return n
 }
 
 // folder makes a new folder.

@@ -23,7 +23,7 @@ type sender struct {
 // millisecond or two the processors are left to the applies.
 const (
 	burst = 32
-	pause = time.Millisecond
+	pause = 2 * time.Millisecond
 )
 
 // startSender begins to send: what comes in from the client's end of the wire,

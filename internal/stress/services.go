@@ -37,9 +37,10 @@ var services = []service{
 func (s service) connectPort() uint16         { return uint16(7100 + s.number) }
 func (s service) streamPort() uint16          { return uint16(7200 + s.number) }
 func (s service) connectName(f family) string { return fmt.Sprintf("connect%d_%d", f, s.connectPort()) }
-func (s service) streamName(f family) string  { return fmt.Sprintf("stream%d_%d", f, s.streamPort()) }
-func (s service) String() string              { return s.name }
-func (s service) published() bool             { return s.number == 6 }
+
+func (s service) streamName(f family) string { return fmt.Sprintf("stream%d_%d", f, s.streamPort()) }
+func (s service) String() string             { return s.name }
+func (s service) published() bool            { return s.number == 6 }
 
 // ends are who calls and who answers.
 func (s service) ends(l *lab) (from, to *testnet.Namespace) {

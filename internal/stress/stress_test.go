@@ -33,6 +33,16 @@ func newRun(t *testing.T) *Run {
 	return r
 }
 
+// long leaves a test out of short runs, those with the race detector: what works
+// side by side here is in the test that is left.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not in short runs")
+	}
+	t.Parallel()
+}
+
 func judge(t *testing.T, out result, wrong ...string) {
 	t.Helper()
 	out.print(t.Output())
@@ -44,7 +54,11 @@ func judge(t *testing.T, out result, wrong ...string) {
 // TestAlternatingApplies applies two policies by turns under all the traffic.
 func TestAlternatingApplies(t *testing.T) {
 	t.Parallel()
-	out, err := newRun(t).alternate(t.Context(), testnet.New(t), setting{geography: fewCountries, untracked: sameBypass, applies: 12, warm: 4})
+	s := setting{geography: fewCountries, untracked: sameBypass, applies: 12, warm: 4}
+	if testing.Short() {
+		s.applies, s.warm = 4, 2
+	}
+	out, err := newRun(t).alternate(t.Context(), testnet.New(t), s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +67,7 @@ func TestAlternatingApplies(t *testing.T) {
 
 // TestAlternatingTracking changes what is tracked, too.
 func TestAlternatingTracking(t *testing.T) {
-	t.Parallel()
+	long(t)
 	out, err := newRun(t).alternate(t.Context(), testnet.New(t), setting{geography: fewCountries, untracked: otherBypass, applies: 4, warm: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -84,6 +98,7 @@ var built string
 // TestRefreshes refreshes a list that rules ask both ways, and one that is
 // banned.
 func TestRefreshes(t *testing.T) {
+	long(t)
 	for name, s := range map[string]refreshing{
 		"rules": {size: [2]int{8000, 2000}, refreshes: 8, warm: 3},
 		"bans":  {size: [2]int{8000, 2000}, refreshes: 8, warm: 3, bans: true},
@@ -106,7 +121,7 @@ func TestRefreshes(t *testing.T) {
 
 // TestControls has the counts show what is wrong on purpose.
 func TestControls(t *testing.T) {
-	t.Parallel()
+	long(t)
 	out, err := newRun(t).control(t.Context(), testnet.New(t), someCountries, 20)
 	if err != nil {
 		t.Fatal(err)

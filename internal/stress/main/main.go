@@ -31,6 +31,8 @@ func run() int {
 	flag.StringVar(&r.Binary, "sluice", "bin/sluice", "the `BINARY` that some of the applies are made by")
 	flag.StringVar(&r.Data, "data", ".cache/geo/dbip-country", "`DIR` of the country data")
 	flag.Uint64Var(&r.Seed, "seed", 1, "`SEED` of the sources that are drawn")
+	flag.BoolVar(&r.Short, "short", false, "a tenth of the applies and refreshes")
+	flag.DurationVar(&r.Enough, "enough", 0, "end a part after so much `TIME`, and count what was made by then")
 	file := flag.String("json", "", "write the counts to `FILE` too")
 	list := flag.Bool("list", false, "print the parts and stop")
 	var chosen *regexp.Regexp
