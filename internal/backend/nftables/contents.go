@@ -16,9 +16,25 @@ import (
 type contents struct {
 	table string
 	edits []edit
-	// whole: one transaction. Else sets that nobody uses yet are filled, in as
-	// many as they take; when that fails they are deleted.
-	whole bool
+	// fills: sets that nobody uses yet are filled, in as many transactions as
+	// they take. When that fails they are deleted, and those that were filled for
+	// the same change before; nil: one transaction.
+	fills *fills
+}
+
+// fills are the sets that were filled ahead of a switch.
+type fills struct{ sets []nfset.Set }
+
+// drop deletes them: what stands there for a change that fails is of no use, and
+// memory may be what was wanting, for going back too. A set that cannot be deleted
+// is left to the next load, which trusts none that no rule uses.
+func (f *fills) drop(ctx context.Context, conn *nfset.Conn) {
+	if conn.Drop(ctx, f.sets...) != nil {
+		for _, s := range f.sets {
+			_ = conn.Drop(ctx, s)
+		}
+	}
+	f.sets = nil
 }
 
 // edit is what is to go from a set and what is to come into it. Both are sets of
@@ -36,15 +52,13 @@ func (c *contents) Send(ctx context.Context) error {
 		return err
 	}
 	err = c.send(ctx, conn)
-	if err != nil && !c.whole {
-		// What is half filled is of no use, and memory may be what was wanting. A
-		// set that cannot be deleted is left to the next load, which trusts none
-		// that no rule uses.
-		sets := make([]nfset.Set, len(c.edits))
-		for i, e := range c.edits {
-			sets[i] = e.insert.inKernel(c.table)
+	if c.fills != nil {
+		for _, e := range c.edits {
+			c.fills.sets = append(c.fills.sets, e.insert.inKernel(c.table))
 		}
-		_ = conn.Drop(context.WithoutCancel(ctx), sets...)
+		if err != nil {
+			c.fills.drop(context.WithoutCancel(ctx), conn)
+		}
 	}
 	for _, changed := range []error{nfset.ErrNoElement, nfset.ErrOverlap, nfset.ErrNoSet, nfset.ErrNoChain} {
 		if errors.Is(err, changed) {
@@ -69,7 +83,7 @@ func (c *contents) send(ctx context.Context, conn *nfset.Conn) error {
 // sendUntil calls stop for an element that cannot be written: what was not sent
 // up to then is not sent at all.
 func (c *contents) sendUntil(ctx context.Context, stop func(error), conn *nfset.Conn) error {
-	if c.whole {
+	if c.fills == nil {
 		err := conn.Edit(ctx, c.changes(stop)...)
 		// What is too large for the buffers that this process may have goes in
 		// pieces: an element is there or not at every moment in either case.

@@ -38,7 +38,7 @@ func TestMalformed(t *testing.T) {
 	host := kernelHost(t)
 	host.Nft("add table inet sluice; add set inet sluice s { type ipv4_addr . inet_service; }")
 	s := &Set{Name: "s", Types: []string{"ipv4_addr", "inet_service"}, Elements: Elements{Tuples: []string{"192.0.2.1 . 80", "192.0.2.1 . http"}}}
-	c := &contents{table: "sluice", edits: []edit{{insert: s}}, whole: true}
+	c := &contents{table: "sluice", edits: []edit{{insert: s}}}
 	err := host.Do(func() error { return c.Send(context.Background()) })
 	if err == nil || !strings.Contains(err.Error(), `set s: element "192.0.2.1 . http"`) {
 		t.Errorf("got %v", err)
@@ -48,32 +48,40 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// TestSendFailures: a set that cannot be filled goes; one that somebody else
+// TestSendFailures: a set that cannot be filled goes, with those that were filled
+// before it for the same change; one that somebody else
 // edited meanwhile is to be read anew.
 func TestSendFailures(t *testing.T) {
 	host := kernelHost(t)
-	host.Nft("add table inet sluice; add set inet sluice full { type ipv4_addr; size 2; }; add set inet sluice living { type ipv4_addr; }; add element inet sluice living { 192.0.2.9 }")
+	host.Nft("add table inet sluice; add set inet sluice full { type ipv4_addr; size 2; }; add set inet sluice before { type ipv4_addr; }; add set inet sluice living { type ipv4_addr; }; add element inet sluice living { 192.0.2.9 }")
 	full := &Set{Name: "full", Types: []string{"ipv4_addr"}, Elements: Elements{Addresses: mustSet("192.0.2.0/28")}}
-	fill := &contents{table: "sluice", edits: []edit{{insert: full}}}
+	before := &Set{Name: "before", Types: []string{"ipv4_addr"}, Elements: Elements{Addresses: mustSet("198.51.100.1")}}
+	var all fills
+	if err := host.Do(func() error {
+		return (&contents{table: "sluice", edits: []edit{{insert: before}}, fills: &all}).Send(context.Background())
+	}); err != nil {
+		t.Fatal(err)
+	}
+	fill := &contents{table: "sluice", edits: []edit{{insert: full}}, fills: &all}
 	err := host.Do(func() error { return fill.Send(context.Background()) })
 	if err == nil || !strings.Contains(err.Error(), "add to set sluice full element 192.0.2.2: the set is full") {
 		t.Errorf("got %v", err)
 	}
 	gone := &Set{Name: "living", Types: []string{"ipv4_addr"}, Elements: Elements{Addresses: mustSet("192.0.2.1")}}
 	come := &Set{Name: "living", Types: []string{"ipv4_addr"}, Elements: Elements{Addresses: mustSet("192.0.2.2")}}
-	change := &contents{table: "sluice", edits: []edit{{remove: gone, insert: come}}, whole: true}
+	change := &contents{table: "sluice", edits: []edit{{remove: gone, insert: come}}}
 	if err := host.Do(func() error { return change.Send(context.Background()) }); !errors.Is(err, nft.ErrChanged) {
 		t.Errorf("got %v", err)
 	}
 	absent := *come
 	absent.Name = "absent"
 	if err := host.Do(func() error {
-		return (&contents{table: "sluice", edits: []edit{{insert: &absent}}, whole: true}).Send(context.Background())
+		return (&contents{table: "sluice", edits: []edit{{insert: &absent}}}).Send(context.Background())
 	}); !errors.Is(err, nft.ErrChanged) || !strings.Contains(err.Error(), "set sluice absent: the set is not there") {
 		t.Errorf("got %v", err)
 	}
 	text := host.MustRun("nft", "list", "ruleset")
-	if strings.Contains(text, "set full") || strings.Contains(text, "192.0.2.2") || !strings.Contains(text, "192.0.2.9") {
+	if strings.Contains(text, "set full") || strings.Contains(text, "set before") || strings.Contains(text, "192.0.2.2") || !strings.Contains(text, "192.0.2.9") {
 		t.Errorf("left:\n%s", text)
 	}
 }

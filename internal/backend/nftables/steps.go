@@ -23,6 +23,7 @@ type stepper struct {
 	steps []backend.Step
 	// define makes what holds no elements: one transaction, before sets are filled.
 	define strings.Builder
+	fills  fills
 	carry  map[string]backend.Count // of counters that are to count elsewhere
 	// transition: packets become tracked that were not, so that the switch has
 	// a moment for connections that run.
@@ -52,12 +53,12 @@ func (s *stepper) add(purpose backend.Purpose, name, text string) {
 }
 
 // send adds a step that sends elements; those that are empty are left out.
-func (s *stepper) send(purpose backend.Purpose, name string, whole bool, edits ...edit) {
+func (s *stepper) send(purpose backend.Purpose, name string, f *fills, edits ...edit) {
 	edits = slices.DeleteFunc(edits, func(e edit) bool {
 		return (e.remove == nil || e.remove.Len() == 0) && (e.insert == nil || e.insert.Len() == 0)
 	})
 	if len(edits) > 0 {
-		s.steps = append(s.steps, backend.Step{Purpose: purpose, Name: name, Contents: &contents{table: s.want.Table, edits: edits, whole: whole}})
+		s.steps = append(s.steps, backend.Step{Purpose: purpose, Name: name, Contents: &contents{table: s.want.Table, edits: edits, fills: f}})
 	}
 }
 
@@ -122,9 +123,9 @@ func (s *stepper) sets() {
 	for _, k := range mended {
 		s.mend(k, s.have.Tree.set(k.Name))
 	}
-	s.send(backend.Fill, plural(len(together), "small set"), false, together...)
+	s.send(backend.Fill, plural(len(together), "small set"), &s.fills, together...)
 	for _, fill := range large {
-		s.send(backend.Fill, fmt.Sprintf("set %s (%s)", fill.insert.Name, plural(fill.insert.Len(), "element")), false, fill)
+		s.send(backend.Fill, fmt.Sprintf("set %s (%s)", fill.insert.Name, plural(fill.insert.Len(), "element")), &s.fills, fill)
 	}
 }
 
@@ -196,7 +197,7 @@ func (s *stepper) living() {
 			remove := *h
 			_, remove.Elements = difference(k, h)
 			remove.Types = k.Types // nft lists less of them
-			s.send(backend.Edit, fmt.Sprintf("set %s (-%d)", k.Name, remove.Len()), true, edit{remove: &remove})
+			s.send(backend.Edit, fmt.Sprintf("set %s (-%d)", k.Name, remove.Len()), nil, edit{remove: &remove})
 		default:
 			s.edit(backend.Edit, "set "+k.Name, k, h)
 		}
@@ -220,7 +221,7 @@ func (s *stepper) comes() {
 		insert := *k
 		insert.Elements = missing
 		insert.Elements.Counters = k.Elements.Counters
-		s.send(backend.Fill, fmt.Sprintf("set %s (+%d)", k.Name, insert.Len()), true, edit{insert: &insert, counts: s.counts(k)})
+		s.send(backend.Fill, fmt.Sprintf("set %s (+%d)", k.Name, insert.Len()), nil, edit{insert: &insert, counts: s.counts(k)})
 	}
 }
 
@@ -231,7 +232,7 @@ func (s *stepper) edit(purpose backend.Purpose, name string, k, h *Set) {
 	remove.Types = k.Types // nft lists less of them
 	insert.Elements.Counters = k.Elements.Counters
 	name = fmt.Sprintf("%s (+%d -%d)", name, insert.Len(), remove.Len())
-	s.send(purpose, name, true, edit{remove: &remove, insert: &insert, counts: s.counts(k)})
+	s.send(purpose, name, nil, edit{remove: &remove, insert: &insert, counts: s.counts(k)})
 }
 
 // emptyChains makes new base chains ahead of the switch, empty and open: the
