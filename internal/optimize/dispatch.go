@@ -14,7 +14,7 @@ import (
 // rule goes on behind the map, and what falls out of such a chain too.
 func dispatch(w *work) {
 	for i := 0; i < len(w.Chains); i++ { // chains are added on the way
-		for {
+		for range mostMaps {
 			plan := bestDispatch(w.Program, &w.Chains[i])
 			if plan == nil {
 				break
@@ -30,6 +30,11 @@ const (
 	worthDispatch = 10
 	// fewestKeys is how many different keys they have at the least.
 	fewestKeys = 4
+	// mostChains bounds how many chains a map leads to: names of chains are
+	// looked for one by one, here and in the kernel's own listing.
+	mostChains = 1024
+	// mostMaps bounds how many maps one chain gets.
+	mostMaps = 4
 	// mostKeys bounds in how many chains one rule may come to stand.
 	mostKeys = 16
 )
@@ -62,7 +67,7 @@ func bestDispatch(p *program.Program, chain *program.Chain) *dispatching {
 	for _, fields := range dispatchKeys {
 		for start := 0; start < len(chain.Rules); {
 			d := gather(f, chain, fields, start)
-			if len(d.rules) >= worthDispatch && len(d.keys) >= fewestKeys && (best == nil || gain(d) > gain(best)) {
+			if len(d.rules) >= worthDispatch && len(d.keys) >= fewestKeys && len(d.keys) <= mostChains && (best == nil || gain(d) > gain(best)) {
 				best = d
 			}
 			start = d.next(start)

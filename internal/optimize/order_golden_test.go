@@ -109,7 +109,10 @@ func TestBaseChains(t *testing.T) {
 	)
 	p.Chains = append(p.Chains,
 		program.Chain{Name: "prerouting_raw", Rules: []program.Rule{itself(program.InInterface)}},
-		program.Chain{Name: "output_raw", Rules: []program.Rule{itself(program.OutInterface)}},
+		program.Chain{Name: "output_raw", Rules: []program.Rule{itself(program.OutInterface), {
+			Stage: program.StageLoopback, Match: []program.Condition{named(program.OutInterface, "lo"), protocols(47)},
+			Actions: []program.Action{program.NoTrack{}, program.Accept},
+		}}},
 		program.Chain{Name: "forward", Rules: []program.Rule{{Stage: program.StageState, Match: []program.Condition{named(program.State, "established")}, Actions: []program.Action{program.Accept}}}},
 	)
 	golden(t, "base-chains", "base-chains", p)
