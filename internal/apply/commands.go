@@ -275,7 +275,7 @@ func (s *session) commandsAnew(ctx context.Context, g *Generation) (*commands, e
 }
 
 // until is how long a ban still holds, 0: until it is lifted.
-func until(b time.Time, now time.Time) time.Duration {
+func until(b, now time.Time) time.Duration {
 	if b.IsZero() {
 		return 0
 	}

@@ -168,7 +168,7 @@ func (h held) lasts(until, now time.Time) bool {
 	if h.permanent || until.IsZero() {
 		return h.permanent && until.IsZero()
 	}
-	return (now.Add(h.left).Sub(until)).Abs() <= slack
+	return now.Add(h.left).Sub(until).Abs() <= slack
 }
 
 func element(r addrset.Range, end, now time.Time) nfset.Element {

@@ -283,7 +283,7 @@ func rangesApart(before, after addrset.Set) (added, removed int) {
 		}
 		added++
 	}
-	for ; more; old, more = next() {
+	for ; more; _, more = next() {
 		removed++
 	}
 	return added, removed

@@ -12,10 +12,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sluice/internal/testnet"
 	"strconv"
 	"testing"
 	"time"
+
+	"sluice/internal/testnet"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )

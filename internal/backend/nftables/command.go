@@ -102,8 +102,8 @@ type pruning struct {
 	held   map[string]bool // chains that stay
 }
 
-// prune gives the chains without the rules that ask silent sets. Chains that
-// stay as they are are the same.
+// prune gives the chains without the rules that ask silent sets. A chain
+// of which all stays is the same one.
 func (p *pruning) prune(chains []*Chain) []*Chain {
 	out := slices.Clone(chains)
 	gone := map[string]bool{}
@@ -322,5 +322,7 @@ func sameRules(a, b *Chain) bool {
 	return slices.EqualFunc(a.Rules, b.Rules, func(x, y Rule) bool { return x.line() == y.line() })
 }
 
-var _ backend.Commanded = (*artifact)(nil)
-var _ backend.Commander = nftables{}
+var (
+	_ backend.Commanded = (*artifact)(nil)
+	_ backend.Commander = nftables{}
+)

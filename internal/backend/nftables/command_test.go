@@ -31,8 +31,11 @@ func banning(t testing.TB) *artifact {
 		},
 		Chains: []program.Chain{
 			{Name: "early", Rules: []program.Rule{{Match: conditions{protocolIs(58)}, Actions: actions{program.Accept}}, drop(program.Source)}},
-			{Name: "input", Rules: []program.Rule{to(program.Jump{Chain: "banned"}), to(program.Jump{Chain: "more"}),
-				{Match: conditions{setOn(program.Source, "ban.command"), protocolIs(6)}, Actions: actions{program.Jump{Chain: "rest"}}}, to(program.Accept)}},
+			{Name: "input", Rules: []program.Rule{
+				to(program.Jump{Chain: "banned"}), to(program.Jump{Chain: "more"}),
+				{Match: conditions{setOn(program.Source, "ban.command"), protocolIs(6)}, Actions: actions{program.Jump{Chain: "rest"}}},
+				to(program.Accept),
+			}},
 			{Name: "forward", Rules: []program.Rule{to(program.Jump{Chain: "banned"})}},
 			{Name: "output", Rules: []program.Rule{to(program.Goto{Chain: "held"})}},
 			{Name: "banned", Rules: []program.Rule{spared, drop(program.Source), drop(program.Destination)}},
