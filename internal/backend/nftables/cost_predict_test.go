@@ -18,7 +18,7 @@ func TestPredictions(t *testing.T) {
 	only := map[int]addrset.Set{4: both.Only4(), 6: both.Only6()}
 	check := func(name string, l *lowering) {
 		t.Run(name, func(t *testing.T) {
-			bytes := uint64(0)
+			var bytes uint64
 			for try := 0; ; try++ {
 				bytes, _ = account.take(t, host.Namespace, steps(l.tree, &State{})...)
 				predicted := costOf(l.tree).Memory
@@ -48,7 +48,7 @@ func TestPredictions(t *testing.T) {
 			host.Nft("delete table inet sluice")
 		})
 	}
-	for family, places := range map[int][]int{4: {0, 1, 3, 5, 8}, 6: {0, 1, 3}} {
+	for family, places := range map[int][]int{4: {0, 1, 3, 5, 8}, 6: {1, 3}} {
 		for _, place := range places {
 			l, err := lowerSearching(dropping(only[family]), everything, picking(place))
 			if err != nil {

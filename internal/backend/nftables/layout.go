@@ -60,7 +60,6 @@ type keys struct {
 
 // leads is a verdict map; a value that is not in it has no answer.
 type leads struct {
-	name    string
 	part    part
 	values  []uint64 // sorted
 	answers []answer

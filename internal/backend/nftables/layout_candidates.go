@@ -48,14 +48,15 @@ func ask(name string, areas ...area) *asking {
 // below makes what is asked about an area that is neither full nor empty.
 type below func(b area) *asking
 
-// leading is a map of the leading bits: full areas are answered in it.
-func leading(s *space, length int, make func() below) *asking {
+// leading is a map of the leading bits: full areas are answered in it, mixed ones
+// are asked on.
+func leading(s *space, length int, unless func() below) *asking {
 	areas := s.split(s.all, length)
 	if areas == nil {
 		return nil
 	}
 	l := &leads{part: part{0, length}}
-	mixed := make()
+	mixed := unless()
 	for _, b := range areas {
 		to := hit
 		if !b.full() {
@@ -237,7 +238,7 @@ func join(name, more string) string {
 }
 
 // add takes the values [from, to), each of a weight.
-func (c *class) add(weight uint64, from, to uint64) {
+func (c *class) add(weight, from, to uint64) {
 	for v := from; v < to; v++ {
 		c.values = append(c.values, v)
 		c.weight += float64(weight)

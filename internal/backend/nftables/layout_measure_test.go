@@ -43,7 +43,7 @@ func allButEurope(t testing.TB) (members, others addrset.Set) {
 
 // dropping is a program that drops what comes from a set.
 func dropping(set addrset.Set) *program.Program {
-	c := construct{match: conditions{setOn(program.Source, "served")}, actions: []program.Action{program.Verdict(program.Drop)}}
+	c := construct{match: conditions{setOn(program.Source, "served")}, actions: []program.Action{program.Drop}}
 	p := c.program()
 	p.Sets = append(p.Sets, program.Set{ID: "served", Key: []program.Field{program.Source}, Life: program.Static, Addresses: set})
 	return p
