@@ -9,11 +9,11 @@ import (
 	"sluice/internal/kernel/ruleset"
 )
 
-// ownTable is the name of Sluice's own tables, of whichever family.
-const ownTable = "sluice"
+// ownTables are the names of Sluice's own tables, of whichever family.
+var ownTables = []string{"sluice", "sluice_generation"}
 
 func (f *Facts) readForeign(ctx context.Context) {
-	tables, err := ruleset.NFTables(ctx, ownTable)
+	tables, err := ruleset.NFTables(ctx, ownTables...)
 	if err != nil {
 		f.unread("nftables of other tools", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -197,5 +198,27 @@ func TestPath(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	if v, err := nft.Version(context.Background()); err != nil || !strings.Contains(v, "nftables") {
 		t.Errorf("got %q, %v", v, err)
+	}
+}
+
+// TestTables of all families.
+func TestTables(t *testing.T) {
+	s := host(t)
+	tables := func() (names []string) {
+		if err := s.Do(func() (err error) { names, err = nft.Tables(); return err }); err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(names)
+		return names
+	}
+	if got := tables(); len(got) != 0 {
+		t.Errorf("an empty namespace has %v", got)
+	}
+	want := []string{"a", "a", "b", "c", "d", "e"}
+	for _, table := range []string{"inet a", "ip a", "ip6 b", "arp c", "bridge d", "netdev e"} {
+		s.Nft("add table " + table)
+	}
+	if got := tables(); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

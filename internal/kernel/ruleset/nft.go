@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
+
+	kernel "sluice/internal/kernel/nft"
 )
 
 // object is one entry of the array that nft -j prints (libnftables-json(5)).
@@ -58,20 +61,25 @@ func decode(text []byte) ([]object, error) {
 	return whole.Nftables, nil
 }
 
-// NFTables returns the tables of nftables but those of the name own. One terse
-// listing gives them all: it is the only one for which nft 1.0.6 leaves the
+// NFTables returns the tables of nftables but those of the names own. Where there
+// are no others, nft is not run at all. One terse listing gives them all: it is the only one for which nft 1.0.6 leaves the
 // elements of sets in the kernel, while "list tables" and "list table" read
 // those of every set there is, a second for a set of a hundred thousand.
 // Contents of other tools' sets are asked for only where a rule takes verdicts,
 // ports or NAT from them.
-func NFTables(ctx context.Context, own string) ([]Table, error) {
+func NFTables(ctx context.Context, own ...string) ([]Table, error) {
+	names, err := kernel.Tables()
+	foreign := func(name string) bool { return !slices.Contains(own, name) }
+	if err == nil && !slices.ContainsFunc(names, foreign) {
+		return nil, nil
+	}
 	objects, err := nft(ctx, "-t", "list", "ruleset")
 	if err != nil {
 		return nil, err
 	}
 	var tables []Table
 	for _, o := range objects {
-		if o.Table == nil || o.Table.Name == own {
+		if o.Table == nil || !foreign(o.Table.Name) {
 			continue
 		}
 		t, err := fromJSON(o.Table.Family, o.Table.Name, objects, setsOf(ctx, o.Table.Family, o.Table.Name))
