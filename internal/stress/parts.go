@@ -42,7 +42,7 @@ var parts = []part{
 		return r.alternate(ctx, n, setting{geography: manyCountries, untracked: sameBypass, applies: r.times(1000), warm: 40, program: 20})
 	}},
 	{"europe", "applies with all of Europe on one side", func(r *Run, ctx context.Context, n *testnet.Net) (result, error) {
-		return r.alternate(ctx, n, setting{geography: wholeEurope, untracked: sameBypass, applies: max(r.times(40), 4), warm: 2})
+		return r.alternate(ctx, n, setting{geography: wholeEurope, untracked: sameBypass, applies: max(r.times(20), 4), warm: 2})
 	}},
 	{"tracking", "applies that change what is tracked", func(r *Run, ctx context.Context, n *testnet.Net) (result, error) {
 		return r.alternate(ctx, n, setting{geography: fewCountries, untracked: otherBypass, applies: max(r.times(20), 4), warm: 2})
@@ -51,7 +51,7 @@ var parts = []part{
 		return r.refresh(ctx, n, refreshing{size: [2]int{80_000, 20_000}, refreshes: r.times(1000), warm: 40})
 	}},
 	{"banned", "refreshes of such a list that is banned", func(r *Run, ctx context.Context, n *testnet.Net) (result, error) {
-		return r.refresh(ctx, n, refreshing{size: [2]int{80_000, 20_000}, refreshes: r.times(200), warm: 2, bans: true})
+		return r.refresh(ctx, n, refreshing{size: [2]int{80_000, 20_000}, refreshes: r.times(100), warm: 2, bans: true})
 	}},
 }
 
