@@ -1,12 +1,13 @@
 // Package nftables is the backend that runs programs on nf_tables. It lowers a
 // program to a tree of nft's own things, prints the tree as text for nft,
 // reads the same tree back from what nft lists, and compares the two by
-// meaning. apply and the commands call it through package backend.
+// meaning. What sets hold goes and comes by netlink (package nfset). apply and
+// the commands call it through package backend.
 //
-//	program ─passes▶ Tree ─print▶ text of the steps ─apply▶ kernel
-//	                  ▲  └─normalise─┐               │
-//	                  │           compare ◀─normalise─┤
-//	                  └──────────── read ◀─nft -j─────┘
+//	program ─passes▶ Tree ─print▶ steps: text and contents ─apply▶ kernel
+//	                  ▲  └─normalise─┐                      │
+//	                  │           compare ◀──normalise──────┤
+//	                  └──────────── read ◀─nft -j, netlink──┘
 //
 // Words:
 //
