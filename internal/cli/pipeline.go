@@ -32,12 +32,12 @@ type pipeline struct {
 	warn     io.Writer // where an old copy of a list is told of; nil: nowhere
 	offline  bool      // no list is fetched
 	lists    *listsOnce
+	geo      func() (*geo.Database, error)
+	staging  *lists.Staging    // where lists come from instead, in a refresh
 	without  []string          // passes of the optimizer that are left out
 	profile  map[string]uint64 // packets that counters have counted; nil: rules stay in the policy's order
 	explain  *explanation      // is told what the optimizer does
 	dump     *dumper
-	geo      func() (*geo.Database, error)
-	staging  *lists.Staging // where lists come from instead, in a refresh
 }
 
 // readFacts takes the facts of a host from the file that "sluice facts --json"
