@@ -211,7 +211,7 @@ func TestMemoryRefused(t *testing.T) {
 	if g.v2 {
 		t.Skip("control groups of version 2 hold a process to its limit by killing it: see TestKilledForMemory")
 	}
-	if err := g.limit(20 << 20); err != nil {
+	if err := g.limit(14 << 20); err != nil {
 		t.Fatal(err)
 	}
 	p.refuse(t, order{Do: "apply", File: file, Group: g.dir}, p.other(), "the kernel has no memory for it")
@@ -225,15 +225,9 @@ func TestKilledForMemory(t *testing.T) {
 	p := newFailing(t)
 	file := p.write(t, "closed.yaml", closed)
 	p.write(t, "large.txt", ranges(150_000))
-	if _, err := p.hand.do(order{Do: "text", File: file}); err != nil { // takes what the process itself needs
-		t.Fatal(err)
-	}
 	before := p.standing(t)
-	if err := p.hand.group.limitMore(8 << 20); err != nil {
-		t.Fatal(err)
-	}
 	counted, err := p.during(func() error {
-		_, err := p.hand.do(order{Do: "apply", File: file})
+		_, err := p.hand.do(order{Do: "apply", File: file, Squeeze: 4 << 20, Within: p.hand.group.dir})
 		if err == nil {
 			t.Error("the apply did not fail")
 		}

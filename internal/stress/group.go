@@ -68,6 +68,12 @@ func reapGroups(dir string) {
 	}
 }
 
+// openGroup is a group that another process has made.
+func openGroup(dir string) *group {
+	_, err := os.Stat(filepath.Join(dir, "memory.max"))
+	return &group{dir, err == nil}
+}
+
 // ownGroup is this process's own group of the memory controller's version 1.
 func ownGroup() (string, error) {
 	text, err := os.ReadFile("/proc/self/cgroup")

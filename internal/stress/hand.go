@@ -31,6 +31,10 @@ type order struct {
 	// Group is a folder of control groups of version 1, that alone of the thread
 	// which does the work; "" leaves the thread where it is.
 	Group string
+	// Squeeze leaves the group that the hand is in no more than this many bytes when
+	// it comes to the contents of the first set; 0: as much as it takes.
+	Squeeze int64
+	Within  string // the folder of that group
 }
 
 // answer is what comes back, one a line.

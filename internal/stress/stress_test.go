@@ -54,7 +54,7 @@ func judge(t *testing.T, out result, wrong ...string) {
 // TestAlternatingApplies applies two policies by turns under all the traffic.
 func TestAlternatingApplies(t *testing.T) {
 	t.Parallel()
-	s := setting{geography: fewCountries, untracked: sameBypass, applies: 12, warm: 4}
+	s := setting{geography: fewCountries, untracked: sameBypass, applies: 8, warm: 4}
 	if testing.Short() {
 		s.applies, s.warm = 4, 2
 	}
@@ -100,8 +100,8 @@ var built string
 func TestRefreshes(t *testing.T) {
 	long(t)
 	for name, s := range map[string]refreshing{
-		"rules": {size: [2]int{8000, 2000}, refreshes: 8, warm: 3},
-		"bans":  {size: [2]int{8000, 2000}, refreshes: 8, warm: 3, bans: true},
+		"rules": {size: [2]int{8000, 2000}, refreshes: 5, warm: 2},
+		"bans":  {size: [2]int{8000, 2000}, refreshes: 5, warm: 2, bans: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -42,6 +42,16 @@ func (w *worker) do(ctx context.Context, o order) (a answer, err error) {
 		Dir: o.State, Backend: nftables.New(), Kernel: apply.Linux(), Version: "stress", By: apply.Me(),
 		Note: func(text string) { a.Notes = append(a.Notes, text) },
 	}
+	if o.Squeeze > 0 {
+		h.Progress = func(p apply.Progress) {
+			if !strings.HasPrefix(p.Name, "set ") {
+				return
+			}
+			if err := openGroup(o.Within).limitMore(o.Squeeze); err != nil {
+				a.Notes = append(a.Notes, err.Error())
+			}
+		}
+	}
 	switch o.Do {
 	case "facts":
 		facts, err := host.Describe(ctx)
