@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -28,7 +29,8 @@ type filling struct {
 type setFilling struct {
 	set     nfset.Set
 	family  int
-	flush   bool // of a set that no rule asks
+	at      time.Time // of which the time-outs are
+	flush   bool      // of a set that no rule asks
 	remove  []nfset.Element
 	replace []nfset.Element // in one transaction each with what was there
 	add     []nfset.Element
@@ -39,7 +41,8 @@ func (f *filling) empty() bool {
 }
 
 // slack is by how much the time of a ban in the kernel may differ from what the
-// journal says: clocks drift apart.
+// journal says, beside a thousandth of what is left: clocks drift apart, and a
+// busy machine takes a while to send.
 const slack = 2 * time.Second
 
 func setOf(c *backend.Commands, s backend.CommandSet) nfset.Set {
@@ -168,7 +171,9 @@ func (h held) lasts(until, now time.Time) bool {
 	if h.permanent || until.IsZero() {
 		return h.permanent && until.IsZero()
 	}
-	return now.Add(h.left).Sub(until).Abs() <= slack
+	// It was read between now and this moment.
+	may := slack + h.left/1000
+	return !until.Before(now.Add(h.left-may)) && !until.After(time.Now().Add(h.left+may))
 }
 
 func element(r addrset.Range, end, now time.Time) nfset.Element {
@@ -180,7 +185,7 @@ func element(r addrset.Range, end, now time.Time) nfset.Element {
 }
 
 func fillExact(set nfset.Set, family int, want map[netip.Addr]time.Time, have map[netip.Addr]held, now time.Time) setFilling {
-	f := setFilling{set: set, family: family, add: make([]nfset.Element, 0, len(want))}
+	f := setFilling{set: set, family: family, at: now, add: make([]nfset.Element, 0, len(want))}
 	for a, h := range have {
 		if _, wanted := want[a]; !wanted {
 			if !h.permanent && h.left <= slack {
@@ -232,7 +237,7 @@ func samePieces(want []bans.Piece, have map[netip.Addr]held, now time.Time) bool
 // fillRanges fills a set that no rule asks. What was counted goes to the piece
 // that it lies in.
 func fillRanges(set nfset.Set, family int, pieces []bans.Piece, old map[netip.Addr]held, now time.Time) setFilling {
-	f := setFilling{set: set, family: family, flush: true}
+	f := setFilling{set: set, family: family, at: now, flush: true}
 	starts := slices.SortedFunc(maps.Keys(old), netip.Addr.Compare)
 	i := 0
 	for _, p := range pieces {
@@ -274,7 +279,7 @@ func (s *setFilling) send(ctx context.Context, conn *nfset.Conn) error {
 	case n <= together:
 		return conn.Edit(ctx, nfset.Change{
 			Set: s.set, Flush: s.flush,
-			Delete: slices.Values(slices.Concat(s.remove, s.replace)), Add: slices.Values(slices.Concat(s.replace, s.add)),
+			Delete: slices.Values(slices.Concat(s.remove, s.replace)), Add: s.inTime(slices.Concat(s.replace, s.add)),
 		})
 	}
 	if s.flush {
@@ -286,11 +291,26 @@ func (s *setFilling) send(ctx context.Context, conn *nfset.Conn) error {
 		return err
 	}
 	for part := range slices.Chunk(s.replace, together) {
-		if err := conn.Edit(ctx, nfset.Change{Set: s.set, Delete: slices.Values(part), Add: slices.Values(part)}); err != nil {
+		if err := conn.Edit(ctx, nfset.Change{Set: s.set, Delete: slices.Values(part), Add: s.inTime(part)}); err != nil {
 			return err
 		}
 	}
-	return conn.Add(ctx, s.set, slices.Values(s.add))
+	return conn.Add(ctx, s.set, s.inTime(s.add))
+}
+
+// inTime gives elements with the time-outs that they have by now: many take a
+// while to be sent.
+func (s *setFilling) inTime(elements []nfset.Element) iter.Seq[nfset.Element] {
+	return func(yield func(nfset.Element) bool) {
+		for _, e := range elements {
+			if e.Timeout > 0 {
+				e.Timeout = max(e.Timeout-time.Since(s.at), time.Millisecond)
+			}
+			if !yield(e) {
+				return
+			}
+		}
+	}
 }
 
 // Text is the same for nft, for a reader.
