@@ -398,6 +398,7 @@ func (s *session) forget(ctx context.Context, j *journal) error {
 	if err := s.load(ctx, j, back); err != nil {
 		return err
 	}
+	s.forgetBanned(back)
 	s.point("back")
 	if err := s.holdAs(back.to, back.fitted); err != nil {
 		return err
@@ -468,6 +469,7 @@ func (s *session) settleChange(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("finish an interrupted change: %w\n  hint: %s", err, wayOut)
 	}
+	s.forgetBanned(to)
 	return s.finish(j)
 }
 

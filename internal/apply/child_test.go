@@ -239,6 +239,9 @@ func policyOf(name string) *program.Program {
 	if strings.HasSuffix(name, "bans") {
 		commandBans(p)
 	}
+	if strings.HasSuffix(name, "banned") {
+		banClient(p)
+	}
 	if strings.HasSuffix(name, "early") {
 		p.Hooks = append(p.Hooks, program.Hook{Kind: program.Ingress, Phase: program.Early, Devices: []string{"lo", "vm0"}, Default: program.Accept, Chain: "early"})
 		p.Chains = append(p.Chains, program.Chain{Name: "early", Rules: []program.Rule{accept("neighbours", number(program.Protocol, 58))}})
