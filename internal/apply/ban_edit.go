@@ -40,7 +40,7 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 		if undo := journal.Undo(before); undo != nil {
 			return fmt.Errorf("%w\n  and the journal keeps it: %w", err, undo)
 		}
-		return fmt.Errorf("%w\n  nothing changed", err)
+		return s.bringBack(ctx, c, err)
 	}
 	s.point("ban kernel")
 	s.stayWitness(since, commits)
@@ -48,6 +48,24 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 		return err
 	}
 	return s.shorten(journal, before, now)
+}
+
+// bringBack makes the kernel hold what the journal says after it took a part of
+// what it was given and refused the rest. An entry of nothing lets the next
+// command do so where that fails.
+func (s *session) bringBack(ctx context.Context, c *commands, cause error) error {
+	journal, now := bans.Open(s.dir), s.now()
+	_, err := journal.Append(bans.Entry{Time: now, By: bans.Author(s.By)})
+	if err == nil {
+		err = s.bring(context.WithoutCancel(ctx), c, false, nil, nil, now)
+	}
+	if err == nil {
+		err = journal.Settle()
+	}
+	if err != nil {
+		return fmt.Errorf("%w\n  the kernel may hold a part of it, which the next command takes back: %w", cause, err)
+	}
+	return fmt.Errorf("%w\n  nothing changed", cause)
 }
 
 // shorten writes the journal anew where that is worth it. It is looked at each
@@ -70,14 +88,19 @@ func (s *session) shorten(journal bans.Journal, before int64, now time.Time) err
 }
 
 // bring makes the kernel hold what the journal says. Where the kernel had all
-// before, only what changed is looked at, as long as it is single addresses.
+// before, only what changed is looked at, as long as it is single addresses of
+// sets that rules ask.
 func (s *session) bring(ctx context.Context, c *commands, settled bool, add []bans.Ban, lift []addrset.Range, now time.Time) error {
 	wide := slices.ContainsFunc(add, func(b bans.Ban) bool { return !b.Single() }) ||
 		slices.ContainsFunc(lift, func(r addrset.Range) bool { return r.From != r.To })
+	// A set that no rule asks yet may hold what a ban that failed has left.
+	fresh := slices.ContainsFunc(add, func(b bans.Ban) bool {
+		return b.What.From.Is4() && !c.Asked.Exact4 || b.What.From.Is6() && !c.Asked.Exact6
+	})
 	var f *filling
 	var err error
 	from := c.Asked
-	if settled && !wide {
+	if settled && !wide && !fresh {
 		f, err = s.difference(ctx, c, add, lift, now)
 	} else {
 		if !settled {

@@ -1,0 +1,42 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"sluice/internal/bans"
+)
+
+// refusing refuses transactions that go through nft.
+type refusing struct{ Kernel }
+
+var errRefused = errors.New("refused")
+
+func (refusing) Run(context.Context, string) error { return errRefused }
+
+// A ban that the kernel takes in part is taken back as a whole: there is none
+// that no list tells of.
+func TestBanThatFailsHalfway(t *testing.T) {
+	l := newLab(t)
+	l.must(command{Op: "apply", Policy: "a bans"})
+	l.must(command{Op: "ban", What: "192.0.2.1"})
+	l.inside(func(ctx context.Context, h *Host) error {
+		h.Kernel = refusing{h.Kernel}
+		// The set of IPv4 is asked already, that of IPv6 needs another rule.
+		if _, err := h.Ban(ctx, command{What: "192.0.2.2 2001:db8::2"}.banning()); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "nothing changed") {
+			t.Errorf("it was not refused: %v", err)
+		}
+		if settled, err := bans.Open(h.Dir).Settled(); err != nil || !settled {
+			t.Errorf("settled: %v %v", settled, err)
+		}
+		return nil
+	})
+	l.wantBans("192.0.2.1")
+	l.must(command{Op: "ban", What: "2001:db8::3"})
+	l.wantBans("192.0.2.1 2001:db8::3")
+	if out := l.ns.MustRun("nft", "list", "ruleset"); strings.Contains(out, "192.0.2.2") || strings.Contains(out, "2001:db8::2 ") {
+		t.Errorf("banned, and not told of:\n%s", out)
+	}
+}
