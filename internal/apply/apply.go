@@ -206,6 +206,9 @@ func (s *session) unchanged(ctx context.Context, in Input, encoded []byte) (bool
 	if g.Artifact != wholeID(encoded) || !sameSettings(g.Sysctls, in.Sysctls) {
 		return false, nil
 	}
+	if len(s.sysctlDrift(g)) > 0 {
+		return false, nil
+	}
 	at := instantNow()
 	mark, err := s.Kernel.Mark(ctx)
 	if err != nil || mark != g.Mark {

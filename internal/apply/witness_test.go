@@ -378,3 +378,29 @@ func TestReadsWhatWasTouched(t *testing.T) {
 		l.apply(inputOf("a", "three"), Options{})
 	}
 }
+
+// A sysctl that somebody changed by hand is set again by an apply of the same
+// policy, the long way and without compiling.
+func TestApplyMendsSysctls(t *testing.T) {
+	const name = "net.netfilter.nf_conntrack_generic_timeout"
+	l := newLab(t)
+	in := inputOf("timeout77", "one")
+	l.apply(in, Options{})
+	same := Unchanged{Inputs: "one", Memory: 1 << 40}
+	if out, _ := l.quick(same, Options{}); out == nil {
+		t.Fatal("what runs is not known")
+	}
+	if err := l.ns.SetSysctl(name, "78"); err != nil {
+		t.Fatal(err)
+	}
+	if out, _ := l.quick(same, Options{}); out != nil {
+		t.Errorf("told unchanged: %+v", out)
+	}
+	l.apply(in, Options{})
+	if got, err := l.ns.GetSysctl(name); err != nil || got != "77" {
+		t.Errorf("%s is %s, want 77 (%v)", name, got, err)
+	}
+	if out, _ := l.quick(same, Options{}); out == nil {
+		t.Error("what was mended is not known")
+	}
+}
