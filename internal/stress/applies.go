@@ -161,7 +161,7 @@ func (r *Run) changes(ctx context.Context, p *place, s setting, out *alternated)
 		}
 		which := (i + 1) % 2
 		if s.program > 0 && (i+1)%s.program == 0 {
-			if err := r.program(ctx, "apply", p.pair.files[which], "--netns", p.host.Name(), "--no-confirm"); err != nil {
+			if _, err := r.byHand(p.hand, r.state, "apply", p.pair.files[which], "--netns", p.host.Name(), "--no-confirm"); err != nil {
 				return nil, nil, fmt.Errorf("apply %d: %w", i+1, err)
 			}
 			out.ByProgram++

@@ -38,6 +38,7 @@ const (
 var tolerance = map[string]int64{
 	held:       1 << 20,
 	machine:    48 << 20,
+	stateFiles: 8,        // what versions of a list have in common is kept once, and they differ in that
 	stateBytes: 64 << 10, // numbers and times are now longer and now shorter
 }
 

@@ -213,7 +213,7 @@ func (r *Run) refresh(ctx context.Context, n *testnet.Net, s refreshing) (out *r
 	if err := os.WriteFile(file, fmt.Appendf(nil, text, untracked(1), nil, "wan"), 0o600); err != nil {
 		return nil, err
 	}
-	if _, err := r.byHand(p.hand, "apply", file, "--no-confirm"); err != nil {
+	if _, err := r.byHand(p.hand, p.hand.state, "apply", file, "--no-confirm"); err != nil {
 		return nil, err
 	}
 	t, err := p.startTraffic(p.flows)
@@ -261,7 +261,7 @@ func (r *Run) refreshes(ctx context.Context, p *place, served *list, s refreshin
 		}
 		served.next()
 		begin := time.Now()
-		text, err := r.byHand(p.hand, "refresh", "listed", "--json")
+		text, err := r.byHand(p.hand, p.hand.state, "refresh", "listed", "--json")
 		if err != nil {
 			return nil, nil, fmt.Errorf("refresh %d: %w", i+1, err)
 		}
@@ -302,8 +302,8 @@ func (out *refreshed) check(text string, generation int) error {
 }
 
 // byHand has the hand run a command of the program, inside its group.
-func (r *Run) byHand(h *hand, args ...string) (string, error) {
-	a, err := h.do(order{Do: "run", Args: append([]string{r.Binary, "--state-dir", h.state}, args...)})
+func (r *Run) byHand(h *hand, state string, args ...string) (string, error) {
+	a, err := h.do(order{Do: "run", Args: append([]string{r.Binary, "--state-dir", state}, args...)})
 	return a.Text, err
 }
 
