@@ -28,6 +28,7 @@ type Plan struct {
 	Steps     []string     `json:"steps,omitempty"` // transactions, in order
 	Cost      backend.Cost `json:"cost"`
 	Before    backend.Cost `json:"before"`              // of what runs; it stays until the new one is in use
+	Added     backend.Cost `json:"added"`               // of what comes beside it until then: sets that are the same are not loaded again
 	Available uint64       `json:"available,omitempty"` // bytes of memory that are free
 	Notes     []string     `json:"notes,omitempty"`
 	Warnings  []string     `json:"warnings,omitempty"` // what the policy cannot do alone
@@ -75,12 +76,14 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	}
 	if g, err := s.generation(s.cur.Running); out.From != 0 && err == nil {
 		out.Policy = g.Policy
-		out.Before = g.Cost
 		name = fmt.Sprintf("generation %d", g.Number)
 		if old, err = s.program(g); err != nil {
 			out.Notes = append(out.Notes, "what runs cannot be read, so everything counts as new: "+err.Error())
 			old = &program.Program{}
 		}
+	}
+	if out.Before, out.Added, err = s.Backend.Change(in.Artifact, have); err != nil {
+		return nil, fmt.Errorf("compare costs: %w", err)
 	}
 	out.Rules = ruleDiff(name, old, in.Policy, in.Program, false)
 	out.AllRules = ruleDiff(name, old, in.Policy, in.Program, true)

@@ -57,6 +57,9 @@ type Backend interface {
 	// Steps says how to come from have to want without a gap; a nil want takes
 	// everything away.
 	Steps(want Artifact, have State) ([]Step, error)
+	// Change says what have takes, which was read with contents, and what Steps
+	// put beside it before anything of it goes.
+	Change(want Artifact, have State) (before, added Cost, err error)
 	// Compare says by meaning where the kernel's state differs from the artifact.
 	Compare(want Artifact, have State) ([]Difference, error)
 }

@@ -20,7 +20,7 @@ func newPlan() *cobra.Command {
 		Long: `Compiles a policy and compares it with what runs: rules as a diff of the policy's
 lines (with --all also of what holds without being written), sets by elements
 added and removed, sysctls, the transactions, what it takes of kernel memory (old
-and new stand side by side until the switch) and of
+and new stand side by side until the switch; sets that stay count once) and of
 time. It names what this kernel lacks, other tools' chains that may drop what the
 policy allows, and ports that stay open because the policy leaves forward out.
 Nothing is changed.
@@ -112,7 +112,11 @@ func printPlan(w io.Writer, p *apply.Plan, all bool) {
 	}
 	fmt.Fprintf(w, "takes        %s\n", numbers.Sprintf("%d rules, %d sets, %d elements", p.Cost.Rules, p.Cost.Sets, p.Cost.Elements))
 	fmt.Fprintf(w, "memory       %s\n", memoryText(p))
-	fmt.Fprintf(w, "load time    about %s\n", time.Duration(p.Cost.LoadTime).Round(time.Millisecond))
+	load := p.Added.LoadTime
+	if p.Unchanged {
+		load = p.Cost.LoadTime
+	}
+	fmt.Fprintf(w, "load time    about %s\n", time.Duration(load).Round(time.Millisecond)) //nolint:gosec // seconds
 	for _, n := range p.Notes {
 		fmt.Fprintf(w, "%s         %s\n", paint(w, "33", "note"), n)
 	}
@@ -134,7 +138,7 @@ func addressChange(numbers *message.Printer, s apply.SetChange) string {
 func memoryText(p *apply.Plan) string {
 	text := apply.Bytes(p.Cost.Memory)
 	if !p.Unchanged && p.Before.Memory > 0 {
-		text += fmt.Sprintf(", %s together with what runs", apply.Bytes(p.Cost.Memory+p.Before.Memory))
+		text += fmt.Sprintf(", %s together with what runs", apply.Bytes(p.Before.Memory+p.Added.Memory))
 	}
 	if p.Cost.Growth > 0 {
 		text += fmt.Sprintf(", may grow to %s as limits see sources", apply.Bytes(p.Cost.Memory+p.Cost.Growth))

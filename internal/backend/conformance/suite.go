@@ -127,6 +127,9 @@ func (s suite) deterministic(t *testing.T) {
 		if c := first.Cost(); c.Rules == 0 || c.Memory == 0 || c.LoadTime == 0 {
 			t.Errorf("%s: it costs %+v", n.Name, c)
 		}
+		if before, added, err := s.b.Change(first, nil); err != nil || added != first.Cost() || before.Elements+before.Rules > 0 {
+			t.Errorf("%s: where nothing is, %+v comes beside %+v (%v), not %+v", n.Name, added, before, err, first.Cost())
+		}
 	}
 }
 

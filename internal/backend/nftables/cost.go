@@ -28,3 +28,47 @@ func costOf(t *Tree) backend.Cost {
 	}
 	return c
 }
+
+// Change says what is there, and what comes beside it: sets that are not there
+// yet, elements that living sets lack, and all rules where one is another.
+func (nftables) Change(want backend.Artifact, have backend.State) (before, added backend.Cost, err error) {
+	h, err := stateOf(have)
+	if err != nil {
+		return before, added, err
+	}
+	w, err := artifactOf(want)
+	if err != nil || w == nil {
+		return costOf(&h.Tree), added, err
+	}
+	return costOf(&h.Tree), costOf(beside(w.tree(), h)), nil
+}
+
+// beside is what of a tree the kernel lacks.
+func beside(want *Tree, have *State) *Tree {
+	out := &Tree{}
+	for _, c := range want.Counters {
+		if !slices.ContainsFunc(have.Tree.Counters, func(h Counter) bool { return h.Name == c.Name }) {
+			out.Counters = append(out.Counters, c)
+		}
+	}
+	for _, l := range want.Limits {
+		if !slices.ContainsFunc(have.Tree.Limits, func(h Limit) bool { return h.Name == l.Name }) {
+			out.Limits = append(out.Limits, l)
+		}
+	}
+	for _, k := range want.Sets {
+		h := have.Tree.set(k.Name)
+		switch {
+		case h == nil:
+			out.Sets = append(out.Sets, k)
+		case k.Life == program.Living:
+			more := *k
+			more.Elements, _ = difference(k, h)
+			out.Sets = append(out.Sets, &more)
+		}
+	}
+	if s := (&stepper{want: want, have: have}); !s.sameRules() {
+		out.Chains = want.Chains
+	}
+	return out
+}
