@@ -91,38 +91,30 @@ func (s *session) shorten(journal bans.Journal, before int64, now time.Time) err
 // before, only what changed is looked at, as long as it is single addresses of
 // sets that rules ask.
 func (s *session) bring(ctx context.Context, c *commands, settled bool, add []bans.Ban, lift []addrset.Range, now time.Time) error {
-	wide := slices.ContainsFunc(add, func(b bans.Ban) bool { return !b.Single() }) ||
-		slices.ContainsFunc(lift, func(r addrset.Range) bool { return r.From != r.To })
-	// A set that no rule asks yet may hold what a ban that failed has left.
-	fresh := slices.ContainsFunc(add, func(b bans.Ban) bool {
-		return b.What.From.Is4() && !c.Asked.Exact4 || b.What.From.Is6() && !c.Asked.Exact6
-	})
-	var f *filling
-	var err error
 	from := c.Asked
-	if settled && !wide && !fresh {
-		f, err = s.difference(ctx, c, add, lift, now)
-	} else {
-		if !settled {
-			if from, err = s.askedByKernel(ctx); err != nil {
-				return err
-			}
-		}
-		var list *bans.List
-		if list, err = bans.Open(s.dir).Read(); err != nil {
+	if !settled {
+		var err error
+		if from, err = s.askedByKernel(ctx); err != nil {
 			return err
 		}
-		f, err = s.fill(ctx, c.Commands, from, list.Bans, now)
 	}
-	if err != nil {
-		return err
-	}
-	// What is asked goes on being asked when it is empty, until rules are loaded
-	// anew: bans that come and go must not turn rules over each time.
-	f.asked.Exact4 = f.asked.Exact4 || from.Exact4
-	f.asked.Exact6 = f.asked.Exact6 || from.Exact6
-	if err := f.Send(ctx); err != nil {
-		return err
+	var f *filling
+	for try := 1; ; try++ {
+		var err error
+		if f, err = s.lacking(ctx, c, from, settled, add, lift, now); err != nil {
+			return err
+		}
+		// What is asked goes on being asked when it is empty, until rules are
+		// loaded anew: bans that come and go must not turn rules over each time.
+		f.asked.Exact4 = f.asked.Exact4 || from.Exact4
+		f.asked.Exact6 = f.asked.Exact6 || from.Exact6
+		if err = f.Send(ctx); err == nil {
+			break
+		}
+		if !errors.Is(err, nft.ErrChanged) || try == tries || ctx.Err() != nil {
+			return err
+		}
+		now = s.now()
 	}
 	s.point("ban elements")
 	text, err := s.Backend.(backend.Commander).Ask(c.Rules, from, f.asked)
@@ -147,6 +139,24 @@ func (s *session) bring(ctx context.Context, c *commands, settled bool, add []ba
 		return fmt.Errorf("write the state: %w", err)
 	}
 	return nil
+}
+
+// lacking is what the kernel has to be given; from is what its rules ask.
+func (s *session) lacking(ctx context.Context, c *commands, from backend.Asked, settled bool, add []bans.Ban, lift []addrset.Range, now time.Time) (*filling, error) {
+	wide := slices.ContainsFunc(add, func(b bans.Ban) bool { return !b.Single() }) ||
+		slices.ContainsFunc(lift, func(r addrset.Range) bool { return r.From != r.To })
+	// A set that no rule asks yet may hold what a ban that failed has left.
+	fresh := slices.ContainsFunc(add, func(b bans.Ban) bool {
+		return b.What.From.Is4() && !c.Asked.Exact4 || b.What.From.Is6() && !c.Asked.Exact6
+	})
+	if settled && !wide && !fresh {
+		return s.difference(ctx, c, add, lift, now)
+	}
+	list, err := bans.Open(s.dir).Read()
+	if err != nil {
+		return nil, err
+	}
+	return s.fill(ctx, c.Commands, from, list.Bans, now)
 }
 
 // askedByKernel asks the kernel itself: a command was killed half way.

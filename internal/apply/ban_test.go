@@ -311,6 +311,36 @@ func TestManyBans(t *testing.T) {
 	l.wantBans("")
 }
 
+// Bans are renewed when their time is about to be up: those that go between the
+// look at them and their replacement hold again too.
+func TestBansAreRenewedAtTheirEnd(t *testing.T) {
+	l := newLab(t)
+	l.must(command{Op: "apply", Policy: "a bans"})
+	const n, short = 60_000, 6 * time.Second
+	l.inside(func(ctx context.Context, h *Host) error {
+		in := manyBans(n)
+		in.For = short
+		begin := time.Now()
+		if _, err := h.Ban(ctx, in); err != nil {
+			return err
+		}
+		in.For = time.Hour
+		time.Sleep(time.Until(begin.Add(short - 50*time.Millisecond)))
+		_, err := h.Ban(ctx, in)
+		return err
+	})
+	time.Sleep(short / 2)
+	there := 0
+	for _, b := range l.bans() {
+		if b.InForce {
+			there++
+		}
+	}
+	if there != n {
+		t.Errorf("%d of %d hold", there, n)
+	}
+}
+
 func manyBans(n int) Banning {
 	in := Banning{For: 24 * time.Hour}
 	for i := range n {

@@ -16,6 +16,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/bans"
 	"sluice/internal/kernel/nfset"
+	"sluice/internal/kernel/nft"
 )
 
 // filling is what makes the sets of bans hold what the journal says.
@@ -256,7 +257,8 @@ func fillRanges(set nfset.Set, family int, pieces []bans.Piece, old map[netip.Ad
 const together = 20_000
 
 // Send gives the kernel what it lacks. Single addresses may come one after the
-// other; what is replaced is never missing.
+// other; what is replaced is never missing. The error is nft.ErrChanged where the
+// time of a ban was up, or somebody was at the sets, since they were read.
 func (f *filling) Send(ctx context.Context) error {
 	conn, err := nfset.Open()
 	if err != nil {
@@ -264,7 +266,11 @@ func (f *filling) Send(ctx context.Context) error {
 	}
 	defer conn.Close()
 	for _, s := range f.sets {
-		if err := s.send(ctx, conn); err != nil {
+		err := s.send(ctx, conn)
+		if errors.Is(err, nfset.ErrNoElement) || errors.Is(err, nfset.ErrOverlap) {
+			return fmt.Errorf("%w: %w", nft.ErrChanged, err)
+		}
+		if err != nil {
 			return err
 		}
 	}
