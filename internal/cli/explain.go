@@ -112,16 +112,20 @@ func printLayout(w io.Writer, numbers *message.Printer, l nftables.LayoutReport)
 		asked = fmt.Sprintf("%d rules ask it", l.Uses)
 	}
 	fmt.Fprintf(w, "\nset %s, IPv%d: %s\n", l.Set, l.Family, numbers.Sprintf("%d ranges, %s", l.Ranges, asked))
-	fmt.Fprintf(w, "    %-40s %8s %8s %10s %9s\n", "layout", "by addr.", "by range", "memory", "load")
+	width := 0
+	for _, c := range l.Candidates {
+		width = max(width, len(c.Name))
+	}
+	fmt.Fprintf(w, "    %-*s %8s %8s %10s %9s\n", width, "layout", "by addr.", "by range", "memory", "load")
 	for _, c := range l.Candidates {
 		mark := " "
 		if c.Name == l.Chosen {
 			mark = "*"
 		}
 		if c.Refused != "" {
-			fmt.Fprintf(w, "  %s %-40s %s\n", mark, c.Name, c.Refused)
+			fmt.Fprintf(w, "  %s %-*s %s\n", mark, width, c.Name, c.Refused)
 			continue
 		}
-		fmt.Fprintf(w, "  %s %-40s %5.0f ns %5.0f ns %10s %6.0f ms\n", mark, c.Name, c.ByAddress, c.ByRange, strings.TrimSpace(apply.Bytes(c.Memory)), float64(c.Load)/1e6)
+		fmt.Fprintf(w, "  %s %-*s %5.0f ns %5.0f ns %10s %6.0f ms\n", mark, width, c.Name, c.ByAddress, c.ByRange, strings.TrimSpace(apply.Bytes(c.Memory)), float64(c.Load)/1e6)
 	}
 }

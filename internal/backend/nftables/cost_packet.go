@@ -10,31 +10,6 @@ import (
 	"sluice/internal/program"
 )
 
-// What a packet pays, in ns, rounded from what
-//
-//	go test ./internal/backend/nftables -run TestMeasurePacketCost -measure -v
-//
-// printed on Linux 6.18 with retpolines, on two busy cores: what the kernel
-// evaluates without a call (comparing a number, nft_do_chain of
-// net/netfilter/nf_tables_core.c) takes a quarter of what it calls.
-const (
-	packetBase     = 24.0 // a base chain, its hook included
-	packetCompare  = 10.0 // load a field and compare it with a number
-	packetName     = 35.0 // with the name of an interface
-	packetRange    = 35.0 // with a range, or under a mask that is not of whole bytes
-	packetSome     = 45.0 // with some values, in a set of the rule's own
-	packetHash     = 65.0 // look up one exact value, or several together
-	packetInterval = 50.0 // look up in an interval set
-	packetHalve    = 32.0 // and for each time that its size doubles
-	packetRoute    = 100.0
-	packetJump     = 12.0
-	packetCounter  = 20.0
-	packetLimit    = 80.0
-	packetBucket   = 170.0 // of a source
-	packetTracked  = 300.0 // count the connections of a source
-	packetRewrite  = 30.0
-)
-
 // prices is what the parts of one program cost.
 type prices struct {
 	program *program.Program

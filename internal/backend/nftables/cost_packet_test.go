@@ -13,7 +13,7 @@ import (
 )
 
 // TestMeasurePacketCost prints what a packet pays for single expressions, beside
-// the constants of cost_packet.go: UDP from one address, behind a rule that
+// the constants of cost_measured.go: UDP from one address, behind a rule that
 // leaves tracking out of it.
 func TestMeasurePacketCost(t *testing.T) {
 	if !*measure {

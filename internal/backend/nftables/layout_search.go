@@ -34,13 +34,13 @@ const (
 // LayoutReport says how one family of a large set is laid out, and what else was
 // looked at.
 type LayoutReport struct {
-	Set        string       `json:"set"`
-	Family     int          `json:"family"`
-	Ranges     int          `json:"ranges"`
-	Uses       int          `json:"uses"` // rules that ask it
-	Chosen     string       `json:"chosen"`
-	Candidates []LayoutCost `json:"candidates"`
-	Origin     program.Origin
+	Set        string         `json:"set"`
+	Family     int            `json:"family"`
+	Ranges     int            `json:"ranges"`
+	Uses       int            `json:"uses"` // rules that ask it
+	Chosen     string         `json:"chosen"`
+	Candidates []LayoutCost   `json:"candidates"`
+	Origin     program.Origin `json:"origin"`
 }
 
 // largeSet is a set and family for which a layout is searched.

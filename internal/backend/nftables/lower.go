@@ -81,7 +81,8 @@ type lowering struct {
 	failed   error // a mistake of the program's maker
 }
 
-// lower runs the passes and checks between them what is always so.
+// lower runs the passes, each behind what it needs, and checks the tree that they
+// leave: in between it names what is made later.
 func lower(p *program.Program, can backend.Capabilities) (*lowering, error) {
 	return lowerRemembering(p, can, nil)
 }
