@@ -22,6 +22,7 @@ type Input struct {
 	Program  *program.Program
 	Artifact backend.Artifact
 	Profile  map[string]uint64 // packets by counter that the program's order goes by; nil: the policy's own
+	Without  []string          // passes of the optimizer that were left out
 	Facts    any               // what the host was when the policy was compiled; kept as JSON
 	Peers    []Peer
 	Sysctls  []Setting
@@ -96,7 +97,8 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 	for _, n := range in.Artifact.Notes() {
 		out.Notes = append(out.Notes, NoteText(n))
 	}
-	same, err := s.unchanged(ctx, in, encoded)
+	kept := listed(encoded)
+	same, err := s.unchanged(ctx, in, kept.id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -108,9 +110,9 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 			s.note("%s", o.lockOut)
 		}
 		var g *Generation
-		if g, err = s.write(in, encoded); err == nil {
+		if g, err = s.write(in, kept); err == nil {
 			err = s.change(ctx, change{
-				what: applied, to: g, artifact: in.Artifact, program: in.Program, isNew: true,
+				what: applied, to: g, artifact: in.Artifact, listing: &kept, program: in.Program, isNew: true,
 				wait: o.Confirm, confirm: o.Confirm == 0, verify: o.Verify,
 			})
 		}
@@ -191,7 +193,7 @@ func (s *session) keepRunning(o Options, pending *Pending) error {
 
 // unchanged says that the running generation is the same as the input and the
 // kernel holds it.
-func (s *session) unchanged(ctx context.Context, in Input, encoded []byte) (bool, error) {
+func (s *session) unchanged(ctx context.Context, in Input, id string) (bool, error) {
 	if s.cur.Running == 0 {
 		return false, nil
 	}
@@ -203,7 +205,7 @@ func (s *session) unchanged(ctx context.Context, in Input, encoded []byte) (bool
 	if err != nil {
 		return false, err
 	}
-	if g.Artifact != wholeID(encoded) || !sameSettings(g.Sysctls, in.Sysctls) {
+	if g.Artifact != id || !sameSettings(g.Sysctls, in.Sysctls) {
 		return false, nil
 	}
 	if len(s.sysctlDrift(g)) > 0 {
@@ -243,12 +245,13 @@ func sameSettings(have []Change, want []Setting) bool {
 }
 
 // write makes the next generation on disk; nothing points to it yet.
-func (s *session) write(in Input, encoded []byte) (*Generation, error) {
+func (s *session) write(in Input, kept listing) (*Generation, error) {
 	g := &Generation{
 		Format: format, Number: s.cur.Next, Mark: newMark(s.cur.Next),
 		Created: s.now(), By: s.By, Version: s.Version,
 		Policy: in.Policy, Backend: in.Artifact.Backend(), Cost: in.Artifact.Cost(),
 		Previous: s.cur.Running, SSHPorts: in.SSHPorts, Profile: in.Profile,
+		Without: in.Without,
 	}
 	// A refresh finds the files of sets again.
 	g.Dir, _ = os.Getwd()
@@ -260,7 +263,7 @@ func (s *session) write(in Input, encoded []byte) (*Generation, error) {
 		g.Notes = append(g.Notes, NoteText(n))
 	}
 	var err error
-	if g.Artifact, g.Parts, err = s.putWhole(encoded); err != nil {
+	if g.Artifact, g.Parts, err = s.putListed(kept); err != nil {
 		return nil, err
 	}
 	code, err := encodeProgram(in.Program)

@@ -31,16 +31,18 @@ type Generation struct {
 	Parts     []string        `json:"parts,omitempty"` // blobs: of which both are made
 	Facts     json.RawMessage `json:"facts,omitempty"`
 	// Profile is the packets by counter that the order of its rules goes by.
-	Profile   map[string]uint64 `json:"profile,omitempty"`
-	Cost      backend.Cost      `json:"cost"`
-	Notes     []string          `json:"notes,omitempty"`
-	Sysctls   []Change          `json:"sysctls,omitempty"`
-	SSHPorts  []uint16          `json:"ssh-ports,omitempty"`
-	Fitted    *Fitted           `json:"fitted,omitempty"` // as the kernel was given it last, where that is less
-	Previous  int               `json:"previous"`         // generation that it replaced, 0 is none
-	Applied   time.Time         `json:"applied,omitzero"`
-	Confirmed time.Time         `json:"confirmed,omitzero"`
-	Events    []Event           `json:"events,omitempty"`
+	Profile map[string]uint64 `json:"profile,omitempty"`
+	// Without is the passes of the optimizer that were left out.
+	Without   []string     `json:"without,omitempty"`
+	Cost      backend.Cost `json:"cost"`
+	Notes     []string     `json:"notes,omitempty"`
+	Sysctls   []Change     `json:"sysctls,omitempty"`
+	SSHPorts  []uint16     `json:"ssh-ports,omitempty"`
+	Fitted    *Fitted      `json:"fitted,omitempty"` // as the kernel was given it last, where that is less
+	Previous  int          `json:"previous"`         // generation that it replaced, 0 is none
+	Applied   time.Time    `json:"applied,omitzero"`
+	Confirmed time.Time    `json:"confirmed,omitzero"`
+	Events    []Event      `json:"events,omitempty"`
 }
 
 // Fitted is a generation without the interfaces that were not there when it was

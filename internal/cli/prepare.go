@@ -118,7 +118,8 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 	}
 	return &prepared{
 		input: apply.Input{
-			Policy: p.file, Files: files, Program: p.line.program, Artifact: artifact, Profile: p.line.profile, Facts: facts,
+			Policy: p.file, Files: files, Program: p.line.program, Artifact: artifact, Profile: p.line.profile,
+			Without: p.line.without, Facts: facts,
 			Peers: apply.Peers(facts), Sysctls: settings, Memory: apply.FreeMemory(),
 			SSHPorts: apply.SSHPorts(),
 			Sources:  p.line.resolved.Inputs,

@@ -125,7 +125,7 @@ func (r *refreshing) run(ctx context.Context, names []string) (*refreshJSON, err
 	if err != nil {
 		return nil, err
 	}
-	line := pipeline{options: o, warn: r.cmd.ErrOrStderr(), profile: g.Profile}
+	line := pipeline{options: o, warn: r.cmd.ErrOrStderr(), profile: g.Profile, without: g.Without}
 	if line.policy, err = policy.LoadTexts(g.Policy, texts); err != nil {
 		return nil, fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
 	}
@@ -237,7 +237,7 @@ func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists
 	}
 	return &apply.Refreshing{
 		Input: apply.Input{
-			Program: line.program, Artifact: artifact, Profile: g.Profile, Sources: line.resolved.Inputs,
+			Program: line.program, Artifact: artifact, Profile: g.Profile, Without: g.Without, Sources: line.resolved.Inputs,
 			Peers: apply.Peers(host.Facts{SSHPeers: line.facts.PeersNow()}), Memory: apply.FreeMemory(),
 		},
 		Generation: g.Number, AllowCut: r.allowCut, DryRun: r.dryRun,
