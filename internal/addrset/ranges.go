@@ -84,3 +84,20 @@ func (s Set) CountPrefixes() (v4, v6 int) {
 	}
 	return v4, v6
 }
+
+// Bounds gives the lowest and the highest address, every IPv4 address being
+// below those of IPv6; not ok of the empty set.
+func (s Set) Bounds() (first, last netip.Addr, ok bool) {
+	switch {
+	case len(s.v4) > 0:
+		first = s.v4[0].from.addr()
+	case len(s.v6) > 0:
+		first = s.v6[0].from.addr()
+	default:
+		return first, last, false
+	}
+	if n := len(s.v6); n > 0 {
+		return first, s.v6[n-1].to.addr(), true
+	}
+	return first, s.v4[len(s.v4)-1].to.addr(), true
+}

@@ -43,14 +43,18 @@ func (b box) empty() bool {
 	return false
 }
 
+// overlaps asks first for what most boxes differ in.
 func (b *box) overlaps(o *box) bool {
-	for d := range b.numbers {
-		if !b.numbers[d].overlaps(o.numbers[d]) {
-			return false
-		}
+	if !b.numbers[service].overlaps(o.numbers[service]) {
+		return false
 	}
 	for d := range b.addresses {
 		if !b.addresses[d].Overlaps(o.addresses[d]) {
+			return false
+		}
+	}
+	for d := range b.numbers {
+		if d != service && !b.numbers[d].overlaps(o.numbers[d]) {
 			return false
 		}
 	}
@@ -90,31 +94,6 @@ func (b box) minus(o box) []box {
 		}
 	}
 	return rest
-}
-
-// maxBoxes bounds what one question may take: beyond it the answer is "cannot
-// tell", which is taken as nothing found.
-const maxBoxes = 20_000
-
-// minus is what of the boxes is in none of the others; ok is false when that
-// would take too many boxes.
-func minus(boxes, others []box) (rest []box, ok bool) {
-	for i := range others {
-		if !overlap(boxes, others[i:i+1]) {
-			continue
-		}
-		var next []box
-		for _, b := range boxes {
-			next = append(next, b.minus(others[i])...)
-		}
-		if boxes = next; len(boxes) > maxBoxes {
-			return nil, false
-		}
-		if len(boxes) == 0 {
-			break
-		}
-	}
-	return boxes, true
 }
 
 // both is what is in one of a and in one of b.

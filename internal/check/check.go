@@ -12,13 +12,25 @@ import (
 // Run returns what it finds in a resolved policy, in the order of the policy's
 // text. The facts are those of the host that the policy is for.
 func Run(r *resolve.Resolved, facts host.Facts) []Finding {
+	return newChecker(r, facts).run()
+}
+
+func newChecker(r *resolve.Resolved, facts host.Facts) *checker {
 	c := &checker{Resolved: r, policy: r.Policy, facts: facts, boxes: map[boxKey][]box{}, universes: map[universeKey]box{}}
 	c.own = ownAddresses(facts)
 	c.names = newInterfaceNames(r)
+	c.effort.left = effortAtLeast
+	for _, s := range c.sections() {
+		c.effort.left += effortPerRule * len(s.Rules)
+	}
+	return c
+}
+
+func (c *checker) run() []Finding {
 	for _, find := range passes {
 		find(c)
 	}
-	return order(r.Policy, c.found)
+	return order(c.policy, c.found)
 }
 
 // passes are independent of each other; the order is that of the policy's keys.
@@ -44,6 +56,7 @@ type checker struct {
 	names     interfaceNames
 	boxes     map[boxKey][]box
 	universes map[universeKey]box
+	effort    effort
 	found     []Finding
 }
 

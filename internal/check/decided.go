@@ -1,24 +1,17 @@
 package check
 
 import (
-	"encoding/binary"
 	"hash/maphash"
-	"maps"
-	"net/netip"
 	"slices"
 )
 
 // decided gathers the packets that some rules decide. Boxes that differ in one
 // address alone become one, so that a thousand rules of one address each are
-// not a thousand questions; and boxes of few services or few sources are found
-// by these, so that a thousand services are not either.
+// not a thousand questions; and of the others most are told apart by their hulls.
 type decided struct {
 	boxes []box
+	hulls []hull             // of the boxes
 	index map[uint64][]grown // by everything but the one address
-
-	byService, bySource map[any][]int
-	broadService        []int // boxes of many services
-	broadSource         map[int]bool
 }
 
 // grown is where boxes that differ in one address have gone: the newest into a
@@ -32,8 +25,7 @@ var hashSeed = maphash.MakeSeed()
 
 func (d *decided) add(boxes []box, universe *box) {
 	if d.index == nil {
-		d.index, d.broadSource = map[uint64][]grown{}, map[int]bool{}
-		d.byService, d.bySource = map[any][]int{}, map[any][]int{}
+		d.index = map[uint64][]grown{}
 	}
 	for i := range boxes {
 		b := &boxes[i]
@@ -54,7 +46,7 @@ func (d *decided) add(boxes []box, universe *box) {
 			if g.large != g.small {
 				d.join(g.large, &d.boxes[g.small], side)
 				d.boxes[g.small].addresses[side] = b.addresses[side]
-				d.note(g.small, b)
+				d.hulls[g.small] = hullOf(boxes[i : i+1])
 				continue
 			}
 			g.small = d.append(b)
@@ -67,94 +59,28 @@ func (d *decided) add(boxes []box, universe *box) {
 func size(b *box, side int) int { return b.addresses[side].Len4() + b.addresses[side].Len6() }
 
 func (d *decided) append(b *box) int {
-	n := len(d.boxes)
-	d.boxes = append(d.boxes, *b)
-	points, few := fewServices(b)
-	for _, p := range points {
-		d.byService[p] = append(d.byService[p], n)
-	}
-	if !few {
-		d.broadService = append(d.broadService, n)
-	}
-	d.note(n, b)
-	return n
+	h := noHull
+	h.add(b)
+	d.boxes, d.hulls = append(d.boxes, *b), append(d.hulls, h)
+	return len(d.boxes) - 1
 }
 
 func (d *decided) join(n int, b *box, side int) {
 	d.boxes[n].addresses[side] = d.boxes[n].addresses[side].Union(b.addresses[side])
-	d.note(n, b)
-}
-
-// note makes a box that has sources of b found by them.
-func (d *decided) note(n int, b *box) {
-	sources, few := fewSources(b)
-	for _, a := range sources {
-		if known := d.bySource[a]; len(known) == 0 || known[len(known)-1] != n {
-			d.bySource[a] = append(known, n)
-		}
-	}
-	if !few {
-		d.broadSource[n] = true
-	}
-}
-
-// Boxes are found by parts of what they have: 16 services, 4096 IPv4 addresses
-// or a /44 of IPv6. What has more than fewParts of these is found by all.
-const fewParts = 16
-
-func fewServices(b *box) (parts []any, few bool) {
-	for _, s := range b.numbers[service] {
-		from, to := s.from>>4, s.to>>4
-		if to-from >= fewParts || len(parts)+int(to-from) >= fewParts { //nolint:gosec // small
-			return nil, false
-		}
-		for n := from; n <= to; n++ {
-			parts = append(parts, n)
-		}
-	}
-	return parts, true
-}
-
-func fewSources(b *box) (parts []any, few bool) {
-	if size(b, source) > fewParts {
-		return nil, false
-	}
-	for r := range b.addresses[source].Each() {
-		from, to := partOf(r.From), partOf(r.To)
-		for ; ; from.n++ {
-			if parts = append(parts, from); len(parts) > fewParts {
-				return nil, false
-			}
-			if from == to {
-				break
-			}
-		}
-	}
-	return parts, true
-}
-
-// addressPart is the leading bits of an address.
-type addressPart struct {
-	four bool
-	n    uint64
-}
-
-func partOf(a netip.Addr) addressPart {
-	if a.Is4() {
-		b := a.As4()
-		return addressPart{true, uint64(binary.BigEndian.Uint32(b[:]) >> 12)}
-	}
-	b := a.As16()
-	return addressPart{false, binary.BigEndian.Uint64(b[:8]) >> 20}
+	d.hulls[n].add(b)
 }
 
 // minus is what of the boxes nothing decides yet; ok is false when that would
-// take too many boxes.
-func (d *decided) minus(boxes []box) (rest []box, ok bool) {
+// take too long.
+func (d *decided) minus(boxes []box, e *effort) (rest []box, ok bool) {
+	may := e.question()
 	for i := range boxes {
-		left := boxes[i : i+1]
-		for _, n := range d.near(&boxes[i]) {
-			if left, ok = minus(left, d.boxes[n:n+1]); !ok {
+		left, near := boxes[i:i+1], hullOf(boxes[i:i+1])
+		for n := range d.boxes {
+			if !d.hulls[n].meets(&near) {
+				continue
+			}
+			if left, ok = e.cut(left, d.boxes[n:n+1], &may); !ok {
 				return nil, false
 			}
 			if len(left) == 0 {
@@ -166,37 +92,6 @@ func (d *decided) minus(boxes []box) (rest []box, ok bool) {
 		}
 	}
 	return rest, true
-}
-
-// near is the boxes that b may overlap.
-func (d *decided) near(b *box) []int {
-	found := func(points []any, by map[any][]int, broad []int) []int {
-		out := slices.Clone(broad)
-		for _, p := range points {
-			out = append(out, by[p]...)
-		}
-		slices.Sort(out)
-		return slices.Compact(out)
-	}
-	var out []int
-	services, few := fewServices(b)
-	if few {
-		out = found(services, d.byService, d.broadService)
-	}
-	if sources, fewer := fewSources(b); fewer {
-		if other := found(sources, d.bySource, slices.Collect(maps.Keys(d.broadSource))); !few || len(other) < len(out) {
-			return other
-		}
-		return out
-	}
-	if few {
-		return out
-	}
-	all := make([]int, len(d.boxes))
-	for i := range all {
-		all[i] = i
-	}
-	return all
 }
 
 // narrowSide is the one address that a box does not leave open.

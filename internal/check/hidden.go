@@ -29,22 +29,39 @@ func (c *checker) ordered(s *policy.Section) (rules []*policy.Rule, foreign int)
 	return append(rules, s.Rules...), len(rules)
 }
 
+// ended is a rule that ends the way of all its packets.
+type ended struct {
+	rule    *policy.Rule
+	packets []box
+	hull    hull
+}
+
+// above is what the rules above a rule decide.
+type above struct {
+	rules    []ended
+	by       map[int]*decided // by family
+	changing bool             // lists may leave them with less later
+}
+
 // hidden finds rules that can never match.
 func (c *checker) hidden() {
 	for _, s := range c.sections() {
 		rules, foreign := c.ordered(s)
 		banned := c.banned(s.Hook)
-		above := map[int]*decided{4: {}, 6: {}}
+		before := above{by: map[int]*decided{4: {}, 6: {}}}
 		for i, r := range rules {
 			if i >= foreign && r.Action != policy.ClampMSS {
-				c.hiddenRule(s.Hook, rules[:i], above, banned, r)
+				c.hiddenRule(s.Hook, &before, banned, r)
 			}
 			if !ends(r) {
 				continue
 			}
+			packets := c.packets(s.Hook, r)
+			before.rules = append(before.rules, ended{r, packets, hullOf(packets)})
+			before.changing = before.changing || c.changing(r.From) || c.changing(r.To)
 			for _, family := range []int{4, 6} {
 				u := c.universe(s.Hook, family)
-				above[family].add(both(c.packets(s.Hook, r), []box{u}), &u)
+				before.by[family].add(both(packets, []box{u}), &u)
 			}
 		}
 	}
@@ -52,7 +69,7 @@ func (c *checker) hidden() {
 
 // hiddenRule asks first whether anything is left of a rule, and only then which
 // of the earlier rules take it all.
-func (c *checker) hiddenRule(hook policy.Hook, earlier []*policy.Rule, above map[int]*decided, banned []box, r *policy.Rule) {
+func (c *checker) hiddenRule(hook policy.Hook, before *above, banned []box, r *policy.Rule) {
 	packets := c.packets(hook, r)
 	if len(packets) == 0 {
 		c.impossible(hook, r)
@@ -66,7 +83,7 @@ func (c *checker) hiddenRule(hook policy.Hook, earlier []*policy.Rule, above map
 		c.alwaysPasses(r)
 		return
 	}
-	if rest, ok = minus(rest, banned); !ok {
+	if rest, ok = c.effort.minus(rest, banned); !ok {
 		return
 	}
 	if len(rest) == 0 {
@@ -74,29 +91,58 @@ func (c *checker) hiddenRule(hook policy.Hook, earlier []*policy.Rule, above map
 		return
 	}
 	left := rest
-	for _, d := range above {
-		if left, ok = d.minus(left); !ok {
+	for _, family := range []int{4, 6} {
+		if left, ok = before.by[family].minus(left, &c.effort); !ok {
 			return
 		}
 	}
 	if len(left) > 0 {
 		return
 	}
-	left = rest
-	var hiding []*policy.Rule
-	for _, e := range earlier {
-		if !ends(e) || !overlap(rest, c.packets(hook, e)) {
+	hiding, told := c.hiding(before.rules, rest)
+	if !told {
+		c.hiddenByMany(before, r)
+		return
+	}
+	c.hiddenBy(hook, rest, r, hiding)
+}
+
+// hiding is the rules that together decide all of the packets; not told when
+// that would take too long.
+func (c *checker) hiding(earlier []ended, packets []box) (hiding []*policy.Rule, told bool) {
+	may := c.effort.question()
+	whole := hullOf(packets)
+	for i := range earlier {
+		e := &earlier[i]
+		if !e.hull.meets(&whole) {
 			continue
 		}
-		hiding = append(hiding, e)
-		if rest, ok = minus(rest, c.packets(hook, e)); !ok {
-			return
+		if !c.effort.compare(len(packets)*len(e.packets), &may) {
+			return nil, false
 		}
-		if len(rest) == 0 {
-			c.hiddenBy(hook, left, r, hiding)
-			return
+		if !overlap(packets, e.packets) {
+			continue
 		}
+		hiding = append(hiding, e.rule)
+		if packets, told = c.effort.cut(packets, e.packets, &may); !told {
+			return nil, false
+		}
+		if len(packets) == 0 {
+			return hiding, true
+		}
+		whole = hullOf(packets)
 	}
+	return nil, false
+}
+
+// hiddenByMany reports a hidden rule without the names of those that hide it,
+// which would take too long to tell.
+func (c *checker) hiddenByMany(before *above, r *policy.Rule) {
+	severity, now := Error, ""
+	if before.changing || c.changing(r.From) || c.changing(r.To) {
+		severity, now = Warning, " with the present lists"
+	}
+	c.report(HiddenRule, severity, r.Pos, "remove it, or put it above them", "this rule can never match%s: the rules above it together decide all of its packets first", now)
 }
 
 // minusNeeded takes out the ICMP errors, which pass before any rule.
@@ -110,7 +156,7 @@ func (c *checker) minusNeeded(packets []box) ([]box, bool) {
 		u.numbers[user] = numbers{{0, noUser}}
 		needed = append(needed, u)
 	}
-	return minus(packets, needed)
+	return c.effort.minus(packets, needed)
 }
 
 // fewRules is up to how many hiding rules it is worth asking for each whether
@@ -122,7 +168,7 @@ func (c *checker) hiddenBy(hook policy.Hook, packets []box, r *policy.Rule, hidi
 		rest, ok := packets, true
 		for j, e := range hiding {
 			if j != i && ok {
-				rest, ok = minus(rest, c.packets(hook, e))
+				rest, ok = c.effort.minus(rest, c.packets(hook, e))
 			}
 		}
 		if ok && len(rest) == 0 {

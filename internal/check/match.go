@@ -209,7 +209,10 @@ func (c *checker) side(u box, w *policy.Who, address, iface, port int) []box {
 	if !w.Not {
 		return parts
 	}
-	rest, ok := minus([]box{u}, parts)
+	// Too much here would be findings that are wrong, so it has all the effort
+	// that the boxes themselves allow.
+	all := effort{left: questionPart * maxBoxes * maxBoxes}
+	rest, ok := all.minus([]box{u}, parts)
 	if !ok {
 		return []box{u}
 	}

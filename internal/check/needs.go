@@ -70,7 +70,7 @@ func (c *checker) thoughtOf(s *policy.Section, n need) bool {
 		if r.Action == policy.Allow && overlap([]box{b}, match) {
 			return true
 		}
-		if rest, ok := minus([]box{b}, match); ends(r) && ok && len(rest) == 0 {
+		if rest, ok := c.effort.minus([]box{b}, match); ends(r) && ok && len(rest) == 0 {
 			return true
 		}
 	}

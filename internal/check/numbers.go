@@ -35,6 +35,9 @@ func numbersOf(spans ...span) numbers {
 func one(n uint64) numbers { return numbers{{n, n}} }
 
 func (n numbers) overlaps(o numbers) bool {
+	if n.same(o) {
+		return true
+	}
 	for i, j := 0, 0; i < len(n) && j < len(o); {
 		switch {
 		case n[i].to < o[j].from:
@@ -48,9 +51,13 @@ func (n numbers) overlaps(o numbers) bool {
 	return false
 }
 
+// same says that both are one slice, as those of a universe are; false does not
+// say the opposite.
+func (n numbers) same(o numbers) bool { return len(n) > 0 && len(n) == len(o) && &n[0] == &o[0] }
+
 func (n numbers) intersect(o numbers) numbers {
 	switch {
-	case len(n) > 0 && len(n) == len(o) && &n[0] == &o[0]:
+	case n.same(o):
 		return n
 	case n.covers(o):
 		return o
@@ -78,7 +85,10 @@ func (n numbers) covers(o numbers) bool {
 }
 
 func (n numbers) minus(o numbers) numbers {
-	var out numbers
+	if n.same(o) || o.covers(n) {
+		return nil
+	}
+	out := make(numbers, 0, len(n)+1)
 	j := 0
 	for _, s := range n {
 		for j < len(o) && o[j].to < s.from {

@@ -190,7 +190,7 @@ func (c *checker) someAllowed(s *policy.Section, rules []*policy.Rule, packets [
 		if !ends(r) {
 			continue
 		}
-		rest, ok := minus(packets, match)
+		rest, ok := c.effort.minus(packets, match)
 		if !ok {
 			return false
 		}
@@ -214,7 +214,7 @@ func (c *checker) allAllowed(s *policy.Section, packets []box) bool {
 			}
 			continue
 		}
-		rest, ok := minus(packets, match)
+		rest, ok := c.effort.minus(packets, match)
 		if !ok {
 			return true
 		}

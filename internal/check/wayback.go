@@ -71,7 +71,7 @@ func (c *checker) wayBack(s, back *policy.Section, untracked []box, what string)
 		}
 		packets := c.packets(s.Hook, r)
 		if r.Action == policy.Allow && !hasPorts(c, r) {
-			mine, ok := minus(both(packets, untracked), decided)
+			mine, ok := c.effort.minus(both(packets, untracked), decided)
 			if ok && len(mine) > 0 && !c.allAllowed(back, c.mirrored(mine, back.Hook)) {
 				c.report(NoWayBack, Warning, r.Pos, backHint(r, back.Hook),
 					"this rule allows traffic that %s, and nothing allows its answers: untracked traffic has no replies", what)

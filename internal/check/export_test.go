@@ -1,0 +1,12 @@
+package check
+
+import (
+	"sluice/internal/host"
+	"sluice/internal/resolve"
+)
+
+// RunCounting is Run, and how many comparisons of boxes it made.
+func RunCounting(r *resolve.Resolved, facts host.Facts) (findings []Finding, compared int) {
+	c := newChecker(r, facts)
+	return c.run(), c.effort.taken
+}
