@@ -214,23 +214,6 @@ func (s *spans) meeting(i interval) (span, bool) {
 	return span{}, false
 }
 
-// cover adds what is not covered yet.
-func (s *spans) cover(i interval) {
-	todo := []interval{i}
-	for len(todo) > 0 {
-		next := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		there, met := s.meeting(next)
-		if !met {
-			s.add(next, 0)
-			continue
-		}
-		for _, rest := range (box{next}).without(box{there.interval}) {
-			todo = append(todo, rest[0])
-		}
-	}
-}
-
 // boxes is a growing list of boxes that are apart. Those that are single values
 // in all fields but one, which most are, are found by these.
 type boxes struct {
@@ -258,6 +241,14 @@ func (s *boxes) key(b box) (string, bool) {
 		key = x.from.appendTo(key)
 	}
 	return string(key), true
+}
+
+// effort is how many boxes are looked at for one.
+func (s *boxes) effort(b box) int {
+	if _, ok := s.key(b); !ok {
+		return 1 + len(s.all)
+	}
+	return 1 + len(s.wide)
 }
 
 func (s *boxes) add(b box) {

@@ -83,10 +83,10 @@ func TestBoxesAgainstList(t *testing.T) {
 }
 
 // What is covered is what a set of all values says.
-func TestSpansAgainstValues(t *testing.T) {
+func TestCoverAgainstValues(t *testing.T) {
 	m := newMaker(t)
 	for range 20 {
-		var s spans
+		var s cover
 		values := map[uint64]bool{}
 		for range 300 {
 			from := m.Uint64N(4000)
@@ -96,11 +96,11 @@ func TestSpansAgainstValues(t *testing.T) {
 			for n := from; n <= to; n++ {
 				want = want || values[n]
 			}
-			if _, met := s.meeting(i); met != want {
+			if met := s.meets(i); met != want {
 				t.Fatalf("%v meets what is covered: %v, want %v", i, met, want)
 			}
 			if m.IntN(2) == 0 {
-				s.cover(i)
+				s.add(i)
 				for n := from; n <= to; n++ {
 					values[n] = true
 				}

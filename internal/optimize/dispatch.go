@@ -15,7 +15,10 @@ import (
 func dispatch(w *work) {
 	for i := 0; i < len(w.Chains); i++ { // chains are added on the way
 		for range mostMaps {
-			plan := bestDispatch(w.Program, &w.Chains[i])
+			if len(w.Chains[i].Rules) < worthDispatch {
+				break
+			}
+			plan := bestDispatch(w.facts(), &w.Chains[i])
 			if plan == nil {
 				break
 			}
@@ -57,11 +60,8 @@ type dispatching struct {
 }
 
 // bestDispatch gives the map that spares a chain most conditions; nil for none.
-func bestDispatch(p *program.Program, chain *program.Chain) *dispatching {
-	if len(chain.Rules) < worthDispatch {
-		return nil
-	}
-	f := newFacts(p)
+func bestDispatch(known *facts, chain *program.Chain) *dispatching {
+	f := known.ordered(chain)
 	var best *dispatching
 	gain := func(d *dispatching) int { return len(d.rules) - len(d.rules)/len(d.keys) }
 	for _, fields := range dispatchKeys {
@@ -86,7 +86,7 @@ func (d *dispatching) next(start int) int {
 
 // gather collects rules with the key from a place on. A rule may be taken past
 // others that stay when it commutes with them.
-func gather(f *facts, chain *program.Chain, fields []program.Field, start int) *dispatching {
+func gather(f *ordered, chain *program.Chain, fields []program.Field, start int) *dispatching {
 	d := &dispatching{fields: fields, keys: map[string][]int{}, parts: map[string][]program.Value{}}
 	var stay []int
 	const farthest = 64 // rules that stay and are gone past
@@ -95,7 +95,7 @@ func gather(f *facts, chain *program.Chain, fields []program.Field, start int) *
 		keys := keysOf(r, fields)
 		// What leaves the chain by a return or at the end of a goto would come
 		// back behind the map, and not to where the chain was entered.
-		if keys == nil || f.comesBack(r) || slices.ContainsFunc(stay, func(s int) bool { return !f.commute(&chain.Rules[s], r) }) {
+		if keys == nil || f.comesBack(r) || slices.ContainsFunc(stay, func(s int) bool { return !f.commuteAt(s, i) }) {
 			if len(d.rules) == 0 {
 				return d
 			}
@@ -215,8 +215,12 @@ func (d *dispatching) apply(p *program.Program, at int) string {
 	}
 	p.Sets = append(p.Sets, set)
 	chain := &p.Chains[at]
+	gone := map[int]bool{}
+	for _, i := range d.rules[1:] {
+		gone[i] = true
+	}
 	n := -1
-	chain.Rules = slices.DeleteFunc(chain.Rules, func(program.Rule) bool { n++; return slices.Contains(d.rules[1:], n) })
+	chain.Rules = slices.DeleteFunc(chain.Rules, func(program.Rule) bool { n++; return gone[n] })
 	chain.Rules[d.rules[0]] = program.Rule{
 		Stage: rules[d.rules[0]].Stage, Actions: []program.Action{program.VerdictMap{Set: set.ID, Key: d.fields}},
 		Comment: "the rules of each " + fieldsName(d.fields) + " are in a chain",

@@ -19,10 +19,12 @@ type facts struct {
 	chains  map[string]*program.Chain
 	extents map[string]extent // of sets, by id
 	effects map[string]effect // of chains, by name
+
+	compared *int // how often rules were held against each other
 }
 
 func newFacts(p *program.Program) *facts {
-	f := &facts{program: p, sets: map[string]*program.Set{}, chains: map[string]*program.Chain{}, extents: map[string]extent{}, effects: map[string]effect{}}
+	f := &facts{program: p, compared: new(int), sets: map[string]*program.Set{}, chains: map[string]*program.Chain{}, extents: map[string]extent{}, effects: map[string]effect{}}
 	for i := range p.Sets {
 		f.sets[p.Sets[i].ID] = &p.Sets[i]
 	}
@@ -134,6 +136,15 @@ func (f *facts) scope(r *program.Rule) *scope {
 		}
 	}
 	return s
+}
+
+// values is how many values, or ranges of them, a scope has in its fields.
+func (s *scope) values() int {
+	n := 0
+	for _, e := range s.within {
+		n += len(e.numbers) + len(e.names) + e.addresses.Len4() + e.addresses.Len6()
+	}
+	return n
 }
 
 func (s *scope) bound(key string, e extent) {
@@ -286,11 +297,51 @@ func (f *facts) terminal(r *program.Rule) bool { return f.effect(r).ends }
 // commute says that a and b may change places: whatever the packet, verdict,
 // rewriting, tracking, counters, log and limits stay the same.
 func (f *facts) commute(a, b *program.Rule) bool {
+	*f.compared++
 	x, y := f.effect(a), f.effect(b)
 	if !x.independent(y) {
 		return false
 	}
 	return sameInAnyOrder(a, b, x, y) || f.disjoint(a, b)
+}
+
+// ordered answers whether rules of one chain commute, by their places, without
+// reading them anew each time. It is good until the chain is changed.
+type ordered struct {
+	*facts
+	rules   []program.Rule
+	scopes  []*scope
+	effects []*effect
+}
+
+func (f *facts) ordered(chain *program.Chain) *ordered {
+	n := len(chain.Rules)
+	return &ordered{facts: f, rules: chain.Rules, scopes: make([]*scope, n), effects: make([]*effect, n)}
+}
+
+func (o *ordered) effectAt(i int) effect {
+	if o.effects[i] == nil {
+		e := o.effect(&o.rules[i])
+		o.effects[i] = &e
+	}
+	return *o.effects[i]
+}
+
+func (o *ordered) scopeAt(i int) *scope {
+	if o.scopes[i] == nil {
+		o.scopes[i] = o.scope(&o.rules[i])
+	}
+	return o.scopes[i]
+}
+
+// commuteAt says that the rules at two places may change them.
+func (o *ordered) commuteAt(i, j int) bool {
+	*o.compared++
+	x, y := o.effectAt(i), o.effectAt(j)
+	if !x.independent(y) {
+		return false
+	}
+	return sameInAnyOrder(&o.rules[i], &o.rules[j], x, y) || o.scopeAt(i).disjoint(o.scopeAt(j))
 }
 
 // independent says that neither changes what the other looks at. Opaque text

@@ -13,6 +13,10 @@ const (
 	largeSet = 64
 	// ahead is how far the pass looks for rules that may come nearer.
 	ahead = 64
+	// A chain may take factorChecks comparisons of rules and factorChecksPerRule
+	// for each of its rules.
+	factorChecks        = 100_000
+	factorChecksPerRule = 100
 )
 
 // factor lets rules that ask for the same large set ask for it once: one rule
@@ -20,15 +24,18 @@ const (
 // of the rules matches whatever of the set any of the others does, so that no
 // packet is asked that was not asked before.
 func factor(w *work) {
-	f := newFacts(w.Program)
+	f := w.facts()
 	for i := range w.Chains {
 		f.chainEffect(w.Chains[i].Name)
 	}
 	for i := range len(w.Chains) {
-		for at := 0; at < len(w.Chains[i].Rules); at++ {
+		rules := f.ordered(&w.Chains[i])
+		most := *f.compared + factorChecks + factorChecksPerRule*len(w.Chains[i].Rules)
+		for at := 0; at < len(w.Chains[i].Rules) && *f.compared < most; at++ {
 			r := &w.Chains[i].Rules[at]
 			for _, c := range r.Match {
-				if f.large(&c) && f.factorOut(w, i, at, c) {
+				if f.large(&c) && rules.factorOut(w, i, at, c) {
+					rules = f.ordered(&w.Chains[i])
 					break
 				}
 			}
@@ -45,7 +52,7 @@ func (f *facts) large(c *program.Condition) bool {
 
 // factorOut factors the condition out of the rule at a place of a chain and of
 // those behind it that have it too.
-func (f *facts) factorOut(w *work, chain, at int, c program.Condition) bool {
+func (f *ordered) factorOut(w *work, chain, at int, c program.Condition) bool {
 	rules := w.Chains[chain].Rules
 	text := conditionText(&c)
 	reads := effect{reads: map[string]bool{}}
@@ -54,15 +61,17 @@ func (f *facts) factorOut(w *work, chain, at int, c program.Condition) bool {
 	var between []int
 	for i := at; i < len(rules) && i < at+ahead; i++ {
 		r := &rules[i]
-		e := f.effect(r)
-		fits := r.Stage == rules[at].Stage && slices.ContainsFunc(r.Match, func(o program.Condition) bool { return conditionText(&o) == text }) &&
-			!f.leaves(r) && apart(e.writes, reads.reads) &&
-			!slices.ContainsFunc(between, func(b int) bool { return !f.commute(&rules[b], r) })
+		fits := r.Stage == rules[at].Stage && f.scopeAt(i).texts[text] &&
+			!f.leaves(r) && apart(f.effectAt(i).writes, reads.reads) &&
+			!slices.ContainsFunc(between, func(b int) bool { return !f.commuteAt(b, i) })
 		if fits {
 			with = append(with, i)
 		} else {
 			between = append(between, i)
 		}
+	}
+	if len(with) < 2 {
+		return false
 	}
 	widest, members := f.widest(rules, with, text)
 	if len(members) < 2 || members[0] != at {
@@ -109,6 +118,7 @@ func (f *facts) widest(rules []program.Rule, with []int, text string) (widest in
 	for _, k := range with {
 		var covered []int
 		for _, i := range with {
+			*f.compared++
 			if scopes[k].covers(scopes[i]) {
 				covered = append(covered, i)
 			}

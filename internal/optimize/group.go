@@ -53,16 +53,18 @@ type merger struct {
 	alike    map[string]effect // of rules that do the same, by what they ask and do
 	counters bool              // elements may be counted
 	items    []*item
-	blocks   []*item          // what a rule that moves may have to go past
-	fences   map[string]*item // those of rules that stand alone, by their shape
+	blocks   []*item          // what a rule that moves may have to go past, by place
+	fences   []*item          // the same of rules that stand alone, one of each shape
+	fenceOf  map[string]*item // by shape
 	checks   int              // comparisons that are left
+	holds    int              // comparisons of boxes that are left
 }
 
 // item is one place in a chain.
 type item struct {
 	members []*candidate
 	scope   *scope                   // of what the members have in common
-	covers  map[program.Field]*spans // the values of the members, by field
+	covers  map[program.Field]*cover // the values of the members, by field
 	effect  effect
 	same    bool // all members do the very same
 
@@ -78,7 +80,23 @@ const (
 	// then only the last items are looked at.
 	allChecks  = 300_000
 	lastChecks = 16
+	// allHolds and holdsPerRule are how many comparisons of boxes they may take;
+	// then a rule may take lastHolds.
+	allHolds     = 300_000
+	holdsPerRule = 30
+	lastHolds    = 64
+	// likeOne is how many values of a rule are as quickly looked up as one.
+	likeOne = 16
 )
+
+// held takes comparisons of boxes, mine being those of one rule; false where
+// there are none left.
+func (m *merger) held(n int, mine *int) bool {
+	*mine += n
+	m.holds -= n
+	*m.compared += n
+	return m.holds >= 0 || *mine <= lastHolds
+}
 
 // scopeOf gives what a rule's conditions say, which most rules are never asked.
 func (m *merger) scopeOf(c *candidate) *scope {
@@ -90,18 +108,19 @@ func (m *merger) scopeOf(c *candidate) *scope {
 
 // gather makes the items of the rules of a chain. Those of lone are left alone.
 func (m *merger) gather(rules []*candidate, lone map[*candidate]bool) {
-	m.items, m.blocks, m.fences, m.checks = nil, nil, map[string]*item{}, allChecks
+	m.items, m.blocks, m.fences, m.fenceOf = nil, nil, nil, map[string]*item{}
+	m.checks, m.holds = allChecks, allHolds+holdsPerRule*len(rules)
 	last := map[string]int{}
 	for _, c := range rules {
 		if c.alone || lone[c] {
 			m.lone(c)
 			continue
 		}
-		if at, has := last[c.signature]; has && m.reaches(c, at) && m.items[at].admit(c) {
+		if at, has := last[c.signature]; has && m.reaches(c, at) && m.admit(m.items[at], c) {
 			continue
 		}
 		x := m.newItem(c)
-		if !x.admit(c) {
+		if !m.admit(x, c) {
 			m.lone(c)
 			continue
 		}
@@ -119,11 +138,11 @@ func (m *merger) lone(c *candidate) {
 		m.blocks = append(m.blocks, &item{members: []*candidate{c}, scope: m.scopeOf(c), effect: c.effect, same: true, last: at})
 		return
 	}
-	fence := m.fences[c.shape]
+	fence := m.fenceOf[c.shape]
 	if fence == nil {
 		fence = m.newItem(c)
-		m.fences[c.shape] = fence
-		m.blocks = append(m.blocks, fence)
+		m.fenceOf[c.shape] = fence
+		m.fences = append(m.fences, fence)
 	}
 	fence.last = at
 	fence.take(c)
@@ -131,30 +150,35 @@ func (m *merger) lone(c *candidate) {
 
 // reaches says whether a rule at the end may move up to the item.
 func (m *merger) reaches(c *candidate, at int) bool {
-	between := 0
+	says, met := m.scopeOf(c), 0
+	effort := 1 + says.values()/likeOne
+	stops := func(x *item) bool {
+		if met++; m.checks <= 0 && met > lastChecks {
+			return true
+		}
+		m.checks -= effort
+		*m.compared += effort
+		return x.last > at && !x.commutes(c, says)
+	}
 	for _, x := range slices.Backward(m.blocks) {
 		if x.last <= at {
-			continue
+			break
 		}
-		if between++; m.checks <= 0 && between > lastChecks {
-			return false
-		}
-		m.checks--
-		if !x.commutes(c, m.scopeOf(c)) {
+		if stops(x) {
 			return false
 		}
 	}
-	return true
+	return !slices.ContainsFunc(m.fences, stops)
 }
 
 // newItem is the item that a rule begins.
 func (m *merger) newItem(c *candidate) *item {
-	x := &item{effect: c.effect, same: true, covers: map[program.Field]*spans{}, in: newBoxes(openField(c.fields))}
+	x := &item{effect: c.effect, same: true, covers: map[program.Field]*cover{}, in: newBoxes(openField(c.fields))}
 	rest := *m.scopeOf(c)
 	rest.within = maps.Clone(rest.within)
 	for _, f := range c.fields {
 		delete(rest.within, string(f))
-		x.covers[f] = &spans{}
+		x.covers[f] = &cover{}
 	}
 	delete(rest.within, string(program.Family)) // may be that of an address
 	rest.never = false
@@ -170,7 +194,7 @@ func (m *merger) newItem(c *candidate) *item {
 func (x *item) take(c *candidate) {
 	for i, f := range c.fields {
 		for _, v := range c.values[i] {
-			x.covers[f].cover(v)
+			x.covers[f].add(v)
 		}
 	}
 	x.members = append(x.members, c)
@@ -205,19 +229,15 @@ const mostRanges = 256
 
 // meetsExtent says whether a value of the extent is covered; true where that
 // would take long to tell.
-func (s *spans) meetsExtent(e extent) bool {
-	met := func(i interval) bool {
-		_, met := s.meeting(i)
-		return met
-	}
+func (s *cover) meetsExtent(e extent) bool {
 	switch {
 	case e.kind == ofNumbers && len(e.numbers) <= mostRanges:
 		return slices.ContainsFunc(e.numbers, func(r program.NumberRange) bool {
-			return met(interval{point{lo: r.From}, point{lo: r.To}})
+			return s.meets(interval{point{lo: r.From}, point{lo: r.To}})
 		})
 	case e.kind == ofAddresses && e.addresses.Len4()+e.addresses.Len6() <= mostRanges:
 		for r := range e.addresses.Each() {
-			if met(interval{addressPoint(r.From), addressPoint(r.To)}) {
+			if s.meets(interval{addressPoint(r.From), addressPoint(r.To)}) {
 				return true
 			}
 		}
@@ -228,17 +248,23 @@ func (s *spans) meetsExtent(e extent) bool {
 
 // admit makes the rule the last member of the item, where what it decides can
 // be told apart from what the members before it do.
-func (x *item) admit(c *candidate) bool {
+func (m *merger) admit(x *item, c *candidate) bool {
+	mine := 0
 	var kept []box
 	todo := c.boxes()
-	wide := 0
+	wide := len(x.in.wide)
 	for len(todo) > 0 {
 		b := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		at := x.in.meeting(b)
+		if !m.held(x.in.effort(b), &mine) {
+			return false
+		}
 		if at < 0 {
 			if _, ok := x.in.key(b); !ok {
-				wide++
+				if wide++; wide > wideBoxes {
+					return false
+				}
 			}
 			kept = append(kept, b)
 			continue
@@ -250,9 +276,6 @@ func (x *item) admit(c *candidate) bool {
 		if len(todo)+len(kept)+len(x.kept) > 4*len(x.members)+1024 {
 			return false
 		}
-	}
-	if len(x.in.wide)+wide > wideBoxes {
-		return false
 	}
 	n := len(x.members)
 	for _, b := range kept {

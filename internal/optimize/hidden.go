@@ -7,13 +7,13 @@ import (
 )
 
 // comparable bounds how many rules of a chain are all compared with each other;
-// beyond that, each is held against those with one condition at the most.
+// beyond that, each is held against that many with one condition at the most.
 const comparable = 600
 
 // dropHidden takes out rules that no packet reaches: those that cannot match,
 // and those behind rules of their chain that leave them nothing.
 func dropHidden(w *work) {
-	f := newFacts(w.Program)
+	f := w.facts()
 	for i := range w.Chains {
 		chain := &w.Chains[i]
 		hidden := hiddenIn(f, chain)
@@ -33,11 +33,11 @@ func hiddenIn(f *facts, chain *program.Chain) map[int]bool {
 	for i := range chain.Rules {
 		r := &chain.Rules[i]
 		s := f.scope(r)
-		if s.never || slices.ContainsFunc(before, func(b *scope) bool { return b.covers(s) }) {
+		if s.never || slices.ContainsFunc(before, func(b *scope) bool { *f.compared++; return b.covers(s) }) {
 			out[i] = true
 			continue
 		}
-		if f.terminal(r) && (len(r.Match) < 2 || len(chain.Rules) <= comparable) {
+		if f.terminal(r) && (len(r.Match) < 2 || len(chain.Rules) <= comparable) && len(before) < comparable {
 			before = append(before, s)
 		}
 	}

@@ -18,7 +18,7 @@ func mergeRules(w *work, kind func(merged) bool) {
 	for i := range w.Sets {
 		taken[w.Sets[i].ID] = true
 	}
-	known := newFacts(w.Program)
+	known := w.facts()
 	for i := range w.Chains {
 		known.chainEffect(w.Chains[i].Name) // before any of them is another one
 	}

@@ -19,8 +19,16 @@ type Pass struct {
 // work is a program under a pass.
 type work struct {
 	*program.Program
-	options *Options
-	did     []string
+	options  *Options
+	did      []string
+	compared int // comparisons of rules that the pass has made
+}
+
+// facts answers what a pass asks, and counts for it.
+func (w *work) facts() *facts {
+	f := newFacts(w.Program)
+	f.compared = &w.compared
+	return f
 }
 
 // say notes in words what the pass did.

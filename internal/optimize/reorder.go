@@ -16,7 +16,7 @@ func reorder(w *work) {
 	if len(w.options.Profile) == 0 {
 		return
 	}
-	f := newFacts(w.Program)
+	f := w.facts()
 	for i := range w.Chains {
 		if chain := &w.Chains[i]; len(chain.Rules) <= comparable {
 			if moved := byHits(w, f, chain); moved > 0 {
@@ -28,7 +28,7 @@ func reorder(w *work) {
 
 // byHits puts the rules of a chain in order and says how many went up.
 func byHits(w *work, f *facts, chain *program.Chain) int {
-	n := len(chain.Rules)
+	n, rules := len(chain.Rules), f.ordered(chain)
 	q := queue{hits: make([]hit, n), behind: make([][]int, n), worth: make([]mean, n), waits: make([]int, n)}
 	for i := range n {
 		q.hits[i] = hitsOf(w.Program, &chain.Rules[i], w.options.Profile, 0)
@@ -36,7 +36,7 @@ func byHits(w *work, f *facts, chain *program.Chain) int {
 	}
 	for i := range n {
 		for j := i + 1; j < n; j++ {
-			if !q.hits[i].counted || !q.hits[j].counted || !f.commute(&chain.Rules[i], &chain.Rules[j]) {
+			if !q.hits[i].counted || !q.hits[j].counted || !rules.commuteAt(i, j) {
 				q.behind[i] = append(q.behind[i], j)
 				q.waits[j]++
 			}
@@ -45,16 +45,16 @@ func byHits(w *work, f *facts, chain *program.Chain) int {
 	for i := n - 1; i >= 0; i-- {
 		q.worth[i] = q.worthOf(i, decides(&chain.Rules[i]))
 	}
-	rules, moved := make([]program.Rule, 0, n), 0
+	out, moved := make([]program.Rule, 0, n), 0
 	for at := range n {
 		next := q.next()
 		if next > at {
 			moved++
 		}
-		rules = append(rules, chain.Rules[next])
+		out = append(out, chain.Rules[next])
 	}
 	if moved > 0 {
-		chain.Rules = rules
+		chain.Rules = out
 	}
 	return moved
 }

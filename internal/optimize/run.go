@@ -25,6 +25,8 @@ type Options struct {
 	Estimate func(*program.Program) float64
 	// Report, where set, is told what each pass did.
 	Report func(Report)
+	// Compared, where set, is told how many comparisons of rules a pass has made.
+	Compared func(pass string, n int)
 	// After, where set, sees the program after each pass.
 	After func(pass string, p *program.Program)
 }
@@ -102,6 +104,9 @@ func Run(p *program.Program, opt Options) error {
 			}
 			opt.Report(Report{Pass: pass.Name, Did: w.did, Reason: pass.Reason, LeftOut: leftOut, Before: before, After: after})
 			before, text = after, now
+		}
+		if opt.Compared != nil && !leftOut {
+			opt.Compared(pass.Name, w.compared)
 		}
 		if opt.After != nil && !leftOut {
 			opt.After(pass.Name, p)
