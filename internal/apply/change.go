@@ -17,6 +17,7 @@ type change struct {
 	what     string // the event that it is
 	to       *Generation
 	artifact backend.Artifact // of to
+	listing  *listing         // how artifact is kept, where that is known
 	program  *program.Program // of to; nil: as the generation has it
 	fitted   *Fitted          // where artifact leaves out interfaces that are not there
 	isNew    bool             // to was made for this change, and goes when it fails
@@ -151,6 +152,10 @@ func (s *session) verify(ctx context.Context, c change) error {
 		s.tookAll()
 		return nil
 	}
+	if s.foundTouched(ctx) {
+		s.point("verified")
+		return nil
+	}
 	at := instantNow()
 	have, err := s.readBack(ctx)
 	if err != nil {
@@ -220,19 +225,11 @@ func (s *session) sysctlsOf(j *journal, g *Generation, early bool) error {
 
 // steps reads the kernel and goes once through the steps from there.
 func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch func() error) error {
-	have, err := s.readAhead(ctx, c.verify)
+	steps, err := s.plan(ctx, c)
 	if err != nil {
-		return fmt.Errorf("read what the kernel holds: %w", err)
+		return err
 	}
-	want, bans, err := s.withBans(ctx, c.artifact, have)
-	if err != nil {
-		return fmt.Errorf("bring in the bans by command: %w", err)
-	}
-	steps, err := s.Backend.Steps(want, have)
-	if err != nil {
-		return fmt.Errorf("plan the transactions: %w", err)
-	}
-	steps = withMark(bans.insert(steps), markOf(c.to))
+	steps = withMark(steps, markOf(c.to))
 	switched := false
 	for i, step := range steps {
 		s.progress(Progress{Done: i, Total: len(steps), Name: step.Name, Purpose: step.Purpose})
@@ -259,6 +256,28 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 	}
 	s.progress(Progress{Done: len(steps), Total: len(steps)})
 	return nil
+}
+
+// plan is the steps from what the kernel holds. A few elements need nothing read
+// ahead where a witness has seen what it holds.
+func (s *session) plan(ctx context.Context, c change) ([]backend.Step, error) {
+	if steps := s.assumed(ctx, c); steps != nil {
+		return steps, nil
+	}
+	s.touched = nil
+	have, err := s.readAhead(ctx, c.verify)
+	if err != nil {
+		return nil, fmt.Errorf("read what the kernel holds: %w", err)
+	}
+	want, bans, err := s.withBans(ctx, c.artifact, have)
+	if err != nil {
+		return nil, fmt.Errorf("bring in the bans by command: %w", err)
+	}
+	steps, err := s.Backend.Steps(want, have)
+	if err != nil {
+		return nil, fmt.Errorf("plan the transactions: %w", err)
+	}
+	return bans.insert(steps), nil
 }
 
 // finish writes down a change that the kernel has made. It may run twice.

@@ -5,7 +5,6 @@ import (
 	"encoding/gob"
 	"fmt"
 	"slices"
-	"sync"
 
 	"sluice/internal/addrset"
 	"sluice/internal/backend"
@@ -14,38 +13,11 @@ import (
 
 // Programs are kept as gob: their actions are of an interface type, and a
 // million elements must neither take long nor much room.
-var registerActions = sync.OnceFunc(func() {
-	for _, action := range []program.Action{
-		program.Verdict(""),
-		program.Jump{},
-		program.Goto{},
-		program.VerdictMap{},
-		program.NoTrack{},
-		program.Count{},
-		program.Log{},
-		program.Limit{},
-		program.ConnectionLimit{},
-		program.SetAdd{},
-		program.SetMark{},
-		program.DNAT{},
-		program.DNATPrefix{},
-		program.SNAT{},
-		program.SNATPrefix{},
-		program.Masquerade{},
-		program.Redirect{},
-		program.MapSource{},
-		program.MapDestination{},
-		program.ClampMSS{},
-		program.Offload{},
-	} {
-		gob.Register(action)
-	}
-})
 
 // encodeProgram writes parts (backend.Join): the program without the addresses of
 // its sets, and those of each set, of both families apart.
 func encodeProgram(p *program.Program) ([]byte, error) {
-	registerActions()
+	program.RegisterActions()
 	light := *p
 	light.Sets = slices.Clone(p.Sets)
 	parts := [][]byte{nil}
@@ -69,7 +41,7 @@ func encodeProgram(p *program.Program) ([]byte, error) {
 }
 
 func decodeProgram(data []byte) (*program.Program, error) {
-	registerActions()
+	program.RegisterActions()
 	parts, err := backend.Split(data)
 	if err != nil || len(parts) == 0 {
 		return nil, fmt.Errorf("decode the program: %w", backend.ErrParts)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
+	"sluice/internal/kernel/nft"
 )
 
 // The mark is the name of an empty chain in a table of its own, which no hook
@@ -39,6 +40,23 @@ func markText(mark string) string {
 	return b.String()
 }
 
+// markAlone is the mark in a transaction of its own, for which nft need not be run.
+type markAlone string
+
+// Send sets the mark.
+func (m markAlone) Send(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if m == "" {
+		return nft.Run(ctx, m.Text())
+	}
+	return nft.ReplaceTable(markTable, string(m))
+}
+
+// Text is the same as input of nft -f.
+func (m markAlone) Text() string { return markText(string(m)) }
+
 // withMark puts the mark into the last transaction that switches; where none
 // does, into one of its own, before what is swept.
 func withMark(steps []backend.Step, mark string) []backend.Step {
@@ -49,7 +67,7 @@ func withMark(steps []backend.Step, mark string) []backend.Step {
 			return marked
 		}
 	}
-	own := backend.Step{Purpose: backend.Switch, Name: "mark", Text: markText(mark)}
+	own := backend.Step{Purpose: backend.Switch, Name: "mark", Contents: markAlone(mark)}
 	at := len(marked)
 	for at > 0 && (marked[at-1].Purpose == backend.Sweep || marked[at-1].Purpose == backend.Edit) {
 		at--

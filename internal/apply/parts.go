@@ -28,15 +28,16 @@ const (
 type listing struct {
 	id, partsID string // of the blobs; partsID is "" where there are no large parts
 	blob, parts []byte
+	whole       []byte
 }
 
 // listed is the listing of data; what is not made of parts is its blob itself.
 func listed(data []byte) listing {
 	parts, err := backend.Split(data)
 	if err != nil {
-		return listing{id: blobID(data), blob: data}
+		return listing{id: blobID(data), blob: data, whole: data}
 	}
-	var out listing
+	out := listing{whole: data}
 	var large [][]byte
 	list := [][]byte{[]byte(partsListed), nil}
 	for _, p := range parts {
@@ -68,7 +69,11 @@ func wholeID(data []byte) string { return listed(data).id }
 // putWhole keeps an artifact or a program: parts are the blobs that it needs
 // beside its own.
 func (s store) putWhole(data []byte) (id string, parts []string, err error) {
-	l := listed(data)
+	return s.putListed(listed(data))
+}
+
+// putListed is putWhole of what is listed already.
+func (s store) putListed(l listing) (id string, parts []string, err error) {
 	if l.partsID != "" {
 		if err := s.putNamed(l.partsID, l.parts); err != nil {
 			return "", nil, err

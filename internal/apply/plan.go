@@ -62,7 +62,7 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the rules: %w", err)
 	}
-	if out.Unchanged, err = s.unchanged(ctx, in, encoded); err != nil {
+	if out.Unchanged, err = s.unchanged(ctx, in, wholeID(encoded)); err != nil {
 		return nil, err
 	}
 	old := &program.Program{}

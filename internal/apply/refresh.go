@@ -133,7 +133,7 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 func (s *session) writeRefresh(g *Generation, in Refreshing, encoded []byte) (*Generation, error) {
 	in.Files, in.Facts, in.Sysctls = nil, nil, nil
 	in.Policy, in.SSHPorts = g.Policy, g.SSHPorts
-	next, err := s.write(in.Input, encoded)
+	next, err := s.write(in.Input, listed(encoded))
 	if err != nil {
 		return nil, err
 	}

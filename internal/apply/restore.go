@@ -120,7 +120,7 @@ func (s *session) closeWritten(ctx context.Context, p *program.Program, artifact
 	if err != nil {
 		return err
 	}
-	g, err := s.write(Input{Policy: "closed", Program: p, Artifact: artifact}, encoded)
+	g, err := s.write(Input{Policy: "closed", Program: p, Artifact: artifact}, listed(encoded))
 	if err != nil {
 		return err
 	}

@@ -253,10 +253,10 @@ func TestMark(t *testing.T) {
 		t.Error("the steps that were given changed")
 	}
 	own := withMark([]backend.Step{steps[0], steps[3], steps[4]}, mark)
-	if len(own) != 4 || own[1].Purpose != backend.Switch || own[2].Text != "e" {
+	if len(own) != 4 || own[1].Purpose != backend.Switch || !strings.Contains(own[1].Script(), mark) || own[2].Text != "e" {
 		t.Errorf("without a switch: %+v", own)
 	}
-	if off := withMark(nil, ""); len(off) != 1 || strings.Contains(off[0].Text, "add chain") || !strings.Contains(off[0].Text, "delete table") {
+	if off := withMark(nil, ""); len(off) != 1 || strings.Contains(off[0].Script(), "add chain") || !strings.Contains(off[0].Script(), "delete table") {
 		t.Errorf("taking it away: %+v", off)
 	}
 }

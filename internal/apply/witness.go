@@ -90,6 +90,9 @@ type trust struct {
 	before  backend.State
 	readAt  *instant
 	commits uint64
+	// touched is what is edited alone, where nothing else was read; nil where that
+	// is not known.
+	touched []backend.Checked
 }
 
 // readAhead reads what the kernel holds before a change: not the elements of

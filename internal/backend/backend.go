@@ -64,6 +64,24 @@ type Backend interface {
 	Compare(want Artifact, have State) ([]Difference, error)
 }
 
+// Editor is a backend that can tell by what two artifacts are written as that a few
+// elements are all in which they differ.
+type Editor interface {
+	// Edits is Steps from a kernel that holds one artifact to the letter to want,
+	// with the parts (Join) of both, each behind one byte that is the same in both.
+	// A part that both have may be left empty in both. It is false where they
+	// differ in more.
+	Edits(want Artifact, from, to [][]byte) ([]Step, bool)
+}
+
+// Checked are contents that can be looked up one by one behind Send.
+type Checked interface {
+	// Touches is how many elements they are; few is false where Holds cannot tell.
+	Touches() (n int, few bool)
+	// Holds says whether the kernel has each of them as Send left it.
+	Holds(ctx context.Context) (bool, error)
+}
+
 // Artifact is a program ready for one backend.
 type Artifact interface {
 	Backend() string

@@ -110,7 +110,7 @@ func BenchmarkApply(b *testing.B) {
 			bans++
 			var lines strings.Builder
 			for i := range bans {
-				fmt.Fprintf(&lines, "198.18.%d.%d\n", i>>8, i&255)
+				fmt.Fprintf(&lines, "198.18.%d.%d\n", i>>7, i&127*2)
 			}
 			write(banned, lines.String())
 			b.StartTimer()

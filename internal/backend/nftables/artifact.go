@@ -22,6 +22,7 @@ type artifact struct {
 	Plan    []program.Note
 	asked   backend.Asked  // which of the sets that commands fill the rules ask
 	layouts []LayoutReport // of an artifact that was made here, not read
+	written [][]byte       // parts that Encode writes, where they are known
 }
 
 const artifactFormat = 3
@@ -57,6 +58,9 @@ func (a *artifact) Notes() []program.Note { return a.Plan }
 // what else is in it as a list of texts. Text for hundreds of thousands of them
 // would be slow to write and to read.
 func (a *artifact) Encode() ([]byte, error) {
+	if a.written != nil {
+		return backend.Join(a.written...), nil
+	}
 	var tree bytes.Buffer
 	z, err := gzip.NewWriterLevel(&tree, gzip.BestSpeed)
 	if err != nil {

@@ -26,11 +26,17 @@ func (nftables) Name() string { return Name }
 
 // Lower makes the artifact of a program.
 func (n nftables) Lower(p *program.Program, can backend.Capabilities) (backend.Artifact, error) {
+	before := n.remembered(p, can)
+	if a := before.recall(); a != nil {
+		return a, nil
+	}
 	l, err := lowerRemembering(p, can, n.memory)
 	if err != nil {
 		return nil, err
 	}
-	return &artifact{Format: artifactFormat, Tree: l.tree, Plan: l.notes, layouts: l.layouts}, nil
+	a := &artifact{Format: artifactFormat, Tree: l.tree, Plan: l.notes, layouts: l.layouts}
+	before.remember(a)
+	return a, nil
 }
 
 // Decode reads what Encode wrote.

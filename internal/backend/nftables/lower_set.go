@@ -5,8 +5,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"hash"
+	"maps"
 	"slices"
 	"strings"
 
@@ -129,14 +129,17 @@ func (l *lowering) layoutAddresses(p *parts) error {
 		if l.laid[s.ID][f] != nil {
 			continue
 		}
+		mine := inFamily(ranges, f)
 		var singles, wide []addrset.Range
-		for _, r := range ranges {
-			switch {
-			case r.From.Is4() != (f == 4):
-			case r.From == r.To:
-				singles = append(singles, r)
-			default:
-				wide = append(wide, r)
+		if s.Life == program.Living && !counted {
+			singles, wide = singly(mine)
+		} else {
+			for _, r := range mine {
+				if r.From == r.To {
+					singles = append(singles, r)
+				} else {
+					wide = append(wide, r)
+				}
 			}
 		}
 		n := stem(s.ID)
@@ -155,7 +158,7 @@ func (l *lowering) layoutAddresses(p *parts) error {
 			continue
 		}
 		if all := len(singles) + len(wide); all > 0 {
-			p.byFam[f] = []*Set{static(s, f, n, inFamily(ranges, f), counted)}
+			p.byFam[f] = []*Set{static(s, f, n, mine, counted)}
 		}
 	}
 	return nil

@@ -1,0 +1,129 @@
+package apply
+
+import (
+	"context"
+
+	"sluice/internal/backend"
+	"sluice/internal/kernel/nft"
+)
+
+// Where a witness has seen that the kernel holds the running generation to the
+// letter, and nobody touched the ruleset since, what the kernel holds is known
+// without reading it. That is enough for a change of a few elements, such as one
+// ban more in a file: it is then read back by the number of the ruleset, which says
+// that nobody else was at it, and by the elements themselves. Every other change
+// reads what the kernel holds.
+
+// assumed is the steps from the running generation to an artifact where they are
+// known without reading the kernel; nil where they are not.
+func (s *session) assumed(ctx context.Context, c change) []backend.Step {
+	s.readAt, s.touched = nil, nil
+	editor, can := s.Backend.(backend.Editor)
+	w := s.witness()
+	if !can || c.listing == nil || c.artifact == nil || c.fitted != nil || w == nil || w.Unread && c.verify {
+		return nil
+	}
+	g, err := s.generation(s.cur.Running)
+	if err != nil || g.Closed || g.Fitted != nil || !s.sameBans(ctx, g, c.artifact) {
+		return nil
+	}
+	from, to, err := s.partsApart(g.Artifact, c.listing)
+	if err != nil {
+		return nil
+	}
+	steps, known := editor.Edits(c.artifact, from, to)
+	if !known || !s.few(steps) {
+		return nil
+	}
+	s.before, s.readAt, s.commits = nil, &w.Ruleset, nft.Commits()
+	return steps
+}
+
+// sameBans says whether what is banned by command is in the kernel as it should be,
+// and asked for as it is by the running generation.
+func (s *session) sameBans(ctx context.Context, g *Generation, a backend.Artifact) bool {
+	with, is := a.(backend.Commanded)
+	if !is {
+		return true
+	}
+	s.asked, s.askedKnown = backend.Asked{}, true
+	c := with.Commands()
+	if c == nil || len(c.Sets) == 0 {
+		return true
+	}
+	known, err := s.commands(g.Mark)
+	if err != nil || known == nil {
+		return false
+	}
+	list, err := s.banned()
+	if err != nil {
+		return false
+	}
+	f, err := s.fill(ctx, c, known.Asked, list, s.now())
+	s.asked = known.Asked
+	return err == nil && f.empty() && f.asked == known.Asked
+}
+
+// partsApart gives the parts of an artifact that is kept and of another one. Where
+// both have the same large parts, those are empty in both.
+func (s *session) partsApart(id string, to *listing) (a, b [][]byte, err error) {
+	blob, err := s.blob(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if a, err = backend.Split(blob); err == nil && len(a) > 2 && string(a[0]) == partsListed && string(a[1]) == to.partsID {
+		b, err = backend.Split(to.blob)
+		return a[2:], b[2:], err
+	}
+	whole, err := s.whole(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	if a, err = backend.Split(whole); err == nil {
+		b, err = backend.Split(to.whole)
+	}
+	for i := range min(len(a), len(b)) {
+		// As in a list.
+		a[i], b[i] = append([]byte{inList}, a[i]...), append([]byte{inList}, b[i]...)
+	}
+	return a, b, err
+}
+
+// few says whether steps do nothing but edit a few elements that can be looked up
+// afterwards, and keeps which.
+func (s *session) few(steps []backend.Step) bool {
+	s.touched = []backend.Checked{}
+	all := 0
+	for _, step := range steps {
+		contents, is := step.Contents.(backend.Checked)
+		if !is || step.Purpose != backend.Edit {
+			return false
+		}
+		n, few := contents.Touches()
+		if all += n; !few || all > lookups {
+			return false
+		}
+		s.touched = append(s.touched, contents)
+	}
+	return true
+}
+
+// foundTouched says whether the kernel holds what it should by what this change
+// touched alone: nobody else was at the ruleset since a witness saw it. Where it is
+// false, everything is read.
+func (s *session) foundTouched(ctx context.Context) bool {
+	if s.touched == nil {
+		return false
+	}
+	for _, contents := range s.touched {
+		if holds, err := contents.Holds(ctx); err != nil || !holds {
+			return false
+		}
+	}
+	at := instantNow()
+	if !s.alone() {
+		return false
+	}
+	s.foundSame(at)
+	return s.same != nil
+}

@@ -1,0 +1,36 @@
+package program
+
+import (
+	"encoding/gob"
+	"sync"
+)
+
+// RegisterActions makes every kind of action known to package gob, for who writes
+// programs down.
+var RegisterActions = sync.OnceFunc(func() {
+	for _, action := range []Action{
+		Verdict(""),
+		Jump{},
+		Goto{},
+		VerdictMap{},
+		NoTrack{},
+		Count{},
+		Log{},
+		Limit{},
+		ConnectionLimit{},
+		SetAdd{},
+		SetMark{},
+		DNAT{},
+		DNATPrefix{},
+		SNAT{},
+		SNATPrefix{},
+		Masquerade{},
+		Redirect{},
+		MapSource{},
+		MapDestination{},
+		ClampMSS{},
+		Offload{},
+	} {
+		gob.Register(action)
+	}
+})
