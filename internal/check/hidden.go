@@ -29,16 +29,21 @@ func (c *checker) ordered(s *policy.Section) (rules []*policy.Rule, foreign int)
 	return append(rules, s.Rules...), len(rules)
 }
 
-// ended is a rule that ends the way of all its packets.
-type ended struct {
+// matching is a rule with the packets that it matches.
+type matching struct {
 	rule    *policy.Rule
 	packets []box
 	hull    hull
 }
 
+func (c *checker) matching(hook policy.Hook, r *policy.Rule) matching {
+	packets := c.packets(hook, r)
+	return matching{r, packets, hullOf(packets)}
+}
+
 // above is what the rules above a rule decide.
 type above struct {
-	rules    []ended
+	rules    []matching       // that end the way of all their packets
 	by       map[int]*decided // by family
 	changing bool             // lists may leave them with less later
 }
@@ -56,12 +61,12 @@ func (c *checker) hidden() {
 			if !ends(r) {
 				continue
 			}
-			packets := c.packets(s.Hook, r)
-			before.rules = append(before.rules, ended{r, packets, hullOf(packets)})
+			this := c.matching(s.Hook, r)
+			before.rules = append(before.rules, this)
 			before.changing = before.changing || c.changing(r.From) || c.changing(r.To)
 			for _, family := range []int{4, 6} {
 				u := c.universe(s.Hook, family)
-				before.by[family].add(both(packets, []box{u}), &u)
+				before.by[family].add(both(this.packets, []box{u}), &u)
 			}
 		}
 	}
@@ -109,7 +114,7 @@ func (c *checker) hiddenRule(hook policy.Hook, before *above, banned []box, r *p
 
 // hiding is the rules that together decide all of the packets; not told when
 // that would take too long.
-func (c *checker) hiding(earlier []ended, packets []box) (hiding []*policy.Rule, told bool) {
+func (c *checker) hiding(earlier []matching, packets []box) (hiding []*policy.Rule, told bool) {
 	may := c.effort.question()
 	whole := hullOf(packets)
 	for i := range earlier {

@@ -104,18 +104,22 @@ func (c *checker) namesEmptySet(r *policy.Rule) bool {
 func (c *checker) families() {
 	for _, s := range c.sections() {
 		rules, foreign := c.ordered(s)
+		all := make([]matching, len(rules))
+		for i, r := range rules {
+			all[i] = c.matching(s.Hook, r)
+		}
 		for i, r := range rules {
 			if i < foreign || r.Family != 0 || r.Action == policy.ClampMSS {
 				continue
 			}
 			for _, w := range []*policy.Who{r.From, r.To} {
-				c.oneFamily(s, rules[i+1:], r, w)
+				c.oneFamily(s, all[i+1:], r, w)
 			}
 		}
 	}
 }
 
-func (c *checker) oneFamily(s *policy.Section, later []*policy.Rule, r *policy.Rule, w *policy.Who) {
+func (c *checker) oneFamily(s *policy.Section, later []matching, r *policy.Rule, w *policy.Who) {
 	name, missing := c.lackingFamily(w)
 	if missing == 0 {
 		return
@@ -178,23 +182,24 @@ func (c *checker) lackingFamily(w *policy.Who) (name string, family int) {
 
 // someAllowed says whether the rules that follow, or the default, allow any of
 // the packets.
-func (c *checker) someAllowed(s *policy.Section, rules []*policy.Rule, packets []box) bool {
-	for _, r := range rules {
-		if r.Action == policy.ClampMSS {
+func (c *checker) someAllowed(s *policy.Section, rules []matching, packets []box) bool {
+	may, whole := c.effort.question(), hullOf(packets)
+	for i := range rules {
+		m := &rules[i]
+		if !m.hull.meets(&whole) || m.rule.Action == policy.ClampMSS {
 			continue
 		}
-		match := c.packets(s.Hook, r)
-		if r.Action == policy.Allow && overlap(packets, match) {
+		if m.rule.Action == policy.Allow && overlap(packets, m.packets) {
 			return true
 		}
-		if !ends(r) {
+		if !ends(m.rule) {
 			continue
 		}
-		rest, ok := c.effort.minus(packets, match)
+		rest, ok := c.effort.cut(packets, m.packets, &may)
 		if !ok {
 			return false
 		}
-		packets = rest
+		packets, whole = rest, hullOf(rest)
 	}
 	return len(packets) > 0 && s.Default == policy.Allow
 }

@@ -14,6 +14,7 @@ import (
 type Shape struct {
 	Name string
 	rule func(*rand.Rand, int) string // rule i of input
+	sets int                          // s0, s1, …: large ones that rules name
 	// visible is how many rules at the beginning may match; 0: all may.
 	visible int
 }
@@ -58,6 +59,9 @@ var Shapes = []Shape{
 	{Name: "some-limits", rule: func(r *rand.Rand, i int) string {
 		return fmt.Sprintf("%s %s from %s%s", verdict(r), oneOf(r, "tcp/22", "udp/53", "any"), prefix(r), oneOf(r, "", " limit 5/minute"))
 	}},
+	{Name: "sets", sets: 20, rule: func(r *rand.Rand, _ int) string {
+		return fmt.Sprintf("%s tcp/%d from s%d%s", oneOf(r, "allow", "drop"), port(r), r.IntN(20), oneOf(r, "", fmt.Sprintf(" to %s", prefix(r)), " limit 5/minute"))
+	}},
 	{Name: "not", rule: func(r *rand.Rand, i int) string {
 		if i%2 == 0 {
 			return fmt.Sprintf("%s tcp/%d from not %s", verdict(r), port(r), prefix(r))
@@ -101,7 +105,18 @@ var Shapes = []Shape{
 func (s Shape) Policy(n int, seed uint64) []byte {
 	r := rand.New(rand.NewPCG(seed, 10))
 	var b strings.Builder
-	b.WriteString("version: 1\ninput:\n  default: drop\n  rules:\n")
+	b.WriteString("version: 1\n")
+	if s.sets > 0 {
+		b.WriteString("sets:\n")
+	}
+	for i := range s.sets {
+		fmt.Fprintf(&b, "  s%d: [20.%d.0.0", i, i)
+		for range 300 {
+			fmt.Fprintf(&b, ", 20.%d.%d.%d", i, r.IntN(256), r.IntN(256))
+		}
+		b.WriteString("]\n")
+	}
+	b.WriteString("input:\n  default: drop\n  rules:\n")
 	for i := range n {
 		fmt.Fprintf(&b, "    - %s\n", s.rule(r, i))
 	}
