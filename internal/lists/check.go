@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"os"
 
 	"sluice/internal/addrset"
@@ -12,29 +11,8 @@ import (
 	"sluice/internal/resolve"
 )
 
-const (
-	// minShare is the share of the addresses of either family, in percent, that
-	// a new copy has to keep; less looks like a list that was cut off.
-	minShare = 80
-	// shortList is up to how many ranges a list may lose what it wants.
-	shortList = 10
-)
-
-// ShrunkError refuses a list with far fewer addresses than the copy in use.
-type ShrunkError struct {
-	List     string
-	Family   string // "IPv4" or "IPv6"
-	Old, New string // addresses of the copy in use and of what was refused
-	Percent  int64
-}
-
-func (e *ShrunkError) Error() string {
-	return fmt.Sprintf("%s: the new list has %d %% of the %s addresses of the copy in use (%s instead of %s); a list that was cut off looks like this, so the copy stays",
-		e.List, e.Percent, e.Family, e.New, e.Old)
-}
-
 // checked reads what a list's server gave, and refuses what is no list of
-// addresses, an error page for one, and what is far smaller than the copy.
+// addresses, an error page for one, and what is far smaller or larger than the copy.
 func checked(url, path, copied string) (addrset.Set, error) {
 	next, err := readSet(url, path)
 	if err != nil {
@@ -50,26 +28,7 @@ func checked(url, path, copied string) (addrset.Set, error) {
 	if err != nil {
 		return next, nil //nolint:nilerr // a damaged copy is no reason to refuse a good one
 	}
-	return next, shrunk(fetch.Redact(url), old, next)
-}
-
-func shrunk(name string, old, next addrset.Set) error {
-	if old.Len4()+old.Len6() <= shortList {
-		return nil
-	}
-	for _, f := range []struct {
-		name      string
-		old, next *big.Int
-	}{
-		{"IPv4", new(big.Int).SetUint64(old.Count4()), new(big.Int).SetUint64(next.Count4())},
-		{"IPv6", old.Count6(), next.Count6()},
-	} {
-		have := new(big.Int).Mul(f.next, big.NewInt(100))
-		if have.Cmp(new(big.Int).Mul(f.old, big.NewInt(minShare))) < 0 {
-			return &ShrunkError{List: name, Family: f.name, Old: f.old.String(), New: f.next.String(), Percent: have.Div(have, f.old).Int64()}
-		}
-	}
-	return nil
+	return next, sized(fetch.Redact(url), old, next)
 }
 
 func readSet(url, path string) (addrset.Set, error) {

@@ -47,8 +47,8 @@ func (s Store) Due(url string, refresh time.Duration) (bool, error) {
 	return info.Fetched.IsZero() || refresh > 0 && time.Since(info.Fetched) >= refresh, nil
 }
 
-// Fetch asks for a list. What is empty, damaged, or far smaller than the copy is
-// refused; with force, what is smaller is taken.
+// Fetch asks for a list. What is empty, damaged, or far smaller or larger than the
+// copy is refused; with force, whatever size is taken.
 func (g *Staging) Fetch(ctx context.Context, url string, force bool) (State, error) {
 	s := g.store
 	path := s.path(url)
@@ -72,13 +72,13 @@ func (g *Staging) Fetch(ctx context.Context, url string, force bool) (State, err
 		return Current, nil
 	}
 	_, err = checked(url, got.Path, path)
-	var less *ShrunkError
-	if errors.As(err, &less) && force {
+	var size *SizeError
+	if errors.As(err, &size) && force {
 		err = nil
 	}
 	if err != nil {
 		got.Discard()
-		if less != nil {
+		if size != nil {
 			err = fmt.Errorf("%w\nhint: --force takes it all the same, where the list is right", err)
 		}
 		return "", err
