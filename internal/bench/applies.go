@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -31,6 +32,7 @@ const (
 	unchanged    = "sluice apply, nothing changed"
 	oneMore      = "sluice apply, one ban more in the policy's file"
 	banCommand   = "sluice ban"
+	banMany      = "sluice ban -, 100,000 addresses"
 )
 
 // applies times the whole commands with both families, all but Europe.
@@ -117,8 +119,13 @@ input:
 			t.add(banCommand, r)
 		}
 	}
+	if canBan {
+		if err := b.manyAtOnce(own, t); err != nil {
+			return err
+		}
+	}
 	var rows [][]string
-	for _, what := range []string{nftText, nftTextAgain, fromNothing, unchanged, oneMore, banCommand} {
+	for _, what := range []string{nftText, nftTextAgain, fromNothing, unchanged, oneMore, banCommand, banMany} {
 		if s, there := t.wall[what]; there {
 			e := s.Estimate()
 			rows = append(rows, []string{
@@ -136,10 +143,35 @@ input:
 	b.ratio("one ban more by the policy's file, against the first", "≤ 0.1 ×", 0.1, t.wall[oneMore].Per(t.wall[fromNothing]), same)
 	if canBan {
 		b.atMost("one ban by sluice ban", "ms", t.wall[banCommand].Estimate(), 20)
+		seconds := make(measure.Series, len(t.wall[banMany]))
+		for i, ms := range t.wall[banMany] {
+			seconds[i] = ms / 1000
+		}
+		b.atMost("100,000 bans in one call, from standard input", "s", seconds.Estimate(), 1)
 	} else {
 		b.absent("one ban by sluice ban", "≤ 20 ms", "no such command")
 	}
 	return b.memory(own, theirs, file, ruleset, planned)
+}
+
+// manyAtOnce bans 100,000 addresses from standard input, some times anew.
+func (b *bench) manyAtOnce(l *measure.Lab, t times) error {
+	var lines bytes.Buffer
+	for i := range 100_000 {
+		fmt.Fprintln(&lines, netip.AddrFrom4([4]byte{100, byte(64 + i>>16), byte(i >> 8), byte(i)}))
+	}
+	where := []string{"--netns", l.Namespace.Name(), "--state-dir", b.state}
+	for range b.rounds(5) {
+		r, err := b.command(lines.Bytes(), append([]string{"ban", "-", "--for", "1d"}, where...)...)
+		if err != nil {
+			return err
+		}
+		t.add(banMany, r)
+		if _, err := b.sluice(l, "unban", "100.64.0.0/10"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // planned is what "sluice plan" says.
