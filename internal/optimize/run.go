@@ -20,8 +20,8 @@ type Options struct {
 	// name; nil where nobody counted.
 	Profile map[string]uint64
 	// Estimate, where set, says how many ns a packet costs under the program in
-	// the mean. Passes that choose between forms ask it, and it is asked before
-	// and after each pass where Report is set.
+	// the mean. It is asked before and after each pass where
+	// Report is set.
 	Estimate func(*program.Program) float64
 	// Report, where set, is told what each pass did.
 	Report func(Report)
@@ -34,7 +34,7 @@ type Options struct {
 // Report is what one pass did.
 type Report struct {
 	Pass    string   `json:"pass"`
-	Did     []string `json:"did"` // in words; none: it found nothing to do
+	Did     []string `json:"did"` // in words; none, and not nil: it found nothing to do
 	Reason  string   `json:"reason"`
 	LeftOut bool     `json:"left-out,omitempty"` // switched off
 	Before  Size     `json:"before"`
@@ -102,7 +102,7 @@ func Run(p *program.Program, opt Options) error {
 			if len(w.did) == 0 && now != text {
 				w.say(inNumbers(before, after))
 			}
-			opt.Report(Report{Pass: pass.Name, Did: w.did, Reason: pass.Reason, LeftOut: leftOut, Before: before, After: after})
+			opt.Report(Report{Pass: pass.Name, Did: slices.Concat([]string{}, w.did), Reason: pass.Reason, LeftOut: leftOut, Before: before, After: after})
 			before, text = after, now
 		}
 		if opt.Compared != nil && !leftOut {

@@ -24,7 +24,7 @@ func terminalEarly(w *work) {
 		}
 		if h.Default == program.Accept {
 			if n := acceptAtOnce(w.Program, chain); n > 0 {
-				w.say(plural(n, "rule") + " of chain " + chain.Name + " accept at once what they keep out of tracking")
+				w.say("chain " + chain.Name + ": what " + plural(n, "rule") + " kept out of tracking is accepted at once")
 			}
 		}
 	}
