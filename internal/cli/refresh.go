@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"sluice/internal/apply"
+	"sluice/internal/check"
 	"sluice/internal/fetch"
 	"sluice/internal/host"
 	"sluice/internal/lists"
@@ -25,9 +27,18 @@ func newRefresh() *cobra.Command {
 		Use:   "refresh [SET]...",
 		Short: "Download the lists of the running policy and load what changed",
 		Long: `Asks the servers of the running policy's lists (sets with "url") whether there are
-newer ones: those whose "refresh" is due, or the named ones. A list that is empty,
-damaged or has fewer than 80 % of the addresses of the copy in use, in either
-family, is refused and the copy stays; --force takes a smaller one all the same.
+newer ones: those whose "refresh" is due, or the named ones. A list that is empty
+or damaged is refused and the copy stays; so is one whose size can hardly be meant:
+
+- fewer than 80 % of the addresses of the copy in use, in either family; a copy of
+  up to ten ranges may lose what it wants;
+- more than ten times the addresses of the copy in use, in either family, where
+  that is more than an IPv4 /8 or an IPv6 /16 has;
+- a range as wide as an IPv4 /7 or an IPv6 /15, or wider, that the copy in use does
+  not name. Addresses that no host of the internet has do not count in these two.
+
+--force takes a list of any size. plan and apply refuse the same, warn, and use the
+copy. What check warns of under the new lists is told.
 
 What changes is shown first: how many addresses come and go, and which live
 connections it would cut (bans) or not allow again. If there are such, or somebody
@@ -45,7 +56,8 @@ packaging has a timer that runs this: sluice-refresh.timer.
 Environment: HTTP_PROXY, HTTPS_PROXY, NO_PROXY.
 
 Exit status: 0 refreshed, or nothing is newer; 1 stopped, since it would cut
-somebody off; 2 bad use, or a list cannot be had or was refused.`,
+somebody off, or a list was refused for its size; 2 bad use, or a list cannot be
+had, is empty or damaged.`,
 		Example: `  sluice refresh
   sluice refresh scanners --dry-run
   sluice refresh --allow-cut --netns customer7`,
@@ -55,7 +67,7 @@ somebody off; 2 bad use, or a list cannot be had or was refused.`,
 	flags := cmd.Flags()
 	flags.Bool("dry-run", false, "show what would change, and change nothing")
 	flags.Bool("allow-cut", false, "go on where live connections are cut or somebody is locked out")
-	flags.Bool("force", false, "take lists that have far fewer addresses than the copies in use")
+	flags.Bool("force", false, "take lists that have far fewer or far more addresses than the copies in use")
 	addWait(cmd)
 	return cmd
 }
@@ -73,6 +85,7 @@ type refreshedList struct {
 	URL   string      `json:"url"`
 	State lists.State `json:"state,omitempty"`
 	Error string      `json:"error,omitempty"`
+	Copy  time.Time   `json:"copy,omitzero"` // with Error: of when the copy is that is used
 }
 
 func runRefresh(cmd *cobra.Command, args []string) error {
@@ -104,14 +117,31 @@ func runRefresh(cmd *cobra.Command, args []string) error {
 	case out.Stopped:
 		return errFound
 	}
-	return r.failed
+	return r.failure()
+}
+
+// failure is what was wrong with lists: one whose size alone is, somebody has to
+// look at.
+func (r *refreshing) failure() error {
+	var errs []error
+	onlySizes := true
+	for _, err := range r.failed {
+		var size *lists.SizeError
+		onlySizes = onlySizes && errors.As(err, &size)
+		errs = append(errs, err)
+	}
+	err := errors.Join(errs...)
+	if err != nil && onlySizes {
+		return &foundError{"refused: " + err.Error()}
+	}
+	return err
 }
 
 type refreshing struct {
 	cmd                     *cobra.Command
 	host                    *apply.Host
 	dryRun, allowCut, force bool
-	failed                  error // of lists that could not be had
+	failed                  []error // of lists that could not be had
 }
 
 func (r *refreshing) run(ctx context.Context, names []string) (*refreshJSON, error) {
@@ -205,7 +235,10 @@ func (r *refreshing) fetch(ctx context.Context, staging *lists.Staging, s *polic
 	state, err := staging.Fetch(ctx, s.URL.Text, r.force)
 	if err != nil {
 		out.Error = err.Error()
-		r.failed = errors.Join(r.failed, fmt.Errorf("set %s: %w", s.Name, err))
+		if at, there := staging.Copied(s.URL.Text); there {
+			out.Copy = at
+		}
+		r.failed = append(r.failed, fmt.Errorf("set %s: %w", s.Name, err))
 	}
 	out.State = state
 	return out
@@ -227,6 +260,9 @@ func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists
 	case !changed:
 		return nil, nil
 	}
+	if err := r.check(ctx, line); err != nil {
+		return nil, err
+	}
 	can := line.options.capabilities(ctx)
 	if err := line.compile(can); err != nil {
 		return nil, err
@@ -244,6 +280,22 @@ func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists
 	}, nil
 }
 
+// check tells of what check warns of under the new lists, on the host as it is
+// now.
+func (r *refreshing) check(ctx context.Context, line *pipeline) error {
+	facts, err := readFacts(ctx, "", line.options)
+	if err != nil {
+		return err
+	}
+	findings := check.Run(line.resolved, facts)
+	for _, f := range findings {
+		if f.Severity == check.Warning {
+			warn(r.cmd.ErrOrStderr(), f.Pos.String()+": "+f.Message)
+		}
+	}
+	return check.Errors(findings)
+}
+
 func printRefresh(w io.Writer, r *refreshJSON) {
 	if len(r.Lists) == 0 {
 		fmt.Fprintln(w, "no list is due")
@@ -253,6 +305,9 @@ func printRefresh(w io.Writer, r *refreshJSON) {
 		text := map[lists.State]string{lists.Current: "the copy is current", lists.Fetched: "fetched"}[l.State]
 		if l.Error != "" {
 			text = "not refreshed"
+			if !l.Copy.IsZero() {
+				text += ", the copy of " + l.Copy.Local().Format(time.DateTime) + " is used"
+			}
 		}
 		fmt.Fprintf(w, "list %s: %s\n", l.Set, text)
 	}

@@ -63,7 +63,11 @@ func (s *Store) Open(url string, refresh time.Duration) (io.ReadCloser, string, 
 			if !have {
 				return nil, "", fmt.Errorf("no copy of the list yet, and none can be had: %w", err)
 			}
-			s.warn(fmt.Sprintf("%v; using the copy of %s", err, info.Fetched.Format(time.DateTime)))
+			text := fmt.Sprintf("%v; using the copy of %s", err, info.Fetched.Local().Format(time.DateTime))
+			if size := (*SizeError)(nil); errors.As(err, &size) {
+				text += "\nhint: sluice refresh --force takes it all the same, where the list is right"
+			}
+			s.warn(text)
 		}
 	}
 	f, err := os.Open(path)
@@ -128,7 +132,7 @@ func (s *Store) fetch(url, path string, old copyInfo) error {
 	}
 	if err := keep(url, path, got); err != nil {
 		got.Discard()
-		return fmt.Errorf("%w\nhint: sluice refresh --force takes it all the same, where the list is right", err)
+		return err
 	}
 	return s.keepInfo(path, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.ETag, Modified: got.Modified})
 }

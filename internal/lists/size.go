@@ -74,11 +74,12 @@ func shrunk(old, next addrset.Set) string {
 
 // grown looks at what a list names of the internet that the copy does not.
 func grown(old, next addrset.Set) string {
+	whole := next
 	old, next = old.Intersect(internet), next.Intersect(internet)
 	for r := range next.Difference(old).Each() {
 		f := familyOf(r.From)
 		if count(addrset.Of(r), f).Cmp(wideOf[f]) >= 0 {
-			return fmt.Sprintf("the new list names all of %s, which the copy in use does not; hardly anybody means so much, so the copy stays", r)
+			return fmt.Sprintf("the new list names all of %s, which the copy in use does not; hardly anybody means so much, so the copy stays", around(whole, r))
 		}
 	}
 	for _, f := range families {
@@ -89,6 +90,16 @@ func grown(old, next addrset.Set) string {
 		}
 	}
 	return ""
+}
+
+// around is the range of a set that a part of it is in.
+func around(s addrset.Set, part addrset.Range) addrset.Range {
+	for r := range s.Each() {
+		if r.From.Is4() == part.From.Is4() && r.To.Compare(part.From) >= 0 {
+			return r
+		}
+	}
+	return part
 }
 
 var families = []addrset.Family{addrset.IPv4, addrset.IPv6}

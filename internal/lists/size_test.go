@@ -34,8 +34,8 @@ func TestSized(t *testing.T) {
 		fmt.Fprintf(&hosts, " 198.51.100.%d", i*2)
 	}
 	for _, c := range []struct{ name, old, next, want string }{
-		{"everything", "192.0.2.0/24", "0.0.0.0/1 128.0.0.0/1 ::/0", "names all of 0.0.0.0"},
-		{"all of IPv6", "192.0.2.0/24", "192.0.2.0/24 ::/0", "names all of 2000::/3"},
+		{"everything", "192.0.2.0/24", "0.0.0.0/1 128.0.0.0/1 ::/0", "names all of 0.0.0.0/0"},
+		{"all of IPv6", "0.0.0.0/0", "0.0.0.0/0 ::/0", "names all of ::/0"},
 		{"a /7", "192.0.2.0/24", "192.0.2.0/24 20.0.0.0/7", "names all of 20.0.0.0/7"},
 		{"a /7 in pieces", "192.0.2.0/24", "192.0.2.0/24" + ninths.String(), "names all of 20.0.0.0/7"},
 		{"a /8", "192.0.2.0/24", "192.0.2.0/24 20.0.0.0/8", "more than 10 times the IPv4 addresses"},

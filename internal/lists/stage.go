@@ -87,6 +87,13 @@ func (g *Staging) Fetch(ctx context.Context, url string, force bool) (State, err
 	return Fetched, nil
 }
 
+// Copied is when the server last said that the copy in use of a list is current;
+// false where there is none.
+func (g *Staging) Copied(url string) (time.Time, bool) {
+	info, err := g.store.info(g.store.path(url))
+	return info.Fetched, err == nil && !info.Fetched.IsZero()
+}
+
 // Open gives the new copy of a list, or the old one.
 func (g *Staging) Open(url string, _ time.Duration) (io.ReadCloser, string, error) {
 	path := g.store.path(url)
