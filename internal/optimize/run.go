@@ -102,7 +102,7 @@ func Run(p *program.Program, opt Options) error {
 			if len(w.did) == 0 && now != text {
 				w.say(inNumbers(before, after))
 			}
-			opt.Report(Report{Pass: pass.Name, Did: slices.Concat([]string{}, w.did), Reason: pass.Reason, LeftOut: leftOut, Before: before, After: after})
+			opt.Report(Report{Pass: pass.Name, Did: append([]string{}, w.did...), Reason: pass.Reason, LeftOut: leftOut, Before: before, After: after})
 			before, text = after, now
 		}
 		if opt.Compared != nil && !leftOut {
