@@ -47,7 +47,7 @@ func (b *Builder) Grow(v4, v6 int) {
 	b.v4, b.v6 = slices.Grow(b.v4, v4), slices.Grow(b.v6, v6)
 }
 
-// Add4 adds the IPv4 addresses from to to as numbers, both included. It panics
+// Add4 adds the IPv4 addresses between two numbers, both included. It panics
 // when they are in reverse order.
 func (b *Builder) Add4(from, to uint32) {
 	if from > to {
@@ -56,8 +56,8 @@ func (b *Builder) Add4(from, to uint32) {
 	b.v4 = append(b.v4, span[key4]{key4(from), key4(to)})
 }
 
-// Add6 adds the IPv6 addresses from to to as the upper and lower halves of
-// numbers, both included. It panics when they are in reverse order.
+// Add6 adds the IPv6 addresses between two numbers, given by their upper and
+// lower halves, both included. It panics when they are in reverse order.
 func (b *Builder) Add6(fromHi, fromLo, toHi, toLo uint64) {
 	r := span[key6]{key6{fromHi, fromLo}, key6{toHi, toLo}}
 	if r.from.compare(r.to) > 0 {

@@ -20,11 +20,20 @@ import (
 // is an address of the host's own, which is never banned, or one that all of a
 // network hear, which nobody can answer from.
 func banStage(w *work) {
-	in, fromInput := takeBan(w.Program, program.Input)
-	_, fromForward := takeBan(w.Program, program.Forward)
-	_, fromOutput := takeBan(w.Program, program.Output)
-	if !fromInput || !fromForward || !fromOutput {
-		return
+	hooks := []program.HookKind{program.Input, program.Forward, program.Output}
+	for _, hook := range hooks {
+		if asksBan(w.Base(hook, program.Filter)) < 0 {
+			return // bans of one hook say nothing of the others
+		}
+	}
+	var in program.Rule
+	for _, hook := range hooks {
+		chain := w.Base(hook, program.Filter)
+		at := asksBan(chain)
+		if hook == program.Input {
+			in = chain.Rules[at]
+		}
+		chain.Rules = slices.Delete(chain.Rules, at, at+1)
 	}
 	b := banning{work: w}
 	b.read(w.Chain(in.Actions[0].(program.Jump).Chain))
@@ -57,25 +66,19 @@ func notLoopback(device program.Field) []program.Condition {
 	return []program.Condition{{Field: device, Not: true, Names: []string{"lo"}}}
 }
 
-// takeBan takes the rule that asks the bans out of a filter chain.
-func takeBan(p *program.Program, hook program.HookKind) (program.Rule, bool) {
-	chain := p.Base(hook, program.Filter)
+// asksBan is the place of the rule of a filter chain that asks the bans; -1 where
+// there is none.
+func asksBan(chain *program.Chain) int {
 	if chain == nil {
-		return program.Rule{}, false
+		return -1
 	}
-	i := slices.IndexFunc(chain.Rules, func(r program.Rule) bool {
+	return slices.IndexFunc(chain.Rules, func(r program.Rule) bool {
 		if r.Stage != program.StageBan || len(r.Match) > 0 || len(r.Actions) != 1 {
 			return false
 		}
 		_, jumps := r.Actions[0].(program.Jump)
 		return jumps
 	})
-	if i < 0 {
-		return program.Rule{}, false
-	}
-	ban := chain.Rules[i]
-	chain.Rules = slices.Delete(chain.Rules, i, i+1)
-	return ban, true
 }
 
 // banning is the bans of a program, on their way to their hooks.

@@ -13,7 +13,7 @@ import (
 // of the key stand in a chain of their own then, in their order; what has no
 // rule goes on behind the map, and what falls out of such a chain too.
 func dispatch(w *work) {
-	for i := 0; i < len(w.Chains); i++ { // chains are added on the way
+	for i := 0; i < len(w.Chains); i++ { //nolint:intrange // chains are added on the way
 		for range mostMaps {
 			if len(w.Chains[i].Rules) < worthDispatch {
 				break

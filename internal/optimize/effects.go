@@ -58,19 +58,19 @@ func (f *facts) disjoint(a, b *program.Rule) bool { return f.scope(a).disjoint(f
 // covers says that every packet that matches b matches a.
 func (f *facts) covers(a, b *program.Rule) bool { return f.scope(a).covers(f.scope(b)) }
 
-func (a *scope) disjoint(b *scope) bool {
-	if a.never || b.never {
+func (s *scope) disjoint(b *scope) bool {
+	if s.never || b.never {
 		return true
 	}
-	if len(a.within) > len(b.within) {
-		a, b = b, a
+	if len(s.within) > len(b.within) {
+		s, b = b, s
 	}
-	for key, x := range a.within {
+	for key, x := range s.within {
 		if y, has := b.within[key]; has && !x.meets(y) {
 			return true
 		}
 	}
-	for text := range a.texts {
+	for text := range s.texts {
 		if b.texts[opposite(text)] {
 			return true
 		}
@@ -78,11 +78,11 @@ func (a *scope) disjoint(b *scope) bool {
 	return false
 }
 
-func (a *scope) covers(b *scope) bool {
+func (s *scope) covers(b *scope) bool {
 	if b.never {
 		return true
 	}
-	for _, n := range a.needs {
+	for _, n := range s.needs {
 		if b.texts[n.text] {
 			continue
 		}
@@ -305,49 +305,10 @@ func (f *facts) commute(a, b *program.Rule) bool {
 	return sameInAnyOrder(a, b, x, y) || f.disjoint(a, b)
 }
 
-// ordered answers whether rules of one chain commute, by their places, without
-// reading them anew each time. It is good until the chain is changed.
-type ordered struct {
-	*facts
-	rules   []program.Rule
-	scopes  []*scope
-	effects []*effect
-}
-
-func (f *facts) ordered(chain *program.Chain) *ordered {
-	n := len(chain.Rules)
-	return &ordered{facts: f, rules: chain.Rules, scopes: make([]*scope, n), effects: make([]*effect, n)}
-}
-
-func (o *ordered) effectAt(i int) effect {
-	if o.effects[i] == nil {
-		e := o.effect(&o.rules[i])
-		o.effects[i] = &e
-	}
-	return *o.effects[i]
-}
-
-func (o *ordered) scopeAt(i int) *scope {
-	if o.scopes[i] == nil {
-		o.scopes[i] = o.scope(&o.rules[i])
-	}
-	return o.scopes[i]
-}
-
-// commuteAt says that the rules at two places may change them.
-func (o *ordered) commuteAt(i, j int) bool {
-	*o.compared++
-	x, y := o.effectAt(i), o.effectAt(j)
-	if !x.independent(y) {
-		return false
-	}
-	return sameInAnyOrder(&o.rules[i], &o.rules[j], x, y) || o.scopeAt(i).disjoint(o.scopeAt(j))
-}
-
 // independent says that neither changes what the other looks at. Opaque text
 // may look at anything.
-func (a effect) independent(b effect) bool {
-	return apart(a.writes, b.reads) && apart(b.writes, a.reads)
+func (e effect) independent(o effect) bool {
+	return apart(e.writes, o.reads) && apart(o.writes, e.reads)
 }
 
 func apart(writes, reads map[string]bool) bool {

@@ -144,7 +144,7 @@ func (e *emitter) ranges(common []program.Condition, fields []program.Field, pie
 // of a protocol nft 1.0.6 writes what kernels refuse, and names have no order.
 var neverInRanges = map[program.Field]bool{program.Protocol: true, program.InInterface: true, program.OutInterface: true, program.Mark: true}
 
-// parts parts pieces by their values in some fields, in the order of the first.
+// parts divides pieces by their values in some fields, in the order of the first.
 func (e *emitter) parts(fields []program.Field, pieces []piece, by func(program.Field) bool) [][]piece {
 	var order []string
 	parts := map[string][]piece{}

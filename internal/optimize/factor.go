@@ -52,18 +52,18 @@ func (f *facts) large(c *program.Condition) bool {
 
 // factorOut factors the condition out of the rule at a place of a chain and of
 // those behind it that have it too.
-func (f *ordered) factorOut(w *work, chain, at int, c program.Condition) bool {
+func (o *ordered) factorOut(w *work, chain, at int, c program.Condition) bool {
 	rules := w.Chains[chain].Rules
 	text := conditionText(&c)
 	reads := effect{reads: map[string]bool{}}
-	f.reading(&reads, &c)
+	o.reading(&reads, &c)
 	with := []int{}
 	var between []int
 	for i := at; i < len(rules) && i < at+ahead; i++ {
 		r := &rules[i]
-		fits := r.Stage == rules[at].Stage && f.scopeAt(i).texts[text] &&
-			!f.leaves(r) && apart(f.effectAt(i).writes, reads.reads) &&
-			!slices.ContainsFunc(between, func(b int) bool { return !f.commuteAt(b, i) })
+		fits := r.Stage == rules[at].Stage && o.scopeAt(i).texts[text] &&
+			!o.leaves(r) && apart(o.effectAt(i).writes, reads.reads) &&
+			!slices.ContainsFunc(between, func(b int) bool { return !o.commuteAt(b, i) })
 		if fits {
 			with = append(with, i)
 		} else {
@@ -73,11 +73,11 @@ func (f *ordered) factorOut(w *work, chain, at int, c program.Condition) bool {
 	if len(with) < 2 {
 		return false
 	}
-	widest, members := f.widest(rules, with, text)
+	widest, members := o.widest(rules, with, text)
 	if len(members) < 2 || members[0] != at {
 		return false
 	}
-	name := f.chainName(w, fmt.Sprintf("%s_%s", w.Chains[chain].Name, c.Set))
+	name := o.chainName(w, fmt.Sprintf("%s_%s", w.Chains[chain].Name, c.Set))
 	inner := program.Chain{Name: name, Comment: fmt.Sprintf("the rules that ask for set %s, which is asked once", c.Set)}
 	for _, i := range members {
 		r := rules[i]
@@ -101,8 +101,8 @@ func (f *ordered) factorOut(w *work, chain, at int, c program.Condition) bool {
 	w.say(fmt.Sprintf("chain %s: %d rules ask for set %s once", w.Chains[chain].Name, len(members), c.Set))
 	w.Chains[chain].Rules = out
 	w.Chains = append(w.Chains, inner)
-	f.chains[name] = &w.Chains[len(w.Chains)-1]
-	f.chainEffect(name)
+	o.chains[name] = &w.Chains[len(w.Chains)-1]
+	o.chainEffect(name)
 	return true
 }
 

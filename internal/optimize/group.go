@@ -229,15 +229,15 @@ const mostRanges = 256
 
 // meetsExtent says whether a value of the extent is covered; true where that
 // would take long to tell.
-func (s *cover) meetsExtent(e extent) bool {
+func (c *cover) meetsExtent(e extent) bool {
 	switch {
 	case e.kind == ofNumbers && len(e.numbers) <= mostRanges:
 		return slices.ContainsFunc(e.numbers, func(r program.NumberRange) bool {
-			return s.meets(interval{point{lo: r.From}, point{lo: r.To}})
+			return c.meets(interval{point{lo: r.From}, point{lo: r.To}})
 		})
 	case e.kind == ofAddresses && e.addresses.Len4()+e.addresses.Len6() <= mostRanges:
 		for r := range e.addresses.Each() {
-			if s.meets(interval{addressPoint(r.From), addressPoint(r.To)}) {
+			if c.meets(interval{addressPoint(r.From), addressPoint(r.To)}) {
 				return true
 			}
 		}
@@ -389,11 +389,12 @@ func (m *merger) candidate(r *program.Rule) *candidate {
 	if c.tail != nil {
 		key += "\n" + program.ActionText(c.tail)
 	}
-	known := false
-	if c.effect, known = m.alike[key]; !known {
-		c.effect = m.effect(r)
-		m.alike[key] = c.effect
+	effect, known := m.alike[key]
+	if !known {
+		effect = m.effect(r)
+		m.alike[key] = effect
 	}
+	c.effect = effect
 	return c
 }
 

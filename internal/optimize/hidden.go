@@ -6,9 +6,9 @@ import (
 	"sluice/internal/program"
 )
 
-// comparable bounds how many rules of a chain are all compared with each other;
+// allCompared bounds how many rules of a chain are all compared with each other;
 // beyond that, each is held against that many with one condition at the most.
-const comparable = 600
+const allCompared = 600
 
 // dropHidden takes out rules that no packet reaches: those that cannot match,
 // and those behind rules of their chain that leave them nothing.
@@ -37,7 +37,7 @@ func hiddenIn(f *facts, chain *program.Chain) map[int]bool {
 			out[i] = true
 			continue
 		}
-		if f.terminal(r) && (len(r.Match) < 2 || len(chain.Rules) <= comparable) && len(before) < comparable {
+		if f.terminal(r) && (len(r.Match) < 2 || len(chain.Rules) <= allCompared) && len(before) < allCompared {
 			before = append(before, s)
 		}
 	}

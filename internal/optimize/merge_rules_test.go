@@ -43,10 +43,10 @@ func TestMergingAgainstPackets(t *testing.T) {
 }
 
 // counted gives n rules of a policy, each with a counter of its own.
-func counted(p *program.Program, n int, make func(i int) (match []program.Condition, verdict program.Action)) []program.Rule {
+func counted(p *program.Program, n int, rule func(i int) (match []program.Condition, verdict program.Action)) []program.Rule {
 	var out []program.Rule
 	for i := range n {
-		match, verdict := make(i)
+		match, verdict := rule(i)
 		line := len(p.Counters) + 10
 		counter := fmt.Sprintf("input_%04d", line)
 		p.Counters = append(p.Counters, program.Counter{Name: counter})
@@ -86,12 +86,12 @@ func tcp(ports ...uint64) []program.Condition {
 }
 
 // inRules is a program whose rules chain has the rules.
-func inRules(make func(p *program.Program) []program.Rule) *program.Program {
+func inRules(rules func(p *program.Program) []program.Rule) *program.Program {
 	p := &program.Program{
 		Hooks:  []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Drop, Chain: "input"}},
 		Chains: []program.Chain{{Name: "input", Rules: []program.Rule{{Stage: program.StageRules, Actions: []program.Action{program.Goto{Chain: "input_rules"}}}}}, {Name: "input_rules"}},
 	}
-	p.Chains[1].Rules = make(p)
+	p.Chains[1].Rules = rules(p)
 	return p
 }
 

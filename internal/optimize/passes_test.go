@@ -144,6 +144,18 @@ func TestBanStage(t *testing.T) {
 	golden(t, "ban-stage-rewrites", "ban-stage", banned(true))
 }
 
+// TestBansOfSomeHooks: where a hook has no bans, those of the others stay.
+func TestBansOfSomeHooks(t *testing.T) {
+	p := banned(false)
+	forward := p.Chain("forward")
+	forward.Rules = nil
+	before := p.Text()
+	banStage(&work{Program: p, options: &Options{}})
+	if after := p.Text(); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
 func TestStages(t *testing.T) { golden(t, "stages", "stages", banned(false)) }
 
 func TestUnused(t *testing.T) {

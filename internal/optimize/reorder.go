@@ -18,7 +18,7 @@ func reorder(w *work) {
 	}
 	f := w.facts()
 	for i := range w.Chains {
-		if chain := &w.Chains[i]; len(chain.Rules) <= comparable {
+		if chain := &w.Chains[i]; len(chain.Rules) <= allCompared {
 			if moved := byHits(w, f, chain); moved > 0 {
 				w.say(plural(moved, "rule") + " of chain " + chain.Name + " went up before rules that were hit less")
 			}

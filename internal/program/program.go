@@ -90,7 +90,7 @@ type Set struct {
 	// addresses and ranges, each with a time-out of its own or none.
 	Commands bool
 	// Never is what never gets into a set that commands fill.
-	Never addrset.Set
+	Never    addrset.Set
 	Verdicts bool // a verdict map: each element has a verdict
 	// Addresses holds what is in a set with one address key whose elements
 	// carry nothing of their own.
