@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -240,7 +241,7 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 			}
 		}
 		j.Step = string(step.Purpose) + " " + step.Name
-		if err := s.saveJournal(j); err != nil {
+		if err := s.saveStep(j.Step); err != nil {
 			return err
 		}
 		s.point("before " + j.Step)
@@ -288,7 +289,7 @@ func (s *session) finish(j *journal) error {
 		if j.What == expired || j.What == rolledBack || j.What == removed {
 			what = j.What
 		}
-		if err := s.record(from, what, j); err != nil {
+		if err := s.record(from, j, what); err != nil {
 			return err
 		}
 	}
@@ -302,13 +303,12 @@ func (s *session) finish(j *journal) error {
 		if what == expired || what == rolledBack {
 			what = restored
 		}
-		if err := s.record(to, what, j); err != nil {
-			return err
-		}
+		events := []string{what}
 		if j.Confirm {
-			if err := s.record(to, confirmed, j); err != nil {
-				return err
-			}
+			events = append(events, confirmed)
+		}
+		if err := s.record(to, j, events...); err != nil {
+			return err
 		}
 		if err := s.holdAs(to, j.Fitted); err != nil {
 			return err
@@ -338,14 +338,17 @@ func (s *session) finish(j *journal) error {
 	return s.prune(s.needed()...)
 }
 
-// record adds an event once.
-func (s *session) record(g *Generation, what string, j *journal) error {
-	for _, e := range g.Events {
-		if e.What == what && e.Time.Equal(j.Started) {
-			return nil
+// record adds events, each once.
+func (s *session) record(g *Generation, j *journal, events ...string) error {
+	before := len(g.Events)
+	for _, what := range events {
+		if !slices.ContainsFunc(g.Events, func(e Event) bool { return e.What == what && e.Time.Equal(j.Started) }) {
+			g.event(what, j.By, j.Started)
 		}
 	}
-	g.event(what, j.By, j.Started)
+	if len(g.Events) == before {
+		return nil
+	}
 	return s.saveGeneration(g)
 }
 

@@ -182,8 +182,10 @@ func (c command) input() Input {
 // policyOf makes a policy that lets port 7000 in, and a port of its own: "a"
 // 7001, "b" 7002, and so on. "a early" has a chain at ingress of lo and vm0, "a
 // deep" jumps deeper than the kernel goes. Each has a set of its own, that of "a
-// large" 1,000 ranges, that of "a wide" 50,000, that of "a huge" 300,000.
+// large" 1,000 ranges, that of "a wide" 50,000, that of "a huge" 300,000. "a with
+// ADDRESS ADDRESS" drops these, which are in a set that is edited in place.
 func policyOf(name string) *program.Program {
+	name, dropped, drops := strings.Cut(name, " with ")
 	port := uint64(7001 + int(name[0]-'a'))
 	number := func(f program.Field, n uint64) program.Condition {
 		return program.Condition{Field: f, Numbers: []program.NumberRange{{From: n, To: n}}}
@@ -225,6 +227,16 @@ func policyOf(name string) *program.Program {
 			accept("allow udp/7000", number(program.Protocol, 17), number(program.Port, 7000), served),
 			accept(fmt.Sprintf("allow tcp/%d", port), number(program.Protocol, 6), number(program.Port, port), served),
 		}}},
+	}
+	if drops {
+		var b addrset.Builder
+		for text := range strings.FieldsSeq(dropped) {
+			b.AddRange(addrset.Range{From: netip.MustParseAddr(text), To: netip.MustParseAddr(text)})
+		}
+		p.Sets = append(p.Sets, program.Set{ID: "dropped", Key: []program.Field{program.Source}, Life: program.Living, Addresses: b.Set()})
+		drop := accept("drop", program.Condition{Field: program.Source, Set: "dropped"})
+		drop.Actions = []program.Action{program.Drop}
+		p.Chains[0].Rules = append([]program.Rule{drop}, p.Chains[0].Rules...)
 	}
 	if strings.HasSuffix(name, "deep") {
 		p.Chains[0].Rules = append(p.Chains[0].Rules, program.Rule{Actions: []program.Action{program.Jump{Chain: "level1"}}})

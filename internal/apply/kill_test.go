@@ -51,6 +51,7 @@ func points(t *testing.T, prepare []command, c command) []string {
 // and nothing is left over.
 func TestKilledAtEveryPoint(t *testing.T) {
 	a, b := command{Op: "apply", Policy: "a"}, command{Op: "apply", Policy: "b"}
+	few := command{Op: "apply", Policy: "a with 192.0.2.1 192.0.2.5"}
 	tests := []struct {
 		name     string
 		prepare  []command
@@ -59,6 +60,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 	}{
 		{"first apply", nil, a, "", "a"},
 		{"apply", []command{a}, b, "a", "b"},
+		{"apply of a few elements", []command{few}, command{Op: "apply", Policy: "a with 192.0.2.1 192.0.2.9"}, few.Policy, "a with 192.0.2.1 192.0.2.9"},
 		{"apply with sysctls", []command{a}, command{Op: "apply", Policy: "timeout77"}, "a", "timeout77"},
 		{"apply to confirm", []command{a}, command{Op: "apply", Policy: "b", Confirm: time.Hour}, "a", "b"},
 		{"confirm", []command{a, {Op: "apply", Policy: "b", Confirm: time.Hour}}, command{Op: "confirm"}, "b", "b"},

@@ -19,6 +19,7 @@ import (
 //	lock                     held while something changes
 //	current.json             what runs, what boots, what waits
 //	journal.json             only while a change is under way
+//	journal.step             how far it is
 //	generations/N.json       one generation
 //	blobs/SHA256.zst         texts, artifacts and programs, shared
 type store struct{ dir string }
@@ -26,6 +27,7 @@ type store struct{ dir string }
 const (
 	currentFile    = "current.json"
 	journalFile    = "journal.json"
+	stepFile       = "journal.step"
 	generationsDir = "generations"
 	blobsDir       = "blobs"
 	blobSuffix     = ".zst"
@@ -156,11 +158,29 @@ func (s store) journal() (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
+	if step, err := os.ReadFile(filepath.Join(s.dir, stepFile)); err == nil {
+		j.Step = string(step)
+	}
 	return &j, nil
 }
 
 func (s store) saveJournal(j *journal) error { return s.writeJSON(journalFile, j) }
-func (s store) endJournal() error            { return s.remove(journalFile) }
+
+// saveStep notes how far a change is. It is for the reader alone, who asks before
+// the next boot, so it does not wait for the disk.
+func (s store) saveStep(text string) error {
+	if err := os.WriteFile(filepath.Join(s.dir, stepFile), []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write the state: %w", err)
+	}
+	return nil
+}
+
+func (s store) endJournal() error {
+	if err := os.Remove(filepath.Join(s.dir, stepFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove from the state: %w", err)
+	}
+	return s.remove(journalFile)
+}
 
 func generationName(n int) string {
 	return filepath.Join(generationsDir, strconv.Itoa(n)+".json")

@@ -183,8 +183,9 @@ func (s *session) bearWitness(in Input, o Options, notes []string) {
 		w.Inputs, w.Said, w.Notes, w.Ports = in.Inputs, in.Said, notes, sourcePorts(in.Program)
 		w.Peers = w.known(in.Peers)
 	}
-	// Without it the next apply reads everything, and no harm is done.
-	_ = s.writeJSON(witnessFile, w)
+	// Without it the next apply reads everything, and no harm is done; it holds for
+	// this boot alone, so it does not wait for the disk.
+	_ = s.writeUnsynced(witnessFile, w)
 }
 
 // known is peers as far as the policy can tell them apart, each once.

@@ -222,3 +222,36 @@ func TestTables(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// TestReplaceTable: the table has what was asked for and nothing of before, in one
+// transaction; what the kernel refuses changes nothing.
+func TestReplaceTable(t *testing.T) {
+	s := host(t)
+	for _, want := range [][]string{{"one"}, {"two", "three"}, nil} {
+		err := in(t, s, func(context.Context) error {
+			before, err := nft.Generation()
+			if err != nil {
+				return err
+			}
+			commits := nft.Commits()
+			if err := nft.ReplaceTable("plain", want...); err != nil {
+				return err
+			}
+			after, err := nft.Generation()
+			if err != nil || after-before != 1 || nft.Commits()-commits != 1 {
+				t.Errorf("%d transactions, %d counted, %v", after-before, nft.Commits()-commits, err)
+			}
+			if err := nft.ReplaceTable("plain", "four", strings.Repeat("x", 500)); err == nil {
+				t.Error("a name that is too long is taken")
+			}
+			have, err := nft.Chains("plain")
+			if err != nil || !slices.Equal(have, want) {
+				t.Errorf("chains %q, want %q, %v", have, want, err)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
