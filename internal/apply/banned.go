@@ -25,23 +25,28 @@ func (s *session) forgetBanned(c change) {
 			return
 		}
 	}
-	if err := EndBanned(s.Kernel, p); err != nil {
+	switch n, err := EndBanned(s.Kernel, p); {
+	case err != nil:
 		s.note("flows of banned addresses stay: %v", err)
+	case n == 1:
+		s.note("1 flow of a banned address ended")
+	case n > 1:
+		s.note("%d flows of banned addresses ended", n)
 	}
 }
 
 // EndBanned deletes the tracked flows of the addresses that a program bans
-// behind established flows.
-func EndBanned(k Kernel, p *program.Program) error {
+// behind established flows, and says how many.
+func EndBanned(k Kernel, p *program.Program) (int, error) {
 	banned := bannedFlows(p)
 	if banned.IsEmpty() {
-		return nil
+		return 0, nil
 	}
 	local, err := localAddresses()
-	if err == nil {
-		_, err = k.DeleteFlows(func(e conntrack.Entry) bool { return ofBanned(e, banned, local) })
+	if err != nil {
+		return 0, err
 	}
-	return err
+	return k.DeleteFlows(func(e conntrack.Entry) bool { return ofBanned(e, banned, local) })
 }
 
 // ofBanned says whether an end of a flow is banned. The host's own addresses

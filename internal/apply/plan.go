@@ -30,6 +30,7 @@ type Plan struct {
 	Before    backend.Cost `json:"before"`              // of what runs; it stays until the new one is in use
 	Added     backend.Cost `json:"added"`               // of what comes beside it until then: sets that are the same are not loaded again
 	Available uint64       `json:"available,omitempty"` // bytes of memory that are free
+	Ends      *EndedFlows  `json:"ends,omitempty"`      // what the policy's bans end
 	Notes     []string     `json:"notes,omitempty"`
 	Warnings  []string     `json:"warnings,omitempty"` // what the policy cannot do alone
 	Refused   string       `json:"refused,omitempty"`  // why apply would refuse it
@@ -42,6 +43,7 @@ type SetChange struct {
 	After          int    `json:"after"`
 	Added          int    `json:"added"`
 	Removed        int    `json:"removed"`
+	Internal       bool   `json:"internal,omitempty"`        // no set of the policy, but one that Sluice made
 	AddressesPlus  uint64 `json:"addresses-added,omitempty"` // of sets of addresses; IPv4 alone
 	AddressesMinus uint64 `json:"addresses-removed,omitempty"`
 }
@@ -93,6 +95,11 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 		if err := s.planSteps(in, have, out); err != nil {
 			return nil, err
 		}
+		if out.Ends, err = endedFlows(in.Program); err != nil {
+			out.Notes = append(out.Notes, "which flows the bans end cannot be told: "+err.Error())
+		}
+	} else {
+		out.Added = backend.Cost{}
 	}
 	quiet := *h
 	quiet.Note = func(text string) { out.Warnings = append(out.Warnings, text) }
@@ -169,6 +176,16 @@ func ruleDiff(oldName string, old *program.Program, newName string, new *program
 // rulesSuffix ends the name of the chain with the rules of a section.
 const rulesSuffix = "_rules"
 
+// ruled says whether a base chain has rules of a section: others accept what they
+// do not look for, which no policy says.
+func ruled(p *program.Program, chain string) bool {
+	if p.Chain(chain+rulesSuffix) != nil {
+		return true
+	}
+	c := p.Chain(chain)
+	return c != nil && slices.ContainsFunc(c.Rules, func(r program.Rule) bool { return r.Stage == program.StageRules && r.Origin.Line > 0 })
+}
+
 // ruleLines writes a program as lines "chain: what the policy says", with the
 // place of each.
 func ruleLines(p *program.Program, all bool) (text string, places map[string]string) {
@@ -190,8 +207,12 @@ func ruleLines(p *program.Program, all bool) (text string, places map[string]str
 	}
 	// A default that a rule of its own carries out has a line by that.
 	addDefault := func(chain string) {
+		h, base := hooks[chain]
+		if !all && h.Default == program.Accept && !ruled(p, chain) {
+			return
+		}
 		line := chain + ": default: "
-		if h, base := hooks[chain]; base && !strings.Contains("\n"+b.String(), "\n"+line) {
+		if base && !strings.Contains("\n"+b.String(), "\n"+line) {
 			add(line+fmt.Sprint(h.Default), "")
 		}
 	}
@@ -248,7 +269,8 @@ func setChanges(old, new *program.Program) []SetChange {
 }
 
 func setChange(name string, before, after *program.Set) SetChange {
-	c := SetChange{Name: name, Before: before.Len(), After: after.Len()}
+	// A name in a policy has no dot.
+	c := SetChange{Name: name, Before: before.Len(), After: after.Len(), Internal: strings.Contains(name, ".")}
 	a, b := addressesOf(before), addressesOf(after)
 	plus, minus := b.Difference(a), a.Difference(b)
 	c.AddressesPlus, c.AddressesMinus = plus.Count4(), minus.Count4()

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/text/message"
 
 	"sluice/internal/apply"
+	"sluice/internal/backend"
 )
 
 func newPlan() *cobra.Command {
@@ -19,9 +20,10 @@ func newPlan() *cobra.Command {
 		Short: "Show what applying a policy would change",
 		Long: `Compiles a policy and compares it with what runs: rules as a diff of the policy's
 lines (with --all also of what holds without being written), sets by elements
-added and removed, sysctls, the transactions, what it takes of kernel memory (old
-and new stand side by side until the switch; sets that stay count once) and of
-time. It names what this kernel lacks, other tools' chains that may drop what the
+added and removed (with --all also those that Sluice makes), sysctls, the
+transactions, what has to be sent and the time of that, kernel memory (now, while
+old and new stand side by side, and then; sets that stay count once), and the flows
+that the policy's bans end. It names what this kernel lacks, other tools' chains that may drop what the
 policy allows, and ports that stay open because the policy leaves forward out.
 Nothing is changed.
 ` + profileHelp + passesHelp + policyHelp + `
@@ -63,7 +65,7 @@ it, 2 bad use or bad input.`,
 			return err
 		},
 	}
-	cmd.Flags().Bool("all", false, "show the rules too that hold without being written")
+	cmd.Flags().Bool("all", false, "show the rules and sets too that hold without being written")
 	addProfile(cmd)
 	addPasses(cmd)
 	addWait(cmd)
@@ -102,6 +104,9 @@ func printPlan(w io.Writer, p *apply.Plan, all bool) {
 		fmt.Fprintln(w, line)
 	}
 	for _, s := range p.Sets {
+		if s.Internal && !all {
+			continue
+		}
 		fmt.Fprintf(w, "set          %s: %s\n", s.Name, numbers.Sprintf("%d elements to %d, +%d -%d", s.Before, s.After, s.Added, s.Removed)+addressChange(numbers, s))
 	}
 	for _, c := range p.Sysctls {
@@ -110,13 +115,13 @@ func printPlan(w io.Writer, p *apply.Plan, all bool) {
 	for _, s := range p.Steps {
 		fmt.Fprintf(w, "step         %s\n", s)
 	}
-	fmt.Fprintf(w, "takes        %s\n", numbers.Sprintf("%d rules, %d sets, %d elements", p.Cost.Rules, p.Cost.Sets, p.Cost.Elements))
+	fmt.Fprintf(w, "takes        %s\n", sizeText(numbers, p.Cost))
 	fmt.Fprintf(w, "memory       %s\n", memoryText(p))
-	load := p.Added.LoadTime
-	if p.Unchanged {
-		load = p.Cost.LoadTime
+	if !p.Unchanged {
+		fmt.Fprintf(w, "sends        %s\n", sizeText(numbers, p.Added))
+		fmt.Fprintf(w, "load time    about %s\n", time.Duration(p.Added.LoadTime).Round(time.Millisecond)) //nolint:gosec // seconds
 	}
-	fmt.Fprintf(w, "load time    about %s\n", time.Duration(load).Round(time.Millisecond)) //nolint:gosec // seconds
+	printEnds(w, p.Ends)
 	for _, n := range p.Notes {
 		fmt.Fprintf(w, "%s         %s\n", paint(w, "33", "note"), n)
 	}
@@ -125,6 +130,29 @@ func printPlan(w io.Writer, p *apply.Plan, all bool) {
 	}
 	if p.Refused != "" {
 		fmt.Fprintf(w, "%s      %s\n", paint(w, "31", "refused"), p.Refused)
+	}
+}
+
+func sizeText(numbers *message.Printer, c backend.Cost) string {
+	count := func(n int, word string) string {
+		if n == 1 {
+			return "1 " + word
+		}
+		return numbers.Sprintf("%d %ss", n, word)
+	}
+	return count(c.Rules, "rule") + ", " + count(c.Sets, "set") + ", " + count(c.Elements, "element")
+}
+
+// printEnds names the flows that the bans of the policy end.
+func printEnds(w io.Writer, e *apply.EndedFlows) {
+	if e == nil {
+		return
+	}
+	for _, f := range e.First {
+		fmt.Fprintf(w, "%s         %s %s to %s, by %s\n", paint(w, "33", "ends"), f.Protocol, f.From, f.To, f.By)
+	}
+	if more := e.Count - len(e.First); more > 0 {
+		fmt.Fprintf(w, "%s         and %s more of banned addresses\n", paint(w, "33", "ends"), plural(more, "flow"))
 	}
 }
 
@@ -138,7 +166,8 @@ func addressChange(numbers *message.Printer, s apply.SetChange) string {
 func memoryText(p *apply.Plan) string {
 	text := apply.Bytes(p.Cost.Memory)
 	if !p.Unchanged && p.Before.Memory > 0 {
-		text += fmt.Sprintf(", %s together with what runs", apply.Bytes(p.Before.Memory+p.Added.Memory))
+		text = fmt.Sprintf("%s now, %s while old and new are there, %s then",
+			apply.Bytes(p.Before.Memory), apply.Bytes(p.Before.Memory+p.Added.Memory), text)
 	}
 	if p.Cost.Growth > 0 {
 		text += fmt.Sprintf(", may grow to %s as limits see sources", apply.Bytes(p.Cost.Memory+p.Cost.Growth))

@@ -84,7 +84,7 @@ func applyFile(t *testing.T, s *testnet.Namespace, file string) backend.Artifact
 				return err
 			}
 		}
-		if err := changes.EndBanned(changes.Linux(), program); err != nil {
+		if _, err := changes.EndBanned(changes.Linux(), program); err != nil {
 			return err
 		}
 		have, err = b.Read(ctx, true)

@@ -47,8 +47,8 @@ func (a *artifact) Text() string {
 	return a.shown().document(header)
 }
 
-// Cost estimates what the kernel pays.
-func (a *artifact) Cost() backend.Cost { return costOf(a.Tree) }
+// Cost estimates what the kernel pays for what is loaded of it.
+func (a *artifact) Cost() backend.Cost { return costOf(a.tree()) }
 
 // Notes is what the reader of a plan has to know.
 func (a *artifact) Notes() []program.Note { return a.Plan }

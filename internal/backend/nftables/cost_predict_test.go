@@ -76,40 +76,57 @@ func TestPredictions(t *testing.T) {
 // and what stays is not counted twice.
 func TestPredictionOfChange(t *testing.T) {
 	host := kernelHost(t)
-	account := newAccount(t)
 	sets := large().Sets
 	ranges := sets[len(sets)-1].Addresses.Only4()
-	want, err := New().Lower(dropping(ranges), everything)
-	if err != nil {
-		t.Fatal(err)
+	want := mustLower(t, droppingBoth(ranges, addrset.Set{}))
+	t.Run("one set more", func(t *testing.T) {
+		predictChange(t, host, want, mustLower(t, droppingBoth(ranges, firstOf(ranges, 20_000))), 20_000)
+	})
+	two := mustLower(t, droppingBoth(ranges, firstOf(ranges, 20_000)))
+	t.Run("one set of two is another", func(t *testing.T) {
+		predictChange(t, host, two, mustLower(t, droppingBoth(ranges, firstOf(ranges, 15_000))), 15_000)
+	})
+}
+
+// droppingBoth drops what is from ranges, and what is from others where there are any.
+func droppingBoth(ranges, others addrset.Set) *program.Program {
+	p := dropping(ranges)
+	if others.IsEmpty() {
+		return p
 	}
-	more := dropping(ranges)
-	extra := more.Sets[len(more.Sets)-1]
-	extra.ID = "more"
-	var b addrset.Builder
-	n := 0
-	for r := range ranges.Each() {
-		if n++; n <= 20_000 {
-			b.AddRange(addrset.Range{From: r.From, To: r.From})
-		}
-	}
-	extra.Addresses = b.Set()
-	more.Sets = append(more.Sets, extra)
-	for i := range more.Chains {
-		for _, r := range more.Chains[i].Rules {
+	extra := p.Sets[len(p.Sets)-1]
+	extra.ID, extra.Addresses = "more", others
+	p.Sets = append(p.Sets, extra)
+	for i := range p.Chains {
+		for _, r := range p.Chains[i].Rules {
 			if len(r.Match) > 0 && r.Match[0].Set == "served" {
 				r.ID, r.Match = r.ID+"_more", conditions{setOn(program.Source, "more")}
-				more.Chains[i].Rules = append(more.Chains[i].Rules, r)
+				p.Chains[i].Rules = append(p.Chains[i].Rules, r)
 			}
 		}
 	}
-	next, err := New().Lower(more, everything)
-	if err != nil {
-		t.Fatal(err)
+	return p
+}
+
+// firstOf are the first addresses of the first ranges.
+func firstOf(ranges addrset.Set, count int) addrset.Set {
+	var b addrset.Builder
+	n := 0
+	for r := range ranges.Each() {
+		if n++; n <= count {
+			b.AddRange(addrset.Range{From: r.From, To: r.From})
+		}
 	}
+	return b.Set()
+}
+
+// predictChange loads one artifact and then the other, and holds the second load
+// to what was predicted, in elements and bytes; and what remains to the cost of it.
+func predictChange(t *testing.T, host kernel, old, next backend.Artifact, elements int) {
+	account := newAccount(t)
 	for try := 0; ; try++ {
 		empty := host.read(t, true)
-		first, err := New().Steps(want, empty)
+		first, err := New().Steps(old, empty)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,22 +136,35 @@ func TestPredictionOfChange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if before.Elements != want.Cost().Elements || added.Elements != 20_000 {
+		if before.Elements != old.Cost().Elements || added.Elements != elements {
 			t.Errorf("%d elements are there and %d come", before.Elements, added.Elements)
+		}
+		if before.Rules != old.Cost().Rules {
+			t.Errorf("%d rules are there, %d were predicted", before.Rules, old.Cost().Rules)
 		}
 		second, err := New().Steps(next, have)
 		if err != nil {
 			t.Fatal(err)
 		}
-		second = slices.DeleteFunc(second, func(s backend.Step) bool { return s.Purpose == backend.Sweep })
+		var sweeps []backend.Step
+		second = slices.DeleteFunc(second, func(s backend.Step) bool {
+			if s.Purpose == backend.Sweep {
+				sweeps = append(sweeps, s)
+			}
+			return s.Purpose == backend.Sweep
+		})
 		bytes, _ := account.take(t, host.Namespace, second...)
+		account.take(t, host.Namespace, sweeps...)
+		if got := host.held(t); got != next.Cost().Elements {
+			t.Errorf("%d elements remain, predicted were %d", got, next.Cost().Elements)
+		}
 		host.Nft("delete table inet sluice")
 		near := added.Memory <= bytes+bytes/4 && added.Memory >= bytes-bytes/4
 		if near || account.own() || try == 5 {
 			if !near {
 				t.Errorf("predicted %d bytes beside %d, it took %d", added.Memory, before.Memory, bytes)
 			}
-			break
+			return
 		}
 	}
 }
