@@ -435,7 +435,9 @@ func (s *session) drop(j *journal) error {
 	if err := s.saveCurrent(s.cur); err != nil {
 		return err
 	}
-	if j.New && j.To.Generation != 0 {
+	// Where power was lost between the last two steps of finish, the journal of a
+	// change that is done is still there.
+	if j.New && j.To.Generation != 0 && j.To.Generation != s.cur.Boot {
 		if err := s.remove(generationName(j.To.Generation)); err != nil {
 			return err
 		}
