@@ -2,21 +2,18 @@ package apply
 
 import (
 	"context"
-	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
 	"sluice/internal/addrset"
 	"sluice/internal/bans"
-	"sluice/internal/host"
 )
 
 // Banning is what a command wants banned.
 type Banning struct {
 	List  []bans.Named
 	For   time.Duration // 0: until it is lifted
-	Force bool          // also the ssh peer that calls
+	Force bool          // also ssh peers, and large parts of the internet
 }
 
 // Banned is what came of it.
@@ -27,6 +24,8 @@ type Banned struct {
 	InForce  bool      `json:"in-force"` // the kernel has it
 	NotThere []string  `json:"not-banned,omitempty"`
 	Lifted   int       `json:"lifted,omitempty"`
+	Given    int       `json:"-"` // of what was asked, each counted once
+	Notes    []string  `json:"notes,omitempty"`
 }
 
 // Refused is something that is never banned.
@@ -57,7 +56,11 @@ func (h *Host) Ban(ctx context.Context, in Banning) (*Banned, error) {
 		end = now.Add(in.For)
 		out.Until = end
 	}
-	spared, err := s.spared(c, in.Force)
+	var all addrset.Builder
+	for _, n := range in.List {
+		all.AddRange(n.What)
+	}
+	spared, err := s.spared(c, all.Set(), in.Force)
 	if err != nil {
 		return nil, err
 	}
@@ -77,10 +80,11 @@ func (h *Host) Ban(ctx context.Context, in Banning) (*Banned, error) {
 	}
 	slices.Reverse(list)
 	slices.Reverse(out.Refused)
-	out.Banned = len(list)
+	out.Banned, out.Given = len(list), len(seen)
 	if len(list) == 0 {
 		return out, nil
 	}
+	out.Notes = s.notesOf(spared, list)
 	return out, s.edit(ctx, c, bans.EntryOf(list, now, bans.Author(h.By)), list, nil, now)
 }
 
@@ -93,41 +97,4 @@ func (h *Host) ready() error {
 		return errNoBans
 	}
 	return nil
-}
-
-// spared is what cannot be banned now.
-type spared struct {
-	never addrset.Set
-	own   addrset.Set
-	peer  netip.Addr // that calls, unless it is forced
-}
-
-func (s *session) spared(c *commands, force bool) (*spared, error) {
-	local, err := localAddresses()
-	if err != nil {
-		return nil, fmt.Errorf("list the own addresses: %w", err)
-	}
-	var b addrset.Builder
-	for a := range local {
-		b.AddAddr(a)
-	}
-	out := &spared{never: c.Commands.Never, own: b.Set()}
-	if peer, over := host.OwnSession(); over && !force {
-		out.peer = peer.Remote.Addr().Unmap().WithZone("")
-	}
-	return out, nil
-}
-
-// why says why something cannot be banned, "" where it can.
-func (s *spared) why(r addrset.Range) string {
-	all := addrset.Of(r)
-	switch {
-	case s.peer.IsValid() && all.Contains(s.peer):
-		return "your ssh session comes from " + s.peer.String() + " (--force bans it)"
-	case s.own.ContainsSet(all):
-		return "it is this host's own address"
-	case s.never.ContainsSet(all):
-		return "it is never banned: by never-ban of the policy, or since it is loopback, link-local, multicast or unspecified"
-	}
-	return ""
 }

@@ -36,8 +36,10 @@ of the first.
 
 Never banned are what never-ban of the policy names, loopback, link-local and
 multicast addresses, and this host's own; of a prefix that holds such addresses
-the others are banned. Where the ssh session that calls comes from is banned only
-with --force.
+the others are banned, and what is spared is told. Only with --force are banned:
+who is logged in over ssh now, from anywhere, and a prefix or range as wide as an
+IPv4 /7 or an IPv6 /15, or wider. A ban of the default gateway or of a name server
+of the host is told of.
 
 The policy that runs must have input, forward or output.
 ` + filesHelp + `
@@ -52,7 +54,7 @@ or it failed: then nothing is banned.`,
 	}
 	addTime(cmd.Flags(), "for", 0, "lift the ban by itself after `TIME`")
 	cmd.Flags().String("reason", "", "`TEXT` for the reader of sluice bans")
-	cmd.Flags().Bool("force", false, "ban also where this ssh session comes from")
+	cmd.Flags().Bool("force", false, "ban also who is logged in over ssh, and large parts of the internet")
 	addWait(cmd)
 	return cmd
 }
@@ -87,6 +89,13 @@ func runBan(cmd *cobra.Command, args []string) error {
 	if optionsOf(cmd).json {
 		err = printJSON(cmd.OutOrStdout(), out)
 	} else {
+		for i, text := range out.Notes {
+			if i == shownRefusals {
+				h.Note(fmt.Sprintf("and %d more such notes, with --json", len(out.Notes)-i))
+				break
+			}
+			h.Note(text)
+		}
 		printBanned(cmd.OutOrStdout(), in, out)
 	}
 	if err == nil && len(out.Refused) > 0 {
@@ -101,10 +110,10 @@ func printBanned(w io.Writer, in apply.Banning, out *apply.Banned) {
 	}
 	what, until := fmt.Sprintf("%d addresses, prefixes and ranges", out.Banned), "until they are lifted"
 	switch {
-	case len(in.List) == 1:
+	case out.Given == 1:
 		what, until = in.List[0].What.String(), "until it is lifted"
 	case out.Banned == 1:
-		what, until = "1 of "+fmt.Sprint(len(in.List)), "until it is lifted"
+		what, until = fmt.Sprintf("1 of %d", out.Given), "until it is lifted"
 	}
 	if !out.Until.IsZero() {
 		until = "until " + out.Until.Local().Format(time.DateTime)

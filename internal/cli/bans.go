@@ -18,7 +18,8 @@ func newBans() *cobra.Command {
 		Use:   "bans",
 		Short: "List what is banned by command and by limits: until when, by whom, why, hits",
 		Long: `Lists the bans that came by command and those that a limit of the policy made
-("then ban"), sorted by address: until when each holds, how many packets it has
+("then ban"; which one is said where the policy has but one), sorted by address:
+until when each holds, how many packets it has
 dropped since rules were first loaded, who banned it, when and why. Packets are
 counted for each address; of prefixes that overlap, the hits are those of both.
 What the policy itself bans is not listed: "sluice status" counts it.
@@ -62,9 +63,22 @@ func printBans(w io.Writer, list []apply.BanEntry, now time.Time) error {
 
 func untilText(b apply.BanEntry, now time.Time) string {
 	if b.Until.IsZero() {
-		return "lifted"
+		return "forever"
 	}
-	return fmt.Sprintf("%s (%s)", b.Until.Local().Format(time.DateTime), b.Until.Sub(now).Round(time.Second))
+	return fmt.Sprintf("%s (%s)", b.Until.Local().Format(time.DateTime), longTime(b.Until.Sub(now)))
+}
+
+// longTime is a time that is left, in days and hours where it is long.
+func longTime(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d < 2*day {
+		return d.Round(time.Second).String()
+	}
+	d = d.Round(time.Hour)
+	if hours := d % day; hours > 0 {
+		return fmt.Sprintf("%dd%dh", d/day, hours/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/day)
 }
 
 func hitsText(b apply.BanEntry) string {
@@ -76,6 +90,9 @@ func hitsText(b apply.BanEntry) string {
 
 func whoText(b apply.BanEntry) string {
 	if b.By == apply.ByLimit {
+		if b.Rule == "" {
+			return "a limit"
+		}
 		return "limit of " + b.Rule
 	}
 	text := b.Author.User

@@ -22,19 +22,29 @@ const (
 )
 
 func (f *Facts) readResolvers() {
+	servers, err := Resolvers(f.Namespace)
+	if err != nil {
+		f.unread("resolvers", err)
+		return
+	}
+	f.Resolvers = servers
+}
+
+// Resolvers is the name servers that a host itself asks, sorted; namespace is as
+// in Facts.
+func Resolvers(namespace string) ([]netip.Addr, error) {
 	path := resolvConf
-	if f.Namespace != "" {
+	if namespace != "" {
 		// ip-netns(8) shows this file in place of the host's.
-		if own := filepath.Join("/etc/netns", f.Namespace, "resolv.conf"); readable(own) {
+		if own := filepath.Join("/etc/netns", namespace, "resolv.conf"); readable(own) {
 			path = own
 		}
 	}
 	servers, err := nameservers(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return
+		return nil, nil
 	} else if err != nil {
-		f.unread("resolvers", err)
-		return
+		return nil, err
 	}
 	if slices.ContainsFunc(servers, func(a netip.Addr) bool { return slices.Contains(resolvedStub, a) }) {
 		if asked, err := nameservers(resolvedConf); err == nil {
@@ -42,7 +52,7 @@ func (f *Facts) readResolvers() {
 		}
 	}
 	slices.SortFunc(servers, netip.Addr.Compare)
-	f.Resolvers = slices.Compact(servers)
+	return slices.Compact(servers), nil
 }
 
 func readable(path string) bool {

@@ -54,6 +54,33 @@ func (f Facts) PeersNow() []SSHPeer {
 	return f.SSHPeers
 }
 
+// PeersOf is who manages a host over ssh at this moment from addresses that are
+// asked of, in the order of sockets. Processes are looked at only where there is
+// a connection from such an address.
+func PeersOf(asked func(netip.Addr) bool) ([]SSHPeer, error) {
+	sockets, err := socket.TCP()
+	if err != nil {
+		return nil, err
+	}
+	of := func(s socket.Socket) bool {
+		return s.State == socket.Established && asked(withoutZone(s.Remote).Addr())
+	}
+	if !slices.ContainsFunc(sockets, of) {
+		return nil, nil
+	}
+	owners, err := SSHServers()
+	if err != nil {
+		return nil, err
+	}
+	var peers []SSHPeer
+	for _, s := range sessions(sockets, owners) {
+		if of(s) && loggedIn(owners[s.Inode], process.Title) {
+			peers = append(peers, SSHPeer{Remote: withoutZone(s.Remote), Local: withoutZone(s.Local)})
+		}
+	}
+	return peers, nil
+}
+
 // sessions is the connections that came in to an ssh server: to a port where
 // one listens, or to a port where another program listens for it (systemd) and
 // hands it the connection. What a session itself opens to others is none.

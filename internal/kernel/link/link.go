@@ -9,6 +9,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -101,6 +102,31 @@ func DefaultRoutes() ([]int, error) {
 	}
 	slices.Sort(indices)
 	return slices.Compact(indices), nil
+}
+
+// Gateways returns the routers that the unicast default routes of the main table
+// go to, in the kernel's order.
+func Gateways() ([]netip.Addr, error) {
+	routes, err := table(unix.RT_TABLE_MAIN)
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Addr
+	add := func(ip net.IP) {
+		if a, ok := netip.AddrFromSlice(ip); ok {
+			out = append(out, a.Unmap())
+		}
+	}
+	for _, r := range routes {
+		if r.Type != unix.RTN_UNICAST || !isDefault(r) {
+			continue
+		}
+		add(r.Gw)
+		for _, hop := range r.MultiPath {
+			add(hop.Gw)
+		}
+	}
+	return out, nil
 }
 
 // Local returns the prefixes of the local routing table for which the host is

@@ -1,0 +1,173 @@
+package apply
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/bans"
+	"sluice/internal/host"
+	"sluice/internal/kernel/link"
+	"sluice/internal/lists"
+)
+
+// spared is what cannot be banned now.
+type spared struct {
+	never addrset.Set
+	own   addrset.Set
+	force bool
+	peers []netip.Addr // who is logged in over ssh, unless it is forced
+	asker netip.Addr   // of them, who calls
+}
+
+// fixed is what no ban ever hits, whatever the policy says: backend.Commands.Never
+// holds it beside what never-ban names.
+var fixed = []struct {
+	what string
+	of   addrset.Set
+}{
+	{"a loopback address", prefixSet("127.0.0.0/8", "::1/128")},
+	{"a link-local address", prefixSet("169.254.0.0/16", "fe80::/10")},
+	{"a multicast address", prefixSet("224.0.0.0/4", "ff00::/8")},
+	{"the unspecified address", prefixSet("0.0.0.0/32", "::/128")},
+	{"the broadcast address", prefixSet("255.255.255.255/32")},
+}
+
+func prefixSet(texts ...string) addrset.Set {
+	var b addrset.Builder
+	for _, text := range texts {
+		b.AddPrefix(netip.MustParsePrefix(text))
+	}
+	return b.Set()
+}
+
+// spared finds what of these cannot be banned.
+func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, error) {
+	local, err := localAddresses()
+	if err != nil {
+		return nil, fmt.Errorf("list the own addresses: %w", err)
+	}
+	var b addrset.Builder
+	for a := range local {
+		b.AddAddr(a)
+	}
+	out := &spared{never: c.Commands.Never, own: b.Set(), force: force}
+	if force {
+		return out, nil
+	}
+	if peer, over := host.OwnSession(); over {
+		out.asker = peer.Remote.Addr().Unmap().WithZone("")
+		out.peers = append(out.peers, out.asker)
+	}
+	peers, err := host.PeersOf(all.Contains)
+	if err != nil {
+		return nil, fmt.Errorf("look who is logged in over ssh: %w", err)
+	}
+	for _, p := range peers {
+		out.peers = append(out.peers, p.Remote.Addr())
+	}
+	// What is never banned cannot be cut off either.
+	out.peers = slices.DeleteFunc(out.peers, func(a netip.Addr) bool { return out.own.Contains(a) || out.never.Contains(a) })
+	return out, nil
+}
+
+// why says why something cannot be banned, "" where it can.
+func (s *spared) why(r addrset.Range) string {
+	all := addrset.Of(r)
+	switch {
+	case s.own.ContainsSet(all):
+		return "it is this host's own address"
+	case s.never.ContainsSet(all):
+		return "it is never banned: " + s.reason(all)
+	case s.force:
+		return ""
+	}
+	for _, peer := range s.peers {
+		if !all.Contains(peer) {
+			continue
+		}
+		if peer == s.asker {
+			return "your ssh session comes from " + peer.String() + " (--force bans it)"
+		}
+		return peer.String() + " is logged in over ssh now (--force bans it)"
+	}
+	if lists.Wide(r) {
+		return "it is a large part of the internet (--force bans a prefix of /7 or shorter, of IPv6 /15)"
+	}
+	return ""
+}
+
+// reason is what spares all of a set.
+func (s *spared) reason(all addrset.Set) string {
+	for _, f := range fixed {
+		if f.of.ContainsSet(all) {
+			return f.what
+		}
+	}
+	return "never-ban of the policy spares it"
+}
+
+// parts says which part of a range is spared though the rest is banned, "" where
+// that is none.
+func (s *spared) parts(r addrset.Range) string {
+	part := addrset.Of(r).Intersect(s.never.Union(s.own))
+	if part.IsEmpty() {
+		return ""
+	}
+	var words []string
+	for spared := range part.Each() {
+		if len(words) == shownParts {
+			words = append(words, "more")
+			break
+		}
+		words = append(words, spared.String())
+	}
+	text := strings.Join(words, ", ")
+	if i := len(words) - 1; i > 0 {
+		text = strings.Join(words[:i], ", ") + " and " + words[i]
+	}
+	return fmt.Sprintf("of %s, %s is not banned: never-ban, the host itself, loopback, link-local and multicast addresses are spared", r, text)
+}
+
+// notesOf is what to say of bans that are no refusal.
+func (s *session) notesOf(spared *spared, list []bans.Ban) []string {
+	var out []string
+	var banned addrset.Builder
+	for _, b := range list {
+		banned.AddRange(b.What)
+		if b.Single() {
+			continue
+		}
+		if text := spared.parts(b.What); text != "" {
+			out = append(out, text)
+		}
+	}
+	return append(out, s.depended(banned.Set().Difference(spared.never).Difference(spared.own))...)
+}
+
+// shownParts bounds how much is named of what is spared.
+const shownParts = 3
+
+// depended says which gateways and name servers of the host are among what is
+// banned.
+func (s *session) depended(all addrset.Set) []string {
+	var out []string
+	tell := func(a netip.Addr, what string) {
+		a = a.WithZone("")
+		if all.Contains(a) {
+			out = append(out, fmt.Sprintf("%s, which is banned now, is %s of this host", a, what))
+		}
+	}
+	// What cannot be read is not worth failing for: it is a warning.
+	gateways, _ := link.Gateways()
+	for _, a := range gateways {
+		tell(a, "the default gateway")
+	}
+	resolvers, _ := host.Resolvers(s.Namespace)
+	for _, a := range resolvers {
+		tell(a, "a name server")
+	}
+	return out
+}
