@@ -101,6 +101,7 @@ func (l *lowering) searchLayouts() {
 		x.remember(l.search.memory, budget)
 	}
 	l.search.choose(all, budget)
+	l.noteOverBudget(all)
 	for _, x := range all {
 		l.layouts = append(l.layouts, LayoutReport{
 			Set: x.set.ID, Family: x.family, Ranges: len(x.spans), Uses: x.uses,
@@ -114,6 +115,33 @@ func (l *lowering) searchLayouts() {
 		}
 	}
 }
+
+// noteOverBudget says where what the policy gives the large sets is less than any
+// layout needs.
+func (l *lowering) noteOverBudget(all []*largeSet) {
+	var least, chosen LayoutCost
+	for _, x := range all {
+		first, now := x.costs[0], x.costs[x.current]
+		least.Memory, least.Load = least.Memory+first.Memory, least.Load+first.Load
+		chosen.Memory, chosen.Load = chosen.Memory+now.Memory, chosen.Load+now.Load
+	}
+	tell := func(what string, budget, least, chosen uint64, text func(uint64) string) {
+		if budget == 0 || chosen <= budget {
+			return
+		}
+		smaller := ""
+		if chosen < least {
+			smaller = ", what was chosen " + text(chosen)
+		}
+		l.note(program.Origin{}, "layout: %s: %s is not enough: even one interval set for each large set takes %s%s", what, text(budget), text(least), smaller)
+	}
+	tell("memory", l.program.Layout.Memory, least.Memory, chosen.Memory, mebibytes)
+	tell("load", l.program.Layout.Load, least.Load, chosen.Load, milliseconds)
+}
+
+func mebibytes(n uint64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+
+func milliseconds(ns uint64) string { return fmt.Sprintf("%.0f ms", float64(ns)/1e6) }
 
 // uses is how many conditions on the packet's own addresses ask each set.
 func (l *lowering) uses() map[string]int {

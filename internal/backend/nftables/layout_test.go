@@ -2,10 +2,12 @@ package nftables
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
 	"sluice/internal/addrset"
+	"sluice/internal/program"
 )
 
 // bounds gives the addresses next to both ends of every span, and random ones.
@@ -139,6 +141,34 @@ func TestSameSetSameLayout(t *testing.T) {
 	for range 2 {
 		if mustLower(t, p).Text() != first {
 			t.Fatal("another layout")
+		}
+	}
+}
+
+// TestBudgetThatCannotBeKept: who gives less than any layout needs is told, and
+// nobody else.
+func TestBudgetThatCannotBeKept(t *testing.T) {
+	sets := large().Sets
+	for _, c := range []struct {
+		budget program.Layout
+		want   []string
+	}{
+		{program.Layout{}, nil},
+		{program.Layout{Memory: 64 << 20, Load: 1_000_000_000}, nil},
+		{program.Layout{Memory: 1 << 20}, []string{"layout: memory: 1.0 MiB is not enough: even one interval set for each large set takes "}},
+		{program.Layout{Load: 1_000_000}, []string{"layout: load: 1 ms is not enough: even one interval set for each large set takes "}},
+		{program.Layout{Memory: 1 << 20, Load: 1_000_000}, []string{"layout: memory: ", "layout: load: "}},
+	} {
+		p := dropping(sets[len(sets)-1].Addresses)
+		p.Layout = c.budget
+		var got []string
+		for _, n := range mustLower(t, p).Notes() {
+			if strings.HasPrefix(n.Text, "layout:") {
+				got = append(got, n.Text)
+			}
+		}
+		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+			t.Errorf("%+v: notes %q, want %q", c.budget, got, c.want)
 		}
 	}
 }
