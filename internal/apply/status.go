@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -200,13 +201,27 @@ func counters(p *program.Program, counts map[string]backend.Count) (rules, full 
 		}
 		rules = append(rules, line)
 	}
-	slices.SortStableFunc(rules, func(a, b Counter) int {
-		if a.Origin.File != b.Origin.File {
-			return 0
-		}
-		return a.Origin.Line - b.Origin.Line
-	})
+	sortByPlace(rules)
 	return rules, full
+}
+
+// sortByPlace puts counters in the order of the policy, its files in the order in
+// which they come first, and behind them what no line of it says.
+func sortByPlace(rules []Counter) {
+	files := map[string]int{}
+	for _, c := range rules {
+		if _, known := files[c.Origin.File]; !known && c.Origin.Line > 0 {
+			files[c.Origin.File] = len(files)
+		}
+	}
+	slices.SortStableFunc(rules, func(a, b Counter) int {
+		if a.Origin.Line == 0 || b.Origin.Line == 0 {
+			return cmp.Compare(min(b.Origin.Line, 1), min(a.Origin.Line, 1))
+		}
+		return cmp.Or(
+			cmp.Compare(files[a.Origin.File], files[b.Origin.File]),
+			cmp.Compare(a.Origin.Line, b.Origin.Line), cmp.Compare(a.Origin.Column, b.Origin.Column))
+	})
 }
 
 // History lists the generations that are kept, the newest first.

@@ -38,7 +38,7 @@ A policy under which a new ssh connection of somebody who is logged in would be
 refused is not loaded, nor one that takes more than half of the free memory;
 --force does. What locks somebody out then has to be confirmed within 60s, unless
 --no-confirm is given.
-` + profileHelp + passesHelp + policyHelp + `
+` + profileHelp + passesHelp + passesForgotten + policyHelp + `
 
 Environment: SSH_CONNECTION, of this process or of one above it, says that the
 terminal is over ssh, and from where.
@@ -48,7 +48,7 @@ back, 2 bad use or bad input, or loading failed: the old state then stays.`,
 		Example: `  sluice apply /etc/sluice/policy.yaml
   sluice apply policy.yaml --confirm 2m
   sluice apply policy.yaml --netns customer7`,
-		Args: cobra.MaximumNArgs(1),
+		Args: policyAndProfile,
 		RunE: runApply,
 	}
 	flags := cmd.Flags()

@@ -52,7 +52,8 @@ The policy is compiled for this host, and for the kernel that runs here. With
 kernel cannot be asked, so what only makes it faster is left out and noted.
 
 With -o the text goes to DIR/sluice.nft, and the transactions in which "sluice
-apply" loads it where nothing is loaded yet go to DIR/step-*.nft.
+apply" loads it where nothing is loaded yet go to DIR/step-*.nft. With --dump-passes
+the program after each pass goes to files, and the text is not printed.
 
 --explain prints, instead of the text, what each pass of the optimizer did and
 why, with the rules and the ns that a packet is expected to pay before and after,
@@ -112,7 +113,13 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	if dir != "" {
+		if err := writeArtifact(dir, b, artifact); err != nil {
+			return err
+		}
+	}
 	if line.explain != nil {
+		printNotes(cmd.ErrOrStderr(), artifact.Notes())
 		line.explain.finish(line.program, artifact)
 		if o.json {
 			return printJSON(cmd.OutOrStdout(), line.explain)
@@ -128,8 +135,11 @@ func runCompile(cmd *cobra.Command, args []string) error {
 		return printJSON(cmd.OutOrStdout(), compiledJSON{b.Name(), artifact.Text(), artifact.Cost(), notes})
 	}
 	printNotes(cmd.ErrOrStderr(), artifact.Notes())
-	if dir != "" {
-		return writeArtifact(dir, b, artifact)
+	if line.dump != nil {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s written into %s, the program after each pass\n", plural(line.dump.n, "file"), line.dump.dir)
+	}
+	if dir != "" || line.dump != nil {
+		return nil
 	}
 	_, err = io.WriteString(cmd.OutOrStdout(), artifact.Text())
 	return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/renameio/v2"
@@ -17,41 +18,65 @@ import (
 // passesHelp is for the commands that compile.
 const passesHelp = `
 --passes=-NAME,-NAME leaves passes of the optimizer out, by the names that
-"sluice compile --explain" shows. The rules mean the same without them.`
+"sluice compile --explain" shows; --passes=-all leaves out all that can be. The rules
+mean the same without them.`
+
+// passesForgotten is for the commands that load.
+const passesForgotten = ` Unlike --profile it is for this time alone: the next apply
+runs all passes again, only "sluice refresh" leaves out what the apply left out.`
 
 func addPasses(cmd *cobra.Command) {
-	cmd.Flags().String("passes", "", "leave out passes of the optimizer: `-NAME,-NAME`")
+	cmd.Flags().StringArray("passes", nil, "leave out passes of the optimizer: `-NAME,-NAME`")
 	must(cmd.RegisterFlagCompletionFunc("passes", completePasses))
 }
 
 func completePasses(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	var out []string
-	for _, p := range optimize.Passes {
-		if !p.Required {
-			out = append(out, "-"+p.Name+"\t"+p.Promises)
-		}
+	out := []string{"-" + allPasses}
+	for _, name := range optionalPasses() {
+		out = append(out, "-"+name+"\t"+optimize.Named(name).Promises)
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// passesLeftOut reads --passes.
+// allPasses is all that can be left out.
+const allPasses = "all"
+
+// passesLeftOut reads --passes, which may be given again.
 func passesLeftOut(cmd *cobra.Command) ([]string, error) {
-	text, _ := cmd.Flags().GetString("passes")
-	if text == "" {
-		return nil, nil
-	}
+	given, _ := cmd.Flags().GetStringArray("passes")
 	var out []string
-	for item := range strings.SplitSeq(text, ",") {
-		name, isOut := strings.CutPrefix(strings.TrimSpace(item), "-")
+	for item := range strings.SplitSeq(strings.Join(given, ","), ",") {
+		item = strings.TrimSpace(item)
+		name, isOut := strings.CutPrefix(item, "-")
+		switch {
+		case item == "":
+			continue
+		case name == allPasses && isOut:
+			out = append(out, optionalPasses()...)
+			continue
+		case name == allPasses:
+			return nil, fmt.Errorf("--passes %s: all passes run that are not left out\nhint: give no --passes, or --passes=-all to leave out all that can be", item)
+		}
+		if err := optimize.CheckWithout([]string{name}); err != nil {
+			return nil, fmt.Errorf("--passes: %w", err)
+		}
 		if !isOut {
-			return nil, fmt.Errorf("--passes %s: all passes run that are not left out\nhint: write --passes=-%s to leave it out", item, item)
+			return nil, fmt.Errorf("--passes %s: all passes run that are not left out\nhint: write --passes=-%s to leave it out", item, name)
 		}
 		out = append(out, name)
 	}
-	if err := optimize.CheckWithout(out); err != nil {
-		return nil, fmt.Errorf("--passes: %w", err)
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+func optionalPasses() []string {
+	var out []string
+	for _, p := range optimize.Passes {
+		if !p.Required {
+			out = append(out, p.Name)
+		}
 	}
-	return out, nil
+	return out
 }
 
 // dumper writes the program after each pass into a directory.
@@ -98,6 +123,24 @@ const profileHelp = `
 they may change places, by the counters of the running firewall; --profile=FILE
 by those that "sluice status --json" wrote. Later applies keep to that, until
 --profile is given again, or --profile=none.`
+
+// policyAndProfile takes one policy at most. The file of --profile stands behind
+// "=": else it would be taken for the policy.
+func policyAndProfile(cmd *cobra.Command, args []string) error {
+	if from, _ := cmd.Flags().GetString("profile"); from == profileRunning && len(args) > 0 {
+		at := slices.IndexFunc(args, func(file string) bool {
+			_, err := readProfile(file)
+			return err == nil
+		})
+		if at < 0 && len(args) > 1 {
+			at = max(0, slices.IndexFunc(args, func(file string) bool { return filepath.Ext(file) == ".json" }))
+		}
+		if at >= 0 {
+			return fmt.Errorf("%s stands where the policy does\nhint: the file of --profile comes behind \"=\": --profile=%s", args[at], args[at])
+		}
+	}
+	return cobra.MaximumNArgs(1)(cmd, args)
+}
 
 func addProfile(cmd *cobra.Command) {
 	cmd.Flags().String("profile", "", "order rules by the counters of what runs, of a `FILE`, or of none")

@@ -31,7 +31,7 @@ Nothing is changed.
 Exit status: 0 nothing would change, 1 something would, or apply would refuse
 it, 2 bad use or bad input.`,
 		Example: "  sluice plan /etc/sluice/policy.yaml\n  sluice plan policy.yaml --json | jq .cost",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    policyAndProfile,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd)
 			defer stop()

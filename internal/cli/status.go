@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -106,8 +107,16 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	if len(s.Counters) > 0 {
 		fmt.Fprintf(w, "\n%12s %14s  rule\n", "packets", "bytes")
 	}
+	alike := map[string]int{}
 	for _, c := range s.Counters {
-		fmt.Fprintf(w, "%12d %14d  %s\n", c.Packets, c.Bytes, counterText(c))
+		alike[counterText(c)]++
+	}
+	for _, c := range s.Counters {
+		text := counterText(c)
+		if section, _, has := strings.Cut(c.Name, "_"); has && alike[text] > 1 {
+			text += " (" + section + ")"
+		}
+		fmt.Fprintf(w, "%12d %14d  %s\n", c.Packets, c.Bytes, text)
 	}
 }
 

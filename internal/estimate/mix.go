@@ -27,6 +27,8 @@ const (
 	shareRefused = 10 // that no rule allows
 )
 
+const newAllowed = "new, allowed"
+
 // mostRules bounds for how many rules of a program there are packets.
 const mostRules = 64
 
@@ -49,13 +51,22 @@ func MixOf(p *program.Program, profile map[string]uint64) []Class {
 	back := in.Mirror()
 	back.Reply, back.In, back.Out = true, "", "eth0"
 	out = append(out, Class{"established, out", shareOut, back, reach.Out})
-	out = append(out, allowed(p, profile)...)
+	begins := allowed(p, profile)
+	out = append(out, begins...)
 	if b, is := banned(p); is {
 		out = append(out, Class{"banned", shareBanned, b, reach.In})
 	}
 	refused := arriving(other4, own4)
 	refused.Port = 9
-	out = append(out, Class{"refused", shareRefused, refused, reach.In})
+	last := Class{"refused", shareRefused, refused, reach.In}
+	if reach.Evaluate(p, refused, reach.In).Verdict == program.Accept {
+		// The default allows what no rule is about.
+		last.Name = newAllowed
+		if len(begins) == 0 {
+			last.Share = shareNew
+		}
+	}
+	out = append(out, last)
 	total := 0.0
 	for _, c := range out {
 		total += c.Share
@@ -94,7 +105,7 @@ func allowed(p *program.Program, profile map[string]uint64) []Class {
 				weight = float64(hits(r, profile))
 			}
 			total += weight
-			out = append(out, Class{"new, allowed", shareNew, pkt, reach.In})
+			out = append(out, Class{newAllowed, shareNew, pkt, reach.In})
 			weights = append(weights, weight)
 		}
 	}

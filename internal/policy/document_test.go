@@ -49,6 +49,7 @@ func TestDocumentErrors(t *testing.T) {
 		{"zone as a text", head + "zones: {a: ‸eth0}\n", `a zone must be a mapping, this is "eth0"`, ""},
 		{"zone with nothing", head + "zones: {‸a: {}}\n", "neither interfaces nor networks", "interfaces, networks"},
 		{"zone with another key", head + "zones: {a: {‸interface: [eth0]}}\n", `unknown key "interface" in a zone, did you mean "interfaces"?`, "known are interfaces, networks"},
+		{"set with a singular key", head + "sets: {eu: {‸country: DE}}\n", `did you mean "countries"?`, "known are addresses"},
 		{"interface of 16", head + "zones: {a: {interfaces: [‸abcdefghijklmnop]}}\n", "has 16 characters", "allows 15"},
 		{"interface with slash", head + "zones: {a: {interfaces: [‸a/b]}}\n", `contains "/"`, ""},
 		{"interface with blank", head + "zones: {a: {interfaces: [\"‸a b\"]}}\n", `contains " "`, ""},

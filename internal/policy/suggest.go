@@ -21,7 +21,7 @@ func nearest(word string, names []string) string {
 		if d == 0 && word == name {
 			continue
 		}
-		if swapped(lower, name) {
+		if swapped(lower, name) || singular(lower) == singular(name) {
 			d = 1
 		}
 		if d < bestDistance && d < len(name) {
@@ -29,6 +29,14 @@ func nearest(word string, names []string) string {
 		}
 	}
 	return best
+}
+
+// singular takes the ending of many things off.
+func singular(word string) string {
+	if stem, is := strings.CutSuffix(word, "ies"); is {
+		return stem + "y"
+	}
+	return strings.TrimSuffix(word, "s")
 }
 
 // swapped reports whether two neighbouring letters of a changed places, which
