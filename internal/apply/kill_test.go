@@ -246,6 +246,7 @@ func TestStoppedHolderIsKilled(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	l.wantHolds("a")
+	l.settled()
 }
 
 // TestSlowChangeKeepsItsWatcher has a change take longer than the time for its

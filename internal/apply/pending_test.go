@@ -17,9 +17,19 @@ func (l *lab) killWatchers() {
 		l.t.Fatalf("nothing waits: %v", err)
 	}
 	for _, pid := range []int{cur.Pending.PID, cur.Pending.Spare} {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			l.t.Fatalf("kill the watcher %d: %v", pid, err)
-		}
+		l.killWatcher(pid, cur.Pending.Token)
+	}
+}
+
+// killWatcher kills a process and waits until it is dead: the signal only tells
+// the kernel to.
+func (l *lab) killWatcher(pid int, token string) {
+	l.t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		l.t.Fatalf("kill the watcher %d: %v", pid, err)
+	}
+	for watches(pid, token) {
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -63,9 +73,7 @@ func TestDeadWatchersAreStartedAgain(t *testing.T) {
 	if after == nil || after.PID == before.PID || after.Spare == before.Spare || !watches(after.PID, after.Token) || !watches(after.Spare, after.Token) {
 		t.Fatalf("watchers were %+v, and are %+v", before, after)
 	}
-	if err := syscall.Kill(after.PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	l.killWatcher(after.PID, after.Token)
 	if third := l.status().Pending; third.PID != after.Spare || !watches(third.Spare, third.Token) {
 		t.Errorf("the spare one does not follow: %+v, %+v", after, third)
 	}
