@@ -12,6 +12,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/bans"
 	"sluice/internal/kernel/nfset"
+	"sluice/internal/program"
 )
 
 // Ban kinds.
@@ -25,7 +26,7 @@ type BanEntry struct {
 	What    string    `json:"what"`
 	By      string    `json:"by"` // ByCommand or ByLimit
 	Author  Author    `json:"author,omitzero"`
-	Rule    string    `json:"rule,omitempty"` // of limits: the first that bans
+	Rule    string    `json:"rule,omitempty"` // of limits: where the policy has but one that bans
 	Reason  string    `json:"reason,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 	Until   time.Time `json:"until,omitzero"`
@@ -71,7 +72,11 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 		e.Packets, e.Bytes, e.InForce = k.hits(b.What)
 		out = append(out, e)
 	}
+	one := len(k.limits) > 0 && s.oneLimitBans()
 	for _, l := range k.limits {
+		if !one {
+			l.Rule = ""
+		}
 		for a, held := range l.have {
 			r := limitRange(a)
 			out = append(out, BanEntry{
@@ -90,6 +95,32 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 		return strings.Compare(a.By, b.By)
 	})
 	return out, nil
+}
+
+// oneLimitBans says that no more than one rule of the policy that runs bans by its
+// limit, so that it is known which one did.
+func (s *session) oneLimitBans() bool {
+	g, err := s.generation(s.cur.Running)
+	if err != nil {
+		return false
+	}
+	p, err := s.program(g)
+	return err == nil && limitsThatBan(p) == 1
+}
+
+// limitsThatBan counts the policy's rules that ban by a limit.
+func limitsThatBan(p *program.Program) int {
+	rules := map[program.Origin]bool{}
+	for _, chain := range p.Chains {
+		for _, r := range chain.Rules {
+			for _, a := range r.Actions {
+				if limit, is := a.(program.Limit); is && limit.Ban != "" {
+					rules[r.Origin] = true
+				}
+			}
+		}
+	}
+	return len(rules)
 }
 
 // kernelBans is what the kernel has of bans.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/bans"
 )
@@ -108,13 +109,16 @@ func (s *session) withBans(ctx context.Context, a backend.Artifact, have backend
 	if !is || a == nil || !can {
 		return a, nil, nil
 	}
-	c := with.Commands()
-	if c == nil || len(c.Sets) == 0 {
-		return a, nil, nil
-	}
 	list, err := s.banned()
 	if err != nil {
 		return nil, nil, err
+	}
+	c := with.Commands()
+	for _, text := range outOfForce(list, c, s.now()) {
+		s.note("%s", text)
+	}
+	if c == nil || len(c.Sets) == 0 {
+		return a, nil, nil
 	}
 	f, err := s.fill(ctx, c, commander.Asked(a, have), list, s.now())
 	if err != nil {
@@ -122,6 +126,40 @@ func (s *session) withBans(ctx context.Context, a backend.Artifact, have backend
 	}
 	s.asked = f.asked
 	return with.Asking(f.asked), f, nil
+}
+
+// outOfForce says which live bans by command a policy lets have no effect.
+func outOfForce(list []bans.Ban, c *backend.Commands, now time.Time) []string {
+	live := bans.Live(list, now)
+	if len(live) == 0 {
+		return nil
+	}
+	if c == nil || len(c.Sets) == 0 {
+		return []string{fmt.Sprintf("bans by command that are not in force under this policy: %d, since it has neither input nor forward nor output", len(live))}
+	}
+	spared := 0
+	for _, b := range live {
+		if c.Never.ContainsSet(addrset.Of(b.What)) {
+			spared++
+		}
+	}
+	if spared == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("bans by command that are not in force under this policy: %d, since its never-ban spares all that they ban", spared)}
+}
+
+// bansOutOfForce is outOfForce for a plan.
+func (s *session) bansOutOfForce(a backend.Artifact) ([]string, error) {
+	with, is := a.(backend.Commanded)
+	if !is {
+		return nil, nil
+	}
+	list, err := bans.Open(s.dir).Read()
+	if err != nil {
+		return nil, err
+	}
+	return outOfForce(list.Bans, with.Commands(), s.now()), nil
 }
 
 // banned is the journal, and says where a part of it is lost.
@@ -206,6 +244,9 @@ func (s *session) banDrift(ctx context.Context, a backend.Artifact) ([]backend.D
 	list, err := bans.Open(s.dir).Read()
 	if err != nil {
 		return nil, err
+	}
+	if n := len(list.Damaged); n > 0 {
+		s.note("%d lines of the journal of bans are damaged and count for nothing", n)
 	}
 	f, err := s.fill(ctx, c, s.asked, list.Bans, s.now())
 	if err != nil {

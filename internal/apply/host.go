@@ -156,6 +156,9 @@ func (h *Host) openUnsettled(ctx context.Context) (*session, error) {
 	}
 	l, err := takeLock(ctx, h.Dir, h.Wait, func(holder string) {
 		if h.Wait > 0 {
+			if holder == "" {
+				holder = "another command"
+			}
 			h.note("waiting at most %s for %s", h.Wait, holder)
 		}
 	})

@@ -60,6 +60,11 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	for _, n := range in.Artifact.Notes() {
 		out.Notes = append(out.Notes, NoteText(n))
 	}
+	inert, err := s.bansOutOfForce(in.Artifact)
+	if err != nil {
+		return nil, err
+	}
+	out.Notes = append(out.Notes, inert...)
 	encoded, err := in.Artifact.Encode()
 	if err != nil {
 		return nil, fmt.Errorf("encode the rules: %w", err)

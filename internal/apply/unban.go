@@ -102,6 +102,11 @@ func notBanned(r addrset.Range, list []bans.Ban, now time.Time) string {
 			return fmt.Sprintf("%s (it is banned with %s)", r, b.What)
 		}
 	}
+	for _, b := range list {
+		if !b.Over(now) && addrset.Of(r).Overlaps(addrset.Of(b.What)) {
+			return fmt.Sprintf("%s (a part of it is banned with %s)", r, b.What)
+		}
+	}
 	return r.String()
 }
 

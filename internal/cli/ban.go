@@ -41,6 +41,10 @@ who is logged in over ssh now, from anywhere, and a prefix or range as wide as a
 IPv4 /7 or an IPv6 /15, or wider. A ban of the default gateway or of a name server
 of the host is told of.
 
+--reason holds for arguments, and for lines that give no reason of their own; one of
+more than 200 bytes is cut. --for takes whole times such as 90s, 10m, 2h30m and 7d,
+from 1s to 3650d; without it a ban holds until it is lifted.
+
 The policy that runs must have input, forward or output.
 ` + filesHelp + `
 
@@ -74,6 +78,9 @@ func runBan(cmd *cobra.Command, args []string) error {
 			if in.List[i].Reason == "" {
 				in.List[i].Reason = bans.Reason(reason)
 			}
+		}
+		if cut := bans.Reason(reason); len(strings.Join(strings.Fields(reason), " ")) > bans.MaxReason {
+			warn(cmd.ErrOrStderr(), fmt.Sprintf("the reason is cut to %d bytes: %q", bans.MaxReason, cut))
 		}
 	}
 	h, err := hostOf(cmd)

@@ -48,7 +48,7 @@ use, or it failed.`,
 			}
 			if optionsOf(cmd).json {
 				err = printJSON(cmd.OutOrStdout(), out)
-			} else if out.Lifted > 0 {
+			} else if out.Lifted > 0 || len(out.NotThere) == 0 {
 				fmt.Fprintf(cmd.OutOrStdout(), "lifted %s\n", plural(out.Lifted, "ban"))
 			}
 			if err == nil && len(out.NotThere) > 0 {
