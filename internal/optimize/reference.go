@@ -13,6 +13,10 @@ func Reference() []byte {
 	var b strings.Builder
 	b.WriteString(`# What the optimiser does
 
+You need not read this to run a firewall. Read it when you want to know why the
+rules in the kernel are not in the order of your policy, or to leave a pass out
+while you look for the cause of something.
+
 A policy is compiled to plain rules, in the order in which they decide. Passes
 then make the way of a packet through them short. None changes what a packet
 meets in the end: verdict, rewriting, tracking, counters, log and limits stay.
