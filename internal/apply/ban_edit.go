@@ -24,8 +24,13 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 	if err != nil {
 		return err
 	}
-	if !settled {
-		// A killed command may have left a damaged journal, which is mended first.
+	intact, err := journal.Intact()
+	if err != nil {
+		return err
+	}
+	if !settled || !intact {
+		// A killed command or the disk left a damaged journal, which is mended first.
+		settled = settled && intact
 		if _, err := s.banned(); err != nil {
 			return err
 		}

@@ -55,7 +55,7 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 		return nil, err
 	}
 	if n := len(list.Damaged); n > 0 {
-		h.note("%d lines of the journal of bans are damaged and count for nothing", n)
+		h.note("damaged lines of the journal of bans, which count for nothing: %d", n)
 	}
 	now := h.now()
 	s := &session{Host: h, store: st, cur: cur}

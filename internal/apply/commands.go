@@ -170,7 +170,7 @@ func (s *session) banned() ([]bans.Ban, error) {
 		return nil, err
 	}
 	if n := len(list.Damaged); n > 0 {
-		s.note("%d lines of the journal of bans are damaged and count for nothing; the file is kept as %s.damaged", n, bans.File)
+		s.note("damaged lines of the journal of bans, which count for nothing: %d; the file is kept as %s.damaged", n, bans.File)
 		if err := journal.Rewrite(list); err != nil {
 			return nil, err
 		}
@@ -246,7 +246,7 @@ func (s *session) banDrift(ctx context.Context, a backend.Artifact) ([]backend.D
 		return nil, err
 	}
 	if n := len(list.Damaged); n > 0 {
-		s.note("%d lines of the journal of bans are damaged and count for nothing", n)
+		s.note("damaged lines of the journal of bans, which count for nothing: %d", n)
 	}
 	f, err := s.fill(ctx, c, s.asked, list.Bans, s.now())
 	if err != nil {

@@ -1,7 +1,9 @@
 package apply
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 
 	"sluice/internal/addrset"
@@ -203,4 +205,28 @@ func (c *concern) judge(first packet.Packet, way reach.Way, cut bool) {
 		f.By = after.Describe()
 	}
 	c.out = append(c.out, f)
+}
+
+// networks6 counts the networks of 64 bits that a set has IPv6 addresses of, as
+// far as 64 bits count.
+func networks6(s addrset.Set) uint64 {
+	var out, last uint64
+	network := func(a netip.Addr) uint64 {
+		all := a.As16()
+		return binary.BigEndian.Uint64(all[:8])
+	}
+	for r := range s.Only6().Each() {
+		from, to := network(r.From), network(r.To)
+		n := to - from
+		if out == 0 || from != last {
+			if n < math.MaxUint64 {
+				n++
+			}
+		}
+		if out > math.MaxUint64-n {
+			return math.MaxUint64
+		}
+		out, last = out+n, to
+	}
+	return out
 }

@@ -46,6 +46,8 @@ type SetChange struct {
 	Internal       bool   `json:"internal,omitempty"`        // no set of the policy, but one that Sluice made
 	AddressesPlus  uint64 `json:"addresses-added,omitempty"` // of sets of addresses; IPv4 alone
 	AddressesMinus uint64 `json:"addresses-removed,omitempty"`
+	NetworksPlus   uint64 `json:"networks-added,omitempty"` // the same of IPv6: /64 that have such addresses
+	NetworksMinus  uint64 `json:"networks-removed,omitempty"`
 }
 
 // Plan says what Apply would do. It changes nothing, but settles what a killed
@@ -279,6 +281,7 @@ func setChange(name string, before, after *program.Set) SetChange {
 	a, b := addressesOf(before), addressesOf(after)
 	plus, minus := b.Difference(a), a.Difference(b)
 	c.AddressesPlus, c.AddressesMinus = plus.Count4(), minus.Count4()
+	c.NetworksPlus, c.NetworksMinus = networks6(plus), networks6(minus)
 	if len(before.Elements) == 0 && len(after.Elements) == 0 {
 		c.Added, c.Removed = rangesApart(before.Addresses, after.Addresses)
 		return c

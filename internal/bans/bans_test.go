@@ -165,6 +165,9 @@ func TestJournalDamage(t *testing.T) {
 	}
 	list := read(t, j)
 	same(t, list.Bans, []bans.Ban{ban(t, "203.0.113.7", time.Time{}, "x"), ban(t, "203.0.113.9", time.Time{}, "x")})
+	if intact, err := j.Intact(); err != nil || intact {
+		t.Errorf("a damaged journal is intact: %v, %v", intact, err)
+	}
 	if !slices.Equal(list.Damaged, []int{2}) {
 		t.Errorf("damaged lines %v", list.Damaged)
 	}

@@ -332,12 +332,19 @@ func printRefresh(w io.Writer, r *refreshJSON) {
 	}
 }
 
-// addressesText counts IPv4 addresses that come and go.
+// addressesText counts addresses that come and go, of IPv6 networks of 64 bits.
 func addressesText(s apply.SetChange) string {
-	if s.AddressesPlus+s.AddressesMinus == 0 {
+	var parts []string
+	if s.AddressesPlus+s.AddressesMinus > 0 {
+		parts = append(parts, fmt.Sprintf("IPv4: %s addresses come, %s go", grouped(s.AddressesPlus), grouped(s.AddressesMinus)))
+	}
+	if s.NetworksPlus > 0 || s.NetworksMinus > 0 {
+		parts = append(parts, fmt.Sprintf("IPv6: addresses of %s networks (/64) come, of %s go", grouped(s.NetworksPlus), grouped(s.NetworksMinus)))
+	}
+	if len(parts) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (IPv4: %s addresses come, %s go)", grouped(s.AddressesPlus), grouped(s.AddressesMinus))
+	return " (" + strings.Join(parts, "; ") + ")"
 }
 
 // completeLists offers the sets of the running policy that have a list.
