@@ -275,9 +275,14 @@ func setChanges(old, new *program.Program) []SetChange {
 	return changes
 }
 
+// isInternal says of a set that no line of the policy lists it: what limits spare,
+// and what the optimizer made of rules.
+func isInternal(name string) bool {
+	return strings.HasPrefix(name, "limit.") || strings.HasPrefix(name, "rules.")
+}
+
 func setChange(name string, before, after *program.Set) SetChange {
-	// A name in a policy has no dot.
-	c := SetChange{Name: name, Before: before.Len(), After: after.Len(), Internal: strings.Contains(name, ".")}
+	c := SetChange{Name: name, Before: before.Len(), After: after.Len(), Internal: isInternal(name)}
 	a, b := addressesOf(before), addressesOf(after)
 	plus, minus := b.Difference(a), a.Difference(b)
 	c.AddressesPlus, c.AddressesMinus = plus.Count4(), minus.Count4()
