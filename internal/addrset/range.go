@@ -248,3 +248,14 @@ func addrHint(s string) string {
 	}
 	return ""
 }
+
+// Holds reports whether r has at least as many addresses as a prefix of so many
+// bits, of its own family.
+func (r Range) Holds(bits4, bits6 int) bool {
+	if r.From.Is4() {
+		return uint64(r.span4().to-r.span4().from)+1 >= 1<<(32-bits4)
+	}
+	size := r.span6().to.sub(r.span6().from)
+	least := key6{}.fill(128 - bits6)
+	return size.compare(least) >= 0
+}

@@ -124,3 +124,28 @@ func TestPrefixOfRange(t *testing.T) {
 		}
 	}
 }
+
+func TestHolds(t *testing.T) {
+	for _, c := range []struct {
+		text         string
+		bits4, bits6 int
+		want         bool
+	}{
+		{"10.0.0.0/7", 7, 15, true},
+		{"10.0.0.0/8", 7, 15, false},
+		{"10.0.0.1-12.0.0.0", 7, 15, true}, // as many, and no prefix
+		{"10.0.0.1-11.255.255.255", 7, 15, false},
+		{"0.0.0.0/0", 0, 0, true},
+		{"2000::/15", 7, 15, true},
+		{"2001::/16", 7, 15, false},
+		{"::/0", 0, 0, true},
+	} {
+		r, err := ParseRange(c.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Holds(c.bits4, c.bits6); got != c.want {
+			t.Errorf("%s holds /%d or /%d: %v", c.text, c.bits4, c.bits6, got)
+		}
+	}
+}

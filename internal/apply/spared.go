@@ -10,7 +10,6 @@ import (
 	"sluice/internal/bans"
 	"sluice/internal/host"
 	"sluice/internal/kernel/link"
-	"sluice/internal/lists"
 )
 
 // spared is what cannot be banned now.
@@ -42,6 +41,12 @@ func prefixSet(texts ...string) addrset.Set {
 	}
 	return b.Set()
 }
+
+// A range as wide as a prefix of these lengths is a large part of the internet.
+const (
+	wide4 = 7
+	wide6 = 15
+)
 
 // spared finds what of these cannot be banned.
 func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, error) {
@@ -93,7 +98,7 @@ func (s *spared) why(r addrset.Range) string {
 		}
 		return peer.String() + " is logged in over ssh now (--force bans it)"
 	}
-	if lists.Wide(r) {
+	if r.Holds(wide4, wide6) {
 		return "it is a large part of the internet (--force bans a prefix of /7 or shorter, of IPv6 /15)"
 	}
 	return ""

@@ -272,7 +272,7 @@ func (h *Host) ApplyUnchanged(ctx context.Context, in Unchanged, o Options) (*Ou
 	}
 	g, err := s.generation(s.cur.Running)
 	if err != nil || !o.Force && tooLarge(g.Cost, in.Memory) || len(s.sysctlDrift(g)) > 0 {
-		return nil, nil, nil //nolint:nilerr // the long way says why, and mends
+		return nil, nil, nil // the long way says why, and mends
 	}
 	for _, n := range w.Notes {
 		s.note("%s", n)

@@ -17,7 +17,8 @@ type layouts struct {
 }
 
 func (l layouts) Get(key string) ([]byte, bool) { return l.cache.Get(kindOf(key), l.program+"\n"+key) }
-func (l layouts) Put(key string, data []byte)   { l.cache.Put(kindOf(key), l.program+"\n"+key, data) }
+
+func (l layouts) Put(key string, data []byte) { l.cache.Put(kindOf(key), l.program+"\n"+key, data) }
 
 // kindOf is the first word of a key: of each kind some entries are kept.
 func kindOf(key string) string {

@@ -124,9 +124,3 @@ func count(s addrset.Set, f addrset.Family) *big.Int {
 	}
 	return s.Count6()
 }
-
-// Wide says that a range holds as much as an IPv4 /7 or an IPv6 /15 does.
-func Wide(r addrset.Range) bool {
-	f := familyOf(r.From)
-	return count(addrset.Of(r), f).Cmp(wideOf[f]) >= 0
-}

@@ -60,10 +60,19 @@ func fitting(key []program.Field, wide, counted, verdicts bool) []program.Elemen
 func TestSetsOfRules(t *testing.T) {
 	host := kernelHost(t)
 	for _, key := range [][]program.Field{
-		{program.Source}, {program.Port}, {program.Protocol}, {program.InInterface}, {program.Mark},
-		{program.Source, program.Port}, {program.Destination, program.Protocol, program.Port}, {program.Source, program.Destination},
-		{program.InInterface, program.Source}, {program.InInterface, program.Port}, {program.Protocol, program.SourcePort, program.Port},
-		{program.Source, program.Destination, program.Protocol, program.SourcePort, program.Port}, {program.Source, program.Mark},
+		{program.Source},
+		{program.Port},
+		{program.Protocol},
+		{program.InInterface},
+		{program.Mark},
+		{program.Source, program.Port},
+		{program.Destination, program.Protocol, program.Port},
+		{program.Source, program.Destination},
+		{program.InInterface, program.Source},
+		{program.InInterface, program.Port},
+		{program.Protocol, program.SourcePort, program.Port},
+		{program.Source, program.Destination, program.Protocol, program.SourcePort, program.Port},
+		{program.Source, program.Mark},
 	} {
 		for _, wide := range []bool{false, true} {
 			for _, counted := range []bool{false, true} {
