@@ -21,6 +21,9 @@ import (
 // handVariable in the environment makes a process the hand.
 const handVariable = "SLUICE_STRESS_HAND"
 
+// errGone says that the hand is dead.
+var errGone = errors.New("the hand is gone")
+
 // order is what the hand is told, one a line of JSON.
 type order struct {
 	Do    string // "apply", "remove", "run", "status", "facts", "text" (of the rules), "leak" (a file and a table)
@@ -153,11 +156,11 @@ func (h *hand) do(o order) (answer, error) {
 		return a, err
 	}
 	if _, err := h.orders.Write(append(text, '\n')); err != nil {
-		return a, fmt.Errorf("the hand is gone: %w\n%s", err, h.errors)
+		return a, fmt.Errorf("%w: %w\n%s", errGone, err, h.errors)
 	}
 	line, err := h.answers.ReadBytes('\n')
 	if err != nil {
-		return a, fmt.Errorf("the hand is gone: %w\n%s", err, h.errors)
+		return a, fmt.Errorf("%w: %w\n%s", errGone, err, h.errors)
 	}
 	if err := json.Unmarshal(line, &a); err != nil {
 		return a, err
