@@ -1,7 +1,6 @@
 package stress
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,15 +76,6 @@ func (p *place) refuse(t *testing.T, o order, next string, words ...string) {
 	before := p.standing(t)
 	counted, err := p.during(func() error {
 		_, err := p.hand.do(o)
-		// A page of the process itself may be the last one too many, and then the
-		// kernel kills it: that is TestKilledForMemory.
-		for try := 0; o.Group != "" && try < 8 && errors.Is(err, errGone); try++ {
-			_ = p.hand.stop()
-			if p.hand, err = startHand(p.host, p.hand.state, p.hand.data); err != nil {
-				return err
-			}
-			_, err = p.hand.do(o)
-		}
 		if err == nil {
 			t.Error("the apply did not fail")
 			return nil

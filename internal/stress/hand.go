@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -20,9 +21,6 @@ import (
 
 // handVariable in the environment makes a process the hand.
 const handVariable = "SLUICE_STRESS_HAND"
-
-// errGone says that the hand is dead.
-var errGone = errors.New("the hand is gone")
 
 // order is what the hand is told, one a line of JSON.
 type order struct {
@@ -51,13 +49,23 @@ type answer struct {
 	Status  *apply.Status
 }
 
+// The memory of a process is charged to the group of its first thread (mm->owner),
+// which therefore does no work that is to be charged elsewhere: see joinGroup.
+func init() {
+	if os.Getenv(handVariable) != "" {
+		runtime.LockOSThread()
+	}
+}
+
 // HandIfAsked makes this process the hand and ends with it, where it was started
 // as such: the first thing that a program with this package does.
 func HandIfAsked() (status int, asked bool) {
 	if os.Getenv(handVariable) == "" {
 		return 0, false
 	}
-	if err := serveOrders(os.Stdin, os.Stdout); err != nil {
+	done := make(chan error)
+	go func() { done <- serveOrders(os.Stdin, os.Stdout) }()
+	if err := <-done; err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		return 1, true
 	}
@@ -156,11 +164,11 @@ func (h *hand) do(o order) (answer, error) {
 		return a, err
 	}
 	if _, err := h.orders.Write(append(text, '\n')); err != nil {
-		return a, fmt.Errorf("%w: %w\n%s", errGone, err, h.errors)
+		return a, fmt.Errorf("the hand is gone: %w\n%s", err, h.errors)
 	}
 	line, err := h.answers.ReadBytes('\n')
 	if err != nil {
-		return a, fmt.Errorf("%w: %w\n%s", errGone, err, h.errors)
+		return a, fmt.Errorf("the hand is gone: %w\n%s", err, h.errors)
 	}
 	if err := json.Unmarshal(line, &a); err != nil {
 		return a, err
