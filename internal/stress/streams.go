@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -67,6 +68,11 @@ func (l *lab) openStreams() (*streams, error) {
 func (l *lab) openStream(service service, f family) (*stream, error) {
 	from, to := service.ends(l)
 	listener, err := to.Listen(service.listens(f, service.streamPort()).String())
+	// A socket of an earlier stream may still be closing.
+	for try := 0; errors.Is(err, syscall.EADDRINUSE) && try < 100; try++ {
+		time.Sleep(50 * time.Millisecond)
+		listener, err = to.Listen(service.listens(f, service.streamPort()).String())
+	}
 	if err != nil {
 		return nil, err
 	}
