@@ -251,11 +251,11 @@ func (c *cover) meetsExtent(e extent) bool {
 func (m *merger) admit(x *item, c *candidate) bool {
 	mine := 0
 	var kept []box
-	todo := c.boxes()
+	open := c.boxes()
 	wide := len(x.in.wide)
-	for len(todo) > 0 {
-		b := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
+	for len(open) > 0 {
+		b := open[len(open)-1]
+		open = open[:len(open)-1]
 		at := x.in.meeting(b)
 		if !m.held(x.in.effort(b), &mine) {
 			return false
@@ -272,8 +272,8 @@ func (m *merger) admit(x *item, c *candidate) bool {
 		if !x.members[x.of[at]].cuts(c) {
 			return false
 		}
-		todo = append(todo, b.without(x.in.all[at])...)
-		if len(todo)+len(kept)+len(x.kept) > 4*len(x.members)+1024 {
+		open = append(open, b.without(x.in.all[at])...)
+		if len(open)+len(kept)+len(x.kept) > 4*len(x.members)+1024 {
 			return false
 		}
 	}
