@@ -61,6 +61,16 @@ const (
 	Untracked   State = "untracked"
 )
 
+// Way is the way of a packet through the host.
+type Way string
+
+// Ways.
+const (
+	In      Way = "input"   // to a socket of the host
+	Through Way = "forward" // to another host
+	Out     Way = "output"  // from a socket of the host
+)
+
 // Answer is yes, no or unknown.
 type Answer int8
 

@@ -9,13 +9,13 @@ import (
 )
 
 // Way is the way of a packet through the host.
-type Way string
+type Way = packet.Way
 
 // Ways.
 const (
-	In      Way = "input"   // to a socket of the host
-	Through Way = "forward" // to another host
-	Out     Way = "output"  // from a socket of the host
+	In      = packet.In
+	Through = packet.Through
+	Out     = packet.Out
 )
 
 // Result is what becomes of one packet.
