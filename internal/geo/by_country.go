@@ -1,0 +1,42 @@
+package geo
+
+import (
+	"cmp"
+	"sync"
+
+	"sluice/internal/addrset"
+)
+
+// ByCountry returns the addresses of every country in the data, by its code, in
+// one pass over the data.
+func (d *Database) ByCountry() (map[string]addrset.Set, error) {
+	n := len(d.file.header.Countries)
+	builders, other := make([]addrset.Builder, n), make([]addrset.Builder, n) // a builder is no place for two at once
+	for i, c := range d.file.header.Countries {
+		builders[i].Grow(min(c.Ranges4, maxGrow), 0)
+		other[i].Grow(0, min(c.Ranges6, maxGrow))
+	}
+	var failed [2]error
+	var both sync.WaitGroup
+	both.Go(func() {
+		failed[0] = d.file.each(true, func(from, to num, country int) bool {
+			builders[country].Add4(uint32(from.lo), uint32(to.lo))
+			return true
+		})
+	})
+	both.Go(func() {
+		failed[1] = d.file.each(false, func(from, to num, country int) bool {
+			other[country].Add6(from.hi, from.lo, to.hi, to.lo)
+			return true
+		})
+	})
+	both.Wait()
+	if err := cmp.Or(failed[0], failed[1]); err != nil {
+		return nil, d.located(err)
+	}
+	out := make(map[string]addrset.Set, n)
+	for i, c := range d.file.header.Countries {
+		out[c.Code] = builders[i].Set().Union(other[i].Set())
+	}
+	return out, nil
+}
