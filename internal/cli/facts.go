@@ -11,12 +11,17 @@ import (
 )
 
 func newFacts() *cobra.Command {
-	return &cobra.Command{
+	var lookUp bool
+	cmd := &cobra.Command{
 		Use:   "facts",
 		Short: "Print what this host is, for compiling on another one",
 		Long: `Prints what Sluice knows of this host: interfaces, addresses, default routes,
-the rules of other tools, published ports, connection tracking, resolvers and
-who is logged in over ssh. It changes nothing.
+the rules of other tools, published ports, connection tracking, resolvers,
+who is logged in over ssh, and the package mirrors and time servers that programs
+are configured to ask. It changes nothing.
+
+Names of mirrors and time servers become addresses by /etc/hosts; with --look-up
+also by the host's resolver, which is asked for two seconds at most.
 
 With --json the output is what "sluice compile --host FILE" reads, so that a
 policy can be compiled on one machine for another.
@@ -32,6 +37,7 @@ Exit status: 0 fine, 2 the host could not be read.`,
 			if err != nil {
 				return err
 			}
+			facts.ReadServers(cmd.Context(), lookUp)
 			if optionsOf(cmd).json {
 				return printJSON(cmd.OutOrStdout(), facts)
 			}
@@ -39,6 +45,8 @@ Exit status: 0 fine, 2 the host could not be read.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&lookUp, "look-up", false, "ask the resolver for the names of mirrors and time servers")
+	return cmd
 }
 
 func printFacts(w io.Writer, f host.Facts) {
@@ -63,6 +71,12 @@ func printFacts(w io.Writer, f host.Facts) {
 	for _, a := range f.Resolvers {
 		fmt.Fprintf(w, "resolver     %s\n", a)
 	}
+	for _, s := range f.Servers {
+		printServer(w, s)
+	}
+	for _, a := range f.Gateways {
+		fmt.Fprintf(w, "router       %s\n", a)
+	}
 	for _, c := range f.ForeignChains {
 		can := "does not drop"
 		if c.Drops {
@@ -83,6 +97,20 @@ func printFacts(w io.Writer, f host.Facts) {
 	for _, line := range f.Unread {
 		fmt.Fprintf(w, "not read     %s\n", line)
 	}
+}
+
+func printServer(w io.Writer, s host.Server) {
+	what := map[host.Role]string{host.Mirror: "mirror", host.TimeServer: "time server"}[s.Role]
+	text := fmt.Sprintf("%s %s/%d", s.Name, s.Protocol, s.Port)
+	if s.FromPort != 0 {
+		text += fmt.Sprintf(" asked from port %d", s.FromPort)
+	}
+	for _, a := range s.Addresses {
+		if a.String() != s.Name {
+			text += " " + a.String()
+		}
+	}
+	fmt.Fprintf(w, "%-12s %s (%s)\n", what, text, s.File)
 }
 
 func orNone(text string) string {

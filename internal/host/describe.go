@@ -59,7 +59,7 @@ func interfaces() ([]Interface, []string, error) {
 	}
 	var all []Interface
 	for _, l := range links {
-		i := Interface{Name: l.Name, Index: l.Index, Addresses: l.Addresses, Kind: l.Kind, Up: l.Up}
+		i := Interface{Name: l.Name, Index: l.Index, Addresses: l.Addresses, Kind: l.Kind, Up: l.Up, MTU: l.MTU}
 		if kinds[l.Master] == "bridge" {
 			i.Master = names[l.Master]
 		}

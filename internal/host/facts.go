@@ -51,6 +51,10 @@ type Facts struct {
 	Resolvers []netip.Addr `json:"resolvers,omitempty"` // name servers that the host itself asks
 	SSHPeers  []SSHPeer    `json:"ssh-peers,omitempty"`
 
+	// Servers and Gateways are read by ReadServers alone.
+	Servers  []Server     `json:"servers,omitempty"`  // package mirrors and time servers that the host asks by itself
+	Gateways []netip.Addr `json:"gateways,omitempty"` // routers of the default routes
+
 	// Unread says what could not be read, and why, one line each; the facts
 	// that it names are missing above.
 	Unread []string `json:"unread,omitempty"`
@@ -64,6 +68,7 @@ type Interface struct {
 	Master    string         `json:"master,omitempty"`    // bridge that it is a port of
 	Kind      string         `json:"kind,omitempty"`      // kernel's name of its kind: "veth", "bridge", "wireguard"; "device" is hardware
 	Up        bool           `json:"up"`
+	MTU       int            `json:"mtu,omitempty"` // bytes; 0 is not known
 }
 
 // ForeignChain is a base chain that Sluice does not own.

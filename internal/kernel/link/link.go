@@ -24,6 +24,7 @@ type Link struct {
 	Kind      string         // IFLA_INFO_KIND: "veth", "bridge"; "device" when the driver names none
 	Master    int            // index of the device that this one belongs to, 0 is none
 	Up        bool           // IFF_UP: set up by the administrator, with or without a carrier
+	MTU       int            // bytes
 	Addresses []netip.Prefix // with the length of their network, host bits kept, in the kernel's order
 }
 
@@ -60,7 +61,7 @@ func List() ([]Link, error) {
 	links := make([]Link, 0, len(devices))
 	for _, d := range devices {
 		a := d.Attrs()
-		l := Link{Name: a.Name, Index: a.Index, Kind: d.Type(), Master: a.MasterIndex, Up: a.RawFlags&unix.IFF_UP != 0}
+		l := Link{Name: a.Name, Index: a.Index, Kind: d.Type(), Master: a.MasterIndex, Up: a.RawFlags&unix.IFF_UP != 0, MTU: a.MTU}
 		for _, addr := range addresses {
 			if addr.LinkIndex != a.Index || addr.IPNet == nil {
 				continue
