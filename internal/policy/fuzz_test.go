@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // checkErrors wants every error at a place that the text has.
@@ -79,5 +81,43 @@ func FuzzRule(f *testing.F) {
 			return
 		}
 		checkFormat(t, data)
+	})
+}
+
+// The same for one expectation, in the policy and in a file of its own.
+func FuzzExpectation(f *testing.F) {
+	for _, s := range []string{
+		"allow tcp/443 from 2.32.0.1", "drop ssh from not office", "deny any from [office, 192.0.2.1] ipv4", "reject smtp on output", "allow smtp by user [postfix, 1]",
+		"deny any in wan out vms on forward", "allow icmp state [established, related]", "allow icmp on input", "{deny: ssh, from: not office, on: input}", "'deny ssh'",
+		"{allow: [web, icmp echo-request], state: [new, invalid], family: ipv6}", "deny any to vms",
+	} {
+		f.Add(s)
+	}
+	base, err := Parse("policy.yaml", []byte(names))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		const own = "version: 1\nexpect:\n  - "
+		inside := []byte(names + "expect:\n  - " + line + "\n")
+		p, err := Parse("p.yaml", inside)
+		if err != nil {
+			checkErrors(t, inside, err)
+		} else {
+			checkFormat(t, inside)
+		}
+		base.Expect = nil
+		alone := []byte(own + line + "\n")
+		switch apart := base.AddExpectations("p.yaml", alone); {
+		case apart != nil:
+			checkErrors(t, alone, apart)
+			if len(base.Expect) > 0 {
+				t.Errorf("a file with errors left %d expectations", len(base.Expect))
+			}
+		case err != nil:
+		case !cmp.Equal(p.Expect, base.Expect, sameTree):
+			t.Errorf("in a file of its own it is another: %s", cmp.Diff(p.Expect, base.Expect, sameTree))
+		}
+		delete(base.lines, "p.yaml")
 	})
 }

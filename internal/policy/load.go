@@ -114,15 +114,24 @@ func (l *loader) run(name string, data []byte) (*Policy, error) {
 		l.errs = append(l.errs, l.policy.Errorf(Pos{File: name, Line: 1, Column: 1}, "write version: 1 as the first line", "version is missing"))
 	}
 	l.sections()
+	if err := l.finish(); err != nil {
+		return nil, err
+	}
+	return l.policy, nil
+}
+
+// finish does what had to wait until everything was read, and gives all that is
+// wrong.
+func (l *loader) finish() error {
 	for len(l.later) > 0 { // they may add more
 		check := l.later[0]
 		l.later = l.later[1:]
 		check()
 	}
 	if len(l.errs) > 0 {
-		return nil, l.errs.sorted(l.files)
+		return l.errs.sorted(l.files)
 	}
-	return l.policy, nil
+	return nil
 }
 
 // read parses one file into the policy.

@@ -7,10 +7,10 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// ruleMapping turns a rule that is written as a mapping into the tokens of the
-// line that says the same.
-func (f *file) ruleMapping(n *yaml.Node) ([]token, bool) {
-	m, ok := f.mappingRule(n, "rule")
+// ruleMapping turns a rule or an expectation that is written as a mapping into
+// the tokens of the line that says the same.
+func (f *file) ruleMapping(n *yaml.Node, shapeName string) ([]token, bool) {
+	m, ok := f.mappingRule(n, shapeName)
 	if !ok {
 		return nil, false
 	}
@@ -20,7 +20,7 @@ func (f *file) ruleMapping(n *yaml.Node) ([]token, bool) {
 		m.flag(e, "published")
 	}
 	m.values(action)
-	for _, name := range []string{"family", "from", "to", "in", "out", "user", "limit", "max", "log"} {
+	for _, name := range []string{"family", "from", "to", "in", "out", "user", "limit", "max", "log", "on", "state"} {
 		e, ok := m.by[name]
 		if !ok {
 			continue

@@ -77,6 +77,8 @@ func (f *file) top(doc *yaml.Node) {
 					f.policy.NAT = append(f.policy.NAT, line)
 				}
 			}
+		case "expect":
+			f.expect(e)
 		}
 	}
 	if includes != nil {

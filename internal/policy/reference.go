@@ -21,6 +21,7 @@ it stands. Where a list is wanted, a single value may stand alone.
 `)
 	writeRules(&b)
 	writeNAT(&b)
+	writeExpectations(&b)
 	writeShapes(&b)
 	writeServices(&b)
 	writeICMP(&b)
@@ -70,6 +71,33 @@ func writeNAT(b *strings.Builder) {
 	b.WriteString("- `redirect` leads connections elsewhere: TARGET is `ADDRESS:PORT`, `[ADDRESS]:PORT`, `ADDRESS` (the port stays) or `:PORT` (this host). `in ZONE` without `on` means the zone's own addresses, asked from any side; `on` means these addresses.\n")
 	b.WriteString("- `map` rewrites a prefix to another of the same length, bit for bit, in both directions; `stateless` does it without connection state.\n\n")
 	b.WriteString("All addresses of a line are of one family. NAT permits nothing: forward rules see the inner addresses.\n\n")
+}
+
+func writeExpectations(b *strings.Builder) {
+	b.WriteString("## Expectations\n\nAn expectation is one line of words under `expect`,\n\n```\n")
+	usage := "VERDICT [SERVICE]"
+	for _, word := range []string{"[ipv4|ipv6]", "from", "to", "in", "out", "by"} {
+		if c := clauseNamed(word); c != nil {
+			word = "[" + c.usage + "]"
+		}
+		usage += " " + word
+	}
+	b.WriteString(usage + "\n      ")
+	for _, c := range expectClauses {
+		b.WriteString(" [" + c.usage + "]")
+	}
+	b.WriteString("\n```\n\n")
+	b.WriteString("or the same as a mapping, `{deny: ssh, from: not office}`. The words mean what they mean in rules. VERDICT is `allow`, `drop`, `reject`, or `deny` for either of the last two. It says that *every* packet that fits the words gets this verdict, which `sluice test` proves for all of them, and `sluice apply` before it loads anything.\n\n")
+	b.WriteString("- Packets that open a flow are meant: those that connection tracking calls new and, where the policy bypasses it, all but TCP without a bare SYN. `state` names others. Left out is what holds whatever a policy says: loopback, the ICMP that IP cannot work without, answers to the host's own DHCP.\n")
+	b.WriteString("- Addresses, ports and interfaces are those with which a packet arrives, before any rewriting. Where a redirect leads it on, the verdict is that of its whole way.\n")
+	b.WriteString("- Packets to this host are meant, unless the line says that they go on: by `out`, by a zone behind `to`, or by addresses behind `to` of which none is this host's. Packets that this host sends are meant with `by user`. `on` says it where these words do not.\n")
+	b.WriteString("- Limits and bounds of connections count as not reached, so `allow` holds of a rule with a limit.\n")
+	b.WriteString("- An expectation that no packet can fit is an error.\n\n")
+	b.WriteString("| words | meaning | example |\n|---|---|---|\n")
+	for _, c := range expectClauses {
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", escapeCell(c.usage), escapeCell(c.doc), escapeCell("`"+strings.Join(c.examples, "`<br>`")+"`"))
+	}
+	b.WriteString("\nIn a file of its own, for `sluice test --expect`, the list stands beside `version: 1` alone; its names are those of the policy.\n\n")
 }
 
 func writeShapes(b *strings.Builder) {

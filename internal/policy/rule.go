@@ -7,12 +7,13 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// rule is a rule while it is read.
+// rule is a rule or an expectation while it is read.
 type rule struct {
 	*words
-	hook Hook
-	rule *Rule
-	seen map[string]bool // clauses
+	hook   Hook
+	rule   *Rule
+	expect *Expectation    // nil for a rule; rule is then its words
+	seen   map[string]bool // clauses
 	// service is the word that was read as the service, since a misspelt word
 	// of the language is read as one.
 	service token
@@ -21,7 +22,7 @@ type rule struct {
 
 // ruleNode reads a rule in either form; nil when it has an error.
 func (f *file) ruleNode(n *yaml.Node, hook Hook) *Rule {
-	toks, ok := f.ruleTokens(n)
+	toks, ok := f.ruleTokens(n, "rule")
 	if !ok {
 		return nil
 	}
@@ -33,20 +34,22 @@ func (f *file) ruleNode(n *yaml.Node, hook Hook) *Rule {
 	return r
 }
 
-// ruleTokens turns either form of a rule into tokens.
-func (f *file) ruleTokens(n *yaml.Node) ([]token, bool) {
+// ruleTokens turns either form of a rule or an expectation, which is the name of
+// its shape, into tokens.
+func (f *file) ruleTokens(n *yaml.Node, shapeName string) ([]token, bool) {
+	what := shapeOf(shapeName).what
 	switch {
 	case n.Kind == yaml.MappingNode && f.accident(n) == "":
-		return f.ruleMapping(n)
+		return f.ruleMapping(n, shapeName)
 	case n.Kind == yaml.ScalarNode && !isNull(n) && strings.TrimSpace(n.Value) != "":
 		return f.tokens(n)
 	case n.Kind == yaml.MappingNode:
 		k := n.Content[0]
-		f.fail(f.src.end(k).of(f.src), f.accident(n), "a rule must be one line of words")
+		f.fail(f.src.end(k).of(f.src), f.accident(n), "%s must be one line of words", what)
 	case n.Kind == yaml.ScalarNode:
-		f.fail(f.src.at(n), "", "rule is empty")
+		f.fail(f.src.at(n), "", "%s is empty", shapeName)
 	default:
-		f.fail(f.src.at(n), "", "a rule must be a line of words or a mapping, this is %s", kindName(n))
+		f.fail(f.src.at(n), "", "%s must be a line of words or a mapping, this is %s", what, kindName(n))
 	}
 	return nil, false
 }
@@ -69,12 +72,15 @@ func (r *rule) parse() bool {
 	before := len(r.errs)
 	for !r.done() {
 		t := r.peek()
-		if c := clauseNamed(t.text); c != nil && t.kind == wordToken {
+		if c := r.clause(t); c != nil {
 			if r.seen[c.word] {
 				return r.failAt(t, "", "%s stands twice", quote(c.word))
 			}
 			r.seen[c.word] = true
-			if why, wayOut := noSense(c.word, r.hook); why != "" {
+			if why, wayOut := noSenseExpected(c.word); r.expect != nil && why != "" {
+				return r.failAt(t, wayOut, "%s has no sense in an expectation: %s", quote(c.word), why)
+			}
+			if why, wayOut := noSense(c.word, r.hook); r.expect == nil && why != "" {
 				r.failAt(t, wayOut, "%s has no sense in %s: %s", quote(c.word), r.hook, why)
 			}
 			if r.rule.Action == ClampMSS && slices.Contains([]string{"published", "by", "limit", "max", "log"}, c.word) {
@@ -97,8 +103,24 @@ func (r *rule) parse() bool {
 		}
 		r.rule.Services = refs
 	}
+	if r.expect != nil {
+		r.way()
+	}
 	r.families()
 	return len(r.errs) == before
+}
+
+// clause is the clause that a token begins, or nil.
+func (r *rule) clause(t token) *clause {
+	if t.kind != wordToken {
+		return nil
+	}
+	if r.expect != nil {
+		if c := expectClauseNamed(t.text); c != nil {
+			return c
+		}
+	}
+	return clauseNamed(t.text)
 }
 
 // serviceMayStand reports whether only the words that may come before the
@@ -117,6 +139,9 @@ func (r *rule) unexpected(t token) bool {
 	// What the rule names may be no name at all.
 	r.later = r.later[:r.mark]
 	all := clauseWords()
+	if r.expect != nil {
+		all = expectWords()
+	}
 	if t.kind != wordToken {
 		hint := ""
 		if t.kind == textToken {
@@ -137,8 +162,12 @@ func (r *rule) unexpected(t token) bool {
 		return r.failAt(t, "a rule is ACTION [SERVICE] [ipv4|ipv6] [from WHO] [to WHO] [in ZONE] [out ZONE] …", "unknown word %s", quote(t.text))
 	case t.text == "stateless" || t.text == "accelerate":
 		return r.failAt(t, "", "%s is not a word of rules", quote(t.text))
+	case r.expect != nil && slices.Contains(hookWords, t.text):
+		return r.failAt(t, "write on "+t.text, "unexpected %s", quote(t.text))
 	case !r.seen["service"] && r.rule.Action != ClampMSS:
 		return r.failAt(t, "the service stands right behind the action: "+string(r.rule.Action)+" "+t.text+" …", "unexpected %s", quote(t.text))
+	case r.expect != nil && slices.Contains(verdictWords, t.text):
+		return r.failAt(t, "write two expectations", "second verdict %s in one expectation", quote(t.text))
 	case slices.Contains(actionWords, t.text):
 		return r.failAt(t, "write two rules", "second action %s in one rule", quote(t.text))
 	}
@@ -154,6 +183,9 @@ func (r *rule) previous() token {
 }
 
 func (r *rule) action() bool {
+	if r.expect != nil {
+		return r.verdict()
+	}
 	t, ok := r.word("an action", "a rule begins with allow, drop or reject")
 	if !ok {
 		return false
@@ -207,7 +239,9 @@ func (r *rule) from() bool {
 		return false
 	}
 	r.rule.From = w
-	r.checkWho(w, "from", r.hook == Output)
+	if r.expect == nil { // of an expectation, all words say its hook
+		r.checkWho(w, "from", r.hook == Output)
+	}
 	return true
 }
 
@@ -217,7 +251,9 @@ func (r *rule) to() bool {
 		return false
 	}
 	r.rule.To = w
-	r.checkWho(w, "to", r.hook == Input)
+	if r.expect == nil {
+		r.checkWho(w, "to", r.hook == Input)
+	}
 	return true
 }
 

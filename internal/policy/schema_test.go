@@ -109,6 +109,16 @@ func TestSchemaAcceptsRules(t *testing.T) {
 			t.Errorf("%s: %v", mapping, err)
 		}
 	}
+	expectation := compileSchema(t, "expectation")
+	for range 200 {
+		line, mapping := randomExpectation(r)
+		if err := expectation.Validate(line); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		if err := expectation.Validate(asJSON(t, mapping)); err != nil {
+			t.Errorf("%s: %v", mapping, err)
+		}
+	}
 }
 
 // What has the wrong type is refused by the schema and by the parser.
@@ -131,6 +141,8 @@ func TestSchemaRejects(t *testing.T) {
 		"version: 1\ninput: {default: drop, rules: [{allow: ssh, family: 6}]}", "version: 1\ninput: {default: drop, rules: [{allow: ssh, limit: {per: source}}]}",
 		"version: 1\ninput: {default: drop, rules: [{allow: ssh, published: x}]}", "version: 1\ninput: {default: drop, rules: [5]}",
 		"version: 1\nnat: {a: b}", "version: 1\nnat: [snat out wan]", "version: 1\nnat: [{from: 192.0.2.1}]", "version: 1\nnat: [{map: 192.0.2.1, to: 192.0.2.2, stateless: 1}]",
+		"version: 1\nexpect: {a: b}", "version: 1\nexpect: [pass ssh]", "version: 1\nexpect: [{deny: ssh, on: prerouting}]", "version: 1\nexpect: [{deny: ssh, state: untracked}]",
+		"version: 1\nexpect: [{deny: ssh, allow: http}]", "version: 1\nexpect: [{deny: ssh, log: x}]", "version: 1\nexpect: [5]",
 		"version: 1\nforward: {default: drop, accelerate: 1}", "version: 1\ninclude: {a: b}",
 	} {
 		if err := schema.Validate(asJSON(t, text)); err == nil {

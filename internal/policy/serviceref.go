@@ -43,7 +43,7 @@ func (w *words) service() (ServiceRef, bool) {
 	}
 	text := t.text
 	at := t
-	if next := w.peek(); t.text == "icmp" && next.kind == wordToken && clauseNamed(next.text) == nil {
+	if next := w.peek(); t.text == "icmp" && next.kind == wordToken && clauseNamed(next.text) == nil && expectClauseNamed(next.text) == nil {
 		text += " " + next.text
 		at = w.take()
 	}

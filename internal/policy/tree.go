@@ -31,6 +31,7 @@ type Policy struct {
 	Output   *Section
 	Forward  *Section
 	NAT      []*NAT
+	Expect   []*Expectation
 	lines    map[string][]string          // the text of each file, for messages
 	sums     map[string][sha256.Size]byte // of each file
 }
@@ -178,12 +179,13 @@ type Section struct {
 // Action is what a rule does.
 type Action string
 
-// Actions of rules; ClampMSS is for forward alone.
+// Actions of rules; ClampMSS is for forward alone, Deny for expectations alone.
 const (
 	Allow    Action = "allow"
 	Drop     Action = "drop"
 	Reject   Action = "reject"
 	ClampMSS Action = "clamp mss"
+	Deny     Action = "deny" // Drop or Reject
 )
 
 // Rule is one line of a section.

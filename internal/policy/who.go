@@ -153,6 +153,10 @@ func (f *file) checkZone(pos Pos, name, word string) {
 // text alone says.
 func (r *rule) families() {
 	has4, has6 := r.rule.Family != 6, r.rule.Family != 4
+	why, rest := "rule can never match", "rule"
+	if r.expect != nil {
+		why, rest = "no packet can fit the expectation", "line"
+	}
 	narrow := func(pos Pos, what string, with4, with6 bool) {
 		if (has4 && with4) || (has6 && with6) {
 			has4, has6 = has4 && with4, has6 && with6
@@ -162,7 +166,7 @@ func (r *rule) families() {
 		if has6 {
 			mine, other = other, mine
 		}
-		r.fail(pos, "", "rule can never match: %s is only %s, the rest of the rule only %s", what, other, mine)
+		r.fail(pos, "", "%s: %s is only %s, the rest of the %s only %s", why, what, other, rest, mine)
 	}
 	for _, w := range []*Who{r.rule.From, r.rule.To} {
 		if w == nil || w.Not {

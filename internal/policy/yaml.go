@@ -68,7 +68,7 @@ func (f *file) refuse(n *yaml.Node) bool {
 	return slices.ContainsFunc(n.Content, f.refuse)
 }
 
-var ruleLine = regexp.MustCompile(`^\s*(-\s+)?(default:\s+)?(allow|drop|reject|clamp|masquerade|redirect|map)\s`)
+var ruleLine = regexp.MustCompile(`^\s*(-\s+)?(default:\s+)?(allow|drop|reject|deny|clamp|masquerade|redirect|map)\s`)
 
 // syntaxError reports what the YAML library said, in the words of this
 // language where the cause can be told.

@@ -43,6 +43,8 @@ output:
     - allow smtp by user postfix
     - allow smtp by user 77
     - reject smtp
+expect:
+  - allow smtp by user 78
 `)
 	lists := copies{"https://lists.example.net/x.txt": "192.0.2.3\n"}
 	postfix := uint32(25)
@@ -72,7 +74,7 @@ output:
 		return in
 	}
 	before := get()
-	if len(before) != 6 {
+	if len(before) != 7 {
 		t.Errorf("inputs are %v", before)
 	}
 	for _, c := range []struct {

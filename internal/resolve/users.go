@@ -24,7 +24,7 @@ func (r *resolver) users() {
 	}
 }
 
-// userNames are the users that the rules name, wherever they do.
+// userNames are the users that rules and expectations name, wherever they do.
 func userNames(p *policy.Policy) []policy.Word {
 	var names []policy.Word
 	for _, s := range []*policy.Section{p.Input, p.Output, p.Forward} {
@@ -34,6 +34,9 @@ func userNames(p *policy.Policy) []policy.Word {
 		for _, rule := range s.Rules {
 			names = append(names, rule.Users...)
 		}
+	}
+	for _, x := range p.Expect {
+		names = append(names, x.Users...)
 	}
 	return names
 }
