@@ -1,0 +1,25 @@
+package policy
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A comment is about its own line, or about the next one that says something;
+// what stands in quotes is none.
+func TestComments(t *testing.T) {
+	p, err := LoadData("policy.yaml", []byte("# the first\nversion: 1\ninput:\n  default: 'drop log \"a # b\"' # behind\n  rules:\n    # above\n\n    ## more\n    - 'drop any log \"# no\"'\n# last\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, c := range p.Comments() {
+		got = append(got, fmt.Sprintf("%d:%d %q about %d", c.Pos.Line, c.Pos.Column, c.Text, c.About))
+	}
+	want := []string{`1:1 "the first" about 2`, `4:32 "behind" about 4`, `6:5 "above" about 9`, `8:5 "more" about 9`, `10:1 "last" about 0`}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+}
