@@ -18,7 +18,7 @@ func TestComments(t *testing.T) {
 	for _, c := range p.Comments() {
 		got = append(got, fmt.Sprintf("%d:%d %q about %d", c.Pos.Line, c.Pos.Column, c.Text, c.About))
 	}
-	want := []string{`1:1 "the first" about 2`, `4:32 "behind" about 4`, `6:5 "above" about 9`, `8:5 "more" about 9`, `10:1 "last" about 0`}
+	want := []string{`1:1 "the first" about 2`, `4:31 "behind" about 4`, `6:5 "above" about 9`, `8:5 "more" about 9`, `10:1 "last" about 0`}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
