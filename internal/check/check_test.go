@@ -234,7 +234,7 @@ input:
     - allow published tcp/8080 from 203.0.113.0/24
     - drop published tcp/8080 from 203.0.113.7
 `, want: []string{`7 error hidden-rule: line 6`}},
-		{name: "published rules of input come first in forward", policy: `
+		{name: "published rules of input come behind those of forward", policy: `
 input:
   default: drop
   rules:
@@ -244,7 +244,34 @@ forward:
   rules:
     - allow published tcp/8080
     - allow tcp/8080
-`, want: []string{`9 error hidden-rule: "allow published any" on line 5`}},
+`},
+		{name: "a published rule that forward still asks", policy: `
+input:
+  default: drop
+  rules:
+    - drop any from 203.0.113.0/24
+    - allow published tcp/80 from 203.0.113.7
+forward:
+  default: drop
+`},
+		{name: "a published rule that nothing asks", policy: `
+input:
+  default: drop
+  rules:
+    - drop any from 203.0.113.0/24
+    - allow published tcp/80 from 203.0.113.7
+`, want: []string{`6 error hidden-rule: line 5`}},
+		{name: "a published rule that is hidden in both", policy: `
+input:
+  default: drop
+  rules:
+    - drop any from 203.0.113.0/24
+    - allow published tcp/80 from 203.0.113.7
+forward:
+  default: drop
+  rules:
+    - allow any
+`, want: []string{`6 error hidden-rule: line 5`}},
 		{name: "any after all protocols but one", policy: `
 input:
   default: drop

@@ -2,31 +2,37 @@ package check
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"sluice/internal/policy"
 )
 
-// ordered is the rules that a packet of a hook meets, in order. Published rules
-// of input stand before the rules of forward and the other way round, since
-// they are about a connection that arrived by DNAT, wherever it leads.
-func (c *checker) ordered(s *policy.Section) (rules []*policy.Rule, foreign int) {
-	var other *policy.Section
-	switch s.Hook {
-	case policy.Input:
-		other = c.policy.Forward
-	case policy.Forward:
-		other = c.policy.Input
-	case policy.Output: // what the host sends has met no DNAT
-	}
-	if other != nil {
+// ordered is the rules that a packet of a hook meets, in order: the section's
+// own and behind them the published rules of the other of input and forward,
+// which are about connections that arrived by DNAT, wherever they lead.
+func (c *checker) ordered(s *policy.Section) (rules []*policy.Rule, own int) {
+	rules = slices.Clone(s.Rules)
+	if other := c.otherSide(s.Hook); other != nil {
 		for _, r := range other.Rules {
 			if r.Published {
 				rules = append(rules, r)
 			}
 		}
 	}
-	return append(rules, s.Rules...), len(rules)
+	return rules, len(s.Rules)
+}
+
+// otherSide is the section whose published rules hold at a hook too.
+func (c *checker) otherSide(hook policy.Hook) *policy.Section {
+	switch hook {
+	case policy.Input:
+		return c.policy.Forward
+	case policy.Forward:
+		return c.policy.Input
+	case policy.Output: // what the host sends has met no DNAT
+	}
+	return nil
 }
 
 // matching is a rule with the packets that it matches.
@@ -51,11 +57,10 @@ type above struct {
 // hidden finds rules that can never match.
 func (c *checker) hidden() {
 	for _, s := range c.sections() {
-		rules, foreign := c.ordered(s)
 		banned := c.banned(s.Hook)
 		before := above{by: map[int]*decided{4: {}, 6: {}}}
-		for i, r := range rules {
-			if i >= foreign && r.Action != policy.ClampMSS {
+		for _, r := range s.Rules {
+			if r.Action != policy.ClampMSS && !c.matchesElsewhere(s.Hook, r) {
 				c.hiddenRule(s.Hook, &before, banned, r)
 			}
 			if !ends(r) {
@@ -110,6 +115,29 @@ func (c *checker) hiddenRule(hook policy.Hook, before *above, banned []box, r *p
 		return
 	}
 	c.hiddenBy(hook, rest, r, hiding)
+}
+
+// matchesElsewhere says whether a published rule, which holds in both of input
+// and forward, decides packets in the one that it does not stand in.
+func (c *checker) matchesElsewhere(hook policy.Hook, r *policy.Rule) bool {
+	s := c.otherSide(hook)
+	if s == nil || !r.Published {
+		return false
+	}
+	left, ok := c.minusNeeded(c.packets(s.Hook, r))
+	if ok {
+		left, ok = c.effort.minus(left, c.banned(s.Hook))
+	}
+	rules, _ := c.ordered(s)
+	for _, e := range rules {
+		if e == r || !ok || len(left) == 0 {
+			break
+		}
+		if ends(e) {
+			left, ok = c.effort.minus(left, c.packets(s.Hook, e))
+		}
+	}
+	return !ok || len(left) > 0
 }
 
 // hiding is the rules that together decide all of the packets; not told when
@@ -197,9 +225,6 @@ func (c *checker) hiddenBy(hook policy.Hook, packets []box, r *policy.Rule, hidi
 	hint := "remove it, or put it above " + places[0]
 	if len(hiding) > 1 {
 		by = "the rules on " + joinPlaces(places) + " together decide all of its packets first"
-	}
-	if hiding[0].Published && !r.Published {
-		hint = "published rules are asked first, those of input and forward alike"
 	}
 	f := c.report(HiddenRule, severity, r.Pos, hint, "this rule can never match%s: %s", now, by)
 	f.Related = related

@@ -103,13 +103,13 @@ func (c *checker) namesEmptySet(r *policy.Rule) bool {
 // since the set that they name holds addresses of one family only.
 func (c *checker) families() {
 	for _, s := range c.sections() {
-		rules, foreign := c.ordered(s)
+		rules, own := c.ordered(s)
 		all := make([]matching, len(rules))
 		for i, r := range rules {
 			all[i] = c.matching(s.Hook, r)
 		}
 		for i, r := range rules {
-			if i < foreign || r.Family != 0 || r.Action == policy.ClampMSS {
+			if i >= own || r.Family != 0 || r.Action == policy.ClampMSS {
 				continue
 			}
 			for _, w := range []*policy.Who{r.From, r.To} {
