@@ -407,10 +407,20 @@ func (f *facts) add(out *effect, r *program.Rule) (ends bool) {
 				f.through(out, chain)
 			}
 		case program.Limit, program.ConnectionLimit, program.SetAdd:
+			if s, is := a.(program.SetAdd); is {
+				for _, field := range s.Fields {
+					out.reads[string(field)] = true
+				}
+			}
 			gated = true
 			out.quiet, out.bare = false, false
-			if l, is := a.(program.Limit); is && l.NeverBan != "" {
-				out.reads["set "+l.NeverBan] = true
+			if l, is := a.(program.Limit); is {
+				if l.NeverBan != "" {
+					out.reads["set "+l.NeverBan] = true
+				}
+				if l.Over != "" {
+					f.through(out, l.Over)
+				}
 			}
 		default:
 			out.quiet, out.bare = false, false
@@ -492,6 +502,10 @@ func (f *facts) comesBack(r *program.Rule) bool {
 			}
 		case program.Goto:
 			if f.chainEffect(a.Chain).comes {
+				return true
+			}
+		case program.Limit:
+			if a.Over != "" && f.chainEffect(a.Over).comes {
 				return true
 			}
 		case program.VerdictMap:

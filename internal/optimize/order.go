@@ -9,7 +9,7 @@ import (
 
 var (
 	hookOrder  = []program.HookKind{program.XDP, program.Ingress, program.Prerouting, program.Input, program.Forward, program.Output, program.Postrouting, program.Egress}
-	phaseOrder = []program.Phase{program.Early, program.Raw, program.Mangle, program.NAT, program.Filter}
+	phaseOrder = []program.Phase{program.Early, program.Raw, program.Mangle, program.NAT, program.Watching, program.Filter, program.Behind}
 )
 
 // orderChains sorts hooks by a packet's way, chains by the hook or the chain

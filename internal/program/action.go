@@ -52,6 +52,9 @@ type (
 		Ban        string
 		BanTimeout uint64
 		NeverBan   string
+		// Over, where set: the packet of a source that is banned goes on in this
+		// chain, as by Goto, instead of being dropped.
+		Over string
 	}
 	// ConnectionLimit is a gate: it lets a packet through while the source, or
 	// all together, has at most Max tracked connections through this rule.
@@ -62,11 +65,15 @@ type (
 		Table       string
 		FullCounter string
 	}
-	// SetAdd adds the packet's key to a dynamic set.
+	// SetAdd adds the packet's key to a dynamic set; where that is full, or the
+	// packet has no such key, it ends the rule.
 	SetAdd struct {
 		Set     string
 		Key     SourceKey
 		Timeout uint64 // milliseconds
+		// Fields, where set, are the key instead of Key: one for each part of the
+		// set's. Of an IPv6 address alone it is the first 64 bits.
+		Fields []Field
 	}
 	// SetMark writes Value under Mask to the packet's mark.
 	SetMark struct{ Value, Mask uint32 }

@@ -147,6 +147,9 @@ func (c *checker) action(where string, a Action) {
 		set(a.Ban)
 		set(a.NeverBan)
 		counter(a.FullCounter)
+		if a.Over != "" {
+			chain(a.Over)
+		}
 		if a.Rate.Packets == 0 || a.Rate.Per == 0 || a.Rate.Burst == 0 {
 			c.fail("%s: limit %s is zero", where, a.Name)
 		}
@@ -155,6 +158,9 @@ func (c *checker) action(where string, a Action) {
 		counter(a.FullCounter)
 	case SetAdd:
 		set(a.Set)
+		if s := c.sets[a.Set]; s != nil && len(a.Fields) > 0 && len(a.Fields) != len(s.Key) {
+			c.fail("%s: set %s has %d keys and is given %d", where, a.Set, len(s.Key), len(a.Fields))
+		}
 	case Offload:
 		if !c.flowtables[a.Flowtable] {
 			c.fail("%s: no flowtable %s", where, a.Flowtable)
@@ -218,6 +224,10 @@ func (p *Program) Leads(a Action) []string {
 		return []string{a.Chain}
 	case Goto:
 		return []string{a.Chain}
+	case Limit:
+		if a.Over != "" {
+			return []string{a.Over}
+		}
 	case VerdictMap:
 		var out []string
 		set := p.Set(a.Set)

@@ -201,6 +201,9 @@ func ActionText(a Action) string {
 		if a.Ban != "" {
 			text += fmt.Sprintf(", else ban in %s for %d ms", a.Ban, a.BanTimeout)
 		}
+		if a.Over != "" {
+			text += " and goto " + a.Over
+		}
 		return text
 	case ConnectionLimit:
 		text := fmt.Sprintf("while at most %d connections (%s)", a.Max, a.Name)
@@ -209,6 +212,9 @@ func ActionText(a Action) string {
 		}
 		return text
 	case SetAdd:
+		if len(a.Fields) > 0 {
+			return "add " + fieldsText(a.Fields) + " to " + a.Set
+		}
 		return "add to " + a.Set
 	case SetMark:
 		return fmt.Sprintf("mark 0x%x/0x%x", a.Value, a.Mask)

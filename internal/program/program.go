@@ -18,6 +18,9 @@ type Program struct {
 	Sysctls    []Sysctl
 	Layout     Layout
 	Notes      []Note
+	// CountsOnly says that the program does nothing to packets, and goes with the
+	// process that loads it. Backends hold it to that.
+	CountsOnly bool
 }
 
 // Layout is what the layout of all large sets together may take in the kernel;
@@ -47,11 +50,13 @@ type Phase string
 
 // Phases; connection tracking stands between Raw and Mangle.
 const (
-	Early  Phase = "early" // before the flowtable, at ingress
-	Raw    Phase = "raw"
-	Mangle Phase = "mangle"
-	NAT    Phase = "nat" // destination at prerouting and output, source at postrouting and input
-	Filter Phase = "filter"
+	Early    Phase = "early" // before the flowtable, at ingress
+	Raw      Phase = "raw"
+	Mangle   Phase = "mangle"
+	NAT      Phase = "nat"      // destination at prerouting and output, source at postrouting and input
+	Watching Phase = "watching" // just before Filter: what Filter drops is seen
+	Filter   Phase = "filter"
+	Behind   Phase = "behind" // behind Filter: what is seen passed it
 )
 
 // Hook starts the base chain Chain.

@@ -22,6 +22,10 @@ type nftables struct {
 // New gives the backend.
 func New() backend.Backend { return nftables{table: Table} }
 
+// Of gives the backend for the table of another owner, which Lower has from the
+// program: what Read reads and a removal removes.
+func Of(owner string) backend.Backend { return nftables{table: name(owner)} }
+
 func (nftables) Name() string { return Name }
 
 // Lower makes the artifact of a program.

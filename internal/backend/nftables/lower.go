@@ -94,7 +94,7 @@ func lowerRemembering(p *program.Program, can backend.Capabilities, memory Memor
 func lowerSearching(p *program.Program, can backend.Capabilities, search layoutSearch) (*lowering, error) {
 	l := &lowering{
 		search:  search,
-		program: p, can: can, tree: &Tree{Table: name(p.Owner)}, parts: map[string]*parts{}, laid: map[string]map[int]*laid{}, made: map[string]*Chain{},
+		program: p, can: can, tree: &Tree{Table: name(p.Owner), Owned: p.CountsOnly}, parts: map[string]*parts{}, laid: map[string]map[int]*laid{}, made: map[string]*Chain{},
 		notes: slices.Clone(p.Notes),
 	}
 	var done []string
@@ -115,6 +115,11 @@ func lowerSearching(p *program.Program, can backend.Capabilities, search layoutS
 	}
 	if err := l.tree.check(); err != nil {
 		return nil, fmt.Errorf("backend %s made a tree that is not whole: %w", Name, err)
+	}
+	if p.CountsOnly {
+		if err := l.tree.countsOnly(); err != nil {
+			return nil, fmt.Errorf("backend %s made a tree that does more than count: %w", Name, err)
+		}
 	}
 	return l, nil
 }
@@ -181,7 +186,7 @@ func (l *lowering) devices(names []string) {
 // priorities of phases, from include/uapi/linux/netfilter_ipv4.h; a flowtable
 // is asked at 0 of ingress, so Early has to be before.
 var priorities = map[program.Phase]int{
-	program.Early: -10, program.Raw: -300, program.Mangle: -150, program.Filter: 0,
+	program.Early: -10, program.Raw: -300, program.Mangle: -150, program.Watching: -1, program.Filter: 0, program.Behind: 99,
 }
 
 const (

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"sluice/internal/program"
 )
@@ -115,7 +116,7 @@ func (a *actor) action(action program.Action) ([]Statement, error) {
 	case program.Count:
 		return []Statement{{Kind: Count, Name: name(action.Counter)}}, nil
 	case program.SetAdd:
-		return a.add(action.Set, action.Timeout)
+		return a.add(action)
 	case program.SetMark:
 		return []Statement{markStatement(action)}, nil
 	case program.DNAT:
@@ -176,15 +177,44 @@ func (l *lowering) rejectAny() {
 	})
 }
 
-func (a *actor) add(set string, timeout uint64) ([]Statement, error) {
-	s, err := a.sourceSet(set, a.family)
+func (a *actor) add(add program.SetAdd) ([]Statement, error) {
+	s, err := a.keySet(add)
 	if err != nil {
 		return nil, err
 	}
 	s.Op = "add"
-	s.Number = (timeout + 999) / 1000
+	s.Number = (add.Timeout + 999) / 1000
 	return []Statement{s}, nil
 }
+
+// keySet is the beginning of a statement that puts what an action names into a
+// dynamic set.
+func (a *actor) keySet(add program.SetAdd) (Statement, error) {
+	if len(add.Fields) == 0 {
+		return a.sourceSet(add.Set, a.family)
+	}
+	if add.Fields[0] == program.Destination && len(add.Fields) == 1 {
+		s, err := a.sourceSet(add.Set, a.family)
+		s.Field = ipOf(a.family) + " daddr"
+		return s, err
+	}
+	p := a.l.parts[add.Set]
+	if p == nil || p.set.Life != program.Dynamic || len(p.byFam[0]) != 1 {
+		return Statement{}, fmt.Errorf("%q is not a set of such keys that the kernel fills", add.Set)
+	}
+	var fields []string
+	for _, f := range add.Fields {
+		of, known := keyWords[f]
+		if !known {
+			return Statement{}, fmt.Errorf("%s cannot be put into a set that the kernel fills", f)
+		}
+		fields = append(fields, of)
+	}
+	return Statement{Kind: SetAdd, Set: p.byFam[0][0].Name, Field: strings.Join(fields, " . ")}, nil
+}
+
+// keyWords are fields of which one key serves both families.
+var keyWords = map[program.Field]string{program.Protocol: "meta l4proto", program.Port: "th dport", program.SourcePort: "th sport"}
 
 // sourceSet is the beginning of a statement that puts the source into a
 // dynamic set.

@@ -108,7 +108,7 @@ func (l *lowering) familiesOf(r *program.Rule) (families []int, apart bool) {
 	for _, a := range r.Actions {
 		switch a := a.(type) {
 		case program.SetAdd:
-			apart = true
+			apart = apart || len(a.Fields) == 0 || slices.ContainsFunc(a.Fields, isAddress)
 		case program.VerdictMap:
 			apart = apart || slices.ContainsFunc(a.Key, isAddress)
 		case program.DNAT:

@@ -96,6 +96,26 @@ func (l *lowering) layoutDynamic(p *parts) {
 	}
 }
 
+// layoutDynamicTuples makes a set that the kernel fills of keys without an address.
+func (l *lowering) layoutDynamicTuples(p *parts) error {
+	k := &Set{
+		ID: p.set.ID, Life: program.Dynamic, Size: p.set.Size,
+		Counted: p.set.Counters && l.can[backend.SetElementCounters] != backend.No,
+		Timeout: (p.set.Timeout + 999) / 1000 * 1000,
+		Comment: describe(p.set, 0, "filled by the kernel"), Origin: p.set.Origin,
+	}
+	for _, f := range p.set.Key {
+		if keyTypes[f] == "" {
+			return fmt.Errorf("%s cannot be part of the key of a set that the kernel fills", f)
+		}
+		k.Types = append(k.Types, keyTypes[f])
+	}
+	sum := sha256.Sum256([]byte(k.definition()))
+	k.Name = stem(p.set.ID) + "_" + hex.EncodeToString(sum[:4])
+	p.byFam[0] = []*Set{k}
+	return nil
+}
+
 func describe(s *program.Set, family int, what string) string {
 	text := s.ID
 	if family != 0 {
@@ -338,7 +358,7 @@ var errProtocolOfRanges = errors.New("a set with ranges cannot have the protocol
 func (l *lowering) layoutTuples(p *parts) error {
 	s := p.set
 	if s.Life == program.Dynamic {
-		return fmt.Errorf("a set that the kernel fills has one address as its key")
+		return l.layoutDynamicTuples(p)
 	}
 	tuples := map[int][]string{}
 	interval := map[int]bool{}

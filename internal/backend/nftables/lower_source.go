@@ -98,5 +98,9 @@ func (a *actor) ban(limit program.Limit) (block, error) {
 		s.Number = (limit.BanTimeout + 999) / 1000
 		add = append(add, []Statement{s})
 	}
-	return slices.Concat(spare, add, block{{{Kind: Verdict, Name: "drop"}}}), nil
+	over := Statement{Kind: Verdict, Name: "drop"}
+	if limit.Over != "" {
+		over = Statement{Kind: Goto, Name: name(limit.Over)}
+	}
+	return slices.Concat(spare, add, block{{over}}), nil
 }

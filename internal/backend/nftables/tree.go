@@ -8,6 +8,7 @@ import (
 // Tree is one nft table of family inet.
 type Tree struct {
 	Table      string
+	Owned      bool `json:",omitempty"` // the table goes with the socket that makes it
 	Counters   []Counter
 	Limits     []Limit
 	Sets       []*Set // sorted by name
@@ -81,6 +82,7 @@ type Base struct {
 type Rule struct {
 	Statements []Statement
 	Comment    string         // what the kernel keeps
+	Handle     uint64         `json:",omitempty"` // of a rule that was read
 	Origin     program.Origin `json:",omitzero"`
 }
 
