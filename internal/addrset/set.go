@@ -86,6 +86,27 @@ func (s Set) Contains(a netip.Addr) bool {
 	return false
 }
 
+// Find returns the minimal range of s that holds a, and whether there is one. An
+// IPv4-mapped address is looked up as the IPv4 address, and a zone is ignored.
+func (s Set) Find(a netip.Addr) (Range, bool) {
+	a = a.Unmap()
+	switch {
+	case a.Is4():
+		return holding(s.v4, key4Of(a))
+	case a.Is6():
+		return holding(s.v6, key6Of(a))
+	}
+	return Range{}, false
+}
+
+func holding[K key[K]](s []span[K], k K) (Range, bool) {
+	i := firstEnding(s, k)
+	if i == len(s) || k.compare(s[i].from) < 0 {
+		return Range{}, false
+	}
+	return Range{s[i].from.addr(), s[i].to.addr()}, true
+}
+
 // ContainsSet reports whether every address of o is in s.
 func (s Set) ContainsSet(o Set) bool { return contains(s.v4, o.v4) && contains(s.v6, o.v6) }
 

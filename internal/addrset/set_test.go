@@ -361,3 +361,21 @@ func mustRange(t *testing.T, text string) Range {
 	}
 	return r
 }
+
+func TestFind(t *testing.T) {
+	s := FromPrefixes(netip.MustParsePrefix("192.0.2.0/25"), netip.MustParsePrefix("203.0.113.9/32"), netip.MustParsePrefix("2001:db8:7::/48"))
+	for text, want := range map[string]string{
+		"192.0.2.0": "192.0.2.0/25", "192.0.2.127": "192.0.2.0/25", "192.0.2.128": "", "192.0.1.255": "",
+		"203.0.113.9": "203.0.113.9", "203.0.113.10": "", "255.255.255.255": "", "::ffff:192.0.2.5": "192.0.2.0/25",
+		"2001:db8:7::": "2001:db8:7::/48", "2001:db8:8::": "", "::": "",
+	} {
+		a := netip.MustParseAddr(text)
+		got, in := s.Find(a)
+		if in != s.Contains(a) || in != (want != "") || in && got.String() != want {
+			t.Errorf("%s is found in %s, %t, want %q", a, got, in, want)
+		}
+	}
+	if _, in := s.Find(netip.Addr{}); in {
+		t.Error("no address is found")
+	}
+}

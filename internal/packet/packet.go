@@ -20,6 +20,10 @@ type Packet struct {
 	Flags      uint8  // TCP flags byte
 	ICMPType   uint8  // ICMP and ICMPv6
 	ICMPCode   uint8
+	ICMPID     uint16 // of queries and their replies
+	// Quoted is the packet that an ICMP error carries inside, as the sender of
+	// the error met it; nil is none or unknown.
+	Quoted *Packet
 
 	State State // "" is not yet decided
 	// Original is the tuple that the flow came with, where the destination or

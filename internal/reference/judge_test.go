@@ -132,27 +132,3 @@ func TestJudge(t *testing.T) {
 		t.Errorf("a ban without sections: %v", got)
 	}
 }
-
-func TestAnswers(t *testing.T) {
-	r := load(t, text)
-	back := func(proto, flags uint8, port uint16) packet.Packet {
-		p := pkt("lan0", "wan0", "10.20.0.5", "198.51.100.7", proto, 40000, state(packet.Untracked))
-		p.SourcePort, p.Flags = port, flags
-		return p
-	}
-	for _, c := range []struct {
-		name string
-		p    packet.Packet
-		want bool
-	}{
-		{"SYN and ACK back", back(packet.TCP, packet.SYN|packet.ACK, 443), true},
-		{"data back", back(packet.TCP, packet.ACK, 443), true},
-		{"a bare SYN", back(packet.TCP, packet.SYN, 443), false},
-		{"from another port", back(packet.TCP, packet.ACK, 444), false},
-		{"another protocol", back(packet.UDP, 0, 443), false},
-	} {
-		if got := Answers(r, c.p, policy.Forward); got != c.want {
-			t.Errorf("%s: %t, want %t", c.name, got, c.want)
-		}
-	}
-}

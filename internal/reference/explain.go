@@ -1,0 +1,175 @@
+package reference
+
+import (
+	"net/netip"
+
+	"sluice/internal/addrset"
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+	"sluice/internal/resolve"
+)
+
+// Path is what becomes of a packet, and on which way.
+type Path struct {
+	Hook    policy.Hook   // of the section that decides
+	Verdict policy.Action // Allow, Drop or Reject
+	// Stage of the section that decided, see [Stages].
+	Stage string
+	Rule  *policy.Rule // nil where no rule of the policy decided
+	// Pos and Text are the line that decided: a rule, an entry of ban, a
+	// default. Pos.Line is 0 where the policy has no such line: what always holds.
+	Pos  policy.Pos
+	Text string
+	Why  string // why it decided, for a reader
+	// Steps are the hooks and stages in the order in which the packet passed
+	// them; nil where nobody asked for them.
+	Steps []Step
+	// Packet is the packet as it leaves, or as it was when it was refused.
+	Packet packet.Packet
+}
+
+// Step is one thing that a packet passes.
+type Step struct {
+	Hook    string // of netfilter: prerouting, input, forward, output, postrouting
+	Stage   string // one of [Stages], or tracking, nat, routing
+	Reason  string // why it decides or does not, for a reader
+	Pos     policy.Pos
+	Text    string // the line that is asked; "" where none is written
+	Decides bool
+	Asked   []Membership
+}
+
+// Membership is what a set was asked, and what it answered.
+type Membership struct {
+	Set     string // its name in the policy; "" for addresses that stand in the line itself
+	Address netip.Addr
+	In      bool
+	Element addrset.Range // that holds the address; zero where In is false
+}
+
+// Stages of a section, in the order in which they are asked; "open" stands for
+// all behind bans where a section is left out.
+var Stages = []string{"loopback", "ban", "needed", "state", "invalid", "answers", "rules", "default", "open"}
+
+// Explain follows a packet along its way. It is the packet as it arrives, or
+// as a local socket sends it; its State is what connection tracking says of it,
+// or "" for a packet of no known flow, of which Explain says itself what
+// tracking makes: new, invalid, or untracked. The way is where its destination
+// leads before rewriting; rewriting may turn input into forward and back. An
+// interface that is "" is asked of the host's facts.
+func Explain(r *resolve.Resolved, p packet.Packet, way packet.Way) Path {
+	w := newWalk(r, p, way)
+	return w.run()
+}
+
+// Follow is Explain without Steps, for those who ask many times.
+func Follow(r *resolve.Resolved, p packet.Packet, way packet.Way) Path {
+	w := newWalk(r, p, way)
+	w.quiet = true
+	return w.run()
+}
+
+// walk is a packet on its way.
+type walk struct {
+	*resolve.Resolved
+	packet packet.Packet
+	way    packet.Way
+	hook   policy.Hook // of the section that is asked
+	at     string      // hook of netfilter where the packet is
+	quiet  bool        // no steps are wanted
+	steps  []Step
+	asked  []Membership // since the last step
+
+	table   *Flows // nil: flows are not followed
+	flow    *flow  // that the packet belongs to; nil: none that is known
+	begins  bool   // the packet may begin a flow, so lines of nat are asked
+	moved   bool   // the destination is another than that of the packet that came
+	decided *Path  // nil: nothing has decided yet
+}
+
+func newWalk(r *resolve.Resolved, p packet.Packet, way packet.Way) *walk {
+	w := &walk{Resolved: r, packet: p, way: way, moved: p.DNAT}
+	w.locate()
+	return w
+}
+
+func (w *walk) run() Path {
+	if w.way == packet.Out {
+		w.send()
+	} else {
+		w.receive()
+	}
+	out := *w.decided
+	out.Steps, out.Packet = w.steps, w.packet
+	return out
+}
+
+// receive is the way of a packet that comes in.
+func (w *walk) receive() {
+	w.at = "prerouting"
+	w.track()
+	w.mapInward()
+	w.rewriteDestination()
+	w.route()
+	w.hook = policy.Input
+	if w.way == packet.Through {
+		w.hook = policy.Forward
+	}
+	w.decide()
+	if w.decided.Verdict != policy.Allow {
+		return
+	}
+	if w.way == packet.Through {
+		w.at = "postrouting"
+		w.rewriteSource()
+	} else if w.flow != nil {
+		w.flow.rewriteSource(w) // of an answer that comes to the host itself
+	}
+}
+
+// send is the way of a packet that a socket of the host sends. The kernel has
+// routed it before output, and asks output by the interface of that route also
+// where a line of nat leads the packet elsewhere.
+func (w *walk) send() {
+	w.at, w.hook = "output", policy.Output
+	w.track()
+	w.rewriteDestination()
+	w.decide()
+	if w.decided.Verdict != policy.Allow {
+		return
+	}
+	if w.moved {
+		w.packet.Out = w.interfaceTo(w.packet.Destination)
+	}
+	w.at = "postrouting"
+	w.rewriteSource()
+}
+
+// decide asks the hook's section, stage by stage.
+func (w *walk) decide() {
+	w.at = string(w.hook)
+	for _, stage := range []func(){w.loopback, w.ban, w.policed, w.needed, w.state, w.invalid, w.answers, w.rules, w.fallback} {
+		stage()
+		if w.decided != nil {
+			return
+		}
+	}
+}
+
+// ends notes what decided.
+func (w *walk) ends(action policy.Action, stage string, pos policy.Pos, text, why string) {
+	w.decided = &Path{Hook: w.hook, Verdict: action, Stage: stage, Pos: pos, Text: text, Why: why}
+	w.step(stage, pos, text, why)
+	if n := len(w.steps); n > 0 {
+		w.steps[n-1].Decides = true
+	}
+}
+
+// step notes what the packet has passed.
+func (w *walk) step(stage string, pos policy.Pos, text, reason string) {
+	if w.quiet {
+		return
+	}
+	w.steps = append(w.steps, Step{Hook: w.at, Stage: stage, Reason: reason, Pos: pos, Text: text, Asked: w.asked})
+	w.asked = nil
+}

@@ -1,0 +1,163 @@
+package reference
+
+import (
+	"net/netip"
+	"testing"
+
+	"sluice/internal/host"
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+	"sluice/internal/resolve"
+)
+
+// town is a host with two sides.
+var town = host.Facts{
+	Known: true, DefaultRoute: []string{"wan0"},
+	Local: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
+	Interfaces: []host.Interface{
+		{Name: "lan0", Index: 3, Addresses: []netip.Prefix{netip.MustParsePrefix("10.20.0.1/24"), netip.MustParsePrefix("2001:db8:20::1/64")}, Up: true},
+		{Name: "lo", Index: 1, Addresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/8"), netip.MustParsePrefix("::1/128")}, Up: true},
+		{Name: "wan0", Index: 2, Addresses: []netip.Prefix{
+			netip.MustParsePrefix("198.51.100.1/24"), netip.MustParsePrefix("198.51.100.9/24"),
+			netip.MustParsePrefix("2001:db8:100::1/64"), netip.MustParsePrefix("fe80::1/64"),
+		}, Up: true},
+	},
+}
+
+const sides = `
+version: 1
+zones:
+  wan: { interfaces: [default-route] }
+  lan: { interfaces: [lan0], networks: [10.20.0.0/24, "2001:db8:20::/64"] }
+`
+
+func loadIn(t *testing.T, f host.Facts, text string) *resolve.Resolved {
+	t.Helper()
+	p, err := policy.Parse("policy.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := resolve.Resolve(p, resolve.Options{Facts: f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// comes is a packet that comes in, or leaves where in is "", of state unknown.
+func comes(in, from, to string, proto uint8, port uint16, more ...func(*packet.Packet)) packet.Packet {
+	return pkt(in, "", from, to, proto, port, append([]func(*packet.Packet){state("")}, more...)...)
+}
+
+func flags(f uint8) func(*packet.Packet) { return func(p *packet.Packet) { p.Flags = f } }
+
+func sourcePort(n uint16) func(*packet.Packet) { return func(p *packet.Packet) { p.SourcePort = n } }
+
+func TestExplainRewriting(t *testing.T) {
+	nat := func(lines string) string { return sides + "nat:\n" + lines }
+	for _, c := range []struct {
+		name, text string
+		p          packet.Packet
+		way        packet.Way
+		hook       policy.Hook
+		want       policy.Action
+		source, to string // as it leaves
+		out        string
+	}{
+		{
+			"masquerade", nat("  - masquerade from lan out wan ipv4\n"),
+			comes("lan0", "10.20.0.5", "203.0.113.7", 6, 443), packet.Through, policy.Forward, policy.Allow, "198.51.100.1:40000", "203.0.113.7:443", "wan0",
+		},
+		{
+			"masquerade of the other family", nat("  - masquerade from lan out wan ipv4\n"),
+			comes("lan0", "2001:db8:20::5", "2001:db8:99::7", 6, 443), packet.Through, policy.Forward, policy.Allow, "[2001:db8:20::5]:40000", "[2001:db8:99::7]:443", "wan0",
+		},
+		{
+			"masquerade of IPv6 takes no link-local address", nat("  - masquerade out wan\n"),
+			comes("lan0", "2001:db8:20::5", "2001:db8:99::7", 6, 443), packet.Through, policy.Forward, policy.Allow, "[2001:db8:100::1]:40000", "[2001:db8:99::7]:443", "wan0",
+		},
+		{
+			"masquerade as an address, of the host's own too", nat("  - masquerade out wan as 198.51.100.9\n"),
+			comes("", "198.51.100.1", "203.0.113.7", 6, 443), packet.Out, policy.Output, policy.Allow, "198.51.100.9:40000", "203.0.113.7:443", "wan0",
+		},
+		{
+			"masquerade from a zone is not about the host's own", nat("  - masquerade from lan out wan as 198.51.100.9\n"),
+			comes("", "198.51.100.1", "203.0.113.7", 6, 443), packet.Out, policy.Output, policy.Allow, "198.51.100.1:40000", "203.0.113.7:443", "wan0",
+		},
+		{
+			"redirect in a zone", nat("  - redirect tcp/8080 in wan to 10.20.0.5:80\n"),
+			comes("wan0", "203.0.113.7", "198.51.100.9", 6, 8080), packet.In, policy.Forward, policy.Allow, "203.0.113.7:40000", "10.20.0.5:80", "lan0",
+		},
+		{
+			"redirect is not about other addresses of the host", nat("  - redirect tcp/8080 in wan to 10.20.0.5:80\n"),
+			comes("lan0", "10.20.0.6", "10.20.0.1", 6, 8080), packet.In, policy.Input, policy.Allow, "10.20.0.6:40000", "10.20.0.1:8080", "",
+		},
+		{
+			"hairpin", nat("  - redirect tcp/8080 in wan to 10.20.0.5:80\n"),
+			comes("lan0", "10.20.0.6", "198.51.100.1", 6, 8080), packet.In, policy.Forward, policy.Allow, "10.20.0.1:40000", "10.20.0.5:80", "lan0",
+		},
+		{
+			"redirect from the host itself", nat("  - redirect tcp/8080 on 198.51.100.77 to 10.20.0.5\n"),
+			comes("", "198.51.100.1", "198.51.100.77", 6, 8080), packet.Out, policy.Output, policy.Allow, "198.51.100.1:40000", "10.20.0.5:8080", "lan0",
+		},
+		{
+			"redirect to the host itself", nat("  - redirect tcp/2222 in wan to :22\n"),
+			comes("wan0", "203.0.113.7", "198.51.100.1", 6, 2222), packet.In, policy.Input, policy.Allow, "203.0.113.7:40000", "198.51.100.1:22", "",
+		},
+		{
+			"redirect of a forwarded packet to the host", nat("  - redirect tcp/2222 on 10.99.0.1 to 10.20.0.1:22\n"),
+			comes("wan0", "203.0.113.7", "10.99.0.1", 6, 2222), packet.Through, policy.Input, policy.Allow, "203.0.113.7:40000", "10.20.0.1:22", "",
+		},
+		{
+			"the first line holds", nat("  - redirect tcp/80 on 198.51.100.1 to 10.20.0.5\n  - redirect tcp in wan to 10.20.0.6\n"),
+			comes("wan0", "203.0.113.7", "198.51.100.1", 6, 80), packet.In, policy.Forward, policy.Allow, "203.0.113.7:40000", "10.20.0.5:80", "lan0",
+		},
+		{
+			"map inwards", nat("  - map 198.51.100.32/28 to 10.20.0.0/28\n"),
+			comes("wan0", "203.0.113.7", "198.51.100.37", 17, 53), packet.Through, policy.Forward, policy.Allow, "203.0.113.7:40000", "10.20.0.5:53", "lan0",
+		},
+		{
+			"map outwards", nat("  - map 2001:db8:100:f::/64 to 2001:db8:20::/64\n"),
+			comes("lan0", "2001:db8:20::5", "2001:db8:99::7", 17, 53), packet.Through, policy.Forward, policy.Allow, "[2001:db8:100:f::5]:40000", "[2001:db8:99::7]:53", "wan0",
+		},
+		{
+			"map leaves the host's own packets", nat("  - map 198.51.100.32/28 to 10.20.0.0/28\n"),
+			comes("", "10.20.0.1", "203.0.113.7", 17, 53), packet.Out, policy.Output, policy.Allow, "10.20.0.1:40000", "203.0.113.7:53", "wan0",
+		},
+		{
+			"stateless map inwards", nat("  - map 198.51.100.32/28 to 10.20.0.0/28 stateless\n"),
+			comes("wan0", "203.0.113.7", "198.51.100.37", 17, 53), packet.Through, policy.Forward, policy.Allow, "203.0.113.7:40000", "10.20.0.5:53", "lan0",
+		},
+		{
+			"stateless map outwards", nat("  - map 198.51.100.32/28 to 10.20.0.0/28 stateless\n"),
+			comes("lan0", "10.20.0.5", "203.0.113.7", 6, 443, flags(packet.ACK)), packet.Through, policy.Forward, policy.Allow, "198.51.100.37:40000", "203.0.113.7:443", "wan0",
+		},
+		{
+			"a stateless map leaves what is for the host", nat("  - map 198.51.100.32/28 to 10.20.0.0/28 stateless\n"),
+			comes("lan0", "10.20.0.5", "10.20.0.1", 6, 443), packet.In, policy.Input, policy.Allow, "10.20.0.5:40000", "10.20.0.1:443", "",
+		},
+		{
+			"what is refused keeps its source", nat("  - masquerade from lan out wan\n") + "forward: { default: reject }\n",
+			comes("lan0", "10.20.0.5", "203.0.113.7", 6, 443), packet.Through, policy.Forward, policy.Reject, "10.20.0.5:40000", "203.0.113.7:443", "wan0",
+		},
+		{
+			"forward sees the inner address", nat("  - redirect tcp/8080 in wan to 10.20.0.5:80\n") + "forward: { default: drop, rules: [allow tcp/80 to 10.20.0.5 out lan] }\ninput: { default: drop }\n",
+			comes("wan0", "203.0.113.7", "198.51.100.1", 6, 8080), packet.In, policy.Forward, policy.Allow, "203.0.113.7:40000", "10.20.0.5:80", "lan0",
+		},
+		{
+			"published goes by what the outside sees", nat("  - redirect tcp/2222 in wan to :22\n") + "input: { default: drop, rules: [allow published tcp/2222] }\n",
+			comes("wan0", "203.0.113.7", "198.51.100.1", 6, 2222), packet.In, policy.Input, policy.Allow, "203.0.113.7:40000", "198.51.100.1:22", "",
+		},
+		{
+			"published is not about others", nat("  - redirect tcp/2222 in wan to :22\n") + "input: { default: drop, rules: [allow published tcp/22] }\n",
+			comes("wan0", "203.0.113.7", "198.51.100.1", 6, 2222), packet.In, policy.Input, policy.Drop, "203.0.113.7:40000", "198.51.100.1:22", "",
+		},
+	} {
+		got := Explain(loadIn(t, town, c.text), c.p, c.way)
+		p := got.Packet
+		from, to := netip.AddrPortFrom(p.Source, p.SourcePort).String(), netip.AddrPortFrom(p.Destination, p.Port).String()
+		if got.Hook != c.hook || got.Verdict != c.want || from != c.source || to != c.to || p.Out != c.out {
+			t.Errorf("%s: %s in %s, %s > %s by %q, want %s in %s, %s > %s by %q\n%v", c.name, got.Verdict, got.Hook, from, to, p.Out, c.want, c.hook, c.source, c.to, c.out, got.Steps)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package reference
+
+import (
+	"net/netip"
+	"slices"
+
+	"sluice/internal/host"
+	"sluice/internal/packet"
+	"sluice/internal/resolve"
+)
+
+// locate says whose the packet's addresses are and by which interface it
+// leaves, as far as the caller has not.
+func (w *walk) locate() {
+	p := &w.packet
+	if p.SourceLocal == packet.Unknown {
+		p.SourceLocal = w.own(p.Source)
+	}
+	if p.SourceLocal == packet.Unknown {
+		p.SourceLocal = packet.Is(w.way == packet.Out)
+	}
+	if p.DestinationLocal == packet.Unknown {
+		p.DestinationLocal = w.own(p.Destination)
+	}
+	if p.DestinationLocal == packet.Unknown {
+		p.DestinationLocal = packet.Is(w.way == packet.In || w.way == packet.Out && p.Out == loopback)
+	}
+	if w.way == packet.Out && p.Out == "" {
+		p.Out = w.interfaceTo(p.Destination)
+	}
+}
+
+// own says whether an address is one of the host's.
+func (w *walk) own(a netip.Addr) packet.Answer {
+	switch {
+	case a.IsLoopback():
+		return packet.Yes
+	case a.IsMulticast() || a == broadcast:
+		return packet.No
+	case !w.Facts.Known:
+		return packet.Unknown
+	}
+	return packet.Is(Own(w.Facts, a))
+}
+
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+const loopback = "lo"
+
+// Own says whether an address is one of a host's, as its facts have it.
+func Own(f host.Facts, a netip.Addr) bool {
+	local := func(p netip.Prefix) bool { return p.Contains(a) }
+	return a.IsLoopback() || slices.ContainsFunc(f.Local, local) ||
+		slices.ContainsFunc(f.Interfaces, func(i host.Interface) bool { return has(i, a) })
+}
+
+func has(i host.Interface, a netip.Addr) bool {
+	return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+}
+
+// InterfaceTo is the interface that a packet to an address leaves by: loopback
+// to the host itself, that of the longest network that holds the address, or
+// that of the default route where there is one alone; "" is not known.
+func InterfaceTo(f host.Facts, a netip.Addr) string {
+	if Own(f, a) {
+		return loopback
+	}
+	best, name := -1, ""
+	for _, i := range f.Interfaces {
+		for _, p := range i.Addresses {
+			if p.Bits() > best && p.Masked().Contains(a) {
+				best, name = p.Bits(), i.Name
+			}
+		}
+	}
+	if name == "" && len(f.DefaultRoute) == 1 {
+		name = f.DefaultRoute[0]
+	}
+	return name
+}
+
+func (w *walk) interfaceTo(a netip.Addr) string { return InterfaceTo(w.Facts, a) }
+
+// addressOf is the address that masquerade gives a packet that leaves by an
+// interface for an address: that of the network that the destination or else
+// the default route is in. Of several in one network the kernel takes the one
+// that was set first, which the facts do not say; then it is the lowest. It is
+// not valid where none is known.
+func (w *walk) addressOf(name string, to netip.Addr) netip.Addr {
+	var near, far netip.Addr
+	for _, i := range w.Facts.Interfaces {
+		if i.Name != name {
+			continue
+		}
+		for _, p := range i.Addresses {
+			a := p.Addr()
+			switch {
+			case a.Is4() != to.Is4() || a.IsLinkLocalUnicast() && !to.IsLinkLocalUnicast():
+			case p.Masked().Contains(to) && !near.IsValid():
+				near = a
+			case !far.IsValid():
+				far = a
+			}
+		}
+	}
+	if near.IsValid() {
+		return near
+	}
+	return far
+}
+
+// route says where the packet goes after its destination is settled.
+func (w *walk) route() {
+	p := &w.packet
+	switch {
+	case w.moved && w.way == packet.Through && p.DestinationLocal == packet.Yes:
+		w.way, p.Out = packet.In, ""
+		w.step("routing", noPos, "", "the address is one of this host, so the packet comes to it")
+	case w.moved && w.way == packet.In && p.DestinationLocal == packet.No:
+		w.way = packet.Through
+	}
+	if w.way != packet.Through {
+		return
+	}
+	if p.Out == "" {
+		p.Out = w.interfaceTo(p.Destination)
+	}
+	w.step("routing", noPos, "", "the address is not one of this host, so the packet is forwarded"+by(p.Out))
+}
+
+func by(name string) string {
+	if name == "" {
+		return ""
+	}
+	return ", out by " + name
+}
+
+// zoneHas says whether an address is one of the host's on a zone's interfaces.
+func (w *walk) zoneHas(zone *resolve.Zone, a netip.Addr) bool {
+	return slices.ContainsFunc(w.Facts.Interfaces, func(i host.Interface) bool { return zone.HasInterface(i.Name) && has(i, a) })
+}

@@ -1,0 +1,278 @@
+package reference
+
+import (
+	"fmt"
+	"net/netip"
+
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+)
+
+// The stages of a section, in their order. Each decides, or notes why it does
+// not.
+
+func (w *walk) section() *policy.Section {
+	switch w.hook {
+	case policy.Input:
+		return w.Policy.Input
+	case policy.Output:
+		return w.Policy.Output
+	}
+	return w.Policy.Forward
+}
+
+func (w *walk) loopback() {
+	if w.hook == policy.Input && w.packet.In == loopback || w.hook == policy.Output && w.packet.Out == loopback {
+		w.ends(policy.Allow, "loopback", noPos, "", "the host talks to itself whatever the policy says")
+	}
+}
+
+func (w *walk) ban() {
+	if len(w.Policy.Ban) == 0 {
+		return
+	}
+	if w.neighbourly() {
+		w.step("ban", noPos, "", "neighbour discovery is never banned")
+		return
+	}
+	ends := []netip.Addr{w.packet.Source, w.packet.Destination}
+	switch w.hook {
+	case policy.Input: // the destination is this host, or all who hear
+		ends = ends[:1]
+	case policy.Output:
+		ends = ends[1:]
+	}
+	for _, a := range ends {
+		if item, text, spared := w.banned(a); item != nil && spared == "" {
+			w.ends(policy.Drop, "ban", item.Pos, text, a.String()+" is banned")
+			return
+		} else if item != nil {
+			w.step("ban", item.Pos, text, a.String()+" "+spared)
+			return
+		}
+	}
+	w.step("ban", noPos, "", "no ban holds an address of the packet")
+}
+
+// banned finds the entry of ban that holds an address, and why the address is
+// not banned all the same.
+func (w *walk) banned(a netip.Addr) (found *policy.WhoItem, text, spared string) {
+	found = w.listed(w.Policy.Ban, a)
+	if found == nil {
+		return nil, "", ""
+	}
+	text = "ban: " + itemText(*found)
+	switch {
+	case a == w.packet.Source && w.packet.SourceLocal == packet.Yes, a == w.packet.Destination && w.packet.DestinationLocal == packet.Yes:
+		return found, text, "is an address of this host, which is never banned"
+	case a.IsLoopback(), a.IsLinkLocalUnicast():
+		return found, text, "is a link-local or loopback address, which is never banned"
+	case a.IsMulticast(), a == broadcast, a.IsUnspecified():
+		return found, text, "is no host's address, which is never banned"
+	}
+	if never := w.listed(w.Policy.NeverBan, a); never != nil {
+		return found, text, "is never banned: " + itemText(*never) + " at " + never.Pos.String()
+	}
+	return found, text, ""
+}
+
+func (w *walk) listed(lists []policy.Who, a netip.Addr) *policy.WhoItem {
+	for i := range lists {
+		for k := range lists[i].Items {
+			item := &lists[i].Items[k]
+			if _, in := w.inItem(*item, a); in {
+				return item
+			}
+		}
+	}
+	return nil
+}
+
+func (w *walk) policed() {
+	if w.section() == nil {
+		w.ends(policy.Allow, "open", noPos, "", fmt.Sprintf("the policy has no %s, so nothing is refused there", w.hook))
+	}
+}
+
+func (w *walk) needed() {
+	if p := w.packet.Protocol; p != packet.ICMP && p != packet.ICMPv6 {
+		return
+	}
+	if what := w.isNeeded(); what != "" {
+		w.ends(policy.Allow, "needed", noPos, "", "the network cannot work without "+what)
+		return
+	}
+	w.step("needed", noPos, "", "this ICMP message is none that the network cannot work without")
+}
+
+func (w *walk) state() {
+	switch {
+	case w.packet.State != packet.Established && w.packet.State != packet.Related:
+		w.step("state", noPos, "", fmt.Sprintf("the packet is %s, not of a known connection", w.packet.State))
+	case w.asksByICMP():
+		w.step("state", noPos, "", "questions of ICMP are decided one by one, known or not")
+	case w.packet.State == packet.Related:
+		w.ends(policy.Allow, "state", noPos, "", "it belongs to a known connection (related)")
+	default:
+		w.ends(policy.Allow, "state", noPos, "", "it is of a known connection")
+	}
+}
+
+func (w *walk) invalid() {
+	if w.packet.State != packet.Invalid {
+		return
+	}
+	t := w.Policy.Tracking
+	if t.InvalidAllow {
+		w.step("invalid", t.InvalidPos, "invalid: allow", "the policy leaves invalid packets to the rules")
+		return
+	}
+	text := ""
+	if t.InvalidPos.Line != 0 {
+		text = "invalid: drop"
+	}
+	w.ends(policy.Drop, "invalid", t.InvalidPos, text, "it belongs to no connection and opens none")
+}
+
+// answers are those that no state covers.
+func (w *walk) answers() {
+	p := &w.packet
+	switch {
+	case w.hook == policy.Input && p.Protocol == packet.UDP:
+		if p.Family() == 4 && p.SourcePort == 67 && p.Port == 68 {
+			w.ends(policy.Allow, "answers", noPos, "", "an answer to the host's own DHCP")
+		}
+		if p.Family() == 6 && p.SourcePort == 547 && p.Port == 546 && p.Source.IsLinkLocalUnicast() {
+			w.ends(policy.Allow, "answers", noPos, "", "an answer to the host's own DHCPv6")
+		}
+	case w.hook == policy.Output && p.State == packet.Untracked:
+		w.untrackedAnswer()
+	}
+}
+
+// untrackedAnswer: what bypasses tracking has no replies, so the rules of input
+// are asked the other way round; and reject's resets pass.
+func (w *walk) untrackedAnswer() {
+	p := w.packet
+	if len(w.Policy.Tracking.Bypass) == 0 && !w.mapsWithoutState() {
+		return
+	}
+	if p.Protocol == packet.TCP && p.Flags&packet.RST != 0 {
+		w.ends(policy.Allow, "answers", noPos, "", "a reset of a connection that is not tracked passes, since reject sends such")
+		return
+	}
+	asked := p.Mirror()
+	service := false
+	for i := range w.Policy.Tracking.Bypass {
+		service = service || serviceIn(w.Policy.Tracking.Bypass[i].Services, asked)
+	}
+	if !service || opens(p) {
+		return
+	}
+	input := w.Policy.Input
+	if input != nil {
+		for _, rule := range input.Rules {
+			if action, ok := w.mirrored(rule); ok {
+				w.ends(action, "answers", rule.Pos, rule.Text, "it is what the service sends back, decided as the rule of input has it")
+				w.decided.Rule = rule
+				return
+			}
+		}
+	}
+	if input == nil || input.Default == policy.Allow {
+		w.ends(policy.Allow, "answers", noPos, "", "input is open to the bypassed service, so what it sends back passes")
+		return
+	}
+	w.step("answers", noPos, "", "no rule of input about the bypassed service has it sent back")
+}
+
+// opens says that a packet of TCP opens a connection: a SYN without ACK.
+func opens(p packet.Packet) bool {
+	return p.Protocol == packet.TCP && p.Flags&(packet.SYN|packet.ACK) == packet.SYN
+}
+
+func (w *walk) mapsWithoutState() bool {
+	for _, n := range w.Policy.NAT {
+		if n.Stateless {
+			return true
+		}
+	}
+	return false
+}
+
+// rules asks the section's own rules, then those about published services of
+// the other of input and forward, which hold in both.
+func (w *walk) rules() {
+	mirrors := w.hook == policy.Forward && w.packet.State == packet.Untracked && w.mapsWithoutState()
+	for _, rule := range w.section().Rules {
+		if w.rule(rule); w.decided != nil {
+			return
+		}
+		if !mirrors {
+			continue
+		}
+		if action, ok := w.mirrored(rule); ok {
+			w.ends(action, "rules", rule.Pos, rule.Text, "it is what answers the rule, whose traffic keeps no state")
+			w.decided.Rule = rule
+			return
+		}
+	}
+	other := map[policy.Hook]*policy.Section{policy.Input: w.Policy.Forward, policy.Forward: w.Policy.Input}[w.hook]
+	if other == nil {
+		return
+	}
+	for _, rule := range other.Rules {
+		if rule.Published {
+			if w.rule(rule); w.decided != nil {
+				return
+			}
+		}
+	}
+}
+
+func (w *walk) rule(rule *policy.Rule) {
+	if rule.Action == policy.ClampMSS {
+		return
+	}
+	why, ok := w.fits(rule, w.packet)
+	if !ok {
+		w.step("rules", rule.Pos, rule.Text, why)
+		return
+	}
+	reason := "the packet fits the rule"
+	switch {
+	case rule.Limit != nil:
+		reason += ", as long as the rate is not used up"
+	case rule.Max != nil:
+		reason += ", as long as the connections are not used up"
+	}
+	w.ends(rule.Action, "rules", rule.Pos, rule.Text, reason)
+	w.decided.Rule = rule
+}
+
+// mirrored says whether the packet is what answers a packet that the rule is
+// about, and what becomes of it. A rule without ports has no mirror, since
+// nothing tells its answers from other traffic; what opens a connection is no
+// answer; who is refused gets no answer either, whatever the refusal.
+func (w *walk) mirrored(rule *policy.Rule) (policy.Action, bool) {
+	if rule.Published || rule.Action == policy.ClampMSS || opens(w.packet) {
+		return "", false
+	}
+	asked := w.packet.Mirror()
+	if !portsIn(rule.Services, asked) {
+		return "", false
+	}
+	if _, ok := w.fits(rule, asked); !ok {
+		w.asked = nil
+		return "", false
+	}
+	if rule.Action == policy.Allow {
+		return policy.Allow, true
+	}
+	return policy.Drop, true
+}
+
+func (w *walk) fallback() {
+	s := w.section()
+	w.ends(s.Default, "default", s.DefaultPos, "default: "+string(s.Default), "no rule decides")
+}

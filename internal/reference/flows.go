@@ -1,0 +1,280 @@
+package reference
+
+import (
+	"net/netip"
+	"slices"
+
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+	"sluice/internal/resolve"
+)
+
+// Flows follows the connections of one host packet after packet, as its kernel's
+// connection tracking does, and says of each packet what the policy makes of it.
+//
+// It models what decides a packet's state: which packets begin a flow and which
+// are its answers, the life of a TCP connection, ICMP questions and errors,
+// rewriting in both directions, and that a flow is known only from its first
+// packet that no hook dropped. It does not model what a test cannot send by
+// accident: time-outs, a full table, sequence numbers outside the window,
+// wrong checksums, helpers, the chunks of SCTP, and the choice of another port
+// where two rewritten flows would look alike.
+type Flows struct {
+	// Resumes says that connections are taken up midway, as the kernel does
+	// unless net.netfilter.nf_conntrack_tcp_loose is 0.
+	Resumes bool
+	// Quiet leaves out the steps of the paths.
+	Quiet bool
+
+	policy *resolve.Resolved
+	known  map[key]*flow // by the first packet, and by its answer
+}
+
+// NewFlows begins with an empty connection table.
+func NewFlows(r *resolve.Resolved) *Flows {
+	return &Flows{Resumes: true, policy: r, known: map[key]*flow{}}
+}
+
+// Forget drops a host's flows, as when its connection table is flushed.
+func (f *Flows) Forget() { clear(f.known) }
+
+// Len is how many flows are known.
+func (f *Flows) Len() int { return len(f.known) / 2 }
+
+// Packet says what becomes of the next packet, whose state it decides itself,
+// and remembers what the kernel would. What a packet over loopback is, its way
+// out has said: give it once, as it is sent.
+func (f *Flows) Packet(p packet.Packet, way packet.Way) Path {
+	p.State, p.Reply, p.DNAT, p.SNAT, p.Original = "", false, false, false, packet.Tuple{}
+	w := newWalk(f.policy, p, way)
+	w.table, w.quiet = f, f.Quiet
+	arrived := w.packet
+	path := w.run()
+	if w.begins && path.Verdict == policy.Allow {
+		f.begin(arrived, path.Packet)
+	}
+	return path
+}
+
+// key is what the packets of one direction of a flow have in common.
+type key struct {
+	protocol   uint8
+	tuple      packet.Tuple
+	kind, code uint8 // of ICMP
+	id         uint16
+}
+
+func keyOf(p *packet.Packet) key {
+	k := key{protocol: p.Protocol, tuple: packet.Tuple{Source: p.Source, Destination: p.Destination}}
+	switch {
+	case p.HasPorts():
+		k.tuple.SourcePort, k.tuple.Port = p.SourcePort, p.Port
+	case p.Protocol == packet.ICMP, p.Protocol == packet.ICMPv6:
+		k.kind, k.code, k.id = p.ICMPType, p.ICMPCode, p.ICMPID
+	}
+	return k
+}
+
+// answer is the key of what answers; not ok for an ICMP message that is neither
+// question nor answer.
+func (k key) answer() (key, bool) {
+	t := k.tuple
+	k.tuple = packet.Tuple{Source: t.Destination, Destination: t.Source, SourcePort: t.Port, Port: t.SourcePort}
+	questions, replies := questions4, replies4
+	switch k.protocol {
+	case packet.ICMP:
+	case packet.ICMPv6:
+		questions, replies = questions6, replies6
+	default:
+		return k, true
+	}
+	if i := slices.Index(questions, k.kind); i >= 0 {
+		k.kind = replies[i]
+		return k, true
+	}
+	if i := slices.Index(replies, k.kind); i >= 0 {
+		k.kind = questions[i]
+		return k, true
+	}
+	return k, false
+}
+
+// flow is one connection.
+type flow struct {
+	first, answer key // as the first packet comes in, and as its answer does
+	dnat, snat    bool
+	answered      bool // a packet went the other way
+	tcp           tcpState
+	closer        [2]bool // which end began to close, by direction
+	last          tcpKind
+	lastReply     bool
+}
+
+// begin remembers a flow by its first packet, as it came and as it left.
+func (f *Flows) begin(came, left packet.Packet) {
+	n := &flow{first: keyOf(&came), dnat: left.DNAT, snat: left.SNAT}
+	answer, ok := keyOf(&left).answer()
+	if !ok || f.known[answer] != nil {
+		return
+	}
+	n.answer = answer
+	if came.Protocol == packet.TCP {
+		n.last = kindOf(came.Flags)
+		if n.tcp = tcpEstablished; n.last == isSYN {
+			n.tcp = tcpSynSent
+		}
+	}
+	f.known[n.first], f.known[n.answer] = n, n
+}
+
+func (f *Flows) end(n *flow) {
+	delete(f.known, n.first)
+	delete(f.known, n.answer)
+}
+
+// track says what the packet of a walk is.
+func (f *Flows) track(w *walk) {
+	p := &w.packet
+	var why string
+	p.State, why = Begins(*p)
+	if p.Protocol == packet.TCP && p.State == packet.New && kindOf(p.Flags) != isSYN && !f.Resumes {
+		p.State, why = packet.Invalid, "it opens no connection, and tracking knows none of it: the packet is invalid"
+	}
+	if p.State != packet.Untracked {
+		f.recognise(w, &why)
+	}
+	w.step("tracking", noPos, "", why)
+}
+
+func (f *Flows) recognise(w *walk, why *string) {
+	p := &w.packet
+	if p.Quoted != nil && carries(p) {
+		f.related(w, why)
+		return
+	}
+	if p.Protocol == packet.TCP && kindOf(p.Flags) == isNothing {
+		return
+	}
+	k := keyOf(p)
+	n := f.known[k]
+	if n == nil {
+		return
+	}
+	reply := k != n.first
+	if p.Protocol == packet.TCP {
+		switch n.advance(kindOf(p.Flags), reply) {
+		case refused:
+			p.State, *why = packet.Invalid, "a TCP "+string(kindOf(p.Flags))+" makes no sense at this point of its connection: the packet is invalid"
+			return
+		case reopens:
+			f.end(n)
+			return // and begins another
+		}
+	}
+	n.claim(w, reply)
+	switch {
+	case reply || n.answered:
+		p.State, *why = packet.Established, "it is of a known connection: the packet is established"
+	default:
+		p.State, *why = packet.New, "it is of a connection that nobody has answered yet: the packet is new"
+	}
+	if p.Protocol == packet.TCP && kindOf(p.Flags) == isRST && !n.answered {
+		f.end(n) // an opening that is refused leaves nothing
+	}
+	n.answered = n.answered || reply
+}
+
+// claim makes a packet one of the flow.
+func (n *flow) claim(w *walk, reply bool) {
+	p := &w.packet
+	w.flow, p.Reply, p.DNAT, p.SNAT = n, reply, n.dnat, n.snat
+	p.Original = n.first.tuple
+}
+
+// related finds the flow that an ICMP error is about: the error carries a packet
+// of it, and goes to whom that packet came from.
+func (f *Flows) related(w *walk, why *string) {
+	inner := keyOf(w.packet.Quoted)
+	back, ok := inner.answer()
+	n := f.known[back]
+	if !ok || n == nil || w.packet.Destination != back.tuple.Destination {
+		return
+	}
+	n.claim(w, back != n.first)
+	w.packet.State, *why = packet.Related, "it is an ICMP error about a known connection: the packet is related"
+}
+
+func carries(p *packet.Packet) bool {
+	if p.Protocol == packet.ICMP {
+		return slices.Contains(carriers4, p.ICMPType)
+	}
+	return p.Protocol == packet.ICMPv6 && p.ICMPType < 128
+}
+
+// advance moves a TCP connection on.
+func (n *flow) advance(kind tcpKind, reply bool) move {
+	next, m := n.tcp.next(kind, reply)
+	side := 0
+	if reply {
+		side = 1
+	}
+	if m == reopens && !n.closer[0] && !n.closer[1] && (n.last != isRST || n.lastReply != reply) {
+		m = ignored // nobody closed it that is known of
+	}
+	if m == ignored && kind == isSYNACK && n.last == isSYN && n.lastReply != reply {
+		next, m = tcpSynReceived, goes // the ends were in step, and this host was not
+	}
+	switch m {
+	case goes:
+		if next == tcpFinWait && n.tcp != tcpFinWait {
+			n.closer[side] = true
+		}
+		n.tcp = next
+	case refused, reopens:
+		return m
+	}
+	n.last, n.lastReply = kind, reply
+	return m
+}
+
+// rewriteDestination leads a packet of the flow where its first one was led, or
+// back to who began it.
+func (n *flow) rewriteDestination(w *walk) {
+	p := &w.packet
+	to, port := p.Destination, p.Port
+	switch {
+	case !p.Reply && n.dnat:
+		to, port = n.answer.tuple.Source, n.answer.tuple.SourcePort
+	case p.Reply && n.snat:
+		to, port = n.first.tuple.Source, n.first.tuple.SourcePort
+	default:
+		return
+	}
+	p.Destination = to
+	if p.State != packet.Related && p.HasPorts() {
+		p.Port = port
+	}
+	w.settle()
+	w.step("nat", noPos, "", w.because("the destination becomes %s, as of the whole connection", endText(p.Destination, p.Port, *p)))
+}
+
+// rewriteSource gives a packet of the flow the source that its first one got, or
+// that of the end which was asked.
+func (n *flow) rewriteSource(w *walk) {
+	p := &w.packet
+	var from netip.Addr
+	var port uint16
+	switch {
+	case !p.Reply && n.snat:
+		from, port = n.answer.tuple.Destination, n.answer.tuple.Port
+	case p.Reply && n.dnat:
+		from, port = n.first.tuple.Destination, n.first.tuple.Port
+	default:
+		return
+	}
+	p.Source = from
+	if p.State != packet.Related && p.HasPorts() {
+		p.SourcePort = port
+	}
+	w.step("nat", noPos, "", w.because("the source becomes %s, as of the whole connection", endText(p.Source, p.SourcePort, *p)))
+}

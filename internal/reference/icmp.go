@@ -1,0 +1,68 @@
+package reference
+
+import (
+	"slices"
+
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+)
+
+// ICMP types, from the registries of RFC 792 and RFC 4443.
+var (
+	errors4    = []uint8{3, 11, 12}       // destination unreachable, time exceeded, parameter problem
+	carriers4  = []uint8{3, 4, 5, 11, 12} // with source quench and redirect: what carries a packet inside
+	questions4 = []uint8{8, 13, 15, 17}   // echo, timestamp, information, address mask
+	replies4   = []uint8{0, 14, 16, 18}
+
+	errors6    = []uint8{1, 2, 3, 4} // destination unreachable, packet too big, time exceeded, parameter problem
+	questions6 = []uint8{128, 139}   // echo, node information
+	replies6   = []uint8{129, 140}
+
+	// Neighbour discovery with its inverse and its secured form (RFC 4861, RFC
+	// 3122, RFC 3971), and multicast listener discovery (RFC 2710, RFC 3810).
+	neighbours6 = []uint8{133, 134, 135, 136, 141, 142, 148, 149}
+	listeners6  = []uint8{130, 131, 132, 143}
+	// What the kernel's tracker leaves alone (nf_conntrack_proto_icmpv6.c).
+	neverTracked6 = []uint8{130, 131, 132, 133, 134, 135, 136, 143}
+)
+
+// neighbourly says that the packet is neighbour discovery, from the same link:
+// nobody forwards it, so its hop limit is as it was sent.
+func (w *walk) neighbourly() bool {
+	p := &w.packet
+	return p.Protocol == packet.ICMPv6 && p.HopLimit == 255 && slices.Contains(neighbours6, p.ICMPType)
+}
+
+// isNeeded says whether IP does not work without the packet, and as what.
+func (w *walk) isNeeded() string {
+	p := &w.packet
+	switch p.Protocol {
+	case packet.ICMP:
+		if slices.Contains(errors4, p.ICMPType) {
+			return "ICMP errors"
+		}
+	case packet.ICMPv6:
+		switch {
+		case slices.Contains(errors6, p.ICMPType):
+			return "ICMPv6 errors"
+		case w.hook == policy.Forward:
+		case w.neighbourly():
+			return "neighbour discovery"
+		case slices.Contains(listeners6, p.ICMPType) && (p.Source.IsLinkLocalUnicast() || p.Source.IsUnspecified()):
+			return "multicast listener discovery"
+		}
+	}
+	return ""
+}
+
+// asksByICMP says that the packet is a question of ICMP, which is decided one by
+// one: it goes to the rules whatever its state.
+func (w *walk) asksByICMP() bool {
+	switch w.packet.Protocol {
+	case packet.ICMP:
+		return slices.Contains(questions4, w.packet.ICMPType)
+	case packet.ICMPv6:
+		return slices.Contains(questions6, w.packet.ICMPType)
+	}
+	return false
+}

@@ -1,0 +1,185 @@
+package reference
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+)
+
+// fits says whether a packet fits all words of a rule; why is the first word
+// that it does not fit, where steps are wanted.
+func (w *walk) fits(rule *policy.Rule, p packet.Packet) (why string, ok bool) {
+	if rule.Published {
+		tracked := p.State != packet.Untracked && p.State != packet.Invalid
+		if !p.DNAT || !tracked {
+			return "the connection did not arrive by a rewriting of its destination", false
+		}
+		p.Port, p.Destination = p.Original.Port, p.Original.Destination
+	}
+	switch {
+	case rule.Family != 0 && rule.Family != p.Family():
+		return w.because("it is about IPv%d", rule.Family), false
+	case len(rule.Services) > 0 && !serviceIn(rule.Services, p):
+		return w.because("it is about other services than %s", serviceOf(p)), false
+	case rule.In != nil && !w.through(rule.In.Text, p.In):
+		return w.because("the packet does not come in by %s", rule.In.Text), false
+	case rule.Out != nil && !w.through(rule.Out.Text, p.Out):
+		return w.because("the packet does not leave by %s", rule.Out.Text), false
+	case !w.who(rule.From, p.Source, p.In):
+		return w.because("%s is %s", p.Source, w.outside(rule.From)), false
+	case !w.who(rule.To, p.Destination, p.Out):
+		return w.because("%s is %s", p.Destination, w.outside(rule.To)), false
+	case len(rule.Users) > 0 && !w.by(rule.Users, p.Owner):
+		return "another user sends it", false
+	}
+	return "", true
+}
+
+func (w *walk) because(format string, args ...any) string {
+	if w.quiet {
+		return ""
+	}
+	return fmt.Sprintf(format, args...)
+}
+
+func (w *walk) by(users []policy.Word, owner int64) bool {
+	return owner >= 0 && slices.ContainsFunc(users, func(u policy.Word) bool { return int64(w.Users[u.Text]) == owner })
+}
+
+// serviceIn says whether a packet is of one of the services, by its destination
+// port.
+func serviceIn(services []policy.ServiceRef, p packet.Packet) bool {
+	return anyMatch(services, func(m policy.ServiceMatch) bool { return onWire(m, p) })
+}
+
+// portsIn is serviceIn for services that name ports.
+func portsIn(services []policy.ServiceRef, p packet.Packet) bool {
+	return anyMatch(services, func(m policy.ServiceMatch) bool { return len(m.Ports) > 0 && onWire(m, p) })
+}
+
+func anyMatch(services []policy.ServiceRef, is func(policy.ServiceMatch) bool) bool {
+	return slices.ContainsFunc(services, func(s policy.ServiceRef) bool { return slices.ContainsFunc(s.Matches, is) })
+}
+
+func onWire(m policy.ServiceMatch, p packet.Packet) bool {
+	switch {
+	case m.Any:
+		return true
+	case m.ICMP != nil:
+		return p.Protocol == packet.ICMP && int(p.ICMPType) == m.ICMP.V4 || p.Protocol == packet.ICMPv6 && int(p.ICMPType) == m.ICMP.V6
+	case m.Protocol == packet.ICMP && p.Protocol == packet.ICMPv6:
+		return true
+	case m.Protocol != p.Protocol:
+		return false
+	}
+	return len(m.Ports) == 0 || slices.ContainsFunc(m.Ports, func(r policy.PortRange) bool { return r.From <= p.Port && p.Port <= r.To })
+}
+
+// who asks for a side of a packet: its address and, of zones, its interface.
+func (w *walk) who(side *policy.Who, a netip.Addr, device string) bool {
+	if side == nil {
+		return true
+	}
+	found := false
+	for _, item := range side.Items {
+		if w.isOf(item, a, device) {
+			found = true
+			break
+		}
+	}
+	return found != side.Not
+}
+
+// isOf says whether an address, at an interface, is of one set, zone or literal.
+func (w *walk) isOf(item policy.WhoItem, a netip.Addr, device string) bool {
+	if zone := w.Zones[item.Name]; zone != nil && len(zone.Interfaces) > 0 && !w.through(item.Name, device) {
+		return false
+	}
+	_, in := w.inItem(item, a)
+	return in
+}
+
+// inItem says whether a set, zone or literal holds an address, and by which
+// range. Zones hold every address where they name no networks.
+func (w *walk) inItem(item policy.WhoItem, a netip.Addr) (addrset.Range, bool) {
+	if item.Name == "" {
+		in := holds(item.Literal, a)
+		w.note(Membership{Address: a, In: in, Element: ifIn(item.Literal, in)})
+		return item.Literal, in
+	}
+	addresses := addrset.Set{}
+	if zone := w.Zones[item.Name]; zone != nil {
+		if !zone.HasNetworks {
+			return addrset.Range{}, true
+		}
+		addresses = zone.Networks
+	} else if set := w.Sets[item.Name]; set != nil {
+		addresses = set.Addresses
+	}
+	in := addresses.Contains(a)
+	var element addrset.Range
+	if in && !w.quiet {
+		element, _ = addresses.Find(a)
+	}
+	w.note(Membership{Set: item.Name, Address: a, In: in, Element: element})
+	return element, in
+}
+
+func ifIn(r addrset.Range, in bool) addrset.Range {
+	if in {
+		return r
+	}
+	return addrset.Range{}
+}
+
+func (w *walk) note(m Membership) {
+	if !w.quiet {
+		w.asked = append(w.asked, m)
+	}
+}
+
+// through asks for a zone's interfaces alone; a zone without interfaces is on
+// every one.
+func (w *walk) through(name, device string) bool {
+	zone := w.Zones[name]
+	return len(zone.Interfaces) == 0 || device != "" && zone.HasInterface(device)
+}
+
+// outside says that an address is not what a side of a rule names.
+func (w *walk) outside(side *policy.Who) string {
+	var items []string
+	for _, item := range side.Items {
+		items = append(items, itemText(item))
+	}
+	text := strings.Join(items, ", ")
+	if side.Not {
+		return "in " + text
+	}
+	return "not in " + text
+}
+
+func itemText(item policy.WhoItem) string {
+	if item.Name != "" {
+		return item.Name
+	}
+	return item.Literal.String()
+}
+
+// serviceOf is a packet's service as a policy writes it.
+func serviceOf(p packet.Packet) string {
+	name := map[uint8]string{packet.TCP: "tcp", packet.UDP: "udp", packet.SCTP: "sctp"}[p.Protocol]
+	switch {
+	case name != "":
+		return fmt.Sprintf("%s/%d", name, p.Port)
+	case p.Protocol == packet.ICMP:
+		return fmt.Sprintf("icmp type %d", p.ICMPType)
+	case p.Protocol == packet.ICMPv6:
+		return fmt.Sprintf("icmpv6 type %d", p.ICMPType)
+	}
+	return fmt.Sprintf("proto/%d", p.Protocol)
+}

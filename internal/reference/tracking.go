@@ -1,0 +1,158 @@
+package reference
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"sluice/internal/addrset"
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+)
+
+var noPos policy.Pos
+
+// track says what connection tracking makes of the packet: nothing where the
+// policy keeps it out, else what a packet of no known flow is, unless a flow or
+// the caller says otherwise.
+func (w *walk) track() {
+	p := &w.packet
+	switch {
+	case p.State != "":
+		w.step("tracking", noPos, "", "the packet is "+string(p.State)+", as was said")
+	case w.betweenLoopbacks():
+		p.State = packet.Untracked
+		w.step("tracking", noPos, "", "what the host says to itself over loopback keeps no state")
+	case w.bypassed(), w.mappedWithoutState():
+		p.State = packet.Untracked
+	case w.table != nil:
+		w.table.track(w)
+	default:
+		var why string
+		p.State, why = Begins(*p)
+		w.step("tracking", noPos, "", why)
+	}
+	w.begins = p.State == packet.New && w.flow == nil && p.In != loopback // what comes by loopback has begun at output
+}
+
+// betweenLoopbacks: what goes from 127/8 to 127/8 or from ::1 to itself over
+// the loopback interface keeps no state, unless another tool rewrites the
+// host's own packets.
+func (w *walk) betweenLoopbacks() bool {
+	p := &w.packet
+	return (p.In == loopback || p.Out == loopback) && p.Source.IsLoopback() && p.Destination.IsLoopback() && !w.Facts.ForeignOutputNAT
+}
+
+// bypassed says whether the packet is one of a bypassed service: the local end
+// is the service's port at an address of this host.
+func (w *walk) bypassed() bool {
+	for i := range w.Policy.Tracking.Bypass {
+		b := &w.Policy.Tracking.Bypass[i]
+		to := w.packet.DestinationLocal == packet.Yes && w.offers(b, w.packet.Destination, w.packet.Port)
+		from := w.way == packet.Out && w.packet.SourceLocal == packet.Yes && w.offers(b, w.packet.Source, w.packet.SourcePort)
+		if to || from {
+			w.step("tracking", b.Pos, bypassText(b), "the packet is of a service that bypasses tracking")
+			return true
+		}
+	}
+	return false
+}
+
+// offers says whether an address and port of this host are what a bypass is
+// about.
+func (w *walk) offers(b *policy.Bypass, local netip.Addr, port uint16) bool {
+	at := w.packet
+	at.Port = port
+	if !serviceIn(b.Services, at) {
+		return false
+	}
+	if b.To == nil {
+		return true
+	}
+	return slices.ContainsFunc(b.To.Items, func(item policy.WhoItem) bool {
+		if set := w.Sets[item.Name]; set != nil && set.IsEndpoints() {
+			return slices.ContainsFunc(set.Endpoints, func(e policy.Endpoint) bool {
+				return e.Protocol == w.packet.Protocol && e.Port == port && holds(e.Address, local)
+			})
+		}
+		_, found := w.inItem(item, local)
+		return found
+	})
+}
+
+func bypassText(b *policy.Bypass) string {
+	text := "bypass:"
+	for i, s := range b.Services {
+		if i > 0 {
+			text += ","
+		}
+		text += " " + s.Text
+	}
+	return text
+}
+
+// mappedWithoutState says whether the packet is one that a stateless map is
+// about: to the outer prefix, or from the inner one. What goes between the
+// machines of the inner prefix and this host is not.
+func (w *walk) mappedWithoutState() bool {
+	p := &w.packet
+	for _, n := range w.Policy.NAT {
+		if !n.Stateless {
+			continue
+		}
+		to := w.way != packet.Out && holds(n.Outside.Range, p.Destination)
+		from := holds(n.Inside.Range, p.Source) && p.DestinationLocal != packet.Yes
+		if w.way == packet.Out {
+			from = holds(n.Inside.Range, p.Source) && p.SourceLocal != packet.Yes
+		}
+		if to || from {
+			w.step("tracking", n.Pos, n.Text, "a map without state keeps no connection")
+			return true
+		}
+	}
+	return false
+}
+
+// Begins says what connection tracking makes of a packet of no known flow, and
+// why, as the kernel's trackers do: a packet that cannot begin a flow is
+// invalid. TCP begins with a SYN or, since the kernel picks up connections that
+// it has not seen begin (net.netfilter.nf_conntrack_tcp_loose), with an ACK; ICMP
+// with a question; neighbour discovery and multicast listeners are left out.
+func Begins(p packet.Packet) (packet.State, string) {
+	switch p.Protocol {
+	case packet.TCP:
+		switch kind := kindOf(p.Flags); kind {
+		case isSYN:
+			return packet.New, "tracking knows no connection of it: the packet is new"
+		case isACK:
+			return packet.New, "tracking knows no connection of it and takes it up midway: the packet is new"
+		case isNothing:
+			return packet.Invalid, "its TCP flags make no sense: the packet is invalid"
+		default:
+			return packet.Invalid, fmt.Sprintf("a TCP %s opens no connection, and tracking knows none of it: the packet is invalid", kind)
+		}
+	case packet.ICMP:
+		switch {
+		case slices.Contains(questions4, p.ICMPType):
+		case slices.Contains(carriers4, p.ICMPType):
+			return packet.Invalid, "it is an ICMP error about no flow that tracking knows: the packet is invalid"
+		default:
+			return packet.Invalid, "this ICMP message asks nothing, and tracking knows no question of it: the packet is invalid"
+		}
+	case packet.ICMPv6:
+		switch {
+		case slices.Contains(neverTracked6, p.ICMPType):
+			return packet.Untracked, "the kernel tracks no neighbour discovery and no multicast listeners"
+		case slices.Contains(questions6, p.ICMPType):
+		case p.ICMPType < 128:
+			return packet.Invalid, "it is an ICMPv6 error about no flow that tracking knows: the packet is invalid"
+		default:
+			return packet.Invalid, "this ICMPv6 message asks nothing, and tracking knows no question of it: the packet is invalid"
+		}
+	}
+	return packet.New, "tracking knows no flow of it: the packet is new"
+}
+
+func holds(r addrset.Range, a netip.Addr) bool {
+	return r.From.Is4() == a.Is4() && r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
+}
