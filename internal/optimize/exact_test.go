@@ -1,0 +1,169 @@
+package optimize
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"sluice/internal/compile"
+	"sluice/internal/geo"
+	"sluice/internal/host"
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+	"sluice/internal/program"
+	"sluice/internal/reach"
+	"sluice/internal/resolve"
+)
+
+// proveEqual proves that two programs treat every packet alike, in verdict,
+// rewriting, tracking, counters, logs and limits.
+func proveEqual(t *testing.T, pass string, before, after *program.Program) {
+	t.Helper()
+	a, b := copyOf(before), copyOf(after)
+	if pass == "ban-stage" {
+		oneBanCounter(a)
+		oneBanCounter(b)
+	}
+	for _, d := range differ(a, b) {
+		t.Errorf("pass %s: %s", pass, d)
+	}
+	if t.Failed() {
+		t.Fatalf("before:\n%s\nafter:\n%s", before.Text(), after.Text())
+	}
+}
+
+// oneBanCounter makes one counter of those of all bans: which of two bans of one
+// address counts a packet is left to the order in which they are asked.
+func oneBanCounter(p *program.Program) {
+	for i := range p.Chains {
+		for j := range p.Chains[i].Rules {
+			for k, a := range p.Chains[i].Rules[j].Actions {
+				if c, is := a.(program.Count); is && strings.HasPrefix(c.Counter, "ban_") {
+					p.Chains[i].Rules[j].Actions[k] = program.Count{Counter: "ban"}
+				}
+			}
+		}
+	}
+}
+
+// differ compares two programs of which not all passes may have run yet.
+func differ(before, after *program.Program) []reach.Difference {
+	a, b := copyOf(before), copyOf(after)
+	orderStages(a)
+	orderStages(b)
+	return reach.NewUniverse(reach.Options{Settled: true}, a, b).Compare(a, b, true)
+}
+
+// TestPassesExactly proves every pass on random programs, for every packet class.
+func TestPassesExactly(t *testing.T) {
+	m := newMaker(t)
+	did := map[string]int{}
+	for range 100 {
+		p := m.make(1 + m.IntN(100))
+		proveRun(t, p, did)
+	}
+	for _, pass := range []string{"rules-to-sets", "verdict-maps", "concatenations", "factor", "hidden", "terminal", "dispatch"} {
+		if did[pass] == 0 {
+			t.Errorf("pass %s changed none of the programs", pass)
+		}
+	}
+}
+
+// proveRun runs all passes and proves each.
+func proveRun(t *testing.T, p *program.Program, did map[string]int) {
+	t.Helper()
+	before := copyOf(p)
+	err := Run(p, Options{Check: true, After: func(pass string, p *program.Program) {
+		if p.Text() == before.Text() {
+			return
+		}
+		did[pass]++
+		proveEqual(t, pass, before, p)
+		before = copyOf(p)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestExamplesExactly proves every pass on the programs of the examples.
+func TestExamplesExactly(t *testing.T) {
+	files, err := filepath.Glob("../../examples/*/policy.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no examples", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
+			proveRun(t, compiled(t, file), map[string]int{})
+		})
+	}
+}
+
+func compiled(t *testing.T, file string) *program.Program {
+	t.Helper()
+	p, err := policy.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := resolve.Resolve(p, resolve.Options{
+		Facts: host.Facts{Known: true, DefaultRoute: []string{"eth0"}, EphemeralFrom: 32768, EphemeralTo: 60999},
+		Geo:   func() (*geo.Database, error) { return geo.Open(t.TempDir()) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := compile.Compile(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestProofAgainstEvaluation holds the proof itself to the evaluation of single
+// packets, which shares only small parts with it.
+func TestProofAgainstEvaluation(t *testing.T) {
+	m := newMaker(t)
+	for range 60 {
+		p := m.make(1 + m.IntN(24))
+		orderStages(p)
+		u := reach.NewUniverse(reach.Options{}, p)
+		outcomes := u.Outcomes(p, reach.In)
+		classes := reach.Region(0)
+		for _, o := range outcomes {
+			if u.And(classes, o.Region) != 0 {
+				t.Fatalf("outcome %s has packets of another one", o)
+			}
+			classes = u.Or(classes, o.Region)
+			whole := reach.Region(0)
+			for _, c := range u.Classes(reach.In, o.Region) {
+				if u.And(whole, c.Region) != 0 {
+					t.Errorf("class %+v has packets of another one", c.Fields)
+				}
+				whole = u.Or(whole, c.Region)
+				limited := slices.ContainsFunc(c.Fields, func(v reach.FieldValues) bool { return strings.HasPrefix(string(v.Field), "gate:") })
+				if !limited && !u.Holds(c.Region, c.Witness) {
+					t.Errorf("the witness of %+v is none: %s", c.Fields, reach.Describe(c.Witness))
+				}
+			}
+			if whole != o.Region {
+				t.Errorf("the classes of an outcome are not the outcome")
+			}
+		}
+		for range 100 {
+			pkt := m.packet()
+			want := reach.Evaluate(p, pkt, reach.In)
+			done := slices.DeleteFunc(slices.Clone(want.Done), func(s string) bool { return strings.HasPrefix(s, "mark") })
+			slices.Sort(done)
+			pkt.State = packet.New
+			i := slices.IndexFunc(outcomes, func(o reach.Outcome) bool { return u.Holds(o.Region, pkt) })
+			if i < 0 {
+				t.Fatalf("no outcome holds %s", reach.Describe(pkt))
+			}
+			got := outcomes[i]
+			if got.Verdict != want.Verdict || !slices.Equal(got.Effects, done) || got.Rule != want.Rule && want.Verdict != program.Accept {
+				t.Fatalf("%s:\nproof:      %s %v\nevaluation: %s %v %q\n%s", reach.Describe(pkt), got, got.Rule, want.Verdict, want.Rule, done, p.Text())
+			}
+		}
+	}
+}

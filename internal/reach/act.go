@@ -1,0 +1,220 @@
+package reach
+
+import (
+	"sluice/internal/diagram"
+	"sluice/internal/program"
+)
+
+// actions runs the actions of a rule. It gives what goes on behind the rule, and
+// what returned from the chain.
+func (x *execution) actions(r *program.Rule, b branch, depth int) (through, returned []branch) {
+	live := []branch{b}
+	for _, a := range r.Actions {
+		var next []branch
+		for _, b := range live {
+			on, closed, back := x.action(r, a, b, depth)
+			next, through, returned = append(next, on...), append(through, closed...), append(returned, back...)
+		}
+		if live = x.merge(next); len(live) == 0 {
+			break
+		}
+	}
+	return append(through, live...), returned
+}
+
+// action runs one. It gives what goes on to the next action, what a gate sends on
+// to the next rule, and what returned.
+func (x *execution) action(r *program.Rule, a program.Action, b branch, depth int) (on, closed, returned []branch) {
+	switch a := a.(type) {
+	case program.Verdict:
+		if a == program.Return {
+			return nil, nil, []branch{b}
+		}
+		x.decide(r, a, b)
+		return nil, nil, nil
+	case program.Jump:
+		return x.enter(a.Chain, b, depth), nil, nil
+	case program.Goto:
+		return nil, nil, x.enter(a.Chain, b, depth)
+	case program.VerdictMap:
+		return x.verdictMap(r, a, b, depth)
+	case program.NoTrack:
+		return x.noTrack(b), nil, nil
+	case program.Limit:
+		open, shut := x.gate(a, b)
+		if a.Ban != "" {
+			shut = x.ban(r, a, shut)
+		}
+		return open, shut, nil
+	case program.ConnectionLimit:
+		open, shut := x.gate(a, b)
+		return open, shut, nil
+	}
+	if rewritten, ends, is := x.rewrite(a, b); is {
+		if !ends {
+			return []branch{rewritten}, nil, nil
+		}
+		x.accepted = append(x.accepted, rewritten)
+		return nil, nil, nil
+	}
+	return []branch{x.effect(b, program.ActionText(a))}, nil, nil
+}
+
+// enter gives what comes back from a chain.
+func (x *execution) enter(chain string, b branch, depth int) []branch {
+	c := x.program.Chain(chain)
+	if c == nil {
+		return []branch{b}
+	}
+	origin := x.origin
+	left := x.chain(c, b, depth+1)
+	x.origin = origin
+	return left
+}
+
+// decide ends a base chain.
+func (x *execution) decide(r *program.Rule, v program.Verdict, b branch) {
+	by := decider{rule: r, origin: r.Origin, hook: x.hook.Kind, chain: x.hook.Chain}
+	if by.origin == (program.Origin{}) {
+		by.origin = x.origin
+	}
+	if v != program.Accept {
+		x.end(b, v, by)
+		return
+	}
+	if x.deciders && x.hook.Phase == program.Filter {
+		b.flow.decider = by
+	}
+	x.accepted = append(x.accepted, b)
+}
+
+// gate parts what a limit lets through from what it does not. Both have asked it.
+func (x *execution) gate(a program.Action, b branch) (open, shut []branch) {
+	through := x.u.flag(gateField(a))
+	asked := x.effect(b, program.ActionText(a))
+	if r := x.u.And(asked.region, through); r != diagram.None {
+		open = []branch{{asked.flow, r}}
+	}
+	if r := x.u.Minus(asked.region, through); r != diagram.None {
+		shut = []branch{{asked.flow, r}}
+	}
+	return open, shut
+}
+
+// ban drops what is over a limit that bans, and gives what is never banned.
+func (x *execution) ban(r *program.Rule, a program.Limit, shut []branch) (spared []branch) {
+	for _, b := range shut {
+		never := diagram.None
+		if set := x.program.Set(a.NeverBan); set != nil {
+			never = x.view(b.flow.change).inSet(set, []program.Field{program.Source})
+		}
+		if r := x.u.And(b.region, never); r != diagram.None {
+			spared = append(spared, branch{b.flow, r})
+		}
+		if rest := x.u.Minus(b.region, never); rest != diagram.None {
+			banned := x.effect(branch{b.flow, rest}, "ban in "+a.Ban)
+			x.end(banned, program.Drop, decider{rule: r, origin: r.Origin, hook: x.hook.Kind, chain: x.hook.Chain})
+		}
+	}
+	return spared
+}
+
+// verdictMap parts packets by the element that their key is.
+func (x *execution) verdictMap(r *program.Rule, a program.VerdictMap, b branch, depth int) (on, closed, returned []branch) {
+	set := x.program.Set(a.Set)
+	if set == nil {
+		return []branch{b}, nil, nil
+	}
+	v := x.view(b.flow.change)
+	present := diagram.Every
+	for _, f := range a.Key {
+		present = x.u.And(present, v.present(f))
+	}
+	rest := b.region
+	origin := x.origin
+	for _, which := range group(set, func(e *program.Element) any {
+		if x.deciders {
+			return [3]any{program.ActionText(e.Verdict), e.Counter, e.Origin}
+		}
+		return [2]any{program.ActionText(e.Verdict), e.Counter}
+	}) {
+		part := x.u.And(rest, x.u.And(present, v.elements(set, a.Key, which)))
+		if part == diagram.None {
+			continue
+		}
+		rest = x.u.Minus(rest, part)
+		first := &set.Elements[which[0]]
+		found := branch{b.flow, part}
+		if first.Counter != "" {
+			found = x.effect(found, program.ActionText(program.Count{Counter: first.Counter}))
+		}
+		x.origin = first.Origin
+		o, c, back := x.action(r, first.Verdict, found, depth)
+		on, closed, returned = append(on, o...), append(closed, c...), append(returned, back...)
+	}
+	x.origin = origin
+	if rest != diagram.None {
+		on = append(on, branch{b.flow, rest})
+	}
+	return on, closed, returned
+}
+
+// noTrack keeps packets out of tracking that are not out of it already.
+func (x *execution) noTrack(b branch) (out []branch) {
+	already := x.u.named(program.State, "untracked")
+	if r := x.u.And(b.region, already); r != diagram.None {
+		out = append(out, branch{b.flow, r})
+	}
+	if r := x.u.Minus(b.region, already); r != diagram.None {
+		out = append(out, x.changed(branch{b.flow, r}, func(c *change) { c.untracked = true }))
+	}
+	return out
+}
+
+// rewrite does what an action does to packets; ends says that the base chain is
+// over, as address translation ends its chain, is that the action rewrites.
+func (x *execution) rewrite(a program.Action, b branch) (out branch, ends, is bool) {
+	source := func(s step) func(*change) {
+		return func(c *change) { c.source = append(c.source, s) }
+	}
+	destination := func(s step, port uint16) func(*change) {
+		return func(c *change) {
+			c.destination = append(c.destination, s)
+			if port != 0 {
+				c.port = &port
+			}
+		}
+	}
+	natted := func(edit func(*change)) func(*change) {
+		return func(c *change) {
+			edit(c)
+			switch a.(type) {
+			case program.SNAT, program.SNATPrefix, program.Masquerade:
+				c.snat = true
+			default:
+				c.dnat = true
+			}
+		}
+	}
+	switch a := a.(type) {
+	case program.SetMark:
+		return x.changed(b, func(c *change) { c.mark = append(c.mark, a) }), false, true
+	case program.MapSource:
+		return x.changed(b, source(step{from: a.From, as: a.To})), false, true
+	case program.MapDestination:
+		return x.changed(b, destination(step{from: a.From, as: a.To}, 0)), false, true
+	case program.DNAT:
+		return x.changed(b, natted(destination(step{to: a.To}, a.Port))), true, true
+	case program.DNATPrefix:
+		return x.changed(b, natted(destination(step{from: a.From, as: a.To}, 0))), true, true
+	case program.Redirect:
+		return x.changed(b, natted(destination(step{own: true}, a.Port))), true, true
+	case program.SNAT:
+		return x.changed(b, natted(source(step{to: a.To}))), true, true
+	case program.SNATPrefix:
+		return x.changed(b, natted(source(step{from: a.From, as: a.To}))), true, true
+	case program.Masquerade:
+		return x.changed(b, natted(source(step{own: true}))), true, true
+	}
+	return b, false, false
+}

@@ -1,0 +1,289 @@
+package reach
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"sort"
+
+	"sluice/internal/addrset"
+)
+
+// blocks divides all addresses into classes: two addresses are of one class when
+// every set has both or neither. A hundred thousand ranges of one set make four
+// classes, inside and outside of it in both families.
+type blocks struct {
+	sets    []addrset.Set
+	byShape map[shape][]int // places in sets
+	parts   [2]division     // IPv4, IPv6
+	classes int
+	six     []bool    // by class: IPv6
+	members [][]int32 // by set: its classes
+}
+
+// shape is what equal sets have in common; few others have it.
+type shape struct {
+	len4, len6  int
+	first, last netip.Addr
+}
+
+// division is the addresses of one family: from each start to the next one, a
+// class.
+type division struct {
+	starts []wide
+	class  []int32
+}
+
+// wide is an address as a number.
+type wide struct{ hi, lo uint64 }
+
+func wideOf(a netip.Addr) wide {
+	if a.Is4() {
+		b := a.As4()
+		return wide{lo: uint64(binary.BigEndian.Uint32(b[:]))}
+	}
+	b := a.As16()
+	return wide{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}
+}
+
+func (w wide) compare(o wide) int {
+	switch {
+	case w.hi < o.hi || w.hi == o.hi && w.lo < o.lo:
+		return -1
+	case w == o:
+		return 0
+	}
+	return 1
+}
+
+func (w wide) add(n uint64) wide {
+	sum := wide{w.hi, w.lo + n}
+	if sum.lo < w.lo {
+		sum.hi++
+	}
+	return sum
+}
+
+// last is the highest address of a family.
+func last(six bool) wide {
+	if six {
+		return wide{^uint64(0), ^uint64(0)}
+	}
+	return wide{lo: 1<<32 - 1}
+}
+
+func (w wide) addr(six bool) netip.Addr {
+	if six {
+		var b [16]byte
+		binary.BigEndian.PutUint64(b[:8], w.hi)
+		binary.BigEndian.PutUint64(b[8:], w.lo)
+		return netip.AddrFrom16(b)
+	}
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], uint32(w.lo)) //nolint:gosec // an IPv4 address
+	return netip.AddrFrom4(b)
+}
+
+// add notes a set and gives its place.
+func (b *blocks) add(s addrset.Set) int {
+	if b.byShape == nil {
+		b.byShape = map[shape][]int{}
+	}
+	if i, known := b.find(s); known {
+		return i
+	}
+	b.sets = append(b.sets, s)
+	of := shapeOf(s)
+	b.byShape[of] = append(b.byShape[of], len(b.sets)-1)
+	return len(b.sets) - 1
+}
+
+func shapeOf(s addrset.Set) shape {
+	of := shape{len4: s.Len4(), len6: s.Len6()}
+	of.first, of.last, _ = s.Bounds()
+	return of
+}
+
+// edge is where a set begins or ends.
+type edge struct {
+	at  wide
+	set int32
+}
+
+// divide makes the classes of all sets that were added.
+func (b *blocks) divide() {
+	edges := [2][]edge{}
+	for i, s := range b.sets {
+		for r := range s.Each() {
+			family := 0
+			if r.From.Is6() {
+				family = 1
+			}
+			edges[family] = append(edges[family], edge{wideOf(r.From), int32(i)}) //nolint:gosec // a number of sets
+			if to := wideOf(r.To); to != last(family == 1) {
+				edges[family] = append(edges[family], edge{to.add(1), int32(i)}) //nolint:gosec // a number of sets
+			}
+		}
+	}
+	var in [][]int32 // by class: the sets that it is in
+	for family := range edges {
+		slices.SortFunc(edges[family], func(x, y edge) int { return x.at.compare(y.at) })
+		known := map[string]int32{}
+		b.parts[family] = sweep(edges[family], func(active []int32) int32 {
+			key := keyOf(active)
+			class, seen := known[key]
+			if !seen {
+				class = int32(len(in)) //nolint:gosec // fewer than ranges
+				known[key] = class
+				in = append(in, slices.Clone(active))
+				b.six = append(b.six, family == 1)
+			}
+			return class
+		})
+	}
+	b.classes = len(in)
+	b.members = make([][]int32, len(b.sets))
+	for class, sets := range in {
+		for _, s := range sets {
+			b.members[s] = append(b.members[s], int32(class)) //nolint:gosec // fewer than ranges
+		}
+	}
+}
+
+// find gives the place of a set; false where it was not added.
+func (b *blocks) find(s addrset.Set) (int, bool) {
+	for _, i := range b.byShape[shapeOf(s)] {
+		if b.sets[i].Equal(s) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// of gives the classes of a set, which is one that was added or made of such.
+// Any other is a mistake of the caller's, since its packets are not told apart.
+func (b *blocks) of(s addrset.Set) []bool {
+	in := make([]bool, b.classes)
+	if i, known := b.find(s); known {
+		for _, class := range b.members[i] {
+			in[class] = true
+		}
+		return in
+	}
+	for class := range in {
+		in[class] = s.Contains(b.example(class))
+	}
+	if !b.set(in).Equal(s) {
+		panic("reach: a set whose boundaries the universe was not told of")
+	}
+	return in
+}
+
+// sweep goes through the edges of one family and asks for the class of what lies
+// between two of them.
+func sweep(edges []edge, class func(active []int32) int32) division {
+	var d division
+	var active []int32
+	add := func(at wide) {
+		c := class(active)
+		if n := len(d.class); n == 0 || d.class[n-1] != c {
+			d.starts = append(d.starts, at)
+			d.class = append(d.class, c)
+		}
+	}
+	if len(edges) == 0 || edges[0].at != (wide{}) {
+		add(wide{})
+	}
+	for i := 0; i < len(edges); {
+		at := edges[i].at
+		for ; i < len(edges) && edges[i].at == at; i++ {
+			place, found := slices.BinarySearch(active, edges[i].set)
+			if found {
+				active = slices.Delete(active, place, place+1)
+			} else {
+				active = slices.Insert(active, place, edges[i].set)
+			}
+		}
+		add(at)
+	}
+	return d
+}
+
+func keyOf(active []int32) string {
+	key := make([]byte, 0, 4*len(active))
+	for _, s := range active {
+		key = binary.LittleEndian.AppendUint32(key, uint32(s)) //nolint:gosec // a place in a list
+	}
+	return string(key)
+}
+
+func (b *blocks) part(a netip.Addr) *division {
+	if a.Is4() {
+		return &b.parts[0]
+	}
+	return &b.parts[1]
+}
+
+// classOf gives the class of an address.
+func (b *blocks) classOf(a netip.Addr) int {
+	d, w := b.part(a), wideOf(a)
+	return int(d.class[sort.Search(len(d.starts), func(i int) bool { return d.starts[i].compare(w) > 0 })-1])
+}
+
+// example gives an address of a class: the second one of its first range, since
+// the first is often that of a network.
+func (b *blocks) example(class int) netip.Addr {
+	six := b.six[class]
+	d := &b.parts[0]
+	if six {
+		d = &b.parts[1]
+	}
+	for i, c := range d.class {
+		if int(c) != class {
+			continue
+		}
+		end := last(six)
+		if i+1 < len(d.starts) {
+			end = before(d.starts[i+1])
+		}
+		if second := d.starts[i].add(1); second.compare(end) < 0 {
+			return second.addr(six)
+		}
+		return d.starts[i].addr(six)
+	}
+	return netip.Addr{}
+}
+
+// set is the addresses of classes.
+func (b *blocks) set(in []bool) addrset.Set {
+	var out addrset.Builder
+	for family := range b.parts {
+		d := &b.parts[family]
+		for i := 0; i < len(d.class); i++ {
+			if !in[d.class[i]] {
+				continue
+			}
+			from := d.starts[i]
+			for i+1 < len(d.class) && in[d.class[i+1]] {
+				i++
+			}
+			to := last(family == 1)
+			if i+1 < len(d.starts) {
+				to = before(d.starts[i+1])
+			}
+			if family == 0 {
+				out.Add4(uint32(from.lo), uint32(to.lo)) //nolint:gosec // IPv4 addresses
+			} else {
+				out.Add6(from.hi, from.lo, to.hi, to.lo)
+			}
+		}
+	}
+	return out.Set()
+}
+
+func before(w wide) wide {
+	if w.lo == 0 {
+		return wide{w.hi - 1, ^uint64(0)}
+	}
+	return wide{w.hi, w.lo - 1}
+}

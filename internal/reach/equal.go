@@ -1,0 +1,161 @@
+package reach
+
+import (
+	"fmt"
+	"slices"
+
+	"sluice/internal/diagram"
+	"sluice/internal/packet"
+	"sluice/internal/program"
+)
+
+// Difference is packets that two programs treat each in its own way.
+type Difference struct {
+	Way     Way
+	A, B    Outcome // of the witness
+	Region  Region
+	Witness packet.Packet
+}
+
+// String is a difference on one line.
+func (d Difference) String() string {
+	return fmt.Sprintf("%s %s: %s against %s", d.Way, Describe(d.Witness), d.A, d.B)
+}
+
+// String is what becomes of packets, on one line.
+func (o Outcome) String() string {
+	text := string(o.Verdict)
+	if o.Chain != "" {
+		text += " in " + o.Chain
+	}
+	if o.Origin.Line > 0 {
+		text += fmt.Sprintf(" by %s:%d", o.Origin.File, o.Origin.Line)
+	}
+	if len(o.Change) > 0 {
+		text += fmt.Sprintf(" %q", o.Change)
+	}
+	if len(o.Effects) > 0 {
+		text += fmt.Sprintf(" %q", o.Effects)
+	}
+	return text
+}
+
+// Describe is a packet on one line.
+func Describe(p packet.Packet) string {
+	text := fmt.Sprintf("protocol %d %s > %s", p.Protocol, p.Source, p.Destination)
+	switch {
+	case p.HasPorts():
+		text = fmt.Sprintf("protocol %d %s port %d > %s port %d", p.Protocol, p.Source, p.SourcePort, p.Destination, p.Port)
+	case p.Protocol == packet.ICMP || p.Protocol == packet.ICMPv6:
+		text += fmt.Sprintf(" type %d", p.ICMPType)
+	}
+	if p.Protocol == packet.TCP {
+		text += fmt.Sprintf(" flags %#x", p.Flags)
+	}
+	if p.In != "" {
+		text += " in " + p.In
+	}
+	if p.Out != "" {
+		text += " out " + p.Out
+	}
+	if p.State != "" {
+		text += " " + string(p.State)
+	}
+	return text
+}
+
+// Compare says for which packets two programs are not equal: their verdict, and
+// of what passes the rewriting and tracking, and with effects what is counted,
+// logged, limited and noted. None means that it is proved for every packet that
+// the universe, made of both, has.
+func (u *Universe) Compare(a, b *program.Program, effects bool) []Difference {
+	var out []Difference
+	for _, way := range []Way{In, Through, Out} {
+		of := func(p *program.Program) []Outcome { return newExecution(u, p, way, false).run() }
+		left := u.Minus(u.all(way), u.agreed(of(a), of(b), effects))
+		if left != diagram.None {
+			out = append(out, u.differences(way, a, b, left)...)
+		}
+	}
+	return out
+}
+
+// key is in what outcomes are compared.
+func (o *Outcome) key(effects bool) string {
+	key := fmt.Sprintf("%s %q", o.Verdict, o.Change)
+	if effects {
+		key += fmt.Sprintf(" %q", o.Effects)
+	}
+	return key
+}
+
+// agreed is the packets for which two lists of outcomes say the same, and those
+// of which neither says anything.
+func (u *Universe) agreed(a, b []Outcome, effects bool) Region {
+	by := map[string]Region{}
+	seen := diagram.None
+	for i := range b {
+		k := b[i].key(effects)
+		by[k] = u.Or(by[k], b[i].Region)
+		seen = u.Or(seen, b[i].Region)
+	}
+	same := diagram.None
+	for i := range a {
+		same = u.Or(same, u.And(a[i].Region, by[a[i].key(effects)]))
+		seen = u.Or(seen, a[i].Region)
+	}
+	return u.Or(same, u.space.Not(seen))
+}
+
+// mostDifferences is how many differences are named one by one; the last one is
+// of all the rest.
+const mostDifferences = 50
+
+func (u *Universe) differences(way Way, a, b *program.Program, left Region) []Difference {
+	var out []Difference
+	first, second := u.Outcomes(a, way), u.Outcomes(b, way)
+	nothing := Outcome{Verdict: "leaves this way"}
+	for len(out) < mostDifferences && left != diagram.None {
+		d := Difference{Way: way, Witness: u.Witness(way, left), A: nothing, B: nothing, Region: left}
+		for _, side := range []struct {
+			of []Outcome
+			is *Outcome
+		}{{first, &d.A}, {second, &d.B}} {
+			if i := slices.IndexFunc(side.of, func(o Outcome) bool { return u.hasWitness(o.Region, way, left) }); i >= 0 {
+				*side.is = side.of[i]
+				d.Region = u.And(d.Region, side.of[i].Region)
+			}
+		}
+		out = append(out, d)
+		left = u.Minus(left, d.Region)
+	}
+	return out
+}
+
+// hasWitness says whether the witness of a region is in another one too.
+func (u *Universe) hasWitness(r Region, way Way, of Region) bool {
+	return u.And(r, u.witnessClass(way, of)) != diagram.None
+}
+
+// witnessClass is the packets that no program tells from the witness of a region.
+func (u *Universe) witnessClass(way Way, r Region) Region {
+	r = u.And(r, u.all(way))
+	for _, usual := range u.usual(way) {
+		if both := u.And(r, usual); both != diagram.None {
+			r = both
+		}
+	}
+	bits := u.space.Witness(r)
+	out := diagram.Every
+	for _, d := range u.dimensions {
+		code := 0
+		for i := range d.bits {
+			code <<= 1
+			if bits[d.first+i] {
+				code |= 1
+			}
+		}
+		out = u.And(out, d.region(u.space, one(code, d.classes)))
+	}
+	return out
+}

@@ -1,0 +1,425 @@
+package reach
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sluice/internal/diagram"
+	"sluice/internal/program"
+)
+
+// Outcome is what becomes of some packets.
+type Outcome struct {
+	Verdict program.Verdict  // Accept, Drop or Reject
+	Rule    *program.Rule    // that decided; nil where a hook's default did, or nobody objected
+	Origin  program.Origin   // of the line or element that decided
+	Hook    program.HookKind // of the chain that decided; "" where nobody objected
+	Chain   string
+	// Effects is what was counted, logged, asked of limits, noted in sets and
+	// handed over on the way, sorted.
+	Effects []string
+	// Change is how the packet was rewritten, and whether it is not tracked; of
+	// packets that do not pass, nothing.
+	Change []string
+	Region Region
+}
+
+// Outcomes says what a program does with every packet of a way. The regions are
+// disjoint, and together they are all packets. The program is one of those that
+// the universe was made of. Of limits and bounds of connections both is taken,
+// that they let a packet through and that they do not, as "gate:" says.
+func (u *Universe) Outcomes(p *program.Program, way Way) []Outcome {
+	x := newExecution(u, p, way, true)
+	return x.run()
+}
+
+// Allowed is the packets of a way that a program lets through, as long as its
+// limits do.
+func (u *Universe) Allowed(p *program.Program, way Way) Region {
+	x := newExecution(u, p, way, false)
+	out := diagram.None
+	for _, o := range x.run() {
+		if o.Verdict == program.Accept {
+			out = u.Or(out, o.Region)
+		}
+	}
+	return out
+}
+
+// Unlimited is the packets of a region for which it is not a limit that was
+// reached, nor a set that the kernel fills, that decides: every limit lets them
+// through, and no such set holds them.
+func (u *Universe) Unlimited(r Region) Region {
+	for _, d := range u.dimensions {
+		switch {
+		case strings.HasPrefix(string(d.field), "gate:"):
+			r = u.And(r, u.flag(d.field))
+		case strings.HasPrefix(string(d.field), "table:"):
+			r = u.Minus(r, u.flag(d.field))
+		}
+	}
+	return r
+}
+
+// branch is packets that had the same way up to here.
+type branch struct {
+	flow   flow
+	region Region
+}
+
+type flow struct {
+	change  int // place in execution.changes
+	effects int // place in execution.effects
+	decider decider
+}
+
+// decider is who let a packet pass, where anybody asks.
+type decider struct {
+	rule   *program.Rule
+	origin program.Origin
+	hook   program.HookKind
+	chain  string
+}
+
+type execution struct {
+	u        *Universe
+	program  *program.Program
+	way      Way
+	deciders bool // tell packets apart by who decided
+	hook     program.Hook
+	raw      bool
+
+	changes  []change
+	effects  [][]string
+	placed   map[string]int // changes and effects by text
+	matches  map[matchKey]Region
+	accepted []branch
+	over     map[outcomeKey]*Outcome
+	order    []outcomeKey
+	origin   program.Origin // of the element that the present rule was met by
+}
+
+type matchKey struct {
+	rule   *program.Rule
+	change int
+	kind   program.HookKind
+	raw    bool
+}
+
+type outcomeKey struct {
+	verdict         program.Verdict
+	effects, change int
+	decider         decider
+}
+
+func newExecution(u *Universe, p *program.Program, way Way, deciders bool) *execution {
+	return &execution{
+		u: u, program: p, way: way, deciders: deciders, changes: []change{{}}, effects: [][]string{nil},
+		placed: map[string]int{"change ": 0, "effects ": 0}, matches: map[matchKey]Region{}, over: map[outcomeKey]*Outcome{},
+	}
+}
+
+func (x *execution) run() []Outcome {
+	live := []branch{{region: x.u.all(x.way)}}
+	if x.way != Out {
+		live = x.walk(prerouting, live)
+		live = x.routed(live)
+	} else {
+		live = x.routed(live)
+	}
+	live = x.walk(ways[x.way], live)
+	for _, b := range live {
+		x.end(b, program.Accept, b.flow.decider)
+	}
+	out := make([]Outcome, 0, len(x.order))
+	for _, k := range x.order {
+		out = append(out, *x.over[k])
+	}
+	return out
+}
+
+// routed leaves the packets that the routing table sends this way.
+func (x *execution) routed(in []branch) []branch {
+	u, s := x.u, x.u.space
+	var out []branch
+	for _, b := range in {
+		c := &x.changes[b.flow.change]
+		switch {
+		case len(c.destination) > 0:
+			b.region = s.And(b.region, x.leads(c))
+		case x.way == Out || u.by[program.DestinationType] == nil:
+		case x.way == In:
+			b.region = s.Minus(b.region, u.named(program.DestinationType, "unicast"))
+		default:
+			b.region = s.And(b.region, u.named(program.DestinationType, "unicast"))
+		}
+		if b.region != diagram.None {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// leads is the packets whose rewritten destination is on the way.
+func (x *execution) leads(c *change) Region {
+	v := &view{u: x.u, way: x.way}
+	final := c.destination[len(c.destination)-1]
+	switch {
+	case x.way == Out:
+		return diagram.Every
+	case final.own:
+		return every(x.way == In)
+	case x.u.own.IsEmpty():
+		return diagram.Every
+	}
+	home := v.address(program.Destination, x.u.own, c.destination)
+	if x.way == In {
+		return home
+	}
+	return x.u.space.Not(home)
+}
+
+func (x *execution) walk(stops []stop, live []branch) []branch {
+	for _, at := range stops {
+		x.raw = at.phase == program.Raw || at.phase == program.Early
+		for _, h := range x.program.Hooks {
+			if h.Kind != at.kind || h.Phase != at.phase {
+				continue
+			}
+			asked, past := x.asked(h, live)
+			live = x.merge(append(x.base(h, asked), past...))
+		}
+	}
+	return live
+}
+
+// asked parts what a base chain sees from what it does not: NAT is asked of what
+// begins a flow, and chains of devices of what comes by them.
+func (x *execution) asked(h program.Hook, in []branch) (asked, past []branch) {
+	u := x.u
+	for _, b := range in {
+		sees := diagram.Every
+		if h.Phase == program.NAT {
+			sees = u.named(program.State, "new")
+			if x.changes[b.flow.change].untracked {
+				sees = diagram.None
+			}
+		}
+		if len(h.Devices) > 0 {
+			sees = u.And(sees, u.named(program.InInterface, h.Devices...))
+		}
+		if r := u.And(b.region, sees); r != diagram.None {
+			asked = append(asked, branch{b.flow, r})
+		}
+		if r := u.Minus(b.region, sees); r != diagram.None {
+			past = append(past, branch{b.flow, r})
+		}
+	}
+	return asked, past
+}
+
+// base gives what a base chain lets through.
+func (x *execution) base(h program.Hook, in []branch) []branch {
+	c := x.program.Chain(h.Chain)
+	if c == nil {
+		return in
+	}
+	x.hook, x.accepted = h, nil
+	for _, b := range in {
+		for _, left := range x.chain(c, b, 0) {
+			if h.Default == program.Accept {
+				x.accepted = append(x.accepted, left)
+			} else {
+				x.end(left, h.Default, decider{hook: h.Kind, chain: h.Chain})
+			}
+		}
+	}
+	return x.accepted
+}
+
+// merge joins the packets that had the same way.
+func (x *execution) merge(in []branch) []branch {
+	if len(in) < 2 {
+		return in
+	}
+	at := map[flow]int{}
+	var out []branch
+	for _, b := range in {
+		if i, known := at[b.flow]; known {
+			out[i].region = x.u.Or(out[i].region, b.region)
+			continue
+		}
+		at[b.flow] = len(out)
+		out = append(out, b)
+	}
+	return out
+}
+
+// chain gives what leaves a chain at its end or by a return.
+func (x *execution) chain(c *program.Chain, in branch, depth int) (left []branch) {
+	if depth > maxDepth {
+		x.end(in, program.Drop, decider{hook: x.hook.Kind, chain: c.Name})
+		return nil
+	}
+	live := []branch{in}
+	for i := range c.Rules {
+		r := &c.Rules[i]
+		var next []branch
+		for _, b := range live {
+			met := x.u.And(b.region, x.match(r, b.flow.change))
+			if rest := x.u.Minus(b.region, met); rest != diagram.None {
+				next = append(next, branch{b.flow, rest})
+			}
+			if met == diagram.None {
+				continue
+			}
+			for _, e := range x.elements(r, branch{b.flow, met}) {
+				x.origin = e.origin
+				through, returned := x.actions(r, e.branch, depth)
+				next, left = append(next, through...), append(left, returned...)
+			}
+		}
+		live = x.merge(next)
+		if len(live) == 0 {
+			break
+		}
+	}
+	return x.merge(append(left, live...))
+}
+
+// view is how the present hook sees packets with a change.
+func (x *execution) view(change int) *view {
+	return &view{u: x.u, program: x.program, way: x.way, kind: x.hook.Kind, raw: x.raw, change: &x.changes[change]}
+}
+
+func (x *execution) match(r *program.Rule, change int) Region {
+	key := matchKey{r, change, x.hook.Kind, x.raw}
+	if known, is := x.matches[key]; is {
+		return known
+	}
+	v := x.view(change)
+	out := diagram.Every
+	for i := range slices.Backward(r.Match) {
+		out = x.u.And(out, v.condition(&r.Match[i]))
+	}
+	x.matches[key] = out
+	return out
+}
+
+// met is packets with the element by which they met a rule.
+type met struct {
+	branch branch
+	origin program.Origin
+}
+
+// elements parts the packets that met a rule by the elements that they have met,
+// where these are counted, or have places of their own that somebody asks for.
+func (x *execution) elements(r *program.Rule, b branch) []met {
+	out := []met{{branch: b}}
+	for i := range r.Match {
+		c := &r.Match[i]
+		set := x.program.Set(c.Set)
+		if set == nil || c.Not || len(set.Elements) == 0 {
+			continue
+		}
+		groups := group(set, func(e *program.Element) any {
+			if x.deciders {
+				return [2]any{e.Counter, e.Origin}
+			}
+			return e.Counter
+		})
+		if len(groups) == 1 && set.Elements[groups[0][0]].Counter == "" && !x.deciders {
+			continue
+		}
+		var next []met
+		v := x.view(b.flow.change)
+		for _, which := range groups {
+			in := v.elements(set, setKey(c), which)
+			first := &set.Elements[which[0]]
+			for _, m := range out {
+				if part := x.u.And(m.branch.region, in); part != diagram.None {
+					part := branch{m.branch.flow, part}
+					if first.Counter != "" {
+						part = x.effect(part, program.ActionText(program.Count{Counter: first.Counter}))
+					}
+					next = append(next, met{part, first.Origin})
+				}
+			}
+		}
+		out = next
+	}
+	return out
+}
+
+// group gives the places of elements that are alike, in the order of the first.
+func group(set *program.Set, of func(*program.Element) any) [][]int {
+	at := map[any]int{}
+	var out [][]int
+	for i := range set.Elements {
+		k := of(&set.Elements[i])
+		n, known := at[k]
+		if !known {
+			n = len(out)
+			at[k] = n
+			out = append(out, nil)
+		}
+		out[n] = append(out[n], i)
+	}
+	return out
+}
+
+// effect notes what was done with packets.
+func (x *execution) effect(b branch, text string) branch {
+	list := slices.Clone(x.effects[b.flow.effects])
+	at, _ := slices.BinarySearch(list, text)
+	list = slices.Insert(list, at, text)
+	key := "effects " + strings.Join(list, "\n")
+	place, known := x.placed[key]
+	if !known {
+		place = len(x.effects)
+		x.effects = append(x.effects, list)
+		x.placed[key] = place
+	}
+	b.flow.effects = place
+	return b
+}
+
+// changed gives packets another change.
+func (x *execution) changed(b branch, edit func(*change)) branch {
+	c := x.changes[b.flow.change]
+	c.source, c.destination, c.mark = slices.Clone(c.source), slices.Clone(c.destination), slices.Clone(c.mark)
+	edit(&c)
+	key := fmt.Sprintf("change %s%t%t", strings.Join(c.text(), "\n"), c.dnat, c.snat)
+	place, known := x.placed[key]
+	if !known {
+		place = len(x.changes)
+		x.changes = append(x.changes, c)
+		x.placed[key] = place
+	}
+	b.flow.change = place
+	return b
+}
+
+// end notes what became of packets.
+func (x *execution) end(b branch, v program.Verdict, by decider) {
+	if b.region == diagram.None {
+		return
+	}
+	key := outcomeKey{verdict: v, effects: b.flow.effects}
+	if v == program.Accept {
+		key.change = b.flow.change
+	}
+	if x.deciders {
+		key.decider = by
+	}
+	if o := x.over[key]; o != nil {
+		o.Region = x.u.Or(o.Region, b.region)
+		return
+	}
+	x.order = append(x.order, key)
+	x.over[key] = &Outcome{
+		Verdict: v, Rule: key.decider.rule, Origin: key.decider.origin, Hook: key.decider.hook, Chain: key.decider.chain,
+		Effects: x.effects[key.effects], Change: x.changes[key.change].text(), Region: b.region,
+	}
+}

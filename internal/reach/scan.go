@@ -1,0 +1,296 @@
+package reach
+
+import (
+	"net/netip"
+	"slices"
+
+	"sluice/internal/addrset"
+	"sluice/internal/program"
+)
+
+// scanRule notes every boundary that a rule draws.
+func (u *Universe) scanRule(p *program.Program, r *program.Rule) {
+	for i := range r.Match {
+		u.scanCondition(p, &r.Match[i])
+	}
+	for _, a := range r.Actions {
+		switch a := a.(type) {
+		case program.VerdictMap:
+			u.scanSet(p.Set(a.Set), a.Key)
+		case program.Limit, program.ConnectionLimit:
+			u.dimension(gateField(a))
+			if l, is := a.(program.Limit); is && l.NeverBan != "" {
+				u.scanSet(p.Set(l.NeverBan), []program.Field{program.Source})
+			}
+		default:
+			if m, is := mappingOf(a); is && !slices.Contains(u.maps, m) {
+				u.maps = append(u.maps, m)
+			}
+		}
+	}
+}
+
+func (u *Universe) scanCondition(p *program.Program, c *program.Condition) {
+	switch {
+	case c.Text != "" || c.Field == program.Opaque:
+		u.dimension(opaqueField(c.Text))
+		if !slices.Contains(u.opaque, c.Text) {
+			u.opaque = append(u.opaque, c.Text)
+		}
+	case c.Set != "":
+		u.scanSet(p.Set(c.Set), setKey(c))
+	case isAddress(c.Field):
+		u.boundary(c.Field, rangesOf(c.Addresses))
+	case c.Field == program.Status:
+		for _, n := range c.Names {
+			u.dimension(statusField(n))
+		}
+	case c.Field == program.Extension:
+		u.dimension(extensionField(c))
+	case c.Field == program.Mark && c.Mask != 0:
+		u.dimension(markField(c))
+	default:
+		u.scanValues(c)
+	}
+	u.scanTracked(c.Field)
+}
+
+func (u *Universe) scanValues(c *program.Condition) {
+	d := u.dimension(c.Field)
+	for _, n := range c.Names {
+		d.name(n)
+	}
+	for _, n := range c.Numbers {
+		if c.Mask == 0 {
+			d.cut(n)
+		}
+	}
+}
+
+// scanTracked makes the fields that say of a flow what it was before it was
+// rewritten: they are those of the packet where nobody rewrites.
+func (u *Universe) scanTracked(f program.Field) {
+	switch f {
+	case program.OriginalSource, program.OriginalDestination, program.OriginalPort:
+		u.dimension(f)
+		u.dimension(statusField("dnat"))
+		u.dimension(statusField("snat"))
+	}
+}
+
+func setKey(c *program.Condition) []program.Field {
+	if len(c.SetKey) > 0 {
+		return c.SetKey
+	}
+	return []program.Field{c.Field}
+}
+
+func (u *Universe) scanSet(s *program.Set, key []program.Field) {
+	if s == nil {
+		return
+	}
+	if s.Life == program.Dynamic {
+		u.dimension(tableField(s.ID, key))
+		return
+	}
+	if len(key) == 1 && isAddress(key[0]) && len(s.Elements) == 0 {
+		u.boundary(key[0], s.Addresses)
+	}
+	for i := range s.Elements {
+		for j, part := range s.Elements[i].Parts {
+			if j >= len(key) {
+				break
+			}
+			switch f := key[j]; {
+			case part.Addresses.From.IsValid():
+				u.boundary(f, rangesOf([]program.AddressRange{part.Addresses}))
+			case f == program.Status:
+				u.dimension(statusField(part.Name))
+			case part.Name != "":
+				u.dimension(f).name(part.Name)
+			default:
+				u.dimension(f).cut(part.Numbers)
+			}
+			u.scanTracked(key[j])
+		}
+	}
+}
+
+// boundary notes a set that a field is asked for. What a flow was before it was
+// rewritten is asked of the packet too.
+func (u *Universe) boundary(f program.Field, s addrset.Set) {
+	u.dimension(f).blocks.add(s)
+	switch f {
+	case program.OriginalSource:
+		u.dimension(program.Source).blocks.add(s)
+	case program.OriginalDestination:
+		u.dimension(program.Destination).blocks.add(s)
+	}
+}
+
+func (u *Universe) scanQuestion(q Question) {
+	if q.From != nil {
+		u.boundary(program.Source, *q.From)
+	}
+	if q.To != nil {
+		u.boundary(program.Destination, *q.To)
+	}
+	for _, conditions := range q.Match {
+		for i := range conditions {
+			u.scanCondition(&program.Program{}, &conditions[i])
+		}
+	}
+}
+
+// scanKinds draws the boundaries of addresses that the routing table treats in
+// its own way.
+func (u *Universe) scanKinds() {
+	for _, f := range []program.Field{program.Source, program.Destination} {
+		u.boundary(f, addrset.FromPrefixes(loopback...))
+	}
+	if !u.own.IsEmpty() {
+		u.dimension(program.DestinationType)
+	}
+	for _, k := range kindFields {
+		if u.by[k.kind] == nil {
+			continue
+		}
+		for _, p := range [][]netip.Prefix{multicast, broadcast} {
+			u.boundary(k.address, addrset.FromPrefixes(p...))
+		}
+		if !u.own.IsEmpty() {
+			u.boundary(k.address, u.own)
+		}
+	}
+}
+
+// mostMaps is how many rewritings of one address on one way the classes tell
+// apart: one without state, one with.
+const mostMaps = 3
+
+// scanMaps draws the boundaries that rewriting moves: where a set begins behind a
+// map of prefixes, it begins before it too.
+func (u *Universe) scanMaps() {
+	for _, f := range []program.Field{program.Source, program.Destination, program.OriginalSource, program.OriginalDestination} {
+		d := u.by[f]
+		if d == nil {
+			continue
+		}
+		for _, m := range u.maps {
+			d.blocks.add(addrset.FromPrefixes(m.from))
+		}
+		for range mostMaps {
+			for _, s := range slices.Clone(d.blocks.sets) {
+				for _, m := range u.maps {
+					d.blocks.add(m.before(s))
+				}
+			}
+		}
+	}
+}
+
+// mapping is one prefix put into the place of another.
+type mapping struct{ from, to netip.Prefix }
+
+func mappingOf(a program.Action) (mapping, bool) {
+	switch a := a.(type) {
+	case program.MapSource:
+		return mapping{a.From, a.To}, true
+	case program.MapDestination:
+		return mapping{a.From, a.To}, true
+	case program.DNATPrefix:
+		return mapping{a.From, a.To}, true
+	case program.SNATPrefix:
+		return mapping{a.From, a.To}, true
+	}
+	return mapping{}, false
+}
+
+// before is the addresses that are in the set behind the map.
+func (m mapping) before(s addrset.Set) addrset.Set {
+	from := addrset.FromPrefixes(m.from)
+	var moved addrset.Builder
+	for r := range s.Intersect(addrset.FromPrefixes(m.to)).Each() {
+		moved.AddRange(addrset.Range{From: mapPrefix(r.From, m.to, m.from), To: mapPrefix(r.To, m.to, m.from)})
+	}
+	return s.Difference(from).Union(moved.Set())
+}
+
+// Fields that are yes or no, and that no packet carries.
+
+func gateField(a program.Action) program.Field {
+	return program.Field("gate:" + program.ActionText(a))
+}
+
+func tableField(id string, key []program.Field) program.Field {
+	text := "table:" + id
+	for _, f := range key {
+		text += " " + string(f)
+	}
+	return program.Field(text)
+}
+
+func opaqueField(text string) program.Field { return program.Field("opaque:" + text) }
+
+func statusField(name string) program.Field { return program.Field("status:" + name) }
+
+// extensionField and markField stand for conditions that are asked as they are.
+func extensionField(c *program.Condition) program.Field {
+	plain := *c
+	plain.Not = false
+	return program.Field("extension:" + plain.String())
+}
+
+func markField(c *program.Condition) program.Field {
+	plain := *c
+	plain.Not = false
+	return program.Field("mark:" + plain.String())
+}
+
+// bannedSets are the sets that the bans of a program ask.
+func bannedSets(p *program.Program) []*program.Set {
+	var out []*program.Set
+	seen := map[string]bool{}
+	var note func(r *program.Rule)
+	chain := func(name string) {
+		c := p.Chain(name)
+		if c == nil || seen["chain "+name] {
+			return
+		}
+		seen["chain "+name] = true
+		for i := range c.Rules {
+			note(&c.Rules[i])
+		}
+	}
+	note = func(r *program.Rule) {
+		for i := range r.Match {
+			c := &r.Match[i]
+			s := p.Set(c.Set)
+			if s == nil || c.Not || seen[c.Set] || !isAddress(c.Field) {
+				continue
+			}
+			seen[c.Set] = true
+			out = append(out, s)
+		}
+		for _, a := range r.Actions {
+			switch a := a.(type) {
+			case program.Jump:
+				chain(a.Chain)
+			case program.Goto:
+				chain(a.Chain)
+			}
+		}
+	}
+	for _, h := range p.Hooks {
+		c := p.Chain(h.Chain)
+		if c == nil {
+			continue
+		}
+		for i := range c.Rules {
+			if s := c.Rules[i].Stage; s == program.StageBan || s == program.StageBanFlows {
+				note(&c.Rules[i])
+			}
+		}
+	}
+	return out
+}

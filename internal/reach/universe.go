@@ -1,0 +1,404 @@
+package reach
+
+import (
+	"slices"
+
+	"sluice/internal/addrset"
+	"sluice/internal/diagram"
+	"sluice/internal/packet"
+	"sluice/internal/program"
+)
+
+// Region is a set of packets of one [Universe]; the zero value is empty. Regions
+// of a universe that compare equal hold the same packets.
+type Region = diagram.Region
+
+// Universe tells packets apart by every boundary of the programs and questions
+// that it was made of, and by nothing else: what it says of one packet of a class
+// holds for all of them. A packet is as it arrives, or as a local socket sends
+// it, with what connection tracking says of it. Of a flow that exists the
+// addresses are those behind its rewriting, as filter chains see them.
+//
+// Taken for granted are: no ICMP in IPv6 nor ICMPv6 in IPv4, both addresses of
+// one family, and of one packet one answer to each condition.
+type Universe struct {
+	space      *diagram.Space
+	dimensions []*dimension // by level
+	by         map[program.Field]*dimension
+	maps       []mapping
+	own        addrset.Set
+	banned     Region // from or to an address of a ban
+	bannedTo   Region
+	// untracksLoopback says that a program keeps the host's talk to itself out of
+	// tracking on its way out.
+	untracksLoopback bool
+	domains          map[Way]Region
+	opaque           []string
+}
+
+// Options of a universe.
+type Options struct {
+	// Own is the host's own addresses; empty where nobody knows them.
+	Own addrset.Set
+	// Questions are what regions will be asked for.
+	Questions []Question
+	// Settled leaves out what cannot be met while a policy runs, and what an
+	// optimizer may therefore treat in another way: packets of established flows
+	// whose addresses are in a set of the programs' bans, since these flows are
+	// deleted; packets that come in for such an address though it is not the
+	// host's, for one that all of a network hear, multicast and what goes out by lo,
+	// neither of which is ever banned; tracked packets from loopback to loopback that come in by lo, where
+	// a program keeps such out of tracking when they go out.
+	Settled bool
+}
+
+// Question is some packets; zero members are anything.
+type Question struct {
+	Way      Way
+	States   []packet.State // what connection tracking says; New includes what will bypass it
+	From, To *addrset.Set
+	// Match is alternatives, in each of which all conditions have to hold; they
+	// ask for no sets.
+	Match [][]program.Condition
+}
+
+// mostNodes bounds the nodes of one universe: 12 bytes each, and as much again.
+const mostNodes = 1 << 25
+
+// NewUniverse makes the classes of what the programs and questions tell apart.
+func NewUniverse(o Options, programs ...*program.Program) *Universe {
+	u := &Universe{by: map[program.Field]*dimension{}, own: o.Own, domains: map[Way]Region{}}
+	for _, f := range []program.Field{program.State, program.Protocol, program.TCPFlags, program.Source, program.Destination, program.Port, program.SourcePort} {
+		u.dimension(f)
+	}
+	for _, p := range programs {
+		for i := range p.Chains {
+			for j := range p.Chains[i].Rules {
+				u.scanRule(p, &p.Chains[i].Rules[j])
+			}
+		}
+		for _, h := range p.Hooks {
+			for _, d := range h.Devices {
+				u.dimension(program.InInterface).name(d)
+			}
+		}
+	}
+	for _, q := range o.Questions {
+		u.scanQuestion(q)
+	}
+	u.scanKinds()
+	u.scanMaps()
+	u.settle()
+	if o.Settled {
+		for _, p := range programs {
+			u.noteBanned(p)
+			u.untracksLoopback = u.untracksLoopback || untracksLoopback(p)
+		}
+	}
+	return u
+}
+
+// dimension gives the dimension of a field and makes it where there is none.
+func (u *Universe) dimension(f program.Field) *dimension {
+	if d := u.by[f]; d != nil {
+		return d
+	}
+	d := &dimension{field: f}
+	switch {
+	case f == program.InInterface || f == program.OutInterface:
+		d.kind = devices
+	case lists[f] != nil:
+		d.kind, d.names = words, slices.Clone(lists[f])
+	case isAddress(f):
+		d.kind, d.blocks = addresses, &blocks{}
+		d.blocks.add(addrset.All().Only6())
+	case most[f] > 0:
+		d.kind, d.most = numeric, most[f]
+	default:
+		d.kind = flag
+	}
+	switch f {
+	case program.TCPFlags:
+		for n := range uint64(256) {
+			d.starts = append(d.starts, n)
+		}
+	case program.Owner:
+		d.cut(program.NumberRange{From: noOwner, To: noOwner})
+	case program.Protocol:
+		for _, n := range []uint64{packet.ICMP, packet.TCP, packet.UDP, 33, packet.ICMPv6, packet.SCTP, 136} {
+			d.cut(program.NumberRange{From: n, To: n})
+		}
+	}
+	u.by[f] = d
+	u.dimensions = append(u.dimensions, d)
+	return d
+}
+
+func isAddress(f program.Field) bool {
+	switch f {
+	case program.Source, program.Destination, program.OriginalSource, program.OriginalDestination:
+		return true
+	}
+	return false
+}
+
+// settle gives every dimension its bits.
+func (u *Universe) settle() {
+	place := func(d *dimension) int {
+		if i := slices.Index(order, d.field); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	slices.SortStableFunc(u.dimensions, func(a, b *dimension) int { return place(a) - place(b) })
+	bits := 0
+	for _, d := range u.dimensions {
+		d.settle()
+		d.first = bits
+		bits += d.bits
+	}
+	u.space = diagram.New(bits, mostNodes)
+}
+
+// And is what is in both regions.
+func (u *Universe) And(a, b Region) Region { return u.space.And(a, b) }
+
+// Or is what is in either region.
+func (u *Universe) Or(a, b Region) Region { return u.space.Or(a, b) }
+
+// Minus is what is in a and not in b.
+func (u *Universe) Minus(a, b Region) Region { return u.space.Minus(a, b) }
+
+// Empty says whether a region of [Universe.Outcomes], or a part of one, has no
+// packet.
+func (u *Universe) Empty(r Region) bool { return r == diagram.None }
+
+// Opaque is the conditions that nobody can decide, each of which was taken to be
+// true of some packets and false of others: what is proved holds either way, but
+// only as far as the same text means the same.
+func (u *Universe) Opaque() []string { return u.opaque }
+
+// Size is how many nodes the diagrams of the universe have.
+func (u *Universe) Size() int { return u.space.Size() }
+
+// Region is the packets of a question, whose boundaries the universe knows.
+func (u *Universe) Region(q Question) Region {
+	out := u.all(q.Way)
+	if len(q.States) > 0 {
+		names := make([]string, len(q.States))
+		for i, s := range q.States {
+			names[i] = string(s)
+		}
+		d := u.by[program.State]
+		out = u.And(out, d.region(u.space, d.ofNames(names)))
+	}
+	for f, s := range map[program.Field]*addrset.Set{program.Source: q.From, program.Destination: q.To} {
+		if s != nil {
+			out = u.And(out, u.inAddresses(f, *s))
+		}
+	}
+	if len(q.Match) == 0 {
+		return out
+	}
+	v := u.view(&program.Program{}, q.Way)
+	fits := diagram.None
+	for _, conditions := range q.Match {
+		all := diagram.Every
+		for i := range conditions {
+			all = u.And(all, v.condition(&conditions[i]))
+		}
+		fits = u.Or(fits, all)
+	}
+	return u.And(out, fits)
+}
+
+func (u *Universe) inAddresses(f program.Field, s addrset.Set) Region {
+	d := u.by[f]
+	return d.region(u.space, d.blocks.of(s))
+}
+
+// families is the packets whose field is of IPv6.
+func (u *Universe) sixth(f program.Field) Region {
+	d := u.by[f]
+	return d.region(u.space, d.blocks.six)
+}
+
+// all is every packet of a way.
+func (u *Universe) all(way Way) Region {
+	if r, known := u.domains[way]; known {
+		return r
+	}
+	s := u.space
+	out := diagram.Every
+	for _, d := range slices.Backward(u.dimensions) {
+		out = s.And(out, d.valid(s))
+	}
+	for _, f := range []program.Field{program.State, program.Direction} {
+		if d := u.by[f]; d != nil {
+			out = s.And(out, u.named(f, lists[f]...))
+		}
+	}
+	same := func(a, b program.Field) {
+		x, y := u.sixth(a), u.sixth(b)
+		out = s.And(out, s.Or(s.And(x, y), s.Minus(s.Not(x), y)))
+	}
+	same(program.Source, program.Destination)
+	for _, f := range []program.Field{program.OriginalSource, program.OriginalDestination} {
+		if u.by[f] != nil {
+			same(program.Source, f)
+		}
+	}
+	six := u.sixth(program.Source)
+	out = s.Minus(out, s.And(u.protocol(packet.ICMP), six))
+	out = s.Minus(out, s.Minus(u.protocol(packet.ICMPv6), six))
+	out = s.And(out, u.kinds(way))
+	if u.by[program.Direction] != nil {
+		out = s.Minus(out, s.And(u.named(program.State, "new"), u.named(program.Direction, "reply")))
+	}
+	if d := u.by[statusField("confirmed")]; d != nil {
+		out = s.Minus(out, s.Minus(u.named(program.State, "established"), u.flag(d.field)))
+	}
+	out = s.Minus(out, u.settled(way))
+	u.domains[way] = out
+	return out
+}
+
+func (u *Universe) protocol(n uint64) Region {
+	d := u.by[program.Protocol]
+	return d.region(u.space, one(d.class(n), d.classes))
+}
+
+func (u *Universe) named(f program.Field, names ...string) Region {
+	d := u.by[f]
+	return d.region(u.space, d.ofNames(names))
+}
+
+func (u *Universe) flag(f program.Field) Region {
+	d := u.by[f]
+	return d.region(u.space, []bool{false, true})
+}
+
+// kinds is what the addresses say of what the routing table says of them.
+func (u *Universe) kinds(way Way) Region {
+	s := u.space
+	out := diagram.Every
+	implies := func(a, b Region) { out = s.Minus(out, s.Minus(a, b)) }
+	for _, k := range kindFields {
+		if u.by[k.kind] == nil {
+			continue
+		}
+		many := u.inAddresses(k.address, addrset.FromPrefixes(multicast...))
+		implies(many, u.named(k.kind, "multicast"))
+		implies(u.named(k.kind, "multicast"), many)
+		all := u.inAddresses(k.address, addrset.FromPrefixes(broadcast...))
+		implies(all, u.named(k.kind, "broadcast"))
+		home := u.inAddresses(k.address, addrset.FromPrefixes(loopback...))
+		if k.kind == program.DestinationHere {
+			continue
+		}
+		implies(home, u.named(k.kind, "local"))
+		if !u.own.IsEmpty() {
+			own := s.Or(home, u.inAddresses(k.address, u.own))
+			implies(own, u.named(k.kind, "local"))
+			implies(u.named(k.kind, "local"), own)
+		}
+	}
+	if u.by[program.DestinationHere] != nil && u.by[program.DestinationType] != nil {
+		implies(u.named(program.DestinationHere, "local"), u.named(program.DestinationType, "local"))
+		implies(u.named(program.DestinationType, "unicast"), u.named(program.DestinationHere, "unicast"))
+	}
+	for _, k := range kindFields[:2] { // by lo go and come the host's own packets
+		if u.by[k.kind] == nil {
+			continue
+		}
+		for _, device := range []program.Field{program.InInterface, program.OutInterface} {
+			if d := u.by[device]; d != nil && slices.Contains(d.names, "lo") && (device == program.OutInterface) == (way == Out) {
+				implies(u.named(device, "lo"), u.named(k.kind, "local", "multicast"))
+			}
+		}
+	}
+	if d := u.by[program.Owner]; d != nil && way != Out {
+		out = s.And(out, d.region(s, one(d.class(noOwner), d.classes)))
+	}
+	return out
+}
+
+var kindFields = []struct{ kind, address program.Field }{
+	{program.SourceType, program.Source},
+	{program.DestinationType, program.Destination},
+	{program.DestinationHere, program.Destination},
+}
+
+// noteBanned finds the static sets that a program's bans ask.
+func (u *Universe) noteBanned(p *program.Program) {
+	for _, s := range bannedSets(p) {
+		if s.Life == program.Dynamic {
+			if f := tableField(s.ID, []program.Field{program.Destination}); u.by[f] != nil {
+				u.bannedTo = u.Or(u.bannedTo, u.flag(f))
+			}
+			continue
+		}
+		set := addressesOf(s)
+		u.banned = u.Or(u.banned, u.inAddresses(program.Source, set))
+		u.bannedTo = u.Or(u.bannedTo, u.inAddresses(program.Destination, set))
+	}
+	u.banned = u.Or(u.banned, u.bannedTo)
+}
+
+// settled is what Options.Settled leaves out.
+func (u *Universe) settled(way Way) Region {
+	s := u.space
+	out := s.And(u.banned, u.named(program.State, "established"))
+	switch {
+	case u.by[program.DestinationType] == nil:
+	case way == In:
+		out = s.Or(out, s.Minus(u.bannedTo, u.named(program.DestinationType, "local")))
+	default:
+		out = s.Or(out, s.And(u.bannedTo, u.named(program.DestinationType, "multicast")))
+	}
+	if u.by[program.OutInterface] != nil && way == Out {
+		out = s.Or(out, s.And(u.bannedTo, u.named(program.OutInterface, "lo")))
+	}
+	if d := u.by[program.InInterface]; d != nil && way == In && u.untracksLoopback {
+		home := addrset.FromPrefixes(loopback...)
+		lo := s.And(u.named(program.InInterface, "lo"), s.And(u.inAddresses(program.Source, home), u.inAddresses(program.Destination, home)))
+		out = s.Or(out, s.Minus(lo, u.named(program.State, "untracked")))
+	}
+	return out
+}
+
+// untracksLoopback says whether a program keeps anything out of tracking that goes
+// out by lo.
+func untracksLoopback(p *program.Program) bool {
+	c := p.Base(program.Output, program.Raw)
+	return c != nil && slices.ContainsFunc(c.Rules, func(r program.Rule) bool {
+		return slices.Contains(r.Actions, program.Action(program.NoTrack{})) &&
+			slices.ContainsFunc(r.Match, func(c program.Condition) bool {
+				return c.Field == program.OutInterface && slices.Contains(c.Names, "lo") && !c.Not
+			})
+	})
+}
+
+// addressesOf is a set's addresses, whatever form it has.
+func addressesOf(s *program.Set) addrset.Set {
+	var b addrset.Builder
+	b.AddSet(s.Addresses)
+	for _, e := range s.Elements {
+		if len(e.Parts) > 0 && e.Parts[0].Addresses.From.IsValid() {
+			addRange(&b, e.Parts[0].Addresses)
+		}
+	}
+	return b.Set()
+}
+
+func addRange(b *addrset.Builder, r program.AddressRange) {
+	b.AddRange(addrset.Range{From: r.From, To: r.To})
+}
+
+func rangesOf(list []program.AddressRange) addrset.Set {
+	var b addrset.Builder
+	for _, r := range list {
+		addRange(&b, r)
+	}
+	return b.Set()
+}

@@ -1,0 +1,441 @@
+package reach
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/diagram"
+	"sluice/internal/packet"
+	"sluice/internal/program"
+)
+
+// change is what has become of a packet since it came: rewriting and tracking.
+// The zero value is nothing.
+type change struct {
+	untracked           bool
+	source, destination []step
+	port                *uint16
+	dnat, snat          bool
+	mark                []program.SetMark
+}
+
+// step is one rewriting of an address: to a fixed one, or from prefix to prefix.
+type step struct {
+	to       netip.Addr
+	own      bool // of the host itself, which one is not known
+	from, as netip.Prefix
+}
+
+// text is the change for a reader, and equal only for equal changes.
+func (c *change) text() []string {
+	var out []string
+	if c.untracked {
+		out = append(out, "not tracked")
+	}
+	for _, s := range c.source {
+		out = append(out, "source "+s.text())
+	}
+	for _, s := range c.destination {
+		out = append(out, "destination "+s.text())
+	}
+	if c.port != nil {
+		out = append(out, "port to "+strconv.Itoa(int(*c.port)))
+	}
+	for _, m := range c.mark {
+		out = append(out, program.ActionText(m))
+	}
+	return out
+}
+
+func (s step) text() string {
+	switch {
+	case s.own && !s.to.IsValid():
+		return "to an address of the host"
+	case s.to.IsValid():
+		return "to " + s.to.String()
+	}
+	return "from " + s.from.String() + " to " + s.as.String()
+}
+
+// apply is the address behind the steps; not valid where nobody knows it.
+func apply(a netip.Addr, steps []step) netip.Addr {
+	for _, s := range steps {
+		switch {
+		case s.own:
+			return netip.Addr{}
+		case s.to.IsValid():
+			a = s.to
+		default:
+			a = mapPrefix(a, s.from, s.as)
+		}
+	}
+	return a
+}
+
+// view is how a hook of a program sees packets that have been changed.
+type view struct {
+	u       *Universe
+	program *program.Program
+	way     Way
+	kind    program.HookKind
+	raw     bool // before connection tracking
+	change  *change
+}
+
+func (u *Universe) view(p *program.Program, way Way) *view {
+	kind := program.Input
+	switch way {
+	case Through:
+		kind = program.Forward
+	case Out:
+		kind = program.Output
+	}
+	return &view{u: u, program: p, way: way, kind: kind, change: &change{}}
+}
+
+// values is what a field is asked for; one member is used.
+type values struct {
+	names     []string
+	numbers   []program.NumberRange
+	mask      uint64
+	addresses *addrset.Set
+}
+
+// condition is the packets that meet a condition.
+func (v *view) condition(c *program.Condition) Region {
+	s := v.u.space
+	var present, met Region
+	switch {
+	case c.Text != "" || c.Field == program.Opaque:
+		present, met = diagram.Every, v.u.flag(opaqueField(c.Text))
+	case c.Set != "":
+		set, key := v.program.Set(c.Set), setKey(c)
+		if set == nil {
+			return diagram.None
+		}
+		present = diagram.Every
+		for _, f := range key {
+			present = s.And(present, v.present(f))
+		}
+		met = v.inSet(set, key)
+	case c.Field == program.Extension:
+		present, met = v.present(c.Field), v.u.flag(extensionField(c))
+	case c.Field == program.Mark && c.Mask != 0:
+		present, met = diagram.Every, v.u.flag(markField(c))
+	default:
+		of := values{names: c.Names, numbers: c.Numbers, mask: c.Mask}
+		if isAddress(c.Field) {
+			ranges := rangesOf(c.Addresses)
+			of.addresses = &ranges
+		}
+		present, met = v.present(c.Field), v.has(c.Field, of)
+	}
+	if c.Not {
+		return s.Minus(present, met)
+	}
+	return s.And(present, met)
+}
+
+// present is the packets that have such a field at all: of what is not there, a
+// condition does not hold, nor its negation.
+func (v *view) present(f program.Field) Region {
+	u, s := v.u, v.u.space
+	first := func(r Region) Region { // later fragments carry no header of the protocol
+		if u.by[program.Fragment] == nil {
+			return r
+		}
+		d := u.by[program.Fragment]
+		return s.Minus(r, d.region(s, d.ofNumbers([]program.NumberRange{{From: 1, To: 1}})))
+	}
+	switch f {
+	case program.InInterface:
+		if v.kind == program.Output || v.kind == program.Postrouting && v.way == Out {
+			return diagram.None
+		}
+	case program.OutInterface:
+		if v.kind == program.Prerouting || v.kind == program.Ingress || v.kind == program.Input {
+			return diagram.None
+		}
+	case program.Port, program.SourcePort:
+		d := u.by[program.Protocol]
+		return first(d.region(s, d.ofNumbers([]program.NumberRange{
+			{From: packet.TCP, To: packet.TCP},
+			{From: packet.UDP, To: packet.UDP},
+			{From: 33, To: 33},
+			{From: packet.SCTP, To: packet.SCTP},
+			{From: 136, To: 136},
+		})))
+	case program.ICMPType, program.ICMPCode:
+		return first(u.protocol(packet.ICMP))
+	case program.ICMPv6Type, program.ICMPv6Code:
+		return first(u.protocol(packet.ICMPv6))
+	case program.TCPFlags:
+		return first(u.protocol(packet.TCP))
+	case program.HopLimit, program.Extension:
+		return u.sixth(program.Source)
+	case program.Direction, program.Status, program.OriginalSource, program.OriginalDestination, program.OriginalPort:
+		if v.raw || v.change.untracked {
+			return diagram.None
+		}
+		return u.named(program.State, "new", "established", "related")
+	case program.Owner:
+		if v.way != Out {
+			return diagram.None
+		}
+		d := u.by[program.Owner]
+		return s.Not(d.region(s, one(d.class(noOwner), d.classes)))
+	}
+	return diagram.Every
+}
+
+// has is the packets whose field, which is there, has one of the values.
+func (v *view) has(f program.Field, of values) Region {
+	u, s := v.u, v.u.space
+	switch f {
+	case program.Family:
+		return v.family(of.numbers)
+	case program.State:
+		return v.state(of.names)
+	case program.Status:
+		return v.status(of.names)
+	case program.Source:
+		return v.address(f, *of.addresses, v.change.source)
+	case program.Destination:
+		return v.address(f, *of.addresses, v.change.destination)
+	case program.OriginalSource:
+		return v.original(f, program.Source, func(f program.Field) Region { return u.inAddresses(f, *of.addresses) })
+	case program.OriginalDestination:
+		return v.original(f, program.Destination, func(f program.Field) Region { return u.inAddresses(f, *of.addresses) })
+	case program.OriginalPort:
+		return v.original(f, program.Port, func(f program.Field) Region { return u.numbers(f, of) })
+	case program.Port:
+		if v.change.port != nil {
+			return every(slices.ContainsFunc(of.numbers, func(r program.NumberRange) bool { return within(r, uint64(*v.change.port)) }))
+		}
+	case program.DestinationType, program.DestinationHere:
+		if len(v.change.destination) > 0 {
+			return v.kindBehind(of.names)
+		}
+	case program.Mark:
+		if len(v.change.mark) > 0 {
+			return v.marked(of)
+		}
+	}
+	d := u.by[f]
+	if d.kind == numeric {
+		return u.numbers(f, of)
+	}
+	return d.region(s, d.ofNames(of.names))
+}
+
+func every(is bool) Region {
+	if is {
+		return diagram.Every
+	}
+	return diagram.None
+}
+
+func (u *Universe) numbers(f program.Field, of values) Region {
+	d := u.by[f]
+	if of.mask != 0 {
+		return d.region(u.space, d.underMask(of.numbers, of.mask))
+	}
+	return d.region(u.space, d.ofNumbers(of.numbers))
+}
+
+func (v *view) family(want []program.NumberRange) Region {
+	six := v.u.sixth(program.Source)
+	out := diagram.None
+	for _, r := range want {
+		if within(r, 4) {
+			out = v.u.space.Or(out, v.u.space.Not(six))
+		}
+		if within(r, 6) {
+			out = v.u.space.Or(out, six)
+		}
+	}
+	return out
+}
+
+// state is what connection tracking says. Before it, nf_tables takes a packet
+// without a connection for invalid (nft_ct_get_eval).
+func (v *view) state(names []string) Region {
+	switch untracked := v.u.named(program.State, "untracked"); {
+	case v.change.untracked:
+		return every(slices.Contains(names, "untracked"))
+	case v.raw:
+		out := diagram.None
+		if slices.Contains(names, "untracked") {
+			out = untracked
+		}
+		if slices.Contains(names, "invalid") {
+			out = v.u.space.Or(out, v.u.space.Not(untracked))
+		}
+		return out
+	}
+	return v.u.named(program.State, names...)
+}
+
+func (v *view) status(names []string) Region {
+	out := diagram.None
+	for _, n := range names {
+		if n == "dnat" && v.change.dnat || n == "snat" && v.change.snat {
+			return diagram.Every
+		}
+		out = v.u.space.Or(out, v.u.flag(statusField(n)))
+	}
+	return out
+}
+
+// original is what a flow was before it was rewritten: of one that begins the
+// packet's own, unless another tool has rewritten it.
+func (v *view) original(f, of program.Field, in func(program.Field) Region) Region {
+	s := v.u.space
+	if v.change.dnat || v.change.snat {
+		return in(of)
+	}
+	foreign := s.Or(v.u.flag(statusField("dnat")), v.u.flag(statusField("snat")))
+	own := s.Minus(v.u.named(program.State, "new"), foreign)
+	return s.Or(s.And(own, in(of)), s.Minus(in(f), own))
+}
+
+// address is the packets whose address is in a set behind its rewriting.
+func (v *view) address(f program.Field, set addrset.Set, steps []step) Region {
+	if len(steps) == 0 {
+		return v.u.inAddresses(f, set)
+	}
+	d := v.u.by[f]
+	in := make([]bool, d.classes)
+	for class := range in {
+		if a := apply(d.blocks.example(class), steps); a.IsValid() {
+			in[class] = set.Contains(a)
+		}
+	}
+	return d.region(v.u.space, in)
+}
+
+// kindBehind is what the routing table says of a destination that was rewritten:
+// the way that the packet takes says it.
+func (v *view) kindBehind(names []string) Region {
+	if v.way == In {
+		return every(slices.Contains(names, "local"))
+	}
+	return every(slices.Contains(names, "unicast"))
+}
+
+// marked asks a mark that was written whole; of one that was written in part
+// nobody knows the rest.
+func (v *view) marked(of values) Region {
+	var known, value uint32
+	for _, m := range v.change.mark {
+		known |= m.Mask
+		value = value&^m.Mask | m.Value&m.Mask
+	}
+	if known != ^uint32(0) {
+		return v.u.numbers(program.Mark, of)
+	}
+	return every(slices.ContainsFunc(of.numbers, func(r program.NumberRange) bool { return within(r, uint64(value)) }))
+}
+
+// inSet is the packets whose key is in a set.
+func (v *view) inSet(set *program.Set, key []program.Field) Region {
+	u := v.u
+	switch {
+	case set.Life == program.Dynamic:
+		return u.flag(tableField(set.ID, key))
+	case len(set.Elements) == 0 && len(key) == 1 && isAddress(key[0]):
+		return v.has(key[0], values{addresses: &set.Addresses})
+	}
+	all := make([]int, len(set.Elements))
+	for i := range all {
+		all[i] = i
+	}
+	return v.elements(set, key, all)
+}
+
+// elements is the packets whose key is one of some elements, which are places in
+// the set's own list.
+func (v *view) elements(set *program.Set, key []program.Field, which []int) Region {
+	if len(key) == 1 {
+		return v.simple(set, key[0], which)
+	}
+	// Those that differ in the first field alone are one, and so on.
+	groups := map[string][]int{}
+	var orderOf []string
+	for _, i := range which {
+		var rest strings.Builder
+		for _, part := range set.Elements[i].Parts[1:] {
+			rest.WriteString(part.String() + " . ")
+		}
+		if groups[rest.String()] == nil {
+			orderOf = append(orderOf, rest.String())
+		}
+		groups[rest.String()] = append(groups[rest.String()], i)
+	}
+	regions := make([]Region, 0, len(orderOf))
+	for _, k := range orderOf {
+		list := groups[k]
+		r := v.simple(set, key[0], list)
+		for j, part := range set.Elements[list[0]].Parts[1:] {
+			if j+1 < len(key) {
+				r = v.u.space.And(r, v.has(key[j+1], valueOf(part)))
+			}
+		}
+		regions = append(regions, r)
+	}
+	return v.either(regions)
+}
+
+// either joins regions by halves, which keeps what is joined small.
+func (v *view) either(regions []Region) Region {
+	switch len(regions) {
+	case 0:
+		return diagram.None
+	case 1:
+		return regions[0]
+	}
+	half := len(regions) / 2
+	return v.u.space.Or(v.either(regions[:half]), v.either(regions[half:]))
+}
+
+// simple is the packets of which one field is as some elements have it first.
+func (v *view) simple(set *program.Set, f program.Field, which []int) Region {
+	var of values
+	if isAddress(f) {
+		return v.addressOf(set, f, which)
+	}
+	for _, i := range which {
+		part := set.Elements[i].Parts[0]
+		if part.Name != "" {
+			of.names = append(of.names, part.Name)
+		} else {
+			of.numbers = append(of.numbers, part.Numbers)
+		}
+	}
+	return v.has(f, of)
+}
+
+func (v *view) addressOf(set *program.Set, f program.Field, which []int) Region {
+	var all addrset.Builder
+	for _, i := range which {
+		if r := set.Elements[i].Parts[0].Addresses; r.From.IsValid() {
+			addRange(&all, r)
+		}
+	}
+	joined := all.Set()
+	return v.has(f, values{addresses: &joined})
+}
+
+func valueOf(part program.Value) values {
+	switch {
+	case part.Name != "":
+		return values{names: []string{part.Name}}
+	case part.Addresses.From.IsValid():
+		s := rangesOf([]program.AddressRange{part.Addresses})
+		return values{addresses: &s}
+	}
+	return values{numbers: []program.NumberRange{part.Numbers}}
+}
