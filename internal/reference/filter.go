@@ -43,15 +43,16 @@ func (w *walk) ban() {
 		ends = ends[1:]
 	}
 	for _, a := range ends {
-		if item, text, spared := w.banned(a); item != nil && spared == "" {
-			w.ends(policy.Drop, "ban", item.Pos, text, a.String()+" is banned")
-			return
-		} else if item != nil {
+		switch item, text, spared := w.banned(a); {
+		case item == nil:
+			w.step("ban", noPos, "", w.because("no ban holds %s", a))
+		case spared != "":
 			w.step("ban", item.Pos, text, a.String()+" "+spared)
+		default:
+			w.ends(policy.Drop, "ban", item.Pos, text, a.String()+" is banned")
 			return
 		}
 	}
-	w.step("ban", noPos, "", "no ban holds an address of the packet")
 }
 
 // banned finds the entry of ban that holds an address, and why the address is
