@@ -39,6 +39,8 @@ type Resolved struct {
 	Sets   map[string]*Set
 	Users  map[string]uint32
 	Inputs Inputs
+
+	opt Options // to look again, see Origin
 }
 
 // Zone is a side of the host: packets by interface, by network, or by both at
@@ -82,7 +84,7 @@ func Resolve(p *policy.Policy, opt Options) (*Resolved, error) {
 		opt: opt,
 		out: &Resolved{
 			Policy: p, Facts: opt.Facts,
-			Zones: map[string]*Zone{}, Sets: map[string]*Set{}, Users: map[string]uint32{}, Inputs: Inputs{},
+			Zones: map[string]*Zone{}, Sets: map[string]*Set{}, Users: map[string]uint32{}, Inputs: Inputs{}, opt: opt,
 		},
 		open: map[string]bool{},
 	}

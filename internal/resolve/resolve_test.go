@@ -270,3 +270,83 @@ sets:
 		}
 	}
 }
+
+func TestOrigin(t *testing.T) {
+	dir := t.TempDir()
+	list := write(t, dir, "lists/banned.txt", "\ufeff# remark\n192.0.2.1\n\n 192.0.2.2-192.0.2.9 ; why\n192.0.2.4\n")
+	file := write(t, dir, "policy.yaml", `version: 1
+zones:
+  lan: { interfaces: [lan0], networks: [10.20.0.0/24] }
+sets:
+  office: [203.0.113.0/24, 203.0.114.0/24]
+  banned: { file: lists/banned.txt, except: [spared] }
+  spared: [192.0.2.4]
+  all: { union: [office, banned], except: [office] }
+  monaco: { countries: [MC], continents: [AF] }
+  away: { union: [office], except: [monaco] }
+`)
+	r, err := Resolve(load(t, file), Options{Geo: builtin(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	monaco := r.Sets["monaco"].Addresses
+	data, err := builtin(t)()
+	if err != nil {
+		t.Fatal(err)
+	}
+	only, err := data.Countries("MC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := only.Bounds()
+	far, _, _ := monaco.Difference(only).Bounds()
+	for _, c := range []struct{ set, address, want string }{
+		{"office", "203.0.114.9", "office policy.yaml:5:28 203.0.114.0/24"},
+		{"office", "203.0.115.9", ""},
+		{"lan", "10.20.0.9", "lan policy.yaml:3:41 10.20.0.0/24"},
+		{"banned", "192.0.2.1", "banned banned.txt:2:1 192.0.2.1"},
+		{"banned", "192.0.2.3", "banned banned.txt:4:2 192.0.2.2-192.0.2.9"},
+		{"banned", "192.0.2.4", "banned banned.txt:4:2 192.0.2.2-192.0.2.9, banned banned.txt:5:1 192.0.2.4, not banned>spared policy.yaml:7:12 192.0.2.4"},
+		{"all", "203.0.113.1", "all>office policy.yaml:5:12 203.0.113.0/24, not all>office policy.yaml:5:12 203.0.113.0/24"},
+		{"all", "192.0.2.4", "all>banned banned.txt:4:2 192.0.2.2-192.0.2.9, all>banned banned.txt:5:1 192.0.2.4, not all>banned>spared policy.yaml:7:12 192.0.2.4"},
+		{"monaco", first.String(), "monaco policy.yaml:9:25 MC"},
+		{"monaco", far.String(), "monaco policy.yaml:9:43 AF"},
+		{"away", first.String(), "not away>monaco policy.yaml:9:25 MC"},
+	} {
+		entries, err := r.Origin(c.set, netip.MustParseAddr(c.address))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, e := range entries {
+			text := strings.Join(e.Sets, ">") + " " + fmt.Sprintf("%s:%d:%d", filepath.Base(e.Pos.File), e.Pos.Line, e.Pos.Column) + " "
+			switch {
+			case e.Country == "MC":
+				text += "MC"
+			case e.Country != "":
+				text += e.Continent
+			default:
+				text += e.Element.String()
+			}
+			if e.Out {
+				text = "not " + text
+			}
+			if e.Country != "" && (!strings.Contains(e.Data, "of 20") || !e.Element.IsValid()) {
+				t.Errorf("%s in %s comes of data %q, range %s", c.address, c.set, e.Data, e.Element)
+			}
+			all = append(all, text)
+		}
+		if got := strings.Join(all, ", "); got != c.want {
+			t.Errorf("%s in %s: %s, want %s", c.address, c.set, got, c.want)
+		}
+	}
+	if _, err := r.Origin("nothing", netip.MustParseAddr("192.0.2.1")); err == nil {
+		t.Error("a set that is not there is no error")
+	}
+	if err := os.Remove(list); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Origin("banned", netip.MustParseAddr("192.0.2.1")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is gone: %v", err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"sluice/internal/addrset"
 	"sluice/internal/policy"
@@ -23,6 +24,11 @@ const maxSetFileLine = 64 << 10
 // follows # or ; is a remark. Bad lines come back as policy.Errors with their
 // line and column in name.
 func ReadSetFile(name string, text io.Reader, add func(addrset.Range)) error {
+	return eachLine(name, text, func(r addrset.Range, _, _ int) { add(r) })
+}
+
+// eachLine is ReadSetFile with the line and the column of each element, from 1.
+func eachLine(name string, text io.Reader, add func(r addrset.Range, line, column int)) error {
 	var errs policy.Errors
 	fail := func(line, column int, message, source string) {
 		errs = append(errs, &policy.Error{Pos: policy.Pos{File: name, Line: line, Column: column}, Message: message, Line: source})
@@ -43,12 +49,12 @@ func ReadSetFile(name string, text io.Reader, add func(addrset.Range)) error {
 			continue
 		}
 		r, err := addrset.ParseRange(element)
+		column := utf8.RuneCountInString(line[:strings.Index(line, element)]) + 1
 		if err == nil {
-			add(r)
+			add(r, n, column)
 			continue
 		}
-		column := strings.Index(line, element) + 1
-		fail(n, len([]rune(line[:column-1]))+1, err.Error(), line)
+		fail(n, column, err.Error(), line)
 		if len(errs) == maxSetFileErrors {
 			fail(n, 1, fmt.Sprintf("gave up after %d bad lines", maxSetFileErrors), "")
 			return errs
