@@ -8,8 +8,7 @@ import (
 )
 
 // Expectation is one line of expect: a verdict that every packet must get that
-// fits the words. Action may be Deny; Published, Limit, Max and Log are never
-// set.
+// fits the words. Action may be Deny; Limit, Max and Log are never set.
 type Expectation struct {
 	Rule
 	On     Hook     // as written; "": the other words say it
@@ -19,11 +18,11 @@ type Expectation struct {
 // expectClauses are the parts that expectations have beside those of rules.
 var expectClauses = []*clause{
 	{"on", "on input|output|forward", "The way of the packets, where the other words do not say it.", []string{"reject smtp on output"}, (*rule).on},
-	{"state", "state STATE", "What connection tracking says of the packets: `new`, `established`, `related`, `invalid`, or a list of these. Without it they are new.", []string{"allow any from 198.51.100.53 state established"}, (*rule).state},
+	{"state", "state STATE", "What connection tracking says of the packets: `new`, `established`, `related`, `invalid`, or a list of these. Without it they are new.", []string{"allow [tcp, udp] from 198.51.100.53 state established"}, (*rule).state},
 }
 
 // ruleClausesExpected are the clauses of rules that expectations have as well.
-var ruleClausesExpected = []string{"ipv4", "ipv6", "from", "to", "in", "out", "by"}
+var ruleClausesExpected = []string{"published", "ipv4", "ipv6", "from", "to", "in", "out", "by"}
 
 var (
 	verdictWords = []string{"allow", "drop", "reject", "deny"}
@@ -57,8 +56,6 @@ func noSenseExpected(word string) (why, wayOut string) {
 		return "limits count as not reached", "leave it away"
 	case "log":
 		return "it is about verdicts alone", "leave it away"
-	case "published":
-		return "it is about packets as they arrive", "name the port and the address that the outside asks"
 	}
 	return "", ""
 }

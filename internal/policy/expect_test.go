@@ -37,6 +37,7 @@ func TestExpectations(t *testing.T) {
 		{"{allow: [http, https], state: [related, established], in: wan}", "allow [http, https] in wan state [related, established]"},
 		{"allow any to vms in wan", "allow any to vms in wan"},
 		{"deny any out vms by user 1000", "deny any out vms by user 1000"},
+		{"{allow: tcp/8080, published: true, from: office}", "allow published tcp/8080 from office"},
 		{"allow tcp/5432 from office to 10.20.0.5", "allow tcp/5432 from office to 10.20.0.5"},
 	} {
 		x, err := parseExpectation(c.line)
@@ -68,7 +69,7 @@ func TestExpectationErrors(t *testing.T) {
 		{`allow ssh ‸limit 1/second`, `"limit" has no sense in an expectation`, "leave it away"},
 		{`allow ssh ‸max 1 connections`, `"max" has no sense in an expectation`, "leave it away"},
 		{`allow ssh ‸log`, `"log" has no sense in an expectation`, "leave it away"},
-		{`allow ‸published tcp/8080`, `"published" has no sense in an expectation`, "that the outside asks"},
+		{`allow ‸published tcp/8080 on output`, `"published" has no sense on output`, "write on input or forward"},
 		{`allow ssh on ‸prerouting`, `expected input, output or forward`, "on input"},
 		{`allow ssh on ‸outptu`, `did you mean "output"?`, "on input"},
 		{`allow ssh on‸`, `expected input, output or forward, found the end`, "on input"},
@@ -120,11 +121,15 @@ func randomExpectation(r *rand.Rand) (line, mapping string) {
 	service := pick("any", "web", "tcp/80", "udp/1000-2000", "icmp echo-request", "icmp", "proto/112", "[smtp, imaps]")
 	head := verdict + " " + service
 	keys, parts := []string{verdict + ": " + service}, []string{}
+	hook := Hook(pick("", "input", "output", "forward"))
+	if hook != Output && r.IntN(5) == 0 {
+		keys = append(keys, "published: true")
+		head = verdict + " published " + service
+	}
 	add := func(key, as, words string) {
 		keys = append(keys, key+": "+as)
 		parts = append(parts, words)
 	}
-	hook := Hook(pick("", "input", "output", "forward"))
 	if r.IntN(3) == 0 {
 		add("family", "ipv4", "ipv4")
 	}

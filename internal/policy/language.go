@@ -318,6 +318,7 @@ var shapes = []*shape{
 			{"drop", "words", "These packets are dropped.", false},
 			{"reject", "words", "These packets are rejected.", false},
 			{"deny", "words", "These packets are dropped or rejected.", false},
+			{"published", "flag", "The port and address are those before a DNAT of another tool.", false},
 			{"family", "family", "`ipv4` or `ipv6`; both when left out.", false},
 			{"from", "words", "Source: WHO.", false},
 			{"to", "words", "Destination: WHO.", false},

@@ -75,7 +75,7 @@ func writeNAT(b *strings.Builder) {
 
 func writeExpectations(b *strings.Builder) {
 	b.WriteString("## Expectations\n\nAn expectation is one line of words under `expect`,\n\n```\n")
-	usage := "VERDICT [SERVICE]"
+	usage := "VERDICT [published] [SERVICE]"
 	for _, word := range []string{"[ipv4|ipv6]", "from", "to", "in", "out", "by"} {
 		if c := clauseNamed(word); c != nil {
 			word = "[" + c.usage + "]"
@@ -89,7 +89,7 @@ func writeExpectations(b *strings.Builder) {
 	b.WriteString("\n```\n\n")
 	b.WriteString("or the same as a mapping, `{deny: ssh, from: not office}`. The words mean what they mean in rules. VERDICT is `allow`, `drop`, `reject`, or `deny` for either of the last two. It says that *every* packet that fits the words gets this verdict, which `sluice test` proves for all of them, and `sluice apply` before it loads anything.\n\n")
 	b.WriteString("- Packets that open a flow are meant: those that connection tracking calls new and, where the policy bypasses it, all but TCP without a bare SYN. `state` names others. Left out is what holds whatever a policy says: loopback, the ICMP that IP cannot work without, answers to the host's own DHCP.\n")
-	b.WriteString("- Addresses, ports and interfaces are those with which a packet arrives, before any rewriting. Where a redirect leads it on, the verdict is that of its whole way.\n")
+	b.WriteString("- Addresses, ports and interfaces are those with which a packet arrives, before any rewriting. Where a redirect leads it on, the verdict is that of its whole way. What another tool rewrites, such as the published ports of containers, is meant by `published` alone, by the port and address before that.\n")
 	b.WriteString("- Packets to this host are meant, unless the line says that they go on: by `out`, by a zone behind `to`, or by addresses behind `to` of which none is this host's. Packets that this host sends are meant with `by user`. `on` says it where these words do not.\n")
 	b.WriteString("- Limits and bounds of connections count as not reached, so `allow` holds of a rule with a limit.\n")
 	b.WriteString("- An expectation that no packet can fit is an error.\n\n")
