@@ -205,6 +205,9 @@ func (x *execution) asked(h program.Hook, in []branch) (asked, past []branch) {
 			if x.changes[b.flow.change].untracked {
 				sees = diagram.None
 			}
+			if d := u.by[statusField(rewrites(h.Kind))]; d != nil { // by another tool, before
+				sees = u.Minus(sees, u.flag(d.field))
+			}
 		}
 		if len(h.Devices) > 0 {
 			sees = u.And(sees, u.named(program.InInterface, h.Devices...))
@@ -217,6 +220,15 @@ func (x *execution) asked(h program.Hook, in []branch) (asked, past []branch) {
 		}
 	}
 	return asked, past
+}
+
+// rewrites is the end of a packet that NAT at a hook rewrites, once in a flow's
+// life (nf_nat_initialized).
+func rewrites(k program.HookKind) string {
+	if k == program.Prerouting || k == program.Output {
+		return "dnat"
+	}
+	return "snat"
 }
 
 // base gives what a base chain lets through.
