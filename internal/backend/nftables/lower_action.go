@@ -193,9 +193,9 @@ func (a *actor) keySet(add program.SetAdd) (Statement, error) {
 	if len(add.Fields) == 0 {
 		return a.sourceSet(add.Set, a.family)
 	}
-	if add.Fields[0] == program.Destination && len(add.Fields) == 1 {
+	if side := map[program.Field]string{program.Source: " saddr", program.Destination: " daddr"}[add.Fields[0]]; side != "" && len(add.Fields) == 1 {
 		s, err := a.sourceSet(add.Set, a.family)
-		s.Field = ipOf(a.family) + " daddr"
+		s.Field = ipOf(a.family) + side
 		return s, err
 	}
 	p := a.l.parts[add.Set]

@@ -20,7 +20,7 @@ func (n nftables) ReadSince(ctx context.Context, before backend.State) (backend.
 	if err != nil {
 		return nil, err
 	}
-	s, err := readSome(ctx, n.table, func(k *Set) bool { return edited(k) || b.Tree.set(k.Name) == nil })
+	s, err := readSome(ctx, n.table, func(k *Set) bool { return edited(k) || k.Life != program.Dynamic && b.Tree.set(k.Name) == nil })
 	if err != nil {
 		return nil, fmt.Errorf("read table inet %s: %w", n.table, err)
 	}
@@ -31,7 +31,7 @@ func (n nftables) ReadSince(ctx context.Context, before backend.State) (backend.
 func read(ctx context.Context, table string, contents bool) (*State, error) {
 	wanted := edited
 	if contents {
-		wanted = func(*Set) bool { return true }
+		wanted = func(k *Set) bool { return k.Life != program.Dynamic }
 	}
 	s, err := readSome(ctx, table, wanted)
 	if s != nil && s.Present {
@@ -40,8 +40,20 @@ func read(ctx context.Context, table string, contents bool) (*State, error) {
 	return s, err
 }
 
+// ReadWhole reads everything, what commands banned included.
+func (n nftables) ReadWhole(ctx context.Context) (backend.State, error) {
+	s, err := readSome(ctx, n.table, func(k *Set) bool { return k.Life != program.Dynamic || k.byCommand() })
+	if err != nil {
+		return nil, fmt.Errorf("read table inet %s: %w", n.table, err)
+	}
+	s.Contents, s.Whole = s.Present, true
+	return s, nil
+}
+
 // edited says whether elements of a set come and go while it keeps its name.
-func edited(k *Set) bool { return k.Life == program.Living || k.Counted }
+func edited(k *Set) bool {
+	return k.Life == program.Living || k.Counted && k.Life != program.Dynamic
+}
 
 // tries is how often a table is read anew where somebody changes the ruleset
 // meanwhile.
@@ -127,6 +139,7 @@ type (
 	}
 	jsonRule struct {
 		Table, Chain, Comment string
+		Handle                uint64
 		Expr                  []json.RawMessage
 	}
 	jsonSet struct {
@@ -210,7 +223,7 @@ func (s *State) object(kind string, body json.RawMessage) error {
 		if err := json.Unmarshal(body, &in); err != nil {
 			return err
 		}
-		r := Rule{Comment: in.Comment}
+		r := Rule{Comment: in.Comment, Handle: in.Handle}
 		for _, e := range in.Expr {
 			r.Statements = append(r.Statements, statement(e))
 		}
@@ -300,6 +313,9 @@ func (s *State) set(kind string, body json.RawMessage) error {
 		k.Types = rawTypes(in.Type)
 	}
 	k.Interval = slices.Contains(stringList(in.Flags), "interval")
+	if slices.Contains(stringList(in.Flags), "dynamic") {
+		k.Life = program.Dynamic
+	}
 	for _, st := range in.Stmt {
 		if _, counts := st["counter"]; counts {
 			k.Counted = true

@@ -14,13 +14,12 @@ import (
 	"sluice/internal/program"
 )
 
-// readContents reads what the wanted sets hold, but for those that the kernel
-// fills. Several are read at a time: the kernel takes longer for the second half
+// readContents reads what the wanted sets hold. Several are read at a time: the kernel takes longer for the second half
 // of a large one than for the first.
 func (s *State) readContents(ctx context.Context, want func(*Set) bool) error {
 	var wanted []*Set
 	for _, k := range s.Tree.Sets {
-		if k.Life != program.Dynamic && want(k) {
+		if want(k) {
 			wanted = append(wanted, k)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 type State struct {
 	Present  bool // the table is there
 	Contents bool // elements of static sets were read
+	Whole    bool // and those of sets that commands fill
 	Tree     Tree
 	Extra    []Extra                  // objects in the table that this backend never makes
 	Values   map[string]backend.Count // of counters, by their name in the program

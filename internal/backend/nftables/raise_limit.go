@@ -1,0 +1,319 @@
+package nftables
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/program"
+)
+
+// gate is a chain that is a limit by source, as lower_source.go says its shape:
+// whatever differs from it is none, and is refused where its parts are read one by
+// one.
+type gate struct {
+	action   program.Action // Limit or ConnectionLimit
+	families []int
+	through  []Statement // what packets do that it lets through
+}
+
+// gate reads a chain as a limit by source; nil where it is none.
+func (r *raiser) gate(name string) *gate {
+	if g, known := r.gates[name]; known {
+		return g
+	}
+	r.gates[name] = nil
+	if c := r.tree.chain(name); c != nil && c.Base == nil {
+		p := gateParser{raiser: r, rules: c.Rules}
+		if g := p.parse(); g != nil {
+			r.gates[name] = g
+		}
+	}
+	return r.gates[name]
+}
+
+type gateParser struct {
+	*raiser
+	rules []Rule // that are left
+
+	through  []Statement
+	families []int
+	table    string
+	rate     Rate   // of a limit
+	most     uint64 // of connections
+	byRate   bool
+	full     string // chain of those that found the table full
+	counter  string
+}
+
+func (p *gateParser) parse() *gate {
+	for len(p.rules) > 0 && p.own(p.rules[0].Statements) {
+		p.rules = p.rules[1:]
+	}
+	if len(p.families) == 0 || len(p.through) == 0 {
+		return nil
+	}
+	var full []int
+	for len(p.rules) > 0 {
+		f := p.found(p.rules[0].Statements, len(full) == 0)
+		if f == 0 {
+			break
+		}
+		full = append(full, f)
+		p.rules = p.rules[1:]
+	}
+	if !slices.Equal(full, p.families) || !p.shared() {
+		return nil
+	}
+	g := &gate{families: p.families, through: p.through}
+	if !p.byRate {
+		if len(p.rules) > 0 || p.most == 0 {
+			return nil
+		}
+		g.action = program.ConnectionLimit{
+			Name: perSourceName(p.table), Max: uint32(p.most), Per: program.PerSource, Table: p.table, FullCounter: p.counter, //nolint:gosec // the kernel has 32 bits
+		}
+		return g
+	}
+	limit := program.Limit{Name: perSourceName(p.table), Rate: p.rate.program(), Per: program.PerSource, Table: p.table, FullCounter: p.counter}
+	if len(p.rules) > 0 && !p.bans(&limit) {
+		return nil
+	}
+	g.action = limit
+	return g
+}
+
+// sourceFamily is the family of a key that is the source, of IPv6 the first 64 bits
+// of it; 0 is none.
+func sourceFamily(s Statement) int {
+	switch {
+	case s.Field == "ip saddr" && s.Mask == "":
+		return 4
+	case s.Field == "ip6 saddr" && s.Mask == sourceMask:
+		return 6
+	}
+	return 0
+}
+
+// own reads "update @table { source limit rate … } THEN" of one family.
+func (p *gateParser) own(statements []Statement) bool {
+	s := statements[0]
+	f := sourceFamily(s)
+	if s.Kind != SetAdd || len(s.Inner) != 1 || s.Number != 0 || f == 0 || slices.Contains(p.families, f) {
+		return false
+	}
+	inner := s.Inner[0]
+	byRate := s.Op == "update" && inner.Kind == RateLimit && inner.Name == "" && !inner.Over
+	byCount := s.Op == "add" && inner.Kind == ConnLimit && !inner.Over
+	if !byRate && !byCount {
+		return false
+	}
+	table, err := p.sourceTable(s)
+	first := len(p.families) == 0
+	switch {
+	case err != nil || len(statements) == 1:
+		return false
+	case first:
+		p.table, p.byRate, p.rate, p.most, p.through = table, byRate, inner.Rate, inner.Number, statements[1:]
+	case table != p.table || byRate != p.byRate || inner.Rate != p.rate || inner.Number != p.most || !sameStatements(statements[1:], p.through):
+		return false
+	}
+	p.families = append(p.families, f)
+	return true
+}
+
+// found reads "source != @table counter full goto NAME_full" and gives its family.
+func (p *gateParser) found(statements []Statement, first bool) int {
+	n := len(statements)
+	if n < 2 || n > 3 {
+		return 0
+	}
+	s, last := statements[0], statements[n-1]
+	f := sourceFamily(s)
+	k := p.tree.set(s.Set)
+	if s.Kind != Match || s.Op != "!=" || f == 0 || k == nil || p.ids[k.Name] != p.table || k.family() != f || last.Kind != Goto {
+		return 0
+	}
+	counter := ""
+	if n == 3 {
+		if statements[1].Kind != Count || statements[1].Name == "" {
+			return 0
+		}
+		counter = programName(statements[1].Name)
+	}
+	if first {
+		p.full, p.counter = last.Name, counter
+	}
+	if last.Name != p.full || counter != p.counter {
+		return 0
+	}
+	return f
+}
+
+// shared reads the chain of the sources that found the table full: one bucket as
+// large as that of one source.
+func (p *gateParser) shared() bool {
+	c := p.tree.chain(p.full)
+	if c == nil || len(c.Rules) != 1 || len(c.Rules[0].Statements) < 2 {
+		return false
+	}
+	s, rest := c.Rules[0].Statements[0], c.Rules[0].Statements[1:]
+	switch {
+	case s.Over || !sameStatements(rest, p.through):
+		return false
+	case !p.byRate:
+		return s.Kind == ConnLimit && s.Number == p.most
+	case s.Kind != RateLimit || s.Name == "":
+		return false
+	}
+	rate, there := p.tree.rateOf(s.Name)
+	return there && rate == p.rate
+}
+
+// rateOf is the rate of a limit object.
+func (t *Tree) rateOf(name string) (Rate, bool) {
+	for _, x := range t.Limits {
+		if x.Name == name {
+			return x.Rate, true
+		}
+	}
+	return Rate{}, false
+}
+
+// bans reads what becomes of a source over its limit: who is never banned goes on,
+// the others are put into a set and dropped.
+func (p *gateParser) bans(limit *program.Limit) bool {
+	var spared addrset.Set
+	n := len(p.rules)
+	last := p.rules[n-1].Statements
+	if n < 1+len(p.families) || len(last) != 1 || last[0].Kind != Verdict || last[0].Name != "drop" {
+		return false
+	}
+	adds := p.rules[n-1-len(p.families) : n-1]
+	for i, k := range adds {
+		if len(k.Statements) != 1 {
+			return false
+		}
+		s := k.Statements[0]
+		id, err := p.sourceTable(s)
+		if err != nil || s.Kind != SetAdd || s.Op != "add" || len(s.Inner) > 0 || s.Number == 0 || sourceFamily(s) != p.families[i] {
+			return false
+		}
+		if i > 0 && (limit.Ban != id || limit.BanTimeout != s.Number*1000) {
+			return false
+		}
+		limit.Ban, limit.BanTimeout = id, s.Number*1000
+	}
+	for _, k := range p.rules[:n-1-len(p.families)] {
+		if len(k.Statements) != 2 || k.Statements[1].Kind != Verdict || k.Statements[1].Name != "return" {
+			return false
+		}
+		some, ok := p.sources(k.Statements[0])
+		if !ok {
+			return false
+		}
+		spared = spared.Union(some)
+	}
+	if !spared.IsEmpty() {
+		limit.NeverBan = neverBanned(p.out, spared)
+	}
+	return true
+}
+
+// sources are the addresses that a condition on the source allows.
+func (p *gateParser) sources(s Statement) (addrset.Set, bool) {
+	var out addrset.Set
+	if s.Kind != Match || s.Op != "==" || s.Mask != "" || s.Field != "ip saddr" && s.Field != "ip6 saddr" {
+		return out, false
+	}
+	if s.Set != "" {
+		k := p.tree.set(s.Set)
+		if k == nil || k.Life == program.Dynamic || k.Elements.Unknown || len(k.Types) != 1 || k.Types[0] != addressType(k.family()) || len(k.Elements.Tuples) > 0 {
+			return out, false
+		}
+		return k.Elements.all(), true
+	}
+	for _, v := range s.Values {
+		a, err := addrset.ParseRange(v)
+		if err != nil {
+			return out, false
+		}
+		out = out.Union(addrset.Of(a))
+	}
+	return out, true
+}
+
+func sameStatements(a, b []Statement) bool {
+	return slices.EqualFunc(a, b, func(x, y Statement) bool { return x.text() == y.text() })
+}
+
+// throughGate raises a rule that leads to a limit by source.
+func (w *ruleRaiser) throughGate(g *gate) ([]program.Rule, error) {
+	if len(g.families) == 1 {
+		needed := familyCondition(g.families[0])
+		if !w.holds(needed) {
+			if len(w.actions) > 0 {
+				return nil, fmt.Errorf("it limits sources of one family behind an action")
+			}
+			w.and(needed...)
+		}
+	}
+	w.act(g.action)
+	if len(g.through) == 1 && g.through[0].Kind == Goto && !w.raiser.tree.alwaysDecides(g.through[0].Name) {
+		// The chain of the limit was jumped to: what comes back goes on behind it.
+		w.act(program.Jump{Chain: w.lead(g.through[0].Name)})
+		return []program.Rule{w.made()}, nil
+	}
+	return w.rule(g.through)
+}
+
+// limit raises a limit that stands in a rule: by name it is shared.
+func (w *ruleRaiser) limit(s Statement) error {
+	if s.Over {
+		return errUnknown
+	}
+	if s.Name == "" {
+		w.act(program.Limit{Name: "limit of " + w.label(), Rate: s.Rate.program()})
+		return nil
+	}
+	rate, there := w.raiser.tree.rateOf(s.Name)
+	if !there {
+		return fmt.Errorf("there is no limit %s", s.Name)
+	}
+	name, _ := cutHash(s.Name, 8)
+	w.act(program.Limit{Name: programName(name), Rate: rate.program()})
+	return nil
+}
+
+// perSourceName names a limit by source after its table.
+func perSourceName(table string) string { return "per source in " + table }
+
+// connectionsName names a limit of all connections, which the kernel has no name
+// for, after the rule that it is in.
+func connectionsName(most uint64, rule string) string {
+	return fmt.Sprintf("%d connections of %s", most, rule)
+}
+
+// neverBanned keeps a set of what a limit never bans, named after what is in it.
+func neverBanned(p *program.Program, s addrset.Set) string {
+	h := sha256.New()
+	_ = s.WriteRanges(h)
+	id := "never banned " + hex.EncodeToString(h.Sum(nil)[:8])
+	if p.Set(id) == nil {
+		p.Sets = append(p.Sets, program.Set{ID: id, Key: []program.Field{program.Source}, Life: program.Static, Addresses: s})
+	}
+	return id
+}
+
+// program is a rate in a program's words.
+func (r Rate) program() program.Rate {
+	for _, u := range units {
+		if strings.EqualFold(u.name, r.Unit) {
+			return program.Rate{Packets: r.Packets, Per: u.ms, Burst: r.Burst}
+		}
+	}
+	return program.Rate{Packets: r.Packets, Burst: r.Burst}
+}

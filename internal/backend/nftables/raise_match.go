@@ -1,0 +1,333 @@
+package nftables
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/program"
+)
+
+// numberFields are the fields of nft that a program has under another name and
+// that hold numbers. Of icmp, nft leaves the family out of what it lists.
+var numberFields = map[string]program.Field{
+	"meta l4proto": program.Protocol, "ip protocol": program.Protocol,
+	"meta iiftype": program.LinkType, "vlan id": program.VLAN, "meta length": program.Length,
+	"ip6 hoplimit": program.HopLimit, "ip dscp": program.DSCP, "ip6 dscp": program.DSCP,
+	"icmp type": program.ICMPType, "icmp code": program.ICMPCode, "icmpv6 type": program.ICMPv6Type, "icmpv6 code": program.ICMPv6Code,
+	"meta skuid": program.Owner, "meta mark": program.Mark, "tcp flags": program.TCPFlags, "ct original proto-dst": program.OriginalPort,
+}
+
+// nameFields are those that hold names.
+var nameFields = map[string]program.Field{
+	"ct state": program.State, "ct direction": program.Direction, "ct status": program.Status,
+	"fib saddr type": program.SourceType, "fib daddr type": program.DestinationType, "fib daddr . iif type": program.DestinationHere,
+}
+
+// fieldInKernel tells which field of a program a field of nft is.
+func fieldInKernel(field string) (program.Field, bool) {
+	if f, is := numberFields[field]; is {
+		return f, true
+	}
+	switch field {
+	case "iifname", "iif":
+		return program.InInterface, true
+	case "oifname", "oif":
+		return program.OutInterface, true
+	case "ip saddr", "ip6 saddr":
+		return program.Source, true
+	case "ip daddr", "ip6 daddr":
+		return program.Destination, true
+	case "ct original ip saddr", "ct original ip6 saddr":
+		return program.OriginalSource, true
+	case "ct original ip daddr", "ct original ip6 daddr":
+		return program.OriginalDestination, true
+	}
+	header, part, _ := strings.Cut(field, " ")
+	if header == "th" || portHeaders[numberOf(protocolOf[header])] == header {
+		switch part {
+		case "dport":
+			return program.Port, true
+		case "sport":
+			return program.SourcePort, true
+		}
+	}
+	return "", false
+}
+
+func numberOf(text string) uint64 {
+	n, _ := strconv.ParseUint(text, 10, 64)
+	return n
+}
+
+// impliedBy is what nft or the kernel asks of a packet before it looks at a field:
+// a field that a packet does not have fits no condition.
+func impliedBy(field string) []program.Condition {
+	var out []program.Condition
+	for part := range strings.SplitSeq(field, " . ") {
+		first, _, _ := strings.Cut(strings.TrimPrefix(part, "ct original "), " ")
+		switch first {
+		case "ip", "icmp":
+			out = append(out, familyCondition(4)...)
+		case "ip6", "icmpv6", "exthdr", "frag":
+			out = append(out, familyCondition(6)...)
+		}
+		if n := protocolOf[first]; n != "" {
+			out = append(out, protocolCondition(n)...)
+		}
+	}
+	return out
+}
+
+// conditions raises a match.
+func (w *ruleRaiser) conditions(s Statement) ([]program.Condition, error) {
+	implied := impliedBy(s.Field)
+	if s.Set != "" {
+		c, err := w.inSet(s)
+		if err != nil {
+			return nil, err
+		}
+		return append(implied, c), nil
+	}
+	more, err := w.plain(s)
+	return append(implied, more...), err
+}
+
+func (w *ruleRaiser) plain(s Statement) ([]program.Condition, error) {
+	switch {
+	case s.Field == "meta nfproto":
+		return familyOfNumber(s)
+	case s.Field == "ip frag-off" || s.Field == "frag frag-off" || strings.HasPrefix(s.Field, "exthdr "):
+		return fragments(s)
+	case nameFields[s.Field] != "":
+		return namesAsked(s)
+	}
+	field, known := fieldInKernel(s.Field)
+	if !known {
+		return nil, errUnknown
+	}
+	c := program.Condition{Field: field}
+	s = wholeMask(tcpFlagBits(s))
+	if s.Op == "!=" {
+		c.Not = true
+	} else if s.Op != "==" && !ordered(s) {
+		return nil, errUnknown
+	}
+	if s.Mask != "" {
+		mask, err := strconv.ParseUint(s.Mask, 10, 64)
+		if err != nil || field != program.TCPFlags && field != program.Mark {
+			return nil, fmt.Errorf("the mask %s is not known", s.Mask)
+		}
+		c.Mask = mask
+	}
+	switch field {
+	case program.InInterface, program.OutInterface:
+		c.Names = s.Values
+		return []program.Condition{c}, nil
+	case program.Source, program.Destination, program.OriginalSource, program.OriginalDestination:
+		var b addrset.Builder
+		for _, v := range s.Values {
+			r, err := addrset.ParseRange(v)
+			if err != nil {
+				return nil, err
+			}
+			b.AddRange(r)
+		}
+		return []program.Condition{addressCondition(field, b.Set(), c.Not)}, nil
+	case program.Port, program.SourcePort:
+		if strings.HasPrefix(s.Field, "th ") && !w.portsKnown() {
+			return nil, fmt.Errorf("ports of a protocol that is not known")
+		}
+	}
+	var err error
+	c.Numbers, err = numbersAsked(s)
+	return []program.Condition{c}, err
+}
+
+// portsKnown says whether the rule is about protocols with ports alone.
+func (w *ruleRaiser) portsKnown() bool {
+	return slices.ContainsFunc(slices.Concat(w.above, w.match), func(c program.Condition) bool {
+		if c.Field != program.Protocol || c.Not || c.Set != "" {
+			return false
+		}
+		for _, r := range c.Numbers {
+			if r.To-r.From > math.MaxUint8 {
+				return false
+			}
+			for n := r.From; n <= r.To; n++ {
+				if portHeaders[n] == "" {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// ordered says whether a match compares by order.
+func ordered(s Statement) bool {
+	return len(s.Values) == 1 && (s.Op == "<" || s.Op == "<=" || s.Op == ">" || s.Op == ">=")
+}
+
+func numbersAsked(s Statement) ([]program.NumberRange, error) {
+	var out []program.NumberRange
+	for _, v := range s.Values {
+		n, ok := parseNumberValue(v)
+		if !ok {
+			return nil, fmt.Errorf("the value %q is no number", v)
+		}
+		out = append(out, n)
+	}
+	if !ordered(s) {
+		return out, nil
+	}
+	n := out[0].From
+	switch {
+	case s.Op == "<" && n > 0:
+		return []program.NumberRange{{To: n - 1}}, nil
+	case s.Op == "<=":
+		return []program.NumberRange{{To: n}}, nil
+	case s.Op == ">" && n < math.MaxUint32:
+		return []program.NumberRange{{From: n + 1, To: math.MaxUint32}}, nil
+	case s.Op == ">=":
+		return []program.NumberRange{{From: n, To: math.MaxUint32}}, nil
+	}
+	return nil, errUnknown
+}
+
+func familyOfNumber(s Statement) ([]program.Condition, error) {
+	c := program.Condition{Field: program.Family, Not: s.Op == "!="}
+	if s.Op != "==" && s.Op != "!=" || s.Mask != "" {
+		return nil, errUnknown
+	}
+	for family, number := range nfproto {
+		if valuesHold(s.Values, numberOf(number)) {
+			c.Numbers = append(c.Numbers, familyCondition(family)[0].Numbers...)
+		}
+	}
+	slices.SortFunc(c.Numbers, func(a, b program.NumberRange) int { return int(a.From) - int(b.From) }) //nolint:gosec // 4 or 6
+	if len(c.Numbers) == 0 {
+		return nil, errUnknown
+	}
+	return []program.Condition{c}, nil
+}
+
+// fragments raises what is asked of fragments and of headers that IPv6 packets may
+// have. A field of a header that a packet lacks fits no condition.
+func fragments(s Statement) ([]program.Condition, error) {
+	one := []program.NumberRange{{From: 1, To: 1}}
+	switch {
+	case s.Field == "ip frag-off" && s.Mask == "8191" && slices.Equal(s.Values, []string{"0"}) && (s.Op == "==" || s.Op == "!="):
+		return []program.Condition{{Field: program.Fragment, Numbers: one, Not: s.Op == "=="}}, nil
+	case s.Field == "frag frag-off" && s.Mask == "" && slices.Equal(s.Values, []string{"0"}) && s.Op == "!=":
+		return []program.Condition{{Field: program.Fragment, Numbers: one}}, nil
+	}
+	header, is := strings.CutPrefix(s.Field, "exthdr ")
+	for number, name := range extensions {
+		if is && name == header && s.Op == "==" && len(s.Values) == 1 && (s.Values[0] == "exists" || s.Values[0] == "missing") {
+			return []program.Condition{{
+				Field: program.Extension, Not: s.Values[0] == "missing",
+				Numbers: []program.NumberRange{{From: number, To: number}},
+			}}, nil
+		}
+	}
+	return nil, errUnknown
+}
+
+// namesAsked raises a field whose values have names. Of a connection's status several
+// bits hold at once.
+func namesAsked(s Statement) ([]program.Condition, error) {
+	field := nameFields[s.Field]
+	c := program.Condition{Field: field}
+	if field != program.Status {
+		s = oneState(s)
+	}
+	switch {
+	case s.Mask != "":
+		return nil, errUnknown
+	case s.Op == "in" && field == program.Status, s.Op == "==" && field != program.Status:
+	case s.Op == "!" && field == program.Status, s.Op == "!=" && field != program.Status:
+		c.Not = true
+	default:
+		return nil, errUnknown
+	}
+	for _, v := range s.Values {
+		name := wordOf(field, v)
+		if name == "" {
+			return nil, fmt.Errorf("the value %q is not known", v)
+		}
+		c.Names = append(c.Names, name)
+	}
+	return []program.Condition{c}, nil
+}
+
+func wordOf(field program.Field, number string) string {
+	for name, n := range names[field] {
+		if n == number {
+			return name
+		}
+	}
+	return ""
+}
+
+// inSet raises a lookup.
+func (w *ruleRaiser) inSet(s Statement) (program.Condition, error) {
+	k := w.raiser.tree.set(s.Set)
+	if k == nil {
+		return program.Condition{}, fmt.Errorf("there is no set %s", s.Set)
+	}
+	if s.Op != "==" && s.Op != "!=" {
+		return program.Condition{}, errUnknown
+	}
+	key, err := w.key(s.Field)
+	if err != nil {
+		return program.Condition{}, err
+	}
+	if err := maskOfSet(s, k); err != nil {
+		return program.Condition{}, err
+	}
+	id, err := w.set(k, key)
+	if err != nil {
+		return program.Condition{}, err
+	}
+	c := program.Condition{Field: key[0], Set: id, Not: s.Op == "!="}
+	if len(key) > 1 {
+		c.SetKey = key
+	}
+	return c, nil
+}
+
+// maskOfSet: sets that the kernel fills with sources hold the first 64 bits of IPv6
+// addresses, and no other lookup has a mask.
+func maskOfSet(s Statement, k *Set) error {
+	want := ""
+	if k.Life == program.Dynamic && !k.byCommand() && strings.HasPrefix(s.Field, "ip6 ") {
+		want = sourceMask
+	}
+	if s.Mask != want {
+		return fmt.Errorf("the mask %q of %s is not known", s.Mask, s.Field)
+	}
+	return nil
+}
+
+// key tells the fields of a lookup.
+func (w *ruleRaiser) key(field string) ([]program.Field, error) {
+	if f := nameFields[field]; f != "" {
+		return nil, errUnknown
+	}
+	var out []program.Field
+	for part := range strings.SplitSeq(field, " . ") {
+		f, known := fieldInKernel(part)
+		if !known {
+			return nil, fmt.Errorf("%s is not known", part)
+		}
+		if strings.HasPrefix(part, "th ") && !strings.Contains(field, "meta l4proto") && !w.portsKnown() {
+			return nil, fmt.Errorf("ports of a protocol that is not known")
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}

@@ -1,0 +1,225 @@
+package nftables
+
+import (
+	"net/netip"
+	"slices"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+	"sluice/internal/program"
+)
+
+// Meant says a program in the words in which it can be read back: what the kernel
+// counts otherwise, what it has no name for, and what it lacks are brought to one
+// form on both sides of a proof. No condition and no verdict of it is touched.
+func (n nftables) Meant(p *program.Program, can backend.Capabilities, have backend.State, asked backend.Asked) (*program.Program, error) {
+	s, err := stateOf(have)
+	if err != nil {
+		return nil, err
+	}
+	l := &lowering{program: p, can: can, tree: &Tree{}}
+	l.capabilities()
+	if len(l.refusals) > 0 {
+		return nil, &backend.RefusedError{Backend: Name, Refusals: l.refusals}
+	}
+	m := meaning{l: l, out: *l.program}
+	m.out.Owner = programName(name(p.Owner))
+	m.sets(s, asked)
+	m.out.Counters = slices.Clone(m.out.Counters)
+	for i := range m.out.Counters {
+		m.out.Counters[i].Name = again(m.out.Counters[i].Name)
+	}
+	if !l.offloads {
+		m.out.Flowtables = nil
+	}
+	m.out.Chains = make([]program.Chain, 0, len(l.program.Chains))
+	for _, c := range l.program.Chains {
+		rules := make([]program.Rule, 0, len(c.Rules))
+		for _, r := range c.Rules {
+			if r = m.rule(r); len(r.Actions) > 0 {
+				rules = append(rules, r)
+			}
+		}
+		c.Rules = rules
+		m.out.Chains = append(m.out.Chains, c)
+	}
+	return &m.out, nil
+}
+
+// again is a name as it is read back.
+func again(id string) string { return programName(name(id)) }
+
+type meaning struct {
+	l   *lowering
+	out program.Program
+	ids map[string]string // of sets whose names are read back otherwise
+}
+
+// sets brings in what commands banned, and the names of the sets that packets fill.
+func (m *meaning) sets(have *State, asked backend.Asked) {
+	m.ids = map[string]string{}
+	m.out.Sets = slices.Clone(m.out.Sets)
+	for i := range m.out.Sets {
+		s := &m.out.Sets[i]
+		s.Elements = slices.Clone(s.Elements)
+		for j := range s.Elements {
+			if s.Elements[j].Counter != "" {
+				s.Elements[j].Counter = again(s.Elements[j].Counter)
+			}
+		}
+		switch {
+		case s.Commands:
+			s.Life, s.Commands = program.Static, false
+			for _, k := range have.Tree.Sets {
+				if k.byCommand() && asked.Asks(k.commandSet()) {
+					s.Addresses = s.Addresses.Union(k.Elements.all())
+				}
+			}
+		case s.Life == program.Dynamic:
+			if id := programName(stem(s.ID)); id != s.ID {
+				m.ids[s.ID], s.ID = id, id
+			}
+		}
+	}
+}
+
+func (m *meaning) id(set string) string {
+	if id, is := m.ids[set]; is {
+		return id
+	}
+	return set
+}
+
+func (m *meaning) rule(r program.Rule) program.Rule {
+	r.Match = slices.Clone(r.Match)
+	for i := range r.Match {
+		r.Match[i].Set = m.id(r.Match[i].Set)
+	}
+	r.Match = append(r.Match, askedBy(r.Actions)...)
+	label := comment(origin(r.Origin, r.Comment))
+	actions := make([]program.Action, 0, len(r.Actions))
+	for _, a := range r.Actions {
+		if _, offloads := a.(program.Offload); !offloads || m.l.offloads {
+			actions = append(actions, m.action(a, label))
+		}
+	}
+	r.Actions = actions
+	return r
+}
+
+// askedBy is what a packet has to be for actions to rewrite it.
+func askedBy(list []program.Action) []program.Condition {
+	family := func(is4 bool) []program.Condition { return familyCondition(familyOf(is4)) }
+	within := func(f program.Field, p netip.Prefix) []program.Condition {
+		return append(family(p.Addr().Is4()), addressCondition(f, addrset.FromPrefixes(p), false))
+	}
+	var out []program.Condition
+	for _, a := range list {
+		switch a := a.(type) {
+		case program.DNAT:
+			out = family(a.To.Is4())
+		case program.SNAT:
+			out = family(a.To.Is4())
+		case program.DNATPrefix:
+			out = within(program.Destination, a.From)
+		case program.SNATPrefix:
+			out = within(program.Source, a.From)
+		case program.MapSource:
+			out = family(a.From.Addr().Is4())
+		case program.MapDestination:
+			out = family(a.From.Addr().Is4())
+		}
+	}
+	return out
+}
+
+func (m *meaning) action(a program.Action, label string) program.Action {
+	switch a := a.(type) {
+	case program.Count:
+		return program.Count{Counter: again(a.Counter)}
+	case program.Log:
+		a.Prefix = withoutOwner(m.out.Owner, m.l.prefix(a.Prefix))
+		if a.Rate.Packets > 0 {
+			a.Rate = inUnits(a.Rate)
+		}
+		return a
+	case program.Limit:
+		return m.limit(a)
+	case program.ConnectionLimit:
+		if a.Per == program.PerSource {
+			a.Table = m.id(a.Table)
+			a.Name, a.FullCounter = perSourceName(a.Table), againOrNone(a.FullCounter)
+		} else {
+			a.Name = connectionsName(uint64(a.Max), label)
+		}
+		return a
+	case program.SetAdd:
+		a.Set, a.Timeout = m.id(a.Set), wholeSeconds(a.Timeout)
+		return a
+	case program.SetMark:
+		if a.Mask == 0 {
+			a.Mask = ^uint32(0)
+		}
+		a.Value &= a.Mask
+		return a
+	case program.VerdictMap:
+		a.Set = m.id(a.Set)
+		return a
+	case program.DNATPrefix:
+		if a.From.IsSingleIP() {
+			return program.DNAT{To: a.To.Addr()}
+		}
+		return program.DNATPrefix{From: a.From.Masked(), To: a.To.Masked()}
+	case program.SNATPrefix:
+		if a.From.IsSingleIP() {
+			return program.SNAT{To: a.To.Addr()}
+		}
+		return program.SNATPrefix{From: a.From.Masked(), To: a.To.Masked()}
+	case program.MapSource:
+		return program.MapSource{From: a.From.Masked(), To: a.To.Masked()}
+	case program.MapDestination:
+		return program.MapDestination{From: a.From.Masked(), To: a.To.Masked()}
+	}
+	return a
+}
+
+func (m *meaning) limit(a program.Limit) program.Action {
+	a.Rate = inUnits(a.Rate)
+	if a.Per != program.PerSource {
+		a.Name = programName(stem(a.Name))
+		return a
+	}
+	a.Table = m.id(a.Table)
+	a.Name, a.FullCounter = perSourceName(a.Table), againOrNone(a.FullCounter)
+	if a.Ban == "" {
+		return a
+	}
+	a.Ban, a.BanTimeout = m.id(a.Ban), wholeSeconds(a.BanTimeout)
+	if s := m.out.Set(a.NeverBan); s != nil {
+		var spared addrset.Set
+		if spared = allAddresses(s); !spared.IsEmpty() {
+			a.NeverBan = neverBanned(&m.out, spared)
+		} else {
+			a.NeverBan = ""
+		}
+	}
+	return a
+}
+
+func againOrNone(counter string) string {
+	if counter == "" {
+		return ""
+	}
+	return again(counter)
+}
+
+// inUnits is a rate as the kernel counts it.
+func inUnits(r program.Rate) program.Rate {
+	out, _ := unitRate(r)
+	return out.program()
+}
+
+// wholeSeconds: nft writes the time-outs of elements in seconds.
+func wholeSeconds(ms uint64) uint64 { return (ms + 999) / 1000 * 1000 }
+
+var _ backend.Raiser = nftables{}

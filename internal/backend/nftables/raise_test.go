@@ -1,0 +1,125 @@
+package nftables
+
+import (
+	"path/filepath"
+	"testing"
+
+	"sluice/internal/backend"
+	"sluice/internal/compile"
+	"sluice/internal/geo"
+	"sluice/internal/host"
+	"sluice/internal/optimize"
+	"sluice/internal/policy"
+	"sluice/internal/program"
+	"sluice/internal/reach"
+	"sluice/internal/resolve"
+)
+
+// proved raises a state and proves it equal to a program, for every packet.
+func proved(t *testing.T, p *program.Program, have backend.State, can backend.Capabilities) {
+	t.Helper()
+	r, err := New().(backend.Raiser).Raise(have)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range r.Unraised {
+		t.Errorf("chain %s rule %d: %s: %s", u.Chain, u.Rule, u.Text, u.Why)
+	}
+	if err := r.Program.Check(); err != nil {
+		t.Error(err)
+	}
+	meant, err := New().(backend.Raiser).Meant(p, can, have, backend.Asked{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := meant.Check(); err != nil {
+		t.Error(err)
+	}
+	u := reach.NewUniverse(reach.Options{Settled: true}, meant, r.Program)
+	list := u.Compare(meant, r.Program, true)
+	for i, d := range list {
+		if i < 5 {
+			t.Error(d)
+		}
+	}
+	if t.Failed() {
+		t.Logf("%d differences\nmeant:\n%s\nraised:\n%s", len(list), head(meant.Text(), 6000), head(r.Program.Text(), 6000))
+	}
+}
+
+// stateAfter is the state of a program that is loaded.
+func stateAfter(t *testing.T, p *program.Program, can backend.Capabilities) backend.State {
+	t.Helper()
+	a, err := New().Lower(p, can)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.(*artifact).Loaded()
+}
+
+// TestRaiseConstructs: everything that a program can say comes back as it was
+// meant, but for what no policy makes, which is refused by name.
+func TestRaiseConstructs(t *testing.T) {
+	refused := map[string]string{"no fragment": "frag frag-off 0", "opaque": "meta pkttype broadcast"}
+	for _, c := range constructs {
+		t.Run(c.name, func(t *testing.T) {
+			p := c.program()
+			if text := refused[c.name]; text != "" {
+				r := raise(&stateAfter(t, p, everything).(*State).Tree)
+				if len(r.Unraised) != 1 || r.Unraised[0].Text != text || r.Unraised[0].Chain != "tried" {
+					t.Errorf("refused: %v", r.Unraised)
+				}
+				return
+			}
+			proved(t, p, stateAfter(t, p, everything), everything)
+		})
+	}
+}
+
+func TestRaiseExamples(t *testing.T) {
+	files, err := filepath.Glob("../../../examples/*/policy.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no examples", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
+			meant, full := compiledFile(t, file)
+			proved(t, meant, stateAfter(t, full, everything), everything)
+		})
+	}
+}
+
+// compiledFile gives the program of a policy twice: with the passes that it needs,
+// and with all.
+func compiledFile(t testing.TB, file string) (meant, full *program.Program) {
+	t.Helper()
+	p, err := policy.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := resolve.Resolve(p, resolve.Options{
+		Facts: host.Facts{Known: true, DefaultRoute: []string{"eth0"}, EphemeralFrom: 32768, EphemeralTo: 60999},
+		Geo:   func() (*geo.Database, error) { return geo.Open(t.TempDir()) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var needless []string
+	for _, pass := range optimize.Passes {
+		if !pass.Required {
+			needless = append(needless, pass.Name)
+		}
+	}
+	for _, to := range []struct {
+		p       **program.Program
+		without []string
+	}{{&meant, needless}, {&full, nil}} {
+		if *to.p, err = compile.Compile(r); err == nil {
+			err = optimize.Run(*to.p, optimize.Options{Without: to.without})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return meant, full
+}

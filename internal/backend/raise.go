@@ -1,0 +1,42 @@
+package backend
+
+import (
+	"context"
+
+	"sluice/internal/program"
+)
+
+// Raiser is a backend that can say in a program's words what the kernel holds, so
+// that it can be held against the program that was meant, packet by packet.
+type Raiser interface {
+	// ReadWhole is Read with all contents: those of the sets that commands fill
+	// too.
+	ReadWhole(ctx context.Context) (State, error)
+	// Raise makes the program that a state is; the state was read by ReadWhole.
+	Raise(have State) (*Raised, error)
+	// Meant is a program in the words of Raise, where the backend has others than
+	// the program: rates in the kernel's units, names as they can be read back,
+	// nothing that this kernel lacks. What commands ban is taken from the state: the
+	// contents of the sets that are asked.
+	Meant(p *program.Program, can Capabilities, have State, asked Asked) (*program.Program, error)
+}
+
+// Raised is what a state means.
+type Raised struct {
+	Program *program.Program
+	// Unraised is what nobody knows the meaning of; the program is then not all
+	// that the kernel does.
+	Unraised []Unraised
+	Rules    int // read
+	Elements int // read, of all sets
+	Banned   int // ranges of addresses that commands banned, in the sets that rules ask
+}
+
+// Unraised is a rule, or another thing in the kernel, whose meaning is not known.
+type Unraised struct {
+	Chain  string `json:"chain,omitempty"`  // "" for what is in no chain
+	Rule   int    `json:"rule,omitempty"`   // from 1 in its chain; 0 for the chain itself
+	Handle uint64 `json:"handle,omitempty"` // of the rule, as nft -a lists it; 0 is unknown
+	Text   string `json:"text"`             // the statement or object
+	Why    string `json:"why"`
+}
