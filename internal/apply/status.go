@@ -40,6 +40,7 @@ type Status struct {
 	Full       []Counter            `json:"full,omitempty"`    // packets that found a dynamic table full
 	Waiting    []Waiting            `json:"waiting,omitempty"` // interfaces that the rules were loaded without
 	Busy       string               `json:"busy,omitempty"`    // who is changing it
+	Shadow     bool                 `json:"shadow,omitempty"`  // a policy is tried meanwhile (sluice shadow)
 }
 
 // Waiting is an interface that was missing when the rules were loaded.

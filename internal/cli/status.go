@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/apply"
+	"sluice/internal/shadow"
 )
 
 func newStatus() *cobra.Command {
@@ -37,10 +38,16 @@ away; 2 bad use, or it could not be read.`,
 			if err != nil {
 				return err
 			}
+			if s.Shadow, err = shadow.Runs(); err != nil {
+				return err
+			}
 			if optionsOf(cmd).json {
 				err = printJSON(cmd.OutOrStdout(), s)
 			} else {
 				printStatus(cmd.OutOrStdout(), s, hereArguments(cmd))
+				if s.Shadow {
+					fmt.Fprintln(cmd.OutOrStdout(), "shadow       a policy is tried beside it (sluice shadow), which enforces nothing and ends by itself")
+				}
 			}
 			if err == nil && !s.Fine() {
 				return errFound

@@ -10,7 +10,7 @@ import (
 )
 
 // ownTables are the names of Sluice's own tables, of whichever family.
-var ownTables = []string{"sluice", "sluice_generation"}
+var ownTables = []string{"sluice", "sluice_generation", "sluice_shadow"}
 
 func (f *Facts) readForeign(ctx context.Context) {
 	tables, err := ruleset.NFTables(ctx, ownTables...)

@@ -1,0 +1,270 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"sluice/internal/apply"
+	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
+	"sluice/internal/check"
+	"sluice/internal/compile"
+	"sluice/internal/optimize"
+	"sluice/internal/shadow"
+)
+
+const (
+	defaultShadowTime = 10 * time.Minute
+	defaultShadowTop  = 10
+)
+
+func newShadow() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "shadow [FILE]",
+		Short: "Count what a policy would drop on live traffic, without enforcing it",
+		Long: `Compiles a policy, loads it so that it only counts, and says what it would have
+dropped: by line of the policy, by source, service and country. Nothing is dropped,
+rejected, rewritten, logged or banned by it; what enforces meanwhile, Sluice or
+another firewall, goes on as before.
+
+It ends after --for, with Ctrl-C, or with the process, whatever ends that: its table
+belongs to a socket, and the kernel deletes it with that. On a terminal it shows each
+second what it has counted.
+
+It sees packets just before the filter chains, those too that these drop; what is
+dropped before (a ban before tracking, the table of connections full) it does not.
+Of a flow that the running firewall lets through, the packets behind the first are
+established, and the policy's rules are asked for the first one alone. The policy's
+address translation is not made; what it would change is said, and not judged.
+` + passesHelp + policyHelp + `
+
+Exit status: 0 nothing would have been dropped or rejected, 1 something would,
+2 bad use or bad input, or it could not be loaded or read.`,
+		Example: `  sluice shadow new.yaml --for 1h
+  sluice shadow new.yaml --for 1d --json > report.json
+  sluice shadow new.yaml --netns customer7`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: runShadow,
+	}
+	flags := cmd.Flags()
+	addTime(flags, "for", defaultShadowTime, "end after `TIME`")
+	flags.Int("top", defaultShadowTop, "print the first `N` of each list")
+	flags.Bool("all", false, "print the lines too that would allow")
+	flags.Bool("start-tracking", false, "load it also where it would be the first to track connections")
+	addPasses(cmd)
+	return cmd
+}
+
+// candidate is a policy as a shadow.
+type candidate struct {
+	file     string
+	line     pipeline
+	legend   *shadow.Legend
+	artifact backend.Artifact
+}
+
+func runShadow(cmd *cobra.Command, args []string) error {
+	life := timeOf(cmd.Flags(), "for")
+	if life < time.Second {
+		return fmt.Errorf("--for %s is too short to count anything\nhint: give at least 1s", life)
+	}
+	if top, _ := cmd.Flags().GetInt("top"); top < 0 {
+		return fmt.Errorf("--top %d is no number of lines", top)
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	// A stopped process could not end the shadow in time.
+	signal.Ignore(syscall.SIGTSTP)
+	defer signal.Reset(syscall.SIGTSTP)
+
+	c, err := prepareShadow(ctx, cmd, policyArgument(args))
+	if err != nil {
+		return err
+	}
+	if start, _ := cmd.Flags().GetBool("start-tracking"); c.legend.Tracks && !start {
+		if err := shadow.Tracking(ctx); err != nil {
+			return err
+		}
+	}
+	if cost, free := c.artifact.Cost(), apply.FreeMemory(); free > 0 && cost.Memory+cost.Growth > free/2 {
+		return fmt.Errorf("the shadow may take %s of kernel memory, and %s are free\nnothing was loaded", mebibytes(cost.Memory+cost.Growth), mebibytes(free))
+	}
+	return c.run(ctx, cmd, life)
+}
+
+func mebibytes(n uint64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+
+// prepareShadow goes through the pipeline, with the counting form in the place of the
+// program.
+func prepareShadow(ctx context.Context, cmd *cobra.Command, file string) (*candidate, error) {
+	h, err := hostOf(cmd)
+	if err != nil {
+		return nil, err
+	}
+	p, err := begin(ctx, cmd, h, file)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.line.resolve(ctx, file); err != nil {
+		return nil, err
+	}
+	findings := check.Run(p.line.resolved, p.line.facts)
+	if err := check.Errors(findings); err != nil {
+		return nil, err
+	}
+	for _, f := range findings {
+		if f.Severity == check.Warning {
+			warn(cmd.ErrOrStderr(), f.Pos.String()+": "+f.Message)
+		}
+	}
+	compiled, err := compile.Compile(p.line.resolved)
+	if err != nil {
+		return nil, err
+	}
+	c := &candidate{file: file}
+	counting, legend, err := shadow.Counting(compiled)
+	if err != nil {
+		return nil, err
+	}
+	if len(legend.Hooks) == 0 {
+		return nil, fmt.Errorf("%s polices no section, so it would drop nothing\nhint: a policy decides at input, forward or output once it has such a section", file)
+	}
+	// What base chains are for is to see every packet, whatever the passes make of
+	// the rest.
+	without := append(p.line.without, "base-chains", "terminal")
+	if err := optimize.Run(counting, optimize.Options{Without: without, NoElementCounters: p.can[backend.SetElementCounters] == backend.No}); err != nil {
+		return nil, err
+	}
+	if err := shadow.Checked(counting); err != nil {
+		return nil, err
+	}
+	if c.artifact, err = p.host.Backend.Lower(counting, p.can); err != nil {
+		return nil, err
+	}
+	for _, n := range c.artifact.Notes() {
+		h.Note(apply.NoteText(n))
+	}
+	c.line, c.legend = p.line, legend
+	return c, nil
+}
+
+// run loads the shadow and stays until its end.
+func (c *candidate) run(ctx context.Context, cmd *cobra.Command, life time.Duration) (err error) {
+	errOut := cmd.ErrOrStderr()
+	live := colours(errOut)
+	progress := linesOn(errOut, quietTime)
+	if live {
+		progress = progressOn(errOut)
+	}
+	running, err := shadow.Start(ctx, nftables.Of(shadow.Owner), c.artifact, c.legend, life, func(done, total int, name string) {
+		progress(apply.Progress{Purpose: "load", Name: name, Done: done, Total: total})
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, running.Close()) }()
+	w := &watch{candidate: c, running: running, names: c.names(errOut), since: time.Now(), life: life}
+	if !live && !optionsOf(cmd).json {
+		fmt.Fprintf(errOut, "counting what %s would drop for %s; nothing is enforced\n", c.file, life)
+	}
+	early, err := w.stay(ctx, errOut, live)
+	if err != nil {
+		return err
+	}
+	// What ended the wait must not end the last reading.
+	report, err := w.report(context.WithoutCancel(ctx))
+	if err != nil {
+		return err
+	}
+	report.Early, report.Namespace = early, optionsOf(cmd).netns
+	if optionsOf(cmd).json {
+		err = printJSON(cmd.OutOrStdout(), report)
+	} else {
+		top, _ := cmd.Flags().GetInt("top")
+		all, _ := cmd.Flags().GetBool("all")
+		printShadow(cmd.OutOrStdout(), report, top, all)
+	}
+	if err == nil && report.Total.Refused() > 0 {
+		return errFound
+	}
+	return err
+}
+
+// watch is a shadow under way.
+type watch struct {
+	*candidate
+	running *shadow.Running
+	names   shadow.Names
+	since   time.Time
+	life    time.Duration
+}
+
+// readShare is how much of the time reading the counters may take.
+const readShare = 10
+
+// stay waits until the time is up or somebody ends it early, and shows what was
+// counted where somebody looks on.
+func (w *watch) stay(ctx context.Context, out io.Writer, live bool) (early bool, err error) {
+	end := time.NewTimer(w.life)
+	defer end.Stop()
+	next := time.NewTimer(time.Second)
+	defer next.Stop()
+	if live {
+		defer fmt.Fprint(out, "\r\x1b[K")
+	}
+	for {
+		select {
+		case <-end.C:
+			return false, nil
+		case <-ctx.Done():
+			return true, nil
+		case <-w.running.Ended():
+			return false, errors.New("the shadow is gone: somebody ended the nft that held it")
+		case <-next.C:
+		}
+		if !live {
+			continue // the timer has gone off for the last time
+		}
+		began := time.Now()
+		r, err := w.report(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return true, nil
+			}
+			return false, err
+		}
+		fmt.Fprint(out, "\r\x1b[K"+fitted(out, liveText(r, w.life)))
+		next.Reset(max(time.Second, readShare*time.Since(began)))
+	}
+}
+
+// fitted cuts a line to the width of the terminal.
+func fitted(out io.Writer, text string) string {
+	f, is := out.(interface{ Fd() uintptr })
+	if !is {
+		return text
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if runes := []rune(text); err == nil && width > 1 && len(runes) >= width {
+		return string(runes[:width-1])
+	}
+	return text
+}
+
+func (w *watch) report(ctx context.Context) (*shadow.Report, error) {
+	counts, err := w.running.Read(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read what the shadow has counted: %w", err)
+	}
+	r := w.legend.Report(counts, w.names)
+	r.Policy, r.Since, r.Until = w.file, w.since, time.Now()
+	return r, nil
+}

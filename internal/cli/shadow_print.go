@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+
+	"sluice/internal/policy"
+	"sluice/internal/shadow"
+)
+
+// names are what a report calls numbers by: countries as far as there is a database,
+// services by the built-in list and the policy's own.
+func (c *candidate) names(errOut io.Writer) shadow.Names {
+	out := shadow.Names{Service: c.service()}
+	database, err := c.line.geo()
+	if err != nil {
+		warn(errOut, fmt.Sprintf("the countries of sources are not known: %v", err))
+		return out
+	}
+	out.Country = func(a netip.Addr) (string, string) {
+		if at, known := database.Lookup(a); known {
+			return at.Code, at.Name
+		}
+		return "", ""
+	}
+	return out
+}
+
+// protocolICMPv6 has no word of its own in policies, where icmp is both.
+const protocolICMPv6 = 58
+
+// service names services as the policy would.
+func (c *candidate) service() func(protocol, port int) (string, string) {
+	known := append(c.line.policy.Services[:len(c.line.policy.Services):len(c.line.policy.Services)], policy.Builtin()...)
+	return func(protocol, port int) (string, string) {
+		if protocol == protocolICMPv6 {
+			return "icmpv6", ""
+		}
+		text := policy.ServiceMatch{Protocol: uint8(protocol)} //nolint:gosec // one byte of a packet
+		if port >= 0 {
+			text.Ports = []policy.PortRange{{From: uint16(port), To: uint16(port)}} //nolint:gosec // two bytes of a packet
+		}
+		for _, s := range known {
+			for _, m := range s.Matches {
+				if port >= 0 && m.Protocol == text.Protocol && len(m.Ports) == 1 && m.Ports[0] == text.Ports[0] {
+					return text.String(), s.Name
+				}
+			}
+		}
+		return text.String(), ""
+	}
+}
+
+// liveText is one line of what was counted up to now.
+func liveText(r *shadow.Report, life time.Duration) string {
+	numbers := message.NewPrinter(language.English)
+	text := numbers.Sprintf("%s of %s: %s seen, ", r.Until.Sub(r.Since).Truncate(time.Second), life, packetsText(numbers, r.Total.Seen))
+	if r.Total.Refused() == 0 {
+		return text + "none would be dropped"
+	}
+	text += numbers.Sprintf("%d would be dropped", r.Total.Refused())
+	var most []string
+	if len(r.Sources) > 0 {
+		most = append(most, strings.TrimSpace(r.Sources[0].Address+" "+r.Sources[0].Country))
+	}
+	if len(r.Services) > 0 {
+		most = append(most, serviceText(r.Services[0]))
+	}
+	if len(most) > 0 {
+		text += ", most: " + strings.Join(most, ", ")
+	}
+	return text
+}
+
+func packetsText(numbers *message.Printer, n uint64) string {
+	if n == 1 {
+		return "1 packet"
+	}
+	return numbers.Sprintf("%d packets", n)
+}
+
+func serviceText(s shadow.ServiceReport) string {
+	if s.Name == "" || s.Name == s.Service {
+		return s.Service
+	}
+	return s.Service + " (" + s.Name + ")"
+}
+
+// printShadow prints the report: a sentence first, tables behind it.
+func printShadow(w io.Writer, r *shadow.Report, top int, all bool) {
+	numbers := message.NewPrinter(language.English)
+	fmt.Fprintln(w, paint(w, "1", shadowSentence(numbers, r)))
+	if r.Total.Unjudged > 0 {
+		numbers.Fprintf(w, "%s could not be judged.\n", packetsText(numbers, r.Total.Unjudged))
+	}
+	if r.Total.Stopped > 0 {
+		numbers.Fprintf(w, "The running firewall stopped %s meanwhile.\n", packetsText(numbers, r.Total.Stopped))
+	}
+	printShadowLines(w, numbers, r, top, all)
+	if len(r.Sources) > 0 {
+		fmt.Fprintf(w, "\n%12s  %s\n", "packets", "from, or to where it is output")
+		for i, s := range r.Sources {
+			if i == top {
+				fmt.Fprintf(w, "%12s  and %s\n", "…", plural(len(r.Sources)-top, "other address"))
+				break
+			}
+			numbers.Fprintf(w, "%12d  %-7s  %-39s  %s\n", s.Packets, s.Hook, s.Address, countryText(s.Country, s.Name))
+		}
+	}
+	if len(r.Services) > 0 {
+		fmt.Fprintf(w, "\n%12s  %s\n", "packets", "service")
+		for i, s := range r.Services {
+			if i == top {
+				fmt.Fprintf(w, "%12s  and %s\n", "…", plural(len(r.Services)-top, "other"))
+				break
+			}
+			numbers.Fprintf(w, "%12d  %-7s  %s\n", s.Packets, s.Hook, serviceText(s))
+		}
+	}
+	if len(r.Countries) > 0 {
+		fmt.Fprintf(w, "\n%12s  %9s  %s\n", "packets", "addresses", "country")
+		for i, c := range r.Countries {
+			if i == top {
+				fmt.Fprintf(w, "%12s  and %d others\n", "…", len(r.Countries)-top)
+				break
+			}
+			numbers.Fprintf(w, "%12d  %9d  %s\n", c.Packets, c.Sources, countryText(c.Country, c.Name))
+		}
+	}
+	for _, h := range r.Hooks {
+		if h.SourcesBeyond > 0 {
+			numbers.Fprintf(w, "note: %s of %s are in no list of addresses: the table was full\n", packetsText(numbers, h.SourcesBeyond), h.Hook)
+		}
+		if h.ServicesBeyond > 0 {
+			numbers.Fprintf(w, "note: %s of %s are in no list of services: fragments, or the table was full\n", packetsText(numbers, h.ServicesBeyond), h.Hook)
+		}
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintln(w, "note: "+n)
+	}
+}
+
+// shadowSentence is the answer.
+func shadowSentence(numbers *message.Printer, r *shadow.Report) string {
+	begin := numbers.Sprintf("In %s, ", max(r.Until.Sub(r.Since).Truncate(time.Second), time.Second))
+	t := r.Total
+	switch {
+	case t.Seen == 0:
+		return begin + "no packet came by."
+	case t.Refused() == 0 && t.Unjudged == 0:
+		return begin + r.Policy + " would have let pass all of " + packetsText(numbers, t.Seen) + "."
+	case t.Refused() == 0:
+		return begin + r.Policy + " would have dropped none of " + packetsText(numbers, t.Seen) + "."
+	}
+	var what []string
+	if t.Dropped > 0 {
+		what = append(what, numbers.Sprintf("dropped %d", t.Dropped))
+	}
+	if t.Rejected > 0 {
+		what = append(what, numbers.Sprintf("rejected %d", t.Rejected))
+	}
+	return begin + numbers.Sprintf("%s would have %s of %s (%.3g %%).", r.Policy, strings.Join(what, " and "),
+		packetsText(numbers, t.Seen), 100*float64(t.Refused())/float64(max(t.Seen, 1)))
+}
+
+func printShadowLines(w io.Writer, numbers *message.Printer, r *shadow.Report, top int, all bool) {
+	shown, left := 0, 0
+	for _, l := range r.Lines {
+		if l.Verdict == shadow.Allow && !all {
+			continue
+		}
+		if shown == top && !all {
+			left++
+			continue
+		}
+		if shown == 0 {
+			fmt.Fprintf(w, "\n%12s  %s\n", "packets", "line of the policy")
+		}
+		shown++
+		text := l.Text
+		if l.Line > 0 {
+			text = fmt.Sprintf("%s:%d: %s", l.File, l.Line, l.Text)
+		}
+		numbers.Fprintf(w, "%12d  %-7s  %s  %s\n", l.Packets, l.Hook, paint(w, verdictStyle(l.Verdict), fmt.Sprintf("%-10s", l.Verdict)), text)
+	}
+	if left > 0 {
+		fmt.Fprintf(w, "%12s  and %s\n", "…", plural(left, "other line"))
+	}
+}
+
+func verdictStyle(v shadow.Verdict) string {
+	switch v {
+	case shadow.Allow:
+		return "32"
+	case shadow.Unjudged:
+		return "33"
+	case shadow.Drop, shadow.Reject:
+	}
+	return "31"
+}
+
+func countryText(code, name string) string {
+	switch {
+	case code == "":
+		return "no country"
+	case name == "":
+		return code
+	}
+	return code + " " + name
+}
