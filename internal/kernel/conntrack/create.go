@@ -1,0 +1,149 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// From include/uapi/linux/netfilter/nfnetlink_conntrack.h.
+const (
+	messageNew = 0 // IPCTNL_MSG_CT_NEW
+
+	ctaOriginal, ctaReply, ctaStatus, ctaProtoInfo, ctaTimeout, ctaMark, ctaMaster = 1, 2, 3, 4, 7, 8, 14
+
+	tupleIP, tupleProto                     = 1, 2
+	ipSource4, ipDestination4               = 1, 2
+	ipSource6, ipDestination6               = 3, 4
+	protoNumber, protoSource, protoDest     = 1, 2, 3
+	protoICMPID, protoICMP6                 = 4, 7
+	infoTCP, tcpState, tcpFlags, tcpFlagsRe = 1, 1, 4, 5
+
+	statusSeenReply, statusAssured, statusConfirmed = 2, 4, 8 // IPS_*; an entry of the table is confirmed
+	tcpEstablished                                  = 3       // TCP_CONNTRACK_ESTABLISHED
+	tcpLiberal                                      = 0x08    // IP_CT_TCP_FLAG_BE_LIBERAL: sequence numbers are not looked at
+)
+
+// Flow is an entry that is to be made.
+type Flow struct {
+	Protocol uint8
+	Original Tuple
+	Reply    Tuple // the zero value is the mirror of Original
+	// ICMPType and ICMPID are of ICMP's requests, whose tuple has no ports.
+	ICMPType uint8
+	ICMPID   uint16
+	Mark     uint32
+	// Answered says that packets went both ways: its packets are established.
+	Answered bool
+	// Master, where it is given, is the flow that this one belongs to: packets of a flow
+	// that is not answered are then related. It has to be in the table.
+	Master *Flow
+}
+
+// The time that an entry lives.
+const flowSeconds = 300
+
+// Create makes an entry, or gives the one that is there the state of the flow.
+func Create(f Flow) error {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return fmt.Errorf("open a netlink socket: %w", err)
+	}
+	defer conn.Close()
+	e := netlink.NewAttributeEncoder()
+	e.ByteOrder = binary.BigEndian
+	e.Nested(ctaOriginal, f.Original.encode(f, false))
+	e.Nested(ctaReply, f.reply().encode(f, true))
+	e.Uint32(ctaTimeout, flowSeconds)
+	if f.Mark != 0 {
+		e.Uint32(ctaMark, f.Mark)
+	}
+	if f.Answered {
+		e.Uint32(ctaStatus, statusSeenReply|statusAssured|statusConfirmed)
+	}
+	if f.Master != nil {
+		e.Nested(ctaMaster, f.Master.Original.encode(*f.Master, false))
+	}
+	if f.Protocol == unix.IPPROTO_TCP {
+		e.Nested(ctaProtoInfo, func(e *netlink.AttributeEncoder) error {
+			e.Nested(infoTCP, func(e *netlink.AttributeEncoder) error {
+				if f.Answered {
+					e.Uint8(tcpState, tcpEstablished)
+				}
+				e.Bytes(tcpFlags, []byte{tcpLiberal, tcpLiberal})
+				e.Bytes(tcpFlagsRe, []byte{tcpLiberal, tcpLiberal})
+				return nil
+			})
+			return nil
+		})
+	}
+	data, err := e.Encode()
+	if err != nil {
+		return err
+	}
+	family := uint8(unix.AF_INET)
+	if !f.Original.Source.Unmap().Is4() {
+		family = unix.AF_INET6
+	}
+	_, err = conn.Execute(netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | messageNew, Flags: netlink.Request | netlink.Acknowledge | netlink.Create},
+		Data:   append([]byte{family, unix.NFNETLINK_V0, 0, 0}, data...),
+	})
+	if err != nil {
+		return fmt.Errorf("make an entry in the connection table: %w", err)
+	}
+	return nil
+}
+
+func (f Flow) reply() Tuple {
+	if f.Reply != (Tuple{}) {
+		return f.Reply
+	}
+	o := f.Original
+	return Tuple{Source: o.Destination, Destination: o.Source, SourcePort: o.DestinationPort, DestinationPort: o.SourcePort}
+}
+
+// answers are the types of ICMP that answer others.
+var answers = map[uint8]uint8{8: 0, 13: 14, 15: 16, 17: 18, 128: 129, 139: 140}
+
+func (t Tuple) encode(f Flow, reply bool) func(*netlink.AttributeEncoder) error {
+	return func(e *netlink.AttributeEncoder) error {
+		e.Nested(tupleIP, func(e *netlink.AttributeEncoder) error {
+			source, destination := uint16(ipSource4), uint16(ipDestination4)
+			if !t.Source.Unmap().Is4() {
+				source, destination = ipSource6, ipDestination6
+			}
+			e.Bytes(source, bytesOf(t.Source))
+			e.Bytes(destination, bytesOf(t.Destination))
+			return nil
+		})
+		e.Nested(tupleProto, func(e *netlink.AttributeEncoder) error {
+			e.ByteOrder = binary.BigEndian
+			e.Uint8(protoNumber, f.Protocol)
+			switch f.Protocol {
+			case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
+				first := uint16(protoICMPID)
+				if f.Protocol == unix.IPPROTO_ICMPV6 {
+					first = protoICMP6
+				}
+				kind := f.ICMPType
+				if reply {
+					kind = answers[kind]
+				}
+				e.Uint16(first, f.ICMPID)
+				e.Uint8(first+1, kind)
+				e.Uint8(first+2, 0)
+			default:
+				e.Uint16(protoSource, t.SourcePort)
+				e.Uint16(protoDest, t.DestinationPort)
+			}
+			return nil
+		})
+		return nil
+	}
+}
+
+func bytesOf(a netip.Addr) []byte { return a.Unmap().AsSlice() }

@@ -1,0 +1,224 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"sluice/internal/kernel/link"
+	"sluice/internal/kernel/nft"
+	"sluice/internal/kernel/nftrace"
+	"sluice/internal/kernel/replica"
+	"sluice/internal/kernel/wire"
+	"sluice/internal/packet"
+)
+
+// patience is how long the second packet may take: it is there at once unless the machine
+// stands still.
+const patience = 20 * time.Second
+
+// quiet is how long nothing has to come where there is no second packet, since no
+// device is there that could carry it.
+const quiet = 300 * time.Millisecond
+
+// Ask sends a packet into a copy of the calling thread's network namespace and says what
+// becomes of it. The namespace itself is read and left as it is. The error is
+// ErrQuestion where the question cannot be asked, fs.ErrPermission where the process may not
+// make namespaces.
+func Ask(ctx context.Context, q Question) (*Result, error) {
+	texts, err := readTexts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if q.Way != packet.Out && q.Packet.In == "" {
+		if q.Packet.In, err = link.Toward(q.Packet.Source); err != nil {
+			return nil, refuse("name the interface with --in", "a packet from %s, to which there is no route", q.Packet.Source)
+		}
+	}
+	c, err := replica.Make(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("copy the network namespace: %w", err)
+	}
+	r, err := ask(ctx, q, c, texts)
+	return r, errors.Join(err, c.Close())
+}
+
+func ask(ctx context.Context, q Question, c *replica.Copy, texts *listing) (*Result, error) {
+	if err := q.check(c); err != nil {
+		return nil, err
+	}
+	x := &experiment{question: q, copy: c, texts: texts}
+	if err := x.chooseFlags(); err != nil {
+		return nil, err
+	}
+	err := c.Space.Do(func() error {
+		if err := wire.Pin(); err != nil {
+			return err
+		}
+		if err := x.open(); err != nil {
+			return err
+		}
+		defer x.close()
+		if err := x.enterFlow(ctx); err != nil {
+			return err
+		}
+		return x.run(ctx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return x.result(), nil
+}
+
+// experiment is one packet in one copy.
+type experiment struct {
+	question Question
+	copy     *replica.Copy
+	texts    *listing
+	defect   defect
+
+	port     *wire.Port // the cable of the device that packets arrive by; nil: there is none
+	device   replica.Link
+	listener *nftrace.Listener
+	tap      *wire.Tap
+
+	events        []nftrace.Event
+	left          []wire.Left
+	noRoute       bool
+	before, after map[string]uint64
+	hits          []legacyHit
+}
+
+// open opens the sockets; the thread is in the copy.
+func (x *experiment) open() (err error) {
+	name := x.question.Packet.In
+	if x.question.Way == packet.Out || name == "lo" {
+		name = ""
+	}
+	for _, l := range x.copy.Links {
+		if l.Up && l.Name != "lo" && l.Kind != "vrf" && (name == "" || l.Name == name) {
+			x.device = l
+			err = x.copy.Cables.Do(func() error {
+				x.port, err = wire.OpenPort(l.Cable())
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			break
+		}
+	}
+	if x.port == nil && name != "" {
+		return refuse("ask for another one", "a packet that arrives by %s, which carries none", name)
+	}
+	if x.listener, err = nftrace.Listen(); err == nil {
+		x.tap, err = wire.OpenTap()
+	}
+	if err != nil {
+		x.close()
+	}
+	return err
+}
+
+func (x *experiment) close() {
+	if x.port != nil {
+		_ = x.port.Close()
+	}
+	if x.listener != nil {
+		_ = x.listener.Close()
+	}
+	if x.tap != nil {
+		_ = x.tap.Close()
+	}
+}
+
+// run sends the packet and gathers what happens to it.
+func (x *experiment) run(ctx context.Context) error {
+	if err := nft.Run(ctx, ownTable(&x.question, x.looksAtIngress())); err != nil {
+		return fmt.Errorf("make the table that marks the packet: %w", err)
+	}
+	if _, err := x.tap.Take(); err != nil {
+		return err
+	}
+	var saved [2]string
+	var err error
+	if x.copy.Legacy {
+		if saved, err = replica.Legacy(ctx); err != nil {
+			return err
+		}
+	}
+	if x.before, err = wire.Counters(); err != nil {
+		return err
+	}
+	err = x.send(x.question.Packet)
+	if x.noRoute = errors.Is(err, wire.ErrNoRoute); err != nil && !x.noRoute {
+		return err
+	}
+	if err := x.gather(ctx); err != nil {
+		return err
+	}
+	if x.left, err = x.tap.Take(); err != nil {
+		return err
+	}
+	if x.after, err = wire.Counters(); err != nil {
+		return err
+	}
+	if x.copy.Legacy {
+		now, err := replica.Legacy(ctx)
+		if err != nil {
+			return err
+		}
+		x.hits = legacyHits(saved, now)
+	}
+	return nil
+}
+
+// looksAtIngress says that a chain stands at the ingress of the device.
+func (x *experiment) looksAtIngress() bool {
+	return x.question.Way != packet.Out && x.question.Packet.In != "lo" &&
+		slices.ContainsFunc(x.copy.Rules.Chains, func(c replica.Chain) bool { return c.Base && hookName(c) == "ingress" })
+}
+
+// send sends a packet on the way of the question.
+func (x *experiment) send(p packet.Packet) error {
+	b := build(p, x.defect)
+	if x.question.Way == packet.Out || x.question.Packet.In == "lo" {
+		return wire.SendLocal(b, p.Destination, x.question.Packet.Out, int(max(p.Owner, 0)))
+	}
+	return x.port.Send(senderMAC, frameTo(x.device, p.Destination), b)
+}
+
+// gather reads events until the second packet, which it sends, was seen.
+func (x *experiment) gather(ctx context.Context) error {
+	wait := quiet
+	if x.port != nil {
+		wait = patience
+		if err := x.port.Send(senderMAC, x.device.MAC, markPacket()); err != nil {
+			return err
+		}
+	}
+	deadline := time.Now().Add(wait)
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		events, err := x.listener.Receive(min(time.Until(deadline), quiet))
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			if e.Table == tableName && e.To == markChain {
+				return nil
+			}
+			x.events = append(x.events, e)
+		}
+		if len(events) == 0 && time.Now().After(deadline) {
+			if x.port == nil {
+				return nil
+			}
+			return fmt.Errorf("the copy of the network namespace did not take a packet by %s within %v", x.device.Name, patience)
+		}
+	}
+}

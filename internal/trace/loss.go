@@ -1,0 +1,40 @@
+package trace
+
+import (
+	"fmt"
+
+	"sluice/internal/packet"
+)
+
+// lossReason says why the kernel let a packet fall between two chains, from what it
+// counted.
+func (x *experiment) lossReason(passed map[string]bool) string {
+	p := x.question.Packet
+	grew := func(names ...string) bool {
+		for _, n := range names {
+			if x.after[n] > x.before[n] {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case p.Fragment:
+		return "connection tracking keeps a fragment until the others are there: rules see whole packets"
+	case x.noRoute || grew("Ip.OutNoRoutes", "Ip6OutNoRoutes"):
+		return fmt.Sprintf("there is no route to %s", p.Destination)
+	case grew("TcpExt.IPReversePathFilter"):
+		return fmt.Sprintf("the reverse path filter (rp_filter): packets to %s do not leave by %s", p.Source, p.In)
+	case grew("IpExt.InNoRoutes", "Ip6InNoRoutes"):
+		return fmt.Sprintf("there is no route to %s", p.Destination)
+	case grew("Ip.InAddrErrors", "Ip6InAddrErrors"):
+		return fmt.Sprintf("%s is not an address of this host, and it does not forward packets that arrive by %s", p.Destination, p.In)
+	case grew("Ip.InHdrErrors", "Ip6InHdrErrors"):
+		return "its time to live (hop limit) ends here"
+	case x.question.Way != packet.Out && len(passed) == 0:
+		return fmt.Sprintf("%s does not take it", p.In)
+	case !passed["input"+firstChain] && !passed["forward"+firstChain] && x.question.Way != packet.Out:
+		return "routing takes it for wrong: a source or destination that cannot be (a martian), or a forwarding that is off"
+	}
+	return "something else than nf_tables and iptables holds it: IPsec, IPVS or a program at a hook"
+}

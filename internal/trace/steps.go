@@ -1,0 +1,248 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/kernel/nftrace"
+	"sluice/internal/kernel/replica"
+	"sluice/internal/packet"
+)
+
+// ownTables are the names of Sluice's own tables.
+var ownTables = []string{"sluice", "sluice_generation"}
+
+var familyNames = map[uint8]string{
+	unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6",
+	unix.NFPROTO_ARP: "arp", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev",
+}
+
+// hookName is the hook of a base chain.
+func hookName(c replica.Chain) string {
+	names := []string{"prerouting", "input", "forward", "output", "postrouting", "ingress"}
+	if c.Family == unix.NFPROTO_NETDEV {
+		names = []string{"ingress", "egress"}
+	}
+	if int(c.Hook) < len(names) {
+		return names[c.Hook]
+	}
+	return ""
+}
+
+// journey is what the events say.
+type journey struct {
+	*Result
+	x       *experiment
+	base    replica.Chain
+	passed  map[string]bool // names of own chains that saw the packet
+	dropped int             // index of the step that dropped or queued it, -1
+}
+
+// result makes the answer of what was gathered.
+func (x *experiment) result() *Result {
+	j := &journey{
+		Result: &Result{Decided: -1, Packet: x.question.Packet, Notes: x.copy.Notes, Way: x.question.Way, Steps: []Step{}},
+		x:      x, passed: map[string]bool{}, dropped: -1,
+	}
+	j.Loaded = slices.ContainsFunc(x.copy.Rules.Chains, func(c replica.Chain) bool { return c.Table == ownTables[0] })
+	for _, e := range x.events {
+		if p, ok := rewritten(j.Packet, e.Network, e.Transport); ok {
+			j.Packet = p
+		}
+		if e.Out != 0 {
+			j.Packet.Out = x.nameOf(e.Out)
+		}
+		if e.Table == tableName {
+			j.own(e)
+		} else {
+			j.step(e)
+		}
+	}
+	j.mergeLegacy()
+	j.way()
+	j.judge()
+	if asked := j.x.question.Packet.State; asked != "" && j.State != "" && j.State != asked {
+		j.Notes = append(j.Notes, fmt.Sprintf("the question was about state %s, and connection tracking on this host says %s", asked, j.State))
+	}
+	j.Packet.State = j.State
+	return j.Result
+}
+
+func (x *experiment) nameOf(index int) string {
+	for _, l := range x.copy.Links {
+		if l.Index == index {
+			return l.Name
+		}
+	}
+	return ""
+}
+
+// own notes that the packet came by one of the own chains.
+func (j *journey) own(e nftrace.Event) {
+	j.passed[e.Chain] = true
+	if state, is := strings.CutPrefix(e.To, statePart); is && j.State == "" {
+		j.State = packet.State(state)
+	}
+}
+
+// step adds what one event says.
+func (j *journey) step(e nftrace.Event) {
+	for _, c := range j.x.copy.Rules.Chains {
+		if c.Base && c.Family == e.Family && c.Table == e.Table && c.Name == e.Chain {
+			j.base = c
+		}
+	}
+	s := Step{
+		Hook: hookName(j.base), Priority: j.base.Priority, Family: familyNames[e.Family], Table: e.Table, Chain: e.Chain,
+		Foreign: !slices.Contains(ownTables, e.Table),
+	}
+	drops := false
+	switch e.Type {
+	case nftrace.Rule:
+		if e.Handle == 0 {
+			return // a kernel tells the end of a chain in this way too
+		}
+		s.Handle = j.x.copy.Rules.Original(replica.Place{Family: e.Family, Table: e.Table, Chain: e.Chain, Handle: e.Handle})
+		text := j.x.texts.rules[rulePlace{s.Family, s.Table, s.Chain, s.Handle}]
+		s.Rule, s.Comment = text.text, text.comment
+		if !s.Foreign {
+			s.Line = j.x.texts.line(s.Family, s.Table, text)
+		}
+		s.Verdict = verdictWord(e)
+		drops = e.Verdict == nftrace.Drop
+		if drops && strings.Contains(" "+s.Rule+" ", " reject ") {
+			s.Verdict = "reject"
+		}
+		if e.Verdict == nftrace.Queue {
+			j.dropped = len(j.Steps)
+		}
+	case nftrace.Policy:
+		s.Rule = "policy"
+		s.Verdict = "accept"
+		if e.Policy == nftrace.Drop {
+			s.Verdict, drops = "drop", true
+		}
+	default:
+		return // the end of a chain that was jumped to
+	}
+	if drops {
+		j.dropped = len(j.Steps)
+	}
+	j.Steps = append(j.Steps, s)
+}
+
+func verdictWord(e nftrace.Event) string {
+	switch e.Verdict {
+	case nftrace.Drop:
+		return "drop"
+	case nftrace.Accept:
+		return "accept"
+	case nftrace.Stolen:
+		return "stolen"
+	case nftrace.Queue:
+		return "queue"
+	case nftrace.Continue, nftrace.Break:
+		return "continue"
+	case nftrace.Jump:
+		return "jump " + e.To
+	case nftrace.Goto:
+		return "goto " + e.To
+	case nftrace.Returned:
+		return "return"
+	}
+	return fmt.Sprintf("verdict %d", e.Verdict)
+}
+
+// mergeLegacy puts the rules of legacy iptables among the others.
+func (j *journey) mergeLegacy() {
+	place := func(s Step) int { return slices.Index(hooks, s.Hook) }
+	for _, s := range legacySteps(j.x.hits) {
+		at := len(j.Steps)
+		for i, other := range j.Steps {
+			if place(other) > place(s) || place(other) == place(s) && other.Priority > s.Priority {
+				at = i
+				break
+			}
+		}
+		j.Steps = slices.Insert(j.Steps, at, s)
+		if j.dropped >= at {
+			j.dropped++
+		}
+	}
+}
+
+// way says where the packet went.
+func (j *journey) way() {
+	switch {
+	case j.x.question.Way == packet.Out:
+	case j.passed["forward"+firstChain]:
+		j.Way = packet.Through
+	case j.passed["input"+firstChain]:
+		j.Way = packet.In
+	}
+}
+
+// judge says what became of the packet.
+func (j *journey) judge() {
+	arrived := j.passed["input"+lastChain]
+	leaves := j.passed["postrouting"+lastChain] && j.Packet.Out != "lo"
+	for _, l := range j.x.left {
+		if answer := describeAnswer(j.x.question.Packet, l.Packet); answer != "" {
+			j.Answer = answer
+			break
+		}
+	}
+	switch {
+	case j.dropped >= 0 && j.Steps[j.dropped].Verdict == "queue":
+		j.Verdict, j.Decided = Queue, j.dropped
+	case j.dropped >= 0:
+		j.Verdict, j.Decided = Drop, j.dropped
+		if j.Answer != "" || j.Steps[j.dropped].Verdict == "reject" {
+			j.Verdict = Reject
+		}
+	case arrived || leaves:
+		j.Verdict, j.Answer = Allow, ""
+		j.Decided = j.allower()
+	default:
+		j.vanished()
+	}
+}
+
+// allower is the step that let the packet pass: the last word of Sluice's rules where
+// they had one, else of anybody's, in the hook that decides.
+func (j *journey) allower() int {
+	hook := map[packet.Way]string{packet.In: "input", packet.Through: "forward", packet.Out: "output"}[j.Way]
+	best := -1
+	for i, s := range j.Steps {
+		if s.Verdict != "accept" || s.Hook != hook {
+			continue
+		}
+		if best < 0 || !s.Foreign || j.Steps[best].Foreign {
+			best = i
+		}
+	}
+	return best
+}
+
+// vanished is for a packet that no chain of nf_tables dropped and that came nowhere.
+func (j *journey) vanished() {
+	for i, s := range j.Steps {
+		if s.Legacy && (s.Verdict == "drop" || s.Verdict == "reject") {
+			j.Verdict, j.Decided = Drop, i
+			if s.Verdict == "reject" {
+				j.Verdict = Reject
+			}
+			return
+		}
+	}
+	for i, s := range j.Steps {
+		if s.Verdict == "queue" {
+			j.Verdict, j.Decided = Queue, i
+			return
+		}
+	}
+	j.Verdict, j.Why = Lost, j.x.lossReason(j.passed)
+}

@@ -1,0 +1,112 @@
+package trace
+
+import (
+	"context"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"sluice/internal/kernel/nft"
+)
+
+// rulePlace is one rule of the host's ruleset.
+type rulePlace struct {
+	family, table, chain string
+	handle               uint64
+}
+
+// ruleText is a rule as nft prints it, and what its comment says.
+type ruleText struct{ text, comment string }
+
+// listing is what nft says of the host's rules.
+type listing struct {
+	rules map[rulePlace]ruleText
+	// counters are the comments of named counters, by family, table and name: rules that many
+	// lines of a policy share have none of their own.
+	counters map[[3]string]string
+}
+
+// readTexts reads the rules of the calling thread's namespace.
+func readTexts(ctx context.Context) (*listing, error) {
+	out, err := nft.ListHandles(ctx, "ruleset")
+	if err != nil {
+		return nil, err
+	}
+	return parseTexts(string(out)), nil
+}
+
+var (
+	tableLine  = regexp.MustCompile(`^table (\S+) (\S+) \{`)
+	chainLine  = regexp.MustCompile(`^\tchain (\S+) \{`)
+	handleEnd  = regexp.MustCompile(` # handle ([0-9]+)$`)
+	commentEnd = regexp.MustCompile(` comment "([^"]*)"$`)
+
+	counterLine    = regexp.MustCompile(`^\tcounter (\S+) \{`)
+	counterComment = regexp.MustCompile(`^\t\tcomment "([^"]*)"$`)
+	counterName    = regexp.MustCompile(`\bcounter name "([^"]+)"`)
+)
+
+// parseTexts reads what "nft -a list ruleset" prints.
+func parseTexts(text string) *listing {
+	l := &listing{map[rulePlace]ruleText{}, map[[3]string]string{}}
+	var at rulePlace
+	counter := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		if m := tableLine.FindStringSubmatch(line); m != nil {
+			at = rulePlace{family: m[1], table: m[2]}
+			continue
+		}
+		if m := chainLine.FindStringSubmatch(line); m != nil {
+			at.chain = m[1]
+			continue
+		}
+		if m := counterLine.FindStringSubmatch(line); m != nil {
+			counter = m[1]
+			continue
+		}
+		if line == "\t}" {
+			at.chain, counter = "", ""
+		}
+		if m := counterComment.FindStringSubmatch(line); m != nil && counter != "" {
+			l.counters[[3]string{at.family, at.table, counter}] = m[1]
+		}
+		m := handleEnd.FindStringSubmatchIndex(line)
+		if at.chain == "" || m == nil {
+			continue
+		}
+		handle, err := strconv.ParseUint(line[m[2]:m[3]], 10, 64)
+		if err != nil {
+			continue
+		}
+		r := ruleText{text: strings.TrimSpace(line[:m[0]])}
+		if c := commentEnd.FindStringSubmatchIndex(r.text); c != nil {
+			r.comment, r.text = r.text[c[2]:c[3]], r.text[:c[0]]
+		}
+		p := at
+		p.handle = handle
+		l.rules[p] = r
+	}
+	return l
+}
+
+// line is the line of the policy that a rule stands for, such as "policy.yaml:12 allow
+// ssh": its own comment, or that of its counter.
+func (l *listing) line(family, table string, r ruleText) string {
+	if isLine(r.comment) {
+		return r.comment
+	}
+	if m := counterName.FindStringSubmatch(r.text); m != nil {
+		if c := l.counters[[3]string{family, table, m[1]}]; isLine(c) {
+			return c
+		}
+	}
+	return ""
+}
+
+// isLine says of a comment that it begins with a file and a line.
+func isLine(comment string) bool {
+	file, rest, found := strings.Cut(comment, " ")
+	i := strings.LastIndexByte(file, ':')
+	return found && i > 0 && rest != "" && file[i+1:] != "" && strings.Trim(file[i+1:], "0123456789") == ""
+}
