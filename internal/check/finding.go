@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
+	"sluice/internal/packet"
 	"sluice/internal/policy"
 )
 
@@ -31,6 +33,13 @@ type Finding struct {
 	Hint     string // what to do; may be empty
 	Line     string // the source line; may be empty
 	Related  []Related
+	Witness  *Witness // a packet that shows it; nil where none makes it clearer
+}
+
+// Witness is a packet and the hook that it is about.
+type Witness struct {
+	Hook   policy.Hook
+	Packet packet.Packet
 }
 
 // Related is another place that has to do with a finding.
@@ -66,6 +75,30 @@ const (
 	BanResolver       Code = "ban-resolver"       // a ban of a name server that the host asks
 )
 
+// Codes of what lint alone looks for.
+const (
+	HiddenPart       Code = "hidden-part"       // earlier rules decide a part of a rule
+	RedundantRule    Code = "redundant-rule"    // without the rule nothing changes
+	RedundantElement Code = "redundant-element" // an entry of a list that changes nothing
+	UnusedName       Code = "unused-name"       // a set, zone or service that nothing uses
+	BanNetwork       Code = "ban-network"       // a ban of a network that the host is in
+	BanServer        Code = "ban-server"        // a ban of a mirror or time server that the host asks
+	BanRouter        Code = "ban-router"        // a ban of the host's router, and of its ICMP errors
+	BanCountries     Code = "ban-countries"     // a ban by country, which holds for answers and ICMP errors too
+	ForgedBan        Code = "forged-ban"        // a limit that bans whom others name as source
+	RepliesCut       Code = "replies-cut"       // answers to the host's own requests that rules decide
+	RequestsCut      Code = "requests-cut"      // output refuses what the host asks by itself
+	BypassUnused     Code = "bypass-unused"     // a bypass of what no rule allows
+	OpenManagement   Code = "open-management"   // a port of management that is open to everybody
+	DefaultAllow     Code = "default-allow"     // a section that lets through what nobody thought of
+	NotPoliced       Code = "not-policed"       // a section that is left out where packets pass
+	IPv6Open         Code = "ipv6-open"         // a rule that closes IPv4 alone
+	EveryIPv4        Code = "every-ipv4"        // "everybody" of one family
+	PublishedClosed  Code = "published-closed"  // a published port that no rule lets through
+	NoClamp          Code = "no-clamp"          // large packets into a small link, and nothing tells TCP
+	LintComment      Code = "lint-comment"      // a comment that allows what it cannot
+)
+
 // String is the finding as policy errors are printed: position, severity unless
 // it is an error, message, the source line with a marker, the hint.
 func (f Finding) String() string {
@@ -91,15 +124,53 @@ func (f Finding) MarshalJSON() ([]byte, error) {
 		Code     Code     `json:"code"`
 		Severity Severity `json:"severity"`
 		place
-		Message string    `json:"message"`
-		Hint    string    `json:"hint,omitempty"`
-		Related []related `json:"related,omitempty"`
-	}{f.Code, f.Severity, place(f.Pos), f.Message, f.Hint, nil}
+		Message string       `json:"message"`
+		Why     string       `json:"why,omitempty"`
+		Hint    string       `json:"hint,omitempty"`
+		Related []related    `json:"related,omitempty"`
+		Witness *witnessJSON `json:"witness,omitempty"`
+	}{f.Code, f.Severity, place(f.Pos), f.Message, "", f.Hint, nil, witnessOf(f.Witness)}
+	if e := explanationOf(f.Code); e != nil {
+		out.Why = e.Why
+	}
 	for _, r := range f.Related {
 		out.Related = append(out.Related, related{place(r.Pos), r.Text})
 	}
 	return json.Marshal(out)
 }
+
+// witnessJSON is a packet by the words of "sluice explain".
+type witnessJSON struct {
+	Hook        policy.Hook  `json:"hook"`
+	Protocol    uint8        `json:"protocol"` // IANA
+	Source      netip.Addr   `json:"source"`
+	SourcePort  uint16       `json:"source-port,omitempty"`
+	Destination netip.Addr   `json:"destination"`
+	Port        uint16       `json:"port,omitempty"`
+	ICMPType    *uint8       `json:"icmp-type,omitempty"`
+	In          string       `json:"in,omitempty"`
+	Out         string       `json:"out,omitempty"`
+	State       packet.State `json:"state,omitempty"`
+	Text        string       `json:"text"`
+}
+
+func witnessOf(w *Witness) *witnessJSON {
+	if w == nil {
+		return nil
+	}
+	p := &w.Packet
+	out := &witnessJSON{
+		Hook: w.Hook, Protocol: p.Protocol, Source: p.Source, SourcePort: p.SourcePort,
+		Destination: p.Destination, Port: p.Port, In: p.In, Out: p.Out, State: p.State, Text: packetText(p),
+	}
+	if p.Protocol == protoICMP || p.Protocol == protoICMPv6 {
+		out.ICMPType = &p.ICMPType
+	}
+	return out
+}
+
+// Text is the packet in words.
+func (w *Witness) Text() string { return packetText(&w.Packet) }
 
 // Errors is the findings that keep a policy from being applied, as one error;
 // nil when there are none.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -198,5 +199,69 @@ func TestRandomHiddenRules(t *testing.T) {
 	}
 	if hidden == 0 {
 		t.Error("no rule was hidden: the test shows nothing")
+	}
+}
+
+// decide is the rule that decides a packet, nil the default. Rules with a limit
+// match or not, as over says.
+func decide(res *resolve.Resolved, rules []*policy.Rule, p smallPacket, over bool) policy.Action {
+	for _, rule := range rules {
+		if fits(res, rule, p) && (rule.Limit == nil || !over) {
+			return rule.Action
+		}
+	}
+	return res.Policy.Forward.Default
+}
+
+// Without a rule that lint calls redundant no packet of the small world has
+// another fate, whether limits are reached or not; and where there are no limits,
+// lint finds every such rule.
+func TestRandomRedundantRules(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	world := smallWorld()
+	r := rand.New(rand.NewPCG(seed, 1))
+	redundant, tried := 0, 0
+	for tried < 60 {
+		text := randomRules(r)
+		p, err := policy.LoadData("policy.yaml", []byte(text))
+		if err != nil {
+			continue
+		}
+		tried++
+		res, err := resolve.Resolve(p, resolve.Options{Facts: host.Facts{}})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		named, hidden := map[int]bool{}, map[int]bool{}
+		for _, f := range check.Lint(res, host.Facts{}, check.Options{}).Findings {
+			named[f.Pos.Line] = named[f.Pos.Line] || f.Code == check.RedundantRule
+			hidden[f.Pos.Line] = hidden[f.Pos.Line] || f.Code == check.HiddenRule || f.Code == check.NeverMatches
+		}
+		limits := strings.Contains(text, "limit")
+		for i, rule := range p.Forward.Rules {
+			if hidden[rule.Pos.Line] || !named[rule.Pos.Line] && limits {
+				continue
+			}
+			less := slices.Delete(slices.Clone(p.Forward.Rules), i, i+1)
+			same := true
+			for _, packet := range world {
+				for _, over := range []bool{false, true} {
+					same = same && decide(res, p.Forward.Rules, packet, over) == decide(res, less, packet, over)
+				}
+				if !same {
+					break
+				}
+			}
+			if named[rule.Pos.Line] {
+				redundant++
+			}
+			if same != named[rule.Pos.Line] {
+				t.Fatalf("line %d %q: redundant %v, found %v\n%s", rule.Pos.Line, rule.Text, same, named[rule.Pos.Line], text)
+			}
+		}
+	}
+	if redundant == 0 {
+		t.Error("no rule was redundant: the test shows nothing")
 	}
 }

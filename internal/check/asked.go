@@ -1,0 +1,347 @@
+package check
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"sluice/internal/addrset"
+	"sluice/internal/host"
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+)
+
+// asked is one server at one address that the host asks by itself and needs an
+// answer from.
+type asked struct {
+	role     string // "name server", "package mirror", "time server"
+	address  netip.Addr
+	protocol uint8
+	ports    []uint16 // one of them has to be reached
+	from     uint16   // port that it is asked from; 0: any
+	name     string   // with the address, as messages say it
+}
+
+const (
+	nameServer = "name server"
+	portDNS    = 53
+	portDoT    = 853
+)
+
+// asked is the servers whose addresses are known; none of an unknown host.
+func (c *checker) asked() []asked {
+	var all []asked
+	if !c.facts.Known {
+		return nil
+	}
+	add := func(a asked) {
+		if !neverBanned.Contains(a.address) && !c.own.Contains(a.address) {
+			all = append(all, a)
+		}
+	}
+	for _, address := range c.facts.Resolvers {
+		add(asked{role: nameServer, address: address, protocol: protoUDP, ports: []uint16{portDNS}, name: address.String()})
+	}
+	for _, s := range c.facts.Servers {
+		protocol := map[string]uint8{"tcp": protoTCP, "udp": protoUDP}[s.Protocol]
+		for _, address := range s.Addresses {
+			name := address.String()
+			if s.Name != name {
+				name = fmt.Sprintf("%s (%s)", s.Name, address)
+			}
+			add(asked{string(s.Role), address, protocol, []uint16{s.Port}, s.FromPort, name})
+		}
+	}
+	return all
+}
+
+func single(a netip.Addr) addrset.Set { return addrset.Of(addrset.Range{From: a, To: a}) }
+
+func familyOfAddress(a netip.Addr) int {
+	if a.Is4() {
+		return 4
+	}
+	return 6
+}
+
+// names lists servers in a message, a few of them.
+func names(servers []asked) string {
+	const most = 3
+	var words []string
+	for _, s := range servers {
+		if word := "the " + s.role + " " + s.name; !slices.Contains(words, word) {
+			words = append(words, word)
+		}
+	}
+	if len(words) > most {
+		words = append(words[:most], fmt.Sprintf("%d more", len(words)-most))
+	}
+	return list(words)
+}
+
+// requestsCut finds servers that the host asks by itself and output does not let
+// it ask, whichever user does.
+func (c *checker) requestsCut() {
+	s := c.policy.Output
+	if s == nil {
+		return
+	}
+	type refusal struct {
+		rule    *policy.Rule
+		servers []asked
+		packets []box
+	}
+	var refusals []*refusal
+	banned := c.banned(policy.Output)
+	for _, a := range c.asked() {
+		b := c.universe(policy.Output, familyOfAddress(a.address))
+		b.addresses[destination] = single(a.address)
+		// Who asks a name server over TLS asks another port.
+		ports := []span{wire(a.protocol, a.ports[0], a.ports[0])}
+		if a.role == nameServer {
+			ports = append(ports, wire(protoTCP, portDoT, portDoT))
+		}
+		b.numbers[service] = numbersOf(ports...)
+		if a.from != 0 {
+			b.numbers[sourcePort] = one(uint64(a.from))
+		}
+		packets, ok := c.effort.minus([]box{b}, banned)
+		if !ok || len(packets) == 0 {
+			continue // a finding of its own
+		}
+		f := c.fate(s, packets)
+		if !f.known || f.allowed {
+			continue
+		}
+		at := slices.IndexFunc(refusals, func(r *refusal) bool { return r.rule == f.refuser })
+		if at < 0 {
+			refusals = append(refusals, &refusal{rule: f.refuser, packets: f.refusals})
+			at = len(refusals) - 1
+		}
+		refusals[at].servers = append(refusals[at].servers, a)
+	}
+	for _, r := range refusals {
+		pos, by := defaultPos(s), "the default refuses"
+		if r.rule != nil {
+			pos, by = r.rule.Pos, "this rule refuses"
+		}
+		var rules []string
+		for _, a := range r.servers {
+			rule := quoted(fmt.Sprintf("allow %s/%d to %s", protocolNames[a.protocol], a.ports[0], a.address))
+			if !slices.Contains(rules, rule) && len(rules) < 3 {
+				rules = append(rules, rule)
+			}
+		}
+		hint := "add to output: " + list(rules)
+		if r.rule != nil {
+			hint = "put above it: " + list(rules)
+		}
+		f := c.report(RequestsCut, Warning, pos, hint, "%s what this host asks by itself: %s", by, names(r.servers))
+		c.shows(f, policy.Output, r.packets[0])
+	}
+}
+
+// forgedBans finds limits that ban, of which anybody can have a server of the
+// host banned by forging its address: a limit counts the first packet of a
+// flow, which nobody has to answer.
+func (c *checker) forgedBans() {
+	spared := c.spared()
+	var servers []asked
+	for _, a := range c.asked() {
+		if !spared.Contains(a.address) {
+			servers = append(servers, a)
+		}
+	}
+	if len(servers) == 0 {
+		return
+	}
+	for _, s := range c.sections() {
+		if s.Hook == policy.Output {
+			continue
+		}
+		for _, st := range c.standings(s) {
+			if !st.own || st.rule.Limit == nil || st.rule.Limit.ThenBan == 0 || !st.known {
+				continue
+			}
+			var hit []asked
+			var shown []box
+			for _, a := range servers {
+				b := c.universe(s.Hook, familyOfAddress(a.address))
+				b.addresses[source] = single(a.address)
+				if forged := both([]box{b}, st.left); len(forged) > 0 {
+					hit, shown = append(hit, a), forged
+				}
+			}
+			if len(hit) == 0 {
+				continue
+			}
+			f := c.report(ForgedBan, Warning, st.rule.Limit.Pos, "add their addresses to never-ban",
+				"whoever forges a source address can have banned what this host asks, and its answers dropped: %s", names(hit))
+			c.shows(f, s.Hook, shown[0])
+		}
+	}
+}
+
+// repliesCut finds answers to the host's own requests that a rule decides and
+// not the state of the connection.
+func (c *checker) repliesCut() {
+	for i := range c.policy.Tracking.Bypass {
+		b := &c.policy.Tracking.Bypass[i]
+		if !c.bypassedAnswers(b) {
+			c.bypassedPeers(b)
+		}
+	}
+	for _, n := range c.policy.NAT {
+		if n.Kind == policy.Map && n.Stateless {
+			c.mappedAnswers(n)
+		}
+	}
+}
+
+// bypassedAnswers: a program that asks from the port of a bypassed service makes
+// no entry in the connection table, so the answers come in as if nobody had
+// asked.
+func (c *checker) bypassedAnswers(b *policy.Bypass) (found bool) {
+	if c.policy.Input == nil {
+		return false
+	}
+	var hit []asked
+	var f fate
+	banned := c.banned(policy.Input)
+	for _, a := range c.asked() {
+		if a.from == 0 {
+			continue
+		}
+		answers, ok := c.effort.minus(c.answersTo(b, a.protocol, a.from, single(a.address), one(uint64(a.ports[0]))), banned)
+		if !ok || len(answers) == 0 {
+			continue
+		}
+		if got := c.fate(c.policy.Input, answers); got.known && got.refused {
+			hit, f = append(hit, a), got
+		}
+	}
+	if len(hit) == 0 {
+		return false
+	}
+	var rules []string
+	for _, a := range hit {
+		rules = append(rules, a.address.String())
+	}
+	rules = slices.Compact(rules)
+	who := rules[0]
+	if len(rules) > 1 {
+		who = "[" + joinComma(rules) + "]"
+	}
+	finding := c.report(RepliesCut, Warning, b.Pos, fmt.Sprintf("take it out of bypass, or add to input: allow %s/%d from %s", protocolNames[hit[0].protocol], hit[0].from, who),
+		"answers of %s would be refused: this host asks from port %d itself, which bypasses tracking, so that %s decides on the answers and no state does",
+		names(hit), hit[0].from, c.decider(f, b.Pos))
+	c.showsUntracked(finding, f.refusals[0])
+	if f.refuser != nil {
+		finding.Related = append(finding.Related, Related{f.refuser.Pos, f.refuser.Text})
+	}
+	return true
+}
+
+func joinComma(words []string) string {
+	text := words[0]
+	for _, w := range words[1:] {
+		text += ", " + w
+	}
+	return text
+}
+
+// decider names what refuses.
+func (c *checker) decider(f fate, at policy.Pos) string {
+	if f.refuser == nil {
+		return "the default of input"
+	}
+	return fmt.Sprintf("%q on %s", f.refuser.Text, place(f.refuser.Pos, at))
+}
+
+// showsUntracked adds an answer that is not tracked to a finding.
+func (c *checker) showsUntracked(f *Finding, b box) {
+	f.Witness = &Witness{policy.Input, *c.witness(policy.Input, b, packet.Untracked)}
+}
+
+// answersTo is the answers that come in to a port of a bypassed service from
+// somebody's port.
+func (c *checker) answersTo(b *policy.Bypass, protocol uint8, port uint16, from addrset.Set, fromPort numbers) []box {
+	var out []box
+	for _, family := range []int{4, 6} {
+		u := c.universe(policy.Input, family)
+		u.numbers[service], u.numbers[sourcePort] = numbers{wire(protocol, port, port)}, fromPort
+		u.numbers[original] = one(notRewritten)
+		u.addresses[source] = u.addresses[source].Intersect(from)
+		if here := c.hostAddresses(); !here.IsEmpty() {
+			u.addresses[destination] = u.addresses[destination].Intersect(here)
+		}
+		if !u.empty() {
+			out = append(out, both([]box{u}, c.local(b, family))...)
+		}
+	}
+	return out
+}
+
+// ownPorts are services whose programs ask from the port that they serve, so
+// that both ends of a flow have it. Of NTP only some programs do; which one the
+// host runs is told by its servers.
+var ownPorts = []struct {
+	name     string
+	protocol uint8
+	port     uint16
+}{
+	{"IPsec (IKE)", protoUDP, 500},            // RFC 7296 section 2
+	{"IPsec (NAT traversal)", protoUDP, 4500}, // RFC 3948 section 2
+	{"WireGuard", protoUDP, 51820},            // wg(8): one ListenPort for both
+	{"OpenVPN", protoUDP, 1194},               // openvpn(8): without nobind
+	{"SIP", protoUDP, 5060},                   // RFC 3261 section 18
+	{"NetBIOS names", protoUDP, 137},          // RFC 1002 section 4.2
+	{"RIP", protoUDP, 520},                    // RFC 2453 section 4
+}
+
+// bypassedPeers: the same for services whose programs ask from their own port,
+// where the peers are not known and input does not allow them all.
+func (c *checker) bypassedPeers(b *policy.Bypass) {
+	if c.policy.Input == nil {
+		return
+	}
+	for _, own := range ownPorts {
+		answers := c.answersTo(b, own.protocol, own.port, addrset.All(), one(uint64(own.port)))
+		if len(answers) == 0 {
+			continue
+		}
+		f := c.fate(c.policy.Input, answers)
+		if !f.known || !f.refused || !f.allowed {
+			continue // nothing of it is allowed at all: bypass-unused
+		}
+		finding := c.report(RepliesCut, Remark, b.Pos, "take it out of bypass, or see that input allows every peer that this host begins with",
+			"%s asks from port %d itself, which bypasses tracking: answers of peers that input does not allow are refused, also where this host began (%s decides)",
+			own.name, own.port, c.decider(f, b.Pos))
+		c.showsUntracked(finding, f.refusals[0])
+	}
+}
+
+// mappedAnswers: a map without state rewrites whatever comes in for its outer
+// addresses, answers to the host among it, and the host itself cannot ask what
+// is behind them by those.
+func (c *checker) mappedAnswers(n *policy.NAT) {
+	outside := addrset.Of(n.Outside.Range)
+	if own := c.hostAddresses().Intersect(outside); !own.IsEmpty() {
+		c.report(RepliesCut, Warning, n.Pos, "map only addresses that this host does not have, or leave out \"stateless\"",
+			"this map rewrites everything that comes in for %s, an address of this host: answers to what the host itself asks go to a machine inside", few(own))
+	}
+	var hit []asked
+	for _, a := range c.asked() {
+		if outside.Contains(a.address) {
+			hit = append(hit, a)
+		}
+	}
+	if len(hit) > 0 {
+		c.report(RepliesCut, Warning, n.Pos, "ask it by its address inside",
+			"this host asks an address in front of this map, by which it does not reach the machine inside: %s", names(hit))
+	}
+}
+
+// serverRoles are those that ban-server speaks of; name servers have a code of
+// their own.
+var serverRoles = []string{string(host.Mirror), string(host.TimeServer)}

@@ -1,0 +1,159 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sluice/internal/policy"
+)
+
+// Explanation is what there is to say of a code.
+type Explanation struct {
+	Code       Code
+	Severities []Severity // that its findings have, the worst first
+	Advice     bool       // found by lint alone, not by check
+	What       string     // a sentence without a full stop
+	Why        string     // why it matters, and when it is found
+	Mend       string     // what to do
+	Before     string     // a policy that has it, on the host of the examples
+	After      string     // the same, mended
+}
+
+// explanations are in the order of the page; the texts are in files of their own.
+var explanations = slices.Concat(explainRules, explainSets, explainTracking, explainAnswers, explainBans, explainHost, explainOpen)
+
+// Explanations returns all codes in the order of the manual.
+func Explanations() []Explanation { return slices.Clone(explanations) }
+
+func explanationOf(code Code) *Explanation {
+	for i := range explanations {
+		if explanations[i].Code == code {
+			return &explanations[i]
+		}
+	}
+	return nil
+}
+
+// Explain returns the explanation of a code, and where there is none the code
+// that was likely meant, "" when none is near.
+func Explain(code string) (e *Explanation, near string) {
+	if e = explanationOf(Code(code)); e != nil {
+		return e, ""
+	}
+	var codes []string
+	for _, e := range explanations {
+		codes = append(codes, string(e.Code))
+	}
+	return nil, nearest(code, codes)
+}
+
+// Found says by which commands a code is found.
+func (e *Explanation) Found() string {
+	if e.Advice {
+		return "lint"
+	}
+	return "check and lint"
+}
+
+// Text is the explanation for a terminal.
+func (e *Explanation) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s (%s, found by %s)\n%s.\n\nWhy: %s\n\nMend: %s\n", e.Code, severities(e.Severities), e.Found(), sentence(e.What), e.Why, e.Mend)
+	if e.Before != "" {
+		fmt.Fprintf(&b, "\nBefore:\n%s\nAfter:\n%s", indented(e.Before), indented(e.After))
+	}
+	return b.String()
+}
+
+func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
+func severities(all []Severity) string {
+	var words []string
+	for _, s := range all {
+		words = append(words, string(s))
+	}
+	return strings.Join(words, ", ")
+}
+
+func indented(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString("    " + line)
+	}
+	return b.String()
+}
+
+// exampleHost is what the examples of the page are about.
+const exampleHost = `The examples are for a host that forwards packets. It has ` + "`eth0`" + ` with 198.51.100.1/24
+and 2001:db8::1/64, which the default route leaves by, to 198.51.100.254; the bridge
+` + "`br0`" + ` with 10.20.0.1/16 and its port ` + "`tap0`" + `; and the tunnel ` + "`wg0`" + ` with 10.30.0.1/24 and
+packets of 1420 bytes; and ` + "`docker0`" + ` with 172.17.0.1/16. It asks the name server 192.0.2.53, the package mirror
+192.0.2.80 (tcp/443) and the time server 192.0.2.123, the last from port 123 itself, as
+ntpd does. 203.0.113.9 is logged in over ssh. Another tool publishes tcp/8080 to
+172.17.0.2:80.`
+
+// Reference returns the page of all codes as Markdown.
+func Reference() []byte {
+	var b strings.Builder
+	b.WriteString(referenceHead)
+	b.WriteString("\n| code | severity | found by | what |\n|---|---|---|---|\n")
+	for _, e := range explanations {
+		fmt.Fprintf(&b, "| [`%s`](#%s) | %s | %s | %s |\n", e.Code, e.Code, severities(e.Severities), e.Found(), e.What)
+	}
+	b.WriteString("\n" + exampleHost + "\n")
+	for _, e := range explanations {
+		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n%s\n\n**Mend:** %s\n", e.Code, sentence(e.What), e.Why, e.Mend)
+		if e.Before != "" {
+			fmt.Fprintf(&b, "\nBefore:\n\n```yaml\n%s```\n\nAfter:\n\n```yaml\n%s```\n", e.Before, e.After)
+		}
+	}
+	b.WriteString("\n" + managementHead + "\n\n| port | name (IANA) | what | enough with a limit per source |\n|---|---|---|---|\n")
+	for _, m := range management {
+		name, limit := "", "no"
+		if m.iana != "" {
+			name = "`" + m.iana + "`"
+		}
+		if m.withLimit {
+			limit = "yes"
+		}
+		fmt.Fprintf(&b, "| %s/%s | %s | %s | %s |\n", protocolNames[m.protocol], policy.PortRange{From: m.from, To: m.to}, name, m.what, limit)
+	}
+	return []byte(b.String())
+}
+
+const managementHead = `## Ports of management
+
+What ` + "`open-management`" + ` looks for. A name is the registered one of IANA's Service Name
+and Transport Protocol Port Number Registry; where it is empty, the port is registered
+for something else or for nobody, and known for this use all the same. "Enough with a
+limit" are programs that ask everybody for a password.`
+
+const referenceHead = `# What lint finds
+
+This page is made from the table of the codes (` + "`make generate`" + `).
+
+` + "`sluice check`" + ` finds errors, which keep a policy from being applied, and what surely is
+wrong. ` + "`sluice lint`" + ` finds all of that and advice beside it. Every finding has a code, a
+place, what is wrong and the mend; where a packet makes it clearer, one such packet.
+` + "`sluice lint --explain CODE`" + ` prints the text of this page, ` + "`sluice lint --list`" + ` the codes.
+
+A finding that is meant to be is allowed by a comment on its line, or alone on the line
+above:
+
+` + "```yaml" + `
+input:
+  default: drop
+  rules:
+    # lint: allow open-management the jump host has to be reached from hotels
+    - allow ssh
+` + "```" + `
+
+It needs a reason. What is allowed is counted in the summary, and listed by
+` + "`--json`" + `. A comment with an unknown code is an error, one that allows nothing is
+remarked on, and errors cannot be allowed.
+
+Nothing here is guessed. Rules are compared as sets of packets: by service, addresses,
+interfaces, user, family and what they were before a DNAT. Where something is not known
+of the host, or would take too long to compare, lint says nothing.
+`

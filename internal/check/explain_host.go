@@ -1,0 +1,206 @@
+package check
+
+var explainAnswers = []Explanation{
+	{
+		Code: RepliesCut, Severities: []Severity{Warning, Remark}, Advice: true,
+		What: "rules decide on answers to the host's own requests",
+		Why: "Answers pass by the state of the connection, before any rule: a rule that blocks the country of a resolver never hears of its answers. " +
+			"Three things take that away. A program that asks from the port of a service which bypasses tracking (ntpd from 123, WireGuard, IPsec, SIP) makes no entry, so its answers come in as if nobody had asked. " +
+			"A map without state rewrites whatever comes in for its outer addresses, the host's own among them. And in front of such a map the host does not reach what is behind it. " +
+			"Found are the servers that this host asks, as far as their answers would be refused; of services whose peers are not known, that they might be.",
+		Mend:   "Take the service out of bypass, or allow the servers in input; give a map addresses that are not the host's.",
+		Before: "sets:\n  lan: [10.20.0.0/16]\ntracking:\n  bypass: [ntp]\ninput:\n  default: drop\n  rules:\n    - allow ntp from lan\n",
+		After:  "sets:\n  lan: [10.20.0.0/16]\ninput:\n  default: drop\n  rules:\n    - allow ntp from lan\n",
+	},
+	{
+		Code: RequestsCut, Severities: []Severity{Warning}, Advice: true,
+		What: "output refuses what the host asks by itself",
+		Why: "Name servers from resolv.conf (those behind systemd-resolved too), package mirrors from the configuration of apt, dnf, zypper, pacman and apk, and time servers from that of chrony, " +
+			"systemd-timesyncd, ntpd and OpenNTPD. Found where no user's request to one of them would pass. `drop any to not europe` in output is the classic one.",
+		Mend:   "Allow it in output, above what refuses it.",
+		Before: "output:\n  default: drop\n  rules:\n    - allow [dns, ntp, dhcp]\n",
+		After:  "output:\n  default: drop\n  rules:\n    - allow [dns, ntp, dhcp]\n    - allow https to 192.0.2.80\n",
+	},
+	{
+		Code: ForgedBan, Severities: []Severity{Warning}, Advice: true,
+		What: "a limit bans whom others name as the source",
+		Why: "A limit counts the first packet of a flow, which anybody can send with a forged source address, over TCP too. Six such packets in the name of the host's resolver, and its answers are dropped until the ban ends, " +
+			"since bans by limits are asked before established flows.",
+		Mend:   "Add what the host asks to `never-ban`.",
+		Before: "input:\n  default: drop\n  rules:\n    - allow ssh limit 6/30s per source then ban 10m\n",
+		After:  "never-ban: [192.0.2.53, 192.0.2.80, 192.0.2.123]\ninput:\n  default: drop\n  rules:\n    - allow ssh limit 6/30s per source then ban 10m\n",
+	},
+}
+
+var explainBans = []Explanation{
+	{
+		Code: BanManagement, Severities: []Severity{Warning},
+		What:   "a ban covers somebody who is logged in over ssh",
+		Why:    "Bans hold for flows that exist.",
+		Mend:   "Add the address to `never-ban`.",
+		Before: "ban: [203.0.113.0/24]\ninput:\n  default: drop\n",
+		After:  "ban: [203.0.113.0/24]\nnever-ban: [203.0.113.9]\ninput:\n  default: drop\n",
+	},
+	{
+		Code: BanResolver, Severities: []Severity{Warning},
+		What:   "a ban covers a name server that the host asks",
+		Why:    "A ban holds for packets from and to its addresses, answers included: every look-up would wait for its time-out.",
+		Mend:   "Add it to `never-ban`, or ask another name server.",
+		Before: "ban: [192.0.2.0/26]\ninput:\n  default: drop\n",
+		After:  "ban: [192.0.2.0/26]\nnever-ban: [192.0.2.53]\ninput:\n  default: drop\n",
+	},
+	{
+		Code: BanServer, Severities: []Severity{Warning}, Advice: true,
+		What:   "a ban covers a package mirror or time server that the host asks",
+		Why:    "The host gets no updates, or its clock drifts, and nothing says why.",
+		Mend:   "Add it to `never-ban`, or ask another one.",
+		Before: "ban: [192.0.2.64/26]\ninput:\n  default: drop\n",
+		After:  "ban: [192.0.2.64/26]\nnever-ban: [192.0.2.80, 192.0.2.123]\ninput:\n  default: drop\n",
+	},
+	{
+		Code: BanRouter, Severities: []Severity{Warning}, Advice: true,
+		What:   "a ban covers the router of the default route",
+		Why:    "What it forwards still passes, but the ICMP errors that it sends itself are dropped, and path MTU discovery needs them: a ban is the only thing in a policy that drops an ICMP error.",
+		Mend:   "Add it to `never-ban`.",
+		Before: "ban: [198.51.100.128/25]\ninput:\n  default: drop\n",
+		After:  "ban: [198.51.100.128/25]\nnever-ban: [198.51.100.254]\ninput:\n  default: drop\n",
+	},
+	{
+		Code: BanNetwork, Severities: []Severity{Warning}, Advice: true,
+		What:   "a ban holds a whole network that the host is in, or that a zone is",
+		Why:    "Lists of networks that should not appear on the internet hold the private ones, and so the host's own. Single neighbours may be banned.",
+		Mend:   "Take it out of the list, or add the network to `never-ban`.",
+		Before: "ban: [10.0.0.0/8]\ninput:\n  default: drop\n",
+		After:  "ban: [10.0.0.0/8]\nnever-ban: [10.20.0.0/16, 10.30.0.0/24]\ninput:\n  default: drop\n",
+	},
+	{
+		Code: BanCountries, Severities: []Severity{Remark}, Advice: true,
+		What:   "countries are banned, and not refused by a rule",
+		Why:    "A ban holds for every packet: for answers to what the host asks in those countries, and for the ICMP errors of routers there, which path MTU discovery needs on the way to somebody else. A rule of input is asked for new flows alone.",
+		Mend:   "Write a rule: `drop any from SET` in input, above the others.",
+		Before: "sets:\n  far: { countries: [AQ] }\nban: [far]\ninput:\n  default: drop\n  rules:\n    - allow http\n",
+		After:  "sets:\n  far: { countries: [AQ] }\ninput:\n  default: drop\n  rules:\n    - drop any from far\n    - allow http\n",
+	},
+	{
+		Code: BanOwn, Severities: []Severity{Warning},
+		What:   "a ban covers an address of the host",
+		Why:    "Those are never banned, so the list says what is not so, or is not what it should be.",
+		Mend:   "Take it out of the list.",
+		Before: "ban: [198.51.100.0/30]\ninput:\n  default: drop\n",
+		After:  "ban: [198.51.100.2/31]\ninput:\n  default: drop\n",
+	},
+	{
+		Code: NeverBanned, Severities: []Severity{Warning, Remark},
+		What:   "never-ban undoes a ban",
+		Why:    "A warning where it spares all of a ban, a remark where it spares a part.",
+		Mend:   "Take the address out of one of the two.",
+		Before: "ban: [203.0.113.64/26]\nnever-ban: [203.0.113.0/24]\ninput:\n  default: drop\n",
+		After:  "never-ban: [203.0.113.0/24]\ninput:\n  default: drop\n",
+	},
+}
+
+var explainHost = []Explanation{
+	{
+		Code: BridgePort, Severities: []Severity{Error, Warning},
+		What:   "a zone names a port of a bridge",
+		Why:    "Routing, and with it every rule, sees the bridge and never its ports. A warning for a wildcard that fits ports.",
+		Mend:   "Name the bridge.",
+		Before: "zones:\n  vms: { interfaces: [tap0] }\ninput:\n  default: drop\n  rules:\n    - allow dns from vms\n",
+		After:  "zones:\n  vms: { interfaces: [br0] }\ninput:\n  default: drop\n  rules:\n    - allow dns from vms\n",
+	},
+	{
+		Code: UnknownInterface, Severities: []Severity{Warning},
+		What:   "a zone names an interface that the host does not have now",
+		Why:    "Rules with the zone match nothing until there is one of that name.",
+		Mend:   "Write the name that was meant.",
+		Before: "zones:\n  vms: { interfaces: [br1] }\ninput:\n  default: drop\n  rules:\n    - allow dns from vms\n",
+		After:  "zones:\n  vms: { interfaces: [br0] }\ninput:\n  default: drop\n  rules:\n    - allow dns from vms\n",
+	},
+	{
+		Code: ForeignAddress, Severities: []Severity{Error, Warning},
+		What:   "an address is not this host's where only those occur",
+		Why:    "`to` in input, `from` in output or the address of a bypass. A warning where programs may bind to foreign addresses (`net.ipv4.ip_nonlocal_bind`).",
+		Mend:   "Put the rule under forward, or write the host's address.",
+		Before: "input:\n  default: drop\n  rules:\n    - allow http to 192.0.2.7\n",
+		After:  "input:\n  default: drop\n  rules:\n    - allow http to 198.51.100.1\n",
+	},
+	{
+		Code: HostNeeds, Severities: []Severity{Remark},
+		What:   "output refuses what a host sends without being asked",
+		Why:    "Output refuses by default and no rule is about renewals by DHCP (udp from 68 to 67), DHCPv6 (udp from 546 to 547) or IGMP.",
+		Mend:   "Add the rules that the hint writes, or refuse what is not used by a rule of its own.",
+		Before: "output:\n  default: drop\n  rules:\n    - allow [dns, ntp, https]\n",
+		After:  "output:\n  default: drop\n  rules:\n    - allow [dns, ntp, https]\n    - allow [dhcp, dhcpv6, proto/2]\n",
+	},
+	{
+		Code: MasqueradeIPv6, Severities: []Severity{Remark},
+		What:   "a masquerade covers IPv6 too",
+		Why:    "Where IPv6 is routed, hiding it behind one address is seldom meant.",
+		Mend:   "Write `ipv4` at its end.",
+		Before: "zones:\n  wan: { interfaces: [default-route] }\nnat:\n  - masquerade out wan\n",
+		After:  "zones:\n  wan: { interfaces: [default-route] }\nnat:\n  - masquerade out wan ipv4\n",
+	},
+	{
+		Code: NoClamp, Severities: []Severity{Remark}, Advice: true,
+		What: "TCP passes into a link with smaller packets, and nothing lowers its segment size",
+		Why: "The ICMP errors of path MTU discovery pass Sluice always, in every section. Networks on the way that drop them are common, and then large transfers hang. " +
+			"Found where forward allows TCP between two interfaces of different packet size, one of them a tunnel for example, and no `clamp mss` is about it. " +
+			"Of maps without state as well: they leave the addresses within ICMP errors as they are, so that senders do not recognise them.",
+		Mend:   "Add `clamp mss out ZONE` to forward.",
+		Before: "zones:\n  lan: { interfaces: [br0] }\n  tunnel: { interfaces: [wg0] }\nforward:\n  default: drop\n  rules:\n    - allow any from lan to tunnel\n",
+		After:  "zones:\n  lan: { interfaces: [br0] }\n  tunnel: { interfaces: [wg0] }\nforward:\n  default: drop\n  rules:\n    - clamp mss from lan to tunnel\n    - allow any from lan to tunnel\n",
+	},
+}
+
+var explainOpen = []Explanation{
+	{
+		Code: OpenManagement, Severities: []Severity{Warning}, Advice: true,
+		What: "a port of management is open to everybody on the internet",
+		Why: "ssh, remote desktops, databases, the API of Docker, kubelets and more; the table is at the end of this page. Found where at least half of the internet's addresses of a family may open a new flow to it, " +
+			"by the interface of the default route, counted after all rules above. Where everybody is asked for a password, a limit or a bound per source is enough.",
+		Mend:   "Say from whom, or add a limit per source.",
+		Before: "input:\n  default: drop\n  rules:\n    - allow [http, ssh, redis]\n",
+		After:  "sets:\n  office: [203.0.113.0/24]\ninput:\n  default: drop\n  rules:\n    - allow http\n    - allow redis from office\n    - allow ssh limit 6/30s per source\n",
+	},
+	{
+		Code: DefaultAllow, Severities: []Severity{Warning, Remark}, Advice: true,
+		What:   "a section lets through whatever no rule refuses",
+		Why:    "Of input, every program that listens tomorrow is open; of forward, every machine behind a router. For output, `allow` is usual. Of forward a remark where nothing is known of the host.",
+		Mend:   "Write `default: drop`, and a rule for each service.",
+		Before: "input:\n  default: allow\n  rules:\n    - drop tcp/3306\n",
+		After:  "input:\n  default: drop\n  rules:\n    - allow [http, https]\n",
+	},
+	{
+		Code: NotPoliced, Severities: []Severity{Warning, Remark}, Advice: true,
+		What: "a section is left out, and packets pass there",
+		Why: "A section that is left out is not policed. A warning for forward on a host that forwards packets: machines and containers behind it are open, and ports that other tools publish too. " +
+			"A remark for input where another section is policed.",
+		Mend:   "Add the section with `default: drop`.",
+		Before: "input:\n  default: drop\n  rules:\n    - allow http\n",
+		After:  "input:\n  default: drop\n  rules:\n    - allow http\nforward:\n  default: drop\n",
+	},
+	{
+		Code: PublishedClosed, Severities: []Severity{Remark}, Advice: true,
+		What:   "another tool publishes a port that no rule lets through",
+		Why:    "Docker and others rewrite the destination of what comes in for such a port; forward then refuses it, since NAT permits nothing. Found where nobody at all gets through.",
+		Mend:   "Add `allow published PORT from WHO` to forward, or publish it on loopback alone.",
+		Before: "zones:\n  wan: { interfaces: [default-route] }\n  lan: { interfaces: [br0] }\nforward:\n  default: drop\n  rules:\n    - allow any from lan to wan\n",
+		After:  "zones:\n  wan: { interfaces: [default-route] }\n  lan: { interfaces: [br0] }\nforward:\n  default: drop\n  rules:\n    - allow any from lan to wan\n    - allow published tcp/8080\n",
+	},
+	{
+		Code: IPv6Open, Severities: []Severity{Remark}, Advice: true,
+		What:   "a rule closes something for IPv4, and over IPv6 it stays open",
+		Why:    "It says `ipv4` where it refuses, and rules below or the default let the same through over IPv6. A rule whose sets hold no IPv6 address may say it to be clear, and is not found.",
+		Mend:   "Leave `ipv4` out.",
+		Before: "output:\n  default: allow\n  rules:\n    - reject smtp ipv4\n",
+		After:  "output:\n  default: allow\n  rules:\n    - reject smtp\n",
+	},
+	{
+		Code: EveryIPv4, Severities: []Severity{Warning, Remark}, Advice: true,
+		What:   "0.0.0.0/0 or ::/0 stands for everybody, and is one family alone",
+		Why:    "A rule without `from` is about everybody. A warning where it refuses and the other family stays open; a remark where it allows.",
+		Mend:   "Leave the addresses out.",
+		Before: "input:\n  default: drop\n  rules:\n    - allow http from 0.0.0.0/0\n",
+		After:  "input:\n  default: drop\n  rules:\n    - allow http\n",
+	},
+}

@@ -1,0 +1,339 @@
+package check
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/host"
+	"sluice/internal/policy"
+)
+
+// openManagement finds rules that open a port of management to everybody: to at
+// least half of the internet's addresses of a family, on the side of the default
+// route. Where the default route is not known, rules that name a side are left
+// out.
+func (c *checker) openManagement() {
+	for _, s := range c.sections() {
+		if s.Hook == policy.Output || s.Hook == policy.Forward && !c.facts.Known {
+			continue
+		}
+		for _, st := range c.standings(s) {
+			if st.own && st.known && st.rule.Action == policy.Allow {
+				c.openPorts(s, st)
+			}
+		}
+	}
+}
+
+func (c *checker) openPorts(s *policy.Section, st *standing) {
+	r := st.rule
+	bounded := r.Limit != nil && r.Limit.PerSource || r.Max != nil && r.Max.PerSource
+	dimension := service
+	if r.Published {
+		dimension = original
+	}
+	var open []string
+	var shown *box
+	limit := true
+	for i := range management {
+		m := &management[i]
+		if bounded && m.withLimit {
+			continue
+		}
+		ports := numbers{wire(m.protocol, m.from, m.to)}
+		found := c.openTo(s.Hook, st.left, dimension, ports)
+		if found == nil {
+			continue
+		}
+		if shown == nil {
+			shown = found
+		}
+		limit = limit && m.withLimit
+		open = append(open, fmt.Sprintf("%s/%s (%s)", protocolNames[m.protocol], policy.PortRange{From: m.from, To: m.to}, m.what))
+	}
+	if len(open) == 0 {
+		return
+	}
+	const most = 4
+	if len(open) > most {
+		open = append(open[:most], fmt.Sprintf("%d more", len(open)-most))
+	}
+	hint := "say from whom: " + strings.Fields(r.Text)[0] + " ... from WHO"
+	if limit {
+		hint += ", or bound it: limit 6/30s per source"
+	}
+	pos := r.Pos
+	if len(r.Services) > 0 {
+		pos = r.Services[0].Pos
+	}
+	f := c.report(OpenManagement, Warning, pos, hint, "open to everybody on the internet: %s", list(open))
+	c.shows(f, s.Hook, *shown)
+}
+
+// openTo gives packets to some ports that half of the internet may send; nil
+// where it may not.
+func (c *checker) openTo(hook policy.Hook, boxes []box, dimension int, ports numbers) *box {
+	for _, family := range []int{4, 6} {
+		var from addrset.Set
+		var first *box
+		for i := range boxes {
+			b := boxes[i]
+			if familyOfBox(&b) != family || !c.fromOutside(hook, &b) {
+				continue
+			}
+			if dimension == original {
+				b.numbers[original] = b.numbers[original].minus(one(notRewritten))
+			}
+			if b.numbers[dimension] = b.numbers[dimension].intersect(ports); len(b.numbers[dimension]) == 0 {
+				continue
+			}
+			if dimension == service && len(b.numbers[original].intersect(one(notRewritten))) > 0 {
+				b.numbers[original] = one(notRewritten)
+			}
+			from = from.Union(b.addresses[source])
+			if first == nil {
+				first = &b
+			}
+		}
+		if first != nil && mostOfInternet(from, family) {
+			return first
+		}
+	}
+	return nil
+}
+
+// fromOutside says whether packets may come in by the side of the default route.
+func (c *checker) fromOutside(hook policy.Hook, b *box) bool {
+	if !c.facts.Known {
+		return sameNumbers(b.numbers[in], c.universe(hook, familyOfBox(b)).numbers[in])
+	}
+	fits := func(n numbers, name string) bool { return len(n.intersect(one(c.names.index(name)))) > 0 }
+	if !slices.ContainsFunc(c.facts.DefaultRoute, func(name string) bool { return fits(b.numbers[in], name) }) {
+		return false
+	}
+	// What leaves by the same side again is nobody's here.
+	return hook != policy.Forward || slices.ContainsFunc(c.facts.Interfaces, func(i host.Interface) bool {
+		return i.Name != loopback && i.Master == "" && !slices.Contains(c.facts.DefaultRoute, i.Name) && fits(b.numbers[out], i.Name)
+	})
+}
+
+// mostOfInternet says whether a set holds at least half of the internet's
+// addresses of a family.
+func mostOfInternet(s addrset.Set, family int) bool {
+	s = s.Intersect(internet)
+	if family == 4 {
+		return s.Count4() >= internet.Count4()/2
+	}
+	half := new(big.Int).Rsh(internet.Count6(), 1)
+	return s.Count6().Cmp(half) >= 0
+}
+
+// openSections finds defaults that let everything through, and sections that are
+// left out where packets pass.
+func (c *checker) openSections() {
+	p := c.policy
+	router := c.facts.Forwarding4 || c.facts.Forwarding6
+	if p.Input != nil && p.Input.Default == policy.Allow {
+		c.report(DefaultAllow, Warning, defaultPos(p.Input), "default: drop, and a rule for each service",
+			"input lets through whatever no rule refuses: every service that starts tomorrow is open")
+	}
+	if p.Forward != nil && p.Forward.Default == policy.Allow && (router || !c.facts.Known) {
+		severity, where := Remark, ""
+		if router {
+			severity, where = Warning, "this host forwards packets, and "
+		}
+		c.report(DefaultAllow, severity, defaultPos(p.Forward), "default: drop, and a rule for each way",
+			"%sforward lets through whatever no rule refuses", where)
+	}
+	if p.Forward == nil && c.facts.Known && router && p.Input != nil {
+		what := ""
+		if ports := c.publishedTexts(); len(ports) > 0 {
+			what = "; so ports that other tools publish are open to everybody: " + fewWords(ports)
+		}
+		c.report(NotPoliced, Warning, p.Input.Pos, "add forward with default: drop, and rules for what may pass",
+			"this host forwards packets, and forward is left out: they pass whatever they are%s", what)
+	}
+	if p.Input == nil && (p.Output != nil || p.Forward != nil) {
+		other := p.Forward
+		if other == nil {
+			other = p.Output
+		}
+		c.report(NotPoliced, Remark, other.Pos, "add input with default: drop, and rules for this host's services", "input is left out: whatever is sent to this host itself passes")
+	}
+}
+
+func (c *checker) publishedTexts() []string {
+	var out []string
+	for _, p := range c.facts.Published {
+		out = append(out, p.String())
+	}
+	return out
+}
+
+func fewWords(words []string) string {
+	const most = 3
+	if len(words) > most {
+		words = append(words[:most:most], fmt.Sprintf("%d more", len(words)-most))
+	}
+	return list(words)
+}
+
+// openFamilies finds rules that close one family of what stays open in the
+// other.
+func (c *checker) openFamilies() {
+	for _, s := range c.sections() {
+		all := c.standings(s)
+		for i, st := range all {
+			if !st.own || st.rule.Action == policy.ClampMSS {
+				continue
+			}
+			c.closesIPv4Alone(s, all, i)
+			c.everybodyOfOne(s, all, i)
+		}
+	}
+}
+
+// closesIPv4Alone: "ipv4" in a rule that refuses. One whose sets have no IPv6
+// address says it to be clear.
+func (c *checker) closesIPv4Alone(s *policy.Section, all []*standing, at int) {
+	r := all[at].rule
+	if r.Family != 4 || r.Action == policy.Allow || !c.bothFamilies(r.From) || !c.bothFamilies(r.To) {
+		return
+	}
+	open := *r
+	if packets := c.openAfter(s, all, at, &open, 6); len(packets) > 0 {
+		f := c.report(IPv6Open, Remark, r.Pos, "leave out \"ipv4\", unless IPv6 is meant to stay open",
+			"this rule closes IPv4 alone: the same stays open over IPv6")
+		c.shows(f, s.Hook, packets[0])
+	}
+}
+
+func (c *checker) bothFamilies(w *policy.Who) bool {
+	if w == nil {
+		return true
+	}
+	a := c.whoAddresses(w)
+	return c.hasInterfaces(w) && a.IsEmpty() || a.Has4() == a.Has6()
+}
+
+// openAfter is the packets of a rule in another family that rules which follow
+// or the default let through.
+func (c *checker) openAfter(s *policy.Section, all []*standing, at int, r *policy.Rule, family int) []box {
+	packets, ok := c.minusNeeded(c.packetsOf(s.Hook, r, family))
+	for _, e := range all[:at] {
+		if ok && ends(e.rule) {
+			packets, ok = c.effort.minus(packets, e.packets)
+		}
+	}
+	for _, e := range all[at+1:] {
+		if !ok || len(packets) == 0 {
+			return nil
+		}
+		if e.rule.Action == policy.ClampMSS {
+			continue
+		}
+		if part := both(packets, e.packets); e.rule.Action == policy.Allow && len(part) > 0 {
+			return part
+		}
+		if ends(e.rule) {
+			packets, ok = c.effort.minus(packets, e.packets)
+		}
+	}
+	if !ok || s.Default != policy.Allow {
+		return nil
+	}
+	return packets
+}
+
+// everybodyOfOne: 0.0.0.0/0 or ::/0 alone, which look like everybody.
+func (c *checker) everybodyOfOne(s *policy.Section, all []*standing, at int) {
+	r := all[at].rule
+	for i, w := range []*policy.Who{r.From, r.To} {
+		if w == nil || w.Not || r.Family != 0 {
+			continue
+		}
+		everybody := addrset.All()
+		addresses := c.whoAddresses(w)
+		missing := 0
+		switch {
+		case addresses.Only4().Equal(everybody.Only4()) && !addresses.Has6():
+			missing = 6
+		case addresses.Only6().Equal(everybody.Only6()) && !addresses.Has4():
+			missing = 4
+		}
+		if missing == 0 || c.hasInterfaces(w) {
+			continue
+		}
+		text := map[int]string{6: "0.0.0.0/0", 4: "::/0"}[missing]
+		if r.Action == policy.Allow {
+			c.report(EveryIPv4, Remark, w.Pos, "leave the addresses out: a rule without them is about everybody",
+				"%s is every address of IPv%d; nothing is allowed over IPv%d here", text, 10-missing, missing)
+			continue
+		}
+		open := *r
+		if i == 0 {
+			open.From = nil
+		} else {
+			open.To = nil
+		}
+		if packets := c.openAfter(s, all, at, &open, missing); len(packets) > 0 {
+			f := c.report(EveryIPv4, Warning, w.Pos, "leave the addresses out: a rule without them is about everybody",
+				"%s is every address of IPv%d; over IPv%d the same stays open", text, 10-missing, missing)
+			c.shows(f, s.Hook, packets[0])
+		}
+	}
+}
+
+// publishedClosed finds ports that another tool publishes and that no rule lets
+// through to anybody.
+func (c *checker) publishedClosed() {
+	var closed []string
+	var at *policy.Section
+	var shown *Witness
+	for _, p := range c.facts.Published {
+		protocol := map[string]uint8{"tcp": protoTCP, "udp": protoUDP, "sctp": protoSCTP}[p.Protocol]
+		to := p.To.Addr()
+		if p.Port == 0 || protocol == 0 || !to.IsValid() || to.IsLoopback() {
+			continue
+		}
+		hook := policy.Forward
+		if c.own.Contains(to) {
+			hook = policy.Input
+		}
+		s := c.section(hook)
+		if s == nil {
+			continue
+		}
+		b := c.universe(hook, familyOfAddress(to))
+		port := p.To.Port()
+		if port == 0 {
+			port = p.Port
+		}
+		b.addresses[destination] = single(to)
+		if behind := c.interfacesOf(single(to)); hook == policy.Forward && len(behind) > 0 {
+			b.numbers[out] = b.numbers[out].intersect(behind)
+		}
+		b.numbers[service] = numbers{wire(protocol, port, port)}
+		b.numbers[original] = numbers{wire(protocol, p.Port, p.Port)}
+		if p.Address.IsValid() && p.Address.Is4() == to.Is4() {
+			b.addresses[originalDestination] = single(p.Address)
+		} else if here := c.hostAddresses().Intersect(b.addresses[originalDestination]); !here.IsEmpty() {
+			b.addresses[originalDestination] = here
+		}
+		if f := c.fate(s, []box{b}); f.known && !f.allowed {
+			closed = append(closed, p.String())
+			if at = s; shown == nil {
+				shown = &Witness{hook, *c.witness(hook, b, "new")}
+			}
+		}
+	}
+	if at == nil {
+		return
+	}
+	f := c.report(PublishedClosed, Remark, defaultPos(at), "add to "+string(at.Hook)+", if it should be reached: allow published PORT from WHO",
+		"other tools publish ports that no rule lets through: %s", fewWords(closed))
+	f.Witness = shown
+}

@@ -1,0 +1,145 @@
+package check
+
+import (
+	"io"
+	"slices"
+	"strings"
+
+	"sluice/internal/host"
+	"sluice/internal/policy"
+	"sluice/internal/resolve"
+)
+
+// Options is what Lint needs beside the policy and the host.
+type Options struct {
+	// Open reads a set file, for its entries that say nothing new. Nil: files
+	// are not read again.
+	Open func(name string) (io.ReadCloser, error)
+}
+
+// Report is what Lint finds.
+type Report struct {
+	Findings []Finding
+	Silenced []Silenced // that a comment of the policy allows
+}
+
+// Silenced is a finding that a comment allows.
+type Silenced struct {
+	Finding Finding
+	Reason  string
+	Comment policy.Pos
+}
+
+// Lint returns what Run finds and, beside it, advice: what is hardly an error
+// and still worth a look. The facts should have been told of servers and routers
+// (host.Facts.ReadServers).
+//
+// A comment "# lint: allow CODE REASON" on the line of a finding, or alone above
+// it, takes the finding out; errors stay.
+func Lint(r *resolve.Resolved, facts host.Facts, options Options) Report {
+	c := newChecker(r, facts)
+	c.options = options
+	c.effort.left *= lintEffort
+	for _, find := range passes {
+		find(c)
+	}
+	for _, find := range advice {
+		find(c)
+	}
+	silenced := c.allowed()
+	return Report{order(c.policy, c.found), silenced}
+}
+
+// lintEffort is how many times more than check lint may take.
+const lintEffort = 4
+
+// advice is what lint looks for beyond check.
+var advice = []func(*checker){
+	(*checker).hiddenParts,
+	(*checker).redundantRules,
+	(*checker).redundantElements,
+	(*checker).unusedNames,
+	(*checker).banNetworks,
+	(*checker).banServers,
+	(*checker).banCountries,
+	(*checker).forgedBans,
+	(*checker).repliesCut,
+	(*checker).requestsCut,
+	(*checker).bypassUnused,
+	(*checker).openManagement,
+	(*checker).openSections,
+	(*checker).openFamilies,
+	(*checker).publishedClosed,
+	(*checker).noClamp,
+}
+
+// shows adds a packet to a finding.
+func (c *checker) shows(f *Finding, hook policy.Hook, b box) {
+	f.Witness = &Witness{hook, *c.witness(hook, b, "new")}
+}
+
+// allowWords begin a comment that allows a finding.
+const allowWords = "lint: allow"
+
+// allowed takes out the findings that comments allow, and reports comments that
+// allow nothing.
+func (c *checker) allowed() []Silenced {
+	var silenced []Silenced
+	for _, comment := range c.policy.Comments() {
+		if !strings.HasPrefix(comment.Text, "lint:") {
+			continue
+		}
+		rest, ok := strings.CutPrefix(comment.Text, allowWords)
+		words := strings.Fields(rest)
+		if !ok || len(words) == 0 {
+			c.report(LintComment, Error, comment.Pos, "write # "+allowWords+" CODE REASON", "this comment speaks to lint, but not in its words")
+			continue
+		}
+		code, reason := Code(words[0]), strings.Join(words[1:], " ")
+		if explanationOf(code) == nil {
+			c.unknownCode(comment.Pos, words[0])
+			continue
+		}
+		if reason == "" {
+			c.report(LintComment, Error, comment.Pos, "write # "+allowWords+" "+words[0]+" REASON", "no reason why %s is allowed here", code)
+			continue
+		}
+		silenced = append(silenced, c.silence(comment, code, reason)...)
+	}
+	return silenced
+}
+
+func (c *checker) unknownCode(pos policy.Pos, word string) {
+	var codes []string
+	for _, e := range explanations {
+		codes = append(codes, string(e.Code))
+	}
+	hint := "sluice lint --list shows the codes"
+	if n := nearest(word, codes); n != "" {
+		hint = "did you mean " + n + "?"
+	}
+	c.report(LintComment, Error, pos, hint, "%q is no code of lint", word)
+}
+
+func (c *checker) silence(comment policy.Comment, code Code, reason string) []Silenced {
+	var silenced []Silenced
+	errors := 0
+	c.found = slices.DeleteFunc(c.found, func(f Finding) bool {
+		if f.Code != code || f.Pos.File != comment.Pos.File || f.Pos.Line != comment.About {
+			return false
+		}
+		if f.Severity == Error {
+			errors++
+			return false
+		}
+		silenced = append(silenced, Silenced{f, reason, comment.Pos})
+		return true
+	})
+	switch {
+	case errors > 0:
+		c.report(LintComment, Error, comment.Pos, "", "%s is an error here, which no comment allows", code)
+	case len(silenced) == 0:
+		c.report(LintComment, Remark, comment.Pos, "remove it", "this comment allows %s, which lint does not find here", code)
+	}
+	return silenced
+}

@@ -1,0 +1,108 @@
+package check
+
+import (
+	"fmt"
+
+	"sluice/internal/host"
+	"sluice/internal/policy"
+)
+
+// noClamp finds ways for TCP from a link with large packets into one with
+// smaller ones, such as a tunnel, that no "clamp mss" is about. What Sluice
+// passes of ICMP errors is enough for path MTU discovery; networks on the way
+// that drop them are not in its hands.
+func (c *checker) noClamp() {
+	s := c.policy.Forward
+	if s == nil || !c.facts.Known {
+		return
+	}
+	c.noClampToSmall(s)
+	for _, n := range c.policy.NAT {
+		if n.Kind == policy.Map && n.Stateless && !c.clamped(s, c.mapped()) {
+			c.report(NoClamp, Remark, n.Pos, "add to forward: clamp mss from INSIDE to OUTSIDE",
+				"a map without state leaves the addresses within ICMP errors as they are, so path MTU discovery does not work through it, and nothing tells TCP the size")
+			return
+		}
+	}
+}
+
+// sized are the interfaces that routing sees and whose packet size is known.
+func (c *checker) sized() (all []host.Interface) {
+	for _, i := range c.facts.Interfaces {
+		if i.Up && i.Name != loopback && i.Master == "" && i.MTU > 0 {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+func (c *checker) noClampToSmall(s *policy.Section) {
+	told := map[string]bool{}
+	for _, small := range c.sized() {
+		for _, large := range c.sized() {
+			if small.MTU >= large.MTU || told[small.Name] {
+				continue
+			}
+			ways := c.tcpWays(large.Name, small.Name)
+			for _, st := range c.standings(s) {
+				if st.rule.Action != policy.Allow || st.rule.Published || !st.own || !st.known {
+					continue
+				}
+				packets := both(st.left, ways)
+				if len(packets) == 0 || c.clamped(s, packets) {
+					continue
+				}
+				told[small.Name] = true
+				f := c.report(NoClamp, Remark, st.rule.Pos, fmt.Sprintf("add to forward: clamp mss out ZONE, for a zone with %s", small.Name),
+					"this rule lets TCP through between %s, which carries packets of %d bytes, and %s, which carries %d, and nothing tells the two ends", large.Name, large.MTU, small.Name, small.MTU)
+				c.shows(f, policy.Forward, packets[0])
+				f.Witness.Packet.In, f.Witness.Packet.Out = large.Name, small.Name
+				if len(packets[0].numbers[in].intersect(one(c.names.index(large.Name)))) == 0 {
+					f.Witness.Packet.In, f.Witness.Packet.Out = small.Name, large.Name
+				}
+				break
+			}
+		}
+	}
+}
+
+// tcpWays is TCP between two interfaces, both ways.
+func (c *checker) tcpWays(a, b string) (ways []box) {
+	for _, family := range []int{4, 6} {
+		u := c.universe(policy.Forward, family)
+		u.numbers[service] = numbers{wholeProtocol(protoTCP)}
+		for _, pair := range [][2]string{{a, b}, {b, a}} {
+			u.numbers[in], u.numbers[out] = one(c.names.index(pair[0])), one(c.names.index(pair[1]))
+			ways = append(ways, u)
+		}
+	}
+	return ways
+}
+
+// clamped says whether some clamp of forward is about any of the packets, or of
+// their answers, whose size it lowers as well.
+func (c *checker) clamped(s *policy.Section, packets []box) bool {
+	for _, r := range s.Rules {
+		if r.Action != policy.ClampMSS {
+			continue
+		}
+		clamp := c.packets(s.Hook, r)
+		if overlap(clamp, packets) || overlap(clamp, turned(packets)) {
+			return true
+		}
+	}
+	return false
+}
+
+// turned is packets the other way round, by sides alone.
+func turned(packets []box) []box {
+	all := make([]box, len(packets))
+	for i, b := range packets {
+		b.numbers[in], b.numbers[out] = b.numbers[out], b.numbers[in]
+		b.addresses[source], b.addresses[destination] = b.addresses[destination], b.addresses[source]
+		b.numbers[service], b.numbers[sourcePort] = numbers{wholeProtocol(protoTCP)}, numbers{{0, 65535}}
+		b.numbers[original] = one(notRewritten)
+		all[i] = b
+	}
+	return all
+}

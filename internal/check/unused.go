@@ -1,0 +1,131 @@
+package check
+
+import (
+	"slices"
+
+	"sluice/internal/policy"
+)
+
+// unusedNames finds sets, zones and services that no part of the policy uses.
+func (c *checker) unusedNames() {
+	used := c.usedNames()
+	for _, s := range c.policy.Sets {
+		if !used[s.Name] {
+			c.report(UnusedName, Remark, s.Pos, "remove it", "nothing uses set %q", s.Name)
+		}
+	}
+	for _, z := range c.policy.Zones {
+		if !used[z.Name] && !c.zonesMatter() {
+			c.report(UnusedName, Remark, z.Pos, "remove it", "nothing uses zone %q", z.Name)
+		}
+	}
+	services := c.usedServices()
+	for _, s := range c.policy.Services {
+		if !services[s.Name] && !c.inOtherService(s) {
+			c.report(UnusedName, Remark, s.Pos, "remove it", "nothing uses service %q", s.Name)
+		}
+	}
+}
+
+// zonesMatter says whether zones have a sense without being named: accelerated
+// flows are those of their interfaces, and the hairpin of a redirect looks for
+// the neighbours of its target in their networks.
+func (c *checker) zonesMatter() bool {
+	return c.policy.Forward != nil && c.policy.Forward.Accelerate ||
+		slices.ContainsFunc(c.policy.NAT, func(n *policy.NAT) bool { return n.Kind == policy.Redirect })
+}
+
+// usedNames is the sets and zones that anything is decided by, and the sets that
+// those are made of.
+func (c *checker) usedNames() map[string]bool {
+	used := map[string]bool{}
+	var use func(name string)
+	use = func(name string) {
+		if used[name] {
+			return
+		}
+		used[name] = true
+		if s := c.policy.Set(name); s != nil {
+			for _, w := range slices.Concat(s.Union, s.Except) {
+				use(w.Text)
+			}
+		}
+	}
+	who := func(w *policy.Who) {
+		if w != nil {
+			for _, item := range w.Items {
+				use(item.Name)
+			}
+		}
+	}
+	zone := func(w *policy.Word) {
+		if w != nil {
+			use(w.Text)
+		}
+	}
+	for _, s := range c.sections() {
+		for _, r := range s.Rules {
+			who(r.From)
+			who(r.To)
+			zone(r.In)
+			zone(r.Out)
+		}
+	}
+	for _, lines := range [][]policy.Who{c.policy.Ban, c.policy.NeverBan} {
+		for i := range lines {
+			who(&lines[i])
+		}
+	}
+	for _, b := range c.policy.Tracking.Bypass {
+		who(b.To)
+	}
+	for _, n := range c.policy.NAT {
+		who(n.From)
+		zone(n.In)
+		zone(n.Out)
+	}
+	return used
+}
+
+func (c *checker) usedServices() map[string]bool {
+	used := map[string]bool{}
+	add := func(refs []policy.ServiceRef) {
+		for _, r := range refs {
+			used[r.Text] = true
+		}
+	}
+	for _, s := range c.sections() {
+		for _, r := range s.Rules {
+			add(r.Services)
+		}
+	}
+	for _, b := range c.policy.Tracking.Bypass {
+		add(b.Services)
+	}
+	for _, n := range c.policy.NAT {
+		if n.Service != nil {
+			add([]policy.ServiceRef{*n.Service})
+		}
+	}
+	return used
+}
+
+// inOtherService says whether another service may be made of this one: what it
+// means is all in there, and the names that a service was made of are not kept.
+func (c *checker) inOtherService(s *policy.Service) bool {
+	mine := policy.ServiceRef{Matches: s.Matches}
+	for _, o := range c.policy.Services {
+		if o == s {
+			continue
+		}
+		theirs := policy.ServiceRef{Matches: o.Matches}
+		held := true
+		for _, family := range []int{4, 6} {
+			held = held && len(servicesOf([]policy.ServiceRef{mine}, family).minus(servicesOf([]policy.ServiceRef{theirs}, family))) == 0
+		}
+		if held {
+			return true
+		}
+	}
+	return false
+}
