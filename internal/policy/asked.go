@@ -83,3 +83,18 @@ func (a Asking) read(option, text string, parse func(*words) bool) error {
 	}
 	return nil
 }
+
+// ICMPWord is the word of a rule for a type of ICMP, or of ICMPv6 where six
+// holds; false where the language has none.
+func ICMPWord(six bool, number uint64) (string, bool) {
+	for _, t := range icmpTypes {
+		n := t.V4
+		if six {
+			n = t.V6
+		}
+		if n >= 0 && uint64(n) == number {
+			return "icmp " + t.Name, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,244 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/backend"
+	"sluice/internal/program"
+	"sluice/internal/question"
+)
+
+func newQuery() *cobra.Command {
+	var w question.Words
+	var allowed, dropped bool
+	var states, described string
+	cmd := &cobra.Command{
+		Use:   "query [FILE]",
+		Short: "Say which packets a policy allows, all of them",
+		Long: `Says of all packets that fit what a policy (/etc/sluice/policy.yaml unless FILE is
+given, standard input for -) does with them: as few classes as there are, each
+exact, each with the line that decides and one packet as an example, or "none".
+Nothing is tried out and no packet is sent. It holds for every packet, since the
+compiled rules are followed for all values of all fields at once; each example is
+then asked of a second judge, which reads the policy and not what it was compiled
+to.
+
+The packets asked about are those that begin something, of every service, by
+every section that the policy has; what the host says to itself over loopback
+is left out. The words are those of rules: --service ssh, tcp/22, "icmp
+echo-request" or "[http, https]"; --from and --to a set, a zone, an address, "not
+office" or a list; --in and --out a zone. --allowed and --dropped show one side
+alone; what is rejected counts as dropped.
+
+Limits let packets through unless a class says that it is over one. Addresses
+that commands or limits have banned meanwhile are not of the policy, and are
+left out.
+
+Exit status: 0 fine, and with --allowed or --dropped: there are none; 1 there are
+some; 2 bad use or a bad policy. So a check in CI that nobody else gets to ssh is
+"sluice query --allowed --service ssh --from 'not office'".
+Environment: SLUICE_STATE_DIR.
+Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
+		Example: `  sluice query policy.yaml --allowed --service ssh
+  sluice query policy.yaml --allowed --service ssh --from "not office"
+  sluice query policy.yaml --dropped --hook output --service [smtp, tcp/587]
+  sluice query policy.yaml --from 203.0.113.7 --json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var err error
+			if w.States, err = question.States(states); err != nil {
+				return fmt.Errorf("--state: %w", err)
+			}
+			switch w.Hook {
+			case "", "input", "forward", "output":
+			default:
+				return fmt.Errorf("--hook %q: unknown hook\nhint: there are input, forward and output", w.Hook)
+			}
+			return runQuery(cmd, policyArgument(args), w, verdictsAsked(allowed, dropped), described)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&allowed, "allowed", false, "show what is allowed")
+	flags.BoolVar(&dropped, "dropped", false, "show what is dropped or rejected")
+	flags.StringVar(&w.Service, "service", "", "only packets of `SERVICE`")
+	flags.StringVar(&w.From, "from", "", "only packets from `WHO`")
+	flags.StringVar(&w.To, "to", "", "only packets to `WHO`")
+	flags.StringVar(&w.In, "in", "", "only packets that come in by `ZONE`")
+	flags.StringVar(&w.Out, "out", "", "only packets that go out by `ZONE`")
+	flags.StringVar(&w.Hook, "hook", "", "only packets of `HOOK`: input, forward or output")
+	flags.StringVar(&states, "state", "new", "`STATE` that connection tracking gives them: new, established, related, invalid, untracked, any")
+	flags.StringVar(&described, "host", "", "ask for the host described in `FACTS.json`")
+	cmd.MarkFlagsMutuallyExclusive("allowed", "dropped")
+	must(cmd.RegisterFlagCompletionFunc("hook", words("input", "forward", "output")))
+	must(cmd.RegisterFlagCompletionFunc("state", words("new", "established", "related", "invalid", "untracked", "any")))
+	return cmd
+}
+
+func verdictsAsked(allowed, dropped bool) []program.Verdict {
+	switch {
+	case allowed:
+		return []program.Verdict{program.Accept}
+	case dropped:
+		return []program.Verdict{program.Drop, program.Reject}
+	}
+	return nil
+}
+
+// judged gives what a policy means for a host: its program, with what no
+// optimizer has touched that it need not have.
+func judged(ctx context.Context, line *pipeline, file string) (question.Compiled, error) {
+	line.without = optionalPasses()
+	if err := line.resolve(ctx, file); err != nil {
+		return question.Compiled{}, err
+	}
+	if err := line.compile(backend.Capabilities{}); err != nil {
+		return question.Compiled{}, err
+	}
+	return question.Compiled{Resolved: line.resolved, Program: line.program}, nil
+}
+
+// queriedJSON is what "query --json" prints.
+type queriedJSON struct {
+	Policy  string            `json:"policy"`
+	Asked   string            `json:"asked"`
+	Classes []question.Answer `json:"classes"`
+}
+
+func runQuery(cmd *cobra.Command, file string, w question.Words, verdicts []program.Verdict, described string) error {
+	o := optionsOf(cmd)
+	p, err := loadPolicy(cmd.InOrStdin(), file)
+	if err != nil {
+		return err
+	}
+	facts, err := readFacts(cmd.Context(), described, o)
+	if err != nil {
+		return err
+	}
+	line := pipeline{options: o, facts: facts, policy: p, warn: cmd.ErrOrStderr(), offline: true}
+	c, err := judged(cmd.Context(), &line, file)
+	if err != nil {
+		return err
+	}
+	answers, err := question.Query(c, w, verdicts, line.geo)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		err = printJSON(cmd.OutOrStdout(), queriedJSON{file, w.String(), answers})
+	} else {
+		err = printAnswers(cmd.OutOrStdout(), w, verdicts, answers)
+	}
+	if err == nil && len(verdicts) > 0 && len(answers) > 0 {
+		err = errFound
+	}
+	return err
+}
+
+// verdictColours by the words of verdicts.
+var verdictColours = map[string]string{"allowed": "32", "dropped": "31", "rejected": "31"}
+
+func printAnswers(w io.Writer, asked question.Words, verdicts []program.Verdict, answers []question.Answer) error {
+	if len(answers) == 0 {
+		what := "there are none"
+		switch {
+		case len(verdicts) == 1:
+			what = "none are allowed"
+		case len(verdicts) > 1:
+			what = "none are dropped"
+		}
+		_, err := fmt.Fprintf(w, "%s of %s: %s\n", paint(w, "1", "none"), asked, what)
+		return err
+	}
+	rest, collapsed := map[question.Decider]int{}, map[question.Decider]bool{}
+	for i := range answers {
+		a := &answers[i]
+		if len(verdicts) == 0 && strings.HasPrefix(a.By.Text, "default: ") {
+			rest[a.By]++
+		}
+	}
+	for i := range answers {
+		a := &answers[i]
+		if n := rest[a.By]; n > shownDefaults {
+			continue
+		}
+		fmt.Fprintf(w, "%s on %s %s %s %s, by %s\n", paint(w, "1", a.Service()), a.Hook, choose(a.Many(), "are", "is"),
+			paint(w, verdictColours[a.Verdict], a.Verdict), a.Place(), deciders(a))
+	}
+	for i := range answers {
+		a := &answers[i]
+		if n := rest[a.By]; n > shownDefaults {
+			fmt.Fprintf(w, "%s on %s is %s, by %s %s\n", paint(w, "1", "everything else"), a.Hook,
+				paint(w, verdictColours[a.Verdict], a.Verdict), a.By, paint(w, "2", fmt.Sprintf("(%d classes, --dropped or --allowed shows them)", n)))
+			collapsed[a.By] = true
+			delete(rest, a.By)
+		}
+	}
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "for example\tverdict\tline\t\n")
+	for i := range answers {
+		a := &answers[i]
+		if collapsed[a.By] {
+			continue
+		}
+		text := a.By.Text
+		if a.By.Line == 0 {
+			text = ""
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", a.Example, a.Verdict, a.By, text)
+	}
+	if err := t.Flush(); err != nil {
+		return errors.Join(err)
+	}
+	return nil
+}
+
+// deciders names the line, and those that decide on some of the packets instead.
+func deciders(a *question.Answer) string {
+	text := a.By.String()
+	if len(a.Also) == 0 {
+		return text
+	}
+	var lines, others []string
+	always := false
+	for _, d := range a.Also {
+		switch {
+		case d.Line == 0:
+			always = true
+		case d.File == a.By.File:
+			lines = append(lines, strconv.Itoa(d.Line))
+		default:
+			others = append(others, d.String())
+		}
+	}
+	if len(lines) > 0 {
+		word := "line "
+		if len(lines) > 1 {
+			word = "lines "
+		}
+		others = append([]string{word + strings.Join(lines, ", ")}, others...)
+	}
+	if always {
+		others = append(others, "what always holds")
+	}
+	return text + ", some by " + strings.Join(others, " and ")
+}
+
+// shownDefaults is up to how many classes of a default are told apart where
+// nobody asked for them.
+const shownDefaults = 2
+
+func choose(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
+}

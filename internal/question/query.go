@@ -1,0 +1,189 @@
+package question
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"sluice/internal/addrset"
+	"sluice/internal/geo"
+	"sluice/internal/host"
+	"sluice/internal/packet"
+	"sluice/internal/program"
+	"sluice/internal/reach"
+	"sluice/internal/resolve"
+)
+
+// Compiled is a policy with the program that it means.
+type Compiled struct {
+	*resolve.Resolved
+	Program *program.Program
+}
+
+// Answer is what becomes of packets of one class.
+type Answer struct {
+	Verdict string `json:"verdict"` // allowed, dropped, rejected
+	Traffic
+	By Decider `json:"by"`
+	// Also is who decides on some of them instead, with the same verdict.
+	Also []Decider `json:"also-by,omitempty"`
+}
+
+// Query gives what becomes of all packets that fit the words, as few classes
+// that are exact. Verdicts, where there are any, are those that are asked for.
+func Query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*geo.Database, error)) ([]Answer, error) {
+	questions, err := w.Read(c.Resolved)
+	if err != nil {
+		return nil, err
+	}
+	u := reach.NewUniverse(reach.Options{Own: c.own(), Questions: slices.Concat(questions, foreign(c)), Settled: true}, c.Program)
+	names := NewNames(countries, c.Resolved)
+	say := newWording(u, names, w.States, c)
+	out := []Answer{}
+	for _, at := range ways {
+		asked := u.Minus(u.Unbanned(region(u, questions, at.Way)), region(u, foreign(c), at.Way))
+		if u.Empty(asked) {
+			continue
+		}
+		outcomes := u.Outcomes(c.Program, at.Way)
+		// What takes another way in the end is no packet of this one.
+		among := reach.Among{All: u.And(asked, all(u, outcomes))}
+		groups := decided(u, c, at.Way, outcomes, among.All)
+		same := map[program.Verdict]reach.Region{}
+		for _, g := range groups {
+			same[g.verdict] = u.Or(same[g.verdict], g.region)
+		}
+		among.All = u.Or(among.All, u.And(asked, rewritten(u, c, at.Way)))
+		for _, g := range groups {
+			if len(verdicts) > 0 && !slices.Contains(verdicts, g.verdict) {
+				continue
+			}
+			among.More = same[g.verdict]
+			for _, class := range say.classes(at.Way, g.region, among) {
+				if err := checkWitness(c, class, g.verdict); err != nil {
+					return nil, err
+				}
+				class.witness = nicer(u, class, g.region)
+				a := Answer{Verdict: verdictWord(g.verdict), Traffic: say.traffic(class), By: g.by}
+				for _, other := range groups {
+					if other.verdict == g.verdict && other.by != g.by && !u.Empty(u.And(other.region, class.region)) {
+						a.Also = append(a.Also, other.by)
+					}
+				}
+				// What one line says another may say too, word for word.
+				if !slices.ContainsFunc(out, func(o Answer) bool { return o.Verdict == a.Verdict && o.same(&a.Traffic) }) {
+					out = append(out, a)
+				}
+			}
+		}
+	}
+	return out, names.Err()
+}
+
+// checkWitness asks the reference, which takes limits as not reached.
+func checkWitness(c Compiled, class class, v program.Verdict) error {
+	if class.limited {
+		return nil
+	}
+	return agree(c.Resolved, class.witness, class.way, v)
+}
+
+// foreign is packets that another tool has rewritten, where the host has no such
+// tool: there are none.
+func foreign(c Compiled) (none []reach.Question) {
+	if !c.Facts.Known || slices.ContainsFunc(c.Facts.ForeignChains, func(f host.ForeignChain) bool { return f.Type == "nat" }) || len(c.Facts.Unread) > 0 {
+		return nil
+	}
+	rewritten := []program.Condition{{Field: program.Status, Names: []string{"dnat", "snat"}}}
+	for _, at := range ways {
+		none = append(none, reach.Question{Way: at.Way, States: []packet.State{packet.New}, Match: [][]program.Condition{rewritten}})
+	}
+	return none
+}
+
+// region is the packets of all questions of a way.
+func region(u *reach.Universe, questions []reach.Question, way reach.Way) (out reach.Region) {
+	for _, q := range questions {
+		if q.Way == way {
+			out = u.Or(out, u.Region(q))
+		}
+	}
+	return out
+}
+
+// rewritten is the packets to this host: of some of them NAT leads elsewhere, and
+// who reads of these wants to be told from the rest.
+func rewritten(u *reach.Universe, c Compiled, way reach.Way) (none reach.Region) {
+	if own := c.own(); way == reach.Through && !own.IsEmpty() {
+		return u.Region(reach.Question{Way: way, To: &own})
+	}
+	return none
+}
+
+// all is the packets of all outcomes.
+func all(u *reach.Universe, outcomes []reach.Outcome) (out reach.Region) {
+	for _, o := range outcomes {
+		out = u.Or(out, o.Region)
+	}
+	return out
+}
+
+// group is packets with one verdict by one line.
+type group struct {
+	verdict program.Verdict
+	by      Decider
+	region  reach.Region
+}
+
+// decided parts packets of a way by verdict and by who decided, in the order of
+// the program.
+func decided(u *reach.Universe, c Compiled, way reach.Way, outcomes []reach.Outcome, asked reach.Region) []group {
+	type key struct {
+		verdict program.Verdict
+		by      Decider
+	}
+	at := map[key]int{}
+	var out []group
+	for _, o := range outcomes {
+		r := u.And(o.Region, asked)
+		if u.Empty(r) {
+			continue
+		}
+		k := key{o.Verdict, deciderOf(&o, policed(c, way), string(way))}
+		i, known := at[k]
+		if !known {
+			i = len(out)
+			at[k] = i
+			out = append(out, group{verdict: k.verdict, by: k.by})
+		}
+		out[i].region = u.Or(out[i].region, r)
+	}
+	// What is written, in the order of the lines, then what always holds.
+	place := func(g group) int {
+		if g.by.Line == 0 {
+			return math.MaxInt
+		}
+		return g.by.Line
+	}
+	slices.SortStableFunc(out, func(a, b group) int { return cmp.Compare(place(a), place(b)) })
+	return out
+}
+
+// policed says whether the policy has a section for a way.
+func policed(c Compiled, way reach.Way) bool {
+	switch way {
+	case reach.In:
+		return c.Policy.Input != nil
+	case reach.Through:
+		return c.Policy.Forward != nil
+	}
+	return c.Policy.Output != nil
+}
+
+// own is the host's own addresses; empty where nobody knows them.
+func (c Compiled) own() addrset.Set {
+	if !c.Facts.Known {
+		return addrset.Set{}
+	}
+	return ownAddresses(c.Resolved)
+}

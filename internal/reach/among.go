@@ -1,0 +1,91 @@
+package reach
+
+import (
+	"slices"
+	"strings"
+
+	"sluice/internal/diagram"
+)
+
+// Among is what classes are told from.
+type Among struct {
+	// All is the packets that are spoken of, and what a reader may take to be
+	// meant too: a class says only what tells its packets from the rest of these.
+	All Region
+	// More is packets that a class may have too, where it then takes fewer words.
+	More Region
+}
+
+// ClassesAmong gives the packets of a region as few classes. Where More holds
+// others, classes may have packets in common; together they hold the region, and
+// nothing of All that is not in More. The region of a class is of all of its
+// packets that are spoken of.
+func (u *Universe) ClassesAmong(way Way, r Region, among Among) []Class {
+	all, more := among.All, u.Or(r, among.More)
+	all = u.And(all, u.all(way))
+	r, more = u.And(r, all), u.And(more, all)
+	if r == diagram.None {
+		return nil
+	}
+	var out []Class
+	covered := diagram.None
+	products := u.join(u.split(u.space.Restrict(r, all), all))
+	for _, p := range products {
+		u.widen(p, more, all)
+	}
+	for _, p := range u.join(products) {
+		region := u.And(p.region(u), all)
+		own := u.Minus(u.And(region, r), covered)
+		if own == diagram.None {
+			continue
+		}
+		covered = u.Or(covered, region)
+		c := Class{Way: way, Region: region, Witness: u.Witness(way, own)}
+		for i, in := range p {
+			if in != nil {
+				c.Fields = append(c.Fields, u.dimensions[i].values(in))
+			}
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// widen leaves away what a product says of its fields, one after the other, as
+// long as it gets nothing by that but of more.
+func (u *Universe) widen(p product, more, all Region) {
+	others := u.Minus(all, more)
+	for i := range slices.Backward(p) {
+		if p[i] == nil {
+			continue
+		}
+		was := p[i]
+		p[i] = nil
+		if u.And(p.region(u), others) != diagram.None {
+			p[i] = was
+		}
+	}
+}
+
+// Unbanned is the packets of a region that are in no set that the kernel or a
+// command fills.
+func (u *Universe) Unbanned(r Region) Region {
+	for _, d := range u.dimensions {
+		if strings.HasPrefix(string(d.field), "table:") {
+			r = u.Minus(r, u.flag(d.field))
+		}
+	}
+	return r
+}
+
+// Whatever is the packets of a region and those that differ from one of it only in
+// which limits let them through, and which sets that the kernel fills hold them.
+func (u *Universe) Whatever(r Region) Region {
+	for _, d := range u.dimensions {
+		if strings.HasPrefix(string(d.field), "gate:") || strings.HasPrefix(string(d.field), "table:") {
+			yes := u.flag(d.field)
+			r = u.Or(u.space.Restrict(r, yes), u.space.Restrict(r, u.space.Not(yes)))
+		}
+	}
+	return r
+}
