@@ -12,7 +12,12 @@ type Raiser interface {
 	// ReadWhole is Read with all contents: those of the sets that commands fill
 	// too.
 	ReadWhole(ctx context.Context) (State, error)
-	// Raise makes the program that a state is; the state was read by ReadWhole.
+	// Complete reads what of a state was left unread: what commands ban. Sets whose
+	// names say what is in them, and that somebody has read before, are taken to
+	// hold what the artifact has.
+	Complete(ctx context.Context, have State, loaded Artifact) (State, error)
+	// Raise makes the program that a state is; the state was read by ReadWhole or is
+	// from Complete.
 	Raise(have State) (*Raised, error)
 	// Meant is a program in the words of Raise, where the backend has others than
 	// the program: rates in the kernel's units, names as they can be read back,

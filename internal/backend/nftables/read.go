@@ -50,6 +50,39 @@ func (n nftables) ReadWhole(ctx context.Context) (backend.State, error) {
 	return s, nil
 }
 
+// Complete reads the sets that commands fill, and takes the others that were not
+// read from the artifact.
+func (nftables) Complete(ctx context.Context, have backend.State, loaded backend.Artifact) (backend.State, error) {
+	h, err := stateOf(have)
+	if err != nil {
+		return nil, err
+	}
+	a, err := artifactOf(loaded)
+	if err != nil {
+		return nil, err
+	}
+	out := *h
+	out.Tree.Sets = slices.Clone(h.Tree.Sets)
+	for i, k := range out.Tree.Sets {
+		if !k.Elements.Unknown && !k.byCommand() {
+			continue
+		}
+		own := *k
+		out.Tree.Sets[i] = &own
+		if a == nil || k.Life != program.Static {
+			continue
+		}
+		if known := a.Tree.set(k.Name); known != nil && known.definition() == k.definitionOf(known) {
+			own.Elements = known.Elements
+		}
+	}
+	if err := out.readContents(ctx, func(k *Set) bool { return k.Elements.Unknown || k.byCommand() }); err != nil {
+		return nil, fmt.Errorf("read the sets of table inet %s: %w", h.Tree.Table, err)
+	}
+	out.Contents, out.Whole = true, true
+	return &out, nil
+}
+
 // edited says whether elements of a set come and go while it keeps its name.
 func edited(k *Set) bool {
 	return k.Life == program.Living || k.Counted && k.Life != program.Dynamic

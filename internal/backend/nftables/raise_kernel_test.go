@@ -1,0 +1,350 @@
+package nftables
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+	"sluice/internal/kernel/nft"
+	"sluice/internal/program"
+	"sluice/internal/verify"
+)
+
+// readWhole reads everything that the kernel holds.
+func (k kernel) readWhole(t testing.TB) backend.State {
+	t.Helper()
+	var s backend.State
+	err := k.Do(func() (err error) {
+		s, err = New().(backend.Raiser).ReadWhole(context.Background())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// prove holds what the kernel holds against a program.
+func (k kernel) prove(t testing.TB, p *program.Program) *verify.Proof {
+	t.Helper()
+	have := k.readWhole(t)
+	r, err := New().(backend.Raiser).Raise(have)
+	if err != nil {
+		t.Fatal(err)
+	}
+	meant, err := New().(backend.Raiser).Meant(p, everything, have, backend.Asked{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	proof, err := verify.Prove(meant, r, addrset.Set{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return proof
+}
+
+// TestRaiseFromKernel: all examples and constructs, through nft and the kernel.
+func TestRaiseFromKernel(t *testing.T) {
+	programs := map[string][2]*program.Program{}
+	whole := together(t)
+	programs["constructs"] = [2]*program.Program{whole, whole}
+	files, err := filepath.Glob("../../../examples/*/policy.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no examples", err)
+	}
+	for _, file := range files {
+		meant, full := compiledFile(t, file)
+		programs[filepath.Base(filepath.Dir(file))] = [2]*program.Program{meant, full}
+	}
+	for name, p := range programs {
+		t.Run(name, func(t *testing.T) {
+			k := kernelHost(t)
+			k.load(t, New(), mustLower(t, p[1]))
+			proof := k.prove(t, p[0])
+			for _, u := range proof.Unread {
+				if name != "constructs" {
+					t.Errorf("not read: %+v", u)
+				}
+			}
+			for _, d := range proof.Differences {
+				if name != "constructs" || len(proof.Unread) == 0 {
+					t.Errorf("%+v", d)
+				}
+			}
+			if proof.Elements+proof.Rules == 0 {
+				t.Error("nothing was read")
+			}
+		})
+	}
+}
+
+// tampered is a policy whose rules and sets are changed by hand.
+const tampered = `version: 1
+sets:
+  office: [203.0.113.0/24, "2001:db8:77::/48"]
+  servers: { endpoints: ["198.51.100.1 tcp/8080", "198.51.100.2 tcp/8443", "[2001:db8::1] tcp/8080"] }
+  banned: [192.0.2.7, 192.0.2.9, 192.0.2.128/25]
+ban: [banned]
+services:
+  web: [tcp/8080, tcp/8443]
+tracking:
+  bypass: [web to servers]
+input:
+  default: drop log "in"
+  rules:
+    - drop tcp/443 from 198.51.100.0/24
+    - allow tcp/443
+    - allow ssh from office limit 10/minute per source
+    - allow [tcp/8080, tcp/8443]
+    - drop tcp/1001 from office
+    - allow tcp/1001
+    - allow tcp/1002
+    - allow tcp/1003
+    - drop tcp/1004
+    - allow tcp/1005
+    - allow tcp/1006
+    - allow tcp/1007
+    - drop tcp/1008
+    - allow tcp/1009
+    - allow tcp/1010
+    - reject tcp/25
+    - allow udp/53 from 10.0.0.0/24
+forward:
+  default: drop
+  rules:
+    - allow tcp/5432 from office to 10.20.0.5
+nat:
+  - map 198.51.100.16/28 to 10.20.1.0/28
+`
+
+// TestTampering: every change by hand that means something is found, with a
+// packet that shows it; one that means nothing is none.
+func TestTampering(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte(tampered), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	meant, full := compiledFile(t, file)
+	a := mustLower(t, full)
+	for _, c := range []struct {
+		name    string
+		edit    func(l *listing) string // what nft is given
+		witness string                  // what the witness has to hold
+		kernel  string                  // what the kernel does with it
+	}{
+		{"nothing", func(*listing) string { return "" }, "", ""},
+		{"a rule that says what holds anyway", func(l *listing) string {
+			return "add rule inet sluice input ct state invalid drop"
+		}, "", ""},
+		{"a rule less", func(l *listing) string {
+			return l.delete("input", `203\.0\.113\.0/24|@office4|limit-input`)
+		}, "tcp from 203.0.113.", "drop"},
+		{"a rule more", func(l *listing) string {
+			return "insert rule inet sluice input tcp dport 6379 ip saddr 198.51.100.77 accept"
+		}, "198.51.100.77", "accept"},
+		{"an element more", func(l *listing) string {
+			return "add element inet sluice " + l.set(`^ban\.banned4_|^banned4_`) + " { 192.0.2.20 }"
+		}, "192.0.2.20", "drop"},
+		{"an element less", func(l *listing) string {
+			return "delete element inet sluice " + l.set(`^ban\.banned4_|^banned4_`) + " { 192.0.2.9 }"
+		}, "192.0.2.9", "drop"},
+		{"a wider prefix", func(l *listing) string {
+			return l.replace("input", `10\.0\.0\.0/24`, "10.0.0.0/24", "10.0.0.0/23")
+		}, "10.0.1.", "accept"},
+		{"two rules in another order", func(l *listing) string {
+			return l.swap("input", `198\.51\.100\.0/24`, `^tcp dport 443 counter`)
+		}, "198.51.100.", "accept"},
+		{"another policy of a chain", func(l *listing) string {
+			_, tree := l.rules("input")
+			i := slices.IndexFunc(tree.Chains, func(c *Chain) bool { return c.Base != nil && c.Base.Hook == "prerouting" && c.Base.Type == "filter" })
+			return "chain inet sluice " + tree.Chains[i].Name + " { policy drop; }"
+		}, "tcp from", "drop"},
+		{"the verdict of an element", func(l *listing) string {
+			return l.element("1004", "drop", "accept")
+		}, ":1004", "accept"},
+		{"another prefix to rewrite to", func(l *listing) string {
+			c, i := l.find("prerouting_nat", `dnat`)
+			return fmt.Sprintf("delete rule inet sluice %s handle %d\nadd rule inet sluice %s %s", c.Name, c.Rules[i].Handle, c.Name,
+				strings.Replace(c.Rules[i].text(), ": 10.20.1.0/28", ": 10.20.9.0/28", 1))
+		}, "198.51.100.", "accept"},
+		{"another rate", func(l *listing) string {
+			return l.replace("limit-input", `limit rate`, "10/minute", "1000/minute")
+		}, "203.0.113.", "refused"},
+		{"no counter", func(l *listing) string {
+			return l.replace("input", `5353|dport 53 `, "counter", "")
+		}, "udp from 10.0.0.", "accept"},
+		{"another answer", func(l *listing) string {
+			return l.element("25", "goto", "drop")
+		}, ":25", "drop"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			k := kernelHost(t)
+			k.load(t, New(), a)
+			l := &listing{t: t, kernel: k}
+			text := c.edit(l)
+			if text != "" {
+				if err := k.Do(func() error { return nft.Run(context.Background(), text) }); err != nil {
+					t.Fatalf("%s: %v", text, err)
+				}
+			}
+			proof := k.prove(t, meant)
+			if c.witness+c.kernel == "" {
+				if !proof.Proved {
+					t.Errorf("not proved: %+v", proof)
+				}
+				return
+			}
+			fits := slices.ContainsFunc(proof.Differences, func(d verify.Difference) bool {
+				return strings.Contains(d.Packet, c.witness) && (c.kernel == "refused" || d.Kernel.Verdict == c.kernel)
+			})
+			if proof.Proved || !fits {
+				t.Errorf("%s\nis not found: %+v", text, proof.Differences)
+			}
+			if got := len(proof.Unread) > 0; got != (c.kernel == "refused") {
+				t.Errorf("not read: %+v", proof.Unread)
+			}
+		})
+	}
+}
+
+// TestRefusedByName: what a program cannot say is never taken to be equal.
+func TestRefusedByName(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte(tampered), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	meant, full := compiledFile(t, file)
+	a := mustLower(t, full)
+	for _, c := range []struct{ text, refused string }{
+		{"insert rule inet sluice input meta pkttype broadcast drop", "meta pkttype 1"},
+		{"insert rule inet sluice input quota over 10 mbytes drop", "quota"},
+		{"insert rule inet sluice input ip saddr 192.0.2.1 limit rate over 10/second drop", "limit rate over 10/second"},
+		{"insert rule inet sluice input tcp dport 80 reject with icmpx type admin-prohibited", "icmpx"},
+		{"insert rule inet sluice input tcp dport 80 reject with icmpx type port-unreachable", "icmpx"},
+		{"insert rule inet sluice input @nh,8,8 4 drop", "8"},
+		{"add chain inet sluice odd { type filter hook input priority 17; policy drop; }", "priority 17"},
+	} {
+		t.Run(c.text, func(t *testing.T) {
+			k := kernelHost(t)
+			k.load(t, New(), a)
+			if err := k.Do(func() error { return nft.Run(context.Background(), c.text) }); err != nil {
+				t.Fatal(err)
+			}
+			proof := k.prove(t, meant)
+			if proof.Proved {
+				t.Fatalf("proved, though nobody knows what it means: %+v", proof)
+			}
+			if !slices.ContainsFunc(proof.Unread, func(u backend.Unraised) bool { return strings.Contains(u.Text+u.Why, c.refused) && u.Chain != "" }) {
+				t.Errorf("not named: %+v %+v", proof.Unread, proof.Differences)
+			}
+		})
+	}
+}
+
+// listing edits rules as somebody by hand would.
+type listing struct {
+	t      *testing.T
+	kernel kernel
+}
+
+func (l *listing) text() string {
+	var out []byte
+	err := l.kernel.Do(func() (err error) {
+		out, err = nft.ListText(context.Background(), "ruleset", "inet")
+		return err
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return string(out)
+}
+
+// rules are the chains whose names begin so, with their rules.
+func (l *listing) rules(chain string) (*Chain, *Tree) {
+	s := l.kernel.readWhole(l.t).(*State)
+	for _, c := range s.Tree.Chains {
+		if strings.HasPrefix(c.Name, chain) {
+			return c, &s.Tree
+		}
+	}
+	l.t.Fatalf("no chain %s", chain)
+	return nil, nil
+}
+
+// find gives the first rule of chains that begin so that a pattern fits.
+func (l *listing) find(chain, pattern string) (*Chain, int) {
+	_, tree := l.rules(chain)
+	for _, c := range tree.Chains {
+		if !strings.HasPrefix(c.Name, chain) {
+			continue
+		}
+		for i, r := range c.Rules {
+			if regexp.MustCompile(pattern).MatchString(r.text() + " ") {
+				return c, i
+			}
+		}
+	}
+	l.t.Fatalf("no rule of %s fits %s:\n%s", chain, pattern, l.text())
+	return nil, 0
+}
+
+func (l *listing) delete(chain, pattern string) string {
+	c, i := l.find(chain, pattern)
+	return fmt.Sprintf("delete rule inet sluice %s handle %d", c.Name, c.Rules[i].Handle)
+}
+
+func (l *listing) replace(chain, pattern, old, new string) string {
+	c, i := l.find(chain, pattern)
+	text := strings.Replace(c.Rules[i].text(), old, new, 1)
+	if old == "counter" {
+		text = regexp.MustCompile(`counter name "[^"]*"`).ReplaceAllString(c.Rules[i].text(), "")
+	}
+	if text == c.Rules[i].text() {
+		l.t.Fatalf("%q is not in %q", old, text)
+	}
+	return fmt.Sprintf("replace rule inet sluice %s handle %d %s", c.Name, c.Rules[i].Handle, text)
+}
+
+func (l *listing) swap(chain, one, other string) string {
+	c, i := l.find(chain, one)
+	d, j := l.find(chain, other)
+	if c.Name != d.Name {
+		l.t.Fatalf("%s and %s are in two chains", one, other)
+	}
+	return fmt.Sprintf("replace rule inet sluice %s handle %d %s\nreplace rule inet sluice %s handle %d %s",
+		c.Name, c.Rules[i].Handle, c.Rules[j].text(), c.Name, c.Rules[j].Handle, c.Rules[i].text())
+}
+
+func (l *listing) set(pattern string) string {
+	s := l.kernel.readWhole(l.t).(*State)
+	for _, k := range s.Tree.Sets {
+		if regexp.MustCompile(pattern).MatchString(k.Name) {
+			return k.Name
+		}
+	}
+	l.t.Fatalf("no set %s:\n%s", pattern, l.text())
+	return ""
+}
+
+// element gives an element of a verdict map another verdict.
+func (l *listing) element(key, old, new string) string {
+	s := l.kernel.readWhole(l.t).(*State)
+	for _, k := range s.Tree.Sets {
+		for i, tuple := range k.Elements.Tuples {
+			if k.Verdicts && (tuple == key || strings.HasSuffix(tuple, ". "+key)) {
+				text := tupleText(k.Types, tuple) + counted(map[string]backend.Count{}, tuple) + k.Elements.note(tuple)
+				return fmt.Sprintf("delete element inet sluice %s { %s : %s }\nadd element inet sluice %s { %s : %s }",
+					k.Name, tupleText(k.Types, tuple), k.Elements.Verdicts[i], k.Name, text, new)
+			}
+		}
+	}
+	l.t.Fatalf("no map has %s:\n%s", key, l.text())
+	return ""
+}

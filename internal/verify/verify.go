@@ -1,0 +1,168 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+	"sluice/internal/diagram"
+	"sluice/internal/program"
+	"sluice/internal/reach"
+)
+
+// Proof is what came of holding the kernel against a program.
+type Proof struct {
+	// Proved says that every packet gets what was meant, in verdict, rewriting,
+	// tracking, counters, logs and limits.
+	Proved   bool `json:"proved"`
+	Classes  int  `json:"classes"`  // kinds of packets that the program treats each in its own way
+	Rules    int  `json:"rules"`    // read from the kernel
+	Elements int  `json:"elements"` // of sets, read from the kernel
+	// Banned is how many ranges of addresses are banned by command at the moment.
+	// They are taken as they are: they are no difference from the policy.
+	Banned      int                `json:"banned-by-command"`
+	Differences []Difference       `json:"differences"`
+	Unread      []backend.Unraised `json:"unread"` // whose meaning is not known
+	// Opaque is conditions that nobody can decide, so that nothing is proved of
+	// what they decide.
+	Opaque []string `json:"opaque,omitempty"`
+}
+
+// Difference is packets that the kernel does not treat as was meant.
+type Difference struct {
+	Way     reach.Way `json:"way"`
+	Witness Witness   `json:"witness"` // one of them
+	Packet  string    `json:"packet"`  // the witness, for a reader
+	Packets []string  `json:"packets"` // all of them, a line for each class
+	Meant   Outcome   `json:"meant"`
+	Kernel  Outcome   `json:"kernel"`
+}
+
+// Outcome is what becomes of the witness.
+type Outcome struct {
+	Verdict string   `json:"verdict"`          // "accept", "drop", "reject"
+	By      string   `json:"by"`               // the line or rule that decided
+	Change  []string `json:"change,omitempty"` // rewriting and tracking
+	Effects []string `json:"effects,omitempty"`
+}
+
+// mostClasses is how many classes of packets a difference lists.
+const mostClasses = 4
+
+// Prove holds what was read against what was meant, which is in the backend's words
+// (backend.Raiser). Own is the host's own addresses; empty where nobody knows them.
+// The error says that there are too many kinds of packets to tell apart.
+func Prove(meant *program.Program, r *backend.Raised, own addrset.Set) (*Proof, error) {
+	p := &Proof{Rules: r.Rules, Elements: r.Elements, Banned: r.Banned, Unread: r.Unraised, Differences: []Difference{}}
+	if p.Unread == nil {
+		p.Unread = []backend.Unraised{}
+	}
+	err := diagram.Guard(func() {
+		u := reach.NewUniverse(reach.Options{Own: own, Settled: true}, meant, r.Program)
+		for _, way := range []reach.Way{reach.In, reach.Through, reach.Out} {
+			p.Classes += len(u.Outcomes(meant, way))
+		}
+		for _, d := range u.Compare(meant, r.Program, true) {
+			p.Differences = append(p.Differences, differenceOf(u, d))
+		}
+		p.Opaque = u.Opaque()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("prove the rules: %w", err)
+	}
+	p.Differences = append(p.Differences, devices(meant, r.Program)...)
+	p.Proved = len(p.Differences)+len(p.Unread)+len(p.Opaque) == 0
+	return p, nil
+}
+
+func differenceOf(u *reach.Universe, d reach.Difference) Difference {
+	out := Difference{
+		Way: d.Way, Witness: witnessOf(d.Witness), Packet: PacketText(d.Way, d.Witness),
+		Meant: outcomeOf(&d.A), Kernel: outcomeOf(&d.B),
+	}
+	// Where both decide alike, what differs is what they do beside it.
+	if out.Meant.Verdict == out.Kernel.Verdict {
+		out.Meant.Effects, out.Kernel.Effects = apart(d.A.Effects, d.B.Effects)
+	}
+	classes := u.Classes(d.Way, d.Region)
+	for i, c := range classes {
+		if i == mostClasses {
+			out.Packets = append(out.Packets, fmt.Sprintf("and %d more kinds", len(classes)-i))
+			break
+		}
+		out.Packets = append(out.Packets, classText(c))
+	}
+	return out
+}
+
+func outcomeOf(o *reach.Outcome) Outcome {
+	out := Outcome{Verdict: string(o.Verdict), Change: o.Change, By: by(o)}
+	return out
+}
+
+// by names what decided.
+func by(o *reach.Outcome) string {
+	origin := o.Origin
+	if origin == (program.Origin{}) && o.Rule != nil {
+		origin = o.Rule.Origin
+	}
+	switch {
+	case origin.Foreign:
+		return fmt.Sprintf("%s rule %d: %s", origin.File, origin.Line, origin.Text)
+	case origin.File != "" && origin.Line > 0:
+		return strings.TrimSpace(fmt.Sprintf("%s:%d %s", origin.File, origin.Line, origin.Text))
+	case o.Rule != nil && o.Rule.Comment != "":
+		return "what holds without being written: " + o.Rule.Comment
+	case o.Chain != "":
+		return "the default of " + o.Chain
+	case o.Rule != nil:
+		return "what holds without being written"
+	}
+	return "nothing objects"
+}
+
+// apart is what only one of two sorted lists has.
+func apart(a, b []string) (onlyA, onlyB []string) {
+	onlyB = slices.Clone(b)
+	for _, text := range a {
+		if i := slices.Index(onlyB, text); i >= 0 {
+			onlyB = slices.Delete(onlyB, i, i+1)
+			continue
+		}
+		onlyA = append(onlyA, text)
+	}
+	return onlyA, onlyB
+}
+
+// devices compares what no packet shows: the interfaces of flowtables.
+func devices(meant, have *program.Program) []Difference {
+	var out []Difference
+	of := func(p *program.Program) map[string]string {
+		texts := map[string]string{}
+		for _, f := range p.Flowtables {
+			devices := slices.Clone(f.Devices)
+			slices.Sort(devices)
+			texts[f.Name] = "flowtable " + f.Name + " of " + strings.Join(devices, ", ")
+		}
+		return texts
+	}
+	a, b := of(meant), of(have)
+	for _, f := range slices.Concat(meant.Flowtables, have.Flowtables) {
+		if a[f.Name] != b[f.Name] && !slices.ContainsFunc(out, func(d Difference) bool { return d.Packet == f.Name }) {
+			out = append(out, Difference{
+				Way: reach.Through, Packet: f.Name, Packets: []string{"flows that a flowtable takes over"},
+				Meant: Outcome{By: orNone(a[f.Name])}, Kernel: Outcome{By: orNone(b[f.Name])},
+			})
+		}
+	}
+	return out
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "no such flowtable"
+	}
+	return text
+}
