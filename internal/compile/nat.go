@@ -222,10 +222,19 @@ func (c *compiler) mapStateless(n *policy.NAT) {
 			Actions: []program.Action{c.counter(id, o, n.Text), program.NoTrack{}, program.MapDestination{From: outside, To: inside}},
 			Origin:  o, Comment: n.Text,
 		})
-	c.append(output, program.Rule{
-		Stage: program.StageTrack, ID: id, Match: match{fromInside, not(fromHost)},
-		Actions: []program.Action{program.NoTrack{}}, Origin: o, Comment: "resets that reject sends in the name of these machines",
-	})
+	// A reset belongs to no connection, so tracking would take it for invalid.
+	for _, reset := range []struct {
+		end     program.Condition
+		comment string
+	}{
+		{fromInside, "resets that reject sends in the name of these machines"},
+		{addresses(program.Destination, addrset.Of(n.Inside.Range)), "resets that reject sends to these machines"},
+	} {
+		c.append(output, program.Rule{
+			Stage: program.StageTrack, ID: id, Match: match{reset.end, not(fromHost)},
+			Actions: []program.Action{program.NoTrack{}}, Origin: o, Comment: reset.comment,
+		})
+	}
 	c.natRule(n, postroutingMap, match{fromInside, untracked, not(fromHost)}, program.MapSource{From: inside, To: outside}, "")
 	c.note(o, "a stateless map rewrites headers only: the packet that an ICMP error carries inside keeps the inner address, and the host itself reaches these machines by their inner addresses alone")
 }

@@ -125,6 +125,22 @@ nat:
 			`,
 		},
 		{
+			// A reset without a connection is invalid to tracking, and output refused it.
+			name: "map stateless: who is refused on either side is told so",
+			policy: sides + `
+output: { default: drop }
+forward: { default: reject }
+nat:
+  - map 198.51.100.32/28 to 10.20.0.0/28 stateless
+  - map 2001:db8:100:f::/64 to 2001:db8:20::/64 stateless
+`,
+			tries: `
+				stranger > mapped tcp/80   = reset
+				inside > stranger tcp/80   = reset
+				inside > stranger udp/53   = unreachable
+			`,
+		},
+		{
 			name: "map stateless, both directions, untracked",
 			policy: sides + `
 nat:

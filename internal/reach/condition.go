@@ -87,6 +87,9 @@ func (e *evaluation) field(f program.Field) value {
 		if p.HopLimit == 0 {
 			return unknown
 		}
+		if e.way == Through && (e.hook.kind == program.Forward || e.hook.kind == program.Postrouting) {
+			return number(p.HopLimit - 1) // forwarding has taken one (ip6_forward)
+		}
 		return number(p.HopLimit)
 	default:
 		return unknown // opaque text, link types, VLANs, extension headers

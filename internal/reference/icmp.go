@@ -27,10 +27,11 @@ var (
 )
 
 // neighbourly says that the packet is neighbour discovery, from the same link:
-// nobody forwards it, so its hop limit is as it was sent.
+// nobody forwards it, so its hop limit is as it was sent. What the host forwards
+// has lost one hop before the hook of forward sees it (ip6_forward).
 func (w *walk) neighbourly() bool {
 	p := &w.packet
-	return p.Protocol == packet.ICMPv6 && p.HopLimit == 255 && slices.Contains(neighbours6, p.ICMPType)
+	return w.hook != policy.Forward && p.Protocol == packet.ICMPv6 && p.HopLimit == 255 && slices.Contains(neighbours6, p.ICMPType)
 }
 
 // isNeeded says whether IP does not work without the packet, and as what.

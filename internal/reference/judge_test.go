@@ -17,7 +17,7 @@ zones:
   lan: { interfaces: ["lan*"], networks: [10.20.0.0/24, "2001:db8:20::/64"] }
 sets:
   office: [203.0.113.0/24, "2001:db8:77::/48"]
-  banned: [192.0.2.0/24, 203.0.113.9]
+  banned: [192.0.2.0/24, 203.0.113.9, "2001:db8:bad::/48"]
 ban: [banned]
 never-ban: [203.0.113.9]
 input:
@@ -106,6 +106,7 @@ func TestJudge(t *testing.T) {
 		{"an invalid ICMP error", in, pkt("wan0", "", stranger, host, 1, 0, icmp(3, 64), state(packet.Invalid)), policy.Allow},
 		{"neighbour discovery", in, pkt("wan0", "", far6, host6, 58, 0, icmp(135, 255), state(packet.Untracked)), policy.Allow},
 		{"neighbour discovery from afar", in, pkt("wan0", "", far6, host6, 58, 0, icmp(135, 64), state(packet.Untracked)), policy.Reject},
+		{"a ban holds for what looks like neighbour discovery and is forwarded", through, pkt("lan0", "wan0", "2001:db8:20::5", "2001:db8:bad::1", 58, 0, icmp(135, 255)), policy.Drop},
 		{"neighbour discovery is never forwarded", through, pkt("wan0", "lan0", far6, host6, 58, 0, icmp(135, 255)), policy.Drop},
 		{"DHCP", in, pkt("wan0", "", stranger, host, 17, 68, func(p *packet.Packet) { p.SourcePort = 67 }), policy.Allow},
 		{"a zone needs interface and network", in, pkt("lan0", "", "10.20.0.7", host, 17, 53), policy.Allow},
