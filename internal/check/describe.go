@@ -157,11 +157,18 @@ var internet = prefixes("0.0.0.0/1", "128.0.0.0/2", "192.0.0.0/3", "2000::/3").
 
 func someAddress(s addrset.Set) netip.Addr {
 	for _, p := range preferred {
-		if first, _, ok := s.Intersect(p).Bounds(); ok {
+		if some := s.Intersect(p); !some.IsEmpty() {
+			first, _, _ := some.Bounds()
+			if next := first.Next(); some.Contains(next) {
+				return next // the first one often names the network
+			}
 			return first
 		}
 	}
 	first, _, _ := s.Bounds()
+	if next := first.Next(); s.Contains(next) {
+		return next // the first one often names the network
+	}
 	return first
 }
 
@@ -183,6 +190,13 @@ func (c *checker) witness(hook policy.Hook, b box, state packet.State) *packet.P
 	}
 	var port uint16
 	p.Protocol, port = wireOf(b.numbers[service])
+	if hook == policy.Forward { // neither end of what is forwarded is the host
+		for _, side := range []int{source, destination} {
+			if others := b.addresses[side].Difference(c.own); !others.IsEmpty() {
+				b.addresses[side] = others
+			}
+		}
+	}
 	p.Source, p.Destination = someAddress(b.addresses[source]), someAddress(b.addresses[destination])
 	if here := b.addresses[destination].Intersect(c.hostAddresses()); hook == policy.Input && !here.IsEmpty() {
 		p.Destination = someAddress(here)
@@ -208,7 +222,7 @@ func (c *checker) witness(hook policy.Hook, b box, state packet.State) *packet.P
 			p.Flags = packet.SYN
 		}
 	}
-	p.In, p.Out = c.someInterface(b.numbers[in]), c.someInterface(b.numbers[out])
+	p.In, p.Out = c.someInterface(b.numbers[in], p.Source), c.someInterface(b.numbers[out], p.Destination)
 	if n := b.numbers[user]; hook == policy.Output && len(n.intersect(one(noUser))) == 0 {
 		p.Owner = int64(n[0].from)
 	}
@@ -220,13 +234,21 @@ func (c *checker) witness(hook policy.Hook, b box, state packet.State) *packet.P
 	return &p
 }
 
-// someInterface names an interface of the host where it has one of these, the
-// default route's first, else one that fits; "" is no or any interface.
-func (c *checker) someInterface(indices numbers) string {
+// someInterface names an interface of the host where it has one of these: the one
+// whose network holds an address, the default route's, or another one; else one
+// that fits; "" is no or any interface.
+func (c *checker) someInterface(indices numbers, toward netip.Addr) string {
 	if len(indices.intersect(one(0))) > 0 {
 		return ""
 	}
 	fits := func(name string) bool { return len(indices.intersect(one(c.names.index(name)))) > 0 }
+	for _, i := range c.facts.Interfaces {
+		for _, p := range i.Addresses {
+			if i.Name != loopback && p.Masked().Contains(toward) && fits(i.Name) {
+				return i.Name
+			}
+		}
+	}
 	for _, name := range c.facts.DefaultRoute {
 		if fits(name) {
 			return name

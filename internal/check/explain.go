@@ -59,9 +59,31 @@ func (e *Explanation) Found() string {
 // Text is the explanation for a terminal.
 func (e *Explanation) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s (%s, found by %s)\n%s.\n\nWhy: %s\n\nMend: %s\n", e.Code, severities(e.Severities), e.Found(), sentence(e.What), e.Why, e.Mend)
+	fmt.Fprintf(&b, "%s (%s, found by %s)\n\n%s.\n\n%s\n\n%s\n", e.Code, severities(e.Severities), e.Found(),
+		sentence(e.What), wrapped("Why: "+e.Why), wrapped("Mend: "+e.Mend))
 	if e.Before != "" {
 		fmt.Fprintf(&b, "\nBefore:\n%s\nAfter:\n%s", indented(e.Before), indented(e.After))
+	}
+	return b.String()
+}
+
+// wrapped breaks a text into lines that a terminal shows whole.
+func wrapped(text string) string {
+	const width = 80
+	var b strings.Builder
+	column := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case column+1+len(word) > width:
+			b.WriteByte('\n')
+			column = 0
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
 	}
 	return b.String()
 }

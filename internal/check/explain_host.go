@@ -4,10 +4,11 @@ var explainAnswers = []Explanation{
 	{
 		Code: RepliesCut, Severities: []Severity{Warning, Remark}, Advice: true,
 		What: "rules decide on answers to the host's own requests",
-		Why: "Answers pass by the state of the connection, before any rule: a rule that blocks the country of a resolver never hears of its answers. " +
-			"Three things take that away. A program that asks from the port of a service which bypasses tracking (ntpd from 123, WireGuard, IPsec, SIP) makes no entry, so its answers come in as if nobody had asked. " +
+		Why: "Such answers come in as if nobody had asked: a rule that blocks their country, or the default, drops them, and every request waits for its time-out. " +
+			"Other answers pass by the state of the connection, before any rule, whichever addresses the rules block. Three things take that away. " +
+			"A program that asks from the port of a service which bypasses tracking (ntpd from 123, WireGuard, IPsec, SIP) makes no entry in the connection table. " +
 			"A map without state rewrites whatever comes in for its outer addresses, the host's own among them. And in front of such a map the host does not reach what is behind it. " +
-			"Found are the servers that this host asks, as far as their answers would be refused; of services whose peers are not known, that they might be.",
+			"Found are the servers that this host asks, as far as their answers would be refused; of services whose peers are not known, that they might be. Bans have codes of their own.",
 		Mend:   "Take the service out of bypass, or allow the servers in input; give a map addresses that are not the host's.",
 		Before: "sets:\n  lan: [10.20.0.0/16]\ntracking:\n  bypass: [ntp]\ninput:\n  default: drop\n  rules:\n    - allow ntp from lan\n",
 		After:  "sets:\n  lan: [10.20.0.0/16]\ninput:\n  default: drop\n  rules:\n    - allow ntp from lan\n",
@@ -15,8 +16,10 @@ var explainAnswers = []Explanation{
 	{
 		Code: RequestsCut, Severities: []Severity{Warning}, Advice: true,
 		What: "output refuses what the host asks by itself",
-		Why: "Name servers from resolv.conf (those behind systemd-resolved too), package mirrors from the configuration of apt, dnf, zypper, pacman and apk, and time servers from that of chrony, " +
-			"systemd-timesyncd, ntpd and OpenNTPD. Found where no user's request to one of them would pass. `drop any to not europe` in output is the classic one.",
+		Why: "The host finds no names, gets no updates or has a clock that drifts, and what asks waits for its time-out. " +
+			"`drop any to not europe` in output is the classic one. Asked are name servers from resolv.conf (those behind systemd-resolved too), " +
+			"package mirrors from the configuration of apt, dnf, zypper, pacman and apk, and time servers from that of chrony, systemd-timesyncd, ntpd and OpenNTPD. " +
+			"Found where no user's request to one of them would pass.",
 		Mend:   "Allow it in output, above what refuses it.",
 		Before: "output:\n  default: drop\n  rules:\n    - allow [dns, ntp, dhcp]\n",
 		After:  "output:\n  default: drop\n  rules:\n    - allow [dns, ntp, dhcp]\n    - allow https to 192.0.2.80\n",
@@ -156,7 +159,7 @@ var explainOpen = []Explanation{
 	{
 		Code: OpenManagement, Severities: []Severity{Warning}, Advice: true,
 		What: "a port of management is open to everybody on the internet",
-		Why: "ssh, remote desktops, databases, the API of Docker, kubelets and more; the table is at the end of this page. Found where at least half of the internet's addresses of a family may open a new flow to it, " +
+		Why: "Scanners try such ports within hours, and behind some of them nobody asks for a password. They are ssh, remote desktops, databases, the API of Docker, kubelets and more; docs/reference/lint.md has the table. Found where at least half of the internet's addresses of a family may open a new flow to it, " +
 			"by the interface of the default route, counted after all rules above. Where everybody is asked for a password, a limit or a bound per source is enough.",
 		Mend:   "Say from whom, or add a limit per source.",
 		Before: "input:\n  default: drop\n  rules:\n    - allow [http, ssh, redis]\n",

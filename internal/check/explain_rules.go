@@ -86,7 +86,7 @@ var explainSets = []Explanation{
 	{
 		Code: RedundantElement, Severities: []Severity{Remark}, Advice: true,
 		What: "an entry of a list says nothing new",
-		Why: "It is a double, or within another entry, set or service of the same list; an exception takes nothing out; the exceptions take all of an entry out again. " +
+		Why: "The shorter a list, the more of it is read. An entry is a double, or within another entry, set or service of the same list; an exception takes nothing out; the exceptions take all of an entry out again. " +
 			"Of set files one finding sums up. What a downloaded list or country data hold is not counted, since it changes: an office that happens to be in Europe today is not redundant.",
 		Mend:   "Take it out.",
 		Before: "sets:\n  office: [203.0.113.0/24, 203.0.113.7]\ninput:\n  default: drop\n  rules:\n    - allow ssh from office\n",

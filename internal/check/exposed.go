@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
-	"strings"
 
 	"sluice/internal/addrset"
 	"sluice/internal/host"
@@ -61,7 +60,10 @@ func (c *checker) openPorts(s *policy.Section, st *standing) {
 	if len(open) > most {
 		open = append(open[:most], fmt.Sprintf("%d more", len(open)-most))
 	}
-	hint := "say from whom: " + strings.Fields(r.Text)[0] + " ... from WHO"
+	hint := "say from whom: from WHO"
+	if r.From == nil && r.Limit == nil && r.Max == nil && r.Log == nil && r.In == nil && r.Out == nil && r.To == nil {
+		hint = "say from whom: " + r.Text + " from WHO"
+	}
 	if limit {
 		hint += ", or bound it: limit 6/30s per source"
 	}

@@ -42,9 +42,9 @@ func wordsOf(r *policy.Rule) []word {
 			if len(r.Services)+len(ref.Matches) == 2 {
 				continue // the only one
 			}
-			text := m.String()
-			if text != ref.Text {
-				text += " of " + ref.Text
+			text := ref.Text
+			if len(ref.Matches) > 1 {
+				text = m.String() + " of " + ref.Text
 			}
 			w := word{ref.Pos, text, *r}
 			w.less.Services = []policy.ServiceRef{{Pos: ref.Pos, Text: ref.Text, Matches: []policy.ServiceMatch{m}}}

@@ -71,6 +71,12 @@ func (c *checker) usedNames() map[string]bool {
 			zone(r.Out)
 		}
 	}
+	for _, x := range c.policy.Expect {
+		who(x.Rule.From)
+		who(x.Rule.To)
+		zone(x.Rule.In)
+		zone(x.Rule.Out)
+	}
 	for _, lines := range [][]policy.Who{c.policy.Ban, c.policy.NeverBan} {
 		for i := range lines {
 			who(&lines[i])
@@ -98,6 +104,9 @@ func (c *checker) usedServices() map[string]bool {
 		for _, r := range s.Rules {
 			add(r.Services)
 		}
+	}
+	for _, x := range c.policy.Expect {
+		add(x.Rule.Services)
 	}
 	for _, b := range c.policy.Tracking.Bypass {
 		add(b.Services)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
+	"sluice/internal/check"
 	"sluice/internal/optimize"
 	"sluice/internal/policy"
 )
@@ -47,6 +48,7 @@ func generateDocs(root *cobra.Command, dir string) error {
 		"language.md":        policy.Reference(),
 		"policy.schema.json": policy.Schema(),
 		"passes.md":          optimize.Reference(),
+		"lint.md":            check.Reference(),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, "reference", name), data, 0o644); err != nil {
 			return err

@@ -65,6 +65,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
 		// One line a command, in the order of the help.
 		newInit(),
 		newCheck(),
+		newLint(),
 		newFmt(),
 		newSchema(),
 		newCompile(),

@@ -1,0 +1,257 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/check"
+	"sluice/internal/host"
+	"sluice/internal/policy"
+)
+
+func newLint() *cobra.Command {
+	var described, explain string
+	var offline, listCodes bool
+	cmd := &cobra.Command{
+		Use:   "lint [FILE]",
+		Short: "Find what is wrong with a policy, and what could be better",
+		Long: `Finds all that "sluice check" finds in a policy (/etc/sluice/policy.yaml unless
+FILE is given, standard input for -), and gives advice beside it: rules hidden in
+part, rules and entries without which nothing changes, answers to the host's own
+requests that a rule would decide on, bans of your own networks, ports of
+management that are open to everybody, what breaks path MTU discovery. It changes
+nothing. Every finding has a code, a place, why it matters and the mend, and where
+it makes things clearer a packet that shows it.
+
+The host is this one, or the one that "sluice facts --json" described (--host).
+Which package mirrors and time servers it asks is read from the configuration of
+the programs; their names become addresses by /etc/hosts and by asking the
+resolver for two seconds at most, unless --offline.
+
+A comment on the line of a finding, or alone above it, allows it:
+  - allow ssh # lint: allow open-management REASON
+
+Exit status: 0 nothing found; 1 something found; 2 errors, or bad use.
+Environment: SLUICE_STATE_DIR.
+Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
+		Example: `  sluice lint
+  sluice lint policy.yaml --host gateway.json --json
+  sluice lint --explain replies-cut
+  sluice lint --list`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o := optionsOf(cmd)
+			switch {
+			case listCodes:
+				return printCodes(cmd.OutOrStdout(), o)
+			case cmd.Flags().Changed("explain"):
+				return printExplanation(cmd.OutOrStdout(), o, explain)
+			}
+			file := policyArgument(args)
+			report, err := lint(cmd, file, described, offline)
+			if err != nil {
+				return err
+			}
+			return printReport(cmd, o, file, report)
+		},
+	}
+	cmd.Flags().StringVar(&described, "host", "", "lint for the host described in `FACTS.json`")
+	cmd.Flags().BoolVar(&offline, "offline", false, "download no list and look no name up")
+	cmd.Flags().StringVar(&explain, "explain", "", "say what a `CODE` means, and how to mend it")
+	cmd.Flags().BoolVar(&listCodes, "list", false, "list all codes")
+	cmd.MarkFlagsMutuallyExclusive("explain", "list")
+	must(cmd.RegisterFlagCompletionFunc("explain", completeCodes))
+	return cmd
+}
+
+func completeCodes(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var codes []string
+	for _, e := range check.Explanations() {
+		codes = append(codes, string(e.Code)+"\t"+e.What)
+	}
+	return codes, cobra.ShellCompDirectiveNoFileComp
+}
+
+// lint finds all there is to say of a policy; the error is for what keeps it from
+// being looked at.
+func lint(cmd *cobra.Command, file, described string, offline bool) (check.Report, error) {
+	o := optionsOf(cmd)
+	p, err := loadPolicy(cmd.InOrStdin(), file)
+	if err != nil {
+		findings, err := asFindings(err)
+		return check.Report{Findings: findings}, err
+	}
+	facts, err := readFacts(cmd.Context(), described, o)
+	if err != nil {
+		return check.Report{}, err
+	}
+	if described == "" {
+		tellUnread(cmd.ErrOrStderr(), &facts, func() { facts.ReadServers(cmd.Context(), !offline) })
+	}
+	line := pipeline{options: o, facts: facts, policy: p, warn: cmd.ErrOrStderr(), offline: offline}
+	if err := line.resolve(cmd.Context(), file); err != nil {
+		findings, err := asFindings(err)
+		return check.Report{Findings: findings}, err
+	}
+	return check.Lint(line.resolved, facts, check.Options{
+		Open: func(name string) (io.ReadCloser, error) { return os.Open(name) },
+	}), nil
+}
+
+// tellUnread warns of what a reading of facts could not read.
+func tellUnread(w io.Writer, facts *host.Facts, read func()) {
+	before := len(facts.Unread)
+	read()
+	for _, text := range facts.Unread[before:] {
+		warn(w, "not known: "+text)
+	}
+}
+
+func printCodes(w io.Writer, o options) error {
+	if o.json {
+		return printJSON(w, explanationsJSON(check.Explanations()))
+	}
+	for _, e := range check.Explanations() {
+		fmt.Fprintf(w, "%-18s %-5s %s\n", e.Code, map[bool]string{true: "lint", false: "check"}[e.Advice], e.What)
+	}
+	return nil
+}
+
+type explanationJSON struct {
+	Code       check.Code       `json:"code"`
+	Severities []check.Severity `json:"severities"`
+	Check      bool             `json:"check"` // found by check too
+	What       string           `json:"what"`
+	Why        string           `json:"why"`
+	Mend       string           `json:"mend"`
+	Before     string           `json:"before,omitempty"`
+	After      string           `json:"after,omitempty"`
+}
+
+func explanationsJSON(all []check.Explanation) []explanationJSON {
+	var out []explanationJSON
+	for _, e := range all {
+		out = append(out, explanationJSON{e.Code, e.Severities, !e.Advice, e.What, e.Why, e.Mend, e.Before, e.After})
+	}
+	return out
+}
+
+func printExplanation(w io.Writer, o options, code string) error {
+	e, near := check.Explain(code)
+	if e == nil {
+		hint := "sluice lint --list shows the codes"
+		if near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		return fmt.Errorf("%q is no code of lint\nhint: %s", code, hint)
+	}
+	if o.json {
+		return printJSON(w, explanationsJSON([]check.Explanation{*e})[0])
+	}
+	_, err := io.WriteString(w, e.Text())
+	return err
+}
+
+// lintJSON is what "lint --json" prints.
+type lintJSON struct {
+	File     string          `json:"file"`
+	Findings []check.Finding `json:"findings"`
+	Silenced []silencedJSON  `json:"silenced"`
+}
+
+type silencedJSON struct {
+	Finding check.Finding `json:"finding"`
+	Reason  string        `json:"reason"`
+}
+
+func printReport(cmd *cobra.Command, o options, file string, report check.Report) error {
+	count := map[check.Severity]int{}
+	for _, f := range report.Findings {
+		count[f.Severity]++
+	}
+	out := cmd.OutOrStdout()
+	if o.json {
+		value := lintJSON{File: file, Findings: report.Findings, Silenced: []silencedJSON{}}
+		if value.Findings == nil {
+			value.Findings = []check.Finding{}
+		}
+		for _, s := range report.Silenced {
+			value.Silenced = append(value.Silenced, silencedJSON{s.Finding, s.Reason})
+		}
+		if err := printJSON(out, value); err != nil {
+			return err
+		}
+	} else {
+		told := map[check.Code]bool{}
+		for i, f := range report.Findings {
+			if i == shownFindings {
+				fmt.Fprintf(out, "and %d more\n", len(report.Findings)-i)
+				break
+			}
+			printFinding(out, f, !told[f.Code])
+			told[f.Code] = true
+		}
+	}
+	return reportSummary(cmd, o, file, count, len(report.Silenced))
+}
+
+func reportSummary(cmd *cobra.Command, o options, file string, count map[check.Severity]int, silenced int) error {
+	var parts []string
+	for _, s := range []check.Severity{check.Error, check.Warning, check.Remark} {
+		if count[s] > 0 {
+			parts = append(parts, plural(count[s], string(s)))
+		}
+	}
+	text := strings.Join(parts, ", ")
+	if text == "" {
+		text = "nothing found"
+	}
+	text = fileName(file) + ": " + text
+	if silenced > 0 {
+		text += fmt.Sprintf("; %d allowed by comments", silenced)
+	}
+	switch {
+	case count[check.Error] > 0:
+		return errors.New(text)
+	case len(parts) > 0:
+		return &foundError{text}
+	case !o.json:
+		fmt.Fprintln(cmd.ErrOrStderr(), text)
+	}
+	return nil
+}
+
+// printFinding prints a finding as errors of a policy are, with its code behind
+// the message, the packet that shows it and, for the first of its code, why.
+func printFinding(w io.Writer, f check.Finding, why bool) {
+	style := map[check.Severity]string{check.Error: "31", check.Warning: "33", check.Remark: "36"}[f.Severity]
+	e := policy.Error{Pos: f.Pos, Message: fmt.Sprintf("%s: %s [%s]", f.Severity, f.Message, f.Code), Line: f.Line}
+	text := e.Error()
+	head := f.Pos.String() + ": " + string(f.Severity)
+	if rest, ok := strings.CutPrefix(text, head); ok {
+		text = f.Pos.String() + ": " + paint(w, style, string(f.Severity)) + rest
+	}
+	fmt.Fprintln(w, text)
+	if f.Witness != nil {
+		fmt.Fprintf(w, "%s %s\n", paint(w, "1", "example:"), f.Witness.Text())
+	}
+	if explained, _ := check.Explain(string(f.Code)); why && explained != nil {
+		fmt.Fprintf(w, "%s %s\n", paint(w, "1", "why:"), firstSentence(explained.Why))
+	}
+	if f.Hint != "" {
+		fmt.Fprintf(w, "%s %s\n", paint(w, "1", "hint:"), f.Hint)
+	}
+}
+
+// firstSentence ends at the first full stop that a blank or nothing follows.
+func firstSentence(text string) string {
+	if at := strings.Index(text, ". "); at >= 0 {
+		return text[:at]
+	}
+	return strings.TrimSuffix(text, ".")
+}
