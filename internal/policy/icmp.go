@@ -52,3 +52,16 @@ func icmpNames() []string {
 	}
 	return out
 }
+
+// ICMPNumber is the type of ICMP, or of ICMPv6 where six holds, that a rule's
+// word behind icmp names; false where the language or the family has none.
+func ICMPNumber(six bool, name string) (uint8, bool) {
+	t := icmpNamed(name)
+	switch {
+	case t == nil:
+		return 0, false
+	case six:
+		return uint8(max(t.V6, 0)), t.V6 >= 0 //nolint:gosec // a type is 8 bits
+	}
+	return uint8(max(t.V4, 0)), t.V4 >= 0 //nolint:gosec // a type is 8 bits
+}

@@ -24,6 +24,9 @@ type Path struct {
 	// Steps are the hooks and stages in the order in which the packet passed
 	// them; nil where nobody asked for them.
 	Steps []Step
+	// Published says that a rule of another tool, which the facts name, has
+	// rewritten the destination.
+	Published bool
 	// Packet is the packet as it leaves, or as it was when it was refused.
 	Packet packet.Packet
 }
@@ -84,6 +87,7 @@ type walk struct {
 	flow    *flow  // that the packet belongs to; nil: none that is known
 	begins  bool   // the packet may begin a flow, so lines of nat are asked
 	moved   bool   // the destination is another than that of the packet that came
+	foreign bool   // another tool has rewritten the destination
 	decided *Path  // nil: nothing has decided yet
 }
 
@@ -100,7 +104,7 @@ func (w *walk) run() Path {
 		w.receive()
 	}
 	out := *w.decided
-	out.Steps, out.Packet = w.steps, w.packet
+	out.Steps, out.Packet, out.Published = w.steps, w.packet, w.foreign
 	return out
 }
 

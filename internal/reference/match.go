@@ -31,9 +31,9 @@ func (w *walk) fits(rule *policy.Rule, p packet.Packet) (why string, ok bool) {
 	case rule.Out != nil && !w.through(rule.Out.Text, p.Out):
 		return w.because("the packet does not leave by %s", rule.Out.Text), false
 	case !w.who(rule.From, p.Source, p.In):
-		return w.because("%s is %s", p.Source, w.outside(rule.From)), false
+		return w.because("%s%s is %s", p.Source, w.byDevice(rule.From, "in", p.In), w.outside(rule.From)), false
 	case !w.who(rule.To, p.Destination, p.Out):
-		return w.because("%s is %s", p.Destination, w.outside(rule.To)), false
+		return w.because("%s%s is %s", p.Destination, w.byDevice(rule.To, "out", p.Out), w.outside(rule.To)), false
 	case len(rule.Users) > 0 && !w.by(rule.Users, p.Owner):
 		return "another user sends it", false
 	}
@@ -161,6 +161,18 @@ func (w *walk) outside(side *policy.Who) string {
 		return "in " + text
 	}
 	return "not in " + text
+}
+
+// byDevice says by which interface a side is looked at, where zones are asked.
+func (w *walk) byDevice(side *policy.Who, way, name string) string {
+	zone := func(i policy.WhoItem) bool { return w.Zones[i.Name] != nil && len(w.Zones[i.Name].Interfaces) > 0 }
+	if w.quiet || !slices.ContainsFunc(side.Items, zone) {
+		return ""
+	}
+	if name == "" {
+		return " " + way + " by no interface"
+	}
+	return " " + way + " by " + name
 }
 
 func itemText(item policy.WhoItem) string {

@@ -146,7 +146,7 @@ func (w *walk) publishedElsewhere() {
 			continue
 		}
 		w.remember()
-		p.Destination, p.DNAT = to, true
+		p.Destination, p.DNAT, w.foreign = to, true, true
 		if f.To.Port() != 0 {
 			p.Port = f.To.Port()
 		}

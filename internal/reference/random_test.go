@@ -307,8 +307,11 @@ func (g generator) packet() (packet.Packet, packet.Way) {
 			if g.IntN(3) == 0 {
 				p.Out, to = "lan0", g.address(insiders)
 			}
-			if g.IntN(20) == 0 {
-				from = "10.20.0.5" // a reset in another's name
+			switch g.IntN(20) { // resets in another's name
+			case 0:
+				from = "10.20.0.5"
+			case 1:
+				p.Out, from, to = "lan0", "203.0.113.200", "10.20.0.5"
 			}
 		}
 		p.Source, p.Destination = netip.MustParseAddr(from), netip.MustParseAddr(to)
@@ -316,7 +319,7 @@ func (g generator) packet() (packet.Packet, packet.Way) {
 			continue
 		}
 		g.protocol(&p)
-		if way == packet.Out && from == "10.20.0.5" {
+		if way == packet.Out && !slices.Contains(owns, from) {
 			p.Protocol, p.Flags = packet.TCP, packet.RST|packet.ACK
 		}
 		if g.IntN(6) == 0 {

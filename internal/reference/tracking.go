@@ -102,8 +102,8 @@ func (w *walk) mappedWithoutState() bool {
 		}
 		to := w.way != packet.Out && holds(n.Outside.Range, p.Destination)
 		from := holds(n.Inside.Range, p.Source) && p.DestinationLocal != packet.Yes
-		if w.way == packet.Out {
-			from = holds(n.Inside.Range, p.Source) && p.SourceLocal != packet.Yes
+		if w.way == packet.Out { // a reset that reject sends in another's name, which belongs to no connection
+			from = p.SourceLocal != packet.Yes && (holds(n.Inside.Range, p.Source) || holds(n.Inside.Range, p.Destination))
 		}
 		if to || from {
 			w.step("tracking", n.Pos, n.Text, "a map without state keeps no connection")

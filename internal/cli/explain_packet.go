@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+	"sluice/internal/reference"
+)
+
+// explained is a packet, and what the policy makes of it.
+type explained struct {
+	pipeline
+	packet    packet.Packet // as it was asked
+	way       packet.Way
+	path      reference.Path
+	assumed   []string  // what was filled in, for a reader
+	live      *liveView // with --live
+	everyRule bool
+}
+
+func newExplain() *cobra.Command {
+	var asked askedPacket
+	var described string
+	var everyRule bool
+	cmd := &cobra.Command{
+		Use:   "explain [FILE]",
+		Short: "Say what a policy does with one packet, and why",
+		Long: `Says what a policy (/etc/sluice/policy.yaml unless FILE is given) does with one
+packet: the verdict with the line that decides, every stage that the packet passes
+with the reason, the sets that were asked with the entry that holds the address
+(file and line, country), and what the packet becomes where a line of nat rewrites
+it. What no line says and always holds is shown as "not written".
+
+Nothing is sent. The answer is read from the policy itself; what the policy was
+compiled to is then asked the same, and where the two differ, that is a fault of
+Sluice and an error.
+
+Of the packet, say what you know. Without --dst it is for this host, at the address
+and by the interface that its source reaches; without --src, or with --user, this host sends
+it; with a --dst elsewhere and a --src elsewhere it is forwarded. --dport is asked of
+protocols that have ports. --state is what connection tracking says of the packet;
+without it, the packet is of no connection that is known, so that it begins one or
+is invalid, or untracked where the policy bypasses. Limits count as not reached.
+What a ban by command or by a limit holds is not in the policy: see "sluice bans".
+` + liveHelp + `
+
+Exit status: 0 the packet is allowed, 1 it is dropped or rejected, or the loaded
+firewall does otherwise, 2 bad use, a bad policy, or a fault of Sluice.
+Environment: SLUICE_STATE_DIR.
+Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
+		Example: `  sluice explain policy.yaml --src 8.8.8.8 --dport 443
+  sluice explain policy.yaml --src 8.8.8.8 --sport 53 --proto udp --dport 40000 --state established
+  sluice explain policy.yaml --dst 203.0.113.25 --dport 25 --user postfix
+  sluice explain policy.yaml --src 203.0.113.7 --icmp-type echo-request --json
+  sluice explain policy.yaml --src 8.8.8.8 --dport 443 --live`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o := optionsOf(cmd)
+			facts, err := readFacts(cmd.Context(), described, o)
+			if err != nil {
+				return err
+			}
+			e := explained{pipeline: pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr()}, everyRule: everyRule}
+			if err := e.read(cmd.Context(), policyArgument(args), asked); err != nil {
+				return err
+			}
+			if err := e.askLive(cmd, described); err != nil {
+				return err
+			}
+			return e.show(cmd)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&asked.protocol, "proto", "", "`PROTOCOL`: tcp, udp, sctp, icmp or a number; tcp where nothing else is said")
+	flags.StringVar(&asked.source, "src", "", "`ADDRESS` that it comes from")
+	flags.StringVar(&asked.destination, "dst", "", "`ADDRESS` that it is for; without it, this host's")
+	flags.StringVar(&asked.sourcePort, "sport", "", "`PORT` that it comes from; without it, 40000")
+	flags.StringVar(&asked.port, "dport", "", "`PORT` that it is for, as a number or a service such as https")
+	flags.StringVar(&asked.in, "in", "", "`INTERFACE` that it comes in by; without it, that of the route to its source")
+	flags.StringVar(&asked.out, "out", "", "`INTERFACE` that it leaves by; without it, that of the route to its destination")
+	flags.StringVar(&asked.icmpType, "icmp-type", "", "`TYPE` of ICMP, by name or number; without it, echo-request")
+	flags.StringVar(&asked.flags, "flags", "", "TCP `FLAGS`: letters, such as SA, or names, such as syn,ack; without it, what opens a connection")
+	flags.StringVar(&asked.user, "user", "", "`USER` of this host that sends it; without it, root")
+	flags.StringVar(&asked.hook, "hook", "", "`HOOK`: input, output or forward, where the addresses do not say it")
+	flags.StringVar(&asked.state, "state", "", "`STATE`: new, established, related, invalid or untracked")
+	flags.BoolVar(&everyRule, "every-rule", false, "show each rule that does not fit, also where many in a row do not for one reason")
+	flags.StringVar(&described, "host", "", "ask for the host described in `FACTS.json`")
+	addExplainLive(cmd)
+	must(cmd.RegisterFlagCompletionFunc("proto", words("tcp", "udp", "sctp", "icmp")))
+	must(cmd.RegisterFlagCompletionFunc("hook", words("input", "forward", "output")))
+	must(cmd.RegisterFlagCompletionFunc("state", words("new", "established", "related", "invalid", "untracked")))
+	return cmd
+}
+
+// read resolves the policy and follows the packet through it.
+func (e *explained) read(ctx context.Context, file string, asked askedPacket) error {
+	if err := e.resolve(ctx, file); err != nil {
+		return err
+	}
+	var err error
+	if e.packet, e.way, err = asked.read(e.facts, e.resolved); err != nil {
+		return err
+	}
+	e.assumed = asked.assumed(e.packet, e.way)
+	e.path = reference.Explain(e.resolved, e.packet, e.way)
+	return nil
+}
+
+// show prints the answer, and ends as the packet does.
+func (e *explained) show(cmd *cobra.Command) error {
+	view, err := e.view()
+	if err != nil {
+		return err
+	}
+	if e.options.json {
+		err = printJSON(cmd.OutOrStdout(), view)
+	} else {
+		e.print(cmd.OutOrStdout(), view)
+	}
+	switch {
+	case err != nil:
+		return err
+	case view.Program.Agrees != nil && !*view.Program.Agrees:
+		return fmt.Errorf("the compiled rules do otherwise: %s\nhint: this is a fault of Sluice, not of the policy; trust neither answer, and report it with the policy", view.Program.Says)
+	case e.path.Verdict != policy.Allow, e.live != nil && !e.live.Same:
+		return errFound
+	}
+	return nil
+}

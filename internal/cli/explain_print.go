@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"unicode/utf8"
+
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+)
+
+// verdictWords say a verdict, and the style of it.
+var verdictWords = map[policy.Action]struct{ word, style string }{
+	policy.Allow: {"allowed", "1;32"}, policy.Drop: {"dropped", "1;31"}, policy.Reject: {"rejected", "1;31"},
+}
+
+// alwaysHolds says of a stage that decides without a line of the policy what it
+// lets through or refuses.
+var alwaysHolds = map[string]string{
+	"loopback": "what the host says to itself passes",
+	"needed":   "ICMP that the network cannot work without passes",
+	"state":    "packets of known connections pass, replies among them",
+	"invalid":  "what belongs to no connection and opens none is dropped",
+	"answers":  "answers pass that no connection covers: those of DHCP, and of what bypasses tracking",
+	"open":     "a section that is left out is not policed",
+}
+
+// sentence is the answer in one sentence.
+func (e *explained) sentence(v explainView) string {
+	text := strings.Join([]string{packetSubject(e.packet, e.path.Packet.State), endsText(e.packet), e.routeText(), "is", verdictWords[v.Verdict].word}, " ")
+	if v.Verdict == policy.Reject {
+		text += map[bool]string{true: " with a reset", false: " with ICMP port unreachable"}[e.packet.Protocol == packet.TCP]
+	}
+	switch {
+	case v.Line == nil:
+		text += ": " + v.Why + "."
+	case v.Limited != "":
+		text += " by this line, " + v.Limited + ":"
+	default:
+		text += " by this line:"
+	}
+	return text
+}
+
+func packetSubject(p packet.Packet, state packet.State) string {
+	kind := map[uint8]string{
+		packet.TCP: "TCP packet", packet.UDP: "UDP packet", packet.SCTP: "SCTP packet",
+		packet.ICMP: "ICMP message", packet.ICMPv6: "ICMPv6 message",
+	}[p.Protocol]
+	switch word, known := policy.ICMPWord(p.Protocol == packet.ICMPv6, uint64(p.ICMPType)); {
+	case kind == "":
+		kind = fmt.Sprintf("packet of protocol %d", p.Protocol)
+	case p.Protocol != packet.ICMP && p.Protocol != packet.ICMPv6:
+	case known:
+		kind += " (" + strings.TrimPrefix(word, "icmp ") + ")"
+	default:
+		kind += fmt.Sprintf(" of type %d", p.ICMPType)
+	}
+	article := "A"
+	if strings.ContainsRune("aeiou", rune(state[0])) {
+		article = "An"
+	}
+	return fmt.Sprintf("%s %s %s", article, state, kind)
+}
+
+func endsText(p packet.Packet) string {
+	if !p.HasPorts() {
+		return fmt.Sprintf("from %s to %s", p.Source, p.Destination)
+	}
+	return fmt.Sprintf("from %s to %s", netip.AddrPortFrom(p.Source, p.SourcePort), netip.AddrPortFrom(p.Destination, p.Port))
+}
+
+// routeText says how the packet goes.
+func (e *explained) routeText() string {
+	by := func(word, name string) string {
+		if name == "" {
+			return word + " by an unknown interface"
+		}
+		return word + " by " + name
+	}
+	p := e.path.Packet
+	switch e.path.Hook {
+	case policy.Output:
+		return "that this host sends " + by("out", e.packet.Out)
+	case policy.Forward:
+		return "that comes " + by("in", p.In) + " and goes " + by("out", p.Out)
+	}
+	return "that comes " + by("in", p.In)
+}
+
+func (e *explained) print(w io.Writer, v explainView) {
+	style := verdictWords[v.Verdict]
+	fmt.Fprintln(w, strings.Replace(v.Sentence, " is "+style.word, " is "+paint(w, style.style, style.word), 1))
+	if v.Line != nil {
+		e.quote(w, e.path.Pos, v.Line.Text)
+	} else {
+		fmt.Fprintln(w, paint(w, "2", "  not written in the policy, it always holds: "+alwaysHolds[v.Stage]))
+	}
+	if v.Live != nil {
+		printLiveAnswer(w, v.Live)
+	}
+	if b := v.Becomes; b != nil {
+		fmt.Fprintf(w, "\nIt becomes a packet %s%s.\n", paint(w, "1", endsText(e.path.Packet)), map[bool]string{true: ", out by " + b.Out, false: ""}[b.Out != ""])
+	}
+	fmt.Fprintln(w, "\n"+paint(w, "1", "What it passes"))
+	e.printSteps(w, v.Steps)
+	if len(v.Sets) > 0 {
+		fmt.Fprintln(w, "\n"+paint(w, "1", "Sets that were asked"))
+		for _, s := range v.Sets {
+			printSet(w, s)
+		}
+	}
+	if len(v.Assumed) > 0 {
+		fmt.Fprintln(w, "\nTaken for granted, since nothing else was said: "+strings.Join(v.Assumed, ", ")+".")
+	}
+	for _, note := range v.Notes {
+		fmt.Fprintln(w, "\nNote: "+note+".")
+	}
+	switch a := v.Program.Agrees; {
+	case a == nil:
+		fmt.Fprintln(w, "\n"+paint(w, "33", "The compiled rules were not compared")+": "+v.Program.Says+".")
+	case *a:
+		fmt.Fprintln(w, "\n"+paint(w, "2", "The compiled rules do the same."))
+	default:
+		fmt.Fprintln(w, "\n"+paint(w, "1;31", "The compiled rules do otherwise")+": "+v.Program.Says+".")
+	}
+	if v.Live != nil {
+		printLive(w, v.Live)
+	}
+}
+
+// quote shows the line of the policy with a mark under what decides.
+func (e *explained) quote(w io.Writer, pos policy.Pos, text string) {
+	excerpt := e.policy.Errorf(pos, "", "")
+	fmt.Fprintln(w, "  "+paint(w, "1", pos.String()))
+	line, marker := excerpt.Excerpt()
+	if line == "" {
+		fmt.Fprintln(w, "    "+text)
+		return
+	}
+	fmt.Fprintln(w, "    "+line)
+	fmt.Fprintln(w, "    "+paint(w, "1", marker))
+}
+
+// stepRow is a line of the table.
+type stepRow struct{ cells [4]string }
+
+func (e *explained) printSteps(w io.Writer, steps []stepView) {
+	var rows []stepRow
+	var decides []bool
+	for i := 0; i < len(steps); i++ {
+		s := steps[i]
+		place, reason := placeText(s.Line), s.Reason
+		if alike := e.alike(steps[i:]); alike > 1 {
+			last := steps[i+alike-1]
+			place = fmt.Sprintf("%s-%d", place, last.Line.Line)
+			reason = fmt.Sprintf("%s do not fit: %s", plural(alike, "rule"), s.Reason)
+			i += alike - 1
+		} else if s.Line != nil && strings.Contains(s.Line.Text, ": ") {
+			reason = s.Line.Text + " (" + s.Reason + ")"
+		} else if s.Line != nil {
+			reason = s.Line.Text + ": " + s.Reason
+		} else if s.Decides {
+			place = "not written"
+		}
+		rows = append(rows, stepRow{[4]string{s.Hook, s.Stage, place, reason}})
+		decides = append(decides, s.Decides)
+	}
+	var width [3]int
+	for _, r := range rows {
+		for i := range width {
+			width[i] = max(width[i], utf8.RuneCountInString(r.cells[i]))
+		}
+	}
+	for i, r := range rows {
+		text := fmt.Sprintf("%-*s  %-*s  %-*s  %s", width[0], r.cells[0], width[1], r.cells[1], width[2], r.cells[2], r.cells[3])
+		if decides[i] {
+			fmt.Fprintln(w, paint(w, "1", "> "+text))
+		} else {
+			fmt.Fprintln(w, "  "+text)
+		}
+	}
+}
+
+// manyAlike is from how many rules in a row that do not fit for one reason one
+// line stands for all.
+const manyAlike = 4
+
+// alike is how many rules at the beginning do not fit for the same reason, in
+// one file.
+func (e *explained) alike(steps []stepView) int {
+	n := 0
+	for n < len(steps) && !steps[n].Decides && steps[n].Stage == "rules" && steps[n].Line != nil &&
+		steps[n].Reason == steps[0].Reason && steps[n].Line.File == steps[0].Line.File {
+		n++
+	}
+	if e.everyRule || n < manyAlike {
+		return 1
+	}
+	return n
+}
+
+func printSet(w io.Writer, s setView) {
+	if s.In {
+		fmt.Fprintf(w, "  %s is in %s\n", s.Address, paint(w, "1", s.Set))
+	} else {
+		fmt.Fprintf(w, "  %s is not in %s\n", s.Address, paint(w, "1", s.Set))
+	}
+	for _, e := range s.Entries {
+		what := e.Range
+		if e.Country != "" {
+			what = fmt.Sprintf("%s is %s", e.Range, e.Country)
+			if e.Name != "" {
+				what = fmt.Sprintf("%s is %s (%s)", e.Range, e.Country, e.Name)
+			}
+			what += " in " + e.Data
+		}
+		if len(e.Sets) > 1 {
+			what += ", by way of " + strings.Join(e.Sets[1:], ", ")
+		}
+		if e.Out {
+			what += ", which is taken out"
+		}
+		if e.URL != "" {
+			what += ", from " + e.URL
+		}
+		place := ""
+		if e.Line != nil {
+			place = fmt.Sprintf("%s:%d:%d: ", e.Line.File, e.Line.Line, e.Line.Column)
+		}
+		fmt.Fprintln(w, paint(w, "2", "    "+place+what))
+	}
+}

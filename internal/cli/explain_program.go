@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"sluice/internal/compile"
+	"sluice/internal/optimize"
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+	"sluice/internal/program"
+	"sluice/internal/reach"
+	"sluice/internal/reference"
+)
+
+// programView is what the compiled program says of a packet.
+type programView struct {
+	// Agrees is nil where the program cannot be compared; then Says is why.
+	Agrees *bool  `json:"agrees"`
+	Says   string `json:"says"`
+}
+
+// askProgram asks the program that the policy is compiled to, optimised as it is
+// loaded, about the packet that the reference has judged.
+func (e *explained) askProgram() (programView, error) {
+	prog, err := compile.Compile(e.resolved)
+	if err != nil {
+		return programView{}, err
+	}
+	if err := optimize.Run(prog, optimize.Options{}); err != nil {
+		return programView{}, err
+	}
+	return compareProgram(prog, e.packet, e.way, e.path), nil
+}
+
+// compareProgram holds what a program does with a packet against the reference's
+// answer.
+func compareProgram(prog *program.Program, p packet.Packet, way packet.Way, path reference.Path) programView {
+	yes := true
+	asked := p
+	state, _ := reference.Begins(p)
+	switch {
+	case p.State == "" && state != packet.New && path.Packet.State == state:
+		asked.State = state // of the kernel's own, whatever the program does
+	case p.State == packet.Untracked:
+		asked.State = ""
+		if got := reach.Evaluate(prog, asked, way); got.Packet.State != packet.Untracked {
+			return programView{Says: "the packet was said to be untracked, and the policy has it tracked"}
+		}
+		asked.State = packet.Untracked
+	}
+	if path.Published || path.Packet.DNAT && path.Packet.DestinationLocal == packet.Yes {
+		// The program knows neither another tool's rules nor the host's
+		// addresses: it is asked behind the rewriting.
+		asked = path.Packet
+		asked.Source, asked.SourcePort, asked.SNAT = p.Source, p.SourcePort, false
+		if way = packet.In; path.Hook == policy.Forward {
+			way = packet.Through
+		}
+	}
+	got := reach.Evaluate(prog, asked, way)
+	if !got.Certain {
+		return programView{Says: "it hangs on what the compiled rules alone do not tell: " + strings.Join(got.Doubts, ", ")}
+	}
+	if path.Stage == "ban" && got.Verdict == program.Accept && (p.State == packet.Established || p.State == packet.Related) {
+		return programView{&yes, "a flow of a banned address is deleted when the ban comes, so that there is none"}
+	}
+	verdict := map[program.Verdict]policy.Action{program.Accept: policy.Allow, program.Drop: policy.Drop, program.Reject: policy.Reject}[got.Verdict]
+	says := fmt.Sprintf("%s (%s)", verdict, got.Describe())
+	if verdict == policy.Allow {
+		says = string(verdict)
+	}
+	agrees := verdict == path.Verdict && (len(got.Doubts) > 0 || leavesAs(got.Packet, path.Packet))
+	if verdict == path.Verdict && !agrees {
+		says += ", as " + endsText(got.Packet)
+	}
+	return programView{&agrees, says}
+}
+
+// leavesAs says whether a packet leaves as the reference has it, as far as a
+// program knows: the addresses that masquerade and a redirect to the host give
+// are the kernel's to choose.
+func leavesAs(got, want packet.Packet) bool {
+	chosen := want.SNAT && got.Source != want.Source
+	here := want.DNAT && want.DestinationLocal == packet.Yes
+	return (chosen || got.Source == want.Source) && (here || got.Destination == want.Destination) && got.Port == want.Port
+}

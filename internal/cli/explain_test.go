@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"sluice/internal/host"
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+	"sluice/internal/resolve"
+)
+
+func TestTCPFlags(t *testing.T) {
+	for text, want := range map[string]int{
+		"S": packet.SYN, "SA": packet.SYN | packet.ACK, "sa": packet.SYN | packet.ACK, "syn,ack": packet.SYN | packet.ACK, "ACK": packet.ACK,
+		"none": 0, "FPU": packet.FIN | packet.PSH | packet.URG, "rst": packet.RST, "C": 0x80, "E": 0x40,
+		"": -1, "X": -1, "syn ack": -1, "syn,": -1, "S,A": -1,
+	} {
+		got, ok := parseTCPFlags(text)
+		if ok != (want >= 0) || ok && int(got) != want {
+			t.Errorf("%q is %#x, %t, want %#x", text, got, ok, want)
+		}
+	}
+}
+
+func FuzzTCPFlags(f *testing.F) {
+	for _, text := range []string{"S", "syn,ack", "none", "SFRPAUEC", "", "\xff"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		flags, ok := parseTCPFlags(text)
+		if !ok {
+			return
+		}
+		if again, ok := parseTCPFlags(flagsText(flags)); !ok || again != flags {
+			t.Errorf("%q is %#x, which is written as %q and read as %#x", text, flags, flagsText(flags), again)
+		}
+	})
+}
+
+// Whatever the flags say, there is a packet or an error, and a packet has all that
+// the judges ask.
+func FuzzAskedPacket(f *testing.F) {
+	for _, words := range []string{
+		"tcp|8.8.8.8||443||||||||", "udp|192.0.2.1|2001:db8::1|dns|53|eth0|||||", "|2001:db8::1||||||packet-too-big||||", "proto/112|10.20.0.5|203.0.113.1|||||||||",
+		"||203.0.113.25|smtp||||||25|output|", "tcp|::ffff:192.0.2.1||http||||||||established",
+	} {
+		f.Add(words)
+	}
+	facts := host.Facts{Known: true, DefaultRoute: []string{"eth0"}, Interfaces: host.Facts{}.Interfaces}
+	p, err := policy.Parse("policy.yaml", []byte("version: 1\n"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	r, err := resolve.Resolve(p, resolve.Options{Facts: facts})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, words string) {
+		w := append(strings.Split(words, "|"), make([]string, 12)...)
+		a := askedPacket{w[0], w[1], w[2], w[4], w[3], w[5], w[6], w[7], w[8], w[9], w[10], w[11]}
+		got, way, err := a.read(facts, r)
+		if err != nil {
+			return
+		}
+		if !got.Source.IsValid() || !got.Destination.IsValid() || got.Source.Is4() != got.Destination.Is4() || way == "" || got.HasPorts() && (got.Port == 0 || got.SourcePort == 0) {
+			t.Errorf("%q makes %+v", words, got)
+		}
+	})
+}
