@@ -23,13 +23,19 @@ const (
 // space may have. Whoever begins a piece of work recovers it with [Guard].
 var ErrTooLarge = errors.New("too many kinds of packets to tell apart")
 
-// Guard runs f and gives ErrTooLarge where an operation in it ended so.
+// ErrStopped is the panic of an operation that goes on behind Space.Stop.
+var ErrStopped = errors.New("stopped")
+
+// Guard runs f and gives ErrTooLarge or ErrStopped where an operation in it ended
+// so.
 func Guard(f func()) (err error) {
 	defer func() {
 		switch r := recover(); r {
 		case nil:
 		case any(ErrTooLarge):
 			err = ErrTooLarge
+		case any(ErrStopped):
+			err = ErrStopped
 		default:
 			panic(r)
 		}
@@ -47,6 +53,9 @@ type node struct {
 // Space makes the regions of one set of bits. It is not for use by several
 // goroutines at once.
 type Space struct {
+	// Stop ends operations when it is closed; nil is never.
+	Stop   <-chan struct{}
+	steps  int
 	nodes  []node
 	most   int
 	bits   int32
@@ -212,10 +221,23 @@ func (s *Space) apply(op operation, a, b Region) Region {
 	if c := s.cache[at]; c.op == op && c.a == a && c.b == b {
 		return c.is
 	}
+	s.check()
 	r := s.descend(op, a, b)
 	at = int(hash(uint32(op), uint32(a), uint32(b))) & (len(s.cache) - 1) //nolint:gosec // a hash
 	s.cache[at] = cached{op, a, b, r}
 	return r
+}
+
+// check looks now and then whether it is time to stop.
+func (s *Space) check() {
+	if s.steps++; s.steps&0xffff != 0 || s.Stop == nil {
+		return
+	}
+	select {
+	case <-s.Stop:
+		panic(ErrStopped)
+	default:
+	}
 }
 
 func (s *Space) descend(op operation, a, b Region) Region {

@@ -96,3 +96,19 @@ func TestTooLarge(t *testing.T) {
 		t.Errorf("%d nodes: %v", s.Size(), err)
 	}
 }
+
+func TestStop(t *testing.T) {
+	s := New(64, 1<<24)
+	stop := make(chan struct{})
+	close(stop)
+	s.Stop = stop
+	err := Guard(func() {
+		r := None
+		for n := range uint64(1 << 20) {
+			r = s.Or(r, s.Range(0, 63, n*n*7919, n*n*7919+n))
+		}
+	})
+	if !errors.Is(err, ErrStopped) {
+		t.Errorf("%d nodes: %v", s.Size(), err)
+	}
+}

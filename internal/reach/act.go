@@ -125,33 +125,35 @@ func (x *execution) verdictMap(r *program.Rule, a program.VerdictMap, b branch, 
 	if set == nil {
 		return []branch{b}, nil, nil
 	}
-	v := x.view(b.flow.change)
+	u, v := x.u, x.view(b.flow.change)
 	present := diagram.Every
 	for _, f := range a.Key {
-		present = x.u.And(present, v.present(f))
+		present = u.And(present, v.present(f))
 	}
-	rest := b.region
 	origin := x.origin
+	met := u.And(b.region, present)
+	var found []Region
 	for _, which := range group(set, func(e *program.Element) any {
 		if x.deciders {
 			return [3]any{program.ActionText(e.Verdict), e.Counter, e.Origin}
 		}
 		return [2]any{program.ActionText(e.Verdict), e.Counter}
 	}) {
-		part := x.u.And(rest, x.u.And(present, v.elements(set, a.Key, which)))
+		part := u.And(met, v.elements(set, a.Key, which)) // elements are disjoint
 		if part == diagram.None {
 			continue
 		}
-		rest = x.u.Minus(rest, part)
+		found = append(found, part)
 		first := &set.Elements[which[0]]
-		found := branch{b.flow, part}
+		fit := branch{b.flow, part}
 		if first.Counter != "" {
-			found = x.effect(found, program.ActionText(program.Count{Counter: first.Counter}))
+			fit = x.effect(fit, program.ActionText(program.Count{Counter: first.Counter}))
 		}
 		x.origin = first.Origin
-		o, c, back := x.action(r, first.Verdict, found, depth)
+		o, c, back := x.action(r, first.Verdict, fit, depth)
 		on, closed, returned = append(on, o...), append(closed, c...), append(returned, back...)
 	}
+	rest := u.Minus(b.region, v.either(found))
 	x.origin = origin
 	if rest != diagram.None {
 		on = append(on, branch{b.flow, rest})

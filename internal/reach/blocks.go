@@ -19,6 +19,8 @@ type blocks struct {
 	classes int
 	six     []bool    // by class: IPv6
 	members [][]int32 // by set: its classes
+	// examples of classes, once they were looked for
+	examples []netip.Addr
 }
 
 // shape is what equal sets have in common; few others have it.
@@ -142,6 +144,7 @@ func (b *blocks) divide() {
 		})
 	}
 	b.classes = len(in)
+	b.examples = make([]netip.Addr, b.classes)
 	b.members = make([][]int32, len(b.sets))
 	for class, sets := range in {
 		for _, s := range sets {
@@ -230,14 +233,29 @@ func (b *blocks) classOf(a netip.Addr) int {
 	return int(d.class[sort.Search(len(d.starts), func(i int) bool { return d.starts[i].compare(w) > 0 })-1])
 }
 
-// example gives an address of a class: the second one of its first range, since
-// the first is often that of a network.
+// familiar are addresses that a reader knows for examples.
+var familiar = []netip.Addr{
+	netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("192.0.2.7"),
+	netip.MustParseAddr("2001:db8::7"), netip.MustParseAddr("2001:db8:7::7"),
+}
+
+// example gives an address of a class: a familiar one, else the second one of its
+// first range of unicast addresses, since the first is often that of a network.
 func (b *blocks) example(class int) netip.Addr {
-	six := b.six[class]
-	d := &b.parts[0]
+	if b.examples[class].IsValid() {
+		return b.examples[class]
+	}
+	for _, a := range familiar {
+		if b.classOf(a) == class {
+			b.examples[class] = a
+			return a
+		}
+	}
+	d, six := &b.parts[0], b.six[class]
 	if six {
 		d = &b.parts[1]
 	}
+	var first netip.Addr
 	for i, c := range d.class {
 		if int(c) != class {
 			continue
@@ -246,12 +264,22 @@ func (b *blocks) example(class int) netip.Addr {
 		if i+1 < len(d.starts) {
 			end = before(d.starts[i+1])
 		}
-		if second := d.starts[i].add(1); second.compare(end) < 0 {
-			return second.addr(six)
+		at := d.starts[i]
+		if unicast := (wide{lo: 1 << 24}); !six && at.compare(unicast) < 0 && unicast.compare(end) < 0 {
+			at = unicast // 0.0.0.0/8 is nobody's
 		}
-		return d.starts[i].addr(six)
+		if second := at.add(1); second.compare(end) < 0 {
+			at = second
+		}
+		if a := at.addr(six); !first.IsValid() || a.IsGlobalUnicast() {
+			first = a
+			if a.IsGlobalUnicast() {
+				break
+			}
+		}
 	}
-	return netip.Addr{}
+	b.examples[class] = first
+	return first
 }
 
 // set is the addresses of classes.

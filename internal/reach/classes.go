@@ -325,6 +325,8 @@ func (u *Universe) build(way Way, class func(program.Field) (*dimension, int)) p
 			return usual
 		case d.starts[c] <= usual && usual <= d.end(c):
 			return usual
+		case f == program.Port && d.starts[c] == 0 && d.end(c) > 0:
+			return 1 // 0 is no port that anybody uses
 		}
 		return d.starts[c]
 	}

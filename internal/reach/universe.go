@@ -50,6 +50,8 @@ type Options struct {
 	// neither of which is ever banned; tracked packets from loopback to loopback that come in by lo, where
 	// a program keeps such out of tracking when they go out.
 	Settled bool
+	// Stop ends whatever asks the universe when it is closed; nil is never.
+	Stop <-chan struct{}
 }
 
 // Question is some packets; zero members are anything.
@@ -64,6 +66,17 @@ type Question struct {
 
 // mostNodes bounds the nodes of one universe: 12 bytes each, and as much again.
 const mostNodes = 1 << 25
+
+// Reasons for which a question has no answer; see [Guard].
+var (
+	ErrTooLarge = diagram.ErrTooLarge
+	ErrStopped  = diagram.ErrStopped
+)
+
+// Guard runs f, which asks universes, and gives ErrTooLarge where that would take
+// more memory than a universe may have (about 1 GiB), or ErrStopped. Behind either
+// the universe is still right, but f has not come to its end.
+func Guard(f func()) error { return diagram.Guard(f) }
 
 // NewUniverse makes the classes of what the programs and questions tell apart.
 func NewUniverse(o Options, programs ...*program.Program) *Universe {
@@ -89,6 +102,7 @@ func NewUniverse(o Options, programs ...*program.Program) *Universe {
 	u.scanKinds()
 	u.scanMaps()
 	u.settle()
+	u.space.Stop = o.Stop
 	if o.Settled {
 		for _, p := range programs {
 			u.noteBanned(p)
