@@ -1,0 +1,49 @@
+package expect
+
+import (
+	"slices"
+
+	"sluice/internal/policy"
+	"sluice/internal/resolve"
+)
+
+// hookOf says on which way the packets of an expectation are: where the line
+// says so, there; what a user sends, on output; what goes on, by an interface or
+// a zone that it leaves by or to addresses that are not this host's, on forward;
+// the rest on input.
+func hookOf(r *resolve.Resolved, x *policy.Expectation) (policy.Hook, *policy.Error) {
+	switch {
+	case x.On != "":
+		return x.On, nil
+	case len(x.Users) > 0:
+		return policy.Output, nil
+	case x.Out != nil || x.To != nil && namesZone(r, x.To):
+		return policy.Forward, nil
+	case x.To == nil:
+		return policy.Input, nil
+	}
+	unsure := func(format string, args ...any) (policy.Hook, *policy.Error) {
+		return "", r.Policy.Errorf(x.To.Pos, "write on input or on forward behind it", format, args...)
+	}
+	if !r.Facts.Known {
+		return unsure("it is not known which addresses this host has, so the way of these packets is not")
+	}
+	to := addresses(r, x.To)
+	if x.To.Not {
+		to = to.Complement()
+	}
+	_, here := own(r.Facts)
+	switch {
+	case here.ContainsSet(to):
+		return policy.Input, nil
+	case !to.Overlaps(here) && r.Facts.NonLocalBind:
+		return unsure("these addresses are not this host's, and may come to it, since it lets programs use addresses that it does not have")
+	case !to.Overlaps(here):
+		return policy.Forward, nil
+	}
+	return unsure("some of these addresses are this host's and some are not")
+}
+
+func namesZone(r *resolve.Resolved, w *policy.Who) bool {
+	return slices.ContainsFunc(w.Items, func(i policy.WhoItem) bool { return r.Zones[i.Name] != nil })
+}

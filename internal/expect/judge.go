@@ -1,0 +1,267 @@
+package expect
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"sluice/internal/addrset"
+	"sluice/internal/diagram"
+	"sluice/internal/geo"
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+	"sluice/internal/program"
+	"sluice/internal/question"
+	"sluice/internal/reach"
+	"sluice/internal/reference"
+)
+
+// Result is what was found of one expectation.
+type Result struct {
+	Expectation *policy.Expectation
+	Hook        policy.Hook // on which its packets arrive, or are sent
+	Failures    []Failure   // none: it holds for every packet
+}
+
+// Holds says that every packet meets what is expected.
+func (r *Result) Holds() bool { return len(r.Failures) == 0 }
+
+// Failure is packets that meet something else, all by one line of the policy.
+type Failure struct {
+	Verdict policy.Action // Allow, Drop or Reject
+	// Line is the line of the policy that decides, as it is written; its Pos.Line
+	// is 0 where no line does, and Why then says what.
+	Pos     policy.Pos
+	Text    string
+	Why     string
+	Traffic []question.Traffic // all of the packets
+	Witness packet.Packet      // one of them
+}
+
+func (f *Failure) sameLine(o Failure) bool {
+	return f.Verdict == o.Verdict && f.Pos == o.Pos && f.Text == o.Text && f.Why == o.Why
+}
+
+// Fault is a disagreement between what was proved of the program and what the
+// policy says: a mistake of Sluice.
+type Fault struct {
+	Pos     policy.Pos
+	Packet  packet.Packet
+	Program program.Verdict // what was proved
+	Policy  policy.Action   // what the reference says
+	Text    string          // of the line that the reference names
+}
+
+func (f *Fault) Error() string {
+	return fmt.Sprintf("%s: a fault of Sluice, not of the policy: of %s the program says %s and the policy %s (%s)\nhint: report it with the policy",
+		f.Pos, PacketText(f.Packet), f.Program, f.Policy, f.Text)
+}
+
+// Judge proves the expectations of a policy against its program, which only the
+// required passes have seen, or says for which packets they do not hold.
+// Expectations that make no sense on this host come back as policy.Errors. The
+// countries have the names of sets that the policy does not name; nil: none has.
+func Judge(c question.Compiled, countries func() (*geo.Database, error)) ([]Result, error) {
+	lines, err := linesOf(c)
+	if err != nil || len(lines) == 0 {
+		return nil, err
+	}
+	j := &judge{Compiled: c, names: question.NewNames(countries, c.Resolved), outcomes: map[packet.Way][]reach.Outcome{}, all: map[packet.Way]reach.Region{}, untracked: map[packet.Way]reach.Region{}}
+	var a asked
+	for _, l := range lines {
+		for _, way := range l.ways() {
+			l.region(&a, way)
+			bypassed(&a, way)
+		}
+	}
+	var addresses addrset.Set
+	if !c.Facts.NonLocalBind { // else any address may be its own
+		addresses, _ = own(c.Facts)
+	}
+	var out []Result
+	tooLarge := diagram.Guard(func() {
+		j.universe = reach.NewUniverse(reach.Options{Own: addresses, Questions: a.questions, Settled: true}, c.Program)
+		out, err = j.lines(lines)
+	})
+	return out, errors.Join(tooLarge, err)
+}
+
+func linesOf(c question.Compiled) ([]*line, error) {
+	var lines []*line
+	var errs policy.Errors
+	for _, x := range c.Policy.Expect {
+		hook, err := hookOf(c.Resolved, x)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		lines = append(lines, &line{Expectation: x, Resolved: c.Resolved, hook: hook, here: asks(c.Program, program.DestinationHere)})
+	}
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	return lines, nil
+}
+
+// asks says whether a condition of a program is on a field.
+func asks(p *program.Program, f program.Field) bool {
+	return slices.ContainsFunc(p.Chains, func(c program.Chain) bool {
+		return slices.ContainsFunc(c.Rules, func(r program.Rule) bool {
+			return slices.ContainsFunc(r.Match, func(c program.Condition) bool { return c.Field == f || slices.Contains(c.SetKey, f) })
+		})
+	})
+}
+
+type judge struct {
+	question.Compiled
+	names     *question.Names
+	universe  *reach.Universe
+	outcomes  map[packet.Way][]reach.Outcome
+	all       map[packet.Way]reach.Region // that take the way
+	untracked map[packet.Way]reach.Region
+}
+
+func (j *judge) lines(lines []*line) ([]Result, error) {
+	var out []Result
+	var senseless policy.Errors
+	var faults []error
+	for _, l := range lines {
+		result, some, err := j.one(l)
+		if !some {
+			senseless = append(senseless, j.nobody(l))
+		}
+		if err != nil {
+			faults = append(faults, err)
+		}
+		out = append(out, result)
+	}
+	switch {
+	case len(faults) > 0:
+		return out, errors.Join(faults...)
+	case len(senseless) > 0:
+		return nil, senseless
+	}
+	return out, nil
+}
+
+// nobody is the error of a line that no packet fits.
+func (j *judge) nobody(l *line) *policy.Error {
+	hint := "what holds whatever a policy says is left out: loopback, ICMP that IP cannot work without, answers to DHCP"
+	switch {
+	case slices.Contains(l.States, string(packet.Established)):
+		hint = "flows of banned addresses are ended when the ban comes"
+	case l.From != nil && addresses(l.Resolved, l.From).IsEmpty() || l.To != nil && addresses(l.Resolved, l.To).IsEmpty():
+		hint = "a set that it names may be empty"
+	}
+	return j.Policy.Errorf(l.Pos, hint, "no packet can fit the expectation: %s (%s)", l.Text, l.hook)
+}
+
+// one judges one line; some says that there are packets that fit it.
+func (j *judge) one(l *line) (out Result, some bool, err error) {
+	u := j.universe
+	out = Result{Expectation: l.Expectation, Hook: l.hook}
+	type decision struct {
+		verdict program.Verdict
+		origin  program.Origin
+		rule    *program.Rule // of those without an origin
+		hook    program.HookKind
+	}
+	type wrong struct {
+		decision
+		way           packet.Way
+		region, among reach.Region
+	}
+	var found []wrong
+	for _, way := range l.ways() {
+		fits, among := l.region(u, way)
+		among = u.Minus(u.Unlimited(among), u.And(j.bypassing(way), bypassed(u, way)))
+		fits = u.And(fits, among)
+		for _, o := range j.of(way) {
+			region := u.And(o.Region, fits)
+			if u.Empty(region) {
+				continue
+			}
+			some = true
+			if meets(l.Action, o.Verdict) {
+				continue
+			}
+			d := decision{verdict: o.Verdict, origin: o.Origin}
+			if d.origin == (program.Origin{}) {
+				d.rule, d.hook = o.Rule, o.Hook
+			}
+			i := slices.IndexFunc(found, func(w wrong) bool { return w.decision == d && w.way == way })
+			if i < 0 {
+				found = append(found, wrong{d, way, region, among})
+				continue
+			}
+			found[i].region = u.Or(found[i].region, region)
+		}
+	}
+	var faults []error
+	for _, w := range found {
+		f := Failure{Verdict: verdictOf(w.verdict), Witness: j.witness(l, w.way, w.region)}
+		f.Traffic = question.Describe(j.Compiled, u, j.names, l.states(), w.way, w.region, u.And(w.among, j.all[w.way]))
+		arrives := l.arrives()
+		if l.Published {
+			arrives = w.way
+		}
+		path := reference.Follow(j.Resolved, f.Witness, arrives)
+		if path.Verdict != f.Verdict {
+			faults = append(faults, &Fault{l.Pos, f.Witness, w.verdict, path.Verdict, path.Text + " " + path.Why})
+			continue
+		}
+		f.Pos, f.Text, f.Why = path.Pos, path.Text, path.Why
+		if i := slices.IndexFunc(out.Failures, f.sameLine); i >= 0 {
+			out.Failures[i].Traffic = append(out.Failures[i].Traffic, f.Traffic...)
+			continue
+		}
+		out.Failures = append(out.Failures, f)
+	}
+	return out, some, errors.Join(faults...)
+}
+
+// of is what the program does with the packets that take a way.
+func (j *judge) of(way packet.Way) []reach.Outcome {
+	if j.outcomes[way] == nil {
+		j.outcomes[way] = j.universe.Outcomes(j.Program, way)
+		for _, o := range j.outcomes[way] {
+			j.all[way] = j.universe.Or(j.all[way], o.Region)
+		}
+	}
+	return j.outcomes[way]
+}
+
+// bypassing is the packets that the program does not have tracked, whatever
+// becomes of them then.
+func (j *judge) bypassing(way packet.Way) reach.Region {
+	if r, known := j.untracked[way]; known {
+		return r
+	}
+	before := *j.Program
+	before.Hooks = slices.DeleteFunc(slices.Clone(before.Hooks), func(h program.Hook) bool {
+		return h.Phase != program.Raw && h.Phase != program.Early && h.Phase != program.NAT
+	})
+	var out reach.Region
+	for _, o := range j.universe.Outcomes(&before, way) {
+		if slices.Contains(o.Change, "not tracked") {
+			out = j.universe.Or(out, o.Region)
+		}
+	}
+	j.untracked[way] = out
+	return out
+}
+
+func meets(want policy.Action, v program.Verdict) bool {
+	got := verdictOf(v)
+	return want == got || want == policy.Deny && got != policy.Allow
+}
+
+func verdictOf(v program.Verdict) policy.Action {
+	switch v {
+	case program.Drop:
+		return policy.Drop
+	case program.Reject:
+		return policy.Reject
+	}
+	return policy.Allow
+}
