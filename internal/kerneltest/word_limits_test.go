@@ -134,6 +134,29 @@ input:
 			`,
 		},
 		{
+			// A set so large that it is laid out in chains has to spare all the same.
+			name: "then ban: not who is in a large set of those that are never banned",
+			policy: `
+sets:
+  italy: { countries: [IT] }
+  regulars: { union: [italy, office] }
+  office: [203.0.113.7, "2001:db8:77::/48"]
+never-ban: [regulars]
+input:
+  default: drop
+  rules:
+    - allow ssh limit 2/hour per source then ban 10m
+    - allow http
+`,
+			ordered: true,
+			tries: `
+				office > host tcp/22 x3   = answered*2, silent
+				office > host tcp/80      = answered
+				stranger > host tcp/22 x3 = answered*2, silent
+				stranger > host tcp/80    = silent
+			`,
+		},
+		{
 			name: "a ban ends",
 			policy: `
 input:

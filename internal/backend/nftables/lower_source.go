@@ -87,6 +87,12 @@ func (a *actor) ban(limit program.Limit) (block, error) {
 				return nil, err
 			}
 			for _, way := range ways {
+				way = slices.Clone(way)
+				for i, s := range way {
+					if s.Kind == laidOut { // its chains could not return from this one
+						way[i] = a.l.plain(s, f)
+					}
+				}
 				spare = append(spare, append(way, Statement{Kind: Verdict, Name: "return"}))
 			}
 		}
