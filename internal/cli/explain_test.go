@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,4 +69,56 @@ func FuzzAskedPacket(f *testing.F) {
 			t.Errorf("%q makes %+v", words, got)
 		}
 	})
+}
+
+// What the manual shows of explain is what explain prints.
+func TestAskingPageIsTrue(t *testing.T) {
+	page, err := os.ReadFile("../../docs/asking.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(page), "\n## One packet: sluice explain\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var blocks []string // of text that is set off by four blanks
+	for part := range strings.SplitSeq("\n"+section, "\n") {
+		text, is := strings.CutPrefix(part, "    ")
+		switch {
+		case is && len(blocks) > 0 && blocks[len(blocks)-1] != "":
+			blocks[len(blocks)-1] += text + "\n"
+		case is:
+			blocks = append(blocks, text+"\n")
+		case part == "" && len(blocks) > 0:
+			blocks[len(blocks)-1] += "\n"
+		default:
+			blocks = append(blocks, "")
+		}
+	}
+	blocks = slices.DeleteFunc(blocks, func(b string) bool { return strings.TrimSpace(b) == "" })
+	for i := range blocks {
+		blocks[i] = strings.Trim(blocks[i], "\n") + "\n"
+	}
+	if !found || len(blocks) < 4 {
+		t.Fatalf("the section has %d blocks", len(blocks))
+	}
+	t.Chdir(t.TempDir())
+	for name, text := range map[string]string{"web.yaml": blocks[0], "scanners.txt": blocks[1], "facts.json": `{"known": true, "default-route": ["eth0"], "interfaces": [
+		{"name": "eth0", "index": 2, "up": true, "addresses": ["198.51.100.1/24", "2001:db8:100::1/64"]},
+		{"name": "lan0", "index": 3, "up": true, "addresses": ["10.20.0.1/24"]}]}`} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, block := range blocks[2:] {
+		command, want, _ := strings.Cut(block, "\n")
+		words, is := strings.CutPrefix(command, "$ sluice ")
+		if !is {
+			t.Errorf("no command: %s", command)
+			continue
+		}
+		var out, errOut strings.Builder
+		run(append(strings.Fields(words), "--host", "facts.json", "--state-dir", "state"), nil, &out, &errOut)
+		if got := out.String(); strings.TrimSpace(got) != strings.TrimSpace(want) {
+			t.Errorf("sluice %s\n%s%s\nthe manual has\n%s", words, got, errOut.String(), want)
+		}
+	}
 }

@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/apply"
+	"sluice/internal/trace"
+)
+
+// Comments of the rules that hold what is banned while the firewall runs.
+const (
+	fromCommand = "from ban.command"
+	fromLimit   = "from limit.banned"
+)
+
+// whyDifferent says why the loaded firewall may do otherwise than the policy, and what
+// one can do about it.
+func (e *explained) whyDifferent(ctx context.Context, cmd *cobra.Command, v *liveView) (because, hint string) {
+	decider := v.Decider()
+	switch {
+	case decider != nil && decider.Foreign:
+		return "Sluice touches no other tool's rules, and what they close, a policy cannot open.", listing(*decider) + " shows it"
+	case v.Verdict == trace.Lost:
+		return "", ""
+	case !v.Loaded:
+		return "No policy of Sluice's is loaded here.", "sluice apply " + shellWord(e.policy.File) + hereArguments(cmd) + " loads it"
+	case decider != nil && decider.Comment == fromCommand:
+		return "An address of it is banned by command, which is no part of the policy.", "sluice bans" + hereArguments(cmd) + " shows such bans, sluice unban lifts one"
+	case decider != nil && decider.Comment == fromLimit:
+		return "Its source is banned for a time, since it went over a limit of the policy.", "sluice bans" + hereArguments(cmd) + " shows such bans, sluice unban lifts one"
+	}
+	if because, hint := e.otherText(ctx, cmd); because != "" {
+		return because, hint
+	}
+	if said := e.path.Packet.State; v.State != "" && said != "" && v.State != said {
+		return fmt.Sprintf("The policy's answer is about a packet that is %s, and here connection tracking says that it is %s.", said, v.State), ""
+	}
+	return "What is loaded is what this policy says, as far as it can be told: this may be a fault of Sluice.",
+		"sluice verify" + hereArguments(cmd) + " compares all of it; please report what it finds, with the policy"
+}
+
+// otherText says whether what is loaded was changed by hand, or made from another text.
+func (e *explained) otherText(ctx context.Context, cmd *cobra.Command) (because, hint string) {
+	h, err := hostOf(cmd)
+	if err != nil {
+		return "", ""
+	}
+	h.Note, h.Progress = nil, nil
+	s, err := h.Status(ctx, true)
+	if err != nil {
+		return fmt.Sprintf("What is loaded could not be compared with what was meant: %v.", err), ""
+	}
+	here := hereArguments(cmd)
+	switch {
+	case s.Condition == apply.Foreign || s.Generation == nil:
+		return "The loaded rules are Sluice's, but this state does not know them.", "apply the policy, or name the state that they are of with --state-dir"
+	case len(s.Drift) > 0:
+		first := apply.DescribeDifference(s.Drift[0])
+		if n := len(s.Drift); n > 1 {
+			first += fmt.Sprintf(", and %s more", plural(n-1, "difference"))
+		}
+		return "The loaded rules were changed since Sluice loaded them: " + first + ".", "sluice status" + here + " shows it, sluice restore" + here + " puts it back"
+	case s.Generation.Closed:
+		return "The confirmed policy could not be restored: what is loaded lets only ssh in.", "sluice apply " + shellWord(e.policy.File) + here
+	case !e.sameText(s.Generation):
+		return fmt.Sprintf("What is loaded is another text: generation %d of %s, of %s.", s.Generation.Number, s.Generation.Policy, s.Generation.Created.Local().Format("2006-01-02 15:04:05")),
+			"sluice plan " + shellWord(e.policy.File) + here + " shows what an apply would change"
+	}
+	return "", ""
+}
+
+// sameText says whether a generation was made from the files that were read now.
+func (e *explained) sameText(g *apply.Generation) bool {
+	now, err := apply.ReadSources(sourceFiles(e.policy))
+	if err != nil || len(now) != len(g.Files) {
+		return false
+	}
+	for _, s := range now {
+		same := func(f apply.File) bool {
+			return filepath.Base(f.Name) == filepath.Base(s.Name) && f.SHA256 == s.SHA256
+		}
+		if !slices.ContainsFunc(g.Files, same) {
+			return false
+		}
+	}
+	return true
+}
+
+// listing is the command that shows the chain of a step.
+func listing(s trace.Step) string {
+	if s.Legacy {
+		return fmt.Sprintf("%s-legacy -t %s -S %s", legacyProgram(s.Family), s.Table, s.Chain)
+	}
+	return fmt.Sprintf("nft -a list chain %s %s %s", s.Family, shellWord(s.Table), shellWord(s.Chain))
+}
+
+func legacyProgram(family string) string {
+	if family == "ip6" {
+		return "ip6tables"
+	}
+	return "iptables"
+}
