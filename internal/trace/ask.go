@@ -16,8 +16,13 @@ import (
 )
 
 // patience is how long the second packet may take: it is there at once unless the machine
-// stands still.
-const patience = 20 * time.Second
+// stands still, or has so much to do that its queue of packets runs over. Then it is sent
+// anew, and so is a first one that was lost.
+const (
+	patience = 20 * time.Second
+	again    = 50 * time.Millisecond
+	tries    = 10
+)
 
 // quiet is how long nothing has to come where there is no second packet, since no
 // device is there that could carry it.
@@ -84,6 +89,7 @@ type experiment struct {
 	listener *nftrace.Listener
 	tap      *wire.Tap
 
+	marks         uint16 // second packets that were sent
 	events        []nftrace.Event
 	left          []wire.Left
 	noRoute       bool
@@ -152,11 +158,7 @@ func (x *experiment) run(ctx context.Context) error {
 	if x.before, err = wire.Counters(); err != nil {
 		return err
 	}
-	err = x.send(x.question.Packet)
-	if x.noRoute = errors.Is(err, wire.ErrNoRoute); err != nil && !x.noRoute {
-		return err
-	}
-	if err := x.gather(ctx); err != nil {
+	if err := x.deliver(ctx, x.question.Packet); err != nil {
 		return err
 	}
 	if x.left, err = x.tap.Take(); err != nil {
@@ -190,35 +192,75 @@ func (x *experiment) send(p packet.Packet) error {
 	return x.port.Send(senderMAC, frameTo(x.device, p.Destination), b)
 }
 
-// gather reads events until the second packet, which it sends, was seen.
-func (x *experiment) gather(ctx context.Context) error {
-	wait := quiet
-	if x.port != nil {
-		wait = patience
-		if err := x.port.Send(senderMAC, x.device.MAC, markPacket()); err != nil {
+// deliver sends a packet, until the kernel has taken it, and gathers the events.
+func (x *experiment) deliver(ctx context.Context, p packet.Packet) error {
+	for range tries {
+		x.events = nil
+		err := x.send(p)
+		if x.noRoute = errors.Is(err, wire.ErrNoRoute); err != nil && !x.noRoute {
+			return err
+		}
+		if err := x.gather(ctx); err != nil || x.taken() {
 			return err
 		}
 	}
-	deadline := time.Now().Add(wait)
+	return nil
+}
+
+// taken says that the packet was not lost in the queue in front of the first hook, be it
+// of the device that it arrives by or of loopback.
+func (x *experiment) taken() bool {
+	came, looped := false, false
+	for _, e := range x.events {
+		came = came || e.Chain == "prerouting"+firstChain || e.Chain == "ingress"+firstChain
+		looped = looped || e.Chain == "postrouting"+lastChain && x.nameOf(e.Out) == "lo"
+	}
+	if x.question.Way == packet.Out || x.question.Packet.In == "lo" {
+		return came || !looped
+	}
+	return came
+}
+
+// gather reads events until the second packet, which it sends, was seen.
+func (x *experiment) gather(ctx context.Context) error {
+	if x.port == nil {
+		return x.gatherAll(ctx)
+	}
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		x.marks++
+		if err := x.port.Send(senderMAC, x.device.MAC, markPacket(x.marks)); err != nil {
+			return err
+		}
+		for next := time.Now().Add(again); time.Now().Before(next); {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			events, err := x.listener.Receive(again)
+			if err != nil {
+				return err
+			}
+			for _, e := range events {
+				if e.Table != tableName || e.To != markChain {
+					x.events = append(x.events, e)
+				} else if markNumber(e) == x.marks {
+					return nil
+				}
+			}
+		}
+	}
+	return fmt.Errorf("the copy of the network namespace did not take a packet by %s within %v", x.device.Name, patience)
+}
+
+// gatherAll reads events until no more come.
+func (x *experiment) gatherAll(ctx context.Context) error {
 	for {
-		if err := ctx.Err(); err != nil {
+		events, err := x.listener.Receive(quiet)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil || len(events) == 0 {
 			return err
 		}
-		events, err := x.listener.Receive(min(time.Until(deadline), quiet))
-		if err != nil {
-			return err
-		}
-		for _, e := range events {
-			if e.Table == tableName && e.To == markChain {
-				return nil
-			}
-			x.events = append(x.events, e)
-		}
-		if len(events) == 0 && time.Now().After(deadline) {
-			if x.port == nil {
-				return nil
-			}
-			return fmt.Errorf("the copy of the network namespace did not take a packet by %s within %v", x.device.Name, patience)
-		}
+		x.events = append(x.events, events...)
 	}
 }

@@ -22,11 +22,11 @@ func (x *experiment) lossReason(passed map[string]bool) string {
 	case p.Fragment:
 		return "connection tracking keeps a fragment until the others are there: rules see whole packets"
 	case x.noRoute || grew("Ip.OutNoRoutes", "Ip6OutNoRoutes"):
-		return fmt.Sprintf("there is no route to %s", p.Destination)
+		return fmt.Sprintf("no route leads to %s", p.Destination)
 	case grew("TcpExt.IPReversePathFilter"):
 		return fmt.Sprintf("the reverse path filter (rp_filter): packets to %s do not leave by %s", p.Source, p.In)
 	case grew("IpExt.InNoRoutes", "Ip6InNoRoutes"):
-		return fmt.Sprintf("there is no route to %s", p.Destination)
+		return fmt.Sprintf("no route leads to %s", p.Destination)
 	case grew("Ip.InAddrErrors", "Ip6InAddrErrors"):
 		return fmt.Sprintf("%s is not an address of this host, and it does not forward packets that arrive by %s", p.Destination, p.In)
 	case grew("Ip.InHdrErrors", "Ip6InHdrErrors"):

@@ -2,7 +2,6 @@ package trace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,7 +10,6 @@ import (
 	"sluice/internal/kernel/conntrack"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/kernel/replica"
-	"sluice/internal/kernel/wire"
 	"sluice/internal/packet"
 )
 
@@ -149,7 +147,7 @@ func (x *experiment) beginFlow(ctx context.Context, p packet.Packet) error {
 	if p.Reply || !rewrites && !x.copy.Legacy {
 		return nil
 	}
-	if err := nft.Run(ctx, quietTable()); err != nil {
+	if err := nft.Run(ctx, quietTable(p)); err != nil {
 		return fmt.Errorf("make the table that marks the packet: %w", err)
 	}
 	p.State = packet.New
@@ -159,13 +157,9 @@ func (x *experiment) beginFlow(ctx context.Context, p packet.Packet) error {
 	// What a local socket sends would be dropped by the quiet table, and is
 	// rewritten as its own flow is.
 	if x.question.Way != packet.Out && x.question.Packet.In != "lo" {
-		if err := x.send(p); err != nil && !errors.Is(err, wire.ErrNoRoute) {
+		if err := x.deliver(ctx, p); err != nil {
 			return err
 		}
 	}
-	if err := x.gather(ctx); err != nil {
-		return err
-	}
-	x.events = nil
 	return nft.Run(ctx, "delete table inet "+tableName+"\n")
 }

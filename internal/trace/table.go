@@ -1,10 +1,12 @@
 package trace
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"strings"
 
+	"sluice/internal/kernel/nftrace"
 	"sluice/internal/packet"
 )
 
@@ -27,8 +29,7 @@ const (
 )
 
 const (
-	markProtocol       = 253 // for experiments, RFC 3692
-	markIdentification = 0x51cf
+	markProtocol = 253 // for experiments, RFC 3692
 )
 
 // hooks in the order of a packet's way.
@@ -45,7 +46,7 @@ func ownTable(q *Question, ingress bool) string {
 	for _, s := range states {
 		fmt.Fprintf(&b, "\tchain %s%s { }\n", statePart, s)
 	}
-	mark := fmt.Sprintf("ip protocol %d ip id %d meta nftrace set 1 goto %s", markProtocol, markIdentification, markChain)
+	mark := markRule()
 	begin := headerMatch(q.Packet) + " meta nftrace set 1"
 	if q.Packet.State == packet.Untracked {
 		begin += " notrack"
@@ -104,23 +105,34 @@ func headerMatch(p packet.Packet) string {
 }
 
 // quietTable keeps the copy from answering while the first packet of a flow passes.
-func quietTable() string {
+func quietTable(p packet.Packet) string {
 	return fmt.Sprintf(`table inet %s {
 	chain %s { drop; }
-	chain prerouting%s { type filter hook prerouting priority %d; ip protocol %d ip id %d meta nftrace set 1 goto %s; }
+	chain prerouting%s { type filter hook prerouting priority %d; %s; %s meta nftrace set 1; }
 	chain output%s { type filter hook output priority %d; drop; }
 }
-`, tableName, markChain, firstChain, firstPriority, markProtocol, markIdentification, markChain, firstChain, firstPriority)
+`, tableName, markChain, firstChain, firstPriority, markRule(), headerMatch(p), firstChain, firstPriority)
 }
 
-// markPacket is the second packet.
-func markPacket() []byte {
+func markRule() string {
+	return fmt.Sprintf("ip protocol %d ip saddr %s ip daddr %s meta nftrace set 1 goto %s", markProtocol, markSource, markDestination, markChain)
+}
+
+// markPacket is the second packet, the nth of its kind.
+func markPacket(n uint16) []byte {
 	b := build(packet.Packet{Source: markSource, Destination: markDestination, Protocol: markProtocol}, sound)
-	b[4], b[5] = markIdentification>>8, markIdentification&0xff
-	b[10], b[11] = 0, 0
-	sum := checksum(b[:20])
-	b[10], b[11] = byte(sum>>8), byte(sum)
+	binary.BigEndian.PutUint16(b[4:], n)
+	binary.BigEndian.PutUint16(b[10:], 0)
+	binary.BigEndian.PutUint16(b[10:], checksum(b[:20]))
 	return b
+}
+
+// markNumber is which of its kind an event is about.
+func markNumber(e nftrace.Event) uint16 {
+	if len(e.Network) < 6 {
+		return 0
+	}
+	return binary.BigEndian.Uint16(e.Network[4:])
 }
 
 // Ends of the second packet, which goes nowhere.

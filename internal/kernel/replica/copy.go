@@ -158,6 +158,17 @@ func (c *Copy) network(ctx context.Context, s *state) error {
 			return err
 		}
 	}
+	up := func(l Link) bool {
+		return slices.ContainsFunc(s.links, func(of Link) bool {
+			return of.Up && of.Name != loopback && of.Kind != "vrf" && (l.Name == of.Name || l.Name == of.Cable())
+		})
+	}
+	if err := awaitCarrier(ctx, up); err != nil {
+		return err
+	}
+	if err := c.Cables.Do(func() error { return awaitCarrier(ctx, up) }); err != nil {
+		return err
+	}
 	notes, err := s.routing.write(conn)
 	c.Notes = append(c.Notes, notes...)
 	return err

@@ -1,11 +1,13 @@
 package replica
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -34,8 +36,9 @@ type Link struct {
 	// XDP says that a program looks at packets before everything that is copied.
 	XDP bool
 
-	mtu   uint32
-	table uint32 // of a vrf
+	running bool // it carries packets
+	mtu     uint32
+	table   uint32 // of a vrf
 }
 
 // readLinks lists the devices of the calling thread's namespace by their index.
@@ -51,9 +54,10 @@ func readLinks(conn *netlink.Conn) ([]Link, error) {
 			return nil, fmt.Errorf("list network devices: %w", err)
 		}
 		l := Link{
-			Name:  o.text(unix.IFLA_IFNAME),
-			Index: int(int32(binary.NativeEndian.Uint32(o.fixed[4:]))), //nolint:gosec // the kernel's own sign
-			Up:    binary.NativeEndian.Uint32(o.fixed[8:])&unix.IFF_UP != 0,
+			Name:    o.text(unix.IFLA_IFNAME),
+			Index:   int(int32(binary.NativeEndian.Uint32(o.fixed[4:]))), //nolint:gosec // the kernel's own sign
+			running: binary.NativeEndian.Uint32(o.fixed[8:])&unix.IFF_RUNNING != 0,
+			Up:      binary.NativeEndian.Uint32(o.fixed[8:])&unix.IFF_UP != 0,
 		}
 		if master, _ := o.bytes(unix.IFLA_MASTER); len(master) == 4 {
 			l.Master = int(binary.NativeEndian.Uint32(master))
@@ -175,6 +179,41 @@ func raise(conn *netlink.Conn, l Link, links []Link) error {
 		return fmt.Errorf("set up the copy of network device %s: %w", l.Name, err)
 	}
 	return nil
+}
+
+// Devices carry nothing until the kernel has worked off, a moment later, that they
+// have a carrier (net/core/link_watch.c).
+const (
+	carrierPatience = 10 * time.Second
+	carrierStep     = time.Millisecond
+)
+
+// awaitCarrier waits until devices of the calling thread's namespace send and receive.
+func awaitCarrier(ctx context.Context, wanted func(Link) bool) error {
+	conn, err := dialRoute()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for deadline := time.Now().Add(carrierPatience); ; {
+		links, err := readLinks(conn)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(links, func(l Link) bool { return wanted(l) && !l.running })
+		if i < 0 {
+			// The state is set a little before the queue, both under the lock that this
+			// message, which changes nothing, waits for.
+			return request(conn, unix.RTM_NEWLINK, 0, object{fixed: linkMessage(1, 0, 0)})
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the copy of network device %s got no carrier", links[i].Name)
+		}
+		time.Sleep(carrierStep)
+	}
 }
 
 // request sends one message and waits for the kernel's word.

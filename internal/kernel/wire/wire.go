@@ -91,7 +91,8 @@ func hton(n uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n))
 }
 
-// ErrNoRoute says that the kernel knows no way to the destination.
+// ErrNoRoute says that the kernel knows no way to the destination, or that a route
+// refuses it.
 var ErrNoRoute = errors.New("no route to the destination")
 
 // SendLocal sends a whole IP packet as a socket of this host does, of the given user.
@@ -129,7 +130,8 @@ func SendLocal(packet []byte, to netip.Addr, device string, user int) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return nil
-	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), // none, or one of type unreachable
+		errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES): // blackhole, prohibit (fib_props in net/ipv4/fib_semantics.c)
 		return ErrNoRoute
 	case err != nil:
 		return fmt.Errorf("send a packet: %w", err)
