@@ -109,11 +109,11 @@ func indented(text string) string {
 // exampleHost is what the examples of the page are about.
 const exampleHost = `The examples are for a host that forwards packets. It has ` + "`eth0`" + ` with 198.51.100.1/24
 and 2001:db8::1/64, which the default route leaves by, to 198.51.100.254; the bridge
-` + "`br0`" + ` with 10.20.0.1/16 and its port ` + "`tap0`" + `; and the tunnel ` + "`wg0`" + ` with 10.30.0.1/24 and
-packets of 1420 bytes; and ` + "`docker0`" + ` with 172.17.0.1/16. It asks the name server 192.0.2.53, the package mirror
-192.0.2.80 (tcp/443) and the time server 192.0.2.123, the last from port 123 itself, as
-ntpd does. 203.0.113.9 is logged in over ssh. Another tool publishes tcp/8080 to
-172.17.0.2:80.`
+` + "`br0`" + ` with 10.20.0.1/16 and its port ` + "`tap0`" + `; the tunnel ` + "`wg0`" + ` with 10.30.0.1/24 and packets
+of 1420 bytes; and ` + "`docker0`" + ` with 172.17.0.1/16. It asks the name server 192.0.2.53, the
+package mirror 192.0.2.80 (tcp/443) and the time server 192.0.2.123, the last from port
+123 itself, as ntpd does. 203.0.113.9 is logged in over ssh. Another tool publishes
+tcp/8080 to 172.17.0.2:80.`
 
 // Reference returns the page of all codes as Markdown.
 func Reference() []byte {
@@ -171,7 +171,7 @@ input:
     - allow ssh
 ` + "```" + `
 
-It needs a reason. What is allowed is counted in the summary, and listed by
+It needs a reason. Errors of the text itself have the code ` + "`policy`" + `. What is allowed is counted in the summary, and listed by
 ` + "`--json`" + `. A comment with an unknown code is an error, one that allows nothing is
 remarked on, and errors cannot be allowed.
 

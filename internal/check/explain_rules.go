@@ -60,7 +60,7 @@ var explainRules = []Explanation{
 		What:   "a comment allows what it cannot",
 		Why:    "The code is unknown, the reason is missing, or what is found there is an error: then this is an error too. A comment that allows nothing is remarked on, since it would hide the next finding.",
 		Mend:   "Write `# lint: allow CODE REASON`, or remove it.",
-		Before: "input:\n  default: drop\n  rules:\n    - allow ssh # lint: allow open-managment we know\n",
+		Before: "input:\n  default: drop\n  rules:\n    - allow ssh # lint: allow open-managements we know\n",
 		After:  "input:\n  default: drop\n  rules:\n    - allow ssh # lint: allow open-management we know\n",
 	},
 }

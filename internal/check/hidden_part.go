@@ -100,12 +100,13 @@ func (c *checker) deadWords(s *policy.Section, above []*standing, st *standing) 
 }
 
 func (c *checker) deadWord(s *policy.Section, above []*standing, r *policy.Rule, w word, packets []box) bool {
-	left, ok := packets, true
+	left := packets
 	var deciding []*policy.Rule
 	for _, e := range above {
 		if !ends(e.rule) || !overlap(left, e.packets) {
 			continue
 		}
+		var ok bool
 		if left, ok = c.effort.minus(left, e.packets); !ok {
 			return false
 		}

@@ -64,7 +64,8 @@ func (c *checker) mirrors(hook policy.Hook, st *standing) bool {
 func (c *checker) sameBelow(s *policy.Section, at int) (by *policy.Rule, same bool) {
 	all := c.standings(s)
 	r := all[at].rule
-	packets, ok := all[at].rest, true
+	packets := all[at].rest
+	var ok bool
 	for _, e := range all[:at] {
 		if ends(e.rule) && !c.unsteady(e.rule.From) && !c.unsteady(e.rule.To) {
 			if packets, ok = c.effort.minus(packets, e.packets); !ok {
