@@ -35,9 +35,9 @@ dropped: by line of the policy, by source, service and country. Nothing is dropp
 rejected, rewritten, logged or banned by it; what enforces meanwhile, Sluice or
 another firewall, goes on as before.
 
-It ends after --for, with Ctrl-C, or with the process, whatever ends that: its table
-belongs to a socket, and the kernel deletes it with that. On a terminal it shows each
-second what it has counted.
+It ends after --for, with Ctrl-C, or with the process, whatever ends that: a second
+process then deletes its table, and after its time the kernel counts no more by
+itself. On a terminal it shows each second what it has counted.
 
 It sees packets just before the filter chains, those too that these drop; what is
 dropped before (a ban before tracking, the table of connections full) it does not.
@@ -226,12 +226,14 @@ func (w *watch) stay(ctx context.Context, out io.Writer, live bool) (early bool,
 			return false, nil
 		case <-ctx.Done():
 			return true, nil
-		case <-w.running.Ended():
-			return false, errors.New("the shadow is gone: somebody ended the nft that held it")
 		case <-next.C:
 		}
+		if err := w.running.There(); err != nil {
+			return false, err
+		}
 		if !live {
-			continue // the timer has gone off for the last time
+			next.Reset(time.Second)
+			continue
 		}
 		began := time.Now()
 		r, err := w.report(ctx)

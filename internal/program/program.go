@@ -18,8 +18,8 @@ type Program struct {
 	Sysctls    []Sysctl
 	Layout     Layout
 	Notes      []Note
-	// CountsOnly says that the program does nothing to packets, and goes with the
-	// process that loads it. Backends hold it to that.
+	// CountsOnly says that the program does nothing to packets. Backends hold it to
+	// that.
 	CountsOnly bool
 }
 

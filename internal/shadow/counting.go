@@ -158,10 +158,13 @@ func (c *counting) hook(kind program.HookKind) {
 	c.add(at, h.translated()...)
 	c.add(at, program.Rule{Stage: program.StageRules, Actions: []program.Action{program.Goto{Chain: h.base()}}})
 
-	behind := c.chain(string(kind)+"_passed", "what passed the filter chains of "+string(kind))
-	c.to.Hooks = append(c.to.Hooks, program.Hook{Kind: kind, Phase: program.Behind, Default: program.Accept, Chain: string(kind) + "_passed"})
-	c.add(behind, program.Rule{Stage: program.StageRules, Actions: []program.Action{c.count(passed(kind), program.Origin{}, "what passed the filter chains of "+string(kind))}})
+	last := c.chain(behind(kind), "what passed the filter chains of "+string(kind))
+	c.to.Hooks = append(c.to.Hooks, program.Hook{Kind: kind, Phase: program.Behind, Default: program.Accept, Chain: behind(kind)})
+	c.add(last, program.Rule{Stage: program.StageRules, Actions: []program.Action{c.count(passed(kind), program.Origin{}, "what passed the filter chains of "+string(kind))}})
 }
+
+// behind is the base chain that counts what passed the filter chains of others.
+func behind(kind program.HookKind) string { return string(kind) + "_passed" }
 
 // noted is the chain that a packet goes to which the candidate would not let pass.
 func noted(kind program.HookKind) string { return "noted_" + string(kind) }

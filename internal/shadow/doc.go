@@ -23,10 +23,10 @@
 // program to doing nothing but that, and the backend holds the rules that it makes
 // of it to the same once more.
 //
-// The table belongs to a netlink socket (NFT_TABLE_F_OWNER, Linux 5.12): nobody else
-// can change it, and the kernel deletes it when the socket is closed, by whatever end
-// of the process. The socket is that of an nft that waits for commands and ends with
-// its input (package nft, Session).
+// The table goes with the process: a guard that waits for the end of its input deletes
+// it, whatever ended the process (package nft, Guard), and some seconds after its time
+// the kernel itself lets every packet pass at the first rule. A socket with a name that
+// only one process of a network namespace can have says whether a shadow runs.
 //
 // What a hook cannot show is made up for or said:
 //

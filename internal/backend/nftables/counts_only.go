@@ -6,16 +6,6 @@ import (
 	"strings"
 )
 
-// flags is what stands behind the table's name where it is made. The kernel takes
-// a table with an owner away when the socket that made it is closed, and lets
-// nobody else change it (NFT_TABLE_F_OWNER, Linux 5.12).
-func (t *Tree) flags() string {
-	if t.Owned {
-		return " { flags owner; }"
-	}
-	return ""
-}
-
 // countsOnly says what in the tree does more to a packet than count it: the last
 // gate before the kernel for a program that must do nothing.
 func (t *Tree) countsOnly() error {

@@ -17,9 +17,6 @@ func (t *Tree) document(header []string) string {
 		b.WriteString(strings.TrimRight("# "+oneLine(line), " ") + "\n")
 	}
 	fmt.Fprintf(&b, "\ntable inet %s {\n", t.Table)
-	if t.Owned {
-		b.WriteString("\tflags owner;\n")
-	}
 	t.writeObjects(&b)
 	t.writeSets(&b)
 	for _, c := range t.Chains {

@@ -94,7 +94,7 @@ func lowerRemembering(p *program.Program, can backend.Capabilities, memory Memor
 func lowerSearching(p *program.Program, can backend.Capabilities, search layoutSearch) (*lowering, error) {
 	l := &lowering{
 		search:  search,
-		program: p, can: can, tree: &Tree{Table: name(p.Owner), Owned: p.CountsOnly}, parts: map[string]*parts{}, laid: map[string]map[int]*laid{}, made: map[string]*Chain{},
+		program: p, can: can, tree: &Tree{Table: name(p.Owner)}, parts: map[string]*parts{}, laid: map[string]map[int]*laid{}, made: map[string]*Chain{},
 		notes: slices.Clone(p.Notes),
 	}
 	var done []string

@@ -118,7 +118,7 @@ func (s *stepper) sets() {
 		}
 	}
 	if s.define.Len() > 0 || !s.have.Present {
-		s.add(backend.Fill, "definitions", "add table "+s.table+s.want.flags()+"\n"+s.define.String())
+		s.add(backend.Fill, "definitions", "add table "+s.table+"\n"+s.define.String())
 	}
 	for _, k := range mended {
 		s.mend(k, s.have.Tree.set(k.Name))
@@ -276,9 +276,6 @@ func (s *stepper) switchRules() {
 		}
 	}
 	fmt.Fprintf(&b, "table %s {\n", s.table)
-	if s.want.Owned {
-		b.WriteString("\tflags owner;\n")
-	}
 	for _, f := range s.want.Flowtables {
 		if !slices.ContainsFunc(s.have.Tree.Flowtables, f.same) {
 			fmt.Fprintf(&b, "\tflowtable %s { %s }\n", f.Name, f.body())

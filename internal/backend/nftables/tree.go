@@ -8,7 +8,6 @@ import (
 // Tree is one nft table of family inet.
 type Tree struct {
 	Table      string
-	Owned      bool `json:",omitempty"` // the table goes with the socket that makes it
 	Counters   []Counter
 	Limits     []Limit
 	Sets       []*Set // sorted by name

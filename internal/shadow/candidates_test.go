@@ -1,0 +1,99 @@
+package shadow_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"sluice/internal/compile"
+	"sluice/internal/geo"
+	"sluice/internal/host"
+	"sluice/internal/policy"
+	"sluice/internal/program"
+	"sluice/internal/resolve"
+	"sluice/internal/shadow"
+)
+
+// listsIn serves a URL from the file of a folder that bears its last name.
+type listsIn string
+
+func (dir listsIn) Open(url string, _ time.Duration) (io.ReadCloser, string, error) {
+	f, err := os.Open(filepath.Join(string(dir), path.Base(url)))
+	return f, url, err
+}
+
+// compiled is the program of DIR/policy.yaml, as package compile makes it, for a host
+// of these facts.
+func compiled(t *testing.T, dir string, facts host.Facts) *program.Program {
+	t.Helper()
+	tree, err := policy.Load(filepath.Join(dir, "policy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := resolve.Resolve(tree, resolve.Options{
+		Facts: facts,
+		Geo:   func() (*geo.Database, error) { return geo.Open(t.TempDir()) },
+		Lists: listsIn(dir),
+		User: func(name string) (uint32, error) {
+			if name == "postfix" {
+				return 105, nil
+			}
+			return 0, errors.New("no such user")
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := compile.Compile(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// candidates are the policies of the compiler's golden files, by name: every word of
+// the language is in one of them.
+func candidates(t *testing.T) map[string]*program.Program {
+	t.Helper()
+	files, err := filepath.Glob("../compile/testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no policies: %v", err)
+	}
+	out := map[string]*program.Program{}
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		if err := txtar.Write(archive, dir); err != nil {
+			t.Fatal(err)
+		}
+		var facts host.Facts
+		if data, err := os.ReadFile(filepath.Join(dir, "facts.json")); err == nil {
+			if err := json.Unmarshal(data, &facts); err != nil {
+				t.Fatal(err)
+			}
+			facts.Known = true
+		}
+		out[strings.TrimSuffix(filepath.Base(file), ".txtar")] = compiled(t, dir, facts)
+	}
+	return out
+}
+
+func counting(t *testing.T, p *program.Program) (*program.Program, *shadow.Legend) {
+	t.Helper()
+	out, legend, err := shadow.Counting(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out, legend
+}

@@ -1,0 +1,295 @@
+package shadow_test
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/addrset"
+	"sluice/internal/optimize"
+	"sluice/internal/packet"
+	"sluice/internal/program"
+	"sluice/internal/reach"
+	"sluice/internal/shadow"
+)
+
+func randomness(t *testing.T) *rand.Rand {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("SLUICE_TEST_SEED"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seed = n
+	}
+	t.Logf("seed: SLUICE_TEST_SEED=%d", seed)
+	return rand.New(rand.NewPCG(seed, 0))
+}
+
+// judgeable is a copy of which every packet has one verdict: rules in their order, and
+// nobody in the sets that packets or commands fill.
+func judgeable(p *program.Program) *program.Program {
+	out := *p
+	// Bans at ingress are those of the filter chains, asked by addresses of the day.
+	out.Hooks = slices.DeleteFunc(slices.Clone(p.Hooks), func(h program.Hook) bool { return h.Kind == program.Ingress })
+	out.Sets = slices.Clone(p.Sets)
+	for i := range out.Sets {
+		if s := &out.Sets[i]; s.Life == program.Dynamic {
+			s.Life, s.Commands, s.Size = program.Static, false, 0
+		}
+	}
+	out.Chains = slices.Clone(p.Chains)
+	for i := range out.Chains {
+		c := &out.Chains[i]
+		c.Rules = slices.Clone(c.Rules)
+		if slices.ContainsFunc(out.Hooks, func(h program.Hook) bool { return h.Chain == c.Name }) {
+			shadow.SortStages(c.Rules)
+		}
+	}
+	return &out
+}
+
+// asFilter is the counting program where its verdicts are looked for.
+func asFilter(p *program.Program) *program.Program {
+	out := judgeable(p)
+	out.Hooks = nil
+	for _, h := range p.Hooks {
+		if h.Phase == program.Watching {
+			h.Phase = program.Filter
+			out.Hooks = append(out.Hooks, h)
+		}
+	}
+	return out
+}
+
+// boundaries are the values that a program's conditions name, and their neighbours.
+type boundaries struct {
+	*rand.Rand
+	addresses  []netip.Addr
+	ports      []uint64
+	protocols  []uint64
+	types      []uint64
+	interfaces []string
+	users      []uint64
+}
+
+func boundariesOf(r *rand.Rand, p *program.Program) *boundaries {
+	b := &boundaries{
+		Rand: r, ports: []uint64{22, 80, 443, 1, 65535}, protocols: []uint64{1, 6, 6, 6, 17, 17, 58, 47, 132}, types: []uint64{0, 3, 8, 128, 135},
+		interfaces: []string{"lo", "eth0", "other0"}, users: []uint64{0, 1},
+		addresses: []netip.Addr{netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:db8:ffff::1"), netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")},
+	}
+	for i := range p.Sets {
+		b.addressesOf(p.Sets[i].Addresses)
+		for _, e := range p.Sets[i].Elements {
+			for _, v := range e.Parts {
+				b.value(p.Sets[i].Key[0], v)
+			}
+		}
+	}
+	for i := range p.Chains {
+		for _, rule := range p.Chains[i].Rules {
+			for _, c := range rule.Match {
+				for _, a := range c.Addresses {
+					b.addressesOf(addrset.Of(addrset.Range{From: a.From, To: a.To}))
+				}
+				for _, n := range c.Numbers {
+					b.value(c.Field, program.Value{Numbers: n})
+				}
+				if c.Field == program.InInterface || c.Field == program.OutInterface {
+					for _, name := range c.Names {
+						b.interfaces = append(b.interfaces, strings.Replace(name, "*", "7", 1))
+					}
+				}
+			}
+		}
+	}
+	return b
+}
+
+func (b *boundaries) addressesOf(s addrset.Set) {
+	n := 0
+	for r := range s.Each() {
+		if n++; n > 50 {
+			return
+		}
+		b.addresses = append(b.addresses, r.From, r.To, r.To.Next())
+		if before := r.From.Prev(); before.IsValid() {
+			b.addresses = append(b.addresses, before)
+		}
+	}
+}
+
+func (b *boundaries) value(f program.Field, v program.Value) {
+	switch f {
+	case program.Port, program.SourcePort, program.OriginalPort:
+		b.ports = append(b.ports, v.Numbers.From, v.Numbers.To, v.Numbers.To+1)
+	case program.Protocol:
+		b.protocols = append(b.protocols, v.Numbers.From)
+	case program.ICMPType, program.ICMPv6Type:
+		b.types = append(b.types, v.Numbers.From)
+	case program.Owner:
+		b.users = append(b.users, v.Numbers.From)
+	default:
+		if v.Addresses.From.IsValid() {
+			b.addressesOf(addrset.Of(addrset.Range{From: v.Addresses.From, To: v.Addresses.To}))
+		}
+	}
+}
+
+func one[T any](r *rand.Rand, list []T) T { return list[r.IntN(len(list))] }
+
+func (b *boundaries) packet(way reach.Way) packet.Packet {
+	p := packet.Packet{Protocol: uint8(one(b.Rand, b.protocols)), HopLimit: uint8(one(b.Rand, []int{64, 255})), Length: 100, Owner: -1}
+	p.Source = one(b.Rand, b.addresses)
+	for p.Destination = one(b.Rand, b.addresses); !p.Destination.IsValid() || p.Destination.Is4() != p.Source.Is4(); {
+		p.Source, p.Destination = one(b.Rand, b.addresses), one(b.Rand, b.addresses)
+	}
+	if !p.Source.IsValid() {
+		return b.packet(way)
+	}
+	p.SourceLocal, p.DestinationLocal = packet.No, packet.No
+	switch way {
+	case reach.In:
+		p.In, p.DestinationLocal = one(b.Rand, b.interfaces), packet.Yes
+	case reach.Through:
+		p.In, p.Out = one(b.Rand, b.interfaces), one(b.Rand, b.interfaces)
+	case reach.Out:
+		p.Out, p.SourceLocal, p.Owner = one(b.Rand, b.interfaces), packet.Yes, int64(one(b.Rand, b.users))
+	}
+	switch {
+	case p.HasPorts():
+		p.SourcePort, p.Port = uint16(one(b.Rand, b.ports)), uint16(one(b.Rand, b.ports))
+		if p.Protocol == packet.TCP {
+			p.Flags = uint8(one(b.Rand, []int{packet.SYN, packet.SYN | packet.ACK, packet.ACK, packet.RST}))
+		}
+	case p.Protocol == packet.ICMP || p.Protocol == packet.ICMPv6:
+		p.ICMPType = uint8(one(b.Rand, b.types))
+	}
+	return p
+}
+
+// verdictOf is what a counting program counted a packet as.
+func verdictOf(l *shadow.Legend, done []string) (lines []shadow.Line) {
+	for _, line := range l.Lines {
+		if slices.Contains(done, "count "+line.Counter) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+// TestCountsAreTheCandidatesVerdicts asks the candidate and its counting form about the
+// same packets: the same verdict, counted once, on the line that decided.
+func TestCountsAreTheCandidatesVerdicts(t *testing.T) {
+	r := randomness(t)
+	tries := 1500
+	if testing.Short() {
+		tries = 200
+	}
+	for name, p := range candidates(t) {
+		t.Run(name, func(t *testing.T) {
+			program1, legend := counting(t, p)
+			if err := optimize.Run(program1, optimize.Options{Check: true, Without: []string{"base-chains", "terminal"}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := shadow.Checked(program1); err != nil {
+				t.Fatal(err)
+			}
+			c := comparison{T: t, candidate: judgeable(p), shadow: asFilter(program1), legend: legend}
+			b := boundariesOf(r, p)
+			for range tries {
+				for _, way := range []reach.Way{reach.In, reach.Through, reach.Out} {
+					if p.Base(program.HookKind(way), program.Filter) != nil {
+						c.packet(b.packet(way), way, one(r, []packet.State{packet.New, packet.New, packet.Established, packet.Related, packet.Invalid, packet.Untracked}))
+					}
+				}
+				if t.Failed() {
+					return
+				}
+			}
+			if c.judged == 0 {
+				t.Error("no packet was judged")
+			}
+			t.Logf("%d judged, %d not", c.judged, c.unjudged)
+		})
+	}
+}
+
+type comparison struct {
+	*testing.T
+	candidate, shadow *program.Program
+	legend            *shadow.Legend
+	judged, unjudged  int
+}
+
+func (c *comparison) packet(p packet.Packet, way reach.Way, state packet.State) {
+	p.State = ""
+	first := reach.Evaluate(c.candidate, p, way)
+	p.State = state
+	counted := reach.Evaluate(c.shadow, p, way)
+	lines := verdictOf(c.legend, counted.Done)
+	fail := func(text string) {
+		c.Helper()
+		c.Errorf("%s\npacket %+v %s\ncandidate %+v\nshadow %+v\nlines %+v", text, p, way, first, counted, lines)
+	}
+	switch {
+	case !first.Certain || !counted.Certain:
+		return // what it asks nobody can tell from a packet alone
+	case counted.Verdict != program.Accept:
+		fail("the shadow does not accept")
+		return
+	case len(lines) != 1:
+		fail("not one line")
+		return
+	}
+	untracked := first.Packet.State == packet.Untracked
+	rewritten := first.Packet.Destination != p.Destination || first.Packet.Port != p.Port || first.Packet.DNAT
+	if lines[0].Verdict == shadow.Unjudged {
+		c.unjudged++
+		if !rewritten && (untracked || state != packet.Untracked) {
+			fail("nothing keeps it from being judged")
+		}
+		return
+	}
+	if rewritten && state == packet.New {
+		fail("judged by an address that the candidate would rewrite")
+		return
+	}
+	if rewritten && state == packet.Untracked {
+		return // decided before the state is asked, which addresses had no part in
+	}
+	want := first
+	switch {
+	case untracked:
+	case state == packet.Untracked:
+		// Decided before the state is asked: whatever it is, the verdict is one.
+		p.State = packet.Established
+		if other := reach.Evaluate(c.candidate, p, way); !rewritten && other.Verdict != first.Verdict {
+			fail("judged by a state that the candidate does not see")
+		}
+	default:
+		want = reach.Evaluate(c.candidate, p, way)
+	}
+	c.judged++
+	is := map[shadow.Verdict]program.Verdict{shadow.Allow: program.Accept, shadow.Drop: program.Drop, shadow.Reject: program.Reject}[lines[0].Verdict]
+	if is != want.Verdict {
+		first = want
+		fail("another verdict")
+		return
+	}
+	line, unwritten := strings.CutPrefix(lines[0].Counter, string(lines[0].Hook)+".")
+	if strings.HasPrefix(line, "unwritten.") || line == "end" {
+		return
+	}
+	if !unwritten || !slices.Contains(want.Done, "count "+line) {
+		first = want
+		fail("counted on another line")
+	}
+}

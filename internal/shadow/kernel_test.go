@@ -1,0 +1,572 @@
+package shadow_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
+	"sluice/internal/host"
+	"sluice/internal/kernel/conntrack"
+	"sluice/internal/kernel/nft"
+	"sluice/internal/optimize"
+	"sluice/internal/program"
+	"sluice/internal/shadow"
+	"sluice/internal/testnet"
+)
+
+var capabilities = sync.OnceValue(func() backend.Capabilities { return host.Capabilities(context.Background()) })
+
+// lab is a host between a client and a machine behind it.
+type lab struct {
+	*testing.T
+	client, host, inside *testnet.Namespace
+	out, in              *testnet.Port // of the client, of the machine inside
+	tcp, udp             *testnet.Listener
+	through              *testnet.Capture
+}
+
+func newLab(t *testing.T) *lab {
+	net := testnet.New(t)
+	l := &lab{T: t, client: net.Namespace("client"), host: net.Namespace("host"), inside: net.Namespace("inside")}
+	l.out, _ = net.Join(
+		testnet.End{In: l.client, Device: "eth0", Addresses: []string{"198.51.100.2/24", "2001:db8:1::2/64"}},
+		testnet.End{In: l.host, Device: "eth0", Addresses: []string{"198.51.100.1/24", "2001:db8:1::1/64"}})
+	_, l.in = net.Join(
+		testnet.End{In: l.host, Device: "eth1", Addresses: []string{"10.20.0.1/24", "2001:db8:20::1/64"}},
+		testnet.End{In: l.inside, Device: "eth0", Addresses: []string{"10.20.0.5/24", "2001:db8:20::5/64"}})
+	l.host.Forward()
+	l.host.Route("0.0.0.0/0", "198.51.100.2")
+	l.host.Route("::/0", "2001:db8:1::2")
+	// Nobody answers, so that what was sent is all that there is.
+	for _, silent := range []*testnet.Namespace{l.client, l.inside} {
+		silent.Nft(`table inet silent {
+			chain c { type filter hook input priority -200; policy drop; icmpv6 type { 133, 134, 135, 136 } accept; }
+		}`)
+	}
+	l.host.Nft(`table inet probe {
+		counter came { }
+		chain c { type filter hook prerouting priority -350; iifname "eth0" meta l4proto { tcp, udp } counter name came; }
+	}`)
+	l.tcp, l.udp = l.host.Delivered(6, false), l.host.Delivered(17, false)
+	l.through = l.in.Capture()
+	return l
+}
+
+// do runs f in the host.
+func (l *lab) do(f func() error) {
+	l.Helper()
+	if err := l.host.Do(f); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// program compiles a policy for the host.
+func (l *lab) program(text string) *program.Program {
+	l.Helper()
+	dir := l.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte("version: 1\n"+text), 0o600); err != nil {
+		l.Fatal(err)
+	}
+	var facts host.Facts
+	l.do(func() (err error) { facts, err = host.Describe(context.Background()); return err })
+	return compiled(l.T, dir, facts)
+}
+
+// shadowed loads the policy's shadow.
+func (l *lab) shadowed(text string) (*shadow.Running, *shadow.Legend) {
+	l.Helper()
+	p, legend := counting(l.T, l.program(text))
+	if err := optimize.Run(p, optimize.Options{Check: true, Without: []string{"base-chains", "terminal"}}); err != nil {
+		l.Fatal(err)
+	}
+	var running *shadow.Running
+	l.do(func() error {
+		b := nftables.Of(shadow.Owner)
+		artifact, err := b.Lower(p, capabilities())
+		if err != nil {
+			return err
+		}
+		running, err = shadow.Start(context.Background(), b, artifact, legend, time.Minute, func(int, int, string) {})
+		return err
+	})
+	l.Cleanup(func() { _ = running.Close() })
+	return running, legend
+}
+
+func (l *lab) report(r *shadow.Running, legend *shadow.Legend) (*shadow.Report, *shadow.Counts) {
+	l.Helper()
+	var counts *shadow.Counts
+	l.do(func() (err error) { counts, err = r.Read(context.Background()); return err })
+	return legend.Report(counts, shadow.Names{Service: func(protocol, port int) (string, string) { return fmt.Sprintf("%d/%d", protocol, port), "" }}), counts
+}
+
+// enforced applies the policy.
+func (l *lab) enforced(text string) {
+	l.Helper()
+	p := l.program(text)
+	if err := optimize.Run(p, optimize.Options{Check: true}); err != nil {
+		l.Fatal(err)
+	}
+	l.do(func() error {
+		b := nftables.New()
+		artifact, err := b.Lower(p, capabilities())
+		if err != nil {
+			return err
+		}
+		steps, err := b.Steps(artifact, nil)
+		if err != nil {
+			return err
+		}
+		for _, step := range steps {
+			if err := step.Take(context.Background(), nft.Run); err != nil {
+				return fmt.Errorf("%s: %w", step.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// send sends packets from the client and waits until the host has taken them in.
+func (l *lab) send(packets [][]byte) {
+	l.Helper()
+	before := l.came()
+	for part := range slices.Chunk(packets, 50) {
+		if err := l.out.Send(part...); err != nil {
+			l.Fatal(err)
+		}
+	}
+	for range 2000 {
+		if l.came() == before+len(packets) {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	l.Fatalf("%d of %d packets came", l.came()-before, len(packets))
+}
+
+func (l *lab) came() (n int) {
+	out := l.host.MustRun("nft", "-j", "list", "counter", "inet", "probe", "came")
+	if _, err := fmt.Sscanf(out[strings.Index(out, `"packets": `):], `"packets": %d`, &n); err != nil {
+		l.Fatal(err)
+	}
+	return n
+}
+
+// delivered is what the host took in and what went through it, as texts.
+func (l *lab) delivered() (input, forward []string) {
+	for _, seen := range [][]testnet.Seen{l.tcp.Seen(), l.udp.Seen()} {
+		for _, s := range seen {
+			if s.Destination == netip.MustParseAddr("198.51.100.1") {
+				input = append(input, fmt.Sprintf("%x", s.Raw))
+			}
+		}
+	}
+	for _, s := range l.through.Seen() {
+		if !s.Outgoing && (s.Protocol == 6 || s.Protocol == 17) {
+			forward = append(forward, fmt.Sprintf("%x", s.Raw))
+		}
+	}
+	slices.Sort(input)
+	slices.Sort(forward)
+	return input, forward
+}
+
+// settled is delivered, once it has stopped growing.
+func (l *lab) settled() (input, forward []string) {
+	for still := 0; still < 10; {
+		i, f := l.delivered()
+		if len(i) == len(input) && len(f) == len(forward) {
+			still++
+		} else {
+			still = 0
+		}
+		input, forward = i, f
+		time.Sleep(20 * time.Millisecond)
+	}
+	return input, forward
+}
+
+const tried = `
+sets:
+  office: [203.0.113.0/24, "2001:db8:77::/48"]
+  banned: [192.0.2.0/24]
+  counted: { file: counted.txt, counters: true }
+services:
+  web: [tcp/80, udp/443]
+ban: [banned]
+never-ban: [192.0.2.77]
+tracking:
+  bypass: [web]
+input:
+  default: drop log "in"
+  rules:
+    - allow web
+    - allow ssh from office
+    - allow udp/5000 limit 3/minute
+    - allow udp/6000 limit 2/minute per source
+    - allow udp/7000 limit 2/minute per source then ban 10m
+    - reject tcp/25 from 203.0.113.0/28
+    - drop tcp/25 log "mail"
+    - allow udp/9000-9010
+forward:
+  default: drop
+  rules:
+    - allow tcp/5432 from office to 10.20.0.5
+    - reject udp from office
+`
+
+// boundaryPackets are of flows of one packet each, with sources and ports at the
+// boundaries of the policy tried.
+func boundaryPackets(t *testing.T, n int) [][]byte {
+	r := randomness(t)
+	sources := []string{
+		"203.0.113.0", "203.0.113.15", "203.0.113.16", "203.0.113.255", "203.0.112.255", "203.0.114.0",
+		"192.0.2.0", "192.0.2.77", "192.0.2.255", "192.0.3.0", "198.51.100.2", "198.51.100.9",
+	}
+	ports := []uint16{22, 25, 80, 443, 5000, 5432, 6000, 7000, 8999, 9000, 9010, 9011}
+	var out [][]byte
+	for i := range n {
+		from := netip.AddrPortFrom(netip.MustParseAddr(one(r, sources)), uint16(20000+i))
+		to := netip.AddrPortFrom(netip.MustParseAddr(one(r, []string{"198.51.100.1", "198.51.100.1", "10.20.0.5"})), one(r, ports))
+		if r.IntN(2) == 0 {
+			out = append(out, testnet.TCP(from, to, one(r, []string{"S", "S", "S", "A", "R"})))
+		} else {
+			out = append(out, testnet.UDP(from, to, 'x'))
+		}
+	}
+	return out
+}
+
+// The counts of a shadow are what the candidate does when it is enforced: of the same
+// packets, as many are dropped there as are counted here, on each line.
+func TestCountsAreWhatEnforcementDoes(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces)
+	policy := strings.Replace(tried, "  counted: { file: counted.txt, counters: true }\n", "", 1)
+	here, there := newLab(t), newLab(t)
+	running, legend := here.shadowed(policy)
+	there.enforced(policy)
+	packets := boundaryPackets(t, 600)
+	here.send(packets)
+	there.send(packets)
+
+	report, counts := here.report(running, legend)
+	var state backend.State
+	there.do(func() (err error) { state, err = nftables.New().Read(context.Background(), true); return err })
+	enforced := state.Counters()
+	compared := 0
+	for _, line := range legend.Lines {
+		name, _ := strings.CutPrefix(line.Counter, string(line.Hook)+".")
+		is, counted := enforced[name]
+		if !counted {
+			continue
+		}
+		sum := counts.Counters["input."+name].Packets + counts.Counters["forward."+name].Packets
+		if sum != is.Packets {
+			t.Errorf("%s:%d %s (%s): counted %d, enforced %d", line.Origin.File, line.Origin.Line, line.Text, name, sum, is.Packets)
+		}
+		if sum > 0 && line.Hook != program.Output {
+			compared++
+		}
+	}
+	if compared < 12 {
+		t.Errorf("only %d lines had packets", compared)
+	}
+	input, forward := there.settled()
+	sums := map[program.HookKind]shadow.Sums{}
+	for _, h := range report.Hooks {
+		sums[h.Hook] = h.Sums
+		if got := h.Allowed + h.Refused() + h.Unjudged; got != h.Seen {
+			t.Errorf("%s: %d seen, %d with a verdict", h.Hook, h.Seen, got)
+		}
+	}
+	if in, through := sums[program.Input], sums[program.Forward]; in.Seen+through.Seen != uint64(len(packets)) ||
+		in.Allowed != uint64(len(input)) || through.Allowed != uint64(len(forward)) || in.Unjudged+through.Unjudged != 0 {
+		t.Errorf("%d packets: counted %+v and %+v, enforced let %d and %d pass", len(packets), in, through, len(input), len(forward))
+	}
+	over := counts.Counters["input.over.limit-"+limitOf(legend)]
+	if over.Packets == 0 || counts.Counters["input.ban_by_limit"].Packets == 0 {
+		t.Errorf("nobody was over the limit that bans (%d), or banned (%d)", over.Packets, counts.Counters["input.ban_by_limit"].Packets)
+	}
+	compareTops(t, report, packets, sums)
+
+	// Nothing of it was enforced: all of it came in and went through.
+	all, through := here.settled()
+	if len(all)+len(through) != len(packets) {
+		t.Errorf("with a shadow alone, %d and %d of %d packets were delivered", len(all), len(through), len(packets))
+	}
+}
+
+// limitOf is the rule whose limit bans.
+func limitOf(l *shadow.Legend) string {
+	for _, line := range l.Lines {
+		if name, is := strings.CutPrefix(line.Counter, "input.over.limit-"); is {
+			return name
+		}
+	}
+	return ""
+}
+
+// compareTops holds the lists of sources and services to the sums.
+func compareTops(t *testing.T, r *shadow.Report, packets [][]byte, sums map[program.HookKind]shadow.Sums) {
+	t.Helper()
+	for _, hook := range []program.HookKind{program.Input, program.Forward} {
+		var sources, services uint64
+		for _, s := range r.Sources {
+			if s.Hook == hook {
+				sources += s.Packets
+			}
+		}
+		for _, s := range r.Services {
+			if s.Hook == hook {
+				services += s.Packets
+			}
+		}
+		if want := sums[hook].Refused(); sources != want || services != want {
+			t.Errorf("%s: %d would be dropped; sources have %d of them, services %d", hook, want, sources, services)
+		}
+	}
+	var banned, sent uint64
+	for _, s := range r.Sources {
+		if s.Address == "192.0.2.255" && s.Hook != program.Output {
+			banned += s.Packets
+		}
+	}
+	for _, b := range packets {
+		if p, err := testnet.Parse(b); err == nil && p.Source == netip.MustParseAddr("192.0.2.255") {
+			sent++
+		}
+	}
+	if banned != sent || sent == 0 {
+		t.Errorf("a banned source sent %d packets and is listed with %d", sent, banned)
+	}
+}
+
+// What a firewall does is the same with a shadow beside it: the packets that come out,
+// byte for byte, the connections that are tracked, with their marks, and its counters.
+func TestShadowChangesNothing(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces)
+	running := `table inet running {
+		counter dropped { }
+		chain pre { type filter hook prerouting priority -300; udp dport 9011 notrack; udp dport 9000 meta mark set 0x5; }
+		chain marks { type filter hook prerouting priority -100; meta mark 0x5 ct mark set 0x7; }
+		chain in { type filter hook input priority 0; policy accept; tcp dport 80 counter name dropped drop; udp dport 6000 limit rate over 3/minute counter name dropped drop; }
+		chain through { type filter hook forward priority 0; policy drop; ct state established accept; udp dport { 443, 5432, 9000 } ip dscp set cs1 accept; }
+	}
+	table ip rewriting {
+		chain pre { type nat hook prerouting priority -100; udp dport 9010 dnat to 10.20.0.5:443; }
+		chain post { type nat hook postrouting priority 100; oifname "eth1" masquerade; }
+	}`
+	// Everything that a policy can do to a packet, so that something would show.
+	candidate := tried + `
+  accelerate: true
+output:
+  default: reject
+nat:
+  - redirect tcp/22 on 198.51.100.1 to 10.20.0.5:22
+  - map 203.0.113.0/28 to 10.20.1.0/28 stateless
+  - masquerade from 10.20.0.0/24
+`
+	candidate = strings.Replace(candidate, "file: counted.txt, counters: true", "countries: [SE]", 1)
+	candidate = strings.Replace(candidate, "  accelerate: true\n", "", 1)
+	candidate = strings.Replace(candidate, "forward:\n  default: drop\n", "forward:\n  default: drop\n  accelerate: true\n", 1)
+	candidate = strings.Replace(candidate, "  - masquerade from 10.20.0.0/24\n", "", 1)
+	bare, beside := newLab(t), newLab(t)
+	bare.host.Nft(running)
+	beside.host.Nft(running)
+	shadowing, legend := beside.shadowed(candidate)
+	packets := boundaryPackets(t, 500)
+	bare.send(packets)
+	beside.send(packets)
+
+	bareIn, bareThrough := bare.settled()
+	besideIn, besideThrough := beside.settled()
+	if !slices.Equal(bareIn, besideIn) || !slices.Equal(bareThrough, besideThrough) {
+		t.Errorf("other packets came out: %d and %d without a shadow, %d and %d with one", len(bareIn), len(bareThrough), len(besideIn), len(besideThrough))
+	}
+	if len(bareIn) == 0 || len(bareThrough) == 0 {
+		t.Errorf("%d and %d packets came out at all", len(bareIn), len(bareThrough))
+	}
+	if a, b := bare.tracked(), beside.tracked(); !slices.Equal(a, b) || len(a) == 0 {
+		t.Errorf("%d connections are tracked without a shadow, %d with one", len(a), len(b))
+	}
+	a, b := bare.host.MustRun("nft", "list", "table", "inet", "running"), beside.host.MustRun("nft", "list", "table", "inet", "running")
+	if a != b {
+		t.Errorf("the running firewall without a shadow\n%s\nwith one\n%s", a, b)
+	}
+	report, _ := beside.report(shadowing, legend)
+	if report.Total.Refused() == 0 || report.Total.Unjudged == 0 || report.Total.Stopped == 0 {
+		t.Errorf("the shadow counted %+v", report.Total)
+	}
+
+	// Closed, it is gone, and alone.
+	if err := shadowing.Close(); err != nil {
+		t.Error(err)
+	}
+	if tables := beside.host.MustRun("nft", "list", "tables"); strings.Contains(tables, shadow.Owner) || !strings.Contains(tables, "running") {
+		t.Errorf("after the end there are\n%s", tables)
+	}
+}
+
+// tracked is the connection table of the host.
+func (l *lab) tracked() (out []string) {
+	l.Helper()
+	l.do(func() error {
+		entries, err := conntrack.List()
+		for _, e := range entries {
+			if e.Protocol == 6 || e.Protocol == 17 {
+				out = append(out, fmt.Sprint(e.Protocol, e.Original, e.Reply, e.Mark, e.Ended))
+			}
+		}
+		return err
+	})
+	slices.Sort(out)
+	return out
+}
+
+// A second shadow is refused, and the first goes on.
+func TestOneShadowAtATime(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces)
+	l := newLab(t)
+	running, legend := l.shadowed("input: { default: drop }\n")
+	p, again := counting(t, l.program("input: { default: allow }\n"))
+	l.do(func() error {
+		b := nftables.Of(shadow.Owner)
+		artifact, err := b.Lower(p, capabilities())
+		if err != nil {
+			return err
+		}
+		_, err = shadow.Start(context.Background(), b, artifact, again, time.Minute, func(int, int, string) {})
+		if !errors.Is(err, shadow.ErrRuns) {
+			t.Errorf("a second shadow: %v", err)
+		}
+		return nil
+	})
+	l.send([][]byte{testnet.UDP(netip.MustParseAddrPort("198.51.100.2:1000"), netip.MustParseAddrPort("198.51.100.1:1000"))})
+	if r, _ := l.report(running, legend); r.Total.Dropped != 1 {
+		t.Errorf("the first shadow counted %+v", r.Total)
+	}
+	if err := l.host.Do(running.There); err != nil {
+		t.Error(err)
+	}
+	// Whoever takes the table away is told of.
+	l.host.MustRun("nft", "delete", "table", "inet", shadow.Owner)
+	if err := l.host.Do(running.There); !errors.Is(err, shadow.ErrGone) {
+		t.Errorf("the shadow was taken away: %v", err)
+	}
+	l.do(func() error {
+		if _, err := running.Read(context.Background()); !errors.Is(err, shadow.ErrGone) {
+			t.Errorf("reading what is gone: %v", err)
+		}
+		return nil
+	})
+}
+
+// TestShadowChild is a process with a shadow that waits to be killed.
+func TestShadowChild(t *testing.T) {
+	if os.Getenv("SLUICE_SHADOW_CHILD") == "" {
+		t.Skip("a part of TestKilledShadowIsGone")
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte("version: 1\ninput: { default: drop }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, legend := counting(t, compiled(t, dir, host.Facts{Known: true}))
+	b := nftables.Of(shadow.Owner)
+	artifact, err := b.Lower(p, capabilities())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := shadow.Start(context.Background(), b, artifact, legend, time.Hour, func(int, int, string) {}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = os.Stdout.WriteString("ready\n")
+	time.Sleep(time.Hour)
+}
+
+// kill -9 leaves nothing; and what is left where the guard is killed as well does not
+// keep the next shadow from its work.
+func TestKilledShadowIsGone(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces)
+	l := newLab(t)
+	child := func() *exec.Cmd {
+		cmd := exec.Command("ip", "netns", "exec", l.host.Name(), os.Args[0], "-test.run", "^TestShadowChild$")
+		cmd.Env = append(os.Environ(), "SLUICE_SHADOW_CHILD=1")
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		said := make([]byte, 6)
+		if err == nil {
+			_, err = out.Read(said)
+		}
+		if err != nil || string(said) != "ready\n" {
+			t.Fatalf("the process that is to be killed says %q, %v", said, err)
+		}
+		return cmd
+	}
+	there := func() bool { return strings.Contains(l.host.MustRun("nft", "list", "tables"), shadow.Owner) }
+	first := child()
+	if !there() {
+		t.Fatal("there is no shadow")
+	}
+	_ = first.Process.Kill()
+	_ = first.Wait()
+	for try := 0; there(); try++ {
+		if try == 1000 {
+			t.Fatal("a killed process leaves its shadow behind")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+
+	second := child()
+	_ = second.Process.Signal(unix.SIGSTOP)
+	out, err := exec.Command("pgrep", "-P", fmt.Sprint(second.Process.Pid)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, guard := range strings.Fields(string(out)) {
+		pid, err := strconv.Atoi(guard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = unix.Kill(-pid, unix.SIGKILL)
+	}
+	_ = second.Process.Kill()
+	_ = second.Wait()
+	if !there() {
+		t.Fatal("what is to be left behind is not there")
+	}
+	running, legend := l.shadowed("input: { default: drop }\n")
+	l.send([][]byte{testnet.UDP(netip.MustParseAddrPort("198.51.100.2:1000"), netip.MustParseAddrPort("198.51.100.1:1000"))})
+	if r, _ := l.report(running, legend); r.Total.Dropped != 1 {
+		t.Errorf("behind what was left, a shadow counted %+v", r.Total)
+	}
+}
+
+// After its time nothing is counted, whoever is still there.
+func TestTimeEndsInTheKernel(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces)
+	l := newLab(t)
+	running, legend := l.shadowed("input: { default: drop }\n")
+	one := [][]byte{testnet.UDP(netip.MustParseAddrPort("198.51.100.2:1000"), netip.MustParseAddrPort("198.51.100.1:1000"))}
+	l.send(one)
+	l.host.MustRun("nft", "flush", "set", "inet", shadow.Owner, shadow.InTime) // as if it were over
+	l.send(one)
+	if r, _ := l.report(running, legend); r.Total.Dropped != 1 {
+		t.Errorf("of one packet in time and one behind it, %d were counted", r.Total.Dropped)
+	}
+}
