@@ -306,8 +306,14 @@ var tcpFlagLetters = []struct {
 	name   string
 	flag   uint8
 }{
-	{'f', "fin", packet.FIN}, {'s', "syn", packet.SYN}, {'r', "rst", packet.RST}, {'p', "psh", packet.PSH},
-	{'a', "ack", packet.ACK}, {'u', "urg", packet.URG}, {'e', "ecn", 0x40}, {'c', "cwr", 0x80},
+	{'f', "fin", packet.FIN},
+	{'s', "syn", packet.SYN},
+	{'r', "rst", packet.RST},
+	{'p', "psh", packet.PSH},
+	{'a', "ack", packet.ACK},
+	{'u', "urg", packet.URG},
+	{'e', "ecn", 0x40},
+	{'c', "cwr", 0x80},
 }
 
 // parseTCPFlags reads flags as names, "syn,ack", or as letters, "SA"; "none" is

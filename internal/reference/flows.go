@@ -241,7 +241,8 @@ func (n *flow) advance(kind tcpKind, reply bool) move {
 // back to who began it.
 func (n *flow) rewriteDestination(w *walk) {
 	p := &w.packet
-	to, port := p.Destination, p.Port
+	var to netip.Addr
+	var port uint16
 	switch {
 	case !p.Reply && n.dnat:
 		to, port = n.answer.tuple.Source, n.answer.tuple.SourcePort
