@@ -77,6 +77,7 @@ const (
 	or
 	minus
 	restrict
+	exists
 )
 
 // New makes a space of strings of so many bits, with at most so many nodes of 12
@@ -171,6 +172,20 @@ func (s *Space) Not(a Region) Region { return s.apply(minus, Every, a) }
 // Verification of Sequential Circuits", 1990). Care must not be empty.
 func (s *Space) Restrict(a, care Region) Region { return s.apply(restrict, a, care) }
 
+// Exists is every string that is in the region with some value in so many bits
+// from first on.
+func (s *Space) Exists(r Region, first, bits int) Region {
+	if bits == 0 {
+		return r
+	}
+	// The bits are told by the region of all strings that have them set.
+	cube := Every
+	for level := first + bits - 1; level >= first; level-- {
+		cube = s.Node(level, None, cube)
+	}
+	return s.apply(exists, r, cube)
+}
+
 // trivial is the result where no node has to be looked at.
 func trivial(op operation, a, b Region) (Region, bool) {
 	switch op {
@@ -197,6 +212,10 @@ func trivial(op operation, a, b Region) (Region, bool) {
 		case a == None || b == Every || a == b:
 			return None, true
 		case b == None:
+			return a, true
+		}
+	case exists:
+		if b == Every || a <= Every {
 			return a, true
 		}
 	case restrict:
@@ -251,6 +270,17 @@ func (s *Space) descend(op operation, a, b Region) Region {
 		case nb.level == na.level && nb.high == None:
 			return s.apply(restrict, na.low, nb.low)
 		}
+	}
+	if op == exists {
+		switch {
+		case nb.level < na.level:
+			return s.apply(exists, a, nb.high)
+		case nb.level == na.level:
+			return s.apply(or, s.apply(exists, na.low, nb.high), s.apply(exists, na.high, nb.high))
+		}
+		low := s.apply(exists, na.low, b)
+		high := s.apply(exists, na.high, b)
+		return s.Node(int(na.level), low, high)
 	}
 	level := min(na.level, nb.level)
 	if na.level > level {

@@ -59,6 +59,19 @@ func TestAgainstTables(t *testing.T) {
 				t.Fatalf("restricted to %d, %d is another set there", b.r, a.r)
 			}
 		}
+		first := random.IntN(bits)
+		many := 1 + random.IntN(bits-first)
+		some := s.Exists(c.r, first, many)
+		for n := range c.table {
+			mask := (1<<many - 1) << (bits - first - many)
+			want := false
+			for other := range c.table {
+				want = want || other&^mask == n&^mask && c.table[other]
+			}
+			if got := s.Holds(some, func(level int) bool { return bit(n, level) }); got != want {
+				t.Fatalf("%07b with some bits %d to %d in %d: %t, want %t", n, first, first+many-1, c.r, got, want)
+			}
+		}
 		if c.r != None {
 			w := s.Witness(c.r)
 			if !s.Holds(c.r, func(level int) bool { return w[level] }) {

@@ -65,6 +65,11 @@ func (u *Universe) scanValues(c *program.Condition) {
 			d.cut(n)
 		}
 	}
+	if c.Field == program.HopLimit {
+		for _, n := range beforeForwarding(c.Numbers) {
+			d.cut(n)
+		}
+	}
 }
 
 // scanTracked makes the fields that say of a flow what it was before it was
@@ -116,17 +121,8 @@ func (u *Universe) scanSet(s *program.Set, key []program.Field) {
 	}
 }
 
-// boundary notes a set that a field is asked for. What a flow was before it was
-// rewritten is asked of the packet too.
-func (u *Universe) boundary(f program.Field, s addrset.Set) {
-	u.dimension(f).blocks.add(s)
-	switch f {
-	case program.OriginalSource:
-		u.dimension(program.Source).blocks.add(s)
-	case program.OriginalDestination:
-		u.dimension(program.Destination).blocks.add(s)
-	}
-}
+// boundary notes a set that a field is asked for.
+func (u *Universe) boundary(f program.Field, s addrset.Set) { u.dimension(f).blocks.add(s) }
 
 func (u *Universe) scanQuestion(q Question) {
 	if q.From != nil {

@@ -38,7 +38,10 @@ type Universe struct {
 
 // Options of a universe.
 type Options struct {
-	// Own is the host's own addresses; empty where nobody knows them.
+	// Own is the host's own addresses; empty where nobody knows them. Where they
+	// are known, what comes in is for one of them, for loopback, multicast or
+	// 255.255.255.255; packets for the broadcast addresses of its networks, which
+	// only who is in them can send, are left out.
 	Own addrset.Set
 	// Questions are what regions will be asked for.
 	Questions []Question
@@ -156,8 +159,56 @@ func isAddress(f program.Field) bool {
 	return false
 }
 
+// originals are the fields that say what a flow was before it was rewritten, and
+// the packet's own.
+var originals = []struct{ original, own program.Field }{
+	{program.OriginalSource, program.Source},
+	{program.OriginalDestination, program.Destination},
+	{program.OriginalPort, program.Port},
+}
+
+// mostTied bounds the classes of a field that is tied to another one.
+const mostTied = 4096
+
+// untouched says of the first packet of a flow that nobody has rewritten that what
+// it was is what it is.
+func (u *Universe) untouched() Region {
+	s := u.space
+	out := diagram.Every
+	for _, f := range originals {
+		d, own := u.by[f.original], u.by[f.own]
+		if d == nil || d.classes > mostTied {
+			continue
+		}
+		same := make([]Region, d.classes)
+		for class := range same {
+			in := make([]bool, own.classes)
+			for c := range in {
+				if d.kind == addresses {
+					in[c] = d.blocks.classOf(own.blocks.example(c)) == class
+				} else {
+					in[c] = d.class(own.starts[c]) == class
+				}
+			}
+			same[class] = s.And(d.region(s, one(class, d.classes)), own.region(s, in))
+		}
+		first := s.Minus(u.named(program.State, "new"), s.Or(u.flag(statusField("dnat")), u.flag(statusField("snat"))))
+		out = s.Minus(out, s.Minus(first, (&view{u: u}).either(same)))
+	}
+	return out
+}
+
 // settle gives every dimension its bits.
 func (u *Universe) settle() {
+	for _, f := range originals {
+		if d := u.by[f.original]; d != nil && d.kind == addresses {
+			for _, s := range d.blocks.sets {
+				u.by[f.own].blocks.add(s)
+			}
+		} else if d != nil {
+			u.by[f.own].starts = append(u.by[f.own].starts, d.starts...)
+		}
+	}
 	place := func(d *dimension) int {
 		if i := slices.Index(order, d.field); i >= 0 {
 			return i
@@ -265,7 +316,7 @@ func (u *Universe) all(way Way) Region {
 	six := u.sixth(program.Source)
 	out = s.Minus(out, s.And(u.protocol(packet.ICMP), six))
 	out = s.Minus(out, s.Minus(u.protocol(packet.ICMPv6), six))
-	out = s.And(out, u.kinds(way))
+	out = s.And(s.And(out, u.kinds(way)), u.untouched())
 	if u.by[program.Direction] != nil {
 		out = s.Minus(out, s.And(u.named(program.State, "new"), u.named(program.Direction, "reply")))
 	}
@@ -315,6 +366,8 @@ func (u *Universe) kinds(way Way) Region {
 			own := s.Or(home, u.inAddresses(k.address, u.own))
 			implies(own, u.named(k.kind, "local"))
 			implies(u.named(k.kind, "local"), own)
+			implies(u.named(k.kind, "broadcast"), all)
+			implies(diagram.Every, u.named(k.kind, lists[k.kind]...))
 		}
 	}
 	if u.by[program.DestinationHere] != nil && u.by[program.DestinationType] != nil {

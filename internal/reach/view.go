@@ -219,6 +219,10 @@ func (v *view) has(f program.Field, of values) Region {
 		if len(v.change.destination) > 0 {
 			return v.kindBehind(of.names)
 		}
+	case program.HopLimit:
+		if v.way == Through && (v.kind == program.Forward || v.kind == program.Postrouting) {
+			of.numbers = beforeForwarding(of.numbers)
+		}
 	case program.Mark:
 		if len(v.change.mark) > 0 {
 			return v.marked(of)
@@ -229,6 +233,18 @@ func (v *view) has(f program.Field, of values) Region {
 		return u.numbers(f, of)
 	}
 	return d.region(s, d.ofNames(of.names))
+}
+
+// beforeForwarding is the hop limits with which packets came that have these once
+// they are forwarded, which takes one (ip6_forward).
+func beforeForwarding(ranges []program.NumberRange) []program.NumberRange {
+	var out []program.NumberRange
+	for _, r := range ranges {
+		if r.From < most[program.HopLimit] {
+			out = append(out, program.NumberRange{From: r.From + 1, To: min(r.To+1, most[program.HopLimit])})
+		}
+	}
+	return out
 }
 
 func every(is bool) Region {
