@@ -18,6 +18,7 @@ type wording struct {
 	names    *Names
 	policies []*resolve.Resolved
 	limits   map[string]string // of "gate:" and "table:" fields, what they are
+	bounds   map[string]string // how much limits let through, by their ActionText
 	states   []packet.State    // that need no word
 }
 

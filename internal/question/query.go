@@ -36,24 +36,29 @@ func Query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*g
 	if err != nil {
 		return nil, err
 	}
-	u := reach.NewUniverse(reach.Options{Own: c.own(), Questions: slices.Concat(questions, foreign(c)), Settled: true}, c.Program)
+	base, err := Words{Hook: w.Hook, States: w.States}.Read(c.Resolved)
+	if err != nil {
+		return nil, err
+	}
+	u := reach.NewUniverse(reach.Options{Own: c.own(), Questions: slices.Concat(questions, base, foreign(c)), Settled: true}, c.Program)
 	names := NewNames(countries, c.Resolved)
 	say := newWording(u, names, w.States, c)
 	out := []Answer{}
 	for _, at := range ways {
-		asked := u.Minus(u.Unbanned(region(u, questions, at.Way)), region(u, foreign(c), at.Way))
+		spoken := u.Minus(u.Unbanned(region(u, base, at.Way)), region(u, foreign(c), at.Way))
+		asked := u.And(spoken, region(u, questions, at.Way))
 		if u.Empty(asked) {
 			continue
 		}
 		outcomes := u.Outcomes(c.Program, at.Way)
 		// What takes another way in the end is no packet of this one.
-		among := reach.Among{All: u.And(asked, all(u, outcomes))}
-		groups := decided(u, c, at.Way, outcomes, among.All)
+		among := reach.Among{All: u.And(spoken, all(u, outcomes))}
+		groups := decided(u, c, at.Way, outcomes, asked)
 		same := map[program.Verdict]reach.Region{}
 		for _, g := range groups {
 			same[g.verdict] = u.Or(same[g.verdict], g.region)
 		}
-		among.All = u.Or(among.All, u.And(asked, rewritten(u, c, at.Way)))
+		among.All = u.Or(among.All, u.And(spoken, rewritten(u, c, at.Way)))
 		for _, g := range groups {
 			if len(verdicts) > 0 && !slices.Contains(verdicts, g.verdict) {
 				continue

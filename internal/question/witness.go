@@ -3,6 +3,7 @@ package question
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"sluice/internal/packet"
 	"sluice/internal/policy"
@@ -35,7 +36,7 @@ func (e *FaultError) Error() string {
 // agree asks the reference for the verdict of a witness.
 func agree(r *resolve.Resolved, p packet.Packet, way reach.Way, v program.Verdict) error {
 	var path reference.Path
-	for _, arrives := range arrivals(p, way) {
+	for _, arrives := range slices.Backward(arrivals(p, way)) {
 		path = follow(r, p, arrives)
 		if actionOf(v) == path.Verdict && string(path.Hook) == string(way) {
 			return nil

@@ -10,7 +10,7 @@ import (
 
 // newWording prepares the words for what a universe tells apart.
 func newWording(u *reach.Universe, n *Names, states []packet.State, policies ...Compiled) *wording {
-	w := &wording{universe: u, names: n, states: states, limits: map[string]string{}}
+	w := &wording{universe: u, names: n, states: states, limits: map[string]string{}, bounds: map[string]string{}}
 	for _, c := range policies {
 		w.policies = append(w.policies, c.Resolved)
 		w.nameLimits(c.Program)
@@ -20,15 +20,15 @@ func newWording(u *reach.Universe, n *Names, states []packet.State, policies ...
 
 // nameLimits notes by which line a limit is written.
 func (w *wording) nameLimits(p *program.Program) {
-	for i := range p.Chains {
-		for j := range p.Chains[i].Rules {
-			r := &p.Chains[i].Rules[j]
-			for _, a := range r.Actions {
-				switch a.(type) {
-				case program.Limit, program.ConnectionLimit:
-					w.limits["gate:"+program.ActionText(a)] = "the limit of " + Decider{File: r.Origin.File, Line: r.Origin.Line, Text: "a rule"}.String()
-				}
-			}
+	for _, g := range gatesOf(p) {
+		text := program.ActionText(*g.action)
+		if w.bounds[text] != "" {
+			continue
+		}
+		w.bounds[text] = bound(*g.action)
+		w.limits["gate:"+text] = "the limit of " + w.bounds[text]
+		if o := g.rule.Origin; o.Line != 0 {
+			w.limits["gate:"+text] += " in " + Decider{File: o.File, Line: o.Line}.String()
 		}
 	}
 	for i := range p.Sets {

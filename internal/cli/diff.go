@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/host"
+	"sluice/internal/policy"
+	"sluice/internal/question"
+)
+
+// runningName stands for the policy that runs, in place of a file.
+const runningName = "running"
+
+func newDiff() *cobra.Command {
+	var described string
+	var markdown bool
+	cmd := &cobra.Command{
+		Use:   "diff OLD NEW",
+		Short: "Say what a change of a policy opens and closes",
+		Long: `Compares two policies by what they mean: which packets the new one allows that
+the old one does not, and the other way round, as few classes with an example
+each, the most dangerous first: what is opened before what is closed, whole
+protocols and ports of management before others, more addresses before fewer.
+Behind them: what is rejected instead of dropped, limits, rewriting of addresses,
+tracking, acceleration, logs, and settings of the kernel.
+
+It holds for every packet: the compiled rules of both are followed for all values
+of all fields at once, and every example is asked of a second judge, which reads
+the policies and not what they were compiled to. A policy that says the same in
+other words gives "no difference". Counters and comments make none.
+
+OLD and NEW are files, "-" for standard input, or "running" for the policy that
+is loaded. Both are compiled for this host or, with --host, for the one that
+"sluice facts --json" described. Lists are not downloaded, the copies are used.
+
+With --markdown the output is for a comment on a pull request.
+
+Exit status: 0 nothing opens, 1 something does, 2 bad use or a bad policy.
+Environment: SLUICE_STATE_DIR.
+Files: country data, lists and the running policy in /var/lib/sluice.`,
+		Example: `  sluice diff running policy.yaml
+  git show main:policy.yaml | sluice diff - policy.yaml
+  sluice diff old.yaml new.yaml --markdown --host gateway.json`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == stdinName && args[1] == stdinName {
+				return errors.New("OLD and NEW cannot both be standard input\nhint: name a file for one of them")
+			}
+			return runDiff(cmd, args[0], args[1], described, markdown)
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return []string{cobra.CompletionWithDesc(runningName, "the policy that is loaded")}, cobra.ShellCompDirectiveDefault
+		},
+	}
+	cmd.Flags().StringVar(&described, "host", "", "compare for the host described in `FACTS.json`")
+	cmd.Flags().BoolVar(&markdown, "markdown", false, "print Markdown for a pull request")
+	return cmd
+}
+
+// diffJSON is what "diff --json" prints.
+type diffJSON struct {
+	Old         string            `json:"old"`
+	New         string            `json:"new"`
+	Opens       bool              `json:"opens"`
+	Differences []question.Change `json:"differences"`
+	Settings    []string          `json:"settings"`
+}
+
+func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) error {
+	o := optionsOf(cmd)
+	facts, err := readFacts(cmd.Context(), described, o)
+	if err != nil {
+		return err
+	}
+	var sides [2]question.Compiled
+	var line *pipeline
+	for i, name := range []string{old, next} {
+		sides[i], line, err = compiledSide(cmd, o, facts, name, line)
+		if err != nil {
+			return err
+		}
+	}
+	d, err := question.Compare(sides[0], sides[1], line.geo)
+	if err != nil {
+		return err
+	}
+	w := cmd.OutOrStdout()
+	switch {
+	case o.json:
+		out := diffJSON{old, next, d.Opens(), d.Changes, d.Settings}
+		if out.Differences == nil {
+			out.Differences = []question.Change{}
+		}
+		if out.Settings == nil {
+			out.Settings = []string{}
+		}
+		err = printJSON(w, out)
+	case markdown:
+		_, err = io.WriteString(w, question.Markdown(d, old, next))
+	default:
+		printDiff(w, d)
+	}
+	if err == nil && d.Opens() {
+		err = errFound
+	}
+	return err
+}
+
+// compiledSide reads one of the policies. Lists and country data are read once
+// for both.
+func compiledSide(cmd *cobra.Command, o options, facts host.Facts, name string, before *pipeline) (question.Compiled, *pipeline, error) {
+	line := &pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr(), offline: true}
+	if before != nil {
+		line.lists, line.geo = before.lists, before.geo
+	}
+	if name == runningName {
+		back, err := line.running(cmd)
+		if err != nil {
+			return question.Compiled{}, nil, err
+		}
+		defer back()
+	} else {
+		p, err := loadPolicy(cmd.InOrStdin(), name)
+		if err != nil {
+			return question.Compiled{}, nil, err
+		}
+		line.policy = p
+	}
+	c, err := judged(cmd.Context(), line, name)
+	return c, line, err
+}
+
+// running reads the policy that is loaded, from where it is kept, and goes where
+// it was applied, since names of set files are relative to that; back returns.
+func (p *pipeline) running(cmd *cobra.Command) (back func(), err error) {
+	h, err := hostOf(cmd)
+	if err != nil {
+		return nil, err
+	}
+	g, texts, err := h.RunningPolicy()
+	if err != nil {
+		return nil, err
+	}
+	if p.policy, err = policy.LoadTexts(g.Policy, texts); err != nil {
+		return nil, fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
+	}
+	relative := func(s *policy.Set) bool { return s.File != nil && !filepath.IsAbs(s.File.Text) }
+	if g.Dir == "" || !slices.ContainsFunc(p.policy.Sets, relative) {
+		return func() {}, nil
+	}
+	here, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chdir(g.Dir); err != nil {
+		return nil, fmt.Errorf("go to where generation %d was applied: %w", g.Number, err)
+	}
+	return func() { _ = os.Chdir(here) }, nil
+}
+
+// changeStyles are the colours of what opens and of what closes.
+var changeStyles = map[question.Kind]string{
+	question.Opened: "1;31", question.Loosened: "1;31", question.Closed: "1;32", question.Tightened: "1;32",
+}
+
+func printDiff(w io.Writer, d *question.Diff) {
+	if len(d.Changes)+len(d.Settings) == 0 {
+		fmt.Fprintln(w, "no difference: both treat every packet alike")
+		return
+	}
+	rows := d.Rows()
+	for i := range rows {
+		c := &rows[i]
+		style := changeStyles[c.Kind]
+		if style == "" {
+			style = "1"
+		}
+		fmt.Fprintf(w, "%s: %s on %s %s, for example %s%s\n", paint(w, style, c.Kind.Words()), paint(w, "1", c.Service()), c.Hook, c.Place(), c.Example.Short(c.Hook), c.Rest())
+		fmt.Fprintf(w, "    %s\n    %s\n", paint(w, "2", "old: "+c.Old.String()), paint(w, "2", "new: "+c.New.String()))
+	}
+	for _, s := range d.Settings {
+		fmt.Fprintf(w, "%s: %s\n", paint(w, "1", "setting"), s)
+	}
+	fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(d.Summary()))
+}

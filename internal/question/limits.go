@@ -1,0 +1,175 @@
+package question
+
+import (
+	"fmt"
+	"slices"
+
+	"sluice/internal/program"
+)
+
+// gate is a limit as a rule of a program asks it.
+type gate struct {
+	action *program.Action
+	rule   *program.Rule
+}
+
+func gatesOf(p *program.Program) []gate {
+	var out []gate
+	for i := range p.Chains {
+		for j := range p.Chains[i].Rules {
+			r := &p.Chains[i].Rules[j]
+			for k := range r.Actions {
+				switch r.Actions[k].(type) {
+				case program.Limit, program.ConnectionLimit:
+					out = append(out, gate{&r.Actions[k], r})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// named gives a limit another name, and the table that goes with it.
+func named(a program.Action, name, table string) program.Action {
+	switch a := a.(type) {
+	case program.Limit:
+		a.Name, a.Table = name, table
+		return a
+	case program.ConnectionLimit:
+		a.Name, a.Table = name, table
+		return a
+	}
+	return a
+}
+
+func nameOf(a program.Action) (name, table string) {
+	switch a := a.(type) {
+	case program.Limit:
+		return a.Name, a.Table
+	case program.ConnectionLimit:
+		return a.Name, a.Table
+	}
+	return "", ""
+}
+
+// alignLimits gives the limits of a new program the names of those of the old one
+// that bound as much. Names come from what a rule says, so a rule that says the
+// same in other words would have another limit. Which of several goes with which
+// is told by what their rules match, then by their order.
+func alignLimits(old, next *program.Program) *program.Program {
+	out := *next
+	out.Chains = slices.Clone(next.Chains)
+	for i := range out.Chains {
+		out.Chains[i].Rules = slices.Clone(out.Chains[i].Rules)
+		for j := range out.Chains[i].Rules {
+			out.Chains[i].Rules[j].Actions = slices.Clone(out.Chains[i].Rules[j].Actions)
+		}
+	}
+	type limit struct {
+		name, table, bound, asks string
+	}
+	list := func(p *program.Program) []limit {
+		var out []limit
+		for _, g := range gatesOf(p) {
+			name, table := nameOf(*g.action)
+			at := slices.IndexFunc(out, func(l limit) bool { return l.name == name })
+			if at < 0 {
+				at = len(out)
+				out = append(out, limit{name: name, table: table, bound: program.ActionText(named(*g.action, "", ""))})
+			}
+			for _, c := range g.rule.Match {
+				out[at].asks += c.String() + ", "
+			}
+			out[at].asks += "; "
+		}
+		return out
+	}
+	have, want := list(old), list(&out)
+	taken, to := map[string]bool{}, map[string]limit{}
+	for _, fits := range []func(a, b limit) bool{
+		func(a, b limit) bool { return a.name == b.name },
+		func(a, b limit) bool { return a.asks == b.asks },
+		func(limit, limit) bool { return true },
+	} {
+		for _, w := range want {
+			if _, done := to[w.name]; done {
+				continue
+			}
+			for _, h := range have {
+				if !taken[h.name] && h.bound == w.bound && fits(h, w) {
+					taken[h.name], to[w.name] = true, h
+					break
+				}
+			}
+		}
+	}
+	for _, g := range gatesOf(&out) {
+		name, _ := nameOf(*g.action)
+		if h, ok := to[name]; ok {
+			*g.action = named(*g.action, h.name, h.table)
+		} else if slices.ContainsFunc(have, func(h limit) bool { return h.name == name }) {
+			*g.action = named(*g.action, name+" of the new policy", "")
+		}
+	}
+	return &out
+}
+
+// asTight says whether what passes the new limits, given as ActionText has them,
+// would have passed the old ones: each old one goes with a new one that is no
+// looser.
+func asTight(old, next []string, params map[string]program.Action) bool {
+	return !slices.ContainsFunc(old, func(o string) bool {
+		return !slices.ContainsFunc(next, func(n string) bool { return noLooser(params[o], params[n]) })
+	})
+}
+
+func noLooser(old, next program.Action) bool {
+	switch o := old.(type) {
+	case program.Limit:
+		n, is := next.(program.Limit)
+		return is && o.Per == n.Per && n.Rate.Packets*o.Rate.Per <= o.Rate.Packets*n.Rate.Per && n.Rate.Burst <= o.Rate.Burst
+	case program.ConnectionLimit:
+		n, is := next.(program.ConnectionLimit)
+		return is && o.Per == n.Per && n.Max <= o.Max
+	}
+	return false
+}
+
+// bound says how much a limit lets through.
+func bound(a program.Action) string {
+	text := ""
+	switch a := a.(type) {
+	case program.Limit:
+		text = fmt.Sprintf("%d/%s", a.Rate.Packets, milliseconds(a.Rate.Per))
+		if a.Per == program.PerSource {
+			text += " per source"
+		}
+		if a.Rate.Burst != a.Rate.Packets {
+			text += fmt.Sprintf(" burst %d", a.Rate.Burst)
+		}
+		if a.Ban != "" {
+			text += " then ban " + milliseconds(a.BanTimeout)
+		}
+	case program.ConnectionLimit:
+		text = fmt.Sprintf("%d connections", a.Max)
+		if a.Per == program.PerSource {
+			text += " per source"
+		}
+	}
+	return text
+}
+
+func milliseconds(n uint64) string {
+	for _, unit := range []struct {
+		of   uint64
+		word string
+	}{{24 * 3600 * 1000, "d"}, {3600 * 1000, "h"}, {60 * 1000, "m"}, {1000, "s"}} {
+		if n == unit.of {
+			return map[string]string{"d": "day", "h": "hour", "m": "minute", "s": "second"}[unit.word]
+		}
+		if n%unit.of == 0 && n > 0 {
+			return fmt.Sprintf("%d%s", n/unit.of, unit.word)
+		}
+	}
+	return fmt.Sprintf("%dms", n)
+}
