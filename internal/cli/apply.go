@@ -34,6 +34,10 @@ boot.
 While a policy waits for its confirmation, another one is applied only with
 --confirm, or with --no-confirm.
 
+What stands under expect in the policy is proved before anything is loaded, as
+"sluice test" does it. Where an expectation fails the policy is refused;
+--no-expect does not ask.
+
 A policy under which a new ssh connection of somebody who is logged in would be
 refused is not loaded, nor one that takes more than half of the free memory;
 --force does. What locks somebody out then has to be confirmed within 60s, unless
@@ -56,6 +60,7 @@ back, 2 bad use or bad input, or loading failed: the old state then stays.`,
 	flags.Bool("no-confirm", false, "keep it for good at once, whatever waits and whoever is locked out")
 	flags.Bool("force", false, "apply also what locks out a peer or takes too much memory")
 	flags.Bool("cut", false, "delete the flows that the new policy refuses")
+	flags.Bool("no-expect", false, "do not prove what the policy is expected to do")
 	flags.Bool("no-verify", false, "do not read the rules back")
 	addProfile(cmd)
 	addPasses(cmd)
@@ -91,6 +96,9 @@ func runApply(cmd *cobra.Command, args []string) error {
 	}
 	for _, text := range p.warnings {
 		warn(cmd.ErrOrStderr(), text)
+	}
+	if len(p.unmet) > 0 {
+		return refusedBy(p.unmet)
 	}
 	out, err := h.Apply(ctx, p.input, o)
 	if err != nil {

@@ -22,7 +22,7 @@ func newCheck() *cobra.Command {
 every file, with file, line, column, the line itself and what was probably meant.
 If there is none, what the policy says for this host: rules that can never match
 and those that hide them, empty sets, bypasses that break connections, ways back
-that are missing, bans of who is logged in, and more.
+that are missing, bans of who is logged in, expectations that fail, and more.
 
 With --host the policy is checked for the host that "sluice facts --json"
 described, with --text for none: then only the text is read, without set files,
@@ -72,7 +72,16 @@ func findAll(cmd *cobra.Command, file, described string, textOnly, offline bool)
 	if err := line.resolve(cmd.Context(), file); err != nil {
 		return asFindings(err)
 	}
-	return check.Run(line.resolved, facts), nil
+	findings := check.Run(line.resolved, facts)
+	if check.Errors(findings) != nil { // such a policy may have no program
+		return findings, nil
+	}
+	results, err := line.expectations(cmd.Context())
+	if err != nil {
+		wrong, err := asFindings(err)
+		return append(findings, wrong...), err
+	}
+	return append(findings, asUnmet(p, results)...), nil
 }
 
 // loadPolicy reads a policy from a file, or from standard input for "-".

@@ -24,8 +24,8 @@ added and removed (with --all also those that Sluice makes), sysctls, the
 transactions, what has to be sent and the time of that, kernel memory (now, while
 old and new stand side by side, and then; sets that stay count once), and the flows
 that the policy's bans end. It names what this kernel lacks, other tools' chains that may drop what the
-policy allows, and ports that stay open because the policy leaves forward out.
-Nothing is changed.
+policy allows, ports that stay open because the policy leaves forward out, and
+expectations of the policy that would fail. Nothing is changed.
 ` + profileHelp + passesHelp + policyHelp + `
 
 Exit status: 0 nothing would change, 1 something would, or apply would refuse
@@ -53,6 +53,12 @@ it, 2 bad use or bad input.`,
 			}
 			plan.Notes = append(plan.Notes, notes...)
 			plan.Warnings = append(plan.Warnings, p.warnings...)
+			for _, r := range p.unmet {
+				plan.Warnings = append(plan.Warnings, r.Expectation.Pos.String()+": "+unmetWords(r))
+			}
+			if len(p.unmet) > 0 && plan.Refused == "" {
+				plan.Refused = plural(len(p.unmet), "expectation") + " of the policy would fail"
+			}
 			if optionsOf(cmd).json {
 				err = printJSON(cmd.OutOrStdout(), plan)
 			} else {

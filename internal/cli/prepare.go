@@ -11,6 +11,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/cache"
 	"sluice/internal/check"
+	"sluice/internal/expect"
 	"sluice/internal/host"
 	"sluice/internal/policy"
 )
@@ -27,7 +28,8 @@ type preparation struct {
 // prepared is a policy that has gone through the whole pipeline.
 type prepared struct {
 	input    apply.Input
-	warnings []string // what on the host keeps the policy from meaning what it says, and what check warns of
+	warnings []string        // what on the host keeps the policy from meaning what it says, and what check warns of
+	unmet    []expect.Result // expectations that fail
 }
 
 // capabilities asks what the kernel can do, unless it is remembered.
@@ -95,6 +97,13 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 	if err := check.Errors(findings); err != nil {
 		return nil, err
 	}
+	var results []expect.Result
+	if without, _ := p.cmd.Flags().GetBool("no-expect"); !without {
+		var err error
+		if results, err = p.line.expectations(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := p.line.compile(p.can); err != nil {
 		return nil, err
 	}
@@ -125,7 +134,7 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 			Sources:  p.line.resolved.Inputs,
 			Inputs:   p.sum(p.line.resolved.Inputs), Said: apply.Said{Warnings: warnings, Notes: notes},
 		},
-		warnings: warnings,
+		warnings: warnings, unmet: unmet(results),
 	}, nil
 }
 

@@ -263,6 +263,13 @@ func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists
 	if err := r.check(ctx, line); err != nil {
 		return nil, err
 	}
+	results, err := line.expectations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range unmet(results) {
+		warn(r.cmd.ErrOrStderr(), u.Expectation.Pos.String()+": "+unmetWords(u))
+	}
 	can := line.options.capabilities(ctx)
 	if err := line.compile(can); err != nil {
 		return nil, err

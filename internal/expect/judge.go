@@ -42,9 +42,9 @@ func (f *Failure) sameLine(o Failure) bool {
 	return f.Verdict == o.Verdict && f.Pos == o.Pos && f.Text == o.Text && f.Why == o.Why
 }
 
-// Fault is a disagreement between what was proved of the program and what the
+// FaultError is a disagreement between what was proved of the program and what the
 // policy says: a mistake of Sluice.
-type Fault struct {
+type FaultError struct {
 	Pos     policy.Pos
 	Packet  packet.Packet
 	Program program.Verdict // what was proved
@@ -52,7 +52,7 @@ type Fault struct {
 	Text    string          // of the line that the reference names
 }
 
-func (f *Fault) Error() string {
+func (f *FaultError) Error() string {
 	return fmt.Sprintf("%s: a fault of Sluice, not of the policy: of %s the program says %s and the policy %s (%s)\nhint: report it with the policy",
 		f.Pos, PacketText(f.Packet), f.Program, f.Policy, f.Text)
 }
@@ -207,7 +207,7 @@ func (j *judge) one(l *line) (out Result, some bool, err error) {
 		}
 		path := reference.Follow(j.Resolved, f.Witness, arrives)
 		if path.Verdict != f.Verdict {
-			faults = append(faults, &Fault{l.Pos, f.Witness, w.verdict, path.Verdict, path.Text + " " + path.Why})
+			faults = append(faults, &FaultError{l.Pos, f.Witness, w.verdict, path.Verdict, path.Text + " " + path.Why})
 			continue
 		}
 		f.Pos, f.Text, f.Why = path.Pos, path.Text, path.Why

@@ -23,6 +23,7 @@ func Policy(s Situation) []byte {
 	w.sets()
 	w.input()
 	w.forward()
+	w.expect()
 	return w.out.Bytes()
 }
 
@@ -161,6 +162,18 @@ func (w *writer) ssh() {
 		if admins {
 			w.line("    # - allow %s from admins # in place of the line above: nobody else", service)
 		}
+	}
+}
+
+// expect shows what can be proved of the policy.
+func (w *writer) expect() {
+	if len(w.peers()) == 0 || len(w.SSHPorts) == 0 {
+		return
+	}
+	w.line("")
+	w.line("# expect: # proved for every packet before each apply, which is refused where it does not hold")
+	for _, port := range w.SSHPorts {
+		w.line("#   - allow %s from admins", serviceName("tcp", port))
 	}
 }
 

@@ -107,7 +107,7 @@ func clean(t *testing.T, text []byte, facts host.Facts) *resolve.Resolved {
 	return r
 }
 
-var commented = regexp.MustCompile(`(?m)^(\s*)# (- |zones:|side\d|never-ban|forward:|  default: drop|  side\d|  rules:|    - )`)
+var commented = regexp.MustCompile(`(?m)^(\s*)# (- |zones:|side\d|never-ban|forward:|expect:|  - |  default: drop|  side\d|  rules:|    - )`)
 
 func TestGolden(t *testing.T) {
 	for name, s := range situations() {

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"sluice/internal/backend"
+	"sluice/internal/check"
+	"sluice/internal/expect"
+	"sluice/internal/policy"
+	"sluice/internal/question"
+)
+
+// expectations proves those of a policy that is resolved. The error is for what
+// keeps them from being proved.
+func (p *pipeline) expectations(ctx context.Context) ([]expect.Result, error) {
+	if len(p.policy.Expect) == 0 {
+		return nil, nil
+	}
+	meant := pipeline{
+		options: p.options, facts: p.facts, policy: p.policy, resolved: p.resolved, geo: p.geo, lists: p.lists, staging: p.staging,
+		without: optionalPasses(),
+	}
+	if meant.geo == nil {
+		meant.sources(ctx)
+		p.geo = meant.geo
+	}
+	if err := meant.compile(backend.Capabilities{}); err != nil {
+		return nil, err
+	}
+	return expect.Judge(question.Compiled{Resolved: meant.resolved, Program: meant.program}, meant.geo)
+}
+
+// unmet are the expectations that fail.
+func unmet(results []expect.Result) (out []expect.Result) {
+	for _, r := range results {
+		if !r.Holds() {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// refusedBy is why a policy is not loaded of which expectations fail.
+func refusedBy(failing []expect.Result) *foundError {
+	var b strings.Builder
+	for _, r := range failing {
+		fmt.Fprintf(&b, "%s: this does not hold: %s\n", r.Expectation.Pos, r.Expectation.Text)
+		for _, f := range r.Failures {
+			fmt.Fprintln(&b, failureText(f, "    "))
+		}
+	}
+	b.WriteString("nothing was changed: the policy does not do what it is expected to do\nhint: mend the rules or the expectation; --no-expect applies the policy all the same")
+	return &foundError{b.String()}
+}
+
+// unmetWords is a failing expectation on one line.
+func unmetWords(r expect.Result) string {
+	var parts []string
+	for _, f := range r.Failures {
+		of := "a packet"
+		if len(f.Traffic) > 0 {
+			of = f.Traffic[0].Service() + " " + f.Traffic[0].Place()
+		}
+		parts = append(parts, fmt.Sprintf("%s is %s by %s", of, verdictDone[f.Verdict], decidedBy(f)))
+	}
+	return fmt.Sprintf("%q does not hold: %s", r.Expectation.Text, strings.Join(parts, "; "))
+}
+
+// unmetExpectation is the code of findings that are expectations that fail.
+const unmetExpectation check.Code = "expectation"
+
+// asUnmet turns expectations that fail into findings.
+func asUnmet(p *policy.Policy, results []expect.Result) (out []check.Finding) {
+	for _, r := range unmet(results) {
+		e := p.Errorf(r.Expectation.Pos, "mend the rules or the expectation; sluice test tells more of the packets", "%s", unmetWords(r))
+		f := check.Finding{Code: unmetExpectation, Severity: check.Error, Pos: e.Pos, Message: e.Message, Hint: e.Hint, Line: e.Line}
+		for _, by := range r.Failures {
+			if by.Pos.Line != 0 {
+				f.Related = append(f.Related, check.Related{Pos: by.Pos, Text: by.Text})
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}

@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/expect"
+	"sluice/internal/policy"
+	"sluice/internal/question"
+)
+
+func newTest() *cobra.Command {
+	var described string
+	var files []string
+	var offline bool
+	cmd := &cobra.Command{
+		Use:   "test [FILE]",
+		Short: "Prove what a policy is expected to do",
+		Long: `Proves the expectations of a policy (/etc/sluice/policy.yaml unless FILE is given,
+standard input for -): the lines under expect, such as
+
+  expect:
+    - allow tcp/443 from 2.32.0.1
+    - deny ssh from not office
+
+each of which says what every packet must meet that fits it. Nothing is sampled:
+an expectation holds for all packets, or the command says which packets meet
+something else, with one of them and the line of the policy that decides. Nothing
+is sent and nothing is changed.
+
+Packets that open a flow are meant, as they arrive, with limits that are not
+reached; "The policy language" has the words. With --expect, expectations are
+read from a file of their own too (version: 1, and a list under expect), by the
+names of the policy. "sluice apply" proves those of the policy before it loads
+anything.
+
+Exit status: 0 all hold, or there are none; 1 one does not; 2 bad use, a bad
+policy, or an expectation that no packet can fit.
+Environment: SLUICE_STATE_DIR.
+Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
+		Example: `  sluice test
+  sluice test policy.yaml --expect tests/ssh.yaml --expect tests/web.yaml
+  sluice test policy.yaml --host gateway.json --json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o, file := optionsOf(cmd), policyArgument(args)
+			p, err := loadPolicy(cmd.InOrStdin(), file)
+			if err != nil {
+				return err
+			}
+			for _, name := range files {
+				if err := p.ReadExpectations(name); err != nil {
+					return err
+				}
+			}
+			if len(p.Expect) == 0 {
+				return reportTests(cmd, file, nil)
+			}
+			facts, err := readFacts(cmd.Context(), described, o)
+			if err != nil {
+				return err
+			}
+			line := pipeline{options: o, facts: facts, policy: p, warn: cmd.ErrOrStderr(), offline: offline}
+			c, err := judged(cmd.Context(), &line, file)
+			if err != nil {
+				return err
+			}
+			results, err := expect.Judge(c, line.geo)
+			if err != nil {
+				return err
+			}
+			return reportTests(cmd, file, results)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&files, "expect", nil, "read expectations from `FILE` too; may be given several times")
+	flags.StringVar(&described, "host", "", "test for the host described in `FACTS.json`")
+	flags.BoolVar(&offline, "offline", false, "download no list, use the copies")
+	must(cmd.MarkFlagFilename("expect", "yaml", "yml"))
+	must(cmd.MarkFlagFilename("host", "json"))
+	return cmd
+}
+
+// testedJSON is what "test --json" prints.
+type testedJSON struct {
+	File    string       `json:"file"`
+	Holds   bool         `json:"holds"` // all of them
+	Results []resultJSON `json:"expectations"`
+}
+
+type resultJSON struct {
+	File     string        `json:"file"`
+	Line     int           `json:"line"`
+	Column   int           `json:"column"`
+	Text     string        `json:"text"`
+	Hook     policy.Hook   `json:"hook"`
+	Holds    bool          `json:"holds"`
+	Failures []failingJSON `json:"failures,omitempty"`
+}
+
+type failingJSON struct {
+	Verdict policy.Action      `json:"verdict"`
+	By      question.Decider   `json:"by"`
+	Classes []question.Traffic `json:"classes"`
+	Example string             `json:"example"`
+}
+
+func reportTests(cmd *cobra.Command, file string, results []expect.Result) error {
+	out := testedJSON{File: file, Holds: true, Results: []resultJSON{}}
+	failing := 0
+	for i := range results {
+		r := &results[i]
+		j := resultJSON{r.Expectation.Pos.File, r.Expectation.Pos.Line, r.Expectation.Pos.Column, r.Expectation.Text, r.Hook, r.Holds(), nil}
+		for _, f := range r.Failures {
+			j.Failures = append(j.Failures, failingJSON{f.Verdict, deciderOf(f), f.Traffic, expect.PacketText(f.Witness)})
+		}
+		if !r.Holds() {
+			failing++
+			out.Holds = false
+		}
+		out.Results = append(out.Results, j)
+	}
+	w := cmd.OutOrStdout()
+	if optionsOf(cmd).json {
+		if err := printJSON(w, out); err != nil {
+			return err
+		}
+	} else {
+		for i := range results {
+			printResult(w, &results[i])
+		}
+	}
+	switch {
+	case len(results) == 0:
+		if !optionsOf(cmd).json {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s expects nothing\nhint: write under expect what must hold, such as - deny ssh from not office\n", fileName(file))
+		}
+	case failing > 0 && optionsOf(cmd).json:
+		return errFound
+	case failing > 0:
+		return &foundError{fmt.Sprintf("%s of %s in %s", oneFails(failing), plural(len(results), "expectation"), fileName(file))}
+	case !optionsOf(cmd).json:
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", oneHolds(len(results)), fileName(file))
+	}
+	return nil
+}
+
+func oneFails(n int) string {
+	if n == 1 {
+		return "1 fails"
+	}
+	return fmt.Sprintf("%d fail", n)
+}
+
+func oneHolds(n int) string {
+	if n == 1 {
+		return "the expectation holds"
+	}
+	return fmt.Sprintf("all %d expectations hold", n)
+}
+
+// shownClasses is how many classes of packets are printed of one failure.
+const shownClasses = 5
+
+func printResult(w io.Writer, r *expect.Result) {
+	x := r.Expectation
+	if r.Holds() {
+		fmt.Fprintf(w, "%s      %s: %s\n", paint(w, "32", "ok"), x.Pos, x.Text)
+		return
+	}
+	fmt.Fprintf(w, "%s  %s: %s\n", paint(w, "31", "FAILED"), x.Pos, paint(w, "1", x.Text))
+	for _, f := range r.Failures {
+		fmt.Fprintln(w, failureText(f, "        "))
+	}
+}
+
+// failureText says of packets what they meet, by which line, and which they are.
+func failureText(f expect.Failure, indent string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s%s by %s\n", indent, verdictDone[f.Verdict], decidedBy(f))
+	for i, t := range f.Traffic {
+		if i == shownClasses {
+			fmt.Fprintf(&b, "%s  and %s of packets more\n", indent, plural(len(f.Traffic)-i, "class"))
+			break
+		}
+		fmt.Fprintf(&b, "%s  %s %s\n", indent, t.Service(), t.Place())
+	}
+	fmt.Fprintf(&b, "%s  for example %s", indent, expect.PacketText(f.Witness))
+	return b.String()
+}
+
+var verdictDone = map[policy.Action]string{policy.Allow: "allowed", policy.Drop: "dropped", policy.Reject: "rejected"}
+
+// deciderOf is who decides, as query has it.
+func deciderOf(f expect.Failure) question.Decider {
+	if f.Pos.Line == 0 {
+		return question.Decider{Text: f.Why}
+	}
+	return question.Decider{File: f.Pos.File, Line: f.Pos.Line, Column: f.Pos.Column, Text: f.Text}
+}
+
+func decidedBy(f expect.Failure) string {
+	if f.Pos.Line == 0 {
+		return "no line: " + f.Why
+	}
+	return f.Pos.String() + ": " + f.Text
+}
