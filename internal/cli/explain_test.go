@@ -1,15 +1,21 @@
 package cli
 
 import (
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
+	"sluice/internal/compile"
 	"sluice/internal/host"
+	"sluice/internal/optimize"
 	"sluice/internal/packet"
 	"sluice/internal/policy"
+	"sluice/internal/program"
+	"sluice/internal/reference"
 	"sluice/internal/resolve"
+	"sluice/internal/wrongpass"
 )
 
 func TestTCPFlags(t *testing.T) {
@@ -119,6 +125,71 @@ func TestAskingPageIsTrue(t *testing.T) {
 		run(append(strings.Fields(words), "--host", "facts.json", "--state-dir", "state"), nil, &out, &errOut)
 		if got := out.String(); strings.TrimSpace(got) != strings.TrimSpace(want) {
 			t.Errorf("sluice %s\n%s%s\nthe manual has\n%s", words, got, errOut.String(), want)
+		}
+	}
+}
+
+// Each pass that is wrong on purpose is told of as a fault of Sluice, by some
+// packet; without one, no packet is.
+func TestExplainTellsOfWrongPasses(t *testing.T) {
+	p, err := policy.Parse("policy.yaml", []byte(`version: 1
+sets:
+  office: [203.0.113.0/25, "2001:db8:77::/48"]
+input:
+  default: drop
+  rules:
+    - drop ssh from 203.0.113.9
+    - allow ssh from office
+    - allow https
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := resolve.Resolve(p, resolve.Options{Facts: host.Facts{Known: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packets []packet.Packet
+	for _, from := range []string{"203.0.113.9", "203.0.113.10", "203.0.113.200", "198.51.100.7", "2001:db8:77::7", "2001:db8:76::7", "2001:db8:1::7"} {
+		for _, port := range []uint16{22, 443, 25} {
+			for _, s := range []packet.State{"", packet.Established} {
+				a := netip.MustParseAddr(from)
+				to := netip.MustParseAddr("198.51.100.1")
+				if a.Is6() {
+					to = netip.MustParseAddr("2001:db8:100::1")
+				}
+				packets = append(packets, packet.Packet{
+					In: "eth0", Source: a, Destination: to, Protocol: packet.TCP, SourcePort: firstPort, Port: port, Flags: packet.SYN,
+					State: s, SourceLocal: packet.No, DestinationLocal: packet.Yes, Owner: -1, HopLimit: 64,
+				})
+			}
+		}
+	}
+	disagree := func(prog *program.Program) (n int) {
+		for _, p := range packets {
+			switch got := compareProgram(prog, p, packet.In, reference.Explain(r, p, packet.In)); {
+			case got.Agrees == nil:
+				t.Errorf("%v cannot be compared: %s", p, got.Says)
+			case !*got.Agrees:
+				n++
+			}
+		}
+		return n
+	}
+	for _, pass := range append([]wrongpass.Pass{{Name: "none", Run: func(*program.Program) bool { return true }}}, wrongpass.Passes...) {
+		prog, err := compile.Compile(r)
+		if err == nil {
+			err = optimize.Run(prog, optimize.Options{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !pass.Run(prog) {
+			t.Errorf("%s changes nothing", pass.Name)
+			continue
+		}
+		if n := disagree(prog); (n > 0) != (pass.Name != "none") {
+			t.Errorf("%s: %d of %d packets differ", pass.Name, n, len(packets))
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -160,4 +161,30 @@ func TestExplainRewriting(t *testing.T) {
 			t.Errorf("%s: %s in %s, %s > %s by %q, want %s in %s, %s > %s by %q\n%v", c.name, got.Verdict, got.Hook, from, to, p.Out, c.want, c.hook, c.source, c.to, c.out, got.Steps)
 		}
 	}
+}
+
+func BenchmarkFollow(b *testing.B) {
+	text := sides + "sets:\n  a: [203.0.113.0/24]\ninput:\n  default: drop\n  rules:\n"
+	for i := range 300 {
+		text += fmt.Sprintf("    - allow tcp/%d from a\n", 1000+i)
+	}
+	p, err := policy.Parse("policy.yaml", []byte(text))
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := resolve.Resolve(p, resolve.Options{Facts: town})
+	if err != nil {
+		b.Fatal(err)
+	}
+	packet := comes("wan0", "198.51.100.77", "198.51.100.1", 6, 22)
+	b.Run("Follow", func(b *testing.B) {
+		for b.Loop() {
+			Follow(r, packet, "input")
+		}
+	})
+	b.Run("Explain", func(b *testing.B) {
+		for b.Loop() {
+			Explain(r, packet, "input")
+		}
+	})
 }

@@ -1,7 +1,6 @@
 package reference
 
 import (
-	"fmt"
 	"net/netip"
 
 	"sluice/internal/packet"
@@ -91,7 +90,7 @@ func (w *walk) listed(lists []policy.Who, a netip.Addr) *policy.WhoItem {
 
 func (w *walk) policed() {
 	if w.section() == nil {
-		w.ends(policy.Allow, "open", noPos, "", fmt.Sprintf("the policy has no %s, so nothing is refused there", w.hook))
+		w.ends(policy.Allow, "open", noPos, "", "the policy has no "+string(w.hook)+", so nothing is refused there")
 	}
 }
 
@@ -109,7 +108,7 @@ func (w *walk) needed() {
 func (w *walk) state() {
 	switch {
 	case w.packet.State != packet.Established && w.packet.State != packet.Related:
-		w.step("state", noPos, "", fmt.Sprintf("the packet is %s, not of a known connection", w.packet.State))
+		w.step("state", noPos, "", w.because("the packet is %s, not of a known connection", w.packet.State))
 	case w.asksByICMP():
 		w.step("state", noPos, "", "questions of ICMP are decided one by one, known or not")
 	case w.packet.State == packet.Related:
