@@ -97,12 +97,11 @@ func (v *liveView) compare(path reference.Path) {
 	switch {
 	case v.Verdict == trace.Lost:
 		v.Same = path.Verdict != policy.Allow
-		v.Sentence = fmt.Sprintf("the packet gets lost in the kernel, whatever the rules say: %s", v.Why)
+		subject := "The packet"
 		if !v.Same {
-			v.Sentence = "The policy allows the packet, but " + v.Sentence + "."
-			return
+			subject = "The policy allows the packet, but it"
 		}
-		v.Sentence = "T" + v.Sentence[1:] + "."
+		v.Sentence = fmt.Sprintf("%s gets lost in the kernel, whatever the rules say: %s.", subject, v.Why)
 	case string(v.Verdict) != string(path.Verdict):
 		v.Same = false
 		v.Sentence = fmt.Sprintf("The policy %s the packet, but the loaded firewall %s%s.", policyWords[path.Verdict], strings.Replace(does, "the packet", "it", 1), decider)
@@ -170,7 +169,7 @@ func printLiveAnswer(w io.Writer, v *liveView) {
 	if v.Hint != "" {
 		fmt.Fprintf(w, "  hint: %s\n", v.Hint)
 	}
-	if v.Becomes != nil {
+	if v.Becomes != nil && !v.Same {
 		text := endsText(v.Packet)
 		if v.Packet.Out != "" {
 			text += ", out by " + v.Packet.Out

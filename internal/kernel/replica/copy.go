@@ -114,11 +114,10 @@ func (c *Copy) make(ctx context.Context, s *state) error {
 		if err := s.rules.write(); err != nil {
 			return err
 		}
-		made, err := readRuleset()
-		if err != nil {
+		var err error
+		if c.Rules, err = s.rules.pair(); err != nil {
 			return err
 		}
-		c.Rules = made.pair(s.rules)
 		if err := ctx.Err(); err != nil {
 			return err
 		}

@@ -100,6 +100,9 @@ func readRuleset() (*ruleset, error) {
 			return nil, err
 		}
 		r, err := readOnce(conn)
+		if err == nil {
+			err = r.readElements(conn)
+		}
 		after, afterErr := nft.Generation()
 		if afterErr != nil {
 			return nil, afterErr
@@ -152,17 +155,21 @@ func readOnce(conn *netlink.Conn) (*ruleset, error) {
 			*kind.into = append(*kind.into, o)
 		}
 	}
+	return r, nil
+}
+
+func (r *ruleset) readElements(conn *netlink.Conn) error {
 	for _, s := range r.sets {
 		request := object{generic(s.fixed[0]), []netlink.Attribute{word(listTable, s.text(setTable)), word(listSet, s.text(setName))}}
 		data, err := request.data()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if r.elements[s.setKey()], err = dump(conn, message(getElement), data); err != nil {
-			return nil, fmt.Errorf("list the elements of set %s: %w", s.text(setName), err)
+			return fmt.Errorf("list the elements of set %s: %w", s.text(setName), err)
 		}
 	}
-	return r, nil
+	return nil
 }
 
 func (o object) setKey() string {
@@ -223,11 +230,20 @@ func (r *ruleset) write() error {
 	return b.err
 }
 
-// pair finds for every rule of this ruleset, which was made from source, the rule that it
-// is a copy of: they come in the same order in each chain.
-func (r *ruleset) pair(source *ruleset) *Rules {
+// pair finds for every rule of the calling thread's namespace, which was made from this
+// ruleset, the rule that it is a copy of: they come in the same order in each chain.
+func (r *ruleset) pair() (*Rules, error) {
+	conn, err := dialNetfilter()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	made, err := readOnce(conn)
+	if err != nil {
+		return nil, err
+	}
 	out := &Rules{original: map[Place]uint64{}}
-	for _, c := range r.chains {
+	for _, c := range made.chains {
 		chain := Chain{Family: c.fixed[0], Table: c.text(chainTable), Name: c.text(chainName)}
 		if hook, is := c.bytes(chainHook); is {
 			chain.Base, chain.NAT = true, c.text(chainType) == "nat"
@@ -239,13 +255,13 @@ func (r *ruleset) pair(source *ruleset) *Rules {
 		out.Chains = append(out.Chains, chain)
 	}
 	handles := map[Place][]uint64{}
-	for _, o := range source.rules {
+	for _, o := range r.rules {
 		p := o.place()
 		handle := p.Handle
 		p.Handle = 0
 		handles[p] = append(handles[p], handle)
 	}
-	for _, o := range r.rules {
+	for _, o := range made.rules {
 		p := o.place()
 		chain := p
 		chain.Handle = 0
@@ -253,7 +269,7 @@ func (r *ruleset) pair(source *ruleset) *Rules {
 			out.original[p], handles[chain] = rest[0], rest[1:]
 		}
 	}
-	return out
+	return out, nil
 }
 
 func (o object) place() Place {
