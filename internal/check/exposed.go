@@ -225,8 +225,9 @@ func (c *checker) bothFamilies(w *policy.Who) bool {
 // or the default let through.
 func (c *checker) openAfter(s *policy.Section, all []*standing, at int, r *policy.Rule, family int) []box {
 	packets, ok := c.minusNeeded(c.packetsOf(s.Hook, r, family))
+	whole := hullOf(packets)
 	for _, e := range all[:at] {
-		if ok && ends(e.rule) {
+		if ok && ends(e.rule) && e.hull.meets(&whole) {
 			packets, ok = c.effort.minus(packets, e.packets)
 		}
 	}
@@ -234,7 +235,7 @@ func (c *checker) openAfter(s *policy.Section, all []*standing, at int, r *polic
 		if !ok || len(packets) == 0 {
 			return nil
 		}
-		if e.rule.Action == policy.ClampMSS {
+		if e.rule.Action == policy.ClampMSS || !e.hull.meets(&whole) {
 			continue
 		}
 		if part := both(packets, e.packets); e.rule.Action == policy.Allow && len(part) > 0 {

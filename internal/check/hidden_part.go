@@ -100,14 +100,20 @@ func (c *checker) deadWords(s *policy.Section, above []*standing, st *standing) 
 }
 
 func (c *checker) deadWord(s *policy.Section, above []*standing, r *policy.Rule, w word, packets []box) bool {
-	left := packets
+	left, may, whole := packets, c.effort.question(), hullOf(packets)
 	var deciding []*policy.Rule
 	for _, e := range above {
-		if !ends(e.rule) || !overlap(left, e.packets) {
+		if !ends(e.rule) || !e.hull.meets(&whole) {
+			continue
+		}
+		if !c.effort.compare(len(left)*len(e.packets), &may) {
+			return false
+		}
+		if !overlap(left, e.packets) {
 			continue
 		}
 		var ok bool
-		if left, ok = c.effort.minus(left, e.packets); !ok {
+		if left, ok = c.effort.cut(left, e.packets, &may); !ok {
 			return false
 		}
 		deciding = append(deciding, e.rule)
@@ -161,10 +167,13 @@ func (c *checker) cutInto(s *policy.Section, above []*standing, st *standing) {
 	r := st.rule
 	var lost []box
 	var cutting []*policy.Rule
-	packets := st.rest
+	packets, may, whole := st.rest, c.effort.question(), hullOf(st.rest)
 	for _, e := range above {
-		if !ends(e.rule) || !e.known {
+		if !ends(e.rule) || !e.known || !e.hull.meets(&whole) {
 			continue
+		}
+		if !c.effort.compare(len(packets)*len(e.packets), &may) {
+			return
 		}
 		part := both(packets, e.packets)
 		if len(part) == 0 {
@@ -176,7 +185,7 @@ func (c *checker) cutInto(s *policy.Section, above []*standing, st *standing) {
 			cutting = append(cutting, e.rule)
 		}
 		var ok bool
-		if packets, ok = c.effort.minus(packets, e.packets); !ok {
+		if packets, ok = c.effort.cut(packets, e.packets, &may); !ok {
 			return
 		}
 	}

@@ -39,10 +39,15 @@ type Silenced struct {
 func Lint(r *resolve.Resolved, facts host.Facts, options Options) Report {
 	c := newChecker(r, facts)
 	c.options = options
-	c.effort.left *= lintEffort
+	return c.lint()
+}
+
+func (c *checker) lint() Report {
+	whole := c.effort.left
 	for _, find := range passes {
 		find(c)
 	}
+	c.effort.left = whole * adviceEffort
 	for _, find := range advice {
 		find(c)
 	}
@@ -50,8 +55,9 @@ func Lint(r *resolve.Resolved, facts host.Facts, options Options) Report {
 	return Report{order(c.policy, c.found), silenced}
 }
 
-// lintEffort is how many times more than check lint may take.
-const lintEffort = 4
+// adviceEffort is how many times as much as check advice may take. Check itself
+// takes no more here than elsewhere, so that lint finds the same errors.
+const adviceEffort = 3
 
 // advice is what lint looks for beyond check.
 var advice = []func(*checker){

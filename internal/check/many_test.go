@@ -35,3 +35,25 @@ func TestManyRulesAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// Advice is bounded too, by more for each rule.
+func TestLintOfManyRulesIsBounded(t *testing.T) {
+	const rules, perRule = 300, 8000
+	for _, s := range manyrules.Shapes {
+		t.Run(s.Name, func(t *testing.T) {
+			p, err := policy.Parse("policy.yaml", s.Policy(rules, 1))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := resolve.Resolve(p, resolve.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			findings, compared := check.LintCounting(r, host.Facts{})
+			t.Logf("%d findings, %d comparisons", len(findings), compared)
+			if compared > perRule*rules {
+				t.Errorf("%d comparisons of boxes for %d rules, want %d for each at the most", compared, rules, perRule)
+			}
+		})
+	}
+}

@@ -64,26 +64,29 @@ func (c *checker) mirrors(hook policy.Hook, st *standing) bool {
 func (c *checker) sameBelow(s *policy.Section, at int) (by *policy.Rule, same bool) {
 	all := c.standings(s)
 	r := all[at].rule
-	packets := all[at].rest
+	packets, may, whole := all[at].rest, c.effort.question(), hullOf(all[at].rest)
 	var ok bool
-	for _, e := range all[:at] {
-		if ends(e.rule) && !c.unsteady(e.rule.From) && !c.unsteady(e.rule.To) {
-			if packets, ok = c.effort.minus(packets, e.packets); !ok {
-				return nil, false
-			}
-		}
-	}
-	for _, e := range all[at+1:] {
-		if e.rule.Action == policy.ClampMSS || !overlap(packets, e.packets) {
+	for i, e := range all {
+		if i == at || e.rule.Action == policy.ClampMSS || !e.hull.meets(&whole) {
 			continue
 		}
-		if !plain(e.rule) || e.rule.Action != r.Action || c.unsteady(e.rule.From) || c.unsteady(e.rule.To) {
+		unsteady := c.unsteady(e.rule.From) || c.unsteady(e.rule.To)
+		if i < at && (!ends(e.rule) || unsteady) {
+			continue
+		}
+		if !c.effort.compare(len(packets)*len(e.packets), &may) {
 			return nil, false
 		}
-		if by == nil {
+		if !overlap(packets, e.packets) {
+			continue
+		}
+		if i > at && (!plain(e.rule) || e.rule.Action != r.Action || unsteady) {
+			return nil, false
+		}
+		if i > at && by == nil {
 			by = e.rule
 		}
-		if packets, ok = c.effort.minus(packets, e.packets); !ok {
+		if packets, ok = c.effort.cut(packets, e.packets, &may); !ok {
 			return nil, false
 		}
 	}

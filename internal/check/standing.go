@@ -97,11 +97,12 @@ func (c *checker) fate(s *policy.Section, packets []box) fate {
 		}
 	}
 	packets, f.known = c.minusNeeded(packets)
+	whole := hullOf(packets)
 	for _, st := range c.standings(s) {
 		if !f.known || len(packets) == 0 {
 			return f
 		}
-		if st.rule.Action == policy.ClampMSS {
+		if st.rule.Action == policy.ClampMSS || !st.hull.meets(&whole) {
 			continue
 		}
 		part := both(packets, st.packets)
