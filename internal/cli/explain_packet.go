@@ -20,6 +20,7 @@ type explained struct {
 	assumed   []string  // what was filled in, for a reader
 	live      *liveView // with --live
 	everyRule bool
+	elsewhere bool // the host is another than this one
 }
 
 func newExplain() *cobra.Command {
@@ -45,7 +46,8 @@ it; with a --dst elsewhere and a --src elsewhere it is forwarded. --dport is ask
 protocols that have ports. --state is what connection tracking says of the packet;
 without it, the packet is of no connection that is known, so that it begins one or
 is invalid, or untracked where the policy bypasses. Limits count as not reached.
-What a ban by command or by a limit holds is not in the policy: see "sluice bans".
+Bans are not in the policy when a command or a limit made them; one by command is
+named, one by a limit is in "sluice bans" and in the answer of --live.
 ` + liveHelp + `
 
 Exit status: 0 the packet is allowed, 1 it is dropped or rejected, or the loaded
@@ -64,7 +66,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 			if err != nil {
 				return err
 			}
-			e := explained{pipeline: pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr()}, everyRule: everyRule}
+			e := explained{pipeline: pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr()}, everyRule: everyRule, elsewhere: described != ""}
 			if err := e.read(cmd.Context(), policyArgument(args), asked); err != nil {
 				return err
 			}

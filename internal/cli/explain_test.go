@@ -6,7 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"sluice/internal/addrset"
+	"sluice/internal/bans"
 	"sluice/internal/compile"
 	"sluice/internal/host"
 	"sluice/internal/optimize"
@@ -190,6 +193,43 @@ input:
 		}
 		if n := disagree(prog); (n > 0) != (pass.Name != "none") {
 			t.Errorf("%s: %d of %d packets differ", pass.Name, n, len(packets))
+		}
+	}
+}
+
+// A ban by command is no part of a policy, and is told of where the policy lets the
+// packet pass and the host does not.
+func TestExplainNotesBansByCommand(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	p, err := policy.Parse("policy.yaml", []byte("version: 1\nnever-ban: [203.0.113.9]\ninput: { default: allow }\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := resolve.Resolve(p, resolve.Options{Facts: host.Facts{Known: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bans.Open(dir).Append(bans.EntryOf([]bans.Ban{
+		{What: addrset.PrefixRange(netip.MustParsePrefix("203.0.113.0/28")), Since: now, Reason: "scans"},
+		{What: addrset.PrefixRange(netip.MustParsePrefix("203.0.113.77/32")), Since: now.Add(-time.Hour), Until: now.Add(-time.Minute)},
+	}, now, bans.Author{})); err != nil {
+		t.Fatal(err)
+	}
+	for from, want := range map[string]string{
+		"203.0.113.5":  "203.0.113.5 is banned by command (203.0.113.0/28), for scans: with any policy loaded that has rules, this host drops the packet, until sluice unban 203.0.113.0/28",
+		"203.0.113.9":  "", // never banned
+		"203.0.113.77": "", // its time is up
+		"198.51.100.7": "",
+	} {
+		e := explained{pipeline: pipeline{options: options{stateDir: dir}, policy: p, resolved: r}}
+		e.packet = packet.Packet{In: "eth0", Source: netip.MustParseAddr(from), Destination: netip.MustParseAddr("198.51.100.1"), Protocol: packet.UDP, SourcePort: 1, Port: 53, Owner: -1}
+		e.path = reference.Explain(r, e.packet, packet.In)
+		if got := e.bannedByCommand(); got != want {
+			t.Errorf("%s: %q, want %q", from, got, want)
+		}
+		e.elsewhere = true
+		if got := e.bannedByCommand(); got != "" {
+			t.Errorf("%s, for another host: %q", from, got)
 		}
 	}
 }

@@ -210,28 +210,6 @@ func limitText(r *policy.Rule) string {
 	return ""
 }
 
-// notes are what may happen beside the policy.
-func (e *explained) notes() []string {
-	notes := []string{}
-	if e.path.Verdict != policy.Allow {
-		return notes
-	}
-	hooks := map[policy.Hook][]string{
-		policy.Input: {"prerouting", "input"}, policy.Forward: {"prerouting", "forward", "postrouting"}, policy.Output: {"output", "postrouting"},
-	}[e.path.Hook]
-	family := fmt.Sprint("ip", map[int]string{4: "", 6: "6"}[familyOf(e.packet.Source)])
-	var names []string
-	for _, c := range e.facts.ForeignChains {
-		if c.Drops && slices.Contains(hooks, c.Hook) && (c.Family == "inet" || c.Family == family) {
-			names = append(names, fmt.Sprintf("%s of table %s %s (%s)", c.Name, c.Family, c.Table, c.Hook))
-		}
-	}
-	if len(names) > 0 {
-		notes = append(notes, "chains of other tools see the packet too, and may still drop it: "+strings.Join(names, ", "))
-	}
-	return notes
-}
-
 // placeText is a place as the table shows it: a file's own name and the line.
 func placeText(l *lineView) string {
 	if l == nil {

@@ -5,6 +5,7 @@ import (
 
 	"sluice/internal/packet"
 	"sluice/internal/policy"
+	"sluice/internal/resolve"
 )
 
 // The stages of a section, in their order. Each decides, or notes why it does
@@ -62,18 +63,31 @@ func (w *walk) banned(a netip.Addr) (found *policy.WhoItem, text, spared string)
 		return nil, "", ""
 	}
 	text = "ban: " + itemText(*found)
-	switch {
-	case a == w.packet.Source && w.packet.SourceLocal == packet.Yes, a == w.packet.Destination && w.packet.DestinationLocal == packet.Yes:
+	if a == w.packet.Source && w.packet.SourceLocal == packet.Yes || a == w.packet.Destination && w.packet.DestinationLocal == packet.Yes {
 		return found, text, "is an address of this host, which is never banned"
+	}
+	return found, text, w.spared(a)
+}
+
+// spared says why no ban holds for an address; "" where a ban does.
+func (w *walk) spared(a netip.Addr) string {
+	switch {
 	case a.IsLoopback(), a.IsLinkLocalUnicast():
-		return found, text, "is a link-local or loopback address, which is never banned"
+		return "is a link-local or loopback address, which is never banned"
 	case a.IsMulticast(), a == broadcast, a.IsUnspecified():
-		return found, text, "is no host's address, which is never banned"
+		return "is no host's address, which is never banned"
 	}
 	if never := w.listed(w.Policy.NeverBan, a); never != nil {
-		return found, text, "is never banned: " + itemText(*never) + " at " + never.Pos.String()
+		return "is never banned: " + itemText(*never) + " at " + never.Pos.String()
 	}
-	return found, text, ""
+	return ""
+}
+
+// NeverBanned says whether no ban holds for an address, also none by command:
+// it is the host's own as its facts have it, nobody's, or of never-ban.
+func NeverBanned(r *resolve.Resolved, a netip.Addr) bool {
+	w := walk{Resolved: r, quiet: true}
+	return Own(r.Facts, a) || w.spared(a) != ""
 }
 
 func (w *walk) listed(lists []policy.Who, a netip.Addr) *policy.WhoItem {

@@ -1,0 +1,102 @@
+package cli
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/internal/apply"
+	"sluice/internal/bans"
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+	"sluice/internal/reference"
+)
+
+// notes are what may become of a packet beside the policy.
+func (e *explained) notes() []string {
+	notes := []string{}
+	if e.path.Verdict != policy.Allow {
+		return notes
+	}
+	add := func(text string) {
+		if text != "" {
+			notes = append(notes, text)
+		}
+	}
+	add(e.bannedByCommand())
+	add(e.foreignChains())
+	if state := e.path.Packet.State; state == packet.Established || state == packet.Related {
+		first := e.packet
+		first.State = packet.New
+		if begun := reference.Follow(e.resolved, first, e.way); !sameTuple(first, begun.Packet) {
+			add("a connection keeps the rewriting that it began with, which is not shown here: ask for its first packet")
+		}
+	}
+	return notes
+}
+
+// bannedByCommand says that this host drops the packet by a ban that is not in
+// the policy. Bans that cannot be read are left out: not everybody may.
+func (e *explained) bannedByCommand() string {
+	if e.elsewhere || e.path.Stage == "loopback" {
+		return ""
+	}
+	base, err := filepath.Abs(e.options.stateDir)
+	if err != nil {
+		return ""
+	}
+	dir, err := apply.Dir(base, e.options.netns)
+	if err != nil {
+		return ""
+	}
+	list, err := bans.Open(dir).Read()
+	if err != nil {
+		return ""
+	}
+	p := e.path.Packet
+	ends := []netip.Addr{e.packet.Source, p.Destination}
+	switch e.path.Hook {
+	case policy.Input:
+		ends = ends[:1]
+	case policy.Output:
+		ends = ends[1:]
+	}
+	for _, ban := range bans.Live(list.Bans, time.Now()) {
+		for _, a := range ends {
+			if !holdsAddress(ban, a) || reference.NeverBanned(e.resolved, a) {
+				continue
+			}
+			text := fmt.Sprintf("%s is banned by command (%s)", a, ban.What)
+			if ban.Reason != "" {
+				text += ", for " + ban.Reason
+			}
+			return text + ": with any policy loaded that has rules, this host drops the packet, until sluice unban " + ban.What.String()
+		}
+	}
+	return ""
+}
+
+func holdsAddress(ban bans.Ban, a netip.Addr) bool {
+	return ban.What.From.Is4() == a.Is4() && ban.What.From.Compare(a) <= 0 && a.Compare(ban.What.To) <= 0
+}
+
+// foreignChains names the chains of other tools that see the packet too.
+func (e *explained) foreignChains() string {
+	hooks := map[policy.Hook][]string{
+		policy.Input: {"prerouting", "input"}, policy.Forward: {"prerouting", "forward", "postrouting"}, policy.Output: {"output", "postrouting"},
+	}[e.path.Hook]
+	family := map[int]string{4: "ip", 6: "ip6"}[familyOf(e.packet.Source)]
+	var names []string
+	for _, c := range e.facts.ForeignChains {
+		if c.Drops && slices.Contains(hooks, c.Hook) && (c.Family == "inet" || c.Family == family) {
+			names = append(names, fmt.Sprintf("%s of table %s %s (%s)", c.Name, c.Family, c.Table, c.Hook))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "chains of other tools see the packet too, and may still drop it: " + strings.Join(names, ", ")
+}
