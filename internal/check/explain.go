@@ -171,9 +171,10 @@ input:
     - allow ssh
 ` + "```" + `
 
-It needs a reason. Errors of the text itself have the code ` + "`policy`" + `. What is allowed is counted in the summary, and listed by
+It needs a reason. What is allowed is counted in the summary, and listed by
 ` + "`--json`" + `. A comment with an unknown code is an error, one that allows nothing is
-remarked on, and errors cannot be allowed.
+remarked on, and errors cannot be allowed. Beside the codes of this page, errors of the
+text of a policy have the code ` + "`policy`" + `, and expectations that fail ` + "`expectation`" + `.
 
 Nothing here is guessed. Rules are compared as sets of packets: by service, addresses,
 interfaces, user, family and what they were before a DNAT. Where something is not known

@@ -98,9 +98,20 @@ func lint(cmd *cobra.Command, file, described string, offline bool) (check.Repor
 		findings, err := asFindings(err)
 		return check.Report{Findings: findings}, err
 	}
-	return check.Lint(line.resolved, facts, check.Options{
+	report := check.Lint(line.resolved, facts, check.Options{
 		Open: func(name string) (io.ReadCloser, error) { return os.Open(name) },
-	}), nil
+	})
+	if check.Errors(report.Findings) != nil { // such a policy may have no program
+		return report, nil
+	}
+	results, err := line.expectations(cmd.Context())
+	if err != nil {
+		wrong, err := asFindings(err)
+		report.Findings = append(report.Findings, wrong...)
+		return report, err
+	}
+	report.Findings = append(report.Findings, asUnmet(p, results)...)
+	return report, nil
 }
 
 // tellUnread warns of what a reading of facts could not read.
@@ -141,8 +152,18 @@ func explanationsJSON(all []check.Explanation) []explanationJSON {
 	return out
 }
 
+// otherCodes are those of findings that are not about what a policy says.
+var otherCodes = map[check.Code]string{
+	policyError:      "an error of the text of a policy, or of a file, list or name that it is made of\n\nMend: what the finding says. \"sluice check --text\" looks at the text alone.",
+	unmetExpectation: "a line of expect that the rules do not fulfil\n\nMend: the rules, or the line. \"sluice test\" names the packets.",
+}
+
 func printExplanation(w io.Writer, o options, code string) error {
 	e, near := check.Explain(code)
+	if text, other := otherCodes[check.Code(code)]; other && !o.json {
+		fmt.Fprintf(w, "%s (error, found by check and lint)\n\n%s\n", code, text)
+		return nil
+	}
 	if e == nil {
 		hint := "sluice lint --list shows the codes"
 		if near != "" {
