@@ -20,6 +20,7 @@ type Input struct {
 	Policy   string // the main file, as it was named
 	Files    []Source
 	Program  *program.Program
+	Meant    *program.Program // with only the passes of the optimizer that it needs, to hold the kernel against; nil: Program
 	Artifact backend.Artifact
 	Profile  map[string]uint64 // packets by counter that the program's order goes by; nil: the policy's own
 	Without  []string          // passes of the optimizer that were left out
@@ -46,7 +47,7 @@ type Options struct {
 	Confirm time.Duration // 0: it is confirmed by being applied
 	Keep    bool          // Confirm is 0 on purpose: also over a policy that waits, and over a lock-out
 	Force   bool          // also where it locks a peer out or takes too much memory
-	Verify  bool          // read back and compare
+	Verify  bool          // read back, compare, and prove
 	Cut     bool          // delete the flows that the policy refuses
 
 	lockOut string // what a forced lock-out comes to
@@ -60,6 +61,9 @@ type Outcome struct {
 	Pending    *Pending `json:"pending,omitempty"`
 	Cut        int      `json:"cut"` // flows deleted
 	Notes      []string `json:"notes,omitempty"`
+	// Proof is that of the rules that were loaded; nil where none were, a few
+	// elements alone, or no proof was asked for.
+	Proof *Proof `json:"proof,omitempty"`
 }
 
 // Apply brings a policy into the kernel, and keeps it.
@@ -112,7 +116,7 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		var g *Generation
 		if g, err = s.write(in, kept); err == nil {
 			err = s.change(ctx, change{
-				what: applied, to: g, artifact: in.Artifact, listing: &kept, program: in.Program, isNew: true,
+				what: applied, to: g, artifact: in.Artifact, listing: &kept, program: in.Program, meant: in.Meant, isNew: true,
 				wait: o.Confirm, confirm: o.Confirm == 0, verify: o.Verify,
 			})
 		}
@@ -151,7 +155,7 @@ func (s *session) admitAloud(in Input, o *Options) (said []string, err error) {
 
 // describe says what runs now.
 func (s *session) describe(out *Outcome) {
-	out.Generation, out.Pending = s.cur.Running, s.cur.Pending
+	out.Generation, out.Pending, out.Proof = s.cur.Running, s.cur.Pending, s.proved
 	if g, err := s.generation(s.cur.Running); s.cur.Running != 0 && err == nil {
 		out.Policy = g.Policy
 	}
@@ -275,6 +279,9 @@ func (s *session) write(in Input, kept listing) (*Generation, error) {
 		return nil, err
 	}
 	g.Parts = append(g.Parts, parts...)
+	if err := s.putMeant(g, in.Meant); err != nil {
+		return nil, err
+	}
 	slices.Sort(g.Parts)
 	g.Parts = slices.Compact(g.Parts)
 	for _, f := range in.Files {
@@ -307,6 +314,23 @@ func (s *session) write(in Input, kept listing) (*Generation, error) {
 	}
 	s.point("generation")
 	return g, nil
+}
+
+// putMeant keeps the program that the kernel is held against.
+func (s *session) putMeant(g *Generation, meant *program.Program) error {
+	if meant == nil {
+		return nil
+	}
+	code, err := encodeProgram(meant)
+	if err != nil {
+		return err
+	}
+	var parts []string
+	if g.Meant, parts, err = s.putWhole(code); err != nil {
+		return err
+	}
+	g.Parts = append(append(g.Parts, g.Meant), parts...)
+	return nil
 }
 
 // NoteText is a note with its place.

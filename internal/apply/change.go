@@ -20,6 +20,7 @@ type change struct {
 	artifact backend.Artifact // of to
 	listing  *listing         // how artifact is kept, where that is known
 	program  *program.Program // of to; nil: as the generation has it
+	meant    *program.Program // of to, with only the passes that it needs; nil: the same
 	fitted   *Fitted          // where artifact leaves out interfaces that are not there
 	isNew    bool             // to was made for this change, and goes when it fails
 	wait     time.Duration    // for a confirmation; 0: none is asked for
@@ -169,6 +170,9 @@ func (s *session) verify(ctx context.Context, c change) error {
 	s.point("verified")
 	if len(differences) > 0 {
 		return &DriftError{differences}
+	}
+	if err := s.prove(ctx, c, have); err != nil {
+		return err
 	}
 	s.foundSame(at)
 	return nil

@@ -28,6 +28,7 @@ type command struct {
 	Op      string // "apply", "confirm", "rollback", "remove", "restore", "status", "settle", "watch", "flush"
 	Dir     string
 	Policy  string // of apply: see policyOf
+	Meant   string // of apply: what Policy should mean, where that is another one
 	N       int    // of rollback
 	Confirm time.Duration
 	KillAt  string // "n": SIGKILL at the n-th point; "": none
@@ -137,6 +138,11 @@ func (c command) run(token string) error {
 		if s, err = h.Status(ctx, true); err == nil {
 			err = json.NewEncoder(os.Stdout).Encode(s)
 		}
+	case "verify":
+		var v *Verified
+		if v, err = h.Verify(ctx, "", nil); err == nil {
+			err = json.NewEncoder(os.Stdout).Encode(v)
+		}
 	case "watch":
 		err = h.Watch(ctx, token)
 	case "ban":
@@ -169,6 +175,9 @@ func (c command) input() Input {
 	in := Input{
 		Policy: c.Policy + ".yaml", Program: p, Artifact: a,
 		Files: []Source{sourceOf(c.Policy+".yaml", []byte("policy "+c.Policy))},
+	}
+	if c.Meant != "" {
+		in.Meant = policyOf(c.Meant)
 	}
 	if strings.HasPrefix(c.Policy, "timeout") {
 		in.Sysctls = []Setting{{"net.netfilter.nf_conntrack_generic_timeout", strings.TrimPrefix(c.Policy, "timeout")}}

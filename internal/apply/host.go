@@ -97,6 +97,7 @@ type session struct {
 	late    *Pending
 	lateErr error
 	trust
+	proved *Proof // of the rules that were loaded
 	// asked is which sets of bans the rules ask, once it is known.
 	asked      backend.Asked
 	askedKnown bool

@@ -23,7 +23,8 @@ func newApply() *cobra.Command {
 		Short: "Load a policy into the kernel, and take it back unless confirmed",
 		Long: `Compiles a policy and loads it without a gap: sets are filled first, then one
 small transaction switches all rules. What the kernel then holds is read back and
-compared; where it differs, the old policy returns.
+compared, and proved to do with every packet what the policy says (see sluice
+verify); where it does not, the old policy returns.
 
 With --confirm the old state (sysctls too) returns by itself after the given time
 unless "sluice confirm" comes, even when this command, the terminal or the ssh
@@ -61,7 +62,7 @@ back, 2 bad use or bad input, or loading failed: the old state then stays.`,
 	flags.Bool("force", false, "apply also what locks out a peer or takes too much memory")
 	flags.Bool("cut", false, "delete the flows that the new policy refuses")
 	flags.Bool("no-expect", false, "do not prove what the policy is expected to do")
-	flags.Bool("no-verify", false, "do not read the rules back")
+	flags.Bool("no-verify", false, "do not read the rules back, and prove nothing")
 	addProfile(cmd)
 	addPasses(cmd)
 	cmd.MarkFlagsMutuallyExclusive("confirm", "no-confirm")
@@ -158,6 +159,9 @@ func report(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *apply.O
 		fmt.Fprintf(w, "nothing to change: %s runs\n", policyText(out.Generation, out.Policy))
 	default:
 		fmt.Fprintf(w, "%s runs\n", policyText(out.Generation, out.Policy))
+	}
+	if out.Proof != nil && out.Proof.Proved {
+		fmt.Fprintf(w, "proved: every packet gets what it says %s\n", provedText(out.Proof))
 	}
 	for _, n := range out.Notes {
 		h.Note(n)

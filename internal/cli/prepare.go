@@ -107,6 +107,10 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 	if err := p.line.compile(p.can); err != nil {
 		return nil, err
 	}
+	meant, err := p.line.meant()
+	if err != nil {
+		return nil, err
+	}
 	artifact, err := p.line.lower(p.host.Backend, p.can)
 	if err != nil {
 		return nil, err
@@ -127,7 +131,7 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 	}
 	return &prepared{
 		input: apply.Input{
-			Policy: p.file, Files: files, Program: p.line.program, Artifact: artifact, Profile: p.line.profile,
+			Policy: p.file, Files: files, Program: p.line.program, Meant: meant, Artifact: artifact, Profile: p.line.profile,
 			Without: p.line.without, Facts: facts,
 			Peers: apply.Peers(facts), Sysctls: settings, Memory: apply.FreeMemory(),
 			SSHPorts: apply.SSHPorts(),

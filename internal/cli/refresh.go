@@ -274,13 +274,17 @@ func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists
 	if err := line.compile(can); err != nil {
 		return nil, err
 	}
+	meant, err := line.meant()
+	if err != nil {
+		return nil, err
+	}
 	artifact, err := line.lower(r.host.Backend, can)
 	if err != nil {
 		return nil, err
 	}
 	return &apply.Refreshing{
 		Input: apply.Input{
-			Program: line.program, Artifact: artifact, Profile: g.Profile, Without: g.Without, Sources: line.resolved.Inputs,
+			Program: line.program, Meant: meant, Artifact: artifact, Profile: g.Profile, Without: g.Without, Sources: line.resolved.Inputs,
 			Peers: apply.Peers(host.Facts{SSHPeers: line.facts.PeersNow()}), Memory: apply.FreeMemory(),
 		},
 		Generation: g.Number, AllowCut: r.allowCut, DryRun: r.dryRun,

@@ -224,16 +224,19 @@ table ip other {
 	if !f.ForeignOutputNAT {
 		t.Error("the NAT chain at output is not seen")
 	}
-	drops := map[string]bool{}
+	drops, rewrites := map[string]bool{}, map[string]bool{}
 	for _, c := range f.ForeignChains {
 		if c.Table == "sluice" {
 			t.Errorf("own chain listed as foreign: %+v", c)
 		}
-		drops[c.Name] = c.Drops
+		drops[c.Name], rewrites[c.Name] = c.Drops, c.Rewrites
 	}
 	// pre counts as dropping by the verdict map.
 	if want := map[string]bool{"pre": true, "out": false, "quiet": false, "strict": true}; !reflect.DeepEqual(drops, want) {
 		t.Errorf("what may drop: %v, want %v", drops, want)
+	}
+	if want := map[string]bool{"pre": true, "out": false, "quiet": false, "strict": false}; !reflect.DeepEqual(rewrites, want) {
+		t.Errorf("what may rewrite: %v, want %v", rewrites, want)
 	}
 	checkPublished(t, f, []string{
 		"tcp/25 of 198.51.100.1 to 10.0.0.7",

@@ -82,7 +82,9 @@ type ForeignChain struct {
 	Priority int    `json:"priority"`
 	Policy   string `json:"policy"` // "accept" or "drop"
 	Drops    bool   `json:"drops"`  // its policy, one of its rules or a chain that they lead to drops, rejects or queues
-	Rules    int    `json:"rules"`  // in the base chain itself
+	// Rewrites: the same changes packets, or whether they are tracked.
+	Rewrites bool `json:"rewrites,omitempty"`
+	Rules    int  `json:"rules"` // in the base chain itself
 }
 
 // Published is a port that a foreign DNAT rule leads elsewhere.

@@ -37,8 +37,9 @@ func (f *Facts) addForeign(tables []ruleset.Table) {
 			f.ForeignChains = append(f.ForeignChains, ForeignChain{
 				Family: t.Family, Table: t.Name, Name: c.Name, Legacy: t.Legacy,
 				Type: c.Type, Hook: c.Hook, Priority: c.Priority, Policy: c.Policy,
-				Drops: c.Policy == "drop" || drops(chains, c, map[string]bool{}),
-				Rules: len(c.Rules),
+				Drops:    c.Policy == "drop" || does(chains, c, map[string]bool{}, func(r *ruleset.Rule) bool { return r.Drops }),
+				Rewrites: does(chains, c, map[string]bool{}, func(r *ruleset.Rule) bool { return r.Rewrites }),
+				Rules:    len(c.Rules),
 			})
 			if c.Type == "nat" && c.Hook == "output" {
 				f.ForeignOutputNAT = true
@@ -61,18 +62,18 @@ func (f *Facts) addForeign(tables []ruleset.Table) {
 	f.Published = slices.Compact(f.Published)
 }
 
-// drops says whether a rule of the chain, or of one that it leads to, drops.
-func drops(chains map[string]*ruleset.Chain, c *ruleset.Chain, seen map[string]bool) bool {
+// does says whether a rule of the chain, or of one that it leads to, is such a one.
+func does(chains map[string]*ruleset.Chain, c *ruleset.Chain, seen map[string]bool, such func(*ruleset.Rule) bool) bool {
 	if c == nil || seen[c.Name] {
 		return false
 	}
 	seen[c.Name] = true
 	for _, r := range c.Rules {
-		if r.Drops {
+		if such(&r) {
 			return true
 		}
 		for _, j := range r.Jumps {
-			if drops(chains, chains[j.Chain], seen) {
+			if does(chains, chains[j.Chain], seen, such) {
 				return true
 			}
 		}

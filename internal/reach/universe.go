@@ -102,6 +102,11 @@ func NewUniverse(o Options, programs ...*program.Program) *Universe {
 	for _, q := range o.Questions {
 		u.scanQuestion(q)
 	}
+	if o.Settled {
+		for _, p := range programs {
+			u.scanBanned(p)
+		}
+	}
 	u.scanKinds()
 	u.scanMaps()
 	u.settle()
@@ -394,6 +399,17 @@ var kindFields = []struct{ kind, address program.Field }{
 	{program.SourceType, program.Source},
 	{program.DestinationType, program.Destination},
 	{program.DestinationHere, program.Destination},
+}
+
+// scanBanned notes the sets that a program's bans ask for both ends of a packet,
+// whichever of them the program asks.
+func (u *Universe) scanBanned(p *program.Program) {
+	for _, s := range bannedSets(p) {
+		if s.Life != program.Dynamic {
+			u.boundary(program.Source, addressesOf(s))
+			u.boundary(program.Destination, addressesOf(s))
+		}
+	}
 }
 
 // noteBanned finds the static sets that a program's bans ask.

@@ -35,7 +35,8 @@ type Difference struct {
 	Way     reach.Way `json:"way"`
 	Witness Witness   `json:"witness"` // one of them
 	Packet  string    `json:"packet"`  // the witness, for a reader
-	Packets []string  `json:"packets"` // all of them, a line for each class
+	About   string    `json:"about"`   // what all of them have in common
+	Packets []string  `json:"packets"` // all of them, a line for each class, the first ones alone
 	Meant   Outcome   `json:"meant"`
 	Kernel  Outcome   `json:"kernel"`
 }
@@ -49,32 +50,54 @@ type Outcome struct {
 }
 
 // mostClasses is how many classes of packets a difference lists.
-const mostClasses = 4
+const mostClasses = 10
 
 // Prove holds what was read against what was meant, which is in the backend's words
-// (backend.Raiser). Own is the host's own addresses; empty where nobody knows them.
-// The error says that there are too many kinds of packets to tell apart.
+// (backend.Raiser). It is proved whatever the host's own addresses are; own, empty
+// where nobody knows them, makes for likelier witnesses. The error says that there are too many kinds of packets to tell apart.
 func Prove(meant *program.Program, r *backend.Raised, own addrset.Set) (*Proof, error) {
 	p := &Proof{Rules: r.Rules, Elements: r.Elements, Banned: r.Banned, Unread: r.Unraised, Differences: []Difference{}}
 	if p.Unread == nil {
 		p.Unread = []backend.Unraised{}
 	}
-	err := diagram.Guard(func() {
-		u := reach.NewUniverse(reach.Options{Own: own, Settled: true}, meant, r.Program)
-		for _, way := range []reach.Way{reach.In, reach.Through, reach.Out} {
-			p.Classes += len(u.Outcomes(meant, way))
+	err := guarded(func() { p.compare(meant, r.Program, addrset.Set{}) })
+	if err == nil && len(p.Differences) > 0 && !own.IsEmpty() {
+		// A packet to the host's own address says more than one to any. Where there
+		// is none, what was found holds for other addresses.
+		likely := *p
+		if guarded(func() { likely.compare(meant, r.Program, own) }) == nil && len(likely.Differences) > 0 {
+			p.Differences = likely.Differences
 		}
-		for _, d := range u.Compare(meant, r.Program, true) {
-			p.Differences = append(p.Differences, differenceOf(u, d))
-		}
-		p.Opaque = u.Opaque()
-	})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("prove the rules: %w", err)
 	}
 	p.Differences = append(p.Differences, devices(meant, r.Program)...)
 	p.Proved = len(p.Differences)+len(p.Unread)+len(p.Opaque) == 0
 	return p, nil
+}
+
+// guarded runs a part of a proof. A fault of the prover must not end a command that
+// is in the middle of changing the firewall.
+func guarded(f func()) (err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("a fault of the prover: %v", fault)
+		}
+	}()
+	return diagram.Guard(f)
+}
+
+func (p *Proof) compare(meant, have *program.Program, own addrset.Set) {
+	u := reach.NewUniverse(reach.Options{Own: own, Settled: true}, meant, have)
+	p.Classes, p.Differences = 0, []Difference{}
+	for _, way := range []reach.Way{reach.In, reach.Through, reach.Out} {
+		p.Classes += len(u.Outcomes(meant, way))
+	}
+	for _, d := range u.Compare(meant, have, true) {
+		p.Differences = append(p.Differences, differenceOf(u, d))
+	}
+	p.Opaque = u.Opaque()
 }
 
 func differenceOf(u *reach.Universe, d reach.Difference) Difference {
@@ -87,6 +110,7 @@ func differenceOf(u *reach.Universe, d reach.Difference) Difference {
 		out.Meant.Effects, out.Kernel.Effects = apart(d.A.Effects, d.B.Effects)
 	}
 	classes := u.Classes(d.Way, d.Region)
+	out.About = common(classes)
 	for i, c := range classes {
 		if i == mostClasses {
 			out.Packets = append(out.Packets, fmt.Sprintf("and %d more kinds", len(classes)-i))
@@ -152,7 +176,7 @@ func devices(meant, have *program.Program) []Difference {
 	for _, f := range slices.Concat(meant.Flowtables, have.Flowtables) {
 		if a[f.Name] != b[f.Name] && !slices.ContainsFunc(out, func(d Difference) bool { return d.Packet == f.Name }) {
 			out = append(out, Difference{
-				Way: reach.Through, Packet: f.Name, Packets: []string{"flows that a flowtable takes over"},
+				Way: reach.Through, Packet: f.Name, About: "flows that a flowtable takes over", Packets: []string{},
 				Meant: Outcome{By: orNone(a[f.Name])}, Kernel: Outcome{By: orNone(b[f.Name])},
 			})
 		}

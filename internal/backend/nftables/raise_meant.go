@@ -3,6 +3,7 @@ package nftables
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"sluice/internal/addrset"
 	"sluice/internal/backend"
@@ -71,7 +72,7 @@ func (m *meaning) sets(have *State, asked backend.Asked) {
 		case s.Commands:
 			s.Life, s.Commands = program.Static, false
 			for _, k := range have.Tree.Sets {
-				if k.byCommand() && asked.Asks(k.commandSet()) {
+				if k.byCommand() && asked.Asks(k.readCommandSet()) {
 					s.Addresses = s.Addresses.Union(k.Elements.all())
 				}
 			}
@@ -81,6 +82,19 @@ func (m *meaning) sets(have *State, asked backend.Asked) {
 			}
 		}
 	}
+}
+
+// readCommandSet is commandSet of a set that was read, which has its side in its
+// name alone.
+func (s *Set) readCommandSet() backend.CommandSet {
+	own := *s
+	base, _ := cutHash(s.Name, 8)
+	for _, side := range []backend.Side{backend.SideA, backend.SideB} {
+		if s.Interval && strings.HasSuffix(base, "_"+string(side)) {
+			own.Side = side
+		}
+	}
+	return own.commandSet()
 }
 
 func (m *meaning) id(set string) string {

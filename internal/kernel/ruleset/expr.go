@@ -32,6 +32,8 @@ func (r reader) statement(rule *Rule, verb string, body any) {
 		}
 	case "drop", "reject", "queue":
 		rule.Drops = true
+	case "mangle", "notrack", "snat", "masquerade", "tproxy", "fwd", "synproxy":
+		rule.Rewrites = true
 	case "jump", "goto":
 		if chain, ok := fields["target"].(string); ok {
 			rule.Jumps = append(rule.Jumps, Jump{Chain: chain})
@@ -44,8 +46,10 @@ func (r reader) statement(rule *Rule, verb string, body any) {
 			}
 		}
 	case "dnat":
+		rule.Rewrites = true
 		r.dnat(rule, fields)
 	case "redirect":
+		rule.Rewrites = true
 		rule.NAT = append(rule.NAT, Rewrite{})
 	case "xt":
 		name, _ := fields["name"].(string)
@@ -53,11 +57,18 @@ func (r reader) statement(rule *Rule, verb string, body any) {
 		switch {
 		case kind == "target" && slices.Contains(droppingTargets, name):
 			rule.Drops = true
+		case kind == "target" && slices.Contains(rewritingTargets, name):
+			rule.Rewrites, rule.extension = true, true
 		case kind != "match":
 			// Older versions of nft print null: it may be anything.
 			rule.extension = true
 		}
 	}
+}
+
+// rewritingTargets are those that change the packet, or whether it is tracked.
+var rewritingTargets = []string{
+	"DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP", "MARK", "CONNMARK", "CT", "NOTRACK", "TPROXY", "TOS", "DSCP", "TTL", "HL", "TCPMSS", "ECN",
 }
 
 // droppingTargets are the xtables targets after which a packet may be gone.

@@ -4,8 +4,9 @@
 // iptables-legacy-save. host calls it. It changes nothing, and loads no kernel
 // module that is not there.
 //
-// What comes out is a coarse form that answers three questions: which base
-// chains are there, can one of them drop, and which ports do they publish. A
+// What comes out is a coarse form that answers four questions: which base
+// chains are there, can one of them drop, can one rewrite, and which ports do they
+// publish. A
 // condition that this form cannot hold is left out, so that a rule here matches
 // at least what the real one matches.
 package ruleset
@@ -35,8 +36,11 @@ type Chain struct {
 type Rule struct {
 	Match []Match
 	Drops bool // drops, rejects or queues
-	Jumps []Jump
-	NAT   []Rewrite // of the destination
+	// Rewrites: changes addresses, ports, marks or other parts of the packet, or
+	// whether it is tracked.
+	Rewrites bool
+	Jumps    []Jump
+	NAT      []Rewrite // of the destination
 
 	extension bool // has an xtables extension that nft does not translate
 }

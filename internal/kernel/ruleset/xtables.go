@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -259,10 +260,11 @@ func (r *Rule) savedTarget(name string) {
 	switch name {
 	case "ACCEPT", "RETURN":
 	case "DNAT", "REDIRECT":
-		r.NAT = []Rewrite{{}}
+		r.NAT, r.Rewrites = []Rewrite{{}}, true
 	case "DROP", "REJECT", "NFQUEUE", "QUEUE", "TARPIT", "DELUDE", "SYNPROXY":
 		r.Drops = true
 	default:
+		r.Rewrites = slices.Contains(rewritingTargets, name)
 		// A chain or an extension; a jump to no chain leads nowhere.
 		r.Jumps = append(r.Jumps, Jump{Chain: name})
 	}

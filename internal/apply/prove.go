@@ -1,0 +1,206 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+	"sluice/internal/program"
+	"sluice/internal/verify"
+)
+
+// Proof is a proof with how long it took, reading included.
+type Proof struct {
+	*verify.Proof
+	Seconds float64 `json:"seconds"`
+}
+
+// DisprovedError says that what was loaded does not mean what the policy says.
+type DisprovedError struct{ Proof *Proof }
+
+func (e *DisprovedError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "what was loaded does not mean what the policy says: %d differences", len(e.Proof.Differences))
+	for i, d := range e.Proof.Differences {
+		if i == maxShown {
+			fmt.Fprintf(&b, "\n  … and %d more", len(e.Proof.Differences)-maxShown)
+			break
+		}
+		fmt.Fprintf(&b, "\n  %s: meant %s (%s), the kernel %s (%s)", d.Packet, d.Meant.Verdict, d.Meant.By, d.Kernel.Verdict, d.Kernel.By)
+	}
+	b.WriteString("\n  hint: this is a fault of sluice's, please report it with the policy; --no-verify loads it all the same")
+	return b.String()
+}
+
+// prove holds what was read back of a load against what the policy means. What the
+// reader does not know is told of, and does not keep a policy from running that was
+// read back as it was loaded.
+func (s *session) prove(ctx context.Context, c change, have backend.State) error {
+	raiser, can := s.Backend.(backend.Raiser)
+	if !can {
+		return nil
+	}
+	began := time.Now()
+	meant := c.meant
+	if meant == nil {
+		var err error
+		if meant, err = s.meant(c.to); err != nil {
+			s.note("not proved: %v", err)
+			return nil
+		}
+	}
+	if c.fitted != nil {
+		meant = without(meant, c.fitted.Missing)
+	}
+	s.asks(c.artifact) // knows which sets of bans are asked
+	whole, err := raiser.Complete(ctx, have, c.artifact)
+	if err != nil {
+		return fmt.Errorf("read the rules back: %w", err)
+	}
+	proof, err := s.proof(ctx, raiser, meant, whole)
+	if err != nil {
+		s.note("not proved: %v", err)
+		return nil
+	}
+	s.proved = &Proof{proof, time.Since(began).Seconds()}
+	for i, u := range proof.Unread {
+		if i == maxShown {
+			s.note("not proved: %d more rules", len(proof.Unread)-i)
+			break
+		}
+		s.note("not proved: chain %s rule %d: %s: %s", u.Chain, u.Rule, u.Text, u.Why)
+	}
+	if len(proof.Differences) > 0 {
+		return &DisprovedError{s.proved}
+	}
+	return nil
+}
+
+// proof holds a state, read wholly, against a program.
+func (s *session) proof(ctx context.Context, raiser backend.Raiser, meant *program.Program, have backend.State) (*verify.Proof, error) {
+	raised, err := raiser.Raise(have)
+	if err != nil {
+		return nil, err
+	}
+	var can backend.Capabilities
+	if s.Capabilities != nil {
+		can = s.Capabilities(ctx)
+	}
+	if meant, err = raiser.Meant(meant, can, have, s.asked); err != nil {
+		return nil, err
+	}
+	var own addrset.Builder
+	if local, err := localAddresses(); err == nil {
+		for a := range local {
+			own.AddAddr(a)
+		}
+	}
+	return verify.Prove(meant, raised, own.Set())
+}
+
+// meant is the program of a generation with only the passes that it needs; of one
+// that an older Sluice wrote, with all.
+func (s *session) meant(g *Generation) (*program.Program, error) {
+	if g.Meant == "" {
+		return s.program(g)
+	}
+	as := *g
+	as.Program = g.Meant
+	return s.program(&as)
+}
+
+// without is a program without devices, which stays as it is.
+func without(p *program.Program, missing []string) *program.Program {
+	out := *p
+	out.Hooks, out.Flowtables, out.Chains = slices.Clone(p.Hooks), slices.Clone(p.Flowtables), slices.Clone(p.Chains)
+	for i := range out.Chains {
+		out.Chains[i].Rules = slices.Clone(out.Chains[i].Rules)
+	}
+	withoutDevices(&out, func(name string) bool { return !slices.Contains(missing, name) })
+	return &out
+}
+
+// Verified is what Verify found.
+type Verified struct {
+	Generation int    `json:"generation"`       // that should run
+	Policy     string `json:"policy,omitempty"` // what was held against the kernel
+	*Proof
+	// Bans is where the sets of bans by command do not hold what the journal says.
+	Bans []backend.Difference `json:"bans,omitempty"`
+	// Form is in how many places the kernel holds something else than was loaded,
+	// whatever it means: see Status.
+	Form int `json:"form"`
+}
+
+// errNoReader is for backends whose state cannot be read as a program.
+var errNoReader = errors.New("this backend cannot say what the kernel's rules mean")
+
+// errNothingRuns is for a proof of nothing.
+var errNothingRuns = errors.New("no policy runs\n  hint: sluice apply loads one, sluice verify FILE names the one to compare with")
+
+// Verify proves that the kernel does with every packet what a policy means: that of
+// the generation that should run, or the one that is given with its name. It changes
+// nothing, but settles what a killed command left.
+func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program) (*Verified, error) {
+	raiser, can := h.Backend.(backend.Raiser)
+	if !can {
+		return nil, errNoReader
+	}
+	s, err := h.openToRead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	began := time.Now()
+	out := &Verified{Generation: s.cur.Running, Policy: policy}
+	var artifact backend.Artifact
+	if s.cur.Running != 0 {
+		g, err := s.generation(s.cur.Running)
+		if err != nil {
+			return nil, err
+		}
+		if artifact, err = s.held(g); err != nil {
+			return nil, err
+		}
+		if meant == nil {
+			if meant, err = s.meant(g); err != nil {
+				return nil, err
+			}
+			out.Policy = g.Policy
+		}
+		if g.Fitted != nil {
+			meant = without(meant, g.Fitted.Missing)
+		}
+	}
+	if meant == nil {
+		return nil, errNothingRuns
+	}
+	have, err := raiser.ReadWhole(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.asks(artifact) // knows which sets of bans are asked
+	proof, err := s.proof(ctx, raiser, meant, have)
+	if err != nil {
+		return nil, err
+	}
+	out.Proof = &Proof{proof, 0}
+	if artifact != nil && !have.Empty() {
+		differences, err := s.Backend.Compare(s.asks(artifact), have)
+		if err != nil {
+			return nil, err
+		}
+		out.Form = len(differences)
+		if out.Bans, err = s.banDrift(ctx, artifact); err != nil {
+			return nil, err
+		}
+	}
+	out.Proved = out.Proved && len(out.Bans) == 0
+	out.Seconds = time.Since(began).Seconds()
+	return out, nil
+}

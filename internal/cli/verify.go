@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/apply"
+	"sluice/internal/backend"
+	"sluice/internal/compile"
+	"sluice/internal/host"
+	"sluice/internal/optimize"
+	"sluice/internal/program"
+	"sluice/internal/verify"
+)
+
+func newVerify() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "verify [FILE]",
+		Short: "Prove that the kernel does what the policy says, for every packet",
+		Long: `Reads rules and the contents of all sets back from the kernel, makes a program of
+them, and proves that it treats every packet as the policy means: verdict,
+rewriting, tracking, counters, logs and limits. Where it does not, it names the
+packets, with one of them as a witness and what decides on both sides. Without
+FILE the policy is that of the generation that runs, as it was when it was
+applied; with FILE it is that file, with lists and countries as they are now.
+
+Nothing is tried out: the rules of both sides are followed for all values of all
+fields at once. So a rule that another one makes needless is no difference
+(sluice status names it), and one that opens a single port for one address is.
+A rule or a statement whose meaning is not known is named, and nothing is proved
+then. What commands and limits ban at the moment is no difference from the policy;
+that bans by command are in force is proved too.
+
+Base chains of other tools that can drop what the policy allows, or rewrite it, are
+listed: of them nothing is proved. They make the exit status 1, unless --own is
+given. Programs at XDP and tc are not looked at.
+
+"sluice apply" does the same by itself after each load.
+` + policyHelp + `
+
+Exit status: 0 proved, 1 there is a difference, or something that is not proved;
+2 bad use, or it could not be read.`,
+		Example: `  sluice verify
+  sluice verify /etc/sluice/policy.yaml
+  sluice verify --own --json --netns customer7`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: runVerify,
+	}
+	cmd.Flags().Bool("own", false, "take no account of other tools' chains")
+	addWait(cmd)
+	return cmd
+}
+
+// unproved is a base chain of another tool.
+type unproved struct {
+	host.ForeignChain
+	Can []string `json:"can"` // what it can do with a packet that the policy allows
+}
+
+// verifiedJSON is what "verify --json" prints.
+type verifiedJSON struct {
+	*apply.Verified
+	Unproved []unproved `json:"unproved"`
+}
+
+func runVerify(cmd *cobra.Command, args []string) error {
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	h, err := hostOf(cmd)
+	if err != nil {
+		return err
+	}
+	o := optionsOf(cmd)
+	facts, err := readFacts(ctx, "", o)
+	if err != nil {
+		return err
+	}
+	var meant *program.Program
+	file := ""
+	if len(args) > 0 {
+		file = args[0]
+		if meant, err = meantBy(ctx, cmd, h, facts, file); err != nil {
+			return err
+		}
+	}
+	v, err := h.Verify(ctx, file, meant)
+	if err != nil {
+		return err
+	}
+	out := verifiedJSON{Verified: v, Unproved: []unproved{}}
+	if own, _ := cmd.Flags().GetBool("own"); !own {
+		out.Unproved = unprovedChains(facts)
+	}
+	if o.json {
+		err = printJSON(cmd.OutOrStdout(), out)
+	} else {
+		printVerified(cmd.OutOrStdout(), &out, hereArguments(cmd))
+	}
+	if err == nil && (!v.Proved || len(out.Unproved) > 0) {
+		err = errFound
+	}
+	return err
+}
+
+// meantBy compiles a policy with only the passes of the optimizer that it needs.
+func meantBy(ctx context.Context, cmd *cobra.Command, h *apply.Host, facts host.Facts, file string) (*program.Program, error) {
+	p, err := loadPolicy(cmd.InOrStdin(), file)
+	if err != nil {
+		return nil, err
+	}
+	h.Pristine(&facts)
+	line := pipeline{options: optionsOf(cmd), facts: facts, policy: p, warn: cmd.ErrOrStderr()}
+	if err := line.resolve(ctx, file); err != nil {
+		return nil, err
+	}
+	return line.meant()
+}
+
+// meant is the program of what was resolved with only the passes of the optimizer
+// that it needs: what a kernel is held against.
+func (p *pipeline) meant() (*program.Program, error) {
+	out, err := compile.Compile(p.resolved)
+	if err != nil {
+		return nil, err
+	}
+	return out, optimize.Run(out, optimize.Options{Without: optionalPasses()})
+}
+
+// unprovedChains are those of other tools that can do something about a packet that
+// the policy allows.
+func unprovedChains(f host.Facts) []unproved {
+	out := []unproved{}
+	for _, c := range f.ForeignChains {
+		var can []string
+		if c.Drops {
+			can = append(can, "drop")
+		}
+		if c.Rewrites {
+			can = append(can, "rewrite")
+		}
+		if len(can) > 0 {
+			out = append(out, unproved{c, can})
+		}
+	}
+	return out
+}
+
+func printVerified(w io.Writer, v *verifiedJSON, here string) {
+	name := v.Policy
+	if name == "" {
+		name = "the policy"
+	}
+	if v.Proved {
+		fmt.Fprintf(w, "%s every packet gets what %s says %s\n", paint(w, "32", "proved:"), name, provedText(v.Proof))
+	} else {
+		fmt.Fprintf(w, "%s %s %s\n", paint(w, "31", "not proved:"), notProvedText(v.Verified, name), provedText(v.Proof))
+	}
+	for _, d := range v.Differences {
+		printDisproof(w, d)
+	}
+	for _, u := range v.Unread {
+		printUnread(w, u)
+	}
+	for _, text := range v.Opaque {
+		fmt.Fprintf(w, "%s      nobody can decide: %s\n", paint(w, "33", "opaque"), text)
+	}
+	for _, d := range v.Bans {
+		fmt.Fprintf(w, "%s         %s\n", paint(w, "31", "ban"), apply.DescribeDifference(d))
+	}
+	if v.Banned > 0 {
+		fmt.Fprintf(w, "banned       %s by command at the moment, which is no difference from the policy\n", choice(v.Banned == 1, "1 address or range", fmt.Sprint(v.Banned, " addresses or ranges")))
+	}
+	if v.Proved && v.Form > 0 {
+		fmt.Fprintf(w, "note         the kernel differs from what was loaded in %s that change nothing: sluice status%s names them\n", plural(v.Form, "place"), here)
+	}
+	for _, c := range v.Unproved {
+		fmt.Fprintf(w, "%s     chain %s of table %s %s (%s, at %s, priority %d) is not ours and can %s what the policy allows\n",
+			paint(w, "33", "unproved"), c.Name, c.Family, c.Table, madeBy(c.ForeignChain), c.Hook, c.Priority, strings.Join(c.Can, " and "))
+	}
+}
+
+// provedText says how much was looked at.
+func provedText(p *apply.Proof) string {
+	return fmt.Sprintf("(%s, %s, %s read, in %s)", choice(p.Classes == 1, "1 class", fmt.Sprint(p.Classes, " classes")), plural(p.Rules, "rule"), plural(p.Elements, "element"),
+		time.Duration(p.Seconds*float64(time.Second)).Round(time.Millisecond))
+}
+
+func notProvedText(v *apply.Verified, name string) string {
+	var found []string
+	if n := len(v.Differences); n > 0 {
+		found = append(found, plural(n, "kind")+" of packets that "+choice(n == 1, "does", "do")+" not get what "+name+" says")
+	}
+	if n := len(v.Unread); n > 0 {
+		found = append(found, plural(n, "thing")+" in the kernel whose meaning is not known")
+	}
+	if len(v.Opaque) > 0 {
+		found = append(found, "conditions that nobody can decide")
+	}
+	if n := len(v.Bans); n > 0 {
+		found = append(found, plural(n, "ban")+" by command not in force as it should be")
+	}
+	return strings.Join(found, "; ")
+}
+
+func choice(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
+}
+
+func printDisproof(w io.Writer, d verify.Difference) {
+	fmt.Fprintf(w, "\n%s       %s: %s\n", paint(w, "31", "packet"), d.Way, d.Packet)
+	printOutcome(w, "policy", d.Meant)
+	printOutcome(w, "kernel", d.Kernel)
+	fmt.Fprintf(w, "  %-10s %s\n", "all of", d.About)
+}
+
+func printOutcome(w io.Writer, who string, o verify.Outcome) {
+	text := strings.TrimSpace(o.Verdict + ", " + o.By)
+	if o.Verdict == "" {
+		text = o.By
+	}
+	for _, c := range append(o.Change, o.Effects...) {
+		text += "; " + c
+	}
+	fmt.Fprintf(w, "  %-10s %s\n", who, text)
+}
+
+func printUnread(w io.Writer, u backend.Unraised) {
+	place := "chain " + u.Chain
+	if u.Rule > 0 {
+		place += fmt.Sprintf(" rule %d", u.Rule)
+	}
+	if u.Handle > 0 {
+		place += fmt.Sprintf(" (handle %d)", u.Handle)
+	}
+	fmt.Fprintf(w, "%s     %s: %s: %s\n", paint(w, "33", "not read"), place, u.Text, u.Why)
+}
+
+func madeBy(c host.ForeignChain) string {
+	if c.Legacy {
+		return "legacy iptables"
+	}
+	return "nftables"
+}
