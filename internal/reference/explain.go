@@ -44,7 +44,7 @@ type Step struct {
 
 // Membership is what a set was asked, and what it answered.
 type Membership struct {
-	Set     string // its name in the policy; "" for addresses that stand in the line itself
+	Set     string // its name in the policy; "" for addresses that stand in the line itself, told where they hold it
 	Address netip.Addr
 	In      bool
 	Element addrset.Range // that holds the address; zero where In is false

@@ -3,6 +3,8 @@ package reference
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"sluice/internal/host"
@@ -187,4 +189,97 @@ func BenchmarkFollow(b *testing.B) {
 			Explain(r, packet, "input")
 		}
 	})
+}
+
+// A path tells its stages in order, one of which decides, and the sets that were
+// asked with the element that holds the address.
+func TestExplainSteps(t *testing.T) {
+	r := loadIn(t, town, sides+`
+sets:
+  office: [203.0.113.0/24, "2001:db8:77::/48"]
+  banned: [192.0.2.0/24, 203.0.113.200]
+ban: [banned, 198.51.100.200]
+never-ban: [192.0.2.1]
+tracking: { invalid: drop }
+input:
+  default: drop
+  rules:
+    - allow ssh from office
+    - reject http from not office
+`)
+	type line struct{ hook, stage, text string }
+	for _, c := range []struct {
+		p     packet.Packet
+		steps []line
+		asked string // of all steps
+	}{
+		{
+			comes("wan0", "203.0.113.7", "198.51.100.1", 6, 22),
+			[]line{{"prerouting", "tracking", ""}, {"input", "ban", ""}, {"input", "state", ""}, {"input", "rules", "allow ssh from office"}},
+			"banned no, office 203.0.113.0/24",
+		},
+		{
+			comes("wan0", "192.0.2.1", "198.51.100.1", 6, 80),
+			[]line{{"prerouting", "tracking", ""}, {"input", "ban", "ban: banned"}, {"input", "state", ""}, {"input", "rules", "allow ssh from office"}, {"input", "rules", "reject http from not office"}},
+			"banned 192.0.2.0/24, literal 192.0.2.1, office no",
+		},
+		{
+			comes("wan0", "203.0.113.200", "198.51.100.1", 6, 22),
+			[]line{{"prerouting", "tracking", ""}, {"input", "ban", "ban: banned"}},
+			"banned 203.0.113.200",
+		},
+		{
+			comes("wan0", "203.0.113.7", "198.51.100.1", 6, 22, flags(packet.RST)),
+			[]line{{"prerouting", "tracking", ""}, {"input", "ban", ""}, {"input", "state", ""}, {"input", "invalid", "invalid: drop"}},
+			"banned no",
+		},
+		{
+			comes("lo", "127.0.0.1", "127.0.0.1", 6, 22),
+			[]line{{"prerouting", "tracking", ""}, {"input", "loopback", ""}}, "",
+		},
+	} {
+		path := Explain(r, c.p, packet.In)
+		var got []line
+		var asked []string
+		for _, s := range path.Steps {
+			got = append(got, line{s.Hook, s.Stage, s.Text})
+			for _, m := range s.Asked {
+				name, element := m.Set, "no"
+				if name == "" {
+					name = "literal"
+				}
+				if m.In {
+					element = m.Element.String()
+				}
+				asked = append(asked, name+" "+element)
+			}
+		}
+		if !slices.Equal(got, c.steps) || strings.Join(asked, ", ") != c.asked {
+			t.Errorf("%s: %v, asked %v, want %v, %s", packetText(c.p), got, asked, c.steps, c.asked)
+		}
+		coherent(t, path)
+	}
+}
+
+// coherent fails where a path contradicts itself.
+func coherent(t *testing.T, path Path) {
+	t.Helper()
+	order := []string{"prerouting", "input", "forward", "output", "postrouting"}
+	at, deciding := 0, 0
+	for _, s := range path.Steps {
+		here := slices.Index(order, s.Hook)
+		if here < at || s.Reason == "" || (s.Text != "") != (s.Pos.Line != 0) {
+			t.Errorf("step %+v of %+v", s, path)
+		}
+		at = here
+		if s.Decides {
+			deciding++
+			if s.Stage != path.Stage || s.Pos != path.Pos || s.Text != path.Text || s.Reason != path.Why || s.Hook != string(path.Hook) {
+				t.Errorf("the deciding step %+v is not %+v", s, path)
+			}
+		}
+	}
+	if deciding != 1 || !slices.Contains(Stages, path.Stage) || path.Rule != nil && path.Rule.Pos != path.Pos {
+		t.Errorf("%d steps decide: %+v", deciding, path)
+	}
 }

@@ -109,7 +109,9 @@ func (w *walk) isOf(item policy.WhoItem, a netip.Addr, device string) bool {
 func (w *walk) inItem(item policy.WhoItem, a netip.Addr) (addrset.Range, bool) {
 	if item.Name == "" {
 		in := holds(item.Literal, a)
-		w.note(Membership{Address: a, In: in, Element: ifIn(item.Literal, in)})
+		if in {
+			w.note(Membership{Address: a, In: true, Element: item.Literal})
+		}
 		return item.Literal, in
 	}
 	addresses := addrset.Set{}
@@ -128,13 +130,6 @@ func (w *walk) inItem(item policy.WhoItem, a netip.Addr) (addrset.Range, bool) {
 	}
 	w.note(Membership{Set: item.Name, Address: a, In: in, Element: element})
 	return element, in
-}
-
-func ifIn(r addrset.Range, in bool) addrset.Range {
-	if in {
-		return r
-	}
-	return addrset.Range{}
 }
 
 func (w *walk) note(m Membership) {

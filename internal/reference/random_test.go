@@ -60,6 +60,10 @@ func TestRandomExplainAgainstProgram(t *testing.T) {
 		for range packetsPerPolicy {
 			p, way := g.packet()
 			path := Explain(r, p, way)
+			coherent(t, path)
+			if short := Follow(r, p, way); short.Verdict != path.Verdict || short.Pos != path.Pos || short.Packet != path.Packet || len(short.Steps) > 0 {
+				t.Errorf("%s: Follow has it %+v, Explain %+v", packetText(p), short, path)
+			}
 			seen[string(path.Hook)+" "+path.Stage+" "+string(path.Verdict)]++
 			g.compare(t, plain, "compiled", p, way, path)
 		}
