@@ -113,6 +113,7 @@ func (w *wording) joinServices(a, b *class) bool {
 			a.words = append(a.words, word)
 		}
 	}
+	a.words = simplify(a.words)
 	w.join(a, b)
 	return true
 }

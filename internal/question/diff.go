@@ -139,7 +139,7 @@ func (x *comparison) compare(group []reach.Way, questions []reach.Question) erro
 			}
 		}
 	}
-	if err := x.limits(x.u.And(different, spoken), always, unlimited); err != nil {
+	if err := x.limits(x.u.Unbanned(x.u.And(different, spoken)), always, unlimited); err != nil {
 		return err
 	}
 	if err := x.effects(unlimited); err != nil {

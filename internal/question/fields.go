@@ -212,38 +212,3 @@ func (w *wording) owner(list []program.NumberRange) string {
 	}
 	return "by user " + together(out)
 }
-
-// tcpFlags names what a set of flag bytes has in common.
-func tcpFlags(list []program.NumberRange) string {
-	var in [256]bool
-	for _, r := range list {
-		for n := r.From; n <= min(r.To, 255); n++ {
-			in[n] = true
-		}
-	}
-	forms := []struct {
-		text string
-		fits func(byte) bool
-	}{
-		{"opening a connection (SYN without ACK)", func(b byte) bool { return b&(packet.SYN|packet.ACK) == packet.SYN }},
-		{"with RST", func(b byte) bool { return b&packet.RST != 0 }},
-		{"opening a connection, or with RST", func(b byte) bool { return b&(packet.SYN|packet.ACK) == packet.SYN || b&packet.RST != 0 }},
-		{"opening a connection, with RST", func(b byte) bool { return b&(packet.SYN|packet.ACK) == packet.SYN && b&packet.RST != 0 }},
-		{"opening a connection, without RST", func(b byte) bool { return b&(packet.SYN|packet.ACK) == packet.SYN && b&packet.RST == 0 }},
-	}
-	negated := []string{"not opening a connection", "without RST", "not opening a connection, without RST", "not both opening a connection and with RST", "not opening a connection, or with RST"}
-	for i, f := range forms {
-		same, opposite := true, true
-		for n := range in {
-			is := f.fits(byte(n)) //nolint:gosec // below 256
-			same, opposite = same && is == in[n], opposite && is != in[n]
-		}
-		switch {
-		case same:
-			return f.text
-		case opposite:
-			return negated[i]
-		}
-	}
-	return "TCP flags " + numbers(list)
-}

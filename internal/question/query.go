@@ -54,7 +54,7 @@ func Query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*g
 		// What takes another way in the end is no packet of this one.
 		among := reach.Among{All: u.And(spoken, all(u, outcomes))}
 		groups := decided(u, c, at.Way, outcomes, asked)
-		same := map[program.Verdict]reach.Region{}
+		same, covered := map[program.Verdict]reach.Region{}, map[program.Verdict]reach.Region{}
 		for _, g := range groups {
 			same[g.verdict] = u.Or(same[g.verdict], g.region)
 		}
@@ -63,8 +63,16 @@ func Query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*g
 			if len(verdicts) > 0 && !slices.Contains(verdicts, g.verdict) {
 				continue
 			}
-			among.More = same[g.verdict]
+			// What always holds is said as it is; of lines, what others with the
+			// same verdict allow need not be told apart.
+			if among.More = same[g.verdict]; g.by.Line == 0 {
+				among.More = g.region
+			}
 			for _, class := range say.classes(at.Way, g.region, among) {
+				if u.Empty(u.Minus(u.And(class.region, g.region), covered[g.verdict])) {
+					continue // a line above has said it
+				}
+				covered[g.verdict] = u.Or(covered[g.verdict], class.region)
 				if err := checkWitness(c, class, g.verdict); err != nil {
 					return nil, err
 				}
@@ -75,10 +83,7 @@ func Query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*g
 						a.Also = append(a.Also, other.by)
 					}
 				}
-				// What one line says another may say too, word for word.
-				if !slices.ContainsFunc(out, func(o Answer) bool { return o.Verdict == a.Verdict && o.same(&a.Traffic) }) {
-					out = append(out, a)
-				}
+				out = append(out, a)
 			}
 		}
 	}

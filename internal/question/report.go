@@ -52,7 +52,7 @@ func (s Side) String() string {
 	}
 	for i, by := range s.By {
 		if i == mostDeciders {
-			return text + fmt.Sprintf(", and %d more lines", len(s.By)-i)
+			return text + choose(len(s.By)-i == 1, ", and 1 more line", fmt.Sprintf(", and %d more lines", len(s.By)-i))
 		}
 		text += choose(i == 0, " by ", ", or ") + by.String()
 		if by.Line > 0 && by.Text != "" {

@@ -205,3 +205,54 @@ func icmpTypes(six bool, list []program.NumberRange) []string {
 	}
 	return words(list)
 }
+
+// simplify says in fewer words what services are together: what is told apart of
+// "any protocol but …" takes away from what it is but.
+func simplify(words []string) []string {
+	const all = everyProtocol + " but "
+	var but, rest []string
+	found := false
+	for _, word := range words {
+		list, is := strings.CutPrefix(word, all)
+		switch {
+		case word == everyProtocol:
+			return []string{everyProtocol}
+		case !is:
+			rest = append(rest, word)
+		case !found:
+			found, but = true, apart(list)
+		default:
+			other := apart(list)
+			but = slices.DeleteFunc(but, func(w string) bool { return !slices.Contains(other, w) })
+		}
+	}
+	if !found {
+		return words
+	}
+	var left []string
+	for _, word := range rest {
+		protocol, ports, partly := strings.Cut(word, " but ")
+		at := slices.Index(but, protocol)
+		switch {
+		case at < 0 && !slices.ContainsFunc(but, func(b string) bool { return strings.HasPrefix(word, b+"/") || strings.HasPrefix(word, b+" ") }):
+			// of a protocol that is in it anyway
+		case at < 0:
+			left = append(left, word)
+		case partly && protocol != "icmp":
+			but = slices.Replace(but, at, at+1, apart(ports)...)
+		case partly:
+			left = append(left, word)
+		default:
+			but = slices.Delete(but, at, at+1)
+		}
+	}
+	if len(but) == 0 {
+		return []string{everyProtocol}
+	}
+	return append([]string{all + together(but)}, left...)
+}
+
+// apart is the opposite of together.
+func apart(text string) []string {
+	return strings.Split(strings.ReplaceAll(text, " and ", ", "), ", ")
+}

@@ -128,11 +128,6 @@ func (t *Traffic) Service() string {
 	return text
 }
 
-// same says whether the words are the same, the example apart.
-func (t *Traffic) same(o *Traffic) bool {
-	return t.Hook == o.Hook && slices.Equal(t.Services, o.Services) && t.Family == o.Family && t.Place() == o.Place()
-}
-
 // shortened says of ICMP only once what it is.
 func shortened(words []string) []string {
 	out := slices.Clone(words)

@@ -26,11 +26,10 @@ type FaultError struct {
 
 // Error describes the packet, so that the fault can be reported.
 func (e *FaultError) Error() string {
-	p := e.Packet
 	return fmt.Sprintf("this is a fault of Sluice: of one packet the proof says that it is %s, and the policy %s means that it is %s\n"+
-		"packet: %s, protocol %d, %s port %d to %s port %d, in %q, out %q, state %s\n"+
+		"packet: %s %+v\n"+
 		"hint: please report it with the policy; believe neither answer",
-		e.Program, e.Policy, e.Meant, e.Way, p.Protocol, p.Source, p.SourcePort, p.Destination, p.Port, p.In, p.Out, p.State)
+		e.Program, e.Policy, e.Meant, e.Way, e.Packet)
 }
 
 // agree asks the reference for the verdict of a witness.
@@ -66,8 +65,11 @@ func arrivals(p packet.Packet, way reach.Way) []reach.Way {
 func follow(r *resolve.Resolved, p packet.Packet, way reach.Way) reference.Path {
 	asked := p
 	asked.State = ""
-	if path := reference.Follow(r, asked, way); path.Packet.State == packet.Untracked {
-		return path
+	// What the kernel never tracks has the state that was said.
+	if begins, _ := reference.Begins(p); begins != packet.Untracked {
+		if path := reference.Follow(r, asked, way); path.Packet.State == packet.Untracked {
+			return path
+		}
 	}
 	return reference.Follow(r, p, way)
 }

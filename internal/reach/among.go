@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"sluice/internal/diagram"
+	"sluice/internal/program"
 )
 
 // Among is what classes are told from.
@@ -56,7 +57,7 @@ func (u *Universe) ClassesAmong(way Way, r Region, among Among) []Class {
 func (u *Universe) widen(p product, more, all Region) {
 	others := u.Minus(all, more)
 	for i := range slices.Backward(p) {
-		if p[i] == nil {
+		if p[i] == nil || u.dimensions[i].field == program.Protocol && u.ofProtocol(p) {
 			continue
 		}
 		was := p[i]
@@ -65,6 +66,19 @@ func (u *Universe) widen(p product, more, all Region) {
 			p[i] = was
 		}
 	}
+}
+
+// ofProtocol says whether a product asks for what only some protocols have.
+func (u *Universe) ofProtocol(p product) bool {
+	for _, f := range []program.Field{
+		program.Port, program.SourcePort, program.TCPFlags,
+		program.ICMPType, program.ICMPCode, program.ICMPv6Type, program.ICMPv6Code,
+	} {
+		if i := slices.IndexFunc(u.dimensions, func(d *dimension) bool { return d.field == f }); i >= 0 && p[i] != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // Unbanned is the packets of a region that are in no set that the kernel or a
