@@ -14,11 +14,21 @@ import (
 // describe says in words which packets of a hook boxes are, a few of them.
 func (c *checker) describe(hook policy.Hook, boxes []box) string {
 	const most = 3
+	families := map[string][]int{} // of each text
 	var texts []string
 	for i := range boxes {
 		text := c.describeBox(hook, &boxes[i])
-		if !slices.Contains(texts, text) {
+		if len(families[text]) == 0 {
 			texts = append(texts, text)
+		}
+		if f := familyOfBox(&boxes[i]); !slices.Contains(families[text], f) {
+			families[text] = append(families[text], f)
+		}
+	}
+	for i, text := range texts {
+		// Addresses tell the family by themselves.
+		if f := families[text]; len(f) == 1 && !strings.Contains(text, "from ") && !strings.Contains(text, "to ") {
+			texts[i] = strings.TrimSpace(fmt.Sprintf("%s over IPv%d", text, f[0]))
 		}
 	}
 	if len(texts) > most {
@@ -40,28 +50,14 @@ func (c *checker) describeBox(hook policy.Hook, b *box) string {
 	if !sameNumbers(b.numbers[original], u.numbers[original]) && b.numbers[original][0].from != notRewritten {
 		words = append(words, "published "+servicesInWords(b.numbers[original].minus(one(notRewritten)), family))
 	}
-	for d, word := range map[int]string{source: "from", destination: "to"} {
+	for d, word := range []string{source: "from", destination: "to"} {
 		if !b.addresses[d].Equal(u.addresses[d]) {
 			words = append(words, word+" "+few(b.addresses[d]))
 		}
 	}
-	slices.SortStableFunc(words, func(a, b string) int { return sideRank(a) - sideRank(b) })
 	add(in, "in "+c.names.inWords(b.numbers[in]))
 	add(out, "out "+c.names.inWords(b.numbers[out]))
-	if !b.addresses[source].Equal(u.addresses[source]) || !b.addresses[destination].Equal(u.addresses[destination]) {
-		return strings.Join(words, " ")
-	}
-	return strings.TrimSpace(fmt.Sprintf("%s over IPv%d", strings.Join(words, " "), family))
-}
-
-func sideRank(word string) int {
-	switch {
-	case strings.HasPrefix(word, "from "):
-		return 1
-	case strings.HasPrefix(word, "to "):
-		return 2
-	}
-	return 0
+	return strings.Join(words, " ")
 }
 
 func sameNumbers(a, b numbers) bool { return a.same(b) || slices.Equal(a, b) }

@@ -265,3 +265,73 @@ func TestRandomRedundantRules(t *testing.T) {
 		t.Error("no rule was redundant: the test shows nothing")
 	}
 }
+
+// A word that lint calls without effect decides no packet of the small world,
+// and every such word of a rule that decides some is found.
+func TestRandomWordsWithoutEffect(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	world := smallWorld()
+	r := rand.New(rand.NewPCG(seed, 2))
+	dead, tried := 0, 0
+	for tried < 150 {
+		text := randomRules(r)
+		p, err := policy.LoadData("policy.yaml", []byte(text))
+		if err != nil {
+			continue
+		}
+		tried++
+		res, err := resolve.Resolve(p, resolve.Options{Facts: host.Facts{}})
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		named, hidden := map[policy.Pos]bool{}, map[int]bool{}
+		for _, f := range check.Lint(res, host.Facts{}, check.Options{}).Findings {
+			named[f.Pos] = named[f.Pos] || f.Code == check.HiddenPart && strings.Contains(f.Message, "has no effect")
+			hidden[f.Pos.Line] = hidden[f.Pos.Line] || f.Code == check.HiddenRule || f.Code == check.NeverMatches
+		}
+		for i, rule := range p.Forward.Rules {
+			if hidden[rule.Pos.Line] {
+				continue
+			}
+			words := map[policy.Pos]policy.Rule{}
+			if len(rule.Services) > 1 {
+				for _, s := range rule.Services {
+					less := *rule
+					less.Services = []policy.ServiceRef{s}
+					words[s.Pos] = less
+				}
+			}
+			if rule.From != nil && !rule.From.Not && len(rule.From.Items) > 1 {
+				for _, item := range rule.From.Items {
+					less := *rule
+					less.From = &policy.Who{Items: []policy.WhoItem{item}}
+					words[item.Pos] = less
+				}
+			}
+			for pos, less := range words {
+				some, decides := false, false
+				for _, packet := range world {
+					if !fits(res, &less, packet) {
+						continue
+					}
+					some = true
+					above := false
+					for _, e := range p.Forward.Rules[:i] {
+						above = above || e.Limit == nil && fits(res, e, packet)
+					}
+					decides = decides || !above
+				}
+				if named[pos] {
+					dead++
+				}
+				if some && named[pos] == decides {
+					t.Fatalf("%v of %q: decides %v, called without effect %v\n%s", pos, rule.Text, decides, named[pos], text)
+				}
+			}
+		}
+	}
+	if dead == 0 {
+		t.Error("every word had an effect: the test shows nothing")
+	}
+}

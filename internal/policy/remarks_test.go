@@ -23,3 +23,22 @@ func TestComments(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", d)
 	}
 }
+
+// Comments of any policy that loads are comments of its lines.
+func FuzzComments(f *testing.F) {
+	f.Add("version: 1 # a\n")
+	f.Add("# lint: allow x y\nversion: 1\ninput: {default: drop} # b\n")
+	f.Add("version: 1\ninput:\n  default: \"drop\" # \"\n  rules:\n    - |\n      allow ssh # in\n    # last")
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := Parse("policy.yaml", []byte(text))
+		if err != nil {
+			return
+		}
+		lines := len(p.lines["policy.yaml"])
+		for _, c := range p.Comments() {
+			if c.Pos.Line < 1 || c.Pos.Line > lines || c.About != 0 && (c.About < c.Pos.Line || c.About > lines) {
+				t.Errorf("%+v in %d lines of %q", c, lines, text)
+			}
+		}
+	})
+}
