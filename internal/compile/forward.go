@@ -77,7 +77,9 @@ func (c *compiler) forwardingDevices() []string {
 }
 
 // earlyBans asks the bans before the flowtable. The routing table cannot be
-// asked there, so the host's own addresses are those that it had.
+// asked there, so the host's own addresses are those that it had. Nor is anything
+// rewritten yet: a destination that the policy leads elsewhere is none of the
+// packet's, which forward asks about.
 func (c *compiler) earlyBans(parts []banPart) {
 	if len(c.program.Flowtables) == 0 {
 		return
@@ -97,14 +99,29 @@ func (c *compiler) earlyBans(parts []banPart) {
 		}
 	}
 	own := b.Set()
+	for _, n := range c.policy.NAT {
+		for _, r := range append(slices.Clone(n.On), rangesOf(n.Outside, n.As)...) {
+			b.AddRange(r.Range)
+		}
+	}
+	never := map[program.Field]addrset.Set{program.Source: own, program.Destination: b.Set()}
 	for _, p := range parts {
 		actions := []program.Action{c.counter(p.counter, p.origin, ""), program.Drop}
 		for _, f := range []program.Field{program.Source, program.Destination} {
 			m := p.match(f)
-			if !own.IsEmpty() {
-				m = m.and(not(addresses(f, own)))
+			if !never[f].IsEmpty() {
+				m = m.and(not(addresses(f, never[f])))
 			}
 			c.append(chain, program.Rule{Match: m, Actions: actions, Origin: p.origin})
 		}
 	}
+}
+
+func rangesOf(list ...*policy.Range) (out []policy.Range) {
+	for _, r := range list {
+		if r != nil {
+			out = append(out, *r)
+		}
+	}
+	return out
 }
