@@ -200,7 +200,11 @@ func (j *judge) one(l *line) (out Result, some bool, err error) {
 	var faults []error
 	for _, w := range found {
 		f := Failure{Verdict: verdictOf(w.verdict), Witness: j.witness(l, w.way, w.region)}
-		f.Traffic = question.Describe(j.Compiled, u, j.names, l.states(), w.way, w.region, u.And(w.among, j.all[w.way]))
+		var all reach.Region // whatever way they take, since what leads a packet elsewhere is worth its words
+		for _, way := range l.ways() {
+			all = u.Or(all, j.all[way])
+		}
+		f.Traffic = question.Describe(j.Compiled, u, j.names, l.states(), w.way, w.region, u.And(w.among, all), l.destinations())
 		arrives := l.arrives()
 		if l.Published {
 			arrives = w.way

@@ -163,6 +163,15 @@ func (l *line) way(u algebra, way packet.Way) reach.Region {
 	return every
 }
 
+// destinations is where the line's packets can go, where that is known.
+func (l *line) destinations() *addrset.Set {
+	if l.hook != policy.Input || !l.Facts.Known || l.Facts.NonLocalBind {
+		return nil
+	}
+	_, here := own(l.Facts)
+	return &here
+}
+
 // elsewhere is what cannot be: an address of one interface taken for that of
 // another, or not for its own.
 func (l *line) elsewhere(u algebra, way packet.Way) (out reach.Region) {
