@@ -167,7 +167,7 @@ func (c *checker) forgedBans() {
 			var shown []box
 			for _, a := range servers {
 				b := c.universe(s.Hook, familyOfAddress(a.address))
-				b.addresses[source] = single(a.address)
+				b.addresses[source] = bannedWith(a.address)
 				if forged := both([]box{b}, st.left); len(forged) > 0 {
 					hit, shown = append(hit, a), forged
 				}
@@ -180,6 +180,15 @@ func (c *checker) forgedBans() {
 			c.shows(f, s.Hook, shown[0])
 		}
 	}
+}
+
+// bannedWith is the sources whose ban by a limit covers an address: of IPv6 the
+// whole /64 is banned.
+func bannedWith(a netip.Addr) addrset.Set {
+	if a.Is4() {
+		return single(a)
+	}
+	return addrset.FromPrefixes(netip.PrefixFrom(a, 64).Masked())
 }
 
 // repliesCut finds answers to the host's own requests that a rule decides and

@@ -484,6 +484,16 @@ input:
   rules:
     - allow ssh limit 6/30s per source then ban 10m
 `, want: []string{`6 warning forged-ban: the package mirror deb.example.net (192.0.2.80) and the time server 192.0.2.123`}},
+		{name: "a neighbour of a name server in its /64", facts: func(f *host.Facts) {
+			f.Resolvers, f.Servers = []netip.Addr{netip.MustParseAddr("2001:db8:53::53")}, nil
+			f.Forwarding4, f.Forwarding6 = false, false
+		}, policy: `
+input:
+  default: drop
+  rules:
+    - drop any from 2001:db8:53::53
+    - allow ssh limit 6/30s per source then ban 10m
+`, want: []string{`6 warning forged-ban: the name server 2001:db8:53::53`}},
 		{name: "a limit that cannot meet them", policy: `
 input:
   default: drop
