@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -156,7 +157,7 @@ func (e *explained) printSteps(w io.Writer, steps []stepView) {
 		if alike := e.alike(steps[i:]); alike > 1 {
 			last := steps[i+alike-1]
 			place = fmt.Sprintf("%s-%d", place, last.Line.Line)
-			reason = fmt.Sprintf("%s do not fit: %s", plural(alike, "rule"), s.Reason)
+			reason = fmt.Sprintf("%s do not fit: %s", plural(alike, "rule"), strings.Replace(s.Reason, "it is about", "they are about", 1))
 			i += alike - 1
 		} else if s.Line != nil && strings.Contains(s.Line.Text, ": ") {
 			reason = s.Line.Text + " (" + s.Reason + ")"
@@ -203,19 +204,20 @@ func (e *explained) alike(steps []stepView) int {
 }
 
 func printSet(w io.Writer, s setView) {
-	if s.In {
-		fmt.Fprintf(w, "  %s is in %s\n", s.Address, paint(w, "1", s.Set))
-	} else {
-		fmt.Fprintf(w, "  %s is not in %s\n", s.Address, paint(w, "1", s.Set))
+	in := "is in"
+	if !s.In {
+		in = "is not in"
 	}
+	from := ""
+	byCountry := func(e entryView) bool { return e.Country != "" }
+	if s.Country != "" && !slices.ContainsFunc(s.Entries, byCountry) {
+		from = fmt.Sprintf("; it is of %s in %s", nameOfCountry(s.Country, s.Name), s.Data)
+	}
+	fmt.Fprintf(w, "  %s %s %s%s\n", s.Address, in, paint(w, "1", s.Set), from)
 	for _, e := range s.Entries {
 		what := e.Range
 		if e.Country != "" {
-			what = fmt.Sprintf("%s is %s", e.Range, e.Country)
-			if e.Name != "" {
-				what = fmt.Sprintf("%s is %s (%s)", e.Range, e.Country, e.Name)
-			}
-			what += " in " + e.Data
+			what = fmt.Sprintf("%s is %s in %s", e.Range, nameOfCountry(e.Country, e.Name), e.Data)
 		}
 		if len(e.Sets) > 1 {
 			what += ", by way of " + strings.Join(e.Sets[1:], ", ")
@@ -232,4 +234,11 @@ func printSet(w io.Writer, s setView) {
 		}
 		fmt.Fprintln(w, paint(w, "2", "    "+place+what))
 	}
+}
+
+func nameOfCountry(code, name string) string {
+	if name == "" {
+		return code
+	}
+	return fmt.Sprintf("%s (%s)", code, name)
 }

@@ -80,44 +80,31 @@ func FuzzAskedPacket(f *testing.F) {
 	})
 }
 
-// What the manual shows of explain is what explain prints.
-func TestAskingPageIsTrue(t *testing.T) {
-	page, err := os.ReadFile("../../docs/asking.md")
+// What the manual and the README show of explain is what explain prints.
+func TestPagesOfExplainAreTrue(t *testing.T) {
+	manual := indented(t, "../../docs/asking.md", "\n## One packet: sluice explain\n")
+	if len(manual) < 4 {
+		t.Fatalf("the manual has %d blocks", len(manual))
+	}
+	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, found := strings.Cut(string(page), "\n## One packet: sluice explain\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	var blocks []string // of text that is set off by four blanks
-	for part := range strings.SplitSeq("\n"+section, "\n") {
-		text, is := strings.CutPrefix(part, "    ")
-		switch {
-		case is && len(blocks) > 0 && blocks[len(blocks)-1] != "":
-			blocks[len(blocks)-1] += text + "\n"
-		case is:
-			blocks = append(blocks, text+"\n")
-		case part == "" && len(blocks) > 0:
-			blocks[len(blocks)-1] += "\n"
-		default:
-			blocks = append(blocks, "")
-		}
-	}
-	blocks = slices.DeleteFunc(blocks, func(b string) bool { return strings.TrimSpace(b) == "" })
-	for i := range blocks {
-		blocks[i] = strings.Trim(blocks[i], "\n") + "\n"
-	}
-	if !found || len(blocks) < 4 {
-		t.Fatalf("the section has %d blocks", len(blocks))
+	_, example, _ := strings.Cut(string(readme), "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	asked := slices.DeleteFunc(indented(t, "../../README.md", "\n## Ask it\n"), func(b string) bool { return !strings.HasPrefix(b, "$ sluice explain") })
+	if len(asked) == 0 {
+		t.Fatal("the README asks nothing")
 	}
 	t.Chdir(t.TempDir())
-	for name, text := range map[string]string{"web.yaml": blocks[0], "scanners.txt": blocks[1], "facts.json": `{"known": true, "default-route": ["eth0"], "interfaces": [
+	for name, text := range map[string]string{"web.yaml": manual[0], "scanners.txt": manual[1], "policy.yaml": example, "facts.json": `{"known": true, "default-route": ["eth0"], "interfaces": [
 		{"name": "eth0", "index": 2, "up": true, "addresses": ["198.51.100.1/24", "2001:db8:100::1/64"]},
 		{"name": "lan0", "index": 3, "up": true, "addresses": ["10.20.0.1/24"]}]}`} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, block := range blocks[2:] {
+	for _, block := range append(manual[2:], asked...) {
 		command, want, _ := strings.Cut(block, "\n")
 		words, is := strings.CutPrefix(command, "$ sluice ")
 		if !is {
@@ -130,6 +117,36 @@ func TestAskingPageIsTrue(t *testing.T) {
 			t.Errorf("sluice %s\n%s%s\nthe manual has\n%s", words, got, errOut.String(), want)
 		}
 	}
+}
+
+// indented gives the blocks of a page's section that are set off by four blanks.
+func indented(t *testing.T, file, heading string) []string {
+	t.Helper()
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, found := strings.Cut(string(page), heading)
+	section, _, _ = strings.Cut(section, "\n## ")
+	if !found {
+		t.Fatalf("%s has no section %q", file, strings.TrimSpace(heading))
+	}
+	var blocks []string
+	for line := range strings.SplitSeq("\n"+section, "\n") {
+		text, is := strings.CutPrefix(line, "    ")
+		switch {
+		case is && len(blocks) > 0:
+			blocks[len(blocks)-1] += text + "\n"
+		case line == "" && len(blocks) > 0:
+			blocks[len(blocks)-1] += "\n"
+		default:
+			blocks = append(blocks, "")
+		}
+	}
+	for i := range blocks {
+		blocks[i] = strings.Trim(blocks[i], "\n") + "\n"
+	}
+	return slices.DeleteFunc(blocks, func(b string) bool { return b == "\n" })
 }
 
 // Each pass that is wrong on purpose is told of as a fault of Sluice, by some

@@ -69,6 +69,10 @@ type setView struct {
 	In      bool        `json:"in"`
 	Element string      `json:"element,omitempty"` // the range of the set that holds it
 	Entries []entryView `json:"entries"`           // what put the address there, or took it out
+	// Country is where the address is from, of a set that is made of countries.
+	Country string `json:"country,omitempty"`
+	Name    string `json:"country-name,omitempty"`
+	Data    string `json:"data,omitempty"`
 }
 
 type entryView struct {
@@ -180,6 +184,13 @@ func (e *explained) sets(v *explainView, asked []reference.Membership) error {
 		}
 		for _, o := range entries {
 			s.Entries = append(s.Entries, entryOf(o))
+		}
+		country, data, known, err := e.resolved.Country(m.Set, m.Address)
+		if err != nil {
+			return err
+		}
+		if known {
+			s.Country, s.Name, s.Data = country.Code, country.Name, data
 		}
 		v.Sets = append(v.Sets, s)
 	}

@@ -145,6 +145,30 @@ func (o *origins) country(s *policy.Set, sets []string, out bool) error {
 	return nil
 }
 
+// Country says which country an address is of, where countries are in the set
+// or in one that it is made of, whether the set has the address or not. Data is
+// which country data say so; not ok means that no country is asked or known.
+func (r *Resolved) Country(name string, a netip.Addr) (c geo.Country, data string, ok bool, err error) {
+	if !r.asksCountries(r.Policy.Set(name), nil) || r.opt.Geo == nil {
+		return c, "", false, nil
+	}
+	db, err := r.opt.Geo()
+	if err != nil {
+		return c, "", false, err
+	}
+	match, ok, err := db.Find(a)
+	return match.Country, dataText(db.Info().Origin), ok, err
+}
+
+func (r *Resolved) asksCountries(s *policy.Set, above []*policy.Set) bool {
+	if s == nil || slices.Contains(above, s) {
+		return false
+	}
+	return len(s.Countries)+len(s.Continents) > 0 || slices.ContainsFunc(slices.Concat(s.Union, s.Except), func(w policy.Word) bool {
+		return r.asksCountries(r.Policy.Set(w.Text), append(slices.Clone(above), s))
+	})
+}
+
 func dataText(o geo.Origin) string {
 	text := o.Source
 	if text == "" {

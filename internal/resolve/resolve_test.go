@@ -340,6 +340,14 @@ sets:
 			t.Errorf("%s in %s: %s, want %s", c.address, c.set, got, c.want)
 		}
 	}
+	for _, c := range []struct{ set, address, want string }{
+		{"monaco", first.String(), "MC"}, {"away", first.String(), "MC"}, {"away", "192.0.2.1", ""}, {"office", first.String(), ""}, {"nothing", first.String(), ""},
+	} {
+		country, data, ok, err := r.Country(c.set, netip.MustParseAddr(c.address))
+		if err != nil || country.Code != c.want || ok != (c.want != "") || ok && !strings.Contains(data, "of 20") {
+			t.Errorf("%s of %s is of %q by %q, %t, %v, want %q", c.address, c.set, country.Code, data, ok, err, c.want)
+		}
+	}
 	if _, err := r.Origin("nothing", netip.MustParseAddr("192.0.2.1")); err == nil {
 		t.Error("a set that is not there is no error")
 	}
