@@ -210,7 +210,7 @@ func printSet(w io.Writer, s setView) {
 	}
 	from := ""
 	byCountry := func(e entryView) bool { return e.Country != "" }
-	if s.Country != "" && !slices.ContainsFunc(s.Entries, byCountry) {
+	if !s.In && s.Country != "" && !slices.ContainsFunc(s.Entries, byCountry) {
 		from = fmt.Sprintf("; it is of %s in %s", nameOfCountry(s.Country, s.Name), s.Data)
 	}
 	fmt.Fprintf(w, "  %s %s %s%s\n", s.Address, in, paint(w, "1", s.Set), from)
