@@ -191,6 +191,26 @@ func BenchmarkFollow(b *testing.B) {
 	})
 }
 
+func TestAddressOfMasquerade(t *testing.T) {
+	f := town
+	f.Interfaces = []host.Interface{{Name: "eth0", Addresses: []netip.Prefix{
+		netip.MustParsePrefix("10.1.0.1/16"), netip.MustParsePrefix("10.2.0.5/16"), netip.MustParsePrefix("10.2.0.9/16"),
+		netip.MustParsePrefix("2001:db8:5::1/64"), netip.MustParsePrefix("2001:db8:9::1/64"), netip.MustParsePrefix("fd00:7::1/64"), netip.MustParsePrefix("fe80::1/64"),
+	}}}
+	w := walk{Resolved: &resolve.Resolved{Facts: f}}
+	for to, want := range map[string]string{
+		"10.2.7.7": "10.2.0.5", "10.1.7.7": "10.1.0.1", "203.0.113.7": "10.1.0.1",
+		"2001:db8:9:1::7": "2001:db8:9::1", "2001:db8:5::7": "2001:db8:5::1", "fd12::7": "fd00:7::1", "fe80::7": "fe80::1",
+	} {
+		if got := w.addressOf("eth0", netip.MustParseAddr(to)); got.String() != want {
+			t.Errorf("to %s: %s, want %s", to, got, want)
+		}
+	}
+	if got := w.addressOf("eth1", netip.MustParseAddr("10.2.7.7")); got.IsValid() {
+		t.Errorf("an interface that is not known has %s", got)
+	}
+}
+
 // A path tells its stages in order, one of which decides, and the sets that were
 // asked with the element that holds the address.
 func TestExplainSteps(t *testing.T) {

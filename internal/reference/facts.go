@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"math/bits"
 	"net/netip"
 	"slices"
 
@@ -82,31 +83,43 @@ func InterfaceTo(f host.Facts, a netip.Addr) string {
 func (w *walk) interfaceTo(a netip.Addr) string { return InterfaceTo(w.Facts, a) }
 
 // addressOf is the address that masquerade gives a packet that leaves by an
-// interface for an address: that of the network that the destination or else
-// the default route is in. Of several in one network the kernel takes the one
-// that was set first, which the facts do not say; then it is the lowest. It is
-// not valid where none is known.
-func (w *walk) addressOf(name string, to netip.Addr) netip.Addr {
-	var near, far netip.Addr
+// interface for an address. Of IPv4 it is one in the destination's network, else
+// one of the interface; of IPv6 the one that has the longest beginning in common
+// with the destination (RFC 6724 section 5, rule 8). Of several alike the kernel
+// takes the one that was set first, which the facts do not say; then it is the
+// lowest. It is not valid where none is known.
+func (w *walk) addressOf(name string, to netip.Addr) (best netip.Addr) {
+	most := -1
 	for _, i := range w.Facts.Interfaces {
 		if i.Name != name {
 			continue
 		}
 		for _, p := range i.Addresses {
 			a := p.Addr()
-			switch {
-			case a.Is4() != to.Is4() || a.IsLinkLocalUnicast() && !to.IsLinkLocalUnicast():
-			case p.Masked().Contains(to) && !near.IsValid():
-				near = a
-			case !far.IsValid():
-				far = a
+			if a.Is4() != to.Is4() || a.IsLinkLocalUnicast() != to.IsLinkLocalUnicast() {
+				continue
+			}
+			common := min(p.Bits(), commonBits(a, to))
+			if a.Is4() && common < p.Bits() {
+				common = 0
+			}
+			if common > most {
+				best, most = a, common
 			}
 		}
 	}
-	if near.IsValid() {
-		return near
+	return best
+}
+
+// commonBits is how long a beginning two addresses of one family share.
+func commonBits(a, b netip.Addr) int {
+	x, y := a.AsSlice(), b.AsSlice()
+	for i := range x {
+		if d := x[i] ^ y[i]; d != 0 {
+			return 8*i + bits.LeadingZeros8(d)
+		}
 	}
-	return far
+	return 8 * len(x)
 }
 
 // route says where the packet goes after its destination is settled.
