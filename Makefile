@@ -1,9 +1,10 @@
 # Sluice. `make help` tells what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build install test lint bench stress bench-go demo generate fuzz test-kernel test-nft clean
+.PHONY: help build install test lint bench stress bench-go demo generate fuzz fuzz-meaning test-kernel test-nft clean
 
 KERNEL ?= 6.1
 FUZZTIME ?= 30s
+N ?= 1000000
 BENCHTIME ?= 1s
 BENCH ?=
 STRESS ?=
@@ -50,6 +51,9 @@ generate: ## the pages, schema, man pages and completions that come from the cod
 
 fuzz: ## every fuzz target in turn; FUZZTIME=30s each
 	scripts/fuzz $(FUZZTIME)
+
+fuzz-meaning: ## random policies and packets against the kernel, as root; N=1000000 packets
+	scripts/fuzz-meaning $(N)
 
 test-kernel: ## examples and kernel tests on another kernel, emulated; KERNEL=6.1
 	scripts/test-kernel $(KERNEL)

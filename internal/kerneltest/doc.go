@@ -8,6 +8,9 @@
 //     × what becomes of it, in both families.
 //   - example_*_test.go: the policies under examples/, applied by the real
 //     binary and tried with real packets.
+//   - meaning*_test.go: random policies and random packets; each packet must end
+//     as package reference says, with the header that it says. A case that fails is
+//     made small and printed. scripts/fuzz-meaning runs as many as one wants.
 //
 // They need root or a user namespace, see package testnet.
 package kerneltest

@@ -1,0 +1,102 @@
+package kerneltest
+
+import (
+	"fmt"
+	"slices"
+
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+)
+
+// difference says in what the kernel did otherwise than the reference says; "" is
+// nothing.
+func (y *yard) difference(s *shot) string {
+	want := s.want
+	switch want.Verdict {
+	case policy.Allow:
+		expected := sighting{at: y.route(want.Packet.Destination), packet: want.Packet}
+		switch {
+		case want.Hook == policy.Input:
+			expected = sighting{at: s.side, taken: true, packet: want.Packet}
+		case s.side == fromHost && y.local(want.Packet.Destination):
+			expected = sighting{at: fromHost, taken: true, packet: want.Packet}
+		}
+		if len(s.seen) != 1 || s.seen[0].answer != "" || s.seen[0].at != expected.at || s.seen[0].taken != expected.taken || !sameHeader(s.seen[0].packet, want.Packet) {
+			return fmt.Sprintf("should have %s", expected)
+		}
+	case policy.Drop:
+		if len(s.seen) != 0 {
+			return "should have been dropped"
+		}
+	case policy.Reject:
+		answer, sure := s.answer()
+		switch {
+		case len(s.seen) == 0 && (answer == "" || !sure):
+		case answer == "" && len(s.seen) > 0:
+			return "should have been rejected without an answer, since the kernel gives none to such a packet"
+		case len(s.seen) != 1 || s.seen[0].answer != answer:
+			return fmt.Sprintf("should have been rejected: %s", answer)
+		case s.seen[0].packet.Destination != s.packet.Source:
+			return fmt.Sprintf("the answer should have gone to %s", s.packet.Source)
+		}
+	}
+	return ""
+}
+
+// sameHeader compares what can be rewritten.
+func sameHeader(a, b packet.Packet) bool {
+	return a.Source == b.Source && a.Destination == b.Destination && a.SourcePort == b.SourcePort && a.Port == b.Port &&
+		a.Protocol == b.Protocol && a.ICMPType == b.ICMPType && a.ICMPID == b.ICMPID && a.Flags == b.Flags
+}
+
+// answer is what the kernel answers a packet that is rejected, "" where it gives
+// none; not sure: it may fail to, for reasons of routing.
+func (s *shot) answer() (text string, sure bool) {
+	p := &s.packet
+	// From another address than where it can be sent back to: of link scope, whose
+	// interface a reset does not know.
+	sure = !p.Source.IsLinkLocalUnicast()
+	// Of other protocols the kernel looks for a sum over the whole packet, and the
+	// addresses of IPv6 are part of it: after rewriting it is wrong.
+	if !p.HasPorts() && p.Protocol != packet.ICMPv6 && p.Source.Is6() && s.want.Packet.Destination != p.Destination {
+		sure = false
+	}
+	// A stateless map whose inner prefix has an address of the host leads to the
+	// host, but nothing that the host says there is led back: not even a reset.
+	if s.want.Hook == policy.Input && s.want.Packet.State == packet.Untracked && s.want.Packet.Destination != p.Destination {
+		sure = false
+	}
+	switch p.Protocol {
+	case packet.TCP:
+		if p.Flags&packet.RST != 0 {
+			return "", true
+		}
+		return "reset", sure
+	case packet.ICMP:
+		// icmp_send answers no errors (icmp_pointers in net/ipv4/icmp.c).
+		if !slices.Contains([]uint8{0, 8, 13, 14, 15, 16, 17, 18}, p.ICMPType) {
+			return "", true
+		}
+	case packet.ICMPv6:
+		if p.ICMPType < 128 || p.ICMPType == 137 {
+			return "", true
+		}
+	}
+	if p.Source.Is6() {
+		return "unreachable, code 4", sure
+	}
+	return "unreachable, code 3", sure
+}
+
+// report is a difference for a reader.
+func report(s *shot, difference string) string {
+	want := fmt.Sprintf("%s at %s by %s", s.want.Verdict, s.want.Hook, s.want.Stage)
+	if s.want.Text != "" {
+		want += fmt.Sprintf(" (%s)", s.want.Text)
+	}
+	got := "nothing"
+	if len(s.seen) > 0 {
+		got = fmt.Sprint(s.seen)
+	}
+	return fmt.Sprintf("%s\n  the reference says %s, %s: %s\n  the kernel: %s", s, want, s.want.Packet.State, difference, got)
+}

@@ -1,0 +1,130 @@
+package kerneltest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"sluice/internal/compile"
+	"sluice/internal/program"
+	"sluice/internal/reference"
+)
+
+// trial is a policy and packets, of which some end otherwise than the reference
+// says.
+type trial struct {
+	draft    *draft
+	compiled *program.Program // of the draft; it can be loaded once
+	shots    []*shot
+}
+
+// shrinking bounds the search for a smaller case.
+const shrinking = 90 * time.Second
+
+// differs asks the kernel once more, and says which shots differ. A policy that
+// cannot be read has no differences.
+func (y *yard) differs(c trial) (failed []*shot) {
+	y.t.Helper()
+	resolved, err := resolveFile(c.draft.write(y.t), y.facts)
+	if err != nil {
+		return nil
+	}
+	compiled, err := compile.Compile(resolved)
+	if err != nil {
+		return nil
+	}
+	if _, _, err := y.load(compiled, nil); err != nil {
+		return nil
+	}
+	flows := reference.NewFlows(resolved)
+	flows.Quiet = true
+	for _, s := range c.shots {
+		s.want = flows.Packet(s.packet, s.way)
+	}
+	y.try(y.host.Links().ConntrackTableFlush(netlink.ConntrackTable))
+	y.send(c.shots)
+	for _, s := range c.shots {
+		if y.difference(s) != "" {
+			failed = append(failed, s)
+		}
+	}
+	return failed
+}
+
+// shrink gives a small case that still fails.
+func (y *yard) shrink(c trial) trial {
+	y.t.Helper()
+	end := time.Now().Add(shrinking)
+	late := func() bool { return time.Now().After(end) }
+	failed := y.differs(c)
+	if len(failed) == 0 {
+		return c
+	}
+	// The packet alone, else with its conversation, else with all before it.
+	for _, fits := range []func(s *shot) bool{
+		func(s *shot) bool { return s == failed[0] },
+		func(s *shot) bool { return s == failed[0] || s.flow != "" && talkOf(s) == talkOf(failed[0]) },
+	} {
+		fewer := trial{draft: c.draft, shots: slices.DeleteFunc(slices.Clone(c.shots), func(s *shot) bool { return !fits(s) })}
+		if len(y.differs(fewer)) > 0 {
+			c = fewer
+			break
+		}
+	}
+	c.shots = fewest(c.shots, late, func(shots []*shot) bool { return len(y.differs(trial{draft: c.draft, shots: shots})) > 0 })
+	for before := -1; before != c.draft.size() && !late(); {
+		before = c.draft.size()
+		y.shrinkDraft(&c, late)
+	}
+	c.shots = fewest(c.shots, late, func(shots []*shot) bool { return len(y.differs(trial{draft: c.draft, shots: shots})) > 0 })
+	y.differs(c) // once more, for the report
+	return c
+}
+
+func (y *yard) shrinkDraft(c *trial, late func() bool) {
+	fails := func(d *draft) bool { return len(y.differs(trial{draft: d, shots: c.shots})) > 0 }
+	for i := range c.draft.sections {
+		d := c.draft.clone()
+		if d.sections = slices.Delete(d.sections, i, i+1); fails(d) {
+			c.draft = d
+			break
+		}
+	}
+	for i := range c.draft.lists() {
+		d := c.draft.clone()
+		list := d.lists()[i]
+		*list = fewest(*list, late, func(fewer []string) bool {
+			before := *list
+			*list = fewer
+			defer func() { *list = before }()
+			return fails(d)
+		})
+		c.draft = d
+	}
+	for name := range c.draft.files {
+		d := c.draft.clone()
+		d.files[name] = fewest(d.files[name], late, func(fewer []string) bool {
+			try := d.clone()
+			try.files[name] = fewer
+			return fails(try)
+		})
+		c.draft = d
+	}
+}
+
+// fewest takes out of a list what it can while it still fails: halves first, then
+// smaller parts.
+func fewest[T any](list []T, late func() bool, fails func([]T) bool) []T {
+	for size := len(list); size > 0; size /= 2 {
+		for at := 0; at < len(list) && !late(); {
+			fewer := slices.Delete(slices.Clone(list), at, min(at+size, len(list)))
+			if fails(fewer) {
+				list = fewer
+			} else {
+				at += size
+			}
+		}
+	}
+	return list
+}
