@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"sluice/internal/addrset"
 	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
@@ -130,7 +131,11 @@ func prepareShadow(ctx context.Context, cmd *cobra.Command, file string) (*candi
 		return nil, err
 	}
 	c := &candidate{file: file}
-	counting, legend, err := shadow.Counting(compiled)
+	banned, err := bannedByCommand(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	counting, legend, err := shadow.Counting(compiled, banned)
 	if err != nil {
 		return nil, err
 	}
@@ -156,6 +161,26 @@ func prepareShadow(ctx context.Context, cmd *cobra.Command, file string) (*candi
 	return c, nil
 }
 
+// bannedByCommand is what "sluice ban" bans at this moment.
+func bannedByCommand(ctx context.Context, h *apply.Host) (addrset.Set, error) {
+	list, err := h.Bans(ctx)
+	if err != nil {
+		return addrset.Set{}, err
+	}
+	var banned []addrset.Range
+	for _, b := range list {
+		if b.By != apply.ByCommand {
+			continue
+		}
+		r, err := addrset.ParseRange(b.What)
+		if err != nil {
+			return addrset.Set{}, fmt.Errorf("ban of %s: %w", b.What, err)
+		}
+		banned = append(banned, r)
+	}
+	return addrset.Of(banned...), nil
+}
+
 // run loads the shadow and stays until its end.
 func (c *candidate) run(ctx context.Context, cmd *cobra.Command, life time.Duration) (err error) {
 	errOut := cmd.ErrOrStderr()
@@ -173,7 +198,7 @@ func (c *candidate) run(ctx context.Context, cmd *cobra.Command, life time.Durat
 	defer func() { err = errors.Join(err, running.Close()) }()
 	w := &watch{candidate: c, running: running, names: c.names(errOut), since: time.Now(), life: life}
 	if !live && !optionsOf(cmd).json {
-		fmt.Fprintf(errOut, "counting what %s would drop for %s; nothing is enforced\n", c.file, life)
+		fmt.Fprintf(errOut, "counting what %s would drop for %s; nothing is enforced\n", c.file, spanText(life))
 	}
 	early, err := w.stay(ctx, errOut, live)
 	if err != nil {

@@ -60,7 +60,7 @@ func (c *candidate) service() func(protocol, port int) (string, string) {
 // liveText is one line of what was counted up to now.
 func liveText(r *shadow.Report, life time.Duration) string {
 	numbers := message.NewPrinter(language.English)
-	text := numbers.Sprintf("%s of %s: %s seen, ", r.Until.Sub(r.Since).Truncate(time.Second), life, packetsText(numbers, r.Total.Seen))
+	text := fmt.Sprintf("%s of %s: %s seen, ", spanText(r.Until.Sub(r.Since)), spanText(life), packetsText(numbers, r.Total.Seen))
 	if r.Total.Refused() == 0 {
 		return text + "none would be dropped"
 	}
@@ -74,6 +74,17 @@ func liveText(r *shadow.Report, life time.Duration) string {
 	}
 	if len(most) > 0 {
 		text += ", most: " + strings.Join(most, ", ")
+	}
+	return text
+}
+
+// spanText is a time in whole seconds, such as 10m, 1h5m or 12s.
+func spanText(d time.Duration) string {
+	text := max(d.Truncate(time.Second), time.Second).String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
 	}
 	return text
 }
@@ -148,7 +159,7 @@ func printShadow(w io.Writer, r *shadow.Report, top int, all bool) {
 
 // shadowSentence is the answer.
 func shadowSentence(numbers *message.Printer, r *shadow.Report) string {
-	begin := numbers.Sprintf("In %s, ", max(r.Until.Sub(r.Since).Truncate(time.Second), time.Second))
+	begin := fmt.Sprintf("In %s, ", spanText(r.Until.Sub(r.Since)))
 	t := r.Total
 	switch {
 	case t.Seen == 0:
@@ -165,8 +176,8 @@ func shadowSentence(numbers *message.Printer, r *shadow.Report) string {
 	if t.Rejected > 0 {
 		what = append(what, numbers.Sprintf("rejected %d", t.Rejected))
 	}
-	return begin + numbers.Sprintf("%s would have %s of %s (%.3g %%).", r.Policy, strings.Join(what, " and "),
-		packetsText(numbers, t.Seen), 100*float64(t.Refused())/float64(max(t.Seen, 1)))
+	share := 100 * float64(t.Refused()) / float64(max(t.Seen, t.Refused()))
+	return begin + fmt.Sprintf("%s would have %s of %s (%.3g %%).", r.Policy, strings.Join(what, " and "), packetsText(numbers, t.Seen), share)
 }
 
 func printShadowLines(w io.Writer, numbers *message.Printer, r *shadow.Report, top int, all bool) {

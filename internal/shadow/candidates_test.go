@@ -13,6 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"sluice/internal/addrset"
 	"sluice/internal/compile"
 	"sluice/internal/geo"
 	"sluice/internal/host"
@@ -91,7 +92,7 @@ func candidates(t *testing.T) map[string]*program.Program {
 
 func counting(t *testing.T, p *program.Program) (*program.Program, *shadow.Legend) {
 	t.Helper()
-	out, legend, err := shadow.Counting(p)
+	out, legend, err := shadow.Counting(p, addrset.Set{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"sluice/internal/addrset"
 	"sluice/internal/program"
 )
 
@@ -62,8 +63,8 @@ func protocols(hook program.HookKind) string { return "protocols." + string(hook
 
 // Counting turns a program as package compile makes it, before any pass of the
 // optimizer, into one that counts verdicts. What it cannot turn is an error: a
-// mistake of Sluice's.
-func Counting(p *program.Program) (*program.Program, *Legend, error) {
+// mistake of Sluice's. Banned is what commands ban, which every policy enforces.
+func Counting(p *program.Program, banned addrset.Set) (*program.Program, *Legend, error) {
 	c := &counting{
 		from:     p,
 		to:       &program.Program{Owner: Owner, Scope: p.Scope, Layout: p.Layout, CountsOnly: true},
@@ -71,7 +72,7 @@ func Counting(p *program.Program) (*program.Program, *Legend, error) {
 		counters: map[string]bool{},
 		made:     map[string]bool{},
 	}
-	c.sets()
+	c.sets(banned)
 	for _, hook := range hooks {
 		c.hook(hook)
 	}
@@ -103,13 +104,17 @@ func (c *counting) fail(format string, args ...any) {
 	}
 }
 
-// sets takes over all sets but those that commands fill: what "sluice ban" bans is
-// dropped by the running firewall already, before this program could see it.
-func (c *counting) sets() {
+// sets takes over the sets. That of commands holds what is banned at this moment, and
+// is left out where that is nothing.
+func (c *counting) sets(banned addrset.Set) {
 	for _, s := range c.from.Sets {
-		if !s.Commands {
-			c.to.Sets = append(c.to.Sets, s)
+		if s.Commands {
+			s = program.Set{ID: s.ID, Key: s.Key, Life: program.Static, Addresses: banned.Difference(s.Never), Origin: s.Origin}
+			if s.Addresses.IsEmpty() {
+				continue
+			}
 		}
+		c.to.Sets = append(c.to.Sets, s)
 	}
 }
 

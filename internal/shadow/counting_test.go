@@ -293,3 +293,23 @@ func (c *comparison) packet(p packet.Packet, way reach.Way, state packet.State) 
 		fail("counted on another line")
 	}
 }
+
+// What commands ban would be dropped by every policy, and what is never banned by none.
+func TestBansByCommandAreCounted(t *testing.T) {
+	p := candidates(t)["bans"]
+	banned := addrset.FromPrefixes(netip.MustParsePrefix("198.18.7.0/24"), netip.MustParsePrefix("169.254.0.0/16"))
+	out, legend, err := shadow.Counting(p, banned)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for source, want := range map[string]bool{"198.18.7.255": true, "198.18.8.0": false, "169.254.1.1": false} {
+		r := reach.Evaluate(asFilter(out), packet.Packet{
+			In: "eth0", Source: netip.MustParseAddr(source), Destination: netip.MustParseAddr("198.18.0.9"), Protocol: packet.UDP, SourcePort: 1000, Port: 9,
+			State: packet.New, SourceLocal: packet.No, DestinationLocal: packet.Yes, HopLimit: 64, Length: 60, Owner: -1,
+		}, reach.In)
+		lines := verdictOf(legend, r.Done)
+		if len(lines) != 1 || (lines[0].Counter == "input.ban_by_command") != want || lines[0].Counter == "input.ban_by_command" && lines[0].Verdict != shadow.Drop {
+			t.Errorf("%s: %+v", source, lines)
+		}
+	}
+}

@@ -24,8 +24,8 @@ func aboutTracking(c program.Condition) bool {
 func (j *judging) match(conditions []program.Condition) ([]program.Condition, bool) {
 	out := make([]program.Condition, 0, len(conditions))
 	for _, c := range conditions {
-		if s := j.from.Set(c.Set); s != nil && s.Commands {
-			return nil, false // the shadow has no such set
+		if c.Set != "" && j.to.Set(c.Set) == nil {
+			return nil, false // nobody is in it
 		}
 		switch {
 		case !j.outOfTracking || !aboutTracking(c):
