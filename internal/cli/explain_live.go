@@ -65,10 +65,42 @@ func (e *explained) askLoaded(ctx context.Context, cmd *cobra.Command) (*liveVie
 		r.Notes = append(r.Notes, fmt.Sprintf("the routes of this host lead the packet out by %s, not by %s", r.Packet.Out, e.packet.Out))
 	}
 	v.compare(e.path)
+	if !v.Same && v.ofBannedFlow(e.path) {
+		if err := e.askWithoutFlow(ctx, v); err != nil {
+			return nil, err
+		}
+	}
 	if !v.Same {
 		v.Because, v.Hint = e.whyDifferent(ctx, cmd, v)
 	}
 	return v, nil
+}
+
+// ofBannedFlow says that the packet passes only since it was said to be of a known flow,
+// of an address that the policy bans.
+func (v *liveView) ofBannedFlow(path reference.Path) bool {
+	d := v.Decider()
+	return path.Stage == "ban" && v.Verdict == trace.Allow && (v.State == packet.Established || v.State == packet.Related) && (d == nil || !d.Foreign)
+}
+
+// askWithoutFlow asks anew about a packet of no flow. Rules may ask bans behind known
+// flows, since loading a policy ends those of the addresses that it bans; so a packet
+// of such a flow is none that can come, if no packet can begin one.
+func (e *explained) askWithoutFlow(ctx context.Context, v *liveView) error {
+	p := e.packet
+	p.State, p.Flags = "", 0
+	if p.Protocol == packet.TCP {
+		p.Flags = packet.SYN
+	}
+	r, err := trace.Ask(ctx, trace.Question{Packet: p, Way: e.way})
+	if err != nil {
+		return fmt.Errorf("--live: %w", err)
+	}
+	if r.Verdict == trace.Drop {
+		v.Same = true
+		v.Sentence = "The loaded firewall has no such packet: loading a policy ends the flows of the addresses that it bans, and it drops what would begin one" + deciderText(r.Decider()) + "."
+	}
+	return nil
 }
 
 func withHint(err error, hint string) error {

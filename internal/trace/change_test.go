@@ -189,6 +189,8 @@ func TestQuestionsThatCannotBeAsked(t *testing.T) {
 		{syn("lan0", inner, own, 22), "interface lan0 is down"},
 		{syn("", netip.MustParseAddr("203.0.113.77"), own, 22), "to which there is no route"},
 		{packet.Packet{In: "wan0", Source: client, Destination: own, Protocol: 47, State: packet.Invalid}, "an invalid packet of protocol 47"},
+		{packet.Packet{In: "wan0", Source: client, Destination: own, Protocol: 1, ICMPType: 8, State: packet.Related}, "an ICMP message of type 8 and state related"},
+		{packet.Packet{In: "wan0", Source: client, Destination: own, Protocol: 1, ICMPType: 3, State: packet.Established}, "an ICMP message of type 3 and state established"},
 		{packet.Packet{In: "wan0", Source: client, Destination: own6, Protocol: 6}, "from 192.0.2.2 to 2001:db8::1"},
 	} {
 		_, err := l.ask(t, packet.In, c.p)

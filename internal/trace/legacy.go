@@ -17,6 +17,7 @@ type legacyHit struct {
 var (
 	countedRule   = regexp.MustCompile(`^\[(\d+):\d+\] -A (\S+) ?(.*)$`)
 	countedPolicy = regexp.MustCompile(`^:(\S+) (ACCEPT|DROP) \[(\d+):\d+\]$`)
+	quoted        = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 	targetWord    = regexp.MustCompile(`(?:^| )-[jg] (\S+)`)
 )
 
@@ -36,7 +37,7 @@ func legacyHits(before, after [2]string) (hits []legacyHit) {
 			}
 			if m := countedRule.FindStringSubmatch(line); m != nil {
 				h := legacyHit{family: family, table: table, chain: m[2], rule: m[3]}
-				if t := targetWord.FindStringSubmatch(m[3]); t != nil {
+				if t := targetWord.FindStringSubmatch(quoted.ReplaceAllString(m[3], "")); t != nil {
 					h.target = t[1]
 				}
 				hits = append(hits, h)

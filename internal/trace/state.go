@@ -40,10 +40,13 @@ func (x *experiment) chooseFlags() error {
 		if tcp && p.Flags == 0 {
 			p.Flags = packet.ACK
 		}
-		if isICMP(p.Protocol) && reportsError(*p) {
-			return refuse("ask with --state related, or without one", "an ICMP error of state established")
+		if isICMP(p.Protocol) && !hasFlow(*p) {
+			return refuse("errors are related to a flow; ask with --state related, or without one", "an ICMP message of type %d and state established", p.ICMPType)
 		}
 	case packet.Related:
+		if isICMP(p.Protocol) && !reportsError(*p) {
+			return refuse("of ICMP only errors are related to a flow", "an ICMP message of type %d and state related", p.ICMPType)
+		}
 		if tcp && p.Flags == 0 {
 			p.Flags = packet.SYN
 		}
@@ -119,13 +122,25 @@ func tupleOf(p packet.Packet) conntrack.Tuple {
 	return conntrack.Tuple{Source: p.Source, Destination: p.Destination, SourcePort: p.SourcePort, DestinationPort: p.Port}
 }
 
-// icmpQuestions are the types of ICMP that other types answer, by the answer.
-var icmpQuestions = map[uint8]uint8{0: 8, 14: 13, 16: 15, 18: 17, 129: 128, 140: 139}
+// icmpQuestions are the types of ICMP and ICMPv6 that other types answer, by the answer.
+var icmpQuestions = map[uint8]map[uint8]uint8{
+	packet.ICMP:   {0: 8, 14: 13, 16: 15, 18: 17},
+	packet.ICMPv6: {129: 128, 140: 139},
+}
+
+// hasFlow says of ICMP that a message asks, or answers, so that it belongs to a flow.
+func hasFlow(p packet.Packet) bool {
+	for answer, question := range icmpQuestions[p.Protocol] {
+		if p.ICMPType == answer || p.ICMPType == question {
+			return true
+		}
+	}
+	return false
+}
 
 // flowOf is the flow that a packet belongs to.
 func flowOf(p packet.Packet) conntrack.Flow {
-	question, answers := icmpQuestions[p.ICMPType]
-	answers = answers && isICMP(p.Protocol)
+	question, answers := icmpQuestions[p.Protocol][p.ICMPType]
 	if p.Reply || answers {
 		p = p.Mirror()
 	}

@@ -57,7 +57,7 @@ func parseTexts(text string) *listing {
 			at = rulePlace{family: m[1], table: m[2]}
 			continue
 		}
-		if m := chainLine.FindStringSubmatch(line); m != nil {
+		if m := chainLine.FindStringSubmatch(line); m != nil && at.table != "" {
 			at.chain = m[1]
 			continue
 		}

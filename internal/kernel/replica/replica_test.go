@@ -97,6 +97,7 @@ table inet filter {
 	set wide { type ipv4_addr . inet_service; flags interval; elements = { 192.0.2.0/24 . 80-90 } }
 	set counted { type ipv6_addr; counter; elements = { 2001:db8::1 counter packets 3 bytes 4 comment "one" } }
 	set sources { type ipv4_addr; size 100; flags dynamic,timeout; timeout 1m; }
+	set busy { type ipv4_addr; size 10; flags dynamic; }
 	set open { type ipv4_addr; flags interval; elements = { 0.0.0.0-9.255.255.255, 224.0.0.0-255.255.255.255 } }
 	map names { type ipv4_addr : counter; elements = { 192.0.2.9 : "seen" } }
 	map nets { type ipv4_addr : interval ipv4_addr; flags interval; elements = { 192.0.2.16/28 : 198.51.100.16/28 } }
@@ -142,6 +143,9 @@ var single = []string{
 	`inet filter input limit rate over 1 mbytes/second drop`,
 	`inet filter input ct count over 20 drop`,
 	`inet filter input ct original ip daddr 192.0.2.1 ct direction reply ct mark set meta mark`,
+	`inet filter input add @busy { ip saddr ct count over 20 } drop`,
+	`inet filter input update @sources { ip saddr timeout 5s } accept`,
+	`inet filter input delete @sources { ip saddr } accept`,
 	`inet filter input numgen random mod 10 < 3 meta priority set 1:2`,
 	`inet filter input jhash ip saddr mod 4 == 1 meta mark set jhash ip saddr mod 8 seed 0x1 offset 2`,
 	`inet filter input queue flags bypass to 3`,

@@ -1,0 +1,59 @@
+package nftrace
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/mdlayher/netlink"
+)
+
+// sample is an event as the kernel gives it: a rule that jumps.
+func sample(t testing.TB) []byte {
+	t.Helper()
+	e := netlink.NewAttributeEncoder()
+	e.ByteOrder = binary.BigEndian
+	e.Uint32(traceID, 7)
+	e.Uint32(traceType, uint32(Rule))
+	e.String(traceTable, "sluice")
+	e.String(traceChain, "input")
+	e.Uint64(traceRuleHandle, 12)
+	e.Nested(traceVerdict, func(e *netlink.AttributeEncoder) error {
+		e.ByteOrder = binary.BigEndian
+		e.Int32(verdictCode, Jump)
+		e.String(verdictChain, "rules")
+		return nil
+	})
+	e.Bytes(traceNetworkHeader, []byte{0x45})
+	e.Uint32(traceIn, 3)
+	e.Uint32(traceMark, 9)
+	e.Uint32(traceProtocol, 2)
+	e.Uint32(99, 1) // of a newer kernel
+	data, err := e.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]byte{1, 0, 0, 0}, data...)
+}
+
+func TestParse(t *testing.T) {
+	got, err := Parse(sample(t))
+	want := Event{
+		ID: 7, Family: 1, Protocol: 2, Table: "sluice", Chain: "input", Handle: 12, Type: Rule,
+		Verdict: Jump, To: "rules", In: 3, Mark: 9, Network: []byte{0x45},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	for _, broken := range [][]byte{nil, {1, 0, 0}, {1, 0, 0, 0, 99, 0, 1, 0}, {1, 0, 0, 0, 5, 0, 6, 0, 1, 0, 0, 0}} {
+		if _, err := Parse(broken); err == nil {
+			t.Errorf("%x was taken", broken)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(sample(f))
+	f.Add([]byte{1, 0, 0, 0, 8, 0, 5, 128, 4, 0, 1, 0})
+	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = Parse(data) })
+}
