@@ -50,7 +50,6 @@ func TestBuild(t *testing.T) {
 			func(p *packet.Packet) { p.Protocol = packet.SCTP },
 			func(p *packet.Packet) { p.Protocol, p.ICMPType = icmp, 128 },
 			func(p *packet.Packet) { p.Protocol, p.ICMPType, p.ICMPCode = icmp, 3, 1 },
-			func(p *packet.Packet) { p.Protocol, p.Length = 47, 100 },
 		} {
 			p := base
 			change(&p)
@@ -75,6 +74,14 @@ func TestBuild(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Of another protocol the length is as asked.
+func TestBuildAny(t *testing.T) {
+	p := packet.Packet{Source: netip.MustParseAddr("192.0.2.2"), Destination: netip.MustParseAddr("192.0.2.1"), Protocol: 112, Length: 100}
+	if b := build(p, sound); len(b) != 100 || b[9] != 112 || checksum(b[:20]) != 0 {
+		t.Errorf("%x", b)
 	}
 }
 
