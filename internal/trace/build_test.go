@@ -22,9 +22,13 @@ func decode(t *testing.T, b []byte) gopacket.Packet {
 	if p.ErrorLayer() != nil {
 		t.Fatalf("%x: %v", b, p.ErrorLayer().Error())
 	}
-	if l, is := p.TransportLayer().(interface {
-		SetNetworkLayerForChecksum(gopacket.NetworkLayer) error
-	}); is {
+	for _, layer := range p.Layers() {
+		l, is := layer.(interface {
+			SetNetworkLayerForChecksum(gopacket.NetworkLayer) error
+		})
+		if !is {
+			continue
+		}
 		if err := l.SetNetworkLayerForChecksum(p.NetworkLayer()); err != nil {
 			t.Fatal(err)
 		}
