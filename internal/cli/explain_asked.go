@@ -68,8 +68,11 @@ func (a askedPacket) addresses(p *packet.Packet) error {
 			continue
 		}
 		address, err := netip.ParseAddr(end.text)
-		if err != nil || address.Zone() != "" {
+		switch {
+		case err != nil:
 			return fmt.Errorf("%s %q is not an IP address", end.flag, end.text)
+		case address.Zone() != "":
+			return fmt.Errorf("%s %s: write the address without %%%s\nhint: --in and --out name interfaces", end.flag, end.text, address.Zone())
 		}
 		*end.to = address.Unmap()
 	}

@@ -18,13 +18,14 @@ import (
 // notes are what may become of a packet beside the policy.
 func (e *explained) notes() []string {
 	notes := []string{}
-	if e.path.Verdict != policy.Allow {
-		return notes
-	}
 	add := func(text string) {
 		if text != "" {
 			notes = append(notes, text)
 		}
+	}
+	add(e.untracked())
+	if e.path.Verdict != policy.Allow {
+		return notes
 	}
 	add(e.bannedByCommand())
 	add(e.foreignChains())
@@ -36,6 +37,17 @@ func (e *explained) notes() []string {
 		}
 	}
 	return notes
+}
+
+// untracked says that the packet cannot have the state that was asked about.
+func (e *explained) untracked() string {
+	asked := e.packet
+	asked.State = ""
+	if said := e.packet.State; said == "" || said == packet.Untracked ||
+		reference.Follow(e.resolved, asked, e.way).Packet.State != packet.Untracked {
+		return ""
+	}
+	return "connection tracking never sees this packet, whatever --state says: ask without --state"
 }
 
 // bannedByCommand says that this host drops the packet by a ban that is not in

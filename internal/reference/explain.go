@@ -34,7 +34,7 @@ type Path struct {
 // Step is one thing that a packet passes.
 type Step struct {
 	Hook    string // of netfilter: prerouting, input, forward, output, postrouting
-	Stage   string // one of [Stages], or tracking, nat, routing
+	Stage   string // one of [Stages], or tracking, nat, routing, rewrite
 	Reason  string // why it decides or does not, for a reader
 	Pos     policy.Pos
 	Text    string // the line that is asked; "" where none is written
@@ -152,7 +152,7 @@ func (w *walk) send() {
 // decide asks the hook's section, stage by stage.
 func (w *walk) decide() {
 	w.at = string(w.hook)
-	for _, stage := range []func(){w.loopback, w.ban, w.policed, w.needed, w.state, w.invalid, w.answers, w.rules, w.fallback} {
+	for _, stage := range []func(){w.loopback, w.clamp, w.ban, w.policed, w.needed, w.state, w.invalid, w.answers, w.rules, w.fallback} {
 		stage()
 		if w.decided != nil {
 			return

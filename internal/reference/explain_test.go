@@ -279,6 +279,18 @@ input:
 		}
 		coherent(t, path)
 	}
+	clamped := loadIn(t, town, sides+"forward:\n  default: drop\n  rules: [clamp mss from lan to wan, allow any from lan to wan]\n")
+	for f, want := range map[uint8]int{packet.SYN: 1, packet.SYN | packet.ACK: 1, packet.ACK: 0} {
+		n := 0
+		for _, s := range Explain(clamped, comes("lan0", "10.20.0.5", "203.0.113.7", 6, 443, flags(f)), packet.Through).Steps {
+			if s.Stage == "rewrite" && s.Text == "clamp mss from lan to wan" && s.Hook == "forward" {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("a packet of flags %#x is clamped %d times", f, n)
+		}
+	}
 }
 
 // coherent fails where a path contradicts itself.

@@ -27,6 +27,22 @@ func (w *walk) loopback() {
 	}
 }
 
+// clamp notes the rules that lower the segment size of a connection. They decide
+// nothing, and hold for known connections too, whose SYN-ACK says one as well.
+func (w *walk) clamp() {
+	if w.hook != policy.Forward || w.Policy.Forward == nil || w.packet.Protocol != packet.TCP || w.packet.Flags&(packet.SYN|packet.RST) != packet.SYN {
+		return
+	}
+	for _, rule := range w.Policy.Forward.Rules {
+		if rule.Action != policy.ClampMSS {
+			continue
+		}
+		if _, ok := w.fits(rule, w.packet); ok {
+			w.step("rewrite", rule.Pos, rule.Text, "the segment size is lowered to what the route carries")
+		}
+	}
+}
+
 func (w *walk) ban() {
 	if len(w.Policy.Ban) == 0 {
 		return
