@@ -3,12 +3,13 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
-	"sluice/internal/backend"
 	"sluice/internal/check"
 	"sluice/internal/expect"
 	"sluice/internal/policy"
+	"sluice/internal/program"
 	"sluice/internal/question"
 )
 
@@ -18,18 +19,24 @@ func (p *pipeline) expectations(ctx context.Context) ([]expect.Result, error) {
 	if len(p.policy.Expect) == 0 {
 		return nil, nil
 	}
-	meant := pipeline{
-		options: p.options, facts: p.facts, policy: p.policy, resolved: p.resolved, geo: p.geo, lists: p.lists, staging: p.staging,
-		without: optionalPasses(),
-	}
-	if meant.geo == nil {
-		meant.sources(ctx)
-		p.geo = meant.geo
-	}
-	if err := meant.compile(backend.Capabilities{}); err != nil {
+	meant, err := p.meant()
+	if err != nil {
 		return nil, err
 	}
-	return expect.Judge(question.Compiled{Resolved: meant.resolved, Program: meant.program}, meant.geo)
+	return p.expectationsOf(ctx, meant)
+}
+
+// expectationsOf proves them of the program that the policy means.
+func (p *pipeline) expectationsOf(ctx context.Context, meant *program.Program) ([]expect.Result, error) {
+	if p.geo == nil {
+		p.sources(ctx)
+	}
+	return expect.Judge(question.Compiled{Resolved: p.resolved, Program: meant}, p.geo)
+}
+
+// refuses says that findings keep a policy from being applied.
+func refuses(findings []check.Finding) bool {
+	return slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Severity == check.Error })
 }
 
 // unmet are the expectations that fail.
@@ -47,9 +54,7 @@ func refusedBy(failing []expect.Result) *foundError {
 	var b strings.Builder
 	for _, r := range failing {
 		fmt.Fprintf(&b, "%s: this does not hold: %s\n", r.Expectation.Pos, r.Expectation.Text)
-		for _, f := range r.Failures {
-			fmt.Fprintln(&b, failureText(f, "    "))
-		}
+		fmt.Fprintln(&b, failuresText(r.Failures, "    "))
 	}
 	b.WriteString("nothing was changed: the policy does not do what it is expected to do\nhint: mend the rules or the expectation; --no-expect applies the policy all the same")
 	return &foundError{b.String()}
@@ -58,7 +63,11 @@ func refusedBy(failing []expect.Result) *foundError {
 // unmetWords is a failing expectation on one line.
 func unmetWords(r expect.Result) string {
 	var parts []string
-	for _, f := range r.Failures {
+	for i, f := range r.Failures {
+		if i == 2 {
+			parts = append(parts, fmt.Sprintf("and %s more decide otherwise", plural(len(r.Failures)-i, "line")))
+			break
+		}
 		of := "a packet"
 		if len(f.Traffic) > 0 {
 			of = f.Traffic[0].Service() + " " + f.Traffic[0].Place()

@@ -97,18 +97,17 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 	if err := check.Errors(findings); err != nil {
 		return nil, err
 	}
+	meant, err := p.line.meant()
+	if err != nil {
+		return nil, err
+	}
 	var results []expect.Result
 	if without, _ := p.cmd.Flags().GetBool("no-expect"); !without {
-		var err error
-		if results, err = p.line.expectations(ctx); err != nil {
+		if results, err = p.line.expectationsOf(ctx, meant); err != nil {
 			return nil, err
 		}
 	}
 	if err := p.line.compile(p.can); err != nil {
-		return nil, err
-	}
-	meant, err := p.line.meant()
-	if err != nil {
 		return nil, err
 	}
 	artifact, err := p.line.lower(p.host.Backend, p.can)

@@ -263,7 +263,11 @@ func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists
 	if err := r.check(ctx, line); err != nil {
 		return nil, err
 	}
-	results, err := line.expectations(ctx)
+	meant, err := line.meant()
+	if err != nil {
+		return nil, err
+	}
+	results, err := line.expectationsOf(ctx, meant)
 	if err != nil {
 		return nil, err
 	}
@@ -272,10 +276,6 @@ func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists
 	}
 	can := line.options.capabilities(ctx)
 	if err := line.compile(can); err != nil {
-		return nil, err
-	}
-	meant, err := line.meant()
-	if err != nil {
 		return nil, err
 	}
 	artifact, err := line.lower(r.host.Backend, can)

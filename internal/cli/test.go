@@ -104,7 +104,7 @@ type resultJSON struct {
 type failingJSON struct {
 	Verdict policy.Action      `json:"verdict"`
 	By      question.Decider   `json:"by"`
-	Classes []question.Traffic `json:"classes"`
+	Classes []question.Traffic `json:"classes,omitempty"` // of the first failures
 	Example string             `json:"example"`
 }
 
@@ -172,9 +172,22 @@ func printResult(w io.Writer, r *expect.Result) {
 		return
 	}
 	fmt.Fprintf(w, "%s  %s: %s\n", paint(w, "31", "FAILED"), x.Pos, paint(w, "1", x.Text))
-	for _, f := range r.Failures {
-		fmt.Fprintln(w, failureText(f, "        "))
+	fmt.Fprintln(w, failuresText(r.Failures, "        "))
+}
+
+// shownFailures is how many lines that decide otherwise are printed.
+const shownFailures = 8
+
+func failuresText(list []expect.Failure, indent string) string {
+	var parts []string
+	for i, f := range list {
+		if i == shownFailures {
+			parts = append(parts, fmt.Sprintf("%sand by %s more", indent, plural(len(list)-i, "line")))
+			break
+		}
+		parts = append(parts, failureText(f, indent))
 	}
+	return strings.Join(parts, "\n")
 }
 
 // failureText says of packets what they meet, by which line, and which they are.

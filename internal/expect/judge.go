@@ -34,7 +34,7 @@ type Failure struct {
 	Pos     policy.Pos
 	Text    string
 	Why     string
-	Traffic []question.Traffic // all of the packets
+	Traffic []question.Traffic // all of the packets; nil behind the first failures of an expectation
 	Witness packet.Packet      // one of them
 }
 
@@ -83,7 +83,10 @@ func Judge(c question.Compiled, countries func() (*geo.Database, error)) ([]Resu
 		j.universe = reach.NewUniverse(reach.Options{Own: addresses, Questions: a.questions, Settled: true}, c.Program)
 		out, err = j.lines(lines)
 	})
-	return out, errors.Join(tooLarge, err)
+	if tooLarge != nil {
+		return nil, fmt.Errorf("what is expected cannot be proved: %w\nhint: a test of fewer expectations at a time may be possible; apply --no-expect asks for none", tooLarge)
+	}
+	return out, err
 }
 
 func linesOf(c question.Compiled) ([]*line, error) {
@@ -156,22 +159,24 @@ func (j *judge) nobody(l *line) *policy.Error {
 	return j.Policy.Errorf(l.Pos, hint, "no packet can fit the expectation: %s (%s)", l.Text, l.hook)
 }
 
-// one judges one line; some says that there are packets that fit it.
-func (j *judge) one(l *line) (out Result, some bool, err error) {
+// decided is packets of a line that one line of the policy decides on one way.
+type decided struct {
+	decision
+	region, among reach.Region
+}
+
+type decision struct {
+	way     packet.Way
+	verdict program.Verdict
+	origin  program.Origin
+	rule    *program.Rule // of those without an origin
+	hook    program.HookKind
+}
+
+// decided parts the line's packets by who decides.
+func (j *judge) decided(l *line) (out []decided) {
 	u := j.universe
-	out = Result{Expectation: l.Expectation, Hook: l.hook}
-	type decision struct {
-		verdict program.Verdict
-		origin  program.Origin
-		rule    *program.Rule // of those without an origin
-		hook    program.HookKind
-	}
-	type wrong struct {
-		decision
-		way           packet.Way
-		region, among reach.Region
-	}
-	var found []wrong
+	at := map[decision]int{}
 	for _, way := range l.ways() {
 		fits, among := l.region(u, way)
 		among = u.Minus(u.Unlimited(among), u.And(j.bypassing(way), bypassed(u, way)))
@@ -181,47 +186,79 @@ func (j *judge) one(l *line) (out Result, some bool, err error) {
 			if u.Empty(region) {
 				continue
 			}
-			some = true
-			if meets(l.Action, o.Verdict) {
-				continue
-			}
-			d := decision{verdict: o.Verdict, origin: o.Origin}
+			d := decision{way: way, verdict: o.Verdict, origin: o.Origin}
 			if d.origin == (program.Origin{}) {
 				d.rule, d.hook = o.Rule, o.Hook
 			}
-			i := slices.IndexFunc(found, func(w wrong) bool { return w.decision == d && w.way == way })
-			if i < 0 {
-				found = append(found, wrong{d, way, region, among})
+			if i, known := at[d]; known {
+				out[i].region = u.Or(out[i].region, region)
 				continue
 			}
-			found[i].region = u.Or(found[i].region, region)
+			at[d] = len(out)
+			out = append(out, decided{d, region, among})
 		}
 	}
+	return out
+}
+
+// alsoAsked is of how many lines that decide as expected the reference is asked
+// for one packet each; of those that do not, it is asked of all.
+const alsoAsked = 16
+
+// described is of how many lines that decide otherwise the packets are told in
+// words: more help nobody, and to find names of large sets takes time.
+const described = 20
+
+// one judges one line; some says that there are packets that fit it.
+func (j *judge) one(l *line) (out Result, some bool, err error) {
+	out = Result{Expectation: l.Expectation, Hook: l.hook}
+	parts := j.decided(l)
+	var all reach.Region // whatever way they take, since what leads a packet elsewhere is worth its words
+	for _, way := range l.ways() {
+		all = j.universe.Or(all, j.all[way])
+	}
 	var faults []error
-	for _, w := range found {
-		f := Failure{Verdict: verdictOf(w.verdict), Witness: j.witness(l, w.way, w.region)}
-		var all reach.Region // whatever way they take, since what leads a packet elsewhere is worth its words
-		for _, way := range l.ways() {
-			all = u.Or(all, j.all[way])
+	asked := 0
+	for _, d := range parts {
+		met := meets(l.Action, d.verdict)
+		if met {
+			if asked++; asked > alsoAsked {
+				continue
+			}
 		}
-		f.Traffic = question.Describe(j.Compiled, u, j.names, l.states(), w.way, w.region, u.And(w.among, all), l.destinations())
-		arrives := l.arrives()
-		if l.Published {
-			arrives = w.way
+		f := Failure{Verdict: verdictOf(d.verdict), Witness: j.witness(l, d.way, d.region)}
+		path, fault := j.agrees(l, &d, f.Witness)
+		if fault != nil {
+			faults = append(faults, fault)
+			continue
 		}
-		path := reference.Follow(j.Resolved, f.Witness, arrives)
-		if path.Verdict != f.Verdict {
-			faults = append(faults, &FaultError{l.Pos, f.Witness, w.verdict, path.Verdict, path.Text + " " + path.Why})
+		if met {
 			continue
 		}
 		f.Pos, f.Text, f.Why = path.Pos, path.Text, path.Why
+		if len(out.Failures) < described {
+			f.Traffic = question.Describe(j.Compiled, j.universe, j.names, l.states(), d.way, d.region, j.universe.And(d.among, all), l.destinations())
+		}
 		if i := slices.IndexFunc(out.Failures, f.sameLine); i >= 0 {
 			out.Failures[i].Traffic = append(out.Failures[i].Traffic, f.Traffic...)
 			continue
 		}
 		out.Failures = append(out.Failures, f)
 	}
-	return out, some, errors.Join(faults...)
+	return out, len(parts) > 0, errors.Join(faults...)
+}
+
+// agrees asks the reference about a witness.
+func (j *judge) agrees(l *line, d *decided, witness packet.Packet) (reference.Path, error) {
+	arrives := l.arrives()
+	if l.Published {
+		arrives = d.way
+	}
+	path := reference.Follow(j.Resolved, witness, arrives)
+	if path.Verdict == verdictOf(d.verdict) {
+		return path, nil
+	}
+	return path, &FaultError{l.Pos, witness, d.verdict, path.Verdict, path.Text + " " + path.Why}
 }
 
 // of is what the program does with the packets that take a way.
