@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"sluice/internal/check"
@@ -32,11 +31,6 @@ func (p *pipeline) expectationsOf(ctx context.Context, meant *program.Program) (
 		p.sources(ctx)
 	}
 	return expect.Judge(question.Compiled{Resolved: p.resolved, Program: meant}, p.geo)
-}
-
-// refuses says that findings keep a policy from being applied.
-func refuses(findings []check.Finding) bool {
-	return slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Severity == check.Error })
 }
 
 // unmet are the expectations that fail.
