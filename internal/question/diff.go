@@ -54,6 +54,8 @@ type Diff struct {
 	Changes []Change
 	// Settings are kernel settings that differ: "NAME: OLD to NEW".
 	Settings []string
+
+	universe *reach.Universe
 }
 
 // Opens says whether anything passes that did not pass before.
@@ -84,7 +86,7 @@ func Compare(old, next Compiled, countries func() (*geo.Database, error)) (*Diff
 			return nil, err
 		}
 	}
-	out := &Diff{Changes: x.changes, Settings: settings(old.Program, next.Program)}
+	out := &Diff{Changes: x.changes, Settings: settings(old.Program, next.Program), universe: x.u}
 	sortByDanger(out.Changes)
 	return out, x.names.Err()
 }

@@ -32,13 +32,19 @@ type Answer struct {
 // Query gives what becomes of all packets that fit the words, as few classes
 // that are exact. Verdicts, where there are any, are those that are asked for.
 func Query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*geo.Database, error)) ([]Answer, error) {
+	answers, _, err := query(c, w, verdicts, countries)
+	return answers, err
+}
+
+// query gives the universe of the answers too.
+func query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*geo.Database, error)) ([]Answer, *reach.Universe, error) {
 	questions, err := w.Read(c.Resolved)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	base, err := Words{Hook: w.Hook, States: w.States}.Read(c.Resolved)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	u := reach.NewUniverse(reach.Options{Own: c.own(), Questions: slices.Concat(questions, base, foreign(c)), Settled: true}, c.Program)
 	names := NewNames(countries, c.Resolved)
@@ -74,7 +80,7 @@ func Query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*g
 				}
 				covered[g.verdict] = u.Or(covered[g.verdict], class.region)
 				if err := checkWitness(c, class, g.verdict); err != nil {
-					return nil, err
+					return nil, nil, err
 				}
 				class.witness = nicer(u, class, g.region)
 				a := Answer{Verdict: verdictWord(g.verdict), Traffic: say.traffic(class), By: g.by}
@@ -87,7 +93,7 @@ func Query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*g
 			}
 		}
 	}
-	return out, names.Err()
+	return out, u, names.Err()
 }
 
 // checkWitness asks the reference, which takes limits as not reached.

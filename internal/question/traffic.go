@@ -23,6 +23,8 @@ type Traffic struct {
 	Out      string     `json:"out,omitempty"`
 	When     []string   `json:"when,omitempty"` // what else holds of all of them
 	Example  Example    `json:"example"`
+
+	region reach.Region // of these words: what they are to mean
 }
 
 // Addresses is a set of addresses in words.
@@ -57,7 +59,7 @@ type Example struct {
 // traffic gives the words of a class.
 func (w *wording) traffic(c class) Traffic {
 	t := Traffic{
-		Hook: string(c.way), Services: c.words, In: c.in, Out: c.out, When: c.more, Example: exampleOf(c.witness),
+		Hook: string(c.way), Services: c.words, In: c.in, Out: c.out, When: c.more, Example: exampleOf(c.witness), region: c.region,
 		From: w.addresses(c.from, c.way, true), To: w.addresses(c.to, c.way, false),
 	}
 	if c.from == nil && c.to == nil {
