@@ -75,7 +75,8 @@ func (s *session) prove(ctx context.Context, c change, have backend.State) error
 		}
 		s.note("not proved: chain %s rule %d: %s: %s", u.Chain, u.Rule, u.Text, u.Why)
 	}
-	if len(proof.Differences) > 0 {
+	// What was not read may be why something differs.
+	if len(proof.Differences) > 0 && len(proof.Unread) == 0 {
 		return &DisprovedError{s.proved}
 	}
 	return nil

@@ -130,18 +130,33 @@ func (w *ruleRaiser) holds(conditions []program.Condition) bool {
 	return true
 }
 
-// known are the conditions that hold where the next statement stands. Family and
-// protocol of a packet never change.
+// known are the conditions that hold where the next statement stands.
 func (w *ruleRaiser) known() []program.Condition {
 	all := slices.Concat(w.above, w.match)
 	for _, a := range w.actions {
-		switch a.(type) {
-		case program.Count, program.Log, program.Limit, program.ConnectionLimit:
-			continue
-		}
-		return slices.DeleteFunc(all, func(c program.Condition) bool { return c.Field != program.Family && c.Field != program.Protocol })
+		all = slices.DeleteFunc(all, func(c program.Condition) bool { return w.changes(a, &c) })
 	}
 	return all
+}
+
+// changes says whether an action may change what a condition asks. Family and
+// protocol of a packet never change.
+func (w *ruleRaiser) changes(a program.Action, c *program.Condition) bool {
+	switch a.(type) {
+	case program.Count, program.Log, program.Limit, program.ConnectionLimit, program.ClampMSS, program.Offload:
+		return false
+	case program.NoTrack:
+		switch c.Field {
+		case program.Family, program.Protocol, program.Source, program.Destination, program.Port, program.SourcePort, program.InInterface, program.OutInterface:
+			return false
+		}
+		return true
+	case program.MapDestination:
+		return c.Field != program.Family && c.Field != program.Protocol && (c.Field != program.Source || len(c.SetKey) > 0)
+	case program.MapSource:
+		return c.Field != program.Family && c.Field != program.Protocol && (c.Field != program.Destination || len(c.SetKey) > 0)
+	}
+	return c.Field != program.Family && c.Field != program.Protocol
 }
 
 // split puts the rest of a rule into a chain of its own, since an action has been

@@ -337,6 +337,18 @@ func (w *ruleRaiser) prefixAsked(field program.Field, length, bits int) (netip.P
 			return p, nil
 		}
 	}
+	// The condition may stand before a jump to this chain.
+	if mine, known := w.comeTo(w.chain.Name, field, 0); known && !w.inner && !mine.IsEmpty() && !rewritten(w.chain, w.number, field) {
+		if bits == 32 {
+			mine = mine.Only4()
+		} else {
+			mine = mine.Only6()
+		}
+		first, _, some := mine.Bounds()
+		if p := netip.PrefixFrom(first, length).Masked(); some && addrset.FromPrefixes(p).ContainsSet(mine) {
+			return p, nil
+		}
+	}
 	return netip.Prefix{}, errors.New("which prefix is rewritten is not said before")
 }
 
