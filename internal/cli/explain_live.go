@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/apply"
+	"sluice/internal/backend"
 	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
@@ -49,7 +51,15 @@ type liveView struct {
 // askLoaded asks the loaded firewall the same and compares. It is for a command line
 // with --live, after the policy has been read and asked.
 func (e *explained) askLoaded(ctx context.Context, cmd *cobra.Command) (*liveView, error) {
-	r, err := trace.Ask(ctx, trace.Question{Packet: e.packet, Way: e.way})
+	h, err := hostOf(cmd)
+	if err != nil {
+		return nil, err
+	}
+	verbs := [trace.Steps]backend.Purpose{"read", "copy", "send"}
+	r, err := trace.Ask(ctx, trace.Question{Packet: e.packet, Way: e.way, Progress: func(step int, what string) {
+		h.Progress(apply.Progress{Done: step, Total: trace.Steps, Name: what, Purpose: verbs[step]})
+	}})
+	h.Progress(apply.Progress{Done: trace.Steps, Total: trace.Steps})
 	switch {
 	case errors.Is(err, fs.ErrPermission) && !errors.Is(err, trace.ErrQuestion):
 		return nil, fmt.Errorf("--live: %w", withHint(err, "it needs root"))

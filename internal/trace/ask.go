@@ -33,6 +33,7 @@ const quiet = 300 * time.Millisecond
 // ErrQuestion where the question cannot be asked, fs.ErrPermission where the process may not
 // make namespaces.
 func Ask(ctx context.Context, q Question) (*Result, error) {
+	q.begins(0, "what is loaded")
 	texts, err := readTexts(ctx)
 	if err != nil {
 		return nil, err
@@ -42,7 +43,7 @@ func Ask(ctx context.Context, q Question) (*Result, error) {
 			return nil, refuse("name the interface with --in", "a packet from %s, to which there is no route", q.Packet.Source)
 		}
 	}
-	c, err := replica.Make(ctx)
+	c, err := replica.Make(ctx, func() { q.begins(1, "what is loaded") })
 	if err != nil {
 		return nil, fmt.Errorf("copy the network namespace: %w", err)
 	}
@@ -54,6 +55,7 @@ func ask(ctx context.Context, q Question, c *replica.Copy, texts *listing) (*Res
 	if err := q.check(c); err != nil {
 		return nil, err
 	}
+	q.begins(2, "the packet")
 	x := &experiment{question: q, copy: c, texts: texts}
 	if err := x.chooseFlags(); err != nil {
 		return nil, err

@@ -17,6 +17,17 @@ type Question struct {
 	Packet packet.Packet
 	// Way is Out for a packet of a local socket, else it arrives.
 	Way packet.Way
+	// Progress, where it is not nil, is told what begins, of Steps things.
+	Progress func(step int, what string)
+}
+
+// Steps is how many things a question takes.
+const Steps = 3
+
+func (q *Question) begins(step int, what string) {
+	if q.Progress != nil {
+		q.Progress(step, what)
+	}
 }
 
 // ErrQuestion says that the question cannot be asked, and not that something failed.

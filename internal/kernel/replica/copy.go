@@ -20,8 +20,10 @@ type Copy struct {
 }
 
 // Make copies the network namespace of the calling thread. The caller closes the
-// copy. The error is fs.ErrPermission where the process may not make one.
-func Make(ctx context.Context) (*Copy, error) {
+// copy. Once the namespace has been read, which is not looked at again, read is called,
+// where it is not nil. The error is fs.ErrPermission where the process may not make
+// one.
+func Make(ctx context.Context, read func()) (*Copy, error) {
 	source, err := Here()
 	if err != nil {
 		return nil, err
@@ -30,6 +32,9 @@ func Make(ctx context.Context) (*Copy, error) {
 	var s state
 	if err := source.Do(func() error { return s.read(ctx) }); err != nil {
 		return nil, err
+	}
+	if read != nil {
+		read()
 	}
 	c := &Copy{Links: s.links, Legacy: s.legacy != [2]string{}}
 	if err := c.make(ctx, &s); err != nil {

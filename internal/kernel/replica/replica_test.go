@@ -57,7 +57,7 @@ func copyOf(t *testing.T, n *testnet.Namespace) *replica.Copy {
 	t.Helper()
 	var c *replica.Copy
 	err := n.Do(func() (err error) {
-		c, err = replica.Make(context.Background())
+		c, err = replica.Make(context.Background(), nil)
 		return err
 	})
 	if err != nil {
