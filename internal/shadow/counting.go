@@ -216,6 +216,9 @@ func (c *counting) unjudged(kind program.HookKind, why, text string) string {
 	name := "unjudged_" + string(kind) + "_" + why
 	if !c.made[name] {
 		at := c.chain(name, text)
+		if why == untrackedHere {
+			c.add(at, program.Rule{Match: neverTracked(), Actions: []program.Action{program.Return}, Comment: "tracked by no kernel, whoever asks"})
+		}
 		c.add(at, program.Rule{Actions: []program.Action{
 			c.line(Line{Counter: string(kind) + ".unjudged." + why, Hook: kind, Verdict: Unjudged, Text: text}), program.Accept,
 		}})

@@ -231,6 +231,10 @@ type comparison struct {
 
 func (c *comparison) packet(p packet.Packet, way reach.Way, state packet.State) {
 	p.State = ""
+	neverTracked := p.Protocol == packet.ICMPv6 && (p.ICMPType >= 130 && p.ICMPType <= 136 || p.ICMPType == 143)
+	if neverTracked {
+		p.State, state = packet.Untracked, packet.Untracked
+	}
 	first := reach.Evaluate(c.candidate, p, way)
 	p.State = state
 	counted := reach.Evaluate(c.shadow, p, way)

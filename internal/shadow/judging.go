@@ -118,20 +118,25 @@ func (j *judging) base() string {
 	at := j.chain(name, from.Comment)
 	rules := slices.Clone(from.Rules)
 	sortStages(rules)
+	j.turnAll(at, rules)
+	j.add(at, j.end(from))
+	return name
+}
+
+// turnAll turns the rules of a chain. What the running firewall does not track is not
+// judged from the first rule on that asks for its state.
+func (j *judging) turnAll(at int, rules []program.Rule) {
 	asked := j.outOfTracking
 	for i := range rules {
-		if !asked && j.asksState(&rules[i]) {
+		if !asked && slices.ContainsFunc(rules[i].Match, aboutTracking) {
 			asked = true
-			to := j.unjudged(j.kind, "untracked", "the running firewall does not track it, and the policy would")
 			j.add(at, program.Rule{
 				Match:   []program.Condition{{Field: program.State, Names: []string{"untracked"}}},
-				Actions: []program.Action{program.Goto{Chain: to}},
+				Actions: []program.Action{program.Jump{Chain: j.unjudged(j.kind, untrackedHere, "the running firewall does not track it, and the policy would")}},
 			})
 		}
 		j.turn(at, &rules[i])
 	}
-	j.add(at, j.end(from))
-	return name
 }
 
 // end is what becomes of a packet that no rule decides.
@@ -157,9 +162,7 @@ func (j *judging) copied(chain string) string {
 		return name
 	}
 	at := j.chain(name, from.Comment)
-	for i := range from.Rules {
-		j.turn(at, &from.Rules[i])
-	}
+	j.turnAll(at, from.Rules)
 	return name
 }
 

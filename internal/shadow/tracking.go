@@ -39,24 +39,17 @@ func (j *judging) match(conditions []program.Condition) ([]program.Condition, bo
 	return out, true
 }
 
-// asksState says whether a rule of the candidate, or of a chain that it leads to,
-// asks connection tracking.
-func (j *judging) asksState(r *program.Rule) bool {
-	if slices.ContainsFunc(r.Match, aboutTracking) {
-		return true
+// untrackedHere is why a packet is not judged that only the candidate would track.
+const untrackedHere = "untracked"
+
+// neverTracked matches what connection tracking leaves alone in any case: multicast
+// listener discovery and neighbour discovery (noct_valid_new of
+// nf_conntrack_proto_icmpv6.c).
+func neverTracked() []program.Condition {
+	return []program.Condition{
+		{Field: program.Protocol, Numbers: []program.NumberRange{{From: 58, To: 58}}},
+		{Field: program.ICMPv6Type, Numbers: []program.NumberRange{{From: 130, To: 136}, {From: 143, To: 143}}},
 	}
-	for _, a := range r.Actions {
-		for _, name := range j.from.Leads(a) {
-			if chain := j.from.Chain(name); chain != nil {
-				for i := range chain.Rules {
-					if j.asksState(&chain.Rules[i]) {
-						return true
-					}
-				}
-			}
-		}
-	}
-	return false
 }
 
 // sortStages puts rules of a base chain into the order in which they are asked.
