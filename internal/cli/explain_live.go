@@ -181,9 +181,22 @@ func deciderText(s *trace.Step) string {
 
 // tools are the beginnings of names of tables and chains, by who makes them.
 var tools = []struct{ prefix, name string }{
-	{"DOCKER", "Docker"}, {"docker", "Docker"}, {"ufw", "ufw"}, {"firewalld", "firewalld"}, {"LIBVIRT_", "libvirt"}, {"libvirt", "libvirt"},
-	{"f2b", "fail2ban"}, {"crowdsec", "CrowdSec"}, {"KUBE-", "Kubernetes"}, {"kube-", "Kubernetes"}, {"CNI-", "a container network"},
-	{"cali-", "Calico"}, {"CILIUM_", "Cilium"}, {"ts-", "Tailscale"}, {"NETAVARK", "Podman"}, {"netavark", "Podman"},
+	{"DOCKER", "Docker"},
+	{"docker", "Docker"},
+	{"ufw", "ufw"},
+	{"firewalld", "firewalld"},
+	{"LIBVIRT_", "libvirt"},
+	{"libvirt", "libvirt"},
+	{"f2b", "fail2ban"},
+	{"crowdsec", "CrowdSec"},
+	{"KUBE-", "Kubernetes"},
+	{"kube-", "Kubernetes"},
+	{"CNI-", "a container network"},
+	{"cali-", "Calico"},
+	{"CILIUM_", "Cilium"},
+	{"ts-", "Tailscale"},
+	{"NETAVARK", "Podman"},
+	{"netavark", "Podman"},
 }
 
 // toolText names the tool that a table or chain of another is by.

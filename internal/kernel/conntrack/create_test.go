@@ -1,0 +1,61 @@
+package conntrack_test
+
+import (
+	"net/netip"
+	"os"
+	"testing"
+
+	"sluice/internal/kernel/conntrack"
+	"sluice/internal/testnet"
+)
+
+func TestCreate(t *testing.T) {
+	testnet.Require(t, testnet.Nftables)
+	h := testnet.New(t).Unnamed("host")
+	h.Nft("table inet t { chain c { type filter hook input priority 0; ct state new accept; }; }") // tracking begins
+	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	a6, b6 := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
+	flows := []conntrack.Flow{
+		{Protocol: 17, Original: conntrack.Tuple{Source: a, Destination: b, SourcePort: 1, DestinationPort: 2}},
+		{Protocol: 17, Original: conntrack.Tuple{Source: a6, Destination: b6, SourcePort: 1, DestinationPort: 2}, Answered: true, Mark: 7},
+		{Protocol: 6, Original: conntrack.Tuple{Source: a, Destination: b, SourcePort: 1, DestinationPort: 2}, Answered: true},
+		{Protocol: 1, Original: conntrack.Tuple{Source: a, Destination: b}, ICMPType: 8, ICMPID: 5, Answered: true},
+		{Protocol: 58, Original: conntrack.Tuple{Source: a6, Destination: b6}, ICMPType: 128, ICMPID: 5},
+	}
+	related := conntrack.Flow{
+		Protocol: 17, Original: conntrack.Tuple{Source: b, Destination: a, SourcePort: 7, DestinationPort: 8}, Master: &flows[0],
+	}
+	err := h.Do(func() error {
+		for _, f := range append(flows, related, flows[2]) { // one of them twice
+			if err := conntrack.Create(f); err != nil {
+				t.Errorf("%+v: %v", f, err)
+			}
+		}
+		missing := related
+		missing.Original.SourcePort, missing.Master = 9, &conntrack.Flow{Protocol: 17, Original: conntrack.Tuple{Source: b, Destination: a, SourcePort: 9, DestinationPort: 9}}
+		if err := conntrack.Create(missing); err == nil {
+			t.Error("a flow that belongs to none was made")
+		}
+		entries, err := conntrack.List()
+		if err != nil {
+			return err
+		}
+		for _, f := range append(flows, related) {
+			found := false
+			for _, e := range entries {
+				found = found || e.Protocol == f.Protocol && e.Mark == f.Mark && e.Original == f.Original && e.Reply.Source == f.Original.Destination
+			}
+			if !found {
+				t.Errorf("%+v is not in the table: %+v", f, entries)
+			}
+		}
+		text, err := os.ReadFile("/proc/thread-self/net/nf_conntrack")
+		if err == nil && len(entries) != 6 {
+			t.Errorf("the table holds:\n%s", text)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
