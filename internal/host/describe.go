@@ -63,7 +63,10 @@ func interfaces() ([]Interface, []string, error) {
 		if kinds[l.Master] == "bridge" {
 			i.Master = names[l.Master]
 		}
-		slices.SortFunc(i.Addresses, netip.Prefix.Compare)
+		i.Addresses = slices.SortedFunc(slices.Values(l.Addresses), netip.Prefix.Compare)
+		if !slices.Equal(i.Addresses, l.Addresses) {
+			i.Order = l.Addresses
+		}
 		all = append(all, i)
 	}
 	indices, err := link.DefaultRoutes()

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 
 	"sluice/internal/host"
@@ -46,7 +47,7 @@ func TestDescribeLinks(t *testing.T) {
 	n.Join(testnet.End{In: h, Device: "wan0", Addresses: []string{"192.0.2.2/24", "2001:db8::2/64"}},
 		testnet.End{In: peer, Device: "up0", Addresses: []string{"192.0.2.1/24", "2001:db8::1/64"}})
 	inside, _ := n.Join(testnet.End{In: h, Device: "tap0"}, testnet.End{In: peer, Device: "vm0"})
-	h.Bridge("br0", []string{"198.51.100.1/24"}, inside)
+	h.Bridge("br0", []string{"198.51.100.1/24", "198.51.100.9/24", "198.51.100.5/24"}, inside)
 
 	bare := describe(t, h)
 	if len(bare.DefaultRoute) != 0 {
@@ -102,8 +103,23 @@ func TestDescribeLinks(t *testing.T) {
 	if tap := iface(t, f, "tap0"); tap.Master != "br0" {
 		t.Errorf("tap0: master %q, want br0", tap.Master)
 	}
-	if br := iface(t, f, "br0"); br.Kind != "bridge" {
+	br := iface(t, f, "br0")
+	if br.Kind != "bridge" {
 		t.Errorf("br0: kind %q", br.Kind)
+	}
+	kept := func(list []netip.Prefix) (out []string) {
+		for _, p := range list {
+			if p.Addr().Is4() {
+				out = append(out, p.Addr().String())
+			}
+		}
+		return out
+	}
+	if got, want := kept(br.InOrder()), []string{"198.51.100.1", "198.51.100.9", "198.51.100.5"}; !slices.Equal(got, want) {
+		t.Errorf("br0: addresses in the kernel's order %v, want %v", got, want)
+	}
+	if got, want := kept(br.Addresses), []string{"198.51.100.1", "198.51.100.5", "198.51.100.9"}; !slices.Equal(got, want) {
+		t.Errorf("br0: addresses %v, want %v", got, want)
 	}
 
 	text, err := json.Marshal(f)

@@ -65,10 +65,21 @@ type Interface struct {
 	Name      string         `json:"name"`
 	Index     int            `json:"index"`
 	Addresses []netip.Prefix `json:"addresses,omitempty"` // the address itself with the length of its network, not masked
-	Master    string         `json:"master,omitempty"`    // bridge that it is a port of
-	Kind      string         `json:"kind,omitempty"`      // kernel's name of its kind: "veth", "bridge", "wireguard"; "device" is hardware
-	Up        bool           `json:"up"`
-	MTU       int            `json:"mtu,omitempty"` // bytes; 0 is not known
+	// Order is the addresses as the kernel lists them, which is how it chooses
+	// among several, where that is another order than that of Addresses.
+	Order  []netip.Prefix `json:"order,omitempty"`
+	Master string         `json:"master,omitempty"` // bridge that it is a port of
+	Kind   string         `json:"kind,omitempty"`   // kernel's name of its kind: "veth", "bridge", "wireguard"; "device" is hardware
+	Up     bool           `json:"up"`
+	MTU    int            `json:"mtu,omitempty"` // bytes; 0 is not known
+}
+
+// InOrder gives the addresses as the kernel lists them.
+func (i Interface) InOrder() []netip.Prefix {
+	if len(i.Order) > 0 {
+		return i.Order
+	}
+	return i.Addresses
 }
 
 // ForeignChain is a base chain that Sluice does not own.

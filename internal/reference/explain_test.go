@@ -197,6 +197,10 @@ func TestAddressOfMasquerade(t *testing.T) {
 		netip.MustParsePrefix("10.1.0.1/16"), netip.MustParsePrefix("10.2.0.5/16"), netip.MustParsePrefix("10.2.0.9/16"),
 		netip.MustParsePrefix("2001:db8:5::1/64"), netip.MustParsePrefix("2001:db8:9::1/64"), netip.MustParsePrefix("fd00:7::1/64"), netip.MustParsePrefix("fe80::1/64"),
 	}}}
+	f.Interfaces = append(f.Interfaces, host.Interface{Name: "eth1", Addresses: f.Interfaces[0].Addresses, Order: []netip.Prefix{
+		netip.MustParsePrefix("10.2.0.9/16"), netip.MustParsePrefix("10.2.0.5/16"), netip.MustParsePrefix("10.1.0.1/16"),
+		netip.MustParsePrefix("2001:db8:9::1/64"), netip.MustParsePrefix("2001:db8:5::1/64"),
+	}})
 	w := walk{Resolved: &resolve.Resolved{Facts: f}}
 	for to, want := range map[string]string{
 		"10.2.7.7": "10.2.0.5", "10.1.7.7": "10.1.0.1", "203.0.113.7": "10.1.0.1",
@@ -206,7 +210,16 @@ func TestAddressOfMasquerade(t *testing.T) {
 			t.Errorf("to %s: %s, want %s", to, got, want)
 		}
 	}
-	if got := w.addressOf("eth1", netip.MustParseAddr("10.2.7.7")); got.IsValid() {
+	for to, want := range map[string]string{"10.2.7.7": "10.2.0.9", "203.0.113.7": "10.2.0.9", "2001:db8:ff::7": "2001:db8:9::1", "fe80::7": "invalid IP"} {
+		if got := w.addressOf("eth1", netip.MustParseAddr(to)); got.String() != want {
+			t.Errorf("in the kernel's order, to %s: %s, want %s", to, got, want)
+		}
+	}
+	w.Facts.Gateways = []netip.Addr{netip.MustParseAddr("10.1.0.254")}
+	if got := w.addressOf("eth1", netip.MustParseAddr("203.0.113.7")); got.String() != "10.1.0.1" {
+		t.Errorf("by a router: %s", got)
+	}
+	if got := w.addressOf("eth2", netip.MustParseAddr("10.2.7.7")); got.IsValid() {
 		t.Errorf("an interface that is not known has %s", got)
 	}
 }

@@ -83,32 +83,42 @@ func InterfaceTo(f host.Facts, a netip.Addr) string {
 func (w *walk) interfaceTo(a netip.Addr) string { return InterfaceTo(w.Facts, a) }
 
 // addressOf is the address that masquerade gives a packet that leaves by an
-// interface for an address. Of IPv4 it is one in the destination's network, else
-// one of the interface; of IPv6 the one that has the longest beginning in common
-// with the destination (RFC 6724 section 5, rule 8). Of several alike the kernel
-// takes the one that was set first, which the facts do not say; then it is the
-// lowest. It is not valid where none is known.
+// interface for an address: the first, in the kernel's order, of IPv4 in the
+// network of the destination or of the router on the way to it
+// (inet_select_addr), of IPv6 with the longest beginning in common with the
+// destination (RFC 6724 section 5, rule 8). It is not valid where none is known.
 func (w *walk) addressOf(name string, to netip.Addr) (best netip.Addr) {
 	most := -1
+	for _, p := range w.addressesOn(name, to) {
+		a := p.Addr()
+		common := min(p.Bits(), commonBits(a, to))
+		if a.Is4() && common < p.Bits() {
+			common = 0
+			if slices.ContainsFunc(w.Facts.Gateways, p.Masked().Contains) {
+				common = 1
+			}
+		}
+		if common > most {
+			best, most = a, common
+		}
+	}
+	return best
+}
+
+// addressesOn is the addresses of an interface, of the family of another address
+// and of its kind: those of the link alone, or the others.
+func (w *walk) addressesOn(name string, like netip.Addr) (out []netip.Prefix) {
 	for _, i := range w.Facts.Interfaces {
 		if i.Name != name {
 			continue
 		}
-		for _, p := range i.Addresses {
-			a := p.Addr()
-			if a.Is4() != to.Is4() || a.IsLinkLocalUnicast() != to.IsLinkLocalUnicast() {
-				continue
-			}
-			common := min(p.Bits(), commonBits(a, to))
-			if a.Is4() && common < p.Bits() {
-				common = 0
-			}
-			if common > most {
-				best, most = a, common
+		for _, p := range i.InOrder() {
+			if p.Addr().Is4() == like.Is4() && p.Addr().IsLinkLocalUnicast() == like.IsLinkLocalUnicast() {
+				out = append(out, p)
 			}
 		}
 	}
-	return best
+	return out
 }
 
 // commonBits is how long a beginning two addresses of one family share.

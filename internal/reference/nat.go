@@ -112,7 +112,8 @@ func (w *walk) redirects(n *policy.NAT) bool {
 }
 
 // here is where the kernel leads what is redirected to the host itself: to
-// loopback what the host sends, else to an address of the interface.
+// loopback what the host sends, else to the interface's first address
+// (nf_nat_redirect.c).
 func (w *walk) here() netip.Addr {
 	p := &w.packet
 	if w.way == packet.Out {
@@ -121,8 +122,8 @@ func (w *walk) here() netip.Addr {
 		}
 		return netip.IPv6Loopback()
 	}
-	if a := w.addressOf(p.In, p.Destination); a.IsValid() {
-		return a
+	if list := w.addressesOn(p.In, p.Destination); len(list) > 0 {
+		return list[0].Addr()
 	}
 	return p.Destination
 }
