@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -24,14 +27,7 @@ import (
 )
 
 // countries opens the country data that comes with the program, once.
-var countries = sync.OnceValues(func() (*geo.Database, error) {
-	dir, err := os.MkdirTemp("", "sluice-test")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	return geo.Open(dir)
-})
+var countries = sync.OnceValues(func() (*geo.Database, error) { return geo.Open(filepath.Join(scratch, "geo")) })
 
 // resolveFile reads a policy for a host.
 func resolveFile(file string, facts host.Facts) (*resolve.Resolved, error) {
@@ -138,3 +134,30 @@ func (y *yard) load(compiled *program.Program, wrong *wrongpass.Pass) (text stri
 }
 
 func cut(text string) string { return text[:min(len(text), 4000)] }
+
+// applied brings a policy onto the host by the real command, without the lines that
+// the command refuses, by findings that the language alone does not have: rules that
+// can never match, and their like.
+func (y *yard) applied(d *draft, binary, state string) {
+	y.t.Helper()
+	for range 50 {
+		cmd := exec.Command(binary, "apply", d.write(y.t), "--netns", y.host.Name(), "--state-dir", state)
+		cmd.Env = slices.DeleteFunc(cmd.Environ(), func(v string) bool { return strings.HasPrefix(v, "SSH_") })
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			return
+		}
+		var found policy.Errors
+		for _, at := range refused.FindAllSubmatch(out, -1) {
+			line, err := strconv.Atoi(string(at[2]))
+			y.try(err)
+			found = append(found, &policy.Error{Pos: policy.Pos{File: string(at[1]), Line: line}})
+		}
+		if !d.drop(found) {
+			y.t.Fatalf("apply: %v\n%s\n%s", err, cut(string(out)), d)
+		}
+	}
+	y.t.Fatalf("the command takes nothing of\n%s", d)
+}
+
+var refused = regexp.MustCompile(`(?m)^(?:error: )?(/\S+\.yaml):(\d+):`)

@@ -311,7 +311,8 @@ func (g *shooter) lead(s *shot) {
 		}
 		return
 	}
-	if n := len(lines.NAT); n > 0 && g.chance(2) && !p.Source.IsLinkLocalUnicast() {
+	travels := !p.Source.IsLinkLocalUnicast() && p.HopLimit != 1
+	if n := len(lines.NAT); n > 0 && g.chance(2) && travels {
 		line := lines.NAT[g.IntN(n)]
 		switch {
 		case line.Kind == policy.Redirect:

@@ -122,6 +122,31 @@ func TestMeaning(t *testing.T) {
 	}
 }
 
+// The same by the real command, from policy to policy, as a host has them: what one
+// leaves behind must not change what the next one means.
+func TestMeaningApplied(t *testing.T) {
+	binary, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	y := newYard(t)
+	seed, state := seedOf(t), t.TempDir()
+	const policies = 6
+	for round := range policies {
+		r := rand.New(rand.NewPCG(seed, uint64(round)))
+		c := trial{draft: (&drafter{Rand: r}).make(scale{rules: 1 + r.IntN(30)})}
+		for _, list := range []*[]string{&c.draft.sets, &c.draft.ban, &c.draft.never} {
+			*list = slices.DeleteFunc(*list, func(line string) bool { return strings.HasPrefix(line, "listed") }) // nobody serves it
+		}
+		mend(t, c.draft, y.facts)
+		y.applied(c.draft, binary, state)
+		y.aim(r, &c, 220)
+		if differs := y.hold(c); len(differs) > 0 {
+			t.Fatalf("round %d: %d of %d packets differ:\n%s\n%s", round, len(differs), len(c.shots), strings.Join(differs[:min(len(differs), 4)], "\n"), c.draft)
+		}
+	}
+}
+
 // A pass of the optimiser that is wrong is noticed: for each of five, some random
 // policy with the wrong program loaded in its place ends packets otherwise than the
 // reference says.
@@ -162,10 +187,15 @@ func (y *yard) trial(seed uint64, round int) trial {
 	y.t.Helper()
 	r := rand.New(rand.NewPCG(seed, uint64(round)))
 	size, packets := scaleOf(r, round)
-	d := &drafter{Rand: r}
-	c := trial{draft: d.make(size)}
+	c := trial{draft: (&drafter{Rand: r}).make(size)}
+	y.aim(r, &c, packets)
+	return c
+}
+
+// aim makes packets for the draft, which is mended where the language refuses it.
+func (y *yard) aim(r *rand.Rand, c *trial, packets int) {
+	y.t.Helper()
 	resolved, compiled := mend(y.t, c.draft, y.facts)
-	c.compiled = compiled
 	g := newShooter(r, y, resolved)
 	for len(g.shots) < packets {
 		if r.IntN(4) == 0 {
@@ -174,8 +204,7 @@ func (y *yard) trial(seed uint64, round int) trial {
 			g.shoot()
 		}
 	}
-	c.shots = g.shots
-	return c
+	c.compiled, c.shots = compiled, g.shots
 }
 
 // run holds one policy against the kernel, and gives every difference.
