@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -36,6 +37,7 @@ const (
 
 	listTable, listSet, listElements = 1, 2, 3 // NFTA_SET_ELEM_LIST_*
 	listElem                         = 1       // NFTA_LIST_ELEM
+	elementKey                       = 1       // NFTA_SET_ELEM_KEY
 
 	ruleTable, ruleChain, ruleHandle, ruleExpressions, ruleCompat, ruleUserData = 1, 2, 3, 4, 5, 7
 
@@ -288,7 +290,8 @@ func (o object) number(kind uint16) uint32 {
 }
 
 // elementsOf takes the elements of a dump apart. Those of a set with intervals come
-// from the kernel last to first, and are taken by it first to last.
+// from kernels that keep them in a tree last to first; they are given back first to last,
+// as nft gives them to every kernel.
 func elementsOf(set object, messages []netlink.Message) ([]netlink.Attribute, error) {
 	var all []netlink.Attribute
 	for _, m := range messages {
@@ -303,8 +306,15 @@ func elementsOf(set object, messages []netlink.Message) ([]netlink.Attribute, er
 		}
 		all = append(all, elements...)
 	}
-	if set.number(setFlags)&(setInterval|setConcat) == setInterval {
+	if n := len(all); n > 1 && set.number(setFlags)&(setInterval|setConcat) == setInterval && bytes.Compare(keyOf(all[0]), keyOf(all[n-1])) > 0 {
 		slices.Reverse(all)
 	}
 	return all, nil
+}
+
+func keyOf(element netlink.Attribute) []byte {
+	attributes, _ := netlink.UnmarshalAttributes(element.Data) // of a broken one nothing is known
+	key, _ := object{attributes: attributes}.nested(elementKey)
+	value, _ := key.bytes(dataValue)
+	return value
 }
