@@ -31,9 +31,9 @@ func (dir listsIn) Open(url string, _ time.Duration) (io.ReadCloser, string, err
 	return f, url, err
 }
 
-// compiled is the program of DIR/policy.yaml, as package compile makes it, for a host
-// of these facts.
-func compiled(t *testing.T, dir string, facts host.Facts) *program.Program {
+// compiled is DIR/policy.yaml resolved for a host of these facts, and its program as
+// package compile makes it.
+func compiled(t *testing.T, dir string, facts host.Facts) (*program.Program, *resolve.Resolved) {
 	t.Helper()
 	tree, err := policy.Load(filepath.Join(dir, "policy.yaml"))
 	if err != nil {
@@ -57,18 +57,24 @@ func compiled(t *testing.T, dir string, facts host.Facts) *program.Program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return p, r
+}
+
+// candidate is a policy that is tried.
+type candidate struct {
+	program  *program.Program
+	resolved *resolve.Resolved
 }
 
 // candidates are the policies of the compiler's golden files, by name: every word of
 // the language is in one of them.
-func candidates(t *testing.T) map[string]*program.Program {
+func candidates(t *testing.T) map[string]candidate {
 	t.Helper()
 	files, err := filepath.Glob("../compile/testdata/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no policies: %v", err)
 	}
-	out := map[string]*program.Program{}
+	out := map[string]candidate{}
 	for _, file := range files {
 		archive, err := txtar.ParseFile(file)
 		if err != nil {
@@ -85,7 +91,9 @@ func candidates(t *testing.T) map[string]*program.Program {
 			}
 			facts.Known = true
 		}
-		out[strings.TrimSuffix(filepath.Base(file), ".txtar")] = compiled(t, dir, facts)
+		var c candidate
+		c.program, c.resolved = compiled(t, dir, facts)
+		out[strings.TrimSuffix(filepath.Base(file), ".txtar")] = c
 	}
 	return out
 }

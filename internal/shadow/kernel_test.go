@@ -34,7 +34,7 @@ var capabilities = sync.OnceValue(func() backend.Capabilities { return host.Capa
 type lab struct {
 	*testing.T
 	client, host, inside *testnet.Namespace
-	out, in              *testnet.Port // of the client, of the machine inside
+	out, in              *testnet.Port       // of the client, of the machine inside
 	taken                []*testnet.Listener // of TCP and UDP, in both families
 	through              *testnet.Capture
 }
@@ -85,7 +85,8 @@ func (l *lab) program(text string) *program.Program {
 	}
 	var facts host.Facts
 	l.do(func() (err error) { facts, err = host.Describe(context.Background()); return err })
-	return compiled(l.T, dir, facts)
+	p, _ := compiled(l.T, dir, facts)
+	return p
 }
 
 // shadowed loads the policy's shadow.
@@ -499,7 +500,8 @@ func TestShadowChild(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte("version: 1\ninput: { default: drop }\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, legend := counting(t, compiled(t, dir, host.Facts{Known: true}))
+	compiled, _ := compiled(t, dir, host.Facts{Known: true})
+	p, legend := counting(t, compiled)
 	b := nftables.Of(shadow.Owner)
 	artifact, err := b.Lower(p, capabilities())
 	if err != nil {
