@@ -1,6 +1,7 @@
 package expect_test
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -234,4 +235,23 @@ next:
 
 func hostInterface(name string, addresses ...string) host.Interface {
 	return host.Interface{Name: name, Addresses: prefixes(addresses...)}
+}
+
+// TestFault: where the program does not do what the policy says, whether it meets
+// what is expected or not, that is said to be Sluice's fault.
+func TestFault(t *testing.T) {
+	const strict = named + "input:\n  default: drop\n  rules:\n    - allow ssh from office\n"
+	const loose = named + "input:\n  default: drop\n  rules:\n    - allow ssh\n"
+	for _, c := range []struct{ policy, program, line string }{
+		{strict, loose, "drop ssh from not office"},
+		{loose, strict, "drop ssh from not office"},
+		{loose, strict, "allow ssh"},
+	} {
+		r := resolved(t, c.policy+"expect:\n  - "+c.line+"\n")
+		_, err := expect.Judge(question.Compiled{Resolved: r, Program: compiled(t, resolved(t, c.program))}, nil)
+		var fault *expect.FaultError
+		if !errors.As(err, &fault) || !strings.Contains(err.Error(), "a fault of Sluice") || fault.Pos.Line == 0 {
+			t.Errorf("%s: got %v", c.line, err)
+		}
+	}
 }
