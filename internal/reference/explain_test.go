@@ -268,7 +268,8 @@ input:
 		},
 		{
 			comes("lo", "127.0.0.1", "127.0.0.1", 6, 22),
-			[]line{{"prerouting", "tracking", ""}, {"input", "loopback", ""}}, "",
+			[]line{{"prerouting", "tracking", ""}, {"input", "loopback", ""}},
+			"",
 		},
 	} {
 		path := Explain(r, c.p, packet.In)
