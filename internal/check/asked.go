@@ -115,7 +115,13 @@ func (c *checker) requestsCut() {
 		}
 		at := slices.IndexFunc(refusals, func(r *refusal) bool { return r.rule == f.refuser })
 		if at < 0 {
-			refusals = append(refusals, &refusal{rule: f.refuser, packets: f.refusals})
+			first := b
+			first.numbers[service] = numbers{ports[0]}
+			shown := both(f.refusals, []box{first})
+			if len(shown) == 0 {
+				shown = f.refusals
+			}
+			refusals = append(refusals, &refusal{rule: f.refuser, packets: shown})
 			at = len(refusals) - 1
 		}
 		refusals[at].servers = append(refusals[at].servers, a)

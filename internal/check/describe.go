@@ -11,13 +11,18 @@ import (
 	"sluice/internal/policy"
 )
 
-// describe says in words which packets of a hook boxes are, a few of them.
-func (c *checker) describe(hook policy.Hook, boxes []box) string {
+// describe says in words which packets of a hook boxes are, a few of them, by what
+// tells them from others of which they are parts.
+func (c *checker) describe(hook policy.Hook, boxes, parts []box) string {
 	const most = 3
 	families := map[string][]int{} // of each text
 	var texts []string
 	for i := range boxes {
-		text := c.describeBox(hook, &boxes[i])
+		whole := c.universe(hook, familyOfBox(&boxes[i]))
+		if at := slices.IndexFunc(parts, func(p box) bool { return p.overlaps(&boxes[i]) }); at >= 0 {
+			whole = parts[at]
+		}
+		text := c.describeBox(&boxes[i], &whole)
 		if len(families[text]) == 0 {
 			texts = append(texts, text)
 		}
@@ -25,7 +30,11 @@ func (c *checker) describe(hook policy.Hook, boxes []box) string {
 			families[text] = append(families[text], f)
 		}
 	}
+	ofBoth := slices.ContainsFunc(parts, func(p box) bool { return familyOfBox(&p) != familyOfBox(&parts[0]) })
 	for i, text := range texts {
+		if !ofBoth {
+			break
+		}
 		// Addresses tell the family by themselves.
 		if f := families[text]; len(f) == 1 && !strings.Contains(text, "from ") && !strings.Contains(text, "to ") {
 			texts[i] = strings.TrimSpace(fmt.Sprintf("%s over IPv%d", text, f[0]))
@@ -37,9 +46,8 @@ func (c *checker) describe(hook policy.Hook, boxes []box) string {
 	return strings.Join(texts, "; ")
 }
 
-func (c *checker) describeBox(hook policy.Hook, b *box) string {
+func (c *checker) describeBox(b, u *box) string {
 	family := familyOfBox(b)
-	u := c.universe(hook, family)
 	var words []string
 	add := func(d int, text string) {
 		if !sameNumbers(b.numbers[d], u.numbers[d]) {
@@ -57,6 +65,9 @@ func (c *checker) describeBox(hook policy.Hook, b *box) string {
 	}
 	add(in, "in "+c.names.inWords(b.numbers[in]))
 	add(out, "out "+c.names.inWords(b.numbers[out]))
+	if len(words) == 0 {
+		return "all"
+	}
 	return strings.Join(words, " ")
 }
 

@@ -130,7 +130,7 @@ var explainHost = []Explanation{
 	{
 		Code: HostNeeds, Severities: []Severity{Remark},
 		What:   "output refuses what a host sends without being asked",
-		Why:    "Output refuses by default and no rule is about renewals by DHCP (udp from 68 to 67), DHCPv6 (udp from 546 to 547) or IGMP.",
+		Why:    "A host that cannot renew its lease loses its address hours later, when nobody thinks of the firewall any more. Output refuses by default and no rule is about renewals by DHCP (udp from 68 to 67), DHCPv6 (udp from 546 to 547) or IGMP.",
 		Mend:   "Add the rules that the hint writes, or refuse what is not used by a rule of its own.",
 		Before: "output:\n  default: drop\n  rules:\n    - allow [dns, ntp, https]\n",
 		After:  "output:\n  default: drop\n  rules:\n    - allow [dns, ntp, https]\n    - allow [dhcp, dhcpv6, proto/2]\n",

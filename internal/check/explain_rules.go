@@ -13,7 +13,7 @@ var explainRules = []Explanation{
 	{
 		Code: HiddenPart, Severities: []Severity{Warning, Remark}, Advice: true,
 		What: "the rules above, or bans, decide a part of what a rule names",
-		Why: "A word of the rule is without effect: one of its services or one of its addresses is decided above. Where the action there is another one, " +
+		Why: "The rule says more than it does. A word of it is without effect, one of its services or one of its addresses: where the action above is another one, " +
 			"this is a warning, for the rule says what is not so; else a remark. A remark too is a rule with the opposite action that cuts into the range " +
 			"which a rule names, without being an exception within it; the text says which part is left. Exceptions above a wider rule are not found, " +
 			"nor are rules about every service of some addresses: both are how such things are written. ICMP errors that a rule names in vain are harmless: they pass before any rule.",
@@ -146,8 +146,8 @@ var explainTracking = []Explanation{
 	{
 		Code: NoWayBack, Severities: []Severity{Warning},
 		What: "nothing lets the answers of untracked traffic through",
-		Why: "A rule without ports allows traffic that bypasses tracking or is mapped without state. Untracked traffic has no replies, and a rule without ports is not mirrored, " +
-			"since nothing would tell its answers from other traffic.",
+		Why: "Untracked traffic has no replies, so each way needs a rule. A rule with ports is mirrored; one without, as here, is not, since nothing would tell its answers from other traffic. " +
+			"The traffic bypasses tracking or is mapped without state.",
 		Mend:   "Name the ports in the rule, or add the rule of the way back that the hint writes.",
 		Before: "tracking:\n  bypass: [http]\ninput:\n  default: drop\n  rules:\n    - allow any from 203.0.113.0/24\noutput:\n  default: drop\n  rules:\n    - allow [dns, ntp, https, dhcp]\n",
 		After:  "tracking:\n  bypass: [http]\ninput:\n  default: drop\n  rules:\n    - allow http from 203.0.113.0/24\noutput:\n  default: drop\n  rules:\n    - allow [dns, ntp, https, dhcp]\n",

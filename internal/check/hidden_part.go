@@ -195,7 +195,7 @@ func (c *checker) cutInto(s *policy.Section, above []*standing, st *standing) {
 	by, related, now := c.namesOf(cutting, r)
 	verb := map[bool]string{true: "decides", false: "decide"}[len(cutting) == 1]
 	f := c.report(HiddenPart, Remark, r.Pos, "put the rule above "+place(cutting[0].Pos, r.Pos)+" if it should win, or narrow one of them",
-		"a part of this rule is hidden%s: %s %s %s first; left is %s", now, by, verb, c.describe(s.Hook, lost), c.describe(s.Hook, packets))
+		"a part of this rule is hidden%s: %s %s %s first; left is %s", now, by, verb, c.describe(s.Hook, lost, st.rest), c.describe(s.Hook, packets, st.rest))
 	f.Related = related
 	c.shows(f, s.Hook, lost[0])
 }

@@ -211,6 +211,14 @@ input:
 			`6 remark hidden-part: decides tcp/1500-2000 first; left is tcp/2001-3000`,
 			`6 warning open-management`,
 		}},
+		{name: "a part of both", policy: `
+ban: [192.0.2.128/25]
+input:
+  default: drop
+  rules:
+    - drop tcp/12000-12550
+    - allow tcp/12500-12600 from [192.0.2.0/24, 203.0.113.0/24]
+`, want: []string{`7 remark hidden-part: decides tcp/12500-12550 first; left is tcp/12551-12600`}},
 		{name: "ranges that cross in one family", policy: `
 input:
   default: drop
@@ -224,7 +232,7 @@ input:
   rules:
     - drop tcp/12000-12550 ipv6
     - allow tcp/12500-12600
-`, want: []string{`6 remark hidden-part: decides tcp/12500-12550 over IPv6 first; left is tcp/12500-12600 over IPv4; tcp/12551-12600 over IPv6`}},
+`, want: []string{`6 remark hidden-part: decides tcp/12500-12550 over IPv6 first; left is all over IPv4; tcp/12551-12600 over IPv6`}},
 		{name: "exceptions are no findings", policy: `
 sets:
   some: [192.0.2.0/24, "2001:db8:bad::/48"]
