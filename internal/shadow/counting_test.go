@@ -314,7 +314,7 @@ func (c *comparison) packet(p packet.Packet, way reach.Way, state packet.State) 
 			asked.State = packet.Untracked
 		}
 		path := reference.Follow(c.resolved, asked, way)
-		if program.Verdict(map[policy.Action]program.Verdict{policy.Allow: program.Accept, policy.Drop: program.Drop, policy.Reject: program.Reject}[path.Verdict]) != is {
+		if map[policy.Action]program.Verdict{policy.Allow: program.Accept, policy.Drop: program.Drop, policy.Reject: program.Reject}[path.Verdict] != is {
 			fail(fmt.Sprintf("the reference says %s at %s: %+v", path.Verdict, path.Stage, path))
 			return
 		}
