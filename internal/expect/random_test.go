@@ -247,12 +247,20 @@ func TestRandomPackets(t *testing.T) {
 		var paths []reference.Path
 		for range packetLines {
 			p, way := r.packet()
+			state := ""
+			if !strings.Contains(text, "bypass") && r.chance(4) {
+				p.State = []packet.State{packet.New, packet.Established, packet.Related, packet.Invalid}[r.IntN(4)]
+				state = " state " + string(p.State)
+			}
 			path := reference.Follow(plain, p, way)
+			if path.Stage == "ban" && p.State == packet.Established {
+				continue // such flows end with the ban, so no packet fits
+			}
 			verdict := string(path.Verdict)
 			if path.Verdict != policy.Allow && r.chance(2) {
 				verdict = "deny"
 			}
-			lines = append(lines, verdict+" "+lineOf(p, way), r.one(others[path.Verdict]...)+" "+lineOf(p, way))
+			lines = append(lines, verdict+" "+lineOf(p, way)+state, r.one(others[path.Verdict]...)+" "+lineOf(p, way)+state)
 			paths = append(paths, path)
 			seen[path.Verdict]++
 		}
