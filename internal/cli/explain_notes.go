@@ -27,6 +27,7 @@ func (e *explained) notes() []string {
 	if e.path.Verdict != policy.Allow {
 		return notes
 	}
+	add(e.notForwarded())
 	add(e.bannedByCommand())
 	add(e.foreignChains())
 	if state := e.path.Packet.State; state == packet.Established || state == packet.Related {
@@ -48,6 +49,18 @@ func (e *explained) untracked() string {
 		return ""
 	}
 	return "connection tracking never sees this packet, whatever --state says: ask without --state"
+}
+
+// notForwarded says that the host forwards no packet at all.
+func (e *explained) notForwarded() string {
+	name, on := "net.ipv4.ip_forward", e.facts.Forwarding4
+	if e.packet.Source.Is6() {
+		name, on = "net.ipv6.conf.all.forwarding", e.facts.Forwarding6
+	}
+	if e.path.Hook != policy.Forward || !e.facts.Known || on {
+		return ""
+	}
+	return "this host forwards nothing, whatever the policy says: " + name + " is 0"
 }
 
 // bannedByCommand says that this host drops the packet by a ban that is not in

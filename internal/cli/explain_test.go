@@ -97,7 +97,7 @@ func TestPagesOfExplainAreTrue(t *testing.T) {
 		t.Fatal("the README asks nothing")
 	}
 	t.Chdir(t.TempDir())
-	for name, text := range map[string]string{"web.yaml": manual[0], "scanners.txt": manual[1], "policy.yaml": example, "facts.json": `{"known": true, "default-route": ["eth0"], "interfaces": [
+	for name, text := range map[string]string{"web.yaml": manual[0], "scanners.txt": manual[1], "policy.yaml": example, "facts.json": `{"known": true, "forwarding4": true, "default-route": ["eth0"], "interfaces": [
 		{"name": "eth0", "index": 2, "up": true, "addresses": ["198.51.100.1/24", "2001:db8:100::1/64"]},
 		{"name": "lan0", "index": 3, "up": true, "addresses": ["10.20.0.1/24"]}]}`} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {

@@ -191,6 +191,23 @@ func BenchmarkFollow(b *testing.B) {
 	})
 }
 
+// A fragment is judged as the packet that it is of: the kernel puts packets
+// together before Sluice's first hook (TestAlwaysFragments asks the kernel).
+func TestExplainFragments(t *testing.T) {
+	r := loadIn(t, town, "version: 1\ntracking: { bypass: [http] }\ninput: { default: drop, rules: [allow http, allow udp/53] }\n")
+	for _, c := range []struct {
+		proto uint8
+		port  uint16
+		want  policy.Action
+	}{{6, 80, policy.Allow}, {17, 53, policy.Allow}, {17, 54, policy.Drop}} {
+		p := comes("wan0", "203.0.113.7", "198.51.100.1", c.proto, c.port)
+		p.Fragment = true
+		if got := Explain(r, p, packet.In); got.Verdict != c.want {
+			t.Errorf("a fragment of protocol %d to port %d: %s (%s)", c.proto, c.port, got.Verdict, got.Why)
+		}
+	}
+}
+
 func TestAddressOfMasquerade(t *testing.T) {
 	f := town
 	f.Interfaces = []host.Interface{{Name: "eth0", Addresses: []netip.Prefix{
