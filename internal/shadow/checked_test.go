@@ -15,7 +15,7 @@ import (
 // Whatever does more than count is refused, by the check of the program and once more
 // by the backend that makes rules of it.
 func TestOnlyCountsIsLoaded(t *testing.T) {
-	p := candidates(t)["everything"].program
+	p := candidates(t)["tracking"].program
 	harmless, _ := counting(t, p)
 	if err := optimize.Run(harmless, optimize.Options{Without: []string{"base-chains", "terminal"}}); err != nil {
 		t.Fatal(err)

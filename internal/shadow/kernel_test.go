@@ -551,16 +551,8 @@ func TestKilledShadowIsGone(t *testing.T) {
 
 	second := child()
 	_ = second.Process.Signal(unix.SIGSTOP)
-	out, err := exec.Command("pgrep", "-P", fmt.Sprint(second.Process.Pid)).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, guard := range strings.Fields(string(out)) {
-		pid, err := strconv.Atoi(guard)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = unix.Kill(-pid, unix.SIGKILL)
+	for _, guard := range childrenOf(t, second.Process.Pid) {
+		_ = unix.Kill(-guard, unix.SIGKILL)
 	}
 	_ = second.Process.Kill()
 	_ = second.Wait()
@@ -572,6 +564,27 @@ func TestKilledShadowIsGone(t *testing.T) {
 	if r, _ := l.report(running, legend); r.Total.Dropped != 1 {
 		t.Errorf("behind what was left, a shadow counted %+v", r.Total)
 	}
+}
+
+// childrenOf gives the processes that a process has started.
+func childrenOf(t *testing.T, pid int) (out []int) {
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		data, _ := os.ReadFile(file) // it may have ended
+		head, rest, _ := strings.Cut(string(data), " (")
+		fields := strings.Fields(rest[strings.LastIndexByte(rest, ')')+1:])
+		child, err := strconv.Atoi(head)
+		if err == nil && len(fields) > 1 && fields[1] == fmt.Sprint(pid) {
+			out = append(out, child)
+		}
+	}
+	if len(out) == 0 {
+		t.Fatalf("process %d has started none", pid)
+	}
+	return out
 }
 
 // After its time nothing is counted, whoever is still there.
