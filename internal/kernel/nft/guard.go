@@ -52,7 +52,8 @@ func NewGuard(table string, life time.Duration) (*Guard, error) {
 	}
 	wait := []string{"cat"}
 	if timeout, err := exec.LookPath("timeout"); err == nil {
-		wait = []string{timeout, "--signal=KILL", strconv.FormatFloat(life.Seconds(), 'f', 3, 64), "cat"}
+		seconds := int64((life + time.Second - 1) / time.Second)
+		wait = []string{timeout, "-s", "KILL", strconv.FormatInt(seconds, 10), "cat"} // as BusyBox knows it too
 	}
 	g := &Guard{table: table, cmd: exec.Command("/bin/sh", append([]string{"-c", guardScript, "sh", program, table}, wait...)...)}
 	g.cmd.Dir = "/"
