@@ -169,7 +169,7 @@ func printAnswers(w io.Writer, asked question.Words, verdicts []program.Verdict,
 		if n := rest[a.By]; n > shownDefaults {
 			continue
 		}
-		fmt.Fprintf(w, "%s on %s %s %s %s, by %s\n", paint(w, "1", a.Service()), a.Hook, choose(a.Many(), "are", "is"),
+		fmt.Fprintf(w, "%s on %s %s %s %s, %s\n", paint(w, "1", a.Service()), a.Hook, choose(a.Many(), "are", "is"),
 			paint(w, verdictColours[a.Verdict], a.Verdict), a.Place(), deciders(a))
 	}
 	for i := range answers {
@@ -203,7 +203,7 @@ func printAnswers(w io.Writer, asked question.Words, verdicts []program.Verdict,
 
 // deciders names the line, and those that decide on some of the packets instead.
 func deciders(a *question.Answer) string {
-	text := a.By.String()
+	text := a.By.Phrase()
 	if len(a.Also) == 0 {
 		return text
 	}

@@ -21,6 +21,9 @@ type class struct {
 	more     []string // what else holds
 	region   reach.Region
 	witness  packet.Packet
+	// Here is what the class says of whether the destination is an address of the
+	// interface that the packet comes in by.
+	here packet.Answer
 	// Limited says that a limit or a set that the kernel fills is part of it.
 	limited bool
 }
@@ -90,7 +93,7 @@ func (w *wording) joinFamilies(a, b *class) bool {
 		all := w.spoken(a.way, source)
 		part := func(x *addrset.Set, families [2]bool) addrset.Set {
 			if x == nil {
-				return all.Intersect(whole(families))
+				return all.Intersect(whole(families)).Difference(w.ownForwarded(a.way, source))
 			}
 			return *x
 		}
@@ -191,12 +194,16 @@ func (w *wording) within(s *addrset.Set, families [2]bool, way reach.Way, source
 	return &part
 }
 
-// anything says whether a set is all that a side can be. What is forwarded is not
-// for this host, as everybody knows.
+// anything says whether a set is all that a side can be.
 func (w *wording) anything(s, all addrset.Set, way reach.Way, source bool) bool {
-	if way == reach.Through && !source && w.policies[0].Facts.Known {
-		own := ownAddresses(w.policies[0])
-		return s.Union(own.Intersect(all)).Equal(all)
+	return s.Union(w.ownForwarded(way, source).Intersect(all)).Equal(all)
+}
+
+// ownForwarded are addresses of this host as the destination of what is forwarded:
+// where NAT does not lead such packets elsewhere there are none, as everybody knows.
+func (w *wording) ownForwarded(way reach.Way, source bool) addrset.Set {
+	if way != reach.Through || source || !w.policies[0].Facts.Known {
+		return addrset.Set{}
 	}
-	return s.Equal(all)
+	return ownAddresses(w.policies[0])
 }

@@ -181,7 +181,7 @@ func (x *comparison) change(kind Kind, r reach.Region, old, next []string) error
 		}
 		everything := x.u.And(x.domain[way], x.u.Or(x.u.Or(x.taken[0][way], x.taken[1][way]), rewritten(x.u, x.policies[1], way)))
 		for _, class := range x.say.classes(way, mine, reach.Among{All: x.u.Unlimited(everything), More: mine}) {
-			class.witness = nicer(x.u, class, mine)
+			class.witness = nicer(x.u, class, mine, x.policies[1].Facts)
 			c := Change{Kind: kind, Traffic: x.say.traffic(class)}
 			var err error
 			if c.Old, err = x.side(0, class, mine, old); err != nil {

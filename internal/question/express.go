@@ -49,6 +49,8 @@ type expression struct {
 	family string      // "" for both
 	known  []known     // those that are preferred first
 	free   addrset.Set // not spoken of
+	// namesOnly: no range stands for itself among names.
+	namesOnly bool
 }
 
 // exactly finds the set that is meant.
@@ -149,7 +151,7 @@ func (x *expression) cover(target addrset.Set, candidates []known) ([]string, bo
 			rest, terms = left, append(terms, k.text)
 		}
 	}
-	if literal := x.closed(rest); !rest.IsEmpty() && size(literal) <= fewRanges && len(terms) < maxTerms {
+	if literal := x.closed(rest); !x.namesOnly && !rest.IsEmpty() && size(literal) <= fewRanges && len(terms) < maxTerms {
 		for r := range literal.Each() {
 			terms = append(terms, r.String())
 		}

@@ -67,7 +67,12 @@ func (w *wording) plainField(c *class, way reach.Way, v reach.FieldValues, say f
 		if text := w.state(v.Names); text != "" {
 			say("%s", text)
 		}
-	case program.SourceType, program.DestinationType, program.DestinationHere:
+	case program.DestinationHere:
+		c.here = packet.Is(slices.Contains(v.Names, "local"))
+		if len(v.Names) == 1 {
+			say("%s", choose(c.here == packet.Yes, "to an address of the interface itself", "not to an address of the interface itself"))
+		}
+	case program.SourceType, program.DestinationType:
 		if text := kinds(way, v); text != "" {
 			say("%s", text)
 		}

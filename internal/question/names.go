@@ -287,6 +287,13 @@ func (x *expression) few(s addrset.Set) string {
 		return x.but([]string{text})
 	}
 	rest, s = x.closed(rest), x.closed(s)
+	if size(s) > 1 {
+		names := *x
+		names.namesOnly = true
+		if text, ok := names.say(s.Difference(x.free)); ok {
+			return text
+		}
+	}
 	if size(rest) < size(s) {
 		return x.but([]string{literals(rest)})
 	}

@@ -79,10 +79,10 @@ func query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*g
 					continue // a line above has said it
 				}
 				covered[g.verdict] = u.Or(covered[g.verdict], class.region)
+				class.witness = nicer(u, class, g.region, c.Facts)
 				if err := checkWitness(c, class, g.verdict); err != nil {
 					return nil, nil, err
 				}
-				class.witness = nicer(u, class, g.region)
 				a := Answer{Verdict: verdictWord(g.verdict), Traffic: say.traffic(class), By: g.by}
 				for _, other := range groups {
 					if other.verdict == g.verdict && other.by != g.by && !u.Empty(u.And(other.region, class.region)) {

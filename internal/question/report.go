@@ -54,7 +54,7 @@ func (s Side) String() string {
 		if i == mostDeciders {
 			return text + choose(len(s.By)-i == 1, ", and 1 more line", fmt.Sprintf(", and %d more lines", len(s.By)-i))
 		}
-		text += choose(i == 0, " by ", ", or ") + by.String()
+		text += choose(i == 0, " ", ", or ") + choose(i == 0, by.Phrase(), by.String())
 		if by.Line > 0 && by.Text != "" {
 			text += " (" + by.Text + ")"
 		}

@@ -85,7 +85,11 @@ func (w *wording) addresses(s *addrset.Set, way reach.Way, source bool) *Address
 	if s == nil {
 		return nil
 	}
-	n := w.names.Without(impossible(w.policies[0], way, source)).Of(*s)
+	free := impossible(w.policies[0], way, source)
+	if own := w.ownForwarded(way, source); !s.Overlaps(own) {
+		free = free.Union(own)
+	}
+	n := w.names.Without(free).Of(*s)
 	out := &Addresses{Name: n.Text, Exact: n.Exact, Count: n.Count, set: *s}
 	if s.Len4()+s.Len6() <= mostRanges {
 		for r := range s.Each() {
@@ -193,6 +197,16 @@ func (d Decider) String() string {
 	return fmt.Sprintf("%s:%d", d.File, d.Line)
 }
 
+// Phrase says by whom, as the end of a sentence.
+func (d Decider) Phrase() string {
+	if d.Line == 0 && strings.HasPrefix(d.Text, notPoliced) {
+		return "since " + d.Text
+	}
+	return "by " + d.String()
+}
+
+const notPoliced = "the policy has no section "
+
 // deciderOf says who decided.
 func deciderOf(o *reach.Outcome, policed bool, hook string) Decider {
 	switch origin := o.Origin; {
@@ -203,7 +217,7 @@ func deciderOf(o *reach.Outcome, policed bool, hook string) Decider {
 	case o.Rule != nil && o.Rule.Comment != "":
 		return Decider{Text: "what always holds: " + o.Rule.Comment}
 	case !policed:
-		return Decider{Text: "the policy has no section " + hook}
+		return Decider{Text: notPoliced + hook}
 	}
 	return Decider{Text: "the default of " + hook}
 }

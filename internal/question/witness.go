@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/host"
 	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/program"
@@ -95,27 +96,52 @@ func verdictOf(a policy.Action) program.Verdict {
 }
 
 // nicer gives a class's witness addresses that a reader does not wonder about,
-// where any fit: the first addresses of all are nobody's.
-func nicer(u *reach.Universe, c class, of reach.Region) packet.Packet {
+// where any fit: one of the interface that it comes in by, and none of the first
+// of all, which are nobody's.
+func nicer(u *reach.Universe, c class, of reach.Region, facts host.Facts) packet.Packet {
 	p, within := c.witness, u.And(c.region, of)
-	odd := func(a netip.Addr) bool {
-		return a.Is4() && a.As4()[0] == 0 || a.Is6() && a.As16()[0] == 0
-	}
-	try := func(set func(*packet.Packet, netip.Addr), now netip.Addr) {
-		if !odd(now) {
-			return
-		}
-		for _, text := range []string{"198.51.100.77", "192.0.2.77", "203.0.113.77", "2001:db8:4d::77"} {
+	try := func(set func(*packet.Packet, netip.Addr), candidates []netip.Addr) {
+		for _, a := range candidates {
 			other := p
-			if a := netip.MustParseAddr(text); a.Is4() == now.Is4() {
-				if set(&other, a); u.Holds(within, other) {
-					p = other
-					return
-				}
+			if set(&other, a); a.Is4() == p.Source.Is4() && u.Holds(within, other) {
+				p = other
+				return
 			}
 		}
 	}
-	try(func(p *packet.Packet, a netip.Addr) { p.Source = a }, p.Source)
-	try(func(p *packet.Packet, a netip.Addr) { p.Destination = a }, p.Destination)
+	source := func(p *packet.Packet, a netip.Addr) { p.Source = a }
+	destination := func(p *packet.Packet, a netip.Addr) { p.Destination = a }
+	if odd(p.Source) {
+		try(source, examples)
+	}
+	switch {
+	case p.In != "" && p.DestinationLocal == packet.Yes:
+		try(destination, addressesOf(facts, p.In, c.here != packet.No))
+	case odd(p.Destination):
+		try(destination, examples)
+	}
 	return p
+}
+
+// examples are addresses for documentation (RFC 5737, RFC 3849).
+var examples = []netip.Addr{
+	netip.MustParseAddr("198.51.100.77"),
+	netip.MustParseAddr("192.0.2.77"),
+	netip.MustParseAddr("203.0.113.77"),
+	netip.MustParseAddr("2001:db8:4d::77"),
+}
+
+func odd(a netip.Addr) bool { return a.Is4() && a.As4()[0] == 0 || a.Is6() && a.As16()[0] == 0 }
+
+// addressesOf are the host's addresses on an interface, or on all others.
+func addressesOf(facts host.Facts, name string, on bool) []netip.Addr {
+	var out []netip.Addr
+	for _, i := range facts.Interfaces {
+		for _, a := range i.Addresses {
+			if (i.Name == name) == on && !a.Addr().IsLoopback() {
+				out = append(out, a.Addr())
+			}
+		}
+	}
+	return out
 }

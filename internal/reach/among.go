@@ -29,27 +29,46 @@ func (u *Universe) ClassesAmong(way Way, r Region, among Among) []Class {
 		return nil
 	}
 	var out []Class
-	covered := diagram.None
-	products := u.join(u.split(u.space.Restrict(r, all), all))
-	for _, p := range products {
-		u.widen(p, more, all)
-	}
-	for _, p := range u.join(products) {
-		region := u.And(p.region(u), all)
-		own := u.Minus(u.And(region, r), covered)
-		if own == diagram.None {
-			continue
+	for left := r; left != diagram.None; {
+		products := u.join(u.split(u.space.Restrict(left, all), all))
+		for _, p := range products {
+			u.widen(p, more, all)
 		}
-		covered = u.Or(covered, region)
-		c := Class{Way: way, Region: region, Witness: u.Witness(way, own)}
-		for i, in := range p {
-			if in != nil {
-				c.Fields = append(c.Fields, u.dimensions[i].values(in))
+		few := len(products) <= fewProducts
+		if few { // one after the other, each of what the simplest ones have left
+			products = []product{slices.MinFunc(products, func(a, b product) int { return a.asks() - b.asks() })}
+		}
+		for _, p := range u.join(products) {
+			region := u.And(p.region(u), all)
+			own := u.And(region, left)
+			if own == diagram.None {
+				continue
 			}
+			left = u.Minus(left, region)
+			c := Class{Way: way, Region: region, Witness: u.Witness(way, own)}
+			for i, in := range p {
+				if in != nil {
+					c.Fields = append(c.Fields, u.dimensions[i].values(in))
+				}
+			}
+			out = append(out, c)
 		}
-		out = append(out, c)
 	}
 	return out
+}
+
+// fewProducts is up to how many classes are made one by one, which takes the
+// square of their number.
+const fewProducts = 48
+
+// asks is how many fields a product says something of.
+func (p product) asks() (n int) {
+	for _, in := range p {
+		if in != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // widen leaves away what a product says of its fields, one after the other, as
