@@ -10,6 +10,7 @@ import (
 
 	"sluice/internal/apply"
 	"sluice/internal/bans"
+	"sluice/internal/host"
 	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
@@ -24,6 +25,7 @@ func (e *explained) notes() []string {
 		}
 	}
 	add(e.untracked())
+	add(e.noInterface())
 	if e.path.Verdict != policy.Allow {
 		return notes
 	}
@@ -49,6 +51,17 @@ func (e *explained) untracked() string {
 		return ""
 	}
 	return "connection tracking never sees this packet, whatever --state says: ask without --state"
+}
+
+// noInterface says that the host has no interface of a name that was said.
+func (e *explained) noInterface() string {
+	for _, name := range []string{e.packet.In, e.packet.Out} {
+		is := func(i host.Interface) bool { return i.Name == name }
+		if name != "" && name != "lo" && e.facts.Known && !slices.ContainsFunc(e.facts.Interfaces, is) {
+			return "this host has no interface " + name + " now"
+		}
+	}
+	return ""
 }
 
 // notForwarded says that the host forwards no packet at all.

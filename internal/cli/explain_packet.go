@@ -41,9 +41,9 @@ compiled to is then asked the same, and where the two differ, that is a fault of
 Sluice and an error.
 
 Of the packet, say what you know. Without --dst it is for this host, at the address
-and by the interface that its source reaches; without --src, or with --user, this host sends
-it; with a --dst elsewhere and a --src elsewhere it is forwarded. --dport is asked of
-protocols that have ports. --state is what connection tracking says of the packet;
+and by the interface that its source reaches; without --src, or with --user, this
+host sends it; with a --dst elsewhere and a --src elsewhere it is forwarded. Protocols
+that have ports need --dport. --state is what connection tracking says of the packet;
 without it, the packet is of no connection that is known, so that it begins one or
 is invalid, or untracked where the policy bypasses. Limits count as not reached.
 Bans are not in the policy when a command or a limit made them; one by command is
