@@ -199,7 +199,11 @@ func (s *Set) partText(p keyPart, from, to []byte) string {
 		b, _ := netip.AddrFromSlice(to)
 		return addrset.Range{From: a, To: b}.String()
 	case device:
-		return string(bytes.TrimRight(from, "\x00"))
+		name := string(bytes.TrimRight(from, "\x00"))
+		if !bytes.Equal(from, to) {
+			name += "-" + string(bytes.TrimRight(to, "\x00")) + " " // no name has a blank
+		}
+		return name
 	case plainNumber, hostNumber:
 	}
 	text := strconv.FormatUint(s.numberOf(p, from), 10)

@@ -116,6 +116,9 @@ func (r *raiser) hook(c *Chain) {
 		return
 	}
 	h.Phase = phase
+	if h.Kind == program.Ingress && len(h.Devices) == 0 {
+		r.refuse(c, -1, c.title(), errors.New("its devices are not known"))
+	}
 	if h.Kind == program.Output && phase != program.Filter && phase != program.NAT && c.Base.Type != "route" && c.rewrites() {
 		r.refuse(c, -1, c.title(), fmt.Errorf("it rewrites packets of the host's own and is not of type route"))
 	}
@@ -182,11 +185,14 @@ func endsTCP(k Rule) bool {
 		case s.Kind == Match && s.Field == "meta l4proto" && s.Op == "==" && slices.Contains(s.Values, "6"):
 		case s.Kind == Count:
 		default:
-			return i == len(k.Statements)-1 && s.ends()
+			return i == len(k.Statements)-1 && s.ends() && !goesOn(s)
 		}
 	}
 	return false
 }
+
+// goesOn says of a verdict that it only ends the rule.
+func goesOn(s Statement) bool { return s.Kind == Verdict && s.Name == "continue" }
 
 // reachedByTCP finds the chains that a TCP packet may get to: what is answered by
 // ICMP alone, which a program does to no TCP packet, has to be elsewhere.

@@ -71,7 +71,7 @@ func (k *walker) addresses(s Statement) (addrset.Set, error) {
 	switch {
 	case set == nil:
 		return addrset.Set{}, fmt.Errorf("there is no set %s", s.Set)
-	case set.Life == program.Dynamic || set.Elements.Unknown || len(set.Elements.Counters) > 0:
+	case set.Life == program.Dynamic || set.Elements.Unknown || len(set.Elements.Counters)+len(set.Elements.Tuples) > 0:
 		return addrset.Set{}, errUnread
 	}
 	return set.Elements.all(), nil

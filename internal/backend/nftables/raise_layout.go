@@ -169,7 +169,7 @@ func (w *ruleRaiser) layout(s Statement) ([]program.Rule, error) {
 	if family == 0 {
 		return nil, errors.New("a part of the header of a family that is not known")
 	}
-	if len(w.actions) > 0 || w.inner {
+	if len(w.actions) > 0 || w.inner || w.counts {
 		return nil, errors.New("it leads to parts of an address behind an action")
 	}
 	k := &walker{raiser: w.raiser, family: family, leaves: map[program.Action]*addrset.Builder{}}

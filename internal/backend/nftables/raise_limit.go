@@ -258,7 +258,9 @@ func (w *ruleRaiser) throughGate(g *gate) ([]program.Rule, error) {
 			if len(w.actions) > 0 {
 				return nil, fmt.Errorf("it limits sources of one family behind an action")
 			}
-			w.and(needed...)
+			if err := w.and(needed...); err != nil {
+				return nil, err
+			}
 		}
 	}
 	w.act(g.action)

@@ -29,6 +29,7 @@ type ruleRaiser struct {
 	above   []program.Condition // that hold where the rest of a rule is in a chain of its own
 	inner   bool                // in such a chain
 	closed  bool                // nothing of the rule comes after
+	counts  bool                // an element has counted, so that no condition may follow
 }
 
 func (w *ruleRaiser) made() program.Rule {
@@ -60,10 +61,12 @@ func (w *ruleRaiser) rule(statements []Statement) ([]program.Rule, error) {
 				return w.split(statements[i:])
 			}
 			c, err := w.offsetCondition(s)
+			if err == nil {
+				err = w.and(c)
+			}
 			if err != nil {
 				return nil, err
 			}
-			w.match = append(w.match, c)
 		case s.Kind == Match:
 			conditions, err := w.conditions(s)
 			if err != nil {
@@ -72,7 +75,9 @@ func (w *ruleRaiser) rule(statements []Statement) ([]program.Rule, error) {
 			if len(w.actions) > 0 && !w.holds(conditions) {
 				return w.split(statements[i:])
 			}
-			w.and(conditions...)
+			if err := w.and(conditions...); err != nil {
+				return nil, err
+			}
 		case s.Kind == VerdictMap && w.offset(s), (s.Kind == Jump || s.Kind == Goto) && w.asksOffsets(s.Name):
 			if len(rest) > 0 {
 				return nil, errBehind
@@ -95,7 +100,9 @@ func (w *ruleRaiser) rule(statements []Statement) ([]program.Rule, error) {
 			if len(w.actions) > 0 && !w.holds(needed) {
 				return w.splitAt(needed, statements[i:])
 			}
-			w.and(needed...)
+			if err := w.and(needed...); err != nil {
+				return nil, err
+			}
 			if err := w.action(s); err != nil {
 				return nil, err
 			}
@@ -110,12 +117,20 @@ func (w *ruleRaiser) rule(statements []Statement) ([]program.Rule, error) {
 func (w *ruleRaiser) act(a program.Action) { w.actions = append(w.actions, a) }
 
 // and adds conditions that are not there yet.
-func (w *ruleRaiser) and(conditions ...program.Condition) {
+func (w *ruleRaiser) and(conditions ...program.Condition) error {
 	for _, c := range conditions {
-		if !w.holds([]program.Condition{c}) {
-			w.match = append(w.match, c)
+		if w.holds([]program.Condition{c}) {
+			continue
+		}
+		if w.counts {
+			return errors.New("it is asked behind an element that counts")
+		}
+		w.match = append(w.match, c)
+		if s := w.out.Set(c.Set); s != nil && s.Counters && !c.Not && !s.Verdicts && s.Life == program.Static {
+			w.counts = slices.ContainsFunc(s.Elements, func(e program.Element) bool { return e.Counter != "" })
 		}
 	}
+	return nil
 }
 
 // holds says whether conditions are among those of the rule, and nothing was done
@@ -357,6 +372,9 @@ func (t *Tree) alwaysDecides(name string) bool {
 	b := make(block, len(c.Rules))
 	for i, r := range c.Rules {
 		b[i] = r.Statements
+		if slices.ContainsFunc(b[i], goesOn) {
+			return false
+		}
 	}
 	return b.decides() && !b.returns()
 }
