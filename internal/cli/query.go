@@ -147,14 +147,14 @@ var verdictColours = map[string]string{"allowed": "32", "dropped": "31", "reject
 
 func printAnswers(w io.Writer, asked question.Words, verdicts []program.Verdict, answers []question.Answer) error {
 	if len(answers) == 0 {
-		what := "there are none"
+		what := "there is none"
 		switch {
 		case len(verdicts) == 1:
-			what = "none are allowed"
+			what = "none is allowed"
 		case len(verdicts) > 1:
-			what = "none are dropped"
+			what = "none is dropped"
 		}
-		_, err := fmt.Fprintf(w, "%s of %s: %s\n", paint(w, "1", "none"), asked, what)
+		_, err := fmt.Fprintf(w, "of all %s %s\n", asked, paint(w, "1", what))
 		return err
 	}
 	rest, collapsed := map[question.Decider]int{}, map[question.Decider]bool{}

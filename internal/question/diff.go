@@ -77,7 +77,7 @@ func Compare(old, next Compiled, countries func() (*geo.Database, error)) (*Diff
 		questions = append(questions, one...)
 	}
 	x.u = reach.NewUniverse(reach.Options{
-		Own: next.own(), Questions: slices.Concat(questions, foreign(next)), Settled: true,
+		Own: next.own(), Questions: slices.Concat(questions, impossibleHere(next, old)), Settled: true,
 	}, old.Program, next.Program)
 	x.names = NewNames(countries, old.Resolved, next.Resolved)
 	x.say = newWording(x.u, x.names, []packet.State{packet.New}, next, old)
@@ -121,13 +121,13 @@ func (x *comparison) compare(group []reach.Way, questions []reach.Question) erro
 			}
 		}
 	}
-	var spoken, none reach.Region
+	var spoken reach.Region
 	for _, way := range group {
-		x.domain[way] = x.u.Minus(region(x.u, questions, way), region(x.u, foreign(x.policies[1]), way))
+		x.domain[way] = x.u.Minus(region(x.u, questions, way), region(x.u, impossibleHere(x.policies[1], x.policies[0]), way))
 		spoken = x.u.Or(spoken, x.u.And(x.domain[way], x.u.Or(x.taken[0][way], x.taken[1][way])))
 	}
 	unlimited := x.u.Unlimited(spoken)
-	different, always := none, none
+	var different, always reach.Region
 	for _, from := range verdicts {
 		for _, to := range verdicts {
 			if from == to {

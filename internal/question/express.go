@@ -157,5 +157,33 @@ func (x *expression) cover(target addrset.Set, candidates []known) ([]string, bo
 		}
 		rest = addrset.Set{}
 	}
-	return terms, rest.IsEmpty() && len(terms) > 0
+	return x.needed(target, terms), rest.IsEmpty() && len(terms) > 0
+}
+
+// needed leaves the terms without which the others would not hold the target.
+func (x *expression) needed(target addrset.Set, terms []string) []string {
+	sets := map[string]addrset.Set{}
+	for i := range x.known {
+		sets[x.known[i].text] = x.known[i].set
+	}
+	for i := 0; i < len(terms); {
+		rest := target
+		for j, other := range terms {
+			s, isName := sets[other]
+			if !isName { // a range: it is there since no name holds it
+				if r, err := addrset.ParseRange(other); err == nil {
+					s = addrset.Of(r)
+				}
+			}
+			if j != i {
+				rest = rest.Difference(s)
+			}
+		}
+		if rest.IsEmpty() && len(terms) > 1 {
+			terms = slices.Delete(terms, i, i+1)
+			continue
+		}
+		i++
+	}
+	return terms
 }

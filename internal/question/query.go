@@ -7,8 +7,6 @@ import (
 
 	"sluice/internal/addrset"
 	"sluice/internal/geo"
-	"sluice/internal/host"
-	"sluice/internal/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 	"sluice/internal/resolve"
@@ -46,12 +44,12 @@ func query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*g
 	if err != nil {
 		return nil, nil, err
 	}
-	u := reach.NewUniverse(reach.Options{Own: c.own(), Questions: slices.Concat(questions, base, foreign(c)), Settled: true}, c.Program)
+	u := reach.NewUniverse(reach.Options{Own: c.own(), Questions: slices.Concat(questions, base, impossibleHere(c)), Settled: true}, c.Program)
 	names := NewNames(countries, c.Resolved)
 	say := newWording(u, names, w.States, c)
 	out := []Answer{}
 	for _, at := range ways {
-		spoken := u.Minus(u.Unbanned(region(u, base, at.Way)), region(u, foreign(c), at.Way))
+		spoken := u.Minus(u.Unbanned(region(u, base, at.Way)), region(u, impossibleHere(c), at.Way))
 		asked := u.And(spoken, region(u, questions, at.Way))
 		if u.Empty(asked) {
 			continue
@@ -102,19 +100,6 @@ func checkWitness(c Compiled, class class, v program.Verdict) error {
 		return nil
 	}
 	return agree(c.Resolved, class.witness, class.way, v)
-}
-
-// foreign is packets that another tool has rewritten, where the host has no such
-// tool: there are none.
-func foreign(c Compiled) (none []reach.Question) {
-	if !c.Facts.Known || slices.ContainsFunc(c.Facts.ForeignChains, func(f host.ForeignChain) bool { return f.Type == "nat" }) || len(c.Facts.Unread) > 0 {
-		return nil
-	}
-	rewritten := []program.Condition{{Field: program.Status, Names: []string{"dnat", "snat"}}}
-	for _, at := range ways {
-		none = append(none, reach.Question{Way: at.Way, States: []packet.State{packet.New}, Match: [][]program.Condition{rewritten}})
-	}
-	return none
 }
 
 // region is the packets of all questions of a way.
