@@ -149,7 +149,7 @@ func (j *judge) lines(lines []*line) ([]Result, error) {
 
 // nobody is the error of a line that no packet fits.
 func (j *judge) nobody(l *line) *policy.Error {
-	hint := "what holds whatever a policy says is left out: loopback, ICMP that IP cannot work without, answers to DHCP"
+	hint := "left out are loopback, packets that come in from an address of this host, ICMP that IP cannot work without, and answers to DHCP"
 	switch {
 	case slices.Contains(l.States, string(packet.Established)):
 		hint = "flows of banned addresses are ended when the ban comes"
