@@ -66,6 +66,11 @@ func (s *shot) answer() (text string, sure bool) {
 	if s.want.Hook == policy.Input && s.want.Packet.State == packet.Untracked && s.want.Packet.Destination != p.Destination {
 		sure = false
 	}
+	// The reset for a packet without a connection is one without a connection too,
+	// and output decides it as any other.
+	if s.want.Packet.State == packet.Invalid {
+		sure = false
+	}
 	switch p.Protocol {
 	case packet.TCP:
 		if p.Flags&packet.RST != 0 {
@@ -78,7 +83,7 @@ func (s *shot) answer() (text string, sure bool) {
 			return "", true
 		}
 	case packet.ICMPv6:
-		if p.ICMPType < 128 || p.ICMPType == 137 {
+		if p.ICMPType < 128 {
 			return "", true
 		}
 	}

@@ -23,6 +23,7 @@ type draft struct {
 	ban      []string            // names and addresses
 	never    []string            // the same
 	bypass   []string            // "web to listeners"
+	invalid  []string            // "invalid: allow", or nothing
 	nat      []string            // lines
 	sections []*draftSection     // input, output, forward
 	files    map[string][]string // that sets name: lines by file
@@ -36,7 +37,7 @@ type draftSection struct {
 
 // lists gives every list of lines of the draft, for shrinking.
 func (d *draft) lists() []*[]string {
-	out := []*[]string{&d.nat, &d.bypass, &d.ban, &d.never, &d.included}
+	out := []*[]string{&d.nat, &d.bypass, &d.invalid, &d.ban, &d.never, &d.included}
 	for _, s := range d.sections {
 		out = append(out, &s.rules)
 	}
@@ -51,7 +52,7 @@ func (d *draft) clone() *draft {
 		c.rules = slices.Clone(s.rules)
 		out.sections = append(out.sections, &c)
 	}
-	for _, list := range []*[]string{&out.head, &out.zones, &out.sets, &out.services, &out.ban, &out.never, &out.bypass, &out.nat, &out.included} {
+	for _, list := range []*[]string{&out.head, &out.zones, &out.sets, &out.services, &out.ban, &out.never, &out.bypass, &out.invalid, &out.nat, &out.included} {
 		*list = slices.Clone(*list)
 	}
 	out.files = map[string][]string{}
@@ -97,8 +98,14 @@ func (d *draft) text() string {
 			fmt.Fprintf(&b, "%s: [%s]\n", group.name, strings.Join(group.items, ", "))
 		}
 	}
-	if len(d.bypass) > 0 {
-		fmt.Fprintf(&b, "tracking:\n  bypass: [%s]\n", strings.Join(d.bypass, ", "))
+	if len(d.bypass)+len(d.invalid) > 0 {
+		b.WriteString("tracking:\n")
+		if len(d.bypass) > 0 {
+			fmt.Fprintf(&b, "  bypass: [%s]\n", strings.Join(d.bypass, ", "))
+		}
+		for _, line := range d.invalid {
+			b.WriteString("  " + line + "\n")
+		}
 	}
 	for _, s := range d.sections {
 		fmt.Fprintf(&b, "%s:\n  %s\n", s.name, s.head)

@@ -157,6 +157,13 @@ func (t *talk) tcp() {
 	if !t.goesOn() {
 		return
 	}
+	if t.allowed && t.chance(10) { // refused, and tried again
+		later := t.next[1]
+		t.next[1] = 0
+		t.say(1, rst|ack, "")
+		t.next[1] = later
+		t.say(0, syn, "")
+	}
 	script := []func(){
 		func() { t.say(1, syn|ack, "") },
 		func() { t.say(0, ack, "") },
@@ -170,21 +177,24 @@ func (t *talk) tcp() {
 		func() { t.say(0, ack, "") },
 	}
 	for i, step := range script {
+		// Before both ends are in step, most of what is out of turn is outside of a
+		// window, which the reference does not follow.
+		inStep := t.allowed && i > 2
 		switch t.IntN(12) {
 		case 0:
 			t.again(t.sent[t.IntN(len(t.sent))])
 		case 1:
 			t.complain(t.IntN(2))
 		case 2:
-			if i > 0 && t.chance(2) {
+			if inStep && t.chance(2) {
 				continue // lost on the way
 			}
 		case 3:
-			if i > 0 && t.chance(2) {
+			if inStep && t.chance(2) {
 				t.say(t.IntN(2), one[uint8](t.Rand, rst, rst|ack), "")
 			}
 		case 4:
-			if t.chance(2) {
+			if inStep && t.chance(2) {
 				t.stray = true
 				t.say(t.IntN(2), one[uint8](t.Rand, syn, syn|ack, fin|ack, ack, fin, syn|fin, 0), "")
 				t.stray = false
@@ -198,6 +208,9 @@ func (t *talk) tcp() {
 		if i == 0 && t.sent[len(t.sent)-1].want.Verdict != policy.Allow {
 			return
 		}
+	}
+	if !t.allowed {
+		return
 	}
 	switch t.IntN(4) {
 	case 0: // the same ends once more

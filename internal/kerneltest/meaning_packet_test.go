@@ -26,6 +26,7 @@ type shot struct {
 	body   []byte // what follows the header of transport; of ICMP, what follows type, code and checksum
 	raw    [][]byte
 	pieces int            // fragments that it is sent in; 0 is whole
+	padded bool           // IPv6: with a header of destination options before that of transport
 	flow   string         // of the conversation that it is part of, "" is none
 	want   reference.Path // what the reference says of it
 	seen   []sighting
@@ -104,6 +105,9 @@ func (s *shot) String() string {
 	if s.pieces > 0 {
 		text += fmt.Sprintf(", in %d fragments", s.pieces)
 	}
+	if s.padded {
+		text += ", with destination options"
+	}
 	if s.flow != "" {
 		text += " (" + s.flow + ")"
 	}
@@ -112,9 +116,18 @@ func (s *shot) String() string {
 
 const hops = 64
 
+const destinationOptions = 60
+
 // build makes the bytes of the shot.
 func (s *shot) build() {
-	s.raw = [][]byte{wireBytes(s.packet, s.id, s.seq, s.ack, s.body)}
+	b := wireBytes(s.packet, s.id, s.seq, s.ack, s.body)
+	if s.padded {
+		options := []byte{b[6], 0, 1, 4, 0, 0, 0, 0} // padding of six bytes (RFC 8200, section 4.2)
+		b = slices.Concat(b[:40], options, b[40:])
+		b[6] = destinationOptions
+		binary.BigEndian.PutUint16(b[4:], uint16(len(b)-40))
+	}
+	s.raw = [][]byte{b}
 	if s.pieces > 0 {
 		s.raw = pieces(s.raw[0], s.id, s.pieces)
 	}
@@ -268,6 +281,9 @@ func look(b []byte) (s seenPacket, ok bool) {
 			s.later = binary.BigEndian.Uint16(t[2:])>>3 != 0
 			t = t[8:]
 		}
+		if s.Protocol == destinationOptions && len(t) >= 8 {
+			s.Protocol, t = t[0], t[8:]
+		}
 	default:
 		return s, false
 	}
@@ -392,17 +408,20 @@ func (r *run) answers(s seenPacket) (*shot, string) {
 // waits is the one of several segments that a reset may answer of which it is most
 // likely: those that stand at the same point of a connection get the same answer.
 func waits(list []*shot) (found *shot) {
+	best := 0
 	for _, s := range list {
-		switch {
+		n := 1
+		switch text, sure := s.answer(); {
 		case len(s.seen) > 0:
-		case s.want.Verdict == policy.Reject:
-			return s
-		case found == nil:
-			found = s
+			n = 0
+		case s.want.Verdict == policy.Reject && text != "" && sure:
+			n = 3
+		case s.want.Verdict == policy.Reject && text != "":
+			n = 2
 		}
-	}
-	if found == nil && len(list) > 0 {
-		return list[0]
+		if n > best || found == nil {
+			found, best = s, n
+		}
 	}
 	return found
 }

@@ -387,6 +387,7 @@ func (g *shooter) add(s *shot) bool {
 		s.packet.HopLimit = hops
 	}
 	s.id = uint32(len(g.shots) + 1)
+	s.padded = s.packet.Source.Is6() && s.pieces == 0 && s.packet.Quoted == nil && g.chance(25)
 	s.build()
 	if s.want = g.flows.Packet(s.packet, s.way); g.special(s.want.Packet.Destination) {
 		return false

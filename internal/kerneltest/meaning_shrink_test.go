@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/vishvananda/netlink"
-
 	"sluice/internal/compile"
 	"sluice/internal/program"
 	"sluice/internal/reference"
@@ -42,7 +40,7 @@ func (y *yard) differs(c trial) (failed []*shot) {
 	for _, s := range c.shots {
 		s.want = flows.Packet(s.packet, s.way)
 	}
-	y.try(y.host.Links().ConntrackTableFlush(netlink.ConntrackTable))
+	y.forget()
 	y.send(c.shots)
 	for _, s := range c.shots {
 		if y.difference(s) != "" {

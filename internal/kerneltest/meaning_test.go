@@ -210,16 +210,23 @@ func (y *yard) aim(r *rand.Rand, c *trial, packets int) {
 // run holds one policy against the kernel, and gives every difference.
 func (y *yard) run(c trial) (out []string) {
 	y.t.Helper()
+	y.forget()
 	if _, _, err := y.load(c.compiled, nil); err != nil {
 		y.t.Fatalf("%v\n%s", err, c.draft)
 	}
 	return y.hold(c)
 }
 
-// hold sends the packets and compares.
-func (y *yard) hold(c trial) (out []string) {
+// forget empties the host's connection table.
+func (y *yard) forget() {
 	y.t.Helper()
 	y.try(y.host.Links().ConntrackTableFlush(netlink.ConntrackTable))
+}
+
+// hold sends the packets to a host without flows, and compares.
+func (y *yard) hold(c trial) (out []string) {
+	y.t.Helper()
+	y.forget()
 	y.send(c.shots)
 	for _, s := range c.shots {
 		if text := y.difference(s); text != "" {

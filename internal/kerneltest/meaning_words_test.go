@@ -157,6 +157,9 @@ func (r *drafter) alike(section string, most int) (out []string) {
 
 func (r *drafter) tracking() {
 	d := r.draft
+	if r.chance(8) {
+		d.invalid = []string{"invalid: " + r.one("allow", "allow", "drop")}
+	}
 	if r.chance(3) {
 		if r.chance(3) {
 			d.sets = append(d.sets, `listeners: { endpoints: ["198.51.100.1 tcp/80", "[2001:db8:100::1] tcp/443", "198.51.100.9 udp/53"] }`)
