@@ -143,7 +143,7 @@ func (c *checker) requestsCut() {
 			hint = "put above it: " + list(rules)
 		}
 		f := c.report(RequestsCut, Warning, pos, hint, "%s what this host asks by itself: %s", by, names(r.servers))
-		c.shows(f, policy.Output, r.packets[0])
+		c.shows(f, policy.Output, r.packets, r.rule)
 	}
 }
 
@@ -183,7 +183,7 @@ func (c *checker) forgedBans() {
 			}
 			f := c.report(ForgedBan, Warning, st.rule.Limit.Pos, "add their addresses to never-ban",
 				"whoever forges a source address can have banned what this host asks, and its answers dropped: %s", names(hit))
-			c.shows(f, s.Hook, shown[0])
+			c.shows(f, s.Hook, shown, st.rule)
 		}
 	}
 }
@@ -250,7 +250,7 @@ func (c *checker) bypassedAnswers(b *policy.Bypass) (found bool) {
 	finding := c.report(RepliesCut, Warning, b.Pos, fmt.Sprintf("take it out of bypass, or add to input: allow %s/%d from %s", protocolNames[hit[0].protocol], hit[0].from, who),
 		"answers of %s would be refused: this host asks from port %d itself, which bypasses tracking, so that %s decides on the answers and no state does",
 		names(hit), hit[0].from, c.decider(f, b.Pos))
-	c.showsUntracked(finding, f.refusals[0])
+	c.showsState(finding, policy.Input, f.refusals, f.refuser, packet.Untracked)
 	if f.refuser != nil {
 		finding.Related = append(finding.Related, Related{f.refuser.Pos, f.refuser.Text})
 	}
@@ -271,11 +271,6 @@ func (c *checker) decider(f fate, at policy.Pos) string {
 		return "the default of input"
 	}
 	return fmt.Sprintf("%q on %s", f.refuser.Text, place(f.refuser.Pos, at))
-}
-
-// showsUntracked adds an answer that is not tracked to a finding.
-func (c *checker) showsUntracked(f *Finding, b box) {
-	f.Witness = &Witness{policy.Input, *c.witness(policy.Input, b, packet.Untracked)}
 }
 
 // answersTo is the answers that come in to a port of a bypassed service from
@@ -332,7 +327,7 @@ func (c *checker) bypassedPeers(b *policy.Bypass) {
 		finding := c.report(RepliesCut, Remark, b.Pos, "take it out of bypass, or see that input allows every peer that this host begins with",
 			"%s asks from port %d itself, which bypasses tracking: answers of peers that input does not allow are refused, also where this host began (%s decides)",
 			own.name, own.port, c.decider(f, b.Pos))
-		c.showsUntracked(finding, f.refusals[0])
+		c.showsState(finding, policy.Input, f.refusals, f.refuser, packet.Untracked)
 	}
 }
 

@@ -119,7 +119,7 @@ func (c *checker) bypassUnused() {
 		}
 		if f := c.fate(s, packets); f.known && !f.allowed {
 			finding := c.report(BypassUnused, Remark, b.Pos, "remove it, or allow the service in input", "no rule of input allows anything of what bypasses tracking here")
-			c.shows(finding, policy.Input, packets[0])
+			c.shows(finding, policy.Input, packets, nil)
 		}
 	}
 }

@@ -272,6 +272,16 @@ forward:
   rules:
     - allow any
 `, want: []string{`6 error hidden-rule: line 5`}},
+		{name: "a rule that still decides on answers", policy: `
+tracking: {bypass: [http]}
+input:
+  default: drop
+  rules:
+    - allow tcp from 203.0.113.0/24
+    - allow http from 203.0.113.7
+    - allow ssh from 203.0.113.7
+    - allow tcp/80 from 203.0.113.7
+`, want: []string{`8 error hidden-rule: line 6`, `9 error hidden-rule: line 6`}},
 		{name: "any after all protocols but one", policy: `
 input:
   default: drop

@@ -35,7 +35,7 @@ func (c *checker) openPorts(s *policy.Section, st *standing) {
 		dimension = original
 	}
 	var open []string
-	var shown *box
+	var shown []box
 	limit := true
 	for i := range management {
 		m := &management[i]
@@ -44,10 +44,10 @@ func (c *checker) openPorts(s *policy.Section, st *standing) {
 		}
 		ports := numbers{wire(m.protocol, m.from, m.to)}
 		found := c.openTo(s.Hook, st.left, dimension, ports)
-		if found == nil {
+		if len(found) == 0 {
 			continue
 		}
-		if shown == nil {
+		if len(shown) == 0 {
 			shown = found
 		}
 		limit = limit && m.withLimit
@@ -72,15 +72,15 @@ func (c *checker) openPorts(s *policy.Section, st *standing) {
 		pos = r.Services[0].Pos
 	}
 	f := c.report(OpenManagement, Warning, pos, hint, "open to everybody on the internet: %s", list(open))
-	c.shows(f, s.Hook, *shown)
+	c.shows(f, s.Hook, shown, r)
 }
 
-// openTo gives packets to some ports that half of the internet may send; nil
+// openTo gives packets to some ports that half of the internet may send; none
 // where it may not.
-func (c *checker) openTo(hook policy.Hook, boxes []box, dimension int, ports numbers) *box {
+func (c *checker) openTo(hook policy.Hook, boxes []box, dimension int, ports numbers) []box {
 	for _, family := range []int{4, 6} {
 		var from addrset.Set
-		var first *box
+		var open []box
 		for i := range boxes {
 			b := boxes[i]
 			if familyOfBox(&b) != family || !c.fromOutside(hook, &b) {
@@ -89,19 +89,17 @@ func (c *checker) openTo(hook policy.Hook, boxes []box, dimension int, ports num
 			if dimension == original {
 				b.numbers[original] = b.numbers[original].minus(one(notRewritten))
 			}
-			if b.numbers[dimension] = b.numbers[dimension].intersect(ports); len(b.numbers[dimension]) == 0 {
+			b.numbers[dimension] = b.numbers[dimension].intersect(ports)
+			if b.empty() {
 				continue
 			}
-			if dimension == service && len(b.numbers[original].intersect(one(notRewritten))) > 0 {
-				b.numbers[original] = one(notRewritten)
-			}
-			from = from.Union(b.addresses[source])
-			if first == nil {
-				first = &b
+			if real := realPackets([]box{b}); len(real) > 0 {
+				from = from.Union(b.addresses[source])
+				open = append(open, real...)
 			}
 		}
-		if first != nil && mostOfInternet(from, family) {
-			return first
+		if len(open) > 0 && mostOfInternet(from, family) {
+			return open
 		}
 	}
 	return nil
@@ -206,10 +204,10 @@ func (c *checker) closesIPv4Alone(s *policy.Section, all []*standing, at int) {
 		return
 	}
 	open := *r
-	if packets := c.openAfter(s, all, at, &open, 6); len(packets) > 0 {
+	if packets, by := c.openAfter(s, all, at, &open, 6); len(packets) > 0 {
 		f := c.report(IPv6Open, Remark, r.Pos, "leave out \"ipv4\", unless IPv6 is meant to stay open",
 			"this rule closes IPv4 alone: the same stays open over IPv6")
-		c.shows(f, s.Hook, packets[0])
+		c.shows(f, s.Hook, packets, by)
 	}
 }
 
@@ -221,10 +219,13 @@ func (c *checker) bothFamilies(w *policy.Who) bool {
 	return c.hasInterfaces(w) && a.IsEmpty() || a.Has4() == a.Has6()
 }
 
-// openAfter is the packets of a rule in another family that rules which follow
-// or the default let through.
-func (c *checker) openAfter(s *policy.Section, all []*standing, at int, r *policy.Rule, family int) []box {
+// openAfter is the packets of a rule in another family that a rule which follows
+// lets through, or the default, for which by is nil.
+func (c *checker) openAfter(s *policy.Section, all []*standing, at int, r *policy.Rule, family int) (open []box, by *policy.Rule) {
 	packets, ok := c.minusNeeded(c.packetsOf(s.Hook, r, family))
+	if ok {
+		packets, ok = c.effort.minus(packets, c.banned(s.Hook))
+	}
 	whole := hullOf(packets)
 	for _, e := range all[:at] {
 		if ok && ends(e.rule) && e.hull.meets(&whole) {
@@ -233,22 +234,22 @@ func (c *checker) openAfter(s *policy.Section, all []*standing, at int, r *polic
 	}
 	for _, e := range all[at+1:] {
 		if !ok || len(packets) == 0 {
-			return nil
+			return nil, nil
 		}
 		if e.rule.Action == policy.ClampMSS || !e.hull.meets(&whole) {
 			continue
 		}
-		if part := both(packets, e.packets); e.rule.Action == policy.Allow && len(part) > 0 {
-			return part
+		if part := realPackets(both(packets, e.packets)); e.rule.Action == policy.Allow && len(part) > 0 {
+			return part, e.rule
 		}
 		if ends(e.rule) {
 			packets, ok = c.effort.minus(packets, e.packets)
 		}
 	}
 	if !ok || s.Default != policy.Allow {
-		return nil
+		return nil, nil
 	}
-	return packets
+	return realPackets(packets), nil
 }
 
 // everybodyOfOne: 0.0.0.0/0 or ::/0 alone, which look like everybody.
@@ -282,10 +283,10 @@ func (c *checker) everybodyOfOne(s *policy.Section, all []*standing, at int) {
 		} else {
 			open.To = nil
 		}
-		if packets := c.openAfter(s, all, at, &open, missing); len(packets) > 0 {
+		if packets, by := c.openAfter(s, all, at, &open, missing); len(packets) > 0 {
 			f := c.report(EveryIPv4, Warning, w.Pos, "leave the addresses out: a rule without them is about everybody",
 				"%s is every address of IPv%d; over IPv%d the same stays open", text, 10-missing, missing)
-			c.shows(f, s.Hook, packets[0])
+			c.shows(f, s.Hook, packets, by)
 		}
 	}
 }
@@ -326,10 +327,14 @@ func (c *checker) publishedClosed() {
 		} else if here := c.hostAddresses().Intersect(b.addresses[originalDestination]); !here.IsEmpty() {
 			b.addresses[originalDestination] = here
 		}
-		if f := c.fate(s, []box{b}); f.known && !f.allowed {
+		packets, ok := c.effort.minus([]box{b}, c.banned(hook))
+		if !ok || len(packets) == 0 {
+			continue
+		}
+		if f := c.fate(s, packets); f.known && !f.allowed {
 			closed = append(closed, p.String())
 			if at = s; shown == nil {
-				shown = &Witness{hook, *c.witness(hook, b, "new")}
+				shown = &Witness{hook, *c.witness(hook, packets[0], "new")}
 			}
 		}
 	}

@@ -106,7 +106,7 @@ func (c *checker) hiddenRule(hook policy.Hook, before *above, banned []box, r *p
 			return
 		}
 	}
-	if len(left) > 0 {
+	if len(left) > 0 || c.decidesAnswers(hook, before.rules, r, rest) {
 		return
 	}
 	hiding, told := c.hiding(before.rules, rest)
@@ -135,6 +135,33 @@ func (c *checker) matchesElsewhere(hook policy.Hook, r *policy.Rule) bool {
 		}
 		if ends(e) {
 			left, ok = c.effort.minus(left, c.packets(s.Hook, e))
+		}
+	}
+	return !ok || len(left) > 0
+}
+
+// decidesAnswers says whether a rule that matches no packet itself still decides
+// on answers: a rule with ports is mirrored for traffic without state, and those
+// without ports, which may hide it, are not.
+func (c *checker) decidesAnswers(hook policy.Hook, earlier []matching, r *policy.Rule, packets []box) bool {
+	var stateless []box
+	switch hook {
+	case policy.Input:
+		stateless = c.untracked()
+	case policy.Forward:
+		stateless = c.mapped()
+	case policy.Output: // what answers the host has a state
+	}
+	if len(stateless) == 0 || !hasPorts(c, r) {
+		return false
+	}
+	left, ok := both(packets, stateless), true
+	for i := range earlier {
+		if !ok || len(left) == 0 {
+			break
+		}
+		if hasPorts(c, earlier[i].rule) {
+			left, ok = c.effort.minus(left, earlier[i].packets)
 		}
 	}
 	return !ok || len(left) > 0

@@ -90,7 +90,7 @@ func (c *checker) deadWords(s *policy.Section, above []*standing, st *standing) 
 		if len(rest) == 0 {
 			found = true
 			f := c.report(HiddenPart, Warning, w.pos, "take it out, or spare it with never-ban", "%s has no effect in this rule: all of its packets are banned", w.text)
-			c.shows(f, s.Hook, packets[0])
+			c.shows(f, s.Hook, packets, st.rule)
 			continue
 		}
 		f := c.deadWord(s, above, st.rule, w, rest)
@@ -137,7 +137,7 @@ func (c *checker) deadWord(s *policy.Section, above []*standing, r *policy.Rule,
 	}
 	f := c.report(HiddenPart, severity, w.pos, hint, "%s has no effect in this rule%s: %s %s all of its packets first", w.text, now, by, verb)
 	f.Related = related
-	c.shows(f, s.Hook, packets[0])
+	c.shows(f, s.Hook, packets, r)
 	return true
 }
 
@@ -175,7 +175,7 @@ func (c *checker) cutInto(s *policy.Section, above []*standing, st *standing) {
 		if !c.effort.compare(len(packets)*len(e.packets), &may) {
 			return
 		}
-		part := both(packets, e.packets)
+		part := realPackets(both(packets, e.packets))
 		if len(part) == 0 {
 			continue
 		}
@@ -197,7 +197,7 @@ func (c *checker) cutInto(s *policy.Section, above []*standing, st *standing) {
 	f := c.report(HiddenPart, Remark, r.Pos, "put the rule above "+place(cutting[0].Pos, r.Pos)+" if it should win, or narrow one of them",
 		"a part of this rule is hidden%s: %s %s %s first; left is %s", now, by, verb, c.describe(s.Hook, lost, st.rest), c.describe(s.Hook, packets, st.rest))
 	f.Related = related
-	c.shows(f, s.Hook, lost[0])
+	c.shows(f, s.Hook, lost, r)
 }
 
 func anyService(r *policy.Rule) bool {

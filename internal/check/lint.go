@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sluice/internal/host"
+	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/resolve"
 )
@@ -79,9 +80,54 @@ var advice = []func(*checker){
 	(*checker).noClamp,
 }
 
-// shows adds a packet to a finding.
-func (c *checker) shows(f *Finding, hook policy.Hook, b box) {
-	f.Witness = &Witness{hook, *c.witness(hook, b, "new")}
+// shows adds a packet to a finding: one that rules with limits or bounds above a
+// rule do not decide either, since they may or may not. For a rule of nil they
+// are those of the whole section.
+func (c *checker) shows(f *Finding, hook policy.Hook, packets []box, below *policy.Rule) {
+	c.showsState(f, hook, packets, below, packet.New)
+}
+
+func (c *checker) showsState(f *Finding, hook policy.Hook, packets []box, below *policy.Rule, state packet.State) {
+	packets, ok := realPackets(packets), true
+	if s := c.section(hook); s != nil {
+		for _, st := range c.standings(s) {
+			if st.rule == below || !ok {
+				break
+			}
+			if !ends(st.rule) && st.rule.Action != policy.ClampMSS {
+				packets, ok = c.effort.minus(packets, st.packets)
+			}
+		}
+	}
+	if packets = realPackets(packets); ok && len(packets) > 0 {
+		f.Witness = &Witness{hook, *c.witness(hook, packets[0], state)}
+	}
+}
+
+// realPackets is the boxes of which there are packets: one that met a DNAT keeps
+// its protocol.
+func realPackets(boxes []box) (out []box) {
+	for _, b := range boxes {
+		if n := b.numbers[original].intersect(one(notRewritten)); len(n) > 0 {
+			b.numbers[original] = n
+			out = append(out, b)
+			continue
+		}
+		for protocol := range 256 {
+			whole := numbers{wholeProtocol(uint8(protocol))}
+			after, before := b.numbers[service].intersect(whole), b.numbers[original].intersect(whole)
+			if protocol == protoICMP || protocol == protoICMPv6 { // and its type
+				after = after.intersect(before)
+				before = after
+			}
+			if len(after) > 0 && len(before) > 0 {
+				b.numbers[service], b.numbers[original] = after, before
+				out = append(out, b)
+				break
+			}
+		}
+	}
+	return out
 }
 
 // allowWords begin a comment that allows a finding.

@@ -48,17 +48,19 @@ func (c *checker) noClampToSmall(s *policy.Section) {
 				if st.rule.Action != policy.Allow || st.rule.Published || !st.own || !st.known {
 					continue
 				}
-				packets := both(st.left, ways)
+				packets := realPackets(both(st.left, ways))
 				if len(packets) == 0 || c.clamped(s, packets) {
 					continue
 				}
 				told[small.Name] = true
 				f := c.report(NoClamp, Remark, st.rule.Pos, fmt.Sprintf("add to forward: clamp mss out ZONE, for a zone with %s", small.Name),
 					"this rule lets TCP through between %s, which carries packets of %d bytes, and %s, which carries %d, and nothing tells the two ends", large.Name, large.MTU, small.Name, small.MTU)
-				c.shows(f, policy.Forward, packets[0])
-				f.Witness.Packet.In, f.Witness.Packet.Out = large.Name, small.Name
-				if len(packets[0].numbers[in].intersect(one(c.names.index(large.Name)))) == 0 {
-					f.Witness.Packet.In, f.Witness.Packet.Out = small.Name, large.Name
+				c.shows(f, policy.Forward, packets[:1], st.rule)
+				if f.Witness != nil {
+					f.Witness.Packet.In, f.Witness.Packet.Out = large.Name, small.Name
+					if len(packets[0].numbers[in].intersect(one(c.names.index(large.Name)))) == 0 {
+						f.Witness.Packet.In, f.Witness.Packet.Out = small.Name, large.Name
+					}
 				}
 				break
 			}

@@ -40,7 +40,7 @@ func (c *checker) redundantRule(s *policy.Section, st *standing, by *policy.Rule
 	if by != nil {
 		f.Related = append(f.Related, Related{by.Pos, by.Text})
 	}
-	c.shows(f, s.Hook, st.left[0])
+	c.shows(f, s.Hook, st.left, r)
 }
 
 // plain says that a rule decides and does nothing else.
