@@ -425,7 +425,7 @@ func (g *shooter) transport(s *shot, rule *policy.Rule) {
 	case packet.UDP:
 		p.SourcePort = g.freshPort()
 		s.body = []byte("datagram")
-		if p.Protocol == packet.UDP && s.side != fromHost && g.chance(10) { // to a client of DHCP
+		if p.Protocol == packet.UDP && s.side != fromHost && g.chance(6) { // to a client of DHCP
 			if v6 {
 				p.SourcePort, p.Port = one[uint16](g.Rand, 547, 546, 548), one[uint16](g.Rand, 546, 547, 545)
 				if s.way == packet.In && g.chance(2) {
@@ -464,7 +464,8 @@ func (g *shooter) protocol(p *packet.Packet, rule *policy.Rule) {
 		p.Protocol = packet.ICMPv6
 	case m.Protocol == packet.ICMPv6 && p.Source.Is4(), m.Protocol == packet.ICMP && p.Source.Is6():
 	case slices.Contains([]uint8{0, 2, 33, 43, 44, 47, 51, 59, 60, 135, 136}, m.Protocol):
-		// headers of IPv6 or what a tracker reads closely
+		// Headers of IPv6, or what a tracker reads closely: it takes the right sum of
+		// UDP-Lite (136) for a wrong one, since it reckons it as that of UDP.
 	default:
 		p.Protocol = m.Protocol
 	}
