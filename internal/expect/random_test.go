@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	randomPolicies = 40
+	randomPolicies = 25
 	packetLines    = 20 // of each policy
 	linesPerPolicy = 12
 	randomPackets  = 100
