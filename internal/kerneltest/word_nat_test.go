@@ -45,6 +45,19 @@ nat:
 			`,
 		},
 		{
+			// What the host sends comes in by no interface, so it is not from the zone.
+			name: "masquerade from not a zone",
+			policy: sides + `
+nat:
+  - masquerade from not lan out wan as 198.51.100.9
+  - masquerade from not lan out wan as 2001:db8:100::9
+`,
+			tries: `
+				inside > stranger tcp/80 = answered as inside
+				host > stranger tcp/80   = answered as second
+			`,
+		},
+		{
 			name: "NAT permits nothing",
 			policy: sides + `
 forward:

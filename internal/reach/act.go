@@ -129,6 +129,9 @@ func (x *execution) verdictMap(r *program.Rule, a program.VerdictMap, b branch, 
 	present := diagram.Every
 	for _, f := range a.Key {
 		present = u.And(present, v.present(f))
+		if v.nameless(f) {
+			present = diagram.None
+		}
 	}
 	origin := x.origin
 	met := u.And(b.region, present)

@@ -96,10 +96,12 @@ func (e *evaluation) field(f program.Field) value {
 	}
 }
 
+// inInterface: where a packet came in by none, the kernel compares with an empty
+// name, which a negation matches (nft_meta_store_ifname).
 func (e *evaluation) inInterface(name string) value {
 	switch {
 	case e.hook.kind == program.Output || e.hook.kind == program.Postrouting && e.way == Out:
-		return value{absent: true}
+		return value{}
 	case name == "":
 		return unknown
 	}
@@ -109,7 +111,7 @@ func (e *evaluation) inInterface(name string) value {
 func (e *evaluation) outInterface(name string) value {
 	switch {
 	case e.hook.kind == program.Prerouting || e.hook.kind == program.Ingress || e.hook.kind == program.Input:
-		return value{absent: true}
+		return value{}
 	case name == "":
 		return unknown
 	}

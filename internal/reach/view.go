@@ -121,6 +121,9 @@ func (v *view) condition(c *program.Condition) Region {
 			present = s.And(present, v.present(f))
 		}
 		met = v.inSet(set, key)
+		if slices.ContainsFunc(key, v.nameless) {
+			met = diagram.None
+		}
 	case c.Field == program.Extension:
 		present, met = v.present(c.Field), v.u.flag(extensionField(c))
 	case c.Field == program.Mark && c.Mask != 0:
@@ -151,14 +154,6 @@ func (v *view) present(f program.Field) Region {
 		return s.Minus(r, d.region(s, d.ofNumbers([]program.NumberRange{{From: 1, To: 1}})))
 	}
 	switch f {
-	case program.InInterface:
-		if v.kind == program.Output || v.kind == program.Postrouting && v.way == Out {
-			return diagram.None
-		}
-	case program.OutInterface:
-		if v.kind == program.Prerouting || v.kind == program.Ingress || v.kind == program.Input {
-			return diagram.None
-		}
 	case program.Port, program.SourcePort:
 		d := u.by[program.Protocol]
 		return first(d.region(s, d.ofNumbers([]program.NumberRange{
@@ -191,9 +186,25 @@ func (v *view) present(f program.Field) Region {
 	return diagram.Every
 }
 
+// nameless says that the field is an interface where the packet has none: the
+// kernel compares with an empty name, which a negation matches
+// (nft_meta_store_ifname).
+func (v *view) nameless(f program.Field) bool {
+	switch f {
+	case program.InInterface:
+		return v.kind == program.Output || v.kind == program.Postrouting && v.way == Out
+	case program.OutInterface:
+		return v.kind == program.Prerouting || v.kind == program.Ingress || v.kind == program.Input
+	}
+	return false
+}
+
 // has is the packets whose field, which is there, has one of the values.
 func (v *view) has(f program.Field, of values) Region {
 	u, s := v.u, v.u.space
+	if v.nameless(f) {
+		return diagram.None
+	}
 	switch f {
 	case program.Family:
 		return v.family(of.numbers)

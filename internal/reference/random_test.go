@@ -144,6 +144,9 @@ func (g generator) compare(t *testing.T, prog *program.Program, what string, p p
 	}
 	// The program knows no addresses of interfaces, and no new way of what output
 	// has led elsewhere.
+	if counted := slices.ContainsFunc(got.Done, func(d string) bool { return strings.HasPrefix(d, "count nat_") }); b.SNAT && !counted {
+		t.Errorf("%s %s: the %s program gives it no other source, the reference does", way, packetText(p), what)
+	}
 	unknown := b.SNAT && a.Source == p.Source || way == packet.Out && b.DNAT
 	here := b.DNAT && b.DestinationLocal == packet.Yes
 	if !unknown && a.Source != b.Source || !here && a.Destination != b.Destination || a.Port != b.Port {
@@ -238,7 +241,7 @@ func (g generator) nat(b *strings.Builder) {
 	b.WriteString("nat:\n")
 	for range 1 + g.IntN(4) {
 		fmt.Fprintf(b, "  - '%s'\n", pick(g,
-			"masquerade from lan out wan", "masquerade out wan ipv4", "masquerade from a out wan as 198.51.100.9", "masquerade from [10.20.0.5, b] out wan",
+			"masquerade from lan out wan", "masquerade out wan ipv4", "masquerade from a out wan as 198.51.100.9", "masquerade from not lan out wan as 198.51.100.9", "masquerade from not [lan, b] out wan as 2001:db8:100::1", "masquerade from [10.20.0.5, b] out wan",
 			"redirect tcp/8080 in wan to 10.20.0.5:80", "redirect tcp/2222 in wan to :22", "redirect [tcp/443, udp/443] on 198.51.100.9 to 10.20.0.6",
 			"redirect tcp/80 on 2001:db8:100::1 to [2001:db8:20::6]:443", "redirect udp/53 on 198.51.100.77 to 203.0.113.7",
 			"map 198.51.100.64/28 to 10.20.0.0/28", "map 2001:db8:100:f::/64 to 2001:db8:20::/64",
