@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,7 +54,10 @@ func (c *candidate) service() func(protocol, port int) (string, string) {
 				}
 			}
 		}
-		return text.String(), ""
+		if words := text.String(); port < 0 || strings.Contains(words, "/"+strconv.Itoa(port)) {
+			return words, ""
+		}
+		return fmt.Sprintf("%s port %d", text, port), "" // policies know no ports of it
 	}
 }
 
