@@ -1,6 +1,7 @@
 package question
 
 import (
+	"fmt"
 	"slices"
 
 	"sluice/internal/geo"
@@ -66,6 +67,15 @@ func (d *Diff) Opens() bool {
 // Compare says of all packets which two policies treat differently. Both were
 // compiled for the same host.
 func Compare(old, next Compiled, countries func() (*geo.Database, error)) (*Diff, error) {
+	var out *Diff
+	var err error
+	if refused := reach.Guard(func() { out, err = compareAll(old, next, countries) }); refused != nil {
+		return nil, fmt.Errorf("compare %s and %s: %w", old.Policy.File, next.Policy.File, refused)
+	}
+	return out, err
+}
+
+func compareAll(old, next Compiled, countries func() (*geo.Database, error)) (*Diff, error) {
 	next.Program = alignLimits(old.Program, next.Program)
 	x := &comparison{policies: [2]Compiled{old, next}}
 	var questions []reach.Question

@@ -13,7 +13,8 @@ import (
 	"sluice/internal/resolve"
 )
 
-// resolved reads a policy for a host with the address 198.51.100.1 on eth0.
+// resolved reads a policy for a host with the addresses 198.51.100.1 on eth0 and
+// 10.20.0.1 on lan0.
 func resolved(t testing.TB, file, text string) *resolve.Resolved {
 	t.Helper()
 	p, err := policy.LoadData(file, []byte(text))
@@ -22,6 +23,7 @@ func resolved(t testing.TB, file, text string) *resolve.Resolved {
 	}
 	facts := host.Facts{Known: true, DefaultRoute: []string{"eth0"}, Interfaces: []host.Interface{
 		{Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("198.51.100.1/24"), netip.MustParsePrefix("2001:db8::1/64")}},
+		{Name: "lan0", Addresses: []netip.Prefix{netip.MustParsePrefix("10.20.0.1/24")}},
 	}}
 	r, err := resolve.Resolve(p, resolve.Options{Facts: facts, Geo: geo.Snapshot, User: func(string) (uint32, error) { return 1000, nil }})
 	if err != nil {
@@ -90,7 +92,7 @@ func TestNames(t *testing.T) {
 		{ranges4("203.0.113.7").Complement(), "not 203.0.113.7 (4,294,967,295 IPv4 addresses, 2^128 of IPv6)"},
 		{ranges4("10.20.0.0/24", "2001:db8:20::/64"), "the networks of lan (256 IPv4 addresses, 2^64 of IPv6)"},
 		{ranges4("10.30.0.0/16"), "vms (65,536 IPv4 addresses)"},
-		{ranges4("198.51.100.1", "2001:db8::1"), "this host (1 IPv4 address, 1 of IPv6)"},
+		{ranges4("10.20.0.1", "198.51.100.1", "2001:db8::1"), "this host (2 IPv4 addresses, 1 of IPv6)"},
 		{office.Union(partners), "partners and office (336 IPv4 addresses, 2^80 of IPv6)"},
 		{office.Union(partners).Complement(), "anywhere but partners and office (4,294,966,960 IPv4 addresses, about 2^128 of IPv6)"},
 		{partners.Difference(banned), "partners except IPv4 of banned (76 IPv4 addresses)"},

@@ -2,6 +2,7 @@ package question
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 
@@ -30,7 +31,11 @@ type Answer struct {
 // Query gives what becomes of all packets that fit the words, as few classes
 // that are exact. Verdicts, where there are any, are those that are asked for.
 func Query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*geo.Database, error)) ([]Answer, error) {
-	answers, _, err := query(c, w, verdicts, countries)
+	var answers []Answer
+	var err error
+	if refused := reach.Guard(func() { answers, _, err = query(c, w, verdicts, countries) }); refused != nil {
+		return nil, fmt.Errorf("%w\nhint: ask about less, with --hook, --service, --from or --to", refused)
+	}
 	return answers, err
 }
 

@@ -191,7 +191,12 @@ func randomPacket(r *rand.Rand) (packet.Packet, reach.Way) {
 	way := pick(r, reach.In, reach.Through, reach.Out)
 	switch way {
 	case reach.In:
-		p.In, p.Destination, p.DestinationLocal = pick(r, "eth0", "lan0", "wg0"), here, packet.Yes
+		// A packet does not say whether its destination is of the interface that
+		// it comes in by, so here it always is.
+		p.In, p.Destination, p.DestinationLocal = "eth0", here, packet.Yes
+		if !six && r.IntN(3) == 0 {
+			p.In, p.Destination = "lan0", netip.MustParseAddr("10.20.0.1")
+		}
 	case reach.Through:
 		p.In, p.Out = pick(r, "eth0", "lan0", "wg0"), pick(r, "eth0", "lan0", "wg0")
 	case reach.Out:
