@@ -82,11 +82,14 @@ func (a askedPacket) addresses(p *packet.Packet) error {
 	return nil
 }
 
+// broadcast is everybody on the network of an interface.
+var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
 // way says which way the packet goes: to the host, through it or from it.
 func (a askedPacket) way(f host.Facts, p *packet.Packet) (packet.Way, error) {
 	known := f.Known
 	ours := func(x netip.Addr) bool { return x.IsValid() && reference.Own(f, x) }
-	elsewhere := p.Destination.IsValid() && known && !ours(p.Destination) && !p.Destination.IsMulticast()
+	elsewhere := p.Destination.IsValid() && known && !ours(p.Destination) && !p.Destination.IsMulticast() && p.Destination != broadcast
 	switch way := packet.Way(a.hook); way {
 	case packet.In:
 		if elsewhere {

@@ -55,8 +55,12 @@ func (e *explained) askLoaded(ctx context.Context, cmd *cobra.Command) (*liveVie
 	if err != nil {
 		return nil, err
 	}
+	asked := e.packet
+	if !cmd.Flags().Changed("out") {
+		asked.Out = "" // what the facts say is not what routing has to do
+	}
 	verbs := [trace.Steps]backend.Purpose{"read", "copy", "send"}
-	r, err := trace.Ask(ctx, trace.Question{Packet: e.packet, Way: e.way, Progress: func(step int, what string) {
+	r, err := trace.Ask(ctx, trace.Question{Packet: asked, Way: e.way, Progress: func(step int, what string) {
 		h.Progress(apply.Progress{Done: step, Total: trace.Steps, Name: what, Purpose: verbs[step]})
 	}})
 	h.Progress(apply.Progress{Done: trace.Steps, Total: trace.Steps})

@@ -43,11 +43,15 @@ func Ask(ctx context.Context, q Question) (*Result, error) {
 			return nil, refuse("name the interface with --in", "a packet from %s, to which there is no route", q.Packet.Source)
 		}
 	}
+	known := q.ofKnownFlow()
 	c, err := replica.Make(ctx, func() { q.begins(1, "what is loaded") })
 	if err != nil {
 		return nil, fmt.Errorf("copy the network namespace: %w", err)
 	}
 	r, err := ask(ctx, q, c, texts)
+	if r != nil && known {
+		r.Notes = append(r.Notes, "the connection table of this host has the flow of this packet, which was asked about as one of no flow: --state established asks about it as it is")
+	}
 	return r, errors.Join(err, c.Close())
 }
 
@@ -90,6 +94,7 @@ type experiment struct {
 	device   replica.Link
 	listener *nftrace.Listener
 	tap      *wire.Tap
+	member   *wire.Member // of the group that the packet is for; nil: of none
 
 	marks         uint16 // second packets that were sent
 	events        []nftrace.Event
@@ -124,6 +129,9 @@ func (x *experiment) open() (err error) {
 	if x.listener, err = nftrace.Listen(); err == nil {
 		x.tap, err = wire.OpenTap()
 	}
+	if group := x.question.Packet.Destination; err == nil && name != "" && group.IsMulticast() {
+		x.member, err = wire.Join(group, x.device.Index)
+	}
 	if err != nil {
 		x.close()
 	}
@@ -139,6 +147,9 @@ func (x *experiment) close() {
 	}
 	if x.tap != nil {
 		_ = x.tap.Close()
+	}
+	if x.member != nil {
+		_ = x.member.Close()
 	}
 }
 

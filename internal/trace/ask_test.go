@@ -48,6 +48,7 @@ table inet sluice {
 	chain raw { type filter hook prerouting priority -300; policy accept
 		udp dport 7001 notrack comment "policy.yaml:7 bypass: untracked"
 	}
+	chain refuse { }
 	chain input { type filter hook input priority 0; policy drop
 		ip saddr @banned counter name "ban" drop comment "from ban.banned"
 		ct state established,related accept comment "more of flows that were allowed"
@@ -57,9 +58,11 @@ table inet sluice {
 		udp dport { 53, 54 } reject comment "policy.yaml:11 reject dns"
 		udp dport 7001 accept comment "policy.yaml:12 allow untracked"
 		tcp dport 7000 goto seventh
+		tcp dport 7002 goto refuse comment "policy.yaml:15 reject tcp/7002"
 		icmp type echo-request limit rate 5/second burst 5 packets accept comment "policy.yaml:14 allow ping"
 		icmpv6 type { echo-request, nd-neighbor-solicit, nd-neighbor-advert } accept
 	}
+	chain refuse { reject with tcp reset; }
 	chain seventh {
 		add @seen { ip saddr } accept comment "policy.yaml:13 allow tcp/7000"
 	}
@@ -182,6 +185,7 @@ func TestAskOtherPackets(t *testing.T) {
 		p    packet.Packet
 		want string
 	}{
+		{"by a chain that lines share", packet.In, with(in, func(p *packet.Packet) { p.Protocol, p.Flags, p.Port = packet.TCP, packet.SYN, 7002 }), "reject input new policy.yaml:15 reject tcp/7002|a TCP reset"},
 		{"UDP rejected", packet.In, in, "reject input new policy.yaml:11 reject dns|ICMP port unreachable"},
 		{"untracked", packet.In, with(in, func(p *packet.Packet) { p.Port = 7001 }), "allow input untracked policy.yaml:12 allow untracked|"},
 		{"ping", packet.In, with(in, func(p *packet.Packet) { p.Protocol, p.ICMPType = packet.ICMP, 8 }), "allow input new policy.yaml:14 allow ping|"},
@@ -202,6 +206,16 @@ func TestAskOtherPackets(t *testing.T) {
 		{"IPv6 TCP", packet.In, with(in, func(p *packet.Packet) {
 			p.Source, p.Destination, p.Protocol, p.Port, p.Flags = inner6, own6, packet.TCP, 22, packet.SYN
 		}), "allow input new policy.yaml:9 allow ssh|"},
+		{"to a group", packet.In, with(in, func(p *packet.Packet) { p.Destination, p.Port = netip.MustParseAddr("224.0.0.251"), 7001 }), "allow input untracked policy.yaml:12 allow untracked|"},
+		{"to a group of IPv6", packet.In, with(in, func(p *packet.Packet) {
+			p.Source, p.Destination, p.Port = inner6, netip.MustParseAddr("ff02::fb"), 5353
+		}), "drop input new chain input of table inet sluice: policy|"},
+		{"to everybody", packet.In, with(in, func(p *packet.Packet) {
+			p.Destination, p.Port = netip.MustParseAddr("255.255.255.255"), 7001
+		}), "allow input untracked policy.yaml:12 allow untracked|"},
+		{"over loopback", packet.Out, with(out, func(p *packet.Packet) {
+			p.Source, p.Destination, p.Port = netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.1"), 7001
+		}), "allow output new chain output of table inet sluice: policy|"},
 		{"without an interface", packet.In, with(in, func(p *packet.Packet) { p.In = "" }), "reject input new policy.yaml:11 reject dns|ICMP port unreachable"},
 		{"from the inside", packet.In, with(in, func(p *packet.Packet) { p.In, p.Source, p.Destination = "lan0", inner, client }), "allow forward new policy.yaml:21 allow any from lan|"},
 		{"output", packet.Out, with(out, func(p *packet.Packet) { p.Port = 123 }), "allow output new chain output of table inet sluice: policy|"},

@@ -96,6 +96,25 @@ func namespaces(t *testing.T) (found []string) {
 	return slices.Compact(found)
 }
 
+// That the host knows the flow is told.
+func TestKnownFlow(t *testing.T) {
+	l := newLaboratory(t, rules)
+	l.host.ServeTCP("192.0.2.1:22")
+	r, conn := l.client.OpenTCP(testnet.TCPTry{To: netip.AddrPortFrom(own, 22)})
+	if conn == nil {
+		t.Fatal(r)
+	}
+	defer conn.Close()
+	p := syn("wan0", client, own, 22)
+	if r := l.must(t, packet.In, p); len(r.Notes) != 0 {
+		t.Errorf("another flow: %v", r.Notes)
+	}
+	p.SourcePort = r.Local.Port()
+	if r := l.must(t, packet.In, p); len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "has the flow of this packet") {
+		t.Errorf("the flow from %s: %v", r.State, r.Notes)
+	}
+}
+
 func TestOtherTools(t *testing.T) {
 	l := newLaboratory(t, rules+`
 table ip guard {

@@ -155,6 +155,17 @@ func flowOf(p packet.Packet) conntrack.Flow {
 	return f
 }
 
+// ofKnownFlow says of a packet whose state nobody said that the calling thread's
+// namespace knows its flow. Where that cannot be asked it is not so.
+func (q *Question) ofKnownFlow() bool {
+	p := q.Packet
+	if p.State != "" || !p.HasPorts() || !p.Source.IsValid() || !p.Destination.IsValid() {
+		return false
+	}
+	known, err := conntrack.Known(flowOf(p))
+	return err == nil && known
+}
+
 // beginFlow sends a first packet of the flow, so that its entry has the rewriting that the
 // rules give it. Where they do not let it pass there is no entry then, and nothing is lost.
 func (x *experiment) beginFlow(ctx context.Context, p packet.Packet) error {

@@ -110,6 +110,10 @@ func (j *journey) step(e nftrace.Event) {
 		s.Rule, s.Comment = text.text, text.comment
 		if !s.Foreign {
 			s.Line = j.x.texts.line(s.Family, s.Table, text)
+			// A rule that lines share is of the one that led to its chain.
+			if n := len(j.Steps); s.Line == "" && n > 0 && (j.Steps[n-1].Verdict == "jump "+s.Chain || j.Steps[n-1].Verdict == "goto "+s.Chain) {
+				s.Line = j.Steps[n-1].Line
+			}
 		}
 		s.Verdict = verdictWord(e)
 		drops = e.Verdict == nftrace.Drop

@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -11,7 +12,7 @@ import (
 
 // From include/uapi/linux/netfilter/nfnetlink_conntrack.h.
 const (
-	messageNew = 0 // IPCTNL_MSG_CT_NEW
+	messageNew, messageGet = 0, 1 // IPCTNL_MSG_CT_*
 
 	ctaOriginal, ctaReply, ctaStatus, ctaProtoInfo, ctaTimeout, ctaMark, ctaMaster = 1, 2, 3, 4, 7, 8, 14
 
@@ -84,18 +85,77 @@ func Create(f Flow) error {
 	if err != nil {
 		return err
 	}
-	family := uint8(unix.AF_INET)
-	if !f.Original.Source.Unmap().Is4() {
-		family = unix.AF_INET6
-	}
 	_, err = conn.Execute(netlink.Message{
 		Header: netlink.Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | messageNew, Flags: netlink.Request | netlink.Acknowledge | netlink.Create},
-		Data:   append([]byte{family, unix.NFNETLINK_V0, 0, 0}, data...),
+		Data:   append([]byte{f.family(), unix.NFNETLINK_V0, 0, 0}, data...),
 	})
 	if err != nil {
 		return fmt.Errorf("make an entry in the connection table: %w", err)
 	}
 	return nil
+}
+
+// Known says whether the table has the flow of a packet that has this tuple, in either
+// direction.
+func Known(f Flow) (bool, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return false, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	defer conn.Close()
+	e := netlink.NewAttributeEncoder()
+	e.ByteOrder = binary.BigEndian
+	e.Nested(ctaOriginal, f.Original.encode(f, false))
+	data, err := e.Encode()
+	if err != nil {
+		return false, err
+	}
+	_, err = conn.Send(netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | messageGet, Flags: netlink.Request},
+		Data:   append([]byte{f.family(), unix.NFNETLINK_V0, 0, 0}, data...),
+	})
+	if err == nil {
+		err = answer(conn)
+	}
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look into the connection table: %w", err)
+	}
+	return true, nil
+}
+
+// answer reads the kernel's one answer, which is there when the request has been sent. An
+// entry is flagged as one of many (ctnetlink_fill_info in
+// net/netfilter/nf_conntrack_netlink.c), for whose end the library would wait.
+func answer(conn *netlink.Conn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failure error
+	err = raw.Read(func(fd uintptr) bool {
+		buffer := make([]byte, 1<<14)
+		n, _, err := unix.Recvfrom(int(fd), buffer, unix.MSG_DONTWAIT)
+		switch {
+		case err != nil:
+			failure = err
+		case n >= unix.SizeofNlMsghdr+4 && binary.NativeEndian.Uint16(buffer[4:]) == unix.NLMSG_ERROR:
+			if number := int32(binary.NativeEndian.Uint32(buffer[unix.SizeofNlMsghdr:])); number != 0 { //nolint:gosec // the kernel's own sign
+				failure = unix.Errno(-number)
+			}
+		}
+		return true
+	})
+	return errors.Join(err, failure)
+}
+
+func (f Flow) family() uint8 {
+	if f.Original.Source.Unmap().Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
 }
 
 func (f Flow) reply() Tuple {

@@ -31,6 +31,18 @@ func TestCreate(t *testing.T) {
 				t.Errorf("%+v: %v", f, err)
 			}
 		}
+		turned := flows[0]
+		turned.Original = conntrack.Tuple{Source: b, Destination: a, SourcePort: 2, DestinationPort: 1}
+		other := turned
+		other.Original.SourcePort = 3
+		for _, c := range []struct {
+			flow conntrack.Flow
+			want bool
+		}{{flows[0], true}, {flows[1], true}, {turned, true}, {other, false}} {
+			if known, err := conntrack.Known(c.flow); err != nil || known != c.want {
+				t.Errorf("%+v is known: %v, %v", c.flow, known, err)
+			}
+		}
 		missing := related
 		missing.Original.SourcePort, missing.Master = 9, &conntrack.Flow{Protocol: 17, Original: conntrack.Tuple{Source: b, Destination: a, SourcePort: 9, DestinationPort: 9}}
 		if err := conntrack.Create(missing); err == nil {

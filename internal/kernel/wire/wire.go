@@ -156,6 +156,33 @@ func socketOf(user, family int) (int, error) {
 	return unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 }
 
+// Member is a socket that has joined a group.
+type Member struct{ fd int }
+
+// Join joins a multicast group on a device, so that the kernel takes its packets.
+func Join(group netip.Addr, device int) (*Member, error) {
+	family := unix.AF_INET
+	if !group.Unmap().Is4() {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open a socket: %w", err)
+	}
+	if family == unix.AF_INET {
+		err = unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, &unix.IPMreqn{Multiaddr: group.Unmap().As4(), Ifindex: int32(device)}) //nolint:gosec // an index
+	} else {
+		err = unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(device)}) //nolint:gosec // an index
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("join group %s: %w", group, err), unix.Close(fd))
+	}
+	return &Member{fd}, nil
+}
+
+// Close leaves the group.
+func (m *Member) Close() error { return unix.Close(m.fd) }
+
 // Tap sees the IP packets that leave by any device.
 type Tap struct{ fd int }
 
