@@ -222,12 +222,16 @@ func (x *comparison) side(i int, c class, r reach.Region, how []string) (Side, e
 			if !slices.Contains(out.By, by) {
 				out.By = append(out.By, by)
 			}
-			if asked || !x.u.Holds(o.Region, c.witness) {
+			witness := c.witness
+			if way == reach.Through && c.way == reach.In { // led elsewhere here alone, by an interface that is not known yet
+				witness = x.u.Witness(way, x.u.And(o.Region, c.region))
+			}
+			if asked || !x.u.Holds(o.Region, witness) {
 				continue
 			}
 			asked = true
 			out.Verdict = verdictWord(o.Verdict)
-			if err := agree(x.policies[i].Resolved, c.witness, way, o.Verdict); err != nil {
+			if err := agree(x.policies[i].Resolved, witness, way, o.Verdict); err != nil {
 				return out, err
 			}
 		}

@@ -74,6 +74,9 @@ func (p randomPolicy) text() string {
 
 func randomRule(r *rand.Rand, section string) string {
 	words := []string{pick(r, "allow", "allow", "drop", "reject")}
+	if section != "output" && r.IntN(8) == 0 {
+		return words[0] + " published " + pick(r, "tcp/8080", "tcp/81", "tcp") + pick(r, "", " from office", " from not many")
+	}
 	words = append(words, pick(r, "any", "ssh", "http", "tcp/80", "tcp/20-25", "udp", "udp/53", "[ssh, udp/53]", "icmp echo-request", "icmp", "proto/47"))
 	if r.IntN(5) == 0 {
 		words = append(words, pick(r, "ipv4", "ipv6"))
@@ -95,7 +98,7 @@ func randomRule(r *rand.Rand, section string) string {
 		words = append(words, "by user postfix")
 	}
 	if words[0] == "allow" && r.IntN(8) == 0 {
-		words = append(words, "limit 10/second")
+		words = append(words, pick(r, "limit 10/second", "limit 6/30s per source", "max 5 connections", "log \"a\""))
 	}
 	return strings.Join(words, " ")
 }
@@ -118,7 +121,8 @@ func newRandomPolicy(r *rand.Rand) randomPolicy {
 			p.rules[s] = append(p.rules[s], randomRule(r, s))
 		}
 	}
-	for _, n := range []string{"masquerade from lan out wan ipv4", "redirect tcp/8080 in wan to 10.20.0.5:80", "redirect tcp/81 in wan to :80"} {
+	for _, n := range []string{"masquerade from lan out wan ipv4", "redirect tcp/8080 in wan to 10.20.0.5:80", "redirect tcp/81 in wan to :80",
+		pick(r, "map 198.51.100.16/28 to 10.20.0.16/28", "map 198.51.100.16/28 to 10.20.0.16/28 stateless")} {
 		if r.IntN(3) == 0 {
 			p.nat = append(p.nat, n)
 		}
@@ -181,7 +185,7 @@ func randomPacket(r *rand.Rand) (packet.Packet, reach.Way) {
 			return netip.MustParseAddr(pick(r, "2001:db8:77::1", "2001:db8:77:8000::1", "2001:db8:78::1", "2001:db8:20::5", "2001:db8:9::9", "fe80::7"))
 		}
 		return netip.MustParseAddr(pick(r, "203.0.113.1", "203.0.113.127", "203.0.113.128", "203.0.113.70", "192.0.2.7", "192.0.2.66", "192.0.2.40",
-			fmt.Sprintf("192.0.2.%d", r.IntN(256)), "10.20.0.5", "10.30.1.1", "198.51.100.200", "8.8.8.8"))
+			fmt.Sprintf("192.0.2.%d", r.IntN(256)), "10.20.0.5", "10.20.0.17", "198.51.100.17", "10.30.1.1", "198.51.100.200", "8.8.8.8"))
 	}
 	here := netip.MustParseAddr("198.51.100.1")
 	if six {

@@ -14,16 +14,17 @@ import (
 
 func TestReadWays(t *testing.T) {
 	r := resolved(t, "policy.yaml", "version: 1\nzones:\n  lan: { interfaces: [lan0], networks: [10.20.0.0/24] }\nsets:\n  office: [203.0.113.0/24]\ninput:\n  default: drop\noutput:\n  default: drop\n")
+	const twice = "input, input" // by another interface, or with another address
 	for _, test := range []struct {
 		words Words
 		ways  string // of the questions
 		fail  string
 	}{
-		{Words{}, "input output", ""},
+		{Words{}, "input, output", ""},
 		{Words{Hook: "forward"}, "forward", ""},
-		{Words{From: "lan"}, "input", ""},           // packets from this host come in by nothing
-		{Words{From: "not lan"}, "input input", ""}, // another interface, or another address
-		{Words{To: "office"}, "input output", ""},
+		{Words{From: "lan"}, "input", ""}, // packets from this host come in by nothing
+		{Words{From: "not lan"}, twice, ""},
+		{Words{To: "office"}, "input, output", ""},
 		{Words{To: "lan"}, "output", ""},
 		{Words{In: "lan"}, "input", ""},
 		{Words{Out: "lan"}, "output", ""},
@@ -37,7 +38,7 @@ func TestReadWays(t *testing.T) {
 			ways = append(ways, string(q.Way))
 		}
 		switch {
-		case test.fail == "" && (err != nil || strings.Join(ways, " ") != test.ways):
+		case test.fail == "" && (err != nil || strings.Join(ways, ", ") != test.ways):
 			t.Errorf("%+v: got %v, %v, want %s", test.words, ways, err, test.ways)
 		case test.fail != "" && (err == nil || !strings.Contains(err.Error(), test.fail)):
 			t.Errorf("%+v: got the error %v, want %s", test.words, err, test.fail)
