@@ -187,7 +187,6 @@ func (w *ruleRaiser) layout(s Statement) ([]program.Rule, error) {
 		rule.actions = []program.Action{action}
 		switch a := action.(type) {
 		case program.Jump:
-			rule.actions = []program.Action{program.Jump{Chain: w.lead(a.Chain)}}
 			if g := w.gate(a.Chain); g != nil {
 				rule.actions = nil
 				more, err := rule.throughGate(g)
@@ -197,6 +196,7 @@ func (w *ruleRaiser) layout(s Statement) ([]program.Rule, error) {
 				out = append(out, more...)
 				continue
 			}
+			rule.actions = []program.Action{program.Jump{Chain: w.lead(a.Chain)}}
 		case program.Goto:
 			rule.actions = []program.Action{program.Goto{Chain: w.lead(a.Chain)}}
 		}
