@@ -140,6 +140,9 @@ func (t *talk) tell(s *shot) {
 
 // again sends a packet of the talk once more.
 func (t *talk) again(s *shot) {
+	if s.packet.Flags&packet.RST != 0 && s.packet.Protocol == packet.TCP {
+		return // by now it is outside of the window
+	}
 	c := *s
 	c.raw, c.seen = nil, nil
 	t.add(&c)
@@ -161,7 +164,7 @@ func (t *talk) tcp() {
 		later := t.next[1]
 		t.next[1] = 0
 		t.say(1, rst|ack, "")
-		t.next[1] = later
+		t.next[1], t.sent = later, nil
 		t.say(0, syn, "")
 	}
 	script := []func(){

@@ -109,7 +109,11 @@ func (s *shot) String() string {
 		text += ", with destination options"
 	}
 	if s.flow != "" {
-		text += " (" + s.flow + ")"
+		text += " (" + s.flow
+		if s.packet.Protocol == packet.TCP {
+			text += fmt.Sprintf(", seq %d ack %d len %d", s.seq, s.ack, len(s.body))
+		}
+		text += ")"
 	}
 	return text
 }

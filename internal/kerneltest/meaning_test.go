@@ -233,10 +233,24 @@ func (y *yard) hold(c trial) (out []string) {
 	y.send(c.shots)
 	for _, s := range c.shots {
 		if text := y.difference(s); text != "" {
-			out = append(out, report(s, text))
+			out = append(out, report(s, text)+c.before(s))
 		}
 	}
 	return out
+}
+
+// before is what was said before in the conversation that a packet is part of.
+func (c trial) before(s *shot) string {
+	var b strings.Builder
+	for _, o := range c.shots {
+		if o == s || s.flow == "" {
+			break
+		}
+		if talkOf(o) == talkOf(s) {
+			fmt.Fprintf(&b, "\n  before: %s: %s, %s; seen: %v", o, o.want.Verdict, o.want.Packet.State, o.seen)
+		}
+	}
+	return b.String()
 }
 
 // outcomes counts what the packets of a run met.
