@@ -145,7 +145,7 @@ const inTime = "in_time_00000001"
 // are gone and every packet leaves the shadow's chains at their first rule, whoever is
 // still there to take the table away.
 func (r *Running) expiry(life time.Duration) string {
-	end := fmt.Sprintf("timeout %dms", (life + grace).Milliseconds())
+	end := fmt.Sprintf("timeout %ds", int64((life+grace+time.Second-1)/time.Second)) // nft reads no more than eight digits
 	var b strings.Builder
 	fmt.Fprintf(&b, "add set inet %s %s { type nf_proto; flags timeout; elements = { ipv4 %s, ipv6 %s } }\n", Owner, inTime, end, end)
 	for _, hook := range r.legend.Hooks {

@@ -182,6 +182,10 @@ func (s Statement) target() string {
 	return address + ":" + strconv.FormatUint(s.Number, 10)
 }
 
+// mostMilliseconds is the longest time that nft takes in milliseconds: it reads eight
+// digits of a number in a time (time_parse of its src/datatype.c).
+const mostMilliseconds = 99_999_999
+
 // definition is the set without its elements, as in "add set".
 func (s *Set) definition() string {
 	var b strings.Builder
@@ -212,7 +216,10 @@ func (s *Set) definition() string {
 	if s.Size > 0 {
 		fmt.Fprintf(&b, " size %d;", s.Size)
 	}
-	if s.Timeout > 0 {
+	switch {
+	case s.Timeout > mostMilliseconds: // always whole seconds, see layoutDynamic
+		fmt.Fprintf(&b, " timeout %ds;", s.Timeout/1000)
+	case s.Timeout > 0:
 		fmt.Fprintf(&b, " timeout %dms;", s.Timeout)
 	}
 	if s.Counted {
