@@ -121,8 +121,12 @@ func newRandomPolicy(r *rand.Rand) randomPolicy {
 			p.rules[s] = append(p.rules[s], randomRule(r, s))
 		}
 	}
-	for _, n := range []string{"masquerade from lan out wan ipv4", "redirect tcp/8080 in wan to 10.20.0.5:80", "redirect tcp/81 in wan to :80",
-		pick(r, "map 198.51.100.16/28 to 10.20.0.16/28", "map 198.51.100.16/28 to 10.20.0.16/28 stateless")} {
+	for _, n := range []string{
+		"masquerade from lan out wan ipv4",
+		"redirect tcp/8080 in wan to 10.20.0.5:80",
+		"redirect tcp/81 in wan to :80",
+		pick(r, "map 198.51.100.16/28 to 10.20.0.16/28", "map 198.51.100.16/28 to 10.20.0.16/28 stateless"),
+	} {
 		if r.IntN(3) == 0 {
 			p.nat = append(p.nat, n)
 		}
