@@ -151,6 +151,8 @@ func (v *liveView) compare(path reference.Path) {
 	case string(v.Verdict) != string(path.Verdict):
 		v.Same = false
 		v.Sentence = fmt.Sprintf("The policy %s the packet, but the loaded firewall %s%s.", policyWords[path.Verdict], strings.Replace(does, "the packet", "it", 1), decider)
+	case v.Verdict == trace.Allow && !sameRewriting(path.Packet, v.Packet) && (v.State == packet.Established || v.State == packet.Related):
+		v.Sentence = fmt.Sprintf("The loaded firewall does the same: it %s%s, rewritten as the first packet of its flow would be: %s.", does, decider, endsText(v.Packet))
 	case v.Verdict == trace.Allow && !sameRewriting(path.Packet, v.Packet):
 		v.Same = false
 		v.Sentence = fmt.Sprintf("Both let the packet pass, but the policy has it leave %s, and the loaded firewall %s.", endsText(path.Packet), endsText(v.Packet))
