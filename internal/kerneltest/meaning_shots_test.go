@@ -2,6 +2,7 @@ package kerneltest
 
 import (
 	"encoding/binary"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -67,11 +68,11 @@ func newShooter(r *rand.Rand, y *yard, resolved *resolve.Resolved) *shooter {
 			g.edge(n.Target.Address)
 		}
 	}
-	for _, z := range resolved.Zones {
-		g.set(z.Networks)
+	for _, name := range slices.Sorted(maps.Keys(resolved.Zones)) { // in one order, so that a seed repeats a run
+		g.set(resolved.Zones[name].Networks)
 	}
-	for _, s := range resolved.Sets {
-		g.set(s.Addresses)
+	for _, name := range slices.Sorted(maps.Keys(resolved.Sets)) {
+		g.set(resolved.Sets[name].Addresses)
 	}
 	return g
 }

@@ -125,6 +125,23 @@ func TestMeaning(t *testing.T) {
 	}
 }
 
+// A seed gives the same policies and packets each time.
+func TestMeaningRepeats(t *testing.T) {
+	y := &yard{t: t, facts: yardFacts()}
+	for _, round := range []int{1, 5, 28} {
+		a, b := y.trial(7, round), y.trial(7, round)
+		if a.draft.String() != b.draft.String() {
+			t.Errorf("round %d: another policy", round)
+		}
+		for i := range a.shots {
+			if i >= len(b.shots) || a.shots[i].String() != b.shots[i].String() {
+				t.Errorf("round %d: packet %d is another", round, i)
+				break
+			}
+		}
+	}
+}
+
 // The same by the real command, from policy to policy, as a host has them: what one
 // leaves behind must not change what the next one means.
 func TestMeaningApplied(t *testing.T) {
