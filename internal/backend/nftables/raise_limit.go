@@ -272,6 +272,19 @@ func (w *ruleRaiser) throughGate(g *gate) ([]program.Rule, error) {
 	return w.rule(g.through)
 }
 
+// goneToGate raises a rule that goes to a limit by source: what that does not let
+// through, or sends back, leaves the rule's own chain.
+func (w *ruleRaiser) goneToGate(g *gate) ([]program.Rule, error) {
+	if len(w.actions) > 0 || w.inner || w.counts {
+		return nil, errReturn
+	}
+	back := *w
+	back.match = slices.Clone(w.match)
+	back.actions = []program.Action{program.Return}
+	rules, err := w.throughGate(g)
+	return append(rules, back.made()), err
+}
+
 // limit raises a limit that stands in a rule: by name it is shared.
 func (w *ruleRaiser) limit(s Statement) error {
 	if s.Over {

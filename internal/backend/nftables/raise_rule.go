@@ -88,6 +88,11 @@ func (w *ruleRaiser) rule(statements []Statement) ([]program.Rule, error) {
 				return nil, errBehind
 			}
 			return w.throughGate(w.gate(s.Name))
+		case s.Kind == Goto && w.gate(s.Name) != nil:
+			if len(rest) > 0 {
+				return nil, errBehind
+			}
+			return w.goneToGate(w.gate(s.Name))
 		case s.Kind == RateLimit && len(rest) == 1 && rest[0].Kind == Log && s.Name == "" && !s.Over:
 			// A log's own rate gates nothing, where nothing is behind the log.
 			w.act(program.Log{Prefix: w.prefix(rest[0].Name), Rate: s.Rate.program()})
