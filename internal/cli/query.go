@@ -183,17 +183,17 @@ func printAnswers(w io.Writer, asked question.Words, verdicts []program.Verdict,
 	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "for example\tverdict\tline\t\n")
+	fmt.Fprintf(t, "for example\tverdict\tline\n")
 	for i := range answers {
 		a := &answers[i]
 		if collapsed[a.By] {
 			continue
 		}
-		text := a.By.Text
-		if a.By.Line == 0 {
-			text = ""
+		row := fmt.Sprintf("%s\t%s\t%s", a.Example, a.Verdict, a.By)
+		if a.By.Line != 0 {
+			row += "\t" + a.By.Text
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", a.Example, a.Verdict, a.By, text)
+		fmt.Fprintln(t, row)
 	}
 	if err := t.Flush(); err != nil {
 		return errors.Join(err)

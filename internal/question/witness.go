@@ -117,8 +117,8 @@ func nicer(u *reach.Universe, c class, of reach.Region, facts host.Facts) packet
 	switch {
 	case p.In != "" && p.DestinationLocal == packet.Yes:
 		try(destination, addressesOf(facts, p.In, c.here != packet.No))
-	case odd(p.Destination):
-		try(destination, examples)
+	case odd(p.Destination), p.Source == p.Destination:
+		try(destination, slices.DeleteFunc(slices.Clone(examples), func(a netip.Addr) bool { return a == p.Source }))
 	}
 	return p
 }
