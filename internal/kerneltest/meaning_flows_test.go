@@ -150,7 +150,9 @@ func (t *talk) again(s *shot) {
 
 // patience is how often an end goes on although the first packet did not arrive.
 func (t *talk) goesOn() bool {
-	toItself := t.came.way == packet.Out && t.y.local(t.left.Destination)
+	// What the host asks of itself and nat leads elsewhere is loopback to output,
+	// whoever is banned there, and the answers are of a flow that is known.
+	toItself := t.came.way == packet.Out && (t.y.local(t.left.Destination) || t.y.local(t.came.packet.Destination))
 	return len(t.shots) > 0 && len(t.sent) > 0 && (t.allowed || t.chance(3)) && travels(t.left.Source) && travels(t.left.Destination) && !toItself
 }
 

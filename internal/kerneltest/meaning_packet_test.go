@@ -46,7 +46,7 @@ func (s sighting) String() string {
 		where = "taken in from " + deviceName(s.at)
 	}
 	if s.answer != "" {
-		return fmt.Sprintf("%s: %s", where, s.answer)
+		return fmt.Sprintf("%s: %s of %s", where, s.answer, s.packet.Source)
 	}
 	return fmt.Sprintf("%s as %s", where, header(s.packet))
 }

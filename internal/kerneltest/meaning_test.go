@@ -50,8 +50,8 @@ func TestMeaningWitness(t *testing.T) {
 		for i, want := range []string{
 			"[taken in from wan0 as tcp 192.0.2.7:%d > 198.51.100.1:22 [S]]",
 			"[left by wan0 as tcp 198.51.100.1:22 > 192.0.2.7:%d [SA]]",
-			"[left by wan0: unreachable, code 3]",
-			"[left by wan0: reset]",
+			"[left by wan0: unreachable, code 3 of 198.51.100.1]",
+			"[left by wan0: reset of 198.51.100.1]",
 		} {
 			if got := fmt.Sprint(shots[i].seen); got != strings.ReplaceAll(want, "%d", fmt.Sprint(4000+round)) {
 				t.Errorf("%s: %s", shots[i], got)

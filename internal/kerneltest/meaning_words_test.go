@@ -174,7 +174,9 @@ func (r *drafter) tracking() {
 	}
 }
 
-// nat are lines of every kind. What leads to the same inner machines meets.
+// nat are lines of every kind. What leads to the same inner machines meets. None
+// leads a packet to where it goes: the kernel does not take that for rewritten, so
+// no such packet is published.
 func (r *drafter) nat() {
 	d := r.draft
 	for range 1 + r.IntN(4) {
@@ -197,7 +199,7 @@ func (r *drafter) nat() {
 			"redirect tcp/25 on 192.0.2.25 to 10.20.0.5:25",
 			"redirect tcp/9001 on 2001:db8:100::9 to [2001:db8:20::6]:9000",
 			"redirect tcp/80 in lan to 10.30.0.5:8080",
-			"redirect dns in sides to :53",
+			"redirect dns in sides to :5353",
 			"map 198.51.100.32/28 to 10.20.0.0/28",
 			"map 2001:db8:100:f::/64 to 2001:db8:20::/64",
 			"map 198.51.100.32/28 to 10.20.0.0/28 stateless",
