@@ -83,7 +83,13 @@ func (s *session) prove(ctx context.Context, c change, have backend.State) error
 }
 
 // proof holds a state, read wholly, against a program.
-func (s *session) proof(ctx context.Context, raiser backend.Raiser, meant *program.Program, have backend.State) (*verify.Proof, error) {
+func (s *session) proof(ctx context.Context, raiser backend.Raiser, meant *program.Program, have backend.State) (out *verify.Proof, err error) {
+	// It runs in the middle of a change, which a fault of the reader must not end.
+	defer func() {
+		if fault := recover(); fault != nil {
+			out, err = nil, fmt.Errorf("a fault of the reader of rules: %v", fault)
+		}
+	}()
 	raised, err := raiser.Raise(have)
 	if err != nil {
 		return nil, err

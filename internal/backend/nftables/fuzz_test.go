@@ -48,6 +48,10 @@ func FuzzRead(f *testing.F) {
 		if _, err := New().Steps(nil, s); err != nil {
 			t.Fatal(err)
 		}
+		r := raise(&s.Tree)
+		if err := r.Program.Check(); err != nil && len(r.Unraised) == 0 {
+			t.Fatal(err)
+		}
 	})
 }
 

@@ -100,6 +100,9 @@ func sourceFamily(s Statement) int {
 
 // own reads "update @table { source limit rate … } THEN" of one family.
 func (p *gateParser) own(statements []Statement) bool {
+	if len(statements) == 0 {
+		return false
+	}
 	s := statements[0]
 	f := sourceFamily(s)
 	if s.Kind != SetAdd || len(s.Inner) != 1 || s.Number != 0 || f == 0 || slices.Contains(p.families, f) {
