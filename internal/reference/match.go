@@ -57,9 +57,10 @@ func serviceIn(services []policy.ServiceRef, p packet.Packet) bool {
 	return anyMatch(services, func(m policy.ServiceMatch) bool { return onWire(m, p) })
 }
 
-// portsIn is serviceIn for services that name ports.
+// portsIn is serviceIn for rules that look at the ports of the packet's protocol:
+// "[tcp/80, tcp]" does not, since it is all of TCP.
 func portsIn(services []policy.ServiceRef, p packet.Packet) bool {
-	return anyMatch(services, func(m policy.ServiceMatch) bool { return len(m.Ports) > 0 && onWire(m, p) })
+	return serviceIn(services, p) && !anyMatch(services, func(m policy.ServiceMatch) bool { return len(m.Ports) == 0 && onWire(m, p) })
 }
 
 func anyMatch(services []policy.ServiceRef, is func(policy.ServiceMatch) bool) bool {

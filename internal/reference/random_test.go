@@ -252,7 +252,7 @@ func (g generator) nat(b *strings.Builder) {
 func (g generator) rule(section string) string {
 	words := []string{
 		pick(g, "allow", "allow", "drop", "reject"),
-		pick(g, "any", "tcp", "udp", "ssh", "http", "dns", "ping", "vrrp", "tcp/1000-2000", "[tcp/80, tcp/443]", "[udp/53, ping]", "udp/1024-8080", "proto/112", "icmp", "icmp time-exceeded"),
+		pick(g, "any", "tcp", "udp", "ssh", "http", "dns", "ping", "vrrp", "tcp/1000-2000", "[tcp/80, tcp/443]", "[udp/53, ping]", "[tcp/80, tcp]", "[http, udp]", "udp/1024-8080", "proto/112", "icmp", "icmp time-exceeded"),
 	}
 	if section != "output" && g.IntN(8) == 0 {
 		words[1] = "published " + pick(g, "tcp/8080", "tcp/2222", "tcp", "any", "udp/53")
