@@ -28,11 +28,11 @@ type shooter struct {
 	rules []*policy.Rule
 	hooks []policy.Hook // of rules
 	port  uint16        // the next source port that nobody uses
-	used  map[[2]netip.Addr]bool
+	used  map[netip.Addr]bool
 }
 
 func newShooter(r *rand.Rand, y *yard, resolved *resolve.Resolved) *shooter {
-	g := &shooter{Rand: r, y: y, resolved: resolved, flows: reference.NewFlows(resolved), port: 10000, used: map[[2]netip.Addr]bool{}}
+	g := &shooter{Rand: r, y: y, resolved: resolved, flows: reference.NewFlows(resolved), port: 10000, used: map[netip.Addr]bool{}}
 	g.flows.Quiet = true
 	p := resolved.Policy
 	for _, section := range []*policy.Section{p.Input, p.Output, p.Forward} {
@@ -366,11 +366,12 @@ func (g *shooter) add(s *shot) bool {
 	if p := &s.packet; !p.HasPorts() && p.Protocol != packet.ICMP && p.Protocol != packet.ICMPv6 {
 		// Without ports two flows of rewritten ends cannot be told apart, and the
 		// kernel drops the second.
-		ends := [2]netip.Addr{{}, p.Destination}
-		if g.used[ends] {
-			return false
+		for _, a := range []netip.Addr{p.Source, p.Destination} {
+			if g.used[a] {
+				return false
+			}
+			g.used[a] = !g.y.local(a)
 		}
-		g.used[ends] = true
 	}
 	if s.side == fromHost {
 		s.packet.In = ""

@@ -59,29 +59,30 @@ func (y *yard) shrink(c trial) trial {
 	if len(failed) == 0 {
 		return c
 	}
+	// Another packet that differs, for another reason, is not what is looked for.
+	fails := func(c trial) bool { return slices.Contains(y.differs(c), failed[0]) }
 	// The packet alone, else with its conversation, else with all before it.
 	for _, fits := range []func(s *shot) bool{
 		func(s *shot) bool { return s == failed[0] },
 		func(s *shot) bool { return s == failed[0] || s.flow != "" && talkOf(s) == talkOf(failed[0]) },
 	} {
 		fewer := trial{draft: c.draft, shots: slices.DeleteFunc(slices.Clone(c.shots), func(s *shot) bool { return !fits(s) })}
-		if len(y.differs(fewer)) > 0 {
+		if fails(fewer) {
 			c = fewer
 			break
 		}
 	}
-	c.shots = fewest(c.shots, late, func(shots []*shot) bool { return len(y.differs(trial{draft: c.draft, shots: shots})) > 0 })
+	c.shots = fewest(c.shots, late, func(shots []*shot) bool { return fails(trial{draft: c.draft, shots: shots}) })
 	for before := -1; before != c.draft.size() && !late(); {
 		before = c.draft.size()
-		y.shrinkDraft(&c, late)
+		shrinkDraft(&c, late, func(d *draft) bool { return fails(trial{draft: d, shots: c.shots}) })
 	}
-	c.shots = fewest(c.shots, late, func(shots []*shot) bool { return len(y.differs(trial{draft: c.draft, shots: shots})) > 0 })
+	c.shots = fewest(c.shots, late, func(shots []*shot) bool { return fails(trial{draft: c.draft, shots: shots}) })
 	y.differs(c) // once more, for the report
 	return c
 }
 
-func (y *yard) shrinkDraft(c *trial, late func() bool) {
-	fails := func(d *draft) bool { return len(y.differs(trial{draft: d, shots: c.shots})) > 0 }
+func shrinkDraft(c *trial, late func() bool, fails func(*draft) bool) {
 	for i := range c.draft.sections {
 		d := c.draft.clone()
 		if d.sections = slices.Delete(d.sections, i, i+1); fails(d) {
