@@ -167,3 +167,32 @@ func TestProofAgainstEvaluation(t *testing.T) {
 		}
 	}
 }
+
+// TestFactorCountsOnce: a rule whose elements count, and which covers others that
+// ask for the same large set, stays as it is.
+func TestFactorCountsOnce(t *testing.T) {
+	tcp := program.Condition{Field: program.Protocol, Numbers: number(6)}
+	large := program.Condition{Field: program.Source, Set: "large"}
+	rule := func(port program.Condition, actions ...program.Action) program.Rule {
+		return program.Rule{Match: []program.Condition{tcp, port, large}, Actions: actions}
+	}
+	element := func(port uint64, counter string) program.Element {
+		return program.Element{Parts: []program.Value{{Numbers: number(port)[0]}}, Counter: counter}
+	}
+	p := &program.Program{
+		Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Drop, Chain: "input"}},
+		Sets: []program.Set{
+			{ID: "large", Key: []program.Field{program.Source}, Life: program.Static, Addresses: many()},
+			{
+				ID: "ports", Key: []program.Field{program.Port}, Life: program.Static, Counters: true,
+				Elements: []program.Element{element(22, "ssh"), element(80, "web")},
+			},
+		},
+		Counters: []program.Counter{{Name: "ssh"}, {Name: "web"}, {Name: "behind"}},
+		Chains: []program.Chain{{Name: "input", Rules: []program.Rule{
+			rule(program.Condition{Field: program.Port, Set: "ports"}, program.Accept),
+			rule(program.Condition{Field: program.Port, Numbers: number(80)}, program.Count{Counter: "behind"}, program.Accept),
+		}}},
+	}
+	proveRun(t, p, map[string]int{})
+}

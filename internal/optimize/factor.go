@@ -116,6 +116,9 @@ func (f *facts) widest(rules []program.Rule, with []int, text string) (widest in
 		scopes[i] = f.scope(&r)
 	}
 	for _, k := range with {
+		if f.countsElements(without(rules[k].Match, text)) {
+			continue // asked before the chain and in it, an element would count a packet twice
+		}
 		var covered []int
 		for _, i := range with {
 			*f.compared++
@@ -128,6 +131,14 @@ func (f *facts) widest(rules []program.Rule, with []int, text string) (widest in
 		}
 	}
 	return widest, f.together(rules, members, with)
+}
+
+// countsElements says whether a condition asks a set whose elements count.
+func (f *facts) countsElements(match []program.Condition) bool {
+	return slices.ContainsFunc(match, func(c program.Condition) bool {
+		set := f.sets[c.Set]
+		return set != nil && set.Counters
+	})
 }
 
 // together leaves out the rules that cannot come up to the first: those in
