@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/program"
 	"sluice/internal/verify"
@@ -101,13 +102,30 @@ func (s *session) proof(ctx context.Context, raiser backend.Raiser, meant *progr
 	if meant, err = raiser.Meant(meant, can, have, s.asked); err != nil {
 		return nil, err
 	}
-	var own addrset.Builder
-	if local, err := localAddresses(); err == nil {
-		for a := range local {
-			own.AddAddr(a)
-		}
+	return verify.Prove(meant, raised, devices())
+}
+
+// devices are the interfaces of the thread's network namespace but loopback, none
+// where they cannot be read: they make for likelier witnesses, and no proof rests on them.
+func devices() (out []verify.Device) {
+	list, err := net.Interfaces()
+	if err != nil {
+		return nil
 	}
-	return verify.Prove(meant, raised, own.Set())
+	for _, i := range list {
+		if i.Flags&net.FlagLoopback != 0 {
+			continue
+		}
+		d := verify.Device{Name: i.Name}
+		addresses, _ := i.Addrs()
+		for _, a := range addresses {
+			if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+				d.Addresses = append(d.Addresses, prefix.Addr().Unmap())
+			}
+		}
+		out = append(out, d)
+	}
+	return out
 }
 
 // meant is the program of a generation with only the passes that it needs; of one

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/compile"
@@ -58,7 +57,7 @@ func provenAs(t *testing.T, meant *program.Program, have backend.State) *verify.
 	if err != nil {
 		t.Fatal(err)
 	}
-	proof, err := verify.Prove(as, raised, addrset.Set{})
+	proof, err := verify.Prove(as, raised, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

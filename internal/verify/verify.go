@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/diagram"
 	"sluice/internal/program"
@@ -53,20 +52,20 @@ type Outcome struct {
 const mostClasses = 10
 
 // Prove holds what was read against what was meant, which is in the backend's words
-// (backend.Raiser). It is proved whatever the host's own addresses are; own, empty
-// where nobody knows them, makes for likelier witnesses. The error says that there are too many kinds of packets to tell apart.
-func Prove(meant *program.Program, r *backend.Raised, own addrset.Set) (*Proof, error) {
+// (backend.Raiser). It is proved whatever the host's own addresses are; here is its devices,
+// none where nobody knows them, which make for likelier witnesses. The error says that there are too many kinds of packets to tell apart.
+func Prove(meant *program.Program, r *backend.Raised, here []Device) (*Proof, error) {
 	p := &Proof{Rules: r.Rules, Elements: r.Elements, Banned: r.Banned, Unread: r.Unraised, Differences: []Difference{}}
 	if p.Unread == nil {
 		p.Unread = []backend.Unraised{}
 	}
-	err := guarded(func() { p.compare(meant, r.Program, addrset.Set{}) })
-	if err == nil && len(p.Differences) > 0 && !own.IsEmpty() {
+	err := guarded(func() { p.compare(meant, r.Program, nil) })
+	if err == nil && len(p.Differences) > 0 && len(here) > 0 {
 		// A packet to the host's own address says more than one to any. Where there
 		// is none, what was found holds for other addresses.
-		likely := *p
-		if guarded(func() { likely.compare(meant, r.Program, own) }) == nil && len(likely.Differences) > 0 {
-			p.Differences = likely.Differences
+		closer := *p
+		if guarded(func() { closer.compare(meant, r.Program, here) }) == nil && len(closer.Differences) > 0 {
+			p.Differences = closer.Differences
 		}
 	}
 	if err != nil {
@@ -88,13 +87,14 @@ func guarded(f func()) (err error) {
 	return diagram.Guard(f)
 }
 
-func (p *Proof) compare(meant, have *program.Program, own addrset.Set) {
-	u := reach.NewUniverse(reach.Options{Own: own, Settled: true}, meant, have)
+func (p *Proof) compare(meant, have *program.Program, devices []Device) {
+	u := reach.NewUniverse(reach.Options{Own: addressesOf(devices), Settled: true}, meant, have)
 	p.Classes, p.Differences = 0, []Difference{}
 	for _, way := range []reach.Way{reach.In, reach.Through, reach.Out} {
 		p.Classes += len(u.Outcomes(meant, way))
 	}
 	for _, d := range u.Compare(meant, have, true) {
+		d.Witness = likely(u, d, devices)
 		p.Differences = append(p.Differences, differenceOf(u, d))
 	}
 	p.Opaque = u.Opaque()

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
@@ -43,7 +42,7 @@ func (k kernel) prove(t testing.TB, p *program.Program) *verify.Proof {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proof, err := verify.Prove(meant, r, addrset.Set{})
+	proof, err := verify.Prove(meant, r, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
