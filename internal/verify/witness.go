@@ -2,7 +2,6 @@ package verify
 
 import (
 	"net/netip"
-	"slices"
 
 	"sluice/internal/addrset"
 	"sluice/internal/packet"
@@ -55,13 +54,15 @@ func likely(u *reach.Universe, d reach.Difference, devices []Device) packet.Pack
 			}
 		}
 	}
-	if d.Way != reach.Out {
-		slices.ContainsFunc(devices, func(i Device) bool { return try(func(q *packet.Packet) { q.In = i.Name }) })
+	for _, i := range devices {
+		if d.Way != reach.Out && try(func(q *packet.Packet) { q.In = i.Name }) {
+			break
+		}
 	}
-	if d.Way != reach.In {
-		slices.ContainsFunc(devices, func(i Device) bool {
-			return i.Name != p.In && try(func(q *packet.Packet) { q.Out = i.Name })
-		})
+	for _, i := range devices {
+		if d.Way != reach.In && i.Name != p.In && try(func(q *packet.Packet) { q.Out = i.Name }) {
+			break
+		}
 	}
 	return p
 }
