@@ -1,6 +1,10 @@
 package reach
 
 import (
+	"fmt"
+	"net/netip"
+
+	"sluice/internal/addrset"
 	"sluice/internal/diagram"
 	"sluice/internal/program"
 )
@@ -43,21 +47,57 @@ func (x *execution) action(r *program.Rule, a program.Action, b branch, depth in
 	case program.Limit:
 		open, shut := x.gate(a, b)
 		if a.Ban != "" {
-			shut = x.ban(r, a, shut)
+			shut, returned = x.ban(r, a, shut, depth)
 		}
-		return open, shut, nil
+		return open, shut, returned
 	case program.ConnectionLimit:
 		open, shut := x.gate(a, b)
 		return open, shut, nil
 	}
+	if fits, known := x.fits(a, b); known {
+		rest := x.u.Minus(b.region, fits)
+		if rest != diagram.None {
+			closed = []branch{{b.flow, rest}} // the kernel finds nothing to translate to, and asks the next rule
+		}
+		if b.region = x.u.And(b.region, fits); b.region == diagram.None {
+			return nil, closed, nil
+		}
+	}
 	if rewritten, ends, is := x.rewrite(a, b); is {
 		if !ends {
-			return []branch{rewritten}, nil, nil
+			return []branch{rewritten}, closed, nil
 		}
 		x.accepted = append(x.accepted, rewritten)
-		return nil, nil, nil
+		return nil, closed, nil
 	}
-	return []branch{x.effect(b, program.ActionText(a))}, nil, nil
+	return []branch{x.effectsOf(a, b)}, nil, nil
+}
+
+// effectTexts are program.ActionText and what else tells an action from another.
+func effectTexts(a program.Action) []string {
+	texts := []string{program.ActionText(a)}
+	table, full := "", ""
+	switch a := a.(type) {
+	case program.SetAdd:
+		if len(a.Fields) == 0 {
+			texts[0] += fmt.Sprintf(" for %d ms", a.Timeout)
+		}
+	case program.Limit:
+		table, full = a.Table, a.FullCounter
+	case program.ConnectionLimit:
+		table, full = a.Table, a.FullCounter
+	}
+	if full != "" {
+		texts = append(texts, "count "+full+" where "+table+" is full")
+	}
+	return texts
+}
+
+func (x *execution) effectsOf(a program.Action, b branch) branch {
+	for _, text := range effectTexts(a) {
+		b = x.effect(b, text)
+	}
+	return b
 }
 
 // enter gives what comes back from a chain.
@@ -91,7 +131,7 @@ func (x *execution) decide(r *program.Rule, v program.Verdict, b branch) {
 // gate parts what a limit lets through from what it does not. Both have asked it.
 func (x *execution) gate(a program.Action, b branch) (open, shut []branch) {
 	through := x.u.flag(gateField(a))
-	asked := x.effect(b, program.ActionText(a))
+	asked := x.effectsOf(a, b)
 	if r := x.u.And(asked.region, through); r != diagram.None {
 		open = []branch{{asked.flow, r}}
 	}
@@ -101,8 +141,9 @@ func (x *execution) gate(a program.Action, b branch) (open, shut []branch) {
 	return open, shut
 }
 
-// ban drops what is over a limit that bans, and gives what is never banned.
-func (x *execution) ban(r *program.Rule, a program.Limit, shut []branch) (spared []branch) {
+// ban drops what is over a limit that bans, or leads it to the limit's chain for
+// such, and gives what is never banned.
+func (x *execution) ban(r *program.Rule, a program.Limit, shut []branch, depth int) (spared, returned []branch) {
 	for _, b := range shut {
 		never := diagram.None
 		if set := x.program.Set(a.NeverBan); set != nil {
@@ -112,11 +153,15 @@ func (x *execution) ban(r *program.Rule, a program.Limit, shut []branch) (spared
 			spared = append(spared, branch{b.flow, r})
 		}
 		if rest := x.u.Minus(b.region, never); rest != diagram.None {
-			banned := x.effect(branch{b.flow, rest}, "ban in "+a.Ban)
+			banned := x.effect(branch{b.flow, rest}, fmt.Sprintf("ban in %s for %d ms", a.Ban, a.BanTimeout))
+			if a.Over != "" {
+				returned = append(returned, x.enter(a.Over, banned, depth)...)
+				continue
+			}
 			x.end(banned, program.Drop, decider{rule: r, origin: r.Origin, hook: x.hook.Kind, chain: x.hook.Chain})
 		}
 	}
-	return spared
+	return spared, returned
 }
 
 // verdictMap parts packets by the element that their key is.
@@ -164,8 +209,12 @@ func (x *execution) verdictMap(r *program.Rule, a program.VerdictMap, b branch, 
 	return on, closed, returned
 }
 
-// noTrack keeps packets out of tracking that are not out of it already.
+// noTrack keeps packets out of tracking that are not out of it already. Behind
+// connection tracking it does nothing (nft_notrack_eval).
 func (x *execution) noTrack(b branch) (out []branch) {
+	if !x.raw {
+		return []branch{b}
+	}
 	already := x.u.named(program.State, "untracked")
 	if r := x.u.And(b.region, already); r != diagram.None {
 		out = append(out, branch{b.flow, r})
@@ -176,13 +225,43 @@ func (x *execution) noTrack(b branch) (out []branch) {
 	return out
 }
 
+// fits is the packets that a translation to an address is for; false where it is
+// for all.
+func (x *execution) fits(a program.Action, b branch) (r Region, known bool) {
+	var of netip.Addr
+	switch a := a.(type) {
+	case program.DNAT:
+		of = a.To
+	case program.SNAT:
+		of = a.To
+	case program.DNATPrefix:
+		return x.inPrefix(program.Destination, a.From, b), true
+	case program.SNATPrefix:
+		return x.inPrefix(program.Source, a.From, b), true
+	default:
+		return r, false
+	}
+	six := x.u.sixth(program.Source)
+	if of.Is4() {
+		return x.u.Minus(b.region, six), true
+	}
+	return six, true
+}
+
+func (x *execution) inPrefix(f program.Field, p netip.Prefix, b branch) Region {
+	inside := addrset.FromPrefixes(p)
+	return x.view(b.flow.change).has(f, values{addresses: &inside})
+}
+
 // rewrite does what an action does to packets; ends says that the base chain is
 // over, as address translation ends its chain, is that the action rewrites.
 func (x *execution) rewrite(a program.Action, b branch) (out branch, ends, is bool) {
 	source := func(s step) func(*change) {
+		s.before = x.raw
 		return func(c *change) { c.source = append(c.source, s) }
 	}
 	destination := func(s step, port uint16) func(*change) {
+		s.before = x.raw
 		return func(c *change) {
 			c.destination = append(c.destination, s)
 			if port != 0 {

@@ -82,7 +82,7 @@ func (u *Universe) Compare(a, b *program.Program, effects bool) []Difference {
 
 // key is in what outcomes are compared.
 func (o *Outcome) key(effects bool) string {
-	key := fmt.Sprintf("%s %q", o.Verdict, o.Change)
+	key := fmt.Sprintf("%s %q", o.Verdict, o.change)
 	if effects {
 		key += fmt.Sprintf(" %q", o.Effects)
 	}

@@ -96,33 +96,61 @@ var prerouting = []stop{
 	{program.Prerouting, program.Raw},
 	{program.Prerouting, program.Mangle},
 	{program.Prerouting, program.NAT},
+	{program.Prerouting, program.Watching},
 	{program.Prerouting, program.Filter},
+	{program.Prerouting, program.Behind},
 }
 
 var ways = map[Way][]stop{
 	In: {
+		{program.Input, program.Raw},
 		{program.Input, program.Mangle},
+		{program.Input, program.Watching},
 		{program.Input, program.Filter},
+		{program.Input, program.Behind},
 		{program.Input, program.NAT},
 	},
-	Through: {
+	Through: append([]stop{
+		{program.Forward, program.Raw},
 		{program.Forward, program.Mangle},
+		{program.Forward, program.Watching},
 		{program.Forward, program.Filter},
-		{program.Postrouting, program.Raw},
-		{program.Postrouting, program.Mangle},
-		{program.Postrouting, program.Filter},
-		{program.Postrouting, program.NAT},
-	},
-	Out: {
+		{program.Forward, program.Behind},
+	}, postrouting...),
+	Out: append([]stop{
 		{program.Output, program.Raw},
 		{program.Output, program.Mangle},
 		{program.Output, program.NAT},
+		{program.Output, program.Watching},
 		{program.Output, program.Filter},
-		{program.Postrouting, program.Raw},
-		{program.Postrouting, program.Mangle},
-		{program.Postrouting, program.Filter},
-		{program.Postrouting, program.NAT},
-	},
+		{program.Output, program.Behind},
+	}, postrouting...),
+}
+
+var postrouting = []stop{
+	{program.Postrouting, program.Raw},
+	{program.Postrouting, program.Mangle},
+	{program.Postrouting, program.Watching},
+	{program.Postrouting, program.Filter},
+	{program.Postrouting, program.Behind},
+	{program.Postrouting, program.NAT},
+}
+
+// untracked says whether connection tracking comes behind a place.
+func (s stop) untracked() bool {
+	switch s.kind {
+	case program.Ingress:
+		return true
+	case program.Prerouting, program.Output:
+		return s.phase == program.Raw || s.phase == program.Early
+	}
+	return false
+}
+
+// followed says whether any packet is led to a hook's base chain.
+func followed(h program.Hook) bool {
+	at := stop{h.Kind, h.Phase}
+	return slices.Contains(prerouting, at) || slices.Contains(ways[In], at) || slices.Contains(ways[Through], at) || slices.Contains(ways[Out], at)
 }
 
 type evaluation struct {
@@ -187,7 +215,7 @@ func (e *evaluation) walk(stops []stop) (Result, bool) {
 	for _, at := range stops {
 		e.hook = at
 		// Connection tracking stands between raw and mangle.
-		if e.packet.State == "" && at.phase != program.Raw && at.phase != program.Early {
+		if e.packet.State == "" && !at.untracked() {
 			e.packet.State = packet.New
 		}
 		if at.phase == program.NAT && e.packet.State != packet.New {
@@ -331,7 +359,7 @@ func (e *evaluation) actions(r *program.Rule) (o outcome, ended bool) {
 		}
 		switch a := action.(type) {
 		case program.Count, program.Log, program.Limit, program.ConnectionLimit, program.SetAdd:
-			e.done = append(e.done, program.ActionText(a))
+			e.done = append(e.done, effectTexts(a)...)
 		}
 		switch a := action.(type) {
 		case program.Verdict:
@@ -355,6 +383,9 @@ func (e *evaluation) actions(r *program.Rule) (o outcome, ended bool) {
 		case program.ConnectionLimit:
 			e.assume("the connections of " + place(r) + " are not used up")
 		default:
+			if e.pastTranslation(action) {
+				return outcome{}, false
+			}
 			if e.rewrite(action) {
 				return outcome{program.Accept, r}, true
 			}

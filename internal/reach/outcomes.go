@@ -1,7 +1,6 @@
 package reach
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -23,6 +22,7 @@ type Outcome struct {
 	// packets that do not pass, nothing.
 	Change []string
 	Region Region
+	change string // the key of the change
 }
 
 // Outcomes says what a program does with every packet of a way. The regions are
@@ -116,7 +116,7 @@ type outcomeKey struct {
 func newExecution(u *Universe, p *program.Program, way Way, deciders bool) *execution {
 	return &execution{
 		u: u, program: p, way: way, deciders: deciders, changes: []change{{}}, effects: [][]string{nil},
-		placed: map[string]int{"change ": 0, "effects ": 0}, matches: map[matchKey]Region{}, over: map[outcomeKey]*Outcome{},
+		placed: map[string]int{"change " + (&change{}).key(): 0, "effects ": 0}, matches: map[matchKey]Region{}, over: map[outcomeKey]*Outcome{},
 	}
 }
 
@@ -182,7 +182,7 @@ func (x *execution) leads(c *change) Region {
 
 func (x *execution) walk(stops []stop, live []branch) []branch {
 	for _, at := range stops {
-		x.raw = at.phase == program.Raw || at.phase == program.Early
+		x.raw = at.untracked()
 		for _, h := range x.program.Hooks {
 			if h.Kind != at.kind || h.Phase != at.phase {
 				continue
@@ -402,7 +402,7 @@ func (x *execution) changed(b branch, edit func(*change)) branch {
 	c := x.changes[b.flow.change]
 	c.source, c.destination, c.mark = slices.Clone(c.source), slices.Clone(c.destination), slices.Clone(c.mark)
 	edit(&c)
-	key := fmt.Sprintf("change %s%t%t", strings.Join(c.text(), "\n"), c.dnat, c.snat)
+	key := "change " + c.key()
 	place, known := x.placed[key]
 	if !known {
 		place = len(x.changes)
@@ -432,6 +432,6 @@ func (x *execution) end(b branch, v program.Verdict, by decider) {
 	x.order = append(x.order, key)
 	x.over[key] = &Outcome{
 		Verdict: v, Rule: key.decider.rule, Origin: key.decider.origin, Hook: key.decider.hook, Chain: key.decider.chain,
-		Effects: x.effects[key.effects], Change: x.changes[key.change].text(), Region: b.region,
+		Effects: x.effects[key.effects], Change: x.changes[key.change].text(), change: x.changes[key.change].key(), Region: b.region,
 	}
 }

@@ -16,7 +16,8 @@ func (e *evaluation) rewrite(action program.Action) (ends bool) {
 			e.packet.State = packet.Untracked
 		}
 	case program.SetMark:
-		e.packet.Mark = e.packet.Mark&^a.Mask | a.Value&a.Mask
+		mask := maskOf(uint64(a.Mask))
+		e.packet.Mark = e.packet.Mark&^mask | a.Value&mask
 	case program.DNAT:
 		e.dnat(a.To, a.Port, packet.No)
 		return true
@@ -41,6 +42,22 @@ func (e *evaluation) rewrite(action program.Action) (ends bool) {
 		if a.From != a.To {
 			e.packet.DestinationLocal = packet.Unknown
 		}
+	}
+	return false
+}
+
+// pastTranslation says that an action translates to an address, and not this
+// packet: the kernel then asks the next rule.
+func (e *evaluation) pastTranslation(action program.Action) bool {
+	switch a := action.(type) {
+	case program.DNAT:
+		return e.packet.Destination.IsValid() && e.packet.Destination.Is4() != a.To.Is4()
+	case program.SNAT:
+		return e.packet.Source.IsValid() && e.packet.Source.Is4() != a.To.Is4()
+	case program.DNATPrefix:
+		return e.packet.Destination.IsValid() && !a.From.Contains(e.packet.Destination)
+	case program.SNATPrefix:
+		return e.packet.Source.IsValid() && !a.From.Contains(e.packet.Source)
 	}
 	return false
 }

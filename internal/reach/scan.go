@@ -96,6 +96,7 @@ func (u *Universe) scanSet(s *program.Set, key []program.Field) {
 	}
 	if s.Life == program.Dynamic {
 		u.dimension(tableField(s.ID, key))
+		u.dimension(tableBehind(s.ID, key))
 		return
 	}
 	if len(key) == 1 && isAddress(key[0]) && len(s.Elements) == 0 {
@@ -178,7 +179,9 @@ func (u *Universe) scanMaps() {
 		for range mostMaps {
 			for _, s := range slices.Clone(d.blocks.sets) {
 				for _, m := range u.maps {
-					d.blocks.add(m.before(s))
+					if moved := m.before(s); !moved.IsEmpty() {
+						d.blocks.add(moved)
+					}
 				}
 			}
 		}
@@ -202,14 +205,16 @@ func mappingOf(a program.Action) (mapping, bool) {
 	return mapping{}, false
 }
 
-// before is the addresses that are in the set behind the map.
+// before is the addresses that the map puts into the set. With the set itself and
+// the map's prefix, which are told apart anyhow, that says of every address whether
+// it is in the set behind the map; and of a map that the set has nothing to do with
+// it is none, so that many maps draw few boundaries.
 func (m mapping) before(s addrset.Set) addrset.Set {
-	from := addrset.FromPrefixes(m.from)
 	var moved addrset.Builder
 	for r := range s.Intersect(addrset.FromPrefixes(m.to)).Each() {
 		moved.AddRange(addrset.Range{From: mapPrefix(r.From, m.to, m.from), To: mapPrefix(r.To, m.to, m.from)})
 	}
-	return s.Difference(from).Union(moved.Set())
+	return moved.Set()
 }
 
 // Fields that are yes or no, and that no packet carries.
@@ -224,6 +229,12 @@ func tableField(id string, key []program.Field) program.Field {
 		text += " " + string(f)
 	}
 	return program.Field(text)
+}
+
+// tableBehind says that the packet's key is in a table when the key has been
+// rewritten.
+func tableBehind(id string, key []program.Field) program.Field {
+	return tableField(id, key) + " behind rewriting"
 }
 
 func opaqueField(text string) program.Field { return program.Field("opaque:" + text) }

@@ -1,6 +1,7 @@
 package reach
 
 import (
+	"fmt"
 	"slices"
 
 	"sluice/internal/addrset"
@@ -20,7 +21,9 @@ type Region = diagram.Region
 // addresses are those behind its rewriting, as filter chains see them.
 //
 // Taken for granted are: no ICMP in IPv6 nor ICMPv6 in IPv4, both addresses of
-// one family, and of one packet one answer to each condition.
+// one family, of one packet one answer to each condition, and no later fragments
+// where a program asks connection tracking, which puts them together before any
+// chain but those of devices sees them (nf_defrag_ipv4, nf_defrag_ipv6).
 type Universe struct {
 	space      *diagram.Space
 	dimensions []*dimension // by level
@@ -94,6 +97,9 @@ func NewUniverse(o Options, programs ...*program.Program) *Universe {
 			}
 		}
 		for _, h := range p.Hooks {
+			if text := fmt.Sprintf("the chain %s at %s %s", h.Chain, h.Kind, h.Phase); !followed(h) && !slices.Contains(u.opaque, text) {
+				u.opaque = append(u.opaque, text)
+			}
 			for _, d := range h.Devices {
 				u.dimension(program.InInterface).name(d)
 			}
@@ -107,6 +113,8 @@ func NewUniverse(o Options, programs ...*program.Program) *Universe {
 			u.scanBanned(p)
 		}
 	}
+	u.scanFragments(programs)
+	u.scanMarks(programs)
 	u.scanKinds()
 	u.scanMaps()
 	u.settle()
@@ -416,8 +424,11 @@ func (u *Universe) scanBanned(p *program.Program) {
 func (u *Universe) noteBanned(p *program.Program) {
 	for _, s := range bannedSets(p) {
 		if s.Life == program.Dynamic {
-			if f := tableField(s.ID, []program.Field{program.Destination}); u.by[f] != nil {
-				u.bannedTo = u.Or(u.bannedTo, u.flag(f))
+			to := []program.Field{program.Destination}
+			for _, f := range []program.Field{tableField(s.ID, to), tableBehind(s.ID, to)} {
+				if u.by[f] != nil {
+					u.bannedTo = u.Or(u.bannedTo, u.flag(f))
+				}
 			}
 			continue
 		}

@@ -1,9 +1,7 @@
 package reach
 
 import (
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"sluice/internal/addrset"
@@ -11,69 +9,6 @@ import (
 	"sluice/internal/packet"
 	"sluice/internal/program"
 )
-
-// change is what has become of a packet since it came: rewriting and tracking.
-// The zero value is nothing.
-type change struct {
-	untracked           bool
-	source, destination []step
-	port                *uint16
-	dnat, snat          bool
-	mark                []program.SetMark
-}
-
-// step is one rewriting of an address: to a fixed one, or from prefix to prefix.
-type step struct {
-	to       netip.Addr
-	own      bool // of the host itself, which one is not known
-	from, as netip.Prefix
-}
-
-// text is the change for a reader, and equal only for equal changes.
-func (c *change) text() []string {
-	var out []string
-	if c.untracked {
-		out = append(out, "not tracked")
-	}
-	for _, s := range c.source {
-		out = append(out, "source "+s.text())
-	}
-	for _, s := range c.destination {
-		out = append(out, "destination "+s.text())
-	}
-	if c.port != nil {
-		out = append(out, "port to "+strconv.Itoa(int(*c.port)))
-	}
-	for _, m := range c.mark {
-		out = append(out, program.ActionText(m))
-	}
-	return out
-}
-
-func (s step) text() string {
-	switch {
-	case s.own && !s.to.IsValid():
-		return "to an address of the host"
-	case s.to.IsValid():
-		return "to " + s.to.String()
-	}
-	return "from " + s.from.String() + " to " + s.as.String()
-}
-
-// apply is the address behind the steps; not valid where nobody knows it.
-func apply(a netip.Addr, steps []step) netip.Addr {
-	for _, s := range steps {
-		switch {
-		case s.own:
-			return netip.Addr{}
-		case s.to.IsValid():
-			a = s.to
-		default:
-			a = mapPrefix(a, s.from, s.as)
-		}
-	}
-	return a
-}
 
 // view is how a hook of a program sees packets that have been changed.
 type view struct {
@@ -128,6 +63,9 @@ func (v *view) condition(c *program.Condition) Region {
 		present, met = v.present(c.Field), v.u.flag(extensionField(c))
 	case c.Field == program.Mark && c.Mask != 0:
 		present, met = diagram.Every, v.u.flag(markField(c))
+		if behind, known := v.marked(values{numbers: c.Numbers, mask: c.Mask}); known {
+			met = behind
+		}
 	default:
 		of := values{names: c.Names, numbers: c.Numbers, mask: c.Mask}
 		if isAddress(c.Field) {
@@ -235,8 +173,8 @@ func (v *view) has(f program.Field, of values) Region {
 			of.numbers = beforeForwarding(of.numbers)
 		}
 	case program.Mark:
-		if len(v.change.mark) > 0 {
-			return v.marked(of)
+		if behind, known := v.marked(of); known {
+			return behind
 		}
 	}
 	d := u.by[f]
@@ -353,18 +291,20 @@ func (v *view) kindBehind(names []string) Region {
 	return every(slices.Contains(names, "unicast"))
 }
 
-// marked asks a mark that was written whole; of one that was written in part
-// nobody knows the rest.
-func (v *view) marked(of values) Region {
-	var known, value uint32
+// marked asks a mark that was written; false where what is asked for was not. Of
+// what was written in part nobody knows the rest (scanMarks).
+func (v *view) marked(of values) (met Region, known bool) {
+	var written, value uint32
 	for _, m := range v.change.mark {
-		known |= m.Mask
-		value = value&^m.Mask | m.Value&m.Mask
+		under := maskOf(uint64(m.Mask))
+		written |= under
+		value = value&^under | m.Value&under
 	}
-	if known != ^uint32(0) {
-		return v.u.numbers(program.Mark, of)
+	mask := maskOf(of.mask)
+	if written&mask != mask {
+		return diagram.None, false
 	}
-	return every(slices.ContainsFunc(of.numbers, func(r program.NumberRange) bool { return within(r, uint64(value)) }))
+	return every(slices.ContainsFunc(of.numbers, func(r program.NumberRange) bool { return within(r, uint64(value&mask)) })), true
 }
 
 // inSet is the packets whose key is in a set.
@@ -372,6 +312,9 @@ func (v *view) inSet(set *program.Set, key []program.Field) Region {
 	u := v.u
 	switch {
 	case set.Life == program.Dynamic:
+		if slices.ContainsFunc(key, v.rewritten) {
+			return u.flag(tableBehind(set.ID, key))
+		}
 		return u.flag(tableField(set.ID, key))
 	case len(set.Elements) == 0 && len(key) == 1 && isAddress(key[0]):
 		return v.has(key[0], values{addresses: &set.Addresses})
@@ -414,6 +357,19 @@ func (v *view) elements(set *program.Set, key []program.Field, which []int) Regi
 		regions = append(regions, r)
 	}
 	return v.either(regions)
+}
+
+// rewritten says whether a field is not as it came any more.
+func (v *view) rewritten(f program.Field) bool {
+	switch f {
+	case program.Source:
+		return len(v.change.source) > 0
+	case program.Destination:
+		return len(v.change.destination) > 0
+	case program.Port:
+		return v.change.port != nil
+	}
+	return false
 }
 
 // either joins regions by halves, which keeps what is joined small.
