@@ -23,6 +23,9 @@ func compare(want *Tree, have *State) []backend.Difference {
 	case !have.Present:
 		return []backend.Difference{{Kind: "table", Name: "inet " + want.Table, Want: plural(want.ruleCount(), "rule")}}
 	}
+	if have.Tree.Dormant {
+		c.add("table", "inet "+want.Table, "asked by the kernel", "dormant: the kernel asks none of its chains", program.Origin{})
+	}
 	c.objects()
 	c.sets()
 	c.chains()

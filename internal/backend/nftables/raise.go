@@ -64,7 +64,7 @@ func raise(t *Tree) *backend.Raised {
 		r.out.Flowtables = append(r.out.Flowtables, program.Flowtable{Name: programName(f.Name), Devices: f.Devices})
 	}
 	for _, c := range t.Chains {
-		if c.Base != nil {
+		if c.Base != nil && !t.Dormant {
 			r.hook(c)
 			r.lead(c.Name)
 		}

@@ -71,7 +71,7 @@ func (k *walker) addresses(s Statement) (addrset.Set, error) {
 	switch {
 	case set == nil:
 		return addrset.Set{}, fmt.Errorf("there is no set %s", s.Set)
-	case set.Life == program.Dynamic || set.Elements.Unknown || len(set.Elements.Counters)+len(set.Elements.Tuples) > 0:
+	case set.Life == program.Dynamic || set.Elements.Unknown || set.Asks || len(set.Elements.Counters)+len(set.Elements.Tuples) > 0:
 		return addrset.Set{}, errUnread
 	}
 	return set.Elements.all(), nil
@@ -85,7 +85,7 @@ func (k *walker) values(s Statement) (map[uint64]bool, error) {
 		if set == nil {
 			return nil, fmt.Errorf("there is no set %s", s.Set)
 		}
-		if set.Elements.Unknown || set.Life == program.Dynamic || !set.Elements.all().IsEmpty() {
+		if set.Elements.Unknown || set.Asks || set.Life == program.Dynamic || !set.Elements.all().IsEmpty() {
 			return nil, errUnread
 		}
 		texts = set.Elements.Tuples
@@ -122,7 +122,7 @@ func (k *walker) each(s Statement, in addrset.Set, verdict func(Statement, addrs
 	}
 	if s.Set != "" {
 		set := k.tree.set(s.Set)
-		if set == nil || set.Elements.Unknown || len(set.Elements.Verdicts) != len(set.Elements.Tuples) {
+		if set == nil || set.Elements.Unknown || set.Asks || len(set.Elements.Verdicts) != len(set.Elements.Tuples) {
 			return errUnread
 		}
 		for i, text := range set.Elements.Tuples {

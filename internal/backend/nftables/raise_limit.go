@@ -234,7 +234,7 @@ func (p *gateParser) sources(s Statement) (addrset.Set, bool) {
 	}
 	if s.Set != "" {
 		k := p.tree.set(s.Set)
-		if k == nil || k.Life == program.Dynamic || k.Elements.Unknown || len(k.Types) != 1 || k.Types[0] != addressType(k.family()) || len(k.Elements.Tuples) > 0 {
+		if k == nil || k.Life == program.Dynamic || k.Elements.Unknown || k.Asks || len(k.Types) != 1 || k.Types[0] != addressType(k.family()) || len(k.Elements.Tuples) > 0 {
 			return out, false
 		}
 		return k.Elements.all(), true

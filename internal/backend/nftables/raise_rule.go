@@ -200,7 +200,9 @@ func (w *ruleRaiser) splitAt(needed []program.Condition, rest []Statement) ([]pr
 
 // action raises a statement that is no condition.
 func (w *ruleRaiser) action(s Statement) error {
-	w.closed = s.ends()
+	// Behind a jump the kernel goes on with the next rule, and a key that a map of
+	// verdicts does not have ends the rule (nft_lookup_eval).
+	w.closed = s.ends() || s.Kind == Jump || s.Kind == VerdictMap
 	switch s.Kind {
 	case Verdict:
 		return w.verdict(s.Name)

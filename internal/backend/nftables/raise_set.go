@@ -27,6 +27,8 @@ func (r *raiser) set(k *Set, key []program.Field) (string, error) {
 		return r.filled(k)
 	case k.Elements.Unknown:
 		return "", errUnread
+	case k.Asks:
+		return "", fmt.Errorf("the elements of set %s do more than count", k.Name)
 	case len(k.Types) == 1 && strings.HasPrefix(k.Types[0], "ipv") && !k.Verdicts && len(k.Elements.Tuples) == 0:
 		s.Addresses = k.Elements.all()
 		if k.byCommand() {
@@ -76,6 +78,9 @@ func addressElement(k *Set, a addrset.Range) program.Element {
 func (r *raiser) filled(k *Set) (string, error) {
 	if len(k.Types) != 1 || !strings.HasPrefix(k.Types[0], "ipv") {
 		return "", fmt.Errorf("the kernel fills set %s, whose key is not one address", k.Name)
+	}
+	if k.Asks {
+		return "", fmt.Errorf("the elements of set %s do more than count", k.Name)
 	}
 	id := dynamicID(k.Name)
 	for other, taken := range r.ids {

@@ -124,6 +124,9 @@ func readOnce(ctx context.Context, table string, wanted func(*Set) bool) (*State
 	if err != nil || !s.Present {
 		return s, err
 	}
+	if s.Tree.Dormant, err = nft.Dormant(table); err != nil {
+		return nil, err
+	}
 	if err := s.readContents(ctx, wanted); err != nil {
 		return nil, err
 	}
@@ -352,6 +355,8 @@ func (s *State) set(kind string, body json.RawMessage) error {
 	for _, st := range in.Stmt {
 		if _, counts := st["counter"]; counts {
 			k.Counted = true
+		} else {
+			k.Asks = true
 		}
 	}
 	k.Elements.Unknown = k.Life != program.Dynamic

@@ -68,6 +68,7 @@ func (s *Set) readElements(ctx context.Context, conn *nfset.Conn, table string) 
 		s.Elements = Elements{}
 	}
 	err := conn.Dump(ctx, s.inKernel(table), begin, func(e nfset.Element) error {
+		s.Asks = s.Asks || e.Asks
 		if plain && !e.CatchAll {
 			r, ok := e.Range()
 			if !ok {

@@ -122,6 +122,9 @@ func fieldOfExpr(v any) (field, mask string, ok bool) {
 			if text("protocol") == "" {
 				return rawPayload(fields)
 			}
+			if !onlyKeys(fields, "protocol", "field") {
+				return "", "", false // of a packet within a tunnel
+			}
 			return text("protocol") + " " + text("field"), "", text("field") != ""
 		case "meta":
 			key := text("key")
@@ -169,7 +172,7 @@ func rawPayload(fields map[string]any) (string, string, bool) {
 	base, isBase := fields["base"].(string)
 	offset, hasOffset := number(fields["offset"])
 	width, hasWidth := number(fields["len"])
-	return fmt.Sprintf("@%s,%d,%d", base, offset, width), "", isBase && hasOffset && hasWidth
+	return fmt.Sprintf("@%s,%d,%d", base, offset, width), "", isBase && hasOffset && hasWidth && onlyKeys(fields, "base", "offset", "len")
 }
 
 func concatField(body any) (string, string, bool) {

@@ -361,7 +361,7 @@ func (s *stepper) settle() {
 // the comments of rules included.
 func (s *stepper) sameRules() bool {
 	extra := func(h *Chain) bool { return s.want.chain(h.Name) == nil && (h.Base != nil || len(h.Rules) > 0) }
-	if slices.ContainsFunc(s.have.Tree.Chains, extra) || !slices.EqualFunc(s.want.Flowtables, s.have.Tree.Flowtables, Flowtable.same) {
+	if s.have.Tree.Dormant || slices.ContainsFunc(s.have.Tree.Chains, extra) || !slices.EqualFunc(s.want.Flowtables, s.have.Tree.Flowtables, Flowtable.same) {
 		return false
 	}
 	for _, c := range s.want.Chains {

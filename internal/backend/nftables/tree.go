@@ -8,6 +8,7 @@ import (
 // Tree is one nft table of family inet.
 type Tree struct {
 	Table      string
+	Dormant    bool `json:",omitempty"` // as read: somebody put the table to sleep, and no packet meets its chains
 	Counters   []Counter
 	Limits     []Limit
 	Sets       []*Set // sorted by name
@@ -51,6 +52,7 @@ type Set struct {
 	Types    []string // of the key's parts: ipv4_addr, ipv6_addr, inet_proto, inet_service, ifname, mark
 	Interval bool
 	Counted  bool         // a counter for each element
+	Asks     bool         `json:",omitempty"` // as read: its elements do more than count, such as to ask a limit
 	Verdicts bool         // a verdict map: a verdict for each element
 	Size     int          // of dynamic sets; 0 is unbounded
 	Timeout  uint64       // of dynamic sets' elements, milliseconds; 0 is none

@@ -351,6 +351,7 @@ func (n *node) counter(expr []byte) error {
 		switch {
 		case kind == exprName:
 			is = string(bytes.TrimRight(v, "\x00")) == "counter"
+			n.Asks = n.Asks || !is
 		case kind == exprData && is:
 			n.Counted = true
 			return eachAttribute(v, func(kind uint16, v []byte) error {

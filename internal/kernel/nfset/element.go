@@ -40,6 +40,7 @@ type Element struct {
 
 	Counted        bool // the element has a counter, of the given values
 	Packets, Bytes uint64
+	Asks           bool // the element has another expression, such as a limit, which may end the rule
 
 	Timeout time.Duration // 0: the set's own, if it has one; whole milliseconds
 	Expires time.Duration // what is left of it; 0 in Add: all of it

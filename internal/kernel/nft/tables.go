@@ -10,7 +10,26 @@ import (
 const (
 	listTables  = 1 // NFT_MSG_GETTABLE
 	nameOfTable = 1 // NFTA_TABLE_NAME
+	tableFlags  = 2 // NFTA_TABLE_FLAGS, four bytes in network order
 )
+
+// Dormant says whether a table of family inet in the network namespace of the
+// calling thread sleeps (NFT_TABLE_F_DORMANT): the kernel asks none of its chains.
+// nft 1.0.6 prints something else for the flags of a table in its JSON.
+func Dormant(table string) (bool, error) {
+	asleep := false
+	err := dump(listTables, protocolInet, func() { asleep = false }, func(attribute func(kind uint16) string) {
+		if attribute(nameOfTable) == table {
+			// The text comes without the zeros at its end.
+			flags := attribute(tableFlags)
+			asleep = len(flags) == 4 && flags[3]&1 != 0
+		}
+	})
+	if err != nil {
+		return false, fmt.Errorf("list the tables: %w", err)
+	}
+	return asleep, nil
+}
 
 // Tables names the tables of all families in the network namespace of the calling
 // thread, each as often as there are families with one of its name. It asks the
