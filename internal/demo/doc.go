@@ -1,8 +1,9 @@
 // Command demo shows Sluice at work, on real packets: it makes a host, a
 // resolver and clients of several countries out of network namespaces, applies
-// the only-Europe example with real country data, tries what should pass and
-// what should not, and plays two of the incidents that Sluice is there to
-// prevent; then it measures what a packet pays. `make demo` runs it.
+// the only-Europe example with real country data, and asks explain, query, diff
+// and verify before it tries with packets whether what they said is so. It plays
+// three of the incidents that Sluice is there for, a change by hand among them; then
+// it measures what a packet pays. `make demo` runs it.
 //
 // It ends with status 0 only if everything was seen as expected, and leaves
 // nothing behind, also when it is interrupted. It is a program of its own and no

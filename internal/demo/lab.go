@@ -32,6 +32,8 @@ type client struct {
 	v4, v6  netip.Addr
 	allowed bool // by its country
 	office  bool // by its address
+	// pictured says that its rows are in the picture: of each kind, one client is.
+	pictured bool
 }
 
 // lab is the small internet of the demo: everybody hangs on one router.
@@ -58,13 +60,13 @@ func (l *lab) build(db *geo.Database, allowed, refused []string) error {
 		if err != nil {
 			return err
 		}
-		c := &client{name: geo.CountryOf(code).Name, v4: v4.Addr(), v6: v6.Addr(), allowed: i < len(allowed)}
+		c := &client{name: geo.CountryOf(code).Name, v4: v4.Addr(), v6: v6.Addr(), allowed: i < len(allowed), pictured: i == 0 || i == len(allowed)}
 		c.space = l.attach("client-"+strings.ToLower(code), v4, v6)
 		l.clients = append(l.clients, c)
 	}
 	l.clients = append(l.clients, &client{
 		space: l.attach("office", office4, office6), name: "the office",
-		v4: office4.Addr(), v6: office6.Addr(), office: true,
+		v4: office4.Addr(), v6: office6.Addr(), office: true, pictured: true,
 	})
 	return nil
 }

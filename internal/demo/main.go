@@ -76,6 +76,9 @@ func (d *demo) play(data string) error {
 		d.applyPolicy,
 		d.whoGetsIn,
 		d.slowResolver,
+		d.whoReachesSSH,
+		d.whatOpens,
+		d.byHand,
 		d.lockOut,
 		d.fullTable,
 		func() error { return d.packetCost(data) },
@@ -141,7 +144,7 @@ func (d *demo) applyPolicy() error {
 	if err != nil {
 		return err
 	}
-	d.quote("sluice apply "+d.policy, out)
-	d.say("loaded, read back and compared in %.1f s", time.Since(start).Seconds())
-	return nil
+	d.quote("sluice apply "+d.policy, withoutSteps(out))
+	d.say("loaded, read back and proved in %.1f s", time.Since(start).Seconds())
+	return d.proved("asked again: is it so, for every packet?")
 }

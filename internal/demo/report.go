@@ -25,7 +25,8 @@ const (
 type report struct {
 	out     io.Writer
 	colours bool
-	record  strings.Builder // all that was printed, with its styles
+	record  strings.Builder // what was printed, with its styles
+	aside   bool            // what is printed is not for the record
 	checks  int
 	wrong   []string
 	from    time.Time
@@ -46,7 +47,9 @@ var styled = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 func (r *report) printf(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	r.record.WriteString(text)
+	if !r.aside {
+		r.record.WriteString(text)
+	}
 	if !r.colours {
 		text = styled.ReplaceAllString(text, "")
 	}
@@ -62,9 +65,24 @@ func (r *report) say(format string, args ...any) {
 	r.printf("  %s\n", fmt.Sprintf(format, args...))
 }
 
+// leaveOut begins or ends what a picture needs not show, since it repeats what is
+// above it; there are dots in the record instead.
+func (r *report) leaveOut(on bool) {
+	if on && !r.aside {
+		r.record.WriteString("  ...\n")
+	}
+	r.aside = on
+}
+
 // quote shows a command and what it printed.
 func (r *report) quote(command, output string) {
-	r.printf("  %s\n", r.paint(cyan, "$ "+command))
+	words := wrap("$ " + command)
+	for i, piece := range words {
+		if i < len(words)-1 {
+			piece += " \\"
+		}
+		r.printf("  %s\n", r.paint(cyan, piece))
+	}
 	for line := range strings.Lines(strings.TrimRight(output, "\n")) {
 		for _, piece := range wrap(strings.TrimRight(line, "\n")) {
 			r.printf("  %s\n", r.paint(faint, piece))

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +26,26 @@ func (d *demo) slowResolver() error {
 	}
 	story.Nft(rules)
 
+	// a packet that answers, and nothing else that the resolver may send
+	packet := []string{"--src", resolver4.String(), "--proto", "udp", "--sport", "53", "--dport", "40000"}
+	answers := append(slices.Clone(packet), "--state", "established")
+	if err := d.quoteExplain("", answers...); err != nil {
+		return err
+	}
 	d.head()
+	said, err := d.explain(answers...)
+	if err != nil {
+		return err
+	}
+	why := said.Verdict + " by " + said.Stage
+	if strings.HasSuffix(said.Sentence, " is allowed: it is of a known connection.") {
+		why = "known"
+	}
+	d.check("its answers, says sluice explain: of which connection", "known", why)
+	if said, err = d.explain(packet...); err != nil {
+		return err
+	}
+	d.check("what it sends unasked, says sluice explain", "drop", said.Verdict)
 	answer, took := ask(d.host)
 	seen := answer
 	if took > time.Second {
