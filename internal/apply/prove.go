@@ -38,6 +38,13 @@ func (e *DisprovedError) Error() string {
 	return b.String()
 }
 
+// longestProof is how long an apply waits for a proof of what runs already;
+// proofMemory is the part of the free memory that a proof may take.
+const (
+	longestProof = time.Minute
+	proofMemory  = 3
+)
+
 // prove holds what was read back of a load against what the policy means. What the
 // reader does not know is told of, and does not keep a policy from running that was
 // read back as it was loaded.
@@ -63,7 +70,8 @@ func (s *session) prove(ctx context.Context, c change, have backend.State) error
 	if err != nil {
 		return fmt.Errorf("read the rules back: %w", err)
 	}
-	proof, err := s.proof(ctx, raiser, meant, whole)
+	bounds := verify.Bounds{Time: longestProof, Memory: FreeMemory() / proofMemory}
+	proof, err := s.proof(ctx, raiser, meant, whole, bounds)
 	if err != nil {
 		s.note("not proved: %v", err)
 		return nil
@@ -84,7 +92,7 @@ func (s *session) prove(ctx context.Context, c change, have backend.State) error
 }
 
 // proof holds a state, read wholly, against a program.
-func (s *session) proof(ctx context.Context, raiser backend.Raiser, meant *program.Program, have backend.State) (out *verify.Proof, err error) {
+func (s *session) proof(ctx context.Context, raiser backend.Raiser, meant *program.Program, have backend.State, bounds verify.Bounds) (out *verify.Proof, err error) {
 	// It runs in the middle of a change, which a fault of the reader must not end.
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -102,7 +110,7 @@ func (s *session) proof(ctx context.Context, raiser backend.Raiser, meant *progr
 	if meant, err = raiser.Meant(meant, can, have, s.asked); err != nil {
 		return nil, err
 	}
-	return verify.Prove(meant, raised, devices())
+	return verify.Prove(ctx, meant, raised, devices(), bounds)
 }
 
 // devices are the interfaces of the thread's network namespace but loopback, none
@@ -210,7 +218,7 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 		return nil, err
 	}
 	s.asks(artifact) // knows which sets of bans are asked
-	proof, err := s.proof(ctx, raiser, meant, have)
+	proof, err := s.proof(ctx, raiser, meant, have, verify.Bounds{Memory: FreeMemory() / proofMemory})
 	if err != nil {
 		return nil, err
 	}

@@ -247,6 +247,10 @@ func (s *Space) apply(op operation, a, b Region) Region {
 	return r
 }
 
+// Check ends work that goes on behind Stop, as each operation does: for whoever
+// does much between two of them.
+func (s *Space) Check() { s.check() }
+
 // check looks now and then whether it is time to stop.
 func (s *Space) check() {
 	if s.steps++; s.steps&0xffff != 0 || s.Stop == nil {

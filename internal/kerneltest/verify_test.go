@@ -57,7 +57,7 @@ func provenAs(t *testing.T, meant *program.Program, have backend.State) *verify.
 	if err != nil {
 		t.Fatal(err)
 	}
-	proof, err := verify.Prove(as, raised, nil)
+	proof, err := verify.Prove(t.Context(), as, raised, nil, verify.Bounds{})
 	if err != nil {
 		t.Fatal(err)
 	}

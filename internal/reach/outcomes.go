@@ -277,6 +277,7 @@ func (x *execution) chain(c *program.Chain, in branch, depth int) (left []branch
 	live := []branch{in}
 	for i := range c.Rules {
 		r := &c.Rules[i]
+		x.u.space.Check()
 		var next []branch
 		for _, b := range live {
 			met := x.u.And(b.region, x.match(r, b.flow.change))

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,18 +54,20 @@ const mostClasses = 10
 
 // Prove holds what was read against what was meant, which is in the backend's words
 // (backend.Raiser). It is proved whatever the host's own addresses are; here is its devices,
-// none where nobody knows them, which make for likelier witnesses. The error says that there are too many kinds of packets to tell apart.
-func Prove(meant *program.Program, r *backend.Raised, here []Device) (*Proof, error) {
+// none where nobody knows them, which make for likelier witnesses. The error says that there are too
+// many kinds of packets to tell apart, or which bound was reached.
+func Prove(ctx context.Context, meant *program.Program, r *backend.Raised, here []Device, bounds Bounds) (*Proof, error) {
 	p := &Proof{Rules: r.Rules, Elements: r.Elements, Banned: r.Banned, Unread: r.Unraised, Differences: []Difference{}}
 	if p.Unread == nil {
 		p.Unread = []backend.Unraised{}
 	}
-	err := guarded(func() { p.compare(meant, r.Program, nil) })
+	err := bounds.within(ctx, func(stop <-chan struct{}) { p.compare(meant, r.Program, nil, stop) })
 	if err == nil && len(p.Differences) > 0 && len(here) > 0 {
 		// A packet to the host's own address says more than one to any. Where there
 		// is none, what was found holds for other addresses.
 		closer := *p
-		if guarded(func() { closer.compare(meant, r.Program, here) }) == nil && len(closer.Differences) > 0 {
+		err := bounds.within(ctx, func(stop <-chan struct{}) { closer.compare(meant, r.Program, here, stop) })
+		if err == nil && len(closer.Differences) > 0 {
 			p.Differences = closer.Differences
 		}
 	}
@@ -87,8 +90,8 @@ func guarded(f func()) (err error) {
 	return diagram.Guard(f)
 }
 
-func (p *Proof) compare(meant, have *program.Program, devices []Device) {
-	u := reach.NewUniverse(reach.Options{Own: addressesOf(devices), Settled: true}, meant, have)
+func (p *Proof) compare(meant, have *program.Program, devices []Device, stop <-chan struct{}) {
+	u := reach.NewUniverse(reach.Options{Own: addressesOf(devices), Settled: true, Stop: stop}, meant, have)
 	p.Classes, p.Differences = 0, []Difference{}
 	for _, way := range []reach.Way{reach.In, reach.Through, reach.Out} {
 		p.Classes += len(u.Outcomes(meant, way))

@@ -22,15 +22,9 @@ func accepting(port uint64, more ...program.Condition) *program.Program {
 	}
 }
 
-// knowing calls Prove where nothing is known of the host.
-func knowing[T any](prove func(*program.Program, *backend.Raised, T) (*Proof, error), meant *program.Program, r *backend.Raised) (*Proof, error) {
-	var nothing T
-	return prove(meant, r, nothing)
-}
-
 func prove(t *testing.T, meant *program.Program, r *backend.Raised) *Proof {
 	t.Helper()
-	p, err := knowing(Prove, meant, r)
+	p, err := Prove(t.Context(), meant, r, nil, Bounds{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func (k kernel) prove(t testing.TB, p *program.Program) *verify.Proof {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proof, err := verify.Prove(meant, r, nil)
+	proof, err := verify.Prove(t.Context(), meant, r, nil, verify.Bounds{})
 	if err != nil {
 		t.Fatal(err)
 	}
