@@ -61,7 +61,7 @@ func TestPassesExactly(t *testing.T) {
 	did := map[string]int{}
 	for range 100 {
 		p := m.make(1 + m.IntN(100))
-		proveRun(t, p, did)
+		proveRun(t, p, nil, did)
 	}
 	for _, pass := range []string{"rules-to-sets", "verdict-maps", "concatenations", "factor", "hidden", "terminal", "dispatch"} {
 		if did[pass] == 0 {
@@ -70,11 +70,20 @@ func TestPassesExactly(t *testing.T) {
 	}
 }
 
-// proveRun runs all passes and proves each.
-func proveRun(t *testing.T, p *program.Program, did map[string]int) {
+// profile is how many packets each counter has counted.
+func (m *maker) profile(p *program.Program) map[string]uint64 {
+	out := map[string]uint64{}
+	for _, c := range p.Counters {
+		out[c.Name] = uint64(m.IntN(1000))
+	}
+	return out
+}
+
+// proveRun runs all passes, by a profile where one is given, and proves each.
+func proveRun(t *testing.T, p *program.Program, profile map[string]uint64, did map[string]int) {
 	t.Helper()
 	before := copyOf(p)
-	err := Run(p, Options{Check: true, After: func(pass string, p *program.Program) {
+	err := Run(p, Options{Check: true, Profile: profile, After: func(pass string, p *program.Program) {
 		if p.Text() == before.Text() {
 			return
 		}
@@ -95,7 +104,9 @@ func TestExamplesExactly(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
-			proveRun(t, compiled(t, file), map[string]int{})
+			proveRun(t, compiled(t, file), nil, map[string]int{})
+			m, p := newMaker(t), compiled(t, file)
+			proveRun(t, p, m.profile(p), map[string]int{})
 		})
 	}
 }
@@ -194,5 +205,5 @@ func TestFactorCountsOnce(t *testing.T) {
 			rule(program.Condition{Field: program.Port, Numbers: number(80)}, program.Count{Counter: "behind"}, program.Accept),
 		}}},
 	}
-	proveRun(t, p, map[string]int{})
+	proveRun(t, p, nil, map[string]int{})
 }

@@ -137,10 +137,7 @@ func TestOrderAgainstPackets(t *testing.T) {
 	changed := map[string]int{}
 	for range 150 {
 		p := m.policed(10 + m.IntN(30))
-		profile := map[string]uint64{}
-		for _, c := range p.Counters {
-			profile[c.Name] = uint64(m.IntN(1000))
-		}
+		profile := m.profile(p)
 		for _, names := range [][]string{{"hidden"}, {"terminal"}, {"reorder"}, {"dispatch"}, {"base-chains"}, slices.DeleteFunc(allPasses(), func(n string) bool { return n == "ban-stage" })} {
 			after := copyOf(p)
 			for _, name := range names {

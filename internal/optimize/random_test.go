@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +28,13 @@ type maker struct {
 func newMaker(t *testing.T) *maker {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	if text := os.Getenv("SLUICE_TEST_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("SLUICE_TEST_SEED: %v", err)
+		}
+	}
+	t.Logf("seed: SLUICE_TEST_SEED=%d", seed)
 	return &maker{Rand: rand.New(rand.NewPCG(seed, 4))}
 }
 
