@@ -54,6 +54,9 @@ Files: country data, lists and the running policy in /var/lib/sluice.`,
 			if args[0] == stdinName && args[1] == stdinName {
 				return errors.New("OLD and NEW cannot both be standard input\nhint: name a file for one of them")
 			}
+			if markdown && optionsOf(cmd).json {
+				return errors.New("--markdown and --json exclude each other")
+			}
 			return runDiff(cmd, args[0], args[1], described, markdown)
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -266,7 +266,11 @@ func (a askedPacket) ports(in *policy.Policy, p *packet.Packet) error {
 		case port.text != "":
 			n, ok := parsePort(in, p.Protocol, port.text)
 			if !ok {
-				return fmt.Errorf("%s %q is no port of %s\nhint: write a number from 1 to 65535, or a service that has one port", port.flag, port.text, protocolName(p.Protocol))
+				hint := "write a number from 1 to 65535, or a service that has one port"
+				if name := nearest(port.text, portNames(in, p.Protocol)); name != "" && name != port.text {
+					hint = "did you mean " + name + "?"
+				}
+				return fmt.Errorf("%s %q is no port of %s\nhint: %s", port.flag, port.text, protocolName(p.Protocol), hint)
 			}
 			*port.to = n
 		case p.HasPorts() && port.otherwise == 0:
@@ -297,6 +301,16 @@ func parsePort(in *policy.Policy, protocol uint8, text string) (uint16, bool) {
 		return first(ports), len(ports) == 1 && ports[0].From == ports[0].To
 	}
 	return 0, false
+}
+
+// portNames are the services that stand for a port of the protocol.
+func portNames(in *policy.Policy, protocol uint8) (out []string) {
+	for _, s := range slices.Concat(in.Services, policy.Builtin()) {
+		if _, ok := parsePort(in, protocol, s.Name); ok {
+			out = append(out, s.Name)
+		}
+	}
+	return out
 }
 
 func first(ports []policy.PortRange) uint16 {

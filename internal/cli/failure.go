@@ -10,7 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/agext/levenshtein"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // failureJSON is what every command prints with --json when it fails before it
@@ -39,7 +41,7 @@ func fail(cmd *cobra.Command, args []string, err error, out *counted, errOut io.
 	if errors.As(err, &found) {
 		status = 1
 	}
-	text := strings.TrimRight(plainWords(err.Error()), "\n")
+	text := strings.TrimRight(badUse(cmd, plainWords(err.Error())), "\n")
 	if errors.Is(err, fs.ErrNotExist) && strings.Contains(text, defaultPolicy+": ") {
 		text += "\nhint: sluice init > " + defaultPolicy + " writes a first one; or name another FILE"
 	}
@@ -75,6 +77,40 @@ var badValue = regexp.MustCompile(`^invalid argument ("[^"]*") for "(?:-\w, )?(-
 func plainWords(text string) string {
 	text = badValue.ReplaceAllString(text, "$2 $1: ")
 	return exclusiveFlags.ReplaceAllString(text, "--$1 and --$2 exclude each other")
+}
+
+var (
+	argumentCount = regexp.MustCompile(`^(?:accepts|requires) .*arg\(s\),.* received (\d+)$`)
+	unknownFlag   = regexp.MustCompile(`^unknown flag: --(\S+)$`)
+)
+
+// badUse adds to what the library of commands says of arguments and flags what the
+// command takes instead.
+func badUse(cmd *cobra.Command, text string) string {
+	if found := argumentCount.FindStringSubmatch(text); found != nil {
+		return "wrong number of arguments: " + found[1] + "\nhint: " + cmd.UseLine()
+	}
+	if found := unknownFlag.FindStringSubmatch(text); found != nil {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		hint := cmd.CommandPath() + " --help lists them"
+		if name := nearest(found[1], names); name != "" {
+			hint = "did you mean --" + name + "?"
+		}
+		return text + "\nhint: " + hint
+	}
+	return text
+}
+
+// nearest is the name that a word was probably meant to be, or "".
+func nearest(word string, names []string) string {
+	best, most := "", 1+max(1, min(len(word)/3, 3))
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		if d := levenshtein.Distance(word, name, nil); d < most {
+			best, most = name, d
+		}
+	}
+	return best
 }
 
 // styleHints begins every hint at the margin, as check does, and gives the

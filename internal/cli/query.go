@@ -53,6 +53,12 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
   sluice query policy.yaml --from 203.0.113.7 --json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// A shell variable that is not set must not ask about everybody.
+			for _, name := range []string{"service", "from", "to", "in", "out", "hook"} {
+				if f := cmd.Flags().Lookup(name); f.Changed && strings.TrimSpace(f.Value.String()) == "" {
+					return fmt.Errorf("--%s is empty\nhint: leave it away where anything is meant", name)
+				}
+			}
 			var err error
 			if w.States, err = question.States(states); err != nil {
 				return fmt.Errorf("--state: %w", err)
