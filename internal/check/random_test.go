@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -150,8 +152,7 @@ func fitsWho(res *resolve.Resolved, w *policy.Who, a netip.Addr, iface string) b
 // What check says can never match is what no packet of the small world reaches,
 // no more and no less.
 func TestRandomHiddenRules(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seedOf(t)
 	world := smallWorld()
 	r := rand.New(rand.NewPCG(seed, 0))
 	hidden, tried := 0, 0
@@ -217,8 +218,7 @@ func decide(res *resolve.Resolved, rules []*policy.Rule, p smallPacket, over boo
 // another fate, whether limits are reached or not; and where there are no limits,
 // lint finds every such rule.
 func TestRandomRedundantRules(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seedOf(t)
 	world := smallWorld()
 	r := rand.New(rand.NewPCG(seed, 1))
 	redundant, tried := 0, 0
@@ -269,8 +269,7 @@ func TestRandomRedundantRules(t *testing.T) {
 // A word that lint calls without effect decides no packet of the small world,
 // and every such word of a rule that decides some is found.
 func TestRandomWordsWithoutEffect(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seedOf(t)
 	world := smallWorld()
 	r := rand.New(rand.NewPCG(seed, 2))
 	dead, tried := 0, 0
@@ -334,4 +333,18 @@ func TestRandomWordsWithoutEffect(t *testing.T) {
 	if dead == 0 {
 		t.Error("every word had an effect: the test shows nothing")
 	}
+}
+
+// seedOf is the seed of a random test, which it prints and SLUICE_TEST_SEED repeats.
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if text := os.Getenv("SLUICE_TEST_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("SLUICE_TEST_SEED: %v", err)
+		}
+	}
+	t.Logf("seed: SLUICE_TEST_SEED=%d", seed)
+	return seed
 }

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -235,8 +237,7 @@ func randomPacket(r *rand.Rand) (packet.Packet, reach.Way) {
 // the two policies mean: those that it treats otherwise are in a class of that
 // kind, and no others are.
 func TestDiffAgainstReference(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seedOf(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	pairs, packets, moved := 30, 400, 0
 	if testing.Short() {
@@ -312,8 +313,7 @@ func (d *Diff) kindOf(p packet.Packet, way reach.Way) Kind {
 // TestQueryAgainstReference holds every class of a query to single packets too:
 // each packet is in classes of its own verdict alone, and in one at least.
 func TestQueryAgainstReference(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seedOf(t)
 	r := rand.New(rand.NewPCG(seed, 2))
 	for n := 0; n < 20; {
 		a := newRandomPolicy(r)
@@ -347,4 +347,18 @@ func TestQueryAgainstReference(t *testing.T) {
 			}
 		}
 	}
+}
+
+// seedOf is the seed of a random test, which it prints and SLUICE_TEST_SEED repeats.
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if text := os.Getenv("SLUICE_TEST_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("SLUICE_TEST_SEED: %v", err)
+		}
+	}
+	t.Logf("seed: SLUICE_TEST_SEED=%d", seed)
+	return seed
 }
