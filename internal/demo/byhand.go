@@ -11,7 +11,7 @@ import (
 )
 
 // proved shows what sluice verify says, and checks it.
-func (d *demo) proved(what string) error {
+func (d *demo) proved() error {
 	out, status, err := d.run(nil, "verify")
 	if err != nil {
 		return err
@@ -22,7 +22,7 @@ func (d *demo) proved(what string) error {
 		seen = fmt.Sprintf("exit %d", status)
 	}
 	d.head()
-	d.check(what, "proved", seen)
+	d.check("every packet gets what the policy says", "proved", seen)
 	return nil
 }
 
@@ -100,7 +100,7 @@ func (d *demo) byHand() error {
 		return err
 	}
 	d.quote("sluice restore", withoutSteps(out))
-	if err := d.proved("behind it"); err != nil {
+	if err := d.proved(); err != nil {
 		return err
 	}
 	for _, w := range found {

@@ -11,6 +11,8 @@ import (
 // what others make of it. Figures are of this machine and this minute, so nothing
 // is expected of them; make bench measures for longer and says what is reached.
 func (d *demo) packetCost(data string) error {
+	d.leaveOut(true)
+	defer d.leaveOut(false)
 	d.title("What a packet pays for \"all but Europe\"")
 	if err := measure.Ask(); err != nil {
 		d.say("not measured: %s", err)

@@ -24,7 +24,7 @@ type demo struct {
 	lab
 	product
 	db     *geo.Database
-	policy string // file
+	policy string // file, in the directory that the product runs in
 	dir    string // for what the servers write
 }
 
@@ -43,6 +43,11 @@ func run() int {
 	}
 	defer os.RemoveAll(dir)
 	d.dir, d.state = dir, filepath.Join(dir, "state")
+	d.in, d.policy = filepath.Split(d.policy)
+	if d.binary, err = filepath.Abs(d.binary); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		return 2
+	}
 	d.report = newReport(os.Stdout)
 
 	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -99,6 +104,9 @@ func (d *demo) loadCountries(dir string) error {
 	}
 	args := []string{"geo", "update"}
 	for _, f := range files {
+		if f, err = filepath.Abs(f); err != nil {
+			return err
+		}
 		args = append(args, "--from", f)
 	}
 	if _, err := d.must(nil, args...); err != nil {
@@ -138,7 +146,7 @@ func (d *demo) must(env []string, args ...string) (string, error) {
 }
 
 func (d *demo) applyPolicy() error {
-	d.title("The only-Europe example, applied")
+	d.title("The only-Europe example, applied (in %s)", filepath.Clean(d.in))
 	start := time.Now()
 	out, err := d.must(nil, "apply", d.policy)
 	if err != nil {
@@ -146,5 +154,5 @@ func (d *demo) applyPolicy() error {
 	}
 	d.quote("sluice apply "+d.policy, withoutSteps(out))
 	d.say("loaded, read back and proved in %.1f s", time.Since(start).Seconds())
-	return d.proved("asked again: is it so, for every packet?")
+	return d.proved()
 }

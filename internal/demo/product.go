@@ -12,6 +12,7 @@ import (
 // directory of the demo's own.
 type product struct {
 	binary string
+	in     string // directory that it runs in
 	state  string // directory
 	netns  string
 }
@@ -21,6 +22,7 @@ type product struct {
 // who looks at the demo is not connected to its host.
 func (p *product) run(env []string, args ...string) (output string, status int, err error) {
 	cmd := exec.Command(p.binary, append(args, "--state-dir", p.state, "--netns", p.netns)...)
+	cmd.Dir = p.in
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "SSH_") {
 			cmd.Env = append(cmd.Env, v)

@@ -59,7 +59,7 @@ func (d *demo) whoReachesSSH() error {
 // whatOpens holds the example against a copy that lets a country to ssh.
 func (d *demo) whatOpens() error {
 	d.title("What would this change open?")
-	text, err := os.ReadFile(d.policy)
+	text, err := os.ReadFile(filepath.Join(d.in, d.policy))
 	if err != nil {
 		return err
 	}

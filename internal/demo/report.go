@@ -74,7 +74,7 @@ func (r *report) leaveOut(on bool) {
 	r.aside = on
 }
 
-// quote shows a command and what it printed.
+// quote shows a command and what it printed, of which the first line says the most.
 func (r *report) quote(command, output string) {
 	words := wrap("$ " + command)
 	for i, piece := range words {
@@ -83,7 +83,11 @@ func (r *report) quote(command, output string) {
 		}
 		r.printf("  %s\n", r.paint(cyan, piece))
 	}
-	for line := range strings.Lines(strings.TrimRight(output, "\n")) {
+	first, rest, _ := strings.Cut(strings.TrimRight(output, "\n"), "\n")
+	if first != "" {
+		r.say("%s", strings.Join(wrap(first), "\n  "))
+	}
+	for line := range strings.Lines(rest) {
 		for _, piece := range wrap(strings.TrimRight(line, "\n")) {
 			r.printf("  %s\n", r.paint(faint, piece))
 		}

@@ -41,11 +41,11 @@ func (d *demo) slowResolver() error {
 	if strings.HasSuffix(said.Sentence, " is allowed: it is of a known connection.") {
 		why = "known"
 	}
-	d.check("its answers, says sluice explain: of which connection", "known", why)
+	d.check("its answers, says explain: of which connection", "known", why)
 	if said, err = d.explain(packet...); err != nil {
 		return err
 	}
-	d.check("what it sends unasked, says sluice explain", "drop", said.Verdict)
+	d.check("what it sends unasked, says explain", "drop", said.Verdict)
 	answer, took := ask(d.host)
 	seen := answer
 	if took > time.Second {
