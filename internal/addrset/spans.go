@@ -236,12 +236,11 @@ func overlaps[K key[K]](a, b []span[K]) bool {
 }
 
 // contains reports whether all of b is in a: in minimal form each range of b
-// then lies within a single range of a.
+// then lies within a single range of a. A small b is looked up in a large a.
 func contains[K key[K]](a, b []span[K]) bool {
 	for _, r := range b {
-		for len(a) > 0 && a[0].to.compare(r.from) < 0 {
-			a = a[1:]
-		}
+		at, _ := slices.BinarySearchFunc(a, r.from, func(s span[K], k K) int { return s.to.compare(k) })
+		a = a[at:]
 		if len(a) == 0 || a[0].from.compare(r.from) > 0 || a[0].to.compare(r.to) < 0 {
 			return false
 		}
