@@ -163,6 +163,10 @@ type Verified struct {
 	Generation int    `json:"generation"`       // that should run
 	Policy     string `json:"policy,omitempty"` // what was held against the kernel
 	*Proof
+	// Nothing says that the kernel has nothing of Sluice's at all; Boot is the
+	// generation that a restore would load, 0 for none.
+	Nothing bool `json:"nothing-loaded"`
+	Boot    int  `json:"boot,omitempty"`
 	// Bans is where the sets of bans by command do not hold what the journal says.
 	Bans []backend.Difference `json:"bans,omitempty"`
 	// Form is in how many places the kernel holds something else than was loaded,
@@ -190,7 +194,7 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 	}
 	defer s.close()
 	began := time.Now()
-	out := &Verified{Generation: s.cur.Running, Policy: policy}
+	out := &Verified{Generation: s.cur.Running, Boot: s.cur.Boot, Policy: policy}
 	var artifact backend.Artifact
 	if s.cur.Running != 0 {
 		g, err := s.generation(s.cur.Running)
@@ -222,7 +226,7 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 	if err != nil {
 		return nil, err
 	}
-	out.Proof = &Proof{proof, 0}
+	out.Proof, out.Nothing = &Proof{proof, 0}, have.Empty()
 	if artifact != nil && !have.Empty() {
 		differences, err := s.Backend.Compare(s.asks(artifact), have)
 		if err != nil {

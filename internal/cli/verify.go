@@ -155,13 +155,18 @@ func printVerified(w io.Writer, v *verifiedJSON, here string) {
 	if name == "" {
 		name = "the policy"
 	}
-	if v.Proved {
+	switch {
+	case v.Proved:
 		fmt.Fprintf(w, "%s every packet gets what %s says %s\n", paint(w, "32", "proved:"), name, provedText(v.Proof))
-	} else {
+	case v.Nothing:
+		printNothingLoaded(w, v.Verified, name, here)
+	default:
 		fmt.Fprintf(w, "%s %s %s\n", paint(w, "31", "not proved:"), notProvedText(v.Verified, name), provedText(v.Proof))
 	}
 	for _, d := range v.Differences {
-		printDisproof(w, d)
+		if !v.Nothing { // else there is one reason for all
+			printDisproof(w, d)
+		}
 	}
 	for _, u := range v.Unread {
 		printUnread(w, u)
@@ -182,6 +187,25 @@ func printVerified(w io.Writer, v *verifiedJSON, here string) {
 		fmt.Fprintf(w, "%s     chain %s of table %s %s (%s, at %s, priority %d) is not ours and can %s what the policy allows\n",
 			paint(w, "33", "unproved"), c.Name, c.Family, c.Table, madeBy(c.ForeignChain), c.Hook, c.Priority, strings.Join(c.Can, " and "))
 	}
+}
+
+// printNothingLoaded says that the kernel has nothing of Sluice's, before anything
+// else, and the way out.
+func printNothingLoaded(w io.Writer, v *apply.Verified, name, here string) {
+	why := "no policy runs"
+	if v.Generation != 0 {
+		why = fmt.Sprintf("generation %d should run, but its rules are gone: somebody took them away", v.Generation)
+	}
+	fmt.Fprintf(w, "%s nothing of Sluice's is loaded here; %s\n", paint(w, "31", "not proved:"), why)
+	switch {
+	case v.Boot != 0:
+		fmt.Fprintf(w, "hint         sluice restore%s loads the confirmed policy\n", here)
+	case v.Generation != 0:
+		fmt.Fprintln(w, "hint         apply the policy again")
+	default:
+		fmt.Fprintf(w, "hint         sluice apply %s%s loads it\n", shellWord(name), here)
+	}
+	fmt.Fprintf(w, "so           %s (--json names them)\n", notProvedText(v, name))
 }
 
 // provedText says how much was looked at.
