@@ -74,7 +74,7 @@ func Prove(ctx context.Context, meant *program.Program, r *backend.Raised, here 
 	if err != nil {
 		return nil, fmt.Errorf("prove the rules: %w", err)
 	}
-	p.Differences = append(p.Differences, devices(meant, r.Program)...)
+	p.Differences = append(append(p.Differences, devices(meant, r.Program)...), tables(meant, r.Program)...)
 	p.Proved = len(p.Differences)+len(p.Unread)+len(p.Opaque) == 0
 	return p, nil
 }
@@ -161,35 +161,4 @@ func apart(a, b []string) (onlyA, onlyB []string) {
 		onlyA = append(onlyA, text)
 	}
 	return onlyA, onlyB
-}
-
-// devices compares what no packet shows: the interfaces of flowtables.
-func devices(meant, have *program.Program) []Difference {
-	var out []Difference
-	of := func(p *program.Program) map[string]string {
-		texts := map[string]string{}
-		for _, f := range p.Flowtables {
-			devices := slices.Clone(f.Devices)
-			slices.Sort(devices)
-			texts[f.Name] = "flowtable " + f.Name + " of " + strings.Join(devices, ", ")
-		}
-		return texts
-	}
-	a, b := of(meant), of(have)
-	for _, f := range slices.Concat(meant.Flowtables, have.Flowtables) {
-		if a[f.Name] != b[f.Name] && !slices.ContainsFunc(out, func(d Difference) bool { return d.Packet == f.Name }) {
-			out = append(out, Difference{
-				Way: reach.Through, Packet: f.Name, About: "flows that a flowtable takes over", Packets: []string{},
-				Meant: Outcome{By: orNone(a[f.Name])}, Kernel: Outcome{By: orNone(b[f.Name])},
-			})
-		}
-	}
-	return out
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "no such flowtable"
-	}
-	return text
 }

@@ -66,3 +66,20 @@ func TestNotProved(t *testing.T) {
 		t.Errorf("another flowtable: %+v", p)
 	}
 }
+
+// TestTables: a table that forgets sooner lets through more than the limit says.
+func TestTables(t *testing.T) {
+	with := func(size int, timeout uint64) *program.Program {
+		p := accepting(22)
+		p.Sets = []program.Set{{ID: "sources", Key: []program.Field{program.Source}, Life: program.Dynamic, Size: size, Timeout: timeout}}
+		return p
+	}
+	if p := prove(t, with(100, 2000), &backend.Raised{Program: with(100, 2000)}); !p.Proved {
+		t.Errorf("the same: %+v", p.Differences)
+	}
+	for _, other := range []*program.Program{with(1, 2000), with(100, 1000)} {
+		if p := prove(t, with(100, 2000), &backend.Raised{Program: other}); p.Proved {
+			t.Error("another table is taken to be the same")
+		}
+	}
+}

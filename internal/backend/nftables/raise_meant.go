@@ -77,6 +77,7 @@ func (m *meaning) sets(have *State, asked backend.Asked) {
 				}
 			}
 		case s.Life == program.Dynamic:
+			s.Timeout = wholeSeconds(s.Timeout)
 			if id := programName(stem(s.ID)); id != s.ID {
 				m.ids[s.ID], s.ID = id, id
 			}

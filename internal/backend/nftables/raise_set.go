@@ -89,6 +89,9 @@ func (r *raiser) filled(k *Set) (string, error) {
 			break
 		}
 	}
+	if s := r.out.Set(id); s != nil && (s.Size != k.Size || s.Timeout != k.Timeout) {
+		return "", fmt.Errorf("set %s has another size or time-out than that of the other family", k.Name)
+	}
 	r.ids[k.Name] = id
 	if r.out.Set(id) == nil {
 		r.out.Sets = append(r.out.Sets, program.Set{
