@@ -86,3 +86,20 @@ func elsewhereHere(facts host.Facts) (match [][]program.Condition) {
 	}
 	return match
 }
+
+// Here is the addresses of each interface of the host, for reach.Options; nil where
+// nobody knows them, or where the host takes others for its own too.
+func (c Compiled) Here() map[string]addrset.Set {
+	if !c.Facts.Known || c.Facts.NonLocalBind {
+		return nil
+	}
+	out := map[string]addrset.Set{}
+	for _, i := range c.Facts.Interfaces {
+		var b addrset.Builder
+		for _, a := range i.Addresses {
+			b.AddAddr(a.Addr())
+		}
+		out[i.Name] = b.Set()
+	}
+	return out
+}

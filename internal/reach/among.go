@@ -28,7 +28,7 @@ func (u *Universe) ClassesAmong(way Way, r Region, among Among) []Class {
 	if r == diagram.None {
 		return nil
 	}
-	var out []Class
+	var kept []product
 	for left := r; left != diagram.None; {
 		products := u.join(u.split(u.space.Restrict(left, all), all))
 		for _, p := range products {
@@ -40,19 +40,26 @@ func (u *Universe) ClassesAmong(way Way, r Region, among Among) []Class {
 		}
 		for _, p := range u.join(products) {
 			region := u.And(p.region(u), all)
-			own := u.And(region, left)
-			if own == diagram.None {
+			if u.And(region, left) == diagram.None {
 				continue
 			}
 			left = u.Minus(left, region)
-			c := Class{Way: way, Region: region, Witness: u.Witness(way, own)}
-			for i, in := range p {
-				if in != nil {
-					c.Fields = append(c.Fields, u.dimensions[i].values(in))
-				}
+			if way == In {
+				u.narrow(p, u.by[program.Destination], region)
 			}
-			out = append(out, c)
+			kept = append(kept, p)
 		}
+	}
+	var out []Class
+	for _, p := range u.join(kept) {
+		region := u.And(p.region(u), all)
+		c := Class{Way: way, Region: region, Witness: u.Witness(way, u.And(region, r))}
+		for i, in := range p {
+			if in != nil {
+				c.Fields = append(c.Fields, u.dimensions[i].values(in))
+			}
+		}
+		out = append(out, c)
 	}
 	return out
 }
@@ -84,6 +91,14 @@ func (u *Universe) widen(p product, more, all Region) {
 		if u.And(p.region(u), others) != diagram.None {
 			p[i] = was
 		}
+	}
+}
+
+// narrow says of a field no more than what packets of a region have: what comes in
+// is for the host's few addresses, and all others are not worth a word.
+func (u *Universe) narrow(p product, d *dimension, region Region) {
+	if i := slices.Index(u.dimensions, d); p[i] != nil {
+		p[i] = u.project(region, d)
 	}
 }
 

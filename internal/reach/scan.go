@@ -148,6 +148,12 @@ func (u *Universe) scanKinds() {
 	if !u.own.IsEmpty() {
 		u.dimension(program.DestinationType)
 	}
+	if u.by[program.DestinationHere] != nil {
+		for name, set := range u.here {
+			u.dimension(program.InInterface).name(name)
+			u.boundary(program.Destination, set)
+		}
+	}
 	for _, k := range kindFields {
 		if u.by[k.kind] == nil {
 			continue

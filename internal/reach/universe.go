@@ -30,6 +30,7 @@ type Universe struct {
 	by         map[program.Field]*dimension
 	maps       []mapping
 	own        addrset.Set
+	here       map[string]addrset.Set
 	banned     Region // from or to an address of a ban
 	bannedTo   Region
 	// untracksLoopback says that a program keeps the host's talk to itself out of
@@ -46,6 +47,9 @@ type Options struct {
 	// 255.255.255.255; packets for the broadcast addresses of its networks, which
 	// only who is in them can send, are left out.
 	Own addrset.Set
+	// Here is the addresses of each interface, where they are known: others are
+	// not local to a packet that comes in by it.
+	Here map[string]addrset.Set
 	// Questions are what regions will be asked for.
 	Questions []Question
 	// Settled leaves out what cannot be met while a policy runs, and what an
@@ -86,7 +90,7 @@ func Guard(f func()) error { return diagram.Guard(f) }
 
 // NewUniverse makes the classes of what the programs and questions tell apart.
 func NewUniverse(o Options, programs ...*program.Program) *Universe {
-	u := &Universe{by: map[program.Field]*dimension{}, own: o.Own, domains: map[Way]Region{}}
+	u := &Universe{by: map[program.Field]*dimension{}, own: o.Own, here: o.Here, domains: map[Way]Region{}}
 	for _, f := range []program.Field{program.State, program.Protocol, program.TCPFlags, program.Source, program.Destination, program.Port, program.SourcePort} {
 		u.dimension(f)
 	}
@@ -387,6 +391,9 @@ func (u *Universe) kinds(way Way) Region {
 		implies(u.named(program.DestinationHere, "local"), u.named(program.DestinationType, "local"))
 		implies(u.named(program.DestinationType, "unicast"), u.named(program.DestinationHere, "unicast"))
 	}
+	if u.by[program.DestinationHere] != nil && way != Out && len(u.here) > 0 {
+		out = s.And(out, u.hereOnly())
+	}
 	for _, k := range kindFields[:2] { // by lo go and come the host's own packets
 		if u.by[k.kind] == nil {
 			continue
@@ -401,6 +408,21 @@ func (u *Universe) kinds(way Way) Region {
 		out = s.And(out, d.region(s, one(d.class(noOwner), d.classes)))
 	}
 	return out
+}
+
+// hereOnly says of what is local to an interface that it is an address of that one.
+func (u *Universe) hereOnly() Region {
+	s := u.space
+	local := u.named(program.DestinationHere, "local")
+	rest, out := diagram.Every, diagram.Every
+	for name, set := range u.here {
+		by := u.named(program.InInterface, name)
+		rest = s.Minus(rest, by)
+		mine := u.inAddresses(program.Destination, set)
+		out = s.Minus(out, s.And(by, s.Minus(local, mine)))
+		out = s.Minus(out, s.And(by, s.Minus(mine, local)))
+	}
+	return s.Minus(out, s.And(rest, local))
 }
 
 var kindFields = []struct{ kind, address program.Field }{

@@ -235,3 +235,31 @@ forward:
 		}
 	}
 }
+
+// TestHere: what is local to an interface is its own addresses alone, and classes
+// of what comes in name no others.
+func TestHere(t *testing.T) {
+	p := parse(t, `
+zones: { wan: { interfaces: [eth0] } }
+nat: [redirect tcp/2222 in wan to :22]
+input: { default: drop, rules: [allow ssh in wan] }
+`)
+	wan := addrset.FromPrefixes(netip.MustParsePrefix("198.51.100.1/32"), netip.MustParsePrefix("2001:db8::1/128"), netip.MustParsePrefix("fe80::1/128"))
+	lan := addrset.FromPrefixes(netip.MustParsePrefix("10.20.0.1/32"))
+	port := reach.Question{Way: reach.In, States: []packet.State{packet.New}, Match: [][]program.Condition{{
+		{Field: program.Protocol, Numbers: []program.NumberRange{{From: 6, To: 6}}}, {Field: program.Port, Numbers: []program.NumberRange{{From: 2222, To: 2222}}},
+		{Field: program.InInterface, Names: []string{"eth0"}}, {Field: program.Status, Names: []string{"dnat", "snat"}, Not: true},
+	}}}
+	u := reach.NewUniverse(reach.Options{
+		Own: wan.Union(lan), Here: map[string]addrset.Set{"eth0": wan, "lan0": lan}, Questions: []reach.Question{port},
+	}, p)
+	asked := u.Region(port)
+	allowed := u.Unlimited(u.And(u.Allowed(p, reach.In), asked))
+	classes := u.ClassesAmong(reach.In, allowed, reach.Among{All: u.Unlimited(asked)})
+	if len(classes) != 1 {
+		t.Fatalf("%d classes, want one: %+v", len(classes), classes)
+	}
+	if to, _ := classes[0].Values(program.Destination); !to.Addresses.Equal(wan) {
+		t.Errorf("redirected is what is to %s, want %s", to.Addresses, wan)
+	}
+}
