@@ -49,7 +49,7 @@ func query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*g
 	if err != nil {
 		return nil, nil, err
 	}
-	u := reach.NewUniverse(reach.Options{Own: c.own(), Questions: slices.Concat(questions, base, impossibleHere(c)), Settled: true}, c.Program)
+	u := reach.NewUniverse(reach.Options{Own: c.own(), Here: c.Here(), Questions: slices.Concat(questions, base, impossibleHere(c)), Settled: true}, c.Program)
 	names := NewNames(countries, c.Resolved)
 	say := newWording(u, names, w.States, c)
 	out := []Answer{}

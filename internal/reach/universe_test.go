@@ -247,8 +247,10 @@ input: { default: drop, rules: [allow ssh in wan] }
 	wan := addrset.FromPrefixes(netip.MustParsePrefix("198.51.100.1/32"), netip.MustParsePrefix("2001:db8::1/128"), netip.MustParsePrefix("fe80::1/128"))
 	lan := addrset.FromPrefixes(netip.MustParsePrefix("10.20.0.1/32"))
 	port := reach.Question{Way: reach.In, States: []packet.State{packet.New}, Match: [][]program.Condition{{
-		{Field: program.Protocol, Numbers: []program.NumberRange{{From: 6, To: 6}}}, {Field: program.Port, Numbers: []program.NumberRange{{From: 2222, To: 2222}}},
-		{Field: program.InInterface, Names: []string{"eth0"}}, {Field: program.Status, Names: []string{"dnat", "snat"}, Not: true},
+		{Field: program.Protocol, Numbers: []program.NumberRange{{From: 6, To: 6}}},
+		{Field: program.Port, Numbers: []program.NumberRange{{From: 2222, To: 2222}}},
+		{Field: program.InInterface, Names: []string{"eth0"}},
+		{Field: program.Status, Names: []string{"dnat", "snat"}, Not: true},
 	}}}
 	u := reach.NewUniverse(reach.Options{
 		Own: wan.Union(lan), Here: map[string]addrset.Set{"eth0": wan, "lan0": lan}, Questions: []reach.Question{port},
