@@ -98,6 +98,7 @@ type resultJSON struct {
 	Text     string        `json:"text"`
 	Hook     policy.Hook   `json:"hook"`
 	Holds    bool          `json:"holds"`
+	Note     string        `json:"note,omitempty"` // nothing was judged, and why
 	Failures []failingJSON `json:"failures,omitempty"`
 }
 
@@ -110,16 +111,19 @@ type failingJSON struct {
 
 func reportTests(cmd *cobra.Command, file string, results []expect.Result) error {
 	out := testedJSON{File: file, Holds: true, Results: []resultJSON{}}
-	failing := 0
+	failing, unjudged := 0, 0
 	for i := range results {
 		r := &results[i]
-		j := resultJSON{r.Expectation.Pos.File, r.Expectation.Pos.Line, r.Expectation.Pos.Column, r.Expectation.Text, r.Hook, r.Holds(), nil}
+		j := resultJSON{r.Expectation.Pos.File, r.Expectation.Pos.Line, r.Expectation.Pos.Column, r.Expectation.Text, r.Hook, r.Holds(), r.Note, nil}
 		for _, f := range r.Failures {
 			j.Failures = append(j.Failures, failingJSON{f.Verdict, deciderOf(f), f.Traffic, expect.PacketText(f.Witness)})
 		}
 		if !r.Holds() {
 			failing++
 			out.Holds = false
+		}
+		if r.Note != "" {
+			unjudged++
 		}
 		out.Results = append(out.Results, j)
 	}
@@ -142,7 +146,10 @@ func reportTests(cmd *cobra.Command, file string, results []expect.Result) error
 		return errFound
 	case failing > 0:
 		return &foundError{fmt.Sprintf("%s of %s in %s", oneFails(failing), plural(len(results), "expectation"), fileName(file))}
-	case !optionsOf(cmd).json:
+	case optionsOf(cmd).json:
+	case unjudged > 0:
+		fmt.Fprintf(cmd.ErrOrStderr(), "none of %s in %s fails, and of %d nothing was judged\n", plural(len(results), "expectation"), fileName(file), unjudged)
+	default:
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", oneHolds(len(results)), fileName(file))
 	}
 	return nil
@@ -167,7 +174,11 @@ const shownClasses = 5
 
 func printResult(w io.Writer, r *expect.Result) {
 	x := r.Expectation
-	if r.Holds() {
+	switch {
+	case r.Note != "":
+		fmt.Fprintf(w, "%s    %s: %s\n        %s\n", paint(w, "33", "note"), x.Pos, x.Text, strings.ReplaceAll(r.Note, "\n", "\n        "))
+		return
+	case r.Holds():
 		fmt.Fprintf(w, "%s      %s: %s\n", paint(w, "32", "ok"), x.Pos, x.Text)
 		return
 	}

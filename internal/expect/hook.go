@@ -10,10 +10,12 @@ import (
 // hookOf says on which way the packets of an expectation are: where the line
 // says so, there; what a user sends, on output; what goes on, by an interface or
 // a zone that it leaves by or to addresses that are not this host's, on forward;
-// the rest on input.
+// the rest on input. What is published comes to this host before it is led on.
 func hookOf(r *resolve.Resolved, x *policy.Expectation) (policy.Hook, *policy.Error) {
 	switch {
-	case x.On != "":
+	case x.Published && x.To == nil: // to this host, wherever they are led
+		return policy.Input, nil
+	case x.On != "" && (!x.Published || !r.Facts.Known):
 		return x.On, nil
 	case len(x.Users) > 0:
 		return policy.Output, nil

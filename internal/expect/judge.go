@@ -21,6 +21,8 @@ type Result struct {
 	Expectation *policy.Expectation
 	Hook        policy.Hook // on which its packets arrive, or are sent
 	Failures    []Failure   // none: it holds for every packet
+	// Note is set where nothing could be judged, and then says why and the way out.
+	Note string
 }
 
 // Holds says that every packet meets what is expected.
@@ -66,12 +68,15 @@ func Judge(c question.Compiled, countries func() (*geo.Database, error)) ([]Resu
 	if err != nil || len(lines) == 0 {
 		return nil, err
 	}
-	j := &judge{Compiled: c, names: question.NewNames(countries, c.Resolved), outcomes: map[packet.Way][]reach.Outcome{}, all: map[packet.Way]reach.Region{}, untracked: map[packet.Way]reach.Region{}}
+	j := &judge{Compiled: c, names: question.NewNames(countries, c.Resolved), outcomes: map[packet.Way][]reach.Outcome{}, all: map[packet.Way]reach.Region{}, prepared: map[packet.Way]prepared{}}
 	var a asked
-	for _, l := range lines {
-		for _, way := range l.ways() {
-			l.region(&a, way)
-			bypassed(&a, way)
+	for _, p := range lines {
+		for _, l := range p.parts {
+			for _, way := range l.ways() {
+				l.region(&a, way)
+				outByAny(&a, way, c.Facts, l.by)
+				bypassed(&a, way)
+			}
 		}
 	}
 	var addresses addrset.Set
@@ -80,7 +85,7 @@ func Judge(c question.Compiled, countries func() (*geo.Database, error)) ([]Resu
 	}
 	var out []Result
 	tooLarge := diagram.Guard(func() {
-		j.universe = reach.NewUniverse(reach.Options{Own: addresses, Questions: a.questions, Settled: true}, c.Program)
+		j.universe = reach.NewUniverse(reach.Options{Own: addresses, Here: c.Here(), Questions: a.questions, Settled: true}, c.Program)
 		out, err = j.lines(lines)
 	})
 	if tooLarge != nil {
@@ -89,8 +94,8 @@ func Judge(c question.Compiled, countries func() (*geo.Database, error)) ([]Resu
 	return out, err
 }
 
-func linesOf(c question.Compiled) ([]*line, error) {
-	var lines []*line
+func linesOf(c question.Compiled) ([]*promise, error) {
+	var lines []*promise
 	var errs policy.Errors
 	for _, x := range c.Policy.Expect {
 		hook, err := hookOf(c.Resolved, x)
@@ -98,7 +103,12 @@ func linesOf(c question.Compiled) ([]*line, error) {
 			errs = append(errs, err)
 			continue
 		}
-		lines = append(lines, &line{Expectation: x, Resolved: c.Resolved, hook: hook, here: asks(c.Program, program.DestinationHere)})
+		l := &line{Expectation: x, Resolved: c.Resolved, hook: hook, here: asks(c.Program, program.DestinationHere)}
+		parts := []*line{l}
+		if x.Published {
+			parts = published(l)
+		}
+		lines = append(lines, &promise{l, parts})
 	}
 	if len(errs) > 0 {
 		return nil, errs
@@ -117,21 +127,24 @@ func asks(p *program.Program, f program.Field) bool {
 
 type judge struct {
 	question.Compiled
-	names     *question.Names
-	universe  *reach.Universe
-	outcomes  map[packet.Way][]reach.Outcome
-	all       map[packet.Way]reach.Region // that take the way
-	untracked map[packet.Way]reach.Region
+	names    *question.Names
+	universe *reach.Universe
+	outcomes map[packet.Way][]reach.Outcome
+	all      map[packet.Way]reach.Region // that take the way
+	prepared map[packet.Way]prepared
 }
 
-func (j *judge) lines(lines []*line) ([]Result, error) {
+func (j *judge) lines(lines []*promise) ([]Result, error) {
 	var out []Result
 	var senseless policy.Errors
 	var faults []error
 	for _, l := range lines {
 		result, some, err := j.one(l)
-		if !some {
-			senseless = append(senseless, j.nobody(l))
+		switch {
+		case !some && l.Published:
+			result.Note = unpublished(l.Resolved)
+		case !some:
+			senseless = append(senseless, j.nobody(l.line))
 		}
 		if err != nil {
 			faults = append(faults, err)
@@ -162,6 +175,7 @@ func (j *judge) nobody(l *line) *policy.Error {
 // decided is packets of a line that one line of the policy decides on one way.
 type decided struct {
 	decision
+	line          *line
 	region, among reach.Region
 }
 
@@ -181,6 +195,9 @@ func (j *judge) decided(l *line) (out []decided) {
 		fits, among := l.region(u, way)
 		among = u.Minus(u.Unlimited(among), u.And(j.bypassing(way), bypassed(u, way)))
 		fits = u.And(fits, among)
+		if l.by == byPolicy {
+			fits = u.And(fits, j.before(way).led)
+		}
 		for _, o := range j.of(way) {
 			region := u.And(o.Region, fits)
 			if u.Empty(region) {
@@ -195,7 +212,7 @@ func (j *judge) decided(l *line) (out []decided) {
 				continue
 			}
 			at[d] = len(out)
-			out = append(out, decided{d, region, among})
+			out = append(out, decided{d, l, region, among})
 		}
 	}
 	return out
@@ -210,16 +227,20 @@ const alsoAsked = 16
 const described = 20
 
 // one judges one line; some says that there are packets that fit it.
-func (j *judge) one(l *line) (out Result, some bool, err error) {
-	out = Result{Expectation: l.Expectation, Hook: l.hook}
-	parts := j.decided(l)
+func (j *judge) one(p *promise) (out Result, some bool, err error) {
+	out = Result{Expectation: p.Expectation, Hook: p.hook}
+	var parts []decided
+	for _, l := range p.parts {
+		parts = append(parts, j.decided(l)...)
+	}
 	var all reach.Region // whatever way they take, since what leads a packet elsewhere is worth its words
-	for _, way := range l.ways() {
+	for _, way := range p.ways() {
 		all = j.universe.Or(all, j.all[way])
 	}
 	var faults []error
 	asked := 0
 	for _, d := range parts {
+		l := d.line
 		met := meets(l.Action, d.verdict)
 		if met {
 			if asked++; asked > alsoAsked {
@@ -251,7 +272,7 @@ func (j *judge) one(l *line) (out Result, some bool, err error) {
 // agrees asks the reference about a witness.
 func (j *judge) agrees(l *line, d *decided, witness packet.Packet) (reference.Path, error) {
 	arrives := l.arrives()
-	if l.Published {
+	if l.by == byAnother {
 		arrives = d.way
 	}
 	path := reference.Follow(j.Resolved, witness, arrives)
@@ -275,22 +296,35 @@ func (j *judge) of(way packet.Way) []reach.Outcome {
 // bypassing is the packets that the program does not have tracked, whatever
 // becomes of them then.
 func (j *judge) bypassing(way packet.Way) reach.Region {
-	if r, known := j.untracked[way]; known {
+	return j.before(way).untracked
+}
+
+// before says what the program makes of packets before a filter sees them.
+func (j *judge) before(way packet.Way) prepared {
+	if r, known := j.prepared[way]; known {
 		return r
 	}
 	before := *j.Program
 	before.Hooks = slices.DeleteFunc(slices.Clone(before.Hooks), func(h program.Hook) bool {
 		return h.Phase != program.Raw && h.Phase != program.Early && h.Phase != program.NAT
 	})
-	var out reach.Region
+	var out prepared
 	for _, o := range j.universe.Outcomes(&before, way) {
 		if slices.Contains(o.Change, "not tracked") {
-			out = j.universe.Or(out, o.Region)
+			out.untracked = j.universe.Or(out.untracked, o.Region)
+			continue
+		}
+		if to, is := ledTo(&o); is {
+			out.led = j.universe.Or(out.led, j.universe.And(o.Region, outBy(j.universe, way, j.Facts, to)))
 		}
 	}
-	j.untracked[way] = out
+	j.prepared[way] = out
 	return out
 }
+
+// prepared is packets by what becomes of them before a filter: they are kept out
+// of tracking, or led on by a DNAT, out by the interface that has the network.
+type prepared struct{ untracked, led reach.Region }
 
 func meets(want policy.Action, v program.Verdict) bool {
 	got := verdictOf(v)

@@ -25,6 +25,10 @@ var facts = host.Facts{
 		{Name: "lan0", Addresses: prefixes("10.20.0.1/24", "2001:db8:20::1/64")},
 	},
 	EphemeralFrom: 32768, EphemeralTo: 60999,
+	Published: []host.Published{
+		{Protocol: "tcp", Port: 9080, To: netip.MustParseAddrPort("10.20.0.6:80")},
+		{Protocol: "tcp", Port: 9443, To: netip.MustParseAddrPort("10.20.0.6:443")},
+	},
 }
 
 func prefixes(texts ...string) (out []netip.Prefix) {
@@ -176,10 +180,23 @@ func TestJudge(t *testing.T) {
 		{gateway, "allow tcp/8081 in wan to 198.51.100.1", "ok input"},
 		{gateway, "drop tcp/80 from not lan to 198.51.100.16", "ok forward"},
 		{gateway, "drop any in wan on input", "allow: allow published tcp/8080 from office; allow: allow http to 10.20.0.6"},
-		{gateway, "drop published tcp/9090 from not lan", "allow: allow tcp/5432 from office to 10.20.0.5; allow: allow http to 10.20.0.6"},
+		{gateway, "drop published tcp/9090 from not lan", "nothing was judged"},
 		{gateway, "allow published tcp/8080 from office to 198.51.100.1", "ok input"},
-		{gateway, "allow published tcp/8080 to 198.51.100.1", "drop: default; drop: default"},
-		{gateway, "drop published tcp/8080 from not [office, lan]", "allow: allow http to 10.20.0.6"},
+		{gateway, "allow published tcp/8080 to 198.51.100.1", "drop: default"},
+		{gateway, "drop published tcp/8080 from not [office, lan]", "ok input"},
+		{gateway, "allow published tcp/8080 from office on forward", "ok input"},
+		{gateway, "drop published tcp/8080 from not [office, lan] on forward", "ok input"},
+		{gateway, "allow published tcp/8080 from office on input", "nothing was judged"},
+		{gateway, "drop published tcp/8081 from not [office, lan]", "allow: allow http to 10.20.0.6"},
+		{gateway, "allow published tcp/8080 from office to 10.20.0.5", "nothing was judged"},
+		{gateway, "allow published tcp/9443 from 203.0.113.7", "drop: default"},
+		{gateway, "deny published tcp/9443 from not office", "ok input"},
+		{gateway, "allow published tcp/9080 from 203.0.113.7", "ok input"},
+		{gateway, "allow published tcp/9080 from office on forward", "ok input"},
+		{gateway, "allow published tcp/9080 from office to 198.51.100.1", "ok input"},
+		{gateway, "allow published tcp/9080 from office to 10.20.0.1", "ok input"},
+		{gateway, "deny published tcp/9080 from not office", "allow: allow http to 10.20.0.6"},
+		{gateway, "deny published udp/9080 from not office", "nothing was judged"},
 	} {
 		t.Run(c.line, func(t *testing.T) {
 			r := resolved(t, c.policy+"expect:\n  - "+c.line+"\n")
@@ -203,6 +220,9 @@ func judged(r *resolve.Resolved, p *program.Program) string {
 			what = f.Why
 		}
 		out = append(out, string(f.Verdict)+": "+what)
+	}
+	if results[0].Note != "" {
+		return results[0].Note
 	}
 	if len(out) == 0 {
 		return "ok " + string(results[0].Hook)

@@ -37,6 +37,9 @@ type line struct {
 	*policy.Expectation
 	*resolve.Resolved
 	hook policy.Hook
+	by   rewriting
+	// elsewhere is what other tools lead on of the line's services.
+	elsewhere []host.Published
 	// here says that the program asks whether a destination is an address of the
 	// incoming interface.
 	here bool
@@ -49,27 +52,29 @@ func (l *line) ways() []packet.Way {
 	switch {
 	case l.hook == policy.Output:
 		return []packet.Way{packet.Out}
-	case l.Published && l.On != "":
-		return []packet.Way{l.arrives()}
+	case l.Published && l.On != "": // where they are led
+		return []packet.Way{wayOf[l.On]}
 	}
 	return []packet.Way{packet.In, packet.Through}
 }
 
 // arrives is the way of the line's packets before any rewriting.
 func (l *line) arrives() packet.Way {
-	return map[policy.Hook]packet.Way{policy.Input: packet.In, policy.Forward: packet.Through, policy.Output: packet.Out}[l.hook]
+	return wayOf[l.hook]
 }
+
+var wayOf = map[policy.Hook]packet.Way{policy.Input: packet.In, policy.Forward: packet.Through, policy.Output: packet.Out}
 
 // port and destination are where the line's packets have what was asked for.
 func (l *line) port() program.Field {
-	if l.Published {
+	if l.by == byAnother {
 		return program.OriginalPort
 	}
 	return program.Port
 }
 
 func (l *line) destination() program.Field {
-	if l.Published {
+	if l.by == byAnother {
 		return program.OriginalDestination
 	}
 	return program.Destination
@@ -138,12 +143,12 @@ func (l *line) way(u algebra, way packet.Way) reach.Region {
 	every = u.Minus(every, is(names(program.SourceType, "local")))
 	every = u.Minus(every, u.Region(reach.Question{Way: way, To: &itself}))
 	foreign := is(names(program.Status, "dnat"))
-	if l.Published {
-		return u.And(every, foreign)
+	if l.by == byAnother {
+		return u.And(u.And(every, foreign), l.led(u, way))
 	}
 	every = u.Minus(every, foreign)
 	if l.here && l.Facts.Known {
-		every = u.Minus(every, l.elsewhere(u, way))
+		every = u.Minus(every, l.misplaced(u, way))
 	}
 	unicast := is(names(program.DestinationType, "unicast"))
 	known := l.Facts.Known && !l.Facts.NonLocalBind
@@ -165,16 +170,16 @@ func (l *line) way(u algebra, way packet.Way) reach.Region {
 
 // destinations is where the line's packets can go, where that is known.
 func (l *line) destinations() *addrset.Set {
-	if l.hook != policy.Input || !l.Facts.Known || l.Facts.NonLocalBind {
+	if l.by == byAnother || l.hook != policy.Input || !l.Facts.Known || l.Facts.NonLocalBind {
 		return nil
 	}
 	_, here := own(l.Facts)
 	return &here
 }
 
-// elsewhere is what cannot be: an address of one interface taken for that of
+// misplaced is what cannot be: an address of one interface taken for that of
 // another, or not for its own.
-func (l *line) elsewhere(u algebra, way packet.Way) (out reach.Region) {
+func (l *line) misplaced(u algebra, way packet.Way) (out reach.Region) {
 	local := u.Region(reach.Question{Way: way, Match: [][]program.Condition{match(names(program.DestinationHere, "local"))}})
 	var here reach.Region
 	for _, i := range l.Facts.Interfaces {

@@ -13,7 +13,11 @@ import (
 // to 198.51.100.1 port 22 in eth0".
 func PacketText(p packet.Packet) string {
 	from, to := end(p.Source, p.SourcePort, p), end(p.Destination, p.Port, p)
-	text := protocolText(p) + " from " + from + " to " + to
+	led := ""
+	if p.DNAT && p.Original.Destination.IsValid() {
+		to, led = end(p.Original.Destination, p.Original.Port, p), ", led to "+to
+	}
+	text := protocolText(p) + " from " + from + " to " + to + led
 	if p.In != "" {
 		text += " in " + p.In
 	}
