@@ -160,7 +160,7 @@ var explainOpen = []Explanation{
 		Code: OpenManagement, Severities: []Severity{Warning}, Advice: true,
 		What: "a port of management is open to everybody on the internet",
 		Why: "Scanners try such ports within hours, and behind some of them nobody asks for a password. They are ssh, remote desktops, databases, the API of Docker, kubelets and more; docs/reference/lint.md has the table. Found where at least half of the internet's addresses of a family may open a new flow to it, " +
-			"by the interface of the default route, counted after all rules above. Where everybody is asked for a password, a limit or a bound per source is enough.",
+			"by the interface of the default route, counted after all rules above. Of a published rule it is also found where a redirect, or another tool, leads the port to one of management. Where everybody is asked for a password, a limit or a bound per source is enough.",
 		Mend:   "Say from whom, or add a limit per source.",
 		Before: "input:\n  default: drop\n  rules:\n    - allow [http, ssh, redis]\n",
 		After:  "sets:\n  office: [203.0.113.0/24]\ninput:\n  default: drop\n  rules:\n    - allow http\n    - allow redis from office\n    - allow ssh limit 6/30s per source\n",
@@ -177,7 +177,7 @@ var explainOpen = []Explanation{
 		Code: NotPoliced, Severities: []Severity{Warning, Remark}, Advice: true,
 		What: "a section is left out, and packets pass there",
 		Why: "A section that is left out is not policed. A warning for forward on a host that forwards packets: machines and containers behind it are open, and ports that other tools publish too. " +
-			"A remark for input where another section is policed.",
+			"A warning for input where no section is there at all, which leaves bans alone, and a remark where another one is policed.",
 		Mend:   "Add the section with `default: drop`.",
 		Before: "input:\n  default: drop\n  rules:\n    - allow http\n",
 		After:  "input:\n  default: drop\n  rules:\n    - allow http\nforward:\n  default: drop\n",

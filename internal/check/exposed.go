@@ -15,6 +15,7 @@ import (
 // route. Where the default route is not known, rules that name a side are left
 // out.
 func (c *checker) openManagement() {
+	ways := c.ledElsewhere()
 	for _, s := range c.sections() {
 		if s.Hook == policy.Output || s.Hook == policy.Forward && !c.facts.Known {
 			continue
@@ -22,6 +23,9 @@ func (c *checker) openManagement() {
 		for _, st := range c.standings(s) {
 			if st.own && st.known && st.rule.Action == policy.Allow {
 				c.openPorts(s, st)
+			}
+			if st.known && st.rule.Action == policy.Allow && st.rule.Published {
+				c.openBehind(s, st, ways)
 			}
 		}
 	}
@@ -60,19 +64,26 @@ func (c *checker) openPorts(s *policy.Section, st *standing) {
 	if len(open) > most {
 		open = append(open[:most], fmt.Sprintf("%d more", len(open)-most))
 	}
-	hint := "say from whom: from WHO"
+	pos, hint := openHint(r, limit)
+	f := c.report(OpenManagement, Warning, pos, hint, "open to everybody on the internet: %s", list(open))
+	c.shows(f, s.Hook, shown, r)
+}
+
+// openHint is where a rule says what it opens, and the way out; limit says that a
+// limit is one too.
+func openHint(r *policy.Rule, limit bool) (pos policy.Pos, hint string) {
+	hint = "say from whom: from WHO"
 	if r.From == nil && r.Limit == nil && r.Max == nil && r.Log == nil && r.In == nil && r.Out == nil && r.To == nil {
 		hint = "say from whom: " + r.Text + " from WHO"
 	}
 	if limit {
 		hint += ", or bound it: limit 6/30s per source"
 	}
-	pos := r.Pos
+	pos = r.Pos
 	if len(r.Services) > 0 {
 		pos = r.Services[0].Pos
 	}
-	f := c.report(OpenManagement, Warning, pos, hint, "open to everybody on the internet: %s", list(open))
-	c.shows(f, s.Hook, shown, r)
+	return pos, hint
 }
 
 // openTo gives packets to some ports that half of the internet may send; none
@@ -148,20 +159,30 @@ func (c *checker) openSections() {
 		c.report(DefaultAllow, severity, defaultPos(p.Forward), "default: drop, and a rule for each way",
 			"%sforward lets through whatever no rule refuses", where)
 	}
-	if p.Forward == nil && c.facts.Known && router && p.Input != nil {
+	c.leftOut(router)
+}
+
+// leftOut finds sections that are left out where packets pass. It is told at the
+// section that is there, else where the policy begins.
+func (c *checker) leftOut(router bool) {
+	p := c.policy
+	at, severity, only := policy.Pos{File: p.File, Line: 1, Column: 1}, Warning, ", and no other section is there"
+	for _, s := range []*policy.Section{p.Output, p.Forward, p.Input} { // the last one that is there
+		if s != nil {
+			at, severity, only = s.Pos, Remark, ""
+		}
+	}
+	if p.Input == nil {
+		c.report(NotPoliced, severity, at, "add input with default: drop, and rules for this host's services",
+			"input is left out%s: whatever is sent to this host itself passes", only)
+	}
+	if p.Forward == nil && c.facts.Known && router {
 		what := ""
 		if ports := c.publishedTexts(); len(ports) > 0 {
 			what = "; so ports that other tools publish are open to everybody: " + fewWords(ports)
 		}
-		c.report(NotPoliced, Warning, p.Input.Pos, "add forward with default: drop, and rules for what may pass",
+		c.report(NotPoliced, Warning, at, "add forward with default: drop, and rules for what may pass",
 			"this host forwards packets, and forward is left out: they pass whatever they are%s", what)
-	}
-	if p.Input == nil && (p.Output != nil || p.Forward != nil) {
-		other := p.Forward
-		if other == nil {
-			other = p.Output
-		}
-		c.report(NotPoliced, Remark, other.Pos, "add input with default: drop, and rules for this host's services", "input is left out: whatever is sent to this host itself passes")
 	}
 }
 

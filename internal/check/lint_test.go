@@ -651,6 +651,55 @@ forward:
     - allow published tcp/5432
     - allow ssh to lan
 `, want: []string{`9 warning open-management: tcp/5432`, `10 warning open-management: tcp/22`}},
+		{name: "by another number", policy: `
+zones:
+  wan: {interfaces: [default-route]}
+  lan: {interfaces: [br0]}
+sets:
+  office: [203.0.113.0/24]
+forward:
+  default: drop
+  rules:
+    - allow published tcp/15432
+    - allow published tcp/16379 from office
+    - allow published [tcp/2222, tcp/13306] limit 5/minute per source
+    - allow published tcp/5000
+    - allow published tcp/19200
+    - allow published [tcp/5432, tcp/10080]
+nat:
+  - redirect tcp/15432 in wan to 10.20.0.5:5432
+  - redirect tcp/16379 in wan to 10.20.0.5:6379
+  - redirect tcp/2222 in wan to :22
+  - redirect tcp/13306 in wan to 10.20.0.5:3306
+  - redirect tcp/5000 in lan to 10.20.0.5:5432
+  - redirect tcp/19200 in wan to 10.20.0.5:80
+  - redirect tcp/10080 in wan to 10.20.0.5:80
+`, want: []string{
+			`10 warning open-management: tcp/5432 (PostgreSQL), to which the redirect on line 17 leads tcp/15432`,
+			`12 warning open-management: tcp/3306 (MySQL and MariaDB), to which the redirect on line 20 leads tcp/13306`,
+			`15 warning open-management: tcp/5432 (PostgreSQL)`,
+		}},
+		{name: "this host by another number", facts: quiet, policy: `
+zones:
+  wan: {interfaces: [default-route]}
+input:
+  default: drop
+  rules:
+    - allow published tcp/2222
+    - allow published tcp/8443
+nat:
+  - redirect tcp/2222 in wan to :22
+  - redirect tcp/8443 in wan to :443
+`, want: []string{`7 warning open-management: tcp/22 (Secure Shell), to which the redirect on line 10 leads tcp/2222`}},
+		{name: "another tool leads to another number", facts: func(f *host.Facts) {
+			f.Published[0] = host.Published{Protocol: "tcp", Port: 15432, To: netip.MustParseAddrPort("172.17.0.2:5432")}
+		}, policy: `
+input: {default: drop}
+forward:
+  default: drop
+  rules:
+    - allow published tcp/15432
+`, want: []string{`6 warning open-management: tcp/5432 (PostgreSQL), to which another tool leads tcp/15432`}},
 		{name: "defaults", policy: `
 input: {default: allow}
 output: {default: allow}
@@ -666,6 +715,15 @@ input: {default: drop}
 		{name: "no input", policy: `
 output: {default: allow}
 `, want: []string{}},
+		{name: "nothing is policed", facts: func(*host.Facts) {}, policy: ``, want: []string{
+			`1 warning not-policed: input is left out, and no other section is there`, `1 warning not-policed: forward is left out`,
+		}},
+		{name: "nothing is policed on a host that forwards nothing", facts: quiet, policy: `
+ban: [203.0.113.128/25]
+`, want: []string{`1 warning not-policed: input is left out`}},
+		{name: "output alone", facts: func(*host.Facts) {}, policy: `
+output: {default: allow}
+`, want: []string{`2 warning not-policed: forward is left out`, `2 remark not-policed: input is left out`}},
 		{name: "families", facts: quiet, policy: `
 sets:
   four: [192.0.2.0/24]
