@@ -29,6 +29,7 @@ func newDiff() *cobra.Command {
 the old one does not, and the other way round, as few classes with an example
 each, the most dangerous first: what is opened before what is closed, whole
 protocols and ports of management before others, more addresses before fewer.
+A redirect that leads on to another machine or port opens that, too.
 Behind them: what is rejected instead of dropped, limits, rewriting of addresses,
 tracking, acceleration, logs, and settings of the kernel.
 
@@ -171,7 +172,7 @@ func (p *pipeline) running(cmd *cobra.Command) (back func(), err error) {
 
 // changeStyles are the colours of what opens and of what closes.
 var changeStyles = map[question.Kind]string{
-	question.Opened: "1;31", question.Loosened: "1;31", question.Closed: "1;32", question.Tightened: "1;32",
+	question.Opened: "1;31", question.Reached: "1;31", question.Loosened: "1;31", question.Closed: "1;32", question.Tightened: "1;32",
 }
 
 func printDiff(w io.Writer, d *question.Diff) {
@@ -186,7 +187,7 @@ func printDiff(w io.Writer, d *question.Diff) {
 		if style == "" {
 			style = "1"
 		}
-		fmt.Fprintf(w, "%s: %s on %s %s, for example %s%s\n", paint(w, style, c.Kind.Words()), paint(w, "1", c.Service()), c.Hook, c.Place(), c.Example.Short(c.Hook), c.Rest())
+		fmt.Fprintf(w, "%s: %s on %s %s, for example %s%s\n", paint(w, style, c.Kind.Words()), paint(w, "1", c.What()), c.Hook, c.Place(), c.Example.Short(c.Hook), c.Rest())
 		fmt.Fprintf(w, "    %s\n    %s\n", paint(w, "2", "old: "+c.Old.String()), paint(w, "2", "new: "+c.New.String()))
 	}
 	for _, s := range d.Settings {

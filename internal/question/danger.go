@@ -58,6 +58,23 @@ func dangerOf(service string) int {
 	return ordinary
 }
 
+// reached is the services that packets of a change arrive at.
+func (c *Change) reached() []string {
+	if len(c.inner) > 0 {
+		return c.inner
+	}
+	return c.Services
+}
+
+// rank is the place of a kind in a report: what is reached newly is as bad as what
+// is allowed newly.
+func rank(k Kind) int {
+	if k == Reached {
+		k = Opened
+	}
+	return slices.Index(order, k)
+}
+
 // sortByDanger puts what opens before what closes, management and whole protocols
 // first, and more addresses before fewer.
 func sortByDanger(list []Change) {
@@ -80,8 +97,8 @@ func sortByDanger(list []Change) {
 	}
 	slices.SortStableFunc(list, func(a, b Change) int {
 		return cmp.Or(
-			cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind)),
-			cmp.Compare(danger(b.Services), danger(a.Services)),
+			cmp.Compare(rank(a.Kind), rank(b.Kind)),
+			cmp.Compare(danger(b.reached()), danger(a.reached())),
 			cmp.Compare(weight(&b), weight(&a)),
 			cmp.Compare(hook(&a), hook(&b)),
 			cmp.Compare(strings.Join(a.Services, " "), strings.Join(b.Services, " ")),

@@ -16,6 +16,7 @@ type Kind string
 // Kinds of changes, the most dangerous first.
 const (
 	Opened    Kind = "opened"    // allowed, and was not
+	Reached   Kind = "reached"   // allowed in both, and led to where they did not arrive before
 	Loosened  Kind = "loosened"  // allowed in both, and more of them than before
 	Closed    Kind = "closed"    // not allowed any more
 	Tightened Kind = "tightened" // allowed in both, and fewer of them
@@ -28,17 +29,22 @@ const (
 )
 
 // order of kinds in a report.
-var order = []Kind{Opened, Loosened, Closed, Tightened, Rejected, Silenced, Rewritten, Tracked, Handled, Logged}
+var order = []Kind{Opened, Reached, Loosened, Closed, Tightened, Rejected, Silenced, Rewritten, Tracked, Handled, Logged}
 
 // Opens says whether more passes than before.
-func (k Kind) Opens() bool { return k == Opened || k == Loosened }
+func (k Kind) Opens() bool { return k == Opened || k == Reached || k == Loosened }
 
 // Change is packets of one class that two policies treat differently.
 type Change struct {
 	Kind Kind `json:"kind"`
 	Traffic
-	Old Side `json:"old"`
-	New Side `json:"new"`
+	// Reaches is where packets arrive that were led elsewhere before, such as
+	// "10.20.0.5 tcp/5432".
+	Reaches string `json:"reaches,omitempty"`
+	Old     Side   `json:"old"`
+	New     Side   `json:"new"`
+
+	inner []string // services that are reached
 }
 
 // Side is what one of the policies does with the packets.
@@ -193,6 +199,11 @@ func (x *comparison) change(kind Kind, r reach.Region, old, next []string) error
 		for _, class := range x.say.classes(way, mine, reach.Among{All: x.u.Unlimited(everything), More: mine}) {
 			class.witness = nicer(x.u, class, mine, x.policies[1].Facts)
 			c := Change{Kind: kind, Traffic: x.say.traffic(class)}
+			if kind == Reached {
+				var place string
+				place, c.inner = reaches(class, next)
+				c.Reaches = place + " " + together(c.inner)
+			}
 			var err error
 			if c.Old, err = x.side(0, class, mine, old); err != nil {
 				return err
@@ -212,6 +223,7 @@ func (x *comparison) side(i int, c class, r reach.Region, how []string) (Side, e
 	c.region = x.u.And(c.region, r)
 	out := Side{How: how}
 	asked := false
+	first := true
 	for _, way := range x.ways {
 		for j := range x.outcomes[i][way] {
 			o := &x.outcomes[i][way][j]
@@ -225,6 +237,9 @@ func (x *comparison) side(i int, c class, r reach.Region, how []string) (Side, e
 			witness := c.witness
 			if way == reach.Through && c.way == reach.In { // led elsewhere here alone, by an interface that is not known yet
 				witness = x.u.Witness(way, x.u.And(o.Region, c.region))
+			}
+			if first {
+				out.Verdict, first = verdictWord(o.Verdict), false
 			}
 			if asked || !x.u.Holds(o.Region, witness) {
 				continue

@@ -56,8 +56,12 @@ func (x *comparison) otherwise(within reach.Region, ways bool, say func(*reach.O
 			if x.u.Empty(r) {
 				continue
 			}
-			elsewhere := ways && a.way != b.way
-			if err := x.change(kind, r, described(kind, a, elsewhere), described(kind, b, elsewhere)); err != nil {
+			other := ways && a.way != b.way
+			what := kind
+			if kind == Rewritten && ledOn(a, b) {
+				what = Reached
+			}
+			if err := x.change(what, r, described(kind, a, other), described(kind, b, other)); err != nil {
 				return err
 			}
 		}
@@ -165,6 +169,12 @@ func (x *comparison) limits(different, always, unlimited reach.Region) error {
 			if x.u.Empty(r) {
 				continue
 			}
+			if slices.Equal(a.texts, b.texts) {
+				if err := x.over(r, different, unlimited, a.texts); err != nil {
+					return err
+				}
+				continue
+			}
 			kind := Tightened
 			if !x.u.Empty(x.u.And(r, more)) && !asTight(a.texts, b.texts, params) {
 				kind = Loosened
@@ -175,6 +185,36 @@ func (x *comparison) limits(different, always, unlimited reach.Region) error {
 		}
 	}
 	return nil
+}
+
+// over tells of packets of the same limits of which only those over a limit are
+// treated otherwise.
+func (x *comparison) over(r, different, unlimited reach.Region, texts []string) error {
+	over := x.u.And(x.u.Minus(x.u.Whatever(r), unlimited), different)
+	become := map[Kind]bool{}
+	var how [2][]string
+	for _, from := range verdicts {
+		for _, to := range verdicts {
+			if from == to || x.u.Empty(x.u.And(over, x.u.And(x.verdicts[0][from], x.verdicts[1][to]))) {
+				continue
+			}
+			become[verdictKind(from, to)] = true
+			for i, v := range []program.Verdict{from, to} {
+				if text := verdictWord(v) + " over it"; !slices.Contains(how[i], text) {
+					how[i] = append(how[i], text)
+				}
+			}
+		}
+	}
+	kind := Silenced
+	for _, of := range []struct{ verdict, limit Kind }{{Opened, Loosened}, {Closed, Tightened}, {Rejected, Rejected}} {
+		if become[of.verdict] {
+			kind = of.limit
+			break
+		}
+	}
+	within := x.limitTexts(texts)
+	return x.change(kind, r, slices.Concat(within, how[0]), slices.Concat(within, how[1]))
 }
 
 func (x *comparison) limitTexts(texts []string) []string {

@@ -148,7 +148,7 @@ func bound(a program.Action) string {
 			text += fmt.Sprintf(" burst %d", a.Rate.Burst)
 		}
 		if a.Ban != "" {
-			text += " then ban " + milliseconds(a.BanTimeout)
+			text += " then ban " + span(a.BanTimeout)
 		}
 	case program.ConnectionLimit:
 		text = fmt.Sprintf("%d connections", a.Max)
@@ -159,14 +159,25 @@ func bound(a program.Action) string {
 	return text
 }
 
+// units of time, the longest first, in milliseconds.
+var units = []struct {
+	of         uint64
+	word, each string
+}{{24 * 3600 * 1000, "d", "day"}, {3600 * 1000, "h", "hour"}, {60 * 1000, "m", "minute"}, {1000, "s", "second"}}
+
+// milliseconds is a time behind "per", or "/": "minute" for one.
 func milliseconds(n uint64) string {
-	for _, unit := range []struct {
-		of   uint64
-		word string
-	}{{24 * 3600 * 1000, "d"}, {3600 * 1000, "h"}, {60 * 1000, "m"}, {1000, "s"}} {
+	for _, unit := range units {
 		if n == unit.of {
-			return map[string]string{"d": "day", "h": "hour", "m": "minute", "s": "second"}[unit.word]
+			return unit.each
 		}
+	}
+	return span(n)
+}
+
+// span is how long something takes: "1h".
+func span(n uint64) string {
+	for _, unit := range units {
 		if n%unit.of == 0 && n > 0 {
 			return fmt.Sprintf("%d%s", n/unit.of, unit.word)
 		}

@@ -12,6 +12,8 @@ func (k Kind) Words() string {
 	switch k {
 	case Opened:
 		return "newly allowed"
+	case Reached:
+		return "newly reachable"
 	case Loosened:
 		return "less limited"
 	case Closed:
@@ -92,6 +94,14 @@ type Row struct {
 // moves says whether the change lets more or less pass.
 func (k Kind) moves() bool { return k.Opens() || k == Closed || k == Tightened }
 
+// What is the packets that a row is about, behind where they arrive if that is new.
+func (r *Row) What() string {
+	if r.Reaches != "" {
+		return r.Reaches + " by " + r.Service()
+	}
+	return r.Service()
+}
+
 // Rest says of how many more classes the row is true; "" of none.
 func (r *Row) Rest() string {
 	switch r.More {
@@ -145,7 +155,7 @@ func Markdown(d *Diff, old, next string) string {
 		if c.Kind.Opens() {
 			what = "**" + what + "**"
 		}
-		fmt.Fprintf(&b, "| %s | %s on %s %s | %s | %s | %s |\n", what, code(c.Service()), c.Hook, cell(c.Place()+c.Rest()), cell(c.Example.String()), cell(c.Old.String()), cell(c.New.String()))
+		fmt.Fprintf(&b, "| %s | %s on %s %s | %s | %s | %s |\n", what, code(c.What()), c.Hook, cell(c.Place()+c.Rest()), cell(c.Example.String()), cell(c.Old.String()), cell(c.New.String()))
 	}
 	if len(d.Settings) > 0 {
 		b.WriteString("\nSettings of the kernel:\n\n")
