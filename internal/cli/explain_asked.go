@@ -403,12 +403,41 @@ func (a askedPacket) icmp(p *packet.Packet) error {
 	} else if n, ok := policy.ICMPNumber(six, name); ok {
 		p.ICMPType = n
 	} else {
-		return fmt.Errorf("--icmp-type %q: unknown type of IPv%d\nhint: write the name that a policy has for it, or a number", name, familyOf(p.Source))
+		return fmt.Errorf("--icmp-type %q: unknown type of IPv%d%s\nhint: a number, or one of %s", name, familyOf(p.Source), meantType(six, name), strings.Join(policy.ICMPNames(six), ", "))
 	}
 	if six && slices.Contains([]uint8{133, 134, 135, 136, 137}, p.ICMPType) {
 		p.HopLimit = 255 // as neighbours send it
 	}
 	return nil
+}
+
+// otherTypes is what other tools call types of ICMP, by what a policy calls them, in
+// ICMP and in ICMPv6.
+var otherTypes = map[string][2]string{
+	"ping": {"echo-request", "echo-request"}, "pong": {"echo-reply", "echo-reply"},
+	"frag-needed": {"destination-unreachable", "packet-too-big"}, "fragmentation-needed": {"destination-unreachable", "packet-too-big"},
+	"packet-too-big": {"destination-unreachable", "packet-too-big"}, "unreachable": {"destination-unreachable", "destination-unreachable"},
+	"ttl-exceeded": {"time-exceeded", "time-exceeded"},
+}
+
+// meantType says which type a word probably means, or that codes are not told apart.
+func meantType(six bool, name string) string {
+	if kind, code, has := strings.Cut(name, "/"); has {
+		if _, err := strconv.ParseUint(kind+code, 10, 32); err == nil {
+			return ": codes are not told apart, write " + kind
+		}
+	}
+	meant := nearest(name, policy.ICMPNames(six))
+	if other, known := otherTypes[name]; known {
+		meant = other[0]
+		if six {
+			meant = other[1]
+		}
+	}
+	if meant == "" {
+		return ""
+	}
+	return ", did you mean " + meant + "?"
 }
 
 func (a askedPacket) tracked(p *packet.Packet) error {

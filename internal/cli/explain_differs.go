@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,7 @@ func (e *explained) whyDifferent(ctx context.Context, cmd *cobra.Command, v *liv
 	case v.Verdict == trace.Lost:
 		return "", ""
 	case !v.Loaded:
-		return "No policy of Sluice's is loaded here.", "sluice apply " + shellWord(e.policy.File) + hereArguments(cmd) + " loads it"
+		return "No policy of Sluice's is loaded here.", "sluice apply " + e.fileWord() + hereArguments(cmd) + " loads it"
 	case decider != nil && decider.Comment == fromCommand:
 		return "An address of it is banned by command, which is no part of the policy.", "sluice bans" + hereArguments(cmd) + " shows such bans, sluice unban lifts one"
 	case decider != nil && decider.Comment == fromLimit:
@@ -66,23 +67,38 @@ func (e *explained) otherText(ctx context.Context, cmd *cobra.Command) (because,
 		}
 		return "The loaded rules were changed since Sluice loaded them: " + first + ".", "sluice status" + here + " shows it, sluice restore" + here + " puts it back"
 	case s.Generation.Closed:
-		return "The confirmed policy could not be restored: what is loaded lets only ssh in.", "sluice apply " + shellWord(e.policy.File) + here
+		return "The confirmed policy could not be restored: what is loaded lets only ssh in.", "sluice apply " + e.fileWord() + here
 	case !e.sameText(s.Generation):
 		return fmt.Sprintf("What is loaded is another text: generation %d of %s, of %s.", s.Generation.Number, s.Generation.Policy, s.Generation.Created.Local().Format("2006-01-02 15:04:05")),
-			"sluice plan " + shellWord(e.policy.File) + here + " shows what an apply would change"
+			"sluice plan " + e.fileWord() + here + " shows what an apply would change"
 	}
 	return "", ""
 }
 
+// fileWord is the policy's file for a command line that a hint names.
+func (e *explained) fileWord() string {
+	if e.policy.File == stdinName {
+		return "FILE"
+	}
+	return shellWord(e.policy.File)
+}
+
 // sameText says whether a generation was made from the files that were read now.
 func (e *explained) sameText(g *apply.Generation) bool {
-	now, err := apply.ReadSources(sourceFiles(e.policy))
+	texts, sets := sourceFiles(e.policy)
+	var now []apply.Source
+	if texts[0] == stdinName { // it has been read, and has another name there
+		sum := e.policy.Sums()[stdinName]
+		now, texts = append(now, apply.Source{Name: stdinName, SHA256: hex.EncodeToString(sum[:])}), texts[1:]
+	}
+	files, err := apply.ReadSources(texts, sets)
+	now = append(now, files...)
 	if err != nil || len(now) != len(g.Files) {
 		return false
 	}
 	for _, s := range now {
 		same := func(f apply.File) bool {
-			return filepath.Base(f.Name) == filepath.Base(s.Name) && f.SHA256 == s.SHA256
+			return (filepath.Base(f.Name) == filepath.Base(s.Name) || s.Name == stdinName) && f.SHA256 == s.SHA256
 		}
 		if !slices.ContainsFunc(g.Files, same) {
 			return false

@@ -30,11 +30,11 @@ func newExplain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [FILE]",
 		Short: "Say what a policy does with one packet, and why",
-		Long: `Says what a policy (/etc/sluice/policy.yaml unless FILE is given) does with one
-packet: the verdict with the line that decides, every stage that the packet passes
-with the reason, the sets that were asked with the entry that holds the address
-(file and line, country), and what the packet becomes where a line of nat rewrites
-it. What no line says and always holds is shown as "not written".
+		Long: `Says what a policy (/etc/sluice/policy.yaml unless FILE is given, "-" for
+standard input) does with one packet: the verdict with the line that decides, every
+stage that the packet passes with the reason, the sets that were asked with the entry
+that holds the address (file and line, country), and what the packet becomes where a
+line of nat rewrites it. What no line says and always holds is shown as "not written".
 
 Nothing is sent. The answer is read from the policy itself; what the policy was
 compiled to is then asked the same, and where the two differ, that is a fault of
@@ -66,7 +66,11 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 			if err != nil {
 				return err
 			}
-			e := explained{pipeline: pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr()}, everyRule: everyRule, elsewhere: described != ""}
+			p, err := loadPolicy(cmd.InOrStdin(), policyArgument(args))
+			if err != nil {
+				return err
+			}
+			e := explained{pipeline: pipeline{options: o, facts: facts, policy: p, warn: cmd.ErrOrStderr()}, everyRule: everyRule, elsewhere: described != ""}
 			if err := e.read(cmd.Context(), policyArgument(args), asked); err != nil {
 				return err
 			}

@@ -82,6 +82,7 @@ func plainWords(text string) string {
 var (
 	argumentCount = regexp.MustCompile(`^(?:accepts|requires) .*arg\(s\),.* received (\d+)$`)
 	unknownFlag   = regexp.MustCompile(`^unknown flag: --(\S+)$`)
+	unknownLetter = regexp.MustCompile(`^unknown shorthand flag: '.' in -([^\s=]+)\S*$`)
 )
 
 // badUse adds to what the library of commands says of arguments and flags what the
@@ -91,15 +92,47 @@ func badUse(cmd *cobra.Command, text string) string {
 		return "wrong number of arguments: " + found[1] + "\nhint: " + cmd.UseLine()
 	}
 	if found := unknownFlag.FindStringSubmatch(text); found != nil {
-		var names []string
-		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		hint := cmd.CommandPath() + " --help lists them"
-		if name := nearest(found[1], names); name != "" {
-			hint = "did you mean --" + name + "?"
-		}
-		return text + "\nhint: " + hint
+		return text + "\nhint: " + meantFlag(cmd, found[1])
+	}
+	if found := unknownLetter.FindStringSubmatch(text); found != nil {
+		return "unknown flag: -" + found[1] + "\nhint: " + meantFlag(cmd, found[1])
 	}
 	return text
+}
+
+// sameFlags are names that commands and other tools have for one thing.
+var sameFlags = [][]string{
+	{"from", "src", "source", "saddr"},
+	{"to", "dst", "dest", "destination", "daddr"},
+	{"service", "dport", "port", "destination-port"},
+	{"service", "proto", "protocol"},
+	{"sport", "source-port"},
+	{"in", "iif", "iifname", "interface", "in-interface"},
+	{"out", "oif", "oifname", "out-interface"},
+	{"user", "uid", "owner"},
+	{"host", "facts"},
+	{"netns", "namespace"},
+}
+
+// meantFlag is a hint which flag of a command was probably meant by another name.
+func meantFlag(cmd *cobra.Command, word string) string {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	name := word
+	for _, same := range sameFlags {
+		if !slices.Contains(names, name) && slices.Contains(same, word) {
+			if i := slices.IndexFunc(same, func(s string) bool { return slices.Contains(names, s) }); i >= 0 {
+				name = same[i]
+			}
+		}
+	}
+	if !slices.Contains(names, name) {
+		name = nearest(word, names)
+	}
+	if name == "" {
+		return cmd.CommandPath() + " --help lists them"
+	}
+	return "did you mean --" + name + "?"
 }
 
 // nearest is the name that a word was probably meant to be, or "".

@@ -53,6 +53,16 @@ func icmpNames() []string {
 	return out
 }
 
+// ICMPNames is the words of a rule for types of ICMP, or of ICMPv6 where six holds.
+func ICMPNames(six bool) (out []string) {
+	for _, t := range icmpTypes {
+		if six && t.V6 >= 0 || !six && t.V4 >= 0 {
+			out = append(out, t.Name)
+		}
+	}
+	return out
+}
+
 // ICMPNumber is the type of ICMP, or of ICMPv6 where six holds, that a rule's
 // word behind icmp names; false where the language or the family has none.
 func ICMPNumber(six bool, name string) (uint8, bool) {
