@@ -237,8 +237,13 @@ func (u *Universe) codeOf(d *dimension, p *packet.Packet) int {
 		return number(uint64(original.Port))
 	case program.SourceType:
 		return kind(p.Source, p.SourceLocal)
-	case program.DestinationType, program.DestinationHere:
+	case program.DestinationType:
 		return kind(p.Destination, p.DestinationLocal)
+	case program.DestinationHere:
+		if c := kind(p.Destination, p.DestinationLocal); c != d.ofName("local") || len(u.here) == 0 || u.here[p.In].Contains(p.Destination) {
+			return c
+		}
+		return d.ofName("unicast")
 	case program.Direction:
 		if p.Reply {
 			return d.ofName("reply")
