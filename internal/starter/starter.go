@@ -14,7 +14,11 @@ import (
 func Policy(s Situation) []byte {
 	w := &writer{Situation: s}
 	w.line("# The first policy of this host, by \"sluice init\" from what it listens on and who is")
-	w.line("# logged in. Only ssh is open: take away the \"# \" before what others are to reach.")
+	open := "Only ssh"
+	if len(w.SSHPorts) == 0 {
+		open = "Nothing"
+	}
+	w.line("# logged in. %s is open: take away the \"# \" before what others are to reach.", open)
 	w.line("#   sluice check FILE                  what is wrong with it")
 	w.line("#   sluice plan FILE                   what it would change")
 	w.line("#   sluice apply FILE --confirm 60s    run it, and take it back unless confirmed in time")
