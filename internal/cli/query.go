@@ -32,8 +32,13 @@ then asked of a second judge, which reads the policy and not what it was compile
 to.
 
 The packets asked about are those that begin something, of every service, by
-every section that the policy has; what the host says to itself over loopback
-is left out. The words are those of rules: --service ssh, tcp/22, "icmp
+every section that the policy has, and by input and forward where the policy
+has no section for them and so lets all through (forward where the host
+forwards, or --to names other hosts); what the host says to itself over loopback
+is left out. They are meant as they arrive. Those that nat leads to the service
+or address that was asked for are shown too, as "redirected to"; so are ports
+that another tool publishes, as far as the host's facts know where they lead.
+The words are those of rules: --service ssh, tcp/22, "icmp
 echo-request" or "[http, https]"; --from and --to a set, a zone, an address, "not
 office" or a list; --in and --out a zone. --allowed and --dropped show one side
 alone; what is rejected counts as dropped.
@@ -116,6 +121,7 @@ type queriedJSON struct {
 	Policy  string            `json:"policy"`
 	Asked   string            `json:"asked"`
 	Classes []question.Answer `json:"classes"`
+	Notes   []string          `json:"notes,omitempty"` // what the answers leave out
 }
 
 func runQuery(cmd *cobra.Command, file string, w question.Words, verdicts []program.Verdict, described string) error {
@@ -137,9 +143,13 @@ func runQuery(cmd *cobra.Command, file string, w question.Words, verdicts []prog
 	if err != nil {
 		return err
 	}
+	notes := question.Notes(c)
 	if o.json {
-		err = printJSON(cmd.OutOrStdout(), queriedJSON{file, w.String(), answers})
+		err = printJSON(cmd.OutOrStdout(), queriedJSON{file, w.String(), answers, notes})
 	} else {
+		for _, text := range notes {
+			fmt.Fprintln(cmd.ErrOrStderr(), "note: "+text)
+		}
 		err = printAnswers(cmd.OutOrStdout(), w, verdicts, answers)
 	}
 	if err == nil && len(verdicts) > 0 && len(answers) > 0 {

@@ -12,14 +12,20 @@ import (
 // ownTables are the names of Sluice's own tables, of whichever family.
 var ownTables = []string{"sluice", "sluice_generation", "sluice_shadow"}
 
+// What a line of Facts.Unread begins with where rules of other tools are missing.
+const (
+	UnreadNFTables = "nftables of other tools"
+	UnreadLegacy   = "legacy iptables"
+)
+
 func (f *Facts) readForeign(ctx context.Context) {
 	tables, err := ruleset.NFTables(ctx, ownTables...)
 	if err != nil {
-		f.unread("nftables of other tools", err)
+		f.unread(UnreadNFTables, err)
 	}
 	legacy, err := ruleset.Legacy(ctx)
 	if err != nil {
-		f.unread("legacy iptables", err)
+		f.unread(UnreadLegacy, err)
 	}
 	f.addForeign(append(tables, legacy...))
 }

@@ -2,6 +2,7 @@ package question
 
 import (
 	"slices"
+	"strings"
 
 	"sluice/internal/addrset"
 	"sluice/internal/host"
@@ -20,7 +21,7 @@ func impossibleHere(policies ...Compiled) (out []reach.Question) {
 		return nil
 	}
 	rewrites := func(f host.ForeignChain) bool { return f.Type == "nat" }
-	if !slices.ContainsFunc(facts.ForeignChains, rewrites) && len(facts.Unread) == 0 {
+	if !slices.ContainsFunc(facts.ForeignChains, rewrites) && !foreignUnread(facts) {
 		rewritten := []program.Condition{{Field: program.Status, Names: []string{"dnat", "snat"}}}
 		for _, at := range ways {
 			out = append(out, reach.Question{Way: at.Way, States: []packet.State{packet.New}, Match: [][]program.Condition{rewritten}})
@@ -33,6 +34,13 @@ func impossibleHere(policies ...Compiled) (out []reach.Question) {
 		}
 	}
 	return out
+}
+
+// foreignUnread says that what other tools do was not read, or not all of it.
+func foreignUnread(facts host.Facts) bool {
+	return slices.ContainsFunc(facts.Unread, func(line string) bool {
+		return strings.HasPrefix(line, host.UnreadNFTables) || strings.HasPrefix(line, host.UnreadLegacy)
+	})
 }
 
 // asksHere says whether a program asks of a destination whether it is of the

@@ -8,6 +8,7 @@ import (
 
 	"sluice/internal/addrset"
 	"sluice/internal/geo"
+	"sluice/internal/host"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 	"sluice/internal/resolve"
@@ -45,58 +46,127 @@ func query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*g
 	if err != nil {
 		return nil, nil, err
 	}
-	base, err := Words{Hook: w.Hook, States: w.States}.Read(c.Resolved)
+	base, err := w.everything(c.Resolved)
 	if err != nil {
 		return nil, nil, err
 	}
-	u := reach.NewUniverse(reach.Options{Own: c.own(), Here: c.Here(), Questions: slices.Concat(questions, base, impossibleHere(c)), Settled: true}, c.Program)
+	leads, err := w.leads(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	ports, err := w.publishedPorts(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	never := append(impossibleHere(c), rewrittenBefore()...)
+	told := slices.Concat(questions, base, never)
+	for i := range leads {
+		told = append(told, leads[i].questions...)
+	}
+	for i := range ports {
+		told = append(append(told, ports[i].questions...), ports[i].arrivals(c))
+	}
+	u := reach.NewUniverse(reach.Options{Own: c.own(), Here: c.Here(), Questions: told, Settled: true}, c.Program)
 	names := NewNames(countries, c.Resolved)
-	say := newWording(u, names, w.States, c)
-	out := []Answer{}
+	q := &querying{c: c, verdicts: verdicts, u: u, say: newWording(u, names, w.States, c), out: []Answer{}}
 	for _, at := range ways {
-		spoken := u.Minus(u.Unbanned(region(u, base, at.Way)), region(u, impossibleHere(c), at.Way))
-		asked := u.And(spoken, region(u, questions, at.Way))
-		if u.Empty(asked) {
-			continue
+		q.way = at.Way
+		nat := translated(u, c.Program, at.Way)
+		spoken := u.Minus(u.Unbanned(region(u, base, at.Way)), region(u, never, at.Way))
+		for i := range ports {
+			spoken = u.Minus(spoken, u.And(region(u, []reach.Question{ports[i].arrivals(c)}, at.Way), untouched(u, nat)))
 		}
+		asked := u.And(spoken, region(u, questions, at.Way))
 		outcomes := u.Outcomes(c.Program, at.Way)
 		// What takes another way in the end is no packet of this one.
-		among := reach.Among{All: u.And(spoken, all(u, outcomes))}
-		groups := decided(u, c, at.Way, outcomes, asked)
-		same, covered := map[program.Verdict]reach.Region{}, map[program.Verdict]reach.Region{}
-		for _, g := range groups {
-			same[g.verdict] = u.Or(same[g.verdict], g.region)
+		all := u.And(spoken, u.Or(all(u, outcomes), rewritten(u, c, at.Way)))
+		if err := q.answers(outcomes, asked, all, nil); err != nil {
+			return nil, nil, err
 		}
-		among.All = u.Or(among.All, u.And(spoken, rewritten(u, c, at.Way)))
-		for _, g := range groups {
-			if len(verdicts) > 0 && !slices.Contains(verdicts, g.verdict) {
-				continue
+		for i := range leads {
+			l := &leads[i]
+			r := u.Minus(u.And(u.And(spoken, region(u, l.questions, at.Way)), l.by(u, nat)), asked)
+			asked = u.Or(asked, r)
+			err := q.answers(outcomes, r, all, func(class *class) bool {
+				class.more = append(class.more, l.text())
+				return true
+			})
+			if err != nil {
+				return nil, nil, err
 			}
-			// What always holds is said as it is; of lines, what others with the
-			// same verdict allow need not be told apart.
-			if among.More = same[g.verdict]; g.by.Line == 0 {
-				among.More = g.region
-			}
-			for _, class := range say.classes(at.Way, g.region, among) {
-				if u.Empty(u.Minus(u.And(class.region, g.region), covered[g.verdict])) {
-					continue // a line above has said it
-				}
-				covered[g.verdict] = u.Or(covered[g.verdict], class.region)
-				class.witness = nicer(u, class, g.region, c.Facts)
-				if err := checkWitness(c, class, g.verdict); err != nil {
-					return nil, nil, err
-				}
-				a := Answer{Verdict: verdictWord(g.verdict), Traffic: say.traffic(class), By: g.by}
-				for _, other := range groups {
-					if other.verdict == g.verdict && other.by != g.by && !u.Empty(u.And(other.region, class.region)) {
-						a.Also = append(a.Also, other.by)
-					}
-				}
-				out = append(out, a)
+		}
+		for i := range ports {
+			p := &ports[i]
+			r := u.Unbanned(region(u, p.questions, at.Way))
+			err := q.answers(outcomes, r, r, func(class *class) (is bool) {
+				class.words = []string{host.Published{Protocol: p.Protocol, Port: p.Port}.String()}
+				class.more = append(class.more, p.text())
+				class.from, class.to = p.family(class.from), nil
+				class.witness, is = p.arrived(c, class.witness)
+				return is
+			})
+			if err != nil {
+				return nil, nil, err
 			}
 		}
 	}
-	return out, u, names.Err()
+	return q.out, u, names.Err()
+}
+
+// querying is what answers are made of.
+type querying struct {
+	c        Compiled
+	verdicts []program.Verdict
+	u        *reach.Universe
+	say      *wording
+	way      reach.Way
+	out      []Answer
+}
+
+// answers says what becomes of some packets, told from all. Edit, where there is
+// one, says more of a class; false leaves it out.
+func (q *querying) answers(outcomes []reach.Outcome, asked, all reach.Region, edit func(*class) bool) error {
+	u := q.u
+	if u.Empty(asked) {
+		return nil
+	}
+	among := reach.Among{All: all}
+	groups := decided(u, q.c, q.way, outcomes, asked)
+	same, covered := map[program.Verdict]reach.Region{}, map[program.Verdict]reach.Region{}
+	for _, g := range groups {
+		same[g.verdict] = u.Or(same[g.verdict], g.region)
+	}
+	for _, g := range groups {
+		if len(q.verdicts) > 0 && !slices.Contains(q.verdicts, g.verdict) {
+			continue
+		}
+		// What always holds is said as it is; of lines, what others with the
+		// same verdict allow need not be told apart.
+		if among.More = same[g.verdict]; g.by.Line == 0 {
+			among.More = g.region
+		}
+		for _, class := range q.say.classes(q.way, g.region, among) {
+			if u.Empty(u.Minus(u.And(class.region, g.region), covered[g.verdict])) {
+				continue // a line above has said it
+			}
+			covered[g.verdict] = u.Or(covered[g.verdict], class.region)
+			class.witness = nicer(u, class, g.region, q.c.Facts)
+			if edit != nil && !edit(&class) {
+				continue
+			}
+			if err := checkWitness(q.c, class, g.verdict); err != nil {
+				return err
+			}
+			a := Answer{Verdict: verdictWord(g.verdict), Traffic: q.say.traffic(class), By: g.by}
+			for _, other := range groups {
+				if other.verdict == g.verdict && other.by != g.by && !u.Empty(u.And(other.region, class.region)) {
+					a.Also = append(a.Also, other.by)
+				}
+			}
+			q.out = append(q.out, a)
+		}
+	}
+	return nil
 }
 
 // checkWitness asks the reference, which takes limits as not reached.

@@ -18,7 +18,7 @@ import (
 type Words struct {
 	Service, From, To string
 	In, Out           string // zones
-	Hook              string // input, forward or output; "" is every section of the policy
+	Hook              string // input, forward or output; "" is every section of the policy, and what is open for want of one
 	States            []packet.State
 }
 
@@ -33,7 +33,7 @@ var ways = []struct {
 // rule, with the name of the option in place of the file.
 func (w Words) Read(r *resolve.Resolved) ([]reach.Question, error) {
 	var out []reach.Question
-	hooks := w.hooks(r.Policy)
+	hooks := w.hooks(r)
 	for _, at := range hooks {
 		// A zone that no packet of the way can have an interface of leaves the
 		// way out; where no way is left, the words have no sense.
@@ -51,78 +51,129 @@ func (w Words) Read(r *resolve.Resolved) ([]reach.Question, error) {
 	return out, nil
 }
 
+// everything is the packets of all the ways that the words ask about.
+func (w Words) everything(r *resolve.Resolved) (out []reach.Question, err error) {
+	for _, at := range w.hooks(r) {
+		questions, err := Words{States: w.States}.way(r, at.Way, false)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, questions...)
+	}
+	return out, nil
+}
+
 // hooks are the ways that are asked about: the one that was named, or those that
-// the policy has a section for, or all.
-func (w Words) hooks(p *policy.Policy) (out []struct {
+// the policy has a section for and those by which packets pass unasked for the
+// want of one, or all. Output without a section is left out, as what a host sends
+// is what it wants to send.
+func (w Words) hooks(r *resolve.Resolved) (out []struct {
 	Way  reach.Way
 	Hook policy.Hook
 },
 ) {
+	p := r.Policy
+	if w.Hook == "" && p.Input == nil && p.Forward == nil && p.Output == nil {
+		return ways
+	}
 	for _, at := range ways {
 		section := map[policy.Hook]*policy.Section{policy.Input: p.Input, policy.Forward: p.Forward, policy.Output: p.Output}[at.Hook]
-		if string(at.Hook) == w.Hook || w.Hook == "" && section != nil {
+		open := section == nil && (at.Way == reach.In || at.Way == reach.Through && w.forwarded(r))
+		if string(at.Hook) == w.Hook || w.Hook == "" && (section != nil || open) {
 			out = append(out, at)
 		}
-	}
-	if len(out) == 0 {
-		return ways
 	}
 	return out
 }
 
-// way makes the questions of one way.
-func (w Words) way(r *resolve.Resolved, way reach.Way, strict bool) ([]reach.Question, error) {
+// forwarded says whether what the words name may be forwarded: the host forwards,
+// or they name where other hosts are.
+func (w Words) forwarded(r *resolve.Resolved) bool {
+	leads := func(n *policy.NAT) bool {
+		return n.Kind == policy.Map || n.Kind == policy.Redirect && n.Target.Address.IsValid()
+	}
+	switch {
+	case r.Facts.Known && (r.Facts.Forwarding4 || r.Facts.Forwarding6), w.Out != "", slices.ContainsFunc(r.Policy.NAT, leads):
+		return true
+	case w.To == "":
+		return false
+	}
+	to, err := r.Policy.Asking().Who("--to", w.To, "to", false)
+	return err == nil && slices.ContainsFunc(sides(r, to, program.OutInterface), func(s side) bool {
+		there := impossible(r, reach.In, true) // no source: this host's own, loopback, groups
+		return s.addresses == nil || !there.ContainsSet(*s.addresses)
+	})
+}
+
+// asked are words that were read.
+type asked struct {
+	services []policy.ServiceRef
+	from, to *policy.Who
+	in, out  *policy.Word
+}
+
+// conditions are what the words say beside addresses and services.
+func (a *asked) conditions(r *resolve.Resolved, way reach.Way) []program.Condition {
+	more := fromElsewhere(r, way, a.in, a.out, a.from, a.to)
+	if a.in != nil {
+		more = append(more, program.Condition{Field: program.InInterface, Names: r.Zones[a.in.Text].Interfaces})
+	}
+	if a.out != nil {
+		more = append(more, program.Condition{Field: program.OutInterface, Names: r.Zones[a.out.Text].Interfaces})
+	}
+	return more
+}
+
+// parse reads the words for a way.
+func (w Words) parse(r *resolve.Resolved, way reach.Way, strict bool) (a asked, err error) {
 	ask := r.Policy.Asking()
-	var services []policy.ServiceRef
-	var from, to *policy.Who
-	var in, out *policy.Word
-	var err error
 	if w.Service != "" {
-		if services, err = ask.Services("--service", w.Service); err != nil {
-			return nil, err
+		if a.services, err = ask.Services("--service", w.Service); err != nil {
+			return a, err
 		}
 	}
 	if w.From != "" {
-		if from, err = ask.Who("--from", w.From, "from", strict && way == reach.Out); err != nil {
-			return nil, err
+		if a.from, err = ask.Who("--from", w.From, "from", strict && way == reach.Out); err != nil {
+			return a, err
 		}
 	}
 	if w.To != "" {
-		if to, err = ask.Who("--to", w.To, "to", strict && way == reach.In); err != nil {
-			return nil, err
+		if a.to, err = ask.Who("--to", w.To, "to", strict && way == reach.In); err != nil {
+			return a, err
 		}
 	}
 	if w.In != "" {
-		if in, err = ask.Zone("--in", w.In, "in"); err != nil {
-			return nil, err
+		if a.in, err = ask.Zone("--in", w.In, "in"); err != nil {
+			return a, err
 		}
 	}
 	if w.Out != "" {
-		if out, err = ask.Zone("--out", w.Out, "out"); err != nil {
-			return nil, err
-		}
+		a.out, err = ask.Zone("--out", w.Out, "out")
 	}
-	senseless := way == reach.Out && (in != nil || hasInterface(r, from)) || way == reach.In && (out != nil || hasInterface(r, to))
+	return a, err
+}
+
+// way makes the questions of one way.
+func (w Words) way(r *resolve.Resolved, way reach.Way, strict bool) ([]reach.Question, error) {
+	a, err := w.parse(r, way, strict)
+	if err != nil {
+		return nil, err
+	}
+	senseless := way == reach.Out && (a.in != nil || hasInterface(r, a.from)) || way == reach.In && (a.out != nil || hasInterface(r, a.to))
 	if senseless {
-		if strict && (in != nil || out != nil) {
-			return nil, noSense(r.Policy, way, in, out)
+		if strict && (a.in != nil || a.out != nil) {
+			return nil, noSense(r.Policy, way, a.in, a.out)
 		}
 		return nil, nil
 	}
 	base := reach.Question{Way: way, States: w.States}
-	more := fromElsewhere(r, way, in, out, from, to)
-	if in != nil {
-		more = append(more, program.Condition{Field: program.InInterface, Names: r.Zones[in.Text].Interfaces})
-	}
-	if out != nil {
-		more = append(more, program.Condition{Field: program.OutInterface, Names: r.Zones[out.Text].Interfaces})
-	}
+	more := a.conditions(r, way)
 	var questions []reach.Question
-	for _, f := range sides(r, from, program.InInterface) {
-		for _, t := range sides(r, to, program.OutInterface) {
+	for _, f := range sides(r, a.from, program.InInterface) {
+		for _, t := range sides(r, a.to, program.OutInterface) {
 			q := base
 			q.From, q.To = elsewhere(r, f.addresses, way, true), elsewhere(r, t.addresses, way, false)
-			q.Match = alternatives(services, slices.Concat(more, f.conditions, t.conditions))
+			q.Match = alternatives(a.services, slices.Concat(more, f.conditions, t.conditions))
 			questions = append(questions, q)
 		}
 	}

@@ -24,12 +24,15 @@ func TestReadWays(t *testing.T) {
 		{Words{Hook: "forward"}, "forward", ""},
 		{Words{From: "lan"}, "input", ""}, // packets from this host come in by nothing
 		{Words{From: "not lan"}, twice, ""},
-		{Words{To: "office"}, "input, output", ""},
-		{Words{To: "lan"}, "output", ""},
+		{Words{To: "office"}, "input, forward, output", ""}, // the section that is missing lets all through
+		{Words{To: "192.0.2.7"}, "input, forward, output", ""},
+		{Words{To: "127.0.0.1"}, "input, output", ""},
+		{Words{To: "lan"}, "forward, output", ""},
 		{Words{In: "lan"}, "input", ""},
-		{Words{Out: "lan"}, "output", ""},
+		{Words{Out: "lan"}, "forward, output", ""},
 		{Words{From: "lan", Hook: "output"}, "", "zone \"lan\" has no sense behind from in output"},
-		{Words{In: "lan", Out: "lan"}, "", "has no sense"},
+		{Words{In: "lan", Out: "lan"}, "forward", ""},
+		{Words{In: "lan", Out: "lan", Hook: "input"}, "", "has no sense"},
 		{Words{Service: "shh"}, "", "did you mean \"ssh\"?"},
 	} {
 		questions, err := test.words.Read(r)
