@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"sluice/internal/packet"
 	"sluice/internal/policy"
@@ -142,6 +143,12 @@ func (t *talk) tell(s *shot) {
 func (t *talk) again(s *shot) {
 	if s.packet.Flags&packet.RST != 0 && s.packet.Protocol == packet.TCP {
 		return // by now it is outside of the window
+	}
+	ends := func(s *shot) bool {
+		return s.packet.Protocol == packet.TCP && s.packet.Flags&(packet.FIN|packet.RST) != 0
+	}
+	if s.packet.Flags&(packet.SYN|packet.ACK) == packet.SYN && slices.ContainsFunc(t.sent, ends) {
+		return // it would open the flow anew, with a window of its own
 	}
 	c := *s
 	c.raw, c.seen = nil, nil
