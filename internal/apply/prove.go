@@ -169,6 +169,9 @@ type Verified struct {
 	Boot    int  `json:"boot,omitempty"`
 	// Bans is where the sets of bans by command do not hold what the journal says.
 	Bans []backend.Difference `json:"bans,omitempty"`
+	// Unasked is what other hands put into sets of bans that no rule asks: it is no
+	// difference, since it does nothing.
+	Unasked []Unasked `json:"unasked,omitempty"`
 	// Form is in how many places the kernel holds something else than was loaded,
 	// whatever it means: see Status.
 	Form int `json:"form"`
@@ -234,6 +237,9 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 		}
 		out.Form = len(differences)
 		if out.Bans, err = s.banDrift(ctx, artifact); err != nil {
+			return nil, err
+		}
+		if out.Unasked, err = s.unaskedBans(ctx, artifact); err != nil {
 			return nil, err
 		}
 	}

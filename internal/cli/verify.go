@@ -183,6 +183,9 @@ func printVerified(w io.Writer, v *verifiedJSON, here string) {
 	if v.Proved && v.Form > 0 {
 		fmt.Fprintf(w, "note         the kernel differs from what was loaded in %s that change nothing: sluice status%s names them\n", plural(v.Form, "place"), here)
 	}
+	for _, u := range v.Unasked {
+		fmt.Fprintf(w, "note         set %s holds what no command banned: %s; no rule asks it, and the next ban takes it out\n", u.Set, unaskedText(u))
+	}
 	for _, c := range v.Unproved {
 		fmt.Fprintf(w, "%s     chain %s of table %s %s (%s, at %s, priority %d) is not ours and can %s what the policy allows\n",
 			paint(w, "33", "unproved"), c.Name, c.Family, c.Table, madeBy(c.ForeignChain), c.Hook, c.Priority, strings.Join(c.Can, " and "))
@@ -229,6 +232,17 @@ func notProvedText(v *apply.Verified, name string) string {
 		found = append(found, plural(n, "ban")+" by command not in force as it should be")
 	}
 	return strings.Join(found, "; ")
+}
+
+func unaskedText(u apply.Unasked) string {
+	var texts []string
+	for _, a := range u.Addresses {
+		texts = append(texts, a.String())
+	}
+	if more := u.Count - len(texts); more > 0 {
+		texts = append(texts, fmt.Sprint(more, " more"))
+	}
+	return strings.Join(texts, ", ")
 }
 
 func choice(is bool, yes, no string) string {
