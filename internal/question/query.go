@@ -42,6 +42,7 @@ func Query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*g
 
 // query gives the universe of the answers too.
 func query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*geo.Database, error)) ([]Answer, *reach.Universe, error) {
+	c.Program = asMeant(c.Program)
 	questions, err := w.Read(c.Resolved)
 	if err != nil {
 		return nil, nil, err
@@ -66,7 +67,7 @@ func query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*g
 	for i := range ports {
 		told = append(append(told, ports[i].questions...), ports[i].arrivals(c))
 	}
-	u := reach.NewUniverse(reach.Options{Own: c.own(), Here: c.Here(), Questions: told, Settled: true}, c.Program)
+	u := reach.NewUniverse(reach.Options{Own: c.own(), Here: c.Here(), Questions: told}, c.Program)
 	names := NewNames(countries, c.Resolved)
 	q := &querying{c: c, verdicts: verdicts, u: u, say: newWording(u, names, w.States, c), out: []Answer{}}
 	for _, at := range ways {

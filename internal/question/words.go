@@ -105,15 +105,15 @@ func (w Words) forwarded(r *resolve.Resolved) bool {
 	})
 }
 
-// asked are words that were read.
-type asked struct {
+// reading is words that were read.
+type reading struct {
 	services []policy.ServiceRef
 	from, to *policy.Who
 	in, out  *policy.Word
 }
 
 // conditions are what the words say beside addresses and services.
-func (a *asked) conditions(r *resolve.Resolved, way reach.Way) []program.Condition {
+func (a *reading) conditions(r *resolve.Resolved, way reach.Way) []program.Condition {
 	more := fromElsewhere(r, way, a.in, a.out, a.from, a.to)
 	if a.in != nil {
 		more = append(more, program.Condition{Field: program.InInterface, Names: r.Zones[a.in.Text].Interfaces})
@@ -125,7 +125,7 @@ func (a *asked) conditions(r *resolve.Resolved, way reach.Way) []program.Conditi
 }
 
 // parse reads the words for a way.
-func (w Words) parse(r *resolve.Resolved, way reach.Way, strict bool) (a asked, err error) {
+func (w Words) parse(r *resolve.Resolved, way reach.Way, strict bool) (a reading, err error) {
 	ask := r.Policy.Asking()
 	if w.Service != "" {
 		if a.services, err = ask.Services("--service", w.Service); err != nil {
