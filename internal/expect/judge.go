@@ -247,7 +247,7 @@ func (j *judge) one(p *promise) (out Result, some bool, err error) {
 				continue
 			}
 		}
-		f := Failure{Verdict: verdictOf(d.verdict), Witness: j.witness(l, d.way, d.region)}
+		f := Failure{Verdict: verdictOf(d.verdict), Witness: j.witness(d.way, d.region)}
 		path, fault := j.agrees(l, &d, f.Witness)
 		if fault != nil {
 			faults = append(faults, fault)

@@ -192,6 +192,9 @@ func ActionText(a Action) string {
 	case Count:
 		return "count " + a.Counter
 	case Log:
+		if a.Rate == (Rate{}) {
+			return fmt.Sprintf("log %q", a.Prefix)
+		}
 		return fmt.Sprintf("log %q (%s)", a.Prefix, a.Rate)
 	case Limit:
 		text := fmt.Sprintf("while %s (%s)", a.Name, a.Rate)

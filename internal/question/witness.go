@@ -95,32 +95,9 @@ func verdictOf(a policy.Action) program.Verdict {
 	return program.Drop
 }
 
-// nicer gives a class's witness addresses that a reader does not wonder about,
-// where any fit: one of the interface that it comes in by, and none of the first
-// of all, which are nobody's.
+// nicer gives a class's witness what a reader does not wonder about.
 func nicer(u *reach.Universe, c class, of reach.Region, facts host.Facts) packet.Packet {
-	p, within := c.witness, u.And(c.region, of)
-	try := func(set func(*packet.Packet, netip.Addr), candidates []netip.Addr) {
-		for _, a := range candidates {
-			other := p
-			if set(&other, a); a.Is4() == p.Source.Is4() && u.Holds(within, other) {
-				p = other
-				return
-			}
-		}
-	}
-	source := func(p *packet.Packet, a netip.Addr) { p.Source = a }
-	destination := func(p *packet.Packet, a netip.Addr) { p.Destination = a }
-	if odd(p.Source) {
-		try(source, examples)
-	}
-	switch {
-	case p.In != "" && p.DestinationLocal == packet.Yes:
-		try(destination, addressesOf(facts, p.In, c.here != packet.No))
-	case odd(p.Destination), p.Source == p.Destination:
-		try(destination, slices.DeleteFunc(slices.Clone(examples), func(a netip.Addr) bool { return a == p.Source }))
-	}
-	return p
+	return Natural(u, u.And(c.region, of), c.witness, c.way, facts)
 }
 
 // examples are addresses for documentation (RFC 5737, RFC 3849).
