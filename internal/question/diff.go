@@ -196,7 +196,11 @@ func (x *comparison) change(kind Kind, r reach.Region, old, next []string) error
 			continue
 		}
 		everything := x.u.And(x.domain[way], x.u.Or(x.u.Or(x.taken[0][way], x.taken[1][way]), rewritten(x.u, x.policies[1], way)))
-		for _, class := range x.say.classes(way, mine, reach.Among{All: x.u.Unlimited(everything), More: mine}) {
+		classes := x.say.classes(way, mine, reach.Among{All: x.u.Unlimited(everything), More: mine})
+		if kind == Opened && len(classes) > 1 && policed(x.policies[0], way) && !policed(x.policies[1], way) {
+			classes = []class{wholeWay(classes[0], mine)}
+		}
+		for _, class := range classes {
 			class.witness = nicer(x.u, class, mine, x.policies[1].Facts)
 			c := Change{Kind: kind, Traffic: x.say.traffic(class)}
 			if kind == Reached {
@@ -215,6 +219,14 @@ func (x *comparison) change(kind Kind, r reach.Region, old, next []string) error
 		}
 	}
 	return nil
+}
+
+// wholeWay is one class for all that a way lets pass which is not policed any more.
+func wholeWay(first class, r reach.Region) class {
+	return class{
+		way: first.way, words: []string{everyProtocol}, families: [2]bool{true, true}, region: r, witness: first.witness,
+		more: []string{"all that the old policy did not allow there"},
+	}
 }
 
 // side says what a policy does with the packets of a class, and asks the
