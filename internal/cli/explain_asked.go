@@ -32,6 +32,9 @@ const firstPort = 40000
 // read makes the packet, with what was not said filled in from the facts.
 func (a askedPacket) read(f host.Facts, r *resolve.Resolved) (packet.Packet, packet.Way, error) {
 	p := packet.Packet{In: a.in, Out: a.out, Owner: -1, HopLimit: 64}
+	if err := a.interfaces(f, r); err != nil {
+		return p, "", err
+	}
 	if err := a.addresses(&p); err != nil {
 		return p, "", err
 	}

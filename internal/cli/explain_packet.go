@@ -47,11 +47,11 @@ that have ports need --dport. --state is what connection tracking says of the pa
 without it, the packet is of no connection that is known, so that it begins one or
 is invalid, or untracked where the policy bypasses. Limits count as not reached.
 Bans are not in the policy when a command or a limit made them; one by command is
-named, one by a limit is in "sluice bans" and in the answer of --live.
+said first, one by a limit is in "sluice bans" and in the answer of --live.
 ` + liveHelp + `
 
-Exit status: 0 the packet is allowed, 1 it is dropped or rejected, or the loaded
-firewall does otherwise, 2 bad use, a bad policy, or a fault of Sluice.
+Exit status: 0 the packet is allowed, 1 it is dropped or rejected, be it by a ban by
+command, or the loaded firewall does otherwise, 2 bad use, a bad policy, or a fault of Sluice.
 Environment: SLUICE_STATE_DIR.
 Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 		Example: `  sluice explain policy.yaml --src 8.8.8.8 --dport 443
@@ -132,7 +132,7 @@ func (e *explained) show(cmd *cobra.Command) error {
 		return err
 	case view.Program.Agrees != nil && !*view.Program.Agrees:
 		return fmt.Errorf("the compiled rules do otherwise: %s\nhint: this is a fault of Sluice, not of the policy; trust neither answer, and report it with the policy", view.Program.Says)
-	case e.path.Verdict != policy.Allow, e.live != nil && !e.live.Same:
+	case e.path.Verdict != policy.Allow, view.Banned != "", e.live != nil && !e.live.Same:
 		return errFound
 	}
 	return nil

@@ -30,7 +30,11 @@ var alwaysHolds = map[string]string{
 
 // sentence is the answer in one sentence.
 func (e *explained) sentence(v explainView) string {
-	text := strings.Join([]string{packetSubject(e.packet, e.path.Packet.State), endsText(e.packet), e.routeText(), "is", verdictWords[v.Verdict].word}, " ")
+	word := verdictWords[v.Verdict].word
+	if v.Banned != "" {
+		word = verdictWords[policy.Drop].word + " now by a ban by command, though the policy allows it"
+	}
+	text := strings.Join([]string{packetSubject(e.packet, e.path.Packet.State), endsText(e.packet), e.routeText(), "is", word}, " ")
 	if v.Verdict == policy.Reject {
 		text += map[bool]string{true: " with a reset", false: " with ICMP port unreachable"}[e.packet.Protocol == packet.TCP]
 	}
@@ -93,6 +97,9 @@ func (e *explained) routeText() string {
 
 func (e *explained) print(w io.Writer, v explainView) {
 	style := verdictWords[v.Verdict]
+	if v.Banned != "" {
+		style = verdictWords[policy.Drop]
+	}
 	fmt.Fprintln(w, strings.Replace(v.Sentence, " is "+style.word, " is "+paint(w, style.style, style.word), 1))
 	if v.Line != nil {
 		e.quote(w, e.path.Pos, v.Line.Text)

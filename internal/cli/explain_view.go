@@ -23,6 +23,9 @@ type explainView struct {
 	Why      string        `json:"why"`
 	// Line is the line of the policy that decides; null where none is written.
 	Line    *lineView   `json:"line"`
+	// Banned says of a packet that the policy allows by which ban by command this
+	// host drops it now.
+	Banned  string      `json:"banned,omitempty"`
 	Limited string      `json:"limited,omitempty"` // what has to be left of a limit
 	Packet  packetView  `json:"packet"`
 	Becomes *packetView `json:"becomes"` // null: it leaves as it came, or not at all
@@ -101,6 +104,9 @@ func (e *explained) view() (explainView, error) {
 	if !sameTuple(e.packet, path.Packet) && path.Verdict == policy.Allow {
 		becomes := viewOf(path.Packet, path.Packet.State)
 		v.Becomes = &becomes
+	}
+	if path.Verdict == policy.Allow {
+		v.Banned = e.bannedByCommand()
 	}
 	v.Sentence = e.sentence(v)
 	v.Notes = e.notes()
