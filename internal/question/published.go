@@ -135,26 +135,14 @@ func (p *published) arrivals(c Compiled) reach.Question {
 func (p *published) arrived(c Compiled, behind packet.Packet) (came packet.Packet, is bool) {
 	came = behind
 	came.DNAT, came.SNAT, came.Original, came.Port, came.DestinationLocal = false, false, packet.Tuple{}, p.Port, packet.Yes
-	candidates := append([]netip.Addr{p.Address}, here(c.Facts, behind.In, true)...)
-	for _, a := range append(candidates, here(c.Facts, behind.In, false)...) {
+	candidates := append([]netip.Addr{p.Address}, addressesOf(c.Facts, behind.In, true)...)
+	for _, a := range append(candidates, addressesOf(c.Facts, behind.In, false)...) {
 		if a.IsValid() && a.Is4() == p.To.Addr().Is4() && !a.IsLinkLocalUnicast() {
 			came.Destination = a
 			return came, follow(c.Resolved, came, reach.In).Published
 		}
 	}
 	return came, false
-}
-
-// here are the host's addresses on an interface, or on all others.
-func here(facts host.Facts, name string, on bool) (out []netip.Addr) {
-	for _, i := range facts.Interfaces {
-		for _, a := range i.Addresses {
-			if (i.Name == name) == on && !a.Addr().IsLoopback() {
-				out = append(out, a.Addr())
-			}
-		}
-	}
-	return out
 }
 
 // family leaves the addresses that may ask for the port; nil is any.
