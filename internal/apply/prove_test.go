@@ -49,14 +49,14 @@ func TestVerifyFindsWhatWasChanged(t *testing.T) {
 	if v := l.verify(); !v.Proved || v.Banned != 3 {
 		t.Errorf("what is banned by command is a difference: %+v", v.Proof)
 	}
-	for text, witness := range map[string]string{
-		"insert rule inet sluice input tcp dport 7999 accept": ":7999",
-		"flush chain inet sluice input":                       "tcp from",
+	for _, change := range []struct{ text, witness string }{
+		{"insert rule inet sluice input tcp dport 7999 accept", ":7999"},
+		{"flush chain inet sluice input", "tcp from"},
 	} {
-		l.ns.MustRun("nft", strings.Fields(text)...)
+		l.ns.MustRun("nft", strings.Fields(change.text)...)
 		v := l.verify()
-		if v.Proved || len(v.Differences) == 0 || !strings.Contains(v.Differences[0].Packet, witness) {
-			t.Errorf("%s: %+v", text, v.Proof)
+		if v.Proved || len(v.Differences) == 0 || !strings.Contains(v.Differences[0].Packet, change.witness) {
+			t.Errorf("%s: %+v", change.text, v.Proof)
 		}
 	}
 	l.must(command{Op: "remove"})
