@@ -147,7 +147,7 @@ func (v *liveView) compare(path reference.Path) {
 		if !v.Same {
 			subject = "The policy allows the packet, but it"
 		}
-		v.Sentence = fmt.Sprintf("%s gets lost in the kernel, whatever the rules say: %s.", subject, v.Why)
+		v.Sentence = fmt.Sprintf("%s gets lost in the kernel, whatever the rules say: %s.", subject, lostAs(v.Why, path.Packet))
 	case string(v.Verdict) != string(path.Verdict):
 		v.Same = false
 		v.Sentence = fmt.Sprintf("The policy %s the packet, but the loaded firewall %s%s.", policyWords[path.Verdict], strings.Replace(does, "the packet", "it", 1), decider)
@@ -159,6 +159,14 @@ func (v *liveView) compare(path reference.Path) {
 	default:
 		v.Sentence = fmt.Sprintf("The loaded firewall does the same: it %s%s.", does, decider)
 	}
+}
+
+// lostAs says why a packet is lost, by the address to which it was led.
+func lostAs(why string, p packet.Packet) string {
+	if rest, is := strings.CutPrefix(why, p.Original.Destination.String()+" is not "); is && p.DNAT && p.Original.Destination != p.Destination {
+		return fmt.Sprintf("%s, to which it is led, is not %s", p.Destination, rest)
+	}
+	return why
 }
 
 // sameRewriting compares what a packet was rewritten to; what the policy's answer leaves open

@@ -28,7 +28,7 @@ func (x *experiment) lossReason(passed map[string]bool) string {
 	case grew("IpExt.InNoRoutes", "Ip6InNoRoutes"):
 		return fmt.Sprintf("no route leads to %s", p.Destination)
 	case grew("Ip.InAddrErrors", "Ip6InAddrErrors"):
-		return fmt.Sprintf("%s is not an address of this host, and it does not forward packets that arrive by %s", p.Destination, p.In)
+		return fmt.Sprintf("%s is not an address of this host, and it does not forward packets that arrive by %s: %s is 0", p.Destination, p.In, forwardingSetting(p))
 	case grew("Ip.InHdrErrors", "Ip6InHdrErrors"):
 		return "its time to live (hop limit) ends here"
 	case x.question.Way != packet.Out && len(passed) == 0:
@@ -37,4 +37,12 @@ func (x *experiment) lossReason(passed map[string]bool) string {
 		return "routing takes it for wrong: a source or destination that cannot be (a martian), or a forwarding that is off"
 	}
 	return "something else than nf_tables and iptables holds it: IPsec, IPVS or a program at a hook"
+}
+
+// forwardingSetting is what lets packets go on that come in as one does.
+func forwardingSetting(p packet.Packet) string {
+	if p.Destination.Is6() {
+		return "net.ipv6.conf." + p.In + ".forwarding"
+	}
+	return "net.ipv4.ip_forward (or net.ipv4.conf." + p.In + ".forwarding)"
 }
