@@ -22,7 +22,7 @@ type explainView struct {
 	Stage    string        `json:"stage"`
 	Why      string        `json:"why"`
 	// Line is the line of the policy that decides; null where none is written.
-	Line    *lineView   `json:"line"`
+	Line *lineView `json:"line"`
 	// Banned says of a packet that the policy allows by which ban by command this
 	// host drops it now.
 	Banned  string      `json:"banned,omitempty"`

@@ -134,8 +134,13 @@ func (t *Traffic) Service() string {
 	return text
 }
 
-// shortened says of ICMP only once what it is.
+// shortened says of ICMP only once what it is: what all of it and some of it leave
+// out together is that part of it.
 func shortened(words []string) []string {
+	const others, some = everyProtocol + " but icmp", "icmp but "
+	if len(words) == 2 && words[0] == others && strings.HasPrefix(words[1], some) {
+		return []string{others + " " + strings.TrimPrefix(words[1], some)}
+	}
 	out := slices.Clone(words)
 	for i := 1; i < len(words); i++ {
 		if rest, is := strings.CutPrefix(words[i], "icmp "); is && strings.HasPrefix(words[i-1], "icmp ") {
