@@ -296,9 +296,14 @@ func leaves(p packet.Packet, paths ...reference.Path) packet.Packet {
 }
 
 // kindOf is the change of the verdict that a packet is in, by the classes and by
-// the addresses that their words name.
+// the addresses that their words name. What changes over a limit alone is told of
+// packets that no limit refuses, as the reference takes all to be.
 func (d *Diff) kindOf(p packet.Packet, way reach.Way) Kind {
+	over := func(how string) bool { return strings.HasSuffix(how, " over it") }
 	for _, c := range d.Changes {
+		if slices.ContainsFunc(c.New.How, over) {
+			continue
+		}
 		if !slices.Contains([]Kind{Opened, Closed, Rejected, Silenced}, c.Kind) || (c.Hook == string(reach.Out)) != (way == reach.Out) || !d.universe.Holds(c.region, p) {
 			continue
 		}
