@@ -36,6 +36,10 @@ A rule or a statement whose meaning is not known is named, and nothing is proved
 then. What commands and limits ban at the moment is no difference from the policy;
 that bans by command are in force is proved too.
 
+Left out are packets that are not met: ICMP within IPv6 and ICMPv6 within IPv4, and
+those of established flows from or to addresses that the policy bans, since apply
+deletes these flows. Flowtables of other tools are not looked at.
+
 Base chains of other tools that can drop what the policy allows, or rewrite it, are
 listed: of them nothing is proved. They make the exit status 1, unless --own is
 given. Programs at XDP and tc are not looked at.
