@@ -187,7 +187,7 @@ func (w *ruleRaiser) layout(s Statement) ([]program.Rule, error) {
 		rule.actions = []program.Action{action}
 		switch a := action.(type) {
 		case program.Jump:
-			if g := w.gate(a.Chain); g != nil {
+			if g := w.gate(a.Chain); g != nil && w.fits(g) {
 				rule.actions = nil
 				more, err := rule.throughGate(g)
 				if err != nil {

@@ -18,6 +18,7 @@ type gate struct {
 	action   program.Action // Limit or ConnectionLimit
 	families []int
 	through  []Statement // what packets do that it lets through
+	resets   bool        // it is asked of TCP alone, by a condition that nft puts before a reset
 }
 
 // gate reads a chain as a limit by source; nil where it is none.
@@ -40,6 +41,7 @@ type gateParser struct {
 	rules []Rule // that are left
 
 	through  []Statement
+	resets   bool
 	families []int
 	table    string
 	rate     Rate   // of a limit
@@ -68,7 +70,7 @@ func (p *gateParser) parse() *gate {
 	if !slices.Equal(full, p.families) || !p.shared() {
 		return nil
 	}
-	g := &gate{families: p.families, through: p.through}
+	g := &gate{families: p.families, through: p.through, resets: p.resets}
 	if !p.byRate {
 		if len(p.rules) > 0 || p.most == 0 {
 			return nil
@@ -100,6 +102,7 @@ func sourceFamily(s Statement) int {
 
 // own reads "update @table { source limit rate … } THEN" of one family.
 func (p *gateParser) own(statements []Statement) bool {
+	statements, resets := withoutReset(statements)
 	if len(statements) == 0 {
 		return false
 	}
@@ -120,12 +123,28 @@ func (p *gateParser) own(statements []Statement) bool {
 	case err != nil || len(statements) == 1:
 		return false
 	case first:
-		p.table, p.byRate, p.rate, p.most, p.through = table, byRate, inner.Rate, inner.Number, statements[1:]
-	case table != p.table || byRate != p.byRate || inner.Rate != p.rate || inner.Number != p.most || !sameStatements(statements[1:], p.through):
+		p.table, p.byRate, p.rate, p.most, p.through, p.resets = table, byRate, inner.Rate, inner.Number, statements[1:], resets
+	case resets != p.resets || table != p.table || byRate != p.byRate || inner.Rate != p.rate || inner.Number != p.most || !sameStatements(statements[1:], p.through):
 		return false
 	}
 	p.families = append(p.families, f)
 	return true
+}
+
+// withoutReset leaves out the condition on TCP that nft puts before a rule which
+// ends in a reset, and says whether there was one.
+func withoutReset(statements []Statement) ([]Statement, bool) {
+	n := len(statements)
+	if n > 2 && asksProtocol(statements[:1], "6") && statements[n-1].Kind == Reject && statements[n-1].Name == "tcp reset" {
+		return statements[1:], true
+	}
+	return statements, false
+}
+
+// fits says whether all packets that come to a gate here are such as it is asked of.
+func (w *ruleRaiser) fits(g *gate) bool {
+	tcp := program.Condition{Field: program.Protocol, Numbers: []program.NumberRange{{From: 6, To: 6}}}
+	return !g.resets || w.holds([]program.Condition{tcp})
 }
 
 // found reads "source != @table counter full goto NAME_full" and gives its family.
@@ -163,9 +182,10 @@ func (p *gateParser) shared() bool {
 	if c == nil || len(c.Rules) != 1 || len(c.Rules[0].Statements) < 2 {
 		return false
 	}
-	s, rest := c.Rules[0].Statements[0], c.Rules[0].Statements[1:]
+	statements, resets := withoutReset(c.Rules[0].Statements)
+	s, rest := statements[0], statements[1:]
 	switch {
-	case s.Over || !sameStatements(rest, p.through):
+	case resets != p.resets, s.Over || !sameStatements(rest, p.through):
 		return false
 	case !p.byRate:
 		return s.Kind == ConnLimit && s.Number == p.most

@@ -87,10 +87,16 @@ func (w *ruleRaiser) rule(statements []Statement) ([]program.Rule, error) {
 			if len(rest) > 0 {
 				return nil, errBehind
 			}
+			if !w.fits(w.gate(s.Name)) {
+				return nil, errUnknown
+			}
 			return w.throughGate(w.gate(s.Name))
 		case s.Kind == Goto && w.gate(s.Name) != nil:
 			if len(rest) > 0 {
 				return nil, errBehind
+			}
+			if !w.fits(w.gate(s.Name)) {
+				return nil, errUnknown
 			}
 			return w.goneToGate(w.gate(s.Name))
 		case s.Kind == RateLimit && len(rest) == 1 && rest[0].Kind == Log && s.Name == "" && !s.Over:
