@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+
+	"sluice/internal/testseed"
 )
 
 // TestBinary: what was written is read, for random sets and the ends of both
@@ -70,7 +72,7 @@ func FuzzBinary(f *testing.F) {
 
 // TestWriteRanges against the addresses one by one.
 func TestWriteRanges(t *testing.T) {
-	r := testRand(t)
+	r := testseed.Rand(t)
 	for range 200 {
 		s, _ := random(r)
 		if r.IntN(20) == 0 {

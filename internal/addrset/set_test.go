@@ -5,11 +5,10 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
-	"time"
+
+	"sluice/internal/testseed"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -129,23 +128,8 @@ func random(r *rand.Rand) (Set, model) {
 	return b.Set(), m
 }
 
-// testRand returns a random source whose seed is printed on failure and can be
-// given again in SLUICE_TEST_SEED.
-func testRand(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("SLUICE_TEST_SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("SLUICE_TEST_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
-
 func TestAgainstModel(t *testing.T) {
-	r := testRand(t)
+	r := testseed.Rand(t)
 	and := func(a, b bool) bool { return a && b }
 	or := func(a, b bool) bool { return a || b }
 	minus := func(a, b bool) bool { return a && !b }

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +12,7 @@ import (
 	"sluice/internal/host"
 	"sluice/internal/policy"
 	"sluice/internal/resolve"
+	"sluice/internal/testseed"
 )
 
 // randomRules is rules of forward over a world so small that every kind of
@@ -152,7 +151,7 @@ func fitsWho(res *resolve.Resolved, w *policy.Who, a netip.Addr, iface string) b
 // What check says can never match is what no packet of the small world reaches,
 // no more and no less.
 func TestRandomHiddenRules(t *testing.T) {
-	seed := seedOf(t)
+	seed := testseed.Of(t)
 	world := smallWorld()
 	r := rand.New(rand.NewPCG(seed, 0))
 	hidden, tried := 0, 0
@@ -218,7 +217,7 @@ func decide(res *resolve.Resolved, rules []*policy.Rule, p smallPacket, over boo
 // another fate, whether limits are reached or not; and where there are no limits,
 // lint finds every such rule.
 func TestRandomRedundantRules(t *testing.T) {
-	seed := seedOf(t)
+	seed := testseed.Of(t)
 	world := smallWorld()
 	r := rand.New(rand.NewPCG(seed, 1))
 	redundant, tried := 0, 0
@@ -269,7 +268,7 @@ func TestRandomRedundantRules(t *testing.T) {
 // A word that lint calls without effect decides no packet of the small world,
 // and every such word of a rule that decides some is found.
 func TestRandomWordsWithoutEffect(t *testing.T) {
-	seed := seedOf(t)
+	seed := testseed.Of(t)
 	world := smallWorld()
 	r := rand.New(rand.NewPCG(seed, 2))
 	dead, tried := 0, 0
@@ -333,18 +332,4 @@ func TestRandomWordsWithoutEffect(t *testing.T) {
 	if dead == 0 {
 		t.Error("every word had an effect: the test shows nothing")
 	}
-}
-
-// seedOf is the seed of a random test, which it prints and SLUICE_TEST_SEED repeats.
-func seedOf(t *testing.T) uint64 {
-	t.Helper()
-	seed := rand.Uint64()
-	if text := os.Getenv("SLUICE_TEST_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("SLUICE_TEST_SEED: %v", err)
-		}
-	}
-	t.Logf("seed: SLUICE_TEST_SEED=%d", seed)
-	return seed
 }

@@ -5,12 +5,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"sluice/internal/expect"
 	"sluice/internal/packet"
@@ -18,6 +15,7 @@ import (
 	"sluice/internal/question"
 	"sluice/internal/reference"
 	"sluice/internal/resolve"
+	"sluice/internal/testseed"
 )
 
 const (
@@ -26,20 +24,6 @@ const (
 	linesPerPolicy = 12
 	randomPackets  = 100
 )
-
-func randomness(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("SLUICE_TEST_SEED"); text != "" {
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seed = n
-	}
-	t.Logf("seed: SLUICE_TEST_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
 
 type drafter struct{ *rand.Rand }
 
@@ -238,7 +222,7 @@ var others = map[policy.Action][]string{policy.Allow: {"deny", "drop", "reject"}
 // TestRandomPackets: what the reference says of a packet holds when it is
 // expected of that packet alone, and each other verdict fails.
 func TestRandomPackets(t *testing.T) {
-	r := drafter{randomness(t)}
+	r := drafter{testseed.Rand(t)}
 	rewritten, seen := 0, map[policy.Action]int{}
 	for range randomPolicies {
 		text := r.policy()
@@ -290,7 +274,7 @@ func TestRandomPackets(t *testing.T) {
 // TestRandomLines: lines about many packets are judged as packets drawn from
 // them are, and what fails has a witness that fits the line.
 func TestRandomLines(t *testing.T) {
-	r := drafter{randomness(t)}
+	r := drafter{testseed.Rand(t)}
 	holding, failing, fitting := 0, 0, 0
 	for range randomPolicies {
 		text := r.policy()

@@ -2,32 +2,17 @@ package geo
 
 import (
 	"crypto/sha256"
-	"math/rand/v2"
 	"net/netip"
-	"os"
-	"strconv"
 	"testing"
-	"time"
-)
 
-func testRand(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if s := os.Getenv("SLUICE_TEST_SEED"); s != "" {
-		var err error
-		if seed, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("SLUICE_TEST_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
+	"sluice/internal/testseed"
+)
 
 // Random overlapping rows in a universe of 32 addresses at either end of either
 // family, against the rule asked address by address: the narrowest row holds,
 // the later of two of one size.
 func TestNarrowestRowHolds(t *testing.T) {
-	r := testRand(t)
+	r := testseed.Rand(t)
 	codes := []string{"NO", "SE", "US"}
 	for range 200 {
 		for _, first := range []string{"0.0.0.0", "255.255.255.224", "::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffe0", "2001:db8::ffff:ffff:ffff:fff0"} {
@@ -92,7 +77,7 @@ func TestAddRefuses(t *testing.T) {
 }
 
 func TestNumbers(t *testing.T) {
-	r := testRand(t)
+	r := testseed.Rand(t)
 	all := []num{{}, {0, 1}, {1, 0}, {^uint64(0), ^uint64(0)}, {1 << 63, 0}, {0, 1 << 63}, {^uint64(0), 0}}
 	for range 10000 {
 		all = append(all, num{r.Uint64(), r.Uint64()}.shr(r.IntN(128)).shl(r.IntN(128)))

@@ -16,6 +16,7 @@ import (
 
 	"sluice/internal/packet"
 	"sluice/internal/policy"
+	"sluice/internal/testseed"
 	"sluice/internal/wrongpass"
 )
 
@@ -89,7 +90,7 @@ func scaleOf(r *rand.Rand, round int) (s scale, packets int) {
 // must end as the reference says, with the header that it says.
 func TestMeaning(t *testing.T) {
 	y := newYard(t)
-	seed, want := seedOf(t), comparisons
+	seed, want := testseed.Of(t), comparisons
 	if testing.Short() {
 		want = 3000
 	}
@@ -150,7 +151,7 @@ func TestMeaningApplied(t *testing.T) {
 		t.Fatal(err)
 	}
 	y := newYard(t)
-	seed, state := seedOf(t), t.TempDir()
+	seed, state := testseed.Of(t), t.TempDir()
 	const policies = 6
 	for round := range policies {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
@@ -172,7 +173,7 @@ func TestMeaningApplied(t *testing.T) {
 // reference says.
 func TestMeaningCatchesWrongPasses(t *testing.T) {
 	y := newYard(t)
-	seed := seedOf(t)
+	seed := testseed.Of(t)
 	const policies = 60
 	for _, pass := range wrongpass.Passes {
 		t.Run(pass.Name, func(t *testing.T) {

@@ -3,12 +3,9 @@ package kerneltest
 import (
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"sluice/internal/host"
 	"sluice/internal/optimize"
@@ -17,22 +14,8 @@ import (
 	"sluice/internal/program"
 	"sluice/internal/reach"
 	"sluice/internal/reference"
+	"sluice/internal/testseed"
 )
-
-// seedOf is the seed of a random test, which it prints and SLUICE_TEST_SEED repeats.
-func seedOf(t *testing.T) uint64 {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("SLUICE_TEST_SEED"); text != "" {
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seed = n
-	}
-	t.Logf("seed: SLUICE_TEST_SEED=%d", seed)
-	return seed
-}
 
 // yardFacts is what is known of the host in the yard, without a kernel.
 func yardFacts() host.Facts {
@@ -53,7 +36,7 @@ func yardFacts() host.Facts {
 // The policies and single packets of TestMeaning, many more policies, against what
 // package reach says of the compiled and optimised program: no kernel is asked.
 func TestRandomProgramsAgainstReference(t *testing.T) {
-	seed := seedOf(t)
+	seed := testseed.Of(t)
 	actions := map[program.Verdict]policy.Action{program.Accept: policy.Allow, program.Drop: policy.Drop, program.Reject: policy.Reject}
 	y := &yard{t: t, facts: yardFacts()}
 	merged, rewritten, compared := 0, 0, 0

@@ -17,6 +17,7 @@ import (
 	"sluice/internal/program"
 	"sluice/internal/resolve"
 	"sluice/internal/testnet"
+	"sluice/internal/testseed"
 	"sluice/internal/verify"
 	"sluice/internal/wrongpass"
 )
@@ -83,7 +84,7 @@ func whyNot(p *verify.Proof) string {
 type loadable interface{ Loaded() backend.State }
 
 func TestRandomPoliciesAreRaised(t *testing.T) {
-	seed := seedOf(t)
+	seed := testseed.Of(t)
 	facts := yardFacts()
 	for round := range 50 {
 		r := &drafter{Rand: rand.New(rand.NewPCG(seed, uint64(round)))}
@@ -146,7 +147,7 @@ func TestWrongPassesAreDisproved(t *testing.T) {
 
 func TestRandomPoliciesAreReadBack(t *testing.T) {
 	testnet.Require(t, testnet.Namespaces, testnet.Nftables, testnet.NftNAT)
-	seed := seedOf(t)
+	seed := testseed.Of(t)
 	n := testnet.New(t)
 	here, far := n.Unnamed("host"), n.Unnamed("far")
 	for _, d := range yardDevices {

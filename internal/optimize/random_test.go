@@ -4,17 +4,15 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"sluice/internal/addrset"
 	"sluice/internal/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
+	"sluice/internal/testseed"
 )
 
 // maker makes random programs whose rules meet one another often, and packets
@@ -27,15 +25,7 @@ type maker struct {
 
 func newMaker(t *testing.T) *maker {
 	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("SLUICE_TEST_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("SLUICE_TEST_SEED: %v", err)
-		}
-	}
-	t.Logf("seed: SLUICE_TEST_SEED=%d", seed)
-	return &maker{Rand: rand.New(rand.NewPCG(seed, 4))}
+	return &maker{Rand: rand.New(rand.NewPCG(testseed.Of(t), 4))}
 }
 
 func pick[T any](m *maker, from ...T) T { return from[m.IntN(len(from))] }

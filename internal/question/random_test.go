@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -18,6 +16,7 @@ import (
 	"sluice/internal/reach"
 	"sluice/internal/reference"
 	"sluice/internal/resolve"
+	"sluice/internal/testseed"
 )
 
 // compiled makes the program of a policy with what every program needs.
@@ -237,7 +236,7 @@ func randomPacket(r *rand.Rand) (packet.Packet, reach.Way) {
 // the two policies mean: those that it treats otherwise are in a class of that
 // kind, and no others are.
 func TestDiffAgainstReference(t *testing.T) {
-	seed := seedOf(t)
+	seed := testseed.Of(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	pairs, packets, moved := 30, 400, 0
 	if testing.Short() {
@@ -318,7 +317,7 @@ func (d *Diff) kindOf(p packet.Packet, way reach.Way) Kind {
 // TestQueryAgainstReference holds every class of a query to single packets too:
 // each packet is in classes of its own verdict alone, and in one at least.
 func TestQueryAgainstReference(t *testing.T) {
-	seed := seedOf(t)
+	seed := testseed.Of(t)
 	r := rand.New(rand.NewPCG(seed, 2))
 	for n := 0; n < 20; {
 		a := newRandomPolicy(r)
@@ -349,18 +348,4 @@ func TestQueryAgainstReference(t *testing.T) {
 			}
 		}
 	}
-}
-
-// seedOf is the seed of a random test, which it prints and SLUICE_TEST_SEED repeats.
-func seedOf(t *testing.T) uint64 {
-	t.Helper()
-	seed := rand.Uint64()
-	if text := os.Getenv("SLUICE_TEST_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("SLUICE_TEST_SEED: %v", err)
-		}
-	}
-	t.Logf("seed: SLUICE_TEST_SEED=%d", seed)
-	return seed
 }

@@ -4,12 +4,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"sluice/internal/compile"
 	"sluice/internal/optimize"
@@ -18,6 +16,7 @@ import (
 	"sluice/internal/program"
 	"sluice/internal/reach"
 	"sluice/internal/resolve"
+	"sluice/internal/testseed"
 )
 
 // Random policies and packets: what Explain says against what package reach says
@@ -28,23 +27,9 @@ const (
 	packetsPerPolicy = 200
 )
 
-func randomness(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("SLUICE_TEST_SEED"); text != "" {
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seed = n
-	}
-	t.Logf("seed: SLUICE_TEST_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
-
 func TestRandomExplainAgainstProgram(t *testing.T) {
 	uncertain := 0
-	g := generator{randomness(t), &uncertain}
+	g := generator{testseed.Rand(t), &uncertain}
 	seen := map[string]int{}
 	for range policiesPerRun {
 		text := g.policy()

@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"sluice/internal/addrset"
 	"sluice/internal/optimize"
@@ -20,21 +17,8 @@ import (
 	"sluice/internal/reference"
 	"sluice/internal/resolve"
 	"sluice/internal/shadow"
+	"sluice/internal/testseed"
 )
-
-func randomness(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("SLUICE_TEST_SEED"); text != "" {
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		seed = n
-	}
-	t.Logf("seed: SLUICE_TEST_SEED=%d", seed)
-	return rand.New(rand.NewPCG(seed, 0))
-}
 
 // judgeable is a copy of which every packet has one verdict: rules in their order, and
 // nobody in the sets that packets or commands fill.
@@ -192,7 +176,7 @@ func verdictOf(l *shadow.Legend, done []string) (lines []shadow.Line) {
 // TestCountsAreTheCandidatesVerdicts asks the candidate and its counting form about the
 // same packets: the same verdict, counted once, on the line that decided.
 func TestCountsAreTheCandidatesVerdicts(t *testing.T) {
-	r := randomness(t)
+	r := testseed.Rand(t)
 	tries := 1500
 	if testing.Short() {
 		tries = 200

@@ -26,6 +26,7 @@ import (
 	"sluice/internal/program"
 	"sluice/internal/shadow"
 	"sluice/internal/testnet"
+	"sluice/internal/testseed"
 )
 
 var capabilities = sync.OnceValue(func() backend.Capabilities { return host.Capabilities(context.Background()) })
@@ -238,7 +239,7 @@ const overLimit = 5
 // boundaryPackets are of flows of one packet each, with sources and ports at the
 // boundaries of the policy tried.
 func boundaryPackets(t *testing.T, n int) [][]byte {
-	r := randomness(t)
+	r := testseed.Rand(t)
 	sources := []string{
 		"203.0.113.0", "203.0.113.15", "203.0.113.16", "203.0.113.255", "203.0.112.255", "203.0.114.0",
 		"192.0.2.0", "192.0.2.77", "192.0.2.255", "192.0.3.0", "198.51.100.2", "198.51.100.9",

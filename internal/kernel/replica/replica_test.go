@@ -2,6 +2,7 @@ package replica_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -356,9 +357,12 @@ func TestIPTablesOverNftables(t *testing.T) {
 		}
 	}
 	want := within(t, h.Do, "iptables-nft-save")
-	if !strings.Contains(want, "-A ") {
-		t.Skip("this kernel takes no rule of iptables-nft")
-	}
+	testnet.Require(t, testnet.Probed("rules of iptables-nft", func() error {
+		if !strings.Contains(want, "-A ") {
+			return errors.New("the kernel takes none")
+		}
+		return nil
+	}))
 	c := copyOf(t, h)
 	remarks := regexp.MustCompile(`(?m)^#.*\n|\[\d+:\d+\]`)
 	if diff := cmp.Diff(remarks.ReplaceAllString(want, ""), remarks.ReplaceAllString(within(t, c.Space.Do, "iptables-nft-save"), "")); diff != "" {

@@ -1,0 +1,227 @@
+package reach
+
+import (
+	"slices"
+
+	"sluice/internal/addrset"
+	"sluice/internal/diagram"
+	"sluice/internal/packet"
+	"sluice/internal/program"
+)
+
+// The packets that there are: what every universe takes for granted of them, and
+// what its options leave out.
+
+// all is every packet of a way.
+func (u *Universe) all(way Way) Region {
+	if r, known := u.domains[way]; known {
+		return r
+	}
+	s := u.space
+	out := diagram.Every
+	for _, d := range slices.Backward(u.dimensions) {
+		out = s.And(out, d.valid(s))
+	}
+	for _, f := range []program.Field{program.State, program.Direction} {
+		if d := u.by[f]; d != nil {
+			out = s.And(out, u.named(f, lists[f]...))
+		}
+	}
+	same := func(a, b program.Field) {
+		x, y := u.sixth(a), u.sixth(b)
+		out = s.And(out, s.Or(s.And(x, y), s.Minus(s.Not(x), y)))
+	}
+	same(program.Source, program.Destination)
+	for _, f := range []program.Field{program.OriginalSource, program.OriginalDestination} {
+		if u.by[f] != nil {
+			same(program.Source, f)
+		}
+	}
+	six := u.sixth(program.Source)
+	out = s.Minus(out, s.And(u.protocol(packet.ICMP), six))
+	out = s.Minus(out, s.Minus(u.protocol(packet.ICMPv6), six))
+	out = s.And(s.And(out, u.kinds(way)), u.untouched())
+	if u.by[program.Direction] != nil {
+		out = s.Minus(out, s.And(u.named(program.State, "new"), u.named(program.Direction, "reply")))
+	}
+	if d := u.by[statusField("confirmed")]; d != nil {
+		out = s.Minus(out, s.Minus(u.named(program.State, "established"), u.flag(d.field)))
+	}
+	out = s.Minus(out, u.settled(way))
+	u.domains[way] = out
+	return out
+}
+
+// originals are the fields that say what a flow was before it was rewritten, and
+// the packet's own.
+var originals = []struct{ original, own program.Field }{
+	{program.OriginalSource, program.Source},
+	{program.OriginalDestination, program.Destination},
+	{program.OriginalPort, program.Port},
+}
+
+// mostTied bounds the classes of a field that is tied to another one.
+const mostTied = 4096
+
+// untouched says of the first packet of a flow that nobody has rewritten that what
+// it was is what it is.
+func (u *Universe) untouched() Region {
+	s := u.space
+	out := diagram.Every
+	for _, f := range originals {
+		d, own := u.by[f.original], u.by[f.own]
+		if d == nil || d.classes > mostTied {
+			continue
+		}
+		same := make([]Region, d.classes)
+		for class := range same {
+			in := make([]bool, own.classes)
+			for c := range in {
+				if d.kind == addresses {
+					in[c] = d.blocks.classOf(own.blocks.example(c)) == class
+				} else {
+					in[c] = d.class(own.starts[c]) == class
+				}
+			}
+			same[class] = s.And(d.region(s, one(class, d.classes)), own.region(s, in))
+		}
+		first := s.Minus(u.named(program.State, "new"), s.Or(u.flag(statusField("dnat")), u.flag(statusField("snat"))))
+		out = s.Minus(out, s.Minus(first, (&view{u: u}).either(same)))
+	}
+	return out
+}
+
+// kinds is what the addresses say of what the routing table says of them.
+func (u *Universe) kinds(way Way) Region {
+	s := u.space
+	out := diagram.Every
+	implies := func(a, b Region) { out = s.Minus(out, s.Minus(a, b)) }
+	for _, k := range kindFields {
+		if u.by[k.kind] == nil {
+			continue
+		}
+		many := u.inAddresses(k.address, addrset.FromPrefixes(multicast...))
+		implies(many, u.named(k.kind, "multicast"))
+		implies(u.named(k.kind, "multicast"), many)
+		all := u.inAddresses(k.address, addrset.FromPrefixes(broadcast...))
+		implies(all, u.named(k.kind, "broadcast"))
+		home := u.inAddresses(k.address, addrset.FromPrefixes(loopback...))
+		if k.kind == program.DestinationHere {
+			continue
+		}
+		implies(home, u.named(k.kind, "local"))
+		if !u.own.IsEmpty() {
+			own := s.Or(home, u.inAddresses(k.address, u.own))
+			implies(own, u.named(k.kind, "local"))
+			implies(u.named(k.kind, "local"), own)
+			implies(u.named(k.kind, "broadcast"), all)
+			implies(diagram.Every, u.named(k.kind, lists[k.kind]...))
+		}
+	}
+	if u.by[program.DestinationHere] != nil && u.by[program.DestinationType] != nil {
+		implies(u.named(program.DestinationHere, "local"), u.named(program.DestinationType, "local"))
+		implies(u.named(program.DestinationType, "unicast"), u.named(program.DestinationHere, "unicast"))
+	}
+	if u.by[program.DestinationHere] != nil && way != Out && len(u.here) > 0 {
+		out = s.And(out, u.hereOnly())
+	}
+	for _, k := range kindFields[:2] { // by lo go and come the host's own packets
+		if u.by[k.kind] == nil {
+			continue
+		}
+		for _, device := range []program.Field{program.InInterface, program.OutInterface} {
+			if d := u.by[device]; d != nil && slices.Contains(d.names, "lo") && (device == program.OutInterface) == (way == Out) {
+				implies(u.named(device, "lo"), u.named(k.kind, "local", "multicast"))
+			}
+		}
+	}
+	if d := u.by[program.Owner]; d != nil && way != Out {
+		out = s.And(out, d.region(s, one(d.class(noOwner), d.classes)))
+	}
+	return out
+}
+
+// hereOnly says of what is local to an interface that it is an address of that one.
+func (u *Universe) hereOnly() Region {
+	s := u.space
+	local := u.named(program.DestinationHere, "local")
+	rest, out := diagram.Every, diagram.Every
+	for name, set := range u.here {
+		by := u.named(program.InInterface, name)
+		rest = s.Minus(rest, by)
+		mine := u.inAddresses(program.Destination, set)
+		out = s.Minus(out, s.And(by, s.Minus(local, mine)))
+		out = s.Minus(out, s.And(by, s.Minus(mine, local)))
+	}
+	return s.Minus(out, s.And(rest, local))
+}
+
+var kindFields = []struct{ kind, address program.Field }{
+	{program.SourceType, program.Source},
+	{program.DestinationType, program.Destination},
+	{program.DestinationHere, program.Destination},
+}
+
+// scanBanned notes the sets that a program's bans ask for both ends of a packet,
+// whichever of them the program asks.
+func (u *Universe) scanBanned(p *program.Program) {
+	for _, s := range bannedSets(p) {
+		if s.Life != program.Dynamic {
+			u.boundary(program.Source, addressesOf(s))
+			u.boundary(program.Destination, addressesOf(s))
+		}
+	}
+}
+
+// noteBanned finds the static sets that a program's bans ask.
+func (u *Universe) noteBanned(p *program.Program) {
+	for _, s := range bannedSets(p) {
+		if s.Life == program.Dynamic {
+			to := []program.Field{program.Destination}
+			for _, f := range []program.Field{tableField(s.ID, to), tableBehind(s.ID, to)} {
+				if u.by[f] != nil {
+					u.bannedTo = u.Or(u.bannedTo, u.flag(f))
+				}
+			}
+			continue
+		}
+		set := addressesOf(s)
+		u.banned = u.Or(u.banned, u.inAddresses(program.Source, set))
+		u.bannedTo = u.Or(u.bannedTo, u.inAddresses(program.Destination, set))
+	}
+	u.banned = u.Or(u.banned, u.bannedTo)
+}
+
+// settled is what Options.Settled leaves out.
+func (u *Universe) settled(way Way) Region {
+	s := u.space
+	out := s.And(u.banned, u.named(program.State, "established"))
+	switch {
+	case u.by[program.DestinationType] == nil:
+	case way == In:
+		out = s.Or(out, s.Minus(u.bannedTo, u.named(program.DestinationType, "local")))
+	default:
+		out = s.Or(out, s.And(u.bannedTo, u.named(program.DestinationType, "multicast")))
+	}
+	if u.by[program.OutInterface] != nil && way == Out {
+		out = s.Or(out, s.And(u.bannedTo, u.named(program.OutInterface, "lo")))
+	}
+	if d := u.by[program.InInterface]; d != nil && way == In && u.untracksLoopback {
+		home := addrset.FromPrefixes(loopback...)
+		lo := s.And(u.named(program.InInterface, "lo"), s.And(u.inAddresses(program.Source, home), u.inAddresses(program.Destination, home)))
+		out = s.Or(out, s.Minus(lo, u.named(program.State, "untracked")))
+	}
+	return out
+}
+
+// untracksLoopback says whether a program keeps anything out of tracking that goes
+// out by lo.
+func untracksLoopback(p *program.Program) bool {
+	c := p.Base(program.Output, program.Raw)
+	return c != nil && slices.ContainsFunc(c.Rules, func(r program.Rule) bool {
+		return slices.Contains(r.Actions, program.Action(program.NoTrack{})) &&
+			slices.ContainsFunc(r.Match, func(c program.Condition) bool {
+				return c.Field == program.OutInterface && slices.Contains(c.Names, "lo") && !c.Not
+			})
+	})
+}
