@@ -189,7 +189,19 @@ func (d *demo) fullTable() error {
 	}
 	took := time.Since(start)
 	d.check(fmt.Sprintf("entries after %d connections from Germany", opened.Load()), fmt.Sprint(limit), fmt.Sprint(min(used, limit)))
-	d.check(fmt.Sprintf("tcp/%d from Italy, while the table is full", mailPort), silent, mail())
+	// An entry that ends leaves room for one connection, whoever comes first.
+	const tries = 5
+	lost := 0
+	for range tries {
+		if mail() == silent {
+			lost++
+		}
+	}
+	seen := answered
+	if lost > tries/2 {
+		seen = silent
+	}
+	d.check(fmt.Sprintf("tcp/%d from Italy, table full, most of %d times", mailPort, tries), silent, seen)
 	pages := 0
 	const wanted = 100
 	for range wanted {
