@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"sluice/internal/measure"
+	"sluice/internal/samples"
 )
 
 // times of whole commands, one figure a round, in milliseconds: by the clock, and
 // of processors.
-type times struct{ wall, cpu map[string]measure.Series }
+type times struct{ wall, cpu map[string]samples.Series }
 
 func (t times) add(what string, r ran) {
 	t.wall[what] = append(t.wall[what], milliseconds(r.wall))
@@ -79,7 +80,7 @@ input:
 		return err
 	}
 	canBan := b.has("ban")
-	t := times{map[string]measure.Series{}, map[string]measure.Series{}}
+	t := times{map[string]samples.Series{}, map[string]samples.Series{}}
 	for round := range b.rounds(9) {
 		text := []string{nftText, nftTextAgain}
 		if round%2 == 1 {
@@ -143,7 +144,7 @@ input:
 	b.ratio("one ban more by the policy's file, against the first", "≤ 0.1 ×", 0.1, t.wall[oneMore].Per(t.wall[fromNothing]), same)
 	if canBan {
 		b.atMost("one ban by sluice ban", "ms", t.wall[banCommand].Estimate(), 20)
-		seconds := make(measure.Series, len(t.wall[banMany]))
+		seconds := make(samples.Series, len(t.wall[banMany]))
 		for i, ms := range t.wall[banMany] {
 			seconds[i] = ms / 1000
 		}
@@ -202,7 +203,7 @@ func (b *bench) has(command string) bool {
 // and how the plan's load time compares with the load.
 func (b *bench) memory(own, theirs *measure.Lab, file string, ruleset []byte, said planned) error {
 	const mebibyte = 1 << 20
-	var peaks, peaksNft, loads measure.Series
+	var peaks, peaksNft, loads samples.Series
 	for range 3 {
 		if err := b.empty(own); err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 
 	"sluice/internal/addrset"
 	"sluice/internal/measure"
+	"sluice/internal/samples"
 	"sluice/internal/testnet"
 )
 
@@ -93,8 +94,8 @@ func TestReportSaysWhatIsReached(t *testing.T) {
 	var out bytes.Buffer
 	r := newReport(&out)
 	r.title("layouts", "sets")
-	same := measure.Series{1, 1.01, 0.99, 1, 1, 1, 1}
-	flat := func(x float64) measure.Series { return measure.Series{x, x, x, x, x, x, x} }
+	same := samples.Series{1, 1.01, 0.99, 1, 1, 1, 1}
+	flat := func(x float64) samples.Series { return samples.Series{x, x, x, x, x, x, x} }
 	r.ratio("good", "≤ 0.55 ×", 0.55, flat(0.5), same)
 	r.ratio("bad", "≤ 0.55 ×", 0.55, flat(0.6), same)
 	r.ratio("noisy", "≤ 0.55 ×", 0.55, flat(0.5), flat(1.2))

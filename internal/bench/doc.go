@@ -8,8 +8,7 @@
 // measured in turn within one run, and beside each ratio stands that of a side to
 // itself (A/A), which is the error of the method.
 //
-// No command of sluice imports it, since no command of the product makes
-// namespaces. It leaves nothing behind, also when it is interrupted.
+// It leaves nothing behind, also when it is interrupted.
 //
 // Words:
 //

@@ -15,6 +15,7 @@ import (
 	"sluice/internal/measure"
 	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/samples"
 )
 
 var everyPeer = []peer{
@@ -36,7 +37,7 @@ func (b *bench) layouts4() error {
 	if err != nil {
 		return err
 	}
-	added := func(of string) (weight, byRange measure.Series) {
+	added := func(of string) (weight, byRange samples.Series) {
 		traffics := b.draws4()
 		return b.addedMean(r, of, traffics[:2]), b.addedMean(r, of, traffics[2:])
 	}
@@ -55,7 +56,7 @@ func (b *bench) layouts6() error {
 	if err != nil {
 		return err
 	}
-	added := func(of string) measure.Series { return r.Added(cell(of, "over /48s"), cell(bare, "over /48s")) }
+	added := func(of string) samples.Series { return r.Added(cell(of, "over /48s"), cell(bare, "over /48s")) }
 	b.ratio("added per packet, IPv6, sources uniform over allocated /48s", "≤ 0.6 ×", 0.6,
 		added(ours).Per(added(oneSet)), added(oneAgain).Per(added(oneSet)))
 	return nil
@@ -64,12 +65,12 @@ func (b *bench) layouts6() error {
 func cell(peer, traffic string) string { return peer + "; " + traffic }
 
 // addedMean is what a peer adds to the bare stack, the mean over some traffics.
-func (b *bench) addedMean(r *measure.Result, of string, traffics []drawn) measure.Series {
-	var each []measure.Series
+func (b *bench) addedMean(r *measure.Result, of string, traffics []drawn) samples.Series {
+	var each []samples.Series
 	for _, t := range traffics {
 		each = append(each, r.Added(cell(of, t.name), cell(bare, t.name)))
 	}
-	return measure.Mean(each...)
+	return samples.Mean(each...)
 }
 
 // loaded is a peer that a lab has taken.

@@ -11,9 +11,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"sluice/internal/samples"
 
-	"sluice/internal/measure"
+	"golang.org/x/sys/unix"
 )
 
 // Verdicts on a figure.
@@ -31,9 +31,9 @@ type figure struct {
 	Name     string            `json:"figure"`
 	Asked    string            `json:"asked,omitempty"`
 	Measured string            `json:"measured"`
-	Ratio    *measure.Estimate `json:"ratio,omitempty"`
+	Ratio    *samples.Estimate `json:"ratio,omitempty"`
 	Limit    float64           `json:"limit,omitempty"`
-	Same     *measure.Estimate `json:"same-against-itself,omitempty"`
+	Same     *samples.Estimate `json:"same-against-itself,omitempty"`
 	Reached  string            `json:"reached,omitempty"`
 }
 
@@ -102,8 +102,8 @@ func (r *report) table(title string, head []string, rows [][]string) {
 }
 
 // ratio reports a ratio beside its limit. The two series are of the same rounds.
-func (r *report) ratio(name, asked string, limit float64, ratio, same measure.Series) {
-	j := measure.Judge(ratio, same, limit)
+func (r *report) ratio(name, asked string, limit float64, ratio, same samples.Series) {
+	j := samples.Judge(ratio, same, limit)
 	f := figure{
 		Section: r.current, Name: name, Asked: asked, Limit: limit, Ratio: &j.Ratio, Same: &j.Same,
 		Measured: fmt.Sprintf("%.3g ×", j.Ratio.Median), Reached: notReached,
@@ -120,7 +120,7 @@ func (r *report) ratio(name, asked string, limit float64, ratio, same measure.Se
 }
 
 // atMost reports a figure that is not a ratio.
-func (r *report) atMost(name, unit string, value measure.Estimate, limit float64) {
+func (r *report) atMost(name, unit string, value samples.Estimate, limit float64) {
 	f := figure{
 		Section: r.current, Name: name, Measured: fmt.Sprintf("%.3g %s", value.Median, unit),
 		Ratio: &value, Limit: limit, Reached: notReached,

@@ -8,6 +8,7 @@ import (
 
 	"sluice/internal/addrset"
 	"sluice/internal/measure"
+	"sluice/internal/samples"
 )
 
 // ruleSource is the source that rule i names.
@@ -103,7 +104,7 @@ func (b *bench) manyRules() error {
 	if err != nil {
 		return err
 	}
-	var took, cpu measure.Series
+	var took, cpu samples.Series
 	for range b.rounds(9) {
 		if err := b.empty(l); err != nil {
 			return err

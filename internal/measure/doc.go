@@ -1,6 +1,6 @@
 // Package measure says what a packet costs on its way through a host's rules, in
-// nanoseconds of processor time. Benchmarks and the tools that find the constants
-// of a cost model call it; no command of the product does.
+// nanoseconds of processor time. The commands bench and story call it, tests, and
+// what finds the constants of a cost model.
 //
 // The words:
 //

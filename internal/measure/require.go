@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"testing"
 
 	"sluice/internal/addrset"
 	"sluice/internal/testnet"
@@ -39,7 +38,7 @@ func Ask() (err error) {
 }
 
 // Require skips the test when this machine cannot measure; see testnet.Require.
-func Require(t testing.TB) {
+func Require(t testnet.TB) {
 	t.Helper()
 	testnet.Require(t, testnet.Namespaces, testnet.Nftables, LiveFrames)
 }

@@ -1,10 +1,6 @@
 package measure
 
-import (
-	"fmt"
-	"math"
-	"slices"
-)
+import "sluice/internal/samples"
 
 // Result is what Compare measured: of every cell one figure a round.
 type Result struct {
@@ -12,17 +8,8 @@ type Result struct {
 	ns    map[string][]float64
 }
 
-// Series has one figure a round. Operations on several take the figures of the
-// same round together, so that what slows the machine for a while slows both.
-type Series []float64
-
-// Estimate is a median with the bounds of its 95 % confidence interval.
-type Estimate struct{ Median, Low, High float64 }
-
-func (e Estimate) String() string { return fmt.Sprintf("%.3g [%.3g, %.3g]", e.Median, e.Low, e.High) }
-
 // NS is what a packet of the cell cost, nanoseconds, stack included.
-func (r *Result) NS(cell string) Series {
+func (r *Result) NS(cell string) samples.Series {
 	ns, ok := r.ns[cell]
 	if !ok {
 		panic("no cell is called " + cell)
@@ -32,85 +19,6 @@ func (r *Result) NS(cell string) Series {
 
 // Added is what a packet of the cell cost more than one of the bare cell, in
 // nanoseconds.
-func (r *Result) Added(cell, bare string) Series {
-	return r.NS(cell).with(r.NS(bare), func(a, b float64) float64 { return a - b })
-}
-
-// Per divides, round by round.
-func (s Series) Per(o Series) Series {
-	return s.with(o, func(a, b float64) float64 { return a / b })
-}
-
-// Mean is the mean of several series, round by round.
-func Mean(of ...Series) Series {
-	sum := slices.Clone(of[0])
-	for _, o := range of[1:] {
-		sum = sum.with(o, func(a, b float64) float64 { return a + b })
-	}
-	for i := range sum {
-		sum[i] /= float64(len(of))
-	}
-	return sum
-}
-
-func (s Series) with(o Series, f func(a, b float64) float64) Series {
-	out := make(Series, min(len(s), len(o)))
-	for i := range out {
-		out[i] = f(s[i], o[i])
-	}
-	return out
-}
-
-// Estimate is the median over the rounds. Its bounds are the two rounds, counted
-// from the lowest and from the highest, between which the median of what is
-// measured lies with a probability of 95 %, whatever its distribution: the number
-// of rounds below the median is binomial. Fewer than six rounds cannot say so;
-// then the bounds are the lowest and the highest.
-func (s Series) Estimate() Estimate {
-	if len(s) == 0 {
-		return Estimate{math.NaN(), math.NaN(), math.NaN()}
-	}
-	sorted := slices.Sorted(slices.Values(s))
-	n := len(sorted)
-	k := 0 // how many rounds lie outside of the interval at each end
-	for outside := probability(n, 0); k < (n-1)/2; k++ {
-		if outside += probability(n, k+1); outside > 0.025 {
-			break
-		}
-	}
-	return Estimate{
-		Median: (sorted[(n-1)/2] + sorted[n/2]) / 2,
-		Low:    sorted[k],
-		High:   sorted[n-1-k],
-	}
-}
-
-// probability that exactly k of n tosses of a coin fall on one side.
-func probability(n, k int) float64 {
-	a, _ := math.Lgamma(float64(n + 1))
-	b, _ := math.Lgamma(float64(k + 1))
-	c, _ := math.Lgamma(float64(n - k + 1))
-	return math.Exp(a - b - c - float64(n)*math.Ln2)
-}
-
-// Judged is a ratio beside its limit.
-type Judged struct {
-	Ratio Estimate
-	Limit float64
-	// Same is the ratio of a variant to itself, measured in the same rounds: an A/A
-	// run. What it differs from 1 is the error of the method.
-	Same Estimate
-}
-
-// Judge compares a ratio with the most that it may be.
-func Judge(ratio, same Series, limit float64) Judged {
-	return Judged{Ratio: ratio.Estimate(), Limit: limit, Same: same.Estimate()}
-}
-
-// Reached reports whether the upper bound of the ratio is within the limit, and
-// the A/A run, scaled to the ratio, differs from 1 by less than half of what the
-// ratio is away from the limit.
-func (j Judged) Reached() bool {
-	return j.Ratio.High <= j.Limit &&
-		math.Abs(j.Same.Median-1)*j.Ratio.Median < (j.Limit-j.Ratio.Median)/2
+func (r *Result) Added(cell, bare string) samples.Series {
+	return r.NS(cell).Minus(r.NS(bare))
 }

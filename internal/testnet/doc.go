@@ -1,6 +1,7 @@
 // Package testnet makes small networks out of Linux network namespaces, and
-// tries packets on them. Kernel tests, benchmarks and the demo call it; no
-// command of the product does.
+// tries packets on them. Kernel tests and whatever measures call it: the commands
+// bench, load and story, and the demo. No command that changes or explains a
+// firewall does.
 //
 // The words:
 //

@@ -9,13 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"testing"
 )
 
 // Net is a laboratory: namespaces, links between them, processes in them.
 // Its methods may be called from several goroutines.
 type Net struct {
-	t      testing.TB // nil when made by Create
+	t      TB // nil when made by Create
 	prefix string
 
 	mu     sync.Mutex
@@ -23,6 +22,17 @@ type Net struct {
 	spaces []*Namespace
 	undo   []func() error // run last to first
 	macs   uint32
+}
+
+// TB is what is asked of a test; every testing.TB has it. Commands of the product
+// make laboratories too, and leave package testing out.
+type TB interface {
+	Helper()
+	Cleanup(f func())
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
 }
 
 // setupError carries a failed set-up step from a method to Net.Try.
@@ -36,7 +46,7 @@ var sequence atomic.Uint32
 // New makes a laboratory that is closed when the test ends, whatever way it
 // ends. Without the right to make network namespaces the test is skipped (failed
 // when CI=true).
-func New(t testing.TB) *Net {
+func New(t TB) *Net {
 	t.Helper()
 	Require(t, Namespaces)
 	n, err := Create("test")

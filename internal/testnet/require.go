@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -67,7 +66,7 @@ func IPTablesLegacy(table string) Feature {
 // Require skips the test when the machine lacks a feature, naming it; when
 // CI=true the test fails instead, unless SLUICE_TEST_MAY_LACK (names, separated
 // by commas) says that the same test runs on another kernel as well.
-func Require(t testing.TB, features ...Feature) {
+func Require(t TB, features ...Feature) {
 	t.Helper()
 	for _, f := range features {
 		err := f.Ask()

@@ -11,6 +11,7 @@ import (
 	"sluice/internal/geo"
 	measuring "sluice/internal/measure"
 	"sluice/internal/program"
+	series "sluice/internal/samples"
 	"sluice/internal/testnet"
 )
 
@@ -143,13 +144,13 @@ func TestMeasureLayouts(t *testing.T) {
 			for _, kind := range []string{"address", "range"} {
 				member := r.Added(c.Name+" "+kind+" member", "bare "+kind+" member")
 				other := r.Added(c.Name+" "+kind+" other", "bare "+kind+" other")
-				one := measuring.Mean(r.Added(costs[0].Name+" "+kind+" member", "bare "+kind+" member"), r.Added(costs[0].Name+" "+kind+" other", "bare "+kind+" other"))
+				one := series.Mean(r.Added(costs[0].Name+" "+kind+" member", "bare "+kind+" member"), r.Added(costs[0].Name+" "+kind+" other", "bare "+kind+" other"))
 				estimated := c.ByAddress
 				if kind == "range" {
 					estimated = c.ByRange
 				}
 				all = append(all, fmt.Sprintf("by %s %4.0f / %4.0f ns, %.2f of one set, estimated %4.0f", kind,
-					member.Estimate().Median, other.Estimate().Median, measuring.Mean(member, other).Per(one).Estimate().Median, estimated))
+					member.Estimate().Median, other.Estimate().Median, series.Mean(member, other).Per(one).Estimate().Median, estimated))
 			}
 			t.Logf("IPv%d, %s:\n\t%s\n\t%s", family, c.Name, strings.Join(all, "; "), lines[c.Name])
 		}

@@ -1,4 +1,4 @@
-package measure
+package samples
 
 import (
 	"math"
@@ -31,14 +31,11 @@ func TestEstimate(t *testing.T) {
 }
 
 func TestRoundsAreTakenTogether(t *testing.T) {
-	r := &Result{Cells: []string{"bare", "a", "b"}, ns: map[string][]float64{
-		"bare": {400, 800, 400}, "a": {500, 1000, 500}, "b": {600, 1200, 600},
-	}}
-	ratio := r.Added("b", "bare").Per(r.Added("a", "bare"))
-	if got := ratio.Estimate(); got != (Estimate{2, 2, 2}) {
+	bare, a, b := Series{400, 800, 400}, Series{500, 1000, 500}, Series{600, 1200, 600}
+	if got := b.Minus(bare).Per(a.Minus(bare)).Estimate(); got != (Estimate{2, 2, 2}) {
 		t.Errorf("b adds twice of a in every round, got %v", got)
 	}
-	if got := Mean(r.NS("a"), r.NS("b"))[1]; got != 1100 {
+	if got := Mean(a, b)[1]; got != 1100 {
 		t.Errorf("mean of the second round: got %v, want 1100", got)
 	}
 }

@@ -1,0 +1,138 @@
+package figures
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/samples"
+)
+
+func report() *Report {
+	r := &Report{
+		Schema: Schema, Title: "What packets pay", Command: "sluice bench packet", Version: "test",
+		When: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Took: 12, Seed: 1,
+		Machine:  Machine{Kernel: "6.18", Processors: 2, Processor: "a processor", Load: 0.5},
+		Warnings: []string{"ufw is left out: it is not installed"},
+	}
+	s := Section{Name: "packet", Title: "Packets"}
+	s.Add(Figure{Case: "IPv4, banned", Subject: "sluice", Quantity: "added per packet", Unit: "ns", Samples: samples.Series{100, 110, 105, 104, 103, 102, 101}})
+	s.Add(Figure{Case: "IPv4, banned", Subject: "ipset", Quantity: "added per packet", Unit: "ns", Samples: samples.Series{1400, 1440, 1410, 1400, 1400, 1400, 1400}})
+	s.Add(Figure{Case: "IPv6, banned", Subject: "sluice", Quantity: "added per packet", Unit: "ns", Samples: samples.Series{1, -2, 3, 0, 1, -1, 0.5}})
+	s.Add(Figure{Case: "IPv6, banned", Subject: "ipset", Quantity: "added per packet", Unit: "ns", Note: "no such set"})
+	s.Add(Figure{Case: "load", Subject: "sluice", Quantity: "time", Unit: "s", Samples: samples.Series{0.3}})
+	r.Sections = append(r.Sections, s)
+	r.Goals = append(r.Goals, AtMost("against ipset", "×", 0.5, samples.Series{0.1, 0.1, 0.1, 0.1, 0.1, 0.1}, samples.Series{1, 1, 1, 1, 1, 1}))
+	return r
+}
+
+func TestPrint(t *testing.T) {
+	var out bytes.Buffer
+	report().Print(&out, nil, nil)
+	want := `What packets pay
+kernel 6.18, 2 processors (a processor), load average 0.50, 2026-11-21 12:00 UTC, 12 s
+
+Packets
+  added per packet (ns)
+                    sluice        ipset
+    IPv4, banned   103 ±7%    1,400 ±3%
+    IPv6, banned  0.5 ±2.5  no such set
+  time (s)
+          sluice
+    load     0.3
+
+What was to be reached
+                 asked    measured  bounds     A/A  reached
+  against ipset  ≤ 0.5 ×  0.1 ×     0.1 – 0.1  1    yes
+warning: ufw is left out: it is not installed
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestSavedIsRead(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	if err := report().Save(file); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(report(), got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestBadReports(t *testing.T) {
+	for text, want := range map[string]string{
+		"{\n  \"schema\": 1\n}":    `f.json:2:`,
+		"{\n  \"schema\" 1\n}":     `f.json:2:13: no report of a measurement`,
+		`{"schema": "other/1"}`:    `its schema is "other/1", this version reads sluice-figures/1`,
+		"":                         `no report of a measurement`,
+		`{"schema":"sluice-figur`:  `no report of a measurement`,
+		`["sluice-figures/1"]`:     `no report of a measurement`,
+		`{"sections":[{"name":1}]`: `no report of a measurement`,
+	} {
+		_, err := Parse("f.json", []byte(text))
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "hint: ") {
+			t.Errorf("%q: got %v, want %q and a hint", text, err, want)
+		}
+	}
+	if _, err := Load(filepath.Join(t.TempDir(), "none")); !os.IsNotExist(err) {
+		t.Errorf("no file: got %v", err)
+	}
+}
+
+func TestGoals(t *testing.T) {
+	seven := func(x float64) samples.Series { return samples.Series{x, x, x, x, x, x, x} }
+	for name, tc := range map[string]struct {
+		goal Goal
+		want Reached
+	}{
+		"below":              {AtMost("", "", 1.05, seven(1.02), seven(1.001)), Yes},
+		"above":              {AtMost("", "", 1.05, seven(1.06), seven(1.001)), No},
+		"too noisy":          {AtMost("", "", 1.05, seven(1.02), seven(1.03)), NotShown},
+		"counted":            {AtMost("", "", 0, seven(0), nil), Yes},
+		"counted, one lost":  {AtMost("", "", 0, samples.Series{0, 0, 1}, nil), No},
+		"within 3 %":         {AtLeast("", "", 0.97, seven(0.99), seven(1.002)), Yes},
+		"more than 3 % less": {AtLeast("", "", 0.97, seven(0.96), seven(1.002)), No},
+		"within, but noisy":  {AtLeast("", "", 0.97, seven(0.98), seven(1.02)), NotShown},
+	} {
+		if tc.goal.Reached != tc.want {
+			t.Errorf("%s: got %s, want %s", name, tc.goal.Reached, tc.want)
+		}
+	}
+	if g := AtLeast("", "", 0.97, seven(0.99), seven(1.002)); math.Abs(g.Same.Median-1.002) > 1e-9 || g.Measured.Median != 0.99 {
+		t.Errorf("measured and A/A as they are: got %+v", g)
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for x, want := range map[float64]string{0: "0", 0.01234: "0.0123", 12.34: "12.3", 99.96: "100", 123.4: "123", 1234: "1,234", 1234567: "1,234,567", -1234: "-1,234", 2.5e8: "2.5e+08", math.NaN(): "–"} {
+		if got := Number(x); got != want {
+			t.Errorf("%v: got %s, want %s", x, got, want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	var out bytes.Buffer
+	_ = report().Write(&out)
+	f.Add(out.Bytes())
+	f.Add([]byte(`{"schema":"sluice-figures/1","sections":[{"figures":[{"samples":[1e308,-1e308]}]}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := Parse("f.json", data)
+		if err != nil {
+			return
+		}
+		r.Print(&bytes.Buffer{}, nil, nil)
+	})
+}
