@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/figures"
+)
+
+func newBenchDiff() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "diff OLD.json NEW.json",
+		Short: "Find what became slower between two runs, by statistics",
+		Long: `Compares two reports that --save of bench, load or story wrote, figure by figure. A figure
+counts as worse or better when the rounds of the two runs differ by more than
+chance would have it (Mann-Whitney's U test at 5 %, as benchstat does it, held to
+that over all figures of the report together by Holm's method) and the medians are
+apart by at least --least. Figures with fewer than four rounds cannot tell. What
+was counted in instructions has no chance in it: there --least alone decides.
+
+Runs of two machines, or of a busy one, are compared with a warning. A machine
+that was slower as a whole makes nanoseconds worse and leaves ratios (×) as they are:
+trust those.
+
+Exit status: 0 nothing is worse, 1 something is, 2 bad use or bad input.`,
+		Example: `  sluice bench packet --save before.json
+  sluice bench packet --save after.json
+  sluice bench diff before.json after.json`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			least, _ := cmd.Flags().GetFloat64("least")
+			if least < 0 || least >= 1 {
+				return errors.New("--least is a part of the old figure, 0 up to 1, such as 0.02")
+			}
+			old, err := figures.Load(args[0])
+			if err != nil {
+				return err
+			}
+			now, err := figures.Load(args[1])
+			if err != nil {
+				return err
+			}
+			c := figures.Compare(old, now, least)
+			w := cmd.OutOrStdout()
+			if optionsOf(cmd).json {
+				if err := printJSON(w, c); err != nil {
+					return err
+				}
+			} else {
+				all, _ := cmd.Flags().GetBool("all")
+				c.Print(w, all, func(v figures.Verdict, text string) string {
+					switch v {
+					case figures.Worse:
+						return paint(w, "31", text)
+					case figures.Better:
+						return paint(w, "32", text)
+					}
+					return text
+				})
+			}
+			if c.Count(figures.Worse) > 0 {
+				return errFound
+			}
+			return nil
+		},
+	}
+	cmd.Flags().Bool("all", false, "show the figures too that are the same")
+	cmd.Flags().Float64("least", 0.02, "the smallest `PART` of the old figure that counts as a difference")
+	return cmd
+}

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"sluice/internal/figures"
+)
+
+// reportHelp is part of the help of every command that measures.
+const reportHelp = `--json prints the report as JSON instead of the table, --save writes it into a
+file, for "sluice bench diff".`
+
+// addReport adds the flags of a command that measures.
+func addReport(cmd *cobra.Command) {
+	cmd.Flags().String("save", "", "write the report as JSON into `FILE` too")
+}
+
+// startReport begins the report of a command line.
+func startReport(cmd *cobra.Command, args []string, title string) *figures.Report {
+	return &figures.Report{
+		Schema: figures.Schema, Title: title, Command: commandLine(cmd, args), Version: buildVersion(),
+		When: time.Now().Truncate(time.Second), Machine: figures.ThisMachine(),
+	}
+}
+
+// commandLine is the command as it can be given again: flags that were set, in
+// the order of their names, then arguments.
+func commandLine(cmd *cobra.Command, args []string) string {
+	words := []string{cmd.CommandPath()}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		switch {
+		case f.Name == "json" || f.Name == "save" || f.Name == "html" || f.Name == "state-dir":
+		case f.Value.Type() == "bool" && f.Value.String() == "true":
+			words = append(words, "--"+f.Name)
+		default:
+			words = append(words, "--"+f.Name+"="+quoted(strings.Trim(f.Value.String(), "[]")))
+		}
+	})
+	for _, a := range args {
+		words = append(words, quoted(a))
+	}
+	return strings.Join(words, " ")
+}
+
+// quoted is a word as a shell takes it.
+func quoted(word string) string {
+	if word != "" && !strings.ContainsAny(word, " \t\n'\"\\$`*?[]{}()<>|&;#~!") {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// finishReport saves and prints a report. A goal that is not reached makes the
+// exit status 1.
+func finishReport(cmd *cobra.Command, r *figures.Report) error {
+	if r.Took == 0 {
+		r.Took = time.Since(r.When).Seconds()
+	}
+	var failed error
+	if file, _ := cmd.Flags().GetString("save"); file != "" {
+		failed = r.Save(file)
+	}
+	w := cmd.OutOrStdout()
+	if optionsOf(cmd).json {
+		failed = errors.Join(failed, r.Write(w))
+	} else {
+		r.Print(w, func(s string) string { return paint(w, "1", s) }, func(s string) string { return paint(w, "2", s) })
+	}
+	if failed != nil {
+		return failed
+	}
+	for _, g := range r.Goals {
+		if g.Reached != figures.Yes {
+			return errFound
+		}
+	}
+	return nil
+}
+
+// sayProgress tells on a terminal what a measurement is about, in one line that
+// the next one replaces; elsewhere it writes a line at most every ten seconds.
+// Done clears the line.
+type sayProgress struct {
+	w        io.Writer
+	terminal bool
+	last     time.Time
+	shown    bool
+}
+
+func newProgress(cmd *cobra.Command) *sayProgress {
+	w := cmd.ErrOrStderr()
+	f, is := w.(*os.File)
+	return &sayProgress{w: w, terminal: is && term.IsTerminal(int(f.Fd())), last: time.Now()}
+}
+
+// Say tells what goes on.
+func (p *sayProgress) Say(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	switch {
+	case p.terminal:
+		fmt.Fprintf(p.w, "\r\x1b[K%s", text)
+		p.shown = true
+	case time.Since(p.last) >= 10*time.Second:
+		fmt.Fprintln(p.w, text)
+		p.last = time.Now()
+	}
+}
+
+// Done clears what Say left on a terminal.
+func (p *sayProgress) Done() {
+	if p.shown {
+		fmt.Fprint(p.w, "\r\x1b[K")
+		p.shown = false
+	}
+}

@@ -1,0 +1,100 @@
+package figures
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"sluice/internal/samples"
+	"sluice/internal/testseed"
+)
+
+// run is a report of figures around 100, each times its factor.
+func run(random *rand.Rand, rounds int, factors map[string]float64) *Report {
+	r := &Report{Machine: Machine{Kernel: "6.18"}}
+	s := Section{Name: "packet"}
+	for i := range 40 {
+		name := fmt.Sprintf("kind %d", i)
+		factor, there := factors[name]
+		if !there {
+			factor = 1
+		}
+		f := Figure{Case: name, Subject: "sluice", Quantity: "added", Unit: "ns", More: i%2 == 1}
+		for range rounds {
+			f.Samples = append(f.Samples, factor*100*(1+0.02*random.NormFloat64()))
+		}
+		s.Add(f)
+	}
+	r.Sections = []Section{s}
+	return r
+}
+
+func verdicts(c *Comparison) map[string]Verdict {
+	out := map[string]Verdict{}
+	for _, d := range c.Figures {
+		if d.Verdict != Same {
+			out[d.Case] = d.Verdict
+		}
+	}
+	return out
+}
+
+func TestCompareFindsRegressions(t *testing.T) {
+	random := testseed.Rand(t)
+	old := run(random, 15, nil)
+	now := run(random, 15, map[string]float64{"kind 4": 1.2, "kind 6": 0.8, "kind 7": 1.2, "kind 9": 0.8, "kind 10": 1.001})
+	got := verdicts(Compare(old, now, 0.02))
+	want := map[string]Verdict{"kind 4": Worse, "kind 6": Better, "kind 7": Better, "kind 9": Worse}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Of runs of the same thing hardly one in twenty may raise an alarm, however many
+// figures each has.
+func TestCompareOfTheSameIsQuiet(t *testing.T) {
+	random := testseed.Rand(t)
+	alarms := 0
+	for range 200 {
+		if len(verdicts(Compare(run(random, 9, nil), run(random, 9, nil), 0))) > 0 {
+			alarms++
+		}
+	}
+	if alarms > 24 { // 10 are expected; more than 24 in one of 30,000
+		t.Errorf("%d of 200 pairs of equal runs have a difference", alarms)
+	}
+}
+
+func TestCompareOfFewRounds(t *testing.T) {
+	random := testseed.Rand(t)
+	c := Compare(run(random, 3, nil), run(random, 3, map[string]float64{"kind 0": 2}), 0.02)
+	if c.Count(Unsure) != 40 {
+		t.Errorf("three rounds tell nothing: got %v", verdicts(c))
+	}
+	old, now := run(random, 1, nil), run(random, 1, nil)
+	old.Machine.Counted, now.Machine.Counted = true, true
+	for i := range old.Sections[0].Figures {
+		f := &now.Sections[0].Figures[i]
+		f.Samples = old.Sections[0].Figures[i].Samples
+		if i == 3 {
+			f.Samples = samples.Series{f.Samples[0] * 0.97}
+		}
+		f.Estimate = f.Samples.Estimate()
+	}
+	if got := verdicts(Compare(old, now, 0.02)); len(got) != 1 || got["kind 3"] != Worse {
+		t.Errorf("one round of counted instructions tells: got %v", got)
+	}
+}
+
+func TestCompareOfOtherFigures(t *testing.T) {
+	random := testseed.Rand(t)
+	old, now := run(random, 9, nil), run(random, 9, nil)
+	old.Sections[0].Figures[1].Case = "old kind"
+	now.Sections[0].Figures[1].Case = "new kind"
+	now.Sections[0].Figures[2].Samples = nil
+	got := verdicts(Compare(old, now, 0.5))
+	want := map[string]Verdict{"old kind": Gone, "new kind": New, "kind 2": Lost}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
