@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -41,6 +42,9 @@ func fail(cmd *cobra.Command, args []string, err error, out *counted, errOut io.
 	if errors.As(err, &found) {
 		status = 1
 	}
+	if measures(cmd) && errors.Is(err, context.Canceled) {
+		status, err = 130, errors.New("interrupted")
+	}
 	text := strings.TrimRight(badUse(cmd, plainWords(err.Error())), "\n")
 	if errors.Is(err, fs.ErrNotExist) && strings.Contains(text, defaultPolicy+": ") {
 		text += "\nhint: sluice init > " + defaultPolicy + " writes a first one; or name another FILE"
@@ -52,13 +56,16 @@ func fail(cmd *cobra.Command, args []string, err error, out *counted, errOut io.
 	}
 	switch {
 	case text == "":
-	case found != nil:
+	case found != nil || status == 130:
 		fmt.Fprintln(errOut, text)
 	default:
 		fmt.Fprintf(errOut, "%s %s\n", paint(errOut, "31", "error:"), text)
 	}
 	return status
 }
+
+// measures says whether a command is one that measures: it has a report.
+func measures(cmd *cobra.Command) bool { return cmd != nil && cmd.Flags().Lookup("save") != nil }
 
 // wantsJSON looks at the arguments too, since a bad flag ends the reading of
 // flags.

@@ -139,6 +139,16 @@ var live struct {
 	sync.Mutex
 	nets    map[*Net]bool
 	signals chan os.Signal
+	left    bool
+}
+
+// LeaveSignals leaves SIGINT and SIGTERM to the program, which closes its
+// laboratories itself: it has something to say before it ends. It has to be called
+// before the first laboratory is made.
+func LeaveSignals() {
+	live.Lock()
+	defer live.Unlock()
+	live.left = true
 }
 
 func register(n *Net) {
@@ -148,7 +158,7 @@ func register(n *Net) {
 		live.nets = map[*Net]bool{}
 	}
 	live.nets[n] = true
-	if live.signals == nil {
+	if live.signals == nil && !live.left {
 		live.signals = make(chan os.Signal, 1)
 		signal.Notify(live.signals, os.Interrupt, syscall.SIGTERM)
 		go closeOnSignal(live.signals)
