@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/kernel/memgroup"
 	"sluice/internal/testnet"
 )
 
@@ -185,11 +186,11 @@ func ranges(n int) string {
 
 // memoryGroups is the feature that memory of the kernel can be bounded.
 var memoryGroups = testnet.Probed("control groups for memory", func() error {
-	g, err := newGroup("ask")
+	g, err := memgroup.New("ask")
 	if err != nil {
 		return err
 	}
-	return g.remove()
+	return g.Remove()
 })
 
 // TestMemoryRefused has the kernel refuse memory for the contents of a set.
@@ -199,22 +200,22 @@ func TestMemoryRefused(t *testing.T) {
 	p := newFailing(t)
 	file := p.write(t, "closed.yaml", closed)
 	p.write(t, "large.txt", ranges(150_000))
-	g, err := newGroup("tight")
+	g, err := memgroup.New("tight")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := g.remove(); err != nil {
+		if err := g.Remove(); err != nil {
 			t.Error(err)
 		}
 	}()
-	if g.v2 {
+	if g.V2 {
 		t.Skip("control groups of version 2 hold a process to its limit by killing it: see TestKilledForMemory")
 	}
-	if err := g.limit(14 << 20); err != nil {
+	if err := g.Limit(14 << 20); err != nil {
 		t.Fatal(err)
 	}
-	p.refuse(t, order{Do: "apply", File: file, Group: g.dir}, p.other(), "the kernel has no memory for it")
+	p.refuse(t, order{Do: "apply", File: file, Group: g.Dir}, p.other(), "the kernel has no memory for it")
 }
 
 // TestKilledForMemory has the kernel kill the process that applies, for the
@@ -227,7 +228,7 @@ func TestKilledForMemory(t *testing.T) {
 	p.write(t, "large.txt", ranges(150_000))
 	before := p.standing(t)
 	counted, err := p.during(func() error {
-		_, err := p.hand.do(order{Do: "apply", File: file, Squeeze: 4 << 20, Within: p.hand.group.dir})
+		_, err := p.hand.do(order{Do: "apply", File: file, Squeeze: 4 << 20, Within: p.hand.group.Dir})
 		if err == nil {
 			t.Error("the apply did not fail")
 		}

@@ -155,7 +155,7 @@ func (h *hand) memory(f footprint) error {
 		if into[machine], err = machineMemory(); err != nil || h.group == nil {
 			return err
 		}
-		into[held], err = h.group.kernel()
+		into[held], err = h.group.Kernel()
 		return err
 	}
 	steady := 0

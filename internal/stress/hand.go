@@ -16,6 +16,7 @@ import (
 
 	"sluice/internal/apply"
 	"sluice/internal/host"
+	"sluice/internal/kernel/memgroup"
 	"sluice/internal/testnet"
 )
 
@@ -50,7 +51,7 @@ type answer struct {
 }
 
 // The memory of a process is charged to the group of its first thread (mm->owner),
-// which therefore does no work that is to be charged elsewhere: see joinGroup.
+// which therefore does no work that is to be charged elsewhere: see memgroup.Join.
 func init() {
 	if os.Getenv(handVariable) != "" {
 		runtime.LockOSThread()
@@ -105,7 +106,7 @@ type hand struct {
 	errors  *strings.Builder
 	state   string
 	data    string
-	group   *group // of control; nil where there is none
+	group   *memgroup.Group // of control; nil where there is none
 }
 
 // startHand starts the hand inside a namespace, with a state directory of its
@@ -135,9 +136,9 @@ func launchHand(state, data string, where func(func() error) error, attributes *
 		return nil, fmt.Errorf("start the hand: %w", err)
 	}
 	h.answers = bufio.NewReader(out)
-	if h.group, err = newGroup("hand"); err != nil {
+	if h.group, err = memgroup.New("hand"); err != nil {
 		h.group = nil // what only the group can tell is left out
-	} else if err := h.group.add(h.cmd.Process.Pid); err != nil {
+	} else if err := h.group.Add(h.cmd.Process.Pid); err != nil {
 		return nil, errors.Join(err, h.stop())
 	}
 	return h, nil
@@ -188,7 +189,7 @@ func (h *hand) stop() error {
 	_ = h.orders.Close()
 	err := h.cmd.Wait()
 	if h.group != nil {
-		err = errors.Join(err, h.group.remove())
+		err = errors.Join(err, h.group.Remove())
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"sluice/internal/compile"
 	"sluice/internal/geo"
 	"sluice/internal/host"
+	"sluice/internal/kernel/memgroup"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/lists"
 	"sluice/internal/optimize"
@@ -32,7 +33,7 @@ type worker struct {
 
 func (w *worker) do(ctx context.Context, o order) (a answer, err error) {
 	if o.Group != "" {
-		back, err := joinGroup(o.Group)
+		back, err := memgroup.Join(o.Group)
 		if err != nil {
 			return a, err
 		}
@@ -47,7 +48,7 @@ func (w *worker) do(ctx context.Context, o order) (a answer, err error) {
 			if !strings.HasPrefix(p.Name, "set ") {
 				return
 			}
-			if err := openGroup(o.Within).limitMore(o.Squeeze); err != nil {
+			if err := memgroup.Open(o.Within).LimitMore(o.Squeeze); err != nil {
 				a.Notes = append(a.Notes, err.Error())
 			}
 		}

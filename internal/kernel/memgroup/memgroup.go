@@ -1,4 +1,7 @@
-package stress
+// Package memgroup makes control groups that count and bound the memory that the
+// kernel holds for processes. Packages stress and applybench call it: what rules and
+// sets take is charged to who loads them.
+package memgroup
 
 import (
 	"errors"
@@ -15,13 +18,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// group is a control group of this kernel that counts and bounds the memory
+// Group is a control group of this kernel that counts and bounds the memory
 // that the kernel holds for the processes in it, rules and sets among it
 // (GFP_KERNEL_ACCOUNT in net/netfilter/nf_tables_api.c). Other load on the machine
 // does not disturb it.
-type group struct {
-	dir string
-	v2  bool
+type Group struct {
+	Dir string // its folder
+	V2  bool   // of version 2 of control groups
 }
 
 const groups = "/sys/fs/cgroup"
@@ -29,21 +32,21 @@ const groups = "/sys/fs/cgroup"
 // groupNumber makes names unique within the process.
 var groupNumber atomic.Uint32
 
-// newGroup makes a group, or says why not. What killed processes left behind is
+// New makes a group, or says why not. What killed processes left behind is
 // removed by the way.
-func newGroup(label string) (*group, error) {
-	name := fmt.Sprintf("sl-stress-%s-p%d-%d", label, os.Getpid(), groupNumber.Add(1))
+func New(label string) (*Group, error) {
+	name := fmt.Sprintf("sl-%s-p%d-%d", label, os.Getpid(), groupNumber.Add(1))
 	if _, err := os.Stat(filepath.Join(groups, "cgroup.controllers")); err == nil {
 		// A group that holds processes cannot have such with memory below it, but
 		// the root can.
-		g := &group{filepath.Join(groups, name), true}
+		g := &Group{filepath.Join(groups, name), true}
 		_ = os.WriteFile(filepath.Join(groups, "cgroup.subtree_control"), []byte("+memory"), 0)
 		reapGroups(groups)
-		if err := os.Mkdir(g.dir, 0o755); err != nil {
+		if err := os.Mkdir(g.Dir, 0o755); err != nil {
 			return nil, err
 		}
-		if _, err := g.kernel(); err != nil {
-			return nil, errors.Join(err, g.remove())
+		if _, err := g.Kernel(); err != nil {
+			return nil, errors.Join(err, g.Remove())
 		}
 		return g, nil
 	}
@@ -51,14 +54,14 @@ func newGroup(label string) (*group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &group{filepath.Join(groups, "memory", own, name), false}
-	reapGroups(filepath.Dir(g.dir))
-	return g, os.Mkdir(g.dir, 0o755)
+	g := &Group{filepath.Join(groups, "memory", own, name), false}
+	reapGroups(filepath.Dir(g.Dir))
+	return g, os.Mkdir(g.Dir, 0o755)
 }
 
 // reapGroups removes the groups of processes that are gone, which are empty.
 func reapGroups(dir string) {
-	left, _ := filepath.Glob(filepath.Join(dir, "sl-stress-*-p*-*")) // the pattern cannot be malformed
+	left, _ := filepath.Glob(filepath.Join(dir, "sl-*-p*-*")) // the pattern cannot be malformed
 	for _, path := range left {
 		var pid, number int
 		name := filepath.Base(path)
@@ -68,10 +71,10 @@ func reapGroups(dir string) {
 	}
 }
 
-// openGroup is a group that another process has made.
-func openGroup(dir string) *group {
+// Open is a group that another process has made.
+func Open(dir string) *Group {
 	_, err := os.Stat(filepath.Join(dir, "memory.max"))
-	return &group{dir, err == nil}
+	return &Group{dir, err == nil}
 }
 
 // ownGroup is this process's own group of the memory controller's version 1.
@@ -88,27 +91,27 @@ func ownGroup() (string, error) {
 	return "", errors.New("no control group with the memory controller")
 }
 
-func (g *group) write(file, text string) error {
-	return os.WriteFile(filepath.Join(g.dir, file), []byte(text), 0)
+func (g *Group) write(file, text string) error {
+	return os.WriteFile(filepath.Join(g.Dir, file), []byte(text), 0)
 }
 
-func (g *group) read(file string) (int64, error) {
-	text, err := os.ReadFile(filepath.Join(g.dir, file))
+func (g *Group) read(file string) (int64, error) {
+	text, err := os.ReadFile(filepath.Join(g.Dir, file))
 	if err != nil {
 		return 0, err
 	}
 	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 }
 
-// add moves a process into the group; what it starts is in it too.
-func (g *group) add(pid int) error { return g.write("cgroup.procs", strconv.Itoa(pid)) }
+// Add moves a process into the group; what it starts is in it too.
+func (g *Group) Add(pid int) error { return g.write("cgroup.procs", strconv.Itoa(pid)) }
 
-// kernel is how many bytes the kernel holds for the group.
-func (g *group) kernel() (int64, error) {
-	if !g.v2 {
+// Kernel is how many bytes the kernel holds for the group.
+func (g *Group) Kernel() (int64, error) {
+	if !g.V2 {
 		return g.read("memory.kmem.usage_in_bytes")
 	}
-	text, err := os.ReadFile(filepath.Join(g.dir, "memory.stat"))
+	text, err := os.ReadFile(filepath.Join(g.Dir, "memory.stat"))
 	if err != nil {
 		return 0, err
 	}
@@ -120,26 +123,26 @@ func (g *group) kernel() (int64, error) {
 	return 0, errors.New("the control group does not count the kernel's memory")
 }
 
-// limit bounds the memory of the group, bytes.
-func (g *group) limit(bytes int64) error {
-	return g.write(map[bool]string{true: "memory.max", false: "memory.limit_in_bytes"}[g.v2], strconv.FormatInt(bytes, 10))
+// Limit bounds the memory of the group, bytes.
+func (g *Group) Limit(bytes int64) error {
+	return g.write(map[bool]string{true: "memory.max", false: "memory.limit_in_bytes"}[g.V2], strconv.FormatInt(bytes, 10))
 }
 
-// limitMore bounds it to what it has now and so many bytes more.
-func (g *group) limitMore(bytes int64) error {
-	now, err := g.read(map[bool]string{true: "memory.current", false: "memory.usage_in_bytes"}[g.v2])
+// LimitMore bounds it to what it has now and so many bytes more.
+func (g *Group) LimitMore(bytes int64) error {
+	now, err := g.read(map[bool]string{true: "memory.current", false: "memory.usage_in_bytes"}[g.V2])
 	if err != nil {
 		return err
 	}
-	return g.limit(now + bytes)
+	return g.Limit(now + bytes)
 }
 
-// remove removes the group when the last process has left it, for which the
+// Remove removes the group when the last process has left it, for which the
 // kernel may take a moment.
-func (g *group) remove() error {
+func (g *Group) Remove() error {
 	var err error
 	for range 100 {
-		if err = os.Remove(g.dir); err == nil || errors.Is(err, fs.ErrNotExist) {
+		if err = os.Remove(g.Dir); err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -147,10 +150,10 @@ func (g *group) remove() error {
 	return err
 }
 
-// joinGroup moves the calling thread alone into a group of version 1: what the
+// Join moves the calling thread alone into a group of version 1: what the
 // kernel holds for it counts there, and its own memory where it was (mm->owner).
 // back moves it back.
-func joinGroup(dir string) (back func(), err error) {
+func Join(dir string) (back func(), err error) {
 	own, err := ownGroup()
 	if err != nil {
 		return nil, err
