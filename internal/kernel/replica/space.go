@@ -23,6 +23,15 @@ func Here() (*Space, error) {
 	return &Space{file}, nil
 }
 
+// Open is the namespace that a file stands for, such as /run/netns/NAME.
+func Open(path string) (*Space, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("find a network namespace: %w", err)
+	}
+	return &Space{file}, nil
+}
+
 // New makes a namespace with nothing in it. The error is fs.ErrPermission where
 // the process may not.
 func New() (*Space, error) {
@@ -47,6 +56,15 @@ func (s *Space) Do(f func() error) error {
 		}
 		return f()
 	})
+}
+
+// Number is the inode's number, which the kernel shows for a namespace.
+func (s *Space) Number() (uint32, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(s.file.Fd()), &st); err != nil {
+		return 0, fmt.Errorf("find the number of a network namespace: %w", err)
+	}
+	return uint32(st.Ino), nil //nolint:gosec // the kernel numbers them with 32 bits
 }
 
 // Close gives the space up; it is gone when its last socket is closed.

@@ -1,0 +1,18 @@
+// Package hostwatch records what the kernel says of its network while something
+// else runs: the connection table against its limit, packets dropped by kernel
+// function and reason, the share of softirq of each processor, what TCP counts of
+// lost connections. "sluice load --watch-host" and the stories call it, and draw its
+// charts above one another with those of the load.
+//
+// The words:
+//
+//   - A [Watch] samples every interval until it is stopped. It reads counters alone
+//     and changes nothing but for one BPF program, which goes with it.
+//   - A [Space] is one network namespace that is watched.
+//   - A [Course] is one counter or level over time: a value a sample.
+//   - Time is in seconds since Options.From, which load shares, so that one moment
+//     is one place on every chart.
+//
+// What cannot be seen on this machine is said in Result.Warnings and left out; a
+// chart that is missing has either a warning or nothing to show.
+package hostwatch

@@ -1,0 +1,61 @@
+package drops
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Functions names the kernel's functions that addresses are in, as /proc/kallsyms
+// has them; one that it does not say is left out. Each is the address that a call
+// returns to. It reads the list once: ask for many at a time.
+func Functions(addresses ...uint64) (map[uint64]string, error) {
+	f, err := os.Open("/proc/kallsyms")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	names, err := functions(f, addresses)
+	if err != nil {
+		return nil, fmt.Errorf("read /proc/kallsyms: %w", err)
+	}
+	return names, nil
+}
+
+// functions finds, for each address, the last symbol before it. The list is not in
+// order: modules and BPF programs come behind the kernel.
+func functions(list io.Reader, addresses []uint64) (map[uint64]string, error) {
+	type symbol struct {
+		at   uint64
+		name string
+	}
+	best := map[uint64]symbol{}
+	in := bufio.NewScanner(list)
+	in.Buffer(make([]byte, 1<<16), 1<<16)
+	for in.Scan() {
+		line := in.Bytes()
+		// "ffffffff81000000 T name	[module]"
+		if len(line) < 20 || !strings.ContainsRune("tTwW", rune(line[17])) {
+			continue
+		}
+		at, err := strconv.ParseUint(string(line[:16]), 16, 64)
+		if err != nil || at == 0 { // the reader may not see addresses
+			continue
+		}
+		for _, a := range addresses {
+			if b, has := best[a]; at < a && (!has || at > b.at) {
+				best[a] = symbol{at, string(line[19:])}
+			}
+		}
+	}
+	out := map[uint64]string{}
+	for a, b := range best {
+		name, _, _ := strings.Cut(b.name, "\t")
+		name, _, _ = strings.Cut(name, ".") // a copy that the compiler made: ".isra.0", ".cold"
+		out[a] = name
+	}
+	return out, in.Err()
+}
