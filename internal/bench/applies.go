@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"sluice/internal/measure"
+	"sluice/internal/programs"
 	"sluice/internal/samples"
 )
 
@@ -208,18 +208,21 @@ func (b *bench) memory(own, theirs *measure.Lab, file string, ruleset []byte, sa
 		if err := b.empty(own); err != nil {
 			return err
 		}
-		peak, err := b.peak(nil, nil, b.binary, "apply", file, "--no-confirm", "--no-verify", "--netns", own.Namespace.Name(), "--state-dir", b.state)
+		ours, err := programs.Run(b, programs.Program{Name: b.binary, Watch: true, Args: []string{
+			"apply", file, "--no-confirm", "--no-verify", "--netns", own.Namespace.Name(), "--state-dir", b.state,
+		}})
 		if err != nil {
 			return err
 		}
-		peaks = append(peaks, float64(peak)/mebibyte)
+		peaks = append(peaks, float64(ours.Resident)/mebibyte)
 		if err := b.empty(theirs); err != nil {
 			return err
 		}
-		if peak, err = b.peak(theirs, ruleset, "nft", "-f", "-"); err != nil {
+		nft, err := programs.Run(b, programs.Program{Name: "nft", Args: []string{"-f", "-"}, Stdin: ruleset, Watch: true, In: theirs.Namespace.Do})
+		if err != nil {
 			return err
 		}
-		peaksNft = append(peaksNft, float64(peak)/mebibyte)
+		peaksNft = append(peaksNft, float64(nft.Resident)/mebibyte)
 
 		// What a load takes beside reading and compiling: compile does those alone.
 		if err := b.empty(own); err != nil {
@@ -242,32 +245,4 @@ func (b *bench) memory(own, theirs *measure.Lab, file string, ruleset []byte, sa
 		fmt.Sprintf("%.0f ms beside %.0f ms (%d elements, %.1f MiB of kernel memory predicted)", predicted, loads.Estimate().Median,
 			said.Cost.Elements, float64(said.Cost.Memory)/mebibyte))
 	return nil
-}
-
-// peak runs a program, in a lab where one is given, and returns the most bytes
-// that it and its descendants held resident at one time, from samples; at the
-// least what the kernel says of the largest of them.
-func (b *bench) peak(l *measure.Lab, stdin []byte, name string, args ...string) (int64, error) {
-	cmd := b.start(b, stdin, name, args...)
-	done := make(chan error, 1)
-	if l == nil {
-		if err := cmd.Start(); err != nil {
-			return 0, err
-		}
-	} else if err := l.Namespace.Do(cmd.Start); err != nil {
-		return 0, err
-	}
-	go func() { done <- cmd.Wait() }()
-	var most int64
-	for {
-		select {
-		case err := <-done:
-			if err != nil {
-				return 0, fmt.Errorf("%s: %w", filepath.Base(name), err)
-			}
-			return max(most, largest(cmd.ProcessState)), nil
-		case <-time.After(time.Millisecond):
-			most = max(most, residentTree(cmd.Process.Pid))
-		}
-	}
 }

@@ -1,18 +1,12 @@
 package bench
 
 import (
-	"bytes"
-	"context"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"strings"
-	"syscall"
 	"time"
 
 	"sluice/internal/measure"
+	"sluice/internal/programs"
 )
 
 // ran is one run of a program.
@@ -22,63 +16,20 @@ type ran struct {
 	cpu    time.Duration // of the program and the children that it waited for
 }
 
-// start prepares a program that dies with this one. The variable SSH_CONNECTION
-// is not passed on: nobody is connected to the labs.
-func (b *bench) start(ctx context.Context, stdin []byte, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "SSH_") {
-			cmd.Env = append(cmd.Env, v)
-		}
-	}
-	if stdin != nil {
-		cmd.Stdin = bytes.NewReader(stdin)
-	}
-	return cmd
+// finish runs a program to its end.
+func (b *bench) finish(p programs.Program) (ran, error) {
+	c, err := programs.Run(b, p)
+	return ran{c.Output, c.Wall, c.CPU}, err
 }
 
 // command runs the binary in the namespace where this program is.
 func (b *bench) command(stdin []byte, args ...string) (ran, error) {
-	return b.finish(b.start(b, stdin, b.binary, args...), (*exec.Cmd).Run)
-}
-
-// finish runs a prepared program to its end by way of run.
-func (b *bench) finish(cmd *exec.Cmd, run func(*exec.Cmd) error) (ran, error) {
-	var out, failed bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &failed
-	begin := time.Now()
-	err := hurried(func() error { return run(cmd) })
-	r := ran{output: out.String(), wall: time.Since(begin)}
-	if p := cmd.ProcessState; p != nil {
-		r.cpu = p.UserTime() + p.SystemTime()
-	}
-	if err != nil {
-		return r, fmt.Errorf("%s %s: %w\n%s%s", filepath.Base(cmd.Path), strings.Join(cmd.Args[1:], " "), err, failed.String(), out.String())
-	}
-	return r, nil
-}
-
-// hurried runs f on a thread whose children come before what else runs on the
-// machine, where the right to that is given: both sides of a comparison alike.
-func hurried(f func() error) error {
-	const most = -20
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if syscall.Setpriority(syscall.PRIO_PROCESS, 0, most) == nil { // 0 is the thread
-		defer func() { _ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, 0) }()
-	}
-	return f()
+	return b.finish(programs.Program{Name: b.binary, Args: args, Stdin: stdin})
 }
 
 // inside runs a program in a lab.
 func (b *bench) inside(l *measure.Lab, stdin []byte, name string, args ...string) (ran, error) {
-	return b.finish(b.start(b, stdin, name, args...), func(cmd *exec.Cmd) error {
-		if err := l.Namespace.Do(cmd.Start); err != nil {
-			return err
-		}
-		return cmd.Wait()
-	})
+	return b.finish(programs.Program{Name: name, Args: args, Stdin: stdin, In: l.Namespace.Do})
 }
 
 // sluice runs a command of the binary about a lab.

@@ -1,4 +1,4 @@
-package bench
+package programs
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // residentTree is how many bytes a process and its descendants have resident now.
@@ -55,3 +56,26 @@ func largest(s *os.ProcessState) int64 {
 	}
 	return 0
 }
+
+// timeOf is the processor time of processes that run, with the children that they
+// waited for.
+func timeOf(pids []int) (sum time.Duration) {
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			continue
+		}
+		// The name, in brackets, may have spaces; utime is the 14th field, the third
+		// is the first behind it.
+		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+		for i := 11; i <= 14 && i < len(fields); i++ {
+			if n, err := strconv.ParseInt(fields[i], 10, 64); err == nil {
+				sum += time.Duration(n) * time.Second / ticks
+			}
+		}
+	}
+	return sum
+}
+
+// ticks is how many units of /proc/PID/stat a second has on Linux (USER_HZ).
+const ticks = 100

@@ -1,0 +1,56 @@
+package programs
+
+import (
+	"strings"
+	"testing"
+
+	"sluice/internal/kernel/memgroup"
+)
+
+// hold is a shell's way to have eight million bytes.
+const hold = `x=$(head -c 8000000 /dev/zero | tr "\0" x); `
+
+// A program's memory is counted with that of its children.
+func TestResidentCountsChildren(t *testing.T) {
+	resident := func(script string) int64 {
+		c, err := Run(t.Context(), Program{Name: "sh", Args: []string{"-c", script}, Watch: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Resident
+	}
+	alone := resident(hold + "sleep 0.3; : $x")
+	both := resident(hold + "sh -c '" + hold + "sleep 0.3; : $x'; : $x")
+	if both < alone+4_000_000 {
+		t.Errorf("one holds %d bytes, two %d: want about 8,000,000 more", alone, both)
+	}
+}
+
+// What the kernel holds for a program is charged to its group from its first
+// instruction on: a pipe's buffer here.
+func TestKernelMemoryOfGroup(t *testing.T) {
+	g, err := memgroup.New("programs")
+	if err != nil {
+		t.Skipf("no control group with memory: %v", err)
+	}
+	defer func() {
+		if err := g.Remove(); err != nil {
+			t.Error(err)
+		}
+	}()
+	c, err := Run(t.Context(), Program{Name: "cat", Args: []string{"/proc/self/cgroup"}, Watch: true, Group: g})
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := g.Dir[strings.LastIndexByte(g.Dir, '/')+1:]
+	if !strings.Contains(c.Output, name) || c.Kernel == 0 {
+		t.Errorf("the program ran in %q and the kernel held %d bytes for it; want it in %s", c.Output, c.Kernel, name)
+	}
+}
+
+func TestFailureSaysWhatTheProgramWrote(t *testing.T) {
+	c, err := Run(t.Context(), Program{Name: "sh", Args: []string{"-c", "read -r x; echo \"got $x $Y\"; echo bad luck >&2; exit 3"}, Stdin: []byte("in\n"), Env: []string{"Y=env"}})
+	if err == nil || !strings.Contains(err.Error(), "bad luck") || c.Output != "got in env\n" {
+		t.Errorf("got %q and %v", c.Output, err)
+	}
+}
