@@ -18,6 +18,7 @@ type Watcher struct {
 	program      *ebpf.Program
 	attached     link.Link
 	reasons      map[uint32]string // nil: the kernel gives none
+	meant        bool              // the kernel says the socket that a packet was meant for
 }
 
 // Place is where packets were dropped.
@@ -53,7 +54,7 @@ func Watch(namespaces ...uint32) (w *Watcher, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("find dropped packets in the kernel's types: %w", err)
 	}
-	w = &Watcher{}
+	w = &Watcher{meant: l.hasMeant}
 	defer func() {
 		if err != nil {
 			w.Close()

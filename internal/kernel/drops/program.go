@@ -130,6 +130,7 @@ func (l layout) program(namespaces []uint32, counts, lost int) asm.Instructions 
 		asm.JNE.Imm(asm.R7, 0, "known"),
 		asm.LoadMem(asm.R1, asm.R6, 0, asm.DWord),
 		asm.LoadMem(asm.R1, asm.R1, l.socket, asm.DWord),
+		asm.JEq.Imm(asm.R1, 0, "known"), // R7 is 0: the namespace cannot be told
 		asm.LoadMem(asm.R1, asm.R1, l.ofSocket, asm.DWord),
 		asm.LoadMem(asm.R7, asm.R1, l.number, asm.Word),
 	)
@@ -161,7 +162,8 @@ func (l layout) program(namespaces []uint32, counts, lost int) asm.Instructions 
 		asm.Add.Imm(asm.R1, 1),
 		asm.StoreMem(asm.R0, 0, asm.R1, asm.DWord),
 		asm.Ja.Label("end"),
-		asm.StoreImm(asm.RFP, firstAt, 1, asm.DWord).WithSymbol("first"),
+		asm.Mov.Imm(asm.R1, 1).WithSymbol("first"),
+		asm.StoreMem(asm.RFP, firstAt, asm.R1, asm.DWord),
 		asm.LoadMapPtr(asm.R1, counts),
 		asm.Mov.Reg(asm.R2, asm.RFP),
 		asm.Add.Imm(asm.R2, keyAt),
@@ -172,7 +174,7 @@ func (l layout) program(namespaces []uint32, counts, lost int) asm.Instructions 
 		asm.JEq.Imm(asm.R0, helperOK, "end"),
 		asm.LoadMapValue(asm.R1, lost, 0),
 		asm.Mov.Imm(asm.R2, 1),
-		asm.StoreXAdd(asm.R1, asm.R2, asm.DWord),
+		asm.AddAtomic.Mem(asm.R1, asm.R2, asm.DWord, 0),
 		asm.Mov.Imm(asm.R0, 0).WithSymbol("end"),
 		asm.Return(),
 	)
