@@ -31,6 +31,11 @@ type Plan struct {
 	// Longest is about how long an injection may last: slower cells get fewer
 	// packets. 0 is 40 ms.
 	Longest time.Duration
+	// Exactly has every injection send Packets, so that two runs do the same.
+	Exactly bool
+	// For goes on with rounds until so much time is over, whatever Rounds says; 0 is
+	// not used. At least three rounds are measured.
+	For time.Duration
 	// Begin is called before every round, when it is not nil.
 	Begin func(round int)
 }
@@ -40,7 +45,8 @@ type Plan struct {
 const warmUp = 4
 
 // Compare measures cells in turn, round after round; every other round backwards,
-// so that no cell always follows the same one. Each cell has a name of its own.
+// so that no cell always follows the same one. Each cell has a name of its own. When
+// the context ends, the error comes with the whole rounds until then.
 func Compare(ctx context.Context, plan Plan, cells []Cell) (*Result, error) {
 	r := &Result{ns: map[string][]float64{}}
 	for i := range cells {
@@ -61,7 +67,8 @@ func Compare(ctx context.Context, plan Plan, cells []Cell) (*Result, error) {
 			return nil, err
 		}
 	}
-	for round := range plan.Rounds {
+	begun := time.Now()
+	for round := 0; plan.goesOn(round, begun); round++ {
 		if plan.Begin != nil {
 			plan.Begin(round)
 		}
@@ -71,15 +78,33 @@ func Compare(ctx context.Context, plan Plan, cells []Cell) (*Result, error) {
 				c = &cells[len(cells)-1-i]
 			}
 			if err := c.once(ctx, r); err != nil {
-				return nil, err
+				if ctx.Err() == nil {
+					return nil, err
+				}
+				r.cut(round)
+				return r, err
 			}
 		}
 	}
 	return r, nil
 }
 
+// fewest rounds say what a measurement for a time says at the least.
+const fewest = 3
+
+func (p *Plan) goesOn(round int, begun time.Time) bool {
+	if p.For > 0 {
+		return round < fewest || time.Since(begun) < p.For
+	}
+	return round < p.Rounds
+}
+
 // calibrate finds how many packets go into the time of an injection.
 func (c *Cell) calibrate(ctx context.Context, plan Plan) error {
+	if plan.Exactly {
+		c.packets = plan.Packets
+		return nil
+	}
 	longest := plan.Longest
 	if longest == 0 {
 		longest = 40 * time.Millisecond

@@ -13,10 +13,13 @@ import (
 
 // counter reads the counter of a lab's drain over netlink: nft(8) reads every
 // set of the namespace first, which takes longer than a measurement.
-type counter struct{ conn *netlink.Conn }
+type counter struct {
+	conn   *netlink.Conn
+	family uint8 // of the table
+}
 
-func newCounter(n *testnet.Namespace) (*counter, error) {
-	c := &counter{}
+func newCounter(n *testnet.Namespace, family string) (*counter, error) {
+	c := &counter{family: map[string]uint8{"inet": unix.NFPROTO_INET, "netdev": unix.NFPROTO_NETDEV}[family]}
 	return c, n.Do(func() (err error) {
 		c.conn, err = netlink.Dial(unix.NETLINK_NETFILTER, nil)
 		return err
@@ -38,7 +41,7 @@ func (c *counter) read() (uint64, error) {
 			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETOBJ),
 			Flags: netlink.Request,
 		},
-		Data: append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, attributes...),
+		Data: append([]byte{c.family, unix.NFNETLINK_V0, 0, 0}, attributes...),
 	})
 	if err != nil {
 		return 0, fmt.Errorf("read the counter of a lab: %w", err)

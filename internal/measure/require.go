@@ -11,7 +11,12 @@ import (
 
 // LiveFrames is the feature that a program's frames go into the network stack
 // (Linux 5.18).
-var LiveFrames = testnet.Probed("BPF test runs with live frames", Ask)
+var LiveFrames = testnet.Probed("BPF test runs with live frames", func() error {
+	if err := askLiveFrames(); err != nil {
+		return err
+	}
+	return Ask()
+})
 
 // Ask makes a lab and sends it some frames: nil when this machine can measure,
 // else why not.

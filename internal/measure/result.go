@@ -22,3 +22,18 @@ func (r *Result) NS(cell string) samples.Series {
 func (r *Result) Added(cell, bare string) samples.Series {
 	return r.NS(cell).Minus(r.NS(bare))
 }
+
+// Rounds is how many rounds were measured whole.
+func (r *Result) Rounds() int {
+	if len(r.Cells) == 0 {
+		return 0
+	}
+	return len(r.ns[r.Cells[0]])
+}
+
+// cut leaves the first rounds.
+func (r *Result) cut(rounds int) {
+	for name, ns := range r.ns {
+		r.ns[name] = ns[:min(rounds, len(ns))]
+	}
+}

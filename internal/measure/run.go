@@ -2,10 +2,8 @@ package measure
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -40,52 +38,65 @@ func (l *Lab) Inject(ctx context.Context, s *Source, packets int) (Run, error) {
 	if err := ctx.Err(); err != nil {
 		return Run{}, err
 	}
-	frame := slices.Concat(l.frame, s.packet)
-	kind := uint16(0x0800)
-	if s.packet[0]>>4 == 6 {
-		kind = 0x86dd
+	run, err := l.inject(s, (packets+batch-1)/batch*batch)
+	if err != nil {
+		return Run{}, fmt.Errorf("inject into %s: %w", l.Namespace.Label(), err)
 	}
-	binary.BigEndian.PutUint16(frame[12:], kind)
+	return run, nil
+}
 
+func (l *Lab) inject(s *Source, packets int) (Run, error) {
+	p, err := l.port(s.in)
+	if err != nil {
+		return Run{}, err
+	}
 	first, sentBefore, err := s.position()
 	if err != nil {
 		return Run{}, err
 	}
-	survivedBefore, err := l.survivors.read()
+	survivedBefore, err := l.drain.survived()
 	if err != nil {
 		return Run{}, err
 	}
-	packets = (packets + batch - 1) / batch * batch
 	run := Run{First: first}
-	err = l.Namespace.Do(func() error {
-		return pinned(func() (err error) {
-			start, err := threadTime()
-			if err != nil {
-				return err
-			}
-			_, err = s.program.Run(&ebpf.RunOptions{
-				Data:    frame,
-				Context: xdpMd{DataEnd: uint32(len(frame)), IngressIfindex: l.index},
-				Repeat:  uint32(packets), BatchSize: batch, Flags: liveFrames,
-			})
-			end, timeErr := threadTime()
-			run.Time = end - start
-			return errors.Join(err, timeErr)
-		})
-	})
+	if s.way == ByPacketRing {
+		run.Time, err = l.byRing(p, s, packets)
+	} else {
+		run.Time, err = l.byLiveFrames(p, s, packets)
+	}
 	if err != nil {
-		return Run{}, fmt.Errorf("inject into %s: %w", l.Namespace.Label(), err)
+		return Run{}, err
 	}
 	_, sent, err := s.position()
 	if err != nil {
 		return Run{}, err
 	}
-	survived, err := l.survivors.read()
+	survived, err := l.drain.survived()
 	if err != nil {
 		return Run{}, err
 	}
 	run.Packets, run.Survived = int(sent-sentBefore), int(survived-survivedBefore)
 	return run, nil
+}
+
+func (l *Lab) byLiveFrames(p *port, s *Source, packets int) (took time.Duration, err error) {
+	err = l.Namespace.Do(func() error {
+		return pinned(true, func() (err error) {
+			start, err := threadTime()
+			if err != nil {
+				return err
+			}
+			_, err = s.program.Run(&ebpf.RunOptions{
+				Data:    s.frame,
+				Context: xdpMd{DataEnd: uint32(len(s.frame)), IngressIfindex: p.index},
+				Repeat:  uint32(packets), BatchSize: batch, Flags: liveFrames,
+			})
+			end, timeErr := threadTime()
+			took = end - start
+			return errors.Join(err, timeErr)
+		})
+	})
+	return took, err
 }
 
 func threadTime() (time.Duration, error) {
@@ -94,9 +105,10 @@ func threadTime() (time.Duration, error) {
 	return time.Duration(t.Nano()), err
 }
 
-// pinned runs f with the thread on one processor, ahead of every other thread
-// there where the right to that is given. The caller has locked the thread.
-func pinned(f func() error) error {
+// pinned runs f with the thread on one processor; ahead of every other thread there
+// where that is asked for and the right to it is given. The caller has locked the
+// thread.
+func pinned(ahead bool, f func() error) error {
 	var before, one unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
 		return fmt.Errorf("read the thread's processors: %w", err)
@@ -112,7 +124,7 @@ func pinned(f func() error) error {
 	}
 	defer func() { _ = unix.SchedSetaffinity(0, &before) }()
 	fifo := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
-	if unix.SchedSetAttr(0, &fifo, 0) == nil {
+	if ahead && unix.SchedSetAttr(0, &fifo, 0) == nil {
 		defer func() {
 			_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL}, 0)
 		}()

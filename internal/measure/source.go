@@ -9,14 +9,21 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Source is a traffic in the kernel: the program that writes it and its table.
-// Any lab can take it, one at a time.
+// Source is a traffic that can be sent: by live frames, the program in the kernel
+// that writes it and its table; by a ring, its packets. Any lab that has the device
+// can take it, one at a time.
 type Source struct {
+	way     Way
 	flows   int
-	packet  []byte
+	in      string // device, "" is a lab's first
+	frame   []byte // of the first flow
 	program *ebpf.Program
 	entries *ebpf.Map
 	state   *ebpf.Map
+
+	frames [][]byte // for a ring
+	next   int
+	sent   uint64
 }
 
 // The state of a source: the flow that comes next, and the frames written.
@@ -26,13 +33,20 @@ const (
 	stateBytes = 16
 )
 
-// Load makes a source. The caller closes it.
-func Load(t Traffic) (*Source, error) {
+// Load makes a source for the way that this kernel has. The caller closes it.
+func Load(t Traffic) (*Source, error) { return LoadFor(t, Available()) }
+
+// LoadFor makes a source for one way.
+func LoadFor(t Traffic, way Way) (*Source, error) {
 	l, err := layOut(t)
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{flows: len(t.Flows), packet: l.packet}
+	s := &Source{way: way, flows: len(t.Flows), in: t.In, frame: l.frame()}
+	if way == ByPacketRing {
+		s.frames = l.frames(t.Flows)
+		return s, nil
+	}
 	if err := s.load(l, t.Flows); err != nil {
 		s.Close()
 		return nil, fmt.Errorf("load traffic: %w", err)
@@ -68,6 +82,9 @@ func (s *Source) load(l layout, flows []Flow) error {
 	return err
 }
 
+// Flows is how many flows the traffic has.
+func (s *Source) Flows() int { return s.flows }
+
 // Close frees what the source holds in the kernel.
 func (s *Source) Close() {
 	if s.program != nil {
@@ -83,6 +100,9 @@ func (s *Source) Close() {
 
 // position is the flow that comes next and the number of frames written so far.
 func (s *Source) position() (next int, sent uint64, err error) {
+	if s.way == ByPacketRing {
+		return s.next, s.sent, nil
+	}
 	var value []byte
 	if value, err = s.state.LookupBytes(uint32(0)); err != nil {
 		return 0, 0, err
@@ -101,11 +121,12 @@ func (l layout) program(flows, entries, state int) asm.Instructions {
 		pass = 2 // XDP_PASS
 		drop = 1 // XDP_DROP
 	)
+	frame := l.frame()
 	p := asm.Instructions{
 		asm.LoadMem(asm.R7, asm.R1, 0, asm.Word), // xdp_md.data
 		asm.LoadMem(asm.R2, asm.R1, 4, asm.Word), // xdp_md.data_end
 		asm.Mov.Reg(asm.R3, asm.R7),
-		asm.Add.Imm(asm.R3, int32(l.smallest)),
+		asm.Add.Imm(asm.R3, int32(len(frame))),
 		asm.JGT.Reg(asm.R3, asm.R2, "short"),
 
 		asm.LoadMapValue(asm.R6, state, 0),
@@ -118,6 +139,16 @@ func (l layout) program(flows, entries, state int) asm.Instructions {
 		asm.Mov.Reg(asm.R2, asm.R1).WithSymbol("inside"),
 		asm.Add.Imm(asm.R2, 1),
 		asm.StoreMem(asm.R6, stateNext, asm.R2, asm.DWord),
+	}
+	// The stack works on the frames themselves, and they come back as it left them.
+	for at := 0; at < l.headers; {
+		if l.headers-at >= 4 {
+			p = append(p, asm.StoreImm(asm.R7, int16(at), int64(int32(binary.NativeEndian.Uint32(frame[at:]))), asm.Word))
+			at += 4
+			continue
+		}
+		p = append(p, asm.StoreImm(asm.R7, int16(at), int64(binary.NativeEndian.Uint16(frame[at:])), asm.Half))
+		at += 2
 	}
 	if len(l.fields) > 0 {
 		p = append(p,

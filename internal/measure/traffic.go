@@ -2,9 +2,11 @@ package measure
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"sluice/internal/addrset"
 	"sluice/internal/testnet"
@@ -22,6 +24,13 @@ type Traffic struct {
 	Payload int
 	// Flows are cycled over in order. All are of one family.
 	Flows []Flow
+	// In is the device by which they come in; "" is the lab's first.
+	In string
+	// Through: what the rules let through goes on as far as it can, so that connection
+	// tracking knows its connection from then on, and so that what leaves by a
+	// flowtable is counted as what leaves by the rules. Without it each packet of a new
+	// connection is its first.
+	Through bool
 }
 
 // SourcePort is the port that drawn sources send from: no service's.
@@ -43,7 +52,16 @@ func traffic(flags string, sources []netip.Addr, to netip.AddrPort) Traffic {
 	return t
 }
 
-// Target is an address that every lab has as its own, with a port.
+// Behind is a host behind the second device of a NewForwardLab, with a port.
+func Behind(f addrset.Family, port uint16) netip.AddrPort {
+	if f == addrset.IPv6 {
+		return netip.AddrPortFrom(netip.MustParseAddr("2001:db8:77::80"), port)
+	}
+	return netip.AddrPortFrom(netip.MustParseAddr("10.77.0.80"), port)
+}
+
+// Target is an address that every lab of NewLab and NewForwardLab has as its own,
+// with a port.
 func Target(f addrset.Family, port uint16) netip.AddrPort {
 	if f == addrset.IPv6 {
 		return netip.AddrPortFrom(netip.MustParseAddr(ownIPv6), port)
@@ -71,7 +89,7 @@ type layout struct {
 	l3At     int // offset of the header checksum; 0 for IPv6
 	l4At     int // offset of the checksum of TCP or UDP
 	l3, l4   uint32
-	smallest int // bytes of the frame that the program touches
+	headers  int // bytes of the frame up to the payload
 }
 
 func layOut(t Traffic) (layout, error) {
@@ -90,6 +108,7 @@ func layOut(t Traffic) (layout, error) {
 		l.packet = testnet.TCP(first.From, first.To, t.Flags, make([]byte, payload)...)
 	}
 
+	l.hops(t.Through)
 	header, size, source := 40, 16, 8
 	if l.ipv4 {
 		header, size, source = 20, 4, 12
@@ -113,9 +132,9 @@ func layOut(t Traffic) (layout, error) {
 	}
 	l.stride = (l.stride + 3) &^ 3
 	l.sums(header)
-	l.smallest = 14 + header + 18
-	if len(l.packet)+14 < l.smallest {
-		return layout{}, errors.New("the frame is too short")
+	l.headers = 14 + header + 20
+	if l.udp {
+		l.headers = 14 + header + 8
 	}
 	for i, f := range t.Flows {
 		if f.From.Addr().Is4() != l.ipv4 || f.To.Addr().Is4() != l.ipv4 {
@@ -123,6 +142,27 @@ func layOut(t Traffic) (layout, error) {
 		}
 	}
 	return l, nil
+}
+
+// hops sets the hop limit by which the drain knows a packet, and with it the
+// header checksum.
+func (l *layout) hops(through bool) {
+	limit := byte(hopsNew)
+	if through {
+		limit = hopsThrough
+	}
+	if !l.ipv4 {
+		l.packet[7] = limit
+		return
+	}
+	l.packet[8] = limit
+	l.packet[10], l.packet[11] = 0, 0
+	sum := uint32(0)
+	for at := 0; at < 20; at += 2 {
+		sum += uint32(binary.BigEndian.Uint16(l.packet[at:]))
+	}
+	sum = sum&0xffff + sum>>16
+	binary.BigEndian.PutUint16(l.packet[10:], ^uint16(sum&0xffff+sum>>16))
 }
 
 func differs(flows []Flow, f field) bool {
@@ -169,4 +209,52 @@ func (l *layout) table(flows []Flow) []byte {
 		out = append(out, make([]byte, l.stride-(len(out)-start))...)
 	}
 	return out
+}
+
+// frame is the frame of the first flow, as it comes to a device of a lab.
+func (l *layout) frame() []byte {
+	kind := uint16(unix.ETH_P_IPV6)
+	if l.ipv4 {
+		kind = unix.ETH_P_IP
+	}
+	return slices.Concat(macHere, macFar, binary.BigEndian.AppendUint16(nil, kind), l.packet)
+}
+
+// frames are those of all flows, as the program would write them.
+func (l *layout) frames(flows []Flow) [][]byte {
+	out := make([][]byte, len(flows))
+	for i, flow := range flows {
+		out[i] = l.frame()
+		p := out[i][14:]
+		l3, l4 := uint64(l.l3), uint64(l.l4)
+		for _, f := range l.fields {
+			value := f.from(flow)
+			copy(p[f.at:], value)
+			for at := 0; at < len(value); at += 2 {
+				word := uint64(binary.NativeEndian.Uint16(value[at:]))
+				l4 += word
+				if !f.ports {
+					l3 += word
+				}
+			}
+		}
+		if len(l.fields) > 0 {
+			if l.ipv4 {
+				binary.NativeEndian.PutUint16(p[l.l3At:], folded(l3))
+			}
+			sum := folded(l4)
+			if l.udp && sum == 0 {
+				sum = 0xffff
+			}
+			binary.NativeEndian.PutUint16(p[l.l4At:], sum)
+		}
+	}
+	return out
+}
+
+func folded(sum uint64) uint16 {
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
 }

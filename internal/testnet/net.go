@@ -126,8 +126,11 @@ func (n *Net) Close() error {
 	return errors.Join(errs...)
 }
 
-// onClose adds a step of Close; steps run last to first, before the
-// namespaces go.
+// OnClose adds a step of Close, for what others put into the laboratory; steps run
+// last to first, before the namespaces go.
+func (n *Net) OnClose(step func() error) { n.onClose(step) }
+
+// onClose is OnClose for what this package makes.
 func (n *Net) onClose(step func() error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
