@@ -65,7 +65,7 @@ or a machine that lacks something, 130 interrupted.`,
 	must(flags.MarkHidden("in-lab"))
 	cmd.MarkFlagsMutuallyExclusive("host-sysctl", "kernel")
 	addReport(cmd)
-	cmd.AddCommand(newStoryList())
+	cmd.AddCommand(newStoryList(), newStoryAsk())
 	return cmd
 }
 
@@ -92,6 +92,20 @@ Exit status: 0, 2 for bad use.`,
 				fmt.Fprintf(tw, "%d\t%s\t%s\n", s.Number, s.Title, how)
 			}
 			return tw.Flush()
+		},
+	}
+}
+
+// newStoryAsk is the load of a story; story starts it inside a client's namespace.
+func newStoryAsk() *cobra.Command {
+	return &cobra.Command{
+		Use:    "ask",
+		Short:  "Ask a web server as a story wants it",
+		Long:   "Started by story in the namespace of a client; reads JSON, and writes JSON.\n\nExit status: 0 done, 2 it failed.",
+		Args:   cobra.NoArgs,
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return story.AskChild(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 }

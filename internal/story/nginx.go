@@ -1,0 +1,73 @@
+package story
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/testnet"
+)
+
+// nginxPrograms are what the kernel lab has to bring for startNginx.
+var nginxPrograms = []string{"nginx"}
+
+// openFiles is how many files nginx and the load may have open.
+const openFiles = 65536
+
+// raiseFiles lifts the limit of open files for this process and those it starts.
+func raiseFiles() error {
+	limit := unix.Rlimit{Cur: openFiles, Max: openFiles}
+	var have unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &have) == nil && have.Max > limit.Max {
+		limit.Max = have.Max
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("allow %d open files: %w", openFiles, err)
+	}
+	return nil
+}
+
+// startNginx serves a page of some two hundred bytes on port 80 of every address, as a
+// set-up step.
+func (s *Stage) startNginx(in *testnet.Namespace) error {
+	dir := filepath.Join(s.Dir, "nginx-"+in.Label())
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	config := filepath.Join(dir, "nginx.conf")
+	text := fmt.Sprintf(`daemon off;
+user root;
+worker_processes 1;
+worker_rlimit_nofile %[2]d;
+pid %[1]s/nginx.pid;
+error_log %[1]s/error.log;
+events { worker_connections %[2]d; }
+http {
+	access_log off;
+	keepalive_requests 1000000000;
+	client_body_temp_path %[1]s/body;
+	proxy_temp_path %[1]s/proxy;
+	fastcgi_temp_path %[1]s/fastcgi;
+	uwsgi_temp_path %[1]s/uwsgi;
+	scgi_temp_path %[1]s/scgi;
+	server {
+		listen 80 backlog=8192;
+		default_type text/plain;
+		location / { return 200 "A page of a web site.\n"; }
+	}
+}
+`, dir, openFiles/2)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return err
+	}
+	in.Sysctl("net.core.somaxconn", "8192")
+	p := in.Start("nginx", "-p", dir, "-c", config, "-e", "stderr")
+	if err := in.WaitTCP(netip.MustParseAddrPort("127.0.0.1:80"), 10*time.Second); err != nil {
+		return fmt.Errorf("nginx did not start: %w\n%s", err, p.Output())
+	}
+	return nil
+}
