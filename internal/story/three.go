@@ -227,7 +227,7 @@ func (r *resolving) lookUps(ctx context.Context, answer string) error {
 				return err
 			}
 		}
-		if err := r.clear(r.host); err != nil {
+		if err := clearHost(r.Stage, r.host); err != nil {
 			return err
 		}
 	}
@@ -305,31 +305,10 @@ func (r *resolving) chains() string {
 		jumps.String() + rules.String() + "COMMIT\n"
 }
 
-func nftRules(s *testnet.Namespace, ruleset string) error {
-	_, err := s.RunInput(ruleset, "nft", "-f", "-")
-	return err
-}
-
-func iptablesRestore(s *testnet.Namespace, rules string) error {
-	_, err := s.RunInput(rules, "iptables-legacy-restore")
-	return err
-}
-
-// clear takes all rules of a host away, and Sluice's state of it.
-func (r *resolving) clear(host *testnet.Namespace) error {
-	if err := nftRules(host, "flush ruleset\n"); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(filepath.Join(r.StateDir(host), "netns", host.Name())); err != nil {
-		return err
-	}
-	return iptablesRestore(host, "*filter\n:INPUT ACCEPT [0:0]\nCOMMIT\n")
-}
-
 // trace follows what comes back from the first resolver, with the story's rules
 // there, and names the rule that drops it.
 func (r *resolving) trace() error {
-	if err := nftRules(r.host, "table ip tracing {\n\tchain all {\n\t\ttype filter hook prerouting priority -400;\n\t\tip saddr " + firstResolver.String() +
+	if err := nftRules(r.host, "table ip tracing {\n\tchain packets {\n\t\ttype filter hook prerouting priority -400;\n\t\tip saddr " + firstResolver.String() +
 		" udp sport 53 meta nftrace set 1\n\t}\n}\n"); err != nil {
 		return err
 	}
@@ -352,7 +331,9 @@ func (r *resolving) trace() error {
 			continue
 		}
 		id = words[2]
-		lines = append(lines, line)
+		if !strings.Contains(line, " packet: ") {
+			lines = append(lines, strings.Join(words[3:], " "))
+		}
 	}
 	r.Found("The replies of the resolver are dropped by the chain of the countries, although they belong to a connection that the host itself began. After five seconds of silence the C library asks the next resolver.", lines...)
 	return nil

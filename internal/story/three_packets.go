@@ -90,7 +90,7 @@ func (r *resolving) packets(ctx context.Context, answer string) error {
 	host := r.Net.Namespace("loading")
 	for range loads {
 		for _, w := range ways[:len(ways)-1] {
-			if err := r.clear(host); err != nil {
+			if err := clearHost(r.Stage, host); err != nil {
 				return err
 			}
 			time.Sleep(200 * time.Millisecond) // the kernel frees large sets behind
