@@ -36,8 +36,6 @@ const (
 	Reset          Kind = "connection reset"
 	Closed         Kind = "connection closed early"
 	Malformed      Kind = "no HTTP response"
-	// Cut is a request that was under way when the load was interrupted.
-	Cut Kind = "cut off at the end"
 )
 
 // StatusKind is the kind of a response with such a status.
@@ -46,7 +44,7 @@ func StatusKind(status int) Kind { return Kind("status " + strconv.Itoa(status))
 // kinds in the order in which reports name them.
 var kinds = []Kind{
 	ConnectTimeout, Refused, Unreachable, NoPort, NoFile, NotPermitted, ConnectFailed,
-	Certificate, TLS, Timeout, Reset, Closed, Malformed, Cut,
+	Certificate, TLS, Timeout, Reset, Closed, Malformed,
 }
 
 // Kinds are the kinds that were counted, in a fixed order.

@@ -26,8 +26,10 @@ type Result struct {
 	Statuses       map[int]uint64  // of whole responses, by HTTP status
 	Sent, Received uint64          // bytes of HTTP, without what TLS adds
 	// Unsent are requests that the schedule wanted and for which no connection was
-	// free before the end. What they waited is in Latency.
-	Unsent uint64
+	// free before the end, Cut those under way when the load was interrupted. What
+	// they waited is in Latency where it is more than the median: how long they
+	// would have taken is not known, but at least that.
+	Unsent, Cut uint64
 
 	// Latency is corrected for coordinated omission as Correction says, Raw is as
 	// measured from the sending. Values of all histograms are ns.
