@@ -135,9 +135,7 @@ func (a *archive) program(name string) error {
 	if err := a.linked(file); err != nil {
 		return err
 	}
-	if short := "usr/bin/" + filepath.Base(file); inGuest(file) != short {
-		a.symlink(short, "/"+inGuest(file))
-	}
+	a.alias(filepath.Base(file), file)
 	all, err := libraries(file)
 	if err != nil {
 		return err
@@ -148,6 +146,13 @@ func (a *archive) program(name string) error {
 		}
 	}
 	return nil
+}
+
+// alias is a name in /usr/bin for a program, unless another one has it.
+func (a *archive) alias(name, file string) {
+	if _, there := a.records["usr/bin/"+name]; !there {
+		a.symlink("usr/bin/"+name, "/"+inGuest(file))
+	}
 }
 
 // linked takes a file under its own path; where that is a symbolic link, the link

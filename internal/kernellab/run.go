@@ -143,15 +143,6 @@ func (k Kernel) pack(file string, o Options) error {
 	if err := a.program("busybox"); err != nil {
 		return err
 	}
-	applets, err := exec.Command(find("busybox"), "--list").Output()
-	if err != nil {
-		return fmt.Errorf("busybox --list: %w", err)
-	}
-	for applet := range strings.FieldsSeq(string(applets)) {
-		if applet != "busybox" {
-			a.symlink("usr/bin/"+applet, "/"+inGuest(find("busybox")))
-		}
-	}
 	for _, p := range handy {
 		if find(p) != "" {
 			if err := a.program(p); err != nil {
@@ -159,9 +150,9 @@ func (k Kernel) pack(file string, o Options) error {
 			}
 		}
 	}
-	if find("kmod") != "" {
-		a.symlink("usr/bin/modprobe", "kmod")
-		a.symlink("usr/sbin/modprobe", "../bin/kmod") // where the kernel calls it
+	if kmod := find("kmod"); kmod != "" {
+		a.symlink("usr/sbin/modprobe", "/"+inGuest(kmod)) // where the kernel calls it
+		a.alias("modprobe", kmod)
 	}
 	extensions, err := filepath.Glob("/usr/lib/*/xtables/*.so")
 	if err != nil {
@@ -176,6 +167,13 @@ func (k Kernel) pack(file string, o Options) error {
 		if err != nil {
 			return err
 		}
+	}
+	applets, err := exec.Command(find("busybox"), "--list").Output()
+	if err != nil {
+		return fmt.Errorf("busybox --list: %w", err)
+	}
+	for applet := range strings.FieldsSeq(string(applets)) {
+		a.alias(applet, find("busybox"))
 	}
 	binary := o.Binary
 	if binary == "" {

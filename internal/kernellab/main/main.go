@@ -1,0 +1,80 @@
+// Command main runs Sluice on other kernels than this machine's, emulated; `make
+// kernels` and `make test-kernel` call it. From the root of the repository:
+//
+//	main                                  kernel tests, packet costs and capabilities of every kernel
+//	main -kernel 6.1 -core                the core tests on one kernel
+//	main -kernel 6.1 -run PACKAGE         the tests of a package on one kernel
+//	main -kernel 6.1 -command 'LINE'      a command on one kernel
+//
+// Exit status: 0 all passed, 1 a test or the command failed, 2 a kernel could not be
+// run, 130 interrupted.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"sluice/internal/kernellab"
+)
+
+func main() { os.Exit(run()) }
+
+type options struct {
+	kernels []string
+	cache   string
+	data    string
+	core    bool
+	run     string
+	tests   string
+	command string
+	noTests bool
+	noTable bool
+	twice   bool
+	save    string
+	html    string
+}
+
+func run() int {
+	o := options{}
+	kernels := flag.String("kernel", "6.1,6.12,"+kernellab.Newest, "the `KERNELS`, separated by commas")
+	flag.StringVar(&o.cache, "cache", ".cache/kernels", "`DIR` of fetched kernels")
+	flag.StringVar(&o.data, "data", ".cache/geo/dbip-country", "`DIR` of the country data")
+	flag.BoolVar(&o.core, "core", false, "run the core tests alone, and no measurement")
+	flag.StringVar(&o.run, "run", "", "run the tests of these `PACKAGES` (patterns of go list, separated by spaces) alone, all of them unless -tests says which")
+	flag.StringVar(&o.tests, "tests", "", "the tests whose name matches `REGEXP`")
+	flag.StringVar(&o.command, "command", "", "run a shell `LINE` instead; tests of -run are at /src/PACKAGE/kernel.test")
+	flag.BoolVar(&o.noTests, "no-tests", false, "no tests: the measurement alone")
+	flag.BoolVar(&o.noTable, "no-table", false, "no measurement: the tests alone")
+	flag.BoolVar(&o.twice, "twice", false, "measure twice and fail when a figure differs by more than 2 %")
+	flag.StringVar(&o.save, "save", "", "write the figures to `FILE` as JSON")
+	flag.StringVar(&o.html, "html", "", "write the figures to `FILE` as a page")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "error: unexpected argument %q\n", flag.Arg(0))
+		return 2
+	}
+	o.kernels = strings.FieldsFunc(*kernels, func(r rune) bool { return r == ',' || r == ' ' })
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := all(ctx, o)
+	var ended *kernellab.ExitError
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintln(os.Stderr, "interrupted, everything is removed")
+		return 130
+	case errors.As(err, &ended) || errors.Is(err, errDiffers):
+		fmt.Fprintln(os.Stderr, "error:", err)
+		return 1
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "error:", err)
+		return 2
+	}
+	return 0
+}
