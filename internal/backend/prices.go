@@ -11,9 +11,24 @@ type Pricer interface {
 
 // Prices is what a packet pays for what it meets, in ns of processor time.
 type Prices interface {
-	Base(h program.Hook) float64            // to enter a base chain
-	Rule(r *program.Rule) float64           // to be asked a rule at all
-	Order(r *program.Rule) []int            // in which order a rule's conditions are asked
-	Condition(c *program.Condition) float64 // to be asked one
-	Action(a program.Action) float64        // to have it carried out
+	Base(h program.Hook) float64  // to enter a base chain
+	Rule(r *program.Rule) float64 // to be asked a rule at all
+	Order(r *program.Rule) []int  // in which order a rule's conditions are asked
+	// Condition is what it pays to be asked one, as a packet of IPv4 or IPv6 (4, 6).
+	Condition(c *program.Condition, family int) float64
+	Action(a program.Action) float64 // to have it carried out
+}
+
+// Chooser is a backend that chooses, by what it costs on this host, among ways that
+// mean the same.
+type Chooser interface {
+	// Keeping is the backend that chooses what was chosen before, as Choices of an
+	// artifact says it.
+	Keeping(choices map[string]string) Backend
+}
+
+// Chosen is an artifact with choices of its backend in it.
+type Chosen interface {
+	// Choices is what was chosen, by what it was chosen for; both for a reader.
+	Choices() map[string]string
 }

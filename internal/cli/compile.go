@@ -16,12 +16,13 @@ import (
 )
 
 // backends are all that there are, by the name of --backend.
-var backends = []func() backend.Backend{nftables.New}
+func backends(costs ...nftables.Option) []backend.Backend {
+	return []backend.Backend{nftables.New(costs...)}
+}
 
-func backendNamed(name string) (backend.Backend, error) {
+func backendNamed(name string, costs ...nftables.Option) (backend.Backend, error) {
 	var names []string
-	for _, newBackend := range backends {
-		b := newBackend()
+	for _, b := range backends(costs...) {
 		if b.Name() == name {
 			return b, nil
 		}

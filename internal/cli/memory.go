@@ -27,10 +27,10 @@ func kindOf(key string) string {
 }
 
 // nftables is the backend, with a memory where there is a state directory.
-func (o options) nftables() backend.Backend {
+func (o options) nftables(more ...nftables.Option) backend.Backend {
 	program, err := thisProgram()
 	if err != nil {
-		return nftables.New()
+		return nftables.New(more...)
 	}
-	return nftables.Remembering(layouts{cache.Below(o.stateDir), program})
+	return nftables.New(append(more, nftables.Remember(layouts{cache.Below(o.stateDir), program}))...)
 }

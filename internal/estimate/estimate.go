@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"sluice/internal/backend"
+	"sluice/internal/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )
@@ -38,13 +39,30 @@ type Cost struct {
 }
 
 func one(prices backend.Prices, p *program.Program, c *Class) float64 {
-	ns := 0.0
-	reach.Measure(p, c.packet, c.way, &reach.Meter{
+	return Packet(prices, p, c.packet, c.way)
+}
+
+// Packet is what one packet pays for the rules that it meets, in ns.
+func Packet(prices backend.Prices, p *program.Program, pkt packet.Packet, way reach.Way) float64 {
+	ns, family := 0.0, 4
+	if pkt.Source.Is6() {
+		family = 6
+	}
+	reach.Measure(p, pkt, way, &reach.Meter{
 		Base:  func(h program.Hook) { ns += prices.Base(h) },
 		Rule:  func(r *program.Rule) { ns += prices.Rule(r) },
 		Order: prices.Order,
-		Asked: func(c *program.Condition) { ns += prices.Condition(c) },
+		Asked: func(c *program.Condition) { ns += prices.Condition(c, family) },
 		Done:  func(a program.Action) { ns += prices.Action(a) },
 	})
 	return ns
+}
+
+// Mean is what a packet of the mix pays.
+func Mean(costs []Cost) float64 {
+	mean := 0.0
+	for _, c := range costs {
+		mean += c.Share * c.NS
+	}
+	return mean
 }

@@ -21,6 +21,7 @@ type artifact struct {
 	Tree    *Tree
 	Plan    []program.Note
 	asked   backend.Asked  // which of the sets that commands fill the rules ask
+	costs   *CostModel     // what Cost is by
 	layouts []LayoutReport // of an artifact that was made here, not read
 	written [][]byte       // parts that Encode writes, where they are known
 }
@@ -48,7 +49,7 @@ func (a *artifact) Text() string {
 }
 
 // Cost estimates what the kernel pays for what is loaded of it.
-func (a *artifact) Cost() backend.Cost { return costOf(a.tree()) }
+func (a *artifact) Cost() backend.Cost { return a.costs.of(a.tree()) }
 
 // Notes is what the reader of a plan has to know.
 func (a *artifact) Notes() []program.Note { return a.Plan }

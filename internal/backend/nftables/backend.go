@@ -15,16 +15,51 @@ const Name = "nftables"
 const Table = "sluice"
 
 type nftables struct {
-	table  string
-	memory Memory
+	table   string
+	costs   *CostModel
+	memory  Memory            // of what programs were lowered to; may be nil
+	choices map[string]string // layouts that were chosen before
+	found   Memory            // by searches of this process, and in memory
 }
 
+// Option is what New is told beside what it takes for granted.
+type Option func(*nftables)
+
+// Remember gives the backend a memory of searches and of what programs were lowered
+// to. It must forget when Sluice becomes another one: the candidates are in its code.
+func Remember(m Memory) Option { return func(n *nftables) { n.memory = m } }
+
+// Costs gives the backend the figures that its costs, prices and choices of layouts
+// are made of; DefaultCosts where it is given none. They have to pass Check.
+func Costs(m CostModel) Option { return func(n *nftables) { n.costs = &m } }
+
 // New gives the backend.
-func New() backend.Backend { return nftables{table: Table} }
+func New(options ...Option) backend.Backend { return made(Table, options) }
 
 // Of gives the backend for the table of another owner, which Lower has from the
 // program: what Read reads and a removal removes.
-func Of(owner string) backend.Backend { return nftables{table: name(owner)} }
+func Of(owner string, options ...Option) backend.Backend { return made(name(owner), options) }
+
+func made(table string, options []Option) nftables {
+	costs := DefaultCosts()
+	n := nftables{table: table, costs: &costs}
+	for _, o := range options {
+		o(&n)
+	}
+	n.found = &process{behind: n.memory}
+	return n
+}
+
+// Keeping is the backend with choices that were made before: where they name one of
+// the candidates, no other is looked at.
+func (n nftables) Keeping(choices map[string]string) backend.Backend {
+	n.choices = choices
+	return n
+}
+
+func (n nftables) search() layoutSearch {
+	return layoutSearch{from: layoutFrom, choose: choose, memory: n.found, choices: n.choices}
+}
 
 func (nftables) Name() string { return Name }
 
@@ -34,21 +69,22 @@ func (n nftables) Lower(p *program.Program, can backend.Capabilities) (backend.A
 	if a := before.recall(); a != nil {
 		return a, nil
 	}
-	l, err := lowerRemembering(p, can, n.memory)
+	l, err := n.lower(p, can)
 	if err != nil {
 		return nil, err
 	}
-	a := &artifact{Format: artifactFormat, Tree: l.tree, Plan: l.notes, layouts: l.layouts}
+	a := &artifact{Format: artifactFormat, Tree: l.tree, Plan: l.notes, costs: n.costs, layouts: l.layouts}
 	before.remember(a)
 	return a, nil
 }
 
 // Decode reads what Encode wrote.
-func (nftables) Decode(data []byte) (backend.Artifact, error) {
+func (n nftables) Decode(data []byte) (backend.Artifact, error) {
 	a, err := decode(data)
 	if err != nil {
 		return nil, err
 	}
+	a.costs = n.costs
 	return a, nil
 }
 

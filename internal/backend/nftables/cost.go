@@ -7,40 +7,41 @@ import (
 	"sluice/internal/program"
 )
 
-// costOf estimates what a tree takes in the kernel.
-func costOf(t *Tree) backend.Cost {
+// of estimates what a tree takes in the kernel.
+func (m *CostModel) of(t *Tree) backend.Cost {
 	c := backend.Cost{Rules: t.ruleCount(), Chains: len(t.Chains), Sets: len(t.Sets)}
-	c.Memory = uint64(c.Rules)*bytesPerRule + uint64(c.Chains)*bytesPerChain + uint64(len(t.Counters)+len(t.Limits))*bytesPerObject
-	c.LoadTime = loadTimeBase + uint64(c.Rules)*loadTimePerRule + uint64(c.Chains)*loadTimePerChain
+	memory := float64(c.Rules)*m.Memory.Rule + float64(c.Chains)*m.Memory.Chain + float64(len(t.Counters)+len(t.Limits))*m.Memory.Object
+	load := m.Load.Base + float64(c.Rules)*m.Load.Rule + float64(c.Chains)*m.Load.Chain
 	for _, s := range t.Sets {
 		n := s.Len()
 		c.Elements += n
-		bytes, ns := kindOf(s).cost(n, slices.Contains(s.Types, "ipv6_addr"))
+		bytes, ns := m.set(kindOf(s), n, slices.Contains(s.Types, "ipv6_addr"))
 		if s.Counted {
-			bytes += uint64(n) * bytesPerElementCounter
+			bytes += float64(n) * m.Memory.ElementCounter
 		}
-		bytes += uint64(len(s.Elements.Counters)) * bytesPerElementComment
-		c.Memory, c.LoadTime = c.Memory+bytes, c.LoadTime+ns
+		bytes += float64(len(s.Elements.Counters)) * m.Memory.ElementComment
+		memory, load = memory+bytes, load+ns
 		if s.Life == program.Dynamic {
 			// It may fill up to its size; an element has a limit or a count in it.
-			c.Growth += uint64(s.Size) * bytesPerDynamicElement
+			c.Growth += uint64(float64(s.Size) * m.Memory.DynamicElement)
 		}
 	}
+	c.Memory, c.LoadTime = uint64(memory), uint64(load)
 	return c
 }
 
 // Change says what is there, and what comes beside it: sets that are not there
 // yet, elements that living sets lack, and all rules where one is another.
-func (nftables) Change(want backend.Artifact, have backend.State) (before, added backend.Cost, err error) {
+func (n nftables) Change(want backend.Artifact, have backend.State) (before, added backend.Cost, err error) {
 	h, err := stateOf(have)
 	if err != nil {
 		return before, added, err
 	}
 	w, err := artifactOf(want)
 	if err != nil || w == nil {
-		return costOf(&h.Tree), added, err
+		return n.costs.of(&h.Tree), added, err
 	}
-	return costOf(&h.Tree), costOf(beside(w.tree(), h)), nil
+	return n.costs.of(&h.Tree), n.costs.of(beside(w.tree(), h)), nil
 }
 
 // beside is what of a tree the kernel lacks.

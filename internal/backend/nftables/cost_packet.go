@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 
 	"sluice/internal/backend"
 	"sluice/internal/program"
@@ -12,16 +13,36 @@ import (
 
 // prices is what the parts of one program cost.
 type prices struct {
+	costs   *PacketCosts
 	program *program.Program
-	sets    map[string]float64
+	sets    map[string]float64        // by set
+	layouts func() map[string]float64 // of large sets, by choice
 }
 
 // Prices gives what a packet pays for the parts of a program.
-func (nftables) Prices(p *program.Program) backend.Prices {
-	return &prices{program: p, sets: map[string]float64{}}
+func (n nftables) Prices(p *program.Program) backend.Prices {
+	return &prices{costs: &n.costs.Packet, program: p, sets: map[string]float64{}, layouts: sync.OnceValue(func() map[string]float64 {
+		out := map[string]float64{}
+		all, _ := (&lowering{program: p, costs: n.costs, search: n.search()}).chooseLayouts()
+		for _, x := range all {
+			out[choice(x.set.ID, x.family)] = x.costs[x.current].NS()
+		}
+		return out
+	})}
 }
 
-func (*prices) Base(program.Hook) float64 { return packetBase }
+// laid is what a lookup in a large set costs as it is laid out; false where it is
+// not large.
+func (p *prices) laid(c *program.Condition, family int) (float64, bool) {
+	s := p.program.Set(c.Set)
+	if s == nil || s.Life != program.Static || map[int]int{4: s.Addresses.Len4(), 6: s.Addresses.Len6()}[family] < layoutFrom {
+		return 0, false
+	}
+	ns, has := p.layouts()[choice(c.Set, family)]
+	return ns, has
+}
+
+func (p *prices) Base(program.Hook) float64 { return p.costs.Base }
 
 // Rule is the condition on the family of the other variant of a rule about
 // addresses, where nothing is asked before it.
@@ -35,7 +56,7 @@ func (p *prices) Rule(r *program.Rule) float64 {
 		}
 	}
 	if isAddress(r.Match[p.Order(r)[0]].Field) {
-		return packetCompare
+		return p.costs.Compare
 	}
 	return 0
 }
@@ -88,28 +109,33 @@ func rankOf(c *program.Condition) int {
 	return rank(s)
 }
 
-func (p *prices) Condition(c *program.Condition) float64 {
+func (p *prices) Condition(c *program.Condition, family int) float64 {
+	if c.Set != "" && isAddress(c.Field) && !p.commands(c) {
+		if ns, large := p.laid(c, family); large {
+			return p.costs.Compare + ns
+		}
+	}
 	switch {
 	case c.Set != "" && p.commands(c):
 		return 0
 	case c.Set != "" && isAddress(c.Field):
-		return packetCompare + p.set(c.Set) // with one on the family
+		return p.costs.Compare + p.set(c.Set) // with one on the family
 	case c.Set != "":
 		return p.set(c.Set)
 	case c.Field == program.SourceType || c.Field == program.DestinationType || c.Field == program.DestinationHere:
-		return packetRoute
+		return p.costs.Route
 	case c.Field == program.State || c.Field == program.Status:
-		return packetCompare
+		return p.costs.Compare
 	case len(c.Names) > 1 || len(c.Numbers) > 1 || len(c.Addresses) > 2:
-		return packetSome
+		return p.costs.Some
 	case len(c.Names) == 1 && (c.Field == program.InInterface || c.Field == program.OutInterface) && c.Names[0] != loopback:
-		return packetName
+		return p.costs.Name
 	case len(c.Numbers) == 1 && c.Numbers[0].From != c.Numbers[0].To:
-		return packetRange
+		return p.costs.Range
 	case len(c.Addresses) > 0:
-		return 2 * packetCompare
+		return 2 * p.costs.Compare
 	}
-	return packetCompare
+	return p.costs.Compare
 }
 
 // set is what looking up costs.
@@ -118,12 +144,12 @@ func (p *prices) set(id string) float64 {
 		return ns
 	}
 	s := p.program.Set(id)
-	ns := packetHash
+	ns := p.costs.Hash
 	if s != nil && !exact(s) {
-		ns = packetInterval + packetHalve*math.Log2(float64(2+s.Len()))
+		ns = p.costs.Interval + p.costs.Halve*math.Log2(float64(2+s.Len()))
 	}
 	if s != nil && s.Counters {
-		ns += packetCounter / 2 // only what is found is counted
+		ns += p.costs.Counter / 2 // only what is found is counted
 	}
 	p.sets[id] = ns
 	return ns
@@ -151,24 +177,24 @@ func (p *prices) Action(a program.Action) float64 {
 	case program.Verdict:
 		return 0
 	case program.Jump, program.Goto:
-		return packetJump
+		return p.costs.Jump
 	case program.VerdictMap:
 		return p.set(a.Set)
 	case program.Count:
-		return packetCounter
+		return p.costs.Counter
 	case program.Limit:
 		if a.Per == program.PerSource {
-			return packetBucket
+			return p.costs.Bucket
 		}
-		return packetLimit
+		return p.costs.Limit
 	case program.ConnectionLimit:
-		return packetTracked
+		return p.costs.Tracked
 	case program.Log:
-		return packetLimit
+		return p.costs.Limit
 	case program.SetAdd:
-		return packetBucket
+		return p.costs.Bucket
 	}
-	return packetRewrite
+	return p.costs.Rewrite
 }
 
 var _ backend.Pricer = nftables{}

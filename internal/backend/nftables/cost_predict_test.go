@@ -22,10 +22,10 @@ func TestPredictions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var bytes uint64
 			for try := 0; ; try++ {
-				bytes, _ = account.take(t, host.Namespace, steps(l.tree, &State{})...)
-				predicted := costOf(l.tree).Memory
+				bytes, _ = taken(t, account, host.Namespace, steps(l.tree, &State{})...)
+				predicted := defaults.of(l.tree).Memory
 				near := predicted <= bytes+bytes/4 && predicted >= bytes-bytes/4
-				if !near && !account.own() && try < 5 {
+				if !near && !account.Own() && try < 5 {
 					// The whole machine is counted, and others use it too.
 					host.Nft("delete table inet sluice")
 					continue
@@ -35,7 +35,7 @@ func TestPredictions(t *testing.T) {
 				}
 				break
 			}
-			if got, want := host.held(t), costOf(l.tree).Elements; got != want || want < 10_000 {
+			if got, want := host.held(t), defaults.of(l.tree).Elements; got != want || want < 10_000 {
 				t.Errorf("predicted %d elements, there are %d", want, got)
 			}
 			host.Nft("delete table inet sluice")
@@ -43,7 +43,7 @@ func TestPredictions(t *testing.T) {
 	}
 	for family, places := range map[int][]int{4: {0, 1, 3, 5, 8}, 6: {1, 3}} {
 		for _, place := range places {
-			l, err := lowerSearching(dropping(only[family]), everything, picking(place))
+			l, err := lowerSearching(dropping(only[family]), everything, &defaults, picking(place))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,7 +54,7 @@ func TestPredictions(t *testing.T) {
 	for r := range both.Each() {
 		single.AddRange(addrset.Range{From: r.From, To: r.From})
 	}
-	hash, err := lower(dropping(single.Set()), everything)
+	hash, err := lowerDefault(dropping(single.Set()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestPredictions(t *testing.T) {
 		counted.Sets[len(counted.Sets)-1].Elements = append(counted.Sets[len(counted.Sets)-1].Elements,
 			program.Element{Parts: []program.Value{{Addresses: program.AddressRange{From: r.From, To: r.To}}}})
 	}
-	l, err := lower(counted, everything)
+	l, err := lowerDefault(counted)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func predictChange(t *testing.T, host kernel, old, next backend.Artifact, elemen
 		if err != nil {
 			t.Fatal(err)
 		}
-		account.take(t, host.Namespace, first...)
+		taken(t, account, host.Namespace, first...)
 		have := host.read(t, true)
 		before, added, err := New().Change(next, have)
 		if err != nil {
@@ -153,14 +153,14 @@ func predictChange(t *testing.T, host kernel, old, next backend.Artifact, elemen
 			}
 			return s.Purpose == backend.Sweep
 		})
-		bytes, _ := account.take(t, host.Namespace, second...)
-		account.take(t, host.Namespace, sweeps...)
+		bytes, _ := taken(t, account, host.Namespace, second...)
+		taken(t, account, host.Namespace, sweeps...)
 		if got := host.held(t); got != next.Cost().Elements {
 			t.Errorf("%d elements remain, predicted were %d", got, next.Cost().Elements)
 		}
 		host.Nft("delete table inet sluice")
 		near := added.Memory <= bytes+bytes/4 && added.Memory >= bytes-bytes/4
-		if near || account.own() || try == 5 {
+		if near || account.Own() || try == 5 {
 			if !near {
 				t.Errorf("predicted %d bytes beside %d, it took %d", added.Memory, before.Memory, bytes)
 			}

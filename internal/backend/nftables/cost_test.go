@@ -41,7 +41,7 @@ func TestCost(t *testing.T) {
 	if none >= small || small >= interval || interval >= withCounters || smallTime >= intervalTime {
 		t.Errorf("bytes %d %d %d %d, time %d %d", none, small, interval, withCounters, smallTime, intervalTime)
 	}
-	if dynamic >= small || growth < 65536*bytesPerDynamicElement {
+	if dynamic >= small || growth < 65536*uint64(defaults.Memory.DynamicElement) {
 		t.Errorf("a table that may fill up costs %d bytes, and %d when it is full", dynamic, growth)
 	}
 }

@@ -143,3 +143,8 @@ func matchesPattern(pattern, text string) bool {
 	}
 	return true
 }
+
+// lowerDefault runs the passes, with default costs.
+func lowerDefault(p *program.Program) (*lowering, error) {
+	return made(Table, nil).lower(p, everything)
+}

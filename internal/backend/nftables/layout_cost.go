@@ -120,14 +120,15 @@ func holdings(k *asking) held {
 }
 
 // price estimates what a layout takes that is used so many times.
-func price(name string, k *asking, family, uses int, byAddress, byRange []traffic) LayoutCost {
+func (m *CostModel) price(name string, k *asking, family, uses int, byAddress, byRange []traffic) LayoutCost {
 	c := LayoutCost{Name: name}
 	h := holdings(k)
 	touched := 0.0 // bytes that lookups read, of what grows with the set
+	memory, load := 0.0, 0.0
 	add := func(kind setKind, n, times int) {
-		bytes, ns := kind.cost(n, family == 6)
-		c.Memory += bytes * uint64(times) //nolint:gosec // a few rules
-		c.Load += ns * uint64(times)      //nolint:gosec // a few rules
+		bytes, ns := m.set(kind, n, family == 6)
+		memory += bytes * float64(times)
+		load += ns * float64(times)
 		c.Sets, c.Elements = c.Sets+times, c.Elements+n*times
 	}
 	for _, x := range h.keys {
@@ -144,19 +145,20 @@ func price(name string, k *asking, family, uses int, byAddress, byRange []traffi
 		touched += kindMap.read(len(x.values))
 	}
 	c.Chains, c.Rules = h.chains*uses, h.rules*uses
-	c.Memory += uint64(c.Chains)*bytesPerChain + uint64(c.Rules)*bytesPerRule     //nolint:gosec // counts
-	c.Load += uint64(c.Chains)*loadTimePerChain + uint64(c.Rules)*loadTimePerRule //nolint:gosec // counts
-	c.ByAddress, c.ByRange = lookup(k, touched, byAddress), lookup(k, touched, byRange)
+	memory += float64(c.Chains)*m.Memory.Chain + float64(c.Rules)*m.Memory.Rule
+	load += float64(c.Chains)*m.Load.Chain + float64(c.Rules)*m.Load.Rule
+	c.Memory, c.Load = uint64(memory), uint64(load)
+	c.ByAddress, c.ByRange = m.lookup(k, touched, byAddress), m.lookup(k, touched, byRange)
 	return c
 }
 
 // lookup is the mean cost of a lookup, in nanoseconds.
-func lookup(k *asking, touched float64, traffics []traffic) float64 {
+func (m *CostModel) lookup(k *asking, touched float64, traffics []traffic) float64 {
 	sum := 0.0
 	for _, t := range traffics {
 		one := 0.0
 		for _, a := range t.asked {
-			one += way(k, a, touched*t.spread)
+			one += m.way(k, a, touched*t.spread)
 		}
 		sum += one / float64(len(t.asked))
 	}
@@ -165,7 +167,7 @@ func lookup(k *asking, touched float64, traffics []traffic) float64 {
 
 // way is the cost of asking for one address, where lookups read so many bytes
 // by turns.
-func way(k *asking, a position, touched float64) float64 {
+func (m *CostModel) way(k *asking, a position, touched float64) float64 {
 	ns := 0.0
 	for first := k; k != nil; {
 		next := k.rest
@@ -173,9 +175,9 @@ func way(k *asking, a position, touched float64) float64 {
 			q := &k.questions[i]
 			if k == first && q.leads != nil {
 				// Asked for every packet, so it is as near as if it were alone.
-				ns += nsQuestion + curve(nsHash, float64(len(q.leads.values)))
+				ns += m.Lookup.Question + m.Lookup.Hash.at(float64(len(q.leads.values)))
 			} else {
-				ns += nsQuestion + q.ns(touched)
+				ns += m.Lookup.Question + m.asked(q, touched)
 			}
 			if answer, has := q.ask(a); has {
 				next = answer
@@ -183,45 +185,38 @@ func way(k *asking, a position, touched float64) float64 {
 			}
 		}
 		if k = next.on; k != nil {
-			ns += nsEnter
+			ns += m.Lookup.Enter
 		}
 	}
 	return ns
 }
 
-func (q *question) ns(touched float64) float64 {
-	inHash := curve(nsHash, touched/bytesReadOfHash)
-	far := (inHash - nsHash[0].ns) / 2 // one line of memory: a bucket and an element are two
+// What lookups read of a set for an element: one line of memory for each node of a
+// tree, and for a hash table one and half a bucket.
+const (
+	bytesReadOfInterval = 128.0
+	bytesReadOfHash     = 80.0
+)
+
+// asked is the lookup of one question.
+func (m *CostModel) asked(q *question, touched float64) float64 {
+	inHash := m.Lookup.Hash.at(touched / bytesReadOfHash)
+	far := (inHash - m.Lookup.Hash.Of16) / 2 // one line of memory: a bucket and an element are two
 	switch {
 	case q.leads != nil:
 		return inHash
 	case q.keys != nil && q.keys.part.width == 8:
-		return nsBitmap
+		return m.Lookup.Bitmap
 	case q.keys != nil && q.keys.part.width == 16:
-		return nsBitmap + far
+		return m.Lookup.Bitmap + far
 	case q.keys != nil:
 		return inHash
 	}
 	// The last steps through a tree are as far away as they are in one of all
 	// that is read; the first ones are near in every tree.
 	all := max(1, touched/bytesReadOfInterval)
-	level := (nsIntervals[1].ns - nsIntervals[0].ns) / (math.Log2(nsIntervals[1].n) - math.Log2(nsIntervals[0].n))
-	return max(nsIntervals[0].ns/2, curve(nsIntervals, all)+level*math.Log2(float64(q.ranges.len())/all))
-}
-
-// measured is what a lookup costs in a set of n elements that are asked for by
-// turns.
-type measured struct{ n, ns float64 }
-
-// curve is the cost at n, between what was measured.
-func curve(points []measured, n float64) float64 {
-	i := 1
-	for i < len(points)-1 && points[i].n < n {
-		i++
-	}
-	a, b := points[i-1], points[i]
-	at := (math.Log2(max(n, points[0].n)) - math.Log2(a.n)) / (math.Log2(b.n) - math.Log2(a.n))
-	return a.ns + at*(b.ns-a.ns)
+	in := &m.Lookup.Interval
+	return max(in.Of16/2, in.at(all)+in.step()*math.Log2(float64(q.ranges.len())/all))
 }
 
 // setKind is how the kernel keeps a set.
@@ -264,26 +259,67 @@ func kindOf(s *Set) setKind {
 	return kindHash
 }
 
-// cost is what a set of so many elements takes: bytes of kernel memory, and ns
-// to define and fill it.
-func (k setKind) cost(n int, ipv6 bool) (bytes, ns uint64) {
-	c := setCosts[k]
-	count := uint64(max(0, n)) //nolint:gosec // never negative
-	bytes, ns = bytesPerSet+c.bytes+count*c.bytesEach, loadTimePerSet+count*c.nsEach
+// Beside its elements the kernel keeps a list of what is in an interval set, of 16
+// bytes each, which is made larger than what it has to hold and takes a power of
+// two (nft_array of net/netfilter/nft_set_rbtree.c).
+const (
+	bytesPerListed = 16
+	listedAtFirst  = 1024
+	listedBeyond   = 1.33
+)
+
+// kind is what sets that the kernel keeps so take.
+func (m *CostModel) kind(k setKind) *SetCosts {
+	switch k {
+	case kindMap:
+		return &m.Sets.Map
+	case kindBitmap:
+		return &m.Sets.Bitmap
+	case kindWideBitmap:
+		return &m.Sets.WideBitmap
+	case kindInterval:
+		return &m.Sets.Interval
+	case kindConcat:
+		return &m.Sets.Concatenation
+	case kindHash:
+	}
+	return &m.Sets.Hash
+}
+
+// set is what a set of so many elements takes: bytes of kernel memory, and ns to
+// define and fill it.
+func (m *CostModel) set(k setKind, n int, ipv6 bool) (bytes, ns float64) {
+	c := m.kind(k)
+	count := float64(max(0, n))
+	bytes, ns = m.Memory.Set+c.Empty+count*c.Element, m.Load.Set+count*c.Load
 	switch k {
 	case kindBitmap, kindWideBitmap:
-		ns += uint64(float64(count) * float64(count) * loadTimePerBitmapPair)
+		ns += count * count * m.Load.BitmapPair
 	case kindInterval:
-		listed := max(listedAtFirst, uint64(float64(count)*listedBeyond))
-		bytes += bytesPerListed << bits.Len64(listed-1)
-		more := math.Log2(max(1, float64(count)/listedAtFirst)) * nsMoreForLonger
+		bytes += float64(ListBytes(n))
+		more := m.Load.Longer4
 		if ipv6 {
-			more *= longerForIPv6
+			more = m.Load.Longer6
 		}
-		ns += uint64(float64(count) * more)
+		ns += count * math.Log2(max(1, count/listedAtFirst)) * more
 	case kindHash, kindMap, kindConcat:
 	}
 	return bytes, ns
+}
+
+// ListBytes is what the list of an interval set of so many ranges takes.
+func ListBytes(ranges int) uint64 {
+	listed := max(listedAtFirst, uint64(float64(max(0, ranges))*listedBeyond))
+	return bytesPerListed << bits.Len64(listed-1)
+}
+
+// least is the least that any element takes, bytes and ns.
+func (m *CostModel) least() (bytes, ns uint64) {
+	b, t := math.Inf(1), math.Inf(1)
+	for k := kindHash; k <= kindConcat; k++ {
+		b, t = min(b, m.kind(k).Element), min(t, m.kind(k).Load)
+	}
+	return max(1, uint64(b)), max(1, uint64(t))
 }
 
 // read is how much of a set lookups touch, in bytes.

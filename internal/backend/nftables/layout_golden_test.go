@@ -37,7 +37,7 @@ func TestLayoutGolden(t *testing.T) {
 					}
 				}}
 			}
-			l, err := lowerSearching(p, everything, search)
+			l, err := lowerSearching(p, everything, &defaults, search)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -80,7 +80,7 @@ func TestLayoutsInKernel(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					l, err := lowerSearching(laidProgram(set, p.not, p.actions), everything, picking(i))
+					l, err := lowerSearching(laidProgram(set, p.not, p.actions), everything, &defaults, picking(i))
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -115,7 +115,7 @@ func TestMeasureLayouts(t *testing.T) {
 		var costs []LayoutCost
 		lines := map[string]string{}
 		for i, c := range candidates[family] {
-			l, err := lowerSearching(p, everything, picking(i))
+			l, err := lowerSearching(p, everything, &defaults, picking(i))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -128,8 +128,8 @@ func TestMeasureLayouts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			bytes, took := account.take(t, lab.Namespace, steps(l.tree, &State{})...)
-			got := costOf(l.tree)
+			bytes, took := taken(t, account, lab.Namespace, steps(l.tree, &State{})...)
+			got := defaults.of(l.tree)
 			lines[c.name] = fmt.Sprintf("load %4.0f ms, estimated %4.0f; memory %5.1f MiB, estimated %5.1f; %d elements, %d sets, %d chains, %d rules",
 				took.Seconds()*1000, float64(got.LoadTime)/1e6, float64(bytes)/(1<<20), float64(got.Memory)/(1<<20), got.Elements, got.Sets, got.Chains, got.Rules)
 			costs = append(costs, cost)

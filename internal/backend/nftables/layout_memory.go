@@ -4,8 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"sync"
 
-	"sluice/internal/backend"
 	"sluice/internal/program"
 )
 
@@ -17,21 +17,46 @@ type Memory interface {
 	Put(key string, data []byte)
 }
 
-// Remembering is New with a memory. It must forget when the program becomes
-// another one: the candidates and what they cost are in its code.
-func Remembering(m Memory) backend.Backend { return nftables{table: Table, memory: m} }
+// process is a memory of this process alone, before another one, which may be nil.
+type process struct {
+	behind Memory
+	lock   sync.Mutex
+	found  map[string][]byte
+}
+
+func (p *process) Get(key string) ([]byte, bool) {
+	p.lock.Lock()
+	data, ok := p.found[key]
+	p.lock.Unlock()
+	if !ok && p.behind != nil {
+		return p.behind.Get(key)
+	}
+	return data, ok
+}
+
+func (p *process) Put(key string, data []byte) {
+	p.lock.Lock()
+	if p.found == nil {
+		p.found = map[string][]byte{}
+	}
+	p.found[key] = data
+	p.lock.Unlock()
+	if p.behind != nil {
+		p.behind.Put(key, data)
+	}
+}
 
 // key tells one search from all others of the same program.
 func (x *largeSet) key(budget program.Layout) string {
 	h := sha256.New()
 	_ = allAddresses(x.set).WriteRanges(h) // never fails, says package hash
-	return fmt.Sprintf("layouts of %x, family %d, uses %d, limit %d, memory %d, load %d",
-		h.Sum(nil), x.family, x.uses, x.limit(budget), budget.Memory, budget.Load)
+	return fmt.Sprintf("layouts of %x, costs %x, family %d, uses %d, limit %d, memory %d, load %d",
+		h.Sum(nil), x.model.sum(), x.family, x.uses, x.limit(budget), budget.Memory, budget.Load)
 }
 
 // recall takes what an earlier search found; false where there was none.
 func (x *largeSet) recall(m Memory, budget program.Layout) bool {
-	if m == nil {
+	if m == nil || x.kept {
 		return false
 	}
 	data, ok := m.Get(x.key(budget))
@@ -43,7 +68,7 @@ func (x *largeSet) recall(m Memory, budget program.Layout) bool {
 }
 
 func (x *largeSet) remember(m Memory, budget program.Layout) {
-	if m == nil {
+	if m == nil || x.kept {
 		return
 	}
 	if data, err := json.Marshal(x.costs); err == nil {

@@ -64,7 +64,7 @@ func TestLayoutsAreRemembered(t *testing.T) {
 		}
 		for _, try := range []string{"searched", "remembered"} {
 			put := memory.put
-			a, err := Remembering(memory).Lower(p, everything)
+			a, err := New(Remember(memory)).Lower(p, everything)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +90,7 @@ func TestLayoutsAreRemembered(t *testing.T) {
 		memory.kept[key] = []byte(`[{"name": "x"}]`)
 	}
 	put := memory.put
-	if _, err := Remembering(memory).Lower(base, everything); err != nil || memory.put == put {
+	if _, err := New(Remember(memory)).Lower(base, everything); err != nil || memory.put == put {
 		t.Errorf("rubbish was taken: %v", err)
 	}
 }

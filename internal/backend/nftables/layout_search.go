@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -16,9 +17,10 @@ const layoutFrom = 1024
 
 // layoutSearch says how layouts are searched.
 type layoutSearch struct {
-	from   int // ranges
-	choose func(all []*largeSet, budget program.Layout)
-	memory Memory // of what was found; may be nil
+	from    int // ranges
+	choose  func(all []*largeSet, budget program.Layout)
+	memory  Memory            // of what was found; may be nil
+	choices map[string]string // see artifact.Choices; where they say nothing, choose does
 }
 
 // What the layouts of all large sets together may take, where the policy says
@@ -49,12 +51,43 @@ type largeSet struct {
 	family  int
 	uses    int
 	spans   []span
+	model   *CostModel
 	costs   []LayoutCost // by candidate
 	current int          // the candidate
+	kept    bool         // it was chosen before
+}
+
+// choice names a set and family in what was chosen.
+func choice(set string, family int) string { return fmt.Sprintf("set %s, IPv%d", set, family) }
+
+// keep takes the candidate that was chosen before, whatever it costs.
+func (x *largeSet) keep(choices map[string]string) {
+	x.current = slices.IndexFunc(candidates[x.family], func(c candidate) bool { return c.name == choices[choice(x.set.ID, x.family)] })
+	if x.kept = x.current >= 0; !x.kept {
+		x.current = 0
+	}
 }
 
 // searchLayouts chooses a layout for each large static set, within the budget.
 func (l *lowering) searchLayouts() {
+	all, budget := l.chooseLayouts()
+	l.noteOverBudget(slices.DeleteFunc(slices.Clone(all), func(x *largeSet) bool { return x.kept }))
+	for _, x := range all {
+		l.layouts = append(l.layouts, LayoutReport{
+			Set: x.set.ID, Family: x.family, Ranges: len(x.spans), Uses: x.uses,
+			Chosen: x.costs[x.current].Name, Candidates: x.costs, Origin: x.set.Origin,
+		})
+		if x.current > 0 {
+			if l.laid[x.set.ID] == nil {
+				l.laid[x.set.ID] = map[int]*laid{}
+			}
+			l.laid[x.set.ID][x.family] = newLaid(x.set, x.family, x.chosen(budget))
+		}
+	}
+}
+
+// chooseLayouts finds the large sets, and a candidate for each.
+func (l *lowering) chooseLayouts() ([]*largeSet, program.Layout) {
 	budget := l.program.Layout
 	if budget.Memory == 0 {
 		budget.Memory = defaultLayoutMemory
@@ -70,19 +103,22 @@ func (l *lowering) searchLayouts() {
 		addresses := allAddresses(s)
 		for _, f := range families {
 			if n := map[int]int{4: addresses.Len4(), 6: addresses.Len6()}[f]; n >= l.search.from {
-				all = append(all, &largeSet{set: s, family: f, uses: uses[s.ID], spans: spansOf(addresses, f)})
+				all = append(all, &largeSet{set: s, family: f, uses: uses[s.ID], spans: spansOf(addresses, f), model: l.costs})
 			}
 		}
 	}
 	if budget.Load == 0 {
 		for _, x := range all {
-			_, ns := kindInterval.cost(len(x.spans), x.family == 6)
-			budget.Load += ns
+			_, ns := l.costs.set(kindInterval, len(x.spans), x.family == 6)
+			budget.Load += uint64(ns)
 		}
 		budget.Load = max(budget.Load+budget.Load/defaultLayoutMore, defaultLayoutLoad)
 	}
-	var unknown []*largeSet
+	var unknown, open []*largeSet
 	for _, x := range all {
+		if x.keep(l.search.choices); !x.kept {
+			open = append(open, x)
+		}
 		if !x.recall(l.search.memory, budget) {
 			unknown = append(unknown, x)
 		}
@@ -100,20 +136,8 @@ func (l *lowering) searchLayouts() {
 	for _, x := range unknown {
 		x.remember(l.search.memory, budget)
 	}
-	l.search.choose(all, budget)
-	l.noteOverBudget(all)
-	for _, x := range all {
-		l.layouts = append(l.layouts, LayoutReport{
-			Set: x.set.ID, Family: x.family, Ranges: len(x.spans), Uses: x.uses,
-			Chosen: x.costs[x.current].Name, Candidates: x.costs, Origin: x.set.Origin,
-		})
-		if x.current > 0 {
-			if l.laid[x.set.ID] == nil {
-				l.laid[x.set.ID] = map[int]*laid{}
-			}
-			l.laid[x.set.ID][x.family] = newLaid(x.set, x.family, x.chosen(budget))
-		}
-	}
+	l.search.choose(open, budget)
+	return all, budget
 }
 
 // noteOverBudget says where what the policy gives the large sets is less than any
@@ -170,14 +194,18 @@ func (x *largeSet) estimate(budget program.Layout) {
 	limit := x.limit(budget)
 	s := newSpace(x.family, x.spans, limit)
 	for i, c := range candidates[x.family] {
+		if x.kept && i != x.current {
+			x.costs = append(x.costs, LayoutCost{Name: c.name, Refused: "another one was chosen before"})
+			continue
+		}
 		k := s.make(c)
 		if k == nil {
 			x.costs = append(x.costs, LayoutCost{Name: c.name, Refused: fmt.Sprintf("more than %d elements", limit)})
 			continue
 		}
-		cost := price(c.name, k, x.family, x.uses, byAddress, byRange)
+		cost := x.model.price(c.name, k, x.family, x.uses, byAddress, byRange)
 		switch {
-		case i == 0:
+		case i == 0, x.kept:
 		case cost.Memory > budget.Memory:
 			cost.Refused = "over the budget of memory"
 		case cost.Load > budget.Load:
@@ -189,7 +217,11 @@ func (x *largeSet) estimate(budget program.Layout) {
 
 // limit is how many elements a layout may have: none takes less than the least.
 func (x *largeSet) limit(budget program.Layout) int {
-	return int(min(budget.Memory/leastBytesPerElement, budget.Load/leastTimePerElement, max(someElements, mostElements*uint64(len(x.spans))))) //nolint:gosec // far below
+	if x.kept {
+		return math.MaxInt
+	}
+	bytes, ns := x.model.least()
+	return int(min(budget.Memory/bytes, budget.Load/ns, max(someElements, mostElements*uint64(len(x.spans))))) //nolint:gosec // far below
 }
 
 // chosen makes the layout that was chosen once more: to hold all candidates until
@@ -235,6 +267,15 @@ func choose(all []*largeSet, budget program.Layout) {
 		memory, load = memory-now.Memory+next.Memory, load-now.Load+next.Load
 		best.current = to
 	}
+}
+
+// Choices is the layout of each large set by set and family: what Keeping takes.
+func (a *artifact) Choices() map[string]string {
+	out := map[string]string{}
+	for _, r := range a.layouts {
+		out[choice(r.Set, r.Family)] = r.Chosen
+	}
+	return out
 }
 
 // Layouts says how the large sets are laid out.

@@ -100,7 +100,7 @@ func TestReloadKeepsOtherBlocks(t *testing.T) {
 		after = before.Difference(change)
 	}
 	names := func(set addrset.Set) (sets, chains map[string]bool) {
-		l, err := lower(dropping(set), everything)
+		l, err := lowerDefault(dropping(set))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -67,6 +67,7 @@ var passes = []pass{
 // lowering is one program on its way to a tree.
 type lowering struct {
 	program  *program.Program
+	costs    *CostModel
 	can      backend.Capabilities
 	tree     *Tree
 	parts    map[string]*parts
@@ -83,17 +84,13 @@ type lowering struct {
 
 // lower runs the passes, each behind what it needs, and checks the tree that they
 // leave: in between it names what is made later.
-func lower(p *program.Program, can backend.Capabilities) (*lowering, error) {
-	return lowerRemembering(p, can, nil)
+func (n nftables) lower(p *program.Program, can backend.Capabilities) (*lowering, error) {
+	return lowerSearching(p, can, n.costs, n.search())
 }
 
-func lowerRemembering(p *program.Program, can backend.Capabilities, memory Memory) (*lowering, error) {
-	return lowerSearching(p, can, layoutSearch{from: layoutFrom, choose: choose, memory: memory})
-}
-
-func lowerSearching(p *program.Program, can backend.Capabilities, search layoutSearch) (*lowering, error) {
+func lowerSearching(p *program.Program, can backend.Capabilities, costs *CostModel, search layoutSearch) (*lowering, error) {
 	l := &lowering{
-		search:  search,
+		search: search, costs: costs,
 		program: p, can: can, tree: &Tree{Table: name(p.Owner)}, parts: map[string]*parts{}, laid: map[string]map[int]*laid{}, made: map[string]*Chain{},
 		notes: slices.Clone(p.Notes),
 	}

@@ -215,11 +215,6 @@ func countersOfRules(p *program.Program) map[string]bool {
 	return out
 }
 
-// bytesPerElementComment is what the name of a rule's counter adds to an element:
-// 20 bytes (struct nft_userdata and the attribute in it), in steps of the
-// kernel's slab caches.
-const bytesPerElementComment uint64 = 32
-
 // carried says what each counter of the tree had counted, as far as nothing of
 // it goes on counting by itself: named counters and elements of sets that stay.
 // A rule's count goes with it when the rule moves into a set or out of one, or

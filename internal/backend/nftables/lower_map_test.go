@@ -79,7 +79,7 @@ func TestSetsOfRules(t *testing.T) {
 				for _, verdicts := range []bool{false, true} {
 					p := ofRules(key, fitting(key, wide, counted, verdicts), counted, verdicts)
 					name := fmt.Sprintf("%s wide %v counted %v verdicts %v", key, wide, counted, verdicts)
-					_, err := lower(p, everything)
+					_, err := lowerDefault(p)
 					switch {
 					case wide && !counted && !verdicts:
 						continue // ordinary sets, tried elsewhere

@@ -52,6 +52,7 @@ func filled(s *program.Set) bool {
 // lowered is a program as it is remembered.
 type lowered struct {
 	memory  Memory
+	costs   *CostModel
 	key     string
 	program *program.Program
 }
@@ -62,7 +63,7 @@ func (n nftables) remembered(p *program.Program, can backend.Capabilities) *lowe
 	large := func(s program.Set) bool {
 		return s.Life == program.Static && max(s.Addresses.Len4(), s.Addresses.Len6()) >= layoutFrom
 	}
-	if n.memory == nil || !slices.ContainsFunc(p.Sets, large) {
+	if n.memory == nil || n.choices != nil || !slices.ContainsFunc(p.Sets, large) {
 		return nil
 	}
 	program.RegisterActions()
@@ -87,7 +88,7 @@ func (n nftables) remembered(p *program.Program, can backend.Capabilities) *lowe
 	if gob.NewEncoder(h).Encode(&light) != nil || json.NewEncoder(h).Encode(can) != nil {
 		return nil
 	}
-	return &lowered{n.memory, fmt.Sprintf("artifact of %x", h.Sum(nil)), p}
+	return &lowered{n.memory, n.costs, fmt.Sprintf("artifact of %x, costs %x", h.Sum(nil), n.costs.sum()), p}
 }
 
 // recall gives what the program was lowered to before; nil where it was not.
@@ -120,7 +121,7 @@ func (l *lowered) recall() *artifact {
 			}
 		}
 	}
-	a.written = written
+	a.written, a.costs = written, l.costs
 	return a
 }
 

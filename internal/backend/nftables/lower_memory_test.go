@@ -61,7 +61,7 @@ func TestProgramsAreRemembered(t *testing.T) {
 			t.Fatal(err)
 		}
 		put := memory.put
-		a, err := Remembering(memory).Lower(test.p, everything)
+		a, err := New(Remember(memory)).Lower(test.p, everything)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +81,7 @@ func TestProgramsAreRemembered(t *testing.T) {
 	for key, data := range memory.kept {
 		memory.kept[key] = data[:len(data)/2]
 	}
-	if a, err := Remembering(memory).Lower(made(0, program.Drop, "192.0.2.1"), everything); err != nil || len(a.(*artifact).Tree.Sets) < 2 {
+	if a, err := New(Remember(memory)).Lower(made(0, program.Drop, "192.0.2.1"), everything); err != nil || len(a.(*artifact).Tree.Sets) < 2 {
 		t.Errorf("damaged: %v", err)
 	}
 }
