@@ -56,13 +56,7 @@ func Compare(ctx context.Context, plan Plan, cells []Cell) (*Result, error) {
 		}
 		r.ns[c.Name] = nil
 		r.Cells = append(r.Cells, c.Name)
-		c.before = make([]int, c.Source.flows+1)
-		for i := range c.Source.flows {
-			c.before[i+1] = c.before[i]
-			if c.Survives(i) {
-				c.before[i+1]++
-			}
-		}
+		c.count()
 		if err := c.calibrate(ctx, plan); err != nil {
 			return nil, err
 		}
@@ -97,6 +91,42 @@ func (p *Plan) goesOn(round int, begun time.Time) bool {
 		return round < fewest || time.Since(begun) < p.For
 	}
 	return round < p.Rounds
+}
+
+// count prepares to say how many flows survive.
+func (c *Cell) count() {
+	if c.before != nil {
+		return
+	}
+	c.before = make([]int, c.Source.flows+1)
+	for i := range c.Source.flows {
+		c.before[i+1] = c.before[i]
+		if c.Survives(i) {
+			c.before[i+1]++
+		}
+	}
+}
+
+// Check sends every flow once at the least. A *VerdictError says that the rules treat
+// some otherwise than is expected.
+func (c *Cell) Check(ctx context.Context) error {
+	c.count()
+	_, err := c.inject(ctx, c.Source.flows)
+	return err
+}
+
+// VerdictError says that not as many packets survived as should have.
+type VerdictError struct {
+	Cell                   string
+	Sent, Survived, Should int
+}
+
+// Error names the cell.
+func (e *VerdictError) Error() string { return "measure " + e.Cell + ": " + e.Brief() }
+
+// Brief is the error without the cell.
+func (e *VerdictError) Brief() string {
+	return fmt.Sprintf("%d of %d packets survived where %d should", e.Survived, e.Sent, e.Should)
 }
 
 // calibrate finds how many packets go into the time of an injection.
@@ -136,7 +166,7 @@ func (c *Cell) inject(ctx context.Context, packets int) (Run, error) {
 		return run, fmt.Errorf("measure %s: %w", c.Name, err)
 	}
 	if want := c.expected(run); run.Survived != want {
-		return run, fmt.Errorf("measure %s: %d of %d packets survived where %d should", c.Name, run.Survived, run.Packets, want)
+		return run, &VerdictError{c.Name, run.Packets, run.Survived, want}
 	}
 	return run, nil
 }

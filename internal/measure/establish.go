@@ -91,3 +91,23 @@ func answer(t Traffic) (int, error) {
 	}
 	return n, nil
 }
+
+// Answered makes known connections that the lab itself has begun, with the flows of
+// a traffic as what answers them.
+func (l *Lab) Answered(t Traffic) error {
+	protocol := uint8(unix.IPPROTO_TCP)
+	if t.Flags == "" {
+		protocol = unix.IPPROTO_UDP
+	}
+	return l.Namespace.Do(func() error {
+		for _, f := range t.Flows {
+			err := conntrack.Create(conntrack.Flow{Protocol: protocol, Answered: true, Original: conntrack.Tuple{
+				Source: f.To.Addr(), SourcePort: f.To.Port(), Destination: f.From.Addr(), DestinationPort: f.From.Port(),
+			}})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

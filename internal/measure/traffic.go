@@ -81,15 +81,15 @@ type field struct {
 // from an entry of its table, and the sums (RFC 1071, in the byte order of the
 // machine) of all else that the two checksums cover.
 type layout struct {
-	packet   []byte // the IP packet of the first flow
-	fields   []field
-	stride   int // bytes of an entry, a multiple of 4
-	ipv4     bool
-	udp      bool
-	l3At     int // offset of the header checksum; 0 for IPv6
-	l4At     int // offset of the checksum of TCP or UDP
-	l3, l4   uint32
-	headers  int // bytes of the frame up to the payload
+	packet  []byte // the IP packet of the first flow
+	fields  []field
+	stride  int // bytes of an entry, a multiple of 4
+	ipv4    bool
+	udp     bool
+	l3At    int // offset of the header checksum; 0 for IPv6
+	l4At    int // offset of the checksum of TCP or UDP
+	l3, l4  uint32
+	headers int // bytes of the frame up to the payload
 }
 
 func layOut(t Traffic) (layout, error) {
