@@ -1,0 +1,460 @@
+package peers
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/policy"
+)
+
+// iptablesSets is how iptables asks large sets.
+type iptablesSets struct {
+	bans, rules layout // ipsets is one of them
+	// endpoints says that bypassed endpoints are in a set too, where the rest is.
+	endpoints bool
+}
+
+const ipsets layout = "ipset"
+
+// iptablesText writes a meaning for iptables-restore, one family at a time.
+type iptablesText struct {
+	family int
+	how    iptablesSets
+	sets   *bytes.Buffer // for ipset restore
+	named  map[string]bool
+	tables map[string]*iptablesTable
+	number int
+	prefix string // of chains that it makes
+}
+
+type iptablesTable struct {
+	policies map[string]string // of built-in chains that have another than ACCEPT
+	chains   []string
+	rules    bytes.Buffer
+}
+
+// iptablesRuleset is what ipset restore, iptables-restore and ip6tables-restore read.
+func iptablesRuleset(m Meaning, how iptablesSets) (sets, four, six []byte) {
+	var all bytes.Buffer
+	write := func(f int) []byte {
+		w := newIPTables(f, how, &all)
+		w.all(m)
+		return w.text()
+	}
+	four, six = write(4), write(6)
+	return all.Bytes(), four, six
+}
+
+func newIPTables(f int, how iptablesSets, sets *bytes.Buffer) *iptablesText {
+	return &iptablesText{family: f, how: how, sets: sets, named: map[string]bool{}, tables: map[string]*iptablesTable{}}
+}
+
+func (w *iptablesText) table(name string) *iptablesTable {
+	if w.tables[name] == nil {
+		w.tables[name] = &iptablesTable{policies: map[string]string{}}
+	}
+	return w.tables[name]
+}
+
+// text is all tables that have something.
+func (w *iptablesText) text() []byte {
+	var out bytes.Buffer
+	for _, name := range []string{"raw", "nat", "mangle", "filter"} {
+		t := w.tables[name]
+		if t == nil {
+			continue
+		}
+		fmt.Fprintf(&out, "*%s\n", name)
+		for _, chain := range []string{"INPUT", "FORWARD", "OUTPUT"} {
+			if p := t.policies[chain]; p != "" {
+				fmt.Fprintf(&out, ":%s %s [0:0]\n", chain, p)
+			}
+		}
+		for _, c := range t.chains {
+			fmt.Fprintf(&out, ":%s - [0:0]\n", c)
+		}
+		out.Write(t.rules.Bytes())
+		out.WriteString("COMMIT\n")
+	}
+	return out.Bytes()
+}
+
+func (w *iptablesText) all(m Meaning) {
+	w.early(m)
+	w.nat(m)
+	for _, s := range []struct {
+		hook policy.Hook
+		*Section
+	}{{policy.Input, m.Input}, {policy.Forward, m.Forward}, {policy.Output, m.Output}} {
+		if s.Section != nil {
+			w.section(m, s.hook, s.Section)
+		}
+	}
+}
+
+// early is the table raw: bans, then NOTRACK without an ACCEPT behind it.
+func (w *iptablesText) early(m Meaning) {
+	w.bans(m, "raw", "PREROUTING", "PREROUTING", "OUTPUT")
+	w.bypasses(m)
+}
+
+// bans drops what comes from the set in one chain and what goes to it in others;
+// to is the chain for what is forwarded, where anything is.
+func (w *iptablesText) bans(m Meaning, table, from, to, out string) {
+	part, none := (&Addresses{Name: "bans", Set: m.Banned}).of(w.family)
+	if none {
+		return
+	}
+	c := code{w, table, w.how.bans}
+	c.emit(from, nil, []iptablesTest{{"src", part}}, "-j DROP")
+	if m.Forwards {
+		c.emit(to, nil, []iptablesTest{{"dst", part}}, "-j DROP")
+	}
+	c.emit(out, nil, []iptablesTest{{"dst", part}}, "-j DROP")
+}
+
+func (w *iptablesText) bypasses(m Meaning) {
+	c := code{w, "raw", w.how.rules}
+	const notrack = "-j CT --notrack"
+	for _, b := range m.Bypass {
+		for _, d := range []struct{ chain, port, side, local string }{
+			{"PREROUTING", "dport", "dst", "--dst-type"},
+			{"OUTPUT", "sport", "src", "--src-type"},
+		} {
+			if b.Endpoints != nil {
+				w.listeners(c, b, d.chain, d.port, d.side)
+				continue
+			}
+			for _, way := range b.Ways {
+				for _, match := range iptablesService(way, d.port) {
+					pre := []string{match}
+					if m.Forwards {
+						pre = append(pre, "-m addrtype "+d.local+" LOCAL")
+					}
+					part, none := b.To.of(w.family)
+					switch {
+					case none:
+					case part == nil:
+						c.emit(d.chain, pre, nil, notrack)
+					default:
+						c.emit(d.chain, pre, []iptablesTest{{d.side, part}}, notrack)
+					}
+				}
+			}
+		}
+	}
+}
+
+// listeners are endpoints: a rule each, or a set of address and port.
+func (w *iptablesText) listeners(c code, b Bypass, chain, port, side string) {
+	name := fmt.Sprintf("listeners%d", w.family)
+	asked := false
+	for _, e := range b.Endpoints {
+		if e.Address.From.Is4() != (w.family == 4) {
+			continue
+		}
+		if !w.how.endpoints {
+			for p := range addrset.Of(e.Address).EachPrefix() {
+				c.line(chain, "-%s %s -p %s --%s %d -j CT --notrack", side[:1], plain(p), protocolName(e.Protocol), port, e.Port)
+			}
+			continue
+		}
+		if !w.named[name] {
+			w.named[name] = true
+			fmt.Fprintf(w.sets, "create %s hash:ip,port family %s maxelem 1048576\n", name, w.inet())
+		}
+		if chain == "PREROUTING" {
+			for p := range addrset.Of(e.Address).EachPrefix() {
+				fmt.Fprintf(w.sets, "add %s %s,%s:%d -exist\n", name, plain(p), protocolName(e.Protocol), e.Port)
+			}
+		}
+		asked = true
+	}
+	if asked {
+		c.line(chain, "-m set --match-set %s %s,%s -j CT --notrack", name, side, side)
+	}
+}
+
+func (w *iptablesText) inet() string {
+	if w.family == 6 {
+		return "inet6"
+	}
+	return "inet"
+}
+
+// plain writes a prefix, and a single address without its length.
+func plain(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+var builtIn = map[policy.Hook]string{policy.Input: "INPUT", policy.Forward: "FORWARD", policy.Output: "OUTPUT"}
+
+func (w *iptablesText) section(m Meaning, hook policy.Hook, s *Section) {
+	chain := builtIn[hook]
+	t := w.table("filter")
+	if s.Default != policy.Allow {
+		t.policies[chain] = "DROP"
+	}
+	c := code{w, "filter", w.how.rules}
+	if !m.Bare {
+		w.around(c, m, hook, chain)
+	}
+	for _, r := range s.Rules {
+		w.rule(c, chain, r)
+	}
+	if s.DefaultLog != nil {
+		c.line(chain, "%s", logs(*s.DefaultLog))
+	}
+	if s.Default == policy.Reject {
+		w.rejects(c, chain)
+	}
+}
+
+func logs(prefix string) string {
+	return fmt.Sprintf("-m limit --limit 5/second --limit-burst 10 -j LOG --log-prefix %q", prefix)
+}
+
+func (w *iptablesText) rejects(c code, chain string) {
+	c.line(chain, "-p tcp -j REJECT --reject-with tcp-reset")
+	c.line(chain, "-j REJECT")
+}
+
+// around is what stands before the rules of every ruleset.
+func (w *iptablesText) around(c code, m Meaning, hook policy.Hook, chain string) {
+	c.line(chain, "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
+	switch hook {
+	case policy.Input:
+		c.line(chain, "-i lo -j ACCEPT")
+	case policy.Output:
+		c.line(chain, "-o lo -j ACCEPT")
+	}
+	protocol, option, types := "icmp", "--icmp-type", []int{3, 11, 12}
+	if w.family == 6 {
+		protocol, option, types = "ipv6-icmp", "--icmpv6-type", []int{1, 2, 3, 4}
+		if hook != policy.Forward {
+			types = append(types, 130, 131, 132, 133, 134, 135, 136, 143)
+		}
+	}
+	for _, t := range types {
+		c.line(chain, "-p %s %s %d -j ACCEPT", protocol, option, t)
+	}
+	if !m.InvalidAllow {
+		c.line(chain, "-m conntrack --ctstate INVALID -j DROP")
+	}
+	switch {
+	case hook == policy.Input && w.family == 4:
+		c.line(chain, "-p udp --sport 67 --dport 68 -j ACCEPT")
+	case hook == policy.Input:
+		c.line(chain, "-s fe80::/10 -p udp --sport 547 --dport 546 -j ACCEPT")
+	}
+}
+
+// rule writes a rule for each of its ways, and chunks of ports.
+func (w *iptablesText) rule(c code, chain string, r Rule) {
+	// What counts has to be one, however many rules lead to it.
+	do := ""
+	if r.Limit != nil || r.Max != nil || r.Log != nil {
+		do = "-j " + w.counted(c, r)
+	}
+	if r.Action == policy.ClampMSS {
+		c = code{w, "mangle", c.how}
+	}
+	for _, way := range r.Ways {
+		if !r.fits(way, w.family) {
+			continue
+		}
+		verdict := do
+		if verdict == "" {
+			verdict = w.verdict(c, r.Action, way)
+		}
+		port := "dport"
+		if r.Answers {
+			port = "sport"
+		}
+		var tests []iptablesTest
+		if from, _ := r.From.of(w.family); r.From != nil && from != nil {
+			tests = append(tests, iptablesTest{"src", from})
+		}
+		if to, _ := r.To.of(w.family); r.To != nil && to != nil {
+			tests = append(tests, iptablesTest{"dst", to})
+		}
+		for _, service := range iptablesService(way, port) {
+			var pre []string
+			if service != "" {
+				pre = append(pre, service)
+			}
+			switch {
+			case r.Answers && way.Protocol == protoTCP:
+				pre = append(pre, "! --syn -m conntrack --ctstate UNTRACKED")
+			case r.Answers:
+				pre = append(pre, "-m conntrack --ctstate UNTRACKED")
+			}
+			if r.Action == policy.ClampMSS && way.Protocol == 0 {
+				pre = append(pre, "-p tcp -m tcp --tcp-flags SYN,RST SYN")
+			}
+			for _, ends := range product(interfaces("-i", r.In), interfaces("-o", r.Out), users(r.Users)) {
+				c.emit(chain, append(slices.Clone(ends), pre...), tests, verdict)
+			}
+		}
+	}
+}
+
+func (w *iptablesText) verdict(c code, a policy.Action, way Way) string {
+	switch {
+	case a == policy.Allow:
+		return "-j ACCEPT"
+	case a == policy.Drop:
+		return "-j DROP"
+	case a == policy.ClampMSS:
+		return "-j TCPMSS --clamp-mss-to-pmtu"
+	case way.Protocol == protoTCP:
+		return "-j REJECT --reject-with tcp-reset"
+	case way.Protocol != 0:
+		return "-j REJECT"
+	}
+	name := w.prefix + "refuse"
+	if !w.named["chain "+name] {
+		w.named["chain "+name] = true
+		c.declare(name)
+		w.rejects(c, name)
+	}
+	return "-j " + name
+}
+
+// counted is a chain that counts, logs and decides.
+func (w *iptablesText) counted(c code, r Rule) string {
+	name := c.chain("then")
+	var pre []string
+	if l := r.Limit; l != nil {
+		count, unit, _ := rateOf(l)
+		burst := l.Burst
+		if burst == 0 {
+			burst = l.Count
+		}
+		if l.PerSource {
+			pre = append(pre, fmt.Sprintf("-m hashlimit --hashlimit-name %s --hashlimit-mode srcip --hashlimit-srcmask %d --hashlimit-upto %d/%s --hashlimit-burst %d",
+				name, w.sourceBits(), count, unit, burst))
+		} else {
+			pre = append(pre, fmt.Sprintf("-m limit --limit %d/%s --limit-burst %d", count, unit, burst))
+		}
+	}
+	if r.Max != nil {
+		mask := 0
+		if r.Max.PerSource {
+			mask = w.sourceBits()
+		}
+		pre = append(pre, fmt.Sprintf("-m connlimit --connlimit-upto %d --connlimit-mask %d", r.Max.Count, mask))
+	}
+	last := name
+	if len(pre) > 0 && (r.Log != nil || r.Action == policy.Reject) {
+		last = c.chain("then")
+		c.emit(name, pre, nil, "-j "+last)
+		pre = nil
+	}
+	w.decide(c, last, r, pre)
+	return name
+}
+
+func (w *iptablesText) decide(c code, chain string, r Rule, pre []string) {
+	if r.Log != nil {
+		c.line(chain, "%s", logs(*r.Log))
+	}
+	if r.Action == policy.Reject {
+		w.rejects(c, chain)
+		return
+	}
+	c.emit(chain, pre, nil, w.verdict(c, r.Action, Way{}))
+}
+
+// sourceBits is what counts as one source: an address of IPv4, a /64 of IPv6.
+func (w *iptablesText) sourceBits() int {
+	if w.family == 6 {
+		return 64
+	}
+	return 32
+}
+
+func interfaces(option string, names []string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		if start, wild := strings.CutSuffix(n, "*"); wild {
+			n = start + "+"
+		}
+		out[i] = option + " " + n
+	}
+	return out
+}
+
+func users(ids []uint32) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = fmt.Sprintf("-m owner --uid-owner %d", id)
+	}
+	return out
+}
+
+// product is every choice of one from each list; an empty list asks nothing.
+func product(lists ...[]string) [][]string {
+	out := [][]string{nil}
+	for _, l := range lists {
+		if len(l) == 0 {
+			continue
+		}
+		var next [][]string
+		for _, o := range out {
+			for _, x := range l {
+				next = append(next, append(slices.Clone(o), x))
+			}
+		}
+		out = next
+	}
+	return out
+}
+
+// iptablesService is the matches of a way, one of which has to fit: xt_multiport
+// takes 15 ports, of which a range counts for two.
+func iptablesService(w Way, port string) []string {
+	name := protocolName(w.Protocol)
+	switch {
+	case w.Protocol == 0:
+		return []string{""}
+	case len(w.Types) > 0:
+		option := "-p icmp --icmp-type"
+		if w.Protocol == protoICMPv6 {
+			option = "-p ipv6-icmp --icmpv6-type"
+		}
+		out := make([]string, len(w.Types))
+		for i, t := range w.Types {
+			out[i] = fmt.Sprintf("%s %d", option, t)
+		}
+		return out
+	case w.Protocol == protoICMPv6:
+		return []string{"-p ipv6-icmp"}
+	case len(w.Ports) == 0:
+		return []string{"-p " + name}
+	case len(w.Ports) == 1:
+		return []string{fmt.Sprintf("-p %s --%s %s", name, port, portsText(w.Ports[0], ":"))}
+	}
+	const most = 15
+	var out, chunk []string
+	slots := 0
+	for _, p := range w.Ports {
+		need := 1
+		if p.From != p.To {
+			need = 2
+		}
+		if slots+need > most {
+			out = append(out, fmt.Sprintf("-p %s -m multiport --%ss %s", name, port, strings.Join(chunk, ",")))
+			chunk, slots = nil, 0
+		}
+		chunk, slots = append(chunk, portsText(p, ":")), slots+need
+	}
+	return append(out, fmt.Sprintf("-p %s -m multiport --%ss %s", name, port, strings.Join(chunk, ",")))
+}

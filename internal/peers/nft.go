@@ -1,0 +1,445 @@
+package peers
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/policy"
+)
+
+// nftText writes a meaning as a ruleset of nftables. Its sets are laid out one way.
+type nftText struct {
+	layout  layout
+	sets    bytes.Buffer
+	chains  bytes.Buffer // those that rules jump to
+	named   map[string]bool
+	counted int // of chains and sets that have no name of their own
+}
+
+// layout is how a large set of addresses is asked.
+type layout string
+
+const (
+	oneSet       layout = "one set"
+	linear       layout = "a rule an address"
+	chainPer8    layout = "a chain per /8"
+	hashByLength layout = "a hash set per prefix length"
+)
+
+// inline is up to how many ranges stand in the rule itself.
+const inline = 4
+
+// nftRuleset is the whole text for nft -f.
+func nftRuleset(m Meaning, l layout) []byte {
+	w := &nftText{layout: l, named: map[string]bool{}}
+	var base bytes.Buffer
+	w.early(&base, m)
+	for _, s := range []struct {
+		hook policy.Hook
+		*Section
+	}{{policy.Input, m.Input}, {policy.Forward, m.Forward}, {policy.Output, m.Output}} {
+		if s.Section != nil {
+			w.section(&base, m, s.hook, s.Section)
+		}
+	}
+	w.nat(&base, m)
+	return slices.Concat([]byte("table inet peer {\n"), w.sets.Bytes(), w.chains.Bytes(), base.Bytes(), []byte("}\n"))
+}
+
+// base opens a base chain.
+func (w *nftText) base(to *bytes.Buffer, name, kind, hook, priority, policy string) {
+	fmt.Fprintf(to, "\tchain %s {\n\t\ttype %s hook %s priority %s; policy %s;\n", name, kind, hook, priority, policy)
+}
+
+// early is what comes before connection tracking: bans, and what bypasses it.
+func (w *nftText) early(to *bytes.Buffer, m Meaning) {
+	stateless := slices.ContainsFunc(m.NAT, func(n NAT) bool { return n.Stateless })
+	if m.Banned.IsEmpty() && len(m.Bypass) == 0 && !stateless {
+		return
+	}
+	var pre, out bytes.Buffer
+	ban := func(to *bytes.Buffer, field string) {
+		for _, f := range []int{4, 6} {
+			if part, none := (&Addresses{Name: "bans", Set: m.Banned}).of(f); !none {
+				w.emit(to, nil, []nftTest{{f, field, part}}, "drop")
+			}
+		}
+	}
+	ban(&pre, "saddr")
+	if m.Forwards {
+		ban(&pre, "daddr")
+	}
+	ban(&out, "daddr")
+	for _, b := range m.Bypass {
+		w.bypass(&pre, m, b, "daddr", "dport")
+		w.bypass(&out, m, b, "saddr", "sport")
+	}
+	for _, n := range m.NAT {
+		if n.Stateless {
+			f := ipOf(n.Outside.Addr().Is4())
+			fmt.Fprintf(&pre, "\t\t%s saddr %s fib daddr type != local notrack\n", f, n.Inside)
+			fmt.Fprintf(&pre, "\t\t%s daddr %s notrack %s\n", f, n.Outside, mapped(f, "daddr", n.Outside, n.Inside))
+		}
+	}
+	w.base(to, "prerouting_raw", "filter", "prerouting", "raw", "accept")
+	to.Write(pre.Bytes())
+	to.WriteString("\t}\n")
+	w.base(to, "output_raw", "filter", "output", "raw", "accept")
+	to.Write(out.Bytes())
+	to.WriteString("\t}\n")
+}
+
+func (w *nftText) bypass(to *bytes.Buffer, m Meaning, b Bypass, address, port string) {
+	if b.Endpoints != nil {
+		w.endpoints(to, b, address, port)
+		return
+	}
+	for _, way := range b.Ways {
+		pre := []string{nftService(way, port)}
+		if m.Forwards {
+			pre = append(pre, "fib "+address+" type local")
+		}
+		if b.To == nil {
+			w.emit(to, pre, nil, "notrack")
+			continue
+		}
+		for _, f := range []int{4, 6} {
+			if part, none := b.To.of(f); !none {
+				w.emit(to, pre, []nftTest{{f, address, part}}, "notrack")
+			}
+		}
+	}
+}
+
+// endpoints are a concatenated set, or a rule each where nothing is a set.
+func (w *nftText) endpoints(to *bytes.Buffer, b Bypass, address, port string) {
+	type kind struct {
+		four     bool
+		protocol uint8
+	}
+	elements := map[kind][]string{}
+	var order []kind
+	for _, e := range b.Endpoints {
+		k := kind{e.Address.From.Is4(), e.Protocol}
+		if w.layout == linear || w.layout == chainPer8 {
+			fmt.Fprintf(to, "\t\t%s %s %s %s %s %d notrack\n", ipOf(k.four), address, e.Address, protocolName(e.Protocol), port, e.Port)
+			continue
+		}
+		if elements[k] == nil {
+			order = append(order, k)
+		}
+		elements[k] = append(elements[k], fmt.Sprintf("%s . %d", e.Address, e.Port))
+	}
+	for _, k := range order {
+		name := fmt.Sprintf("listeners_%s%s", protocolName(k.protocol), map[bool]string{true: "4", false: "6"}[k.four])
+		if !w.named[name] {
+			w.named[name] = true
+			kind := map[bool]string{true: "ipv4_addr", false: "ipv6_addr"}[k.four]
+			flags := ""
+			if slices.ContainsFunc(elements[k], func(s string) bool { return strings.ContainsAny(s, "/-") }) {
+				flags = " flags interval;"
+			}
+			fmt.Fprintf(&w.sets, "\tset %s { type %s . inet_service;%s elements = { %s }; }\n", name, kind, flags, strings.Join(elements[k], ", "))
+		}
+		fmt.Fprintf(to, "\t\t%s %s . %s %s @%s notrack\n", ipOf(k.four), address, protocolName(k.protocol), port, name)
+	}
+}
+
+func ipOf(four bool) string {
+	if four {
+		return "ip"
+	}
+	return "ip6"
+}
+
+func ipOfFamily(f int) string { return ipOf(f == 4) }
+
+func (w *nftText) section(to *bytes.Buffer, m Meaning, hook policy.Hook, s *Section) {
+	def := "accept"
+	if s.Default != policy.Allow {
+		def = "drop"
+	}
+	var body bytes.Buffer
+	if !m.Bare {
+		w.around(&body, m, hook)
+	}
+	var mangle bytes.Buffer
+	for _, r := range s.Rules {
+		if r.Action == policy.ClampMSS { // of known connections too
+			w.rule(&mangle, r)
+			continue
+		}
+		w.rule(&body, r)
+	}
+	if mangle.Len() > 0 {
+		w.base(to, "clamp", "filter", string(hook), "mangle", "accept")
+		to.Write(mangle.Bytes())
+		to.WriteString("\t}\n")
+	}
+	if s.DefaultLog != nil {
+		fmt.Fprintf(&body, "\t\tlimit rate 5/second burst 10 packets log prefix %q\n", *s.DefaultLog)
+	}
+	if s.Default == policy.Reject {
+		w.emit(&body, nil, nil, "jump "+w.reject())
+	}
+	w.base(to, string(hook), "filter", string(hook), "filter", def)
+	to.Write(body.Bytes())
+	to.WriteString("\t}\n")
+}
+
+// around is what stands before the rules of every ruleset.
+func (w *nftText) around(to *bytes.Buffer, m Meaning, hook policy.Hook) {
+	to.WriteString("\t\tct state established,related accept\n")
+	switch hook {
+	case policy.Input:
+		to.WriteString("\t\tiif lo accept\n")
+	case policy.Output:
+		to.WriteString("\t\toif lo accept\n")
+	}
+	to.WriteString("\t\ticmp type { destination-unreachable, time-exceeded, parameter-problem } accept\n")
+	if hook == policy.Forward {
+		to.WriteString("\t\ticmpv6 type { destination-unreachable, packet-too-big, time-exceeded, parameter-problem } accept\n")
+	} else {
+		to.WriteString("\t\ticmpv6 type { destination-unreachable, packet-too-big, time-exceeded, parameter-problem, mld-listener-query, mld-listener-report, mld-listener-done, nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, mld2-listener-report } accept\n")
+	}
+	if !m.InvalidAllow {
+		to.WriteString("\t\tct state invalid drop\n")
+	}
+	if hook == policy.Input {
+		to.WriteString("\t\tmeta nfproto ipv4 udp sport 67 udp dport 68 accept\n")
+		to.WriteString("\t\tip6 saddr fe80::/10 udp sport 547 udp dport 546 accept\n")
+	}
+}
+
+// rule writes a rule for each of its ways.
+func (w *nftText) rule(to *bytes.Buffer, r Rule) {
+	do, again := w.action(r)
+	for _, way := range r.Ways {
+		families := r.families(way)
+		if families == nil && r.From == nil && r.To == nil && r.Family == 0 && way.family() == 0 {
+			families = []int{0}
+		}
+		for _, f := range families {
+			port := "dport"
+			var pre []string
+			if r.Answers {
+				port = "sport"
+				pre = append(pre, "ct state untracked")
+				if way.Protocol == protoTCP {
+					pre = append(pre, "tcp flags & (syn | ack) != syn")
+				}
+			}
+			var tests []nftTest
+			from, _ := r.From.of(f)
+			if r.From != nil && from != nil {
+				tests = append(tests, nftTest{f, "saddr", from})
+			}
+			to2, _ := r.To.of(f)
+			if r.To != nil && to2 != nil {
+				tests = append(tests, nftTest{f, "daddr", to2})
+			}
+			if len(tests) == 0 && f != 0 && way.family() == 0 {
+				pre = append(pre, "meta nfproto ipv"+fmt.Sprint(f))
+			}
+			if s := nftService(way, port); s != "" {
+				pre = append(pre, s)
+			}
+			pre = append(pre, nftInterfaces("iifname", r.In)...)
+			pre = append(pre, nftInterfaces("oifname", r.Out)...)
+			if len(r.Users) > 0 {
+				pre = append(pre, "meta skuid "+nftList(r.Users))
+			}
+			action := do
+			switch {
+			case again != nil:
+				action = again(f)
+			case r.Action == policy.Reject && way.Protocol == protoTCP:
+				action += "reject with tcp reset"
+			case r.Action == policy.Reject && way.Protocol != 0:
+				action += "reject with icmpx port-unreachable"
+			case r.Action == policy.Reject:
+				action += "jump " + w.reject()
+			}
+			w.emit(to, pre, tests, action)
+		}
+	}
+}
+
+// reject is a chain that answers TCP with a reset and the rest with an error.
+func (w *nftText) reject() string {
+	if !w.named["chain reject"] {
+		w.named["chain reject"] = true
+		w.chains.WriteString("\tchain refuse {\n\t\tmeta l4proto tcp reject with tcp reset\n\t\treject with icmpx port-unreachable\n\t}\n")
+	}
+	return "refuse"
+}
+
+// action is what a rule does when it matches. What counts per source is different
+// for each family: then again gives it.
+func (w *nftText) action(r Rule) (do string, again func(f int) string) {
+	verdict := map[policy.Action]string{policy.Allow: "accept", policy.Drop: "drop", policy.ClampMSS: "tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu"}[r.Action]
+	if r.Limit == nil && r.Max == nil && r.Log == nil {
+		return verdict, nil
+	}
+	logged := ""
+	if r.Log != nil {
+		logged = fmt.Sprintf("limit rate 5/second burst 10 packets log prefix %q", *r.Log)
+	}
+	final := verdict
+	if logged != "" || r.Action == policy.Reject && (r.Limit != nil || r.Max != nil) {
+		if r.Action == policy.Reject {
+			final = "jump " + w.reject()
+		}
+		final = "jump " + w.chain([]string{logged, final})
+	}
+	if r.Limit == nil && r.Max == nil {
+		return "", func(int) string { return final }
+	}
+	chains := map[int]string{}
+	return "", func(f int) string {
+		key := f
+		if !(r.Limit != nil && r.Limit.PerSource || r.Max != nil && r.Max.PerSource) {
+			key = 0
+		}
+		if chains[key] == "" {
+			chains[key] = w.chain([]string{strings.Join(strings.Fields(w.limit(r.Limit, f)+" "+w.max(r.Max, f)+" "+final), " ")})
+		}
+		return "jump " + chains[key]
+	}
+}
+
+// chain makes a chain of lines and returns its name.
+func (w *nftText) chain(lines []string) string {
+	w.counted++
+	name := fmt.Sprintf("then%d", w.counted)
+	fmt.Fprintf(&w.chains, "\tchain %s {\n", name)
+	for _, l := range lines {
+		if l != "" {
+			fmt.Fprintf(&w.chains, "\t\t%s\n", l)
+		}
+	}
+	w.chains.WriteString("\t}\n")
+	return name
+}
+
+func (w *nftText) limit(l *policy.Limit, f int) string {
+	if l == nil {
+		return ""
+	}
+	count, unit, _ := rateOf(l)
+	burst := l.Burst
+	if burst == 0 {
+		burst = l.Count
+	}
+	rate := fmt.Sprintf("limit rate %d/%s burst %d packets", count, unit, burst)
+	if !l.PerSource {
+		return rate
+	}
+	return w.perSource(f, "flags dynamic,timeout; timeout 1h;", rate)
+}
+
+func (w *nftText) max(m *policy.MaxConnections, f int) string {
+	if m == nil {
+		return ""
+	}
+	count := fmt.Sprintf("ct count %d", m.Count)
+	if !m.PerSource {
+		return count
+	}
+	return w.perSource(f, "flags dynamic;", count)
+}
+
+func (w *nftText) perSource(f int, flags, what string) string {
+	w.counted++
+	name := fmt.Sprintf("sources%d", w.counted)
+	kind, key := "ipv4_addr", "ip saddr"
+	if f == 6 {
+		kind, key = "ipv6_addr", "ip6 saddr & ffff:ffff:ffff:ffff::"
+	}
+	fmt.Fprintf(&w.sets, "\tset %s { type %s; size 65535; %s }\n", name, kind, flags)
+	return fmt.Sprintf("add @%s { %s %s }", name, key, what)
+}
+
+func nftInterfaces(field string, names []string) []string {
+	if len(names) == 0 {
+		return nil
+	}
+	return []string{field + " " + nftList(quoted(names))}
+}
+
+func quoted(names []string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = fmt.Sprintf("%q", n)
+	}
+	return out
+}
+
+func nftList[T any](of []T) string {
+	texts := make([]string, len(of))
+	for i, o := range of {
+		texts[i] = fmt.Sprint(o)
+	}
+	if len(texts) == 1 {
+		return texts[0]
+	}
+	return "{ " + strings.Join(texts, ", ") + " }"
+}
+
+// nftService is the match of a way; port is dport or sport.
+func nftService(w Way, port string) string {
+	switch {
+	case w.Protocol == 0:
+		return ""
+	case w.Protocol == protoICMP && len(w.Types) > 0:
+		return "icmp type " + nftList(w.Types)
+	case w.Protocol == protoICMPv6 && len(w.Types) > 0:
+		return "icmpv6 type " + nftList(w.Types)
+	case len(w.Ports) > 0:
+		ports := make([]string, len(w.Ports))
+		for i, p := range w.Ports {
+			ports[i] = portsText(p, "-")
+		}
+		return protocolName(w.Protocol) + " " + port + " " + nftList(ports)
+	}
+	return fmt.Sprintf("meta l4proto %d", w.Protocol)
+}
+
+func portsText(p policy.PortRange, dash string) string {
+	if p.From == p.To {
+		return fmt.Sprint(p.From)
+	}
+	return fmt.Sprintf("%d%s%d", p.From, dash, p.To)
+}
+
+func protocolName(p uint8) string {
+	switch p {
+	case protoTCP:
+		return "tcp"
+	case protoUDP:
+		return "udp"
+	case protoSCTP:
+		return "sctp"
+	case protoICMP:
+		return "icmp"
+	case protoICMPv6:
+		return "icmpv6"
+	}
+	return fmt.Sprint(p)
+}
+
+// nftTest asks for one side of one family.
+type nftTest struct {
+	family int
+	field  string // saddr, daddr
+	*Addresses
+}
+
+func (t nftTest) ip() string { return ipOfFamily(t.family) }
+
+func (t nftTest) key() string { return t.ip() + " " + t.field }
+
+func (t nftTest) of() addrset.Family { return addrset.Family(t.family) }
