@@ -22,6 +22,7 @@ input, or a machine that cannot measure, 130 interrupted.`,
 	}
 	cmd.AddCommand(
 		// One line a command, in the order of the help.
+		newBenchPacket(),
 		newBenchDiff(),
 	)
 	return cmd
