@@ -222,6 +222,11 @@ func (d *dialer) dial(ctx context.Context, to netip.AddrPort, turn int) (net.Con
 	return conn, nil
 }
 
+// try is dial for an address that is only tried.
+func (d *dialer) try(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	return d.dial(ctx, to, 0)
+}
+
 // checkBind says whether the local addresses can be used.
 func (o *Options) checkBind(to netip.Addr) error {
 	for _, a := range o.Bind {

@@ -38,7 +38,6 @@ func (c *course) follow(ctx context.Context) {
 			t.Stop()
 			// The last interval may end with the time.
 			if c.run.since() < end {
-				c.at(n).Open = int(c.run.open.Load())
 				return
 			}
 		}
@@ -122,7 +121,7 @@ func (k *kept) percentiles(expected time.Duration) {
 }
 
 // result computes what is known when all has ended.
-func (c *course) result(took time.Duration, unsent []time.Duration) *Result {
+func (c *course) result(took time.Duration, unsent []time.Duration, stillOpen int) *Result {
 	o := c.run.options
 	c.collect(int(^uint(0) >> 1))
 	r := &Result{
@@ -153,17 +152,19 @@ func (c *course) result(took time.Duration, unsent []time.Duration) *Result {
 		all.MergeFrom(waited)
 		r.Latency = corrected(all, r.Expected)
 	}
-	c.finish(r)
+	c.finish(r, stillOpen)
 	return r
 }
 
 // finish cuts the intervals to the time and computes their percentiles.
-func (c *course) finish(r *Result) {
+func (c *course) finish(r *Result, stillOpen int) {
 	every := r.Options.Every
 	inTime := uint64(0)
 	for n := 0; time.Duration(n)*every < r.Took; n++ {
 		k := c.at(n)
-		k.To = min(k.To, r.Took)
+		if k.To >= r.Took {
+			k.To, k.Open = r.Took, stillOpen
+		}
 		k.percentiles(r.Expected)
 		r.Intervals = append(r.Intervals, k.Interval)
 		inTime += k.Answered

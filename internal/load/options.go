@@ -28,6 +28,8 @@ type Options struct {
 	// For is how long requests are started; 0 means ten seconds. Those under way at
 	// the end are waited for until their time-out.
 	For time.Duration
+	// Requests ends it earlier, when so many were started; 0 is no such end.
+	Requests uint64
 	// Timeout of a connection's opening, and of a request; 0 means ten seconds.
 	Timeout time.Duration
 	// Every is the length of an interval of the result; 0 means a second.

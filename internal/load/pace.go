@@ -32,6 +32,9 @@ func newSchedule(o *Options, since func() time.Duration) *schedule {
 	for s.total = int64(o.For.Seconds() * o.Rate); s.intended(s.total) < o.For; {
 		s.total++
 	}
+	if most := o.Requests; most > 0 && most < uint64(s.total) {
+		s.total = int64(most)
+	}
 	return s
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -88,7 +87,8 @@ type run struct {
 	workers  []worker
 	turns    atomic.Int64 // connections opened, for the local address
 	open     atomic.Int64
-	cut      atomic.Bool // interrupted
+	started  atomic.Uint64 // requests, where their number ends the load
+	cut      atomic.Bool   // interrupted
 	stopped  chan struct{}
 }
 
@@ -107,7 +107,7 @@ func start(ctx context.Context, o Options, c clock) (*Result, error) {
 		return nil, err
 	}
 	r := &run{options: &o, target: t, dialer: newDialer(&o), stopped: make(chan struct{})}
-	r.address = t.choose(ctx, func(ctx context.Context, to netip.AddrPort) (net.Conn, error) { return r.dialer.dial(ctx, to, 0) })
+	r.address = t.choose(ctx, r.dialer.try)
 	if err := o.checkBind(r.address.Addr()); err != nil {
 		return nil, err
 	}
@@ -146,10 +146,16 @@ func (r *run) do(ctx context.Context, c clock) *Result {
 		w.run, w.number, w.wake = r, i, make(chan struct{}, 1)
 		workers.Go(func() { w.work(ctx) })
 	}
+	if r.options.Requests > 0 {
+		helpers.Go(func() {
+			workers.Wait()
+			cancel()
+		})
+	}
 	<-timed.Done()
 	took := min(r.since(), r.options.For)
+	stillOpen := int(r.open.Load())
 	close(r.stopped)
-	helpers.Wait()
 	var unsent []time.Duration
 	if r.schedule != nil {
 		// What was due at the end counts as wanted, whether the pacer was there or not.
@@ -161,8 +167,9 @@ func (r *run) do(ctx context.Context, c clock) *Result {
 	unfollow := context.AfterFunc(ctx, r.interrupt)
 	workers.Wait()
 	unfollow()
-	result := counts.result(took, unsent)
-	result.Interrupted = took < r.options.For
+	helpers.Wait()
+	result := counts.result(took, unsent, stillOpen)
+	result.Interrupted = ctx.Err() != nil && took < r.options.For
 	result.Processor = processorTime() - spent
 	return result
 }

@@ -64,6 +64,9 @@ func (w *worker) next() (intended time.Duration, ok bool) {
 		return 0, false
 	default:
 	}
+	if !r.another() {
+		return 0, false
+	}
 	if r.schedule == nil {
 		return now, true
 	}
@@ -76,6 +79,13 @@ func (w *worker) next() (intended time.Duration, ok bool) {
 }
 
 func (w *worker) shard() int { return w.number % len(w.run.recorder.shards) }
+
+// another takes one from the number of requests, where that is bounded. A schedule
+// is bounded itself.
+func (r *run) another() bool {
+	most := r.options.Requests
+	return most == 0 || r.schedule != nil || r.started.Add(1) <= most
+}
 
 // eachAnew makes a connection for each request. It is a part of it.
 func (w *worker) eachAnew(ctx context.Context) {
@@ -112,7 +122,7 @@ func (w *worker) keptAlive(ctx context.Context) {
 			}
 			if err, at := w.open(ctx); err != nil {
 				w.fail(err, at, began, began)
-				if !w.rest(at) {
+				if !w.run.another() || !w.rest(at) {
 					return
 				}
 				continue
