@@ -8,6 +8,7 @@ import (
 
 	"sluice/internal/addrset"
 	"sluice/internal/measure"
+	"sluice/internal/peers"
 )
 
 // banned are n single addresses that nobody else here has.
@@ -70,7 +71,7 @@ output:
 		icmpv6 type echo-request limit rate 50/second accept
 	}
 }
-`, list(banned(manyBans)), elements(europe4.Ranges()), elements(europe6.Ranges()))
+`, list(banned(manyBans)), peers.Elements(europe4.Ranges()), peers.Elements(europe6.Ranges()))
 
 	// By no rule is this source let in: only its connection is.
 	from := measure.ByAddress(b.world.blocked.Only4(), addrset.IPv4, 1, b.seed)[0]

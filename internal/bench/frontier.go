@@ -25,7 +25,7 @@ var budgets = []program.Layout{
 // memory: what the search can choose among.
 func (b *bench) frontier() error {
 	artifacts, took := map[string]backend.Artifact{}, map[string]time.Duration{}
-	peers := []peer{{bare, loadNothing, false}, {oneSet, loadSingleSet, true}}
+	peers := []peer{{bare, loadNothing, false}, {oneSet, by("nftables-set"), true}}
 	for _, budget := range budgets {
 		name := "sluice's own budget"
 		if budget != (program.Layout{}) {

@@ -20,16 +20,16 @@ import (
 
 var everyPeer = []peer{
 	{bare, loadNothing, false},
-	{oneSet, loadSingleSet, true},
-	{oneAgain, loadSingleSet, true},
+	{oneSet, by("nftables-set"), true},
+	{oneAgain, by("nftables-set"), true},
 	{ours, loadOurs, true},
 	{byHand, loadByHand, true},
 	{wholePolicy, loadWholePolicy, true},
-	{"ipset hash:net", loadIPSet, false},
-	{"a hash set per prefix length", loadPrefixLengths, false},
-	{"chain per /8, nftables", loadChainPer8, false},
-	{"chain per /8, iptables", loadChainPer8Legacy, false},
-	{"linear rules", loadLinear, false},
+	{"ipset hash:net", by("ipset (iptables-legacy)"), false},
+	{"a hash set per prefix length", by("hash-per-length"), false},
+	{"chain per /8, nftables", by("chain-per-/8 (nftables)"), false},
+	{"chain per /8, iptables", by("chain-per-/8 (iptables-legacy)"), false},
+	{"linear rules", by("nftables-linear"), false},
 }
 
 func (b *bench) layouts4() error {
@@ -217,20 +217,6 @@ func load(ctx context.Context, engine backend.Backend, artifact backend.Artifact
 		}
 	}
 	return nil
-}
-
-// loadByHand is what one writes by hand around the sets: connections first.
-func loadByHand(b *bench, l *measure.Lab, s addrset.Set) error {
-	sets, rules := intervalSets(s)
-	_, err := b.nft(l, fmt.Appendf(nil, `table inet hand {
-%schain input { %s
-		ct state established,related accept
-		ct state invalid drop
-		iif lo accept
-%s	}
-}
-`, sets, inputChain, rules))
-	return err
 }
 
 // loadWholePolicy is the same as a policy, loaded by the binary.

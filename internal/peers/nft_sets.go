@@ -59,7 +59,7 @@ func (w *nftText) set(t nftTest) string {
 	if slices.ContainsFunc(t.Set.Ranges(), func(r addrset.Range) bool { return r.From != r.To }) {
 		flags = " flags interval;"
 	}
-	fmt.Fprintf(&w.sets, "\tset %s { type ipv%d_addr;%s elements = { %s }; }\n", name, t.family, flags, elements(t.Set.Ranges()))
+	fmt.Fprintf(&w.sets, "\tset %s { type ipv%d_addr;%s elements = { %s }; }\n", name, t.family, flags, Elements(t.Set.Ranges()))
 	return name
 }
 
@@ -86,8 +86,8 @@ func identifier(name string) string {
 	}, strings.ToLower(name))
 }
 
-// elements writes ranges as nft reads them, some on a line.
-func elements(ranges []addrset.Range) string {
+// Elements writes ranges as nft reads them in a set, some on a line.
+func Elements(ranges []addrset.Range) string {
 	var b strings.Builder
 	for i, r := range ranges {
 		switch {
@@ -198,7 +198,7 @@ func (w *nftText) lengths(to *bytes.Buffer, pre []string, t nftTest, rest []nftT
 			for i, p := range prefixes {
 				addresses[i] = addrset.Range{From: p.Addr(), To: p.Addr()}
 			}
-			fmt.Fprintf(&w.sets, "\tset %s { type ipv%d_addr; size %d; elements = { %s }; }\n", name, t.family, len(prefixes), elements(addresses))
+			fmt.Fprintf(&w.sets, "\tset %s { type ipv%d_addr; size %d; elements = { %s }; }\n", name, t.family, len(prefixes), Elements(addresses))
 		}
 		asked = append(asked, fmt.Sprintf("%s & %s @%s", t.key(), mask(t.of(), bits), name))
 	}
