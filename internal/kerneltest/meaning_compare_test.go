@@ -2,6 +2,7 @@ package kerneltest
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"sluice/internal/packet"
@@ -21,7 +22,7 @@ func (y *yard) difference(s *shot) string {
 		case s.side == fromHost && y.local(want.Packet.Destination):
 			expected = sighting{at: fromHost, taken: true, packet: want.Packet}
 		}
-		if len(s.seen) != 1 || s.seen[0].answer != "" || s.seen[0].at != expected.at || s.seen[0].taken != expected.taken || !sameHeader(s.seen[0].packet, want.Packet) {
+		if len(s.seen) != 1 || s.seen[0].answer != "" || s.seen[0].at != expected.at || s.seen[0].taken != expected.taken || !sameHeader(s.leftAs(s.seen[0].packet), want.Packet) {
 			return fmt.Sprintf("should have %s", expected)
 		}
 	case policy.Drop:
@@ -45,6 +46,51 @@ func (y *yard) difference(s *shot) string {
 		}
 	}
 	return ""
+}
+
+// crowd finds the packets of different flows that rewriting would make one.
+func crowd(shots []*shot) {
+	type ends struct {
+		protocol         uint8
+		source, target   netip.Addr
+		sourcePort, port uint16
+	}
+	of := func(p *packet.Packet) ends {
+		return ends{p.Protocol, p.Source, p.Destination, p.SourcePort, p.Port}
+	}
+	flows := map[ends]map[ends]bool{} // behind the rewriting: before it
+	rewritten := func(s *shot) bool { return s.packet.HasPorts() && s.want.Packet.Source != s.packet.Source }
+	for _, s := range shots {
+		if s.want.Verdict == policy.Allow && s.packet.HasPorts() {
+			left := of(&s.want.Packet)
+			if flows[left] == nil {
+				flows[left] = map[ends]bool{}
+			}
+			flows[left][of(&s.packet)] = true
+		}
+	}
+	for _, s := range shots {
+		s.crowded = rewritten(s) && len(flows[of(&s.want.Packet)]) > 1
+	}
+}
+
+// leftAs is how a packet left, without the port that the kernel chose where the
+// packet's own was taken: one of the same kind (nf_nat_l4proto_unique_tuple of
+// net/netfilter/nf_nat_core.c: below 512, below 1,024, or above).
+func (s *shot) leftAs(p packet.Packet) packet.Packet {
+	kind := func(port uint16) int {
+		switch {
+		case port < 512:
+			return 0
+		case port < 1024:
+			return 1
+		}
+		return 2
+	}
+	if s.crowded && p.Source == s.want.Packet.Source && kind(p.SourcePort) == kind(s.want.Packet.SourcePort) {
+		p.SourcePort = s.want.Packet.SourcePort
+	}
+	return p
 }
 
 // sameHeader compares what can be rewritten.

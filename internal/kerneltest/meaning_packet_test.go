@@ -29,6 +29,9 @@ type shot struct {
 	padded bool           // IPv6: with a header of destination options before that of transport
 	flow   string         // of the conversation that it is part of, "" is none
 	want   reference.Path // what the reference says of it
+	// crowded says that another flow would have the same addresses and ports behind a
+	// rewritten source: the kernel then gives one of them another port.
+	crowded bool
 	seen   []sighting
 }
 

@@ -42,6 +42,7 @@ func (y *yard) differs(c trial) (failed []*shot) {
 	}
 	y.forget()
 	y.send(c.shots)
+	crowd(c.shots)
 	for _, s := range c.shots {
 		if y.difference(s) != "" {
 			failed = append(failed, s)

@@ -249,6 +249,7 @@ func (y *yard) hold(c trial) (out []string) {
 	y.t.Helper()
 	y.forget()
 	y.send(c.shots)
+	crowd(c.shots)
 	for _, s := range c.shots {
 		if text := y.difference(s); text != "" {
 			out = append(out, report(s, text)+c.before(s))
