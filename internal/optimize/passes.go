@@ -84,6 +84,12 @@ var Passes = []Pass{
 		run:      factor,
 	},
 	{
+		Name: "implied", Needs: []string{"concatenations", "factor"},
+		Promises: "no rule asks for one of several numbers what a set that it looks up has answered",
+		Reason:   "two look-ups where one tells; behind the merging of rules, which makes such sets too, and before hidden, which compares what is left",
+		run:      dropImplied,
+	},
+	{
 		Name: "hidden", Needs: []string{"stages"},
 		Promises: "no rule that no packet reaches",
 		Reason:   "what no packet reaches costs those that pass it; behind the merging of rules, which leaves fewer to compare",

@@ -158,6 +158,48 @@ func TestBansOfSomeHooks(t *testing.T) {
 
 func TestStages(t *testing.T) { golden(t, "stages", "stages", banned(false)) }
 
+func TestImplied(t *testing.T) {
+	web := []program.NumberRange{{From: 80, To: 80}, {From: 443, To: 443}, {From: 8000, To: 8099}}
+	listener := func(port uint64) program.Element {
+		return program.Element{Parts: []program.Value{{Addresses: rangeOf("198.51.100.1", "198.51.100.1")}, {Numbers: program.NumberRange{From: port, To: port}}}}
+	}
+	sets := []program.Set{
+		{ID: "web", Life: program.Static, Elements: []program.Element{listener(80), listener(8010)}},
+		{ID: "others", Life: program.Static, Elements: []program.Element{listener(80), listener(22)}},
+		{ID: "none", Life: program.Static},
+		{ID: "living", Life: program.Living, Elements: []program.Element{listener(80)}},
+	}
+	rule := func(set string, ports ...program.NumberRange) program.Rule {
+		return program.Rule{Stage: program.StageTrack, Actions: []program.Action{program.NoTrack{}}, Match: []program.Condition{
+			{Field: program.Protocol, Numbers: []program.NumberRange{{From: 6, To: 6}}},
+			{Field: program.Port, Numbers: ports},
+			{Field: program.Destination, Set: set, SetKey: []program.Field{program.Destination, program.Port}},
+		}}
+	}
+	p := &program.Program{
+		Hooks: []program.Hook{{Kind: program.Prerouting, Phase: program.Raw, Default: program.Accept, Chain: "prerouting_raw"}},
+		Chains: []program.Chain{{Name: "prerouting_raw", Rules: []program.Rule{
+			rule("web", web...),
+			rule("web", web[0]), // a comparison, which spares others the look-up
+			rule("web", web[:2]...),
+			rule("web", program.NumberRange{From: 1, To: 65535}),
+			rule("others", web...),
+			rule("none", web...),
+			rule("living", web...),
+		}}},
+	}
+	turned := rule("web", web...)
+	turned.Match[2].Not = true
+	not := rule("web", web...)
+	not.Match[1].Not = true
+	p.Chains[0].Rules = append(p.Chains[0].Rules, turned, not)
+	for _, s := range sets {
+		s.Key = []program.Field{program.Destination, program.Port}
+		p.Sets = append(p.Sets, s)
+	}
+	golden(t, "implied", "implied", p)
+}
+
 func TestUnused(t *testing.T) {
 	p := banned(false)
 	p.Chains = append(p.Chains, program.Chain{Name: "left", Rules: []program.Rule{established()}}, program.Chain{Name: "empty"})
