@@ -23,6 +23,7 @@ input, or a machine that cannot measure, 130 interrupted.`,
 	cmd.AddCommand(
 		// One line a command, in the order of the help.
 		newBenchPacket(),
+		newBenchApply(),
 		newBenchDiff(),
 	)
 	return cmd

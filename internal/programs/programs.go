@@ -26,7 +26,7 @@ type Program struct {
 	Env   []string // beside the variables of this process; SSH_* are not passed on: nobody is connected to a lab
 	// In starts it elsewhere, such as testnet's Namespace.Do; nil is here.
 	In func(start func() error) error
-	// Watch has its memory sampled every millisecond, which costs time.
+	// Watch has its memory sampled all the time, which costs time.
 	Watch bool
 	// With are processes whose memory and time count with the program's own, such as
 	// a service that it asks.
@@ -41,8 +41,9 @@ type Cost struct {
 	Wall   time.Duration // from the start of the process to its end
 	CPU    time.Duration // of the program, the children that it waited for, and With
 	// Resident is the most bytes that the program, its descendants and With held at
-	// one time, as far as samples tell, and at the least what the kernel says of the
-	// largest; only of a program that is watched.
+	// one time, as far as samples tell; only of a program that is watched. (ru_maxrss
+	// tells something else: exec_mmap in fs/exec.c hands on to a program what the one
+	// held that started it.)
 	Resident int64
 	// Kernel is the most bytes that the kernel held for the group; only of a program
 	// that is watched and has one.
@@ -57,7 +58,7 @@ func Run(ctx context.Context, p Program) (Cost, error) {
 	}
 	var out, failed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &failed
-	before := timeOf(p.With)
+	before := TimeOf(p.With)
 	c := Cost{}
 	begin := time.Now()
 	err = hurried(func() error {
@@ -82,10 +83,7 @@ func Run(ctx context.Context, p Program) (Cost, error) {
 	c.Wall = time.Since(begin)
 	stop()
 	c.Output = out.String()
-	c.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime() + timeOf(p.With) - before
-	if p.Watch {
-		c.Resident = max(c.Resident, largest(cmd.ProcessState))
-	}
+	c.CPU = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime() + TimeOf(p.With) - before
 	if waited != nil {
 		return c, fmt.Errorf("%s %s: %w\n%s%s", filepath.Base(p.Name), strings.Join(p.Args, " "), waited, failed.String(), out.String())
 	}
@@ -123,12 +121,15 @@ func (p Program) command(ctx context.Context) (cmd *exec.Cmd, release func(), er
 	return cmd, release, nil
 }
 
+// sampling is how often memory is looked at.
+const sampling = 200 * time.Microsecond
+
 // watch samples memory until stop is called.
 func (c *Cost) watch(pid int, p Program) (stop func()) {
 	end, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		for tick := time.NewTicker(time.Millisecond); ; {
+		for tick := time.NewTicker(sampling); ; {
 			sum := residentTree(pid)
 			for _, other := range p.With {
 				sum += residentTree(other)

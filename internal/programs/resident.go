@@ -5,7 +5,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -48,18 +47,9 @@ func resident(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// largest is the peak of the largest of a process and the children that it waited
-// for, bytes: Linux counts in KiB.
-func largest(s *os.ProcessState) int64 {
-	if usage, ok := s.SysUsage().(*syscall.Rusage); ok {
-		return usage.Maxrss << 10
-	}
-	return 0
-}
-
-// timeOf is the processor time of processes that run, with the children that they
+// TimeOf is the processor time of processes that run, with the children that they
 // waited for.
-func timeOf(pids []int) (sum time.Duration) {
+func TimeOf(pids []int) (sum time.Duration) {
 	for _, pid := range pids {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
@@ -79,3 +69,21 @@ func timeOf(pids []int) (sum time.Duration) {
 
 // ticks is how many units of /proc/PID/stat a second has on Linux (USER_HZ).
 const ticks = 100
+
+// PeakOf is the most bytes that processes which run have had resident, each since it
+// began (VmHWM of /proc/PID/status).
+func PeakOf(pids []int) (sum int64) {
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(text)) {
+			var kib int64
+			if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {
+				sum += kib << 10
+			}
+		}
+	}
+	return sum
+}
