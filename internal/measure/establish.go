@@ -37,7 +37,7 @@ func (l *Lab) Establish(ctx context.Context, t Traffic, way Way) (int, error) {
 	if t.Flags != "" {
 		first.Flags = "S"
 	}
-	if err := l.sendAll(ctx, first, way); err != nil {
+	if err := l.sendAll(ctx, first, way, 1); err != nil {
 		return 0, err
 	}
 	n := 0
@@ -45,21 +45,16 @@ func (l *Lab) Establish(ctx context.Context, t Traffic, way Way) (int, error) {
 		return n, fmt.Errorf("establish connections in %s: %w", l.Namespace.Label(), err)
 	}
 	t.Through = true
-	for range 2 {
-		if err := l.sendAll(ctx, t, way); err != nil {
-			return n, err
-		}
-	}
-	return n, nil
+	return n, l.sendAll(ctx, t, way, 2)
 }
 
-func (l *Lab) sendAll(ctx context.Context, t Traffic, way Way) error {
+func (l *Lab) sendAll(ctx context.Context, t Traffic, way Way, times int) error {
 	s, err := LoadFor(t, way)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	_, err = l.Inject(ctx, s, len(t.Flows))
+	_, err = l.Inject(ctx, s, times*len(t.Flows))
 	return err
 }
 
@@ -79,17 +74,13 @@ func answer(t Traffic) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n := 0
+	var known []conntrack.Flow
 	for _, e := range entries {
-		if e.Protocol != protocol || !wanted[e.Original] {
-			continue
+		if e.Protocol == protocol && wanted[e.Original] {
+			known = append(known, conntrack.Flow{Protocol: protocol, Original: e.Original, Reply: e.Reply, Answered: true})
 		}
-		if err := conntrack.Create(conntrack.Flow{Protocol: protocol, Original: e.Original, Reply: e.Reply, Answered: true}); err != nil {
-			return n, err
-		}
-		n++
 	}
-	return n, nil
+	return len(known), conntrack.CreateAll(known)
 }
 
 // Answered makes known connections that the lab itself has begun, with the flows of
@@ -99,15 +90,11 @@ func (l *Lab) Answered(t Traffic) error {
 	if t.Flags == "" {
 		protocol = unix.IPPROTO_UDP
 	}
-	return l.Namespace.Do(func() error {
-		for _, f := range t.Flows {
-			err := conntrack.Create(conntrack.Flow{Protocol: protocol, Answered: true, Original: conntrack.Tuple{
-				Source: f.To.Addr(), SourcePort: f.To.Port(), Destination: f.From.Addr(), DestinationPort: f.From.Port(),
-			}})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	begun := make([]conntrack.Flow, len(t.Flows))
+	for i, f := range t.Flows {
+		begun[i] = conntrack.Flow{Protocol: protocol, Answered: true, Original: conntrack.Tuple{
+			Source: f.To.Addr(), SourcePort: f.To.Port(), Destination: f.From.Addr(), DestinationPort: f.From.Port(),
+		}}
+	}
+	return l.Namespace.Do(func() error { return conntrack.CreateAll(begun) })
 }

@@ -110,8 +110,11 @@ func TestForwardLab(t *testing.T) {
 				"masquerade, known":      {traffic: measure.Traffic{Flags: "A", Flows: inside, In: "eth1"}, known: true, entries: 100, bare: true},
 				"without state":          {traffic: measure.TCP("S", fresh, netip.MustParseAddrPort("198.51.100.9:443")), bare: true},
 			} {
-				if name == "without state" && f == addrset.IPv6 {
+				switch {
+				case name == "without state" && f == addrset.IPv6, strings.HasSuffix(name, "udp") && f == addrset.IPv6:
 					continue
+				case way == measure.ByPacketRing && (f == addrset.IPv6 || strings.HasPrefix(name, "redirect here") || strings.HasSuffix(name, "udp")):
+					continue // the way in is another, not what the lab makes of it
 				}
 				t.Run(fmt.Sprintf("%s IPv%d %s", way, f, name), func(t *testing.T) {
 					for _, l := range []*measure.Lab{bare, rules} {

@@ -297,6 +297,12 @@ func (f *finder) forwards() iter.Seq[guess] {
 	}
 }
 
+// examples are addresses for documentation (RFC 5737, RFC 3849), for who is somewhere
+// outside.
+var examples = []netip.Addr{
+	netip.MustParseAddr("192.0.2.80"), netip.MustParseAddr("203.0.113.80"), netip.MustParseAddr("2001:db8:4d::80"),
+}
+
 // some are a few addresses of a set that are not the host's.
 func (f *finder) some(s addrset.Set) []netip.Addr {
 	var own addrset.Builder
@@ -305,6 +311,11 @@ func (f *finder) some(s addrset.Set) []netip.Addr {
 	}
 	s = measure.Usable(s.Difference(own.Set()))
 	var out []netip.Addr
+	for _, a := range examples {
+		if s.Contains(a) {
+			out = append(out, a)
+		}
+	}
 	for _, family := range []addrset.Family{addrset.IPv4, addrset.IPv6} {
 		if family == addrset.IPv4 && s.Has4() || family == addrset.IPv6 && s.Has6() {
 			out = append(out, measure.ByAddress(s, family, 3, f.seed)...)

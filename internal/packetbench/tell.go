@@ -3,6 +3,7 @@ package packetbench
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"sluice/internal/figures"
 	"sluice/internal/measure"
@@ -70,21 +71,35 @@ func (b *bench) tell(r *measure.Result) {
 	for _, c := range b.cases {
 		figure(Same, "×", first, c, r.NS(cell(first+Again, c.name)).Per(r.NS(cell(first, c.name))))
 	}
+	b.report.Sections = append(b.report.Sections, s, b.sent())
+	b.noise(r, first)
+}
+
+// sent says what the packets were, and what was left out.
+func (b *bench) sent() figures.Section {
+	s := figures.Section{Name: "traffic", Title: "What was sent", Figures: []figures.Figure{}}
 	for _, c := range b.cases {
 		s.Text = append(s.Text, c.name+": "+c.text)
-	}
-	for _, l := range b.lacks {
-		s.Text = append(s.Text, "not measured: "+l.name+": "+l.why)
 	}
 	for _, l := range b.labs[1:] {
 		for _, c := range b.cases {
 			if why, left := l.left[c.name]; left {
-				s.Text = append(s.Text, fmt.Sprintf("%s decides otherwise on %s: %s", l.name, c.name, why))
+				s.Text = append(s.Text, fmt.Sprintf("%s means something else for %s: %s", l.name, c.name, why))
 			}
 		}
 	}
-	b.report.Sections = append(b.report.Sections, s)
-	b.noise(r, first)
+	var whys []string
+	names := map[string][]string{}
+	for _, l := range b.lacks {
+		if names[l.why] == nil {
+			whys = append(whys, l.why)
+		}
+		names[l.why] = append(names[l.why], l.name)
+	}
+	for _, why := range whys {
+		s.Text = append(s.Text, fmt.Sprintf("not measured: %s: %s", strings.Join(names[why], "; "), why))
+	}
+	return s
 }
 
 // noise warns where the same rules differ from themselves.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -48,12 +49,38 @@ type Flow struct {
 const flowSeconds = 300
 
 // Create makes an entry, or gives the one that is there the state of the flow.
-func Create(f Flow) error {
+func Create(f Flow) error { return CreateAll([]Flow{f}) }
+
+// CreateAll is Create of many.
+func CreateAll(flows []Flow) error {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return fmt.Errorf("open a netlink socket: %w", err)
 	}
 	defer conn.Close()
+	for group := range slices.Chunk(flows, atOnce) {
+		messages := make([]netlink.Message, len(group))
+		for i, f := range group {
+			if messages[i], err = f.message(); err != nil {
+				return err
+			}
+		}
+		// The last is acknowledged; of the others the kernel answers mistakes alone.
+		messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
+		if _, err := conn.SendMessages(messages); err != nil {
+			return fmt.Errorf("make entries in the connection table: %w", err)
+		}
+		if _, err := conn.Receive(); err != nil {
+			return fmt.Errorf("make an entry in the connection table: %w", err)
+		}
+	}
+	return nil
+}
+
+// atOnce is how many entries one message to the kernel makes.
+const atOnce = 64
+
+func (f Flow) message() (netlink.Message, error) {
 	e := netlink.NewAttributeEncoder()
 	e.ByteOrder = binary.BigEndian
 	e.Nested(ctaOriginal, f.Original.encode(f, false))
@@ -82,17 +109,10 @@ func Create(f Flow) error {
 		})
 	}
 	data, err := e.Encode()
-	if err != nil {
-		return err
-	}
-	_, err = conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | messageNew, Flags: netlink.Request | netlink.Acknowledge | netlink.Create},
+	return netlink.Message{
+		Header: netlink.Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | messageNew, Flags: netlink.Request | netlink.Create},
 		Data:   append([]byte{f.family(), unix.NFNETLINK_V0, 0, 0}, data...),
-	})
-	if err != nil {
-		return fmt.Errorf("make an entry in the connection table: %w", err)
-	}
-	return nil
+	}, err
 }
 
 // Known says whether the table has the flow of a packet that has this tuple, in either

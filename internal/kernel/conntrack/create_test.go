@@ -71,3 +71,37 @@ func TestCreate(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// Many flows are made by few messages; one that cannot be made is told of, also in
+// the midst of them.
+func TestCreateAll(t *testing.T) {
+	testnet.Require(t, testnet.Nftables)
+	h := testnet.New(t).Unnamed("host")
+	h.Nft("table inet t { chain c { type filter hook input priority 0; ct state new accept; }; }")
+	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	var flows []conntrack.Flow
+	for i := range 150 {
+		flows = append(flows, conntrack.Flow{Protocol: 6, Answered: true, Original: conntrack.Tuple{Source: a, Destination: b, SourcePort: uint16(1000 + i), DestinationPort: 80}})
+	}
+	err := h.Do(func() error {
+		if err := conntrack.CreateAll(flows); err != nil {
+			return err
+		}
+		entries, err := conntrack.List()
+		if err != nil {
+			return err
+		}
+		if len(entries) != len(flows) {
+			t.Errorf("%d entries, want %d", len(entries), len(flows))
+		}
+		flows[70].Master = &conntrack.Flow{Protocol: 6, Original: conntrack.Tuple{Source: b, Destination: a, SourcePort: 1, DestinationPort: 2}}
+		flows[70].Original.SourcePort = 5000
+		if err := conntrack.CreateAll(flows); err == nil {
+			t.Error("a flow that belongs to none was made")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

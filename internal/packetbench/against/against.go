@@ -1,0 +1,192 @@
+// Package against puts the ways that people write a policy today beside Sluice's, in
+// one run of package packetbench. The command bench packet --against calls it.
+package against
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/internal/figures"
+	"sluice/internal/measure"
+	"sluice/internal/packetbench"
+	"sluice/internal/peers"
+	"sluice/internal/resolve"
+)
+
+// All is the name for every peer that the machine has.
+const All = "all"
+
+// Patience is how long a peer may take to load where nothing else is said.
+const Patience = time.Minute
+
+// Sides are the peers of one run.
+type Sides struct {
+	patience time.Duration
+	chosen   []peers.Peer
+	meaning  peers.Meaning
+	took     map[string]time.Duration
+	missing  []string
+}
+
+// Choose finds the peers of the names, each once. A peer that this machine cannot
+// run is named in the report; one that takes longer than patience to load is left
+// out there with that reason.
+func Choose(names []string, patience time.Duration) (*Sides, error) {
+	s := &Sides{patience: patience, took: map[string]time.Duration{}}
+	for _, name := range names {
+		found := peers.Every()
+		if name != All {
+			var err error
+			if found, err = peers.Named(name); err != nil {
+				return nil, err
+			}
+		}
+		for _, p := range found {
+			if slices.ContainsFunc(s.chosen, func(o peers.Peer) bool { return o.Name == p.Name }) {
+				continue
+			}
+			if err := p.Missing(); err != nil {
+				s.missing = append(s.missing, fmt.Sprintf("%s is left out: %s", p.Name, firstLine(err)))
+				continue
+			}
+			s.chosen = append(s.chosen, p)
+		}
+	}
+	return s, nil
+}
+
+// Into adds the peers to what a run measures.
+func (s *Sides) Into(o *packetbench.Options) {
+	for _, p := range s.chosen {
+		o.Subjects = append(o.Subjects, packetbench.Subject{
+			Name: p.Name,
+			Load: func(ctx context.Context, l *measure.Lab) error { return s.load(ctx, p, l) },
+		})
+	}
+	o.Resolved = func(r *resolve.Resolved) error {
+		s.meaning = peers.FromPolicy(r)
+		return nil
+	}
+}
+
+func (s *Sides) load(ctx context.Context, p peers.Peer, l *measure.Lab) error {
+	within, cancel := context.WithTimeout(ctx, s.patience)
+	defer cancel()
+	begin := time.Now()
+	err := p.Load(within, l.Namespace, s.meaning)
+	s.took[p.Name] = time.Since(begin)
+	switch {
+	case err != nil && ctx.Err() == nil && errors.Is(within.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("it takes more than %s to load", s.patience)
+	case err != nil:
+		return errors.New(firstLine(err))
+	}
+	return nil
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	const most = 300 // of a complaint that quotes a whole rule
+	if len(line) > most {
+		line = line[:most] + "…"
+	}
+	return line
+}
+
+// Quantities of the ratios.
+const (
+	OfAdded = "cost that the rules add to a packet, against sluice's"
+	OfWhole = "cost of the whole packet, against sluice's"
+	Loading = "time to load once"
+)
+
+// Tell puts the ratios in front of a report of package packetbench, and what is left
+// out behind.
+func (s *Sides) Tell(r *figures.Report) {
+	r.Warnings = append(r.Warnings, s.missing...)
+	at := slices.IndexFunc(r.Sections, func(s figures.Section) bool { return s.Name == "packet" })
+	if at < 0 {
+		return
+	}
+	measured := &r.Sections[at]
+	ratios := figures.Section{Name: "against", Title: "The same meaning as people write it, against sluice", Text: s.words(measured)}
+	for _, f := range measured.Figures {
+		if f.Quantity == packetbench.Added && f.Subject != packetbench.Sluice {
+			ratios.Add(ratio(f, figureOf(measured, f.Case, packetbench.Sluice, packetbench.Added)))
+		}
+	}
+	for _, f := range measured.Figures {
+		if f.Quantity == packetbench.Ratio {
+			f.Quantity = OfWhole
+			ratios.Add(f)
+		}
+	}
+	measured.Figures = slices.DeleteFunc(measured.Figures, func(f figures.Figure) bool { return f.Quantity == packetbench.Ratio })
+	for _, p := range s.chosen {
+		if took, there := s.took[p.Name]; there && subject(measured, p.Name) {
+			ratios.Add(figures.Figure{Case: "load", Subject: p.Name, Quantity: Loading, Unit: "s", Samples: []float64{took.Seconds()}})
+		}
+	}
+	r.Sections = slices.Insert(r.Sections, at, ratios)
+}
+
+func subject(s *figures.Section, name string) bool {
+	return slices.ContainsFunc(s.Figures, func(f figures.Figure) bool { return f.Subject == name })
+}
+
+func figureOf(s *figures.Section, in, subject, quantity string) figures.Figure {
+	for _, f := range s.Figures {
+		if f.Case == in && f.Subject == subject && f.Quantity == quantity {
+			return f
+		}
+	}
+	return figures.Figure{}
+}
+
+// least is what sluice has to add, as a share of what varies, so that a ratio of
+// what is added says something.
+const least = 3
+
+// ratio is how much more a peer adds. Where sluice adds next to nothing, or takes
+// from the packet's cost, there is no such ratio.
+func ratio(peer, ours figures.Figure) figures.Figure {
+	f := figures.Figure{Case: peer.Case, Subject: peer.Subject, Quantity: OfAdded, Unit: "×", Note: peer.Note}
+	if len(peer.Samples) == 0 || len(ours.Samples) == 0 {
+		return f
+	}
+	if e := ours.Estimate; e.Low <= 0 || e.High-e.Low > e.Median/least {
+		switch {
+		case e.High <= 0:
+			f.Note = "sluice: cheaper than no rules"
+		default:
+			f.Note = "sluice adds too little to tell"
+		}
+		return f
+	}
+	f.Samples = peer.Samples.Per(ours.Samples)
+	return f
+}
+
+// words say what the peers are and what each leaves out.
+func (s *Sides) words(measured *figures.Section) []string {
+	text := []string{"Every column has the meaning of the policy, and every packet got the verdict that the policy has for it, or the column says otherwise. " +
+		"A column's set is loaded by its own programs."}
+	for _, p := range s.chosen {
+		if !subject(measured, p.Name) {
+			continue
+		}
+		line := p.Name + ": " + p.About
+		for i, r := range p.Without(s.meaning) {
+			if i == 0 {
+				line += "; without"
+			}
+			line += fmt.Sprintf(" [%s]", r)
+		}
+		text = append(text, line)
+	}
+	return text
+}
