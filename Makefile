@@ -34,7 +34,7 @@ test: ## all tests, short fuzz runs, generated files compared; sets up what it n
 lint: ## linters, import directions, vulnerabilities, shell scripts, texts
 	scripts/lint
 
-bench: ## packet cost and load times beside those of others, as root; BENCH=-short
+bench: ## packet cost and load times beside those of others, as root; BENCH="--short ipv4"
 	scripts/bench $(BENCH)
 
 stress: ## 1,000 applies and refreshes under traffic, counted, as root; STRESS="-run applies"

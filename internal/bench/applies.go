@@ -79,7 +79,6 @@ input:
 	if err != nil {
 		return err
 	}
-	canBan := b.has("ban")
 	t := times{map[string]samples.Series{}, map[string]samples.Series{}}
 	for round := range b.rounds(9) {
 		text := []string{nftText, nftTextAgain}
@@ -112,46 +111,31 @@ input:
 			}
 			t.add(step.what, r)
 		}
-		if canBan {
-			r, err := b.sluice(own, "ban", netip.AddrFrom4([4]byte{192, 0, 3, byte(round + 1)}).String())
-			if err != nil {
-				return err
-			}
-			t.add(banCommand, r)
-		}
-	}
-	if canBan {
-		if err := b.manyAtOnce(own, t); err != nil {
+		r, err := b.sluice(own, "ban", netip.AddrFrom4([4]byte{192, 0, 3, byte(round + 1)}).String())
+		if err != nil {
 			return err
 		}
+		t.add(banCommand, r)
 	}
-	var rows [][]string
+	if err := b.manyAtOnce(own, t); err != nil {
+		return err
+	}
+	b.say("Whole commands, %d + %d ranges.", b.world.blocked.Len4(), b.world.blocked.Len6())
 	for _, what := range []string{nftText, nftTextAgain, fromNothing, unchanged, oneMore, banCommand, banMany} {
-		if s, there := t.wall[what]; there {
-			e := s.Estimate()
-			rows = append(rows, []string{
-				what, fmt.Sprintf("%.0f", e.Median), fmt.Sprintf("%.0f – %.0f", e.Low, e.High),
-				fmt.Sprintf("%.0f", t.cpu[what].Estimate().Median),
-			})
-		}
+		b.add(what, measured, "time by the clock", "ms", t.wall[what])
+		b.add(what, measured, "time of processors", "ms", t.cpu[what])
 	}
-	b.table(fmt.Sprintf("whole commands, %d + %d ranges, medians", b.world.blocked.Len4(), b.world.blocked.Len6()), []string{"", "ms by the clock", "bounds", "ms of processors"}, rows)
-
 	same := t.wall[nftTextAgain].Per(t.wall[nftText])
-	b.ratio("sluice apply from nothing, against nft -f of one set a family", "≤ 0.8 ×", 0.8, t.wall[fromNothing].Per(t.wall[nftText]), same)
-	b.ratio("the same, time of processors", "", 0, t.cpu[fromNothing].Per(t.cpu[nftText]), t.cpu[nftTextAgain].Per(t.cpu[nftText]))
-	b.ratio("the same again, nothing changed, against the first", "≤ 0.1 ×", 0.1, t.wall[unchanged].Per(t.wall[fromNothing]), same)
-	b.ratio("one ban more by the policy's file, against the first", "≤ 0.1 ×", 0.1, t.wall[oneMore].Per(t.wall[fromNothing]), same)
-	if canBan {
-		b.atMost("one ban by sluice ban", "ms", t.wall[banCommand].Estimate(), 20)
-		seconds := make(samples.Series, len(t.wall[banMany]))
-		for i, ms := range t.wall[banMany] {
-			seconds[i] = ms / 1000
-		}
-		b.atMost("100,000 bans in one call, from standard input", "s", seconds.Estimate(), 1)
-	} else {
-		b.absent("one ban by sluice ban", "≤ 20 ms", "no such command")
+	b.ratio("sluice apply from nothing, against nft -f of one set a family", 0.8, t.wall[fromNothing].Per(t.wall[nftText]), same)
+	b.ratio("the same, time of processors", 0, t.cpu[fromNothing].Per(t.cpu[nftText]), t.cpu[nftTextAgain].Per(t.cpu[nftText]))
+	b.ratio("the same again, nothing changed, against the first", 0.1, t.wall[unchanged].Per(t.wall[fromNothing]), same)
+	b.ratio("one ban more by the policy's file, against the first", 0.1, t.wall[oneMore].Per(t.wall[fromNothing]), same)
+	b.atMost("one ban by sluice ban", "ms", t.wall[banCommand], 20)
+	seconds := make(samples.Series, len(t.wall[banMany]))
+	for i, ms := range t.wall[banMany] {
+		seconds[i] = ms / 1000
 	}
+	b.atMost("100,000 bans in one call, from standard input", "s", seconds, 1)
 	return b.memory(own, theirs, file, ruleset, planned)
 }
 
@@ -193,12 +177,6 @@ func (b *bench) plan(l *measure.Lab, file string) (planned, error) {
 	return p, json.Unmarshal([]byte(r.output), &p) // status 1: something would change
 }
 
-// has reports whether the binary has a command.
-func (b *bench) has(command string) bool {
-	r, err := b.command(nil, "help", command)
-	return err == nil && strings.Contains(r.output, "sluice "+command)
-}
-
 // memory reports the most that each side holds at once, itself and its children,
 // and how the plan's load time compares with the load.
 func (b *bench) memory(own, theirs *measure.Lab, file string, ruleset []byte, said planned) error {
@@ -238,11 +216,10 @@ func (b *bench) memory(own, theirs *measure.Lab, file string, ruleset []byte, sa
 		}
 		loads = append(loads, milliseconds(applied.wall-compiled.wall))
 	}
-	b.atMost("sluice apply from nothing, resident at once with its children", "MiB", peaks.Estimate(), 128)
-	b.atMost("nft -f of one set a family, resident", "MiB", peaksNft.Estimate(), 0)
+	b.atMost("sluice apply from nothing, resident at once with its children", "MiB", peaks, 128)
+	b.atMost("nft -f of one set a family, resident", "MiB", peaksNft, 0)
 	predicted := milliseconds(time.Duration(said.Cost.LoadTime))
-	b.note("load time that the plan predicts, beside what apply takes more than compile",
-		fmt.Sprintf("%.0f ms beside %.0f ms (%d elements, %.1f MiB of kernel memory predicted)", predicted, loads.Estimate().Median,
-			said.Cost.Elements, float64(said.Cost.Memory)/mebibyte))
+	b.say("The plan predicts a load time of %.0f ms; apply takes %.0f ms more than compile. It predicts %d elements and %.1f MiB of kernel memory.",
+		predicted, loads.Estimate().Median, said.Cost.Elements, float64(said.Cost.Memory)/mebibyte)
 	return nil
 }

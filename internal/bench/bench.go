@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"regexp"
-	"time"
+	"slices"
 
+	"sluice/internal/figures"
 	"sluice/internal/measure"
 	"sluice/internal/testnet"
 )
@@ -17,13 +16,14 @@ import (
 // Options say what to measure.
 type Options struct {
 	Binary string // sluice
-	Data   string // directory of the country data
-	Seed   uint64 // of the sources that are drawn
-	Short  bool   // fewer rounds: a rough answer
-	// Sections chooses by name; nil takes all.
-	Sections *regexp.Regexp
-	JSON     string    // file for the figures, "" for none
-	Out      io.Writer // for the reader
+	// Data is a directory of country data as CSV; "" takes those of StateDir, which are
+	// the built-in ones where it has none.
+	Data, StateDir string
+	Seed           uint64 // of the sources that are drawn
+	Short          bool   // fewer rounds: a rough answer
+	Sections       []string
+	// Progress is told what goes on; nil: nobody.
+	Progress func(format string, args ...any)
 }
 
 // bench is one run.
@@ -55,43 +55,44 @@ var sections = []struct {
 	{"apply", "whole commands: both families, all but Europe", (*bench).applies},
 }
 
-// List writes the names of the sections and what each is about.
-func List(out io.Writer) {
+// Sections are the names of the sections with what each is about, in the order in
+// which they run.
+func Sections() (names, about []string) {
 	for _, s := range sections {
-		fmt.Fprintf(out, "%-12s %s\n", s.name, s.what)
+		names, about = append(names, s.name), append(about, s.what)
 	}
+	return names, about
 }
 
-// Run measures the chosen sections. Figures that are not reached are no error; a
-// verdict that is not the expected one, or a machine that cannot measure, is.
-func Run(ctx context.Context, o Options) error {
-	return with(ctx, o, func(b *bench) error {
-		start := time.Now()
-		b.environment(b.seed, b.short)
-		b.world.describe(b.report)
+// Run measures the chosen sections and fills a report, also when it is interrupted,
+// with the sections that were measured by then. Goals that are not reached are no
+// error; a verdict that is not the expected one, or a machine that cannot measure, is.
+func Run(ctx context.Context, o Options, r *figures.Report) error {
+	r.Seed = o.Seed
+	return with(ctx, o, r, func(b *bench) error {
 		for _, s := range sections {
-			if o.Sections != nil && !o.Sections.MatchString(s.name) {
+			if len(o.Sections) > 0 && !slices.Contains(o.Sections, s.name) {
 				continue
 			}
 			b.title(s.name, s.what)
+			if len(r.Sections) == 1 {
+				b.world.describe(b.report)
+			}
 			if err := b.section(s.run); err != nil {
+				r.Sections = r.Sections[:len(r.Sections)-1] // not measured to its end
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
 				return fmt.Errorf("section %s: %w", s.name, err)
 			}
 		}
-		b.summary(time.Since(start))
-		if o.JSON == "" {
-			return nil
-		}
-		return b.writeJSON(o.JSON)
+		return nil
 	})
 }
 
 // with prepares a run and removes afterwards what it put on disk.
-func with(ctx context.Context, o Options, f func(*bench) error) (err error) {
-	if err := measure.Ask(); err != nil {
-		return fmt.Errorf("this machine cannot measure: %w", err)
-	}
-	b := &bench{report: newReport(o.Out), Context: ctx, seed: o.Seed, short: o.Short}
+func with(ctx context.Context, o Options, r *figures.Report, f func(*bench) error) (err error) {
+	b := &bench{report: &report{r, o.Progress}, Context: ctx, seed: o.Seed, short: o.Short}
 	if b.binary, err = filepath.Abs(o.Binary); err != nil {
 		return err
 	}
@@ -100,8 +101,11 @@ func with(ctx context.Context, o Options, f func(*bench) error) (err error) {
 	}
 	defer func() { _ = os.RemoveAll(b.dir) }()
 	b.state = filepath.Join(b.dir, "state")
-	if b.world, err = b.loadWorld(o.Data); err != nil {
+	if b.world, err = b.loadWorld(o); err != nil {
 		return err
+	}
+	if err := measure.Ask(); err != nil {
+		return fmt.Errorf("this machine cannot measure: %w", err)
 	}
 	return f(b)
 }

@@ -1,18 +1,16 @@
 package bench
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"sluice/internal/addrset"
+	"sluice/internal/figures"
 	"sluice/internal/measure"
 	"sluice/internal/samples"
 	"sluice/internal/testnet"
@@ -21,7 +19,7 @@ import (
 func testBench(t *testing.T) *bench {
 	t.Helper()
 	measure.Require(t)
-	return &bench{Context: t.Context(), report: newReport(io.Discard), net: testnet.New(t), short: true, seed: 1, dir: t.TempDir()}
+	return &bench{Context: t.Context(), report: &report{Report: &figures.Report{Sections: []figures.Section{{}}}}, net: testnet.New(t), short: true, seed: 1, dir: t.TempDir()}
 }
 
 // TestPeersDecideAlike gives every peer the same random set and holds it to the
@@ -90,41 +88,29 @@ func randomSet(f addrset.Family) (addrset.Set, []netip.Addr) {
 }
 
 func TestReportSaysWhatIsReached(t *testing.T) {
-	var out bytes.Buffer
-	r := newReport(&out)
+	r := &report{Report: &figures.Report{}}
 	r.title("layouts", "sets")
 	same := samples.Series{1, 1.01, 0.99, 1, 1, 1, 1}
 	flat := func(x float64) samples.Series { return samples.Series{x, x, x, x, x, x, x} }
-	r.ratio("good", "≤ 0.55 ×", 0.55, flat(0.5), same)
-	r.ratio("bad", "≤ 0.55 ×", 0.55, flat(0.6), same)
-	r.ratio("noisy", "≤ 0.55 ×", 0.55, flat(0.5), flat(1.2))
-	r.ratio("asked nothing", "", 0, flat(3), same)
-	r.atMost("quick", "ms", flat(3).Estimate(), 20)
-	r.absent("ban", "≤ 20 ms", "no such command")
-	want := map[string]string{"good": reached, "bad": notReached, "noisy": unsure, "asked nothing": shown, "quick": reached, "ban": missing}
-	file := filepath.Join(t.TempDir(), "figures.json")
-	if err := r.writeJSON(file); err != nil {
-		t.Fatal(err)
+	r.ratio("good", 0.55, flat(0.5), same)
+	r.ratio("bad", 0.55, flat(0.6), same)
+	r.ratio("noisy", 0.55, flat(0.5), flat(1.2))
+	r.ratio("asked nothing", 0, flat(3), same)
+	r.atMost("quick", "ms", flat(3), 20)
+	r.atMost("slow", "s", flat(3), 1)
+	r.atMost("now and then", "s", samples.Series{0.5, 0.5, 0.5, 0.5, 3, 3, 3}, 1)
+	want := map[string]figures.Reached{
+		"layouts: good": figures.Yes, "layouts: bad": figures.No, "layouts: noisy": figures.NotShown,
+		"layouts: quick": figures.Yes, "layouts: slow": figures.No, "layouts: now and then": figures.NotShown,
 	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
+	got := map[string]figures.Reached{}
+	for _, g := range r.Goals {
+		got[g.Name] = g.Reached
 	}
-	var read report
-	if err := json.Unmarshal(text, &read); err != nil {
-		t.Fatal(err)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
-	if len(read.Figures) != len(want) {
-		t.Fatalf("%d figures in the file, want %d", len(read.Figures), len(want))
-	}
-	for _, f := range read.Figures {
-		if f.Reached != want[f.Name] {
-			t.Errorf("%s: reached %q, want %q", f.Name, f.Reached, want[f.Name])
-		}
-	}
-	out.Reset()
-	r.summary(0)
-	if strings.Contains(out.String(), "asked nothing") || !strings.Contains(out.String(), "bad") {
-		t.Errorf("the summary has what was asked and nothing else:\n%s", out.String())
+	if n := len(r.Sections[0].Figures); n != 4*2+3 {
+		t.Errorf("%d figures, want a ratio and its A/A of four, and three others", n)
 	}
 }

@@ -1,7 +1,7 @@
 // Package bench measures what Sluice costs, beside what others do with the same
 // addresses and rules, and says of every figure that was asked whether it is
-// reached. `make bench` runs it through the program in main/, and the demo shows
-// its three-line Summary; docs/benchmarks.md tells the method.
+// reached. "sluice bench limits" is its command, which `make bench` runs, and the demo
+// shows its three-line Summary; docs/benchmarks.md tells the method.
 //
 // Packet cost comes from package measure; times of whole commands are those of
 // the real binary in a namespace of its own. Both sides of a ratio are always
@@ -13,6 +13,6 @@
 // Words:
 //
 //   - a section is a group of figures that share a set-up
-//   - a figure is one line of the table: what is asked, what was measured
+//   - a limit is what was asked of a figure: a goal of package figures
 //   - a peer is another way to have the same rules in the kernel
 package bench

@@ -10,6 +10,7 @@ import (
 	"sluice/internal/backend/nftables"
 	"sluice/internal/measure"
 	"sluice/internal/program"
+	"sluice/internal/samples"
 )
 
 // budgets are what the layouts of the frontier may take for both families, from
@@ -51,31 +52,27 @@ func (b *bench) frontier() error {
 	if err != nil {
 		return err
 	}
-	head := []string{"budget"}
-	for _, t := range traffics {
-		head = append(head, t.name)
-	}
-	head = append(head, "elements", "MiB predicted", "load predicted", "search and load")
-	var rows [][]string
+	one := func(x float64) samples.Series { return samples.Series{x} }
 	for _, p := range there {
 		if p.name == bare {
 			continue
 		}
-		row := []string{p.name}
 		for _, t := range traffics {
-			row = append(row, fmt.Sprintf("%.0f", r.Added(cell(p.name, t.name), cell(bare, t.name)).Estimate().Median))
+			b.add(t.name, p.name, "added per packet", "ns", r.Added(cell(p.name, t.name), cell(bare, t.name)))
 		}
-		if a := artifacts[p.name]; a != nil {
-			c := a.Cost()
-			row = append(row, fmt.Sprint(c.Elements), fmt.Sprintf("%.1f", float64(c.Memory)/(1<<20)),
-				fmt.Sprintf("%.2f s", float64(c.LoadTime)/1e9), fmt.Sprintf("%.2f s", took[p.name].Seconds()))
-			b.say("  %s: %s", p.name, chosen(a))
-		} else {
-			row = append(row, fmt.Sprint(b.world.blocked.Len4()+b.world.blocked.Len6()), "", "", fmt.Sprintf("%.2f s", p.took.Seconds()))
+		a := artifacts[p.name]
+		if a == nil {
+			b.add("elements", p.name, "size", "elements", one(float64(b.world.blocked.Len4()+b.world.blocked.Len6())))
+			b.add("search and load", p.name, "time", "s", one(p.took.Seconds()))
+			continue
 		}
-		rows = append(rows, row)
+		c := a.Cost()
+		b.say("%s: %s", p.name, chosen(a))
+		b.add("elements", p.name, "size", "elements", one(float64(c.Elements)))
+		b.add("search and load", p.name, "time", "s", one(took[p.name].Seconds()))
+		b.add("load, predicted", p.name, "time", "s", one(float64(c.LoadTime)/1e9))
+		b.add("kernel memory, predicted", p.name, "memory", "MiB", one(float64(c.Memory)/(1<<20)))
 	}
-	b.table("ns added per packet, medians, by what the layouts of both families may take", head, rows)
 	return nil
 }
 

@@ -45,8 +45,8 @@ func (b *bench) layouts4() error {
 	againWeight, againRange := added(oneAgain)
 	oursWeight, oursRange := added(ours)
 	b.ratio("added per packet against one interval set, sources by address weight, blocked and allowed averaged",
-		"≤ 0.55 ×", 0.55, oursWeight.Per(setWeight), againWeight.Per(setWeight))
-	b.ratio("the same, every range equally likely", "≤ 1.0 ×", 1, oursRange.Per(setRange), againRange.Per(setRange))
+		0.55, oursWeight.Per(setWeight), againWeight.Per(setWeight))
+	b.ratio("the same, every range equally likely", 1, oursRange.Per(setRange), againRange.Per(setRange))
 	return nil
 }
 
@@ -57,7 +57,7 @@ func (b *bench) layouts6() error {
 		return err
 	}
 	added := func(of string) samples.Series { return r.Added(cell(of, "over /48s"), cell(bare, "over /48s")) }
-	b.ratio("added per packet, IPv6, sources uniform over allocated /48s", "≤ 0.6 ×", 0.6,
+	b.ratio("added per packet, IPv6, sources uniform over allocated /48s", 0.6,
 		added(ours).Per(added(oneSet)), added(oneAgain).Per(added(oneSet)))
 	return nil
 }
@@ -103,7 +103,7 @@ func (b *bench) lay(peers []peer, blocked addrset.Set, traffics []drawn) (there 
 			if p.name == oneSet || p.name == oneAgain || p.name == ours {
 				return nil, nil, done, fmt.Errorf("load %s: %w", p.name, err)
 			}
-			b.say("  %s: left out: %s", p.name, firstLine(err))
+			b.say("%s: left out: %s", p.name, firstLine(err))
 			continue
 		}
 		there = append(there, loaded{p, l, time.Since(begin)})
@@ -138,22 +138,18 @@ func (b *bench) layouts(peers []peer, blocked addrset.Set, traffics []drawn) (*m
 	if err != nil {
 		return nil, err
 	}
-	head, rows := []string{""}, [][]string{}
-	for _, t := range traffics {
-		head = append(head, t.name)
-	}
 	for _, p := range there {
-		row := []string{p.name}
 		for _, t := range traffics {
-			s := r.NS(cell(p.name, t.name))
-			if p.name != bare {
-				s = r.Added(cell(p.name, t.name), cell(bare, t.name))
+			if p.name == bare {
+				b.add(t.name, bare, "per packet", "ns", r.NS(cell(bare, t.name)))
+				continue
 			}
-			row = append(row, fmt.Sprintf("%.0f", s.Estimate().Median))
+			b.add(t.name, p.name, "added per packet", "ns", r.Added(cell(p.name, t.name), cell(bare, t.name)))
 		}
-		rows = append(rows, append(row, fmt.Sprintf("%.2f s", p.took.Seconds())))
+		if p.name != bare {
+			b.add("load once", p.name, "time", "s", samples.Series{p.took.Seconds()})
+		}
 	}
-	b.table("ns added per packet (no rules: ns of the bare stack), medians; time to load once", append(head, "load"), rows)
 
 	cells = slices.DeleteFunc(cells, func(c measure.Cell) bool {
 		of, _, _ := strings.Cut(c.Name, ";")
@@ -168,7 +164,7 @@ func loadOurs(b *bench, l *measure.Lab, s addrset.Set) error {
 	artifact, err := b.loadWithin(l, s, program.Layout{})
 	if err == nil {
 		if name := chosen(artifact); name != "" {
-			b.say("  sluice: %s", name)
+			b.say("sluice: %s", name)
 		}
 	}
 	return err

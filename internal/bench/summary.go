@@ -3,8 +3,8 @@ package bench
 import (
 	"context"
 	"fmt"
-	"io"
 
+	"sluice/internal/figures"
 	"sluice/internal/measure"
 )
 
@@ -12,8 +12,9 @@ import (
 // "all but Europe" under Sluice's layout, one interval set and a chain per /8.
 func Summary(ctx context.Context, o Options) ([]string, error) {
 	var lines []string
-	o.Short, o.Out = true, io.Discard
-	err := with(ctx, o, func(b *bench) error {
+	o.Short = true
+	err := with(ctx, o, &figures.Report{}, func(b *bench) error {
+		b.title("summary", "all but Europe")
 		return b.section(func(b *bench) error {
 			const remedy = "chain per /8, iptables"
 			var peers []peer

@@ -1,8 +1,11 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
 	"path/filepath"
 
 	"sluice/internal/addrset"
@@ -22,16 +25,26 @@ func (w *world) describe(r *report) {
 		w.blocked.Len4(), w.blocked.Len6(), w.info.Attribution, w.info.Licence)
 }
 
-func (b *bench) loadWorld(dir string) (*world, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "dbip-country-ipv?.csv"))
-	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("no country data in %s\nhint: scripts/fetch-geo-data fetches them", dir)
-	}
-	args := []string{"geo", "update", "--state-dir", b.state}
-	for _, f := range files {
-		args = append(args, "--from", f)
-	}
-	if _, err := b.command(nil, args...); err != nil {
+// loadWorld takes the country data into the state directory of the run.
+func (b *bench) loadWorld(o Options) (*world, error) {
+	if o.Data != "" {
+		files, err := filepath.Glob(filepath.Join(o.Data, "dbip-country-ipv?.csv"))
+		if err != nil || len(files) == 0 {
+			return nil, fmt.Errorf("no country data in %s\nhint: scripts/fetch-geo-data fetches them; without --data those of the state directory are taken", o.Data)
+		}
+		args := []string{"geo", "update", "--state-dir", b.state}
+		for _, f := range files {
+			args = append(args, "--from", f)
+		}
+		if _, err := b.command(nil, args...); err != nil {
+			return nil, err
+		}
+	} else if data, err := os.ReadFile(geo.CurrentFile(o.StateDir)); err == nil {
+		file := geo.CurrentFile(b.state)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, data, 0o600)); err != nil {
+			return nil, err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	db, err := geo.Open(b.state)

@@ -24,6 +24,7 @@ input, or a machine that cannot measure, 130 interrupted.`,
 		// One line a command, in the order of the help.
 		newBenchPacket(),
 		newBenchApply(),
+		newBenchLimits(),
 		newBenchDiff(),
 	)
 	return cmd
