@@ -39,6 +39,8 @@ Packets are injected as XDP live frames, or where the kernel has none (before 5.
 by a ring of AF_PACKET; the report says which. A machine that is too noisy to tell
 is warned of.
 
+` + againstHelp + `
+
 ` + reportHelp + `
 Kinds: ` + kindsText() + `.
 
@@ -49,6 +51,7 @@ Files: /etc/sluice/policy.yaml; country data and lists in /var/lib/sluice, which
 read alone.`,
 		Example: `  sluice bench packet
   sluice bench packet policy.yaml --kinds banned,established --for 30s
+  sluice bench packet policy.yaml --against nftables-set,ipset,ufw,mine.nft
   sluice bench packet policy.yaml --save before.json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: runBenchPacket,
@@ -63,6 +66,7 @@ read alone.`,
 	flags.Int("flows", 4096, "make up to `N` known connections for each kind")
 	flags.Uint64("seed", 1, "`NUMBER` that what is drawn at random comes from")
 	flags.String("inject", "auto", "put packets in by `xdp`, ring, or auto: the better one that the kernel has")
+	addAgainst(cmd)
 	addReport(cmd)
 	cmd.MarkFlagsMutuallyExclusive("rounds", "for")
 	must(cmd.RegisterFlagCompletionFunc("kinds", words(kindNames()...)))
@@ -100,6 +104,13 @@ func runBenchPacket(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	sides, err := againstOf(cmd)
+	if err != nil {
+		return err
+	}
+	if sides != nil {
+		sides.Into(&o)
+	}
 	testnet.LeaveSignals()
 	ctx, stop := interruptible(cmd)
 	defer stop()
@@ -109,6 +120,9 @@ func runBenchPacket(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	r.Command, r.Version = begun.Command, begun.Version
+	if sides != nil {
+		sides.Tell(r)
+	}
 	if err != nil {
 		r.Warnings = append(r.Warnings, "interrupted: these are the rounds until then")
 	}

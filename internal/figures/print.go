@@ -83,6 +83,9 @@ func (s *Section) Tables() []Table {
 	return out
 }
 
+// widest is how many columns of text a table may take before it is turned round.
+const widest = 132
+
 func (t *Table) print(w io.Writer) {
 	fmt.Fprintf(w, "  %s (%s)\n", t.Quantity, t.Unit)
 	rows := [][]string{append([]string{""}, t.Subjects...)}
@@ -93,10 +96,10 @@ func (t *Table) print(w io.Writer) {
 		}
 		rows = append(rows, row)
 	}
-	width := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			width[i] = max(width[i], utf8.RuneCountInString(cell))
+	width, sum := widths(rows)
+	if turned := transposed(rows); sum > widest {
+		if width2, sum2 := widths(turned); sum2 < sum {
+			rows, width = turned, width2
 		}
 	}
 	for _, row := range rows {
@@ -106,6 +109,30 @@ func (t *Table) print(w io.Writer) {
 		}
 		fmt.Fprintln(w)
 	}
+}
+
+// widths are those of the columns, and of the whole table.
+func widths(rows [][]string) (each []int, sum int) {
+	each = make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			each[i] = max(each[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, w := range each {
+		sum += 2 + w
+	}
+	return each, sum + 2
+}
+
+func transposed(rows [][]string) [][]string {
+	out := make([][]string, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			out[i] = append(out[i], cell)
+		}
+	}
+	return out
 }
 
 func (t *Table) cell(row, subject string) string {

@@ -32,9 +32,8 @@ func nftables(name, about string, l layout) Peer {
 	return Peer{
 		Name: name, Group: name, About: about,
 		needs: []testnet.Feature{testnet.Program("nft"), testnet.Nftables},
-		load: func(ctx context.Context, n *testnet.Namespace, m Meaning) error {
-			_, err := n.RunContext(ctx, string(nftRuleset(m, l)), "nft", "-f", "-")
-			return err
+		load: func(ctx context.Context, n *testnet.Namespace, m Meaning, run Runner) error {
+			return run(ctx, n, string(nftRuleset(m, l)), "nft", "-f", "-")
 		},
 		cannot:  oddRates,
 		without: nftWithout,
@@ -59,9 +58,9 @@ func iptables(group, about, flavour string, how iptablesSets) Peer {
 	}
 	return Peer{
 		Name: group + " (iptables-" + flavour + ")", Group: group, About: about + "; iptables-" + flavour, needs: needs,
-		load: func(ctx context.Context, n *testnet.Namespace, m Meaning) error {
+		load: func(ctx context.Context, n *testnet.Namespace, m Meaning, run Runner) error {
 			sets, four, six := iptablesRuleset(m, how)
-			return restore(ctx, n, flavour, sets, four, six)
+			return restore(ctx, n, run, flavour, sets, four, six)
 		},
 		cannot:  func(m Meaning) []Refusal { return append(oddRates(m), iptablesCannot(m)...) },
 		without: nftWithout,
@@ -82,7 +81,7 @@ func iptables(group, about, flavour string, how iptablesSets) Peer {
 }
 
 // restore loads what has something in it.
-func restore(ctx context.Context, n *testnet.Namespace, flavour string, sets, four, six []byte) error {
+func restore(ctx context.Context, n *testnet.Namespace, run Runner, flavour string, sets, four, six []byte) error {
 	for _, step := range []struct {
 		text []byte
 		args []string
@@ -94,7 +93,7 @@ func restore(ctx context.Context, n *testnet.Namespace, flavour string, sets, fo
 		if len(step.text) == 0 {
 			continue
 		}
-		if _, err := n.RunContext(ctx, string(step.text), step.args[0], step.args[1:]...); err != nil {
+		if err := run(ctx, n, string(step.text), step.args[0], step.args[1:]...); err != nil {
 			return err
 		}
 	}

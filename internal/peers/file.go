@@ -31,10 +31,9 @@ func file(name string) ([]Peer, error) {
 		return []Peer{{
 			Name: base, Group: base, About: "nft -f " + base,
 			needs: []testnet.Feature{testnet.Program("nft"), testnet.Nftables},
-			load: func(ctx context.Context, n *testnet.Namespace, _ Meaning) error {
+			load: func(ctx context.Context, n *testnet.Namespace, _ Meaning, run Runner) error {
 				// Read where it lies, since it may include others.
-				_, err := n.RunContext(ctx, "", "nft", "-f", name)
-				return err
+				return run(ctx, n, "", "nft", "-f", name)
 			},
 		}}, nil
 	}
@@ -45,8 +44,8 @@ func file(name string) ([]Peer, error) {
 	var out []Peer
 	for _, flavour := range []string{"legacy", "nft"} {
 		p := iptables(base, "iptables-restore < "+base, flavour, iptablesSets{})
-		p.load = func(ctx context.Context, n *testnet.Namespace, _ Meaning) error {
-			return restore(ctx, n, flavour, nil, text, six)
+		p.load = func(ctx context.Context, n *testnet.Namespace, _ Meaning, run Runner) error {
+			return restore(ctx, n, run, flavour, nil, text, six)
 		}
 		p.cannot, p.without, p.text = nil, nil, nil
 		out = append(out, p)

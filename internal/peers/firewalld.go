@@ -2,6 +2,7 @@ package peers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,12 +16,12 @@ import (
 // firewalld has zones of interfaces, ipsets, and rich rules in their order.
 func firewalld() Peer {
 	return Peer{
-		Name: "firewalld", Group: "firewalld", About: "firewalld with ipsets and rich rules, over nftables",
+		Name: "firewalld", Group: "firewalld", Private: true, About: "firewalld with ipsets and rich rules, over nftables",
 		needs: []testnet.Feature{
 			testnet.Program("firewalld"), testnet.Program("firewall-cmd"), testnet.Program("dbus-daemon"),
 			testnet.Program("nft"), testnet.Nftables,
 		},
-		load: func(ctx context.Context, n *testnet.Namespace, m Meaning) error {
+		load: func(ctx context.Context, n *testnet.Namespace, m Meaning, _ Runner) error {
 			f, err := StartFirewalld(ctx, n, FirewalldFiles(m))
 			if err != nil {
 				return err
@@ -48,7 +49,7 @@ func firewalld() Peer {
 type Firewalld struct {
 	private *private
 	stop    context.CancelFunc
-	ended   []chan error
+	ended   []chan string // how each daemon has ended
 	out     *os.File
 }
 
@@ -142,8 +143,8 @@ func (f *Firewalld) daemon(ctx context.Context, name string, args ...string) err
 	if err := f.private.net.Do(cmd.Start); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan string, 1)
+	go func() { ended <- fmt.Sprintf("%s has ended: %v", name, cmd.Wait()) }()
 	f.ended = append(f.ended, ended)
 	return nil
 }
@@ -155,9 +156,9 @@ func (f *Firewalld) until(ctx context.Context, done func() bool) error {
 	for !done() {
 		for _, ended := range f.ended {
 			select {
-			case err := <-ended:
-				ended <- err
-				return fmt.Errorf("it has ended: %w", err)
+			case how := <-ended:
+				ended <- how
+				return errors.New(how)
 			default:
 			}
 		}
@@ -184,7 +185,7 @@ func (f *Firewalld) File(path, text string) error {
 func (f *Firewalld) Stop() error {
 	f.stop()
 	for _, ended := range f.ended {
-		_ = <-ended // it was killed
+		<-ended
 	}
 	if f.out != nil {
 		_ = f.out.Close()

@@ -15,9 +15,11 @@ type Peer struct {
 	// Group is the name that chooses it, alone or with others: "iptables-linear".
 	Group string
 	About string // one line
-	needs []testnet.Feature
+	// Private says that it runs with a configuration made for it, in a mount namespace.
+	Private bool
+	needs   []testnet.Feature
 	// load brings it into a namespace.
-	load func(ctx context.Context, n *testnet.Namespace, m Meaning) error
+	load func(ctx context.Context, n *testnet.Namespace, m Meaning, run Runner) error
 	// cannot is what would change a verdict if it were left out, without what is
 	// left out and changes none within its limits.
 	cannot, without func(Meaning) []Refusal
@@ -67,13 +69,25 @@ func (p Peer) Text(m Meaning) string {
 // Load brings the meaning into the kernel of a namespace where the peer has nothing
 // yet. The end of the context ends the programs that do it.
 func (p Peer) Load(ctx context.Context, n *testnet.Namespace, m Meaning) error {
+	return p.LoadBy(ctx, n, m, func(ctx context.Context, n *testnet.Namespace, input, name string, args ...string) error {
+		_, err := n.RunContext(ctx, input, name, args...)
+		return err
+	})
+}
+
+// Runner runs a program in a namespace to its end, with a text on its standard input.
+type Runner func(ctx context.Context, n *testnet.Namespace, input, name string, args ...string) error
+
+// LoadBy is Load by way of a runner, which may look at what the programs take. What
+// runs with a configuration of its own (Private) does not pass by it.
+func (p Peer) LoadBy(ctx context.Context, n *testnet.Namespace, m Meaning, run Runner) error {
 	if err := p.Missing(); err != nil {
 		return err
 	}
 	if refused := p.Cannot(m); len(refused) > 0 {
 		return &CannotError{p.Name, refused}
 	}
-	return p.load(ctx, n, m)
+	return p.load(ctx, n, m, run)
 }
 
 // CannotError is a meaning that a peer has no words for.

@@ -18,7 +18,7 @@ import (
 // front, what is not tracked, NAT.
 func ufw() Peer {
 	return Peer{
-		Name: "ufw", Group: "ufw", About: "ufw; bans, NOTRACK and NAT in its before.rules",
+		Name: "ufw", Group: "ufw", Private: true, About: "ufw; bans, NOTRACK and NAT in its before.rules",
 		needs: []testnet.Feature{testnet.Program("ufw"), testnet.Program("iptables-restore"), testnet.Probed("configuration of ufw", func() error {
 			_, err := os.Stat("/etc/ufw/before.rules")
 			return err
@@ -177,7 +177,7 @@ func ends(words []string) string {
 	return ""
 }
 
-func loadUFW(ctx context.Context, n *testnet.Namespace, m Meaning) error {
+func loadUFW(ctx context.Context, n *testnet.Namespace, m Meaning, _ Runner) error {
 	p, err := newPrivate(n)
 	if err != nil {
 		return err

@@ -147,10 +147,6 @@ func figureOf(s *figures.Section, in, subject, quantity string) figures.Figure {
 	return figures.Figure{}
 }
 
-// least is what sluice has to add, as a share of what varies, so that a ratio of
-// what is added says something.
-const least = 3
-
 // ratio is how much more a peer adds. Where sluice adds next to nothing, or takes
 // from the packet's cost, there is no such ratio.
 func ratio(peer, ours figures.Figure) figures.Figure {
@@ -158,13 +154,12 @@ func ratio(peer, ours figures.Figure) figures.Figure {
 	if len(peer.Samples) == 0 || len(ours.Samples) == 0 {
 		return f
 	}
-	if e := ours.Estimate; e.Low <= 0 || e.High-e.Low > e.Median/least {
-		switch {
-		case e.High <= 0:
-			f.Note = "sluice: cheaper than no rules"
-		default:
-			f.Note = "sluice adds too little to tell"
-		}
+	switch e := ours.Estimate; {
+	case e.High <= 0:
+		f.Note = "sluice takes away"
+		return f
+	case e.Low <= 0:
+		f.Note = "too little"
 		return f
 	}
 	f.Samples = peer.Samples.Per(ours.Samples)
@@ -173,8 +168,8 @@ func ratio(peer, ours figures.Figure) figures.Figure {
 
 // words say what the peers are and what each leaves out.
 func (s *Sides) words(measured *figures.Section) []string {
-	text := []string{"Every column has the meaning of the policy, and every packet got the verdict that the policy has for it, or the column says otherwise. " +
-		"A column's set is loaded by its own programs."}
+	text := []string{"Each has the meaning of the policy, and gave every packet the verdict that the policy has for it, or it says otherwise. " +
+		"Of what is added there is no ratio where sluice adds too little to divide by."}
 	for _, p := range s.chosen {
 		if !subject(measured, p.Name) {
 			continue
