@@ -308,7 +308,7 @@ func (r *resolving) chains() string {
 // trace follows what comes back from the first resolver, with the story's rules
 // there, and names the rule that drops it.
 func (r *resolving) trace() error {
-	if err := nftRules(r.host, "table ip tracing {\n\tchain packets {\n\t\ttype filter hook prerouting priority -400;\n\t\tip saddr " + firstResolver.String() +
+	if err := nftRules(r.host, "table ip tracing {\n\tchain packets {\n\t\ttype filter hook prerouting priority -400;\n\t\tip saddr "+firstResolver.String()+
 		" udp sport 53 meta nftrace set 1\n\t}\n}\n"); err != nil {
 		return err
 	}
