@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"sluice/internal/figures"
 	"sluice/internal/kernellab"
 )
 
@@ -30,14 +32,45 @@ func all(ctx context.Context, o options) error {
 	case o.core, o.run != "", o.noTable:
 		return l.each(ctx, l.tests)
 	}
-	return errors.New("the table is not there yet")
+	return l.everything(ctx)
+}
+
+// everything is the tests and the measurement of every kernel, in one after the other
+// of the same machine's processors.
+func (l *lab) everything(ctx context.Context) error {
+	begin := time.Now()
+	p, err := l.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	reports := make([]*figures.Report, len(l.kernels))
+	err = l.each(ctx, func(ctx context.Context, at int, k kernellab.Kernel, out io.Writer) error {
+		if !l.noTests {
+			if err := l.tests(ctx, at, k, out); err != nil {
+				return err
+			}
+		}
+		var err error
+		if reports[at], err = l.measure(ctx, k, p, out); err != nil || !l.twice {
+			return err
+		}
+		second, err := l.measure(ctx, k, p, out)
+		if err != nil {
+			return err
+		}
+		return agree(out, reports[at], second)
+	})
+	measured := slices.DeleteFunc(reports, func(r *figures.Report) bool { return r == nil })
+	if len(measured) == 0 {
+		return err
+	}
+	return errors.Join(err, l.tell(measured, begin))
 }
 
 // lab is one run of this command.
 type lab struct {
 	options
-	work   string
-	binary string
+	work string
 
 	mu  sync.Mutex
 	out io.Writer
@@ -45,7 +78,7 @@ type lab struct {
 
 // each runs f for every kernel, two at a time: a guest that counts uses one
 // processor.
-func (l *lab) each(ctx context.Context, f func(context.Context, kernellab.Kernel, io.Writer) error) error {
+func (l *lab) each(ctx context.Context, f func(context.Context, int, kernellab.Kernel, io.Writer) error) error {
 	slots := make(chan struct{}, 2)
 	failed := make([]error, len(l.kernels))
 	var wait sync.WaitGroup
@@ -58,7 +91,7 @@ func (l *lab) each(ctx context.Context, f func(context.Context, kernellab.Kernel
 			slots <- struct{}{}
 			defer func() { <-slots }()
 			begin := time.Now()
-			failed[i] = f(ctx, k, l.writer(version))
+			failed[i] = f(ctx, i, k, l.writer(version))
 			fmt.Fprintf(os.Stderr, "kernels: %s: %.0f s\n", k.Release, time.Since(begin).Seconds())
 		})
 	}
@@ -108,7 +141,7 @@ func (l *lab) packages(ctx context.Context) ([]testPackage, error) {
 }
 
 // tests runs those that the options name.
-func (l *lab) tests(ctx context.Context, k kernellab.Kernel, out io.Writer) error {
+func (l *lab) tests(ctx context.Context, _ int, k kernellab.Kernel, out io.Writer) error {
 	packages, err := l.packages(ctx)
 	if err != nil {
 		return err
@@ -139,7 +172,7 @@ func (l *lab) testFiles(ctx context.Context, packages []testPackage) (files map[
 }
 
 // oneCommand runs what -command says.
-func (l *lab) oneCommand(ctx context.Context, k kernellab.Kernel, out io.Writer) error {
+func (l *lab) oneCommand(ctx context.Context, _ int, k kernellab.Kernel, out io.Writer) error {
 	files := map[string]string{}
 	if l.run != "" {
 		packages, err := l.packages(ctx)
@@ -154,5 +187,3 @@ func (l *lab) oneCommand(ctx context.Context, k kernellab.Kernel, out io.Writer)
 		Binary: l.binary, Programs: installed(testPrograms), Files: files, Env: ciEnvironment, Command: l.command, Out: out,
 	})
 }
-
-var errDiffers = errors.New("two runs do not agree")

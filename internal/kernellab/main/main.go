@@ -21,6 +21,7 @@ import (
 	"syscall"
 
 	"sluice/internal/kernellab"
+	"sluice/internal/testnet"
 )
 
 func main() { os.Exit(run()) }
@@ -38,6 +39,11 @@ type options struct {
 	twice   bool
 	save    string
 	html    string
+
+	sections string
+	inside   bool
+	state    string
+	binary   string
 }
 
 func run() int {
@@ -54,6 +60,10 @@ func run() int {
 	flag.BoolVar(&o.twice, "twice", false, "measure twice and fail when a figure differs by more than 2 %")
 	flag.StringVar(&o.save, "save", "", "write the figures to `FILE` as JSON")
 	flag.StringVar(&o.html, "html", "", "write the figures to `FILE` as a page")
+	flag.StringVar(&o.sections, "sections", "", "measure these `SECTIONS` alone: capabilities,lists,forward,layouts")
+	flag.BoolVar(&o.inside, "inside", false, "measure on this kernel: what runs in the guest")
+	flag.StringVar(&o.state, "state", "/var/lib/sluice", "`DIR` of the country data, with -inside")
+	flag.StringVar(&o.binary, "binary", "/usr/bin/sluice", "the `BINARY` to measure, with -inside")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		fmt.Fprintf(os.Stderr, "error: unexpected argument %q\n", flag.Arg(0))
@@ -63,7 +73,12 @@ func run() int {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := all(ctx, o)
+	do := all
+	if o.inside {
+		testnet.LeaveSignals()
+		do = inside
+	}
+	err := do(ctx, o)
 	var ended *kernellab.ExitError
 	switch {
 	case ctx.Err() != nil:

@@ -1,0 +1,16 @@
+// Package kernelbench is what the kernel lab measures on each of its kernels:
+// package kernellab boots them, and the command of `make kernels` calls [Run] inside
+// of each, and [Merge] with what all of them found.
+//
+//   - Layouts: the real country data ("all but Europe") in every layout that peers
+//     use, and in Sluice's own; what a blocked and an allowed packet pays.
+//   - Lists: 650 banned addresses, rule by rule and otherwise, as in the second story.
+//   - Forward: packets of known connections through a host, on the classic path and
+//     by a flowtable, with the proof that they took that way.
+//   - Capabilities: what the kernel says to each question of package host.
+//
+// It knows nothing of emulation: on a real machine the same figures are nanoseconds.
+// The same packets in the same order are sent in every run (fixed numbers, fixed
+// seed), so where time is counted in instructions two runs agree; [Agree] holds them
+// to that.
+package kernelbench

@@ -1,0 +1,126 @@
+package kernelbench
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sluice/internal/figures"
+	"sluice/internal/measure"
+	"sluice/internal/packetbench"
+	"sluice/internal/peers"
+	"sluice/internal/resolve"
+)
+
+const allButEurope = `version: 1
+sets:
+  blocked: {continents: [AF, AN, AS, NA, OC, SA]}
+input:
+  default: allow
+  rules:
+    - drop any from blocked
+`
+
+// layouts measures those of a large set.
+func (b *bench) layouts() error {
+	file, err := b.file("all-but-europe.yaml", allButEurope)
+	if err != nil {
+		return err
+	}
+	return b.policy(file, "layouts", "All but Europe, by layout of the set",
+		[]packetbench.Kind{packetbench.Blocked, packetbench.Allowed},
+		"nftables-set", "hash-per-length", "ipset (iptables-legacy)", "chain-per-/8 (nftables)", "chain-per-/8 (iptables-legacy)")
+}
+
+// bans are as many addresses as the second story has, that nobody else here has.
+const bans = 650
+
+func banned() []netip.Addr {
+	out := make([]netip.Addr, bans)
+	for i := range out {
+		out[i] = netip.AddrFrom4([4]byte{192, 0, byte(2 + i/250), byte(1 + i%250)})
+	}
+	return out
+}
+
+// lists measures 650 banned addresses.
+func (b *bench) lists() error {
+	var text strings.Builder
+	for _, a := range banned() {
+		fmt.Fprintln(&text, a)
+	}
+	if _, err := b.file("banned.txt", text.String()); err != nil {
+		return err
+	}
+	file, err := b.file("bans.yaml", "version: 1\nsets:\n  banned: {file: banned.txt}\nban: [banned]\ninput: {default: allow}\n")
+	if err != nil {
+		return err
+	}
+	return b.policy(file, "lists", fmt.Sprintf("%d banned addresses", bans),
+		[]packetbench.Kind{packetbench.Banned, packetbench.Allowed},
+		"nftables-set", "ipset (iptables-legacy)", "nftables-linear", "iptables-linear (iptables-legacy)")
+}
+
+// sources of a traffic: every one is sent to every layout once, to see that it gets
+// its verdict, and an emulated machine takes long over it.
+const sources = 4096
+
+// policy measures one under Sluice and under peers, and puts the figures into a
+// section: a row a layout.
+func (b *bench) policy(file, name, title string, kinds []packetbench.Kind, names ...string) error {
+	var meaning peers.Meaning
+	o := packetbench.Options{
+		Policy: file, StateDir: b.StateDir, Binary: b.Binary, Kinds: kinds, Seed: b.Seed, Rounds: b.Rounds, Packets: b.Packets,
+		Sources: sources,
+		Resolved: func(r *resolve.Resolved) error {
+			meaning = peers.FromPolicy(r)
+			return nil
+		},
+		Progress: func(what string, done, total int) {
+			if total == 0 {
+				b.Say("%s: %s", name, what)
+			}
+		},
+	}
+	every := peers.Every()
+	for _, n := range names {
+		i := slices.IndexFunc(every, func(p peers.Peer) bool { return p.Name == n })
+		if i < 0 {
+			return fmt.Errorf("no peer is called %s", n)
+		}
+		p := every[i]
+		o.Subjects = append(o.Subjects, packetbench.Subject{Name: p.Name, Load: func(ctx context.Context, l *measure.Lab) error {
+			return p.Load(ctx, l.Namespace, meaning)
+		}})
+	}
+	r, err := packetbench.Run(b, o)
+	if err != nil {
+		return err
+	}
+	s := figures.Section{Name: name, Title: title}
+	for _, from := range r.Sections {
+		s.Text = append(s.Text, cases(from.Text)...)
+		for _, f := range from.Figures {
+			switch f.Quantity {
+			case packetbench.Added:
+			case packetbench.Whole:
+				if f.Subject != packetbench.Bare {
+					continue
+				}
+			default:
+				continue
+			}
+			s.Add(figures.Figure{Case: f.Subject, Subject: b.kernel, Quantity: f.Case, Unit: b.unit, Samples: f.Samples, Note: f.Note})
+		}
+	}
+	b.report.Warnings = append(b.report.Warnings, r.Warnings...)
+	b.report.Sections = append(b.report.Sections, s)
+	return nil
+}
+
+// cases keeps of the text what says which packets are sent.
+func cases(text []string) []string {
+	return slices.DeleteFunc(slices.Clone(text), func(t string) bool { return !strings.HasPrefix(t, "IPv") })
+}
