@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"syscall"
 	"time"
@@ -25,6 +26,7 @@ type Asking struct {
 	NewConnections bool          `json:"new-connections"`
 	Rate           float64       `json:"rate"` // 0: closed loop
 	For            time.Duration `json:"for"`
+	Requests       uint64        `json:"requests"` // ends it earlier; 0 is no such end
 	Timeout        time.Duration `json:"timeout"`
 	Every          time.Duration `json:"every"`
 }
@@ -54,7 +56,8 @@ func AskChild(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	r, err := load.Run(ctx, load.Options{
 		URL: a.URL, Connections: a.Connections, NewConnections: a.NewConnections, Rate: a.Rate,
-		For: a.For, Timeout: a.Timeout, Every: a.Every,
+		Header: []string{"Accept-Encoding: gzip"}, // as every browser asks
+		For: a.For, Requests: a.Requests, Timeout: a.Timeout, Every: a.Every,
 	})
 	if err != nil {
 		return err
@@ -78,6 +81,10 @@ func (s *Stage) ask(ctx context.Context, from *testnet.Namespace, a Asking) (*As
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, s.Binary, "story", "ask")
+	if s.report.Machine.Counted && a.Requests > 0 {
+		// What the load itself does at times of its own choice would be counted.
+		cmd.Env = append(os.Environ(), "GOGC=off")
+	}
 	cmd.Stdin = bytes.NewReader(question)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var out, failed bytes.Buffer

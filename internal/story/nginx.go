@@ -2,6 +2,7 @@ package story
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -31,11 +32,41 @@ func raiseFiles() error {
 	return nil
 }
 
-// startNginx serves a page of some two hundred bytes on port 80 of every address, as a
-// set-up step.
+// The pages that nginx serves.
+const (
+	smallPage = "" // a line of text, made by nginx itself
+	webPage   = "page.html"
+)
+
+// webPageSize is in bytes, before nginx compresses it, as it does for browsers.
+const webPageSize = 64 << 10
+
+// htmlPage is a page of words, which compresses as text does.
+func (s *Stage) htmlPage() []byte {
+	random := rand.New(rand.NewPCG(s.Seed, 1))
+	words := make([]string, 2000)
+	for i := range words {
+		word := make([]byte, 2+random.IntN(8))
+		for at := range word {
+			word[at] = "etaoinsrhldcumfpgwybvk"[min(random.IntN(22), random.IntN(22))]
+		}
+		words[i] = string(word)
+	}
+	page := []byte("<!doctype html>\n<title>A page of a web site</title>\n<p>\n")
+	for len(page) < webPageSize {
+		page = append(page, words[min(random.IntN(len(words)), random.IntN(len(words)))]...)
+		page = append(page, " \n"[min(1, random.IntN(12)/11)])
+	}
+	return page
+}
+
+// startNginx serves the pages on port 80 of every address, as a set-up step.
 func (s *Stage) startNginx(in *testnet.Namespace) error {
 	dir := filepath.Join(s.Dir, "nginx-"+in.Label())
 	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, webPage), s.htmlPage(), 0o644); err != nil {
 		return err
 	}
 	config := filepath.Join(dir, "nginx.conf")
@@ -57,14 +88,20 @@ http {
 	server {
 		listen 80 backlog=8192;
 		default_type text/plain;
-		location / { return 200 "A page of a web site.\n"; }
+		location = / { return 200 "A page of a web site.\n"; }
+		location = /%[3]s {
+			default_type text/html;
+			root %[1]s;
+			gzip on;
+		}
 	}
 }
-`, dir, openFiles/2)
+`, dir, openFiles/2, webPage)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}
 	in.Sysctl("net.core.somaxconn", "8192")
+	in.Sysctl("net.ipv4.tcp_max_syn_backlog", "8192")
 	p := in.Start("nginx", "-p", dir, "-c", config, "-e", "stderr")
 	if err := in.WaitTCP(netip.MustParseAddrPort("127.0.0.1:80"), 10*time.Second); err != nil {
 		return fmt.Errorf("nginx did not start: %w\n%s", err, p.Output())

@@ -2,6 +2,7 @@ package story
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"sluice/internal/figures"
@@ -13,30 +14,42 @@ import (
 type loop struct {
 	rounds      int
 	each        time.Duration
+	requests    map[string]uint64 // by page, where it ends by number
 	connections int
 }
 
-// usualLoop is enough for a limit of some per cent. In the kernel lab a second is a
-// milliard of instructions, and takes several in real time.
+// usualLoop is enough for a limit of some per cent. In the kernel lab time is a number
+// of instructions, whatever the machine does, so a few requests tell as much as many;
+// one at a time, so that none waits for another.
 func (s *Stage) usualLoop() loop {
-	switch {
-	case s.Short:
-		return loop{3, 100 * time.Millisecond, 8}
-	case s.report.Machine.Counted:
-		return loop{7, 200 * time.Millisecond, 8}
+	l := loop{rounds: 15, each: time.Second, connections: 16}
+	if s.report.Machine.Counted {
+		l = loop{rounds: 7, each: time.Minute, requests: map[string]uint64{smallPage: 200, webPage: 50}, connections: 1}
 	}
-	return loop{15, time.Second, 16}
+	if s.Short {
+		l.rounds, l.each = 3, min(l.each, 100*time.Millisecond)
+		if l.requests != nil {
+			l.each, l.requests = time.Minute, map[string]uint64{smallPage: 50, webPage: 15}
+		}
+	}
+	return l
 }
 
-// compare asks the sites in turn, the order changing from round to round, and gives
-// requests per second of each.
-func (s *Stage) compare(ctx context.Context, l loop, sites ...*site) (map[*site]samples.Series, error) {
+// pages are compared one by one.
+var pages = []struct{ page, name string }{
+	{webPage, fmt.Sprintf("a page of %d KiB, compressed", webPageSize>>10)},
+	{smallPage, "the smallest page"},
+}
+
+// compare asks the sites for a page in turn, the order changing from round to round,
+// and gives requests per second of each.
+func (s *Stage) compare(ctx context.Context, l loop, page string, sites ...*site) (map[*site]samples.Series, error) {
 	rates := map[*site]samples.Series{}
 	for round := range l.rounds + 1 {
 		for i := range sites {
 			site := sites[(i+round)%len(sites)]
 			a, err := s.ask(ctx, site.client, Asking{
-				URL: site.url, Connections: l.connections, NewConnections: true, For: l.each, Timeout: 10 * time.Second,
+				URL: site.url + page, Connections: l.connections, NewConnections: true, For: l.each, Requests: l.requests[page], Timeout: 10 * time.Second,
 			})
 			if err != nil {
 				return nil, err
@@ -54,29 +67,52 @@ func (s *Stage) compare(ctx context.Context, l loop, sites ...*site) (map[*site]
 	return rates, nil
 }
 
-// rateFigures puts the requests per second of each site into a section, and what each
-// request costs where time is counted in instructions.
-func (s *Stage) rateFigures(section *figures.Section, what string, rates map[*site]samples.Series, sites ...*site) {
-	for _, site := range sites {
-		section.Add(figures.Figure{
-			Case: what, Subject: site.name, Quantity: "answered requests", Unit: "1/s", More: true, Samples: rates[site],
-		})
-	}
-	if !s.report.Machine.Counted {
-		return
-	}
-	for _, site := range sites {
-		cost := make(samples.Series, len(rates[site]))
-		for i, rate := range rates[site] {
-			cost[i] = 1e9 / rate
-		}
-		section.Add(figures.Figure{
-			Case: what, Subject: site.name, Quantity: "cost of a request: client, both ends' kernel and nginx", Unit: "instructions", Samples: cost,
-		})
-	}
+// comparison is what each site costs beside the bare one, for every page.
+type comparison struct {
+	bare, again *site
+	others      []*site
+	over        map[string]map[*site]samples.Series // by page: time for a request over that of the bare site
 }
 
-// perRequest is how much more a request of one site takes than one of another.
-func perRequest(rates map[*site]samples.Series, of, than *site) samples.Series {
-	return rates[than].Per(rates[of])
+// compareAll fills a section with requests per second of the sites, for every page.
+func (s *Stage) compareAll(ctx context.Context, section *figures.Section, bare, again *site, others ...*site) (*comparison, error) {
+	l := s.usualLoop()
+	c := &comparison{bare: bare, again: again, others: others, over: map[string]map[*site]samples.Series{}}
+	all := append([]*site{bare, again}, others...)
+	for _, p := range pages {
+		s.Say("what a request costs: %s, %d rounds", p.name, l.rounds)
+		rates, err := s.compare(ctx, l, p.page, all...)
+		if err != nil {
+			return nil, err
+		}
+		c.over[p.page] = map[*site]samples.Series{}
+		for _, w := range all {
+			section.Add(figures.Figure{Case: p.name, Subject: w.name, Quantity: "answered requests", Unit: "1/s", More: true, Samples: rates[w]})
+		}
+		for _, w := range all[1:] {
+			c.over[p.page][w] = rates[bare].Per(rates[w])
+			section.Add(figures.Figure{Case: p.name, Subject: w.name, Quantity: "time for a request, over that of " + bare.name, Unit: "×", Samples: c.over[p.page][w]})
+		}
+		if s.report.Machine.Counted {
+			cost := func(w *site) samples.Series {
+				out := make(samples.Series, len(rates[w]))
+				for i, rate := range rates[w] {
+					out[i] = 1e9 / rate
+				}
+				return out
+			}
+			section.Add(figures.Figure{Case: p.name, Subject: bare.name, Quantity: "a request at both ends, in client, kernel and nginx", Unit: "instructions", Samples: cost(bare)})
+			for _, w := range all[1:] {
+				section.Add(figures.Figure{Case: p.name, Subject: w.name, Quantity: "added to a request", Unit: "instructions", Samples: cost(w).Minus(cost(bare))})
+			}
+		}
+	}
+	return c, nil
+}
+
+// within makes a goal of what a site costs over the bare one, for the page of a web
+// site.
+func (s *Stage) within(c *comparison, w *site, limit float64) {
+	s.Goal(figures.AtMost(fmt.Sprintf("%s: time for a request over that of %s", w.name, c.bare.name), "×", limit,
+		c.over[webPage][w], c.over[webPage][c.again]))
 }

@@ -31,7 +31,10 @@ func All() []Story {
 	// One line a story.
 	list := []Story{
 		one,
+		two,
 		three,
+		four,
+		five,
 	}
 	slices.SortFunc(list, func(a, b Story) int { return a.Number - b.Number })
 	return list
