@@ -58,15 +58,23 @@ func (s *stalling) dial(context.Context, string, string) (net.Conn, error) {
 // virtual runs a load in virtual time.
 func virtual(t *testing.T, ctx func(*testing.T) context.Context, o Options) (r *Result) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	virtually(t, func(t *testing.T) {
 		var err error
 		r, err = start(ctx(t), o, clock{prepare: func() {}, sleep: time.Sleep})
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(serverLife)
 	})
 	return r
+}
+
+// virtually runs a function in virtual time, until the servers have ended.
+func virtually(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f(t)
+		time.Sleep(serverLife)
+	})
 }
 
 // serverLife is longer than any stall of a server.

@@ -3,7 +3,6 @@ package load
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -23,6 +22,7 @@ const (
 	connectQuantity  = "time to connect"
 	shakeQuantity    = "TLS handshake"
 	errorsQuantity   = "errors"
+	errorRate        = "errors of all kinds"
 )
 
 // Section is a load as a table and charts.
@@ -64,23 +64,23 @@ func (r *Result) title() string {
 	if o.Rate > 0 {
 		pace = "open loop of " + figures.Number(o.Rate) + " requests/s"
 	}
-	return fmt.Sprintf("%s %s, %s, %s, %s, %s", cmp.Or(o.Method, http.MethodGet), o.URL, connections, form, pace, round(r.Took))
+	return fmt.Sprintf("%s %s, %s, %s, %s, %s", cmp.Or(o.Method, http.MethodGet), o.URL, connections, form, pace, TimeText(r.Took))
 }
 
 // text is what a reader has to know.
 func (r *Result) text() []string {
 	out := []string{"Asked " + r.Address + "."}
-	if r.Correction == FromIntended {
-		out[0] += fmt.Sprintf(" Latency counts from the intended start of each request, so nothing is omitted while the server stalls; 99 %% of the connections were woken less than %s late.",
-			round(time.Duration(r.Lateness.ValueAtPercentile(99))))
-	} else {
-		out[0] += fmt.Sprintf(" Latency is corrected for coordinated omission with the expected interval, %s (the median as measured): while a connection waited longer, it left out requests.", round(r.Expected))
+	if r.Correction == FromIntended && r.Raw.TotalCount() > 0 {
+		out[0] += fmt.Sprintf(" Latency counts from the intended start of each request, so nothing is omitted while the server stalls; 99 %% of the connections were woken at most %s late.",
+			TimeText(time.Duration(r.Lateness.ValueAtPercentile(99))))
+	} else if r.Raw.TotalCount() > 0 {
+		out[0] += fmt.Sprintf(" Latency is corrected for coordinated omission with the expected interval, %s (the median as measured): while a connection waited longer, it left out requests.", TimeText(r.Expected))
 	}
 	if r.Late > 0 {
 		out = append(out, fmt.Sprintf("%s of the answers came after the end, and are in the latencies alone.", count(r.Late)))
 	}
 	if r.Interrupted {
-		out = append(out, fmt.Sprintf("Interrupted after %s.", round(r.Took)))
+		out = append(out, fmt.Sprintf("Interrupted after %s.", TimeText(r.Took)))
 	}
 	return out
 }
@@ -122,11 +122,15 @@ func (r *Result) figures(s *figures.Section) {
 	if r.Cut > 0 {
 		add("under way when interrupted", errorsQuantity, "requests", false, float64(r.Cut))
 	}
-	add(each, "errors of all kinds", "1/s", false, r.course(func(i Interval) float64 { return perSecond(i.Failed(), i.To-i.From) })...)
+	add(each, errorRate, "1/s", false, r.course(func(i Interval) float64 { return perSecond(i.Failed(), i.To-i.From) })...)
 	if r.Took > 0 {
 		add("received", "volume", "MB/s", true, float64(r.Received)/1e6/r.Took.Seconds())
 		add("sent", "volume", "MB/s", true, float64(r.Sent)/1e6/r.Took.Seconds())
-		add("this process", "processor", "% of a core", false, 100*r.Processor.Seconds()/r.Took.Seconds())
+		share := 100 * r.Processor.Seconds() / r.Took.Seconds()
+		add("this process", "processor", "% of a core", false, share)
+		if rate := r.Rate(); rate > 0 {
+			add("this process, for 10,000 requests/s", "processor", "% of a core", false, share*10_000/rate)
+		}
 	}
 }
 
@@ -195,12 +199,12 @@ func (r *Result) Warnings() []string {
 	if r.Unsent > 0 {
 		say("%s requests of the schedule were never sent, since all %d connections were busy: the server is slower than the schedule, or --connections is too small", count(r.Unsent), r.Options.Connections)
 	}
-	if r.Answered == 0 && r.Failed() > 0 {
+	if r.Answered == 0 {
 		say("nothing was answered")
 	}
 	if r.Lateness != nil && r.Lateness.TotalCount() > 0 {
 		if late, typical := time.Duration(r.Lateness.ValueAtPercentile(99)), time.Duration(r.Latency.ValueAtPercentile(50)); late > typical && late > time.Millisecond {
-			say("this machine was too busy to keep the schedule: 1 %% of the connections were woken more than %s late", round(late))
+			say("this machine was too busy to keep the schedule: 1 %% of the connections were woken more than %s late", TimeText(late))
 		}
 	}
 	return out
@@ -210,11 +214,13 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 func count(n uint64) string { return figures.Number(float64(n)) }
 
-// round leaves three digits of a time.
-func round(d time.Duration) time.Duration {
-	if d <= 0 {
-		return d
+// TimeText is a time in three digits.
+func TimeText(d time.Duration) string {
+	switch {
+	case d >= time.Second:
+		return figures.Number(d.Seconds()) + " s"
+	case d >= time.Millisecond:
+		return figures.Number(milliseconds(d)) + " ms"
 	}
-	digits := math.Floor(math.Log10(float64(d)))
-	return d.Round(time.Duration(math.Pow(10, max(0, digits-2))))
+	return figures.Number(1000*milliseconds(d)) + " µs"
 }

@@ -149,7 +149,12 @@ func (w *worker) keptAlive(ctx context.Context) {
 	}
 }
 
-func (w *worker) over() bool { return w.run.since() >= w.run.options.For || w.run.cut.Load() }
+// over says that no request is to start any more.
+func (w *worker) over() bool {
+	r := w.run
+	most := r.options.Requests
+	return r.since() >= r.options.For || r.cut.Load() || most > 0 && r.schedule == nil && r.started.Load() >= most
+}
 
 // rest pauses a connection of a closed loop that could not be opened, which
 // would try again at once else, thousands of times a second.
