@@ -11,45 +11,60 @@ import (
 	"sluice/internal/testnet"
 )
 
-// counter reads the counter of a lab's drain over netlink: nft(8) reads every
-// set of the namespace first, which takes longer than a measurement.
+// counter reads a counter of a lab's drain over netlink: nft(8) reads every set of
+// the namespace first, which takes longer than a measurement. The socket is a plain
+// one, since the kernel has the answer ready when it was asked: nothing waits.
 type counter struct {
-	conn   *netlink.Conn
-	family uint8 // of the table
+	fd      int
+	request []byte
 }
 
-func newCounter(n *testnet.Namespace, family string) (*counter, error) {
-	c := &counter{family: map[string]uint8{"inet": unix.NFPROTO_INET, "netdev": unix.NFPROTO_NETDEV}[family]}
-	return c, n.Do(func() (err error) {
-		c.conn, err = netlink.Dial(unix.NETLINK_NETFILTER, nil)
-		return err
-	})
-}
-
-// read returns the packets that have survived since the lab was made.
-func (c *counter) read() (uint64, error) {
+func newCounter(n *testnet.Namespace, family uint8) (*counter, error) {
 	e := netlink.NewAttributeEncoder()
 	e.String(unix.NFTA_OBJ_TABLE, "measure")
 	e.String(unix.NFTA_OBJ_NAME, "survived")
 	e.Uint32(unix.NFTA_OBJ_TYPE, binary.NativeEndian.Uint32([]byte{0, 0, 0, unix.NFT_OBJECT_COUNTER}))
 	attributes, err := e.Encode()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	answer, err := c.conn.Execute(netlink.Message{
+	data := append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attributes...)
+	m := netlink.Message{
 		Header: netlink.Header{
-			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETOBJ),
-			Flags: netlink.Request,
+			Length: uint32(unix.SizeofNlMsghdr + len(data)),
+			Type:   netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETOBJ),
+			Flags:  netlink.Request,
 		},
-		Data: append([]byte{c.family, unix.NFNETLINK_V0, 0, 0}, attributes...),
+		Data: data,
+	}
+	c := &counter{}
+	if c.request, err = m.MarshalBinary(); err != nil {
+		return nil, err
+	}
+	return c, n.Do(func() (err error) {
+		c.fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+		return err
 	})
+}
+
+func (c *counter) close() error { return unix.Close(c.fd) }
+
+// read returns the packets that have survived since the lab was made.
+func (c *counter) read() (uint64, error) {
+	if err := unix.Sendto(c.fd, c.request, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return 0, fmt.Errorf("ask for the counter of a lab: %w", err)
+	}
+	buffer := make([]byte, 4096)
+	n, _, err := unix.Recvfrom(c.fd, buffer, unix.MSG_DONTWAIT)
 	if err != nil {
 		return 0, fmt.Errorf("read the counter of a lab: %w", err)
 	}
-	for _, m := range answer {
-		if packets, ok := counted(m.Data); ok {
-			return packets, nil
-		}
+	var m netlink.Message
+	if err := m.UnmarshalBinary(buffer[:n]); err != nil {
+		return 0, fmt.Errorf("read the counter of a lab: %w", err)
+	}
+	if packets, ok := counted(m.Data); ok && m.Header.Type != netlink.Error {
+		return packets, nil
 	}
 	return 0, errors.New("read the counter of a lab: no counter in the answer")
 }

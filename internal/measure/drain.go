@@ -3,6 +3,8 @@ package measure
 import (
 	"fmt"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // drain is where packets end that the rules under test let through: at priority
@@ -59,12 +61,15 @@ table netdev measure {
 	if err := l.Nft(text.String()); err != nil {
 		return err
 	}
-	var err error
-	if d.rules, err = newCounter(l.Namespace, "inet"); err != nil {
-		return err
+	for family, c := range map[uint8]**counter{unix.NFPROTO_INET: &d.rules, unix.NFPROTO_NETDEV: &d.devices} {
+		made, err := newCounter(l.Namespace, family)
+		if err != nil {
+			return err
+		}
+		l.net.OnClose(made.close)
+		*c = made
 	}
-	d.devices, err = newCounter(l.Namespace, "netdev")
-	return err
+	return nil
 }
 
 // survived is how many packets have been counted since the lab was made.

@@ -75,6 +75,13 @@ func (f *finding) lack(name, why string) {
 	f.lacks = append(f.lacks, lacking{fmt.Sprintf("IPv%d, %s", f.family, name), why})
 }
 
+// by adds to the last cases which line rewrites them.
+func (f *finding) by(n *policy.NAT, cases int) {
+	for i := len(f.cases) - cases; i < len(f.cases); i++ {
+		f.cases[i].text += fmt.Sprintf("; rewritten by line %d, %q", n.Pos.Line, n.Text)
+	}
+}
+
 // add makes a case of what was found.
 func (f *finding) add(kind Kind, name string, g found, passes bool) {
 	t := f.trafficOf(g)
@@ -356,6 +363,7 @@ func (f *finding) natted() {
 			continue
 		}
 		done[name] = true
+		before := len(f.cases)
 		switch {
 		case n.Stateless && f.wants(NAT):
 			f.add(NAT, name, g, true)
@@ -365,6 +373,7 @@ func (f *finding) natted() {
 		if !n.Stateless && f.wants(NATEstablished) {
 			f.addKnown(NATEstablished, name+", established", g)
 		}
+		f.by(n, len(f.cases)-before)
 	}
 	if len(names) == 0 {
 		f.lack("rewritten", "the policy has no nat")

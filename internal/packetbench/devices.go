@@ -70,8 +70,9 @@ func devicesOf(p *policy.Policy) []measure.Device {
 }
 
 // outsideOf is the zone that the default route leaves by: the one that says so, the
-// one that packets are masqueraded out of, or the only one with interfaces and
-// without networks; nil where there is none.
+// one that packets are masqueraded out of or redirected in, or of those with
+// interfaces and without networks the only one, or the one with a usual name; nil
+// where there is none.
 func outsideOf(p *policy.Policy) *policy.Zone {
 	var without []*policy.Zone
 	for _, z := range p.Zones {
@@ -83,20 +84,26 @@ func outsideOf(p *policy.Policy) *policy.Zone {
 		}
 	}
 	for _, n := range p.NAT {
-		if n.Kind != policy.Masquerade {
-			continue
-		}
-		for _, z := range p.Zones {
-			if z.Name == n.Out.Text && len(z.Interfaces) > 0 {
-				return z
+		for _, side := range []*policy.Word{n.Out, n.In} {
+			for _, z := range p.Zones {
+				if side != nil && z.Name == side.Text && len(z.Interfaces) > 0 {
+					return z
+				}
 			}
 		}
 	}
 	if len(without) == 1 {
 		return without[0]
 	}
+	for _, z := range without {
+		if slices.Contains(usual, z.Name) {
+			return z
+		}
+	}
 	return nil
 }
+
+var usual = []string{"wan", "internet", "world", "outside", "external", "public", "uplink"}
 
 // nameOf is a device name that fits a zone's interfaces; "" where it names none.
 func nameOf(z *policy.Zone) string {
