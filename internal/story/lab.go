@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"sluice/internal/figures"
 	"sluice/internal/kernellab"
@@ -18,6 +19,7 @@ import (
 // machine is its own, so a story may set what belongs to the whole machine. The kernel
 // is one that kernellab.Options takes.
 func RunInLab(ctx context.Context, story Story, kernel string, o Options) (*figures.Report, error) {
+	begun := time.Now()
 	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", folderPrefix, os.Getpid()))
 	if err != nil {
 		return nil, err
@@ -45,7 +47,8 @@ func RunInLab(ctx context.Context, story Story, kernel string, o Options) (*figu
 	if err != nil {
 		return nil, err
 	}
-	report.Command, report.Version = o.Command, o.Version
+	// The clock in there counts instructions.
+	report.Command, report.Version, report.When, report.Took = o.Command, o.Version, begun.Truncate(time.Second), time.Since(begun).Seconds()
 	return report, nil
 }
 
