@@ -58,7 +58,7 @@ or a machine that cannot measure, 130 interrupted: what there is by then is prin
 }
 
 func runBenchApply(cmd *cobra.Command, args []string) error {
-	ctx, stop := interruptible(cmd)
+	ctx, stop := measuring(cmd)
 	defer stop()
 	flags := cmd.Flags()
 	o := applybench.Options{StateDir: optionsOf(cmd).stateDir}

@@ -73,7 +73,7 @@ machine that cannot measure, 130 interrupted: whole sections are printed.`,
 }
 
 func runBenchLimits(cmd *cobra.Command, args []string) error {
-	ctx, stop := interruptible(cmd)
+	ctx, stop := measuring(cmd)
 	defer stop()
 	flags := cmd.Flags()
 	o := bench.Options{StateDir: optionsOf(cmd).stateDir, Sections: args}

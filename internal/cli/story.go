@@ -13,7 +13,6 @@ import (
 
 	"sluice/internal/figures"
 	"sluice/internal/story"
-	"sluice/internal/testnet"
 )
 
 func newStory() *cobra.Command {
@@ -87,9 +86,9 @@ Exit status: 0, 2 for bad use.`,
 			for _, s := range story.All() {
 				how := ""
 				if s.Machine {
-					how = "with --kernel or --host-sysctl"
+					how = "\twith --kernel or --host-sysctl"
 				}
-				fmt.Fprintf(tw, "%d\t%s\t%s\n", s.Number, s.Title, how)
+				fmt.Fprintf(tw, "%d\t%s%s\n", s.Number, s.Title, how)
 			}
 			return tw.Flush()
 		},
@@ -147,8 +146,7 @@ func runStory(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	o.Say = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
-	testnet.LeaveSignals()
-	ctx, stop := interruptible(cmd)
+	ctx, stop := measuring(cmd)
 	defer stop()
 
 	report, err := playStory(ctx, cmd, s, o)

@@ -1,0 +1,16 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/testnet"
+)
+
+// measuring is interruptible for a command that measures in namespaces of its own:
+// these are removed by the measurement that ends, which may have something to say.
+func measuring(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	testnet.LeaveSignals()
+	return interruptible(cmd)
+}
