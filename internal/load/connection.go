@@ -33,7 +33,6 @@ type connection struct {
 	failed error    // what the last read ended with
 	reader *bufio.Reader
 	header fasthttp.ResponseHeader
-	buffer []byte // behind reader, kept over connections
 
 	sent, received uint64 // since they were last asked for
 }
@@ -211,11 +210,11 @@ func (d *dialer) dial(ctx context.Context, to netip.AddrPort, turn int) (net.Con
 	if d.options.Dialer != nil {
 		return d.options.Dialer(ctx, "tcp", to.String())
 	}
-	var local netip.AddrPort
-	if len(d.local) > 0 {
-		local = d.local[turn%len(d.local)]
+	if len(d.local) == 0 {
+		// DialTCP would bind to any address, and thereby choose the local port.
+		return d.net.DialContext(ctx, "tcp", to.String())
 	}
-	conn, err := d.net.DialTCP(ctx, "tcp", local, to)
+	conn, err := d.net.DialTCP(ctx, "tcp", d.local[turn%len(d.local)], to)
 	if err != nil {
 		return nil, err
 	}

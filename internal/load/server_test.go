@@ -342,6 +342,49 @@ func TestLocalPortsRunOut(t *testing.T) {
 	}
 }
 
+// A local port is used for every server at a time: connect chooses it, knowing the
+// destination. A socket that is bound first would have it for itself, and run out of
+// ports with 20 connections to all servers together.
+func TestLocalPortsOfEveryServer(t *testing.T) {
+	const ports = 20
+	lab := testnet.New(t)
+	ns := lab.Unnamed("ports")
+	ns.Sysctl("net.ipv4.ip_local_port_range", fmt.Sprintf("40000 %d", 40000+ports-1))
+	var servers []netip.AddrPort
+	for port := uint16(80); port < 83; port++ {
+		to := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)
+		l, err := ns.Listen(to.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// It takes connections until the test ends: closing it would reset them.
+		defer l.Close()
+		servers = append(servers, to)
+	}
+	for name, bind := range map[string][]netip.Addr{"any address": nil, "one address": addrs("127.0.0.1")} {
+		d := newDialer(&Options{Bind: bind})
+		var open []net.Conn
+		for _, to := range servers {
+			for n := range ports {
+				err := ns.Do(func() error {
+					conn, err := d.dial(t.Context(), to, n)
+					if err == nil {
+						open = append(open, conn)
+					}
+					return err
+				})
+				if err != nil {
+					t.Fatalf("%s, connection %d to %s: %v", name, n+1, to, err)
+				}
+			}
+		}
+		for _, conn := range open {
+			_ = conn.(*net.TCPConn).SetLinger(0)
+			_ = conn.Close()
+		}
+	}
+}
+
 func TestKindOf(t *testing.T) {
 	for want, err := range map[Kind]error{
 		TLS:       fmt.Errorf("read: %w", tls.AlertError(40)),
