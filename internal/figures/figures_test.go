@@ -71,6 +71,52 @@ func TestSavedIsRead(t *testing.T) {
 	}
 }
 
+// A ratio to nothing must not cost the report: it is null in JSON.
+func TestNoNumber(t *testing.T) {
+	r := report()
+	s := Section{Name: "ratios", Title: "Ratios"}
+	s.Add(Figure{Case: "to nothing", Subject: "sluice", Quantity: "ratio", Unit: "×", Samples: samples.Series{math.Inf(1), math.NaN(), math.Inf(1)}})
+	s.Add(Figure{Case: "to nothing in one round", Subject: "sluice", Quantity: "ratio", Unit: "×", Samples: samples.Series{1, 2, math.Inf(1)}})
+	s.Charts = []Chart{{Lines: []Line{{Points: []Point{{X: 1, Y: 2}, {X: 2, Y: math.NaN()}}}}}}
+	r.Sections = append(r.Sections, s)
+	r.Goals = append(r.Goals, AtMost("nothing measured", "×", 1, nil, nil))
+	var text, again bytes.Buffer
+	if err := r.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	read, err := Parse("f.json", text.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := read.Write(&again); err != nil {
+		t.Errorf("what was read is written again: %v", err)
+	}
+	for _, r := range []*Report{r, read} {
+		var out bytes.Buffer
+		r.Print(&out, nil, nil)
+		if strings.Contains(out.String(), "NaN") || strings.Contains(out.String(), "Inf") {
+			t.Errorf("a person reads\n%s", out.String())
+		}
+	}
+	if got := read.Sections[1].Charts[0].Lines[0].Points; !math.IsNaN(got[1].Y) || got[0] != (Point{X: 1, Y: 2}) {
+		t.Errorf("got points %v", got)
+	}
+	if r.Goals[1].Reached != No {
+		t.Errorf("what was not measured is %s", r.Goals[1].Reached)
+	}
+}
+
+// An estimate is that of the samples, whatever the file says of it.
+func TestEstimateIsOfTheSamples(t *testing.T) {
+	r, err := Parse("f.json", []byte(`{"schema":"sluice-figures/1","sections":[{"figures":[{"samples":[3,1,2],"estimate":{"median":9,"low":9,"high":9}}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.Sections[0].Figures[0].Estimate; got != (samples.Estimate{Median: 2, Low: 1, High: 3}) {
+		t.Errorf("got %v", got)
+	}
+}
+
 func TestBadReports(t *testing.T) {
 	for text, want := range map[string]string{
 		"{\n  \"schema\": 1\n}":    `f.json:2:`,
@@ -116,7 +162,7 @@ func TestGoals(t *testing.T) {
 }
 
 func TestNumber(t *testing.T) {
-	for x, want := range map[float64]string{0: "0", 0.01234: "0.0123", 12.34: "12.3", 99.96: "100", 123.4: "123", 1234: "1,234", 1234567: "1,234,567", -1234: "-1,234", 2.5e8: "2.5e+08", math.NaN(): "–"} {
+	for x, want := range map[float64]string{0: "0", 0.01234: "0.0123", 12.34: "12.3", 99.96: "100", 123.4: "123", 1234: "1,234", 1234567: "1,234,567", -1234: "-1,234", math.Inf(1): "∞", math.Inf(-1): "-∞", 2.5e8: "2.5e+08", math.NaN(): "–"} {
 		if got := Number(x); got != want {
 			t.Errorf("%v: got %s, want %s", x, got, want)
 		}
@@ -134,5 +180,8 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		r.Print(&bytes.Buffer{}, nil, nil)
+		if err := r.Write(&bytes.Buffer{}); err != nil {
+			t.Errorf("what was read cannot be written: %v", err)
+		}
 	})
 }

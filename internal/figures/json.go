@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"github.com/google/renameio/v2"
+
+	"sluice/internal/samples"
 )
 
 // Write writes a report as indented JSON.
@@ -49,5 +51,36 @@ func Parse(file string, data []byte) (*Report, error) {
 	if r.Schema != Schema {
 		return nil, fmt.Errorf("%s: its schema is %q, this version reads %s\nhint: --save FILE of sluice bench, load and story writes one", file, r.Schema, Schema)
 	}
+	// Estimates are for other readers: they are always those of the samples.
+	for i := range r.Sections {
+		for j := range r.Sections[i].Figures {
+			if f := &r.Sections[i].Figures[j]; len(f.Samples) > 0 {
+				f.Estimate = f.Samples.Estimate()
+			}
+		}
+	}
 	return r, nil
+}
+
+// point is a Point as JSON has it: null where it has no value.
+type point struct {
+	X    samples.Number `json:"x"`
+	Y    samples.Number `json:"y"`
+	Low  samples.Number `json:"low,omitempty"`
+	High samples.Number `json:"high,omitempty"`
+}
+
+// MarshalJSON writes what is no number as null.
+func (p Point) MarshalJSON() ([]byte, error) {
+	return json.Marshal(point{samples.Number(p.X), samples.Number(p.Y), samples.Number(p.Low), samples.Number(p.High)})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (p *Point) UnmarshalJSON(data []byte) error {
+	var in point
+	if err := json.Unmarshal(data, &in); err != nil {
+		return fmt.Errorf("point: %v", err) //nolint:errorlint // its place is none in the file
+	}
+	*p = Point{float64(in.X), float64(in.Y), float64(in.Low), float64(in.High)}
+	return nil
 }

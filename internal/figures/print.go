@@ -152,7 +152,7 @@ func spread(f Figure) string {
 	e := f.Estimate
 	half := max(e.High-e.Median, e.Median-e.Low)
 	switch {
-	case len(f.Samples) < 2 || half == 0:
+	case len(f.Samples) < 2 || half == 0 || math.IsNaN(half-half): // no number, or no bound
 		return ""
 	case math.Abs(e.Median) < 2*half:
 		return " ±" + Number(half)
@@ -165,6 +165,8 @@ func Number(x float64) string {
 	switch a := math.Abs(x); {
 	case math.IsNaN(x):
 		return "–"
+	case math.IsInf(x, 0):
+		return map[bool]string{true: "∞", false: "-∞"}[x > 0]
 	case a >= 10_000_000:
 		return fmt.Sprintf("%.3g", x)
 	case a >= 100:
