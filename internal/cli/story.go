@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -82,15 +81,18 @@ Exit status: 0, 2 for bad use.`,
 			if optionsOf(cmd).json {
 				return printJSON(w, storiesJSON())
 			}
-			tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+			widest := 0
 			for _, s := range story.All() {
-				how := ""
-				if s.Machine {
-					how = "\twith --kernel or --host-sysctl"
-				}
-				fmt.Fprintf(tw, "%d\t%s%s\n", s.Number, s.Title, how)
+				widest = max(widest, len(s.Title))
 			}
-			return tw.Flush()
+			for _, s := range story.All() {
+				if s.Machine {
+					fmt.Fprintf(w, "%d  %-*s  with --kernel or --host-sysctl\n", s.Number, widest, s.Title)
+					continue
+				}
+				fmt.Fprintf(w, "%d  %s\n", s.Number, s.Title)
+			}
+			return nil
 		},
 	}
 }

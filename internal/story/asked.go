@@ -57,7 +57,7 @@ func AskChild(ctx context.Context, in io.Reader, out io.Writer) error {
 	r, err := load.Run(ctx, load.Options{
 		URL: a.URL, Connections: a.Connections, NewConnections: a.NewConnections, Rate: a.Rate,
 		Header: []string{"Accept-Encoding: gzip"}, // as every browser asks
-		For: a.For, Requests: a.Requests, Timeout: a.Timeout, Every: a.Every,
+		For:    a.For, Requests: a.Requests, Timeout: a.Timeout, Every: a.Every,
 	})
 	if err != nil {
 		return err

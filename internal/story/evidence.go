@@ -87,4 +87,3 @@ func (c *course) fullTable(limit int, log []string) (evidence []string, ok bool,
 	}
 	return evidence, full && dropped > 0, nil
 }
-
