@@ -17,7 +17,9 @@ import (
 // a flowtable's short way is counted too. What the host itself sends (answers of
 // reject) ends at the egress, uncounted.
 //
-// Which packet is which its hop limit says: rules leave it alone.
+// Which packet is which its hop limit says: rules leave it alone. A packet with
+// another one is no part of the traffic (what the lab's addresses say to each other,
+// neighbour discovery): it is dropped, and not counted.
 type drain struct{ rules, devices *counter }
 
 // Hop limits of what is sent. Hosts send with 64.
@@ -32,13 +34,15 @@ func (d *drain) load(l *Lab) error {
 	counter survived { }
 	chain input {
 		type filter hook input priority 1000; policy drop;
-		ip ttl %[1]d accept
-		ip6 hoplimit %[1]d accept
-		counter name survived
+		ip ttl %[1]d counter name survived drop
+		ip6 hoplimit %[1]d counter name survived drop
+		ip ttl %[3]d accept
+		ip6 hoplimit %[3]d accept
 	}
 	chain known {
 		type filter hook input priority 2147483647; policy drop;
-		counter name survived
+		ip ttl %[3]d counter name survived
+		ip6 hoplimit %[3]d counter name survived
 	}
 	chain forwarded {
 		type filter hook postrouting priority 1000; policy accept;
@@ -48,7 +52,7 @@ func (d *drain) load(l *Lab) error {
 }
 table netdev measure {
 	counter survived { }
-`, hopsThrough, hopsNew-1)
+`, hopsNew, hopsNew-1, hopsThrough)
 	for i, p := range l.ports {
 		fmt.Fprintf(&text, `	chain out%d {
 		type filter hook egress device "%s" priority 1000; policy drop;
