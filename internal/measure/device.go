@@ -8,8 +8,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"sluice/internal/testnet"
 )
@@ -66,36 +64,25 @@ func (l *Lab) route(devices []Device) error {
 		if err := p.setMACs(l); err != nil {
 			return err
 		}
-		if err := l.net.Try(func() { // a new link-layer address makes the device forget its neighbours
-			p.Neighbor(router4.String(), macFar)
-			p.Neighbor(router6.String(), macFar)
-		}); err != nil {
-			return err
-		}
-		for _, a := range d.Addresses {
-			address := &netlink.Addr{IPNet: ipNet(a), Flags: unix.IFA_F_NOPREFIXROUTE}
-			if a.Addr().Is6() {
-				address.Flags |= unix.IFA_F_NODAD
-			}
-			if err := links.AddrAdd(found, address); err != nil {
-				return fmt.Errorf("add address %s to %s: %w", a, d.Name, err)
-			}
-		}
 		networks := d.Networks
 		if i == 0 {
 			networks = append(prefixes("0.0.0.0/0", "::/0"), networks...)
 		}
-		for _, n := range networks {
-			via := router4
-			if n.Addr().Is6() {
-				via = router6
+		if err := l.net.Try(func() { // a new link-layer address makes the device forget its neighbours
+			p.Neighbor(router4.String(), macFar)
+			p.Neighbor(router6.String(), macFar)
+			for _, a := range d.Addresses {
+				p.AddressAlone(a)
 			}
-			err := links.RouteReplace(&netlink.Route{
-				LinkIndex: found.Attrs().Index, Dst: ipNet(n.Masked()), Gw: via.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
-			})
-			if err != nil {
-				return fmt.Errorf("route %s by %s: %w", n, d.Name, err)
+			for _, n := range networks {
+				via := router4
+				if n.Addr().Is6() {
+					via = router6
+				}
+				p.RouteBy(via, n)
 			}
+		}); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -117,10 +104,6 @@ func (p *port) setMACs(l *Lab) error {
 		end.of.MAC = end.mac
 	}
 	return nil
-}
-
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 // receive makes the device ready for frames of a test run: a veth has a receive

@@ -118,7 +118,6 @@ func TestForwardLab(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s IPv%d %s", way, f, name), func(t *testing.T) {
 					for _, l := range []*measure.Lab{bare, rules} {
-						want := 100
 						if tc.known {
 							n, err := l.Establish(t.Context(), tc.traffic, way)
 							if err != nil {
@@ -152,7 +151,7 @@ func TestForwardLab(t *testing.T) {
 								counter = "known"
 							}
 							out := l.Namespace.MustRun("nft", "list", "counter", "inet", "t", counter)
-							if want = 256; !strings.Contains(out, fmt.Sprintf("packets %d ", want)) {
+							if want := 256; !strings.Contains(out, fmt.Sprintf("packets %d ", want)) {
 								t.Errorf("%s packets, want %d of them:\n%s", counter, want, out)
 							}
 						}

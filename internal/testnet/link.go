@@ -95,7 +95,7 @@ func (s *Namespace) Bridge(device string, addresses []string, ports ...*Port) *P
 		s.net.fail("make bridge %s in %s: %w", device, s.label, err)
 	}
 	for _, p := range ports {
-		if err := s.links.LinkSetMasterByIndex(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: p.index}}, bridge.Index); err != nil {
+		if err := s.links.LinkSetMasterByIndex(p.link(), bridge.Index); err != nil {
 			s.net.fail("put %s into bridge %s of %s: %w", p.Device, device, s.label, err)
 		}
 	}
@@ -116,7 +116,7 @@ func (p *Port) Address(addresses ...string) {
 			if addr.IP.To4() == nil {
 				addr.Flags = unix.IFA_F_NODAD
 			}
-			err = p.Namespace.links.AddrAdd(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: p.index}}, addr)
+			err = p.Namespace.links.AddrAdd(p.link(), addr)
 		}
 		if err != nil {
 			p.Namespace.net.fail("add address %s to %s in %s: %w", text, p.Device, p.Namespace.label, err)
@@ -202,6 +202,36 @@ func (s *Namespace) Own(prefixes ...string) {
 			s.net.fail("own %s in %s: %w", text, s.label, err)
 		}
 	}
+}
+
+// AddressAlone adds an address without the route to its network that usually comes
+// with one.
+func (p *Port) AddressAlone(address netip.Prefix) {
+	p.Namespace.net.helper()
+	addr := &netlink.Addr{IPNet: ipNet(address), Flags: unix.IFA_F_NOPREFIXROUTE}
+	if address.Addr().Is6() {
+		addr.Flags |= unix.IFA_F_NODAD
+	}
+	if err := p.Namespace.links.AddrAdd(p.link(), addr); err != nil {
+		p.Namespace.net.fail("add address %s to %s in %s: %w", address, p.Device, p.Namespace.label, err)
+	}
+}
+
+// RouteBy sends a prefix out of this device to a router, which need not be in a
+// network of it.
+func (p *Port) RouteBy(router netip.Addr, prefix netip.Prefix) {
+	p.Namespace.net.helper()
+	err := p.Namespace.links.RouteReplace(&netlink.Route{
+		LinkIndex: p.index, Dst: ipNet(prefix.Masked()), Gw: router.AsSlice(), Flags: int(netlink.FLAG_ONLINK),
+	})
+	if err != nil {
+		p.Namespace.net.fail("route %s by %s on %s in %s: %w", prefix, router, p.Device, p.Namespace.label, err)
+	}
+}
+
+// link is what the kernel knows the port by.
+func (p *Port) link() netlink.Link {
+	return &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: p.index}}
 }
 
 // Neighbor fixes the link-layer address of a neighbour, so that no
