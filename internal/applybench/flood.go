@@ -17,10 +17,6 @@ type counts struct {
 	Passed uint64 // of those that neither allows
 }
 
-func (c *counts) add(o counts) {
-	c.Sent, c.Lost, c.Passed = c.Sent+o.Sent, c.Lost+o.Lost, c.Passed+o.Passed
-}
-
 // flood sends flows in turn until it is stopped: a burst each millisecond, which
 // leaves the processors to the change.
 const (

@@ -39,7 +39,6 @@ var Words = map[string][]string{"nft": {NFT, Careful}, "ipset": {IPSet}, "firewa
 type change struct {
 	name     string
 	from, to int // states; nothing for none
-	rest     bool
 }
 
 // The states of a round.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"sluice/internal/figures"
+	"sluice/internal/measure"
 	"sluice/internal/samples"
 )
 
@@ -48,7 +49,7 @@ func (b *bench) report(r *figures.Report) {
 	info := b.world.geo.Info()
 	of := countrySets(b.base.resolved)
 	r.Warnings = append(r.Warnings, b.warnings...)
-	if b.noGeo != nil {
+	if b.noGeo != "" {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%s is left out: %s", onePercent, b.noGeo))
 	}
 	if b.wireless != nil {
@@ -102,7 +103,7 @@ func (b *bench) report(r *figures.Report) {
 		{&costs, "time by the clock", "ms", func(c *cell) samples.Series { return c.wall }},
 		{&costs, "time of processors", "ms", func(c *cell) samples.Series { return c.cpu }},
 		{&costs, "memory of processes", "MiB", func(c *cell) samples.Series { return c.resident }},
-		{&costs, "memory of the kernel", "MiB", func(c *cell) samples.Series { return c.kernel }},
+		{&costs, kernelMemory, "MiB", func(c *cell) samples.Series { return c.kernel }},
 		{&costs, "sent over netlink", "KiB", func(c *cell) samples.Series { return c.sent }},
 		{&costs, "received over netlink", "KiB", func(c *cell) samples.Series { return c.received }},
 		{&packets, "lost", "packets", func(c *cell) samples.Series { return c.lost }},
@@ -115,28 +116,50 @@ func (b *bench) report(r *figures.Report) {
 				if !there {
 					continue
 				}
-				if s := q.of(c); len(s) > 0 {
-					q.to.Add(figures.Figure{Case: change, Subject: rival, Quantity: q.name, Unit: q.unit, Samples: s})
+				f := figures.Figure{Case: change, Subject: rival, Quantity: q.name, Unit: q.unit, Samples: q.of(c)}
+				if len(f.Samples) == 0 {
+					f.Note = missing(q.name, change, rival)
+				}
+				if len(f.Samples) > 0 || f.Note != "" {
+					q.to.Add(f)
 				}
 			}
 		}
 	}
 	r.Sections = append(r.Sections, ratios, packets, costs)
 	lost, passed := b.wrong(Sluice)
-	if len(lost) > 0 {
+	switch {
+	case len(b.flows) == 0:
+		r.Warnings = append(r.Warnings, "the policy allows and refuses nothing that could be sent: no packets were counted")
+	case len(lost) > 0:
 		r.Goals = append(r.Goals,
 			figures.AtMost("packets lost by sluice that old and new rules allow", "packets", 0, lost, nil),
 			figures.AtMost("packets let through by sluice that neither allows", "packets", 0, passed, nil))
+	}
+	if text, noisy := measure.Noisy(b.itself()); noisy {
+		r.Warnings = append(r.Warnings, "the machine is too noisy to tell small differences of time: "+text)
 	}
 	if e := sum(b.restLost()); e > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%.0f packets were treated wrongly while nothing was done: the counts of changes have that error", e))
 	}
 }
 
+// missing is why a figure is not there, "" where none is expected.
+func missing(quantity, name, rival string) string {
+	for _, c := range changes {
+		if c.name == name && quantity == kernelMemory {
+			return unchargedBy(rival, c)
+		}
+	}
+	return ""
+}
+
+const kernelMemory = "memory of the kernel"
+
 // names are the changes that were made.
 func (b *bench) names() (out []string) {
 	for _, c := range changes {
-		if c.to != countries || b.noGeo == nil {
+		if c.to != countries || b.noGeo == "" {
 			out = append(out, c.name)
 		}
 	}
@@ -161,6 +184,14 @@ func (b *bench) wrong(rival string) (lost, passed samples.Series) {
 		}
 	}
 	return lost, passed
+}
+
+// itself is A/A: one way against itself, every change a round of its own.
+func (b *bench) itself() (out samples.Series) {
+	for _, change := range b.names() {
+		out = append(out, b.cell(change, Unproved).wall.Per(b.cell(change, Again).wall)...)
+	}
+	return out
 }
 
 func (b *bench) restLost() (out samples.Series) {

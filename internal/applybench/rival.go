@@ -68,6 +68,6 @@ func (s *ours) prepare(_ context.Context, _ change, _, to *state) error {
 }
 
 func (s *ours) make(ctx context.Context, w *work) error {
-	args := append([]string{"apply", s.world.policy, "--no-confirm", "--no-expect", "--force", "--netns", s.lab.host.Name(), "--state-dir", s.state}, s.flags...)
+	args := append([]string{"apply", s.world.policy, "--no-confirm", "--force", "--netns", s.lab.host.Name(), "--state-dir", s.state}, s.flags...)
 	return w.run(ctx, false, programs.Program{Name: s.binary, Args: args})
 }
