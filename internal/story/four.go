@@ -35,8 +35,8 @@ func machine(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 20, byte(i),
 
 // Subjects of the story.
 const (
-	handRules     = "rules by hand"
-	handFlowtable = "rules by hand, with a flowtable"
+	vmRules     = "rules by hand"
+	vmFlowtable = "rules by hand, with a flowtable"
 	sluiceClassic = "sluice, without a flowtable"
 	sluiceFlow    = "sluice, accelerate"
 )
@@ -112,8 +112,8 @@ func playFour(ctx context.Context, s *Stage) error {
 		load      func() error
 	}{
 		{noRules, false, func() error { return nil }},
-		{handRules, false, func() error { return nftRules(h.host, machineRules(false)) }},
-		{handFlowtable, true, func() error { return nftRules(h.host, machineRules(true)) }},
+		{vmRules, false, func() error { return nftRules(h.host, machineRules(false)) }},
+		{vmFlowtable, true, func() error { return nftRules(h.host, machineRules(true)) }},
 		{sluiceClassic, false, func() error { _, err := s.Apply(ctx, h.host, classic); return err }},
 		{sluiceFlow, true, func() error { _, err := s.Apply(ctx, h.host, answer); return err }},
 	}
@@ -191,7 +191,7 @@ func playFour(ctx context.Context, s *Stage) error {
 	}
 	if flow, there := latency[sluiceFlow]; there {
 		s.Goal(figures.AtMost("a query by Sluice's flowtable against Sluice without it", "×", 1, flow.Per(latency[sluiceClassic]), nil))
-		s.Goal(figures.AtMost("a query by Sluice's flowtable against rules by hand without one", "×", 1, flow.Per(latency[handRules]), nil))
+		s.Goal(figures.AtMost("a query by Sluice's flowtable against rules by hand without one", "×", 1, flow.Per(latency[vmRules]), nil))
 	}
 	s.Found("Each packet between two machines passes the forward hook of the host, established or not: connection tracking, routing and the rules are asked for each. A flowtable takes packets of established connections at the ingress hook and sends them on.", evidence...)
 	s.Honest("The incident's machines were virtual ones; these are network namespaces, so a query is faster than theirs by the emulation of a network card, and what the host adds weighs more. Its PostgreSQL is this machine's, without fsync, which -S does not ask for.")

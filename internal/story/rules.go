@@ -35,6 +35,14 @@ func clearHost(s *Stage, host *testnet.Namespace) error {
 // Counted says that time is counted in instructions.
 func (s *Stage) Counted() bool { return s.report.Machine.Counted }
 
+// each is the unit of what a packet pays.
+func (s *Stage) each() string {
+	if s.Counted() {
+		return "instructions"
+	}
+	return "ns"
+}
+
 // write puts a policy that the page does not show into the story's folder.
 func (s *Stage) write(name, policy string) (file string, err error) {
 	file = filepath.Join(s.Dir, name)
