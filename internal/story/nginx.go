@@ -70,10 +70,9 @@ func (s *Stage) startNginx(in *testnet.Namespace) error {
 		return err
 	}
 	config := filepath.Join(dir, "nginx.conf")
+	// One process: the worker of a master that was killed would live on.
 	text := fmt.Sprintf(`daemon off;
-user root;
-worker_processes 1;
-worker_rlimit_nofile %[2]d;
+master_process off;
 pid %[1]s/nginx.pid;
 error_log %[1]s/error.log;
 events { worker_connections %[2]d; }

@@ -18,6 +18,16 @@ import (
 	"sluice/internal/testnet"
 )
 
+// builtSluice is the real program, built from here.
+func builtSluice(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "sluice")
+	if text, err := exec.Command("go", "build", "-o", binary, "sluice/cmd/sluice").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, text)
+	}
+	return binary
+}
+
 func TestStoriesAreNumbered(t *testing.T) {
 	for i, s := range All() {
 		if s.Number != i+1 || s.Title == "" || s.Incident == "" || s.Run == nil {
@@ -55,10 +65,7 @@ func TestMachineIsNotTouchedUnasked(t *testing.T) {
 // watched, with a goal that is reached and one that is not.
 func TestStageMakesAPage(t *testing.T) {
 	testnet.Require(t, testnet.Namespaces, testnet.Nftables, testnet.Program("nginx"))
-	binary := filepath.Join(t.TempDir(), "sluice")
-	if text, err := exec.Command("go", "build", "-o", binary, "sluice/cmd/sluice").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, text)
-	}
+	binary := builtSluice(t)
 	var said []string
 	folder := ""
 	played := Story{Number: 9, Title: "a test", Incident: "It was so.", Run: func(ctx context.Context, s *Stage) error {
