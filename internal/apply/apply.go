@@ -257,6 +257,9 @@ func (s *session) write(in Input, kept listing) (*Generation, error) {
 		Previous: s.cur.Running, SSHPorts: in.SSHPorts, Profile: in.Profile,
 		Without: in.Without,
 	}
+	if a, is := in.Artifact.(backend.Chosen); is {
+		g.Choices = a.Choices()
+	}
 	// A refresh finds the files of sets again.
 	g.Dir, _ = os.Getwd()
 	g.Inputs = in.Sources

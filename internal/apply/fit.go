@@ -103,7 +103,12 @@ func (s *session) fit(ctx context.Context, g *Generation, artifact backend.Artif
 	if s.Capabilities != nil {
 		can = s.Capabilities(ctx)
 	}
-	fitted, err := s.Backend.Lower(p, can)
+	// What costs are now is not what they were at the apply.
+	same := s.Backend
+	if c, is := same.(backend.Chooser); is && g.Choices != nil {
+		same = c.Keeping(g.Choices)
+	}
+	fitted, err := same.Lower(p, can)
 	if err != nil {
 		return nil, nil, fmt.Errorf("leave out %s: %w", strings.Join(missing, ", "), err)
 	}

@@ -23,14 +23,16 @@ type Generation struct {
 	// Inputs is what names were resolved from: see resolve.Inputs.
 	Inputs map[string]string `json:"inputs,omitempty"`
 	// RefreshOf is the generation that it is with other lists, 0 is none.
-	RefreshOf int             `json:"refresh-of,omitempty"`
-	Files     []File          `json:"files,omitempty"`
-	Backend   string          `json:"backend"`
-	Artifact  string          `json:"artifact"`        // blob: what Backend.Decode reads
-	Program   string          `json:"program"`         // blob: the program that it was lowered from
-	Meant     string          `json:"meant,omitempty"` // blob: the program with only the passes that it needs
-	Parts     []string        `json:"parts,omitempty"` // blobs: of which these are made, and Meant itself
-	Facts     json.RawMessage `json:"facts,omitempty"`
+	RefreshOf int    `json:"refresh-of,omitempty"`
+	Files     []File `json:"files,omitempty"`
+	Backend   string `json:"backend"`
+	// Choices is what the backend chose by cost: see backend.Chosen.
+	Choices  map[string]string `json:"choices,omitempty"`
+	Artifact string            `json:"artifact"`        // blob: what Backend.Decode reads
+	Program  string            `json:"program"`         // blob: the program that it was lowered from
+	Meant    string            `json:"meant,omitempty"` // blob: the program with only the passes that it needs
+	Parts    []string          `json:"parts,omitempty"` // blobs: of which these are made, and Meant itself
+	Facts    json.RawMessage   `json:"facts,omitempty"`
 	// Profile is the packets by counter that the order of its rules goes by.
 	Profile map[string]uint64 `json:"profile,omitempty"`
 	// Without is the passes of the optimizer that were left out.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,6 +25,7 @@ type Plan struct {
 	Rules     string       `json:"rules,omitempty"`     // unified diff, a line for each line of the policy
 	AllRules  string       `json:"all-rules,omitempty"` // the same, with what holds without being written
 	Sets      []SetChange  `json:"sets,omitempty"`
+	Choices   []Choice     `json:"choices,omitempty"` // of the backend that are others than those that run
 	Sysctls   []Change     `json:"sysctls,omitempty"`
 	Steps     []string     `json:"steps,omitempty"` // transactions, in order
 	Cost      backend.Cost `json:"cost"`
@@ -34,6 +36,13 @@ type Plan struct {
 	Notes     []string     `json:"notes,omitempty"`
 	Warnings  []string     `json:"warnings,omitempty"` // what the policy cannot do alone
 	Refused   string       `json:"refused,omitempty"`  // why apply would refuse it
+}
+
+// Choice is what a backend chooses by cost, and means the same.
+type Choice struct {
+	For string `json:"for"`
+	Old string `json:"old"`
+	New string `json:"new"`
 }
 
 // SetChange is one set by counts.
@@ -85,6 +94,7 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	}
 	if g, err := s.generation(s.cur.Running); out.From != 0 && err == nil {
 		out.Policy = g.Policy
+		out.Choices = choiceChanges(g.Choices, in.Artifact)
 		name = fmt.Sprintf("generation %d", g.Number)
 		if old, err = s.program(g); err != nil {
 			out.Notes = append(out.Notes, "what runs cannot be read, so everything counts as new: "+err.Error())
@@ -121,6 +131,22 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// choiceChanges says where an artifact has another choice than what runs.
+func choiceChanges(old map[string]string, want backend.Artifact) []Choice {
+	var out []Choice
+	a, is := want.(backend.Chosen)
+	if !is {
+		return nil
+	}
+	now := a.Choices()
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if was, has := old[name]; has && was != now[name] {
+			out = append(out, Choice{name, was, now[name]})
+		}
+	}
+	return out
 }
 
 func (s *session) planSteps(in Input, have backend.State, out *Plan) error {

@@ -56,9 +56,9 @@ func (l *loading) last(name string) float64 { return l.found[name][len(l.found[n
 // size is what something took: bytes, and ns of the processor.
 type size struct{ bytes, ns float64 }
 
-func (s size) minus(o size) size    { return size{s.bytes - o.bytes, s.ns - o.ns} }
-func (s size) by(n float64) size    { return size{s.bytes / n, s.ns / n} }
-func (s size) times(n float64) size { return size{s.bytes * n, s.ns * n} }
+func (s size) minus(o size) size { return size{s.bytes - o.bytes, s.ns - o.ns} }
+func (s size) by(n float64) size { return size{s.bytes / n, s.ns / n} }
+
 func (l *loading) take(ctx context.Context, in *testnet.Namespace, steps ...backend.Step) (size, error) {
 	bytes, cpu, err := l.account.Take(in, func() error {
 		for _, s := range steps {
@@ -91,6 +91,9 @@ const leads = 64
 
 func (l *loading) round(ctx context.Context) error {
 	if err := l.texts(ctx); err != nil {
+		return err
+	}
+	if err := l.pairs(ctx); err != nil {
 		return err
 	}
 	for _, k := range kinds {
@@ -197,19 +200,23 @@ var kinds = []kind{
 	{"bitmap-1-byte", nftables.Set{Types: []string{"@nh,96,8"}}, numbers, 4, 128, 64, false},
 	{"bitmap-2-bytes", nftables.Set{Types: []string{"@nh,96,16"}}, numbers, 32, 512, 64, false},
 	{"interval", nftables.Set{Types: []string{"ipv4_addr"}, Interval: true}, ranges4, 64, 512, 16, true},
-	{"concatenation", nftables.Set{Types: []string{"ipv4_addr", "mark"}, Interval: true}, pairs, 4096, 16384, 1, false},
+	{"concatenation", nftables.Set{Types: []string{"ipv4_addr", "mark"}, Interval: true}, tuples, 4096, 16384, 1, false},
 }
 
 // kind measures an element, and what a set of few takes beside them.
 func (l *loading) kind(ctx context.Context, k kind) error {
 	each, err := l.difference(ctx, k.few, k.many, func(h *testnet.Namespace, n int) (size, error) {
-		_, took, err := l.fill(ctx, h, k.set, k.fill, n, k.sets)
+		defined, took, err := l.fill(ctx, h, k.set, k.fill, n, k.sets)
+		took.bytes += defined.bytes // a hash table is made as large as the set may be
 		return took, err
 	})
 	if err != nil {
 		return err
 	}
 	each = each.by(float64(k.sets))
+	if strings.HasPrefix(k.name, "bitmap-") {
+		each.ns = max(0, each.ns-l.last("load.bitmap-pair-ns")*float64(k.few+k.many))
+	}
 	l.add("sets."+k.name+".element-bytes", each.bytes)
 	l.add("sets."+k.name+".element-ns", each.ns)
 	const few, sets = 4, 64
@@ -247,32 +254,48 @@ func (l *loading) fill(ctx context.Context, h *testnet.Namespace, set nftables.S
 	return defined, took, err
 }
 
+// filled is what the elements of one set take.
+func (l *loading) filled(ctx context.Context, set nftables.Set, fill func(*nftables.Set, int), n int) (size, error) {
+	h, err := l.host(ctx)
+	if err != nil {
+		return size{}, err
+	}
+	_, took, err := l.fill(ctx, h, set, fill, n, 1)
+	return took, err
+}
+
+// pairs measures how long elements of a bitmap are compared with one another: all
+// else of an element is the same in a small set and in a large one.
+func (l *loading) pairs(ctx context.Context) error {
+	const few, many = 2048, 8192
+	var each [2]float64
+	for i, n := range []int{few, many} {
+		took, err := l.filled(ctx, nftables.Set{Types: []string{"@nh,96,16"}}, numbers, n)
+		if err != nil {
+			return fmt.Errorf("measure load.bitmap-pair-ns: %w", err)
+		}
+		each[i] = took.ns / float64(n)
+	}
+	l.add("load.bitmap-pair-ns", (each[1]-each[0])/(many-few))
+	return nil
+}
+
 // special measures what large sets cost more to fill, and what counting adds.
 func (l *loading) special(ctx context.Context) error {
-	filled := func(set nftables.Set, fill func(*nftables.Set, int), n int) (size, error) {
-		h, err := l.host(ctx)
-		if err != nil {
-			return size{}, err
-		}
-		_, took, err := l.fill(ctx, h, set, fill, n, 1)
-		return took, err
-	}
 	for _, f := range []struct {
-		name, kind string
-		set        nftables.Set
-		fill       func(*nftables.Set, int)
-		n          int
-		by         func(n float64) float64
+		name string
+		set  nftables.Set
+		fill func(*nftables.Set, int)
+		n    int
 	}{
-		{"bitmap-pair-ns", "bitmap-2-bytes", nftables.Set{Types: []string{"@nh,96,16"}}, numbers, 8192, func(n float64) float64 { return n * n }},
-		{"interval-doubled-ipv4-ns", "interval", nftables.Set{Types: []string{"ipv4_addr"}, Interval: true}, ranges4, 49152, longer},
-		{"interval-doubled-ipv6-ns", "interval", nftables.Set{Types: []string{"ipv6_addr"}, Interval: true}, ranges6, 98304, longer},
+		{"interval-doubled-ipv4-ns", nftables.Set{Types: []string{"ipv4_addr"}, Interval: true}, ranges4, 49152},
+		{"interval-doubled-ipv6-ns", nftables.Set{Types: []string{"ipv6_addr"}, Interval: true}, ranges6, 98304},
 	} {
-		took, err := filled(f.set, f.fill, f.n)
+		took, err := l.filled(ctx, f.set, f.fill, f.n)
 		if err != nil {
 			return fmt.Errorf("measure load.%s: %w", f.name, err)
 		}
-		l.add("load."+f.name, (took.ns-float64(f.n)*l.last("sets."+f.kind+".element-ns"))/f.by(float64(f.n)))
+		l.add("load."+f.name, (took.ns-float64(f.n)*l.last("sets.interval.element-ns"))/longer(float64(f.n)))
 	}
 	const n = 16384
 	var bytes []float64
@@ -286,7 +309,7 @@ func (l *loading) special(ctx context.Context) error {
 			}
 		},
 	} {
-		took, err := filled(nftables.Set{Types: []string{"ipv4_addr"}}, func(s *nftables.Set, n int) { singles(s, n); how(s) }, n)
+		took, err := l.filled(ctx, nftables.Set{Types: []string{"ipv4_addr"}}, func(s *nftables.Set, n int) { singles(s, n); how(s) }, n)
 		if err != nil {
 			return fmt.Errorf("measure counters of elements: %w", err)
 		}
@@ -336,7 +359,7 @@ func numbers(s *nftables.Set, n int) {
 	s.Size = n
 }
 
-func pairs(s *nftables.Set, n int) {
+func tuples(s *nftables.Set, n int) {
 	for i := range n {
 		s.Elements.Tuples = append(s.Elements.Tuples, fmt.Sprintf("%s/31 . 80", single4(i)))
 	}

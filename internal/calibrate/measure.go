@@ -97,15 +97,6 @@ func (m *Measured) Calibration() *Calibration {
 	return c
 }
 
-// constantNames are all, in order.
-func constantNames() []string {
-	var out []string
-	for _, c := range nftables.Constants() {
-		out = append(out, c.Name)
-	}
-	return out
-}
-
 // plural is a count with its word.
 func plural(n int, word string) string {
 	if n == 1 {

@@ -80,12 +80,13 @@ func (m *Measured) packets(ctx context.Context, net *testnet.Net, o Options) err
 		{"counter", "counter name counted", "counter counted { }"},
 		{"limit", "limit rate 1/second accept", ""},
 		{"bucket", "update @sources { ip saddr limit rate 1/second } accept", "set sources { type ipv4_addr; flags dynamic; size 65536; }"},
+		{"mark", "meta mark set 0", ""},
 		{"rewrite", "ip saddr set 192.0.2.1", ""},
 		{"state", "ct state new continue", ""},
 		{"tracked", "ct state new continue; add @connections { ip saddr ct count over 100000 } accept", "set connections { type ipv4_addr; flags dynamic; size 65536; }"},
 	} {
 		rules := strings.Repeat(v.rule+"; ", repeated)
-		if strings.Contains(v.rule, "ct ") {
+		if strings.HasPrefix(v.rule, "ct ") {
 			rules = v.rule + "; " // connections are counted once
 		}
 		if v.rule == "" {
@@ -103,7 +104,7 @@ func (m *Measured) packets(ctx context.Context, net *testnet.Net, o Options) err
 	added := func(name string) []float64 { return times(r.Added(name, bare), repeated) }
 	m.Same = r.Added(again, bare)
 	m.take("packet.base-chain-ns", added("base"))
-	for _, name := range []string{"compare", "name", "range", "route", "jump", "counter", "limit"} {
+	for _, name := range []string{"compare", "name", "range", "mark", "route", "jump", "counter", "limit"} {
 		m.take("packet."+name+"-ns", added(name))
 	}
 	// What asks an address or a port compares the family or the protocol before.

@@ -25,6 +25,7 @@ input, or a machine that cannot measure, 130 interrupted.`,
 		newBenchPacket(),
 		newBenchApply(),
 		newBenchLimits(),
+		newBenchCalibrate(),
 		newBenchDiff(),
 	)
 	return cmd

@@ -46,11 +46,12 @@ func newCompile() *cobra.Command {
 		Long: `Compiles a policy (/etc/sluice/policy.yaml unless FILE is given) and prints what
 the backend makes of it, as text that nft reads, with the line of the policy on
 every rule. Nothing is loaded. The same policy, lists, country data and host give
-the same bytes.
+the same bytes, as long as the figures of "sluice bench calibrate" are the same.
 
 The policy is compiled for this host, and for the kernel that runs here. With
 --host it is compiled for the host that "sluice facts --json" described; its
-kernel cannot be asked, so what only makes it faster is left out and noted.
+kernel cannot be asked, so what only makes it faster is left out and noted, and
+layouts are chosen by default figures.
 
 With -o the text goes to DIR/sluice.nft, and the transactions in which "sluice
 apply" loads it where nothing is loaded yet go to DIR/step-*.nft. With --dump-passes
@@ -62,11 +63,12 @@ and how each large set is laid out, among which candidates. Of 100 packets that
 are expected 40 are of established flows to the host and 30 from it, 15 begin a
 flow that a rule allows, 5 are of banned addresses and 10 are refused; with
 --profile those that begin flows are shared as the rules were hit.
+` + costsHelp + `
 ` + passesHelp + `
 
 Exit status: 0 fine, 2 bad use, a bad policy, or one that the backend refuses.
 Environment: SLUICE_STATE_DIR.
-Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
+Files: /etc/sluice/policy.yaml, country data, lists and calibration in /var/lib/sluice.`,
 		Example: `  sluice compile policy.yaml
   sluice compile policy.yaml --host gateway.json -o build`,
 		Args: cobra.MaximumNArgs(1),
@@ -88,10 +90,18 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	name, _ := cmd.Flags().GetString("backend")
 	dir, _ := cmd.Flags().GetString("output")
 	described, _ := cmd.Flags().GetString("host")
-	b, err := backendNamed(name)
+	estimated := costs{elsewhere: described != ""}
+	if described == "" {
+		var err error
+		if estimated, err = o.costs(); err != nil {
+			return err
+		}
+	}
+	b, err := backendNamed(name, estimated.options()...)
 	if err != nil {
 		return err
 	}
+	estimated.tell(cmd.ErrOrStderr())
 	facts, err := readFacts(cmd.Context(), described, o)
 	if err != nil {
 		return err
@@ -100,7 +110,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	if described == "" {
 		can = o.capabilities(cmd.Context())
 	}
-	line := pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr()}
+	line := pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr(), costs: estimated}
 	if err := line.optimizing(cmd, b); err != nil {
 		return err
 	}
@@ -164,7 +174,7 @@ func (p *pipeline) optimizing(cmd *cobra.Command, b backend.Backend) error {
 	}
 	if explain, _ := cmd.Flags().GetBool("explain"); explain {
 		pricer, _ := b.(backend.Pricer)
-		p.explain = &explanation{pricer: pricer}
+		p.explain = &explanation{pricer: pricer, costs: p.costs, Costs: p.costs.view()}
 	}
 	return nil
 }

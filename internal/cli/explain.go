@@ -22,7 +22,9 @@ type explanation struct {
 	Passes  []optimize.Report       `json:"passes"`
 	Packets []packetCost            `json:"packets"`
 	Layouts []nftables.LayoutReport `json:"layouts"`
+	Costs   costsView               `json:"costs"`
 
+	costs  costs
 	mix    []estimate.Class
 	pricer backend.Pricer
 }
@@ -43,17 +45,13 @@ func (e *explanation) explain(p *program.Program, opt *optimize.Options) {
 	}
 	e.mix = estimate.MixOf(p, opt.Profile)
 	opt.Estimate = func(p *program.Program) float64 {
-		mean := 0.0
 		classes := estimate.Classes(e.pricer.Prices(p), p, e.mix)
-		for _, c := range classes {
-			mean += c.Share * c.NS
-		}
 		if e.Packets == nil { // the first time, before all passes
 			for _, c := range classes {
 				e.Packets = append(e.Packets, packetCost{Class: c.Class, Share: c.Share, Before: c.NS})
 			}
 		}
-		return mean
+		return estimate.Mean(classes)
 	}
 }
 
@@ -96,7 +94,7 @@ func (e *explanation) print(w io.Writer) {
 		fmt.Fprintln(w, paint(w, "2", "    why: "+r.Reason))
 	}
 	if len(e.Packets) > 0 {
-		fmt.Fprintln(w, "\nwhat packets are expected to pay for the rules, in ns (connection tracking apart)")
+		fmt.Fprintln(w, "\nwhat packets are expected to pay for the rules, in ns (connection tracking apart),\n"+e.costs.words())
 		for _, c := range e.Packets {
 			fmt.Fprintf(w, "  %-18s %5.1f %% of packets %8.0f → %.0f\n", c.Class, 100*c.Share, c.Before, c.After)
 		}

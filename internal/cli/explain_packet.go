@@ -21,6 +21,7 @@ type explained struct {
 	live      *liveView // with --live
 	everyRule bool
 	elsewhere bool // the host is another than this one
+	cost      *packetCostView
 }
 
 func newExplain() *cobra.Command {
@@ -48,6 +49,8 @@ without it, the packet is of no connection that is known, so that it begins one 
 is invalid, or untracked where the policy bypasses. Limits count as not reached.
 Bans are not in the policy when a command or a limit made them; one by command is
 said first, one by a limit is in "sluice bans" and in the answer of --live.
+
+What the rules cost the packet is what it meets on its way, connection tracking apart.` + costsHelp + `
 ` + liveHelp + `
 
 Exit status: 0 the packet is allowed, 1 it is dropped or rejected, be it by a ban by
@@ -71,6 +74,12 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 				return err
 			}
 			e := explained{pipeline: pipeline{options: o, facts: facts, policy: p, warn: cmd.ErrOrStderr()}, everyRule: everyRule, elsewhere: described != ""}
+			if e.costs.elsewhere = e.elsewhere; !e.elsewhere {
+				if e.costs, err = o.costs(); err != nil {
+					return err
+				}
+			}
+			e.costs.tell(cmd.ErrOrStderr())
 			if err := e.read(cmd.Context(), policyArgument(args), asked); err != nil {
 				return err
 			}

@@ -131,6 +131,9 @@ func (e *explained) print(w io.Writer, v explainView) {
 		fmt.Fprintln(w, "\n"+paint(w, "33", "The compiled rules were not compared")+": "+v.Program.Says+".")
 	case *a:
 		fmt.Fprintln(w, "\n"+paint(w, "2", "The compiled rules do the same."))
+		if v.Cost != nil {
+			fmt.Fprintf(w, "They cost this packet about %.0f ns %s.\n", v.Cost.NS, e.costs.words())
+		}
 	default:
 		fmt.Fprintln(w, "\n"+paint(w, "1;31", "The compiled rules do otherwise")+": "+v.Program.Says+".")
 	}

@@ -2,9 +2,12 @@ package cli
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
+	"sluice/internal/backend"
 	"sluice/internal/compile"
+	"sluice/internal/estimate"
 	"sluice/internal/optimize"
 	"sluice/internal/packet"
 	"sluice/internal/policy"
@@ -30,13 +33,23 @@ func (e *explained) askProgram() (programView, error) {
 	if err := optimize.Run(prog, optimize.Options{}); err != nil {
 		return programView{}, err
 	}
+	if pricer, is := e.options.nftables(e.costs.options()...).(backend.Pricer); is {
+		asked, way := askedOf(e.packet, e.way, e.path)
+		ns := estimate.Packet(pricer.Prices(prog), prog, asked, way)
+		e.cost = &packetCostView{e.costs.view(), math.Round(ns)}
+	}
 	return compareProgram(prog, e.packet, e.way, e.path), nil
 }
 
-// compareProgram holds what a program does with a packet against the reference's
-// answer.
-func compareProgram(prog *program.Program, p packet.Packet, way packet.Way, path reference.Path) programView {
-	yes := true
+// packetCostView is what the packet pays for the rules that it meets.
+type packetCostView struct {
+	costsView
+	NS float64 `json:"ns"`
+}
+
+// askedOf is the packet as a program is asked about it: behind the rewriting of other
+// tools, and of states that the kernel gives by itself.
+func askedOf(p packet.Packet, way packet.Way, path reference.Path) (packet.Packet, packet.Way) {
 	asked := p
 	state, _ := reference.Begins(p)
 	switch {
@@ -44,10 +57,6 @@ func compareProgram(prog *program.Program, p packet.Packet, way packet.Way, path
 		asked.State = state // of the kernel's own, whatever the program does
 	case p.State == packet.Untracked:
 		asked.State = ""
-		if got := reach.Evaluate(prog, asked, way); got.Packet.State != packet.Untracked {
-			return programView{Says: "the packet was said to be untracked, and the policy has it tracked"}
-		}
-		asked.State = packet.Untracked
 	}
 	if path.Published || path.Packet.DNAT && path.Packet.DestinationLocal == packet.Yes {
 		// The program knows neither another tool's rules nor the host's
@@ -57,6 +66,24 @@ func compareProgram(prog *program.Program, p packet.Packet, way packet.Way, path
 		if way = packet.In; path.Hook == policy.Forward {
 			way = packet.Through
 		}
+	}
+	return asked, way
+}
+
+// compareProgram holds what a program does with a packet against the reference's
+// answer.
+func compareProgram(prog *program.Program, p packet.Packet, way packet.Way, path reference.Path) programView {
+	yes := true
+	if p.State == packet.Untracked {
+		tracked := p
+		tracked.State = ""
+		if got := reach.Evaluate(prog, tracked, way); got.Packet.State != packet.Untracked {
+			return programView{Says: "the packet was said to be untracked, and the policy has it tracked"}
+		}
+	}
+	asked, way := askedOf(p, way, path)
+	if p.State == packet.Untracked && asked.State == "" {
+		asked.State = packet.Untracked
 	}
 	got := reach.Evaluate(prog, asked, way)
 	if !got.Certain {

@@ -34,7 +34,9 @@ type explainView struct {
 	Assumed []string    `json:"assumed"`
 	Notes   []string    `json:"notes"`
 	Program programView `json:"program"`
-	Live    *liveView   `json:"live,omitempty"` // with --live
+	// Cost is what the rules cost the packet; null where that is not known.
+	Cost *packetCostView `json:"cost"`
+	Live *liveView       `json:"live,omitempty"` // with --live
 }
 
 type lineView struct {
@@ -119,6 +121,7 @@ func (e *explained) view() (explainView, error) {
 	var err error
 	v.Live = e.live
 	v.Program, err = e.askProgram()
+	v.Cost = e.cost
 	return v, err
 }
 

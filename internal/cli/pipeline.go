@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/compile"
+	"sluice/internal/estimate"
 	"sluice/internal/geo"
 	"sluice/internal/host"
 	"sluice/internal/lists"
@@ -37,6 +38,9 @@ type pipeline struct {
 	without  []string          // passes of the optimizer that are left out
 	profile  map[string]uint64 // packets that counters have counted; nil: rules stay in the policy's order
 	explain  *explanation      // is told what the optimizer does
+	costs    costs             // what is estimated by
+	priced   bool              // packetCosts will be asked
+	mix      []estimate.Class  // of the packets of the policy, with priced
 	dump     *dumper
 }
 
@@ -127,6 +131,9 @@ func (p *pipeline) compile(can backend.Capabilities) error {
 	}
 	opt := optimize.Options{
 		Without: p.without, Profile: p.profile, NoElementCounters: can[backend.SetElementCounters] == backend.No,
+	}
+	if p.priced {
+		p.mix = estimate.MixOf(p.program, p.profile)
 	}
 	if p.explain != nil {
 		p.explain.explain(p.program, &opt)

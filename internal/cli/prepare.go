@@ -55,6 +55,13 @@ func begin(ctx context.Context, cmd *cobra.Command, h *apply.Host, file string) 
 	if err != nil {
 		return p, err
 	}
+	if p.line.costs, err = o.costs(); err != nil {
+		return p, err
+	}
+	if ignored := p.line.costs.ignored; ignored != "" {
+		h.Note(ignored)
+	}
+	h.Backend = o.nftables(p.line.costs.options()...)
 	return p, p.optimizing(ctx)
 }
 
@@ -76,15 +83,6 @@ func (p *preparation) optimizing(ctx context.Context) error {
 		p.line.profile, err = readProfile(from)
 	}
 	return err
-}
-
-// prepare makes a policy file ready for the kernel that this process is on.
-func prepare(ctx context.Context, cmd *cobra.Command, h *apply.Host, file string) (*prepared, error) {
-	p, err := begin(ctx, cmd, h, file)
-	if err != nil {
-		return nil, err
-	}
-	return p.finish(ctx)
 }
 
 // finish goes through the rest of the pipeline.

@@ -156,6 +156,14 @@ func (r *refreshing) run(ctx context.Context, names []string) (*refreshJSON, err
 		return nil, err
 	}
 	line := pipeline{options: o, warn: r.cmd.ErrOrStderr(), profile: g.Profile, without: g.Without}
+	if line.costs, err = o.costs(); err != nil {
+		// Lists are worth more than figures.
+		warn(r.cmd.ErrOrStderr(), "default figures are used: "+err.Error())
+	}
+	if line.costs.ignored != "" {
+		r.host.Note(line.costs.ignored)
+	}
+	r.host.Backend = o.nftables(line.costs.options()...)
 	if line.policy, err = policy.LoadTexts(g.Policy, texts); err != nil {
 		return nil, fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
 	}

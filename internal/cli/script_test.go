@@ -37,6 +37,7 @@ func TestMain(m *testing.M) {
 //	netns                         makes a host and a client, see scriptNetns
 //	connects ADDRESS:PORT         the client of netns gets through to the host
 //	eventually PROGRAM ARG...     runs a program again and again until it succeeds
+//	calibrated [CONSTANT=VALUE]   stores what "bench calibrate" would, see scriptCalibrated
 //
 // and the conditions [namespaces] and [flowtables]: what the machine has. With
 // CI=true a machine that lacks one fails the script that asks, as
@@ -61,6 +62,7 @@ func TestScripts(t *testing.T) {
 			"netns":      scriptNetns,
 			"connects":   scriptConnects,
 			"eventually": scriptEventually,
+			"calibrated": scriptCalibrated,
 		},
 	})
 }

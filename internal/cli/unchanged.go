@@ -47,10 +47,10 @@ func (p *preparation) applyUnchanged(ctx context.Context, o apply.Options) (*app
 }
 
 // sum is one hash of everything that decides what a policy becomes on this host:
-// the program that compiles it, the texts of the policy, what its names are
-// resolved from, the facts of the host, what its kernel can do, the flags. Who is
-// logged in is judged apart; how full the table of connections is decides
-// nothing. It is "" where that cannot be summed up.
+// the program that compiles it, the figures that it chooses by, the texts of the
+// policy, what its names are resolved from, the facts of the host, what its kernel
+// can do, the flags. Who is logged in is judged apart; how full the table of
+// connections is decides nothing. It is "" where that cannot be summed up.
 func (p *preparation) sum(in resolve.Inputs) string {
 	facts := p.line.facts
 	facts.SSHPeers, facts.ConntrackCount = nil, 0
@@ -81,6 +81,7 @@ func (p *preparation) sum(in resolve.Inputs) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%s\n%q\n%q\n%s\n%s\n", p.host.Backend.Name(), own, p.file, path, known, can)
+	fmt.Fprintf(&b, "%s\n", p.line.costs.sum())
 	for _, name := range slices.Sorted(maps.Keys(p.line.profile)) {
 		fmt.Fprintf(&b, "profile %q %d\n", name, p.line.profile[name])
 	}

@@ -73,16 +73,16 @@ var constants = func() []Constant {
 		name, what string
 		at         func(*CostModel) *SetCosts
 	}{
-		{"hash", "hash set", func(m *CostModel) *SetCosts { return &m.Sets.Hash }},
-		{"verdict-map", "verdict map", func(m *CostModel) *SetCosts { return &m.Sets.Map }},
-		{"bitmap-1-byte", "bitmap of 1 byte", func(m *CostModel) *SetCosts { return &m.Sets.Bitmap }},
-		{"bitmap-2-bytes", "bitmap of 2 bytes", func(m *CostModel) *SetCosts { return &m.Sets.WideBitmap }},
-		{"interval", "interval set", func(m *CostModel) *SetCosts { return &m.Sets.Interval }},
-		{"concatenation", "concatenated interval set", func(m *CostModel) *SetCosts { return &m.Sets.Concatenation }},
+		{"hash", "a hash set", func(m *CostModel) *SetCosts { return &m.Sets.Hash }},
+		{"verdict-map", "a verdict map", func(m *CostModel) *SetCosts { return &m.Sets.Map }},
+		{"bitmap-1-byte", "a bitmap of 1 byte", func(m *CostModel) *SetCosts { return &m.Sets.Bitmap }},
+		{"bitmap-2-bytes", "a bitmap of 2 bytes", func(m *CostModel) *SetCosts { return &m.Sets.WideBitmap }},
+		{"interval", "an interval set", func(m *CostModel) *SetCosts { return &m.Sets.Interval }},
+		{"concatenation", "a concatenated interval set", func(m *CostModel) *SetCosts { return &m.Sets.Concatenation }},
 	} {
-		add("sets."+k.name+".empty-bytes", "bytes", k.what+" without elements, beside memory.set-bytes", 0, mostBytes, func(m *CostModel) *float64 { return &k.at(m).Empty })
-		add("sets."+k.name+".element-bytes", "bytes", "an element of a "+k.what, leastBytes, mostBytes, func(m *CostModel) *float64 { return &k.at(m).Element })
-		add("sets."+k.name+".element-ns", "ns", "loading an element of a "+k.what, 10, mostLoad, func(m *CostModel) *float64 { return &k.at(m).Load })
+		add("sets."+k.name+".empty-bytes", "bytes", k.what+" without elements, beyond any set", 0, mostBytes, func(m *CostModel) *float64 { return &k.at(m).Empty })
+		add("sets."+k.name+".element-bytes", "bytes", "an element of "+k.what, leastBytes, mostBytes, func(m *CostModel) *float64 { return &k.at(m).Element })
+		add("sets."+k.name+".element-ns", "ns", "loading an element of "+k.what, 10, mostLoad, func(m *CostModel) *float64 { return &k.at(m).Load })
 	}
 
 	ns := func(name, what string, at func(*CostModel) *float64) {
@@ -121,7 +121,8 @@ var constants = func() []Constant {
 	ns("packet.limit-ns", "asking a limit", func(m *CostModel) *float64 { return &m.Packet.Limit })
 	ns("packet.bucket-ns", "asking the limit of a source", func(m *CostModel) *float64 { return &m.Packet.Bucket })
 	ns("packet.tracked-ns", "counting the connections of a source", func(m *CostModel) *float64 { return &m.Packet.Tracked })
-	ns("packet.rewrite-ns", "rewriting", func(m *CostModel) *float64 { return &m.Packet.Rewrite })
+	ns("packet.mark-ns", "setting a mark", func(m *CostModel) *float64 { return &m.Packet.Mark })
+	ns("packet.rewrite-ns", "rewriting a field", func(m *CostModel) *float64 { return &m.Packet.Rewrite })
 	return out
 }()
 

@@ -103,7 +103,8 @@ type PacketCosts struct {
 	Limit    float64 `json:"limit-ns"`
 	Bucket   float64 `json:"bucket-ns"`  // the limit of a source
 	Tracked  float64 `json:"tracked-ns"` // count the connections of a source
-	Rewrite  float64 `json:"rewrite-ns"`
+	Mark     float64 `json:"mark-ns"`    // set a mark, leave out of tracking
+	Rewrite  float64 `json:"rewrite-ns"` // an address or another field, with its checksum
 }
 
 // DefaultCosts is the model where nobody has measured the host: rounded from what
@@ -113,7 +114,7 @@ type PacketCosts struct {
 // measures, on Linux 6.18 with nft 1.0.6, with retpolines, on two busy cores.
 func DefaultCosts() CostModel {
 	return CostModel{
-		Memory: MemoryCosts{Rule: 460, Chain: 260, Set: 750, Object: 256, ElementCounter: 64, ElementComment: 32, DynamicElement: 192},
+		Memory: MemoryCosts{Rule: 460, Chain: 260, Set: 750, Object: 400, ElementCounter: 64, ElementComment: 32, DynamicElement: 192},
 		Load:   LoadCosts{Base: 20_000_000, Rule: 25_000, Chain: 6_000, Set: 12_000, BitmapPair: 4, Longer4: 150, Longer6: 300},
 		Sets: SetKinds{
 			Hash:          SetCosts{0, 88, 900},
@@ -121,7 +122,7 @@ func DefaultCosts() CostModel {
 			Bitmap:        SetCosts{0, 72, 1_150},
 			WideBitmap:    SetCosts{32 << 10, 72, 1_150},
 			Interval:      SetCosts{0, 144, 1_900},
-			Concatenation: SetCosts{20 << 10, 584, 2_500},
+			Concatenation: SetCosts{128 << 10, 584, 4_000},
 		},
 		Lookup: LookupCosts{
 			Question: 10, Enter: 20, Bitmap: 20,
@@ -130,7 +131,7 @@ func DefaultCosts() CostModel {
 		},
 		Packet: PacketCosts{
 			Base: 24, Compare: 10, Name: 35, Range: 35, Some: 45, Hash: 65, Interval: 50, Halve: 32,
-			Route: 100, Jump: 12, Counter: 20, Limit: 80, Bucket: 170, Tracked: 300, Rewrite: 30,
+			Route: 100, Jump: 12, Counter: 20, Limit: 80, Bucket: 170, Tracked: 300, Mark: 15, Rewrite: 170,
 		},
 	}
 }

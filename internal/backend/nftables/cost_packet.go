@@ -193,6 +193,8 @@ func (p *prices) Action(a program.Action) float64 {
 		return p.costs.Limit
 	case program.SetAdd:
 		return p.costs.Bucket
+	case program.SetMark, program.NoTrack, program.Offload:
+		return p.costs.Mark
 	}
 	return p.costs.Rewrite
 }

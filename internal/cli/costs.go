@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"time"
+
+	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
+	"sluice/internal/calibrate"
+	"sluice/internal/estimate"
+	"sluice/internal/figures"
+)
+
+// costsHelp is for the commands that say what a packet pays.
+const costsHelp = `
+ns and layouts are by the figures that "sluice bench calibrate" has measured on this
+machine, or by default ones where it has not, or the kernel is another since.`
+
+// costs is by which figures a command estimates.
+type costs struct {
+	measured  *calibrate.Calibration // nil: by default figures
+	ignored   string                 // why what was measured is not used
+	elsewhere bool                   // the host is another than this one
+}
+
+// costs are those of this host. A file that is no calibration is an error.
+func (o options) costs() (costs, error) {
+	c, err := calibrate.Load(o.stateDir)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return costs{ignored: fmt.Sprintf("what was measured on this machine cannot be read, so default figures are taken: %v", err)}, nil
+	case err != nil || c == nil:
+		return costs{}, err
+	}
+	if why := c.Unfit(figures.ThisMachine()); why != "" {
+		return costs{ignored: fmt.Sprintf("the calibration of %s is not used, default figures are: %s; sluice bench calibrate measures anew", c.Day(), why)}, nil
+	}
+	return costs{measured: c}, nil
+}
+
+// options give the figures to the backend.
+func (c costs) options() []nftables.Option {
+	if c.measured == nil {
+		return nil
+	}
+	return []nftables.Option{nftables.Costs(c.measured.Costs)}
+}
+
+// tell says in one line why what was measured is not used.
+func (c costs) tell(w io.Writer) {
+	if c.ignored != "" {
+		fmt.Fprintf(w, "%s %s\n", paint(w, "33", "note:"), c.ignored)
+	}
+}
+
+// sum tells figures from others, for what is the same as long as they are.
+func (c costs) sum() string {
+	if c.measured == nil {
+		return "default figures"
+	}
+	text, _ := json.Marshal(c.measured.Costs) // numbers alone
+	return string(text)
+}
+
+// words say what ns are worth.
+func (c costs) words() string {
+	switch {
+	case c.measured != nil:
+		return fmt.Sprintf("on this machine (measured %s)", c.measured.Day())
+	case c.elsewhere:
+		return "by default figures"
+	}
+	return "by default figures: `sluice bench calibrate` measures this machine"
+}
+
+// costsView is the same in JSON.
+type costsView struct {
+	Figures  string    `json:"figures"` // "measured" or "default"
+	Measured time.Time `json:"measured,omitzero"`
+	Ignored  string    `json:"ignored,omitempty"` // why what was measured is not used
+}
+
+func (c costs) view() costsView {
+	if c.measured == nil {
+		return costsView{Figures: "default", Ignored: c.ignored}
+	}
+	return costsView{Figures: "measured", Measured: c.measured.Measured}
+}
+
+// packetCosts is what packets pay for the rules of a policy.
+type packetCosts struct {
+	costsView
+	NS      float64         `json:"ns"` // in the mean
+	Classes []estimate.Cost `json:"classes"`
+}
+
+// packetCosts estimates what packets pay, of the mix that compile has made; nil where
+// the backend has no prices.
+func (p *pipeline) packetCosts(b backend.Backend) *packetCosts {
+	pricer, is := b.(backend.Pricer)
+	if !is || p.mix == nil {
+		return nil
+	}
+	out := &packetCosts{costsView: p.costs.view(), Classes: estimate.Classes(pricer.Prices(p.program), p.program, p.mix)}
+	for i := range out.Classes {
+		out.Classes[i].NS = math.Round(out.Classes[i].NS)
+	}
+	out.NS = math.Round(estimate.Mean(out.Classes))
+	return out
+}
