@@ -97,8 +97,11 @@ func Judge(ratio, same Series, limit float64) Judged {
 
 // Reached reports whether the upper bound of the ratio is within the limit, and
 // the A/A run, scaled to the ratio, differs from 1 by less than half of what the
-// ratio is away from the limit.
+// ratio is away from the limit. Where the limit is that of a part more ("within
+// 5 %"), the A/A run also differs by less than half of that part.
 func (j Judged) Reached() bool {
+	off := math.Abs(j.Same.Median - 1)
 	return j.Ratio.High <= j.Limit &&
-		math.Abs(j.Same.Median-1)*j.Ratio.Median < (j.Limit-j.Ratio.Median)/2
+		off*j.Ratio.Median < (j.Limit-j.Ratio.Median)/2 &&
+		(j.Limit <= 1 || off < (j.Limit-1)/2)
 }

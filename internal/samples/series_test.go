@@ -50,6 +50,7 @@ func TestReached(t *testing.T) {
 		"within, but noise is half of it":   {0.5, 1.06, 0.55, false},
 		"noise counts as the ratio's":       {0.005, 1.2, 0.01, true},
 		"noise of the other sign":           {1.04, 0.99, 1.05, false},
+		"noise above half of 5 %":           {0.9, 1.03, 1.05, false},
 		"at the limit nothing can be shown": {1.05, 1.0, 1.05, false},
 	} {
 		same := func(x float64) Series { return Series{x, x, x, x, x, x, x} }
