@@ -106,7 +106,7 @@ func (o *Options) interval(at time.Duration) int {
 }
 
 // at gives a function the cell of an interval.
-func (r *recorder) at(shard int, interval int, f func(*cell)) {
+func (r *recorder) at(shard, interval int, f func(*cell)) {
 	s := &r.shards[shard]
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -284,6 +284,18 @@ func TestTicks(t *testing.T) {
 	}
 }
 
+// The last interval has the connections that were open when its time was up, not
+// after they were closed for that.
+func TestOpenAtTheEnd(t *testing.T) {
+	var last Tick
+	r := virtual(t, (*testing.T).Context, Options{
+		URL: "http://192.0.2.1/", For: 2 * time.Second, Connections: 3, Dialer: new(stalling).dial, Progress: func(k Tick) { last = k },
+	})
+	if n := r.Intervals[1].Open; last.Done != 1 || last.Open != 3 || n != 3 {
+		t.Errorf("told of %d open, in the result %d, want 3", last.Open, n)
+	}
+}
+
 // An idle connection that the server has closed is no error.
 func TestIdleConnectionClosed(t *testing.T) {
 	dials := 0

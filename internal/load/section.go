@@ -199,6 +199,9 @@ func (r *Result) Warnings() []string {
 	if r.Unsent > 0 {
 		say("%s requests of the schedule were never sent, since all %d connections were busy: the server is slower than the schedule, or --connections is too small", count(r.Unsent), r.Options.Connections)
 	}
+	if n := r.redirected(); 2*n > r.Answered {
+		say("%s answers were redirects, which are not followed: give the URL that they lead to", count(n))
+	}
 	if r.Answered == 0 {
 		say("nothing was answered")
 	}
@@ -208,6 +211,14 @@ func (r *Result) Warnings() []string {
 		}
 	}
 	return out
+}
+
+// redirected is how many answers named another URL.
+func (r *Result) redirected() (n uint64) {
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		n += r.Statuses[status]
+	}
+	return n
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

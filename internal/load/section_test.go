@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +108,7 @@ func TestCompare(t *testing.T) {
 			few[i] = float64(20 + i)
 		}
 	}
+	twice := func(s samples.Series) samples.Series { return slices.Concat(s, s) }
 	for name, tc := range map[string]struct {
 		a, b  Side
 		worse bool
@@ -120,7 +122,7 @@ func TestCompare(t *testing.T) {
 		"errors gone":      {side("A", steady, all), side("B", steady, none), false, "errors of all kinds, each second: better"},
 		"too few to tell":  {side("A", steady[:3], none), side("B", less[:3], none), false, "Too few intervals to tell"},
 		"within --least":   {side("A", steady, none), side("B", less, none), false, "requests answered, each second: same"},
-		"often, not half":  {side("A", append(steady, steady...), append(none, none...)), side("B", append(steady, steady...), append(few, few...)), true, "errors of all kinds, each second: worse"},
+		"often, not half":  {side("A", twice(steady), twice(none)), side("B", twice(steady), twice(few)), true, "errors of all kinds, each second: worse"},
 		"fewer, much more": {side("A", less, all), side("B", steady, append(all[1:], 30)), false, "requests answered, each second: better"},
 	} {
 		least := 0.02

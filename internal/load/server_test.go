@@ -229,6 +229,16 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// Redirects are answers, but seldom those that were to be measured.
+func TestRedirected(t *testing.T) {
+	s := httptest.NewServer(http.RedirectHandler("/page", http.StatusFound))
+	defer s.Close()
+	r := load(t, Options{URL: s.URL, Requests: 3})
+	if w := r.Warnings(); r.Answered != 3 || len(w) != 1 || !strings.HasPrefix(w[0], "3 answers were redirects") {
+		t.Errorf("%d answers, warnings %q", r.Answered, w)
+	}
+}
+
 // The nested server closes before its header is whole, or resets inside of it:
 // the reader's own error does not hide that.
 func TestEndInsideOfHeader(t *testing.T) {

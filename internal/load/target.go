@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -48,6 +49,10 @@ func newTarget(o *Options) (*target, error) {
 		t.tls = &tls.Config{
 			ServerName: t.host, InsecureSkipVerify: o.Insecure, //nolint:gosec // where it is asked for
 			NextProtos: []string{"http/1.1"},
+		}
+		if !o.Insecure {
+			// Read here, they are no part of the first handshakes. Without any, those fail.
+			t.tls.RootCAs, _ = x509.SystemCertPool()
 		}
 	default:
 		return nil, fmt.Errorf("%q is no URL of http or https\nhint: give one such as http://192.0.2.1/page", o.URL)

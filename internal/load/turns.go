@@ -20,7 +20,7 @@ func rounds(total time.Duration) (n int, each time.Duration) {
 	return n, total / time.Duration(n)
 }
 
-// Turns measures two loads in turn, A B B A and so on, each for its Options.For
+// Turns measures two loads in turn, first A then B, next B then A, each for its Options.For
 // in all, so that what slows the machine for a while slows both. Options.For of
 // the two has to be the same. Each result has an interval a round. Done is told how
 // many of how many rounds are over, and what the last one found. When the context

@@ -25,7 +25,7 @@ const never time.Duration = -1
 var errCut = errors.New("interrupted")
 
 func (w *worker) work(ctx context.Context) {
-	defer w.drop()
+	defer w.leave()
 	if !w.sleep(w.run.ramp(w.number)) {
 		return
 	}
@@ -95,7 +95,7 @@ func (w *worker) eachAnew(ctx context.Context) {
 			return
 		}
 		began := w.run.since()
-		err, at := w.open(ctx)
+		at, err := w.open(ctx)
 		if err != nil {
 			w.fail(err, at, intended, began)
 			if !w.rest(at) {
@@ -120,7 +120,7 @@ func (w *worker) keptAlive(ctx context.Context) {
 			if w.over() {
 				return
 			}
-			if err, at := w.open(ctx); err != nil {
+			if at, err := w.open(ctx); err != nil {
 				w.fail(err, at, began, began)
 				if !w.run.another() || !w.rest(at) {
 					return
@@ -134,7 +134,7 @@ func (w *worker) keptAlive(ctx context.Context) {
 		}
 		if w.conn == nil {
 			began = w.run.since()
-			if err, at := w.open(ctx); err != nil {
+			if at, err := w.open(ctx); err != nil {
 				w.fail(err, at, intended, began)
 				continue
 			}
@@ -163,10 +163,10 @@ func (w *worker) rest(at stage) bool {
 }
 
 // open makes a connection, with TLS where the URL wants it.
-func (w *worker) open(ctx context.Context) (err error, at stage) { //nolint:revive // the stage belongs to the error
+func (w *worker) open(ctx context.Context) (at stage, err error) {
 	r := w.run
 	if r.cut.Load() {
-		return errCut, connecting
+		return connecting, errCut
 	}
 	began := r.since()
 	limited, cancel := context.WithTimeout(ctx, r.options.Timeout)
@@ -176,7 +176,7 @@ func (w *worker) open(ctx context.Context) (err error, at stage) { //nolint:revi
 		if r.cut.Load() || ctx.Err() != nil {
 			err = errCut
 		}
-		return err, connecting
+		return connecting, err
 	}
 	r.open.Add(1)
 	w.use(conn)
@@ -187,12 +187,12 @@ func (w *worker) open(ctx context.Context) (err error, at stage) { //nolint:revi
 	if r.target.tls != nil {
 		if err := w.deadline(); err != nil {
 			w.drop()
-			return err, shakingHands
+			return shakingHands, err
 		}
 		secure, err := shakeHands(conn, r.target.tls)
 		if err != nil {
 			w.drop()
-			return w.cutOr(err), shakingHands
+			return shakingHands, w.cutOr(err)
 		}
 		w.use(secure)
 		shaken = r.since()
@@ -203,7 +203,7 @@ func (w *worker) open(ctx context.Context) (err error, at stage) { //nolint:revi
 			record(c.shake, shaken-connected)
 		}
 	})
-	return nil, connecting
+	return connecting, nil
 }
 
 // deadline sets the end of what is done with the connection next.
@@ -235,6 +235,13 @@ func (w *worker) drop() {
 	w.run.open.Add(-1)
 }
 
+// leave closes the connection at the end. It counts as open then: the last
+// interval has those that were there when its time was up.
+func (w *worker) leave() {
+	w.live.Store(nil)
+	w.close()
+}
+
 // request asks once and records what came of it. The latency of an open loop, and
 // of a new connection, counts from began or before.
 func (w *worker) request(ctx context.Context, intended, began time.Duration) (res response, ok bool) {
@@ -246,7 +253,7 @@ func (w *worker) request(ctx context.Context, intended, began time.Duration) (re
 	if k := w.cutOr(err); k != nil && idle && k != errCut && w.received == 0 && kindOf(k, asking) != Timeout { //nolint:errorlint // not wrapped
 		// The server closed it for being idle, which is no error of anybody.
 		w.drop()
-		if err, at := w.open(ctx); err != nil {
+		if at, err := w.open(ctx); err != nil {
 			w.fail(err, at, intended, began)
 			return res, false
 		}
