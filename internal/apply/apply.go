@@ -113,6 +113,7 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		if o.lockOut != "" {
 			s.note("%s", o.lockOut)
 		}
+		s.tellChoices(in.Artifact)
 		var g *Generation
 		if g, err = s.write(in, kept); err == nil {
 			err = s.change(ctx, change{

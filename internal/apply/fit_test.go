@@ -82,6 +82,34 @@ func TestMissingInterface(t *testing.T) {
 	}
 }
 
+// TestMissingInterfaceKeepsLayout: what is made anew at boot is laid out as it was at
+// the apply, whatever lookups are said to cost by then.
+func TestMissingInterfaceKeepsLayout(t *testing.T) {
+	t.Parallel()
+	laidOut := func(l *lab) bool {
+		return strings.Contains(l.ns.MustRun("nft", "list", "table", "inet", "sluice"), "vmap @served4_map")
+	}
+	before := newLab(t)
+	before.addVM()
+	before.must(command{Op: "apply", Policy: "a wide early"})
+	if laidOut(before) {
+		t.Fatal("the set is laid out by default figures, too")
+	}
+	before.must(command{Op: "apply", Policy: "a wide early", Dear: true})
+	if !laidOut(before) {
+		t.Fatal("the set is one interval set, where these cost much")
+	}
+	after := newLab(t)
+	after.dir = before.dir
+	after.must(command{Op: "restore"})
+	if s := after.status(); !s.Fine() || len(s.Waiting) != 1 {
+		t.Errorf("status: %+v", s)
+	}
+	if !laidOut(after) {
+		t.Error("without an interface the set is laid out by the figures of now")
+	}
+}
+
 // TestWaitingLeavesPendingAlone: an administrator was quicker than the unit.
 func TestWaitingLeavesPendingAlone(t *testing.T) {
 	t.Parallel()

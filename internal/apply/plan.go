@@ -133,6 +133,17 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	return out, nil
 }
 
+// tellChoices says in notes what of the backend's choices becomes another one.
+func (s *session) tellChoices(want backend.Artifact) {
+	g, err := s.generation(s.cur.Running)
+	if s.cur.Running == 0 || err != nil {
+		return
+	}
+	for _, c := range choiceChanges(g.Choices, want) {
+		s.note("layout of %s: %s, instead of %s", c.For, c.New, c.Old)
+	}
+}
+
 // choiceChanges says where an artifact has another choice than what runs.
 func choiceChanges(old map[string]string, want backend.Artifact) []Choice {
 	var out []Choice

@@ -108,6 +108,7 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	if in.DryRun || out.Stopped {
 		return out, nil
 	}
+	s.tellChoices(in.Artifact)
 	next, err := s.writeRefresh(g, in, encoded)
 	if err != nil {
 		return nil, err
