@@ -62,6 +62,10 @@ func (e *ExitError) Error() string {
 // command that failed is an *ExitError; a program, package or file that is missing
 // here is named. Nothing but the cache is left behind, also when ctx ends.
 func Run(ctx context.Context, o Options) error {
+	// Before anything is fetched.
+	if err := need(append([]string{"qemu-system-x86_64", "busybox"}, o.Programs...)...); err != nil {
+		return err
+	}
 	k, err := Find(ctx, o.Cache, o.Kernel, o.say)
 	if err != nil {
 		return err

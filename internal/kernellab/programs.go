@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -14,6 +15,8 @@ import (
 var packages = map[string]string{
 	"qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static", "depmod": "kmod", "xz": "xz-utils",
 	"apt-get": "apt", "apt-cache": "apt", "dpkg-deb": "dpkg", "nft": "nftables", "ip": "iproute2", "ldd": "libc-bin",
+	"iptables-legacy-restore": "iptables", "iptables-nft-restore": "iptables", "setpriv": "util-linux", "dnsmasq": "dnsmasq-base",
+	"postgres": "postgresql", "initdb": "postgresql", "pgbench": "postgresql",
 }
 
 // searched is where programs are looked for: a user's PATH has no sbin.
@@ -38,10 +41,13 @@ func need(names ...string) error {
 	for _, n := range names {
 		if p := find(n); p == "" || !exists(p) {
 			missing = append(missing, n)
+			n = filepath.Base(n)
 			if p, ok := packages[n]; ok {
 				n = p
 			}
-			from = append(from, filepath.Base(n))
+			if !slices.Contains(from, n) {
+				from = append(from, n)
+			}
 		}
 	}
 	if len(missing) == 0 {

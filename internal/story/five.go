@@ -17,7 +17,7 @@ var five = Story{
 	Incident: "nginx in a container behind DNAT answered 76 requests a second instead of 6,576, and single requests took 65 seconds. " +
 		"nf_conntrack_max was 1000. It was found by tracing where the kernel frees packets (kfree_skb): in nf_hook_slow. Raised to 131,072, it answered 6,316.",
 	Needs:    []testnet.Feature{testnet.Program("nginx"), testnet.Program("iptables"), testnet.NftNAT},
-	Programs: nginxPrograms,
+	Programs: webPrograms,
 	Machine:  true,
 	Run:      playFive,
 }

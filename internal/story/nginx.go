@@ -13,8 +13,8 @@ import (
 	"sluice/internal/testnet"
 )
 
-// nginxPrograms are what the kernel lab has to bring for startNginx.
-var nginxPrograms = []string{"nginx"}
+// webPrograms are what the kernel lab has to bring for stories 1 and 5.
+var webPrograms = []string{"nginx", "iptables"}
 
 // openFiles is how many files nginx and the load may have open.
 const openFiles = 65536

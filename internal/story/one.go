@@ -17,7 +17,7 @@ var one = Story{
 		"The table had room for 8,192 connections and was full (nf_conntrack: table full, dropping packet), which nobody saw for long, since no load tester drew requests over time and nothing said that the table was full. " +
 		"A ruleset written by hand that leaves web traffic untracked did as well as no firewall.",
 	Needs:    []testnet.Feature{testnet.Program("nginx"), testnet.Program("iptables")},
-	Programs: nginxPrograms,
+	Programs: webPrograms,
 	Machine:  true,
 	Run:      playOne,
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -44,7 +45,11 @@ func Run(ctx context.Context, story Story, o Options) (*figures.Report, error) {
 	}
 	for _, f := range append([]testnet.Feature{testnet.Namespaces, testnet.Nftables}, story.Needs...) {
 		if err := f.Ask(); err != nil {
-			return nil, fmt.Errorf("story %d needs %s: %w", story.Number, f.Name, err)
+			hint := ""
+			if errors.Is(err, fs.ErrPermission) && !strings.Contains(err.Error(), "hint:") {
+				hint = "\nhint: run as root, or in an emulated machine, which needs no root: --kernel 6.12"
+			}
+			return nil, fmt.Errorf("story %d needs %s: %w%s", story.Number, f.Name, err, hint)
 		}
 	}
 	removeLeftovers()

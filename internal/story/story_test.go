@@ -223,3 +223,18 @@ func TestLeftoversOfKilledStoriesGo(t *testing.T) {
 		t.Errorf("the folder of a process that lives is gone: %v", err)
 	}
 }
+
+// TestLabNamesWhatIsMissing asks for the kernel lab on a machine without its programs.
+func TestLabNamesWhatIsMissing(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("PATH", t.TempDir())
+	bare := Story{Number: 9, Programs: []string{"/nowhere/postgres", "/nowhere/pgbench"}}
+	_, err := RunInLab(t.Context(), bare, "6.12", Options{})
+	if err == nil || !strings.Contains(err.Error(), "hint: apt-get install qemu-system-x86 busybox-static postgresql") {
+		t.Errorf("%v", err)
+	}
+	if left, _ := os.ReadDir(cache); len(left) > 0 {
+		t.Errorf("%v was fetched", left)
+	}
+}
