@@ -25,7 +25,7 @@ type loop struct {
 func (s *Stage) usualLoop() loop {
 	l := loop{rounds: 15, each: time.Second, connections: 16}
 	if s.report.Machine.Counted {
-		l = loop{rounds: 11, each: time.Minute, requests: map[string]uint64{smallPage: 150, webPage: 40}, connections: 1}
+		l = loop{rounds: 9, each: time.Minute, requests: map[string]uint64{smallPage: 100, webPage: 25}, connections: 1}
 	}
 	if s.Short {
 		l.rounds, l.each = 3, min(l.each, 100*time.Millisecond)
