@@ -1,8 +1,7 @@
 # Sluice. `make help` tells what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build install test lint bench stress bench-go demo generate fuzz fuzz-meaning test-kernel test-nft clean
+.PHONY: help build install test lint bench stress bench-go demo generate fuzz fuzz-meaning kernels test-nft clean
 
-KERNEL ?= 6.1
 FUZZTIME ?= 30s
 N ?= 1000000
 BENCHTIME ?= 1s
@@ -55,8 +54,16 @@ fuzz: ## every fuzz target in turn; FUZZTIME=30s each
 fuzz-meaning: ## random policies and packets against the kernel, as root; N=1000000 packets
 	scripts/fuzz-meaning $(N)
 
-test-kernel: ## examples and kernel tests on another kernel, emulated; KERNEL=6.1
-	scripts/test-kernel $(KERNEL)
+# From outside: KERNEL=6.1,6.12 RUN=PACKAGES TESTS=REGEXP SHORT=1 TABLE=1 SECTIONS=lists,forward
+# TWICE=1 SAVE=FILE COMMAND=LINE.
+kernels: ## tests and packet costs on Debian's kernels, emulated, as root; KERNEL=6.1 SHORT=1 RUN=./internal/host
+	@scripts/setup kernel
+	@$(if $(SHORT)$(RUN)$(COMMAND),,scripts/fetch-geo-data >/dev/null)
+	go build -o .cache/bin/kernels ./internal/kernellab/main
+	.cache/bin/kernels $(if $(KERNEL),-kernel '$(KERNEL)') $(if $(SHORT),-core) $(if $(RUN),-run '$(RUN)') \
+		$(if $(TESTS),-tests '$(TESTS)') $(if $(TABLE),-no-tests) $(if $(SECTIONS),-sections '$(SECTIONS)') \
+		$(if $(TWICE),-twice) $(if $(SAVE),-save '$(SAVE)') \
+		$(if $(COMMAND),-command '$(subst ','\'',$(COMMAND))')
 
 test-nft: ## rules written and read back with the nft of another Debian release; NFT=trixie
 	scripts/test-nft $(NFT)

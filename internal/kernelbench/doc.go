@@ -7,6 +7,9 @@
 //   - Lists: 650 banned addresses, rule by rule and otherwise, as in the second story.
 //   - Forward: packets of known connections through a host, on the classic path and
 //     by a flowtable, with the proof that they took that way.
+//   - Kinds: every kind of packet that a policy knows, under Sluice.
+//   - Candidates: every layout of a large set among which Sluice chooses, and whether
+//     its default costs choose the cheapest.
 //   - Capabilities: what the kernel says to each question of package host.
 //
 // It knows nothing of emulation: on a real machine the same figures are nanoseconds.

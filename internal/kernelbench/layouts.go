@@ -67,22 +67,28 @@ func (b *bench) lists() error {
 // its verdict, and an emulated machine takes long over it.
 const sources = 4096
 
-// policy measures one under Sluice and under peers, and puts the figures into a
-// section: a row a layout.
-func (b *bench) policy(file, name, title string, kinds []packetbench.Kind, names ...string) error {
-	var meaning peers.Meaning
-	o := packetbench.Options{
-		Policy: file, StateDir: b.StateDir, Binary: b.Binary, Kinds: kinds, Seed: b.Seed, Rounds: b.Rounds, Packets: b.Packets,
+// options are what every measurement of a policy has.
+func (b *bench) options(file, name string) packetbench.Options {
+	return packetbench.Options{
+		Policy: file, StateDir: b.StateDir, Binary: b.Binary, Seed: b.Seed, Rounds: b.Rounds, Packets: b.Packets,
 		Sources: sources,
-		Resolved: func(r *resolve.Resolved) error {
-			meaning = peers.FromPolicy(r)
-			return nil
-		},
 		Progress: func(what string, done, total int) {
 			if total == 0 {
 				b.Say("%s: %s", name, what)
 			}
 		},
+	}
+}
+
+// policy measures one under Sluice and under peers, and puts the figures into a
+// section: a row a layout.
+func (b *bench) policy(file, name, title string, kinds []packetbench.Kind, names ...string) error {
+	var meaning peers.Meaning
+	o := b.options(file, name)
+	o.Kinds = kinds
+	o.Resolved = func(r *resolve.Resolved) error {
+		meaning = peers.FromPolicy(r)
+		return nil
 	}
 	every := peers.Every()
 	for _, n := range names {
@@ -100,24 +106,27 @@ func (b *bench) policy(file, name, title string, kinds []packetbench.Kind, names
 		return err
 	}
 	s := figures.Section{Name: name, Title: title}
+	b.bySubject(&s, r)
+	b.keep(s, r)
+	return nil
+}
+
+// bySubject puts the figures into a section, a row a subject and a table a case.
+func (b *bench) bySubject(s *figures.Section, r *figures.Report) {
 	for _, from := range r.Sections {
 		s.Text = append(s.Text, cases(from.Text)...)
 		for _, f := range from.Figures {
-			switch f.Quantity {
-			case packetbench.Added:
-			case packetbench.Whole:
-				if f.Subject != packetbench.Bare {
-					continue
-				}
-			default:
-				continue
+			if f.Quantity == packetbench.Added || f.Quantity == packetbench.Whole && f.Subject == packetbench.Bare {
+				s.Add(figures.Figure{Case: f.Subject, Subject: b.kernel, Quantity: f.Case, Unit: b.unit, Samples: f.Samples, Note: f.Note})
 			}
-			s.Add(figures.Figure{Case: f.Subject, Subject: b.kernel, Quantity: f.Case, Unit: b.unit, Samples: f.Samples, Note: f.Note})
 		}
 	}
-	b.report.Warnings = append(b.report.Warnings, r.Warnings...)
+}
+
+// keep adds a section to the report.
+func (b *bench) keep(s figures.Section, from *figures.Report) {
+	b.report.Warnings = append(b.report.Warnings, from.Warnings...)
 	b.report.Sections = append(b.report.Sections, s)
-	return nil
 }
 
 // cases keeps of the text what says which packets are sent.

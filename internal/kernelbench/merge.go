@@ -27,8 +27,13 @@ func Merge(reports []*figures.Report) *figures.Report {
 		for _, s := range r.Sections {
 			at := slices.IndexFunc(all.Sections, func(o figures.Section) bool { return o.Name == s.Name })
 			if at < 0 {
-				all.Sections = append(all.Sections, figures.Section{Name: s.Name, Title: s.Title, Text: s.Text})
+				all.Sections = append(all.Sections, figures.Section{Name: s.Name, Title: s.Title})
 				at = len(all.Sections) - 1
+			}
+			for _, t := range s.Text {
+				if !slices.Contains(all.Sections[at].Text, t) {
+					all.Sections[at].Text = append(all.Sections[at].Text, t)
+				}
 			}
 			all.Sections[at].Figures = append(all.Sections[at].Figures, s.Figures...)
 		}
@@ -69,7 +74,10 @@ func Agree(a, b *figures.Report) (Agreement, error) {
 			if !there {
 				return out, fmt.Errorf("%s: the other run has no %q", s.Name, key(f))
 			}
-			if len(f.Samples) == 0 && len(other.Samples) == 0 {
+			if (len(f.Samples) == 0) != (len(other.Samples) == 0) {
+				return out, fmt.Errorf("%s: one run could not measure %q", s.Name, key(f))
+			}
+			if len(f.Samples) == 0 {
 				continue
 			}
 			scale := math.Abs(f.Estimate.Median)

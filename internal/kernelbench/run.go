@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 type Options struct {
 	Binary   string // the sluice that is measured
 	StateDir string // has the country data
-	// Sections are names (layouts, lists, forward, capabilities); empty is all.
+	// Sections are names (capabilities, lists, forward, kinds, candidates, layouts); empty is all.
 	Sections []string
 	Seed     uint64
 	Rounds   int                  // 0: 5
@@ -44,7 +45,18 @@ var sections = []struct {
 	{"capabilities", (*bench).capabilities},
 	{"lists", (*bench).lists},
 	{"forward", (*bench).forward},
+	{"kinds", (*bench).kinds},
+	{"candidates", (*bench).candidates},
 	{"layouts", (*bench).layouts},
+}
+
+// Sections are the names of all sections, in the order in which they are measured.
+func Sections() []string {
+	var names []string
+	for _, s := range sections {
+		names = append(names, s.name)
+	}
+	return names
 }
 
 // Run measures on the kernel that it runs on.
@@ -58,9 +70,14 @@ func Run(ctx context.Context, o Options) (*figures.Report, error) {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+	for _, name := range o.Sections {
+		if !slices.Contains(Sections(), name) {
+			return nil, fmt.Errorf("no section is called %q\nhint: %s", name, strings.Join(Sections(), ", "))
+		}
+	}
 	release := release()
 	b := &bench{
-		Options: o, Context: ctx, dir: dir, kernel: short(release), unit: "ns",
+		Options: o, Context: ctx, dir: dir, kernel: Short(release), unit: "ns",
 		report: &figures.Report{
 			Schema: figures.Schema, Title: "What packets pay on " + release,
 			When: time.Now().Truncate(time.Second), Machine: figures.ThisMachine(), Seed: o.Seed,
@@ -70,7 +87,7 @@ func Run(ctx context.Context, o Options) (*figures.Report, error) {
 		b.unit = "instructions"
 	}
 	for _, s := range sections {
-		if len(o.Sections) > 0 && !contains(o.Sections, s.name) {
+		if len(o.Sections) > 0 && !slices.Contains(o.Sections, s.name) {
 			continue
 		}
 		begin := time.Now()
@@ -83,23 +100,14 @@ func Run(ctx context.Context, o Options) (*figures.Report, error) {
 	return b.report, nil
 }
 
-func contains(list []string, name string) bool {
-	for _, s := range list {
-		if s == name {
-			return true
-		}
-	}
-	return false
-}
-
 func release() string {
 	var u unix.Utsname
 	_ = unix.Uname(&u) // it cannot fail
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// short is the version of a release: "6.12" of "6.12.117+deb12-cloud-amd64".
-func short(release string) string {
+// Short is the version of a release: "6.12" of "6.12.117+deb12-cloud-amd64".
+func Short(release string) string {
 	f := strings.SplitN(release, ".", 3)
 	if len(f) < 3 {
 		return release

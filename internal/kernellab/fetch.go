@@ -60,17 +60,23 @@ func (f fetcher) search(ctx context.Context, from source, version string) (strin
 	if err != nil {
 		return "", err
 	}
+	return pick(out, version), nil
+}
+
+// pick is the package of the newest release of a version among those that apt-cache
+// search has listed, or "".
+func pick(listed, version string) string {
 	var releases []string
-	for line := range strings.Lines(out) {
+	for line := range strings.Lines(listed) {
 		name, _, _ := strings.Cut(line, " ")
-		if release := strings.TrimPrefix(name, packageStart); matches(release, version) {
+		if release, is := strings.CutPrefix(name, packageStart); is && matches(release, version) {
 			releases = append(releases, release)
 		}
 	}
 	if len(releases) == 0 {
-		return "", nil
+		return ""
 	}
-	return packageStart + slices.MaxFunc(releases, compare), nil
+	return packageStart + slices.MaxFunc(releases, compare)
 }
 
 // others is a configuration of apt that has Debian's other suites, from the mirror

@@ -112,8 +112,8 @@ func cached(cache, version string) (Kernel, bool) {
 var named = regexp.MustCompile(`^[0-9]+\.[0-9][0-9a-z.+~-]*$`)
 
 // released is a release of one version: flavours for development of the compiler
-// or real time have another word before "cloud".
-var released = regexp.MustCompile(`^[0-9]+\.[0-9]+(\.[0-9]+)?([-+~][0-9a-z.+~]+)?-cloud-amd64$`)
+// or real time have a word more before "cloud".
+var released = regexp.MustCompile(`^[0-9]+\.[0-9]+(\.[0-9]+)?(-[0-9][0-9a-z.+~]*|[+~][0-9a-z.+~]+)?-cloud-amd64$`)
 
 // matches reports whether a release is of a version as [Options] have it.
 func matches(release, version string) bool {

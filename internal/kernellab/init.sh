@@ -30,11 +30,12 @@ if cd "$(cat /lab/directory)"; then
 fi
 cd /
 echo $status >/lab/status
+: >/lab/end # the last file of the archive: what lacks it was cut off
 found=
 while read -r file; do
     [ ! -e "/$file" ] || found="$found $file"
 done </lab/results
 # shellcheck disable=SC2086 # a list of names
-tar -c -f /dev/vda lab/status $found
+tar -c -f /dev/vda lab/status $found lab/end
 sync
 poweroff -f

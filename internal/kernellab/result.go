@@ -12,8 +12,15 @@ import (
 	"strings"
 )
 
-// errNoStatus: the guest has written nothing onto its disk.
-var errNoStatus = errors.New("no exit status")
+var (
+	// errNoStatus: the guest has written nothing onto its disk.
+	errNoStatus = errors.New("no exit status")
+	// errCutOff: it was not done with writing.
+	errCutOff = errors.New("the guest's results are cut off")
+)
+
+// longestStatus is more than a number needs.
+const longestStatus = 16
 
 // unpack reads the disk that the guest wrote: the command's exit status, and the
 // results, which go where they are wanted.
@@ -30,7 +37,7 @@ func unpack(disk string, results map[string]string) (status int, err error) {
 		missing[inGuest(from)] = true
 	}
 	r := tar.NewReader(f)
-	known := false
+	known, whole := false, false
 	for {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -41,7 +48,7 @@ func unpack(disk string, results map[string]string) (status int, err error) {
 		}
 		name := path.Clean(h.Name)
 		if name == "lab/status" {
-			text, err := io.ReadAll(r)
+			text, err := io.ReadAll(io.LimitReader(r, longestStatus))
 			if err != nil {
 				return 0, err
 			}
@@ -50,6 +57,10 @@ func unpack(disk string, results map[string]string) (status int, err error) {
 			}
 			known = true
 			continue
+		}
+		if name == "lab/end" {
+			whole = true
+			break
 		}
 		for from, place := range to {
 			if inside, ok := below(name, from); ok {
@@ -60,8 +71,11 @@ func unpack(disk string, results map[string]string) (status int, err error) {
 			}
 		}
 	}
-	if !known {
+	switch {
+	case !known:
 		return 0, errNoStatus
+	case !whole:
+		return status, errCutOff
 	}
 	for from := range missing {
 		return status, fmt.Errorf("the command made no /%s", from)

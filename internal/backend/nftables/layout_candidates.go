@@ -38,6 +38,15 @@ var candidates = map[int][]candidate{
 	},
 }
 
+// LayoutNames are the layouts that a large set of a family may have.
+func LayoutNames(family int) []string {
+	var names []string
+	for _, c := range candidates[family] {
+		names = append(names, c.name)
+	}
+	return names
+}
+
 func oneSet(s *space) *asking { return ask("", s.all) }
 
 // ask is one interval set.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sluice/internal/figures"
+	"sluice/internal/kernelbench"
 	"sluice/internal/kernellab"
 )
 
@@ -23,17 +24,34 @@ func all(ctx context.Context, o options) error {
 	}
 	defer func() { _ = os.RemoveAll(work) }()
 	l := &lab{options: o, work: work, out: os.Stdout}
+	// found first: a kernel that cannot be had is said at once
+	for _, version := range o.kernels {
+		k, err := kernellab.Find(ctx, o.cache, version, say)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(l.found, k) {
+			say(fmt.Sprintf("%s is %s, which runs already", version, k.Release))
+			continue
+		}
+		l.found = append(l.found, k)
+	}
 	if l.binary, err = buildSluice(ctx, work); err != nil {
+		return err
+	}
+	if err := l.build(ctx); err != nil {
 		return err
 	}
 	switch {
 	case o.command != "":
 		return l.each(ctx, l.oneCommand)
 	case o.core, o.run != "", o.noTable:
-		return l.each(ctx, l.tests)
+		return l.each(ctx, l.runTests)
 	}
 	return l.everything(ctx)
 }
+
+func say(line string) { fmt.Fprintln(os.Stderr, "kernels: "+line) }
 
 // everything is the tests and the measurement of every kernel, in one after the other
 // of the same machine's processors.
@@ -43,10 +61,10 @@ func (l *lab) everything(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	reports := make([]*figures.Report, len(l.kernels))
+	reports := make([]*figures.Report, len(l.found))
 	err = l.each(ctx, func(ctx context.Context, at int, k kernellab.Kernel, out io.Writer) error {
 		if !l.noTests {
-			if err := l.tests(ctx, at, k, out); err != nil {
+			if err := l.runTests(ctx, at, k, out); err != nil {
 				return err
 			}
 		}
@@ -70,29 +88,58 @@ func (l *lab) everything(ctx context.Context) error {
 // lab is one run of this command.
 type lab struct {
 	options
-	work string
+	work  string
+	found []kernellab.Kernel
+
+	packages []testPackage
+	files    map[string]string // of the tests, in the guest
 
 	mu  sync.Mutex
 	out io.Writer
+}
+
+// build builds the tests that run in any of the kernels.
+func (l *lab) build(ctx context.Context) error {
+	if l.noTests || l.command != "" && l.run == "" {
+		return nil
+	}
+	patterns, expression := strings.Fields(l.run), l.options.tests
+	switch {
+	case expression != "":
+	case l.run != "":
+		expression = "."
+	default:
+		expression = coreTests
+	}
+	if len(patterns) == 0 {
+		patterns = []string{"./..."}
+	}
+	var err error
+	if l.packages, err = kernelPackages(ctx, patterns, expression); err != nil {
+		return err
+	}
+	l.files, err = buildTests(ctx, l.work, l.packages)
+	return err
 }
 
 // each runs f for every kernel, two at a time: a guest that counts uses one
 // processor.
 func (l *lab) each(ctx context.Context, f func(context.Context, int, kernellab.Kernel, io.Writer) error) error {
 	slots := make(chan struct{}, 2)
-	failed := make([]error, len(l.kernels))
+	failed := make([]error, len(l.found))
 	var wait sync.WaitGroup
-	for i, version := range l.kernels {
-		k, err := kernellab.Find(ctx, l.cache, version, func(line string) { fmt.Fprintln(os.Stderr, "kernels: "+line) })
-		if err != nil {
-			return err
-		}
+	for i, k := range l.found {
 		wait.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
+			if failed[i] = ctx.Err(); failed[i] != nil {
+				return
+			}
 			begin := time.Now()
-			failed[i] = f(ctx, i, k, l.writer(version))
-			fmt.Fprintf(os.Stderr, "kernels: %s: %.0f s\n", k.Release, time.Since(begin).Seconds())
+			out := l.writer(k)
+			failed[i] = f(ctx, i, k, out)
+			out.end()
+			say(fmt.Sprintf("%s: %.0f s", k.Release, time.Since(begin).Seconds()))
 		})
 	}
 	wait.Wait()
@@ -100,17 +147,25 @@ func (l *lab) each(ctx context.Context, f func(context.Context, int, kernellab.K
 }
 
 // writer writes whole lines, with the kernel before each where there are several.
-func (l *lab) writer(version string) io.Writer {
-	if len(l.kernels) == 1 {
-		return l.out
+func (l *lab) writer(k kernellab.Kernel) *lines {
+	if len(l.found) == 1 {
+		return &lines{lab: l}
 	}
-	return &lines{lab: l, start: fmt.Sprintf("%-6s ", version)}
+	return &lines{lab: l, start: fmt.Sprintf("%-5s ", kernelbench.Short(k.Release))}
 }
 
+// lines is where one guest writes.
 type lines struct {
 	*lab
 	start string
 	rest  string
+}
+
+// end writes a last line that has no end of its own.
+func (w *lines) end() {
+	if w.rest != "" {
+		_, _ = w.Write([]byte("\n"))
+	}
 }
 
 func (w *lines) Write(data []byte) (int, error) {
@@ -131,59 +186,37 @@ func (w *lines) Write(data []byte) (int, error) {
 // one.
 var ciEnvironment = []string{"CI=true"}
 
-// packages are what -run names, or all.
-func (l *lab) packages(ctx context.Context) ([]testPackage, error) {
-	patterns := strings.Fields(l.run)
-	if len(patterns) == 0 {
-		patterns = []string{"./..."}
+// runTests runs those that the options name: in two guests where there is one kernel
+// alone, since a guest that counts has one processor.
+func (l *lab) runTests(ctx context.Context, _ int, k kernellab.Kernel, _ io.Writer) error {
+	guests := 1
+	if len(l.found) == 1 {
+		guests = 2
 	}
-	return kernelPackages(ctx, patterns)
-}
-
-// tests runs those that the options name.
-func (l *lab) tests(ctx context.Context, _ int, k kernellab.Kernel, out io.Writer) error {
-	packages, err := l.packages(ctx)
-	if err != nil {
-		return err
+	_, subtests, _ := strings.Cut(l.options.tests, "/")
+	if subtests != "" {
+		subtests = "/" + subtests
 	}
-	files, err := l.testFiles(ctx, packages)
-	if err != nil {
-		return err
+	shares := share(l.packages, guests)
+	failed := make([]error, len(shares))
+	var wait sync.WaitGroup
+	for i, s := range shares {
+		wait.Go(func() {
+			out := l.writer(k)
+			failed[i] = k.Run(ctx, kernellab.Options{
+				Binary: l.binary, Programs: installed(testPrograms), Files: l.files, Env: ciEnvironment,
+				Command: testCommand("/src", s, subtests), Out: out, Counted: true,
+			})
+			out.end()
+		})
 	}
-	tests := l.options.tests
-	switch {
-	case tests != "":
-	case l.run != "":
-		tests = "."
-	default:
-		tests = coreTests
-	}
-	return k.Run(ctx, kernellab.Options{
-		Binary: l.binary, Programs: installed(testPrograms), Files: files, Env: ciEnvironment,
-		Command: testCommand(packages, tests), Out: out, Counted: true,
-	})
-}
-
-// testFiles builds the tests once, for all kernels.
-func (l *lab) testFiles(ctx context.Context, packages []testPackage) (files map[string]string, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return buildTests(ctx, l.work, packages)
+	wait.Wait()
+	return errors.Join(failed...)
 }
 
 // oneCommand runs what -command says.
 func (l *lab) oneCommand(ctx context.Context, _ int, k kernellab.Kernel, out io.Writer) error {
-	files := map[string]string{}
-	if l.run != "" {
-		packages, err := l.packages(ctx)
-		if err != nil {
-			return err
-		}
-		if files, err = l.testFiles(ctx, packages); err != nil {
-			return err
-		}
-	}
 	return k.Run(ctx, kernellab.Options{
-		Binary: l.binary, Programs: installed(testPrograms), Files: files, Env: ciEnvironment, Command: l.command, Out: out,
+		Binary: l.binary, Programs: installed(testPrograms), Files: l.files, Env: ciEnvironment, Command: l.command, Out: out,
 	})
 }

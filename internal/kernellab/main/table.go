@@ -68,7 +68,7 @@ func inside(ctx context.Context, o options) error {
 	}
 	r, err := kernelbench.Run(ctx, kernelbench.Options{
 		Binary: o.binary, StateDir: o.state, Sections: names, Seed: 1,
-		Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) },
+		Say: func(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) },
 	})
 	if err != nil {
 		return err
@@ -97,10 +97,11 @@ func agree(w io.Writer, first, second *figures.Report) error {
 // tell prints the table of all kernels and writes it where it is wanted.
 func (l *lab) tell(reports []*figures.Report, begin time.Time) error {
 	r := kernelbench.Merge(reports)
-	r.Command, r.When, r.Took = "make kernels", begin.Truncate(time.Second), time.Since(begin).Seconds()
-	r.Print(os.Stdout, nil, nil)
+	r.Command, r.When, r.Took = l.line, begin.Truncate(time.Second), time.Since(begin).Seconds()
+	r.Print(l.out, nil, nil)
+	var failed []error
 	if l.save != "" {
-		return r.Save(l.save)
+		failed = append(failed, r.Save(l.save))
 	}
-	return nil
+	return errors.Join(failed...)
 }
