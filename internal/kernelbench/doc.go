@@ -10,6 +10,7 @@
 //   - Kinds: every kind of packet that a policy knows, under Sluice.
 //   - Candidates: every layout of a large set among which Sluice chooses, and whether
 //     its default costs choose the cheapest.
+//   - Fallback: what is done where the kernel has no flowtables.
 //   - Capabilities: what the kernel says to each question of package host.
 //
 // It knows nothing of emulation: on a real machine the same figures are nanoseconds.

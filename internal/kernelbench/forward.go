@@ -95,11 +95,7 @@ func (b *bench) forward() (err error) {
 
 // ways loads every layout twice.
 func (b *bench) ways(net *testnet.Net) ([]way, error) {
-	var list strings.Builder
-	for _, a := range banned() {
-		fmt.Fprintln(&list, a)
-	}
-	if _, err := b.file("banned.txt", list.String()); err != nil {
+	if err := b.banList(); err != nil {
 		return nil, err
 	}
 	ways := []way{{layout: bareLayout}}
@@ -238,7 +234,7 @@ func (b *bench) forwardFamily(s *figures.Section, ways []way, f addrset.Family, 
 			return fmt.Errorf("%s: %d of %d packets passed the forward hook, %d should", w.name(), passed, proofPackets, want)
 		}
 		s.Add(figures.Figure{
-			Case: w.name(), Subject: b.kernel, Quantity: fmt.Sprintf("IPv%d, of %d packets, through the forward hook", f, proofPackets), Unit: "packets",
+			Case: w.name(), Subject: b.kernel, Quantity: forwardHook(f), Unit: "packets",
 			Samples: samples.Series{float64(passed)},
 		})
 	}
@@ -247,6 +243,10 @@ func (b *bench) forwardFamily(s *figures.Section, ways []way, f addrset.Family, 
 
 // proofPackets are sent to count which way they go: whole turns of all flows.
 const proofPackets = 4 * flows
+
+func forwardHook(f addrset.Family) string {
+	return fmt.Sprintf("IPv%d, of %d packets, through the forward hook", f, proofPackets)
+}
 
 // witness counts at the forward hook.
 const witness = `table inet witness {

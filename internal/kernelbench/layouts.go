@@ -45,13 +45,19 @@ func banned() []netip.Addr {
 	return out
 }
 
-// lists measures 650 banned addresses.
-func (b *bench) lists() error {
+// banList writes them where policies read them.
+func (b *bench) banList() error {
 	var text strings.Builder
 	for _, a := range banned() {
 		fmt.Fprintln(&text, a)
 	}
-	if _, err := b.file("banned.txt", text.String()); err != nil {
+	_, err := b.file("banned.txt", text.String())
+	return err
+}
+
+// lists measures 650 banned addresses.
+func (b *bench) lists() error {
+	if err := b.banList(); err != nil {
 		return err
 	}
 	file, err := b.file("bans.yaml", "version: 1\nsets:\n  banned: {file: banned.txt}\nban: [banned]\ninput: {default: allow}\n")

@@ -15,8 +15,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -48,42 +50,24 @@ type options struct {
 	save    string
 
 	sections string
-	line     string // what was asked, as it can be asked again
+	wanted   []string // of sections
+	line     string   // what was asked, as it can be asked again
 	inside   bool
+	modules  string
 	state    string
 	binary   string
 }
 
 func run() int {
-	o := options{}
-	kernels := flag.String("kernel", "", "the `KERNELS`, separated by commas; not given: "+everyKernel+", and with -core or -command "+oneKernel)
-	flag.StringVar(&o.cache, "cache", ".cache/kernels", "`DIR` of fetched kernels")
-	flag.StringVar(&o.data, "data", ".cache/geo/dbip-country", "`DIR` of the country data")
-	flag.BoolVar(&o.core, "core", false, "run the core tests alone, and measure nothing")
-	flag.StringVar(&o.run, "run", "", "run the tests of these `PACKAGES` (patterns of go list, separated by spaces) alone, all of them unless -tests says which")
-	flag.StringVar(&o.tests, "tests", "", "the tests whose name matches `REGEXP`")
-	flag.StringVar(&o.command, "command", "", "run a shell `LINE` instead; tests of -run are at /src/PACKAGE/kernel.test")
-	flag.BoolVar(&o.noTests, "no-tests", false, "no tests: the measurement alone")
-	flag.BoolVar(&o.noTable, "no-table", false, "no measurement: the tests alone")
-	flag.BoolVar(&o.twice, "twice", false, "measure twice and fail when a figure differs by more than 2 %")
-	flag.StringVar(&o.save, "save", "", "write the figures to `FILE` as JSON")
-	flag.StringVar(&o.sections, "sections", "", "measure these `SECTIONS` alone: "+strings.Join(kernelbench.Sections(), ","))
-	flag.BoolVar(&o.inside, "inside", false, "measure on this kernel: what runs in the guest")
-	flag.StringVar(&o.state, "state", "/var/lib/sluice", "`DIR` of the country data, with -inside")
-	flag.StringVar(&o.binary, "binary", "/usr/bin/sluice", "the `BINARY` to measure, with -inside")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "error: unexpected argument %q\n", flag.Arg(0))
+	_ = os.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin") // no part of a user's
+	o, err := parse(os.Args[1:], os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "error:", err)
 		return 2
 	}
-	o.line = "kernels " + strings.Join(os.Args[1:], " ")
-	if *kernels == "" {
-		*kernels = everyKernel
-		if o.core || o.command != "" {
-			*kernels = oneKernel
-		}
-	}
-	o.kernels = strings.FieldsFunc(*kernels, func(r rune) bool { return r == ',' || r == ' ' })
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -92,7 +76,7 @@ func run() int {
 		testnet.LeaveSignals()
 		do = inside
 	}
-	err := do(ctx, o)
+	err = do(ctx, o)
 	var ended *kernellab.ExitError
 	switch {
 	case ctx.Err() != nil:
@@ -106,4 +90,67 @@ func run() int {
 		return 2
 	}
 	return 0
+}
+
+// parse reads the command line; usage goes to w.
+func parse(args []string, w io.Writer) (options, error) {
+	o := options{line: "kernels " + strings.Join(args, " ")}
+	flags := flag.NewFlagSet("kernels", flag.ContinueOnError)
+	flags.SetOutput(w)
+	kernels := flags.String("kernel", "", "the `KERNELS`, separated by commas; not given: "+everyKernel+", and with -core or -command "+oneKernel)
+	flags.StringVar(&o.cache, "cache", ".cache/kernels", "`DIR` of fetched kernels")
+	flags.StringVar(&o.data, "data", ".cache/geo/dbip-country", "`DIR` of the country data")
+	flags.BoolVar(&o.core, "core", false, "run the core tests alone, and measure nothing")
+	flags.StringVar(&o.run, "run", "", "run the tests of these `PACKAGES` (patterns of go list, separated by spaces) alone, all of them unless -tests says which")
+	flags.StringVar(&o.tests, "tests", "", "the tests whose name matches `REGEXP`")
+	flags.StringVar(&o.command, "command", "", "run a shell `LINE` instead; tests of -run are at /src/PACKAGE/kernel.test")
+	flags.BoolVar(&o.noTests, "no-tests", false, "no tests: the measurement alone")
+	flags.BoolVar(&o.noTable, "no-table", false, "no measurement: the tests alone")
+	flags.BoolVar(&o.twice, "twice", false, "measure twice and fail when a figure differs by more than 2 %")
+	flags.StringVar(&o.save, "save", "", "write the figures to `FILE` as JSON")
+	flags.StringVar(&o.sections, "sections", "", "measure these `SECTIONS` alone: "+strings.Join(kernelbench.Sections(), ","))
+	flags.BoolVar(&o.inside, "inside", false, "measure on this kernel: what runs in the guest")
+	flags.StringVar(&o.modules, "modules", "", "`DIR` of the kernel's modules, with -inside, in a machine that may be changed")
+	flags.StringVar(&o.state, "state", "/var/lib/sluice", "`DIR` of the country data, with -inside")
+	flags.StringVar(&o.binary, "binary", "/usr/bin/sluice", "the `BINARY` to measure, with -inside")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	if *kernels == "" {
+		*kernels = everyKernel
+		if o.core || o.command != "" {
+			*kernels = oneKernel
+		}
+	}
+	o.kernels = strings.FieldsFunc(*kernels, func(r rune) bool { return r == ',' || r == ' ' })
+	if o.sections != "" {
+		o.wanted = strings.Split(o.sections, ",")
+		for _, name := range o.wanted {
+			if !slices.Contains(kernelbench.Sections(), name) {
+				return o, fmt.Errorf("no section is called %q\nhint: %s", name, strings.Join(kernelbench.Sections(), ", "))
+			}
+		}
+	}
+	if what := o.alone(); what != "" && (o.save != "" && !o.inside || o.twice || o.sections != "" && !o.inside) {
+		return o, fmt.Errorf("with %s nothing is measured", what)
+	}
+	return o, nil
+}
+
+// alone names what asks for something else than the measurement.
+func (o *options) alone() string {
+	switch {
+	case o.command != "":
+		return "a command"
+	case o.core:
+		return "the core tests alone"
+	case o.run != "":
+		return "the tests of packages alone"
+	case o.noTable:
+		return "the tests alone"
+	}
+	return ""
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,34 @@ import (
 	"strings"
 	"testing"
 )
+
+func TestParse(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                          everyKernel,
+		"-core":                     oneKernel,
+		"-core -kernel 6.12":        "6.12",
+		"-run ./internal/host":      everyKernel,
+		"-command true":             oneKernel,
+		"-kernel 6.1,,6.12":         "6.1,6.12",
+		"-no-tests -sections lists": everyKernel,
+	} {
+		o, err := parse(strings.Fields(line), io.Discard)
+		if got := strings.Join(o.kernels, ","); err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", line, got, err, want)
+		}
+	}
+	for line, want := range map[string]string{
+		"6.1":                  `unexpected argument "6.1"`,
+		"-none":                "not defined: -none",
+		"-sections lists,none": `no section is called "none"`,
+		"-core -twice":         "with the core tests alone nothing is measured",
+		"-run x -save y":       "with the tests of packages alone nothing is measured",
+	} {
+		if _, err := parse(strings.Fields(line), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
 
 func TestTestsIn(t *testing.T) {
 	source := []byte(`package x

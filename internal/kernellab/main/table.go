@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"sluice/internal/figures"
@@ -49,7 +48,7 @@ func (l *lab) prepare(ctx context.Context) (prepared, error) {
 // measure runs the measurement in one kernel and reads what it found.
 func (l *lab) measure(ctx context.Context, k kernellab.Kernel, p prepared, out io.Writer) (*figures.Report, error) {
 	file := filepath.Join(l.work, fmt.Sprintf("report-%s-%d.json", k.Release, time.Now().UnixNano()))
-	command := fmt.Sprintf("kernelbench -inside -state %s -save %s -sections %s", guestState, guestReport, quote(l.sections))
+	command := fmt.Sprintf("kernelbench -inside -modules /lib/modules -state %s -save %s -sections %s", guestState, guestReport, quote(l.sections))
 	err := k.Run(ctx, kernellab.Options{
 		Binary: l.binary, Files: p.files, Counted: true, Memory: 3072, Command: command, Out: out,
 		Results: map[string]string{guestReport: file},
@@ -62,12 +61,8 @@ func (l *lab) measure(ctx context.Context, k kernellab.Kernel, p prepared, out i
 
 // inside is the part of this command that runs in the guest.
 func inside(ctx context.Context, o options) error {
-	var names []string
-	if o.sections != "" {
-		names = strings.Split(o.sections, ",")
-	}
 	r, err := kernelbench.Run(ctx, kernelbench.Options{
-		Binary: o.binary, StateDir: o.state, Sections: names, Seed: 1,
+		Binary: o.binary, StateDir: o.state, Modules: o.modules, Sections: o.wanted, Seed: 1,
 		Say: func(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) },
 	})
 	if err != nil {
