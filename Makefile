@@ -55,14 +55,14 @@ fuzz-meaning: ## random policies and packets against the kernel, as root; N=1000
 	scripts/fuzz-meaning $(N)
 
 # From outside: KERNEL=6.1,6.12 RUN=PACKAGES TESTS=REGEXP SHORT=1 TABLE=1 SECTIONS=lists,forward
-# TWICE=1 SAVE=FILE COMMAND=LINE.
+# TWICE=1 SAVE=FILE HTML=FILE COMMAND=LINE.
 kernels: ## tests and packet costs on Debian's kernels, emulated, as root; KERNEL=6.1 SHORT=1 RUN=./internal/host
 	@scripts/setup kernel
 	@$(if $(SHORT)$(RUN)$(COMMAND),,scripts/fetch-geo-data >/dev/null)
 	go build -o .cache/bin/kernels ./internal/kernellab/main
 	.cache/bin/kernels $(if $(KERNEL),-kernel '$(KERNEL)') $(if $(SHORT),-core) $(if $(RUN),-run '$(RUN)') \
 		$(if $(TESTS),-tests '$(TESTS)') $(if $(TABLE),-no-tests) $(if $(SECTIONS),-sections '$(SECTIONS)') \
-		$(if $(TWICE),-twice) $(if $(SAVE),-save '$(SAVE)') \
+		$(if $(TWICE),-twice) $(if $(SAVE),-save '$(SAVE)') $(if $(HTML),-html '$(HTML)') \
 		$(if $(COMMAND),-command '$(subst ','\'',$(COMMAND))')
 
 test-nft: ## rules written and read back with the nft of another Debian release; NFT=trixie

@@ -48,6 +48,7 @@ type options struct {
 	noTable bool
 	twice   bool
 	save    string
+	html    string
 
 	sections string
 	wanted   []string // of sections
@@ -108,6 +109,7 @@ func parse(args []string, w io.Writer) (options, error) {
 	flags.BoolVar(&o.noTable, "no-table", false, "no measurement: the tests alone")
 	flags.BoolVar(&o.twice, "twice", false, "measure twice and fail when a figure differs by more than 2 %")
 	flags.StringVar(&o.save, "save", "", "write the figures to `FILE` as JSON")
+	flags.StringVar(&o.html, "html", "", "write the figures to `FILE` as a page with charts")
 	flags.StringVar(&o.sections, "sections", "", "measure these `SECTIONS` alone: "+strings.Join(kernelbench.Sections(), ","))
 	flags.BoolVar(&o.inside, "inside", false, "measure on this kernel: what runs in the guest")
 	flags.StringVar(&o.modules, "modules", "", "`DIR` of the kernel's modules, with -inside, in a machine that may be changed")
@@ -134,7 +136,7 @@ func parse(args []string, w io.Writer) (options, error) {
 			}
 		}
 	}
-	if what := o.alone(); what != "" && (o.save != "" && !o.inside || o.twice || o.sections != "" && !o.inside) {
+	if what := o.alone(); what != "" && ((o.save != "" || o.html != "") && !o.inside || o.twice || o.sections != "" && !o.inside) {
 		return o, fmt.Errorf("with %s nothing is measured", what)
 	}
 	return o, nil

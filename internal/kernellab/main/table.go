@@ -12,6 +12,7 @@ import (
 	"sluice/internal/figures"
 	"sluice/internal/kernelbench"
 	"sluice/internal/kernellab"
+	"sluice/internal/page"
 )
 
 // Paths in the guest.
@@ -27,7 +28,7 @@ type prepared struct{ files map[string]string }
 // would take minutes.
 func (l *lab) prepare(ctx context.Context) (prepared, error) {
 	self := filepath.Join(l.work, "inside")
-	if _, err := tool(ctx, "go", "build", "-trimpath", "-o", self, "./internal/kernellab/main"); err != nil {
+	if _, err := tool(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", self, "./internal/kernellab/main"); err != nil {
 		return prepared{}, err
 	}
 	data, err := filepath.Glob(filepath.Join(l.data, "dbip-country-ipv?.csv"))
@@ -97,6 +98,9 @@ func (l *lab) tell(reports []*figures.Report, begin time.Time) error {
 	var failed []error
 	if l.save != "" {
 		failed = append(failed, r.Save(l.save))
+	}
+	if l.html != "" {
+		failed = append(failed, page.Save(l.html, r))
 	}
 	return errors.Join(failed...)
 }

@@ -105,7 +105,7 @@ func buildTests(ctx context.Context, work string, packages []testPackage) (map[s
 	files := map[string]string{}
 	for _, p := range packages {
 		file := filepath.Join(work, strings.ReplaceAll(p.dir, "/", "-")+".test")
-		if _, err := tool(ctx, "go", "test", "-c", "-trimpath", "-o", file, p.path); err != nil {
+		if _, err := tool(ctx, "go", "test", "-c", "-trimpath", "-ldflags=-s -w", "-o", file, p.path); err != nil {
 			return nil, err
 		}
 		files[guestTest(p.dir)] = file
