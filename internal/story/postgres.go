@@ -92,7 +92,7 @@ func startPostgres(ctx context.Context, s *Stage, in *testnet.Namespace, at neti
 	if err != nil {
 		return nil, err
 	}
-	_, err = hba.WriteString("host all all 10.20.0.0/16 trust\n")
+	_, err = hba.WriteString("host postgres bench 10.20.0.0/16 trust\n") // database and user
 	if err := errors.Join(err, hba.Close()); err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func startPostgres(ctx context.Context, s *Stage, in *testnet.Namespace, at neti
 		args = append(args, "-c", setting)
 	}
 	server := in.Start("setpriv", args...)
-	if err := in.WaitTCP(netip.AddrPortFrom(at, 5432), 2*time.Minute); err != nil {
+	if err := in.WaitTCP(netip.AddrPortFrom(at, databasePort), 2*time.Minute); err != nil {
 		return nil, fmt.Errorf("PostgreSQL did not start: %w\n%s", err, server.Output())
 	}
 	for begun := time.Now(); ; time.Sleep(200 * time.Millisecond) {

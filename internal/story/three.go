@@ -2,6 +2,7 @@ package story
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -50,6 +51,9 @@ output:
   default: allow
 `
 
+// lookedUp is what www.example.net is.
+const lookedUp = "203.0.113.80"
+
 // firstResolver is one that many hosts use, in a country that the block is about.
 var firstResolver = netip.MustParseAddr("8.8.8.8")
 
@@ -66,7 +70,7 @@ type resolving struct {
 }
 
 func playThree(ctx context.Context, s *Stage) error {
-	r := &resolving{Stage: s}
+	r := &resolving{Stage: s, host: s.Net.Namespace("host")}
 	if err := r.countries(); err != nil {
 		return err
 	}
@@ -114,14 +118,32 @@ func (r *resolving) countries() error {
 		}
 	}
 	r.second = largest.Addr().Next()
+	if _, err := os.Stat(geo.CurrentFile(r.Countries)); err != nil {
+		r.Warn("the built-in country data are used; the story had those of DB-IP Lite: sluice geo update --help says how to get them")
+	} else if err := r.shareCountries(); err != nil {
+		return err
+	}
 	info := db.Info()
 	r.Section("data", "The data", fmt.Sprintf("%s of %s: %s IPv4 ranges are allowed (%s, %s).", info.Source, info.Date.Format(time.DateOnly),
 		figures.Number(float64(r.allowed.Len4())), info.Attribution, info.Licence))
 	return nil
 }
 
+// shareCountries gives the state directory of the hosts the data that the rules of
+// everybody else are made of.
+func (r *resolving) shareCountries() error {
+	data, err := os.ReadFile(geo.CurrentFile(r.Countries))
+	if err != nil {
+		return err
+	}
+	to := geo.CurrentFile(r.StateDir(r.host))
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o644)
+}
+
 func (r *resolving) build() error {
-	r.host = r.Net.Namespace("host")
 	net := r.Net.Namespace("net")
 	r.Net.Join(
 		testnet.End{In: r.host, Device: "wan", Addresses: []string{"198.51.100.10/24"}},
@@ -131,7 +153,7 @@ func (r *resolving) build() error {
 	net.Own(firstResolver.String()+"/32", r.second.String()+"/32")
 	for _, at := range []netip.Addr{firstResolver, r.second} {
 		net.Start("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file=", "--user=root", "--no-resolv", "--no-hosts",
-			"--bind-interfaces", "--listen-address="+at.String(), "--address=/www.example.net/203.0.113.80")
+			"--bind-interfaces", "--listen-address="+at.String(), "--address=/www.example.net/"+lookedUp)
 	}
 	r.resolv = filepath.Join(r.Dir, "resolv.conf")
 	if err := os.WriteFile(r.resolv, fmt.Appendf(nil, "nameserver %s\nnameserver %s\n", firstResolver, r.second), 0o644); err != nil {
@@ -163,14 +185,23 @@ done`
 	if err != nil {
 		return nil, fmt.Errorf("look up a name: %w\n%s", err, out)
 	}
+	return lookUpTimes(out)
+}
+
+// lookUpTimes reads a line for each look-up: when it began, when it ended, and the
+// address.
+func lookUpTimes(lines string) (samples.Series, error) {
 	var took samples.Series
-	for line := range strings.Lines(out) {
+	for line := range strings.Lines(lines) {
 		var from, to float64
 		var answer string
-		if _, err := fmt.Sscan(line, &from, &to, &answer); err != nil || answer != "203.0.113.80" {
+		if _, err := fmt.Sscan(line, &from, &to, &answer); err != nil || answer != lookedUp {
 			return took, fmt.Errorf("look up a name: got %q", strings.TrimSpace(line))
 		}
 		took = append(took, to-from)
+	}
+	if len(took) == 0 {
+		return nil, errors.New("look up a name: nothing was said")
 	}
 	return took, nil
 }
@@ -322,12 +353,16 @@ func (r *resolving) trace() error {
 		// Nothing waits for this answer: one packet is enough.
 		_ = r.host.TryUDP(testnet.UDPTry{To: netip.AddrPortFrom(firstResolver, 53), Message: question, Patience: 300 * time.Millisecond})
 	}
-	var lines []string
+	r.Found("The replies of the resolver are dropped by the chain of the countries, although they belong to a connection that the host itself began. After five seconds of silence the C library asks the next resolver.", tracedRules(monitor.Output())...)
+	return nil
+}
+
+// tracedRules is the way of the first packet that nft monitor trace told of.
+func tracedRules(told string) (lines []string) {
 	id := ""
-	for line := range strings.Lines(monitor.Output()) {
-		line = strings.TrimSpace(line)
+	for line := range strings.Lines(told) {
 		words := strings.Fields(line)
-		if len(words) < 3 || words[0] != "trace" || id != "" && words[2] != id {
+		if len(words) < 4 || words[0] != "trace" || id != "" && words[2] != id {
 			continue
 		}
 		id = words[2]
@@ -335,8 +370,7 @@ func (r *resolving) trace() error {
 			lines = append(lines, strings.Join(words[3:], " "))
 		}
 	}
-	r.Found("The replies of the resolver are dropped by the chain of the countries, although they belong to a connection that the host itself began. After five seconds of silence the C library asks the next resolver.", lines...)
-	return nil
+	return lines
 }
 
 // question is a DNS query for www.example.net (RFC 1035, section 4.1).
