@@ -88,10 +88,14 @@ func (b *bench) report(r *figures.Report) {
 			fmt.Sprintf("%s to the host, %d packets each millisecond, while the change is made and %v before and after: counted before every hook of a ruleset and behind its last one. Lost are those that old and new rules both allow (new ones, and those of known connections), let through those that neither allows.", flowsText(b.flows), burst, lead),
 		},
 	}
+	about := b.about() + ". Medians."
+	if b.noGeo == "" {
+		about = fmt.Sprintf("%s: its sets of countries have %d IPv4 and %d IPv6 ranges (%s, %s). Medians.", b.about(), of.Len4(), of.Len6(), info.Source, info.Date.Format("January 2006"))
+	}
 	costs := figures.Section{
 		Name: "costs", Title: "What a change takes",
 		Text: []string{
-			fmt.Sprintf("%s: its sets of countries have %d IPv4 and %d IPv6 ranges (%s, %s). Medians.", b.about(), of.Len4(), of.Len6(), info.Source, info.Date.Format("January 2006")),
+			about,
 			"sluice reads back and proves what it has loaded; --no-verify leaves that out, as the others do. Memory is the most at one time: of the processes with what they started, and what the kernel holds more than before, old and new together.",
 		},
 	}

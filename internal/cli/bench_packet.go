@@ -14,7 +14,6 @@ import (
 	"sluice/internal/figures"
 	"sluice/internal/measure"
 	"sluice/internal/packetbench"
-	"sluice/internal/testnet"
 )
 
 func newBenchPacket() *cobra.Command {
@@ -41,6 +40,8 @@ is warned of.
 
 ` + againstHelp + `
 
+` + scaleHelp + `
+
 ` + reportHelp + `
 Kinds: ` + kindsText() + `.
 
@@ -52,6 +53,7 @@ read alone.`,
 		Example: `  sluice bench packet
   sluice bench packet policy.yaml --kinds banned,established --for 30s
   sluice bench packet policy.yaml --against nftables-set,ipset,ufw,mine.nft
+  sluice bench packet --scale 1k,10k,100k,1M --scale-of prefixes
   sluice bench packet policy.yaml --save before.json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: runBenchPacket,
@@ -67,6 +69,7 @@ read alone.`,
 	flags.Uint64("seed", 1, "`NUMBER` that what is drawn at random comes from")
 	flags.String("inject", "auto", "put packets in by `xdp`, ring, or auto: the better one that the kernel has")
 	addAgainst(cmd)
+	addScale(cmd)
 	addReport(cmd)
 	cmd.MarkFlagsMutuallyExclusive("rounds", "for")
 	must(cmd.RegisterFlagCompletionFunc("kinds", words(kindNames()...)))
@@ -100,6 +103,12 @@ func kindsText() string {
 }
 
 func runBenchPacket(cmd *cobra.Command, args []string) error {
+	if cmd.Flags().Changed("scale") {
+		return runBenchScale(cmd, args)
+	}
+	if cmd.Flags().Changed("scale-of") {
+		return errors.New("--scale-of says what grows with --scale, which is missing\nhint: --scale 1k,10k,100k,1M")
+	}
 	o, err := packetOptions(cmd, args)
 	if err != nil {
 		return err
@@ -111,8 +120,7 @@ func runBenchPacket(cmd *cobra.Command, args []string) error {
 	if sides != nil {
 		sides.Into(&o)
 	}
-	testnet.LeaveSignals()
-	ctx, stop := interruptible(cmd)
+	ctx, stop := measuring(cmd)
 	defer stop()
 	begun := startReport(cmd, args, "")
 	r, err := measured(ctx, cmd, o)

@@ -23,6 +23,13 @@ type Subject struct {
 	Load func(ctx context.Context, l *measure.Lab) error
 }
 
+// EndError is the error of a Load that ends the run, where any other leaves the subject
+// out.
+type EndError struct{ Err error }
+
+func (e *EndError) Error() string { return e.Err.Error() }
+func (e *EndError) Unwrap() error { return e.Err }
+
 // Kind is what packets have in common.
 type Kind string
 
@@ -50,7 +57,8 @@ type Options struct {
 	// Binary is the sluice that applies the policy; "" leaves Sluice itself out, and
 	// the first of Subjects is what A/A is made of.
 	Binary string
-	// Subjects are measured beside Sluice, in this order. One that cannot be loaded or
+	// Subjects are measured beside Sluice, in this order. One that cannot be loaded
+	// (EndError apart) or
 	// that treats a kind otherwise than the policy says is left out there with a note.
 	Subjects []Subject
 	// Resolved is told what the policy is on the labs before any subject is loaded.

@@ -207,7 +207,8 @@ func (b *bench) load() error {
 		}
 		l.mine = i < 2
 		if err := s.Load(b, l.Lab); err != nil {
-			if l.mine || b.Err() != nil {
+			var end *EndError
+			if l.mine || b.Err() != nil || errors.As(err, &end) {
 				return fmt.Errorf("load %s: %w", s.Name, err)
 			}
 			b.warn(fmt.Sprintf("%s is left out: %v", s.Name, err))

@@ -29,7 +29,7 @@ func file(name string) ([]Peer, error) {
 	base := filepath.Base(name)
 	if filepath.Ext(name) == ".nft" {
 		return []Peer{{
-			Name: base, Group: base, About: "nft -f " + base,
+			Name: base, Group: base, About: "nft -f " + base, File: true,
 			needs: []testnet.Feature{testnet.Program("nft"), testnet.Nftables},
 			load: func(ctx context.Context, n *testnet.Namespace, _ Meaning, run Runner) error {
 				// Read where it lies, since it may include others.
@@ -47,7 +47,7 @@ func file(name string) ([]Peer, error) {
 		p.load = func(ctx context.Context, n *testnet.Namespace, _ Meaning, run Runner) error {
 			return restore(ctx, n, run, flavour, nil, text, six)
 		}
-		p.cannot, p.without, p.text = nil, nil, nil
+		p.File, p.cannot, p.without, p.text = true, nil, nil, nil
 		out = append(out, p)
 	}
 	return out, nil

@@ -17,7 +17,9 @@ type Peer struct {
 	About string // one line
 	// Private says that it runs with a configuration made for it, in a mount namespace.
 	Private bool
-	needs   []testnet.Feature
+	// File says that it is a ruleset of the user's own, whatever the policy says.
+	File  bool
+	needs []testnet.Feature
 	// load brings it into a namespace.
 	load func(ctx context.Context, n *testnet.Namespace, m Meaning, run Runner) error
 	// cannot is what would change a verdict if it were left out, without what is

@@ -3,6 +3,7 @@ package testnet
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"regexp"
@@ -70,6 +71,9 @@ func Create(prefix string) (*Net, error) {
 		return nil, fmt.Errorf("bad prefix %q for namespaces: want lower-case letters, digits and single hyphens", prefix)
 	}
 	if err := prepareRunDir(); err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, fmt.Errorf("%w\nhint: network namespaces need root", err)
+		}
 		return nil, err
 	}
 	reapOnce()

@@ -36,27 +36,37 @@ type Sides struct {
 // run is named in the report; one that takes longer than patience to load is left
 // out there with that reason.
 func Choose(names []string, patience time.Duration) (*Sides, error) {
-	s := &Sides{patience: patience, took: map[string]time.Duration{}}
+	chosen, missing, err := Peers(names)
+	if err != nil {
+		return nil, err
+	}
+	return &Sides{patience: patience, chosen: chosen, missing: missing, took: map[string]time.Duration{}}, nil
+}
+
+// Peers are those of the names, each once; missing says of each that this machine
+// cannot run why it is left out.
+func Peers(names []string) (chosen []peers.Peer, missing []string, err error) {
+	seen := map[string]bool{}
 	for _, name := range names {
 		found := peers.Every()
 		if name != All {
-			var err error
 			if found, err = peers.Named(name); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 		for _, p := range found {
-			if slices.ContainsFunc(s.chosen, func(o peers.Peer) bool { return o.Name == p.Name }) {
+			if seen[p.Name] {
 				continue
 			}
+			seen[p.Name] = true
 			if err := p.Missing(); err != nil {
-				s.missing = append(s.missing, fmt.Sprintf("%s is left out: %s", p.Name, firstLine(err)))
+				missing = append(missing, fmt.Sprintf("%s is left out: %s", p.Name, firstLine(err)))
 				continue
 			}
-			s.chosen = append(s.chosen, p)
+			chosen = append(chosen, p)
 		}
 	}
-	return s, nil
+	return chosen, missing, nil
 }
 
 // Into adds the peers to what a run measures.
@@ -78,14 +88,37 @@ func (s *Sides) load(ctx context.Context, p peers.Peer, l *measure.Lab) error {
 	defer cancel()
 	begin := time.Now()
 	err := p.Load(within, l.Namespace, s.meaning)
-	s.took[p.Name] = time.Since(begin)
+	if err == nil {
+		s.took[p.Name] = time.Since(begin)
+	}
 	switch {
+	case err != nil && ctx.Err() == nil && s.nowhere(p):
+		return &packetbench.EndError{Err: errors.New(firstLine(err))}
 	case err != nil && ctx.Err() == nil && errors.Is(within.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("it takes more than %s to load", s.patience)
 	case err != nil:
 		return errors.New(firstLine(err))
 	}
 	return nil
+}
+
+// nowhere says of a file of the user's that this was the last program that could have
+// loaded it.
+func (s *Sides) nowhere(p peers.Peer) bool {
+	if !p.File {
+		return false
+	}
+	passed := false
+	for _, o := range s.chosen {
+		if o.Group != p.Group {
+			continue
+		}
+		if _, loaded := s.took[o.Name]; loaded || passed {
+			return false
+		}
+		passed = passed || o.Name == p.Name
+	}
+	return true
 }
 
 func firstLine(err error) string {
@@ -147,7 +180,7 @@ func figureOf(s *figures.Section, in, subject, quantity string) figures.Figure {
 	return figures.Figure{}
 }
 
-// ratio is how much more a peer adds. Where sluice adds next to nothing, or takes
+// ratio is how much more a peer adds. Where one of both adds next to nothing, or takes
 // from the packet's cost, there is no such ratio.
 func ratio(peer, ours figures.Figure) figures.Figure {
 	f := figures.Figure{Case: peer.Case, Subject: peer.Subject, Quantity: OfAdded, Unit: "×", Note: peer.Note}
@@ -161,6 +194,12 @@ func ratio(peer, ours figures.Figure) figures.Figure {
 	case e.Low <= 0:
 		f.Note = "too little"
 		return f
+	case peer.Estimate.High <= 0:
+		f.Note = "takes away"
+		return f
+	case peer.Estimate.Low <= 0:
+		f.Note = "next to none"
+		return f
 	}
 	f.Samples = peer.Samples.Per(ours.Samples)
 	return f
@@ -169,7 +208,8 @@ func ratio(peer, ours figures.Figure) figures.Figure {
 // words say what the peers are and what each leaves out.
 func (s *Sides) words(measured *figures.Section) []string {
 	text := []string{"Each has the meaning of the policy, and gave every packet the verdict that the policy has for it, or it says otherwise. " +
-		"Of what is added there is no ratio where sluice adds too little to divide by."}
+		"Of what is added there is no ratio where sluice adds too little to divide by, or the other next to nothing; " +
+		"who drops a packet early takes away from what it costs without rules."}
 	for _, p := range s.chosen {
 		if !subject(measured, p.Name) {
 			continue

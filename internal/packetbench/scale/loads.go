@@ -21,29 +21,31 @@ import (
 // loads are what loads of one side took.
 type loads struct {
 	seconds samples.Series
-	tool    int64 // most bytes of the programs at one time
-	kernel  int64 // bytes that the kernel keeps for it; 0: not known
+	cpu     samples.Series // seconds of processors; empty: not known
+	tool    int64          // most bytes of the programs at one time
+	kernel  int64          // bytes that the kernel keeps for it; 0: not known
 }
 
-// small is up to how many a load is short, and timed some times.
+// small is up to how many a load is short: it is made some times, and the memory,
+// whose samples take time, is looked at in others than those that are timed.
 const small = 10_000
 
-// load loads once for the memory, whose samples take time, and where that shows some
-// times more for the time.
 func (s *series) load(side side, file string, m peers.Meaning, n int) (loads, error) {
 	out, err := s.once(side, file, m, true)
 	if err != nil || n > small {
 		return out, err
 	}
-	out.seconds = nil
+	out.seconds, out.cpu = nil, nil
 	for range 3 {
 		one, err := s.once(side, file, m, false)
 		if err != nil {
 			return out, err
 		}
-		out.seconds = append(out.seconds, one.seconds...)
+		out.seconds, out.cpu = append(out.seconds, one.seconds...), append(out.cpu, one.cpu...)
 	}
-	return out, nil
+	again, err := s.once(side, file, m, true) // the samples of a load of milliseconds are few
+	out.tool, out.kernel = max(out.tool, again.tool), max(out.kernel, again.kernel)
+	return out, err
 }
 
 // once loads into a namespace that is gone afterwards.
@@ -70,7 +72,7 @@ func (s *series) once(side side, file string, m peers.Meaning, watch bool) (out 
 			}()
 		}
 	}
-	took := 0.0
+	took, busy := 0.0, 0.0
 	run := func(ctx context.Context, n *testnet.Namespace, input, name string, args ...string) error {
 		p := programs.Program{Name: name, Args: args, In: n.Do, Watch: watch, Group: group}
 		if input != "" {
@@ -78,6 +80,7 @@ func (s *series) once(side side, file string, m peers.Meaning, watch bool) (out 
 		}
 		cost, err := programs.Run(ctx, p)
 		took += cost.Wall.Seconds()
+		busy += cost.CPU.Seconds()
 		out.tool = max(out.tool, cost.Resident)
 		return err
 	}
@@ -97,6 +100,9 @@ func (s *series) once(side side, file string, m peers.Meaning, watch bool) (out 
 		return out, errors.New(brief(err))
 	}
 	out.seconds = samples.Series{took}
+	if side.peer == nil || !side.peer.Private { // a service works in processes that nobody waits for
+		out.cpu = samples.Series{busy}
+	}
 	if group != nil && (side.peer == nil || !side.peer.Private) {
 		if out.kernel, err = group.Kernel(); err != nil {
 			return out, err
@@ -165,7 +171,7 @@ func (s *series) tooLong(name string, n int) string {
 	}
 	times := float64(n) / float64(last.n)
 	if t := l.seconds.Estimate().Median * times; t > s.Patience.Seconds() {
-		return fmt.Sprintf("a load would take about %.0f s, by what %s took", t, figures.Number(float64(last.n)))
+		return fmt.Sprintf("a load would take about %s s, by what %s took", figures.Number(t), figures.Number(float64(last.n)))
 	}
 	if free := available(); free > 0 && float64(l.tool)*times > float64(free)/2 {
 		return fmt.Sprintf("a load would take about %.0f MiB, by what %s took", float64(l.tool)*times/(1<<20), figures.Number(float64(last.n)))
@@ -182,8 +188,8 @@ func (s *series) tooLong(name string, n int) string {
 			continue
 		}
 		if t := f.Estimate.Median * times * float64(sources) / 1e9; t > s.Patience.Seconds() {
-			return fmt.Sprintf("a packet would pay about %.1f ms (%s), and all %s of them %.0f s",
-				f.Estimate.Median*times/1e6, f.Case, figures.Number(float64(sources)), t)
+			return fmt.Sprintf("a packet would pay about %s µs (%s), and all %s of them %s s",
+				figures.Number(f.Estimate.Median*times/1e3), f.Case, figures.Number(float64(sources)), figures.Number(t))
 		}
 	}
 	return ""

@@ -33,7 +33,7 @@ var (
 	}
 	Rules = Dimension{
 		Name: "rules", Title: "What grows with the number of rules",
-		about: "So many rules: one half drops a source each, the other lets a source in to a port each. What is blocked fits none of them, what is allowed the first that allows, in the middle.",
+		about:   "So many rules: one half drops a source each, the other lets a source in to a port each. What is blocked fits none of them, what is allowed the first that allows, in the middle.",
 		sources: 256, kinds: []packetbench.Kind{packetbench.Blocked, packetbench.Allowed, packetbench.Established}, write: writeRules,
 	}
 )

@@ -13,6 +13,7 @@ import (
 // Quantities of the figures.
 const (
 	loading = "time to load"
+	busy    = "time of processors to load"
 	kernel  = "memory that the kernel keeps for it"
 	tool    = "memory of the programs that load"
 )
@@ -44,6 +45,7 @@ func (s *series) section() figures.Section {
 				out.Add(f)
 			}
 			add(loading, "s", l.seconds)
+			add(busy, "s", l.cpu)
 			add(kernel, "MiB", mebibytes(l.kernel))
 			add(tool, "MiB", mebibytes(l.tool))
 		}
