@@ -38,6 +38,8 @@ type Difference struct {
 	P        float64          `json:"p,omitempty"`     // see samples.Change
 	Rounds   [2]int           `json:"rounds"`          // of the old run, of the new
 	Verdict  Verdict          `json:"verdict"`
+
+	old, now Figure
 }
 
 // Comparison is two reports beside each other.
@@ -81,10 +83,11 @@ func Compare(old, now *Report, least float64) *Comparison {
 	for i := range now.Sections {
 		s := &now.Sections[i]
 		for _, f := range s.Figures {
-			d := Difference{Section: s.Name, Case: f.Case, Subject: f.Subject, Quantity: f.Quantity, Unit: f.Unit, New: f.Estimate, Verdict: New}
+			d := Difference{Section: s.Name, Case: f.Case, Subject: f.Subject, Quantity: f.Quantity, Unit: f.Unit, New: f.Estimate, Verdict: New, now: f}
 			o, there := before[keyOf(s, &f)]
 			if there {
 				delete(before, keyOf(s, &f))
+				d.old = o
 				d.Old, d.Rounds = o.Estimate, [2]int{len(o.Samples), len(f.Samples)}
 				d.compare(o, f, counted, least)
 				if d.Verdict == Worse || d.Verdict == Better {
@@ -102,7 +105,7 @@ func Compare(old, now *Report, least float64) *Comparison {
 			if _, left := before[keyOf(s, &f)]; left {
 				c.Figures = append(c.Figures, Difference{
 					Section: s.Name, Case: f.Case, Subject: f.Subject, Quantity: f.Quantity, Unit: f.Unit,
-					Old: f.Estimate, Rounds: [2]int{len(f.Samples), 0}, Verdict: Gone,
+					Old: f.Estimate, Rounds: [2]int{len(f.Samples), 0}, Verdict: Gone, old: f,
 				})
 			}
 		}
@@ -115,12 +118,12 @@ func Compare(old, now *Report, least float64) *Comparison {
 
 // compare gives a verdict on one figure, for itself.
 func (d *Difference) compare(old, now Figure, counted bool, least float64) {
-	if len(old.Samples) == 0 || len(now.Samples) == 0 {
+	if len(old.Samples.Numbers()) == 0 || len(now.Samples.Numbers()) == 0 {
 		d.Verdict = Lost
 		return
 	}
 	change := samples.Compare(old.Samples, now.Samples)
-	if !math.IsNaN(change.Ratio) {
+	if isNumber(change.Ratio) {
 		d.Ratio = change.Ratio
 	}
 	d.P = change.P
@@ -136,6 +139,8 @@ func (d *Difference) compare(old, now Figure, counted bool, least float64) {
 		d.Verdict = Worse
 	}
 }
+
+func isNumber(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
 // hold takes back what may be chance when so many figures are looked at: Holm's
 // method over all figures that could be told.
@@ -188,10 +193,7 @@ func (c *Comparison) Print(w io.Writer, all bool, paint func(Verdict, string) st
 			section = d.Section
 			fmt.Fprintf(tw, "%s\told\tnew\t\t\t\n", section)
 		}
-		ratio, p := "", ""
-		if d.Ratio != 0 {
-			ratio = fmt.Sprintf("%+.1f%%", 100*(d.Ratio-1))
-		}
+		ratio, p := d.change(), ""
 		if d.P != 0 || d.Verdict == Worse || d.Verdict == Better {
 			p = fmt.Sprintf("p=%.3f n=%d+%d", d.P, d.Rounds[0], d.Rounds[1])
 		}
@@ -202,11 +204,24 @@ func (c *Comparison) Print(w io.Writer, all bool, paint func(Verdict, string) st
 	for _, text := range c.Warnings {
 		fmt.Fprintf(w, "warning: %s\n", text)
 	}
-	fmt.Fprintf(w, "%d worse, %d better, %d the same, %d with too few rounds to tell", c.Count(Worse), c.Count(Better), c.Count(Same), c.Count(Unsure))
+	fmt.Fprintln(w, c.Counts())
+}
+
+// Counts says how many figures have which verdict.
+func (c *Comparison) Counts() string {
+	out := fmt.Sprintf("%d worse, %d better, %d the same, %d with too few rounds to tell", c.Count(Worse), c.Count(Better), c.Count(Same), c.Count(Unsure))
 	if n := c.Count(New) + c.Count(Gone) + c.Count(Lost); n > 0 {
-		fmt.Fprintf(w, ", %d in one of the runs alone", n)
+		out += fmt.Sprintf(", %d in one of the runs alone", n)
 	}
-	fmt.Fprintln(w)
+	return out
+}
+
+// change is how much more the new figure is, "" where the old one is nothing.
+func (d *Difference) change() string {
+	if d.Ratio == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%+.1f%%", 100*(d.Ratio-1))
 }
 
 func value(e samples.Estimate, unit string, rounds int) string {

@@ -1,9 +1,15 @@
 package figures
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/samples"
 	"sluice/internal/testseed"
@@ -96,5 +102,40 @@ func TestCompareOfOtherFigures(t *testing.T) {
 	want := map[string]Verdict{"old kind": Gone, "new kind": New, "kind 2": Lost}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Beside each other stand the figures of both runs, what is worse first.
+func TestBeside(t *testing.T) {
+	random := testseed.Rand(t)
+	old := run(random, 15, nil)
+	now := run(random, 15, map[string]float64{"kind 4": 1.5, "kind 6": 0.5})
+	old.Sections[0].Figures[2].Samples = samples.Series{math.NaN(), math.Inf(1)}
+	old.Sections[0].Figures[8].Case = "old kind"
+	old.Sections[0].Figures[10].Samples[3] = math.Inf(1) // one round to nothing
+	c := Compare(old, now, 0.02)
+	if _, err := json.Marshal(c); err != nil {
+		t.Error(err)
+	}
+	for _, all := range []bool{false, true} {
+		r := c.Report(old, now, all)
+		got := []string{}
+		for _, s := range r.Sections {
+			got = append(got, s.Title)
+		}
+		want := []string{"Worse: 1", "Better: 1", "Without a value in one of the runs: 1", "Only in the new run: 1", "Only in the old run: 1", "The same: 36", "The runs"}
+		if !all {
+			want = slices.Delete(want, 5, 6)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		worse := r.Sections[0].Figures
+		if len(worse) != 2 || worse[0].Case != "kind 4, sluice" || worse[0].Subject != "old" || worse[1].Subject != "new" || !strings.HasSuffix(worse[1].Note, "% worse") || !slices.Equal(worse[1].Samples, now.Sections[0].Figures[4].Samples) {
+			t.Errorf("got %+v", worse)
+		}
+		if worse[0].Note != "" || now.Sections[0].Figures[4].Note != "" {
+			t.Error("a note stands where it does not belong")
+		}
 	}
 }

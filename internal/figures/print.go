@@ -152,7 +152,7 @@ func spread(f Figure) string {
 	e := f.Estimate
 	half := max(e.High-e.Median, e.Median-e.Low)
 	switch {
-	case len(f.Samples) < 2 || half == 0 || math.IsNaN(half-half): // no number, or no bound
+	case len(f.Samples) < 2 || half == 0 || !isNumber(half):
 		return ""
 	case math.Abs(e.Median) < 2*half:
 		return " ±" + Number(half)

@@ -57,6 +57,18 @@ func probabilityOfEqual(a, b Series) float64 {
 	return min(1, 2*min(tail(a, b), tail(b, a)))
 }
 
+// Numbers are the rounds that have a number: a test that is given none of it does
+// not end.
+func (s Series) Numbers() Series {
+	var out Series
+	for _, x := range s {
+		if !math.IsNaN(x) && !math.IsInf(x, 0) {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
 // least is the smallest P that two runs of so many rounds can have: every round
 // of one above every round of the other, on either side. There are (n+m choose n)
 // orders, all equally likely.
