@@ -19,8 +19,12 @@ import (
 // File is where the calibration of a state directory lies.
 func File(stateDir string) string { return filepath.Join(stateDir, "calibration.json") }
 
-// Schema names the form of the file. A reader refuses another one.
-const Schema = "sluice-calibration/1"
+// Schema names the form of the file and its constants: where one comes, goes or means
+// something else, the number rises. A reader leaves the file of another number alone.
+const (
+	Schema   = schemaOf + "1"
+	schemaOf = "sluice-calibration/"
+)
 
 // Calibration is what one host measured.
 type Calibration struct {

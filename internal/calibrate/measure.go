@@ -12,8 +12,9 @@ import (
 
 // Options say how long to measure.
 type Options struct {
-	Rounds int // of packets; 0 is 21
-	Loads  int // of loads; 0 is 3
+	Rounds  int // of packets; 0 is 21
+	Packets int // in a round; 0 is 32,768
+	Loads   int // of loads; 0 is 3
 	// Say is told what goes on; it may be nil.
 	Say func(format string, args ...any)
 }
@@ -26,6 +27,8 @@ type Measured struct {
 	Series map[string]samples.Series
 	// Same is a cell against itself, in ns: what a difference is worth.
 	Same samples.Series
+	// Others is the part of all processors' time that other programs took.
+	Others float64
 	// Noise says why the constants should not be trusted; none where they may be.
 	Noise []string
 }
@@ -36,6 +39,9 @@ func Measure(ctx context.Context, o Options) (m *Measured, err error) {
 	if o.Rounds == 0 {
 		o.Rounds = 21
 	}
+	if o.Packets == 0 {
+		o.Packets = 1 << 15
+	}
 	if o.Loads == 0 {
 		o.Loads = 3
 	}
@@ -43,6 +49,7 @@ func Measure(ctx context.Context, o Options) (m *Measured, err error) {
 		o.Say = func(string, ...any) {}
 	}
 	m = &Measured{Costs: nftables.DefaultCosts(), Series: map[string]samples.Series{}}
+	begin := timesNow()
 	for _, part := range []func(context.Context, *testnet.Net, Options) error{m.packets, m.lookups, m.loads} {
 		net, err := testnet.Create("calibrate")
 		if err != nil {
@@ -52,6 +59,7 @@ func Measure(ctx context.Context, o Options) (m *Measured, err error) {
 			return nil, err
 		}
 	}
+	m.Others = timesNow().others(begin)
 	m.settle()
 	return m, nil
 }

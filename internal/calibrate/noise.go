@@ -21,12 +21,18 @@ const (
 	someBytes  = 32.0
 	// So many of all constants may be in doubt.
 	mostDoubtful = 0.2
+	// Other programs may take so much of the processors: what they do to the caches
+	// slows every round alike, so that the spread does not tell.
+	mostOthers = 0.2
 )
 
 // settle makes the model of the medians, and says where they are not to be trusted.
 func (m *Measured) settle() {
 	if e := m.Same.Estimate(); max(math.Abs(e.Low), math.Abs(e.High)) > mostSame {
 		m.Noise = append(m.Noise, fmt.Sprintf("the same packet differs from itself by %.0f to %.0f ns", e.Low, e.High))
+	}
+	if m.Others > mostOthers {
+		m.Noise = append(m.Noise, fmt.Sprintf("other programs took %.0f %% of the processors", 100*m.Others))
 	}
 	var doubtful, below []string
 	for _, c := range nftables.Constants() {

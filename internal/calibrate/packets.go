@@ -36,7 +36,7 @@ func (b *bench) add(name, ruleset string, source *measure.Source) error {
 }
 
 func (b *bench) run(ctx context.Context, o Options, what string) (*measure.Result, error) {
-	return measure.Compare(ctx, measure.Plan{Rounds: o.Rounds, Packets: 1 << 15, Begin: func(round int) {
+	return measure.Compare(ctx, measure.Plan{Rounds: o.Rounds, Packets: o.Packets, Begin: func(round int) {
 		o.Say("%s: round %d of %d", what, round+1, o.Rounds)
 	}}, b.cells)
 }

@@ -17,14 +17,32 @@ import (
 // wayOut ends every error about a file.
 const wayOut = "\nhint: \"sluice bench calibrate\" measures anew, \"sluice bench calibrate --remove\" goes back to default figures"
 
+// OtherVersionError says that a file is of a version of Sluice that measured other
+// constants.
+type OtherVersionError struct {
+	File   string
+	Schema string
+}
+
+func (e *OtherVersionError) Error() string {
+	return fmt.Sprintf("%s: its schema is %q, this version reads %s%s", e.File, e.Schema, Schema, wayOut)
+}
+
 // Parse reads a calibration. Each constant has to be there, once, within the bounds
-// of nftables.Constants, and nothing else among them.
+// of nftables.Constants, and nothing else among them. One of another version is an
+// *OtherVersionError.
 func Parse(file string, data []byte) (*Calibration, error) {
 	fail := func(at int64, format string, args ...any) error {
 		return fmt.Errorf("%s:%s: %w%s", file, place(data, at), fmt.Errorf(format, args...), wayOut)
 	}
 	if len(data) > mostBytes {
 		return nil, fail(0, "more than %d bytes: no calibration", mostBytes)
+	}
+	var form struct {
+		Schema string `json:"schema"`
+	}
+	if json.Unmarshal(data, &form) == nil && form.Schema != Schema && strings.HasPrefix(form.Schema, schemaOf) {
+		return nil, &OtherVersionError{file, form.Schema}
 	}
 	c := &Calibration{}
 	if err := json.Unmarshal(data, c); err != nil {

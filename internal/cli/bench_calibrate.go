@@ -90,13 +90,18 @@ func runBenchCalibrate(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	return keepCalibration(cmd, r, m)
+}
+
+// keepCalibration stores what was measured, and reports it.
+func keepCalibration(cmd *cobra.Command, r *figures.Report, m *calibrate.Measured) error {
 	c := m.Calibration()
 	c.Measured, c.Version, c.Machine = r.When, r.Version, r.Machine
 	c.Took = time.Since(r.When).Seconds()
 	r.Sections, r.Warnings, r.Took = c.Sections(m.Series), c.Warnings, c.Took
 	file := calibrate.File(optionsOf(cmd).stateDir)
 	stored := "stored in " + file
-	if force, _ := flags.GetBool("force"); len(m.Noise) > 0 && !force {
+	if force, _ := cmd.Flags().GetBool("force"); len(m.Noise) > 0 && !force {
 		r.Warnings = append(r.Warnings, "not stored")
 		return errors.Join(finishReport(cmd, r), &foundError{"too noisy to tell: " + strings.Join(m.Noise, "; ") +
 			"\nnothing was stored\nhint: try again when the machine has less to do, with more --rounds; --force stores it all the same"})
@@ -117,7 +122,10 @@ const calibrationTitle = "What things cost on this machine"
 func showCalibration(cmd *cobra.Command, args []string) error {
 	o := optionsOf(cmd)
 	c, err := calibrate.Load(o.stateDir)
+	var other *calibrate.OtherVersionError
 	switch {
+	case errors.As(err, &other):
+		return &foundError{"it is not used: " + err.Error()}
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("%w\nhint: sudo sluice bench calibrate --show", err)
 	case err != nil:

@@ -31,7 +31,10 @@ type costs struct {
 // costs are those of this host. A file that is no calibration is an error.
 func (o options) costs() (costs, error) {
 	c, err := calibrate.Load(o.stateDir)
+	var other *calibrate.OtherVersionError
 	switch {
+	case errors.As(err, &other):
+		return costs{ignored: fmt.Sprintf("the calibration is of another version of sluice (%s, this one reads %s) and is not used, default figures are; sluice bench calibrate measures anew", other.Schema, calibrate.Schema)}, nil
 	case errors.Is(err, fs.ErrPermission):
 		return costs{ignored: fmt.Sprintf("what was measured on this machine cannot be read, so default figures are taken: %v", err)}, nil
 	case err != nil || c == nil:
@@ -60,16 +63,19 @@ func (c costs) tell(w io.Writer) {
 
 // sum tells figures from others, for what is the same as long as they are.
 func (c costs) sum() string {
-	if c.measured == nil {
-		return "default figures"
+	model := nftables.DefaultCosts()
+	if c.measured != nil {
+		model = c.measured.Costs
 	}
-	text, _ := json.Marshal(c.measured.Costs) // numbers alone
+	text, _ := json.Marshal(model) // numbers alone
 	return string(text)
 }
 
 // words say what ns are worth.
 func (c costs) words() string {
 	switch {
+	case c.measured != nil && len(c.measured.Warnings) > 0:
+		return fmt.Sprintf("on this machine (measured %s, when it was busy)", c.measured.Day())
 	case c.measured != nil:
 		return fmt.Sprintf("on this machine (measured %s)", c.measured.Day())
 	case c.elsewhere:
@@ -82,14 +88,15 @@ func (c costs) words() string {
 type costsView struct {
 	Figures  string    `json:"figures"` // "measured" or "default"
 	Measured time.Time `json:"measured,omitzero"`
-	Ignored  string    `json:"ignored,omitempty"` // why what was measured is not used
+	Warnings []string  `json:"warnings,omitempty"` // why what was measured should not be trusted
+	Ignored  string    `json:"ignored,omitempty"`  // why what was measured is not used
 }
 
 func (c costs) view() costsView {
 	if c.measured == nil {
 		return costsView{Figures: "default", Ignored: c.ignored}
 	}
-	return costsView{Figures: "measured", Measured: c.measured.Measured}
+	return costsView{Figures: "measured", Measured: c.measured.Measured, Warnings: c.measured.Warnings}
 }
 
 // packetCosts is what packets pay for the rules of a policy.

@@ -14,6 +14,7 @@ import (
 	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/calibrate"
 	"sluice/internal/host"
 	"sluice/internal/policy"
 	"sluice/internal/resolve"
@@ -27,6 +28,7 @@ type sumCase struct {
 	facts host.Facts
 	can   backend.Capabilities
 	in    resolve.Inputs
+	costs costs
 }
 
 func (c sumCase) sum(t *testing.T) string {
@@ -56,7 +58,7 @@ func (c sumCase) sum(t *testing.T) string {
 func newSummed(cmd *cobra.Command, file string, loaded *policy.Policy, c sumCase) *preparation {
 	return &preparation{
 		cmd: cmd, host: &apply.Host{Backend: nftables.New()}, file: file, can: c.can,
-		line: pipeline{policy: loaded, facts: c.facts},
+		line: pipeline{policy: loaded, facts: c.facts, costs: c.costs},
 	}
 }
 
@@ -89,6 +91,14 @@ func TestSum(t *testing.T) {
 	c.can = maps.Clone(base.can)
 	c.can[backend.FIB] = backend.No
 	check("another kernel", c, false)
+	c = base
+	c.costs.ignored, c.costs.elsewhere = "another kernel", true
+	check("why figures are default ones", c, true)
+	measured := calibrate.Calibration{Measured: time.Now(), Costs: nftables.DefaultCosts()}
+	c.costs = costs{measured: &measured}
+	check("what was measured is what the default figures are", c, true)
+	measured.Costs.Lookup.Interval.Of4096++
+	check("another figure", c, false)
 	for what, in := range map[string]resolve.Inputs{
 		"another text": {"file x": "2"}, "another file": {"file y": "1"}, "one more": {"file x": "1", "user y": "7"}, "none": {},
 	} {
