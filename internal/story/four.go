@@ -322,6 +322,20 @@ func (h *hosting) forwarded() (sum uint64, err error) {
 	return sum, nil
 }
 
+// settled is forwarded, once the last packets of a connection that ends have come.
+func (h *hosting) settled() (uint64, error) {
+	before, err := h.forwarded()
+	for err == nil {
+		time.Sleep(50 * time.Millisecond)
+		var now uint64
+		if now, err = h.forwarded(); now == before {
+			break
+		}
+		before = now
+	}
+	return before, err
+}
+
 // watchOffload looks for a connection in the flowtable until the returned function
 // asks whether one was there.
 func (h *hosting) watchOffload(ctx context.Context) func() bool {
@@ -340,21 +354,29 @@ func (h *hosting) watchOffload(ctx context.Context) func() bool {
 	return func() bool { cancel(); return <-seen }
 }
 
+const countForwarded = `table inet counting {
+	counter seen { }
+	chain forward {
+		type filter hook forward priority 100; policy accept;
+		counter name seen
+	}
+}
+`
+
 // asked counts the packets that the forward hook sees, beside all that the host
 // forwards, while some more queries are asked.
 func (h *hosting) asked(ctx context.Context, p *postgres, queries int) (string, error) {
-	const table = "table inet counting {\n\tcounter seen { }\n\tchain forward {\n\t\ttype filter hook forward priority 100; policy accept;\n\t\tcounter name seen\n\t}\n}\n"
-	if err := nftRules(h.host, table); err != nil {
+	before, err := h.settled()
+	if err != nil {
 		return "", err
 	}
-	before, err := h.forwarded()
-	if err != nil {
+	if err := nftRules(h.host, countForwarded); err != nil {
 		return "", err
 	}
 	if _, err := p.bench(ctx, h.client, queries); err != nil {
 		return "", err
 	}
-	after, err := h.forwarded()
+	after, err := h.settled()
 	if err != nil {
 		return "", err
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sluice/internal/figures"
+	"sluice/internal/geo"
 	"sluice/internal/kernellab"
 )
 
@@ -31,9 +32,15 @@ func RunInLab(ctx context.Context, story Story, kernel string, o Options) (*figu
 	if o.Short {
 		args = append(args, "--short")
 	}
+	files := map[string]string{}
+	maps.Copy(files, story.Files)
+	if data := geo.CurrentFile(o.Countries); exists(data) {
+		files[geo.CurrentFile(stateInLab)] = data
+		args = append(args, "--state-dir", stateInLab)
+	}
 	out := &lines{say: o.say}
 	err = kernellab.Run(ctx, kernellab.Options{
-		Kernel: kernel, Binary: o.Binary, Programs: story.Programs, Files: maps.Clone(story.Files), Counted: true,
+		Kernel: kernel, Binary: o.Binary, Programs: story.Programs, Files: files, Counted: true,
 		// The table of the report stays in there: it is printed here.
 		Directory: "/tmp", Command: strings.Join(args, " ") + " >/dev/null",
 		Out: out, Results: map[string]string{there: here}, Say: o.say, Longest: longestInLab,
@@ -50,6 +57,14 @@ func RunInLab(ctx context.Context, story Story, kernel string, o Options) (*figu
 	// The clock in there counts instructions.
 	report.Command, report.Version, report.When, report.Took = o.Command, o.Version, begun.Truncate(time.Second), time.Since(begun).Seconds()
 	return report, nil
+}
+
+// stateInLab is where the emulated machine has the country data of this one.
+const stateInLab = "/var/lib/sluice"
+
+func exists(file string) bool {
+	_, err := os.Stat(file)
+	return err == nil
 }
 
 // longestInLab is for a machine with other work: a story takes some minutes alone.
