@@ -89,7 +89,7 @@ func (s *Stage) ask(ctx context.Context, from *testnet.Namespace, a Asking) (*As
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var out, failed bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &failed
-	if err := from.Do(cmd.Start); err != nil {
+	if err := from.StartCommand(cmd); err != nil {
 		return nil, fmt.Errorf("start the load in %s: %w", from.Label(), err)
 	}
 	if err := cmd.Wait(); err != nil {

@@ -16,18 +16,18 @@ import (
 // webPrograms are what the kernel lab has to bring for stories 1 and 5.
 var webPrograms = []string{"nginx", "iptables"}
 
-// openFiles is how many files nginx and the load may have open.
-const openFiles = 65536
+// openFiles is how many files nginx and the load want open at once, each of them.
+const openFiles = 16384
 
 // raiseFiles lifts the limit of open files for this process and those it starts.
 func raiseFiles() error {
-	limit := unix.Rlimit{Cur: openFiles, Max: openFiles}
 	var have unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &have) == nil && have.Max > limit.Max {
-		limit.Max = have.Max
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &have); err != nil {
+		return err
 	}
+	limit := unix.Rlimit{Cur: openFiles, Max: max(have.Max, openFiles)}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("allow %d open files: %w", openFiles, err)
+		return fmt.Errorf("allow %d open files (ulimit -Hn is %d): %w", openFiles, have.Max, err)
 	}
 	return nil
 }
@@ -60,7 +60,8 @@ func (s *Stage) htmlPage() []byte {
 	return page
 }
 
-// startNginx serves the pages on port 80 of every address, as a set-up step.
+// startNginx serves the pages on port 80 of every address, as a set-up step. A server
+// that ends before the story does is the story's error.
 func (s *Stage) startNginx(in *testnet.Namespace) error {
 	dir := filepath.Join(s.Dir, "nginx-"+in.Label())
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -104,6 +105,25 @@ http {
 	p := in.Start("nginx", "-p", dir, "-c", config, "-e", "stderr")
 	if err := in.WaitTCP(netip.MustParseAddrPort("127.0.0.1:80"), 10*time.Second); err != nil {
 		return fmt.Errorf("nginx did not start: %w\n%s", err, p.Output())
+	}
+	s.servers = append(s.servers, server{in.Label(), p})
+	return nil
+}
+
+// server is a program that a story needs until its end.
+type server struct {
+	name string
+	*testnet.Process
+}
+
+// serversRun is an error where one of the servers has ended.
+func (s *Stage) serversRun() error {
+	for _, p := range s.servers {
+		select {
+		case <-p.Done():
+			return fmt.Errorf("nginx of %s has ended\n%s", p.name, p.Output())
+		default:
+		}
 	}
 	return nil
 }

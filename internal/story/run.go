@@ -72,7 +72,12 @@ func Run(ctx context.Context, story Story, o Options) (*figures.Report, error) {
 	}
 	s.Section("incident", "What happened", story.Incident)
 	var failure error
-	err = net.Try(func() { failure = story.Run(ctx, s) })
+	err = net.Try(func() {
+		failure = story.Run(ctx, s)
+		if ctx.Err() == nil {
+			failure = errors.Join(failure, s.serversRun())
+		}
+	})
 	err = errors.Join(err, failure, net.Close(), s.release())
 	return s.finish(), err
 }

@@ -37,6 +37,7 @@ type Stage struct {
 	honest   []string
 	begun    time.Time
 	hold     *sysctl.Hold
+	servers  []server
 }
 
 // Say tells who watches what is happening.

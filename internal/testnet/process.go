@@ -33,7 +33,7 @@ func (s *Namespace) RunContext(ctx context.Context, input, name string, args ...
 	if input != "" {
 		cmd.Stdin = bytes.NewReader([]byte(input))
 	}
-	if err := s.Do(cmd.Start); err != nil {
+	if err := s.StartCommand(cmd); err != nil {
 		return "", fmt.Errorf("start %s in %s: %w", name, s.label, err)
 	}
 	if err := cmd.Wait(); err != nil {
@@ -76,7 +76,7 @@ func (s *Namespace) Start(name string, args ...string) *Process {
 	p := &Process{cmd: exec.Command(name, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := s.Do(p.cmd.Start); err != nil {
+	if err := s.StartCommand(p.cmd); err != nil {
 		s.net.fail("start %s in %s: %w", name, s.label, err)
 	}
 	go func() {

@@ -6,7 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -466,4 +468,27 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("no source in %v", p)
 		}
 	})
+}
+
+// TestProcessOutlivesThread ends the threads on which processes were started: the
+// kernel takes that for the end of this process, were they the ones that forked.
+func TestProcessOutlivesThread(t *testing.T) {
+	host := New(t).Namespace("host")
+	started := make([]*Process, 8)
+	var threads sync.WaitGroup
+	for i := range started {
+		threads.Go(func() {
+			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+			started[i] = host.Start("sleep", "1000")
+		})
+	}
+	threads.Wait()
+	time.Sleep(200 * time.Millisecond)
+	for _, p := range started {
+		select {
+		case <-p.Done():
+			t.Errorf("process %d is gone: %v", p.Pid(), p.err)
+		default:
+		}
+	}
 }
