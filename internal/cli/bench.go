@@ -10,13 +10,15 @@ func newBench() *cobra.Command {
 it and gone afterwards, also after Ctrl-C: nothing is sent beyond them, and the
 host's own rules are not touched. Root is needed.
 
-Every command prints a table, or JSON with --json, and saves the same with --save.
+Every command prints a table, or JSON with --json, saves the same with --save, and
+draws it as a page with charts with --html.
 Ratios are of two sides that were measured in turn, in one run; beside them stands
 what the method makes of one side against itself.
 
 Exit status: 0 measured, 1 a figure is not what it should be, 2 bad use, bad
 input, or a machine that cannot measure, 130 interrupted.`,
-		Example: "  sluice bench diff before.json after.json",
+		Example: `  sluice bench packet --html page.html
+  sluice bench diff before.json after.json`,
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -26,6 +28,7 @@ input, or a machine that cannot measure, 130 interrupted.`,
 		newBenchApply(),
 		newBenchLimits(),
 		newBenchCalibrate(),
+		newBenchShow(),
 		newBenchDiff(),
 	)
 	return cmd

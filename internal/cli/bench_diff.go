@@ -23,10 +23,13 @@ Runs of two machines, or of a busy one, are compared with a warning. A machine
 that was slower as a whole makes nanoseconds worse and leaves ratios (×) as they are:
 trust those.
 
+--html draws old and new beside each other, what is worse first, as one page.
+
 Exit status: 0 nothing is worse, 1 something is, 2 bad use or bad input.`,
 		Example: `  sluice bench packet --save before.json
   sluice bench packet --save after.json
-  sluice bench diff before.json after.json`,
+  sluice bench diff before.json after.json
+  sluice bench diff before.json after.json --html diff.html`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			least, _ := cmd.Flags().GetFloat64("least")
@@ -42,13 +45,16 @@ Exit status: 0 nothing is worse, 1 something is, 2 bad use or bad input.`,
 				return err
 			}
 			c := figures.Compare(old, now, least)
+			all, _ := cmd.Flags().GetBool("all")
+			if err := writePage(cmd, c.Report(old, now, all)); err != nil {
+				return err
+			}
 			w := cmd.OutOrStdout()
 			if optionsOf(cmd).json {
 				if err := printJSON(w, c); err != nil {
 					return err
 				}
 			} else {
-				all, _ := cmd.Flags().GetBool("all")
 				c.Print(w, all, func(v figures.Verdict, text string) string {
 					switch v {
 					case figures.Worse:
@@ -65,6 +71,7 @@ Exit status: 0 nothing is worse, 1 something is, 2 bad use or bad input.`,
 			return nil
 		},
 	}
+	addPage(cmd)
 	cmd.Flags().Bool("all", false, "show the figures too that are the same")
 	cmd.Flags().Float64("least", 0.02, "the smallest `PART` of the old figure that counts as a difference")
 	return cmd

@@ -4,24 +4,71 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"sluice/internal/figures"
+	"sluice/internal/page"
 )
 
 // reportHelp is part of the help of every command that measures.
-const reportHelp = `--json prints the report as JSON instead of the table, --save writes it into a
-file, for "sluice bench diff".`
+const reportHelp = `--json prints the report as JSON instead of the table. --save writes it into a
+file, for "sluice bench show" and "sluice bench diff"; --html draws it as one page
+with charts that needs no network.`
 
 // addReport adds the flags of a command that measures.
 func addReport(cmd *cobra.Command) {
 	cmd.Flags().String("save", "", "write the report as JSON into `FILE` too")
+	addPage(cmd)
+}
+
+// addPage adds --html. The files that a command is to write are looked at before
+// it measures for an hour.
+func addPage(cmd *cobra.Command) {
+	cmd.Flags().String("html", "", "write the report as a page with charts into `FILE`")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		files := map[string]string{}
+		for _, name := range []string{"save", "html"} {
+			if !cmd.Flags().Changed(name) {
+				continue
+			}
+			file, _ := cmd.Flags().GetString(name)
+			if err := canWrite(file); err != nil {
+				return fmt.Errorf("--%s: %w", name, err)
+			}
+			if files[file] != "" {
+				return fmt.Errorf("--%s and --%s name the same file", files[file], name)
+			}
+			files[file] = name
+		}
+		return nil
+	}
+}
+
+// canWrite says whether a report can be put into a file, and leaves none behind. A
+// report takes its file's place by rename, so it must not be /dev/stdout.
+func canWrite(file string) error {
+	if file == "" {
+		return errors.New("the name of a file is wanted")
+	}
+	switch info, err := os.Stat(file); {
+	case err == nil && !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a regular file", file)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	f, err := renameio.NewPendingFile(file)
+	if err != nil {
+		return err
+	}
+	return f.Cleanup()
 }
 
 // startReport begins the report of a command line.
@@ -59,7 +106,7 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// finishReport saves and prints a report. A goal that is not reached makes the
+// finishReport saves, draws and prints a report. A goal that is not reached makes the
 // exit status 1.
 func finishReport(cmd *cobra.Command, r *figures.Report) error {
 	if r.Took == 0 {
@@ -69,11 +116,12 @@ func finishReport(cmd *cobra.Command, r *figures.Report) error {
 	if file, _ := cmd.Flags().GetString("save"); file != "" {
 		failed = r.Save(file)
 	}
+	failed = errors.Join(failed, writePage(cmd, r))
 	w := cmd.OutOrStdout()
 	if optionsOf(cmd).json {
 		failed = errors.Join(failed, r.Write(w))
 	} else {
-		r.Print(w, func(s string) string { return paint(w, "1", s) }, func(s string) string { return paint(w, "2", s) })
+		printFigures(w, r)
 	}
 	if failed != nil {
 		return failed
@@ -82,6 +130,18 @@ func finishReport(cmd *cobra.Command, r *figures.Report) error {
 		if g.Reached != figures.Yes {
 			return errFound
 		}
+	}
+	return nil
+}
+
+func printFigures(w io.Writer, r *figures.Report) {
+	r.Print(w, func(s string) string { return paint(w, "1", s) }, func(s string) string { return paint(w, "2", s) })
+}
+
+// writePage draws a report for --html.
+func writePage(cmd *cobra.Command, r *figures.Report) error {
+	if file, _ := cmd.Flags().GetString("html"); file != "" {
+		return page.Save(file, r)
 	}
 	return nil
 }
