@@ -44,7 +44,11 @@ type entrant struct {
 	rival rival
 	group *memgroup.Group
 	slow  bool // a change takes seconds: it takes part in the first rounds alone
+	gone  bool // it has failed
 }
+
+// mine says whether it is what is measured, whose faults end the run.
+func (e *entrant) mine() bool { return e.name == Sluice || e.name == Unproved || e.name == Again }
 
 // slowRounds is how many timed rounds a slow rival takes part in; it takes part in one
 // of the others.
@@ -108,7 +112,7 @@ func (b *bench) prepare(ctx context.Context, dir string) error {
 	}
 	b.say("making namespaces", 0)
 	for i, name := range All {
-		if len(b.Rivals) > 0 && !slices.Contains(b.Rivals, name) && name != Sluice && name != Unproved && name != Again {
+		if len(b.Rivals) > 0 && !slices.Contains(b.Rivals, name) && !(&entrant{name: name}).mine() {
 			continue
 		}
 		l, err := newLab(b.net, fmt.Sprintf("lab%d", i), b.device)
@@ -239,6 +243,8 @@ func (p pass) String() string { return [...]string{"timing", "counting packets",
 // takes says whether a rival takes part in a round.
 func (p pass) takes(e *entrant, round int) bool {
 	switch {
+	case e.gone:
+		return false
 	case e.slow && (p == timed && round >= slowRounds || p != timed && round > 0):
 		return false
 	case p == flooded:
@@ -274,8 +280,14 @@ func (b *bench) measure(ctx context.Context) error {
 					continue
 				}
 				b.say(fmt.Sprintf("%s: %s", p, e.name), done, total)
-				if err := b.all(ctx, p, e); err != nil {
+				err := b.all(ctx, p, e)
+				switch {
+				case err == nil:
+				case ctx.Err() != nil || e.mine():
 					return fmt.Errorf("%s: %w", e.name, err)
+				default:
+					b.warn("%s is left out from round %d on: %s", e.name, done+1, firstLine(err))
+					e.gone = true
 				}
 			}
 			done++
