@@ -1,6 +1,7 @@
 package compile
 
 import (
+	"sluice/internal/addrset"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 )
@@ -48,16 +49,48 @@ func (c *compiler) bypass(b *policy.Bypass) {
 	c.rawChains()
 	o := originOf(b.Pos, "bypass: "+bypassText(b))
 	actions := []program.Action{program.NoTrack{}}
-	add := func(chain string, where program.Condition, d direction) {
+	own := c.isOwn(b.To)
+	add := func(chain string, here program.Condition, d direction) {
 		for _, service := range services(b.Services, d.destinationPort) {
 			for _, to := range c.who(b.To, side{d.destination, d.out, d.destinationPort, protocolOf(service)}) {
-				c.append(chain, program.Rule{Stage: program.StageTrack, Match: service.and(to...).and(where), Actions: actions, Origin: o, Comment: o.Text})
+				m := service.and(to...)
+				if !own {
+					m = m.and(here)
+				}
+				c.append(chain, program.Rule{Stage: program.StageTrack, Match: m, Actions: actions, Origin: o, Comment: o.Text})
 			}
 		}
 	}
 	add(prerouting, toHost, straight)
 	add(output, fromHost, mirrored)
 	add(output, toHost, straight)
+}
+
+// isOwn says that each address of a side is this host's, so that the routing
+// table need not be asked, which costs more than all other questions of a bypass.
+// Addresses come and go, and a host that forwards, or that programs ask for
+// addresses it does not have, still meets packets of one that has gone: there the
+// routing table is asked.
+func (c *compiler) isOwn(w *policy.Who) bool {
+	f := c.Facts
+	if w == nil || !f.Known || f.Forwarding4 || f.Forwarding6 || f.NonLocalBind {
+		return false
+	}
+	asked := c.whoAddresses(w)
+	for _, item := range w.Items {
+		if z := c.Zones[item.Name]; z != nil && len(z.Interfaces) > 0 {
+			return false
+		}
+		if set := c.Sets[item.Name]; set != nil {
+			if set.Living {
+				return false
+			}
+			for _, e := range set.Endpoints {
+				asked = asked.Union(addrset.Of(e.Address))
+			}
+		}
+	}
+	return addrset.FromPrefixes(f.Local...).ContainsSet(asked)
 }
 
 func bypassText(b *policy.Bypass) string {

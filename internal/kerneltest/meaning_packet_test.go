@@ -32,7 +32,7 @@ type shot struct {
 	// crowded says that another flow would have the same addresses and ports behind a
 	// rewritten source: the kernel then gives one of them another port.
 	crowded bool
-	seen   []sighting
+	seen    []sighting
 }
 
 // sighting is the packet, or an answer to it, where it was seen.

@@ -27,6 +27,9 @@ func yardFacts() host.Facts {
 		for _, text := range d.addresses {
 			one.Addresses = append(one.Addresses, netip.MustParsePrefix(text))
 		}
+		for _, a := range one.Addresses {
+			facts.Local = append(facts.Local, netip.PrefixFrom(a.Addr(), a.Addr().BitLen()))
+		}
 		slices.SortFunc(one.Addresses, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 		facts.Interfaces = append(facts.Interfaces, one)
 	}

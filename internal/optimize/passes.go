@@ -85,7 +85,7 @@ var Passes = []Pass{
 	},
 	{
 		Name: "implied", Needs: []string{"concatenations", "factor"},
-		Promises: "no rule asks for one of several numbers what a set that it looks up has answered",
+		Promises: "no rule looks up among several numbers what a set that it looks up has answered",
 		Reason:   "two look-ups where one tells; behind the merging of rules, which makes such sets too, and before hidden, which compares what is left",
 		run:      dropImplied,
 	},
@@ -97,7 +97,7 @@ var Passes = []Pass{
 	},
 	{
 		Name: "terminal", Needs: []string{"stages", "hidden"},
-		Promises: "established flows and what keeps out of tracking leave their base chains before whatever cannot match them",
+		Promises: "established flows, what begins a flow and what bypasses tracking leave their base chains before whatever cannot match them",
 		Reason:   "every rule that a packet meets without being decided is wasted on it; behind stages, whose order it only leaves where rules commute",
 		run:      terminalEarly,
 	},

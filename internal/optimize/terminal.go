@@ -22,6 +22,10 @@ func terminalEarly(w *work) {
 		if pastTheRest(w.Program, chain) {
 			w.say("chain " + chain.Name + ": new TCP flows go past the rules that are not about them")
 		}
+		if name := untrackedAside(w.Program, h.Chain); name != "" {
+			w.say("chain " + chain.Name + ": TCP that bypasses tracking goes to chain " + name + ", which has only what is about it")
+			chain = w.Chain(h.Chain)
+		}
 		if h.Default == program.Accept {
 			if n := acceptAtOnce(w.Program, chain); n > 0 {
 				w.say("chain " + chain.Name + ": what " + plural(n, "rule") + " kept out of tracking is accepted at once")
@@ -130,6 +134,79 @@ func pastTheRest(p *program.Program, chain *program.Chain) bool {
 		}
 	}
 	return false
+}
+
+// untrackedAside gives TCP that bypasses tracking, where the policy has such, a
+// chain with what is left for it to meet behind established TCP. It is the traffic
+// that such a host has most of, and in output, where nothing is told of it by state,
+// its answers would come past all that is. It gives the name of the chain; "" where it
+// would save too little.
+func untrackedAside(p *program.Program, base string) string {
+	chain := p.Chain(base)
+	first := 1 + slices.IndexFunc(chain.Rules, func(r program.Rule) bool { return isFlow(r) && asksProtocol(&r, protoTCP) })
+	end := len(chain.Rules) - 1
+	if first == 0 || end < first || len(chain.Rules[end].Match) > 0 || !bypasses(p) {
+		return ""
+	}
+	f := newFacts(p)
+	aside := program.Rule{Stage: program.StageNeeded, Comment: "TCP that bypasses tracking", Match: []program.Condition{
+		{Field: program.Protocol, Numbers: []program.NumberRange{{From: protoTCP, To: protoTCP}}},
+		{Field: program.State, Names: []string{"untracked"}},
+	}}
+	var rest []program.Rule
+	past, closed := 0, false
+	for _, r := range chain.Rules[first:] {
+		if f.disjoint(&aside, &r) {
+			past++
+			continue
+		}
+		if bounds(&r) {
+			return "" // what it bounds is all packets together
+		}
+		rest = append(rest, f.within(r, &aside))
+		if last := &rest[len(rest)-1]; len(last.Match) == 0 && f.terminal(last) {
+			closed = true
+			break
+		}
+	}
+	if past < worthPassing || !closed {
+		return ""
+	}
+	name := freeChain(p, base+"_untracked")
+	aside.Actions = []program.Action{program.Goto{Chain: name}}
+	chain.Rules = slices.Insert(slices.Clone(chain.Rules), first, aside)
+	p.Chains = append(p.Chains, program.Chain{Name: name, Comment: "what " + base + " does with TCP that bypasses tracking", Rules: rest})
+	return name
+}
+
+func asksProtocol(r *program.Rule, protocol uint64) bool {
+	return slices.ContainsFunc(r.Match, func(c program.Condition) bool {
+		return c.Field == program.Protocol && !c.Not && slices.Equal(c.Numbers, []program.NumberRange{{From: protocol, To: protocol}})
+	})
+}
+
+// bypasses says that the policy keeps more out of tracking than loopback.
+func bypasses(p *program.Program) bool {
+	for i := range p.Chains {
+		for _, r := range p.Chains[i].Rules {
+			if r.Stage == program.StageTrack && slices.Contains(r.Actions, program.Action(program.NoTrack{})) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// within gives a rule for packets of which another one has been asked: what that
+// has told is not asked again. A protocol is, where more of its header is.
+func (f *facts) within(r program.Rule, asked *program.Rule) program.Rule {
+	r.Stage = ""
+	told := func(c program.Condition) bool { return f.covers(&program.Rule{Match: []program.Condition{c}}, asked) }
+	r.Match = slices.DeleteFunc(slices.Clone(r.Match), func(c program.Condition) bool { return c.Field == program.State && told(c) })
+	if !slices.ContainsFunc(r.Match, func(c program.Condition) bool { return c.Field != program.Protocol }) {
+		r.Match = slices.DeleteFunc(r.Match, told)
+	}
+	return r
 }
 
 // acceptAtOnce ends rules that keep packets out of tracking with accept where
