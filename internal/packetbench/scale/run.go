@@ -110,8 +110,17 @@ func (s *series) run() error {
 		if err := s.step(n); err != nil {
 			return err
 		}
+		if s.over() {
+			break
+		}
 	}
 	return nil
+}
+
+// over says that Sluice itself is left out: there is nothing to put beside the others.
+func (s *series) over() bool {
+	_, gone := s.lefts[packetbench.Sluice]
+	return gone
 }
 
 func (s *series) step(n int) (err error) {
@@ -120,9 +129,9 @@ func (s *series) step(n int) (err error) {
 		if why := s.tooLong(side.name, n); why != "" {
 			s.leave(side.name, n, why)
 		}
-	}
-	if _, gone := s.lefts[packetbench.Sluice]; gone {
-		return nil // nothing to put beside the others
+		if s.over() {
+			return nil
+		}
 	}
 	dir, err := os.MkdirTemp("", "sluice-scale-")
 	if err != nil {
@@ -153,7 +162,7 @@ func (s *series) step(n int) (err error) {
 			now.loads[side.name] = l
 		}
 	}
-	if _, gone := s.lefts[packetbench.Sluice]; gone {
+	if s.over() {
 		return nil
 	}
 	if now.packets, err = s.packets(file, meaning, n); err != nil {

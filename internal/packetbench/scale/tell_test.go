@@ -105,4 +105,19 @@ func TestTooLong(t *testing.T) {
 	}
 }
 
+// Where Sluice itself would take too long, nothing more is measured, and nothing is
+// said of the others.
+func TestOver(t *testing.T) {
+	s := two()
+	s.Steps = []int{100_000, 1_000_000}
+	s.last(packetbench.Sluice, loads{seconds: samples.Series{7}})
+	s.last("peer", loads{seconds: samples.Series{7}})
+	if err := s.run(); err != nil {
+		t.Fatal(err)
+	}
+	if want := "sluice is left out from 100,000 prefixes on: a load would take about 70 s, by what 10,000 took"; len(s.report.Warnings) != 1 || s.report.Warnings[0] != want {
+		t.Errorf("warnings %q, want %q alone", s.report.Warnings, want)
+	}
+}
+
 func (s *series) last(name string, l loads) { s.steps[len(s.steps)-1].loads[name] = l }
