@@ -148,7 +148,7 @@ func playFive(ctx context.Context, s *Stage) error {
 	if err != nil {
 		return err
 	}
-	evidence, shown, err := incident.fullTable(size.table, lines)
+	evidence, shown, err := incident.fullTable(size.table, lines, courses[0])
 	if err != nil {
 		return err
 	}

@@ -66,9 +66,17 @@ func (c *course) counted(name string) uint64 {
 	return 0
 }
 
-// drops lists where the kernel dropped packets, a line each.
-func (c *course) drops() (lines []string) {
+// drops lists where the kernel dropped packets, a line each, other than where it did
+// so on the bare site as well.
+func (c *course) drops(bare *course) (lines []string) {
+	usual := map[string]bool{}
+	for _, d := range bare.space().Drops {
+		usual[d.Name] = true
+	}
 	for _, d := range c.space().Drops {
+		if usual[d.Name] {
+			continue
+		}
 		reason := ""
 		if d.Reason != "" {
 			reason = ", reason " + d.Reason
