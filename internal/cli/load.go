@@ -8,9 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -36,8 +34,9 @@ func newLoad() *cobra.Command {
 		Short: "Ask a web server under load and draw what it answers over time",
 		Long: `Sends requests to a web server for --for and reports requests per second over time,
 latencies, the time to connect, errors by kind, bytes. On a terminal it draws
-requests per second and latency while it runs; elsewhere it writes a line an
-interval. Ctrl-C ends it with the report of what was measured.
+requests per second and latency while it runs; elsewhere it writes a line a
+second. Ctrl-C ends it with the report of what was measured. Redirects are not
+followed.
 
 By default it is a closed loop: each connection sends its next request when the last
 one is answered. What it leaves out while the server stalls is made good: latencies
@@ -51,9 +50,9 @@ the processors' share of softirq are recorded on the same time axis, of the
 namespaces of --netns-of or, without, of the own one.
 
 --compare puts two loads beside each other: two files of --save, before and after,
-or two URLs, which are then asked in turn (A B B A and so on, each for --for in all).
+or two URLs, which are then asked in turn (A, B, then B, A, each for --for in all).
 B is worse when intervals differ by more than chance would have it and medians by more
-than --least.
+than --least, as for "sluice bench diff".
 
 ` + reportHelp + `
 
@@ -181,15 +180,19 @@ func runLoad(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	section := result.Section()
-	if watch != nil {
-		section.Charts = append(section.Charts, shifted(seen.Charts("time"), watchFrom.Sub(result.Start))...)
-		r.Warnings = append(r.Warnings, seen.Warnings...)
-	}
 	r.Sections = []figures.Section{section}
+	if watch != nil {
+		r.Sections[0].Charts = append(section.Charts, shifted(seen.Charts("time"), watchFrom.Sub(result.Start))...)
+		if host, some := hostSection(seen); some {
+			r.Sections = append(r.Sections, host)
+		}
+		r.Warnings = append(r.Warnings, hostWarnings(seen)...)
+	}
 	r.Warnings = append(r.Warnings, result.Warnings()...)
 	if err := finishReport(cmd, r); err != nil {
 		return err
 	}
+	printLoadCourses(cmd, r)
 	if result.Interrupted {
 		return context.Canceled
 	}
@@ -245,48 +248,4 @@ func loadOptions(cmd *cobra.Command) (load.Options, error) {
 		o.Body, err = os.ReadFile(file)
 	}
 	return o, err
-}
-
-// watchedSpaces are the namespaces to watch; nil is none.
-func watchedSpaces(cmd *cobra.Command) ([]hostwatch.Namespace, error) {
-	names, _ := cmd.Flags().GetStringSlice("netns-of")
-	if watch, _ := cmd.Flags().GetBool("watch-host"); len(names) == 0 {
-		if watch {
-			return []hostwatch.Namespace{{}}, nil
-		}
-		return nil, nil
-	}
-	var out []hostwatch.Namespace
-	for _, name := range names {
-		path := filepath.Join(netnsDir, name)
-		if _, err := os.Stat(path); err != nil || strings.ContainsAny(name, "/\x00") || name == "." || name == ".." || name == "" {
-			return nil, fmt.Errorf("there is no network namespace %q\nhint: %s", name, namespaceHint())
-		}
-		n := hostwatch.Namespace{Path: path}
-		if len(names) > 1 {
-			n.Name = name
-		}
-		out = append(out, n)
-	}
-	return out, nil
-}
-
-// shifted moves charts along the time axis.
-func shifted(charts []figures.Chart, by time.Duration) []figures.Chart {
-	charts = slices.Clone(charts)
-	for i := range charts {
-		c := &charts[i]
-		c.Lines, c.Marks = slices.Clone(c.Lines), slices.Clone(c.Marks)
-		for j := range c.Lines {
-			l := &c.Lines[j]
-			l.Points = slices.Clone(l.Points)
-			for k := range l.Points {
-				l.Points[k].X += by.Seconds()
-			}
-		}
-		for j := range c.Marks {
-			c.Marks[j].X += by.Seconds()
-		}
-	}
-	return charts
 }

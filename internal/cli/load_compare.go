@@ -49,11 +49,16 @@ func runLoadCompare(ctx context.Context, cmd *cobra.Command, args []string) erro
 	if err != nil {
 		return err
 	}
+	if last := len(found.Sections) - 1; urls == 0 {
+		found.Sections[last].Text = append(found.Sections[last].Text,
+			"Two runs, one after the other: what else was different between them is in the difference too. Two URLs are asked in turn.")
+	}
 	r.Sections = append(r.Sections, found.Sections...)
 	r.Warnings = append(r.Warnings, found.Warnings...)
 	if err := finishReport(cmd, r); err != nil {
 		return err
 	}
+	printLoadCourses(cmd, r)
 	switch {
 	case ctx.Err() != nil:
 		return context.Canceled

@@ -126,3 +126,23 @@ func TestLoadLines(t *testing.T) {
 		t.Errorf("got %q", []string(w))
 	}
 }
+
+// FuzzLoadInterval reads any interval: what is accepted takes some time, and is
+// read again as the same.
+func FuzzLoadInterval(f *testing.F) {
+	for _, text := range []string{"1s", "100ms", "0ms", "1h30m", "-1ms", "1e9ms", "ms", "1.5ms", "9999999999999999ms", "0s", "1d"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var every, again shortTime
+		if every.Set(text) != nil {
+			return
+		}
+		if time.Duration(every) < time.Millisecond {
+			t.Fatalf("%q: %v", text, time.Duration(every))
+		}
+		if s := every.String(); time.Duration(every)%time.Millisecond == 0 && time.Duration(every) < time.Second && (again.Set(s) != nil || again != every) {
+			t.Fatalf("%q: written as %q", text, s)
+		}
+	})
+}
