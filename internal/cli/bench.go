@@ -19,8 +19,8 @@ Exit status: 0 measured, 1 a figure is not what it should be, 2 bad use, bad
 input, or a machine that cannot measure, 130 interrupted.`,
 		Example: `  sluice bench packet --html page.html
   sluice bench diff before.json after.json`,
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
 		// One line a command, in the order of the help.

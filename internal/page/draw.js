@@ -76,8 +76,8 @@
   function rows(names, room, size) {
     let n = 1, x = 0;
     for (const name of names) {
-      const w = width(name, size) + 25 + 5 + 16;
-      if (x > 0 && x + w > room) { n++; x = 0; }
+      const w = Math.min(width(name, size), room - 60) + 25 + 5 + 16;
+      if (x > 0 && x + w - 16 > room) { n++; x = 0; }
       x += w;
     }
     return n;
@@ -104,7 +104,7 @@
     const names = colours(scheme, [...new Set([...report.subjects, ...(b.turned ? b.cases : b.subjects)])]);
     const nameWidth = Math.min(room * 0.34, Math.max(...b.cases.map((c) => width(c, size))) + 4);
     const thick = Math.round(size * (b.subjects.length > 5 ? 1.15 : several ? 1.35 : 1.6));
-    const legend = several ? rows(b.subjects, room - 20, size) * (size + 11) + 6 : 0;
+    const legend = several ? rows(b.subjects, room, size) * (size + 11) + 6 : 0;
     const top = legend + 4, bottom = size * 2 + 8;
     const height = top + bottom + b.cases.length * (b.subjects.length * thick + (several ? 20 : 10));
     const cells = b.cells.flat().filter((c) => c.value !== null);
@@ -220,14 +220,14 @@
     const span = s.high - s.low || 1;
     const place = (x) => (s.x.log ? Math.log(x / s.low) / Math.log(s.high / s.low) : (x - s.low) / span) * (room - left - right);
     const known = colours(scheme, report.subjects);
-    let top = 0;
+    let top = 3;
     for (const [i, c] of s.charts.entries()) {
       const own = c.marks || [];
       const lines = c.lines || [];
       // Beside the title, or below it, stands what is drawn upwards.
       const one = lines.length === 1 && lines[0].name !== c.title ? lines[0].name : '';
       const unit = c.y.unit && c.y.unit !== c.y.name ? c.y.unit : '';
-      const upwards = [c.y.name + (unit ? ' (' + unit + ')' : ''), one].filter((n, at, all) => n && all.indexOf(n) === at).join(', ');
+      const upwards = [c.y.name === c.title ? unit : c.y.name + (unit ? ' (' + unit + ')' : ''), one].filter((n, at, all) => n && all.indexOf(n) === at).join(', ');
       const heading = cut(c.title, size * 1.2, room - (i === 0 ? 150 : 10));
       const end = width(heading, size * 1.2, 600) + size;
       options.title.push({ text: heading, left: 0, top, padding: 0, textStyle: { fontSize: size * 1.2, fontWeight: 600, color: scheme.text } });
@@ -240,7 +240,7 @@
       }
       if (lines.length > 1) {
         options.legend.push({ top, left: 0, right: 0, padding: 0, itemGap: 16, icon: 'roundRect', itemHeight: 5, data: lines.map((l) => key(i, l)), formatter: (k) => cut(k.slice(k.indexOf('\u0000') + 1), size, room - 60), textStyle: { fontSize: size * 0.95, color: scheme.text }, inactiveColor: scheme.line });
-        top += rows(lines.map((l) => l.name), room - 20, size * 0.95) * (size + 10);
+        top += rows(lines.map((l) => l.name), room, size * 0.95) * (size + 10);
       }
       // Labels of marks that are near each other stand in rows above one another.
       const ends = [];

@@ -25,8 +25,16 @@ import (
 
 var (
 	update = flag.Bool("update", false, "write what is drawn into testdata")
-	look   = flag.String("look", "", "write the page of the sample report into `FILE`, to look at it")
+	look   = flag.String("look", "", "write the pages of the tests into `DIR`, to look at them in a browser")
 )
+
+func seen(t *testing.T, name string, r *figures.Report) {
+	if *look != "" {
+		if err := Save(filepath.Join(*look, strings.ReplaceAll(name, " ", "-")+".html"), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
 
 // The library is the one that SOURCE names, as its makers published it.
 func TestLibraryIsTheOneOfSource(t *testing.T) {
@@ -137,7 +145,7 @@ func (p written) safe() error {
 	}
 	allowed := map[string]bool{
 		"html": true, "head": true, "meta": true, "link": true, "title": true, "style": true, "script": true, "body": true, "header": true, "footer": true,
-		"section": true, "div": true, "p": true, "span": true, "strong": true, "code": true, "pre": true, "ul": true, "li": true, "button": true,
+		"section": true, "div": true, "p": true, "span": true, "strong": true, "code": true, "pre": true, "details": true, "summary": true, "ul": true, "li": true, "button": true,
 		"h1": true, "h2": true, "figure": true, "figcaption": true, "table": true, "caption": true, "thead": true, "tbody": true, "tr": true, "th": true, "td": true,
 	}
 	var errs []error
@@ -198,11 +206,7 @@ func TestEveryFigureIsText(t *testing.T) {
 	if p.size > 1_500_000 {
 		t.Errorf("the page takes %d bytes", p.size)
 	}
-	if *look != "" {
-		if err := Save(*look, r); err != nil {
-			t.Fatal(err)
-		}
-	}
+	seen(t, "sample", r)
 }
 
 // The page loads nothing: what looks like an address is a name (of SVG), text of the
@@ -238,7 +242,7 @@ func hostileReport(text string) *figures.Report {
 	r.Warnings = []string{text}
 	for i := range r.Sections {
 		s := &r.Sections[i]
-		s.Name, s.Title, s.Text = text, text, []string{text, "    " + text, "– " + text}
+		s.Name, s.Title, s.Text = text, text, append([]string{text, "– " + text}, slices.Repeat([]string{"    " + text}, mostLines+1)...)
 		for j := range s.Figures {
 			f := &s.Figures[j]
 			f.Case += text
@@ -263,6 +267,7 @@ func hostileReport(text string) *figures.Report {
 }
 
 func TestHostileTextIsText(t *testing.T) {
+	seen(t, "hostile", hostileReport(strings.Join(hostile, "")))
 	for _, text := range append(hostile, strings.Join(hostile, "")) {
 		p := write(t, hostileReport(text))
 		if err := p.safe(); err != nil {
@@ -346,12 +351,16 @@ func TestOddReports(t *testing.T) {
 	line := func(p ...figures.Point) figures.Section {
 		return figures.Section{Title: "course", Charts: []figures.Chart{{Title: "a course", Lines: []figures.Line{{Points: p}}}}}
 	}
+	grown := one(7)
+	grown.Charts = []figures.Chart{{Title: "time", Lines: []figures.Line{{Points: []figures.Point{{X: 1, Y: 7}}}}}}
 	for name, tc := range map[string]struct {
 		r             *figures.Report
 		bars, stacks  int
 		reads, doesnt string
 		logarithmic   bool
 	}{
+		"a long file":           {r: of(figures.Section{Text: slices.Repeat([]string{"    a line"}, 100)}), reads: "90 lines more"},
+		"growth":                {r: of(grown), stacks: 1, reads: "7 ns"},
 		"nothing":               {r: &figures.Report{}},
 		"a section of text":     {r: of(figures.Section{Title: "text", Text: []string{"only this"}}), reads: "only this"},
 		"no samples":            {r: of(figures.Section{Figures: []figures.Figure{{Case: "a", Subject: "b", Quantity: "c", Note: "cannot"}}}), reads: "cannot"},
@@ -376,9 +385,13 @@ func TestOddReports(t *testing.T) {
 		"points of no number":   {r: of(line(figures.Point{X: math.NaN(), Y: 1}, figures.Point{X: 1, Y: math.NaN()}, figures.Point{X: math.Inf(1), Y: math.Inf(-1)})), stacks: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
+			seen(t, name, tc.r)
 			p := write(t, tc.r)
 			if err := p.safe(); err != nil {
 				t.Error(err)
+			}
+			if found := regexp.MustCompile(`"(subjects|bars|stacks|cases|cells|charts|lines|marks|points)":null`).FindString(p.scripts[0].FirstChild.Data); found != "" {
+				t.Errorf("draw.js wants a list: %s", found)
 			}
 			d := p.drawnOf(t)
 			if len(d.Bars) != tc.bars || len(d.Stacks) != tc.stacks {

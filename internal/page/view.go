@@ -128,6 +128,7 @@ const (
 
 func newView(r *figures.Report) view {
 	v := view{
+		Drawn:  drawn{Subjects: []string{}, Bars: []bars{}, Stacks: []stack{}}, // never null
 		Report: r, Machine: r.Machine.String(), When: r.When.Format("2 January 2006, 15:04 MST"),
 		Took: figures.Number(r.Took) + " s",
 	}
@@ -139,9 +140,14 @@ func newView(r *figures.Report) view {
 	}
 	for _, s := range r.Sections {
 		out := section{Section: s}
-		drawn := len(s.Charts) > 0
+		drawn, charts := len(s.Charts) > 0, s.Charts
 		for _, t := range s.Tables() {
-			shown := v.table(t)
+			i := slices.IndexFunc(s.Charts, func(c figures.Chart) bool { return c.Title == t.Quantity })
+			shown := v.table(t, i < 0)
+			if i >= 0 && s.Charts[i].Note == "" {
+				charts = slices.Clone(charts)
+				charts[i].Note = shown.Says
+			}
 			drawn = drawn || shown.Drawn >= 0
 			out.Tables = append(out.Tables, shown)
 		}
@@ -149,7 +155,7 @@ func newView(r *figures.Report) view {
 		if drawn && len(out.Before) > 2 { // the picture first, then what is to be known of it
 			out.Before, out.After = out.Before[:1], out.Before[1:]
 		}
-		for _, charts := range groups(s.Charts) {
+		for _, charts := range groups(charts) {
 			out.Stacks = append(out.Stacks, len(v.Drawn.Stacks))
 			v.Drawn.Stacks = append(v.Drawn.Stacks, newStack(charts))
 		}
@@ -176,7 +182,9 @@ func newGoal(g figures.Goal) goal {
 	return out
 }
 
-func (v *view) table(t figures.Table) table {
+// table is one quantity. draw is false of what a chart of the report shows already,
+// as growth.
+func (v *view) table(t figures.Table, draw bool) table {
 	out := table{Table: t, Drawn: -1, Head: t.Subjects, Names: t.Cases}
 	var measured, values []figures.Figure
 	for _, c := range t.Cases {
@@ -208,15 +216,17 @@ func (v *view) table(t figures.Table) table {
 	case len(measured) == 1:
 		out.Single = true
 		return out
-	case bars > mostBars:
+	case draw && bars > mostBars:
 		out.TooMany = bars
 		return out
 	case len(t.Cases) == 1 && !strings.Contains(t.Quantity, t.Cases[0]):
 		out.Of = t.Cases[0]
 	}
 	out.Says = says(t)
-	out.Drawn = len(v.Drawn.Bars)
-	v.Drawn.Bars = append(v.Drawn.Bars, newBars(t, values))
+	if draw {
+		out.Drawn = len(v.Drawn.Bars)
+		v.Drawn.Bars = append(v.Drawn.Bars, newBars(t, values))
+	}
 	for _, s := range t.Subjects {
 		if !slices.Contains(v.Drawn.Subjects, s) {
 			v.Drawn.Subjects = append(v.Drawn.Subjects, s)
@@ -327,9 +337,9 @@ func newStack(charts []figures.Chart) stack {
 	s := stack{X: axis(charts[0].X)}
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, c := range charts {
-		out := chart{Title: c.Title, Note: c.Note, Y: axis(c.Y), From: number(c.From)}
+		out := chart{Title: c.Title, Note: c.Note, Y: axis(c.Y), From: number(c.From), Lines: []line{}, Marks: []mark{}}
 		for _, l := range c.Lines {
-			drawn := line{Name: l.Name, Step: l.Step, Bars: l.Bars}
+			drawn := line{Name: l.Name, Step: l.Step, Bars: l.Bars, Points: [][4]number{}}
 			for _, p := range l.Points {
 				low, high = min(low, p.X), max(high, p.X)
 				at := [4]number{number(p.X), number(p.Y), number(p.Y), number(p.Y)}

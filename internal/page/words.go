@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"sluice/internal/figures"
@@ -36,8 +37,29 @@ func blocks(text []string) []block {
 	return out
 }
 
-// Text is the block as it stands.
-func (b block) Text() string { return strings.Join(b.Lines, "\n") }
+// mostLines is how much of a file is shown at once.
+const mostLines = 20
+
+// Text is the block as it stands, or its beginning where there is More.
+func (b block) Text() string {
+	if b.folds() {
+		return strings.Join(b.Lines[:mostLines/2], "\n")
+	}
+	return strings.Join(b.Lines, "\n")
+}
+
+func (b block) folds() bool { return b.Code && len(b.Lines) > mostLines }
+
+// More is what is folded away.
+func (b block) More() string {
+	if !b.folds() {
+		return ""
+	}
+	return strings.Join(b.Lines[mostLines/2:], "\n")
+}
+
+// Rest is how many lines More has.
+func (b block) Rest() int { return len(b.Lines) - mostLines/2 }
 
 // own are the names of Sluice's figures, and nothing those of what has no rules;
 // draw.js gives them their colours.
@@ -53,12 +75,12 @@ func says(t figures.Table) string {
 	if t.Unit == "×" || t.Unit == "%" {
 		return ""
 	}
-	var out []string
+	var apart, alike []string
 	for _, s := range t.Subjects {
 		if own.MatchString(s) || nothing.MatchString(s) {
 			continue
 		}
-		low, high, apart := math.Inf(1), math.Inf(-1), false
+		low, high, told := math.Inf(1), math.Inf(-1), false
 		for _, c := range t.Cases {
 			mine, its := t.Cells[[2]string{c, "sluice"}], t.Cells[[2]string{c, s}]
 			if !hasValue(mine) || !hasValue(its) || mine.Estimate.Low <= 0 || its.Estimate.Low <= 0 {
@@ -66,23 +88,36 @@ func says(t figures.Table) string {
 			}
 			ratio := its.Estimate.Median / mine.Estimate.Median
 			low, high = min(low, ratio), max(high, ratio)
-			apart = apart || its.Estimate.Low > mine.Estimate.High || its.Estimate.High < mine.Estimate.Low
+			told = told || its.Estimate.Low > mine.Estimate.High || its.Estimate.High < mine.Estimate.Low
 		}
+		a, b := rough(low), rough(high)
 		switch {
 		case low > high:
-			continue
-		case !apart:
-			out = append(out, s+" no difference that the bounds show")
-		case figures.Number(low) == figures.Number(high):
-			out = append(out, fmt.Sprintf("%s %s ×", s, figures.Number(low)))
+		case !told:
+			alike = append(alike, s)
+		case a == b:
+			apart = append(apart, fmt.Sprintf("%s %s ×", s, a))
 		default:
-			out = append(out, fmt.Sprintf("%s %s to %s ×", s, figures.Number(low), figures.Number(high)))
+			apart = append(apart, fmt.Sprintf("%s %s to %s ×", s, a, b))
 		}
 	}
-	if len(out) == 0 {
-		return ""
+	var out []string
+	if len(apart) > 0 {
+		out = append(out, "Medians against sluice's: "+strings.Join(apart, "; ")+".")
 	}
-	return "Medians against sluice's: " + strings.Join(out, "; ") + "."
+	if len(alike) > 0 {
+		out = append(out, "No difference from sluice that the bounds show: "+strings.Join(alike, "; ")+".")
+	}
+	return strings.Join(out, " ")
+}
+
+// rough is a number with two digits, or all before the point.
+func rough(x float64) string {
+	text := strconv.FormatFloat(x, 'g', 2, 64)
+	if short, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(x) < 100 {
+		x = short
+	}
+	return figures.Number(x)
 }
 
 // times says of a ratio that is far from one how many times less or more it is.
