@@ -34,13 +34,16 @@ func (b *bench) layouts() error {
 		"nftables-set", "hash-per-length", "ipset (iptables-legacy)", "chain-per-/8 (nftables)", "chain-per-/8 (iptables-legacy)")
 }
 
-// bans are as many addresses as the second story has, that nobody else here has.
+// bans are as many addresses as the second story has.
 const bans = 650
 
+// banned are addresses that nobody else here has, none beside another: neighbours
+// would be few prefixes, and a list of rules a short one.
 func banned() []netip.Addr {
 	out := make([]netip.Addr, bans)
 	for i := range out {
-		out[i] = netip.AddrFrom4([4]byte{192, 0, byte(2 + i/250), byte(1 + i%250)})
+		at := 7 * (i + 1)
+		out[i] = netip.AddrFrom4([4]byte{198, 18, byte(at >> 8), byte(at)})
 	}
 	return out
 }

@@ -1,9 +1,11 @@
 package kernelbench
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
+	"sluice/internal/addrset"
 	"sluice/internal/figures"
 	"sluice/internal/samples"
 )
@@ -72,6 +74,17 @@ func TestAgreeOfOthers(t *testing.T) {
 	}
 	if a, err := Agree(report("6.1", 1000, 100), report("6.12", 1000, 100)); err == nil {
 		t.Errorf("of two kernels: %+v", a)
+	}
+}
+
+// A list that could be written as a shorter one would measure that.
+func TestBannedAreNoNeighbours(t *testing.T) {
+	var set addrset.Builder
+	for _, a := range banned() {
+		set.AddPrefix(netip.PrefixFrom(a, a.BitLen()))
+	}
+	if n := set.Set().Len4(); n != bans {
+		t.Errorf("%d addresses are %d ranges", bans, n)
 	}
 }
 
