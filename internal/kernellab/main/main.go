@@ -95,7 +95,7 @@ func run() int {
 
 // parse reads the command line; usage goes to w.
 func parse(args []string, w io.Writer) (options, error) {
-	o := options{line: "kernels " + strings.Join(args, " ")}
+	var o options
 	flags := flag.NewFlagSet("kernels", flag.ContinueOnError)
 	flags.SetOutput(w)
 	kernels := flags.String("kernel", "", "the `KERNELS`, separated by commas; not given: "+everyKernel+", and with -core or -command "+oneKernel)
@@ -139,7 +139,23 @@ func parse(args []string, w io.Writer) (options, error) {
 	if what := o.alone(); what != "" && ((o.save != "" || o.html != "") && !o.inside || o.twice || o.sections != "" && !o.inside) {
 		return o, fmt.Errorf("with %s nothing is measured", what)
 	}
+	o.line = o.asked()
 	return o, nil
+}
+
+// asked is the command of a measurement as it can be given again.
+func (o *options) asked() string {
+	words := []string{"make kernels", "KERNEL=" + strings.Join(o.kernels, ",")}
+	if o.noTests {
+		words = append(words, "TABLE=1")
+	}
+	if o.sections != "" {
+		words = append(words, "SECTIONS="+o.sections)
+	}
+	if o.twice {
+		words = append(words, "TWICE=1")
+	}
+	return strings.Join(words, " ")
 }
 
 // alone names what asks for something else than the measurement.

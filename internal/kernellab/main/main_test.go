@@ -28,6 +28,9 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %s, %v; want %s", line, got, err, want)
 		}
 	}
+	if o, _ := parse(strings.Fields("-kernel 6.1 -no-tests -twice -sections lists"), io.Discard); o.line != "make kernels KERNEL=6.1 TABLE=1 SECTIONS=lists TWICE=1" {
+		t.Error(o.line)
+	}
 	for line, want := range map[string]string{
 		"6.1":                  `unexpected argument "6.1"`,
 		"-none":                "not defined: -none",
