@@ -36,7 +36,7 @@ func Compare(a, b Side, least float64) (*Compared, error) {
 		return nil, err
 	}
 	found := figures.Compare(asOne(a.Report, left), asOne(b.Report, right), least)
-	out := &Compared{Sections: []figures.Section{beside(a, b, left, right)}, Warnings: found.Warnings}
+	out := &Compared{Sections: []figures.Section{beside(a, b, left, right)}, Warnings: slices.Compact(found.Warnings)}
 
 	s := figures.Section{Name: "difference", Title: fmt.Sprintf("%s against %s", b.Name, a.Name)}
 	for _, d := range found.Figures {

@@ -145,6 +145,13 @@ func TestCompare(t *testing.T) {
 		}
 	}
 
+	// Two URLs are of one report, whose warnings are not said twice.
+	busy := side("A", steady, none)
+	busy.Report.Machine = figures.Machine{Processors: 1, Load: 20}
+	if c, err := Compare(busy, busy, 0.02); err != nil || len(c.Warnings) != 1 {
+		t.Errorf("warnings: %q, %v", c.Warnings, err)
+	}
+
 	if _, err := Compare(Side{"x.json", &figures.Report{}}, side("B", steady, none), 0); err == nil || !strings.Contains(err.Error(), "x.json is no report of a load") {
 		t.Errorf("got %v", err)
 	}
