@@ -169,6 +169,9 @@ func playFive(ctx context.Context, s *Stage) error {
 	s.fiveCourse(section, size, courses)
 	s.Goal(figures.AtMost(stateless.name+": entries of the connection table, at most", "", 0, samples.Series{courses[3].mostEntries()}, nil))
 
+	if err := s.usualTable(sizedTable); err != nil {
+		return err
+	}
 	rate := s.Section("rate", "What NAT costs when nothing fails",
 		"Closed loop, a new connection for each request, the sites in turn in every round. The table has room for 131,072 connections for all of them.")
 	c, err := s.compareAll(ctx, rate, none, again, dnat, sized, stateless)

@@ -41,6 +41,19 @@ func (s *Stage) LimitTable(entries, buckets int) error {
 	return s.hold.Set(tableMax, strconv.Itoa(entries))
 }
 
+// usualTable makes the table large enough for what is compared. Where instructions are
+// counted it has few buckets: the kernel goes through all of them every now and then
+// (gc_worker), in a round of whichever site has its turn, which are millions of
+// instructions for as many buckets as a machine usually has.
+func (s *Stage) usualTable(entries int) error {
+	if s.report.Machine.Counted {
+		return s.LimitTable(entries, countedBuckets)
+	}
+	return s.LimitTable(entries, 0)
+}
+
+const countedBuckets = 4096
+
 // release brings the settings of the machine back.
 func (s *Stage) release() error {
 	if s.hold == nil {

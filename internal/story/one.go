@@ -194,7 +194,7 @@ func (s *Stage) oneCourse(section *figures.Section, size oneSize, courses []*cou
 // oneRates compares what a request costs when nothing fails: the table is as large as
 // it usually is.
 func (s *Stage) oneRates(ctx context.Context, none, again, tracked, byHand, sluice *site) error {
-	if err := s.LimitTable(262144, 0); err != nil {
+	if err := s.usualTable(262144); err != nil {
 		return err
 	}
 	section := s.Section("rate", "What the firewall costs when nothing fails",
