@@ -44,10 +44,11 @@ func (b *bench) run(ctx context.Context, o Options, what string) (*measure.Resul
 const (
 	bare  = "bare"
 	again = "bare, again"
+	bare6 = "bare, IPv6"
 )
 
 // packets measures what is asked of packets in sets and fields that are near: UDP
-// from one address.
+// from one address of each family.
 func (m *Measured) packets(ctx context.Context, net *testnet.Net, o Options) error {
 	o.Say("rules for packets")
 	source, err := measure.Load(measure.UDP([]netip.Addr{netip.MustParseAddr("192.0.2.1")}, measure.Target(addrset.IPv4, 80)))
@@ -55,6 +56,11 @@ func (m *Measured) packets(ctx context.Context, net *testnet.Net, o Options) err
 		return err
 	}
 	defer source.Close()
+	source6, err := measure.Load(measure.UDP([]netip.Addr{netip.MustParseAddr("2001:db8:1::1")}, measure.Target(addrset.IPv6, 80)))
+	if err != nil {
+		return err
+	}
+	defer source6.Close()
 	exact := make([]string, 650)
 	for i := range exact {
 		exact[i] = fmt.Sprintf("203.0.%d.%d", i/250, i%250+1)
@@ -76,6 +82,8 @@ func (m *Measured) packets(ctx context.Context, net *testnet.Net, o Options) err
 		{"interval 16", "ip saddr @ranges accept", fmt.Sprintf("set ranges { type ipv4_addr; flags interval; elements = { %s }; }", strings.Join(ranges[:16], ", "))},
 		{"interval 4096", "ip saddr @ranges accept", fmt.Sprintf("set ranges { type ipv4_addr; flags interval; elements = { %s }; }", strings.Join(ranges, ", "))},
 		{"route", "fib saddr type local accept", ""},
+		{bare6, "", ""},
+		{"route IPv6", "fib saddr type local accept", ""},
 		{"jump", "jump elsewhere", "chain elsewhere { }"},
 		{"counter", "counter name counted", "counter counted { }"},
 		{"limit", "limit rate 1/second accept", ""},
@@ -92,7 +100,11 @@ func (m *Measured) packets(ctx context.Context, net *testnet.Net, o Options) err
 		if v.rule == "" {
 			rules = ""
 		}
-		err := b.add(v.name, fmt.Sprintf("table inet prices {\n%s\nchain input { type filter hook input priority 0; %s }\n}\n", v.objects, rules), source)
+		from := source
+		if strings.HasSuffix(v.name, "IPv6") {
+			from = source6
+		}
+		err := b.add(v.name, fmt.Sprintf("table inet prices {\n%s\nchain input { type filter hook input priority 0; %s }\n}\n", v.objects, rules), from)
 		if err != nil {
 			return err
 		}
@@ -107,6 +119,7 @@ func (m *Measured) packets(ctx context.Context, net *testnet.Net, o Options) err
 	for _, name := range []string{"compare", "name", "range", "mark", "route", "jump", "counter", "limit"} {
 		m.take("packet."+name+"-ns", added(name))
 	}
+	m.take("packet.route-ipv6-ns", times(r.Added("route IPv6", bare6), repeated))
 	// What asks an address or a port compares the family or the protocol before.
 	compare := m.median("packet.compare-ns")
 	for _, name := range []string{"some", "hash", "bucket", "rewrite"} {

@@ -97,7 +97,8 @@ type PacketCosts struct {
 	Hash     float64 `json:"hash-ns"`       // look up one exact value, or several together
 	Interval float64 `json:"interval-ns"`   // look up in an interval set
 	Halve    float64 `json:"interval-doubled-ns"`
-	Route    float64 `json:"route-ns"`
+	Route    float64 `json:"route-ns"`      // ask the routing table, IPv4
+	Route6   float64 `json:"route-ipv6-ns"` // the same, IPv6
 	Jump     float64 `json:"jump-ns"`
 	Counter  float64 `json:"counter-ns"`
 	Limit    float64 `json:"limit-ns"`
@@ -131,7 +132,7 @@ func DefaultCosts() CostModel {
 		},
 		Packet: PacketCosts{
 			Base: 24, Compare: 10, Name: 35, Range: 35, Some: 45, Hash: 65, Interval: 50, Halve: 32,
-			Route: 100, Jump: 12, Counter: 20, Limit: 80, Bucket: 170, Tracked: 300, Mark: 15, Rewrite: 170,
+			Route: 100, Route6: 360, Jump: 12, Counter: 20, Limit: 80, Bucket: 170, Tracked: 300, Mark: 15, Rewrite: 170,
 		},
 	}
 }

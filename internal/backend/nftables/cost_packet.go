@@ -123,6 +123,9 @@ func (p *prices) Condition(c *program.Condition, family int) float64 {
 	case c.Set != "":
 		return p.set(c.Set)
 	case c.Field == program.SourceType || c.Field == program.DestinationType || c.Field == program.DestinationHere:
+		if family == 6 {
+			return p.costs.Route6
+		}
 		return p.costs.Route
 	case c.Field == program.State || c.Field == program.Status:
 		return p.costs.Compare
@@ -195,6 +198,8 @@ func (p *prices) Action(a program.Action) float64 {
 		return p.costs.Bucket
 	case program.SetMark, program.NoTrack, program.Offload:
 		return p.costs.Mark
+	case program.ClampMSS:
+		return p.costs.Rewrite + p.costs.Route // what the route carries is asked
 	}
 	return p.costs.Rewrite
 }
