@@ -129,7 +129,7 @@ func playTwo(ctx context.Context, s *Stage) error {
 		"the host's answers to SYNs and its other traffic walked the same rules (as they do where NOTRACK stands in the OUTPUT chain too). Here it is what the rules add to one SYN on its way in; " +
 		"its answer is not part of it. The share of a core is what that makes at the flood of which the linear rules take the story's 55 %%.")
 	s.Honest("The story's ratio of 27 is not a property of ipset: beside linear rules of iptables-legacy, its remedy itself reaches less here. Rules that stand one behind the other in memory are read quickly where " +
-		"nothing else uses the processor's caches, as in this measurement; on a busy host they are not. With iptables-nft, which is what “iptables” means on Debian since 2019, a rule takes several times as long.")
+		"nothing else uses the processor's caches, as in this measurement; on a busy host they are not. With iptables-nft, which is what “iptables” means on Debian since 2019, a rule takes two to four times as long.")
 	s.Honest("Sluice's figure has more in it than those of the story's rules and of its remedy, which keep packets out of tracking, stop those of banned addresses, and do nothing else: the whole policy is asked, "+
 		"with a default of drop, state for all other traffic, and a counter for every banned address. “%s” is the remedy with that beside it, without the counters and without IPv6.", ipsetFilter)
 	return nil
