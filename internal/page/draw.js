@@ -48,11 +48,15 @@
     return unit && unit !== 'bytes' && !/[a-zµ]$/i.test(text) ? text + ' ' + unit : text;
   }
 
+  function bound(x, unit) {
+    return x === null ? 'no bound' : withUnit(x, unit);
+  }
+
   // cut shortens a name to what there is room for; the tables have it whole.
-  function cut(text, size, room) {
-    if (width(text, size) <= room) return text;
+  function cut(text, size, room, weight) {
+    if (width(text, size, weight) <= room) return text;
     let n = text.length;
-    while (n > 1 && width(text.slice(0, n) + '…', size) > room) n = Math.floor(n * 0.9);
+    while (n > 1 && width(text.slice(0, n) + '…', size, weight) > room) n = Math.floor(n * 0.9);
     return text.slice(0, n) + '…';
   }
 
@@ -106,7 +110,8 @@
     const thick = Math.round(size * (b.subjects.length > 5 ? 1.15 : several ? 1.35 : 1.6));
     const legend = several ? rows(b.subjects, room, size) * (size + 11) + 6 : 0;
     const top = legend + 4, bottom = size * 2 + 8;
-    const height = top + bottom + b.cases.length * (b.subjects.length * thick + (several ? 20 : 10));
+    const folded = Math.max(...b.cases.map((c) => Math.min(3, Math.ceil(width(c, size) * 1.2 / nameWidth)))); // lines of the longest name
+    const height = top + bottom + b.cases.length * Math.max(b.subjects.length * thick + (several ? 20 : 10), folded > 1 ? folded * size * 1.15 + 8 : 0);
     const cells = b.cells.flat().filter((c) => c.value !== null);
     const most = Math.max(...cells.map((c) => c.value), 0);
     const least = Math.min(...cells.map((c) => c.value), 0);
@@ -134,7 +139,7 @@
             dot.style.color = item.color;
             name.appendChild(document.createTextNode(item.seriesName));
             element('td', c.text, row);
-            element('td', c.value !== null && c.low !== c.high ? withUnit(c.low, b.unit) + ' – ' + withUnit(c.high, b.unit) : '', row);
+            element('td', c.value !== null && c.low !== c.high ? bound(c.low, b.unit) + ' – ' + bound(c.high, b.unit) : '', row);
           }
           return tip;
         },
@@ -161,7 +166,7 @@
     for (const [i, name] of b.subjects.entries()) {
       options.series.push({
         type: 'custom', name, silent: true, z: 5, clip: false, itemStyle: { color: names.get(name) },
-        data: b.cells.map((row, at) => [within(row[i].low ?? 0), within(row[i].high ?? 0), at]), encode: { x: [0, 1], y: 2 },
+        data: b.cells.map((row, at) => (row[i].value === null ? [0, 0, at] : [within(row[i].low ?? -Infinity), within(row[i].high ?? Infinity), at])), encode: { x: [0, 1], y: 2 },
         renderItem: (params, api) => whisker(b, i, params, api, scheme, size),
       });
     }
@@ -184,7 +189,7 @@
     if (cell.value !== null) {
       end = Math.max(end, x(cell.value));
       if (cell.low !== cell.high) {
-        const low = x(cell.low), high = x(cell.high), half = Math.min(at.width * 0.28, 6);
+        const low = x(cell.low ?? -1e300), high = x(cell.high ?? 1e300), half = Math.min(at.width * 0.28, 6);
         const from = Math.max(low, plot.x), to = Math.min(high, plot.x + plot.width);
         const style = { stroke: scheme.text, lineWidth: 1.5, fill: 'none', opacity: 0.85 };
         children.push({ type: 'line', shape: { x1: from, y1: y, x2: to, y2: y }, style });
@@ -228,7 +233,7 @@
       const one = lines.length === 1 && lines[0].name !== c.title ? lines[0].name : '';
       const unit = c.y.unit && c.y.unit !== c.y.name ? c.y.unit : '';
       const upwards = [c.y.name === c.title ? unit : c.y.name + (unit ? ' (' + unit + ')' : ''), one].filter((n, at, all) => n && all.indexOf(n) === at).join(', ');
-      const heading = cut(c.title, size * 1.2, room - (i === 0 ? 150 : 10));
+      const heading = cut(c.title, size * 1.2, room - (i === 0 ? 150 : 10), 600);
       const end = width(heading, size * 1.2, 600) + size;
       options.title.push({ text: heading, left: 0, top, padding: 0, textStyle: { fontSize: size * 1.2, fontWeight: 600, color: scheme.text } });
       const beside = end + width(upwards, size) < room - (i === 0 ? 150 : 10);
