@@ -50,26 +50,28 @@ func (c *compiler) bypass(b *policy.Bypass) {
 	o := originOf(b.Pos, "bypass: "+bypassText(b))
 	actions := []program.Action{program.NoTrack{}}
 	own := c.isOwn(b.To)
-	add := func(chain string, here program.Condition, d direction) {
+	add := func(chain string, here program.Condition, known bool, d direction) {
 		for _, service := range services(b.Services, d.destinationPort) {
 			for _, to := range c.who(b.To, side{d.destination, d.out, d.destinationPort, protocolOf(service)}) {
 				m := service.and(to...)
-				if !own {
+				if !known {
 					m = m.and(here)
 				}
 				c.append(chain, program.Rule{Stage: program.StageTrack, Match: m, Actions: actions, Origin: o, Comment: o.Text})
 			}
 		}
 	}
-	add(prerouting, toHost, straight)
-	add(output, fromHost, mirrored)
-	add(output, toHost, straight)
+	add(prerouting, toHost, own, straight)
+	add(output, fromHost, own, mirrored)
+	// What the host sends to an address that has left it goes to another host, and its
+	// answer has to find a state. Of what it sends elsewhere this asks nothing.
+	add(output, toHost, false, straight)
 }
 
 // isOwn says that each address of a side is this host's, so that the routing
 // table need not be asked, which costs more than all other questions of a bypass.
 // Addresses come and go, and a host that forwards, or that programs ask for
-// addresses it does not have, still meets packets of one that has gone: there the
+// addresses it does not have, still receives packets to one that has gone: there the
 // routing table is asked.
 func (c *compiler) isOwn(w *policy.Who) bool {
 	f := c.Facts
