@@ -123,15 +123,19 @@ func (s *space) sampleTable(now *spaceSample) error {
 			return err
 		}
 	}
-	var err error
-	if now.entries, err = number(s.entries); err != nil {
+	entries, err := number(s.entries)
+	if err != nil {
 		return err
 	}
-	if now.max, err = number(s.max); err != nil {
+	most, err := number(s.max)
+	if err != nil {
 		return err
 	}
-	now.tracked = true
-	now.table, err = s.table.Read()
+	now.entries, now.max, now.tracked = entries, most, true
+	table, err := s.table.Read()
+	if err == nil {
+		now.table = table // without it the counters would seem to begin anew
+	}
 	return err
 }
 

@@ -32,9 +32,11 @@ type Watch struct {
 	from   time.Time
 	spaces []*space
 	drops  *drops.Watcher // nil: not seen
-	began  sample         // before the first interval
-	cancel context.CancelFunc
-	ended  chan struct{} // closed when the last sample is taken
+	// lastDrops stand for what cannot be read any more.
+	lastDrops map[drops.Place]uint64
+	began     sample // before the first interval
+	cancel    context.CancelFunc
+	ended     chan struct{} // closed when the last sample is taken
 
 	mu       sync.Mutex
 	samples  []sample
@@ -124,7 +126,9 @@ func (w *Watch) sample() sample {
 	if w.drops != nil {
 		if s.drops, err = w.drops.Read(); err != nil {
 			w.warn("packets dropped by kernel function are not shown: %v", err)
+			s.drops = w.lastDrops // without it the counts would seem to begin anew
 		}
+		w.lastDrops = s.drops
 	}
 	return s
 }
