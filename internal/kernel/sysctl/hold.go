@@ -20,6 +20,9 @@ import (
 // time: its lock belongs to the guard as well, and lives as long as either process.
 var recordFile = "/run/sluice-held-sysctls.json"
 
+// shell is what runs holdScript.
+var shell = "/bin/sh"
+
 // ErrHeld says that another process holds settings of the machine at this moment.
 var ErrHeld = errors.New("another process has changed settings of this machine for a while")
 
@@ -71,7 +74,11 @@ func NewHold(names ...string) (*Hold, error) {
 	if err != nil {
 		return nil, fmt.Errorf("record the settings of the machine: %w", err)
 	}
-	return h, h.start(record)
+	if err := h.start(record); err != nil {
+		// Nothing was changed, and nobody is there to say later what was brought back.
+		return nil, errors.Join(err, record.Truncate(0))
+	}
+	return h, nil
 }
 
 // openRecord opens and locks the record, and restores what a killed guard left.
@@ -120,7 +127,7 @@ func (h *Hold) start(record *os.File) error {
 		}
 		args = append(args, file, h.before[name])
 	}
-	h.cmd = exec.Command("/bin/sh", args...)
+	h.cmd = exec.Command(shell, args...)
 	h.cmd.Dir = "/"
 	h.cmd.ExtraFiles = []*os.File{record}
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -97,6 +97,20 @@ func TestHoldBringsBack(t *testing.T) {
 	}
 }
 
+// TestHoldWithoutGuard: where nothing can be started that brings values back, there
+// is no hold, and no record that would be restored much later.
+func TestHoldWithoutGuard(t *testing.T) {
+	requireMachine(t)
+	shell = "/nowhere/sh"
+	defer func() { shell = "/bin/sh" }()
+	if h, err := NewHold(heldName); err == nil || h != nil {
+		t.Errorf("hold %v, error %v", h, err)
+	}
+	if text, err := os.ReadFile(recordFile); err != nil || len(text) > 0 {
+		t.Errorf("the record is %q (%v)", text, err)
+	}
+}
+
 // holder starts a process that holds the limit and has raised it.
 func holder(t *testing.T) *exec.Cmd {
 	t.Helper()
