@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 
+	"sluice/internal/calibrate"
 	"sluice/internal/geo"
 	"sluice/internal/host"
 	"sluice/internal/lists"
@@ -42,7 +43,8 @@ func newState(from string, warn func(string)) (*state, error) {
 
 func (s *state) remove() { _ = os.RemoveAll(s.dir) }
 
-// take has the country data and the copies of lists of another state directory.
+// take has the country data, the copies of lists and the calibration of another state
+// directory.
 func (s *state) take(from string) error {
 	if from == "" {
 		return nil
@@ -56,6 +58,15 @@ func (s *state) take(from string) error {
 		if err := os.Symlink(countries, filepath.Dir(geo.CurrentFile(s.dir))); err != nil {
 			return err
 		}
+	}
+	// Layouts are chosen as "sluice apply" would choose them here.
+	switch figures, err := os.ReadFile(calibrate.File(from)); {
+	case err == nil:
+		if err := os.WriteFile(calibrate.File(s.dir), figures, 0o600); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
 	}
 	copies := filepath.Join(from, "lists")
 	if _, err := os.Stat(copies); errors.Is(err, fs.ErrNotExist) {

@@ -53,7 +53,7 @@ var Kinds = []Kind{Banned, Blocked, Allowed, Established, Bypassed, Forwarded, F
 // Options say what to measure.
 type Options struct {
 	Policy   string // file
-	StateDir string // country data and copies of lists are taken from there; nothing is written
+	StateDir string // country data, copies of lists and calibration are taken from there; nothing is written
 	// Binary is the sluice that applies the policy; "" leaves Sluice itself out, and
 	// the first of Subjects is what A/A is made of.
 	Binary string
