@@ -26,6 +26,9 @@ const (
 	diskSize          = 1 << 30 // bytes, sparse
 )
 
+// Inside says that this machine is an emulated one of the lab.
+func Inside() bool { return exists("/lab/command") }
+
 // Run is the function of this name, with a kernel that was found already.
 func (k Kernel) Run(ctx context.Context, o Options) error {
 	if strings.TrimSpace(o.Command) == "" {

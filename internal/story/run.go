@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sluice/internal/figures"
+	"sluice/internal/kernellab"
 	"sluice/internal/testnet"
 )
 
@@ -42,6 +43,9 @@ var ErrMachine = errors.New("the limit of the connection table (nf_conntrack_max
 func Run(ctx context.Context, story Story, o Options) (*figures.Report, error) {
 	if story.Machine && !o.HostSysctl && !o.InLab {
 		return nil, ErrMachine
+	}
+	if o.InLab && !kernellab.Inside() {
+		return nil, errors.New("this machine is none of the kernel lab, where settings are nobody's\nhint: --kernel 6.12 plays a story there")
 	}
 	for _, f := range append([]testnet.Feature{testnet.Namespaces, testnet.Nftables}, story.Needs...) {
 		if err := f.Ask(); err != nil {

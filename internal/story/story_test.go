@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"sluice/internal/figures"
+	"sluice/internal/kernellab"
 	"sluice/internal/samples"
 	"sluice/internal/testnet"
 )
@@ -236,5 +237,20 @@ func TestLabNamesWhatIsMissing(t *testing.T) {
 	}
 	if left, _ := os.ReadDir(cache); len(left) > 0 {
 		t.Errorf("%v was fetched", left)
+	}
+}
+
+// TestNoLabHere: what only the kernel lab says of its machines is believed of no other,
+// since a story sets there what it likes, and applies a policy to the machine.
+func TestNoLabHere(t *testing.T) {
+	if kernellab.Inside() {
+		t.Skip("this is the kernel lab")
+	}
+	s := Story{Number: 9, Title: "a test", Machine: true, Run: func(context.Context, *Stage) error {
+		t.Error("it is played")
+		return nil
+	}}
+	if r, err := Run(t.Context(), s, Options{InLab: true}); err == nil || r != nil {
+		t.Errorf("report %v, error %v", r, err)
 	}
 }
