@@ -140,7 +140,7 @@ func (f *Firewalld) start(ctx, running context.Context, files map[string]string)
 func (f *Firewalld) daemon(ctx context.Context, name string, args ...string) error {
 	cmd := f.private.command(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr = f.out, f.out
-	if err := f.private.net.Do(cmd.Start); err != nil {
+	if err := f.private.net.StartCommand(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
 	ended := make(chan string, 1)

@@ -77,7 +77,7 @@ func (p *private) run(ctx context.Context, name string, args ...string) (string,
 	cmd := p.command(ctx, name, args...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := p.net.Do(cmd.Start); err != nil {
+	if err := p.net.StartCommand(cmd); err != nil {
 		return "", fmt.Errorf("start %s: %w", name, err)
 	}
 	if err := cmd.Wait(); err != nil {
