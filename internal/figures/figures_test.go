@@ -146,6 +146,7 @@ func TestGoals(t *testing.T) {
 		"below":              {AtMost("", "", 1.05, seven(1.02), seven(1.001)), Yes},
 		"above":              {AtMost("", "", 1.05, seven(1.06), seven(1.001)), No},
 		"too noisy":          {AtMost("", "", 1.05, seven(1.02), seven(1.03)), NotShown},
+		"a round of nothing": {AtMost("", "", 1.05, append(seven(1.02), math.NaN()), seven(1.001)), NotShown},
 		"counted":            {AtMost("", "", 0, seven(0), nil), Yes},
 		"counted, one lost":  {AtMost("", "", 0, samples.Series{0, 0, 1}, nil), No},
 		"within 3 %":         {AtLeast("", "", 0.97, seven(0.99), seven(1.002)), Yes},

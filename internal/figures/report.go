@@ -1,6 +1,7 @@
 package figures
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -91,6 +92,8 @@ func AtMost(name, unit string, limit float64, measured, same samples.Series) Goa
 		j := samples.Judge(measured, same, limit)
 		g.Same, reached = &j.Same, j.Reached()
 	}
+	// A round without a number has no place among the others, not the lowest.
+	reached = reached && !slices.ContainsFunc(measured, math.IsNaN)
 	switch {
 	case reached:
 		g.Reached = Yes

@@ -26,8 +26,8 @@ type Change struct {
 // Significant reports whether the runs differ by more than chance.
 func (c Change) Significant() bool { return c.Enough && c.P < Alpha }
 
-// Compare says how two runs differ. Neither may be empty. It takes each round for
-// a measurement of its own. Where rounds resemble the one before, as seconds of one
+// Compare says how two runs differ. Neither may be empty. Rounds without a number
+// count for nothing. It takes each round for a measurement of its own. Where rounds resemble the one before, as seconds of one
 // run may, it finds differences of a few per cent too often (resembling by 0.3, in one
 // of seven pairs of equal runs instead of one in twenty); and what differed between
 // two runs as a whole, it takes for the change. Runs that take turns have neither.
@@ -36,8 +36,11 @@ func Compare(old, now Series) Change {
 	if c.Old.Median != 0 {
 		c.Ratio = c.New.Median / c.Old.Median
 	}
-	c.P = probabilityOfEqual(old, now)
-	c.Enough = least(len(old), len(now)) < Alpha
+	c.P = 1
+	if old, now = old.Numbers(), now.Numbers(); len(old) > 0 && len(now) > 0 {
+		c.P = probabilityOfEqual(old, now)
+		c.Enough = least(len(old), len(now)) < Alpha
+	}
 	return c
 }
 

@@ -35,3 +35,17 @@ func TestCompare(t *testing.T) {
 		t.Errorf("nothing and nothing: got %+v", c)
 	}
 }
+
+// TestCompareWithoutNumbers: a ratio to nothing is no number, and comparing such rounds
+// ends.
+func TestCompareWithoutNumbers(t *testing.T) {
+	none := math.NaN()
+	old, now := Series{1, none, 2, 3, 4, math.Inf(1)}, Series{none, 11, 12, 13, none, 14}
+	c, want := Compare(old, now), Compare(Series{1, 2, 3, 4}, Series{11, 12, 13, 14})
+	if c.P != want.P || c.Enough != want.Enough || !c.Significant() {
+		t.Errorf("p %v, enough %v, want %v and %v", c.P, c.Enough, want.P, want.Enough)
+	}
+	if c := Compare(Series{none}, now); c.Significant() {
+		t.Errorf("nothing differs: %+v", c)
+	}
+}
