@@ -35,7 +35,7 @@ func (w *nftText) nat(to *bytes.Buffer, m Meaning) {
 		body                       *bytes.Buffer
 	}{
 		{"prerouting_nat", "nat", "prerouting", "dstnat", &pre},
-		{"output_nat", "nat", "output", "dstnat", &out},
+		{"output_nat", "nat", "output", "-100", &out}, // nft has the word dstnat for prerouting alone
 		{"postrouting_nat", "nat", "postrouting", "srcnat", &post},
 		{"postrouting_raw", "filter", "postrouting", "raw", &stateless},
 	} {

@@ -143,6 +143,25 @@ zones:
 	}
 }
 
+// Every word that a peer writes is one that its program takes.
+func TestTextsLoad(t *testing.T) {
+	meaning := FromPolicy(resolved(t, wholePolicy))
+	net := testnet.New(t)
+	for i, p := range Every() {
+		if p.Group == "ufw" || p.Group == "firewalld" {
+			continue // they take seconds, and have no words for much of it
+		}
+		t.Run(p.Name, func(t *testing.T) {
+			testnet.Require(t, p.Needs()...)
+			err := p.Load(t.Context(), net.Namespace(fmt.Sprintf("text%d", i)), meaning)
+			var cannot *CannotError
+			if err != nil && !errors.As(err, &cannot) {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
 // TestPeersMeanThePolicy gives every peer random policies and holds it to what the
 // reference says of packets.
 func TestPeersMeanThePolicy(t *testing.T) {
