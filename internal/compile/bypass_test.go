@@ -44,6 +44,8 @@ func TestBypassAsksForRoute(t *testing.T) {
 		{"a host that forwards IPv4", here, with(func(f *host.Facts) { f.Forwarding4 = true }), true},
 		{"a host that forwards IPv6", here, with(func(f *host.Facts) { f.Forwarding6 = true }), true},
 		{"addresses that move between hosts", here, with(func(f *host.Facts) { f.NonLocalBind = true }), true},
+		{"forwarding that could not be read", here, with(func(f *host.Facts) { f.ForwardingUnread = true }), true},
+		{"a bridge", here, with(func(f *host.Facts) { f.Interfaces = []host.Interface{{Name: "lo"}, {Name: "br0", Kind: "bridge"}} }), true},
 		{"local routes that could not be read", here, with(func(f *host.Facts) { f.Local = nil }), true},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -1,7 +1,10 @@
 package compile
 
 import (
+	"slices"
+
 	"sluice/internal/addrset"
+	"sluice/internal/host"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 )
@@ -70,12 +73,14 @@ func (c *compiler) bypass(b *policy.Bypass) {
 
 // isOwn says that each address of a side is this host's, so that the routing
 // table need not be asked, which costs more than all other questions of a bypass.
-// Addresses come and go, and a host that forwards, or that programs ask for
-// addresses it does not have, still receives packets to one that has gone: there the
-// routing table is asked.
+// Addresses come and go, and a host that carries packets to others, or that programs
+// ask for addresses it does not have, still receives packets to one that has gone:
+// there the routing table is asked. Bridged packets meet prerouting too, where
+// br_netfilter is loaded, which may be at any time.
 func (c *compiler) isOwn(w *policy.Who) bool {
 	f := c.Facts
-	if w == nil || !f.Known || f.Forwarding4 || f.Forwarding6 || f.NonLocalBind {
+	if w == nil || !f.Known || f.Forwarding4 || f.Forwarding6 || f.NonLocalBind || f.ForwardingUnread ||
+		slices.ContainsFunc(f.Interfaces, func(i host.Interface) bool { return i.Kind == "bridge" }) {
 		return false
 	}
 	asked := c.whoAddresses(w)

@@ -3,7 +3,9 @@ package host
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"slices"
@@ -94,9 +96,7 @@ func (f *Facts) readParameters() {
 			f.EphemeralFrom, f.EphemeralTo = uint16(from), uint16(to)
 		}
 	}
-	f.Forwarding4 = number("net/ipv4/ip_forward") != 0
-	f.Forwarding6 = number("net/ipv6/conf/all/forwarding") != 0
-	f.NonLocalBind = number("net/ipv4/ip_nonlocal_bind") != 0 || number("net/ipv6/ip_nonlocal_bind") != 0
+	f.readForwarding(os.DirFS("/proc/sys/net"))
 	f.ConntrackMax = number("net/netfilter/nf_conntrack_max")
 	f.ConntrackBuckets = number("net/netfilter/nf_conntrack_buckets")
 	f.ConntrackCount = number("net/netfilter/nf_conntrack_count")
@@ -110,6 +110,43 @@ func (f *Facts) readParameters() {
 			f.MemoryBytes = kilobytes * 1024
 		}
 	}
+}
+
+// readForwarding reads what becomes of packets to addresses that the host has not. IPv4
+// asks the device that a packet comes in by. IPv6 forwards by a device where all do, or
+// since Linux 6.17 where it is forced to.
+func (f *Facts) readForwarding(net fs.FS) {
+	on := func(pattern string, optional bool) (is bool) {
+		files, err := fs.Glob(net, pattern)
+		if err == nil && len(files) == 0 && !optional {
+			err = &fs.PathError{Op: "read", Path: pattern, Err: fs.ErrNotExist}
+		}
+		for _, file := range files {
+			text, failed := fs.ReadFile(net, file)
+			n, wrong := strconv.Atoi(strings.TrimSpace(string(text)))
+			switch {
+			case errors.Is(failed, fs.ErrNotExist): // a device that has gone
+			case failed != nil || wrong != nil:
+				err = cmp.Or(failed, wrong)
+			case n != 0:
+				is = true
+			}
+		}
+		if err != nil {
+			f.ForwardingUnread = true
+			f.unread("parameters below /proc/sys/net", err)
+		}
+		return is
+	}
+	f.Forwarding4 = on("ipv4/ip_forward", false)
+	f.Forwarding4 = on("ipv4/conf/*/forwarding", false) || f.Forwarding4
+	f.NonLocalBind = on("ipv4/ip_nonlocal_bind", false)
+	if _, err := fs.Stat(net, "ipv6"); errors.Is(err, fs.ErrNotExist) {
+		return // the kernel has no IPv6
+	}
+	f.Forwarding6 = on("ipv6/conf/all/forwarding", false)
+	f.Forwarding6 = on("ipv6/conf/*/force_forwarding", true) || f.Forwarding6
+	f.NonLocalBind = on("ipv6/ip_nonlocal_bind", false) || f.NonLocalBind
 }
 
 func parameter(name string) string {

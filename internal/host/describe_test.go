@@ -57,6 +57,11 @@ func TestDescribeLinks(t *testing.T) {
 		t.Error("forwards before it is told to")
 	}
 
+	h.Sysctl("net.ipv4.conf.wan0.forwarding", "1")
+	if f := describe(t, h); !f.Forwarding4 || f.Forwarding6 || f.ForwardingUnread {
+		t.Errorf("one device forwards IPv4: %v %v, unread %v", f.Forwarding4, f.Forwarding6, f.ForwardingUnread)
+	}
+
 	h.Route("default4", "192.0.2.1")
 	h.Route("default6", "2001:db8::1")
 	h.Forward()

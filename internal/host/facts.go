@@ -32,8 +32,15 @@ type Facts struct {
 
 	EphemeralFrom uint16 `json:"ephemeral-from,omitempty"` // net.ipv4.ip_local_port_range, which IPv6 uses too
 	EphemeralTo   uint16 `json:"ephemeral-to,omitempty"`   // inclusive
-	Forwarding4   bool   `json:"forwarding4"`              // net.ipv4.ip_forward
-	Forwarding6   bool   `json:"forwarding6"`              // net.ipv6.conf.all.forwarding
+	// Forwarding4: what comes in by one device at the least is forwarded
+	// (net.ipv4.ip_forward or net.ipv4.conf.DEVICE.forwarding).
+	Forwarding4 bool `json:"forwarding4"`
+	// Forwarding6: the same (net.ipv6.conf.all.forwarding or
+	// net.ipv6.conf.DEVICE.force_forwarding).
+	Forwarding6 bool `json:"forwarding6"`
+	// ForwardingUnread: a parameter of those, or of NonLocalBind, could not be read,
+	// so that what is off above may be on.
+	ForwardingUnread bool `json:"forwarding-unread,omitempty"`
 
 	// ForeignOutputNAT says that another tool has a NAT chain that looks at
 	// output, in nftables or legacy iptables; one without rules counts, since
