@@ -88,11 +88,29 @@ type Judged struct {
 	// Same is the ratio of a variant to itself, measured in the same rounds: an A/A
 	// run. What it differs from 1 is the error of the method.
 	Same Estimate
+
+	off float64 // how far Same is from 1, see differs
 }
 
 // Judge compares a ratio with the most that it may be.
 func Judge(ratio, same Series, limit float64) Judged {
-	return Judged{Ratio: ratio.Estimate(), Limit: limit, Same: same.Estimate()}
+	return Judged{Ratio: ratio.Estimate(), Limit: limit, Same: same.Estimate(), off: same.differs()}
+}
+
+// leastBounds is how many rounds it takes for bounds of 95 %.
+const leastBounds = 6
+
+// differs is how far an A/A run is from 1: by the farther of its bounds, since one that
+// is 0.9 in this round and 1.1 in the next shows a machine on which nothing of a few per
+// cent can be told, however near to 1 its median is. Too few rounds for bounds have the
+// lowest and the highest in their place, which one stray round is; there it is the
+// median.
+func (s Series) differs() float64 {
+	e := s.Estimate()
+	if len(s) < leastBounds {
+		return math.Abs(e.Median - 1)
+	}
+	return max(math.Abs(e.Low-1), math.Abs(e.High-1))
 }
 
 // Reached reports whether the upper bound of the ratio is within the limit, and
@@ -100,8 +118,7 @@ func Judge(ratio, same Series, limit float64) Judged {
 // ratio is away from the limit. Where the limit is that of a part more ("within
 // 5 %"), the A/A run also differs by less than half of that part.
 func (j Judged) Reached() bool {
-	off := math.Abs(j.Same.Median - 1)
 	return j.Ratio.High <= j.Limit &&
-		off*j.Ratio.Median < (j.Limit-j.Ratio.Median)/2 &&
-		(j.Limit <= 1 || off < (j.Limit-1)/2)
+		j.off*j.Ratio.Median < (j.Limit-j.Ratio.Median)/2 &&
+		(j.Limit <= 1 || j.off < (j.Limit-1)/2)
 }

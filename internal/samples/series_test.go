@@ -58,6 +58,21 @@ func TestReached(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)
 		}
 	}
+	for name, tc := range map[string]struct {
+		same Series
+		want bool
+	}{
+		"quiet":                           {Series{0.999, 1, 1, 1.001, 1.002, 1.001, 1.001}, true},
+		"noisy, around 1":                 {Series{0.9, 0.92, 1, 1.001, 1.05, 1.1, 1.1}, false},
+		"noisy downwards":                 {Series{0.9, 0.92, 1, 1, 1, 1, 1}, false},
+		"a round without a number":        {Series{1, 1, 1, 1, 1, 1, math.NaN()}, false},
+		"a stray round of many":           {Series{0.9, 1, 1, 1, 1, 1, 1, 1, 1}, true},
+		"a stray round, no bounds to ask": {Series{0.948, 1, 1.0004}, true},
+	} {
+		if got := Judge(Series{1.01, 1.01, 1.01, 1.01, 1.01, 1.01, 1.01}, tc.same, 1.03).Reached(); got != tc.want {
+			t.Errorf("A/A %s: got %v, want %v", name, got, tc.want)
+		}
+	}
 	wide := Judge(Series{0.4, 0.45, 0.5, 0.5, 0.5, 0.6, 0.7}, Series{1, 1, 1, 1, 1, 1, 1}, 0.55)
 	if wide.Reached() {
 		t.Error("a bound above the limit is not reached")
