@@ -36,10 +36,11 @@ func (s *Stage) usualLoop() loop {
 	return l
 }
 
-// pages are compared one by one.
-var pages = []struct{ page, name string }{
-	{webPage, fmt.Sprintf("a page of %d KiB, compressed", webPageSize>>10)},
-	{smallPage, "the smallest page"},
+// pages are compared one by one. What the stories ask ("within 3 %") names no page, so
+// each has a goal of its own.
+var pages = []struct{ page, name, goal string }{
+	{webPage, fmt.Sprintf("a page of %d KiB, compressed", webPageSize>>10), fmt.Sprintf("a page of %d KiB that is compressed", webPageSize>>10)},
+	{smallPage, "the smallest page", "the smallest page"},
 }
 
 // compare asks the sites for a page in turn, the order changing from round to round,
@@ -111,9 +112,10 @@ func (s *Stage) compareAll(ctx context.Context, section *figures.Section, bare, 
 	return c, nil
 }
 
-// within makes a goal of what a site costs over the bare one, for the page of a web
-// site.
+// within makes a goal of what a site costs over the bare one, for each page.
 func (s *Stage) within(c *comparison, w *site, limit float64) {
-	s.Goal(figures.AtMost(fmt.Sprintf("%s: time for a request over that of %s", w.name, c.bare.name), "×", limit,
-		c.over[webPage][w], c.over[webPage][c.again]))
+	for _, p := range pages {
+		s.Goal(figures.AtMost(fmt.Sprintf("%s, %s: time for a request over that of %s", w.name, p.goal, c.bare.name), "×", limit,
+			c.over[p.page][w], c.over[p.page][c.again]))
+	}
 }

@@ -3,6 +3,8 @@ package story
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"sluice/internal/figures"
@@ -47,13 +49,14 @@ func (s *Stage) watch(ctx context.Context, site *site, a Asking) (*course, error
 // space is what the host's namespace showed.
 func (c *course) space() hostwatch.Space { return c.seen.Spaces[0] }
 
-// mostEntries is how many entries the connection table had at most.
+// mostEntries is how many entries the connection table had at most, NaN where there was
+// no table to be read: that it was never seen is no evidence that it was empty.
 func (c *course) mostEntries() float64 {
-	most := 0.0
-	for _, n := range c.space().Entries {
-		most = max(most, n)
+	entries := c.space().Entries
+	if len(entries) == 0 {
+		return math.NaN()
 	}
-	return most
+	return slices.Max(entries)
 }
 
 // counted is the total of one of the table's counters, such as "drop".
