@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -126,6 +127,8 @@ func TestBadReports(t *testing.T) {
 		`{"schema":"sluice-figur`:  `no report of a measurement`,
 		`["sluice-figures/1"]`:     `no report of a measurement`,
 		`{"sections":[{"name":1}]`: `no report of a measurement`,
+		`{"schema":"sluice-figures/1","goals":[{"name":"g","reached":"YES \u001b[2J"}]}`: `of the goal "g" it says reached: "YES \x1b[2J", which is none of yes, no, not shown`,
+		`{"schema":"sluice-figures/1","goals":[{"name":"g"}]}`:                           `reached: ""`,
 	} {
 		_, err := Parse("f.json", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "hint: ") {
@@ -134,6 +137,41 @@ func TestBadReports(t *testing.T) {
 	}
 	if _, err := Load(filepath.Join(t.TempDir(), "none")); !os.IsNotExist(err) {
 		t.Errorf("no file: got %v", err)
+	}
+}
+
+// What somebody else's file says is read, and not obeyed by the terminal.
+func TestTextsOfOthersAreVisible(t *testing.T) {
+	own := report()
+	hidden := "a\x1b[2J\x07b\u202ec\rd\u200be\u009bf"
+	s := &own.Sections[0]
+	f := &s.Figures[0]
+	for _, text := range []*string{
+		&own.Title, &own.Version, &own.Command, &own.Machine.Kernel, &own.Machine.Processor, &own.Warnings[0], &own.Goals[0].Name, &own.Goals[0].Unit,
+		&s.Name, &s.Title, &f.Case, &f.Subject, &f.Quantity, &f.Unit, &f.Note,
+	} {
+		*text += hidden
+	}
+	s.Text = []string{"line 1\n\tä日本 — ×\u00a0" + hidden}
+	s.Charts = []Chart{{Title: hidden, Group: "time", Lines: []Line{{Name: hidden, Points: []Point{{X: 1, Y: 1}}}}, Marks: []Mark{{Text: hidden}}}}
+	var file, out bytes.Buffer
+	if err := own.Write(&file); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Parse("f.json", file.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Print(&out, nil, nil)
+	if !strings.Contains(out.String(), "line 1\n\tä日本 — ×\u00a0a·[2J·b·c·d·e·f\n") {
+		t.Errorf("a person reads\n%s", out.String())
+	}
+	if c := r.Sections[0].Charts[0]; c.Title != visible(hidden) || c.Lines[0].Name != visible(hidden) || c.Marks[0].Text != visible(hidden) {
+		t.Errorf("chart %+v", c)
+	}
+	Compare(r, r, 0).Print(&out, true, func(_ Verdict, text string) string { return text })
+	if i := strings.IndexFunc(out.String(), func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsGraphic(r) }); i >= 0 {
+		t.Errorf("a terminal obeys %q", out.String()[i:])
 	}
 }
 

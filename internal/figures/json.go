@@ -51,6 +51,12 @@ func Parse(file string, data []byte) (*Report, error) {
 	if r.Schema != Schema {
 		return nil, fmt.Errorf("%s: its schema is %q, this version reads %s\nhint: --save FILE of sluice bench, load and story writes one", file, r.Schema, Schema)
 	}
+	for _, g := range r.Goals {
+		if g.Reached != Yes && g.Reached != No && g.Reached != NotShown {
+			return nil, fmt.Errorf("%s: of the goal %q it says reached: %q, which is none of %s, %s, %s\nhint: --save FILE of sluice bench, load and story writes one", file, visible(g.Name), g.Reached, Yes, No, NotShown)
+		}
+	}
+	r.showAll()
 	// Estimates are for other readers: they are always those of the samples.
 	for i := range r.Sections {
 		for j := range r.Sections[i].Figures {

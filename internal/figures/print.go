@@ -44,6 +44,9 @@ func (r *Report) Print(w io.Writer, bold, faint func(string) string) {
 			}
 			if g.Same != nil {
 				same = Number(g.Same.Median)
+				if low, high := Number(g.Same.Low), Number(g.Same.High); low != high {
+					same += " (" + low + " – " + high + ")"
+				}
 			}
 			fmt.Fprintf(tw, "  %s\t%s %s %s\t%s %s\t%s – %s\t%s\t%s\n", g.Name, sign, Number(g.Limit), g.Unit,
 				Number(g.Measured.Median), g.Unit, Number(g.Measured.Low), Number(g.Measured.High), same, g.Reached)
