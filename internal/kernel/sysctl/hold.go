@@ -38,16 +38,17 @@ type Hold struct {
 }
 
 // holdScript waits and restores. Its arguments are the record and pairs of a file
-// below /proc/sys and its value.
+// below /proc/sys and its value. The record stays where one was not brought back.
 const holdScript = `trap '' HUP INT TERM QUIT TSTP PIPE
 record=$1
 shift
 cat > /dev/null
+failed=0
 while [ $# -gt 1 ]; do
-	printf %s "$2" > "$1"
+	printf %s "$2" > "$1" || failed=1
 	shift 2
 done
-: > "$record"`
+[ $failed = 0 ] && : > "$record"`
 
 // NewHold remembers the named settings and starts what brings them back. The error
 // is ErrHeld while another process holds some.

@@ -134,6 +134,35 @@ func holder(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
+// TestRecordStaysWhereRestoringFailed: what was not brought back stands in the record
+// still, and what can be is brought back beside it.
+func TestRecordStaysWhereRestoringFailed(t *testing.T) {
+	dir := t.TempDir()
+	record, one, two := filepath.Join(dir, "record"), filepath.Join(dir, "one"), filepath.Join(dir, "two")
+	for name, bad := range map[string]string{"all is written": "", "no such file": filepath.Join(dir, "none", "x"), "not written": "/dev/full"} {
+		if err := os.WriteFile(record, []byte("values"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"-c", holdScript, "sh", record, one, name}
+		if bad != "" {
+			args = append(args, bad, "5")
+		}
+		args = append(args, two, name)
+		err := exec.Command(shell, args...).Run()
+		if (err != nil) != (bad != "") {
+			t.Errorf("%s: the guard ends with %v", name, err)
+		}
+		for _, file := range []string{one, two} {
+			if text, err := os.ReadFile(file); string(text) != name {
+				t.Errorf("%s: %s is %q (%v)", name, filepath.Base(file), text, err)
+			}
+		}
+		if text, err := os.ReadFile(record); err != nil || (string(text) == "values") != (bad != "") {
+			t.Errorf("%s: the record is %q (%v)", name, text, err)
+		}
+	}
+}
+
 // TestHoldOutlivesKill kills the whole process group at once.
 func TestHoldOutlivesKill(t *testing.T) {
 	before := requireMachine(t)
