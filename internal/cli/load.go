@@ -57,7 +57,8 @@ than --least, as for "sluice bench diff".
 ` + reportHelp + `
 
 Exit status: 0 measured, also where requests failed, 1 --compare found B worse, 2 bad
-use, bad input, or nothing could be measured, 130 interrupted.`,
+use, bad input, or nothing could be measured: no server answered anything, 130
+interrupted.`,
 		Example: `  sluice load http://192.0.2.10/ --connections 5000 --new-connections --for 60s
   sluice load https://www.example.net/ --rate 1000 --connections 200 --save before.json
   sluice load http://192.0.2.10/ --watch-host --netns-of web
@@ -196,7 +197,22 @@ func runLoad(cmd *cobra.Command, args []string) error {
 	if result.Interrupted {
 		return context.Canceled
 	}
-	return nil
+	return unanswered(result)
+}
+
+// unanswered is an error where no server answered anything, be it an error: then there is
+// nothing in the figures but how long it took to find out.
+func unanswered(results ...*load.Result) error {
+	for _, r := range results {
+		if r.Answered > 0 || len(r.Statuses) > 0 {
+			return nil
+		}
+	}
+	text := fmt.Sprintf("nothing was measured: %s answered nothing", results[0].Options.URL)
+	if len(results) > 1 {
+		text = fmt.Sprintf("nothing was measured: neither %s nor %s answered anything", results[0].Options.URL, results[1].Options.URL)
+	}
+	return errors.New(text)
 }
 
 // loadOptions are those of the command line, but for the URL.

@@ -30,6 +30,7 @@ func runLoadCompare(ctx context.Context, cmd *cobra.Command, args []string) erro
 	var (
 		r    *figures.Report
 		a, b load.Side
+		none error // nothing was measured
 		err  error
 	)
 	switch urls {
@@ -38,7 +39,7 @@ func runLoadCompare(ctx context.Context, cmd *cobra.Command, args []string) erro
 		a, b, err = savedSides(args)
 	case 2:
 		r = startReport(cmd, args, "Load on "+args[0]+" and "+args[1])
-		a, b, err = measuredSides(ctx, cmd, args, r)
+		a, b, none, err = measuredSides(ctx, cmd, args, r)
 	default:
 		return errors.New("--compare wants two URLs or two files, not one of each")
 	}
@@ -62,6 +63,8 @@ func runLoadCompare(ctx context.Context, cmd *cobra.Command, args []string) erro
 	switch {
 	case ctx.Err() != nil:
 		return context.Canceled
+	case none != nil:
+		return none
 	case found.Worse:
 		return errFound
 	}
@@ -86,16 +89,16 @@ func savedSides(files []string) (a, b load.Side, err error) {
 	return a, b, nil
 }
 
-// measuredSides asks two URLs in turn.
-func measuredSides(ctx context.Context, cmd *cobra.Command, urls []string, r *figures.Report) (a, b load.Side, err error) {
+// measuredSides asks two URLs in turn. The error none says that neither answered.
+func measuredSides(ctx context.Context, cmd *cobra.Command, urls []string, r *figures.Report) (a, b load.Side, none, err error) {
 	for _, name := range []string{"every", "watch-host", "netns-of", "requests"} {
 		if cmd.Flags().Changed(name) {
-			return a, b, fmt.Errorf("--%s is of one load: two are measured in rounds", name)
+			return a, b, nil, fmt.Errorf("--%s is of one load: two are measured in rounds", name)
 		}
 	}
 	o, err := loadOptions(cmd)
 	if err != nil {
-		return a, b, err
+		return a, b, nil, err
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(loadGarbage))
 	progress := newProgress(cmd)
@@ -107,7 +110,7 @@ func measuredSides(ctx context.Context, cmd *cobra.Command, urls []string, r *fi
 			figures.Number(last.Rate()), load.TimeText(time.Duration(last.Latency.ValueAtPercentile(99))), last.Options.URL)
 	})
 	if err != nil {
-		return a, b, err
+		return a, b, nil, err
 	}
 	if ra.Noisy() {
 		r.Warnings = append(r.Warnings, "the rounds of A differ among themselves by more than chance: the machine is too noisy for small differences, give --for more time")
@@ -120,5 +123,5 @@ func measuredSides(ctx context.Context, cmd *cobra.Command, urls []string, r *fi
 		}
 		return load.Side{Name: name, Report: &report}
 	}
-	return side("A", ra), side("B", rb), nil
+	return side("A", ra), side("B", rb), unanswered(ra, rb), nil
 }

@@ -12,5 +12,7 @@ import (
 // these are removed by the measurement that ends, which may have something to say.
 func measuring(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 	testnet.LeaveSignals()
-	return interruptible(cmd)
+	ctx, stop := interruptible(cmd)
+	context.AfterFunc(ctx, stop) // a second one ends at once, should what is removed hang
+	return ctx, stop
 }
