@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -37,7 +38,8 @@ func (k Kernel) Run(ctx context.Context, o Options) error {
 	if err := need("qemu-system-x86_64", "busybox"); err != nil {
 		return err
 	}
-	work, err := os.MkdirTemp("", "sluice-kernel-")
+	removeLeftovers()
+	work, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", workPrefix, os.Getpid()))
 	if err != nil {
 		return err
 	}
@@ -66,6 +68,19 @@ func (k Kernel) Run(ctx context.Context, o Options) error {
 		return &ExitError{k.Release, status}
 	}
 	return nil
+}
+
+const workPrefix = "sluice-kernel-"
+
+// removeLeftovers removes the folders of runs whose process was killed.
+func removeLeftovers() {
+	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), workPrefix+"*-*"))
+	for _, folder := range folders {
+		text, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), workPrefix), "-")
+		if pid, err := strconv.Atoi(text); err == nil && pid > 0 && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			_ = os.RemoveAll(folder)
+		}
+	}
 }
 
 func because(err error) string {
