@@ -120,6 +120,9 @@ func (b *bench) noise(r *measure.Result, first string) {
 	if noisy == 0 {
 		return
 	}
-	b.warn(fmt.Sprintf("this machine is too noisy to tell %d of %d kinds to %g %%; worst: %s. More rounds help, so does a machine "+
-		"that does nothing else; make kernels counts instructions instead", noisy, len(b.cases), 100*measure.MostNoise, worst))
+	wayOut := "More rounds help, so does a machine that does nothing else; make kernels counts instructions instead"
+	if b.report.Machine.Counted {
+		wayOut = "More rounds help: the kernel did other work in some"
+	}
+	b.warn(fmt.Sprintf("too noisy to tell %d of %d kinds to %g %%; worst: %s. %s", noisy, len(b.cases), 100*measure.MostNoise, worst, wayOut))
 }
