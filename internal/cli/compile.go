@@ -92,10 +92,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	described, _ := cmd.Flags().GetString("host")
 	estimated := costs{elsewhere: described != ""}
 	if described == "" {
-		var err error
-		if estimated, err = o.costs(); err != nil {
-			return err
-		}
+		estimated = o.costs()
 	}
 	b, err := backendNamed(name, estimated.options()...)
 	if err != nil {

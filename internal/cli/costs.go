@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"strings"
 	"time"
 
 	"sluice/internal/backend"
@@ -28,22 +29,26 @@ type costs struct {
 	elsewhere bool                   // the host is another than this one
 }
 
-// costs are those of this host. A file that is no calibration is an error.
-func (o options) costs() (costs, error) {
+// costs are those of this host. What was measured is never needed: where it cannot be
+// used, default figures are, and that is said.
+func (o options) costs() costs {
 	c, err := calibrate.Load(o.stateDir)
 	var other *calibrate.OtherVersionError
 	switch {
 	case errors.As(err, &other):
-		return costs{ignored: fmt.Sprintf("the calibration is of another version of sluice (%s, this one reads %s) and is not used, default figures are; sluice bench calibrate measures anew", other.Schema, calibrate.Schema)}, nil
+		return costs{ignored: fmt.Sprintf("the calibration is of another version of sluice (%s, this one reads %s) and is not used, default figures are; sluice bench calibrate measures anew", other.Schema, calibrate.Schema)}
 	case errors.Is(err, fs.ErrPermission):
-		return costs{ignored: fmt.Sprintf("what was measured on this machine cannot be read, so default figures are taken: %v", err)}, nil
-	case err != nil || c == nil:
-		return costs{}, err
+		return costs{ignored: fmt.Sprintf("what was measured on this machine cannot be read, so default figures are taken: %v", err)}
+	case err != nil: // its place in the file, and on another line the way out
+		text, way, _ := strings.Cut(err.Error(), "\nhint: ")
+		return costs{ignored: strings.TrimSuffix(fmt.Sprintf("what was measured on this machine is damaged, so default figures are taken: %s; %s", text, way), "; ")}
+	case c == nil:
+		return costs{}
 	}
 	if why := c.Unfit(figures.ThisMachine()); why != "" {
-		return costs{ignored: fmt.Sprintf("the calibration of %s is not used, default figures are: %s; sluice bench calibrate measures anew", c.Day(), why)}, nil
+		return costs{ignored: fmt.Sprintf("the calibration of %s is not used, default figures are: %s; sluice bench calibrate measures anew", c.Day(), why)}
 	}
-	return costs{measured: c}, nil
+	return costs{measured: c}
 }
 
 // options give the figures to the backend.

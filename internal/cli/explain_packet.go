@@ -75,9 +75,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 			}
 			e := explained{pipeline: pipeline{options: o, facts: facts, policy: p, warn: cmd.ErrOrStderr()}, everyRule: everyRule, elsewhere: described != ""}
 			if e.costs.elsewhere = e.elsewhere; !e.elsewhere {
-				if e.costs, err = o.costs(); err != nil {
-					return err
-				}
+				e.costs = o.costs()
 			}
 			e.costs.tell(cmd.ErrOrStderr())
 			if err := e.read(cmd.Context(), policyArgument(args), asked); err != nil {

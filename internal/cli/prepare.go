@@ -55,9 +55,7 @@ func begin(ctx context.Context, cmd *cobra.Command, h *apply.Host, file string) 
 	if err != nil {
 		return p, err
 	}
-	if p.line.costs, err = o.costs(); err != nil {
-		return p, err
-	}
+	p.line.costs = o.costs()
 	if ignored := p.line.costs.ignored; ignored != "" {
 		h.Note(ignored)
 	}

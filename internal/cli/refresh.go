@@ -156,10 +156,7 @@ func (r *refreshing) run(ctx context.Context, names []string) (*refreshJSON, err
 		return nil, err
 	}
 	line := pipeline{options: o, warn: r.cmd.ErrOrStderr(), profile: g.Profile, without: g.Without}
-	if line.costs, err = o.costs(); err != nil {
-		// Lists are worth more than figures.
-		warn(r.cmd.ErrOrStderr(), "default figures are used: "+err.Error())
-	}
+	line.costs = o.costs()
 	if line.costs.ignored != "" {
 		r.host.Note(line.costs.ignored)
 	}
