@@ -178,6 +178,9 @@ func newGoal(g figures.Goal) goal {
 	}
 	if g.Same != nil {
 		out.Same = figures.Number(g.Same.Median)
+		if g.Same.Low != g.Same.High {
+			out.Same += " (" + between(g.Same.Low, g.Same.High, "") + ")"
+		}
 	}
 	return out
 }
