@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sluice/internal/addrset"
+	"sluice/internal/calibrate"
 	"sluice/internal/geo"
 	"sluice/internal/host"
 	"sluice/internal/packet"
@@ -42,6 +43,27 @@ func smallWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// What is applied is laid out as it would be here, with country data or without.
+func TestPutHasCalibration(t *testing.T) {
+	const want = "figures of this machine"
+	dir, here, there := t.TempDir(), t.TempDir(), t.TempDir()
+	if err := os.WriteFile(calibrate.File(here), []byte(want), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w, err := newWorld(Options{StateDir: here}, dir, host.Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*state{{}, {data: []byte("countries")}} {
+		if err := w.put(s, there); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(calibrate.File(there)); err != nil || string(got) != want {
+			t.Errorf("calibration %q, %v, want %q", got, err, want)
+		}
+	}
 }
 
 // A hundredth of the set's ranges changes, one half of it goes, and what comes was a

@@ -7,8 +7,8 @@ type Options struct {
 	// Policy is a file; "" is a policy of its own: services for Europe alone and 650
 	// bans.
 	Policy string
-	// StateDir is where the country data and the copies of lists are taken from.
-	// Nothing is written there.
+	// StateDir is where the country data, the copies of lists and the calibration are
+	// taken from. Nothing is written there.
 	StateDir string
 	Binary   string // sluice
 	Rivals   []string

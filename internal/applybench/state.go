@@ -16,6 +16,7 @@ import (
 	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/calibrate"
 	"sluice/internal/compile"
 	"sluice/internal/geo"
 	"sluice/internal/host"
@@ -39,7 +40,7 @@ type state struct {
 
 // world is what all rivals are given.
 type world struct {
-	dir    string // for policies and state directories
+	dir    string // for policies and state directories; it holds the calibration of this machine
 	policy string // the file to apply: the measured policy and a list of bans
 	facts  host.Facts
 	lists  string // copies of lists
@@ -99,6 +100,9 @@ func newWorld(o Options, dir string, facts host.Facts) (*world, error) {
 			return nil, err
 		}
 	}
+	if err := calibrate.Copy(o.StateDir, dir); err != nil {
+		return nil, err
+	}
 	file, err := filepath.Abs(file)
 	if err != nil {
 		return nil, err
@@ -127,10 +131,13 @@ func factsOf(ctx context.Context, binary, namespace, dir string) (facts host.Fac
 	return facts, json.Unmarshal([]byte(c.Output), &facts)
 }
 
-// put writes what a state has beside the policy: the list, and the country data into
-// a state directory.
+// put writes what a state has beside the policy: the list, and into a state directory
+// the country data and the calibration of this machine.
 func (w *world) put(s *state, stateDir string) error {
 	if err := os.WriteFile(filepath.Join(w.dir, "bench.txt"), []byte(s.bans), 0o600); err != nil {
+		return err
+	}
+	if err := calibrate.Copy(w.dir, stateDir); err != nil {
 		return err
 	}
 	file := geo.CurrentFile(stateDir)

@@ -120,6 +120,22 @@ func (c *Calibration) Save(stateDir string) error {
 	return nil
 }
 
+// Copy gives a state directory the calibration of another as it is, where that has
+// one: what is measured there is laid out as "sluice apply" would lay it out here.
+func Copy(from, to string) error {
+	data, err := os.ReadFile(File(from))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(to, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(File(to), data, 0o600)
+}
+
 func (c *Calibration) encode() ([]byte, error) {
 	c.Schema = Schema
 	data, err := json.MarshalIndent(c, "", "  ")

@@ -55,6 +55,27 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
+func TestCopy(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()+"/state"
+	if err := Copy(from, to); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(to); err == nil {
+		t.Error("nothing is stored, and a directory was made for it")
+	}
+	for _, want := range []string{"damaged", encoded(t)} {
+		if err := os.WriteFile(File(from), []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := Copy(from, to); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(File(to)); err != nil || string(got) != want {
+			t.Errorf("copied %q, %v, want %q", got, err, want)
+		}
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	whole := encoded(t)
 	replaced := func(old, by string) string {

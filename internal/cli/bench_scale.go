@@ -40,7 +40,7 @@ func runBenchScale(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("--scale makes policies of its own, and takes no file: %s", args[0])
 	}
-	o := scale.Options{Patience: patienceOf(cmd), Dimensions: scale.Dimensions}
+	o := scale.Options{StateDir: optionsOf(cmd).stateDir, Patience: patienceOf(cmd), Dimensions: scale.Dimensions}
 	sizes, _ := flags.GetStringSlice("scale")
 	var err error
 	if o.Steps, err = sizesOf(sizes); err != nil {

@@ -59,13 +59,7 @@ func (s *state) take(from string) error {
 			return err
 		}
 	}
-	// Layouts are chosen as "sluice apply" would choose them here.
-	switch figures, err := os.ReadFile(calibrate.File(from)); {
-	case err == nil:
-		if err := os.WriteFile(calibrate.File(s.dir), figures, 0o600); err != nil {
-			return err
-		}
-	case !errors.Is(err, fs.ErrNotExist):
+	if err := calibrate.Copy(from, s.dir); err != nil {
 		return err
 	}
 	copies := filepath.Join(from, "lists")

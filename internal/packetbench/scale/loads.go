@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/internal/calibrate"
 	"sluice/internal/figures"
 	"sluice/internal/kernel/memgroup"
 	"sluice/internal/packetbench"
@@ -135,6 +136,9 @@ func (s *series) apply(ctx context.Context, n *testnet.Namespace, file string, r
 		return err
 	}
 	defer func() { _ = os.RemoveAll(state) }()
+	if err := calibrate.Copy(s.StateDir, state); err != nil {
+		return err
+	}
 	return run(ctx, n, "", s.Binary, "apply", file, "--no-confirm", "--no-verify", "--no-expect", "--force",
 		"--netns", n.Name(), "--state-dir", state)
 }

@@ -22,6 +22,7 @@ import (
 // Options say what to measure.
 type Options struct {
 	Binary     string // the sluice that is measured
+	StateDir   string // the calibration is taken from there; nothing is written
 	Steps      []int  // how many, ascending
 	Dimensions []Dimension
 	Peers      []peers.Peer // beside Sluice
@@ -196,7 +197,7 @@ func meaningOf(file string) (peers.Meaning, error) {
 // packets has the packets measured in labs of all sides that are left.
 func (s *series) packets(file string, m peers.Meaning, n int) (*figures.Section, error) {
 	o := packetbench.Options{
-		Policy: file, Binary: s.Binary, Kinds: s.kinds, Families: []addrset.Family{addrset.IPv4},
+		Policy: file, Binary: s.Binary, StateDir: s.StateDir, Kinds: s.kinds, Families: []addrset.Family{addrset.IPv4},
 		Sources: s.sources, Flows: 1024, Seed: s.Seed, Rounds: s.Rounds,
 		Progress: func(what string, done, total int) {
 			if total > 0 {
