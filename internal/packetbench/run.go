@@ -27,6 +27,7 @@ type bench struct {
 	net      *testnet.Net
 	state    *state
 	report   *figures.Report
+	here     host.Facts // of this machine
 	devices  []measure.Device
 	policy   *policy.Policy
 	resolved *resolve.Resolved
@@ -100,6 +101,9 @@ func (b *bench) prepare() error {
 	if b.policy, err = policy.Load(b.Policy); err != nil {
 		return err
 	}
+	if b.here, err = host.Describe(b); err != nil {
+		return err
+	}
 	b.devices = devicesOf(b.policy)
 	bare, err := b.lab(Bare, "bare")
 	if err != nil {
@@ -151,8 +155,18 @@ func (b *bench) own(l *lab, facts host.Facts) (host.Facts, error) {
 	return factsOf(b, l)
 }
 
+// lab makes one. It forwards where this machine does, since other rules come of that.
 func (b *bench) lab(name, label string) (*lab, error) {
 	l, err := measure.Build(b.net, label, b.devices...)
+	if err != nil {
+		return nil, err
+	}
+	if b.here.Forwarding4 {
+		err = l.Namespace.SetSysctl("net.ipv4.ip_forward", "1")
+	}
+	if b.here.Forwarding6 {
+		err = errors.Join(err, l.Namespace.SetSysctl("net.ipv6.conf.all.forwarding", "1"))
+	}
 	if err != nil {
 		return nil, err
 	}
