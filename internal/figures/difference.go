@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"sluice/internal/samples"
@@ -171,6 +173,10 @@ func (c *Comparison) warn(old, now *Report) {
 	differ("kernels", old.Machine.Kernel, now.Machine.Kernel)
 	differ("processors", fmt.Sprintf("%d × %s", old.Machine.Processors, old.Machine.Processor), fmt.Sprintf("%d × %s", now.Machine.Processors, now.Machine.Processor))
 	differ("mitigations", old.Machine.Mitigations, now.Machine.Mitigations)
+	differ("commands", old.Command, now.Command)
+	for _, line := range otherTraffic(old, now) {
+		c.Warnings = append(c.Warnings, "the runs sent other packets: "+line)
+	}
 	if old.Machine.Counted != now.Machine.Counted {
 		c.Warnings = append(c.Warnings, "one run counts instructions, the other nanoseconds: their figures are not comparable")
 	}
@@ -179,6 +185,34 @@ func (c *Comparison) warn(old, now *Report) {
 			c.Warnings = append(c.Warnings, fmt.Sprintf("the machine was busy at the start of the run of %s: load average %.1f", r.When.Format("2006-01-02 15:04"), r.Machine.Load))
 		}
 	}
+}
+
+// Traffic is the name of the section that says of each case what was sent, a line
+// each, "CASE: WHAT".
+const Traffic = "traffic"
+
+// otherTraffic are the cases that two runs have both, of which they did not send the
+// same: a policy that was edited meanwhile.
+func otherTraffic(old, now *Report) []string {
+	lines := func(r *Report) map[string]string {
+		out := map[string]string{}
+		for _, s := range r.Sections {
+			for _, text := range s.Text {
+				if name, what, is := strings.Cut(text, ": "); is && s.Name == Traffic {
+					out[name] = what
+				}
+			}
+		}
+		return out
+	}
+	before, after := lines(old), lines(now)
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if what, both := after[name]; both && what != before[name] && name != "not measured" {
+			out = append(out, fmt.Sprintf("%s: %s; and %s", name, before[name], what))
+		}
+	}
+	return out
 }
 
 // Print writes the differences: with all of them, or only what is not the same.

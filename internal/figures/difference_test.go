@@ -71,6 +71,23 @@ func TestCompareOfTheSameIsQuiet(t *testing.T) {
 	}
 }
 
+// A policy that was edited between two runs is no change of what it costs.
+func TestCompareOfOtherTraffic(t *testing.T) {
+	run := func(text ...string) *Report {
+		return &Report{Command: "sluice bench packet", Sections: []Section{{Name: Traffic, Text: text}}}
+	}
+	old := run("IPv4, banned: from 1 source", "IPv4, allowed: from 9 sources")
+	if w := Compare(old, run("IPv4, banned: from 1 source", "IPv4, established: from 7 sources"), 0.02).Warnings; len(w) != 0 {
+		t.Errorf("of the same: %q", w)
+	}
+	now := run("IPv4, banned: from 129 sources", "IPv4, allowed: from 9 sources")
+	now.Command += " other.yaml"
+	w := Compare(old, now, 0.02).Warnings
+	if len(w) != 2 || !strings.Contains(w[0], "other.yaml") || !strings.Contains(w[1], "from 1 source; and from 129 sources") {
+		t.Errorf("got %q", w)
+	}
+}
+
 func TestCompareOfFewRounds(t *testing.T) {
 	random := testseed.Rand(t)
 	c := Compare(run(random, 3, nil), run(random, 3, map[string]float64{"kind 0": 2}), 0.02)

@@ -77,7 +77,7 @@ func (b *bench) tell(r *measure.Result) {
 
 // sent says what the packets were, and what was left out.
 func (b *bench) sent() figures.Section {
-	s := figures.Section{Name: "traffic", Title: "What was sent", Figures: []figures.Figure{}}
+	s := figures.Section{Name: figures.Traffic, Title: "What was sent", Figures: []figures.Figure{}}
 	for _, c := range b.cases {
 		s.Text = append(s.Text, c.name+": "+c.text)
 	}
