@@ -39,8 +39,9 @@ sluice geo update).
 Files: kernels are kept in $XDG_CACHE_HOME/sluice, ~/.cache/sluice where it is not
 set. /run/sluice-held-sysctls.json has what is to be brought back.
 
-Exit status: 0 played and every goal reached, 1 a goal is not reached, 2 bad use,
-or a machine that lacks something, 130 interrupted.`,
+Exit status: 0 played and every goal reached, 1 a goal is not reached or cannot be
+shown (its line says which), 2 bad use, or a machine that lacks something, 130
+interrupted.`,
 		Example: `  sluice story list
   sluice story 2 --html story2.html
   sluice story 1 --kernel 6.12`,

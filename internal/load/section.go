@@ -202,6 +202,9 @@ func (r *Result) Warnings() []string {
 	if n := r.redirected(); 2*n > r.Answered {
 		say("%s answers were redirects, which are not followed: give the URL that they lead to", count(n))
 	}
+	if n := r.Connect.TotalCount() - int64(r.Options.Connections); !r.Options.NewConnections && n > 0 && uint64(n) > r.Answered/2 && len(r.Errors) == 0 {
+		say("the server closes connections after an answer or two: they are not kept alive, and connecting is part of most latencies")
+	}
 	if r.Answered == 0 {
 		say("nothing was answered")
 	}

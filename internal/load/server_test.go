@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -236,6 +237,21 @@ func TestRedirected(t *testing.T) {
 	r := load(t, Options{URL: s.URL, Requests: 3})
 	if w := r.Warnings(); r.Answered != 3 || len(w) != 1 || !strings.HasPrefix(w[0], "3 answers were redirects") {
 		t.Errorf("%d answers, warnings %q", r.Answered, w)
+	}
+}
+
+// Who asks for kept alive connections is told when the server keeps none.
+func TestNotKeptAlive(t *testing.T) {
+	for _, keeps := range []bool{true, false} {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		s.Config.SetKeepAlivesEnabled(keeps)
+		s.Start()
+		r := load(t, Options{URL: s.URL, Connections: 2, Requests: 20})
+		s.Close()
+		said := slices.ContainsFunc(r.Warnings(), func(w string) bool { return strings.Contains(w, "not kept alive") })
+		if r.Answered != 20 || said == keeps {
+			t.Errorf("keeps %v: %d answers, warnings %q", keeps, r.Answered, r.Warnings())
+		}
 	}
 }
 
