@@ -14,6 +14,7 @@ mount -t cgroup2 cgroup /sys/fs/cgroup 2>/dev/null
 mount -t bpf bpf /sys/fs/bpf 2>/dev/null
 ln -sf /proc/self/fd /dev/fd
 mkdir -p /run/netns /tmp/home
+# shellcheck source=/dev/null # it is in the guest
 . /lab/environment
 ip link set lo up
 # br_netfilter: of bridged frames; nothing else loads it
