@@ -143,7 +143,7 @@ func TestBeside(t *testing.T) {
 	old.Sections[0].Figures[2].Samples = samples.Series{math.NaN(), math.Inf(1)}
 	old.Sections[0].Figures[8].Case = "old kind"
 	old.Sections[0].Figures[10].Samples[3] = math.Inf(1) // one round to nothing
-	c := Compare(old, now, 0.2) // what chance alone does is a tenth of that
+	c := Compare(old, now, 0.2)                          // what chance alone does is a tenth of that
 	if _, err := json.Marshal(c); err != nil {
 		t.Error(err)
 	}
