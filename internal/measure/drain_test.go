@@ -59,10 +59,7 @@ func TestDrainCountsTheTrafficAlone(t *testing.T) {
 
 // A signal ends a test run early, and what asks for it begins it anew.
 func TestSignalsAddNoPackets(t *testing.T) {
-	Require(t)
-	if Available() != ByLiveFrames {
-		t.Skip("no BPF test runs with live frames")
-	}
+	testnet.Require(t, LiveFrames)
 	l, err := NewLab(testnet.New(t), "signals")
 	if err != nil {
 		t.Fatal(err)

@@ -36,13 +36,7 @@ func clientPackets() measure.Traffic {
 // packets measures what one packet of the connection costs the host, apart from
 // client and database.
 func (h *hosting) packets(ctx context.Context, ways []hosted) error {
-	rounds := 31
-	switch {
-	case h.Short:
-		rounds = 5
-	case h.Counted():
-		rounds = 9
-	}
+	rounds := h.packetRounds(31)
 	traffic := clientPackets()
 	source, err := measure.LoadFor(traffic, measure.Available())
 	if err != nil {

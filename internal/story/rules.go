@@ -35,6 +35,18 @@ func clearHost(s *Stage, host *testnet.Namespace) error {
 // Counted says that time is counted in instructions.
 func (s *Stage) Counted() bool { return s.report.Machine.Counted }
 
+// packetRounds is in how many rounds packets are measured: full by a clock of a story
+// that is not short. Counted rounds are nearly alike.
+func (s *Stage) packetRounds(full int) int {
+	switch {
+	case s.Short:
+		return 7
+	case s.Counted():
+		return 9
+	}
+	return full
+}
+
 // each is the unit of what a packet pays.
 func (s *Stage) each() string {
 	if s.Counted() {

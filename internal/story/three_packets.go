@@ -16,12 +16,9 @@ import (
 // packets measures what each way of blocking costs a packet, and how long it
 // takes to load.
 func (r *resolving) packets(ctx context.Context, answer string) error {
-	rounds, loads := 31, 5
-	switch {
-	case r.Short:
-		rounds, loads = 7, 1
-	case r.Counted():
-		rounds, loads = 9, 1
+	rounds, loads := r.packetRounds(31), 5
+	if r.Short || r.Counted() {
+		loads = 1
 	}
 	ways := r.blockings(ctx, answer)
 	twice := ways[len(ways)-1]

@@ -182,13 +182,7 @@ func (s *Stage) flood(ctx context.Context, balancers []balancer, floods []flood)
 			cells = append(cells, measure.Cell{Name: f.name + "; " + b.name, Lab: b.lab, Source: f.source, Survives: survives})
 		}
 	}
-	rounds := 41
-	switch {
-	case s.Short:
-		rounds = 7
-	case s.Counted():
-		rounds = 9
-	}
+	rounds := s.packetRounds(41)
 	s.Say("a flood of SYNs, %d rounds", rounds)
 	var err error
 	out.result, err = measure.Compare(ctx, measure.Plan{Rounds: rounds, Packets: 1 << 15}, cells)
