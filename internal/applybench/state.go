@@ -16,12 +16,11 @@ import (
 	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/build"
 	"sluice/internal/calibrate"
-	"sluice/internal/compile"
 	"sluice/internal/geo"
 	"sluice/internal/host"
 	"sluice/internal/lists"
-	"sluice/internal/optimize"
 	"sluice/internal/peers"
 	"sluice/internal/policy"
 	"sluice/internal/program"
@@ -194,14 +193,11 @@ func (w *world) make(ctx context.Context, n int, data []byte) (*state, error) {
 // plain is a policy that nobody writes by hand, as Sluice compiles it with the least
 // layout: one interval set a family for each set.
 func plain(r *resolve.Resolved) (string, error) {
-	p, err := compile.Compile(r)
+	p, err := build.Program(r, build.Options{})
 	if err != nil {
 		return "", err
 	}
 	p.Layout = program.Layout{Memory: 1, Load: 1} // the least: one interval set
-	if err := optimize.Run(p, optimize.Options{}); err != nil {
-		return "", err
-	}
 	artifact, err := nftables.New().Lower(p, backend.Capabilities{})
 	if err != nil {
 		return "", err

@@ -114,13 +114,11 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	if err := line.resolve(cmd.Context(), policyArgument(args)); err != nil {
 		return err
 	}
-	if err := line.compile(can); err != nil {
-		return err
-	}
-	artifact, err := line.lower(b, can)
+	built, err := line.build(b, can)
 	if err != nil {
 		return err
 	}
+	artifact := built.Artifact
 	if dir != "" {
 		if err := writeArtifact(dir, b, artifact); err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"sluice/internal/build"
 	"sluice/internal/check"
 	"sluice/internal/expect"
 	"sluice/internal/policy"
@@ -18,7 +19,7 @@ func (p *pipeline) expectations(ctx context.Context) ([]expect.Result, error) {
 	if len(p.policy.Expect) == 0 {
 		return nil, nil
 	}
-	meant, err := p.meant()
+	meant, err := build.Meant(p.resolved)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/backend"
 	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
@@ -20,7 +21,8 @@ type explained struct {
 	assumed   []string  // what was filled in, for a reader
 	live      *liveView // with --live
 	everyRule bool
-	elsewhere bool // the host is another than this one
+	can       backend.Capabilities // of the kernel; none where the host is another
+	elsewhere bool                 // the host is another than this one
 	cost      *packetCostView
 }
 
@@ -78,6 +80,9 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 				e.costs = o.costs()
 			}
 			e.costs.tell(cmd.ErrOrStderr())
+			if err := e.asLoaded(cmd); err != nil {
+				return err
+			}
 			if err := e.read(cmd.Context(), policyArgument(args), asked); err != nil {
 				return err
 			}
@@ -107,6 +112,20 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	must(cmd.RegisterFlagCompletionFunc("hook", words("input", "forward", "output")))
 	must(cmd.RegisterFlagCompletionFunc("state", words("new", "established", "related", "invalid", "untracked")))
 	return cmd
+}
+
+// asLoaded has the policy compiled as an apply here would compile it: for this
+// kernel, with the rules in the order that the running policy has them in.
+func (e *explained) asLoaded(cmd *cobra.Command) error {
+	if e.elsewhere {
+		return nil
+	}
+	h, err := hostOf(cmd)
+	if err != nil {
+		return err
+	}
+	e.can, e.profile = e.options.capabilities(cmd.Context()), h.Profile()
+	return nil
 }
 
 // read resolves the policy and follows the packet through it.

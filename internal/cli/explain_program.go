@@ -6,9 +6,8 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
-	"sluice/internal/compile"
+	"sluice/internal/build"
 	"sluice/internal/estimate"
-	"sluice/internal/optimize"
 	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/program"
@@ -26,11 +25,8 @@ type programView struct {
 // askProgram asks the program that the policy is compiled to, optimised as it is
 // loaded, about the packet that the reference has judged.
 func (e *explained) askProgram() (programView, error) {
-	prog, err := compile.Compile(e.resolved)
+	prog, err := build.Program(e.resolved, e.building(e.can))
 	if err != nil {
-		return programView{}, err
-	}
-	if err := optimize.Run(prog, optimize.Options{}); err != nil {
 		return programView{}, err
 	}
 	if pricer, is := e.options.nftables(e.costs.options()...).(backend.Pricer); is {

@@ -32,7 +32,7 @@ func addPasses(cmd *cobra.Command) {
 
 func completePasses(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	out := []string{"-" + allPasses}
-	for _, name := range optionalPasses() {
+	for _, name := range optimize.Optional() {
 		out = append(out, "-"+name+"\t"+optimize.Named(name).Promises)
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp
@@ -52,7 +52,7 @@ func passesLeftOut(cmd *cobra.Command) ([]string, error) {
 		case item == "":
 			continue
 		case name == allPasses && isOut:
-			out = append(out, optionalPasses()...)
+			out = append(out, optimize.Optional()...)
 			continue
 		case name == allPasses:
 			return nil, fmt.Errorf("--passes %s: all passes run that are not left out\nhint: give no --passes, or --passes=-all to leave out all that can be", item)
@@ -67,16 +67,6 @@ func passesLeftOut(cmd *cobra.Command) ([]string, error) {
 	}
 	slices.Sort(out)
 	return slices.Compact(out), nil
-}
-
-func optionalPasses() []string {
-	var out []string
-	for _, p := range optimize.Passes {
-		if !p.Required {
-			out = append(out, p.Name)
-		}
-	}
-	return out
 }
 
 // dumper writes the program after each pass into a directory.

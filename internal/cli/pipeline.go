@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"sluice/internal/backend"
-	"sluice/internal/compile"
+	"sluice/internal/build"
 	"sluice/internal/estimate"
 	"sluice/internal/geo"
 	"sluice/internal/host"
@@ -122,37 +122,35 @@ func (l *listsOnce) Open(url string, refresh time.Duration) (io.ReadCloser, stri
 	return text, name, err
 }
 
-// compile makes the program of what was resolved, for a host that can do so
-// much.
-func (p *pipeline) compile(can backend.Capabilities) error {
-	var err error
-	if p.program, err = compile.Compile(p.resolved); err != nil {
-		return err
-	}
-	opt := optimize.Options{
-		Without: p.without, Profile: p.profile, NoElementCounters: can[backend.SetElementCounters] == backend.No,
-	}
-	if p.priced {
-		p.mix = estimate.MixOf(p.program, p.profile)
-	}
-	if p.explain != nil {
-		p.explain.explain(p.program, &opt)
-	}
-	if p.dump != nil {
-		p.dump.write("compiled", p.program)
-		opt.After = p.dump.write
-	}
-	if err := optimize.Run(p.program, opt); err != nil {
-		return err
-	}
-	if p.dump != nil {
-		return p.dump.err
-	}
-	return nil
+// building is how what was resolved is built for a host that can do so much.
+func (p *pipeline) building(can backend.Capabilities) build.Options {
+	return build.Options{Can: can, Without: p.without, Profile: p.profile, Compiled: p.compiled}
 }
 
-// lower makes the artifact of the program for a backend on a host that can do
-// so much.
-func (p *pipeline) lower(b backend.Backend, can backend.Capabilities) (backend.Artifact, error) {
-	return b.Lower(p.program, can)
+// build makes what a kernel runs of what was resolved.
+func (p *pipeline) build(b backend.Backend, can backend.Capabilities) (*build.Built, error) {
+	built, err := build.Build(p.resolved, b, p.building(can))
+	if err != nil {
+		return nil, err
+	}
+	if p.dump != nil && p.dump.err != nil {
+		return nil, p.dump.err
+	}
+	p.program = built.Program
+	return built, nil
+}
+
+// compiled lets those look that want to see what the optimizer does.
+func (p *pipeline) compiled(compiled *program.Program, opt *optimize.Options) (*program.Program, error) {
+	if p.priced {
+		p.mix = estimate.MixOf(compiled, p.profile)
+	}
+	if p.explain != nil {
+		p.explain.explain(compiled, opt)
+	}
+	if p.dump != nil {
+		p.dump.write("compiled", compiled)
+		opt.After = p.dump.write
+	}
+	return compiled, nil
 }

@@ -93,24 +93,17 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 	if err := check.Errors(findings); err != nil {
 		return nil, err
 	}
-	meant, err := p.line.meant()
+	built, err := p.line.build(p.host.Backend, p.can)
 	if err != nil {
 		return nil, err
 	}
 	var results []expect.Result
 	if without, _ := p.cmd.Flags().GetBool("no-expect"); !without {
-		if results, err = p.line.expectationsOf(ctx, meant); err != nil {
+		if results, err = p.line.expectationsOf(ctx, built.Meant); err != nil {
 			return nil, err
 		}
 	}
-	if err := p.line.compile(p.can); err != nil {
-		return nil, err
-	}
-	artifact, err := p.line.lower(p.host.Backend, p.can)
-	if err != nil {
-		return nil, err
-	}
-	settings, notes := apply.Settings(p.line.program)
+	settings, notes := apply.Settings(built.Program)
 	for _, n := range notes {
 		p.host.Note(n)
 	}
@@ -118,7 +111,7 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	warnings := apply.Surroundings(facts, p.line.program, p.line.policy.Forward != nil)
+	warnings := apply.Surroundings(facts, built.Program, p.line.policy.Forward != nil)
 	for _, f := range findings {
 		if f.Severity == check.Warning {
 			warnings = append(warnings, f.Pos.String()+": "+f.Message)
@@ -126,7 +119,7 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 	}
 	return &prepared{
 		input: apply.Input{
-			Policy: p.file, Files: files, Program: p.line.program, Meant: meant, Artifact: artifact, Profile: p.line.profile,
+			Policy: p.file, Files: files, Program: built.Program, Meant: built.Meant, Artifact: built.Artifact, Profile: p.line.profile,
 			Without: p.line.without, Facts: facts,
 			Peers: apply.Peers(facts), Sysctls: settings, Memory: apply.FreeMemory(),
 			SSHPorts: apply.SSHPorts(),

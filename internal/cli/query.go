@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/backend"
+	"sluice/internal/build"
 	"sluice/internal/program"
 	"sluice/internal/question"
 )
@@ -106,14 +106,14 @@ func verdictsAsked(allowed, dropped bool) []program.Verdict {
 // judged gives what a policy means for a host: its program, with what no
 // optimizer has touched that it need not have.
 func judged(ctx context.Context, line *pipeline, file string) (question.Compiled, error) {
-	line.without = optionalPasses()
 	if err := line.resolve(ctx, file); err != nil {
 		return question.Compiled{}, err
 	}
-	if err := line.compile(backend.Capabilities{}); err != nil {
+	meant, err := build.Meant(line.resolved)
+	if err != nil {
 		return question.Compiled{}, err
 	}
-	return question.Compiled{Resolved: line.resolved, Program: line.program}, nil
+	return question.Compiled{Resolved: line.resolved, Program: meant}, nil
 }
 
 // queriedJSON is what "query --json" prints.

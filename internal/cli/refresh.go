@@ -268,28 +268,20 @@ func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists
 	if err := r.check(ctx, line); err != nil {
 		return nil, err
 	}
-	meant, err := line.meant()
+	built, err := line.build(r.host.Backend, line.options.capabilities(ctx))
 	if err != nil {
 		return nil, err
 	}
-	results, err := line.expectationsOf(ctx, meant)
+	results, err := line.expectationsOf(ctx, built.Meant)
 	if err != nil {
 		return nil, err
 	}
 	for _, u := range unmet(results) {
 		warn(r.cmd.ErrOrStderr(), u.Expectation.Pos.String()+": "+unmetWords(u))
 	}
-	can := line.options.capabilities(ctx)
-	if err := line.compile(can); err != nil {
-		return nil, err
-	}
-	artifact, err := line.lower(r.host.Backend, can)
-	if err != nil {
-		return nil, err
-	}
 	return &apply.Refreshing{
 		Input: apply.Input{
-			Program: line.program, Meant: meant, Artifact: artifact, Profile: g.Profile, Without: g.Without, Sources: line.resolved.Inputs,
+			Program: built.Program, Meant: built.Meant, Artifact: built.Artifact, Profile: g.Profile, Without: g.Without, Sources: line.resolved.Inputs,
 			Peers: apply.Peers(host.Facts{SSHPeers: line.facts.PeersNow()}), Memory: apply.FreeMemory(),
 		},
 		Generation: g.Number, AllowCut: r.allowCut, DryRun: r.dryRun,

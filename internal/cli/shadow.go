@@ -16,9 +16,10 @@ import (
 	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/build"
 	"sluice/internal/check"
-	"sluice/internal/compile"
 	"sluice/internal/optimize"
+	"sluice/internal/program"
 	"sluice/internal/shadow"
 )
 
@@ -126,26 +127,25 @@ func prepareShadow(ctx context.Context, cmd *cobra.Command, file string) (*candi
 			warn(cmd.ErrOrStderr(), f.Pos.String()+": "+f.Message)
 		}
 	}
-	compiled, err := compile.Compile(p.line.resolved)
-	if err != nil {
-		return nil, err
-	}
 	c := &candidate{file: file}
 	banned, err := bannedByCommand(ctx, h)
 	if err != nil {
 		return nil, err
 	}
-	counting, legend, err := shadow.Counting(compiled, banned)
-	if err != nil {
-		return nil, err
-	}
-	if len(legend.Hooks) == 0 {
-		return nil, fmt.Errorf("%s polices no section, so it would drop nothing\nhint: a policy decides at input, forward or output once it has such a section", file)
-	}
 	// What base chains are for is to see every packet, whatever the passes make of
-	// the rest.
-	without := append(p.line.without, "base-chains", "terminal")
-	if err := optimize.Run(counting, optimize.Options{Without: without, NoElementCounters: p.can[backend.SetElementCounters] == backend.No}); err != nil {
+	// the rest; and rules stay in the order of the policy.
+	var legend *shadow.Legend
+	counting, err := build.Program(p.line.resolved, build.Options{
+		Can: p.can, Without: append(p.line.without, "base-chains", "terminal"),
+		Compiled: func(compiled *program.Program, _ *optimize.Options) (*program.Program, error) {
+			counting, l, err := shadow.Counting(compiled, banned)
+			if legend = l; err == nil && len(l.Hooks) == 0 {
+				err = fmt.Errorf("%s polices no section, so it would drop nothing\nhint: a policy decides at input, forward or output once it has such a section", file)
+			}
+			return counting, err
+		},
+	})
+	if err != nil {
 		return nil, err
 	}
 	if err := shadow.Checked(counting); err != nil {

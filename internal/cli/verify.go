@@ -11,9 +11,8 @@ import (
 
 	"sluice/internal/apply"
 	"sluice/internal/backend"
-	"sluice/internal/compile"
+	"sluice/internal/build"
 	"sluice/internal/host"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
 	"sluice/internal/verify"
 )
@@ -122,17 +121,7 @@ func meantBy(ctx context.Context, cmd *cobra.Command, h *apply.Host, facts host.
 	if err := line.resolve(ctx, file); err != nil {
 		return nil, err
 	}
-	return line.meant()
-}
-
-// meant is the program of what was resolved with only the passes of the optimizer
-// that it needs: what a kernel is held against.
-func (p *pipeline) meant() (*program.Program, error) {
-	out, err := compile.Compile(p.resolved)
-	if err != nil {
-		return nil, err
-	}
-	return out, optimize.Run(out, optimize.Options{Without: optionalPasses()})
+	return build.Meant(line.resolved)
 }
 
 // unprovedChains are those of other tools that can do something about a packet that

@@ -8,12 +8,11 @@ import (
 	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/compile"
+	"sluice/internal/build"
 	"sluice/internal/figures"
 	"sluice/internal/host"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/measure"
-	"sluice/internal/optimize"
 	"sluice/internal/packetbench"
 	"sluice/internal/program"
 	"sluice/internal/resolve"
@@ -114,11 +113,8 @@ func (b *bench) candidatesOf(s *figures.Section, file string, family addrset.Fam
 
 // programOf is the program of a policy with the addresses of one family.
 func programOf(r *resolve.Resolved, family addrset.Family, can backend.Capabilities) (*program.Program, error) {
-	p, err := compile.Compile(r)
+	p, err := build.Program(r, build.Options{Can: can})
 	if err != nil {
-		return nil, err
-	}
-	if err := optimize.Run(p, optimize.Options{NoElementCounters: can[backend.SetElementCounters] == backend.No}); err != nil {
 		return nil, err
 	}
 	for i := range p.Sets {

@@ -34,6 +34,17 @@ func (w *work) facts() *facts {
 // say notes in words what the pass did.
 func (w *work) say(text string) { w.did = append(w.did, text) }
 
+// Optional is the names of the passes that a program is right without.
+func Optional() []string {
+	var out []string
+	for _, p := range Passes {
+		if !p.Required {
+			out = append(out, p.Name)
+		}
+	}
+	return out
+}
+
 // programOnly is a pass that needs the program alone.
 func programOnly(pass func(*program.Program)) func(*work) {
 	return func(w *work) { pass(w.Program) }

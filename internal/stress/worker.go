@@ -12,14 +12,13 @@ import (
 	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/build"
 	"sluice/internal/check"
-	"sluice/internal/compile"
 	"sluice/internal/geo"
 	"sluice/internal/host"
 	"sluice/internal/kernel/memgroup"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/lists"
-	"sluice/internal/optimize"
 	"sluice/internal/policy"
 	"sluice/internal/resolve"
 )
@@ -124,14 +123,7 @@ func (w *worker) prepare(ctx context.Context, h *apply.Host, o order) (in apply.
 	if err := check.Errors(check.Run(resolved, facts)); err != nil {
 		return in, err
 	}
-	program, err := compile.Compile(resolved)
-	if err == nil {
-		err = optimize.Run(program, optimize.Options{})
-	}
-	if err != nil {
-		return in, err
-	}
-	artifact, err := h.Backend.Lower(program, w.can)
+	built, err := build.Build(resolved, h.Backend, build.Options{Can: w.can})
 	if err != nil {
 		return in, err
 	}
@@ -139,9 +131,9 @@ func (w *worker) prepare(ctx context.Context, h *apply.Host, o order) (in apply.
 	if err != nil {
 		return in, err
 	}
-	settings, _ := apply.Settings(program)
+	settings, _ := apply.Settings(built.Program)
 	return apply.Input{
-		Policy: o.File, Files: files, Program: program, Artifact: artifact, Facts: facts,
+		Policy: o.File, Files: files, Program: built.Program, Meant: built.Meant, Artifact: built.Artifact, Facts: facts,
 		Sysctls: settings, Memory: apply.FreeMemory(),
 	}, nil
 }

@@ -1,0 +1,82 @@
+package build_test
+
+import (
+	"strings"
+	"testing"
+
+	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
+	"sluice/internal/build"
+	"sluice/internal/host"
+	"sluice/internal/optimize"
+	"sluice/internal/policy"
+	"sluice/internal/program"
+	"sluice/internal/resolve"
+)
+
+func resolved(t *testing.T, text string) *resolve.Resolved {
+	t.Helper()
+	p, err := policy.Parse("policy.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := resolve.Resolve(p, resolve.Options{Facts: host.Facts{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// similar is a policy with rules that the optimizer makes one of.
+const similar = `version: 1
+input:
+  default: drop
+  rules:
+    - allow tcp/22 from 192.0.2.1
+    - allow tcp/22 from 192.0.2.3
+    - allow tcp/22 from 192.0.2.5
+    - allow tcp/22 from 192.0.2.7
+    - allow tcp/22 from 192.0.2.9
+    - allow tcp/22 from 192.0.2.11
+`
+
+func rules(p *program.Program) (n int) {
+	for _, c := range p.Chains {
+		n += len(c.Rules)
+	}
+	return n
+}
+
+func TestBuild(t *testing.T) {
+	r := resolved(t, similar)
+	can := backend.Capabilities{backend.SetElementCounters: backend.Yes}
+	built, err := build.Build(r, nftables.New(), build.Options{Can: can})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rules(built.Meant) <= rules(built.Program) {
+		t.Errorf("what is meant has %d rules and what is loaded %d: it was optimized too", rules(built.Meant), rules(built.Program))
+	}
+	if !strings.Contains(built.Artifact.Text(), "192.0.2.11") {
+		t.Errorf("the artifact is not of the policy:\n%s", built.Artifact.Text())
+	}
+
+	// The kernel's capabilities reach the optimizer.
+	can[backend.SetElementCounters] = backend.No
+	apart, err := build.Build(r, nftables.New(), build.Options{Can: can})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rules(apart.Program) <= rules(built.Program) {
+		t.Errorf("without counters of elements %d rules became %d, as with them", rules(apart.Meant), rules(apart.Program))
+	}
+
+	// So do the passes that are left out.
+	plain, err := build.Build(r, nftables.New(), build.Options{Can: can, Without: optimize.Optional()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := plain.Program.Text(), plain.Meant.Text(); got != want {
+		t.Errorf("with all passes left out:\n%s\nmeant:\n%s", got, want)
+	}
+}
