@@ -9,6 +9,8 @@ import (
 const (
 	bannedChain   = "banned"
 	bannedToChain = "banned_to"
+	// bannedByLimitChain is asked of who is banned by a limit.
+	bannedByLimitChain = "banned_by_limit"
 	neverBanSet   = "limit.never-banned"
 	// banCommand is the set of what commands ban.
 	banCommand = "ban.command"
@@ -87,10 +89,29 @@ func (c *compiler) banRules(p banPart) {
 		p.counted = p.origin
 	}
 	actions := []program.Action{c.counter(p.counter, p.counted, "banned by "+p.set), program.Drop}
+	if p.set == limitBanned {
+		c.beginnings(actions)
+		actions = []program.Action{program.Jump{Chain: bannedByLimitChain}}
+	}
 	from := program.Rule{Match: p.match(program.Source).and(not(fromHost)), Actions: actions, Origin: p.origin, Comment: "from " + p.set}
 	to := program.Rule{Match: p.match(program.Destination).and(not(toHost)), Actions: actions, Origin: p.origin, Comment: "to " + p.set}
 	c.append(bannedChain, from, to)
 	c.append(bannedToChain, to)
+}
+
+// beginnings makes the chain that does to what begins a flow what is done to who is
+// banned by a limit. Flows that live go on: what set the limit off may have been
+// forged. Requests of ICMP are asked one by one, as the rules ask them.
+func (c *compiler) beginnings(actions []program.Action) {
+	c.chain(bannedByLimitChain, "what banned addresses may not begin; flows that live go on")
+	known := names(program.State, "established", "related")
+	spare := func(comment string, m ...program.Condition) {
+		c.append(bannedByLimitChain, program.Rule{Match: m, Actions: []program.Action{program.Return}, Comment: comment})
+	}
+	spare("a flow that lives", known, not(numbers(program.Protocol, protoICMP, protoICMPv6)))
+	spare("a flow that lives", known, protocol(protoICMP), not(numbers(program.ICMPType, icmpRequests...)))
+	spare("a flow that lives", known, protocol(protoICMPv6), not(numbers(program.ICMPv6Type, icmpv6Request...)))
+	c.append(bannedByLimitChain, program.Rule{Actions: actions})
 }
 
 // banPart is one set of the bans.

@@ -106,6 +106,9 @@ func (c *compiler) earlyBans(parts []banPart) {
 	}
 	never := map[program.Field]addrset.Set{program.Source: own, program.Destination: b.Set()}
 	for _, p := range parts {
+		if p.set == limitBanned {
+			continue // of what begins a flow, which no flowtable carries
+		}
 		actions := []program.Action{c.counter(p.counter, p.origin, ""), program.Drop}
 		for _, f := range []program.Field{program.Source, program.Destination} {
 			m := p.match(f)

@@ -13,8 +13,9 @@ import (
 // So bans are asked where the other rules of a hook are, which costs no base
 // chain. Bans of the policy are asked for what begins a flow, and behind
 // established flows: whoever adds to their sets deletes the flows that the
-// addition hits, so no established flow is of a banned address. Bans that come
-// while the policy runs, from limits and by command, are asked of every packet.
+// addition hits, so no established flow is of a banned address. Bans by limits
+// hold for what begins a flow alone, so they are asked there too. Bans by command
+// are asked of every packet.
 //
 // Of a packet that comes to the host only the source is asked. Its destination
 // is an address of the host's own, which is never banned, or one that all of a
@@ -58,7 +59,7 @@ func banStage(w *work) {
 		w.say("bans are asked for what begins a flow, behind established flows; of what comes in by the source alone")
 	}
 	if len(b.pick(true, program.Source)) > 0 {
-		w.say("bans that come from limits and by command are asked of every packet, at one hook of its way")
+		w.say("bans by command are asked of every packet, at one hook of its way")
 	}
 }
 
@@ -98,23 +99,23 @@ func (b *banning) read(chain *program.Chain) {
 	}
 }
 
-// pick gives the rules about one of the ends, of sets that are filled while the
-// policy runs or of the others.
-func (b *banning) pick(running bool, ends ...program.Field) []program.Rule {
+// pick gives the rules about one of the ends, of sets that commands fill or of the
+// others.
+func (b *banning) pick(byCommand bool, ends ...program.Field) []program.Rule {
 	var out []program.Rule
 	for _, r := range b.rules {
 		about := slices.ContainsFunc(r.Match, func(c program.Condition) bool { return slices.Contains(ends, c.Field) })
-		if about && b.filledLater(&r) == running {
+		if about && b.byCommand(&r) == byCommand {
 			out = append(out, r)
 		}
 	}
 	return out
 }
 
-func (b *banning) filledLater(r *program.Rule) bool {
+func (b *banning) byCommand(r *program.Rule) bool {
 	return slices.ContainsFunc(r.Match, func(c program.Condition) bool {
 		set := b.Set(c.Set)
-		return set != nil && set.Life == program.Dynamic
+		return set != nil && set.Commands
 	})
 }
 

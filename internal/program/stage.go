@@ -28,10 +28,10 @@ var Stages = []struct {
 }{
 	{StageLoopback, "the host talks to itself whatever the policy says"},
 	{StageRewrite, "an established flow's SYN-ACK needs its segment size clamped too"},
-	{StageBan, "a ban that the kernel makes by itself holds for flows that exist as well"},
+	{StageBan, "a ban by command holds for flows that exist as well, and comes while the policy runs"},
 	{StageOffload, "a flow is handed over when it is established, before the rule that accepts it"},
 	{StageFlow, "most packets are of established flows, so they are asked for nothing else"},
-	{StageBanFlows, "flows of banned addresses are deleted when the ban comes, so only what begins one is asked; a ban wins over all that follows"},
+	{StageBanFlows, "flows of banned addresses are deleted when the ban comes, so only what begins one is asked, and a ban by a limit holds for no other; a ban wins over all that follows"},
 	{StageNeeded, "an error about untracked traffic is invalid to connection tracking, yet path MTU discovery needs it; requests are asked past the state, so that limits count each"},
 	{StageState, "replies are decided before any rule could refuse them by their source"},
 	{StageInvalid, "what belongs to no connection has nothing to hope for from the rules"},
