@@ -26,7 +26,7 @@ func closedProgram(scope string, sshPorts []uint16) *program.Program {
 		ports = append(ports, uint64(p))
 	}
 	slices.Sort(ports)
-	states := program.Condition{Field: program.State, Names: []string{"established", "related"}}
+	established := program.Condition{Field: program.State, Names: []string{"established"}}
 	return &program.Program{
 		Owner: "sluice", Scope: scope,
 		Hooks: []program.Hook{
@@ -40,7 +40,7 @@ func closedProgram(scope string, sshPorts []uint16) *program.Program {
 				allow("ICMPv6 errors", one(program.Protocol, packet.ICMPv6), one(program.ICMPv6Type, 1, 2, 3, 4)),
 				allow("neighbour and router discovery", one(program.Protocol, packet.ICMPv6), one(program.ICMPv6Type, 133, 134, 135, 136, 137), one(program.HopLimit, 255)),
 				allow("multicast listeners", one(program.Protocol, packet.ICMPv6), one(program.ICMPv6Type, 130, 131, 132, 143)),
-				allow("replies", states),
+				allow("replies", established),
 				allow("DHCP answers", one(program.Protocol, packet.UDP), one(program.Family, 4), one(program.SourcePort, 67), one(program.Port, 68)),
 				allow("DHCPv6 answers", one(program.Protocol, packet.UDP), one(program.Family, 6), one(program.SourcePort, 547), one(program.Port, 546)),
 				allow("ssh for who mends this", one(program.Protocol, packet.TCP), one(program.Port, ports...)),

@@ -48,10 +48,13 @@ func (c *compiler) needed(hook policy.Hook, base, rules string) {
 	if invalid := c.invalid(base, ""); invalid != nil {
 		c.append(icmp, *invalid)
 	}
+	// What of ICMP is related is an error about a flow, or a redirect (icmp_is_err,
+	// nf_conntrack_icmpv6_error); a request that somebody expects goes to the rules.
 	toRules := []program.Action{program.Goto{Chain: rules}}
 	c.append(icmp,
 		program.Rule{Match: match{protocol(protoICMP), numbers(program.ICMPType, icmpRequests...)}, Actions: toRules, Comment: "requests are counted one by one"},
 		program.Rule{Match: match{protocol(protoICMPv6), numbers(program.ICMPv6Type, icmpv6Request...)}, Actions: toRules, Comment: "requests are counted one by one"},
+		program.Rule{Match: match{names(program.State, "related")}, Actions: accept, Comment: "errors about known flows"},
 	)
 }
 
@@ -105,6 +108,10 @@ func (c *compiler) answers(hook policy.Hook, base string) {
 				Actions: accept, Comment: "answers to the host's DHCPv6",
 			})
 	case policy.Output:
+		c.append(base, program.Rule{
+			Stage: program.StageAnswers, Match: match{protocol(protoTCP), names(program.State, "related"), tcpFlags(flagRST, flagRST)},
+			Actions: accept, Comment: "the reset of a packet that was rejected belongs to its flow",
+		})
 		c.untrackedAnswers(base)
 	}
 }

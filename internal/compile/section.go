@@ -51,11 +51,13 @@ func (c *compiler) loopback(hook policy.Hook, chain string) {
 }
 
 // state accepts what belongs to a flow that was allowed, and refuses what
-// belongs to none.
+// belongs to none. A flow that another one expects (state related) is asked by the
+// rules like every other that begins: a policy names no helpers, so whoever made the
+// expectation was not asked what is open. Behind an answer it is established.
 func (c *compiler) state(chain string) {
 	c.append(chain, program.Rule{
-		Stage: program.StageState, Match: match{names(program.State, "established", "related")}, Actions: accept,
-		Comment: "replies and more of flows that were allowed",
+		Stage: program.StageState, Match: match{names(program.State, "established")}, Actions: accept,
+		Comment: "packets of flows that were allowed",
 	})
 	if invalid := c.invalid(chain, program.StageInvalid); invalid != nil {
 		c.append(chain, *invalid)

@@ -142,14 +142,16 @@ func (w *wording) device(v reach.FieldValues) string {
 }
 
 // state is what connection tracking says of a packet; "" where it is what the
-// question has asked about.
+// question has asked about. A flow that another one expects begins as others do, and
+// is decided so.
 func (w *wording) state(names []string) string {
 	usual := len(names) > 0
 	for _, s := range w.states {
 		usual = usual && slices.Contains(names, string(s))
 	}
 	for _, n := range names {
-		usual = usual && (slices.Contains(w.states, packet.State(n)) || n == string(packet.Untracked))
+		usual = usual && (slices.Contains(w.states, packet.State(n)) || n == string(packet.Untracked) ||
+			n == string(packet.Related) && slices.Contains(w.states, packet.New))
 	}
 	if usual && len(w.states) > 0 {
 		return ""

@@ -141,6 +141,8 @@ func (w *walk) state() {
 		w.step("state", noPos, "", w.because("the packet is %s, not of a known connection", w.packet.State))
 	case w.asksByICMP():
 		w.step("state", noPos, "", "questions of ICMP are decided one by one, known or not")
+	case w.packet.State == packet.Related && w.packet.Protocol != packet.ICMP && w.packet.Protocol != packet.ICMPv6:
+		w.step("state", noPos, "", "another connection expects this one, which begins: the rules are asked")
 	case w.packet.State == packet.Related:
 		w.ends(policy.Allow, "state", noPos, "", "it belongs to a known connection (related)")
 	default:
@@ -177,6 +179,8 @@ func (w *walk) answers() {
 		}
 	case w.hook == policy.Output && p.State == packet.Untracked:
 		w.untrackedAnswer()
+	case w.hook == policy.Output && p.State == packet.Related && p.Protocol == packet.TCP && p.Flags&packet.RST != 0:
+		w.ends(policy.Allow, "answers", noPos, "", "a reset that belongs to a known connection passes, since reject sends such")
 	}
 }
 
