@@ -11,6 +11,7 @@
 //   - meaning*_test.go: random policies and random packets; each packet must end
 //     as package reference says, with the header that it says. A case that fails is
 //     made small and printed. scripts/fuzz-meaning runs as many as one wants.
+//     meaning_kept_test.go keeps what such runs have found, by name.
 //
 // They need root or a user namespace, see package testnet.
 package kerneltest

@@ -32,16 +32,22 @@ func (y *yard) difference(s *shot) string {
 	case policy.Reject:
 		answer, sure := s.answer()
 		switch {
+		case want.Answer != nil && want.Answer.Verdict != policy.Allow:
+			if len(s.seen) != 0 {
+				return "the reset should not have passed output"
+			}
 		case len(s.seen) == 0 && (answer == "" || !sure):
 		case answer == "" && len(s.seen) > 0:
 			return "should have been rejected without an answer, since the kernel gives none to such a packet"
 		case len(s.seen) != 1 || s.seen[0].answer != answer:
 			return fmt.Sprintf("should have been rejected: %s", answer)
+		case want.Answer != nil:
+			if got, p := s.seen[0].packet, want.Answer.Packet; got.Source != p.Source || got.Destination != p.Destination {
+				return fmt.Sprintf("the reset should have been %s", header(p))
+			}
 		case s.seen[0].packet.Destination != s.packet.Source:
 			return fmt.Sprintf("the answer should have gone to %s", s.packet.Source)
-		// A reset that belongs to no connection and is sent in the name of a machine
-		// behind a stateless map leaves by its outer address, whoever asked.
-		case answer == "reset" && s.seen[0].packet.Source != s.packet.Destination && want.Packet.State != packet.Untracked && want.Packet.State != packet.Invalid:
+		case answer == "reset" && s.seen[0].packet.Source != s.packet.Destination:
 			return fmt.Sprintf("the reset should have come from %s", s.packet.Destination)
 		}
 	}
@@ -114,11 +120,6 @@ func (s *shot) answer() (text string, sure bool) {
 	// A stateless map whose inner prefix has an address of the host leads to the
 	// host, but nothing that the host says there is led back: not even a reset.
 	if s.want.Hook == policy.Input && s.want.Packet.State == packet.Untracked && s.want.Packet.Destination != p.Destination {
-		sure = false
-	}
-	// The reset for a packet without a connection is one without a connection too,
-	// and output decides it as any other.
-	if s.want.Packet.State == packet.Invalid {
 		sure = false
 	}
 	switch p.Protocol {

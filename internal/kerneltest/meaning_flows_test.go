@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"sluice/internal/packet"
 	"sluice/internal/policy"
@@ -102,8 +101,12 @@ func (t *talk) say(end int, flags uint8, data string) {
 	switch p.Protocol {
 	case packet.TCP:
 		s.seq, s.ack = t.next[end], t.next[1-end]
-		if flags&packet.RST != 0 && t.acked[end] != 0 { // a reset that counts is where the other end waits
+		if flags&packet.RST != 0 && t.acked[end] != 0 && !t.chance(4) { // a reset that counts is where the other end waits
 			s.seq = t.acked[end]
+		}
+		if t.stray && t.chance(3) { // at the edges of windows, and far outside
+			s.seq += one[uint32](t.Rand, 0, 1, ^uint32(0), 1000, tcpWindow-1, tcpWindow, tcpWindow+1, ^uint32(tcpWindow), ^uint32(tcpWindow-1), ^uint32(tcpWindow-2), t.Uint32())
+			s.ack += one[uint32](t.Rand, 0, 0, 1, ^uint32(0), 66_000, ^uint32(66_000), ^uint32(66_000-1), ^uint32(66_000-2), t.Uint32())
 		}
 	case packet.ICMP, packet.ICMPv6:
 		s.body = append(binary.BigEndian.AppendUint16(nil, p.ICMPID), 0, byte(len(t.sent)))
@@ -141,15 +144,6 @@ func (t *talk) tell(s *shot) {
 
 // again sends a packet of the talk once more.
 func (t *talk) again(s *shot) {
-	if s.packet.Flags&packet.RST != 0 && s.packet.Protocol == packet.TCP {
-		return // by now it is outside of the window
-	}
-	ends := func(s *shot) bool {
-		return s.packet.Protocol == packet.TCP && s.packet.Flags&(packet.FIN|packet.RST) != 0
-	}
-	if s.packet.Flags&(packet.SYN|packet.ACK) == packet.SYN && slices.ContainsFunc(t.sent, ends) {
-		return // it would open the flow anew, with a window of its own
-	}
 	c := *s
 	c.raw, c.seen = nil, nil
 	t.add(&c)
@@ -188,37 +182,30 @@ func (t *talk) tcp() {
 		func() { t.say(1, fin|ack, "") },
 		func() { t.say(0, ack, "") },
 	}
-	for i, step := range script {
-		// Before both ends are in step, most of what is out of turn is outside of a
-		// window, which the reference does not follow.
-		inStep := t.allowed && i > 2
+	for _, step := range script {
 		switch t.IntN(12) {
 		case 0:
 			t.again(t.sent[t.IntN(len(t.sent))])
 		case 1:
 			t.complain(t.IntN(2))
 		case 2:
-			if inStep && t.chance(2) {
+			if t.allowed && t.chance(2) {
 				continue // lost on the way
 			}
 		case 3:
-			if inStep && t.chance(2) {
+			if t.allowed && t.chance(2) {
 				t.say(t.IntN(2), one[uint8](t.Rand, rst, rst|ack), "")
 			}
 		case 4:
-			if inStep && t.chance(2) {
+			if t.allowed && t.chance(2) {
 				t.stray = true
-				t.say(t.IntN(2), one[uint8](t.Rand, syn, syn|ack, fin|ack, ack, fin, syn|fin, 0), "")
+				t.say(t.IntN(2), one[uint8](t.Rand, syn, syn|ack, fin|ack, ack, psh|ack, rst, rst|ack, fin, syn|fin, 0), one(t.Rand, "", "", "data"))
 				t.stray = false
 			}
 		}
 		step()
 		if t.chance(12) || t.sent[len(t.sent)-1].want.Verdict != policy.Allow && t.chance(2) {
 			break
-		}
-		// What is sent before both ends are in step is outside of every window.
-		if i == 0 && t.sent[len(t.sent)-1].want.Verdict != policy.Allow {
-			return
 		}
 	}
 	if !t.allowed {

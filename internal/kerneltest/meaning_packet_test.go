@@ -125,6 +125,14 @@ const hops = 64
 
 const destinationOptions = 60
 
+// tcpWindow is what every segment offers.
+const tcpWindow = 0xffff
+
+// segment is where a shot of TCP stands in its connection.
+func (s *shot) segment() *packet.Segment {
+	return &packet.Segment{Seq: s.seq, Ack: s.ack, Data: uint32(len(s.body)), Window: tcpWindow}
+}
+
 // build makes the bytes of the shot.
 func (s *shot) build() {
 	b := wireBytes(s.packet, s.id, s.seq, s.ack, s.body)
@@ -153,7 +161,7 @@ func wireBytes(p packet.Packet, id, seq, ack uint32, body []byte) []byte {
 			ack = 0
 		}
 		t = binary.BigEndian.AppendUint32(t, ack)
-		t = append(t, 5<<4, p.Flags, 0xff, 0xff, 0, 0, 0, 0)
+		t = append(binary.BigEndian.AppendUint16(append(t, 5<<4, p.Flags), tcpWindow), 0, 0, 0, 0)
 		sumAt = 16
 	case packet.UDP:
 		t = binary.BigEndian.AppendUint16(t, p.SourcePort)
@@ -421,6 +429,7 @@ func waits(list []*shot) (found *shot) {
 		switch text, sure := s.answer(); {
 		case len(s.seen) > 0:
 			n = 0
+		case s.want.Answer != nil && s.want.Answer.Verdict != policy.Allow: // output refuses its reset
 		case s.want.Verdict == policy.Reject && text != "" && sure:
 			n = 3
 		case s.want.Verdict == policy.Reject && text != "":

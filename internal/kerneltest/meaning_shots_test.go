@@ -33,7 +33,7 @@ type shooter struct {
 
 func newShooter(r *rand.Rand, y *yard, resolved *resolve.Resolved) *shooter {
 	g := &shooter{Rand: r, y: y, resolved: resolved, flows: reference.NewFlows(resolved), port: 10000, used: map[netip.Addr]bool{}}
-	g.flows.Quiet = true
+	g.flows.Quiet, g.flows.Route = true, y.deviceTo
 	p := resolved.Policy
 	for _, section := range []*policy.Section{p.Input, p.Output, p.Forward} {
 		if section == nil {
@@ -390,6 +390,9 @@ func (g *shooter) add(s *shot) bool {
 	}
 	s.id = uint32(len(g.shots) + 1)
 	s.padded = s.packet.Source.Is6() && s.pieces == 0 && s.packet.Quoted == nil && g.chance(25)
+	if s.packet.Protocol == packet.TCP {
+		s.packet.Segment = s.segment()
+	}
 	s.build()
 	if s.want = g.flows.Packet(s.packet, s.way); g.special(s.want.Packet.Destination) {
 		return false

@@ -36,7 +36,7 @@ func (y *yard) differs(c trial) (failed []*shot) {
 		return nil
 	}
 	flows := reference.NewFlows(resolved)
-	flows.Quiet = true
+	flows.Quiet, flows.Route = true, y.deviceTo
 	for _, s := range c.shots {
 		s.want = flows.Packet(s.packet, s.way)
 	}

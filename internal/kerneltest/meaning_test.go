@@ -66,6 +66,21 @@ func TestMeaningWitness(t *testing.T) {
 // more by SLUICE_MEANING.
 const comparisons = 50_000
 
+// firstRound is where a run begins: SLUICE_MEANING_ROUND is the round that a run of
+// the same seed ended at, which needs none of the rounds before it.
+func firstRound(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("SLUICE_MEANING_ROUND")
+	if text == "" {
+		return 0
+	}
+	round, err := strconv.Atoi(text)
+	if err != nil || round < 0 {
+		t.Fatalf("SLUICE_MEANING_ROUND: %q is no round", text)
+	}
+	return round
+}
+
 // scaleOf is how large the policy of a round is and how many packets it gets: most
 // are small, and of the largest kinds each run has some.
 func scaleOf(r *rand.Rand, round int) (s scale, packets int) {
@@ -103,7 +118,7 @@ func TestMeaning(t *testing.T) {
 	}
 	from := time.Now()
 	met := outcomes{}
-	done, round := 0, 0
+	done, round := 0, firstRound(t)
 	for ; done < want; round++ {
 		c := y.trial(seed, round)
 		done += len(c.shots)

@@ -342,3 +342,11 @@ func (y *yard) route(a netip.Addr) int {
 	}
 	return wan0
 }
+
+// deviceTo is the name of the device by which the host sends to an address.
+func (y *yard) deviceTo(a netip.Addr) string {
+	if y.local(a) {
+		return "lo"
+	}
+	return yardDevices[y.route(a)].name
+}

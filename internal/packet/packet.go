@@ -21,6 +21,8 @@ type Packet struct {
 	ICMPType   uint8  // ICMP and ICMPv6
 	ICMPCode   uint8
 	ICMPID     uint16 // of queries and their replies
+	// Segment is where a TCP packet stands in its connection; nil is where it should.
+	Segment *Segment
 	// Quoted is the packet that an ICMP error carries inside, as the sender of
 	// the error met it; nil is none or unknown.
 	Quoted *Packet
@@ -45,6 +47,13 @@ type Packet struct {
 	HopLimit uint8 // 0 is unknown
 	DSCP     uint8
 	Owner    int64 // user id of the local socket; -1 is none, 0 is root
+}
+
+// Segment is the place of a TCP packet in its connection.
+type Segment struct {
+	Seq, Ack uint32
+	Data     uint32 // bytes that it carries
+	Window   uint16 // as in the header, unscaled
 }
 
 // Tuple is one end to the other.

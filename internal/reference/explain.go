@@ -29,6 +29,9 @@ type Path struct {
 	Published bool
 	// Packet is the packet as it leaves, or as it was when it was refused.
 	Packet packet.Packet
+	// Answer is what becomes of the reset that a rejected packet of no connection
+	// gets, which output decides as any other; [Flows] alone follows it.
+	Answer *Path
 }
 
 // Step is one thing that a packet passes.

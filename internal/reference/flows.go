@@ -16,15 +16,18 @@ import (
 // are its answers, the life of a TCP connection, ICMP questions and errors,
 // rewriting in both directions, and that a flow is known only from its first
 // packet that no hook dropped. It does not model what a test cannot send by
-// accident: time-outs, a full table, sequence numbers outside the window,
-// wrong checksums, helpers, the chunks of SCTP, and the choice of another port
-// where two rewritten flows would look alike.
+// accident: time-outs, a full table, wrong checksums, helpers, the chunks of SCTP,
+// and the choice of another port where two rewritten flows would look alike. Where
+// a TCP packet says where it stands in its connection, sequence numbers count too.
 type Flows struct {
 	// Resumes says that connections are taken up midway, as the kernel does
 	// unless net.netfilter.nf_conntrack_tcp_loose is 0.
 	Resumes bool
 	// Quiet leaves out the steps of the paths.
 	Quiet bool
+	// Route is the interface by which the host sends to an address; nil asks the
+	// facts alone.
+	Route func(netip.Addr) string
 
 	policy *resolve.Resolved
 	known  map[key]*flow // by the first packet, and by its answer
@@ -53,7 +56,37 @@ func (f *Flows) Packet(p packet.Packet, way packet.Way) Path {
 	if w.begins && path.Verdict == policy.Allow {
 		f.begin(arrived, path.Packet)
 	}
+	if reset, ok := resetOf(path); ok {
+		if f.Route != nil {
+			reset.Out = f.Route(reset.Destination)
+		}
+		answer := f.Packet(reset, packet.Out)
+		path.Answer = &answer
+	}
 	return path
+}
+
+// resetOf is the reset that reject answers a TCP packet of no connection with, as
+// the host sends it (nf_reject_ip_tcphdr_put). That to a packet of a connection is of
+// the connection too, and meets no rule (nf_conntrack_attach).
+func resetOf(path Path) (packet.Packet, bool) {
+	p := path.Packet
+	if path.Verdict != policy.Reject || p.Protocol != packet.TCP || p.Flags&packet.RST != 0 || p.State != packet.Invalid && p.State != packet.Untracked {
+		return packet.Packet{}, false
+	}
+	r := packet.Packet{
+		Source: p.Destination, Destination: p.Source, Protocol: packet.TCP, SourcePort: p.Port, Port: p.SourcePort,
+		Flags: packet.RST, Owner: -1,
+	}
+	if p.Flags&packet.ACK == 0 {
+		r.Flags |= packet.ACK
+	}
+	if p.Segment != nil {
+		if r.Segment = (&packet.Segment{Seq: p.Segment.Ack}); p.Flags&packet.ACK == 0 {
+			r.Segment = &packet.Segment{Ack: endOf(&p)}
+		}
+	}
+	return r, true
 }
 
 // key is what the packets of one direction of a flow have in common.
@@ -105,9 +138,15 @@ type flow struct {
 	dnat, snat    bool
 	answered      bool // a packet went the other way
 	tcp           tcpState
-	closer        [2]bool // which end began to close, by direction
-	last          tcpKind
-	lastReply     bool
+	ends          [2]tcpEnd // by direction
+	assured       bool      // an ACK came after both ends were in step
+	bothOpen      bool      // both ends sent a SYN
+	challenged    bool      // a SYN came to a connection that is closing, and may be answered by an ACK
+
+	// Of the last packet that counted, or that was ignored.
+	last                         tcpKind
+	lastReply                    bool
+	lastEnd, lastAck, lastWindow uint32
 }
 
 // begin remembers a flow by its first packet, as it came and as it left.
@@ -119,6 +158,7 @@ func (f *Flows) begin(came, left packet.Packet) {
 	}
 	n.answer = answer
 	if came.Protocol == packet.TCP {
+		n.opened(&came)
 		n.last = kindOf(came.Flags)
 		if n.tcp = tcpEstablished; n.last == isSYN {
 			n.tcp = tcpSynSent
@@ -160,9 +200,9 @@ func (f *Flows) recognise(w *walk, why *string) {
 	if n == nil {
 		return
 	}
-	reply := k != n.first
+	reply, moved := k != n.first, goes
 	if p.Protocol == packet.TCP {
-		switch n.advance(kindOf(p.Flags), reply) {
+		switch moved = n.advance(p, reply); moved {
 		case refused:
 			p.State, *why = packet.Invalid, "a TCP "+string(kindOf(p.Flags))+" makes no sense at this point of its connection: the packet is invalid"
 			return
@@ -178,7 +218,7 @@ func (f *Flows) recognise(w *walk, why *string) {
 	default:
 		p.State, *why = packet.New, "it is of a connection that nobody has answered yet: the packet is new"
 	}
-	if p.Protocol == packet.TCP && kindOf(p.Flags) == isRST && !n.answered {
+	if p.Protocol == packet.TCP && kindOf(p.Flags) == isRST && moved == goes && !n.answered {
 		f.end(n) // an opening that is refused leaves nothing
 	}
 	n.answered = n.answered || reply
@@ -212,29 +252,72 @@ func carries(p *packet.Packet) bool {
 }
 
 // advance moves a TCP connection on.
-func (n *flow) advance(kind tcpKind, reply bool) move {
-	next, m := n.tcp.next(kind, reply)
-	side := 0
+func (n *flow) advance(p *packet.Packet, reply bool) move {
+	kind, side := kindOf(p.Flags), 0
 	if reply {
 		side = 1
 	}
-	if m == reopens && !n.closer[0] && !n.closer[1] && (n.last != isRST || n.lastReply != reply) {
+	was := n.tcp
+	next, m := was.next(kind, reply)
+	if m == reopens && !n.ends[0].closer && !n.ends[1].closer && (n.last != isRST || n.lastReply != reply) {
 		m = ignored // nobody closed it that is known of
 	}
-	if m == ignored && kind == isSYNACK && n.last == isSYN && n.lastReply != reply {
-		next, m = tcpSynReceived, goes // the ends were in step, and this host was not
-	}
-	switch m {
-	case goes:
-		if next == tcpFinWait && n.tcp != tcpFinWait {
-			n.closer[side] = true
-		}
-		n.tcp = next
-	case refused, reopens:
+	known, asksWindow := p.Segment != nil, p.Segment != nil
+	switch {
+	case m == refused, m == reopens:
 		return m
+	case m == ignored && kind == isSYNACK && n.last == isSYN && n.lastReply != reply && (!known || p.Segment.Ack == n.lastEnd):
+		was, next = tcpSynSent, tcpSynReceived // the ends were in step, and this host was not
+		n.ends[1-side] = tcpEnd{end: n.lastEnd, limit: n.lastEnd, window: max(1, n.lastWindow)}
+		n.ends[side] = tcpEnd{}
+	case m == ignored:
+		n.ignore(p, reply)
+		return ignored
+	case next == tcpSynSentTwice:
+		n.bothOpen = true
+	case next == tcpSynReceived && reply && kind == isACK && n.bothOpen:
+		next = tcpEstablished
+	case was == tcpLastAck && kind == isACK && n.lastReply != reply && n.last == isSYN && n.challenged:
+		return ignored
+	case kind == isRST && known:
+		var sure bool
+		switch m, sure = n.reset(p, reply); m {
+		case refused:
+			return refused
+		case ignored:
+			next = was
+		}
+		asksWindow = !sure
 	}
+	if asksWindow {
+		if m := n.inWindow(p, reply); m != goes {
+			return m
+		}
+	}
+	if next == tcpFinWait && was != tcpFinWait {
+		n.ends[side].closer = true
+	}
+	if n.answered && next == tcpEstablished && (was == tcpSynReceived || was == tcpEstablished) {
+		n.assured = true
+	}
+	n.tcp, n.last, n.lastReply = next, kind, reply
+	return goes
+}
+
+// ignore keeps what a packet said that may be right where this host is not in step.
+func (n *flow) ignore(p *packet.Packet, reply bool) {
+	kind := kindOf(p.Flags)
 	n.last, n.lastReply = kind, reply
-	return m
+	if kind == isSYN && !reply {
+		n.challenged = n.tcp == tcpLastAck
+	}
+	if p.Segment == nil {
+		return
+	}
+	n.lastEnd, n.lastWindow = endOf(p), uint32(p.Segment.Window)
+	if n.tcp == tcpSynSent && kind == isACK && reply {
+		n.lastAck = p.Segment.Ack
+	}
 }
 
 // rewriteDestination leads a packet of the flow where its first one was led, or

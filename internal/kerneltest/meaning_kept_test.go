@@ -1,0 +1,192 @@
+package kerneltest
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"sluice/internal/compile"
+	"sluice/internal/packet"
+	"sluice/internal/policy"
+	"sluice/internal/reference"
+)
+
+// What random runs have found, by name: packets after which reference and kernel
+// were not of one mind.
+var keptCases = []struct {
+	name   string
+	policy string
+	shots  []keptShot
+}{
+	{
+		name:   "the reset of a rejected SYN ends the connection that output has taken up midway",
+		policy: "tracking: { invalid: allow }\ninput: { default: reject }\n",
+		shots: []keptShot{
+			{way: packet.Out, from: "host:2223", to: "peer:10046", flags: keptPA, seq: 900, ack: 50, data: "answer", state: packet.New, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:2223", flags: packet.SYN, seq: 50, state: packet.Invalid, verdict: policy.Reject, reset: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:2223", flags: packet.ACK, seq: 51, ack: 906, state: packet.New, verdict: policy.Reject},
+		},
+	},
+	{
+		name:   "the same of one that input has taken up",
+		policy: "tracking: { invalid: allow }\noutput: { default: reject }\n",
+		shots: []keptShot{
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:2223", flags: keptPA, seq: 900, ack: 50, data: "answer", state: packet.New, verdict: policy.Allow},
+			{way: packet.Out, from: "host:2223", to: "peer:10046", flags: packet.SYN, seq: 50, state: packet.Invalid, verdict: policy.Reject, reset: policy.Allow},
+			{way: packet.Out, from: "host:2223", to: "peer:10046", flags: packet.ACK, seq: 51, ack: 906, state: packet.New, verdict: policy.Reject},
+		},
+	},
+	{
+		name:   "the same of one that forward has taken up",
+		policy: "zones: { lan: { interfaces: [lan0] } }\ntracking: { invalid: allow }\nforward: { default: reject, rules: [allow any in lan] }\n",
+		shots: []keptShot{
+			{side: lan0, way: packet.Through, from: "inner:2223", to: "peer:10046", flags: keptPA, seq: 900, ack: 50, data: "answer", state: packet.New, verdict: policy.Allow},
+			{side: wan0, way: packet.Through, from: "peer:10046", to: "inner:2223", flags: packet.SYN, seq: 50, state: packet.Invalid, verdict: policy.Reject, reset: policy.Allow},
+			{side: wan0, way: packet.Through, from: "peer:10046", to: "inner:2223", flags: packet.ACK, seq: 51, ack: 906, state: packet.New, verdict: policy.Reject},
+		},
+	},
+	{
+		name:   "output may refuse that reset, and it counts all the same",
+		policy: "tracking: { invalid: allow }\ninput: { default: reject }\noutput:\n  default: allow\n  rules:\n    - 'drop tcp to peer'\n",
+		shots: []keptShot{
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:2223", flags: packet.SYN | packet.ACK, seq: 50, ack: 7, state: packet.Invalid, verdict: policy.Reject, reset: policy.Drop},
+		},
+	},
+	{
+		name:   "a reset that an acknowledgement asks for with a number of the past ends nothing",
+		policy: "tracking: { invalid: allow }\ninput: { default: reject, rules: [allow tcp/22] }\n",
+		shots: []keptShot{
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.SYN, seq: 50, state: packet.New, verdict: policy.Allow},
+			{way: packet.Out, from: "host:22", to: "peer:10046", flags: packet.SYN | packet.ACK, seq: 900, ack: 51, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.ACK, seq: 51, ack: 901, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: keptPA, seq: 51, ack: 901, data: "question", state: packet.Established, verdict: policy.Allow},
+			{way: packet.Out, from: "host:22", to: "peer:10046", flags: packet.RST, seq: 800, state: packet.Invalid, verdict: policy.Allow},
+			{way: packet.Out, from: "host:22", to: "peer:10046", flags: packet.ACK, seq: 901, ack: 59, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.ACK, seq: 90_000_000, ack: 901, state: packet.Invalid, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.ACK, seq: 59, ack: 901, state: packet.Established, verdict: policy.Allow},
+		},
+	},
+	{
+		name:   "the reset is led where the connection that it ends was led",
+		policy: "tracking: { invalid: allow }\ninput: { default: reject }\nnat:\n  - 'map outer to inners'\n",
+		shots: []keptShot{
+			{way: packet.Out, from: "gate:21", to: "mapped:11236", flags: keptPA, seq: 900, ack: 50, data: "answer", state: packet.New, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "mapped:11236", to: "gate:21", flags: packet.FIN | packet.ACK, seq: 50, ack: 906, state: packet.Invalid, verdict: policy.Reject, reset: policy.Allow},
+		},
+	},
+	{
+		name:   "a reset outside of the window of a redirect's connection is not rewritten, and one within it is",
+		policy: "zones: { wan: { interfaces: [wan0] } }\noutput: { default: allow }\nnat:\n  - 'redirect tcp/8080 in wan to inner80'\n",
+		shots: []keptShot{
+			{side: wan0, way: packet.In, from: "peer:10029", to: "host:8080", flags: packet.SYN, seq: 900, state: packet.New, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10029", to: "host:8080", flags: packet.ACK, seq: 901, ack: 51, state: packet.Invalid, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10029", to: "host:8080", flags: packet.RST, seq: 909, state: packet.Invalid, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10029", to: "host:8080", flags: packet.RST, seq: 901, state: packet.New, verdict: policy.Allow},
+		},
+	},
+}
+
+const keptPA = packet.PSH | packet.ACK
+
+// keptShot is a packet of such a case, and what is to become of it.
+type keptShot struct {
+	side     int
+	way      packet.Way
+	from, to string // name:port
+	flags    uint8
+	seq, ack uint32
+	data     string
+	state    packet.State
+	verdict  policy.Action
+	reset    policy.Action // what becomes of the reset that reject sends; "" is none that output is asked for
+}
+
+// keptNames are the addresses of the cases, by family.
+var keptNames = map[string]map[string]string{
+	"IPv4": {"host": "198.51.100.1", "peer": "192.0.2.7", "inner": "10.20.0.5", "gate": "10.20.0.1", "outer": "198.51.100.32/28", "inners": "10.20.0.0/28", "inner80": "10.20.0.5:80", "mapped": "198.51.100.37"},
+	"IPv6": {"host": "2001:db8:100::1", "peer": "2001:db8:99::7", "inner": "2001:db8:20::5", "gate": "2001:db8:20::1", "outer": "2001:db8:100:f::/64", "inners": "2001:db8:20::/64", "inner80": "[2001:db8:20::5]:80", "mapped": "2001:db8:100:f::5"},
+}
+
+func TestMeaningKept(t *testing.T) {
+	y := newYard(t)
+	for family, names := range keptNames {
+		for _, c := range keptCases {
+			t.Run(c.name+" "+family, func(t *testing.T) { y.keep(t, c.policy, names, c.shots) })
+		}
+	}
+}
+
+// word is a name in the text of a policy.
+var word = regexp.MustCompile(`\b[a-z0-9]+\b`)
+
+// keep holds the packets of one case against the kernel, and the reference to what
+// the case says.
+func (y *yard) keep(t *testing.T, text string, names map[string]string, list []keptShot) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	text = "version: 1\n" + word.ReplaceAllStringFunc(text, func(w string) string {
+		if a, ok := names[w]; ok {
+			return a
+		}
+		return w
+	})
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := resolveFile(file, y.facts)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	compiled, err := compile.Compile(resolved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flows := reference.NewFlows(resolved)
+	flows.Route = y.deviceTo
+	c := trial{compiled: compiled, draft: &draft{}}
+	for i, k := range list {
+		s := k.shot(t, names)
+		s.id = uint32(i + 1)
+		s.build()
+		s.want = flows.Packet(s.packet, s.way)
+		reset := policy.Action("")
+		if s.want.Answer != nil {
+			reset = s.want.Answer.Verdict
+		}
+		if s.want.Packet.State != k.state || s.want.Verdict != k.verdict || reset != k.reset {
+			t.Errorf("%s: the reference says %s, %s, its reset %q; want %s, %s, %q", s, s.want.Packet.State, s.want.Verdict, reset, k.state, k.verdict, k.reset)
+		}
+		c.shots = append(c.shots, s)
+	}
+	for _, text := range y.run(c) {
+		t.Error(text)
+	}
+}
+
+func (k *keptShot) shot(t *testing.T, names map[string]string) *shot {
+	t.Helper()
+	end := func(text string) (netip.Addr, uint16) {
+		name, port, _ := strings.Cut(text, ":")
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return netip.MustParseAddr(names[name]), uint16(n)
+	}
+	s := &shot{side: k.side, way: k.way, seq: k.seq, ack: k.ack, body: []byte(k.data), flow: "talk"}
+	p := &s.packet
+	p.Protocol, p.Flags, p.HopLimit, p.Owner = packet.TCP, k.flags, hops, -1
+	p.Source, p.SourcePort = end(k.from)
+	p.Destination, p.Port = end(k.to)
+	p.Segment = s.segment()
+	if k.way == packet.Out {
+		s.side, p.Owner = fromHost, 0
+	} else {
+		p.In = deviceName(k.side)
+	}
+	return s
+}
