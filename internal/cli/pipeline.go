@@ -80,11 +80,7 @@ func (p *pipeline) sources(ctx context.Context) resolve.Options {
 	if p.lists == nil {
 		p.lists = &listsOnce{store: lists.Store{
 			Dir: filepath.Join(p.options.stateDir, "lists"), Context: ctx, Offline: p.offline,
-			Warn: func(text string) {
-				if p.warn != nil {
-					warn(p.warn, text)
-				}
-			},
+			Child: fetchList, Warn: p.told, Unconfined: once(p.told),
 		}}
 	}
 	if p.geo == nil {
@@ -99,6 +95,13 @@ func (p *pipeline) sources(ctx context.Context) resolve.Options {
 		out.Lists = p.staging
 	}
 	return out
+}
+
+// told is a warning on the way.
+func (p *pipeline) told(text string) {
+	if p.warn != nil {
+		warn(p.warn, text)
+	}
 }
 
 // listsOnce asks for each list once: who asks again gets the copy, and no second

@@ -51,6 +51,11 @@ applied, it has to be applied again. While a policy waits for its confirmation n
 list is refreshed. A refreshed policy is a generation of its own, and the newest
 refresh alone stays in the history; rollback goes to the policy before.
 
+A list is asked for and read by a process of its own: another user (sluice-fetch,
+which packaging's sysusers.d makes), without capabilities, with landlock and seccomp
+where the kernel has them, in the namespace that the policy is for. It hands back plain
+ranges; what it could not be confined by is noted. plan and apply do the same.
+
 packaging has a timer that runs this: sluice-refresh.timer.
 ` + filesHelp + `
 Environment: HTTP_PROXY, HTTPS_PROXY, NO_PROXY.
@@ -173,7 +178,7 @@ func (r *refreshing) run(ctx context.Context, names []string) (*refreshJSON, err
 	if err := json.Unmarshal(g.Facts, &line.facts); err != nil {
 		return nil, fmt.Errorf("read the facts of generation %d: %w", g.Number, err)
 	}
-	store := lists.Store{Dir: filepath.Join(base, "lists"), Context: ctx}
+	store := lists.Store{Dir: filepath.Join(base, "lists"), Context: ctx, Child: fetchList, Unconfined: once(r.host.Note)}
 	staging := store.Stage()
 	defer staging.Discard()
 	out := &refreshJSON{Lists: []refreshedList{}, Refreshed: &apply.Refreshed{Generation: g.Number, Unchanged: true}, DryRun: r.dryRun}

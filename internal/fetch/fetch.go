@@ -62,7 +62,9 @@ func IsURL(from string) bool {
 // Fetch fetches into a temporary file in dir. It is removed again when the
 // fetch fails.
 func Fetch(ctx context.Context, dir string, r Request) (*Result, error) {
-	res, err := fetch(ctx, dir, r)
+	res, err := fetch(ctx, r, func(ctx context.Context, src source, res *Result, alive func()) error {
+		return save(ctx, dir, r, src, res, alive)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", Redact(r.From), err)
 	}
@@ -114,7 +116,19 @@ type source struct {
 	etag, modified string
 }
 
-func fetch(ctx context.Context, dir string, r Request) (*Result, error) {
+// Stream fetches into a writer instead of a file: the result has no path. What was
+// written before an error is of no use.
+func Stream(ctx context.Context, w io.Writer, r Request) (*Result, error) {
+	res, err := fetch(ctx, r, func(ctx context.Context, src source, res *Result, alive func()) error {
+		return pass(ctx, r, src, res, w, alive)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", Redact(r.From), err)
+	}
+	return res, nil
+}
+
+func fetch(ctx context.Context, r Request, take func(ctx context.Context, src source, res *Result, alive func()) error) (*Result, error) {
 	if r.SHA256 != "" {
 		if b, err := hex.DecodeString(r.SHA256); err != nil || len(b) != sha256.Size {
 			return nil, fmt.Errorf("%q is not a SHA-256 sum of 64 hexadecimal digits", r.SHA256)
@@ -143,7 +157,7 @@ func fetch(ctx context.Context, dir string, r Request) (*Result, error) {
 		return nil, tooLarge(r.MaxBytes)
 	}
 	res := &Result{Name: src.name, ETag: src.etag, Modified: src.modified}
-	if err := save(ctx, dir, r, src, res, func() { watch.Reset(idle) }); err != nil {
+	if err := take(ctx, src, res, func() { watch.Reset(idle) }); err != nil {
 		return nil, cause(ctx, err)
 	}
 	return res, nil
@@ -254,7 +268,7 @@ func nameOf(resp *http.Response) string {
 	return resp.Request.URL.Host
 }
 
-// save copies src to a temporary file in dir and checks it.
+// save passes src to a temporary file in dir.
 func save(ctx context.Context, dir string, r Request, src source, res *Result, alive func()) (err error) {
 	f, err := os.CreateTemp(dir, ".fetch-*")
 	if err != nil {
@@ -266,13 +280,28 @@ func save(ctx context.Context, dir string, r Request, src source, res *Result, a
 			_ = os.Remove(f.Name())
 		}
 	}()
+	if err := pass(ctx, r, src, res, f, alive); err != nil {
+		return err
+	}
+	if err := f.Chmod(0o644); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	res.Path = f.Name()
+	return f.Close()
+}
+
+// pass copies src to w and checks it.
+func pass(ctx context.Context, r Request, src source, res *Result, w io.Writer, alive func()) error {
 	sum := sha256.New()
 	body := io.Reader(src.body)
 	if r.MaxBytes > 0 {
 		body = io.LimitReader(body, r.MaxBytes+1)
 	}
 	in := &counter{ctx: ctx, r: body, total: src.size, progress: r.Progress, alive: alive}
-	if _, err := io.Copy(io.MultiWriter(f, sum), in); err != nil {
+	if _, err := io.Copy(io.MultiWriter(w, sum), in); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return fmt.Errorf("cut off after %d bytes: %w", in.done, err)
 		}
@@ -287,14 +316,7 @@ func save(ctx context.Context, dir string, r Request, src source, res *Result, a
 	case r.SHA256 != "" && !strings.EqualFold(r.SHA256, res.SHA256):
 		return fmt.Errorf("its SHA-256 is %s and not %s as asked for", res.SHA256, strings.ToLower(r.SHA256))
 	}
-	if err := f.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	res.Path = f.Name()
-	return f.Close()
+	return nil
 }
 
 // counter tells of what is read through it.

@@ -1,7 +1,8 @@
 // Package lists keeps the last good copy of what the URLs of a policy's sets
 // serve. A copy is replaced only by one that arrived whole and reads as a list
-// of addresses; while none does, the old one stays. Callers: cli, which hands a
-// Store to resolve.
+// of addresses; while none does, the old one stays. What a server sent is read by
+// a child without rights, which hands back plain ranges; the copy is made of these.
+// Callers: cli, which hands a Store to resolve and is the child.
 package lists
 
 import (
@@ -36,8 +37,13 @@ type Store struct {
 	Context context.Context
 	// Offline takes the copies as they are and asks no server.
 	Offline bool
+	// Child is the command line by which this program asks servers and reads what they
+	// send, in a process of its own, see Serve; none: this process does.
+	Child []string
 	// Warn is told when an old copy is used since no new one could be had.
 	Warn func(text string)
+	// Unconfined is told what the child is not confined by.
+	Unconfined func(text string)
 }
 
 // copyInfo stands beside each copy.
@@ -46,6 +52,7 @@ type copyInfo struct {
 	Fetched  time.Time `json:"fetched"` // when the server last said that this is current
 	ETag     string    `json:"etag,omitempty"`
 	Modified string    `json:"modified,omitempty"`
+	Plain    bool      `json:"plain,omitempty"` // the copy holds ranges alone, not what the server sent
 }
 
 // Open gives the copy of a list, fetched anew where there is none or where it
@@ -108,6 +115,9 @@ func (s *Store) info(path string) (copyInfo, error) {
 	if _, err := os.Stat(path); err != nil {
 		return copyInfo{}, nil //nolint:nilerr // the same
 	}
+	if !info.Plain { // asked for whole the next time
+		info.ETag, info.Modified = "", ""
+	}
 	return info, nil
 }
 
@@ -122,7 +132,7 @@ func (s *Store) fetch(url, path string, old copyInfo) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	now := time.Now()
-	got, err := fetch.Fetch(ctx, s.Dir, fetch.Request{From: url, MaxBytes: maxBytes, ETag: old.ETag, Modified: old.Modified})
+	got, err := s.get(ctx, url, old)
 	if err != nil {
 		return err
 	}
@@ -134,7 +144,7 @@ func (s *Store) fetch(url, path string, old copyInfo) error {
 		got.Discard()
 		return err
 	}
-	return s.keepInfo(path, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.ETag, Modified: got.Modified})
+	return s.keepInfo(path, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.ETag, Modified: got.Modified, Plain: true})
 }
 
 func keep(url, path string, got *fetch.Result) error {

@@ -62,7 +62,7 @@ func (g *Staging) Fetch(ctx context.Context, url string, force bool) (State, err
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	now := time.Now()
-	got, err := fetch.Fetch(ctx, s.Dir, fetch.Request{From: url, MaxBytes: maxBytes, ETag: old.ETag, Modified: old.Modified})
+	got, err := s.get(ctx, url, old)
 	if err != nil {
 		return "", err
 	}
@@ -83,7 +83,7 @@ func (g *Staging) Fetch(ctx context.Context, url string, force bool) (State, err
 		}
 		return "", err
 	}
-	g.staged[url] = &staged{got, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.ETag, Modified: got.Modified}}
+	g.staged[url] = &staged{got, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.ETag, Modified: got.Modified, Plain: true}}
 	return Fetched, nil
 }
 

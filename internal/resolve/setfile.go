@@ -27,6 +27,11 @@ func ReadSetFile(name string, text io.Reader, add func(addrset.Range)) error {
 	return eachLine(name, text, func(r addrset.Range, _, _ int) { add(r) })
 }
 
+// ReadSetLines is ReadSetFile with the line of each element, from 1.
+func ReadSetLines(name string, text io.Reader, add func(r addrset.Range, line int)) error {
+	return eachLine(name, text, func(r addrset.Range, line, _ int) { add(r, line) })
+}
+
 // eachLine is ReadSetFile with the line and the column of each element, from 1.
 func eachLine(name string, text io.Reader, add func(r addrset.Range, line, column int)) error {
 	var errs policy.Errors
