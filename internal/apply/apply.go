@@ -392,12 +392,13 @@ func (s *session) confirm() error {
 	if s.cur.Boot == g.Number && pending == nil {
 		return nil
 	}
-	s.cur.Boot, s.cur.Pending = g.Number, nil
+	s.cur.Boot, s.cur.Lost, s.cur.Pending = g.Number, "", nil
 	if err := s.saveCurrent(s.cur); err != nil {
 		return err
 	}
 	s.point("confirmed")
 	disarm(pending)
 	g.event(confirmed, s.By, s.now())
+	g.Trial = nil
 	return s.saveGeneration(g)
 }

@@ -197,6 +197,10 @@ func (s *session) load(ctx context.Context, j *journal, c change) error {
 			if err := s.saveJournal(j); err != nil {
 				return err
 			}
+			c.to.Trial = j.Pending
+			if err := s.saveGeneration(c.to); err != nil {
+				return err
+			}
 			s.point("armed")
 		}
 		return nil
@@ -293,6 +297,7 @@ func (s *session) finish(j *journal) error {
 		if j.What == expired || j.What == rolledBack || j.What == removed {
 			what = j.What
 		}
+		from.Trial = nil
 		if err := s.record(from, j, what); err != nil {
 			return err
 		}
@@ -311,6 +316,7 @@ func (s *session) finish(j *journal) error {
 		if j.Confirm {
 			events = append(events, confirmed)
 		}
+		to.Trial = j.Pending
 		if err := s.record(to, j, events...); err != nil {
 			return err
 		}
@@ -326,9 +332,9 @@ func (s *session) finish(j *journal) error {
 	s.cur.Pending = j.Pending
 	switch {
 	case j.Boot != nil:
-		s.cur.Boot = *j.Boot
+		s.cur.Boot, s.cur.Lost = *j.Boot, ""
 	case j.Confirm:
-		s.cur.Boot = j.To.Generation
+		s.cur.Boot, s.cur.Lost = j.To.Generation, ""
 	}
 	s.forgetSysctls(desired(to))
 	if err := s.saveCurrent(s.cur); err != nil {
@@ -339,19 +345,16 @@ func (s *session) finish(j *journal) error {
 		return err
 	}
 	s.point("end")
-	return s.prune(s.needed()...)
+	s.tidy()
+	return nil
 }
 
 // record adds events, each once.
 func (s *session) record(g *Generation, j *journal, events ...string) error {
-	before := len(g.Events)
 	for _, what := range events {
 		if !slices.ContainsFunc(g.Events, func(e Event) bool { return e.What == what && e.Time.Equal(j.Started) }) {
 			g.event(what, j.By, j.Started)
 		}
-	}
-	if len(g.Events) == before {
-		return nil
 	}
 	return s.saveGeneration(g)
 }
@@ -363,6 +366,14 @@ func (s *session) needed() []int {
 		needed = append(needed, s.cur.Pending.Generation, s.cur.Pending.Previous)
 	}
 	return needed
+}
+
+// tidy forgets old generations. A history that cannot be tidied up keeps no change
+// from being made.
+func (s *session) tidy() {
+	if err := s.prune(s.needed()...); err != nil {
+		s.note("old generations stay: %v", err)
+	}
 }
 
 // goBack brings back what was there before a change that failed, and says what
@@ -445,72 +456,15 @@ func (s *session) drop(j *journal) error {
 		if err := s.remove(generationName(j.To.Generation)); err != nil {
 			return err
 		}
+	} else if to, err := s.generation(j.To.Generation); err == nil && to.Trial != nil && (s.cur.Pending == nil || s.cur.Pending.Token != to.Trial.Token) {
+		to.Trial = nil
+		if err := s.saveGeneration(to); err != nil {
+			return err
+		}
 	}
 	if err := s.endJournal(); err != nil {
 		return err
 	}
-	return s.prune(s.needed()...)
-}
-
-// settle finishes or forgets the change that a killed command left, and does
-// what a killed watcher did not.
-func (s *session) settle(ctx context.Context) error {
-	s.newBoot()
-	if err := s.settleChange(ctx); err != nil {
-		return err
-	}
-	s.settlePending(ctx)
-	s.settleBanning(ctx)
+	s.tidy()
 	return nil
-}
-
-func (s *session) settleChange(ctx context.Context) error {
-	j, err := s.journal()
-	if err != nil {
-		return fmt.Errorf("%w\n  hint: %s", err, wayOut)
-	}
-	if j == nil {
-		s.sweepTemporary()
-		return nil
-	}
-	s.sweepTemporary()
-	if j.BootID != bootID() {
-		// Rules and sysctls went with the reboot.
-		return s.drop(j)
-	}
-	mark, err := s.Kernel.Mark(ctx)
-	if err != nil {
-		return err
-	}
-	s.note("%s was interrupted at %q: the kernel holds %s", describe(j), j.Step, settledName(j, mark))
-	if j.Back || mark != j.To.Mark {
-		if err := s.forget(ctx, j); err != nil {
-			return fmt.Errorf("clean up after an interrupted change: %w\n  hint: %s", err, wayOut)
-		}
-		return nil
-	}
-	to, err := s.toLoad(ctx, j.To.Generation)
-	if err == nil {
-		j.Fitted = to.fitted
-		err = s.load(ctx, j, to)
-	}
-	if err != nil {
-		return fmt.Errorf("finish an interrupted change: %w\n  hint: %s", err, wayOut)
-	}
-	s.forgetBanned(to)
-	return s.finish(j)
-}
-
-func describe(j *journal) string {
-	if j.To.Generation == 0 {
-		return "removing the policy"
-	}
-	return fmt.Sprintf("the change to generation %d", j.To.Generation)
-}
-
-func settledName(j *journal, mark string) string {
-	if mark == j.To.Mark {
-		return "the new policy, " + nameOf(j.To.Generation, mark)
-	}
-	return "the old policy, " + nameOf(j.From.Generation, mark)
 }

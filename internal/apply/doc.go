@@ -32,5 +32,9 @@
 //     the mark tells which, at any moment, without the disk.
 //   - The lock is inherited by the programs that change the kernel, so a load
 //     that outlives its killed parent still holds it.
-//   - Only a confirmed generation is loaded at boot.
+//   - Only a confirmed generation is loaded at boot. Nothing is loaded there only
+//     where the state has nothing at all, or says that the policy was removed. Where
+//     it is incomplete, the record is made anew from the generations and the kernel,
+//     and the host is closed where these do not say for certain what was confirmed.
+//   - A generation on trial is on disk as such before the rules switch.
 package apply

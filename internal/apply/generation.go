@@ -36,16 +36,19 @@ type Generation struct {
 	// Profile is the packets by counter that the order of its rules goes by.
 	Profile map[string]uint64 `json:"profile,omitempty"`
 	// Without is the passes of the optimizer that were left out.
-	Without   []string     `json:"without,omitempty"`
-	Cost      backend.Cost `json:"cost"`
-	Notes     []string     `json:"notes,omitempty"`
-	Sysctls   []Change     `json:"sysctls,omitempty"`
-	SSHPorts  []uint16     `json:"ssh-ports,omitempty"`
-	Fitted    *Fitted      `json:"fitted,omitempty"` // as the kernel was given it last, where that is less
-	Previous  int          `json:"previous"`         // generation that it replaced, 0 is none
-	Applied   time.Time    `json:"applied,omitzero"`
-	Confirmed time.Time    `json:"confirmed,omitzero"`
-	Events    []Event      `json:"events,omitempty"`
+	Without  []string     `json:"without,omitempty"`
+	Cost     backend.Cost `json:"cost"`
+	Notes    []string     `json:"notes,omitempty"`
+	Sysctls  []Change     `json:"sysctls,omitempty"`
+	SSHPorts []uint16     `json:"ssh-ports,omitempty"`
+	Fitted   *Fitted      `json:"fitted,omitempty"` // as the kernel was given it last, where that is less
+	Previous int          `json:"previous"`         // generation that it replaced, 0 is none
+	Applied  time.Time    `json:"applied,omitzero"`
+	// Trial is while it waits for its confirmation. It is on disk before the rules
+	// switch, so that a lost record keeps no trial alive.
+	Trial     *Pending  `json:"trial,omitempty"`
+	Confirmed time.Time `json:"confirmed,omitzero"`
+	Events    []Event   `json:"events,omitempty"`
 }
 
 // Fitted is a generation without the interfaces that were not there when it was
@@ -121,10 +124,15 @@ type current struct {
 	Running int       `json:"running"` // generation that the kernel was left with, 0 is none
 	Since   time.Time `json:"since,omitzero"`
 	Boot    int       `json:"boot"` // last confirmed generation, 0 is none
-	Pending *Pending  `json:"pending,omitempty"`
+	// Lost is why the confirmed generation is not known any more: Boot is 0, and the
+	// host is closed at boot. "" where Boot is what it says.
+	Lost    string   `json:"lost,omitempty"`
+	Pending *Pending `json:"pending,omitempty"`
 	// Originals are the sysctls before Sluice changed them, since this boot.
 	Originals map[string]string `json:"originals,omitempty"`
 	BootID    string            `json:"boot-id"` // of the boot that Running, Pending and Originals are of
+
+	cause error // why it was made anew; nil where it was read
 }
 
 // Pending is a generation that waits for its confirmation.

@@ -118,10 +118,7 @@ func (h *Host) open(ctx context.Context) (*session, error) {
 
 // known says that there is a state of this namespace. Commands that only read,
 // or that have nothing to work on, make none.
-func (h *Host) known() bool {
-	_, err := os.Stat(filepath.Join(h.Dir, lockFile))
-	return !errors.Is(err, fs.ErrNotExist)
-}
+func (h *Host) known() bool { return store{dir: h.Dir}.known() }
 
 // openToRead is open for a command that changes nothing: where there is no
 // state it makes none, and needs no lock.
@@ -152,7 +149,10 @@ func (h *Host) openUnsettled(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	st := store{dir: h.Dir}
-	if err := st.make(); err != nil {
+	if err := st.begin(); err != nil {
+		return nil, err
+	}
+	if err := st.make(); err != nil && !isFolder(h.Dir) {
 		return nil, err
 	}
 	l, err := takeLock(ctx, h.Dir, h.Wait, func(holder string) {
@@ -169,9 +169,14 @@ func (h *Host) openUnsettled(ctx context.Context) (*session, error) {
 	s := &session{Host: h, store: st, lock: l}
 	if s.cur, err = st.current(); err != nil {
 		s.close()
-		return nil, fmt.Errorf("%w\n  hint: the kernel was not changed; move the file away to start without history", err)
+		return nil, err
 	}
 	return s, nil
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 func (s *session) close() { s.lock.release() }

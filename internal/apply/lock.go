@@ -38,7 +38,7 @@ const lockTick = 50 * time.Millisecond
 // takeLock waits at most so long; waiting is called once when it has to wait.
 func takeLock(ctx context.Context, dir string, wait time.Duration, waiting func(holder string)) (*lock, error) {
 	path := filepath.Join(dir, lockFile)
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := openLock(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
@@ -63,12 +63,25 @@ func takeLock(ctx context.Context, dir string, wait time.Duration, waiting func(
 		time.Sleep(lockTick)
 	}
 	l := &lock{file: file}
-	if err := l.sign(); err != nil {
-		l.release()
-		return nil, err
-	}
+	l.sign()
 	l.inherit(true)
 	return l, nil
+}
+
+// openLock opens the file, on a disk that cannot be written to read. Where it is not
+// there and cannot be made, the folder takes its place.
+func openLock(dir string) (*os.File, error) {
+	path := filepath.Join(dir, lockFile)
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		return file, nil
+	}
+	for _, path := range []string{path, dir} {
+		if file, openErr := os.Open(path); openErr == nil {
+			return file, nil
+		}
+	}
+	return nil, err
 }
 
 // inherit says whether programs started from now on hold the lock too.
@@ -81,16 +94,14 @@ func (l *lock) inherit(yes bool) {
 	_, _ = unix.FcntlInt(l.file.Fd(), unix.F_SETFD, flag)
 }
 
-func (l *lock) sign() error {
+// sign writes who holds the lock, for the reader and for who finds it stuck. A full
+// disk may not take it; so the old text is written over before the file is cut.
+func (l *lock) sign() {
 	command := strings.Join(append([]string{filepath.Base(os.Args[0])}, os.Args[1:]...), " ")
 	text := fmt.Sprintf("%d %s\n", os.Getpid(), command)
-	if err := l.file.Truncate(0); err != nil {
-		return fmt.Errorf("sign the lock: %w", err)
+	if _, err := l.file.WriteAt([]byte(text), 0); err == nil {
+		_ = l.file.Truncate(int64(len(text)))
 	}
-	if _, err := l.file.WriteAt([]byte(text), 0); err != nil {
-		return fmt.Errorf("sign the lock: %w", err)
-	}
-	return nil
 }
 
 func (l *lock) release() {

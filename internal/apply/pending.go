@@ -134,5 +134,15 @@ func (s store) pendingOf(token string) (*Pending, error) {
 	if cur.Pending != nil && cur.Pending.Token == token {
 		return cur.Pending, nil
 	}
+	if cur.cause != nil {
+		// The record is lost, and with it what became of the trial.
+		numbers, err := s.numbers()
+		for _, n := range numbers {
+			if g, err := s.generation(n); err == nil && g.Trial != nil && g.Trial.Token == token {
+				return g.Trial, nil
+			}
+		}
+		return nil, errors.Join(journalErr, err)
+	}
 	return nil, journalErr
 }

@@ -127,7 +127,8 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 			return nil, err
 		}
 	}
-	return out, s.prune(s.needed()...)
+	s.tidy()
+	return out, nil
 }
 
 // writeRefresh makes the generation of a refresh: all but the lists is that of g.

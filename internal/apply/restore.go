@@ -72,6 +72,10 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 		s.describe(out)
 		return out, nil
 	}
+	if s.cur.Lost != "" {
+		r.addPorts(s.lastPorts()...)
+		return nil, s.closeHost(ctx, r, errors.New(s.cur.Lost))
+	}
 	if s.cur.Boot == 0 {
 		s.note("no policy was ever confirmed: nothing is loaded")
 		return &Outcome{Generation: s.cur.Running, Unchanged: true}, nil
@@ -96,6 +100,17 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 	}
 	c.verify = true
 	return out, s.verify(ctx, c)
+}
+
+// lastPorts is where ssh was managed under the newest generation that can be read.
+func (s store) lastPorts() []uint16 {
+	numbers, _ := s.numbers()
+	for _, n := range slices.Backward(numbers) {
+		if g, err := s.generation(n); err == nil && !g.Closed {
+			return g.SSHPorts
+		}
+	}
+	return nil
 }
 
 // closeHost loads the closed policy as a generation that can never boot.

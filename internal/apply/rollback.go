@@ -103,7 +103,7 @@ func (h *Host) Remove(ctx context.Context) (*Outcome, error) {
 	if err := s.settle(ctx); err != nil {
 		s.note("%v", err)
 	}
-	if nothing, err := s.holdsNothing(ctx); err == nil && nothing && s.cur.Running == 0 && s.cur.Boot == 0 {
+	if nothing, err := s.holdsNothing(ctx); err == nil && nothing && s.cur.Running == 0 && s.cur.Boot == 0 && s.cur.Lost == "" {
 		return &Outcome{Unchanged: true}, nil
 	}
 	pending := s.cur.Pending

@@ -31,7 +31,8 @@ type Status struct {
 	Mark       string               `json:"mark,omitempty"`
 	Generation *Generation          `json:"generation,omitempty"` // that should run
 	Since      time.Time            `json:"since,omitzero"`
-	Boot       int                  `json:"boot"` // generation that the next boot loads, 0 is none
+	Boot       int                  `json:"boot"`           // generation that the next boot loads, 0 is none
+	Lost       string               `json:"lost,omitempty"` // why that is not known, so that the next boot closes the host
 	Pending    *Pending             `json:"pending,omitempty"`
 	Left       float64              `json:"left,omitempty"` // seconds until the pending generation is taken back
 	Drift      []backend.Difference `json:"drift"`
@@ -67,7 +68,7 @@ type Counter struct {
 
 // Fine says that what runs is what was meant.
 func (s *Status) Fine() bool {
-	return (s.Condition == Running || s.Condition == Nothing) && len(s.Drift) == 0 && len(s.Sysctls) == 0 &&
+	return (s.Condition == Running || s.Condition == Nothing) && s.Lost == "" && len(s.Drift) == 0 && len(s.Sysctls) == 0 &&
 		(s.Generation == nil || !s.Generation.Closed)
 }
 
@@ -83,7 +84,7 @@ func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
 		return nil, err
 	}
 	defer s.close()
-	out := &Status{Namespace: h.Namespace, Boot: s.cur.Boot, Pending: s.cur.Pending, Since: s.cur.Since, Drift: []backend.Difference{}}
+	out := &Status{Namespace: h.Namespace, Boot: s.cur.Boot, Lost: s.cur.Lost, Pending: s.cur.Pending, Since: s.cur.Since, Drift: []backend.Difference{}}
 	if s.cur.Pending != nil {
 		out.Left = s.cur.Pending.Left().Seconds()
 	}
@@ -145,7 +146,7 @@ func (h *Host) glance(holder string) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Status{Namespace: h.Namespace, Condition: Changing, Boot: cur.Boot, Pending: cur.Pending, Since: cur.Since, Busy: holder, Drift: []backend.Difference{}}
+	out := &Status{Namespace: h.Namespace, Condition: Changing, Boot: cur.Boot, Lost: cur.Lost, Pending: cur.Pending, Since: cur.Since, Busy: holder, Drift: []backend.Difference{}}
 	if cur.Pending != nil {
 		out.Left = cur.Pending.Left().Seconds()
 	}

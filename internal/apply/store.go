@@ -133,17 +133,25 @@ func syncDir(path string) error {
 	return nil
 }
 
-// current is a fresh one where nothing was ever applied.
+// current is a fresh one where the state has nothing at all, and one made anew where
+// it was lost. The error is a *NewerError.
 func (s store) current() (*current, error) {
-	c := &current{Format: format, Next: 1}
+	c := &current{}
 	err := s.readJSON(currentFile, c)
-	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
+	if err == nil {
+		if err = c.whole(); err == nil {
+			return c, nil
+		}
+		err = &DamagedError{filepath.Join(s.dir, currentFile), err}
 	}
-	if err != nil {
+	var newer *NewerError
+	switch {
+	case errors.As(err, &newer):
 		return nil, err
+	case errors.Is(err, fs.ErrNotExist) && !s.known():
+		return &current{Format: format, Next: 1}, nil
 	}
-	return c, nil
+	return s.recovered(err), nil
 }
 
 func (s store) saveCurrent(c *current) error { return s.writeJSON(currentFile, c) }

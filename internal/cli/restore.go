@@ -20,8 +20,10 @@ network comes up. It also mends rules that another tool flushed or changed.
 Interfaces that do not exist yet are left out of flowtables and of what is asked
 at ingress, with a note.
 
-When the policy cannot be loaded, the host is closed: nothing comes in but ssh,
-replies, and what the network cannot work without.
+When the policy cannot be loaded, or a damaged state does not say any more which
+one was confirmed, the host is closed: nothing comes in but ssh, replies, and
+what the network cannot work without. Nothing is loaded only where no policy was
+ever confirmed, or it was removed.
 ` + filesHelp + `
 
 Exit status: 0 loaded, or no policy was ever confirmed; 1 the host is closed, or

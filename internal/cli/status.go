@@ -64,6 +64,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	switch s.Condition {
 	case apply.Nothing:
 		fmt.Fprintln(w, "no policy runs")
+		printLost(w, s)
 		return
 	case apply.Changing:
 		fmt.Fprintf(w, "%s is changing the firewall\n", s.Busy)
@@ -100,6 +101,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	case s.Generation != nil && s.Boot != s.Generation.Number:
 		fmt.Fprintf(w, "boot         %s\n", generationName(s.Boot))
 	}
+	printLost(w, s)
 	if s.Condition != apply.Running && s.Condition != apply.Unmarked {
 		return
 	}
@@ -124,6 +126,14 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 			text += " (" + section + ")"
 		}
 		fmt.Fprintf(w, "%12d %14d  %s\n", c.Packets, c.Bytes, text)
+	}
+}
+
+// printLost says that the next boot closes the host.
+func printLost(w io.Writer, s *apply.Status) {
+	if s.Lost != "" {
+		fmt.Fprintf(w, "%s         the next boot closes the host but for ssh, since it is not known what was confirmed: %s\n", paint(w, "31", "lost"), s.Lost)
+		fmt.Fprintln(w, "hint         apply a policy")
 	}
 }
 

@@ -1,0 +1,74 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+)
+
+// settle finishes or forgets the change that a killed command left, and does
+// what a killed watcher did not.
+func (s *session) settle(ctx context.Context) error {
+	s.newBoot()
+	if err := s.settleChange(ctx); err != nil {
+		s.tellRecovered()
+		return err
+	}
+	if err := s.adopt(ctx); err != nil {
+		return err
+	}
+	s.tellRecovered()
+	s.settlePending(ctx)
+	s.settleBanning(ctx)
+	return nil
+}
+
+func (s *session) settleChange(ctx context.Context) error {
+	j, err := s.journal()
+	if err != nil {
+		return fmt.Errorf("%w\n  hint: %s", err, wayOut)
+	}
+	if j == nil {
+		s.sweepTemporary()
+		return nil
+	}
+	s.sweepTemporary()
+	if j.BootID != bootID() {
+		// Rules and sysctls went with the reboot.
+		return s.drop(j)
+	}
+	mark, err := s.Kernel.Mark(ctx)
+	if err != nil {
+		return err
+	}
+	s.note("%s was interrupted at %q: the kernel holds %s", describe(j), j.Step, settledName(j, mark))
+	if j.Back || mark != j.To.Mark {
+		if err := s.forget(ctx, j); err != nil {
+			return fmt.Errorf("clean up after an interrupted change: %w\n  hint: %s", err, wayOut)
+		}
+		return nil
+	}
+	to, err := s.toLoad(ctx, j.To.Generation)
+	if err == nil {
+		j.Fitted = to.fitted
+		err = s.load(ctx, j, to)
+	}
+	if err != nil {
+		return fmt.Errorf("finish an interrupted change: %w\n  hint: %s", err, wayOut)
+	}
+	s.forgetBanned(to)
+	return s.finish(j)
+}
+
+func describe(j *journal) string {
+	if j.To.Generation == 0 {
+		return "removing the policy"
+	}
+	return fmt.Sprintf("the change to generation %d", j.To.Generation)
+}
+
+func settledName(j *journal, mark string) string {
+	if mark == j.To.Mark {
+		return "the new policy, " + nameOf(j.To.Generation, mark)
+	}
+	return "the old policy, " + nameOf(j.From.Generation, mark)
+}
