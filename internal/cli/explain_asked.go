@@ -23,6 +23,8 @@ type askedPacket struct {
 	in, out                       string
 	icmpType, flags               string
 	user, hook, state             string
+	mark                          string
+	ask                           host.Router // where routing leads packets
 }
 
 // firstPort is the source port of a packet when nobody says another: of those
@@ -45,7 +47,7 @@ func (a askedPacket) read(f host.Facts, r *resolve.Resolved) (packet.Packet, pac
 	if err := a.ends(f, &p, way); err != nil {
 		return p, "", err
 	}
-	for _, read := range []func(*packet.Packet) error{a.wire, a.tcpFlags, a.icmp, a.tracked} {
+	for _, read := range []func(*packet.Packet) error{a.wire, a.tcpFlags, a.icmp, a.tracked, a.marked} {
 		if err := read(&p); err != nil {
 			return p, "", err
 		}
@@ -141,7 +143,9 @@ func (a askedPacket) ends(f host.Facts, p *packet.Packet, way packet.Way) error 
 		return errors.New("whom is the packet from?\nhint: say --src ADDRESS, or, for what this host sends, --dst ADDRESS or --hook output")
 	}
 	if p.In == "" {
-		p.In = arrivesBy(f, p.Source)
+		if names, _ := arrivals(f, a.ask, p.Source, p.Destination); len(names) > 0 {
+			p.In = names[0]
+		}
 	}
 	if p.Destination.IsValid() {
 		return nil
@@ -160,19 +164,23 @@ func (a askedPacket) sent(f host.Facts, p *packet.Packet) error {
 	if !p.Destination.IsValid() {
 		return errors.New("whom is the packet to?\nhint: say --dst ADDRESS")
 	}
-	if p.Out == "" {
-		if p.Out = reference.InterfaceTo(f, p.Destination); p.Out == "" && len(f.DefaultRoute) > 0 {
-			p.Out = f.DefaultRoute[0]
-		}
-	}
 	if p.Source.IsValid() {
 		return nil
 	}
-	if p.Out == "lo" {
+	device := p.Out
+	if device == "" {
+		switch w := a.ask(host.Trip{Destination: p.Destination, User: -1}); {
+		case w.Leads == host.Here:
+			device = "lo"
+		case len(w.Out) > 0:
+			device = w.Out[0]
+		}
+	}
+	if device == "lo" {
 		p.Source = p.Destination
 		return nil
 	}
-	if p.Source = ownAddress(f, p.Out, p.Destination); !p.Source.IsValid() {
+	if p.Source = ownAddress(f, device, p.Destination); !p.Source.IsValid() {
 		return fmt.Errorf("no IPv%d address of this host is known\nhint: say --src ADDRESS", familyOf(p.Destination))
 	}
 	return nil
@@ -183,18 +191,6 @@ func familyOf(a netip.Addr) int {
 		return 4
 	}
 	return 6
-}
-
-// arrivesBy is the interface by which the host would answer an address; that of
-// a default route where there are several.
-func arrivesBy(f host.Facts, from netip.Addr) string {
-	if name := reference.InterfaceTo(f, from); name != "" {
-		return name
-	}
-	if len(f.DefaultRoute) > 0 {
-		return f.DefaultRoute[0]
-	}
-	return ""
 }
 
 // ownAddress is the host's address that the other end asks: on the interface,
@@ -452,6 +448,19 @@ func (a askedPacket) tracked(p *packet.Packet) error {
 	return nil
 }
 
+// marked reads the mark; none where none is said.
+func (a askedPacket) marked(p *packet.Packet) error {
+	if a.mark == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(a.mark, 0, 32)
+	if err != nil {
+		return fmt.Errorf("--mark %q is no mark\nhint: write a number of 32 bits, such as 0x1", a.mark)
+	}
+	p.Mark = uint32(n)
+	return nil
+}
+
 // owner is the user that sends; root where nobody says another.
 func (a askedPacket) owner(r *resolve.Resolved, way packet.Way) (int64, error) {
 	if way != packet.Out {
@@ -477,8 +486,9 @@ func (a askedPacket) owner(r *resolve.Resolved, way packet.Way) (int64, error) {
 	return int64(id), err
 }
 
-// assumed says what of the packet was filled in.
-func (a askedPacket) assumed(p packet.Packet, way packet.Way) (out []string) {
+// assumed says what of the packet was filled in. The interfaces are those that it may
+// come in and leave by.
+func (a askedPacket) assumed(p packet.Packet, way packet.Way, ins, outs []string) (out []string) {
 	add := func(said, known bool, format string, args ...any) {
 		if !said && known {
 			out = append(out, fmt.Sprintf(format, args...))
@@ -487,8 +497,8 @@ func (a askedPacket) assumed(p packet.Packet, way packet.Way) (out []string) {
 	add(a.source != "", true, "--src %s", p.Source)
 	add(a.sourcePort != "", p.HasPorts(), "--sport %d", p.SourcePort)
 	add(a.destination != "", true, "--dst %s", p.Destination)
-	add(a.in != "", p.In != "", "--in %s", p.In)
-	add(a.out != "", way == packet.Out && p.Out != "", "--out %s", p.Out)
+	add(a.in != "", len(ins) == 1, "--in %s", strings.Join(ins, ""))
+	add(a.out != "", way == packet.Out && len(outs) == 1, "--out %s", strings.Join(outs, ""))
 	add(a.flags != "", p.Protocol == packet.TCP, "--flags %s", flagsText(p.Flags))
 	add(a.icmpType != "", p.Protocol == packet.ICMP || p.Protocol == packet.ICMPv6, "--icmp-type echo-request")
 	add(a.user != "", way == packet.Out, "--user root")

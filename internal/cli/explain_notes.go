@@ -26,6 +26,7 @@ func (e *explained) notes() []string {
 	}
 	add(e.untracked())
 	add(e.noInterface())
+	add(e.otherRewriting())
 	if e.path.Verdict != policy.Allow {
 		return notes
 	}
@@ -51,6 +52,20 @@ func (e *explained) untracked() string {
 		return ""
 	}
 	return "connection tracking never sees this packet, whatever --state says: ask without --state"
+}
+
+// otherRewriting says that what the packet becomes depends on the way that it goes.
+func (e *explained) otherRewriting() string {
+	var becomes []string
+	for _, w := range e.ways {
+		if text := endsText(w.path.Packet); w.path.Verdict == policy.Allow && !slices.Contains(becomes, text) {
+			becomes = append(becomes, text)
+		}
+	}
+	if len(becomes) < 2 {
+		return ""
+	}
+	return "by the way that it goes, it becomes a packet " + strings.Join(becomes, ", or ")
 }
 
 // noInterface says that the host has no interface of a name that was said.

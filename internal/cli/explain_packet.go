@@ -18,8 +18,10 @@ type explained struct {
 	packet    packet.Packet // as it was asked
 	way       packet.Way
 	path      reference.Path
-	assumed   []string  // what was filled in, for a reader
-	live      *liveView // with --live
+	ways      []wayTaken // all that routing may choose; packet and path are the first
+	unsure    []string   // why there are several
+	assumed   []string   // what was filled in, for a reader
+	live      *liveView  // with --live
 	everyRule bool
 	can       backend.Capabilities // of the kernel; none where the host is another
 	elsewhere bool                 // the host is another than this one
@@ -52,11 +54,20 @@ is invalid, or untracked where the policy bypasses. Limits count as not reached.
 Bans are not in the policy when a command or a limit made them; one by command is
 said first, one by a limit is in "sluice bans" and in the answer of --live.
 
+Routing is asked for the packet as the kernel would be (source, destination, interface,
+mark, protocol, ports, user): whether it is for this host, and by which interface it
+goes on. On this host the kernel is asked; with --host the rules and routes of the
+facts are. A packet that routing leads nowhere is dropped. Where the way cannot be known
+(several next hops, of which a hash of the flow chooses; a rule on a mark, without
+--mark; an address that several interfaces lead to) all ways are followed: if they end
+alike, that is the answer, and if not, there is no verdict but each way with its own.
+
 What the rules cost the packet is what it meets on its way, connection tracking apart.` + costsHelp + `
 ` + liveHelp + `
 
 Exit status: 0 the packet is allowed, 1 it is dropped or rejected, be it by a ban by
-command, or the loaded firewall does otherwise, 2 bad use, a bad policy, or a fault of Sluice.
+command, or whether it is depends on what is not known, or the loaded firewall does
+otherwise, 2 bad use, a bad policy, or a fault of Sluice.
 Environment: SLUICE_STATE_DIR.
 Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 		Example: `  sluice explain policy.yaml --src 8.8.8.8 --dport 443
@@ -83,6 +94,9 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 			if err := e.asLoaded(cmd); err != nil {
 				return err
 			}
+			if !e.elsewhere {
+				e.facts.ReadRouting()
+			}
 			if err := e.read(cmd.Context(), policyArgument(args), asked); err != nil {
 				return err
 			}
@@ -100,6 +114,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	flags.StringVar(&asked.port, "dport", "", "`PORT` that it is for, as a number or a service such as https")
 	flags.StringVar(&asked.in, "in", "", "`INTERFACE` that it comes in by; without it, that of the route to its source")
 	flags.StringVar(&asked.out, "out", "", "`INTERFACE` that it leaves by; without it, that of the route to its destination")
+	flags.StringVar(&asked.mark, "mark", "", "`MARK` that it has for routing (ip rule), such as 0x1; without it, each that rules ask for")
 	flags.StringVar(&asked.icmpType, "icmp-type", "", "`TYPE` of ICMP, by name or number; without it, echo-request")
 	flags.StringVar(&asked.flags, "flags", "", "TCP `FLAGS`: letters, such as SA, or names, such as syn,ack; without it, what opens a connection")
 	flags.StringVar(&asked.user, "user", "", "`USER` of this host that sends it; without it, root")
@@ -134,11 +149,17 @@ func (e *explained) read(ctx context.Context, file string, asked askedPacket) er
 		return err
 	}
 	var err error
+	if asked.ask = e.facts.Kernel; e.elsewhere {
+		asked.ask = e.facts.Route
+	}
 	if e.packet, e.way, err = asked.read(e.facts, e.resolved); err != nil {
 		return err
 	}
-	e.assumed = asked.assumed(e.packet, e.way)
-	e.path = reference.Explain(e.resolved, e.packet, e.way)
+	e.follow(asked)
+	if e.undecided() {
+		e.unsure = e.doubts(asked)
+	}
+	e.assumed = asked.assumed(e.packet, e.way, e.names(wayTaken.in), e.names(wayTaken.out))
 	return nil
 }
 
@@ -158,7 +179,7 @@ func (e *explained) show(cmd *cobra.Command) error {
 		return err
 	case view.Program.Agrees != nil && !*view.Program.Agrees:
 		return fmt.Errorf("the compiled rules do otherwise: %s\nhint: this is a fault of Sluice, not of the policy; trust neither answer, and report it with the policy", view.Program.Says)
-	case e.path.Verdict != policy.Allow, view.Banned != "", e.live != nil && !e.live.Same:
+	case view.Verdict != policy.Allow, view.Banned != "", e.live != nil && !e.live.Same:
 		return errFound
 	}
 	return nil

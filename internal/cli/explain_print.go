@@ -34,11 +34,17 @@ func (e *explained) sentence(v explainView) string {
 	if v.Banned != "" {
 		word = verdictWords[policy.Drop].word + " now by a ban by command, though the policy allows it"
 	}
-	text := strings.Join([]string{packetSubject(e.packet, e.path.Packet.State), endsText(e.packet), e.routeText(), "is", word}, " ")
+	about := []string{packetSubject(e.packet, e.path.Packet.State), endsText(e.packet), e.routeText()}
+	if v.Verdict == unknownVerdict {
+		return strings.Join(append(about, "has no verdict that holds on every way it may go:"), " ")
+	}
+	text := strings.Join(append(about, "is", word), " ")
 	if v.Verdict == policy.Reject {
 		text += map[bool]string{true: " with a reset", false: " with ICMP port unreachable"}[e.packet.Protocol == packet.TCP]
 	}
 	switch {
+	case v.Stage == "routing":
+		text += " by routing, before any rule is asked: " + v.Why + "."
 	case v.Line == nil:
 		text += ": " + v.Why + "."
 	case v.Limited != "":
@@ -79,23 +85,37 @@ func endsText(p packet.Packet) string {
 
 // routeText says how the packet goes.
 func (e *explained) routeText() string {
-	by := func(word, name string) string {
-		if name == "" {
+	by := func(word string, of func(wayTaken) string) string {
+		names := e.names(of)
+		if len(names) == 0 || len(names) > shownDevices {
 			return word + " by an unknown interface"
 		}
-		return word + " by " + name
+		return word + " by " + strings.Join(names, " or ")
 	}
-	p := e.path.Packet
-	switch e.path.Hook {
-	case policy.Output:
-		return "that this host sends " + by("out", e.packet.Out)
-	case policy.Forward:
-		return "that comes " + by("in", p.In) + " and goes " + by("out", p.Out)
+	switch {
+	case e.path.Stage == "routing" && e.path.Hook == policy.Output:
+		return "that this host sends"
+	case e.path.Hook == policy.Output:
+		return "that this host sends " + by("out", wayTaken.out)
+	case e.path.Hook == policy.Forward && e.path.Stage != "routing":
+		return "that comes " + by("in", wayTaken.in) + " and goes " + by("out", wayTaken.out)
 	}
-	return "that comes " + by("in", p.In)
+	return "that comes " + by("in", wayTaken.in)
 }
 
+// shownDevices is up to how many interfaces are named of which a packet uses one.
+const shownDevices = 4
+
 func (e *explained) print(w io.Writer, v explainView) {
+	if v.Verdict == unknownVerdict {
+		fmt.Fprintln(w, v.Sentence)
+		e.printWays(w, v.Ways)
+		for _, why := range v.Unsure {
+			fmt.Fprintf(w, "why: %s\n", why)
+		}
+		e.printEnd(w, v)
+		return
+	}
 	style := verdictWords[v.Verdict]
 	if v.Banned != "" {
 		style = verdictWords[policy.Drop]
@@ -103,7 +123,7 @@ func (e *explained) print(w io.Writer, v explainView) {
 	fmt.Fprintln(w, strings.Replace(v.Sentence, " is "+style.word, " is "+paint(w, style.style, style.word), 1))
 	if v.Line != nil {
 		e.quote(w, e.path.Pos, v.Line.Text)
-	} else {
+	} else if v.Stage != "routing" {
 		fmt.Fprintln(w, paint(w, "2", "  not written in the policy, it always holds: "+alwaysHolds[v.Stage]))
 	}
 	if v.Live != nil {
@@ -120,6 +140,11 @@ func (e *explained) print(w io.Writer, v explainView) {
 			printSet(w, s)
 		}
 	}
+	e.printEnd(w, v)
+}
+
+// printEnd prints what stands behind every answer.
+func (e *explained) printEnd(w io.Writer, v explainView) {
 	if len(v.Assumed) > 0 {
 		fmt.Fprintln(w, "\nTaken for granted, since nothing else was said: "+strings.Join(v.Assumed, ", ")+".")
 	}
@@ -127,6 +152,7 @@ func (e *explained) print(w io.Writer, v explainView) {
 		fmt.Fprintln(w, "\nNote: "+note+".")
 	}
 	switch a := v.Program.Agrees; {
+	case v.Stage == "routing":
 	case a == nil:
 		fmt.Fprintln(w, "\n"+paint(w, "33", "The compiled rules were not compared")+": "+v.Program.Says+".")
 	case *a:

@@ -34,7 +34,14 @@ func (e *explained) askProgram() (programView, error) {
 		ns := estimate.Packet(pricer.Prices(prog), prog, asked, way)
 		e.cost = &packetCostView{e.costs.view(), math.Round(ns)}
 	}
-	return compareProgram(prog, e.packet, e.way, e.path), nil
+	var said programView
+	for _, w := range e.ways {
+		said = compareProgram(prog, w.packet, e.way, w.path)
+		if said.Agrees != nil && !*said.Agrees {
+			break
+		}
+	}
+	return said, nil
 }
 
 // packetCostView is what the packet pays for the rules that it meets.
@@ -47,6 +54,15 @@ type packetCostView struct {
 // tools, and of states that the kernel gives by itself.
 func askedOf(p packet.Packet, way packet.Way, path reference.Path) (packet.Packet, packet.Way) {
 	asked := p
+	asked.Mark = 0 // the rules' own are another thing than those of routing
+	if !path.Packet.DNAT {
+		switch path.Hook {
+		case policy.Input:
+			asked.In, way = path.Packet.In, packet.In
+		case policy.Forward:
+			asked.In, asked.Out, way = path.Packet.In, path.Packet.Out, packet.Through
+		}
+	}
 	state, _ := reference.Begins(p)
 	switch {
 	case p.State == "" && state != packet.New && path.Packet.State == state:
@@ -70,6 +86,9 @@ func askedOf(p packet.Packet, way packet.Way, path reference.Path) (packet.Packe
 // answer.
 func compareProgram(prog *program.Program, p packet.Packet, way packet.Way, path reference.Path) programView {
 	yes := true
+	if path.Stage == "routing" {
+		return programView{&yes, "they are not asked"}
+	}
 	if p.State == packet.Untracked {
 		tracked := p
 		tracked.State = ""

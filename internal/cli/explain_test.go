@@ -69,7 +69,7 @@ func FuzzAskedPacket(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, words string) {
 		w := append(strings.Split(words, "|"), make([]string, 12)...)
-		a := askedPacket{w[0], w[1], w[2], w[4], w[3], w[5], w[6], w[7], w[8], w[9], w[10], w[11]}
+		a := askedPacket{w[0], w[1], w[2], w[4], w[3], w[5], w[6], w[7], w[8], w[9], w[10], w[11], "", facts.Route}
 		got, way, err := a.read(facts, r)
 		if err != nil {
 			return

@@ -16,7 +16,7 @@ import (
 
 // explainView is what explain prints with --json, and what the text is made of.
 type explainView struct {
-	Verdict  policy.Action `json:"verdict"` // allow, drop or reject
+	Verdict  policy.Action `json:"verdict"` // allow, drop or reject; unknown where it depends on the way
 	Sentence string        `json:"sentence"`
 	Hook     policy.Hook   `json:"hook"`
 	Stage    string        `json:"stage"`
@@ -29,6 +29,11 @@ type explainView struct {
 	Limited string      `json:"limited,omitempty"` // what has to be left of a limit
 	Packet  packetView  `json:"packet"`
 	Becomes *packetView `json:"becomes"` // null: it leaves as it came, or not at all
+	// Ways are those of a packet whose verdict depends on its way, and Unsure is
+	// why that is not known.
+	Ways   []wayView `json:"ways,omitempty"`
+	Unsure []string  `json:"unsure,omitempty"`
+
 	Steps   []stepView  `json:"steps"`
 	Sets    []setView   `json:"sets"` // each that was asked, once
 	Assumed []string    `json:"assumed"`
@@ -100,10 +105,13 @@ func (e *explained) view() (explainView, error) {
 	if v.Assumed == nil {
 		v.Assumed = []string{}
 	}
+	if e.undecided() {
+		return e.viewUndecided(v)
+	}
 	if r := path.Rule; r != nil {
 		v.Limited = limitText(r)
 	}
-	if !sameTuple(e.packet, path.Packet) && path.Verdict == policy.Allow {
+	if !sameTuple(e.packet, path.Packet) && path.Verdict == policy.Allow && e.otherRewriting() == "" {
 		becomes := viewOf(path.Packet, path.Packet.State)
 		v.Becomes = &becomes
 	}

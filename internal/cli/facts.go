@@ -15,8 +15,8 @@ func newFacts() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "facts",
 		Short: "Print what this host is, for compiling on another one",
-		Long: `Prints what Sluice knows of this host: interfaces, addresses, default routes,
-the rules of other tools, published ports, connection tracking, resolvers,
+		Long: `Prints what Sluice knows of this host: interfaces, addresses, routes, the rules of
+routing (ip rule), the rules of other tools, published ports, connection tracking, resolvers,
 who is logged in over ssh, and the package mirrors and time servers that programs
 are configured to ask. It changes nothing.
 
@@ -37,6 +37,7 @@ Exit status: 0 fine, 2 the host could not be read.`,
 			if err != nil {
 				return err
 			}
+			facts.ReadRouting()
 			facts.ReadServers(cmd.Context(), lookUp)
 			if optionsOf(cmd).json {
 				return printJSON(cmd.OutOrStdout(), facts)
@@ -64,6 +65,7 @@ func printFacts(w io.Writer, f host.Facts) {
 		fmt.Fprintf(w, "interface    %s (%s) %s\n", i.Name, i.Kind, strings.Join(words, " "))
 	}
 	fmt.Fprintf(w, "default      %s\n", orNone(strings.Join(f.DefaultRoute, " ")))
+	printRouting(w, f.Routing)
 	fmt.Fprintf(w, "forwarding   ipv4 %s, ipv6 %s\n", onOff(f.Forwarding4), onOff(f.Forwarding6))
 	fmt.Fprintf(w, "own ports    %d-%d\n", f.EphemeralFrom, f.EphemeralTo)
 	fmt.Fprintf(w, "conntrack    %d of %d entries, %d buckets\n", f.ConntrackCount, f.ConntrackMax, f.ConntrackBuckets)
@@ -96,6 +98,22 @@ func printFacts(w io.Writer, f host.Facts) {
 	}
 	for _, line := range f.Unread {
 		fmt.Fprintf(w, "not read     %s\n", line)
+	}
+}
+
+// printRouting prints the rules and routes but those that every host has for its
+// own addresses.
+func printRouting(w io.Writer, r *host.Routing) {
+	if r == nil {
+		return
+	}
+	for _, rule := range r.Rules {
+		fmt.Fprintf(w, "rule         %s\n", rule)
+	}
+	for _, route := range r.Routes {
+		if route.Table != 255 {
+			fmt.Fprintf(w, "route        %s\n", route)
+		}
 	}
 }
 

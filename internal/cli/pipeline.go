@@ -60,6 +60,9 @@ func readFacts(ctx context.Context, file string, o options) (host.Facts, error) 
 	if err := json.Unmarshal(data, &facts); err != nil {
 		return facts, fmt.Errorf("%s: no facts of a host: %w\nhint: write them there with sluice facts --json", file, err)
 	}
+	if facts.Version > host.FactsVersion {
+		return facts, fmt.Errorf("%s: facts of version %d, this sluice reads those up to %d\nhint: write them there with this version of sluice facts --json", file, facts.Version, host.FactsVersion)
+	}
 	return facts, nil
 }
 

@@ -62,8 +62,11 @@ func interfaces() ([]Interface, []string, error) {
 	var all []Interface
 	for _, l := range links {
 		i := Interface{Name: l.Name, Index: l.Index, Addresses: l.Addresses, Kind: l.Kind, Up: l.Up, MTU: l.MTU}
-		if kinds[l.Master] == "bridge" {
+		switch i.VRFTable = l.VRFTable; kinds[l.Master] {
+		case "bridge":
 			i.Master = names[l.Master]
+		case "vrf":
+			i.VRF = names[l.Master]
 		}
 		i.Addresses = slices.SortedFunc(slices.Values(l.Addresses), netip.Prefix.Compare)
 		if !slices.Equal(i.Addresses, l.Addresses) {

@@ -11,6 +11,8 @@ import (
 //
 // Lists are sorted and never hold doubles, so that equal hosts give equal bytes.
 type Facts struct {
+	// Version is FactsVersion; 0 in facts that hold no routing.
+	Version int `json:"version,omitempty"`
 	// Known says that the rest was read from a host. Where it is false, nothing
 	// is known and no finding may rest on what is missing here.
 	Known bool `json:"known"`
@@ -62,6 +64,9 @@ type Facts struct {
 	Servers  []Server     `json:"servers,omitempty"`  // package mirrors and time servers that the host asks by itself
 	Gateways []netip.Addr `json:"gateways,omitempty"` // routers of the default routes
 
+	// Routing is read by ReadRouting alone; nil where nobody did.
+	Routing *Routing `json:"routing,omitempty"`
+
 	// Unread says what could not be read, and why, one line each; the facts
 	// that it names are missing above.
 	Unread []string `json:"unread,omitempty"`
@@ -79,6 +84,12 @@ type Interface struct {
 	Kind   string         `json:"kind,omitempty"`   // kernel's name of its kind: "veth", "bridge", "wireguard"; "device" is hardware
 	Up     bool           `json:"up"`
 	MTU    int            `json:"mtu,omitempty"` // bytes; 0 is not known
+	// VRF is the VRF that it is in, by whose name rules see it; a VRF itself has
+	// the table of its routes.
+	VRF      string `json:"vrf,omitempty"`
+	VRFTable uint32 `json:"vrf-table,omitempty"`
+	// ReversePath is rp_filter of IPv4 (1 strict, 2 loose), read by ReadRouting.
+	ReversePath int `json:"rp-filter,omitempty"`
 }
 
 // InOrder gives the addresses as the kernel lists them.

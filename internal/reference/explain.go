@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"sluice/internal/addrset"
+	"sluice/internal/host"
 	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/resolve"
@@ -32,6 +33,8 @@ type Path struct {
 	// Answer is what becomes of the reset that a rejected packet of no connection
 	// gets, which output decides as any other; [Flows] alone follows it.
 	Answer *Path
+	// Route is what routing said of the packet last, where it was asked.
+	Route host.Way
 }
 
 // Step is one thing that a packet passes.
@@ -54,7 +57,8 @@ type Membership struct {
 }
 
 // Stages of a section, in the order in which they are asked; "open" stands for
-// all behind bans where a section is left out.
+// all behind bans where a section is left out. A packet that routing leads nowhere
+// is dropped at stage "routing", before a section is asked.
 var Stages = []string{"loopback", "ban", "needed", "state", "invalid", "answers", "rules", "default", "open"}
 
 // Explain follows a packet along its way. It is the packet as it arrives, or
@@ -92,6 +96,10 @@ type walk struct {
 	moved   bool   // the destination is another than that of the packet that came
 	foreign bool   // another tool has rewritten the destination
 	decided *Path  // nil: nothing has decided yet
+
+	router host.Router // nil: the facts alone say where a packet goes
+	routed host.Way    // its last answer
+	choose func(of int) int
 }
 
 func newWalk(r *resolve.Resolved, p packet.Packet, way packet.Way) *walk {
@@ -101,14 +109,21 @@ func newWalk(r *resolve.Resolved, p packet.Packet, way packet.Way) *walk {
 }
 
 func (w *walk) run() Path {
+	if w.decided == nil {
+		w.pass()
+	}
+	out := *w.decided
+	out.Steps, out.Packet, out.Published, out.Route = w.steps, w.packet, w.foreign, w.routed
+	return out
+}
+
+// pass leads the packet through the hooks.
+func (w *walk) pass() {
 	if w.way == packet.Out {
 		w.send()
 	} else {
 		w.receive()
 	}
-	out := *w.decided
-	out.Steps, out.Packet, out.Published = w.steps, w.packet, w.foreign
-	return out
 }
 
 // receive is the way of a packet that comes in.
@@ -117,7 +132,9 @@ func (w *walk) receive() {
 	w.track()
 	w.mapInward()
 	w.rewriteDestination()
-	w.route()
+	if w.route(); w.decided != nil {
+		return
+	}
 	w.hook = policy.Input
 	if w.way == packet.Through {
 		w.hook = policy.Forward
@@ -146,7 +163,9 @@ func (w *walk) send() {
 		return
 	}
 	if w.moved {
-		w.packet.Out = w.interfaceTo(w.packet.Destination)
+		if w.leaveBy(); w.decided != nil {
+			return
+		}
 	}
 	w.at = "postrouting"
 	w.rewriteSource()

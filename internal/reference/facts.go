@@ -7,6 +7,7 @@ import (
 
 	"sluice/internal/host"
 	"sluice/internal/packet"
+	"sluice/internal/policy"
 	"sluice/internal/resolve"
 )
 
@@ -27,7 +28,8 @@ func (w *walk) locate() {
 		p.DestinationLocal = packet.Is(w.way == packet.In || w.way == packet.Out && p.Out == loopback)
 	}
 	if w.way == packet.Out && p.Out == "" {
-		p.Out = w.interfaceTo(p.Destination)
+		w.at, w.hook = "output", policy.Output
+		w.leaveBy()
 	}
 }
 
@@ -59,25 +61,16 @@ func has(i host.Interface, a netip.Addr) bool {
 	return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
 }
 
-// InterfaceTo is the interface that a packet to an address leaves by: loopback
-// to the host itself, that of the longest network that holds the address, or
-// that of the default route where there is one alone; "" is not known.
+// InterfaceTo is the interface that a packet of no known source or service to an
+// address leaves by: loopback to the host itself; "" is not known.
 func InterfaceTo(f host.Facts, a netip.Addr) string {
 	if Own(f, a) {
 		return loopback
 	}
-	best, name := -1, ""
-	for _, i := range f.Interfaces {
-		for _, p := range i.Addresses {
-			if p.Bits() > best && p.Masked().Contains(a) {
-				best, name = p.Bits(), i.Name
-			}
-		}
+	if w := f.Route(host.Trip{Destination: a, User: -1}); w.Leads == host.Onward && len(w.Out) == 1 {
+		return w.Out[0]
 	}
-	if name == "" && len(f.DefaultRoute) == 1 {
-		name = f.DefaultRoute[0]
-	}
-	return name
+	return ""
 }
 
 func (w *walk) interfaceTo(a netip.Addr) string { return InterfaceTo(w.Facts, a) }
@@ -135,6 +128,10 @@ func commonBits(a, b netip.Addr) int {
 // route says where the packet goes after its destination is settled.
 func (w *walk) route() {
 	p := &w.packet
+	if w.router != nil && !p.Destination.IsMulticast() && p.Destination != broadcast {
+		w.routeAsked()
+		return
+	}
 	switch {
 	case w.moved && w.way == packet.Through && p.DestinationLocal == packet.Yes:
 		w.way, p.Out = packet.In, ""

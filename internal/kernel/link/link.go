@@ -1,6 +1,7 @@
-// Package link lists the network devices, addresses and default routes of the
-// network namespace that the calling thread is in, over rtnetlink. host calls
-// it. It changes nothing.
+// Package link lists the network devices, addresses, routes and routing rules of
+// the network namespace that the calling thread is in, and asks the kernel where
+// its routing leads a packet, over rtnetlink. host, apply and trace call it. It
+// changes nothing.
 //
 // A goroutine that has entered a namespace must be locked to its thread: each
 // call opens its own netlink socket there.
@@ -25,6 +26,7 @@ type Link struct {
 	Master    int            // index of the device that this one belongs to, 0 is none
 	Up        bool           // IFF_UP: set up by the administrator, with or without a carrier
 	MTU       int            // bytes
+	VRFTable  uint32         // of a VRF, the table of its routes
 	Addresses []netip.Prefix // with the length of their network, host bits kept, in the kernel's order
 }
 
@@ -62,6 +64,9 @@ func List() ([]Link, error) {
 	for _, d := range devices {
 		a := d.Attrs()
 		l := Link{Name: a.Name, Index: a.Index, Kind: d.Type(), Master: a.MasterIndex, Up: a.RawFlags&unix.IFF_UP != 0, MTU: a.MTU}
+		if vrf, is := d.(*netlink.Vrf); is {
+			l.VRFTable = vrf.Table
+		}
 		for _, addr := range addresses {
 			if addr.LinkIndex != a.Index || addr.IPNet == nil {
 				continue
