@@ -208,15 +208,18 @@ var (
 )
 
 // strange is the packets of TCP and ICMP that are new to connection tracking and
-// cannot be, and the ICMP that passes in every state.
+// cannot be, and the ICMP that passes in every state. TCP that is related begins a
+// flow as well; the resets that reject sends, which are related, are no packets that
+// somebody expects.
 func (l *line) strange(u algebra, way packet.Way) reach.Region {
 	of := func(states []packet.State, alternatives ...[]program.Condition) reach.Region {
 		return u.Region(reach.Question{Way: way, States: states, Match: alternatives})
 	}
 	opening := []packet.State{packet.New}
+	begins := []packet.State{packet.New, packet.Related}
 	tcp := u.Minus(
-		of(opening, match(numbers(program.Protocol, packet.TCP))),
-		of(opening, match(numbers(program.Protocol, packet.TCP), tcpFlags(trackedFlags, packet.SYN, packet.ACK))))
+		of(begins, match(numbers(program.Protocol, packet.TCP))),
+		of(begins, match(numbers(program.Protocol, packet.TCP), tcpFlags(trackedFlags, packet.SYN, packet.ACK))))
 	icmp := u.Minus(
 		of(opening, match(numbers(program.Protocol, packet.ICMP, packet.ICMPv6))),
 		of(opening, icmpTypes(icmpRequests, icmpv6Requests)...))
