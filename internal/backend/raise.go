@@ -32,6 +32,9 @@ type Raised struct {
 	// Unraised is what nobody knows the meaning of; the program is then not all
 	// that the kernel does.
 	Unraised []Unraised
+	// Strange is elements that somebody put into sets which packets fill, other than
+	// a rule makes them: they switch off what the rule limits.
+	Strange  []StrangeElement
 	Rules    int // read
 	Elements int // read, of all sets
 	Banned   int // ranges of addresses that commands banned, in the sets that rules ask
@@ -44,4 +47,11 @@ type Unraised struct {
 	Handle uint64 `json:"handle,omitempty"` // of the rule, as nft -a lists it; 0 is unknown
 	Text   string `json:"text"`             // the statement or object
 	Why    string `json:"why"`
+}
+
+// StrangeElement is an element of a set that packets fill, which no rule made.
+type StrangeElement struct {
+	Set  string // of the program
+	Want string // what the rules make: "limit rate 10/minute burst 10 packets, for 2m0s"
+	Have string // the element, with the same of it
 }

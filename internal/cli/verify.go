@@ -167,6 +167,13 @@ func printVerified(w io.Writer, v *verifiedJSON, here string) {
 	for _, text := range v.Opaque {
 		fmt.Fprintf(w, "%s      nobody can decide: %s\n", paint(w, "33", "opaque"), text)
 	}
+	for i, e := range v.Strange {
+		if i == mostStrange {
+			fmt.Fprintf(w, "             and %s more (--json names them)\n", plural(len(v.Strange)-i, "element"))
+			break
+		}
+		fmt.Fprintf(w, "%s     set %s holds %s; its rules make: %s\n", paint(w, "31", "element"), e.Set, e.Kernel, e.Meant)
+	}
 	for _, d := range v.Bans {
 		fmt.Fprintf(w, "%s         %s\n", paint(w, "31", "ban"), apply.DescribeDifference(d))
 	}
@@ -184,6 +191,9 @@ func printVerified(w io.Writer, v *verifiedJSON, here string) {
 			paint(w, "33", "unproved"), c.Name, c.Family, c.Table, madeBy(c.ForeignChain), c.Hook, c.Priority, strings.Join(c.Can, " and "))
 	}
 }
+
+// mostStrange is how many elements that no rule made are named.
+const mostStrange = 10
 
 // printNothingLoaded says that the kernel has nothing of Sluice's, before anything
 // else, and the way out.
@@ -220,6 +230,9 @@ func notProvedText(v *apply.Verified, name string) string {
 	}
 	if len(v.Opaque) > 0 {
 		found = append(found, "conditions that nobody can decide")
+	}
+	if n := len(v.Strange); n > 0 {
+		found = append(found, plural(n, "element")+" that no rule put into "+choice(n == 1, "its set", "their sets")+" so")
 	}
 	if n := len(v.Bans); n > 0 {
 		found = append(found, plural(n, "ban")+" by command not in force as it should be")

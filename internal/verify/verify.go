@@ -22,9 +22,12 @@ type Proof struct {
 	Elements int  `json:"elements"` // of sets, read from the kernel
 	// Banned is how many ranges of addresses are banned by command at the moment.
 	// They are taken as they are: they are no difference from the policy.
-	Banned      int                `json:"banned-by-command"`
-	Differences []Difference       `json:"differences"`
-	Unread      []backend.Unraised `json:"unread"` // whose meaning is not known
+	Banned      int          `json:"banned-by-command"`
+	Differences []Difference `json:"differences"`
+	// Strange is elements of sets that packets fill, which no rule made so. They are
+	// no mistake of what was loaded: an apply takes them out.
+	Strange []StrangeElement   `json:"strange-elements,omitempty"`
+	Unread  []backend.Unraised `json:"unread"` // whose meaning is not known
 	// Opaque is conditions that nobody can decide, so that nothing is proved of
 	// what they decide.
 	Opaque []string `json:"opaque,omitempty"`
@@ -47,6 +50,14 @@ type Outcome struct {
 	By      string   `json:"by"`               // the line or rule that decided
 	Change  []string `json:"change,omitempty"` // rewriting and tracking
 	Effects []string `json:"effects,omitempty"`
+}
+
+// StrangeElement is an element that switches a limit, a count or a ban by a limit off
+// for its key.
+type StrangeElement struct {
+	Set    string `json:"set"`
+	Meant  string `json:"meant"`  // what the rules that fill the set put there
+	Kernel string `json:"kernel"` // the element, and what it does
 }
 
 // mostClasses is how many classes of packets a difference lists.
@@ -75,7 +86,10 @@ func Prove(ctx context.Context, meant *program.Program, r *backend.Raised, here 
 		return nil, fmt.Errorf("prove the rules: %w", err)
 	}
 	p.Differences = append(append(p.Differences, devices(meant, r.Program)...), tables(meant, r.Program)...)
-	p.Proved = len(p.Differences)+len(p.Unread)+len(p.Opaque) == 0
+	for _, e := range r.Strange {
+		p.Strange = append(p.Strange, StrangeElement{Set: e.Set, Meant: e.Want, Kernel: e.Have})
+	}
+	p.Proved = len(p.Differences)+len(p.Unread)+len(p.Opaque)+len(p.Strange) == 0
 	return p, nil
 }
 

@@ -14,7 +14,7 @@ import (
 const listedElements = 64
 
 // compare says by meaning where the kernel differs from the tree. The values of
-// counters and what the kernel put into dynamic sets are outside.
+// counters are outside, and of dynamic sets all elements that a rule may have made.
 func compare(want *Tree, have *State) []backend.Difference {
 	c := &comparer{want: want, have: have}
 	switch {
@@ -149,6 +149,13 @@ func (s *Set) title() string {
 func (c *comparer) set(k, h *Set) {
 	if a, b := k.definition(), h.definitionOf(k); a != b {
 		c.add("set", k.title(), a, b, k.Origin)
+	}
+	for i, e := range h.Strange {
+		if i == listedElements {
+			c.add("element", k.title(), "", fmt.Sprintf("%d more elements that no rule made so", len(h.Strange)-i), k.Origin)
+			break
+		}
+		c.add("element", k.title(), e.want(), e.text(), k.Origin)
 	}
 	if k.Life == program.Dynamic || h.Elements.Unknown {
 		if h.Elements.Unknown && k.Name != h.Name {

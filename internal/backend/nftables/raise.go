@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -75,8 +76,14 @@ func raise(t *Tree) *backend.Raised {
 		r.chain(c)
 	}
 	out := &backend.Raised{Program: r.out, Unraised: r.failed, Rules: t.ruleCount(), Banned: r.banned}
+	used := t.used()
 	for _, k := range t.Sets {
 		out.Elements += k.Len()
+		for _, e := range k.Strange {
+			if used["set "+k.Name] {
+				out.Strange = append(out.Strange, backend.StrangeElement{Set: cmp.Or(r.ids[k.Name], k.Name), Want: e.want(), Have: e.text()})
+			}
+		}
 	}
 	return out
 }

@@ -31,7 +31,7 @@ func (n nftables) ReadSince(ctx context.Context, before backend.State) (backend.
 func read(ctx context.Context, table string, contents bool) (*State, error) {
 	wanted := edited
 	if contents {
-		wanted = func(k *Set) bool { return k.Life != program.Dynamic }
+		wanted = func(k *Set) bool { return !k.byCommand() }
 	}
 	s, err := readSome(ctx, table, wanted)
 	if s != nil && s.Present {
@@ -42,7 +42,7 @@ func read(ctx context.Context, table string, contents bool) (*State, error) {
 
 // ReadWhole reads everything, what commands banned included.
 func (n nftables) ReadWhole(ctx context.Context) (backend.State, error) {
-	s, err := readSome(ctx, n.table, func(k *Set) bool { return k.Life != program.Dynamic || k.byCommand() })
+	s, err := readSome(ctx, n.table, func(*Set) bool { return true })
 	if err != nil {
 		return nil, fmt.Errorf("read table inet %s: %w", n.table, err)
 	}
@@ -50,7 +50,7 @@ func (n nftables) ReadWhole(ctx context.Context) (backend.State, error) {
 	return s, nil
 }
 
-// Complete reads the sets that commands fill, and takes the others that were not
+// Complete reads the sets that commands and packets fill, and takes the others that were not
 // read from the artifact.
 func (nftables) Complete(ctx context.Context, have backend.State, loaded backend.Artifact) (backend.State, error) {
 	h, err := stateOf(have)
@@ -64,7 +64,7 @@ func (nftables) Complete(ctx context.Context, have backend.State, loaded backend
 	out := *h
 	out.Tree.Sets = slices.Clone(h.Tree.Sets)
 	for i, k := range out.Tree.Sets {
-		if !k.Elements.Unknown && !k.byCommand() {
+		if !k.Elements.Unknown && k.Life != program.Dynamic {
 			continue
 		}
 		own := *k
@@ -76,7 +76,7 @@ func (nftables) Complete(ctx context.Context, have backend.State, loaded backend
 			own.Elements = known.Elements
 		}
 	}
-	if err := out.readContents(ctx, func(k *Set) bool { return k.Elements.Unknown || k.byCommand() }); err != nil {
+	if err := out.readContents(ctx, func(k *Set) bool { return k.Elements.Unknown || k.Life == program.Dynamic }); err != nil {
 		return nil, fmt.Errorf("read the sets of table inet %s: %w", h.Tree.Table, err)
 	}
 	out.Contents, out.Whole = true, true

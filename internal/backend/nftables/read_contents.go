@@ -28,6 +28,7 @@ func (s *State) readContents(ctx context.Context, want func(*Set) bool) error {
 	for _, k := range wanted {
 		work <- k
 	}
+	makes := s.Tree.makes()
 	close(work)
 	errs := make([]error, workers)
 	var running sync.WaitGroup
@@ -40,7 +41,7 @@ func (s *State) readContents(ctx context.Context, want func(*Set) bool) error {
 		}
 		running.Go(func() {
 			for k := range work {
-				if err := k.readElements(ctx, conn, s.Tree.Table); err != nil {
+				if err := k.readElements(ctx, conn, s.Tree.Table, makes[k.Name]); err != nil {
 					errs[i] = err
 					break
 				}
@@ -55,8 +56,11 @@ func (s *State) readContents(ctx context.Context, want func(*Set) bool) error {
 // maxReaders bounds how many sets are read at a time.
 const maxReaders = 4
 
-// readElements reads one set.
-func (s *Set) readElements(ctx context.Context, conn *nfset.Conn, table string) error {
+// readElements reads one set; made is what the rules put into it.
+func (s *Set) readElements(ctx context.Context, conn *nfset.Conn, table string, made []making) error {
+	if s.Life == program.Dynamic && !s.byCommand() {
+		return s.readFilled(ctx, conn, table, made)
+	}
 	plain := len(s.Types) == 1 && !s.Verdicts
 	if plain {
 		p, err := keyPartOf(s.Types[0])
@@ -68,7 +72,7 @@ func (s *Set) readElements(ctx context.Context, conn *nfset.Conn, table string) 
 		s.Elements = Elements{}
 	}
 	err := conn.Dump(ctx, s.inKernel(table), begin, func(e nfset.Element) error {
-		s.Asks = s.Asks || e.Asks
+		s.Asks = s.Asks || len(e.Does) > 0
 		if plain && !e.CatchAll {
 			r, ok := e.Range()
 			if !ok {

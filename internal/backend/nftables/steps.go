@@ -120,6 +120,7 @@ func (s *stepper) sets() {
 	if s.define.Len() > 0 || !s.have.Present {
 		s.add(backend.Fill, "definitions", "add table "+s.table+"\n"+s.define.String())
 	}
+	s.unmade()
 	for _, k := range mended {
 		s.mend(k, s.have.Tree.set(k.Name))
 	}

@@ -58,6 +58,7 @@ type Set struct {
 	Timeout  uint64       // of dynamic sets' elements, milliseconds; 0 is none
 	Side     backend.Side `json:",omitempty"` // of the sets of ranges that commands fill
 	Elements Elements
+	Strange  []strange      `json:"-"` // as read, of dynamic sets: elements that no rule made so
 	Comment  string         // for the reader
 	Origin   program.Origin `json:",omitzero"`
 }

@@ -249,6 +249,7 @@ type parser struct{ chain string }
 func parseNode(body []byte) (node, error) { return new(parser).node(body) }
 
 func (p *parser) node(body []byte) (n node, err error) {
+	n.Forever = true
 	err = eachAttribute(body, func(kind uint16, v []byte) error {
 		switch kind {
 		case elemKey:
@@ -265,13 +266,14 @@ func (p *parser) node(body []byte) (n node, err error) {
 		case elemTimeout:
 			n.Timeout, err = duration(v)
 		case elemExpiration:
+			n.Forever = false
 			n.Expires, err = duration(v)
 		case elemUserData:
 			n.Comment = commentOf(v)
 		case elemExpr:
-			err = n.counter(v)
+			err = n.expression(v)
 		case elemExprs:
-			err = eachAttribute(v, func(_ uint16, one []byte) error { return n.counter(one) })
+			err = eachAttribute(v, func(_ uint16, one []byte) error { return n.expression(one) })
 		}
 		return err
 	})
@@ -345,26 +347,62 @@ func commentOf(data []byte) string {
 	return ""
 }
 
-func (n *node) counter(expr []byte) error {
-	is := false
+// expression reads one expression of an element; the kernel gives its name first.
+func (n *node) expression(expr []byte) error {
+	var is *Expression // nil is a counter
 	return eachAttribute(expr, func(kind uint16, v []byte) error {
 		switch {
 		case kind == exprName:
-			is = string(bytes.TrimRight(v, "\x00")) == "counter"
-			n.Asks = n.Asks || !is
-		case kind == exprData && is:
+			if name := string(bytes.TrimRight(v, "\x00")); name != "counter" {
+				n.Does = append(n.Does, Expression{Name: name})
+				is = &n.Does[len(n.Does)-1]
+			}
+		case kind == exprData && is == nil:
 			n.Counted = true
-			return eachAttribute(v, func(kind uint16, v []byte) error {
-				switch {
-				case len(v) != 8:
-				case kind == counterBytes:
-					n.Bytes = binary.BigEndian.Uint64(v)
-				case kind == counterPackets:
-					n.Packets = binary.BigEndian.Uint64(v)
-				}
-				return nil
-			})
+			return eachAttribute(v, n.counted)
+		case kind == exprData:
+			return eachAttribute(v, is.read)
 		}
 		return nil
 	})
+}
+
+func (n *node) counted(kind uint16, v []byte) error {
+	switch {
+	case len(v) != 8:
+	case kind == counterBytes:
+		n.Bytes = binary.BigEndian.Uint64(v)
+	case kind == counterPackets:
+		n.Packets = binary.BigEndian.Uint64(v)
+	}
+	return nil
+}
+
+// read reads one attribute of an expression.
+func (x *Expression) read(kind uint16, v []byte) error {
+	var long uint64
+	var short uint32
+	switch len(v) {
+	case 8:
+		long = binary.BigEndian.Uint64(v)
+	case 4:
+		short = binary.BigEndian.Uint32(v)
+	default:
+		return nil
+	}
+	switch {
+	case x.Name == "limit" && kind == limitRate:
+		x.Packets = long
+	case x.Name == "limit" && kind == limitUnit:
+		x.Per = time.Duration(min(long, uint64(1<<63-1)/uint64(time.Second))) * time.Second //nolint:gosec // bounded
+	case x.Name == "limit" && kind == limitBurst:
+		x.Burst = short
+	case x.Name == "limit" && kind == limitType:
+		x.Bytes = short == typeBytes
+	case x.Name == "limit" && kind == limitFlags, x.Name == "connlimit" && kind == connFlags:
+		x.Over = short&flagInverted != 0
+	case x.Name == "connlimit" && kind == connCount:
+		x.Most = short
+	}
+	return nil
 }

@@ -40,11 +40,27 @@ type Element struct {
 
 	Counted        bool // the element has a counter, of the given values
 	Packets, Bytes uint64
-	Asks           bool // the element has another expression, such as a limit, which may end the rule
+	// Does is the element's other expressions, such as a limit, which may end the
+	// rule; of elements that were read.
+	Does []Expression
 
 	Timeout time.Duration // 0: the set's own, if it has one; whole milliseconds
 	Expires time.Duration // what is left of it; 0 in Add: all of it
+	Forever bool          // as read: it never expires, whatever time-out the set has
 	Comment string        // at most 127 bytes
+}
+
+// Expression is what the kernel does with a packet whose key an element has. It can
+// be compared; of expressions of other names only the name is known.
+type Expression struct {
+	Name string // "limit", "connlimit", "quota", "last"
+
+	Packets uint64        // of a limit: so many
+	Per     time.Duration // in so long, whole seconds
+	Burst   uint32
+	Bytes   bool   // it counts bytes, not packets
+	Most    uint32 // connections, of a connlimit
+	Over    bool   // it matches what is over the limit
 }
 
 // Does is what a verdict does.

@@ -43,6 +43,16 @@ const (
 	counterBytes   = 1 // NFTA_COUNTER_BYTES
 	counterPackets = 2 // NFTA_COUNTER_PACKETS
 
+	limitRate    = 1 // NFTA_LIMIT_RATE
+	limitUnit    = 2 // NFTA_LIMIT_UNIT
+	limitBurst   = 3 // NFTA_LIMIT_BURST
+	limitType    = 4 // NFTA_LIMIT_TYPE
+	limitFlags   = 5 // NFTA_LIMIT_FLAGS
+	connCount    = 1 // NFTA_CONNLIMIT_COUNT
+	connFlags    = 2 // NFTA_CONNLIMIT_FLAGS
+	flagInverted = 1 // NFT_LIMIT_F_INV, NFT_CONNLIMIT_F_INV
+	typeBytes    = 1 // NFT_LIMIT_PKT_BYTES
+
 	flagEnd      = 1 // NFT_SET_ELEM_INTERVAL_END
 	flagCatchAll = 2 // NFT_SET_ELEM_CATCHALL
 

@@ -189,7 +189,7 @@ func compareElements(t *testing.T, what string, want, have []nfset.Element) {
 			if e.End != nil && bytes.Equal(e.Key, e.End) {
 				e.End = nil
 			}
-			if e.Timeout+e.Expires > 0 {
+			if e.Forever = e.Timeout+e.Expires == 0; !e.Forever {
 				left := cmp.Or(e.Expires, e.Timeout)
 				e.Expires = left.Round(time.Minute)
 			}
