@@ -46,7 +46,7 @@ func ranges(text string) []addrset.Range {
 }
 
 func (c command) banning() Banning {
-	in := Banning{For: c.For, Force: true}
+	in := Banning{For: c.For, Force: !c.Described}
 	for _, r := range ranges(c.What) {
 		in.List = append(in.List, bans.Named{What: r, Reason: "tried"})
 	}

@@ -26,6 +26,7 @@ type change struct {
 	wait     time.Duration    // for a confirmation; 0: none is asked for
 	confirm  bool             // to is confirmed by the change itself
 	boot     *int             // boot generation afterwards, where it is neither kept nor to
+	peers    []Peer           // who manages the host now
 	verify   bool             // read back, and go back where it differs
 }
 
@@ -132,6 +133,7 @@ func (s *session) change(ctx context.Context, c change) error {
 	err = s.load(ctx, j, c)
 	if err == nil {
 		s.forgetBanned(c)
+		s.forgetOuter(c)
 		err = s.verify(ctx, c)
 	}
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"sluice/internal/addrset"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/host"
 	"sluice/internal/program"
 	"sluice/internal/testnet"
 )
@@ -37,13 +38,15 @@ type command struct {
 	Waiting bool // of restore
 	Force   bool
 	Peer    string // ssh peer at 10.0.0.1:22
-	Wait    time.Duration
-	Systemd string // folder with systemd-run and systemctl
-	Hold    string // touch this file and wait for its removal, at the first point or
-	HoldAt  string // at this one
-	What    string // of ban and unban: ranges with a space between
-	For     time.Duration
-	Dear    bool // of apply: lookups in interval sets cost much, so that large sets are laid out
+	// Described: peers are those that the host's description names; bans spare them.
+	Described bool
+	Wait      time.Duration
+	Systemd   string // folder with systemd-run and systemctl
+	Hold      string // touch this file and wait for its removal, at the first point or
+	HoldAt    string // at this one
+	What      string // of ban and unban: ranges with a space between
+	For       time.Duration
+	Dear      bool // of apply: lookups in interval sets cost much, so that large sets are laid out
 }
 
 func TestMain(m *testing.M) {
@@ -119,6 +122,8 @@ func (c command) run(token string) error {
 		if out, err = h.Apply(ctx, c.input(), Options{Confirm: c.Confirm, Keep: true, Verify: true, Cut: c.Cut, Force: c.Force}); err == nil {
 			fmt.Printf("generation %d unchanged %v cut %d\n", out.Generation, out.Unchanged, out.Cut)
 		}
+	case "tunnel":
+		err = openTunnel(c.What)
 	case "confirm":
 		_, err = h.Confirm(ctx)
 	case "rollback":
@@ -189,6 +194,13 @@ func (c command) input() Input {
 	}
 	if c.Peer != "" {
 		in.Peers = []Peer{{Remote: netip.MustParseAddrPort(c.Peer), Local: netip.MustParseAddrPort("10.0.0.1:22")}}
+	}
+	if c.Described {
+		facts, err := host.Describe(context.Background())
+		if err != nil {
+			panic(err)
+		}
+		in.Peers = Peers(facts)
 	}
 	return in
 }
@@ -268,6 +280,7 @@ func policyOf(name string) *program.Program {
 	if strings.HasSuffix(name, "banned") {
 		banClient(p)
 	}
+	p.Chains[0].Rules = append(p.Chains[0].Rules, tunnelRules(strings.Fields(name)[1:])...)
 	if strings.HasSuffix(name, "early") {
 		p.Hooks = append(p.Hooks, program.Hook{Kind: program.Ingress, Phase: program.Early, Devices: []string{"lo", "vm0"}, Default: program.Accept, Chain: "early"})
 		p.Chains = append(p.Chains, program.Chain{Name: "early", Rules: []program.Rule{accept("neighbours", number(program.Protocol, 58))}})

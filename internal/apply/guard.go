@@ -9,16 +9,24 @@ import (
 	"time"
 
 	"sluice/internal/backend"
+	"sluice/internal/host"
 	"sluice/internal/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )
 
-// Peer is somebody who manages the host over ssh at this moment.
+// Peer is somebody who manages the host over ssh at this moment, or a flow that
+// carries the packets of such a one.
 type Peer struct {
 	Remote, Local netip.AddrPort
 	Interface     string // that its packets come in by, "" is unknown
+	// Outer is the flow of a tunnel by which somebody is logged in; the zero value
+	// where this is the ssh connection itself.
+	Outer host.OuterFlow `json:"outer,omitzero"`
 }
+
+// carries says that this is the flow of a tunnel.
+func (p Peer) carries() bool { return p.Outer != host.OuterFlow{} }
 
 // LockOutError says whom a policy would lock out.
 type LockOutError struct{ Peers []LockedOut }
@@ -26,20 +34,40 @@ type LockOutError struct{ Peers []LockedOut }
 // LockedOut is one peer whose new connections would fail.
 type LockedOut struct {
 	Peer Peer
-	By   string // the rule or default that drops them
+	By   string // the rule or default that drops them; "" where that cannot be told
+	Why  string // it cannot be told
+}
+
+func (l LockedOut) String() string {
+	o := l.Peer.Outer
+	switch {
+	case !l.Peer.carries():
+		return fmt.Sprintf("this policy locks out %s, who is logged in: a new connection to %s is refused by %s", l.Peer.Remote.Addr(), l.Peer.Local, l.By)
+	case o.Unknown != "":
+		return fmt.Sprintf("it cannot be told whether this policy locks out %s, who is logged in through %s: %s", o.Peer, o.Tunnel, o.Unknown)
+	case l.By == "":
+		return fmt.Sprintf("it cannot be told whether this policy locks out %s, who is logged in through %s, when no state is left of the tunnel: whether %s is let through depends on: %s", o.Peer, o.Tunnel, o.Packets(), l.Why)
+	}
+	return fmt.Sprintf("this policy locks out %s, who is logged in through %s, when no state is left of the tunnel: %s is refused by %s", o.Peer, o.Tunnel, o.Packets(), l.By)
 }
 
 func (e *LockOutError) Error() string {
 	var b strings.Builder
+	hint := ""
 	for i, p := range e.Peers {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		fmt.Fprintf(&b, "this policy locks out %s, who is logged in: a new connection to %s is refused by %s",
-			p.Peer.Remote.Addr(), p.Peer.Local, p.By)
+		b.WriteString(p.String())
+		switch {
+		case !p.Peer.carries():
+			hint = "allow ssh from there"
+		case hint == "":
+			hint = "allow the tunnel's own packets"
+		}
 	}
 	b.WriteString("\n  nothing changed")
-	b.WriteString("\n  hint: allow ssh from there, or give --force, which takes the policy back unless it is confirmed in time")
+	fmt.Fprintf(&b, "\n  hint: %s, or give --force, which takes the policy back unless it is confirmed in time", hint)
 	return b.String()
 }
 
@@ -47,38 +75,47 @@ func (e *LockOutError) Error() string {
 func (e *LockOutError) names() string {
 	var names []string
 	for _, p := range e.Peers {
-		if name := p.Peer.Remote.Addr().String(); !slices.Contains(names, name) {
+		name := p.Peer.Remote.Addr().String()
+		if p.Peer.carries() {
+			name = fmt.Sprintf("%s, who is logged in through %s", p.Peer.Outer.Peer, p.Peer.Outer.Tunnel)
+		}
+		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	return strings.Join(names, ", ")
 }
 
-// guard refuses a program under which a peer could not log in again. The
-// connection that is open now would live on by its state, and prove nothing.
+// guard refuses a program under which a peer could not log in again, or the tunnel
+// that it is logged in through would not come back. The connections that are open
+// now would live on by their state, and prove nothing.
 func (h *Host) guard(p *program.Program, peers []Peer) error {
 	var locked []LockedOut
-	told := map[string]bool{}
+	told := map[Peer]bool{}
 	for _, peer := range peers {
-		r, answer := reach.Evaluate(p, handshake(peer), reach.In), ""
-		if r.Verdict == program.Accept && r.Packet.State == packet.Untracked {
-			// No state says that it is an answer: the rules of output decide.
-			if back := reach.Evaluate(p, handshakeAnswer(r.Packet), reach.Out); back.Verdict != program.Accept || !back.Certain {
-				back.Doubts = append(back.Doubts, r.Doubts...)
-				back.Certain = back.Certain && r.Certain
-				r, answer = back, ", which its answers meet, since they are not tracked"
-			}
+		key := peer
+		key.Remote = netip.AddrPortFrom(peer.Remote.Addr(), 0)
+		if key.Outer.Remote = netip.AddrPortFrom(peer.Outer.Remote.Addr(), 0); told[key] {
+			continue
 		}
-		key := peer.Remote.Addr().String() + " " + peer.Local.String() + " " + peer.Interface
+		if peer.Outer.Unknown != "" {
+			told[key] = true
+			locked = append(locked, LockedOut{Peer: peer})
+			continue
+		}
+		r, answer := judge(p, peer)
 		switch {
-		case told[key]:
+		case !r.Certain && peer.carries():
+			// Nobody could come to take it back.
+			told[key] = true
+			locked = append(locked, LockedOut{Peer: peer, Why: strings.Join(r.Doubts, "; ")})
 		case !r.Certain:
 			told[key] = true
 			h.note("it cannot be told whether %s could log in again at %s; it hangs on: %s",
 				peer.Remote.Addr(), peer.Local, strings.Join(r.Doubts, "; "))
 		case r.Verdict != program.Accept:
 			told[key] = true
-			locked = append(locked, LockedOut{peer, r.Describe() + answer})
+			locked = append(locked, LockedOut{Peer: peer, By: r.Describe() + answer})
 		}
 	}
 	if len(locked) > 0 {
@@ -87,19 +124,63 @@ func (h *Host) guard(p *program.Program, peers []Peer) error {
 	return nil
 }
 
-// handshake is the first packet of a new connection of the peer.
-func handshake(p Peer) packet.Packet {
-	return packet.Packet{
-		In: p.Interface, Source: p.Remote.Addr().Unmap(), Destination: p.Local.Addr().Unmap(),
-		Protocol: packet.TCP, SourcePort: p.Remote.Port(), Port: p.Local.Port(), Flags: packet.SYN,
-		DestinationLocal: packet.Yes, SourceLocal: packet.No, Owner: -1,
+// judge says what becomes of the first packet of a peer, or of a tunnel.
+func judge(p *program.Program, peer Peer) (r reach.Result, answer string) {
+	if peer.Outer.Begins != host.FromHere {
+		r, answer = judgeFrom(p, firstOf(peer), reach.In)
+		if peer.Outer.Begins != host.FromEither || r.Certain && r.Verdict == program.Accept {
+			return r, answer
+		}
 	}
+	first := firstOf(peer).Mirror()
+	first.Owner, first.Reply = 0, false
+	if out, back := judgeFrom(p, first, reach.Out); peer.Outer.Begins == host.FromHere || out.Certain && out.Verdict == program.Accept {
+		return out, back
+	}
+	return r, answer
 }
 
-// handshakeAnswer is what the host answers to an untracked first packet.
-func handshakeAnswer(first packet.Packet) packet.Packet {
+// judgeFrom judges a first packet, and its answer where no state says that it is
+// one.
+func judgeFrom(p *program.Program, first packet.Packet, way reach.Way) (r reach.Result, answer string) {
+	r = reach.Evaluate(p, first, way)
+	if r.Verdict != program.Accept || r.Packet.State != packet.Untracked {
+		return r, ""
+	}
+	other := reach.Out
+	if way == reach.Out {
+		other = reach.In
+	}
+	if back := reach.Evaluate(p, answerTo(r.Packet), other); back.Verdict != program.Accept || !back.Certain {
+		back.Doubts = append(back.Doubts, r.Doubts...)
+		back.Certain = back.Certain && r.Certain
+		return back, ", which its answers meet, since they are not tracked"
+	}
+	return r, ""
+}
+
+// firstOf is the first packet of a new connection of the peer, or of a tunnel.
+func firstOf(p Peer) packet.Packet {
+	first := packet.Packet{
+		In: p.Interface, Source: p.Remote.Addr().Unmap(), Destination: p.Local.Addr().Unmap(),
+		Protocol: packet.TCP, SourcePort: p.Remote.Port(), Port: p.Local.Port(),
+		DestinationLocal: packet.Yes, SourceLocal: packet.No, Owner: -1,
+	}
+	if p.carries() {
+		first.Protocol = p.Outer.Protocol
+	}
+	if first.Protocol == packet.TCP {
+		first.Flags = packet.SYN
+	}
+	return first
+}
+
+// answerTo is what an untracked first packet is answered.
+func answerTo(first packet.Packet) packet.Packet {
 	p := first.Mirror()
-	p.Flags = packet.SYN | packet.ACK
+	if p.Protocol == packet.TCP {
+		p.Flags = packet.SYN | packet.ACK
+	}
 	p.Owner = 0 // who accepts connections of administrators is root
 	return p
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/host"
 	"sluice/internal/program"
 )
 
@@ -54,6 +55,85 @@ func TestGuardAsksForTheAnswer(t *testing.T) {
 		}
 		if test.locked && (err == nil || !strings.Contains(err.Error(), "refused by the default of output (drop), which its answers meet")) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestGuardOfOuterFlows asks for each way in which the flow of a tunnel begins.
+func TestGuardOfOuterFlows(t *testing.T) {
+	number := func(f program.Field, n uint64) program.Condition {
+		return program.Condition{Field: f, Numbers: []program.NumberRange{{From: n, To: n}}}
+	}
+	from := func(a, b string) program.Condition {
+		return program.Condition{Field: program.Source, Addresses: []program.AddressRange{{From: netip.MustParseAddr(a), To: netip.MustParseAddr(b)}}}
+	}
+	accept := func(match ...program.Condition) []program.Rule {
+		return []program.Rule{{Match: match, Actions: []program.Action{program.Accept}}}
+	}
+	policy := func(in, out []program.Rule) *program.Program {
+		return &program.Program{
+			Hooks: []program.Hook{
+				{Kind: program.Input, Phase: program.Filter, Default: program.Drop, Chain: "input"},
+				{Kind: program.Output, Phase: program.Filter, Default: program.Drop, Chain: "output"},
+			},
+			Chains: []program.Chain{{Name: "input", Rules: in}, {Name: "output", Rules: out}},
+		}
+	}
+	udp := accept(number(program.Protocol, 17), number(program.Port, 51820))
+	udpOut := accept(number(program.Protocol, 17), number(program.SourcePort, 51820))
+	tcpOut := accept(number(program.Protocol, 6), number(program.Port, 443))
+	for _, family := range []struct{ name, remote, local, low, high string }{
+		{"IPv4", "203.0.113.9", "198.51.100.1", "203.0.113.0", "203.0.113.255"},
+		{"IPv6", "2001:db8:7::9", "2001:db8::1", "2001:db8:7::", "2001:db8:7::ffff"},
+	} {
+		remote, local := netip.MustParseAddr(family.remote), netip.MustParseAddr(family.local)
+		udpFrom := accept(number(program.Protocol, 17), number(program.Port, 51820), from(family.low, family.high))
+		flow := host.OuterFlow{
+			Peer: netip.MustParseAddr("10.8.0.2"), Tunnel: "wg0", Protocol: 17, Interface: "eth0", Begins: host.FromOutside,
+			Remote: netip.AddrPortFrom(remote, 40000), Local: netip.AddrPortFrom(local, 51820),
+		}
+		with := func(change func(*host.OuterFlow)) host.OuterFlow {
+			out := flow
+			change(&out)
+			return out
+		}
+		either := with(func(o *host.OuterFlow) { o.Begins = host.FromEither })
+		here := with(func(o *host.OuterFlow) {
+			o.Protocol, o.Begins = 6, host.FromHere
+			o.Remote, o.Local = netip.AddrPortFrom(remote, 443), netip.AddrPortFrom(local, 50000)
+		})
+		anybody := with(func(o *host.OuterFlow) { o.Remote = netip.AddrPort{} })
+		unknown := host.OuterFlow{Peer: flow.Peer, Tunnel: "tun0", Unknown: "no process that can be seen holds it"}
+		esp := with(func(o *host.OuterFlow) {
+			o.Protocol, o.Remote, o.Local = 50, netip.AddrPortFrom(remote, 0), netip.AddrPortFrom(local, 0)
+		})
+		const locks, doubts = "this policy locks out 10.8.0.2, who is logged in through wg0", "it cannot be told whether this policy locks out 10.8.0.2, who is logged in through "
+		for _, test := range []struct {
+			name    string
+			in, out []program.Rule
+			flow    host.OuterFlow
+			want    string
+		}{
+			{"let in", udp, nil, flow, ""},
+			{"let out alone", nil, udpOut, flow, locks},
+			{"kept alive and let in", udp, nil, either, ""},
+			{"kept alive and let out", nil, udpOut, either, ""},
+			{"kept alive and refused", nil, nil, either, locks},
+			{"called by the host", nil, tcpOut, here, ""},
+			{"called by the host and refused", udp, udpOut, here, locks},
+			{"ESP refused", udp, nil, esp, locks},
+			{"ESP let in", accept(number(program.Protocol, 50)), nil, esp, ""},
+			{"from anybody", udp, nil, anybody, ""},
+			{"from anybody, and some let in", udpFrom, nil, anybody, doubts + "wg0"},
+			{"from anybody, and nobody let in", nil, nil, anybody, locks},
+			{"from one who is let in", udpFrom, nil, flow, ""},
+			{"unknown", udp, udpOut, unknown, doubts + "tun0: no process that can be seen holds it"},
+		} {
+			peer := Peer{Remote: test.flow.Remote, Local: test.flow.Local, Interface: test.flow.Interface, Outer: test.flow}
+			err := (&Host{}).guard(policy(test.in, test.out), []Peer{peer})
+			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s, %s: %v", family.name, test.name, err)
+			}
 		}
 	}
 }

@@ -123,7 +123,7 @@ func exists(file string) bool {
 	return err == nil
 }
 
-func await(t *testing.T, what string, is func() bool) {
+func await(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for range 1200 {
 		if is() {

@@ -83,7 +83,7 @@ func (s *session) rollTo(ctx context.Context, n int, o Options, peers []Peer) er
 	if c.fitted != nil {
 		s.note("%s", c.fitted.leftOut())
 	}
-	c.what, c.wait, c.confirm, c.verify = rolledBack, o.Confirm, o.Confirm == 0, o.Verify
+	c.what, c.wait, c.confirm, c.verify, c.peers = rolledBack, o.Confirm, o.Confirm == 0, o.Verify, peers
 	return s.change(ctx, c)
 }
 

@@ -65,11 +65,14 @@ func hashFile(name string) (Source, error) {
 }
 
 // Peers are those who manage the host over ssh: as the facts say, and who runs
-// this process.
+// this process; each with the flows that carry its packets through tunnels.
 func Peers(f host.Facts) []Peer {
 	var peers []Peer
 	for _, p := range f.SSHPeers {
 		peers = append(peers, Peer{Remote: p.Remote, Local: p.Local, Interface: Toward(p.Remote.Addr())})
+	}
+	for _, o := range f.OuterFlows {
+		peers = append(peers, Peer{Remote: o.Remote, Local: o.Local, Interface: o.Interface, Outer: o})
 	}
 	return peers
 }

@@ -17,8 +17,9 @@ type spared struct {
 	never addrset.Set
 	own   addrset.Set
 	force bool
-	peers []netip.Addr // who is logged in over ssh, unless it is forced
-	asker netip.Addr   // of them, who calls
+	peers []netip.Addr     // who is logged in over ssh, unless it is forced
+	asker netip.Addr       // of them, who calls
+	outer []host.OuterFlow // by which others are logged in through tunnels, unless it is forced
 }
 
 // fixed is what no ban ever hits, whatever the policy says: backend.Commands.Never
@@ -73,6 +74,9 @@ func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, err
 	for _, p := range peers {
 		out.peers = append(out.peers, p.Remote.Addr())
 	}
+	if out.outer, err = host.OuterFlowsOf(all.Contains); err != nil {
+		return nil, fmt.Errorf("look who is logged in through tunnels: %w", err)
+	}
 	// What is never banned cannot be cut off either.
 	out.peers = slices.DeleteFunc(out.peers, func(a netip.Addr) bool { return out.own.Contains(a) || out.never.Contains(a) })
 	return out, nil
@@ -97,6 +101,11 @@ func (s *spared) why(r addrset.Range) string {
 			return "your ssh session comes from " + peer.String() + " (--force bans it)"
 		}
 		return peer.String() + " is logged in over ssh now (--force bans it)"
+	}
+	for _, o := range s.outer {
+		if a := o.Remote.Addr(); all.Contains(a) && !s.never.Contains(a) {
+			return fmt.Sprintf("%s comes from %s, and %s is logged in through it now (--force bans it)", o.Tunnel, a, o.Peer)
+		}
 	}
 	if r.Holds(wide4, wide6) {
 		return "it is a large part of the internet (--force bans a prefix of /7 or shorter, of IPv6 /15)"

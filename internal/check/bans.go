@@ -119,6 +119,7 @@ func (c *checker) banOfHost(item policy.WhoItem, addresses addrset.Set) {
 		c.report(BanManagement, Warning, item.Pos, "add it to never-ban",
 			"the ban of %q covers %s, which is logged in over ssh now", itemText(item), few(hit))
 	}
+	c.banOfTunnels(item, addresses)
 	var resolvers addrset.Builder
 	for _, a := range c.facts.Resolvers {
 		resolvers.AddAddr(a)
@@ -127,6 +128,20 @@ func (c *checker) banOfHost(item policy.WhoItem, addresses addrset.Set) {
 	if !hit.IsEmpty() {
 		c.report(BanResolver, Warning, item.Pos, "add it to never-ban, or ask another name server",
 			"the ban of %q covers %s, a name server that this host asks: its answers would be dropped", itemText(item), few(hit))
+	}
+}
+
+// banOfTunnels finds bans of those whose packets carry somebody who is logged in.
+func (c *checker) banOfTunnels(item policy.WhoItem, addresses addrset.Set) {
+	told := map[netip.Addr]bool{}
+	for _, o := range c.facts.OuterFlows {
+		a := o.Remote.Addr()
+		if !a.IsValid() || told[a] || !addresses.Contains(a) || neverBanned.Contains(a) || c.own.Contains(a) {
+			continue
+		}
+		told[a] = true
+		c.report(BanManagement, Warning, item.Pos, "add it to never-ban",
+			"the ban of %q covers %s, where the tunnel %s comes from, through which %s is logged in now", itemText(item), a, o.Tunnel, o.Peer)
 	}
 }
 

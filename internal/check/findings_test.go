@@ -311,6 +311,17 @@ sets:
   fine: [192.0.2.0/24, 127.0.0.0/8, "fe80::/10"]
 ban: [bad, fine]
 `, want: []string{`5 warning ban-management: 203.0.113.9`, `5 warning ban-own: 198.51.100.1`, `5 warning ban-resolver: 8.8.8.8`}},
+		{name: "a ban of where a tunnel comes from", facts: func(f *host.Facts) {
+			f.OuterFlows = []host.OuterFlow{
+				{Peer: netip.MustParseAddr("10.8.0.2"), Tunnel: "wg0", Protocol: 17, Remote: netip.MustParseAddrPort("192.0.2.66:40000")},
+				{Peer: netip.MustParseAddr("10.8.0.2"), Tunnel: "wg0", Protocol: 17, Remote: netip.MustParseAddrPort("[2001:db8:66::1]:40000")},
+				{Peer: netip.MustParseAddr("10.8.0.2"), Tunnel: "tun0", Unknown: "no process that can be seen holds it"},
+			}
+		}, policy: `
+sets:
+  bad: [192.0.2.0/24, "2001:db8:66::/48"]
+ban: [bad]
+`, want: []string{`4 warning ban-management: 192.0.2.66`, `4 warning ban-management: 2001:db8:66::1`}},
 		{name: "spared from the ban", policy: `
 sets:
   bad: [203.0.113.0/24]

@@ -96,6 +96,9 @@ func printFacts(w io.Writer, f host.Facts) {
 	for _, p := range f.SSHPeers {
 		fmt.Fprintf(w, "ssh peer     %s to %s\n", p.Remote, p.Local)
 	}
+	for _, o := range f.OuterFlows {
+		fmt.Fprintf(w, "outer flow   %s\n", o)
+	}
 	for _, line := range f.Unread {
 		fmt.Fprintf(w, "not read     %s\n", line)
 	}

@@ -17,7 +17,6 @@ import (
 	"sluice/internal/apply"
 	"sluice/internal/check"
 	"sluice/internal/fetch"
-	"sluice/internal/host"
 	"sluice/internal/lists"
 	"sluice/internal/policy"
 )
@@ -287,7 +286,7 @@ func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists
 	return &apply.Refreshing{
 		Input: apply.Input{
 			Program: built.Program, Meant: built.Meant, Artifact: built.Artifact, Profile: g.Profile, Without: g.Without, Sources: line.resolved.Inputs,
-			Peers: apply.Peers(host.Facts{SSHPeers: line.facts.PeersNow()}), Memory: apply.FreeMemory(),
+			Peers: apply.Peers(line.facts.WithPeersNow()), Memory: apply.FreeMemory(),
 		},
 		Generation: g.Number, AllowCut: r.allowCut, DryRun: r.dryRun,
 	}, nil

@@ -53,7 +53,7 @@ func (p *preparation) applyUnchanged(ctx context.Context, o apply.Options) (*app
 // connections is decides nothing. It is "" where that cannot be summed up.
 func (p *preparation) sum(in resolve.Inputs) string {
 	facts := p.line.facts
-	facts.SSHPeers, facts.ConntrackCount = nil, 0
+	facts.SSHPeers, facts.OuterFlows, facts.ConntrackCount = nil, nil, 0
 	known, err := json.Marshal(facts)
 	if err != nil {
 		return ""

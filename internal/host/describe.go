@@ -40,6 +40,7 @@ func Describe(ctx context.Context) (Facts, error) {
 	f.readForeign(ctx)
 	f.readResolvers()
 	f.readSSHPeers()
+	f.readOuterFlows()
 	if err := ctx.Err(); err != nil {
 		return Facts{}, fmt.Errorf("describe the host: %w", err)
 	}

@@ -59,6 +59,8 @@ type Facts struct {
 
 	Resolvers []netip.Addr `json:"resolvers,omitempty"` // name servers that the host itself asks
 	SSHPeers  []SSHPeer    `json:"ssh-peers,omitempty"`
+	// OuterFlows carry the packets of those SSHPeers who come through tunnels.
+	OuterFlows []OuterFlow `json:"outer-flows,omitempty"`
 
 	// Servers and Gateways are read by ReadServers alone.
 	Servers  []Server     `json:"servers,omitempty"`  // package mirrors and time servers that the host asks by itself

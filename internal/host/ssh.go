@@ -47,11 +47,12 @@ func (f *Facts) readSSHPeers() {
 	f.SSHPeers = slices.Compact(peers)
 }
 
-// PeersNow is who manages a host of these facts over ssh at this moment, as far
-// as that can be told.
-func (f Facts) PeersNow() []SSHPeer {
+// WithPeersNow is these facts with who manages the host over ssh at this moment,
+// and by which flows, as far as that can be told.
+func (f Facts) WithPeersNow() Facts {
 	f.readSSHPeers()
-	return f.SSHPeers
+	f.readOuterFlows()
+	return f
 }
 
 // PeersOf is who manages a host over ssh at this moment from addresses that are

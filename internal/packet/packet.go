@@ -11,7 +11,7 @@ type Packet struct {
 	In  string // interface as routing sees it; "" is none or unknown
 	Out string // the same
 
-	Source      netip.Addr
+	Source      netip.Addr // invalid is unknown, as is then its port
 	Destination netip.Addr
 	Protocol    uint8 // IANA; of IPv6 the last header
 

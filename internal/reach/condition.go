@@ -34,7 +34,7 @@ func (e *evaluation) field(f program.Field) value {
 	case program.Family:
 		return number(p.Family())
 	case program.Source:
-		return value{address: p.Source}
+		return source(p.Source)
 	case program.Destination:
 		return value{address: p.Destination}
 	case program.Protocol:
@@ -96,6 +96,14 @@ func (e *evaluation) field(f program.Field) value {
 	}
 }
 
+// source is an address that may be anybody's.
+func source(a netip.Addr) value {
+	if !a.IsValid() {
+		return unknown
+	}
+	return value{address: a}
+}
+
 // inInterface: where a packet came in by none, the kernel compares with an empty
 // name, which a negation matches (nft_meta_store_ifname).
 func (e *evaluation) inInterface(name string) value {
@@ -122,6 +130,8 @@ func (e *evaluation) port(f program.Field) value {
 	switch {
 	case !e.packet.HasPorts() || e.packet.Fragment:
 		return value{absent: true}
+	case f == program.SourcePort && !e.packet.Source.IsValid():
+		return unknown // of whom nothing is known
 	case f == program.SourcePort:
 		return number(e.packet.SourcePort)
 	}
@@ -162,7 +172,7 @@ func (e *evaluation) tracked(f program.Field) value {
 		}
 		return value{names: []string{"original"}}
 	case program.OriginalSource:
-		return value{address: original.Source}
+		return source(original.Source)
 	case program.OriginalDestination:
 		return value{address: original.Destination}
 	case program.OriginalPort:

@@ -50,7 +50,7 @@ func ownersOf(names []string) (map[uint32][]Process, error) {
 				continue
 			}
 		}
-		inodes := sockets(pid)
+		inodes := Sockets(pid)
 		if len(inodes) == 0 {
 			continue
 		}
@@ -65,7 +65,9 @@ func ownersOf(names []string) (map[uint32][]Process, error) {
 	return owners, nil
 }
 
-func sockets(pid int) map[uint32]bool {
+// Sockets is the inodes of the sockets that a process holds; none where that may
+// not be read.
+func Sockets(pid int) map[uint32]bool {
 	dir := filepath.Join(root, strconv.Itoa(pid), "fd")
 	entries, err := os.ReadDir(dir)
 	if err != nil {

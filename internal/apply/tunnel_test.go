@@ -1,0 +1,453 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"sluice/internal/kernel/conntrack"
+	"sluice/internal/program"
+	"sluice/internal/testnet"
+)
+
+// Features that tunnels need.
+var (
+	tunDevices = testnet.Probed("tun devices", func() error { _, err := os.Stat("/dev/net/tun"); return err })
+	ipsec      = testnet.Probed("ESP", func() error {
+		return deviceOf("ip", append([]string{"xfrm", "state", "add", "src", "192.0.2.1", "dst", "192.0.2.2", "spi", "0x100", "mode", "tunnel"}, espKeys...)...)
+	})
+	wireGuard  = testnet.Probed("WireGuard", func() error { return deviceOf("ip", "link", "add", "wg0", "type", "wireguard") })
+	greDevices = testnet.Probed("GRE", func() error {
+		return deviceOf("ip", "link", "add", "gre9", "type", "gre", "local", "192.0.2.1", "remote", "192.0.2.2")
+	})
+	vxlan = testnet.Probed("VXLAN", func() error {
+		return deviceOf("ip", "link", "add", "vx0", "type", "vxlan", "id", "7", "dstport", "4789", "remote", "192.0.2.2")
+	})
+)
+
+var espKeys = []string{
+	"proto", "esp", "auth-trunc", "hmac(sha1)", "0x0123456789abcdef0123456789abcdef01234567", "96",
+	"enc", "cbc(aes)", "0x0123456789abcdef0123456789abcdef",
+}
+
+// deviceOf runs a program in a namespace that goes away.
+func deviceOf(name string, args ...string) error {
+	n, err := testnet.Create("feature")
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	return n.Try(func() { n.Unnamed("probe").MustRun(name, args...) })
+}
+
+// openTunnel carries the packets of a tun device over UDP: "DEVICE LOCAL REMOTE",
+// where no REMOTE is a server, which answers whoever spoke last.
+func openTunnel(what string) error {
+	words := strings.Fields(what)
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	request, err := unix.NewIfreq(words[0])
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+		return err
+	}
+	device := os.NewFile(uintptr(fd), "tun")
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(words[1])))
+	if err != nil {
+		return err
+	}
+	peers := make(chan netip.AddrPort, 1)
+	if len(words) > 2 {
+		peers <- netip.MustParseAddrPort(words[2])
+	}
+	failed := make(chan error, 2)
+	go func() {
+		packet := make([]byte, 1<<16)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(packet)
+			if err != nil {
+				continue // a host that nobody listens at says so
+			}
+			select {
+			case <-peers:
+			default:
+			}
+			peers <- from
+			if _, err := device.Write(packet[:n]); err != nil && !errors.Is(err, unix.EIO) {
+				failed <- err
+			}
+		}
+	}()
+	go func() {
+		packet := make([]byte, 1<<16)
+		for {
+			n, err := device.Read(packet)
+			if err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case to := <-peers:
+				peers <- to
+				_, _ = conn.WriteToUDPAddrPort(packet[:n], to)
+			default:
+			}
+		}
+	}()
+	return <-failed
+}
+
+// tunnel is one kind of tunnel between a host and a client.
+type tunnel struct {
+	name  string
+	needs []testnet.Feature
+	outer string // what has to be let in: "PROTOCOL" or "PROTOCOL/PORT"
+	spoke bool   // the first policy meets a tunnel whose other end only a connection table knows
+	// open makes the tunnel's device "tun0" with the inner address in both.
+	open func(l *tunnelLab)
+}
+
+type tunnelLab struct {
+	*lab
+	client        *testnet.Namespace
+	here, there   string // outer addresses
+	six           bool
+	inner, theirs string
+}
+
+func (l *tunnelLab) device(in *testnet.Namespace, inner string) {
+	await(l.t, "the tunnel's device is there", func() bool { _, err := in.Links().LinkByName("tun0"); return err == nil })
+	in.MustRun("ip", "address", "add", inner+"/24", "dev", "tun0")
+	in.MustRun("ip", "link", "set", "tun0", "up")
+}
+
+func (l *tunnelLab) at(address string, port int) string {
+	return net.JoinHostPort(address, fmt.Sprint(port))
+}
+
+var tunnels = []tunnel{
+	{
+		name: "tun", needs: []testnet.Feature{tunDevices}, outer: "17/1194", spoke: true,
+		open: func(l *tunnelLab) {
+			l.ns.Start("/usr/bin/env", l.childArgs(command{Op: "tunnel", What: "tun0 " + l.at(l.here, 1194)})...)
+			(&lab{l.t, l.client, l.dir}).startTunnel("tun0 " + l.at(l.there, 40000) + " " + l.at(l.here, 1194))
+			l.device(l.ns, l.inner)
+			l.device(l.client, l.theirs)
+		},
+	},
+	{
+		name: "wireguard", needs: []testnet.Feature{wireGuard}, outer: "17/51820",
+		open: func(l *tunnelLab) {
+			keys := [2]wgtypes.Key{}
+			for i := range keys {
+				var err error
+				if keys[i], err = wgtypes.GeneratePrivateKey(); err != nil {
+					l.t.Fatal(err)
+				}
+			}
+			l.wireGuard(l.ns, keys[0], 51820, keys[1].PublicKey(), l.theirs, "")
+			l.wireGuard(l.client, keys[1], 40000, keys[0].PublicKey(), l.inner, l.at(l.here, 51820))
+			l.device(l.ns, l.inner)
+			l.device(l.client, l.theirs)
+		},
+	},
+	{name: "ipsec", needs: []testnet.Feature{ipsec}, outer: "50", open: func(l *tunnelLab) { l.ipsec(nil) }},
+	{name: "ipsec in udp", needs: []testnet.Feature{ipsec}, outer: "17/4500", open: func(l *tunnelLab) { l.ipsec([]string{"encap", "espinudp"}) }},
+	{
+		name: "gre", needs: []testnet.Feature{greDevices}, outer: "47",
+		open: func(l *tunnelLab) {
+			kind := "gre"
+			if l.six {
+				kind = "ip6gre"
+			}
+			l.ns.MustRun("ip", "link", "add", "tun0", "type", kind, "local", l.here, "remote", l.there)
+			l.client.MustRun("ip", "link", "add", "tun0", "type", kind, "local", l.there, "remote", l.here)
+			l.device(l.ns, l.inner)
+			l.device(l.client, l.theirs)
+		},
+	},
+	{
+		name: "vxlan in a bridge", needs: []testnet.Feature{vxlan}, outer: "17/4789",
+		open: func(l *tunnelLab) {
+			for _, side := range []struct {
+				in             *testnet.Namespace
+				remote, inside string
+			}{{l.ns, l.there, l.inner}, {l.client, l.here, l.theirs}} {
+				side.in.MustRun("ip", "link", "add", "vx0", "type", "vxlan", "id", "7", "dstport", "4789", "remote", side.remote)
+				side.in.MustRun("ip", "link", "add", "tun0", "type", "bridge")
+				side.in.MustRun("ip", "link", "set", "vx0", "up", "master", "tun0")
+				l.device(side.in, side.inside)
+			}
+		},
+	},
+}
+
+func (l *lab) startTunnel(what string) {
+	l.ns.Start("/usr/bin/env", l.childArgs(command{Op: "tunnel", What: what})...)
+}
+
+func (l *tunnelLab) wireGuard(in *testnet.Namespace, key wgtypes.Key, port int, peer wgtypes.Key, inside, endpoint string) {
+	l.t.Helper()
+	in.MustRun("ip", "link", "add", "tun0", "type", "wireguard")
+	err := in.Do(func() error {
+		c, err := wgctrl.New()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		p := wgtypes.PeerConfig{PublicKey: peer, AllowedIPs: []net.IPNet{{IP: net.ParseIP(inside), Mask: net.CIDRMask(32, 32)}}}
+		if endpoint != "" {
+			p.Endpoint = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(endpoint))
+		}
+		return c.ConfigureDevice("tun0", wgtypes.Config{PrivateKey: &key, ListenPort: &port, Peers: []wgtypes.PeerConfig{p}})
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// ipsec makes states and policies in tunnel mode between the inner addresses, which
+// are on loopback; no device is made.
+func (l *tunnelLab) ipsec(encapsulated []string) {
+	for _, side := range []struct {
+		in                     *testnet.Namespace
+		here, there            string
+		inside, theirs         string
+		spiOut, spiIn, outPort string
+	}{
+		{l.ns, l.here, l.there, l.inner, l.theirs, "0x100", "0x200", "4500"},
+		{l.client, l.there, l.here, l.theirs, l.inner, "0x200", "0x100", "4500"},
+	} {
+		side.in.MustRun("ip", "address", "add", side.inside+"/32", "dev", "lo")
+		side.in.MustRun("ip", "route", "add", side.theirs+"/32", "dev", "eth0", "src", side.inside)
+		state := func(from, to, spi string) {
+			args := []string{
+				"xfrm", "state", "add", "src", from, "dst", to, "spi", spi, "reqid", "1", "mode", "tunnel",
+			}
+			args = append(args, espKeys...)
+			if encapsulated != nil {
+				none := "0.0.0.0"
+				if l.six {
+					none = "::"
+				}
+				args = append(append(args, encapsulated...), "4500", "4500", none)
+			}
+			side.in.MustRun("ip", args...)
+		}
+		state(side.here, side.there, side.spiOut)
+		state(side.there, side.here, side.spiIn)
+		policy := func(from, to, outerFrom, outerTo, dir string) {
+			side.in.MustRun("ip", "xfrm", "policy", "add", "src", from, "dst", to, "dir", dir,
+				"tmpl", "src", outerFrom, "dst", outerTo, "proto", "esp", "reqid", "1", "mode", "tunnel")
+		}
+		policy(side.inside, side.theirs, side.here, side.there, "out")
+		policy(side.theirs, side.inside, side.there, side.here, "in")
+		if encapsulated != nil {
+			l.encapsulate(side.in, side.here)
+		}
+	}
+}
+
+// encapsulate takes ESP out of the packets that come to UDP port 4500 (RFC 3948), as
+// a program that agrees on keys does.
+func (l *tunnelLab) encapsulate(in *testnet.Namespace, address string) {
+	err := in.Do(func() error {
+		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(l.at(address, 4500))))
+		if err != nil {
+			return err
+		}
+		l.t.Cleanup(func() { conn.Close() })
+		raw, err := conn.SyscallConn()
+		if err != nil {
+			return err
+		}
+		var failed error
+		if err := raw.Control(func(fd uintptr) {
+			failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, 100, 2) // UDP_ENCAP, UDP_ENCAP_ESPINUDP
+		}); err != nil {
+			return err
+		}
+		return failed
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func newTunnelLab(t *testing.T, kind tunnel, six bool) *tunnelLab {
+	t.Helper()
+	testnet.Require(t, append(kind.needs, testnet.Nftables)...)
+	t.Setenv("SSH_CONNECTION", "")
+	n := testnet.New(t)
+	l := &tunnelLab{lab: &lab{t, n.Unnamed("host"), t.TempDir()}, client: n.Unnamed("client"), six: six, inner: "10.8.0.1", theirs: "10.8.0.2"}
+	l.here, l.there = "192.0.2.1", "192.0.2.2"
+	if six {
+		l.here, l.there = "2001:db8::1", "2001:db8::2"
+	}
+	n.Join(testnet.End{In: l.ns, Device: "eth0", Addresses: []string{"192.0.2.1/24", "2001:db8::1/64"}},
+		testnet.End{In: l.client, Device: "eth0", Addresses: []string{"192.0.2.2/24", "2001:db8::2/64"}})
+	kind.open(l)
+	l.ns.ServeTCP(l.at(l.inner, 22))
+	return l
+}
+
+// login is an ssh session through the tunnel.
+func (l *tunnelLab) login() *testnet.Conn {
+	l.t.Helper()
+	var conn *testnet.Conn
+	await(l.t, "somebody logs in through the tunnel", func() bool {
+		_, conn = l.client.OpenTCP(testnet.TCPTry{To: netip.MustParseAddrPort(l.at(l.inner, 22)), Patience: time.Second})
+		return conn != nil
+	})
+	l.t.Cleanup(conn.Close)
+	return conn
+}
+
+func (l *tunnelLab) lives(conn *testnet.Conn) bool {
+	return conn.Exchange("still there?", 10*time.Second).Outcome == testnet.Answered
+}
+
+// marked gives the entries of the outer flow a mark, and says how many entries of
+// it have none: those were made since.
+const oldMark = 77
+
+func (l *tunnelLab) outerEntries() (marked, other int) {
+	l.t.Helper()
+	err := l.ns.Do(func() error {
+		list, err := conntrack.List()
+		for _, e := range list {
+			switch a := netip.MustParseAddr(l.there); {
+			case e.Original.Source != a && e.Original.Destination != a:
+			case e.Mark == oldMark:
+				marked++
+			default:
+				other++
+			}
+		}
+		return err
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return marked, other
+}
+
+// TestGuardFollowsTunnels: somebody is logged in through a tunnel whose own packets
+// the policy refuses when no state is left of them.
+func TestGuardFollowsTunnels(t *testing.T) {
+	for _, kind := range tunnels {
+		for _, family := range []string{"IPv4", "IPv6"} {
+			t.Run(kind.name+" over "+family, func(t *testing.T) {
+				l := newTunnelLab(t, kind, family == "IPv6")
+				conn := l.login()
+				if !l.lives(conn) {
+					t.Fatal("the session does not work at all")
+				}
+				out, err := l.run(command{Op: "apply", Policy: "a ssh", Described: true})
+				if want := "this policy locks out 10.8.0.2, who is logged in through "; kind.spoke {
+					if err == nil || !strings.Contains(out, want) && !strings.Contains(out, "it cannot be told whether this policy locks out 10.8.0.2") {
+						t.Errorf("without the tunnel's packets: %v: %s", err, out)
+					}
+				} else if err == nil || !strings.Contains(out, want) || !strings.Contains(out, "nothing changed") {
+					t.Errorf("without the tunnel's packets: %v: %s", err, out)
+				}
+				l.wantHolds("")
+
+				// All that is needed: it is on trial, and the tunnel begins anew.
+				open := "a ssh " + kind.outer
+				l.must(command{Op: "apply", Policy: open, Described: true})
+				if !l.lives(conn) {
+					t.Fatal("the session ended by a policy that lets the tunnel in")
+				}
+				l.ns.MustRun("nft", "add table inet marks; add chain inet marks in { type filter hook input priority 300; }; add rule inet marks in ct mark set 77")
+				if !l.lives(conn) {
+					t.Fatal("the session ended")
+				}
+				l.ns.MustRun("nft", "delete table inet marks")
+				if marked, _ := l.outerEntries(); marked == 0 {
+					t.Fatal("no entry of the outer flow is marked")
+				}
+				l.must(command{Op: "apply", Policy: "b ssh " + kind.outer, Described: true, Confirm: time.Hour})
+				if marked, _ := l.outerEntries(); marked != 0 {
+					t.Errorf("%d entries of the outer flow outlive the switch", marked)
+				}
+				if !l.lives(conn) {
+					t.Error("the session ended by a policy that lets the tunnel in as new")
+				}
+				l.must(command{Op: "confirm"})
+
+				// Forced, the trial shows what it comes to.
+				if out, err := l.run(command{Op: "apply", Policy: "c ssh", Described: true, Confirm: time.Hour}); err == nil || !strings.Contains(out, "this policy locks out 10.8.0.2, who is logged in through ") {
+					t.Errorf("on trial, without the tunnel's packets: %v: %s", err, out)
+				}
+				out = l.must(command{Op: "apply", Policy: "c ssh", Described: true, Confirm: time.Hour, Force: true})
+				if !strings.Contains(out, "who is logged in through") {
+					t.Errorf("forced: %s", out)
+				}
+				if r := conn.Exchange("still there?", time.Second); r.Outcome == testnet.Answered {
+					t.Error("the tunnel lives on by its state, so a confirmation through it would prove nothing")
+				}
+				l.must(command{Op: "rollback", N: Before})
+				if !l.lives(conn) {
+					t.Error("the session is not back after the roll-back")
+				}
+			})
+		}
+	}
+}
+
+// TestBanOfATunnel: the address that a tunnel comes from cannot be banned while
+// somebody is logged in through it.
+func TestBanOfATunnel(t *testing.T) {
+	for _, family := range []string{"IPv4", "IPv6"} {
+		t.Run(family, func(t *testing.T) {
+			l := newTunnelLab(t, tunnels[0], family == "IPv6")
+			l.must(command{Op: "apply", Policy: "a ssh 17/1194 bans"})
+			conn := l.login()
+			if out := l.must(command{Op: "ban", What: l.there, Described: true}); !strings.Contains(out, "banned 0") || !strings.Contains(out, "tun0 comes from "+l.there+", and 10.8.0.2 is logged in through it now") {
+				t.Errorf("banned: %s", out)
+			}
+			if !l.lives(conn) {
+				t.Error("the session ended")
+			}
+		})
+	}
+}
+
+// tunnelRules are what names of policies add: "ssh" lets ssh in, and what the
+// neighbours need of ICMPv6; "17/1194" and "50" protocols and ports.
+func tunnelRules(words []string) (rules []program.Rule) {
+	accept := func(text string, match ...program.Condition) {
+		rules = append(rules, program.Rule{Match: match, Actions: []program.Action{program.Accept}, Origin: program.Origin{File: "tunnel.yaml", Line: len(rules) + 10, Text: text}})
+	}
+	number := func(f program.Field, n uint64) program.Condition {
+		return program.Condition{Field: f, Numbers: []program.NumberRange{{From: n, To: n}}}
+	}
+	for _, w := range words {
+		var protocol, port uint64
+		switch n, _ := fmt.Sscanf(w, "%d/%d", &protocol, &port); {
+		case w == "ssh":
+			accept("allow ssh", number(program.Protocol, 6), number(program.Port, 22))
+			accept("neighbours", number(program.Protocol, 58))
+		case n == 2:
+			accept("allow "+w, number(program.Protocol, protocol), number(program.Port, port))
+		case n == 1:
+			accept("allow proto/"+w, number(program.Protocol, protocol))
+		}
+	}
+	return rules
+}
