@@ -33,6 +33,9 @@ type Refreshed struct {
 	Notes      []string    `json:"notes,omitempty"`
 }
 
+// ErrNoPolicy is that none of Sluice's runs.
+var ErrNoPolicy = errors.New("no policy runs\n  hint: apply one")
+
 // RunningPolicy is the generation that runs and its texts, by the names that
 // their files had. It takes no lock.
 func (h *Host) RunningPolicy() (*Generation, map[string][]byte, error) {
@@ -44,7 +47,7 @@ func (h *Host) RunningPolicy() (*Generation, map[string][]byte, error) {
 		return nil, nil, err
 	}
 	if cur.Running == 0 || cur.BootID != bootID() {
-		return nil, nil, errors.New("no policy runs\n  hint: apply one")
+		return nil, nil, ErrNoPolicy
 	}
 	g, texts, err := h.Text(cur.Running)
 	if err != nil {

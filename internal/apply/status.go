@@ -41,7 +41,11 @@ type Status struct {
 	Full       []Counter            `json:"full,omitempty"`    // packets that found a dynamic table full
 	Waiting    []Waiting            `json:"waiting,omitempty"` // interfaces that the rules were loaded without
 	Busy       string               `json:"busy,omitempty"`    // who is changing it
-	Shadow     bool                 `json:"shadow,omitempty"`  // a policy is tried meanwhile (sluice shadow)
+	// Edited is the files that the generation was made of and that are others now, and
+	// EditedUnread why that cannot be told.
+	Edited       []string `json:"edited,omitempty"`
+	EditedUnread string   `json:"edited-unread,omitempty"`
+	Shadow       bool     `json:"shadow,omitempty"` // a policy is tried meanwhile (sluice shadow)
 }
 
 // Waiting is an interface that was missing when the rules were loaded.

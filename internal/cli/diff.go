@@ -23,7 +23,7 @@ func newDiff() *cobra.Command {
 	var described string
 	var markdown bool
 	cmd := &cobra.Command{
-		Use:   "diff OLD NEW",
+		Use:   "diff [OLD] NEW",
 		Short: "Say what a change of a policy opens and closes",
 		Long: `Compares two policies by what they mean: which packets the new one allows that
 the old one does not, and the other way round, as few classes with an example
@@ -39,7 +39,7 @@ the policies and not what they were compiled to. A policy that says the same in
 other words gives "no difference". Counters and comments make none.
 
 OLD and NEW are files, "-" for standard input, or "running" for the policy that
-is loaded. Both are compiled for this host or, with --host, for the one that
+is loaded, which OLD is where one file is given. Both are compiled for this host or, with --host, for the one that
 "sluice facts --json" described. Lists are not downloaded, the copies are used.
 
 With --markdown the output is for a comment on a pull request.
@@ -47,11 +47,14 @@ With --markdown the output is for a comment on a pull request.
 Exit status: 0 nothing opens, 1 something does, 2 bad use or a bad policy.
 Environment: SLUICE_STATE_DIR.
 Files: country data, lists and the running policy in /var/lib/sluice.`,
-		Example: `  sluice diff running policy.yaml
+		Example: `  sluice diff policy.yaml
   git show main:policy.yaml | sluice diff - policy.yaml
   sluice diff old.yaml new.yaml --markdown --host gateway.json`,
-		Args: cobra.ExactArgs(2),
+		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				args = []string{runningName, args[0]}
+			}
 			if args[0] == stdinName && args[1] == stdinName {
 				return errors.New("OLD and NEW cannot both be standard input\nhint: name a file for one of them")
 			}
@@ -153,6 +156,7 @@ func (p *pipeline) running(cmd *cobra.Command) (back func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	p.runs = g
 	if p.policy, err = policy.LoadTexts(g.Policy, texts); err != nil {
 		return nil, fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
 	}
@@ -162,6 +166,12 @@ func (p *pipeline) running(cmd *cobra.Command) (back func(), err error) {
 	}
 	here, err := os.Getwd()
 	if err != nil {
+		return nil, err
+	}
+	if p.options.stateDir, err = filepath.Abs(p.options.stateDir); err != nil {
+		return nil, err
+	}
+	if err := cmd.Flags().Set("state-dir", p.options.stateDir); err != nil {
 		return nil, err
 	}
 	if err := os.Chdir(g.Dir); err != nil {

@@ -35,7 +35,7 @@ func newExplain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [FILE]",
 		Short: "Say what a policy does with one packet, and why",
-		Long: `Says what a policy (/etc/sluice/policy.yaml unless FILE is given, "-" for
+		Long: `Says what a policy (that which runs unless FILE is given, "-" for
 standard input) does with one packet: the verdict with the line that decides, every
 stage that the packet passes with the reason, the sets that were asked with the entry
 that holds the address (file and line, country), and what the packet becomes where a
@@ -82,11 +82,12 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 			if err != nil {
 				return err
 			}
-			p, err := loadPolicy(cmd.InOrStdin(), policyArgument(args))
+			e := explained{pipeline: pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr()}, everyRule: everyRule, elsewhere: described != ""}
+			file, back, err := e.subject(cmd, args, described)
 			if err != nil {
 				return err
 			}
-			e := explained{pipeline: pipeline{options: o, facts: facts, policy: p, warn: cmd.ErrOrStderr()}, everyRule: everyRule, elsewhere: described != ""}
+			defer back()
 			if e.costs.elsewhere = e.elsewhere; !e.elsewhere {
 				e.costs = o.costs()
 			}
@@ -97,7 +98,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 			if !e.elsewhere {
 				e.facts.ReadRouting()
 			}
-			if err := e.read(cmd.Context(), policyArgument(args), asked); err != nil {
+			if err := e.read(cmd.Context(), file, asked); err != nil {
 				return err
 			}
 			if err := e.askLive(cmd, described); err != nil {

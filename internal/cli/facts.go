@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -38,7 +39,11 @@ Exit status: 0 fine, 2 the host could not be read.`,
 				return err
 			}
 			facts.ReadRouting()
-			facts.ReadServers(cmd.Context(), lookUp)
+			var patience time.Duration
+			if lookUp {
+				patience = 2 * time.Second
+			}
+			facts.ReadServers(cmd.Context(), patience)
 			if optionsOf(cmd).json {
 				return printJSON(cmd.OutOrStdout(), facts)
 			}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +21,7 @@ func newLint() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint [FILE]",
 		Short: "Find what is wrong with a policy, and what could be better",
-		Long: `Finds all that "sluice check" finds in a policy (/etc/sluice/policy.yaml unless
+		Long: `Finds all that "sluice check" finds in a policy (that which runs unless
 FILE is given, standard input for -), and gives advice beside it: rules hidden in
 part, rules and entries without which nothing changes, answers to the host's own
 requests that a rule would decide on, bans of your own networks, ports of
@@ -30,13 +31,14 @@ it makes things clearer a packet that shows it.
 
 The host is this one, or the one that "sluice facts --json" described (--host).
 Which package mirrors and time servers it asks is read from the configuration of
-the programs; their names become addresses by /etc/hosts and by asking the
-resolver for two seconds at most, unless --offline.
+the programs; their names become addresses by /etc/hosts and, on a terminal and
+without --offline, by asking the resolver for 200 ms at most.
 
 A comment on the line of a finding, or alone above it, allows it:
   - allow ssh # lint: allow open-management REASON
 
-Exit status: 0 nothing found; 1 something found; 2 errors, or bad use.
+Exit status: 0 nothing found, or remarks alone; 1 warnings, and with --strict remarks
+too; 2 errors, or bad use.
 Environment: SLUICE_STATE_DIR.
 Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 		Example: `  sluice lint
@@ -52,8 +54,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 			case cmd.Flags().Changed("explain"):
 				return printExplanation(cmd.OutOrStdout(), o, explain)
 			}
-			file := policyArgument(args)
-			report, err := lint(cmd, file, described, offline)
+			file, report, err := lint(cmd, args, described, offline)
 			if err != nil {
 				return err
 			}
@@ -62,6 +63,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	}
 	cmd.Flags().StringVar(&described, "host", "", "lint for the host described in `FACTS.json`")
 	cmd.Flags().BoolVar(&offline, "offline", false, "download no list and look no name up")
+	cmd.Flags().Bool("strict", false, "end with status 1 for remarks too")
 	cmd.Flags().StringVar(&explain, "explain", "", "say what a `CODE` means, and how to mend it")
 	cmd.Flags().BoolVar(&listCodes, "list", false, "list all codes")
 	cmd.MarkFlagsMutuallyExclusive("explain", "list")
@@ -79,40 +81,54 @@ func completeCodes(*cobra.Command, []string, string) ([]string, cobra.ShellCompD
 
 // lint finds all there is to say of a policy; the error is for what keeps it from
 // being looked at.
-func lint(cmd *cobra.Command, file, described string, offline bool) (check.Report, error) {
-	o := optionsOf(cmd)
-	p, err := loadPolicy(cmd.InOrStdin(), file)
+func lint(cmd *cobra.Command, args []string, described string, offline bool) (file string, report check.Report, err error) {
+	line := pipeline{options: optionsOf(cmd), warn: cmd.ErrOrStderr(), offline: offline}
+	file, back, err := line.subject(cmd, args, described)
 	if err != nil {
 		findings, err := asFindings(err)
-		return check.Report{Findings: findings}, err
+		return file, check.Report{Findings: findings}, err
 	}
+	defer back()
+	report, err = line.lint(cmd, file, described)
+	return file, report, err
+}
+
+func (p *pipeline) lint(cmd *cobra.Command, file, described string) (check.Report, error) {
+	o := p.options
 	facts, err := readFacts(cmd.Context(), described, o)
 	if err != nil {
 		return check.Report{}, err
 	}
 	if described == "" {
-		tellUnread(cmd.ErrOrStderr(), &facts, func() { facts.ReadServers(cmd.Context(), !offline) })
+		var patience time.Duration
+		if !p.offline && isTerminal(cmd.OutOrStdout()) {
+			patience = lintPatience
+		}
+		tellUnread(cmd.ErrOrStderr(), &facts, func() { facts.ReadServers(cmd.Context(), patience) })
 	}
-	line := pipeline{options: o, facts: facts, policy: p, warn: cmd.ErrOrStderr(), offline: offline}
-	if err := line.resolve(cmd.Context(), file); err != nil {
+	p.facts = facts
+	if err := p.resolve(cmd.Context(), file); err != nil {
 		findings, err := asFindings(err)
 		return check.Report{Findings: findings}, err
 	}
-	report := check.Lint(line.resolved, facts, check.Options{
+	report := check.Lint(p.resolved, facts, check.Options{
 		Open: func(name string) (io.ReadCloser, error) { return os.Open(name) },
 	})
 	if hasErrors(report.Findings) { // such a policy may have no program
 		return report, nil
 	}
-	results, err := line.expectations(cmd.Context())
+	results, err := p.expectations(cmd.Context())
 	if err != nil {
 		wrong, err := asFindings(err)
 		report.Findings = append(report.Findings, wrong...)
 		return report, err
 	}
-	report.Findings = append(report.Findings, asUnmet(p, results)...)
+	report.Findings = append(report.Findings, asUnmet(p.policy, results)...)
 	return report, nil
 }
+
+// lintPatience is how long the resolver is asked for names.
+const lintPatience = 200 * time.Millisecond
 
 // tellUnread warns of what a reading of facts could not read.
 func tellUnread(w io.Writer, facts *host.Facts, read func()) {
@@ -222,6 +238,7 @@ func printReport(cmd *cobra.Command, o options, file string, report check.Report
 }
 
 func reportSummary(cmd *cobra.Command, o options, file string, count map[check.Severity]int, silenced int) error {
+	strict, _ := cmd.Flags().GetBool("strict")
 	var parts []string
 	for _, s := range []check.Severity{check.Error, check.Warning, check.Remark} {
 		if count[s] > 0 {
@@ -239,7 +256,7 @@ func reportSummary(cmd *cobra.Command, o options, file string, count map[check.S
 	switch {
 	case count[check.Error] > 0:
 		return errors.New(text)
-	case len(parts) > 0:
+	case count[check.Warning] > 0 || strict && count[check.Remark] > 0:
 		return &foundError{text}
 	case !o.json:
 		fmt.Fprintln(cmd.ErrOrStderr(), text)

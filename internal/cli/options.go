@@ -60,11 +60,16 @@ func printJSON(w io.Writer, v any) error {
 
 // colours says whether w is a terminal that wants colours.
 func colours(w io.Writer) bool {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(w)
+}
+
+// isTerminal says whether what is written to w is seen by somebody who waits for it.
+func isTerminal(w io.Writer) bool {
 	if c, is := w.(*counted); is {
 		w = c.Writer
 	}
-	f, ok := w.(*os.File)
-	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
+	f, is := w.(*os.File)
+	return is && term.IsTerminal(int(f.Fd()))
 }
 
 // paint wraps text in an ANSI style ("1" bold, "31" red, "32" green, "33"

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/build"
 	"sluice/internal/estimate"
@@ -42,6 +43,7 @@ type pipeline struct {
 	priced   bool              // packetCosts will be asked
 	mix      []estimate.Class  // of the packets of the policy, with priced
 	dump     *dumper
+	runs     *apply.Generation // of which the policy is; nil: it is a file's
 }
 
 // readFacts takes the facts of a host from the file that "sluice facts --json"
@@ -74,7 +76,9 @@ func (p *pipeline) resolve(ctx context.Context, file string) error {
 			return err
 		}
 	}
-	p.resolved, err = resolve.Resolve(p.policy, p.sources(ctx))
+	if p.resolved, err = resolve.Resolve(p.policy, p.sources(ctx)); err == nil {
+		p.tellChanged()
+	}
 	return err
 }
 

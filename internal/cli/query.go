@@ -23,7 +23,7 @@ func newQuery() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "query [FILE]",
 		Short: "Say which packets a policy allows, all of them",
-		Long: `Says of all packets that fit what a policy (/etc/sluice/policy.yaml unless FILE is
+		Long: `Says of all packets that fit what a policy (that which runs unless FILE is
 given, standard input for -) does with them: as few classes as there are, each
 exact, each with the line that decides and one packet as an example, or "none".
 Nothing is tried out and no packet is sent. It holds for every packet, since the
@@ -73,7 +73,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 			default:
 				return fmt.Errorf("--hook %q: unknown hook\nhint: there are input, forward and output", w.Hook)
 			}
-			return runQuery(cmd, policyArgument(args), w, verdictsAsked(allowed, dropped), described)
+			return runQuery(cmd, args, w, verdictsAsked(allowed, dropped), described)
 		},
 	}
 	flags := cmd.Flags()
@@ -124,17 +124,18 @@ type queriedJSON struct {
 	Notes   []string          `json:"notes,omitempty"` // what the answers leave out
 }
 
-func runQuery(cmd *cobra.Command, file string, w question.Words, verdicts []program.Verdict, described string) error {
+func runQuery(cmd *cobra.Command, args []string, w question.Words, verdicts []program.Verdict, described string) error {
 	o := optionsOf(cmd)
-	p, err := loadPolicy(cmd.InOrStdin(), file)
-	if err != nil {
-		return err
-	}
 	facts, err := readFacts(cmd.Context(), described, o)
 	if err != nil {
 		return err
 	}
-	line := pipeline{options: o, facts: facts, policy: p, warn: cmd.ErrOrStderr(), offline: true}
+	line := pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr(), offline: true}
+	file, back, err := line.subject(cmd, args, described)
+	if err != nil {
+		return err
+	}
+	defer back()
 	c, err := judged(cmd.Context(), &line, file)
 	if err != nil {
 		return err

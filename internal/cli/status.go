@@ -19,7 +19,9 @@ func newStatus() *cobra.Command {
 		Long: `Shows the generation that runs, what waits for a confirmation, what boots, and
 what each line of the policy has counted. Rules and the contents of sets are read
 back from the kernel and compared by meaning with what was loaded: an element
-removed by hand is named. Tables of sources that are full are named too.
+removed by hand is named. Tables of sources that are full are named too, and files of
+the policy (includes and set files among them) whose text is no more what runs, which
+by itself is no fault.
 ` + filesHelp + `
 
 Exit status: 0 what runs is what was meant; 1 it is not, or somebody took it
@@ -41,6 +43,7 @@ away; 2 bad use, or it could not be read.`,
 			if s.Shadow, err = shadow.Runs(); err != nil {
 				return err
 			}
+			findEdited(s)
 			if optionsOf(cmd).json {
 				err = printJSON(cmd.OutOrStdout(), s)
 			} else {
@@ -104,6 +107,12 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	printLost(w, s)
 	if s.Condition != apply.Running && s.Condition != apply.Unmarked {
 		return
+	}
+	for _, name := range s.Edited {
+		fmt.Fprintf(w, "%s       %s is not what runs: sluice diff%s %s says what it would change\n", paint(w, "33", "edited"), name, here, shellWord(s.Generation.Policy))
+	}
+	if s.EditedUnread != "" {
+		fmt.Fprintf(w, "%s       the policy file cannot be compared with what runs: %s\n", paint(w, "33", "edited"), strings.ReplaceAll(s.EditedUnread, "\n", "\n             "))
 	}
 	for _, i := range s.Waiting {
 		printWaiting(w, i, s.Boot == s.Generation.Number, here)

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,7 +20,7 @@ func newTest() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test [FILE]",
 		Short: "Prove what a policy is expected to do",
-		Long: `Proves the expectations of a policy (/etc/sluice/policy.yaml unless FILE is given,
+		Long: `Proves the expectations of a policy (that which runs unless FILE is given,
 standard input for -): the lines under expect, such as
 
   expect:
@@ -46,11 +47,19 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
   sluice test policy.yaml --host gateway.json --json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o, file := optionsOf(cmd), policyArgument(args)
-			p, err := loadPolicy(cmd.InOrStdin(), file)
+			o := optionsOf(cmd)
+			line := pipeline{options: o, warn: cmd.ErrOrStderr(), offline: offline}
+			for i, name := range files { // reading what runs may leave this folder
+				if full, err := filepath.Abs(name); err == nil && len(args) == 0 {
+					files[i] = full
+				}
+			}
+			file, back, err := line.subject(cmd, args, described)
 			if err != nil {
 				return err
 			}
+			defer back()
+			p := line.policy
 			for _, name := range files {
 				if err := p.ReadExpectations(name); err != nil {
 					return err
@@ -63,7 +72,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 			if err != nil {
 				return err
 			}
-			line := pipeline{options: o, facts: facts, policy: p, warn: cmd.ErrOrStderr(), offline: offline}
+			line.facts = facts
 			c, err := judged(cmd.Context(), &line, file)
 			if err != nil {
 				return err

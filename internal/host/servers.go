@@ -35,17 +35,14 @@ type Server struct {
 	File      string       `json:"file"`                // that names it
 }
 
-// lookUpTime is what all look-ups of names together may take.
-const lookUpTime = 2 * time.Second
-
 // ReadServers reads which package mirrors and time servers the host asks, and
 // the routers of its default routes. Names become addresses by /etc/hosts and,
-// with lookUp, by asking the host's resolver for two seconds at most; a name
-// that stays without an address is told of in Unread.
+// by asking the host's resolver, which has so much time for all of them (0: it is
+// not asked); a name that stays without an address is told of in Unread.
 //
 // It is apart from Describe, since most callers need none of it and names
 // change their addresses from day to day.
-func (f *Facts) ReadServers(ctx context.Context, lookUp bool) {
+func (f *Facts) ReadServers(ctx context.Context, patience time.Duration) {
 	gateways, err := link.Gateways()
 	if err != nil {
 		f.unread("routers of the default routes", err)
@@ -66,13 +63,13 @@ func (f *Facts) ReadServers(ctx context.Context, lookUp bool) {
 	}
 	slices.Sort(asked)
 	asked = slices.Compact(asked)
-	if !lookUp {
+	if patience == 0 {
 		if len(asked) > 0 {
 			f.Unread = append(f.Unread, "addresses of "+strings.Join(asked, ", ")+": names were not looked up")
 		}
 		return
 	}
-	found := lookUpNames(ctx, asked)
+	found := lookUpNames(ctx, asked, patience)
 	for i := range f.Servers {
 		if s := &f.Servers[i]; len(s.Addresses) == 0 {
 			s.Addresses = found[s.Name]
@@ -85,8 +82,8 @@ func (f *Facts) ReadServers(ctx context.Context, lookUp bool) {
 }
 
 // lookUpNames asks for all names at once.
-func lookUpNames(ctx context.Context, names []string) map[string][]netip.Addr {
-	ctx, cancel := context.WithTimeout(ctx, lookUpTime)
+func lookUpNames(ctx context.Context, names []string, patience time.Duration) map[string][]netip.Addr {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	type answer struct {
 		name      string
@@ -106,8 +103,12 @@ func lookUpNames(ctx context.Context, names []string) map[string][]netip.Addr {
 	}
 	out := map[string][]netip.Addr{}
 	for range names {
-		a := <-answers
-		out[a.name] = a.addresses
+		select {
+		case a := <-answers:
+			out[a.name] = a.addresses
+		case <-ctx.Done():
+			return out
+		}
 	}
 	return out
 }
