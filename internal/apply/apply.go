@@ -108,7 +108,7 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		return nil, err
 	case same:
 		out.Unchanged = true
-		err = s.keepRunning(o, old)
+		err = s.keepRunning(ctx, o, old)
 	default:
 		if o.lockOut != "" {
 			s.note("%s", o.lockOut)
@@ -182,7 +182,7 @@ func (s *session) refuseToKeep(o Options) error {
 
 // keepRunning is an apply of what runs already: nothing changes in the kernel,
 // but who applies without asking for a confirmation confirms.
-func (s *session) keepRunning(o Options, pending *Pending) error {
+func (s *session) keepRunning(ctx context.Context, o Options, pending *Pending) error {
 	if o.Confirm > 0 && pending == nil && s.cur.Boot == s.cur.Running {
 		return nil
 	}
@@ -193,7 +193,7 @@ func (s *session) keepRunning(o Options, pending *Pending) error {
 	if pending != nil {
 		s.note("generation %d runs already, and is confirmed by this", s.cur.Running)
 	}
-	return s.confirm()
+	return s.confirm(ctx)
 }
 
 // unchanged says that the running generation is the same as the input and the
@@ -361,6 +361,10 @@ func (h *Host) Confirm(ctx context.Context) (int, error) {
 	}
 	defer s.close()
 	switch p := s.cur.Pending; {
+	case s.kept != nil:
+		return 0, s.kept
+	case s.keptNow:
+		return s.cur.Running, nil
 	case s.late != nil:
 		return 0, fmt.Errorf("%w\n  hint: apply it again", &LateError{Pending: s.late})
 	case p == nil && overdue != nil && s.cur.Running == overdue.Previous:
@@ -370,7 +374,7 @@ func (h *Host) Confirm(ctx context.Context) (int, error) {
 	case p.Left() == 0:
 		return 0, fmt.Errorf("%w\n  hint: %s", &LateError{Pending: p, Err: s.lateErr}, wayOut)
 	}
-	return s.cur.Running, s.confirm()
+	return s.cur.Running, s.confirm(ctx)
 }
 
 // overdue is a generation that was not confirmed in time and still runs: it is
@@ -382,23 +386,45 @@ func (h *Host) overdue() *Pending {
 	return nil
 }
 
-// confirm makes the running generation the one that boots.
-func (s *session) confirm() error {
+// confirm makes the running generation the one that boots. Where that cannot be
+// written, it is kept all the same, and the error is an *UndurableError.
+func (s *session) confirm(ctx context.Context) error {
+	pending := s.cur.Pending
+	err := s.confirmRunning()
+	if err == nil {
+		s.point("confirmed")
+		disarm(pending)
+		return nil
+	}
+	if pending != nil {
+		if kernelErr := s.keepInKernel(ctx); kernelErr != nil {
+			return fmt.Errorf("%w\n  and the kernel does not take it either: %w\n  generation %d goes back to %s in %.0fs", err, kernelErr, pending.Generation, returning(pending), pending.Left().Seconds())
+		}
+		s.point("kept")
+		disarm(pending)
+	}
+	return &UndurableError{s.cur.Running, s.bootOnDisk(), err}
+}
+
+// confirmRunning writes that the running generation is the one that boots.
+func (s *session) confirmRunning() error {
 	g, err := s.generation(s.cur.Running)
 	if err != nil {
 		return err
 	}
-	pending := s.cur.Pending
-	if s.cur.Boot == g.Number && pending == nil {
+	if s.cur.Boot == g.Number && s.cur.Pending == nil {
 		return nil
 	}
-	s.cur.Boot, s.cur.Lost, s.cur.Pending = g.Number, "", nil
-	if err := s.saveCurrent(s.cur); err != nil {
+	next := *s.cur
+	next.Boot, next.Lost, next.Pending = g.Number, "", nil
+	if err := s.saveCurrent(&next); err != nil {
 		return err
 	}
-	s.point("confirmed")
-	disarm(pending)
+	*s.cur = next
 	g.event(confirmed, s.By, s.now())
 	g.Trial = nil
-	return s.saveGeneration(g)
+	if err := s.saveGeneration(g); err != nil {
+		s.note("the history lacks that generation %d was confirmed: %v", g.Number, err)
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -143,7 +144,7 @@ func (s *session) change(ctx context.Context, c change) error {
 		j.Pending.start(c.wait)
 	}
 	if err := s.finish(j); err != nil {
-		return fmt.Errorf("%w\n  the kernel holds %s; the next command writes the rest of the state", err, nameOf(j.To.Generation, j.To.Mark))
+		return fmt.Errorf("%w\n  the kernel holds %s; the next command writes the rest of the state, until when a boot loads %s", err, nameOf(j.To.Generation, j.To.Mark), s.bootOnDisk())
 	}
 	return nil
 }
@@ -338,11 +339,21 @@ func (s *session) finish(j *journal) error {
 	case j.Confirm:
 		s.cur.Boot, s.cur.Lost = j.To.Generation, ""
 	}
-	s.forgetSysctls(desired(to))
+	want := desired(to)
+	if j.Pending != nil {
+		// What it was before may be needed on the way back, which needs no file.
+		if before, err := s.generation(j.Pending.Previous); err == nil {
+			maps.Copy(want, desired(before))
+		}
+	}
+	s.forgetSysctls(want)
 	if err := s.saveCurrent(s.cur); err != nil {
 		return err
 	}
 	s.point("state")
+	if s.isUnsaved() {
+		return nil
+	}
 	if err := s.endJournal(); err != nil {
 		return err
 	}
@@ -451,6 +462,9 @@ func (s *session) drop(j *journal) error {
 	s.forgetSysctls(desired(running))
 	if err := s.saveCurrent(s.cur); err != nil {
 		return err
+	}
+	if s.isUnsaved() {
+		return nil
 	}
 	// Where power was lost between the last two steps of finish, the journal of a
 	// change that is done is still there.

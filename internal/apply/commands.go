@@ -64,9 +64,9 @@ func (s store) writeUnsynced(name string, v any) error {
 	path := filepath.Join(s.dir, name)
 	beside := filepath.Join(s.dir, "."+name)
 	if err := os.WriteFile(beside, data, 0o600); err != nil {
-		return err
+		return s.refuse(err)
 	}
-	return os.Rename(beside, path)
+	return s.refuse(os.Rename(beside, path))
 }
 
 // commands reads that file; nil where it is not of that generation.
@@ -167,11 +167,12 @@ func (s *session) banned() ([]bans.Ban, error) {
 	journal := bans.Open(s.dir)
 	list, err := journal.Read()
 	if err != nil {
-		return nil, err
+		// A policy without them is better than the closed one, or than a trial.
+		return nil, s.refuse(err)
 	}
 	if n := len(list.Damaged); n > 0 {
 		s.note("damaged lines of the journal of bans, which count for nothing: %d; the file is kept as %s.damaged", n, bans.File)
-		if err := journal.Rewrite(list); err != nil {
+		if err := s.refuse(journal.Rewrite(list)); err != nil {
 			return nil, err
 		}
 	}
@@ -205,19 +206,19 @@ func (s *session) settleBans(a backend.Artifact, mark string) error {
 	journal := bans.Open(s.dir)
 	list, err := journal.Read()
 	if err != nil {
-		return err
+		return s.refuse(err)
 	}
 	if now := s.now(); journal.Long(list) {
 		list.Bans = bans.Live(list.Bans, now)
 		if err := journal.Rewrite(list); err != nil {
-			return err
+			return s.refuse(err)
 		}
 		list.Settled = false
 	}
 	if list.Settled {
 		return nil
 	}
-	return journal.Settle()
+	return s.refuse(journal.Settle())
 }
 
 // compare is Backend.Compare, with what is banned by command.

@@ -36,5 +36,10 @@
 //     where the state has nothing at all, or says that the policy was removed. Where
 //     it is incomplete, the record is made anew from the generations and the kernel,
 //     and the host is closed where these do not say for certain what was confirmed.
-//   - A generation on trial is on disk as such before the rules switch.
+//   - A generation on trial is on disk as such before the rules switch. From the end
+//     of its time on every reader counts it as taken back, unless it is confirmed on
+//     disk or, until the next boot, in the kernel.
+//   - Loading what is on disk already, at boot and on the way back from a trial, needs
+//     no file. A journal is ended only when the record says what it said; where no
+//     journal stands, the kernel's mark says what runs.
 package apply

@@ -56,7 +56,15 @@ func (s *session) held(g *Generation) (backend.Artifact, error) {
 	}
 	as := *g
 	as.Artifact = g.Fitted.Artifact
-	return s.artifactOf(&as)
+	a, err := s.artifactOf(&as)
+	if err == nil {
+		return a, nil
+	}
+	// The disk did not take it, or lost it.
+	if a, err = s.artifactOf(g); err == nil {
+		a, _, err = s.fit(context.Background(), g, a)
+	}
+	return a, err
 }
 
 // somethingWaits says whether a restore has anything to bring in: an interface

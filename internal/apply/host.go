@@ -96,6 +96,10 @@ type session struct {
 	// so that settling took it back; lateErr is why that failed.
 	late    *Pending
 	lateErr error
+	// kept is a generation whose confirmation the disk still does not take; keptNow
+	// says that it took it when this command came.
+	kept    *UndurableError
+	keptNow bool
 	trust
 	proved *Proof // of the rules that were loaded
 	// asked is which sets of bans the rules ask, once it is known.

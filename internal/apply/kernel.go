@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"sluice/internal/backend"
@@ -22,6 +23,9 @@ type Kernel interface {
 	Send(ctx context.Context, contents backend.Contents) error
 	// Mark reads the mark of the running generation, "" where there is none.
 	Mark(ctx context.Context) (string, error)
+	// Kept says whether the running generation is kept though the disk did not take
+	// its confirmation.
+	Kept(ctx context.Context) (bool, error)
 	// Sysctl and SetSysctl fail with fs.ErrNotExist where the kernel has no such
 	// value yet, and with fs.ErrPermission where the namespace may not set it.
 	Sysctl(name string) (string, error)
@@ -51,10 +55,23 @@ func take(ctx context.Context, k Kernel, step backend.Step) error {
 	return k.Run(ctx, step.Text)
 }
 
-func (linux) Mark(context.Context) (string, error) {
+func (linux) Kept(context.Context) (bool, error) {
+	chains, err := marks()
+	return slices.Contains(chains, keptMark), err
+}
+
+func marks() ([]string, error) {
 	chains, err := nft.Chains(markTable)
 	if err != nil {
-		return "", fmt.Errorf("read the mark of the running policy: %w", err)
+		return nil, fmt.Errorf("read the mark of the running policy: %w", err)
+	}
+	return chains, nil
+}
+
+func (linux) Mark(context.Context) (string, error) {
+	chains, err := marks()
+	if err != nil {
+		return "", err
 	}
 	for _, name := range chains {
 		if strings.HasPrefix(name, markPrefix) {

@@ -18,6 +18,7 @@ const (
 	markTable  = "sluice_generation"
 	markFamily = "inet"
 	markPrefix = "generation_"
+	keptMark   = "confirmed" // beside it: see keepInKernel
 )
 
 // newMark is unlike every other one, so that a state directory that was lost

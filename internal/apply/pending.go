@@ -134,8 +134,8 @@ func (s store) pendingOf(token string) (*Pending, error) {
 	if cur.Pending != nil && cur.Pending.Token == token {
 		return cur.Pending, nil
 	}
-	if cur.cause != nil {
-		// The record is lost, and with it what became of the trial.
+	if cur.cause != nil || journalErr != nil {
+		// What said so is lost.
 		numbers, err := s.numbers()
 		for _, n := range numbers {
 			if g, err := s.generation(n); err == nil && g.Trial != nil && g.Trial.Token == token {

@@ -64,6 +64,7 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 		return nil, h.closeBlind(ctx, r, err)
 	}
 	defer s.close()
+	defer s.soften()()
 	if err := s.settle(ctx); err != nil {
 		s.note("%v", err)
 	}
@@ -135,12 +136,15 @@ func (s *session) closeWritten(ctx context.Context, p *program.Program, artifact
 	if err != nil {
 		return err
 	}
-	g, err := s.write(Input{Policy: "closed", Program: p, Artifact: artifact}, listed(encoded))
+	// It is written, or it is no generation.
+	strict := *s
+	strict.soft = nil
+	g, err := strict.write(Input{Policy: "closed", Program: p, Artifact: artifact}, listed(encoded))
 	if err != nil {
 		return err
 	}
 	g.Closed = true
-	if err := s.saveGeneration(g); err != nil {
+	if err := strict.saveGeneration(g); err != nil {
 		return err
 	}
 	return s.change(ctx, change{what: applied, to: g, artifact: artifact, isNew: true})

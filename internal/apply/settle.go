@@ -2,12 +2,16 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 )
 
 // settle finishes or forgets the change that a killed command left, and does
 // what a killed watcher did not.
 func (s *session) settle(ctx context.Context) error {
+	defer s.soften()()
 	s.newBoot()
 	if err := s.settleChange(ctx); err != nil {
 		s.tellRecovered()
@@ -17,6 +21,7 @@ func (s *session) settle(ctx context.Context) error {
 		return err
 	}
 	s.tellRecovered()
+	s.settleKept(ctx)
 	s.settlePending(ctx)
 	s.settleBanning(ctx)
 	return nil
@@ -24,8 +29,17 @@ func (s *session) settle(ctx context.Context) error {
 
 func (s *session) settleChange(ctx context.Context) error {
 	j, err := s.journal()
-	if err != nil {
+	var newer *NewerError
+	if errors.As(err, &newer) {
 		return fmt.Errorf("%w\n  hint: %s", err, wayOut)
+	}
+	if err != nil {
+		// What runs is known by the kernel's mark; what was filled in is swept later.
+		s.note("%v; it is kept as %s", err, journalFile+damagedSuffix)
+		path := filepath.Join(s.dir, journalFile)
+		if err := os.Rename(path, path+damagedSuffix); err != nil {
+			s.note("%v", err)
+		}
 	}
 	if j == nil {
 		s.sweepTemporary()
@@ -44,6 +58,14 @@ func (s *session) settleChange(ctx context.Context) error {
 	if j.Back || mark != j.To.Mark {
 		if err := s.forget(ctx, j); err != nil {
 			return fmt.Errorf("clean up after an interrupted change: %w\n  hint: %s", err, wayOut)
+		}
+		return nil
+	}
+	if j.Pending != nil && j.Pending.Left() == 0 {
+		// Its time is over: what is not done yet of it need not be.
+		if err := s.finish(j); err != nil {
+			s.note("%v", err)
+			s.cur.Running, s.cur.Pending = j.To.Generation, j.Pending
 		}
 		return nil
 	}

@@ -240,6 +240,7 @@ func (h *Host) History() (list []*Generation, running, boot int, pending *Pendin
 	if err != nil {
 		return nil, 0, 0, nil, err
 	}
+	h.asKernel(st, cur)
 	slices.Reverse(numbers)
 	list = []*Generation{}
 	for _, n := range numbers {
@@ -253,6 +254,25 @@ func (h *Host) History() (list []*Generation, running, boot int, pending *Pendin
 		}
 	}
 	return list, cur.Running, cur.Boot, cur.Pending, nil
+}
+
+// asKernel makes a record that was read without the lock follow the kernel: a trial
+// that is over counts as taken back, and one that is kept as over, though the disk
+// did not take it.
+func (h *Host) asKernel(st store, cur *current) {
+	if cur.Pending == nil || cur.Pending.BootID != bootID() {
+		return
+	}
+	ctx := context.Background()
+	mark, err := h.Kernel.Mark(ctx)
+	if err != nil {
+		return
+	}
+	if kept, err := h.Kernel.Kept(ctx); err == nil && kept {
+		cur.Pending = nil
+	} else if g := st.marked(mark); g != nil && g.Number != cur.Pending.Generation {
+		cur.Running, cur.Pending = g.Number, nil
+	}
 }
 
 // Text gives the policy text of a generation.

@@ -22,7 +22,10 @@ import (
 //	journal.step             how far it is
 //	generations/N.json       one generation
 //	blobs/SHA256.zst         texts, artifacts and programs, shared
-type store struct{ dir string }
+type store struct {
+	dir  string
+	soft *unsaved // nil: what cannot be written is an error
+}
 
 const (
 	currentFile    = "current.json"
@@ -108,17 +111,17 @@ func (s store) writeJSON(name string, v any) error {
 func (s store) write(name string, data []byte) error {
 	path := filepath.Join(s.dir, name)
 	if err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(filepath.Dir(path))); err != nil {
-		return fmt.Errorf("write the state: %w", err)
+		return s.refuse(fmt.Errorf("write the state: %w", err))
 	}
-	return syncDir(filepath.Dir(path))
+	return s.refuse(syncDir(filepath.Dir(path)))
 }
 
 func (s store) remove(name string) error {
 	path := filepath.Join(s.dir, name)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove from the state: %w", err)
+		return s.refuse(fmt.Errorf("remove from the state: %w", err))
 	}
-	return syncDir(filepath.Dir(path))
+	return s.refuse(syncDir(filepath.Dir(path)))
 }
 
 func syncDir(path string) error {
@@ -178,14 +181,14 @@ func (s store) saveJournal(j *journal) error { return s.writeJSON(journalFile, j
 // the next boot, so it does not wait for the disk.
 func (s store) saveStep(text string) error {
 	if err := os.WriteFile(filepath.Join(s.dir, stepFile), []byte(text), 0o600); err != nil {
-		return fmt.Errorf("write the state: %w", err)
+		return s.refuse(fmt.Errorf("write the state: %w", err))
 	}
 	return nil
 }
 
 func (s store) endJournal() error {
-	if err := os.Remove(filepath.Join(s.dir, stepFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove from the state: %w", err)
+	if err := s.remove(stepFile); err != nil {
+		return err
 	}
 	return s.remove(journalFile)
 }

@@ -49,6 +49,8 @@ func timerArguments(unit string, after time.Duration, command []string) []string
 		fmt.Sprintf("--on-active=%dms", max(1, after.Milliseconds())),
 		"--timer-property=AccuracySec=100ms",
 		"--service-type=exec",
+		// It tries for ever; systemd starts it again where somebody kills it.
+		"--property=Restart=on-failure", "--property=RestartSec=5s", "--property=StartLimitIntervalSec=0",
 		"--",
 	}, command...)
 }

@@ -32,10 +32,10 @@ const armTime = 20 * time.Second
 const watcherLog = "watcher.log"
 
 const (
-	watchTick   = 250 * time.Millisecond
-	expireTries = 60
-	expirePause = 5 * time.Second
-	expireWait  = 20 * time.Second // for the lock, before its holder is taken for stuck
+	watchTick    = 250 * time.Millisecond
+	firstPause   = time.Second      // behind a try to go back that failed; each is twice as long
+	longestPause = time.Minute      // up to this
+	expireWait   = 20 * time.Second // for the lock, before its holder is taken for stuck
 )
 
 // arm starts the watcher: a systemd timer where systemd runs and would act in
@@ -65,6 +65,9 @@ func (s *session) armProcess(p *Pending) (int, error) {
 	}
 	defer read.Close()
 	logFile, err := os.OpenFile(filepath.Join(s.dir, watcherLog), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		logFile, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	}
 	if err != nil {
 		_ = write.Close()
 		return 0, err
@@ -110,8 +113,8 @@ func firstNonEmpty(texts ...string) string {
 }
 
 // Watch is the body of the watcher: it waits for the confirmation or the end of
-// the time, and then brings back what was before. It returns when there is
-// nothing left to do. Signals that end a session do not end it.
+// the time, and then brings back what was before, as often as it takes. It returns
+// when there is nothing left to do. Signals that end a session do not end it.
 func (h *Host) Watch(ctx context.Context, token string) error {
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTSTP)
 	if os.Getenv(armedVariable) != "" {
@@ -120,12 +123,12 @@ func (h *Host) Watch(ctx context.Context, token string) error {
 		_, _ = io.WriteString(armed, "armed\n")
 		_ = armed.Close()
 	}
-	var err error
-	for range expireTries {
-		if over, waitErr := h.awaitDeadline(ctx, token); !over {
-			return waitErr
+	for pause := firstPause; ; {
+		if over, err := h.awaitDeadline(ctx, token); !over {
+			return err
 		}
-		if err = h.goBackLate(ctx, token); err == nil {
+		err := h.goBackLate(ctx, token)
+		if err == nil {
 			return nil
 		}
 		if errors.Is(err, errEarly) {
@@ -136,10 +139,10 @@ func (h *Host) Watch(ctx context.Context, token string) error {
 			h.unstick()
 			continue
 		}
-		h.shout("the policy was not confirmed and bringing back the previous one fails: %v", err)
-		time.Sleep(expirePause)
+		h.shout("the policy was not confirmed and bringing back the previous one fails; it is tried again in %s: %v", pause, err)
+		time.Sleep(pause)
+		pause = min(2*pause, longestPause)
 	}
-	return err
 }
 
 // awaitDeadline waits for the end of the time; over is false when there is
@@ -188,6 +191,7 @@ func (h *Host) goBackLate(ctx context.Context, token string) error {
 
 // takeBack ends a pending generation.
 func (s *session) takeBack(ctx context.Context, p *Pending, what string) error {
+	defer s.soften()()
 	c, err := s.toLoad(ctx, p.Previous)
 	if err != nil {
 		return err

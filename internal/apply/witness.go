@@ -277,7 +277,7 @@ func (h *Host) ApplyUnchanged(ctx context.Context, in Unchanged, o Options) (*Ou
 	for _, n := range w.Notes {
 		s.note("%s", n)
 	}
-	if err := s.keepRunning(o, s.cur.Pending); err != nil {
+	if err := s.keepRunning(ctx, o, s.cur.Pending); err != nil {
 		return nil, nil, err
 	}
 	out := &Outcome{Unchanged: true, Notes: g.Notes}

@@ -251,7 +251,7 @@ func answered(cmd *cobra.Command, h *apply.Host, asked *apply.Pending, answer st
 	case "y", "Y", "yes", "Yes":
 		n, err := h.Confirm(ctx)
 		if err != nil {
-			return err
+			return undurable(err)
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "generation %d is confirmed and will be loaded at boot\n", n)
 		return nil

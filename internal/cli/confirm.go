@@ -13,10 +13,12 @@ func newConfirm() *cobra.Command {
 		Use:   "confirm",
 		Short: "Keep the policy that waits for a confirmation",
 		Long: `Keeps the policy that was applied with --confirm: it does not go back, and is
-from now on what boots.
+from now on what boots. Where the disk does not take that, it is kept until the
+next boot, and the message names what that loads; confirm again when there is room.
 ` + filesHelp + `
 
-Exit status: 0 confirmed, 1 nothing waits for a confirmation, 2 it failed.`,
+Exit status: 0 confirmed; 1 nothing waits for a confirmation, or it is kept until
+the next boot alone; 2 it failed.`,
 		Example: "  sluice apply policy.yaml --confirm 60s && ssh host.example.net sluice confirm",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -31,7 +33,7 @@ Exit status: 0 confirmed, 1 nothing waits for a confirmation, 2 it failed.`,
 				return &foundError{err.Error()}
 			}
 			if err != nil {
-				return err
+				return undurable(err)
 			}
 			if optionsOf(cmd).json {
 				return printJSON(cmd.OutOrStdout(), &apply.Outcome{Generation: n})

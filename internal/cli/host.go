@@ -84,5 +84,14 @@ func refused(err error) error {
 	if errors.As(err, &lock) || errors.As(err, &memory) {
 		return &foundError{"refused: " + err.Error()}
 	}
+	return undurable(err)
+}
+
+// undurable makes a confirmation that holds until the next boot alone a finding.
+func undurable(err error) error {
+	var kept *apply.UndurableError
+	if errors.As(err, &kept) {
+		return &foundError{err.Error()}
+	}
 	return err
 }

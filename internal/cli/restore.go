@@ -23,7 +23,8 @@ at ingress, with a note.
 When the policy cannot be loaded, or a damaged state does not say any more which
 one was confirmed, the host is closed: nothing comes in but ssh, replies, and
 what the network cannot work without. Nothing is loaded only where no policy was
-ever confirmed, or it was removed.
+ever confirmed, or it was removed. A disk that is full or read-only keeps no policy
+from being loaded.
 ` + filesHelp + `
 
 Exit status: 0 loaded, or no policy was ever confirmed; 1 the host is closed, or

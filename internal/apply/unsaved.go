@@ -1,0 +1,99 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+)
+
+// A disk that is full, read-only or broken keeps no host from its confirmed policy,
+// and no trial alive. What loads a policy that is on disk already, at boot and on the
+// way back from a trial, needs no file: what cannot be written is told of, and who
+// comes next finds by the kernel's mark and by the record of the trial what became of
+// it. The record and the journal are then left as they are: a journal is ended only
+// when the record says what it said.
+
+// unsaved is what a disk did not take while that was no reason to fail.
+type unsaved struct{ err error }
+
+// refuse is the error of a write, or nil where it is no reason to fail.
+func (s store) refuse(err error) error {
+	if err == nil || s.soft == nil {
+		return err
+	}
+	if s.soft.err == nil {
+		s.soft.err = err
+	}
+	return nil
+}
+
+// isUnsaved says that something was not written.
+func (s store) isUnsaved() bool { return s.soft != nil && s.soft.err != nil }
+
+// soften lets writes fail until the function that it returns is called, which tells
+// of it.
+func (s *session) soften() (harden func()) {
+	if s.soft != nil {
+		return func() {}
+	}
+	s.soft = &unsaved{}
+	return func() {
+		if err := s.soft.err; err != nil {
+			s.note("%v; the state on disk is as it was, by which the next boot loads %s", err, s.bootOnDisk())
+		}
+		s.soft = nil
+	}
+}
+
+// bootOnDisk is what the next boot loads, as the disk has it.
+func (s *session) bootOnDisk() string {
+	c, err := s.current()
+	switch {
+	case err != nil || c.Lost != "":
+		return "the closed policy"
+	case c.Boot == 0:
+		return "no policy"
+	}
+	return fmt.Sprintf("generation %d", c.Boot)
+}
+
+// UndurableError says that a generation is kept until the next boot alone, since that
+// it was confirmed could not be written.
+type UndurableError struct {
+	Generation int
+	Boot       string // what the next boot loads, "generation 7"
+	Err        error
+}
+
+func (e *UndurableError) Error() string {
+	return fmt.Sprintf("generation %d is kept, but that it is confirmed cannot be written: %v\n  the next boot loads %s\n  hint: sluice confirm again when the disk takes it", e.Generation, e.Err, e.Boot)
+}
+
+func (e *UndurableError) Unwrap() error { return e.Err }
+
+// keepInKernel notes in the kernel that the generation on trial is kept: until the
+// rules switch again, or the next boot.
+func (s *session) keepInKernel(ctx context.Context) error {
+	return s.Kernel.Run(ctx, fmt.Sprintf("add chain %s %s %s\n", markFamily, markTable, keptMark))
+}
+
+// settleKept ends a trial that was confirmed when the disk did not take it. Where it
+// takes it now, the generation boots from now on.
+func (s *session) settleKept(ctx context.Context) {
+	p := s.cur.Pending
+	if p == nil || p.Generation != s.cur.Running {
+		return
+	}
+	if kept, err := s.Kernel.Kept(ctx); err != nil || !kept {
+		return
+	}
+	strict := *s
+	strict.soft = nil
+	err := strict.confirmRunning()
+	s.cur.Pending = nil
+	if err != nil {
+		s.kept = &UndurableError{p.Generation, s.bootOnDisk(), err}
+		return
+	}
+	s.keptNow = true
+	s.note("generation %d, which is kept, is written now as confirmed: it is loaded at boot", p.Generation)
+}
