@@ -63,7 +63,7 @@ var explainBans = []Explanation{
 	{
 		Code: BanRouter, Severities: []Severity{Warning}, Advice: true,
 		What:   "a ban covers the router of the default route",
-		Why:    "What it forwards still passes, but the ICMP errors that it sends itself are dropped, and path MTU discovery needs them: a ban is the only thing in a policy that drops an ICMP error.",
+		Why:    "What it forwards still passes, but the ICMP errors that it sends itself are dropped, and path MTU discovery needs them: nothing else in a policy drops an ICMP error about a known connection.",
 		Mend:   "Add it to `never-ban`.",
 		Before: "ban: [198.51.100.128/25]\ninput:\n  default: drop\n",
 		After:  "ban: [198.51.100.128/25]\nnever-ban: [198.51.100.254]\ninput:\n  default: drop\n",
@@ -146,7 +146,7 @@ var explainHost = []Explanation{
 	{
 		Code: NoClamp, Severities: []Severity{Remark}, Advice: true,
 		What: "TCP passes into a link with smaller packets, and nothing lowers its segment size",
-		Why: "The ICMP errors of path MTU discovery pass Sluice always, in every section. Networks on the way that drop them are common, and then large transfers hang. " +
+		Why: "The ICMP errors of path MTU discovery pass Sluice, in every section. Networks on the way that drop them are common, and then large transfers hang. " +
 			"Found where forward allows TCP between two interfaces of different packet size, one of them a tunnel for example, and no `clamp mss` is about it. " +
 			"Of maps without state as well: they leave the addresses within ICMP errors as they are, so that senders do not recognise them.",
 		Mend:   "Add `clamp mss out ZONE` to forward.",

@@ -16,7 +16,7 @@ var explainRules = []Explanation{
 		Why: "The rule says more than it does. A word of it is without effect, one of its services or one of its addresses: where the action above is another one, " +
 			"this is a warning, for the rule says what is not so; else a remark. A remark too is a rule with the opposite action that cuts into the range " +
 			"which a rule names, without being an exception within it; the text says which part is left. Exceptions above a wider rule are not found, " +
-			"nor are rules about every service of some addresses: both are how such things are written. ICMP errors that a rule names in vain are harmless: they pass before any rule.",
+			"nor are rules about every service of some addresses: both are how such things are written. ICMP errors that a rule names in vain are harmless: they are decided before any rule.",
 		Mend:   "Take the word out, or put the rule above.",
 		Before: "input:\n  default: drop\n  rules:\n    - drop telnet\n    - allow [ssh, telnet] from 203.0.113.0/24\n",
 		After:  "input:\n  default: drop\n  rules:\n    - allow [ssh, telnet] from 203.0.113.0/24\n    - drop telnet\n",
@@ -31,8 +31,8 @@ var explainRules = []Explanation{
 	},
 	{
 		Code: AlwaysPasses, Severities: []Severity{Error, Warning},
-		What:   "a rule is about ICMP errors, which pass before any rule",
-		Why:    "Without them path MTU discovery breaks, and connections hang once packets are large (RFC 4890). So no rule is asked about them; `drop icmp` is harmless.",
+		What:   "a rule is about ICMP errors, which are decided before any rule",
+		Why:    "Without them path MTU discovery breaks, and connections hang once packets are large (RFC 4890). So those about known connections pass, the others are dropped, and no rule is asked; `drop icmp` is harmless. Which pass is said by `tracking: icmp-errors`.",
 		Mend:   "Remove the rule.",
 		Before: "input:\n  default: drop\n  rules:\n    - drop icmp time-exceeded\n    - allow ssh from 203.0.113.0/24\n",
 		After:  "input:\n  default: drop\n  rules:\n    - allow ssh from 203.0.113.0/24\n",

@@ -205,8 +205,12 @@ func (c *checker) hiddenByMany(before *above, r *policy.Rule) {
 	c.report(HiddenRule, severity, r.Pos, "remove it, or put it above them", "this rule can never match%s: the rules above it together decide all of its packets first", now)
 }
 
-// minusNeeded takes out the ICMP errors, which pass before any rule.
+// minusNeeded takes out the ICMP errors, which are decided before any rule: those that
+// belong to nothing too, unless the policy leaves what is invalid to its rules.
 func (c *checker) minusNeeded(packets []box) ([]box, bool) {
+	if t := c.policy.Tracking; t.InvalidAllow && !t.ErrorsAll {
+		return packets, true
+	}
 	var needed []box
 	for family, types := range icmpErrors {
 		u := c.universe(policy.Forward, family)
@@ -280,7 +284,7 @@ func (c *checker) alwaysPasses(r *policy.Rule) {
 	if r.Action == policy.Allow {
 		severity, hint = Warning, "remove it"
 	}
-	c.report(AlwaysPasses, severity, r.Pos, hint, "this rule can never match: ICMP errors pass before any rule")
+	c.report(AlwaysPasses, severity, r.Pos, hint, "this rule can never match: ICMP errors are decided before any rule")
 }
 
 // impossible says which words of a rule no packet fits at once.

@@ -102,7 +102,7 @@ func matchOf(m policy.ServiceMatch, family int) []span {
 	return out
 }
 
-// icmpErrors pass before any rule, in every state (RFC 4890 section 4.3.1):
+// icmpErrors are decided before any rule (RFC 4890 section 4.3.1):
 // unreachable and packet too big, time exceeded, parameter problem.
 var icmpErrors = map[int]numbers{
 	4: numbersOf(wire(protoICMP, 3, 3), wire(protoICMP, 11, 12)),

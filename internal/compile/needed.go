@@ -1,6 +1,9 @@
 package compile
 
 import (
+	"slices"
+
+	"sluice/internal/addrset"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 )
@@ -29,22 +32,27 @@ var (
 )
 
 // needed lets pass the ICMP that the network cannot work without (RFC 4890
-// sections 4.3.1 and 4.4.1), in every state, and sends ICMP requests to the
-// rules whatever their state: 200 echo requests of one id are one flow, and a
-// limit behind the state would count 1.
+// sections 4.3.1 and 4.4.1), and sends ICMP requests to the rules whatever their
+// state: 200 echo requests of one id are one flow, and a limit behind the state
+// would count 1.
 func (c *compiler) needed(hook policy.Hook, base, rules string) {
 	icmp := base + "_icmp"
 	c.append(base, program.Rule{
 		Stage: program.StageNeeded, Match: match{numbers(program.Protocol, protoICMP, protoICMPv6)},
 		Actions: []program.Action{program.Jump{Chain: icmp}},
 	})
-	shared := neededChain
-	if hook == policy.Forward {
-		shared = errorChain
+	errors := c.errorsWithoutFlow(hook)
+	if len(errors) > 0 {
+		c.errorChain()
 	}
-	c.sharedICMP(shared)
+	if hook != policy.Forward {
+		c.neededChain()
+	}
 	c.chain(icmp, "ICMP of "+base+": what is needed passes, requests go to the rules")
-	c.append(icmp, program.Rule{Actions: []program.Action{program.Jump{Chain: shared}}})
+	if hook != policy.Forward {
+		c.append(icmp, program.Rule{Actions: []program.Action{program.Jump{Chain: neededChain}}})
+	}
+	c.append(icmp, errors...)
 	if invalid := c.invalid(base, ""); invalid != nil {
 		c.append(icmp, *invalid)
 	}
@@ -58,22 +66,83 @@ func (c *compiler) needed(hook policy.Hook, base, rules string) {
 	)
 }
 
-func (c *compiler) sharedICMP(name string) {
-	if c.program.Chain(name) != nil {
+// errorsWithoutFlow lets pass the ICMP errors that connection tracking has no flow
+// for: all, where the policy says so, else those about what keeps no state, which
+// path MTU discovery needs. Those about known flows are related. Nothing that
+// bypasses is forwarded, and what is mapped without state is not tracked, errors to
+// and from its machines among it; what the host itself says of either belongs to
+// no flow.
+func (c *compiler) errorsWithoutFlow(hook policy.Hook) (out []program.Rule) {
+	pass := func(comment string, m match) {
+		out = append(out, program.Rule{Match: m, Actions: []program.Action{program.Jump{Chain: errorChain}}, Comment: comment})
+	}
+	if t := c.policy.Tracking; t.ErrorsAll {
+		pass("icmp-errors: all", nil)
+		return out
+	}
+	bypass := c.policy.Tracking.Bypass
+	noState := match{names(program.State, "invalid", "untracked")}
+	switch {
+	case hook == policy.Output && (len(bypass) > 0 || c.stateless()):
+		pass("errors of the host about what keeps no state", noState)
+		return out
+	case hook == policy.Input && slices.ContainsFunc(bypass, func(b policy.Bypass) bool { return b.To == nil }):
+		pass("errors about what keeps no state", noState)
+		return out
+	case hook == policy.Input:
+		for i := range bypass {
+			for _, to := range c.bypassAddresses(bypass[i].To) {
+				pass("errors about what keeps no state", noState.and(to...))
+			}
+		}
+	}
+	if hook != policy.Output && c.stateless() {
+		pass("errors about what is mapped without state", match{untracked})
+	}
+	return out
+}
+
+// bypassAddresses gives the ways for a packet to go to an address of a bypass,
+// whatever the port.
+func (c *compiler) bypassAddresses(w *policy.Who) (out []match) {
+	rest := *w
+	rest.Items = nil
+	var ends addrset.Set
+	for _, item := range w.Items {
+		if s := c.Sets[item.Name]; s == nil || !s.IsEndpoints() {
+			rest.Items = append(rest.Items, item)
+			continue
+		}
+		for _, e := range c.Sets[item.Name].Endpoints {
+			ends = ends.Union(addrset.Of(e.Address))
+		}
+	}
+	if len(rest.Items) > 0 {
+		out = c.who(&rest, side{address: program.Destination, iface: program.OutInterface})
+	}
+	if !ends.IsEmpty() {
+		out = append(out, match{addresses(program.Destination, ends)})
+	}
+	return out
+}
+
+func (c *compiler) errorChain() {
+	if c.program.Chain(errorChain) != nil {
 		return
 	}
-	if name == errorChain {
-		c.chain(name, "ICMP errors, which path MTU discovery and every sender need")
-		c.append(name,
-			program.Rule{Match: match{protocol(protoICMP), numbers(program.ICMPType, icmpErrors...)}, Actions: accept, Comment: "errors"},
-			program.Rule{Match: match{protocol(protoICMPv6), numbers(program.ICMPv6Type, icmpv6Errors...)}, Actions: accept, Comment: "errors and packet too big"},
-		)
+	c.chain(errorChain, "ICMP errors, which path MTU discovery and every sender need")
+	c.append(errorChain,
+		program.Rule{Match: match{protocol(protoICMP), numbers(program.ICMPType, icmpErrors...)}, Actions: accept, Comment: "errors"},
+		program.Rule{Match: match{protocol(protoICMPv6), numbers(program.ICMPv6Type, icmpv6Errors...)}, Actions: accept, Comment: "errors and packet too big"},
+	)
+}
+
+func (c *compiler) neededChain() {
+	if c.program.Chain(neededChain) != nil {
 		return
 	}
-	c.sharedICMP(errorChain)
-	c.chain(name, "ICMP that the network cannot work without")
-	c.append(name,
-		program.Rule{Actions: []program.Action{program.Jump{Chain: errorChain}}},
+	c.chain(neededChain, "ICMP that the network cannot work without")
+	c.append(neededChain,
 		program.Rule{Match: neighbours(), Actions: accept, Comment: "neighbour discovery"},
 		program.Rule{
 			Match: match{

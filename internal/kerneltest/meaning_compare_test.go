@@ -122,6 +122,11 @@ func (s *shot) answer() (text string, sure bool) {
 	if s.want.Hook == policy.Input && s.want.Packet.State == packet.Untracked && s.want.Packet.Destination != p.Destination {
 		sure = false
 	}
+	// The error that answers a packet without a connection is about none, and output
+	// decides it as any other.
+	if state := s.want.Packet.State; p.Protocol != packet.TCP && (state == packet.Invalid || state == packet.Untracked) {
+		sure = false
+	}
 	switch p.Protocol {
 	case packet.TCP:
 		if p.Flags&packet.RST != 0 {

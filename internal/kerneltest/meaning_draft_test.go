@@ -23,7 +23,7 @@ type draft struct {
 	ban      []string            // names and addresses
 	never    []string            // the same
 	bypass   []string            // "web to listeners"
-	invalid  []string            // "invalid: allow", or nothing
+	invalid  []string            // "invalid: allow", "icmp-errors: all", or nothing
 	nat      []string            // lines
 	sections []*draftSection     // input, output, forward
 	files    map[string][]string // that sets name: lines by file

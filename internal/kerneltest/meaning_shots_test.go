@@ -394,7 +394,7 @@ func (g *shooter) add(s *shot) bool {
 		s.packet.Segment = s.segment()
 	}
 	s.build()
-	if s.want = g.flows.Packet(s.packet, s.way); g.special(s.want.Packet.Destination) {
+	if s.want = g.flows.Packet(s.packet, s.way); s.want.Crowded || g.special(s.want.Packet.Destination) {
 		return false
 	}
 	g.shots = append(g.shots, s)

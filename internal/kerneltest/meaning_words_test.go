@@ -160,6 +160,9 @@ func (r *drafter) tracking() {
 	if r.chance(8) {
 		d.invalid = []string{"invalid: " + r.one("allow", "allow", "drop")}
 	}
+	if r.chance(6) {
+		d.invalid = append(d.invalid, "icmp-errors: "+r.one("all", "all", "related"))
+	}
 	if r.chance(3) {
 		if r.chance(3) {
 			d.sets = append(d.sets, `listeners: { endpoints: ["198.51.100.1 tcp/80", "[2001:db8:100::1] tcp/443", "198.51.100.9 udp/53"] }`)

@@ -1,8 +1,13 @@
 package kerneltest
 
 import (
+	"errors"
 	"net/netip"
+	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"sluice/internal/testnet"
 )
@@ -68,40 +73,111 @@ func TestAlwaysForeignNATKeepsLoopbackTracked(t *testing.T) {
 	}
 }
 
-// Path MTU discovery and the like work for tracked and for bypassed services,
-// to the host and through it.
+// Errors of ICMP pass where they are about a connection that the host knows, or about
+// what keeps no state; of the others none reaches a machine behind the host, unless
+// the policy lets all pass. Path MTU discovery needs no more.
 func TestAlwaysICMPErrors(t *testing.T) {
-	c := newTown(t)
-	apply(t, c.host, `
-tracking: { bypass: [http] }
-input: { default: drop, rules: [allow http] }
-forward: { default: drop }
-`)
-	for _, v6 := range []bool{false, true} {
-		proto, kind := uint8(1), uint8(3)
-		if v6 {
-			proto, kind = 58, 2
-		}
-		router := place("outside", v6)
-		for _, port := range []uint16{80, 22} {
-			delivered := c.host.Delivered(proto, v6)
-			quoted := testnet.TCP(at(place("host", v6), port), at(place("stranger", v6), 40000), "A", make([]byte, 600)...)
-			if err := c.street.Send(testnet.TooBig(router, place("host", v6), 1280, quoted)); err != nil {
-				t.Fatal(err)
+	const sections = "input: { default: drop, rules: [allow http] }\noutput: { default: drop }\n" +
+		"zones: { lan: { interfaces: [lan0] } }\nforward: { default: drop, rules: [allow udp/53 in lan] }\n"
+	for _, c := range []struct {
+		name, policy                                    string
+		known, unasked, bypassed, mapped, said, through bool
+	}{
+		{name: "nothing bypasses", policy: sections, known: true},
+		{name: "a bypass", policy: "tracking: { bypass: [http] }\n" + sections, known: true, unasked: true, bypassed: true, said: true},
+		{name: "a bypass of another address", policy: "tracking: { bypass: [\"http to [gateway4, gateway6]\"] }\n" + sections, known: true, said: true},
+		{name: "a bypass of this address", policy: "tracking: { bypass: [\"http to [host4, host6]\"] }\n" + sections, known: true, unasked: true, bypassed: true, said: true},
+		{name: "a map without state", policy: sections + "nat: [map outer4 to inner4 stateless, \"map outer6 to inner6 stateless\"]\n", known: true, mapped: true, said: true},
+		{name: "all", policy: "tracking: { icmp-errors: all }\n" + sections, known: true, unasked: true, bypassed: true, said: true, through: true},
+		{name: "invalid goes to the rules", policy: "tracking: { invalid: allow }\n" + sections, known: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newTown(t)
+			apply(t, n.host, strings.NewReplacer(
+				"gateway4", "10.20.0.1", "gateway6", "2001:db8:20::1", "host4", "198.51.100.1", "host6", "2001:db8:100::1",
+				"outer4", "198.51.100.32/28", "inner4", "10.20.0.0/28", "outer6", "2001:db8:100:f::/64", "inner6", "2001:db8:20::/64",
+			).Replace(c.policy))
+			for _, v6 := range []bool{false, true} {
+				n.icmpErrors(t, v6, map[string]bool{
+					"about a forwarded connection": c.known, "about http": c.bypassed, "about no connection": c.unasked,
+					"to a mapped machine": c.mapped, "of the host": c.said, "to an inner machine": c.through,
+				})
 			}
-			if _, seen := delivered.Wait(enough, func(s testnet.Seen) bool { return s.ICMPType == kind && s.Source == router }); !seen {
-				t.Errorf("IPv6 %t: an error about port %d was dropped", v6, port)
-			}
-		}
-		through := c.yard.Capture()
-		quoted := testnet.TCP(at(place("inside", v6), 80), at(place("stranger", v6), 40000), "A", make([]byte, 600)...)
-		if err := c.street.Send(testnet.TooBig(router, place("inside", v6), 1280, quoted)); err != nil {
+		})
+	}
+}
+
+// icmpErrors sends an error of each kind, and looks whether it arrives.
+func (c *town) icmpErrors(t *testing.T, v6 bool, want map[string]bool) {
+	t.Helper()
+	proto, kind := uint8(1), uint8(3)
+	if v6 {
+		proto, kind = 58, 2
+	}
+	router, host, inside, stranger := place("outside", v6), place("host", v6), place("inside", v6), place("stranger", v6)
+	hold := func(name string, waits func(netip.Addr) bool, from netip.Addr, send func() error) {
+		t.Helper()
+		if err := send(); err != nil {
 			t.Fatal(err)
 		}
-		if _, seen := through.Wait(enough, func(s testnet.Seen) bool { return s.ICMPType == kind && s.Source == router }); !seen {
-			t.Errorf("IPv6 %t: an error about forwarded traffic was dropped", v6)
+		if got := waits(from); got != want[name] {
+			t.Errorf("IPv6 %t: an error %s passed: %t, want %t", v6, name, got, want[name])
 		}
 	}
+	at1 := func(w waiter) func(netip.Addr) bool {
+		return func(from netip.Addr) bool {
+			_, seen := w.Wait(short, func(s testnet.Seen) bool { return s.ICMPType == kind && s.Source == from })
+			return seen
+		}
+	}
+	about := func(from, to netip.AddrPort, target netip.Addr) func() error {
+		quoted := testnet.TCP(from, to, "A", make([]byte, 600)...)
+		return func() error { return c.street.Send(testnet.TooBig(router, target, 1280, quoted)) }
+	}
+	hold("about http", at1(c.host.Delivered(proto, v6)), router, about(at(host, 80), at(stranger, 40000), host))
+	hold("about no connection", at1(c.host.Delivered(proto, v6)), router, about(at(host, 22), at(stranger, 40001), host))
+	hold("to an inner machine", at1(c.yard.Capture()), router, about(at(inside, 80), at(stranger, 40002), inside))
+
+	asked := testnet.UDP(at(inside, 4000), at(stranger, 53), make([]byte, 600)...)
+	left := c.street.Capture()
+	if err := c.yard.Send(asked); err != nil {
+		t.Fatal(err)
+	}
+	if _, seen := left.Wait(enough, func(s testnet.Seen) bool { return s.Destination == stranger }); !seen {
+		t.Fatalf("IPv6 %t: the question did not leave", v6)
+	}
+	// What is mapped without state leaves by another address, and has no connection.
+	if mapped := place("mapped", v6); want["to a mapped machine"] {
+		hold("to a mapped machine", at1(c.yard.Capture()), router, about(at(mapped, 80), at(stranger, 40003), mapped))
+	} else {
+		hold("about a forwarded connection", at1(c.yard.Capture()), router, func() error { return c.street.Send(testnet.TooBig(router, inside, 1280, asked)) })
+	}
+	raw := testnet.TooBig(host, stranger, 1280, testnet.TCP(at(stranger, 40004), at(host, 80), "A", make([]byte, 600)...))
+	hold("of the host", at1(c.street.Capture()), host, func() error { return sendRaw(c.host, raw) })
+}
+
+// sendRaw sends a packet that a program of the host has made, header and all.
+func sendRaw(s *testnet.Namespace, b []byte) error {
+	family, to := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Addr: [4]byte(b[16:20])})
+	if b[0]>>4 == 6 {
+		family, to = unix.AF_INET6, &unix.SockaddrInet6{Addr: [16]byte(b[24:40])}
+	}
+	return s.Do(func() error {
+		fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = unix.Close(fd) }()
+		if err := unix.Sendto(fd, b, 0, to); !errors.Is(err, unix.EPERM) { // which says that output refused it
+			return err
+		}
+		return nil
+	})
+}
+
+// waiter is what sees packets.
+type waiter interface {
+	Wait(time.Duration, func(testnet.Seen) bool) (testnet.Seen, bool)
 }
 
 // Neighbours find each other, and multicast listeners report, with input and

@@ -183,6 +183,7 @@ var shapes = []*shape{
 			{"bypass", "bypasses", "Services that keep no connection state, in either direction, where the local end is the service's port.", false},
 			{"table", "table", "The size of the connection table and its time-outs.", false},
 			{"invalid", "invalid", "What becomes of packets that belong to no connection and open none: `drop` (also when left out) or `allow`.", false},
+			{"icmp-errors", "icmp-errors", "Which errors of ICMP pass: `related` (also when left out) or `all`.", false},
 		},
 		null: true, examples: []string{"{bypass: [web], table: auto, invalid: drop}"},
 	},
@@ -203,6 +204,11 @@ var shapes = []*shape{
 	},
 	{name: "timeouts", what: "timeouts", doc: "Each is net.netfilter.nf_conntrack_PROTOCOL_timeout_STATE of the kernel.", keys: timeoutKeys(), null: true, examples: []string{"{tcp-time-wait: 30s, udp-stream: 2m}"}},
 	{name: "invalid", what: "invalid", doc: "`drop` or `allow`.", text: oneOf("drop", "allow"), examples: []string{"drop"}},
+	{
+		name: "icmp-errors", what: "icmp-errors",
+		doc:  "`related`: those about a connection that this host knows, and those about what keeps no state. `all`: every one, for hosts that see only one direction of what they forward.",
+		text: oneOf("related", "all"), examples: []string{"related"},
+	},
 	{
 		name: "layout", what: "layout",
 		doc: "Large sets, such as those of countries, are laid out so that a packet is decided by as little as possible. The more memory and time it may take, the less a packet costs. What is left out is sensible by default: 64 MiB, and a quarter more time than plain sets take.",

@@ -149,6 +149,19 @@ func (f *file) tracking(n *yaml.Node) {
 			default:
 				f.fail(f.src.at(k.value), "write drop or allow", "invalid must be drop or allow, this is %s", kindName(k.value))
 			}
+		case "icmp-errors":
+			if t.ErrorsPos.Line != 0 {
+				f.fail(f.src.at(k.key), "", "icmp-errors is already set, see %s", t.ErrorsPos)
+				continue
+			}
+			t.ErrorsPos = f.src.at(k.value)
+			switch k.value.Value {
+			case "related":
+			case "all":
+				t.ErrorsAll = true
+			default:
+				f.fail(f.src.at(k.value), "write related or all", "icmp-errors must be related or all, this is %s", kindName(k.value))
+			}
 		}
 	}
 }

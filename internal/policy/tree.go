@@ -120,6 +120,8 @@ type Tracking struct {
 	Table        *Table // nil: left as it is
 	InvalidAllow bool
 	InvalidPos   Pos
+	ErrorsAll    bool // icmp-errors: all, also those about no known connection
+	ErrorsPos    Pos
 }
 
 // Layout is what large sets together may take in the kernel; what is zero is

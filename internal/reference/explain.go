@@ -30,6 +30,9 @@ type Path struct {
 	Published bool
 	// Packet is the packet as it leaves, or as it was when it was refused.
 	Packet packet.Packet
+	// Crowded says that the packet begins a flow whose answers another flow has: the
+	// kernel gives it another port, which nobody can know before. [Flows] alone says it.
+	Crowded bool
 	// Answer is what becomes of the reset that a rejected packet of no connection
 	// gets, which output decides as any other; [Flows] alone follows it.
 	Answer *Path

@@ -2,6 +2,7 @@ package reference
 
 import (
 	"net/netip"
+	"slices"
 
 	"sluice/internal/packet"
 	"sluice/internal/policy"
@@ -130,6 +131,10 @@ func (w *walk) needed() {
 	}
 	if what := w.isNeeded(); what != "" {
 		w.ends(policy.Allow, "needed", noPos, "", "the network cannot work without "+what)
+		return
+	}
+	if p := w.packet; p.Protocol == packet.ICMP && slices.Contains(errors4, p.ICMPType) || p.Protocol == packet.ICMPv6 && slices.Contains(errors6, p.ICMPType) {
+		w.step("needed", noPos, "", "an ICMP error passes where it is about a known connection, or about what keeps no state")
 		return
 	}
 	w.step("needed", noPos, "", "this ICMP message is none that the network cannot work without")

@@ -54,7 +54,7 @@ func (f *Flows) Packet(p packet.Packet, way packet.Way) Path {
 	arrived := w.packet
 	path := w.run()
 	if w.begins && path.Verdict == policy.Allow {
-		f.begin(arrived, path.Packet)
+		path.Crowded = !f.begin(arrived, path.Packet)
 	}
 	if reset, ok := resetOf(path); ok {
 		if f.Route != nil {
@@ -149,12 +149,13 @@ type flow struct {
 	lastEnd, lastAck, lastWindow uint32
 }
 
-// begin remembers a flow by its first packet, as it came and as it left.
-func (f *Flows) begin(came, left packet.Packet) {
+// begin remembers a flow by its first packet, as it came and as it left; false
+// where another has its answers.
+func (f *Flows) begin(came, left packet.Packet) bool {
 	n := &flow{first: keyOf(&came), dnat: left.DNAT, snat: left.SNAT}
 	answer, ok := keyOf(&left).answer()
 	if !ok || f.known[answer] != nil {
-		return
+		return !ok
 	}
 	n.answer = answer
 	if came.Protocol == packet.TCP {
@@ -165,6 +166,7 @@ func (f *Flows) begin(came, left packet.Packet) {
 		}
 	}
 	f.known[n.first], f.known[n.answer] = n, n
+	return true
 }
 
 func (f *Flows) end(n *flow) {

@@ -186,8 +186,8 @@ func TestFlowsWithoutConnections(t *testing.T) {
 		asked := udp("", own, resolver)
 		follow(t, openOut, sent{asked, out, n, yes, ""},
 			sent{aboutPacket("wan0", "203.0.113.1", hostIP, asked), in, r, yes, ""},
-			sent{aboutPacket("wan0", "203.0.113.1", "198.51.100.9", asked), in, iv, yes, ""},
-			sent{aboutPacket("wan0", "203.0.113.1", hostIP, udp("", own, "203.0.113.99:53")), in, iv, yes, ""},
+			sent{aboutPacket("wan0", "203.0.113.1", "198.51.100.9", asked), in, iv, no, ""},
+			sent{aboutPacket("wan0", "203.0.113.1", hostIP, udp("", own, "203.0.113.99:53")), in, iv, no, ""},
 			sent{asked, out, n, yes, ""})
 	})
 	t.Run("neighbours are not tracked", func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestFlowsOfNAT(t *testing.T) {
 			sent{tcp("wan0", client, "198.51.100.1:8080", fA), in, e, yes, "203.0.113.7:40000 > 10.20.0.5:80"},
 			sent{aboutPacket("lan0", "10.20.0.5", clientIP, got), through, r, yes, "198.51.100.1:0 > 203.0.113.7:0"},
 			sent{aboutPacket("wan0", "203.0.113.1", hostIP, tcp("", "198.51.100.1:8080", client, fSA)), in, r, yes, "203.0.113.1:0 > 10.20.0.5:0"},
-			sent{aboutPacket("wan0", "203.0.113.1", hostIP, answer), in, iv, yes, ""})
+			sent{aboutPacket("wan0", "203.0.113.1", hostIP, answer), in, iv, no, ""})
 	})
 	t.Run("redirect to the host and back", func(t *testing.T) {
 		text := nat("  - redirect tcp/2222 in wan to :22\n") + "input: { default: drop, rules: [allow published tcp/2222] }\noutput: { default: drop }\n"

@@ -40,17 +40,39 @@ func (w *walk) isNeeded() string {
 	switch p.Protocol {
 	case packet.ICMP:
 		if slices.Contains(errors4, p.ICMPType) {
-			return "ICMP errors"
+			return w.errorsPass()
 		}
 	case packet.ICMPv6:
 		switch {
 		case slices.Contains(errors6, p.ICMPType):
-			return "ICMPv6 errors"
+			return w.errorsPass()
 		case w.hook == policy.Forward:
 		case w.neighbourly():
 			return "neighbour discovery"
 		case slices.Contains(listeners6, p.ICMPType) && (p.Source.IsLinkLocalUnicast() || p.Source.IsUnspecified()):
 			return "multicast listener discovery"
+		}
+	}
+	return ""
+}
+
+// errorsPass says why an ICMP error passes that belongs to no known flow: the policy
+// lets all pass, or it is about what keeps no state. "" leaves it to the state.
+func (w *walk) errorsPass() string {
+	t := &w.Policy.Tracking
+	if t.ErrorsAll {
+		return "ICMP errors"
+	}
+	if w.packet.State != packet.Invalid && w.packet.State != packet.Untracked {
+		return ""
+	}
+	const mapped, bypassed = "ICMP errors about what is mapped without state", "ICMP errors about what bypasses tracking"
+	if w.mapsWithoutState() && (w.packet.State == packet.Untracked || w.hook == policy.Output) {
+		return mapped
+	}
+	for i := range t.Bypass {
+		if w.hook == policy.Output || w.hook == policy.Input && w.serves(&t.Bypass[i], w.packet.Destination) {
+			return bypassed
 		}
 	}
 	return ""

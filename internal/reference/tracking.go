@@ -80,6 +80,17 @@ func (w *walk) offers(b *policy.Bypass, local netip.Addr, port uint16) bool {
 	})
 }
 
+// serves says whether an address of this host is one that a bypass is about.
+func (w *walk) serves(b *policy.Bypass, local netip.Addr) bool {
+	return b.To == nil || slices.ContainsFunc(b.To.Items, func(item policy.WhoItem) bool {
+		if set := w.Sets[item.Name]; set != nil && set.IsEndpoints() {
+			return slices.ContainsFunc(set.Endpoints, func(e policy.Endpoint) bool { return holds(e.Address, local) })
+		}
+		_, found := w.inItem(item, local)
+		return found
+	})
+}
+
 func bypassText(b *policy.Bypass) string {
 	text := "bypass:"
 	for i, s := range b.Services {
