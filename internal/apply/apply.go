@@ -60,7 +60,9 @@ type Outcome struct {
 	Unchanged  bool     `json:"unchanged"`        // the kernel held it already
 	Pending    *Pending `json:"pending,omitempty"`
 	Cut        int      `json:"cut"` // flows deleted
-	Notes      []string `json:"notes,omitempty"`
+	// Adopted is of a change that began to track connections; nil of others.
+	Adopted *Adopted `json:"adopted,omitempty"`
+	Notes   []string `json:"notes,omitempty"`
 	// Proof is that of the rules that were loaded; nil where none were, a few
 	// elements alone, or no proof was asked for.
 	Proof *Proof `json:"proof,omitempty"`
@@ -157,6 +159,9 @@ func (s *session) admitAloud(in Input, o *Options) (said []string, err error) {
 // describe says what runs now.
 func (s *session) describe(out *Outcome) {
 	out.Generation, out.Pending, out.Proof = s.cur.Running, s.cur.Pending, s.proved
+	if s.adoption != nil {
+		out.Adopted = &s.adoption.Adopted
+	}
 	if g, err := s.generation(s.cur.Running); s.cur.Running != 0 && err == nil {
 		out.Policy = g.Policy
 	}

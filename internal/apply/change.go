@@ -242,11 +242,11 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 		return err
 	}
 	steps = withMark(steps, markOf(c.to))
-	switched := false
+	prepared := false
 	for i, step := range steps {
 		s.progress(Progress{Done: i, Total: len(steps), Name: step.Name, Purpose: step.Purpose})
-		if step.Purpose == backend.Switch && !switched {
-			switched = true
+		if (step.Purpose == backend.Switch || step.Purpose == backend.Track) && !prepared {
+			prepared = true
 			if err := beforeSwitch(); err != nil {
 				return err
 			}
@@ -256,8 +256,8 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 			return err
 		}
 		s.point("before " + j.Step)
-		if step.Purpose == backend.Hold {
-			err = s.hold(ctx)
+		if step.Purpose == backend.Track {
+			err = s.adoptConnections(ctx)
 		} else {
 			err = take(ctx, s.Kernel, step)
 		}
@@ -265,6 +265,9 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 			return fmt.Errorf("%s %s: %w", step.Purpose, step.Name, err)
 		}
 		s.point("after " + j.Step)
+		if step.Purpose == backend.Switch {
+			s.adoptLate(ctx)
+		}
 	}
 	s.progress(Progress{Done: len(steps), Total: len(steps)})
 	return nil
@@ -273,6 +276,7 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 // plan is the steps from what the kernel holds. A few elements need nothing read
 // ahead where a witness has seen what it holds.
 func (s *session) plan(ctx context.Context, c change) ([]backend.Step, error) {
+	s.adoption = nil
 	if steps := s.assumed(ctx, c); steps != nil {
 		return steps, nil
 	}
@@ -285,11 +289,11 @@ func (s *session) plan(ctx context.Context, c change) ([]backend.Step, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bring in the bans by command: %w", err)
 	}
-	steps, err := s.Backend.Steps(want, have)
+	steps, err := s.Backend.Steps(s.passing(want, have, c), have)
 	if err != nil {
 		return nil, fmt.Errorf("plan the transactions: %w", err)
 	}
-	return bans.insert(steps), nil
+	return s.withTrack(bans.insert(steps)), nil
 }
 
 // finish writes down a change that the kernel has made. It may run twice.

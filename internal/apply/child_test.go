@@ -46,7 +46,8 @@ type command struct {
 	HoldAt    string // at this one
 	What      string // of ban and unban: ranges with a space between
 	For       time.Duration
-	Dear      bool // of apply: lookups in interval sets cost much, so that large sets are laid out
+	Dear      bool          // of apply: lookups in interval sets cost much, so that large sets are laid out
+	Grace     time.Duration // of apply: that the policy gives
 }
 
 func TestMain(m *testing.M) {
@@ -121,6 +122,9 @@ func (c command) run(token string) error {
 		var out *Outcome
 		if out, err = h.Apply(ctx, c.input(), Options{Confirm: c.Confirm, Keep: true, Verify: true, Cut: c.Cut, Force: c.Force}); err == nil {
 			fmt.Printf("generation %d unchanged %v cut %d\n", out.Generation, out.Unchanged, out.Cut)
+			if out.Adopted != nil {
+				fmt.Printf("entries %d grace %v own %v\n", out.Adopted.Entries, out.Adopted.Grace, out.Adopted.Own)
+			}
 		}
 	case "tunnel":
 		err = openTunnel(c.What)
@@ -174,6 +178,7 @@ func (c command) run(token string) error {
 
 func (c command) input() Input {
 	p := policyOf(c.Policy)
+	p.Grace = uint64(c.Grace.Milliseconds()) //nolint:gosec // not negative
 	costs := nftables.DefaultCosts()
 	if c.Dear {
 		costs.Lookup.Interval = nftables.Curve{Of16: 5000, Of256: 6000, Of4096: 7000, Of16384: 8000, Of65536: 9000}
@@ -281,6 +286,24 @@ func policyOf(name string) *program.Program {
 		banClient(p)
 	}
 	p.Chains[0].Rules = append(p.Chains[0].Rules, tunnelRules(strings.Fields(name)[1:])...)
+	if strings.HasSuffix(name, "router") || strings.HasSuffix(name, "bypass") {
+		neighbours := accept("neighbours", number(program.Protocol, 58))
+		p.Chains[0].Rules = append(p.Chains[0].Rules, neighbours)
+		p.Hooks = append(p.Hooks, program.Hook{Kind: program.Forward, Phase: program.Filter, Default: program.Drop, Chain: "forward"})
+		p.Chains = append(p.Chains, program.Chain{Name: "forward", Rules: []program.Rule{
+			accept("established", program.Condition{Field: program.State, Names: []string{"established"}}),
+			accept("allow udp/7000", number(program.Protocol, 17), number(program.Port, 7000)),
+		}})
+	}
+	if strings.HasSuffix(name, "bypass") { // of tcp/5000 of this host
+		untracked := func(f program.Field) []program.Rule {
+			return []program.Rule{{Stage: program.StageTrack, Match: []program.Condition{number(program.Protocol, 6), number(f, 5000)}, Actions: []program.Action{program.NoTrack{}}}}
+		}
+		p.Hooks = append(p.Hooks, program.Hook{Kind: program.Prerouting, Phase: program.Raw, Default: program.Accept, Chain: "prerouting_raw"},
+			program.Hook{Kind: program.Output, Phase: program.Raw, Default: program.Accept, Chain: "output_raw"})
+		p.Chains = append(p.Chains, program.Chain{Name: "prerouting_raw", Rules: untracked(program.Port)}, program.Chain{Name: "output_raw", Rules: untracked(program.SourcePort)})
+		p.Chains[0].Rules = append(p.Chains[0].Rules, accept("untracked", program.Condition{Field: program.State, Names: []string{"untracked"}}))
+	}
 	if strings.HasSuffix(name, "early") {
 		p.Hooks = append(p.Hooks, program.Hook{Kind: program.Ingress, Phase: program.Early, Devices: []string{"lo", "vm0"}, Default: program.Accept, Chain: "early"})
 		p.Chains = append(p.Chains, program.Chain{Name: "early", Rules: []program.Rule{accept("neighbours", number(program.Protocol, 58))}})

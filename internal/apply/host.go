@@ -102,6 +102,10 @@ type session struct {
 	keptNow bool
 	trust
 	proved *Proof // of the rules that were loaded
+	// adoption is what the change under way does for connections that run, nil where
+	// it begins to track none; noEntries says that the host's own get none.
+	adoption  *adoption
+	noEntries bool
 	// asked is which sets of bans the rules ask, once it is known.
 	asked      backend.Asked
 	askedKnown bool

@@ -32,6 +32,8 @@ type Kernel interface {
 	SetSysctl(name, value string) error
 	// DeleteFlows removes the tracked connections that match accepts.
 	DeleteFlows(match func(conntrack.Entry) bool) (int, error)
+	// AdoptFlows makes the entries of connections that run, as conntrack.Adopt does.
+	AdoptFlows(flows []conntrack.Flow) (int, error)
 }
 
 type linux struct{}
@@ -44,12 +46,12 @@ func (linux) Run(ctx context.Context, text string) error { return nft.Run(ctx, t
 
 func (linux) Send(ctx context.Context, contents backend.Contents) error { return contents.Send(ctx) }
 
-// take loads one step; a Hold takes no time here.
+// take loads one step; a Track is none of the rules.
 func take(ctx context.Context, k Kernel, step backend.Step) error {
 	switch {
 	case step.Contents != nil:
 		return k.Send(ctx, step.Contents)
-	case step.Purpose == backend.Hold:
+	case step.Purpose == backend.Track:
 		return nil
 	}
 	return k.Run(ctx, step.Text)
@@ -86,3 +88,4 @@ func (linux) SetSysctl(name, value string) error { return sysctl.Write(name, val
 func (linux) DeleteFlows(match func(conntrack.Entry) bool) (int, error) {
 	return conntrack.Delete(match)
 }
+func (linux) AdoptFlows(flows []conntrack.Flow) (int, error) { return conntrack.Adopt(flows) }

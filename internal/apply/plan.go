@@ -33,6 +33,7 @@ type Plan struct {
 	Added     backend.Cost `json:"added"`               // of what comes beside it until then: sets that are the same are not loaded again
 	Available uint64       `json:"available,omitempty"` // bytes of memory that are free
 	Ends      *EndedFlows  `json:"ends,omitempty"`      // what the policy's bans end
+	Grace     float64      `json:"grace,omitempty"`     // seconds in which connections pass that nobody knows
 	Notes     []string     `json:"notes,omitempty"`
 	Warnings  []string     `json:"warnings,omitempty"` // what the policy cannot do alone
 	Refused   string       `json:"refused,omitempty"`  // why apply would refuse it
@@ -161,15 +162,18 @@ func choiceChanges(old map[string]string, want backend.Artifact) []Choice {
 }
 
 func (s *session) planSteps(in Input, have backend.State, out *Plan) error {
-	steps, err := s.Backend.Steps(s.asks(in.Artifact), have)
+	// The generation has no number yet, and its program is at hand.
+	want := s.passing(s.asks(in.Artifact), have, change{to: &Generation{}, program: in.Program})
+	steps, err := s.Backend.Steps(want, have)
 	if err != nil {
 		return fmt.Errorf("plan the transactions: %w", err)
 	}
+	steps = s.withTrack(steps)
+	if s.adoption != nil {
+		out.Grace = s.adoption.Grace
+	}
 	for _, step := range steps {
 		text := fmt.Sprintf("%s: %s", step.Purpose, step.Name)
-		if step.Purpose == backend.Hold {
-			text += fmt.Sprintf(" (%s, where there are any)", holdTime)
-		}
 		out.Steps = append(out.Steps, text)
 	}
 	return nil

@@ -172,6 +172,11 @@ type Verified struct {
 	// Unasked is what other hands put into sets of bans that no rule asks: it is no
 	// difference, since it does nothing.
 	Unasked []Unasked `json:"unasked,omitempty"`
+	// Grace is for how many seconds TCP of unknown connections still passes, since
+	// tracking began; what is proved is what holds behind it.
+	Grace float64 `json:"grace,omitempty"`
+	// Longer is where that lasts for longer than the policy gives.
+	Longer []backend.Difference `json:"longer,omitempty"`
 	// Form is in how many places the kernel holds something else than was loaded,
 	// whatever it means: see Status.
 	Form int `json:"form"`
@@ -236,6 +241,11 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 			return nil, err
 		}
 		out.Form = len(differences)
+		for _, d := range differences {
+			if d.Longer {
+				out.Longer = append(out.Longer, d)
+			}
+		}
 		if out.Bans, err = s.banDrift(ctx, artifact); err != nil {
 			return nil, err
 		}
@@ -243,7 +253,8 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 			return nil, err
 		}
 	}
-	out.Proved = out.Proved && len(out.Bans) == 0
+	out.Grace = graceLeft(have)
+	out.Proved = out.Proved && len(out.Bans) == 0 && len(out.Longer) == 0
 	out.Seconds = time.Since(began).Seconds()
 	return out, nil
 }

@@ -40,6 +40,7 @@ type Status struct {
 	Counters   []Counter            `json:"counters,omitempty"`
 	Full       []Counter            `json:"full,omitempty"`    // packets that found a dynamic table full
 	Waiting    []Waiting            `json:"waiting,omitempty"` // interfaces that the rules were loaded without
+	Grace      float64              `json:"grace,omitempty"`   // seconds in which TCP of unknown connections still passes
 	Busy       string               `json:"busy,omitempty"`    // who is changing it
 	// Edited is the files that the generation was made of and that are others now, and
 	// EditedUnread why that cannot be told.
@@ -137,6 +138,7 @@ func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
 		return nil, err
 	}
 	out.Drift = append(out.Drift, differences...)
+	out.Grace = graceLeft(have)
 	out.Sysctls = s.sysctlDrift(g)
 	if p, err := s.program(g); err == nil {
 		out.Counters, out.Full = counters(p, have.Counters())

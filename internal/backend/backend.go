@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"sluice/internal/program"
 )
@@ -93,6 +94,28 @@ type Artifact interface {
 	Notes() []program.Note
 }
 
+// Passing is an artifact whose rules ask connection tracking. Flows that ran before
+// their packets were tracked have no entry, so such rules refuse them.
+type Passing interface {
+	Artifact
+	// Begins says which flows the steps from have to the artifact begin to track that
+	// its rules may refuse: those of this host's own sockets, and those that it
+	// forwards.
+	Begins(have State) (own, forwarded bool)
+	// Passing is the artifact, such that the switch to it lets flows pass without an
+	// entry for the time of Grace, which the kernel ends.
+	Passing(own, forwarded bool) Artifact
+	// Grace is the policy's.
+	Grace() time.Duration
+}
+
+// Transitional is a state that may be in such a time.
+type Transitional interface {
+	State
+	// Grace is how long flows without an entry still pass; 0: they do not.
+	Grace() time.Duration
+}
+
 // State is what a backend read from the kernel.
 type State interface {
 	// Empty says that nothing of Sluice's is there.
@@ -127,15 +150,15 @@ type Purpose string
 // Purposes, in the order in which steps come.
 const (
 	Fill   Purpose = "fill"   // objects and set contents, used by nobody yet
+	Track  Purpose = "track"  // no transaction: entries for connections that run already
 	Switch Purpose = "switch" // the one small transaction after which the new rules hold
 	Edit   Purpose = "edit"   // elements of living sets
-	Hold   Purpose = "hold"   // no transaction: time for running connections, where there are any
 	Sweep  Purpose = "sweep"  // what nobody uses any more
 )
 
 // Step is one transaction, which the kernel takes as a whole or not at all; or,
 // with Contents, as many as they take. It has either of Text and Contents; a
-// Hold has neither.
+// Track has neither.
 type Step struct {
 	Purpose  Purpose
 	Name     string // for progress: "set served-1f3a (48665 ranges)"
@@ -161,12 +184,12 @@ func (s Step) Script() string {
 	return s.Text
 }
 
-// Take loads the step, its text by run (nft.Run); a Hold does nothing.
+// Take loads the step, its text by run (nft.Run); a Track does nothing.
 func (s Step) Take(ctx context.Context, run func(ctx context.Context, text string) error) error {
 	switch {
 	case s.Contents != nil:
 		return s.Contents.Send(ctx)
-	case s.Purpose == Hold:
+	case s.Purpose == Track:
 		return nil
 	}
 	return run(ctx, s.Text)
@@ -179,6 +202,9 @@ type Difference struct {
 	Want   string         `json:"want,omitempty"` // one line each; "" is absent
 	Have   string         `json:"have,omitempty"`
 	Origin program.Origin `json:"origin,omitzero"`
+	// Longer says that connections which nobody knows pass for longer than the
+	// artifact gives (Passing), which no rule of the state tells.
+	Longer bool `json:"longer,omitempty"`
 }
 
 // RefusedError says what a backend cannot do, by rule.

@@ -160,6 +160,9 @@ func report(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *apply.O
 	default:
 		fmt.Fprintf(w, "%s runs\n", policyText(out.Generation, out.Policy))
 	}
+	if text := out.Adopted.Text(); text != "" {
+		fmt.Fprintln(w, text)
+	}
 	if out.Proof != nil && out.Proof.Proved {
 		fmt.Fprintf(w, "proved: every packet gets what it says %s\n", provedText(out.Proof))
 	}

@@ -159,6 +159,9 @@ func printPlan(w io.Writer, p *apply.Plan, all bool, packets func(io.Writer)) {
 		fmt.Fprintf(w, "sends        %s\n", sizeText(numbers, p.Added))
 		fmt.Fprintf(w, "load time    about %s\n", time.Duration(p.Added.LoadTime).Round(time.Millisecond)) //nolint:gosec // seconds
 	}
+	if p.Grace > 0 {
+		fmt.Fprintf(w, "grace        connections through this host have %s to send a packet, then what is not known is refused\n", time.Duration(p.Grace*float64(time.Second)))
+	}
 	packets(w)
 	printEnds(w, p.Ends)
 	for _, n := range p.Notes {

@@ -117,6 +117,9 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	for _, i := range s.Waiting {
 		printWaiting(w, i, s.Boot == s.Generation.Number, here)
 	}
+	if s.Grace > 0 {
+		fmt.Fprintf(w, "%s        %s\n", paint(w, "33", "grace"), graceText(s.Grace))
+	}
 	printDrift(w, s, here)
 	for _, c := range s.Full {
 		fmt.Fprintf(w, "%s         the table of %s:%d was full for %d packets: sources beyond it share one limit\n",
@@ -200,4 +203,10 @@ func by(a apply.Author) string {
 		text += " from " + a.From
 	}
 	return text
+}
+
+// graceText says how long connections pass that nobody knows.
+func graceText(seconds float64) string {
+	left := max(time.Duration(seconds*float64(time.Second)).Round(time.Second), time.Second)
+	return fmt.Sprintf("connections that nobody knows pass for %s more, since tracking began", left)
 }

@@ -177,6 +177,12 @@ func printVerified(w io.Writer, v *verifiedJSON, here string) {
 	for _, d := range v.Bans {
 		fmt.Fprintf(w, "%s         %s\n", paint(w, "31", "ban"), apply.DescribeDifference(d))
 	}
+	for _, d := range v.Longer {
+		fmt.Fprintf(w, "%s       %s\n", paint(w, "31", "grace"), apply.DescribeDifference(d))
+	}
+	if v.Grace > 0 && len(v.Longer) == 0 {
+		fmt.Fprintf(w, "grace        %s: what is proved is what holds then\n", graceText(v.Grace))
+	}
 	if v.Banned > 0 {
 		fmt.Fprintf(w, "banned       %s by command at the moment, which is no difference from the policy\n", choice(v.Banned == 1, "1 address or range", fmt.Sprint(v.Banned, " addresses or ranges")))
 	}
@@ -236,6 +242,9 @@ func notProvedText(v *apply.Verified, name string) string {
 	}
 	if n := len(v.Bans); n > 0 {
 		found = append(found, plural(n, "ban")+" by command not in force as it should be")
+	}
+	if len(v.Longer) > 0 {
+		found = append(found, "connections that nobody knows pass for longer than the policy says")
 	}
 	return strings.Join(found, "; ")
 }

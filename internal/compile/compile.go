@@ -21,6 +21,7 @@ func Compile(r *resolve.Resolved) (*program.Program, error) {
 		policy:   r.Policy,
 		program: &program.Program{
 			Owner: Owner, Scope: r.Facts.Namespace,
+			Grace:  uint64(r.Policy.Tracking.GraceTime().Milliseconds()),                               //nolint:gosec // never negative
 			Layout: program.Layout{Memory: r.Policy.Layout.Memory, Load: uint64(r.Policy.Layout.Load)}, //nolint:gosec // never negative
 		},
 		sets:     map[string]bool{},

@@ -164,6 +164,8 @@ func TestOtherFormsAgree(t *testing.T) {
 		{"nat:\n  - 'redirect http in wan on 2001:db8::9 to [2001:db8::5]:80'", "nat:\n  - {redirect: http, in: wan, on: \"2001:db8::9\", to: \"[2001:db8::5]:80\"}"},
 		{"nat:\n  - map 198.51.100.16/28 to 10.20.1.0/28 stateless", "nat:\n  - {map: 198.51.100.16/28, to: 10.20.1.0/28, stateless: true}"},
 		{"tracking: {bypass: [http to l, dns]}", "tracking: {bypass: [{service: http, to: l}, {service: dns}]}"},
+		{"tracking: {grace: 180s}", "tracking: {grace: 3m}"},
+		{"tracking: {grace: none}", "tracking: {grace: none}"},
 		{"tracking: {bypass: http to l}", "tracking: {bypass: {service: [http], to: [l]}}"},
 		{"tracking: {bypass: '[http, dns] to 198.51.100.1'}", "tracking: {bypass: {service: [http, dns], to: 198.51.100.1}}"},
 		{"tracking: {table: {max: 5, timeouts: {udp: 90s}}}", "tracking: {table: {max: \"5\", timeouts: {udp: 1m30s}}}"},

@@ -184,9 +184,11 @@ var shapes = []*shape{
 			{"table", "table", "The size of the connection table and its time-outs.", false},
 			{"invalid", "invalid", "What becomes of packets that belong to no connection and open none: `drop` (also when left out) or `allow`.", false},
 			{"icmp-errors", "icmp-errors", "Which errors of ICMP pass: `related` (also when left out) or `all`.", false},
+			{"grace", "grace", "How long TCP connections through this host have to send a packet when tracking begins: those that ran before nobody knows, and what is not known by then is refused. `3s` when left out, 24h at most; `none` refuses them at once. Connections of the host itself are known without it.", false},
 		},
 		null: true, examples: []string{"{bypass: [web], table: auto, invalid: drop}"},
 	},
+	{name: "grace", what: "grace", doc: "A duration, or `none`.", text: matching(`^(none|([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?)$`), examples: []string{"3s", "10m", "none"}},
 	{
 		name: "bypasses", what: "bypass", doc: "One bypass or a list.", text: anyText(), list: "bypass", null: true, examples: []string{"[web]", "web to listeners"},
 		keys: bypassKeys,

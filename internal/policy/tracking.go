@@ -136,6 +136,13 @@ func (f *file) tracking(n *yaml.Node) {
 				continue
 			}
 			t.Table = f.table(k)
+		case "grace":
+			if t.GracePos.Line != 0 {
+				f.fail(f.src.at(k.key), "", "grace is already set, see %s", t.GracePos)
+				continue
+			}
+			t.GracePos = f.src.at(k.value)
+			t.Grace = f.grace(k.value)
 		case "invalid":
 			if t.InvalidPos.Line != 0 {
 				f.fail(f.src.at(k.key), "", "invalid is already set, see %s", t.InvalidPos)
@@ -164,6 +171,25 @@ func (f *file) tracking(n *yaml.Node) {
 			}
 		}
 	}
+}
+
+// maxGrace bounds how long connections pass that nobody knows.
+const maxGrace = 24 * time.Hour
+
+// grace reads a duration; zero is none.
+func (f *file) grace(n *yaml.Node) time.Duration {
+	if n.Kind == yaml.ScalarNode && n.Value == "none" {
+		return 0
+	}
+	if n.Value == "0s" {
+		f.fail(f.src.at(n), "write none", "grace is zero")
+		return 0
+	}
+	d := f.duration(n, "grace")
+	if d > maxGrace {
+		f.fail(f.src.at(n), "write at most 24h, or none", "grace %s is too long", n.Value)
+	}
+	return d
 }
 
 func (f *file) bypasses(n *yaml.Node) {

@@ -122,6 +122,19 @@ type Tracking struct {
 	InvalidPos   Pos
 	ErrorsAll    bool // icmp-errors: all, also those about no known connection
 	ErrorsPos    Pos
+	Grace        time.Duration // as it is written; see Tracking.GraceTime
+	GracePos     Pos
+}
+
+// DefaultGrace is longer than the retransmission of a busy connection takes.
+const DefaultGrace = 3 * time.Second
+
+// GraceTime is how long connections that nobody knows pass when tracking begins.
+func (t *Tracking) GraceTime() time.Duration {
+	if t.GracePos.Line == 0 {
+		return DefaultGrace
+	}
+	return t.Grace
 }
 
 // Layout is what large sets together may take in the kernel; what is zero is

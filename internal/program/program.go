@@ -18,6 +18,9 @@ type Program struct {
 	Sysctls    []Sysctl
 	Layout     Layout
 	Notes      []Note
+	// Grace is for how many milliseconds TCP passes that belongs to no known flow and
+	// opens none, when connection tracking begins.
+	Grace uint64
 	// CountsOnly says that the program does nothing to packets. Backends hold it to
 	// that.
 	CountsOnly bool

@@ -24,6 +24,7 @@ type artifact struct {
 	costs   *CostModel     // what Cost is by
 	layouts []LayoutReport // of an artifact that was made here, not read
 	written [][]byte       // parts that Encode writes, where they are known
+	passing openings       // which flows without entries the steps to it let pass for a moment
 }
 
 const artifactFormat = 3

@@ -110,7 +110,7 @@ func (n nftables) Steps(want backend.Artifact, have backend.State) ([]backend.St
 	if w == nil {
 		return removal(n.table, h), nil
 	}
-	return steps(w.tree(), h), nil
+	return steps(w.tree(), h, w.passing), nil
 }
 
 // Compare says by meaning where have differs from want.

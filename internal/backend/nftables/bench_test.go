@@ -111,7 +111,7 @@ func BenchmarkKernelLarge(b *testing.B) {
 	})
 	b.Run("steps", func(b *testing.B) {
 		for b.Loop() {
-			if st := steps(a.Tree, s); len(st) > 0 {
+			if st := steps(a.Tree, s, openings{}); len(st) > 0 {
 				b.Fatal(st[0].Name)
 			}
 		}

@@ -29,6 +29,7 @@ func compare(want *Tree, have *State) []backend.Difference {
 	c.objects()
 	c.sets()
 	c.chains()
+	c.grace()
 	return c.out
 }
 
@@ -184,6 +185,21 @@ func elementsApart(k, h *Set) (missing, extra Elements) {
 	want, have := k.Elements.all(), h.Elements.all()
 	missing.Addresses, extra.Addresses = want.Difference(have), have.Difference(want)
 	return missing, extra
+}
+
+// grace: a moment in which connections pass that ran before is the policy's own. One
+// that lasts longer is not, whoever made it.
+func (c *comparer) grace() {
+	g := &c.have.grace
+	given := "for good"
+	if !g.forEver {
+		given = "for " + g.given.String()
+	}
+	if g.live() && (g.forEver || g.given > c.want.graceTime()) {
+		c.out = append(c.out, backend.Difference{
+			Kind: "set", Name: graceSet, Want: "TCP of unknown connections passes for at most " + c.want.graceTime().String(), Have: given, Longer: true,
+		})
+	}
 }
 
 func (c *comparer) chains() {

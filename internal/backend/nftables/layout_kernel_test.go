@@ -86,7 +86,7 @@ func TestLayoutsInKernel(t *testing.T) {
 					}
 					a := &artifact{Format: artifactFormat, Tree: l.tree}
 					host := kernel{lab.Namespace}
-					for _, s := range steps(a.Tree, &State{}) {
+					for _, s := range steps(a.Tree, &State{}, openings{}) {
 						if err := lab.Namespace.Do(func() error { return s.Take(context.Background(), nft.Run) }); err != nil {
 							t.Fatalf("%s: %v\n%s", s.Name, err, head(s.Script(), 3000))
 						}
@@ -94,7 +94,7 @@ func TestLayoutsInKernel(t *testing.T) {
 					if d := host.compare(t, a, true); len(d) > 0 {
 						t.Errorf("seed %d: it reads back otherwise:%s", seed, differences(d))
 					}
-					if st := steps(a.Tree, host.read(t, true)); len(st) > 0 {
+					if st := steps(a.Tree, host.read(t, true), openings{}); len(st) > 0 {
 						t.Errorf("seed %d: loaded, it wants %d steps more: %s", seed, len(st), st[0].Name)
 					}
 					for is, s := range sources {

@@ -91,7 +91,7 @@ func (n nftables) lower(p *program.Program, can backend.Capabilities) (*lowering
 func lowerSearching(p *program.Program, can backend.Capabilities, costs *CostModel, search layoutSearch) (*lowering, error) {
 	l := &lowering{
 		search: search, costs: costs,
-		program: p, can: can, tree: &Tree{Table: name(p.Owner)}, parts: map[string]*parts{}, laid: map[string]map[int]*laid{}, made: map[string]*Chain{},
+		program: p, can: can, tree: &Tree{Table: name(p.Owner), Grace: p.Grace}, parts: map[string]*parts{}, laid: map[string]map[int]*laid{}, made: map[string]*Chain{},
 		notes: slices.Clone(p.Notes),
 	}
 	var done []string

@@ -127,6 +127,9 @@ func readOnce(ctx context.Context, table string, wanted func(*Set) bool) (*State
 	if s.Tree.Dormant, err = nft.Dormant(table); err != nil {
 		return nil, err
 	}
+	if err := s.readGrace(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.readContents(ctx, wanted); err != nil {
 		return nil, err
 	}
@@ -239,6 +242,7 @@ func parse(text []byte, table string) (*State, error) {
 		}
 	}
 	slices.SortFunc(s.Tree.Sets, func(a, b *Set) int { return strings.Compare(a.Name, b.Name) })
+	s.takePassages()
 	return s, nil
 }
 

@@ -15,6 +15,7 @@ type State struct {
 	Tree     Tree
 	Extra    []Extra                  // objects in the table that this backend never makes
 	Values   map[string]backend.Count // of counters, by their name in the program
+	grace    grace                    // what is there of a transition, which is not in Tree
 }
 
 // Extra is an object that somebody else put into the table.

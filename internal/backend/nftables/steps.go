@@ -22,26 +22,23 @@ type stepper struct {
 	made  map[string]bool // chains that exist before the switch, for the elements of verdict maps
 	steps []backend.Step
 	// define makes what holds no elements: one transaction, before sets are filled.
-	define strings.Builder
-	fills  fills
-	carry  map[string]backend.Count // of counters that are to count elsewhere
-	// transition: packets become tracked that were not, so that the switch has
-	// a moment for connections that run.
-	transition bool
-	ahead      bool // what is new in living sets comes before the switch
+	define  strings.Builder
+	fills   fills
+	carry   map[string]backend.Count // of counters that are to count elsewhere
+	passing openings                 // what the switch lets pass for a moment
+	ahead   bool                     // what is new in living sets comes before the switch
 }
 
-func steps(want *Tree, have *State) []backend.Step {
-	s := &stepper{want: want, have: have, table: "inet " + want.Table, used: have.Tree.used()}
-	s.transition = s.startsTracking()
+func steps(want *Tree, have *State, lets openings) []backend.Step {
+	s := &stepper{want: want, have: have, table: "inet " + want.Table, used: have.Tree.used(), passing: lets}
 	s.objects()
 	s.emptyChains()
 	s.sets()
 	s.comes()
 	s.switchRules()
 	s.living()
-	s.closePassages()
 	s.settle()
+	s.endGrace()
 	s.sweep()
 	return s.steps
 }
@@ -259,6 +256,7 @@ func (s *stepper) switchRules() {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "flush table %s\n", s.table)
+	b.WriteString(s.beginGrace())
 	for _, h := range s.have.Tree.Chains {
 		k := s.want.chain(h.Name)
 		if k == nil && h.Base != nil && h.Base.Policy == "drop" {
@@ -283,11 +281,9 @@ func (s *stepper) switchRules() {
 		}
 	}
 	for _, c := range s.want.Chains {
+		c = s.withPassage(c)
 		if s.opens(c.Name) {
 			c = &Chain{Name: c.Name, Comment: c.Comment, Base: withPolicy(c.Base, "drop"), Rules: append(slices.Clip(c.Rules), acceptAll)}
-		}
-		if s.passes(c) {
-			c = withPassage(c)
 		}
 		c.write(&b)
 	}
@@ -345,7 +341,7 @@ func (s *stepper) settle() {
 		if s.opens(c.Name) {
 			fmt.Fprintf(&policy, "add chain %s %s { policy accept; }\n", s.table, c.Name)
 			fmt.Fprintf(&rules, "flush chain %s %s\n", s.table, c.Name)
-			for _, r := range c.Rules {
+			for _, r := range s.withPassage(c).Rules {
 				fmt.Fprintf(&rules, "add rule %s %s %s\n", s.table, c.Name, r.line())
 			}
 		}

@@ -1,58 +1,226 @@
 package nftables
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"sluice/internal/backend"
+	"sluice/internal/kernel/nfset"
 )
 
 // A flow that ran before connection tracking saw it has no entry, so its next
 // packet is new, and new packets that come the wrong way round are refused: the
 // answers to a download of a host that tracked nothing, the data of a service
-// that bypassed tracking. So the first moment of such a change lets pass TCP
-// that opens no connection. Conntrack takes up a flow in the middle
+// that bypassed tracking. So for the time of the policy's grace such a change lets
+// TCP pass that opens no connection. Conntrack takes up a flow in the middle
 // (nf_conntrack_tcp_loose, net/netfilter/nf_conntrack_proto_tcp.c), the packet
 // leaves an entry, and from then on the flow is established. A stranger gains
 // nothing: without a connection, such a packet is answered by a reset.
+//
+// The kernel ends the grace: the rule asks a set whose one element has a time-out.
+// What is left of it then, a rule that no packet matches, goes with the next change.
 var passage = Rule{
 	Statements: []Statement{
-		{Kind: Opaque, Name: "ct state new tcp flags & (syn | ack) != syn"},
+		{Kind: Match, Field: "ct state", Op: "==", Values: []string{"8"}},
+		{Kind: Match, Field: "tcp flags", Mask: "18", Op: "!=", Values: []string{"2"}},
+		{Kind: Match, Field: "meta l4proto", Op: "==", Set: graceSet},
 		{Kind: Verdict, Name: "accept"},
 	},
 	Comment: "connections that ran before, for a moment",
 }
 
-// startsTracking says whether packets become tracked that were not: nothing
-// of ours looked at states before, or something is no longer kept out. A
-// passage that is still open is of such a change that was killed: connections
-// have not had their time yet.
-func (s *stepper) startsTracking() bool {
-	if !asksState(&s.have.Tree) || hasPassage(&s.have.Tree) {
-		return true
+// graceSet is no name that a set of a program can have: those with a slash begin
+// with what marks them as escaped.
+const graceSet = "grace/tcp"
+
+// grace is what the kernel has of a transition.
+type grace struct {
+	set    bool     // it is there
+	chains []string // with a passage
+	// What its element says. With neither, it is over.
+	given   time.Duration // the whole time
+	left    time.Duration
+	forEver bool // somebody put it there without a time-out
+}
+
+// live says that passages let packets pass.
+func (g *grace) live() bool { return len(g.chains) > 0 && (g.left > 0 || g.forEver) }
+
+// remains says that something of a transition is in the kernel.
+func (g *grace) remains() bool { return g.set || len(g.chains) > 0 }
+
+// Grace is how long TCP packets that belong to no known flow and open none still
+// pass; 0: they do not.
+func (s *State) Grace() time.Duration {
+	if !s.grace.live() {
+		return 0
 	}
-	keeps := notrackRules(s.want)
-	return slices.ContainsFunc(notrackRules(&s.have.Tree), func(rule string) bool { return !slices.Contains(keeps, rule) })
+	return s.grace.left
 }
 
-// passes says whether a chain has to let running connections pass for a
-// moment: it decides by state, and refuses by default.
+// takePassages takes what belongs to a transition out of what was read: it is
+// neither the artifact's nor somebody else's.
+func (s *State) takePassages() {
+	sets := s.Tree.Sets
+	s.Tree.Sets = slices.DeleteFunc(sets, func(k *Set) bool { return k.Name == graceSet })
+	s.grace.set = len(s.Tree.Sets) < len(sets)
+	line := passage.normalLine()
+	for _, c := range s.Tree.Chains {
+		at := slices.IndexFunc(c.Rules, func(r Rule) bool { return r.normalLine() == line })
+		if c.Base != nil && at >= 0 {
+			c.Rules = slices.Delete(c.Rules, at, at+1)
+			s.grace.chains = append(s.grace.chains, c.Name)
+		}
+	}
+}
+
+// readGrace reads how long a transition lasts.
+func (s *State) readGrace(ctx context.Context) error {
+	if !s.grace.set {
+		return nil
+	}
+	conn, err := nfset.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	begin := func() { s.grace.given, s.grace.left, s.grace.forEver = 0, 0, false }
+	err = conn.Dump(ctx, nfset.Set{Table: s.Tree.Table, Name: graceSet}, begin, func(e nfset.Element) error {
+		s.grace.forEver = s.grace.forEver || e.Timeout == 0
+		s.grace.given, s.grace.left = max(s.grace.given, e.Timeout), max(s.grace.left, e.Expires)
+		return nil
+	})
+	if errors.Is(err, nfset.ErrNoSet) {
+		return nil
+	}
+	return err
+}
+
+// Begins says which flows the steps from have to the artifact begin to track: those
+// of the host's own sockets, and those that it forwards, as far as its rules ask for
+// the states of such packets and refuse what is not known.
+func (a *artifact) Begins(have backend.State) (own, forwarded bool) {
+	h, err := stateOf(have)
+	if err != nil || !asksState(a.Tree) {
+		return false, false
+	}
+	if !asksState(&h.Tree) {
+		return true, slices.ContainsFunc(a.Tree.Chains, func(c *Chain) bool { return a.Tree.refuses(c) && c.forwards() })
+	}
+	// What bypasses tracking has this host as one of its ends.
+	keeps := notrackRules(a.Tree)
+	return slices.ContainsFunc(notrackRules(&h.Tree), func(rule string) bool { return !slices.Contains(keeps, rule) }), false
+}
+
+// Passing is the artifact whose steps let flows pass that have no entries.
+func (a *artifact) Passing(own, forwarded bool) backend.Artifact {
+	out := *a
+	out.passing = openings{own, forwarded}
+	return &out
+}
+
+// Grace is how long they let them pass.
+func (a *artifact) Grace() time.Duration { return a.Tree.graceTime() }
+
+func (t *Tree) graceTime() time.Duration {
+	return time.Duration(t.Grace) * time.Millisecond //nolint:gosec // of a policy: no more than days
+}
+
+// openings says for which flows a switch opens passages.
+type openings struct{ own, forwarded bool }
+
+// refuses says whether a chain may refuse running connections that have no entries:
+// it decides by state, and by default or behind that by a rule not everything passes.
+func (t *Tree) refuses(c *Chain) bool {
+	if c.Base == nil || c.Base.Type != "filter" || len(c.Rules) == 0 || !slices.ContainsFunc(c.Rules, Rule.asksState) {
+		return false
+	}
+	return c.Base.Policy == "drop" || t.drops(c.Rules[c.passageAt():], map[string]bool{})
+}
+
+// drops says whether rules, or the chains that they lead to, refuse anything.
+func (t *Tree) drops(rules []Rule, seen map[string]bool) bool {
+	leads := func(verdict string) bool {
+		_, name, _ := strings.Cut(verdict, " ")
+		if verdict == "drop" || name == "" || seen[name] {
+			return verdict == "drop"
+		}
+		seen[name] = true
+		c := t.chain(name)
+		return c != nil && t.drops(c.Rules, seen)
+	}
+	for _, r := range rules {
+		for _, s := range r.Statements {
+			switch s.Kind {
+			case Reject:
+				return true
+			case Verdict:
+				if s.Name == "drop" {
+					return true
+				}
+			case Jump, Goto:
+				if leads("jump " + s.Name) {
+					return true
+				}
+			case VerdictMap:
+				verdicts := slices.Collect(maps.Values(s.Map))
+				if k := t.set(s.Set); k != nil {
+					verdicts = k.Elements.Verdicts
+				}
+				if slices.ContainsFunc(verdicts, leads) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func (c *Chain) forwards() bool { return c.Base != nil && c.Base.Hook == "forward" }
+
+// passes says whether a chain gets a passage: a new one, or that of a grace that is
+// not over.
 func (s *stepper) passes(c *Chain) bool {
-	return s.transition && c.Base != nil && c.Base.Policy == "drop" && len(c.Rules) > 0 && slices.ContainsFunc(c.Rules, Rule.asksState)
+	if s.want.Grace == 0 || !s.want.refuses(c) {
+		return false
+	}
+	asked := s.passing.own
+	if c.forwards() {
+		asked = s.passing.forwarded
+	}
+	return asked || s.goesOn() && slices.Contains(s.have.grace.chains, c.Name)
 }
 
-// withPassage is the chain with the passage before its last rule, which goes
-// on to the policy's own rules, and before those that lead new packets there
-// earlier.
-func withPassage(c *Chain) *Chain {
+// goesOn says that a grace which began before may last: it is none that the policy
+// does not give.
+func (s *stepper) goesOn() bool {
+	g := &s.have.grace
+	return g.live() && !g.forEver && g.given <= s.want.graceTime()
+}
+
+// withPassage is the chain with its passage, if it gets one: before its last rule,
+// which goes on to the policy's own rules, and before those that lead new packets
+// there earlier.
+func (s *stepper) withPassage(c *Chain) *Chain {
+	if !s.passes(c) {
+		return c
+	}
 	out := *c
+	out.Rules = slices.Insert(slices.Clone(c.Rules), c.passageAt(), passage)
+	return &out
+}
+
+func (c *Chain) passageAt() int {
 	at := len(c.Rules) - 1
 	if goal := c.Rules[at].goal(); goal != "" {
 		at = slices.IndexFunc(c.Rules, func(r Rule) bool { return r.goal() == goal })
 	}
-	out.Rules = slices.Insert(slices.Clone(c.Rules), at, passage)
-	return &out
+	return at
 }
 
 // goal is the chain that a rule goes on in for good; "" where it does not.
@@ -63,27 +231,40 @@ func (r Rule) goal() string {
 	return ""
 }
 
-// closePassages waits for running connections and ends the transition.
-func (s *stepper) closePassages() {
-	var b strings.Builder
-	for _, c := range s.want.Chains {
-		if s.passes(c) {
-			fmt.Fprintf(&b, "flush chain %s %s\n", s.table, c.Name)
-			for _, r := range c.Rules {
-				fmt.Fprintf(&b, "add rule %s %s %s\n", s.table, c.Name, r.line())
-			}
-		}
+// beginGrace is the part of the switch without which passages let nothing pass.
+func (s *stepper) beginGrace() string {
+	begins := func(c *Chain) bool {
+		return s.passes(c) && (!s.goesOn() || !slices.Contains(s.have.grace.chains, c.Name))
 	}
-	if b.Len() > 0 {
-		s.steps = append(s.steps, backend.Step{Purpose: backend.Hold, Name: "running connections get their entries"})
-		s.add(backend.Sweep, "no more connections without an entry", b.String())
+	if !slices.ContainsFunc(s.want.Chains, begins) {
+		return ""
 	}
+	return fmt.Sprintf("add set %[1]s %[2]s { type inet_proto; flags timeout; }\nflush set %[1]s %[2]s\nadd element %[1]s %[2]s { tcp timeout %[3]dms }\n",
+		s.table, graceSet, s.want.Grace)
 }
 
-func hasPassage(t *Tree) bool {
-	return slices.ContainsFunc(t.Chains, func(c *Chain) bool {
-		return slices.ContainsFunc(c.Rules, func(r Rule) bool { return r.Comment == passage.Comment })
-	})
+// endGrace takes away what a grace left that is over, or that the policy does not
+// give.
+func (s *stepper) endGrace() {
+	g := &s.have.grace
+	switched := slices.ContainsFunc(s.steps, func(step backend.Step) bool { return step.Purpose == backend.Switch })
+	if !g.remains() || slices.ContainsFunc(s.want.Chains, s.passes) && (switched || s.goesOn()) {
+		return
+	}
+	var b strings.Builder
+	for _, c := range s.want.Chains {
+		if switched || !slices.Contains(g.chains, c.Name) {
+			continue
+		}
+		fmt.Fprintf(&b, "flush chain %s %s\n", s.table, c.Name)
+		for _, r := range c.Rules {
+			fmt.Fprintf(&b, "add rule %s %s %s\n", s.table, c.Name, r.line())
+		}
+	}
+	if g.set {
+		fmt.Fprintf(&b, "delete set %s %s\n", s.table, graceSet)
+	}
+	s.add(backend.Sweep, "what let connections pass that ran before", b.String())
 }
 
 func asksState(t *Tree) bool {

@@ -16,6 +16,9 @@ type Tree struct {
 	Chains     []*Chain
 	// Never is what never gets into the sets that commands fill.
 	Never packed `json:",omitzero"`
+	// Grace is for how many milliseconds flows pass that nobody knows, when tracking
+	// begins.
+	Grace uint64 `json:",omitempty"`
 }
 
 // Counter is a named counter object.

@@ -23,6 +23,11 @@ type Tuple struct {
 	SourcePort, DestinationPort uint16 // zero for protocols without ports
 }
 
+// Turned is the tuple the other way round: of an answer, where nothing is rewritten.
+func (t Tuple) Turned() Tuple {
+	return Tuple{Source: t.Destination, Destination: t.Source, SourcePort: t.DestinationPort, DestinationPort: t.SourcePort}
+}
+
 // Entry is one tracked connection.
 type Entry struct {
 	Family   int // 4 or 6

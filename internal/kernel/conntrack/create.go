@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ const (
 	infoTCP, tcpState, tcpFlags, tcpFlagsRe = 1, 1, 4, 5
 
 	statusSeenReply, statusAssured, statusConfirmed = 2, 4, 8 // IPS_*; an entry of the table is confirmed
-	tcpEstablished                                  = 3       // TCP_CONNTRACK_ESTABLISHED
+	tcpEstablished, tcpCloseWait                    = 3, 5    // TCP_CONNTRACK_*
 	tcpLiberal                                      = 0x08    // IP_CT_TCP_FLAG_BE_LIBERAL: sequence numbers are not looked at
 )
 
@@ -40,6 +41,10 @@ type Flow struct {
 	Mark     uint32
 	// Answered says that packets went both ways: its packets are established.
 	Answered bool
+	// Closing says of TCP that one side has sent all that it has to.
+	Closing bool
+	// Seconds is how long the entry lives without a packet; 0: flowSeconds.
+	Seconds uint32
 	// Master, where it is given, is the flow that this one belongs to: packets of a flow
 	// that is not answered are then related. It has to be in the table.
 	Master *Flow
@@ -85,7 +90,7 @@ func (f Flow) message() (netlink.Message, error) {
 	e.ByteOrder = binary.BigEndian
 	e.Nested(ctaOriginal, f.Original.encode(f, false))
 	e.Nested(ctaReply, f.reply().encode(f, true))
-	e.Uint32(ctaTimeout, flowSeconds)
+	e.Uint32(ctaTimeout, cmp.Or(f.Seconds, flowSeconds))
 	if f.Mark != 0 {
 		e.Uint32(ctaMark, f.Mark)
 	}
@@ -98,7 +103,10 @@ func (f Flow) message() (netlink.Message, error) {
 	if f.Protocol == unix.IPPROTO_TCP {
 		e.Nested(ctaProtoInfo, func(e *netlink.AttributeEncoder) error {
 			e.Nested(infoTCP, func(e *netlink.AttributeEncoder) error {
-				if f.Answered {
+				switch {
+				case f.Closing:
+					e.Uint8(tcpState, tcpCloseWait)
+				case f.Answered:
 					e.Uint8(tcpState, tcpEstablished)
 				}
 				e.Bytes(tcpFlags, []byte{tcpLiberal, tcpLiberal})
@@ -182,8 +190,7 @@ func (f Flow) reply() Tuple {
 	if f.Reply != (Tuple{}) {
 		return f.Reply
 	}
-	o := f.Original
-	return Tuple{Source: o.Destination, Destination: o.Source, SourcePort: o.DestinationPort, DestinationPort: o.SourcePort}
+	return f.Original.Turned()
 }
 
 // answers are the types of ICMP that answer others.

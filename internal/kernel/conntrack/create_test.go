@@ -1,6 +1,7 @@
 package conntrack_test
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"testing"
@@ -103,5 +104,72 @@ func TestCreateAll(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestAdopt: connections that run get entries, those that are there stay as they are,
+// and the table is not filled beyond what it may have.
+func TestAdopt(t *testing.T) {
+	testnet.Require(t, testnet.Nftables)
+	for _, family := range []string{"IPv4", "IPv6"} {
+		t.Run(family, func(t *testing.T) {
+			a, b, published := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.2"), netip.MustParseAddr("203.0.113.5")
+			if family == "IPv6" {
+				a, b, published = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8:1::2"), netip.MustParseAddr("2001:db8:2::5")
+			}
+			flow := func(port int) conntrack.Flow {
+				return conntrack.Flow{Protocol: 6, Answered: true, Seconds: 1000, Original: conntrack.Tuple{Source: a, Destination: b, SourcePort: uint16(port), DestinationPort: 80}} //nolint:gosec // a port
+			}
+			h := testnet.New(t).Unnamed("host")
+			err := h.Do(func() error {
+				known := flow(1000)
+				known.Mark = 7
+				turned := conntrack.Flow{Protocol: 6, Answered: true, Mark: 8, Original: flow(1001).Original.Turned()}
+				// b came to a by an address that somebody else rewrote.
+				behind := conntrack.Flow{
+					Protocol: 6, Answered: true, Mark: 9,
+					Original: conntrack.Tuple{Source: b, Destination: published, SourcePort: 80, DestinationPort: 8080}, Reply: flow(1002).Original,
+				}
+				if err := conntrack.CreateAll([]conntrack.Flow{known, turned, behind}); err != nil {
+					return err
+				}
+				var flows []conntrack.Flow
+				for i := range 150 {
+					flows = append(flows, flow(1000+i))
+				}
+				flows[149].Closing = true
+				for _, want := range []int{147, 0} {
+					if made, err := conntrack.Adopt(flows); err != nil || made != want {
+						t.Errorf("%d entries were made, want %d: %v", made, want, err)
+					}
+				}
+				entries, err := conntrack.List()
+				if err != nil {
+					return err
+				}
+				marks := map[uint32]conntrack.Tuple{}
+				for _, e := range entries {
+					if e.Mark != 0 {
+						marks[e.Mark] = e.Original
+					} else if e.Timeout < 900 || e.Timeout > 1000 {
+						t.Errorf("an entry lives for %d s, want 1000", e.Timeout)
+					}
+				}
+				if len(entries) != 150 || marks[7] != known.Original || marks[8] != turned.Original || marks[9] != behind.Original {
+					t.Errorf("%d entries; those that were there became %v", len(entries), marks)
+				}
+				more := []conntrack.Flow{flow(2000), flow(1000), flow(2001), flow(2002)}
+				if made, err := conntrack.AdoptWithin(more, 2); made != 2 || !errors.Is(err, conntrack.ErrNoRoom) {
+					t.Errorf("with room for two: %d made, %v", made, err)
+				}
+				if n, err := conntrack.Count(); err != nil || n != 152 {
+					t.Errorf("the table has %d entries, want 152: %v", n, err)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
