@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"sluice/internal/host"
+	"sluice/internal/kernel/ruleset"
 	"sluice/internal/program"
 )
 
@@ -22,6 +23,12 @@ func Surroundings(f host.Facts, p *program.Program, forward bool) []string {
 			out = append(out, fmt.Sprintf("chain %s of table %s %s (%s, at %s) is not ours and may drop what this policy allows",
 				c.Name, c.Family, c.Table, maker(c), c.Hook))
 		}
+		for _, e := range c.More {
+			if e.Opens() {
+				out = append(out, fmt.Sprintf("chain %s of table %s %s (%s, at %s) is not ours and %s",
+					c.Name, c.Family, c.Table, maker(c), c.Hook, EffectText(e)))
+			}
+		}
 	}
 	if !forward {
 		for _, port := range f.Published {
@@ -38,6 +45,25 @@ func Surroundings(f host.Facts, p *program.Program, forward bool) []string {
 		out = append(out, "this host forwards no IPv4: net.ipv4.ip_forward is 0")
 	}
 	return out
+}
+
+// EffectText says what a foreign chain does beside dropping and rewriting: "may …".
+func EffectText(e ruleset.Effect) string {
+	switch e {
+	case ruleset.Copies:
+		return "may send copies of packets that this policy refuses"
+	case ruleset.Forwards:
+		return "may send packets past every chain of this policy"
+	case ruleset.Offloads:
+		return "may hand flows to a flowtable, where neither this policy nor a later ban is asked"
+	case ruleset.Expects:
+		return "may have connections expected, which the rules of this policy are asked about"
+	case ruleset.Helps:
+		return "may set connection tracking helpers; what they expect is asked by the rules of this policy"
+	case ruleset.Times:
+		return "may change how long tracked connections live"
+	}
+	return "may do what is not known here"
 }
 
 func maker(c host.ForeignChain) string {

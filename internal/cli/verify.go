@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,11 +38,12 @@ that bans by command are in force is proved too.
 
 Left out are packets that are not met: ICMP within IPv6 and ICMPv6 within IPv4, and
 those of established flows from or to addresses that the policy bans, since apply
-deletes these flows. Flowtables of other tools are not looked at.
+deletes these flows.
 
-Base chains of other tools that can drop what the policy allows, or rewrite it, are
-listed: of them nothing is proved. They make the exit status 1, unless --own is
-given. Programs at XDP and tc are not looked at.
+Base chains of other tools that can drop what the policy allows, or rewrite it, or let
+pass what it refuses, are listed: of them nothing is proved. They make the exit status
+1, unless --own is given. Chains that only have connections expected, or set helpers or
+time-outs of connection tracking, are listed and no more. Programs at XDP and tc are not looked at.
 
 "sluice apply" does the same by itself after each load.
 ` + policyHelp + `
@@ -62,7 +64,24 @@ Exit status: 0 proved, 1 there is a difference, or something that is not proved;
 // unproved is a base chain of another tool.
 type unproved struct {
 	host.ForeignChain
-	Can []string `json:"can"` // what it can do with a packet that the policy allows
+	Can   []string `json:"can"`   // "drop" and "rewrite" what the policy allows, or one of More
+	Opens bool     `json:"opens"` // it may let pass what the policy refuses
+}
+
+// matters says whether the chain keeps the policy from meaning what it says. What it
+// has expected is asked by the policy's rules.
+func (u unproved) matters() bool { return u.Opens || u.Drops || u.Rewrites }
+
+// text says what the chain can do.
+func (u unproved) text() string {
+	var parts []string
+	if n := len(u.Can) - len(u.More); n > 0 {
+		parts = append(parts, "can "+strings.Join(u.Can[:n], " and ")+" what the policy allows")
+	}
+	for _, e := range u.More {
+		parts = append(parts, apply.EffectText(e))
+	}
+	return strings.Join(parts, "; it ")
 }
 
 // verifiedJSON is what "verify --json" prints.
@@ -104,7 +123,7 @@ func runVerify(cmd *cobra.Command, args []string) error {
 	} else {
 		printVerified(cmd.OutOrStdout(), &out, hereArguments(cmd))
 	}
-	if err == nil && (!v.Proved || len(out.Unproved) > 0) {
+	if err == nil && (!v.Proved || slices.ContainsFunc(out.Unproved, unproved.matters)) {
 		err = errFound
 	}
 	return err
@@ -124,8 +143,8 @@ func meantBy(ctx context.Context, cmd *cobra.Command, h *apply.Host, facts host.
 	return build.Meant(line.resolved)
 }
 
-// unprovedChains are those of other tools that can do something about a packet that
-// the policy allows.
+// unprovedChains are those of other tools that can do something about a packet or a
+// flow.
 func unprovedChains(f host.Facts) []unproved {
 	out := []unproved{}
 	for _, c := range f.ForeignChains {
@@ -136,8 +155,12 @@ func unprovedChains(f host.Facts) []unproved {
 		if c.Rewrites {
 			can = append(can, "rewrite")
 		}
-		if len(can) > 0 {
-			out = append(out, unproved{c, can})
+		u := unproved{ForeignChain: c, Can: can}
+		for _, e := range c.More {
+			u.Can, u.Opens = append(u.Can, string(e)), u.Opens || e.Opens()
+		}
+		if len(u.Can) > 0 {
+			out = append(out, u)
 		}
 	}
 	return out
@@ -193,8 +216,8 @@ func printVerified(w io.Writer, v *verifiedJSON, here string) {
 		fmt.Fprintf(w, "note         set %s holds what no command banned: %s; no rule asks it, and the next ban takes it out\n", u.Set, unaskedText(u))
 	}
 	for _, c := range v.Unproved {
-		fmt.Fprintf(w, "%s     chain %s of table %s %s (%s, at %s, priority %d) is not ours and can %s what the policy allows\n",
-			paint(w, "33", "unproved"), c.Name, c.Family, c.Table, madeBy(c.ForeignChain), c.Hook, c.Priority, strings.Join(c.Can, " and "))
+		fmt.Fprintf(w, "%s     chain %s of table %s %s (%s, at %s, priority %d) is not ours and %s\n",
+			paint(w, "33", "unproved"), c.Name, c.Family, c.Table, madeBy(c.ForeignChain), c.Hook, c.Priority, c.text())
 	}
 }
 

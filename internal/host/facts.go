@@ -3,6 +3,8 @@ package host
 import (
 	"fmt"
 	"net/netip"
+
+	"sluice/internal/kernel/ruleset"
 )
 
 // Facts is what one host, in one network namespace, is at one moment. It is
@@ -115,7 +117,9 @@ type ForeignChain struct {
 	Drops    bool   `json:"drops"`  // its policy, one of its rules or a chain that they lead to drops, rejects or queues
 	// Rewrites: the same changes packets, or whether they are tracked.
 	Rewrites bool `json:"rewrites,omitempty"`
-	Rules    int  `json:"rules"` // in the base chain itself
+	// More is what the same do beside, sorted.
+	More  []ruleset.Effect `json:"more,omitempty"`
+	Rules int              `json:"rules"` // in the base chain itself
 }
 
 // Published is a port that a foreign DNAT rule leads elsewhere.

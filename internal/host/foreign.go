@@ -45,6 +45,7 @@ func (f *Facts) addForeign(tables []ruleset.Table) {
 				Type: c.Type, Hook: c.Hook, Priority: c.Priority, Policy: c.Policy,
 				Drops:    c.Policy == "drop" || does(chains, c, map[string]bool{}, func(r *ruleset.Rule) bool { return r.Drops }),
 				Rewrites: does(chains, c, map[string]bool{}, func(r *ruleset.Rule) bool { return r.Rewrites }),
+				More:     effects(chains, c),
 				Rules:    len(c.Rules),
 			})
 			if c.Type == "nat" && c.Hook == "output" {
@@ -66,6 +67,18 @@ func (f *Facts) addForeign(tables []ruleset.Table) {
 			a.Address.Compare(b.Address), a.To.Compare(b.To))
 	})
 	f.Published = slices.Compact(f.Published)
+}
+
+// effects is what the rules of the chain, or of one that it leads to, do beside
+// dropping and rewriting, sorted.
+func effects(chains map[string]*ruleset.Chain, c *ruleset.Chain) []ruleset.Effect {
+	var all []ruleset.Effect
+	does(chains, c, map[string]bool{}, func(r *ruleset.Rule) bool {
+		all = append(all, r.More...)
+		return false
+	})
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // does says whether a rule of the chain, or of one that it leads to, is such a one.

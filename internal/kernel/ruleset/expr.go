@@ -9,11 +9,12 @@ import (
 
 // reader knows the named sets of the table whose rules it reads.
 type reader struct {
+	family   string
 	elements func(kind, set string) []any
 }
 
-func ruleOf(statements []map[string]any, elements func(kind, set string) []any) Rule {
-	r := reader{elements: elements}
+func ruleOf(family string, statements []map[string]any, elements func(kind, set string) []any) Rule {
+	r := reader{family: family, elements: elements}
 	var rule Rule
 	for _, s := range statements {
 		for verb, body := range s {
@@ -30,9 +31,27 @@ func (r reader) statement(rule *Rule, verb string, body any) {
 		if op, _ := fields["op"].(string); op == "==" || op == "in" {
 			rule.Match = cross(rule.Match, r.matches(fields["left"], fields["right"]))
 		}
-	case "drop", "reject", "queue":
+	case "drop", "reject":
 		rule.Drops = true
-	case "mangle", "notrack", "snat", "masquerade", "tproxy", "fwd", "synproxy":
+	case "queue", "synproxy": // a program gives the packet back as it likes; SYNs are answered for the server
+		rule.Drops, rule.Rewrites = true, true
+	case "dup":
+		if r.family == "netdev" {
+			rule.More = append(rule.More, Forwards)
+		} else {
+			rule.More = append(rule.More, Copies)
+		}
+	case "fwd":
+		rule.Rewrites, rule.More = true, append(rule.More, Forwards)
+	case "flow":
+		rule.More = append(rule.More, Offloads)
+	case "ct expectation":
+		rule.More = append(rule.More, Expects)
+	case "ct helper":
+		rule.More = append(rule.More, Helps)
+	case "ct timeout":
+		rule.More = append(rule.More, Times)
+	case "mangle", "reset", "notrack", "snat", "masquerade", "tproxy":
 		rule.Rewrites = true
 	case "jump", "goto":
 		if chain, ok := fields["target"].(string); ok {
@@ -59,10 +78,15 @@ func (r reader) statement(rule *Rule, verb string, body any) {
 			rule.Drops = true
 		case kind == "target" && slices.Contains(rewritingTargets, name):
 			rule.Rewrites, rule.extension = true, true
+		case kind == "target" && name == "TEE":
+			rule.More = append(rule.More, Copies)
 		case kind != "match":
 			// Older versions of nft print null: it may be anything.
 			rule.extension = true
 		}
+	case "accept", "return", "continue", "counter", "log", "limit", "quota", "set", "map", "meter", "ct count", "secmark", "last":
+	default:
+		rule.More = append(rule.More, Unknown)
 	}
 }
 

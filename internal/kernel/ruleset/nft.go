@@ -140,7 +140,7 @@ func fromJSON(family, name string, objects []object, elements func(kind, set str
 		if err := json.Unmarshal(o.Rule.Expr, &statements); err != nil {
 			return t, fmt.Errorf("read what nft printed of a rule in %s %s: %w", family, name, err)
 		}
-		c.Rules = append(c.Rules, ruleOf(statements, elements))
+		c.Rules = append(c.Rules, ruleOf(family, statements, elements))
 	}
 	return t, nil
 }

@@ -39,10 +39,36 @@ type Rule struct {
 	// Rewrites: changes addresses, ports, marks or other parts of the packet, or
 	// whether it is tracked.
 	Rewrites bool
-	Jumps    []Jump
-	NAT      []Rewrite // of the destination
+	// More is what it does beside.
+	More  []Effect
+	Jumps []Jump
+	NAT   []Rewrite // of the destination
 
 	extension bool // has an xtables extension that nft does not translate
+}
+
+// Effect is what a rule does to packets or flows beside dropping and rewriting.
+type Effect string
+
+// Effects of statements and xtables targets.
+const (
+	Copies   Effect = "copy"    // sends a copy elsewhere: dup, TEE
+	Forwards Effect = "pass"    // sends it past all hooks behind: fwd, dup of family netdev
+	Offloads Effect = "offload" // hands the flow to a flowtable: flow add
+	Expects  Effect = "expect"  // has a connection expected: ct expectation
+	Helps    Effect = "helper"  // sets a helper of connection tracking, which expects connections
+	Times    Effect = "timeout" // sets how long entries of connection tracking live
+	Unknown  Effect = "unknown" // a statement that is not known here
+)
+
+// Opens says whether packets or flows that a policy refuses may pass by it. What is
+// expected is asked by the policy's rules.
+func (e Effect) Opens() bool {
+	switch e {
+	case Copies, Forwards, Offloads, Unknown:
+		return true
+	}
+	return false
 }
 
 // Match is what a packet has to be; a zero member is anything.

@@ -227,7 +227,7 @@ func split(line string) ([]string, error) {
 
 func savedRule(words []string) Rule {
 	var r Rule
-	negated := false
+	negated, tracks := false, false
 	for i := 0; i < len(words); i++ {
 		word := words[i]
 		if word == "!" {
@@ -246,6 +246,12 @@ func savedRule(words []string) Rule {
 			i++
 		case "-j", "-g":
 			r.savedTarget(value)
+			tracks = value == "CT"
+			i++
+		case "--helper", "--timeout":
+			if tracks { // CT's own; the match "helper" has such an option as well
+				r.More = append(r.More, map[string]Effect{"--helper": Helps, "--timeout": Times}[word])
+			}
 			i++
 		case "--to-destination":
 			r.NAT = []Rewrite{{To: savedAddress(value)}}
@@ -261,8 +267,12 @@ func (r *Rule) savedTarget(name string) {
 	case "ACCEPT", "RETURN":
 	case "DNAT", "REDIRECT":
 		r.NAT, r.Rewrites = []Rewrite{{}}, true
-	case "DROP", "REJECT", "NFQUEUE", "QUEUE", "TARPIT", "DELUDE", "SYNPROXY":
+	case "DROP", "REJECT", "TARPIT", "DELUDE":
 		r.Drops = true
+	case "NFQUEUE", "QUEUE", "SYNPROXY":
+		r.Drops, r.Rewrites = true, true
+	case "TEE":
+		r.More = append(r.More, Copies)
 	default:
 		r.Rewrites = slices.Contains(rewritingTargets, name)
 		// A chain or an extension; a jump to no chain leads nowhere.
