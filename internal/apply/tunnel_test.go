@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -21,32 +22,49 @@ import (
 
 // Features that tunnels need.
 var (
-	tunDevices = testnet.Probed("tun devices", func() error { _, err := os.Stat("/dev/net/tun"); return err })
-	ipsec      = testnet.Probed("ESP", func() error {
-		return deviceOf("ip", append([]string{"xfrm", "state", "add", "src", "192.0.2.1", "dst", "192.0.2.2", "spi", "0x100", "mode", "tunnel"}, espKeys...)...)
+	tunDevices = testnet.Probed("tun devices", func() error {
+		_ = exec.Command("modprobe", "tun").Run() // the device file is not there before, where nothing else made it
+		_, err := os.Stat("/dev/net/tun")
+		return err
 	})
-	wireGuard  = testnet.Probed("WireGuard", func() error { return deviceOf("ip", "link", "add", "wg0", "type", "wireguard") })
-	greDevices = testnet.Probed("GRE", func() error {
-		return deviceOf("ip", "link", "add", "gre9", "type", "gre", "local", "192.0.2.1", "remote", "192.0.2.2")
+	ipsec = testnet.Probed("ESP", func() error {
+		return deviceOf(append([]string{"xfrm", "state", "add", "src", "192.0.2.1", "dst", "192.0.2.2"}, espState("0x100")...))
 	})
-	vxlan = testnet.Probed("VXLAN", func() error {
-		return deviceOf("ip", "link", "add", "vx0", "type", "vxlan", "id", "7", "dstport", "4789", "remote", "192.0.2.2")
+	wireGuard  = testnet.Probed("WireGuard", func() error { return deviceOf([]string{"link", "add", "wg0", "type", "wireguard"}) })
+	greDevices = testnet.Probed("GRE", func() error { return deviceOf(greDevice("gre", "192.0.2.1", "192.0.2.2")) })
+	vxlan      = testnet.Probed("VXLAN", func() error { return deviceOf(vxlanDevice("192.0.2.1", "192.0.2.2")) })
+	ethernet   = testnet.Probed("VXLAN or GRE", func() error {
+		if vxlan.Ask() != nil {
+			return greDevices.Ask()
+		}
+		return nil
 	})
 )
 
-var espKeys = []string{
-	"proto", "esp", "auth-trunc", "hmac(sha1)", "0x0123456789abcdef0123456789abcdef01234567", "96",
-	"enc", "cbc(aes)", "0x0123456789abcdef0123456789abcdef",
+func greDevice(kind, local, remote string) []string {
+	return []string{"link", "add", "tunnel0", "type", kind, "local", local, "remote", remote}
 }
 
-// deviceOf runs a program in a namespace that goes away.
-func deviceOf(name string, args ...string) error {
+func vxlanDevice(local, remote string) []string {
+	return []string{"link", "add", "tunnel0", "type", "vxlan", "id", "7", "dstport", "4789", "local", local, "remote", remote}
+}
+
+func espState(spi string) []string {
+	return []string{
+		"proto", "esp", "spi", spi, "reqid", "1", "mode", "tunnel",
+		"auth-trunc", "hmac(sha1)", "0x0123456789abcdef0123456789abcdef01234567", "96",
+		"enc", "cbc(aes)", "0x0123456789abcdef0123456789abcdef",
+	}
+}
+
+// deviceOf runs ip in a namespace that goes away.
+func deviceOf(args []string) error {
 	n, err := testnet.Create("feature")
 	if err != nil {
 		return err
 	}
 	defer n.Close()
-	return n.Try(func() { n.Unnamed("probe").MustRun(name, args...) })
+	return n.Try(func() { n.Unnamed("probe").MustRun("ip", args...) })
 }
 
 // openTunnel carries the packets of a tun device over UDP: "DEVICE LOCAL REMOTE",
@@ -174,26 +192,41 @@ var tunnels = []tunnel{
 			if l.six {
 				kind = "ip6gre"
 			}
-			l.ns.MustRun("ip", "link", "add", "tun0", "type", kind, "local", l.here, "remote", l.there)
-			l.client.MustRun("ip", "link", "add", "tun0", "type", kind, "local", l.there, "remote", l.here)
-			l.device(l.ns, l.inner)
-			l.device(l.client, l.theirs)
-		},
-	},
-	{
-		name: "vxlan in a bridge", needs: []testnet.Feature{vxlan}, outer: "17/4789",
-		open: func(l *tunnelLab) {
-			for _, side := range []struct {
-				in             *testnet.Namespace
-				remote, inside string
-			}{{l.ns, l.there, l.inner}, {l.client, l.here, l.theirs}} {
-				side.in.MustRun("ip", "link", "add", "vx0", "type", "vxlan", "id", "7", "dstport", "4789", "remote", side.remote)
-				side.in.MustRun("ip", "link", "add", "tun0", "type", "bridge")
-				side.in.MustRun("ip", "link", "set", "vx0", "up", "master", "tun0")
+			for _, side := range l.sides() {
+				side.in.MustRun("ip", greDevice(kind, side.here, side.there)...)
+				side.in.MustRun("ip", "link", "set", "tunnel0", "name", "tun0")
 				l.device(side.in, side.inside)
 			}
 		},
 	},
+	{
+		name: "in a bridge", needs: []testnet.Feature{ethernet}, outer: "17/4789 47",
+		open: func(l *tunnelLab) {
+			for _, side := range l.sides() {
+				switch {
+				case vxlan.Ask() == nil:
+					side.in.MustRun("ip", vxlanDevice(side.here, side.there)...)
+				case l.six:
+					side.in.MustRun("ip", greDevice("ip6gretap", side.here, side.there)...)
+				default:
+					side.in.MustRun("ip", greDevice("gretap", side.here, side.there)...)
+				}
+				side.in.MustRun("ip", "link", "add", "tun0", "type", "bridge")
+				side.in.MustRun("ip", "link", "set", "tunnel0", "up", "master", "tun0")
+				l.device(side.in, side.inside)
+			}
+		},
+	},
+}
+
+// side is one end of a tunnel.
+type side struct {
+	in                          *testnet.Namespace
+	here, there, inside, theirs string
+}
+
+func (l *tunnelLab) sides() []side {
+	return []side{{l.ns, l.here, l.there, l.inner, l.theirs}, {l.client, l.there, l.here, l.theirs, l.inner}}
 }
 
 func (l *lab) startTunnel(what string) {
@@ -223,22 +256,11 @@ func (l *tunnelLab) wireGuard(in *testnet.Namespace, key wgtypes.Key, port int, 
 // ipsec makes states and policies in tunnel mode between the inner addresses, which
 // are on loopback; no device is made.
 func (l *tunnelLab) ipsec(encapsulated []string) {
-	for _, side := range []struct {
-		in                     *testnet.Namespace
-		here, there            string
-		inside, theirs         string
-		spiOut, spiIn, outPort string
-	}{
-		{l.ns, l.here, l.there, l.inner, l.theirs, "0x100", "0x200", "4500"},
-		{l.client, l.there, l.here, l.theirs, l.inner, "0x200", "0x100", "4500"},
-	} {
+	for _, side := range l.sides() {
 		side.in.MustRun("ip", "address", "add", side.inside+"/32", "dev", "lo")
 		side.in.MustRun("ip", "route", "add", side.theirs+"/32", "dev", "eth0", "src", side.inside)
 		state := func(from, to, spi string) {
-			args := []string{
-				"xfrm", "state", "add", "src", from, "dst", to, "spi", spi, "reqid", "1", "mode", "tunnel",
-			}
-			args = append(args, espKeys...)
+			args := append([]string{"xfrm", "state", "add", "src", from, "dst", to}, espState(spi)...)
 			if encapsulated != nil {
 				none := "0.0.0.0"
 				if l.six {
@@ -248,8 +270,8 @@ func (l *tunnelLab) ipsec(encapsulated []string) {
 			}
 			side.in.MustRun("ip", args...)
 		}
-		state(side.here, side.there, side.spiOut)
-		state(side.there, side.here, side.spiIn)
+		state(l.here, l.there, "0x100")
+		state(l.there, l.here, "0x200")
 		policy := func(from, to, outerFrom, outerTo, dir string) {
 			side.in.MustRun("ip", "xfrm", "policy", "add", "src", from, "dst", to, "dir", dir,
 				"tmpl", "src", outerFrom, "dst", outerTo, "proto", "esp", "reqid", "1", "mode", "tunnel")

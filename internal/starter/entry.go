@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/host"
 	"sluice/internal/policy"
 )
 
@@ -16,9 +17,10 @@ type entry struct {
 	reason  string
 }
 
-// sorted gives what others can reach, what only the host itself can, and what
-// asks others and waits for their answers.
-func (w *writer) sorted() (open, loopback, clients []entry) {
+// sorted gives what others can reach, what perhaps only asks others, what only the
+// host itself can reach, and what asks others and waits for their answers.
+func (w *writer) sorted() (open, unsure, loopback, clients []entry) {
+	ofTunnels := w.tunnels()
 	var reachable []Listener
 	for _, l := range w.Listeners {
 		e := entry{serviceName(l.Protocol, l.Port), l.reason()}
@@ -26,15 +28,42 @@ func (w *writer) sorted() (open, loopback, clients []entry) {
 		case l.Protocol == "tcp" && slices.Contains(w.SSHPorts, l.Port):
 		case l.onlyLoopback():
 			loopback = append(loopback, e)
-		case l.Protocol == "udp" && (l.Port == 68 || l.Port == 546 || l.Port >= w.Facts.EphemeralFrom && l.Port <= w.Facts.EphemeralTo):
+		case slices.ContainsFunc(ofTunnels, func(o entry) bool { return o.service == e.service }):
+			// It is open already.
+		case l.Protocol == "udp" && (l.Port == 68 || l.Port == 546):
 			clients = append(clients, e)
+		case l.Protocol == "udp" && !l.Serves && l.Port >= w.Facts.EphemeralFrom && l.Port <= w.Facts.EphemeralTo:
+			e.reason += "; do others ask it first?"
+			unsure = append(unsure, e)
 		case w.isPublished(l):
 			// The program that holds a container's port; it is listed there.
 		default:
 			reachable = append(reachable, l)
 		}
 	}
-	return together(reachable), loopback, clients
+	return together(reachable), unsure, loopback, clients
+}
+
+// tunnels is what has to be let in for those to come back who are logged in through
+// tunnels, once each.
+func (w *writer) tunnels() []entry {
+	var out []entry
+	for _, o := range w.Facts.OuterFlows {
+		if o.Unknown != "" || o.Begins != host.FromOutside {
+			continue
+		}
+		e := entry{fmt.Sprintf("proto/%d", o.Protocol), fmt.Sprintf("%s comes by it, and %s is logged in through that", shown(o.Tunnel), o.Peer)}
+		switch o.Protocol {
+		case 6:
+			e.service = serviceName("tcp", o.Local.Port())
+		case 17:
+			e.service = serviceName("udp", o.Local.Port())
+		}
+		if !slices.ContainsFunc(out, func(a entry) bool { return a.service == e.service }) {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // reason says who listens where.

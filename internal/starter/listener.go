@@ -8,8 +8,10 @@ import (
 	"slices"
 
 	"sluice/internal/host"
+	"sluice/internal/kernel/link"
 	"sluice/internal/kernel/process"
 	"sluice/internal/kernel/socket"
+	"sluice/internal/kernel/wireguard"
 )
 
 // Situation is what a first policy is written from.
@@ -25,6 +27,9 @@ type Listener struct {
 	Port      uint16
 	Addresses []netip.Addr // sorted; the unspecified ones stand for all of a family
 	Programs  []string     // names, sorted; empty where they may not be read
+	// Serves says of UDP that others ask it first, as far as the kernel shows that;
+	// TCP says so itself.
+	Serves bool
 }
 
 // Describe reads the situation of the network namespace of the calling thread;
@@ -48,6 +53,9 @@ func Describe(ctx context.Context) (Situation, error) {
 	}
 	s := Situation{Facts: facts, SSHPorts: host.SSHPorts(tcp, owners)}
 	s.Listeners = listeners(append(tcp, udp...), owners)
+	if err := s.nameTunnels(); err != nil {
+		s.Facts.Unread = append(s.Facts.Unread, "ports of tunnels: "+err.Error())
+	}
 	for _, peer := range facts.SSHPeers {
 		s.SSHPorts = append(s.SSHPorts, peer.Local.Port())
 	}
@@ -74,6 +82,9 @@ func listeners(sockets []socket.Socket, owners map[uint32][]process.Process) []L
 			at[k] = &Listener{Protocol: s.Protocol, Port: s.Local.Port()}
 		}
 		l := at[k]
+		// Sockets that share a port share what comes to it, and the kernel's own have
+		// no process; who only asks others has no use for either.
+		l.Serves = l.Serves || len(owners[s.Inode]) == 0 || slices.Contains(l.Addresses, s.Local.Addr())
 		l.Addresses = append(l.Addresses, s.Local.Addr())
 		for _, p := range owners[s.Inode] {
 			if p.Name != "" {
@@ -82,7 +93,8 @@ func listeners(sockets []socket.Socket, owners map[uint32][]process.Process) []L
 		}
 	}
 	var all []Listener
-	for _, l := range at {
+	for k, l := range at {
+		l.Serves = l.Serves || k.protocol == "tcp" || at[key{"tcp", k.port}] != nil
 		slices.SortFunc(l.Addresses, netip.Addr.Compare)
 		l.Addresses = slices.Compact(l.Addresses)
 		slices.Sort(l.Programs)
@@ -93,6 +105,32 @@ func listeners(sockets []socket.Socket, owners map[uint32][]process.Process) []L
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
 	})
 	return all
+}
+
+// nameTunnels says which of the kernel's own sockets are of tunnels: no process holds
+// them.
+func (s *Situation) nameTunnels() error {
+	names := map[uint16][]string{}
+	guards, err := wireguard.Devices()
+	for _, d := range guards {
+		names[d.Port] = append(names[d.Port], "WireGuard ("+d.Name+")")
+	}
+	devices, failed := link.Devices()
+	for _, d := range devices {
+		if d.Ends != nil && d.Ends.Port != 0 {
+			names[d.Ends.Port] = append(names[d.Ends.Port], d.Kind+" ("+d.Name+")")
+		}
+	}
+	for i := range s.Listeners {
+		l := &s.Listeners[i]
+		if of := names[l.Port]; l.Protocol == "udp" && len(of) > 0 {
+			l.Serves = true
+			if len(l.Programs) == 0 {
+				l.Programs = of
+			}
+		}
+	}
+	return cmp.Or(err, failed)
 }
 
 // onlyLoopback says whether no other host can reach it.

@@ -14,11 +14,14 @@ import (
 func Policy(s Situation) []byte {
 	w := &writer{Situation: s}
 	w.line("# The first policy of this host, by \"sluice init\" from what it listens on and who is")
-	open := "Only ssh"
-	if len(w.SSHPorts) == 0 {
-		open = "Nothing"
+	open := "Only ssh is"
+	switch {
+	case len(w.SSHPorts) == 0:
+		open = "Nothing is"
+	case len(w.tunnels()) > 0:
+		open = "Only ssh and its tunnels are"
 	}
-	w.line("# logged in. %s is open: take away the \"# \" before what others are to reach.", open)
+	w.line("# logged in. %s open: take away the \"# \" before what others are to reach.", open)
 	w.line("#   sluice check FILE                  what is wrong with it")
 	w.line("#   sluice plan FILE                   what it would change")
 	w.line("#   sluice apply FILE --confirm 60s    run it, and take it back unless confirmed in time")
@@ -131,10 +134,28 @@ func (w *writer) input() {
 	w.line("  default: drop")
 	w.line("  rules:")
 	w.ssh()
+	for _, e := range w.tunnels() {
+		if !slices.ContainsFunc(w.SSHPorts, func(p uint16) bool { return e.service == serviceName("tcp", p) }) {
+			w.line("    - allow %s # %s", e.service, e.reason)
+		}
+	}
+	for _, o := range w.Facts.OuterFlows {
+		if o.Unknown != "" {
+			w.line("    # %s is logged in through %s, and what that comes by could not be found out: %s.", o.Peer, shown(o.Tunnel), shown(o.Unknown))
+			w.line("    # It needs a rule of its own here.")
+		}
+	}
 	w.line("    # - allow icmp echo-request limit 20/second # ping; the ICMP that the network needs always passes")
-	open, loopback, clients := w.sorted()
+	open, unsure, loopback, clients := w.sorted()
 	for _, e := range open {
 		w.line("    # - allow %s # %s", e.service, e.reason)
+	}
+	if len(unsure) > 0 {
+		w.line("    # The kernel gives such ports to programs that only ask others, whose answers need no rule.")
+		w.line("    # What others ask first, as they do a VPN or a server, is cut off without one:")
+		for _, e := range unsure {
+			w.line("    # - allow %s # %s", e.service, e.reason)
+		}
 	}
 	if len(loopback) > 0 {
 		w.line("    # These listen on loopback only, which is always allowed:")

@@ -7,10 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
 	"sluice/internal/check"
 	"sluice/internal/host"
@@ -63,6 +68,23 @@ func situations() map[string]starter.Situation {
 				{Protocol: "udp", Port: 68, Addresses: addresses("0.0.0.0"), Programs: []string{"dhclient"}},
 				{Protocol: "udp", Port: 123, Addresses: every},
 				{Protocol: "udp", Port: 40000, Addresses: every, Programs: []string{"avahi-daemon"}},
+				{Protocol: "udp", Port: 51820, Addresses: every, Programs: []string{"WireGuard (wg0)"}, Serves: true},
+			},
+		},
+		"tunnels": {
+			Facts: host.Facts{
+				Known: true, Interfaces: []host.Interface{eth, lo}, DefaultRoute: []string{"eth0"}, EphemeralFrom: 32768, EphemeralTo: 60999,
+				SSHPeers: []host.SSHPeer{{Remote: netip.MustParseAddrPort("10.8.0.2:50000"), Local: netip.MustParseAddrPort("10.8.0.1:22")}},
+				OuterFlows: []host.OuterFlow{
+					{Peer: netip.MustParseAddr("10.8.0.2"), Tunnel: "wg0", Protocol: 17, Remote: netip.MustParseAddrPort("203.0.113.9:40000"), Local: netip.MustParseAddrPort("198.51.100.1:51820"), Begins: host.FromOutside},
+					{Peer: netip.MustParseAddr("10.8.0.2"), Tunnel: "IPsec", Protocol: 50, Remote: netip.MustParseAddrPort("[2001:db8:7::9]:0"), Local: netip.MustParseAddrPort("[2001:db8::1]:0"), Begins: host.FromOutside},
+					{Peer: netip.MustParseAddr("10.8.0.3"), Tunnel: "tun0", Unknown: "no process that can be seen holds it"},
+				},
+			},
+			SSHPorts: []uint16{22},
+			Listeners: []starter.Listener{
+				{Protocol: "tcp", Port: 22, Addresses: every, Programs: []string{"sshd"}, Serves: true},
+				{Protocol: "udp", Port: 51820, Addresses: every, Programs: []string{"WireGuard (wg0)"}, Serves: true},
 			},
 		},
 		"containers": {
@@ -131,7 +153,10 @@ func TestGolden(t *testing.T) {
 				for _, service := range rule.Services {
 					for _, m := range service.Matches {
 						for _, p := range m.Ports {
-							if m.Protocol != 6 || p.From != p.To || p.From != 22 && p.From != 2222 {
+							carries := slices.ContainsFunc(s.Facts.OuterFlows, func(o host.OuterFlow) bool {
+								return o.Protocol == m.Protocol && p.From == o.Local.Port() && p.From == p.To
+							})
+							if !carries && (m.Protocol != 6 || p.From != p.To || p.From != 22 && p.From != 2222) {
 								t.Errorf("%q is open", rule.Text)
 							}
 						}
@@ -170,6 +195,15 @@ func TestDescribe(t *testing.T) {
 			keep(net.Listen("tcp", at))
 		}
 		keep(net.ListenPacket("udp", ":5300"))
+		keep(net.ListenPacket("udp", ":45300"))
+		// The same port by TCP is a server's, and so is one that sockets share.
+		keep(net.ListenPacket("udp", ":45301"))
+		keep(net.Listen("tcp", ":45301"))
+		shared := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+			return c.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+		}}
+		keep(shared.ListenPacket(t.Context(), "udp4", "0.0.0.0:45302"))
+		keep(shared.ListenPacket(t.Context(), "udp4", "0.0.0.0:45302"))
 		// A program that asks others waits for nobody.
 		keep(net.Dial("udp", "192.0.2.1:53"))
 		return nil
@@ -199,6 +233,9 @@ func TestDescribe(t *testing.T) {
 		"    # - allow ssh from admins #",
 		"    # - allow tcp/8081 # " + me + " listens on 192.0.2.2\n",
 		"    # - allow udp/5300 # " + me + " listens on every address\n",
+		"    # - allow udp/45300 # " + me + " listens on every address; do others ask it first?\n",
+		"    # - allow udp/45301 # " + me + " listens on every address\n",
+		"    # - allow udp/45302 # " + me + " listens on every IPv4 address\n",
 		"    #   postgresql, " + me + " listens on 127.0.0.1\n",
 		"    #   tcp/5433, " + me + " listens on ::1\n",
 	} {
@@ -218,5 +255,58 @@ func TestDescribe(t *testing.T) {
 	rules := r.Policy.Input.Rules
 	if len(rules) != 1 || rules[0].Action != policy.Allow || rules[0].From != nil || rules[0].Services[0].Text != "ssh" {
 		t.Errorf("rules are %+v", rules)
+	}
+}
+
+// The sockets of the kernel's own tunnels have no process, and ports that it gives to
+// clients too.
+func TestTunnelsListen(t *testing.T) {
+	t.Setenv("SSH_CONNECTION", "")
+	for name, device := range map[string][]string{
+		"vxlan (vx0)":     {"vx0", "type", "vxlan", "id", "7", "dstport", "45303", "local", "192.0.2.2"},
+		"WireGuard (wg0)": {"wg0", "type", "wireguard"},
+	} {
+		t.Run(device[2], func(t *testing.T) {
+			make := func(h *testnet.Namespace) (string, error) {
+				return h.Run("ip", append([]string{"link", "add"}, device...)...)
+			}
+			testnet.Require(t, testnet.Probed(strings.Fields(name)[0], func() error {
+				n, err := testnet.Create("feature")
+				if err != nil {
+					return err
+				}
+				defer n.Close()
+				_, err = make(n.Unnamed("probe"))
+				return err
+			}))
+			h := testnet.New(t).Unnamed("host")
+			h.MustRun("ip", "address", "add", "192.0.2.2/24", "dev", "lo")
+			if _, err := make(h); err != nil {
+				t.Fatal(err)
+			}
+			var s starter.Situation
+			err := h.Do(func() error {
+				if device[2] == "wireguard" {
+					c, err := wgctrl.New()
+					if err != nil {
+						return err
+					}
+					defer c.Close()
+					if err := c.ConfigureDevice("wg0", wgtypes.Config{ListenPort: new(45303)}); err != nil {
+						return err
+					}
+				}
+				h.MustRun("ip", "link", "set", device[0], "up")
+				var err error
+				s, err = starter.Describe(t.Context())
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want, text := "    # - allow udp/45303 # "+name+" listens on ", string(starter.Policy(s)); !strings.Contains(text, want) || strings.Contains(text, "do others ask it first?") {
+				t.Errorf("the policy lacks %q:\n%s", want, text)
+			}
+		})
 	}
 }
