@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agext/levenshtein"
@@ -87,14 +88,18 @@ func plainWords(text string) string {
 }
 
 var (
-	argumentCount = regexp.MustCompile(`^(?:accepts|requires) .*arg\(s\),.* received (\d+)$`)
-	unknownFlag   = regexp.MustCompile(`^unknown flag: --(\S+)$`)
-	unknownLetter = regexp.MustCompile(`^unknown shorthand flag: '.' in -([^\s=]+)\S*$`)
+	argumentCount  = regexp.MustCompile(`^(?:accepts|requires) .*arg\(s\),.* received (\d+)$`)
+	unknownCommand = regexp.MustCompile(`^unknown command ("(?:[^"\\]|\\.)*") for "([^"]*)"`)
+	unknownFlag    = regexp.MustCompile(`^unknown flag: --(\S+)$`)
+	unknownLetter  = regexp.MustCompile(`^unknown shorthand flag: '.' in -([^\s=]+)\S*$`)
 )
 
 // badUse adds to what the library of commands says of arguments and flags what the
 // command takes instead.
 func badUse(cmd *cobra.Command, text string) string {
+	if found := unknownCommand.FindStringSubmatch(text); found != nil {
+		return fmt.Sprintf("unknown command %s for %q\nhint: %s", found[1], found[2], meantCommand(cmd, found[1]))
+	}
 	if found := argumentCount.FindStringSubmatch(text); found != nil {
 		return "wrong number of arguments: " + found[1] + "\nhint: " + cmd.UseLine()
 	}
@@ -105,6 +110,38 @@ func badUse(cmd *cobra.Command, text string) string {
 		return "unknown flag: -" + found[1] + "\nhint: " + meantFlag(cmd, found[1])
 	}
 	return text
+}
+
+// otherCommands are words that people try for a command, as other tools have them.
+var otherCommands = map[string]string{
+	"reload": "apply", "start": "apply", "enable": "apply", "restart": "apply", "up": "apply", "install": "apply", "commit": "apply",
+	"logs": "status", "log": "status", "list": "status", "show": "status", "ls": "status", "info": "status", "state": "status",
+	"stop": "remove", "disable": "remove", "down": "remove", "flush": "remove", "uninstall": "remove",
+	"delete": "unban or remove", "del": "unban or remove", "rm": "unban or remove",
+	"block": "ban", "unblock": "unban", "undo": "rollback", "revert": "rollback",
+	"validate": "check", "preview": "plan", "dry-run": "plan", "new": "init", "trace": "explain",
+}
+
+// meantCommand is a hint which command was probably meant by another name: by what the
+// word means first, then by its letters.
+func meantCommand(cmd *cobra.Command, quoted string) string {
+	word, err := strconv.Unquote(quoted)
+	if err != nil {
+		word = quoted
+	}
+	if other, known := otherCommands[strings.ToLower(word)]; known && !cmd.HasParent() {
+		return "did you mean " + other + "?"
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	if name := nearest(strings.ToLower(word), names); name != "" {
+		return "did you mean " + name + "?"
+	}
+	return cmd.CommandPath() + " --help lists them"
 }
 
 // sameFlags are names that commands and other tools have for one thing.

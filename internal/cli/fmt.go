@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/google/renameio/v2"
@@ -104,14 +103,14 @@ func formatFile(cmd *cobra.Command, name string, write, check bool) (formattedJS
 	case asJSON:
 		f.Text = string(text)
 	default:
-		_, err = out.Write(text)
+		_, err = exact(out).Write(text)
 	}
 	return f, err
 }
 
 func readPolicyText(in io.Reader, name string) ([]byte, error) {
 	if name != stdinName {
-		return os.ReadFile(name)
+		return readFile(name)
 	}
 	data, err := io.ReadAll(in)
 	if err != nil {

@@ -130,7 +130,7 @@ type geoProgress struct {
 }
 
 func newGeoProgress(w io.Writer) *geoProgress {
-	if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+	if f, ok := bare(w).(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
 		w = nil
 	}
 	return &geoProgress{w: w}

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,7 +32,8 @@ func newHelp() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			about, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return fmt.Errorf("there is no command %q\nhint: sluice --help lists them", strings.Join(args, " "))
+				name := strings.Join(args, " ")
+				return fmt.Errorf("there is no command %q\nhint: %s", name, meantCommand(cmd.Root(), strconv.Quote(name)))
 			}
 			about.InitDefaultHelpFlag()
 			return about.Help()

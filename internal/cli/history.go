@@ -85,7 +85,7 @@ func policyName(g *apply.Generation) string {
 	if g.Closed {
 		return "the closed policy"
 	}
-	return g.Policy
+	return plainName(g.Policy)
 }
 
 func printGeneration(cmd *cobra.Command, h *apply.Host, text string) error {
@@ -97,7 +97,7 @@ func printGeneration(cmd *cobra.Command, h *apply.Host, text string) error {
 	if err != nil {
 		return err
 	}
-	w := cmd.OutOrStdout()
+	w := exact(cmd.OutOrStdout())
 	if optionsOf(cmd).json {
 		return printJSON(w, struct {
 			*apply.Generation

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -112,7 +111,7 @@ func (p *pipeline) lint(cmd *cobra.Command, file, described string) (check.Repor
 		return check.Report{Findings: findings}, err
 	}
 	report := check.Lint(p.resolved, facts, check.Options{
-		Open: func(name string) (io.ReadCloser, error) { return os.Open(name) },
+		Open: func(name string) (io.ReadCloser, error) { return policy.OpenFile(name) },
 	})
 	if hasErrors(report.Findings) { // such a policy may have no program
 		return report, nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"os/signal"
 	"runtime/debug"
 	"strings"
@@ -261,7 +260,7 @@ func loadOptions(cmd *cobra.Command) (load.Options, error) {
 	if file == "-" {
 		o.Body, err = io.ReadAll(cmd.InOrStdin())
 	} else {
-		o.Body, err = os.ReadFile(file)
+		o.Body, err = readFile(file)
 	}
 	return o, err
 }

@@ -39,7 +39,7 @@ type loadView struct {
 }
 
 func newLoadView(cmd *cobra.Command, total time.Duration) *loadView {
-	v := &loadView{w: cmd.ErrOrStderr(), total: total}
+	v := &loadView{w: bare(cmd.ErrOrStderr()), total: total}
 	if f, is := v.w.(*os.File); is && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
 		v.size = func() (int, int, error) { return term.GetSize(int(f.Fd())) }
 	}

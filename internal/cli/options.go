@@ -65,10 +65,7 @@ func colours(w io.Writer) bool {
 
 // isTerminal says whether what is written to w is seen by somebody who waits for it.
 func isTerminal(w io.Writer) bool {
-	if c, is := w.(*counted); is {
-		w = c.Writer
-	}
-	f, is := w.(*os.File)
+	f, is := bare(w).(*os.File)
 	return is && term.IsTerminal(int(f.Fd()))
 }
 

@@ -141,7 +141,7 @@ func addProfile(cmd *cobra.Command) {
 // readProfile reads how often rules were hit from a file: what "sluice status
 // --json" printed, or one object of packets by counter.
 func readProfile(file string) (map[string]uint64, error) {
-	data, err := os.ReadFile(file)
+	data, err := readFile(file)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -55,7 +54,7 @@ func readFacts(ctx context.Context, file string, o options) (host.Facts, error) 
 		return facts, err
 	}
 	var facts host.Facts
-	data, err := os.ReadFile(file)
+	data, err := readFile(file)
 	if err != nil {
 		return facts, err
 	}

@@ -13,6 +13,7 @@ import (
 
 // progressOn draws the transactions of a change.
 func progressOn(w io.Writer) func(apply.Progress) {
+	w = bare(w) // it moves the cursor
 	var bar *progressbar.ProgressBar
 	return func(p apply.Progress) {
 		if bar == nil {

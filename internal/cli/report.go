@@ -157,7 +157,7 @@ type sayProgress struct {
 }
 
 func newProgress(cmd *cobra.Command) *sayProgress {
-	w := cmd.ErrOrStderr()
+	w := bare(cmd.ErrOrStderr())
 	f, is := w.(*os.File)
 	return &sayProgress{w: w, terminal: is && term.IsTerminal(int(f.Fd())), last: time.Now()}
 }

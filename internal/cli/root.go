@@ -23,7 +23,8 @@ func Main(args []string) int {
 
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	root := newRoot()
-	stdout := &counted{Writer: out}
+	stdout := &counted{Writer: newPlainWriter(out)}
+	errOut = newPlainWriter(errOut)
 	root.SetArgs(args)
 	root.SetIn(in)
 	root.SetOut(stdout)

@@ -238,6 +238,7 @@ const readShare = 10
 // stay waits until the time is up or somebody ends it early, and shows what was
 // counted where somebody looks on.
 func (w *watch) stay(ctx context.Context, out io.Writer, live bool) (early bool, err error) {
+	out = bare(out) // it moves the cursor
 	end := time.NewTimer(w.life)
 	defer end.Stop()
 	next := time.NewTimer(time.Second)

@@ -109,7 +109,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 		return
 	}
 	for _, name := range s.Edited {
-		fmt.Fprintf(w, "%s       %s is not what runs: sluice diff%s %s says what it would change\n", paint(w, "33", "edited"), name, here, shellWord(s.Generation.Policy))
+		fmt.Fprintf(w, "%s       %s is not what runs: sluice diff%s %s says what it would change\n", paint(w, "33", "edited"), plainName(name), here, plainName(shellWord(s.Generation.Policy)))
 	}
 	if s.EditedUnread != "" {
 		fmt.Fprintf(w, "%s       the policy file cannot be compared with what runs: %s\n", paint(w, "33", "edited"), strings.ReplaceAll(s.EditedUnread, "\n", "\n             "))
@@ -191,7 +191,7 @@ func counterText(c apply.Counter) string {
 	if c.Origin.File == "" || c.Origin.Line == 0 {
 		return text
 	}
-	return fmt.Sprintf("%s:%d: %s", c.Origin.File, c.Origin.Line, text)
+	return fmt.Sprintf("%s:%d: %s", plainName(c.Origin.File), c.Origin.Line, text)
 }
 
 func by(a apply.Author) string {
@@ -202,7 +202,7 @@ func by(a apply.Author) string {
 	if a.From != "" {
 		text += " from " + a.From
 	}
-	return text
+	return plainName(text)
 }
 
 // graceText says how long connections pass that nobody knows.

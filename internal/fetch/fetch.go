@@ -38,6 +38,9 @@ type Request struct {
 	// Idle is how long nothing may arrive before it is given up; 0 is a minute.
 	Idle time.Duration
 
+	// Whole is how long all of it may take, however steadily it drips; 0 is an hour.
+	Whole time.Duration
+
 	// Client is used for URLs; nil is one that takes no longer than Idle to
 	// connect and never goes from https to http.
 	Client *http.Client
@@ -145,6 +148,13 @@ func fetch(ctx context.Context, r Request, take func(ctx context.Context, src so
 	watch := time.AfterFunc(idle, func() { cancel(stalled) })
 	defer watch.Stop()
 
+	whole := r.Whole
+	if whole == 0 {
+		whole = time.Hour
+	}
+	limit := time.AfterFunc(whole, func() { cancel(fmt.Errorf("it has not come whole after %v", whole)) })
+	defer limit.Stop()
+
 	src, notModified, err := open(ctx, r)
 	if err != nil {
 		return nil, cause(ctx, err)
@@ -181,7 +191,7 @@ func open(ctx context.Context, r Request) (src source, notModified bool, err err
 	if scheme, _, ok := strings.Cut(r.From, "://"); ok {
 		return source{}, false, fmt.Errorf("scheme %q is not known\nhint: use http, https or the path of a file", scheme)
 	}
-	f, err := os.Open(r.From)
+	f, err := openRegular(r.From)
 	if err != nil {
 		// The path is in front of the message already.
 		var p *os.PathError
@@ -198,11 +208,19 @@ func open(ctx context.Context, r Request) (src source, notModified bool, err err
 		_ = f.Close()
 		return source{}, false, err
 	}
-	size := st.Size()
-	if !st.Mode().IsRegular() {
-		size = -1
+	return source{body: f, name: filepath.Base(r.From), size: st.Size(), modified: st.ModTime().UTC().Format(http.TimeFormat)}, false, nil
+}
+
+// openRegular opens no FIFO, which may wait for ever, and no device.
+func openRegular(path string) (*os.File, error) {
+	st, err := os.Stat(path)
+	if err == nil && !st.Mode().IsRegular() && !st.IsDir() {
+		err = errors.New("is not a regular file")
 	}
-	return source{body: f, name: filepath.Base(r.From), size: size, modified: st.ModTime().UTC().Format(http.TimeFormat)}, false, nil
+	if err != nil {
+		return nil, err
+	}
+	return os.Open(path)
 }
 
 func openURL(ctx context.Context, r Request) (src source, notModified bool, err error) {
@@ -238,7 +256,7 @@ func openURL(ctx context.Context, r Request) (src source, notModified bool, err 
 		return source{}, true, nil
 	case resp.StatusCode != http.StatusOK:
 		_ = resp.Body.Close()
-		return source{}, false, fmt.Errorf("the server answers %s", resp.Status)
+		return source{}, false, fmt.Errorf("the server answers %s", strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode))))
 	}
 	return source{
 		body: resp.Body, name: nameOf(resp), size: resp.ContentLength,

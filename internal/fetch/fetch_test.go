@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -243,5 +245,44 @@ func TestDiscardLeavesWhatWasKept(t *testing.T) {
 	got.Discard()
 	if _, err := os.Stat(dest); err != nil {
 		t.Error(err)
+	}
+}
+
+// A server that drips on without end is given up when the time for the whole is over,
+// though there is always something that has just arrived.
+func TestWholeTime(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for r.Context().Err() == nil {
+			_, _ = io.WriteString(w, "1")
+			w.(http.Flusher).Flush()
+			time.Sleep(time.Millisecond)
+		}
+	}))
+	defer server.Close()
+	_, err := Fetch(t.Context(), t.TempDir(), Request{From: server.URL, Idle: time.Hour, Whole: 50 * time.Millisecond})
+	if err == nil || !strings.HasSuffix(err.Error(), "it has not come whole after 50ms") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// What a server says beside its status code is not told on: it may steer a terminal.
+func TestStatusLineIsNotToldOn(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = conn.Read(make([]byte, 4096))
+		_, _ = io.WriteString(conn, "HTTP/1.1 503 \x1b[2Jall is well\r\nContent-Length: 0\r\n\r\n")
+	}()
+	_, err = Fetch(t.Context(), t.TempDir(), Request{From: "http://" + listener.Addr().String()})
+	if err == nil || !strings.HasSuffix(err.Error(), ": the server answers 503 Service Unavailable") {
+		t.Errorf("the error is %q", err)
 	}
 }

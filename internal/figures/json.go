@@ -35,6 +35,10 @@ func (r *Report) Save(file string) error {
 
 // Load reads a report. The error names the file, and the line of what is no JSON.
 func Load(file string) (*Report, error) {
+	// A FIFO may wait for ever, and a device never end.
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return nil, fmt.Errorf("%s: is not a regular file", file)
+	}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err

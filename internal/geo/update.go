@@ -21,6 +21,9 @@ import (
 // maxDownload bounds one source as it is fetched.
 const maxDownload = 1 << 29
 
+// wholeDownload is how long one source may take, however steadily it drips.
+const wholeDownload = 30 * time.Minute
+
 // minShare is the share of the addresses of either family, in percent, that an
 // update has to keep; less looks like a file that was cut off.
 const minShare = 80
@@ -176,7 +179,7 @@ func gather(ctx context.Context, dir string, o UpdateOptions, current *Database)
 	var table Table
 	var origins []Origin
 	for _, from := range o.From {
-		req := fetch.Request{From: from, MaxBytes: maxDownload, SHA256: o.SHA256}
+		req := fetch.Request{From: from, MaxBytes: maxDownload, SHA256: o.SHA256, Whole: wholeDownload}
 		if o.Progress != nil {
 			req.Progress = func(done, total int64) { o.Progress(from, done, total) }
 		}

@@ -160,7 +160,7 @@ func (l *loader) fail(pos Pos, hint, format string, args ...any) {
 // readFile reads a whole policy file, or as much of it as shows that it is too
 // large.
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := OpenFile(path)
 	if err != nil {
 		return nil, readError(path, err)
 	}

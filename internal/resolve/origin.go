@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"slices"
 
 	"sluice/internal/addrset"
@@ -103,7 +102,7 @@ func (o *origins) texts(s *policy.Set, sets []string, out bool) error {
 	switch {
 	case s.File != nil:
 		name = pathOf(s.File)
-		text, err = os.Open(name)
+		text, err = policy.OpenFile(name)
 	case s.URL != nil && o.opt.Lists != nil:
 		url = s.URL.Text
 		text, name, err = o.opt.Lists.Open(url, 0)

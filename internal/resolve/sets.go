@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
 	"sluice/internal/addrset"
@@ -86,7 +85,7 @@ func (r *resolver) named(name policy.Word) *Set {
 
 func (r *resolver) file(name *policy.Word, add func(addrset.Range)) {
 	path := pathOf(name)
-	f, err := os.Open(path)
+	f, err := policy.OpenFile(path)
 	if err != nil {
 		r.fail(name.Pos, "cannot read the set file: "+err.Error(), "names are relative to the file that names them")
 		return
