@@ -32,7 +32,10 @@ const (
 	SetElementCounters Feature = "set-element-counters" // counters of interval set elements
 	TCPReset           Feature = "reject-inet"
 	FIB                Feature = "fib"
-	MSSClamp           Feature = "tcp-option-mss"
+	// Handshakes is what it takes to tell a handshake that the host's own stack has
+	// completed: the socket of a packet, and labels of connections.
+	Handshakes Feature = "handshakes"
+	MSSClamp   Feature = "tcp-option-mss"
 )
 
 // Capabilities is what a host can do; a feature that is not in it cannot be told.

@@ -11,7 +11,7 @@ const (
 	bannedToChain = "banned_to"
 	// bannedByLimitChain is asked of who is banned by a limit.
 	bannedByLimitChain = "banned_by_limit"
-	neverBanSet   = "limit.never-banned"
+	neverBanSet        = "limit.never-banned"
 	// banCommand is the set of what commands ban.
 	banCommand = "ban.command"
 )
@@ -108,7 +108,7 @@ func (c *compiler) beginnings(actions []program.Action) {
 	spare := func(comment string, m ...program.Condition) {
 		c.append(bannedByLimitChain, program.Rule{Match: m, Actions: []program.Action{program.Return}, Comment: comment})
 	}
-	spare("a flow that lives", known, not(numbers(program.Protocol, protoICMP, protoICMPv6)))
+	spare("a flow that lives", names(program.State, "established"), not(numbers(program.Protocol, protoICMP, protoICMPv6)))
 	spare("a flow that lives", known, protocol(protoICMP), not(numbers(program.ICMPType, icmpRequests...)))
 	spare("a flow that lives", known, protocol(protoICMPv6), not(numbers(program.ICMPv6Type, icmpv6Request...)))
 	c.append(bannedByLimitChain, program.Rule{Actions: actions})

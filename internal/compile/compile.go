@@ -28,6 +28,9 @@ func Compile(r *resolve.Resolved) (*program.Program, error) {
 		counters: map[string]bool{},
 		ids:      map[string]int{},
 		ruleIDs:  map[*policy.Rule]string{},
+
+		labels:     map[string]uint8{},
+		handshakes: map[policy.Hook][]*proven{},
 	}
 	for _, s := range []*policy.Section{r.Policy.Input, r.Policy.Forward, r.Policy.Output} {
 		c.nameRules(s)
@@ -55,6 +58,9 @@ type compiler struct {
 	ids      map[string]int // rule ids given, with how often
 	ruleIDs  map[*policy.Rule]string
 	natIDs   map[*policy.NAT]string
+
+	labels     map[string]uint8 // of rules whose limits count handshakes, by id
+	handshakes map[policy.Hook][]*proven
 }
 
 // base gives the base chain of a hook and phase and makes it where it is not

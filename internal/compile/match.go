@@ -75,8 +75,10 @@ func prefixSet(p ...string) addrset.Set {
 
 // TCP flags, RFC 9293 section 3.1.
 const (
+	flagFIN = 0x01
 	flagSYN = 0x02
 	flagRST = 0x04
+	flagPSH = 0x08
 	flagACK = 0x10
 )
 

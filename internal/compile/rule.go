@@ -1,35 +1,35 @@
 package compile
 
 import (
-	"fmt"
+	"slices"
 
 	"sluice/internal/policy"
 	"sluice/internal/program"
 )
 
-// Bounds of the tables that the kernel fills, in entries; an IPv4 and an IPv6
-// table each.
-const (
-	limitTableSize = 65536
-	banTableSize   = 65536
-)
-
-// limitBanned is the set of sources that a limit with "then ban" banned.
-const limitBanned = "limit.banned"
-
 // logRate bounds what one rule writes to the kernel log.
 var logRate = program.Rate{Packets: 5, Per: 1000, Burst: 10}
 
-// rule gives the program rules of one policy rule. Asked again, for a rule that
-// stands in two chains, it gives the same id and with it the same counter.
-func (c *compiler) rule(r *policy.Rule) []program.Rule {
+// rule gives the program rules of one policy rule at a hook. Asked again, for a rule
+// that stands in two chains, it gives the same id and with it the same counter.
+func (c *compiler) rule(r *policy.Rule, hook policy.Hook) []program.Rule {
 	id := c.ruleIDs[r]
 	matches := c.ruleMatches(r, straight)
 	o := originOf(r.Pos, r.Text)
-	actions := []program.Action{}
-	if r.Limit != nil {
-		actions = append(actions, c.limit(id, r.Limit, o))
+	if c.proves(r, hook) {
+		return c.provenRules(r, hook, matches, o)
 	}
+	var gates []program.Action
+	if r.Limit != nil {
+		gates = append(gates, c.limit(id, r.Limit, o))
+	}
+	return c.rules(id, id, matches, c.actions(r, gates...), o)
+}
+
+// actions is what a rule does, behind its limit.
+func (c *compiler) actions(r *policy.Rule, first ...program.Action) []program.Action {
+	id, o := c.ruleIDs[r], originOf(r.Pos, r.Text)
+	actions := slices.Clone(first)
 	if r.Max != nil {
 		actions = append(actions, c.connectionLimit(id, r.Max, o))
 	}
@@ -37,20 +37,19 @@ func (c *compiler) rule(r *policy.Rule) []program.Rule {
 	if r.Log != nil {
 		actions = append(actions, program.Log{Prefix: *r.Log, Rate: logRate})
 	}
-	actions = append(actions, verdict(r.Action))
-	return c.rules(id, matches, actions, o)
+	return append(actions, verdict(r.Action))
 }
 
 // rules gives a rule for each way to match. What a rule bounds it bounds for
 // all its ways together, so a limit and a log move to a chain of their own
 // where there are several.
-func (c *compiler) rules(id string, matches []match, actions []program.Action, o program.Origin) []program.Rule {
+func (c *compiler) rules(id, chain string, matches []match, actions []program.Action, o program.Origin) []program.Rule {
 	if len(matches) > 1 && gated(actions) {
-		if c.program.Chain(id) == nil {
-			c.chain(id, o.Text)
-			c.append(id, program.Rule{ID: id, Actions: actions, Origin: o})
+		if c.program.Chain(chain) == nil {
+			c.chain(chain, o.Text)
+			c.append(chain, program.Rule{ID: id, Actions: actions, Origin: o})
 		}
-		actions = []program.Action{program.Jump{Chain: id}}
+		actions = []program.Action{program.Jump{Chain: chain}}
 	}
 	out := make([]program.Rule, 0, len(matches))
 	for _, m := range matches {
@@ -134,44 +133,4 @@ func possible(m match) bool {
 		}
 	}
 	return four || six
-}
-
-// limit gives the gate of a rate. A table of sources forgets a source when it
-// has been silent for twice the time in which its bucket fills, a minute at
-// the least.
-func (c *compiler) limit(id string, l *policy.Limit, o program.Origin) program.Action {
-	burst := l.Burst
-	if burst == 0 {
-		burst = l.Count
-	}
-	out := program.Limit{
-		Name: "limit-" + id,
-		Rate: program.Rate{Packets: l.Count, Per: uint64(l.Per.Milliseconds()), Burst: burst},
-	}
-	if !l.PerSource {
-		return out
-	}
-	out.Per = program.PerSource
-	refill := 2 * uint64(l.Per.Milliseconds()) * max(1, (burst+l.Count-1)/l.Count)
-	out.Table = c.dynamicSet("limit."+id, limitTableSize, max(60_000, refill), o)
-	out.FullCounter = out.Name + "-full"
-	c.counter(out.FullCounter, o, "sources that found the table of "+id+" full")
-	if l.ThenBan > 0 {
-		out.Ban = c.dynamicSet(limitBanned, banTableSize, uint64(l.ThenBan.Milliseconds()), o)
-		c.program.Set(out.Ban).Counters = true // sluice bans shows the hits of each
-		out.BanTimeout = uint64(l.ThenBan.Milliseconds())
-		out.NeverBan = c.neverBan()
-	}
-	return out
-}
-
-func (c *compiler) connectionLimit(id string, m *policy.MaxConnections, o program.Origin) program.Action {
-	out := program.ConnectionLimit{Name: "connections-" + id, Max: m.Count}
-	if m.PerSource {
-		out.Per = program.PerSource
-		out.Table = c.dynamicSet("connections."+id, limitTableSize, 0, o)
-		out.FullCounter = out.Name + "-full"
-		c.counter(out.FullCounter, o, fmt.Sprintf("sources that found the table of %s full", id))
-	}
-	return out
 }

@@ -32,13 +32,14 @@ func (c *compiler) section(s *policy.Section) {
 		if r.Action == policy.ClampMSS {
 			continue
 		}
-		c.append(rules, c.rule(r)...)
+		c.append(rules, c.rule(r, s.Hook)...)
 		if s.Hook == policy.Forward && c.stateless() {
 			c.append(rules, c.mirror(r)...)
 		}
 	}
 	c.publishedElsewhere(s.Hook, rules)
 	c.sectionDefault(s, rules)
+	c.countHandshakes(s.Hook)
 }
 
 func (c *compiler) loopback(hook policy.Hook, chain string) {
@@ -95,7 +96,7 @@ func (c *compiler) publishedElsewhere(hook policy.Hook, chain string) {
 	}
 	for _, r := range other.Rules {
 		if r.Published {
-			c.append(chain, c.rule(r)...)
+			c.append(chain, c.rule(r, hook)...)
 		}
 	}
 }

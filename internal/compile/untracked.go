@@ -89,12 +89,18 @@ func isTCP(c program.Condition) bool {
 }
 
 // bypassedServices is what bypasses tracking, by source port.
-func (c *compiler) bypassedServices() []match {
+func (c *compiler) bypassedServices() []match { return c.bypassedAt(program.SourcePort) }
+
+// bypassedAt is what bypasses tracking, by a port; no match where nothing does.
+func (c *compiler) bypassedAt(port program.Field) []match {
+	if len(c.policy.Tracking.Bypass) == 0 {
+		return nil
+	}
 	var refs []policy.ServiceRef
 	for _, b := range c.policy.Tracking.Bypass {
 		refs = append(refs, b.Services...)
 	}
-	return services(refs, program.SourcePort)
+	return services(refs, port)
 }
 
 // meets says whether a packet can fit the match and one of the services.

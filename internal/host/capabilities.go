@@ -44,6 +44,8 @@ var probes = []feature{
 		chain c { type filter hook input priority 0; meta l4proto tcp reject with tcp reset; reject with icmpx type port-unreachable; }`},
 	{backend.FIB, `
 		chain c { type filter hook prerouting priority -300; fib daddr type local accept; }`},
+	{backend.Handshakes, `
+		chain c { type filter hook input priority 0; ct label 127 accept; socket mark >= 0 meta cgroup >= 0 ct label set 127; }`},
 	{backend.MSSClamp, `
 		chain c { type filter hook forward priority 0; tcp flags syn tcp option maxseg size set rt mtu; }`},
 }

@@ -52,7 +52,7 @@ func banStage(w *work) {
 		if flows := b.pick(false, at.ends...); len(flows) > 0 {
 			b.ask(at.hook, program.StageBanFlows, at.where, flows)
 			chain := b.Base(at.hook, program.Filter)
-			chain.Rules = append(chain.Rules, establishedFlows()...)
+			chain.Rules = append(chain.Rules, establishedFlows(chain)...)
 		}
 	}
 	if len(b.pick(false, program.Source)) > 0 {
@@ -182,11 +182,12 @@ func familyIs(n uint64) program.Condition {
 
 // establishedFlows accept established TCP and UDP. They are two rules, since
 // asking for one protocol is a comparison and asking for one of two a look-up,
-// which takes four times as long.
-func establishedFlows() []program.Rule {
+// which takes four times as long. Where handshakes at some ports are counted, flows
+// of other ports are accepted before that, so that one comparison is all they pay.
+func establishedFlows(chain *program.Chain) []program.Rule {
 	var out []program.Rule
 	for _, protocol := range []uint64{protoTCP, protoUDP} {
-		out = append(out, program.Rule{
+		r := program.Rule{
 			Stage: program.StageFlow,
 			Match: []program.Condition{
 				{Field: program.State, Names: []string{"established"}},
@@ -194,9 +195,29 @@ func establishedFlows() []program.Rule {
 			},
 			Actions: []program.Action{program.Accept},
 			Comment: "more of flows that were allowed",
-		})
+		}
+		if protocol == protoTCP {
+			r.Match = append(r.Match, otherPorts(chain)...)
+		}
+		out = append(out, r)
 	}
 	return out
+}
+
+// otherPorts are the ports at which no handshakes are counted.
+func otherPorts(chain *program.Chain) []program.Condition {
+	for _, r := range chain.Rules {
+		if r.Stage != program.StageProof {
+			continue
+		}
+		for _, c := range r.Match {
+			if c.Field == program.Port || c.Field == program.SourcePort {
+				c.Not = !c.Not
+				return []program.Condition{c}
+			}
+		}
+	}
+	return nil
 }
 
 // IANA protocol numbers.

@@ -343,6 +343,8 @@ func written(a program.Action) []string {
 		return fieldNames(program.State, program.Direction, program.Status, program.OriginalSource, program.OriginalDestination, program.OriginalPort)
 	case program.SetMark:
 		return fieldNames(program.Mark)
+	case program.SetLabel:
+		return fieldNames(program.Status)
 	case program.MapSource:
 		return fieldNames(program.Source, program.SourceType)
 	case program.MapDestination:
@@ -352,6 +354,9 @@ func written(a program.Action) []string {
 	case program.SetAdd:
 		return []string{"set " + a.Set}
 	case program.Limit:
+		if a.Asks {
+			return nil
+		}
 		out := []string{"set " + a.Table}
 		if a.Ban != "" {
 			out = append(out, "set "+a.Ban)
@@ -415,6 +420,9 @@ func (f *facts) add(out *effect, r *program.Rule) (ends bool) {
 			gated = true
 			out.quiet, out.bare = false, false
 			if l, is := a.(program.Limit); is {
+				if l.Asks {
+					out.reads["set "+l.Table] = true
+				}
 				if l.NeverBan != "" {
 					out.reads["set "+l.NeverBan] = true
 				}

@@ -39,7 +39,7 @@ func terminalEarly(w *work) {
 func flowsFirst(p *program.Program, chain *program.Chain) bool {
 	f := newFacts(p)
 	if at := slices.IndexFunc(chain.Rules, acceptsEstablished); at >= 0 && !slices.ContainsFunc(chain.Rules, isFlow) {
-		chain.Rules = slices.Insert(chain.Rules, at, establishedFlows()...)
+		chain.Rules = slices.Insert(chain.Rules, at, establishedFlows(chain)...)
 	}
 	moved := sinkLoopback(f, chain)
 	first := 0 // where the next one may go at the earliest

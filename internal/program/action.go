@@ -55,7 +55,14 @@ type (
 		// Over, where set: the packet of a source that is banned goes on in this
 		// chain, as by Goto, instead of being dropped.
 		Over string
+		// Asks says that the gate counts nothing: it lets through who is not in the
+		// dynamic set Table, which holds the sources that are over the limit.
+		Asks bool
 	}
+	// SetLabel turns on one bit of the label of the packet's connection, which lives
+	// as long as that: struct nf_conn_labels. A connection that was there before any
+	// rule asked for labels has no room for one, and stays without.
+	SetLabel struct{ Bit uint8 }
 	// ConnectionLimit is a gate: it lets a packet through while the source, or
 	// all together, has at most Max tracked connections through this rule.
 	ConnectionLimit struct {
@@ -111,6 +118,9 @@ type SourceKey string
 const (
 	Together  SourceKey = ""
 	PerSource SourceKey = "source"
+	// PerDestination is the same of the destination: who began the connection, in
+	// packets that answer.
+	PerDestination SourceKey = "destination"
 )
 
 // Rate is Packets per Per milliseconds, with Burst packets at once.
@@ -130,6 +140,7 @@ func (Log) action()             {}
 func (Limit) action()           {}
 func (ConnectionLimit) action() {}
 func (SetAdd) action()          {}
+func (SetLabel) action()        {}
 func (SetMark) action()         {}
 func (DNAT) action()            {}
 func (DNATPrefix) action()      {}

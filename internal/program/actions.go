@@ -20,6 +20,7 @@ var RegisterActions = sync.OnceFunc(func() {
 		ConnectionLimit{},
 		SetAdd{},
 		SetMark{},
+		SetLabel{},
 		DNAT{},
 		DNATPrefix{},
 		SNAT{},

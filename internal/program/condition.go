@@ -1,5 +1,10 @@
 package program
 
+import (
+	"strconv"
+	"strings"
+)
+
 // Field is what a condition looks at.
 type Field string
 
@@ -29,7 +34,7 @@ const (
 
 	State               Field = "state"                // Names: new established related invalid untracked
 	Direction           Field = "direction"            // Names: original reply
-	Status              Field = "status"               // Names: dnat snat confirmed assured
+	Status              Field = "status"               // Names: dnat snat confirmed assured; those of [Label], [Socket] and [Demultiplexed]
 	OriginalSource      Field = "original-source"      // Addresses or Set: the tuple before NAT
 	OriginalDestination Field = "original-destination" // Addresses or Set
 	OriginalPort        Field = "original-port"        // Numbers: the destination port before NAT
@@ -41,6 +46,30 @@ const (
 	Owner           Field = "owner"            // Numbers: user id of the local socket
 	Opaque          Field = "opaque"           // Text; never proved
 )
+
+// Names of a connection's status beside those of the kernel.
+const (
+	// Socket says of a packet to this host that a look-up finds a socket of its
+	// connection or one that listens, but no request for a connection
+	// (nft_socket_eval of net/netfilter/nft_socket.c).
+	Socket = "socket"
+	// Demultiplexed says that the kernel knew the packet's socket before any rule,
+	// which it looks for among connections alone, requests included
+	// (tcp_v4_early_demux). With Socket it says that the host's own stack has
+	// completed the handshake.
+	Demultiplexed = "demultiplexed"
+	labelPrefix   = "label-"
+)
+
+// Label is the name of a bit of the connection's label, as a status.
+func Label(bit uint8) string { return labelPrefix + strconv.Itoa(int(bit)) }
+
+// LabelBit is the bit of such a name.
+func LabelBit(name string) (bit uint8, is bool) {
+	text, is := strings.CutPrefix(name, labelPrefix)
+	n, err := strconv.ParseUint(text, 10, 7)
+	return uint8(n), is && err == nil
+}
 
 // Condition holds when the field has one of the values, or is in the set; Not
 // turns it round. Exactly one of Names, Numbers, Addresses, Set, Text is used.

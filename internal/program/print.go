@@ -198,8 +198,11 @@ func ActionText(a Action) string {
 		return fmt.Sprintf("log %q (%s)", a.Prefix, a.Rate)
 	case Limit:
 		text := fmt.Sprintf("while %s (%s)", a.Name, a.Rate)
-		if a.Per == PerSource {
-			text += " per source in " + a.Table
+		if a.Per != Together {
+			text += fmt.Sprintf(" per %s in %s", a.Per, a.Table)
+		}
+		if a.Asks {
+			text += ", not counted"
 		}
 		if a.Ban != "" {
 			text += fmt.Sprintf(", else ban in %s for %d ms", a.Ban, a.BanTimeout)
@@ -219,6 +222,8 @@ func ActionText(a Action) string {
 			return "add " + fieldsText(a.Fields) + " to " + a.Set
 		}
 		return "add to " + a.Set
+	case SetLabel:
+		return fmt.Sprintf("label %d", a.Bit)
 	case SetMark:
 		return fmt.Sprintf("mark 0x%x/0x%x", a.Value, a.Mask)
 	case DNAT:

@@ -10,6 +10,7 @@ const (
 	StageRewrite  Stage = "rewrite" // changes the packet, decides nothing
 	StageBan      Stage = "ban"     // of every packet
 	StageOffload  Stage = "offload"
+	StageProof    Stage = "proof"     // handshakes that limits count
 	StageFlow     Stage = "flow"      // more of established TCP and UDP flows
 	StageBanFlows Stage = "ban-flows" // of what begins a flow
 	StageNeeded   Stage = "needed"    // ICMP that the network cannot work without
@@ -29,6 +30,7 @@ var Stages = []struct {
 	{StageLoopback, "the host talks to itself whatever the policy says"},
 	{StageRewrite, "an established flow's SYN-ACK needs its segment size clamped too"},
 	{StageBan, "a ban by command holds for flows that exist as well, and comes while the policy runs"},
+	{StageProof, "a handshake is counted by the first packet that proves it, before a rule accepts the flow or hands it over"},
 	{StageOffload, "a flow is handed over when it is established, before the rule that accepts it"},
 	{StageFlow, "most packets are of established flows, so they are asked for nothing else"},
 	{StageBanFlows, "flows of banned addresses are deleted when the ban comes, so only what begins one is asked, and a ban by a limit holds for no other; a ban wins over all that follows"},

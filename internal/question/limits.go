@@ -141,7 +141,7 @@ func bound(a program.Action) string {
 	switch a := a.(type) {
 	case program.Limit:
 		text = fmt.Sprintf("%d/%s", a.Rate.Packets, milliseconds(a.Rate.Per))
-		if a.Per == program.PerSource {
+		if a.Per != program.Together {
 			text += " per source"
 		}
 		if a.Rate.Burst != a.Rate.Packets {
@@ -152,7 +152,7 @@ func bound(a program.Action) string {
 		}
 	case program.ConnectionLimit:
 		text = fmt.Sprintf("%d connections", a.Max)
-		if a.Per == program.PerSource {
+		if a.Per != program.Together {
 			text += " per source"
 		}
 	}

@@ -49,17 +49,24 @@ func (u *Universe) Allowed(p *program.Program, way Way) Region {
 
 // Unlimited is the packets of a region for which it is not a limit that was
 // reached, nor a set that the kernel fills, that decides: every limit lets them
-// through, and no such set holds them.
+// through, no such set holds them, and none of them proves a handshake.
 func (u *Universe) Unlimited(r Region) Region {
 	for _, d := range u.dimensions {
 		switch {
 		case strings.HasPrefix(string(d.field), "gate:"):
 			r = u.And(r, u.flag(d.field))
-		case strings.HasPrefix(string(d.field), "table:"):
+		case strings.HasPrefix(string(d.field), "table:"), countsHandshakes(d.field):
 			r = u.Minus(r, u.flag(d.field))
 		}
 	}
 	return r
+}
+
+// countsHandshakes says whether a field is there for limits to count handshakes by.
+func countsHandshakes(f program.Field) bool {
+	name, is := strings.CutPrefix(string(f), string(statusField("")))
+	_, label := program.LabelBit(name)
+	return is && (label || name == program.Socket || name == program.Demultiplexed)
 }
 
 // branch is packets that had the same way up to here.

@@ -21,15 +21,20 @@ const hops = 64
 
 // TCP builds a segment. Flags are letters: S(YN) A(CK) F(IN) R(ESET) P(USH) U(RGENT).
 func TCP(from, to netip.AddrPort, flags string, payload ...byte) []byte {
+	return Segment(from, to, flags, 1000, 2000, payload...)
+}
+
+// Segment is TCP with its numbers; ack counts where the flags have an A.
+func Segment(from, to netip.AddrPort, flags string, sequence, ack uint32, payload ...byte) []byte {
 	tcp := &layers.TCP{
 		SrcPort: layers.TCPPort(from.Port()), DstPort: layers.TCPPort(to.Port()),
-		Seq: 1000, Window: 65535,
+		Seq: sequence, Window: 65535,
 		SYN: strings.Contains(flags, "S"), ACK: strings.Contains(flags, "A"),
 		FIN: strings.Contains(flags, "F"), RST: strings.Contains(flags, "R"),
 		PSH: strings.Contains(flags, "P"), URG: strings.Contains(flags, "U"),
 	}
 	if tcp.ACK {
-		tcp.Ack = 2000
+		tcp.Ack = ack
 	}
 	return build(from.Addr(), to.Addr(), layers.IPProtocolTCP, hops, tcp, gopacket.Payload(payload))
 }

@@ -186,7 +186,10 @@ func (p *prices) Action(a program.Action) float64 {
 	case program.Count:
 		return p.costs.Counter
 	case program.Limit:
-		if a.Per == program.PerSource {
+		if a.Asks {
+			return p.set(a.Table)
+		}
+		if a.Per != program.Together {
 			return p.costs.Bucket
 		}
 		return p.costs.Limit

@@ -21,7 +21,7 @@ func (a *actor) block(actions []program.Action) (block, error) {
 		case program.Log:
 			return a.log(head, action, actions[:i], rest)
 		case program.Limit:
-			if action.Per == program.PerSource {
+			if action.Per != program.Together {
 				return a.withGate(head, rest, func(then block) (string, error) { return a.limitPerSource(action, then) })
 			}
 			head = append(head, a.sharedLimit(action.Name, action.Rate))
@@ -119,6 +119,8 @@ func (a *actor) action(action program.Action) ([]Statement, error) {
 		return a.add(action)
 	case program.SetMark:
 		return []Statement{markStatement(action)}, nil
+	case program.SetLabel:
+		return []Statement{{Kind: Rewrite, Field: "ct label", Name: strconv.Itoa(int(action.Bit))}}, nil
 	case program.DNAT:
 		return a.translate(DNAT, action.To, action.Port)
 	case program.SNAT:

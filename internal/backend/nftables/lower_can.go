@@ -12,6 +12,7 @@ import (
 // has it for certain; what a policy means is refused only when the kernel
 // lacks it for certain, and then by rule.
 func (l *lowering) capabilities() {
+	l.askLimits()
 	if len(l.program.Flowtables) > 0 {
 		switch l.can[backend.Flowtable] {
 		case backend.Yes:
@@ -66,6 +67,7 @@ var options = map[backend.Feature]string{
 	backend.SetElementCounters: "CONFIG_NF_TABLES",
 	backend.TCPReset:           "CONFIG_NFT_REJECT_INET",
 	backend.FIB:                "CONFIG_NFT_FIB_INET",
+	backend.Handshakes:         "CONFIG_NFT_SOCKET and CONFIG_CGROUP_NET_CLASSID, CONFIG_NF_CONNTRACK_LABELS",
 	backend.MSSClamp:           "CONFIG_NFT_EXTHDR",
 }
 
@@ -74,6 +76,9 @@ func (l *lowering) require(r *program.Rule) {
 		switch c.Field {
 		case program.SourceType, program.DestinationType, program.DestinationHere:
 			l.lacks(backend.FIB, r.Origin, "a condition on the type of an address")
+		}
+		if c.Field == program.Status && slices.Contains(c.Names, program.Demultiplexed) {
+			l.lacks(backend.Handshakes, r.Origin, "a limit per source of connections that are complete")
 		}
 		if s := l.program.Set(c.Set); s != nil && s.Counters && l.can[backend.SetElementCounters] == backend.No {
 			l.note(s.Origin, "set %s: this kernel keeps no counters in sets; its elements are not counted", s.ID)

@@ -61,6 +61,9 @@ func (m *matcher) masked(c *program.Condition) ways {
 }
 
 func (m *matcher) named(c *program.Condition) (ways, error) {
+	if s, is := ofHandshake(c); is {
+		return one(s), nil
+	}
 	values := make([]string, 0, len(c.Names))
 	for _, n := range c.Names {
 		v, known := names[c.Field][n]
@@ -78,6 +81,26 @@ func (m *matcher) named(c *program.Condition) (ways, error) {
 	}
 	return one(s), nil
 }
+
+// ofHandshake is a condition on what the kernel's own status of a connection does not
+// say: a bit of its label, or a socket. Each is there or not, and what is asked of it
+// beside that always holds.
+func ofHandshake(c *program.Condition) (Statement, bool) {
+	if c.Field != program.Status || c.Not || len(c.Names) != 1 {
+		return Statement{}, false
+	}
+	if bit, is := program.LabelBit(c.Names[0]); is {
+		return Statement{Kind: Match, Field: "ct label", Op: "in", Values: []string{strconv.Itoa(int(bit))}}, true
+	}
+	field, is := socketFields[c.Names[0]]
+	return Statement{Kind: Match, Field: field, Op: ">=", Values: []string{"0"}}, is
+}
+
+// socketFields are fields that a packet has where its socket is known. nft_socket
+// gives the mark of a full socket alone; the class of the control group is that of
+// skb_to_full_sk (nft_meta_get_eval_cgroup), which is there as soon as the handshake
+// is completed, before a program has accepted the connection.
+var socketFields = map[string]string{program.Socket: "socket mark", program.Demultiplexed: "meta cgroup"}
 
 // separate sorts numbers that stand for names, which are never merged.
 func separate(values []string) []string {

@@ -295,6 +295,8 @@ func rank(s Statement) int {
 		return 4 // a name is compared in three times the time of a number
 	case strings.HasPrefix(field, "fib"), strings.HasPrefix(field, "exthdr"), strings.HasPrefix(field, "frag"), field == "meta skuid":
 		return 9
+	case field == "socket mark":
+		return 11 // may look for a socket
 	case strings.HasPrefix(field, "ct original"):
 		return 6
 	case s.Set != "":

@@ -143,7 +143,7 @@ func TestTampering(t *testing.T) {
 			return "add rule inet sluice input ct state invalid drop"
 		}, "", ""},
 		{"a rule less", func(l *listing) string {
-			return l.delete("input", `203\.0\.113\.0/24|@office4|limit-input`)
+			return l.delete("input", `(203\.0\.113\.0/24|@office4).*ct label set`)
 		}, "tcp from 203.0.113.", "drop"},
 		{"a rule more", func(l *listing) string {
 			return "insert rule inet sluice input tcp dport 6379 ip saddr 198.51.100.77 accept"
@@ -175,7 +175,13 @@ func TestTampering(t *testing.T) {
 		}, "198.51.100.", "accept"},
 		{"another rate", func(l *listing) string {
 			return l.replace("limit-input", `limit rate`, "10/minute", "1000/minute")
-		}, "203.0.113.", "refused"},
+		}, "tcp from", "refused"},
+		{"no proof of a handshake", func(l *listing) string {
+			return l.replace("input_handshakes", `meta cgroup`, "meta cgroup >= 0 ", "")
+		}, "tcp from", "accept"},
+		{"another label", func(l *listing) string {
+			return l.replace("input", `ct label set 126`, "ct label set 126", "ct label set 125")
+		}, "tcp from 203.0.113.", "accept"},
 		{"no counter", func(l *listing) string {
 			return l.replace("input", `5353|dport 53 `, "counter", "")
 		}, "udp from 10.0.0.", "accept"},

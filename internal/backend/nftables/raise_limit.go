@@ -43,6 +43,7 @@ type gateParser struct {
 	through  []Statement
 	resets   bool
 	families []int
+	key      program.SourceKey
 	table    string
 	rate     Rate   // of a limit
 	most     uint64 // of connections
@@ -76,11 +77,11 @@ func (p *gateParser) parse() *gate {
 			return nil
 		}
 		g.action = program.ConnectionLimit{
-			Name: perSourceName(p.table), Max: uint32(p.most), Per: program.PerSource, Table: p.table, FullCounter: p.counter, //nolint:gosec // the kernel has 32 bits
+			Name: perSourceName(p.table), Max: uint32(p.most), Per: p.key, Table: p.table, FullCounter: p.counter, //nolint:gosec // the kernel has 32 bits
 		}
 		return g
 	}
-	limit := program.Limit{Name: perSourceName(p.table), Rate: p.rate.program(), Per: program.PerSource, Table: p.table, FullCounter: p.counter}
+	limit := program.Limit{Name: perSourceName(p.table), Rate: p.rate.program(), Per: p.key, Table: p.table, FullCounter: p.counter}
 	if len(p.rules) > 0 && !p.bans(&limit) {
 		return nil
 	}
@@ -88,16 +89,19 @@ func (p *gateParser) parse() *gate {
 	return g
 }
 
-// sourceFamily is the family of a key that is the source, of IPv6 the first 64 bits
-// of it; 0 is none.
-func sourceFamily(s Statement) int {
+// sourceFamily is the family of a key that is the source or the destination, of IPv6
+// the first 64 bits of it, and which of them it is; 0 is none.
+func sourceFamily(s Statement) (int, program.SourceKey) {
+	ip, side, _ := strings.Cut(s.Field, " ")
+	key := map[string]program.SourceKey{"saddr": program.PerSource, "daddr": program.PerDestination}[side]
 	switch {
-	case s.Field == "ip saddr" && s.Mask == "":
-		return 4
-	case s.Field == "ip6 saddr" && s.Mask == sourceMask:
-		return 6
+	case key == program.Together:
+	case ip == "ip" && s.Mask == "":
+		return 4, key
+	case ip == "ip6" && s.Mask == sourceMask:
+		return 6, key
 	}
-	return 0
+	return 0, program.Together
 }
 
 // own reads "update @table { source limit rate … } THEN" of one family.
@@ -107,7 +111,7 @@ func (p *gateParser) own(statements []Statement) bool {
 		return false
 	}
 	s := statements[0]
-	f := sourceFamily(s)
+	f, key := sourceFamily(s)
 	if s.Kind != SetAdd || len(s.Inner) != 1 || s.Number != 0 || f == 0 || slices.Contains(p.families, f) {
 		return false
 	}
@@ -123,8 +127,8 @@ func (p *gateParser) own(statements []Statement) bool {
 	case err != nil || len(statements) == 1:
 		return false
 	case first:
-		p.table, p.byRate, p.rate, p.most, p.through, p.resets = table, byRate, inner.Rate, inner.Number, statements[1:], resets
-	case resets != p.resets || table != p.table || byRate != p.byRate || inner.Rate != p.rate || inner.Number != p.most || !sameStatements(statements[1:], p.through):
+		p.key, p.table, p.byRate, p.rate, p.most, p.through, p.resets = key, table, byRate, inner.Rate, inner.Number, statements[1:], resets
+	case key != p.key || resets != p.resets || table != p.table || byRate != p.byRate || inner.Rate != p.rate || inner.Number != p.most || !sameStatements(statements[1:], p.through):
 		return false
 	}
 	p.families = append(p.families, f)
@@ -154,9 +158,9 @@ func (p *gateParser) found(statements []Statement, first bool) int {
 		return 0
 	}
 	s, last := statements[0], statements[n-1]
-	f := sourceFamily(s)
+	f, key := sourceFamily(s)
 	k := p.tree.set(s.Set)
-	if s.Kind != Match || s.Op != "!=" || f == 0 || k == nil || p.ids[k.Name] != p.table || k.family() != f || last.Kind != Goto {
+	if s.Kind != Match || key != p.key || s.Op != "!=" || f == 0 || k == nil || p.ids[k.Name] != p.table || k.family() != f || last.Kind != Goto {
 		return 0
 	}
 	counter := ""
@@ -222,7 +226,10 @@ func (p *gateParser) bans(limit *program.Limit) bool {
 		}
 		s := k.Statements[0]
 		id, err := p.sourceTable(s)
-		if err != nil || s.Kind != SetAdd || s.Op != "add" || len(s.Inner) > 0 || s.Number == 0 || sourceFamily(s) != p.families[i] {
+		if err != nil || s.Kind != SetAdd || s.Op != "add" || len(s.Inner) > 0 || s.Number == 0 {
+			return false
+		}
+		if f, key := sourceFamily(s); f != p.families[i] || key != p.key {
 			return false
 		}
 		if i > 0 && (limit.Ban != id || limit.BanTimeout != s.Number*1000) {
@@ -246,10 +253,11 @@ func (p *gateParser) bans(limit *program.Limit) bool {
 	return true
 }
 
-// sources are the addresses that a condition on the source allows.
+// sources are the addresses that a condition on the gate's key allows.
 func (p *gateParser) sources(s Statement) (addrset.Set, bool) {
 	var out addrset.Set
-	if s.Kind != Match || s.Op != "==" || s.Mask != "" || s.Field != "ip saddr" && s.Field != "ip6 saddr" {
+	side := " " + map[program.SourceKey]string{program.PerSource: "saddr", program.PerDestination: "daddr"}[p.key]
+	if s.Kind != Match || s.Op != "==" || s.Mask != "" || s.Field != "ip"+side && s.Field != "ip6"+side {
 		return out, false
 	}
 	if s.Set != "" {

@@ -100,6 +100,8 @@ func (w *ruleRaiser) plain(s Statement) ([]program.Condition, error) {
 	switch {
 	case s.Field == "meta nfproto":
 		return familyOfNumber(s)
+	case s.Field == "ct label" || s.Field == "socket mark" || s.Field == "meta cgroup":
+		return handshakeAsked(s)
 	case s.Field == "ip frag-off" || s.Field == "frag frag-off" || strings.HasPrefix(s.Field, "exthdr "):
 		return fragments(s)
 	case nameFields[s.Field] != "":
@@ -145,6 +147,28 @@ func (w *ruleRaiser) plain(s Statement) ([]program.Condition, error) {
 	var err error
 	c.Numbers, err = numbersAsked(s)
 	return []program.Condition{c}, err
+}
+
+// handshakeAsked raises what ofHandshake lowers.
+func handshakeAsked(s Statement) ([]program.Condition, error) {
+	name := ""
+	switch {
+	case s.Mask != "" || s.Set != "" || len(s.Values) != 1:
+	case s.Field == "ct label" && (s.Op == "in" || s.Op == "=="):
+		if n, err := strconv.ParseUint(s.Values[0], 10, 7); err == nil {
+			name = program.Label(uint8(n))
+		}
+	case s.Op == ">=" && s.Values[0] == "0":
+		for status, field := range socketFields {
+			if field == s.Field {
+				name = status
+			}
+		}
+	}
+	if name == "" {
+		return nil, errUnknown
+	}
+	return []program.Condition{{Field: program.Status, Names: []string{name}}}, nil
 }
 
 // portsKnown says whether the rule is about protocols with ports alone.

@@ -200,7 +200,7 @@ func (m *meaning) action(a program.Action, label string) program.Action {
 
 func (m *meaning) limit(a program.Limit) program.Action {
 	a.Rate = inUnits(a.Rate)
-	if a.Per != program.PerSource {
+	if a.Per == program.Together {
 		a.Name = programName(stem(a.Name))
 		return a
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"sluice/internal/addrset"
@@ -246,11 +247,15 @@ func (w *ruleRaiser) setAdd(s Statement) error {
 	case s.Op != "add" || len(s.Inner) > 0:
 		return fmt.Errorf("what it does with %s is not known", s.Set)
 	}
-	w.act(program.SetAdd{Set: id, Key: program.PerSource, Timeout: s.Number * 1000})
+	add := program.SetAdd{Set: id, Key: program.PerSource, Timeout: s.Number * 1000}
+	if _, key := sourceFamily(s); key == program.PerDestination {
+		add.Key, add.Fields = program.Together, []program.Field{program.Destination}
+	}
+	w.act(add)
 	return nil
 }
 
-// sourceTable is the set that a statement puts the source into.
+// sourceTable is the set that a statement puts the source into, or the destination.
 func (r *raiser) sourceTable(s Statement) (string, error) {
 	k := r.tree.set(s.Set)
 	switch {
@@ -258,10 +263,11 @@ func (r *raiser) sourceTable(s Statement) (string, error) {
 		return "", fmt.Errorf("there is no set %s", s.Set)
 	case k.Life != program.Dynamic || k.byCommand():
 		return "", fmt.Errorf("packets fill set %s", s.Set)
-	case s.Field == "ip saddr" && s.Mask == "", s.Field == "ip6 saddr" && s.Mask == sourceMask:
+	}
+	if f, _ := sourceFamily(s); f != 0 {
 		return r.table(k)
 	}
-	return "", fmt.Errorf("the key of set %s is not the source", s.Set)
+	return "", fmt.Errorf("the key of set %s is no address of the packet's", s.Set)
 }
 
 func (r *raiser) table(k *Set) (string, error) {
@@ -279,6 +285,13 @@ func (w *ruleRaiser) rewrite(s Statement) error {
 		return nil
 	case len(s.Values) > 0:
 		return errUnknown
+	case s.Field == "ct label" && s.Mask == "":
+		bit, err := strconv.ParseUint(s.Name, 10, 7)
+		if err != nil {
+			return errUnknown
+		}
+		w.act(program.SetLabel{Bit: uint8(bit)})
+		return nil
 	case s.Field == "meta mark":
 		value, keep := numberOf(s.Name), numberOf(s.Mask)
 		mask := ^uint32(keep)                //nolint:gosec // the mark has 32 bits

@@ -156,6 +156,8 @@ func fieldOfExpr(v any) (field, mask string, ok bool) {
 			return "exthdr " + text("name"), "", text("name") != ""
 		case "tcp option":
 			return "tcp option " + text("name") + " " + text("field"), "", text("field") != ""
+		case "socket":
+			return "socket " + text("key"), "", text("key") != ""
 		case "rt":
 			return "rt " + text("key"), "", text("key") != ""
 		case "concat":
