@@ -63,6 +63,8 @@ type Outcome struct {
 	// Adopted is of a change that began to track connections; nil of others.
 	Adopted *Adopted `json:"adopted,omitempty"`
 	Notes   []string `json:"notes,omitempty"`
+	// Times is how long an apply took.
+	Times *Times `json:"times,omitempty"`
 	// Proof is that of the rules that were loaded; nil where none were, a few
 	// elements alone, or no proof was asked for.
 	Proof *Proof `json:"proof,omitempty"`
@@ -70,6 +72,7 @@ type Outcome struct {
 
 // Apply brings a policy into the kernel, and keeps it.
 func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error) {
+	began := time.Now()
 	s, err := h.openToRead(ctx)
 	if err != nil {
 		return nil, err
@@ -141,6 +144,10 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		if out.Cut, err = s.cut(in.Program); err != nil {
 			s.note("flows that the policy refuses stay: %v", err)
 		}
+	}
+	if !out.Unchanged {
+		s.times.end(began)
+		out.Times = &s.times
 	}
 	return out, nil
 }

@@ -135,7 +135,9 @@ func (s *session) change(ctx context.Context, c change) error {
 	if err == nil {
 		s.forgetBanned(c)
 		s.forgetOuter(c)
+		began := time.Now()
 		err = s.verify(ctx, c)
+		took(&s.times.Check, began)
 	}
 	if err != nil {
 		return s.goBack(ctx, j, err)
@@ -256,6 +258,7 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 			return err
 		}
 		s.point("before " + j.Step)
+		began := time.Now()
 		if step.Purpose == backend.Track {
 			err = s.adoptConnections(ctx)
 		} else {
@@ -268,6 +271,7 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 		if step.Purpose == backend.Switch {
 			s.adoptLate(ctx)
 		}
+		s.times.took(step.Purpose, began)
 	}
 	s.progress(Progress{Done: len(steps), Total: len(steps)})
 	return nil
@@ -281,7 +285,9 @@ func (s *session) plan(ctx context.Context, c change) ([]backend.Step, error) {
 		return steps, nil
 	}
 	s.touched = nil
+	began := time.Now()
 	have, err := s.readAhead(ctx, c.verify)
+	took(&s.times.Read, began)
 	if err != nil {
 		return nil, fmt.Errorf("read what the kernel holds: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
 
@@ -32,6 +33,7 @@ type Plan struct {
 	Before    backend.Cost `json:"before"`              // of what runs; it stays until the new one is in use
 	Added     backend.Cost `json:"added"`               // of what comes beside it until then: sets that are the same are not loaded again
 	Available uint64       `json:"available,omitempty"` // bytes of memory that are free
+	Times     *Times       `json:"times,omitempty"`     // how long an apply would take
 	Ends      *EndedFlows  `json:"ends,omitempty"`      // what the policy's bans end
 	Grace     float64      `json:"grace,omitempty"`     // seconds in which connections pass that nobody knows
 	Notes     []string     `json:"notes,omitempty"`
@@ -86,10 +88,12 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	}
 	old := &program.Program{}
 	name := "nothing"
+	began := time.Now()
 	have, err := s.Backend.Read(ctx, true)
 	if err != nil {
 		return nil, fmt.Errorf("read what the kernel holds: %w", err)
 	}
+	read := time.Since(began)
 	if s.cur.Running != 0 && have.Empty() {
 		out.From, out.Gone = 0, s.cur.Running
 	}
@@ -113,6 +117,7 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 		if err := s.planSteps(in, have, out); err != nil {
 			return nil, err
 		}
+		out.Times = expected(out, read)
 		if out.Ends, err = endedFlows(in.Program); err != nil {
 			out.Notes = append(out.Notes, "which flows the bans end cannot be told: "+err.Error())
 		}

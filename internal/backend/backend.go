@@ -141,6 +141,8 @@ type Cost struct {
 	Elements int    `json:"elements"`     // of all sets
 	Memory   uint64 `json:"memory"`       // bytes of kernel memory, estimated
 	LoadTime uint64 `json:"load-time-ns"` // ns, estimated
+	// SwitchTime is what of that rules and chains take, in ns.
+	SwitchTime uint64 `json:"-"`
 	// Growth is how many bytes of kernel memory the dynamic tables take beside
 	// that when they are full, estimated. They are made empty, and an element
 	// is allocated when a packet brings it.

@@ -81,6 +81,7 @@ func runApply(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	begun, err := begin(ctx, cmd, h, policyArgument(args))
 	if err != nil {
 		return err
@@ -101,9 +102,13 @@ func runApply(cmd *cobra.Command, args []string) error {
 	if len(p.unmet) > 0 {
 		return refusedBy(p.unmet)
 	}
+	compiled := time.Since(began)
 	out, err := h.Apply(ctx, p.input, o)
 	if err != nil {
 		return refused(err)
+	}
+	if out.Times != nil {
+		out.Times.Compiled(compiled)
 	}
 	return report(ctx, cmd, h, out, ask)
 }
@@ -159,6 +164,9 @@ func report(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *apply.O
 		fmt.Fprintf(w, "nothing to change: %s runs\n", policyText(out.Generation, out.Policy))
 	default:
 		fmt.Fprintf(w, "%s runs\n", policyText(out.Generation, out.Policy))
+	}
+	if out.Times != nil {
+		fmt.Fprintf(w, "applied in %s\n", timesText(out.Times))
 	}
 	if text := out.Adopted.Text(); text != "" {
 		fmt.Fprintln(w, text)

@@ -21,7 +21,8 @@ func newPlan() *cobra.Command {
 		Long: `Compiles a policy and compares it with what runs: rules as a diff of the policy's
 lines (with --all also of what holds without being written), sets by elements
 added and removed (with --all also those that Sluice makes), sysctls, the
-transactions, what has to be sent and the time of that, kernel memory (now, while
+transactions, what has to be sent, the time of the whole apply
+by its parts (of a machine that does nothing else), kernel memory (now, while
 old and new stand side by side, and then; sets that stay count once), and the flows
 that the policy's bans end. It names what this kernel lacks, other tools' chains that may drop what the
 policy allows, ports that stay open because the policy leaves forward out, and
@@ -46,6 +47,7 @@ it, 2 bad use or bad input.`,
 			var notes []string
 			say := h.Note
 			h.Note = func(text string) { notes = append(notes, text) }
+			began := time.Now()
 			asked, err := begin(ctx, cmd, h, policyArgument(args))
 			if err != nil {
 				return err
@@ -56,9 +58,13 @@ it, 2 bad use or bad input.`,
 				return err
 			}
 			h.Note = say
+			compiled := time.Since(began)
 			plan, err := h.Plan(ctx, p.input)
 			if err != nil {
 				return err
+			}
+			if plan.Times != nil {
+				plan.Times.Compiled(compiled)
 			}
 			plan.Notes = append(plan.Notes, notes...)
 			plan.Warnings = append(plan.Warnings, p.warnings...)
@@ -157,7 +163,7 @@ func printPlan(w io.Writer, p *apply.Plan, all bool, packets func(io.Writer)) {
 	fmt.Fprintf(w, "memory       %s\n", memoryText(p))
 	if !p.Unchanged {
 		fmt.Fprintf(w, "sends        %s\n", sizeText(numbers, p.Added))
-		fmt.Fprintf(w, "load time    about %s\n", time.Duration(p.Added.LoadTime).Round(time.Millisecond)) //nolint:gosec // seconds
+		fmt.Fprintf(w, "apply time   about %s\n", timesText(p.Times))
 	}
 	if p.Grace > 0 {
 		fmt.Fprintf(w, "grace        connections through this host have %s to send a packet, then what is not known is refused\n", time.Duration(p.Grace*float64(time.Second)))
@@ -173,6 +179,15 @@ func printPlan(w io.Writer, p *apply.Plan, all bool, packets func(io.Writer)) {
 	if p.Refused != "" {
 		fmt.Fprintf(w, "%s      %s\n", paint(w, "31", "refused"), p.Refused)
 	}
+}
+
+// timesText is the time of an apply with its parts.
+func timesText(t *apply.Times) string {
+	text := func(seconds float64) string {
+		return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
+	}
+	return fmt.Sprintf("%s: compile %s, read %s, fill %s, switch %s, check %s, rest %s",
+		text(t.Total), text(t.Compile), text(t.Read), text(t.Fill), text(t.Switch), text(t.Check), text(t.Rest))
 }
 
 func sizeText(numbers *message.Printer, c backend.Cost) string {

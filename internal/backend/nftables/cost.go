@@ -12,6 +12,7 @@ func (m *CostModel) of(t *Tree) backend.Cost {
 	c := backend.Cost{Rules: t.ruleCount(), Chains: len(t.Chains), Sets: len(t.Sets)}
 	memory := float64(c.Rules)*m.Memory.Rule + float64(c.Chains)*m.Memory.Chain + float64(len(t.Counters)+len(t.Limits))*m.Memory.Object
 	load := m.Load.Base + float64(c.Rules)*m.Load.Rule + float64(c.Chains)*m.Load.Chain
+	c.SwitchTime = uint64(load)
 	for _, s := range t.Sets {
 		n := s.Len()
 		c.Elements += n
