@@ -267,7 +267,7 @@ func TestTunnelsListen(t *testing.T) {
 		"WireGuard (wg0)": {"wg0", "type", "wireguard"},
 	} {
 		t.Run(device[2], func(t *testing.T) {
-			make := func(h *testnet.Namespace) (string, error) {
+			made := func(h *testnet.Namespace) (string, error) {
 				return h.Run("ip", append([]string{"link", "add"}, device...)...)
 			}
 			testnet.Require(t, testnet.Probed(strings.Fields(name)[0], func() error {
@@ -276,12 +276,12 @@ func TestTunnelsListen(t *testing.T) {
 					return err
 				}
 				defer n.Close()
-				_, err = make(n.Unnamed("probe"))
+				_, err = made(n.Unnamed("probe"))
 				return err
 			}))
 			h := testnet.New(t).Unnamed("host")
 			h.MustRun("ip", "address", "add", "192.0.2.2/24", "dev", "lo")
-			if _, err := make(h); err != nil {
+			if _, err := made(h); err != nil {
 				t.Fatal(err)
 			}
 			var s starter.Situation
