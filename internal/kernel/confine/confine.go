@@ -9,41 +9,27 @@ import (
 	"os"
 	"runtime"
 	"strings"
-	"unsafe"
 
 	"github.com/elastic/go-seccomp-bpf"
 	"github.com/elastic/go-seccomp-bpf/arch"
-	"github.com/landlock-lsm/go-landlock/landlock"
-	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
-	"kernel.org/pub/linux/libs/security/libcap/psx"
 )
 
-// readable is what looking names up and checking certificates reads: all of it is
-// readable by everybody on a usual host, and secrets of root stay root's by their
-// modes.
-var readable = []string{"/etc", "/usr", "/lib", "/lib64", "/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf", "/run/nscd"}
+// begun is in the environment of the process that Process has become; its value is
+// what it lacks.
+const begun = "SLUICE_CONFINED"
 
-// Process confines the whole process, every thread of it, for good. What this
-// kernel or this process cannot do is left out and comes back in words; an error
-// says that something could be done and failed, and the process should end.
+// Process confines the whole process, every thread of it, for good. It begins the
+// program anew, with the same arguments and files: what is set for one thread holds
+// for all that an exec leads to. What this kernel or this process cannot do is left
+// out and comes back in words; an error says that something could be done and failed,
+// and the process should end.
 func Process() (lacks []string, err error) {
-	if os.Geteuid() == 0 {
-		if err := dropCapabilities(); err != nil {
-			return nil, fmt.Errorf("drop capabilities: %w", err)
-		}
-		lacks = append(lacks, "a user of its own")
+	before, again := os.LookupEnv(begun)
+	if !again {
+		return nil, begin()
 	}
-	if _, _, errno := psx.Syscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); errno != 0 {
-		return nil, fmt.Errorf("set no_new_privs: %w", errno)
-	}
-	limited, err := limitFiles()
-	if err != nil {
-		return nil, fmt.Errorf("landlock: %w", err)
-	}
-	if !limited {
-		lacks = append(lacks, "landlock")
-	}
+	lacks = strings.FieldsFunc(before, func(r rune) bool { return r == ',' })
 	filtered, err := filterCalls()
 	if err != nil {
 		return nil, fmt.Errorf("seccomp: %w", err)
@@ -54,44 +40,43 @@ func Process() (lacks []string, err error) {
 	return lacks, nil
 }
 
-// dropCapabilities is for a process that is root all the same: in a user namespace
-// that maps nobody else, say.
-func dropCapabilities() error {
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var none [2]unix.CapUserData
-	_, _, errno := psx.Syscall3(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0)
-	runtime.KeepAlive(&header)
-	runtime.KeepAlive(&none)
-	if errno != 0 {
-		return errno
+// begin confines one thread by what an exec hands on, and goes on in it as a new
+// program. It returns with an error alone.
+func begin() error {
+	runtime.LockOSThread() // never unlocked: the thread is not to run anything else
+	var lacks []string
+	if os.Geteuid() == 0 {
+		if err := dropCapabilities(); err != nil {
+			return fmt.Errorf("drop capabilities: %w", err)
+		}
+		lacks = append(lacks, "a user of its own")
 	}
-	return nil
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("set no_new_privs: %w", err)
+	}
+	limited, err := limitFiles()
+	if err != nil {
+		return fmt.Errorf("landlock: %w", err)
+	}
+	if !limited {
+		lacks = append(lacks, "landlock")
+	}
+	return fmt.Errorf("begin anew: %w", unix.Exec(self, os.Args, append(os.Environ(), begun+"="+strings.Join(lacks, ","))))
 }
 
-// limitFiles says whether the kernel has landlock (5.13, Documentation/userspace-api/landlock.rst).
-// From ABI 4 on no TCP port can be listened on, from 6 on no process outside gets a signal.
-func limitFiles() (bool, error) {
-	if version, err := ll.LandlockGetABIVersion(); err != nil || version < 1 {
-		return false, nil //nolint:nilerr // the kernel has none
-	}
-	listening, err := landlock.NewConfig(landlock.AccessNetSet(ll.AccessNetBindTCP))
-	if err != nil {
-		return false, err
-	}
-	scoped, err := landlock.NewConfig(landlock.ScopedSet(ll.ScopeSignal))
-	if err != nil {
-		return false, err
-	}
-	for _, limit := range []func() error{
-		func() error { return listening.BestEffort().Restrict() },
-		func() error { return scoped.BestEffort().Restrict() },
-		func() error { return landlock.V5.BestEffort().RestrictPaths(landlock.RODirs(readable...).IgnoreIfMissing()) },
-	} {
-		if err := limit(); err != nil {
-			return false, err
+const self = "/proc/self/exe"
+
+// dropCapabilities is for a process that is root all the same: in a user namespace
+// that maps nobody else, say. What the bounding set lacks no exec gives (capabilities(7)).
+func dropCapabilities() error {
+	for c := uintptr(0); ; c++ {
+		switch err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); {
+		case errors.Is(err, unix.EINVAL): // behind the last one that the kernel knows
+			return nil
+		case err != nil:
+			return err
 		}
 	}
-	return true, nil
 }
 
 // calls are the system calls of the Go runtime, of its network and name look-ups,
@@ -118,7 +103,7 @@ const namespaceFlags = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWU
 func filterCalls() (bool, error) {
 	machine, err := arch.GetInfo("")
 	if err != nil || !seccomp.Supported() {
-		return false, nil //nolint:nilerr // the library does not know the architecture
+		return false, nil // the library may not know the architecture
 	}
 	var names []string
 	for name := range strings.FieldsSeq(calls) {
