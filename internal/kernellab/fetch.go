@@ -193,10 +193,15 @@ func (f fetcher) parts(ctx context.Context, from source, release string) ([]stri
 
 // kept are the modules that a guest may load, beside all that they need: those of
 // networks, of crypto (for what networks use) and of the disk that results leave by.
-var kept = []string{
+// The version names the folder of the cache, so that who adds one gets it.
+var kept = struct {
+	version string
+	modules []string
+}{"2", []string{
 	"net", "lib", "crypto", "arch", "drivers/virtio", "drivers/block/virtio_blk", "drivers/net/veth", "drivers/net/dummy", "drivers/net/tun",
 	"drivers/net/macvlan", "drivers/net/ifb", "drivers/net/vrf", "drivers/net/wireguard", "drivers/net/bonding", "drivers/net/virtio_net",
-}
+	"drivers/net/net_failover",
+}}
 
 // keep moves the kernel and the modules that are kept, decompressed: emulated, xz
 // takes long.
@@ -225,7 +230,7 @@ func keep(ctx context.Context, whole, tree, release string) error {
 			return err
 		}
 	}
-	for _, k := range kept {
+	for _, k := range kept.modules {
 		found, err := filepath.Glob(filepath.Join(from, "kernel", k+"*"))
 		if err != nil {
 			return err

@@ -58,6 +58,7 @@ func Find(ctx context.Context, cache, version string, say func(string)) (Kernel,
 	if err != nil {
 		return Kernel{}, err
 	}
+	cache = filepath.Join(cache, kept.version)
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return Kernel{}, err
 	}

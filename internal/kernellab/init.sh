@@ -1,7 +1,7 @@
 #!/bin/sh
-# The first process of the emulated machine: mounts what a system has, runs
-# /lab/command with its output on the second serial port, and writes its status and
-# the results onto the disk. Package kernellab makes the files in /lab.
+# The first process of the emulated machine: mounts what a system has, and goes on as
+# /lab/run, or as the init system that /lab/init names, which has to start /lab/run.
+# Package kernellab makes the files in /lab.
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev 2>/dev/null
@@ -18,25 +18,11 @@ mkdir -p /run/netns /tmp/home
 . /lab/environment
 ip link set lo up
 # br_netfilter: of bridged frames; nothing else loads it
-for module in br_netfilter virtio_pci virtio_blk; do
+for module in br_netfilter virtio_pci virtio_blk virtio_net; do
     modprobe $module 2>/dev/null
 done
 hostname emulated
-stty -F /dev/ttyS1 raw -echo
-
-status=126
-if cd "$(cat /lab/directory)"; then
-    setsid sh /lab/command </dev/null >/dev/ttyS1 2>&1
-    status=$?
+if [ -s /lab/init ]; then
+    exec "$(cat /lab/init)"
 fi
-cd /
-echo $status >/lab/status
-: >/lab/end # the last file of the archive: what lacks it was cut off
-found=
-while read -r file; do
-    [ ! -e "/$file" ] || found="$found $file"
-done </lab/results
-# shellcheck disable=SC2086 # a list of names
-tar -c -f /dev/vda lab/status $found lab/end
-sync
-poweroff -f
+exec sh /lab/run

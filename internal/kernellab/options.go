@@ -25,6 +25,13 @@ type Options struct {
 	Directory string
 	// Command is a line for sh -c.
 	Command string
+	// Init is the program that becomes the guest's first process; it has to run
+	// /lab/run, which runs the command and ends the machine. "" is none: the command
+	// runs at once.
+	Init string
+	// Networks are unix sockets that the caller listens on, a network device each
+	// (eth0, eth1, ...): frames, each behind its length in 4 bytes, big endian.
+	Networks []string
 	// Env adds variables "NAME=value" to the command's environment.
 	Env []string
 	// Counted makes time a number of instructions; see the package.

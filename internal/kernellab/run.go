@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,8 +18,12 @@ import (
 	"time"
 )
 
-//go:embed init.sh
-var initScript string
+var (
+	//go:embed init.sh
+	initScript string
+	//go:embed run.sh
+	runScript string
+)
 
 const (
 	defaultMemory     = 2048 // MiB
@@ -139,6 +144,11 @@ func (k Kernel) arguments(work string, o Options) []string {
 			"-rtc", "base=2026-01-01T00:00:00,clock=vm",
 		}
 	}
+	for i, socket := range o.Networks {
+		id := fmt.Sprintf("net%d", i)
+		speed = append(speed, "-netdev", "stream,id="+id+",server=off,addr.type=unix,addr.path="+socket,
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=%s,mac=%s,romfile=", id, MAC(i)))
+	}
 	return append(speed,
 		"-cpu", "max", "-smp", fmt.Sprint(processors), "-m", fmt.Sprint(memory),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
@@ -146,6 +156,9 @@ func (k Kernel) arguments(work string, o Options) []string {
 		"-drive", "if=virtio,format=raw,cache=unsafe,file="+filepath.Join(work, "disk"),
 		"-kernel", k.vmlinuz(), "-initrd", filepath.Join(work, "initramfs"), "-append", kernel)
 }
+
+// MAC is the hardware address of the guest's network device number i, from 0.
+func MAC(i int) net.HardwareAddr { return net.HardwareAddr{0x52, 0x54, 0, 0, 0, byte(i)} }
 
 // handy are programs that a guest has when this machine does: what handles
 // networks, and bash, which scripts ask for.
@@ -275,6 +288,8 @@ func (a *archive) lab(o Options) {
 		fmt.Fprintln(&results, inGuest(from))
 	}
 	a.text("lab/environment", text.String(), 0o644)
+	a.text("lab/init", o.Init, 0o644)
+	a.text("lab/run", runScript, 0o755)
 	a.text("lab/directory", directory+"\n", 0o644)
 	a.text("lab/command", o.Command+"\n", 0o644)
 	a.text("lab/results", results.String(), 0o644)
