@@ -1,7 +1,9 @@
 package compile
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 
 	"sluice/internal/addrset"
 	"sluice/internal/policy"
@@ -69,14 +71,71 @@ func (c *compiler) masquerade(n *policy.NAT) {
 		first = match{family(n.Family)}
 	}
 	first = first.and(c.zoneInterface(n.Out, program.OutInterface)...)
-	var action program.Action = program.Masquerade{}
+	action := func(ports program.NumberRange) program.Action { return program.Masquerade{Ports: ports} }
 	if n.As != nil {
-		action = program.SNAT{To: n.As.Range.From}
+		action = func(ports program.NumberRange) program.Action { return program.SNAT{To: n.As.Range.From, Ports: ports} }
 		first = match{familyOf(n.As.Range.From)}.and(c.zoneInterface(n.Out, program.OutInterface)...)
 	}
-	for _, from := range c.who(n.From, side{address: program.Source, iface: program.InInterface}) {
-		c.natRule(n, postroutingNAT, first.and(from...), action, "")
+	ways := c.who(n.From, side{address: program.Source, iface: program.InInterface})
+	for _, p := range []uint8{protoTCP, protoUDP, protoSCTP} {
+		for _, from := range ways {
+			c.keepOut(n, p, first.and(from...).and(protocol(p)), action, "")
+		}
 	}
+	for _, from := range ways {
+		c.natRule(n, postroutingNAT, first.and(from...), action(program.NumberRange{}), "")
+	}
+}
+
+// keepOut rewrites the sources of a protocol so that no connection gets a port that
+// bypasses tracking, whose answers would come in untracked and stay with the host.
+// A port between two of those stays between them; one of those becomes another.
+// Nothing is written where none bypasses.
+func (c *compiler) keepOut(n *policy.NAT, protocol uint8, m match, action func(program.NumberRange) program.Action, comment string) {
+	taken := c.bypassedPorts(protocol)
+	if len(taken) == 0 {
+		return
+	}
+	var free []program.NumberRange
+	next := uint64(1)
+	for _, t := range taken {
+		if t.From > next {
+			free = append(free, program.NumberRange{From: next, To: t.From - 1})
+		}
+		next = max(next, t.To+1)
+	}
+	if next <= maxPort {
+		free = append(free, program.NumberRange{From: next, To: maxPort})
+	}
+	if len(free) == 0 {
+		return
+	}
+	widest := free[0]
+	for _, f := range free {
+		if f.To-f.From > widest.To-widest.From {
+			widest = f
+		}
+		c.natRule(n, postroutingNAT, m.and(portRange(program.SourcePort, uint16(f.From), uint16(f.To))), action(f), comment)
+	}
+	c.natRule(n, postroutingNAT, m, action(widest), comment)
+}
+
+const maxPort = 65535
+
+// bypassedPorts is the ports of a protocol that bypass tracking, in their order.
+func (c *compiler) bypassedPorts(protocol uint8) (out []program.NumberRange) {
+	for _, m := range c.bypassedServices() {
+		if protocolOf(m) != protocol {
+			continue
+		}
+		for _, cond := range m {
+			if cond.Field == program.SourcePort {
+				out = append(out, cond.Numbers...)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b program.NumberRange) int { return cmp.Compare(a.From, b.From) })
+	return out
 }
 
 // redirect leads connections to this host's addresses elsewhere: those of the
@@ -141,7 +200,9 @@ func (c *compiler) hairpin(n *policy.NAT) {
 			}
 			m = m.and(cond)
 		}
-		c.natRule(n, postroutingNAT, m, program.Masquerade{}, n.Text+" (hairpin)")
+		action := func(ports program.NumberRange) program.Action { return program.Masquerade{Ports: ports} }
+		c.keepOut(n, protocolOf(service), m, action, n.Text+" (hairpin)")
+		c.natRule(n, postroutingNAT, m, action(program.NumberRange{}), n.Text+" (hairpin)")
 	}
 }
 

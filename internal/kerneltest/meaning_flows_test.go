@@ -182,7 +182,7 @@ func (t *talk) tcp() {
 		func() { t.say(1, fin|ack, "") },
 		func() { t.say(0, ack, "") },
 	}
-	for _, step := range script {
+	for i, step := range script {
 		switch t.IntN(12) {
 		case 0:
 			t.again(t.sent[t.IntN(len(t.sent))])
@@ -199,7 +199,14 @@ func (t *talk) tcp() {
 		case 4:
 			if t.allowed && t.chance(2) {
 				t.stray = true
-				t.say(t.IntN(2), one[uint8](t.Rand, syn, syn|ack, fin|ack, ack, psh|ack, rst, rst|ack, fin, syn|fin, 0), one(t.Rand, "", "", "data"))
+				flags := one[uint8](t.Rand, syn, syn|ack, fin|ack, ack, psh|ack, rst, rst|ack, fin, syn|fin, 0)
+				if i < 3 && flags == syn {
+					// Both ends would open at once, which the kernel's tracker follows by
+					// halves ("tcp_conntracks table is not smart enough to handle
+					// simultaneous open", nf_conntrack_proto_tcp.c); the reference does not.
+					flags = ack
+				}
+				t.say(t.IntN(2), flags, one(t.Rand, "", "", "data"))
 				t.stray = false
 			}
 		}

@@ -71,11 +71,29 @@ var keptCases = []struct {
 		},
 	},
 	{
+		name:   "a reset beyond the window of a connection that both ends open is invalid, and one near it ends nothing",
+		policy: "output: { default: drop }\n",
+		shots: []keptShot{
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:25", flags: packet.SYN, seq: 1000, state: packet.New, verdict: policy.Allow},
+			{way: packet.Out, from: "host:25", to: "peer:10046", flags: packet.SYN, seq: 5000, data: "data", state: packet.Established, verdict: policy.Allow},
+			{way: packet.Out, from: "host:25", to: "peer:10046", flags: packet.RST, seq: 170_000, state: packet.Invalid, verdict: policy.Drop},
+			{way: packet.Out, from: "host:25", to: "peer:10046", flags: packet.RST, seq: 70_537, state: packet.Established, verdict: policy.Allow},
+			{way: packet.Out, from: "host:25", to: "peer:10046", flags: keptPA, seq: 70_537, ack: 1001, data: "data", state: packet.Established, verdict: policy.Allow},
+		},
+	},
+	{
 		name:   "the reset is led where the connection that it ends was led",
 		policy: "tracking: { invalid: allow }\ninput: { default: reject }\nnat:\n  - 'map outer to inners'\n",
 		shots: []keptShot{
 			{way: packet.Out, from: "gate:21", to: "mapped:11236", flags: keptPA, seq: 900, ack: 50, data: "answer", state: packet.New, verdict: policy.Allow},
 			{side: wan0, way: packet.In, from: "mapped:11236", to: "gate:21", flags: packet.FIN | packet.ACK, seq: 50, ack: 906, state: packet.Invalid, verdict: policy.Reject, reset: policy.Allow},
+		},
+	},
+	{
+		name:   "what the host asks of its own redirect leaves as its neighbour where the target is beside it",
+		policy: "zones:\n  wan: { interfaces: [wan0] }\n  sides: { interfaces: [lan0], networks: [10.0.0.0/8, 198.51.100.0/24, '2001:db8::/32'] }\nnat:\n  - 'redirect tcp/8080 in wan to inner80'\n",
+		shots: []keptShot{
+			{way: packet.Out, from: "host:10021", to: "host:8080", flags: packet.SYN, seq: 1, state: packet.New, verdict: policy.Allow},
 		},
 	},
 	{

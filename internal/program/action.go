@@ -91,12 +91,17 @@ type (
 	}
 	// DNATPrefix rewrites the destination's prefix, bit for bit, with state.
 	DNATPrefix struct{ From, To netip.Prefix }
-	// SNAT rewrites the source.
-	SNAT struct{ To netip.Addr }
+	// SNAT rewrites the source. Its port stays where it is one of Ports and no other
+	// connection has it; a zero range is all ports of the same kind.
+	SNAT struct {
+		To    netip.Addr
+		Ports NumberRange
+	}
 	// SNATPrefix rewrites the source's prefix, bit for bit, with state.
 	SNATPrefix struct{ From, To netip.Prefix }
-	// Masquerade rewrites the source to the address of the outgoing interface.
-	Masquerade struct{}
+	// Masquerade rewrites the source to the address of the outgoing interface, and
+	// its port as SNAT does.
+	Masquerade struct{ Ports NumberRange }
 	// Redirect rewrites the destination to this host itself.
 	Redirect struct{ Port uint16 }
 	// MapSource rewrites a prefix in the header, without state; what ICMP errors

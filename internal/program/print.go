@@ -231,11 +231,11 @@ func ActionText(a Action) string {
 	case DNATPrefix:
 		return fmt.Sprintf("dnat %s to %s", a.From, a.To)
 	case SNAT:
-		return "snat to " + a.To.String()
+		return "snat to " + a.To.String() + portsText(a.Ports)
 	case SNATPrefix:
 		return fmt.Sprintf("snat %s to %s", a.From, a.To)
 	case Masquerade:
-		return "masquerade"
+		return "masquerade" + portsText(a.Ports)
 	case Redirect:
 		return fmt.Sprintf("redirect to port %d", a.Port)
 	case MapSource:
@@ -248,4 +248,11 @@ func ActionText(a Action) string {
 		return "offload to " + a.Flowtable
 	}
 	return fmt.Sprintf("%T", a)
+}
+
+func portsText(r NumberRange) string {
+	if r.To == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" ports %d-%d", r.From, r.To)
 }

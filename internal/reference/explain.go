@@ -30,8 +30,9 @@ type Path struct {
 	Published bool
 	// Packet is the packet as it leaves, or as it was when it was refused.
 	Packet packet.Packet
-	// Crowded says that the packet begins a flow whose answers another flow has: the
-	// kernel gives it another port, which nobody can know before. [Flows] alone says it.
+	// Crowded says that the packet begins a flow that the kernel gives another port,
+	// which nobody can know before: its own bypasses tracking, or, as [Flows] alone
+	// says, another flow has its answers.
 	Crowded bool
 	// Answer is what becomes of the reset that a rejected packet of no connection
 	// gets, which output decides as any other; [Flows] alone follows it.
@@ -98,6 +99,7 @@ type walk struct {
 	begins  bool   // the packet may begin a flow, so lines of nat are asked
 	moved   bool   // the destination is another than that of the packet that came
 	foreign bool   // another tool has rewritten the destination
+	crowded bool   // the kernel chooses the port of its source
 	decided *Path  // nil: nothing has decided yet
 
 	router host.Router // nil: the facts alone say where a packet goes
@@ -116,6 +118,7 @@ func (w *walk) run() Path {
 		w.pass()
 	}
 	out := *w.decided
+	out.Crowded = w.crowded
 	out.Steps, out.Packet, out.Published, out.Route = w.steps, w.packet, w.foreign, w.routed
 	return out
 }
@@ -166,7 +169,7 @@ func (w *walk) send() {
 		return
 	}
 	if w.moved {
-		if w.leaveBy(); w.decided != nil {
+		if w.leaveBy(); w.decided.Verdict != policy.Allow {
 			return
 		}
 	}

@@ -53,7 +53,7 @@ func (f *Flows) Packet(p packet.Packet, way packet.Way) Path {
 	w.table, w.quiet = f, f.Quiet
 	arrived := w.packet
 	path := w.run()
-	if w.begins && path.Verdict == policy.Allow {
+	if w.begins && path.Verdict == policy.Allow && !path.Crowded {
 		path.Crowded = !f.begin(arrived, path.Packet)
 	}
 	if reset, ok := resetOf(path); ok {

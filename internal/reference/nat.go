@@ -193,6 +193,10 @@ func (w *walk) rewriteSource() {
 		}
 		w.remember()
 		p.SNAT = true
+		if n.Kind != policy.Map && w.bypasses(p.Protocol, p.SourcePort) {
+			p.SourcePort, w.crowded = 0, true
+			w.step("nat", n.Pos, n.Text, "its port becomes another: answers to the one that it has would bypass tracking, and stay with this host")
+		}
 		if !to.IsValid() {
 			w.step("nat", n.Pos, n.Text, "the source becomes the address of the interface that it leaves by, which is not known")
 			return
@@ -201,6 +205,12 @@ func (w *walk) rewriteSource() {
 		w.step("nat", n.Pos, n.Text, w.because("the source becomes %s", to))
 		return
 	}
+}
+
+// bypasses says whether a port bypasses tracking, at whatever address.
+func (w *walk) bypasses(protocol uint8, port uint16) bool {
+	at := packet.Packet{Protocol: protocol, Port: port, Source: w.packet.Source, Destination: w.packet.Destination}
+	return at.HasPorts() && slices.ContainsFunc(w.Policy.Tracking.Bypass, func(b policy.Bypass) bool { return serviceIn(b.Services, at) })
 }
 
 func (w *walk) masquerades(n *policy.NAT) bool {

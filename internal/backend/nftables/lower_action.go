@@ -124,13 +124,13 @@ func (a *actor) action(action program.Action) ([]Statement, error) {
 	case program.DNAT:
 		return a.translate(DNAT, action.To, action.Port)
 	case program.SNAT:
-		return a.translate(SNAT, action.To, 0)
+		return a.ported(action.Ports, Statement{Kind: SNAT, Name: ipOf(familyOf(action.To.Is4())), Values: []string{action.To.String()}})
 	case program.DNATPrefix:
 		return prefixStatement(DNATPrefix, action.From, action.To)
 	case program.SNATPrefix:
 		return prefixStatement(SNATPrefix, action.From, action.To)
 	case program.Masquerade:
-		return []Statement{{Kind: Masquerade}}, nil
+		return a.ported(action.Ports, Statement{Kind: Masquerade})
 	case program.Redirect:
 		if action.Port != 0 && a.protocols == nil {
 			return nil, fmt.Errorf("a redirect to a port without a protocol")
@@ -239,6 +239,20 @@ func markStatement(m program.SetMark) Statement {
 		s.Name = strconv.FormatUint(uint64(m.Value&m.Mask), 10)
 	}
 	return s
+}
+
+// ported gives the statement that rewrites a source the range of its port.
+func (a *actor) ported(ports program.NumberRange, s Statement) ([]Statement, error) {
+	if ports.To != 0 {
+		if a.protocols == nil {
+			return nil, fmt.Errorf("a translation to ports without a protocol")
+		}
+		s.Ports = fmt.Sprintf("%d-%d", ports.From, ports.To)
+		if ports.From == ports.To {
+			s.Ports = strconv.FormatUint(ports.From, 10)
+		}
+	}
+	return []Statement{s}, nil
 }
 
 func (a *actor) translate(kind Kind, to netip.Addr, port uint16) ([]Statement, error) {

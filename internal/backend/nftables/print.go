@@ -87,6 +87,9 @@ func (s Statement) text() string {
 		verb, _, _ := strings.Cut(string(s.Kind), " ")
 		return fmt.Sprintf("%s %s prefix to %s map { %s : %s }", verb, s.Name, field, s.Values[0], s.Values[1])
 	case Masquerade:
+		if s.Ports != "" {
+			return "masquerade to :" + s.Ports
+		}
 		return "masquerade"
 	case Redirect:
 		if s.Number == 0 {
@@ -173,13 +176,17 @@ func (s Statement) rewriteText() string {
 
 func (s Statement) target() string {
 	address := s.Values[0]
-	if s.Number == 0 {
+	port := s.Ports
+	if s.Number != 0 {
+		port = strconv.FormatUint(s.Number, 10)
+	}
+	if port == "" {
 		return address
 	}
 	if s.Name == "ip6" {
 		address = "[" + address + "]"
 	}
-	return address + ":" + strconv.FormatUint(s.Number, 10)
+	return address + ":" + port
 }
 
 // mostMilliseconds is the longest time that nft takes in milliseconds: it reads eight

@@ -250,7 +250,11 @@ func (w *ruleRaiser) action(s Statement) error {
 	case DNAT, SNAT, DNATPrefix, SNATPrefix:
 		return w.translate(s)
 	case Masquerade:
-		w.act(program.Masquerade{})
+		ports, err := portRange(s.Ports)
+		if err != nil {
+			return err
+		}
+		w.act(program.Masquerade{Ports: ports})
 	case Redirect:
 		w.act(program.Redirect{Port: uint16(s.Number)}) //nolint:gosec // a port
 	case Offload:

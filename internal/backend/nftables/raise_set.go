@@ -403,7 +403,26 @@ func (w *ruleRaiser) translate(s Statement) error {
 	case s.Number != 0:
 		return errUnknown
 	default:
-		w.act(program.SNAT{To: to})
+		ports, err := portRange(s.Ports)
+		if err != nil {
+			return err
+		}
+		w.act(program.SNAT{To: to, Ports: ports})
 	}
 	return nil
+}
+
+// portRange reads what Statement.Ports says.
+func portRange(text string) (r program.NumberRange, err error) {
+	if text == "" {
+		return r, nil
+	}
+	first, last, isRange := strings.Cut(text, "-")
+	if !isRange {
+		last = first
+	}
+	if r.From, err = strconv.ParseUint(first, 10, 16); err == nil {
+		r.To, err = strconv.ParseUint(last, 10, 16)
+	}
+	return r, err
 }

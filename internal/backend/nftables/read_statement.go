@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -57,7 +58,8 @@ func known(kind string, v any) (Statement, bool) {
 	case "dnat", "snat":
 		return readTranslation(Kind(kind), fields)
 	case "masquerade":
-		return Statement{Kind: Masquerade}, v == nil || len(fields) == 0
+		ports, ok := readPorts(fields["port"])
+		return Statement{Kind: Masquerade, Ports: ports}, ok && (v == nil || onlyKeys(fields, "port"))
 	case "redirect":
 		port, hasPort := number(fields["port"])
 		return Statement{Kind: Redirect, Number: port}, (v == nil || hasPort) && onlyKeys(fields, "port")
@@ -239,14 +241,36 @@ func readTranslation(kind Kind, fields map[string]any) (Statement, bool) {
 	}
 	address, ok := valueOf(fields["addr"])
 	s.Values = []string{address}
-	if fields["port"] != nil {
-		port, isNumber := number(fields["port"])
-		if !isNumber {
+	ports, known := readPorts(fields["port"])
+	if !known {
+		return Statement{}, false
+	}
+	if s.Ports = ports; kind == DNAT && ports != "" {
+		n, err := strconv.ParseUint(ports, 10, 16)
+		if err != nil {
 			return Statement{}, false
 		}
-		s.Number = port
+		s.Ports, s.Number = "", n
 	}
 	return s, ok && onlyKeys(fields, "family", "addr", "port")
+}
+
+// readPorts reads the port of a rewriting, or its range: "" is none.
+func readPorts(v any) (string, bool) {
+	if v == nil {
+		return "", true
+	}
+	if n, ok := number(v); ok {
+		return strconv.FormatUint(n, 10), true
+	}
+	m, _ := v.(map[string]any)
+	ends, _ := m["range"].([]any)
+	if len(ends) != 2 {
+		return "", false
+	}
+	first, ok1 := number(ends[0])
+	last, ok2 := number(ends[1])
+	return fmt.Sprintf("%d-%d", first, last), ok1 && ok2
 }
 
 // readPrefixMap reads "prefix to ip daddr map { from : to }".

@@ -110,10 +110,10 @@ const (
 	SetAdd     Kind = "set"         // Op: add, update, delete; Set, Field, Mask, Number is the time-out in seconds, Inner
 	Rewrite    Kind = "mangle"      // Field; the new value is old & Mask ^ Name, Values[0] where it is another field
 	DNAT       Kind = "dnat"        // Name: ip, ip6; Values: address; Number: port
-	SNAT       Kind = "snat"        // as DNAT
+	SNAT       Kind = "snat"        // Name: ip, ip6; Values: address; Ports
 	DNATPrefix Kind = "dnat prefix" // Name: ip, ip6; Values: from, to
 	SNATPrefix Kind = "snat prefix" // as DNATPrefix
-	Masquerade Kind = "masquerade"  //
+	Masquerade Kind = "masquerade"  // Ports
 	Redirect   Kind = "redirect"    // Number: port
 	Offload    Kind = "flow add"    // Name
 	Opaque     Kind = "opaque"      // Name is text for nft, passed through
@@ -131,6 +131,7 @@ type Statement struct {
 	Map    map[string]string `json:",omitempty"` // value to verdict
 	Name   string            `json:",omitempty"`
 	Number uint64            `json:",omitempty"`
+	Ports  string            `json:",omitempty"` // first-last: what a source's port is taken from
 	Rate   Rate              `json:",omitzero"`
 	Over   bool              `json:",omitempty"`
 	Inner  []Statement       `json:",omitempty"` // of the element
