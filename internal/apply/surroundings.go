@@ -3,8 +3,10 @@ package apply
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"sluice/internal/host"
+	"sluice/internal/kernel/attached"
 	"sluice/internal/kernel/ruleset"
 	"sluice/internal/program"
 )
@@ -28,6 +30,11 @@ func Surroundings(f host.Facts, p *program.Program, forward bool) []string {
 				out = append(out, fmt.Sprintf("chain %s of table %s %s (%s, at %s) is not ours and %s",
 					c.Name, c.Family, c.Table, maker(c), c.Hook, EffectText(e)))
 			}
+		}
+	}
+	for _, t := range f.Attached {
+		if t.Opens() {
+			out = append(out, AttachedText(t))
 		}
 	}
 	if !forward {
@@ -64,6 +71,34 @@ func EffectText(e ruleset.Effect) string {
 		return "may change how long tracked connections live"
 	}
 	return "may do what is not known here"
+}
+
+// AttachedText says where something is attached beside rules, and what it may do.
+func AttachedText(t attached.Thing) string {
+	place := t.Device + " " + t.Hook
+	named := t.Name
+	if t.Program != 0 {
+		named = strings.TrimSpace(fmt.Sprintf("%s (id %d)", t.Name, t.Program))
+	}
+	switch t.Kind {
+	case attached.XDP:
+		return fmt.Sprintf("XDP program %s at %s is not ours and may send packets past every chain of this policy", named, t.Device)
+	case attached.TC:
+		return fmt.Sprintf("tc filter %s of priority %d at %s is not ours and may send packets past every chain of this policy", named, t.Priority, place)
+	case attached.TCX, attached.Netkit:
+		return fmt.Sprintf("%s program %s at %s is not ours and may send packets past every chain of this policy", t.Kind, named, place)
+	case attached.IPVS:
+		return fmt.Sprintf("IPVS has the service %s: what input lets in for it goes on by output, and forward is not asked", named)
+	case attached.Netfilter:
+		text := fmt.Sprintf("BPF program %s at netfilter hook %s (%s, priority %d) is not ours and may drop what this policy allows",
+			named, t.Hook, t.Family, t.Priority)
+		if t.Anywhere {
+			text += "; this kernel cannot tell whether it is of this network namespace"
+		}
+		return text
+	case attached.Function:
+	}
+	return fmt.Sprintf("a kernel module is at netfilter hook %s (%s, priority %d): %s; what it does cannot be told", t.Hook, t.Family, t.Priority, named)
 }
 
 func maker(c host.ForeignChain) string {

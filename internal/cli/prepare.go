@@ -111,7 +111,9 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	warnings := apply.Surroundings(facts, built.Program, p.line.policy.Forward != nil)
+	around := facts // what is attached is said, and no part of the generation's facts
+	around.ReadAttached()
+	warnings := apply.Surroundings(around, built.Program, p.line.policy.Forward != nil)
 	for _, f := range findings {
 		if f.Severity == check.Warning {
 			warnings = append(warnings, f.Pos.String()+": "+f.Message)

@@ -14,6 +14,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/build"
 	"sluice/internal/host"
+	"sluice/internal/kernel/attached"
 	"sluice/internal/program"
 	"sluice/internal/verify"
 )
@@ -43,7 +44,13 @@ deletes these flows.
 Base chains of other tools that can drop what the policy allows, or rewrite it, or let
 pass what it refuses, are listed: of them nothing is proved. They make the exit status
 1, unless --own is given. Chains that only have connections expected, or set helpers or
-time-outs of connection tracking, are listed and no more. Programs at XDP and tc are not looked at.
+time-outs of connection tracking, are listed and no more.
+
+What is attached beside rules is listed as well: programs and filters at XDP, tc and
+tcx, which may redirect packets past every rule, and services of IPVS, which go past
+forward, with exit status 1; programs at netfilter hooks, which may drop, and functions
+of modules there. Where the kernel does not tell of which network namespace a program
+at a netfilter hook is, that is said, and no more.
 
 "sluice apply" does the same by itself after each load.
 ` + policyHelp + `
@@ -88,7 +95,22 @@ func (u unproved) text() string {
 type verifiedJSON struct {
 	*apply.Verified
 	Unproved []unproved `json:"unproved"`
+	Attached []beside   `json:"attached"`
+	// Untold is what could not be read of other tools' chains and of what is attached.
+	Untold []string `json:"cannot-tell,omitempty"`
 }
+
+// beside is what decides about packets beside rules.
+type beside struct {
+	attached.Thing
+	Opens bool   `json:"opens"` // it may let pass what the policy refuses
+	Text  string `json:"text"`
+}
+
+// matters says whether it keeps the policy from meaning what it says. A program that may
+// be of another network namespace, and a function of which nothing is known, is listed
+// and no more.
+func (b beside) matters() bool { return b.Opens || b.Kind == attached.Netfilter && !b.Anywhere }
 
 func runVerify(cmd *cobra.Command, args []string) error {
 	ctx, stop := interruptible(cmd)
@@ -114,16 +136,25 @@ func runVerify(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	out := verifiedJSON{Verified: v, Unproved: []unproved{}}
+	out := verifiedJSON{Verified: v, Unproved: []unproved{}, Attached: []beside{}}
 	if own, _ := cmd.Flags().GetBool("own"); !own {
+		facts.ReadAttached()
 		out.Unproved = unprovedChains(facts)
+		for _, t := range facts.Attached {
+			out.Attached = append(out.Attached, beside{t, t.Opens(), apply.AttachedText(t)})
+		}
+		out.Untold = slices.DeleteFunc(slices.Clone(facts.Unread), func(text string) bool {
+			what, _, _ := strings.Cut(text, ":")
+			return !slices.Contains([]string{host.UnreadNFTables, host.UnreadLegacy, host.UnreadAttached}, what)
+		})
 	}
 	if o.json {
 		err = printJSON(cmd.OutOrStdout(), out)
 	} else {
 		printVerified(cmd.OutOrStdout(), &out, hereArguments(cmd))
 	}
-	if err == nil && (!v.Proved || slices.ContainsFunc(out.Unproved, unproved.matters)) {
+	if err == nil && (!v.Proved || len(out.Untold) > 0 ||
+		slices.ContainsFunc(out.Unproved, unproved.matters) || slices.ContainsFunc(out.Attached, beside.matters)) {
 		err = errFound
 	}
 	return err
@@ -218,6 +249,12 @@ func printVerified(w io.Writer, v *verifiedJSON, here string) {
 	for _, c := range v.Unproved {
 		fmt.Fprintf(w, "%s     chain %s of table %s %s (%s, at %s, priority %d) is not ours and %s\n",
 			paint(w, "33", "unproved"), c.Name, c.Family, c.Table, madeBy(c.ForeignChain), c.Hook, c.Priority, c.text())
+	}
+	for _, b := range v.Attached {
+		fmt.Fprintf(w, "%s     %s\n", paint(w, "33", "unproved"), b.Text)
+	}
+	for _, text := range v.Untold {
+		fmt.Fprintf(w, "%s     cannot tell: %s\n", paint(w, "33", "unproved"), text)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"sluice/internal/kernel/attached"
 	"sluice/internal/kernel/ruleset"
 )
 
@@ -70,6 +71,10 @@ type Facts struct {
 
 	// Routing is read by ReadRouting alone; nil where nobody did.
 	Routing *Routing `json:"routing,omitempty"`
+
+	// Attached is what decides about packets beside rules: XDP, tc, BPF programs at
+	// netfilter hooks, IPVS. Read by ReadAttached alone.
+	Attached []attached.Thing `json:"attached,omitempty"`
 
 	// Unread says what could not be read, and why, one line each; the facts
 	// that it names are missing above.

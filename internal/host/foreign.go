@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/kernel/attached"
 	"sluice/internal/kernel/ruleset"
 )
 
@@ -16,7 +17,17 @@ var ownTables = []string{"sluice", "sluice_generation", "sluice_shadow"}
 const (
 	UnreadNFTables = "nftables of other tools"
 	UnreadLegacy   = "legacy iptables"
+	UnreadAttached = "what is attached beside rules"
 )
+
+// ReadAttached reads Attached, in the network namespace of the calling thread.
+func (f *Facts) ReadAttached() {
+	var errs []error
+	f.Attached, errs = attached.List()
+	for _, err := range errs {
+		f.unread(UnreadAttached, err)
+	}
+}
 
 func (f *Facts) readForeign(ctx context.Context) {
 	tables, err := ruleset.NFTables(ctx, ownTables...)
