@@ -262,28 +262,30 @@ func TestDescribe(t *testing.T) {
 // clients too.
 func TestTunnelsListen(t *testing.T) {
 	t.Setenv("SSH_CONNECTION", "")
-	for name, device := range map[string][]string{
+	devices := map[string][]string{
 		"vxlan (vx0)":     {"vx0", "type", "vxlan", "id", "7", "dstport", "45303", "local", "192.0.2.2"},
 		"WireGuard (wg0)": {"wg0", "type", "wireguard"},
-	} {
-		t.Run(device[2], func(t *testing.T) {
-			made := func(h *testnet.Namespace) (string, error) {
-				return h.Run("ip", append([]string{"link", "add"}, device...)...)
-			}
-			testnet.Require(t, testnet.Probed(strings.Fields(name)[0], func() error {
-				n, err := testnet.Create("feature")
-				if err != nil {
-					return err
-				}
-				defer n.Close()
-				_, err = made(n.Unnamed("probe"))
+	}
+	has := func(name string) testnet.Feature {
+		return testnet.Probed(strings.Fields(name)[0], func() error {
+			n, err := testnet.Create("feature")
+			if err != nil {
 				return err
-			}))
+			}
+			defer n.Close()
+			_, err = n.Unnamed("probe").Run("ip", append([]string{"link", "add"}, devices[name]...)...)
+			return err
+		})
+	}
+	for name, device := range devices {
+		t.Run(device[2], func(t *testing.T) {
+			if has("WireGuard (wg0)").Ask() == nil && has(name).Ask() != nil {
+				t.Skip("this machine has WireGuard, which shows the same")
+			}
+			testnet.Require(t, has(name))
 			h := testnet.New(t).Unnamed("host")
 			h.MustRun("ip", "address", "add", "192.0.2.2/24", "dev", "lo")
-			if _, err := made(h); err != nil {
-				t.Fatal(err)
-			}
+			h.MustRun("ip", append([]string{"link", "add"}, device...)...)
 			var s starter.Situation
 			err := h.Do(func() error {
 				if device[2] == "wireguard" {
