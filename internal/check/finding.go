@@ -95,6 +95,9 @@ const (
 	IPv6Open         Code = "ipv6-open"         // a rule that closes IPv4 alone
 	EveryIPv4        Code = "every-ipv4"        // "everybody" of one family
 	PublishedClosed  Code = "published-closed"  // a published port that no rule lets through
+	RedirectClosed   Code = "redirect-closed"   // a redirect that no rule lets through
+	InputPublished   Code = "input-published"   // a rule of input for what another tool leads elsewhere
+	OtherFirewall    Code = "other-firewall"    // another firewall that starts with the host
 	NoClamp          Code = "no-clamp"          // large packets into a small link, and nothing tells TCP
 	LintComment      Code = "lint-comment"      // a comment that allows what it cannot
 )

@@ -77,6 +77,9 @@ var advice = []func(*checker){
 	(*checker).openSections,
 	(*checker).openFamilies,
 	(*checker).publishedClosed,
+	(*checker).redirectsClosed,
+	(*checker).inputPublished,
+	(*checker).otherFirewalls,
 	(*checker).noClamp,
 }
 

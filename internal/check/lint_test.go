@@ -46,6 +46,9 @@ func manualHost() host.Facts {
 	return f
 }
 
+// flushing is another firewall that starts with the host.
+var flushing = []host.Firewall{{Unit: "nftables.service", Flushes: true, Disable: "systemctl disable nftables.service"}}
+
 // lintText lints a policy without its first line.
 func lintText(t *testing.T, text string, f host.Facts) (check.Report, *resolve.Resolved) {
 	t.Helper()
@@ -83,7 +86,9 @@ func codes(r check.Report) (out []check.Code) {
 func TestManualExamples(t *testing.T) {
 	for _, e := range check.Explanations() {
 		t.Run(string(e.Code), func(t *testing.T) {
-			before, r := lintText(t, e.Before, manualHost())
+			manual := manualHost()
+			manual.Firewalls = flushing
+			before, r := lintText(t, e.Before, manual)
 			if !slices.Contains(codes(before), e.Code) {
 				t.Errorf("not found before the mend, only %v in\n%s", before.Findings, e.Before)
 			}
@@ -93,12 +98,12 @@ func TestManualExamples(t *testing.T) {
 					t.Errorf("%s: the manual does not know that it is a %s", f.Code, f.Severity)
 				}
 			}
-			checked := check.Run(r, manualHost())
+			checked := check.Run(r, manual)
 			byCheck := slices.ContainsFunc(checked, func(f check.Finding) bool { return f.Code == e.Code })
 			if byCheck == e.Advice {
 				t.Errorf("found by check: %v, advice: %v", byCheck, e.Advice)
 			}
-			after, _ := lintText(t, e.After, manualHost())
+			after, _ := lintText(t, e.After, manual)
 			for _, f := range after.Findings {
 				if f.Code == e.Code || f.Severity == check.Error {
 					t.Errorf("after the mend:\n%v", f)
@@ -112,7 +117,7 @@ func TestManualExamples(t *testing.T) {
 // manual has with any policy.
 func testLint(t *testing.T, cases []testCase) {
 	t.Helper()
-	quiet := []check.Code{check.NotPoliced, check.PublishedClosed, check.HostNeeds}
+	quiet := []check.Code{check.NotPoliced, check.PublishedClosed, check.InputPublished, check.HostNeeds}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			f := manualHost()
@@ -157,7 +162,7 @@ func judgeWitness(t *testing.T, r *resolve.Resolved, f check.Finding) {
 		wrong = !strings.HasPrefix(f.Line, " ") || !strings.Contains(f.Line, strings.Fields(got.Why)[0])
 	case check.OpenManagement, check.IPv6Open, check.EveryIPv4, check.NoClamp:
 		wrong = got.Action != policy.Allow
-	case check.RepliesCut, check.RequestsCut, check.PublishedClosed, check.BypassUnused:
+	case check.RepliesCut, check.RequestsCut, check.PublishedClosed, check.RedirectClosed, check.BypassUnused:
 		wrong = got.Action == policy.Allow || strings.HasPrefix(got.Why, "ban")
 	case check.BanServer:
 		wrong = !strings.HasPrefix(got.Why, "ban")
@@ -761,6 +766,56 @@ forward:
   rules:
     - allow tcp/80 to 172.17.0.0/16
 `},
+		{name: "a redirect that nobody gets through, in both families", policy: `
+zones:
+  wan: {interfaces: [eth0]}
+input: {default: drop}
+forward:
+  default: drop
+  rules:
+    - drop published tcp/8443
+    - allow tcp/25 to 10.20.0.5
+nat:
+  - redirect tcp/8443 in wan to 10.20.0.5:443
+  - redirect tcp/2525 in wan to 10.20.0.5:25
+  - redirect tcp/9443 in wan to [2001:db8:9::5]:443
+  - redirect tcp/2222 in wan to 198.51.100.1:22
+`, want: []string{
+			`11 warning redirect-closed: no rule lets through what this line leads on: forward is what refuses it`,
+			`13 warning redirect-closed: no rule lets through what this line leads on: forward is what refuses it`,
+			`14 warning redirect-closed: no rule lets through what this line leads on: input is what refuses it`,
+		}},
+		{name: "rules of input for what is published", facts: func(f *host.Facts) {
+			f.Published = append(f.Published, host.Published{Protocol: "udp", Port: 5353, Address: netip.MustParseAddr("198.51.100.1"), To: netip.MustParseAddrPort("172.17.0.3:53")})
+		}, policy: `
+zones:
+  containers: {interfaces: [docker0]}
+input:
+  default: drop
+  rules:
+    - allow tcp/8080 in containers
+    - drop tcp/8080 from 203.0.113.0/24
+    - drop tcp/8080 ipv6
+    - allow [http, tcp/8080]
+    - drop tcp/8000-9000
+    - drop udp/5353
+    - drop published tcp/8080
+forward:
+  default: drop
+  rules:
+    - allow published [tcp/8080, udp/5353]
+`, want: []string{
+			`8 warning input-published: this rule never decides on what another tool leads elsewhere before input is asked: tcp/8080 to 172.17.0.2:80 is decided by forward`,
+			`10 warning input-published: this rule never decides`,
+			`11 remark hidden-part: a part of this rule is hidden`,
+		}},
+		{name: "another firewall", facts: func(f *host.Facts) { f.Firewalls = flushing }, policy: `
+input: {default: drop}
+forward:
+  default: drop
+  rules:
+    - allow published tcp/8080
+`, want: []string{`2 warning other-firewall: nftables.service starts at every boot and flushes all rules, those of this policy too`}},
 		{name: "small packets", policy: `
 zones:
   lan: {interfaces: [br0]}

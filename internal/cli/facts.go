@@ -95,6 +95,9 @@ func printFacts(w io.Writer, f host.Facts) {
 		}
 		fmt.Fprintf(w, "other chain  %s %s %s: %s at %s priority %d, %s%s\n", c.Family, c.Table, c.Name, c.Type, c.Hook, c.Priority, can, legacy)
 	}
+	for _, other := range f.Firewalls {
+		fmt.Fprintf(w, "firewall     %s starts with the host\n", other.Unit)
+	}
 	for _, p := range f.Published {
 		fmt.Fprintf(w, "published    %s\n", p)
 	}

@@ -65,9 +65,12 @@ type Facts struct {
 	// OuterFlows carry the packets of those SSHPeers who come through tunnels.
 	OuterFlows []OuterFlow `json:"outer-flows,omitempty"`
 
-	// Servers and Gateways are read by ReadServers alone.
+	// Servers, Gateways and Firewalls are read by ReadServers alone.
 	Servers  []Server     `json:"servers,omitempty"`  // package mirrors and time servers that the host asks by itself
 	Gateways []netip.Addr `json:"gateways,omitempty"` // routers of the default routes
+
+	// Firewalls are those of other tools that start with the host; read by ReadServers.
+	Firewalls []Firewall `json:"firewalls,omitempty"`
 
 	// Routing is read by ReadRouting alone; nil where nobody did.
 	Routing *Routing `json:"routing,omitempty"`

@@ -35,8 +35,8 @@ type Server struct {
 	File      string       `json:"file"`                // that names it
 }
 
-// ReadServers reads which package mirrors and time servers the host asks, and
-// the routers of its default routes. Names become addresses by /etc/hosts and,
+// ReadServers reads which package mirrors and time servers the host asks, the
+// routers of its default routes, and which other firewalls start with it. Names become addresses by /etc/hosts and,
 // by asking the host's resolver, which has so much time for all of them (0: it is
 // not asked); a name that stays without an address is told of in Unread.
 //
@@ -50,6 +50,9 @@ func (f *Facts) ReadServers(ctx context.Context, patience time.Duration) {
 	slices.SortFunc(gateways, netip.Addr.Compare)
 	f.Gateways = slices.Compact(gateways)
 	f.Servers = configuredServers("/")
+	if f.Namespace == "" { // services are the host's own
+		f.Firewalls = otherFirewalls(os.DirFS("/"))
+	}
 	forwarders(&f.Resolvers)
 	names := hostsFile("/etc/hosts")
 	var asked []string
