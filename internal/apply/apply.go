@@ -237,7 +237,7 @@ func (s *session) unchanged(ctx context.Context, in Input, id string) (bool, err
 	if err != nil {
 		return false, err
 	}
-	differences, err := s.compare(ctx, in.Artifact, have)
+	differences, err := s.compare(ctx, s.beside(in.Artifact, s.trialOf(g.Number)), have)
 	if err != nil || len(differences) > 0 {
 		return false, err
 	}
@@ -406,6 +406,7 @@ func (s *session) confirm(ctx context.Context) error {
 	if err == nil {
 		s.point("confirmed")
 		disarm(pending)
+		s.sweepKept(ctx)
 		return nil
 	}
 	if pending != nil {
@@ -414,6 +415,8 @@ func (s *session) confirm(ctx context.Context) error {
 		}
 		s.point("kept")
 		disarm(pending)
+		s.cur.Pending = nil
+		s.sweepKept(ctx)
 	}
 	return &UndurableError{s.cur.Running, s.bootOnDisk(), err}
 }

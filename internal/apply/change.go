@@ -125,6 +125,7 @@ func (s *session) change(ctx context.Context, c change) error {
 		if j.Pending, err = s.newPending(j, c.wait); err != nil {
 			return err
 		}
+		c.artifact = s.beside(c.artifact, j.Pending)
 	}
 	if err := s.saveJournal(j); err != nil {
 		return err
@@ -342,7 +343,7 @@ func (s *session) finish(j *journal) error {
 		s.cur.Since = j.Started
 	}
 	s.cur.Running = j.To.Generation
-	s.cur.Pending = j.Pending
+	s.cur.Pending, s.cur.Unswept = j.Pending, j.Pending != nil
 	switch {
 	case j.Boot != nil:
 		s.cur.Boot, s.cur.Lost = *j.Boot, ""
@@ -452,6 +453,9 @@ func (s *session) forget(ctx context.Context, j *journal) error {
 		return s.drop(j)
 	case err != nil:
 		return err
+	}
+	if from != nil {
+		back.artifact = s.beside(back.artifact, s.trialOf(from.Number))
 	}
 	disarm(j.Pending)
 	j.Back, j.Pending = true, nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"sluice/internal/addrset"
+	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/host"
 	"sluice/internal/program"
@@ -396,6 +397,20 @@ func (l *lab) holds(candidates ...string) string {
 			diffs, err := nftables.New().Compare(a, have)
 			if err != nil {
 				return err
+			}
+			for _, before := range append(candidates, "a", "b", "c", "timeout77", "a large", "b large") {
+				if len(diffs) == 0 || before == "" || before == name {
+					continue
+				}
+				// On trial, with the sets of what was before beside it.
+				older, err := nftables.New().Lower(policyOf(before), nil)
+				if err != nil {
+					return err
+				}
+				if beside, err := nftables.New().Compare(a.(backend.Kept).Beside(older), have); err != nil || len(beside) == 0 {
+					answer = name
+					return err
+				}
 			}
 			if len(diffs) == 0 {
 				answer = name

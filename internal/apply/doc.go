@@ -39,6 +39,8 @@
 //   - A generation on trial is on disk as such before the rules switch. From the end
 //     of its time on every reader counts it as taken back, unless it is confirmed on
 //     disk or, until the next boot, in the kernel.
+//   - The sets of what returns without a confirmation stay in the kernel until it
+//     comes, so that going back fills nothing, and are no drift.
 //   - Loading what is on disk already, at boot and on the way back from a trial, needs
 //     no file. A journal is ended only when the record says what it said; where no
 //     journal stands, the kernel's mark says what runs.

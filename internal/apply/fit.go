@@ -51,6 +51,14 @@ func (s *session) holdAs(g *Generation, f *Fitted) error {
 
 // held is what the kernel was given of a generation.
 func (s *session) held(g *Generation) (backend.Artifact, error) {
+	a, err := s.given(g)
+	if err != nil {
+		return nil, err
+	}
+	return s.beside(a, s.trialOf(g.Number)), nil
+}
+
+func (s *session) given(g *Generation) (backend.Artifact, error) {
 	if g.Fitted == nil {
 		return s.artifactOf(g)
 	}

@@ -128,6 +128,8 @@ type current struct {
 	// host is closed at boot. "" where Boot is what it says.
 	Lost    string   `json:"lost,omitempty"`
 	Pending *Pending `json:"pending,omitempty"`
+	// Unswept says that sets of what ran before a trial may be in the kernel still.
+	Unswept bool `json:"unswept,omitempty"`
 	// Originals are the sysctls before Sluice changed them, since this boot.
 	Originals map[string]string `json:"originals,omitempty"`
 	BootID    string            `json:"boot-id"` // of the boot that Running, Pending and Originals are of

@@ -30,7 +30,7 @@ type Plan struct {
 	Sysctls   []Change     `json:"sysctls,omitempty"`
 	Steps     []string     `json:"steps,omitempty"` // transactions, in order
 	Cost      backend.Cost `json:"cost"`
-	Before    backend.Cost `json:"before"`              // of what runs; it stays until the new one is in use
+	Before    backend.Cost `json:"before"`              // of what runs; it stays until the new one is in use, and confirmed where it is on trial
 	Added     backend.Cost `json:"added"`               // of what comes beside it until then: sets that are the same are not loaded again
 	Available uint64       `json:"available,omitempty"` // bytes of memory that are free
 	Times     *Times       `json:"times,omitempty"`     // how long an apply would take

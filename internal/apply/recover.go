@@ -61,7 +61,7 @@ func (s store) begin() error {
 // recovered is the record made anew from the generations; cause is why it had to be.
 // It says nothing of what runs: see adopt.
 func (s store) recovered(cause error) *current {
-	c := &current{Format: format, Next: 1, cause: cause}
+	c := &current{Format: format, Next: 1, Unswept: true, cause: cause}
 	lost := func(text string, args ...any) *current {
 		c.Lost = fmt.Sprintf("%v, and %s", cause, fmt.Sprintf(text, args...))
 		return c

@@ -23,6 +23,7 @@ func (s *session) settle(ctx context.Context) error {
 	s.tellRecovered()
 	s.settleKept(ctx)
 	s.settlePending(ctx)
+	s.sweepKept(ctx)
 	s.settleBanning(ctx)
 	return nil
 }
@@ -72,6 +73,7 @@ func (s *session) settleChange(ctx context.Context) error {
 	to, err := s.toLoad(ctx, j.To.Generation)
 	if err == nil {
 		j.Fitted = to.fitted
+		to.artifact = s.beside(to.artifact, j.Pending)
 		err = s.load(ctx, j, to)
 	}
 	if err != nil {

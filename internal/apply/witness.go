@@ -101,7 +101,8 @@ type trust struct {
 func (s *session) readAhead(ctx context.Context, verify bool) (backend.State, error) {
 	s.before, s.commits, s.readAt = nil, nft.Commits(), instantNow()
 	w := s.witness()
-	if w == nil || w.Unread && verify {
+	// Sets that stay for a trial are trusted only when they were read.
+	if w == nil || w.Unread && verify || s.cur.Unswept {
 		have, err := s.Backend.Read(ctx, true)
 		if !untouched(s.readAt) {
 			s.readAt = nil

@@ -21,6 +21,7 @@ type artifact struct {
 	Tree    *Tree
 	Plan    []program.Note
 	asked   backend.Asked  // which of the sets that commands fill the rules ask
+	older   *Tree          // whose objects stay beside those of this one; may be nil
 	costs   *CostModel     // what Cost is by
 	layouts []LayoutReport // of an artifact that was made here, not read
 	written [][]byte       // parts that Encode writes, where they are known
@@ -51,6 +52,17 @@ func (a *artifact) Text() string {
 
 // Cost estimates what the kernel pays for what is loaded of it.
 func (a *artifact) Cost() backend.Cost { return a.costs.of(a.tree()) }
+
+// Beside is the artifact while the objects of an older one stay.
+func (a *artifact) Beside(older backend.Artifact) backend.Artifact {
+	o, err := artifactOf(older)
+	if err != nil || o == nil {
+		return a
+	}
+	out := *a
+	out.older = o.Tree
+	return &out
+}
 
 // Notes is what the reader of a plan has to know.
 func (a *artifact) Notes() []program.Note { return a.Plan }

@@ -110,7 +110,7 @@ func (n nftables) Steps(want backend.Artifact, have backend.State) ([]backend.St
 	if w == nil {
 		return removal(n.table, h), nil
 	}
-	return steps(w.tree(), h, w.passing), nil
+	return stepsBeside(w.tree(), h, w.passing, w.older), nil
 }
 
 // Compare says by meaning where have differs from want.
@@ -126,7 +126,7 @@ func (nftables) Compare(want backend.Artifact, have backend.State) ([]backend.Di
 	if w == nil {
 		w = &artifact{Tree: &Tree{}}
 	}
-	return compare(w.tree(), h), nil
+	return compareBeside(w.tree(), h, w.older), nil
 }
 
 func artifactOf(a backend.Artifact) (*artifact, error) {

@@ -16,7 +16,12 @@ const listedElements = 64
 // compare says by meaning where the kernel differs from the tree. The values of
 // counters are outside, and of dynamic sets all elements that a rule may have made.
 func compare(want *Tree, have *State) []backend.Difference {
-	c := &comparer{want: want, have: have}
+	return compareBeside(want, have, nil)
+}
+
+// compareBeside is compare where the objects of an older tree may be there too.
+func compareBeside(want *Tree, have *State, older *Tree) []backend.Difference {
+	c := &comparer{want: want, have: have, older: kept{older}}
 	switch {
 	case !have.Present && len(want.Chains) == 0:
 		return nil
@@ -34,9 +39,10 @@ func compare(want *Tree, have *State) []backend.Difference {
 }
 
 type comparer struct {
-	want *Tree
-	have *State
-	out  []backend.Difference
+	want  *Tree
+	have  *State
+	out   []backend.Difference
+	older kept
 }
 
 func (c *comparer) add(kind, name, want, have string, o program.Origin) {
@@ -65,6 +71,7 @@ func (c *comparer) objects() {
 		switch {
 		case h == nil:
 			c.add("counter", w.ID, "counter "+w.Name, "", program.Origin{})
+		case w == nil && c.older.counter(h.Name):
 		case w == nil:
 			c.add("counter", h.ID, "", "counter "+h.Name, program.Origin{})
 		}
@@ -73,6 +80,7 @@ func (c *comparer) objects() {
 		switch {
 		case h == nil:
 			c.add("limit", w.Name, w.Rate.text(), "", program.Origin{})
+		case w == nil && c.older.limit(h.Name):
 		case w == nil:
 			c.add("limit", h.Name, "", h.Rate.text(), program.Origin{})
 		case w.Rate != h.Rate:
@@ -118,7 +126,7 @@ func (c *comparer) sets() {
 		c.set(k, h)
 	}
 	for _, h := range c.have.Tree.Sets {
-		if !wanted[h.Name] {
+		if !wanted[h.Name] && !c.older.set(h.Name) {
 			c.add(h.noun(), h.Name, "", h.noun()+" "+h.Name+contentsText(h), program.Origin{})
 		}
 	}
@@ -215,7 +223,7 @@ func (c *comparer) chains() {
 		c.rules(k, h)
 	}
 	for _, h := range c.have.Tree.Chains {
-		if c.want.chain(h.Name) == nil {
+		if c.want.chain(h.Name) == nil && !c.older.chain(h) {
 			c.add("chain", h.Name, "", h.title(), program.Origin{})
 		}
 	}

@@ -27,10 +27,34 @@ type stepper struct {
 	carry   map[string]backend.Count // of counters that are to count elsewhere
 	passing openings                 // what the switch lets pass for a moment
 	ahead   bool                     // what is new in living sets comes before the switch
+	older   kept                     // stays, though nothing wants it
+}
+
+// kept is the tree whose objects stay in the kernel; nil where none do.
+type kept struct{ *Tree }
+
+func (k kept) set(name string) bool { return k.Tree != nil && k.Tree.set(name) != nil }
+
+func (k kept) counter(name string) bool {
+	return k.Tree != nil && slices.ContainsFunc(k.Counters, func(c Counter) bool { return c.Name == name })
+}
+
+func (k kept) limit(name string) bool {
+	return k.Tree != nil && slices.ContainsFunc(k.Limits, func(l Limit) bool { return l.Name == name })
+}
+
+// chain says so of a chain without its rules: elements of maps that stay lead there.
+func (k kept) chain(h *Chain) bool {
+	return k.Tree != nil && h.Base == nil && len(h.Rules) == 0 && k.Tree.chain(h.Name) != nil
 }
 
 func steps(want *Tree, have *State, lets openings) []backend.Step {
-	s := &stepper{want: want, have: have, table: "inet " + want.Table, used: have.Tree.used(), passing: lets}
+	return stepsBeside(want, have, lets, nil)
+}
+
+// stepsBeside is steps that leave the objects of an older tree where they are.
+func stepsBeside(want *Tree, have *State, lets openings, older *Tree) []backend.Step {
+	s := &stepper{want: want, have: have, table: "inet " + want.Table, used: have.Tree.used(), passing: lets, older: kept{older}}
 	s.objects()
 	s.emptyChains()
 	s.sets()
@@ -381,17 +405,17 @@ func (r Rule) normalLine() string {
 func (s *stepper) sweep() {
 	var b strings.Builder
 	for _, h := range s.have.Tree.Sets {
-		if s.want.set(h.Name) == nil {
+		if s.want.set(h.Name) == nil && !s.older.set(h.Name) {
 			fmt.Fprintf(&b, "delete %s %s %s\n", h.noun(), s.table, h.Name)
 		}
 	}
 	for _, h := range s.have.Tree.Counters {
-		if !slices.ContainsFunc(s.want.Counters, func(c Counter) bool { return c.Name == h.Name }) {
+		if !s.older.counter(h.Name) && !slices.ContainsFunc(s.want.Counters, func(c Counter) bool { return c.Name == h.Name }) {
 			fmt.Fprintf(&b, "delete counter %s %s\n", s.table, h.Name)
 		}
 	}
 	for _, h := range s.have.Tree.Limits {
-		if !slices.ContainsFunc(s.want.Limits, func(l Limit) bool { return l.Name == h.Name }) {
+		if !s.older.limit(h.Name) && !slices.ContainsFunc(s.want.Limits, func(l Limit) bool { return l.Name == h.Name }) {
 			fmt.Fprintf(&b, "delete limit %s %s\n", s.table, h.Name)
 		}
 	}
@@ -403,7 +427,7 @@ func (s *stepper) sweep() {
 	for _, h := range s.have.Tree.Chains {
 		// Behind the maps whose elements lead there: the kernel gives up such an
 		// element only when the transaction that deletes it is done.
-		if h.Base == nil && s.want.chain(h.Name) == nil {
+		if h.Base == nil && s.want.chain(h.Name) == nil && (s.older.Tree == nil || s.older.Tree.chain(h.Name) == nil) {
 			fmt.Fprintf(&b, "delete chain %s %s\n", s.table, h.Name)
 		}
 	}

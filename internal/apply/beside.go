@@ -1,0 +1,91 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"sluice/internal/backend"
+	"sluice/internal/kernel/nft"
+)
+
+// While a policy waits for its confirmation, the sets of what returns without it stay
+// in the kernel, used by no rule: going back is then one small transaction that fills
+// nothing. They are swept when the policy is confirmed.
+
+// beside is an artifact on trial with what stays in the kernel beside it; the artifact
+// itself where nothing does.
+func (s *session) beside(a backend.Artifact, p *Pending) backend.Artifact {
+	own, can := a.(backend.Kept)
+	if !can || p == nil || p.Previous == 0 {
+		return a
+	}
+	g, err := s.generation(p.Previous)
+	if err != nil {
+		return a
+	}
+	older, err := s.artifactOf(g)
+	if err != nil {
+		return a
+	}
+	return own.Beside(older)
+}
+
+// trialOf is the trial that a generation is on; nil where it is on none.
+func (s *session) trialOf(n int) *Pending {
+	if p := s.cur.Pending; p != nil && p.Generation == n {
+		return p
+	}
+	return nil
+}
+
+// sweepKept sweeps what stayed in the kernel for a trial that is over. Where that
+// fails, the next command tries again.
+func (s *session) sweepKept(ctx context.Context) {
+	if !s.cur.Unswept || s.cur.Pending != nil || s.cur.Running == 0 {
+		return
+	}
+	if err := s.sweepUnused(ctx); err != nil {
+		s.note("sets of the policy before stay in the kernel until the next command: %v", err)
+		return
+	}
+	s.point("swept")
+	s.cur.Unswept = false
+	if err := s.saveCurrent(s.cur); err != nil {
+		s.note("%v", err)
+	}
+}
+
+func (s *session) sweepUnused(ctx context.Context) error {
+	g, err := s.generation(s.cur.Running)
+	if err != nil {
+		return err
+	}
+	mark, err := s.Kernel.Mark(ctx)
+	if err != nil || mark != g.Mark {
+		return err // whoever loads rules next sweeps
+	}
+	artifact, err := s.held(g)
+	if err != nil {
+		return err
+	}
+	since, commits := instantNow(), nft.Commits()
+	have, err := s.Backend.Read(ctx, true)
+	if err != nil {
+		return fmt.Errorf("read what the kernel holds: %w", err)
+	}
+	steps, err := s.Backend.Steps(s.asks(artifact), have)
+	if err != nil {
+		return fmt.Errorf("plan the transactions: %w", err)
+	}
+	if slices.ContainsFunc(steps, func(step backend.Step) bool { return step.Purpose != backend.Sweep }) {
+		return nil // somebody was at the rules: what mends them sweeps
+	}
+	for _, step := range steps {
+		if err := take(ctx, s.Kernel, step); err != nil {
+			return fmt.Errorf("%s %s: %w", step.Purpose, step.Name, err)
+		}
+	}
+	s.stayWitness(since, commits)
+	return nil
+}
