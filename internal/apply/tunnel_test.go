@@ -183,8 +183,7 @@ var tunnels = []tunnel{
 			l.device(l.client, l.theirs)
 		},
 	},
-	{name: "ipsec", needs: []testnet.Feature{ipsec}, outer: "50", open: func(l *tunnelLab) { l.ipsec(nil) }},
-	{name: "ipsec in udp", needs: []testnet.Feature{ipsec}, outer: "17/4500", open: func(l *tunnelLab) { l.ipsec([]string{"encap", "espinudp"}) }},
+	{name: "ipsec", needs: []testnet.Feature{ipsec}, outer: "50", open: (*tunnelLab).ipsec},
 	{
 		name: "gre", needs: []testnet.Feature{greDevices}, outer: "47",
 		open: func(l *tunnelLab) {
@@ -255,19 +254,12 @@ func (l *tunnelLab) wireGuard(in *testnet.Namespace, key wgtypes.Key, port int, 
 
 // ipsec makes states and policies in tunnel mode between the inner addresses, which
 // are on loopback; no device is made.
-func (l *tunnelLab) ipsec(encapsulated []string) {
+func (l *tunnelLab) ipsec() {
 	for _, side := range l.sides() {
 		side.in.MustRun("ip", "address", "add", side.inside+"/32", "dev", "lo")
 		side.in.MustRun("ip", "route", "add", side.theirs+"/32", "dev", "eth0", "src", side.inside)
 		state := func(from, to, spi string) {
 			args := append([]string{"xfrm", "state", "add", "src", from, "dst", to}, espState(spi)...)
-			if encapsulated != nil {
-				none := "0.0.0.0"
-				if l.six {
-					none = "::"
-				}
-				args = append(append(args, encapsulated...), "4500", "4500", none)
-			}
 			side.in.MustRun("ip", args...)
 		}
 		state(l.here, l.there, "0x100")
@@ -278,35 +270,6 @@ func (l *tunnelLab) ipsec(encapsulated []string) {
 		}
 		policy(side.inside, side.theirs, side.here, side.there, "out")
 		policy(side.theirs, side.inside, side.there, side.here, "in")
-		if encapsulated != nil {
-			l.encapsulate(side.in, side.here)
-		}
-	}
-}
-
-// encapsulate takes ESP out of the packets that come to UDP port 4500 (RFC 3948), as
-// a program that agrees on keys does.
-func (l *tunnelLab) encapsulate(in *testnet.Namespace, address string) {
-	err := in.Do(func() error {
-		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(l.at(address, 4500))))
-		if err != nil {
-			return err
-		}
-		l.t.Cleanup(func() { conn.Close() })
-		raw, err := conn.SyscallConn()
-		if err != nil {
-			return err
-		}
-		var failed error
-		if err := raw.Control(func(fd uintptr) {
-			failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, 100, 2) // UDP_ENCAP, UDP_ENCAP_ESPINUDP
-		}); err != nil {
-			return err
-		}
-		return failed
-	})
-	if err != nil {
-		l.t.Fatal(err)
 	}
 }
 
