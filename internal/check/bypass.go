@@ -24,6 +24,20 @@ func (c *checker) bypasses() {
 		}
 		c.bypassPublished(b)
 	}
+	c.bypassForeign()
+}
+
+// bypassForeign finds another tool's masquerade, which does not keep out of the ports
+// that bypass tracking as Sluice's own does.
+func (c *checker) bypassForeign() {
+	for _, chain := range c.facts.ForeignChains {
+		if len(c.policy.Tracking.Bypass) > 0 && chain.Type == "nat" && chain.Hook == "postrouting" && chain.Rewrites {
+			c.report(BypassNAT, Remark, c.policy.Tracking.Bypass[0].Pos, "have clients ask from other ports, or masquerade by this policy",
+				"another tool rewrites sources (%s, chain %s) and may leave them a port that bypasses tracking here: clients behind it that ask from such a port get no answers",
+				chain.Table, chain.Name)
+			return
+		}
+	}
 }
 
 // local is the packets to a bypassed service, of one family.

@@ -104,9 +104,10 @@ var explainSets = []Explanation{
 
 var explainTracking = []Explanation{
 	{
-		Code: BypassNAT, Severities: []Severity{Error},
-		What:   "packets that bypass tracking are to be rewritten",
-		Why:    "What is not tracked is not rewritten: a redirect, a map with state or a published container port would not be reached any more.",
+		Code: BypassNAT, Severities: []Severity{Error, Remark},
+		What: "packets that bypass tracking are to be rewritten",
+		Why: "What is not tracked is not rewritten: a redirect, a map with state or a published container port would not be reached any more. " +
+			"A remark where another tool masquerades: it may leave a client a port that bypasses tracking here, and the answers stay with this host.",
 		Mend:   "Take the service out of bypass, or give the bypass an address of its own: `SERVICE to ADDRESS`.",
 		Before: "zones:\n  wan: { interfaces: [default-route] }\ntracking:\n  bypass: [http]\ninput:\n  default: drop\n  rules:\n    - allow http\nnat:\n  - redirect http in wan to 10.20.0.5\n",
 		After:  "zones:\n  wan: { interfaces: [default-route] }\ninput:\n  default: drop\n  rules:\n    - allow http\nnat:\n  - redirect http in wan to 10.20.0.5\n",

@@ -138,6 +138,18 @@ nat:
 tracking:
   bypass: [tcp/8080]
 `, want: []string{`3 error bypass-nat: tcp/8080 to 172.17.0.2:80`}},
+		{name: "another tool's masquerade", facts: func(f *host.Facts) {
+			f.ForeignChains = []host.ForeignChain{{Family: "ip", Table: "nat", Name: "POSTROUTING", Type: "nat", Hook: "postrouting", Rewrites: true}}
+		}, policy: `
+tracking:
+  bypass: [ntp]
+`, want: []string{`3 remark bypass-nat: (nat, chain POSTROUTING)`}},
+		{name: "another tool's empty chain", facts: func(f *host.Facts) {
+			f.ForeignChains = []host.ForeignChain{{Family: "ip", Table: "nat", Name: "POSTROUTING", Type: "nat", Hook: "postrouting"}}
+		}, policy: `
+tracking:
+  bypass: [ntp]
+`},
 		{name: "another port than the published one", facts: published, policy: `
 tracking:
   bypass: [http, udp/8080]

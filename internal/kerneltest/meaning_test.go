@@ -103,6 +103,24 @@ func scaleOf(r *rand.Rand, round int) (s scale, packets int) {
 
 // Every word of the language, in random policies, against the kernel: each packet
 // must end as the reference says, with the header that it says.
+//
+// TCP is sent within and outside of its windows. What stays out, and why:
+//
+//   - Both ends of TCP opening at once, window scaling and selective acknowledgements:
+//     they are how tracking follows a connection, and no word of a policy asks for
+//     them.
+//   - A line of nat that leads a packet to where it goes already: the kernel does not
+//     take it for rewritten (nf_nat_setup_info compares the two tuples), so it is not
+//     published, and the reference, which reads lines alone, says that it is.
+//   - Connections of masquerade whose own port bypasses tracking or is another's: the
+//     kernel draws their port by lot. TestWordMasqueradeKeepsOutOfBypassedPorts has them.
+//   - UDP-Lite: tracking takes a right sum for a wrong one, as shooter.protocol says.
+//   - GRE: tracking knows a flow by the key in its header and not by addresses alone
+//     (nf_conntrack_proto_gre.c), which reference and rules do not have.
+//   - AH: nft looks past it as past the headers of IPv6, so in one family it is the
+//     protocol of a packet and in the other it is not; no rule can name it in both.
+//   - DCCP: tracking read its packets closely, and no longer does since Linux 6.16, so
+//     what is invalid differs by kernel.
 func TestMeaning(t *testing.T) {
 	y := newYard(t)
 	seed, want := testseed.Of(t), comparisons
