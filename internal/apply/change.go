@@ -224,6 +224,7 @@ func (s *session) load(ctx context.Context, j *journal, c change) error {
 	if err := s.settleBans(c.artifact, markOf(c.to)); err != nil {
 		return err
 	}
+	s.settleFollowed(c.artifact, markOf(c.to))
 	return s.sysctlsOf(j, c.to, false)
 }
 
@@ -281,7 +282,7 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 // plan is the steps from what the kernel holds. A few elements need nothing read
 // ahead where a witness has seen what it holds.
 func (s *session) plan(ctx context.Context, c change) ([]backend.Step, error) {
-	s.adoption = nil
+	s.adoption, s.side, s.filled = nil, nil, nil
 	if steps := s.assumed(ctx, c); steps != nil {
 		return steps, nil
 	}

@@ -85,6 +85,7 @@ func (s store) commands(mark string) (*commands, error) {
 
 // asks is an artifact with rules that ask the sets which are asked now.
 func (s *session) asks(a backend.Artifact) backend.Artifact {
+	a = s.holding(a)
 	with, is := a.(backend.Commanded)
 	if !is || a == nil {
 		return a
@@ -103,6 +104,10 @@ func (s *session) asks(a backend.Artifact) backend.Artifact {
 // withBans is an artifact with rules that ask for what is banned by command, and
 // what fills the sets, to be done before the rules switch.
 func (s *session) withBans(ctx context.Context, a backend.Artifact, have backend.State) (backend.Artifact, *filling, error) {
+	a = s.holding(a)
+	if follows, is := a.(backend.Following); is {
+		s.filled = follows.Held()
+	}
 	with, is := a.(backend.Commanded)
 	commander, can := s.Backend.(backend.Commander)
 	s.asked, s.askedKnown = backend.Asked{}, true

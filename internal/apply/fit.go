@@ -37,7 +37,7 @@ func (s *session) toLoad(ctx context.Context, n int) (change, error) {
 
 // leftOut says what is missing.
 func (f *Fitted) leftOut() string {
-	return fmt.Sprintf("left out, since there is no such interface yet: %s; sluice restore brings it in once it is up", strings.Join(f.Missing, ", "))
+	return fmt.Sprintf("left out, since there is no such interface yet: %s; sluice sync brings it in once it is up", strings.Join(f.Missing, ", "))
 }
 
 // holdAs writes down what of a generation the kernel was given.

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"sluice/internal/backend"
+	"sluice/internal/host"
+	"sluice/internal/program"
 )
 
 // Host is one network namespace with its state. The process must be inside of
@@ -110,6 +112,11 @@ type session struct {
 	// asked is which sets of bans the rules ask, once it is known.
 	asked      backend.Asked
 	askedKnown bool
+	side       *host.Facts // what the host is, where it was read
+	// filled is what sets that follow the host were loaded with; nil where they were
+	// left as they are.
+	filled   map[string]program.Held
+	toldLost bool
 }
 
 // open takes the lock and settles.

@@ -177,6 +177,8 @@ type Verified struct {
 	Grace float64 `json:"grace,omitempty"`
 	// Longer is where that lasts for longer than the policy gives.
 	Longer []backend.Difference `json:"longer,omitempty"`
+	// Host is how the host compares with what the rules were loaded for.
+	Host Standing `json:"host"`
 	// Form is in how many places the kernel holds something else than was loaded,
 	// whatever it means: see Status.
 	Form int `json:"form"`
@@ -240,12 +242,19 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 		if err != nil {
 			return nil, err
 		}
-		out.Form = len(differences)
 		for _, d := range differences {
 			if d.Longer {
 				out.Longer = append(out.Longer, d)
 			}
 		}
+		mark, err := s.Kernel.Mark(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if out.Host, err = s.standing(ctx, mark); err != nil {
+			return nil, err
+		}
+		out.Form = len(out.Host.withoutMoves(differences))
 		if out.Bans, err = s.banDrift(ctx, artifact); err != nil {
 			return nil, err
 		}
@@ -254,7 +263,7 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 		}
 	}
 	out.Grace = graceLeft(have)
-	out.Proved = out.Proved && len(out.Bans) == 0 && len(out.Longer) == 0
+	out.Proved = out.Proved && len(out.Bans) == 0 && len(out.Longer) == 0 && len(out.Host.Moved) == 0
 	out.Seconds = time.Since(began).Seconds()
 	return out, nil
 }

@@ -41,6 +41,7 @@ type Status struct {
 	Full       []Counter            `json:"full,omitempty"`    // packets that found a dynamic table full
 	Waiting    []Waiting            `json:"waiting,omitempty"` // interfaces that the rules were loaded without
 	Grace      float64              `json:"grace,omitempty"`   // seconds in which TCP of unknown connections still passes
+	Host       Standing             `json:"host"`              // what the rules follow of it
 	Busy       string               `json:"busy,omitempty"`    // who is changing it
 	// Edited is the files that the generation was made of and that are others now, and
 	// EditedUnread why that cannot be told.
@@ -73,7 +74,7 @@ type Counter struct {
 
 // Fine says that what runs is what was meant.
 func (s *Status) Fine() bool {
-	return (s.Condition == Running || s.Condition == Nothing) && s.Lost == "" && len(s.Drift) == 0 && len(s.Sysctls) == 0 &&
+	return (s.Condition == Running || s.Condition == Nothing) && s.Lost == "" && len(s.Drift) == 0 && len(s.Sysctls) == 0 && len(s.Host.Moved) == 0 &&
 		(s.Generation == nil || !s.Generation.Closed)
 }
 
@@ -137,8 +138,11 @@ func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	out.Drift = append(out.Drift, differences...)
 	out.Grace = graceLeft(have)
+	if out.Host, err = s.standing(ctx, out.Mark); err != nil {
+		return nil, err
+	}
+	out.Drift = append(out.Drift, out.Host.withoutMoves(differences)...)
 	out.Sysctls = s.sysctlDrift(g)
 	if p, err := s.program(g); err == nil {
 		out.Counters, out.Full = counters(p, have.Counters())

@@ -83,7 +83,8 @@ func TestUnits(t *testing.T) {
 	dir := t.TempDir()
 	var files []string
 	for unit, as := range map[string]string{
-		"sluice.service": "sluice.service", "sluice-netns@.service": "sluice-netns@one.service", "sluice-interfaces.service": "sluice-interfaces.service",
+		"sluice.service": "sluice.service", "sluice-netns@.service": "sluice-netns@one.service", "sluice-sync.service": "sluice-sync.service",
+		"sluice-sync@.service":   "sluice-sync@one.service",
 		"sluice-refresh.service": "sluice-refresh.service", "sluice-refresh.timer": "sluice-refresh.timer",
 		"sluice-refresh@.service": "sluice-refresh@one.service", "sluice-refresh@.timer": "sluice-refresh@one.timer",
 	} {

@@ -132,18 +132,36 @@ func icmpName(kind uint8, family int, more uint64) string {
 	return text
 }
 
-// inWords names interfaces; "any other" is those that no zone names.
+// inWords names interfaces; "other interfaces" is those that no zone names.
 func (n interfaceNames) inWords(indices numbers) string {
+	const elsewhere, route = 1, 2
+	when := make([]int, len(n.kinds))
+	all := len(n.kinds) > 0
+	for kind := range n.kinds {
+		if len(indices.intersect(one(uint64(kind)))) > 0 { //nolint:gosec // few
+			when[kind] |= elsewhere
+		}
+		if n.follows && len(indices.intersect(one(n.byRoute(kind)))) > 0 {
+			when[kind] |= route
+		}
+		all = all && (!routable(kind) || when[kind]&route != 0)
+	}
 	var words []string
-	for _, s := range indices {
-		for i := s.from; i <= s.to && i < uint64(len(n)); i++ {
-			switch name := n[i]; {
-			case i == 0, name == loopback:
-			case name == someOther:
-				words = append(words, "other interfaces")
-			default:
-				words = append(words, strings.ReplaceAll(name, someOther, "*"))
-			}
+	if all && n.follows {
+		words = append(words, "the default route's interface")
+	}
+	for kind, name := range n.kinds {
+		if name = strings.ReplaceAll(name, someOther, "*"); kind == 2 {
+			name = "other interfaces"
+		}
+		switch w := when[kind]; {
+		case !routable(kind) || w == 0 || all && w == route:
+		case n.follows && w == route:
+			words = append(words, name+" where the default route leaves by it")
+		case n.follows && w == elsewhere && !all:
+			words = append(words, name+" where no default route leaves by it")
+		default:
+			words = append(words, name)
 		}
 	}
 	return strings.Join(words, ", ")
@@ -267,8 +285,8 @@ func (c *checker) someInterface(indices numbers, toward netip.Addr) string {
 		}
 	}
 	for _, s := range indices {
-		for i := s.from; i <= s.to && i < uint64(len(c.names)); i++ {
-			if name := c.names[i]; i > 0 && name != loopback && name != someOther {
+		for i := s.from; i <= s.to && i < uint64(len(c.names.kinds)); i++ {
+			if name := c.names.kinds[i]; i > 0 && name != loopback && name != someOther {
 				return strings.ReplaceAll(name, someOther, "0")
 			}
 		}

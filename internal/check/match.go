@@ -11,8 +11,14 @@ import (
 
 // interfaceNames numbers the kinds of interface names that the policy tells
 // apart: 0 is no interface, then each name that a zone has, one name for each
-// wildcard that no narrower pattern fits, and one that no pattern fits.
-type interfaceNames []string
+// wildcard that no narrower pattern fits, and one that no pattern fits. Where a zone
+// follows the default route, the same again for interfaces that one leaves by: which
+// these are changes without the policy, so that no finding may rest on it.
+type interfaceNames struct {
+	kinds   []string
+	follows bool
+	route   []string // interfaces that default routes leave by now
+}
 
 const (
 	loopback = "lo"
@@ -21,27 +27,42 @@ const (
 )
 
 func newInterfaceNames(r *resolve.Resolved) interfaceNames {
-	names := interfaceNames{"", loopback, someOther}
+	n := interfaceNames{kinds: []string{"", loopback, someOther}, route: r.Facts.DefaultRoute}
 	for _, z := range r.Policy.Zones {
 		for _, pattern := range r.Zones[z.Name].Interfaces {
 			name := pattern
-			if wild := len(pattern) - 1; wild >= 0 && pattern[wild] == '*' {
+			switch wild := len(pattern) - 1; {
+			case pattern == resolve.RouteInterfaces:
+				n.follows = true
+				continue
+			case wild >= 0 && pattern[wild] == '*':
 				name = pattern[:wild] + someOther
 			}
-			if !slices.Contains(names, name) {
-				names = append(names, name)
+			if !slices.Contains(n.kinds, name) {
+				n.kinds = append(n.kinds, name)
 			}
 		}
 	}
-	return names
+	return n
 }
+
+// byRoute is the kind of the same interfaces where a default route leaves by them.
+func (n interfaceNames) byRoute(kind int) uint64 { return uint64(len(n.kinds) + kind) } //nolint:gosec // few
+
+// routable says of a kind that a default route may leave by such interfaces.
+func routable(kind int) bool { return kind > 1 }
 
 // of is the interfaces that patterns fit.
 func (n interfaceNames) of(patterns []string) numbers {
+	followed := slices.Contains(patterns, resolve.RouteInterfaces)
 	var all []span
-	for i, name := range n {
-		if i > 0 && slices.ContainsFunc(patterns, func(p string) bool { return resolve.MatchInterface(p, name) }) {
+	for i, name := range n.kinds {
+		fits := i > 0 && slices.ContainsFunc(patterns, func(p string) bool { return resolve.MatchInterface(p, name) })
+		if fits {
 			all = append(all, span{uint64(i), uint64(i)})
+		}
+		if n.follows && routable(i) && (fits || followed) {
+			all = append(all, span{n.byRoute(i), n.byRoute(i)})
 		}
 	}
 	return numbersOf(all...)
@@ -50,21 +71,33 @@ func (n interfaceNames) of(patterns []string) numbers {
 // index is the kind that an interface's name is of: its own, else that of the
 // longest wildcard that fits it.
 func (n interfaceNames) index(name string) uint64 {
-	best := uint64(2) // someOther
-	for i, kind := range n {
+	best := 2 // someOther
+	for i, kind := range n.kinds {
 		switch start, wild := strings.CutSuffix(kind, someOther); {
 		case i > 0 && kind == name:
-			return uint64(i)
-		case wild && strings.HasPrefix(name, start) && len(start) >= len(n[best])-len(someOther):
-			best = uint64(i)
+			return n.now(i, name)
+		case wild && strings.HasPrefix(name, start) && len(start) >= len(n.kinds[best])-len(someOther):
+			best = i
 		}
 	}
-	return best
+	return n.now(best, name)
+}
+
+func (n interfaceNames) now(kind int, name string) uint64 {
+	if n.follows && routable(kind) && slices.Contains(n.route, name) {
+		return n.byRoute(kind)
+	}
+	return uint64(kind) //nolint:gosec // few
 }
 
 // every is all interfaces but loopback, on which nothing is policed.
 func (n interfaceNames) every() numbers {
-	return numbersOf(span{2, uint64(len(n) - 1)})
+	last := len(n.kinds) - 1
+	all := []span{{2, uint64(last)}} //nolint:gosec // few
+	if n.follows {
+		all = append(all, span{n.byRoute(2), n.byRoute(last)})
+	}
+	return numbersOf(all...)
 }
 
 // universe is every packet of one family that the rules of a hook can meet.

@@ -51,6 +51,9 @@ func readFacts(ctx context.Context, file string, o options) (host.Facts, error) 
 	if file == "" {
 		facts, err := host.Describe(ctx)
 		facts.Namespace = o.netns
+		if dir, wrong := apply.Dir(o.stateDir, o.netns); wrong == nil && err == nil && len(facts.DefaultRoute) == 0 {
+			facts.DefaultRoute = apply.LastRoute(dir)
+		}
 		return facts, err
 	}
 	var facts host.Facts

@@ -17,8 +17,10 @@ func newRestore() *cobra.Command {
 country data nor a network are needed. At boot a systemd unit runs it before the
 network comes up. It also mends rules that another tool flushed or changed.
 
-Interfaces that do not exist yet are left out of flowtables and of what is asked
-at ingress, with a note.
+What the policy takes from the host, such as the interfaces that default routes leave
+by, is as the host is now; without a default route the last known ones are taken.
+Interfaces that do not exist yet are left out of flowtables and of what is asked at
+ingress, with a note. "sluice sync" brings both in when they come.
 
 When the policy cannot be loaded, or a damaged state does not say any more which
 one was confirmed, the host is closed: nothing comes in but ssh, replies, and
@@ -39,8 +41,7 @@ done.`,
 			if err != nil {
 				return err
 			}
-			waiting, _ := cmd.Flags().GetBool("waiting")
-			out, err := h.Restore(ctx, apply.Restoring{SSHPorts: apply.SSHPorts(), Waiting: waiting})
+			out, err := h.Restore(ctx, apply.Restoring{SSHPorts: apply.SSHPorts()})
 			var closed *apply.ClosedError
 			var drift *apply.DriftError
 			switch {
@@ -56,7 +57,6 @@ done.`,
 			return report(ctx, cmd, h, out, false)
 		},
 	}
-	cmd.Flags().Bool("waiting", false, "load only what waited for an interface that is there now")
 	addWait(cmd)
 	return cmd
 }

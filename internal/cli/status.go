@@ -120,6 +120,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	if s.Grace > 0 {
 		fmt.Fprintf(w, "%s        %s\n", paint(w, "33", "grace"), graceText(s.Grace))
 	}
+	printStanding(w, s.Host, s.Generation.Number, here)
 	printDrift(w, s, here)
 	for _, c := range s.Full {
 		fmt.Fprintf(w, "%s         the table of %s:%d was full for %d packets: sources beyond it share one limit\n",
@@ -149,11 +150,24 @@ func printLost(w io.Writer, s *apply.Status) {
 	}
 }
 
+// printStanding says what of the host has changed since the rules were loaded.
+func printStanding(w io.Writer, h apply.Standing, generation int, here string) {
+	for _, m := range h.Moved {
+		fmt.Fprintf(w, "%s         %s since generation %d: sluice sync%s brings it in\n", paint(w, "31", "host"), m, generation, here)
+	}
+	for _, m := range h.Taken {
+		fmt.Fprintf(w, "host         %s, taken over %s\n", m, m.Taken.Local().Format(time.DateTime))
+	}
+	if len(h.Lost) > 0 {
+		fmt.Fprintf(w, "%s         there is no default route: the last known stays, by %s\n", paint(w, "33", "host"), strings.Join(h.Lost, ", "))
+	}
+}
+
 // printWaiting says what the rules were loaded without.
 func printWaiting(w io.Writer, i apply.Waiting, boots bool, here string) {
 	mend := "apply the policy again"
 	if boots {
-		mend = "sluice restore" + here
+		mend = "sluice sync" + here
 	}
 	if i.There {
 		fmt.Fprintf(w, "%s      interface %s was not there when the rules were loaded, and is now: %s brings it in\n", paint(w, "33", "waiting"), i.Interface, mend)

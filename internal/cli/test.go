@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -81,7 +82,11 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 			if err != nil {
 				return err
 			}
-			return reportTests(cmd, file, results)
+			err = reportTests(cmd, file, results)
+			if described != "" {
+				return err
+			}
+			return moved(cmd, err)
 		},
 	}
 	flags := cmd.Flags()
@@ -91,6 +96,25 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	must(cmd.MarkFlagFilename("expect", "yaml", "yml"))
 	must(cmd.MarkFlagFilename("host", "json"))
 	return cmd
+}
+
+// moved says that the rules that run hold for another host than this is by now, which
+// what was tested is for.
+func moved(cmd *cobra.Command, tested error) error {
+	h, err := hostOf(cmd)
+	if err != nil {
+		return err
+	}
+	generation, now, err := h.Standing(cmd.Context())
+	if err != nil || len(now.Moved) == 0 {
+		return cmp.Or(tested, err)
+	}
+	if !optionsOf(cmd).json {
+		for _, m := range now.Moved {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s since generation %d, which the rules in the kernel do not know\nhint: sluice sync%s brings it in\n", m, generation, hereArguments(cmd))
+		}
+	}
+	return cmp.Or(tested, error(errFound))
 }
 
 // testedJSON is what "test --json" prints.

@@ -228,6 +228,7 @@ func printVerified(w io.Writer, v *verifiedJSON, here string) {
 		}
 		fmt.Fprintf(w, "%s     set %s holds %s; its rules make: %s\n", paint(w, "31", "element"), e.Set, e.Kernel, e.Meant)
 	}
+	printStanding(w, v.Host, v.Generation, here)
 	for _, d := range v.Bans {
 		fmt.Fprintf(w, "%s         %s\n", paint(w, "31", "ban"), apply.DescribeDifference(d))
 	}
@@ -299,6 +300,9 @@ func notProvedText(v *apply.Verified, name string) string {
 	}
 	if n := len(v.Strange); n > 0 {
 		found = append(found, plural(n, "element")+" that no rule put into "+choice(n == 1, "its set", "their sets")+" so")
+	}
+	if len(v.Host.Moved) > 0 {
+		found = append(found, "the host is not what the rules take it for")
 	}
 	if n := len(v.Bans); n > 0 {
 		found = append(found, plural(n, "ban")+" by command not in force as it should be")

@@ -117,7 +117,7 @@ func (c *compiler) parts(w *policy.Who, at side) []match {
 // zone gives the match of a zone with interfaces, and of its networks at the
 // same time where it has some.
 func (c *compiler) zone(z *resolve.Zone, address, iface program.Field) match {
-	m := match{names(iface, z.Interfaces...)}
+	m := match{c.interfaces(iface, z)}
 	if !z.HasNetworks {
 		return m
 	}
@@ -160,7 +160,25 @@ func (c *compiler) zoneInterface(w *policy.Word, f program.Field) match {
 		return nil
 	}
 	if z := c.Zones[w.Text]; len(z.Interfaces) > 0 {
-		return match{names(f, z.Interfaces...)}
+		return match{c.interfaces(f, z)}
 	}
 	return nil
+}
+
+// The word is the same on both sides, or this does not compile.
+var _ = map[bool]struct{}{false: {}, resolve.RouteInterfaces == program.DefaultRoute: {}}
+
+// interfaces gives the condition that the interface is one of the zone's. What the
+// host decides of them is asked of a set, which is edited in place when that changes.
+func (c *compiler) interfaces(f program.Field, z *resolve.Zone) program.Condition {
+	if z.FollowsRoute() && !c.sets[program.DefaultRouteSet] {
+		c.sets[program.DefaultRouteSet] = true
+		set := program.Set{
+			ID: program.DefaultRouteSet, Key: []program.Field{program.InInterface}, Life: program.Followed,
+			Follow: &program.Following{Interfaces: []string{program.DefaultRoute}},
+		}
+		set.Hold(program.Held{Names: c.Facts.DefaultRoute})
+		c.program.Sets = append(c.program.Sets, set)
+	}
+	return names(f, z.Interfaces...)
 }

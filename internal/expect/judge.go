@@ -85,7 +85,7 @@ func Judge(c question.Compiled, countries func() (*geo.Database, error)) ([]Resu
 	}
 	var out []Result
 	tooLarge := diagram.Guard(func() {
-		j.universe = reach.NewUniverse(reach.Options{Own: addresses, Here: c.Here(), Questions: a.questions, Settled: true}, c.Program)
+		j.universe = reach.NewUniverse(reach.Options{Own: addresses, Here: c.Here(), Apart: c.Apart(), Questions: a.questions, Settled: true}, c.Program)
 		out, err = j.lines(lines)
 	})
 	if tooLarge != nil {

@@ -19,10 +19,10 @@ func PacketText(p packet.Packet) string {
 	}
 	text := protocolText(p) + " from " + from + " to " + to + led
 	if p.In != "" {
-		text += " in " + p.In
+		text += " in " + p.In + p.InRoute.Given()
 	}
 	if p.Out != "" {
-		text += " out " + p.Out
+		text += " out " + p.Out + p.OutRoute.Given()
 	}
 	if p.Owner >= 0 {
 		text += fmt.Sprintf(" by user %d", p.Owner)

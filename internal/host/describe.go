@@ -47,6 +47,17 @@ func Describe(ctx context.Context) (Facts, error) {
 	return f, nil
 }
 
+// Sides reads the interfaces with their addresses and the default routes alone, which
+// takes about a millisecond.
+func Sides() (Facts, error) {
+	f := Facts{Known: true}
+	var err error
+	if f.Interfaces, f.DefaultRoute, err = interfaces(); err != nil {
+		return Facts{}, fmt.Errorf("read interfaces and routes: %w", err)
+	}
+	return f, nil
+}
+
 func (f *Facts) unread(what string, err error) {
 	f.Unread = append(f.Unread, what+": "+err.Error())
 }

@@ -178,7 +178,7 @@ func exactValues(r *program.Rule, field program.Field) []program.Value {
 			}
 		}
 		for _, name := range c.Names {
-			if strings.HasSuffix(name, "*") {
+			if strings.HasSuffix(name, "*") || followed(name) {
 				return nil
 			}
 			add(program.Value{Name: name})

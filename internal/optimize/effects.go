@@ -195,11 +195,20 @@ func (f *facts) extentOf(c *program.Condition) (extent, bool) {
 		}
 		return e, true
 	}
+	if slices.ContainsFunc(c.Names, followed) {
+		return extent{}, false
+	}
 	e := extentOfValues(c.Names, c.Numbers, c.Addresses)
 	if c.Not {
 		e = e.complement()
 	}
 	return e, true
+}
+
+// followed says of a name that the host decides what it stands for.
+func followed(name string) bool {
+	_, is := program.FollowedName(name)
+	return is
 }
 
 func extentOfValues(names []string, numbers []program.NumberRange, addresses []program.AddressRange) extent {

@@ -485,7 +485,7 @@ func (m *merger) valuesOf(k *program.Condition) []interval {
 		}
 	default:
 		for _, n := range slices.Compact(slices.Sorted(slices.Values(k.Names))) {
-			if strings.HasSuffix(n, "*") {
+			if strings.HasSuffix(n, "*") || followed(n) {
 				return nil
 			}
 			p := m.names.of(n)

@@ -42,6 +42,11 @@ func (u *used) follow(p *program.Program, name string) {
 	for _, r := range chain.Rules {
 		for _, m := range r.Match {
 			u.set(p, m.Set)
+			for _, n := range m.Names {
+				if set, is := program.FollowedName(n); is {
+					u.set(p, set)
+				}
+			}
 		}
 		for _, a := range r.Actions {
 			for _, next := range p.Leads(a) {

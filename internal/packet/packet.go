@@ -10,6 +10,9 @@ import "net/netip"
 type Packet struct {
 	In  string // interface as routing sees it; "" is none or unknown
 	Out string // the same
+	// InRoute and OutRoute say whether a default route leaves by that interface, where
+	// that is taken for granted; Unknown: it is as the host's facts have it.
+	InRoute, OutRoute Answer
 
 	Source      netip.Addr // invalid is unknown, as is then its port
 	Destination netip.Addr
@@ -94,6 +97,18 @@ const (
 	No
 )
 
+// Given says of InRoute and OutRoute in a text what is taken for granted.
+func (a Answer) Given() string {
+	switch a {
+	case Yes:
+		return " (when a default route leaves by it)"
+	case No:
+		return " (when no default route leaves by it)"
+	case Unknown:
+	}
+	return ""
+}
+
 // Is is an Answer from what is known.
 func Is(yes bool) Answer {
 	if yes {
@@ -141,6 +156,7 @@ func (p *Packet) HasPorts() bool {
 // Mirror is the answer to a packet: ends and interfaces change places.
 func (p Packet) Mirror() Packet {
 	p.In, p.Out = p.Out, p.In
+	p.InRoute, p.OutRoute = p.OutRoute, p.InRoute
 	p.Source, p.Destination = p.Destination, p.Source
 	p.SourcePort, p.Port = p.Port, p.SourcePort
 	p.SourceLocal, p.DestinationLocal = p.DestinationLocal, p.SourceLocal

@@ -107,7 +107,7 @@ func (c *reader) sides(text string, w *policy.Who) []side {
 			c.refuse(text, "the opposite of a zone with interfaces")
 			return nil
 		}
-		s := side{interfaces: zone.Interfaces}
+		s := side{interfaces: zone.Patterns()}
 		if zone.HasNetworks {
 			s.addresses = &Addresses{Name: zone.Name, Set: zone.Networks}
 		}
@@ -167,7 +167,7 @@ func (c *reader) interfaces(zone *policy.Word) []string {
 	if zone == nil {
 		return nil
 	}
-	return c.Zones[zone.Text].Interfaces
+	return c.Zones[zone.Text].Patterns()
 }
 
 // both are the interfaces that are in two lists, of which an empty one is all;

@@ -104,6 +104,11 @@ func (c *checker) condition(where string, m Condition) {
 	if used != 1 {
 		c.fail("%s: condition on %s has %d kinds of value, not one", where, m.Field, used)
 	}
+	for _, n := range m.Names {
+		if set, followed := FollowedName(n); followed && c.sets[set] == nil {
+			c.fail("%s: no set %s", where, set)
+		}
+	}
 	if m.Set == "" {
 		return
 	}

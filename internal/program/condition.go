@@ -10,7 +10,7 @@ type Field string
 
 // Fields. The comment says which member of Condition holds the values.
 const (
-	InInterface  Field = "in-interface"  // Names; a trailing * is a wildcard
+	InInterface  Field = "in-interface"  // Names; a trailing * is a wildcard; DefaultRoute
 	OutInterface Field = "out-interface" // Names
 	LinkType     Field = "link-type"     // Numbers, ARPHRD_*
 	VLAN         Field = "vlan"          // Numbers

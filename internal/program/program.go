@@ -106,8 +106,9 @@ type Set struct {
 	// Elements holds the elements of every other set: of several keys or of
 	// another field, counted apart, or with a verdict. They are disjoint.
 	Elements []Element
-	Size     int    // upper bound in entries of a dynamic set
-	Timeout  uint64 // of a dynamic set's entries, in milliseconds; 0 is none
+	Follow   *Following // of a Followed set
+	Size     int        // upper bound in entries of a dynamic set
+	Timeout  uint64     // of a dynamic set's entries, in milliseconds; 0 is none
 	Origin   Origin
 }
 
@@ -119,6 +120,9 @@ const (
 	Static  Life = "static"  // never edited, replaced as a whole
 	Living  Life = "living"  // edited in place by element, keeps its name
 	Dynamic Life = "dynamic" // filled by the kernel, kept over a reload
+	// Followed sets hold what the host is: they are edited in place when it changes.
+	// What they hold in a program is what it was then, and nothing may be proved by it.
+	Followed Life = "followed"
 )
 
 // AddressRange is inclusive; both ends have one family.

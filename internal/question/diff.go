@@ -93,7 +93,7 @@ func compareAll(old, next Compiled, countries func() (*geo.Database, error)) (*D
 		questions = append(questions, one...)
 	}
 	x.u = reach.NewUniverse(reach.Options{
-		Own: next.own(), Here: next.Here(), Questions: slices.Concat(questions, impossibleHere(next, old)), Settled: true,
+		Own: next.own(), Here: next.Here(), Apart: next.Apart(), Questions: slices.Concat(questions, impossibleHere(next, old)), Settled: true,
 	}, old.Program, next.Program)
 	x.names = NewNames(countries, old.Resolved, next.Resolved)
 	x.say = newWording(x.u, x.names, []packet.State{packet.New}, next, old)

@@ -34,6 +34,8 @@ func (w *wording) field(c *class, way reach.Way, v reach.FieldValues) {
 	case name == "gate":
 		c.limited = true
 		say("over %s", w.limits[string(v.Field)])
+	case name == "followed":
+		w.route(c, about, yes, say)
 	case name == "table":
 		c.limited = c.limited || yes
 		say("%s %s", choose(yes, "banned:", "not banned:"), w.limits[string(v.Field)])
@@ -46,6 +48,27 @@ func (w *wording) field(c *class, way reach.Way, v reach.FieldValues) {
 	default:
 		w.plainField(c, way, v, say)
 	}
+}
+
+// route says that a packet comes or goes by an interface of a default route, or not.
+func (w *wording) route(c *class, about string, yes bool, say func(string, ...any)) {
+	text := choose(yes, "", "not ") + "the default route's interface"
+	for _, p := range w.policies {
+		for _, z := range p.Policy.Zones {
+			if zone := p.Zones[z.Name]; zone != nil && slices.Equal(zone.Interfaces, []string{resolve.RouteInterfaces}) {
+				text = choose(yes, "", "not ") + z.Name
+			}
+		}
+	}
+	at := &c.in
+	if strings.HasPrefix(about, string(program.OutInterface)) {
+		at = &c.out
+	}
+	if *at == "" {
+		*at = text
+		return
+	}
+	say("%s %s", choose(at == &c.in, "in by", "out by"), text)
 }
 
 func choose(is bool, yes, no string) string {
@@ -133,7 +156,7 @@ func (w *wording) device(v reach.FieldValues) string {
 	sorted := slices.Sorted(slices.Values(list))
 	for _, p := range w.policies {
 		for _, z := range p.Policy.Zones {
-			if zone := p.Zones[z.Name]; zone != nil && len(list) > 0 && slices.Equal(zone.Interfaces, sorted) {
+			if zone := p.Zones[z.Name]; zone != nil && len(list) > 0 && slices.Equal(zone.Patterns(), sorted) {
 				return not + z.Name
 			}
 		}

@@ -60,6 +60,12 @@ func devices(f host.Facts) []host.Interface {
 func (n *natural) try(change func(*packet.Packet)) bool {
 	q := n.p
 	change(&q)
+	if q.In != n.p.In {
+		q.InRoute = packet.Unknown
+	}
+	if q.Out != n.p.Out {
+		q.OutRoute = packet.Unknown
+	}
 	if q == n.p {
 		return true
 	}

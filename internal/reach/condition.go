@@ -219,7 +219,7 @@ func (e *evaluation) condition(c *program.Condition) packet.Answer {
 		if v.absent {
 			return packet.No // nor does a negation match what is not there
 		}
-		met = plain(c, v)
+		met = e.plain(c, v)
 		if v.unknown && e.onlyLoopback(c) {
 			met = packet.No
 		}
@@ -237,12 +237,12 @@ func (e *evaluation) onlyLoopback(c *program.Condition) bool {
 		len(c.Names) == 1 && c.Names[0] == "lo"
 }
 
-func plain(c *program.Condition, v value) packet.Answer {
+func (e *evaluation) plain(c *program.Condition, v value) packet.Answer {
 	switch {
 	case v.unknown:
 		return packet.Unknown
 	case len(c.Names) > 0:
-		return packet.Is(slices.ContainsFunc(c.Names, func(want string) bool { return hasName(v.names, want) }))
+		return packet.Is(slices.ContainsFunc(c.Names, func(want string) bool { return e.followed(c.Field, want, v.names) }) || slices.ContainsFunc(c.Names, func(want string) bool { return hasName(v.names, want) }))
 	case len(c.Numbers) > 0:
 		n := v.number
 		if c.Mask != 0 {
@@ -252,6 +252,23 @@ func plain(c *program.Condition, v value) packet.Answer {
 	default:
 		return packet.Is(slices.ContainsFunc(c.Addresses, func(r program.AddressRange) bool { return contains(r, v.address) }))
 	}
+}
+
+// followed says whether an interface is one that the host decides on: by what the
+// packet takes for granted, else by what the program's set holds.
+func (e *evaluation) followed(f program.Field, want string, have []string) bool {
+	set, is := program.FollowedName(want)
+	if !is || len(have) == 0 {
+		return false
+	}
+	assumed := e.packet.InRoute
+	if f == program.OutInterface {
+		assumed = e.packet.OutRoute
+	}
+	if assumed != packet.Unknown {
+		return assumed == packet.Yes
+	}
+	return slices.Contains(e.program.Set(set).Held().Names, have[0])
 }
 
 func hasName(have []string, want string) bool {
@@ -359,7 +376,8 @@ func question(c *program.Condition, r *program.Rule) string {
 	case c.Set != "":
 		return fmt.Sprintf("%s: %s is in %s", place(r), c.Field, c.Set)
 	case len(c.Names) > 0:
-		return fmt.Sprintf("%s is %s", c.Field, strings.Join(c.Names, " or "))
+		names := strings.Join(c.Names, " or ")
+		return fmt.Sprintf("%s is %s", c.Field, strings.ReplaceAll(names, program.DefaultRoute, "the default route's"))
 	default:
 		return fmt.Sprintf("%s: %s", place(r), c.Field)
 	}

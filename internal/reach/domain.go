@@ -2,6 +2,7 @@ package reach
 
 import (
 	"slices"
+	"strings"
 
 	"sluice/internal/addrset"
 	"sluice/internal/diagram"
@@ -47,8 +48,42 @@ func (u *Universe) all(way Way) Region {
 	if d := u.by[statusField("confirmed")]; d != nil {
 		out = s.Minus(out, s.Minus(u.named(program.State, "established"), u.flag(d.field)))
 	}
-	out = s.Minus(out, u.settled(way))
+	out = s.Minus(s.And(out, u.oneDevice()), u.settled(way))
 	u.domains[way] = out
+	return out
+}
+
+// oneDevice says of interfaces that the host decides on that loopback is none of them,
+// nor what is known to be apart, and that one interface is the same when packets come in by it and go out.
+func (u *Universe) oneDevice() Region {
+	s := u.space
+	out := diagram.Every
+	if u.now {
+		for _, r := range u.followedNow() {
+			out = s.And(out, r)
+		}
+	}
+	in, outBy := u.by[program.InInterface], u.by[program.OutInterface]
+	for _, d := range u.dimensions {
+		f, name, followed := cutFollowed(d.field)
+		if !followed {
+			continue
+		}
+		yes := u.flag(d.field)
+		if u.by[f] != nil {
+			out = s.Minus(out, s.And(yes, u.named(f, append(slices.Clone(u.apart), "lo")...)))
+		}
+		other := u.by[followedField(program.OutInterface, name)]
+		if f != program.InInterface || in == nil || outBy == nil || other == nil {
+			continue
+		}
+		differ := s.Or(s.Minus(yes, u.flag(other.field)), s.Minus(u.flag(other.field), yes))
+		for _, n := range in.names {
+			if n != "" && !strings.HasSuffix(n, "*") && slices.Contains(outBy.names, n) {
+				out = s.Minus(out, s.And(differ, s.And(u.named(program.InInterface, n), u.named(program.OutInterface, n))))
+			}
+		}
+	}
 	return out
 }
 
@@ -166,7 +201,7 @@ var kindFields = []struct{ kind, address program.Field }{
 // whichever of them the program asks.
 func (u *Universe) scanBanned(p *program.Program) {
 	for _, s := range bannedSets(p) {
-		if s.Life != program.Dynamic {
+		if s.Life != program.Dynamic && s.Life != program.Followed {
 			u.boundary(program.Source, addressesOf(s))
 			u.boundary(program.Destination, addressesOf(s))
 		}
@@ -176,7 +211,7 @@ func (u *Universe) scanBanned(p *program.Program) {
 // noteBanned finds the static sets that a program's bans ask.
 func (u *Universe) noteBanned(p *program.Program) {
 	for _, s := range bannedSets(p) {
-		if s.Life == program.Dynamic {
+		if s.Life == program.Dynamic || s.Life == program.Followed {
 			to := []program.Field{program.Destination}
 			for _, f := range []program.Field{tableField(s.ID, to), tableBehind(s.ID, to)} {
 				if u.by[f] != nil {

@@ -3,6 +3,7 @@ package reach
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"sluice/internal/addrset"
 	"sluice/internal/program"
@@ -58,6 +59,10 @@ func (u *Universe) scanCondition(p *program.Program, c *program.Condition) {
 func (u *Universe) scanValues(c *program.Condition) {
 	d := u.dimension(c.Field)
 	for _, n := range c.Names {
+		if _, followed := program.FollowedName(n); followed && d.kind == devices {
+			u.dimension(followedField(c.Field, n))
+			continue
+		}
 		d.name(n)
 	}
 	for _, n := range c.Numbers {
@@ -94,7 +99,7 @@ func (u *Universe) scanSet(s *program.Set, key []program.Field) {
 	if s == nil {
 		return
 	}
-	if s.Life == program.Dynamic {
+	if s.Life == program.Dynamic || s.Life == program.Followed {
 		u.dimension(tableField(s.ID, key))
 		u.dimension(tableBehind(s.ID, key))
 		return
@@ -241,6 +246,48 @@ func tableField(id string, key []program.Field) program.Field {
 // rewritten.
 func tableBehind(id string, key []program.Field) program.Field {
 	return tableField(id, key) + " behind rewriting"
+}
+
+// followedField says that an interface is one that the host decides on.
+func followedField(f program.Field, name string) program.Field {
+	return program.Field(followedPrefix + string(f) + " " + name)
+}
+
+const followedPrefix = "followed:"
+
+func cutFollowed(field program.Field) (f program.Field, name string, is bool) {
+	text, is := strings.CutPrefix(string(field), followedPrefix)
+	of, name, _ := strings.Cut(text, " ")
+	return program.Field(of), name, is
+}
+
+// scanFollowed makes the interfaces classes that such sets hold now, for witnesses.
+func (u *Universe) scanFollowed(p *program.Program) {
+	for i := range p.Sets {
+		if p.Sets[i].Life != program.Followed {
+			continue
+		}
+		for _, name := range p.Sets[i].Held().Names {
+			u.followed[name] = true
+			for _, f := range []program.Field{program.InInterface, program.OutInterface} {
+				if d := u.by[f]; d != nil {
+					d.name(name)
+				}
+			}
+		}
+	}
+}
+
+// scanApart makes classes of interfaces that no default route leaves by.
+func (u *Universe) scanApart(patterns []string) {
+	for _, d := range u.dimensions {
+		if f, _, followed := cutFollowed(d.field); followed {
+			for _, n := range patterns {
+				u.by[f].name(n)
+			}
+		}
+	}
+	u.apart = patterns
 }
 
 func opaqueField(text string) program.Field { return program.Field("opaque:" + text) }

@@ -38,6 +38,9 @@ type Universe struct {
 	untracksLoopback bool
 	domains          map[Way]Region
 	opaque           []string
+	apart            []string
+	now              bool
+	followed         map[string]bool // interfaces that a default route left by when the programs were made
 }
 
 // Options of a universe.
@@ -50,6 +53,11 @@ type Options struct {
 	// Here is the addresses of each interface, where they are known: others are
 	// not local to a packet that comes in by it.
 	Here map[string]addrset.Set
+	// Apart are names and wildcards of interfaces that no default route leaves by.
+	Apart []string
+	// Now is for what is said of the host as it was when the programs were made: default
+	// routes leave by the interfaces that they left by then.
+	Now bool
 	// Questions are what regions will be asked for.
 	Questions []Question
 	// Settled leaves out what cannot be met while a policy runs, and what an
@@ -90,7 +98,7 @@ func Guard(f func()) error { return diagram.Guard(f) }
 
 // NewUniverse makes the classes of what the programs and questions tell apart.
 func NewUniverse(o Options, programs ...*program.Program) *Universe {
-	u := &Universe{by: map[program.Field]*dimension{}, own: o.Own, here: o.Here, domains: map[Way]Region{}}
+	u := &Universe{by: map[program.Field]*dimension{}, own: o.Own, here: o.Here, domains: map[Way]Region{}, followed: map[string]bool{}}
 	for _, f := range []program.Field{program.State, program.Protocol, program.TCPFlags, program.Source, program.Destination, program.Port, program.SourcePort} {
 		u.dimension(f)
 	}
@@ -117,6 +125,11 @@ func NewUniverse(o Options, programs ...*program.Program) *Universe {
 			u.scanBanned(p)
 		}
 	}
+	for _, p := range programs {
+		u.scanFollowed(p)
+	}
+	u.scanApart(o.Apart)
+	u.now = o.Now
 	u.scanFragments(programs)
 	u.scanMarks(programs)
 	u.scanKinds()

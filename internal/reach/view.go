@@ -143,6 +143,9 @@ func (v *view) has(f program.Field, of values) Region {
 	if v.nameless(f) {
 		return diagram.None
 	}
+	if f == program.InInterface || f == program.OutInterface {
+		return v.interfaces(f, of.names)
+	}
 	switch f {
 	case program.Family:
 		return v.family(of.numbers)
@@ -182,6 +185,23 @@ func (v *view) has(f program.Field, of values) Region {
 		return u.numbers(f, of)
 	}
 	return d.region(s, d.ofNames(of.names))
+}
+
+// interfaces is the packets whose interface has one of the names, or is one that the
+// host decides on: no name is known to be such or not to be.
+func (v *view) interfaces(f program.Field, want []string) Region {
+	u := v.u
+	out := diagram.None
+	var plain []string
+	for _, n := range want {
+		if _, followed := program.FollowedName(n); followed {
+			out = u.space.Or(out, u.flag(followedField(f, n)))
+		} else {
+			plain = append(plain, n)
+		}
+	}
+	d := u.by[f]
+	return u.space.Or(out, d.region(u.space, d.ofNames(plain)))
 }
 
 // beforeForwarding is the hop limits with which packets came that have these once
@@ -311,7 +331,7 @@ func (v *view) marked(of values) (met Region, known bool) {
 func (v *view) inSet(set *program.Set, key []program.Field) Region {
 	u := v.u
 	switch {
-	case set.Life == program.Dynamic:
+	case set.Life == program.Dynamic || set.Life == program.Followed:
 		if slices.ContainsFunc(key, v.rewritten) {
 			return u.flag(tableBehind(set.ID, key))
 		}

@@ -79,7 +79,35 @@ func (u *Universe) usual(way Way) []Region {
 	for _, f := range []program.Field{program.Source, program.Destination} {
 		out = append(out, u.space.Not(u.sixth(f)))
 	}
+	return append(out, u.followedNow()...)
+}
+
+// followedNow is, for each question for an interface that the host decides on, the
+// packets of which the answer is that of the moment at which the programs were made.
+func (u *Universe) followedNow() []Region {
+	var out []Region
+	for _, d := range u.dimensions {
+		f, _, followed := cutFollowed(d.field)
+		if !followed || u.by[f] == nil {
+			continue
+		}
+		yes, now := u.flag(d.field), diagram.None
+		for name := range u.followed {
+			now = u.Or(now, u.named(f, name))
+		}
+		out = append(out, u.Or(u.And(yes, now), u.Minus(u.space.Not(yes), now)))
+	}
 	return out
+}
+
+// assumed is what a packet takes for granted of its interface, where the host has it
+// otherwise.
+func (u *Universe) assumed(f program.Field, name string, yes func(program.Field) bool) packet.Answer {
+	field := followedField(f, program.DefaultRoute)
+	if u.by[field] == nil || yes(field) == u.followed[name] {
+		return packet.Unknown
+	}
+	return packet.Is(yes(field))
 }
 
 func (u *Universe) build(way Way, class func(program.Field) (*dimension, int)) packet.Packet {
@@ -113,9 +141,11 @@ func (u *Universe) build(way Way, class func(program.Field) (*dimension, int)) p
 
 	if way != Out {
 		p.In = name(program.InInterface)
+		p.InRoute = u.assumed(program.InInterface, p.In, yes)
 	}
 	if way != In {
 		p.Out = name(program.OutInterface)
+		p.OutRoute = u.assumed(program.OutInterface, p.Out, yes)
 	}
 	p.Source, p.Destination = address(program.Source), address(program.Destination)
 	p.Protocol = uint8(number(program.Protocol, packet.TCP)) //nolint:gosec // bounded by the dimension
@@ -270,6 +300,13 @@ func (u *Universe) codeOf(d *dimension, p *packet.Packet) int {
 		return yes(p.SNAT)
 	case statusField("confirmed"):
 		return yes(p.State == packet.Established || p.State == packet.Related)
+	}
+	if f, _, followed := cutFollowed(d.field); followed {
+		name, assumed := p.In, p.InRoute
+		if f == program.OutInterface {
+			name, assumed = p.Out, p.OutRoute
+		}
+		return yes(assumed == packet.Yes || assumed == packet.Unknown && u.followed[name])
 	}
 	return yes(strings.HasPrefix(string(d.field), "gate:"))
 }

@@ -26,13 +26,13 @@ func (w *walk) fits(rule *policy.Rule, p packet.Packet) (why string, ok bool) {
 		return w.because("it is about IPv%d", rule.Family), false
 	case len(rule.Services) > 0 && !serviceIn(rule.Services, p):
 		return w.because("it is about other services than %s", serviceOf(p)), false
-	case rule.In != nil && !w.through(rule.In.Text, p.In):
+	case rule.In != nil && !w.through(rule.In.Text, p.In, p.InRoute):
 		return w.because("the packet does not come in by %s", rule.In.Text), false
-	case rule.Out != nil && !w.through(rule.Out.Text, p.Out):
+	case rule.Out != nil && !w.through(rule.Out.Text, p.Out, p.OutRoute):
 		return w.because("the packet does not leave by %s", rule.Out.Text), false
-	case !w.who(rule.From, p.Source, p.In):
+	case !w.who(rule.From, p.Source, p.In, p.InRoute):
 		return w.because("%s%s is %s", p.Source, w.byDevice(rule.From, "in", p.In), w.outside(rule.From)), false
-	case !w.who(rule.To, p.Destination, p.Out):
+	case !w.who(rule.To, p.Destination, p.Out, p.OutRoute):
 		return w.because("%s%s is %s", p.Destination, w.byDevice(rule.To, "out", p.Out), w.outside(rule.To)), false
 	case len(rule.Users) > 0 && !w.by(rule.Users, p.Owner):
 		return "another user sends it", false
@@ -82,13 +82,13 @@ func onWire(m policy.ServiceMatch, p packet.Packet) bool {
 }
 
 // who asks for a side of a packet: its address and, of zones, its interface.
-func (w *walk) who(side *policy.Who, a netip.Addr, device string) bool {
+func (w *walk) who(side *policy.Who, a netip.Addr, device string, route packet.Answer) bool {
 	if side == nil {
 		return true
 	}
 	found := false
 	for _, item := range side.Items {
-		if w.isOf(item, a, device) {
+		if w.isOf(item, a, device, route) {
 			found = true
 			break
 		}
@@ -97,8 +97,8 @@ func (w *walk) who(side *policy.Who, a netip.Addr, device string) bool {
 }
 
 // isOf says whether an address, at an interface, is of one set, zone or literal.
-func (w *walk) isOf(item policy.WhoItem, a netip.Addr, device string) bool {
-	if zone := w.Zones[item.Name]; zone != nil && len(zone.Interfaces) > 0 && !w.through(item.Name, device) {
+func (w *walk) isOf(item policy.WhoItem, a netip.Addr, device string, route packet.Answer) bool {
+	if zone := w.Zones[item.Name]; zone != nil && len(zone.Interfaces) > 0 && !w.through(item.Name, device, route) {
 		return false
 	}
 	_, in := w.inItem(item, a)
@@ -141,9 +141,17 @@ func (w *walk) note(m Membership) {
 
 // through asks for a zone's interfaces alone; a zone without interfaces is on
 // every one.
-func (w *walk) through(name, device string) bool {
+func (w *walk) through(name, device string, route packet.Answer) bool {
 	zone := w.Zones[name]
-	return len(zone.Interfaces) == 0 || device != "" && zone.HasInterface(device)
+	switch {
+	case len(zone.Interfaces) == 0:
+		return true
+	case device == "":
+		return false
+	case route == packet.Unknown || !zone.FollowsRoute():
+		return zone.HasInterface(device)
+	}
+	return route == packet.Yes || zone.Names(device)
 }
 
 // outside says that an address is not what a side of a rule names.

@@ -102,7 +102,7 @@ func (w *walk) redirects(n *policy.NAT) bool {
 		return slices.ContainsFunc(n.On, func(r policy.Range) bool { return holds(r.Range, p.Destination) })
 	}
 	zone := w.Zones[n.In.Text]
-	if w.way != packet.Out && w.through(n.In.Text, p.In) && p.DestinationLocal == packet.Yes {
+	if w.way != packet.Out && w.through(n.In.Text, p.In, p.InRoute) && p.DestinationLocal == packet.Yes {
 		i := slices.IndexFunc(w.Facts.Interfaces, func(i host.Interface) bool { return i.Name == p.In })
 		if i < 0 || has(w.Facts.Interfaces[i], p.Destination) {
 			return true // by an interface that the facts do not know, any address of the host
@@ -216,7 +216,7 @@ func (w *walk) bypasses(protocol uint8, port uint16) bool {
 func (w *walk) masquerades(n *policy.NAT) bool {
 	p := &w.packet
 	return (n.Family == 0 || n.Family == p.Family()) && (n.As == nil || n.As.Range.From.Is4() == p.Source.Is4()) &&
-		w.through(n.Out.Text, p.Out) && w.who(n.From, p.Source, p.In)
+		w.through(n.Out.Text, p.Out, p.OutRoute) && w.who(n.From, p.Source, p.In, p.InRoute)
 }
 
 // hairpins says that a redirect has led the packet to a machine beside the one

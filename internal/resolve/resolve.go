@@ -48,7 +48,8 @@ type Resolved struct {
 type Zone struct {
 	Name       string
 	Pos        policy.Pos
-	Interfaces []string    // a trailing * is a wildcard; empty: any
+	Interfaces []string    // a trailing * is a wildcard; RouteInterfaces is among them; empty: any
+	Followed   []string    // what RouteInterfaces stands for by the facts
 	Networks   addrset.Set // meaningful where HasNetworks
 	// HasNetworks says that the zone asks for the networks too.
 	HasNetworks bool

@@ -134,8 +134,14 @@ zones:
 		t.Fatal(err)
 	}
 	wan := r.Zones["wan"]
-	if got := strings.Join(wan.Interfaces, " "); got != "eth0 ppp*" {
+	if got := strings.Join(wan.Interfaces, " "); got != RouteInterfaces+" ppp*" {
 		t.Errorf("interfaces of wan: %s", got)
+	}
+	if got := strings.Join(wan.Patterns(), " "); got != "eth0 ppp*" {
+		t.Errorf("interfaces of wan by the facts: %s", got)
+	}
+	if !wan.HasInterface("eth0") || wan.Names("eth0") || !wan.Names("ppp7") || wan.HasInterface("br0") {
+		t.Error("what is of wan is mistaken")
 	}
 	if got := rangesText(wan.Own.Ranges()); got != "198.51.100.1, 198.51.100.77" {
 		t.Errorf("own addresses of wan: %s", got)

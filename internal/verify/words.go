@@ -54,10 +54,10 @@ func PacketText(way reach.Way, p packet.Packet) string {
 		fmt.Fprintf(&b, " from %s to %s", p.Source, p.Destination)
 	}
 	if p.In != "" && way != reach.Out {
-		b.WriteString(" in " + p.In)
+		b.WriteString(" in " + p.In + p.InRoute.Given())
 	}
 	if p.Out != "" && way != reach.In {
-		b.WriteString(" out " + p.Out)
+		b.WriteString(" out " + p.Out + p.OutRoute.Given())
 	}
 	if p.State != "" {
 		b.WriteString(", " + string(p.State))
@@ -96,6 +96,9 @@ func fieldText(f reach.FieldValues) string {
 		switch kind {
 		case "gate":
 			return choose(is == "yes", "a limit lets it through", "a limit is reached") + " (" + what + ")"
+		case "followed":
+			f, _, _ := strings.Cut(what, " ")
+			return f + choose(is == "yes", " is the default route's", " is not the default route's")
 		case "table":
 			return choose(is == "yes", "in ", "not in ") + what
 		}

@@ -26,7 +26,7 @@ func (nftables) Edits(want backend.Artifact, from, to [][]byte) ([]backend.Step,
 		if bytes.Equal(addresses, to[1+2*i]) {
 			continue
 		}
-		if k.Life != program.Living || k.Counted || len(addresses) == 0 {
+		if k.Follow != nil || k.Life != program.Living || k.Counted || len(addresses) == 0 {
 			return nil, false
 		}
 		old := *k

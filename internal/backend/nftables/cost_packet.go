@@ -91,6 +91,9 @@ func rankOf(c *program.Condition) int {
 	switch c.Field {
 	case program.InInterface, program.OutInterface:
 		s.Field = "iifname"
+		if followed, _ := splitFollowed(c.Names); len(followed) > 0 {
+			s.Set = followed[0]
+		}
 		if len(c.Names) == 1 && c.Names[0] == loopback {
 			s.Field = "iif"
 		}
@@ -129,6 +132,8 @@ func (p *prices) Condition(c *program.Condition, family int) float64 {
 		return p.costs.Route
 	case c.Field == program.State || c.Field == program.Status:
 		return p.costs.Compare
+	case len(c.Names) == 1 && strings.HasPrefix(c.Names[0], "@"):
+		return p.set(c.Names[0][1:])
 	case len(c.Names) > 1 || len(c.Numbers) > 1 || len(c.Addresses) > 2:
 		return p.costs.Some
 	case len(c.Names) == 1 && (c.Field == program.InInterface || c.Field == program.OutInterface) && c.Names[0] != loopback:

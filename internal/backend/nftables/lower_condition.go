@@ -18,6 +18,9 @@ func (m *matcher) interfaces(field string, c *program.Condition) (ways, error) {
 	if slices.Contains(c.Names, "*") {
 		return turned(!c.Not), nil
 	}
+	if followed, rest := splitFollowed(c.Names); len(followed) > 0 {
+		return m.followed(field, c, followed, rest)
+	}
 	for _, n := range c.Names {
 		if !validInterface(n) {
 			return never, fmt.Errorf("%q is not the name of an interface", n)
@@ -33,6 +36,47 @@ func (m *matcher) interfaces(field string, c *program.Condition) (ways, error) {
 		field = strings.TrimSuffix(field, "name")
 	}
 	return one(Statement{Kind: Match, Field: field, Op: operator(c.Not), Values: normalValues(c.Names)}), nil
+}
+
+// splitFollowed parts the names that the host decides on, as ids of sets, from those
+// that stand for themselves.
+func splitFollowed(names []string) (followed, rest []string) {
+	for _, n := range names {
+		if set, is := program.FollowedName(n); is {
+			followed = append(followed, set)
+		} else {
+			rest = append(rest, n)
+		}
+	}
+	return followed, rest
+}
+
+// followed asks for interfaces in sets that are edited in place, and for the rest
+// beside them.
+func (m *matcher) followed(field string, c *program.Condition, sets, rest []string) (ways, error) {
+	var all []Statement
+	for _, id := range sets {
+		p := m.l.parts[id]
+		if p == nil || len(p.byFam[0]) != 1 {
+			return never, fmt.Errorf("no set %s", id)
+		}
+		all = append(all, Statement{Kind: Match, Field: field, Op: operator(c.Not), Set: p.byFam[0][0].Name})
+	}
+	if len(rest) > 0 {
+		plain, err := m.interfaces(field, &program.Condition{Field: c.Field, Not: c.Not, Names: rest})
+		if err != nil {
+			return never, err
+		}
+		all = append(all, plain[0]...)
+	}
+	if c.Not {
+		return ways{all}, nil
+	}
+	var out ways
+	for _, s := range all {
+		out = append(out, []Statement{s})
+	}
+	return out, nil
 }
 
 // numbers asks a field of nft for numbers up to limit.

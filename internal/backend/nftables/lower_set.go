@@ -55,6 +55,9 @@ func (l *lowering) layoutSet(p *parts) error {
 	if mapped(s) {
 		return l.layoutMap(p)
 	}
+	if s.Life == program.Followed {
+		return l.layoutFollowed(p)
+	}
 	if len(s.Key) == 1 && isAddress(s.Key[0]) {
 		if s.Commands {
 			l.layoutCommands(p)

@@ -306,6 +306,10 @@ func (w *ruleRaiser) inSet(s Statement) (program.Condition, error) {
 	if s.Op != "==" && s.Op != "!=" {
 		return program.Condition{}, errUnknown
 	}
+	if f, known := fieldInKernel(s.Field); known && k.follows() {
+		w.raiser.follow(k)
+		return program.Condition{Field: f, Names: []string{program.DefaultRoute}, Not: s.Op == "!="}, nil
+	}
 	key, err := w.key(s.Field)
 	if err != nil {
 		return program.Condition{}, err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -72,6 +73,21 @@ func addressElement(k *Set, a addrset.Range) program.Element {
 		Parts:   []program.Value{{Addresses: program.AddressRange{From: a.From, To: a.To}}},
 		Counter: k.Elements.Counters[a.String()],
 	}
+}
+
+// follows says of a set that the host decides which interfaces are in it. Whoever
+// puts in what does not belong there is found by comparing it with the host.
+func (s *Set) follows() bool {
+	return s.Name == stem(program.DefaultRouteSet) && !s.Interval && !s.Verdicts && !s.Asks && slices.Equal(s.Types, []string{"ifname"})
+}
+
+func (r *raiser) follow(k *Set) {
+	if r.out.Set(program.DefaultRouteSet) != nil {
+		return
+	}
+	set := program.Set{ID: program.DefaultRouteSet, Key: []program.Field{program.InInterface}, Life: program.Followed}
+	set.Hold(program.Held{Names: k.Elements.Tuples})
+	r.out.Sets = append(r.out.Sets, set)
 }
 
 // filled makes a set that packets fill. Of both families the program has one,

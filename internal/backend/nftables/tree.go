@@ -60,6 +60,8 @@ type Set struct {
 	Size     int          // of dynamic sets; 0 is unbounded
 	Timeout  uint64       // of dynamic sets' elements, milliseconds; 0 is none
 	Side     backend.Side `json:",omitempty"` // of the sets of ranges that commands fill
+	// Follow says of a living set what of the host is in it.
+	Follow   *program.Following `json:",omitempty"`
 	Elements Elements
 	Strange  []strange      `json:"-"` // as read, of dynamic sets: elements that no rule made so
 	Comment  string         // for the reader

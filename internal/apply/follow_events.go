@@ -1,0 +1,77 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"sluice/internal/kernel/link"
+)
+
+// Of changes that follow closely the first is brought in at once and the rest together:
+// a daemon that sets an interface up makes dozens.
+const (
+	settleTime = 250 * time.Millisecond
+	// againFirst and againMost bound the pauses behind a sync that failed, each twice
+	// the one before.
+	againFirst = time.Second
+	againMost  = 30 * time.Second
+)
+
+// Follow calls Sync whenever links, addresses or routes have changed, until the context
+// ends. Told is called with what was brought in. What fails is noted and tried again; a
+// socket that fails is opened anew, since nothing else would see the next change.
+func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
+	if err := needRoot(); err != nil {
+		return err
+	}
+	changes := make(chan struct{}, 1)
+	changed := func() {
+		select {
+		case changes <- struct{}{}:
+		default: // one that waits already is enough
+		}
+	}
+	go func() {
+		for ctx.Err() == nil {
+			if err := link.Watch(ctx, changed); err != nil {
+				h.note("%v", err)
+				wait(ctx, againFirst)
+			}
+		}
+	}()
+	lost := false
+	for again := time.Duration(0); ctx.Err() == nil; {
+		if again == 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changes:
+			}
+		}
+		out, err := h.Sync(ctx)
+		if err != nil && ctx.Err() == nil {
+			again = min(max(2*again, againFirst), againMost)
+			h.note("%v\n  tried again in %s", err, again)
+			wait(ctx, again)
+			continue
+		}
+		if again = 0; err == nil {
+			// That there is no default route is told once.
+			if len(out.Moves) > 0 || out.Loaded != 0 || len(out.Lost) > 0 && !lost {
+				told(out)
+			}
+			lost = len(out.Lost) > 0
+		}
+		wait(ctx, settleTime)
+	}
+	return nil
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timed, stop := context.WithTimeoutCause(ctx, d, errWaited)
+	defer stop()
+	<-timed.Done()
+}
+
+var errWaited = errors.New("waited")

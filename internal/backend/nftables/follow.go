@@ -1,0 +1,198 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sluice/internal/addrset"
+	"sluice/internal/backend"
+	"sluice/internal/kernel/nfset"
+	"sluice/internal/program"
+)
+
+// Sets that hold what the host is are hash sets with a name of their own: nft edits no
+// set of ranges of names by element, and neither names nor addresses of a host are
+// ranges. The rules that ask them never change with the host.
+
+// layoutFollowed makes the kernel's sets of one of the program's.
+func (l *lowering) layoutFollowed(p *parts) error {
+	if len(p.set.Key) != 1 || p.set.Follow == nil {
+		return errors.New("a set that follows the host has one key, and says what it follows")
+	}
+	made := func(family int, kind string) *Set {
+		k := &Set{
+			Name: stem(p.set.ID), ID: p.set.ID, Life: program.Living, Types: []string{kind}, Follow: p.set.Follow,
+			Comment: describe(p.set, family, "edited in place when the host changes"), Origin: p.set.Origin,
+		}
+		if family != 0 {
+			k.Name = fmt.Sprintf("%s_v%d", k.Name, family)
+		}
+		p.byFam[family] = []*Set{k}
+		return k
+	}
+	held := p.set.Held()
+	if isAddress(p.set.Key[0]) {
+		for _, f := range families {
+			made(f, addressType(f)).follow(held)
+		}
+		return nil
+	}
+	for _, name := range held.Names {
+		if !validInterface(name) || strings.HasSuffix(name, "*") {
+			return fmt.Errorf("%q is not the name of an interface", name)
+		}
+	}
+	made(0, "ifname").follow(held)
+	return nil
+}
+
+// follow makes a set hold what is of its kind.
+func (s *Set) follow(h program.Held) {
+	s.Elements = Elements{}
+	if s.Types[0] == "ifname" {
+		s.Elements.Tuples = slices.Clone(h.Names)
+		s.Elements.sortTuples()
+		return
+	}
+	var b addrset.Builder
+	for _, a := range h.Addresses {
+		if addressType(map[bool]int{true: 4, false: 6}[a.Is4()]) == s.Types[0] {
+			b.AddAddr(a)
+		}
+	}
+	s.Elements.Addresses = b.Set()
+}
+
+// Follows says which sets hold what the host is.
+func (a *artifact) Follows() []backend.FollowedSet {
+	var out []backend.FollowedSet
+	for _, k := range a.Tree.Sets {
+		if k.Follow == nil {
+			continue
+		}
+		at := slices.IndexFunc(out, func(f backend.FollowedSet) bool { return f.ID == k.ID })
+		if at < 0 {
+			at = len(out)
+			out = append(out, backend.FollowedSet{ID: k.ID, Table: a.Tree.Table, Of: *k.Follow})
+		}
+		out[at].Sets = append(out[at].Sets, backend.FamilySet{Name: k.Name, Family: k.addresses()})
+	}
+	return out
+}
+
+// addresses is the family of a set of addresses; 0 of others.
+func (s *Set) addresses() int {
+	for _, f := range families {
+		if s.Types[0] == addressType(f) {
+			return f
+		}
+	}
+	return 0
+}
+
+// Held is what these sets hold.
+func (a *artifact) Held() map[string]program.Held {
+	out := map[string]program.Held{}
+	for _, k := range a.Tree.Sets {
+		if k.Follow == nil {
+			continue
+		}
+		h := out[k.ID]
+		h.Names = append(h.Names, k.Elements.Tuples...)
+		for r := range k.ranges() {
+			h.Addresses = append(h.Addresses, r.From)
+		}
+		slices.SortFunc(h.Addresses, netip.Addr.Compare)
+		out[k.ID] = h
+	}
+	return out
+}
+
+// Holding is the artifact with these sets holding what the host is now.
+func (a *artifact) Holding(now map[string]program.Held) backend.Artifact {
+	tree := *a.Tree
+	tree.Sets = slices.Clone(tree.Sets)
+	changed := false
+	for i, k := range tree.Sets {
+		held, known := now[k.ID]
+		if k.Follow == nil || !known {
+			continue
+		}
+		own := *k
+		own.follow(held)
+		tree.Sets[i], changed = &own, true
+	}
+	if !changed {
+		return a
+	}
+	out := *a
+	out.Tree, out.written = &tree, nil
+	return &out
+}
+
+// followedSets are the kernel's sets of a followed one, empty.
+func followedSets(f backend.FollowedSet) []*Set {
+	var out []*Set
+	for _, k := range f.Sets {
+		kind := "ifname"
+		if k.Family != 0 {
+			kind = addressType(k.Family)
+		}
+		out = append(out, &Set{Name: k.Name, ID: f.ID, Life: program.Living, Types: []string{kind}})
+	}
+	return out
+}
+
+// Holds reads what the kernel has in a set.
+func (nftables) Holds(ctx context.Context, f backend.FollowedSet) (out program.Held, err error) {
+	conn, err := nfset.Open()
+	if err != nil {
+		return out, err
+	}
+	defer conn.Close()
+	for _, k := range followedSets(f) {
+		if err := k.readElements(ctx, conn, f.Table, nil); err != nil {
+			return out, err
+		}
+		out.Names = append(out.Names, k.Elements.Tuples...)
+		for r := range k.ranges() {
+			out.Addresses = append(out.Addresses, r.From)
+		}
+	}
+	slices.SortFunc(out.Addresses, netip.Addr.Compare)
+	return out, nil
+}
+
+// Follow is the transaction that brings sets from one to the other.
+func (nftables) Follow(sets []backend.FollowedSet, from, to map[string]program.Held) backend.Contents {
+	var c *contents
+	for _, f := range sets {
+		old, want := followedSets(f), followedSets(f)
+		for i, k := range want {
+			old[i].follow(from[f.ID])
+			k.follow(to[f.ID])
+			insert, remove := *k, *k
+			insert.Elements, remove.Elements = difference(k, old[i])
+			if insert.Len()+remove.Len() == 0 {
+				continue
+			}
+			if c == nil {
+				c = &contents{table: f.Table}
+			}
+			c.edits = append(c.edits, edit{remove: &remove, insert: &insert})
+		}
+	}
+	if c == nil {
+		return nil
+	}
+	return c
+}
+
+var (
+	_ backend.Follower  = nftables{}
+	_ backend.Following = (*artifact)(nil)
+)

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/apply"
+)
+
+func newSync() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "sync",
+		Short: "Bring in what the host is now: default routes and addresses",
+		Long: `A policy speaks of what the host decides: the interfaces that default routes leave
+by ("default-route"), and the addresses that it has in a zone. These are in sets of
+their own in the kernel, and sync edits them in place when the host has changed. It
+compiles nothing, and changes nothing where nothing changed. Rules are loaded anew
+only where they wait for an interface (of a flowtable) that is there by now.
+
+With --follow it stays, listens for changes of links, addresses and routes, and does
+so at the first sign of one; of many that follow closely it then takes the sum. It is
+what sluice-sync.service runs.
+
+Default routes are those of the main table, IPv4 and IPv6, whatever their metric,
+each of several next hops among them. Other tables, as of policy routing or a VRF,
+do not count: name their interfaces beside it, as in [default-route, wan2].
+
+Without a default route the interfaces that were known last stay, since a side
+without interfaces would open what is refused by it; sluice status says so.
+` + filesHelp + `
+
+Exit status: 0 the sets hold what the host is; 2 bad use, or it could not be done.`,
+		Example: "  sluice sync\n  sluice sync --json | jq .moves\n  sluice sync --follow --netns customer7",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			h, err := hostOf(cmd)
+			if err != nil {
+				return err
+			}
+			if follow, _ := cmd.Flags().GetBool("follow"); follow {
+				return h.Follow(ctx, func(out *apply.Synced) { printSynced(cmd, out) })
+			}
+			out, err := h.Sync(ctx)
+			if err != nil {
+				return err
+			}
+			return reportSynced(cmd, out)
+		},
+	}
+	cmd.Flags().Bool("follow", false, "stay, and do so whenever the host changes")
+	addWait(cmd)
+	return cmd
+}
+
+func reportSynced(cmd *cobra.Command, out *apply.Synced) error {
+	w := cmd.OutOrStdout()
+	if optionsOf(cmd).json {
+		return printJSON(w, out)
+	}
+	printSynced(cmd, out)
+	if len(out.Moves) == 0 && len(out.Lost) == 0 && out.Loaded == 0 {
+		fmt.Fprintln(w, "nothing changed")
+	}
+	return nil
+}
+
+func printSynced(cmd *cobra.Command, out *apply.Synced) {
+	w := cmd.OutOrStdout()
+	if optionsOf(cmd).json {
+		line, err := json.Marshal(out)
+		if err == nil {
+			fmt.Fprintf(w, "%s\n", line)
+		}
+		return
+	}
+	for _, m := range out.Moves {
+		fmt.Fprintln(w, m)
+	}
+	if len(out.Lost) > 0 {
+		fmt.Fprintf(w, "there is no default route: the last known stays, by %s\n", strings.Join(out.Lost, ", "))
+	}
+	if out.Loaded != 0 {
+		fmt.Fprintf(w, "generation %d is loaded with interfaces that it waited for\n", out.Loaded)
+	}
+}

@@ -1,0 +1,77 @@
+package program
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// DefaultRoute names, in a condition on an interface, every interface that a default
+// route leaves by at the moment. What that is, is the host's to decide, and changes
+// without the policy: nothing that is said of a program may rest on it. What the host
+// had when the program was made is in the set of the same name, without the mark.
+const DefaultRoute = followedMark + DefaultRouteSet
+
+// DefaultRouteSet is the set of life Followed that DefaultRoute is asked of.
+const DefaultRouteSet = "host.default-route"
+
+// OwnPrefix begins the id of the set of the host's own addresses in a zone.
+const OwnPrefix = "host.addresses."
+
+// followedMark begins no name of an interface in a policy.
+const followedMark = "@"
+
+// FollowedName says of a name in a condition on an interface that the host decides which
+// interfaces it stands for; set is where they are.
+func FollowedName(name string) (set string, is bool) {
+	return strings.CutPrefix(name, followedMark)
+}
+
+// Following says what of the host is in a Followed set: the names of interfaces where
+// that is the set's key, else their addresses.
+type Following struct {
+	// Interfaces are names, wildcards and DefaultRoute; empty: all.
+	Interfaces []string `json:"interfaces,omitempty"`
+	// Networks are what the addresses are of; empty: all but link-local ones.
+	Networks []netip.Prefix `json:"networks,omitempty"`
+}
+
+// Held is what a Followed set holds, sorted.
+type Held struct {
+	Names     []string     `json:"names,omitempty"`
+	Addresses []netip.Addr `json:"addresses,omitempty"`
+}
+
+// Equal says that both hold the same.
+func (h Held) Equal(o Held) bool {
+	return slices.Equal(h.Names, o.Names) && slices.Equal(h.Addresses, o.Addresses)
+}
+
+// Held is what a Followed set was given when the program was made.
+func (s *Set) Held() Held {
+	var out Held
+	if s == nil {
+		return out
+	}
+	for _, e := range s.Elements {
+		switch v := e.Parts[0]; {
+		case len(e.Parts) != 1:
+		case v.Name != "":
+			out.Names = append(out.Names, v.Name)
+		case v.Addresses.From.IsValid():
+			out.Addresses = append(out.Addresses, v.Addresses.From)
+		}
+	}
+	return out
+}
+
+// Hold makes a Followed set hold what the host has.
+func (s *Set) Hold(h Held) {
+	s.Elements = nil
+	for _, n := range h.Names {
+		s.Elements = append(s.Elements, Element{Parts: []Value{{Name: n}}})
+	}
+	for _, a := range h.Addresses {
+		s.Elements = append(s.Elements, Element{Parts: []Value{{Addresses: AddressRange{From: a, To: a}}}})
+	}
+}
