@@ -148,10 +148,15 @@ func (c *checker) requestsCut() {
 }
 
 // forgedBans finds limits that ban, of which anybody can have a server of the
-// host banned by forging its address: a limit counts the first packet of a
-// flow, which nobody has to answer.
+// host banned by forging its address: where no handshake of TCP is completed, a
+// limit counts the first packet of a flow, which nobody has to answer. Name servers
+// and routers of the host are exempt from bans by limits.
 func (c *checker) forgedBans() {
-	spared := c.spared()
+	var exempt addrset.Builder
+	for _, a := range slices.Concat(c.facts.Resolvers, c.facts.Gateways) {
+		exempt.AddAddr(a)
+	}
+	spared := c.spared().Union(exempt.Set())
 	var servers []asked
 	for _, a := range c.asked() {
 		if !spared.Contains(a.address) {
@@ -174,7 +179,7 @@ func (c *checker) forgedBans() {
 			for _, a := range servers {
 				b := c.universe(s.Hook, familyOfAddress(a.address))
 				b.addresses[source] = bannedWith(a.address)
-				if forged := both([]box{b}, st.left); len(forged) > 0 {
+				if forged := c.unproven(st.rule, both([]box{b}, st.left)); len(forged) > 0 {
 					hit, shown = append(hit, a), forged
 				}
 			}
@@ -182,10 +187,27 @@ func (c *checker) forgedBans() {
 				continue
 			}
 			f := c.report(ForgedBan, Warning, st.rule.Limit.Pos, "add their addresses to never-ban",
-				"whoever forges a source address can have banned what this host asks, and its answers dropped: %s", names(hit))
+				"whoever forges a source address can have banned what this host asks by itself: %s", names(hit))
 			c.shows(f, s.Hook, shown, st.rule)
 		}
 	}
+}
+
+// unproven is those of a rule's packets that its limit counts as they come: what is no
+// TCP, bypasses tracking, or is refused.
+func (c *checker) unproven(r *policy.Rule, packets []box) []box {
+	if r.Action != policy.Allow {
+		return packets
+	}
+	var out []box
+	for _, p := range packets {
+		b := p
+		b.numbers[service] = b.numbers[service].minus(numbers{wire(6, 0, 65535)})
+		if !b.empty() {
+			out = append(out, b)
+		}
+	}
+	return append(out, both(packets, c.untracked())...)
 }
 
 // bannedWith is the sources whose ban by a limit covers an address: of IPv6 the

@@ -27,11 +27,11 @@ var explainAnswers = []Explanation{
 	{
 		Code: ForgedBan, Severities: []Severity{Warning}, Advice: true,
 		What: "a limit bans whom others name as the source",
-		Why: "A limit counts the first packet of a flow, which anybody can send with a forged source address, over TCP too. Six such packets in the name of the host's resolver, and its answers are dropped until the ban ends, " +
-			"since bans by limits are asked before established flows.",
+		Why: "What is no TCP, bypasses tracking or is refused completes no handshake, so its first packet counts, which anybody can send with a forged source address: a few of them in the name of the host's package mirror, " +
+			"and the host begins no flow to it until the ban ends. Name servers, routers and whoever is logged in when the policy is applied are exempt.",
 		Mend:   "Add what the host asks to `never-ban`.",
-		Before: "input:\n  default: drop\n  rules:\n    - allow ssh limit 6/30s per source then ban 10m\n",
-		After:  "never-ban: [192.0.2.53, 192.0.2.80, 192.0.2.123]\ninput:\n  default: drop\n  rules:\n    - allow ssh limit 6/30s per source then ban 10m\n",
+		Before: "input:\n  default: drop\n  rules:\n    - allow udp/5060 limit 6/30s per source then ban 10m\n",
+		After:  "never-ban: [192.0.2.80, 192.0.2.123]\ninput:\n  default: drop\n  rules:\n    - allow udp/5060 limit 6/30s per source then ban 10m\n",
 	},
 }
 

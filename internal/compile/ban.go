@@ -1,6 +1,8 @@
 package compile
 
 import (
+	"slices"
+
 	"sluice/internal/addrset"
 	"sluice/internal/policy"
 	"sluice/internal/program"
@@ -194,7 +196,15 @@ func (c *compiler) whoAddresses(w *policy.Who) addrset.Set {
 
 // neverBan gives the id of the set of what no limit bans. A ban by limit holds
 // for 64 bits of an IPv6 address, so that one link-local source would be all
-// neighbours.
+// neighbours. Nor is who is logged in when the policy is compiled, nor the routers and
+// name servers of the host: what sets a limit off may be forged in their name.
 func (c *compiler) neverBan() string {
-	return c.addressSet(neverBanSet, c.neverBanAddresses().Union(neverBanned), program.Origin{})
+	var b addrset.Builder
+	for _, p := range c.Facts.SSHPeers {
+		b.AddAddr(p.Remote.Addr().Unmap().WithZone(""))
+	}
+	for _, a := range slices.Concat(c.Facts.Gateways, c.Facts.Resolvers) {
+		b.AddAddr(a.Unmap().WithZone(""))
+	}
+	return c.addressSet(neverBanSet, c.neverBanAddresses().Union(neverBanned).Union(b.Set()), program.Origin{})
 }

@@ -38,6 +38,12 @@ func Describe(ctx context.Context) (Facts, error) {
 	}
 	f.readParameters()
 	f.readForeign(ctx)
+	gateways, err := link.Gateways()
+	if err != nil {
+		f.unread("routers of the default routes", err)
+	}
+	slices.SortFunc(gateways, netip.Addr.Compare)
+	f.Gateways = slices.Compact(gateways)
 	f.readResolvers()
 	f.readSSHPeers()
 	f.readOuterFlows()

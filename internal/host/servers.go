@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"sluice/internal/kernel/link"
 )
 
 // Role is what a server is to the host that asks it.
@@ -35,20 +33,14 @@ type Server struct {
 	File      string       `json:"file"`                // that names it
 }
 
-// ReadServers reads which package mirrors and time servers the host asks, the
-// routers of its default routes, and which other firewalls start with it. Names become addresses by /etc/hosts and,
+// ReadServers reads which package mirrors and time servers the host asks, and which
+// other firewalls start with it. Names become addresses by /etc/hosts and,
 // by asking the host's resolver, which has so much time for all of them (0: it is
 // not asked); a name that stays without an address is told of in Unread.
 //
 // It is apart from Describe, since most callers need none of it and names
 // change their addresses from day to day.
 func (f *Facts) ReadServers(ctx context.Context, patience time.Duration) {
-	gateways, err := link.Gateways()
-	if err != nil {
-		f.unread("routers of the default routes", err)
-	}
-	slices.SortFunc(gateways, netip.Addr.Compare)
-	f.Gateways = slices.Compact(gateways)
 	f.Servers = configuredServers("/")
 	if f.Namespace == "" { // services are the host's own
 		f.Firewalls = otherFirewalls(os.DirFS("/"))

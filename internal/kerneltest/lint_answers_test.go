@@ -63,9 +63,9 @@ func TestAnswersThatLintFinds(t *testing.T) {
 			after:  "input: { default: drop }\nforward: { default: allow }\nnat: [map 198.51.100.32/28 to 10.20.0.0/28 stateless]\n",
 		},
 		{
-			name: "a ban by a limit that somebody forged", code: check.ForgedBan, port: 53, tell: resolver, forge: true,
-			before: "input: { default: drop, rules: [allow ssh limit 2/minute per source then ban 10m] }\n",
-			after:  "never-ban: [192.0.2.7]\ninput: { default: drop, rules: [allow ssh limit 2/minute per source then ban 10m] }\n",
+			name: "a ban by a limit that somebody forged", code: check.ForgedBan, port: 123, tell: timeServer, forge: true,
+			before: "input: { default: drop, rules: [allow udp/9000 limit 2/minute per source then ban 10m] }\n",
+			after:  "never-ban: [192.0.2.7]\ninput: { default: drop, rules: [allow udp/9000 limit 2/minute per source then ban 10m] }\n",
 		},
 		{
 			name: "a ban of a name server", code: check.BanResolver, port: 53, tell: resolver,
@@ -113,8 +113,8 @@ func (test *answersTest) ask(t *testing.T, c *town, text string, server netip.Ad
 	apply(t, c.host, text)
 	if test.forge {
 		for i := range uint16(6) {
-			to := netip.AddrPortFrom(place("host", false), 22)
-			if err := c.street.Send(testnet.SYN(netip.AddrPortFrom(server, 20000+i), to, 1460)); err != nil {
+			from, to := netip.AddrPortFrom(server, 20000+i), netip.AddrPortFrom(place("host", false), 9000)
+			if err := c.street.Send(testnet.UDP(from, to), testnet.SYN(from, to, 1460)); err != nil {
 				t.Fatal(err)
 			}
 		}
