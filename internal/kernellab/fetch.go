@@ -197,10 +197,10 @@ func (f fetcher) parts(ctx context.Context, from source, release string) ([]stri
 var kept = struct {
 	version string
 	modules []string
-}{"2", []string{
+}{"3", []string{
 	"net", "lib", "crypto", "arch", "drivers/virtio", "drivers/block/virtio_blk", "drivers/net/veth", "drivers/net/dummy", "drivers/net/tun",
 	"drivers/net/macvlan", "drivers/net/ifb", "drivers/net/vrf", "drivers/net/wireguard", "drivers/net/bonding", "drivers/net/virtio_net",
-	"drivers/net/net_failover",
+	"drivers/net/net_failover", "drivers/net/vxlan", "drivers/net/geneve",
 }}
 
 // keep moves the kernel and the modules that are kept, decompressed: emulated, xz

@@ -28,6 +28,8 @@ type stranger struct {
 
 	mutex    sync.Mutex
 	asked    int
+	next     uint16         // the port that it asks from
+	since    uint16         // answers to earlier ones do not count
 	answered map[uint16]int // by port: what came from it, whatever it says
 }
 
@@ -64,7 +66,7 @@ func newStranger(t *testing.T, i int, ends [][2]netip.Addr, ports ...uint16) *st
 func (s *stranger) send(conn net.Conn, frames chan []byte) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for from := uint16(1024); ; {
+	for {
 		var out [][]byte
 		select {
 		case frame, more := <-frames:
@@ -73,9 +75,7 @@ func (s *stranger) send(conn net.Conn, frames chan []byte) {
 			}
 			out = append(out, frame)
 		case <-tick.C:
-			if from++; from == 0 {
-				from = 1024
-			}
+			from := s.from()
 			for _, end := range s.ends {
 				for _, port := range s.ports {
 					out = append(out, s.syn(end, from, port))
@@ -93,6 +93,21 @@ func (s *stranger) send(conn net.Conn, frames chan []byte) {
 			}
 		}
 	}
+}
+
+// from is the port to ask from next: each is used once, some twenty minutes long.
+func (s *stranger) from() uint16 {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.next = max(s.next+1, 1024)
+	return s.next
+}
+
+// forget has answers count to what is asked from now on alone.
+func (s *stranger) forget() {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.since, s.answered = s.next+1, map[uint16]int{}
 }
 
 func (s *stranger) listen(conn net.Conn, frames chan<- []byte) {
@@ -118,7 +133,9 @@ func (s *stranger) take(frame []byte) []byte {
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
 	if tcp, is := p.Layer(layers.LayerTypeTCP).(*layers.TCP); is {
 		s.mutex.Lock()
-		s.answered[uint16(tcp.SrcPort)]++
+		if uint16(tcp.DstPort) >= s.since {
+			s.answered[uint16(tcp.SrcPort)]++
+		}
 		s.mutex.Unlock()
 		return nil
 	}

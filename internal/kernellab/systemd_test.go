@@ -52,7 +52,7 @@ Type=oneshot
 RemainAfterExit=yes
 ExecStart=/usr/bin/bash /lab/network
 `,
-	"lab.service": "[Unit]\nAfter=network.target sluice.service early.socket\n[Service]\nType=oneshot\nTimeoutStartSec=infinity\nExecStart=/usr/bin/bash /lab/run\n",
+	"lab.service": "[Unit]\nAfter=network.target sluice.service sluice-sync.service early.socket\n[Service]\nType=oneshot\nTimeoutStartSec=infinity\nExecStart=/usr/bin/bash /lab/run\n",
 	"prepare.service": `[Unit]
 DefaultDependencies=no
 Before=sluice.service network-pre.target
@@ -71,6 +71,15 @@ input:
   rules:
     - allow ssh
     - allow icmp echo-request
+`
+
+const facingPolicy = `version: 1
+zones:
+  wan: { interfaces: [default-route] }
+input:
+  default: allow
+  rules:
+    - drop tcp/9000 in wan
 `
 
 const bootNetwork = `
@@ -96,6 +105,7 @@ type booting struct {
 	units   []string // of Sluice, that are enabled
 	prepare string   // shell lines before everything of Sluice
 	network string   // shell lines that bring the network up
+	onlyUp  bool     // what is answered before all units have started does not count
 }
 
 // From power-on to the end no packet that the policy refuses is let in, whatever
@@ -115,7 +125,7 @@ func TestSystemd(t *testing.T) {
 
 	// Without Sluice the listener answers: the test can fail.
 	_, answered := boot(t, version, binary, booting{state: state, network: upFirst})
-	if answered[9000] == 0 || answered[22] == 0 {
+	if answered[0][9000] == 0 || answered[0][22] == 0 {
 		t.Fatalf("without rules, answers by port were %v: nothing would be seen", answered)
 	}
 	small := "cp -a /var/lib/sluice /tmp/state\nmount -t tmpfs -o size=16m,mode=700 tmpfs /var/lib/sluice\ncp -a /tmp/state/. /var/lib/sluice/\n"
@@ -129,14 +139,31 @@ func TestSystemd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b.units = []string{"sluice.service"}
 			out, answered := boot(t, version, binary, b)
-			if answered[9000] != 0 {
-				t.Errorf("%d packets came from a port that the policy refuses\n%s", answered[9000], out)
-			}
-			if answered[22] == 0 {
-				t.Errorf("no answer from a port that the policy allows\n%s", out)
+			for i, by := range answered {
+				if by[9000] != 0 {
+					t.Errorf("eth%d: %d packets came from a port that the policy refuses\n%s", i, by[9000], out)
+				}
+				if by[22] == 0 {
+					t.Errorf("eth%d: no answer from a port that the policy allows\n%s", i, out)
+				}
 			}
 		})
 	}
+	// What faces the network is the interface of the default route, which is another
+	// one after the next start.
+	facing := applied(t, version, binary, facingPolicy, upFirst)
+	t.Run("with a moved default route", func(t *testing.T) {
+		out, answered := boot(t, version, binary, booting{
+			state: facing, network: bootNetwork + "ip route add default via 192.0.2.18\nip -6 route add default via 2001:db8:1::2\n",
+			units: []string{"sluice.service", "sluice-sync.service"}, onlyUp: true,
+		})
+		if answered[1][9000] != 0 || answered[1][22] == 0 {
+			t.Errorf("by the default route's interface of now, answers by port were %v\n%s", answered[1], out)
+		}
+		if answered[0][9000] == 0 {
+			t.Errorf("by that of before, answers by port were %v\n%s", answered[0], out)
+		}
+	})
 }
 
 // applied gives the state directory of a host that has applied and confirmed a policy.
@@ -161,7 +188,7 @@ func applied(t *testing.T, version, binary, policy, network string) string {
 
 // boot starts a guest with systemd, and gives what it said and how many packets
 // strangers at its two devices got from each port.
-func boot(t *testing.T, version, binary string, b booting) (said string, answered map[uint16]int) {
+func boot(t *testing.T, version, binary string, b booting) (said string, answered [2]map[uint16]int) {
 	t.Helper()
 	dir := t.TempDir()
 	units := filepath.Join(dir, "units")
@@ -202,12 +229,18 @@ func boot(t *testing.T, version, binary string, b booting) (said string, answere
 	}
 	strangers := []*stranger{newStranger(t, 0, bootEnds(0), 22, 9000), newStranger(t, 1, bootEnds(1), 22, 9000)}
 	journal := filepath.Join(dir, "journal")
-	var out bytes.Buffer
+	out := &upOutput{up: func() {
+		for _, s := range strangers {
+			if b.onlyUp {
+				s.forget()
+			}
+		}
+	}}
 	err := Run(t.Context(), Options{
 		Kernel: version, Cache: filepath.Join("..", "..", ".cache", "kernels"), Binary: binary, Init: "/usr/lib/systemd/systemd",
-		Programs: programs, Files: files, Out: &out, Networks: []string{strangers[0].socket, strangers[1].socket},
+		Programs: programs, Files: files, Out: out, Networks: []string{strangers[0].socket, strangers[1].socket},
 		// Some more packets after the boot, and what the units said.
-		Command: "sleep 3; systemctl --no-pager --failed; sluice status; nft list ruleset; journalctl -b --no-pager >/tmp/journal",
+		Command: "echo " + up + "; sleep 5; systemctl --no-pager --failed; sluice status; nft list ruleset; journalctl -b --no-pager >/tmp/journal",
 		Results: map[string]string{"/tmp/journal": journal},
 	})
 	var ended *ExitError
@@ -215,17 +248,31 @@ func boot(t *testing.T, version, binary string, b booting) (said string, answere
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	text, _ := os.ReadFile(journal)
-	answered = map[uint16]int{}
-	for _, s := range strangers {
-		asked, by := s.heard()
-		if asked == 0 {
+	for i, s := range strangers {
+		var asked int
+		if asked, answered[i] = s.heard(); asked == 0 {
 			t.Fatalf("nobody asked\n%s", out.String())
-		}
-		for port, n := range by {
-			answered[port] += n
 		}
 	}
 	return out.String() + "\n" + string(text), answered
+}
+
+// up is what the guest says when it has started all.
+const up = "the guest is up"
+
+// upOutput is what a guest says, and calls up when it is.
+type upOutput struct {
+	bytes.Buffer
+	up func()
+}
+
+func (o *upOutput) Write(p []byte) (int, error) {
+	before := bytes.Contains(o.Bytes(), []byte(up))
+	n, err := o.Buffer.Write(p)
+	if !before && bytes.Contains(o.Bytes(), []byte(up)) {
+		o.up()
+	}
+	return n, err
 }
 
 func writeText(t *testing.T, file, text string) {
