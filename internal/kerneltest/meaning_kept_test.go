@@ -82,6 +82,18 @@ var keptCases = []struct {
 		},
 	},
 	{
+		name:   "a reset after a SYN-ACK that was ignored ends the connection, whatever its number",
+		policy: "input: { default: drop, rules: [allow tcp/8] }\n",
+		shots: []keptShot{
+			{side: wan0, way: packet.In, from: "peer:10510", to: "host:8", flags: packet.SYN, seq: 1000, state: packet.New, verdict: policy.Allow},
+			{way: packet.Out, from: "host:8", to: "peer:10510", flags: packet.SYN | packet.ACK, seq: 70_536, ack: 900_000, state: packet.Invalid, verdict: policy.Allow},
+			{way: packet.Out, from: "host:8", to: "peer:10510", flags: packet.SYN | packet.ACK, seq: 5000, ack: 1001, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10510", to: "host:8", flags: packet.ACK, seq: 1001, ack: 5001, state: packet.Invalid, verdict: policy.Drop},
+			{way: packet.Out, from: "host:8", to: "peer:10510", flags: packet.RST, seq: 5001, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10510", to: "host:8", flags: keptPA, seq: 1001, ack: 5001, data: "late", state: packet.Established, verdict: policy.Allow},
+		},
+	},
+	{
 		name:   "the reset is led where the connection that it ends was led",
 		policy: "tracking: { invalid: allow }\ninput: { default: reject }\nnat:\n  - 'map outer to inners'\n",
 		shots: []keptShot{
