@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -52,6 +53,11 @@ func (m Move) String() string {
 	if m.Set == program.DefaultRouteSet {
 		return movedRoute(m.From.Names, m.To.Names)
 	}
+	return "this host's addresses in zone " + strings.TrimPrefix(m.Set, program.OwnPrefix) + " changed: " + m.changed()
+}
+
+// changed is the addresses that came and went.
+func (m Move) changed() string {
 	var parts []string
 	for _, a := range m.To.Addresses {
 		if !slices.Contains(m.From.Addresses, a) {
@@ -63,7 +69,7 @@ func (m Move) String() string {
 			parts = append(parts, "-"+a.String())
 		}
 	}
-	return "this host's addresses in zone " + strings.TrimPrefix(m.Set, program.OwnPrefix) + " changed: " + strings.Join(parts, ", ")
+	return strings.Join(parts, ", ")
 }
 
 func movedRoute(from, to []string) string {
@@ -404,6 +410,9 @@ type Standing struct {
 	// generation was loaded.
 	Moved []Move `json:"moved,omitempty"`
 	Taken []Move `json:"taken,omitempty"`
+	// Fixed is what rules name themselves and the host has otherwise by now: only an
+	// apply takes it in.
+	Fixed []string `json:"fixed,omitempty"`
 	// Lost: there is no default route, and these interfaces are taken for its own.
 	Lost []string `json:"lost,omitempty"`
 }
@@ -411,13 +420,17 @@ type Standing struct {
 // standing compares the kernel's sets with the host as it is.
 func (s *session) standing(ctx context.Context, mark string) (out Standing, err error) {
 	f, err := s.followed()
-	follower, can := s.Backend.(backend.Follower)
-	if err != nil || !can || f.Mark != mark || len(f.Sets) == 0 {
+	if err != nil {
 		return out, err
 	}
 	facts, err := s.sides()
 	if err != nil {
 		return out, err
+	}
+	out.Fixed = s.fixed(facts)
+	follower, can := s.Backend.(backend.Follower)
+	if !can || f.Mark != mark || len(f.Sets) == 0 {
+		return out, nil
 	}
 	now := heldNow(facts, f.Sets, f.Held)
 	out.Lost, out.Taken = lost(facts, now), f.Moves
@@ -432,6 +445,48 @@ func (s *session) standing(ctx context.Context, mark string) (out Standing, err 
 		}
 	}
 	return out, nil
+}
+
+// fixed is what the running rules name themselves and the host has otherwise by now.
+func (s *session) fixed(now *host.Facts) []string {
+	g, err := s.generation(s.cur.Running)
+	if err != nil || len(g.Facts) == 0 {
+		return nil
+	}
+	var then host.Facts
+	p, err := s.store.program(g)
+	if err != nil || json.Unmarshal(g.Facts, &then) != nil || !then.Known {
+		return nil
+	}
+	var out []string
+	for _, r := range p.Rests {
+		var text string
+		switch {
+		case r.Own != nil:
+			m := Move{Set: program.OwnPrefix, From: program.Held{Addresses: ownAddresses(&then, *r.Own, then.DefaultRoute)}, To: program.Held{Addresses: ownAddresses(now, *r.Own, now.DefaultRoute)}}
+			known := len(now.DefaultRoute) > 0 || !slices.Contains(r.Own.Interfaces, program.DefaultRoute)
+			if known && !m.From.Equal(m.To) {
+				text = "the addresses that a redirect is on changed (" + m.changed() + ")"
+			}
+		case len(r.Kept) > 0:
+			for _, a := range ownAddresses(&then, program.Following{}, nil) {
+				kept := slices.ContainsFunc(r.Kept, func(k program.AddressRange) bool { return k.From.Compare(a) <= 0 && a.Compare(k.To) <= 0 })
+				if kept && !slices.Contains(ownAddresses(now, program.Following{}, nil), a) {
+					text = "the host lost the address " + a.String() + " of a bypassed service"
+				}
+			}
+		default:
+			for _, i := range now.Interfaces {
+				if i.Kind == "bridge" {
+					text = "the bridge " + i.Name + " appeared"
+				}
+			}
+		}
+		if text != "" && !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	return out
 }
 
 // Standing compares, without the lock, the kernel's sets with the host as it is. Where

@@ -263,7 +263,7 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 		}
 	}
 	out.Grace = graceLeft(have)
-	out.Proved = out.Proved && len(out.Bans) == 0 && len(out.Longer) == 0 && len(out.Host.Moved) == 0
+	out.Proved = out.Proved && len(out.Bans) == 0 && len(out.Longer) == 0 && len(out.Host.Moved)+len(out.Host.Fixed) == 0
 	out.Seconds = time.Since(began).Seconds()
 	return out, nil
 }

@@ -74,7 +74,7 @@ type Counter struct {
 
 // Fine says that what runs is what was meant.
 func (s *Status) Fine() bool {
-	return (s.Condition == Running || s.Condition == Nothing) && s.Lost == "" && len(s.Drift) == 0 && len(s.Sysctls) == 0 && len(s.Host.Moved) == 0 &&
+	return (s.Condition == Running || s.Condition == Nothing) && s.Lost == "" && len(s.Drift) == 0 && len(s.Sysctls) == 0 && len(s.Host.Moved)+len(s.Host.Fixed) == 0 &&
 		(s.Generation == nil || !s.Generation.Closed)
 }
 

@@ -155,6 +155,9 @@ func printStanding(w io.Writer, h apply.Standing, generation int, here string) {
 	for _, m := range h.Moved {
 		fmt.Fprintf(w, "%s         %s since generation %d: sluice sync%s brings it in\n", paint(w, "31", "host"), m, generation, here)
 	}
+	for _, text := range h.Fixed {
+		fmt.Fprintf(w, "%s         %s since generation %d, which is in the rules themselves: apply the policy again\n", paint(w, "31", "host"), text, generation)
+	}
 	for _, m := range h.Taken {
 		fmt.Fprintf(w, "host         %s, taken over %s\n", m, m.Taken.Local().Format(time.DateTime))
 	}

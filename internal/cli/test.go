@@ -106,12 +106,15 @@ func moved(cmd *cobra.Command, tested error) error {
 		return err
 	}
 	generation, now, err := h.Standing(cmd.Context())
-	if err != nil || len(now.Moved) == 0 {
+	if err != nil || len(now.Moved)+len(now.Fixed) == 0 {
 		return cmp.Or(tested, err)
 	}
 	if !optionsOf(cmd).json {
 		for _, m := range now.Moved {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s since generation %d, which the rules in the kernel do not know\nhint: sluice sync%s brings it in\n", m, generation, hereArguments(cmd))
+		}
+		for _, text := range now.Fixed {
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s since generation %d, which is in the rules in the kernel\nhint: apply the policy again\n", text, generation)
 		}
 	}
 	return cmp.Or(tested, error(errFound))

@@ -301,7 +301,7 @@ func notProvedText(v *apply.Verified, name string) string {
 	if n := len(v.Strange); n > 0 {
 		found = append(found, plural(n, "element")+" that no rule put into "+choice(n == 1, "its set", "their sets")+" so")
 	}
-	if len(v.Host.Moved) > 0 {
+	if len(v.Host.Moved)+len(v.Host.Fixed) > 0 {
 		found = append(found, "the host is not what the rules take it for")
 	}
 	if n := len(v.Bans); n > 0 {

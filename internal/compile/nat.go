@@ -167,6 +167,13 @@ func (c *compiler) redirect(n *policy.NAT) {
 			}
 			c.natRule(n, preroutingNAT, here, action, "")
 		}
+		if zone := c.zoneOf(n); zone != nil {
+			of := program.Following{Interfaces: zone.Interfaces}
+			if len(zone.Interfaces) == 0 {
+				of.Networks = zone.Networks.Prefixes()
+			}
+			c.program.Rests = append(c.program.Rests, program.Rest{Own: &of})
+		}
 		if on.IsEmpty() {
 			continue
 		}
@@ -180,6 +187,15 @@ func (c *compiler) redirect(n *policy.NAT) {
 	if to.IsValid() {
 		c.hairpin(n)
 	}
+}
+
+// zoneOf is the zone whose addresses of the host are led elsewhere; nil where the line
+// names them.
+func (c *compiler) zoneOf(n *policy.NAT) *resolve.Zone {
+	if len(n.On) > 0 {
+		return nil
+	}
+	return c.Zones[n.In.Text]
 }
 
 // hairpin: a machine beside the target that asks by the outside's address would

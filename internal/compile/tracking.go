@@ -97,7 +97,15 @@ func (c *compiler) isOwn(w *policy.Who) bool {
 			}
 		}
 	}
-	return addrset.FromPrefixes(f.Local...).ContainsSet(asked)
+	if !addrset.FromPrefixes(f.Local...).ContainsSet(asked) {
+		return false
+	}
+	kept := program.Rest{}
+	for r := range asked.Each() {
+		kept.Kept = append(kept.Kept, program.AddressRange{From: r.From, To: r.To})
+	}
+	c.program.Rests = append(c.program.Rests, kept, program.Rest{NoBridge: true})
+	return true
 }
 
 func bypassText(b *policy.Bypass) string {

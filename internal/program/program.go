@@ -24,6 +24,19 @@ type Program struct {
 	// CountsOnly says that the program does nothing to packets. Backends hold it to
 	// that.
 	CountsOnly bool
+	// Rests is what of the host is in the rules themselves, so that they have to be made
+	// anew when it changes.
+	Rests []Rest
+}
+
+// Rest is something that the host had when a program was made; one member is used.
+type Rest struct {
+	// Own: rules list the host's addresses that this is about.
+	Own *Following
+	// Kept: rules take these for the host's own, and ask nobody.
+	Kept []AddressRange
+	// NoBridge: no packet is bridged.
+	NoBridge bool
 }
 
 // Layout is what the layout of all large sets together may take in the kernel;
