@@ -167,9 +167,6 @@ func (c *checker) forgedBans() {
 		return
 	}
 	for _, s := range c.sections() {
-		if s.Hook == policy.Output {
-			continue
-		}
 		for _, st := range c.standings(s) {
 			if !st.own || st.rule.Limit == nil || st.rule.Limit.ThenBan == 0 || !st.known {
 				continue
@@ -179,7 +176,7 @@ func (c *checker) forgedBans() {
 			for _, a := range servers {
 				b := c.universe(s.Hook, familyOfAddress(a.address))
 				b.addresses[source] = bannedWith(a.address)
-				if forged := c.unproven(st.rule, both([]box{b}, st.left)); len(forged) > 0 {
+				if forged := c.unproven(s.Hook, st.rule, both([]box{b}, st.left)); len(forged) > 0 {
 					hit, shown = append(hit, a), forged
 				}
 			}
@@ -191,23 +188,6 @@ func (c *checker) forgedBans() {
 			c.shows(f, s.Hook, shown, st.rule)
 		}
 	}
-}
-
-// unproven is those of a rule's packets that its limit counts as they come: what is no
-// TCP, bypasses tracking, or is refused.
-func (c *checker) unproven(r *policy.Rule, packets []box) []box {
-	if r.Action != policy.Allow {
-		return packets
-	}
-	var out []box
-	for _, p := range packets {
-		b := p
-		b.numbers[service] = b.numbers[service].minus(numbers{wire(6, 0, 65535)})
-		if !b.empty() {
-			out = append(out, b)
-		}
-	}
-	return append(out, both(packets, c.untracked())...)
 }
 
 // bannedWith is the sources whose ban by a limit covers an address: of IPv6 the

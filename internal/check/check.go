@@ -43,6 +43,7 @@ var passes = []func(*checker){
 	(*checker).families,
 	(*checker).localAddresses,
 	(*checker).untrackedRules,
+	(*checker).unprovenBans,
 	(*checker).waysBack,
 	(*checker).masquerades,
 	(*checker).hostNeeds,

@@ -37,6 +37,16 @@ var explainAnswers = []Explanation{
 
 var explainBans = []Explanation{
 	{
+		Code: UnprovenBan, Severities: []Severity{Remark},
+		What: "a limit bans by packets whose source nothing proves",
+		Why: "Where a rule allows TCP, a limit per source counts handshakes that were completed, so the source is real. UDP, ICMP, what bypasses tracking and what is refused complete none: " +
+			"their first packet counts, and whoever can forge source addresses chooses who is banned, a customer or the whole /64 of one. " +
+			"Flows that live go on, and whoever is logged in, routers and name servers are exempt. Without `then ban`, what is forged uses up the limit of the source that it names, no more.",
+		Mend:   "Leave `then ban` out, or add to `never-ban` who must not be banned.",
+		Before: "input:\n  default: drop\n  rules:\n    - allow udp/5060 limit 6/30s per source then ban 10m\n",
+		After:  "input:\n  default: drop\n  rules:\n    - allow udp/5060 limit 6/30s per source\n",
+	},
+	{
 		Code: BanManagement, Severities: []Severity{Warning},
 		What:   "a ban covers somebody who is logged in over ssh",
 		Why:    "Bans hold for flows that exist.",

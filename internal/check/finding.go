@@ -73,6 +73,7 @@ const (
 	BanOwn            Code = "ban-own"            // a ban of the host's own addresses
 	BanManagement     Code = "ban-management"     // a ban of who is logged in
 	BanResolver       Code = "ban-resolver"       // a ban of a name server that the host asks
+	UnprovenBan       Code = "unproven-ban"       // a limit bans by packets whose source nothing proves
 )
 
 // Codes of what lint alone looks for.

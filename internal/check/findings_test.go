@@ -165,6 +165,41 @@ input:
     - allow http limit 100/second
     - allow ssh limit 10/minute
 `, want: []string{`7 error bypass-connections`, `9 warning bypass-limit`}},
+		{name: "bans by what can be forged", policy: `
+services:
+  both: [tcp/5060, udp/5060]
+tracking:
+  bypass: [http]
+never-ban: [203.0.113.0/24]
+input:
+  default: drop
+  rules:
+    - allow ssh limit 10/minute per source then ban 10m
+    - allow udp/5060 from 203.0.113.7 limit 6/30s per source then ban 10m
+    - allow udp/5060 limit 6/30s per source
+    - allow udp/5061 limit 6/30s per source then ban 10m
+    - allow icmp echo-request limit 6/30s per source then ban 10m
+    - allow http limit 600/30s per source then ban 10m
+    - allow both from 192.0.2.0/24 limit 6/30s per source then ban 10m
+    - reject tcp/23 limit 6/30s per source then ban 10m
+    - allow any from 198.51.100.0/24 limit 6/30s per source then ban 10m
+forward:
+  default: drop
+  rules:
+    - clamp mss
+    - allow smtp limit 10/minute per source then ban 10m
+    - allow smtp to 10.20.1.0/24 limit 10/minute per source then ban 10m
+    - drop tcp/23 from 2001:db8:77::/48 limit 6/30s per source then ban 10m
+nat:
+  - map 198.51.100.16/28 to 10.20.1.0/28 stateless
+`, want: []string{
+			`13 remark unproven-ban: the source of UDP`, `14 remark unproven-ban: the source of ICMP`, `15 warning bypass-limit`,
+			`15 remark unproven-ban: the source of TCP that is not tracked`, `16 remark unproven-ban: the source of UDP`,
+			`17 remark unproven-ban: the source of what is refused`,
+			`18 warning bypass-limit`, `18 remark unproven-ban: the source of UDP, ICMP, other protocols than TCP and TCP that is not tracked`,
+			`23 remark unproven-ban: the source of TCP that is not tracked`, `24 remark unproven-ban: the source of TCP that is not tracked`,
+			`25 remark unproven-ban: the source of what is refused`,
+		}},
 		{name: "an address of another host", policy: `
 tracking:
   bypass: http to 192.0.2.7

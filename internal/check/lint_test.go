@@ -495,24 +495,31 @@ never-ban: [192.0.2.53]
 input:
   default: drop
   rules:
-    - allow ssh limit 6/30s per source then ban 10m
-`, want: []string{`6 warning forged-ban: the package mirror deb.example.net (192.0.2.80) and the time server 192.0.2.123`}},
-		{name: "a neighbour of a name server in its /64", facts: func(f *host.Facts) {
-			f.Resolvers, f.Servers = []netip.Addr{netip.MustParseAddr("2001:db8:53::53")}, nil
+    - allow udp/5060 limit 6/30s per source then ban 10m
+`, want: []string{`6 warning forged-ban: the package mirror deb.example.net (192.0.2.80) and the time server 192.0.2.123`, `6 remark unproven-ban`}},
+		{name: "a neighbour of a mirror in its /64", facts: func(f *host.Facts) {
+			f.Resolvers, f.Servers = nil, f.Servers[:1]
+			f.Servers[0].Addresses = []netip.Addr{netip.MustParseAddr("2001:db8:53::53")}
 			f.Forwarding4, f.Forwarding6 = false, false
 		}, policy: `
 input:
   default: drop
   rules:
     - drop any from 2001:db8:53::53
-    - allow ssh limit 6/30s per source then ban 10m
-`, want: []string{`6 warning forged-ban: the name server 2001:db8:53::53`}},
+    - allow udp/5060 limit 6/30s per source then ban 10m
+`, want: []string{`6 warning forged-ban: (2001:db8:53::53)`, `6 remark unproven-ban`}},
 		{name: "a limit that cannot meet them", policy: `
 input:
   default: drop
   rules:
     - drop any from 192.0.2.0/24
-    - allow ssh limit 6/30s per source then ban 10m
+    - allow udp/5060 limit 6/30s per source then ban 10m
+`, want: []string{`6 remark unproven-ban`}},
+		{name: "a limit of TCP, which nobody can forge", policy: `
+input:
+  default: drop
+  rules:
+    - allow tcp/2222 limit 6/30s per source then ban 10m
 `, want: []string{}},
 		{name: "bans of servers", policy: `
 ban: [192.0.2.53, 192.0.2.80, 192.0.2.123]

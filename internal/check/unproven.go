@@ -1,0 +1,86 @@
+package check
+
+import (
+	"slices"
+
+	"sluice/internal/policy"
+)
+
+// unprovenBans remarks on limits that ban by packets whose source nothing proves:
+// whoever forges them has somebody else banned.
+func (c *checker) unprovenBans() {
+	spared := c.spared()
+	for _, s := range c.sections() {
+		banned := c.banned(s.Hook)
+		for _, r := range s.Rules {
+			if r.Limit == nil || r.Limit.ThenBan == 0 {
+				continue
+			}
+			var packets []box
+			for _, b := range c.packets(s.Hook, r) {
+				b.addresses[source] = b.addresses[source].Difference(spared)
+				if !b.empty() {
+					packets = append(packets, b)
+				}
+			}
+			packets, ok := c.effort.minus(packets, banned)
+			if !ok {
+				continue
+			}
+			if packets = realPackets(c.unproven(s.Hook, r, packets)); len(packets) > 0 {
+				c.report(UnprovenBan, Remark, r.Limit.Pos, "leave \"then ban\" out, or add to never-ban who must not be banned",
+					"whoever forges a source address can have it banned by this limit: no handshake proves the source of %s", c.unprovenText(r, packets))
+			}
+		}
+	}
+}
+
+// unproven is those of a rule's packets that its limit counts as they come: what is no
+// TCP, is not tracked, or is refused.
+func (c *checker) unproven(hook policy.Hook, r *policy.Rule, packets []box) []box {
+	if r.Action != policy.Allow {
+		return packets
+	}
+	untracked := c.untracked()
+	if hook == policy.Forward {
+		untracked = c.mapped()
+	}
+	return append(without(packets, wholeProtocol(protoTCP)), both(packets, untracked)...)
+}
+
+// unprovenText says what of a rule's packets nothing proves.
+func (c *checker) unprovenText(r *policy.Rule, packets []box) string {
+	if r.Action != policy.Allow {
+		return "what is refused"
+	}
+	var words []string
+	udp, icmp, icmp6 := wholeProtocol(protoUDP), wholeProtocol(protoICMP), wholeProtocol(protoICMPv6)
+	for _, kind := range []struct {
+		name  string
+		spans []span
+	}{{"UDP", []span{udp}}, {"ICMP", []span{icmp, icmp6}}} {
+		if slices.ContainsFunc(packets, func(b box) bool { return len(b.numbers[service].intersect(numbersOf(kind.spans...))) > 0 }) {
+			words = append(words, kind.name)
+		}
+	}
+	tcp := wholeProtocol(protoTCP)
+	if len(without(packets, tcp, udp, icmp, icmp6)) > 0 {
+		words = append(words, "other protocols than TCP")
+	}
+	if slices.ContainsFunc(packets, func(b box) bool { return len(b.numbers[service].intersect(numbers{tcp})) > 0 }) {
+		words = append(words, "TCP that is not tracked")
+	}
+	return list(words)
+}
+
+// without takes protocols out of packets.
+func without(packets []box, protocols ...span) []box {
+	var out []box
+	for _, b := range packets {
+		b.numbers[service] = b.numbers[service].minus(numbersOf(protocols...))
+		if !b.empty() {
+			out = append(out, b)
+		}
+	}
+	return out
+}
