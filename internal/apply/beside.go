@@ -40,13 +40,16 @@ func (s *session) trialOf(n int) *Pending {
 }
 
 // sweepKept sweeps what stayed in the kernel for a trial that is over. Where that
-// fails, the next command tries again.
+// cannot be done, the next command tries again.
 func (s *session) sweepKept(ctx context.Context) {
 	if !s.cur.Unswept || s.cur.Pending != nil || s.cur.Running == 0 {
 		return
 	}
-	if err := s.sweepUnused(ctx); err != nil {
+	swept, err := s.sweepUnused(ctx)
+	if err != nil {
 		s.note("sets of the policy before stay in the kernel until the next command: %v", err)
+	}
+	if !swept {
 		return
 	}
 	s.point("swept")
@@ -56,36 +59,42 @@ func (s *session) sweepKept(ctx context.Context) {
 	}
 }
 
-func (s *session) sweepUnused(ctx context.Context) error {
+// sweepUnused runs the steps that sweep, and no others: what else differs, such as a
+// default route that has moved, is for other commands to mend. Where the rules
+// themselves differ, nothing is swept: they may use it.
+func (s *session) sweepUnused(ctx context.Context) (swept bool, err error) {
 	g, err := s.generation(s.cur.Running)
 	if err != nil {
-		return err
+		return false, err
 	}
 	mark, err := s.Kernel.Mark(ctx)
 	if err != nil || mark != g.Mark {
-		return err // whoever loads rules next sweeps
+		return false, err
 	}
 	artifact, err := s.held(g)
 	if err != nil {
-		return err
+		return false, err
 	}
 	since, commits := instantNow(), nft.Commits()
 	have, err := s.Backend.Read(ctx, true)
 	if err != nil {
-		return fmt.Errorf("read what the kernel holds: %w", err)
+		return false, fmt.Errorf("read what the kernel holds: %w", err)
 	}
 	steps, err := s.Backend.Steps(s.asks(artifact), have)
 	if err != nil {
-		return fmt.Errorf("plan the transactions: %w", err)
+		return false, fmt.Errorf("plan the transactions: %w", err)
 	}
-	if slices.ContainsFunc(steps, func(step backend.Step) bool { return step.Purpose != backend.Sweep }) {
-		return nil // somebody was at the rules: what mends them sweeps
+	if slices.ContainsFunc(steps, func(step backend.Step) bool { return step.Purpose == backend.Switch }) {
+		return false, nil
 	}
 	for _, step := range steps {
+		if step.Purpose != backend.Sweep {
+			continue
+		}
 		if err := take(ctx, s.Kernel, step); err != nil {
-			return fmt.Errorf("%s %s: %w", step.Purpose, step.Name, err)
+			return false, fmt.Errorf("%s %s: %w", step.Purpose, step.Name, err)
 		}
 	}
 	s.stayWitness(since, commits)
-	return nil
+	return true, nil
 }

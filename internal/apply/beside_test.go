@@ -110,3 +110,65 @@ func TestSetsStayUntilTheConfirmation(t *testing.T) {
 		})
 	}
 }
+
+// TestSetsAreSweptWhateverElseDiffers: what the host is has moved on a trial, or
+// somebody was at the elements or the rules, when it is confirmed.
+func TestSetsAreSweptWhateverElseDiffers(t *testing.T) {
+	const living = " with 192.0.2.1 2001:db8::1"
+	tests := []struct {
+		name, suffix string
+		harm, mend   func(l *lab)
+		stays        bool // until it is mended
+	}{
+		{"default route of IPv4", " route", func(l *lab) {
+			l.ns.MustRun("ip", "route", "replace", "default", "dev", "up2")
+		}, func(l *lab) { l.must(command{Op: "sync"}) }, false},
+		{"default route of IPv6", " route", func(l *lab) {
+			l.ns.MustRun("ip", "-6", "route", "add", "default", "dev", "up2")
+		}, func(l *lab) { l.must(command{Op: "sync"}) }, false},
+		{"an element of IPv4", living, func(l *lab) {
+			l.ns.Nft("delete element inet sluice dropped_v4 { 192.0.2.1 }")
+		}, func(l *lab) {
+			l.ns.Nft("add element inet sluice dropped_v4 { 192.0.2.1 }")
+		}, false},
+		{"an element of IPv6", living, func(l *lab) {
+			l.ns.Nft("delete element inet sluice dropped_v6 { 2001:db8::1 }")
+		}, func(l *lab) {
+			l.ns.Nft("add element inet sluice dropped_v6 { 2001:db8::1 }")
+		}, false},
+		{"the rules", "", func(l *lab) {
+			l.ns.Nft("add chain inet sluice foreign; add rule inet sluice foreign counter")
+		}, func(l *lab) { l.ns.Nft("flush chain inet sluice foreign; delete chain inet sluice foreign") }, true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			l := newLab(t)
+			for _, device := range []string{"up1", "up2"} {
+				l.ns.MustRun("ip", "link", "add", device, "type", "veth", "peer", "name", device+"far")
+				l.ns.MustRun("ip", "link", "set", device, "up")
+			}
+			l.ns.MustRun("ip", "route", "add", "default", "dev", "up1")
+			l.must(command{Op: "apply", Policy: "a" + test.suffix})
+			at := slices.IndexFunc(l.sets(), func(name string) bool { return strings.HasPrefix(name, "served4_") })
+			old := l.sets()[at]
+			l.must(command{Op: "apply", Policy: "b" + test.suffix, Confirm: time.Hour})
+			test.harm(l)
+			l.must(command{Op: "confirm"})
+			if stays := slices.Contains(l.sets(), old); stays != test.stays {
+				t.Errorf("confirmed: the set of before stays: %v", stays)
+			}
+			if s := l.status(); s.Fine() {
+				t.Error("what differs is not told of")
+			}
+			test.mend(l)
+			for range 2 {
+				if s := l.status(); !s.Fine() {
+					t.Errorf("mended: %+v", s)
+				}
+			}
+			if slices.Contains(l.sets(), old) {
+				t.Error("mended: the set of before is there")
+			}
+		})
+	}
+}

@@ -137,6 +137,8 @@ func (c command) run(token string) error {
 		_, err = h.Remove(ctx)
 	case "restore":
 		_, err = h.Restore(ctx, Restoring{Waiting: c.Waiting})
+	case "sync":
+		_, err = h.Sync(ctx)
 	case "flush":
 		err = h.Kernel.Run(ctx, "flush ruleset\n")
 	case "settle":
@@ -215,7 +217,8 @@ func (c command) input() Input {
 // 7001, "b" 7002, and so on. "a early" has a chain at ingress of lo and vm0, "a
 // deep" jumps deeper than the kernel goes. Each has a set of its own, that of "a
 // large" 1,000 ranges, that of "a wide" and "a wide early" 50,000, that of "a huge" 300,000. "a with
-// ADDRESS ADDRESS" drops these, which are in a set that is edited in place.
+// ADDRESS ADDRESS" drops these, which are in a set that is edited in place; "a route" lets
+// in what comes by a default route's interface, which is in such a set too.
 func policyOf(name string) *program.Program {
 	name, dropped, drops := strings.Cut(name, " with ")
 	port := uint64(7001 + int(name[0]-'a'))
@@ -279,6 +282,13 @@ func policyOf(name string) *program.Program {
 			}
 			p.Chains = append(p.Chains, c)
 		}
+	}
+	if strings.HasSuffix(name, "route") {
+		p.Sets = append(p.Sets, program.Set{
+			ID: program.DefaultRouteSet, Key: []program.Field{program.InInterface}, Life: program.Followed,
+			Follow: &program.Following{Interfaces: []string{program.DefaultRoute}},
+		})
+		p.Chains[0].Rules = append(p.Chains[0].Rules, accept("wan", program.Condition{Field: program.InInterface, Names: []string{program.DefaultRoute}}))
 	}
 	if strings.HasSuffix(name, "bans") {
 		commandBans(p)
