@@ -77,23 +77,27 @@ func (s *session) keepInKernel(ctx context.Context) error {
 }
 
 // settleKept ends a trial that was confirmed when the disk did not take it. Where it
-// takes it now, the generation boots from now on.
+// takes it now, the generation boots from now on. That it waited may be written as
+// over already: what counts is that the kernel has it as kept and that another boots.
 func (s *session) settleKept(ctx context.Context) {
-	p := s.cur.Pending
-	if p == nil || p.Generation != s.cur.Running {
+	n := s.cur.Running
+	if p := s.cur.Pending; n == 0 || p == nil && s.cur.Boot == n || p != nil && p.Generation != n {
 		return
 	}
 	if kept, err := s.Kernel.Kept(ctx); err != nil || !kept {
 		return
+	}
+	if g, err := s.generation(n); err == nil && g.Closed {
+		return // never boots, whoever marked it
 	}
 	strict := *s
 	strict.soft = nil
 	err := strict.confirmRunning()
 	s.cur.Pending = nil
 	if err != nil {
-		s.kept = &UndurableError{p.Generation, s.bootOnDisk(), err}
+		s.kept = &UndurableError{n, s.bootOnDisk(), err}
 		return
 	}
 	s.keptNow = true
-	s.note("generation %d, which is kept, is written now as confirmed: it is loaded at boot", p.Generation)
+	s.note("generation %d, which is kept, is written now as confirmed: it is loaded at boot", n)
 }

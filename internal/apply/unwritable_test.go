@@ -278,6 +278,40 @@ func TestConfirmThatCannotBeWritten(t *testing.T) {
 	}
 }
 
+// TestKeptPolicyIsConfirmedLater: the disk takes something again right behind the
+// confirmation that it did not take.
+func TestKeptPolicyIsConfirmedLater(t *testing.T) {
+	eachRefusal(t, func(t *testing.T, l *lab, refuse, relieve func()) {
+		l.must(command{Op: "apply", Policy: "a"})
+		l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+		refuse()
+		hold := filepath.Join(t.TempDir(), "hold")
+		p := l.ns.Start("/usr/bin/env", l.childArgs(command{Op: "confirm", Hold: hold, HoldAt: "kept"})...)
+		await(t, "it is kept in the kernel alone", func() bool { return exists(hold) })
+		relieve()
+		if err := os.Remove(hold); err != nil {
+			t.Fatal(err)
+		}
+		<-p.Done()
+		if out := p.Output(); !strings.Contains(out, "generation 2 is kept, but that it is confirmed cannot be written") {
+			t.Fatalf("it says: %s", out)
+		}
+		if out := l.must(command{Op: "confirm"}); !strings.Contains(out, "is written now") {
+			t.Errorf("confirmed again, it says: %s", out)
+		}
+		if s := l.status(); s.Pending != nil || !s.Fine() || s.Boot != 2 {
+			t.Errorf("with room again: %+v", s)
+		}
+		if out, err := l.run(command{Op: "confirm"}); err == nil || !strings.Contains(out, "no policy waits") {
+			t.Errorf("a third time: %v %s", err, out)
+		}
+		l.reboot()
+		if what, said := l.boots(); what != "b" {
+			t.Errorf("the next boot loads %q: %s", what, said)
+		}
+	})
+}
+
 // TestGivenUpWithoutADisk: a roll-back of what waits needs no file either.
 func TestGivenUpWithoutADisk(t *testing.T) {
 	eachRefusal(t, func(t *testing.T, l *lab, refuse, relieve func()) {
