@@ -2,12 +2,14 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"strings"
 
 	"sluice/internal/backend"
+	"sluice/internal/kernel/nfset"
 	"sluice/internal/program"
 )
 
@@ -76,24 +78,50 @@ func (s *session) given(g *Generation) (backend.Artifact, error) {
 }
 
 // somethingWaits says whether a restore has anything to bring in: an interface
-// that was missing is there, or nothing of a policy runs that should.
-func (s *session) somethingWaits(ctx context.Context) bool {
+// that was missing is there, or nothing of a policy runs that should. A *LeftError
+// says that it cannot be told while rules run, or that a trial has none.
+func (s *session) somethingWaits(ctx context.Context) (bool, error) {
+	mark, err := s.Kernel.Mark(ctx)
+	if err != nil {
+		return false, err
+	}
+	gone := mark == "" || s.lacksSets(ctx, mark)
 	switch {
+	case s.cur.Pending != nil && gone:
+		return false, &LeftError{fmt.Errorf("the rules of generation %d, which waits for its confirmation, are not there", s.cur.Pending.Generation)}
 	case s.cur.Pending != nil:
-		return false
+		return false, nil
+	case s.cur.Running == 0 && s.cur.Lost != "" && !gone:
+		return false, &LeftError{errors.New(s.cur.Lost)}
 	case s.cur.Running == 0:
-		return s.cur.Boot != 0
+		return s.cur.Boot != 0 || s.cur.Lost != "", nil
 	case s.cur.Running != s.cur.Boot:
-		return false
+		return false, nil
 	}
 	g, err := s.generation(s.cur.Running)
-	if err != nil {
-		return true
+	switch {
+	case gone:
+		return true, nil
+	case err != nil:
+		return false, &LeftError{err}
+	case mark != g.Mark:
+		return true, nil
 	}
-	if mark, err := s.Kernel.Mark(ctx); err != nil || mark != g.Mark {
-		return true
+	return g.Fitted != nil && slices.ContainsFunc(g.Fitted.Missing, interfaceThere), nil
+}
+
+// lacksSets says that a set which follows the host is not there under a mark: somebody
+// took the rules, and left the mark.
+func (s *session) lacksSets(ctx context.Context, mark string) bool {
+	f, err := s.followed()
+	follower, can := s.Backend.(backend.Follower)
+	if err != nil || !can || f.Mark != mark {
+		return false
 	}
-	return g.Fitted != nil && slices.ContainsFunc(g.Fitted.Missing, interfaceThere)
+	return slices.ContainsFunc(f.Sets, func(set backend.FollowedSet) bool {
+		_, err := follower.Holds(ctx, set)
+		return errors.Is(err, nfset.ErrNoSet)
+	})
 }
 
 func interfaceThere(name string) bool {

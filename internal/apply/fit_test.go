@@ -2,6 +2,9 @@ package apply
 
 import (
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -79,6 +82,39 @@ func TestMissingInterface(t *testing.T) {
 	l.must(command{Op: "restore", Waiting: true})
 	if s := l.status(); !s.Fine() {
 		t.Errorf("after a flush: %+v", s)
+	}
+}
+
+// TestWaitingNeverCloses has an interface come when the policy cannot be read any more:
+// the rules that run are better than a closed host.
+func TestWaitingNeverCloses(t *testing.T) {
+	t.Parallel()
+	for _, damaged := range []string{generationsDir, blobsDir, currentFile} {
+		t.Run(damaged, func(t *testing.T) {
+			t.Parallel()
+			l := rebooted(t)
+			l.must(command{Op: "restore"})
+			l.addVM()
+			err := filepath.WalkDir(filepath.Join(l.dir, damaged), func(path string, e fs.DirEntry, err error) error {
+				if err != nil || e.IsDir() {
+					return err
+				}
+				return os.WriteFile(path, []byte("rubbish"), 0o600)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = l.run(command{Op: "restore", Waiting: true})
+			if (err == nil) != (damaged == currentFile) { // which the generations say anew
+				t.Errorf("it ended with %v", err)
+			}
+			l.earlyDevices() // fails where the rules are not there
+			l.ns.Nft("flush ruleset")
+			_, err = l.run(command{Op: "restore", Waiting: true})
+			if damaged != currentFile && (err == nil || !strings.Contains(err.Error(), "the host is closed")) {
+				t.Errorf("with no rules at all it ended with %v", err)
+			}
+		})
 	}
 }
 

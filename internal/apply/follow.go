@@ -13,6 +13,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/host"
+	"sluice/internal/kernel/nfset"
 	"sluice/internal/program"
 )
 
@@ -286,7 +287,8 @@ type Synced struct {
 
 // Sync brings the sets that follow the host to what it is now, in one transaction, and
 // nothing else. Where they hold that already, nothing is changed. Rules are loaded only
-// where a confirmed policy waits for an interface that is there now, or does not run.
+// where a confirmed policy waits for an interface that is there now, or does not run. With
+// an error it returns what was brought in before, nil where nothing was.
 func (h *Host) Sync(ctx context.Context) (*Synced, error) {
 	if !h.known() {
 		return &Synced{Moves: []Move{}}, needRoot()
@@ -296,14 +298,17 @@ func (h *Host) Sync(ctx context.Context) (*Synced, error) {
 		return nil, err
 	}
 	out, err := s.sync(ctx)
-	waits := err == nil && s.somethingWaits(ctx)
+	waits := false
+	if err == nil {
+		waits, err = s.somethingWaits(ctx)
+	}
 	s.close()
 	if !waits {
 		return out, err
 	}
 	loaded, err := h.Restore(ctx, Restoring{SSHPorts: SSHPorts(), Waiting: true})
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	if !loaded.Unchanged {
 		out.Generation, out.Loaded = loaded.Generation, loaded.Generation
@@ -322,7 +327,7 @@ func (s *session) sync(ctx context.Context) (*Synced, error) {
 	}
 	out := &Synced{Generation: s.cur.Running, Moves: []Move{}}
 	follower, can := s.Backend.(backend.Follower)
-	if len(f.Sets) == 0 || !can {
+	if mark == "" || len(f.Sets) == 0 || !can {
 		return out, nil
 	}
 	facts, err := s.sides()
@@ -333,7 +338,11 @@ func (s *session) sync(ctx context.Context) (*Synced, error) {
 	out.Lost = lost(facts, now)
 	have := map[string]program.Held{}
 	for _, set := range f.Sets {
-		if have[set.ID], err = follower.Holds(ctx, set); err != nil {
+		have[set.ID], err = follower.Holds(ctx, set)
+		if errors.Is(err, nfset.ErrNoSet) {
+			return out, nil // the rules went with it
+		}
+		if err != nil {
 			return nil, fmt.Errorf("read set %s: %w", set.ID, err)
 		}
 	}
@@ -372,7 +381,7 @@ func lost(f *host.Facts, now map[string]program.Held) []string {
 // from its artifact.
 func (s *session) followedAs(ctx context.Context, mark string) (*followed, error) {
 	f, err := s.followed()
-	if err == nil && f.Mark == mark {
+	if err == nil && mark != "" && f.Mark == mark {
 		return f, nil
 	}
 	if err := s.settle(ctx); err != nil {
@@ -382,18 +391,15 @@ func (s *session) followedAs(ctx context.Context, mark string) (*followed, error
 		return nil, err
 	}
 	g, err := s.generation(s.cur.Running)
-	if s.cur.Running == 0 || isMissing(err) {
-		return &followed{}, nil
-	}
-	if err != nil {
-		return nil, err
+	if mark == "" || err != nil {
+		return &followed{}, nil //nolint:nilerr // what runs, and what is to be done, is asked by somethingWaits
 	}
 	if f.Mark == g.Mark {
 		return f, nil
 	}
 	a, err := s.held(g)
 	if err != nil {
-		return nil, err
+		return nil, &LeftError{err}
 	}
 	out := &followed{Format: format, Mark: g.Mark, Held: map[string]program.Held{}, First: map[string]program.Held{}}
 	maps.Copy(out.Held, f.Held)
@@ -436,6 +442,9 @@ func (s *session) standing(ctx context.Context, mark string) (out Standing, err 
 	out.Lost, out.Taken = lost(facts, now), f.Moves
 	for _, set := range f.Sets {
 		have, err := follower.Holds(ctx, set)
+		if errors.Is(err, nfset.ErrNoSet) {
+			continue // drift says so
+		}
 		if err != nil {
 			return out, err
 		}

@@ -51,6 +51,9 @@ func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 		}
 		out, err := h.Sync(ctx)
 		if err != nil && ctx.Err() == nil {
+			if out != nil && len(out.Moves) > 0 {
+				told(out)
+			}
 			again = min(max(2*again, againFirst), againMost)
 			h.note("%v\n  tried again in %s", err, again)
 			wait(ctx, again)

@@ -29,11 +29,34 @@ func (e *ClosedError) Error() string {
 
 func (e *ClosedError) Unwrap() error { return e.Cause }
 
+// LeftError says that what waits could not be brought in, and that the rules which the
+// kernel holds were left as they are.
+type LeftError struct{ Cause error }
+
+func (e *LeftError) Error() string {
+	return fmt.Sprintf("%v\n  what the kernel holds is left as it is\n  hint: sluice status says what runs; apply the policy again to write it anew", e.Cause)
+}
+
+func (e *LeftError) Unwrap() error { return e.Cause }
+
+// left is what a restore of what waits ends with instead of closing a host whose rules
+// run; nil where it may be closed.
+func (h *Host) left(ctx context.Context, r Restoring, cause error) error {
+	if !r.Waiting {
+		return nil
+	}
+	if mark, err := h.Kernel.Mark(ctx); err == nil && mark == "" {
+		return nil
+	}
+	return &LeftError{cause}
+}
+
 // Restoring is what a restore needs to know of the host.
 type Restoring struct {
 	SSHPorts []uint16 // where ssh is managed now; those of the generation and port 22 are added
-	// Waiting loads only what waited for an interface that is there by now. A
-	// policy that waits for its confirmation is left alone.
+	// Waiting loads only what waited for an interface that is there by now, or does
+	// not run. A policy that waits for its confirmation is left alone. Where rules run,
+	// what fails never closes the host: the error is then a *LeftError.
 	Waiting bool
 }
 
@@ -68,10 +91,12 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 	if err := s.settle(ctx); err != nil {
 		s.note("%v", err)
 	}
-	if r.Waiting && !s.somethingWaits(ctx) {
-		out := &Outcome{Unchanged: true}
-		s.describe(out)
-		return out, nil
+	if r.Waiting {
+		if waits, err := s.somethingWaits(ctx); err != nil || !waits {
+			out := &Outcome{Unchanged: true}
+			s.describe(out)
+			return out, err
+		}
 	}
 	if s.cur.Lost != "" {
 		r.addPorts(s.lastPorts()...)
@@ -116,6 +141,9 @@ func (s store) lastPorts() []uint16 {
 
 // closeHost loads the closed policy as a generation that can never boot.
 func (s *session) closeHost(ctx context.Context, r Restoring, cause error) error {
+	if err := s.left(ctx, r, cause); err != nil {
+		return err
+	}
 	e := &ClosedError{Cause: cause, Ports: r.SSHPorts}
 	p := closedProgram(s.Namespace, r.SSHPorts)
 	artifact, err := s.Backend.Lower(p, nil)
@@ -152,6 +180,9 @@ func (s *session) closeWritten(ctx context.Context, p *program.Program, artifact
 
 // closeBlind loads the closed policy where the state cannot be used at all.
 func (h *Host) closeBlind(ctx context.Context, r Restoring, cause error) error {
+	if err := h.left(ctx, r, cause); err != nil {
+		return err
+	}
 	e := &ClosedError{Cause: cause, Ports: r.SSHPorts}
 	artifact, err := h.Backend.Lower(closedProgram(h.Namespace, r.SSHPorts), nil)
 	if err == nil {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -18,7 +19,8 @@ func newSync() *cobra.Command {
 by ("default-route"), and the addresses that it has in a zone. These are in sets of
 their own in the kernel, and sync edits them in place when the host has changed. It
 compiles nothing, and changes nothing where nothing changed. Rules are loaded anew
-only where they wait for an interface (of a flowtable) that is there by now.
+only where they wait for an interface (of a flowtable) that is there by now, or where
+somebody took the confirmed policy's away. Rules that run stay, whatever cannot be read.
 
 With --follow it stays, listens for changes of links, addresses and routes, and does
 so at the first sign of one; of many that follow closely it then takes the sum. It is
@@ -32,7 +34,8 @@ Without a default route the interfaces that were known last stay, since a side
 without interfaces would open what is refused by it; sluice status says so.
 ` + filesHelp + `
 
-Exit status: 0 the sets hold what the host is; 2 bad use, or it could not be done.`,
+Exit status: 0 the sets hold what the host is; 1 something that waits could not be
+brought in, or nothing ran and the host is closed; 2 bad use, or it could not be done.`,
 		Example: "  sluice sync\n  sluice sync --json | jq .moves\n  sluice sync --follow --netns customer7",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,10 +49,19 @@ Exit status: 0 the sets hold what the host is; 2 bad use, or it could not be don
 				return h.Follow(ctx, func(out *apply.Synced) { printSynced(cmd, out) })
 			}
 			out, err := h.Sync(ctx)
-			if err != nil {
-				return err
+			if err == nil {
+				return reportSynced(cmd, out)
 			}
-			return reportSynced(cmd, out)
+			if out != nil && len(out.Moves) > 0 {
+				printSynced(cmd, out)
+			}
+			var left *apply.LeftError
+			var closed *apply.ClosedError
+			var drift *apply.DriftError
+			if errors.As(err, &left) || errors.As(err, &closed) && closed.Err == nil || errors.As(err, &drift) {
+				return &foundError{err.Error()}
+			}
+			return err
 		},
 	}
 	cmd.Flags().Bool("follow", false, "stay, and do so whenever the host changes")
@@ -85,6 +97,6 @@ func printSynced(cmd *cobra.Command, out *apply.Synced) {
 		fmt.Fprintf(w, "there is no default route: the last known stays, by %s\n", strings.Join(out.Lost, ", "))
 	}
 	if out.Loaded != 0 {
-		fmt.Fprintf(w, "generation %d is loaded with interfaces that it waited for\n", out.Loaded)
+		fmt.Fprintf(w, "generation %d is loaded anew\n", out.Loaded)
 	}
 }
