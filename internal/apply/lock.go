@@ -27,10 +27,11 @@ func (e *BusyError) Error() string {
 	return who + " is changing the firewall\n  hint: wait for it, or give --wait a longer time"
 }
 
-// lock is an flock(2) on a file of the state directory. The file descriptor is
-// inherited by the programs started under it (nft), so that the lock stands
-// until the last of them has ended, even when this process was killed.
-type lock struct{ file *os.File }
+// lock is an flock(2) on the state directory, which is there whatever the disk takes,
+// and on a file in it, which holds the signature and which older versions lock alone.
+// The file descriptors are inherited by the programs started under it (nft), so that
+// the lock stands until the last of them has ended, even when this process was killed.
+type lock struct{ folder, file *os.File } // either may be nil
 
 // lockTick is how often a held lock is asked for again.
 const lockTick = 50 * time.Millisecond
@@ -38,50 +39,65 @@ const lockTick = 50 * time.Millisecond
 // takeLock waits at most so long; waiting is called once when it has to wait.
 func takeLock(ctx context.Context, dir string, wait time.Duration, waiting func(holder string)) (*lock, error) {
 	path := filepath.Join(dir, lockFile)
-	file, err := openLock(dir)
+	l, err := openLock(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
 	deadline := time.Now().Add(wait)
 	for told := false; ; {
-		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err := l.try()
 		if err == nil {
 			break
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			_ = file.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+			l.release()
+			return nil, fmt.Errorf("lock %s: %w", dir, err)
 		}
 		if !told && waiting != nil {
 			waiting(holderOf(path))
 			told = true
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
-			_ = file.Close()
+			l.release()
 			return nil, &BusyError{Holder: holderOf(path)}
 		}
 		time.Sleep(lockTick)
 	}
-	l := &lock{file: file}
 	l.sign()
 	l.inherit(true)
 	return l, nil
 }
 
-// openLock opens the file, on a disk that cannot be written to read. Where it is not
-// there and cannot be made, the folder takes its place.
-func openLock(dir string) (*os.File, error) {
+// openLock opens what is there to be locked, the file on a disk that cannot be written
+// to read.
+func openLock(dir string) (*lock, error) {
 	path := filepath.Join(dir, lockFile)
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err == nil {
-		return file, nil
+	if err != nil {
+		file, _ = os.Open(path)
 	}
-	for _, path := range []string{path, dir} {
-		if file, openErr := os.Open(path); openErr == nil {
-			return file, nil
-		}
+	folder, folderErr := os.Open(dir)
+	if file == nil && folder == nil {
+		return nil, errors.Join(err, folderErr)
 	}
-	return nil, err
+	return &lock{folder, file}, nil
+}
+
+// try locks all that can be locked. A file system may refuse to lock a folder (NFS):
+// then the file alone is locked, by all commands.
+func (l *lock) try() error {
+	err := flock(l.folder)
+	if l.file == nil || errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
+		return err
+	}
+	return flock(l.file)
+}
+
+func flock(f *os.File) error {
+	if f == nil {
+		return nil
+	}
+	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }
 
 // inherit says whether programs started from now on hold the lock too.
@@ -90,13 +106,20 @@ func (l *lock) inherit(yes bool) {
 	if yes {
 		flag = 0
 	}
-	// F_SETFD on an open descriptor cannot fail.
-	_, _ = unix.FcntlInt(l.file.Fd(), unix.F_SETFD, flag)
+	for _, f := range []*os.File{l.folder, l.file} {
+		if f != nil {
+			// F_SETFD on an open descriptor cannot fail.
+			_, _ = unix.FcntlInt(f.Fd(), unix.F_SETFD, flag)
+		}
+	}
 }
 
 // sign writes who holds the lock, for the reader and for who finds it stuck. A full
 // disk may not take it; so the old text is written over before the file is cut.
 func (l *lock) sign() {
+	if l.file == nil {
+		return
+	}
 	command := strings.Join(append([]string{filepath.Base(os.Args[0])}, os.Args[1:]...), " ")
 	text := fmt.Sprintf("%d %s\n", os.Getpid(), command)
 	if _, err := l.file.WriteAt([]byte(text), 0); err == nil {
@@ -105,9 +128,14 @@ func (l *lock) sign() {
 }
 
 func (l *lock) release() {
-	if l != nil && l.file != nil {
-		_ = l.file.Close()
-		l.file = nil
+	if l == nil {
+		return
+	}
+	for _, f := range []**os.File{&l.file, &l.folder} {
+		if *f != nil {
+			_ = (*f).Close()
+			*f = nil
+		}
 	}
 }
 

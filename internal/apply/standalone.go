@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -64,12 +65,15 @@ func cgroupRoots(mountinfo string) []string {
 	return roots
 }
 
-// lockHolders are the processes that may hold the lock: who signed it, and what
-// runs nft with the lock's file open on its behalf.
-func lockHolders(path string, signed int) []int {
-	var want unix.Stat_t
-	if err := unix.Stat(path, &want); err != nil {
-		return nil
+// lockHolders are the other processes that hold the lock of a state directory: the
+// command that took it and what it has started.
+func lockHolders(dir string) []int {
+	var locked []unix.Stat_t
+	for _, path := range []string{dir, filepath.Join(dir, lockFile)} {
+		var at unix.Stat_t
+		if unix.Stat(path, &at) == nil {
+			locked = append(locked, at)
+		}
 	}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -81,26 +85,28 @@ func lockHolders(path string, signed int) []int {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-		if pid != signed && strings.TrimSpace(string(name)) != "nft" {
-			continue
-		}
-		if hasOpen(pid, want) {
+		if slices.ContainsFunc(locked, func(at unix.Stat_t) bool { return holds(pid, at) }) {
 			holders = append(holders, pid)
 		}
 	}
 	return holders
 }
 
-func hasOpen(pid int, want unix.Stat_t) bool {
-	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	entries, err := os.ReadDir(dir)
+// holds says whether a process has a descriptor by which a file is locked; those who
+// wait for the lock have one by which it is not. fdinfo tells them apart
+// (show_fd_locks in fs/proc/fd.c, since Linux 4.1).
+func holds(pid int, file unix.Stat_t) bool {
+	dir := fmt.Sprintf("/proc/%d/", pid)
+	entries, err := os.ReadDir(dir + "fd")
 	if err != nil {
 		return false
 	}
 	for _, e := range entries {
 		var have unix.Stat_t
-		if unix.Stat(filepath.Join(dir, e.Name()), &have) == nil && have.Dev == want.Dev && have.Ino == want.Ino {
+		if unix.Stat(dir+"fd/"+e.Name(), &have) != nil || have.Dev != file.Dev || have.Ino != file.Ino {
+			continue
+		}
+		if info, err := os.ReadFile(dir + "fdinfo/" + e.Name()); err == nil && strings.Contains(string(info), "FLOCK") {
 			return true
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -144,6 +145,89 @@ func TestLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.release()
+}
+
+// TestLockIsOne: whether the lock's file can be made may change while a command holds
+// the lock.
+func TestLockIsOne(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, lockFile)
+	if err := os.Symlink(filepath.Join(dir, "missing", "x"), path); err != nil {
+		t.Fatal(err) // nobody can make the file now
+	}
+	held, err := takeLock(t.Context(), dir, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	var busy *BusyError
+	if _, err = takeLock(t.Context(), dir, 0, nil); !errors.As(err, &busy) {
+		t.Errorf("with the file, a second lock is given: %v", err)
+	}
+	held.release()
+	if held, err = takeLock(t.Context(), dir, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	defer held.release()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = takeLock(t.Context(), dir, 0, nil); !errors.As(err, &busy) {
+		t.Errorf("without the file, a second lock is given: %v", err)
+	}
+}
+
+// TestLockOfOlderVersions is that of the file alone.
+func TestLockOfOlderVersions(t *testing.T) {
+	dir := t.TempDir()
+	file, err := os.Create(filepath.Join(dir, lockFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := flock(file); err != nil {
+		t.Fatal(err)
+	}
+	var busy *BusyError
+	if _, err := takeLock(t.Context(), dir, 0, nil); !errors.As(err, &busy) {
+		t.Errorf("a second lock is given: %v", err)
+	}
+}
+
+// TestLockHolders finds who holds the lock, signed or not, and nobody who waits.
+func TestLockHolders(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, lockFile)
+	if err := os.Symlink(filepath.Join(dir, "missing", "x"), path); err != nil {
+		t.Fatal(err)
+	}
+	start := func() int {
+		t.Helper()
+		cmd := exec.Command("sleep", "3600")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		return cmd.Process.Pid
+	}
+	waiting, err := openLock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting.inherit(true)
+	start()
+	waiting.release()
+	held, err := takeLock(t.Context(), dir, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := start()
+	held.release()
+	if got := lockHolders(dir); !slices.Equal(got, []int{child}) {
+		t.Errorf("processes %v hold it, want %d", got, child)
+	}
 }
 
 func TestProgramSurvivesTheDisk(t *testing.T) {

@@ -207,9 +207,7 @@ func (s *session) takeBack(ctx context.Context, p *Pending, what string) error {
 // confirmation is over: a stopped or hanging one must not keep a lock-out
 // alive. Every change survives that at any point.
 func (h *Host) unstick() {
-	path := filepath.Join(h.Dir, lockFile)
-	pid, _ := readSignature(path)
-	for _, holder := range lockHolders(path, pid) {
+	for _, holder := range lockHolders(h.Dir) {
 		h.shout("process %d holds the lock and does not end: killing it", holder)
 		_ = unix.Kill(holder, unix.SIGKILL)
 	}
