@@ -105,7 +105,7 @@ type booting struct {
 	units   []string // of Sluice, that are enabled
 	prepare string   // shell lines before everything of Sluice
 	network string   // shell lines that bring the network up
-	onlyUp  bool     // what is answered before all units have started does not count
+	onlyUp  bool     // what is answered before status finds all well does not count
 }
 
 // From power-on to the end no packet that the policy refuses is let in, whatever
@@ -204,7 +204,15 @@ func boot(t *testing.T, version, binary string, b booting) (said string, answere
 		writeText(t, filepath.Join(units, name), string(text))
 	}
 	for _, name := range enabled {
-		link(t, filepath.Join(units, "sysinit.target.wants", name), "../"+name)
+		text, err := os.ReadFile(filepath.Join(units, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		target := "sysinit.target"
+		if strings.Contains(string(text), "WantedBy=multi-user.target") {
+			target = "multi-user.target"
+		}
+		link(t, filepath.Join(units, target+".wants", name), "../"+name)
 	}
 	link(t, filepath.Join(units, "multi-user.target.wants", "lab.service"), "../lab.service")
 	link(t, filepath.Join(units, "default.target"), "/usr/lib/systemd/system/multi-user.target")
@@ -240,7 +248,7 @@ func boot(t *testing.T, version, binary string, b booting) (said string, answere
 		Kernel: version, Cache: filepath.Join("..", "..", ".cache", "kernels"), Binary: binary, Init: "/usr/lib/systemd/systemd",
 		Programs: programs, Files: files, Out: out, Networks: []string{strangers[0].socket, strangers[1].socket},
 		// Some more packets after the boot, and what the units said.
-		Command: "echo " + up + "; sleep 5; systemctl --no-pager --failed; sluice status; nft list ruleset; journalctl -b --no-pager >/tmp/journal",
+		Command: "for i in $(seq 20); do sluice status >/dev/null && break; sleep 1; done; echo " + up + "; sleep 5; systemctl --no-pager --failed; sluice status; nft list ruleset; journalctl -b --no-pager >/tmp/journal",
 		Results: map[string]string{"/tmp/journal": journal},
 	})
 	var ended *ExitError
@@ -257,7 +265,7 @@ func boot(t *testing.T, version, binary string, b booting) (said string, answere
 	return out.String() + "\n" + string(text), answered
 }
 
-// up is what the guest says when it has started all.
+// up is what the guest says when it has started all and status finds it well.
 const up = "the guest is up"
 
 // upOutput is what a guest says, and calls up when it is.
