@@ -111,7 +111,7 @@ func (h *Host) guard(p *program.Program, peers []Peer) error {
 			locked = append(locked, LockedOut{Peer: peer, Why: strings.Join(r.Doubts, "; ")})
 		case !r.Certain:
 			told[key] = true
-			h.note("it cannot be told whether %s could log in again at %s; it hangs on: %s",
+			h.note("it cannot be told whether %s could log in again at %s; it depends on: %s",
 				peer.Remote.Addr(), peer.Local, strings.Join(r.Doubts, "; "))
 		case r.Verdict != program.Accept:
 			told[key] = true

@@ -41,7 +41,7 @@ func (e *explained) whyDifferent(ctx context.Context, cmd *cobra.Command, v *liv
 	if said := e.path.Packet.State; v.State != "" && said != "" && v.State != said {
 		return fmt.Sprintf("The policy's answer is about a packet that is %s, and here connection tracking says that it is %s.", said, v.State), ""
 	}
-	return "What is loaded is what this policy says, as far as it can be told: this may be a fault of Sluice.",
+	return "What is loaded is what this policy says, as far as it can be told: this may be a bug in Sluice.",
 		"sluice verify" + hereArguments(cmd) + " compares all of it; please report what it finds, with the policy"
 }
 

@@ -67,7 +67,7 @@ What the rules cost the packet is what it meets on its way, connection tracking 
 
 Exit status: 0 the packet is allowed, 1 it is dropped or rejected, be it by a ban by
 command, or whether it is depends on what is not known, or the loaded firewall does
-otherwise, 2 bad use, a bad policy, or a fault of Sluice.
+otherwise, 2 bad use, a bad policy, or a bug in Sluice.
 Environment: SLUICE_STATE_DIR.
 Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 		Example: `  sluice explain policy.yaml --src 8.8.8.8 --dport 443
@@ -179,7 +179,7 @@ func (e *explained) show(cmd *cobra.Command) error {
 	case err != nil:
 		return err
 	case view.Program.Agrees != nil && !*view.Program.Agrees:
-		return fmt.Errorf("the compiled rules do otherwise: %s\nhint: this is a fault of Sluice, not of the policy; trust neither answer, and report it with the policy", view.Program.Says)
+		return fmt.Errorf("the compiled rules do otherwise: %s\nhint: this is a bug in Sluice, not of the policy; trust neither answer, and report it with the policy", view.Program.Says)
 	case view.Verdict != policy.Allow, view.Banned != "", e.live != nil && !e.live.Same:
 		return errFound
 	}

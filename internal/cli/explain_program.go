@@ -102,7 +102,7 @@ func compareProgram(prog *program.Program, p packet.Packet, way packet.Way, path
 	}
 	got := reach.Evaluate(prog, asked, way)
 	if !got.Certain {
-		return programView{Says: "it hangs on what the compiled rules alone do not tell: " + strings.Join(got.Doubts, ", ")}
+		return programView{Says: "it depends on what the compiled rules alone do not tell: " + strings.Join(got.Doubts, ", ")}
 	}
 	if path.Stage == "ban" && got.Verdict == program.Accept && (p.State == packet.Established || p.State == packet.Related) {
 		return programView{&yes, "a flow of a banned address is deleted when the ban comes, so that there is none"}

@@ -149,7 +149,7 @@ func indented(t *testing.T, file, heading string) []string {
 	return slices.DeleteFunc(blocks, func(b string) bool { return b == "\n" })
 }
 
-// Each pass that is wrong on purpose is told of as a fault of Sluice, by some
+// Each pass that is wrong on purpose is told of as a bug in Sluice, by some
 // packet; without one, no packet is.
 func TestExplainTellsOfWrongPasses(t *testing.T) {
 	p, err := policy.Parse("policy.yaml", []byte(`version: 1

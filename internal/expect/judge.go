@@ -55,7 +55,7 @@ type FaultError struct {
 }
 
 func (f *FaultError) Error() string {
-	return fmt.Sprintf("%s: a fault of Sluice, not of the policy: of %s the program says %s and the policy %s (%s)\nhint: report it with the policy",
+	return fmt.Sprintf("%s: a bug in Sluice, not of the policy: of %s the program says %s and the policy %s (%s)\nhint: report it with the policy",
 		f.Pos, PacketText(f.Packet), f.Program, f.Policy, f.Text)
 }
 

@@ -271,7 +271,7 @@ func TestFault(t *testing.T) {
 		r := resolved(t, c.policy+"expect:\n  - "+c.line+"\n")
 		_, err := expect.Judge(question.Compiled{Resolved: r, Program: compiled(t, resolved(t, c.program))}, nil)
 		var fault *expect.FaultError
-		if !errors.As(err, &fault) || !strings.Contains(err.Error(), "a fault of Sluice") || fault.Pos.Line == 0 {
+		if !errors.As(err, &fault) || !strings.Contains(err.Error(), "a bug in Sluice") || fault.Pos.Line == 0 {
 			t.Errorf("%s: got %v", c.line, err)
 		}
 	}

@@ -79,7 +79,7 @@ func (s *Store) get(ctx context.Context, url string, old copyInfo) (*fetch.Resul
 	}
 	switch {
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("%s: %w", fetch.Redact(url), tooSlow(ctx))
+		return nil, fmt.Errorf("%s: %w", fetch.Redact(url), context.Cause(ctx))
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", fetch.Redact(url), err)
 	case h.Error != "":
@@ -95,14 +95,6 @@ func (s *Store) get(ctx context.Context, url string, old copyInfo) (*fetch.Resul
 	keeping = true
 	got.ETag, got.Modified = h.ETag, h.Modified
 	return got, nil
-}
-
-// tooSlow says why a fetch ended with its context.
-func tooSlow(ctx context.Context) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("the list had not come whole after %v", patience)
-	}
-	return ctx.Err()
 }
 
 func (s *Store) answer(ctx context.Context, q question, add func(element)) (head, error) {

@@ -112,9 +112,11 @@ func TestAnswersThatCannotBe(t *testing.T) {
 	}
 }
 
+var errDrip = errors.New("it drips")
+
 // A list that drips for ever ends with the time that it may take as a whole.
 func TestDrip(t *testing.T) {
-	stop := make(chan struct{})
+	stop, dripped := make(chan struct{}), make(chan struct{}, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for {
 			select {
@@ -125,17 +127,24 @@ func TestDrip(t *testing.T) {
 			case <-time.After(10 * time.Millisecond):
 				fmt.Fprint(w, "#")
 				w.(http.Flusher).Flush()
+				select {
+				case dripped <- struct{}{}:
+				default:
+				}
 			}
 		}
 	}))
 	defer s.Close()
 	defer close(stop)
 	for _, child := range [][]string{nil, {childName}} {
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, end := context.WithCancelCause(t.Context())
+		go func() {
+			<-dripped
+			end(errDrip)
+		}()
 		store := &Store{Dir: t.TempDir(), Child: child}
 		_, err := store.get(ctx, s.URL, copyInfo{})
-		cancel()
-		if err == nil || !strings.Contains(err.Error(), "had not come whole") {
+		if !errors.Is(err, errDrip) {
 			t.Errorf("child %q: %v", child, err)
 		}
 		if left, _ := os.ReadDir(store.Dir); len(left) > 0 {

@@ -31,6 +31,8 @@ const maxBytes = 64 << 20
 // before the copy is used instead.
 const patience = 2 * time.Minute
 
+var errPatience = fmt.Errorf("the list had not come whole after %v", patience)
+
 // Store is a folder of copies.
 type Store struct {
 	Dir     string
@@ -129,7 +131,7 @@ func (s *Store) fetch(url, path string, old copyInfo) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
 	defer cancel()
 	now := time.Now()
 	got, err := s.get(ctx, url, old)

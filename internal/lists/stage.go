@@ -59,7 +59,7 @@ func (g *Staging) Fetch(ctx context.Context, url string, force bool) (State, err
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
 	defer cancel()
 	now := time.Now()
 	got, err := s.get(ctx, url, old)

@@ -56,13 +56,15 @@ are asked before loopback, since both are accepted.
 
 ## Bans behind established flows
 
-By the default figures a look-up in a set takes a packet 70 ns, a base chain 24 and two
-comparisons 6; "sluice bench calibrate" says what they take on your machine. So the
+On the machine that the default costs are from, a look-up in a set takes a packet 70 ns,
+a base chain 24 and two comparisons 6; "sluice bench calibrate" says what they take on
+yours. So the
 bans of a policy are asked of what begins a flow, or keeps no state, and not of every
 packet. They hold for flows that exist all the same: when a policy comes whose
 bans hit flows, these are deleted from the connection table behind the switch, and
-their next packet begins anew and is dropped. Bans by command and by a limit come
-while the policy runs, and are asked of every packet.
+their next packet begins anew and is dropped. Bans by command come while the policy
+runs, and are asked of every packet; those by a limit are asked of what begins a flow,
+and end none that lives.
 
 A packet that comes to the host is asked for its source alone: its destination is
 the host's own address, which is never banned, or one that all of a network hear.

@@ -16,7 +16,7 @@ import (
 
 // FaultError says that the two judges of packets disagree: the proof, which
 // follows the compiled program, and the reference, which reads the policy. It is
-// a fault of Sluice.
+// a bug in Sluice.
 type FaultError struct {
 	Policy  string
 	Packet  packet.Packet
@@ -27,7 +27,7 @@ type FaultError struct {
 
 // Error describes the packet, so that the fault can be reported.
 func (e *FaultError) Error() string {
-	return fmt.Sprintf("this is a fault of Sluice: of one packet the proof says that it is %s, and the policy %s means that it is %s\n"+
+	return fmt.Sprintf("this is a bug in Sluice: of one packet the proof says that it is %s, and the policy %s means that it is %s\n"+
 		"packet: %s %+v\n"+
 		"hint: please report it with the policy; believe neither answer",
 		e.Program, e.Policy, e.Meant, e.Way, e.Packet)

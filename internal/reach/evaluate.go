@@ -25,7 +25,7 @@ type Result struct {
 	Hook    program.HookKind
 	Chain   string        // base chain that dropped; "" for an accepted packet
 	Packet  packet.Packet // as it was at the end, after rewriting
-	// Certain is false where the verdict hangs on something unknown; the rest
+	// Certain is false where the verdict depends on something unknown; the rest
 	// is then the first possible outcome that is not accepted.
 	Certain bool
 	// Doubts names what was unknown, Assumed what was taken for granted.

@@ -73,6 +73,16 @@ func List() ([]Thing, []error) {
 	return l.things, l.errs
 }
 
+// whole asks again where the kernel changed under a dump.
+func whole[T any](ask func() (T, error)) (got T, err error) {
+	for range 5 {
+		if got, err = ask(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return got, err
+}
+
 type list struct {
 	things []Thing
 	errs   []error
@@ -90,7 +100,7 @@ func missing(err error) bool {
 }
 
 func (l *list) devices() {
-	links, err := netlink.LinkList()
+	links, err := whole(netlink.LinkList)
 	if err != nil {
 		l.failed("network devices", err)
 		return
@@ -143,7 +153,7 @@ func blockLink() netlink.Link { return &netlink.Device{LinkAttrs: netlink.LinkAt
 // a filter chooses a queue, unless it is a program or has actions.
 func (l *list) filters(link netlink.Link) {
 	name := link.Attrs().Name
-	disciplines, err := netlink.QdiscList(link)
+	disciplines, err := whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
 	if err != nil {
 		l.failed("queueing disciplines of "+name, err)
 		return
@@ -166,9 +176,9 @@ func (l *list) filters(link netlink.Link) {
 }
 
 func (l *list) filtersAt(link netlink.Link, device, hook string, parent uint32, queueing bool) {
-	found, err := netlink.FilterList(link, parent)
+	found, err := whole(func() ([]netlink.Filter, error) { return netlink.FilterList(link, parent) })
 	if err != nil {
-		if !missing(err) {
+		if !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EOPNOTSUPP) { // a device that has gone, a kernel without tc
 			l.failed("filters of "+device, err)
 		}
 		return
@@ -183,6 +193,8 @@ func (l *list) filtersAt(link netlink.Link, device, hook string, parent uint32, 
 	}
 }
 
+// acts says whether a filter may do more than choose a queue; of a kind whose actions
+// are not read, it may.
 func acts(f netlink.Filter) bool {
 	switch f := f.(type) {
 	case *netlink.U32:
@@ -194,7 +206,7 @@ func acts(f netlink.Filter) bool {
 	case *netlink.FwFilter:
 		return false
 	}
-	return f.Type() == "bpf"
+	return true
 }
 
 // ipvs adds the services of the load balancer, from /proc/net/ip_vs: three lines of

@@ -72,11 +72,21 @@ func dropCapabilities() error {
 	for c := uintptr(0); ; c++ {
 		switch err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); {
 		case errors.Is(err, unix.EINVAL): // behind the last one that the kernel knows
-			return nil
+			return dropInherited()
 		case err != nil:
 			return err
 		}
 	}
+}
+
+// dropInherited empties the sets of this thread: an exec as root takes over what may be
+// inherited, whatever the bounding set lacks.
+func dropInherited() error {
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return err
+	}
+	var none [2]unix.CapUserData
+	return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0])
 }
 
 // calls are the system calls of the Go runtime, of its network and name look-ups,
