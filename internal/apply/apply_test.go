@@ -232,11 +232,6 @@ func TestRestoreFailsClosed(t *testing.T) {
 				}
 			}
 		},
-		"state": func(t *testing.T, dir string) {
-			if err := os.WriteFile(filepath.Join(dir, currentFile), []byte("{"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		},
 		"newer": func(t *testing.T, dir string) {
 			if err := os.WriteFile(filepath.Join(dir, currentFile), []byte(`{"format": 99}`), 0o600); err != nil {
 				t.Fatal(err)

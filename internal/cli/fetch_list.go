@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"os"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -29,7 +30,8 @@ Exit status: 0 answered, 2 it failed.`,
 			if err != nil {
 				return errors.Join(errors.New("confine the process that fetches lists"), err)
 			}
-			return lists.Serve(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), lacks)
+			// Not the command's own output, which is made fit for a terminal.
+			return lists.Serve(cmd.Context(), cmd.InOrStdin(), os.Stdout, lacks)
 		},
 	}
 }

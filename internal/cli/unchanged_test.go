@@ -136,8 +136,12 @@ func another(t *testing.T, v reflect.Value) {
 		v.SetBool(!v.Bool())
 	case reflect.String:
 		v.SetString(v.String() + "x")
+	case reflect.Int:
+		v.SetInt(v.Int() + 1)
 	case reflect.Uint16, reflect.Uint64:
 		v.SetUint(v.Uint() + 1)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
 	case reflect.Slice:
 		v.Set(reflect.Append(reflect.MakeSlice(v.Type(), 0, 1), reflect.New(v.Type().Elem()).Elem()))
 	default:

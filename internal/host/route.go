@@ -40,6 +40,11 @@ type Way struct {
 	Why   string // by which route, or why it leads nowhere or is not known
 }
 
+// loopback is the device by which the host talks to itself. What comes in by it keeps
+// the route by which it was sent, and is not asked again (skb_valid_dst in
+// net/ipv4/ip_input.c).
+const loopback = "lo"
+
 // Router answers where routing leads a packet.
 type Router func(Trip) Way
 
@@ -49,6 +54,8 @@ func (f Facts) Route(t Trip) Way {
 	switch {
 	case !f.Known:
 		return Way{Leads: Unknown, Why: "nothing is known of the host"}
+	case t.In == loopback:
+		return Way{Leads: Here, Out: []string{loopback}}
 	case f.Routing == nil:
 		return f.guess(t)
 	case f.Routing.Partial:
@@ -82,6 +89,9 @@ func (f Facts) Kernel(t Trip) Way {
 	l := link.Lookup{
 		Source: t.Source, Destination: t.Destination, Mark: t.Mark, Protocol: t.Protocol,
 		SourcePort: t.SourcePort, Port: t.Port, User: t.User,
+	}
+	if t.In == loopback {
+		return f.Route(t)
 	}
 	if t.In != "" {
 		i := slices.IndexFunc(f.Interfaces, func(i Interface) bool { return i.Name == t.In })

@@ -159,13 +159,13 @@ func lintCodes(t *testing.T, c *town, text string, tell func(*host.Facts)) (code
 }
 
 // A ban is the only thing that takes ICMP errors away, which ban-router and
-// ban-countries speak of: neither "drop icmp" nor an invalid state does.
+// ban-countries speak of: "drop icmp" does not.
 func TestErrorsThatOnlyBansDrop(t *testing.T) {
 	c := newTown(t)
 	taken := c.host.Delivered(1, false)
 	router, own := place("outside", false), place("host", false)
-	// Nobody has sent what it quotes, so it belongs to no connection.
-	quoted := testnet.UDP(netip.AddrPortFrom(own, 4711), netip.AddrPortFrom(place("stranger", false), 4711))
+	from, to := netip.AddrPortFrom(own, 4711), netip.AddrPortFrom(place("stranger", false), 4711)
+	quoted := testnet.UDP(from, to)
 	for _, test := range []struct {
 		policy string
 		passes bool
@@ -175,6 +175,7 @@ func TestErrorsThatOnlyBansDrop(t *testing.T) {
 		{"ban: [198.51.100.0/24]\nnever-ban: [198.51.100.254]\ninput: { default: drop }\n", true},
 	} {
 		apply(t, c.host, test.policy)
+		c.host.TryUDP(testnet.UDPTry{From: from, To: to, Patience: short}) // what the error is about
 		taken.Forget()
 		if err := c.street.Send(testnet.TooBig(router, own, 1400, quoted)); err != nil {
 			t.Fatal(err)

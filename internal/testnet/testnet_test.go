@@ -190,9 +190,11 @@ func TestHandmadePackets(t *testing.T) {
 					t.Errorf("%s: not on the wire", p.name)
 				}
 				found := false
-				for _, l := range listeners {
-					if _, ok := l.Wait(20*time.Millisecond, p.match); ok {
-						found = true
+				for until := time.Now().Add(enough); !found && time.Now().Before(until); {
+					for _, l := range listeners {
+						if _, ok := l.Wait(20*time.Millisecond, p.match); ok {
+							found = true
+						}
 					}
 				}
 				if !found {
