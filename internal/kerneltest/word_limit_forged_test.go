@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -114,27 +113,21 @@ func forge(t *testing.T, c *town, answers *testnet.Capture, from, to netip.AddrP
 	number := sequenceOf(seen.Raw)
 	switch n % 4 {
 	case 0: // within the window, which connection tracking takes for a handshake
-		send("A", first+1, number+500)
-		send("PA", first+1, number+500, []byte("hello")...)
+		send("A", first+1, number-500)
+		send("PA", first+1, number-500, []byte("hello")...)
 	case 1: // outside the window of the server's
 		send("A", first+1, number+1_000_000)
 		send("A", first+200_000, number+1)
 	case 2: // a SYN again, which is answered again
 		send("S", first, 0)
-		send("A", first+1, number+500)
+		send("A", first+1, number-500)
 		send("S", first, 0)
 	case 3:
-		send("A", first+1, number+300)
+		send("A", first+1, number-300)
 		send("R", first+1, 0)
-		send("FA", first+1, number+500)
+		send("FA", first+1, number-500)
 	}
 }
 
 // sequenceOf reads the number of a segment.
-func sequenceOf(raw []byte) uint32 {
-	header := 40
-	if raw[0]>>4 == 4 {
-		header = int(raw[0]&15) * 4
-	}
-	return binary.BigEndian.Uint32(slices.Clone(raw[header+4 : header+8]))
-}
+func sequenceOf(packet []byte) uint32 { return binary.BigEndian.Uint32(packet[transport(packet)+4:]) }
