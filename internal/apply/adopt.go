@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -108,9 +109,14 @@ func graceLeft(have backend.State) float64 {
 	return 0
 }
 
-// forwards says whether the namespace forwards packets. What cannot be asked counts
-// as yes.
+// forwards says whether connections through this host can run: whether the namespace
+// forwards packets and has an interface that is up, as it has none at boot when rules
+// are loaded ahead of the network. What cannot be asked counts as yes.
 func forwards() bool {
+	up := func(i net.Interface) bool { return i.Flags&(net.FlagUp|net.FlagLoopback) == net.FlagUp }
+	if list, err := net.Interfaces(); err == nil && !slices.ContainsFunc(list, up) {
+		return false
+	}
 	for _, name := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
 		if value, err := sysctl.Read(name); err != nil || value != "0" {
 			return true

@@ -250,6 +250,28 @@ func TestForwardedGrace(t *testing.T) {
 	}
 }
 
+// TestNoGraceAheadOfTheNetwork: at boot, rules are loaded before an interface is up, and
+// no connection runs through the host that would need a grace. Behind that one is begun.
+func TestNoGraceAheadOfTheNetwork(t *testing.T) {
+	l, _, _ := router(t, true)
+	l.must(command{Op: "apply", Policy: "a router", Grace: time.Hour})
+	for _, device := range []string{"lan0", "wan0"} {
+		l.ns.MustRun("ip", "link", "set", device, "down")
+	}
+	l.reboot()
+	l.must(command{Op: "restore"})
+	if left := l.grace(); left != 0 {
+		t.Errorf("ahead of the network a grace was begun: %s", left)
+	}
+	l.wantHoldsRouter()
+	l.ns.MustRun("ip", "link", "set", "wan0", "up")
+	l.reboot()
+	l.must(command{Op: "restore"})
+	if l.grace() == 0 {
+		t.Error("with an interface up, no grace was begun")
+	}
+}
+
 // TestGraceOfAKilledCommand: it ends by itself.
 func TestGraceOfAKilledCommand(t *testing.T) {
 	l, inside, outside := router(t, true)
