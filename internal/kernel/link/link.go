@@ -10,7 +10,6 @@ package link
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
@@ -87,54 +86,6 @@ func List() ([]Link, error) {
 	return links, nil
 }
 
-// DefaultRoutes returns the indices of the devices that the unicast default
-// routes of the main table leave by, IPv4 and IPv6, sorted.
-func DefaultRoutes() ([]int, error) {
-	routes, err := table(unix.RT_TABLE_MAIN)
-	if err != nil {
-		return nil, err
-	}
-	var indices []int
-	for _, r := range routes {
-		if r.Type != unix.RTN_UNICAST || !isDefault(r) {
-			continue
-		}
-		if r.LinkIndex != 0 {
-			indices = append(indices, r.LinkIndex)
-		}
-		for _, hop := range r.MultiPath {
-			indices = append(indices, hop.LinkIndex)
-		}
-	}
-	slices.Sort(indices)
-	return slices.Compact(indices), nil
-}
-
-// Gateways returns the routers that the unicast default routes of the main table
-// go to, in the kernel's order.
-func Gateways() ([]netip.Addr, error) {
-	routes, err := table(unix.RT_TABLE_MAIN)
-	if err != nil {
-		return nil, err
-	}
-	var out []netip.Addr
-	add := func(ip net.IP) {
-		if a, ok := netip.AddrFromSlice(ip); ok {
-			out = append(out, a.Unmap())
-		}
-	}
-	for _, r := range routes {
-		if r.Type != unix.RTN_UNICAST || !isDefault(r) {
-			continue
-		}
-		add(r.Gw)
-		for _, hop := range r.MultiPath {
-			add(hop.Gw)
-		}
-	}
-	return out, nil
-}
-
 // Local returns the prefixes of the local routing table for which the host is
 // the destination itself (routes of type local), in the kernel's order.
 func Local() ([]netip.Prefix, error) {
@@ -160,14 +111,4 @@ func table(number int) ([]netlink.Route, error) {
 	return dump("routes", func() ([]netlink.Route, error) {
 		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: number}, netlink.RT_FILTER_TABLE)
 	})
-}
-
-// isDefault holds for a destination of length 0, which the library gives as
-// nil or as a prefix.
-func isDefault(r netlink.Route) bool {
-	if r.Dst == nil {
-		return true
-	}
-	ones, _ := r.Dst.Mask.Size()
-	return ones == 0 && r.Dst.IP.IsUnspecified()
 }

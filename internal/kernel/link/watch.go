@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -17,8 +18,15 @@ var watched = []uint32{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP
 // watchedAtOnce is how long one read waits before it looks whether it is to end.
 const watchedAtOnce = time.Second
 
-// Watch calls changed, from a goroutine of its own, whenever links, addresses or routes
-// of the calling thread's network namespace have changed, and once when it listens.
+// matters says that a message may be of what a firewall takes from a host: of routes only
+// default ones are. A router of the internet changes others all the time.
+func matters(m netlink.Message) bool {
+	route := m.Header.Type == unix.RTM_NEWROUTE || m.Header.Type == unix.RTM_DELROUTE
+	return !route || len(m.Data) < routeHeader || m.Data[routeLength] == 0
+}
+
+// Watch calls changed, from a goroutine of its own, whenever links, addresses or default
+// routes of the calling thread's network namespace have changed, and once when it listens.
 // Messages that were lost count as a change, so that what is read behind a call is never
 // older than the last change. It ends with the context, or with the error of a socket
 // that cannot be read.
@@ -38,9 +46,10 @@ func Watch(ctx context.Context, changed func()) error {
 		if err := conn.SetReadDeadline(time.Now().Add(watchedAtOnce)); err != nil {
 			return fmt.Errorf("listen for changes of the network: %w", err)
 		}
-		_, err := conn.Receive()
+		messages, err := conn.Receive()
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
+		case err == nil && !slices.ContainsFunc(messages, matters):
 		case err == nil, errors.Is(err, unix.ENOBUFS):
 			changed()
 		default:
