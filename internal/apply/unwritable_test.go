@@ -1,7 +1,9 @@
 package apply
 
 import (
+	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,6 +108,36 @@ func eachRefusal(t *testing.T, test func(t *testing.T, l *lab, refuse, relieve f
 	}
 }
 
+// openTrial opens files of the state that name the end of a trial, while that can be
+// done, and gives a function that ends the trial: it makes the deadline negative, in
+// place, which takes no room.
+func (l *lab) openTrial(names ...string) (end func()) {
+	l.t.Helper()
+	var files []*os.File
+	for _, name := range names {
+		file, err := os.OpenFile(filepath.Join(l.dir, name), os.O_RDWR, 0)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		l.t.Cleanup(func() { _ = file.Close() })
+		files = append(files, file)
+	}
+	return func() {
+		l.t.Helper()
+		for _, file := range files {
+			const field = `"deadline": `
+			text, err := io.ReadAll(file)
+			at := bytes.Index(text, []byte(field))
+			if err != nil || at < 0 {
+				l.t.Fatalf("no deadline in %s: %v\n%s", file.Name(), err, text)
+			}
+			if _, err := file.WriteAt([]byte("-1"), int64(at+len(field))); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+	}
+}
+
 // TestBootFromADiskThatTakesNothing: the confirmed policy is loaded, journal or not;
 // sysctls, missing interfaces and the journal of bans with it.
 func TestBootFromADiskThatTakesNothing(t *testing.T) {
@@ -182,8 +214,11 @@ func TestGoingBackNeedsNoDisk(t *testing.T) {
 				if before != "" {
 					l.must(command{Op: "apply", Policy: before})
 				}
-				l.must(command{Op: "apply", Policy: "b", Confirm: 3 * time.Second})
+				l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+				end := l.openTrial(currentFile)
 				refuse()
+				l.wantHolds("b")
+				end()
 				l.await(before)
 				running := 0
 				if before != "" {
@@ -215,8 +250,9 @@ func TestGoingBackWhereTheSwitchWasNotWritten(t *testing.T) {
 	eachRefusal(t, func(t *testing.T, l *lab, refuse, relieve func()) {
 		l.must(command{Op: "apply", Policy: "a"})
 		hold := filepath.Join(t.TempDir(), "hold")
-		p := l.ns.Start("/usr/bin/env", l.childArgs(command{Op: "apply", Policy: "b", Confirm: 4 * time.Second, Hold: hold, HoldAt: "verified"})...)
+		p := l.ns.Start("/usr/bin/env", l.childArgs(command{Op: "apply", Policy: "b", Confirm: time.Hour, Hold: hold, HoldAt: "verified"})...)
 		await(t, "the rules are read back", func() bool { return exists(hold) })
+		end := l.openTrial(journalFile, generationName(2))
 		refuse()
 		if err := os.Remove(hold); err != nil {
 			t.Fatal(err)
@@ -225,6 +261,8 @@ func TestGoingBackWhereTheSwitchWasNotWritten(t *testing.T) {
 		if out := p.Output(); !strings.Contains(out, "until when a boot loads generation 1") {
 			t.Errorf("it says: %s", out)
 		}
+		l.wantHolds("b")
+		end()
 		l.await("a")
 		if s := l.status(); s.Pending != nil || !s.Fine() || s.Generation.Number != 1 {
 			t.Errorf("status: %+v", s)
@@ -243,7 +281,12 @@ func TestConfirmThatCannotBeWritten(t *testing.T) {
 		t.Run(later, func(t *testing.T) {
 			eachRefusal(t, func(t *testing.T, l *lab, refuse, relieve func()) {
 				l.must(command{Op: "apply", Policy: "a"})
-				l.must(command{Op: "apply", Policy: "b", Confirm: 5 * time.Second})
+				l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+				_, cur, err := (&Host{Dir: l.dir}).peek()
+				if err != nil {
+					t.Fatal(err)
+				}
+				end := l.openTrial(currentFile)
 				refuse()
 				for range 2 {
 					out, err := l.run(command{Op: "confirm"})
@@ -251,7 +294,10 @@ func TestConfirmThatCannotBeWritten(t *testing.T) {
 						t.Fatalf("%v: %s", err, out)
 					}
 				}
-				time.Sleep(7 * time.Second) // past the end of the trial
+				end()
+				for _, pid := range []int{cur.Pending.PID, cur.Pending.Spare} {
+					await(t, "no watcher is left", func() bool { return !watches(pid, cur.Pending.Token) })
+				}
 				l.wantHolds("b")
 				if s := l.status(); s.Pending != nil || s.Condition != Running || s.Generation.Number != 2 || s.Boot != 1 {
 					t.Errorf("status: %+v", s)
