@@ -228,6 +228,11 @@ var constructs = []construct{
 	{name: "ingress", kind: program.Ingress, phase: program.Early, match: conditions{setOn(program.Source, "office")}, actions: actions{program.Drop}, want: `ip saddr @office4_* drop`},
 	{name: "jump", actions: actions{program.Jump{Chain: "sub"}}, want: `jump sub`},
 	{name: "goto", actions: actions{program.Count{Counter: "c_one"}, program.Goto{Chain: "sub"}}, want: `counter name "c_one" goto sub`},
+	{name: "destination and source port of TCP", match: conditions{protocolIs(6), numbersOf(program.Port, exactly(68)), numbersOf(program.SourcePort, exactly(67))}, want: `tcp sport 67 tcp dport 68 accept`},
+	{name: "destination and source port of UDP", match: conditions{protocolIs(17), numbersOf(program.Port, exactly(68)), numbersOf(program.SourcePort, exactly(67))}, want: `udp sport 67 udp dport 68 accept`},
+	{name: "destination and source port of SCTP", match: conditions{protocolIs(132), numbersOf(program.Port, exactly(68)), numbersOf(program.SourcePort, exactly(67))}, want: `sctp sport 67 sctp dport 68 accept`},
+	{name: "icmp code before type", match: conditions{protocolIs(1), numbersOf(program.ICMPCode, exactly(4)), numbersOf(program.ICMPType, exactly(3))}, want: `meta nfproto ipv4 icmp type destination-unreachable icmp code 4 accept`},
+	{name: "icmpv6 code before type", match: conditions{protocolIs(58), numbersOf(program.ICMPv6Code, exactly(4)), numbersOf(program.ICMPv6Type, exactly(1))}, want: `meta nfproto ipv6 icmpv6 type destination-unreachable icmpv6 code 4 accept`},
 }
 
 func perSecond(n, burst uint64) program.Rate {
