@@ -111,8 +111,11 @@ func (p *place) works(t *testing.T, file string) {
 	}
 }
 
-// plain is a policy with a few words, and no chain for what leaves the host.
+// plain is a policy with a few words, and no chain for what leaves the host. It gives
+// no grace to connections that ran before: what is left of one that is over goes with
+// the next change, also with one that fails, and is not what has to stay.
 const plain = `version: 1
+tracking: { grace: none }
 zones:
   wan: { interfaces: [wan0] }
   lan: { interfaces: [lan0] }
@@ -339,7 +342,8 @@ func TestNftKilled(t *testing.T) {
 // more allows what the plain policy allows, and has chains, sets and a default of
 // its own beside.
 var more = strings.NewReplacer(
-	"input:\n  default: drop", "ban: [banned]\ntracking: { table: { timeouts: { udp: 78s } } }\noutput:\n  default: allow\n  rules: [drop tcp/25]\ninput:\n  default: allow",
+	"tracking: { grace: none }", "tracking: { grace: none, table: { timeouts: { udp: 78s } } }",
+	"input:\n  default: drop", "ban: [banned]\noutput:\n  default: allow\n  rules: [drop tcp/25]\ninput:\n  default: allow",
 	"    - allow tcp/7100-7299\n", "    - allow tcp/7100-7299\n    - drop [tcp/7000, udp/7000]\n    - allow ssh limit 6/30s per source then ban 10m\n",
 ).Replace(plainPolicy)
 
