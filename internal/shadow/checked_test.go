@@ -32,6 +32,7 @@ func TestOnlyCountsIsLoaded(t *testing.T) {
 		program.Limit{Name: "l", Rate: rate, Per: program.PerSource, Table: "limited", Ban: "banned", BanTimeout: 1000},
 		program.ConnectionLimit{Name: "c", Max: 1},
 		program.SetMark{Value: 1},
+		program.SetLabel{Bit: 127},
 		program.DNAT{To: address},
 		program.DNATPrefix{From: prefix, To: prefix},
 		program.SNAT{To: address},

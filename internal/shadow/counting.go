@@ -94,8 +94,9 @@ type counting struct {
 	counters map[string]bool
 	made     map[string]bool // chains, by their new name
 	// unlimited are lines whose limit of connections is taken as not reached.
-	unlimited []program.Origin
-	err       error
+	unlimited  []program.Origin
+	handshakes bool // limits count SYNs instead
+	err        error
 }
 
 func (c *counting) fail(format string, args ...any) {
@@ -240,6 +241,9 @@ func (c *counting) notes() {
 	}
 	for _, o := range c.unlimited {
 		say(fmt.Sprintf("%s:%d: the number of connections is taken as within its limit: counting them could cost a packet", o.File, o.Line))
+	}
+	if c.handshakes {
+		say("limits per source count the packets that begin TCP connections; enforced, they count handshakes that are completed")
 	}
 	for i := range c.to.Chains {
 		for _, r := range c.to.Chains[i].Rules {

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"sluice/internal/addrset"
+	"sluice/internal/host"
 	"sluice/internal/optimize"
 	"sluice/internal/packet"
 	"sluice/internal/policy"
@@ -330,5 +333,42 @@ func TestBansByCommandAreCounted(t *testing.T) {
 		if len(lines) != 1 || (lines[0].Counter == "input.ban_by_command") != want || lines[0].Counter == "input.ban_by_command" && lines[0].Verdict != shadow.Drop {
 			t.Errorf("%s: %+v", source, lines)
 		}
+	}
+}
+
+// Limits that count completed handshakes where they are enforced count what begins
+// connections here, in the same buckets and with the same bans, and no label of a
+// connection is set or asked: those are the running firewall's.
+func TestHandshakesAreCountedAsConnectionsBegin(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(`version: 1
+input: { default: drop, rules: [allow ssh limit 6/30s per source then ban 10m, allow tcp/80 limit 10/minute per source] }
+forward: { default: drop, rules: [allow tcp/443 limit 7/minute per source] }
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := compiled(t, dir, host.Facts{})
+	out, legend := counting(t, p)
+	limits := map[uint64]program.Limit{}
+	for i := range out.Chains {
+		for _, r := range out.Chains[i].Rules {
+			if text := fmt.Sprint(r.Match); strings.Contains(text, "label-") || strings.Contains(text, program.Socket) {
+				t.Errorf("chain %s asks %s", out.Chains[i].Name, text)
+			}
+			for _, a := range r.Actions {
+				if l, is := a.(program.Limit); is {
+					limits[l.Rate.Packets] = l
+					if l.Asks || l.Per != program.PerSource || l.Over == "" && l.Ban != "" {
+						t.Errorf("chain %s: %+v", out.Chains[i].Name, l)
+					}
+				}
+			}
+		}
+	}
+	if len(limits) != 3 || limits[6].BanTimeout != 600_000 || limits[10].Ban != "" || limits[7].Ban != "" {
+		t.Errorf("limits: %+v", limits)
+	}
+	if !slices.ContainsFunc(legend.Notes, func(n string) bool { return strings.Contains(n, "handshakes that are completed") }) {
+		t.Errorf("notes: %q", legend.Notes)
 	}
 }

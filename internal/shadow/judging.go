@@ -116,7 +116,9 @@ func (j *judging) base() string {
 		return name
 	}
 	at := j.chain(name, from.Comment)
-	rules := slices.Clone(from.Rules)
+	// What counts handshakes goes by labels of connections, which the running firewall
+	// has for itself; the limits count where a connection begins (see opens).
+	rules := slices.DeleteFunc(slices.Clone(from.Rules), func(r program.Rule) bool { return r.Stage == program.StageProof })
 	sortStages(rules)
 	j.turnAll(at, rules)
 	j.add(at, j.end(from))
@@ -178,9 +180,12 @@ func (j *judging) turn(at int, r *program.Rule) {
 	decides := false
 	for _, a := range r.Actions {
 		switch a := a.(type) {
-		case program.Count, program.Log, program.NoTrack, program.SetMark, program.ClampMSS, program.Offload:
+		case program.Count, program.Log, program.NoTrack, program.SetMark, program.SetLabel, program.ClampMSS, program.Offload:
 		case program.Limit:
 			decides = true
+			if a.Asks {
+				a = j.opens(r)
+			}
 			out.Actions = append(out.Actions, j.limit(r, a))
 		case program.ConnectionLimit:
 			// The kernel drops a packet for whose connection it finds no memory to count
@@ -281,6 +286,49 @@ func (j *judging) limit(r *program.Rule, l program.Limit) program.Action {
 		}})
 	}
 	return l
+}
+
+// opens is the limit of a rule that labels its connections, asked of the packets that
+// begin them: enforced, it counts by the packet that proves the handshake, in the chain
+// that packets of connections with the label go to.
+func (j *judging) opens(r *program.Rule) program.Limit {
+	for _, a := range r.Actions {
+		set, labels := a.(program.SetLabel)
+		if !labels {
+			continue
+		}
+		for i := range j.from.Chains {
+			for _, there := range j.from.Chains[i].Rules {
+				if !slices.ContainsFunc(there.Match, func(c program.Condition) bool {
+					return c.Field == program.Status && slices.Equal(c.Names, []string{program.Label(set.Bit)})
+				}) {
+					continue
+				}
+				if limit, counts := j.leadsToLimit(there.Actions); counts {
+					j.handshakes = true
+					limit.Per = program.PerSource
+					return limit
+				}
+			}
+		}
+	}
+	j.fail("%s: no limit counts the connections of this rule", where(r))
+	return program.Limit{}
+}
+
+// leadsToLimit gives the limit that a chain begins with to which actions lead.
+func (j *judging) leadsToLimit(actions []program.Action) (program.Limit, bool) {
+	for _, a := range actions {
+		to, leads := a.(program.Goto)
+		if !leads {
+			continue
+		}
+		if c := j.from.Chain(to.Chain); c != nil && len(c.Rules) > 0 && len(c.Rules[0].Actions) > 0 {
+			limit, is := c.Rules[0].Actions[0].(program.Limit)
+			return limit, is
+		}
+	}
+	return program.Limit{}, false
 }
 
 // full is the counter of sources that find a table full.

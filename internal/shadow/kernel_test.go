@@ -334,6 +334,65 @@ func TestCountsAreWhatEnforcementDoes(t *testing.T) {
 	}
 }
 
+// TestHandshakeLimitsCountBeginnings: limits that count completed handshakes where they
+// are enforced count the packets that begin connections, at both hooks and of both
+// families, and who would be banned is counted as such.
+func TestHandshakeLimitsCountBeginnings(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces)
+	l := newLab(t)
+	running, legend := l.shadowed(`
+input: { default: drop, rules: [allow ssh limit 2/day per source then ban 1d, allow tcp/80 limit 3/day per source] }
+forward: { default: drop, rules: [allow tcp/443 limit 4/day per source] }
+`)
+	const each = 6
+	syns := func(from string, to ...string) (out [][]byte) {
+		for i := range each {
+			for _, at := range to {
+				out = append(out, testnet.TCP(netip.AddrPortFrom(netip.MustParseAddr(from), uint16(20000+i)), netip.MustParseAddrPort(at), "S"))
+			}
+		}
+		return out
+	}
+	others, banned := [][]byte{}, [][]byte{}
+	others = append(others, syns("203.0.113.1", "198.51.100.1:80", "10.20.0.5:443")...)
+	others = append(others, syns("2001:db8:77::1", "[2001:db8:1::1]:80", "[2001:db8:20::5]:443")...)
+	banned = append(banned, syns("203.0.113.2", "198.51.100.1:22")...)
+	banned = append(banned, syns("2001:db8:78::2", "[2001:db8:1::1]:22")...)
+	l.send(others)
+	l.send(banned[:each])
+	l.send(banned[each:])
+
+	_, counts := l.report(running, legend)
+	allowed := map[string]uint64{}
+	for _, line := range legend.Lines {
+		if line.Verdict == shadow.Allow && line.Origin.Line > 0 {
+			allowed[string(line.Hook)+" "+line.Text] += counts.Counters[line.Counter].Packets
+		}
+	}
+	for text, want := range map[string]uint64{
+		"input allow ssh limit 2/day per source then ban 1d": 2 * 2,
+		"input allow tcp/80 limit 3/day per source":          2 * 3,
+		"forward allow tcp/443 limit 4/day per source":       2 * 4,
+	} {
+		if allowed[text] != want {
+			t.Errorf("%s: %d connections, not %d; all: %v", text, allowed[text], want, allowed)
+		}
+	}
+	over, ban := counts.Counters["input.over.limit-"+limitOf(legend)].Packets, counts.Counters["input.ban_by_limit"].Packets
+	if over == 0 || ban == 0 || over+ban != 2*(each-2) {
+		t.Errorf("%d over the limit that bans, %d banned", over, ban)
+	}
+	dropped := map[program.HookKind]uint64{}
+	for _, line := range legend.Lines {
+		if line.Verdict == shadow.Drop {
+			dropped[line.Hook] += counts.Counters[line.Counter].Packets
+		}
+	}
+	if dropped[program.Input] < 2*(each-2)+2*(each-3) || dropped[program.Forward] < 2*(each-4) {
+		t.Errorf("dropped: %v", dropped)
+	}
+}
+
 // limitOf is the rule whose limit bans.
 func limitOf(l *shadow.Legend) string {
 	for _, line := range l.Lines {
