@@ -19,7 +19,7 @@ const (
 )
 
 // Follow calls Sync whenever links, addresses or routes have changed, until the context
-// ends. Told is called with what was brought in. What fails is noted and tried again; a
+// ends. Where systemd waits for it, it learns when the first Sync is done. Told is called with what was brought in. What fails is noted and tried again; a
 // socket that fails is opened anew, since nothing else would see the next change.
 func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 	if err := needRoot(); err != nil {
@@ -40,7 +40,7 @@ func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 			}
 		}
 	}()
-	lost := false
+	lost, ready := false, false
 	for again := time.Duration(0); ctx.Err() == nil; {
 		if again == 0 {
 			select {
@@ -50,6 +50,13 @@ func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 			}
 		}
 		out, err := h.Sync(ctx)
+		if !ready {
+			// One that failed is tried again: a boot must not wait for it.
+			ready = true
+			if err := notifyReady(); err != nil {
+				h.note("%v", err)
+			}
+		}
 		if err != nil && ctx.Err() == nil {
 			if out != nil && len(out.Moves) > 0 {
 				told(out)

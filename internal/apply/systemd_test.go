@@ -1,6 +1,8 @@
 package apply
 
 import (
+	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -102,13 +104,65 @@ func TestUnits(t *testing.T) {
 	if err != nil || strings.Contains(string(out), dir) {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
 	}
-	text, err := os.ReadFile(filepath.Join("..", "..", "packaging", "systemd", "sluice.service"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"DefaultDependencies=no", "Before=network-pre.target", "Wants=network-pre.target"} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("sluice.service lacks %s", want)
+	early := []string{"DefaultDependencies=no", "Before=network-pre.target shutdown.target", "Wants=network-pre.target", "Conflicts=shutdown.target", "WantedBy=sysinit.target"}
+	for unit, wants := range map[string][]string{
+		"sluice.service":       early,
+		"sluice-sync.service":  append([]string{"After=sluice.service", "Type=notify"}, early...),
+		"sluice-sync@.service": {"After=sluice-netns@%i.service", "Type=notify"},
+	} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "packaging", "systemd", unit))
+		if err != nil {
+			t.Fatal(err)
 		}
+		for _, want := range wants {
+			if !strings.Contains(string(text), want+"\n") {
+				t.Errorf("%s lacks %s", unit, want)
+			}
+		}
+	}
+}
+
+// TestFollowReady has systemd wait for the first sync, which finds a state or none, or a
+// damaged one.
+func TestFollowReady(t *testing.T) {
+	for _, state := range []string{"none", "applied", "damaged"} {
+		t.Run(state, func(t *testing.T) {
+			l := newLab(t)
+			if state != "none" {
+				l.must(command{Op: "apply", Policy: "a"})
+			}
+			if state == "damaged" {
+				if err := os.WriteFile(filepath.Join(l.dir, generationsDir, "1.json"), []byte("rubbish"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			path := filepath.Join(t.TempDir(), "notify")
+			conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			t.Setenv("NOTIFY_SOCKET", path)
+			said := make([]byte, 64)
+			l.inside(func(ctx context.Context, h *Host) error {
+				ctx, stop := context.WithCancel(ctx)
+				go func() {
+					defer stop()
+					if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+						t.Error(err)
+					}
+					n, err := conn.Read(said)
+					if said = said[:n]; err != nil {
+						t.Error(err)
+					}
+				}()
+				err := h.Follow(ctx, func(*Synced) {})
+				<-ctx.Done()
+				return err
+			})
+			if string(said) != "READY=1" {
+				t.Errorf("systemd was told %q", said)
+			}
+		})
 	}
 }
