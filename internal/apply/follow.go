@@ -501,7 +501,7 @@ func (s *session) fixed(now *host.Facts) []string {
 // Standing compares, without the lock, the kernel's sets with the host as it is. Where
 // there is no state, or it may not be read, there is nothing to compare.
 func (h *Host) Standing(ctx context.Context) (generation int, out Standing, err error) {
-	if needRoot() != nil || !h.known() {
+	if readable := needRoot() == nil; !readable || !h.known() {
 		return 0, out, nil
 	}
 	st, cur, err := h.peek()

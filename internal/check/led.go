@@ -71,12 +71,14 @@ func (c *checker) ledTo(hook policy.Hook, n *policy.NAT, to addrset.Set) (out []
 // firstService names what a redirect is about, or the first of it.
 func firstService(s *policy.ServiceRef) string {
 	for _, m := range s.Matches {
-		for _, p := range m.Ports {
-			if p.From == p.To {
-				return fmt.Sprintf("%s/%d", protocolNames[m.Protocol], p.From)
-			}
-			return fmt.Sprintf("%s/%d-%d", protocolNames[m.Protocol], p.From, p.To)
+		if len(m.Ports) == 0 {
+			continue
 		}
+		p := m.Ports[0]
+		if p.From == p.To {
+			return fmt.Sprintf("%s/%d", protocolNames[m.Protocol], p.From)
+		}
+		return fmt.Sprintf("%s/%d-%d", protocolNames[m.Protocol], p.From, p.To)
 	}
 	return "SERVICE"
 }
