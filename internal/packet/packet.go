@@ -153,6 +153,13 @@ func (p *Packet) HasPorts() bool {
 	return false
 }
 
+// Begins says whether the packet is the first of a flow that is tracked: new, or one
+// that another flow expects, which is related. NAT is asked of these alone
+// (nf_nat_inet_fn). ICMP that is related is an error about a known flow.
+func (p *Packet) Begins() bool {
+	return p.State == New || p.State == Related && p.Protocol != ICMP && p.Protocol != ICMPv6
+}
+
 // Mirror is the answer to a packet: ends and interfaces change places.
 func (p Packet) Mirror() Packet {
 	p.In, p.Out = p.Out, p.In

@@ -45,6 +45,7 @@ type Change struct {
 	New     Side   `json:"new"`
 
 	inner []string // services that are reached
+	later bool     // not before a default route leaves by another interface
 }
 
 // Side is what one of the policies does with the packets.
@@ -93,7 +94,7 @@ func compareAll(old, next Compiled, countries func() (*geo.Database, error)) (*D
 		questions = append(questions, one...)
 	}
 	x.u = reach.NewUniverse(reach.Options{
-		Own: next.own(), Here: next.Here(), Apart: next.Apart(), Questions: slices.Concat(questions, impossibleHere(next, old)), Settled: true,
+		Own: next.own(), Here: next.Here(), Apart: next.Apart(), Questions: slices.Concat(questions, impossibleHere(next, old), expected()), Settled: true,
 	}, old.Program, next.Program)
 	x.names = NewNames(countries, old.Resolved, next.Resolved)
 	x.say = newWording(x.u, x.names, []packet.State{packet.New}, next, old)
@@ -102,7 +103,7 @@ func compareAll(old, next Compiled, countries func() (*geo.Database, error)) (*D
 			return nil, err
 		}
 	}
-	out := &Diff{Changes: x.changes, Settings: settings(old.Program, next.Program), universe: x.u}
+	out := &Diff{Changes: ofNow(x.changes), Settings: settings(old.Program, next.Program), universe: x.u}
 	sortByDanger(out.Changes)
 	return out, x.names.Err()
 }
@@ -196,7 +197,12 @@ func (x *comparison) change(kind Kind, r reach.Region, old, next []string) error
 			continue
 		}
 		everything := x.u.And(x.domain[way], x.u.Or(x.u.Or(x.taken[0][way], x.taken[1][way]), rewritten(x.u, x.policies[1], way)))
-		classes := x.say.classes(way, mine, reach.Among{All: x.u.Unlimited(everything), More: mine})
+		// What is said of new flows goes for those that another flow expects.
+		told := x.u.Minus(mine, region(x.u, expected(), way))
+		if x.u.Empty(told) {
+			told = mine
+		}
+		classes := x.say.classes(way, told, reach.Among{All: x.u.Unlimited(everything), More: mine})
 		if kind == Opened && len(classes) > 1 && policed(x.policies[0], way) && !policed(x.policies[1], way) {
 			classes = []class{wholeWay(classes[0], mine)}
 		}
@@ -215,10 +221,26 @@ func (x *comparison) change(kind Kind, r reach.Region, old, next []string) error
 			if c.New, err = x.side(1, class, mine, next); err != nil {
 				return err
 			}
+			c.later = x.u.Empty(x.u.Now(x.u.And(class.region, mine)))
 			x.changes = append(x.changes, c)
 		}
 	}
 	return nil
+}
+
+// ofNow leaves out what happens once a default route leaves by another interface,
+// where the same lines do the same with the same services by those of now.
+func ofNow(changes []Change) []Change {
+	now := slices.DeleteFunc(slices.Clone(changes), func(c Change) bool { return c.later })
+	return slices.DeleteFunc(changes, func(c Change) bool {
+		return c.later && slices.ContainsFunc(now, func(d Change) bool {
+			return c.Kind == d.Kind && c.Hook == d.Hook && slices.Equal(c.Services, d.Services) && c.Reaches == d.Reaches && c.Old.same(d.Old) && c.New.same(d.New)
+		})
+	})
+}
+
+func (s Side) same(t Side) bool {
+	return s.Verdict == t.Verdict && slices.Equal(s.By, t.By) && slices.Equal(s.How, t.How)
 }
 
 // wholeWay is one class for all that a way lets pass which is not policed any more.

@@ -6,7 +6,6 @@ import (
 
 	"sluice/internal/addrset"
 	"sluice/internal/host"
-	"sluice/internal/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )
@@ -22,10 +21,7 @@ func impossibleHere(policies ...Compiled) (out []reach.Question) {
 	}
 	rewrites := func(f host.ForeignChain) bool { return f.Type == "nat" }
 	if !slices.ContainsFunc(facts.ForeignChains, rewrites) && !foreignUnread(facts) {
-		rewritten := []program.Condition{{Field: program.Status, Names: []string{"dnat", "snat"}}}
-		for _, at := range ways {
-			out = append(out, reach.Question{Way: at.Way, States: []packet.State{packet.New}, Match: [][]program.Condition{rewritten}})
-		}
+		out = rewrittenBefore()
 	}
 	if slices.ContainsFunc(policies, func(c Compiled) bool { return asksHere(c.Program) }) {
 		match := elsewhereHere(facts)

@@ -16,11 +16,24 @@ import (
 // that another tool leads elsewhere that is known of the ports that the host's
 // facts list with where they lead; the rest are judged as if nobody rewrote them.
 
-// rewrittenBefore are packets that another tool has rewritten already.
+// rewrittenBefore are first packets of flows, new ones and those that another flow
+// expects, that another tool has rewritten already.
 func rewrittenBefore() (out []reach.Question) {
-	rewritten := []program.Condition{{Field: program.Status, Names: []string{"dnat", "snat"}}}
+	rewritten := program.Condition{Field: program.Status, Names: []string{"dnat", "snat"}}
 	for _, at := range ways {
-		out = append(out, reach.Question{Way: at.Way, States: []packet.State{packet.New}, Match: [][]program.Condition{rewritten}})
+		out = append(out, reach.Question{Way: at.Way, States: []packet.State{packet.New}, Match: [][]program.Condition{{rewritten}}})
+	}
+	return append(out, expected(rewritten)...)
+}
+
+// expected are the first packets of flows that another flow expects. Every policy
+// means the same of them as of new ones.
+func expected(also ...program.Condition) (out []reach.Question) {
+	match := append(also, program.Condition{Field: program.Protocol, Not: true, Numbers: []program.NumberRange{
+		{From: packet.ICMP, To: packet.ICMP}, {From: packet.ICMPv6, To: packet.ICMPv6},
+	}})
+	for _, at := range ways {
+		out = append(out, reach.Question{Way: at.Way, States: []packet.State{packet.Related}, Match: [][]program.Condition{match}})
 	}
 	return out
 }

@@ -43,7 +43,7 @@ func (u *Universe) all(way Way) Region {
 	out = s.Minus(out, s.Minus(u.protocol(packet.ICMPv6), six))
 	out = s.And(s.And(out, u.kinds(way)), u.untouched())
 	if u.by[program.Direction] != nil {
-		out = s.Minus(out, s.And(u.named(program.State, "new"), u.named(program.Direction, "reply")))
+		out = s.Minus(out, s.And(u.begins(), u.named(program.Direction, "reply")))
 	}
 	if d := u.by[statusField("confirmed")]; d != nil {
 		out = s.Minus(out, s.Minus(u.named(program.State, "established"), u.flag(d.field)))
@@ -53,15 +53,20 @@ func (u *Universe) all(way Way) Region {
 	return out
 }
 
+// begins is the first packets of flows, as [packet.Packet.Begins] has it.
+func (u *Universe) begins() Region {
+	s := u.space
+	expected := s.Minus(u.named(program.State, "related"), s.Or(u.protocol(packet.ICMP), u.protocol(packet.ICMPv6)))
+	return s.Or(u.named(program.State, "new"), expected)
+}
+
 // oneDevice says of interfaces that the host decides on that loopback is none of them,
 // nor what is known to be apart, and that one interface is the same when packets come in by it and go out.
 func (u *Universe) oneDevice() Region {
 	s := u.space
 	out := diagram.Every
 	if u.now {
-		for _, r := range u.followedNow() {
-			out = s.And(out, r)
-		}
+		out = u.Now(out)
 	}
 	in, outBy := u.by[program.InInterface], u.by[program.OutInterface]
 	for _, d := range u.dimensions {
@@ -120,7 +125,7 @@ func (u *Universe) untouched() Region {
 			}
 			same[class] = s.And(d.region(s, one(class, d.classes)), own.region(s, in))
 		}
-		first := s.Minus(u.named(program.State, "new"), s.Or(u.flag(statusField("dnat")), u.flag(statusField("snat"))))
+		first := s.Minus(u.begins(), s.Or(u.flag(statusField("dnat")), u.flag(statusField("snat"))))
 		out = s.Minus(out, s.Minus(first, (&view{u: u}).either(same)))
 	}
 	return out

@@ -218,7 +218,7 @@ func (e *evaluation) walk(stops []stop) (Result, bool) {
 		if e.packet.State == "" && !at.untracked() {
 			e.packet.State = packet.New
 		}
-		if at.phase == program.NAT && e.packet.State != packet.New {
+		if at.phase == program.NAT && !e.packet.Begins() {
 			continue // only the first packet of a tracked flow is asked about
 		}
 		for _, h := range e.program.Hooks {

@@ -208,7 +208,7 @@ func (x *execution) asked(h program.Hook, in []branch) (asked, past []branch) {
 	for _, b := range in {
 		sees := diagram.Every
 		if h.Phase == program.NAT {
-			sees = u.named(program.State, "new")
+			sees = u.begins()
 			if x.changes[b.flow.change].untracked {
 				sees = diagram.None
 			}

@@ -209,7 +209,7 @@ forward:
     - allow tcp/80 to 10.20.0.5
 `)
 	u := reach.NewUniverse(reach.Options{Own: addrset.FromPrefixes(netip.MustParsePrefix("198.51.100.1/32"))}, p)
-	allowed := u.And(u.Allowed(p, reach.Through), u.Region(reach.Question{Way: reach.Through, States: []packet.State{packet.New}}))
+	allowed := u.And(u.Allowed(p, reach.Through), u.Region(reach.Question{Way: reach.Through, States: []packet.State{packet.New, packet.Related}}))
 	send := func(to string, port uint16) packet.Packet {
 		return packet.Packet{
 			In: "eth0", Out: "lan0", Source: netip.MustParseAddr("192.0.2.7"), Destination: netip.MustParseAddr(to), Protocol: packet.TCP,
@@ -218,6 +218,8 @@ forward:
 	}
 	own := send("198.51.100.1", 8080)
 	own.DestinationLocal = packet.Yes
+	expected := own // by another flow
+	expected.State = packet.Related
 	for _, c := range []struct {
 		p    packet.Packet
 		want bool
@@ -229,6 +231,7 @@ forward:
 		{send("10.20.1.5", 443), true}, // nobody rewrites it
 		{send("198.51.100.20", 80), false},
 		{own, true},
+		{expected, true},
 	} {
 		if got := u.Holds(allowed, c.p); got != c.want {
 			t.Errorf("%s: allowed %t, want %t", reach.Describe(c.p), got, c.want)

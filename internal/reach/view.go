@@ -283,7 +283,7 @@ func (v *view) original(f, of program.Field, in func(program.Field) Region) Regi
 		return in(of)
 	}
 	foreign := s.Or(v.u.flag(statusField("dnat")), v.u.flag(statusField("snat")))
-	own := s.Minus(v.u.named(program.State, "new"), foreign)
+	own := s.Minus(v.u.begins(), foreign)
 	return s.Or(s.And(own, in(of)), s.Minus(in(f), own))
 }
 

@@ -82,6 +82,15 @@ func (u *Universe) usual(way Way) []Region {
 	return append(out, u.followedNow()...)
 }
 
+// Now is the packets of a region that there are while the host decides on interfaces
+// as it did when the programs were made.
+func (u *Universe) Now(r Region) Region {
+	for _, now := range u.followedNow() {
+		r = u.And(r, now)
+	}
+	return r
+}
+
 // followedNow is, for each question for an interface that the host decides on, the
 // packets of which the answer is that of the moment at which the programs were made.
 func (u *Universe) followedNow() []Region {

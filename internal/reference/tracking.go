@@ -32,7 +32,7 @@ func (w *walk) track() {
 		p.State, why = Begins(*p)
 		w.step("tracking", noPos, "", why)
 	}
-	w.begins = p.State == packet.New && w.flow == nil && p.In != loopback // what comes by loopback has begun at output
+	w.begins = p.Begins() && w.flow == nil && p.In != loopback // what comes by loopback has begun at output
 }
 
 // betweenLoopbacks: what goes from 127/8 to 127/8 or from ::1 to itself over
