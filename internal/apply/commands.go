@@ -85,7 +85,7 @@ func (s store) commands(mark string) (*commands, error) {
 
 // asks is an artifact with rules that ask the sets which are asked now.
 func (s *session) asks(a backend.Artifact) backend.Artifact {
-	a = s.holding(a)
+	a = s.holding(a, false)
 	with, is := a.(backend.Commanded)
 	if !is || a == nil {
 		return a
@@ -104,7 +104,7 @@ func (s *session) asks(a backend.Artifact) backend.Artifact {
 // withBans is an artifact with rules that ask for what is banned by command, and
 // what fills the sets, to be done before the rules switch.
 func (s *session) withBans(ctx context.Context, a backend.Artifact, have backend.State) (backend.Artifact, *filling, error) {
-	a = s.holding(a)
+	a = s.holding(a, true)
 	if follows, is := a.(backend.Following); is {
 		s.filled = follows.Held()
 	}

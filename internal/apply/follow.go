@@ -54,6 +54,9 @@ func (m Move) String() string {
 	if m.Set == program.DefaultRouteSet {
 		return movedRoute(m.From.Names, m.To.Names)
 	}
+	if m.Set == program.ExemptSet {
+		return "who is exempt from bans by limits changed: " + m.changed()
+	}
 	return "this host's addresses in zone " + strings.TrimPrefix(m.Set, program.OwnPrefix) + " changed: " + m.changed()
 }
 
@@ -94,6 +97,7 @@ func (s *session) sides() (*host.Facts, error) {
 		if err != nil {
 			return nil, err
 		}
+		s.servingUnread = f.ReadServing(s.Namespace)
 		s.side = &f
 	}
 	return s.side, nil
@@ -110,6 +114,10 @@ func heldNow(f *host.Facts, sets []backend.FollowedSet, last map[string]program.
 	for _, set := range sets {
 		if set.ID == program.DefaultRouteSet {
 			out[set.ID] = set.Part(program.Held{Names: route})
+			continue
+		}
+		if set.ID == program.ExemptSet {
+			out[set.ID] = set.Part(exemptNow(f, last[set.ID]))
 			continue
 		}
 		out[set.ID] = set.Part(program.Held{Addresses: ownAddresses(f, set.Of, route)})
@@ -148,9 +156,9 @@ func fitsInterface(pattern, name string, route []string) bool {
 	return pattern == name
 }
 
-// holding is an artifact whose sets hold what the host is now. What cannot be read
-// stays as it was last known.
-func (s *session) holding(a backend.Artifact) backend.Artifact {
+// holding is an artifact whose sets hold what the host is now, to be loaded or to be
+// compared with. What cannot be read stays as it was last known.
+func (s *session) holding(a backend.Artifact, load bool) backend.Artifact {
 	with, is := a.(backend.Following)
 	if !is || a == nil {
 		return a
@@ -159,11 +167,14 @@ func (s *session) holding(a backend.Artifact) backend.Artifact {
 	if len(sets) == 0 {
 		return a
 	}
-	last := s.lastKnown()
+	last := s.lastHeld(with)
 	f, err := s.sides()
 	if err != nil {
 		s.note("what the host is now cannot be read, so the last that is known of it is loaded: %v", err)
 		return with.Holding(last)
+	}
+	if load {
+		last = s.afresh(f, sets, last)
 	}
 	now := heldNow(f, sets, last)
 	if stays := lost(f, now); len(stays) > 0 && !s.toldLost {
@@ -257,6 +268,9 @@ func (s *session) keepFollowed(a backend.Artifact, mark string) error {
 func (f *followed) moved(now map[string]program.Held, at time.Time) []Move {
 	out := f.Moves
 	for _, m := range f.moves(now) {
+		if m.Set == program.ExemptSet {
+			continue // who logs in and out is no news
+		}
 		m.Taken = at
 		out = append(out, m)
 	}
@@ -334,7 +348,7 @@ func (s *session) sync(ctx context.Context) (*Synced, error) {
 	if err != nil {
 		return nil, err
 	}
-	now := heldNow(facts, f.Sets, f.Held)
+	now := heldNow(facts, f.Sets, s.afresh(facts, f.Sets, f.Held))
 	out.Lost = lost(facts, now)
 	have := map[string]program.Held{}
 	for _, set := range f.Sets {

@@ -113,6 +113,8 @@ type session struct {
 	asked      backend.Asked
 	askedKnown bool
 	side       *host.Facts // what the host is, where it was read
+	// servingUnread is why its routers or name servers could not be read.
+	servingUnread error
 	// filled is what sets that follow the host were loaded with; nil where they were
 	// left as they are.
 	filled   map[string]program.Held

@@ -324,7 +324,7 @@ func setChanges(old, new *program.Program) []SetChange {
 // isInternal says of a set that no line of the policy lists it: what limits spare,
 // and what the optimizer made of rules.
 func isInternal(name string) bool {
-	return strings.HasPrefix(name, "limit.") || strings.HasPrefix(name, "rules.")
+	return strings.HasPrefix(name, "limit.") || name == program.ExemptSet || strings.HasPrefix(name, "rules.")
 }
 
 func setChange(name string, before, after *program.Set) SetChange {

@@ -28,7 +28,7 @@ var explainAnswers = []Explanation{
 		Code: ForgedBan, Severities: []Severity{Warning}, Advice: true,
 		What: "a limit bans whom others name as the source",
 		Why: "What is no TCP, bypasses tracking or is refused completes no handshake, so its first packet counts, which anybody can send with a forged source address: a few of them in the name of the host's package mirror, " +
-			"and the host begins no flow to it until the ban ends. Name servers, routers and whoever is logged in when the policy is applied are exempt.",
+			"and the host begins no flow to it until the ban ends. Name servers, routers and whoever is logged in are exempt.",
 		Mend:   "Add what the host asks to `never-ban`.",
 		Before: "input:\n  default: drop\n  rules:\n    - allow udp/5060 limit 6/30s per source then ban 10m\n",
 		After:  "never-ban: [192.0.2.80, 192.0.2.123]\ninput:\n  default: drop\n  rules:\n    - allow udp/5060 limit 6/30s per source then ban 10m\n",

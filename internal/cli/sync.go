@@ -16,10 +16,12 @@ func newSync() *cobra.Command {
 		Use:   "sync",
 		Short: "Bring in what the host is now: default routes and addresses",
 		Long: `A policy speaks of what the host decides: the interfaces that default routes leave
-by ("default-route"), and the addresses that it has itself. The interfaces are in a set
-of their own in the kernel, and sync edits it in place when the host has changed. What
-stands in the rules, such as the addresses that a redirect is on, it does not edit:
-sluice status compares it and names what changed. Sync compiles nothing, and changes nothing where nothing changed. Rules are loaded anew
+by ("default-route"), and the addresses that it has itself. Exempt from bans by limits
+are its routers, its name servers and who is logged in over ssh. The interfaces and who
+is exempt are in sets of their own in the kernel, and sync edits them in place when the
+host has changed. What stands in the rules, such as the addresses that a redirect is on,
+it does not edit: sluice status compares it and names what changed. Sync compiles
+nothing, and changes nothing where nothing changed. Rules are loaded anew
 only where they wait for an interface (of a flowtable) that is there by now, or where
 somebody took the confirmed policy's away. Rules that run stay, whatever cannot be read.
 

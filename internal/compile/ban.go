@@ -1,8 +1,6 @@
 package compile
 
 import (
-	"slices"
-
 	"sluice/internal/addrset"
 	"sluice/internal/policy"
 	"sluice/internal/program"
@@ -39,7 +37,7 @@ func (c *compiler) bans() {
 		c.append(chain, program.Rule{Match: neighbours(), Actions: []program.Action{program.Return}, Comment: "neighbour discovery is never banned"})
 	}
 	if byLimit {
-		parts = append(parts, banPart{set: limitBanned, counter: "ban_by_limit", never: c.neverBan(), counted: c.limitThatBans()})
+		parts = append(parts, banPart{set: limitBanned, counter: "ban_by_limit", never: []string{c.neverBan(), c.exempt()}, counted: c.limitThatBans()})
 	}
 	if byCommand {
 		parts = append(parts, c.commandBans())
@@ -119,7 +117,7 @@ func (c *compiler) beginnings(actions []program.Action) {
 // banPart is one set of the bans.
 type banPart struct {
 	set, counter string
-	never        string // set that wins over it where its own elements do not leave that out; "" is none
+	never        []string // sets that win over it where its own elements do not leave that out
 	origin       program.Origin
 	counted      program.Origin // of the counter, where the rules have none
 }
@@ -135,8 +133,8 @@ func (c *compiler) limitThatBans() program.Origin {
 // match gives the conditions that an address of the packet is banned.
 func (p banPart) match(f program.Field) match {
 	m := match{inSet(f, p.set)}
-	if p.never != "" {
-		m = m.and(not(inSet(f, p.never)))
+	for _, set := range p.never {
+		m = m.and(not(inSet(f, set)))
 	}
 	return m
 }
@@ -196,15 +194,20 @@ func (c *compiler) whoAddresses(w *policy.Who) addrset.Set {
 
 // neverBan gives the id of the set of what no limit bans. A ban by limit holds
 // for 64 bits of an IPv6 address, so that one link-local source would be all
-// neighbours. Nor is who is logged in when the policy is compiled, nor the routers and
-// name servers of the host: what sets a limit off may be forged in their name.
+// neighbours.
 func (c *compiler) neverBan() string {
-	var b addrset.Builder
-	for _, p := range c.Facts.SSHPeers {
-		b.AddAddr(p.Remote.Addr().Unmap().WithZone(""))
+	return c.addressSet(neverBanSet, c.neverBanAddresses().Union(neverBanned), program.Origin{})
+}
+
+// exempt gives the id of the set of those whom no ban by a limit hits at the moment,
+// since what sets a limit off may be forged in their name. It is asked where such bans
+// hold, so that whoever gets into it is exempt from a ban that he is under already.
+func (c *compiler) exempt() string {
+	if !c.sets[program.ExemptSet] {
+		c.sets[program.ExemptSet] = true
+		set := program.Set{ID: program.ExemptSet, Key: []program.Field{program.Source}, Life: program.Followed, Follow: &program.Following{}}
+		set.Hold(program.Held{Addresses: c.Facts.Exempt()})
+		c.program.Sets = append(c.program.Sets, set)
 	}
-	for _, a := range slices.Concat(c.Facts.Gateways, c.Facts.Resolvers) {
-		b.AddAddr(a.Unmap().WithZone(""))
-	}
-	return c.addressSet(neverBanSet, c.neverBanAddresses().Union(neverBanned).Union(b.Set()), program.Origin{})
+	return program.ExemptSet
 }

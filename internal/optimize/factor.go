@@ -47,7 +47,7 @@ func factor(w *work) {
 // it is asked.
 func (f *facts) large(c *program.Condition) bool {
 	set := f.sets[c.Set]
-	return set != nil && set.Life != program.Dynamic && !set.Counters && set.Len() >= largeSet
+	return set != nil && set.Life != program.Dynamic && set.Life != program.Followed && !set.Counters && set.Len() >= largeSet
 }
 
 // factorOut factors the condition out of the rule at a place of a chain and of

@@ -2,6 +2,7 @@ package optimize
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,5 +62,51 @@ func TestNothingRestsOnTheDefaultRoute(t *testing.T) {
 	}
 	if asked == 0 {
 		t.Error("no policy asked for the default route")
+	}
+}
+
+// TestNothingRestsOnWhoIsExempt: whoever is exempt from bans by limits when a policy is
+// compiled, the program is the same but for what the set holds that is edited in place:
+// nobody, addresses that the policy names, and thousands.
+func TestNothingRestsOnWhoIsExempt(t *testing.T) {
+	many := []netip.Addr{}
+	for a, six := netip.MustParseAddr("198.18.0.0"), netip.MustParseAddr("2001:db8:5::"); len(many) < 8000; a, six = a.Next(), six.Next() {
+		many = append(many, a, six)
+	}
+	address := netip.MustParseAddr
+	for _, text := range []string{
+		"input: { default: drop, rules: [allow udp/53 limit 6/30s per source then ban 10m, allow tcp/22 from 203.0.113.9 limit 6/30s per source then ban 10m] }",
+		"ban: [203.0.113.0/24]\nnever-ban: [203.0.113.9, \"2001:db8::9\"]\ninput: { default: allow, rules: [drop udp/53 limit 6/30s per source then ban 10m, drop tcp from 203.0.113.9, drop tcp from 2001:db8::9] }\nforward: { default: drop, rules: [allow tcp/22 limit 6/30s per source then ban 10m, allow udp to 203.0.113.9] }\noutput: { default: allow, rules: [drop udp/53 to 203.0.113.9] }",
+	} {
+		p, err := policy.Parse("policy.yaml", []byte("version: 1\n"+text+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var first string
+		for i, exempt := range [][]netip.Addr{nil, {address("203.0.113.9")}, {address("2001:db8::9")}, {address("192.0.2.1"), address("203.0.113.9"), address("2001:db8::9")}, many} {
+			facts := host.Facts{Known: true, Gateways: exempt, EphemeralFrom: 32768, EphemeralTo: 60999}
+			r, err := resolve.Resolve(p, resolve.Options{Facts: facts})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := compile.Compile(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := Run(out, Options{}); err != nil {
+				t.Fatal(err)
+			}
+			s := out.Set(program.ExemptSet)
+			if s == nil || len(s.Held().Addresses) != len(exempt) {
+				t.Fatalf("the set does not hold the %d that are exempt: %v", len(exempt), s)
+			}
+			s.Hold(program.Held{})
+			switch got := out.Text(); {
+			case i == 0:
+				first = got
+			case got != first:
+				t.Fatalf("with %d exempt the program is another one\n--- first\n%s\n--- now\n%s", len(exempt), first, got)
+			}
+		}
 	}
 }

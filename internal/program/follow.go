@@ -15,6 +15,11 @@ const DefaultRoute = followedMark + DefaultRouteSet
 // DefaultRouteSet is the set of life Followed that DefaultRoute is asked of.
 const DefaultRouteSet = "host.default-route"
 
+// ExemptSet is the set of life Followed of who is exempt from bans by limits at the
+// moment: who is logged in over ssh, the routers of the default routes and the host's
+// name servers.
+const ExemptSet = "host.exempt"
+
 // OwnPrefix begins the id of the set of the host's own addresses in a zone.
 const OwnPrefix = "host.addresses."
 
@@ -32,7 +37,8 @@ func FollowedName(name string) (set string, is bool) {
 type Following struct {
 	// Interfaces are names, wildcards and DefaultRoute; empty: all.
 	Interfaces []string `json:"interfaces,omitempty"`
-	// Networks are what the addresses are of; empty: all but link-local ones.
+	// Networks are what the addresses are of; empty: all but link-local ones. What is
+	// exempt from bans by limits (ExemptSet) is not of the host, and has neither.
 	Networks []netip.Prefix `json:"networks,omitempty"`
 }
 

@@ -36,6 +36,8 @@ func (w *wording) field(c *class, way reach.Way, v reach.FieldValues) {
 		say("over %s", w.limits[string(v.Field)])
 	case name == "followed":
 		w.route(c, about, yes, say)
+	case name == "table" && strings.HasPrefix(about, program.ExemptSet+" "):
+		say("%s%s", choose(yes, "", "not "), w.limits[string(v.Field)])
 	case name == "table":
 		c.limited = c.limited || yes
 		say("%s %s", choose(yes, "banned:", "not banned:"), w.limits[string(v.Field)])

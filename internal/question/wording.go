@@ -33,7 +33,7 @@ func (w *wording) nameLimits(p *program.Program) {
 	}
 	for i := range p.Sets {
 		s := &p.Sets[i]
-		if s.Life != program.Dynamic {
+		if s.Life != program.Dynamic && s.ID != program.ExemptSet {
 			continue
 		}
 		what := "by a limit"
@@ -41,7 +41,11 @@ func (w *wording) nameLimits(p *program.Program) {
 			what = "by a command"
 		}
 		for _, f := range []program.Field{program.Source, program.Destination} {
-			w.limits["table:"+s.ID+" "+string(f)] = "the " + strings.ReplaceAll(string(f), "-", " ") + ", " + what
+			text := "the " + strings.ReplaceAll(string(f), "-", " ") + ", " + what
+			if s.Life == program.Followed {
+				text = "exempt from bans by limits: the " + string(f)
+			}
+			w.limits["table:"+s.ID+" "+string(f)] = text
 		}
 	}
 }

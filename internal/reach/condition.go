@@ -310,9 +310,14 @@ func (e *evaluation) inSet(c *program.Condition) packet.Answer {
 	if !ok {
 		return packet.No
 	}
-	if set.Life == program.Dynamic {
+	switch set.Life {
+	case program.Dynamic:
 		e.assume("the kernel's table " + set.ID + " does not hold it")
 		return packet.No
+	case program.Followed:
+		e.assume("it is not in " + set.ID + ", which follows the host")
+		return packet.No
+	case program.Static, program.Living:
 	}
 	if !set.Addresses.IsEmpty() {
 		if key[0].unknown {

@@ -40,7 +40,7 @@ func widenPrefix(p *program.Program) bool {
 // widenSet widens an element of a static set. Of several keys it takes one whose
 // wider range meets no other element, since elements are disjoint.
 func widenSet(s *program.Set) bool {
-	if s.Life == program.Dynamic {
+	if s.Life == program.Dynamic || s.Life == program.Followed {
 		return false
 	}
 	if wider, ok := widen(s.Addresses); ok {
@@ -106,7 +106,7 @@ func forgetIPv6(p *program.Program) bool {
 	empty := map[string]bool{}
 	for i := range p.Sets {
 		s := &p.Sets[i]
-		if s.Life == program.Dynamic {
+		if s.Life == program.Dynamic || s.Life == program.Followed {
 			continue
 		}
 		elements := slices.DeleteFunc(slices.Clone(s.Elements), func(e program.Element) bool {

@@ -370,7 +370,7 @@ func (w *ruleRaiser) addressesOf(c program.Condition) (addrset.Set, bool) {
 		return addrset.Set{}, false
 	case c.Set != "":
 		s := w.out.Set(c.Set)
-		if s == nil || s.Life == program.Dynamic || len(s.Elements) > 0 && s.Verdicts {
+		if s == nil || s.Life == program.Dynamic || s.Life == program.Followed || len(s.Elements) > 0 && s.Verdicts {
 			return addrset.Set{}, false
 		}
 		return allAddresses(s), true

@@ -23,6 +23,9 @@ func (r *raiser) set(k *Set, key []program.Field) (string, error) {
 	if len(key) != len(k.Types) {
 		return "", fmt.Errorf("set %s has %s and is asked for %d", k.Name, plural(len(k.Types), "key"), len(key))
 	}
+	if k.exempts() {
+		return r.exempt(k), nil
+	}
 	s := program.Set{ID: k.Name, Key: key, Life: program.Static, Verdicts: k.Verdicts}
 	switch {
 	case k.Life == program.Dynamic && !k.byCommand():
@@ -88,6 +91,28 @@ func (r *raiser) follow(k *Set) {
 	set := program.Set{ID: program.DefaultRouteSet, Key: []program.Field{program.InInterface}, Life: program.Followed}
 	set.Hold(program.Held{Names: k.Elements.Tuples})
 	r.out.Sets = append(r.out.Sets, set)
+}
+
+// exempts says of a set that it is of who is exempt from bans by limits.
+func (s *Set) exempts() bool {
+	f := s.addresses()
+	return f != 0 && s.Name == fmt.Sprintf("%s_v%d", stem(program.ExemptSet), f) && !s.Interval && !s.Verdicts && !s.Asks && len(s.Types) == 1 && s.Life == program.Living
+}
+
+// exempt makes one set of those of both families.
+func (r *raiser) exempt(k *Set) string {
+	r.ids[k.Name] = program.ExemptSet
+	set := r.out.Set(program.ExemptSet)
+	if set == nil {
+		r.out.Sets = append(r.out.Sets, program.Set{ID: program.ExemptSet, Key: []program.Field{program.Source}, Life: program.Followed})
+		set = r.out.Set(program.ExemptSet)
+	}
+	held := set.Held()
+	for a := range k.ranges() {
+		held.Addresses = append(held.Addresses, a.From)
+	}
+	set.Hold(held)
+	return program.ExemptSet
 }
 
 // filled makes a set that packets fill. Of both families the program has one,
