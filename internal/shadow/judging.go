@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"sluice/internal/program"
 )
 
@@ -97,13 +99,20 @@ func (j *judging) translated() []program.Rule {
 			continue
 		}
 		to := j.unjudged(j.kind, "nat", "a new flow that the policy would lead elsewhere")
-		out = append(out, program.Rule{
-			Stage: program.StageRules,
-			Match: append(slices.Clone(r.Match),
-				program.Condition{Field: program.State, Names: []string{"new"}},
-				program.Condition{Field: program.Status, Not: true, Names: []string{"dnat"}}),
-			Actions: []program.Action{program.Goto{Chain: to}}, Origin: r.Origin, Comment: r.Comment,
-		})
+		// What another flow expects begins one too, where it is no ICMP error.
+		for _, begins := range [][]program.Condition{
+			{{Field: program.State, Names: []string{"new"}}},
+			{
+				{Field: program.State, Names: []string{"related"}},
+				{Field: program.Protocol, Not: true, Numbers: []program.NumberRange{{From: unix.IPPROTO_ICMP, To: unix.IPPROTO_ICMP}, {From: unix.IPPROTO_ICMPV6, To: unix.IPPROTO_ICMPV6}}},
+			},
+		} {
+			out = append(out, program.Rule{
+				Stage:   program.StageRules,
+				Match:   append(slices.Concat(r.Match, begins), program.Condition{Field: program.Status, Not: true, Names: []string{"dnat"}}),
+				Actions: []program.Action{program.Goto{Chain: to}}, Origin: r.Origin, Comment: r.Comment,
+			})
+		}
 	}
 	return out
 }
