@@ -267,7 +267,7 @@ func TestDrift(t *testing.T) {
 		{"delete element inet sluice " + net + " { 198.51.100.0/25 }", "element|banned (IPv4)|198.51.100.0/25|"},
 		{"delete element inet sluice " + served + " { 203.0.113.0/24 }\nadd element inet sluice " + served + " { 203.0.113.0/25 }", "element|served (IPv4)|203.0.113.128/25|"},
 		{"reset counters table inet sluice", ""},
-		{"add element inet sluice " + setNamed(t, one, "sources_v4_") + " { 192.0.2.1 }", ""},
+		{"add element inet sluice " + setNamed(t, one, "sources_v4_") + " { 192.0.2.1 }", "element|sources (IPv4)|limit rate 1/second burst 5 packets, for 1m0s|192.0.2.1: no limit"},
 		// the same addresses, cut otherwise
 		{"delete element inet sluice " + served + " { 203.0.113.0/24 }\nadd element inet sluice " + served + " { 203.0.113.0/25, 203.0.113.128/25 }", ""},
 	} {
