@@ -74,7 +74,7 @@ func defaultHops() (out []Hop, err error) {
 	return out, nil
 }
 
-// routesOf calls with each route of a table, while they come, until it is told to stop.
+// routesOf calls with each route of a table, while they come, until the caller stops it.
 func routesOf(family uint8, table uint32, each func(message []byte) bool) error {
 	socket, err := nl.Subscribe(unix.NETLINK_ROUTE)
 	if err != nil {
