@@ -1,0 +1,140 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"sluice/internal/backend"
+	"sluice/internal/kernel/nfset"
+	"sluice/internal/program"
+)
+
+// Synced is what Sync did.
+type Synced struct {
+	Generation int    `json:"generation"`
+	Moves      []Move `json:"moves"` // that were brought in; none: nothing changed
+	// Lost: there is no default route, so that the last known interfaces stay.
+	Lost []string `json:"lost,omitempty"`
+	// Loaded is the generation that was loaded anew, since an interface is there that
+	// it was loaded without, or since nothing ran.
+	Loaded int `json:"loaded,omitempty"`
+}
+
+// Sync brings the sets that follow the host to what it is now, in one transaction, and
+// nothing else. Where they hold that already, nothing is changed. Rules are loaded only
+// where a confirmed policy waits for an interface that is there now, or does not run. With
+// an error it returns what was brought in before, nil where nothing was.
+func (h *Host) Sync(ctx context.Context) (*Synced, error) {
+	if !h.known() {
+		return &Synced{Moves: []Move{}}, needRoot()
+	}
+	s, err := h.openUnsettled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.sync(ctx)
+	waits := false
+	if err == nil {
+		waits, err = s.somethingWaits(ctx)
+	}
+	s.close()
+	if !waits {
+		return out, err
+	}
+	loaded, err := h.Restore(ctx, Restoring{SSHPorts: SSHPorts(), Waiting: true})
+	if err != nil {
+		return out, err
+	}
+	if !loaded.Unchanged {
+		out.Generation, out.Loaded = loaded.Generation, loaded.Generation
+	}
+	return out, nil
+}
+
+func (s *session) sync(ctx context.Context) (*Synced, error) {
+	mark, err := s.Kernel.Mark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f, err := s.followedAs(ctx, mark)
+	if err != nil {
+		return nil, err
+	}
+	out := &Synced{Generation: s.cur.Running, Moves: []Move{}}
+	follower, can := s.Backend.(backend.Follower)
+	if mark == "" || len(f.Sets) == 0 || !can {
+		return out, nil
+	}
+	facts, err := s.sides()
+	if err != nil {
+		return nil, err
+	}
+	now := heldNow(facts, f.Sets, s.afresh(facts, f.Sets, f.Held))
+	out.Lost = lost(facts, now)
+	have := map[string]program.Held{}
+	for _, set := range f.Sets {
+		have[set.ID], err = follower.Holds(ctx, set)
+		if errors.Is(err, nfset.ErrNoSet) {
+			return out, nil // the rules went with it
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read set %s: %w", set.ID, err)
+		}
+	}
+	contents := follower.Follow(f.Sets, have, now)
+	if contents != nil {
+		if err := s.Kernel.Send(ctx, contents); err != nil {
+			return nil, fmt.Errorf("bring in what the host is now: %w", err)
+		}
+	}
+	s.point("synced")
+	out.Moves = append(out.Moves, f.moves(now)...)
+	if len(out.Moves) == 0 {
+		if contents != nil {
+			s.note("sets that follow the host held something else, and are mended")
+		}
+		return out, nil
+	}
+	at := s.now()
+	f.Moves = f.moved(now, at)
+	for i := range out.Moves {
+		out.Moves[i].Taken = at
+	}
+	maps.Copy(f.Held, now)
+	return out, s.writeJSON(followedFile, f)
+}
+
+// followedAs is what has to be known of the policy under a mark: from its own file, else
+// from its artifact.
+func (s *session) followedAs(ctx context.Context, mark string) (*followed, error) {
+	f, err := s.followed()
+	if err == nil && mark != "" && f.Mark == mark {
+		return f, nil
+	}
+	if err := s.settle(ctx); err != nil {
+		return nil, err
+	}
+	if f, err = s.followed(); err != nil {
+		return nil, err
+	}
+	g, err := s.generation(s.cur.Running)
+	if mark == "" || err != nil {
+		return &followed{}, nil //nolint:nilerr // what runs, and what is to be done, is asked by somethingWaits
+	}
+	if f.Mark == g.Mark {
+		return f, nil
+	}
+	a, err := s.held(g)
+	if err != nil {
+		return nil, &LeftError{err}
+	}
+	out := &followed{Format: format, Mark: g.Mark, Held: map[string]program.Held{}, First: map[string]program.Held{}}
+	maps.Copy(out.Held, f.Held)
+	if with, is := a.(backend.Following); is {
+		out.Sets, out.First = with.Follows(), with.Held()
+		maps.Copy(out.Held, out.First)
+	}
+	return out, nil
+}
