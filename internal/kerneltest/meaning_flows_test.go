@@ -18,7 +18,10 @@ type talk struct {
 	left    packet.Packet // the same as the other end got it
 	far     int           // where the other end is
 	allowed bool
-	next    [2]uint32 // TCP: the next sequence number of each end
+	first   [2]uint32 // TCP: the sequence number of each end's SYN
+	next    [2]uint32 // the next sequence number of each end
+	window  [2]uint16
+	offers  [2]*packet.TCPOptions
 	acked   [2]uint32 // the highest of it that the other end has acknowledged; 0 is none
 	sent    []*shot   // of which errors may tell
 	stray   bool      // what is sent is no part of the connection's course
@@ -61,7 +64,12 @@ func (g *shooter) converse() {
 		p.SourcePort = g.freshPort()
 	}
 	g.lead(&first)
-	t := &talk{shooter: g, name: fmt.Sprintf("talk %d", len(g.shots)+1), came: first, next: [2]uint32{g.Uint32(), g.Uint32()}}
+	t := &talk{
+		shooter: g, name: fmt.Sprintf("talk %d", len(g.shots)+1), came: first,
+		first:  [2]uint32{g.Uint32(), g.Uint32()},
+		window: [2]uint16{g.window(), g.window()}, offers: [2]*packet.TCPOptions{g.offer(), g.offer()},
+	}
+	t.next = t.first
 	switch p.Protocol {
 	case packet.TCP:
 		t.tcp()
@@ -100,13 +108,22 @@ func (t *talk) say(end int, flags uint8, data string) {
 	s.body = []byte(data)
 	switch p.Protocol {
 	case packet.TCP:
-		s.seq, s.ack = t.next[end], t.next[1-end]
+		s.seq, s.ack, s.window, s.options = t.next[end], t.next[1-end], t.window[end], nil
+		switch {
+		case flags&packet.SYN != 0:
+			s.options = t.offers[end]
+		case flags&packet.ACK != 0 && t.chance(12): // something between got lost
+			lost := one[uint32](t.Rand, 30, 30, 1000, 70_000)
+			s.ack -= lost
+			s.options = &packet.TCPOptions{SACK: s.ack + one(t.Rand, lost, lost, lost-20, lost+1)}
+		}
 		if flags&packet.RST != 0 && t.acked[end] != 0 && !t.chance(4) { // a reset that counts is where the other end waits
 			s.seq = t.acked[end]
 		}
 		if t.stray && t.chance(3) { // at the edges of windows, and far outside
 			s.seq += one[uint32](t.Rand, 0, 1, ^uint32(0), 1000, tcpWindow-1, tcpWindow, tcpWindow+1, ^uint32(tcpWindow), ^uint32(tcpWindow-1), ^uint32(tcpWindow-2), t.Uint32())
 			s.ack += one[uint32](t.Rand, 0, 0, 1, ^uint32(0), 66_000, ^uint32(66_000), ^uint32(66_000-1), ^uint32(66_000-2), t.Uint32())
+			s.window = t.shooter.window()
 		}
 	case packet.ICMP, packet.ICMPv6:
 		s.body = append(binary.BigEndian.AppendUint16(nil, p.ICMPID), 0, byte(len(t.sent)))
@@ -182,7 +199,10 @@ func (t *talk) tcp() {
 		func() { t.say(1, fin|ack, "") },
 		func() { t.say(0, ack, "") },
 	}
-	for i, step := range script {
+	if t.chance(8) { // both ends open
+		script = append([]func(){func() { t.opens(1, syn) }, func() { t.opens(0, syn|ack) }, func() { t.opens(1, syn|ack) }}, script[1:]...)
+	}
+	for _, step := range script {
 		switch t.IntN(12) {
 		case 0:
 			t.again(t.sent[t.IntN(len(t.sent))])
@@ -200,12 +220,6 @@ func (t *talk) tcp() {
 			if t.allowed && t.chance(2) {
 				t.stray = true
 				flags := one[uint8](t.Rand, syn, syn|ack, fin|ack, ack, psh|ack, rst, rst|ack, fin, syn|fin, 0)
-				if i < 3 && flags == syn {
-					// Both ends would open at once, which the kernel's tracker follows by
-					// halves ("tcp_conntracks table is not smart enough to handle
-					// simultaneous open", nf_conntrack_proto_tcp.c); the reference does not.
-					flags = ack
-				}
 				t.say(t.IntN(2), flags, one(t.Rand, "", "", "data"))
 				t.stray = false
 			}
@@ -228,6 +242,12 @@ func (t *talk) tcp() {
 		t.say(t.IntN(2), rst, "")
 		t.say(t.IntN(2), psh|ack, "late")
 	}
+}
+
+// opens sends the SYN of an end, for the first time or once more.
+func (t *talk) opens(end int, flags uint8) {
+	t.next[end] = t.first[end]
+	t.say(end, flags, "")
 }
 
 func (t *talk) queries() {

@@ -94,6 +94,55 @@ var keptCases = []struct {
 		},
 	},
 	{
+		name:   "a FIN beyond the window of a connection in use is the last of which the tracker heard",
+		policy: "output: { default: drop }\n",
+		shots: []keptShot{
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.SYN, seq: 50, state: packet.New, verdict: policy.Allow},
+			{way: packet.Out, from: "host:22", to: "peer:10046", flags: packet.SYN | packet.ACK, seq: 900, ack: 51, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.ACK, seq: 51, ack: 901, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.SYN, seq: 5000, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.FIN | packet.ACK, seq: 90_000_000, ack: 901, state: packet.Invalid, verdict: policy.Allow},
+			{way: packet.Out, from: "host:22", to: "peer:10046", flags: packet.RST | packet.ACK, seq: 800, ack: 5001, state: packet.Invalid, verdict: policy.Drop},
+		},
+	},
+	{
+		name:   "of two ACKs that a SYN is challenged by, the second ends the connection",
+		policy: "output: { default: reject }\n",
+		shots: []keptShot{
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.SYN, seq: 50, state: packet.New, verdict: policy.Allow},
+			{way: packet.Out, from: "host:22", to: "peer:10046", flags: packet.SYN | packet.ACK, seq: 900, ack: 51, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.ACK, seq: 51, ack: 901, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.FIN | packet.ACK, seq: 51, ack: 901, state: packet.Established, verdict: policy.Allow},
+			{way: packet.Out, from: "host:22", to: "peer:10046", flags: packet.FIN | packet.ACK, seq: 901, ack: 52, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.SYN, seq: 5000, state: packet.Established, verdict: policy.Allow},
+			{way: packet.Out, from: "host:22", to: "peer:10046", flags: packet.ACK, seq: 902, ack: 52, state: packet.Established, verdict: policy.Allow},
+			{way: packet.Out, from: "host:22", to: "peer:10046", flags: packet.ACK, seq: 902, ack: 52, state: packet.Established, verdict: policy.Allow},
+			{way: packet.Out, from: "host:22", to: "peer:10046", flags: packet.SYN, seq: 7000, state: packet.New, verdict: policy.Reject},
+		},
+	},
+	{
+		name:   "a SYN once more makes the tracker forget that both ends opened",
+		policy: "input: { default: drop, rules: [allow tcp/25] }\n",
+		shots: []keptShot{
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:25", flags: packet.SYN, seq: 1000, state: packet.New, verdict: policy.Allow},
+			{way: packet.Out, from: "host:25", to: "peer:10046", flags: packet.SYN, seq: 5000, state: packet.Established, verdict: policy.Allow},
+			{way: packet.Out, from: "host:25", to: "peer:10046", flags: packet.SYN | packet.ACK, seq: 5000, ack: 1001, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:25", flags: packet.SYN, seq: 1000, state: packet.Established, verdict: policy.Allow},
+			{way: packet.Out, from: "host:25", to: "peer:10046", flags: packet.ACK, seq: 5001, ack: 1001, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:25", flags: packet.SYN | packet.ACK, seq: 1000, ack: 5001, state: packet.Established, verdict: policy.Allow},
+		},
+	},
+	{
+		name:   "what was taken up midway is free of its window when a new opening is believed",
+		policy: "output: { default: drop }\n",
+		shots: []keptShot{
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.ACK, seq: 900, ack: 50, state: packet.New, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.SYN, seq: 5000, state: packet.New, verdict: policy.Allow},
+			{way: packet.Out, from: "host:22", to: "peer:10046", flags: packet.SYN | packet.ACK, seq: 7000, ack: 5001, state: packet.Established, verdict: policy.Allow},
+			{way: packet.Out, from: "host:22", to: "peer:10046", flags: packet.ACK, seq: 90_000_000, ack: 5001, state: packet.Established, verdict: policy.Allow},
+		},
+	},
+	{
 		name:   "the reset is led where the connection that it ends was led",
 		policy: "tracking: { invalid: allow }\ninput: { default: reject }\nnat:\n  - 'map outer to inners'\n",
 		shots: []keptShot{
@@ -207,7 +256,7 @@ func (k *keptShot) shot(t *testing.T, names map[string]string) *shot {
 		}
 		return netip.MustParseAddr(names[name]), uint16(n)
 	}
-	s := &shot{side: k.side, way: k.way, seq: k.seq, ack: k.ack, body: []byte(k.data), flow: "talk"}
+	s := &shot{side: k.side, way: k.way, seq: k.seq, ack: k.ack, window: tcpWindow, body: []byte(k.data), flow: "talk"}
 	p := &s.packet
 	p.Protocol, p.Flags, p.HopLimit, p.Owner = packet.TCP, k.flags, hops, -1
 	p.Source, p.SourcePort = end(k.from)

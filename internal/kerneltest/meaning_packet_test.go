@@ -23,12 +23,15 @@ type shot struct {
 	packet packet.Packet
 	seq    uint32 // TCP
 	ack    uint32
-	body   []byte // what follows the header of transport; of ICMP, what follows type, code and checksum
-	raw    [][]byte
-	pieces int            // fragments that it is sent in; 0 is whole
-	padded bool           // IPv6: with a header of destination options before that of transport
-	flow   string         // of the conversation that it is part of, "" is none
-	want   reference.Path // what the reference says of it
+	window uint16
+	// options are of TCP: what its header has behind the first 20 bytes.
+	options *packet.TCPOptions
+	body    []byte // what follows the header of transport; of ICMP, what follows type, code and checksum
+	raw     [][]byte
+	pieces  int            // fragments that it is sent in; 0 is whole
+	padded  bool           // IPv6: with a header of destination options before that of transport
+	flow    string         // of the conversation that it is part of, "" is none
+	want    reference.Path // what the reference says of it
 	// crowded says that another flow would have the same addresses and ports behind a
 	// rewritten source: the kernel then gives one of them another port.
 	crowded bool
@@ -115,6 +118,12 @@ func (s *shot) String() string {
 		text += " (" + s.flow
 		if s.packet.Protocol == packet.TCP {
 			text += fmt.Sprintf(", seq %d ack %d len %d", s.seq, s.ack, len(s.body))
+			if s.window != tcpWindow {
+				text += fmt.Sprintf(" window %d", s.window)
+			}
+			if s.options != nil {
+				text += fmt.Sprintf(" options %+v", *s.options)
+			}
 		}
 		text += ")"
 	}
@@ -125,17 +134,17 @@ const hops = 64
 
 const destinationOptions = 60
 
-// tcpWindow is what every segment offers.
+// tcpWindow is what most segments offer.
 const tcpWindow = 0xffff
 
 // segment is where a shot of TCP stands in its connection.
 func (s *shot) segment() *packet.Segment {
-	return &packet.Segment{Seq: s.seq, Ack: s.ack, Data: uint32(len(s.body)), Window: tcpWindow}
+	return &packet.Segment{Seq: s.seq, Ack: s.ack, Data: uint32(len(s.body)), Window: s.window, Options: s.options}
 }
 
 // build makes the bytes of the shot.
 func (s *shot) build() {
-	b := wireBytes(s.packet, s.id, s.seq, s.ack, s.body)
+	b := wireBytes(s.packet, s.id, s.segment(), s.body)
 	if s.padded {
 		options := []byte{b[6], 0, 1, 4, 0, 0, 0, 0} // padding of six bytes (RFC 8200, section 4.2)
 		b = slices.Concat(b[:40], options, b[40:])
@@ -149,19 +158,23 @@ func (s *shot) build() {
 }
 
 // wireBytes is a packet on the wire.
-func wireBytes(p packet.Packet, id, seq, ack uint32, body []byte) []byte {
+func wireBytes(p packet.Packet, id uint32, segment *packet.Segment, body []byte) []byte {
 	var t []byte
 	sumAt := -1
 	switch p.Protocol {
 	case packet.TCP:
 		t = binary.BigEndian.AppendUint16(t, p.SourcePort)
 		t = binary.BigEndian.AppendUint16(t, p.Port)
-		t = binary.BigEndian.AppendUint32(t, seq)
+		t = binary.BigEndian.AppendUint32(t, segment.Seq)
+		ack := segment.Ack
 		if p.Flags&packet.ACK == 0 {
 			ack = 0
 		}
 		t = binary.BigEndian.AppendUint32(t, ack)
-		t = append(binary.BigEndian.AppendUint16(append(t, 5<<4, p.Flags), tcpWindow), 0, 0, 0, 0)
+		options := optionBytes(segment.Options)
+		t = append(t, byte(5+len(options)/4)<<4, p.Flags)
+		t = append(binary.BigEndian.AppendUint16(t, segment.Window), 0, 0, 0, 0)
+		t = append(t, options...)
 		sumAt = 16
 	case packet.UDP:
 		t = binary.BigEndian.AppendUint16(t, p.SourcePort)
@@ -212,6 +225,29 @@ func wireBytes(p packet.Packet, id, seq, ack uint32, body []byte) []byte {
 		binary.BigEndian.PutUint16(t[sumAt:], sum)
 	}
 	return append(ip, t...)
+}
+
+// optionBytes are the options of a header of TCP, the segment size first (RFC 9293,
+// section 3.1), which every SYN of today says.
+func optionBytes(o *packet.TCPOptions) (b []byte) {
+	if o == nil {
+		return nil
+	}
+	if o.SACK != 0 { // two blocks
+		b = append(b, 1, 1, 5, 18)
+		for _, edge := range []uint32{o.SACK - 20, o.SACK - 10, o.SACK - 5, o.SACK} {
+			b = binary.BigEndian.AppendUint32(b, edge)
+		}
+		return b
+	}
+	b = append(b, 2, 4, 5, 180)
+	if o.SACKPermitted {
+		b = append(b, 1, 1, 4, 2)
+	}
+	if o.Scaled {
+		b = append(b, 1, 3, 3, o.Scale)
+	}
+	return b
 }
 
 func onesSum(b []byte) uint16 {

@@ -419,10 +419,13 @@ func (g *shooter) transport(s *shot, rule *policy.Rule) {
 		return
 	case packet.TCP:
 		p.SourcePort = g.freshPort()
-		s.seq, s.ack = g.Uint32(), g.Uint32()
+		s.seq, s.ack, s.window = g.Uint32(), g.Uint32(), g.window()
 		if p.Flags = packet.SYN; g.chance(4) {
 			p.Flags = one[uint8](g.Rand, packet.ACK, packet.SYN|packet.ACK, packet.FIN|packet.ACK, packet.RST, packet.RST|packet.ACK, packet.PSH|packet.ACK, 0,
 				packet.FIN|packet.PSH|packet.URG, packet.SYN|packet.FIN, packet.SYN|packet.RST, packet.FIN, packet.SYN|packet.PSH, uint8(g.IntN(64)))
+		}
+		if p.Flags&packet.SYN != 0 {
+			s.options = g.offer()
 		}
 	case packet.SCTP:
 		p.SourcePort = g.freshPort()
@@ -448,6 +451,19 @@ func (g *shooter) transport(s *shot, rule *policy.Rule) {
 		s.body = append(s.body, make([]byte, 200+g.IntN(200))...)
 		s.pieces = 2 + g.IntN(2)
 	}
+}
+
+// window is what an end offers.
+func (g *shooter) window() uint16 {
+	return one[uint16](g.Rand, tcpWindow, tcpWindow, tcpWindow, 29_200, 1000, 1, 0)
+}
+
+// offer is what an end says of itself in a SYN.
+func (g *shooter) offer() *packet.TCPOptions {
+	if g.chance(3) {
+		return nil
+	}
+	return &packet.TCPOptions{Scaled: g.chance(2), Scale: one[uint8](g.Rand, 0, 1, 2, 7, 14, 15), SACKPermitted: g.chance(2)}
 }
 
 // protocol gives the packet what the rule asks for, or near it.
@@ -541,6 +557,6 @@ func isError(p packet.Packet) bool {
 // quote puts a packet into an error.
 func (g *shooter) quote(s *shot, about packet.Packet) {
 	s.packet.Quoted = &about
-	s.body = append(make([]byte, 4), wireBytes(about, 0, 1, 1, binary.BigEndian.AppendUint16(nil, about.ICMPID))...)
+	s.body = append(make([]byte, 4), wireBytes(about, 0, &packet.Segment{Seq: 1, Ack: 1, Window: tcpWindow}, binary.BigEndian.AppendUint16(nil, about.ICMPID))...)
 	s.body = append(s.body, make([]byte, 16)...)
 }

@@ -30,7 +30,7 @@ func TestMeaningWitness(t *testing.T) {
 		y.host.Nft("add table inet t; add chain inet t c { type filter hook input priority 0; }; add rule inet t c ct state established counter reject; add rule inet t c tcp dport 23 reject with tcp reset; add rule inet t c udp dport 23 reject")
 		var shots []*shot
 		for i, flags := range []uint8{packet.SYN, packet.ACK, packet.SYN, packet.SYN} {
-			s := &shot{id: uint32(i + 1), side: wan0, way: packet.In, seq: 1000 + uint32(i), ack: 7 + uint32(i), packet: packet.Packet{
+			s := &shot{id: uint32(i + 1), side: wan0, way: packet.In, seq: 1000 + uint32(i), ack: 7 + uint32(i), window: tcpWindow, packet: packet.Packet{
 				Source: netip.MustParseAddr("192.0.2.7"), Destination: netip.MustParseAddr("198.51.100.1"), Protocol: packet.TCP,
 				SourcePort: 4000 + uint16(round), Port: 22, Flags: flags, HopLimit: hops,
 			}}
@@ -104,11 +104,9 @@ func scaleOf(r *rand.Rand, round int) (s scale, packets int) {
 // Every word of the language, in random policies, against the kernel: each packet
 // must end as the reference says, with the header that it says.
 //
-// TCP is sent within and outside of its windows. What stays out, and why:
+// TCP is sent within and outside of its windows, with window scaling and selective
+// acknowledgements, and both ends may open at once. What stays out, and why:
 //
-//   - Both ends of TCP opening at once, window scaling and selective acknowledgements:
-//     they are how tracking follows a connection, and no word of a policy asks for
-//     them.
 //   - A line of nat that leads a packet to where it goes already: the kernel does not
 //     take it for rewritten (nf_nat_setup_info compares the two tuples), so it is not
 //     published, and the reference, which reads lines alone, says that it is.

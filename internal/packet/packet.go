@@ -57,6 +57,16 @@ type Segment struct {
 	Seq, Ack uint32
 	Data     uint32 // bytes that it carries
 	Window   uint16 // as in the header, unscaled
+	Options  *TCPOptions
+}
+
+// TCPOptions are what a TCP header has behind its first 20 bytes; of a packet whose
+// header has no more they are nil.
+type TCPOptions struct {
+	Scaled        bool   // window scaling (RFC 7323)
+	Scale         uint8  // by how many bits
+	SACKPermitted bool   // selective acknowledgements (RFC 2018) are understood
+	SACK          uint32 // the right edge of the highest block of one; 0 is none
 }
 
 // Tuple is one end to the other.

@@ -147,6 +147,7 @@ type flow struct {
 	last                         tcpKind
 	lastReply                    bool
 	lastEnd, lastAck, lastWindow uint32
+	lastOffer                    offer // of a SYN that was ignored
 }
 
 // begin remembers a flow by its first packet, as it came and as it left; false
@@ -270,8 +271,8 @@ func (n *flow) advance(p *packet.Packet, reply bool) move {
 		return m
 	case m == ignored && kind == isSYNACK && n.last == isSYN && n.lastReply != reply && (!known || p.Segment.Ack == n.lastEnd):
 		was, next = tcpSynSent, tcpSynReceived // the ends were in step, and this host was not
-		n.ends[1-side] = tcpEnd{end: n.lastEnd, limit: n.lastEnd, window: max(1, n.lastWindow)}
-		n.ends[side] = tcpEnd{}
+		n.ends[1-side] = tcpEnd{end: n.lastEnd, limit: n.lastEnd, window: max(1, n.lastWindow), offer: n.lastOffer}
+		n.ends[side] = tcpEnd{liberal: n.ends[side].liberal}
 	case m == ignored:
 		n.ignore(p, reply)
 		return ignored
@@ -280,6 +281,7 @@ func (n *flow) advance(p *packet.Packet, reply bool) move {
 	case next == tcpSynReceived && reply && kind == isACK && n.bothOpen:
 		next = tcpEstablished
 	case was == tcpLastAck && kind == isACK && n.lastReply != reply && n.last == isSYN && n.challenged:
+		n.challenged = false // one such ACK is expected
 		return ignored
 	case kind == isRST && known:
 		var sure bool
@@ -293,6 +295,7 @@ func (n *flow) advance(p *packet.Packet, reply bool) move {
 	}
 	if asksWindow {
 		if m := n.inWindow(p, reply); m != goes {
+			n.closes(kind, reply, m)
 			return m
 		}
 	}
@@ -306,17 +309,30 @@ func (n *flow) advance(p *packet.Packet, reply bool) move {
 	return goes
 }
 
+// closes keeps, of a connection in use, that an end would have closed it by a packet
+// outside of its window (nf_tcp_handle_invalid of nf_conntrack_proto_tcp.c), until
+// the other end would, too.
+func (n *flow) closes(kind tcpKind, reply bool, m move) {
+	closing := func(k tcpKind) bool { return k == isFIN || k == isRST }
+	if m == refused && n.assured && closing(kind) && (n.lastReply == reply || !closing(n.last)) {
+		n.last, n.lastReply = kind, reply
+	}
+}
+
 // ignore keeps what a packet said that may be right where this host is not in step.
 func (n *flow) ignore(p *packet.Packet, reply bool) {
 	kind := kindOf(p.Flags)
 	n.last, n.lastReply = kind, reply
 	if kind == isSYN && !reply {
-		n.challenged = n.tcp == tcpLastAck
+		n.challenged, n.bothOpen = n.tcp == tcpLastAck, false
 	}
 	if p.Segment == nil {
 		return
 	}
 	n.lastEnd, n.lastWindow = endOf(p), uint32(p.Segment.Window)
+	if kind == isSYN && !reply {
+		n.lastOffer, _ = offerOf(p)
+	}
 	if n.tcp == tcpSynSent && kind == isACK && reply {
 		n.lastAck = p.Segment.Ack
 	}

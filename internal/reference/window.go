@@ -4,8 +4,7 @@ import "sluice/internal/packet"
 
 // How far a TCP connection is in sequence numbers, as the kernel's tracker follows
 // it (tcp_in_window and nf_conntrack_tcp_packet of nf_conntrack_proto_tcp.c), for
-// packets that say where they stand. Window scaling and selective acknowledgement
-// are left out: they change how much is let through, not how it is decided.
+// packets that say where they stand.
 
 // tcpEnd is what the tracker knows of one end of a connection.
 type tcpEnd struct {
@@ -16,6 +15,29 @@ type tcpEnd struct {
 	hasAck  bool
 	liberal bool // taken up midway, so it is let out of its window
 	closer  bool // it began to close
+	offer   offer
+}
+
+// offer is what an end said of options in its SYN.
+type offer struct {
+	scaled bool  // it scales its windows
+	scale  uint8 // by how many bits (td_scale)
+	sacks  bool  // it understands selective acknowledgements
+}
+
+// mostScale is TCP_MAX_WSCALE (RFC 7323, section 2.3).
+const mostScale = 14
+
+// offerOf reads the options of a SYN as tcp_options does.
+func offerOf(p *packet.Packet) (o offer, ok bool) {
+	options := p.Segment.Options
+	if options == nil {
+		return offer{}, false
+	}
+	if o.sacks = options.SACKPermitted; options.Scaled {
+		o.scaled, o.scale = true, min(options.Scale, mostScale)
+	}
+	return o, true
 }
 
 // maxAckWindow is how far behind an acknowledgement may be (MAXACKWINCONST).
@@ -40,10 +62,10 @@ func (n *flow) opened(p *packet.Packet) {
 		return
 	}
 	from, to := &n.ends[0], &n.ends[1]
-	from.begin(p)
-	if kindOf(p.Flags) != isSYN { // taken up midway
+	if from.begin(p); kindOf(p.Flags) != isSYN { // taken up midway
 		from.limit += from.window
 		from.liberal, to.liberal = true, true
+		from.offer.sacks, to.offer.sacks = true, true
 	}
 	n.inWindow(p, false)
 }
@@ -51,7 +73,13 @@ func (n *flow) opened(p *packet.Packet) {
 // begin is what a SYN, or the first that is seen of an end, says of it.
 func (e *tcpEnd) begin(p *packet.Packet) {
 	e.end = endOf(p)
-	e.limit, e.window = e.end, max(1, uint32(p.Segment.Window))
+	window := uint32(p.Segment.Window)
+	if p.Flags&packet.SYN == 0 {
+		window <<= e.offer.scale
+	} else if o, ok := offerOf(p); ok {
+		e.offer, e.hasAck, e.closer = o, false, false
+	}
+	e.limit, e.window = e.end, max(1, window)
 }
 
 // inWindow says whether a segment is where it may be, and moves the ends on:
@@ -63,25 +91,32 @@ func (n *flow) inWindow(p *packet.Packet, reply bool) move {
 	}
 	seq, ack, window := p.Segment.Seq, p.Segment.Ack, uint32(p.Segment.Window)
 	end := endOf(p)
+	sack := ack
+	if o := p.Segment.Options; to.offer.sacks && o != nil && o.SACK != 0 && before(ack, o.SACK) {
+		sack = o.SACK
+	}
 	syn, acks, rst := p.Flags&packet.SYN != 0, p.Flags&packet.ACK != 0, p.Flags&packet.RST != 0
 	opening := n.tcp == tcpSynSent || n.tcp == tcpSynReceived
 	switch {
 	case from.window == 0 && syn, syn && opening && before(from.end, end):
 		first := from.window == 0
-		if from.begin(p); !acks && (first || reply) {
+		if from.begin(p); reply && !(from.offer.scaled && to.offer.scaled) {
+			from.offer.scale, to.offer.scale = 0, 0
+		}
+		if !acks && (first || reply) {
 			return goes // both ends open
 		}
 	case from.window == 0:
 		from.begin(p)
 		from.limit += from.window
 		if to.window == 0 {
-			to.end, to.limit = ack, ack
-		} else if ack == to.end+1 {
+			to.end, to.limit = sack, sack
+		} else if sack == to.end+1 {
 			to.end++ // the answer to a keepalive
 		}
 	}
 	if !acks || rst && ack == 0 {
-		ack = to.end
+		ack, sack = to.end, to.end
 	}
 	if rst && seq == 0 && n.tcp == tcpSynSent {
 		seq, end = from.end, from.end
@@ -93,20 +128,23 @@ func (n *flow) inWindow(p *packet.Packet, reply bool) move {
 		return m
 	}
 	inReceived := to.window == 0 || before(from.end-to.window-1, end)
-	ackNotOld := before(to.end-max(from.window, maxAckWindow)-1, ack)
+	ackNotOld := before(to.end-max(from.window, maxAckWindow)-1, sack)
 	switch {
 	case !before(seq, from.limit+1):
-		if to.window != 0 && inReceived && ackNotOld && end-from.limit+1 <= to.window && before(ack, to.end+1) {
+		if to.window != 0 && inReceived && ackNotOld && end-from.limit+1 <= to.window && before(sack, to.end+1) {
 			from.end = end
 			return out(ignored)
 		}
 		return out(refused)
-	case !before(ack, to.end+1):
+	case !before(sack, to.end+1):
 		return out(refused)
 	case !inReceived, !ackNotOld:
 		return out(ignored)
 	}
-	from.window = max(from.window, window)
+	if !syn {
+		window <<= from.offer.scale
+	}
+	from.window = max(from.window, window+sack-ack)
 	if before(from.end, end) {
 		from.end = end
 	}
@@ -116,13 +154,13 @@ func (n *flow) inWindow(p *packet.Packet, reply bool) move {
 	if to.window != 0 && before(from.limit, end) {
 		to.window += end - from.limit
 	}
-	if before(to.limit-1, ack+window) {
-		if to.limit = ack + window; window == 0 {
+	if before(to.limit-1, sack+window) {
+		if to.limit = sack + window; window == 0 {
 			to.limit++
 		}
 	}
 	if kindOf(p.Flags) == isACK {
-		n.lastEnd, n.lastWindow = end, window
+		n.lastEnd = end
 	}
 	return goes
 }
