@@ -10,12 +10,14 @@ import (
 	"sluice/internal/addrset"
 	"sluice/internal/check"
 	"sluice/internal/compile"
+	"sluice/internal/diagram"
 	"sluice/internal/host"
 	"sluice/internal/optimize"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 	"sluice/internal/resolve"
+	"sluice/internal/testseed"
 )
 
 // randomPolicy has every section and whatever stands between a packet and a
@@ -83,9 +85,7 @@ func compiled(t *testing.T, text string, f host.Facts) (*program.Program, *resol
 // package says of the policy, another arithmetic says of the program. And the
 // packets that show a finding do so by the reference.
 func TestRemovalsAreProved(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 3))
+	r := rand.New(rand.NewPCG(testseed.Of(t), 3))
 	f := manualHost()
 	own := addrset.FromPrefixes(f.Local...)
 	proved := map[check.Code]int{}
@@ -105,6 +105,7 @@ func TestRemovalsAreProved(t *testing.T) {
 				continue
 			}
 			lines := strings.SplitAfter(text, "\n")
+			limits := strings.Contains(lines[finding.Pos.Line-1], " limit ")
 			without := strings.Join(slices.Delete(lines, finding.Pos.Line-1, finding.Pos.Line), "")
 			less, _, err := compiled(t, without, f)
 			if err != nil {
@@ -113,6 +114,11 @@ func TestRemovalsAreProved(t *testing.T) {
 			proved[finding.Code]++
 			u := reach.NewUniverse(reach.Options{Own: own, Settled: true}, whole, less)
 			for _, d := range u.Compare(whole, less, false) {
+				// A rule that no packet meets labels no connection, and what bears its label
+				// is no packet that there is.
+				if limits && u.Unlimited(d.Region) == diagram.None {
+					continue
+				}
 				t.Fatalf("%s, and without line %d %s of %s is another: %+v then %+v\n%s", finding.Message, finding.Pos.Line,
 					reach.Describe(d.Witness), d.Way, d.A.Verdict, d.B.Verdict, text)
 			}
