@@ -43,13 +43,12 @@ func (c *checker) asked() []asked {
 		add(asked{role: nameServer, address: address, protocol: protoUDP, ports: []uint16{portDNS}, name: address.String()})
 	}
 	for _, s := range c.facts.Servers {
-		protocol := map[string]uint8{"tcp": protoTCP, "udp": protoUDP}[s.Protocol]
 		for _, address := range s.Addresses {
 			name := address.String()
 			if s.Name != name {
 				name = fmt.Sprintf("%s (%s)", s.Name, address)
 			}
-			add(asked{string(s.Role), address, protocol, []uint16{s.Port}, s.FromPort, name})
+			add(asked{string(s.Role), address, wireProtocols[s.Protocol], []uint16{s.Port}, s.FromPort, name})
 		}
 	}
 	return all
@@ -217,15 +216,19 @@ func (c *checker) repliesCut() {
 
 // bypassedAnswers: a program that asks from the port of a bypassed service makes
 // no entry in the connection table, so the answers come in as if nobody had
-// asked.
+// asked. There is one finding of each port.
 func (c *checker) bypassedAnswers(b *policy.Bypass) (found bool) {
 	if c.policy.Input == nil {
 		return false
 	}
-	var hit []asked
-	var f fate
+	type port struct {
+		protocol uint8
+		number   uint16
+	}
+	var ports []port
+	hit, why := map[port][]asked{}, map[port]fate{}
 	banned := c.banned(policy.Input)
-	for _, a := range c.asked() {
+	for _, a := range append(c.asked(), c.peers()...) {
 		if a.from == 0 {
 			continue
 		}
@@ -233,17 +236,27 @@ func (c *checker) bypassedAnswers(b *policy.Bypass) (found bool) {
 		if !ok || len(answers) == 0 {
 			continue
 		}
+		at := port{a.protocol, a.from}
 		if got := c.fate(c.policy.Input, answers); got.known && got.refused {
-			hit, f = append(hit, a), got
+			if len(hit[at]) == 0 {
+				ports = append(ports, at)
+			}
+			hit[at], why[at] = append(hit[at], a), got
 		}
 	}
-	if len(hit) == 0 {
-		return false
+	for _, at := range ports {
+		c.answersCut(b, hit[at], why[at])
 	}
+	return len(ports) > 0
+}
+
+// answersCut reports servers that are asked from one port of a bypassed service.
+func (c *checker) answersCut(b *policy.Bypass, hit []asked, f fate) {
 	var rules []string
 	for _, a := range hit {
 		rules = append(rules, a.address.String())
 	}
+	slices.Sort(rules)
 	rules = slices.Compact(rules)
 	who := rules[0]
 	if len(rules) > 1 {
@@ -256,8 +269,23 @@ func (c *checker) bypassedAnswers(b *policy.Bypass) (found bool) {
 	if f.refuser != nil {
 		finding.Related = append(finding.Related, Related{f.refuser.Pos, f.refuser.Text})
 	}
-	return true
 }
+
+// peers is whom programs of the host ask now from ports of their own.
+func (c *checker) peers() []asked {
+	var all []asked
+	for _, a := range c.facts.Askers {
+		for _, p := range a.Peers {
+			if !c.own.Contains(p.Addr()) {
+				all = append(all, asked{"peer", p.Addr(), wireProtocols[a.Protocol], []uint16{p.Port()}, a.Port, fmt.Sprintf("%s of %s", p.Addr(), a.Name)})
+			}
+		}
+	}
+	return all
+}
+
+// wireProtocols are the numbers of the protocols that facts name.
+var wireProtocols = map[string]uint8{"tcp": protoTCP, "udp": protoUDP}
 
 func joinComma(words []string) string {
 	text := words[0]
@@ -294,31 +322,20 @@ func (c *checker) answersTo(b *policy.Bypass, protocol uint8, port uint16, from 
 	return out
 }
 
-// ownPorts are services whose programs ask from the port that they serve, so
-// that both ends of a flow have it. Of NTP only some programs do; which one the
-// host runs is told by its servers.
-var ownPorts = []struct {
-	name     string
-	protocol uint8
-	port     uint16
-}{
-	{"IPsec (IKE)", protoUDP, 500},            // RFC 7296 section 2
-	{"IPsec (NAT traversal)", protoUDP, 4500}, // RFC 3948 section 2
-	{"WireGuard", protoUDP, 51820},            // wg(8): one ListenPort for both
-	{"OpenVPN", protoUDP, 1194},               // openvpn(8): without nobind
-	{"SIP", protoUDP, 5060},                   // RFC 3261 section 18
-	{"NetBIOS names", protoUDP, 137},          // RFC 1002 section 4.2
-	{"RIP", protoUDP, 520},                    // RFC 2453 section 4
-}
-
-// bypassedPeers: the same for services whose programs ask from their own port,
-// where the peers are not known and input does not allow them all.
+// bypassedPeers: the same for programs that ask from their own port, where the peers
+// are not known and input does not allow them all.
 func (c *checker) bypassedPeers(b *policy.Bypass) {
 	if c.policy.Input == nil {
 		return
 	}
-	for _, own := range ownPorts {
-		answers := c.answersTo(b, own.protocol, own.port, addrset.All(), one(uint64(own.port)))
+	own := host.OwnPorts()
+	for _, a := range c.facts.Askers {
+		if !slices.ContainsFunc(own, func(o host.OwnPort) bool { return o.Protocol == a.Protocol && o.Port == a.Port }) {
+			own = append(own, host.OwnPort{Name: a.Name, Protocol: a.Protocol, Port: a.Port})
+		}
+	}
+	for _, o := range own {
+		answers := c.answersTo(b, wireProtocols[o.Protocol], o.Port, addrset.All(), one(uint64(o.Port)))
 		if len(answers) == 0 {
 			continue
 		}
@@ -328,7 +345,7 @@ func (c *checker) bypassedPeers(b *policy.Bypass) {
 		}
 		finding := c.report(RepliesCut, Remark, b.Pos, "take it out of bypass, or see that input allows every peer that this host begins with",
 			"%s asks from port %d itself, which bypasses tracking: answers of peers that input does not allow are refused, also where this host began (%s decides)",
-			own.name, own.port, c.decider(f, b.Pos))
+			o.Name, o.Port, c.decider(f, b.Pos))
 		c.showsState(finding, policy.Input, f.refusals, f.refuser, packet.Untracked)
 	}
 }

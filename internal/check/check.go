@@ -39,6 +39,7 @@ var passes = []func(*checker){
 	(*checker).emptySets,
 	(*checker).bans,
 	(*checker).bypasses,
+	(*checker).repliesCut,
 	(*checker).hidden,
 	(*checker).families,
 	(*checker).localAddresses,

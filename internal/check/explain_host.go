@@ -2,13 +2,13 @@ package check
 
 var explainAnswers = []Explanation{
 	{
-		Code: RepliesCut, Severities: []Severity{Warning, Remark}, Advice: true,
+		Code: RepliesCut, Severities: []Severity{Warning, Remark},
 		What: "rules decide on answers to the host's own requests",
 		Why: "Such answers come in as if nobody had asked: a rule that blocks their country, or the default, drops them, and every request waits for its time-out. " +
 			"Other answers pass by the state of the connection, before any rule, whichever addresses the rules block. Three things take that away. " +
 			"A program that asks from the port of a service which bypasses tracking (ntpd from 123, WireGuard, IPsec, SIP) makes no entry in the connection table. " +
 			"A map without state rewrites whatever comes in for its outer addresses, the host's own among them. And in front of such a map the host does not reach what is behind it. " +
-			"Found are the servers that this host asks, as far as their answers would be refused; of services whose peers are not known, that they might be. Bans have codes of their own.",
+			"Found are the peers whom programs ask now from such a port, those of WireGuard, and with lint the configured servers, as far as their answers would be refused; where the peers are not known, that they might be. Bans have codes of their own.",
 		Mend:   "Take the service out of bypass, or allow the servers in input; give a map addresses that are not the host's.",
 		Before: "sets:\n  lan: [10.20.0.0/16]\ntracking:\n  bypass: [ntp]\ninput:\n  default: drop\n  rules:\n    - allow ntp from lan\n",
 		After:  "sets:\n  lan: [10.20.0.0/16]\ninput:\n  default: drop\n  rules:\n    - allow ntp from lan\n",

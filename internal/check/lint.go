@@ -70,7 +70,6 @@ var advice = []func(*checker){
 	(*checker).banServers,
 	(*checker).banCountries,
 	(*checker).forgedBans,
-	(*checker).repliesCut,
 	(*checker).requestsCut,
 	(*checker).bypassUnused,
 	(*checker).openManagement,

@@ -435,6 +435,39 @@ input:
   rules:
     - allow udp/500
 `},
+		{name: "a client of the host at a bypassed port, in both families", facts: func(f *host.Facts) {
+			f.Servers, f.Forwarding4, f.Forwarding6, f.Published = nil, false, false, nil
+			f.Askers = []host.Asker{{Name: "ntpd", Protocol: "udp", Port: 123, Peers: []netip.AddrPort{
+				netip.MustParseAddrPort("192.0.2.9:123"), netip.MustParseAddrPort("[2001:db8:7::9]:123"), netip.MustParseAddrPort("10.20.0.9:123"),
+			}}}
+		}, policy: `
+tracking: {bypass: [ntp]}
+input:
+  default: drop
+  rules:
+    - allow ntp from 10.20.0.0/16
+`, want: []string{`2 warning replies-cut: answers of the peer 192.0.2.9 of ntpd and the peer 2001:db8:7::9 of ntpd would be refused`}},
+		{name: "a client of the host whose peers are not known", facts: func(f *host.Facts) {
+			f.Servers, f.Forwarding4, f.Forwarding6, f.Published = nil, false, false, nil
+			f.Askers = []host.Asker{{Name: "WireGuard (wg1)", Protocol: "udp", Port: 443}}
+		}, policy: `
+tracking: {bypass: [udp/443]}
+input:
+  default: drop
+  rules:
+    - allow udp/443 from 10.20.0.0/16
+`, want: []string{`2 remark replies-cut: WireGuard (wg1) asks from port 443`}},
+		{name: "clients of two bypassed ports", facts: func(f *host.Facts) {
+			f.Forwarding4, f.Forwarding6, f.Published = false, false, nil
+			f.Askers = []host.Asker{{Name: "charon", Protocol: "udp", Port: 500, Peers: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.77:500")}}}
+		}, policy: `
+services: {both: [udp/123, udp/500]}
+tracking: {bypass: [both]}
+input:
+  default: drop
+  rules:
+    - allow both from 10.20.0.0/16
+`, want: []string{`3 warning replies-cut: answers of the time server 192.0.2.123`, `3 warning replies-cut: answers of the peer 203.0.113.77 of charon`}},
 		{name: "a map over the host's own address", policy: `
 forward:
   default: drop

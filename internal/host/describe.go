@@ -47,6 +47,7 @@ func Describe(ctx context.Context) (Facts, error) {
 	f.readResolvers()
 	f.readSSHPeers()
 	f.readOuterFlows()
+	f.readAskers()
 	if err := ctx.Err(); err != nil {
 		return Facts{}, fmt.Errorf("describe the host: %w", err)
 	}

@@ -65,6 +65,8 @@ type Facts struct {
 	// OuterFlows carry the packets of those SSHPeers who come through tunnels.
 	OuterFlows []OuterFlow `json:"outer-flows,omitempty"`
 
+	Askers []Asker `json:"askers,omitempty"` // programs that ask others from a port of their own
+
 	// Servers and Firewalls are read by ReadServers alone.
 	Servers  []Server     `json:"servers,omitempty"`  // package mirrors and time servers that the host asks by itself
 	Gateways []netip.Addr `json:"gateways,omitempty"` // routers of the default routes

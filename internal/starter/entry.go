@@ -83,11 +83,16 @@ func (l Listener) reason() string {
 		}
 		where = append(where, a.String())
 	}
+	return who + " listens on " + fewOf(where)
+}
+
+// fewOf lists some words, and how many more there are.
+func fewOf(words []string) string {
 	const most = 4
-	if len(where) > most {
-		where = append(where[:most-1], fmt.Sprintf("%d more", len(where)-most+1))
+	if len(words) > most {
+		words = append(words[:most-1], fmt.Sprintf("%d more", len(words)-most+1))
 	}
-	return who + " listens on " + strings.Join(where, ", ")
+	return strings.Join(words, ", ")
 }
 
 // together names listeners by the built-in services that they make up, and by

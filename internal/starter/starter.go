@@ -169,6 +169,27 @@ func (w *writer) input() {
 			w.line("    #   %s, %s", e.service, e.reason)
 		}
 	}
+	w.askers()
+}
+
+// askers names who would get no answers if tracking were bypassed at the port.
+func (w *writer) askers() {
+	if len(w.Facts.Askers) == 0 {
+		return
+	}
+	w.line("    # These ask others from a port of their own. While tracking is on, they need no rule for the answers;")
+	w.line("    # if \"tracking: bypass\" names the port, a rule has to let the answers in:")
+	for _, a := range w.Facts.Askers {
+		var whom []string
+		for _, p := range a.Peers {
+			whom = append(whom, p.Addr().String())
+		}
+		who := shown(a.Name)
+		if whom = slices.Compact(whom); len(whom) > 0 {
+			who += " asks " + fewOf(whom)
+		}
+		w.line("    #   %s, %s", serviceName(a.Protocol, a.Port), who)
+	}
 }
 
 func (w *writer) ssh() {

@@ -54,6 +54,10 @@ func situations() map[string]starter.Situation {
 					{Remote: netip.MustParseAddrPort("[2001:db8:7::9]:50000"), Local: netip.MustParseAddrPort("[2001:db8::1]:22")},
 					{Remote: netip.MustParseAddrPort("127.0.0.1:50000"), Local: netip.MustParseAddrPort("127.0.0.1:22")},
 				},
+				Askers: []host.Asker{
+					{Name: "ntpd", Protocol: "udp", Port: 123, Peers: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.123:123"), netip.MustParseAddrPort("[2001:db8::123]:123")}},
+					{Name: "odd\nname: x", Protocol: "udp", Port: 500},
+				},
 				Unread: []string{"legacy iptables: operation not permitted"},
 			},
 			SSHPorts: []uint16{22, 2222},
@@ -206,6 +210,8 @@ func TestDescribe(t *testing.T) {
 		keep(shared.ListenPacket(t.Context(), "udp4", "0.0.0.0:45302"))
 		// A program that asks others waits for nobody.
 		keep(net.Dial("udp", "192.0.2.1:53"))
+		keep(net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP("192.0.2.2"), Port: 123}, &net.UDPAddr{IP: net.ParseIP("192.0.2.1"), Port: 123}))
+		keep(net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP("2001:db8::2"), Port: 123}, &net.UDPAddr{IP: net.ParseIP("2001:db8::1"), Port: 123}))
 		return nil
 	})
 	if err != nil {
@@ -238,6 +244,7 @@ func TestDescribe(t *testing.T) {
 		"    # - allow udp/45302 # " + me + " listens on every IPv4 address\n",
 		"    #   postgresql, " + me + " listens on 127.0.0.1\n",
 		"    #   tcp/5433, " + me + " listens on ::1\n",
+		"    #   ntp, " + me + " asks 192.0.2.1, 2001:db8::1\n",
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the policy lacks %q:\n%s", want, text)
@@ -247,6 +254,21 @@ func TestDescribe(t *testing.T) {
 		t.Errorf("a socket that asks others is taken for a service:\n%s", text)
 	}
 	r := clean(t, text, s.Facts)
+
+	// What init says of a bypass is what check finds of it.
+	bypassed, err := policy.LoadData("policy.yaml", append(text, "tracking: { bypass: [ntp] }\n"...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolved, err := resolve.Resolve(bypassed, resolve.Options{Facts: s.Facts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := check.Run(resolved, s.Facts); !slices.ContainsFunc(found, func(f check.Finding) bool {
+		return f.Code == check.RepliesCut && strings.Contains(f.Message, "192.0.2.1 of "+me) && strings.Contains(f.Message, "2001:db8::1 of "+me)
+	}) {
+		t.Errorf("check finds of the bypass only %v", found)
+	}
 
 	// A new connection of the one who is logged in has a rule.
 	if len(s.Facts.SSHPeers) != 1 {
