@@ -63,6 +63,8 @@ func randomPolicy(r *rand.Rand) string {
 	return b.String()
 }
 
+// compiled leaves out what limits ask of established flows: it is about flows that the
+// limit's own rule let in, which the comparison of packets does not know.
 func compiled(t *testing.T, text string, f host.Facts) (*program.Program, *resolve.Resolved, error) {
 	t.Helper()
 	p, err := policy.LoadData("policy.yaml", []byte(text))
@@ -76,6 +78,9 @@ func compiled(t *testing.T, text string, f host.Facts) (*program.Program, *resol
 	prog, err := compile.Compile(r)
 	if err != nil {
 		return nil, nil, err
+	}
+	for i := range prog.Chains {
+		prog.Chains[i].Rules = slices.DeleteFunc(prog.Chains[i].Rules, func(r program.Rule) bool { return r.Stage == program.StageProof })
 	}
 	return prog, r, optimize.Run(prog, optimize.Options{})
 }

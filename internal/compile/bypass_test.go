@@ -95,3 +95,35 @@ input: {default: drop, rules: [allow web]}
 		})
 	}
 }
+
+// TestAnswersOfBypassedPortsAlone: a rule of input about more than what bypasses
+// tracking says nothing of answers from its other ports.
+func TestAnswersOfBypassedPortsAlone(t *testing.T) {
+	p, err := policy.Parse("policy.yaml", []byte(`version: 1
+tracking: {bypass: [tcp/80, tcp/900-2000]}
+input: {default: drop, rules: [allow tcp/1-1000, reject http]}
+output: {default: drop, rules: [allow dns]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := resolve.Resolve(p, resolve.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := compile.Compile(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []program.NumberRange
+	for _, rule := range compiled.Chain("output_answers").Rules {
+		for _, c := range rule.Match {
+			if c.Field == program.SourcePort {
+				got = append(got, c.Numbers...)
+			}
+		}
+	}
+	if want := []program.NumberRange{{From: 80, To: 80}, {From: 900, To: 1000}, {From: 80, To: 80}}; !slices.Equal(got, want) {
+		t.Errorf("answers from ports %v, want %v", got, want)
+	}
+}

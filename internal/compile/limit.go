@@ -1,7 +1,10 @@
 package compile
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 
 	"sluice/internal/policy"
@@ -19,7 +22,7 @@ const (
 const limitBanned = "limit.banned"
 
 // Bits of the labels of connections: the first is that the handshake has been
-// counted, the others, downwards, are the rules that let a connection in.
+// counted, the others, downwards, to 27, are the rules that let a connection in.
 const (
 	countedLabel  = 127
 	mostProven    = 100
@@ -148,12 +151,7 @@ func apartTCP(m match) (tcp, rest match) {
 // proven notes that a limit of a rule counts handshakes at a hook.
 func (c *compiler) proven(r *policy.Rule, hook policy.Hook, ways []match, o program.Origin) *proven {
 	id := c.ruleIDs[r]
-	label, labelled := c.labels[id]
-	if !labelled {
-		label = uint8(highestOfRule - len(c.labels)) //nolint:gosec // fewer than mostProven
-		c.labels[id] = label
-	}
-	p := &proven{id: id, label: label, limit: c.limit(id, r.Limit, o), o: o}
+	p := &proven{id: id, label: c.label(id), limit: c.limit(id, r.Limit, o), o: o}
 	for _, m := range ways {
 		ports := portsOf(m)
 		if p.ports = append(p.ports, ports...); ports == nil {
@@ -164,6 +162,24 @@ func (c *compiler) proven(r *policy.Rule, hook policy.Hook, ways []match, o prog
 	c.handshakes[hook] = append(c.handshakes[hook], p)
 	return p
 }
+
+// label gives a rule's bit. It comes from the id, so that connections which an earlier
+// policy labelled are those of the same rule, unless two rules have one bit.
+func (c *compiler) label(id string) uint8 {
+	if label, labelled := c.labels[id]; labelled {
+		return label
+	}
+	sum := sha256.Sum256([]byte(id))
+	taken := slices.Collect(maps.Values(c.labels))
+	at := int(binary.BigEndian.Uint16(sum[:2]))
+	for slices.Contains(taken, bitOfRule(at)) {
+		at++
+	}
+	c.labels[id] = bitOfRule(at)
+	return c.labels[id]
+}
+
+func bitOfRule(n int) uint8 { return uint8(highestOfRule - n%mostProven) } //nolint:gosec // of 128
 
 func portsOf(m match) []program.NumberRange {
 	for _, c := range m {

@@ -45,9 +45,12 @@ func (c *compiler) untrackedAnswers(base string) {
 func (c *compiler) mirrorInput(input *policy.Section, bypassed []match) {
 	for _, r := range input.Rules {
 		for _, m := range c.mirror(r) {
-			if meets(m.Match, bypassed) {
-				m.Match = m.Match[1:] // the chain is asked for untracked packets alone
-				c.append(answersChain, m)
+			all := m.Match[1:] // the chain is asked for untracked packets alone
+			for _, s := range bypassed {
+				if meets(all, []match{s}) {
+					m.Match = within(all, s)
+					c.append(answersChain, m)
+				}
 			}
 		}
 	}
@@ -115,6 +118,31 @@ func meets(m match, services []match) bool {
 		}
 		return true
 	})
+}
+
+// within narrows the numbers of a match that meets a service to those of the service.
+func within(m, service match) match {
+	out := slices.Clone(m)
+	for _, s := range service {
+		for i := range out {
+			if out[i].Field == s.Field && !out[i].Not {
+				out[i].Numbers = common(out[i].Numbers, s.Numbers)
+			}
+		}
+	}
+	return out
+}
+
+func common(a, b []program.NumberRange) []program.NumberRange {
+	var out []program.NumberRange
+	for _, x := range a {
+		for _, y := range b {
+			if r := (program.NumberRange{From: max(x.From, y.From), To: min(x.To, y.To)}); r.From <= r.To {
+				out = append(out, r)
+			}
+		}
+	}
+	return out
 }
 
 func overlap(a, b []program.NumberRange) bool {

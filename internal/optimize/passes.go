@@ -132,7 +132,7 @@ var Passes = []Pass{
 	},
 	{
 		Name: "unused", Needs: []string{"stages", "base-chains"},
-		Promises: "no chain, set or counter that nothing asks for; no base chain that accepts all it sees",
+		Promises: "no rule about a label that no rule turns on; no chain, set or counter that nothing asks for; no base chain that accepts all it sees",
 		Reason:   "a base chain costs every packet; last of those that change rules, since they leave empty chains behind",
 		run:      programOnly(dropUnused),
 	},

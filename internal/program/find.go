@@ -20,6 +20,21 @@ func (p *Program) Set(id string) *Set {
 	return nil
 }
 
+// Labels gives the bits of connections' labels that rules turn on.
+func (p *Program) Labels() map[uint8]bool {
+	out := map[uint8]bool{}
+	for _, c := range p.Chains {
+		for _, r := range c.Rules {
+			for _, a := range r.Actions {
+				if s, is := a.(SetLabel); is {
+					out[s.Bit] = true
+				}
+			}
+		}
+	}
+	return out
+}
+
 // Base gives the base chain of a hook and phase, or nil.
 func (p *Program) Base(kind HookKind, phase Phase) *Chain {
 	for _, h := range p.Hooks {

@@ -251,6 +251,11 @@ func (u *Universe) settled(way Way) Region {
 		lo := s.And(u.named(program.InInterface, "lo"), s.And(u.inAddresses(program.Source, home), u.inAddresses(program.Destination, home)))
 		out = s.Or(out, s.Minus(lo, u.named(program.State, "untracked")))
 	}
+	for _, d := range u.dimensions {
+		if bit, is := program.LabelBit(strings.TrimPrefix(string(d.field), string(statusField("")))); is && !u.labels[bit] {
+			out = s.Or(out, u.flag(d.field))
+		}
+	}
 	return out
 }
 

@@ -2,6 +2,7 @@ package reach
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"sluice/internal/addrset"
@@ -36,6 +37,7 @@ type Universe struct {
 	// untracksLoopback says that a program keeps the host's talk to itself out of
 	// tracking on its way out.
 	untracksLoopback bool
+	labels           map[uint8]bool // bits that a program turns on
 	domains          map[Way]Region
 	opaque           []string
 	apart            []string
@@ -66,7 +68,8 @@ type Options struct {
 	// deleted; packets that come in for such an address though it is not the
 	// host's, for one that all of a network hear, multicast and what goes out by lo,
 	// neither of which is ever banned; tracked packets from loopback to loopback that come in by lo, where
-	// a program keeps such out of tracking when they go out.
+	// a program keeps such out of tracking when they go out; packets of connections
+	// with a label that none of the programs turns on.
 	Settled bool
 	// Stop ends whatever asks the universe when it is closed; nil is never.
 	Stop <-chan struct{}
@@ -98,7 +101,7 @@ func Guard(f func()) error { return diagram.Guard(f) }
 
 // NewUniverse makes the classes of what the programs and questions tell apart.
 func NewUniverse(o Options, programs ...*program.Program) *Universe {
-	u := &Universe{by: map[program.Field]*dimension{}, own: o.Own, here: o.Here, domains: map[Way]Region{}, followed: map[string]bool{}}
+	u := &Universe{by: map[program.Field]*dimension{}, own: o.Own, here: o.Here, domains: map[Way]Region{}, labels: map[uint8]bool{}, followed: map[string]bool{}}
 	for _, f := range []program.Field{program.State, program.Protocol, program.TCPFlags, program.Source, program.Destination, program.Port, program.SourcePort} {
 		u.dimension(f)
 	}
@@ -140,6 +143,7 @@ func NewUniverse(o Options, programs ...*program.Program) *Universe {
 		for _, p := range programs {
 			u.noteBanned(p)
 			u.untracksLoopback = u.untracksLoopback || untracksLoopback(p)
+			maps.Copy(u.labels, p.Labels())
 		}
 	}
 	return u
