@@ -3,7 +3,6 @@ package addrset
 import (
 	"bytes"
 	"errors"
-	"math/rand/v2"
 	"net/netip"
 	"testing"
 
@@ -13,9 +12,7 @@ import (
 // TestBinary: what was written is read, for random sets and the ends of both
 // families.
 func TestBinary(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := testseed.Rand(t)
 	sets := []Set{{}, All(), Of(Range{netip.MustParseAddr("0.0.0.0"), netip.MustParseAddr("0.0.0.0")}, Range{netip.MustParseAddr("255.255.255.255"), netip.MustParseAddr("255.255.255.255")})}
 	for range 50 {
 		var b Builder

@@ -1,16 +1,14 @@
 package addrset
 
 import (
-	"math/rand/v2"
 	"testing"
-	"time"
+
+	"sluice/internal/testseed"
 )
 
 // Few ranges against many are looked up; the answer is that of intersecting.
 func TestOverlapsOfFewAndMany(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 1))
+	r := testseed.Rand(t)
 	random := func(n int) Set {
 		var b Builder
 		for range n {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/testnet"
+	"sluice/internal/testseed"
 )
 
 // points runs a command once in a lab of its own and says how many points it
@@ -280,9 +280,7 @@ func TestRandomKills(t *testing.T) {
 	if testing.Short() {
 		rounds = 10
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := testseed.Rand(t)
 	testnet.Require(t, testnet.Nftables)
 	net := testnet.New(t)
 	host, client := net.Unnamed("host"), net.Unnamed("client")

@@ -1,7 +1,6 @@
 package bans_test
 
 import (
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"sluice/internal/addrset"
 	"sluice/internal/bans"
+	"sluice/internal/testseed"
 )
 
 var start = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
@@ -225,9 +225,7 @@ func TestRewriteKeepsEverything(t *testing.T) {
 // Pieces against the plain model: for every address, the last end of the bans
 // that hold it.
 func TestPiecesAgainstEachAddress(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 1))
+	random := testseed.Rand(t)
 	for range 500 {
 		var list []bans.Ban
 		for range random.IntN(8) + 1 {

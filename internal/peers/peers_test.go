@@ -286,8 +286,8 @@ func (g *generator) traffics(t *testing.T, r *resolve.Resolved) (sources []*meas
 	t.Helper()
 	usable := measure.Usable(addrset.All())
 	for _, f := range []addrset.Family{addrset.IPv4, addrset.IPv6} {
-		for protocol, flags := range map[uint8]string{packet.TCP: "S", packet.UDP: ""} {
-			traffic := measure.Traffic{Flags: flags}
+		for _, protocol := range []uint8{packet.TCP, packet.UDP} {
+			traffic := measure.Traffic{Flags: map[uint8]string{packet.TCP: "S"}[protocol]}
 			var want []bool
 			for _, a := range append(slices.Clone(g.edges), measure.ByAddress(usable, f, 400, g.Uint64())...) {
 				if !a.IsValid() || a.Is4() != (f == addrset.IPv4) || !usable.Contains(a) {

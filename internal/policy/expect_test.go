@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/testseed"
 )
 
 // parseExpectation parses one expectation in a policy that has the names.
@@ -167,7 +169,7 @@ func randomExpectation(r *rand.Rand) (line, mapping string) {
 // A line, its mapping and its canonical text are one expectation, and fmt
 // writes the canonical text.
 func TestExpectationFormsAgree(t *testing.T) {
-	r := newRandom(t)
+	r := testseed.Rand(t)
 	for range 2000 {
 		line, mapping := randomExpectation(r)
 		fromLine, err := parseExpectation(quoteScalar(line, true))

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/testseed"
 )
 
 // Every testdata/format/NAME.yaml becomes NAME.golden, which stays as it is.
@@ -75,7 +77,7 @@ func commentTexts(t *testing.T, data []byte) []string {
 }
 
 func TestFormatRandomRules(t *testing.T) {
-	r := newRandom(t)
+	r := testseed.Rand(t)
 	for range 300 {
 		var b strings.Builder
 		b.WriteString(names)

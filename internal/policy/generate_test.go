@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"sluice/internal/testseed"
 )
 
 // sameTree compares trees by what they say, not where.
@@ -118,16 +120,9 @@ func randomRule(r *rand.Rand, hook Hook) (line, mapping string) {
 	return head + " " + strings.Join(parts, " "), "{" + strings.Join(keys, ", ") + "}"
 }
 
-func newRandom(t *testing.T) *rand.Rand {
-	t.Helper()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	return rand.New(rand.NewPCG(seed, 1))
-}
-
 // A line, its mapping and its canonical text are one rule.
 func TestFormsAgree(t *testing.T) {
-	r := newRandom(t)
+	r := testseed.Rand(t)
 	for range 3000 {
 		hook := []Hook{Input, Output, Forward}[r.IntN(3)]
 		line, mapping := randomRule(r, hook)

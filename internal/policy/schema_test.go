@@ -9,6 +9,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/testseed"
 )
 
 // compileSchema compiles the schema, or one of its definitions.
@@ -98,7 +100,7 @@ func TestSchemaAccepts(t *testing.T) {
 
 // Random rules in both forms fit too.
 func TestSchemaAcceptsRules(t *testing.T) {
-	r := newRandom(t)
+	r := testseed.Rand(t)
 	rule := compileSchema(t, "rule")
 	for range 200 {
 		line, mapping := randomRule(r, []Hook{Input, Output, Forward}[r.IntN(3)])

@@ -1,7 +1,6 @@
 package question
 
 import (
-	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"sluice/internal/host"
 	"sluice/internal/policy"
 	"sluice/internal/resolve"
+	"sluice/internal/testseed"
 )
 
 // resolved reads a policy for a host with the addresses 198.51.100.1 on eth0 and
@@ -132,9 +132,7 @@ func TestNamesMeanTheSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 5))
+	random := testseed.Rand(t)
 	pool := []addrset.Set{addrset.All(), addrset.All().Only4()}
 	for _, s := range r.Policy.Sets {
 		pool = append(pool, r.Sets[s.Name].Addresses)

@@ -1,7 +1,6 @@
 package question
 
 import (
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"sluice/internal/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
+	"sluice/internal/testseed"
 )
 
 func TestReadWays(t *testing.T) {
@@ -52,9 +52,7 @@ func TestReadWays(t *testing.T) {
 // What sides say of a WHO is held to what the words mean for single packets.
 func TestSides(t *testing.T) {
 	r := resolved(t, "policy.yaml", namedPolicy)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 3))
+	random := testseed.Rand(t)
 	for _, text := range []string{"office", "not office", "lan", "not lan", "[lan, office]", "not [lan, office, wan]", "vms", "not vms", "192.0.2.7"} {
 		who, err := r.Policy.Asking().Who("--from", text, "from", false)
 		if err != nil {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"sluice/internal/geo"
 	"sluice/internal/host"
 	"sluice/internal/policy"
+	"sluice/internal/testseed"
 )
 
 func write(t *testing.T, dir, name, text string) string {
@@ -187,9 +187,7 @@ func TestHostileSetFiles(t *testing.T) {
 
 // Elements that are counted apart are disjoint and cover what the set covers.
 func TestDisjoint(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := testseed.Rand(t)
 	address := func(n int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(n)}) }
 	for range 2000 {
 		var written []addrset.Range

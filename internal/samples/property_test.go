@@ -15,14 +15,19 @@ func atMost(trials int, probability float64) int {
 	return int(n*probability + 5*math.Sqrt(n*probability*(1-probability)) + 1)
 }
 
-// draws are the distributions of what is measured: bell-shaped, with a long tail, in
-// steps, mostly nothing.
-var draws = map[string]func(*rand.Rand) float64{
-	"bell":           func(r *rand.Rand) float64 { return 100 + 3*r.NormFloat64() },
-	"long tail":      func(r *rand.Rand) float64 { return math.Exp(2 * r.NormFloat64()) },
-	"steps":          func(r *rand.Rand) float64 { return float64(r.IntN(4)) },
-	"mostly nothing": func(r *rand.Rand) float64 { return max(0, float64(r.IntN(10)-8)) },
+// draws are the distributions of what is measured, each with its median.
+var draws = []struct {
+	name   string
+	median float64
+	draw   func(*rand.Rand) float64
+}{
+	{"bell", 100, bell},
+	{"long tail", 1, func(r *rand.Rand) float64 { return math.Exp(2 * r.NormFloat64()) }},
+	{"steps", 1.5, func(r *rand.Rand) float64 { return float64(r.IntN(4)) }},
+	{"mostly nothing", 0, func(r *rand.Rand) float64 { return max(0, float64(r.IntN(10)-8)) }},
 }
+
+func bell(r *rand.Rand) float64 { return 100 + 3*r.NormFloat64() }
 
 func series(r *rand.Rand, n int, draw func(*rand.Rand) float64) Series {
 	s := make(Series, n)
@@ -37,11 +42,11 @@ func series(r *rand.Rand, n int, draw func(*rand.Rand) float64) Series {
 func TestEqualRunsAreCalledEqual(t *testing.T) {
 	const trials = 1000
 	random := testseed.Rand(t)
-	for name, draw := range draws {
+	for _, d := range draws {
 		for _, n := range [][2]int{{3, 3}, {4, 4}, {4, 20}, {7, 12}, {15, 15}, {60, 60}} {
 			wrong := 0
 			for range trials {
-				a, b := series(random, n[0], draw), series(random, n[1], draw)
+				a, b := series(random, n[0], d.draw), series(random, n[1], d.draw)
 				c := Compare(a, b)
 				if back := Compare(b, a); math.Abs(back.P-c.P) > 1e-9 || c.P < 0 || c.P > 1 {
 					t.Fatalf("%v and %v: p=%v, the other way round %v", a, b, c.P, back.P)
@@ -51,10 +56,10 @@ func TestEqualRunsAreCalledEqual(t *testing.T) {
 				}
 			}
 			if wrong > atMost(trials, Alpha) {
-				t.Errorf("%s, %v rounds: %d of %d pairs are called different", name, n, wrong, trials)
+				t.Errorf("%s, %v rounds: %d of %d pairs are called different", d.name, n, wrong, trials)
 			}
 			if n[0] < 4 && wrong > 0 {
-				t.Errorf("%s: three rounds cannot tell", name)
+				t.Errorf("%s: three rounds cannot tell", d.name)
 			}
 		}
 	}
@@ -117,11 +122,11 @@ func TestDifferencesAreFound(t *testing.T) {
 	random := testseed.Rand(t)
 	found := 0
 	for range trials {
-		b := series(random, 15, draws["bell"])
+		b := series(random, 15, bell)
 		for i := range b {
 			b[i] *= 1.05
 		}
-		if Compare(series(random, 15, draws["bell"]), b).Significant() {
+		if Compare(series(random, 15, bell), b).Significant() {
 			found++
 		}
 	}
@@ -136,21 +141,21 @@ func TestDifferencesAreFound(t *testing.T) {
 func TestBoundsHoldTheMedian(t *testing.T) {
 	const trials = 1000
 	random := testseed.Rand(t)
-	for name, median := range map[string]float64{"bell": 100, "long tail": 1, "steps": 1.5, "mostly nothing": 0} {
+	for _, d := range draws {
 		for _, n := range []int{6, 7, 15, 41} {
 			missed := 0
 			for range trials {
-				e := series(random, n, draws[name]).Estimate()
+				e := series(random, n, d.draw).Estimate()
 				// Half of what is measured in steps is 1 or less: any of 1 to 2 is a median.
-				if low, high := math.Floor(median), math.Ceil(median); e.Low > high || e.High < low {
+				if low, high := math.Floor(d.median), math.Ceil(d.median); e.Low > high || e.High < low {
 					missed++
 				}
 				if !(e.Low <= e.Median && e.Median <= e.High) {
-					t.Fatalf("%s: %v", name, e)
+					t.Fatalf("%s: %v", d.name, e)
 				}
 			}
 			if missed > atMost(trials, Alpha) {
-				t.Errorf("%s, %d rounds: %d of %d times the median is out of bounds", name, n, missed, trials)
+				t.Errorf("%s, %d rounds: %d of %d times the median is out of bounds", d.name, n, missed, trials)
 			}
 		}
 	}

@@ -3,13 +3,13 @@ package nftables
 import (
 	"context"
 	"encoding/json"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
 	"sluice/internal/backend"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
+	"sluice/internal/testseed"
 )
 
 // banning is a program with bans by command before a flowtable, in a chain of
@@ -93,9 +93,7 @@ func TestAsk(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.load(t, New(), a)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 1))
+	random := testseed.Rand(t)
 	sides := []backend.Side{backend.Neither, backend.SideA, backend.SideB}
 	var from backend.Asked
 	for range 30 {

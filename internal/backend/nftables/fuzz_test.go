@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"context"
-	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 
 	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
+	"sluice/internal/testseed"
 )
 
 // FuzzRead: whatever nft or somebody else prints, the reader gives a state or
@@ -174,9 +174,7 @@ func interfaceLike(word string) string {
 // kernel, and reads them back.
 func TestNastyNames(t *testing.T) {
 	host := kernelHost(t)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := testseed.Rand(t)
 	words := append([]string{}, nastyNames...)
 	const special = "\"\\{};$#@-_./ aZ0*%\n\t'`|&!,:"
 	for range 15 {

@@ -12,6 +12,7 @@ import (
 	measuring "sluice/internal/measure"
 	"sluice/internal/program"
 	"sluice/internal/testnet"
+	"sluice/internal/testseed"
 )
 
 // laidPolicies are rules that drop by a set, each in another way.
@@ -49,8 +50,8 @@ func laidProgram(set addrset.Set, not bool, actions []program.Action) *program.P
 // meant, and decides each packet as the set does.
 func TestLayoutsInKernel(t *testing.T) {
 	measuring.Require(t)
+	seed := testseed.Of(t)
 	for _, family := range families {
-		seed := rand.Uint64()
 		random := rand.New(rand.NewPCG(seed, uint64(family)))
 		set := randomSpans(random, family)
 		var members, others []netip.Addr

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -17,6 +15,7 @@ import (
 
 	"sluice/internal/kernel/replica"
 	"sluice/internal/testnet"
+	"sluice/internal/testseed"
 )
 
 // output runs a program where the thread is.
@@ -238,9 +237,7 @@ func TestRulesArePaired(t *testing.T) {
 func TestIntervalsAreTheSame(t *testing.T) {
 	testnet.Require(t, testnet.Nftables)
 	h := host(t)
-	seed := uint64(os.Getpid())
-	t.Logf("seed %d", seed)
-	g := rand.New(rand.NewPCG(seed, 1))
+	g := testseed.Rand(t)
 	var b strings.Builder
 	b.WriteString("table inet t {\n")
 	for i := range 20 {

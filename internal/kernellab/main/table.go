@@ -48,7 +48,7 @@ func (l *lab) prepare(ctx context.Context) (prepared, error) {
 
 // measure runs the measurement in one kernel and reads what it found.
 func (l *lab) measure(ctx context.Context, k kernellab.Kernel, p prepared, out io.Writer) (*figures.Report, error) {
-	file := filepath.Join(l.work, fmt.Sprintf("report-%s-%d.json", k.Release, time.Now().UnixNano()))
+	file := filepath.Join(l.work, fmt.Sprintf("report-%s-%d.json", k.Release, time.Now().UnixNano())) //nolint:forbidigo // a name, not a seed
 	command := fmt.Sprintf("kernelbench -inside -modules /lib/modules -state %s -save %s -sections %s", guestState, guestReport, quote(l.sections))
 	err := k.Run(ctx, kernellab.Options{
 		Binary: l.binary, Files: p.files, Counted: true, Memory: 3072, Command: command, Out: out,
