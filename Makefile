@@ -1,6 +1,6 @@
 # Sluice. `make help` tells what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build install test lint bench stress bench-go demo generate fuzz fuzz-meaning kernels test-nft clean
+.PHONY: help build install test test-long lint bench stress bench-go demo generate fuzz fuzz-meaning kernels test-nft clean
 
 FUZZTIME ?= 30s
 N ?= 1000000
@@ -29,8 +29,11 @@ install: ## what make build built, man pages, completions, units; PREFIX=/usr/lo
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/sluice/hooks packaging/hooks/networkmanager packaging/hooks/ifupdown
 	sed -i 's|/usr/sbin/sluice|$(PREFIX)/sbin/sluice|' $(DESTDIR)$(PREFIX)/lib/systemd/system/sluice*.service $(DESTDIR)$(PREFIX)/share/sluice/hooks/*
 
-test: ## all tests, short fuzz runs, generated files compared; sets up what it needs
+test: ## what a change has to pass, the same inputs each time; sets up what it needs
 	scripts/test
+
+test-long: ## hours: new random inputs, floods, boots, fuzzers, stress, more race detector
+	N=$(N) FUZZTIME=$(FUZZTIME) scripts/test long
 
 lint: ## linters, import directions, vulnerabilities, shell scripts, texts
 	scripts/lint

@@ -14,7 +14,8 @@ import (
 // number, or [Anew].
 const Variable = "SLUICE_TEST_SEED"
 
-// Anew is the value of [Variable] with which each call of [Of] draws a new seed.
+// Anew is the value of [Variable] with which each call of [Of] draws a new seed:
+// `make test-long` sets it.
 const Anew = "random"
 
 // Of is the test's own seed, which is made of its name, or what [Variable] says.
