@@ -30,7 +30,7 @@ Exit status: 0 no difference, 1 differences, 2 bad use or bad input.`,
 			}
 			var d geo.Diff
 			if len(args) > 0 {
-				next, err := geo.ReadFiles(cmd.Context(), args...)
+				next, err := geo.ReadFiles(cmd.Context(), readApart(cmd.ErrOrStderr()), args...)
 				if err != nil {
 					return err
 				}

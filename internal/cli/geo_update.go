@@ -70,6 +70,7 @@ Exit status: 0 fine, 2 refused, bad use or bad input.`,
 			}
 			bar := newGeoProgress(cmd.ErrOrStderr())
 			o.Progress = bar.show
+			o.Process = readApart(cmd.ErrOrStderr())
 			result, err := geo.Update(cmd.Context(), o)
 			bar.end()
 			if err != nil {

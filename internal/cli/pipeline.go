@@ -89,7 +89,7 @@ func (p *pipeline) sources(ctx context.Context) resolve.Options {
 	if p.lists == nil {
 		p.lists = &listsOnce{store: lists.Store{
 			Dir: filepath.Join(p.options.stateDir, "lists"), Context: ctx, Offline: p.offline,
-			Child: fetchList, Warn: p.told, Unconfined: once(p.told),
+			Child: fetchRanges, Warn: p.told, Unconfined: once(p.told),
 		}}
 	}
 	if p.geo == nil {

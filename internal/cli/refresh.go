@@ -177,7 +177,7 @@ func (r *refreshing) run(ctx context.Context, names []string) (*refreshJSON, err
 	if err := json.Unmarshal(g.Facts, &line.facts); err != nil {
 		return nil, fmt.Errorf("read the facts of generation %d: %w", g.Number, err)
 	}
-	store := lists.Store{Dir: filepath.Join(base, "lists"), Context: ctx, Child: fetchList, Unconfined: once(r.host.Note)}
+	store := lists.Store{Dir: filepath.Join(base, "lists"), Context: ctx, Child: fetchRanges, Unconfined: once(r.host.Note)}
 	staging := store.Stage()
 	defer staging.Discard()
 	out := &refreshJSON{Lists: []refreshedList{}, Refreshed: &apply.Refreshed{Generation: g.Number, Unchanged: true}, DryRun: r.dryRun}

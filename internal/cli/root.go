@@ -97,7 +97,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
 		newCompletion(),
 		newVersion(),
 		newWatch(),
-		newFetchList(),
+		newFetchRanges(),
 		newGenerateDocs(),
 	)
 	return root

@@ -1,10 +1,10 @@
-// Package fetch brings a file from the network or the disk to a place on disk:
-// country data and the lists of policies. Only what arrived whole, within its
-// limit and with the checksum that was asked for is handed over, and what it
-// replaces is replaced in one step.
+// Package fetch brings what a URL serves or a file holds: country data and the lists
+// of policies. Only what arrived whole, within its limit and with the checksum that
+// was asked for is handed over. apart calls it, in a process without rights.
 package fetch
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -18,21 +18,23 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
 // Request says what to fetch and what it has to be.
 type Request struct {
-	From     string // an http or https URL, or the path of a file
-	MaxBytes int64  // a larger one is refused; 0 is no limit
-	SHA256   string // 64 hexadecimal digits that it has to have; "" is any
+	From     string   // an http or https URL, or the path of a file
+	File     *os.File // that is read where From is no URL, see Open; closed behind it
+	MaxBytes int64    // a larger one is refused; 0 is no limit
+	SHA256   string   // 64 hexadecimal digits that it has to have; "" is any
 
 	// What an earlier Result of the same URL said; when the server says that
 	// nothing has changed since, the result is NotModified.
 	ETag, Modified string
 
 	// Progress, if set, is told how many bytes have come of how many; total is
-	// -1 while it is unknown. It is called from the goroutine of Fetch.
+	// -1 while it is unknown. It is called from the goroutine of Stream.
 	Progress func(done, total int64)
 
 	// Idle is how long nothing may arrive before it is given up; 0 is a minute.
@@ -48,56 +50,16 @@ type Request struct {
 
 // Result is what was fetched.
 type Result struct {
-	Path           string // a temporary file with the contents; see Keep and Discard
 	Name           string // of the file, without folders
 	Size           int64
 	SHA256         string // hexadecimal
 	ETag, Modified string // for the next Request; Modified is an HTTP date
-	NotModified    bool   // there is no file, since the one of before still holds
-	kept           bool   // Path is no temporary file any more
+	NotModified    bool   // nothing was written, since the one of before still holds
 }
 
 // IsURL reports whether from is fetched from the network.
 func IsURL(from string) bool {
 	return strings.HasPrefix(from, "http://") || strings.HasPrefix(from, "https://")
-}
-
-// Fetch fetches into a temporary file in dir. It is removed again when the
-// fetch fails.
-func Fetch(ctx context.Context, dir string, r Request) (*Result, error) {
-	res, err := fetch(ctx, r, func(ctx context.Context, src source, res *Result, alive func()) error {
-		return save(ctx, dir, r, src, res, alive)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", Redact(r.From), err)
-	}
-	return res, nil
-}
-
-// Keep moves the temporary file to dest, which is on the same file system, in
-// one step that survives a crash.
-func (r *Result) Keep(dest string) error {
-	if err := os.Rename(r.Path, dest); err != nil {
-		return err
-	}
-	r.Path, r.kept = dest, true
-	return syncDir(filepath.Dir(dest))
-}
-
-// Discard removes the temporary file; what was kept stays.
-func (r *Result) Discard() {
-	if r.Path != "" && !r.kept {
-		_ = os.Remove(r.Path)
-	}
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = d.Close() }()
-	return d.Sync()
 }
 
 // Redact returns from without the password that a URL may carry.
@@ -119,19 +81,16 @@ type source struct {
 	etag, modified string
 }
 
-// Stream fetches into a writer instead of a file: the result has no path. What was
-// written before an error is of no use.
+// Stream fetches into a writer. What was written before an error is of no use.
 func Stream(ctx context.Context, w io.Writer, r Request) (*Result, error) {
-	res, err := fetch(ctx, r, func(ctx context.Context, src source, res *Result, alive func()) error {
-		return pass(ctx, r, src, res, w, alive)
-	})
+	res, err := stream(ctx, w, r)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", Redact(r.From), err)
 	}
 	return res, nil
 }
 
-func fetch(ctx context.Context, r Request, take func(ctx context.Context, src source, res *Result, alive func()) error) (*Result, error) {
+func stream(ctx context.Context, w io.Writer, r Request) (*Result, error) {
 	if r.SHA256 != "" {
 		if b, err := hex.DecodeString(r.SHA256); err != nil || len(b) != sha256.Size {
 			return nil, fmt.Errorf("%q is not a SHA-256 sum of 64 hexadecimal digits", r.SHA256)
@@ -167,7 +126,7 @@ func fetch(ctx context.Context, r Request, take func(ctx context.Context, src so
 		return nil, tooLarge(r.MaxBytes)
 	}
 	res := &Result{Name: src.name, ETag: src.etag, Modified: src.modified}
-	if err := take(ctx, src, res, func() { watch.Reset(idle) }); err != nil {
+	if err := pass(ctx, r, src, res, w, func() { watch.Reset(idle) }); err != nil {
 		return nil, cause(ctx, err)
 	}
 	return res, nil
@@ -191,36 +150,48 @@ func open(ctx context.Context, r Request) (src source, notModified bool, err err
 	if scheme, _, ok := strings.Cut(r.From, "://"); ok {
 		return source{}, false, fmt.Errorf("scheme %q is not known\nhint: use http, https or the path of a file", scheme)
 	}
-	f, err := openRegular(r.From)
-	if err != nil {
-		// The path is in front of the message already.
-		var p *os.PathError
-		if errors.As(err, &p) {
-			err = p.Err
+	if r.File == nil {
+		if r.File, err = Open(r.From); err != nil {
+			return source{}, false, err
 		}
-		return source{}, false, err
 	}
-	st, err := f.Stat()
-	if err == nil && st.IsDir() {
-		err = errors.New("is a directory")
-	}
+	st, err := r.File.Stat()
 	if err != nil {
-		_ = f.Close()
 		return source{}, false, err
 	}
-	return source{body: f, name: filepath.Base(r.From), size: st.Size(), modified: st.ModTime().UTC().Format(http.TimeFormat)}, false, nil
+	return source{body: r.File, name: filepath.Base(r.From), size: st.Size(), modified: st.ModTime().UTC().Format(http.TimeFormat)}, false, nil
 }
 
-// openRegular opens no FIFO, which may wait for ever, and no device.
+// Open opens a file for a Request: no FIFO, which may wait for ever, and no device. The
+// error does not name the path.
+func Open(path string) (*os.File, error) {
+	f, err := openRegular(path)
+	if p := (*os.PathError)(nil); errors.As(err, &p) {
+		err = p.Err
+	}
+	return f, err
+}
+
 func openRegular(path string) (*os.File, error) {
 	st, err := os.Stat(path)
-	if err == nil && !st.Mode().IsRegular() && !st.IsDir() {
-		err = errors.New("is not a regular file")
+	switch {
+	case err != nil:
+		return nil, err
+	case st.IsDir():
+		return nil, errors.New("is a directory")
+	case !st.Mode().IsRegular():
+		return nil, errors.New("is not a regular file")
 	}
+	// What has taken its place since is not waited for.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	return os.Open(path)
+	if st, err = f.Stat(); err != nil || !st.Mode().IsRegular() {
+		_ = f.Close()
+		return nil, cmp.Or(err, errors.New("is not a regular file"))
+	}
+	return f, nil
 }
 
 func openURL(ctx context.Context, r Request) (src source, notModified bool, err error) {
@@ -284,31 +255,6 @@ func nameOf(resp *http.Response) string {
 		return name
 	}
 	return resp.Request.URL.Host
-}
-
-// save passes src to a temporary file in dir.
-func save(ctx context.Context, dir string, r Request, src source, res *Result, alive func()) (err error) {
-	f, err := os.CreateTemp(dir, ".fetch-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if err := pass(ctx, r, src, res, f, alive); err != nil {
-		return err
-	}
-	if err := f.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	res.Path = f.Name()
-	return f.Close()
 }
 
 // pass copies src to w and checks it.

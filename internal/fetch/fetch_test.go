@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -19,22 +21,6 @@ import (
 func sum(s string) string {
 	b := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(b[:])
-}
-
-// holds fails unless the folder holds nothing but the names given.
-func holds(t *testing.T, dir string, names ...string) {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, e := range entries {
-		got = append(got, e.Name())
-	}
-	if strings.Join(got, " ") != strings.Join(names, " ") {
-		t.Errorf("the folder holds %v, want %v", got, names)
-	}
 }
 
 func server(t *testing.T, h http.HandlerFunc) string {
@@ -54,52 +40,43 @@ func TestURL(t *testing.T) {
 		w.Header().Set("ETag", `"one"`)
 		fmt.Fprint(w, body)
 	})
-	dir := t.TempDir()
-	dest := filepath.Join(dir, "list")
 	var last, total int64
+	var text bytes.Buffer
 	req := Request{
 		From: url + "/lists/scanners.txt", MaxBytes: int64(len(body)), SHA256: strings.ToUpper(sum(body)),
 		Progress: func(d, of int64) { last, total = d, of },
 	}
-	res, err := toFile(t.Context(), dest, req)
+	res, err := Stream(t.Context(), &text, req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res.Name != "scanners.txt" || res.Size != int64(len(body)) || res.SHA256 != sum(body) || res.ETag != `"one"` || res.Path != dest {
+	if res.Name != "scanners.txt" || res.Size != int64(len(body)) || res.SHA256 != sum(body) || res.ETag != `"one"` {
 		t.Errorf("%+v", res)
 	}
 	if last != int64(len(body)) || total != int64(len(body)) {
 		t.Errorf("progress ends at %d of %d", last, total)
 	}
-	if got, err := os.ReadFile(dest); err != nil || string(got) != body {
-		t.Errorf("%q, %v", got, err)
-	}
-	if st, err := os.Stat(dest); err != nil || st.Mode().Perm() != 0o644 {
-		t.Errorf("mode %v, %v", st.Mode(), err)
+	if text.String() != body {
+		t.Errorf("%q", text.String())
 	}
 	req.ETag = res.ETag
-	if res, err = toFile(t.Context(), dest, req); err != nil || !res.NotModified || res.ETag != `"one"` {
+	if res, err = Stream(t.Context(), &text, req); err != nil || !res.NotModified || res.ETag != `"one"` {
 		t.Errorf("asked again: %+v, %v", res, err)
 	}
-	holds(t, dir, "list")
 }
 
 func TestFile(t *testing.T) {
-	dir := t.TempDir()
 	from := filepath.Join(t.TempDir(), "banned.txt")
 	if err := os.WriteFile(from, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	res, err := Fetch(t.Context(), dir, Request{From: from})
+	res, err := Stream(t.Context(), io.Discard, Request{From: from})
 	if err != nil || res.Name != "banned.txt" || res.Size != 1 || res.SHA256 != sum("x") || res.Modified == "" {
 		t.Fatalf("%+v, %v", res, err)
 	}
-	res.Discard()
-	holds(t, dir)
 }
 
-// Whatever goes wrong, the error begins with what was fetched, the old file
-// stays and no other is left behind.
+// Whatever goes wrong, the error begins with what was fetched.
 func TestFailures(t *testing.T) {
 	url := server(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -131,8 +108,8 @@ func TestFailures(t *testing.T) {
 		}
 	})
 	dir := t.TempDir()
-	dest := filepath.Join(dir, "list")
-	if err := os.WriteFile(dest, []byte("old"), 0o644); err != nil {
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -153,15 +130,12 @@ func TestFailures(t *testing.T) {
 		{Request{From: "ftp://lists.example.net/x"}, "scheme \"ftp\" is not known\nhint: use http, https or the path of a file"},
 		{Request{From: filepath.Join(dir, "none")}, "no such file or directory"},
 		{Request{From: dir}, "is a directory"},
+		{Request{From: pipe}, "is not a regular file"},
 	} {
-		_, err := toFile(t.Context(), dest, c.req)
+		_, err := Stream(t.Context(), io.Discard, c.req)
 		if want := c.req.From + ": " + c.want; err == nil || err.Error() != want {
 			t.Errorf("error %v\n want %s", err, want)
 		}
-		if got, err := os.ReadFile(dest); err != nil || string(got) != "old" {
-			t.Fatalf("%s: the old file holds %q, %v", c.req.From, got, err)
-		}
-		holds(t, dir, "list")
 	}
 }
 
@@ -169,7 +143,7 @@ func TestCancelled(t *testing.T) {
 	url := server(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(20*time.Millisecond, cancel)
-	if _, err := Fetch(ctx, t.TempDir(), Request{From: url}); err == nil || !strings.Contains(err.Error(), "context canceled") {
+	if _, err := Stream(ctx, io.Discard, Request{From: url}); err == nil || !strings.Contains(err.Error(), "context canceled") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -180,7 +154,7 @@ func TestRedirects(t *testing.T) {
 	t.Cleanup(tls.Close)
 	client := tls.Client()
 	client.CheckRedirect = checkRedirect
-	_, err := Fetch(t.Context(), t.TempDir(), Request{From: tls.URL, Client: client})
+	_, err := Stream(t.Context(), io.Discard, Request{From: tls.URL, Client: client})
 	if err == nil || !strings.HasSuffix(err.Error(), "redirected from https to "+plain) {
 		t.Errorf("error %v", err)
 	}
@@ -195,7 +169,7 @@ func TestRedirects(t *testing.T) {
 		fmt.Fprint(w, "data")
 	})
 	for from, want := range map[string]string{url: "data.csv", url + "/named": "data.csv.gz", url + "/a/": "a"} {
-		res, err := Fetch(t.Context(), t.TempDir(), Request{From: from})
+		res, err := Stream(t.Context(), io.Discard, Request{From: from})
 		if err != nil || res.Name != want {
 			t.Errorf("%s: %+v, %v; want the name %s", from, res, err, want)
 		}
@@ -203,48 +177,9 @@ func TestRedirects(t *testing.T) {
 }
 
 func TestPasswordsAreNotShown(t *testing.T) {
-	_, err := Fetch(t.Context(), t.TempDir(), Request{From: "http://user:secret@127.0.0.1:1/x"})
+	_, err := Stream(t.Context(), io.Discard, Request{From: "http://user:secret@127.0.0.1:1/x"})
 	if err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("error %v", err)
-	}
-}
-
-// toFile fetches and puts the file to dest in one step. When the result is
-// NotModified, dest is left as it is.
-func toFile(ctx context.Context, dest string, r Request) (*Result, error) {
-	res, err := Fetch(ctx, filepath.Dir(dest), r)
-	if err != nil {
-		return nil, err
-	}
-	if res.NotModified {
-		return res, nil
-	}
-	if err := res.Keep(dest); err != nil {
-		res.Discard()
-		return nil, err
-	}
-	return res, nil
-}
-
-// What was kept is no temporary file any more: once, a folder that could not be
-// synced after the rename cost the only copy.
-func TestDiscardLeavesWhatWasKept(t *testing.T) {
-	dir := t.TempDir()
-	from := filepath.Join(dir, "from")
-	if err := os.WriteFile(from, []byte("192.0.2.1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got, err := Fetch(t.Context(), dir, Request{From: from})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dest := filepath.Join(dir, "dest")
-	if err := got.Keep(dest); err != nil {
-		t.Fatal(err)
-	}
-	got.Discard()
-	if _, err := os.Stat(dest); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -259,7 +194,7 @@ func TestWholeTime(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	_, err := Fetch(t.Context(), t.TempDir(), Request{From: server.URL, Idle: time.Hour, Whole: 50 * time.Millisecond})
+	_, err := Stream(t.Context(), io.Discard, Request{From: server.URL, Idle: time.Hour, Whole: 50 * time.Millisecond})
 	if err == nil || !strings.HasSuffix(err.Error(), "it has not come whole after 50ms") {
 		t.Errorf("the error is %v", err)
 	}
@@ -281,7 +216,7 @@ func TestStatusLineIsNotToldOn(t *testing.T) {
 		_, _ = conn.Read(make([]byte, 4096))
 		_, _ = io.WriteString(conn, "HTTP/1.1 503 \x1b[2Jall is well\r\nContent-Length: 0\r\n\r\n")
 	}()
-	_, err = Fetch(t.Context(), t.TempDir(), Request{From: "http://" + listener.Addr().String()})
+	_, err = Stream(t.Context(), io.Discard, Request{From: "http://" + listener.Addr().String()})
 	if err == nil || !strings.HasSuffix(err.Error(), ": the server answers 503 Service Unavailable") {
 		t.Errorf("the error is %q", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/big"
 	"net/http"
@@ -15,11 +16,16 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/rogpeppe/go-internal/lockedfile"
 
+	"sluice/internal/addrset"
+	"sluice/internal/apart"
 	"sluice/internal/fetch"
 )
 
 // maxDownload bounds one source as it is fetched.
-const maxDownload = 1 << 29
+const maxDownload = 1 << 28
+
+// maxRows bounds the ranges of one source; the largest that is known has 700,000.
+const maxRows = 1 << 24
 
 // wholeDownload is how long one source may take, however steadily it drips.
 const wholeDownload = 30 * time.Minute
@@ -36,7 +42,11 @@ type UpdateOptions struct {
 	Date     time.Time // of the data, over what they say themselves; zero is what they say
 	Force    bool      // take fewer addresses than minShare allows, too
 	Progress func(from string, done, total int64)
+	Process  apart.Process // that fetches and reads; without a command this one does
 }
+
+// Kind is what questions for country data are of.
+const Kind = "countries"
 
 // UpdateResult says what an update did.
 type UpdateResult struct {
@@ -91,7 +101,7 @@ func Update(ctx context.Context, o UpdateOptions) (*UpdateResult, error) {
 			return nil, err
 		}
 	}
-	data, err := gather(ctx, dir, o, current)
+	data, err := gather(ctx, o, current)
 	if err != nil {
 		return nil, err
 	}
@@ -175,33 +185,29 @@ func checkShrunk(old, next Counts) error {
 
 // gather fetches and reads all sources and returns them in the compact form, or
 // nil when the server says that the data in use still hold.
-func gather(ctx context.Context, dir string, o UpdateOptions, current *Database) ([]byte, error) {
+func gather(ctx context.Context, o UpdateOptions, current *Database) ([]byte, error) {
 	var table Table
 	var origins []Origin
 	for _, from := range o.From {
-		req := fetch.Request{From: from, MaxBytes: maxDownload, SHA256: o.SHA256, Whole: wholeDownload}
+		q := apart.Question{Kind: Kind, From: from, MaxBytes: maxDownload, SHA256: o.SHA256, Whole: wholeDownload}
 		if o.Progress != nil {
-			req.Progress = func(done, total int64) { o.Progress(from, done, total) }
+			q.Progress = func(done, total int64) { o.Progress(from, done, total) }
 		}
 		had := current.Info().Origin
 		if len(o.From) == 1 && !current.Info().BuiltIn && !o.Force && len(had.From) == 1 && had.From[0] == fetch.Redact(from) && fetch.IsURL(from) {
-			req.ETag = had.ETag
+			q.ETag = had.ETag
 			if had.ETag == "" {
-				req.Modified = had.Modified
+				q.Modified = had.Modified
 			}
 		}
-		res, err := fetch.Fetch(ctx, dir, req)
+		a, err := ask(ctx, o.Process, q, &table)
 		if err != nil {
 			return nil, err
 		}
-		if res.NotModified {
+		if a.NotModified {
 			return nil, nil
 		}
-		origin, err := readFetched(res, from, &table)
-		if err != nil {
-			return nil, err
-		}
-		origins = append(origins, origin)
+		origins = append(origins, originOf(a, from))
 	}
 	m := merge(origins)
 	if !o.Date.IsZero() {
@@ -210,36 +216,67 @@ func gather(ctx context.Context, dir string, o UpdateOptions, current *Database)
 	return table.Encode(m)
 }
 
-func readFetched(res *fetch.Result, from string, table *Table) (Origin, error) {
-	defer res.Discard()
-	f, err := os.Open(res.Path)
+// ask has one source read into a table.
+func ask(ctx context.Context, p apart.Process, q apart.Question, table *Table) (apart.Answer, error) {
+	p.Readers = apart.Readers{Kind: ReadRows}
+	left := maxRows
+	return p.Ask(ctx, q, func(r apart.Row) error {
+		if left--; left < 0 {
+			return fmt.Errorf("it is one of more than %d", maxRows)
+		}
+		return table.Add(r.Range.From, r.Range.To, codeOf(r.Tag))
+	})
+}
+
+// ReadRows reads one source; the tag of each range is its country.
+func ReadRows(name string, text io.Reader, add func(apart.Row)) (apart.About, error) {
+	var t Table
+	o, err := Read(text, name, &t)
 	if err != nil {
-		return Origin{}, err
+		return apart.About{}, err
 	}
-	defer func() { _ = f.Close() }()
+	hand := func(rows []row, is4 bool) {
+		for _, r := range rows {
+			add(apart.Row{Tag: tagOf(t.codes[r.code]), Range: addrset.Range{From: r.from.addr(is4), To: r.to.addr(is4)}})
+		}
+	}
+	hand(t.v4, true)
+	hand(t.v6, false)
+	return apart.About{Source: o.Source, Licence: o.Licence, Attribution: o.Attribution, Date: o.Date}, nil
+}
+
+// tagOf is a country code as a tag, its letters in the two low bytes.
+func tagOf(code string) uint32 { return uint32(code[0])<<8 | uint32(code[1]) }
+
+// codeOf is no code where the tag is none.
+func codeOf(tag uint32) string {
+	if tag > 0xffff {
+		return ""
+	}
+	return string([]byte{byte(tag >> 8), byte(tag)})
+}
+
+// originOf is what a source says of itself, and where it is from.
+func originOf(a apart.Answer, from string) Origin {
 	shown := fetch.Redact(from)
-	origin, err := Read(f, shown, table)
-	if err != nil {
-		return origin, err
-	}
+	origin := Origin{From: []string{shown}, Source: a.About.Source, Licence: a.About.Licence, Attribution: a.About.Attribution, Date: a.About.Date}
 	// A URL may name the file only in its answer.
-	if named := originByName(res.Name); origin.Licence == "" && named.Licence != "" {
+	if named := originByName(a.Name); origin.Licence == "" && named.Licence != "" {
 		origin.Source, origin.Licence, origin.Attribution = named.Source, named.Licence, named.Attribution
 	}
 	if origin.Date.IsZero() {
-		origin.Date = originByName(res.Name).Date
+		origin.Date = originByName(a.Name).Date
 	}
 	// Archives set times of long ago for files whose time they do not know.
-	if d, err := http.ParseTime(res.Modified); err == nil && origin.Date.IsZero() && d.Year() >= 2000 {
+	if d, err := http.ParseTime(a.Modified); err == nil && origin.Date.IsZero() && d.Year() >= 2000 {
 		origin.Date = d.UTC()
 	}
-	origin.From = []string{shown}
 	if fetch.IsURL(from) {
-		origin.ETag, origin.Modified = res.ETag, res.Modified
+		origin.ETag, origin.Modified = a.ETag, a.Modified
 	} else if abs, err := filepath.Abs(from); err == nil {
 		origin.From = []string{abs}
 	}
-	return origin, nil
+	return origin
 }
 
 // merge makes one origin of those of several sources; the data are as old as the
@@ -271,19 +308,14 @@ func addWord(list, word string) string {
 
 // ReadFiles reads source files into a database without installing it, for
 // comparing. A file in the compact form is taken as it is.
-func ReadFiles(ctx context.Context, files ...string) (*Database, error) {
+func ReadFiles(ctx context.Context, p apart.Process, files ...string) (*Database, error) {
 	if len(files) == 1 && !fetch.IsURL(files[0]) {
 		d, err := OpenFile(files[0])
 		if err == nil || !errors.Is(err, errForeign) {
 			return d, err
 		}
 	}
-	dir, err := os.MkdirTemp("", "sluice-geo-")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	data, err := gather(ctx, dir, UpdateOptions{From: files}, &Database{file: &file{}})
+	data, err := gather(ctx, UpdateOptions{From: files, Process: p}, &Database{file: &file{}})
 	if err != nil {
 		return nil, err
 	}

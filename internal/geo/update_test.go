@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"sluice/internal/apart"
 )
 
 func write(t *testing.T, name, data string) string {
@@ -259,12 +261,12 @@ func TestCompare(t *testing.T) {
 func TestReadFiles(t *testing.T) {
 	state := updated(t)
 	for _, file := range []string{CurrentFile(state), write(t, "ten.csv", ten)} {
-		d, err := ReadFiles(t.Context(), file)
+		d, err := ReadFiles(t.Context(), apart.Process{}, file)
 		if err != nil || mustSet(t, d.Countries, "NO").String() != "192.0.2.0-192.0.2.9" {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
-	if _, err := ReadFiles(t.Context(), write(t, "cut", magic+"x")); err == nil || !strings.Contains(err.Error(), "cut off") {
+	if _, err := ReadFiles(t.Context(), apart.Process{}, write(t, "cut", magic+"x")); err == nil || !strings.Contains(err.Error(), "cut off") {
 		t.Errorf("error %v", err)
 	}
 }

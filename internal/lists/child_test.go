@@ -1,19 +1,19 @@
 package lists
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"sluice/internal/addrset"
+	"sluice/internal/apart"
 )
 
 // The test's own program, started under this name, is the child.
@@ -21,7 +21,7 @@ const childName = "list-child"
 
 func TestMain(m *testing.M) {
 	if os.Args[0] == childName {
-		if err := Serve(context.Background(), os.Stdin, os.Stdout, append([]string{fmt.Sprint("user ", os.Geteuid())}, os.Args[1:]...)); err != nil {
+		if err := apart.Serve(context.Background(), os.Stdin, os.Stdout, apart.Readers{Kind: Read}, append([]string{fmt.Sprint("user ", os.Geteuid())}, os.Args[1:]...)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(2)
 		}
@@ -54,16 +54,6 @@ func TestChildReadsTheList(t *testing.T) {
 	}
 }
 
-// The child sees nothing of the environment but proxies and certificates.
-func TestChildEnvironment(t *testing.T) {
-	t.Setenv("HTTPS_PROXY", "http://proxy.example.net:3128")
-	t.Setenv("SECRET", "x")
-	env := childEnvironment()
-	if !slices.Contains(env, "HTTPS_PROXY=http://proxy.example.net:3128") || slices.ContainsFunc(env, func(v string) bool { return strings.HasPrefix(v, "SECRET") }) {
-		t.Errorf("the child gets %q", env)
-	}
-}
-
 // No text of a server reaches a reader with what a terminal would obey.
 func TestTextsOfServersAreClean(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -82,33 +72,6 @@ func TestTextsOfServersAreClean(t *testing.T) {
 		if err == nil || strings.ContainsAny(err.Error(), "\x1b\x07") || !strings.Contains(err.Error(), "404") {
 			t.Errorf("child %q: %q", child, err)
 		}
-	}
-}
-
-// A child that a server has taken over cannot hand back what is no list.
-func TestAnswersThatCannotBe(t *testing.T) {
-	head := func(text string) string { return string([]byte{0, 0, 0, byte(len(text))}) + text }
-	for name, c := range map[string]struct{ answer, want string }{
-		"nothing":           {"", "no answer"},
-		"a huge head":       {"\xff\xff\xff\xff", "no answer"},
-		"a short head":      {"\x00\x00\x00\x09{}", "cannot be read"},
-		"no JSON":           {head("no"), "cannot be read"},
-		"an unknown family": {head("{}") + "\x00\x00\x00\x01\x05\x01\x01\x01\x01\x01\x01\x01\x01", "family 5"},
-		"a range reversed":  {head("{}") + "\x00\x00\x00\x01\x04\x02\x02\x02\x02\x01\x01\x01\x01", "not a range"},
-		"a mapped address":  {head("{}") + "\x00\x00\x00\x01\x06" + strings.Repeat("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\xff\xff\x01\x01\x01\x01", 2), "not a range"},
-		"line 0":            {head("{}") + "\x00\x00\x00\x00\x04\x01\x01\x01\x01\x01\x01\x01\x01", "line 0"},
-		"a line far away":   {head("{}") + "\xff\xff\xff\xff\x04\x01\x01\x01\x01\x01\x01\x01\x01", "line 4294967295"},
-		"a line twice":      {head("{}") + strings.Repeat("\x00\x00\x00\x01\x04\x01\x01\x01\x01\x01\x01\x01\x01", 2), "line 1 behind line 1"},
-		"half an element":   {head("{}") + "\x00\x00\x00\x01\x04\x01\x01", "unexpected EOF"},
-	} {
-		_, err := readAnswer(strings.NewReader(c.answer), func(element) {})
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", name, err, c.want)
-		}
-	}
-	h, err := readAnswer(strings.NewReader(head(`{"error":"a\u001b[2J","etag":"\"x\"\r\nHost: y"}`)), func(element) {})
-	if err != nil || strings.Contains(h.Error, "\x1b") || h.ETag != "" {
-		t.Errorf("%+v, %v", h, err)
 	}
 }
 
@@ -153,29 +116,20 @@ func TestDrip(t *testing.T) {
 	}
 }
 
-func FuzzReadAnswer(f *testing.F) {
-	var b bytes.Buffer
-	r, err := addrset.ParseRange("2001:db8::/48")
+// Lines that no list has are refused, whoever hands them back.
+func TestLinesRise(t *testing.T) {
+	r, err := addrset.ParseRange("192.0.2.1")
 	if err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
-	if err := writeAnswer(&b, head{ETag: `"x"`}, []element{{3, r}}); err != nil {
-		f.Fatal(err)
+	for _, lines := range [][]uint32{{0}, {1, 1}, {2, 1}, {maxLines + 1}} {
+		w := newWriter(io.Discard)
+		var failed error
+		for _, line := range lines {
+			failed = w.add(apart.Row{Tag: line, Range: r})
+		}
+		if failed == nil {
+			t.Errorf("lines %v are taken", lines)
+		}
 	}
-	f.Add(b.Bytes())
-	f.Fuzz(func(t *testing.T, data []byte) {
-		var got []element
-		h, err := readAnswer(bytes.NewReader(data), func(e element) { got = append(got, e) })
-		if err != nil {
-			return
-		}
-		var again bytes.Buffer
-		if err := writeAnswer(&again, h, got); err != nil {
-			t.Fatal(err)
-		}
-		var same []element
-		if _, err := readAnswer(&again, func(e element) { same = append(same, e) }); err != nil || !slices.Equal(got, same) {
-			t.Fatal(errors.Join(err, fmt.Errorf("%v became %v", got, same)))
-		}
-	})
 }

@@ -1,8 +1,8 @@
 // Package lists keeps the last good copy of what the URLs of a policy's sets
 // serve. A copy is replaced only by one that arrived whole and reads as a list
 // of addresses; while none does, the old one stays. What a server sent is read by
-// a child without rights, which hands back plain ranges; the copy is made of these.
-// Callers: cli, which hands a Store to resolve and is the child.
+// a process without rights (apart), and the copy is made of the ranges that it hands
+// back. Callers: cli, which hands a Store to resolve.
 package lists
 
 import (
@@ -39,12 +39,11 @@ type Store struct {
 	Context context.Context
 	// Offline takes the copies as they are and asks no server.
 	Offline bool
-	// Child is the command line by which this program asks servers and reads what they
-	// send, in a process of its own, see Serve; none: this process does.
+	// Child is apart.Process's Command.
 	Child []string
 	// Warn is told when an old copy is used since no new one could be had.
 	Warn func(text string)
-	// Unconfined is told what the child is not confined by.
+	// Unconfined is told what that process is not confined by.
 	Unconfined func(text string)
 }
 
@@ -138,22 +137,22 @@ func (s *Store) fetch(url, path string, old copyInfo) error {
 	if err != nil {
 		return err
 	}
-	if got.NotModified {
+	if got.notModified {
 		old.Fetched = now
 		return s.keepInfo(path, old)
 	}
 	if err := keep(url, path, got); err != nil {
-		got.Discard()
+		got.discard()
 		return err
 	}
-	return s.keepInfo(path, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.ETag, Modified: got.Modified, Plain: true})
+	return s.keepInfo(path, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.etag, Modified: got.modified, Plain: true})
 }
 
-func keep(url, path string, got *fetch.Result) error {
-	if _, err := checked(url, got.Path, path); err != nil {
+func keep(url, path string, got *fetched) error {
+	if _, err := checked(url, got.path, path); err != nil {
 		return err
 	}
-	return got.Keep(path)
+	return got.keep(path)
 }
 
 func (s *Store) keepInfo(path string, info copyInfo) error {

@@ -21,7 +21,7 @@ type Staging struct {
 }
 
 type staged struct {
-	got  *fetch.Result // nil: the server said that the copy is current
+	got  *fetched // nil: the server said that the copy is current
 	info copyInfo
 }
 
@@ -66,24 +66,24 @@ func (g *Staging) Fetch(ctx context.Context, url string, force bool) (State, err
 	if err != nil {
 		return "", err
 	}
-	if got.NotModified {
+	if got.notModified {
 		old.Fetched = now
 		g.staged[url] = &staged{info: old}
 		return Current, nil
 	}
-	_, err = checked(url, got.Path, path)
+	_, err = checked(url, got.path, path)
 	var size *SizeError
 	if errors.As(err, &size) && force {
 		err = nil
 	}
 	if err != nil {
-		got.Discard()
+		got.discard()
 		if size != nil {
 			err = fmt.Errorf("%w\nhint: --force takes it all the same, where the list is right", err)
 		}
 		return "", err
 	}
-	g.staged[url] = &staged{got, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.ETag, Modified: got.Modified, Plain: true}}
+	g.staged[url] = &staged{got, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.etag, Modified: got.modified, Plain: true}}
 	return Fetched, nil
 }
 
@@ -98,7 +98,7 @@ func (g *Staging) Copied(url string) (time.Time, bool) {
 func (g *Staging) Open(url string, _ time.Duration) (io.ReadCloser, string, error) {
 	path := g.store.path(url)
 	if s := g.staged[url]; s != nil && s.got != nil {
-		path = s.got.Path
+		path = s.got.path
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +115,7 @@ func (g *Staging) Keep() error {
 	for url, s := range g.staged {
 		path := g.store.path(url)
 		if s.got != nil {
-			if err := s.got.Keep(path); err != nil {
+			if err := s.got.keep(path); err != nil {
 				return err
 			}
 		}
@@ -131,7 +131,7 @@ func (g *Staging) Keep() error {
 func (g *Staging) Discard() {
 	for url, s := range g.staged {
 		if s.got != nil {
-			s.got.Discard()
+			s.got.discard()
 		}
 		delete(g.staged, url)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"sluice/internal/addrset"
+	reading "sluice/internal/apart"
 	"sluice/internal/geo"
 	measuring "sluice/internal/measure"
 	"sluice/internal/program"
@@ -27,7 +28,7 @@ func allButEurope(t testing.TB) (members, others addrset.Set) {
 	if _, err := os.Stat(dir); err != nil {
 		t.Skip("no dbip-country data: run scripts/fetch-geo-data")
 	}
-	d, err := geo.ReadFiles(t.Context(), filepath.Join(dir, "dbip-country-ipv4.csv"), filepath.Join(dir, "dbip-country-ipv6.csv"))
+	d, err := geo.ReadFiles(t.Context(), reading.Process{}, filepath.Join(dir, "dbip-country-ipv4.csv"), filepath.Join(dir, "dbip-country-ipv6.csv"))
 	if err != nil {
 		t.Fatal(err)
 	}

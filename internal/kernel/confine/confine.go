@@ -1,6 +1,7 @@
 // Package confine takes from a process what it does not need to ask a server and
 // read what it sends: capabilities, new privileges, the file system, system calls.
-// The child that fetches lists calls it before it reads a byte of the network.
+// The process that fetches lists and country data (apart) calls it before it reads a byte
+// of them.
 package confine
 
 import (

@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/apart"
+	"sluice/internal/geo"
+	"sluice/internal/kernel/confine"
+	"sluice/internal/lists"
+)
+
+// fetchRanges is the command line of the process that fetches lists and country data
+// and reads them.
+var fetchRanges = []string{"sluice", "fetch-ranges"}
+
+// newFetchRanges is the body of that process.
+func newFetchRanges() *cobra.Command {
+	return &cobra.Command{
+		Use:   "fetch-ranges",
+		Short: "Fetch a list or country data, and hand back plain ranges",
+		Long: `Started by what fetches lists and country data, with what to fetch on standard
+input. It gives up all that it does not need before it asks.
+
+Exit status: 0 answered, 2 it failed.`,
+		Args:   cobra.NoArgs,
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			lacks, err := confine.Process()
+			if err != nil {
+				return errors.Join(errors.New("confine the process that fetches"), err)
+			}
+			// Not the command's own output, which is made fit for a terminal.
+			readers := apart.Readers{lists.Kind: lists.Read, geo.Kind: geo.ReadRows}
+			return apart.Serve(cmd.Context(), cmd.InOrStdin(), os.Stdout, readers, lacks)
+		},
+	}
+}
+
+// readApart is that process, with warnings to a writer.
+func readApart(w io.Writer) apart.Process {
+	return apart.Process{Command: fetchRanges, Unconfined: once(func(text string) { warn(w, text) })}
+}
+
+// once passes a text on the first time that it comes.
+func once(tell func(string)) func(string) {
+	var told sync.Map
+	return func(text string) {
+		if _, again := told.LoadOrStore(text, true); !again {
+			tell(text)
+		}
+	}
+}
