@@ -54,6 +54,7 @@ func espState(spi string) []string {
 		"proto", "esp", "spi", spi, "reqid", "1", "mode", "tunnel",
 		"auth-trunc", "hmac(sha1)", "0x0123456789abcdef0123456789abcdef01234567", "96",
 		"enc", "cbc(aes)", "0x0123456789abcdef0123456789abcdef",
+		"flag", "af-unspec", // the inner addresses may be of another family
 	}
 }
 

@@ -117,6 +117,8 @@ func (s *shot) answer() (text string, sure bool) {
 	if !p.HasPorts() && p.Protocol != packet.ICMPv6 && p.Source.Is6() && s.want.Packet.Destination != p.Destination {
 		sure = false
 	}
+	// Where it knows nothing of DCCP and of what is behind AH, it looks for the same.
+	sure = sure && p.Protocol != dccp && (p.Protocol != authentication || !p.Source.Is6())
 	// A stateless map whose inner prefix has an address of the host leads to the
 	// host, but nothing that the host says there is led back: not even a reset.
 	if s.want.Hook == policy.Input && s.want.Packet.State == packet.Untracked && s.want.Packet.Destination != p.Destination {

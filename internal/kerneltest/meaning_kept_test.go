@@ -143,6 +143,16 @@ var keptCases = []struct {
 		},
 	},
 	{
+		name:   "a reset of who began ends a connection that both ends open, whatever its number",
+		policy: "output: { default: drop }\n",
+		shots: []keptShot{
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:25", flags: packet.SYN, seq: 1000, state: packet.New, verdict: policy.Allow},
+			{way: packet.Out, from: "host:25", to: "peer:10046", flags: packet.SYN, seq: 5000, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:25", flags: packet.RST, seq: 170_000, state: packet.Established, verdict: policy.Allow},
+			{way: packet.Out, from: "host:25", to: "peer:10046", flags: keptPA, seq: 70_537, ack: 1001, data: "data", state: packet.Invalid, verdict: policy.Drop},
+		},
+	},
+	{
 		name:   "the reset is led where the connection that it ends was led",
 		policy: "tracking: { invalid: allow }\ninput: { default: reject }\nnat:\n  - 'map outer to inners'\n",
 		shots: []keptShot{

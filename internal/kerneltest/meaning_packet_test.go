@@ -132,7 +132,15 @@ func (s *shot) String() string {
 
 const hops = 64
 
-const destinationOptions = 60
+// Protocols, by the numbers of IANA.
+const (
+	dccp               = 33
+	gre                = 47
+	authentication     = 51
+	destinationOptions = 60
+	udpLite            = 136
+	experimental       = 253 // RFC 3692
+)
 
 // tcpWindow is what most segments offer.
 const tcpWindow = 0xffff
@@ -189,6 +197,24 @@ func wireBytes(p packet.Packet, id uint32, segment *packet.Segment, body []byte)
 		t = binary.BigEndian.AppendUint16(t, p.SourcePort)
 		t = binary.BigEndian.AppendUint16(t, p.Port)
 		t = append(t, 0, 0, 0, 0, 0, 0, 0, 0) // tag 0, as INIT has it; the checksum is a CRC over all
+	case udpLite: // RFC 3828: the sum covers all; see TestFactUDPLite
+		t = binary.BigEndian.AppendUint16(t, p.SourcePort)
+		t = binary.BigEndian.AppendUint16(t, p.Port)
+		t = append(t, 0, 0, 0, 0)
+		sumAt = 6
+	case dccp: // RFC 4340: a request for service 1
+		t = binary.BigEndian.AppendUint16(t, p.SourcePort)
+		t = binary.BigEndian.AppendUint16(t, p.Port)
+		t = append(t, 5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1)
+		sumAt = 6
+	case gre:
+		t = append(t, 0, 0, 8, 0) // RFC 2784: IPv4 within
+		if id%2 == 1 {
+			t = append(t, 0x30, 1, 0x88, 0x0b, 0, byte(len(body)), byte(id>>8), byte(id), 0, 0, 0, 1)[4:] // RFC 2637
+		}
+	case authentication:
+		t = append(t, experimental, 4, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1) // RFC 4302, section 2
+		t = append(t, make([]byte, 12)...)
 	default:
 		t = append(t, 0, 0)
 		sumAt = 0 // answers of reject come to packets alone whose sum is right, whatever the protocol
@@ -213,10 +239,13 @@ func wireBytes(p packet.Packet, id uint32, segment *packet.Segment, body []byte)
 	}
 	if sumAt >= 0 {
 		var pseudo []byte
-		if p.Source.Is6() || p.Protocol == packet.TCP || p.Protocol == packet.UDP {
+		if p.Source.Is6() || p.HasPorts() {
 			pseudo = append(slices.Clone(p.Source.AsSlice()), p.Destination.AsSlice()...)
 			pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(t)))
 			pseudo = append(pseudo, 0, 0, 0, p.Protocol)
+			if p.Protocol == udpLite { // as tracking reckons it
+				pseudo[len(pseudo)-1] = packet.UDP
+			}
 		}
 		sum := ^onesSum(append(pseudo, t...))
 		if sum == 0 && p.Protocol == packet.UDP {

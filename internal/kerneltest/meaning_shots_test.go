@@ -363,7 +363,7 @@ func (g *shooter) answerOf(s *shot) {
 // add builds a shot and asks the reference about it; false where it is none that a
 // kernel would route.
 func (g *shooter) add(s *shot) bool {
-	if p := &s.packet; !p.HasPorts() && p.Protocol != packet.ICMP && p.Protocol != packet.ICMPv6 {
+	if p := &s.packet; (!p.HasPorts() || p.Protocol == dccp || p.Protocol == udpLite) && p.Protocol != packet.ICMP && p.Protocol != packet.ICMPv6 {
 		// Without ports two flows of rewritten ends cannot be told apart, and the
 		// kernel drops the second.
 		for _, a := range []netip.Addr{p.Source, p.Destination} {
@@ -443,11 +443,16 @@ func (g *shooter) transport(s *shot, rule *policy.Rule) {
 				p.SourcePort, p.Port = one[uint16](g.Rand, 67, 66, 68), one[uint16](g.Rand, 68, 67, 69)
 			}
 		}
+	case udpLite:
+		p.SourcePort = g.freshPort()
+		s.body = []byte("datagram")
+	case dccp:
+		p.SourcePort = g.freshPort()
 	default:
 		p.Port = 0
 		s.body = []byte("of some protocol")
 	}
-	if s.side != fromHost && p.Protocol != packet.TCP && p.Protocol != packet.SCTP && g.chance(20) {
+	if s.side != fromHost && !slices.Contains([]uint8{packet.TCP, packet.SCTP, udpLite}, p.Protocol) && g.chance(20) {
 		s.body = append(s.body, make([]byte, 200+g.IntN(200))...)
 		s.pieces = 2 + g.IntN(2)
 	}
@@ -473,7 +478,7 @@ func (g *shooter) protocol(p *packet.Packet, rule *policy.Rule) {
 		icmp = packet.ICMPv6
 	}
 	p.Port = one(g.Rand, append(g.ports, 22, 80, 1, 65535, 1024)...)
-	p.Protocol = one[uint8](g.Rand, 6, 6, 6, 6, 17, 17, 17, icmp, icmp, 112, 132, 50, 89, 103)
+	p.Protocol = one[uint8](g.Rand, 6, 6, 6, 6, 17, 17, 17, icmp, icmp, 112, 132, 50, 89, 103, gre, dccp, udpLite, authentication)
 	if rule == nil || len(rule.Services) == 0 || g.chance(6) {
 		return
 	}
@@ -484,9 +489,7 @@ func (g *shooter) protocol(p *packet.Packet, rule *policy.Rule) {
 	case m.Protocol == packet.ICMP && !p.Source.Is4():
 		p.Protocol = packet.ICMPv6
 	case m.Protocol == packet.ICMPv6 && p.Source.Is4(), m.Protocol == packet.ICMP && p.Source.Is6():
-	case slices.Contains([]uint8{0, 2, 33, 43, 44, 47, 51, 59, 60, 135, 136}, m.Protocol):
-		// Headers of IPv6, or what a tracker reads closely: it takes the right sum of
-		// UDP-Lite (136) for a wrong one, since it reckons it as that of UDP.
+	case slices.Contains([]uint8{0, 43, 44, 59, 60}, m.Protocol): // headers of IPv6
 	default:
 		p.Protocol = m.Protocol
 	}

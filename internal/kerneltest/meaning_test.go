@@ -112,13 +112,14 @@ func scaleOf(r *rand.Rand, round int) (s scale, packets int) {
 //     published, and the reference, which reads lines alone, says that it is.
 //   - Connections of masquerade whose own port bypasses tracking or is another's: the
 //     kernel draws their port by lot. TestWordMasqueradeKeepsOutOfBypassedPorts has them.
-//   - UDP-Lite: tracking takes a right sum for a wrong one, as shooter.protocol says.
-//   - GRE: tracking knows a flow by the key in its header and not by addresses alone
-//     (nf_conntrack_proto_gre.c), which reference and rules do not have.
-//   - AH: nft looks past it as past the headers of IPv6, so in one family it is the
-//     protocol of a packet and in the other it is not; no rule can name it in both.
-//   - DCCP: tracking read its packets closely, and no longer does since Linux 6.16, so
-//     what is invalid differs by kernel.
+//   - UDP-Lite with its own sum, which tracking takes for a wrong one: TestFactUDPLite.
+//     It is sent with the sum of UDP, and short.
+//   - AH before a protocol that tracking knows, behind which it looks in IPv6:
+//     TestFactAuthentication. It is sent with a protocol of nobody behind it.
+//   - DCCP other than requests: up to Linux 6.15 tracking read it closely, and data of
+//     no connection was invalid; 6.18 takes it for new.
+//   - Conversations of UDP-Lite, DCCP, GRE and AH: a tracker of theirs comes and goes with
+//     the kernel, and with it what tells two flows between the same ends apart.
 func TestMeaning(t *testing.T) {
 	y := newYard(t)
 	seed, want := testseed.Of(t), comparisons

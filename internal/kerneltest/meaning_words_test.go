@@ -29,7 +29,7 @@ func (r *drafter) service() string {
 		case 1:
 			return "icmp " + r.one("echo-request", "echo-reply", "timestamp-request", "destination-unreachable", "packet-too-big", "redirect", "router-advertisement", "info-request", "mld-listener-query", "neighbour-solicitation")
 		case 2:
-			return r.one("tcp", "udp", "icmp", "sctp", "proto/112", "proto/47", "proto/50", "proto/132", "proto/58")
+			return r.one("tcp", "udp", "icmp", "sctp", "proto/112", "proto/47", "proto/33", "proto/51", "proto/136", "proto/50", "proto/132", "proto/58")
 		case 3:
 			from := r.IntN(60000)
 			return fmt.Sprintf("%s/%d-%d", r.one("tcp", "udp"), max(from, 1), from+1+r.IntN(4000))
