@@ -71,7 +71,7 @@ var keptCases = []struct {
 		},
 	},
 	{
-		name:   "a reset beyond the window of a connection that both ends open is invalid, and one near it ends nothing",
+		name:   "a reset of who sent the last SYN is invalid beyond its window",
 		policy: "output: { default: drop }\n",
 		shots: []keptShot{
 			{side: wan0, way: packet.In, from: "peer:10046", to: "host:25", flags: packet.SYN, seq: 1000, state: packet.New, verdict: policy.Allow},
@@ -143,13 +143,25 @@ var keptCases = []struct {
 		},
 	},
 	{
-		name:   "a reset of who began ends a connection that both ends open, whatever its number",
+		name:   "a reset that answers the last SYN ends the connection, whatever its number",
 		policy: "output: { default: drop }\n",
 		shots: []keptShot{
 			{side: wan0, way: packet.In, from: "peer:10046", to: "host:25", flags: packet.SYN, seq: 1000, state: packet.New, verdict: policy.Allow},
 			{way: packet.Out, from: "host:25", to: "peer:10046", flags: packet.SYN, seq: 5000, state: packet.Established, verdict: policy.Allow},
 			{side: wan0, way: packet.In, from: "peer:10046", to: "host:25", flags: packet.RST, seq: 170_000, state: packet.Established, verdict: policy.Allow},
 			{way: packet.Out, from: "host:25", to: "peer:10046", flags: keptPA, seq: 70_537, ack: 1001, data: "data", state: packet.Invalid, verdict: policy.Drop},
+		},
+	},
+	{
+		name:   "the same of a SYN in a connection in use",
+		policy: "output: { default: drop }\n",
+		shots: []keptShot{
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:25", flags: packet.SYN, seq: 1000, state: packet.New, verdict: policy.Allow},
+			{way: packet.Out, from: "host:25", to: "peer:10046", flags: packet.SYN | packet.ACK, seq: 5000, ack: 1001, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:25", flags: packet.ACK, seq: 1001, ack: 5001, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:25", flags: packet.SYN, seq: 7000, state: packet.Established, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:25", flags: packet.RST | packet.ACK, seq: 170_000, ack: 7001, state: packet.Invalid, verdict: policy.Allow},
+			{way: packet.Out, from: "host:25", to: "peer:10046", flags: packet.RST | packet.ACK, seq: 170_000, ack: 7001, state: packet.Invalid, verdict: policy.Drop},
 		},
 	},
 	{

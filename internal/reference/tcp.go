@@ -70,9 +70,6 @@ func (s tcpState) next(kind tcpKind, reply bool) (tcpState, move) {
 	opening := s == tcpSynSent || s == tcpSynSentTwice
 	switch kind {
 	case isRST:
-		if reply && s == tcpSynSentTwice {
-			return s, goes
-		}
 		return tcpClosed, goes
 	case isSYN:
 		return s.afterSYN(reply)

@@ -195,7 +195,7 @@ func (n *flow) reset(p *packet.Packet, reply bool) (m move, sure bool) {
 		m = ignored
 	}
 	switch {
-	case (n.answered && n.last == isSYN || !n.assured && n.last == isACK) && ack == n.lastEnd,
+	case (n.answered && n.last == isSYN && n.lastReply != reply || !n.assured && n.last == isACK) && ack == n.lastEnd,
 		n.tcp == tcpSynSent && n.last == isACK && n.lastReply && seq == n.lastAck:
 		return m, true // it answers what was let through without being believed
 	}
