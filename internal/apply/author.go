@@ -1,12 +1,13 @@
 package apply
 
 import (
-	"net/netip"
 	"os"
 	"os/user"
 
 	"sluice/internal/host"
 	"sluice/internal/kernel/link"
+	"sluice/internal/packet"
+	"sluice/internal/reach"
 )
 
 // Me is who runs this process: through sudo, who called it; over ssh, from
@@ -35,15 +36,28 @@ func Session() (Peer, bool) {
 	if !ok {
 		return Peer{}, false
 	}
-	return Peer{Remote: own.Remote, Local: own.Local, Interface: Toward(own.Remote.Addr())}, true
+	return peerOf(link.NewRouting(), own), true
 }
 
-// Toward is the interface that packets of an address come in by, "" where that
-// cannot be told.
-func Toward(a netip.Addr) string {
-	name, err := link.Toward(a.WithZone(""))
-	if err != nil {
-		return ""
+func peerOf(routing *link.Routing, p host.SSHPeer) Peer {
+	peer := Peer{Remote: p.Remote, Local: p.Local}
+	first := firstOf(peer)
+	addDevices(routing, &first, reach.In)
+	peer.Interface = first.In
+	return peer
+}
+
+// addDevices says of a first packet by which devices it comes in and leaves; "" where
+// that cannot be told.
+func addDevices(routing *link.Routing, p *packet.Packet, way reach.Way) {
+	l := link.Lookup{Source: p.Source, Destination: p.Destination, Mark: p.Mark, Protocol: p.Protocol, SourcePort: p.SourcePort, Port: p.Port, User: -1}
+	// An error is that the way cannot be told.
+	switch way {
+	case reach.In:
+		p.In, _ = routing.From(l)
+	case reach.Out:
+		p.Out, _ = routing.Toward(l)
+	case reach.Through:
+		p.In, p.Out, _ = routing.Through(l)
 	}
-	return name
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sluice/internal/kernel/conntrack"
+	"sluice/internal/kernel/link"
 	"sluice/internal/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
@@ -18,23 +19,10 @@ func (s *session) cut(p *program.Program) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	toward := map[netip.Addr]string{}
-	device := func(a netip.Addr) string {
-		name, known := toward[a]
-		if !known {
-			name = Toward(a)
-			toward[a] = name
-		}
-		return name
-	}
+	routing := link.NewRouting()
 	return s.Kernel.DeleteFlows(func(e conntrack.Entry) bool {
 		first, way := firstPacket(e, local)
-		if way != reach.Out {
-			first.In = device(first.Source)
-		}
-		if way != reach.In {
-			first.Out = device(first.Destination)
-		}
+		addDevices(routing, &first, way)
 		r := reach.Evaluate(p, first, way)
 		return r.Certain && r.Verdict != program.Accept
 	})

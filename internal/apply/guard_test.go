@@ -8,6 +8,7 @@ import (
 
 	"sluice/internal/host"
 	"sluice/internal/program"
+	"sluice/internal/testnet"
 )
 
 // TestGuardAsksForTheAnswer has ssh bypass tracking: input lets the peer in, and
@@ -133,6 +134,66 @@ func TestGuardOfOuterFlows(t *testing.T) {
 			err := (&Host{}).guard(policy(test.in, test.out), []Peer{peer})
 			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%s, %s: %v", family.name, test.name, err)
+			}
+		}
+	}
+}
+
+// TestGuardFollowsPolicyRouting has the answers to an administrator leave by another
+// interface than the default route's, by a rule about their source: the guard asks by
+// that one, in both families.
+func TestGuardFollowsPolicyRouting(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces)
+	ns := testnet.New(t).Unnamed("host")
+	for line := range strings.Lines(`link add wan1 type veth peer name far1
+link add wan2 type veth peer name far2
+link set wan1 up
+link set wan2 up
+link set far1 up
+link set far2 up
+address add 192.0.2.1/28 dev wan1
+address add 192.0.2.17/28 dev wan2
+address add 2001:db8:1::1/64 dev wan1 nodad
+address add 2001:db8:2::1/64 dev wan2 nodad
+route add default via 192.0.2.2
+-6 route add default via 2001:db8:1::2
+route add default via 192.0.2.18 table 100
+-6 route add default via 2001:db8:2::2 table 100
+rule add from 192.0.2.17 lookup 100
+-6 rule add from 2001:db8:2::1 lookup 100
+`) {
+		ns.MustRun("ip", strings.Fields(line)...)
+	}
+	by := func(device string) *program.Program {
+		return &program.Program{
+			Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Drop, Chain: "input"}},
+			Chains: []program.Chain{{Name: "input", Rules: []program.Rule{{
+				Match:   []program.Condition{{Field: program.InInterface, Names: []string{device}}},
+				Actions: []program.Action{program.Accept},
+			}}}},
+		}
+	}
+	for local, device := range map[string]string{
+		"192.0.2.1:22": "wan1", "192.0.2.17:22": "wan2", "[2001:db8:1::1]:22": "wan1", "[2001:db8:2::1]:22": "wan2",
+	} {
+		remote := "203.0.113.9:50000"
+		if strings.HasPrefix(local, "[") {
+			remote = "[2001:db8:7::9]:50000"
+		}
+		var peers []Peer
+		if err := ns.Do(func() error {
+			peers = Peers(host.Facts{SSHPeers: []host.SSHPeer{{Remote: netip.MustParseAddrPort(remote), Local: netip.MustParseAddrPort(local)}}})
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if len(peers) != 1 || peers[0].Interface != device {
+			t.Errorf("%s comes to %s by %+v, want %s", remote, local, peers, device)
+		}
+		for _, open := range []string{"wan1", "wan2"} {
+			var lock *LockOutError
+			if err := (&Host{}).guard(by(open), peers); errors.As(err, &lock) == (open == device) {
+				t.Errorf("%s logged in at %s, and %s open: %v", remote, local, open, err)
 			}
 		}
 	}

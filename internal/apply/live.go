@@ -8,6 +8,7 @@ import (
 
 	"sluice/internal/addrset"
 	"sluice/internal/kernel/conntrack"
+	"sluice/internal/kernel/link"
 	"sluice/internal/kernel/socket"
 	"sluice/internal/packet"
 	"sluice/internal/program"
@@ -40,7 +41,7 @@ const maxFlows = 1000
 // concerned lists the live flows that the old program accepts and the new one
 // refuses: tracked ones and, of those that are not, the host's own.
 func (s *session) concerned(old, new *program.Program) ([]LiveFlow, error) {
-	c := concern{old: old, new: new, changed: changedAddresses(old, new), seen: map[string]bool{}, toward: map[netip.Addr]string{}}
+	c := concern{old: old, new: new, changed: changedAddresses(old, new), seen: map[string]bool{}, routing: link.NewRouting()}
 	if c.changed.IsEmpty() {
 		return nil, nil
 	}
@@ -79,7 +80,7 @@ type concern struct {
 	changed  addrset.Set // addresses that are in other sets now
 	banned   addrset.Set // that were not
 	local    map[netip.Addr]bool
-	toward   map[netip.Addr]string
+	routing  *link.Routing
 	seen     map[string]bool
 	out      []LiveFlow
 }
@@ -170,20 +171,7 @@ func (c *concern) judge(first packet.Packet, way reach.Way, cut bool) {
 	if len(c.out) == maxFlows {
 		return
 	}
-	device := func(a netip.Addr) string {
-		name, known := c.toward[a]
-		if !known {
-			name = Toward(a)
-			c.toward[a] = name
-		}
-		return name
-	}
-	if way != reach.Out {
-		first.In = device(first.Source)
-	}
-	if way != reach.In {
-		first.Out = device(first.Destination)
-	}
+	addDevices(c.routing, &first, way)
 	after := reach.Evaluate(c.new, first, way)
 	refuses := after.Certain && after.Verdict != program.Accept
 	if !cut {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"sluice/internal/host"
+	"sluice/internal/kernel/link"
 	"sluice/internal/kernel/socket"
 )
 
@@ -68,8 +69,9 @@ func hashFile(name string) (Source, error) {
 // this process; each with the flows that carry its packets through tunnels.
 func Peers(f host.Facts) []Peer {
 	var peers []Peer
+	routing := link.NewRouting()
 	for _, p := range f.SSHPeers {
-		peers = append(peers, Peer{Remote: p.Remote, Local: p.Local, Interface: Toward(p.Remote.Addr())})
+		peers = append(peers, peerOf(routing, p))
 	}
 	for _, o := range f.OuterFlows {
 		peers = append(peers, Peer{Remote: o.Remote, Local: o.Local, Interface: o.Interface, Outer: o})

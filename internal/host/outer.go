@@ -91,11 +91,12 @@ func (f *outerFinder) ofPeers(peers []SSHPeer) ([]OuterFlow, error) {
 			continue
 		}
 		f.peer = a
-		device, _, err := link.Way(a, 0)
+		over := flow{protocol: protocolTCP, remote: p.Remote, local: p.Local}
+		device, _, err := link.Way(over.answer(0))
 		if err != nil {
 			continue // the guard says that the interface is not known
 		}
-		f.follow(flow{protocol: protocolTCP, remote: p.Remote, local: p.Local}, device)
+		f.follow(over, device)
 	}
 	slices.SortFunc(f.out, compareOuter)
 	return slices.Compact(f.out), f.err
@@ -112,6 +113,14 @@ func compareOuter(a, b OuterFlow) int {
 type flow struct {
 	protocol      uint8
 	remote, local netip.AddrPort
+}
+
+// answer is what the host sends in it, bearing a mark.
+func (f flow) answer(mark uint32) link.Lookup {
+	return link.Lookup{
+		Source: f.local.Addr(), Destination: f.remote.Addr(), Mark: mark,
+		Protocol: f.protocol, SourcePort: f.local.Port(), Port: f.remote.Port(), User: -1,
+	}
 }
 
 // Protocols of outer packets, IANA.
@@ -204,7 +213,7 @@ func (f *outerFinder) add(tunnel string, o flow, begins Begins, mark uint32) {
 		f.fromAnybody(out)
 		return
 	}
-	device, source, err := link.Way(o.remote.Addr(), mark)
+	device, source, err := link.Way(o.answer(mark))
 	if err == nil && device != tunnel {
 		out.Interface = device
 	}

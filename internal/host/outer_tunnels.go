@@ -67,7 +67,7 @@ func (f *outerFinder) below(inner flow, d link.Device) []link.Device {
 	if d.Kind != "bridge" || len(ports) < 2 {
 		return ports
 	}
-	if port, err := link.PortOf(d.Index, link.RouterToward(inner.remote.Addr())); err == nil && port != 0 {
+	if port, err := link.PortOf(d.Index, link.RouterToward(inner.answer(0))); err == nil && port != 0 {
 		return slices.DeleteFunc(ports, func(p link.Device) bool { return p.Index != port })
 	}
 	return ports

@@ -39,7 +39,11 @@ func Ask(ctx context.Context, q Question) (*Result, error) {
 		return nil, err
 	}
 	if q.Way != packet.Out && q.Packet.In == "" {
-		if q.Packet.In, err = link.Toward(q.Packet.Source); err != nil {
+		p := q.Packet
+		q.Packet.In, err = link.NewRouting().From(link.Lookup{
+			Source: p.Source, Destination: p.Destination, Mark: p.Mark, Protocol: p.Protocol, SourcePort: p.SourcePort, Port: p.Port, User: -1,
+		})
+		if err != nil {
 			return nil, refuse("name the interface with --in", "a packet from %s, to which there is no route", q.Packet.Source)
 		}
 	}

@@ -27,7 +27,10 @@ type Found struct {
 	Type uint8 // RTN_*: RTN_UNICAST, RTN_LOCAL, RTN_UNREACHABLE, ...
 	// Hops are the devices that it may leave by: several where the route has
 	// several next hops of which a hash chooses.
-	Hops []int
+	Hops   []int
+	Chosen int        // of Hops, for this packet; 0 is none
+	Via    netip.Addr // the router of that one; invalid: the destination is the neighbour
+	Source netip.Addr // that the host's own packet bears, as the route prefers it
 	// Error is why the kernel has no way for it: ENETUNREACH and EHOSTUNREACH, EACCES
 	// (prohibit), EINVAL (blackhole; or its source is refused on this device, as
 	// EXDEV by rp_filter too). 0 is none.
@@ -56,6 +59,9 @@ func Ask(l Lookup) (Found, error) {
 		return Found{Type: unix.RTN_UNREACHABLE, Error: refused}, nil
 	case err != nil:
 		return Found{}, fmt.Errorf("ask for the route to %s: %w", l.Destination, err)
+	}
+	if len(chosen.Hops) > 0 {
+		chosen.Chosen = chosen.Hops[0]
 	}
 	switch chosen.Type {
 	case unix.RTN_BLACKHOLE:
@@ -122,6 +128,14 @@ func parseFound(message []byte) (Found, error) {
 	}
 	for _, a := range attributes {
 		switch a.Attr.Type {
+		case unix.RTA_GATEWAY:
+			found.Via = addressOf(a.Value)
+		case unix.RTA_VIA: // struct rtvia: its family, then the address
+			if len(a.Value) > 2 {
+				found.Via = addressOf(a.Value[2:])
+			}
+		case unix.RTA_PREFSRC:
+			found.Source = addressOf(a.Value)
 		case unix.RTA_OIF:
 			found.Hops = append(found.Hops, int(binary.NativeEndian.Uint32(a.Value)))
 		case unix.RTA_MULTIPATH:
@@ -140,4 +154,9 @@ func parseFound(message []byte) (Found, error) {
 	slices.Sort(found.Hops)
 	found.Hops = slices.Compact(found.Hops)
 	return found, nil
+}
+
+func addressOf(value []byte) netip.Addr {
+	a, _ := netip.AddrFromSlice(value)
+	return a.Unmap()
 }

@@ -131,21 +131,6 @@ func PortOf(bridge int, address netip.Addr) (int, error) {
 	return 0, nil
 }
 
-// RouterToward is the router that a packet to an address goes by, the address
-// itself where that is a neighbour.
-func RouterToward(to netip.Addr) netip.Addr {
-	routes, err := netlink.RouteGet(to.AsSlice())
-	if err != nil {
-		return to
-	}
-	for _, r := range routes {
-		if a, ok := netip.AddrFromSlice(r.Gw); ok {
-			return a.Unmap()
-		}
-	}
-	return to
-}
-
 // PPPoE is how many PPP sessions the namespace has over Ethernet, whose packets are
 // inside of no other (drivers/net/ppp/pppoe.c).
 func PPPoE() (int, error) {
