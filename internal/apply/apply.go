@@ -55,11 +55,14 @@ type Options struct {
 
 // Outcome is what an apply, a rollback or a restore did.
 type Outcome struct {
-	Generation int      `json:"generation"`       // that runs now, 0 is none
-	Policy     string   `json:"policy,omitempty"` // its file, as it was named
-	Unchanged  bool     `json:"unchanged"`        // the kernel held it already
-	Pending    *Pending `json:"pending,omitempty"`
-	Cut        int      `json:"cut"` // flows deleted
+	Generation int    `json:"generation"`       // that runs now, 0 is none
+	Policy     string `json:"policy,omitempty"` // its file, as it was named
+	Unchanged  bool   `json:"unchanged"`        // the kernel held it already
+	// Fixed is what a restored generation's rules name themselves, and the host has got
+	// beside it; an apply takes it in.
+	Fixed   []string `json:"fixed,omitempty"`
+	Pending *Pending `json:"pending,omitempty"`
+	Cut     int      `json:"cut"` // flows deleted
 	// Adopted is of a change that began to track connections; nil of others.
 	Adopted *Adopted `json:"adopted,omitempty"`
 	Notes   []string `json:"notes,omitempty"`
@@ -222,7 +225,7 @@ func (s *session) unchanged(ctx context.Context, in Input, id string) (bool, err
 	if err != nil {
 		return false, err
 	}
-	if g.Artifact != id || !sameSettings(g.Sysctls, in.Sysctls) {
+	if g.Artifact != id && !s.sameButForHost(g, in.Artifact) || !sameSettings(g.Sysctls, in.Sysctls) {
 		return false, nil
 	}
 	if len(s.sysctlDrift(g)) > 0 {

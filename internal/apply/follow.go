@@ -50,25 +50,13 @@ func (m Move) String() string {
 		return movedRoute(m.From.Names, m.To.Names)
 	}
 	if m.Set == program.ExemptSet {
-		return "who is exempt from bans by limits changed: " + m.changed()
+		return "who is exempt from bans by limits changed: " + cameAndWent(m.From.Addresses, m.To.Addresses, true)
 	}
-	return "this host's addresses in zone " + strings.TrimPrefix(m.Set, program.OwnPrefix) + " changed: " + m.changed()
-}
-
-// changed is the addresses that came and went.
-func (m Move) changed() string {
-	var parts []string
-	for _, a := range m.To.Addresses {
-		if !slices.Contains(m.From.Addresses, a) {
-			parts = append(parts, "+"+a.String())
-		}
+	whose := "this host's addresses"
+	if zone, is := program.CutOwnSet(m.Set); is && zone != "" {
+		whose += " in zone " + zone
 	}
-	for _, a := range m.From.Addresses {
-		if !slices.Contains(m.To.Addresses, a) {
-			parts = append(parts, "-"+a.String())
-		}
-	}
-	return strings.Join(parts, ", ")
+	return whose + " changed: " + cameAndWent(m.From.Addresses, m.To.Addresses, true)
 }
 
 func movedRoute(from, to []string) string {
@@ -145,6 +133,13 @@ func (f *followed) moved(now map[string]program.Held, at time.Time) []Move {
 			continue // who logs in and out is no news
 		}
 		m.Taken = at
+		if _, own := program.CutOwnSet(m.Set); own {
+			// Some hosts change an address every few hours: they all are one move.
+			out = slices.DeleteFunc(slices.Clone(out), func(o Move) bool { return o.Set == m.Set })
+			if m.From = f.First[m.Set]; m.From.Equal(m.To) {
+				continue
+			}
+		}
 		out = append(out, m)
 	}
 	return out[max(0, len(out)-keptMoves):]

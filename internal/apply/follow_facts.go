@@ -1,8 +1,6 @@
 package apply
 
 import (
-	"net/netip"
-	"slices"
 	"strings"
 
 	"sluice/internal/backend"
@@ -40,40 +38,17 @@ func heldNow(f *host.Facts, sets []backend.FollowedSet, last map[string]program.
 			out[set.ID] = set.Part(exemptNow(f, last[set.ID]))
 			continue
 		}
-		out[set.ID] = set.Part(program.Held{Addresses: ownAddresses(f, set.Of, route)})
+		out[set.ID] = set.Part(program.Held{Addresses: f.Own(fitting(set.Of.Interfaces, route))})
 	}
 	return out
 }
 
-// ownAddresses are those of the host that a set follows.
-func ownAddresses(f *host.Facts, of program.Following, route []string) []netip.Addr {
-	var out []netip.Addr
-	for _, i := range f.Interfaces {
-		if len(of.Interfaces) > 0 && !slices.ContainsFunc(of.Interfaces, func(n string) bool { return fitsInterface(n, i.Name, route) }) {
-			continue
-		}
-		for _, p := range i.Addresses {
-			within := !p.Addr().IsLinkLocalUnicast()
-			if len(of.Networks) > 0 {
-				within = slices.ContainsFunc(of.Networks, func(n netip.Prefix) bool { return n.Contains(p.Addr()) })
-			}
-			if within {
-				out = append(out, p.Addr())
-			}
-		}
+// fitting accepts the interfaces of some names; nil, which is all, where there are none.
+func fitting(names, route []string) func(string) bool {
+	if len(names) == 0 {
+		return nil
 	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.Compact(out)
-}
-
-func fitsInterface(pattern, name string, route []string) bool {
-	if pattern == program.DefaultRoute {
-		return slices.Contains(route, name)
-	}
-	if start, wild := strings.CutSuffix(pattern, "*"); wild {
-		return strings.HasPrefix(name, start)
-	}
-	return pattern == name
+	return func(name string) bool { return program.Fits(names, name, route) }
 }
 
 // lost is the interfaces that stay though no default route leaves by them.
@@ -138,4 +113,23 @@ func (s *session) program(g *Generation) (*program.Program, error) {
 		set.Hold(heldNow(f, []backend.FollowedSet{of}, last)[set.ID])
 	}
 	return p, nil
+}
+
+// sameButForHost says that a generation's artifact differs from another one in nothing
+// but what the host was when each was made.
+func (s *session) sameButForHost(g *Generation, a backend.Artifact) bool {
+	next, is := a.(backend.Following)
+	if !is || len(next.Follows()) == 0 {
+		return false
+	}
+	old, err := s.artifactOf(g)
+	if err != nil {
+		return false
+	}
+	was, is := old.(backend.Following)
+	if !is {
+		return false
+	}
+	encoded, err := next.Holding(was.Held()).Encode()
+	return err == nil && wholeID(encoded) == g.Artifact
 }

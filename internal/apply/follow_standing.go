@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -36,7 +37,7 @@ func (s *session) standing(ctx context.Context, mark string) (out Standing, err 
 	if err != nil {
 		return out, err
 	}
-	out.Fixed = s.fixed(facts)
+	out.Fixed = s.fixed(facts, true)
 	follower, can := s.Backend.(backend.Follower)
 	if !can || f.Mark != mark || len(f.Sets) == 0 {
 		return out, nil
@@ -59,8 +60,9 @@ func (s *session) standing(ctx context.Context, mark string) (out Standing, err 
 	return out, nil
 }
 
-// fixed is what the running rules name themselves and the host has otherwise by now.
-func (s *session) fixed(now *host.Facts) []string {
+// fixed is what the running rules name themselves and the host has otherwise by now;
+// what it lacks only where that is asked for.
+func (s *session) fixed(now *host.Facts, lacks bool) []string {
 	g, err := s.generation(s.cur.Running)
 	if err != nil || len(g.Facts) == 0 {
 		return nil
@@ -70,35 +72,69 @@ func (s *session) fixed(now *host.Facts) []string {
 	if err != nil || json.Unmarshal(g.Facts, &then) != nil || !then.Known {
 		return nil
 	}
+	if len(now.DefaultRoute) == 0 {
+		known := *now
+		known.DefaultRoute = s.lastKnown()[program.DefaultRouteSet].Names
+		now = &known
+	}
 	var out []string
 	for _, r := range p.Rests {
-		var text string
-		switch {
-		case r.Own != nil:
-			m := Move{Set: program.OwnPrefix, From: program.Held{Addresses: ownAddresses(&then, *r.Own, then.DefaultRoute)}, To: program.Held{Addresses: ownAddresses(now, *r.Own, now.DefaultRoute)}}
-			known := len(now.DefaultRoute) > 0 || !slices.Contains(r.Own.Interfaces, program.DefaultRoute)
-			if known && !m.From.Equal(m.To) {
-				text = "the addresses that a redirect is on changed (" + m.changed() + ")"
+		for _, text := range changedRest(&r, &then, now, lacks) {
+			if !slices.Contains(out, text) {
+				out = append(out, text)
 			}
-		case len(r.Kept) > 0:
-			for _, a := range ownAddresses(&then, program.Following{}, nil) {
-				kept := slices.ContainsFunc(r.Kept, func(k program.AddressRange) bool { return k.From.Compare(a) <= 0 && a.Compare(k.To) <= 0 })
-				if kept && !slices.Contains(ownAddresses(now, program.Following{}, nil), a) {
-					text = "the host lost the address " + a.String() + " of a bypassed service"
-				}
-			}
-		default:
-			for _, i := range now.Interfaces {
-				if i.Kind == "bridge" {
-					text = "the bridge " + i.Name + " appeared"
-				}
-			}
-		}
-		if text != "" && !slices.Contains(out, text) {
-			out = append(out, text)
 		}
 	}
 	return out
+}
+
+// changedRest says what of the host is not any more what rules name; what it lacks only
+// where that is asked for.
+func changedRest(r *program.Rest, then, now *host.Facts, lacks bool) []string {
+	var out []string
+	changed := func(what, how string) {
+		if how != "" {
+			out = append(out, what+" changed ("+how+")")
+		}
+	}
+	switch {
+	case len(r.Devices) > 0:
+		// Of what is gone altogether drift says so.
+		had := slices.DeleteFunc(then.Devices(fitting(r.Devices, then.DefaultRoute)), func(name string) bool { return !now.Has(name) })
+		changed("the interfaces that accelerate: true is for", cameAndWent(had, now.Devices(fitting(r.Devices, now.DefaultRoute)), lacks))
+	case r.Beside.IsValid():
+		changed("the networks beside "+r.Beside.String(), cameAndWent(then.Beside(r.Beside), now.Beside(r.Beside), lacks))
+	case len(r.Kept) > 0 && lacks:
+		for _, a := range then.Own(nil) {
+			kept := slices.ContainsFunc(r.Kept, func(k program.AddressRange) bool { return k.From.Compare(a) <= 0 && a.Compare(k.To) <= 0 })
+			if kept && !slices.Contains(now.Own(nil), a) {
+				out = append(out, "the host lost the address "+a.String()+" of a bypassed service")
+			}
+		}
+	case r.NoBridge:
+		for _, i := range now.Interfaces {
+			if i.Kind == "bridge" {
+				out = append(out, "the bridge "+i.Name+" appeared")
+			}
+		}
+	}
+	return out
+}
+
+// cameAndWent is what is in one list alone.
+func cameAndWent[T comparable](from, to []T, went bool) string {
+	var parts []string
+	for _, v := range to {
+		if !slices.Contains(from, v) {
+			parts = append(parts, fmt.Sprintf("+%v", v))
+		}
+	}
+	for _, v := range from {
+		if went && !slices.Contains(to, v) {
+			parts = append(parts, fmt.Sprintf("-%v", v))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Standing compares, without the lock, the kernel's sets with the host as it is. Where

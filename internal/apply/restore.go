@@ -124,6 +124,9 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 	if c.fitted != nil {
 		out.Notes = append(out.Notes, c.fitted.leftOut())
 	}
+	if now, err := s.sides(); err == nil {
+		out.Fixed = s.fixed(now, false) // what is not there may come: a boot restores before the network
+	}
 	c.verify = true
 	return out, s.verify(ctx, c)
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -29,9 +30,10 @@ ever confirmed, or it was removed. A disk that is full or read-only keeps no pol
 from being loaded.
 ` + filesHelp + `
 
-Exit status: 0 loaded, or no policy was ever confirmed; 1 the host is closed, or
-the kernel holds something else than was loaded; 2 bad use, or nothing could be
-done.`,
+Exit status: 0 loaded, or no policy was ever confirmed; 1 the host is closed, the
+kernel holds something else than was loaded, or the host has got what the loaded
+rules do not know and "sluice sync" cannot bring in, such as a bridge; 2 bad use,
+or nothing could be done.`,
 		Example: "  sluice restore",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,7 +56,10 @@ done.`,
 				fmt.Fprintln(cmd.OutOrStdout(), "nothing to restore")
 				return nil
 			}
-			return report(ctx, cmd, h, out, false)
+			if err := report(ctx, cmd, h, out, false); err != nil || len(out.Fixed) == 0 {
+				return err
+			}
+			return &foundError{fmt.Sprintf("%s since generation %d was made, which is in the rules themselves\nhint: apply the policy again", strings.Join(out.Fixed, "; "), out.Generation)}
 		},
 	}
 	addWait(cmd)

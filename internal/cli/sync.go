@@ -16,14 +16,15 @@ func newSync() *cobra.Command {
 		Use:   "sync",
 		Short: "Bring in what the host is now: default routes and addresses",
 		Long: `A policy speaks of what the host decides: the interfaces that default routes leave
-by ("default-route"), and the addresses that it has itself. Exempt from bans by limits
-are its routers, its name servers and who is logged in over ssh. The interfaces and who
-is exempt are in sets of their own in the kernel, and sync edits them in place when the
-host has changed. What stands in the rules, such as the addresses that a redirect is on,
-it does not edit: sluice status compares it and names what changed. Sync compiles
-nothing, and changes nothing where nothing changed. Rules are loaded anew
-only where they wait for an interface (of a flowtable) that is there by now, or where
-somebody took the confirmed policy's away. Rules that run stay, whatever cannot be read.
+by ("default-route"), and the addresses that it has itself, which a redirect in a zone
+is on. Exempt from bans by limits are its routers, its name servers and who is logged
+in over ssh. All of that is in sets of their own in the kernel, and sync edits them in
+place when the host has changed. What stands in the rules themselves, such as the
+interfaces of a flowtable, it does not edit: sluice status compares it and names what
+changed. Sync compiles nothing, and changes nothing where nothing changed. Rules are
+loaded anew only where they wait for an interface (of a flowtable) that is there by
+now, or where somebody took the confirmed policy's away. Rules that run stay, whatever
+cannot be read.
 
 With --follow it stays, listens for changes of links, addresses and routes, and does
 so at the first sign of one; of many that follow closely it then takes the sum. It is

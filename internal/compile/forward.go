@@ -6,7 +6,6 @@ import (
 	"sluice/internal/addrset"
 	"sluice/internal/policy"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 )
 
 const flowtable = "fastpath"
@@ -41,7 +40,9 @@ func (c *compiler) clamp(r *policy.Rule) {
 // more at ingress, before the flowtable.
 func (c *compiler) accelerate(s *policy.Section) {
 	o := originOf(s.AccelPos, "accelerate: true")
-	devices := c.forwardingDevices()
+	of := c.forwardingNames()
+	devices := c.Facts.Devices(func(name string) bool { return program.Fits(of, name, c.Facts.DefaultRoute) })
+	c.program.Rests = append(c.program.Rests, program.Rest{Devices: of})
 	if len(devices) == 0 {
 		c.note(o, "no interface of this host is of a zone, so no flow is accelerated")
 		return
@@ -54,30 +55,21 @@ func (c *compiler) accelerate(s *policy.Section) {
 	})
 }
 
-// forwardingDevices is the interfaces of the host that are of some zone, or
-// all but loopback where no zone names an interface.
-func (c *compiler) forwardingDevices() []string {
-	var zones []*resolve.Zone
-	for _, z := range c.policy.Zones {
-		if len(c.Zones[z.Name].Interfaces) > 0 {
-			zones = append(zones, c.Zones[z.Name])
-		}
-	}
+// forwardingNames is what zones name their interfaces by, or all where none does.
+func (c *compiler) forwardingNames() []string {
 	var out []string
-	for _, i := range c.Facts.Interfaces {
-		if i.Name == "lo" {
-			continue
-		}
-		if len(zones) == 0 || slices.ContainsFunc(zones, func(z *resolve.Zone) bool { return z.HasInterface(i.Name) }) {
-			out = append(out, i.Name)
-		}
+	for _, z := range c.policy.Zones {
+		out = append(out, c.Zones[z.Name].Interfaces...)
+	}
+	if len(out) == 0 {
+		return []string{"*"}
 	}
 	slices.Sort(out)
-	return out
+	return slices.Compact(out)
 }
 
 // earlyBans asks the bans before the flowtable. The routing table cannot be
-// asked there, so the host's own addresses are those that it had. Nor is anything
+// asked there, so the host's own addresses are asked of a set. Nor is anything
 // rewritten yet: a destination that the policy leads elsewhere is none of the
 // packet's, which forward asks about.
 func (c *compiler) earlyBans(parts []banPart) {
@@ -90,33 +82,24 @@ func (c *compiler) earlyBans(parts []banPart) {
 	})
 	c.chain(chain, "bans before the flowtable, which accelerated flows do not pass by")
 	c.append(chain, program.Rule{Match: neighbours(), Actions: accept, Comment: "neighbour discovery is never banned"})
-	var b addrset.Builder
-	for _, i := range c.Facts.Interfaces {
-		for _, p := range i.Addresses {
-			if !neverBanned.Contains(p.Addr()) {
-				b.AddAddr(p.Addr())
-			}
-		}
-	}
-	own := b.Set()
+	own := c.own("")
+	var led addrset.Set
 	for _, n := range c.policy.NAT {
 		for _, r := range append(slices.Clone(n.On), rangesOf(n.Outside, n.As)...) {
-			b.AddRange(r.Range)
+			led = led.Union(addrset.Of(r.Range))
 		}
 	}
-	never := map[program.Field]addrset.Set{program.Source: own, program.Destination: b.Set()}
 	for _, p := range parts {
 		if p.set == limitBanned {
 			continue // of what begins a flow, which no flowtable carries
 		}
 		actions := []program.Action{c.counter(p.counter, p.origin, ""), program.Drop}
-		for _, f := range []program.Field{program.Source, program.Destination} {
-			m := p.match(f)
-			if !never[f].IsEmpty() {
-				m = m.and(not(addresses(f, never[f])))
-			}
-			c.append(chain, program.Rule{Match: m, Actions: actions, Origin: p.origin})
+		from := p.match(program.Source).and(not(inSet(program.Source, own)))
+		to := p.match(program.Destination).and(not(inSet(program.Destination, own)))
+		if !led.IsEmpty() {
+			to = to.and(not(addresses(program.Destination, led)))
 		}
+		c.append(chain, program.Rule{Match: from, Actions: actions, Origin: p.origin}, program.Rule{Match: to, Actions: actions, Origin: p.origin})
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"sluice/internal/addrset"
 	"sluice/internal/policy"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 )
 
 const (
@@ -142,16 +141,14 @@ func (c *compiler) bypassedPorts(protocol uint8) (out []program.NumberRange) {
 // zone, or those that the line names. A connection from any side is led, so
 // that the machines behind the host reach the service by the address that the
 // world uses (hairpin): packets that come in by the zone are asked of the
-// routing table, which follows a changing address; those from other sides, of
-// the addresses that the zone had when the policy was compiled.
+// routing table, those from other sides of the set of the zone's addresses.
 func (c *compiler) redirect(n *policy.NAT) {
-	on := c.redirectAddresses(n)
+	where := c.redirected(n)
 	target := n.Target
 	to := target.Address.From
 	var families match
 	if to.IsValid() {
 		families = match{familyOf(to)}
-		on = onlyFamilyOf(on, to)
 	}
 	var action program.Action = program.DNAT{To: to, Port: target.Port}
 	if !to.IsValid() {
@@ -160,42 +157,45 @@ func (c *compiler) redirect(n *policy.NAT) {
 	for _, service := range services([]policy.ServiceRef{*n.Service}, program.Port) {
 		m := families.and(service...)
 		if len(n.On) == 0 {
-			zone := c.Zones[n.In.Text]
 			here := m.and(c.zoneInterface(n.In, program.InInterface)...).and(names(program.DestinationHere, "local"))
-			if len(zone.Interfaces) == 0 {
-				here = m.and(toHost)
-			}
 			c.natRule(n, preroutingNAT, here, action, "")
 		}
-		if zone := c.zoneOf(n); zone != nil {
-			of := program.Following{Interfaces: zone.Interfaces}
-			if len(zone.Interfaces) == 0 {
-				of.Networks = zone.Networks.Prefixes()
-			}
-			c.program.Rests = append(c.program.Rests, program.Rest{Own: &of})
-		}
-		if on.IsEmpty() {
-			continue
-		}
-		where := addresses(program.Destination, on)
 		c.natRule(n, preroutingNAT, m.and(where), action, n.Text+" (from any side)")
 		c.natRule(n, outputNAT, m.and(where), action, n.Text+" (from the host itself)")
-	}
-	if on.IsEmpty() {
-		c.note(originOf(n.Pos, n.Text), "the addresses of zone "+n.In.Text+" are not known, so only packets that come in by it are redirected")
 	}
 	if to.IsValid() {
 		c.hairpin(n)
 	}
 }
 
-// zoneOf is the zone whose addresses of the host are led elsewhere; nil where the line
-// names them.
-func (c *compiler) zoneOf(n *policy.NAT) *resolve.Zone {
-	if len(n.On) > 0 {
-		return nil
+// redirected gives the condition that a destination is one that a redirect is on.
+func (c *compiler) redirected(n *policy.NAT) program.Condition {
+	if len(n.On) == 0 {
+		return inSet(program.Destination, c.own(n.In.Text))
 	}
-	return c.Zones[n.In.Text]
+	var on addrset.Set
+	for _, r := range n.On {
+		on = on.Union(addrset.Of(r.Range))
+	}
+	return addresses(program.Destination, on)
+}
+
+// own gives the id of the set of the host's own addresses in a zone with interfaces;
+// "": of all of them. It is edited in place when they change.
+func (c *compiler) own(zone string) string {
+	id := program.OwnSet(zone)
+	if c.sets[id] {
+		return id
+	}
+	c.sets[id] = true
+	set := program.Set{ID: id, Key: []program.Field{program.Destination}, Life: program.Followed, Follow: &program.Following{}}
+	var on func(string) bool
+	if z := c.Zones[zone]; z != nil {
+		set.Follow.Interfaces, on = z.Interfaces, z.HasInterface
+	}
+	set.Hold(program.Held{Addresses: c.Facts.Own(on)})
+	c.program.Sets = append(c.program.Sets, set)
+	return id
 }
 
 // hairpin: a machine beside the target that asks by the outside's address would
@@ -204,6 +204,7 @@ func (c *compiler) zoneOf(n *policy.NAT) *resolve.Zone {
 func (c *compiler) hairpin(n *policy.NAT) {
 	to := n.Target.Address.From
 	neighbours := c.neighbourhood(to)
+	c.program.Rests = append(c.program.Rests, program.Rest{Beside: to})
 	if neighbours.IsEmpty() {
 		c.note(originOf(n.Pos, n.Text), "no zone or interface has the network of "+to.String()+": machines beside it cannot use the redirect")
 		return
@@ -232,42 +233,7 @@ func (c *compiler) neighbourhood(a netip.Addr) addrset.Set {
 			}
 		}
 	}
-	for _, i := range c.Facts.Interfaces {
-		for _, p := range i.Addresses {
-			if p.Masked().Contains(a) {
-				out = out.Union(addrset.FromPrefixes(p.Masked()))
-			}
-		}
-	}
-	return out
-}
-
-func (c *compiler) redirectAddresses(n *policy.NAT) addrset.Set {
-	if len(n.On) == 0 {
-		return c.ownAddresses(c.Zones[n.In.Text])
-	}
-	var out addrset.Set
-	for _, r := range n.On {
-		out = out.Union(addrset.Of(r.Range))
-	}
-	return out
-}
-
-// ownAddresses is the host's addresses in a zone: on its interfaces, or of its
-// networks where it has no interface.
-func (c *compiler) ownAddresses(z *resolve.Zone) addrset.Set {
-	if len(z.Interfaces) > 0 {
-		return z.Own
-	}
-	var b addrset.Builder
-	for _, i := range c.Facts.Interfaces {
-		for _, p := range i.Addresses {
-			if z.Networks.Contains(p.Addr()) {
-				b.AddAddr(p.Addr())
-			}
-		}
-	}
-	return b.Set()
+	return out.Union(addrset.FromPrefixes(c.Facts.Beside(a)...))
 }
 
 // mapTracked rewrites a prefix one to one with state, both ways.
@@ -336,11 +302,4 @@ func familyOf(a netip.Addr) program.Condition {
 		return family(4)
 	}
 	return family(6)
-}
-
-func onlyFamilyOf(s addrset.Set, a netip.Addr) addrset.Set {
-	if a.Is4() {
-		return s.Only4()
-	}
-	return s.Only6()
 }

@@ -17,7 +17,7 @@ func PacketText(p packet.Packet) string {
 	if p.DNAT && p.Original.Destination.IsValid() {
 		to, led = end(p.Original.Destination, p.Original.Port, p), ", led to "+to
 	}
-	text := protocolText(p) + " from " + from + " to " + to + led
+	text := protocolText(p) + " from " + from + " to " + to + p.Own.Given() + led
 	if p.In != "" {
 		text += " in " + p.In + p.InRoute.Given()
 	}

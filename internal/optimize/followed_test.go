@@ -110,3 +110,53 @@ func TestNothingRestsOnWhoIsExempt(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingRestsOnOwnAddresses: whichever addresses the host has when a policy is
+// compiled, those that the policy names and thousands among them, the program is the same
+// but for what the sets hold that are edited in place.
+func TestNothingRestsOnOwnAddresses(t *testing.T) {
+	prefix := netip.MustParsePrefix
+	many := []netip.Prefix{}
+	for a, six := netip.MustParseAddr("198.18.0.0"), netip.MustParseAddr("2001:db8:5::"); len(many) < 8000; a, six = a.Next(), six.Next() {
+		many = append(many, netip.PrefixFrom(a, 32), netip.PrefixFrom(six, 128))
+	}
+	for _, text := range []string{
+		"nat: [redirect tcp/8080 in wan to 192.0.2.5:80, redirect tcp/8443 in wan to :443, \"redirect udp/53 in wan to [2001:db8:9::5]:53\", redirect tcp/8080 on 198.51.100.9 to 192.0.2.6:80]\ninput: { default: drop, rules: [allow tcp/443, allow tcp/8080 to 198.51.100.1] }\nforward: { default: drop, rules: [allow published tcp/8080 from 203.0.113.0/24, drop tcp to 198.51.100.1] }",
+		"ban: [198.51.100.0/24, 203.0.113.9]\nnat: [redirect tcp/8080 in wan to 192.0.2.5:80]\nforward: { default: drop, accelerate: true, rules: [allow tcp to 192.0.2.5] }",
+	} {
+		p, err := policy.Parse("policy.yaml", []byte("version: 1\nzones: { wan: { interfaces: [default-route] }, lan: { interfaces: [lan0] } }\n"+text+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var first string
+		for i, own := range [][]netip.Prefix{nil, {prefix("198.51.100.1/32")}, {prefix("2001:db8::1/128"), prefix("198.51.100.9/32")}, {prefix("203.0.113.9/32")}, many} {
+			facts := host.Facts{Known: true, DefaultRoute: []string{"eth0"}, Interfaces: []host.Interface{{Name: "eth0", Addresses: own}, {Name: "lan0"}}, EphemeralFrom: 32768, EphemeralTo: 60999}
+			r, err := resolve.Resolve(p, resolve.Options{Facts: facts})
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := compile.Compile(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := Run(out, Options{}); err != nil {
+				t.Fatal(err)
+			}
+			s := out.Set(program.OwnSet("wan"))
+			if s == nil || len(s.Held().Addresses) != len(own) {
+				t.Fatalf("the set does not hold the %d addresses: %v", len(own), s)
+			}
+			for i := range out.Sets {
+				if out.Sets[i].Life == program.Followed {
+					out.Sets[i].Hold(program.Held{})
+				}
+			}
+			switch got := out.Text(); {
+			case i == 0:
+				first = got
+			case got != first:
+				t.Fatalf("with %d addresses the program is another one\n--- first\n%s\n--- now\n%s", len(own), first, got)
+			}
+		}
+	}
+}

@@ -3,7 +3,11 @@
 // alone and imports nothing of Sluice's.
 package packet
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
 
 // Packet is one packet. Zero values of the fields that are marked so mean that
 // nothing is known; the others are what the packet carries.
@@ -13,6 +17,9 @@ type Packet struct {
 	// InRoute and OutRoute say whether a default route leaves by that interface, where
 	// that is taken for granted; Unknown: it is as the host's facts have it.
 	InRoute, OutRoute Answer
+	// Own says of zones whether the destination is one of the host's own addresses
+	// there, where that is taken for granted.
+	Own OwnIn
 
 	Source      netip.Addr // invalid is unknown, as is then its port
 	Destination netip.Addr
@@ -119,6 +126,46 @@ func (a Answer) Given() string {
 	return ""
 }
 
+// OwnIn is names of zones, parted by blanks, with a "-" before those where an address is
+// none of the host's own; of others it is as the host's facts have it.
+type OwnIn string
+
+// In says whether it is an address of the host in a zone.
+func (o OwnIn) In(zone string) Answer {
+	words := strings.Fields(string(o))
+	switch {
+	case slices.Contains(words, zone):
+		return Yes
+	case slices.Contains(words, "-"+zone):
+		return No
+	}
+	return Unknown
+}
+
+// With takes it for granted of one more zone.
+func (o OwnIn) With(zone string, is bool) OwnIn {
+	if !is {
+		zone = "-" + zone
+	}
+	return OwnIn(strings.TrimSpace(string(o) + " " + zone))
+}
+
+// Given says in a text what is taken for granted.
+func (o OwnIn) Given() string {
+	var parts []string
+	for _, word := range strings.Fields(string(o)) {
+		if zone, none := strings.CutPrefix(word, "-"); none {
+			parts = append(parts, "no address of this host in "+zone)
+		} else {
+			parts = append(parts, "an address of this host in "+zone)
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (when that is " + strings.Join(parts, " and ") + ")"
+}
+
 // Is is an Answer from what is known.
 func Is(yes bool) Answer {
 	if yes {
@@ -173,7 +220,7 @@ func (p *Packet) Begins() bool {
 // Mirror is the answer to a packet: ends and interfaces change places.
 func (p Packet) Mirror() Packet {
 	p.In, p.Out = p.Out, p.In
-	p.InRoute, p.OutRoute = p.OutRoute, p.InRoute
+	p.InRoute, p.OutRoute, p.Own = p.OutRoute, p.InRoute, ""
 	p.Source, p.Destination = p.Destination, p.Source
 	p.SourcePort, p.Port = p.Port, p.SourcePort
 	p.SourceLocal, p.DestinationLocal = p.DestinationLocal, p.SourceLocal

@@ -20,8 +20,26 @@ const DefaultRouteSet = "host.default-route"
 // name servers.
 const ExemptSet = "host.exempt"
 
-// OwnPrefix begins the id of the set of the host's own addresses in a zone.
-const OwnPrefix = "host.addresses."
+// ownSet is the id of the set of all of the host's own addresses, and begins those of
+// its addresses in a zone.
+const ownSet = "host.addresses"
+
+// OwnSet is the id of the set of life Followed of the host's own addresses in a zone;
+// "" is all of them. Link-local ones are in none.
+func OwnSet(zone string) string {
+	if zone == "" {
+		return ownSet
+	}
+	return ownSet + "." + zone
+}
+
+// CutOwnSet turns OwnSet round.
+func CutOwnSet(id string) (zone string, is bool) {
+	if id == ownSet {
+		return "", true
+	}
+	return strings.CutPrefix(id, ownSet+".")
+}
 
 // followedMark begins no name of an interface in a policy.
 const followedMark = "@"
@@ -35,11 +53,18 @@ func FollowedName(name string) (set string, is bool) {
 // Following says what of the host is in a Followed set: the names of interfaces where
 // that is the set's key, else their addresses.
 type Following struct {
-	// Interfaces are names, wildcards and DefaultRoute; empty: all.
+	// Interfaces are names, wildcards and DefaultRoute; empty: all. What is exempt from
+	// bans by limits (ExemptSet) is not of the host, and has none.
 	Interfaces []string `json:"interfaces,omitempty"`
-	// Networks are what the addresses are of; empty: all but link-local ones. What is
-	// exempt from bans by limits (ExemptSet) is not of the host, and has neither.
-	Networks []netip.Prefix `json:"networks,omitempty"`
+}
+
+// Fits says whether an interface is one of some names: its own, a wildcard with a * at the
+// end, or DefaultRoute, which stands for those in route.
+func Fits(names []string, name string, route []string) bool {
+	return slices.ContainsFunc(names, func(n string) bool {
+		start, wild := strings.CutSuffix(n, "*")
+		return n == name || n == DefaultRoute && slices.Contains(route, name) || wild && strings.HasPrefix(name, start)
+	})
 }
 
 // Held is what a Followed set holds, sorted.

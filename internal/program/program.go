@@ -31,12 +31,15 @@ type Program struct {
 
 // Rest is something that the host had when a program was made; one member is used.
 type Rest struct {
-	// Own: rules list the host's addresses that this is about.
-	Own *Following
 	// Kept: rules take these for the host's own, and ask nobody.
 	Kept []AddressRange
 	// NoBridge: no packet is bridged.
 	NoBridge bool
+	// Devices are what the interfaces of flowtables and of chains at ingress were
+	// chosen by: names and wildcards, and DefaultRoute; of "*" all but loopback.
+	Devices []string
+	// Beside: rules name the networks that this address shares with the host.
+	Beside netip.Addr
 }
 
 // Layout is what the layout of all large sets together may take in the kernel;

@@ -36,6 +36,9 @@ func (w *wording) field(c *class, way reach.Way, v reach.FieldValues) {
 		say("over %s", w.limits[string(v.Field)])
 	case name == "followed":
 		w.route(c, about, yes, say)
+	case name == "own":
+		zone, behind, _ := strings.Cut(about, " ")
+		say("%sto an address of this host in %s%s", choose(yes, "", "not "), zone, choose(behind != "", " "+behind, ""))
 	case name == "table" && strings.HasPrefix(about, program.ExemptSet+" "):
 		say("%s%s", choose(yes, "", "not "), w.limits[string(v.Field)])
 	case name == "table":

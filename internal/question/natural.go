@@ -66,6 +66,9 @@ func (n *natural) try(change func(*packet.Packet)) bool {
 	if q.Out != n.p.Out {
 		q.OutRoute = packet.Unknown
 	}
+	if q.Destination != n.p.Destination {
+		q.Own = ""
+	}
 	if q == n.p {
 		return true
 	}

@@ -271,6 +271,24 @@ func (e *evaluation) followed(f program.Field, want string, have []string) bool 
 	return slices.Contains(e.program.Set(set).Held().Names, have[0])
 }
 
+// own says whether an address of the packet is one of the host's, of all or of those in a
+// zone: by what routing says of it and what the packet takes for granted, else by what
+// the program's set holds.
+func (e *evaluation) own(set *program.Set, zone string, f program.Field) packet.Answer {
+	p := &e.packet
+	a, local := p.Destination, p.DestinationLocal
+	if f == program.Source {
+		a, local = p.Source, p.SourceLocal
+	}
+	switch assumed := p.Own.In(zone); {
+	case zone == "" && local != packet.Unknown:
+		return local
+	case zone != "" && assumed != packet.Unknown:
+		return assumed
+	}
+	return packet.Is(slices.Contains(set.Held().Addresses, a))
+}
+
 func hasName(have []string, want string) bool {
 	prefix, wildcard := strings.CutSuffix(want, "*")
 	return slices.ContainsFunc(have, func(name string) bool {
@@ -315,6 +333,9 @@ func (e *evaluation) inSet(c *program.Condition) packet.Answer {
 		e.assume("the kernel's table " + set.ID + " does not hold it")
 		return packet.No
 	case program.Followed:
+		if zone, own := program.CutOwnSet(set.ID); own {
+			return e.own(set, zone, fields[0])
+		}
 		e.assume("it is not in " + set.ID + ", which follows the host")
 		return packet.No
 	case program.Static, program.Living:

@@ -278,4 +278,6 @@ var multicast = []netip.Prefix{netip.MustParsePrefix("224.0.0.0/4"), netip.MustP
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
+var linkLocal = []netip.Prefix{netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10")}
+
 var broadcast = []netip.Prefix{netip.MustParsePrefix("255.255.255.255/32")}

@@ -158,6 +158,16 @@ func (u *Universe) kinds(way Way) Region {
 			implies(diagram.Every, u.named(k.kind, lists[k.kind]...))
 		}
 	}
+	for _, d := range u.dimensions {
+		if _, own := cutOwn(d.field); own {
+			implies(u.flag(d.field), u.named(program.DestinationType, "local"))
+			none := slices.Clone(linkLocal)
+			if !u.ownsLoopback {
+				none = append(none, loopback...)
+			}
+			implies(u.flag(d.field), s.Not(u.inAddresses(program.Destination, addrset.FromPrefixes(none...))))
+		}
+	}
 	if u.by[program.DestinationHere] != nil && u.by[program.DestinationType] != nil {
 		implies(u.named(program.DestinationHere, "local"), u.named(program.DestinationType, "local"))
 		implies(u.named(program.DestinationType, "unicast"), u.named(program.DestinationHere, "unicast"))
@@ -200,6 +210,14 @@ var kindFields = []struct{ kind, address program.Field }{
 	{program.SourceType, program.Source},
 	{program.DestinationType, program.Destination},
 	{program.DestinationHere, program.Destination},
+}
+
+// kindOf is what routing says of an address.
+func kindOf(f program.Field) program.Field {
+	if f == program.Source {
+		return program.SourceType
+	}
+	return program.DestinationType
 }
 
 // scanBanned notes the sets that a program's bans ask for both ends of a packet,

@@ -99,6 +99,14 @@ func (u *Universe) scanSet(s *program.Set, key []program.Field) {
 	if s == nil {
 		return
 	}
+	if zone, own := program.CutOwnSet(s.ID); own && s.Life == program.Followed {
+		u.dimension(kindOf(key[0]))
+		if zone != "" && !u.now {
+			u.dimension(ownField(zone))
+			u.dimension(ownBehind(zone))
+		}
+		return
+	}
 	if s.Life == program.Dynamic || s.Life == program.Followed {
 		u.dimension(tableField(s.ID, key))
 		u.dimension(tableBehind(s.ID, key))
@@ -261,13 +269,40 @@ func cutFollowed(field program.Field) (f program.Field, name string, is bool) {
 	return program.Field(of), name, is
 }
 
-// scanFollowed makes the interfaces classes that such sets hold now, for witnesses.
+// ownField says that the destination is one of the host's own addresses in a zone.
+func ownField(zone string) program.Field { return program.Field(ownPrefix + zone) }
+
+// ownBehind says so of what the destination was rewritten to.
+func ownBehind(zone string) program.Field { return ownField(zone) + " behind rewriting" }
+
+const ownPrefix = "own:"
+
+func cutOwn(field program.Field) (zone string, is bool) {
+	zone, is = strings.CutPrefix(string(field), ownPrefix)
+	return zone, is && !strings.Contains(zone, " ")
+}
+
+// scanFollowed makes classes of the interfaces and addresses that such sets hold now,
+// for witnesses.
 func (u *Universe) scanFollowed(p *program.Program) {
 	for i := range p.Sets {
 		if p.Sets[i].Life != program.Followed {
 			continue
 		}
-		for _, name := range p.Sets[i].Held().Names {
+		held := p.Sets[i].Held()
+		if zone, own := program.CutOwnSet(p.Sets[i].ID); own && zone != "" {
+			var b addrset.Builder
+			for _, a := range held.Addresses {
+				b.AddAddr(a)
+			}
+			u.owned[zone] = u.owned[zone].Union(b.Set())
+			u.boundary(program.Destination, u.owned[zone])
+			if !u.now {
+				u.boundary(program.Destination, addrset.FromPrefixes(linkLocal...))
+			}
+			u.ownsLoopback = u.ownsLoopback || p.Sets[i].Follow != nil && program.Fits(p.Sets[i].Follow.Interfaces, "lo", nil)
+		}
+		for _, name := range held.Names {
 			u.followed[name] = true
 			for _, f := range []program.Field{program.InInterface, program.OutInterface} {
 				if d := u.by[f]; d != nil {

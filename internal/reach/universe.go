@@ -42,7 +42,9 @@ type Universe struct {
 	opaque           []string
 	apart            []string
 	now              bool
-	followed         map[string]bool // interfaces that a default route left by when the programs were made
+	followed         map[string]bool        // interfaces that a default route left by when the programs were made
+	ownsLoopback     bool                   // a zone with such a set has loopback
+	owned            map[string]addrset.Set // what sets of the host's own addresses held then, by zones
 }
 
 // Options of a universe.
@@ -101,7 +103,10 @@ func Guard(f func()) error { return diagram.Guard(f) }
 
 // NewUniverse makes the classes of what the programs and questions tell apart.
 func NewUniverse(o Options, programs ...*program.Program) *Universe {
-	u := &Universe{by: map[program.Field]*dimension{}, own: o.Own, here: o.Here, domains: map[Way]Region{}, labels: map[uint8]bool{}, followed: map[string]bool{}}
+	u := &Universe{
+		by: map[program.Field]*dimension{}, own: o.Own, here: o.Here, domains: map[Way]Region{}, labels: map[uint8]bool{},
+		followed: map[string]bool{}, owned: map[string]addrset.Set{}, now: o.Now,
+	}
 	for _, f := range []program.Field{program.State, program.Protocol, program.TCPFlags, program.Source, program.Destination, program.Port, program.SourcePort} {
 		u.dimension(f)
 	}
@@ -132,7 +137,6 @@ func NewUniverse(o Options, programs ...*program.Program) *Universe {
 		u.scanFollowed(p)
 	}
 	u.scanApart(o.Apart)
-	u.now = o.Now
 	u.scanFragments(programs)
 	u.scanMarks(programs)
 	u.scanKinds()

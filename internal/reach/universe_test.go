@@ -256,7 +256,7 @@ input: { default: drop, rules: [allow ssh in wan] }
 		{Field: program.Status, Names: []string{"dnat", "snat"}, Not: true},
 	}}}
 	u := reach.NewUniverse(reach.Options{
-		Own: wan.Union(lan), Here: map[string]addrset.Set{"eth0": wan, "lan0": lan}, Questions: []reach.Question{port},
+		Own: wan.Union(lan), Here: map[string]addrset.Set{"eth0": wan, "lan0": lan}, Now: true, Questions: []reach.Question{port},
 	}, p)
 	asked := u.Region(port)
 	allowed := u.Unlimited(u.And(u.Allowed(p, reach.In), asked))

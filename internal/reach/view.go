@@ -330,7 +330,10 @@ func (v *view) marked(of values) (met Region, known bool) {
 // inSet is the packets whose key is in a set.
 func (v *view) inSet(set *program.Set, key []program.Field) Region {
 	u := v.u
+	zone, own := program.CutOwnSet(set.ID)
 	switch {
+	case own && set.Life == program.Followed:
+		return v.own(zone, key[0])
 	case set.Life == program.Dynamic || set.Life == program.Followed:
 		if slices.ContainsFunc(key, v.rewritten) {
 			return u.flag(tableBehind(set.ID, key))
@@ -344,6 +347,20 @@ func (v *view) inSet(set *program.Set, key []program.Field) Region {
 		all[i] = i
 	}
 	return v.elements(set, key, all)
+}
+
+// own is the packets of which an address is one of the host's own: of all of them
+// routing says so, of those in a zone nothing is known but where the answer is of now.
+func (v *view) own(zone string, f program.Field) Region {
+	switch {
+	case zone == "":
+		return v.has(kindOf(f), values{names: []string{"local"}})
+	case v.u.now:
+		return v.address(f, v.u.owned[zone], v.change.destination)
+	case v.rewritten(f):
+		return v.u.flag(ownBehind(zone))
+	}
+	return v.u.flag(ownField(zone))
 }
 
 // elements is the packets whose key is one of some elements, which are places in

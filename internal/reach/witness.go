@@ -82,8 +82,8 @@ func (u *Universe) usual(way Way) []Region {
 	return append(out, u.followedNow()...)
 }
 
-// Now is the packets of a region that there are while the host decides on interfaces
-// as it did when the programs were made.
+// Now is the packets of a region that there are while the host decides on interfaces and
+// addresses as it did when the programs were made.
 func (u *Universe) Now(r Region) Region {
 	for _, now := range u.followedNow() {
 		r = u.And(r, now)
@@ -91,18 +91,22 @@ func (u *Universe) Now(r Region) Region {
 	return r
 }
 
-// followedNow is, for each question for an interface that the host decides on, the
-// packets of which the answer is that of the moment at which the programs were made.
+// followedNow is, for each question for what the host decides on, the packets of which the answer is that of the moment at which the programs were made.
 func (u *Universe) followedNow() []Region {
 	var out []Region
 	for _, d := range u.dimensions {
-		f, _, followed := cutFollowed(d.field)
-		if !followed || u.by[f] == nil {
-			continue
+		yes, now := diagram.None, diagram.None
+		if zone, own := cutOwn(d.field); own {
+			yes, now = u.flag(d.field), u.inAddresses(program.Destination, u.owned[zone])
 		}
-		yes, now := u.flag(d.field), diagram.None
-		for name := range u.followed {
-			now = u.Or(now, u.named(f, name))
+		if f, _, followed := cutFollowed(d.field); followed && u.by[f] != nil {
+			yes = u.flag(d.field)
+			for name := range u.followed {
+				now = u.Or(now, u.named(f, name))
+			}
+		}
+		if yes == diagram.None {
+			continue
 		}
 		out = append(out, u.Or(u.And(yes, now), u.Minus(u.space.Not(yes), now)))
 	}
@@ -157,6 +161,11 @@ func (u *Universe) build(way Way, class func(program.Field) (*dimension, int)) p
 		p.OutRoute = u.assumed(program.OutInterface, p.Out, yes)
 	}
 	p.Source, p.Destination = address(program.Source), address(program.Destination)
+	for _, d := range u.dimensions {
+		if zone, own := cutOwn(d.field); own && yes(d.field) != u.owned[zone].Contains(p.Destination) {
+			p.Own = p.Own.With(zone, yes(d.field))
+		}
+	}
 	p.Protocol = uint8(number(program.Protocol, packet.TCP)) //nolint:gosec // bounded by the dimension
 	if p.HasPorts() {
 		p.SourcePort = uint16(number(program.SourcePort, 40000)) //nolint:gosec // as above
@@ -316,6 +325,10 @@ func (u *Universe) codeOf(d *dimension, p *packet.Packet) int {
 			name, assumed = p.Out, p.OutRoute
 		}
 		return yes(assumed == packet.Yes || assumed == packet.Unknown && u.followed[name])
+	}
+	if zone, own := cutOwn(d.field); own {
+		assumed := p.Own.In(zone)
+		return yes(assumed == packet.Yes || assumed == packet.Unknown && u.owned[zone].Contains(p.Destination))
 	}
 	return yes(strings.HasPrefix(string(d.field), "gate:"))
 }

@@ -101,14 +101,17 @@ func (w *walk) redirects(n *policy.NAT) bool {
 	if len(n.On) > 0 {
 		return slices.ContainsFunc(n.On, func(r policy.Range) bool { return holds(r.Range, p.Destination) })
 	}
-	zone := w.Zones[n.In.Text]
+	own := p.Own.In(n.In.Text)
 	if w.way != packet.Out && w.through(n.In.Text, p.In, p.InRoute) && p.DestinationLocal == packet.Yes {
 		i := slices.IndexFunc(w.Facts.Interfaces, func(i host.Interface) bool { return i.Name == p.In })
-		if i < 0 || has(w.Facts.Interfaces[i], p.Destination) {
+		if i < 0 && own != packet.No || i >= 0 && has(w.Facts.Interfaces[i], p.Destination) {
 			return true // by an interface that the facts do not know, any address of the host
 		}
 	}
-	return !p.Destination.IsLinkLocalUnicast() && w.zoneHas(zone, p.Destination)
+	if own != packet.Unknown {
+		return own == packet.Yes
+	}
+	return !p.Destination.IsLinkLocalUnicast() && w.zoneHas(w.Zones[n.In.Text], p.Destination)
 }
 
 // here is where the kernel leads what is redirected to the host itself: to

@@ -40,15 +40,8 @@ func (r *resolver) zone(z *policy.Zone) {
 	for _, n := range z.Networks {
 		networks.AddRange(n.Range)
 	}
-	for _, i := range r.opt.Facts.Interfaces {
-		if !out.HasInterface(i.Name) {
-			continue
-		}
-		for _, a := range i.Addresses {
-			if !a.Addr().IsLinkLocalUnicast() {
-				own.AddAddr(a.Addr())
-			}
-		}
+	for _, a := range r.opt.Facts.Own(out.HasInterface) {
+		own.AddAddr(a)
 	}
 	out.Networks, out.Own = networks.Set(), own.Set()
 	r.out.Zones[z.Name] = out

@@ -53,6 +53,7 @@ func PacketText(way reach.Way, p packet.Packet) string {
 	default:
 		fmt.Fprintf(&b, " from %s to %s", p.Source, p.Destination)
 	}
+	b.WriteString(p.Own.Given())
 	if p.In != "" && way != reach.Out {
 		b.WriteString(" in " + p.In + p.InRoute.Given())
 	}
@@ -99,6 +100,8 @@ func fieldText(f reach.FieldValues) string {
 		case "followed":
 			f, _, _ := strings.Cut(what, " ")
 			return f + choose(is == "yes", " is the default route's", " is not the default route's")
+		case "own":
+			return "destination" + choose(is == "yes", " is", " is not") + " one of this host's addresses in " + what
 		case "table":
 			return choose(is == "yes", "in ", "not in ") + what
 		}

@@ -23,8 +23,8 @@ func (r *raiser) set(k *Set, key []program.Field) (string, error) {
 	if len(key) != len(k.Types) {
 		return "", fmt.Errorf("set %s has %s and is asked for %d", k.Name, plural(len(k.Types), "key"), len(key))
 	}
-	if k.exempts() {
-		return r.exempt(k), nil
+	if id := k.followsAddresses(); id != "" {
+		return r.followAddresses(k, id), nil
 	}
 	s := program.Set{ID: k.Name, Key: key, Life: program.Static, Verdicts: k.Verdicts}
 	switch {
@@ -93,26 +93,34 @@ func (r *raiser) follow(k *Set) {
 	r.out.Sets = append(r.out.Sets, set)
 }
 
-// exempts says of a set that it is of who is exempt from bans by limits.
-func (s *Set) exempts() bool {
+// followsAddresses is the id of the set of addresses that the host decides on; "" where
+// it is none.
+func (s *Set) followsAddresses() string {
 	f := s.addresses()
-	return f != 0 && s.Name == fmt.Sprintf("%s_v%d", stem(program.ExemptSet), f) && !s.Interval && !s.Verdicts && !s.Asks && len(s.Types) == 1 && s.Life == program.Living
+	if f == 0 || s.Interval || s.Verdicts || s.Asks || len(s.Types) != 1 || s.Life != program.Living {
+		return ""
+	}
+	id, is := strings.CutSuffix(s.Name, fmt.Sprintf("_v%d", f))
+	if _, own := program.CutOwnSet(id); is && (own || id == stem(program.ExemptSet)) {
+		return id
+	}
+	return ""
 }
 
-// exempt makes one set of those of both families.
-func (r *raiser) exempt(k *Set) string {
-	r.ids[k.Name] = program.ExemptSet
-	set := r.out.Set(program.ExemptSet)
+// followAddresses makes one set of those of both families.
+func (r *raiser) followAddresses(k *Set, id string) string {
+	r.ids[k.Name] = id
+	set := r.out.Set(id)
 	if set == nil {
-		r.out.Sets = append(r.out.Sets, program.Set{ID: program.ExemptSet, Key: []program.Field{program.Source}, Life: program.Followed})
-		set = r.out.Set(program.ExemptSet)
+		r.out.Sets = append(r.out.Sets, program.Set{ID: id, Key: []program.Field{program.Source}, Life: program.Followed})
+		set = r.out.Set(id)
 	}
 	held := set.Held()
 	for a := range k.ranges() {
 		held.Addresses = append(held.Addresses, a.From)
 	}
 	set.Hold(held)
-	return program.ExemptSet
+	return id
 }
 
 // filled makes a set that packets fill. Of both families the program has one,

@@ -1,0 +1,58 @@
+package host
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// What a policy and the rules made of it take from a host's interfaces. Compiling a
+// policy and following the host ask the same.
+
+// Own is the host's addresses on the interfaces that on accepts, nil all, sorted. Those
+// of one link alone, which every interface has, are left out.
+func (f *Facts) Own(on func(name string) bool) []netip.Addr {
+	var out []netip.Addr
+	for _, i := range f.Interfaces {
+		if on != nil && !on(i.Name) {
+			continue
+		}
+		for _, p := range i.Addresses {
+			if !p.Addr().IsLinkLocalUnicast() {
+				out = append(out, p.Addr())
+			}
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// Devices is the interfaces that on accepts but for loopback, sorted.
+func (f *Facts) Devices(on func(name string) bool) []string {
+	var out []string
+	for _, i := range f.Interfaces {
+		if i.Name != loopback && on(i.Name) {
+			out = append(out, i.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Has says whether there is an interface of that name.
+func (f *Facts) Has(name string) bool {
+	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool { return i.Name == name })
+}
+
+// Beside is the networks of the host's interfaces that an address is in, sorted.
+func (f *Facts) Beside(a netip.Addr) []netip.Prefix {
+	var out []netip.Prefix
+	for _, i := range f.Interfaces {
+		for _, p := range i.Addresses {
+			if p.Masked().Contains(a) {
+				out = append(out, p.Masked())
+			}
+		}
+	}
+	slices.SortFunc(out, netip.Prefix.Compare)
+	return slices.Compact(out)
+}
