@@ -54,11 +54,12 @@ func TestUnconfirmedComesBack(t *testing.T) {
 			if before != "" {
 				l.must(command{Op: "apply", Policy: before})
 			}
-			l.must(command{Op: "apply", Policy: "b", Confirm: 5 * time.Second})
+			l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
 			l.wantHolds("b")
 			if s := l.status(); s.Pending == nil || s.Left <= 0 {
 				t.Fatalf("nothing pending: %+v", s)
 			}
+			l.endTrial()
 			l.await(before)
 			l.settled()
 			if s := l.status(); s.Pending != nil {
@@ -183,12 +184,7 @@ func TestTwoAtOnce(t *testing.T) {
 	l := newLab(t)
 	hold := filepath.Join(l.dir, "hold")
 	first := l.ns.Start("/usr/bin/env", l.childArgs(command{Op: "apply", Policy: "a", Hold: hold})...)
-	for range 600 {
-		if _, err := os.Stat(hold); err == nil {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	await(t, "the first one holds the lock", func() bool { return exists(hold) })
 	out, err := l.run(command{Op: "apply", Policy: "b"})
 	if err == nil || !strings.Contains(out, "is changing the firewall") {
 		t.Errorf("a second apply: %v %s", err, out)
@@ -282,8 +278,9 @@ func TestSysctlsComeAndGo(t *testing.T) {
 	}
 	l.must(command{Op: "rollback", N: -1})
 	want("rolled back", before)
-	l.must(command{Op: "apply", Policy: "timeout77", Confirm: 5 * time.Second})
+	l.must(command{Op: "apply", Policy: "timeout77", Confirm: time.Hour})
 	want("applied again", "77")
+	l.endTrial()
 	l.await("a")
 	l.settled()
 	want("expired", before)

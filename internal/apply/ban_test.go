@@ -314,6 +314,7 @@ func TestManyBans(t *testing.T) {
 // Bans are renewed when their time is about to be up: those that go between the
 // look at them and their replacement hold again too.
 func TestBansAreRenewedAtTheirEnd(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a bans"})
 	const n, short = 60_000, 6 * time.Second

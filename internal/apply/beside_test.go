@@ -59,6 +59,7 @@ func TestSetsStayUntilTheConfirmation(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			l := newLab(t)
 			before := command{Op: "apply", Policy: test.before, Dear: test.dear}
 			trial := command{Op: "apply", Policy: test.trial, Confirm: time.Hour, Dear: test.dear}

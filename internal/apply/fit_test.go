@@ -171,14 +171,13 @@ func TestGoingBackToMissingInterface(t *testing.T) {
 	l := newLab(t)
 	l.addVM()
 	l.must(command{Op: "apply", Policy: "a early"})
-	l.must(command{Op: "apply", Policy: "b", Confirm: 3 * time.Second})
+	l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
 	l.ns.MustRun("ip", "link", "del", "vm0")
-	for range 200 {
-		if text, err := l.ns.Run("nft", "list", "table", "inet", "sluice"); err == nil && strings.Contains(text, "hook ingress") {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	l.endTrial()
+	await(t, "the policy of before is back", func() bool {
+		text, err := l.ns.Run("nft", "list", "table", "inet", "sluice")
+		return err == nil && strings.Contains(text, "hook ingress")
+	})
 	l.settled()
 	check := func(what string) {
 		t.Helper()

@@ -227,42 +227,28 @@ func TestStoppedHolderIsKilled(t *testing.T) {
 	}
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a"})
-	l.must(command{Op: "apply", Policy: "b", Confirm: 5 * time.Second})
+	l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
 	hold := filepath.Join(l.dir, "hold")
 	stopped := l.ns.Start("/usr/bin/env", l.childArgs(command{Op: "apply", Policy: "c", Hold: hold})...)
-	for range 600 {
-		if _, err := os.Stat(hold); err == nil {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	await(t, "the change holds the lock", func() bool { return exists(hold) })
 	if err := syscall.Kill(stopped.Pid(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	for range 1200 {
-		if l.holds() == "a" {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	l.wantHolds("a")
+	l.endTrial()
+	await(t, "the policy of before is back", func() bool { return l.holds() == "a" })
 	l.settled()
 }
 
 // TestSlowChangeKeepsItsWatcher has a change take longer than the time for its
 // confirmation, which counts from the end of the change.
 func TestSlowChangeKeepsItsWatcher(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a"})
 	hold := filepath.Join(l.dir, "hold")
 	slow := l.ns.Start("/usr/bin/env", l.childArgs(command{Op: "apply", Policy: "b", Confirm: time.Second, Hold: hold, HoldAt: "verified"})...)
-	for range 600 {
-		if _, err := os.Stat(hold); err == nil {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	time.Sleep(2 * time.Second)
+	await(t, "the rules are read back", func() bool { return exists(hold) })
+	time.Sleep(2 * time.Second) // twice what the trial has
 	l.wantHolds("b")
 	if err := os.Remove(hold); err != nil {
 		t.Fatal(err)
@@ -278,7 +264,7 @@ func TestRandomKills(t *testing.T) {
 	t.Parallel()
 	rounds := 200
 	if testing.Short() {
-		rounds = 10
+		rounds = 30
 	}
 	random := testseed.Rand(t)
 	testnet.Require(t, testnet.Nftables)

@@ -97,7 +97,8 @@ func (l *lab) boots() (what, said string) {
 // TestRestoreOfWhatIsLeft damages each file of the state, and takes each two away. A
 // host whose policy was confirmed never comes up open.
 func TestRestoreOfWhatIsLeft(t *testing.T) {
-	l, whole := stateOf(t)
+	t.Parallel()
+	_, whole := stateOf(t)
 	loaded := map[string]bool{lockFile: true, currentFile: true, journalFile: true, stepFile: true, commandsFile: true, witnessFile: true, watcherLog: true, generationName(1): true, "the program": true}
 	g, err := store{dir: whole}.generation(2)
 	if err != nil {
@@ -119,8 +120,8 @@ func TestRestoreOfWhatIsLeft(t *testing.T) {
 		}
 	}
 	try := func(t *testing.T, closed, unwritable bool, do func(dir string) error) {
-		one := &lab{t, l.ns, filepath.Join(t.TempDir(), "state")}
-		l.ns.Nft("flush ruleset")
+		t.Parallel()
+		one := newLab(t)
 		if err := os.CopyFS(one.dir, os.DirFS(whole)); err != nil {
 			t.Fatal(err)
 		}
@@ -142,12 +143,12 @@ func TestRestoreOfWhatIsLeft(t *testing.T) {
 		if s := one.status(); s.Condition != Running {
 			t.Errorf("afterwards: %+v", s)
 		}
-		l.ns.Nft("flush ruleset")
+		one.ns.Nft("flush ruleset")
 		if again, said := one.boots(); again != want {
 			t.Errorf("the next boot holds %q, want %q: %s", again, want, said)
 		}
 		one.must(command{Op: "apply", Policy: "c"})
-		l.ns.Nft("flush ruleset")
+		one.ns.Nft("flush ruleset")
 		if what, said := one.boots(); what != "c" {
 			t.Errorf("after an apply it holds %q: %s", what, said)
 		}

@@ -41,7 +41,7 @@ func TestSpareActs(t *testing.T) {
 			t.Parallel()
 			l := newLab(t)
 			l.must(command{Op: "apply", Policy: "a"})
-			l.must(command{Op: "apply", Policy: "b", Confirm: 4 * time.Second})
+			l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
 			_, cur, err := (&Host{Dir: l.dir}).peek()
 			if err != nil {
 				t.Fatal(err)
@@ -51,6 +51,7 @@ func TestSpareActs(t *testing.T) {
 			if err := syscall.Kill(pid, signal); err != nil {
 				t.Fatal(err)
 			}
+			l.endTrial()
 			l.await("a")
 			l.settled()
 		})
@@ -63,7 +64,7 @@ func TestDeadWatchersAreStartedAgain(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a"})
-	l.must(command{Op: "apply", Policy: "b", Confirm: 8 * time.Second})
+	l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
 	before := l.status().Pending
 	if again := l.status().Pending; again.PID != before.PID || again.Spare != before.Spare {
 		t.Errorf("living watchers were replaced: %+v, %+v", before, again)
@@ -77,6 +78,7 @@ func TestDeadWatchersAreStartedAgain(t *testing.T) {
 	if third := l.status().Pending; third.PID != after.Spare || !watches(third.Spare, third.Token) {
 		t.Errorf("the spare one does not follow: %+v, %+v", after, third)
 	}
+	l.endTrial()
 	l.await("a")
 	l.settled()
 }
@@ -103,9 +105,9 @@ func TestLateCommands(t *testing.T) {
 			t.Parallel()
 			l := newLab(t)
 			l.must(command{Op: "apply", Policy: "a"})
-			l.must(command{Op: "apply", Policy: "b", Confirm: 2 * time.Second})
+			l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
 			l.killWatchers()
-			time.Sleep(2 * time.Second)
+			l.endTrial()
 			l.wantHolds("b")
 			out, err := l.run(test.c)
 			if (err != nil) != test.fails || !strings.Contains(out, test.says) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -13,23 +14,18 @@ import (
 	"sluice/internal/testnet"
 )
 
-// fakeSystemd makes a folder with a systemd-run that keeps its timer by sleeping,
-// and a systemctl that notes what it was asked.
+// fakeSystemd makes a folder with a systemd-run whose timer goes off when there is a
+// file "now", and which writes "over" behind it, and a systemctl. Both note what they
+// were asked.
 func fakeSystemd(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	scripts := map[string]string{
 		"systemd-run": `#!/bin/sh
 echo "$@" >> ` + dir + `/log
-for a; do
-	case $a in
-	--on-active=*ms) ms=${a#--on-active=}; ms=${ms%ms} ;;
-	--) break ;;
-	esac
-done
 while [ "$1" != -- ]; do shift; done
 shift
-setsid sh -c 'sleep "$0"; exec "$@"' "$((ms / 1000)).$((ms % 1000))" "$@" >/dev/null 2>&1 </dev/null &
+setsid sh -c 'until [ -e "$0/now" ]; do [ -d "$0" ] || exit; sleep 0.05; done; "$@"; : >"$0/over"' ` + dir + ` "$@" >/dev/null 2>&1 </dev/null &
 `,
 		"systemctl": "#!/bin/sh\necho systemctl \"$@\" >> " + dir + "/log\n",
 	}
@@ -41,16 +37,27 @@ setsid sh -c 'sleep "$0"; exec "$@"' "$((ms / 1000)).$((ms % 1000))" "$@" >/dev/
 	return dir
 }
 
+// goOff makes the timer of a [fakeSystemd] go off and waits for the end of its command.
+func goOff(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "now"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the timer's command is over", func() bool { return exists(filepath.Join(dir, "over")) })
+}
+
 func TestTimerGoesBack(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	dir := fakeSystemd(t)
 	l.must(command{Op: "apply", Policy: "a"})
-	l.must(command{Op: "apply", Policy: "b", Confirm: 5200 * time.Millisecond, Systemd: dir})
+	l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour, Systemd: dir})
 	s := l.status()
 	if s.Pending == nil || !strings.HasPrefix(s.Pending.Watcher, "unit sluice-confirm-") {
 		t.Fatalf("pending: %+v", s.Pending)
 	}
+	l.endTrial()
+	goOff(t, dir)
 	l.await("a")
 	l.settled()
 	if s := l.status(); s.Pending != nil || !s.Fine() {
@@ -62,20 +69,23 @@ func TestConfirmStopsTimer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	dir := fakeSystemd(t)
-	l.must(command{Op: "apply", Policy: "a", Confirm: 5 * time.Second, Systemd: dir})
+	l.must(command{Op: "apply", Policy: "a", Confirm: time.Hour, Systemd: dir})
 	unit := l.status().Pending.Unit
 	l.must(command{Op: "confirm", Systemd: dir})
 	said, err := os.ReadFile(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"--unit=" + unit, "--on-active=", "--collect", "systemctl stop " + unit + ".timer"} {
+	for _, want := range []string{"--unit=" + unit, "--collect", "systemctl stop " + unit + ".timer"} {
 		if !strings.Contains(string(said), want) {
 			t.Errorf("systemd was not told %q:\n%s", want, said)
 		}
 	}
+	if !regexp.MustCompile(`--on-active=3\d{6}ms`).Match(said) {
+		t.Errorf("systemd was not told the hour:\n%s", said)
+	}
 	// The timer of this test goes off all the same: it finds nothing to do.
-	time.Sleep(5500 * time.Millisecond)
+	goOff(t, dir)
 	l.wantHolds("a")
 }
 

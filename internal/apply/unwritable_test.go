@@ -108,6 +108,12 @@ func eachRefusal(t *testing.T, test func(t *testing.T, l *lab, refuse, relieve f
 	}
 }
 
+// endTrial makes the time for a confirmation run out now.
+func (l *lab) endTrial() {
+	l.t.Helper()
+	l.openTrial(currentFile)()
+}
+
 // openTrial opens files of the state that name the end of a trial, while that can be
 // done, and gives a function that ends the trial: it makes the deadline negative, in
 // place, which takes no room.

@@ -21,7 +21,7 @@ func TestWatcherSurvivesTheEndOfASession(t *testing.T) {
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a"})
 	group := newCgroup(t)
-	args := append([]string{"-c", `echo $$ > "$0"/cgroup.procs; exec "$@"`, group, "/usr/bin/env"}, l.childArgs(command{Op: "apply", Policy: "b", Confirm: 6 * time.Second})...)
+	args := append([]string{"-c", `echo $$ > "$0"/cgroup.procs; exec "$@"`, group, "/usr/bin/env"}, l.childArgs(command{Op: "apply", Policy: "b", Confirm: time.Hour})...)
 	if out, err := l.ns.Run("/bin/sh", args...); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -40,6 +40,7 @@ func TestWatcherSurvivesTheEndOfASession(t *testing.T) {
 			t.Fatalf("signal %s: %v", signal, err)
 		}
 	}
+	l.endTrial()
 	l.await("a")
 	l.settled()
 }
@@ -49,9 +50,9 @@ func TestNextCommandStandsInForADeadWatcher(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a"})
-	l.must(command{Op: "apply", Policy: "b", Confirm: 5 * time.Second})
+	l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
 	l.killWatchers()
-	time.Sleep(6 * time.Second)
+	l.endTrial()
 	l.wantHolds("b")
 	if out, err := l.run(command{Op: "confirm"}); err == nil || !strings.Contains(out, "not confirmed in time: going back to generation 1") {
 		t.Errorf("a late confirm: %v %s", err, out)
@@ -69,15 +70,7 @@ func TestWatcherEndsWithTheConfirmation(t *testing.T) {
 	pending := l.status().Pending
 	l.must(command{Op: "confirm"})
 	for _, pid := range []int{pending.PID, pending.Spare} {
-		for range 200 {
-			if !watches(pid, pending.Token) {
-				break
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-		if watches(pid, pending.Token) {
-			t.Errorf("the watcher %d still runs", pid)
-		}
+		await(t, fmt.Sprintf("the watcher %d ends", pid), func() bool { return !watches(pid, pending.Token) })
 	}
 }
 
