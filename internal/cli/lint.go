@@ -12,6 +12,7 @@ import (
 	"sluice/internal/check"
 	"sluice/internal/host"
 	"sluice/internal/policy"
+	"sluice/internal/regular"
 )
 
 func newLint() *cobra.Command {
@@ -111,7 +112,7 @@ func (p *pipeline) lint(cmd *cobra.Command, file, described string) (check.Repor
 		return check.Report{Findings: findings}, err
 	}
 	report := check.Lint(p.resolved, facts, check.Options{
-		Open: func(name string) (io.ReadCloser, error) { return policy.OpenFile(name) },
+		Open: func(name string) (io.ReadCloser, error) { return regular.Open(name) },
 	})
 	if hasErrors(report.Findings) { // such a policy may have no program
 		return report, nil

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"sluice/internal/policy"
+	"sluice/internal/regular"
 )
 
 // plainWriter writes text of which nothing can steer a terminal, wherever it is from:
@@ -131,7 +131,7 @@ func plainName(name string) string {
 
 // readFile reads a file that a command line names.
 func readFile(name string) ([]byte, error) {
-	f, err := policy.OpenFile(name)
+	f, err := regular.Open(name)
 	if err != nil {
 		return nil, err
 	}

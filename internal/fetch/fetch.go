@@ -4,7 +4,6 @@
 package fetch
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -18,8 +17,9 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
+
+	"sluice/internal/regular"
 )
 
 // Request says what to fetch and what it has to be.
@@ -162,34 +162,22 @@ func open(ctx context.Context, r Request) (src source, notModified bool, err err
 	return source{body: r.File, name: filepath.Base(r.From), size: st.Size(), modified: st.ModTime().UTC().Format(http.TimeFormat)}, false, nil
 }
 
-// Open opens a file for a Request: no FIFO, which may wait for ever, and no device. The
-// error does not name the path.
+// Open opens a file for a Request, a regular one. The error does not name the path.
 func Open(path string) (*os.File, error) {
-	f, err := openRegular(path)
+	f, err := regular.Open(path)
 	if p := (*os.PathError)(nil); errors.As(err, &p) {
 		err = p.Err
 	}
-	return f, err
-}
-
-func openRegular(path string) (*os.File, error) {
-	st, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return nil, err
-	case st.IsDir():
-		return nil, errors.New("is a directory")
-	case !st.Mode().IsRegular():
-		return nil, errors.New("is not a regular file")
-	}
-	// What has taken its place since is not waited for.
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
-	if st, err = f.Stat(); err != nil || !st.Mode().IsRegular() {
+	st, err := f.Stat()
+	if err == nil && st.IsDir() {
+		err = errors.New("is a directory")
+	}
+	if err != nil {
 		_ = f.Close()
-		return nil, cmp.Or(err, errors.New("is not a regular file"))
+		return nil, err
 	}
 	return f, nil
 }

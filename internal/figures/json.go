@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/google/renameio/v2"
 
+	"sluice/internal/regular"
 	"sluice/internal/samples"
 )
 
@@ -35,11 +35,12 @@ func (r *Report) Save(file string) error {
 
 // Load reads a report. The error names the file, and the line of what is no JSON.
 func Load(file string) (*Report, error) {
-	// A FIFO may wait for ever, and a device never end.
-	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		return nil, fmt.Errorf("%s: is not a regular file", file)
+	f, err := regular.Open(file)
+	if err != nil {
+		return nil, err
 	}
-	data, err := os.ReadFile(file)
+	defer func() { _ = f.Close() }()
+	data, err := io.ReadAll(f)
 	if err != nil {
 		return nil, err
 	}

@@ -17,11 +17,9 @@ func (f *file) layout(e entry) {
 		if k.name == "load" {
 			at = &l.LoadPos
 		}
-		if at.Line != 0 {
-			f.fail(f.src.at(k.key), "", "%s is already set, see %s", k.name, *at)
+		if !f.once(k, at) {
 			continue
 		}
-		*at = f.src.at(k.value)
 		switch k.name {
 		case "memory":
 			l.Memory = f.size(k.value)

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/regular"
 )
 
 // loader reads the files of one policy and collects what is wrong with them.
@@ -160,7 +162,7 @@ func (l *loader) fail(pos Pos, hint, format string, args ...any) {
 // readFile reads a whole policy file, or as much of it as shows that it is too
 // large.
 func readFile(path string) ([]byte, error) {
-	f, err := OpenFile(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, readError(path, err)
 	}
@@ -178,6 +180,9 @@ func readError(path string, err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
 		err = pathErr.Err
+	}
+	if errors.Is(err, regular.Err) {
+		err = fmt.Errorf("%w\n  hint: name a file, or give - where standard input is taken", err)
 	}
 	return fmt.Errorf("%s: %w", path, err)
 }

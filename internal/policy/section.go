@@ -72,11 +72,9 @@ func (f *file) ruleList(n *yaml.Node) []*yaml.Node {
 
 // defaultAction reads `drop`, `drop log "in"`, or the same as a mapping.
 func (f *file) defaultAction(e entry, s *Section) {
-	if s.DefaultPos.Line != 0 {
-		f.fail(f.src.at(e.key), "", "default is already set, see %s", s.DefaultPos)
+	if !f.once(e, &s.DefaultPos) {
 		return
 	}
-	s.DefaultPos = f.src.at(e.value)
 	s.Default = Drop // after an error
 	toks, ok := f.defaultTokens(e.value)
 	if !ok {

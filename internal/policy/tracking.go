@@ -137,37 +137,16 @@ func (f *file) tracking(n *yaml.Node) {
 			}
 			t.Table = f.table(k)
 		case "grace":
-			if t.GracePos.Line != 0 {
-				f.fail(f.src.at(k.key), "", "grace is already set, see %s", t.GracePos)
-				continue
+			if f.once(k, &t.GracePos) {
+				t.Grace = f.grace(k.value)
 			}
-			t.GracePos = f.src.at(k.value)
-			t.Grace = f.grace(k.value)
 		case "invalid":
-			if t.InvalidPos.Line != 0 {
-				f.fail(f.src.at(k.key), "", "invalid is already set, see %s", t.InvalidPos)
-				continue
-			}
-			t.InvalidPos = f.src.at(k.value)
-			switch k.value.Value {
-			case "drop":
-			case "allow":
-				t.InvalidAllow = true
-			default:
-				f.fail(f.src.at(k.value), "write drop or allow", "invalid must be drop or allow, this is %s", kindName(k.value))
+			if f.once(k, &t.InvalidPos) {
+				t.InvalidAllow = f.either(k, "drop", "allow")
 			}
 		case "icmp-errors":
-			if t.ErrorsPos.Line != 0 {
-				f.fail(f.src.at(k.key), "", "icmp-errors is already set, see %s", t.ErrorsPos)
-				continue
-			}
-			t.ErrorsPos = f.src.at(k.value)
-			switch k.value.Value {
-			case "related":
-			case "all":
-				t.ErrorsAll = true
-			default:
-				f.fail(f.src.at(k.value), "write related or all", "icmp-errors must be related or all, this is %s", kindName(k.value))
+			if f.once(k, &t.ErrorsPos) {
+				t.ErrorsAll = f.either(k, "related", "all")
 			}
 		}
 	}

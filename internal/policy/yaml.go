@@ -236,6 +236,28 @@ func (f *file) flag(n *yaml.Node, what string) (value, ok bool) {
 	return false, false
 }
 
+// once keeps where an option is set, and fails where it was set before.
+func (f *file) once(e entry, at *Pos) bool {
+	if at.Line != 0 {
+		f.fail(f.src.at(e.key), "", "%s is already set, see %s", e.name, *at)
+		return false
+	}
+	*at = f.src.at(e.value)
+	return true
+}
+
+// either reads an option that is one of two words, and says whether it is the second.
+func (f *file) either(e entry, first, second string) bool {
+	switch e.value.Value {
+	case first:
+	case second:
+		return true
+	default:
+		f.fail(f.src.at(e.value), "write "+first+" or "+second, "%s must be %s or %s, this is %s", e.name, first, second, kindName(e.value))
+	}
+	return false
+}
+
 // accident returns a hint when a mapping looks like a line of words in which a
 // colon and a blank made YAML see a key.
 func (f *file) accident(n *yaml.Node) string {

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"os"
 	"path/filepath"
 	"strconv"
 
 	"sluice/internal/policy"
+	"sluice/internal/regular"
 )
 
 // Inputs is what the names of a policy were resolved from, beside the policy and
@@ -78,14 +78,7 @@ func (in Inputs) addUser(name string, id uint32) {
 }
 
 func (in Inputs) hashFile(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s is not a regular file", path)
-	}
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return err
 	}

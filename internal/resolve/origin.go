@@ -9,6 +9,7 @@ import (
 	"sluice/internal/addrset"
 	"sluice/internal/geo"
 	"sluice/internal/policy"
+	"sluice/internal/regular"
 )
 
 // Entry is one place that puts an address into a set or takes it out: a line of
@@ -102,7 +103,7 @@ func (o *origins) texts(s *policy.Set, sets []string, out bool) error {
 	switch {
 	case s.File != nil:
 		name = pathOf(s.File)
-		text, err = policy.OpenFile(name)
+		text, err = regular.Open(name)
 	case s.URL != nil && o.opt.Lists != nil:
 		url = s.URL.Text
 		text, name, err = o.opt.Lists.Open(url, 0)

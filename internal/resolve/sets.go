@@ -9,6 +9,7 @@ import (
 	"sluice/internal/addrset"
 	"sluice/internal/geo"
 	"sluice/internal/policy"
+	"sluice/internal/regular"
 )
 
 // set resolves one set, and those that it is made of, once.
@@ -85,7 +86,7 @@ func (r *resolver) named(name policy.Word) *Set {
 
 func (r *resolver) file(name *policy.Word, add func(addrset.Range)) {
 	path := pathOf(name)
-	f, err := policy.OpenFile(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		r.fail(name.Pos, "cannot read the set file: "+err.Error(), "names are relative to the file that names them")
 		return
