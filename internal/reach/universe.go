@@ -37,7 +37,7 @@ type Universe struct {
 	// untracksLoopback says that a program keeps the host's talk to itself out of
 	// tracking on its way out.
 	untracksLoopback bool
-	labels           map[uint8]bool // bits that a program turns on
+	labels           map[uint8]bool // bits that each program turns on
 	domains          map[Way]Region
 	opaque           []string
 	apart            []string
@@ -71,7 +71,8 @@ type Options struct {
 	// host's, for one that all of a network hear, multicast and what goes out by lo,
 	// neither of which is ever banned; tracked packets from loopback to loopback that come in by lo, where
 	// a program keeps such out of tracking when they go out; packets of connections
-	// with a label that none of the programs turns on.
+	// with a label that one of the programs never turns on: where another does, for a
+	// packet that there is, that packet is the difference.
 	Settled bool
 	// Stop ends whatever asks the universe when it is closed; nil is never.
 	Stop <-chan struct{}
@@ -104,7 +105,7 @@ func Guard(f func()) error { return diagram.Guard(f) }
 // NewUniverse makes the classes of what the programs and questions tell apart.
 func NewUniverse(o Options, programs ...*program.Program) *Universe {
 	u := &Universe{
-		by: map[program.Field]*dimension{}, own: o.Own, here: o.Here, domains: map[Way]Region{}, labels: map[uint8]bool{},
+		by: map[program.Field]*dimension{}, own: o.Own, here: o.Here, domains: map[Way]Region{},
 		followed: map[string]bool{}, owned: map[string]addrset.Set{}, now: o.Now,
 	}
 	for _, f := range []program.Field{program.State, program.Protocol, program.TCPFlags, program.Source, program.Destination, program.Port, program.SourcePort} {
@@ -144,10 +145,14 @@ func NewUniverse(o Options, programs ...*program.Program) *Universe {
 	u.settle()
 	u.space.Stop = o.Stop
 	if o.Settled {
-		for _, p := range programs {
+		for i, p := range programs {
 			u.noteBanned(p)
 			u.untracksLoopback = u.untracksLoopback || untracksLoopback(p)
-			maps.Copy(u.labels, p.Labels())
+			labels := p.Labels()
+			if i == 0 {
+				u.labels = labels
+			}
+			maps.DeleteFunc(u.labels, func(bit uint8, _ bool) bool { return !labels[bit] })
 		}
 	}
 	return u

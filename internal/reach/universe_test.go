@@ -1,6 +1,7 @@
 package reach_test
 
 import (
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -266,5 +267,19 @@ input: { default: drop, rules: [allow ssh in wan] }
 	}
 	if to, _ := classes[0].Values(program.Destination); !to.Addresses.Equal(wan) {
 		t.Errorf("redirected is what is to %s, want %s", to.Addresses, wan)
+	}
+}
+
+// A rule that no packet reaches turns on no label: with it or without, and without what
+// it asks of the connections that it would label, the programs are the same.
+func TestLabelsOfUnreachedRules(t *testing.T) {
+	const rules = "input: { default: drop, rules: [allow ssh limit 5/minute per source, drop any%s] }\n"
+	with := parse(t, fmt.Sprintf(rules, ", allow ssh limit 7/minute per source"))
+	without := parse(t, fmt.Sprintf(rules, ""))
+	if len(with.Labels()) == len(without.Labels()) {
+		t.Fatalf("both programs have the labels %v", with.Labels())
+	}
+	if found := reach.NewUniverse(reach.Options{Settled: true}, with, without).Compare(with, without, false); len(found) > 0 {
+		t.Errorf("found %v", found)
 	}
 }

@@ -180,7 +180,9 @@ func TestTampering(t *testing.T) {
 			return l.replace("input_handshakes", `meta cgroup`, "meta cgroup >= 0 ", "")
 		}, "tcp from", "accept"},
 		{"another label", func(l *listing) string {
-			return l.replace("input", `ct label set 126`, "ct label set 126", "ct label set 125")
+			c, i := l.find("input", `ct label set \d`)
+			text := regexp.MustCompile(`ct label set \d+`).ReplaceAllString(c.Rules[i].text(), "ct label set 1")
+			return fmt.Sprintf("replace rule inet sluice %s handle %d %s", c.Name, c.Rules[i].Handle, text)
 		}, "tcp from 203.0.113.", "accept"},
 		{"no counter", func(l *listing) string {
 			return l.replace("input", `5353|dport 53 `, "counter", "")
