@@ -1,9 +1,7 @@
 package apply
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -69,28 +67,18 @@ func TestUnconfirmedComesBack(t *testing.T) {
 	}
 }
 
-// await waits until the kernel holds a policy; the test's own limit bounds it.
+// await waits until the kernel holds a policy.
 func (l *lab) await(want string) {
 	l.t.Helper()
-	for range 600 {
-		if l.holds() == want {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	l.t.Fatalf("the kernel holds %q, want %q", l.holds(), want)
+	await(l.t, fmt.Sprintf("the kernel holds %q", want), func() bool { return l.holds() == want })
 }
 
-// settled waits for the end of the change that a watcher makes.
+// settled waits for the end of the change that a watcher makes, which holds the lock
+// until after it has removed its journal.
 func (l *lab) settled() {
 	l.t.Helper()
-	for range 600 {
-		if _, err := os.Stat(filepath.Join(l.dir, journalFile)); errors.Is(err, fs.ErrNotExist) {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	l.t.Fatal("a change does not end")
+	await(l.t, "the change is over", func() bool { return !exists(filepath.Join(l.dir, journalFile)) })
+	l.status()
 }
 
 func TestConfirmed(t *testing.T) {
