@@ -69,11 +69,12 @@ func packetSubject(p packet.Packet, state packet.State) string {
 	default:
 		kind += fmt.Sprintf(" of type %d", p.ICMPType)
 	}
+	about := strings.TrimSpace(string(state) + " " + kind) // what routing refuses is never tracked
 	article := "A"
-	if strings.ContainsRune("aeiou", rune(state[0])) {
+	if strings.ContainsRune("aeiouI", rune(about[0])) {
 		article = "An"
 	}
-	return fmt.Sprintf("%s %s %s", article, state, kind)
+	return article + " " + about
 }
 
 func endsText(p packet.Packet) string {
