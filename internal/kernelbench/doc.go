@@ -8,6 +8,8 @@
 //   - Forward: packets of known connections through a host, on the classic path and
 //     by a flowtable, with the proof that they took that way.
 //   - Kinds: every kind of packet that a policy knows, under Sluice.
+//   - Limits: what established packets of other services pay where limits count
+//     handshakes.
 //   - Candidates: every layout of a large set among which Sluice chooses, and whether
 //     its default costs choose the cheapest.
 //   - Fallback: what is done where the kernel has no flowtables.

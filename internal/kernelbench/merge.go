@@ -81,7 +81,11 @@ func Agree(a, b *figures.Report) (Agreement, error) {
 				continue
 			}
 			scale := math.Abs(f.Estimate.Median)
-			if bare, ok := find(s, figures.Figure{Case: bareLayout, Subject: f.Subject, Quantity: f.Quantity, Unit: f.Unit}); ok && f.Case != bareLayout && s.Name != "forward" {
+			bareRow := bareLayout
+			if s.Name == "limits" {
+				bareRow = unlimitedRow
+			}
+			if bare, ok := find(s, figures.Figure{Case: bareRow, Subject: f.Subject, Quantity: f.Quantity, Unit: f.Unit}); ok && f.Case != bareRow && s.Name != "forward" {
 				scale += bare.Estimate.Median
 			}
 			off := math.Abs(f.Estimate.Median - other.Estimate.Median)

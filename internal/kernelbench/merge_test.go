@@ -56,6 +56,19 @@ func TestAgree(t *testing.T) {
 	}
 }
 
+// What limits add is compared on the scale of the base chain without them.
+func TestAgreeOfLimits(t *testing.T) {
+	of := func(more float64) *figures.Report {
+		s := figures.Section{Name: "limits"}
+		s.Add(figures.Figure{Case: unlimitedRow, Subject: "6.1", Unit: "instructions", Samples: samples.Series{400}})
+		s.Add(figures.Figure{Case: limitedPolicies[1].row, Subject: "6.1", Unit: "instructions", Samples: samples.Series{more}})
+		return &figures.Report{Sections: []figures.Section{s}}
+	}
+	if a, err := Agree(of(10), of(14.1)); err != nil || a.Worst < 0.0099 || a.Worst > 0.0101 {
+		t.Errorf("four of 410: %+v, %v", a, err)
+	}
+}
+
 // A figure that only one run has is no agreement.
 func TestAgreeOfOthers(t *testing.T) {
 	whole := report("6.1", 1000, 100)

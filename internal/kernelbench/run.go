@@ -49,6 +49,7 @@ var sections = []struct {
 	{"lists", (*bench).lists},
 	{"forward", (*bench).forward},
 	{"kinds", (*bench).kinds},
+	{"limits", (*bench).limits},
 	{"candidates", (*bench).candidates},
 	{"layouts", (*bench).layouts},
 }
