@@ -183,7 +183,7 @@ func familyIs(n uint64) program.Condition {
 // establishedFlows accept established TCP and UDP. They are two rules, since
 // asking for one protocol is a comparison and asking for one of two a look-up,
 // which takes four times as long. Where handshakes at some ports are counted, flows
-// of other ports are accepted before that, so that one comparison is all they pay.
+// of other ports are accepted before that, so that comparing the port is all they pay.
 func establishedFlows(chain *program.Chain) []program.Rule {
 	var out []program.Rule
 	for _, protocol := range []uint64{protoTCP, protoUDP} {
@@ -204,20 +204,38 @@ func establishedFlows(chain *program.Chain) []program.Rule {
 	return out
 }
 
-// otherPorts are the ports at which no handshakes are counted.
+// otherPorts are the ports at which no handshakes are counted. Two comparisons are
+// cheaper than a look-up, and as many as one for each of three ports take as long.
 func otherPorts(chain *program.Chain) []program.Condition {
 	for _, r := range chain.Rules {
 		if r.Stage != program.StageProof {
 			continue
 		}
 		for _, c := range r.Match {
-			if c.Field == program.Port || c.Field == program.SourcePort {
-				c.Not = !c.Not
-				return []program.Condition{c}
+			if c.Field != program.Port && c.Field != program.SourcePort {
+				continue
 			}
+			c.Not = !c.Not
+			first, last := c.Numbers[0].From, c.Numbers[len(c.Numbers)-1].To
+			one := func(n uint64) program.Condition {
+				c.Numbers = []program.NumberRange{{From: n, To: n}}
+				return c
+			}
+			if c.Not && holding(c.Numbers) == 2 {
+				return []program.Condition{one(first), one(last)}
+			}
+			return []program.Condition{c}
 		}
 	}
 	return nil
+}
+
+// holding is how many numbers ranges have that do not meet.
+func holding(ranges []program.NumberRange) (n uint64) {
+	for _, r := range ranges {
+		n += r.To - r.From + 1
+	}
+	return n
 }
 
 // IANA protocol numbers.

@@ -41,7 +41,7 @@ func flowsFirst(p *program.Program, chain *program.Chain) bool {
 	if at := slices.IndexFunc(chain.Rules, acceptsEstablished); at >= 0 && !slices.ContainsFunc(chain.Rules, isFlow) {
 		chain.Rules = slices.Insert(chain.Rules, at, establishedFlows(chain)...)
 	}
-	moved := sinkLoopback(f, chain)
+	moved := false
 	first := 0 // where the next one may go at the earliest
 	for i := range chain.Rules {
 		if !isFlow(chain.Rules[i]) {
@@ -57,7 +57,7 @@ func flowsFirst(p *program.Program, chain *program.Chain) bool {
 		}
 		first = to + 1
 	}
-	return moved
+	return sinkLoopback(f, chain) || moved
 }
 
 // sinkLoopback puts what accepts loopback behind the established flows, where

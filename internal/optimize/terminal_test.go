@@ -1,9 +1,14 @@
 package optimize
 
 import (
+	"slices"
 	"testing"
 
+	"sluice/internal/compile"
+	"sluice/internal/host"
+	"sluice/internal/policy"
 	"sluice/internal/program"
+	"sluice/internal/resolve"
 )
 
 // TestUntrackedAside: what bypasses tracking has a chain of its own where that saves
@@ -57,6 +62,51 @@ func TestUntrackedAside(t *testing.T) {
 			proveRun(t, p, nil, map[string]int{})
 			if got := p.Chain("output_untracked") != nil; got != test.aside {
 				t.Errorf("a chain of its own: %v, want %v\n%s", got, test.aside, p.Text())
+			}
+		})
+	}
+}
+
+// TestEstablishedFirst: flows are the first that a base chain with limits per source
+// asks for behind bans by command, by as few comparisons as there can be, and loopback is behind them.
+func TestEstablishedFirst(t *testing.T) {
+	for ports, want := range map[string][]string{
+		"tcp/22 limit 6/minute per source":                       {"!port 22"},
+		"[tcp/22, tcp/2222] limit 6/minute per source":           {"!port 22", "!port 2222"},
+		"tcp/22-23 limit 6/minute per source":                    {"!port 22", "!port 23"},
+		"[tcp/22, tcp/2222, tcp/8022] limit 6/minute per source": {"!port 22|2222|8022"},
+		"tcp/22-24 limit 6/minute per source":                    {"!port 22-24"},
+		"tcp/22":                                                 nil,
+	} {
+		t.Run(ports, func(t *testing.T) {
+			written, err := policy.Parse("policy.yaml", []byte("version: 1\ninput: { default: drop, rules: ['allow "+ports+"', allow tcp/443] }\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := resolve.Resolve(written, resolve.Options{Facts: host.Facts{Known: true, EphemeralFrom: 32768, EphemeralTo: 60999}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := compile.Compile(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			proveRun(t, p, nil, map[string]int{})
+			rules := slices.DeleteFunc(p.Base(program.Input, program.Filter).Rules, func(r program.Rule) bool { return r.Stage == program.StageBan })
+			var asked []string
+			for i := range rules[0].Match[2:] {
+				asked = append(asked, conditionText(&rules[0].Match[2+i]))
+			}
+			if !isFlow(rules[0]) || !isFlow(rules[1]) || !slices.Equal(asked, want) {
+				t.Errorf("asks %q, want %q", asked, want)
+			}
+			loopback := slices.IndexFunc(rules, func(r program.Rule) bool { return r.Stage == program.StageLoopback })
+			counts := slices.IndexFunc(rules, func(r program.Rule) bool { return r.Stage == program.StageProof })
+			if loopback < 2 || counts >= 0 && counts < loopback || (counts >= 0) != (want != nil) {
+				t.Errorf("loopback is %d, what counts %d", loopback, counts)
+			}
+			if t.Failed() {
+				t.Log(p.Text())
 			}
 		})
 	}

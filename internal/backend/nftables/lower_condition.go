@@ -120,8 +120,10 @@ func (m *matcher) named(c *program.Condition) (ways, error) {
 	switch {
 	case c.Field == program.Status && c.Not:
 		s.Op = "!" // bits, of which a connection has several at once
-	case c.Field == program.Status, c.Field == program.State && !c.Not:
-		s.Op = "in" // a packet has one state, and a mask is asked faster than a set
+	case c.Field == program.Status, c.Field == program.State && !c.Not && len(values) > 1:
+		// A packet has one state (nft_ct_get_eval of net/netfilter/nft_ct.c loads one
+		// bit): of several a mask is asked faster than a set, and one alone is compared.
+		s.Op = "in"
 	}
 	return one(s), nil
 }
@@ -162,7 +164,7 @@ func (m *matcher) protocol(c *program.Condition) (ways, error) {
 		if len(m.protocols) == 0 {
 			return never, nil
 		}
-		if n, is := m.single(); is && m.implied(n) || m.translated() {
+		if n, is := m.single(); is && m.implied(n) && !m.asksConnection() || m.translated() {
 			return always(), nil
 		}
 		c = &program.Condition{Numbers: m.protocols}
@@ -170,6 +172,14 @@ func (m *matcher) protocol(c *program.Condition) (ways, error) {
 		c = &program.Condition{Numbers: m.ofFamily(c.Numbers), Not: true}
 	}
 	return m.numbers("meta l4proto", c, 255), nil
+}
+
+// asksConnection says whether the rule asks connection tracking, which takes longer
+// than the protocol: what nft makes of a port would be asked behind it.
+func (m *matcher) asksConnection() bool {
+	return slices.ContainsFunc(m.rule.Match, func(c program.Condition) bool {
+		return c.Field == program.State || c.Field == program.Direction || c.Field == program.Status
+	})
 }
 
 // implied says whether another condition of the rule looks into the header of

@@ -130,8 +130,8 @@ func (s Statement) matchText() string {
 		return left + " & (" + joinNamed(s.Field, s.Values, " | ") + ") == 0"
 	case s.Op != "==":
 		op = s.Op + " "
-	case s.Field == "tcp flags" && len(s.Values) == 1, s.Mask != "" && (s.Set != "" || len(s.Values) == 1 && !strings.Contains(s.Values[0], "-")):
-		op = "== " // without it, flags and masks are read as a list of bits
+	case (s.Field == "tcp flags" || s.Field == "ct state") && len(s.Values) == 1, s.Mask != "" && (s.Set != "" || len(s.Values) == 1 && !strings.Contains(s.Values[0], "-")):
+		op = "== " // without it, flags, states and masks are read as a list of bits
 	}
 	switch {
 	case s.Set != "":
