@@ -195,8 +195,7 @@ func TestTwoAtOnce(t *testing.T) {
 
 func TestRestoreAfterReboot(t *testing.T) {
 	l := newLab(t)
-	l.must(command{Op: "apply", Policy: "a"})
-	l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+	l.onTrial()
 	after := newLab(t)
 	after.dir = l.dir
 	after.must(command{Op: "restore"})

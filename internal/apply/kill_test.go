@@ -226,8 +226,7 @@ func TestStoppedHolderIsKilled(t *testing.T) {
 		t.Skip("waits for the watcher's patience with the lock")
 	}
 	l := newLab(t)
-	l.must(command{Op: "apply", Policy: "a"})
-	l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+	l.onTrial()
 	hold := filepath.Join(l.dir, "hold")
 	stopped := l.ns.Start("/usr/bin/env", l.childArgs(command{Op: "apply", Policy: "c", Hold: hold})...)
 	await(t, "the change holds the lock", func() bool { return exists(hold) })

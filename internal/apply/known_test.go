@@ -59,8 +59,7 @@ func TestUnconfirmedIsGoneWithTheReboot(t *testing.T) {
 // What a policy on trial was replaced by does not go back to the trial.
 func TestRollbackPassesOverATrial(t *testing.T) {
 	l := newLab(t)
-	l.must(command{Op: "apply", Policy: "a"})
-	l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+	l.onTrial()
 	l.must(command{Op: "apply", Policy: "c"})
 	l.must(command{Op: "rollback", N: -1})
 	l.wantHolds("a")

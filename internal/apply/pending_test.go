@@ -9,6 +9,13 @@ import (
 	"time"
 )
 
+// onTrial applies policy a and then b, on trial for an hour.
+func (l *lab) onTrial() {
+	l.t.Helper()
+	l.must(command{Op: "apply", Policy: "a"})
+	l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+}
+
 // killWatchers kills both processes that watch.
 func (l *lab) killWatchers() {
 	l.t.Helper()
@@ -40,8 +47,7 @@ func TestSpareActs(t *testing.T) {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t)
-			l.must(command{Op: "apply", Policy: "a"})
-			l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+			l.onTrial()
 			_, cur, err := (&Host{Dir: l.dir}).peek()
 			if err != nil {
 				t.Fatal(err)
@@ -63,8 +69,7 @@ func TestSpareActs(t *testing.T) {
 func TestDeadWatchersAreStartedAgain(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.must(command{Op: "apply", Policy: "a"})
-	l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+	l.onTrial()
 	before := l.status().Pending
 	if again := l.status().Pending; again.PID != before.PID || again.Spare != before.Spare {
 		t.Errorf("living watchers were replaced: %+v, %+v", before, again)
@@ -104,8 +109,7 @@ func TestLateCommands(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			l := newLab(t)
-			l.must(command{Op: "apply", Policy: "a"})
-			l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+			l.onTrial()
 			l.killWatchers()
 			l.endTrial()
 			l.wantHolds("b")

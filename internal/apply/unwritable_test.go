@@ -286,8 +286,7 @@ func TestConfirmThatCannotBeWritten(t *testing.T) {
 	for _, later := range []string{"written later", "never written"} {
 		t.Run(later, func(t *testing.T) {
 			eachRefusal(t, func(t *testing.T, l *lab, refuse, relieve func()) {
-				l.must(command{Op: "apply", Policy: "a"})
-				l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+				l.onTrial()
 				_, cur, err := (&Host{Dir: l.dir}).peek()
 				if err != nil {
 					t.Fatal(err)
@@ -334,8 +333,7 @@ func TestConfirmThatCannotBeWritten(t *testing.T) {
 // confirmation that it did not take.
 func TestKeptPolicyIsConfirmedLater(t *testing.T) {
 	eachRefusal(t, func(t *testing.T, l *lab, refuse, relieve func()) {
-		l.must(command{Op: "apply", Policy: "a"})
-		l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+		l.onTrial()
 		refuse()
 		hold := filepath.Join(t.TempDir(), "hold")
 		p := l.ns.Start("/usr/bin/env", l.childArgs(command{Op: "confirm", Hold: hold, HoldAt: "kept"})...)
@@ -367,8 +365,7 @@ func TestKeptPolicyIsConfirmedLater(t *testing.T) {
 // TestGivenUpWithoutADisk: a roll-back of what waits needs no file either.
 func TestGivenUpWithoutADisk(t *testing.T) {
 	eachRefusal(t, func(t *testing.T, l *lab, refuse, relieve func()) {
-		l.must(command{Op: "apply", Policy: "a"})
-		l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+		l.onTrial()
 		refuse()
 		l.must(command{Op: "rollback", N: Before})
 		for range 2 {

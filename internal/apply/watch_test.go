@@ -49,8 +49,7 @@ func TestWatcherSurvivesTheEndOfASession(t *testing.T) {
 func TestNextCommandStandsInForADeadWatcher(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.must(command{Op: "apply", Policy: "a"})
-	l.must(command{Op: "apply", Policy: "b", Confirm: time.Hour})
+	l.onTrial()
 	l.killWatchers()
 	l.endTrial()
 	l.wantHolds("b")

@@ -148,28 +148,34 @@ func fitsWho(res *resolve.Resolved, w *policy.Who, a netip.Addr, iface string) b
 	return found != w.Not
 }
 
-// What check says can never match is what no packet of the small world reaches,
-// no more and no less.
-func TestRandomHiddenRules(t *testing.T) {
-	seed := testseed.Of(t)
-	world := smallWorld()
-	r := rand.New(rand.NewPCG(seed, 0))
-	hidden, tried := 0, 0
-	for tried < 150 {
-		text := randomRules(r)
+// randomResolved gives random rules that the language takes: it refuses families that
+// are apart by what is written.
+func randomResolved(t *testing.T, r *rand.Rand) (text string, p *policy.Policy, res *resolve.Resolved) {
+	t.Helper()
+	for {
+		text = randomRules(r)
 		p, err := policy.LoadData("policy.yaml", []byte(text))
-		if err != nil {
-			// The language refuses families that are apart by what is written.
-			if !strings.Contains(err.Error(), "can never match") {
-				t.Fatalf("%v\n%s", err, text)
-			}
+		if err != nil && strings.Contains(err.Error(), "can never match") {
 			continue
 		}
-		tried++
-		res, err := resolve.Resolve(p, resolve.Options{Facts: host.Facts{}})
+		if err == nil {
+			res, err = resolve.Resolve(p, resolve.Options{Facts: host.Facts{}})
+		}
 		if err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
+		return text, p, res
+	}
+}
+
+// What check says can never match is what no packet of the small world reaches,
+// no more and no less.
+func TestRandomHiddenRules(t *testing.T) {
+	world := smallWorld()
+	r := testseed.Rand(t)
+	hidden := 0
+	for range 150 {
+		text, p, res := randomResolved(t, r)
 		never := map[int]bool{}
 		for _, f := range check.Run(res, host.Facts{}) {
 			if f.Code == check.HiddenRule || f.Code == check.NeverMatches {
@@ -217,21 +223,11 @@ func decide(res *resolve.Resolved, rules []*policy.Rule, p smallPacket, over boo
 // another fate, whether limits are reached or not; and where there are no limits,
 // lint finds every such rule.
 func TestRandomRedundantRules(t *testing.T) {
-	seed := testseed.Of(t)
 	world := smallWorld()
-	r := rand.New(rand.NewPCG(seed, 1))
-	redundant, tried := 0, 0
-	for tried < 60 {
-		text := randomRules(r)
-		p, err := policy.LoadData("policy.yaml", []byte(text))
-		if err != nil {
-			continue
-		}
-		tried++
-		res, err := resolve.Resolve(p, resolve.Options{Facts: host.Facts{}})
-		if err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
+	r := testseed.Rand(t)
+	redundant := 0
+	for range 60 {
+		text, p, res := randomResolved(t, r)
 		named, hidden := map[int]bool{}, map[int]bool{}
 		for _, f := range check.Lint(res, host.Facts{}, check.Options{}).Findings {
 			named[f.Pos.Line] = named[f.Pos.Line] || f.Code == check.RedundantRule
@@ -268,21 +264,11 @@ func TestRandomRedundantRules(t *testing.T) {
 // A word that lint calls without effect decides no packet of the small world,
 // and every such word of a rule that decides some is found.
 func TestRandomWordsWithoutEffect(t *testing.T) {
-	seed := testseed.Of(t)
 	world := smallWorld()
-	r := rand.New(rand.NewPCG(seed, 2))
-	dead, tried := 0, 0
-	for tried < 150 {
-		text := randomRules(r)
-		p, err := policy.LoadData("policy.yaml", []byte(text))
-		if err != nil {
-			continue
-		}
-		tried++
-		res, err := resolve.Resolve(p, resolve.Options{Facts: host.Facts{}})
-		if err != nil {
-			t.Fatalf("%v\n%s", err, text)
-		}
+	r := testseed.Rand(t)
+	dead := 0
+	for range 150 {
+		text, p, res := randomResolved(t, r)
 		named, hidden := map[policy.Pos]bool{}, map[int]bool{}
 		for _, f := range check.Lint(res, host.Facts{}, check.Options{}).Findings {
 			named[f.Pos] = named[f.Pos] || f.Code == check.HiddenPart && strings.Contains(f.Message, "has no effect")

@@ -20,19 +20,26 @@ table inet watch {
 	chain in { type filter hook input priority 400; udp dport 53 counter name "behind"; }
 }`
 
+// watched is a host that counts what comes, and the end of its wire where that is sent.
+func watched(t *testing.T) (host *testnet.Namespace, from *testnet.Port) {
+	t.Helper()
+	requireNftables(t)
+	n := testnet.New(t)
+	host, client := n.Unnamed("host"), n.Unnamed("client")
+	_, from = n.Join(
+		testnet.End{In: host, Device: "h0", Addresses: []string{"192.0.2.1/24"}},
+		testnet.End{In: client, Device: "c0", Addresses: []string{"192.0.2.2/24"}},
+	)
+	host.Nft(watchTable)
+	return host, from
+}
+
 // TestNoGap floods a host with packets that every one of its policies allows,
 // and changes from each to each: the first load, another default, other rules,
 // removal. Nothing may be lost, though the kernel changes the policy of a chain
 // a moment after its rules.
 func TestNoGap(t *testing.T) {
-	requireNftables(t)
-	n := testnet.New(t)
-	host, client := n.Unnamed("host"), n.Unnamed("client")
-	_, from := n.Join(
-		testnet.End{In: host, Device: "h0", Addresses: []string{"192.0.2.1/24"}},
-		testnet.End{In: client, Device: "c0", Addresses: []string{"192.0.2.2/24"}},
-	)
-	host.Nft(watchTable)
+	host, from := watched(t)
 	k := kernel{host}
 	policy := func(byDefault program.Verdict, match ...program.Condition) *artifact {
 		rules := []program.Rule{{Match: append(match, protocolIs(17)), Actions: actions{program.Accept}}}

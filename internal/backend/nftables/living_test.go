@@ -12,14 +12,7 @@ import (
 // A banned address that goes from the exact addresses of a living set to its
 // ranges and back is banned at every moment.
 func TestLivingSetIsNeverMissed(t *testing.T) {
-	requireNftables(t)
-	n := testnet.New(t)
-	host, client := n.Unnamed("host"), n.Unnamed("client")
-	_, from := n.Join(
-		testnet.End{In: host, Device: "h0", Addresses: []string{"192.0.2.1/24"}},
-		testnet.End{In: client, Device: "c0", Addresses: []string{"192.0.2.2/24"}},
-	)
-	host.Nft(watchTable)
+	host, from := watched(t)
 	k := kernel{host}
 	// Many other ranges, so that there is time between the switch and the edit.
 	banning := func(addresses ...string) *artifact {
