@@ -75,6 +75,9 @@ func (s *session) passing(want backend.Artifact, have backend.State, c change) b
 	own, forwarded := p.Begins(have)
 	forwarded = forwarded && forwards()
 	if !own && !forwarded {
+		if left := c.grace.left(); left > 0 {
+			return p.Passing(c.grace.Own, c.grace.Forwarded, left)
+		}
 		return want
 	}
 	s.adoption = &adoption{program: c.program, known: map[conntrack.Tuple]bool{}}
@@ -88,7 +91,7 @@ func (s *session) passing(want backend.Artifact, have backend.State, c change) b
 	if s.noEntries || forwarded {
 		s.adoption.Grace = p.Grace().Seconds()
 	}
-	return p.Passing(s.noEntries, forwarded)
+	return p.Passing(s.noEntries, forwarded, p.Grace())
 }
 
 // withTrack puts the step that makes entries before the first one that switches.
@@ -107,6 +110,31 @@ func graceLeft(have backend.State) float64 {
 		return t.Grace().Seconds()
 	}
 	return 0
+}
+
+// passage is the rest of a grace, which comes back with what it was of.
+type passage struct {
+	Deadline  int64 `json:"deadline"` // by CLOCK_BOOTTIME, ns
+	Own       bool  `json:"own,omitempty"`
+	Forwarded bool  `json:"forwarded,omitempty"`
+}
+
+// passageOf is what is left of the grace of a state; nil where there is none.
+func passageOf(have backend.State) *passage {
+	t, is := have.(backend.Transitional)
+	if !is || t.Grace() == 0 {
+		return nil
+	}
+	p := passage{Deadline: boottime() + int64(t.Grace())}
+	p.Own, p.Forwarded = t.Passes()
+	return &p
+}
+
+func (p *passage) left() time.Duration {
+	if p == nil {
+		return 0
+	}
+	return max(0, time.Duration(p.Deadline-boottime()))
 }
 
 // forwards says whether connections through this host can run: whether the namespace

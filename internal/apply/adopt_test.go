@@ -250,6 +250,62 @@ func TestForwardedGrace(t *testing.T) {
 	}
 }
 
+// wentBack waits until a trial is over and its watchers are gone.
+func (l *lab) wentBack() {
+	l.t.Helper()
+	pending := l.status().Pending
+	await(l.t, "it went back", func() bool { return l.status().Pending == nil })
+	if pending != nil {
+		await(l.t, "the watchers end", func() bool {
+			return !watches(pending.PID, pending.Token) && !watches(pending.Spare, pending.Token)
+		})
+	}
+}
+
+// TestGraceComesBack undoes changes to policies that give no grace, or a shorter one,
+// within the grace of the policy before: the rest of it comes back, and no more.
+func TestGraceComesBack(t *testing.T) {
+	const whole = time.Hour
+	for name, undo := range map[string]func(l *lab, grace time.Duration){
+		"a change that fails": func(l *lab, grace time.Duration) {
+			if out, err := l.run(command{Op: "apply", Policy: "b router", Meant: "c router", Grace: grace}); err == nil {
+				l.t.Fatalf("it did not fail: %s", out)
+			}
+		},
+		"a trial that nobody confirms": func(l *lab, grace time.Duration) {
+			l.must(command{Op: "apply", Policy: "b router", Grace: grace, Confirm: 2 * time.Second})
+			l.wentBack()
+		},
+		"a trial behind a trial": func(l *lab, grace time.Duration) {
+			l.must(command{Op: "apply", Policy: "b router", Grace: grace, Confirm: time.Hour})
+			l.must(command{Op: "apply", Policy: "c router", Grace: grace, Confirm: 2 * time.Second})
+			l.wentBack()
+		},
+	} {
+		for _, grace := range []time.Duration{0, time.Minute} {
+			for _, family := range []string{"IPv4", "IPv6"} {
+				t.Run(fmt.Sprint(name, " to ", grace, " ", family), func(t *testing.T) {
+					l, inside, outside := router(t, true)
+					to := "192.0.2.2:6001"
+					if family == "IPv6" {
+						to = "[2001:db8::2]:6001"
+					}
+					idle := connect(t, inside, outside, to, to)
+					l.must(command{Op: "apply", Policy: "a router", Grace: whole})
+					began := l.status().Grace
+					undo(l, grace)
+					if s := l.status(); !s.Fine() || s.Generation == nil || s.Generation.Number != 1 || s.Grace == 0 || s.Grace > began {
+						t.Errorf("of a grace with %v s left there are %v, and status is %+v", began, s.Grace, s)
+					}
+					if !speaks(idle.server, idle.client, time.Minute) {
+						t.Error("a connection that was idle is refused")
+					}
+				})
+			}
+		}
+	}
+}
+
 // TestNoGraceAheadOfTheNetwork: at boot, rules are loaded before an interface is up, and
 // no connection runs through the host that would need a grace. Behind that one is begun.
 func TestNoGraceAheadOfTheNetwork(t *testing.T) {

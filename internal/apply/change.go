@@ -29,6 +29,7 @@ type change struct {
 	boot     *int             // boot generation afterwards, where it is neither kept nor to
 	peers    []Peer           // who manages the host now
 	verify   bool             // read back, and go back where it differs
+	grace    *passage         // of to, where the change goes back to it
 }
 
 // DriftError says that the kernel does not hold what was loaded.
@@ -245,6 +246,9 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 	if err != nil {
 		return err
 	}
+	if err := s.keepGrace(j); err != nil {
+		return err
+	}
 	steps = withMark(steps, markOf(c.to))
 	prepared := false
 	for i, step := range steps {
@@ -279,10 +283,22 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 	return nil
 }
 
+// keepGrace writes down the grace that the switch may end.
+func (s *session) keepGrace(j *journal) error {
+	if s.passage == nil || j.Back || j.Grace != nil {
+		return nil
+	}
+	j.Grace = s.passage
+	if j.Pending != nil && s.cur.Pending == nil {
+		j.Pending.Grace = s.passage
+	}
+	return s.saveJournal(j)
+}
+
 // plan is the steps from what the kernel holds. A few elements need nothing read
 // ahead where a witness has seen what it holds.
 func (s *session) plan(ctx context.Context, c change) ([]backend.Step, error) {
-	s.adoption, s.side, s.filled = nil, nil, nil
+	s.adoption, s.side, s.filled, s.passage = nil, nil, nil, nil
 	if steps := s.assumed(ctx, c); steps != nil {
 		return steps, nil
 	}
@@ -293,6 +309,7 @@ func (s *session) plan(ctx context.Context, c change) ([]backend.Step, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read what the kernel holds: %w", err)
 	}
+	s.passage = passageOf(have)
 	want, bans, err := s.withBans(ctx, c.artifact, have)
 	if err != nil {
 		return nil, fmt.Errorf("bring in the bans by command: %w", err)
@@ -458,6 +475,7 @@ func (s *session) forget(ctx context.Context, j *journal) error {
 	if from != nil {
 		back.artifact = s.beside(back.artifact, s.trialOf(from.Number))
 	}
+	back.grace = j.Grace
 	disarm(j.Pending)
 	j.Back, j.Pending = true, nil
 	if err := s.load(ctx, j, back); err != nil {

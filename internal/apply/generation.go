@@ -149,6 +149,7 @@ type Pending struct {
 	PID        int       `json:"pid,omitempty"`   // of the watcher that acts
 	Spare      int       `json:"spare,omitempty"` // of the one that acts when that one is dead
 	Unit       string    `json:"unit,omitempty"`
+	Grace      *passage  `json:"grace,omitempty"` // of Previous
 }
 
 // journal stands on disk while a change is under way.
@@ -168,6 +169,7 @@ type journal struct {
 	Pending  *Pending `json:"pending,omitempty"` // as it shall be after the change
 	Confirm  bool     `json:"confirm,omitempty"` // To is confirmed with the change
 	Fitted   *Fitted  `json:"fitted,omitempty"`  // what is loaded of To, where that is less
+	Grace    *passage `json:"grace,omitempty"`   // of From, which comes back when the change is undone
 	Boot     *int     `json:"boot,omitempty"`    // boot generation after the change, where it is neither kept nor To
 }
 

@@ -107,6 +107,7 @@ type session struct {
 	// adoption is what the change under way does for connections that run, nil where
 	// it begins to track none; noEntries says that the host's own get none.
 	adoption  *adoption
+	passage   *passage // of what the kernel held when the change was planned
 	times     Times
 	noEntries bool
 	// asked is which sets of bans the rules ask, once it is known.

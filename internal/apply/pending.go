@@ -39,6 +39,9 @@ func (s *session) newPending(j *journal, wait time.Duration) (*Pending, error) {
 		Generation: j.To.Generation, Previous: previous,
 		Token: hex.EncodeToString(token[:]), BootID: bootID(),
 	}
+	if s.cur.Pending != nil {
+		p.Grace = s.cur.Pending.Grace
+	}
 	p.start(wait)
 	return p, nil
 }

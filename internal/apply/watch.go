@@ -199,7 +199,7 @@ func (s *session) takeBack(ctx context.Context, p *Pending, what string) error {
 	if c.fitted != nil {
 		s.note("%s", c.fitted.leftOut())
 	}
-	c.what = what
+	c.what, c.grace = what, p.Grace
 	return s.change(ctx, c)
 }
 

@@ -106,8 +106,8 @@ type Passing interface {
 	// forwards.
 	Begins(have State) (own, forwarded bool)
 	// Passing is the artifact, such that the switch to it lets flows pass without an
-	// entry for the time of Grace, which the kernel ends.
-	Passing(own, forwarded bool) Artifact
+	// entry, which the kernel ends after the given time, or Grace where that is less.
+	Passing(own, forwarded bool, most time.Duration) Artifact
 	// Grace is the policy's.
 	Grace() time.Duration
 }
@@ -117,6 +117,9 @@ type Transitional interface {
 	State
 	// Grace is how long flows without an entry still pass; 0: they do not.
 	Grace() time.Duration
+	// Passes says which do: those of this host's own sockets, and those that it
+	// forwards.
+	Passes() (own, forwarded bool)
 }
 
 // State is what a backend read from the kernel.

@@ -63,6 +63,16 @@ func (s *State) Grace() time.Duration {
 	return s.grace.left
 }
 
+// Passes says which flows they are of, by the chains with passages.
+func (s *State) Passes() (own, forwarded bool) {
+	for _, c := range s.Tree.Chains {
+		if slices.Contains(s.grace.chains, c.Name) {
+			own, forwarded = own || !c.forwards(), forwarded || c.forwards()
+		}
+	}
+	return own, forwarded
+}
+
 // takePassages takes what belongs to a transition out of what was read: it is
 // neither the artifact's nor somebody else's.
 func (s *State) takePassages() {
@@ -118,9 +128,9 @@ func (a *artifact) Begins(have backend.State) (own, forwarded bool) {
 }
 
 // Passing is the artifact whose steps let flows pass that have no entries.
-func (a *artifact) Passing(own, forwarded bool) backend.Artifact {
+func (a *artifact) Passing(own, forwarded bool, most time.Duration) backend.Artifact {
 	out := *a
-	out.passing = openings{own, forwarded}
+	out.passing = openings{own, forwarded, min(most, a.Grace())}
 	return &out
 }
 
@@ -131,8 +141,11 @@ func (t *Tree) graceTime() time.Duration {
 	return time.Duration(t.Grace) * time.Millisecond //nolint:gosec // of a policy: no more than days
 }
 
-// openings says for which flows a switch opens passages.
-type openings struct{ own, forwarded bool }
+// openings says for which flows a switch opens passages, and for how long.
+type openings struct {
+	own, forwarded bool
+	most           time.Duration
+}
 
 // refuses says whether a chain may refuse running connections that have no entries:
 // it decides by state, and by default or behind that by a rule not everything passes.
@@ -233,14 +246,15 @@ func (r Rule) goal() string {
 
 // beginGrace is the part of the switch without which passages let nothing pass.
 func (s *stepper) beginGrace() string {
+	asked := s.passing.own || s.passing.forwarded
 	begins := func(c *Chain) bool {
-		return s.passes(c) && (!s.goesOn() || !slices.Contains(s.have.grace.chains, c.Name))
+		return s.passes(c) && (!s.goesOn() || !slices.Contains(s.have.grace.chains, c.Name) || asked && s.passing.most > s.have.grace.left)
 	}
 	if !slices.ContainsFunc(s.want.Chains, begins) {
 		return ""
 	}
 	return fmt.Sprintf("add set %[1]s %[2]s { type inet_proto; flags timeout; }\nflush set %[1]s %[2]s\nadd element %[1]s %[2]s { tcp timeout %[3]dms }\n",
-		s.table, graceSet, s.want.Grace)
+		s.table, graceSet, max(1, s.passing.most.Milliseconds()))
 }
 
 // endGrace takes away what a grace left that is over, or that the policy does not

@@ -36,7 +36,7 @@ func withGrace(a *artifact, grace time.Duration) *artifact {
 	tree.Grace = uint64(grace.Milliseconds()) //nolint:gosec // not negative
 	out := *a
 	out.Tree = &tree
-	return out.Passing(true, true).(*artifact)
+	return out.Passing(true, true, out.Grace()).(*artifact)
 }
 
 // TestGraceIsTakenUpAgain stops after every step of changes that begin to track. A
@@ -65,7 +65,7 @@ func TestGraceIsTakenUpAgain(t *testing.T) {
 				t.Errorf("stopped after %d steps: %s of the grace are left", stop, left)
 			}
 			// The next command does not ask for it, and ends none either.
-			for _, s := range stepsTo(t, web.Passing(false, false).(*artifact), host.read(t, true)) {
+			for _, s := range stepsTo(t, web.Passing(false, false, 0).(*artifact), host.read(t, true)) {
 				host.step(t, s)
 			}
 			left := host.read(t, true).Grace()
@@ -81,13 +81,13 @@ func TestGraceIsTakenUpAgain(t *testing.T) {
 			if d := host.compare(t, web, true); len(d) > 0 {
 				t.Errorf("stopped after %d steps, the grace over: %s", stop, differences(d))
 			}
-			for _, s := range stepsTo(t, web.Passing(false, false).(*artifact), host.read(t, true)) {
+			for _, s := range stepsTo(t, web.Passing(false, false, 0).(*artifact), host.read(t, true)) {
 				host.step(t, s)
 			}
 			if text := host.MustRun("nft", "list", "table", "inet", "sluice"); strings.Contains(text, "grace") || strings.Contains(text, "syn") {
 				t.Errorf("stopped after %d steps: something of the grace stays:\n%s", stop, text)
 			}
-			if again := stepsTo(t, web.Passing(false, false).(*artifact), host.read(t, true)); len(again) > 0 {
+			if again := stepsTo(t, web.Passing(false, false, 0).(*artifact), host.read(t, true)); len(again) > 0 {
 				t.Errorf("stopped after %d steps: it never ends: %+v", stop, again)
 			}
 		}
@@ -102,7 +102,7 @@ func TestGraceEnds(t *testing.T) {
 	host.load(t, New(), long)
 	first := host.read(t, true).Grace()
 	unasked := func(a *artifact, grace time.Duration) *artifact {
-		return withGrace(a, grace).Passing(false, false).(*artifact)
+		return withGrace(a, grace).Passing(false, false, 0).(*artifact)
 	}
 	host.load(t, New(), unasked(tracking(t, 80), time.Hour))
 	host.load(t, New(), unasked(mustLower(t, &program.Program{
@@ -140,7 +140,7 @@ func TestGraceOfOthers(t *testing.T) {
 		if d := host.compare(t, a, true); len(d) != 1 {
 			t.Errorf("an element of another hand%s: %s", timeout, differences(d))
 		}
-		host.load(t, New(), a.Passing(false, false).(*artifact))
+		host.load(t, New(), a.Passing(false, false, 0).(*artifact))
 		if d := host.compare(t, a, true); len(d) > 0 || host.read(t, true).Grace() > 0 {
 			t.Errorf("an element of another hand%s is not mended: %s", timeout, differences(d))
 		}
