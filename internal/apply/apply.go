@@ -57,6 +57,7 @@ type Options struct {
 type Outcome struct {
 	Generation int    `json:"generation"`       // that runs now, 0 is none
 	Policy     string `json:"policy,omitempty"` // its file, as it was named
+	Closed     bool   `json:"closed,omitempty"` // it is the closed policy, which nobody applied
 	Unchanged  bool   `json:"unchanged"`        // the kernel held it already
 	// Fixed is what a restored generation's rules name themselves, and the host has got
 	// beside it; an apply takes it in.
@@ -173,7 +174,7 @@ func (s *session) describe(out *Outcome) {
 		out.Adopted = &s.adoption.Adopted
 	}
 	if g, err := s.generation(s.cur.Running); s.cur.Running != 0 && err == nil {
-		out.Policy = g.Policy
+		out.Policy, out.Closed = g.Policy, g.Closed
 	}
 }
 

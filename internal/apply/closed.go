@@ -1,11 +1,20 @@
 package apply
 
 import (
+	"fmt"
 	"slices"
 
 	"sluice/internal/packet"
 	"sluice/internal/program"
 )
+
+// ClosedRunsError says that the closed policy runs, which nobody applied: it has no
+// text that could be read, compared or refreshed.
+type ClosedRunsError struct{ Generation int }
+
+func (e *ClosedRunsError) Error() string {
+	return fmt.Sprintf("the closed policy runs (generation %d): the confirmed one could not be restored, and only ssh comes in\n  hint: apply a policy, or sluice rollback to a generation of sluice history", e.Generation)
+}
 
 // closedProgram is what stands when the policy of the boot cannot be loaded:
 // nothing comes in but ssh, nothing is forwarded, and the host may ask out. What

@@ -274,6 +274,9 @@ func (s *session) running(ctx context.Context) (*commands, error) {
 	if err != nil {
 		return nil, err
 	}
+	if g.Closed {
+		return nil, &ClosedRunsError{g.Number}
+	}
 	mark, err := s.Kernel.Mark(ctx)
 	if err != nil {
 		return nil, err

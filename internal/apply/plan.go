@@ -99,6 +99,9 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	}
 	if g, err := s.generation(s.cur.Running); out.From != 0 && err == nil {
 		out.Policy = g.Policy
+		if g.Closed {
+			out.Warnings = append(out.Warnings, (&ClosedRunsError{g.Number}).Error())
+		}
 		out.Choices = choiceChanges(g.Choices, in.Artifact)
 		name = fmt.Sprintf("generation %d", g.Number)
 		if old, err = s.program(g); err != nil {

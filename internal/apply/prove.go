@@ -162,6 +162,8 @@ func without(p *program.Program, missing []string) *program.Program {
 type Verified struct {
 	Generation int    `json:"generation"`       // that should run
 	Policy     string `json:"policy,omitempty"` // what was held against the kernel
+	// Closed says that the closed policy should run, since a restore failed.
+	Closed bool `json:"closed,omitempty"`
 	*Proof
 	// Nothing says that the kernel has nothing of Sluice's at all; Boot is the
 	// generation that a restore would load, 0 for none.
@@ -214,11 +216,15 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 		if artifact, err = s.held(g); err != nil {
 			return nil, err
 		}
+		out.Closed = g.Closed
 		if meant == nil {
 			if meant, err = s.meant(g); err != nil {
 				return nil, err
 			}
 			out.Policy = g.Policy
+			if g.Closed {
+				out.Policy = "the closed policy"
+			}
 		}
 		if g.Fitted != nil {
 			meant = without(meant, g.Fitted.Missing)

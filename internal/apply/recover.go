@@ -80,7 +80,7 @@ func (s store) recovered(cause error) *current {
 			unreadable = err
 			continue
 		}
-		if boot == nil || !g.Confirmed.Before(boot.Confirmed) {
+		if !g.Closed && (boot == nil || !g.Confirmed.Before(boot.Confirmed)) {
 			boot = g
 		}
 		for _, e := range g.Events {

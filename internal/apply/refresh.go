@@ -37,7 +37,7 @@ type Refreshed struct {
 var ErrNoPolicy = errors.New("no policy runs\n  hint: apply one")
 
 // RunningPolicy is the generation that runs and its texts, by the names that
-// their files had. It takes no lock.
+// their files had; a *ClosedRunsError where that is the closed policy. It takes no lock.
 func (h *Host) RunningPolicy() (*Generation, map[string][]byte, error) {
 	if err := needRoot(); err != nil {
 		return nil, nil, err
@@ -50,8 +50,11 @@ func (h *Host) RunningPolicy() (*Generation, map[string][]byte, error) {
 		return nil, nil, ErrNoPolicy
 	}
 	g, texts, err := h.Text(cur.Running)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, nil, err
+	case g.Closed:
+		return nil, nil, &ClosedRunsError{g.Number}
 	}
 	out := map[string][]byte{}
 	for name, text := range texts {

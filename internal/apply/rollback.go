@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 )
 
 // Before asks Rollback for what was before the running generation.
@@ -51,18 +53,17 @@ func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []Peer) (*O
 
 func (s *session) rollTo(ctx context.Context, n int, o Options, peers []Peer) error {
 	if n == Before {
-		running, err := s.generation(s.cur.Running)
-		if s.cur.Running == 0 || err == nil && running.Previous == 0 {
-			return errNothingBefore
-		}
-		if err != nil {
+		var err error
+		if n, err = s.appliedBefore(); err != nil {
 			return err
 		}
-		n = running.Previous
 	}
 	c, err := s.toLoad(ctx, n)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case c.to.Closed:
+		return fmt.Errorf("generation %d is the closed policy, which a restore that failed loaded and nobody applied: no one goes back to it\n  nothing changed\n  hint: sluice history lists the others", n)
 	}
 	p, err := s.program(c.to)
 	switch {
@@ -85,6 +86,48 @@ func (s *session) rollTo(ctx context.Context, n int, o Options, peers []Peer) er
 	}
 	c.what, c.wait, c.confirm, c.verify, c.peers = rolledBack, o.Confirm, o.Confirm == 0, o.Verify, peers
 	return s.change(ctx, c)
+}
+
+// appliedBefore is the generation that was applied before the running one. The closed policy
+// is none: it stood in for one that could not be restored.
+func (s *session) appliedBefore() (int, error) {
+	n := s.cur.Running
+	for {
+		g, err := s.generation(n)
+		switch {
+		case n == 0:
+			return 0, errNothingBefore
+		case n != s.cur.Running && err != nil:
+			return 0, s.lostBefore(n, err)
+		case err != nil:
+			return 0, err
+		case n != s.cur.Running && !g.Closed:
+			return n, nil
+		case n != s.cur.Running:
+			s.note("generation %d is the closed policy, which nobody applied: it is passed over", n)
+		}
+		if g.Previous >= n {
+			return 0, &DamagedError{filepath.Join(s.dir, generationName(n)), errors.New("what ran before it cannot be")}
+		}
+		n = g.Previous
+	}
+}
+
+// lostBefore says that generation n, which ran before, cannot be read, and which is the
+// newest before it that can.
+func (s *session) lostBefore(n int, cause error) error {
+	hint := "sluice history lists those that are kept"
+	numbers, _ := s.numbers()
+	for _, older := range slices.Backward(numbers) {
+		if g, err := s.generation(older); older < n && err == nil && !g.Closed && !g.Confirmed.IsZero() {
+			hint = fmt.Sprintf("sluice rollback %d goes to the newest one before it that is kept", older)
+			break
+		}
+	}
+	if isMissing(cause) {
+		cause = errors.New("it is not in the state any more")
+	}
+	return fmt.Errorf("generation %d, which ran before, cannot be read: %w\n  nothing changed\n  hint: %s", n, cause, hint)
 }
 
 // Remove takes away everything of Sluice's in the kernel; history stays.

@@ -160,6 +160,8 @@ func report(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *apply.O
 	}
 	w := cmd.OutOrStdout()
 	switch {
+	case out.Closed:
+		fmt.Fprintf(w, "%s runs again, which lets only ssh in: apply a policy\n", closedText(out.Generation))
 	case out.Unchanged:
 		fmt.Fprintf(w, "nothing to change: %s runs\n", policyText(out.Generation, out.Policy))
 	default:
@@ -204,6 +206,11 @@ func policyText(generation int, file string) string {
 		return generationName(generation)
 	}
 	return generationName(generation) + " of " + file
+}
+
+// closedText names the closed policy that runs.
+func closedText(generation int) string {
+	return fmt.Sprintf("the closed policy (generation %d)", generation)
 }
 
 func generationName(n int) string {

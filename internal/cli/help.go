@@ -100,6 +100,9 @@ func completeGeneration(cmd *cobra.Command, args []string, _ string) ([]string, 
 	}
 	var numbers []string
 	for _, g := range list {
+		if g.Closed {
+			continue
+		}
 		numbers = append(numbers, cobra.CompletionWithDesc(fmt.Sprint(g.Number), g.Policy))
 	}
 	return numbers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder

@@ -97,6 +97,9 @@ func printGeneration(cmd *cobra.Command, h *apply.Host, text string) error {
 	if err != nil {
 		return err
 	}
+	if g.Closed && !optionsOf(cmd).json {
+		return fmt.Errorf("generation %d is the closed policy, which a restore that failed loaded: it has no text", n)
+	}
 	w := exact(cmd.OutOrStdout())
 	if optionsOf(cmd).json {
 		return printJSON(w, struct {

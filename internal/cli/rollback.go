@@ -15,7 +15,8 @@ func newRollback() *cobra.Command {
 		Short: "Go back to the policy before, or to a generation of the history",
 		Long: `Goes back to what ran before, or to the generation with the given number. It
 needs neither the policy's files nor country data nor a network: a generation
-holds everything. A policy that waits for its confirmation is given up.
+holds everything. A policy that waits for its confirmation is given up. The closed
+policy, which a restore that failed loads, is passed over.
 
 As with apply, a policy that would lock out somebody who is logged in is refused
 without --force, and has to be confirmed with it; --confirm brings back what runs now unless confirmed. On a

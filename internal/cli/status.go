@@ -90,6 +90,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 		fmt.Fprintf(w, "since        %s%s\n", s.Since.Local().Format(time.DateTime), by(g.By))
 		if g.Closed {
 			fmt.Fprintf(w, "%s       the confirmed policy could not be restored: only ssh comes in\n", paint(w, "31", "closed"))
+			fmt.Fprintf(w, "hint         apply a policy, or sluice rollback%s to a generation of sluice history%s\n", here, here)
 		}
 	}
 	switch {

@@ -26,7 +26,10 @@ func (p *pipeline) subject(cmd *cobra.Command, args []string, described string) 
 		return policyArgument(args), back, err
 	}
 	back, err = p.running(cmd)
+	var closed *apply.ClosedRunsError
 	switch {
+	case errors.As(err, &closed):
+		return "", func() {}, fmt.Errorf("%w\n  hint: name a FILE to ask about that one", err)
 	case err == nil:
 		return p.runs.Policy, back, nil
 	case errors.Is(err, apply.ErrNoPolicy), errors.Is(err, fs.ErrPermission):

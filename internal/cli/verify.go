@@ -55,8 +55,8 @@ at a netfilter hook is, that is said, and no more.
 "sluice apply" does the same by itself after each load.
 ` + policyHelp + `
 
-Exit status: 0 proved, 1 there is a difference, or something that is not proved;
-2 bad use, or it could not be read.`,
+Exit status: 0 proved; 1 there is a difference, something that is not proved, or the
+closed policy of a restore that failed; 2 bad use, or it could not be read.`,
 		Example: `  sluice verify
   sluice verify /etc/sluice/policy.yaml
   sluice verify --own --json --netns customer7`,
@@ -153,7 +153,7 @@ func runVerify(cmd *cobra.Command, args []string) error {
 	} else {
 		printVerified(cmd.OutOrStdout(), &out, hereArguments(cmd))
 	}
-	if err == nil && (!v.Proved || len(out.Untold) > 0 ||
+	if err == nil && (!v.Proved || v.Closed || len(out.Untold) > 0 ||
 		slices.ContainsFunc(out.Unproved, unproved.matters) || slices.ContainsFunc(out.Attached, beside.matters)) {
 		err = errFound
 	}
@@ -201,6 +201,10 @@ func printVerified(w io.Writer, v *verifiedJSON, here string) {
 	name := v.Policy
 	if name == "" {
 		name = "the policy"
+	}
+	if v.Closed {
+		fmt.Fprintf(w, "%s       the confirmed policy could not be restored, so the closed policy runs (generation %d): only ssh comes in\n", paint(w, "31", "closed"), v.Generation)
+		fmt.Fprintf(w, "hint         apply a policy, or sluice rollback%s to a generation of sluice history%s\n", here, here)
 	}
 	switch {
 	case v.Proved:
