@@ -40,7 +40,7 @@ func Session() (Peer, bool) {
 }
 
 func peerOf(routing *link.Routing, p host.SSHPeer) Peer {
-	peer := Peer{Remote: p.Remote, Local: p.Local}
+	peer := Peer{Remote: p.Remote, Local: p.Local, Unproved: p.Unproved}
 	first := firstOf(peer)
 	addDevices(routing, &first, reach.In)
 	peer.Interface = first.In

@@ -20,6 +20,8 @@ import (
 type Peer struct {
 	Remote, Local netip.AddrPort
 	Interface     string // that its packets come in by, "" is unknown
+	// Unproved is as in host.SSHPeer: whether anybody is logged in is not known.
+	Unproved bool `json:"unproved,omitzero"`
 	// Outer is the flow of a tunnel by which somebody is logged in; the zero value
 	// where this is the ssh connection itself.
 	Outer host.OuterFlow `json:"outer,omitzero"`
@@ -41,6 +43,8 @@ type LockedOut struct {
 func (l LockedOut) String() string {
 	o := l.Peer.Outer
 	switch {
+	case l.Peer.Unproved:
+		return fmt.Sprintf("this policy locks out %s, who is connected to ssh and may be logged in: a new connection to %s is refused by %s", l.Peer.Remote.Addr(), l.Peer.Local, l.By)
 	case !l.Peer.carries():
 		return fmt.Sprintf("this policy locks out %s, who is logged in: a new connection to %s is refused by %s", l.Peer.Remote.Addr(), l.Peer.Local, l.By)
 	case o.Unknown != "":

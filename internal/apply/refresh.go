@@ -102,7 +102,9 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 		return nil, fmt.Errorf("look for live connections: %w", err)
 	}
 	var locked *LockOutError
-	if err := s.guard(in.Program, in.Peers); errors.As(err, &locked) {
+	// Nobody stops a list that names him by connecting to ssh.
+	proved := slices.DeleteFunc(slices.Clone(in.Peers), func(p Peer) bool { return p.Unproved })
+	if err := s.guard(in.Program, proved); errors.As(err, &locked) {
 		out.LockedOut = locked.names()
 	} else if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ type spared struct {
 	never addrset.Set
 	own   addrset.Set
 	force bool
-	peers []netip.Addr     // who is logged in over ssh, unless it is forced
+	peers []host.SSHPeer   // who is logged in over ssh, or may be, unless it is forced
 	asker netip.Addr       // of them, who calls
 	outer []host.OuterFlow // by which others are logged in through tunnels, unless it is forced
 }
@@ -65,20 +65,21 @@ func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, err
 	}
 	if peer, over := host.OwnSession(); over {
 		out.asker = peer.Remote.Addr().Unmap().WithZone("")
-		out.peers = append(out.peers, out.asker)
+		out.peers = append(out.peers, peer)
 	}
 	peers, err := host.PeersOf(all.Contains)
 	if err != nil {
 		return nil, fmt.Errorf("look who is logged in over ssh: %w", err)
 	}
-	for _, p := range peers {
-		out.peers = append(out.peers, p.Remote.Addr())
-	}
+	out.peers = append(out.peers, peers...)
 	if out.outer, err = host.OuterFlowsOf(all.Contains); err != nil {
 		return nil, fmt.Errorf("look who is logged in through tunnels: %w", err)
 	}
 	// What is never banned cannot be cut off either.
-	out.peers = slices.DeleteFunc(out.peers, func(a netip.Addr) bool { return out.own.Contains(a) || out.never.Contains(a) })
+	out.peers = slices.DeleteFunc(out.peers, func(p host.SSHPeer) bool {
+		a := p.Remote.Addr()
+		return out.own.Contains(a) || out.never.Contains(a)
+	})
 	return out, nil
 }
 
@@ -93,14 +94,16 @@ func (s *spared) why(r addrset.Range) string {
 	case s.force:
 		return ""
 	}
-	for _, peer := range s.peers {
-		if !all.Contains(peer) {
-			continue
-		}
-		if peer == s.asker {
+	for _, p := range s.peers {
+		switch peer := p.Remote.Addr(); {
+		case !all.Contains(peer):
+		case peer == s.asker:
 			return "your ssh session comes from " + peer.String() + " (--force bans it)"
+		case p.Unproved:
+			return peer.String() + " is connected to ssh now, and may be logged in (--force bans it)"
+		default:
+			return peer.String() + " is logged in over ssh now (--force bans it)"
 		}
-		return peer.String() + " is logged in over ssh now (--force bans it)"
 	}
 	for _, o := range s.outer {
 		if a := o.Remote.Addr(); all.Contains(a) && !s.never.Contains(a) {

@@ -112,7 +112,9 @@ func (c *checker) banOfHost(item policy.WhoItem, addresses addrset.Set) {
 	}
 	var peers addrset.Builder
 	for _, p := range c.facts.SSHPeers {
-		peers.AddAddr(p.Remote.Addr())
+		if !p.Unproved {
+			peers.AddAddr(p.Remote.Addr())
+		}
 	}
 	hit := peers.Set().Difference(neverBanned).Difference(c.own).Intersect(addresses)
 	if !hit.IsEmpty() {

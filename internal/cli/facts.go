@@ -102,7 +102,11 @@ func printFacts(w io.Writer, f host.Facts) {
 		fmt.Fprintf(w, "published    %s\n", p)
 	}
 	for _, p := range f.SSHPeers {
-		fmt.Fprintf(w, "ssh peer     %s to %s\n", p.Remote, p.Local)
+		unproved := ""
+		if p.Unproved {
+			unproved = ", not known to be logged in"
+		}
+		fmt.Fprintf(w, "ssh peer     %s to %s%s\n", p.Remote, p.Local, unproved)
 	}
 	for _, o := range f.OuterFlows {
 		fmt.Fprintf(w, "outer flow   %s\n", o)

@@ -190,9 +190,14 @@ func TestDescribeSSHPeers(t *testing.T) {
 		defer c.Close()
 		locals = append(locals, netip.MustParseAddrPort(c.LocalAddr().String()))
 	}
-	want := []host.SSHPeer{{Remote: locals[0], Local: netip.MustParseAddrPort("192.0.2.2:22")}}
-	if got := describe(t, h).SSHPeers; !reflect.DeepEqual(got, want) {
+	// Nobody can tell whether that is a session: it exempts from no ban.
+	want := []host.SSHPeer{{Remote: locals[0], Local: netip.MustParseAddrPort("192.0.2.2:22"), Unproved: true}}
+	facts := describe(t, h)
+	if got := facts.SSHPeers; !reflect.DeepEqual(got, want) {
 		t.Errorf("ssh peers %v, want %v", got, want)
+	}
+	if got := facts.Exempt(); slices.Contains(got, netip.MustParseAddr("192.0.2.1")) {
+		t.Errorf("exempt by connecting: %v", got)
 	}
 
 	// The session of the caller counts where its local address is the host's.

@@ -10,11 +10,14 @@ import (
 
 // Exempt is whom no ban by a limit hits: who is logged in over ssh, the routers of the
 // default routes and the name servers, sorted. Loopback and link-local addresses, which
-// no ban hits anyway, are left out.
+// no ban hits anyway, are left out, and so is who is connected to ssh but not known to be
+// logged in: nobody is to exempt himself by connecting.
 func (f *Facts) Exempt() []netip.Addr {
 	all := slices.Concat(f.Gateways, f.Resolvers)
 	for _, p := range f.SSHPeers {
-		all = append(all, p.Remote.Addr())
+		if !p.Unproved {
+			all = append(all, p.Remote.Addr())
+		}
 	}
 	var out []netip.Addr
 	for _, a := range all {

@@ -144,6 +144,8 @@ type Published struct {
 type SSHPeer struct {
 	Remote netip.AddrPort `json:"remote"`
 	Local  netip.AddrPort `json:"local"`
+	// Unproved: connected to an ssh server that does not say whether anybody is logged in.
+	Unproved bool `json:"unproved,omitempty"`
 }
 
 // String reads as "tcp/8080 to 172.17.0.2:80".

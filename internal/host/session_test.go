@@ -37,28 +37,32 @@ func TestOwnSessionUnderSudo(t *testing.T) {
 
 func TestLoggedIn(t *testing.T) {
 	tests := []struct {
-		titles []string
-		want   bool
+		titles   []string
+		inode    uint32
+		in, told bool
 	}{
-		{[]string{"sshd: [accepted]"}, false},
-		{[]string{"sshd: root [priv]", "sshd: root [net]"}, false},
-		{[]string{"sshd: unknown [priv]", "sshd: unknown [net]"}, false},
-		{[]string{"sshd-session: root [priv]", "sshd-auth: root [net]"}, false},
-		{[]string{"sshd: root@pts/0"}, true},
-		{[]string{"sshd: anna [priv]", "sshd: anna@notty"}, true},
-		{[]string{"sshd: anna [priv]", "sshd: anna"}, true},
-		{[]string{"sshd-session: anna [priv]", "sshd-session: anna@pts/1"}, true},
-		{[]string{"/usr/sbin/dropbear -F"}, true},
-		{[]string{"sshd: root [priv]", ""}, true}, // gone meanwhile
-		{nil, true},
+		{[]string{"sshd: [accepted]"}, 7, false, true},
+		{[]string{"sshd: root [priv]", "sshd: root [net]"}, 7, false, true},
+		{[]string{"sshd: unknown [priv]", "sshd: unknown [net]"}, 7, false, true},
+		{[]string{"sshd-session: root [priv]", "sshd-auth: root [net]"}, 7, false, true},
+		{[]string{"sshd: root@pts/0"}, 7, true, true},
+		{[]string{"sshd: anna [priv]", "sshd: anna@notty"}, 7, true, true},
+		{[]string{"sshd: anna [priv]", "sshd: anna"}, 7, true, true},
+		{[]string{"sshd-session: anna [priv]", "sshd-session: anna@pts/1"}, 7, true, true},
+		{[]string{"", "sshd: anna@pts/1"}, 7, true, true},
+		{[]string{"/usr/sbin/dropbear -F"}, 7, true, false},
+		{[]string{"sshd: root [priv]", ""}, 7, true, false}, // gone meanwhile
+		{nil, 7, true, false},
+		{nil, 0, false, true}, // in the queue of the server, or closed by it
 	}
 	for _, test := range tests {
 		var owners []process.Process
 		for i := range test.titles {
 			owners = append(owners, process.Process{PID: i, Name: "sshd"})
 		}
-		if got := loggedIn(owners, func(pid int) string { return test.titles[pid] }); got != test.want {
-			t.Errorf("%q: %v", test.titles, got)
+		in, told := loggedIn(test.inode, owners, func(pid int) string { return test.titles[pid] })
+		if in != test.in || told != test.told {
+			t.Errorf("%q: %v, told %v", test.titles, in, told)
 		}
 	}
 }

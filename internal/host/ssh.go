@@ -31,14 +31,9 @@ func (f *Facts) readSSHPeers() {
 	if err != nil {
 		f.unread("owners of sockets", err)
 	}
-	var peers []SSHPeer
-	for _, s := range sessions(sockets, owners) {
-		if !loggedIn(owners[s.Inode], process.Title) {
-			continue
-		}
-		peers = append(peers, SSHPeer{Remote: withoutZone(s.Remote), Local: withoutZone(s.Local)})
-	}
+	peers := peersAt(sessions(sockets, owners), owners)
 	if own, ok := OwnSession(); ok && f.has(own.Local.Addr()) {
+		peers = slices.DeleteFunc(peers, func(p SSHPeer) bool { return p.Remote == own.Remote && p.Local == own.Local })
 		peers = append(peers, own)
 	}
 	slices.SortFunc(peers, func(a, b SSHPeer) int {
@@ -73,13 +68,18 @@ func PeersOf(asked func(netip.Addr) bool) ([]SSHPeer, error) {
 	if err != nil {
 		return nil, err
 	}
+	return peersAt(slices.DeleteFunc(sessions(sockets, owners), func(s socket.Socket) bool { return !of(s) }), owners), nil
+}
+
+// peersAt is who is logged in, or may be, by connections to ssh servers.
+func peersAt(connections []socket.Socket, owners map[uint32][]process.Process) []SSHPeer {
 	var peers []SSHPeer
-	for _, s := range sessions(sockets, owners) {
-		if of(s) && loggedIn(owners[s.Inode], process.Title) {
-			peers = append(peers, SSHPeer{Remote: withoutZone(s.Remote), Local: withoutZone(s.Local)})
+	for _, s := range connections {
+		if in, told := loggedIn(s.Inode, owners[s.Inode], process.Title); in {
+			peers = append(peers, SSHPeer{Remote: withoutZone(s.Remote), Local: withoutZone(s.Local), Unproved: !told})
 		}
 	}
-	return peers, nil
+	return peers
 }
 
 // sessions is the connections that came in to an ssh server: to a port where
@@ -103,20 +103,27 @@ func sessions(sockets []socket.Socket, owners map[uint32][]process.Process) []so
 	return found
 }
 
-// loggedIn says whether somebody has proved who he is on a connection: the whole
-// internet holds connections to an ssh server that it tries passwords on. While
-// OpenSSH asks, every process that holds the connection has a title in brackets
-// ("sshd: root [net]", "sshd: [accepted]", "sshd-session: root [priv]"); then one
-// is "sshd: root@pts/0" (session_proctitle in its session.c, setproctitle in
-// auth2.c). What cannot be told counts as logged in.
-func loggedIn(owners []process.Process, title func(pid int) string) bool {
-	if len(owners) == 0 {
-		return true
+// loggedIn says whether somebody has proved who he is on a connection, and whether
+// that can be told: the whole internet holds connections to an ssh server that it tries
+// passwords on. While OpenSSH asks, every process that holds the connection has a title
+// in brackets ("sshd: root [net]", "sshd: [accepted]", "sshd-session: root [priv]");
+// then one is "sshd: root@pts/0" (session_proctitle in its session.c, setproctitle in
+// auth2.c). One that no process holds was not accepted yet, or is over. Of other
+// servers it cannot be told; somebody may be logged in.
+func loggedIn(inode uint32, owners []process.Process, title func(pid int) string) (in, told bool) {
+	if inode == 0 {
+		return false, true
 	}
-	return slices.ContainsFunc(owners, func(p process.Process) bool {
-		text := title(p.PID)
-		return !strings.HasPrefix(text, "sshd") || !strings.HasSuffix(text, "]")
-	})
+	told = len(owners) > 0
+	for _, p := range owners {
+		switch text := title(p.PID); {
+		case !strings.HasPrefix(text, "sshd"):
+			told = false
+		case !strings.HasSuffix(text, "]"):
+			return true, true
+		}
+	}
+	return !told, told
 }
 
 // SSHServers says which sockets the ssh servers of the host hold.

@@ -104,7 +104,7 @@ func (w *writer) sets() {
 func (w *writer) peers() []netip.Addr {
 	var all []netip.Addr
 	for _, p := range w.Facts.SSHPeers {
-		if a := p.Remote.Addr(); !a.IsLoopback() && !a.IsLinkLocalUnicast() {
+		if a := p.Remote.Addr(); !p.Unproved && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
 			all = append(all, a)
 		}
 	}

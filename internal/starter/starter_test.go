@@ -2,6 +2,7 @@ package starter_test
 
 import (
 	"flag"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -217,7 +218,10 @@ func TestDescribe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keep(peer.Dial(t.Context(), "tcp", "[2001:db8::2]:22"))
+	session, err := peer.Dial(t.Context(), "tcp", "[2001:db8::2]:22")
+	keep(session, err)
+	caller := session.LocalAddr().(*net.TCPAddr)
+	t.Setenv("SSH_CONNECTION", fmt.Sprintf("%s %d 2001:db8::2 22", caller.IP, caller.Port))
 
 	var s starter.Situation
 	if err := h.Do(func() (err error) {
