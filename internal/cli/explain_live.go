@@ -78,6 +78,9 @@ func (e *explained) askLoaded(ctx context.Context, cmd *cobra.Command) (*liveVie
 	if e.packet.Out != "" && r.Packet.Out != "" && e.packet.Out != r.Packet.Out {
 		r.Notes = append(r.Notes, fmt.Sprintf("the routes of this host lead the packet out by %s, not by %s", r.Packet.Out, e.packet.Out))
 	}
+	if rule := e.path.Rule; rule != nil && (rule.Limit != nil || rule.Max != nil) && r.Verdict == trace.Allow {
+		r.Notes = append(r.Notes, fmt.Sprintf("the kernel does not tell how much of %s is left: in the copy nothing of it is used up", limitWords(rule, "a rate", "a number of connections")))
+	}
 	v.compare(e.path)
 	if !v.Same && v.ofBannedFlow(e.path) {
 		if err := e.askWithoutFlow(ctx, v); err != nil {
@@ -170,10 +173,11 @@ func lostAs(why string, p packet.Packet) string {
 }
 
 // sameRewriting compares what a packet was rewritten to; what the policy's answer leaves open
-// (an address of masquerade that nobody knows) is not compared.
+// (an address of masquerade that nobody knows, a port that the kernel chooses) is not
+// compared.
 func sameRewriting(said, found packet.Packet) bool {
 	return (!said.Source.IsValid() || said.Source == found.Source) && (!said.Destination.IsValid() || said.Destination == found.Destination) &&
-		(!said.HasPorts() || said.Port == found.Port && said.SourcePort == found.SourcePort)
+		(!said.HasPorts() || said.Port == found.Port && (said.SourcePort == 0 || said.SourcePort == found.SourcePort))
 }
 
 // deciderText says who decides.
