@@ -226,7 +226,7 @@ func (s *session) unchanged(ctx context.Context, in Input, id string) (bool, err
 	if err != nil {
 		return false, err
 	}
-	if g.Artifact != id && !s.sameButForHost(g, in.Artifact) || !sameSettings(g.Sysctls, in.Sysctls) {
+	if g.Artifact != id && !s.sameButForHost(g, in.Artifact) || !sameSettings(g.Sysctls, in.Sysctls) || !s.intact(g) {
 		return false, nil
 	}
 	if len(s.sysctlDrift(g)) > 0 {

@@ -209,17 +209,21 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 	out := &Verified{Generation: s.cur.Running, Boot: s.cur.Boot, Policy: policy}
 	var artifact backend.Artifact
 	if s.cur.Running != 0 {
-		g, err := s.generation(s.cur.Running)
+		have, err := s.Backend.Read(ctx, false)
 		if err != nil {
 			return nil, err
 		}
+		g, err := s.generation(s.cur.Running)
+		if err != nil {
+			return nil, s.unreadable(ctx, have, err)
+		}
 		if artifact, err = s.held(g); err != nil {
-			return nil, err
+			return nil, s.unreadable(ctx, have, err)
 		}
 		out.Closed = g.Closed
 		if meant == nil {
 			if meant, err = s.meant(g); err != nil {
-				return nil, err
+				return nil, s.unreadable(ctx, have, err)
 			}
 			out.Policy = g.Policy
 			if g.Closed {

@@ -71,7 +71,8 @@ func (r *Restoring) addPorts(ports ...uint16) {
 
 // Restore loads the last confirmed generation: at boot, and after somebody took
 // the rules away. When it cannot, the host is closed but for ssh; the error is
-// then a *ClosedError.
+// then a *ClosedError. Where the generation cannot be read and its rules surely run,
+// they stay, and the error is an *UnreadableError.
 func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 	r.addPorts(22)
 	if err := needRoot(); err == nil && !h.known() {
@@ -112,7 +113,11 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 		r.addPorts(g.SSHPorts...)
 	}
 	c, err := s.toLoad(ctx, s.cur.Boot)
-	if err == nil {
+	if err != nil {
+		if err := s.stands(ctx, s.cur.Boot, err); err != nil {
+			return nil, err
+		}
+	} else {
 		c.what = restored
 		err = s.change(ctx, c)
 	}
@@ -128,7 +133,9 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 		out.Fixed = s.fixed(now, false) // what is not there may come: a boot restores before the network
 	}
 	c.verify = true
-	return out, s.verify(ctx, c)
+	err = s.verify(ctx, c)
+	s.remember(&witness{})
+	return out, err
 }
 
 // lastPorts is where ssh was managed under the newest generation that can be read.

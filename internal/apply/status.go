@@ -110,11 +110,11 @@ func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
 	}
 	g, err := s.generation(s.cur.Running)
 	if err != nil {
-		return nil, err
+		return nil, s.unreadable(ctx, have, err)
 	}
 	artifact, err := s.held(g)
 	if err != nil {
-		return nil, err
+		return nil, s.unreadable(ctx, have, err)
 	}
 	out.Generation = g
 	switch {

@@ -174,16 +174,23 @@ func (s *session) witness() *witness {
 
 // bearWitness writes down that the kernel held the running generation; notes are what the guard had to say.
 func (s *session) bearWitness(in Input, o Options, notes []string) {
-	g, err := s.generation(s.cur.Running)
-	if err != nil || s.same == nil || g.Fitted != nil {
-		return
-	}
-	w := &witness{Format: format, Generation: g.Number, Mark: g.Mark, Ruleset: *s.same, Unread: s.unread}
+	w := &witness{}
 	if o.lockOut == "" {
 		// Who is locked out on purpose is told so each time.
 		w.Inputs, w.Said, w.Notes, w.Ports = in.Inputs, in.Said, notes, sourcePorts(in.Program)
 		w.Peers = w.known(in.Peers)
 	}
+	s.remember(w)
+}
+
+// remember writes down a witness, where the kernel was seen to hold the running
+// generation.
+func (s *session) remember(w *witness) {
+	g, err := s.generation(s.cur.Running)
+	if err != nil || s.same == nil || g.Fitted != nil {
+		return
+	}
+	w.Format, w.Generation, w.Mark, w.Ruleset, w.Unread = format, g.Number, g.Mark, *s.same, s.unread
 	// Without it the next apply reads everything, and no harm is done; it holds for
 	// this boot alone, so it does not wait for the disk.
 	_ = s.writeUnsynced(witnessFile, w)
@@ -272,7 +279,7 @@ func (h *Host) ApplyUnchanged(ctx context.Context, in Unchanged, o Options) (*Ou
 		return nil, nil, nil
 	}
 	g, err := s.generation(s.cur.Running)
-	if err != nil || !o.Force && tooLarge(g.Cost, in.Memory) || len(s.sysctlDrift(g)) > 0 {
+	if err != nil || !o.Force && tooLarge(g.Cost, in.Memory) || len(s.sysctlDrift(g)) > 0 || !s.intact(g) {
 		return nil, nil, nil // the long way says why, and mends
 	}
 	for _, n := range w.Notes {

@@ -25,15 +25,17 @@ ingress, with a note. "sluice sync" brings both in when they come.
 
 When the policy cannot be loaded, or a damaged state does not say any more which
 one was confirmed, the host is closed: nothing comes in but ssh, replies, and
-what the network cannot work without. Nothing is loaded only where no policy was
+what the network cannot work without. Rules that surely are those of that policy, as they
+were loaded, are left alone all the same: the message then says what is damaged, and
+that the next boot closes the host. Nothing is loaded only where no policy was
 ever confirmed, or it was removed. A disk that is full or read-only keeps no policy
 from being loaded.
 ` + filesHelp + `
 
 Exit status: 0 loaded, or no policy was ever confirmed; 1 the host is closed, the
-kernel holds something else than was loaded, or the host has got what the loaded
-rules do not know and "sluice sync" cannot bring in, such as a bridge; 2 bad use,
-or nothing could be done.`,
+policy cannot be read, the kernel holds something else than was loaded, or the host
+has got what the loaded rules do not know and "sluice sync" cannot bring in, such as
+a bridge; 2 bad use, or nothing could be done.`,
 		Example: "  sluice restore",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,7 +52,7 @@ or nothing could be done.`,
 			case errors.As(err, &closed) && closed.Err == nil, errors.As(err, &drift):
 				return &foundError{err.Error()}
 			case err != nil:
-				return err
+				return unreadable(err)
 			}
 			if out.Generation == 0 && !optionsOf(cmd).json {
 				fmt.Fprintln(cmd.OutOrStdout(), "nothing to restore")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -24,8 +25,8 @@ the policy (includes and set files among them) whose text is no more what runs, 
 by itself is no fault.
 ` + filesHelp + `
 
-Exit status: 0 what runs is what was meant; 1 it is not, or somebody took it
-away; 2 bad use, or it could not be read.`,
+Exit status: 0 what runs is what was meant; 1 it is not, somebody took it away, or
+the state cannot say any more what was meant; 2 bad use, or it could not be read.`,
 		Example: "  sluice status\n  sluice status --json | jq .drift",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,7 +39,7 @@ away; 2 bad use, or it could not be read.`,
 			fast, _ := cmd.Flags().GetBool("fast")
 			s, err := h.Status(ctx, !fast)
 			if err != nil {
-				return err
+				return unreadable(err)
 			}
 			if s.Shadow, err = shadow.Runs(); err != nil {
 				return err
@@ -61,6 +62,16 @@ away; 2 bad use, or it could not be read.`,
 	cmd.Flags().Bool("fast", false, "do not read the elements of large sets back")
 	addWait(cmd)
 	return cmd
+}
+
+// unreadable makes of a generation that cannot be read something found: what runs was
+// looked at, and is not what was meant.
+func unreadable(err error) error {
+	var e *apply.UnreadableError
+	if errors.As(err, &e) {
+		return &foundError{err.Error()}
+	}
+	return err
 }
 
 func printStatus(w io.Writer, s *apply.Status, here string) {

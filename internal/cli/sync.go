@@ -65,7 +65,7 @@ brought in, or nothing ran and the host is closed; 2 bad use, or it could not be
 			if errors.As(err, &left) || errors.As(err, &closed) && closed.Err == nil || errors.As(err, &drift) {
 				return &foundError{err.Error()}
 			}
-			return err
+			return unreadable(err)
 		},
 	}
 	cmd.Flags().Bool("follow", false, "stay, and do so whenever the host changes")

@@ -134,7 +134,7 @@ func runVerify(cmd *cobra.Command, args []string) error {
 	}
 	v, err := h.Verify(ctx, file, meant)
 	if err != nil {
-		return err
+		return unreadable(err)
 	}
 	out := verifiedJSON{Verified: v, Unproved: []unproved{}, Attached: []beside{}}
 	if own, _ := cmd.Flags().GetBool("own"); !own {

@@ -1,0 +1,135 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sluice/internal/backend"
+	"sluice/internal/verify"
+)
+
+// UnreadableError says that the generation that should run cannot be read from the
+// state, and what the kernel holds meanwhile.
+type UnreadableError struct {
+	Generation int
+	Cause      error
+	Holds      Condition // Running: surely its rules; Foreign: some of Sluice's; Nothing
+	Boots      string    // what the next boot does
+	Left       bool      // a restore left the rules alone
+}
+
+func (e *UnreadableError) Error() string {
+	text := fmt.Sprintf("generation %d, which should run, cannot be read: %v", e.Generation, withoutHint(e.Cause))
+	switch {
+	case e.Left:
+		text += "\n  its rules run as they were loaded, and are left as they are"
+	case e.Holds == Running:
+		text += "\n  its rules run as they were loaded"
+	case e.Holds == Nothing:
+		text += "\n  no rules of Sluice's run"
+	default:
+		text += "\n  rules of Sluice's run, and whether they are still its own cannot be told: sluice restore would close the host but for ssh"
+	}
+	return text + "\n  the next boot " + e.Boots + "\n  hint: apply the policy again, which writes it anew"
+}
+
+func (e *UnreadableError) Unwrap() error { return e.Cause }
+
+// withoutHint is an error that another way out is given for.
+func withoutHint(err error) error {
+	var missing *MissingError
+	if errors.As(err, &missing) {
+		return errors.New("it is not in the state any more")
+	}
+	return err
+}
+
+// unreadable is what a reader ends with where the running generation cannot be read.
+func (s *session) unreadable(ctx context.Context, have backend.State, cause error) *UnreadableError {
+	e := &UnreadableError{Generation: s.cur.Running, Cause: cause, Holds: Foreign, Boots: "loads " + generationText(s.cur.Boot)}
+	if _, _, err := s.artifact(s.cur.Boot); err != nil {
+		e.Boots = "closes the host but for ssh"
+	}
+	switch {
+	case have != nil && have.Empty():
+		e.Holds = Nothing
+	case s.surelyRuns(ctx, s.cur.Running):
+		e.Holds = Running
+	}
+	return e
+}
+
+// stands is what a restore of generation n, which cannot be read, ends with where its
+// rules run: a host whose rules are right is not closed. Nil where they may be others.
+func (s *session) stands(ctx context.Context, n int, cause error) error {
+	if s.cur.Pending != nil || s.cur.Running != n || !s.surelyRuns(ctx, n) {
+		return nil
+	}
+	e := s.unreadable(ctx, nil, cause)
+	e.Left = true
+	logCritical(e.Error())
+	return e
+}
+
+// surelyRuns says whether the kernel holds the rules of a generation whose artifact
+// cannot be read: its mark is there, and either nobody made a transaction since a
+// witness saw the rules, or what they mean is proved to be what the policy says.
+func (s *session) surelyRuns(ctx context.Context, n int) bool {
+	mark, err := s.Kernel.Mark(ctx)
+	if err != nil || mark == "" {
+		return false
+	}
+	var w witness
+	if s.readJSON(witnessFile, &w) == nil && w.Generation == n && w.Mark == mark && untouched(&w.Ruleset) {
+		return true
+	}
+	g, err := s.generation(n)
+	if err != nil || g.Mark != mark {
+		return false
+	}
+	raiser, can := s.Backend.(backend.Raiser)
+	if !can {
+		return false
+	}
+	meant, err := s.meant(g)
+	if err != nil {
+		return false
+	}
+	if g.Fitted != nil {
+		meant = without(meant, g.Fitted.Missing)
+	}
+	have, err := raiser.ReadWhole(ctx)
+	if err != nil {
+		return false
+	}
+	if c, err := s.commands(mark); err == nil && c != nil {
+		s.asked, s.askedKnown = c.Asked, true
+	}
+	proof, err := s.proof(ctx, raiser, meant, have, verify.Bounds{Time: longestProof, Memory: FreeMemory() / proofMemory})
+	return err == nil && proof.Proved && graceLeft(have) == 0
+}
+
+// intact says whether all of a generation can be read, so that a boot loads it.
+func (s store) intact(g *Generation) bool {
+	ids := append([]string{g.Artifact, g.Program}, g.Parts...)
+	for _, f := range g.Files {
+		ids = append(ids, f.Blob)
+	}
+	for _, id := range ids {
+		if id == "" {
+			continue
+		}
+		if _, err := s.blob(id); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func generationText(n int) string {
+	if n == 0 {
+		return "no policy"
+	}
+	return fmt.Sprintf("generation %d", n)
+}
