@@ -385,6 +385,8 @@ func (h *Host) Confirm(ctx context.Context) (int, error) {
 		return 0, fmt.Errorf("%w\n  hint: apply it again", &LateError{Pending: s.late})
 	case p == nil && overdue != nil && s.cur.Running == overdue.Previous:
 		return 0, fmt.Errorf("%w\n  hint: apply it again", &LateError{Pending: overdue})
+	case p == nil && s.lastExpired() != "":
+		return 0, fmt.Errorf("%w: %s\n  hint: apply it again", errNothingPending, s.lastExpired())
 	case p == nil:
 		return 0, fmt.Errorf("%w\n  hint: sluice status says what runs", errNothingPending)
 	case p.Left() == 0:

@@ -104,7 +104,8 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 		return nil, s.closeHost(ctx, r, errors.New(s.cur.Lost))
 	}
 	if s.cur.Boot == 0 {
-		s.note("no policy was ever confirmed: nothing is loaded")
+		why, hint := s.nothingBoots()
+		s.note("%s: nothing is loaded\n  hint: %s", why, hint)
 		return &Outcome{Generation: s.cur.Running, Unchanged: true}, nil
 	}
 	pending := s.cur.Pending

@@ -95,6 +95,9 @@ func (s *session) appliedBefore() (int, error) {
 	for {
 		g, err := s.generation(n)
 		switch {
+		case n == 0 && s.cur.Running == 0 && s.newest(confirmed) != nil:
+			why, hint := s.nothingBoots()
+			return 0, fmt.Errorf("nothing runs that could be gone back from: %s\n  hint: %s", why, hint)
 		case n == 0:
 			return 0, errNothingBefore
 		case n != s.cur.Running && err != nil:
