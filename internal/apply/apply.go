@@ -419,6 +419,7 @@ func (s *session) confirm(ctx context.Context) error {
 		if kernelErr := s.keepInKernel(ctx); kernelErr != nil {
 			return fmt.Errorf("%w\n  and the kernel does not take it either: %w\n  generation %d goes back to %s in %.0fs", err, kernelErr, pending.Generation, returning(pending), pending.Left().Seconds())
 		}
+		noteKept(pending)
 		s.point("kept")
 		disarm(pending)
 		s.cur.Pending = nil

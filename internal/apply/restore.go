@@ -103,19 +103,23 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 		r.addPorts(s.lastPorts()...)
 		return nil, s.closeHost(ctx, r, errors.New(s.cur.Lost))
 	}
-	if s.cur.Boot == 0 {
+	boot := s.cur.Boot
+	if s.kept != nil {
+		boot = s.kept.Generation // until the next boot
+	}
+	if boot == 0 {
 		why, hint := s.nothingBoots()
 		s.note("%s: nothing is loaded\n  hint: %s", why, hint)
 		return &Outcome{Generation: s.cur.Running, Unchanged: true}, nil
 	}
 	pending := s.cur.Pending
 	out := &Outcome{}
-	if g, err := s.generation(s.cur.Boot); err == nil {
+	if g, err := s.generation(boot); err == nil {
 		r.addPorts(g.SSHPorts...)
 	}
-	c, err := s.toLoad(ctx, s.cur.Boot)
+	c, err := s.toLoad(ctx, boot)
 	if err != nil {
-		if err := s.stands(ctx, s.cur.Boot, err); err != nil {
+		if err := s.stands(ctx, boot, err); err != nil {
 			return nil, err
 		}
 	} else {

@@ -274,7 +274,7 @@ func (h *Host) asKernel(st store, cur *current) {
 	if err != nil {
 		return
 	}
-	if kept, err := h.Kernel.Kept(ctx); err == nil && kept {
+	if kept, err := h.isKept(ctx, cur.Pending); err == nil && kept {
 		cur.Pending = nil
 	} else if g := st.marked(mark); g != nil && g.Number != cur.Pending.Generation {
 		cur.Running, cur.Pending = g.Number, nil

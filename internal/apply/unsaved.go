@@ -3,6 +3,8 @@ package apply
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 )
 
 // A disk that is full, read-only or broken keeps no host from its confirmed policy,
@@ -70,6 +72,38 @@ func (e *UndurableError) Error() string {
 
 func (e *UndurableError) Unwrap() error { return e.Err }
 
+// keptDir is where it is noted beside the kernel which trials are kept, by their tokens:
+// memory that is gone with the next boot, and that no flush of rules reaches.
+const keptDir = "/run/sluice"
+
+func keptPath(p *Pending) string { return filepath.Join(keptDir, "kept-"+p.Token) }
+
+// noteKept notes it there. The kernel has it all the same.
+func noteKept(p *Pending) {
+	if err := os.MkdirAll(keptDir, 0o755); err == nil {
+		_ = os.WriteFile(keptPath(p), nil, 0o600)
+	}
+}
+
+// forgetKept takes the note away when the disk has it. What stays otherwise is of a token
+// that never comes again.
+func forgetKept(p *Pending) {
+	if p != nil && p.Token != "" {
+		_ = os.Remove(keptPath(p))
+	}
+}
+
+// isKept says whether a trial is kept though the disk did not take its confirmation. The
+// trial may be nil, where the disk has it as over.
+func (h *Host) isKept(ctx context.Context, p *Pending) (bool, error) {
+	if p != nil && p.Token != "" && p.BootID == bootID() {
+		if _, err := os.Stat(keptPath(p)); err == nil {
+			return true, nil
+		}
+	}
+	return h.Kernel.Kept(ctx)
+}
+
 // keepInKernel notes in the kernel that the generation on trial is kept: until the
 // rules switch again, or the next boot.
 func (s *session) keepInKernel(ctx context.Context) error {
@@ -84,7 +118,8 @@ func (s *session) settleKept(ctx context.Context) {
 	if p := s.cur.Pending; n == 0 || p == nil && s.cur.Boot == n || p != nil && p.Generation != n {
 		return
 	}
-	if kept, err := s.Kernel.Kept(ctx); err != nil || !kept {
+	p := s.cur.Pending
+	if kept, err := s.isKept(ctx, p); err != nil || !kept {
 		return
 	}
 	if g, err := s.generation(n); err == nil && g.Closed {
@@ -98,6 +133,7 @@ func (s *session) settleKept(ctx context.Context) {
 		s.kept = &UndurableError{n, s.bootOnDisk(), err}
 		return
 	}
+	forgetKept(p)
 	s.keptNow = true
 	s.note("generation %d, which is kept, is written now as confirmed: it is loaded at boot", n)
 }
