@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"sluice/internal/host"
 	"sluice/internal/kernel/link"
 )
 
@@ -18,8 +19,8 @@ const (
 	againMost  = 30 * time.Second
 )
 
-// Follow calls Sync whenever links, addresses or routes have changed, until the context
-// ends. Where systemd waits for it, it learns when the first Sync is done. Told is called with what was brought in. What fails is noted and tried again; a
+// Follow calls Sync whenever links, addresses, routes or name servers have changed, until
+// the context ends. Where systemd waits for it, it learns when the first Sync is done. Told is called with what was brought in. What fails is noted and tried again; a
 // socket that fails is opened anew, since nothing else would see the next change.
 func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 	if err := needRoot(); err != nil {
@@ -38,6 +39,14 @@ func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 				h.note("%v", err)
 				wait(ctx, againFirst)
 			}
+		}
+	}()
+	go func() {
+		for told := false; ctx.Err() == nil; told = true {
+			if err := host.WatchResolvers(ctx, h.Namespace, changed); err != nil && !told {
+				h.note("a change of name servers alone is not followed: %v", err)
+			}
+			wait(ctx, againMost)
 		}
 	}()
 	lost, ready := false, false

@@ -55,6 +55,8 @@ func scriptNetns(ts *testscript.TestScript, neg bool, args []string) {
 		for _, port := range []string{"22", "80", "7000"} {
 			host.ServeTCP("10.0.0.1:"+port, "[2001:db8::1]:"+port)
 		}
+		// ip-netns(8) has a namespace's own files there, which a script may make.
+		ts.Defer(func() { ts.Check(os.RemoveAll(filepath.Join("/etc/netns", host.Name()))) })
 		ts.Setenv("NETNS", host.Name())
 		ts.Setenv("CLIENT", client.Name())
 		clients.Store(ts.Getenv("WORK"), client)

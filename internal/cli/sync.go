@@ -26,8 +26,8 @@ loaded anew only where they wait for an interface (of a flowtable) that is there
 now, or where somebody took the confirmed policy's away. Rules that run stay, whatever
 cannot be read.
 
-With --follow it stays, listens for changes of links, addresses and routes, and does
-so at the first sign of one; of many that follow closely it then takes the sum. It is
+With --follow it stays, listens for changes of links, addresses, default routes and
+name servers (resolv.conf), and does so at the first sign of one; of many that follow closely it then takes the sum. It is
 what sluice-sync.service runs.
 
 Default routes are those of the main table, IPv4 and IPv6, whatever their metric,

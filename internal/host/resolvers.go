@@ -36,7 +36,7 @@ func Resolvers(namespace string) ([]netip.Addr, error) {
 	path := resolvConf
 	if namespace != "" {
 		// ip-netns(8) shows this file in place of the host's.
-		if own := filepath.Join("/etc/netns", namespace, "resolv.conf"); readable(own) {
+		if own := namespaceConf(namespace); readable(own) {
 			path = own
 		}
 	}
@@ -53,6 +53,10 @@ func Resolvers(namespace string) ([]netip.Addr, error) {
 	}
 	slices.SortFunc(servers, netip.Addr.Compare)
 	return slices.Compact(servers), nil
+}
+
+func namespaceConf(namespace string) string {
+	return filepath.Join("/etc/netns", namespace, "resolv.conf")
 }
 
 func readable(path string) bool {
