@@ -215,7 +215,7 @@ func countrySets(r *resolve.Resolved) (out addrset.Set) {
 	return out
 }
 
-// errNoCountries says that a change has no sense under a policy.
+// errNoCountries says that a policy has nothing of what a change is about.
 var errNoCountries = errors.New("the policy has no set of countries")
 
 // shifted is the country data with 1 % of a set's ranges changed: of each family one

@@ -10,7 +10,7 @@ import (
 	"sluice/internal/samples"
 )
 
-// quiet is what a machine measures that is what the default figures are of.
+// quiet is what a machine measures that is what the figures that come with Sluice are of.
 func quiet() *Measured {
 	m := &Measured{Costs: nftables.DefaultCosts(), Series: map[string]samples.Series{}, Same: samples.Series{-1, 0, 1}}
 	for _, c := range nftables.Constants() {

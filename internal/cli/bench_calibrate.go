@@ -25,7 +25,7 @@ takes about a minute, in network namespaces that are gone afterwards. What was
 measured is stored with the kernel, the machine and the day. From then on
 
   "sluice plan", "explain" and "compile --explain" say how many ns packets pay on
-  this machine, instead of by default figures;
+  this machine, instead of by the figures that come with Sluice;
   layouts of large sets are chosen by it: plan says where the layout of what runs
   would become another one. What runs stays as it is until the next apply or
   refresh, and what was chosen at an apply is what comes back at boot.
@@ -34,8 +34,8 @@ Where the kernel, the processor or its mitigations are others since, the stored
 figures are left alone, and every command that would use them says so.
 
 A machine that was too busy to tell is said to be, with what spread, and nothing is
-stored: --force stores all the same. --show prints what is stored, beside the
-default figures, without measuring; --remove goes back to default figures.
+stored: --force stores all the same. --show prints what is stored, beside
+the figures that come with Sluice, without measuring; --remove goes back to those.
 
 ` + reportHelp + `
 
@@ -131,7 +131,7 @@ func showCalibration(cmd *cobra.Command, args []string) error {
 	case err != nil:
 		return err
 	case c == nil:
-		return &foundError{"nothing is stored: estimates and layouts are by default figures\nhint: sluice bench calibrate measures this machine"}
+		return &foundError{"nothing is stored: estimates and layouts are by the figures that come with Sluice\nhint: sluice bench calibrate measures this machine"}
 	}
 	r := startReport(cmd, args, calibrationTitle)
 	r.Version, r.When, r.Took, r.Machine, r.Warnings = c.Version, c.Measured, c.Took, c.Machine, c.Warnings
@@ -162,7 +162,7 @@ func removeCalibration(cmd *cobra.Command) error {
 	}
 	text := "nothing was stored"
 	if was {
-		text = "removed: estimates and layouts are by default figures"
+		text = "removed: estimates and layouts are by the figures that come with Sluice"
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), text)
 	return nil

@@ -51,7 +51,7 @@ the same bytes, as long as the figures of "sluice bench calibrate" are the same.
 The policy is compiled for this host, and for the kernel that runs here. With
 --host it is compiled for the host that "sluice facts --json" described; its
 kernel cannot be asked, so what only makes it faster is left out and noted, and
-layouts are chosen by default figures.
+layouts are chosen by the figures that come with Sluice.
 
 With -o the text goes to DIR/sluice.nft, and the transactions in which "sluice
 apply" loads it where nothing is loaded yet go to DIR/step-*.nft. With --dump-passes

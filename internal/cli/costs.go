@@ -24,29 +24,29 @@ machine, or by default ones where it has not, or the kernel is another since.`
 
 // costs is by which figures a command estimates.
 type costs struct {
-	measured  *calibrate.Calibration // nil: by default figures
+	measured  *calibrate.Calibration // nil: by the figures that come with Sluice
 	ignored   string                 // why what was measured is not used
 	elsewhere bool                   // the host is another than this one
 }
 
 // costs are those of this host. What was measured is never needed: where it cannot be
-// used, default figures are, and that is said.
+// used, the figures that come with Sluice are, and that is said.
 func (o options) costs() costs {
 	c, err := calibrate.Load(o.stateDir)
 	var other *calibrate.OtherVersionError
 	switch {
 	case errors.As(err, &other):
-		return costs{ignored: fmt.Sprintf("the calibration is of another version of sluice (%s, this one reads %s) and is not used, default figures are; sluice bench calibrate measures anew", other.Schema, calibrate.Schema)}
+		return costs{ignored: fmt.Sprintf("the calibration is of another version of sluice (%s, this one reads %s) and is not used, the figures that come with Sluice are; sluice bench calibrate measures anew", other.Schema, calibrate.Schema)}
 	case errors.Is(err, fs.ErrPermission):
-		return costs{ignored: fmt.Sprintf("what was measured on this machine cannot be read, so default figures are taken: %v", err)}
+		return costs{ignored: fmt.Sprintf("what was measured on this machine cannot be read, so the figures that come with Sluice are taken: %v", err)}
 	case err != nil: // its place in the file, and on another line the way out
 		text, way, _ := strings.Cut(err.Error(), "\nhint: ")
-		return costs{ignored: strings.TrimSuffix(fmt.Sprintf("what was measured on this machine is damaged, so default figures are taken: %s; %s", text, way), "; ")}
+		return costs{ignored: strings.TrimSuffix(fmt.Sprintf("what was measured on this machine is damaged, so the figures that come with Sluice are taken: %s; %s", text, way), "; ")}
 	case c == nil:
 		return costs{}
 	}
 	if why := c.Unfit(figures.ThisMachine()); why != "" {
-		return costs{ignored: fmt.Sprintf("the calibration of %s is not used, default figures are: %s; sluice bench calibrate measures anew", c.Day(), why)}
+		return costs{ignored: fmt.Sprintf("the calibration of %s is not used, the figures that come with Sluice are: %s; sluice bench calibrate measures anew", c.Day(), why)}
 	}
 	return costs{measured: c}
 }
@@ -84,9 +84,9 @@ func (c costs) words() string {
 	case c.measured != nil:
 		return fmt.Sprintf("on this machine (measured %s)", c.measured.Day())
 	case c.elsewhere:
-		return "by default figures"
+		return "by the figures that come with Sluice"
 	}
-	return "by default figures: `sluice bench calibrate` measures this machine"
+	return "by the figures that come with Sluice: `sluice bench calibrate` measures this machine"
 }
 
 // costsView is the same in JSON.

@@ -19,9 +19,9 @@ func TestCostsWords(t *testing.T) {
 		costs costs
 		want  string
 	}{
-		{costs{}, "by default figures: `sluice bench calibrate` measures this machine"},
-		{costs{ignored: "another kernel"}, "by default figures: `sluice bench calibrate` measures this machine"},
-		{costs{elsewhere: true}, "by default figures"},
+		{costs{}, "by the figures that come with Sluice: `sluice bench calibrate` measures this machine"},
+		{costs{ignored: "another kernel"}, "by the figures that come with Sluice: `sluice bench calibrate` measures this machine"},
+		{costs{elsewhere: true}, "by the figures that come with Sluice"},
 		{costs{measured: &calibrate.Calibration{Measured: at}}, "on this machine (measured 2026-11-21)"},
 		{costs{measured: &calibrate.Calibration{Measured: at, Warnings: []string{"noise"}}}, "on this machine (measured 2026-11-21, when it was busy)"},
 	} {

@@ -133,7 +133,7 @@ func (a askedPacket) ends(f host.Facts, p *packet.Packet, way packet.Way) error 
 		{"--out", a.out, map[packet.Way]string{packet.In: "what comes to the host leaves by no interface"}[way]},
 	} {
 		if name.text != "" && name.wrong != "" {
-			return fmt.Errorf("%s %s has no sense on %s: %s", name.flag, name.text, way, name.wrong)
+			return fmt.Errorf("%s %s cannot be used on %s: %s", name.flag, name.text, way, name.wrong)
 		}
 	}
 	if way == packet.Out {
@@ -465,7 +465,7 @@ func (a askedPacket) marked(p *packet.Packet) error {
 func (a askedPacket) owner(r *resolve.Resolved, way packet.Way) (int64, error) {
 	if way != packet.Out {
 		if a.user != "" {
-			return 0, fmt.Errorf("--user %s has no sense on %s: only what this host sends has a user", a.user, way)
+			return 0, fmt.Errorf("--user %s cannot be used on %s: only what this host sends has a user", a.user, way)
 		}
 		return -1, nil
 	}

@@ -61,7 +61,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 			// A shell variable that is not set must not ask about everybody.
 			for _, name := range []string{"service", "from", "to", "in", "out", "hook"} {
 				if f := cmd.Flags().Lookup(name); f.Changed && strings.TrimSpace(f.Value.String()) == "" {
-					return fmt.Errorf("--%s is empty\nhint: leave it away where anything is meant", name)
+					return fmt.Errorf("--%s is empty\nhint: leave it out where anything is meant", name)
 				}
 			}
 			var err error

@@ -96,7 +96,7 @@ func TestSum(t *testing.T) {
 	check("why figures are default ones", c, true)
 	measured := calibrate.Calibration{Measured: time.Now(), Costs: nftables.DefaultCosts()}
 	c.costs = costs{measured: &measured}
-	check("what was measured is what the default figures are", c, true)
+	check("what was measured is what the figures that come with Sluice are", c, true)
 	measured.Costs.Lookup.Interval.Of4096++
 	check("another figure", c, false)
 	for what, in := range map[string]resolve.Inputs{

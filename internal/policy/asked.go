@@ -25,7 +25,7 @@ func (a Asking) Services(option, text string) ([]ServiceRef, error) {
 
 // Who reads a WHO: "office", "not office", "[office, 192.0.2.0/24]". Nil is
 // anybody. Word is the word of a rule that it stands behind, from or to; noZone
-// says that a zone has no sense there.
+// says that a zone cannot be used there.
 func (a Asking) Who(option, text, word string, noZone bool) (*Who, error) {
 	var out *Who
 	err := a.read(option, text, func(w *words) (ok bool) {

@@ -99,7 +99,7 @@ func TestDocumentErrors(t *testing.T) {
 
 		{"ban of a zone", head + "zones: {z: {interfaces: [z]}}\nban: [‸z]\n", `"z" is a zone`, "name a set"},
 		{"ban of unknown", head + "ban: [‸z]\n", `unknown set "z"`, ""},
-		{"ban with not", head + "ban: [‸not 192.0.2.1]\n", "not has no sense", "except"},
+		{"ban with not", head + "ban: [‸not 192.0.2.1]\n", "not cannot be used", "except"},
 		{"bypass of any", head + "tracking: {bypass: [‸any]}\n", "needs services with ports", "name services"},
 		{"bypass without ports", head + "tracking: {bypass: [‸ping]}\n", "needs a service with ports", "tcp, udp or sctp"},
 		{"bypass to a zone", head + "zones: {z: {interfaces: [z]}}\ntracking: {bypass: http to ‸z}\n", `"z" is a zone`, "name a set"},
@@ -131,7 +131,7 @@ func TestDocumentErrors(t *testing.T) {
 		{"section as a list", head + "input:\n  ‸- allow ssh\n", "input must be a mapping, this is a list", "rules:"},
 		{"default", head + "input: {default: ‸dorp}\n", `unknown default "dorp", did you mean "drop"?`, "drop, reject or allow"},
 		{"default with more", head + "input: {default: drop ‸ssh}\n", `unexpected "ssh" in default`, "drop, reject or allow"},
-		{"accelerate in input", head + "input: {default: drop, ‸accelerate: true}\n", "accelerate has no sense in input", "under forward"},
+		{"accelerate in input", head + "input: {default: drop, ‸accelerate: true}\n", "accelerate cannot be used in input", "under forward"},
 		{"unknown key in a section", head + "input: {default: drop, ‸rule: []}\n", `unknown key "rule" in input, did you mean "rules"?`, "known are default, rules"},
 		{"rules as a text", head + "input: {default: drop, rules: ‸allow ssh}\n", "rules must be a list", "line of its own"},
 		{"rule as a list", head + "input: {default: drop, rules: [‸[allow, ssh]]}\n", "must be a line of words or a mapping", ""},

@@ -53,9 +53,9 @@ func expectWords() []string {
 func noSenseExpected(word string) (why, wayOut string) {
 	switch word {
 	case "limit", "max":
-		return "limits count as not reached", "leave it away"
+		return "limits count as not reached", "leave it out"
 	case "log":
-		return "it is about verdicts alone", "leave it away"
+		return "it is about verdicts alone", "leave it out"
 	}
 	return "", ""
 }
@@ -164,7 +164,7 @@ func (r *rule) way() {
 			continue
 		}
 		if why, wayOut := noSense(t.text, hook); hook != "" && why != "" {
-			r.failAt(t, strings.Replace(wayOut, "put the rule under", "write on", 1), "%s has no sense on %s: %s", quote(t.text), hook, why)
+			r.failAt(t, strings.Replace(wayOut, "put the rule under", "write on", 1), "%s cannot be used on %s: %s", quote(t.text), hook, why)
 		}
 	}
 	r.checkWho(x.From, "from", hook == Output)
@@ -236,7 +236,7 @@ func (f *file) expectations(doc *yaml.Node) {
 		case e.name == "expect":
 			f.expect(e)
 		case shapeOf("policy").key(e.name) != nil:
-			f.fail(f.src.at(e.key), hint+"; what else belongs to the policy stands there", "%s has no sense in a file of expectations", quote(e.name))
+			f.fail(f.src.at(e.key), hint+"; what else belongs to the policy stands there", "%s cannot be used in a file of expectations", quote(e.name))
 		default:
 			f.fail(f.src.at(e.key), hint, "unknown key %s in a file of expectations%s", quote(e.name), didYouMean(e.name, []string{"version", "expect"}))
 		}

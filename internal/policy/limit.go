@@ -72,7 +72,7 @@ func (r *rule) perSource() bool {
 		return r.failAt(t, hint, "expected source behind per, found %s", t.describe())
 	}
 	if why, wayOut := noSense("per source", r.hook); why != "" {
-		r.failAt(t, wayOut, "%s has no sense in %s: %s", quote("per source"), r.hook, why)
+		r.failAt(t, wayOut, "%s cannot be used in %s: %s", quote("per source"), r.hook, why)
 	}
 	return true
 }
@@ -116,7 +116,7 @@ func parseUnit(s string) (time.Duration, *problem) {
 func (r *rule) max() bool {
 	m := &MaxConnections{Pos: r.previous().pos}
 	if r.rule.Action != Allow {
-		r.failAt(r.previous(), "write it as an allow", "max has no sense with %s: it bounds what a rule allows", r.rule.Action)
+		r.failAt(r.previous(), "write it as an allow", "max cannot be used with %s: it bounds what a rule allows", r.rule.Action)
 	}
 	t, ok := r.word("a number", "write max N connections")
 	if !ok {
@@ -128,7 +128,11 @@ func (r *rule) max() bool {
 	}
 	m.Count = uint32(n)
 	if !r.accept("connections") && !r.accept("connection") {
-		return r.failAt(r.peek(), "write max "+t.text+" connections", "expected connections, found %s", r.peek().describe())
+		at, line := r.peek(), "write max "+t.text+" connections"
+		if r.accept("per") {
+			line += " per source"
+		}
+		return r.failAt(at, line, "expected connections, found %s", at.describe())
 	}
 	if r.accept("per") {
 		if m.PerSource = r.perSource(); !m.PerSource {

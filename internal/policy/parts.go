@@ -244,7 +244,7 @@ func (f *file) bans(e entry) []Who {
 			continue
 		}
 		if strings.HasPrefix(s, "not ") {
-			f.fail(f.src.at(n), "define a set with except", "not has no sense in %s", e.name)
+			f.fail(f.src.at(n), "define a set with except", "not cannot be used in %s", e.name)
 			continue
 		}
 		pos := f.src.runeAt(n, 0)

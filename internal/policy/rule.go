@@ -78,13 +78,13 @@ func (r *rule) parse() bool {
 			}
 			r.seen[c.word] = true
 			if why, wayOut := noSenseExpected(c.word); r.expect != nil && why != "" {
-				return r.failAt(t, wayOut, "%s has no sense in an expectation: %s", quote(c.word), why)
+				return r.failAt(t, wayOut, "%s cannot be used in an expectation: %s", quote(c.word), why)
 			}
 			if why, wayOut := noSense(c.word, r.hook); r.expect == nil && why != "" {
-				r.failAt(t, wayOut, "%s has no sense in %s: %s", quote(c.word), r.hook, why)
+				r.failAt(t, wayOut, "%s cannot be used in %s: %s", quote(c.word), r.hook, why)
 			}
 			if r.rule.Action == ClampMSS && slices.Contains([]string{"published", "by", "limit", "max", "log"}, c.word) {
-				r.failAt(t, "leave it away", "%s has no sense with clamp mss", quote(c.word))
+				r.failAt(t, "leave it out", "%s cannot be used with clamp mss", quote(c.word))
 			}
 			r.take()
 			if !c.parse(r) {
@@ -197,7 +197,7 @@ func (r *rule) action() bool {
 	case "clamp":
 		r.rule.Action = ClampMSS
 		if why, wayOut := noSense("clamp", r.hook); why != "" {
-			return r.failAt(t, wayOut, "%s has no sense in %s: %s", quote("clamp mss"), r.hook, why)
+			return r.failAt(t, wayOut, "%s cannot be used in %s: %s", quote("clamp mss"), r.hook, why)
 		}
 		if !r.accept("mss") {
 			return r.failAt(r.peek(), "write clamp mss", "expected mss behind clamp, found %s", r.peek().describe())

@@ -44,7 +44,7 @@ func (f *file) section(e entry, where **Section, hook Hook) {
 			}
 		case "accelerate":
 			if hook != Forward {
-				f.fail(f.src.at(k.key), "put it under forward", "accelerate has no sense in %s: only what goes through this host can be offloaded", hook)
+				f.fail(f.src.at(k.key), "put it under forward", "accelerate cannot be used in %s: only what goes through this host can be offloaded", hook)
 				continue
 			}
 			if s.AccelPos.Line != 0 {

@@ -93,7 +93,7 @@ func (f *file) setContent(e entry, s *Set, by map[string]entry, content []string
 		f.fail(f.src.at(k.key), "", "refresh without url")
 	}
 	if k, ok := by["except"]; ok && by["endpoints"].key != nil {
-		f.fail(f.src.at(k.key), "", "except has no sense with endpoints")
+		f.fail(f.src.at(k.key), "", "except cannot be used with endpoints")
 	}
 	if k, ok := by["counters"]; ok && s.Counters && by["endpoints"].key != nil {
 		f.fail(f.src.at(k.key), "", "counters have no sense with endpoints")
@@ -173,13 +173,13 @@ func (f *file) checkSet(s *Set) {
 			other := f.sets[w.Text]
 			switch {
 			case other != nil && len(other.Endpoints) > 0:
-				f.fail(w.Pos, "", "%s is a set of endpoints, which has no sense in %s", quote(w.Text), list.word)
+				f.fail(w.Pos, "", "%s is a set of endpoints, which cannot be used in %s", quote(w.Text), list.word)
 			case other != nil:
 				if path := f.setCircle(other, s); path != nil && s == f.firstOf(path) {
 					f.fail(w.Pos, "", "sets are made of each other in a circle: %s → %s", s.Name, strings.Join(path, " → "))
 				}
 			case f.zones[w.Text] != nil:
-				f.fail(w.Pos, "name a set", "%s is a zone, which has no sense in %s", quote(w.Text), list.word)
+				f.fail(w.Pos, "name a set", "%s is a zone, which cannot be used in %s", quote(w.Text), list.word)
 			case !f.unread:
 				f.fail(w.Pos, "", "unknown set %s%s", quote(w.Text), didYouMean(w.Text, sortedKeys(f.sets)))
 			}

@@ -220,7 +220,7 @@ func (f *file) bypass(n *yaml.Node) *Bypass {
 			return nil
 		}
 		if who != nil && who.Not {
-			w.fail(who.Pos, "define a set with except", "not has no sense in bypass")
+			w.fail(who.Pos, "define a set with except", "not cannot be used in bypass")
 			return nil
 		}
 		b.To = who
@@ -253,7 +253,7 @@ func (f *file) checkBypassTo(w *Who) {
 			switch {
 			case f.sets[item.Name] != nil:
 			case f.zones[item.Name] != nil:
-				f.fail(item.Pos, "name a set or addresses of this host", "%s is a zone, which has no sense in bypass", quote(item.Name))
+				f.fail(item.Pos, "name a set or addresses of this host", "%s is a zone, which cannot be used in bypass", quote(item.Name))
 			default:
 				f.unknownWho(item, true)
 			}

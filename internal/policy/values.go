@@ -256,7 +256,7 @@ func checkLogPrefix(s string) *problem {
 	for _, r := range s {
 		switch {
 		case r == '"' || r == '\\' || r == '$':
-			return problemf("leave it away", "log prefix contains %q", string(r))
+			return problemf("leave it out", "log prefix contains %q", string(r))
 		case r < ' ' || r > '~':
 			return problemf("use printable ASCII", "log prefix contains %q", string(r))
 		}

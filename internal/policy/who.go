@@ -85,14 +85,14 @@ func (f *file) checkWho(w *Who, word string, noZone bool) {
 			switch {
 			case zone != nil && noZone && word == "from":
 				f.fail(item.Pos, "write from ADDRESS for one of this host's own, out ZONE for the interface, or put the rule under forward",
-					"zone %s has no sense behind from in output: packets from this host come in by no interface", quote(item.Name))
+					"zone %s cannot be used behind from in output: packets from this host come in by no interface", quote(item.Name))
 			case zone != nil && noZone && word == "to":
 				f.fail(item.Pos, "write to ADDRESS for one of this host's own, in ZONE for the interface, or put the rule under forward",
-					"zone %s has no sense behind to in input: packets to this host leave by no interface", quote(item.Name))
+					"zone %s cannot be used behind to in input: packets to this host leave by no interface", quote(item.Name))
 			case zone != nil && noZone:
-				f.fail(item.Pos, "name a set or addresses", "%s is a zone, which has no sense behind %s", quote(item.Name), word)
+				f.fail(item.Pos, "name a set or addresses", "%s is a zone, which cannot be used behind %s", quote(item.Name), word)
 			case set != nil && len(set.Endpoints) > 0:
-				f.fail(item.Pos, "name a set of addresses, and the service in front", "%s is a set of endpoints, which has no sense behind %s", quote(item.Name), word)
+				f.fail(item.Pos, "name a set of addresses, and the service in front", "%s is a set of endpoints, which cannot be used behind %s", quote(item.Name), word)
 			case zone == nil && set == nil:
 				f.unknownWho(item, noZone)
 			}

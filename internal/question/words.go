@@ -235,9 +235,9 @@ func fromElsewhere(r *resolve.Resolved, way reach.Way, in, out *policy.Word, fro
 // noSense is the error of a rule that asks for an interface that no packet has.
 func noSense(p *policy.Policy, way reach.Way, in, out *policy.Word) error {
 	if way == reach.Out && in != nil {
-		return p.Errorf(in.Pos, "ask with --out, or about another --hook", "--in has no sense in output: packets from this host come in by no interface")
+		return p.Errorf(in.Pos, "ask with --out, or about another --hook", "--in cannot be used in output: packets from this host come in by no interface")
 	}
-	return p.Errorf(out.Pos, "ask with --in, or about another --hook", "--out has no sense in input: packets to this host leave by no interface")
+	return p.Errorf(out.Pos, "ask with --in, or about another --hook", "--out cannot be used in input: packets to this host leave by no interface")
 }
 
 func hasInterface(r *resolve.Resolved, w *policy.Who) bool {

@@ -30,9 +30,9 @@ func TestReadWays(t *testing.T) {
 		{Words{To: "lan"}, "forward, output", ""},
 		{Words{In: "lan"}, "input", ""},
 		{Words{Out: "lan"}, "forward, output", ""},
-		{Words{From: "lan", Hook: "output"}, "", "zone \"lan\" has no sense behind from in output"},
+		{Words{From: "lan", Hook: "output"}, "", "zone \"lan\" cannot be used behind from in output"},
 		{Words{In: "lan", Out: "lan"}, "forward", ""},
-		{Words{In: "lan", Out: "lan", Hook: "input"}, "", "has no sense"},
+		{Words{In: "lan", Out: "lan", Hook: "input"}, "", "cannot be used"},
 		{Words{Service: "shh"}, "", "did you mean \"ssh\"?"},
 	} {
 		questions, err := test.words.Read(r)
