@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -32,8 +33,10 @@ type BanEntry struct {
 	Until   time.Time `json:"until,omitzero"`
 	Packets uint64    `json:"packets"` // dropped, since the sets were made; of overlapping ranges together
 	Bytes   uint64    `json:"bytes"`
-	InForce bool      `json:"in-force"` // the kernel has it
-	at      addrset.Range
+	InForce bool      `json:"in-force"` // the kernel has it, and asks it of some address of it
+	// Exempt is the addresses of a ban by a limit that never-ban or the host exempts now.
+	Exempt []string `json:"exempt,omitempty"`
+	at     addrset.Range
 }
 
 // Bans lists what is banned by command and by limits, sorted by address. It
@@ -72,17 +75,28 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 		e.Packets, e.Bytes, e.InForce = k.hits(b.What)
 		out = append(out, e)
 	}
-	one := len(k.limits) > 0 && s.oneLimitBans()
+	one, spared := false, addrset.Set{}
+	if len(k.limits) > 0 {
+		if one, spared, err = s.bansByLimits(ctx); err != nil {
+			return nil, err
+		}
+	}
 	for _, l := range k.limits {
 		if !one {
 			l.Rule = ""
 		}
 		for a, held := range l.have {
 			r := limitRange(a)
-			out = append(out, BanEntry{
+			e := BanEntry{
 				What: r.String(), By: ByLimit, Rule: l.Rule, Until: now.Add(held.left).Truncate(time.Second),
-				Packets: held.packets, Bytes: held.bytes, InForce: true, at: r,
-			})
+				Packets: held.packets, Bytes: held.bytes, at: r,
+			}
+			all := addrset.Of(r)
+			e.InForce = !spared.ContainsSet(all)
+			for part := range spared.Intersect(all).Each() {
+				e.Exempt = append(e.Exempt, part.String())
+			}
+			out = append(out, e)
 		}
 	}
 	slices.SortFunc(out, func(a, b BanEntry) int {
@@ -97,15 +111,40 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 	return out, nil
 }
 
-// oneLimitBans says that no more than one rule of the policy that runs bans by its
-// limit, so that it is known which one did.
-func (s *session) oneLimitBans() bool {
+// bansByLimits says whether no more than one rule of the policy that runs bans by its
+// limit, so that it is known which one did, and whom such bans spare.
+func (s *session) bansByLimits(ctx context.Context) (one bool, spared addrset.Set, err error) {
 	g, err := s.generation(s.cur.Running)
 	if err != nil {
-		return false
+		return false, spared, nil //nolint:nilerr // it is not known, and the list does without
 	}
 	p, err := s.program(g)
-	return err == nil && limitsThatBan(p) == 1
+	if err != nil {
+		return false, spared, nil //nolint:nilerr // as above
+	}
+	for _, set := range p.Sets {
+		if set.Commands {
+			spared = spared.Union(set.Never)
+		}
+	}
+	f, err := s.followed()
+	if err != nil {
+		return false, spared, err
+	}
+	follower, can := s.Backend.(backend.Follower)
+	for _, set := range f.Sets {
+		if !can || set.ID != program.ExemptSet {
+			continue
+		}
+		held, err := follower.Holds(ctx, set)
+		if err != nil && !errors.Is(err, nfset.ErrNoSet) {
+			return false, spared, err
+		}
+		for _, a := range held.Addresses {
+			spared = spared.Union(addrset.Of(addrset.Range{From: a, To: a}))
+		}
+	}
+	return limitsThatBan(p) == 1, spared, nil
 }
 
 // limitsThatBan counts the policy's rules that ban by a limit.

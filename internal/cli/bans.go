@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -22,6 +23,8 @@ func newBans() *cobra.Command {
 until when each holds, how many packets it has
 dropped since rules were first loaded, who banned it, when and why. Packets are
 counted for each address; of prefixes that overlap, the hits are those of both.
+A ban by a limit does not hold for addresses that are exempt: those of never-ban, who
+is logged in over ssh, the routers of the default routes and the name servers.
 What the policy itself bans is not listed: "sluice status" counts it.
 ` + filesHelp + `
 
@@ -82,8 +85,13 @@ func longTime(d time.Duration) string {
 }
 
 func hitsText(b apply.BanEntry) string {
-	if !b.InForce {
+	switch {
+	case !b.InForce && len(b.Exempt) > 0:
+		return "exempt"
+	case !b.InForce:
 		return "not in force"
+	case len(b.Exempt) > 0:
+		return fmt.Sprintf("%d (%s exempt)", b.Packets, strings.Join(b.Exempt, ", "))
 	}
 	return fmt.Sprint(b.Packets)
 }
