@@ -31,6 +31,7 @@ func (e *explained) notes() []string {
 		return notes
 	}
 	add(e.notForwarded())
+	add(e.otherInterface())
 	add(e.bannedByCommand())
 	add(e.foreignChains())
 	if state := e.path.Packet.State; state == packet.Established || state == packet.Related {
@@ -77,6 +78,15 @@ func (e *explained) noInterface() string {
 		}
 	}
 	return ""
+}
+
+// otherInterface says that routing leads the packet elsewhere than was said.
+func (e *explained) otherInterface() string {
+	r := e.path.Route
+	if e.packet.Out == "" || r.Leads != host.Onward || slices.Contains(r.Out, e.packet.Out) {
+		return ""
+	}
+	return fmt.Sprintf("the routes of this host lead the packet out by %s, not by %s", strings.Join(r.Out, " or "), e.packet.Out)
 }
 
 // notForwarded says that the host forwards no packet at all.

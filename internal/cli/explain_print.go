@@ -78,10 +78,19 @@ func packetSubject(p packet.Packet, state packet.State) string {
 }
 
 func endsText(p packet.Packet) string {
-	if !p.HasPorts() {
-		return fmt.Sprintf("from %s to %s", p.Source, p.Destination)
+	source := p.Source.String()
+	if !p.Source.IsValid() {
+		source = "the address of its interface, which is not known"
 	}
-	return fmt.Sprintf("from %s to %s", netip.AddrPortFrom(p.Source, p.SourcePort), netip.AddrPortFrom(p.Destination, p.Port))
+	switch {
+	case !p.HasPorts():
+		return fmt.Sprintf("from %s to %s", source, p.Destination)
+	case p.SourcePort == 0:
+		source += " (and a port that the kernel chooses)"
+	case p.Source.IsValid():
+		source = netip.AddrPortFrom(p.Source, p.SourcePort).String()
+	}
+	return fmt.Sprintf("from %s to %s", source, netip.AddrPortFrom(p.Destination, p.Port))
 }
 
 // routeText says how the packet goes.

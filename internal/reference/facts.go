@@ -27,9 +27,14 @@ func (w *walk) locate() {
 	if p.DestinationLocal == packet.Unknown {
 		p.DestinationLocal = packet.Is(w.way == packet.In || w.way == packet.Out && p.Out == loopback)
 	}
-	if w.way == packet.Out && p.Out == "" {
-		w.at, w.hook = "output", policy.Output
+	if w.way != packet.Out {
+		return
+	}
+	w.at, w.hook = "output", policy.Output
+	if p.Out == "" {
 		w.leaveBy()
+	} else if !w.leads() {
+		w.lost()
 	}
 }
 

@@ -1,6 +1,9 @@
 package reference
 
 import (
+	"slices"
+	"strings"
+
 	"sluice/internal/host"
 	"sluice/internal/packet"
 	"sluice/internal/policy"
@@ -14,7 +17,7 @@ const mostWays = 64
 // and out by which interface, or nowhere. The answers are one for each way that
 // routing may choose and nobody can know before: next hops that a hash of the
 // flow chooses among. An interface that the packet is said to leave by is taken
-// as given, and of the rest, Explain's way is where routing does not know.
+// as given where there is a route at all, and of the rest, Explain's way is where routing does not know.
 func Ways(r *resolve.Resolved, p packet.Packet, way packet.Way, ask host.Router) (out []Path) {
 	var taken, of []int
 	for len(out) < mostWays {
@@ -78,7 +81,10 @@ func (w *walk) routeAsked() {
 		w.anyDevice()
 	}
 	reason := "the address is not one of this host, so the packet is forwarded" + by(p.Out)
-	if w.routed.Why != "" {
+	switch {
+	case w.routed.Leads == host.Onward && !slices.Contains(w.routed.Out, p.Out):
+		reason += ", as was said; routing leads it out by " + strings.Join(w.routed.Out, " or ")
+	case w.routed.Why != "":
 		reason += ": " + w.routed.Why
 	}
 	w.step("routing", noPos, "", reason)
@@ -103,6 +109,25 @@ func (w *walk) leaveBy() {
 		p.Out = ""
 		w.anyDevice()
 	}
+}
+
+// leads says whether routing has a way for a packet that the host sends by an interface
+// that was said. A socket that is bound to one is routed by it where a rule of routing
+// asks for it, or it is in a VRF; those are taken as they were said.
+func (w *walk) leads() bool {
+	p := &w.packet
+	if w.router == nil || p.Out == loopback || p.Destination.IsMulticast() || p.Destination == broadcast {
+		return true
+	}
+	inVRF := func(i host.Interface) bool { return i.Name == p.Out && (i.VRF != "" || i.VRFTable != 0) }
+	if slices.ContainsFunc(w.Facts.Interfaces, inVRF) {
+		return true
+	}
+	if r := w.Facts.Routing; r != nil && slices.ContainsFunc(r.Rules, func(r host.RoutingRule) bool { return r.Out != "" }) {
+		return true
+	}
+	w.routed = w.router(w.trip())
+	return w.routed.Leads != host.Nowhere
 }
 
 // anyDevice takes each interface of the host for the one that the packet leaves by,
