@@ -142,6 +142,19 @@ func (e *explained) bannedByCommand() string {
 	return ""
 }
 
+// untilBan is what a packet passes up to a ban by command, which is asked where those of
+// the policy are.
+func (e *explained) untilBan(reason string) (steps []reference.Step) {
+	for _, s := range e.path.Steps {
+		if s.Hook == string(e.path.Hook) && !slices.Contains([]string{"tracking", "nat", "routing", "rewrite", "loopback", "ban"}, s.Stage) {
+			break
+		}
+		steps = append(steps, s)
+	}
+	why, _, _ := strings.Cut(reason, ": ")
+	return append(steps, reference.Step{Hook: string(e.path.Hook), Stage: "ban", Reason: why, Decides: true})
+}
+
 func holdsAddress(ban bans.Ban, a netip.Addr) bool {
 	return ban.What.From.Is4() == a.Is4() && ban.What.From.Compare(a) <= 0 && a.Compare(ban.What.To) <= 0
 }

@@ -31,9 +31,6 @@ var alwaysHolds = map[string]string{
 // sentence is the answer in one sentence.
 func (e *explained) sentence(v explainView) string {
 	word := verdictWords[v.Verdict].word
-	if v.Banned != "" {
-		word = verdictWords[policy.Drop].word + " now by a ban by command, though the policy allows it"
-	}
 	about := []string{packetSubject(e.packet, e.path.Packet.State), endsText(e.packet), e.routeText()}
 	if v.Verdict == unknownVerdict {
 		return strings.Join(append(about, "has no verdict that holds on every way it may go:"), " ")
@@ -43,6 +40,10 @@ func (e *explained) sentence(v explainView) string {
 		text += map[bool]string{true: " with a reset", false: " with ICMP port unreachable"}[e.packet.Protocol == packet.TCP]
 	}
 	switch {
+	case v.Banned != "" && e.path.Pos.Line == 0:
+		text += fmt.Sprintf(" by a ban by command. Without the ban the policy allows it: %s.", e.path.Why)
+	case v.Banned != "":
+		text += " by a ban by command. Without the ban the policy allows it by this line:"
 	case v.Stage == "routing":
 		text += " by routing, before any rule is asked: " + v.Why + "."
 	case v.Line == nil:
@@ -127,13 +128,10 @@ func (e *explained) print(w io.Writer, v explainView) {
 		return
 	}
 	style := verdictWords[v.Verdict]
-	if v.Banned != "" {
-		style = verdictWords[policy.Drop]
-	}
 	fmt.Fprintln(w, strings.Replace(v.Sentence, " is "+style.word, " is "+paint(w, style.style, style.word), 1))
-	if v.Line != nil {
-		e.quote(w, e.path.Pos, v.Line.Text)
-	} else if v.Stage != "routing" {
+	if e.path.Pos.Line > 0 {
+		e.quote(w, e.path.Pos, e.path.Text)
+	} else if v.Stage != "routing" && v.Banned == "" {
 		fmt.Fprintln(w, paint(w, "2", "  not written in the policy, it always holds: "+alwaysHolds[v.Stage]))
 	}
 	if v.Live != nil {
@@ -165,6 +163,8 @@ func (e *explained) printEnd(w io.Writer, v explainView) {
 	case v.Stage == "routing":
 	case a == nil:
 		fmt.Fprintln(w, "\n"+paint(w, "33", "The compiled rules were not compared")+": "+v.Program.Says+".")
+	case *a && v.Banned != "":
+		fmt.Fprintln(w, "\n"+paint(w, "2", "The compiled rules do what the policy says without the ban."))
 	case *a:
 		fmt.Fprintln(w, "\n"+paint(w, "2", "The compiled rules do the same."))
 		if v.Cost != nil {

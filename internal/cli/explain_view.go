@@ -24,7 +24,7 @@ type explainView struct {
 	// Line is the line of the policy that decides; null where none is written.
 	Line *lineView `json:"line"`
 	// Banned says of a packet that the policy allows by which ban by command this
-	// host drops it now.
+	// host drops it now; the verdict, stage and reason are those of the ban then.
 	Banned  string      `json:"banned,omitempty"`
 	Limited string      `json:"limited,omitempty"` // what has to be left of a limit
 	Packet  packetView  `json:"packet"`
@@ -108,19 +108,23 @@ func (e *explained) view() (explainView, error) {
 	if e.undecided() {
 		return e.viewUndecided(v)
 	}
-	if r := path.Rule; r != nil {
+	steps := path.Steps
+	if path.Verdict == policy.Allow {
+		if v.Banned = e.bannedByCommand(); v.Banned != "" {
+			v.Verdict, v.Stage, v.Line, v.Why = policy.Drop, "ban", nil, v.Banned
+			steps = e.untilBan(v.Banned)
+		}
+	}
+	if r := path.Rule; r != nil && v.Banned == "" {
 		v.Limited = limitText(r)
 	}
-	if !sameTuple(e.packet, path.Packet) && path.Verdict == policy.Allow && e.otherRewriting() == "" {
+	if !sameTuple(e.packet, path.Packet) && v.Verdict == policy.Allow && e.otherRewriting() == "" {
 		becomes := viewOf(path.Packet, path.Packet.State)
 		v.Becomes = &becomes
 	}
-	if path.Verdict == policy.Allow {
-		v.Banned = e.bannedByCommand()
-	}
 	v.Sentence = e.sentence(v)
 	v.Notes = e.notes()
-	for _, s := range path.Steps {
+	for _, s := range steps {
 		v.Steps = append(v.Steps, stepView{s.Hook, s.Stage, lineOf(s.Pos, s.Text), s.Reason, s.Decides})
 		if err := e.sets(&v, s.Asked); err != nil {
 			return v, err
@@ -129,7 +133,9 @@ func (e *explained) view() (explainView, error) {
 	var err error
 	v.Live = e.live
 	v.Program, err = e.askProgram()
-	v.Cost = e.cost
+	if v.Banned == "" {
+		v.Cost = e.cost
+	}
 	return v, err
 }
 
