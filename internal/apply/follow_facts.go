@@ -82,7 +82,7 @@ func (s *session) holding(a backend.Artifact, load bool) backend.Artifact {
 	now := heldNow(f, sets, last)
 	if stays := lost(f, now); len(stays) > 0 && !s.toldLost {
 		s.toldLost = true
-		s.note("there is no default route: the last known stays, by %s", strings.Join(stays, ", "))
+		s.note("%s", NoDefaultRoute(stays))
 	}
 	if held, asked := now[program.DefaultRouteSet]; asked && len(held.Names) == 0 {
 		delete(now, program.DefaultRouteSet) // what it was when the policy was compiled
@@ -132,4 +132,14 @@ func (s *session) sameButForHost(g *Generation, a backend.Artifact) bool {
 	}
 	encoded, err := next.Holding(was.Held()).Encode()
 	return err == nil && wholeID(encoded) == g.Artifact
+}
+
+// NoDefaultRoute says that there is none, and that rules take the interfaces of the last
+// known ones for its own.
+func NoDefaultRoute(last []string) string {
+	if len(last) == 1 {
+		return "there is no default route: the last known one stays, by " + last[0]
+	}
+	n := len(last) - 1
+	return "there is no default route: the last known ones stay, by " + strings.Join(last[:n], ", ") + " and " + last[n]
 }

@@ -32,7 +32,7 @@ var explainRules = []Explanation{
 	{
 		Code: AlwaysPasses, Severities: []Severity{Error, Warning},
 		What:   "a rule is about ICMP errors, which are decided before any rule",
-		Why:    "Without them path MTU discovery breaks, and connections hang once packets are large (RFC 4890). So those about known connections pass, the others are dropped, and no rule is asked; `drop icmp` is harmless. Which pass is said by `tracking: icmp-errors`.",
+		Why:    "Without them path MTU discovery breaks, and connections hang once packets are large (RFC 4890). So those about known connections pass, the others are dropped, and no rule is asked; `drop icmp` is harmless. `tracking: { icmp-errors: all }` lets all of them pass.",
 		Mend:   "Remove the rule.",
 		Before: "input:\n  default: drop\n  rules:\n    - drop icmp time-exceeded\n    - allow ssh from 203.0.113.0/24\n",
 		After:  "input:\n  default: drop\n  rules:\n    - allow ssh from 203.0.113.0/24\n",

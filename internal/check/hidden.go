@@ -282,9 +282,9 @@ func joinPlaces(places []string) string {
 func (c *checker) alwaysPasses(r *policy.Rule) {
 	severity, hint := Error, "every sender needs them: without them path MTU discovery breaks"
 	if r.Action == policy.Allow {
-		severity, hint = Warning, "remove it"
+		severity, hint = Warning, "remove it; tracking: { icmp-errors: all } lets all of them pass"
 	}
-	c.report(AlwaysPasses, severity, r.Pos, hint, "this rule can never match: ICMP errors are decided before any rule")
+	c.report(AlwaysPasses, severity, r.Pos, hint, "this rule can never match: ICMP errors are decided before any rule, and those about known connections pass")
 }
 
 // impossible says which words of a rule no packet fits at once.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -174,9 +175,19 @@ func fileName(file string) string {
 	return file
 }
 
-func plural(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
+func plural[N int | uint64](n N, word string) string {
+	return fmt.Sprint(n) + " " + noun(n, word)
+}
+
+// noun is a word as it stands behind a number.
+func noun[N int | uint64](n N, word string) string {
+	switch {
+	case n == 1:
+		return word
+	case strings.HasSuffix(word, "s"):
+		return word + "es"
+	case strings.HasSuffix(word, "ry"):
+		return strings.TrimSuffix(word, "y") + "ies"
 	}
-	return fmt.Sprintf("%d %ss", n, word)
+	return word + "s"
 }

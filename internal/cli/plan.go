@@ -148,7 +148,7 @@ func printPlan(w io.Writer, p *apply.Plan, all bool, packets func(io.Writer)) {
 		if s.Internal && !all {
 			continue
 		}
-		fmt.Fprintf(w, "set          %s: %s\n", s.Name, numbers.Sprintf("%d elements to %d, +%d -%d", s.Before, s.After, s.Added, s.Removed)+addressChange(numbers, s))
+		fmt.Fprintf(w, "set          %s: %s\n", s.Name, numbers.Sprintf("%d %s to %d, +%d -%d", s.Before, noun(s.Before, "element"), s.After, s.Added, s.Removed)+addressChange(numbers, s))
 	}
 	for _, c := range p.Choices {
 		fmt.Fprintf(w, "layout       %s: %s, instead of %s\n", c.For, c.New, c.Old)

@@ -324,11 +324,11 @@ func printRefresh(w io.Writer, r *refreshJSON) {
 		fmt.Fprintf(w, "list %s: %s\n", l.Set, text)
 	}
 	for _, s := range r.Sets {
-		fmt.Fprintf(w, "set %s: %d elements, were %d: %d come, %d go%s\n", s.Name, s.After, s.Before, s.Added, s.Removed, addressesText(s))
+		fmt.Fprintf(w, "set %s: %s, %d before: %d come, %d go%s\n", s.Name, plural(s.After, "element"), s.Before, s.Added, s.Removed, addressesText(s))
 	}
 	for i, f := range r.Flows {
 		if i == shownRefusals {
-			fmt.Fprintf(w, "and %d more connections\n", len(r.Flows)-i)
+			fmt.Fprintf(w, "and %s\n", plural(len(r.Flows)-i, "more connection"))
 			break
 		}
 		fmt.Fprintln(w, f)
@@ -348,10 +348,10 @@ func printRefresh(w io.Writer, r *refreshJSON) {
 func addressesText(s apply.SetChange) string {
 	var parts []string
 	if s.AddressesPlus+s.AddressesMinus > 0 {
-		parts = append(parts, fmt.Sprintf("IPv4: %s addresses come, %s go", grouped(s.AddressesPlus), grouped(s.AddressesMinus)))
+		parts = append(parts, fmt.Sprintf("IPv4: %s %s come, %s go", grouped(s.AddressesPlus), noun(s.AddressesPlus, "address"), grouped(s.AddressesMinus)))
 	}
 	if s.NetworksPlus > 0 || s.NetworksMinus > 0 {
-		parts = append(parts, fmt.Sprintf("IPv6: addresses of %s networks (/64) come, of %s go", grouped(s.NetworksPlus), grouped(s.NetworksMinus)))
+		parts = append(parts, fmt.Sprintf("IPv6: addresses of %s %s (/64) come, of %s go", grouped(s.NetworksPlus), noun(s.NetworksPlus, "network"), grouped(s.NetworksMinus)))
 	}
 	if len(parts) == 0 {
 		return ""

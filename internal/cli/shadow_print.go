@@ -142,7 +142,7 @@ func printShadow(w io.Writer, r *shadow.Report, top int, all bool) {
 		fmt.Fprintf(w, "\n%12s  %9s  %s\n", "packets", "addresses", "country")
 		for i, c := range r.Countries {
 			if i == top {
-				fmt.Fprintf(w, "%12s  and %d others\n", "…", len(r.Countries)-top)
+				fmt.Fprintf(w, "%12s  and %s\n", "…", plural(len(r.Countries)-top, "other"))
 				break
 			}
 			numbers.Fprintf(w, "%12d  %9d  %s\n", c.Packets, c.Sources, countryText(c.Country, c.Name))

@@ -135,8 +135,8 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	printStanding(w, s.Host, s.Generation.Number, here)
 	printDrift(w, s, here)
 	for _, c := range s.Full {
-		fmt.Fprintf(w, "%s         the table of %s:%d was full for %d packets: sources beyond it share one limit\n",
-			paint(w, "33", "full"), c.Origin.File, c.Origin.Line, c.Packets)
+		fmt.Fprintf(w, "%s         the table of %s:%d was full for %s: sources beyond it share one limit\n",
+			paint(w, "33", "full"), c.Origin.File, c.Origin.Line, plural(c.Packets, "packet"))
 	}
 	if len(s.Counters) > 0 {
 		fmt.Fprintf(w, "\n%12s %14s  rule\n", "packets", "bytes")
@@ -174,7 +174,7 @@ func printStanding(w io.Writer, h apply.Standing, generation int, here string) {
 		fmt.Fprintf(w, "host         %s, taken over %s\n", m, m.Taken.Local().Format(time.DateTime))
 	}
 	if len(h.Lost) > 0 {
-		fmt.Fprintf(w, "%s         there is no default route: the last known stays, by %s\n", paint(w, "33", "host"), strings.Join(h.Lost, ", "))
+		fmt.Fprintf(w, "%s         %s\n", paint(w, "33", "host"), apply.NoDefaultRoute(h.Lost))
 	}
 }
 

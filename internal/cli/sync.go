@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -98,7 +97,7 @@ func printSynced(cmd *cobra.Command, out *apply.Synced) {
 		fmt.Fprintln(w, m)
 	}
 	if len(out.Lost) > 0 {
-		fmt.Fprintf(w, "there is no default route: the last known stays, by %s\n", strings.Join(out.Lost, ", "))
+		fmt.Fprintln(w, apply.NoDefaultRoute(out.Lost))
 	}
 	if out.Loaded != 0 {
 		fmt.Fprintf(w, "generation %d is loaded anew\n", out.Loaded)

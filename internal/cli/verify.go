@@ -287,7 +287,7 @@ func printNothingLoaded(w io.Writer, v *apply.Verified, name, here string) {
 
 // provedText says how much was looked at.
 func provedText(p *apply.Proof) string {
-	return fmt.Sprintf("(%s, %s, %s read, in %s)", choice(p.Classes == 1, "1 class", fmt.Sprint(p.Classes, " classes")), plural(p.Rules, "rule"), plural(p.Elements, "element"),
+	return fmt.Sprintf("(%s, %s, %s read, in %s)", plural(p.Classes, "class"), plural(p.Rules, "rule"), plural(p.Elements, "element"),
 		time.Duration(p.Seconds*float64(time.Second)).Round(time.Millisecond))
 }
 

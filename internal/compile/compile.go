@@ -97,7 +97,7 @@ func (c *compiler) lists() {
 		}
 		when := "a copy of any age is used, until sluice refresh " + s.Name + " asks for another"
 		if s.Refresh > 0 {
-			when = "plan, apply and sluice refresh, which a timer may run, download it where the copy is older than " + shortDuration(s.Refresh)
+			when = "where the copy is older than " + shortDuration(s.Refresh) + ", plan and apply download it, and so does a timer that runs sluice refresh"
 		}
 		c.note(originOf(s.Pos, "set "+s.Name), "set "+s.Name+": "+when)
 	}

@@ -55,7 +55,7 @@ ban: [bad, old]
 		texts = append(texts, n.Text)
 	}
 	all := strings.Join(texts, "\n")
-	for _, want := range []string{"set bad: plan, apply and sluice refresh, which a timer may run", "older than 1h30m", "set old: ", "any age"} {
+	for _, want := range []string{"set bad: where the copy is older than 1h30m, plan and apply download it, and so does a timer that runs sluice refresh", "set old: ", "any age"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("the notes lack %q:\n%s", want, all)
 		}

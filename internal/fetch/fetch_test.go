@@ -130,7 +130,7 @@ func TestFailures(t *testing.T) {
 		{Request{From: "ftp://lists.example.net/x"}, "scheme \"ftp\" is not known\nhint: use http, https or the path of a file"},
 		{Request{From: filepath.Join(dir, "none")}, "no such file or directory"},
 		{Request{From: dir}, "is a directory"},
-		{Request{From: pipe}, "is not a regular file"},
+		{Request{From: pipe}, "not a regular file"},
 	} {
 		_, err := Stream(t.Context(), io.Discard, c.req)
 		if want := c.req.From + ": " + c.want; err == nil || err.Error() != want {

@@ -72,7 +72,7 @@ func (f *Facts) ReadServers(ctx context.Context, patience time.Duration) {
 	}
 	asked = slices.DeleteFunc(asked, func(n string) bool { return len(found[n]) > 0 })
 	if len(asked) > 0 {
-		f.Unread = append(f.Unread, "addresses of "+strings.Join(asked, ", ")+": could not look up")
+		f.Unread = append(f.Unread, "addresses of "+strings.Join(asked, ", ")+": the names could not be looked up")
 	}
 }
 

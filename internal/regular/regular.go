@@ -13,7 +13,7 @@ import (
 
 // Err is why a FIFO, a device or a socket is not read: opening one may wait for ever,
 // or do something, and what it holds is gone when it is read again.
-var Err = errors.New("is not a regular file")
+var Err = errors.New("not a regular file")
 
 // Open opens a regular file, or a folder, whose reading then fails as such. Errors are
 // those of [os.Open], or a [fs.PathError] of [Err].
