@@ -71,6 +71,8 @@ func (w *wording) route(c *class, about string, yes bool, say func(string, ...an
 	}
 	if *at == "" {
 		*at = text
+	}
+	if *at == text { // which is said already
 		return
 	}
 	say("%s %s", choose(at == &c.in, "in by", "out by"), text)
