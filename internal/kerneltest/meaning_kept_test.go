@@ -165,6 +165,13 @@ var keptCases = []struct {
 		},
 	},
 	{
+		name:   "what a redirect leads to where it goes already is not published",
+		policy: "zones: { wan: { interfaces: [wan0] } }\ninput: { default: drop, rules: [allow published tcp/22] }\nnat:\n  - 'redirect tcp/22 in wan to host'\n",
+		shots: []keptShot{
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.SYN, seq: 50, state: packet.New, verdict: policy.Drop},
+		},
+	},
+	{
 		name:   "the reset is led where the connection that it ends was led",
 		policy: "tracking: { invalid: allow }\ninput: { default: reject }\nnat:\n  - 'map outer to inners'\n",
 		shots: []keptShot{

@@ -107,9 +107,6 @@ func scaleOf(r *rand.Rand, round int) (s scale, packets int) {
 // TCP is sent within and outside of its windows, with window scaling and selective
 // acknowledgements, and both ends may open at once. What stays out, and why:
 //
-//   - A line of nat that leads a packet to where it goes already: the kernel does not
-//     take it for rewritten (nf_nat_setup_info compares the two tuples), so it is not
-//     published, and the reference, which reads lines alone, says that it is.
 //   - Connections of masquerade whose own port bypasses tracking or is another's: the
 //     kernel draws their port by lot. TestWordMasqueradeKeepsOutOfBypassedPorts has them.
 //   - UDP-Lite with its own sum, which tracking takes for a wrong one: TestFactUDPLite.

@@ -76,7 +76,7 @@ func (r *drafter) rule(section string) string {
 	action := r.one("allow", "allow", "allow", "drop", "reject")
 	words := []string{action}
 	if section != "output" && r.chance(12) {
-		words = append(words, "published", r.one("tcp/8080", "udp/9000", "tcp/8000-9000", "tcp", "[tcp/8080, udp/9000]"))
+		words = append(words, "published", r.one("tcp/8080", "udp/9000", "tcp/8000-9000", "tcp", "[tcp/8080, udp/9000]", "tcp/22", "[tcp/25, tcp/9001]"))
 	} else if s := r.service(); s != "" {
 		words = append(words, s)
 	}
@@ -177,9 +177,8 @@ func (r *drafter) tracking() {
 	}
 }
 
-// nat are lines of every kind. What leads to the same inner machines meets. None
-// leads a packet to where it goes: the kernel does not take that for rewritten, so
-// no such packet is published.
+// nat are lines of every kind. What leads to the same inner machines meets, and some
+// lead a packet to where it goes already.
 func (r *drafter) nat() {
 	d := r.draft
 	for range 1 + r.IntN(4) {
@@ -203,6 +202,11 @@ func (r *drafter) nat() {
 			"redirect tcp/9001 on 2001:db8:100::9 to [2001:db8:20::6]:9000",
 			"redirect tcp/80 in lan to 10.30.0.5:8080",
 			"redirect dns in sides to :5353",
+			"redirect tcp/22 in wan to :22",
+			"redirect tcp/22 in lan to 10.20.0.1",
+			"redirect tcp/8080-8090 on 198.51.100.9 to 198.51.100.9:8080",
+			"redirect [tcp/25, udp/9000] on 10.20.0.5 to 10.20.0.5",
+			"redirect tcp/9001 on 2001:db8:20::6 to [2001:db8:20::6]:9001",
 			"map 198.51.100.32/28 to 10.20.0.0/28",
 			"map 2001:db8:100:f::/64 to 2001:db8:20::/64",
 			"map 198.51.100.32/28 to 10.20.0.0/28 stateless",

@@ -54,9 +54,15 @@ func (w *walk) rewriteDestination() {
 	w.publishedElsewhere()
 }
 
-// lead gives the packet another destination.
+// lead gives the packet another destination. What goes there already does not count
+// as rewritten, and is not published (nf_nat_setup_info of net/netfilter/nf_nat_core.c
+// compares the two).
 func (w *walk) lead(n *policy.NAT, to netip.Addr, port uint16) {
 	p := &w.packet
+	if to == p.Destination && (port == 0 || port == p.Port) {
+		w.step("nat", n.Pos, n.Text, "the packet goes there already, so nothing is rewritten")
+		return
+	}
 	w.remember()
 	p.Destination, p.DNAT = to, true
 	if port != 0 {
