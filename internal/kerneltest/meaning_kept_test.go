@@ -172,6 +172,15 @@ var keptCases = []struct {
 		},
 	},
 	{
+		name:   "a SYN that is rejected when it comes again closes its connection",
+		policy: "input: { default: reject, rules: [allow tcp/22 limit 1/day burst 1] }\noutput: { default: drop }\n",
+		shots: []keptShot{
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.SYN, seq: 50, state: packet.New, verdict: policy.Allow},
+			{side: wan0, way: packet.In, from: "peer:10046", to: "host:22", flags: packet.SYN, seq: 50, state: packet.New, verdict: policy.Reject},
+			{way: packet.Out, from: "host:22", to: "peer:10046", flags: packet.FIN | packet.ACK, seq: 900, ack: 51, state: packet.Established, verdict: policy.Allow},
+		},
+	},
+	{
 		name:   "the reset is led where the connection that it ends was led",
 		policy: "tracking: { invalid: allow }\ninput: { default: reject }\nnat:\n  - 'map outer to inners'\n",
 		shots: []keptShot{

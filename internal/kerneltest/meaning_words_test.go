@@ -102,8 +102,10 @@ func (r *drafter) rule(section string) string {
 	if section == "output" && r.chance(5) {
 		clauses = append(clauses, "by user "+r.one("0", "25", "1000", "[25, 1000]", "root"))
 	}
-	// Rates and numbers that no run uses up.
+	// Rates that are used up in a run and give nothing back, and such that no run uses up.
 	if r.chance(12) {
+		clauses = append(clauses, fmt.Sprintf("limit %d/day burst %d", 1+r.IntN(3), 1+r.IntN(8)))
+	} else if r.chance(12) {
 		clauses = append(clauses, "limit "+r.one("1000000/second", "900000/second burst 1000000"))
 	} else if section != "output" && r.chance(20) {
 		clauses = append(clauses, "limit 1000000/second per source"+r.one("", " then ban 1h"))
@@ -205,6 +207,7 @@ func (r *drafter) nat() {
 			"redirect tcp/22 in wan to :22",
 			"redirect tcp/22 in lan to 10.20.0.1",
 			"redirect tcp/8080-8090 on 198.51.100.9 to 198.51.100.9:8080",
+			"redirect tcp/8443-8450 on 2001:db8:100::9 to [2001:db8:100::9]:8443",
 			"redirect [tcp/25, udp/9000] on 10.20.0.5 to 10.20.0.5",
 			"redirect tcp/9001 on 2001:db8:20::6 to [2001:db8:20::6]:9001",
 			"map 198.51.100.32/28 to 10.20.0.0/28",

@@ -12,7 +12,8 @@
 //   - [Flows]: the same of packet after packet, with a small model of connection
 //     tracking that says which of them are new, established, related, invalid.
 //
-// Limits of rates and of connections count as not reached. Fragments are no
+// Limits of rates and of connections count as not reached, but for [Flows], which
+// takes the burst of a rate that is not by source for all that it gives. Fragments are no
 // case of their own: wherever Sluice asks for more than addresses, connection
 // tracking is in use, and the kernel puts a packet together from its fragments
 // before the first hook that Sluice has (nf_defrag_ipv4 and nf_defrag_ipv6, at

@@ -86,6 +86,9 @@ func (w *walk) interfaceTo(a netip.Addr) string { return InterfaceTo(w.Facts, a)
 // (inet_select_addr), of IPv6 with the longest beginning in common with the
 // destination (RFC 6724 section 5, rule 8). It is not valid where none is known.
 func (w *walk) addressOf(name string, to netip.Addr) (best netip.Addr) {
+	if name == loopback {
+		return w.addressOfLoopback(to)
+	}
 	most := -1
 	for _, p := range w.addressesOn(name, to) {
 		a := p.Addr()
@@ -101,6 +104,23 @@ func (w *walk) addressOf(name string, to netip.Addr) (best netip.Addr) {
 		}
 	}
 	return best
+}
+
+// addressOfLoopback is addressOf where the host asks itself. Those of loopback are of
+// too small a scope: of IPv4 it is the first address of the first other interface
+// (inet_select_addr), of IPv6 the destination (RFC 6724 section 5, rule 1).
+func (w *walk) addressOfLoopback(to netip.Addr) (first netip.Addr) {
+	if to.Is6() {
+		return to
+	}
+	index := 0
+	for _, i := range w.Facts.Interfaces {
+		list := w.addressesOn(i.Name, to)
+		if i.Name != loopback && len(list) > 0 && (index == 0 || i.Index < index) {
+			first, index = list[0].Addr(), i.Index
+		}
+	}
+	return first
 }
 
 // addressesOn is the addresses of an interface, of the family of another address

@@ -279,6 +279,10 @@ func (w *walk) rule(rule *policy.Rule) {
 		return
 	}
 	reason := "the packet fits the rule"
+	if w.table != nil && w.table.spends(rule) {
+		w.step("rules", rule.Pos, rule.Text, "the packet fits the rule, whose rate is used up")
+		return
+	}
 	switch {
 	case rule.Limit != nil:
 		reason += ", as long as the rate is not used up"
@@ -287,6 +291,21 @@ func (w *walk) rule(rule *policy.Rule) {
 	}
 	w.ends(rule.Action, "rules", rule.Pos, rule.Text, reason)
 	w.decided.Rule = rule
+}
+
+// spends takes a packet from the rate of a rule, and says whether there was none
+// left. No time passes, so a rate is its burst.
+func (f *Flows) spends(rule *policy.Rule) bool {
+	l := rule.Limit
+	if l == nil || l.PerSource {
+		return false
+	}
+	burst := l.Burst
+	if burst == 0 {
+		burst = l.Count
+	}
+	f.spent[rule]++
+	return f.spent[rule] > burst
 }
 
 // mirrored says whether the packet is what answers a packet that the rule is

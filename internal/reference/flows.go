@@ -30,12 +30,13 @@ type Flows struct {
 	Route func(netip.Addr) string
 
 	policy *resolve.Resolved
-	known  map[key]*flow // by the first packet, and by its answer
+	known  map[key]*flow           // by the first packet, and by its answer
+	spent  map[*policy.Rule]uint64 // of rates, how many packets were let through
 }
 
 // NewFlows begins with an empty connection table.
 func NewFlows(r *resolve.Resolved) *Flows {
-	return &Flows{Resumes: true, policy: r, known: map[key]*flow{}}
+	return &Flows{Resumes: true, policy: r, known: map[key]*flow{}, spent: map[*policy.Rule]uint64{}}
 }
 
 // Forget drops a host's flows, as when its connection table is flushed.
@@ -55,6 +56,9 @@ func (f *Flows) Packet(p packet.Packet, way packet.Way) Path {
 	path := w.run()
 	if w.begins && path.Verdict == policy.Allow && !path.Crowded {
 		path.Crowded = !f.begin(arrived, path.Packet)
+	}
+	if path.Verdict == policy.Reject && w.flow != nil && p.Protocol == packet.TCP && p.Flags&packet.RST == 0 {
+		w.flow.tcp = tcpClosed // by the reset that reject sends (nf_conntrack_tcp_set_closing)
 	}
 	if reset, ok := resetOf(path); ok {
 		if f.Route != nil {
