@@ -124,7 +124,9 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		}
 		s.tellChoices(in.Artifact)
 		var g *Generation
-		if g, err = s.write(in, kept); err == nil {
+		if g, err = s.write(in, kept); err != nil {
+			err = s.nothingDone(err)
+		} else {
 			err = s.change(ctx, change{
 				what: applied, to: g, artifact: in.Artifact, listing: &kept, program: in.Program, meant: in.Meant, isNew: true,
 				wait: o.Confirm, confirm: o.Confirm == 0, verify: o.Verify, peers: in.Peers,

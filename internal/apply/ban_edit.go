@@ -38,7 +38,7 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 	since, commits := instantNow(), nft.Commits()
 	before, err := journal.Append(e)
 	if err != nil {
-		return err
+		return s.nothingDone(err)
 	}
 	s.point("ban journal")
 	if err := s.bring(ctx, c, settled, add, lift, now); err != nil {

@@ -129,7 +129,7 @@ func (s *session) change(ctx context.Context, c change) error {
 		c.artifact = s.beside(c.artifact, j.Pending)
 	}
 	if err := s.saveJournal(j); err != nil {
-		return err
+		return s.nothingDone(err)
 	}
 	s.point("journal")
 

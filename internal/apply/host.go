@@ -169,10 +169,10 @@ func (h *Host) openUnsettled(ctx context.Context) (*session, error) {
 	}
 	st := store{dir: h.Dir}
 	if err := st.begin(); err != nil {
-		return nil, err
+		return nil, st.nothingDone(err)
 	}
 	if err := st.make(); err != nil && !isFolder(h.Dir) {
-		return nil, err
+		return nil, st.nothingDone(err)
 	}
 	l, err := takeLock(ctx, h.Dir, h.Wait, func(holder string) {
 		if h.Wait > 0 {

@@ -119,7 +119,7 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	s.tellChoices(in.Artifact)
 	next, err := s.writeRefresh(g, in, encoded)
 	if err != nil {
-		return nil, err
+		return nil, s.nothingDone(err)
 	}
 	err = s.change(ctx, change{
 		what: refreshed, to: next, artifact: in.Artifact, program: in.Program, meant: in.Meant, isNew: true,

@@ -111,7 +111,7 @@ func (s store) writeJSON(name string, v any) error {
 func (s store) write(name string, data []byte) error {
 	path := filepath.Join(s.dir, name)
 	if err := renameio.WriteFile(path, data, 0o600, renameio.WithTempDir(filepath.Dir(path))); err != nil {
-		return s.refuse(fmt.Errorf("write the state: %w", err))
+		return s.refuse(s.unwritable(err))
 	}
 	return s.refuse(syncDir(filepath.Dir(path)))
 }
@@ -119,7 +119,7 @@ func (s store) write(name string, data []byte) error {
 func (s store) remove(name string) error {
 	path := filepath.Join(s.dir, name)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return s.refuse(fmt.Errorf("remove from the state: %w", err))
+		return s.refuse(s.unwritable(err))
 	}
 	return s.refuse(syncDir(filepath.Dir(path)))
 }
@@ -181,7 +181,7 @@ func (s store) saveJournal(j *journal) error { return s.writeJSON(journalFile, j
 // the next boot, so it does not wait for the disk.
 func (s store) saveStep(text string) error {
 	if err := os.WriteFile(filepath.Join(s.dir, stepFile), []byte(text), 0o600); err != nil {
-		return s.refuse(fmt.Errorf("write the state: %w", err))
+		return s.refuse(s.unwritable(err))
 	}
 	return nil
 }

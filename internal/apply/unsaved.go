@@ -2,9 +2,12 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"syscall"
 )
 
 // A disk that is full, read-only or broken keeps no host from its confirmed policy,
@@ -16,6 +19,42 @@ import (
 
 // unsaved is what a disk did not take while that was no reason to fail.
 type unsaved struct{ err error }
+
+// UnwritableError says that the disk does not take the state.
+type UnwritableError struct {
+	Dir string // of the state
+	Err error  // why, without the name of a temporary file
+}
+
+func (e *UnwritableError) Error() string {
+	return fmt.Sprintf("the state in %s cannot be written: %v", e.Dir, e.Err)
+}
+
+func (e *UnwritableError) Unwrap() error { return e.Err }
+
+func (s store) unwritable(err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		err = errno
+	}
+	return &UnwritableError{s.dir, err}
+}
+
+// nothingDone is the error of a command that the disk stopped before its first effect:
+// it says so, and the way out.
+func (s store) nothingDone(err error) error {
+	var e *UnwritableError
+	var errno syscall.Errno
+	switch {
+	case errors.As(err, &e):
+		err = e
+	case errors.As(err, &errno) && slices.Contains([]syscall.Errno{syscall.ENOSPC, syscall.EROFS, syscall.EDQUOT, syscall.EIO}, errno):
+		err = s.unwritable(err)
+	default:
+		return err
+	}
+	return fmt.Errorf("%w\n  nothing was changed\n  hint: make room there, or make it writable; sluice restore and the way back from a trial need no room", err)
+}
 
 // refuse is the error of a write, or nil where it is no reason to fail.
 func (s store) refuse(err error) error {

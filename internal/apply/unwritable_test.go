@@ -161,7 +161,7 @@ func TestBootFromADiskThatTakesNothing(t *testing.T) {
 				l.reboot()
 				refuse()
 				out := l.must(command{Op: "restore"})
-				for _, want := range []string{"note: write the state: ", "the next boot loads generation 2"} {
+				for _, want := range []string{"note: the state in ", "the next boot loads generation 2"} {
 					if !strings.Contains(out, want) {
 						t.Errorf("it does not say %q: %s", want, out)
 					}
@@ -172,7 +172,7 @@ func TestBootFromADiskThatTakesNothing(t *testing.T) {
 						t.Errorf("status: %+v", s)
 					}
 				}
-				if out, err := l.run(command{Op: "apply", Policy: "a"}); err == nil || !strings.Contains(out, "write the state: ") {
+				if out, err := l.run(command{Op: "apply", Policy: "a"}); err == nil || !strings.Contains(out, "nothing was changed") {
 					t.Errorf("an apply that cannot be written: %v %s", err, out)
 				}
 				if s := l.status(); s.Generation.Number != 2 {
