@@ -41,8 +41,8 @@ type Move struct {
 	Taken time.Time `json:"taken,omitzero"`
 }
 
-// keptMoves is how many moves are written down.
-const keptMoves = 32
+// KeptMoves is how many moves are written down, the oldest going first.
+const KeptMoves = 32
 
 // String says what moved, as part of a sentence.
 func (m Move) String() string {
@@ -142,7 +142,7 @@ func (f *followed) moved(now map[string]program.Held, at time.Time) []Move {
 		}
 		out = append(out, m)
 	}
-	return out[max(0, len(out)-keptMoves):]
+	return out[max(0, len(out)-KeptMoves):]
 }
 
 // moves are those from what was held to what is.

@@ -14,7 +14,8 @@ import (
 // Synced is what Sync did.
 type Synced struct {
 	Generation int    `json:"generation"`
-	Moves      []Move `json:"moves"` // that were brought in; none: nothing changed
+	Nothing    bool   `json:"nothing-runs,omitempty"` // no policy runs, and none is to be loaded
+	Moves      []Move `json:"moves"`                  // that were brought in; none: nothing changed
 	// Lost: there is no default route, so that the last known interfaces stay.
 	Lost []string `json:"lost,omitempty"`
 	// Loaded is the generation that was loaded anew, since an interface is there that
@@ -28,7 +29,7 @@ type Synced struct {
 // an error it returns what was brought in before, nil where nothing was.
 func (h *Host) Sync(ctx context.Context) (*Synced, error) {
 	if !h.known() {
-		return &Synced{Moves: []Move{}}, needRoot()
+		return &Synced{Moves: []Move{}, Nothing: true}, needRoot()
 	}
 	s, err := h.openUnsettled(ctx)
 	if err != nil {
@@ -48,7 +49,7 @@ func (h *Host) Sync(ctx context.Context) (*Synced, error) {
 		return out, err
 	}
 	if !loaded.Unchanged {
-		out.Generation, out.Loaded = loaded.Generation, loaded.Generation
+		out.Generation, out.Loaded, out.Nothing = loaded.Generation, loaded.Generation, false
 	}
 	return out, nil
 }
@@ -62,7 +63,7 @@ func (s *session) sync(ctx context.Context) (*Synced, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Synced{Generation: s.cur.Running, Moves: []Move{}}
+	out := &Synced{Generation: s.cur.Running, Moves: []Move{}, Nothing: mark == ""}
 	follower, can := s.Backend.(backend.Follower)
 	if mark == "" || len(f.Sets) == 0 || !can {
 		return out, nil

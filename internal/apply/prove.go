@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -192,6 +193,19 @@ var errNoReader = errors.New("this backend cannot say what the kernel's rules me
 // errNothingRuns is for a proof of nothing.
 var errNothingRuns = errors.New("no policy runs\n  hint: sluice apply loads one, sluice verify FILE names the one to compare with")
 
+// nothingToProve is why there is no policy to hold the kernel against.
+func (s *session) nothingToProve(ctx context.Context) error {
+	mark, err := s.Kernel.Mark(ctx)
+	if err != nil {
+		return err
+	}
+	have, err := s.Backend.Read(ctx, false)
+	if err != nil || mark == "" && have.Empty() {
+		return cmp.Or(err, errNothingRuns)
+	}
+	return fmt.Errorf("rules of Sluice's run that this state does not know (%s), so there is nothing to hold them against\n  hint: sluice verify FILE names the policy to compare with; apply a policy, or sluice remove", cmp.Or(mark, "without a mark"))
+}
+
 // Verify proves that the kernel does with every packet what a policy means: that of
 // the generation that should run, or the one that is given with its name. It changes
 // nothing, but settles what a killed command left.
@@ -235,7 +249,7 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 		}
 	}
 	if meant == nil {
-		return nil, errNothingRuns
+		return nil, s.nothingToProve(ctx)
 	}
 	have, err := raiser.ReadWhole(ctx)
 	if err != nil {

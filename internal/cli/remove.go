@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"sluice/internal/apply"
 )
 
 func newRemove() *cobra.Command {
@@ -22,7 +24,16 @@ Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed
 		Example: "  sluice remove\n  sluice remove --yes --netns customer7",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if yes, _ := cmd.Flags().GetBool("yes"); !yes {
+			ctx, stop := interruptible(cmd)
+			defer stop()
+			h, err := hostOf(cmd)
+			if err != nil {
+				return err
+			}
+			// Where nothing is there to be removed, there is nothing to ask.
+			now, statusErr := h.Status(ctx, false)
+			nothing := statusErr == nil && now.Condition == apply.Nothing && now.Boot == 0 && now.Lost == ""
+			if yes, _ := cmd.Flags().GetBool("yes"); !yes && !nothing {
 				if !onTerminal(cmd) {
 					return errors.New("this opens the host\nhint: give --yes to do it without being asked")
 				}
@@ -32,12 +43,6 @@ Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed
 				if a := readLine(cmd.InOrStdin()); a != "y" && a != "Y" && a != "yes" {
 					return &foundError{"nothing changed"}
 				}
-			}
-			ctx, stop := interruptible(cmd)
-			defer stop()
-			h, err := hostOf(cmd)
-			if err != nil {
-				return err
 			}
 			out, err := h.Remove(ctx)
 			if err != nil {

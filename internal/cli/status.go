@@ -170,8 +170,21 @@ func printStanding(w io.Writer, h apply.Standing, generation int, here string) {
 	for _, text := range h.Fixed {
 		fmt.Fprintf(w, "%s         %s since generation %d, which is in the rules themselves: apply the policy again\n", paint(w, "31", "host"), text, generation)
 	}
-	for _, m := range h.Taken {
-		fmt.Fprintf(w, "host         %s, taken over %s\n", m, m.Taken.Local().Format(time.DateTime))
+	for i, m := range h.Taken {
+		times, later := 0, false
+		for j, o := range h.Taken {
+			if o.Set == m.Set {
+				times, later = times+1, later || j > i
+			}
+		}
+		if later {
+			continue // the last move of each is told
+		}
+		text := ""
+		if times > 1 {
+			text = fmt.Sprintf(", the last of %s%d moves", choice(len(h.Taken) == apply.KeptMoves, "at least ", ""), times)
+		}
+		fmt.Fprintf(w, "host         %s, taken over %s%s\n", m, m.Taken.Local().Format(time.DateTime), text)
 	}
 	if len(h.Lost) > 0 {
 		fmt.Fprintf(w, "%s         %s\n", paint(w, "33", "host"), apply.NoDefaultRoute(h.Lost))

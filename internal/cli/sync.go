@@ -78,7 +78,10 @@ func reportSynced(cmd *cobra.Command, out *apply.Synced) error {
 		return printJSON(w, out)
 	}
 	printSynced(cmd, out)
-	if len(out.Moves) == 0 && len(out.Lost) == 0 && out.Loaded == 0 {
+	switch {
+	case out.Nothing:
+		fmt.Fprintln(w, "no policy runs: there is nothing to bring in")
+	case len(out.Moves) == 0 && len(out.Lost) == 0 && out.Loaded == 0:
 		fmt.Fprintln(w, "nothing changed")
 	}
 	return nil
