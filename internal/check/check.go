@@ -45,6 +45,7 @@ var passes = []func(*checker){
 	(*checker).localAddresses,
 	(*checker).untrackedRules,
 	(*checker).unprovenBans,
+	(*checker).unprovenPlaces,
 	(*checker).waysBack,
 	(*checker).masquerades,
 	(*checker).hostNeeds,

@@ -47,6 +47,15 @@ var explainBans = []Explanation{
 		After:  "input:\n  default: drop\n  rules:\n    - allow udp/5060 limit 6/30s per source\n",
 	},
 	{
+		Code: UnprovenPlaces, Severities: []Severity{Remark},
+		What: "connections of a source are counted that it need not have begun",
+		Why: "Of TCP a connection takes a place of its source when its handshake is completed, so the source is real. Other protocols complete none, and more than 64 places of a source are not kept: " +
+			"there the entries of the connection table are counted, and whoever forges the source address makes such.",
+		Mend:   "Let a rule with TCP alone count connections, 64 at the most, and bound other protocols by `limit … per source`, which forgets sooner.",
+		Before: "input:\n  default: drop\n  rules:\n    - allow dns max 20 connections per source\n",
+		After:  "input:\n  default: drop\n  rules:\n    - allow tcp/53 max 20 connections per source\n    - allow udp/53 limit 50/second per source\n",
+	},
+	{
 		Code: BanManagement, Severities: []Severity{Warning},
 		What:   "a ban covers somebody who is logged in over ssh",
 		Why:    "Bans hold for flows that exist.",

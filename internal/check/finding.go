@@ -74,6 +74,7 @@ const (
 	BanManagement     Code = "ban-management"     // a ban of who is logged in
 	BanResolver       Code = "ban-resolver"       // a ban of a name server that the host asks
 	UnprovenBan       Code = "unproven-ban"       // a limit bans by packets whose source nothing proves
+	UnprovenPlaces    Code = "unproven-places"    // connections of a source are counted that it need not have begun
 )
 
 // Codes of what lint alone looks for.

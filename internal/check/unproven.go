@@ -1,6 +1,7 @@
 package check
 
 import (
+	"fmt"
 	"slices"
 
 	"sluice/internal/policy"
@@ -30,6 +31,31 @@ func (c *checker) unprovenBans() {
 			if packets = realPackets(c.unproven(s.Hook, r, packets)); len(packets) > 0 {
 				c.report(UnprovenBan, Remark, r.Limit.Pos, "leave \"then ban\" out, or add to never-ban who must not be banned",
 					"whoever forges a source address can have it banned by this limit: no handshake proves the source of %s", c.unprovenText(r, packets))
+			}
+		}
+	}
+}
+
+// unprovenPlaces remarks on connections per source that are counted by the kernel's
+// entries alone, which whoever forges the source makes.
+func (c *checker) unprovenPlaces() {
+	for _, s := range c.sections() {
+		if s.Hook == policy.Output {
+			continue // what the host itself begins
+		}
+		for _, r := range s.Rules {
+			if r.Max == nil || !r.Max.PerSource || r.Action != policy.Allow {
+				continue
+			}
+			packets, what, mend := c.packets(s.Hook, r), "", "write a rule of its own for TCP, and bound the rest by a limit"
+			if r.Max.Count > policy.MostPlaces {
+				what, mend = fmt.Sprintf("more than %d connections", policy.MostPlaces), fmt.Sprintf("let each source have %d connections, or fewer", policy.MostPlaces)
+			} else if packets = realPackets(without(packets, wholeProtocol(protoTCP))); len(packets) > 0 {
+				what = c.unprovenText(r, packets)
+			}
+			if what != "" {
+				c.report(UnprovenPlaces, Remark, r.Max.Pos, mend,
+					"whoever forges a source address can use up its connections: no handshake proves the source of %s", what)
 			}
 		}
 	}

@@ -38,6 +38,7 @@ func Compile(r *resolve.Resolved) (*program.Program, error) {
 	for _, s := range []*policy.Section{r.Policy.Input, r.Policy.Forward, r.Policy.Output} {
 		c.section(s)
 	}
+	c.ownAnswers()
 	c.bans()
 	c.tracking()
 	c.nat()

@@ -61,7 +61,7 @@ func tableTime(r program.Rate) uint64 {
 	return max(60_000, 2*r.Per*max(1, (r.Burst+r.Packets-1)/r.Packets))
 }
 
-func (c *compiler) connectionLimit(id string, m *policy.MaxConnections, o program.Origin) program.Action {
+func (c *compiler) connectionLimit(id string, m *policy.MaxConnections, o program.Origin) program.ConnectionLimit {
 	out := program.ConnectionLimit{Name: "connections-" + id, Max: m.Count}
 	if m.PerSource {
 		out.Per = program.PerSource
@@ -72,23 +72,25 @@ func (c *compiler) connectionLimit(id string, m *policy.MaxConnections, o progra
 	return out
 }
 
-// proven is a limit by source whose rule lets connections of TCP in at a hook. A SYN
-// can be forged, so it is only asked whether its source is over the limit. It labels
-// its connection, and what counts is the handshake, by the first packet that proves
-// that it was completed.
+// proven is a limit by source, or places of one, whose rule lets connections of TCP in
+// at a hook. A SYN can be forged, so it is only asked whether its source is over the
+// limit. It labels its connection, and what counts is the handshake, by the first
+// packet that proves that it was completed.
 type proven struct {
-	id    string
-	label uint8
-	limit program.Limit
-	ports []program.NumberRange // nil: of any
-	o     program.Origin
+	id     string
+	label  uint8
+	limit  program.Limit           // without a name where the rule has none by source
+	places program.ConnectionLimit // Max 0 where its connections hold no places
+	ports  []program.NumberRange   // nil: of any
+	o      program.Origin
 }
 
 // proves says whether a rule's limit counts completed handshakes, where its packets
 // are TCP. What a rule refuses has none, and what the host itself begins is not
 // forged.
 func (c *compiler) proves(r *policy.Rule, hook policy.Hook) bool {
-	if r.Limit == nil || !r.Limit.PerSource || r.Action != policy.Allow || hook == policy.Output {
+	limited := r.Limit != nil && r.Limit.PerSource
+	if !limited && !holdsPlaces(r) || r.Action != policy.Allow || hook == policy.Output {
 		return false
 	}
 	if _, labelled := c.labels[c.ruleIDs[r]]; !labelled && len(c.labels) == mostProven {
@@ -124,16 +126,40 @@ func (c *compiler) provenRules(r *policy.Rule, hook policy.Hook, matches []match
 	}
 	var out []program.Rule
 	if len(rest) > 0 {
-		out = c.rules(id, id, rest, c.actions(r, c.limit(id, r.Limit, o)), o)
+		var gates []program.Action
+		if r.Limit != nil {
+			gates = append(gates, c.limit(id, r.Limit, o))
+		}
+		out = c.rules(id, id, rest, c.actions(r, append(gates, c.most(r, o)...)...), o)
 	}
 	if len(tcp) > 0 {
 		p := c.proven(r, hook, tcp, o)
-		asks := program.Limit{
-			Name: p.limit.Name + "-over", Rate: p.limit.Rate, Per: program.PerSource, Table: c.overSet(id, p.limit, o), Asks: true,
+		var asks []program.Action
+		switch {
+		case p.limit.Name != "":
+			asks = append(asks, program.Limit{
+				Name: p.limit.Name + "-over", Rate: p.limit.Rate, Per: program.PerSource, Table: c.overSet(id, p.limit, o), Asks: true,
+			})
+		case r.Limit != nil:
+			asks = append(asks, c.limit(id, r.Limit, o)) // of all sources together
 		}
-		out = append(out, c.rules(id, id+"_tcp", tcp, c.actions(r, asks, program.SetLabel{Bit: p.label}), o)...)
+		label := program.SetLabel{Bit: p.label}
+		chain := id + "_tcp"
+		out = append(out, c.rules(id, chain, tcp, c.actions(r, slices.Concat(asks, c.most(r, o), []program.Action{label})...), o)...)
+		if p.places.Max > 0 {
+			free := append(slices.Clone(asks), program.Jump{Chain: c.freePlace(p, c.actions(r, label))})
+			out = append(out, c.rules(id, id+"_free", tcp, free, o)...)
+		}
 	}
 	return out
+}
+
+// most is the gate of a rule's greatest number of connections; none where it has none.
+func (c *compiler) most(r *policy.Rule, o program.Origin) []program.Action {
+	if r.Max == nil {
+		return nil
+	}
+	return []program.Action{c.connectionLimit(c.ruleIDs[r], r.Max, o)}
 }
 
 // apartTCP parts what a match is of TCP from the rest; nil where there is none.
@@ -151,7 +177,13 @@ func apartTCP(m match) (tcp, rest match) {
 // proven notes that a limit of a rule counts handshakes at a hook.
 func (c *compiler) proven(r *policy.Rule, hook policy.Hook, ways []match, o program.Origin) *proven {
 	id := c.ruleIDs[r]
-	p := &proven{id: id, label: c.label(id), limit: c.limit(id, r.Limit, o), o: o}
+	p := &proven{id: id, label: c.label(id), o: o}
+	if r.Limit != nil && r.Limit.PerSource {
+		p.limit = c.limit(id, r.Limit, o)
+	}
+	if holdsPlaces(r) {
+		p.places = c.connectionLimit(id, r.Max, o)
+	}
 	for _, m := range ways {
 		ports := portsOf(m)
 		if p.ports = append(p.ports, ports...); ports == nil {
@@ -209,38 +241,60 @@ func (c *compiler) countHandshakes(hook policy.Hook) {
 		c.demultiplexing(list[0].o)
 	}
 	accelerated := hook == policy.Forward && len(c.program.Flowtables) > 0
-	var ports []program.NumberRange
-	all := accelerated
-	for _, p := range list {
-		all = all || p.ports == nil
-		ports = append(ports, p.ports...)
-	}
-	m := match{names(program.State, "established"), protocol(protoTCP)}
-	if !all {
-		m = m.and(program.Condition{Field: port, Numbers: mergedRanges(ports)})
-	}
-	c.append(base, program.Rule{Stage: program.StageProof, Match: m, Actions: []program.Action{program.Jump{Chain: chain}}, Comment: "limits count handshakes, not SYNs"})
-	c.chain(chain, "the first packet that proves a handshake counts on the limit of the rule that let it in")
 	counted := program.Accept
 	if accelerated {
 		counted = program.Return // to be handed over
 	}
-	c.append(chain, program.Rule{Match: match{names(program.Status, program.Label(countedLabel))}, Actions: []program.Action{counted}, Comment: "counted"})
+	held := withPlaces(list)
+	if hook == policy.Forward && len(held) > 0 {
+		rules := c.clientRules(hook, held, counted, func(*proven) []program.Rule { return nil })
+		if !accelerated {
+			rules = append(rules, program.Rule{Actions: accept})
+		}
+		c.askPlaces(hook, held, program.Port, rules)
+	}
+	m := match{names(program.State, "established"), protocol(protoTCP)}
+	if ports := portsOfAll(list); ports != nil && !accelerated {
+		m = m.and(program.Condition{Field: port, Numbers: ports})
+	}
+	c.append(base, program.Rule{Stage: program.StageProof, Match: m, Actions: []program.Action{program.Jump{Chain: chain}}, Comment: "limits count handshakes, not SYNs"})
+	c.chain(chain, "the first packet that proves a handshake counts on the limit of the rule that let it in")
+	counts := func(p *proven) []program.Rule {
+		return []program.Rule{{Match: match{names(program.Status, program.Label(p.label))}.and(proof...), Actions: c.completed(hook, p), Origin: p.o}}
+	}
+	switch {
+	case len(held) == 0:
+		c.append(chain, countedRule(counted))
+	case hook == policy.Input:
+		c.append(chain, c.clientRules(hook, held, counted, counts)...)
+	default:
+		c.append(chain, c.gives(hook, held, program.PerDestination, byServer()...)...)
+		c.append(chain, countedRule(counted), program.Rule{Match: match{names(program.Status, program.Label(returnedLabel))}, Actions: accept, Comment: "each of its client's packets is asked"})
+	}
 	seen := map[string]bool{}
 	for _, p := range list {
 		if seen[p.id] {
 			continue
 		}
 		seen[p.id] = true
-		label := names(program.Status, program.Label(p.label))
-		c.append(chain, program.Rule{Match: match{label}.and(proof...), Actions: []program.Action{program.Goto{Chain: c.handshake(hook, p)}}, Origin: p.o})
+		if p.places.Max == 0 || hook == policy.Forward {
+			c.append(chain, counts(p)...)
+		}
 		if accelerated {
-			c.append(chain, program.Rule{Match: match{label}, Actions: accept, Comment: "not handed over before it is counted"})
+			c.append(chain, program.Rule{Match: match{names(program.Status, program.Label(p.label))}, Actions: accept, Comment: "not handed over before it is counted"})
 		}
 	}
 	if !accelerated {
 		c.append(chain, program.Rule{Actions: accept, Comment: "nothing to count, or no proof"})
 	}
+}
+
+// completed is what becomes of the packet that proves a handshake.
+func (c *compiler) completed(hook policy.Hook, p *proven) []program.Action {
+	if p.limit.Name == "" {
+		return []program.Action{program.SetLabel{Bit: countedLabel}, program.Accept}
+	}
+	return []program.Action{program.Goto{Chain: c.handshake(hook, p)}}
 }
 
 // handshake makes the chain that counts a handshake on a limit. The one that takes
@@ -294,6 +348,18 @@ func (c *compiler) demultiplexing(o program.Origin) {
 			c.program.Sysctls = append(c.program.Sysctls, s)
 		}
 	}
+}
+
+// portsOfAll is the ports of all of a list; nil where one has any.
+func portsOfAll(list []*proven) []program.NumberRange {
+	var ports []program.NumberRange
+	for _, p := range list {
+		if p.ports == nil {
+			return nil
+		}
+		ports = append(ports, p.ports...)
+	}
+	return mergedRanges(ports)
 }
 
 func mergedRanges(ranges []program.NumberRange) []program.NumberRange {

@@ -23,17 +23,13 @@ func (c *compiler) rule(r *policy.Rule, hook policy.Hook) []program.Rule {
 	if r.Limit != nil {
 		gates = append(gates, c.limit(id, r.Limit, o))
 	}
-	return c.rules(id, id, matches, c.actions(r, gates...), o)
+	return c.rules(id, id, matches, c.actions(r, append(gates, c.most(r, o)...)...), o)
 }
 
-// actions is what a rule does, behind its limit.
+// actions is what a rule does, behind its limits.
 func (c *compiler) actions(r *policy.Rule, first ...program.Action) []program.Action {
 	id, o := c.ruleIDs[r], originOf(r.Pos, r.Text)
-	actions := slices.Clone(first)
-	if r.Max != nil {
-		actions = append(actions, c.connectionLimit(id, r.Max, o))
-	}
-	actions = append(actions, c.counter(id, o, r.Text))
+	actions := append(slices.Clone(first), c.counter(id, o, r.Text))
 	if r.Log != nil {
 		actions = append(actions, program.Log{Prefix: *r.Log, Rate: logRate})
 	}

@@ -112,7 +112,7 @@ func TestElementsOfLimits(t *testing.T) {
 			continue
 		case strings.HasPrefix(name, "limit.banned"):
 			is = []string{"timeout 3650d"}
-		case strings.HasPrefix(name, "limit."):
+		case strings.HasPrefix(name, "limit."), strings.Contains(name, ".place"):
 			is = []string{"limit rate 1000000/second", "limit rate 2/minute burst 2 packets timeout 30d", "limit rate over 2/minute burst 2 packets"}
 		case strings.HasPrefix(name, "connections."):
 			is = []string{"ct count 100000", "ct count over 2"}

@@ -9,9 +9,9 @@ import (
 // dropUnused takes out rules about labels that no rule turns on, base chains without
 // rules that accept, then chains, sets and counters that nothing asks for.
 func dropUnused(p *program.Program) {
-	for again := true; again; again = dropUnlabelled(p) {
-		asked := uses(p).chains
-		p.Chains = slices.DeleteFunc(p.Chains, func(c program.Chain) bool { return !asked[c.Name] })
+	labels := p.Labels()
+	for i := range p.Chains {
+		p.Chains[i].Rules = slices.DeleteFunc(p.Chains[i].Rules, func(r program.Rule) bool { return r.Unlabelled(labels) })
 	}
 	p.Hooks = slices.DeleteFunc(p.Hooks, func(h program.Hook) bool {
 		return h.Default == program.Accept && len(p.Chain(h.Chain).Rules) == 0
@@ -20,26 +20,6 @@ func dropUnused(p *program.Program) {
 	p.Chains = slices.DeleteFunc(p.Chains, func(c program.Chain) bool { return !u.chains[c.Name] })
 	p.Sets = slices.DeleteFunc(p.Sets, func(s program.Set) bool { return !u.sets[s.ID] })
 	p.Counters = slices.DeleteFunc(p.Counters, func(c program.Counter) bool { return !u.counters[c.Name] })
-}
-
-// dropUnlabelled takes out rules that ask for a label that no rule turns on, as where
-// the rule went that did, and says whether there were any.
-func dropUnlabelled(p *program.Program) bool {
-	labels := p.Labels()
-	dropped := false
-	for i := range p.Chains {
-		p.Chains[i].Rules = slices.DeleteFunc(p.Chains[i].Rules, func(r program.Rule) bool {
-			never := slices.ContainsFunc(r.Match, func(c program.Condition) bool {
-				return c.Field == program.Status && !c.Not && len(c.Names) > 0 && !slices.ContainsFunc(c.Names, func(name string) bool {
-					bit, is := program.LabelBit(name)
-					return !is || labels[bit]
-				})
-			})
-			dropped = dropped || never
-			return never
-		})
-	}
-	return dropped
 }
 
 type used struct {

@@ -244,6 +244,10 @@ type Limit struct {
 	ThenBan   time.Duration // 0: none; only with PerSource
 }
 
+// MostPlaces is the greatest number of connections of a source that is counted by
+// completed handshakes; more are counted by entries in the connection table.
+const MostPlaces = 64
+
 // MaxConnections bounds the tracked connections through a rule.
 type MaxConnections struct {
 	Pos       Pos

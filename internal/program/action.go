@@ -78,6 +78,11 @@ type (
 		Set     string
 		Key     SourceKey
 		Timeout uint64 // milliseconds
+		// Once is a gate: it lets through the packet that puts the key into the set,
+		// and none that finds it there. Of packets at the same time one is first.
+		Once bool
+		// Remove takes the key out instead.
+		Remove bool
 		// Fields, where set, are the key instead of Key: one for each part of the
 		// set's. Of an IPv6 address alone it is the first 64 bits.
 		Fields []Field

@@ -34,7 +34,7 @@ const (
 
 	State               Field = "state"                // Names: new established related invalid untracked
 	Direction           Field = "direction"            // Names: original reply
-	Status              Field = "status"               // Names: dnat snat confirmed assured; those of [Label], [Socket] and [Demultiplexed]
+	Status              Field = "status"               // Names: dnat snat confirmed assured; those of [Label], [Socket], [Demultiplexed] and [Closed]
 	OriginalSource      Field = "original-source"      // Addresses or Set: the tuple before NAT
 	OriginalDestination Field = "original-destination" // Addresses or Set
 	OriginalPort        Field = "original-port"        // Numbers: the destination port before NAT
@@ -58,7 +58,13 @@ const (
 	// (tcp_v4_early_demux). With Socket it says that the host's own stack has
 	// completed the handshake.
 	Demultiplexed = "demultiplexed"
-	labelPrefix   = "label-"
+	// Closed says that connection tracking has seen a reset end the connection, with
+	// the very number that the other side expects: its entry then lasts no longer than
+	// such do, 10 s unless the host's own settings are others
+	// (nf_conntrack_tcp_timeout_close). Asked of another packet than a reset it may be
+	// anything that ends.
+	Closed      = "closed"
+	labelPrefix = "label-"
 )
 
 // Label is the name of a bit of the connection's label, as a status.

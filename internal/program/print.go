@@ -213,15 +213,25 @@ func ActionText(a Action) string {
 		return text
 	case ConnectionLimit:
 		text := fmt.Sprintf("while at most %d connections (%s)", a.Max, a.Name)
-		if a.Per == PerSource {
-			text += " per source in " + a.Table
+		if a.Per != Together {
+			text += fmt.Sprintf(" per %s in %s", a.Per, a.Table)
 		}
 		return text
 	case SetAdd:
 		if len(a.Fields) > 0 {
 			return "add " + fieldsText(a.Fields) + " to " + a.Set
 		}
-		return "add to " + a.Set
+		end := ""
+		if a.Key == PerDestination {
+			end = "destination "
+		}
+		switch {
+		case a.Once:
+			return "while " + end + "newly added to " + a.Set
+		case a.Remove:
+			return "remove " + end + "from " + a.Set
+		}
+		return "add " + end + "to " + a.Set
 	case SetLabel:
 		return fmt.Sprintf("label %d", a.Bit)
 	case SetMark:

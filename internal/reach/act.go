@@ -53,6 +53,11 @@ func (x *execution) action(r *program.Rule, a program.Action, b branch, depth in
 	case program.ConnectionLimit:
 		open, shut := x.gate(a, b)
 		return open, shut, nil
+	case program.SetAdd:
+		if a.Once {
+			open, shut := x.gate(a, b)
+			return open, shut, nil
+		}
 	}
 	if fits, known := x.fits(a, b); known {
 		rest := x.u.Minus(b.region, fits)

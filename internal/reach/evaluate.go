@@ -382,6 +382,10 @@ func (e *evaluation) actions(r *program.Rule) (o outcome, ended bool) {
 			e.assume("the rate of " + place(r) + " is not used up")
 		case program.ConnectionLimit:
 			e.assume("the connections of " + place(r) + " are not used up")
+		case program.SetAdd:
+			if a.Once {
+				e.assume("the connections of " + place(r) + " are not used up")
+			}
 		default:
 			if e.pastTranslation(action) {
 				return outcome{}, false

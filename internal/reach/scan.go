@@ -23,6 +23,10 @@ func (u *Universe) scanRule(p *program.Program, r *program.Rule) {
 			if l, is := a.(program.Limit); is && l.NeverBan != "" {
 				u.scanSet(p.Set(l.NeverBan), []program.Field{program.Source})
 			}
+		case program.SetAdd:
+			if a.Once {
+				u.dimension(gateField(a))
+			}
 		default:
 			if m, is := mappingOf(a); is && !slices.Contains(u.maps, m) {
 				u.maps = append(u.maps, m)

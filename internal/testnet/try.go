@@ -53,6 +53,9 @@ func (c *Conn) Close() {
 	c.s.close()
 }
 
+// Shutdown ends what this side sends and keeps the connection for what the other one does.
+func (c *Conn) Shutdown() { _ = unix.Shutdown(c.s.fd, unix.SHUT_WR) }
+
 // OpenTCP connects from inside the namespace and keeps the connection; it is
 // nil when there is none.
 func (s *Namespace) OpenTCP(try TCPTry) (Result, *Conn) { return s.openTCP(try) }

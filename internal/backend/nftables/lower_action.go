@@ -26,7 +26,7 @@ func (a *actor) block(actions []program.Action) (block, error) {
 			}
 			head = append(head, a.sharedLimit(action.Name, action.Rate))
 		case program.ConnectionLimit:
-			if action.Per == program.PerSource {
+			if action.Per != program.Together {
 				return a.withGate(head, rest, func(then block) (string, error) { return a.connectionsPerSource(action, then) })
 			}
 			a.once = true
@@ -186,14 +186,24 @@ func (a *actor) add(add program.SetAdd) ([]Statement, error) {
 	}
 	s.Op = "add"
 	s.Number = (add.Timeout + 999) / 1000
+	switch {
+	case add.Once:
+		s.Inner = []Statement{once}
+	case add.Remove:
+		s.Op = "delete"
+	}
 	return []Statement{s}, nil
 }
+
+// once is what an element has that lets one packet through: the one that makes it.
+// The element is gone before the kernel's slowest rate has another token for it.
+var once = Statement{Kind: RateLimit, Rate: Rate{Packets: 1, Unit: "week", Burst: 1}}
 
 // keySet is the beginning of a statement that puts what an action names into a
 // dynamic set.
 func (a *actor) keySet(add program.SetAdd) (Statement, error) {
 	if len(add.Fields) == 0 {
-		return a.sourceSet(add.Set, a.family)
+		return a.keyedSet(add.Set, add.Key, a.family)
 	}
 	if side := map[program.Field]string{program.Source: " saddr", program.Destination: " daddr"}[add.Fields[0]]; side != "" && len(add.Fields) == 1 {
 		s, err := a.sourceSet(add.Set, a.family)

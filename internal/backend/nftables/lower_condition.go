@@ -138,6 +138,9 @@ func ofHandshake(c *program.Condition) (Statement, bool) {
 	if bit, is := program.LabelBit(c.Names[0]); is {
 		return Statement{Kind: Match, Field: "ct label", Op: "in", Values: []string{strconv.Itoa(int(bit))}}, true
 	}
+	if c.Names[0] == program.Closed {
+		return Statement{Kind: Match, Field: "ct expiration", Op: "<", Values: []string{closedBefore}}, true
+	}
 	field, is := socketFields[c.Names[0]]
 	return Statement{Kind: Match, Field: field, Op: ">=", Values: []string{"0"}}, is
 }
@@ -147,6 +150,9 @@ func ofHandshake(c *program.Condition) (Statement, bool) {
 // skb_to_full_sk (nft_meta_get_eval_cgroup), which is there as soon as the handshake
 // is completed, before a program has accepted the connection.
 var socketFields = map[string]string{program.Socket: "socket mark", program.Demultiplexed: "meta cgroup"}
+
+// closedBefore is after how many seconds at the most what a reset has closed is gone.
+const closedBefore = "11"
 
 // separate sorts numbers that stand for names, which are never merged.
 func separate(values []string) []string {

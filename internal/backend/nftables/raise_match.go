@@ -100,7 +100,7 @@ func (w *ruleRaiser) plain(s Statement) ([]program.Condition, error) {
 	switch {
 	case s.Field == "meta nfproto":
 		return familyOfNumber(s)
-	case s.Field == "ct label" || s.Field == "socket mark" || s.Field == "meta cgroup":
+	case s.Field == "ct label" || s.Field == "ct expiration" || s.Field == "socket mark" || s.Field == "meta cgroup":
 		return handshakeAsked(s)
 	case s.Field == "ip frag-off" || s.Field == "frag frag-off" || strings.HasPrefix(s.Field, "exthdr "):
 		return fragments(s)
@@ -158,6 +158,8 @@ func handshakeAsked(s Statement) ([]program.Condition, error) {
 		if n, err := strconv.ParseUint(s.Values[0], 10, 7); err == nil {
 			name = program.Label(uint8(n))
 		}
+	case s.Field == "ct expiration" && s.Op == "<" && s.Values[0] == closedBefore:
+		name = program.Closed
 	case s.Op == ">=" && s.Values[0] == "0":
 		for status, field := range socketFields {
 			if field == s.Field {

@@ -161,7 +161,7 @@ func (m *meaning) action(a program.Action, label string) program.Action {
 	case program.Limit:
 		return m.limit(a)
 	case program.ConnectionLimit:
-		if a.Per == program.PerSource {
+		if a.Per != program.Together {
 			a.Table = m.id(a.Table)
 			a.Name, a.FullCounter = perSourceName(a.Table), againOrNone(a.FullCounter)
 		} else {

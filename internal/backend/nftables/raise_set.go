@@ -293,11 +293,15 @@ func (w *ruleRaiser) setAdd(s Statement) error {
 	switch {
 	case err != nil:
 		return err
-	case s.Op != "add" || len(s.Inner) > 0:
+	case s.Op != "add" && s.Op != "delete", len(s.Inner) > 0 && (s.Op != "add" || !sameStatements(s.Inner, []Statement{once})):
 		return fmt.Errorf("what it does with %s is not known", s.Set)
 	}
-	add := program.SetAdd{Set: id, Key: program.PerSource, Timeout: s.Number * 1000}
-	if _, key := sourceFamily(s); key == program.PerDestination {
+	add := program.SetAdd{Set: id, Key: program.PerSource, Timeout: s.Number * 1000, Once: len(s.Inner) > 0, Remove: s.Op == "delete"}
+	_, key := sourceFamily(s)
+	switch {
+	case add.Once || add.Remove:
+		add.Key = key
+	case key == program.PerDestination:
 		add.Key, add.Fields = program.Together, []program.Field{program.Destination}
 	}
 	w.act(add)
