@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,10 +133,12 @@ func openTunnel(what string) error {
 
 // tunnel is one kind of tunnel between a host and a client.
 type tunnel struct {
-	name  string
-	needs []testnet.Feature
-	outer string // what has to be let in: "PROTOCOL" or "PROTOCOL/PORT"
-	spoke bool   // the first policy meets a tunnel whose other end only a connection table knows
+	name   string
+	needs  []testnet.Feature
+	outer  string // what has to be let in: "PROTOCOL" or "PROTOCOL/PORT"
+	family string // of the outer packets, where it has one alone
+	inner6 bool   // the inner addresses are of IPv6
+	spoke  bool   // the first policy meets a tunnel whose other end only a connection table knows
 	// open makes the tunnel's device "tun0" with the inner address in both.
 	open func(l *tunnelLab)
 }
@@ -148,10 +151,17 @@ type tunnelLab struct {
 	inner, theirs string
 }
 
-func (l *tunnelLab) device(in *testnet.Namespace, inner string) {
-	await(l.t, "the tunnel's device is there", func() bool { _, err := in.Links().LinkByName("tun0"); return err == nil })
-	in.MustRun("ip", "address", "add", inner+"/24", "dev", "tun0")
-	in.MustRun("ip", "link", "set", "tun0", "up")
+func (l *tunnelLab) device(in *testnet.Namespace, inner string) { l.address(in, "tun0", inner) }
+
+// address waits for a device, and gives it an address.
+func (l *tunnelLab) address(in *testnet.Namespace, device, inner string) {
+	await(l.t, "the tunnel's device is there", func() bool { _, err := in.Links().LinkByName(device); return err == nil })
+	length := "/24"
+	if netip.MustParseAddr(inner).Is6() {
+		length = "/64"
+	}
+	in.MustRun("ip", "address", "add", inner+length, "dev", device, "nodad")
+	in.MustRun("ip", "link", "set", device, "up")
 }
 
 func (l *tunnelLab) at(address string, port int) string {
@@ -184,7 +194,7 @@ var tunnels = []tunnel{
 			l.device(l.client, l.theirs)
 		},
 	},
-	{name: "ipsec", needs: []testnet.Feature{ipsec}, outer: "50", open: (*tunnelLab).ipsec},
+	{name: "ipsec", needs: []testnet.Feature{ipsec}, outer: "50", open: func(l *tunnelLab) { l.ipsec() }},
 	{
 		name: "gre", needs: []testnet.Feature{greDevices}, outer: "47",
 		open: func(l *tunnelLab) {
@@ -253,18 +263,20 @@ func (l *tunnelLab) wireGuard(in *testnet.Namespace, key wgtypes.Key, port int, 
 	}
 }
 
+// states are the keys of both ways.
+func (l *tunnelLab) states(at side, more []string) {
+	for spi, ends := range map[string][2]string{"0x100": {l.here, l.there}, "0x200": {l.there, l.here}} {
+		at.in.MustRun("ip", slices.Concat([]string{"xfrm", "state", "add", "src", ends[0], "dst", ends[1]}, espState(spi), more)...)
+	}
+}
+
 // ipsec makes states and policies in tunnel mode between the inner addresses, which
-// are on loopback; no device is made.
-func (l *tunnelLab) ipsec() {
+// are on loopback; no device is made. More is of the states.
+func (l *tunnelLab) ipsec(more ...string) {
 	for _, side := range l.sides() {
 		side.in.MustRun("ip", "address", "add", side.inside+"/32", "dev", "lo")
 		side.in.MustRun("ip", "route", "add", side.theirs+"/32", "dev", "eth0", "src", side.inside)
-		state := func(from, to, spi string) {
-			args := append([]string{"xfrm", "state", "add", "src", from, "dst", to}, espState(spi)...)
-			side.in.MustRun("ip", args...)
-		}
-		state(l.here, l.there, "0x100")
-		state(l.there, l.here, "0x200")
+		l.states(side, more)
 		policy := func(from, to, outerFrom, outerTo, dir string) {
 			side.in.MustRun("ip", "xfrm", "policy", "add", "src", from, "dst", to, "dir", dir,
 				"tmpl", "src", outerFrom, "dst", outerTo, "proto", "esp", "reqid", "1", "mode", "tunnel")
@@ -283,6 +295,9 @@ func newTunnelLab(t *testing.T, kind tunnel, six bool) *tunnelLab {
 	l.here, l.there = "192.0.2.1", "192.0.2.2"
 	if six {
 		l.here, l.there = "2001:db8::1", "2001:db8::2"
+	}
+	if kind.inner6 {
+		l.inner, l.theirs = "2001:db8:8::1", "2001:db8:8::2"
 	}
 	n.Join(testnet.End{In: l.ns, Device: "eth0", Addresses: []string{"192.0.2.1/24", "2001:db8::1/64"}},
 		testnet.End{In: l.client, Device: "eth0", Addresses: []string{"192.0.2.2/24", "2001:db8::2/64"}})
@@ -335,8 +350,11 @@ func (l *tunnelLab) outerEntries() (marked, other int) {
 // TestGuardFollowsTunnels: somebody is logged in through a tunnel whose own packets
 // the policy refuses when no state is left of them.
 func TestGuardFollowsTunnels(t *testing.T) {
-	for _, kind := range tunnels {
+	for _, kind := range append(tunnels, otherTunnels...) {
 		for _, family := range []string{"IPv4", "IPv6"} {
+			if kind.family != "" && kind.family != family {
+				continue
+			}
 			t.Run(kind.name+" over "+family, func(t *testing.T) {
 				l := newTunnelLab(t, kind, family == "IPv6")
 				conn := l.login()
@@ -344,8 +362,8 @@ func TestGuardFollowsTunnels(t *testing.T) {
 					t.Fatal("the session does not work at all")
 				}
 				out, err := l.run(command{Op: "apply", Policy: "a ssh", Described: true})
-				if want := "this policy locks out 10.8.0.2, who is logged in through "; kind.spoke {
-					if err == nil || !strings.Contains(out, want) && !strings.Contains(out, "it cannot be told whether this policy locks out 10.8.0.2") {
+				if want := "this policy locks out " + l.theirs + ", who is logged in through "; kind.spoke {
+					if err == nil || !strings.Contains(out, want) && !strings.Contains(out, "it cannot be told whether this policy locks out "+l.theirs) {
 						t.Errorf("without the tunnel's packets: %v: %s", err, out)
 					}
 				} else if err == nil || !strings.Contains(out, want) || !strings.Contains(out, "nothing changed") {
@@ -377,7 +395,7 @@ func TestGuardFollowsTunnels(t *testing.T) {
 				l.must(command{Op: "confirm"})
 
 				// Forced, the trial shows what it comes to.
-				if out, err := l.run(command{Op: "apply", Policy: "c ssh", Described: true, Confirm: time.Hour}); err == nil || !strings.Contains(out, "this policy locks out 10.8.0.2, who is logged in through ") {
+				if out, err := l.run(command{Op: "apply", Policy: "c ssh", Described: true, Confirm: time.Hour}); err == nil || !strings.Contains(out, "this policy locks out "+l.theirs+", who is logged in through ") {
 					t.Errorf("on trial, without the tunnel's packets: %v: %s", err, out)
 				}
 				out = l.must(command{Op: "apply", Policy: "c ssh", Described: true, Confirm: time.Hour, Force: true})
