@@ -111,6 +111,10 @@ func changedRest(r *program.Rest, then, now *host.Facts, lacks bool) []string {
 				out = append(out, "the host lost the address "+a.String()+" of a bypassed service")
 			}
 		}
+	case r.Named != "":
+		if name := renamed(r.Named, then, now); name != "" {
+			out = append(out, "the interface "+r.Named+", which the policy names, is called "+name+" now")
+		}
 	case r.NoBridge:
 		for _, i := range now.Interfaces {
 			if i.Kind == "bridge" {
@@ -119,6 +123,21 @@ func changedRest(r *program.Rest, then, now *host.Facts, lacks bool) []string {
 		}
 	}
 	return out
+}
+
+// renamed is what an interface is called that had a name; "" where it has it still, or is
+// gone, as one of a tunnel or a telephone line may be.
+func renamed(name string, then, now *host.Facts) string {
+	i := slices.IndexFunc(then.Interfaces, func(i host.Interface) bool { return i.Name == name })
+	if i < 0 || now.Has(name) {
+		return ""
+	}
+	for _, other := range now.Interfaces {
+		if other.Index == then.Interfaces[i].Index && !then.Has(other.Name) {
+			return other.Name
+		}
+	}
+	return ""
 }
 
 // cameAndWent is what is in one list alone.

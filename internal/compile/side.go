@@ -2,6 +2,7 @@ package compile
 
 import (
 	"slices"
+	"strings"
 
 	"sluice/internal/addrset"
 	"sluice/internal/policy"
@@ -179,6 +180,11 @@ func (c *compiler) interfaces(f program.Field, z *resolve.Zone) program.Conditio
 		}
 		set.Hold(program.Held{Names: c.Facts.DefaultRoute})
 		c.program.Sets = append(c.program.Sets, set)
+	}
+	for _, name := range z.Interfaces {
+		if name != program.DefaultRoute && !strings.HasSuffix(name, "*") && !slices.ContainsFunc(c.program.Rests, func(r program.Rest) bool { return r.Named == name }) {
+			c.program.Rests = append(c.program.Rests, program.Rest{Named: name})
+		}
 	}
 	return names(f, z.Interfaces...)
 }

@@ -40,6 +40,8 @@ type Rest struct {
 	Devices []string
 	// Beside: rules name the networks that this address shares with the host.
 	Beside netip.Addr
+	// Named: rules name this interface.
+	Named string
 }
 
 // Layout is what the layout of all large sets together may take in the kernel;
