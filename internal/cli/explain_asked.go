@@ -47,6 +47,7 @@ func (a askedPacket) read(f host.Facts, r *resolve.Resolved) (packet.Packet, pac
 	if err := a.ends(f, &p, way); err != nil {
 		return p, "", err
 	}
+	p.In = f.SeenAs(p.In)
 	for _, read := range []func(*packet.Packet) error{a.wire, a.tcpFlags, a.icmp, a.tracked, a.marked} {
 		if err := read(&p); err != nil {
 			return p, "", err

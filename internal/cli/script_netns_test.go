@@ -21,7 +21,10 @@ var clients, hosts sync.Map
 
 // scriptCondition asks for a feature of the machine.
 func scriptCondition(name string) (bool, error) {
-	feature, known := map[string]testnet.Feature{"namespaces": testnet.Namespaces, "flowtables": testnet.Flowtable}[name]
+	feature, known := map[string]testnet.Feature{
+		"namespaces": testnet.Namespaces, "flowtables": testnet.Flowtable,
+		"vrf": testnet.VRF, "wireguard": testnet.WireGuard,
+	}[name]
 	if !known {
 		return false, fmt.Errorf("unknown condition %q", name)
 	}

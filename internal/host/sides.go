@@ -38,6 +38,17 @@ func (f *Facts) Devices(on func(name string) bool) []string {
 	return out
 }
 
+// SeenAs is the name by which rules of input and forward see what comes in by an
+// interface: of a port of a VRF, the VRF's (vrf_l3_rcv in drivers/net/vrf.c).
+func (f *Facts) SeenAs(name string) string {
+	for _, i := range f.Interfaces {
+		if i.Name == name && i.VRF != "" {
+			return i.VRF
+		}
+	}
+	return name
+}
+
 // Has says whether there is an interface of that name.
 func (f *Facts) Has(name string) bool {
 	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool { return i.Name == name })
