@@ -57,10 +57,10 @@ func made(k tunnel, kind4, kind6 []string) tunnel {
 		return append(out, "local", here)
 	}
 	if kind4 != nil {
-		k.needs = append(k.needs, testnet.Probed(k.name+" over IPv4", func() error { return deviceOf(args(false, "192.0.2.1", "192.0.2.2")) }))
+		k.needs = append(k.needs, testnet.Probed(k.name, func() error { return deviceOf(args(false, "192.0.2.1", "192.0.2.2")) }))
 	}
 	if kind6 != nil {
-		k.needs = append(k.needs, testnet.Probed(k.name+" over IPv6", func() error { return deviceOf(args(true, "2001:db8::1", "2001:db8::2")) }))
+		k.needs = append(k.needs, testnet.Probed(k.name, func() error { return deviceOf(args(true, "2001:db8::1", "2001:db8::2")) }))
 	}
 	k.open = func(l *tunnelLab) {
 		if k.name == "vti" {
