@@ -116,11 +116,14 @@ func badUse(cmd *cobra.Command, text string) string {
 var otherCommands = map[string]string{
 	"reload": "apply", "start": "apply", "enable": "apply", "restart": "apply", "up": "apply", "install": "apply", "commit": "apply",
 	"logs": "status", "log": "status", "list": "status", "show": "status", "ls": "status", "info": "status", "state": "status",
-	"stop": "remove", "disable": "remove", "down": "remove", "flush": "remove", "uninstall": "remove",
+	"stop": "remove", "disable": "remove", "down": "remove", "flush": "remove", "uninstall": "remove", "reset": "rollback or remove", "save": "confirm",
 	"delete": "unban or remove", "del": "unban or remove", "rm": "unban or remove",
 	"block": "ban", "unblock": "unban", "undo": "rollback", "revert": "rollback",
 	"validate": "check", "preview": "plan", "dry-run": "plan", "new": "init", "trace": "explain",
 }
+
+// inPolicy are words that people try for a command, of what the policy file says.
+var inPolicy = []string{"allow", "deny", "accept", "drop", "reject", "rule", "add", "insert", "set", "edit", "port", "limit", "zone"}
 
 // meantCommand is a hint which command was probably meant by another name: by what the
 // word means first, then by its letters.
@@ -131,6 +134,9 @@ func meantCommand(cmd *cobra.Command, quoted string) string {
 	}
 	if other, known := otherCommands[strings.ToLower(word)]; known && !cmd.HasParent() {
 		return "did you mean " + other + "?"
+	}
+	if slices.Contains(inPolicy, strings.ToLower(word)) && !cmd.HasParent() {
+		return "rules are in the policy file: edit it, and sluice apply loads it"
 	}
 	var names []string
 	for _, c := range cmd.Commands() {

@@ -263,9 +263,9 @@ func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists
 	others, changed, known := g.ChangedInputs(line.resolved.Inputs)
 	switch {
 	case !known:
-		return nil, fmt.Errorf("generation %d was applied by an older sluice, which did not write down what it was made of\nhint: sluice apply %s", g.Number, g.Policy)
+		return nil, fmt.Errorf("generation %d was applied by an older sluice, which did not write down what it was made of\nhint: sluice apply%s %s", g.Number, hereArguments(r.cmd), g.Policy)
 	case len(others) > 0:
-		return nil, fmt.Errorf("not only lists have changed since generation %d was applied: %s\n  nothing changed\nhint: sluice apply %s takes all of it", g.Number, strings.Join(others, ", "), g.Policy)
+		return nil, fmt.Errorf("not only lists have changed since generation %d was applied: %s\n  nothing changed\nhint: sluice apply%s %s takes all of it", g.Number, strings.Join(others, ", "), hereArguments(r.cmd), g.Policy)
 	case !changed:
 		return nil, nil
 	}
