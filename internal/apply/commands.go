@@ -63,7 +63,7 @@ func (s store) writeUnsynced(name string, v any) error {
 	}
 	path := filepath.Join(s.dir, name)
 	beside := filepath.Join(s.dir, "."+name)
-	if err := os.WriteFile(beside, data, 0o600); err != nil {
+	if err := writeFile(beside, data); err != nil {
 		return s.refuse(err)
 	}
 	return s.refuse(os.Rename(beside, path))

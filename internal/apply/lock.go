@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/regular"
 )
 
 const lockFile = "lock"
@@ -72,9 +74,9 @@ func takeLock(ctx context.Context, dir string, wait time.Duration, waiting func(
 // to read.
 func openLock(dir string) (*lock, error) {
 	path := filepath.Join(dir, lockFile)
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := regular.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		file, _ = os.Open(path)
+		file, _ = regular.Open(path)
 	}
 	folder, folderErr := os.Open(dir)
 	if file == nil && folder == nil {
@@ -149,7 +151,7 @@ func holderOf(path string) string {
 }
 
 func readSignature(path string) (pid int, command string) {
-	text, err := os.ReadFile(path)
+	text, err := regular.Read(path, mostRecord)
 	if err != nil {
 		return 0, ""
 	}

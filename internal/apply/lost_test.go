@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // damage is what becomes of a file.
@@ -41,6 +43,9 @@ var (
 		{"a loop of links", func(path string) error {
 			return errors.Join(os.RemoveAll(path), os.Symlink(filepath.Base(path), path))
 		}, true},
+		{"a FIFO", func(path string) error { return errors.Join(os.RemoveAll(path), unix.Mkfifo(path, 0o600)) }, false},
+		{"a device", func(path string) error { return errors.Join(os.RemoveAll(path), os.Symlink("/dev/zero", path)) }, false},
+		{"endless", func(path string) error { return os.Truncate(path, 1<<40) }, false}, // a hole
 	}
 )
 

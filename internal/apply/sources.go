@@ -14,6 +14,7 @@ import (
 	"sluice/internal/host"
 	"sluice/internal/kernel/link"
 	"sluice/internal/kernel/socket"
+	"sluice/internal/regular"
 )
 
 // Source is one file that the policy was made of. Text is nil where the text is
@@ -30,7 +31,7 @@ type Source struct {
 func ReadSources(texts, setFiles []string) ([]Source, error) {
 	var out []Source
 	for _, name := range texts {
-		text, err := os.ReadFile(name)
+		text, err := regular.Read(name, mostBlob)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +53,7 @@ func sourceOf(name string, text []byte) Source {
 }
 
 func hashFile(name string) (Source, error) {
-	file, err := os.Open(name)
+	file, err := regular.Open(name)
 	if err != nil {
 		return Source{}, err
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/renameio/v2"
 	"github.com/klauspost/compress/zstd"
+
+	"sluice/internal/regular"
 )
 
 // store is the state directory of one network namespace:
@@ -74,12 +76,32 @@ func (s store) make() error {
 	return nil
 }
 
+// What a file of the state holds at most, in bytes. A record names a few thousand
+// blobs and addresses; a blob has the elements of large sets, some 100 bytes each.
+const (
+	mostRecord = 64 << 20
+	mostBlob   = 1 << 30 // packed, and unpacked
+)
+
+// readState reads a file of the state. What is no file, or larger than what is
+// written there, is damaged.
+func readState(path string, most int64) ([]byte, error) {
+	data, err := regular.Read(path, most)
+	switch {
+	case regular.Unfit(err):
+		return nil, &DamagedError{path, errors.Unwrap(err)}
+	case err != nil:
+		return nil, fmt.Errorf("read the state: %w", err)
+	}
+	return data, nil
+}
+
 // readJSON reads a versioned file; fs.ErrNotExist where it is not there.
 func (s store) readJSON(name string, v any) error {
 	path := filepath.Join(s.dir, name)
-	data, err := os.ReadFile(path)
+	data, err := readState(path, mostRecord)
 	if err != nil {
-		return fmt.Errorf("read the state: %w", err)
+		return err
 	}
 	var version struct {
 		Format int `json:"format"`
@@ -105,6 +127,23 @@ func (s store) writeJSON(name string, v any) error {
 		return fmt.Errorf("encode %s: %w", name, err)
 	}
 	return s.write(name, append(data, '\n'))
+}
+
+// writeFile is [os.WriteFile] for what need not survive a crash. What lies there and is
+// no file is replaced.
+func writeFile(path string, data []byte) error {
+	file, err := regular.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if errors.Is(err, regular.Err) && os.Remove(path) == nil {
+		file, err = regular.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	err = file.Truncate(0)
+	if err == nil {
+		_, err = file.Write(data)
+	}
+	return errors.Join(err, file.Close())
 }
 
 // write replaces a file so that a crash leaves the old or the new one.
@@ -169,7 +208,7 @@ func (s store) journal() (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	if step, err := os.ReadFile(filepath.Join(s.dir, stepFile)); err == nil {
+	if step, err := regular.Read(filepath.Join(s.dir, stepFile), mostRecord); err == nil {
 		j.Step = string(step)
 	}
 	return &j, nil
@@ -180,7 +219,7 @@ func (s store) saveJournal(j *journal) error { return s.writeJSON(journalFile, j
 // saveStep notes how far a change is. It is for the reader alone, who asks before
 // the next boot, so it does not wait for the disk.
 func (s store) saveStep(text string) error {
-	if err := os.WriteFile(filepath.Join(s.dir, stepFile), []byte(text), 0o600); err != nil {
+	if err := writeFile(filepath.Join(s.dir, stepFile), []byte(text)); err != nil {
 		return s.refuse(s.unwritable(err))
 	}
 	return nil
@@ -248,6 +287,9 @@ func (s store) putBlob(data []byte) (string, error) {
 // putNamed is putBlob for data whose hash is known.
 func (s store) putNamed(id string, data []byte) error {
 	name := filepath.Join(blobsDir, id+blobSuffix)
+	if len(data) > mostBlob {
+		return fmt.Errorf("write the state: %s would be larger than %d MiB\n  hint: smaller sets", name, mostBlob>>20)
+	}
 	if _, err := s.blob(id); err == nil {
 		return nil
 	}
@@ -263,11 +305,11 @@ func (s store) blobPath(id string) string { return filepath.Join(s.dir, blobsDir
 
 func (s store) blob(id string) ([]byte, error) {
 	path := s.blobPath(id)
-	packed, err := os.ReadFile(path)
+	packed, err := readState(path, mostBlob)
 	if err != nil {
-		return nil, fmt.Errorf("read the state: %w", err)
+		return nil, err
 	}
-	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(mostBlob))
 	if err != nil {
 		return nil, fmt.Errorf("decompress: %w", err)
 	}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/regular"
 )
 
 // A watcher that is started as a process finds armedVariable in its environment
@@ -64,7 +66,7 @@ func (s *session) armProcess(p *Pending) (int, error) {
 		return 0, err
 	}
 	defer read.Close()
-	logFile, err := os.OpenFile(filepath.Join(s.dir, watcherLog), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	logFile, err := regular.OpenFile(filepath.Join(s.dir, watcherLog), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		logFile, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	}
@@ -97,7 +99,7 @@ func (s *session) armProcess(p *Pending) (int, error) {
 	line, err := bufio.NewReader(read).ReadString('\n')
 	if err != nil || line != "armed\n" {
 		_ = unix.Kill(pid, unix.SIGKILL)
-		said, _ := os.ReadFile(logFile.Name())
+		said, _ := regular.Read(logFile.Name(), mostRecord)
 		return 0, fmt.Errorf("it did not come up: %s", firstNonEmpty(string(said), fmt.Sprint(err)))
 	}
 	return pid, nil

@@ -25,6 +25,7 @@ import (
 	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/programs"
+	"sluice/internal/regular"
 	"sluice/internal/resolve"
 )
 
@@ -110,7 +111,7 @@ func newWorld(o Options, dir string, facts host.Facts) (*world, error) {
 	if err := os.WriteFile(w.policy, fmt.Appendf(nil, wrapper, file), 0o600); err != nil {
 		return nil, err
 	}
-	w.data, err = os.ReadFile(geo.CurrentFile(o.StateDir))
+	w.data, err = regular.Read(geo.CurrentFile(o.StateDir), geo.MaxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}

@@ -1,6 +1,7 @@
 package bans_test
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"sluice/internal/addrset"
 	"sluice/internal/bans"
@@ -365,5 +367,46 @@ func BenchmarkJournal(b *testing.B) {
 		if got, err := j.Read(); err != nil || len(got.Bans) != len(list) {
 			b.Fatal(err)
 		}
+	}
+}
+
+// What stands in the journal's place and is no file, or has no end, is a damaged
+// journal: it is neither waited for nor written, and makes way for a new one.
+func TestJournalThatIsNoFile(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"a FIFO":   func(path string) error { return unix.Mkfifo(path, 0o600) },
+		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
+		"endless":  func(path string) error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := bans.Open(t.TempDir())
+			if err := put(j.Path()); err != nil {
+				t.Fatal(err)
+			}
+			if settled, err := j.Settled(); settled || err != nil {
+				t.Errorf("settled %v, %v", settled, err)
+			}
+			if intact, err := j.Intact(); intact || err != nil {
+				t.Errorf("intact %v, %v", intact, err)
+			}
+			if name != "endless" {
+				if err := j.Settle(); err == nil {
+					t.Error("it is written")
+				}
+			}
+			list := read(t, j)
+			if len(list.Damaged) != 1 || list.Settled || len(list.Bans) != 0 {
+				t.Errorf("%+v", list)
+			}
+			if err := j.Rewrite(list); err != nil {
+				t.Fatal(err)
+			}
+			if list := read(t, j); len(list.Damaged) != 0 {
+				t.Errorf("written anew: %+v", list)
+			}
+			if _, err := os.Lstat(j.Path() + ".damaged"); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

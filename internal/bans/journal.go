@@ -19,6 +19,7 @@ import (
 	"github.com/google/renameio/v2"
 
 	"sluice/internal/addrset"
+	"sluice/internal/regular"
 )
 
 // File is the name of the journal in a state directory.
@@ -163,10 +164,10 @@ func (j Journal) append(e Entry, sync bool) (before int64, err error) {
 		return 0, err
 	}
 	made := false
-	file, err := os.OpenFile(j.path, os.O_RDWR|os.O_APPEND, 0o600)
+	file, err := regular.OpenFile(j.path, os.O_RDWR|os.O_APPEND, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
 		made = true
-		file, err = os.OpenFile(j.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+		file, err = regular.OpenFile(j.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("open the journal of bans: %w", err)
@@ -217,6 +218,10 @@ func end(file *os.File) (size int64, whole bool, err error) {
 	return size, last[0] == '\n', err
 }
 
+// mostBytes is what is read of a journal: one that is written anew when it is long has
+// some 32 bytes for each ban.
+const mostBytes = 1 << 30
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func checksum(body []byte) uint32 { return crc32.Checksum(body, castagnoli) }
@@ -258,9 +263,12 @@ func decode(line []byte) (e Entry, err error) {
 // Settled says whether the kernel was given all of the journal, without reading
 // the whole of it; of a journal that is not there, it was.
 func (j Journal) Settled() (bool, error) {
-	file, err := os.Open(j.path)
+	file, err := regular.Open(j.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
+	}
+	if regular.Unfit(err) {
+		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("open the journal of bans: %w", err)
@@ -287,9 +295,12 @@ func (j Journal) Settled() (bool, error) {
 // Intact says whether the checksum of every whole line holds. It costs a small part
 // of what Read does.
 func (j Journal) Intact() (bool, error) {
-	data, err := os.ReadFile(j.path)
+	data, err := regular.Read(j.path, mostBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
+	}
+	if regular.Unfit(err) {
+		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("read the journal of bans: %w", err)
@@ -306,11 +317,15 @@ func (j Journal) Intact() (bool, error) {
 	}
 }
 
-// Read reads the journal; one that is not there bans nothing and is settled.
+// Read reads the journal; one that is not there bans nothing and is settled. In place of
+// what is no file, or larger than one can be, it gives one damaged line.
 func (j Journal) Read() (*List, error) {
-	data, err := os.ReadFile(j.path)
+	data, err := regular.Read(j.path, mostBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return &List{Settled: true}, nil
+	}
+	if regular.Unfit(err) {
+		return &List{Damaged: []int{1}}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the journal of bans: %w", err)

@@ -11,6 +11,7 @@ import (
 	"sluice/internal/addrset"
 	"sluice/internal/geo"
 	"sluice/internal/measure"
+	"sluice/internal/regular"
 )
 
 // world is the country data that everything is measured with.
@@ -39,7 +40,7 @@ func (b *bench) loadWorld(o Options) (*world, error) {
 		if _, err := b.command(nil, args...); err != nil {
 			return nil, err
 		}
-	} else if data, err := os.ReadFile(geo.CurrentFile(o.StateDir)); err == nil {
+	} else if data, err := regular.Read(geo.CurrentFile(o.StateDir), geo.MaxFile); err == nil {
 		file := geo.CurrentFile(b.state)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, data, 0o600)); err != nil {
 			return nil, err

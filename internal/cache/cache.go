@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"sluice/internal/regular"
 )
 
 // Cache is the cache below a state directory. The zero value holds nothing and
@@ -27,6 +29,9 @@ type Cache struct {
 // Below is the cache of a state directory, which need not be there: a cache never
 // makes one.
 func Below(stateDir string) Cache { return Cache{filepath.Join(stateDir, "cache")} }
+
+// mostBytes is what an entry has at most: the ranges of all countries are a tenth.
+const mostBytes = 256 << 20
 
 // most is how many entries of one kind are kept.
 const most = 8
@@ -40,7 +45,7 @@ func (c Cache) Get(kind, key string) ([]byte, bool) {
 	if c.dir == "" {
 		return nil, false
 	}
-	all, err := os.ReadFile(c.path(kind, key))
+	all, err := regular.Read(c.path(kind, key), mostBytes)
 	if err != nil {
 		return nil, false
 	}
@@ -64,7 +69,7 @@ func (c Cache) Put(kind, key string, data []byte) {
 	}
 	sum := checksum(key, data)
 	entry := slices.Concat([]byte(magic), sum[:], data)
-	if c.replace(c.path(kind, key), entry) == nil {
+	if len(entry) <= mostBytes && c.replace(c.path(kind, key), entry) == nil {
 		c.bound(kind)
 	}
 }

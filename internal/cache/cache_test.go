@@ -2,11 +2,14 @@ package cache
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestCache(t *testing.T) {
@@ -100,5 +103,29 @@ func TestMakesNoState(t *testing.T) {
 	Cache{}.Put("kind", "a", nil)
 	if _, err := os.Stat(state); !os.IsNotExist(err) {
 		t.Errorf("the state directory: %v", err)
+	}
+}
+
+// What stands in the place of an entry and is no file, or has no end, is none, and
+// makes way for the next one.
+func TestNoFile(t *testing.T) {
+	c := Below(t.TempDir())
+	c.Put("kind", "a", []byte("some data"))
+	path := c.path("kind", "a")
+	for name, put := range map[string]func() error{
+		"a FIFO":   func() error { return unix.Mkfifo(path, 0o600) },
+		"a device": func() error { return os.Symlink("/dev/zero", path) },
+		"endless":  func() error { return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<40)) },
+	} {
+		if err := errors.Join(os.Remove(path), put()); err != nil {
+			t.Fatal(err)
+		}
+		if data, ok := c.Get("kind", "a"); ok {
+			t.Errorf("%s: gives %d bytes", name, len(data))
+		}
+		c.Put("kind", "a", []byte("new"))
+		if data, ok := c.Get("kind", "a"); !ok || string(data) != "new" {
+			t.Errorf("%s, replaced: %q %v", name, data, ok)
+		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"sluice/internal/backend/nftables"
 	"sluice/internal/figures"
+	"sluice/internal/regular"
 )
 
 // File is where the calibration of a state directory lies.
@@ -90,17 +90,15 @@ const mostBytes = 1 << 20
 // no calibration, or holds nonsense, is an error with its place and the way out.
 func Load(stateDir string) (*Calibration, error) {
 	file := File(stateDir)
-	f, err := os.Open(file)
+	data, err := regular.Read(file, mostBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	if regular.Unfit(err) {
+		return nil, fmt.Errorf("%w\nhint: remove it, or run sluice bench calibrate again", err)
+	}
 	if err != nil {
 		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
 	return Parse(file, data)
 }
@@ -123,7 +121,7 @@ func (c *Calibration) Save(stateDir string) error {
 // Copy gives a state directory the calibration of another as it is, where that has
 // one: what is measured there is laid out as "sluice apply" would lay it out here.
 func Copy(from, to string) error {
-	data, err := os.ReadFile(File(from))
+	data, err := regular.Read(File(from), mostBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -129,12 +129,5 @@ func plainName(name string) string {
 	return strings.NewReplacer("\n", `\u000a`, "\t", `\u0009`).Replace(name)
 }
 
-// readFile reads a file that a command line names.
-func readFile(name string) ([]byte, error) {
-	f, err := regular.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	return io.ReadAll(f)
-}
+// readFile reads a file that a command line names, of at most a GiB.
+func readFile(name string) ([]byte, error) { return regular.Read(name, 1<<30) }

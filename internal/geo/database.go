@@ -15,6 +15,7 @@ import (
 
 	"sluice/internal/addrset"
 	"sluice/internal/cache"
+	"sluice/internal/regular"
 )
 
 // Database answers which addresses are of a country, and which country an
@@ -62,7 +63,7 @@ func Open(stateDir string) (*Database, error) {
 
 // OpenFile opens data in the compact form.
 func OpenFile(path string) (*Database, error) {
-	data, err := os.ReadFile(path)
+	data, err := regular.Read(path, MaxFile)
 	if err != nil {
 		return nil, err
 	}

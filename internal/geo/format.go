@@ -29,6 +29,9 @@ const magic = "sluice-geo1"
 // maxSection bounds what a section may unpack to; a million ranges take 5 MB.
 const maxSection = 1 << 28
 
+// MaxFile bounds the file of a database, in bytes.
+const MaxFile = 1 << 28
+
 type fileHeader struct {
 	Origin
 	Overlaps  int          `json:"overlaps"`

@@ -19,6 +19,7 @@ import (
 	"sluice/internal/addrset"
 	"sluice/internal/apart"
 	"sluice/internal/fetch"
+	"sluice/internal/regular"
 )
 
 // maxDownload bounds one source as it is fetched.
@@ -147,7 +148,7 @@ func install(o UpdateOptions, current *Database, data []byte) (*UpdateResult, er
 // keepPrevious makes the data in use the previous ones too, in one step; the
 // snapshot needs no keeping.
 func keepPrevious(file, previous string) error {
-	data, err := os.ReadFile(file)
+	data, err := regular.Read(file, MaxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		err := os.Remove(previous)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"sluice/internal/addrset"
 	"sluice/internal/fetch"
@@ -32,7 +31,7 @@ func checked(url, path, copied string) (addrset.Set, error) {
 }
 
 func readSet(url, path string) (addrset.Set, error) {
-	f, err := os.Open(path)
+	f, err := openCopy(path)
 	if err != nil {
 		return addrset.Set{}, err
 	}

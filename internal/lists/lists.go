@@ -21,11 +21,19 @@ import (
 	"github.com/google/renameio/v2"
 
 	"sluice/internal/fetch"
+	"sluice/internal/regular"
 )
 
 // maxBytes is the size of the largest list that is taken: 4 million lines of
 // IPv4 prefixes.
 const maxBytes = 64 << 20
+
+// maxCopy and maxInfo bound a copy and what is known of it, in bytes; a range may be
+// longer as it is kept than as its server writes it.
+const (
+	maxCopy = 8 * maxBytes
+	maxInfo = 1 << 20
+)
 
 // patience is how long a list may take as a whole, however steadily it drips,
 // before the copy is used instead.
@@ -78,7 +86,7 @@ func (s *Store) Open(url string, refresh time.Duration) (io.ReadCloser, string, 
 			s.warn(text)
 		}
 	}
-	f, err := os.Open(path)
+	f, err := openCopy(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", fmt.Errorf("no copy of %s yet", fetch.Redact(url))
 	}
@@ -86,6 +94,22 @@ func (s *Store) Open(url string, refresh time.Duration) (io.ReadCloser, string, 
 		return nil, "", err
 	}
 	return f, fetch.Redact(url), nil
+}
+
+// openCopy opens a copy, which is a file and no larger than one can be.
+func openCopy(path string) (*os.File, error) {
+	f, err := regular.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size() > maxCopy {
+		err = &fs.PathError{Op: "read", Path: path, Err: regular.ErrLarge}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 func (s *Store) warn(text string) {
@@ -103,8 +127,8 @@ func (s *Store) path(url string) string {
 // way round, is none.
 func (s *Store) info(path string) (copyInfo, error) {
 	var info copyInfo
-	data, err := os.ReadFile(path + ".json")
-	if errors.Is(err, fs.ErrNotExist) {
+	data, err := regular.Read(path+".json", maxInfo)
+	if errors.Is(err, fs.ErrNotExist) || regular.Unfit(err) {
 		return info, nil
 	}
 	if err != nil {
@@ -113,9 +137,11 @@ func (s *Store) info(path string) (copyInfo, error) {
 	if json.Unmarshal(data, &info) != nil {
 		return copyInfo{}, nil //nolint:nilerr // a damaged copy is none: the list is fetched again
 	}
-	if _, err := os.Stat(path); err != nil {
+	f, err := openCopy(path)
+	if err != nil {
 		return copyInfo{}, nil //nolint:nilerr // the same
 	}
+	_ = f.Close()
 	if !info.Plain { // asked for whole the next time
 		info.ETag, info.Modified = "", ""
 	}

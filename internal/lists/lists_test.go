@@ -1,6 +1,7 @@
 package lists
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // server serves a list whose text a test may change, and counts requests that
@@ -111,5 +114,32 @@ func TestNoCopyToBeHad(t *testing.T) {
 	}
 	if len(entries) != 0 {
 		t.Errorf("left behind: %v", entries)
+	}
+}
+
+// A copy that is no file, or has no end, is none: the list is fetched again, and what
+// stood there goes.
+func TestCopyThatIsNoFile(t *testing.T) {
+	s := newServer(t, "192.0.2.1\n")
+	put := map[string]func(path string) error{
+		"a FIFO":   func(path string) error { return errors.Join(os.Remove(path), unix.Mkfifo(path, 0o600)) },
+		"a device": func(path string) error { return errors.Join(os.Remove(path), os.Symlink("/dev/zero", path)) },
+		"endless":  func(path string) error { return os.Truncate(path, 1<<40) },
+	}
+	for name, put := range put {
+		for _, suffix := range []string{"", ".json"} {
+			store := &Store{Dir: t.TempDir()}
+			if _, err := open(t, store, s.URL, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			if err := put(store.path(s.URL) + suffix); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 { // what is fetched is kept
+				if got, err := open(t, store, s.URL, time.Hour); err != nil || got != "192.0.2.1\n" {
+					t.Errorf("%s%s: %q, %v", name, suffix, got, err)
+				}
+			}
+		}
 	}
 }

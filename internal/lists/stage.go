@@ -100,7 +100,7 @@ func (g *Staging) Open(url string, _ time.Duration) (io.ReadCloser, string, erro
 	if s := g.staged[url]; s != nil && s.got != nil {
 		path = s.got.path
 	}
-	f, err := os.Open(path)
+	f, err := openCopy(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", fmt.Errorf("no copy of %s yet", fetch.Redact(url))
 	}

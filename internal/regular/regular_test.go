@@ -74,3 +74,54 @@ func TestOpen(t *testing.T) {
 		}
 	}
 }
+
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	name := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(os.WriteFile(name("ten"), []byte("0123456789"), 0o600), os.WriteFile(name("none"), nil, 0o600),
+		unix.Mkfifo(name("pipe"), 0o600), os.Truncate(name("none"), 1<<40)); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		path string
+		most int64
+		want error
+	}{
+		{name("ten"), 10, nil},
+		{name("ten"), 9, regular.ErrLarge},
+		{name("none"), 10, regular.ErrLarge},
+		{name("pipe"), 10, regular.Err},
+		{"/dev/zero", 10, regular.Err},
+		{"/proc/self/status", 10, regular.ErrLarge}, // its size is said to be 0
+		{dir, 10, unix.EISDIR},
+		{name("nowhere"), 10, os.ErrNotExist},
+	} {
+		text, err := regular.Read(test.path, test.most)
+		if !errors.Is(err, test.want) || err == nil && string(text) != "0123456789" {
+			t.Errorf("%s: %q, %v, want %v", test.path, text, err, test.want)
+		}
+		if unfit := errors.Is(test.want, regular.Err) || errors.Is(test.want, regular.ErrLarge); regular.Unfit(err) != unfit {
+			t.Errorf("%s: unfit is %v", test.path, !unfit)
+		}
+	}
+}
+
+// A FIFO is neither written nor waited for, and a file is made where there is none.
+func TestOpenFile(t *testing.T) {
+	dir := t.TempDir()
+	pipe, file := filepath.Join(dir, "pipe"), filepath.Join(dir, "file")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]error{pipe: regular.Err, "/dev/null": regular.Err, file: nil} {
+		for _, flag := range []int{os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_APPEND} {
+			f, err := regular.OpenFile(path, flag|os.O_CREATE, 0o600)
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", path, err, want)
+			}
+			if f != nil {
+				_ = f.Close()
+			}
+		}
+	}
+}

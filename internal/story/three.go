@@ -14,6 +14,7 @@ import (
 	"sluice/internal/figures"
 	"sluice/internal/geo"
 	"sluice/internal/measure"
+	"sluice/internal/regular"
 	"sluice/internal/samples"
 	"sluice/internal/testnet"
 )
@@ -133,7 +134,7 @@ func (r *resolving) countries() error {
 // shareCountries gives the state directory of the hosts the data that the rules of
 // everybody else are made of.
 func (r *resolving) shareCountries() error {
-	data, err := os.ReadFile(geo.CurrentFile(r.Countries))
+	data, err := regular.Read(geo.CurrentFile(r.Countries), geo.MaxFile)
 	if err != nil {
 		return err
 	}
