@@ -23,10 +23,12 @@ const limitBanned = "limit.banned"
 
 // Bits of the labels of connections: the first is that the handshake has been
 // counted, the others, downwards, to 27, are the rules that let a connection in.
+// Those of places.go follow.
 const (
 	countedLabel  = 127
 	mostProven    = 100
 	highestOfRule = countedLabel - 1
+	refusedLabel  = 6 // without countedLabel: its limit had no token for it
 )
 
 // limit gives the gate of a rate. A table of sources forgets a source when it
@@ -299,7 +301,9 @@ func (c *compiler) completed(hook policy.Hook, p *proven) []program.Action {
 
 // handshake makes the chain that counts a handshake on a limit. The one that takes
 // the last token of its source's bucket says so to the SYNs that follow, by a second
-// bucket with one token less; one that finds none is refused.
+// bucket with one token less; one that finds none is refused. It stays refused, and
+// what its ends send again is not asked: it would ban its source anew once that is
+// unbanned, or put it over the limit again.
 func (c *compiler) handshake(hook policy.Hook, p *proven) string {
 	chain := p.id + "_" + string(hook) + "_handshake"
 	limit := p.limit
@@ -313,19 +317,28 @@ func (c *compiler) handshake(hook policy.Hook, p *proven) string {
 	add := func(chain string, actions ...program.Action) {
 		c.append(chain, program.Rule{Actions: actions, Origin: p.o})
 	}
+	refused := match{names(program.Status, program.Label(refusedLabel))}
 	if limit.Ban != "" {
 		// Who is banned is not refused here, since who is not over the limit is not
-		// to be told that the next one bans.
+		// to be told that the next one bans. The limit drops by itself, so its
+		// connections are labelled before; another packet that comes while it is asked
+		// is dropped, and sent again.
+		c.append(chain, program.Rule{Match: refused, Actions: []program.Action{program.Drop}, Comment: "it stays refused", Origin: p.o})
+		add(chain, program.SetLabel{Bit: refusedLabel})
 		add(chain, limit, label, program.Accept)
 		add(chain, key)
 		add(chain, program.Drop)
 		return chain
 	}
-	within := chain + "_within"
+	within, refuse := chain+"_within", chain+"_refused"
+	c.append(chain, program.Rule{Match: refused, Actions: []program.Action{program.Goto{Chain: refuse}}, Comment: "it stays refused", Origin: p.o})
 	add(chain, limit, label, program.Goto{Chain: within})
+	add(chain, program.SetLabel{Bit: refusedLabel})
 	add(chain, key)
-	c.append(chain, program.Rule{Match: match{protocol(protoTCP), tcpFlags(flagRST, flagRST)}, Actions: accept, Comment: "it ends the connection by itself"})
-	c.append(chain, program.Rule{Match: match{protocol(protoTCP)}, Actions: []program.Action{program.Reject}, Origin: p.o})
+	add(chain, program.Goto{Chain: refuse})
+	c.chain(refuse, "one beyond a limit: "+p.o.Text)
+	c.append(refuse, program.Rule{Match: match{protocol(protoTCP), tcpFlags(flagRST, flagRST)}, Actions: accept, Comment: "it ends the connection by itself"})
+	c.append(refuse, program.Rule{Match: match{protocol(protoTCP)}, Actions: []program.Action{program.Reject}, Origin: p.o})
 	c.chain(within, "the last one within a limit: "+p.o.Text)
 	if limit.Rate.Burst > 1 {
 		last := limit

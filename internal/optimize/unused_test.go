@@ -22,7 +22,7 @@ func TestHiddenLimitCountsNothing(t *testing.T) {
 	if text := p.Text(); strings.Contains(text, "(7 per") || !strings.Contains(text, "(5 per") {
 		t.Errorf("want the limit of 5 a minute, and none of 7:\n%s", text)
 	}
-	if len(p.Labels()) != 2 {
-		t.Errorf("labels %v, want that of one rule, and of what was counted", p.Labels())
+	if len(p.Labels()) != 3 {
+		t.Errorf("labels %v, want that of one rule, of what was counted, and of what was refused", p.Labels())
 	}
 }

@@ -325,16 +325,21 @@ func (j *judging) opens(r *program.Rule) program.Limit {
 	return program.Limit{}
 }
 
-// leadsToLimit gives the limit that a chain begins with to which actions lead.
+// leadsToLimit gives the first limit of a chain to which actions lead.
 func (j *judging) leadsToLimit(actions []program.Action) (program.Limit, bool) {
 	for _, a := range actions {
 		to, leads := a.(program.Goto)
 		if !leads {
 			continue
 		}
-		if c := j.from.Chain(to.Chain); c != nil && len(c.Rules) > 0 && len(c.Rules[0].Actions) > 0 {
-			limit, is := c.Rules[0].Actions[0].(program.Limit)
-			return limit, is
+		c := j.from.Chain(to.Chain)
+		if c == nil {
+			continue
+		}
+		for _, r := range c.Rules {
+			if limit, is := r.Actions[0].(program.Limit); is {
+				return limit, true
+			}
 		}
 	}
 	return program.Limit{}, false

@@ -180,7 +180,7 @@ func TestTampering(t *testing.T) {
 			return l.replace("input_handshakes", `meta cgroup`, "meta cgroup >= 0 ", "")
 		}, "tcp from", "accept"},
 		{"another label", func(l *listing) string {
-			c, i := l.find("input", `ct label set \d`)
+			c, i := l.find("input", `ct label set \d+ counter`)
 			text := regexp.MustCompile(`ct label set \d+`).ReplaceAllString(c.Rules[i].text(), "ct label set 1")
 			return fmt.Sprintf("replace rule inet sluice %s handle %d %s", c.Name, c.Rules[i].Handle, text)
 		}, "tcp from 203.0.113.", "accept"},
