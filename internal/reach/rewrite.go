@@ -19,7 +19,14 @@ func (e *evaluation) rewrite(action program.Action) (ends bool) {
 		mask := maskOf(uint64(a.Mask))
 		e.packet.Mark = e.packet.Mark&^mask | a.Value&mask
 	case program.DNAT:
-		e.dnat(a.To, a.Port, packet.No)
+		local := packet.No
+		if a.To == e.packet.Destination {
+			local = e.packet.DestinationLocal
+			if a.Port == 0 || a.Port == e.packet.Port {
+				return true // nf_nat_setup_info (net/netfilter/nf_nat_core.c) sets no status then
+			}
+		}
+		e.dnat(a.To, a.Port, local)
 		return true
 	case program.DNATPrefix:
 		e.dnat(mapPrefix(e.packet.Destination, a.From, a.To), 0, packet.No)
