@@ -314,6 +314,7 @@ func (m *matcher) complete(way []Statement) []Statement {
 		out = append(out, Statement{Kind: Match, Field: "meta nfproto", Op: "==", Values: []string{nfproto[m.family]}})
 	}
 	slices.SortStableFunc(out, func(a, b Statement) int { return m.rank(a) - m.rank(b) })
+	unmerged(out)
 	m.asInHeader(out)
 	return out
 }
@@ -321,9 +322,9 @@ func (m *matcher) complete(way []Statement) []Statement {
 // asInHeader puts fields that lie side by side in a header into the order of the
 // header: nft asks two such values at once, and lists them in that order.
 func (m *matcher) asInHeader(way []Statement) {
-	for _, pair := range [][2]string{{" sport", " dport"}, {" type", " code"}} {
-		first := slices.IndexFunc(way, func(s Statement) bool { return s.Kind == Match && strings.HasSuffix(s.Field, pair[0]) })
-		second := slices.IndexFunc(way, func(s Statement) bool { return s.Kind == Match && strings.HasSuffix(s.Field, pair[1]) })
+	for _, pair := range adjoining {
+		first := slices.IndexFunc(way, func(s Statement) bool { return asksPart(s, pair.first) })
+		second := slices.IndexFunc(way, func(s Statement) bool { return asksPart(s, pair.second) })
 		if first > second && second >= 0 && m.rank(way[first]) == m.rank(way[second]) {
 			way[first], way[second] = way[second], way[first]
 		}

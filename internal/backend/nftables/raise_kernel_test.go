@@ -236,6 +236,7 @@ func TestRefusedByName(t *testing.T) {
 		{"insert rule inet sluice input tcp dport 80 reject with icmpx type admin-prohibited", "icmpx"},
 		{"insert rule inet sluice input tcp dport 80 reject with icmpx type port-unreachable", "icmpx"},
 		{"insert rule inet sluice input @nh,8,8 4 drop", "8"},
+		{"insert rule inet sluice input tcp sport != 4000 tcp dport != 6379 drop", "either suffices"},
 		{"add chain inet sluice odd { type filter hook input priority 17; policy drop; }", "priority 17"},
 	} {
 		t.Run(c.text, func(t *testing.T) {

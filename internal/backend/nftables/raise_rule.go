@@ -48,6 +48,10 @@ var (
 
 // rule raises statements in order; a rule that does nothing becomes none.
 func (w *ruleRaiser) rule(statements []Statement) ([]program.Rule, error) {
+	if s, is := eitherNot(statements); is {
+		w.at = s.text()
+		return nil, errEither
+	}
 	for i := 0; i < len(statements); i++ {
 		s := statements[i]
 		w.at = s.text()
