@@ -119,6 +119,9 @@ func runCompile(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	artifact := built.Artifact
+	if err := textless(artifact); err != nil && line.explain == nil {
+		return err
+	}
 	if dir != "" {
 		if err := writeArtifact(dir, b, artifact); err != nil {
 			return err
@@ -172,6 +175,15 @@ func (p *pipeline) optimizing(cmd *cobra.Command, b backend.Backend) error {
 		p.explain = &explanation{pricer: pricer, costs: p.costs, Costs: p.costs.view()}
 	}
 	return nil
+}
+
+// textless refuses to write down what nft would read as something else.
+func textless(a backend.Artifact) error {
+	of, is := a.(interface{ Textless() []string })
+	if !is || len(of.Textless()) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the default route leaves by the interface %q, whose name nft's text cannot have\nhint: give it a plain name (ip link set dev NAME name OTHER); sluice apply needs no text, and loads the policy as it is", of.Textless()[0])
 }
 
 // printNotes tells what the backend does otherwise than the policy says.

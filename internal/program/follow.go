@@ -75,7 +75,9 @@ type Held struct {
 
 // Equal says that both hold the same.
 func (h Held) Equal(o Held) bool {
-	return slices.Equal(h.Names, o.Names) && slices.Equal(h.Addresses, o.Addresses)
+	// JSON has U+FFFD for every byte of a name that is no text.
+	same := func(a, b string) bool { return string([]rune(a)) == string([]rune(b)) }
+	return slices.EqualFunc(h.Names, o.Names, same) && slices.Equal(h.Addresses, o.Addresses)
 }
 
 // Held is what a Followed set was given when the program was made.

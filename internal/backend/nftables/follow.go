@@ -42,12 +42,30 @@ func (l *lowering) layoutFollowed(p *parts) error {
 		return nil
 	}
 	for _, name := range held.Names {
-		if !validInterface(name) || strings.HasSuffix(name, "*") {
+		if !validDevice(name) {
 			return fmt.Errorf("%q is not the name of an interface", name)
 		}
 	}
 	made(0, "ifname").follow(held)
 	return nil
+}
+
+// Textless are the interfaces in sets whose names nft's text cannot have: there a quoted
+// string ends with the next quote (quotedstring of its src/scanner.l), and nft 1.0.6 loses a
+// backslash before a "*" at the end.
+func (a *artifact) Textless() []string {
+	var out []string
+	for _, k := range a.Tree.Sets {
+		if !slices.Equal(k.Types, []string{"ifname"}) {
+			continue
+		}
+		for _, name := range k.Elements.Tuples {
+			if strings.Contains(name, `"`) || strings.HasSuffix(name, `\*`) {
+				out = append(out, name)
+			}
+		}
+	}
+	return out
 }
 
 // follow makes a set hold what is of its kind.

@@ -244,3 +244,44 @@ func FuzzValues(f *testing.F) {
 		}
 	})
 }
+
+// TestNamesOfDevices: a set holds every name that the kernel gives an interface, and its
+// text loads and means the same where nft has a way to write it.
+func TestNamesOfDevices(t *testing.T) {
+	host := kernelHost(t)
+	names := []string{`a"}b`, "a,b*", "*", "@x", `a\`, `a\*`, "a\x01b", "\xff\xfe", "é", "#", "$x", "15-letters-long", "..."}
+	for _, name := range names {
+		if !validDevice(name) {
+			t.Errorf("%q is refused", name)
+			continue
+		}
+		p := construct{match: conditions{namesOf(program.InInterface, program.DefaultRoute)}}.program()
+		p.Sets = []program.Set{{ID: program.DefaultRouteSet, Key: []program.Field{program.InInterface}, Life: program.Followed, Follow: &program.Following{}}}
+		p.Sets[0].Hold(program.Held{Names: []string{name}})
+		a, err := New().Lower(p, everything)
+		if err != nil {
+			t.Errorf("%q: %v", name, err)
+			continue
+		}
+		own := a.(*artifact)
+		host.load(t, New(), own)
+		if d := host.compare(t, own, true); len(d) > 0 {
+			t.Errorf("%q: %s", name, differences(d))
+		}
+		if textless := len(own.Textless()) > 0; textless != (name == `a"}b` || name == `a\*`) {
+			t.Errorf("%q: text cannot have it: %v", name, textless)
+		} else if !textless {
+			if err := host.Do(func() error { return nft.Run(context.Background(), "delete table inet sluice\n"+own.Text()) }); err != nil {
+				t.Errorf("%q: the text does not load: %v", name, err)
+			} else if d := host.compare(t, own, true); len(d) > 0 {
+				t.Errorf("%q, loaded as text: %s", name, differences(d))
+			}
+		}
+		host.load(t, New(), nil)
+	}
+	for _, name := range []string{"", ".", "..", "a/b", "a:b", "a b", "a\nb", "sixteen-letters-"} {
+		if validDevice(name) {
+			t.Errorf("%q is taken", name)
+		}
+	}
+}

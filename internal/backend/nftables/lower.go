@@ -175,7 +175,7 @@ func (l *lowering) chains() {
 func (l *lowering) devices(names []string) {
 	for _, d := range names {
 		if !validInterface(d) || strings.HasSuffix(d, "*") {
-			l.refuse(program.Origin{}, "", "%q is not the name of an interface", d)
+			l.refuse(program.Origin{}, "", "the interface %q cannot be named in a flowtable: rename it with \"ip link set dev NAME name OTHER\", or leave accelerate out", d)
 		}
 	}
 }

@@ -294,7 +294,9 @@ var tcpFlagNames = []string{"fin", "syn", "rst", "psh", "ack", "urg", "ecn", "cw
 // named puts the name of a value in its place, for fields that have names.
 func named(field, value string) string {
 	switch field {
-	case "iifname", "oifname", "ifname":
+	case "ifname":
+		return deviceText(value)
+	case "iifname", "oifname":
 		return `"` + value + `"`
 	case "tcp flags":
 		return tcpFlags(value, " | ")
