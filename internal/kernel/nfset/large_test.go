@@ -236,13 +236,17 @@ func TestDumpUnderChange(t *testing.T) {
 		}
 		begun := 0
 		err := on(t, s, func(ctx context.Context, c *nfset.Conn) error {
-			for range 3 {
+			for tries := 0; tries < 3; tries++ {
 				var b addrset.Builder
 				err := c.Dump(ctx, set, func() { begun++; b = addrset.Builder{} }, func(e nfset.Element) error {
 					r, _ := e.Range()
 					b.AddRange(r)
 					return nil
 				})
+				if !always && errors.Is(err, nfset.ErrUnfinished) && begun < 500 {
+					tries-- // the gaps were too short for a machine as busy as this one
+					continue
+				}
 				if err != nil && (!always || !errors.Is(err, nfset.ErrUnfinished)) {
 					return err
 				}
