@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // What the process hands back, and nothing else of what a server sent:

@@ -13,8 +13,8 @@ import (
 	"os"
 	"time"
 
-	"sluice/internal/addrset"
-	"sluice/internal/fetch"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/fetch"
 )
 
 // Question is what to fetch and how to read it.

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"syscall"
 
-	"sluice/internal/fetch"
+	"sluice/internal/base/fetch"
 )
 
 // User is whom the process runs as, where who starts it is root.

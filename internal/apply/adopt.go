@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/packet"
 	"sluice/internal/kernel/conntrack"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/kernel/socket"
 	"sluice/internal/kernel/sysctl"
-	"sluice/internal/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )

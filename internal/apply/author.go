@@ -4,9 +4,9 @@ import (
 	"os"
 	"os/user"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/host"
 	"sluice/internal/kernel/link"
-	"sluice/internal/packet"
 	"sluice/internal/reach"
 )
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"sluice/internal/addrset"
 	"sluice/internal/bans"
+	"sluice/internal/base/addrset"
 )
 
 // Banning is what a command wants banned.

@@ -3,7 +3,7 @@ package apply
 import (
 	"net/netip"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/kernel/conntrack"
 	"sluice/internal/program"
 )

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/bans"
+	"sluice/internal/base/addrset"
 	"sluice/internal/kernel/nfset"
 	"sluice/internal/program"
 )

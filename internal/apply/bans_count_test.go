@@ -3,7 +3,7 @@ package apply
 import (
 	"testing"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 func TestNetworks6(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/base/addrset"
 	"sluice/internal/host"
 	"sluice/internal/program"
 	"sluice/internal/testnet"

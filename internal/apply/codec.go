@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/bans"
+	"sluice/internal/base/addrset"
 )
 
 // What commands ban is in sets of the running policy, which are filled from the

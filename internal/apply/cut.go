@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/kernel/conntrack"
 	"sluice/internal/kernel/link"
-	"sluice/internal/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )

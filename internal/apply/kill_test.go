@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/base/testseed"
 	"sluice/internal/testnet"
-	"sluice/internal/testseed"
 )
 
 // points runs a command once in a lab of its own and says how many points it

@@ -6,11 +6,11 @@ import (
 	"math"
 	"net/netip"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/kernel/conntrack"
 	"sluice/internal/kernel/link"
 	"sluice/internal/kernel/socket"
-	"sluice/internal/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )

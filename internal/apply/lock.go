@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/regular"
+	"sluice/internal/base/regular"
 )
 
 const lockFile = "lock"

@@ -3,9 +3,9 @@ package apply
 import (
 	"net/netip"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/host"
 	"sluice/internal/kernel/conntrack"
-	"sluice/internal/packet"
 )
 
 // forgetOuter deletes the entries of the flows that carry somebody who is logged in

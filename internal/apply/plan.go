@@ -12,8 +12,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 

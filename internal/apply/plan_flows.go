@@ -6,10 +6,10 @@ import (
 	"net/netip"
 	"strings"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/kernel/conntrack"
 	"sluice/internal/kernel/socket"
-	"sluice/internal/packet"
 	"sluice/internal/program"
 )
 

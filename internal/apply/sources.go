@@ -11,10 +11,10 @@ import (
 	"strconv"
 	"strings"
 
+	"sluice/internal/base/regular"
 	"sluice/internal/host"
 	"sluice/internal/kernel/link"
 	"sluice/internal/kernel/socket"
-	"sluice/internal/regular"
 )
 
 // Source is one file that the policy was made of. Text is nil where the text is

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/addrset"
 	"sluice/internal/bans"
+	"sluice/internal/base/addrset"
 	"sluice/internal/host"
 	"sluice/internal/kernel/link"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/klauspost/compress/zstd"
 
-	"sluice/internal/regular"
+	"sluice/internal/base/regular"
 )
 
 // store is the state directory of one network namespace:

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"sluice/internal/addrset"
 	"sluice/internal/bans"
+	"sluice/internal/base/addrset"
 	"sluice/internal/kernel/nfset"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/regular"
+	"sluice/internal/base/regular"
 )
 
 // A watcher that is started as a process finds armedVariable in its environment

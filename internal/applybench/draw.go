@@ -4,9 +4,9 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/measure"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
 	"sluice/internal/resolve"

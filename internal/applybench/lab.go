@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/kernel/conntrack"
 	"sluice/internal/policy"
 	"sluice/internal/testnet"

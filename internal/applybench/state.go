@@ -13,9 +13,10 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/regular"
 	"sluice/internal/build"
 	"sluice/internal/calibrate"
 	"sluice/internal/geo"
@@ -25,7 +26,6 @@ import (
 	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/programs"
-	"sluice/internal/regular"
 	"sluice/internal/resolve"
 )
 

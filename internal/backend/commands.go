@@ -1,6 +1,6 @@
 package backend
 
-import "sluice/internal/addrset"
+import "sluice/internal/base/addrset"
 
 // Commanded is an artifact with sets that commands fill: bans. As it was
 // lowered, its rules ask none of them, so that a set that is empty costs no

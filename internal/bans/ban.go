@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // Author is who banned: as in apply.

@@ -18,8 +18,8 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"sluice/internal/addrset"
-	"sluice/internal/regular"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/regular"
 )
 
 // File is the name of the journal in a state directory.

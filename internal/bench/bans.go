@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/measure"
 )
 

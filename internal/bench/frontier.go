@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/base/addrset"
 	"sluice/internal/measure"
 	"sluice/internal/program"
 	"sluice/internal/samples"

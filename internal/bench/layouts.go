@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/base/addrset"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/measure"
 	"sluice/internal/optimize"

@@ -1,7 +1,7 @@
 package bench
 
 import (
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/measure"
 	"sluice/internal/peers"
 )

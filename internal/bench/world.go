@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/regular"
 	"sluice/internal/geo"
 	"sluice/internal/measure"
-	"sluice/internal/regular"
 )
 
 // world is the country data that everything is measured with.

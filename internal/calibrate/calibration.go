@@ -12,8 +12,8 @@ import (
 	"github.com/google/renameio/v2"
 
 	"sluice/internal/backend/nftables"
+	"sluice/internal/base/regular"
 	"sluice/internal/figures"
-	"sluice/internal/regular"
 )
 
 // File is where the calibration of a state directory lies.

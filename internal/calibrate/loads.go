@@ -7,9 +7,9 @@ import (
 	"net/netip"
 	"strings"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/base/addrset"
 	"sluice/internal/calibrate/account"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/program"

@@ -3,7 +3,7 @@ package check
 import (
 	"slices"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/policy"
 )
 

@@ -1,6 +1,6 @@
 package check
 
-import "sluice/internal/addrset"
+import "sluice/internal/base/addrset"
 
 // A box is a set of packets of one family: all those whose every dimension lies
 // in the box's set for it. What a rule matches is a list of boxes; so is what a

@@ -3,7 +3,7 @@ package check
 import (
 	"fmt"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/host"
 	"sluice/internal/policy"
 	"sluice/internal/resolve"

@@ -5,7 +5,7 @@ import (
 	"math/big"
 	"slices"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/host"
 	"sluice/internal/policy"
 )

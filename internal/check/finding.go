@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/policy"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/check"
 	"sluice/internal/geo"
 	"sluice/internal/host"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
 	"sluice/internal/resolve"

@@ -7,17 +7,17 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/bdd"
+	"sluice/internal/base/testseed"
 	"sluice/internal/check"
 	"sluice/internal/compile"
-	"sluice/internal/diagram"
 	"sluice/internal/host"
 	"sluice/internal/optimize"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 	"sluice/internal/resolve"
-	"sluice/internal/testseed"
 )
 
 // randomPolicy has every section and whatever stands between a packet and a

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/base/testseed"
 	"sluice/internal/check"
 	"sluice/internal/host"
 	"sluice/internal/policy"
 	"sluice/internal/resolve"
-	"sluice/internal/testseed"
 )
 
 // randomRules is rules of forward over a world so small that every kind of

@@ -1,7 +1,7 @@
 package check
 
 import (
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/policy"
 )
 

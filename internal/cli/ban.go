@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"sluice/internal/addrset"
 	"sluice/internal/apply"
 	"sluice/internal/bans"
+	"sluice/internal/base/addrset"
 )
 
 // banInputHelp is for the commands that take what they work on from lines too.

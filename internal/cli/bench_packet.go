@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/figures"
 	"sluice/internal/measure"
 	"sluice/internal/packetbench"

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
 	"sluice/internal/resolve"

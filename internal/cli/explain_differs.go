@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/apply"
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
 	"sluice/internal/trace"

@@ -13,7 +13,7 @@ import (
 
 	"sluice/internal/apply"
 	"sluice/internal/backend"
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
 	"sluice/internal/trace"

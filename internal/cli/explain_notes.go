@@ -10,8 +10,8 @@ import (
 
 	"sluice/internal/apply"
 	"sluice/internal/bans"
+	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
 )

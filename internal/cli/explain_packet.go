@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/backend"
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
 )

@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/packet"
 	"sluice/internal/build"
 	"sluice/internal/estimate"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"

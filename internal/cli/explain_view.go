@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/geo"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
 	"sluice/internal/resolve"

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
 )

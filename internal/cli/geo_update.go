@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"sluice/internal/fetch"
+	"sluice/internal/base/fetch"
 	"sluice/internal/geo"
 )
 

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/base/regular"
 	"sluice/internal/check"
 	"sluice/internal/host"
 	"sluice/internal/policy"
-	"sluice/internal/regular"
 )
 
 func newLint() *cobra.Command {

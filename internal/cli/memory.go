@@ -5,7 +5,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/cache"
+	"sluice/internal/base/cache"
 )
 
 // layouts is the part of the cache where the backend keeps what its search for

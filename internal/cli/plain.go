@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"sluice/internal/regular"
+	"sluice/internal/base/regular"
 )
 
 // plainWriter writes text of which nothing can steer a terminal, wherever it is from:

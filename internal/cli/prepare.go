@@ -9,7 +9,7 @@ import (
 
 	"sluice/internal/apply"
 	"sluice/internal/backend"
-	"sluice/internal/cache"
+	"sluice/internal/base/cache"
 	"sluice/internal/check"
 	"sluice/internal/expect"
 	"sluice/internal/host"

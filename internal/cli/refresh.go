@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/apply"
+	"sluice/internal/base/fetch"
 	"sluice/internal/check"
-	"sluice/internal/fetch"
 	"sluice/internal/lists"
 	"sluice/internal/policy"
 )

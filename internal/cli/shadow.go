@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"sluice/internal/addrset"
 	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/base/addrset"
 	"sluice/internal/build"
 	"sluice/internal/check"
 	"sluice/internal/optimize"

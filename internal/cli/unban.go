@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/addrset"
 	"sluice/internal/apply"
+	"sluice/internal/base/addrset"
 )
 
 func newUnban() *cobra.Command {

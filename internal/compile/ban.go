@@ -1,7 +1,7 @@
 package compile
 
 import (
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 )

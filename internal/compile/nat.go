@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 )

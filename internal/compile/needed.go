@@ -3,7 +3,7 @@ package compile
 import (
 	"slices"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 )

@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 	"strconv"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 	"sluice/internal/resolve"
 )

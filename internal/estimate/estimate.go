@@ -2,7 +2,7 @@ package estimate
 
 import (
 	"sluice/internal/backend"
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )

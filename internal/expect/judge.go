@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"slices"
 
-	"sluice/internal/addrset"
-	"sluice/internal/diagram"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/bdd"
+	"sluice/internal/base/packet"
 	"sluice/internal/geo"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/question"

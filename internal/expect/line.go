@@ -3,9 +3,9 @@ package expect
 import (
 	"net/netip"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"

@@ -9,13 +9,13 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/base/packet"
+	"sluice/internal/base/testseed"
 	"sluice/internal/expect"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/question"
 	"sluice/internal/reference"
 	"sluice/internal/resolve"
-	"sluice/internal/testseed"
 )
 
 const (

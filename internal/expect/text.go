@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/policy"
 )
 

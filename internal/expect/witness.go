@@ -1,7 +1,7 @@
 package expect
 
 import (
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/question"
 	"sluice/internal/reach"
 )

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/base/testseed"
 	"sluice/internal/samples"
-	"sluice/internal/testseed"
 )
 
 // run is a report of figures around 100, each times its factor.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"sluice/internal/regular"
+	"sluice/internal/base/regular"
 	"sluice/internal/samples"
 )
 

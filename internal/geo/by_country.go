@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"sync"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // ByCountry returns the addresses of every country in the data, by its code, in

@@ -13,9 +13,9 @@ import (
 	"sync"
 	"time"
 
-	"sluice/internal/addrset"
-	"sluice/internal/cache"
-	"sluice/internal/regular"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/cache"
+	"sluice/internal/base/regular"
 )
 
 // Database answers which addresses are of a country, and which country an

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // Diff is what one database has otherwise than another, by country, in the order

@@ -11,7 +11,7 @@ import (
 	"io"
 	"slices"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // The compact form of a database:

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // small is a database of a few ranges of documentation networks.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // Origin says where data come from and on which terms.

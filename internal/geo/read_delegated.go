@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // The registries' statistics exchange format, "delegated" and

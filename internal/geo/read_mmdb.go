@@ -7,7 +7,7 @@ import (
 
 	"github.com/oschwald/maxminddb-golang/v2"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // maxMMDB bounds what is read of a database of that format, which has to be in

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // realData returns the folder of a dataset that scripts/fetch-geo-data fetches.

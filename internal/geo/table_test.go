@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"sluice/internal/testseed"
+	"sluice/internal/base/testseed"
 )
 
 // Random overlapping rows in a universe of 32 addresses at either end of either

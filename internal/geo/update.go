@@ -16,10 +16,10 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/rogpeppe/go-internal/lockedfile"
 
-	"sluice/internal/addrset"
 	"sluice/internal/apart"
-	"sluice/internal/fetch"
-	"sluice/internal/regular"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/fetch"
+	"sluice/internal/base/regular"
 )
 
 // maxDownload bounds one source as it is fetched.

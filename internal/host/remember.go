@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/backend"
-	"sluice/internal/cache"
+	"sluice/internal/base/cache"
 	"sluice/internal/kernel/nft"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"sluice/internal/backend"
-	"sluice/internal/cache"
+	"sluice/internal/base/cache"
 	"sluice/internal/testnet"
 )
 

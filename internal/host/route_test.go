@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/base/testseed"
 	"sluice/internal/testnet"
-	"sluice/internal/testseed"
 )
 
 // Where routing leads a packet by the rules and routes of the facts, through JSON and

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/base/addrset"
 	"sluice/internal/build"
 	"sluice/internal/figures"
 	"sluice/internal/host"

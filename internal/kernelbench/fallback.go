@@ -6,8 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
 	"sluice/internal/figures"
 	"sluice/internal/host"
 	"sluice/internal/measure"

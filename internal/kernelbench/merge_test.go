@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/figures"
 	"sluice/internal/samples"
 )

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 )
 
 // protocolShot is a packet from outside to the yard's host.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // draft is a policy as lines that can be taken out one by one: what a random one

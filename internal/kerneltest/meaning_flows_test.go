@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/policy"
 )
 

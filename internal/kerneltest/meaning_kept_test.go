@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/compile"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
 )

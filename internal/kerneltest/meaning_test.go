@@ -14,9 +14,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
+	"sluice/internal/base/testseed"
 	"sluice/internal/policy"
-	"sluice/internal/testseed"
 	"sluice/internal/wrongpass"
 )
 

@@ -7,14 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/base/packet"
+	"sluice/internal/base/testseed"
 	"sluice/internal/host"
 	"sluice/internal/optimize"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 	"sluice/internal/reference"
-	"sluice/internal/testseed"
 )
 
 // yardFacts is what is known of the host in the yard, without a kernel.

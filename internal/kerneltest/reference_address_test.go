@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
 	"sluice/internal/resolve"

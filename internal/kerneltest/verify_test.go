@@ -11,13 +11,13 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/base/testseed"
 	"sluice/internal/compile"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/optimize"
 	"sluice/internal/program"
 	"sluice/internal/resolve"
 	"sluice/internal/testnet"
-	"sluice/internal/testseed"
 	"sluice/internal/verify"
 	"sluice/internal/wrongpass"
 )

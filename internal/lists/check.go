@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 
-	"sluice/internal/addrset"
-	"sluice/internal/fetch"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/fetch"
 	"sluice/internal/resolve"
 )
 

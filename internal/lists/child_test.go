@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/addrset"
 	"sluice/internal/apart"
+	"sluice/internal/base/addrset"
 )
 
 // The test's own program, started under this name, is the child.

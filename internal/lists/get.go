@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"sluice/internal/addrset"
 	"sluice/internal/apart"
-	"sluice/internal/fetch"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/fetch"
 	"sluice/internal/resolve"
 )
 

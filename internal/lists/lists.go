@@ -20,8 +20,8 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"sluice/internal/fetch"
-	"sluice/internal/regular"
+	"sluice/internal/base/fetch"
+	"sluice/internal/base/regular"
 )
 
 // maxBytes is the size of the largest list that is taken: 4 million lines of

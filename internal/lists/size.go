@@ -5,7 +5,7 @@ import (
 	"math/big"
 	"net/netip"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 const (

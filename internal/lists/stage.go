@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"sluice/internal/fetch"
+	"sluice/internal/base/fetch"
 )
 
 // Staging is copies that were fetched and are not in use yet: they take the

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/testseed"
+	"sluice/internal/base/testseed"
 )
 
 func addrs(texts ...string) (out []netip.Addr) {

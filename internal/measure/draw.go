@@ -9,7 +9,7 @@ import (
 	"sort"
 	"sync"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // Sources is how many addresses a traffic of drawn sources has by default: as

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/measure"
 )
 

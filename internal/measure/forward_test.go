@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/measure"
 	"sluice/internal/testnet"
 )

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/testnet"
 )
 

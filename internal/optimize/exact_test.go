@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/compile"
 	"sluice/internal/geo"
 	"sluice/internal/host"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"

@@ -3,7 +3,7 @@ package optimize
 import (
 	"slices"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 

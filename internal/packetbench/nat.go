@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"sluice/internal/addrset"
-	"sluice/internal/packet"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
 )

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/measure"
 	"sluice/internal/resolve"
 )

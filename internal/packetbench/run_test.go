@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/figures"
 	"sluice/internal/measure"
 	"sluice/internal/resolve"

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/policy"
 )
 

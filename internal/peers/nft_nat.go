@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/policy"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // emit writes one rule: the conditions, then a test of each side, then what is done.

@@ -14,15 +14,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
+	"sluice/internal/base/testseed"
 	"sluice/internal/host"
 	"sluice/internal/measure"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
 	"sluice/internal/resolve"
 	"sluice/internal/testnet"
-	"sluice/internal/testseed"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

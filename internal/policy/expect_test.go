@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/testseed"
+	"sluice/internal/base/testseed"
 )
 
 // parseExpectation parses one expectation in a policy that has the names.

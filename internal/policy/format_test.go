@@ -9,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/testseed"
+	"sluice/internal/base/testseed"
 )
 
 // Every testdata/format/NAME.yaml becomes NAME.golden, which stays as it is.

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"sluice/internal/testseed"
+	"sluice/internal/base/testseed"
 )
 
 // sameTree compares trees by what they say, not where.

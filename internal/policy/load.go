@@ -14,7 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"sluice/internal/regular"
+	"sluice/internal/base/regular"
 )
 
 // loader reads the files of one policy and collects what is wrong with them.

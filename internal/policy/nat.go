@@ -7,7 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // natUsage is how the lines of nat are written, for the reference and hints.

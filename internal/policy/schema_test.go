@@ -10,7 +10,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v4"
 
-	"sluice/internal/testseed"
+	"sluice/internal/base/testseed"
 )
 
 // compileSchema compiles the schema, or one of its definitions.

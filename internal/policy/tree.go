@@ -4,7 +4,7 @@ import (
 	"crypto/sha256"
 	"time"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // Pos is where something was written. Line and Column count from 1, Column in

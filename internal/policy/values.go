@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // problem is what is wrong with a value, before it has a place.

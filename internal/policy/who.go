@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/text/language"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // who reads `any`, or [not] NAME|ADDRESS|[…]. For any it returns nil.

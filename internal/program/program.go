@@ -3,7 +3,7 @@ package program
 import (
 	"net/netip"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // Program is one complete firewall of one network namespace.

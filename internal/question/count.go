@@ -8,7 +8,7 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // Count is how many addresses of each family a set has.

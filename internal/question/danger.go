@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/check"
-	"sluice/internal/packet"
 )
 
 // manyPorts is from how many ports on a range is as good as any.

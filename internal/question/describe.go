@@ -1,8 +1,8 @@
 package question
 
 import (
-	"sluice/internal/addrset"
-	"sluice/internal/packet"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/reach"
 )
 

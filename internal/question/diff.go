@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/geo"
-	"sluice/internal/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/geo"
-	"sluice/internal/packet"
 )
 
 func rows(t *testing.T, old, next string) []Change {

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // maxTerms is of how many names a name may be made, on either side of "except".

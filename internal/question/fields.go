@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 	"sluice/internal/resolve"

@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"strings"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 )
 

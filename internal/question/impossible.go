@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/host"
 	"sluice/internal/program"
 	"sluice/internal/reach"

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"

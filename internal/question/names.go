@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/geo"
 	"sluice/internal/resolve"
 )

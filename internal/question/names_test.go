@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/testseed"
 	"sluice/internal/geo"
 	"sluice/internal/host"
 	"sluice/internal/policy"
 	"sluice/internal/resolve"
-	"sluice/internal/testseed"
 )
 
 // resolved reads a policy for a host with the addresses 198.51.100.1 on eth0 and

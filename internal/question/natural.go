@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/packet"
 	"sluice/internal/reach"
 )
 

@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/geo"
 	"sluice/internal/host"
 	"sluice/internal/program"

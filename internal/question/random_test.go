@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/base/packet"
+	"sluice/internal/base/testseed"
 	"sluice/internal/compile"
 	"sluice/internal/geo"
 	"sluice/internal/optimize"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reach"
 	"sluice/internal/reference"
 	"sluice/internal/resolve"
-	"sluice/internal/testseed"
 )
 
 // compiled makes the program of a policy with what every program needs.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"

@@ -3,7 +3,7 @@ package question
 import (
 	"strings"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )

@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/addrset"
-	"sluice/internal/packet"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
+	"sluice/internal/base/testseed"
 	"sluice/internal/program"
 	"sluice/internal/reach"
-	"sluice/internal/testseed"
 )
 
 func TestReadWays(t *testing.T) {

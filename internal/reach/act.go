@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"sluice/internal/addrset"
-	"sluice/internal/diagram"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/bdd"
 	"sluice/internal/program"
 )
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/diagram"
+	"sluice/internal/base/bdd"
 	"sluice/internal/program"
 )
 

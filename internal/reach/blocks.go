@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sort"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // blocks divides all addresses into classes: two addresses are of one class when

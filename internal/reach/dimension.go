@@ -7,7 +7,7 @@ import (
 	"sort"
 	"strings"
 
-	"sluice/internal/diagram"
+	"sluice/internal/base/bdd"
 	"sluice/internal/program"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 )
 

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/addrset"
-	"sluice/internal/packet"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 )
 

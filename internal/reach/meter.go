@@ -1,7 +1,7 @@
 package reach
 
 import (
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 )
 

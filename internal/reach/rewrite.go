@@ -3,7 +3,7 @@ package reach
 import (
 	"net/netip"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 )
 

@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 
-	"sluice/internal/addrset"
-	"sluice/internal/diagram"
-	"sluice/internal/packet"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/bdd"
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 )
 

@@ -4,9 +4,9 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/addrset"
-	"sluice/internal/diagram"
-	"sluice/internal/packet"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/bdd"
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 )
 

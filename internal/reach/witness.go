@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"sluice/internal/diagram"
-	"sluice/internal/packet"
+	"sluice/internal/base/bdd"
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 )
 

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/resolve"
 )

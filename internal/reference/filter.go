@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/policy"
 	"sluice/internal/resolve"
 )

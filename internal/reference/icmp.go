@@ -3,7 +3,7 @@ package reference
 import (
 	"slices"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/policy"
 )
 

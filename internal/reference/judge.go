@@ -1,7 +1,7 @@
 package reference
 
 import (
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/policy"
 	"sluice/internal/resolve"
 )

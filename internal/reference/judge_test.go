@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/resolve"
 )

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/addrset"
-	"sluice/internal/packet"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/policy"
 )
 

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/base/packet"
+	"sluice/internal/base/testseed"
 	"sluice/internal/compile"
 	"sluice/internal/optimize"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 	"sluice/internal/resolve"
-	"sluice/internal/testseed"
 )
 
 // Random policies and packets: what Explain says against what package reach says

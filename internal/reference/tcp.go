@@ -1,6 +1,6 @@
 package reference
 
-import "sluice/internal/packet"
+import "sluice/internal/base/packet"
 
 // tcpKind is what a TCP packet is by its flags.
 type tcpKind string

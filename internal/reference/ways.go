@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/resolve"
 )

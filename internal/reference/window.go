@@ -1,6 +1,6 @@
 package reference
 
-import "sluice/internal/packet"
+import "sluice/internal/base/packet"
 
 // How far a TCP connection is in sequence numbers, as the kernel's tracker follows
 // it (tcp_in_window and nf_conntrack_tcp_packet of nf_conntrack_proto_tcp.c), for

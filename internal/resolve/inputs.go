@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"sluice/internal/base/regular"
 	"sluice/internal/policy"
-	"sluice/internal/regular"
 )
 
 // Inputs is what the names of a policy were resolved from, beside the policy and

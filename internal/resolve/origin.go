@@ -6,10 +6,10 @@ import (
 	"net/netip"
 	"slices"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/regular"
 	"sluice/internal/geo"
 	"sluice/internal/policy"
-	"sluice/internal/regular"
 )
 
 // Entry is one place that puts an address into a set or takes it out: a line of

@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/geo"
 	"sluice/internal/host"
 	"sluice/internal/policy"

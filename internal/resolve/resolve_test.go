@@ -10,11 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/testseed"
 	"sluice/internal/geo"
 	"sluice/internal/host"
 	"sluice/internal/policy"
-	"sluice/internal/testseed"
 )
 
 func write(t *testing.T, dir, name, text string) string {

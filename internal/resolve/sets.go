@@ -6,10 +6,10 @@ import (
 	"io"
 	"slices"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/regular"
 	"sluice/internal/geo"
 	"sluice/internal/policy"
-	"sluice/internal/regular"
 )
 
 // set resolves one set, and those that it is made of, once.

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"sluice/internal/testseed"
+	"sluice/internal/base/testseed"
 )
 
 // atMost is the number of successes in so many trials that a probability exceeds

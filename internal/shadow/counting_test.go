@@ -10,17 +10,17 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
+	"sluice/internal/base/testseed"
 	"sluice/internal/host"
 	"sluice/internal/optimize"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 	"sluice/internal/reference"
 	"sluice/internal/resolve"
 	"sluice/internal/shadow"
-	"sluice/internal/testseed"
 )
 
 // judgeable is a copy of which every packet has one verdict: rules in their order, and

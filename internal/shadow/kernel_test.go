@@ -19,6 +19,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/base/testseed"
 	"sluice/internal/host"
 	"sluice/internal/kernel/conntrack"
 	"sluice/internal/kernel/nft"
@@ -26,7 +27,6 @@ import (
 	"sluice/internal/program"
 	"sluice/internal/shadow"
 	"sluice/internal/testnet"
-	"sluice/internal/testseed"
 )
 
 var capabilities = sync.OnceValue(func() backend.Capabilities { return host.Capabilities(context.Background()) })

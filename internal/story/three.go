@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/regular"
 	"sluice/internal/figures"
 	"sluice/internal/geo"
 	"sluice/internal/measure"
-	"sluice/internal/regular"
 	"sluice/internal/samples"
 	"sluice/internal/testnet"
 )

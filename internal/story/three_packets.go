@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/figures"
 	"sluice/internal/measure"
 	"sluice/internal/samples"

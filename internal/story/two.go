@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/figures"
 	"sluice/internal/measure"
 	"sluice/internal/samples"

@@ -6,10 +6,10 @@ import (
 	"math/rand/v2"
 	"net/netip"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/host"
 	"sluice/internal/measure"
-	"sluice/internal/packet"
 	"sluice/internal/policy"
 	"sluice/internal/reference"
 	"sluice/internal/resolve"

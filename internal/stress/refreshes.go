@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/testnet"
 )
 

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/kernel/link"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/kernel/nftrace"
 	"sluice/internal/kernel/replica"
 	"sluice/internal/kernel/wire"
-	"sluice/internal/packet"
 )
 
 // patience is how long the second packet may take: it is there at once unless the machine

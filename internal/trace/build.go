@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 )
 
 // Numbers that every packet of a question carries.

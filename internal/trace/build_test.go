@@ -8,7 +8,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 )
 
 // decode reads a packet with another implementation, which looks at the checksums too.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/testnet"
 	"sluice/internal/trace"
 )

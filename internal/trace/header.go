@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 )
 
 // rewritten is a packet with the header that it has by now, of which the kernel gives

@@ -3,7 +3,7 @@ package trace
 import (
 	"fmt"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 )
 
 // lossReason says why the kernel let a packet fall between two chains, from what it

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/kernel/replica"
-	"sluice/internal/packet"
 )
 
 // Question is a packet that the firewall is asked about.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 )
 
 // Verdict is what became of a packet.

@@ -7,10 +7,10 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/kernel/conntrack"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/kernel/replica"
-	"sluice/internal/packet"
 )
 
 // senderMAC is the hardware address of who is on the other end; it is a local one.

@@ -7,9 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/kernel/nftrace"
 	"sluice/internal/kernel/replica"
-	"sluice/internal/packet"
 )
 
 // ownTables are the names of Sluice's own tables.

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/kernel/nftrace"
-	"sluice/internal/packet"
 )
 
 // tableName is that of the own table in the copy.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"sluice/internal/diagram"
+	"sluice/internal/base/bdd"
 )
 
 // Bounds is what a proof may take; zero members are not bounded.

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
-	"sluice/internal/diagram"
+	"sluice/internal/base/bdd"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )

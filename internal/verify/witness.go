@@ -3,8 +3,8 @@ package verify
 import (
 	"net/netip"
 
-	"sluice/internal/addrset"
-	"sluice/internal/packet"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/reach"
 )
 

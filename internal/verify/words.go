@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"sluice/internal/addrset"
-	"sluice/internal/packet"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 

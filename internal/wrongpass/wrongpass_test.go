@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"sluice/internal/packet"
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )

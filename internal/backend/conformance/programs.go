@@ -3,7 +3,7 @@ package conformance
 import (
 	"net/netip"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 

@@ -9,7 +9,7 @@ import (
 	"io"
 	"slices"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // firstHead begins an artifact of format 1, which was compressed JSON and nothing

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 

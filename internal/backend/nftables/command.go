@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
 )
 
 // A tree has rules for every set that commands fill. What is loaded has those

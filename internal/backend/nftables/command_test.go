@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/testseed"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
-	"sluice/internal/testseed"
 )
 
 // banning is a program with bans by command before a flowtable, in a chain of

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 

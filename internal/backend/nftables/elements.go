@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
 )
 
 // Elements is what a set holds. Of dynamic sets nothing is ever told here.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
 	"sluice/internal/kernel/nfset"
 	"sluice/internal/program"
 )

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"sluice/internal/base/testseed"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
-	"sluice/internal/testseed"
 )
 
 // FuzzRead: whatever nft or somebody else prints, the reader gives a state or

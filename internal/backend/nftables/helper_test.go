@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
 	"sluice/internal/testnet"

@@ -3,7 +3,7 @@ package nftables
 import (
 	"sort"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // A layout is how the ranges of one large set and family lie in the kernel: a

@@ -7,12 +7,12 @@ import (
 	"net/netip"
 	"testing"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/testseed"
 	"sluice/internal/kernel/nft"
 	measuring "sluice/internal/measure"
 	"sluice/internal/program"
 	"sluice/internal/testnet"
-	"sluice/internal/testseed"
 )
 
 // laidPolicies are rules that drop by a set, each in another way.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/addrset"
 	reading "sluice/internal/apart"
+	"sluice/internal/base/addrset"
 	"sluice/internal/geo"
 	measuring "sluice/internal/measure"
 	"sluice/internal/program"

@@ -4,7 +4,7 @@ import (
 	"reflect"
 	"testing"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 

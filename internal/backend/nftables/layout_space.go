@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"net/netip"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // position is an address as a number of 128 bits. An IPv4 address stands in the

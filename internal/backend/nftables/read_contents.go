@@ -8,8 +8,8 @@ import (
 	"slices"
 	"sync"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
 	"sluice/internal/kernel/nfset"
 	"sluice/internal/program"
 )

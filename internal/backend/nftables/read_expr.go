@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // valueOf gives the one form of a value that is a constant.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/addrset"
 	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 

@@ -4,7 +4,7 @@ import (
 	"iter"
 	"net/netip"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/kernel/nfset"
 )
 

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 )
 
 // Kind is how the elements of a set lie in the kernel; it follows from the

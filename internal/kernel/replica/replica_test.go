@@ -13,9 +13,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/base/testseed"
 	"sluice/internal/kernel/replica"
 	"sluice/internal/testnet"
-	"sluice/internal/testseed"
 )
 
 // output runs a program where the thread is.

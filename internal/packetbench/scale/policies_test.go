@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/host"
 	"sluice/internal/peers"
 	"sluice/internal/policy"

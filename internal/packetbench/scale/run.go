@@ -9,7 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"sluice/internal/addrset"
+	"sluice/internal/base/addrset"
 	"sluice/internal/figures"
 	"sluice/internal/host"
 	"sluice/internal/measure"

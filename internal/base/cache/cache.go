@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/regular"
+	"sluice/internal/base/regular"
 )
 
 // Cache is the cache below a state directory. The zero value holds nothing and

@@ -19,7 +19,7 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/regular"
+	"sluice/internal/base/regular"
 )
 
 // Request says what to fetch and what it has to be.

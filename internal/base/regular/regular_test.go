@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/regular"
+	"sluice/internal/base/regular"
 )
 
 // What stands in the file's place between the look at it and its opening, a FIFO that

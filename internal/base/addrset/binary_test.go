@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"sluice/internal/testseed"
+	"sluice/internal/base/testseed"
 )
 
 // TestBinary: what was written is read, for random sets and the ends of both

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"sluice/internal/testseed"
+	"sluice/internal/base/testseed"
 
 	"github.com/google/go-cmp/cmp"
 )

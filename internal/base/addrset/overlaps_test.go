@@ -3,7 +3,7 @@ package addrset
 import (
 	"testing"
 
-	"sluice/internal/testseed"
+	"sluice/internal/base/testseed"
 )
 
 // Few ranges against many are looked up; the answer is that of intersecting.
