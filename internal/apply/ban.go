@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"sluice/internal/bans"
 	"sluice/internal/base/addrset"
+	"sluice/internal/language/bans"
 )
 
 // Banning is what a command wants banned.

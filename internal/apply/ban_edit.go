@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"sluice/internal/backend"
-	"sluice/internal/bans"
 	"sluice/internal/base/addrset"
 	"sluice/internal/kernel/nfset"
 	"sluice/internal/kernel/nft"
+	"sluice/internal/language/bans"
 )
 
 // edit writes an entry to the journal and brings what it changes into the

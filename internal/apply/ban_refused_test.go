@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/bans"
+	"sluice/internal/language/bans"
 )
 
 // refusing refuses transactions that go through nft.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/bans"
 	"sluice/internal/base/addrset"
+	"sluice/internal/language/bans"
 	"sluice/internal/program"
 )
 

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"sluice/internal/backend"
-	"sluice/internal/bans"
 	"sluice/internal/base/addrset"
 	"sluice/internal/kernel/nfset"
+	"sluice/internal/language/bans"
 	"sluice/internal/program"
 )
 

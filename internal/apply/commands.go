@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"sluice/internal/backend"
-	"sluice/internal/bans"
 	"sluice/internal/base/addrset"
+	"sluice/internal/language/bans"
 )
 
 // What commands ban is in sets of the running policy, which are filled from the

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"sluice/internal/backend"
-	"sluice/internal/bans"
 	"sluice/internal/base/addrset"
 	"sluice/internal/kernel/nfset"
 	"sluice/internal/kernel/nft"
+	"sluice/internal/language/bans"
 )
 
 // filling is what makes the sets of bans hold what the journal says.

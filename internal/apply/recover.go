@@ -10,7 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"sluice/internal/bans"
+	"sluice/internal/language/bans"
 )
 
 // The record of what runs and boots is one file, and a disk may lose any file. That

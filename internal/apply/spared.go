@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/bans"
 	"sluice/internal/base/addrset"
 	"sluice/internal/host"
 	"sluice/internal/kernel/link"
+	"sluice/internal/language/bans"
 )
 
 // spared is what cannot be banned now.

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"sluice/internal/bans"
 	"sluice/internal/base/addrset"
 	"sluice/internal/kernel/nfset"
+	"sluice/internal/language/bans"
 )
 
 // Unban lifts every ban that lies in one of the ranges, those by limits too.

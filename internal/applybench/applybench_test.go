@@ -11,9 +11,9 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/calibrate"
-	"sluice/internal/geo"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
 	"sluice/internal/reference"
 	"sluice/internal/testnet"
 )

@@ -6,10 +6,10 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
-	"sluice/internal/policy"
 	"sluice/internal/reference"
-	"sluice/internal/resolve"
 	"sluice/internal/testnet"
 )
 

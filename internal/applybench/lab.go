@@ -7,7 +7,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/kernel/conntrack"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/testnet"
 )
 

@@ -14,8 +14,8 @@ import (
 	"sluice/internal/figures"
 	"sluice/internal/kernel/memgroup"
 	"sluice/internal/kernel/netlinkcount"
+	"sluice/internal/language/policy"
 	"sluice/internal/peers"
-	"sluice/internal/policy"
 	"sluice/internal/programs"
 	"sluice/internal/testnet"
 )

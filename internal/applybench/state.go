@@ -19,14 +19,14 @@ import (
 	"sluice/internal/base/regular"
 	"sluice/internal/build"
 	"sluice/internal/calibrate"
-	"sluice/internal/geo"
 	"sluice/internal/host"
-	"sluice/internal/lists"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/lists"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/peers"
-	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/programs"
-	"sluice/internal/resolve"
 )
 
 // state is what is to be in the kernel.

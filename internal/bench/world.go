@@ -10,7 +10,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/regular"
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
 	"sluice/internal/measure"
 )
 

@@ -6,9 +6,9 @@ package build
 import (
 	"sluice/internal/backend"
 	"sluice/internal/compile"
+	"sluice/internal/language/resolve"
 	"sluice/internal/optimize"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 )
 
 // Options is how a policy is built.

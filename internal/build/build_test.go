@@ -8,10 +8,10 @@ import (
 	"sluice/internal/backend/nftables"
 	"sluice/internal/build"
 	"sluice/internal/host"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 )
 
 func resolved(t *testing.T, text string) *resolve.Resolved {

@@ -5,7 +5,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // ownAddresses is what packets to a host can have as destination: its

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // eachBan gives every part of every ban with the addresses that it drops.

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // neverBanned is what no ban reaches, whatever the policy says.

@@ -3,7 +3,7 @@ package check
 import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // led is ports that a rewriting of the destination leads to another port.

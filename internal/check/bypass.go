@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // Ports that a kernel takes for its own connections unless it is told other

@@ -5,8 +5,8 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/host"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 // Run returns what it finds in a resolved policy, in the order of the policy's

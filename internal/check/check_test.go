@@ -14,8 +14,8 @@ import (
 
 	"sluice/internal/check"
 	"sluice/internal/host"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 // facts is a small host: one way out, a bridge with a port, somebody logged in.

@@ -8,7 +8,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // describe says in words which packets of a hook boxes are, a few of them, by what

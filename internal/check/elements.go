@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // redundantElements finds entries of lists without which the list means the

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // Explanation is what there is to say of a code.

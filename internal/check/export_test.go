@@ -2,7 +2,7 @@ package check
 
 import (
 	"sluice/internal/host"
-	"sluice/internal/resolve"
+	"sluice/internal/language/resolve"
 )
 
 // RunCounting is Run, and how many comparisons of boxes it made.

@@ -7,7 +7,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // openManagement finds rules that open a port of management to everybody: to at

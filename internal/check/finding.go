@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // Severity says how bad a finding is.

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"sluice/internal/check"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 // Lint says something sensible, at a place, of every policy that is one.

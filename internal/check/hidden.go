@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // ordered is the rules that a packet of a hook meets, in order: the section's

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // hiddenParts finds rules of which the rules above, or bans, decide a part that

@@ -6,8 +6,8 @@ import (
 
 	"github.com/agext/levenshtein"
 
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 // interfaces finds interfaces in zones that the host does not have, and ports

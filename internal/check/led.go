@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // redirectsClosed finds redirects that lead somewhere which no rule lets anybody

@@ -7,8 +7,8 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 // Options is what Lint needs beside the policy and the host.

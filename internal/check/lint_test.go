@@ -14,11 +14,11 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/check"
-	"sluice/internal/geo"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/reference"
-	"sluice/internal/resolve"
 )
 
 // manualHost is the host that the manual's examples are about.

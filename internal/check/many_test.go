@@ -5,9 +5,9 @@ import (
 
 	"sluice/internal/check"
 	"sluice/internal/host"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/manyrules"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
 )
 
 // Whatever shape ten thousand rules have, some comparisons for each are all that

@@ -5,8 +5,8 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 // interfaceNames numbers the kinds of interface names that the policy tells

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // noClamp finds ways for TCP from a link with large packets into one with

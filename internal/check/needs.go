@@ -4,7 +4,7 @@ import (
 	"net/netip"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // need is something that a host says by itself, and that its network misses

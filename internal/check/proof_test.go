@@ -13,11 +13,11 @@ import (
 	"sluice/internal/check"
 	"sluice/internal/compile"
 	"sluice/internal/host"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"
-	"sluice/internal/resolve"
 )
 
 // randomPolicy has every section and whatever stands between a packet and a

@@ -11,8 +11,8 @@ import (
 	"sluice/internal/base/testseed"
 	"sluice/internal/check"
 	"sluice/internal/host"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 // randomRules is rules of forward over a world so small that every kind of

@@ -1,6 +1,6 @@
 package check
 
-import "sluice/internal/policy"
+import "sluice/internal/language/policy"
 
 // redundantRules finds rules without which every packet has the same fate: what
 // comes to them is decided the same way by the rules below, or by the default.

@@ -2,7 +2,7 @@ package check
 
 import (
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // emptySets finds sets without an address. A file or list may well be empty

@@ -1,6 +1,6 @@
 package check
 
-import "sluice/internal/policy"
+import "sluice/internal/language/policy"
 
 // standing is a rule at a hook, with what is left of its packets there.
 type standing struct {

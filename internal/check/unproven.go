@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // unprovenBans remarks on limits that ban by packets whose source nothing proves:

@@ -3,7 +3,7 @@ package check
 import (
 	"slices"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // unusedNames finds sets, zones and services that no part of the policy uses.

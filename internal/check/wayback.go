@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // waysBack finds rules that let untracked traffic through whose answers nothing

@@ -1,6 +1,6 @@
 package check
 
-import "sluice/internal/policy"
+import "sluice/internal/language/policy"
 
 // IANA protocol numbers.
 const (

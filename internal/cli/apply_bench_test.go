@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
 	"sluice/internal/testnet"
 )
 

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/term"
 
 	"sluice/internal/apply"
-	"sluice/internal/bans"
 	"sluice/internal/base/addrset"
+	"sluice/internal/language/bans"
 )
 
 // banInputHelp is for the commands that take what they work on from lines too.

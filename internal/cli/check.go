@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/check"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 func newCheck() *cobra.Command {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/question"
 )
 

@@ -8,7 +8,7 @@ import (
 	"sluice/internal/build"
 	"sluice/internal/check"
 	"sluice/internal/expect"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/program"
 	"sluice/internal/question"
 )

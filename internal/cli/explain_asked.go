@@ -11,9 +11,9 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/reference"
-	"sluice/internal/resolve"
 )
 
 // askedPacket is the packet of a question as the flags give it.

@@ -12,7 +12,7 @@ import (
 
 	"sluice/internal/apply"
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/reference"
 	"sluice/internal/trace"
 )

@@ -14,7 +14,7 @@ import (
 	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/reference"
 	"sluice/internal/trace"
 )

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"sluice/internal/apply"
-	"sluice/internal/bans"
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/bans"
+	"sluice/internal/language/policy"
 	"sluice/internal/reference"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/reference"
 )
 

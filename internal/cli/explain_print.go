@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // verdictWords say a verdict, and the style of it.

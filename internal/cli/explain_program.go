@@ -9,7 +9,7 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/build"
 	"sluice/internal/estimate"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 	"sluice/internal/reference"

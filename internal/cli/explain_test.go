@@ -8,16 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/bans"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/compile"
 	"sluice/internal/host"
+	"sluice/internal/language/bans"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reference"
-	"sluice/internal/resolve"
 	"sluice/internal/wrongpass"
 )
 

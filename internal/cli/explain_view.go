@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/geo"
-	"sluice/internal/policy"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/reference"
-	"sluice/internal/resolve"
 )
 
 // explainView is what explain prints with --json, and what the text is made of.

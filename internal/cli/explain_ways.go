@@ -9,7 +9,7 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/reference"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"sluice/internal/host"
-	"sluice/internal/resolve"
+	"sluice/internal/language/resolve"
 )
 
 // interfaces refuses the name of a zone where one of an interface is wanted.

@@ -10,7 +10,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 func newFmt() *cobra.Command {

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"sluice/internal/check"
+	"sluice/internal/language/policy"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
 )
 
 // manDate stands in the man pages, so that they are the same on every day that

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
 )
 
 func newGeo() *cobra.Command {

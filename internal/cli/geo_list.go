@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
 )
 
 func newGeoList() *cobra.Command {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
 )
 
 type geoLookup struct {

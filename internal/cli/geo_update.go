@@ -13,7 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"sluice/internal/base/fetch"
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
 )
 
 // errNoGeoSource is said of an update that has nowhere to come from. Sluice has

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/starter"
+	"sluice/internal/language/starter"
 )
 
 func newInit() *cobra.Command {

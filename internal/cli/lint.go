@@ -12,7 +12,7 @@ import (
 	"sluice/internal/base/regular"
 	"sluice/internal/check"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 func newLint() *cobra.Command {

@@ -13,13 +13,13 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/build"
 	"sluice/internal/estimate"
-	"sluice/internal/geo"
 	"sluice/internal/host"
-	"sluice/internal/lists"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/lists"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 )
 
 // pipeline is the way of a policy from its file to what a kernel runs, with

@@ -13,7 +13,7 @@ import (
 	"sluice/internal/check"
 	"sluice/internal/expect"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // preparation is a policy that is read, with what it will be compiled from.

@@ -17,8 +17,8 @@ import (
 	"sluice/internal/apply"
 	"sluice/internal/base/fetch"
 	"sluice/internal/check"
-	"sluice/internal/lists"
-	"sluice/internal/policy"
+	"sluice/internal/language/lists"
+	"sluice/internal/language/policy"
 )
 
 func newRefresh() *cobra.Command {

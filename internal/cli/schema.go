@@ -3,7 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 func newSchema() *cobra.Command {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/shadow"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/apply"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // subject reads the policy that a question is about: FILE where it is named, or

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/expect"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/question"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // timeFlag is a duration, in the words of the policy.

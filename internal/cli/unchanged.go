@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/apply"
-	"sluice/internal/resolve"
+	"sluice/internal/language/resolve"
 )
 
 // meansNothing are the flags of apply that leave alone what a policy becomes.

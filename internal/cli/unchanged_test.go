@@ -16,8 +16,8 @@ import (
 	"sluice/internal/backend/nftables"
 	"sluice/internal/calibrate"
 	"sluice/internal/host"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 // sumCase is what a sum is made of.

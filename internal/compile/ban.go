@@ -2,7 +2,7 @@ package compile
 
 import (
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"sluice/internal/compile"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 )
 
 // TestBypassAsksForRoute: the routing table is asked whether an address is this

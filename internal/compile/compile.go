@@ -4,9 +4,9 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 )
 
 // Owner is whose tables a compiled program becomes.

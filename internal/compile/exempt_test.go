@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 )
 
 // TestExemptFromBansByLimits: who is logged in, routers and name servers are banned by

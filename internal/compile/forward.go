@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
 

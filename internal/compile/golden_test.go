@@ -13,12 +13,12 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"sluice/internal/compile"
-	"sluice/internal/geo"
 	"sluice/internal/host"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // id gives a rule a name that holds over reloads: it comes from what the rule

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
 

@@ -1,7 +1,7 @@
 package compile
 
 import (
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
 

@@ -6,8 +6,8 @@ import (
 	"strconv"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 )
 
 func hash(text string) string {

@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 )
 
 // direction is how a rule's two sides lie in the packet: as the rule says, or

@@ -3,7 +3,7 @@ package compile
 import (
 	"slices"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
 

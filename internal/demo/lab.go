@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
 	"sluice/internal/testnet"
 )
 

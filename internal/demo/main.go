@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
 	"sluice/internal/testnet"
 )
 

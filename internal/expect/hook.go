@@ -3,8 +3,8 @@ package expect
 import (
 	"slices"
 
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 // hookOf says on which way the packets of an expectation are: where the line

@@ -8,13 +8,13 @@ import (
 
 	"sluice/internal/compile"
 	"sluice/internal/expect"
-	"sluice/internal/geo"
 	"sluice/internal/host"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/question"
-	"sluice/internal/resolve"
 )
 
 var facts = host.Facts{

@@ -6,10 +6,10 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/reach"
-	"sluice/internal/resolve"
 )
 
 // algebra is what regions are made with: a universe, or what finds out first

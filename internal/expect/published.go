@@ -8,10 +8,10 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/reach"
-	"sluice/internal/resolve"
 )
 
 // promise is an expectation with the packets that it is about: those of one line,

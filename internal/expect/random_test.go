@@ -12,10 +12,10 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
 	"sluice/internal/expect"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/question"
 	"sluice/internal/reference"
-	"sluice/internal/resolve"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"strconv"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // PacketText is one packet for a reader, such as "tcp from 192.0.2.1 port 40000

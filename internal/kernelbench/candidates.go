@@ -12,10 +12,10 @@ import (
 	"sluice/internal/figures"
 	"sluice/internal/host"
 	"sluice/internal/kernel/nft"
+	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
 	"sluice/internal/packetbench"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 	"sluice/internal/samples"
 )
 

@@ -12,9 +12,9 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/figures"
+	"sluice/internal/language/policy"
 	"sluice/internal/measure"
 	"sluice/internal/peers"
-	"sluice/internal/policy"
 	"sluice/internal/samples"
 	"sluice/internal/testnet"
 )

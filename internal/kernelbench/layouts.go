@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"sluice/internal/figures"
+	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
 	"sluice/internal/packetbench"
 	"sluice/internal/peers"
-	"sluice/internal/resolve"
 )
 
 const allButEurope = `version: 1

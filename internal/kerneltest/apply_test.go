@@ -15,11 +15,11 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/compile"
-	"sluice/internal/geo"
 	"sluice/internal/host"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
 	"sluice/internal/testnet"
 )
 

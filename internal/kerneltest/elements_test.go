@@ -9,8 +9,8 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/host"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/testnet"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
 	"sluice/internal/testnet"
 )
 

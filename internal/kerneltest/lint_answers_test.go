@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"sluice/internal/check"
-	"sluice/internal/geo"
 	"sluice/internal/host"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/testnet"
 )
 

@@ -16,13 +16,13 @@ import (
 	changes "sluice/internal/apply"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/compile"
-	"sluice/internal/geo"
 	"sluice/internal/host"
 	"sluice/internal/kernel/nft"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 	"sluice/internal/wrongpass"
 )
 

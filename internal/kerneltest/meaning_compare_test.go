@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // difference says in what the kernel did otherwise than the reference says; "" is

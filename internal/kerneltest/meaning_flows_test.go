@@ -6,7 +6,7 @@ import (
 	"net/netip"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // talk is packets back and forth between two ends, one of which may be the host.

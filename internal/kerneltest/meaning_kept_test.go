@@ -11,7 +11,7 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/compile"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/reference"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/reference"
 )
 

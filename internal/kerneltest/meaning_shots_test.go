@@ -9,9 +9,9 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/reference"
-	"sluice/internal/resolve"
 )
 
 // shooter makes the packets of one run: most for a rule of the policy, at the

@@ -16,7 +16,7 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/wrongpass"
 )
 

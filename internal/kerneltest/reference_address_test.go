@@ -9,9 +9,9 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/reference"
-	"sluice/internal/resolve"
 	"sluice/internal/testnet"
 )
 

@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"sluice/internal/starter"
+	"sluice/internal/language/starter"
 	"sluice/internal/testnet"
 )
 

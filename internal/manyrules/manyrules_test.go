@@ -10,10 +10,10 @@ import (
 	"sluice/internal/check"
 	"sluice/internal/compile"
 	"sluice/internal/host"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/manyrules"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
 )
 
 // BenchmarkPipeline tells the time of processors that each step takes with ten

@@ -8,12 +8,12 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/compile"
-	"sluice/internal/geo"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/reach"
-	"sluice/internal/resolve"
 )
 
 // proveEqual proves that two programs treat every packet alike, in verdict,

@@ -10,9 +10,9 @@ import (
 
 	"sluice/internal/compile"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 )
 
 // TestNothingRestsOnTheDefaultRoute: whichever interfaces default routes leave by when a

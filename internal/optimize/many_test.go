@@ -4,10 +4,10 @@ import (
 	"testing"
 
 	"sluice/internal/compile"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/manyrules"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
 )
 
 // Whatever shape thousands of rules have, some comparisons for each are all that

@@ -6,9 +6,9 @@ import (
 
 	"sluice/internal/compile"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 )
 
 // TestUntrackedAside: what bypasses tracking has a chain of its own where that saves

@@ -8,8 +8,8 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
+	"sluice/internal/language/policy"
 	"sluice/internal/measure"
-	"sluice/internal/policy"
 	"sluice/internal/reference"
 )
 

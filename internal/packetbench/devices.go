@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
 )
 
 // outer are the addresses of a lab on the device of its default route.

@@ -7,10 +7,10 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
-	"sluice/internal/policy"
 	"sluice/internal/reference"
-	"sluice/internal/resolve"
 )
 
 // finder looks for packets of a kind: it makes guesses from the lines of a policy,

@@ -11,8 +11,8 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/host"
+	"sluice/internal/language/policy"
 	"sluice/internal/measure"
-	"sluice/internal/policy"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/testnet"
 )
 

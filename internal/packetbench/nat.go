@@ -7,7 +7,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/reference"
 )
 

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
-	"sluice/internal/resolve"
 )
 
 // Names of the subjects that every run has, as figures have them.

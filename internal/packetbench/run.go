@@ -13,10 +13,10 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/figures"
 	"sluice/internal/host"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
-	"sluice/internal/policy"
 	"sluice/internal/reference"
-	"sluice/internal/resolve"
 	"sluice/internal/testnet"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/figures"
+	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
-	"sluice/internal/resolve"
 	"sluice/internal/testnet"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 func firewalldCannot(m Meaning) (out []Refusal) {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // nat writes the table nat. A stateless map has no words here: iptablesCannot says so.

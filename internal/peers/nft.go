@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // nftText writes a meaning as a ruleset of nftables. Its sets are laid out one way.

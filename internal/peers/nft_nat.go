@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // nat writes the chains that rewrite addresses.

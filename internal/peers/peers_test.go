@@ -18,10 +18,10 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
 	"sluice/internal/host"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
-	"sluice/internal/policy"
 	"sluice/internal/reference"
-	"sluice/internal/resolve"
 	"sluice/internal/testnet"
 )
 

@@ -3,7 +3,7 @@ package peers
 import (
 	"time"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // rateOf is a limit in a unit that nft and iptables both have; false where it is a

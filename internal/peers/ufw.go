@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/testnet"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
 )
 
 func rows(t *testing.T, old, next string) []Change {

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/reach"
-	"sluice/internal/resolve"
 )
 
 // wording turns what a universe tells apart into words.

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )

@@ -8,8 +8,8 @@ import (
 	"sync"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/geo"
-	"sluice/internal/resolve"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/resolve"
 )
 
 // Name is what a set of addresses is called.

@@ -4,11 +4,11 @@ import (
 	"net/netip"
 	"testing"
 
-	"sluice/internal/geo"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/reach"
-	"sluice/internal/resolve"
 )
 
 // TestNatural: the interface of the default route comes first, though another is

@@ -11,12 +11,12 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
 	"sluice/internal/compile"
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
 	"sluice/internal/reach"
 	"sluice/internal/reference"
-	"sluice/internal/resolve"
 )
 
 // compiled makes the program of a policy with what every program needs.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 )

@@ -7,11 +7,11 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 	"sluice/internal/reference"
-	"sluice/internal/resolve"
 )
 
 // FaultError says that the two judges of packets disagree: the proof, which

@@ -8,10 +8,10 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/reach"
-	"sluice/internal/resolve"
 )
 
 // Words are what a question is made of, each as in a rule; "" is anything.

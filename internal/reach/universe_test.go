@@ -11,13 +11,13 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/compile"
-	"sluice/internal/geo"
 	"sluice/internal/host"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"
-	"sluice/internal/resolve"
 )
 
 var ways = []reach.Way{reach.In, reach.Through, reach.Out}

@@ -6,8 +6,8 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 // Path is what becomes of a packet, and on which way.

@@ -7,8 +7,8 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 // locate says whose the packet's addresses are and by which interface it

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 // The stages of a section, in their order. Each decides, or notes why it does

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 // Flows follows the connections of one host packet after packet, as its kernel's

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // ICMP types, from the registries of RFC 792 and RFC 4443.

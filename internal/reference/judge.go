@@ -2,8 +2,8 @@ package reference
 
 import (
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 // Answer is what becomes of a packet at one hook.

@@ -6,8 +6,8 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 const text = `

@@ -8,7 +8,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // fits says whether a packet fits all words of a rule; why is the first word

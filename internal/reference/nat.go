@@ -7,7 +7,7 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // mapInward puts the destination of a stateless map in the inner prefix, in the

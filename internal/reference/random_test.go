@@ -12,11 +12,11 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
 	"sluice/internal/compile"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"
-	"sluice/internal/resolve"
 )
 
 // Random policies and packets: what Explain says against what package reach says

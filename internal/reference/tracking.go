@@ -7,7 +7,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 var noPos policy.Pos

@@ -15,11 +15,11 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/compile"
-	"sluice/internal/geo"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
-	"sluice/internal/resolve"
 	"sluice/internal/shadow"
 )
 

@@ -14,12 +14,12 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
 	"sluice/internal/host"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"
 	"sluice/internal/reference"
-	"sluice/internal/resolve"
 	"sluice/internal/shadow"
 )
 

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"sluice/internal/figures"
-	"sluice/internal/geo"
 	"sluice/internal/kernellab"
+	"sluice/internal/language/geo"
 )
 
 // RunInLab plays a story in an emulated machine of the kernel lab, where time is

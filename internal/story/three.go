@@ -13,7 +13,7 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/regular"
 	"sluice/internal/figures"
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
 	"sluice/internal/measure"
 	"sluice/internal/samples"
 	"sluice/internal/testnet"

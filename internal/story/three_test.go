@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
 	"sluice/internal/samples"
 	"sluice/internal/testnet"
 )

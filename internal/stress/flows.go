@@ -9,10 +9,10 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
-	"sluice/internal/policy"
 	"sluice/internal/reference"
-	"sluice/internal/resolve"
 	"sluice/internal/testnet"
 )
 

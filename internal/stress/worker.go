@@ -14,13 +14,13 @@ import (
 	"sluice/internal/backend/nftables"
 	"sluice/internal/build"
 	"sluice/internal/check"
-	"sluice/internal/geo"
 	"sluice/internal/host"
 	"sluice/internal/kernel/memgroup"
 	"sluice/internal/kernel/nft"
-	"sluice/internal/lists"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/lists"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 // worker does what the hand is told. Apart from what the kernel can do, which

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	reading "sluice/internal/apart"
 	"sluice/internal/base/addrset"
-	"sluice/internal/geo"
+	reading "sluice/internal/language/apart"
+	"sluice/internal/language/geo"
 	measuring "sluice/internal/measure"
 	"sluice/internal/program"
 	series "sluice/internal/samples"

@@ -6,13 +6,13 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/compile"
-	"sluice/internal/geo"
 	"sluice/internal/host"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/optimize"
-	"sluice/internal/policy"
 	"sluice/internal/program"
 	"sluice/internal/reach"
-	"sluice/internal/resolve"
 )
 
 // proved raises a state and proves it equal to a program, for every packet.

@@ -110,7 +110,7 @@ func buildTests(ctx context.Context, work string, packages []testPackage) (map[s
 		}
 		files[guestTest(p.dir)] = file
 	}
-	read, err := tool(ctx, "git", "ls-files", "-co", "--exclude-standard", "examples", "internal/**/testdata/**", "internal/geo/*", "go.mod")
+	read, err := tool(ctx, "git", "ls-files", "-co", "--exclude-standard", "examples", "internal/**/testdata/**", "internal/language/geo/*", "go.mod")
 	if err != nil {
 		return nil, err
 	}

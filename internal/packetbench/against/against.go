@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"sluice/internal/figures"
+	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
 	"sluice/internal/packetbench"
 	"sluice/internal/peers"
-	"sluice/internal/resolve"
 )
 
 // All is the name for every peer that the machine has.

@@ -6,9 +6,9 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/host"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/peers"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
 )
 
 // resolved writes a policy of a dimension and reads it back.

@@ -10,7 +10,7 @@ import (
 	"strconv"
 
 	"sluice/internal/base/regular"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // Inputs is what the names of a policy were resolved from, beside the policy and

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // maxSetFileErrors is how many bad lines of one file are named; a file of the

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/geo"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
 )
 
 // Options is what a policy's names are resolved with.

@@ -12,9 +12,9 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/testseed"
-	"sluice/internal/geo"
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
 )
 
 func write(t *testing.T, dir, name, text string) string {

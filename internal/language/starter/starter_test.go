@@ -20,9 +20,9 @@ import (
 
 	"sluice/internal/check"
 	"sluice/internal/host"
-	"sluice/internal/policy"
-	"sluice/internal/resolve"
-	"sluice/internal/starter"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
+	"sluice/internal/language/starter"
 	"sluice/internal/testnet"
 )
 

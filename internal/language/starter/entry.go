@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"sluice/internal/host"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // entry is one line that a policy may have.

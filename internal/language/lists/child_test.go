@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/apart"
 	"sluice/internal/base/addrset"
+	"sluice/internal/language/apart"
 )
 
 // The test's own program, started under this name, is the child.

@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"sluice/internal/apart"
+	"sluice/internal/language/apart"
 )
 
 // writer writes the ranges of a list, each on its line: what reads the copy later

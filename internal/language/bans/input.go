@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 const (

@@ -2,7 +2,7 @@ package geo
 
 import _ "embed"
 
-//go:generate sh ../../scripts/fetch-geo-data
+//go:generate sh ../../../scripts/fetch-geo-data
 //go:generate go run ./gen -o snapshot.bin
 
 // snapshot is made by ./gen from the CC0 dataset geo-whois-asn-country; what it

@@ -13,9 +13,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/bans"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/testseed"
+	"sluice/internal/language/bans"
 )
 
 var start = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)

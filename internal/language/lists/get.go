@@ -7,10 +7,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"sluice/internal/apart"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/fetch"
-	"sluice/internal/resolve"
+	"sluice/internal/language/apart"
+	"sluice/internal/language/resolve"
 )
 
 // Kind is what questions for lists are of.

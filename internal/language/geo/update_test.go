@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/apart"
+	"sluice/internal/language/apart"
 )
 
 func write(t *testing.T, name, data string) string {

@@ -1,4 +1,4 @@
-// Command gen makes the built-in snapshot of internal/geo from the dataset
+// Command gen makes the built-in snapshot of internal/language/geo from the dataset
 // geo-whois-asn-country, which scripts/fetch-geo-data fetches. The same dataset
 // gives the same bytes.
 package main
@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
 )
 
 // The version that scripts/fetch-geo-data names. The package says CC0-1.0 of

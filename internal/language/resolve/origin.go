@@ -8,8 +8,8 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/regular"
-	"sluice/internal/geo"
-	"sluice/internal/policy"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
 )
 
 // Entry is one place that puts an address into a set or takes it out: a line of

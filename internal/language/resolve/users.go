@@ -6,7 +6,7 @@ import (
 	"os/user"
 	"strconv"
 
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 func (r *resolver) users() {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/apart"
+	"sluice/internal/language/apart"
 )
 
 // The test's own program, started under this name, is what fetches and reads.

@@ -7,7 +7,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/fetch"
-	"sluice/internal/resolve"
+	"sluice/internal/language/resolve"
 )
 
 // checked reads what a list's server gave, and refuses what is no list of

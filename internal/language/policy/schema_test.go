@@ -80,7 +80,7 @@ func TestSchemaExamples(t *testing.T) {
 func TestSchemaAccepts(t *testing.T) {
 	schema := compileSchema(t, "")
 	files := []string{"testdata/design.yaml", "testdata/format/mixed.yaml"}
-	examples, err := filepath.Glob("../../examples/*/*.yaml")
+	examples, err := filepath.Glob("../../../examples/*/*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestTableIsWhole(t *testing.T) {
 
 // docs/reference/language.md is what the tables say.
 func TestReferenceIsWritten(t *testing.T) {
-	data, err := os.ReadFile("../../docs/reference/language.md")
+	data, err := os.ReadFile("../../../docs/reference/language.md")
 	if err != nil {
 		t.Fatal(err)
 	}

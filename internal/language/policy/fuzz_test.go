@@ -34,7 +34,7 @@ func checkErrors(t *testing.T, data []byte, err error) {
 // Whatever is in the text: no panic, every error at a place of the text, and
 // what parses keeps its meaning and its comments when it is formatted.
 func FuzzParse(f *testing.F) {
-	for _, pattern := range []string{"testdata/*.yaml", "testdata/format/*.yaml", "../../examples/*/*.yaml"} {
+	for _, pattern := range []string{"testdata/*.yaml", "testdata/format/*.yaml", "../../../examples/*/*.yaml"} {
 		files, _ := filepath.Glob(pattern)
 		for _, name := range files {
 			data, err := os.ReadFile(name)

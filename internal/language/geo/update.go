@@ -16,10 +16,10 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/rogpeppe/go-internal/lockedfile"
 
-	"sluice/internal/apart"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/fetch"
 	"sluice/internal/base/regular"
+	"sluice/internal/language/apart"
 )
 
 // maxDownload bounds one source as it is fetched.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/policy"
+	"sluice/internal/language/policy"
 )
 
 // DefaultRoute is the word for the interfaces that default routes leave by.

@@ -8,8 +8,8 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/regular"
-	"sluice/internal/geo"
-	"sluice/internal/policy"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
 )
 
 // set resolves one set, and those that it is made of, once.

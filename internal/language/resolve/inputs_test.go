@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/geo"
+	"sluice/internal/language/geo"
 )
 
 // copies gives the texts of lists by their addresses.
