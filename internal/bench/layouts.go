@@ -13,8 +13,8 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/measure"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/program/optimize"
 	"sluice/internal/samples"
 )
 

@@ -5,10 +5,10 @@ package build
 
 import (
 	"sluice/internal/backend"
-	"sluice/internal/compile"
 	"sluice/internal/language/resolve"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/program/compile"
+	"sluice/internal/program/optimize"
 )
 
 // Options is how a policy is built.

@@ -10,8 +10,8 @@ import (
 	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/program/optimize"
 )
 
 func resolved(t *testing.T, text string) *resolve.Resolved {

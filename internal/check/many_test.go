@@ -7,7 +7,7 @@ import (
 	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/manyrules"
+	"sluice/internal/program/manyrules"
 )
 
 // Whatever shape ten thousand rules have, some comparisons for each are all that

@@ -11,12 +11,12 @@ import (
 	"sluice/internal/base/bdd"
 	"sluice/internal/base/testseed"
 	"sluice/internal/check"
-	"sluice/internal/compile"
 	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/program/compile"
+	"sluice/internal/program/optimize"
 	"sluice/internal/reach"
 )
 

@@ -10,15 +10,15 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/compile"
 	"sluice/internal/host"
 	"sluice/internal/language/bans"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/program/compile"
+	"sluice/internal/program/mutants"
+	"sluice/internal/program/optimize"
 	"sluice/internal/reference"
-	"sluice/internal/wrongpass"
 )
 
 func TestTCPFlags(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 
 	"sluice/internal/check"
 	"sluice/internal/language/policy"
-	"sluice/internal/optimize"
+	"sluice/internal/program/optimize"
 )
 
 // manDate stands in the man pages, so that they are the same on every day that

@@ -18,8 +18,8 @@ import (
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/program/optimize"
 )
 
 // pipeline is the way of a policy from its file to what a kernel runs, with

@@ -18,8 +18,8 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/build"
 	"sluice/internal/check"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/program/optimize"
 	"sluice/internal/shadow"
 )
 

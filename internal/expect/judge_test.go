@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/compile"
 	"sluice/internal/expect"
 	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/program/compile"
+	"sluice/internal/program/optimize"
 	"sluice/internal/question"
 )
 

@@ -15,15 +15,15 @@ import (
 
 	changes "sluice/internal/apply"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/compile"
 	"sluice/internal/host"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
-	"sluice/internal/wrongpass"
+	"sluice/internal/program/compile"
+	"sluice/internal/program/mutants"
+	"sluice/internal/program/optimize"
 )
 
 // countries opens the country data that comes with the program, once.

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/compile"
 	"sluice/internal/language/policy"
+	"sluice/internal/program/compile"
 	"sluice/internal/reference"
 )
 

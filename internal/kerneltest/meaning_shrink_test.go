@@ -4,8 +4,8 @@ import (
 	"slices"
 	"time"
 
-	"sluice/internal/compile"
 	"sluice/internal/program"
+	"sluice/internal/program/compile"
 	"sluice/internal/reference"
 )
 

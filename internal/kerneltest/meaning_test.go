@@ -17,7 +17,7 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
 	"sluice/internal/language/policy"
-	"sluice/internal/wrongpass"
+	"sluice/internal/program/mutants"
 )
 
 // The witness sees what the input hook let through with the state that the packet

@@ -11,8 +11,8 @@ import (
 	"sluice/internal/base/testseed"
 	"sluice/internal/host"
 	"sluice/internal/language/policy"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/program/optimize"
 	"sluice/internal/reach"
 	"sluice/internal/reference"
 )

@@ -12,14 +12,14 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/testseed"
-	"sluice/internal/compile"
 	"sluice/internal/kernel/nft"
 	"sluice/internal/language/resolve"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/program/compile"
+	"sluice/internal/program/mutants"
+	"sluice/internal/program/optimize"
 	"sluice/internal/testnet"
 	"sluice/internal/verify"
-	"sluice/internal/wrongpass"
 )
 
 // Random policies are lowered and raised again: what comes back is proved equal to

@@ -10,11 +10,11 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
-	"sluice/internal/compile"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/optimize"
+	"sluice/internal/program/compile"
+	"sluice/internal/program/optimize"
 	"sluice/internal/reach"
 	"sluice/internal/reference"
 )

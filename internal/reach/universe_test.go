@@ -10,13 +10,13 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/compile"
 	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/program/compile"
+	"sluice/internal/program/optimize"
 	"sluice/internal/reach"
 )
 

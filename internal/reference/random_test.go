@@ -11,11 +11,11 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
-	"sluice/internal/compile"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/program/compile"
+	"sluice/internal/program/optimize"
 	"sluice/internal/reach"
 )
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"sluice/internal/backend/nftables"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/program/optimize"
 	"sluice/internal/shadow"
 )
 

@@ -23,8 +23,8 @@ import (
 	"sluice/internal/host"
 	"sluice/internal/kernel/conntrack"
 	"sluice/internal/kernel/nft"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/program/optimize"
 	"sluice/internal/shadow"
 	"sluice/internal/testnet"
 )

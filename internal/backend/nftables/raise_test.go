@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"sluice/internal/backend"
-	"sluice/internal/compile"
 	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/optimize"
 	"sluice/internal/program"
+	"sluice/internal/program/compile"
+	"sluice/internal/program/optimize"
 	"sluice/internal/reach"
 )
 

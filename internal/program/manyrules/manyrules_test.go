@@ -8,12 +8,12 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/check"
-	"sluice/internal/compile"
 	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/manyrules"
-	"sluice/internal/optimize"
+	"sluice/internal/program/compile"
+	"sluice/internal/program/manyrules"
+	"sluice/internal/program/optimize"
 )
 
 // BenchmarkPipeline tells the time of processors that each step takes with ten

@@ -7,12 +7,12 @@ import (
 	"testing"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/compile"
 	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
+	"sluice/internal/program/compile"
 	"sluice/internal/reach"
 )
 
@@ -98,7 +98,7 @@ func proveRun(t *testing.T, p *program.Program, profile map[string]uint64, did m
 
 // TestExamplesExactly proves every pass on the programs of the examples.
 func TestExamplesExactly(t *testing.T) {
-	files, err := filepath.Glob("../../examples/*/policy.yaml")
+	files, err := filepath.Glob("../../../examples/*/policy.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no examples", err)
 	}

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/compile"
 	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
+	"sluice/internal/program/compile"
 )
 
 // TestNothingRestsOnTheDefaultRoute: whichever interfaces default routes leave by when a

@@ -3,11 +3,11 @@ package optimize_test
 import (
 	"testing"
 
-	"sluice/internal/compile"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/manyrules"
-	"sluice/internal/optimize"
+	"sluice/internal/program/compile"
+	"sluice/internal/program/manyrules"
+	"sluice/internal/program/optimize"
 )
 
 // Whatever shape thousands of rules have, some comparisons for each are all that

@@ -5,14 +5,14 @@ import (
 	"testing"
 
 	"sluice/internal/program"
-	"sluice/internal/wrongpass"
+	"sluice/internal/program/mutants"
 )
 
 // TestPlantedPassesAreRefuted: a proof that cannot fail proves nothing. Passes that
 // are wrong on purpose stand behind each of the real ones in turn, and every
 // program that they change is found to mean something else.
 func TestPlantedPassesAreRefuted(t *testing.T) {
-	files, err := filepath.Glob("../../examples/*/policy.yaml")
+	files, err := filepath.Glob("../../../examples/*/policy.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no examples", err)
 	}
