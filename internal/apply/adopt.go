@@ -15,7 +15,7 @@ import (
 	"sluice/internal/kernel/socket"
 	"sluice/internal/kernel/sysctl"
 	"sluice/internal/program"
-	"sluice/internal/reach"
+	"sluice/internal/prove/reach"
 )
 
 // Connections that run when tracking begins have no entries, and the next packet from

@@ -7,7 +7,7 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
 	"sluice/internal/kernel/link"
-	"sluice/internal/reach"
+	"sluice/internal/prove/reach"
 )
 
 // Me is who runs this process: through sudo, who called it; over ssh, from

@@ -9,7 +9,7 @@ import (
 	"sluice/internal/kernel/conntrack"
 	"sluice/internal/kernel/link"
 	"sluice/internal/program"
-	"sluice/internal/reach"
+	"sluice/internal/prove/reach"
 )
 
 // cut deletes the tracked flows that a program would refuse if they began now,

@@ -12,7 +12,7 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
 	"sluice/internal/program"
-	"sluice/internal/reach"
+	"sluice/internal/prove/reach"
 )
 
 // Peer is somebody who manages the host over ssh at this moment, or a flow that

@@ -12,7 +12,7 @@ import (
 	"sluice/internal/kernel/link"
 	"sluice/internal/kernel/socket"
 	"sluice/internal/program"
-	"sluice/internal/reach"
+	"sluice/internal/prove/reach"
 )
 
 // LiveFlow is a connection that exists and that other sets concern.

@@ -14,7 +14,7 @@ import (
 	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 	"sluice/internal/testnet"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/check"
 	"sluice/internal/language/policy"
+	"sluice/internal/prove/check"
 )
 
 func newCheck() *cobra.Command {

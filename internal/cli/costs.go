@@ -13,8 +13,8 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/calibrate"
-	"sluice/internal/estimate"
 	"sluice/internal/figures"
+	"sluice/internal/prove/estimate"
 )
 
 // costsHelp is for the commands that say what a packet pays.

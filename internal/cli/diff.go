@@ -13,7 +13,7 @@ import (
 
 	"sluice/internal/host"
 	"sluice/internal/language/policy"
-	"sluice/internal/question"
+	"sluice/internal/prove/query"
 )
 
 // runningName stands for the policy that runs, in place of a file.

@@ -6,11 +6,11 @@ import (
 	"strings"
 
 	"sluice/internal/build"
-	"sluice/internal/check"
-	"sluice/internal/expect"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
-	"sluice/internal/question"
+	"sluice/internal/prove/check"
+	"sluice/internal/prove/expect"
+	"sluice/internal/prove/query"
 )
 
 // expectations proves those of a policy that is resolved. The error is for what

@@ -11,9 +11,9 @@ import (
 	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/estimate"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
+	"sluice/internal/prove/estimate"
 )
 
 // explanation is what "compile --explain" prints.

@@ -13,7 +13,7 @@ import (
 	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 )
 
 // askedPacket is the packet of a question as the flags give it.

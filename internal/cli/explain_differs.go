@@ -13,7 +13,7 @@ import (
 	"sluice/internal/apply"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 	"sluice/internal/trace"
 )
 

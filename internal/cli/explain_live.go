@@ -15,7 +15,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 	"sluice/internal/trace"
 )
 

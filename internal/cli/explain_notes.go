@@ -13,7 +13,7 @@ import (
 	"sluice/internal/host"
 	"sluice/internal/language/bans"
 	"sluice/internal/language/policy"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 )
 
 // notes are what may become of a packet beside the policy.

@@ -9,7 +9,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 )
 
 // explained is a packet, and what the policy makes of it.

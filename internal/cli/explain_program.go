@@ -8,11 +8,11 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/base/packet"
 	"sluice/internal/build"
-	"sluice/internal/estimate"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
-	"sluice/internal/reach"
-	"sluice/internal/reference"
+	"sluice/internal/prove/estimate"
+	"sluice/internal/prove/reach"
+	"sluice/internal/prove/reference"
 )
 
 // programView is what the compiled program says of a packet.

@@ -18,7 +18,7 @@ import (
 	"sluice/internal/program/compile"
 	"sluice/internal/program/mutants"
 	"sluice/internal/program/optimize"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 )
 
 func TestTCPFlags(t *testing.T) {

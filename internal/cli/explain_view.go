@@ -11,7 +11,7 @@ import (
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 )
 
 // explainView is what explain prints with --json, and what the text is made of.

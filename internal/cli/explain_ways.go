@@ -10,7 +10,7 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/host"
 	"sluice/internal/language/policy"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 )
 
 // wayTaken is a packet on one of the ways that it may go.

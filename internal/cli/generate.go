@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
-	"sluice/internal/check"
 	"sluice/internal/language/policy"
 	"sluice/internal/program/optimize"
+	"sluice/internal/prove/check"
 )
 
 // manDate stands in the man pages, so that they are the same on every day that

@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/base/regular"
-	"sluice/internal/check"
 	"sluice/internal/host"
 	"sluice/internal/language/policy"
+	"sluice/internal/prove/check"
 )
 
 func newLint() *cobra.Command {

@@ -13,7 +13,7 @@ import (
 
 	"sluice/internal/build"
 	"sluice/internal/program"
-	"sluice/internal/question"
+	"sluice/internal/prove/query"
 )
 
 func newQuery() *cobra.Command {

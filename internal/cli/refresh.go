@@ -16,9 +16,9 @@ import (
 
 	"sluice/internal/apply"
 	"sluice/internal/base/fetch"
-	"sluice/internal/check"
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
+	"sluice/internal/prove/check"
 )
 
 func newRefresh() *cobra.Command {

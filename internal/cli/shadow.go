@@ -17,9 +17,9 @@ import (
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/addrset"
 	"sluice/internal/build"
-	"sluice/internal/check"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
+	"sluice/internal/prove/check"
 	"sluice/internal/shadow"
 )
 

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/expect"
 	"sluice/internal/language/policy"
-	"sluice/internal/question"
+	"sluice/internal/prove/expect"
+	"sluice/internal/prove/query"
 )
 
 func newTest() *cobra.Command {

@@ -12,7 +12,7 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/program/compile"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 )
 
 // What random runs have found, by name: packets after which reference and kernel

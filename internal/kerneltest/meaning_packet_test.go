@@ -10,7 +10,7 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 )
 
 // shot is one packet of a run: what the judges are told of it, how it is sent, and

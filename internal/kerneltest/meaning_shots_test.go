@@ -11,7 +11,7 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 )
 
 // shooter makes the packets of one run: most for a rule of the policy, at the

@@ -6,7 +6,7 @@ import (
 
 	"sluice/internal/program"
 	"sluice/internal/program/compile"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 )
 
 // trial is a policy and packets, of which some end otherwise than the reference

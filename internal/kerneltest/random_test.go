@@ -13,8 +13,8 @@ import (
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
-	"sluice/internal/reach"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reach"
+	"sluice/internal/prove/reference"
 )
 
 // yardFacts is what is known of the host in the yard, without a kernel.

@@ -11,7 +11,7 @@ import (
 	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 	"sluice/internal/testnet"
 )
 

@@ -10,7 +10,7 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/measure"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 )
 
 // A traffic of one kind and family, with what becomes of it.

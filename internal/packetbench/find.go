@@ -10,7 +10,7 @@ import (
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 )
 
 // finder looks for packets of a kind: it makes guesses from the lines of a policy,

@@ -8,7 +8,7 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 )
 
 // rewritten are guesses about what a line of nat rewrites.

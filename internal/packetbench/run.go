@@ -16,7 +16,7 @@ import (
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reference"
 	"sluice/internal/testnet"
 )
 

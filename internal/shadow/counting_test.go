@@ -18,8 +18,8 @@ import (
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
-	"sluice/internal/reach"
-	"sluice/internal/reference"
+	"sluice/internal/prove/reach"
+	"sluice/internal/prove/reference"
 	"sluice/internal/shadow"
 )
 

@@ -13,7 +13,6 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/build"
-	"sluice/internal/check"
 	"sluice/internal/host"
 	"sluice/internal/kernel/memgroup"
 	"sluice/internal/kernel/nft"
@@ -21,6 +20,7 @@ import (
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/prove/check"
 )
 
 // worker does what the hand is told. Apart from what the kernel can do, which

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"sluice/internal/program"
-	"sluice/internal/reach"
+	"sluice/internal/prove/reach"
 )
 
 // devices compares what no packet shows: the interfaces of flowtables.

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"sluice/internal/program"
-	"sluice/internal/reach"
+	"sluice/internal/prove/reach"
 )
 
 // common is what all packets of some classes have in common, on one line: for each

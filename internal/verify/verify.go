@@ -9,7 +9,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/base/bdd"
 	"sluice/internal/program"
-	"sluice/internal/reach"
+	"sluice/internal/prove/reach"
 )
 
 // Proof is what came of holding the kernel against a program.

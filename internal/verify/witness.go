@@ -5,7 +5,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/reach"
+	"sluice/internal/prove/reach"
 )
 
 // Device is an interface of the host whose kernel was read, other than loopback.

@@ -9,7 +9,7 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/program"
-	"sluice/internal/reach"
+	"sluice/internal/prove/reach"
 )
 
 var protocols = map[uint8]string{packet.ICMP: "icmp", packet.TCP: "tcp", packet.UDP: "udp", packet.ICMPv6: "icmpv6", packet.SCTP: "sctp"}

@@ -12,7 +12,7 @@ import (
 	"sluice/internal/program"
 	"sluice/internal/program/compile"
 	"sluice/internal/program/optimize"
-	"sluice/internal/reach"
+	"sluice/internal/prove/reach"
 )
 
 // proved raises a state and proves it equal to a program, for every packet.

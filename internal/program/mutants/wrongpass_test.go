@@ -6,7 +6,7 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/program"
-	"sluice/internal/reach"
+	"sluice/internal/prove/reach"
 )
 
 func addressRange(from, to string) []program.AddressRange {

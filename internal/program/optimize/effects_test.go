@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"sluice/internal/program"
-	"sluice/internal/reach"
+	"sluice/internal/prove/reach"
 )
 
 // alone is a program that counts what matches a rule's conditions.

@@ -13,7 +13,7 @@ import (
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/program/compile"
-	"sluice/internal/reach"
+	"sluice/internal/prove/reach"
 )
 
 // proveEqual proves that two programs treat every packet alike, in verdict,

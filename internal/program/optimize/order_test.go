@@ -11,7 +11,7 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/program"
-	"sluice/internal/reach"
+	"sluice/internal/prove/reach"
 )
 
 func named(f program.Field, n ...string) program.Condition {

@@ -1,0 +1,966 @@
+package check_test
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/base/packet"
+	"sluice/internal/host"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
+	"sluice/internal/prove/check"
+	"sluice/internal/prove/reference"
+)
+
+// manualHost is the host that the manual's examples are about.
+func manualHost() host.Facts {
+	f := facts()
+	address, prefix := netip.MustParseAddr, netip.MustParsePrefix
+	for i := range f.Interfaces {
+		f.Interfaces[i].MTU = 1500
+	}
+	f.Interfaces = append(f.Interfaces, host.Interface{
+		Name: "wg0", Index: 5, Kind: "wireguard", Up: true, MTU: 1420, Addresses: []netip.Prefix{prefix("10.30.0.1/24")},
+	})
+	f.Interfaces = append(f.Interfaces, host.Interface{
+		Name: "docker0", Index: 6, Kind: "bridge", Up: true, MTU: 1500, Addresses: []netip.Prefix{prefix("172.17.0.1/16")},
+	})
+	f.Local = append(f.Local, prefix("10.30.0.1/32"), prefix("172.17.0.1/32"))
+	f.Forwarding4, f.Forwarding6 = true, true
+	f.Resolvers = []netip.Addr{address("192.0.2.53")}
+	f.Gateways = []netip.Addr{address("198.51.100.254")}
+	f.Servers = []host.Server{
+		{Role: host.Mirror, Name: "deb.example.net", Addresses: []netip.Addr{address("192.0.2.80")}, Protocol: "tcp", Port: 443, File: "/etc/apt/sources.list"},
+		{Role: host.TimeServer, Name: "192.0.2.123", Addresses: []netip.Addr{address("192.0.2.123")}, Protocol: "udp", Port: 123, FromPort: 123, File: "/etc/ntp.conf"},
+	}
+	f.Published = []host.Published{{Protocol: "tcp", Port: 8080, To: netip.MustParseAddrPort("172.17.0.2:80")}}
+	return f
+}
+
+// flushing is another firewall that starts with the host.
+var flushing = []host.Firewall{{Unit: "nftables.service", Flushes: true, Disable: "systemctl disable nftables.service"}}
+
+// lintText lints a policy without its first line.
+func lintText(t *testing.T, text string, f host.Facts) (check.Report, *resolve.Resolved) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"empty.txt": "# nobody yet\n", "v4.txt": "192.0.2.1\n192.0.2.2\n", "doubles.txt": "192.0.2.0/24\n# remark\n192.0.2.7 # in it\n198.51.100.7\n198.51.100.7\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := policy.LoadData(filepath.Join(dir, "policy.yaml"), []byte("version: 1\n"+strings.TrimPrefix(text, "\n")))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	r, err := resolve.Resolve(p, resolve.Options{
+		Facts: f,
+		Geo:   func() (*geo.Database, error) { return geo.Open(dir) },
+		Lists: lists{"https://lists.example.net/a.txt": "192.0.2.0/24\n"},
+		User:  func(string) (uint32, error) { return 101, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return check.Lint(r, f, check.Options{Open: func(name string) (io.ReadCloser, error) { return os.Open(name) }}), r
+}
+
+func codes(r check.Report) (out []check.Code) {
+	for _, f := range r.Findings {
+		out = append(out, f.Code)
+	}
+	return out
+}
+
+// Every code has an example in the manual that has it, and the mended one has it
+// no more, nor any error; the severities that the manual names are right.
+func TestManualExamples(t *testing.T) {
+	for _, e := range check.Explanations() {
+		t.Run(string(e.Code), func(t *testing.T) {
+			manual := manualHost()
+			manual.Firewalls = flushing
+			before, r := lintText(t, e.Before, manual)
+			if !slices.Contains(codes(before), e.Code) {
+				t.Errorf("not found before the mend, only %v in\n%s", before.Findings, e.Before)
+			}
+			for _, f := range before.Findings {
+				explained, _ := check.Explain(string(f.Code))
+				if explained == nil || !slices.Contains(explained.Severities, f.Severity) {
+					t.Errorf("%s: the manual does not know that it is a %s", f.Code, f.Severity)
+				}
+			}
+			checked := check.Run(r, manual)
+			byCheck := slices.ContainsFunc(checked, func(f check.Finding) bool { return f.Code == e.Code })
+			if byCheck == e.Advice {
+				t.Errorf("found by check: %v, advice: %v", byCheck, e.Advice)
+			}
+			after, _ := lintText(t, e.After, manual)
+			for _, f := range after.Findings {
+				if f.Code == e.Code || f.Severity == check.Error {
+					t.Errorf("after the mend:\n%v", f)
+				}
+			}
+		})
+	}
+}
+
+// testLint compares all findings but those of some codes, which the host of the
+// manual has with any policy.
+func testLint(t *testing.T, cases []testCase) {
+	t.Helper()
+	quiet := []check.Code{check.NotPoliced, check.PublishedClosed, check.InputPublished, check.HostNeeds}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			f := manualHost()
+			if c.facts != nil {
+				c.facts(&f)
+			}
+			report, r := lintText(t, c.policy, f)
+			var got []string
+			for _, f := range report.Findings {
+				if c.facts == nil && slices.Contains(quiet, f.Code) || f.Code == check.NoClamp && !strings.Contains(c.name, "small packets") {
+					continue
+				}
+				got = append(got, fmt.Sprintf("%d %s %s: %s", f.Pos.Line, f.Severity, f.Code, f.Message))
+				judgeWitness(t, r, f)
+			}
+			if len(got) != len(c.want) {
+				t.Fatalf("findings (-want +got):\n%s", cmp.Diff(c.want, got))
+			}
+			for i, want := range c.want {
+				head, part, _ := strings.Cut(want, ": ")
+				if !strings.HasPrefix(got[i], head+": ") || !strings.Contains(got[i], part) {
+					t.Errorf("findings (-want +got):\n%s", cmp.Diff(c.want, got))
+				}
+			}
+		})
+	}
+}
+
+// judgeWitness asks the reference, which knows nothing of how findings are made,
+// whether a packet is what the finding says.
+func judgeWitness(t *testing.T, r *resolve.Resolved, f check.Finding) {
+	t.Helper()
+	if f.Witness == nil {
+		return
+	}
+	got := reference.Judge(r, f.Witness.Packet, f.Witness.Hook)
+	wrong := false
+	switch f.Code {
+	case check.HiddenPart:
+		wrong = !slices.ContainsFunc(f.Related, func(r check.Related) bool { return r.Text == got.Why }) && !strings.HasPrefix(got.Why, "ban")
+	case check.RedundantRule:
+		wrong = !strings.HasPrefix(f.Line, " ") || !strings.Contains(f.Line, strings.Fields(got.Why)[0])
+	case check.OpenManagement, check.IPv6Open, check.EveryIPv4, check.NoClamp:
+		wrong = got.Action != policy.Allow
+	case check.RepliesCut, check.RequestsCut, check.PublishedClosed, check.RedirectClosed, check.BypassUnused:
+		wrong = got.Action == policy.Allow || strings.HasPrefix(got.Why, "ban")
+	case check.BanServer:
+		wrong = !strings.HasPrefix(got.Why, "ban")
+	case check.ForgedBan:
+		wrong = !strings.Contains(got.Why, "then ban")
+	}
+	if wrong {
+		t.Errorf("%s: %s gets %s by %q", f.Code, f.Witness.Text(), got.Action, got.Why)
+	}
+}
+
+func TestLintRules(t *testing.T) {
+	testLint(t, []testCase{
+		{name: "words without effect", policy: `
+input:
+  default: drop
+  rules:
+    - drop tcp/80
+    - allow [http, https] from [192.0.2.0/24, 203.0.113.0/24]
+`, want: []string{`6 warning hidden-part: http has no effect in this rule: "drop tcp/80" on line 5`}},
+		{name: "one address of a list, by a rule that does the same", policy: `
+input:
+  default: drop
+  rules:
+    - allow any from 192.0.2.7
+    - allow http from [192.0.2.7, 203.0.113.0/24]
+`, want: []string{
+			`5 warning open-management`, `6 remark hidden-part: 192.0.2.7 has no effect`,
+		}[1:]},
+		{name: "a part of a service", policy: `
+input:
+  default: drop
+  rules:
+    - drop udp
+    - allow dns
+`, want: []string{`5 remark redundant-rule`, `6 warning hidden-part: udp/53 of dns has no effect`}[1:]},
+		{name: "a part that is banned", policy: `
+ban: [192.0.2.64/28]
+input:
+  default: drop
+  rules:
+    - allow http from [192.0.2.64/30, 203.0.113.0/24]
+`, want: []string{`6 warning hidden-part: 192.0.2.64/30 has no effect in this rule: all of its packets are banned`}},
+		{name: "two ranges that cross", policy: `
+input:
+  default: drop
+  rules:
+    - drop tcp/1000-2000
+    - allow tcp/1500-3000
+`, want: []string{
+			`6 remark hidden-part: decides tcp/1500-2000 first; left is tcp/2001-3000`,
+			`6 warning open-management`,
+		}},
+		{name: "a part of both", policy: `
+ban: [192.0.2.128/25]
+input:
+  default: drop
+  rules:
+    - drop tcp/12000-12550
+    - allow tcp/12500-12600 from [192.0.2.0/24, 203.0.113.0/24]
+`, want: []string{`7 remark hidden-part: decides tcp/12500-12550 first; left is tcp/12551-12600`}},
+		{name: "ranges that cross in one family", policy: `
+input:
+  default: drop
+  rules:
+    - drop tcp/12000-13000 ipv6
+    - allow tcp/12500-12600
+`},
+		{name: "ranges that cross in one family, and are named", policy: `
+input:
+  default: drop
+  rules:
+    - drop tcp/12000-12550 ipv6
+    - allow tcp/12500-12600
+`, want: []string{`6 remark hidden-part: decides tcp/12500-12550 over IPv6 first; left is all over IPv4; tcp/12551-12600 over IPv6`}},
+		{name: "exceptions are no findings", policy: `
+sets:
+  some: [192.0.2.0/24, "2001:db8:bad::/48"]
+input:
+  default: drop
+  rules:
+    - drop http from 203.0.113.7
+    - drop any from some
+    - allow http from 203.0.113.0/24
+    - allow icmp
+`},
+		{name: "icmp errors in vain", policy: `
+input:
+  default: drop
+  rules:
+    - allow http
+    - reject icmp
+`},
+		{name: "redundant by a rule below, by the default, and not", policy: `
+input:
+  default: drop
+  rules:
+    - allow http from 192.0.2.7
+    - drop http from 203.0.113.9
+    - allow http
+    - drop tcp/8080
+    - reject tcp/113
+    - drop tcp/8081 log
+    - allow tcp/8082 limit 1/second
+`, want: []string{`5 remark redundant-rule: "allow http" on line 7`, `8 remark redundant-rule: by the default`}},
+		{name: "a log is an effect", policy: `
+input:
+  default: drop log "x"
+  rules:
+    - drop tcp/8080
+`},
+		{name: "what changes does not stand in", policy: `
+sets:
+  europe: {continents: [EU]}
+  a: {url: "https://lists.example.net/a.txt"}
+input:
+  default: drop
+  rules:
+    - allow http from 192.0.2.0/25
+    - allow http from europe
+    - allow http from a
+`},
+		{name: "the mirror of a bypassed service", policy: `
+tracking:
+  bypass: [http]
+input:
+  default: drop
+  rules:
+    - allow http from 203.0.113.0/24
+    - allow any from 203.0.113.0/24
+`, want: []string{}},
+		{name: "published, and forward does something else with the rest", policy: `
+input:
+  default: drop
+  rules:
+    - drop published http from 203.0.113.7
+forward:
+  default: reject
+`},
+		{name: "published in both sections and the same in both", policy: `
+input:
+  default: drop
+  rules:
+    - allow published http from 203.0.113.7
+    - allow published http
+forward:
+  default: drop
+`, want: []string{`5 remark redundant-rule: "allow published http" on line 6`}},
+	})
+}
+
+func TestLintNames(t *testing.T) {
+	testLint(t, []testCase{
+		{name: "entries of sets", facts: func(f *host.Facts) { *f = host.Facts{} }, policy: `
+sets:
+  a: [192.0.2.0/24, 192.0.2.7, 198.51.100.7, 198.51.100.7, "2001:db8::/32", "2001:db8:1::/48"]
+  b: {addresses: [203.0.113.0/24, 192.0.2.64/26], except: [a]}
+  c: {union: [a, d]}
+  d: [192.0.2.128/25]
+  e: {file: doubles.txt}
+  f: {addresses: [198.51.100.0/25], except: [d]}
+ban: [c, e, b, f]
+input:
+  default: drop
+`, want: []string{
+			`3 remark redundant-element: 192.0.2.7 is in 192.0.2.0/24`, `3 remark redundant-element: 198.51.100.7 stands in set "a" twice`,
+			`3 remark redundant-element: 2001:db8:1::/48 is in 2001:db8::/32`,
+			`4 remark redundant-element: the exceptions of set "b" take all of 192.0.2.64/26`,
+			`5 remark redundant-element: d says nothing new in this union: a holds all of it`,
+			`7 remark redundant-element: 2 of 4 entries of doubles.txt are in others: 192.0.2.7 on line 3 is in 192.0.2.0/24 on line 1`,
+			`8 remark redundant-element: the exception d takes nothing out`,
+			`9 remark redundant-element: e says nothing new in this list`,
+		}},
+		{name: "lists in rules and of services", facts: func(f *host.Facts) { *f = host.Facts{} }, policy: `
+sets:
+  office: [203.0.113.0/24]
+  europe: {continents: [EU]}
+  italy: {countries: [IT]}
+services:
+  web: [http, https]
+input:
+  default: drop
+  rules:
+    - allow [web, tcp/80] from [office, 203.0.113.7]
+    - allow smtp from [europe, italy]
+    - allow imaps from [europe, office]
+`, want: []string{
+			`11 remark redundant-element: tcp/80 says nothing new`, `11 remark redundant-element: 203.0.113.7 says nothing new in this list: office holds`,
+			`12 remark redundant-element: italy says nothing new in this list: europe holds`,
+		}},
+		{name: "names", facts: func(f *host.Facts) { *f = host.Facts{} }, policy: `
+zones:
+  lan: {networks: [10.20.0.0/16]}
+  dmz: {networks: [10.30.0.0/16]}
+sets:
+  a: [192.0.2.0/24]
+  b: {union: [a]}
+  c: [198.51.100.0/24]
+  d: {union: [c]}
+services:
+  x: tcp/1000
+  y: [x, tcp/1001]
+  z: tcp/1002
+input:
+  default: drop
+  rules:
+    - allow y from d
+    - allow dns from lan
+`, want: []string{
+			`4 remark unused-name: zone "dmz"`, `6 remark unused-name: set "a"`, `7 remark unused-name: set "b"`, `13 remark unused-name: service "z"`,
+		}},
+	})
+}
+
+// Story 3: who answers the host is asked of the reference, for every way in
+// which a policy can have rules decide on it.
+func TestLintAnswers(t *testing.T) {
+	testLint(t, []testCase{
+		{name: "a rule about countries is no danger", policy: `
+sets:
+  europe: {continents: [EU]}
+input:
+  default: drop
+  rules:
+    - drop any from not europe
+    - allow http
+`},
+		{name: "ntpd behind a bypass, allowed for some", policy: `
+tracking: {bypass: [ntp]}
+input:
+  default: drop
+  rules:
+    - drop any from 192.0.2.0/24
+    - allow ntp
+`, want: []string{`2 warning replies-cut: "drop any from 192.0.2.0/24" on line 6`}},
+		{name: "a time server that is allowed", policy: `
+tracking: {bypass: [ntp]}
+input:
+  default: drop
+  rules:
+    - allow ntp
+`},
+		{name: "chrony asks from any port", facts: func(f *host.Facts) { f.Servers[1].FromPort = 0; f.Forwarding4, f.Forwarding6 = false, false }, policy: `
+tracking: {bypass: [ntp]}
+input:
+  default: drop
+  rules:
+    - allow ntp from 10.20.0.0/16
+`},
+		{name: "a bypass on another address than the host's way out", policy: `
+tracking: {bypass: [ntp to 10.20.0.1]}
+input:
+  default: drop
+  rules:
+    - allow ntp from 10.20.0.0/16
+`, want: []string{`2 warning replies-cut`}},
+		{name: "tunnels ask from their own port", policy: `
+sets:
+  europe: {continents: [EU]}
+tracking: {bypass: [wireguard]}
+input:
+  default: drop
+  rules:
+    - allow wireguard from europe
+`, want: []string{`4 error bypass-ephemeral`, `4 remark replies-cut: WireGuard asks from port 51820`}},
+		{name: "tunnels from everybody", policy: `
+tracking: {bypass: [udp/500]}
+input:
+  default: drop
+  rules:
+    - allow udp/500
+`},
+		{name: "a client of the host at a bypassed port, in both families", facts: func(f *host.Facts) {
+			f.Servers, f.Forwarding4, f.Forwarding6, f.Published = nil, false, false, nil
+			f.Askers = []host.Asker{{Name: "ntpd", Protocol: "udp", Port: 123, Peers: []netip.AddrPort{
+				netip.MustParseAddrPort("192.0.2.9:123"), netip.MustParseAddrPort("[2001:db8:7::9]:123"), netip.MustParseAddrPort("10.20.0.9:123"),
+			}}}
+		}, policy: `
+tracking: {bypass: [ntp]}
+input:
+  default: drop
+  rules:
+    - allow ntp from 10.20.0.0/16
+`, want: []string{`2 warning replies-cut: answers of the peer 192.0.2.9 of ntpd and the peer 2001:db8:7::9 of ntpd would be refused`}},
+		{name: "a client of the host whose peers are not known", facts: func(f *host.Facts) {
+			f.Servers, f.Forwarding4, f.Forwarding6, f.Published = nil, false, false, nil
+			f.Askers = []host.Asker{{Name: "WireGuard (wg1)", Protocol: "udp", Port: 443}}
+		}, policy: `
+tracking: {bypass: [udp/443]}
+input:
+  default: drop
+  rules:
+    - allow udp/443 from 10.20.0.0/16
+`, want: []string{`2 remark replies-cut: WireGuard (wg1) asks from port 443`}},
+		{name: "clients of two bypassed ports", facts: func(f *host.Facts) {
+			f.Forwarding4, f.Forwarding6, f.Published = false, false, nil
+			f.Askers = []host.Asker{{Name: "charon", Protocol: "udp", Port: 500, Peers: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.77:500")}}}
+		}, policy: `
+services: {both: [udp/123, udp/500]}
+tracking: {bypass: [both]}
+input:
+  default: drop
+  rules:
+    - allow both from 10.20.0.0/16
+`, want: []string{`3 warning replies-cut: answers of the time server 192.0.2.123`, `3 warning replies-cut: answers of the peer 203.0.113.77 of charon`}},
+		{name: "a map over the host's own address", policy: `
+forward:
+  default: drop
+  rules:
+    - clamp mss
+    - allow ssh to 10.20.1.0/24
+nat:
+  - map 198.51.100.0/28 to 10.20.1.0/28 stateless
+`, want: []string{`6 warning open-management`, `8 warning replies-cut: 198.51.100.1`}},
+		{name: "a map with state leaves answers alone", policy: `
+forward:
+  default: drop
+  rules:
+    - clamp mss
+    - allow http to 10.20.1.0/24
+nat:
+  - map 198.51.100.0/28 to 10.20.1.0/28
+`},
+		{name: "a resolver in front of a map", policy: `
+forward:
+  default: drop
+  rules:
+    - clamp mss
+    - allow dns to 10.20.1.0/24
+nat:
+  - map 192.0.2.48/28 to 10.20.1.0/28 stateless
+`, want: []string{`8 warning replies-cut: the name server 192.0.2.53`}},
+		{name: "output that blocks countries", policy: `
+sets:
+  europe: {continents: [EU]}
+output:
+  default: allow
+  rules:
+    - allow ntp
+    - reject any to not europe
+`, want: []string{`8 warning requests-cut: this rule refuses what this host asks by itself: the name server 192.0.2.53 and the package mirror deb.example.net (192.0.2.80)`}},
+		{name: "output for one user", policy: `
+output:
+  default: drop
+  rules:
+    - allow [dns, ntp] by user unbound
+    - allow https by user root
+`},
+		{name: "a name server over TLS", policy: `
+output:
+  default: drop
+  rules:
+    - allow [dot, ntp, https]
+`},
+		{name: "an output without names", policy: `
+output:
+  default: drop
+  rules:
+    - allow [ntp, https]
+`, want: []string{`3 warning requests-cut: the default refuses what this host asks by itself: the name server 192.0.2.53`}},
+		{name: "a limit that bans", policy: `
+never-ban: [192.0.2.53]
+input:
+  default: drop
+  rules:
+    - allow udp/5060 limit 6/30s per source then ban 10m
+`, want: []string{`6 warning forged-ban: the package mirror deb.example.net (192.0.2.80) and the time server 192.0.2.123`, `6 remark unproven-ban`}},
+		{name: "a neighbour of a mirror in its /64", facts: func(f *host.Facts) {
+			f.Resolvers, f.Servers = nil, f.Servers[:1]
+			f.Servers[0].Addresses = []netip.Addr{netip.MustParseAddr("2001:db8:53::53")}
+			f.Forwarding4, f.Forwarding6 = false, false
+		}, policy: `
+input:
+  default: drop
+  rules:
+    - drop any from 2001:db8:53::53
+    - allow udp/5060 limit 6/30s per source then ban 10m
+`, want: []string{`6 warning forged-ban: (2001:db8:53::53)`, `6 remark unproven-ban`}},
+		{name: "a limit that cannot meet them", policy: `
+input:
+  default: drop
+  rules:
+    - drop any from 192.0.2.0/24
+    - allow udp/5060 limit 6/30s per source then ban 10m
+`, want: []string{`6 remark unproven-ban`}},
+		{name: "a limit of TCP, which nobody can forge", policy: `
+input:
+  default: drop
+  rules:
+    - allow tcp/2222 limit 6/30s per source then ban 10m
+`, want: []string{}},
+		{name: "bans of servers", policy: `
+ban: [192.0.2.53, 192.0.2.80, 192.0.2.123]
+input:
+  default: drop
+`, want: []string{`2 warning ban-resolver`, `2 warning ban-server: deb.example.net`, `2 warning ban-server: time server`}},
+		{name: "nothing of an unknown host", facts: func(f *host.Facts) { f.Known = false }, policy: `
+ban: [192.0.2.53, 192.0.2.80, 192.0.2.123]
+tracking: {bypass: [ntp]}
+input:
+  default: drop
+  rules:
+    - allow ntp from 10.20.0.0/16
+    - allow ssh limit 6/30s per source then ban 10m
+output:
+  default: drop
+`, want: []string{`10 remark host-needs`}},
+	})
+}
+
+// What no policy can take away is asked of the reference: answers by their
+// state, from a blocked country and past rules that refuse everything, and ICMP
+// errors in every section. A ban alone can.
+func TestAnswersHoldByThemselves(t *testing.T) {
+	_, r := lintText(t, `
+ban: [192.0.2.128/25]
+tracking: {bypass: [dns, ntp]}
+input:
+  default: drop
+  rules:
+    - drop icmp
+    - drop any
+output:
+  default: drop
+forward:
+  default: drop
+  rules:
+    - drop any
+`, host.Facts{})
+	answer := packet.Packet{
+		In: "eth0", Source: netip.MustParseAddr("192.0.2.53"), Destination: netip.MustParseAddr("198.51.100.1"), DestinationLocal: packet.Yes,
+		Protocol: packet.UDP, SourcePort: 53, Port: 40000, State: packet.Established, Owner: -1,
+	}
+	if got := reference.Judge(r, answer, policy.Input); got.Action != policy.Allow {
+		t.Errorf("an answer of a resolver gets %v", got)
+	}
+	tooBig := answer
+	tooBig.Protocol, tooBig.ICMPType, tooBig.ICMPCode = packet.ICMP, 3, 4
+	for _, state := range []packet.State{packet.Related, packet.Invalid, packet.Untracked} {
+		for _, hook := range []policy.Hook{policy.Input, policy.Forward, policy.Output} {
+			tooBig.State = state
+			passes := state == packet.Related || hook != policy.Forward // what bypasses tracking is not forwarded
+			if got := reference.Judge(r, tooBig, hook); (got.Action == policy.Allow) != passes {
+				t.Errorf("fragmentation needed at %s, %s, gets %v", hook, state, got)
+			}
+			banned := tooBig
+			banned.Source = netip.MustParseAddr("192.0.2.254")
+			if got := reference.Judge(r, banned, hook); hook != policy.Output && !strings.HasPrefix(got.Why, "ban") {
+				t.Errorf("fragmentation needed from a banned router at %s gets %v", hook, got)
+			}
+		}
+	}
+}
+
+func TestLintBans(t *testing.T) {
+	testLint(t, []testCase{
+		{name: "a neighbour is no network", policy: `
+ban: [10.20.0.7, 198.51.100.77]
+input:
+  default: drop
+`},
+		{name: "networks and the router", policy: `
+zones:
+  lan: {networks: [172.30.0.0/16]}
+ban: [10.0.0.0/8, 198.51.100.240/28, 172.24.0.0/13]
+input:
+  default: drop
+  rules:
+    - allow dns from 172.31.0.0/16
+`, want: []string{
+			`3 remark unused-name`, `4 warning ban-network: 10.20.0.0/16 of br0 and 10.30.0.0/24 of wg0`, `4 warning ban-own`, `4 warning ban-router: 198.51.100.254`,
+			`4 warning ban-network: zone "lan"`, `8 error banned-rule`,
+		}},
+		{name: "spared", policy: `
+never-ban: [10.20.0.0/16, 10.30.0.1, 198.51.100.254]
+ban: [10.0.0.0/8, 198.51.100.240/28]
+input:
+  default: drop
+`, want: []string{`3 remark never-banned`, `3 remark never-banned`}},
+	})
+}
+
+func TestLintOpen(t *testing.T) {
+	quiet := func(f *host.Facts) { f.Forwarding4, f.Forwarding6, f.Published = false, false, nil }
+	testLint(t, []testCase{
+		{name: "management", facts: quiet, policy: `
+zones:
+  wan: {interfaces: [default-route]}
+  lan: {interfaces: [br0]}
+sets:
+  europe: {continents: [EU]}
+input:
+  default: drop
+  rules:
+    - allow [ssh, docker] in lan
+    - allow mysql from europe
+    - allow [http, redis] in wan
+    - allow rdp limit 5/minute per source
+    - allow postgresql limit 5/minute per source
+    - allow ssh limit 5/minute
+    - allow tcp/27017
+services:
+  docker: tcp/2375
+`, want: []string{
+			`12 warning open-management: tcp/6379 (Redis and Valkey)`, `14 warning open-management: tcp/5432 (PostgreSQL)`,
+			`15 warning open-management: tcp/22 (Secure Shell)`, `16 warning open-management: MongoDB`,
+		}},
+		{name: "all but some countries", facts: quiet, policy: `
+sets:
+  europe: {continents: [EU]}
+input:
+  default: drop
+  rules:
+    - allow ssh from not europe
+    - drop any from not europe
+    - allow tcp/2375
+`, want: []string{`7 warning open-management: tcp/22`}},
+		{name: "everything", facts: quiet, policy: `
+input:
+  default: drop
+  rules:
+    - allow any
+`, want: []string{`5 warning open-management: and`}},
+		{name: "through this host", policy: `
+zones:
+  wan: {interfaces: [eth0]}
+  lan: {interfaces: [br0]}
+forward:
+  default: drop
+  rules:
+    - allow any from lan to wan
+    - allow published tcp/5432
+    - allow ssh to lan
+`, want: []string{`9 warning open-management: tcp/5432`, `10 warning open-management: tcp/22`}},
+		{name: "by another number", policy: `
+zones:
+  wan: {interfaces: [default-route]}
+  lan: {interfaces: [br0]}
+sets:
+  office: [203.0.113.0/24]
+forward:
+  default: drop
+  rules:
+    - allow published tcp/15432
+    - allow published tcp/16379 from office
+    - allow published [tcp/2222, tcp/13306] limit 5/minute per source
+    - allow published tcp/5000
+    - allow published tcp/19200
+    - allow published [tcp/5432, tcp/10080]
+nat:
+  - redirect tcp/15432 in wan to 10.20.0.5:5432
+  - redirect tcp/16379 in wan to 10.20.0.5:6379
+  - redirect tcp/2222 in wan to :22
+  - redirect tcp/13306 in wan to 10.20.0.5:3306
+  - redirect tcp/5000 in lan to 10.20.0.5:5432
+  - redirect tcp/19200 in wan to 10.20.0.5:80
+  - redirect tcp/10080 in wan to 10.20.0.5:80
+`, want: []string{
+			`10 warning open-management: tcp/5432 (PostgreSQL), to which the redirect on line 17 leads tcp/15432`,
+			`12 warning open-management: tcp/3306 (MySQL and MariaDB), to which the redirect on line 20 leads tcp/13306`,
+			`15 warning open-management: tcp/5432 (PostgreSQL)`,
+		}},
+		{name: "this host by another number", facts: quiet, policy: `
+zones:
+  wan: {interfaces: [default-route]}
+input:
+  default: drop
+  rules:
+    - allow published tcp/2222
+    - allow published tcp/8443
+nat:
+  - redirect tcp/2222 in wan to :22
+  - redirect tcp/8443 in wan to :443
+`, want: []string{`7 warning open-management: tcp/22 (Secure Shell), to which the redirect on line 10 leads tcp/2222`}},
+		{name: "another tool leads to another number", facts: func(f *host.Facts) {
+			f.Published[0] = host.Published{Protocol: "tcp", Port: 15432, To: netip.MustParseAddrPort("172.17.0.2:5432")}
+		}, policy: `
+input: {default: drop}
+forward:
+  default: drop
+  rules:
+    - allow published tcp/15432
+`, want: []string{`6 warning open-management: tcp/5432 (PostgreSQL), to which another tool leads tcp/15432`}},
+		{name: "defaults", policy: `
+input: {default: allow}
+output: {default: allow}
+forward: {default: allow}
+`, want: []string{`2 warning default-allow: input`, `4 warning default-allow: this host forwards`}},
+		{name: "a forward that nothing passes", facts: quiet, policy: `
+input: {default: drop}
+forward: {default: allow}
+`},
+		{name: "sections that are left out", facts: func(*host.Facts) {}, policy: `
+input: {default: drop}
+`, want: []string{`2 warning not-policed: tcp/8080 to 172.17.0.2:80`}},
+		{name: "no input", policy: `
+output: {default: allow}
+`, want: []string{}},
+		{name: "nothing is policed", facts: func(*host.Facts) {}, policy: ``, want: []string{
+			`1 warning not-policed: input is left out, and no other section is there`, `1 warning not-policed: forward is left out`,
+		}},
+		{name: "nothing is policed on a host that forwards nothing", facts: quiet, policy: `
+ban: [203.0.113.128/25]
+`, want: []string{`1 warning not-policed: input is left out`}},
+		{name: "output alone", facts: func(*host.Facts) {}, policy: `
+output: {default: allow}
+`, want: []string{`2 warning not-policed: forward is left out`, `2 remark not-policed: input is left out`}},
+		{name: "families", facts: quiet, policy: `
+sets:
+  four: [192.0.2.0/24]
+input:
+  default: allow
+  rules:
+    - drop http ipv4
+    - drop https from four ipv4
+    - reject smtp from 0.0.0.0/0
+    - drop telnet from [0.0.0.0/0, ::/0]
+    - drop udp ipv4
+    - drop udp
+`, want: []string{`5 warning default-allow`, `7 remark ipv6-open`, `9 warning every-ipv4: over IPv6 the same stays open`, `11 remark redundant-rule`}},
+		{name: "closed anyway", facts: quiet, policy: `
+input:
+  default: reject
+  rules:
+    - drop http ipv4
+    - drop smtp from 0.0.0.0/0
+    - allow https from ::/0
+`, want: []string{`7 remark every-ipv4: nothing is allowed over IPv4`}},
+		{name: "published", facts: func(f *host.Facts) {
+			f.Published = append(f.Published, host.Published{Protocol: "tcp", Port: 9000, To: netip.MustParseAddrPort("172.17.0.3:9000")}, host.Published{Protocol: "tcp", Port: 5000, To: netip.MustParseAddrPort("127.0.0.1:5000")})
+		}, policy: `
+forward:
+  default: drop
+  rules:
+    - allow published tcp/8080 from 203.0.113.0/24
+`, want: []string{`2 remark not-policed: input is left out`, `3 remark published-closed: tcp/9000 to 172.17.0.3:9000`}},
+		{name: "published and allowed by the inner address", facts: func(*host.Facts) {}, policy: `
+input: {default: drop}
+forward:
+  default: drop
+  rules:
+    - allow tcp/80 to 172.17.0.0/16
+`},
+		{name: "a redirect that nobody gets through, in both families", policy: `
+zones:
+  wan: {interfaces: [eth0]}
+input: {default: drop}
+forward:
+  default: drop
+  rules:
+    - drop published tcp/8443
+    - allow tcp/25 to 10.20.0.5
+nat:
+  - redirect tcp/8443 in wan to 10.20.0.5:443
+  - redirect tcp/2525 in wan to 10.20.0.5:25
+  - redirect tcp/9443 in wan to [2001:db8:9::5]:443
+  - redirect tcp/2222 in wan to 198.51.100.1:22
+`, want: []string{
+			`11 warning redirect-closed: no rule lets through what this line leads on: forward is what refuses it`,
+			`13 warning redirect-closed: no rule lets through what this line leads on: forward is what refuses it`,
+			`14 warning redirect-closed: no rule lets through what this line leads on: input is what refuses it`,
+		}},
+		{name: "rules of input for what is published", facts: func(f *host.Facts) {
+			f.Published = append(f.Published, host.Published{Protocol: "udp", Port: 5353, Address: netip.MustParseAddr("198.51.100.1"), To: netip.MustParseAddrPort("172.17.0.3:53")})
+		}, policy: `
+zones:
+  containers: {interfaces: [docker0]}
+input:
+  default: drop
+  rules:
+    - allow tcp/8080 in containers
+    - drop tcp/8080 from 203.0.113.0/24
+    - drop tcp/8080 ipv6
+    - allow [http, tcp/8080]
+    - drop tcp/8000-9000
+    - drop udp/5353
+    - drop published tcp/8080
+forward:
+  default: drop
+  rules:
+    - allow published [tcp/8080, udp/5353]
+`, want: []string{
+			`8 warning input-published: this rule never decides on what another tool leads elsewhere before input is asked: tcp/8080 to 172.17.0.2:80 is decided by forward`,
+			`10 warning input-published: this rule never decides`,
+			`11 remark hidden-part: a part of this rule is hidden`,
+		}},
+		{name: "another firewall", facts: func(f *host.Facts) { f.Firewalls = flushing }, policy: `
+input: {default: drop}
+forward:
+  default: drop
+  rules:
+    - allow published tcp/8080
+`, want: []string{`2 warning other-firewall: nftables.service starts at every boot and flushes all rules, those of this policy too`}},
+		{name: "small packets", policy: `
+zones:
+  lan: {interfaces: [br0]}
+  tunnel: {interfaces: [wg0]}
+forward:
+  default: drop
+  rules:
+    - clamp mss from lan to tunnel
+    - allow any from lan to tunnel
+    - allow udp from tunnel
+`},
+		{name: "small packets from elsewhere", policy: `
+zones:
+  lan: {interfaces: [br0]}
+  tunnel: {interfaces: [wg0]}
+forward:
+  default: drop
+  rules:
+    - clamp mss from lan to tunnel
+    - allow tcp from tunnel out tunnel
+    - allow http in lan
+`, want: []string{}},
+	})
+}
+
+// A comment takes a finding out, and says why; what it cannot allow is told.
+func TestLintComments(t *testing.T) {
+	report, _ := lintText(t, `
+input:
+  default: drop
+  rules:
+    # lint: allow open-management hotels
+    - allow ssh
+    - allow redis # lint: allow open-management behind a tunnel
+    - allow tcp/3306 # lint: allow hidden-part never found here
+    - drop http # lint: allow nonsense x
+    - drop https # lint: allow redundant-rule
+    - drop ssh # lint: allow hidden-rule an error stays
+    - drop tcp/99 # lint allow is not the word
+    - drop tcp/98 # lint: ignore that
+`, host.Facts{})
+	var got []string
+	for _, f := range report.Findings {
+		if f.Code != check.RedundantRule {
+			got = append(got, fmt.Sprintf("%d:%d %s %s", f.Pos.Line, f.Pos.Column, f.Severity, f.Code))
+		}
+	}
+	want := []string{
+		"8:13 warning open-management", "8:22 remark lint-comment", "9:17 error lint-comment", "10:18 error lint-comment",
+		"11:7 error hidden-rule", "11:16 error lint-comment", "13:19 error lint-comment",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("findings (-want +got):\n%s", d)
+	}
+	var silenced []string
+	for _, s := range report.Silenced {
+		silenced = append(silenced, fmt.Sprintf("%d %s: %s", s.Finding.Pos.Line, s.Finding.Code, s.Reason))
+	}
+	if d := cmp.Diff([]string{"6 open-management: hotels", "7 open-management: behind a tunnel"}, silenced); d != "" {
+		t.Errorf("silenced (-want +got):\n%s", d)
+	}
+}
+
+// The examples are clean on a host that they fit, but for what each one shows on
+// purpose.
+func TestExamplesLint(t *testing.T) {
+	prefix := netip.MustParsePrefix
+	for name, want := range map[string][]check.Code{
+		"containers": nil, "gateway": nil, "load-balancer": nil, "only-europe": nil, "virtual-machines": nil,
+		"web-server": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := policy.Load(filepath.Join("../../../examples", name, "policy.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f := manualHost()
+			f.Interfaces, f.Local, f.SSHPeers, f.Published, f.Servers = nil, nil, nil, nil, f.Servers[:0]
+			f.Resolvers, f.Gateways = []netip.Addr{netip.MustParseAddr("198.18.0.53")}, []netip.Addr{netip.MustParseAddr("198.51.100.2")}
+			router := p.Forward != nil
+			f.Forwarding4, f.Forwarding6 = router, router
+			for i, device := range []struct{ name, four, six string }{
+				{"eth0", "198.51.100.1/24", "2001:db8:100::1/64"},
+				{"lan0", "10.20.0.1/24", "2001:db8:20::fe/64"},
+				{"dmz0", "10.20.1.1/28", "2001:db8:20:1::fe/64"},
+				{"docker0", "172.17.0.1/16", "2001:db8:17::fe/64"},
+				{"vm-1", "10.30.0.1/32", "2001:db8:30::1/128"},
+			} {
+				four, six := prefix(device.four), prefix(device.six)
+				f.Interfaces = append(f.Interfaces, host.Interface{Name: device.name, Index: i + 2, Kind: "device", Up: true, MTU: 1500, Addresses: []netip.Prefix{four, six}})
+				f.Local = append(f.Local, netip.PrefixFrom(four.Addr(), 32), netip.PrefixFrom(six.Addr(), 128))
+			}
+			r, err := resolve.Resolve(p, resolve.Options{
+				Facts: f, Geo: func() (*geo.Database, error) { return geo.Open(t.TempDir()) },
+				User: func(string) (uint32, error) { return 0, nil },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			report := check.Lint(r, f, check.Options{Open: func(name string) (io.ReadCloser, error) { return os.Open(name) }})
+			got := codes(report)
+			slices.Sort(got)
+			if !slices.Equal(slices.Compact(got), want) {
+				t.Errorf("%v", report.Findings)
+			}
+		})
+	}
+}

@@ -1,0 +1,342 @@
+package expect
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/bdd"
+	"sluice/internal/base/packet"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/program"
+	"sluice/internal/prove/query"
+	"sluice/internal/prove/reach"
+	"sluice/internal/prove/reference"
+)
+
+// Result is what was found of one expectation.
+type Result struct {
+	Expectation *policy.Expectation
+	Hook        policy.Hook // on which its packets arrive, or are sent
+	Failures    []Failure   // none: it holds for every packet
+	// Note is set where nothing could be judged, and then says why and the way out.
+	Note string
+}
+
+// Holds says that every packet meets what is expected.
+func (r *Result) Holds() bool { return len(r.Failures) == 0 }
+
+// Failure is packets that meet something else, all by one line of the policy.
+type Failure struct {
+	Verdict policy.Action // Allow, Drop or Reject
+	// Line is the line of the policy that decides, as it is written; its Pos.Line
+	// is 0 where no line does, and Why then says what.
+	Pos     policy.Pos
+	Text    string
+	Why     string
+	Traffic []question.Traffic // all of the packets; nil behind the first failures of an expectation
+	Witness packet.Packet      // one of them
+}
+
+func (f *Failure) sameLine(o Failure) bool {
+	return f.Verdict == o.Verdict && f.Pos == o.Pos && f.Text == o.Text && f.Why == o.Why
+}
+
+// FaultError is a disagreement between what was proved of the program and what the
+// policy says: a mistake of Sluice.
+type FaultError struct {
+	Pos     policy.Pos
+	Packet  packet.Packet
+	Program program.Verdict // what was proved
+	Policy  policy.Action   // what the reference says
+	Text    string          // of the line that the reference names
+}
+
+func (f *FaultError) Error() string {
+	return fmt.Sprintf("%s: a bug in Sluice, not of the policy: of %s the program says %s and the policy %s (%s)\nhint: report it with the policy",
+		f.Pos, PacketText(f.Packet), f.Program, f.Policy, f.Text)
+}
+
+// Judge proves the expectations of a policy against its program, which only the
+// required passes have seen, or says for which packets they do not hold.
+// Expectations that make no sense on this host come back as policy.Errors. The
+// countries have the names of sets that the policy does not name; nil: none has.
+func Judge(c question.Compiled, countries func() (*geo.Database, error)) ([]Result, error) {
+	lines, err := linesOf(c)
+	if err != nil || len(lines) == 0 {
+		return nil, err
+	}
+	j := &judge{Compiled: c, names: question.NewNames(countries, c.Resolved), outcomes: map[packet.Way][]reach.Outcome{}, all: map[packet.Way]reach.Region{}, prepared: map[packet.Way]prepared{}}
+	var a asked
+	for _, p := range lines {
+		for _, l := range p.parts {
+			for _, way := range l.ways() {
+				l.region(&a, way)
+				outByAny(&a, way, c.Facts, l.by)
+				bypassed(&a, way)
+			}
+		}
+	}
+	var addresses addrset.Set
+	if !c.Facts.NonLocalBind { // else any address may be its own
+		addresses, _ = own(c.Facts)
+	}
+	var out []Result
+	tooLarge := diagram.Guard(func() {
+		j.universe = reach.NewUniverse(reach.Options{Own: addresses, Here: c.Here(), Apart: c.Apart(), Questions: a.questions, Settled: true}, c.Program)
+		out, err = j.lines(lines)
+	})
+	if tooLarge != nil {
+		return nil, fmt.Errorf("what is expected cannot be proved: %w\nhint: a test of fewer expectations at a time may be possible; apply --no-expect asks for none", tooLarge)
+	}
+	return out, err
+}
+
+func linesOf(c question.Compiled) ([]*promise, error) {
+	var lines []*promise
+	var errs policy.Errors
+	for _, x := range c.Policy.Expect {
+		hook, err := hookOf(c.Resolved, x)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		l := &line{Expectation: x, Resolved: c.Resolved, hook: hook, here: asks(c.Program, program.DestinationHere)}
+		parts := []*line{l}
+		if x.Published {
+			parts = published(l)
+		}
+		lines = append(lines, &promise{l, parts})
+	}
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	return lines, nil
+}
+
+// asks says whether a condition of a program is on a field.
+func asks(p *program.Program, f program.Field) bool {
+	return slices.ContainsFunc(p.Chains, func(c program.Chain) bool {
+		return slices.ContainsFunc(c.Rules, func(r program.Rule) bool {
+			return slices.ContainsFunc(r.Match, func(c program.Condition) bool { return c.Field == f || slices.Contains(c.SetKey, f) })
+		})
+	})
+}
+
+type judge struct {
+	question.Compiled
+	names    *question.Names
+	universe *reach.Universe
+	outcomes map[packet.Way][]reach.Outcome
+	all      map[packet.Way]reach.Region // that take the way
+	prepared map[packet.Way]prepared
+}
+
+func (j *judge) lines(lines []*promise) ([]Result, error) {
+	var out []Result
+	var senseless policy.Errors
+	var faults []error
+	for _, l := range lines {
+		result, some, err := j.one(l)
+		switch {
+		case !some && l.Published:
+			result.Note = unpublished(l.Resolved)
+		case !some:
+			senseless = append(senseless, j.nobody(l.line))
+		}
+		if err != nil {
+			faults = append(faults, err)
+		}
+		out = append(out, result)
+	}
+	switch {
+	case len(faults) > 0:
+		return out, errors.Join(faults...)
+	case len(senseless) > 0:
+		return nil, senseless
+	}
+	return out, nil
+}
+
+// nobody is the error of a line that no packet fits.
+func (j *judge) nobody(l *line) *policy.Error {
+	hint := "left out are loopback, packets that come in from an address of this host, ICMP that IP cannot work without, and answers to DHCP"
+	switch {
+	case slices.Contains(l.States, string(packet.Established)):
+		hint = "flows of banned addresses are ended when the ban comes"
+	case l.From != nil && addresses(l.Resolved, l.From).IsEmpty() || l.To != nil && addresses(l.Resolved, l.To).IsEmpty():
+		hint = "a set that it names may be empty"
+	}
+	return j.Policy.Errorf(l.Pos, hint, "no packet can fit the expectation: %s (%s)", l.Text, l.hook)
+}
+
+// decided is packets of a line that one line of the policy decides on one way.
+type decided struct {
+	decision
+	line          *line
+	region, among reach.Region
+}
+
+type decision struct {
+	way     packet.Way
+	verdict program.Verdict
+	origin  program.Origin
+	rule    *program.Rule // of those without an origin
+	hook    program.HookKind
+}
+
+// decided parts the line's packets by who decides.
+func (j *judge) decided(l *line) (out []decided) {
+	u := j.universe
+	at := map[decision]int{}
+	for _, way := range l.ways() {
+		fits, among := l.region(u, way)
+		among = u.Minus(u.Unlimited(among), u.And(j.bypassing(way), bypassed(u, way)))
+		fits = u.And(fits, among)
+		if l.by == byPolicy {
+			fits = u.And(fits, j.before(way).led)
+		}
+		for _, o := range j.of(way) {
+			region := u.And(o.Region, fits)
+			if u.Empty(region) {
+				continue
+			}
+			d := decision{way: way, verdict: o.Verdict, origin: o.Origin}
+			if d.origin == (program.Origin{}) {
+				d.rule, d.hook = o.Rule, o.Hook
+			}
+			if i, known := at[d]; known {
+				out[i].region = u.Or(out[i].region, region)
+				continue
+			}
+			at[d] = len(out)
+			out = append(out, decided{d, l, region, among})
+		}
+	}
+	return out
+}
+
+// alsoAsked is of how many lines that decide as expected the reference is asked
+// for one packet each; of those that do not, it is asked of all.
+const alsoAsked = 16
+
+// described is of how many lines that decide otherwise the packets are told in
+// words: more help nobody, and to find names of large sets takes time.
+const described = 20
+
+// one judges one line; some says that there are packets that fit it.
+func (j *judge) one(p *promise) (out Result, some bool, err error) {
+	out = Result{Expectation: p.Expectation, Hook: p.hook}
+	var parts []decided
+	for _, l := range p.parts {
+		parts = append(parts, j.decided(l)...)
+	}
+	var all reach.Region // whatever way they take, since what leads a packet elsewhere is worth its words
+	for _, way := range p.ways() {
+		all = j.universe.Or(all, j.all[way])
+	}
+	var faults []error
+	asked := 0
+	for _, d := range parts {
+		l := d.line
+		met := meets(l.Action, d.verdict)
+		if met {
+			if asked++; asked > alsoAsked {
+				continue
+			}
+		}
+		f := Failure{Verdict: verdictOf(d.verdict), Witness: j.witness(d.way, d.region)}
+		path, fault := j.agrees(l, &d, f.Witness)
+		if fault != nil {
+			faults = append(faults, fault)
+			continue
+		}
+		if met {
+			continue
+		}
+		f.Pos, f.Text, f.Why = path.Pos, path.Text, path.Why
+		if len(out.Failures) < described {
+			f.Traffic = question.Describe(j.Compiled, j.universe, j.names, l.states(), d.way, d.region, j.universe.And(d.among, all), l.destinations())
+		}
+		if i := slices.IndexFunc(out.Failures, f.sameLine); i >= 0 {
+			out.Failures[i].Traffic = append(out.Failures[i].Traffic, f.Traffic...)
+			continue
+		}
+		out.Failures = append(out.Failures, f)
+	}
+	return out, len(parts) > 0, errors.Join(faults...)
+}
+
+// agrees asks the reference about a witness.
+func (j *judge) agrees(l *line, d *decided, witness packet.Packet) (reference.Path, error) {
+	arrives := l.arrives()
+	if l.by == byAnother {
+		arrives = d.way
+	}
+	path := reference.Follow(j.Resolved, witness, arrives)
+	if path.Verdict == verdictOf(d.verdict) {
+		return path, nil
+	}
+	return path, &FaultError{l.Pos, witness, d.verdict, path.Verdict, path.Text + " " + path.Why}
+}
+
+// of is what the program does with the packets that take a way.
+func (j *judge) of(way packet.Way) []reach.Outcome {
+	if j.outcomes[way] == nil {
+		j.outcomes[way] = j.universe.Outcomes(j.Program, way)
+		for _, o := range j.outcomes[way] {
+			j.all[way] = j.universe.Or(j.all[way], o.Region)
+		}
+	}
+	return j.outcomes[way]
+}
+
+// bypassing is the packets that the program does not have tracked, whatever
+// becomes of them then.
+func (j *judge) bypassing(way packet.Way) reach.Region {
+	return j.before(way).untracked
+}
+
+// before says what the program makes of packets before a filter sees them.
+func (j *judge) before(way packet.Way) prepared {
+	if r, known := j.prepared[way]; known {
+		return r
+	}
+	before := *j.Program
+	before.Hooks = slices.DeleteFunc(slices.Clone(before.Hooks), func(h program.Hook) bool {
+		return h.Phase != program.Raw && h.Phase != program.Early && h.Phase != program.NAT
+	})
+	var out prepared
+	for _, o := range j.universe.Outcomes(&before, way) {
+		if slices.Contains(o.Change, "not tracked") {
+			out.untracked = j.universe.Or(out.untracked, o.Region)
+			continue
+		}
+		if to, is := ledTo(&o); is {
+			out.led = j.universe.Or(out.led, j.universe.And(o.Region, outBy(j.universe, way, j.Facts, to)))
+		}
+	}
+	j.prepared[way] = out
+	return out
+}
+
+// prepared is packets by what becomes of them before a filter: they are kept out
+// of tracking, or led on by a DNAT, out by the interface that has the network.
+type prepared struct{ untracked, led reach.Region }
+
+func meets(want policy.Action, v program.Verdict) bool {
+	got := verdictOf(v)
+	return want == got || want == policy.Deny && got != policy.Allow
+}
+
+func verdictOf(v program.Verdict) policy.Action {
+	switch v {
+	case program.Drop:
+		return policy.Drop
+	case program.Reject:
+		return policy.Reject
+	}
+	return policy.Allow
+}

@@ -1,0 +1,124 @@
+package question
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"sluice/internal/base/packet"
+	"sluice/internal/host"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
+	"sluice/internal/program"
+	"sluice/internal/prove/reach"
+	"sluice/internal/prove/reference"
+)
+
+// FaultError says that the two judges of packets disagree: the proof, which
+// follows the compiled program, and the reference, which reads the policy. It is
+// a bug in Sluice.
+type FaultError struct {
+	Policy  string
+	Packet  packet.Packet
+	Way     reach.Way
+	Program string // what the program makes of the packet
+	Meant   string
+}
+
+// Error describes the packet, so that the fault can be reported.
+func (e *FaultError) Error() string {
+	return fmt.Sprintf("this is a bug in Sluice: of one packet the proof says that it is %s, and the policy %s means that it is %s\n"+
+		"packet: %s %+v\n"+
+		"hint: please report it with the policy; believe neither answer",
+		e.Program, e.Policy, e.Meant, e.Way, e.Packet)
+}
+
+// agree asks the reference for the verdict of a witness.
+func agree(r *resolve.Resolved, p packet.Packet, way reach.Way, v program.Verdict) error {
+	var path reference.Path
+	for _, arrives := range slices.Backward(arrivals(p, way)) {
+		path = follow(r, p, arrives)
+		if actionOf(v) == path.Verdict && string(path.Hook) == string(way) {
+			return nil
+		}
+	}
+	said := verdictWord(verdictOf(path.Verdict)) + " by " + path.Why
+	if string(path.Hook) != string(way) {
+		said += " on " + string(path.Hook)
+	}
+	return &FaultError{Policy: r.Policy.File, Packet: p, Way: way, Program: verdictWord(v), Meant: said}
+}
+
+// arrivals are the ways that a packet may seem to have before its destination is
+// rewritten, of one that has this way in the end.
+func arrivals(p packet.Packet, way reach.Way) []reach.Way {
+	switch {
+	case way == reach.Through && p.DestinationLocal == packet.Yes:
+		return []reach.Way{reach.In}
+	case way == reach.In && p.DestinationLocal != packet.Yes:
+		return []reach.Way{reach.In, reach.Through} // to all of a network, or rewritten
+	}
+	return []reach.Way{way}
+}
+
+// follow asks the reference about a packet of which connection tracking says
+// what its State is, as long as the policy does not keep it out of tracking.
+func follow(r *resolve.Resolved, p packet.Packet, way reach.Way) reference.Path {
+	asked := p
+	asked.State = ""
+	// What the kernel never tracks has the state that was said.
+	if begins, _ := reference.Begins(p); begins != packet.Untracked {
+		if path := reference.Follow(r, asked, way); path.Packet.State == packet.Untracked {
+			return path
+		}
+	}
+	return reference.Follow(r, p, way)
+}
+
+func actionOf(v program.Verdict) policy.Action {
+	switch v {
+	case program.Accept:
+		return policy.Allow
+	case program.Reject:
+		return policy.Reject
+	}
+	return policy.Drop
+}
+
+func verdictOf(a policy.Action) program.Verdict {
+	switch a {
+	case policy.Allow:
+		return program.Accept
+	case policy.Reject:
+		return program.Reject
+	}
+	return program.Drop
+}
+
+// nicer gives a class's witness what a reader does not wonder about.
+func nicer(u *reach.Universe, c class, of reach.Region, facts host.Facts) packet.Packet {
+	return Natural(u, u.And(c.region, of), c.witness, c.way, facts)
+}
+
+// examples are addresses for documentation (RFC 5737, RFC 3849).
+var examples = []netip.Addr{
+	netip.MustParseAddr("198.51.100.77"),
+	netip.MustParseAddr("192.0.2.77"),
+	netip.MustParseAddr("203.0.113.77"),
+	netip.MustParseAddr("2001:db8:4d::77"),
+}
+
+func odd(a netip.Addr) bool { return a.Is4() && a.As4()[0] == 0 || a.Is6() && a.As16()[0] == 0 }
+
+// addressesOf are the host's addresses on an interface, or on all others.
+func addressesOf(facts host.Facts, name string, on bool) []netip.Addr {
+	var out []netip.Addr
+	for _, i := range facts.Interfaces {
+		for _, a := range i.Addresses {
+			if (i.Name == name) == on && !a.Addr().IsLoopback() {
+				out = append(out, a.Addr())
+			}
+		}
+	}
+	return out
+}
