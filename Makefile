@@ -61,7 +61,7 @@ fuzz-meaning: ## random policies and packets against the kernel, as root; N=1000
 
 # From outside: KERNEL=6.1,6.12 RUN=PACKAGES TESTS=REGEXP SHORT=1 TABLE=1 SECTIONS=lists,forward
 # TWICE=1 SAVE=FILE HTML=FILE COMMAND=LINE.
-kernels: ## tests and packet costs on Debian's kernels, emulated, as root; KERNEL=6.1 SHORT=1 RUN=./internal/host
+kernels: ## tests and packet costs on Debian's kernels, emulated, as root; KERNEL=6.1 SHORT=1 RUN=./internal/system/host
 	@scripts/setup kernel
 	@$(if $(SHORT)$(RUN)$(COMMAND),,scripts/fetch-geo-data >/dev/null)
 	go build -o .cache/bin/kernels ./internal/kernellab/main

@@ -10,12 +10,12 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/packet"
-	"sluice/internal/kernel/conntrack"
-	"sluice/internal/kernel/nft"
-	"sluice/internal/kernel/socket"
-	"sluice/internal/kernel/sysctl"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/kernel/conntrack"
+	"sluice/internal/system/kernel/nft"
+	"sluice/internal/system/kernel/socket"
+	"sluice/internal/system/kernel/sysctl"
 )
 
 // Connections that run when tracking begins have no entries, and the next packet from

@@ -16,7 +16,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/kernel/conntrack"
+	"sluice/internal/system/kernel/conntrack"
 	"sluice/internal/testnet"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nft"
+	"sluice/internal/system/kernel/nft"
 )
 
 // Where a witness has seen that the kernel holds the running generation to the

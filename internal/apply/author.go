@@ -5,9 +5,9 @@ import (
 	"os/user"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
-	"sluice/internal/kernel/link"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/link"
 )
 
 // Me is who runs this process: through sudo, who called it; over ssh, from

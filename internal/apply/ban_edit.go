@@ -11,9 +11,9 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
-	"sluice/internal/kernel/nfset"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/language/bans"
+	"sluice/internal/system/kernel/nfset"
+	"sluice/internal/system/kernel/nft"
 )
 
 // edit writes an entry to the journal and brings what it changes into the

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/kernel/conntrack"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/conntrack"
 )
 
 // forgetBanned deletes the tracked flows of banned addresses. Rules ask bans of

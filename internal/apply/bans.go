@@ -11,9 +11,9 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
-	"sluice/internal/kernel/nfset"
 	"sluice/internal/language/bans"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nfset"
 )
 
 // Ban kinds.

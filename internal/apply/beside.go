@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nft"
+	"sluice/internal/system/kernel/nft"
 )
 
 // While a policy waits for its confirmation, the sets of what returns without it stay

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nft"
 )
 
 // change is one way from what the kernel holds to a generation, or to nothing.

@@ -15,8 +15,8 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/addrset"
-	"sluice/internal/host"
 	"sluice/internal/program"
+	"sluice/internal/system/host"
 	"sluice/internal/testnet"
 )
 

@@ -6,10 +6,10 @@ import (
 	"slices"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/kernel/conntrack"
-	"sluice/internal/kernel/link"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/kernel/conntrack"
+	"sluice/internal/system/kernel/link"
 )
 
 // cut deletes the tracked flows that a program would refuse if they began now,

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"sluice/internal/backend"
-	"sluice/internal/host"
 	"sluice/internal/program"
+	"sluice/internal/system/host"
 )
 
 // Who is exempt from bans by limits follows the host like the rest, with two

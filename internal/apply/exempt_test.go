@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"sluice/internal/backend"
-	"sluice/internal/host"
 	"sluice/internal/program"
+	"sluice/internal/system/host"
 )
 
 // TestExemptIsWhatServesTheHost: what is compared with names routers and name servers

@@ -14,9 +14,9 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
-	"sluice/internal/kernel/nfset"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/language/bans"
+	"sluice/internal/system/kernel/nfset"
+	"sluice/internal/system/kernel/nft"
 )
 
 // filling is what makes the sets of bans hold what the journal says.

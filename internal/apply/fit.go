@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nfset"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nfset"
 )
 
 // toLoad is the change to a generation as this host can hold it at this moment;

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/kernel/conntrack"
+	"sluice/internal/system/kernel/conntrack"
 	"sluice/internal/testnet"
 )
 

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"sluice/internal/host"
-	"sluice/internal/kernel/link"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/link"
 )
 
 // Of changes that follow closely the first is brought in at once and the rest together:

@@ -4,8 +4,8 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
-	"sluice/internal/host"
 	"sluice/internal/program"
+	"sluice/internal/system/host"
 )
 
 // sides are the interfaces of the host with their addresses, and its default routes.

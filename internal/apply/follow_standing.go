@@ -9,9 +9,9 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
-	"sluice/internal/host"
-	"sluice/internal/kernel/nfset"
 	"sluice/internal/program"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/nfset"
 )
 
 // Standing is how the host compares with what the running policy was loaded with.

@@ -7,8 +7,8 @@ import (
 	"maps"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nfset"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nfset"
 )
 
 // Synced is what Sync did.

@@ -10,9 +10,9 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/host"
 )
 
 // Peer is somebody who manages the host over ssh at this moment, or a flow that

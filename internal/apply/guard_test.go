@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/host"
 	"sluice/internal/program"
+	"sluice/internal/system/host"
 	"sluice/internal/testnet"
 )
 

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"sluice/internal/backend"
-	"sluice/internal/host"
 	"sluice/internal/program"
+	"sluice/internal/system/host"
 )
 
 // Host is one network namespace with its state. The process must be inside of

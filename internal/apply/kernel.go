@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/conntrack"
-	"sluice/internal/kernel/nft"
-	"sluice/internal/kernel/sysctl"
+	"sluice/internal/system/kernel/conntrack"
+	"sluice/internal/system/kernel/nft"
+	"sluice/internal/system/kernel/sysctl"
 )
 
 // Kernel is what this package asks of the kernel, of the network namespace that

@@ -8,11 +8,11 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/kernel/conntrack"
-	"sluice/internal/kernel/link"
-	"sluice/internal/kernel/socket"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/kernel/conntrack"
+	"sluice/internal/system/kernel/link"
+	"sluice/internal/system/kernel/socket"
 )
 
 // LiveFlow is a connection that exists and that other sets concern.

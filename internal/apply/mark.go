@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nft"
+	"sluice/internal/system/kernel/nft"
 )
 
 // The mark is the name of an empty chain in a table of its own, which no hook

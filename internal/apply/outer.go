@@ -4,8 +4,8 @@ import (
 	"net/netip"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
-	"sluice/internal/kernel/conntrack"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/conntrack"
 )
 
 // forgetOuter deletes the entries of the flows that carry somebody who is logged in

@@ -8,9 +8,9 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/kernel/conntrack"
-	"sluice/internal/kernel/socket"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/conntrack"
+	"sluice/internal/system/kernel/socket"
 )
 
 // EndedFlows are the flows that the bans of a new policy end.

@@ -12,9 +12,9 @@ import (
 	"strings"
 
 	"sluice/internal/base/regular"
-	"sluice/internal/host"
-	"sluice/internal/kernel/link"
-	"sluice/internal/kernel/socket"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/link"
+	"sluice/internal/system/kernel/socket"
 )
 
 // Source is one file that the policy was made of. Text is nil where the text is

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/host"
-	"sluice/internal/kernel/link"
 	"sluice/internal/language/bans"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/link"
 )
 
 // spared is what cannot be banned now.

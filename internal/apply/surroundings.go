@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/host"
-	"sluice/internal/kernel/attached"
-	"sluice/internal/kernel/ruleset"
 	"sluice/internal/program"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/attached"
+	"sluice/internal/system/kernel/ruleset"
 )
 
 // Surroundings says what on the host keeps a policy from meaning what it says:

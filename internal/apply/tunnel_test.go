@@ -16,8 +16,8 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
-	"sluice/internal/kernel/conntrack"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/conntrack"
 	"sluice/internal/testnet"
 )
 

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nfset"
 	"sluice/internal/language/bans"
+	"sluice/internal/system/kernel/nfset"
 )
 
 // Unasked is a set of bans by command that no rule asks, and that holds what no

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/kernel/nfset"
 	"sluice/internal/language/bans"
+	"sluice/internal/system/kernel/nfset"
 )
 
 // Unban lifts every ban that lies in one of the ranges, those by limits too.

@@ -7,9 +7,9 @@ import (
 	"slices"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nft"
-	"sluice/internal/kernel/process"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nft"
+	"sluice/internal/system/kernel/process"
 )
 
 // The witness is the last time that the kernel was read back and held a

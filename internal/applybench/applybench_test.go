@@ -11,10 +11,10 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/calibrate"
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/reference"
+	"sluice/internal/system/host"
 	"sluice/internal/testnet"
 )
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/kernel/conntrack"
 	"sluice/internal/language/policy"
+	"sluice/internal/system/kernel/conntrack"
 	"sluice/internal/testnet"
 )
 

@@ -5,8 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"sluice/internal/kernel/memgroup"
 	"sluice/internal/programs"
+	"sluice/internal/system/kernel/memgroup"
 )
 
 // rival is one way of bringing a state into the kernel of its lab.

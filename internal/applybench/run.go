@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"sluice/internal/figures"
-	"sluice/internal/kernel/memgroup"
-	"sluice/internal/kernel/netlinkcount"
 	"sluice/internal/language/policy"
 	"sluice/internal/peers"
 	"sluice/internal/programs"
+	"sluice/internal/system/kernel/memgroup"
+	"sluice/internal/system/kernel/netlinkcount"
 	"sluice/internal/testnet"
 )
 

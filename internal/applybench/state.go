@@ -19,7 +19,6 @@ import (
 	"sluice/internal/base/regular"
 	"sluice/internal/build"
 	"sluice/internal/calibrate"
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
@@ -27,6 +26,7 @@ import (
 	"sluice/internal/peers"
 	"sluice/internal/program"
 	"sluice/internal/programs"
+	"sluice/internal/system/host"
 )
 
 // state is what is to be in the kernel.

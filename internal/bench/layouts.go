@@ -11,11 +11,11 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/addrset"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/measure"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
 	"sluice/internal/samples"
+	"sluice/internal/system/kernel/nft"
 )
 
 var everyPeer = []peer{

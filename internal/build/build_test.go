@@ -7,11 +7,11 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/build"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
+	"sluice/internal/system/host"
 )
 
 func resolved(t *testing.T, text string) *resolve.Resolved {

@@ -11,8 +11,8 @@ import (
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/addrset"
 	"sluice/internal/calibrate/account"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nft"
 	"sluice/internal/testnet"
 )
 

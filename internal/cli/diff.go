@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/query"
+	"sluice/internal/system/host"
 )
 
 // runningName stands for the policy that runs, in place of a file.

@@ -10,10 +10,10 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/prove/reference"
+	"sluice/internal/system/host"
 )
 
 // askedPacket is the packet of a question as the flags give it.

@@ -10,10 +10,10 @@ import (
 
 	"sluice/internal/apply"
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/bans"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/reference"
+	"sluice/internal/system/host"
 )
 
 // notes are what may become of a packet beside the policy.

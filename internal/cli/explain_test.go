@@ -10,7 +10,6 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/bans"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
@@ -19,6 +18,7 @@ import (
 	"sluice/internal/program/mutants"
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/reference"
+	"sluice/internal/system/host"
 )
 
 func TestTCPFlags(t *testing.T) {

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/reference"
+	"sluice/internal/system/host"
 )
 
 // wayTaken is a packet on one of the ways that it may go.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/host"
 	"sluice/internal/language/resolve"
+	"sluice/internal/system/host"
 )
 
 // interfaces refuses the name of a zone where one of an interface is wanted.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/host"
+	"sluice/internal/system/host"
 )
 
 func newFacts() *cobra.Command {

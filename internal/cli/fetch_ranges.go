@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/kernel/confine"
 	"sluice/internal/language/apart"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/lists"
+	"sluice/internal/system/kernel/confine"
 )
 
 // fetchRanges is the command line of the process that fetches lists and country data

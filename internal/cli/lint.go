@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/base/regular"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/check"
+	"sluice/internal/system/host"
 )
 
 func newLint() *cobra.Command {

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/figures"
-	"sluice/internal/hostwatch"
 	"sluice/internal/load"
+	"sluice/internal/system/hostwatch"
 )
 
 const (

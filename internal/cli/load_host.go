@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/figures"
-	"sluice/internal/hostwatch"
 	"sluice/internal/samples"
+	"sluice/internal/system/hostwatch"
 )
 
 // watchedSpaces are the namespaces to watch; nil is none.

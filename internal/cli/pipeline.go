@@ -12,7 +12,6 @@ import (
 	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/build"
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
@@ -20,6 +19,7 @@ import (
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/estimate"
+	"sluice/internal/system/host"
 )
 
 // pipeline is the way of a policy from its file to what a kernel runs, with

@@ -10,10 +10,10 @@ import (
 	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/base/cache"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/check"
 	"sluice/internal/prove/expect"
+	"sluice/internal/system/host"
 )
 
 // preparation is a policy that is read, with what it will be compiled from.

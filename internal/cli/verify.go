@@ -13,9 +13,9 @@ import (
 	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/build"
-	"sluice/internal/host"
-	"sluice/internal/kernel/attached"
 	"sluice/internal/program"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/attached"
 	"sluice/internal/verify"
 )
 

@@ -10,13 +10,13 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/build"
 	"sluice/internal/figures"
-	"sluice/internal/host"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
 	"sluice/internal/packetbench"
 	"sluice/internal/program"
 	"sluice/internal/samples"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/nft"
 )
 
 // oneCountry has a set of some thousand ranges a family: large enough to be laid out,

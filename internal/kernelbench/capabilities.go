@@ -7,9 +7,9 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/figures"
-	"sluice/internal/host"
 	"sluice/internal/measure"
 	"sluice/internal/samples"
+	"sluice/internal/system/host"
 )
 
 // capabilities asks this kernel what it is able to, feature by feature.

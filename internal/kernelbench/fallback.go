@@ -9,9 +9,9 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
 	"sluice/internal/figures"
-	"sluice/internal/host"
 	"sluice/internal/measure"
 	"sluice/internal/samples"
+	"sluice/internal/system/host"
 	"sluice/internal/testnet"
 )
 

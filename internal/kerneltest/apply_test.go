@@ -14,12 +14,12 @@ import (
 	changes "sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program/compile"
 	"sluice/internal/program/optimize"
+	"sluice/internal/system/host"
 	"sluice/internal/testnet"
 )
 

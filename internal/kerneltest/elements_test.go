@@ -8,9 +8,9 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/system/host"
 	"sluice/internal/testnet"
 )
 

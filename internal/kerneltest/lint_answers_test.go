@@ -8,11 +8,11 @@ import (
 	"slices"
 	"testing"
 
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/prove/check"
+	"sluice/internal/system/host"
 	"sluice/internal/testnet"
 )
 

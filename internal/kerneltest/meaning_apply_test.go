@@ -15,8 +15,6 @@ import (
 
 	changes "sluice/internal/apply"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/host"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
@@ -24,6 +22,8 @@ import (
 	"sluice/internal/program/compile"
 	"sluice/internal/program/mutants"
 	"sluice/internal/program/optimize"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/nft"
 )
 
 // countries opens the country data that comes with the program, once.

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/host"
+	"sluice/internal/system/host"
 	"sluice/internal/testnet"
 )
 

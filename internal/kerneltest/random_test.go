@@ -9,12 +9,12 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/reach"
 	"sluice/internal/prove/reference"
+	"sluice/internal/system/host"
 )
 
 // yardFacts is what is known of the host in the yard, without a kernel.

@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/prove/reference"
+	"sluice/internal/system/host"
 	"sluice/internal/testnet"
 )
 

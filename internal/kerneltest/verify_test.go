@@ -12,12 +12,12 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/testseed"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/program/compile"
 	"sluice/internal/program/mutants"
 	"sluice/internal/program/optimize"
+	"sluice/internal/system/kernel/nft"
 	"sluice/internal/testnet"
 	"sluice/internal/verify"
 )

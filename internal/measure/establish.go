@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/kernel/conntrack"
+	"sluice/internal/system/kernel/conntrack"
 )
 
 // Connect puts a TCP connection from a client to the lab into its connection

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/measure"
+	"sluice/internal/system/host"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
+	"sluice/internal/system/host"
 	"sluice/internal/testnet"
 )
 

@@ -13,12 +13,12 @@ import (
 	"syscall"
 
 	"sluice/internal/calibrate"
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
+	"sluice/internal/system/host"
 )
 
 // state is a state directory for a run: what policies are resolved with is taken

@@ -12,11 +12,11 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/figures"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
 	"sluice/internal/prove/reference"
+	"sluice/internal/system/host"
 	"sluice/internal/testnet"
 )
 

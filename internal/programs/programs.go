@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"sluice/internal/kernel/memgroup"
+	"sluice/internal/system/kernel/memgroup"
 )
 
 // Program is one run of a program. It dies with this process.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/kernel/memgroup"
+	"sluice/internal/system/kernel/memgroup"
 )
 
 // hold is a shell's way to have eight million bytes.

@@ -14,13 +14,13 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/program/compile"
 	"sluice/internal/shadow"
+	"sluice/internal/system/host"
 )
 
 // listsIn serves a URL from the file of a folder that bears its last name.

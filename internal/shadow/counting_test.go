@@ -13,7 +13,6 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
@@ -21,6 +20,7 @@ import (
 	"sluice/internal/prove/reach"
 	"sluice/internal/prove/reference"
 	"sluice/internal/shadow"
+	"sluice/internal/system/host"
 )
 
 // judgeable is a copy of which every packet has one verdict: rules in their order, and

@@ -20,12 +20,12 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/testseed"
-	"sluice/internal/host"
-	"sluice/internal/kernel/conntrack"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
 	"sluice/internal/shadow"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/conntrack"
+	"sluice/internal/system/kernel/nft"
 	"sluice/internal/testnet"
 )
 

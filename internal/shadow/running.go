@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nft"
 )
 
 // ErrRuns says that a shadow runs already in the network namespace.

@@ -5,8 +5,8 @@ import (
 	"os"
 	"strings"
 
-	"sluice/internal/kernel/nft"
-	"sluice/internal/kernel/sysctl"
+	"sluice/internal/system/kernel/nft"
+	"sluice/internal/system/kernel/sysctl"
 )
 
 // untrackedError says that the shadow would start connection tracking.

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/kernel/conntrack"
+	"sluice/internal/system/kernel/conntrack"
 	"sluice/internal/testnet"
 )
 

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"sluice/internal/figures"
-	"sluice/internal/hostwatch"
 	"sluice/internal/samples"
+	"sluice/internal/system/hostwatch"
 )
 
 func rounds(x float64) samples.Series { return samples.Series{x, x, x, x, x, x, x} }

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/kernel/sysctl"
+	"sluice/internal/system/kernel/sysctl"
 	"sluice/internal/testnet"
 )
 

@@ -8,7 +8,7 @@ import (
 	"os/exec"
 	"strconv"
 
-	"sluice/internal/kernel/sysctl"
+	"sluice/internal/system/kernel/sysctl"
 )
 
 // The settings of the connection table that belong to the whole machine.

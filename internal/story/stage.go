@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"sluice/internal/figures"
-	"sluice/internal/kernel/sysctl"
+	"sluice/internal/system/kernel/sysctl"
 	"sluice/internal/testnet"
 )
 

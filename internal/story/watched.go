@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"sluice/internal/figures"
-	"sluice/internal/hostwatch"
+	"sluice/internal/system/hostwatch"
 	"sluice/internal/testnet"
 )
 

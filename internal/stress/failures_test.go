@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/kernel/memgroup"
+	"sluice/internal/system/kernel/memgroup"
 	"sluice/internal/testnet"
 )
 

@@ -8,11 +8,11 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
 	"sluice/internal/prove/reference"
+	"sluice/internal/system/host"
 	"sluice/internal/testnet"
 )
 

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"sluice/internal/apply"
-	"sluice/internal/host"
-	"sluice/internal/kernel/memgroup"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/memgroup"
 	"sluice/internal/testnet"
 )
 

@@ -13,14 +13,14 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/build"
-	"sluice/internal/host"
-	"sluice/internal/kernel/memgroup"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/prove/check"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/memgroup"
+	"sluice/internal/system/kernel/nft"
 )
 
 // worker does what the hand is told. Apart from what the kernel can do, which

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/kernel/link"
-	"sluice/internal/kernel/nft"
-	"sluice/internal/kernel/nftrace"
-	"sluice/internal/kernel/replica"
-	"sluice/internal/kernel/wire"
+	"sluice/internal/system/kernel/link"
+	"sluice/internal/system/kernel/nft"
+	"sluice/internal/system/kernel/nftrace"
+	"sluice/internal/system/kernel/replica"
+	"sluice/internal/system/kernel/wire"
 )
 
 // patience is how long the second packet may take: it is there at once unless the machine

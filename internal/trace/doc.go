@@ -1,5 +1,5 @@
 // Package trace asks the firewall that is loaded what it does with one packet. It
-// copies the network namespace (internal/kernel/replica), sends the packet into the copy,
+// copies the network namespace (internal/system/kernel/replica), sends the packet into the copy,
 // and reads which chains and rules it met (nf_tables' trace; for legacy iptables, which
 // rules have counted). cli calls it for "sluice explain --live".
 //

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/kernel/replica"
+	"sluice/internal/system/kernel/replica"
 )
 
 // Question is a packet that the firewall is asked about.

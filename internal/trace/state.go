@@ -8,9 +8,9 @@ import (
 	"slices"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/kernel/conntrack"
-	"sluice/internal/kernel/nft"
-	"sluice/internal/kernel/replica"
+	"sluice/internal/system/kernel/conntrack"
+	"sluice/internal/system/kernel/nft"
+	"sluice/internal/system/kernel/replica"
 )
 
 // senderMAC is the hardware address of who is on the other end; it is a local one.

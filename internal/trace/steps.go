@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/kernel/nftrace"
-	"sluice/internal/kernel/replica"
+	"sluice/internal/system/kernel/nftrace"
+	"sluice/internal/system/kernel/replica"
 )
 
 // ownTables are the names of Sluice's own tables.

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/kernel/nftrace"
+	"sluice/internal/system/kernel/nftrace"
 )
 
 // tableName is that of the own table in the copy.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"sluice/internal/kernel/nft"
+	"sluice/internal/system/kernel/nft"
 )
 
 // rulePlace is one rule of the host's ruleset.

@@ -9,7 +9,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/calibrate/account"
-	"sluice/internal/kernel/nft"
+	"sluice/internal/system/kernel/nft"
 	"sluice/internal/testnet"
 )
 

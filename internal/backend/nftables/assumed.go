@@ -6,8 +6,8 @@ import (
 	"errors"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nfset"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nfset"
 )
 
 // Edits compares the trees and what is in each set as they are written, and reads

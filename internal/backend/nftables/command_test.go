@@ -8,8 +8,8 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/testseed"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nft"
 )
 
 // banning is a program with bans by command before a flowtable, in a chain of

@@ -7,8 +7,8 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/conformance"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/host"
-	"sluice/internal/kernel/nft"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/nft"
 	"sluice/internal/testnet"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nfset"
-	"sluice/internal/kernel/nft"
+	"sluice/internal/system/kernel/nfset"
+	"sluice/internal/system/kernel/nft"
 )
 
 // contents are elements on their way to the kernel, which go by netlink: nft

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nft"
+	"sluice/internal/system/kernel/nft"
 )
 
 // TestScript: what a step sends is what its text says.

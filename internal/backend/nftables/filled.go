@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nfset"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nfset"
 )
 
 // Filled reads a set that packets fill: the kernel's sets of both families, or the

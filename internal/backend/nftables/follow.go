@@ -10,8 +10,8 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
-	"sluice/internal/kernel/nfset"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nfset"
 )
 
 // Sets that hold what the host is are hash sets with a name of their own: nft edits no

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 
 	"sluice/internal/base/testseed"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nft"
 )
 
 // FuzzRead: whatever nft or somebody else prints, the reader gives a state or

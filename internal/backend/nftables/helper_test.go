@@ -10,8 +10,8 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nft"
 	"sluice/internal/testnet"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
-	"sluice/internal/kernel/nfset"
+	"sluice/internal/system/kernel/nfset"
 )
 
 // keyPart says how values of one type stand in a key of the kernel's.

@@ -9,9 +9,9 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/testseed"
-	"sluice/internal/kernel/nft"
 	measuring "sluice/internal/measure"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nft"
 	"sluice/internal/testnet"
 )
 

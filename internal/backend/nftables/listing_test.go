@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"sluice/internal/kernel/nft"
+	"sluice/internal/system/kernel/nft"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew, those of listings from the nft and kernel at hand")

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nft"
 	"sluice/internal/verify"
 )
 

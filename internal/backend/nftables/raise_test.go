@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"sluice/internal/backend"
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
@@ -13,6 +12,7 @@ import (
 	"sluice/internal/program/compile"
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/host"
 )
 
 // proved raises a state and proves it equal to a program, for every packet.

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nft"
 )
 
 // ReadSince reads the sets that are edited in place, and those that came since.

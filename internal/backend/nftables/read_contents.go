@@ -10,8 +10,8 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
-	"sluice/internal/kernel/nfset"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nfset"
 )
 
 // readContents reads what the wanted sets hold. Several are read at a time: the kernel takes longer for the second half

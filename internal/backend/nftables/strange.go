@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nfset"
+	"sluice/internal/system/kernel/nfset"
 )
 
 // What packets put into a set is what the rules say that fill it: the limit or the

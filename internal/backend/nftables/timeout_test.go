@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/kernel/nft"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nft"
 	"sluice/internal/testnet"
 )
 

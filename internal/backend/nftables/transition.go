@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"sluice/internal/backend"
-	"sluice/internal/kernel/nfset"
+	"sluice/internal/system/kernel/nfset"
 )
 
 // A flow that ran before connection tracking saw it has no entry, so its next

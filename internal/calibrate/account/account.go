@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/kernel/memgroup"
+	"sluice/internal/system/kernel/memgroup"
 	"sluice/internal/testnet"
 )
 

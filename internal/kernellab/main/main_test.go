@@ -15,13 +15,13 @@ import (
 
 func TestParse(t *testing.T) {
 	for line, want := range map[string]string{
-		"":                          everyKernel,
-		"-core":                     oneKernel,
-		"-core -kernel 6.12":        "6.12",
-		"-run ./internal/host":      everyKernel,
-		"-command true":             oneKernel,
-		"-kernel 6.1,,6.12":         "6.1,6.12",
-		"-no-tests -sections lists": everyKernel,
+		"":                            everyKernel,
+		"-core":                       oneKernel,
+		"-core -kernel 6.12":          "6.12",
+		"-run ./internal/system/host": everyKernel,
+		"-command true":               oneKernel,
+		"-kernel 6.1,,6.12":           "6.1,6.12",
+		"-no-tests -sections lists":   everyKernel,
 	} {
 		o, err := parse(strings.Fields(line), io.Discard)
 		if got := strings.Join(o.kernels, ","); err != nil || got != want {
@@ -66,7 +66,7 @@ func helper(t *testing.T) {}
 // The core tests are those of this repository that were meant.
 func TestCoreTestsAreThere(t *testing.T) {
 	t.Chdir(filepath.Join("..", "..", ".."))
-	all, err := kernelPackages(t.Context(), []string{"./internal/host", "./internal/kerneltest", "./internal/kernellab/..."}, coreTests)
+	all, err := kernelPackages(t.Context(), []string{"./internal/system/host", "./internal/kerneltest", "./internal/kernellab/..."}, coreTests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +74,13 @@ func TestCoreTestsAreThere(t *testing.T) {
 	for _, p := range all {
 		got[p.dir] = p.tests
 	}
-	for dir, test := range map[string]string{"internal/host": "TestCapabilities", "internal/kerneltest": "TestFactOffloadedFlowsMissForward"} {
+	for dir, test := range map[string]string{"internal/system/host": "TestCapabilities", "internal/kerneltest": "TestFactOffloadedFlowsMissForward"} {
 		if !slices.Contains(got[dir], test) {
 			t.Errorf("%s has %q, want %s too", dir, got[dir], test)
 		}
 	}
-	for expression, want := range map[string]string{"^TestNone$": "no test of ./internal/host matches", "[": "names of tests"} {
-		if _, err := kernelPackages(t.Context(), []string{"./internal/host"}, expression); err == nil || !strings.Contains(err.Error(), want) {
+	for expression, want := range map[string]string{"^TestNone$": "no test of ./internal/system/host matches", "[": "names of tests"} {
+		if _, err := kernelPackages(t.Context(), []string{"./internal/system/host"}, expression); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", expression, err)
 		}
 	}

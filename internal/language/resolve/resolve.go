@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
+	"sluice/internal/system/host"
 )
 
 // Options is what a policy's names are resolved with.

@@ -12,9 +12,9 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/testseed"
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
+	"sluice/internal/system/host"
 )
 
 func write(t *testing.T, dir, name, text string) string {

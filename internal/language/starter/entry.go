@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
+	"sluice/internal/system/host"
 )
 
 // entry is one line that a policy may have.

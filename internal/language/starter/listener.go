@@ -7,11 +7,11 @@ import (
 	"net/netip"
 	"slices"
 
-	"sluice/internal/host"
-	"sluice/internal/kernel/link"
-	"sluice/internal/kernel/process"
-	"sluice/internal/kernel/socket"
-	"sluice/internal/kernel/wireguard"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/link"
+	"sluice/internal/system/kernel/process"
+	"sluice/internal/system/kernel/socket"
+	"sluice/internal/system/kernel/wireguard"
 )
 
 // Situation is what a first policy is written from.

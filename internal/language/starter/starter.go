@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/host"
+	"sluice/internal/system/host"
 )
 
 // Policy writes the first policy; the same situation gives the same bytes.

@@ -18,11 +18,11 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/language/starter"
 	"sluice/internal/prove/check"
+	"sluice/internal/system/host"
 	"sluice/internal/testnet"
 )
 

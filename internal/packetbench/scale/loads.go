@@ -11,11 +11,11 @@ import (
 
 	"sluice/internal/calibrate"
 	"sluice/internal/figures"
-	"sluice/internal/kernel/memgroup"
 	"sluice/internal/packetbench"
 	"sluice/internal/peers"
 	"sluice/internal/programs"
 	"sluice/internal/samples"
+	"sluice/internal/system/kernel/memgroup"
 	"sluice/internal/testnet"
 )
 

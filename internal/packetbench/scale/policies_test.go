@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/peers"
+	"sluice/internal/system/host"
 )
 
 // resolved writes a policy of a dimension and reads it back.

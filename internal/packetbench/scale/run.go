@@ -11,12 +11,12 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/figures"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/measure"
 	"sluice/internal/packetbench"
 	"sluice/internal/peers"
+	"sluice/internal/system/host"
 )
 
 // Options say what to measure.

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/program/compile"
+	"sluice/internal/system/host"
 )
 
 // TestBypassAsksForRoute: the routing table is asked whether an address is this

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
+	"sluice/internal/system/host"
 )
 
 // TestExemptFromBansByLimits: who is logged in, routers and name servers are banned by

@@ -12,13 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/program/compile"
 	"sluice/internal/program/optimize"
+	"sluice/internal/system/host"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -4,9 +4,9 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
+	"sluice/internal/system/host"
 )
 
 const (

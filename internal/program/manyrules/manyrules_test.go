@@ -7,13 +7,13 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program/compile"
 	"sluice/internal/program/manyrules"
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/check"
+	"sluice/internal/system/host"
 )
 
 // BenchmarkPipeline tells the time of processors that each step takes with ten

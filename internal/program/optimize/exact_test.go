@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/program/compile"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/host"
 )
 
 // proveEqual proves that two programs treat every packet alike, in verdict,

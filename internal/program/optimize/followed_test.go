@@ -8,11 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/program/compile"
+	"sluice/internal/system/host"
 )
 
 // TestNothingRestsOnTheDefaultRoute: whichever interfaces default routes leave by when a

@@ -4,11 +4,11 @@ import (
 	"slices"
 	"testing"
 
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/program/compile"
+	"sluice/internal/system/host"
 )
 
 // TestUntrackedAside: what bypasses tracking has a chain of its own where that saves

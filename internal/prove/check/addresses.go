@@ -4,8 +4,8 @@ import (
 	"net/netip"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
+	"sluice/internal/system/host"
 )
 
 // ownAddresses is what packets to a host can have as destination: its

@@ -7,8 +7,8 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
+	"sluice/internal/system/host"
 )
 
 // asked is one server at one address that the host asks by itself and needs an

@@ -2,8 +2,8 @@ package check
 
 import (
 	"sluice/internal/base/addrset"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
+	"sluice/internal/system/host"
 )
 
 // led is ports that a rewriting of the destination leads to another port.

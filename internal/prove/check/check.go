@@ -4,9 +4,9 @@ import (
 	"fmt"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/system/host"
 )
 
 // Run returns what it finds in a resolved policy, in the order of the policy's

@@ -12,10 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/prove/check"
+	"sluice/internal/system/host"
 )
 
 // facts is a small host: one way out, a bridge with a port, somebody logged in.

@@ -1,8 +1,8 @@
 package check
 
 import (
-	"sluice/internal/host"
 	"sluice/internal/language/resolve"
+	"sluice/internal/system/host"
 )
 
 // RunCounting is Run, and how many comparisons of boxes it made.

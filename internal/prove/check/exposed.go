@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
+	"sluice/internal/system/host"
 )
 
 // openManagement finds rules that open a port of management to everybody: to at

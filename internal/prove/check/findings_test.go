@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/host"
 	"sluice/internal/prove/check"
+	"sluice/internal/system/host"
 )
 
 func TestSets(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/system/host"
 )
 
 // Options is what Lint needs beside the policy and the host.

@@ -13,12 +13,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/prove/check"
 	"sluice/internal/prove/reference"
+	"sluice/internal/system/host"
 )
 
 // manualHost is the host that the manual's examples are about.

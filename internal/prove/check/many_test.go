@@ -3,11 +3,11 @@ package check_test
 import (
 	"testing"
 
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program/manyrules"
 	"sluice/internal/prove/check"
+	"sluice/internal/system/host"
 )
 
 // Whatever shape ten thousand rules have, some comparisons for each are all that

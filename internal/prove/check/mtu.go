@@ -3,8 +3,8 @@ package check
 import (
 	"fmt"
 
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
+	"sluice/internal/system/host"
 )
 
 // noClamp finds ways for TCP from a link with large packets into one with

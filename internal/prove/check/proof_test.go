@@ -10,7 +10,6 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/bdd"
 	"sluice/internal/base/testseed"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
@@ -18,6 +17,7 @@ import (
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/check"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/host"
 )
 
 // randomPolicy has every section and whatever stands between a packet and a

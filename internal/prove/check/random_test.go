@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"sluice/internal/base/testseed"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/prove/check"
+	"sluice/internal/system/host"
 )
 
 // randomRules is rules of forward over a world so small that every kind of

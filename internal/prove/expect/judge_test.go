@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
@@ -15,6 +14,7 @@ import (
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/expect"
 	"sluice/internal/prove/query"
+	"sluice/internal/system/host"
 )
 
 var facts = host.Facts{

@@ -5,11 +5,11 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/host"
 )
 
 // algebra is what regions are made with: a universe, or what finds out first

@@ -7,11 +7,11 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/host"
 )
 
 // promise is an expectation with the packets that it is about: those of one line,

@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/host"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/host"
 )
 
 // impossibleHere are packets that a universe tells apart and that, as the facts of the host

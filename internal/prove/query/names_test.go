@@ -7,10 +7,10 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/testseed"
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/system/host"
 )
 
 // resolved reads a policy for a host with the addresses 198.51.100.1 on eth0 and

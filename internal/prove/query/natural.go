@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/host"
 )
 
 // Natural gives a packet of a region, the nearest to a witness of it that the host

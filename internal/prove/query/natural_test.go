@@ -4,11 +4,11 @@ import (
 	"net/netip"
 	"testing"
 
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/host"
 )
 
 // TestNatural: the interface of the default route comes first, though another is

@@ -7,9 +7,9 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/host"
 )
 
 // Packets are asked about as they arrive, before anybody rewrites them. Of those

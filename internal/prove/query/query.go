@@ -7,11 +7,11 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/host"
 )
 
 // Compiled is a policy with the program that it means.

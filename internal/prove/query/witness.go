@@ -6,12 +6,12 @@ import (
 	"slices"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
 	"sluice/internal/prove/reference"
+	"sluice/internal/system/host"
 )
 
 // FaultError says that the two judges of packets disagree: the proof, which

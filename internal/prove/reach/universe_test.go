@@ -10,7 +10,6 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
@@ -18,6 +17,7 @@ import (
 	"sluice/internal/program/compile"
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/reach"
+	"sluice/internal/system/host"
 )
 
 var ways = []reach.Way{reach.In, reach.Through, reach.Out}

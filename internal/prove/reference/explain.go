@@ -5,9 +5,9 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/system/host"
 )
 
 // Path is what becomes of a packet, and on which way.

@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/system/host"
 )
 
 // town is a host with two sides.

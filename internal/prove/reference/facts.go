@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/system/host"
 )
 
 // locate says whose the packet's addresses are and by which interface it

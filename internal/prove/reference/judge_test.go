@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/system/host"
 )
 
 const text = `

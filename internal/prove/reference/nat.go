@@ -6,8 +6,8 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
+	"sluice/internal/system/host"
 )
 
 // mapInward puts the destination of a stateless map in the inner prefix, in the

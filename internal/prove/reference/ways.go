@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/host"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/system/host"
 )
 
 // mostWays bounds how many ways of one packet are followed.

@@ -1,0 +1,51 @@
+package host
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	"sluice/internal/system/kernel/link"
+)
+
+// Exempt is whom no ban by a limit hits: who is logged in over ssh, the routers of the
+// default routes and the name servers, sorted. Loopback and link-local addresses, which
+// no ban hits anyway, are left out, and so is who is connected to ssh but not known to be
+// logged in: nobody is to exempt himself by connecting.
+func (f *Facts) Exempt() []netip.Addr {
+	all := slices.Concat(f.Gateways, f.Resolvers)
+	for _, p := range f.SSHPeers {
+		if !p.Unproved {
+			all = append(all, p.Remote.Addr())
+		}
+	}
+	var out []netip.Addr
+	for _, a := range all {
+		if a = a.Unmap().WithZone(""); a.IsGlobalUnicast() {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// ReadServing reads the routers of the default routes and the name servers; namespace is
+// as in Facts.
+func (f *Facts) ReadServing(namespace string) error {
+	gateways, failed := link.Gateways()
+	slices.SortFunc(gateways, netip.Addr.Compare)
+	f.Gateways = slices.Compact(gateways)
+	resolvers, err := Resolvers(namespace)
+	f.Resolvers = resolvers
+	return errors.Join(failed, err)
+}
+
+// ReadPeers reads who manages the host over ssh, which needs its interfaces.
+func (f *Facts) ReadPeers() error {
+	had := len(f.Unread)
+	f.readSSHPeers()
+	if len(f.Unread) > had {
+		return errors.New(f.Unread[had])
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package host
+
+import (
+	"cmp"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/internal/system/kernel/process"
+	"sluice/internal/system/kernel/socket"
+)
+
+// sshPort is where an ssh server listens that systemd's socket unit started and
+// no process by its name owns.
+const sshPort = 22
+
+// sshServers are the short names of programs that let administrators in; since
+// OpenSSH 9.8 a session is served by a program of its own.
+var sshServers = []string{"sshd", "sshd-session", "sshd-auth", "dropbear"}
+
+// readSSHPeers finds who manages the host: the connections to what sshd listens
+// on, and the session that Sluice itself was called from.
+func (f *Facts) readSSHPeers() {
+	sockets, err := socket.TCP()
+	if err != nil {
+		f.unread("ssh peers", err)
+	}
+	owners, err := SSHServers()
+	if err != nil {
+		f.unread("owners of sockets", err)
+	}
+	peers := peersAt(sessions(sockets, owners), owners)
+	if own, ok := OwnSession(); ok && f.has(own.Local.Addr()) {
+		peers = slices.DeleteFunc(peers, func(p SSHPeer) bool { return p.Remote == own.Remote && p.Local == own.Local })
+		peers = append(peers, own)
+	}
+	slices.SortFunc(peers, func(a, b SSHPeer) int {
+		return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local))
+	})
+	f.SSHPeers = slices.Compact(peers)
+}
+
+// WithPeersNow is these facts with who manages the host over ssh at this moment,
+// and by which flows, as far as that can be told.
+func (f Facts) WithPeersNow() Facts {
+	f.readSSHPeers()
+	f.readOuterFlows()
+	return f
+}
+
+// PeersOf is who manages a host over ssh at this moment from addresses that are
+// asked of, in the order of sockets. Processes are looked at only where there is
+// a connection from such an address.
+func PeersOf(asked func(netip.Addr) bool) ([]SSHPeer, error) {
+	sockets, err := socket.TCP()
+	if err != nil {
+		return nil, err
+	}
+	of := func(s socket.Socket) bool {
+		return s.State == socket.Established && asked(withoutZone(s.Remote).Addr())
+	}
+	if !slices.ContainsFunc(sockets, of) {
+		return nil, nil
+	}
+	owners, err := SSHServers()
+	if err != nil {
+		return nil, err
+	}
+	return peersAt(slices.DeleteFunc(sessions(sockets, owners), func(s socket.Socket) bool { return !of(s) }), owners), nil
+}
+
+// peersAt is who is logged in, or may be, by connections to ssh servers.
+func peersAt(connections []socket.Socket, owners map[uint32][]process.Process) []SSHPeer {
+	var peers []SSHPeer
+	for _, s := range connections {
+		if in, told := loggedIn(s.Inode, owners[s.Inode], process.Title); in {
+			peers = append(peers, SSHPeer{Remote: withoutZone(s.Remote), Local: withoutZone(s.Local), Unproved: !told})
+		}
+	}
+	return peers
+}
+
+// sessions is the connections that came in to an ssh server: to a port where
+// one listens, or to a port where another program listens for it (systemd) and
+// hands it the connection. What a session itself opens to others is none.
+func sessions(sockets []socket.Socket, owners map[uint32][]process.Process) []socket.Socket {
+	ports := SSHPorts(sockets, owners)
+	listening := map[uint16]bool{}
+	for _, s := range sockets {
+		if s.State == socket.Listen {
+			listening[s.Local.Port()] = true
+		}
+	}
+	var found []socket.Socket
+	for _, s := range sockets {
+		port := s.Local.Port()
+		if s.State == socket.Established && (slices.Contains(ports, port) || listening[port] && servesSSH(owners[s.Inode])) {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// loggedIn says whether somebody has proved who he is on a connection, and whether
+// that can be told: the whole internet holds connections to an ssh server that it tries
+// passwords on. While OpenSSH asks, every process that holds the connection has a title
+// in brackets ("sshd: root [net]", "sshd: [accepted]", "sshd-session: root [priv]");
+// then one is "sshd: root@pts/0" (session_proctitle in its session.c, setproctitle in
+// auth2.c). One that no process holds was not accepted yet, or is over. Of other
+// servers it cannot be told; somebody may be logged in.
+func loggedIn(inode uint32, owners []process.Process, title func(pid int) string) (in, told bool) {
+	if inode == 0 {
+		return false, true
+	}
+	told = len(owners) > 0
+	for _, p := range owners {
+		switch text := title(p.PID); {
+		case !strings.HasPrefix(text, "sshd"):
+			told = false
+		case !strings.HasSuffix(text, "]"):
+			return true, true
+		}
+	}
+	return !told, told
+}
+
+// SSHServers says which sockets the ssh servers of the host hold.
+func SSHServers() (map[uint32][]process.Process, error) { return process.OwnersNamed(sshServers...) }
+
+func servesSSH(owners []process.Process) bool {
+	return slices.ContainsFunc(owners, func(p process.Process) bool { return slices.Contains(sshServers, p.Name) })
+}
+
+// SSHPorts returns the ports on which ssh servers listen, sorted: those of
+// servers known by name, and 22 where anybody listens there.
+func SSHPorts(sockets []socket.Socket, owners map[uint32][]process.Process) []uint16 {
+	var ports []uint16
+	for _, s := range sockets {
+		if s.Protocol != "tcp" || s.State != socket.Listen {
+			continue
+		}
+		if servesSSH(owners[s.Inode]) || s.Local.Port() == sshPort {
+			ports = append(ports, s.Local.Port())
+		}
+	}
+	slices.Sort(ports)
+	return slices.Compact(ports)
+}
+
+// OwnSession reads SSH_CONNECTION of this process or, since sudo takes it away,
+// of the nearest process above it that has one.
+func OwnSession() (SSHPeer, bool) {
+	if text, ok := os.LookupEnv(sessionVariable); ok {
+		return parseSession(text)
+	}
+	for _, pid := range process.Ancestors(os.Getppid()) {
+		if text, ok := process.Environment(pid, sessionVariable); ok {
+			return parseSession(text)
+		}
+	}
+	return SSHPeer{}, false
+}
+
+const sessionVariable = "SSH_CONNECTION"
+
+// parseSession reads "CLIENT PORT SERVER PORT" (ssh(1)).
+func parseSession(text string) (SSHPeer, bool) {
+	words := strings.Fields(text)
+	if len(words) != 4 {
+		return SSHPeer{}, false
+	}
+	remote, ok1 := endpoint(words[0], words[1])
+	local, ok2 := endpoint(words[2], words[3])
+	return SSHPeer{Remote: remote, Local: local}, ok1 && ok2
+}
+
+func endpoint(address, port string) (netip.AddrPort, bool) {
+	a, err := netip.ParseAddr(address)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return withoutZone(netip.AddrPortFrom(a, uint16(n))), err == nil
+}
+
+func withoutZone(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
+}
+
+// has says whether an address is one of the host's own.
+func (f *Facts) has(a netip.Addr) bool {
+	return slices.ContainsFunc(f.Interfaces, func(i Interface) bool {
+		return slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+	})
+}
