@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/apply"
+	"sluice/internal/engine/apply"
 )
 
 // An answer is for the policy that was asked about: once, "no" took back what

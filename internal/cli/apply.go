@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"sluice/internal/apply"
+	"sluice/internal/engine/apply"
 )
 
 // defaultConfirm is how long a policy waits on a terminal over ssh.

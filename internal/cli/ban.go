@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"sluice/internal/apply"
 	"sluice/internal/base/addrset"
+	"sluice/internal/engine/apply"
 	"sluice/internal/language/bans"
 )
 

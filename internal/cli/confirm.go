@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/apply"
+	"sluice/internal/engine/apply"
 )
 
 func newConfirm() *cobra.Command {

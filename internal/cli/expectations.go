@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"sluice/internal/build"
+	"sluice/internal/engine/build"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 	"sluice/internal/prove/check"

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
-	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/engine/apply"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/estimate"

@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/apply"
 	"sluice/internal/base/packet"
+	"sluice/internal/engine/apply"
+	"sluice/internal/engine/trace"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/reference"
-	"sluice/internal/trace"
 )
 
 // Endings of the comments of rules that ask for what is banned while the firewall runs.

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/base/packet"
+	"sluice/internal/engine/apply"
+	"sluice/internal/engine/trace"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/reference"
-	"sluice/internal/trace"
 )
 
 // liveHelp is the part of explain's help that is about --live.

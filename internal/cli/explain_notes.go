@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/apply"
 	"sluice/internal/base/packet"
+	"sluice/internal/engine/apply"
 	"sluice/internal/language/bans"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/reference"

@@ -7,7 +7,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/packet"
-	"sluice/internal/build"
+	"sluice/internal/engine/build"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 	"sluice/internal/prove/estimate"

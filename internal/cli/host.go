@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/apply"
+	"sluice/internal/engine/apply"
 )
 
 // policyHelp is for the commands that read a policy.

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"sluice/internal/apply"
 	"sluice/internal/backend"
-	"sluice/internal/build"
+	"sluice/internal/engine/apply"
+	"sluice/internal/engine/build"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"

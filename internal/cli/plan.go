@@ -10,8 +10,8 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
-	"sluice/internal/apply"
 	"sluice/internal/backend"
+	"sluice/internal/engine/apply"
 )
 
 func newPlan() *cobra.Command {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/base/cache"
+	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/check"
 	"sluice/internal/prove/expect"

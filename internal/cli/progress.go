@@ -8,7 +8,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
-	"sluice/internal/apply"
+	"sluice/internal/engine/apply"
 )
 
 // progressOn draws the transactions of a change.

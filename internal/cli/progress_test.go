@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"sluice/internal/apply"
 	"sluice/internal/backend"
+	"sluice/internal/engine/apply"
 )
 
 // TestLinesOn: a change that takes long says the step that it is at, and every

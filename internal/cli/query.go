@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/build"
+	"sluice/internal/engine/build"
 	"sluice/internal/program"
 	"sluice/internal/prove/query"
 )

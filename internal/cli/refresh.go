@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/apply"
 	"sluice/internal/base/fetch"
+	"sluice/internal/engine/apply"
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/check"

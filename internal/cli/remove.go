@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/apply"
+	"sluice/internal/engine/apply"
 )
 
 func newRemove() *cobra.Command {

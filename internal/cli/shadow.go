@@ -12,15 +12,15 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/addrset"
-	"sluice/internal/build"
+	"sluice/internal/engine/apply"
+	"sluice/internal/engine/build"
+	"sluice/internal/engine/shadow"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/check"
-	"sluice/internal/shadow"
 )
 
 const (

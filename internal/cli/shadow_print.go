@@ -11,8 +11,8 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
+	"sluice/internal/engine/shadow"
 	"sluice/internal/language/policy"
-	"sluice/internal/shadow"
 )
 
 // names are what a report calls numbers by: countries as far as there is a database,

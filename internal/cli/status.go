@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/apply"
-	"sluice/internal/shadow"
+	"sluice/internal/engine/apply"
+	"sluice/internal/engine/shadow"
 )
 
 func newStatus() *cobra.Command {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/apply"
+	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/apply"
 	"sluice/internal/base/addrset"
+	"sluice/internal/engine/apply"
 )
 
 func newUnban() *cobra.Command {

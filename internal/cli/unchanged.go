@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/apply"
+	"sluice/internal/engine/apply"
 	"sluice/internal/language/resolve"
 )
 

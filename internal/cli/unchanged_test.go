@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/calibrate"
+	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/system/host"

@@ -10,13 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/apply"
 	"sluice/internal/backend"
-	"sluice/internal/build"
+	"sluice/internal/engine/apply"
+	"sluice/internal/engine/build"
+	"sluice/internal/engine/verify"
 	"sluice/internal/program"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/attached"
-	"sluice/internal/verify"
 )
 
 func newVerify() *cobra.Command {

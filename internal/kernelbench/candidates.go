@@ -8,7 +8,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/addrset"
-	"sluice/internal/build"
+	"sluice/internal/engine/build"
 	"sluice/internal/figures"
 	"sluice/internal/language/resolve"
 	"sluice/internal/measure"

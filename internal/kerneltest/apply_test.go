@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	changes "sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	changes "sluice/internal/engine/apply"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"

@@ -13,8 +13,8 @@ import (
 	"sync"
 	"testing"
 
-	changes "sluice/internal/apply"
 	"sluice/internal/backend/nftables"
+	changes "sluice/internal/engine/apply"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"

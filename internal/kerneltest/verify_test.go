@@ -12,6 +12,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/testseed"
+	"sluice/internal/engine/verify"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/program/compile"
@@ -19,7 +20,6 @@ import (
 	"sluice/internal/program/optimize"
 	"sluice/internal/system/kernel/nft"
 	"sluice/internal/testnet"
-	"sluice/internal/verify"
 )
 
 // Random policies are lowered and raised again: what comes back is proved equal to

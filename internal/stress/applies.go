@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/apply"
+	"sluice/internal/engine/apply"
 	"sluice/internal/testnet"
 )
 

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"sluice/internal/apply"
+	"sluice/internal/engine/apply"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/memgroup"
 	"sluice/internal/testnet"

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/build"
+	"sluice/internal/engine/apply"
+	"sluice/internal/engine/build"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"sluice/internal/apply"
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/engine/apply"
 )
 
 // A worker has the kernel held against what the policy means; held against its own

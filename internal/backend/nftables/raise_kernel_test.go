@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"sluice/internal/backend"
+	"sluice/internal/engine/verify"
 	"sluice/internal/program"
 	"sluice/internal/system/kernel/nft"
-	"sluice/internal/verify"
 )
 
 // readWhole reads everything that the kernel holds.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"sluice/internal/backend"
+	"sluice/internal/engine/verify"
 	"sluice/internal/program"
-	"sluice/internal/verify"
 )
 
 // Proof is a proof with how long it took, reading included.

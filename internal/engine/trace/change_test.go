@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/engine/trace"
 	"sluice/internal/testnet"
-	"sluice/internal/trace"
 )
 
 var expiry = regexp.MustCompile(` expires [0-9a-z]+`)

@@ -14,12 +14,12 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/engine/shadow"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/program/compile"
-	"sluice/internal/shadow"
 	"sluice/internal/system/host"
 )
 
@@ -70,7 +70,7 @@ type candidate struct {
 // the language is in one of them.
 func candidates(t *testing.T) map[string]candidate {
 	t.Helper()
-	files, err := filepath.Glob("../program/compile/testdata/*.txtar")
+	files, err := filepath.Glob("../../program/compile/testdata/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no policies: %v", err)
 	}

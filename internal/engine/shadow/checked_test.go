@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"sluice/internal/backend/nftables"
+	"sluice/internal/engine/shadow"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
-	"sluice/internal/shadow"
 )
 
 // Whatever does more than count is refused, by the check of the program and once more

@@ -13,13 +13,13 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
+	"sluice/internal/engine/shadow"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/reach"
 	"sluice/internal/prove/reference"
-	"sluice/internal/shadow"
 	"sluice/internal/system/host"
 )
 

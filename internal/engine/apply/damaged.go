@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"sluice/internal/backend"
-	"sluice/internal/verify"
+	"sluice/internal/engine/verify"
 )
 
 // UnreadableError says that the generation that should run cannot be read from the

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/engine/trace"
 	"sluice/internal/testnet"
-	"sluice/internal/trace"
 )
 
 // laboratory is a host between a client and an inner machine.
