@@ -64,7 +64,7 @@ fuzz-meaning: ## random policies and packets against the kernel, as root; N=1000
 kernels: ## tests and packet costs on Debian's kernels, emulated, as root; KERNEL=6.1 SHORT=1 RUN=./internal/system/host
 	@scripts/setup kernel
 	@$(if $(SHORT)$(RUN)$(COMMAND),,scripts/fetch-geo-data >/dev/null)
-	go build -o .cache/bin/kernels ./internal/kernellab/main
+	go build -o .cache/bin/kernels ./internal/lab/kernels/main
 	.cache/bin/kernels $(if $(KERNEL),-kernel '$(KERNEL)') $(if $(SHORT),-core) $(if $(RUN),-run '$(RUN)') \
 		$(if $(TESTS),-tests '$(TESTS)') $(if $(TABLE),-no-tests) $(if $(SECTIONS),-sections '$(SECTIONS)') \
 		$(if $(TWICE),-twice) $(if $(SAVE),-save '$(SAVE)') $(if $(HTML),-html '$(HTML)') \

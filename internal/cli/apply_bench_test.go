@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/language/geo"
-	"sluice/internal/testnet"
 )
 
 // BenchmarkApply times whole commands on all countries but Europe's, both

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/packetbench/against"
-	"sluice/internal/peers"
+	"sluice/internal/lab/packetbench/against"
+	"sluice/internal/lab/peers"
 )
 
 // againstHelp is part of the help of bench packet.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/applybench"
+	"sluice/internal/lab/applybench"
 )
 
 func newBenchApply() *cobra.Command {

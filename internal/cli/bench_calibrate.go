@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/calibrate"
-	"sluice/internal/figures"
-	"sluice/internal/samples"
+	"sluice/internal/lab/calibrate"
+	"sluice/internal/lab/figures"
+	"sluice/internal/lab/stats"
 )
 
 func newBenchCalibrate() *cobra.Command {

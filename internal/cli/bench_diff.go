@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/figures"
+	"sluice/internal/lab/figures"
 )
 
 func newBenchDiff() *cobra.Command {

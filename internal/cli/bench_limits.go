@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/bench"
+	"sluice/internal/lab/limits"
 )
 
 func newBenchLimits() *cobra.Command {

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/figures"
-	"sluice/internal/measure"
-	"sluice/internal/packetbench"
+	"sluice/internal/lab/figures"
+	"sluice/internal/lab/measure"
+	"sluice/internal/lab/packetbench"
 )
 
 func newBenchPacket() *cobra.Command {

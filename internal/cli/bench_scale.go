@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/packetbench/against"
-	"sluice/internal/packetbench/scale"
+	"sluice/internal/lab/packetbench/against"
+	"sluice/internal/lab/packetbench/scale"
 )
 
 // scaleHelp is part of the help of bench packet.

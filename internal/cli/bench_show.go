@@ -3,7 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"sluice/internal/figures"
+	"sluice/internal/lab/figures"
 )
 
 func newBenchShow() *cobra.Command {

@@ -12,8 +12,8 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/calibrate"
-	"sluice/internal/figures"
+	"sluice/internal/lab/calibrate"
+	"sluice/internal/lab/figures"
 	"sluice/internal/prove/estimate"
 )
 

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"sluice/internal/backend/nftables"
-	"sluice/internal/calibrate"
-	"sluice/internal/figures"
-	"sluice/internal/samples"
+	"sluice/internal/lab/calibrate"
+	"sluice/internal/lab/figures"
+	"sluice/internal/lab/stats"
 )
 
 func TestCostsWords(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/figures"
-	"sluice/internal/load"
+	"sluice/internal/lab/figures"
+	"sluice/internal/lab/load"
 	"sluice/internal/system/hostwatch"
 )
 

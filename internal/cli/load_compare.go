@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/figures"
-	"sluice/internal/load"
+	"sluice/internal/lab/figures"
+	"sluice/internal/lab/load"
 )
 
 // runLoadCompare compares two saved loads, or two servers.

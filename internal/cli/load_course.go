@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/figures"
+	"sluice/internal/lab/figures"
 )
 
 // courseWidth is how many columns a course takes at most.

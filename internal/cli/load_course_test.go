@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"sluice/internal/figures"
+	"sluice/internal/lab/figures"
 )
 
 // What happened at the same time stands above one another, also where one line

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/figures"
-	"sluice/internal/samples"
+	"sluice/internal/lab/figures"
+	"sluice/internal/lab/stats"
 	"sluice/internal/system/hostwatch"
 )
 

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"sluice/internal/figures"
-	"sluice/internal/load"
+	"sluice/internal/lab/figures"
+	"sluice/internal/lab/load"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/load"
+	"sluice/internal/lab/load"
 )
 
 func loadTick(second, answered int, p99 time.Duration) load.Tick {

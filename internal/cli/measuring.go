@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/testnet"
+	"sluice/internal/lab/testnet"
 )
 
 // measuring is interruptible for a command that measures in namespaces of its own:

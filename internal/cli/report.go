@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
-	"sluice/internal/figures"
-	"sluice/internal/page"
+	"sluice/internal/lab/figures"
+	"sluice/internal/lab/report"
 )
 
 // reportHelp is part of the help of every command that measures.

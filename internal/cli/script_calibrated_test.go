@@ -9,8 +9,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"sluice/internal/backend/nftables"
-	"sluice/internal/calibrate"
-	"sluice/internal/figures"
+	"sluice/internal/lab/calibrate"
+	"sluice/internal/lab/figures"
 )
 
 // scriptCalibrated stores a calibration of this machine, made up, in the state of the

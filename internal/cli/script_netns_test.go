@@ -12,7 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"sluice/internal/testnet"
+	"sluice/internal/lab/testnet"
 )
 
 // clients are the namespaces from which connects tries, and hosts those that it

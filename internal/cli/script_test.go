@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/testnet"
+	"sluice/internal/lab/testnet"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/figures"
-	"sluice/internal/story"
+	"sluice/internal/lab/figures"
+	"sluice/internal/lab/stories"
 )
 
 func newStory() *cobra.Command {

@@ -13,8 +13,8 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/calibrate"
 	"sluice/internal/engine/apply"
+	"sluice/internal/lab/calibrate"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/system/host"

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"sluice/internal/backend"
-	"sluice/internal/calibrate/account"
+	"sluice/internal/lab/calibrate/account"
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/kernel/nft"
-	"sluice/internal/testnet"
 )
 
 var measure = flag.Bool("measure", false, "measure what layouts cost, on the kernel at hand")

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
-	"sluice/internal/testnet"
 )
 
 // TestNotSideBySide: of two fields that lie side by side each has to be another one,

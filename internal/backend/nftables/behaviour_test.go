@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
-	"sluice/internal/testnet"
 )
 
 // The sources and the host of these tests. Rates are so slow that no bucket

@@ -7,9 +7,9 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/conformance"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/nft"
-	"sluice/internal/testnet"
 )
 
 // namespace is a host of the conformance suite.

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
-	"sluice/internal/testnet"
 )
 
 // A construct is one thing that a program can say. Each has to load, and to

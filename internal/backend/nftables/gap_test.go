@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
-	"sluice/internal/testnet"
 )
 
 // watchTable counts what comes in before the program's chains and what they

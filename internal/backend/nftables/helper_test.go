@@ -10,9 +10,9 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
 	"sluice/internal/system/kernel/nft"
-	"sluice/internal/testnet"
 )
 
 func mustSet(texts ...string) addrset.Set {

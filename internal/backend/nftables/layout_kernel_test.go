@@ -9,10 +9,10 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/testseed"
-	measuring "sluice/internal/measure"
+	measuring "sluice/internal/lab/measure"
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
 	"sluice/internal/system/kernel/nft"
-	"sluice/internal/testnet"
 )
 
 // laidPolicies are rules that drop by a set, each in another way.

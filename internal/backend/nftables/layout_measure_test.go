@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	"sluice/internal/base/addrset"
+	measuring "sluice/internal/lab/measure"
+	series "sluice/internal/lab/stats"
+	"sluice/internal/lab/testnet"
 	reading "sluice/internal/language/apart"
 	"sluice/internal/language/geo"
-	measuring "sluice/internal/measure"
 	"sluice/internal/program"
-	series "sluice/internal/samples"
-	"sluice/internal/testnet"
 )
 
 // allButEurope is the real data that layouts are measured with: members, and

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
-	"sluice/internal/testnet"
 )
 
 // A banned address that goes from the exact addresses of a living set to its

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
-	"sluice/internal/testnet"
 )
 
 // fitting are elements of a set of the fields, as rules of a policy make them:

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
 	"sluice/internal/system/kernel/nft"
-	"sluice/internal/testnet"
 )
 
 // A table of sources that forgets after two days, as "limit 2/day per source" needs it,

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
-	"sluice/internal/testnet"
 )
 
 // translation is a client, a router that runs a program, and a server behind

@@ -16,8 +16,8 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/kernel/conntrack"
-	"sluice/internal/testnet"
 )
 
 // connection has both ends of a TCP connection.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
-	"sluice/internal/testnet"
 )
 
 // banClient drops what begins a flow from 10.0.0.2, behind established flows.

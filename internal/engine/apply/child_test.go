@@ -15,9 +15,9 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/addrset"
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
 	"sluice/internal/system/host"
-	"sluice/internal/testnet"
 )
 
 // The test binary is also the command under test: started with childVariable in

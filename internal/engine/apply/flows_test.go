@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/kernel/conntrack"
-	"sluice/internal/testnet"
 )
 
 // TestCut has connections that the new policy allows, refuses, and forwards.

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
 	"sluice/internal/system/host"
-	"sluice/internal/testnet"
 )
 
 // TestGuardAsksForTheAnswer has ssh bypass tracking: input lets the peer in, and

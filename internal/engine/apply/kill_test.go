@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/base/testseed"
-	"sluice/internal/testnet"
+	"sluice/internal/lab/testnet"
 )
 
 // points runs a command once in a lab of its own and says how many points it

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/testnet"
+	"sluice/internal/lab/testnet"
 )
 
 // fakeSystemd makes a folder with a systemd-run whose timer goes off when there is a

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/testnet"
+	"sluice/internal/lab/testnet"
 )
 
 // otherTunnels are tunnels that the kernel carries without keys in a flow of its own,

@@ -16,9 +16,9 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
 	"sluice/internal/system/kernel/conntrack"
-	"sluice/internal/testnet"
 )
 
 // Features that tunnels need.

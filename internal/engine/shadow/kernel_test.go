@@ -21,12 +21,12 @@ import (
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/testseed"
 	"sluice/internal/engine/shadow"
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/conntrack"
 	"sluice/internal/system/kernel/nft"
-	"sluice/internal/testnet"
 )
 
 var capabilities = sync.OnceValue(func() backend.Capabilities { return host.Capabilities(context.Background()) })

@@ -12,7 +12,7 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/engine/trace"
-	"sluice/internal/testnet"
+	"sluice/internal/lab/testnet"
 )
 
 // laboratory is a host between a client and an inner machine.

@@ -16,7 +16,7 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/engine/trace"
-	"sluice/internal/testnet"
+	"sluice/internal/lab/testnet"
 )
 
 var expiry = regexp.MustCompile(` expires [0-9a-z]+`)

@@ -18,12 +18,12 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/language/starter"
 	"sluice/internal/prove/check"
 	"sluice/internal/system/host"
-	"sluice/internal/testnet"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/host"
-	"sluice/internal/testnet"
 )
 
 // Who asks from a port of its own is found by its sockets, in both families; who asks

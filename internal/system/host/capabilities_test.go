@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"sluice/internal/backend"
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/kernel/nft"
-	"sluice/internal/testnet"
 )
 
 // TestCapabilities asks the kernel at hand. What is said to be there has to be

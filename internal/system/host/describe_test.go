@@ -9,8 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/host"
-	"sluice/internal/testnet"
 )
 
 // describe reads the facts inside a namespace.

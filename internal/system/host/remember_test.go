@@ -10,7 +10,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/cache"
-	"sluice/internal/testnet"
+	"sluice/internal/lab/testnet"
 )
 
 // TestRememberedCapabilities: they are asked once, and anew when nft is another.

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"sluice/internal/base/testseed"
-	"sluice/internal/testnet"
+	"sluice/internal/lab/testnet"
 )
 
 // Where routing leads a packet by the rules and routes of the facts, through JSON and

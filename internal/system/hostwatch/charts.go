@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"sluice/internal/figures"
+	"sluice/internal/lab/figures"
 )
 
 // mostLines is how many courses a chart shows; the rest is drawn as one.

@@ -3,7 +3,7 @@ package hostwatch
 import (
 	"testing"
 
-	"sluice/internal/testnet"
+	"sluice/internal/lab/testnet"
 )
 
 // TestCountersThatFail: counters that cannot be read any more stay what they were, as

@@ -10,8 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/kernel/attached"
-	"sluice/internal/testnet"
 )
 
 // passing is a program that lets everything pass.

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/kernel/conntrack"
-	"sluice/internal/testnet"
 )
 
 // TestTable: connections of both families are listed, counted and deleted.

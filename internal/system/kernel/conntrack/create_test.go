@@ -6,8 +6,8 @@ import (
 	"os"
 	"testing"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/kernel/conntrack"
-	"sluice/internal/testnet"
 )
 
 func TestCreate(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/testnet"
+	"sluice/internal/lab/testnet"
 )
 
 var canTell = testnet.Probed("packets dropped by kernel function (BTF)", func() error {

@@ -10,7 +10,7 @@ import (
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/testnet"
+	"sluice/internal/lab/testnet"
 )
 
 // uplinks makes a host with three uplinks, up0 to up2.

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/testnet"
+	"sluice/internal/lab/testnet"
 )
 
 // tracepointsThere is the feature that the counter needs.

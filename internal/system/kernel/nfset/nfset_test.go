@@ -16,9 +16,9 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/kernel/nfset"
 	"sluice/internal/system/kernel/nft"
-	"sluice/internal/testnet"
 )
 
 func host(t *testing.T) *testnet.Namespace {

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/kernel/nft"
-	"sluice/internal/testnet"
 )
 
 const guarded = "guarded"

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/kernel/nft"
-	"sluice/internal/testnet"
 )
 
 func host(t *testing.T) *testnet.Namespace {

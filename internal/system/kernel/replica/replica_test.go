@@ -14,8 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/base/testseed"
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/kernel/replica"
-	"sluice/internal/testnet"
 )
 
 // output runs a program where the thread is.

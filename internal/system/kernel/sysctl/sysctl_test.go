@@ -5,8 +5,8 @@ import (
 	"io/fs"
 	"testing"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/kernel/sysctl"
-	"sluice/internal/testnet"
 )
 
 // TestSysctl reads and writes in a namespace of its own.

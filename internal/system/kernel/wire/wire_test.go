@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/kernel/wire"
-	"sluice/internal/testnet"
 )
 
 // A packet that is sent by a device is seen at its other end, and counted there as one that

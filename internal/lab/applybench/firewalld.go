@@ -1,0 +1,92 @@
+package applybench
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/lab/peers"
+	"sluice/internal/lab/timed"
+)
+
+// daemon is firewalld: its files are written anew, and it reloads them.
+type daemon struct {
+	lab   *lab
+	d     *peers.Firewalld
+	files map[string]string
+	start bool
+}
+
+func (f *daemon) empty(context.Context) error {
+	if f.d != nil {
+		if err := f.d.Stop(); err != nil {
+			return err
+		}
+		f.d = nil
+	}
+	return f.lab.empty()
+}
+
+func (f *daemon) prepare(_ context.Context, c change, _, to *state) error {
+	f.files, f.start = peers.FirewalldFiles(to.meaning), c.from == nothing
+	if f.start {
+		return nil
+	}
+	for path, text := range f.files {
+		if err := f.d.File(path, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *daemon) make(ctx context.Context, w *work) (err error) {
+	if !f.start {
+		pids := processesIn(f.lab)
+		if w.watched && w.group != nil {
+			for _, pid := range pids {
+				if err := w.group.Add(pid); err != nil {
+					return err
+				}
+			}
+		}
+		w.with = pids
+		return w.run(ctx, false, programs.Program{Name: "firewall-cmd", Args: []string{"--reload"}, Env: f.d.Env()})
+	}
+	begin := time.Now()
+	f.d, err = peers.StartFirewalld(ctx, f.lab.host, f.files)
+	if err != nil {
+		return err
+	}
+	w.cost.Wall += time.Since(begin)
+	pids := processesIn(f.lab)
+	w.cost.CPU += programs.TimeOf(pids)
+	if w.watched {
+		w.cost.Resident = max(w.cost.Resident, programs.PeakOf(pids))
+	}
+	return nil
+}
+
+// processesIn are the processes in the network namespace of a lab: the service and
+// its bus.
+func processesIn(l *lab) (out []int) {
+	var inside unix.Stat_t
+	if unix.Stat(l.host.Path(), &inside) != nil {
+		return nil
+	}
+	links, _ := filepath.Glob("/proc/[0-9]*/ns/net") // the pattern is well-formed
+	for _, link := range links {
+		var st unix.Stat_t
+		if unix.Stat(link, &st) != nil || st.Dev != inside.Dev || st.Ino != inside.Ino {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(link)))); err == nil && pid != os.Getpid() {
+			out = append(out, pid)
+		}
+	}
+	return out
+}

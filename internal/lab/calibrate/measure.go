@@ -1,0 +1,114 @@
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"sluice/internal/backend/nftables"
+	"sluice/internal/lab/stats"
+	"sluice/internal/lab/testnet"
+)
+
+// Options say how long to measure.
+type Options struct {
+	Rounds  int // of packets; 0 is 21
+	Packets int // in a round; 0 is 32,768
+	Loads   int // of loads; 0 is 3
+	// Say is told what goes on; it may be nil.
+	Say func(format string, args ...any)
+}
+
+// Measured is what Measure found.
+type Measured struct {
+	Costs nftables.CostModel
+	// Series has what each round found, by the constant's name; rounds of a constant
+	// that is made of several others are those of all of them.
+	Series map[string]samples.Series
+	// Same is a cell against itself, in ns: what a difference is worth.
+	Same samples.Series
+	// Others is the part of all processors' time that other programs took.
+	Others float64
+	// Noise says why the constants should not be trusted; none where they may be.
+	Noise []string
+}
+
+// Measure measures all constants on this machine. Root is needed; a machine that
+// cannot inject packets gives an error. What was made is gone when it returns.
+func Measure(ctx context.Context, o Options) (m *Measured, err error) {
+	if o.Rounds == 0 {
+		o.Rounds = 21
+	}
+	if o.Packets == 0 {
+		o.Packets = 1 << 15
+	}
+	if o.Loads == 0 {
+		o.Loads = 3
+	}
+	if o.Say == nil {
+		o.Say = func(string, ...any) {}
+	}
+	m = &Measured{Costs: nftables.DefaultCosts(), Series: map[string]samples.Series{}}
+	begin := timesNow()
+	for _, part := range []func(context.Context, *testnet.Net, Options) error{m.packets, m.lookups, m.loads} {
+		net, err := testnet.Create("calibrate")
+		if err != nil {
+			return nil, err
+		}
+		if err := errors.Join(part(ctx, net, o), net.Close()); err != nil {
+			return nil, err
+		}
+	}
+	m.Others = timesNow().others(begin)
+	m.settle()
+	return m, nil
+}
+
+// take adds what the rounds found of a constant.
+func (m *Measured) take(name string, s samples.Series) {
+	if _, known := nftables.ConstantNamed(name); !known {
+		panic("calibrate: no constant is called " + name)
+	}
+	m.Series[name] = s
+}
+
+// median is what was found of a constant so far.
+func (m *Measured) median(name string) float64 { return m.Series[name].Estimate().Median }
+
+// each changes the figures of a series.
+func each(s samples.Series, f func(float64) float64) samples.Series {
+	out := make(samples.Series, len(s))
+	for i, x := range s {
+		out[i] = f(x)
+	}
+	return out
+}
+
+// times is how often a cell has what it measures.
+func times(s samples.Series, n float64) samples.Series {
+	return each(s, func(x float64) float64 { return x / n })
+}
+
+// less takes another constant's median from each round: medians of two constants
+// are of different cells, but of the same rounds.
+func less(s samples.Series, x float64) samples.Series {
+	return each(s, func(y float64) float64 { return y - x })
+}
+
+// Calibration is the file of what was measured.
+func (m *Measured) Calibration() *Calibration {
+	c := &Calibration{Schema: Schema, Costs: m.Costs, Warnings: m.Noise, Spread: map[string]Bounds{}}
+	for name, s := range m.Series {
+		e := s.Estimate()
+		c.Spread[name] = Bounds{e.Low, e.High}
+	}
+	return c
+}
+
+// plural is a count with its word.
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}

@@ -1,0 +1,52 @@
+package calibrate
+
+import (
+	"sluice/internal/backend/nftables"
+	"sluice/internal/lab/figures"
+	"sluice/internal/lab/stats"
+)
+
+// Subjects of a report.
+const (
+	here      = "this machine"
+	elsewhere = "default"
+)
+
+// sections of a report, by what the names of their constants begin with.
+var sections = []struct{ prefix, name, title, quantity string }{
+	{"packet.", "packet", "What a packet pays, where what it asks is near in the caches", "added per packet"},
+	{"lookup.", "lookup", "What a lookup costs where all elements are asked for by turns", "added per packet"},
+	{"load.", "load", "What is loaded", "time"},
+	{"memory.", "memory", "What is held", "kernel memory"},
+	{"sets.", "sets", "What sets take, by the kernel's way to keep them", "of a set"},
+}
+
+// Sections are the constants of a calibration beside the default ones. The series
+// are those of the run that measured it; nil where it was read, when bounds stand for
+// them.
+func (c *Calibration) Sections(series map[string]samples.Series) []figures.Section {
+	defaults := nftables.DefaultCosts()
+	var out []figures.Section
+	for _, s := range sections {
+		section := figures.Section{Name: s.name, Title: s.title}
+		for _, constant := range nftables.Constants() {
+			if len(constant.Name) < len(s.prefix) || constant.Name[:len(s.prefix)] != s.prefix {
+				continue
+			}
+			found, measured := series[constant.Name]
+			if !measured {
+				value := constant.Of(&c.Costs)
+				found = samples.Series{value}
+				if b, has := c.Spread[constant.Name]; has {
+					found = samples.Series{min(b.Low, value), value, max(b.High, value)}
+				}
+			}
+			f := figures.Figure{Case: constant.What, Subject: here, Quantity: s.quantity, Unit: constant.Unit, Samples: found}
+			section.Add(f)
+			f.Subject, f.Samples = elsewhere, samples.Series{constant.Of(&defaults)}
+			section.Add(f)
+		}
+		out = append(out, section)
+	}
+	return out
+}

@@ -1,0 +1,126 @@
+package kernelbench
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/lab/figures"
+)
+
+// Options say what to measure.
+type Options struct {
+	Binary   string // the sluice that is measured
+	StateDir string // has the country data
+	// Modules is where the kernel's modules are, in a machine that may be changed: one
+	// of them is away for a while. "" leaves that section out.
+	Modules  string
+	Sections []string // names; empty is all
+	Seed     uint64
+	Rounds   int                  // 0: 5
+	Packets  int                  // of a timed injection; 0: 2,048
+	Say      func(string, ...any) // nil: nobody
+}
+
+// bench is one run.
+type bench struct {
+	Options
+	context.Context
+	dir    string // policies
+	kernel string // the subject of every figure: "6.12"
+	unit   string
+	report *figures.Report
+}
+
+// sections of the report, in the order in which they are measured.
+var sections = []struct {
+	name string
+	run  func(*bench) error
+}{
+	{"fallback", (*bench).fallback}, // first: no module of flowtables is loaded yet
+	{"capabilities", (*bench).capabilities},
+	{"lists", (*bench).lists},
+	{"forward", (*bench).forward},
+	{"kinds", (*bench).kinds},
+	{"limits", (*bench).limits},
+	{"candidates", (*bench).candidates},
+	{"layouts", (*bench).layouts},
+}
+
+// Sections are the names of all sections, in the order in which they are measured.
+func Sections() []string {
+	var names []string
+	for _, s := range sections {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// Run measures on the kernel that it runs on.
+func Run(ctx context.Context, o Options) (*figures.Report, error) {
+	o.Rounds, o.Packets = cmp.Or(o.Rounds, 5), cmp.Or(o.Packets, 2048)
+	if o.Say == nil {
+		o.Say = func(string, ...any) {}
+	}
+	dir, err := os.MkdirTemp("", "sluice-kernelbench-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	for _, name := range o.Sections {
+		if !slices.Contains(Sections(), name) {
+			return nil, fmt.Errorf("no section is called %q\nhint: %s", name, strings.Join(Sections(), ", "))
+		}
+	}
+	release := release()
+	b := &bench{
+		Options: o, Context: ctx, dir: dir, kernel: Short(release), unit: "ns",
+		report: &figures.Report{
+			Schema: figures.Schema, Title: "What packets pay on " + release,
+			When: time.Now().Truncate(time.Second), Machine: figures.ThisMachine(), Seed: o.Seed,
+		},
+	}
+	if b.report.Machine.Counted {
+		b.unit = "instructions"
+	}
+	for _, s := range sections {
+		if len(o.Sections) > 0 && !slices.Contains(o.Sections, s.name) {
+			continue
+		}
+		begin := time.Now()
+		if err := s.run(b); err != nil {
+			return nil, fmt.Errorf("kernel %s: %s: %w", release, s.name, err)
+		}
+		b.Say("%s: %.1f s", s.name, time.Since(begin).Seconds())
+	}
+	b.report.Took = time.Since(b.report.When).Seconds()
+	return b.report, nil
+}
+
+func release() string {
+	var u unix.Utsname
+	_ = unix.Uname(&u) // it cannot fail
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// Short is the version of a release: "6.12" of "6.12.117+deb12-cloud-amd64".
+func Short(release string) string {
+	f := strings.SplitN(release, ".", 3)
+	if len(f) < 3 {
+		return release
+	}
+	return f[0] + "." + f[1]
+}
+
+// file writes a file of a policy and returns its path.
+func (b *bench) file(name, text string) (string, error) {
+	path := filepath.Join(b.dir, name)
+	return path, os.WriteFile(path, []byte(text), 0o600)
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                            everyKernel,
+		"-core":                       oneKernel,
+		"-core -kernel 6.12":          "6.12",
+		"-run ./internal/system/host": everyKernel,
+		"-command true":               oneKernel,
+		"-kernel 6.1,,6.12":           "6.1,6.12",
+		"-no-tests -sections lists":   everyKernel,
+	} {
+		o, err := parse(strings.Fields(line), io.Discard)
+		if got := strings.Join(o.kernels, ","); err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", line, got, err, want)
+		}
+	}
+	if o, _ := parse(strings.Fields("-kernel 6.1 -no-tests -twice -sections lists"), io.Discard); o.line != "make kernels KERNEL=6.1 TABLE=1 SECTIONS=lists TWICE=1" {
+		t.Error(o.line)
+	}
+	for line, want := range map[string]string{
+		"6.1":                  `unexpected argument "6.1"`,
+		"-none":                "not defined: -none",
+		"-sections lists,none": `no section is called "none"`,
+		"-core -twice":         "with the core tests alone nothing is measured",
+		"-run x -save y":       "with the tests of packages alone nothing is measured",
+	} {
+		if _, err := parse(strings.Fields(line), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+func TestTestsIn(t *testing.T) {
+	source := []byte(`package x
+func TestMain(m *testing.M) {}
+func TestFactOne(t *testing.T) {}
+	func TestIndented(t *testing.T) {}
+func TestExample_two(tt *testing.T) { func TestInside(t *testing.T) }
+func BenchmarkFact(b *testing.B) {}
+func helper(t *testing.T) {}
+// func TestFactComment(t *testing.T)
+`)
+	for expression, want := range map[string][]string{
+		".": {"TestFactOne", "TestExample_two"}, "^TestFact": {"TestFactOne"}, coreTests: {"TestFactOne", "TestExample_two"}, "None": nil,
+	} {
+		if got := testsIn(source, regexp.MustCompile(expression)); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", expression, got, want)
+		}
+	}
+}
+
+// The core tests are those of this repository that were meant.
+func TestCoreTestsAreThere(t *testing.T) {
+	t.Chdir(filepath.Join("..", "..", ".."))
+	all, err := kernelPackages(t.Context(), []string{"./internal/system/host", "./internal/lab/kerneltest", "./internal/lab/kernels/..."}, coreTests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string][]string{}
+	for _, p := range all {
+		got[p.dir] = p.tests
+	}
+	for dir, test := range map[string]string{"internal/system/host": "TestCapabilities", "internal/lab/kerneltest": "TestFactOffloadedFlowsMissForward"} {
+		if !slices.Contains(got[dir], test) {
+			t.Errorf("%s has %q, want %s too", dir, got[dir], test)
+		}
+	}
+	for expression, want := range map[string]string{"^TestNone$": "no test of ./internal/system/host matches", "[": "names of tests"} {
+		if _, err := kernelPackages(t.Context(), []string{"./internal/system/host"}, expression); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", expression, err)
+		}
+	}
+	if _, err := kernelPackages(t.Context(), []string{"./internal/lab/stats"}, "."); err == nil || !strings.Contains(err.Error(), "nothing to ask another kernel") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestShare(t *testing.T) {
+	var all []testPackage
+	var names []string
+	for p := range 3 {
+		one := testPackage{dir: fmt.Sprint("p", p)}
+		for i := range 3 {
+			one.tests = append(one.tests, fmt.Sprintf("T%d%d", p, i))
+		}
+		names = append(names, one.tests...)
+		all = append(all, one)
+	}
+	for _, guests := range []int{1, 2, 4} {
+		shares := share(all, guests)
+		var got []string
+		for _, s := range shares {
+			n := 0
+			for _, p := range s {
+				n += len(p.tests)
+				got = append(got, p.tests...)
+				for _, test := range p.tests {
+					if "p"+test[1:2] != p.dir {
+						t.Errorf("%s is in %s", test, p.dir)
+					}
+				}
+			}
+			if most := (len(names) + guests - 1) / guests; n > most+1 {
+				t.Errorf("of %d guests one has %d tests", guests, n)
+			}
+		}
+		slices.Sort(got)
+		if len(shares) != guests || !slices.Equal(got, names) {
+			t.Errorf("%d guests: %d shares, %q", guests, len(shares), got)
+		}
+	}
+	if got := share(all[:1], 8); len(got) != 3 {
+		t.Errorf("three tests for eight guests: %d shares", len(got))
+	}
+}
+
+// testCommand is run by a shell on programs that stand for tests, as a guest does.
+func TestTestCommand(t *testing.T) {
+	root := t.TempDir()
+	for dir, script := range map[string]string{
+		"good": "echo '=== RUN   TestA'; echo '--- PASS: TestA (0.00s)'; echo noise; echo \"$*\" >&2",
+		"bad":  "echo '=== RUN   TestB'; echo '    why it failed'; echo '--- FAIL: TestB (0.00s)'; exit 1",
+	} {
+		file := filepath.Join(root, dir, "kernel.test")
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil { //nolint:gosec // it is run
+			t.Fatal(err)
+		}
+	}
+	run := func(all ...testPackage) (string, error) {
+		cmd := exec.Command("sh", "-c", testCommand(root, all, "/sub"))
+		cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	good, bad, none := testPackage{dir: "good", tests: []string{"TestA", "TestC"}}, testPackage{dir: "bad", tests: []string{"TestB"}}, testPackage{dir: "none"}
+	out, err := run(good)
+	if err != nil || !strings.Contains(out, "--- PASS: TestA") || !strings.Contains(out, "ok  \tsluice/good\t") || strings.Contains(out, "noise") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, err = run(bad, good)
+	if err == nil || !strings.Contains(out, "why it failed") || !strings.Contains(out, "FAIL\tsluice/bad\t") || !strings.Contains(out, "ok  \tsluice/good\t") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err = run(none, good); err == nil {
+		t.Errorf("a package that is not there passes:\n%s", out)
+	}
+}
+
+func TestLines(t *testing.T) {
+	var out bytes.Buffer
+	l := &lab{out: &out}
+	a, b := &lines{lab: l, start: "6.1   "}, &lines{lab: l, start: "6.12  "}
+	for _, w := range []struct {
+		to   *lines
+		text string
+	}{{a, "one "}, {b, "two\nth"}, {a, "line\n"}, {b, "ree\nfour"}} {
+		if n, err := w.to.Write([]byte(w.text)); n != len(w.text) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	a.end()
+	b.end()
+	if want := "6.12  two\n6.1   one line\n6.12  three\n6.12  four\n"; out.String() != want {
+		t.Errorf("%q", out.String())
+	}
+}

@@ -1,0 +1,119 @@
+package kerneltest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
+	changes "sluice/internal/engine/apply"
+	"sluice/internal/lab/testnet"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
+	"sluice/internal/program/compile"
+	"sluice/internal/program/optimize"
+	"sluice/internal/system/host"
+)
+
+// apply brings a policy's text onto a host by the packages that "sluice apply"
+// is made of, without its state on disk: compile with the facts of the
+// namespace, fill, switch.
+func apply(t *testing.T, s *testnet.Namespace, text string) backend.Artifact {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if !strings.Contains(text, "version:") {
+		text = "version: 1\n" + text
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return applyFile(t, s, file)
+}
+
+func applyFile(t *testing.T, s *testnet.Namespace, file string) backend.Artifact {
+	t.Helper()
+	p, err := policy.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var artifact backend.Artifact
+	err = s.Do(func() error {
+		ctx := context.Background()
+		facts, err := host.Describe(ctx)
+		if err != nil {
+			return err
+		}
+		resolved, err := resolve.Resolve(p, resolve.Options{
+			Facts: facts,
+			Geo:   func() (*geo.Database, error) { return geo.Open(t.TempDir()) },
+			Lists: someLists{},
+		})
+		if err != nil {
+			return err
+		}
+		program, err := compile.Compile(resolved)
+		if err != nil {
+			return err
+		}
+		if err := optimize.Run(program, optimize.Options{Check: true}); err != nil {
+			return err
+		}
+		b := nftables.New()
+		if artifact, err = b.Lower(program, capabilities()); err != nil {
+			return err
+		}
+		have, err := b.Read(ctx, true)
+		if err != nil {
+			return err
+		}
+		steps, err := b.Steps(artifact, have)
+		if err != nil {
+			return err
+		}
+		for _, step := range steps {
+			if out, err := s.RunInput(step.Script(), "nft", "-f", "-"); err != nil {
+				t.Logf("step %s: %s\n%s", step.Name, step.Script(), out)
+				return err
+			}
+		}
+		if _, err := changes.EndBanned(changes.Linux(), program); err != nil {
+			return err
+		}
+		have, err = b.Read(ctx, true)
+		if err != nil {
+			return err
+		}
+		differences, err := b.Compare(artifact, have)
+		for _, d := range differences {
+			t.Errorf("read back, %s %s is %q, meant was %q", d.Kind, d.Name, d.Have, d.Want)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("apply: %v", err)
+	}
+	return artifact
+}
+
+// someLists serves the one list that the tests name.
+type someLists struct{}
+
+const listURL = "https://lists.example.net/villains.txt"
+
+func (someLists) Open(url string, _ time.Duration) (io.ReadCloser, string, error) {
+	if url != listURL {
+		return nil, "", errors.New("no such list")
+	}
+	return io.NopCloser(strings.NewReader("# villains\n192.0.2.66\n2001:db8:bad::/48 # all of it\n")), "villains.txt", nil
+}
+
+// capabilities is what this kernel has.
+var capabilities = sync.OnceValue(func() backend.Capabilities { return host.Capabilities(context.Background()) })

@@ -1,0 +1,92 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
+	"sluice/internal/base/addrset"
+	"sluice/internal/lab/measure"
+	"sluice/internal/lab/stats"
+	"sluice/internal/program"
+)
+
+// budgets are what the layouts of the frontier may take for both families, from
+// little to much.
+var budgets = []program.Layout{
+	{Memory: 32 << 20, Load: 100_000_000},
+	{}, // Sluice's own
+	{Memory: 64 << 20, Load: 1_000_000_000},
+	{Memory: 256 << 20, Load: 4_000_000_000},
+}
+
+// frontier shows what a packet pays for each budget of load time and kernel
+// memory: what the search can choose among.
+func (b *bench) frontier() error {
+	artifacts, took := map[string]backend.Artifact{}, map[string]time.Duration{}
+	peers := []peer{{bare, loadNothing, false}, {oneSet, by("nftables-set"), true}}
+	for _, budget := range budgets {
+		name := "sluice's own budget"
+		if budget != (program.Layout{}) {
+			name = fmt.Sprintf("%d MiB, %.2g s", budget.Memory>>20, float64(budget.Load)/1e9)
+		}
+		peers = append(peers, peer{name, func(b *bench, l *measure.Lab, s addrset.Set) error {
+			begin := time.Now()
+			artifact, err := b.loadWithin(l, s, budget)
+			artifacts[name], took[name] = artifact, time.Since(begin)
+			return err
+		}, true})
+	}
+	traffics := append(b.draws4(), b.draws6()...)
+	for i := range traffics {
+		traffics[i].name = fmt.Sprintf("IPv%d %s", traffics[i].family, traffics[i].name)
+	}
+	there, cells, done, err := b.lay(peers, b.world.blocked, traffics)
+	defer done()
+	if err != nil {
+		return err
+	}
+	r, err := measure.Compare(b, measure.Plan{Rounds: b.rounds(21), Packets: 1 << 14}, cells)
+	if err != nil {
+		return err
+	}
+	one := func(x float64) samples.Series { return samples.Series{x} }
+	for _, p := range there {
+		if p.name == bare {
+			continue
+		}
+		for _, t := range traffics {
+			b.add(t.name, p.name, "added per packet", "ns", r.Added(cell(p.name, t.name), cell(bare, t.name)))
+		}
+		a := artifacts[p.name]
+		if a == nil {
+			b.add("elements", p.name, "size", "elements", one(float64(b.world.blocked.Len4()+b.world.blocked.Len6())))
+			b.add("search and load", p.name, "time", "s", one(p.took.Seconds()))
+			continue
+		}
+		c := a.Cost()
+		b.say("%s: %s", p.name, chosen(a))
+		b.add("elements", p.name, "size", "elements", one(float64(c.Elements)))
+		b.add("search and load", p.name, "time", "s", one(took[p.name].Seconds()))
+		b.add("load, predicted", p.name, "time", "s", one(float64(c.LoadTime)/1e9))
+		b.add("kernel memory, predicted", p.name, "memory", "MiB", one(float64(c.Memory)/(1<<20)))
+	}
+	return nil
+}
+
+// chosen is how the backend laid the families out, in its own words.
+func chosen(a backend.Artifact) string {
+	told, ok := a.(interface {
+		Layouts() []nftables.LayoutReport
+	})
+	if !ok {
+		return ""
+	}
+	var names []string
+	for _, r := range told.Layouts() {
+		names = append(names, fmt.Sprintf("IPv%d %s", r.Family, r.Chosen))
+	}
+	return strings.Join(names, "; ")
+}

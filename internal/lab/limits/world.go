@@ -1,0 +1,104 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/regular"
+	"sluice/internal/lab/measure"
+	"sluice/internal/language/geo"
+)
+
+// world is the country data that everything is measured with.
+type world struct {
+	europe  addrset.Set // allowed
+	blocked addrset.Set // allocated, but not to Europe
+	info    geo.Info
+}
+
+func (w *world) describe(r *report) {
+	r.say("%s, %s; all but Europe: %d IPv4 and %d IPv6 ranges (%s, %s)", w.info.Source, w.info.Date.Format("January 2006"),
+		w.blocked.Len4(), w.blocked.Len6(), w.info.Attribution, w.info.Licence)
+}
+
+// loadWorld takes the country data into the state directory of the run.
+func (b *bench) loadWorld(o Options) (*world, error) {
+	if o.Data != "" {
+		files, err := filepath.Glob(filepath.Join(o.Data, "dbip-country-ipv?.csv"))
+		if err != nil || len(files) == 0 {
+			return nil, fmt.Errorf("no country data in %s\nhint: scripts/fetch-geo-data fetches them; without --data those of the state directory are taken", o.Data)
+		}
+		args := []string{"geo", "update", "--state-dir", b.state}
+		for _, f := range files {
+			args = append(args, "--from", f)
+		}
+		if _, err := b.command(nil, args...); err != nil {
+			return nil, err
+		}
+	} else if data, err := regular.Read(geo.CurrentFile(o.StateDir), geo.MaxFile); err == nil {
+		file := geo.CurrentFile(b.state)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, data, 0o600)); err != nil {
+			return nil, err
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	db, err := geo.Open(b.state)
+	if err != nil {
+		return nil, err
+	}
+	var w world
+	if w.europe, err = db.Continents("EU"); err != nil {
+		return nil, err
+	}
+	others, err := db.Continents("AF", "AN", "AS", "NA", "OC", "SA")
+	if err != nil {
+		return nil, err
+	}
+	w.blocked = others.Difference(w.europe)
+	w.info = db.Info()
+	return &w, nil
+}
+
+// drawn are sources with the verdict that each should get.
+type drawn struct {
+	name    string
+	family  addrset.Family
+	addrs   []netip.Addr
+	blocked addrset.Set
+}
+
+func (d drawn) survives(i int) bool { return !d.blocked.Contains(d.addrs[i]) }
+
+// verdicts asks the set once for each source.
+func (d drawn) verdicts() func(int) bool {
+	known := make([]bool, len(d.addrs))
+	for i := range known {
+		known[i] = d.survives(i)
+	}
+	return func(i int) bool { return known[i] }
+}
+
+func (b *bench) draws4() []drawn {
+	w := b.world
+	return []drawn{
+		{"by weight, blocked", addrset.IPv4, measure.ByAddress(w.blocked, addrset.IPv4, measure.Sources, b.seed), w.blocked},
+		{"by weight, allowed", addrset.IPv4, measure.ByAddress(w.europe, addrset.IPv4, measure.Sources, b.seed), w.blocked},
+		{"by range, blocked", addrset.IPv4, measure.ByRange(w.blocked, addrset.IPv4, measure.Sources, b.seed), w.blocked},
+		{"by range, allowed", addrset.IPv4, measure.ByRange(w.europe, addrset.IPv4, measure.Sources, b.seed), w.blocked},
+	}
+}
+
+func (b *bench) draws6() []drawn {
+	w := b.world
+	return []drawn{
+		{"over /48s", addrset.IPv6, measure.BySubnet48(w.blocked.Union(w.europe), measure.Sources, b.seed), w.blocked},
+		{"by range, blocked", addrset.IPv6, measure.ByRange(w.blocked, addrset.IPv6, measure.Sources, b.seed), w.blocked},
+		{"by range, allowed", addrset.IPv6, measure.ByRange(w.europe, addrset.IPv6, measure.Sources, b.seed), w.blocked},
+	}
+}

@@ -1,0 +1,100 @@
+package packetbench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"sluice/internal/lab/calibrate"
+	"sluice/internal/lab/measure"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/lists"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
+	"sluice/internal/system/host"
+)
+
+// state is a state directory for a run: what policies are resolved with is taken
+// from the real one, and nothing goes back there.
+type state struct {
+	dir  string
+	warn func(string)
+}
+
+func newState(from string, warn func(string)) (*state, error) {
+	dir, err := os.MkdirTemp("", "sluice-packet-")
+	if err != nil {
+		return nil, err
+	}
+	s := &state{dir, warn}
+	if err := s.take(from); err != nil {
+		s.remove()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *state) remove() { _ = os.RemoveAll(s.dir) }
+
+// take has the country data, the copies of lists and the calibration of another state
+// directory.
+func (s *state) take(from string) error {
+	if from == "" {
+		return nil
+	}
+	from, err := filepath.Abs(from)
+	if err != nil {
+		return err
+	}
+	countries := filepath.Dir(geo.CurrentFile(from))
+	if _, err := os.Stat(countries); err == nil {
+		if err := os.Symlink(countries, filepath.Dir(geo.CurrentFile(s.dir))); err != nil {
+			return err
+		}
+	}
+	if err := calibrate.Copy(from, s.dir); err != nil {
+		return err
+	}
+	copies := filepath.Join(from, "lists")
+	if _, err := os.Stat(copies); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return os.CopyFS(filepath.Join(s.dir, "lists"), os.DirFS(copies))
+}
+
+// resolve reads a policy for a host. Lists that are old or were never fetched are
+// fetched here, since a lab has no network.
+func (s *state) resolve(ctx context.Context, p *policy.Policy, facts host.Facts) (*resolve.Resolved, error) {
+	return resolve.Resolve(p, resolve.Options{
+		Facts: facts,
+		Geo:   func() (*geo.Database, error) { return geo.Open(s.dir) },
+		Lists: &lists.Store{Dir: filepath.Join(s.dir, "lists"), Context: ctx, Warn: s.warn},
+	})
+}
+
+// apply is Sluice as a subject: the real command.
+func (s *state) apply(binary, file string) Subject {
+	return Subject{Name: Sluice, Load: func(ctx context.Context, l *measure.Lab) error {
+		cmd := exec.CommandContext(ctx, binary, "apply", file, "--no-confirm", "--no-verify", "--no-expect", "--force",
+			"--netns", l.Namespace.Name(), "--state-dir", s.dir)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		for _, v := range os.Environ() {
+			if !strings.HasPrefix(v, "SSH_") { // nobody is connected to the lab
+				cmd.Env = append(cmd.Env, v)
+			}
+		}
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("sluice apply %s: %w\n%s", file, err, bytes.TrimSpace(out.Bytes()))
+		}
+		return nil
+	}}
+}

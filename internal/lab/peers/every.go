@@ -1,0 +1,122 @@
+package peers
+
+import (
+	"context"
+	"os/exec"
+
+	"sluice/internal/lab/testnet"
+)
+
+// Every is all peers that Sluice knows, the likeliest first.
+func Every() []Peer {
+	out := []Peer{
+		nftables("nftables-set", "one set of nftables a set, asked by one rule", oneSet),
+		nftables("nftables-linear", "nftables with a rule for each address", linear),
+		nftables("chain-per-/8 (nftables)", "a chain of nftables for each /8, reached by a verdict map", chainPer8),
+		nftables("hash-per-length", "a hash set of nftables for each prefix length", hashByLength),
+	}
+	out[2].Group = "chain-per-/8"
+	for _, flavour := range []string{"legacy", "nft"} {
+		out = append(out,
+			iptables("chain-per-/8", "a chain of iptables for each /8, and a jump to each", flavour, iptablesSets{bans: chainPer8, rules: chainPer8}),
+			iptables("ipset", "iptables with ipset", flavour, iptablesSets{bans: ipsets, rules: ipsets, endpoints: true}),
+			iptables("iptables-linear", "iptables with a rule for each address", flavour, iptablesSets{bans: linear, rules: linear}),
+			iptables("ipset-story", "bans in an ipset, NOTRACK rule by rule and without ACCEPT", flavour, iptablesSets{bans: ipsets, rules: linear}),
+			iptables("ipset-story-before", "bans and NOTRACK rule by rule and without ACCEPT", flavour, iptablesSets{bans: linear, rules: linear}),
+		)
+	}
+	return append(out, ufw(), firewalld())
+}
+
+func nftables(name, about string, l layout) Peer {
+	return Peer{
+		Name: name, Group: name, About: about,
+		needs: []testnet.Feature{testnet.Program("nft"), testnet.Nftables},
+		load: func(ctx context.Context, n *testnet.Namespace, m Meaning, run Runner) error {
+			return run(ctx, n, string(nftRuleset(m, l)), "nft", "-f", "-")
+		},
+		cannot:  oddRates,
+		without: nftWithout,
+		text:    func(m Meaning) string { return string(nftRuleset(m, l)) },
+	}
+}
+
+// iptablesNft is the feature that iptables-nft can hand a rule to the kernel.
+var iptablesNft = testnet.Probed("iptables-nft", func() error {
+	return exec.Command("unshare", "-n", "iptables-nft", "-A", "INPUT", "-j", "DROP").Run()
+})
+
+func iptables(group, about, flavour string, how iptablesSets) Peer {
+	needs := []testnet.Feature{testnet.Program("iptables-" + flavour + "-restore"), testnet.Program("ip6tables-" + flavour + "-restore")}
+	if flavour == "legacy" {
+		needs = append(needs, testnet.IPTablesLegacy("filter"), testnet.IPTablesLegacy("raw"))
+	} else {
+		needs = append(needs, iptablesNft)
+	}
+	if how.bans == ipsets {
+		needs = append(needs, testnet.Program("ipset"))
+	}
+	return Peer{
+		Name: group + " (iptables-" + flavour + ")", Group: group, About: about + "; iptables-" + flavour, needs: needs,
+		load: func(ctx context.Context, n *testnet.Namespace, m Meaning, run Runner) error {
+			sets, four, six := iptablesRuleset(m, how)
+			return restore(ctx, n, run, flavour, sets, four, six)
+		},
+		cannot:  func(m Meaning) []Refusal { return append(oddRates(m), iptablesCannot(m)...) },
+		without: nftWithout,
+		text: func(m Meaning) string {
+			sets, four, six := iptablesRuleset(m, how)
+			text := ""
+			for _, part := range []struct {
+				of   string
+				text []byte
+			}{{"ipset restore", sets}, {"iptables-restore", four}, {"ip6tables-restore", six}} {
+				if len(part.text) > 0 {
+					text += "# " + part.of + "\n" + string(part.text)
+				}
+			}
+			return text
+		},
+	}
+}
+
+// restore loads what has something in it.
+func restore(ctx context.Context, n *testnet.Namespace, run Runner, flavour string, sets, four, six []byte) error {
+	for _, step := range []struct {
+		text []byte
+		args []string
+	}{
+		{sets, []string{"ipset", "restore"}},
+		{four, []string{"iptables-" + flavour + "-restore"}},
+		{six, []string{"ip6tables-" + flavour + "-restore"}},
+	} {
+		if len(step.text) == 0 {
+			continue
+		}
+		if err := run(ctx, n, string(step.text), step.args[0], step.args[1:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachRule calls f with every rule of the sections.
+func eachRule(m Meaning, f func(Rule)) {
+	for _, s := range []*Section{m.Input, m.Forward, m.Output} {
+		if s != nil {
+			for _, r := range s.Rules {
+				f(r)
+			}
+		}
+	}
+}
+
+// nftWithout is what rulesets by hand do without, and iptables too.
+func nftWithout(m Meaning) (out []Refusal) {
+	eachRule(m, func(r Rule) {
+		if r.Limit != nil && r.Limit.ThenBan != 0 {
+			out = append(out, Refusal{r.Text, "limits, and bans nobody"})
+		}
+	})
+	return out
+}
