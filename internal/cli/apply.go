@@ -90,7 +90,7 @@ func runApply(cmd *cobra.Command, args []string) error {
 		if err != nil {
 			return refused(err)
 		}
-		return report(ctx, cmd, h, out, ask)
+		return printApplied(ctx, cmd, h, out, ask)
 	}
 	p, err := begun.finish(ctx)
 	if err != nil {
@@ -110,7 +110,7 @@ func runApply(cmd *cobra.Command, args []string) error {
 	if out.Times != nil {
 		out.Times.Compiled(compiled)
 	}
-	return report(ctx, cmd, h, out, ask)
+	return printApplied(ctx, cmd, h, out, ask)
 }
 
 // applyOptions reads the flags; ask says that somebody is there to be asked.
@@ -152,9 +152,9 @@ func terminal(cmd *cobra.Command) (w io.Writer, done func()) {
 	return tty, func() { _ = tty.Close() }
 }
 
-// report says what came of an apply or a rollback, and asks where somebody is
+// printApplied says what came of an apply or a rollback, and asks where somebody is
 // there.
-func report(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *apply.Outcome, ask bool) error {
+func printApplied(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *apply.Outcome, ask bool) error {
 	if optionsOf(cmd).json {
 		return printJSON(cmd.OutOrStdout(), out)
 	}

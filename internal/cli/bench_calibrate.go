@@ -135,7 +135,7 @@ func showCalibration(cmd *cobra.Command, args []string) error {
 	}
 	r := startReport(cmd, args, calibrationTitle)
 	r.Version, r.When, r.Took, r.Machine, r.Warnings = c.Version, c.Measured, c.Took, c.Machine, c.Warnings
-	r.Sections = c.Sections(map[string]samples.Series(nil))
+	r.Sections = c.Sections(map[string]stats.Series(nil))
 	unfit := c.Unfit(figures.ThisMachine())
 	if unfit != "" {
 		r.Warnings = append(r.Warnings, "not used: "+unfit)

@@ -12,7 +12,7 @@ import (
 )
 
 func newBenchLimits() *cobra.Command {
-	names, about := bench.Sections()
+	names, about := limits.Sections()
 	var list strings.Builder
 	for i, name := range names {
 		fmt.Fprintf(&list, "  %-12s %s\n", name, about[i])
@@ -76,7 +76,7 @@ func runBenchLimits(cmd *cobra.Command, args []string) error {
 	ctx, stop := measuring(cmd)
 	defer stop()
 	flags := cmd.Flags()
-	o := bench.Options{StateDir: optionsOf(cmd).stateDir, Sections: args}
+	o := limits.Options{StateDir: optionsOf(cmd).stateDir, Sections: args}
 	o.Short, _ = flags.GetBool("short")
 	o.Seed, _ = flags.GetUint64("seed")
 	o.Data, _ = flags.GetString("data")
@@ -87,7 +87,7 @@ func runBenchLimits(cmd *cobra.Command, args []string) error {
 	r := startReport(cmd, args, "What Sluice is held to")
 	progress := newProgress(cmd)
 	o.Progress = progress.Say
-	failed := bench.Run(ctx, o, r)
+	failed := limits.Run(ctx, o, r)
 	progress.Done()
 	if failed != nil {
 		if len(r.Sections) > 0 && ctx.Err() != nil {

@@ -52,7 +52,7 @@ func TestKeepCalibration(t *testing.T) {
 		return out.String() + errOut.String(), err
 	}
 	measured := func(counter float64, noise ...string) *calibrate.Measured {
-		m := &calibrate.Measured{Costs: nftables.DefaultCosts(), Noise: noise, Series: map[string]samples.Series{"packet.counter-ns": {counter}}}
+		m := &calibrate.Measured{Costs: nftables.DefaultCosts(), Noise: noise, Series: map[string]stats.Series{"packet.counter-ns": {counter}}}
 		m.Costs.Packet.Counter = counter
 		return m
 	}

@@ -74,11 +74,11 @@ Files: country data, lists and the running policy in /var/lib/sluice.`,
 
 // diffJSON is what "diff --json" prints.
 type diffJSON struct {
-	Old         string            `json:"old"`
-	New         string            `json:"new"`
-	Opens       bool              `json:"opens"`
-	Differences []question.Change `json:"differences"`
-	Settings    []string          `json:"settings"`
+	Old         string         `json:"old"`
+	New         string         `json:"new"`
+	Opens       bool           `json:"opens"`
+	Differences []query.Change `json:"differences"`
+	Settings    []string       `json:"settings"`
 }
 
 func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) error {
@@ -87,7 +87,7 @@ func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) err
 	if err != nil {
 		return err
 	}
-	var sides [2]question.Compiled
+	var sides [2]query.Compiled
 	var line *pipeline
 	for i, name := range []string{old, next} {
 		sides[i], line, err = compiledSide(cmd, o, facts, name, line)
@@ -95,7 +95,7 @@ func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) err
 			return err
 		}
 	}
-	d, err := question.Compare(sides[0], sides[1], line.geo)
+	d, err := query.Compare(sides[0], sides[1], line.geo)
 	if err != nil {
 		return err
 	}
@@ -104,14 +104,14 @@ func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) err
 	case o.json:
 		out := diffJSON{old, next, d.Opens(), d.Changes, d.Settings}
 		if out.Differences == nil {
-			out.Differences = []question.Change{}
+			out.Differences = []query.Change{}
 		}
 		if out.Settings == nil {
 			out.Settings = []string{}
 		}
 		err = printJSON(w, out)
 	case markdown:
-		_, err = io.WriteString(w, question.Markdown(d, old, next))
+		_, err = io.WriteString(w, query.Markdown(d, old, next))
 	default:
 		printDiff(w, d)
 	}
@@ -123,7 +123,7 @@ func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) err
 
 // compiledSide reads one of the policies. Lists and country data are read once
 // for both.
-func compiledSide(cmd *cobra.Command, o options, facts host.Facts, name string, before *pipeline) (question.Compiled, *pipeline, error) {
+func compiledSide(cmd *cobra.Command, o options, facts host.Facts, name string, before *pipeline) (query.Compiled, *pipeline, error) {
 	line := &pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr(), offline: true}
 	if before != nil {
 		line.lists, line.geo = before.lists, before.geo
@@ -131,13 +131,13 @@ func compiledSide(cmd *cobra.Command, o options, facts host.Facts, name string, 
 	if name == runningName {
 		back, err := line.running(cmd)
 		if err != nil {
-			return question.Compiled{}, nil, err
+			return query.Compiled{}, nil, err
 		}
 		defer back()
 	} else {
 		p, err := loadPolicy(cmd.InOrStdin(), name)
 		if err != nil {
-			return question.Compiled{}, nil, err
+			return query.Compiled{}, nil, err
 		}
 		line.policy = p
 	}
@@ -181,11 +181,11 @@ func (p *pipeline) running(cmd *cobra.Command) (back func(), err error) {
 }
 
 // changeStyles are the colours of what opens and of what closes.
-var changeStyles = map[question.Kind]string{
-	question.Opened: "1;31", question.Reached: "1;31", question.Loosened: "1;31", question.Closed: "1;32", question.Tightened: "1;32",
+var changeStyles = map[query.Kind]string{
+	query.Opened: "1;31", query.Reached: "1;31", query.Loosened: "1;31", query.Closed: "1;32", query.Tightened: "1;32",
 }
 
-func printDiff(w io.Writer, d *question.Diff) {
+func printDiff(w io.Writer, d *query.Diff) {
 	if len(d.Changes)+len(d.Settings) == 0 {
 		fmt.Fprintln(w, "no difference: both treat every packet alike")
 		return

@@ -31,7 +31,7 @@ func (p *pipeline) expectationsOf(ctx context.Context, meant *program.Program) (
 	if p.geo == nil {
 		p.sources(ctx)
 	}
-	return expect.Judge(question.Compiled{Resolved: p.resolved, Program: meant}, p.geo)
+	return expect.Judge(query.Compiled{Resolved: p.resolved, Program: meant}, p.geo)
 }
 
 // unmet are the expectations that fail.

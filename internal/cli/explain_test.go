@@ -196,7 +196,7 @@ input:
 		}
 		return n
 	}
-	for _, pass := range append([]wrongpass.Pass{{Name: "none", Run: func(*program.Program) bool { return true }}}, wrongpass.Passes...) {
+	for _, pass := range append([]mutants.Pass{{Name: "none", Run: func(*program.Program) bool { return true }}}, mutants.Passes...) {
 		prog, err := compile.Compile(r)
 		if err == nil {
 			err = optimize.Run(prog, optimize.Options{})

@@ -80,7 +80,7 @@ func hostSection(seen hostwatch.Result) (s figures.Section, some bool) {
 		}
 	}
 	for i, shares := range seen.Softirq {
-		var percent samples.Series
+		var percent stats.Series
 		for _, share := range shares {
 			percent = append(percent, 100*share)
 		}

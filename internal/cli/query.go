@@ -17,7 +17,7 @@ import (
 )
 
 func newQuery() *cobra.Command {
-	var w question.Words
+	var w query.Words
 	var allowed, dropped bool
 	var states, described string
 	cmd := &cobra.Command{
@@ -65,7 +65,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 				}
 			}
 			var err error
-			if w.States, err = question.States(states); err != nil {
+			if w.States, err = query.States(states); err != nil {
 				return fmt.Errorf("--state: %w", err)
 			}
 			switch w.Hook {
@@ -105,26 +105,26 @@ func verdictsAsked(allowed, dropped bool) []program.Verdict {
 
 // judged gives what a policy means for a host: its program, with what no
 // optimizer has touched that it need not have.
-func judged(ctx context.Context, line *pipeline, file string) (question.Compiled, error) {
+func judged(ctx context.Context, line *pipeline, file string) (query.Compiled, error) {
 	if err := line.resolve(ctx, file); err != nil {
-		return question.Compiled{}, err
+		return query.Compiled{}, err
 	}
 	meant, err := build.Meant(line.resolved)
 	if err != nil {
-		return question.Compiled{}, err
+		return query.Compiled{}, err
 	}
-	return question.Compiled{Resolved: line.resolved, Program: meant}, nil
+	return query.Compiled{Resolved: line.resolved, Program: meant}, nil
 }
 
 // queriedJSON is what "query --json" prints.
 type queriedJSON struct {
-	Policy  string            `json:"policy"`
-	Asked   string            `json:"asked"`
-	Classes []question.Answer `json:"classes"`
-	Notes   []string          `json:"notes,omitempty"` // what the answers leave out
+	Policy  string         `json:"policy"`
+	Asked   string         `json:"asked"`
+	Classes []query.Answer `json:"classes"`
+	Notes   []string       `json:"notes,omitempty"` // what the answers leave out
 }
 
-func runQuery(cmd *cobra.Command, args []string, w question.Words, verdicts []program.Verdict, described string) error {
+func runQuery(cmd *cobra.Command, args []string, w query.Words, verdicts []program.Verdict, described string) error {
 	o := optionsOf(cmd)
 	facts, err := readFacts(cmd.Context(), described, o)
 	if err != nil {
@@ -140,11 +140,11 @@ func runQuery(cmd *cobra.Command, args []string, w question.Words, verdicts []pr
 	if err != nil {
 		return err
 	}
-	answers, err := question.Query(c, w, verdicts, line.geo)
+	answers, err := query.Query(c, w, verdicts, line.geo)
 	if err != nil {
 		return err
 	}
-	notes := question.Notes(c)
+	notes := query.Notes(c)
 	if o.json {
 		err = printJSON(cmd.OutOrStdout(), queriedJSON{file, w.String(), answers, notes})
 	} else {
@@ -162,7 +162,7 @@ func runQuery(cmd *cobra.Command, args []string, w question.Words, verdicts []pr
 // verdictColours by the words of verdicts.
 var verdictColours = map[string]string{"allowed": "32", "dropped": "31", "rejected": "31"}
 
-func printAnswers(w io.Writer, asked question.Words, verdicts []program.Verdict, answers []question.Answer) error {
+func printAnswers(w io.Writer, asked query.Words, verdicts []program.Verdict, answers []query.Answer) error {
 	if len(answers) == 0 {
 		what := "there is none"
 		switch {
@@ -174,7 +174,7 @@ func printAnswers(w io.Writer, asked question.Words, verdicts []program.Verdict,
 		_, err := fmt.Fprintf(w, "of all %s %s\n", asked, paint(w, "1", what))
 		return err
 	}
-	rest, collapsed := map[question.Decider]int{}, map[question.Decider]bool{}
+	rest, collapsed := map[query.Decider]int{}, map[query.Decider]bool{}
 	for i := range answers {
 		a := &answers[i]
 		if len(verdicts) == 0 && strings.HasPrefix(a.By.Text, "default: ") {
@@ -219,7 +219,7 @@ func printAnswers(w io.Writer, asked question.Words, verdicts []program.Verdict,
 }
 
 // deciders names the line, and those that decide on some of the packets instead.
-func deciders(a *question.Answer) string {
+func deciders(a *query.Answer) string {
 	text := a.By.Phrase()
 	if len(a.Also) == 0 {
 		return text

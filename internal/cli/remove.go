@@ -52,7 +52,7 @@ Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed
 				fmt.Fprintln(cmd.OutOrStdout(), "nothing to remove: no policy runs")
 				return nil
 			}
-			return report(ctx, cmd, h, out, false)
+			return printApplied(ctx, cmd, h, out, false)
 		},
 	}
 	cmd.Flags().Bool("yes", false, "do not ask")

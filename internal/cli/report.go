@@ -141,7 +141,7 @@ func printFigures(w io.Writer, r *figures.Report) {
 // writePage draws a report for --html.
 func writePage(cmd *cobra.Command, r *figures.Report) error {
 	if file, _ := cmd.Flags().GetString("html"); file != "" {
-		return page.Save(file, r)
+		return report.Save(file, r)
 	}
 	return nil
 }

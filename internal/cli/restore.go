@@ -58,7 +58,7 @@ a bridge; 2 bad use, or nothing could be done.`,
 				fmt.Fprintln(cmd.OutOrStdout(), "nothing to restore")
 				return nil
 			}
-			if err := report(ctx, cmd, h, out, false); err != nil || len(out.Fixed) == 0 {
+			if err := printApplied(ctx, cmd, h, out, false); err != nil || len(out.Fixed) == 0 {
 				return err
 			}
 			return &foundError{fmt.Sprintf("%s since generation %d was made, which is in the rules themselves\nhint: apply the policy again", strings.Join(out.Fixed, "; "), out.Generation)}

@@ -58,7 +58,7 @@ to, or loading failed: what ran then stays.`,
 			if err != nil {
 				return refused(err)
 			}
-			return report(ctx, cmd, h, out, ask)
+			return printApplied(ctx, cmd, h, out, ask)
 		},
 	}
 	flags := cmd.Flags()

@@ -49,7 +49,7 @@ interrupted.`,
 		RunE: runStory,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var out []string
-			for _, s := range story.All() {
+			for _, s := range stories.All() {
 				out = append(out, fmt.Sprintf("%d\t%s", s.Number, s.Title))
 			}
 			return out, cobra.ShellCompDirectiveNoFileComp
@@ -83,10 +83,10 @@ Exit status: 0, 2 for bad use.`,
 				return printJSON(w, storiesJSON())
 			}
 			widest := 0
-			for _, s := range story.All() {
+			for _, s := range stories.All() {
 				widest = max(widest, len(s.Title))
 			}
-			for _, s := range story.All() {
+			for _, s := range stories.All() {
 				if s.Machine {
 					fmt.Fprintf(w, "%d  %-*s  with --kernel or --host-sysctl\n", s.Number, widest, s.Title)
 					continue
@@ -107,7 +107,7 @@ func newStoryAsk() *cobra.Command {
 		Args:   cobra.NoArgs,
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return story.AskChild(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+			return stories.AskChild(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 }
@@ -123,7 +123,7 @@ type storyJSON struct {
 
 func storiesJSON() []storyJSON {
 	var out []storyJSON
-	for _, s := range story.All() {
+	for _, s := range stories.All() {
 		entry := storyJSON{s.Number, s.Title, s.Incident, []string{}, s.Machine}
 		for _, f := range s.Needs {
 			entry.Needs = append(entry.Needs, f.Name)
@@ -135,12 +135,12 @@ func storiesJSON() []storyJSON {
 
 func runStory(cmd *cobra.Command, args []string) error {
 	number, err := strconv.Atoi(args[0])
-	s, there := story.Find(number)
+	s, there := stories.Find(number)
 	if err != nil || !there {
 		return fmt.Errorf("there is no story %q\nhint: sluice story list", args[0])
 	}
 	flags := cmd.Flags()
-	o := story.Options{Version: buildVersion(), Command: commandLine(cmd, args), Countries: optionsOf(cmd).stateDir}
+	o := stories.Options{Version: buildVersion(), Command: commandLine(cmd, args), Countries: optionsOf(cmd).stateDir}
 	o.Seed, _ = flags.GetUint64("seed")
 	o.Short, _ = flags.GetBool("short")
 	o.HostSysctl, _ = flags.GetBool("host-sysctl")
@@ -154,7 +154,7 @@ func runStory(cmd *cobra.Command, args []string) error {
 
 	report, err := playStory(ctx, cmd, s, o)
 	switch {
-	case errors.Is(err, story.ErrMachine):
+	case errors.Is(err, stories.ErrMachine):
 		return fmt.Errorf("story %d: %w\nhint: --kernel 6.12 plays it in an emulated machine; --host-sysctl sets it on this machine for the time of the story, and brings it back", number, err)
 	case report == nil:
 		return err
@@ -174,9 +174,9 @@ func runStory(cmd *cobra.Command, args []string) error {
 }
 
 // playStory plays a story here or in the kernel lab.
-func playStory(ctx context.Context, cmd *cobra.Command, s story.Story, o story.Options) (*figures.Report, error) {
+func playStory(ctx context.Context, cmd *cobra.Command, s stories.Story, o stories.Options) (*figures.Report, error) {
 	if kernel, _ := cmd.Flags().GetString("kernel"); kernel != "" {
-		return story.RunInLab(ctx, s, kernel, o)
+		return stories.RunInLab(ctx, s, kernel, o)
 	}
-	return story.Run(ctx, s, o)
+	return stories.Run(ctx, s, o)
 }

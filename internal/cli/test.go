@@ -139,10 +139,10 @@ type resultJSON struct {
 }
 
 type failingJSON struct {
-	Verdict policy.Action      `json:"verdict"`
-	By      question.Decider   `json:"by"`
-	Classes []question.Traffic `json:"classes,omitempty"` // of the first failures
-	Example string             `json:"example"`
+	Verdict policy.Action   `json:"verdict"`
+	By      query.Decider   `json:"by"`
+	Classes []query.Traffic `json:"classes,omitempty"` // of the first failures
+	Example string          `json:"example"`
 }
 
 func reportTests(cmd *cobra.Command, file string, results []expect.Result) error {
@@ -255,11 +255,11 @@ func failureText(f expect.Failure, indent string) string {
 var verdictDone = map[policy.Action]string{policy.Allow: "allowed", policy.Drop: "dropped", policy.Reject: "rejected"}
 
 // deciderOf is who decides, as query has it.
-func deciderOf(f expect.Failure) question.Decider {
+func deciderOf(f expect.Failure) query.Decider {
 	if f.Pos.Line == 0 {
-		return question.Decider{Text: f.Why}
+		return query.Decider{Text: f.Why}
 	}
-	return question.Decider{File: f.Pos.File, Line: f.Pos.Line, Column: f.Pos.Column, Text: f.Text}
+	return query.Decider{File: f.Pos.File, Line: f.Pos.Line, Column: f.Pos.Column, Text: f.Text}
 }
 
 func decidedBy(f expect.Failure) string {

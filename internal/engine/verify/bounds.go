@@ -60,7 +60,7 @@ func (b Bounds) within(ctx context.Context, f func(stop <-chan struct{})) error 
 	defer done()
 	err := guarded(func() { f(stop) })
 	done()
-	if cause := why(); cause != nil && errors.Is(err, diagram.ErrStopped) {
+	if cause := why(); cause != nil && errors.Is(err, bdd.ErrStopped) {
 		return cause
 	}
 	return err

@@ -101,7 +101,7 @@ func guarded(f func()) (err error) {
 			err = fmt.Errorf("a fault of the prover: %v", fault)
 		}
 	}()
-	return diagram.Guard(f)
+	return bdd.Guard(f)
 }
 
 func (p *Proof) compare(meant, have *program.Program, devices []Device, stop <-chan struct{}) {

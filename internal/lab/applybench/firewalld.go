@@ -55,7 +55,7 @@ func (f *daemon) make(ctx context.Context, w *work) (err error) {
 			}
 		}
 		w.with = pids
-		return w.run(ctx, false, programs.Program{Name: "firewall-cmd", Args: []string{"--reload"}, Env: f.d.Env()})
+		return w.run(ctx, false, timed.Program{Name: "firewall-cmd", Args: []string{"--reload"}, Env: f.d.Env()})
 	}
 	begin := time.Now()
 	f.d, err = peers.StartFirewalld(ctx, f.lab.host, f.files)
@@ -64,9 +64,9 @@ func (f *daemon) make(ctx context.Context, w *work) (err error) {
 	}
 	w.cost.Wall += time.Since(begin)
 	pids := processesIn(f.lab)
-	w.cost.CPU += programs.TimeOf(pids)
+	w.cost.CPU += timed.TimeOf(pids)
 	if w.watched {
-		w.cost.Resident = max(w.cost.Resident, programs.PeakOf(pids))
+		w.cost.Resident = max(w.cost.Resident, timed.PeakOf(pids))
 	}
 	return nil
 }

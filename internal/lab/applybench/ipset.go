@@ -17,7 +17,7 @@ type swapped struct {
 	peer    peers.Peer
 	flavour string // of iptables: "legacy", "nft"
 	now     []ipset
-	steps   []programs.Program
+	steps   []timed.Program
 }
 
 // ipset is the lines of one set: create, then add.
@@ -119,7 +119,7 @@ func (s *swapped) prepare(_ context.Context, c change, _, to *state) error {
 			if step.text == "" {
 				continue
 			}
-			program := programs.Program{Name: step.name, Stdin: []byte(step.text)}
+			program := timed.Program{Name: step.name, Stdin: []byte(step.text)}
 			if step.name == "ipset" {
 				program.Args = []string{"restore"}
 			}
@@ -139,7 +139,7 @@ func (s *swapped) prepare(_ context.Context, c change, _, to *state) error {
 		}
 	}
 	s.now = sets
-	s.steps = []programs.Program{{Name: "ipset", Args: []string{"restore"}, Stdin: []byte(text.String())}}
+	s.steps = []timed.Program{{Name: "ipset", Args: []string{"restore"}, Stdin: []byte(text.String())}}
 	return nil
 }
 

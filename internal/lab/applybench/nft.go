@@ -27,7 +27,7 @@ func (n *refilled) prepare(_ context.Context, _ change, _, to *state) error {
 func (n *refilled) make(ctx context.Context, w *work) error { return nft(ctx, w, n.text) }
 
 func nft(ctx context.Context, w *work, text []byte) error {
-	return w.run(ctx, true, programs.Program{Name: "nft", Args: []string{"-f", "-"}, Stdin: text})
+	return w.run(ctx, true, timed.Program{Name: "nft", Args: []string{"-f", "-"}, Stdin: text})
 }
 
 // careful is nft as somebody uses it who has met what refilling does: new sets under

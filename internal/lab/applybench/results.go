@@ -14,11 +14,11 @@ type key struct{ change, rival string }
 
 // cell is what one rival's change took, one figure a round.
 type cell struct {
-	wall, cpu        samples.Series // ms
-	resident, kernel samples.Series // MiB
-	sent, received   samples.Series // KiB
-	lost, passed     samples.Series // packets
-	packets          samples.Series
+	wall, cpu        stats.Series // ms
+	resident, kernel stats.Series // MiB
+	sent, received   stats.Series // KiB
+	lost, passed     stats.Series // packets
+	packets          stats.Series
 }
 
 func (c *cell) count(n counts) {
@@ -63,10 +63,10 @@ func (b *bench) report(r *figures.Report) {
 	}
 	for _, q := range []struct {
 		name string
-		of   func(*cell) samples.Series
+		of   func(*cell) stats.Series
 	}{
-		{"time by the clock", func(c *cell) samples.Series { return c.wall }},
-		{"time of processors", func(c *cell) samples.Series { return c.cpu }},
+		{"time by the clock", func(c *cell) stats.Series { return c.wall }},
+		{"time of processors", func(c *cell) stats.Series { return c.cpu }},
 	} {
 		for _, change := range b.names() {
 			mine := q.of(b.cell(change, Unproved))
@@ -102,17 +102,17 @@ func (b *bench) report(r *figures.Report) {
 	for _, q := range []struct {
 		to         *figures.Section
 		name, unit string
-		of         func(*cell) samples.Series
+		of         func(*cell) stats.Series
 	}{
-		{&costs, "time by the clock", "ms", func(c *cell) samples.Series { return c.wall }},
-		{&costs, "time of processors", "ms", func(c *cell) samples.Series { return c.cpu }},
-		{&costs, "memory of processes", "MiB", func(c *cell) samples.Series { return c.resident }},
-		{&costs, kernelMemory, "MiB", func(c *cell) samples.Series { return c.kernel }},
-		{&costs, "sent over netlink", "KiB", func(c *cell) samples.Series { return c.sent }},
-		{&costs, "received over netlink", "KiB", func(c *cell) samples.Series { return c.received }},
-		{&packets, "lost", "packets", func(c *cell) samples.Series { return c.lost }},
-		{&packets, "let through", "packets", func(c *cell) samples.Series { return c.passed }},
-		{&packets, "sent", "packets", func(c *cell) samples.Series { return c.packets }},
+		{&costs, "time by the clock", "ms", func(c *cell) stats.Series { return c.wall }},
+		{&costs, "time of processors", "ms", func(c *cell) stats.Series { return c.cpu }},
+		{&costs, "memory of processes", "MiB", func(c *cell) stats.Series { return c.resident }},
+		{&costs, kernelMemory, "MiB", func(c *cell) stats.Series { return c.kernel }},
+		{&costs, "sent over netlink", "KiB", func(c *cell) stats.Series { return c.sent }},
+		{&costs, "received over netlink", "KiB", func(c *cell) stats.Series { return c.received }},
+		{&packets, "lost", "packets", func(c *cell) stats.Series { return c.lost }},
+		{&packets, "let through", "packets", func(c *cell) stats.Series { return c.passed }},
+		{&packets, "sent", "packets", func(c *cell) stats.Series { return c.packets }},
 	} {
 		for _, change := range append(b.names(), atRest) {
 			for _, rival := range All {
@@ -181,7 +181,7 @@ func (b *bench) others() (out []string) {
 
 // wrong are the packets that a rival has treated wrongly, one figure a round and
 // change.
-func (b *bench) wrong(rival string) (lost, passed samples.Series) {
+func (b *bench) wrong(rival string) (lost, passed stats.Series) {
 	for _, change := range b.names() {
 		if c := b.cells[key{change, rival}]; c != nil {
 			lost, passed = append(lost, c.lost...), append(passed, c.passed...)
@@ -191,14 +191,14 @@ func (b *bench) wrong(rival string) (lost, passed samples.Series) {
 }
 
 // itself is A/A: one way against itself, every change a round of its own.
-func (b *bench) itself() (out samples.Series) {
+func (b *bench) itself() (out stats.Series) {
 	for _, change := range b.names() {
 		out = append(out, b.cell(change, Unproved).wall.Per(b.cell(change, Again).wall)...)
 	}
 	return out
 }
 
-func (b *bench) restLost() (out samples.Series) {
+func (b *bench) restLost() (out stats.Series) {
 	for _, e := range b.rivals {
 		if c := b.cells[key{atRest, e.name}]; c != nil {
 			out = slices.Concat(out, c.lost, c.passed)
@@ -207,7 +207,7 @@ func (b *bench) restLost() (out samples.Series) {
 	return out
 }
 
-func sum(s samples.Series) (out float64) {
+func sum(s stats.Series) (out float64) {
 	for _, x := range s {
 		out += x
 	}

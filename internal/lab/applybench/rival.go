@@ -27,11 +27,11 @@ type work struct {
 	group   *memgroup.Group
 	held    int64 // by the group before
 	with    []int // services that the programs ask
-	cost    programs.Cost
+	cost    timed.Cost
 }
 
 // run runs a program, inside the lab or, as sluice with --netns, outside.
-func (w *work) run(ctx context.Context, inside bool, p programs.Program) error {
+func (w *work) run(ctx context.Context, inside bool, p timed.Program) error {
 	p.Watch, p.With = w.watched, w.with
 	if w.watched {
 		p.Group = w.group
@@ -39,7 +39,7 @@ func (w *work) run(ctx context.Context, inside bool, p programs.Program) error {
 	if inside {
 		p.In = w.lab.host.Do
 	}
-	c, err := programs.Run(ctx, p)
+	c, err := timed.Run(ctx, p)
 	w.cost.Wall += c.Wall
 	w.cost.CPU += c.CPU
 	w.cost.Resident = max(w.cost.Resident, c.Resident)
@@ -69,5 +69,5 @@ func (s *ours) prepare(_ context.Context, _ change, _, to *state) error {
 
 func (s *ours) make(ctx context.Context, w *work) error {
 	args := append([]string{"apply", s.world.policy, "--no-confirm", "--force", "--netns", s.lab.host.Name(), "--state-dir", s.state}, s.flags...)
-	return w.run(ctx, false, programs.Program{Name: s.binary, Args: args})
+	return w.run(ctx, false, timed.Program{Name: s.binary, Args: args})
 }

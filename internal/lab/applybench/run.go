@@ -135,7 +135,7 @@ func (b *bench) prepare(ctx context.Context, dir string) error {
 		return err
 	}
 	if len(b.base.resolved.Policy.Expect) > 0 {
-		_, err := programs.Run(ctx, programs.Program{Name: b.Binary, Args: []string{
+		_, err := timed.Run(ctx, timed.Program{Name: b.Binary, Args: []string{
 			"test", b.world.policy, "--netns", b.rivals[0].lab.host.Name(), "--state-dir", filepath.Join(dir, "scratch"),
 		}})
 		if b.unmet = err != nil; b.unmet {
@@ -233,7 +233,7 @@ func (b *bench) enter(e *entrant, dir string) error {
 type pass int
 
 const (
-	timed pass = iota
+	timing pass = iota
 	flooded
 	watched
 )
@@ -245,7 +245,7 @@ func (p pass) takes(e *entrant, round int) bool {
 	switch {
 	case e.gone:
 		return false
-	case e.slow && (p == timed && round >= slowRounds || p != timed && round > 0):
+	case e.slow && (p == timing && round >= slowRounds || p != timing && round > 0):
 		return false
 	case p == flooded:
 		return e.name != Unproved && e.name != Again
@@ -260,9 +260,9 @@ func (p pass) takes(e *entrant, round int) bool {
 func (b *bench) measure(ctx context.Context) error {
 	few := max(1, b.Rounds/3)
 	total, done := b.Rounds+2*few, 0
-	for _, p := range []pass{timed, flooded, watched} {
+	for _, p := range []pass{timing, flooded, watched} {
 		n := few
-		if p == timed {
+		if p == timing {
 			n = b.Rounds
 		}
 		for round := range n {
@@ -336,7 +336,7 @@ func (b *bench) one(ctx context.Context, p pass, e *entrant, c change) (err erro
 	w := &work{lab: e.lab, watched: p == watched, group: e.group}
 	cell := b.cell(c.name, e.name)
 	switch p {
-	case timed:
+	case timing:
 		if err := e.rival.make(ctx, w); err != nil {
 			return err
 		}

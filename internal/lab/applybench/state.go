@@ -124,7 +124,7 @@ func newWorld(o Options, dir string, facts host.Facts) (*world, error) {
 
 // factsOf asks the binary for what a lab is.
 func factsOf(ctx context.Context, binary, namespace, dir string) (facts host.Facts, err error) {
-	c, err := programs.Run(ctx, programs.Program{Name: binary, Args: []string{"facts", "--json", "--netns", namespace, "--state-dir", dir}})
+	c, err := timed.Run(ctx, timed.Program{Name: binary, Args: []string{"facts", "--json", "--netns", namespace, "--state-dir", dir}})
 	if err != nil {
 		return facts, err
 	}

@@ -103,7 +103,7 @@ func (m *Measured) lookups(ctx context.Context, net *testnet.Net, o Options) err
 	m.take("lookup.bitmap-ns", less(times(r.Added("bitmap", bare), repeated), question.Estimate().Median))
 	m.take("lookup.enter-ns", times(r.Added("enter", bare), repeated))
 	for _, kind := range []string{"interval", "hash"} {
-		var before samples.Series
+		var before stats.Series
 		for _, n := range sizes {
 			s := less(r.Added(fmt.Sprintf("%s %d", kind, n), bare), question.Estimate().Median)
 			// A larger set costs no less: what says so is noise.

@@ -24,9 +24,9 @@ type Measured struct {
 	Costs nftables.CostModel
 	// Series has what each round found, by the constant's name; rounds of a constant
 	// that is made of several others are those of all of them.
-	Series map[string]samples.Series
+	Series map[string]stats.Series
 	// Same is a cell against itself, in ns: what a difference is worth.
-	Same samples.Series
+	Same stats.Series
 	// Others is the part of all processors' time that other programs took.
 	Others float64
 	// Noise says why the constants should not be trusted; none where they may be.
@@ -48,7 +48,7 @@ func Measure(ctx context.Context, o Options) (m *Measured, err error) {
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
 	}
-	m = &Measured{Costs: nftables.DefaultCosts(), Series: map[string]samples.Series{}}
+	m = &Measured{Costs: nftables.DefaultCosts(), Series: map[string]stats.Series{}}
 	begin := timesNow()
 	for _, part := range []func(context.Context, *testnet.Net, Options) error{m.packets, m.lookups, m.loads} {
 		net, err := testnet.Create("calibrate")
@@ -65,7 +65,7 @@ func Measure(ctx context.Context, o Options) (m *Measured, err error) {
 }
 
 // take adds what the rounds found of a constant.
-func (m *Measured) take(name string, s samples.Series) {
+func (m *Measured) take(name string, s stats.Series) {
 	if _, known := nftables.ConstantNamed(name); !known {
 		panic("calibrate: no constant is called " + name)
 	}
@@ -76,8 +76,8 @@ func (m *Measured) take(name string, s samples.Series) {
 func (m *Measured) median(name string) float64 { return m.Series[name].Estimate().Median }
 
 // each changes the figures of a series.
-func each(s samples.Series, f func(float64) float64) samples.Series {
-	out := make(samples.Series, len(s))
+func each(s stats.Series, f func(float64) float64) stats.Series {
+	out := make(stats.Series, len(s))
 	for i, x := range s {
 		out[i] = f(x)
 	}
@@ -85,13 +85,13 @@ func each(s samples.Series, f func(float64) float64) samples.Series {
 }
 
 // times is how often a cell has what it measures.
-func times(s samples.Series, n float64) samples.Series {
+func times(s stats.Series, n float64) stats.Series {
 	return each(s, func(x float64) float64 { return x / n })
 }
 
 // less takes another constant's median from each round: medians of two constants
 // are of different cells, but of the same rounds.
-func less(s samples.Series, x float64) samples.Series {
+func less(s stats.Series, x float64) stats.Series {
 	return each(s, func(y float64) float64 { return y - x })
 }
 

@@ -59,7 +59,7 @@ func (m *Measured) settle() {
 	}
 }
 
-func inDoubt(c nftables.Constant, e samples.Estimate) bool {
+func inDoubt(c nftables.Constant, e stats.Estimate) bool {
 	some := someNS
 	if c.Unit == "bytes" {
 		some = someBytes

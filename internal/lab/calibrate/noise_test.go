@@ -12,9 +12,9 @@ import (
 
 // quiet is what a machine measures that is what the figures that come with Sluice are of.
 func quiet() *Measured {
-	m := &Measured{Costs: nftables.DefaultCosts(), Series: map[string]samples.Series{}, Same: samples.Series{-1, 0, 1}}
+	m := &Measured{Costs: nftables.DefaultCosts(), Series: map[string]stats.Series{}, Same: stats.Series{-1, 0, 1}}
 	for _, c := range nftables.Constants() {
-		m.Series[c.Name] = slices.Repeat(samples.Series{c.Of(&m.Costs)}, 21)
+		m.Series[c.Name] = slices.Repeat(stats.Series{c.Of(&m.Costs)}, 21)
 	}
 	return m
 }
@@ -29,13 +29,13 @@ func TestSettle(t *testing.T) {
 		noise string // "": none
 	}{
 		{"quiet", func(*Measured) {}, ""},
-		{"the same cell differs", func(m *Measured) { m.Same = samples.Series{-40, 0, 30} }, "the same packet differs from itself by -40 to 30 ns"},
+		{"the same cell differs", func(m *Measured) { m.Same = stats.Series{-40, 0, 30} }, "the same packet differs from itself by -40 to 30 ns"},
 		{"others work", func(m *Measured) { m.Others = 0.33 }, "other programs took 33 % of the processors"},
 		{"others hardly work", func(m *Measured) { m.Others = 0.05 }, ""},
 		{"one constant spreads", one("packet.route-ns", 10, 100, 300), ""},
 		{"most constants spread", func(m *Measured) {
 			for name, s := range m.Series {
-				m.Series[name] = samples.Series{0.1 * s[0], s[0], 3 * s[0]}
+				m.Series[name] = stats.Series{0.1 * s[0], s[0], 3 * s[0]}
 			}
 		}, "spread by more than 40 %: memory.rule-bytes, "},
 		{"a constant is below nothing", one("packet.limit-ns", -3, -2, -1), "packet.limit-ns costs nothing, by what was measured"},
@@ -55,7 +55,7 @@ func TestSettle(t *testing.T) {
 // TestSettleRises: medians of a curve that fall are noise, and no file may have them.
 func TestSettleRises(t *testing.T) {
 	m := quiet()
-	m.Series["lookup.interval-set.of-4096-ns"] = samples.Series{5}
+	m.Series["lookup.interval-set.of-4096-ns"] = stats.Series{5}
 	m.settle()
 	if in := m.Costs.Lookup.Interval; in.Of4096 != in.Of256 || in.Of16384 <= in.Of4096 {
 		t.Errorf("settled to %+v", in)
@@ -64,7 +64,7 @@ func TestSettleRises(t *testing.T) {
 
 func TestSettleRounds(t *testing.T) {
 	m := quiet()
-	m.Series["packet.route-ns"] = samples.Series{123.456}
+	m.Series["packet.route-ns"] = stats.Series{123.456}
 	m.settle()
 	if got := m.Costs.Packet.Route; got != 123 {
 		t.Errorf("123.456 is stored as %v", got)

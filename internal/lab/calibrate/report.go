@@ -24,7 +24,7 @@ var sections = []struct{ prefix, name, title, quantity string }{
 // Sections are the constants of a calibration beside the default ones. The series
 // are those of the run that measured it; nil where it was read, when bounds stand for
 // them.
-func (c *Calibration) Sections(series map[string]samples.Series) []figures.Section {
+func (c *Calibration) Sections(series map[string]stats.Series) []figures.Section {
 	defaults := nftables.DefaultCosts()
 	var out []figures.Section
 	for _, s := range sections {
@@ -36,14 +36,14 @@ func (c *Calibration) Sections(series map[string]samples.Series) []figures.Secti
 			found, measured := series[constant.Name]
 			if !measured {
 				value := constant.Of(&c.Costs)
-				found = samples.Series{value}
+				found = stats.Series{value}
 				if b, has := c.Spread[constant.Name]; has {
-					found = samples.Series{min(b.Low, value), value, max(b.High, value)}
+					found = stats.Series{min(b.Low, value), value, max(b.High, value)}
 				}
 			}
 			f := figures.Figure{Case: constant.What, Subject: here, Quantity: s.quantity, Unit: constant.Unit, Samples: found}
 			section.Add(f)
-			f.Subject, f.Samples = elsewhere, samples.Series{constant.Of(&defaults)}
+			f.Subject, f.Samples = elsewhere, stats.Series{constant.Of(&defaults)}
 			section.Add(f)
 		}
 		out = append(out, section)

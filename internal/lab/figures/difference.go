@@ -29,17 +29,17 @@ const (
 
 // Difference is one figure in two runs.
 type Difference struct {
-	Section  string           `json:"section"`
-	Case     string           `json:"case"`
-	Subject  string           `json:"subject"`
-	Quantity string           `json:"quantity"`
-	Unit     string           `json:"unit"`
-	Old      samples.Estimate `json:"old"`
-	New      samples.Estimate `json:"new"`
-	Ratio    float64          `json:"ratio,omitempty"` // new against old; 0 where the old one is zero
-	P        float64          `json:"p,omitempty"`     // see samples.Change
-	Rounds   [2]int           `json:"rounds"`          // of the old run, of the new
-	Verdict  Verdict          `json:"verdict"`
+	Section  string         `json:"section"`
+	Case     string         `json:"case"`
+	Subject  string         `json:"subject"`
+	Quantity string         `json:"quantity"`
+	Unit     string         `json:"unit"`
+	Old      stats.Estimate `json:"old"`
+	New      stats.Estimate `json:"new"`
+	Ratio    float64        `json:"ratio,omitempty"` // new against old; 0 where the old one is zero
+	P        float64        `json:"p,omitempty"`     // see samples.Change
+	Rounds   [2]int         `json:"rounds"`          // of the old run, of the new
+	Verdict  Verdict        `json:"verdict"`
 
 	old, now Figure
 }
@@ -124,7 +124,7 @@ func (d *Difference) compare(old, now Figure, counted bool, least float64) {
 		d.Verdict = Lost
 		return
 	}
-	change := samples.Compare(old.Samples, now.Samples)
+	change := stats.Compare(old.Samples, now.Samples)
 	if isNumber(change.Ratio) {
 		d.Ratio = change.Ratio
 	}
@@ -155,7 +155,7 @@ func (c *Comparison) hold(tested []int) {
 	}
 	slices.SortFunc(tested, func(a, b int) int { return cmp.Compare(c.Figures[a].P, c.Figures[b].P) })
 	for rank, i := range tested {
-		if c.Figures[i].P > samples.Alpha/float64(all-rank) {
+		if c.Figures[i].P > stats.Alpha/float64(all-rank) {
 			for _, j := range tested[rank:] {
 				c.Figures[j].Verdict = Same
 			}
@@ -258,7 +258,7 @@ func (d *Difference) change() string {
 	return fmt.Sprintf("%+.1f%%", 100*(d.Ratio-1))
 }
 
-func value(e samples.Estimate, unit string, rounds int) string {
+func value(e stats.Estimate, unit string, rounds int) string {
 	if rounds == 0 {
 		return "–"
 	}

@@ -113,7 +113,7 @@ func TestCompareOfFewRounds(t *testing.T) {
 		f := &now.Sections[0].Figures[i]
 		f.Samples = old.Sections[0].Figures[i].Samples
 		if i == 3 {
-			f.Samples = samples.Series{f.Samples[0] * 0.97}
+			f.Samples = stats.Series{f.Samples[0] * 0.97}
 		}
 		f.Estimate = f.Samples.Estimate()
 	}
@@ -140,7 +140,7 @@ func TestBeside(t *testing.T) {
 	random := testseed.Rand(t)
 	old := run(random, 15, nil)
 	now := run(random, 15, map[string]float64{"kind 4": 1.5, "kind 6": 0.5})
-	old.Sections[0].Figures[2].Samples = samples.Series{math.NaN(), math.Inf(1)}
+	old.Sections[0].Figures[2].Samples = stats.Series{math.NaN(), math.Inf(1)}
 	old.Sections[0].Figures[8].Case = "old kind"
 	old.Sections[0].Figures[10].Samples[3] = math.Inf(1) // one round to nothing
 	c := Compare(old, now, 0.2)                          // what chance alone does is a tenth of that

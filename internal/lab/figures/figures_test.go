@@ -23,13 +23,13 @@ func report() *Report {
 		Warnings: []string{"ufw is left out: it is not installed"},
 	}
 	s := Section{Name: "packet", Title: "Packets"}
-	s.Add(Figure{Case: "IPv4, banned", Subject: "sluice", Quantity: "added per packet", Unit: "ns", Samples: samples.Series{100, 110, 105, 104, 103, 102, 101}})
-	s.Add(Figure{Case: "IPv4, banned", Subject: "ipset", Quantity: "added per packet", Unit: "ns", Samples: samples.Series{1400, 1440, 1410, 1400, 1400, 1400, 1400}})
-	s.Add(Figure{Case: "IPv6, banned", Subject: "sluice", Quantity: "added per packet", Unit: "ns", Samples: samples.Series{1, -2, 3, 0, 1, -1, 0.5}})
+	s.Add(Figure{Case: "IPv4, banned", Subject: "sluice", Quantity: "added per packet", Unit: "ns", Samples: stats.Series{100, 110, 105, 104, 103, 102, 101}})
+	s.Add(Figure{Case: "IPv4, banned", Subject: "ipset", Quantity: "added per packet", Unit: "ns", Samples: stats.Series{1400, 1440, 1410, 1400, 1400, 1400, 1400}})
+	s.Add(Figure{Case: "IPv6, banned", Subject: "sluice", Quantity: "added per packet", Unit: "ns", Samples: stats.Series{1, -2, 3, 0, 1, -1, 0.5}})
 	s.Add(Figure{Case: "IPv6, banned", Subject: "ipset", Quantity: "added per packet", Unit: "ns", Note: "no such set"})
-	s.Add(Figure{Case: "load", Subject: "sluice", Quantity: "time", Unit: "s", Samples: samples.Series{0.3}})
+	s.Add(Figure{Case: "load", Subject: "sluice", Quantity: "time", Unit: "s", Samples: stats.Series{0.3}})
 	r.Sections = append(r.Sections, s)
-	r.Goals = append(r.Goals, AtMost("against ipset", "×", 0.5, samples.Series{0.1, 0.1, 0.1, 0.1, 0.1, 0.1}, samples.Series{1, 1, 1, 1, 1, 1}))
+	r.Goals = append(r.Goals, AtMost("against ipset", "×", 0.5, stats.Series{0.1, 0.1, 0.1, 0.1, 0.1, 0.1}, stats.Series{1, 1, 1, 1, 1, 1}))
 	return r
 }
 
@@ -76,8 +76,8 @@ func TestSavedIsRead(t *testing.T) {
 func TestNoNumber(t *testing.T) {
 	r := report()
 	s := Section{Name: "ratios", Title: "Ratios"}
-	s.Add(Figure{Case: "to nothing", Subject: "sluice", Quantity: "ratio", Unit: "×", Samples: samples.Series{math.Inf(1), math.NaN(), math.Inf(1)}})
-	s.Add(Figure{Case: "to nothing in one round", Subject: "sluice", Quantity: "ratio", Unit: "×", Samples: samples.Series{1, 2, math.Inf(1)}})
+	s.Add(Figure{Case: "to nothing", Subject: "sluice", Quantity: "ratio", Unit: "×", Samples: stats.Series{math.Inf(1), math.NaN(), math.Inf(1)}})
+	s.Add(Figure{Case: "to nothing in one round", Subject: "sluice", Quantity: "ratio", Unit: "×", Samples: stats.Series{1, 2, math.Inf(1)}})
 	s.Charts = []Chart{{Lines: []Line{{Points: []Point{{X: 1, Y: 2}, {X: 2, Y: math.NaN()}}}}}}
 	r.Sections = append(r.Sections, s)
 	r.Goals = append(r.Goals, AtMost("nothing measured", "×", 1, nil, nil))
@@ -113,7 +113,7 @@ func TestEstimateIsOfTheSamples(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := r.Sections[0].Figures[0].Estimate; got != (samples.Estimate{Median: 2, Low: 1, High: 3}) {
+	if got := r.Sections[0].Figures[0].Estimate; got != (stats.Estimate{Median: 2, Low: 1, High: 3}) {
 		t.Errorf("got %v", got)
 	}
 }
@@ -176,7 +176,7 @@ func TestTextsOfOthersAreVisible(t *testing.T) {
 }
 
 func TestGoals(t *testing.T) {
-	seven := func(x float64) samples.Series { return samples.Series{x, x, x, x, x, x, x} }
+	seven := func(x float64) stats.Series { return stats.Series{x, x, x, x, x, x, x} }
 	for name, tc := range map[string]struct {
 		goal Goal
 		want Reached
@@ -186,7 +186,7 @@ func TestGoals(t *testing.T) {
 		"too noisy":          {AtMost("", "", 1.05, seven(1.02), seven(1.03)), NotShown},
 		"a round of nothing": {AtMost("", "", 1.05, append(seven(1.02), math.NaN()), seven(1.001)), NotShown},
 		"counted":            {AtMost("", "", 0, seven(0), nil), Yes},
-		"counted, one lost":  {AtMost("", "", 0, samples.Series{0, 0, 1}, nil), No},
+		"counted, one lost":  {AtMost("", "", 0, stats.Series{0, 0, 1}, nil), No},
 		"within 3 %":         {AtLeast("", "", 0.97, seven(0.99), seven(1.002)), Yes},
 		"more than 3 % less": {AtLeast("", "", 0.97, seven(0.96), seven(1.002)), No},
 		"within, but noisy":  {AtLeast("", "", 0.97, seven(0.98), seven(1.02)), NotShown},

@@ -75,15 +75,15 @@ func Parse(file string, data []byte) (*Report, error) {
 
 // point is a Point as JSON has it: null where it has no value.
 type point struct {
-	X    samples.Number `json:"x"`
-	Y    samples.Number `json:"y"`
-	Low  samples.Number `json:"low,omitempty"`
-	High samples.Number `json:"high,omitempty"`
+	X    stats.Number `json:"x"`
+	Y    stats.Number `json:"y"`
+	Low  stats.Number `json:"low,omitempty"`
+	High stats.Number `json:"high,omitempty"`
 }
 
 // MarshalJSON writes what is no number as null.
 func (p Point) MarshalJSON() ([]byte, error) {
-	return json.Marshal(point{samples.Number(p.X), samples.Number(p.Y), samples.Number(p.Low), samples.Number(p.High)})
+	return json.Marshal(point{stats.Number(p.X), stats.Number(p.Y), stats.Number(p.Low), stats.Number(p.High)})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.

@@ -40,15 +40,15 @@ type Section struct {
 
 // Figure is one quantity of one subject in one case.
 type Figure struct {
-	Case     string         `json:"case"`           // row of the table: "IPv4, banned"
-	Subject  string         `json:"subject"`        // column: "sluice"
-	Quantity string         `json:"quantity"`       // "added per packet"
-	Unit     string         `json:"unit"`           // "ns", "×", "bytes", "s", "1/s", "instructions", "packets"
-	More     bool           `json:"more,omitempty"` // more is better
-	Samples  samples.Series `json:"samples"`        // one a round; one alone for what is counted
+	Case     string       `json:"case"`           // row of the table: "IPv4, banned"
+	Subject  string       `json:"subject"`        // column: "sluice"
+	Quantity string       `json:"quantity"`       // "added per packet"
+	Unit     string       `json:"unit"`           // "ns", "×", "bytes", "s", "1/s", "instructions", "packets"
+	More     bool         `json:"more,omitempty"` // more is better
+	Samples  stats.Series `json:"samples"`        // one a round; one alone for what is counted
 	// Estimate is that of the samples; Add fills it in. Zero without samples.
-	Estimate samples.Estimate `json:"estimate"`
-	Note     string           `json:"note,omitempty"`
+	Estimate stats.Estimate `json:"estimate"`
+	Note     string         `json:"note,omitempty"`
 }
 
 // Add appends a figure. One without samples has a note that says why.
@@ -64,12 +64,12 @@ type Goal struct {
 	Name string `json:"name"`
 	Unit string `json:"unit"`
 	// Limit is the most that is allowed, or the least when More is set.
-	Limit    float64          `json:"limit"`
-	More     bool             `json:"more,omitempty"`
-	Measured samples.Estimate `json:"measured"`
+	Limit    float64        `json:"limit"`
+	More     bool           `json:"more,omitempty"`
+	Measured stats.Estimate `json:"measured"`
 	// Same is A/A of a ratio; nil where there is none, as for what is counted.
-	Same    *samples.Estimate `json:"same-against-itself,omitempty"`
-	Reached Reached           `json:"reached"`
+	Same    *stats.Estimate `json:"same-against-itself,omitempty"`
+	Reached Reached         `json:"reached"`
 }
 
 // Reached says whether a goal is.
@@ -85,11 +85,11 @@ const (
 // AtMost makes a goal of a ratio that has to stay below a limit. The two series
 // are of the same rounds; same is nil for what has no A/A, as what is
 // counted; there every round has to keep the limit.
-func AtMost(name, unit string, limit float64, measured, same samples.Series) Goal {
+func AtMost(name, unit string, limit float64, measured, same stats.Series) Goal {
 	g := Goal{Name: name, Unit: unit, Limit: limit, Measured: measured.Estimate(), Reached: No}
 	reached := len(measured) > 0 && slices.Max(measured) <= limit
 	if same != nil {
-		j := samples.Judge(measured, same, limit)
+		j := stats.Judge(measured, same, limit)
 		g.Same, reached = &j.Same, j.Reached()
 	}
 	// A round without a number has no place among the others, not the lowest.
@@ -104,13 +104,13 @@ func AtMost(name, unit string, limit float64, measured, same samples.Series) Goa
 }
 
 // AtLeast is AtMost for what has to stay above a limit.
-func AtLeast(name, unit string, limit float64, measured, same samples.Series) Goal {
-	var inverse samples.Series
+func AtLeast(name, unit string, limit float64, measured, same stats.Series) Goal {
+	var inverse stats.Series
 	for _, x := range measured {
 		inverse = append(inverse, 1/x)
 	}
 	if same != nil {
-		inverted := make(samples.Series, len(same))
+		inverted := make(stats.Series, len(same))
 		for i, x := range same {
 			inverted[i] = 1 / x
 		}

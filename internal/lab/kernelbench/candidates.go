@@ -156,7 +156,7 @@ func (b *bench) take(l *measure.Lab, into backend.Backend, a backend.Artifact) e
 // judge puts beside each layout what it adds in the mean, and what the chosen one
 // pays against the cheapest.
 func (b *bench) judge(s *figures.Section, r *figures.Report, family addrset.Family, chosen string) error {
-	sum := map[string][]samples.Series{}
+	sum := map[string][]stats.Series{}
 	var names []string
 	for _, from := range r.Sections {
 		for _, f := range from.Figures {
@@ -169,10 +169,10 @@ func (b *bench) judge(s *figures.Section, r *figures.Report, family addrset.Fami
 		}
 	}
 	quantity := fmt.Sprintf("IPv%d, %s", family, added)
-	means := map[string]samples.Series{}
+	means := map[string]stats.Series{}
 	best := ""
 	for _, n := range names {
-		means[n] = samples.Mean(sum[n]...)
+		means[n] = stats.Mean(sum[n]...)
 		s.Add(figures.Figure{Case: n, Subject: b.kernel, Quantity: quantity, Unit: b.unit, Samples: means[n]})
 		if best == "" || means[n].Estimate().Median < means[best].Estimate().Median {
 			best = n

@@ -22,9 +22,9 @@ func (b *bench) capabilities() error {
 		f := figures.Figure{Case: string(name), Subject: b.kernel, Quantity: "capability", Unit: "yes", More: true}
 		switch can[name] {
 		case backend.Yes:
-			f.Samples = samples.Series{1}
+			f.Samples = stats.Series{1}
 		case backend.No:
-			f.Samples = samples.Series{0}
+			f.Samples = stats.Series{0}
 		default:
 			f.Note = fmt.Sprint(can[name])
 		}
@@ -34,7 +34,7 @@ func (b *bench) capabilities() error {
 	if measure.Available() == measure.ByLiveFrames {
 		frames = 1
 	}
-	s.Add(figures.Figure{Case: string(measure.ByLiveFrames), Subject: b.kernel, Quantity: "capability", Unit: "yes", More: true, Samples: samples.Series{frames}})
+	s.Add(figures.Figure{Case: string(measure.ByLiveFrames), Subject: b.kernel, Quantity: "capability", Unit: "yes", More: true, Samples: stats.Series{frames}})
 	b.report.Sections = append(b.report.Sections, s)
 	return nil
 }

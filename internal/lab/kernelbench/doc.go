@@ -1,5 +1,5 @@
 // Package kernelbench is what the kernel lab measures on each of its kernels:
-// package kernellab boots them, and the command of `make kernels` calls [Run] inside
+// package kernels boots them, and the command of `make kernels` calls [Run] inside
 // of each, and [Merge] with what all of them found.
 //
 //   - Layouts: the real country data ("all but Europe") in every layout that peers

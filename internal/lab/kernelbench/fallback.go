@@ -69,7 +69,7 @@ func (b *bench) fallback() (err error) {
 		}
 		s.Add(figures.Figure{
 			Case: w.name() + " asked for", Subject: b.kernel, Quantity: forwardHook(f), Unit: "packets",
-			Samples: samples.Series{float64(passed)},
+			Samples: stats.Series{float64(passed)},
 		})
 	}
 	b.report.Sections = append(b.report.Sections, s)

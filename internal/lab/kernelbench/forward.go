@@ -235,7 +235,7 @@ func (b *bench) forwardFamily(s *figures.Section, ways []way, f addrset.Family, 
 		}
 		s.Add(figures.Figure{
 			Case: w.name(), Subject: b.kernel, Quantity: forwardHook(f), Unit: "packets",
-			Samples: samples.Series{float64(passed)},
+			Samples: stats.Series{float64(passed)},
 		})
 	}
 	return nil

@@ -60,8 +60,8 @@ func TestAgree(t *testing.T) {
 func TestAgreeOfLimits(t *testing.T) {
 	of := func(more float64) *figures.Report {
 		s := figures.Section{Name: "limits"}
-		s.Add(figures.Figure{Case: unlimitedRow, Subject: "6.1", Unit: "instructions", Samples: samples.Series{400}})
-		s.Add(figures.Figure{Case: limitedPolicies[1].row, Subject: "6.1", Unit: "instructions", Samples: samples.Series{more}})
+		s.Add(figures.Figure{Case: unlimitedRow, Subject: "6.1", Unit: "instructions", Samples: stats.Series{400}})
+		s.Add(figures.Figure{Case: limitedPolicies[1].row, Subject: "6.1", Unit: "instructions", Samples: stats.Series{more}})
 		return &figures.Report{Sections: []figures.Section{s}}
 	}
 	if a, err := Agree(of(10), of(14.1)); err != nil || a.Worst < 0.0099 || a.Worst > 0.0101 {
@@ -76,7 +76,7 @@ func TestAgreeOfOthers(t *testing.T) {
 	fewer.Sections[0].Figures = fewer.Sections[0].Figures[:2]
 	renamed.Sections[0].Figures[1].Case = "other"
 	lacking.Sections[0].Name = "forward"
-	empty.Sections[0].Figures[1].Samples, empty.Sections[0].Figures[1].Estimate = nil, samples.Estimate{}
+	empty.Sections[0].Figures[1].Samples, empty.Sections[0].Figures[1].Estimate = nil, stats.Estimate{}
 	for name, other := range map[string]*figures.Report{"fewer": fewer, "renamed": renamed, "another section": lacking, "without samples": empty} {
 		if a, err := Agree(whole, other); err == nil {
 			t.Errorf("%s: %+v", name, a)

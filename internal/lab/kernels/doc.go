@@ -1,4 +1,4 @@
-// Package kernellab runs commands on other kernels than the machine's own, in an
+// Package kernels runs commands on other kernels than the machine's own, in an
 // emulated machine: no KVM is needed and nothing is installed. The commands
 // "sluice story --kernel" and "make kernels" call it (internal/lab/kernels/main), the
 // latter for the kernel tests, for what a packet costs in instructions, and for
@@ -23,4 +23,4 @@
 //	                          ├─▶ qemu ─ first serial port ──▶ what the kernel says (kept for errors)
 //	Find ──▶ vmlinuz ─────────┘        ─ second serial port ─▶ Options.Out
 //	                                   ─ disk ─▶ tar archive: exit status, Options.Results
-package kernellab
+package kernels

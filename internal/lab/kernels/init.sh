@@ -1,7 +1,7 @@
 #!/bin/sh
 # The first process of the emulated machine: mounts what a system has, and goes on as
 # /lab/run, or as the init system that /lab/init names, which has to start /lab/run.
-# Package kernellab makes the files in /lab.
+# Package kernels makes the files in /lab.
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev 2>/dev/null

@@ -1,4 +1,4 @@
-package kernellab
+package kernels
 
 import (
 	"fmt"

@@ -91,7 +91,7 @@ func (d *draft) drop(list policy.Errors) bool {
 
 // load brings a policy's program onto the host, with a wrong pass behind the
 // optimiser's where one is given; done says whether that found anything to do.
-func (y *yard) load(compiled *program.Program, wrong *wrongpass.Pass) (text string, done bool, err error) {
+func (y *yard) load(compiled *program.Program, wrong *mutants.Pass) (text string, done bool, err error) {
 	opt := optimize.Options{}
 	if wrong != nil {
 		last := optimize.Passes[len(optimize.Passes)-1].Name

@@ -209,7 +209,7 @@ func TestMeaningCatchesWrongPasses(t *testing.T) {
 	y := newYard(t)
 	seed := testseed.Of(t)
 	const policies = 60
-	for _, pass := range wrongpass.Passes {
+	for _, pass := range mutants.Passes {
 		t.Run(pass.Name, func(t *testing.T) {
 			changed := 0
 			for round := range policies {

@@ -130,7 +130,7 @@ func TestWrongPassesAreDisproved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, wrong := range wrongpass.Passes {
+	for _, wrong := range mutants.Passes {
 		full, meant := both(t, resolved)
 		if !wrong.Run(full) {
 			t.Errorf("%s finds nothing to do", wrong.Name)

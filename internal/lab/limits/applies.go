@@ -1,4 +1,4 @@
-package bench
+package limits
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 
 // times of whole commands, one figure a round, in milliseconds: by the clock, and
 // of processors.
-type times struct{ wall, cpu map[string]samples.Series }
+type times struct{ wall, cpu map[string]stats.Series }
 
 func (t times) add(what string, r ran) {
 	t.wall[what] = append(t.wall[what], milliseconds(r.wall))
@@ -79,7 +79,7 @@ input:
 	if err != nil {
 		return err
 	}
-	t := times{map[string]samples.Series{}, map[string]samples.Series{}}
+	t := times{map[string]stats.Series{}, map[string]stats.Series{}}
 	for round := range b.rounds(9) {
 		text := []string{nftText, nftTextAgain}
 		if round%2 == 1 {
@@ -131,7 +131,7 @@ input:
 	b.ratio("the same again, nothing changed, against the first", 0.1, t.wall[unchanged].Per(t.wall[fromNothing]), same)
 	b.ratio("one ban more by the policy's file, against the first", 0.1, t.wall[oneMore].Per(t.wall[fromNothing]), same)
 	b.atMost("one ban by sluice ban", "ms", t.wall[banCommand], 20)
-	seconds := make(samples.Series, len(t.wall[banMany]))
+	seconds := make(stats.Series, len(t.wall[banMany]))
 	for i, ms := range t.wall[banMany] {
 		seconds[i] = ms / 1000
 	}
@@ -181,12 +181,12 @@ func (b *bench) plan(l *measure.Lab, file string) (planned, error) {
 // and how the plan's load time compares with the load.
 func (b *bench) memory(own, theirs *measure.Lab, file string, ruleset []byte, said planned) error {
 	const mebibyte = 1 << 20
-	var peaks, peaksNft, loads samples.Series
+	var peaks, peaksNft, loads stats.Series
 	for range 3 {
 		if err := b.empty(own); err != nil {
 			return err
 		}
-		ours, err := programs.Run(b, programs.Program{Name: b.binary, Watch: true, Args: []string{
+		ours, err := timed.Run(b, timed.Program{Name: b.binary, Watch: true, Args: []string{
 			"apply", file, "--no-confirm", "--no-verify", "--netns", own.Namespace.Name(), "--state-dir", b.state,
 		}})
 		if err != nil {
@@ -196,7 +196,7 @@ func (b *bench) memory(own, theirs *measure.Lab, file string, ruleset []byte, sa
 		if err := b.empty(theirs); err != nil {
 			return err
 		}
-		nft, err := programs.Run(b, programs.Program{Name: "nft", Args: []string{"-f", "-"}, Stdin: ruleset, Watch: true, In: theirs.Namespace.Do})
+		nft, err := timed.Run(b, timed.Program{Name: "nft", Args: []string{"-f", "-"}, Stdin: ruleset, Watch: true, In: theirs.Namespace.Do})
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package bench
+package limits
 
 import (
 	"os"
@@ -17,19 +17,19 @@ type ran struct {
 }
 
 // finish runs a program to its end.
-func (b *bench) finish(p programs.Program) (ran, error) {
-	c, err := programs.Run(b, p)
+func (b *bench) finish(p timed.Program) (ran, error) {
+	c, err := timed.Run(b, p)
 	return ran{c.Output, c.Wall, c.CPU}, err
 }
 
 // command runs the binary in the namespace where this program is.
 func (b *bench) command(stdin []byte, args ...string) (ran, error) {
-	return b.finish(programs.Program{Name: b.binary, Args: args, Stdin: stdin})
+	return b.finish(timed.Program{Name: b.binary, Args: args, Stdin: stdin})
 }
 
 // inside runs a program in a lab.
 func (b *bench) inside(l *measure.Lab, stdin []byte, name string, args ...string) (ran, error) {
-	return b.finish(programs.Program{Name: name, Args: args, Stdin: stdin, In: l.Namespace.Do})
+	return b.finish(timed.Program{Name: name, Args: args, Stdin: stdin, In: l.Namespace.Do})
 }
 
 // sluice runs a command of the binary about a lab.

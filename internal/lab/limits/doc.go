@@ -1,4 +1,4 @@
-// Package bench measures what Sluice costs, beside what others do with the same
+// Package limits measures what Sluice costs, beside what others do with the same
 // addresses and rules, and says of every figure that was asked whether it is
 // reached. "sluice bench limits" is its command, which `make bench` runs, and the demo
 // shows its three-line Summary; docs/benchmarks.md tells the method.
@@ -15,4 +15,4 @@
 //   - a section is a group of figures that share a set-up
 //   - a limit is what was asked of a figure: a goal of package figures
 //   - a peer is another way to have the same rules in the kernel
-package bench
+package limits

@@ -1,4 +1,4 @@
-package bench
+package limits
 
 import (
 	"fmt"
@@ -52,7 +52,7 @@ func (b *bench) frontier() error {
 	if err != nil {
 		return err
 	}
-	one := func(x float64) samples.Series { return samples.Series{x} }
+	one := func(x float64) stats.Series { return stats.Series{x} }
 	for _, p := range there {
 		if p.name == bare {
 			continue

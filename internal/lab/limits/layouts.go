@@ -1,4 +1,4 @@
-package bench
+package limits
 
 import (
 	"context"
@@ -37,7 +37,7 @@ func (b *bench) layouts4() error {
 	if err != nil {
 		return err
 	}
-	added := func(of string) (weight, byRange samples.Series) {
+	added := func(of string) (weight, byRange stats.Series) {
 		traffics := b.draws4()
 		return b.addedMean(r, of, traffics[:2]), b.addedMean(r, of, traffics[2:])
 	}
@@ -56,7 +56,7 @@ func (b *bench) layouts6() error {
 	if err != nil {
 		return err
 	}
-	added := func(of string) samples.Series { return r.Added(cell(of, "over /48s"), cell(bare, "over /48s")) }
+	added := func(of string) stats.Series { return r.Added(cell(of, "over /48s"), cell(bare, "over /48s")) }
 	b.ratio("added per packet, IPv6, sources uniform over allocated /48s", 0.6,
 		added(ours).Per(added(oneSet)), added(oneAgain).Per(added(oneSet)))
 	return nil
@@ -65,12 +65,12 @@ func (b *bench) layouts6() error {
 func cell(peer, traffic string) string { return peer + "; " + traffic }
 
 // addedMean is what a peer adds to the bare stack, the mean over some traffics.
-func (b *bench) addedMean(r *measure.Result, of string, traffics []drawn) samples.Series {
-	var each []samples.Series
+func (b *bench) addedMean(r *measure.Result, of string, traffics []drawn) stats.Series {
+	var each []stats.Series
 	for _, t := range traffics {
 		each = append(each, r.Added(cell(of, t.name), cell(bare, t.name)))
 	}
-	return samples.Mean(each...)
+	return stats.Mean(each...)
 }
 
 // loaded is a peer that a lab has taken.
@@ -147,7 +147,7 @@ func (b *bench) layouts(peers []peer, blocked addrset.Set, traffics []drawn) (*m
 			b.add(t.name, p.name, "added per packet", "ns", r.Added(cell(p.name, t.name), cell(bare, t.name)))
 		}
 		if p.name != bare {
-			b.add("load once", p.name, "time", "s", samples.Series{p.took.Seconds()})
+			b.add("load once", p.name, "time", "s", stats.Series{p.took.Seconds()})
 		}
 	}
 

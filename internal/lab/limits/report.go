@@ -1,4 +1,4 @@
-package bench
+package limits
 
 import (
 	"fmt"
@@ -39,12 +39,12 @@ func (r *report) say(format string, args ...any) {
 }
 
 // add adds a figure of the section.
-func (r *report) add(row, subject, quantity, unit string, s samples.Series) {
+func (r *report) add(row, subject, quantity, unit string, s stats.Series) {
 	r.current().Add(figures.Figure{Case: row, Subject: subject, Quantity: quantity, Unit: unit, Samples: s})
 }
 
 // cost adds what a packet costs under a variant, and what that is over the bare stack.
-func (r *report) cost(row, variant string, whole, added samples.Series) {
+func (r *report) cost(row, variant string, whole, added stats.Series) {
 	r.add(row, variant, "per packet", "ns", whole)
 	if variant != bare {
 		r.add(row, variant, "added per packet", "ns", added)
@@ -53,7 +53,7 @@ func (r *report) cost(row, variant string, whole, added samples.Series) {
 
 // ratio reports a ratio, and beside it that of one side against itself, of the same
 // rounds. A limit of 0 asks nothing.
-func (r *report) ratio(name string, limit float64, ratio, same samples.Series) {
+func (r *report) ratio(name string, limit float64, ratio, same stats.Series) {
 	r.add(name, measured, "ratio", "×", ratio)
 	r.add(name, "itself (A/A)", "ratio", "×", same)
 	if limit != 0 {
@@ -63,7 +63,7 @@ func (r *report) ratio(name string, limit float64, ratio, same samples.Series) {
 
 // atMost reports what is no ratio. Nothing can be set against itself there, so the
 // bound of its confidence interval has to be within the limit; 0 asks nothing.
-func (r *report) atMost(name, unit string, value samples.Series, limit float64) {
+func (r *report) atMost(name, unit string, value stats.Series, limit float64) {
 	r.add(name, measured, map[string]string{"MiB": "memory", "ms": "time", "s": "time"}[unit], unit, value)
 	if limit == 0 {
 		return

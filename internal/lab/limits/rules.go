@@ -1,4 +1,4 @@
-package bench
+package limits
 
 import (
 	"fmt"
@@ -103,7 +103,7 @@ func (b *bench) manyRules() error {
 	if err != nil {
 		return err
 	}
-	var took, cpu samples.Series
+	var took, cpu stats.Series
 	for range b.rounds(9) {
 		if err := b.empty(l); err != nil {
 			return err

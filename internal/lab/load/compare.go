@@ -52,7 +52,7 @@ func Compare(a, b Side, least float64) (*Compared, error) {
 		change := ""
 		if d.Ratio != 0 {
 			change = fmt.Sprintf(" (%+.1f %%)", 100*(d.Ratio-1))
-			s.Add(figures.Figure{Case: d.Quantity + ", " + d.Case, Subject: b.Name + " against " + a.Name, Quantity: "ratio", Unit: "×", Samples: samples.Series{d.Ratio}, Note: string(d.Verdict)})
+			s.Add(figures.Figure{Case: d.Quantity + ", " + d.Case, Subject: b.Name + " against " + a.Name, Quantity: "ratio", Unit: "×", Samples: stats.Series{d.Ratio}, Note: string(d.Verdict)})
 		}
 		s.Text = append(s.Text, fmt.Sprintf("%s, %s: %s, from %s to %s %s%s, p=%.3f n=%d+%d", d.Quantity, d.Case, d.Verdict,
 			figures.Number(d.Old.Median), figures.Number(d.New.Median), d.Unit, change, d.P, d.Rounds[0], d.Rounds[1]))
@@ -134,7 +134,7 @@ func beside(a, b Side, left, right *figures.Section) figures.Section {
 }
 
 // seriesOf a quantity that has one.
-func seriesOf(s *figures.Section, quantity string) samples.Series {
+func seriesOf(s *figures.Section, quantity string) stats.Series {
 	for _, f := range s.Figures {
 		if f.Quantity == quantity {
 			return f.Samples
@@ -145,14 +145,14 @@ func seriesOf(s *figures.Section, quantity string) samples.Series {
 
 // errorsVerdict looks at means where medians are the same: errors in a fourth of
 // all seconds leave the median at none.
-func errorsVerdict(a, b samples.Series, verdict figures.Verdict) figures.Verdict {
+func errorsVerdict(a, b stats.Series, verdict figures.Verdict) figures.Verdict {
 	if verdict != figures.Same || len(a) == 0 || len(b) == 0 {
 		return verdict
 	}
-	if c := samples.Compare(a, b); !c.Enough || c.P >= noise {
+	if c := stats.Compare(a, b); !c.Enough || c.P >= noise {
 		return verdict
 	}
-	mean := func(s samples.Series) (sum float64) {
+	mean := func(s stats.Series) (sum float64) {
 		for _, x := range s {
 			sum += x
 		}

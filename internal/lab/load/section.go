@@ -97,7 +97,7 @@ func (r *Result) figures(s *figures.Section) {
 	r.times(s, latencyQuantity, r.Latency)
 	r.times(s, rawQuantity, r.Raw)
 	latency := func(row string, of func(Percentiles) time.Duration) {
-		var course samples.Series
+		var course stats.Series
 		for _, i := range r.whole() {
 			if i.Latency.Count > 0 {
 				course = append(course, milliseconds(of(i.Latency)))
@@ -144,7 +144,7 @@ func (r *Result) times(s *figures.Section, quantity string, h *hdrhistogram.Hist
 		name string
 		time time.Duration
 	}{{"50 %", p.P50}, {"90 %", p.P90}, {"99 %", p.P99}, {"99.9 %", p.P999}, {"longest", p.Max}} {
-		s.Add(figures.Figure{Case: row.name, Subject: r.name(), Quantity: quantity, Unit: "ms", Samples: samples.Series{milliseconds(row.time)}})
+		s.Add(figures.Figure{Case: row.name, Subject: r.name(), Quantity: quantity, Unit: "ms", Samples: stats.Series{milliseconds(row.time)}})
 	}
 }
 
@@ -154,12 +154,12 @@ func (r *Result) whole() []Interval {
 }
 
 // course is one figure a whole interval; without any, that of all the time.
-func (r *Result) course(of func(Interval) float64) samples.Series {
+func (r *Result) course(of func(Interval) float64) stats.Series {
 	intervals := r.whole()
 	if len(intervals) == 0 {
 		intervals = r.Intervals
 	}
-	var s samples.Series
+	var s stats.Series
 	for _, i := range intervals {
 		s = append(s, of(i))
 	}

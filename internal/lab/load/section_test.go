@@ -81,7 +81,7 @@ func golden(t *testing.T, name string, got []byte) {
 }
 
 // side is a report of a load that was answered at such rates, with errors.
-func side(name string, rates, failed samples.Series) Side {
+func side(name string, rates, failed stats.Series) Side {
 	r := &Result{
 		Options: Options{Every: time.Second}, Raw: dense(1e9), Latency: dense(1e9), Connect: dense(1e9), Handshake: dense(1e9),
 		Took: time.Duration(len(rates)) * time.Second, Errors: map[Kind]uint64{}, Correction: ByInterval,
@@ -96,11 +96,11 @@ func side(name string, rates, failed samples.Series) Side {
 }
 
 func TestCompare(t *testing.T) {
-	steady := samples.Series{100, 101, 102, 103, 99, 98, 97, 100, 101, 102, 100, 99}
-	none := make(samples.Series, len(steady))
-	less := make(samples.Series, len(steady))
-	few := make(samples.Series, len(steady))
-	all := make(samples.Series, len(steady))
+	steady := stats.Series{100, 101, 102, 103, 99, 98, 97, 100, 101, 102, 100, 99}
+	none := make(stats.Series, len(steady))
+	less := make(stats.Series, len(steady))
+	few := make(stats.Series, len(steady))
+	all := make(stats.Series, len(steady))
 	for i := range less {
 		less[i] = steady[i] - 10
 		all[i] = float64(5 + i)
@@ -108,7 +108,7 @@ func TestCompare(t *testing.T) {
 			few[i] = float64(20 + i)
 		}
 	}
-	twice := func(s samples.Series) samples.Series { return slices.Concat(s, s) }
+	twice := func(s stats.Series) stats.Series { return slices.Concat(s, s) }
 	for name, tc := range map[string]struct {
 		a, b  Side
 		worse bool

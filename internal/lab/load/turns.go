@@ -115,11 +115,11 @@ const noise = 0.01
 // one of them against the rest.
 func (r *Result) Noisy() bool {
 	halves := func(of func(Interval) float64) bool {
-		var half [2]samples.Series
+		var half [2]stats.Series
 		for n, i := range r.Intervals {
 			half[n%2] = append(half[n%2], of(i))
 		}
-		return len(half[1]) > 0 && samples.Compare(half[0], half[1]).P < noise
+		return len(half[1]) > 0 && stats.Compare(half[0], half[1]).P < noise
 	}
 	return halves(Interval.Rate) || halves(func(i Interval) float64 { return milliseconds(i.Latency.P50) })
 }

@@ -13,7 +13,7 @@ const MostNoise = 0.05
 
 // Noisy says of an A/A run, the ratios of a thing to itself round by round, whether
 // the machine was too noisy to tell small differences, and how noisy it was.
-func Noisy(same samples.Series) (string, bool) {
+func Noisy(same stats.Series) (string, bool) {
 	if len(same) == 0 {
 		return "nothing was measured against itself", true
 	}

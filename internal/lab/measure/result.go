@@ -9,7 +9,7 @@ type Result struct {
 }
 
 // NS is what a packet of the cell cost, nanoseconds, stack included.
-func (r *Result) NS(cell string) samples.Series {
+func (r *Result) NS(cell string) stats.Series {
 	ns, ok := r.ns[cell]
 	if !ok {
 		panic("no cell is called " + cell)
@@ -19,7 +19,7 @@ func (r *Result) NS(cell string) samples.Series {
 
 // Added is what a packet of the cell cost more than one of the bare cell, in
 // nanoseconds.
-func (r *Result) Added(cell, bare string) samples.Series {
+func (r *Result) Added(cell, bare string) stats.Series {
 	return r.NS(cell).Minus(r.NS(bare))
 }
 

@@ -29,10 +29,10 @@ func (b *bench) tell(r *measure.Result) {
 			"Bounds are those of the median, at 95 %%.", b.Way, r.Rounds()),
 	}}
 	first := b.labs[1].name
-	figure := func(quantity, unit, subject string, c caseOf, of samples.Series) {
+	figure := func(quantity, unit, subject string, c caseOf, of stats.Series) {
 		s.Add(figures.Figure{Case: c.name, Subject: subject, Quantity: quantity, Unit: unit, Samples: of})
 	}
-	each := func(do func(l *lab, c caseOf, bare, own samples.Series)) {
+	each := func(do func(l *lab, c caseOf, bare, own stats.Series)) {
 		for _, c := range b.cases {
 			for _, l := range b.labs[1:] {
 				if l.name == first+Again {
@@ -46,7 +46,7 @@ func (b *bench) tell(r *measure.Result) {
 			}
 		}
 	}
-	each(func(l *lab, c caseOf, bare, own samples.Series) {
+	each(func(l *lab, c caseOf, bare, own stats.Series) {
 		if own == nil {
 			s.Add(figures.Figure{Case: c.name, Subject: l.name, Quantity: Added, Unit: unit, Note: "otherwise"})
 			return
@@ -56,13 +56,13 @@ func (b *bench) tell(r *measure.Result) {
 	for _, c := range b.cases {
 		figure(Whole, unit, Bare, c, r.NS(cell(Bare, c.name)))
 	}
-	each(func(l *lab, c caseOf, _, own samples.Series) {
+	each(func(l *lab, c caseOf, _, own stats.Series) {
 		if own != nil {
 			figure(Whole, unit, l.name, c, own)
 		}
 	})
 	if len(b.labs) > 3 {
-		each(func(l *lab, c caseOf, _, own samples.Series) {
+		each(func(l *lab, c caseOf, _, own stats.Series) {
 			if own != nil && l.name != first {
 				figure(Ratio, "×", l.name, c, own.Per(r.NS(cell(first, c.name))))
 			}

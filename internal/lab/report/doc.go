@@ -1,4 +1,4 @@
-// Package page draws a report of a measurement as one self-contained HTML file:
+// Package report draws a report of a measurement as one self-contained HTML file:
 // bars of every table with the bounds of each figure, courses over time above one
 // another, the goals, and all figures as text beneath. The commands that measure
 // call it for --html.
@@ -14,4 +14,4 @@
 //
 // Go decides what is shown and writes every number; draw.js decides where it
 // stands. Without scripts the text and tables are still there.
-package page
+package report

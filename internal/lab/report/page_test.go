@@ -1,4 +1,4 @@
-package page
+package report
 
 import (
 	"bytes"
@@ -331,7 +331,7 @@ func TestWhatIsDrawn(t *testing.T) {
 }
 
 // many is a section with so many cases and subjects.
-func many(cases, subjects int, name string, value func(i, j int) samples.Series) figures.Section {
+func many(cases, subjects int, name string, value func(i, j int) stats.Series) figures.Section {
 	s := figures.Section{Name: "many", Title: "Many"}
 	for i := range cases {
 		for j := range subjects {
@@ -346,7 +346,7 @@ func TestOddReports(t *testing.T) {
 		return &figures.Report{Title: "odd", Sections: s}
 	}
 	one := func(x ...float64) figures.Section {
-		return many(2, 2, "case", func(int, int) samples.Series { return x })
+		return many(2, 2, "case", func(int, int) stats.Series { return x })
 	}
 	line := func(p ...figures.Point) figures.Section {
 		return figures.Section{Title: "course", Charts: []figures.Chart{{Title: "a course", Lines: []figures.Line{{Points: p}}}}}
@@ -365,20 +365,20 @@ func TestOddReports(t *testing.T) {
 		"a section of text":     {r: of(figures.Section{Title: "text", Text: []string{"only this"}}), reads: "only this"},
 		"no samples":            {r: of(figures.Section{Figures: []figures.Figure{{Case: "a", Subject: "b", Quantity: "c", Note: "cannot"}}}), reads: "cannot"},
 		"samples of no round":   {r: of(one()), doesnt: "NaN"},
-		"one figure":            {r: of(many(1, 1, "case", func(int, int) samples.Series { return samples.Series{5, 6, 7} })), reads: "6 ns case 0, time"},
+		"one figure":            {r: of(many(1, 1, "case", func(int, int) stats.Series { return stats.Series{5, 6, 7} })), reads: "6 ns case 0, time"},
 		"one sample":            {r: of(one(42)), bars: 1, reads: "42 ns"},
 		"no number":             {r: of(one(math.NaN(), math.NaN())), reads: "–", doesnt: "NaN"},
 		"one round of infinity": {r: of(one(1, 2, math.Inf(1))), bars: 1, reads: "∞", doesnt: "Inf"},
 		"infinity":              {r: of(one(math.Inf(1), math.Inf(1))), reads: "∞", doesnt: "Inf"},
 		"zero":                  {r: of(one(0, 0, 0)), bars: 1, reads: "0 ns"},
 		"below zero":            {r: of(one(-5, -6, -4)), bars: 1, reads: "-5 ns"},
-		"below and far above":   {r: of(many(2, 1, "case", func(i, _ int) samples.Series { return samples.Series{[]float64{-50, 5000}[i]} })), bars: 1, reads: "-50 ns"},
-		"far apart":             {r: of(many(3, 1, "case", func(i, _ int) samples.Series { return samples.Series{math.Pow(40, float64(i))} })), bars: 1, logarithmic: true},
-		"near each other":       {r: of(many(3, 1, "case", func(i, _ int) samples.Series { return samples.Series{float64(10 * (i + 1))} })), bars: 1},
+		"below and far above":   {r: of(many(2, 1, "case", func(i, _ int) stats.Series { return stats.Series{[]float64{-50, 5000}[i]} })), bars: 1, reads: "-50 ns"},
+		"far apart":             {r: of(many(3, 1, "case", func(i, _ int) stats.Series { return stats.Series{math.Pow(40, float64(i))} })), bars: 1, logarithmic: true},
+		"near each other":       {r: of(many(3, 1, "case", func(i, _ int) stats.Series { return stats.Series{float64(10 * (i + 1))} })), bars: 1},
 		"great numbers":         {r: of(one(1e300, 1e308)), bars: 1},
-		"200 cases":             {r: of(many(200, 2, "case", func(i, j int) samples.Series { return samples.Series{float64(i + j)} })), bars: 1, reads: "case 199", logarithmic: true},
-		"too many to draw":      {r: of(many(200, 3, "case", func(i, j int) samples.Series { return samples.Series{float64(i + j)} })), reads: "600 figures are too many to draw"},
-		"long names":            {r: of(many(2, 12, strings.Repeat("long ", 100), func(int, int) samples.Series { return samples.Series{1} })), bars: 1, reads: strings.Repeat("long ", 99)},
+		"200 cases":             {r: of(many(200, 2, "case", func(i, j int) stats.Series { return stats.Series{float64(i + j)} })), bars: 1, reads: "case 199", logarithmic: true},
+		"too many to draw":      {r: of(many(200, 3, "case", func(i, j int) stats.Series { return stats.Series{float64(i + j)} })), reads: "600 figures are too many to draw"},
+		"long names":            {r: of(many(2, 12, strings.Repeat("long ", 100), func(int, int) stats.Series { return stats.Series{1} })), bars: 1, reads: strings.Repeat("long ", 99)},
 		"a chart without lines": {r: of(figures.Section{Charts: []figures.Chart{{Title: "empty"}}}), stacks: 1},
 		"a line without points": {r: of(line()), stacks: 1},
 		"one point":             {r: of(line(figures.Point{X: 3, Y: 3})), stacks: 1},

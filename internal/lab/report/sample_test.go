@@ -1,4 +1,4 @@
-package page
+package report
 
 import (
 	"math"
@@ -13,8 +13,8 @@ import (
 // spans, figures near zero, notes in place of figures, growth, courses over time.
 func sample() *figures.Report {
 	random := rand.New(rand.NewPCG(1, 2))
-	rounds := func(median, spread float64) samples.Series {
-		s := make(samples.Series, 11)
+	rounds := func(median, spread float64) stats.Series {
+		s := make(stats.Series, 11)
 		for i := range s {
 			s[i] = median * (1 + spread*random.NormFloat64())
 		}
@@ -60,13 +60,13 @@ func sample() *figures.Report {
 	for _, s := range []string{"sluice", "nftables-set", "ipset"} {
 		load.Add(figures.Figure{Case: "load", Subject: s, Quantity: "time", Unit: "s", Samples: rounds(0.3*float64(len(s)), 0.1)})
 		load.Add(figures.Figure{Case: "one element more", Subject: s, Quantity: "time", Unit: "s", Samples: rounds(0.004*float64(len(s)), 0.1)})
-		load.Add(figures.Figure{Case: "load", Subject: s, Quantity: "peak memory", Unit: "bytes", Samples: samples.Series{42e6 * float64(len(s))}})
+		load.Add(figures.Figure{Case: "load", Subject: s, Quantity: "peak memory", Unit: "bytes", Samples: stats.Series{42e6 * float64(len(s))}})
 	}
-	load.Add(figures.Figure{Case: "reload under a flood", Subject: "sluice", Quantity: "packets wrongly treated", Unit: "packets", Samples: samples.Series{0, 0, 0}})
+	load.Add(figures.Figure{Case: "reload under a flood", Subject: "sluice", Quantity: "packets wrongly treated", Unit: "packets", Samples: stats.Series{0, 0, 0}})
 	r.Sections = append(r.Sections, packet, load, story(random))
 	r.Goals = []figures.Goal{
 		figures.AtMost("added cost of a blocked packet against ipset", "×", 0.5, rounds(0.09, 0.04), rounds(1, 0.01)),
-		figures.AtMost("packets wrongly treated while reloading", "packets", 0, samples.Series{0, 0, 0}, nil),
+		figures.AtMost("packets wrongly treated while reloading", "packets", 0, stats.Series{0, 0, 0}, nil),
 		figures.AtLeast("requests per second against no firewall", "×", 0.97, rounds(0.955, 0.003), rounds(1, 0.003)),
 		figures.AtMost("established against bare", "×", 1.05, rounds(1.04, 0.003), rounds(1.02, 0.01)),
 	}
@@ -118,11 +118,11 @@ func story(random *rand.Rand) figures.Section {
 	softirq := course("Receiving packets (softirq), share of each processor", "share", "%", []string{"processor 0", "processor 1"}, func(i int, _ float64) float64 { return (20 + 15*float64(i)) * noise() })
 	s.Charts = []figures.Chart{requests, table, drops, softirq}
 	for i, c := range []string{"as in the story", "table sized", "stateless"} {
-		s.Add(figures.Figure{Case: c, Subject: "nginx", Quantity: "requests per second", Unit: "1/s", More: true, Samples: samples.Series{[]float64{76, 6300, 6576}[i], []float64{78, 6310, 6590}[i], []float64{75, 6290, 6570}[i]}})
+		s.Add(figures.Figure{Case: c, Subject: "nginx", Quantity: "requests per second", Unit: "1/s", More: true, Samples: stats.Series{[]float64{76, 6300, 6576}[i], []float64{78, 6310, 6590}[i], []float64{75, 6290, 6570}[i]}})
 	}
 	for i, c := range []string{"median", "99 %", "longest"} {
-		s.Add(figures.Figure{Case: c, Subject: "as in the story", Quantity: "latency", Unit: "s", Samples: samples.Series{[]float64{1.02, 31, 65}[i]}})
-		s.Add(figures.Figure{Case: c, Subject: "stateless", Quantity: "latency", Unit: "s", Samples: samples.Series{[]float64{0.0007, 0.0021, 0.013}[i]}})
+		s.Add(figures.Figure{Case: c, Subject: "as in the story", Quantity: "latency", Unit: "s", Samples: stats.Series{[]float64{1.02, 31, 65}[i]}})
+		s.Add(figures.Figure{Case: c, Subject: "stateless", Quantity: "latency", Unit: "s", Samples: stats.Series{[]float64{0.0007, 0.0021, 0.013}[i]}})
 	}
 	return s
 }

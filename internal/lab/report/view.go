@@ -1,4 +1,4 @@
-package page
+package report
 
 import (
 	"fmt"
@@ -113,7 +113,7 @@ type mark struct {
 	Text string `json:"text"`
 }
 
-type number = samples.Number
+type number = stats.Number
 
 // logSpan is how many times the least value the greatest has to be for a
 // logarithmic axis: below it, the shortest bar can still be read.

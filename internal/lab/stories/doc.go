@@ -1,4 +1,4 @@
-// Package story replays incidents in which a firewall took a service down: each
+// Package stories replays incidents in which a firewall took a service down: each
 // is built out of network namespaces with the real programs, measured, explained
 // by what the kernel shows, given Sluice's answer by the real command, and
 // measured again. "sluice story" calls it.
@@ -16,4 +16,4 @@
 // changes it plays in the kernel lab ([RunInLab]), or on this machine where the
 // caller allows it ([Options.HostSysctl]); a process that outlives every signal
 // brings the values back.
-package story
+package stories

@@ -1,4 +1,4 @@
-package story
+package stories
 
 import (
 	"context"
@@ -167,7 +167,7 @@ func playFive(ctx context.Context, s *Stage) error {
 		}
 	}
 	s.fiveCourse(section, size, courses)
-	s.Goal(figures.AtMost(stateless.name+": entries of the connection table, at most", "", 0, samples.Series{courses[3].mostEntries()}, nil))
+	s.Goal(figures.AtMost(stateless.name+": entries of the connection table, at most", "", 0, stats.Series{courses[3].mostEntries()}, nil))
 
 	if err := s.usualTable(sizedTable); err != nil {
 		return err
@@ -215,7 +215,7 @@ func (s *Stage) fiveCourse(section *figures.Section, size fiveSize, courses []*c
 		size.connections, size.timeout, size.table, sizedTable))
 	for _, c := range courses {
 		add := func(quantity, unit string, more bool, value float64) {
-			section.Add(figures.Figure{Case: "all connections", Subject: c.site.name, Quantity: quantity, Unit: unit, More: more, Samples: samples.Series{value}})
+			section.Add(figures.Figure{Case: "all connections", Subject: c.site.name, Quantity: quantity, Unit: unit, More: more, Samples: stats.Series{value}})
 		}
 		failed := uint64(0)
 		for _, n := range c.asked.Failed {

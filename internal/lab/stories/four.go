@@ -1,4 +1,4 @@
-package story
+package stories
 
 import (
 	"context"
@@ -166,7 +166,7 @@ func (h *hosting) measureQueries(ctx context.Context, database *postgres, ways [
 	case h.Short:
 		rounds, transactions = 1, 500
 	}
-	latency, packets := map[string]samples.Series{}, map[string]samples.Series{}
+	latency, packets := map[string]stats.Series{}, map[string]stats.Series{}
 	var evidence []string
 	for round := -1; round < rounds; round++ { // one goes before, and is forgotten
 		for i := range ways {
@@ -229,9 +229,9 @@ func (h *hosting) measureQueries(ctx context.Context, database *postgres, ways [
 
 // queryGoals asks whether a query by the flowtable is faster. By the clock that takes
 // A/A, and more than the one round of a short story: that has no such goals.
-func (h *hosting) queryGoals(latency map[string]samples.Series) {
+func (h *hosting) queryGoals(latency map[string]stats.Series) {
 	flow := latency[sluiceFlow]
-	var same samples.Series
+	var same stats.Series
 	if !h.Counted() {
 		if h.Short {
 			h.Warn("one round by the clock tells nothing of how long a query takes: goals of it need the whole story, or --kernel 6.12")

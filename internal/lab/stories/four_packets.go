@@ -1,4 +1,4 @@
-package story
+package stories
 
 import (
 	"context"
@@ -79,7 +79,7 @@ func (h *hosting) packets(ctx context.Context, ways []hosted) error {
 		ratio := result.NS(w.subject).Per(result.NS(slow))
 		section.Add(figures.Figure{Case: "packet of the connection", Subject: w.subject, Quantity: "against the same rules without a flowtable", Unit: "×", Samples: ratio})
 		if w.subject == sluiceFlow {
-			var same samples.Series
+			var same stats.Series
 			if !h.Counted() {
 				same = result.NS(w.again().subject).Per(result.NS(w.subject))
 			}

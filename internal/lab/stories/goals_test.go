@@ -1,4 +1,4 @@
-package story
+package stories
 
 import (
 	"math"
@@ -10,14 +10,14 @@ import (
 	"sluice/internal/system/hostwatch"
 )
 
-func rounds(x float64) samples.Series { return samples.Series{x, x, x, x, x, x, x} }
+func rounds(x float64) stats.Series { return stats.Series{x, x, x, x, x, x, x} }
 
 // The "within 3 %" names no page: each has a goal, whose name says which it is
 // about, and the smallest does not hide behind the other.
 func TestEachPageHasAGoal(t *testing.T) {
 	s := &Stage{report: &figures.Report{}}
 	bare, again, sluice := &site{name: "no firewall"}, &site{name: "no firewall, again"}, &site{name: "Sluice"}
-	s.within(&comparison{bare: bare, again: again, over: map[string]map[*site]samples.Series{
+	s.within(&comparison{bare: bare, again: again, over: map[string]map[*site]stats.Series{
 		webPage:   {again: rounds(1), sluice: rounds(1.003)},
 		smallPage: {again: rounds(1), sluice: rounds(1.085)},
 	}}, sluice, 1.03)
@@ -46,7 +46,7 @@ func TestUnseenTable(t *testing.T) {
 		"unseen":     {nil, figures.No},
 	} {
 		c := &course{seen: hostwatch.Result{Spaces: []hostwatch.Space{{Entries: tc.entries}}}}
-		if g := figures.AtMost("entries, at most", "", 0, samples.Series{c.mostEntries()}, nil); g.Reached != tc.want {
+		if g := figures.AtMost("entries, at most", "", 0, stats.Series{c.mostEntries()}, nil); g.Reached != tc.want {
 			t.Errorf("%s: %v entries, reached: %s, want %s", name, c.mostEntries(), g.Reached, tc.want)
 		}
 	}
@@ -54,8 +54,8 @@ func TestUnseenTable(t *testing.T) {
 
 // Time by the clock takes A/A, and has no goal where one round would decide.
 func TestGoalsOfQueries(t *testing.T) {
-	latency := func(same float64) map[string]samples.Series {
-		return map[string]samples.Series{
+	latency := func(same float64) map[string]stats.Series {
+		return map[string]stats.Series{
 			vmRules: rounds(0.100), sluiceClassic: rounds(0.101), sluiceFlow: rounds(0.092), sluiceFlow + again: rounds(0.092 * same),
 		}
 	}

@@ -1,4 +1,4 @@
-package story
+package stories
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 // RunInLab plays a story in an emulated machine of the kernel lab, where time is
 // counted in instructions: what a request costs is the same from run to run. The
 // machine is its own, so a story may set what belongs to the whole machine. The kernel
-// is one that kernellab.Options takes.
+// is one that kernels.Options takes.
 func RunInLab(ctx context.Context, story Story, kernel string, o Options) (*figures.Report, error) {
 	begun := time.Now()
 	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", folderPrefix, os.Getpid()))
@@ -39,14 +39,14 @@ func RunInLab(ctx context.Context, story Story, kernel string, o Options) (*figu
 		args = append(args, "--state-dir", stateInLab)
 	}
 	out := &lines{say: o.say}
-	err = kernellab.Run(ctx, kernellab.Options{
+	err = kernels.Run(ctx, kernels.Options{
 		Kernel: kernel, Binary: o.Binary, Programs: story.Programs, Files: files, Counted: true,
 		// The table of the report stays in there: it is printed here.
 		Directory: "/tmp", Command: strings.Join(args, " ") + " >/dev/null",
 		Out: out, Results: map[string]string{there: here}, Say: o.say, Longest: longestInLab,
 	})
 	// Goals that were not reached end the command with status 1, and are in the report.
-	var exit *kernellab.ExitError
+	var exit *kernels.ExitError
 	if err != nil && (!errors.As(err, &exit) || exit.Status != 1) {
 		return nil, fmt.Errorf("%w\n%s", err, strings.Join(out.last, "\n"))
 	}

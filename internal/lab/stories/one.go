@@ -1,4 +1,4 @@
-package story
+package stories
 
 import (
 	"context"
@@ -158,7 +158,7 @@ func playOne(ctx context.Context, s *Stage) error {
 	}
 	courses = append(courses, c)
 	s.oneCourse(section, size, courses)
-	s.Goal(figures.AtMost("entries of the connection table for the web service, at most", "", 0, samples.Series{c.mostEntries()}, nil))
+	s.Goal(figures.AtMost("entries of the connection table for the web service, at most", "", 0, stats.Series{c.mostEntries()}, nil))
 
 	return s.oneRates(ctx, none, again, tracked, byHand, sluice)
 }
@@ -169,7 +169,7 @@ func (s *Stage) oneCourse(section *figures.Section, size oneSize, courses []*cou
 		"The charts share one time axis, which begins anew for each server.", size.rate, size.spell, size.table))
 	for _, c := range courses {
 		add := func(quantity, unit string, more bool, value float64) {
-			section.Add(figures.Figure{Case: "over the whole time", Subject: c.site.name, Quantity: quantity, Unit: unit, More: more, Samples: samples.Series{value}})
+			section.Add(figures.Figure{Case: "over the whole time", Subject: c.site.name, Quantity: quantity, Unit: unit, More: more, Samples: stats.Series{value}})
 		}
 		failed := uint64(0)
 		for _, n := range c.asked.Failed {

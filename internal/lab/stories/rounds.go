@@ -1,4 +1,4 @@
-package story
+package stories
 
 import (
 	"context"
@@ -45,8 +45,8 @@ var pages = []struct{ page, name, goal string }{
 
 // compare asks the sites for a page in turn, the order changing from round to round,
 // and gives requests per second of each.
-func (s *Stage) compare(ctx context.Context, l loop, page string, sites ...*site) (map[*site]samples.Series, error) {
-	rates := map[*site]samples.Series{}
+func (s *Stage) compare(ctx context.Context, l loop, page string, sites ...*site) (map[*site]stats.Series, error) {
+	rates := map[*site]stats.Series{}
 	for round := range l.rounds + 1 {
 		for i := range sites {
 			site := sites[(i+round)%len(sites)]
@@ -73,13 +73,13 @@ func (s *Stage) compare(ctx context.Context, l loop, page string, sites ...*site
 type comparison struct {
 	bare, again *site
 	others      []*site
-	over        map[string]map[*site]samples.Series // by page: time for a request over that of the bare site
+	over        map[string]map[*site]stats.Series // by page: time for a request over that of the bare site
 }
 
 // compareAll fills a section with requests per second of the sites, for every page.
 func (s *Stage) compareAll(ctx context.Context, section *figures.Section, bare, again *site, others ...*site) (*comparison, error) {
 	l := s.usualLoop()
-	c := &comparison{bare: bare, again: again, others: others, over: map[string]map[*site]samples.Series{}}
+	c := &comparison{bare: bare, again: again, others: others, over: map[string]map[*site]stats.Series{}}
 	all := append([]*site{bare, again}, others...)
 	for _, p := range pages {
 		s.Say("what a request costs: %s, %d rounds", p.name, l.rounds)
@@ -87,7 +87,7 @@ func (s *Stage) compareAll(ctx context.Context, section *figures.Section, bare, 
 		if err != nil {
 			return nil, err
 		}
-		c.over[p.page] = map[*site]samples.Series{}
+		c.over[p.page] = map[*site]stats.Series{}
 		for _, w := range all {
 			section.Add(figures.Figure{Case: p.name, Subject: w.name, Quantity: "answered requests", Unit: "1/s", More: true, Samples: rates[w]})
 		}
@@ -96,8 +96,8 @@ func (s *Stage) compareAll(ctx context.Context, section *figures.Section, bare, 
 			section.Add(figures.Figure{Case: p.name, Subject: w.name, Quantity: "time for a request, over that of " + bare.name, Unit: "×", Samples: c.over[p.page][w]})
 		}
 		if s.report.Machine.Counted {
-			cost := func(w *site) samples.Series {
-				out := make(samples.Series, len(rates[w]))
+			cost := func(w *site) stats.Series {
+				out := make(stats.Series, len(rates[w]))
 				for i, rate := range rates[w] {
 					out[i] = 1e9 / rate
 				}

@@ -1,4 +1,4 @@
-package story
+package stories
 
 import (
 	"context"
@@ -44,7 +44,7 @@ func Run(ctx context.Context, story Story, o Options) (*figures.Report, error) {
 	if story.Machine && !o.HostSysctl && !o.InLab {
 		return nil, ErrMachine
 	}
-	if o.InLab && !kernellab.Inside() {
+	if o.InLab && !kernels.Inside() {
 		return nil, errors.New("this machine is none of the kernel lab, where settings are nobody's\nhint: --kernel 6.12 plays a story there")
 	}
 	for _, f := range append([]testnet.Feature{testnet.Namespaces, testnet.Nftables}, story.Needs...) {

@@ -1,4 +1,4 @@
-package story
+package stories
 
 import (
 	"bytes"
@@ -118,11 +118,11 @@ func TestStageMakesAPage(t *testing.T) {
 		}
 		section := s.Section("course", "The course")
 		section.Charts = overTime("course", 100, tracked, c, tracked)
-		section.Add(figures.Figure{Case: "a", Subject: "b", Quantity: "c", Unit: "d", Samples: samples.Series{1}})
+		section.Add(figures.Figure{Case: "a", Subject: "b", Quantity: "c", Unit: "d", Samples: stats.Series{1}})
 		s.Found("It was that.", "for one, "+fmt.Sprint(all))
 		s.Honest("It is %s.", "not so")
-		s.Goal(figures.AtMost("reached", "", 1, samples.Series{1}, nil))
-		s.Goal(figures.AtMost("not reached", "", 1, samples.Series{2}, nil))
+		s.Goal(figures.AtMost("reached", "", 1, stats.Series{1}, nil))
+		s.Goal(figures.AtMost("not reached", "", 1, stats.Series{2}, nil))
 		return nil
 	}}
 	r, err := Run(t.Context(), played, Options{Binary: binary, Short: true, Say: func(line string) { said = append(said, line) }})
@@ -154,7 +154,7 @@ func TestStageMakesAPage(t *testing.T) {
 func TestFailureKeepsWhatWasMeasured(t *testing.T) {
 	testnet.Require(t, testnet.Namespaces, testnet.Nftables)
 	played := Story{Number: 9, Title: "a test", Run: func(_ context.Context, s *Stage) error {
-		s.Section("course", "The course").Add(figures.Figure{Case: "a", Samples: samples.Series{1}})
+		s.Section("course", "The course").Add(figures.Figure{Case: "a", Samples: stats.Series{1}})
 		s.Net.Namespace("host").MustRun("false")
 		t.Error("went on behind a step that failed")
 		return nil
@@ -243,7 +243,7 @@ func TestLabNamesWhatIsMissing(t *testing.T) {
 // TestNoLabHere: what only the kernel lab says of its machines is believed of no other,
 // since a story sets there what it likes, and applies a policy to the machine.
 func TestNoLabHere(t *testing.T) {
-	if kernellab.Inside() {
+	if kernels.Inside() {
 		t.Skip("this is the kernel lab")
 	}
 	s := Story{Number: 9, Title: "a test", Machine: true, Run: func(context.Context, *Stage) error {

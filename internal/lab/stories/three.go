@@ -1,4 +1,4 @@
-package story
+package stories
 
 import (
 	"context"
@@ -179,7 +179,7 @@ func (r *resolving) build() error {
 
 // lookUp asks for a name as every program does, by the C library, and returns the
 // seconds that each look-up took. /etc/resolv.conf is another file in there.
-func (r *resolving) lookUp(times int) (samples.Series, error) {
+func (r *resolving) lookUp(times int) (stats.Series, error) {
 	script := `set -e
 mount --bind "$1" /etc/resolv.conf
 for i in $(seq "$2"); do
@@ -197,8 +197,8 @@ done`
 
 // lookUpTimes reads a line for each look-up: when it began, when it ended, and the
 // address.
-func lookUpTimes(lines string) (samples.Series, error) {
-	var took samples.Series
+func lookUpTimes(lines string) (stats.Series, error) {
+	var took stats.Series
 	for line := range strings.Lines(lines) {
 		var from, to float64
 		var answer string
@@ -238,11 +238,11 @@ func (r *resolving) lookUps(ctx context.Context, answer string) error {
 	section := r.Section("look-up", "What a look-up takes", "One name, asked by the C library: the first resolver is "+firstResolver.String()+
 		", which the country data place outside of Europe, the second lies in Europe. The first one is asked again after five seconds of silence, "+
 		"or another one.")
-	figure := func(subject string, took samples.Series) {
+	figure := func(subject string, took stats.Series) {
 		section.Add(figures.Figure{Case: "look-up", Subject: subject, Quantity: "time of a look-up", Unit: "s", Samples: took})
 		r.Say("%s: a look-up takes %.3f s", subject, took.Estimate().Median)
 	}
-	took := map[string]samples.Series{}
+	took := map[string]stats.Series{}
 	for _, v := range append([]blocking{{noRules, func(*testnet.Namespace) error { return nil }}}, r.blockings(ctx, answer)...) {
 		if err := ctx.Err(); err != nil {
 			return err

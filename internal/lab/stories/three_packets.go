@@ -1,4 +1,4 @@
-package story
+package stories
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func (r *resolving) packets(ctx context.Context, answer string) error {
 	ways = append(ways, twice)
 
 	r.Say("measuring packets, %d rounds", rounds)
-	loadTimes := map[string]samples.Series{}
+	loadTimes := map[string]stats.Series{}
 	labs := map[string]*measure.Lab{}
 	bare, err := measure.NewLab(r.Net, "bare")
 	if err != nil {
@@ -71,9 +71,9 @@ func (r *resolving) packets(ctx context.Context, answer string) error {
 	}
 	section := r.Section("packets", "What a packet of a new flow pays for the rules",
 		"UDP from 65,536 sources, each address of the countries equally likely; added to the same packet without rules. All rulesets ask the connection table first.")
-	added := map[string]samples.Series{}
+	added := map[string]stats.Series{}
 	for _, w := range ways {
-		var each []samples.Series
+		var each []stats.Series
 		for _, t := range traffics {
 			a := result.Added(name(w.subject, t), name(noRules, t))
 			each = append(each, a)
@@ -81,7 +81,7 @@ func (r *resolving) packets(ctx context.Context, answer string) error {
 				section.Add(figures.Figure{Case: t.name, Subject: w.subject, Quantity: "added per packet", Unit: r.each(), Samples: a})
 			}
 		}
-		added[w.subject] = samples.Mean(each...)
+		added[w.subject] = stats.Mean(each...)
 	}
 	same := added[twice.subject].Per(added[sluiceSubject])
 	for _, peer := range []string{oneChain, chainPer8} {

@@ -1,4 +1,4 @@
-package story
+package stories
 
 import (
 	"net/netip"
@@ -91,7 +91,7 @@ func TestMillionsOfLookUps(t *testing.T) {
 	if have := fiveSecondsAre(500); have != 10_000_000 {
 		t.Errorf("five seconds are %v times 500 ns", have)
 	}
-	if have := fiveSecondsAre(samples.Series{734, 734}.Estimate().Median); have != 6_800_000 {
+	if have := fiveSecondsAre(stats.Series{734, 734}.Estimate().Median); have != 6_800_000 {
 		t.Errorf("five seconds are %v times 734 ns", have)
 	}
 }

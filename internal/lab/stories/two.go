@@ -1,4 +1,4 @@
-package story
+package stories
 
 import (
 	"context"
@@ -189,7 +189,7 @@ func (s *Stage) flood(ctx context.Context, balancers []balancer, floods []flood)
 	return out, err
 }
 
-func (f *flooded) added(flood, subject string) samples.Series {
+func (f *flooded) added(flood, subject string) stats.Series {
 	return f.result.Added(flood+"; "+subject, flood+"; "+noRules)
 }
 
@@ -236,14 +236,14 @@ func (f *flooded) tell(s *Stage) {
 
 // shareAt is the share of a core, per cent, that goes to rules which add so much to a
 // packet, at the flood of which linear ones take the story's share.
-func shareAt(added, linear samples.Series) samples.Series {
+func shareAt(added, linear stats.Series) stats.Series {
 	return percent(added.Per(linear), storyShare)
 }
 
 // rateAt is at how many packets a second so many ns for each are a share of a core, per
 // cent.
-func rateAt(ns samples.Series, share float64) samples.Series {
-	out := make(samples.Series, len(ns))
+func rateAt(ns stats.Series, share float64) stats.Series {
+	out := make(stats.Series, len(ns))
 	for i, each := range ns {
 		out[i] = share / 100 * 1e9 / each
 	}
@@ -251,8 +251,8 @@ func rateAt(ns samples.Series, share float64) samples.Series {
 }
 
 // percent of a whole that is at per cent where the ratio is one.
-func percent(ratio samples.Series, at float64) samples.Series {
-	out := make(samples.Series, len(ratio))
+func percent(ratio stats.Series, at float64) stats.Series {
+	out := make(stats.Series, len(ratio))
 	for i, r := range ratio {
 		out[i] = at * r
 	}
@@ -340,7 +340,7 @@ func (s *Stage) countedApart(l *measure.Lab) error {
 	for _, a := range slices.SortedFunc(maps.Keys(counted), netip.Addr.Compare)[:min(3, len(counted))] {
 		section.Text = append(section.Text, fmt.Sprintf("– %s: %d packets", a, counted[a]))
 	}
-	n := samples.Series{float64(len(counted))}
+	n := stats.Series{float64(len(counted))}
 	section.Add(figures.Figure{Case: "banned addresses with packets of their own", Subject: sluiceSubject, Quantity: "addresses", Unit: "addresses", More: true, Samples: n})
 	s.Goal(figures.AtLeast("banned addresses that are counted apart", "", storyBans, n, nil))
 	return nil

@@ -1,4 +1,4 @@
-package story
+package stories
 
 import (
 	"math"
@@ -101,11 +101,11 @@ func TestCountedAddresses(t *testing.T) {
 }
 
 func TestSharesOfACore(t *testing.T) {
-	linear := samples.Series{2750, 5500}
-	if have := shareAt(linear, linear); !slices.Equal(have, samples.Series{55, 55}) {
+	linear := stats.Series{2750, 5500}
+	if have := shareAt(linear, linear); !slices.Equal(have, stats.Series{55, 55}) {
 		t.Errorf("the story's rules take %v of a core, want 55", have)
 	}
-	if have := shareAt(samples.Series{100, 200}, linear); math.Abs(have[0]-2) > 1e-9 || math.Abs(have[1]-2) > 1e-9 {
+	if have := shareAt(stats.Series{100, 200}, linear); math.Abs(have[0]-2) > 1e-9 || math.Abs(have[1]-2) > 1e-9 {
 		t.Errorf("a 27.5th of it takes %v, want 2", have)
 	}
 	// 2,750 ns each are 55 % of a core at 200,000 a second.

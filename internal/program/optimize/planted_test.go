@@ -16,7 +16,7 @@ func TestPlantedPassesAreRefuted(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal("no examples", err)
 	}
-	for _, wrong := range wrongpass.Passes {
+	for _, wrong := range mutants.Passes {
 		t.Run(wrong.Name, func(t *testing.T) {
 			changed := 0
 			for _, file := range files {

@@ -121,7 +121,7 @@ func TestRemovalsAreProved(t *testing.T) {
 			for _, d := range u.Compare(whole, less, false) {
 				// A rule that no packet meets labels no connection, and what bears its label
 				// is no packet that there is.
-				if limits && u.Unlimited(d.Region) == diagram.None {
+				if limits && u.Unlimited(d.Region) == bdd.None {
 					continue
 				}
 				t.Fatalf("%s, and without line %d %s of %s is another: %+v then %+v\n%s", finding.Message, finding.Pos.Line,

@@ -36,8 +36,8 @@ type Failure struct {
 	Pos     policy.Pos
 	Text    string
 	Why     string
-	Traffic []question.Traffic // all of the packets; nil behind the first failures of an expectation
-	Witness packet.Packet      // one of them
+	Traffic []query.Traffic // all of the packets; nil behind the first failures of an expectation
+	Witness packet.Packet   // one of them
 }
 
 func (f *Failure) sameLine(o Failure) bool {
@@ -63,12 +63,12 @@ func (f *FaultError) Error() string {
 // required passes have seen, or says for which packets they do not hold.
 // Expectations that make no sense on this host come back as policy.Errors. The
 // countries have the names of sets that the policy does not name; nil: none has.
-func Judge(c question.Compiled, countries func() (*geo.Database, error)) ([]Result, error) {
+func Judge(c query.Compiled, countries func() (*geo.Database, error)) ([]Result, error) {
 	lines, err := linesOf(c)
 	if err != nil || len(lines) == 0 {
 		return nil, err
 	}
-	j := &judge{Compiled: c, names: question.NewNames(countries, c.Resolved), outcomes: map[packet.Way][]reach.Outcome{}, all: map[packet.Way]reach.Region{}, prepared: map[packet.Way]prepared{}}
+	j := &judge{Compiled: c, names: query.NewNames(countries, c.Resolved), outcomes: map[packet.Way][]reach.Outcome{}, all: map[packet.Way]reach.Region{}, prepared: map[packet.Way]prepared{}}
 	var a asked
 	for _, p := range lines {
 		for _, l := range p.parts {
@@ -84,7 +84,7 @@ func Judge(c question.Compiled, countries func() (*geo.Database, error)) ([]Resu
 		addresses, _ = own(c.Facts)
 	}
 	var out []Result
-	tooLarge := diagram.Guard(func() {
+	tooLarge := bdd.Guard(func() {
 		j.universe = reach.NewUniverse(reach.Options{Own: addresses, Here: c.Here(), Apart: c.Apart(), Questions: a.questions, Settled: true}, c.Program)
 		out, err = j.lines(lines)
 	})
@@ -94,7 +94,7 @@ func Judge(c question.Compiled, countries func() (*geo.Database, error)) ([]Resu
 	return out, err
 }
 
-func linesOf(c question.Compiled) ([]*promise, error) {
+func linesOf(c query.Compiled) ([]*promise, error) {
 	var lines []*promise
 	var errs policy.Errors
 	for _, x := range c.Policy.Expect {
@@ -126,8 +126,8 @@ func asks(p *program.Program, f program.Field) bool {
 }
 
 type judge struct {
-	question.Compiled
-	names    *question.Names
+	query.Compiled
+	names    *query.Names
 	universe *reach.Universe
 	outcomes map[packet.Way][]reach.Outcome
 	all      map[packet.Way]reach.Region // that take the way
@@ -258,7 +258,7 @@ func (j *judge) one(p *promise) (out Result, some bool, err error) {
 		}
 		f.Pos, f.Text, f.Why = path.Pos, path.Text, path.Why
 		if len(out.Failures) < described {
-			f.Traffic = question.Describe(j.Compiled, j.universe, j.names, l.states(), d.way, d.region, j.universe.And(d.among, all), l.destinations())
+			f.Traffic = query.Describe(j.Compiled, j.universe, j.names, l.states(), d.way, d.region, j.universe.And(d.among, all), l.destinations())
 		}
 		if i := slices.IndexFunc(out.Failures, f.sameLine); i >= 0 {
 			out.Failures[i].Traffic = append(out.Failures[i].Traffic, f.Traffic...)

@@ -211,7 +211,7 @@ func TestJudge(t *testing.T) {
 }
 
 func judged(r *resolve.Resolved, p *program.Program) string {
-	results, err := expect.Judge(question.Compiled{Resolved: r, Program: p}, geo.Snapshot)
+	results, err := expect.Judge(query.Compiled{Resolved: r, Program: p}, geo.Snapshot)
 	if err != nil {
 		return err.Error()
 	}
@@ -270,7 +270,7 @@ func TestFault(t *testing.T) {
 		{loose, strict, "allow ssh"},
 	} {
 		r := resolved(t, c.policy+"expect:\n  - "+c.line+"\n")
-		_, err := expect.Judge(question.Compiled{Resolved: r, Program: compiled(t, resolved(t, c.program))}, nil)
+		_, err := expect.Judge(query.Compiled{Resolved: r, Program: compiled(t, resolved(t, c.program))}, nil)
 		var fault *expect.FaultError
 		if !errors.As(err, &fault) || !strings.Contains(err.Error(), "a bug in Sluice") || fault.Pos.Line == 0 {
 			t.Errorf("%s: got %v", c.line, err)

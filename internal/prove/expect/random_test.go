@@ -210,7 +210,7 @@ func resolvedIn(t *testing.T, text string) *resolve.Resolved {
 func judge(t *testing.T, text string) []expect.Result {
 	t.Helper()
 	r := resolvedIn(t, text)
-	results, err := expect.Judge(question.Compiled{Resolved: r, Program: compiled(t, r)}, nil)
+	results, err := expect.Judge(query.Compiled{Resolved: r, Program: compiled(t, r)}, nil)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
@@ -347,5 +347,5 @@ func TestRandomLines(t *testing.T) {
 func tryJudge(t *testing.T, text string) ([]expect.Result, error) {
 	t.Helper()
 	r := resolvedIn(t, text)
-	return expect.Judge(question.Compiled{Resolved: r, Program: compiled(t, r)}, nil)
+	return expect.Judge(query.Compiled{Resolved: r, Program: compiled(t, r)}, nil)
 }

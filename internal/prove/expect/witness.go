@@ -8,5 +8,5 @@ import (
 
 // witness is a packet of a region, of those that the host is most likely to see.
 func (j *judge) witness(way packet.Way, region reach.Region) packet.Packet {
-	return question.Natural(j.universe, region, j.universe.Witness(way, region), way, j.Facts)
+	return query.Natural(j.universe, region, j.universe.Witness(way, region), way, j.Facts)
 }

@@ -1,4 +1,4 @@
-// Package question asks policies in a reader's words and gives the answers in
+// Package query asks policies in a reader's words and gives the answers in
 // them. The commands query and diff call it.
 //
 // Words:
@@ -17,4 +17,4 @@
 // nobody has to believe either, every witness is asked of package reference too,
 // which reads the policy and not the program: where the two differ that is an
 // error, of Sluice and not of the policy.
-package question
+package query

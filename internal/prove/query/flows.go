@@ -1,4 +1,4 @@
-package question
+package query
 
 import (
 	"slices"

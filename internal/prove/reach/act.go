@@ -61,10 +61,10 @@ func (x *execution) action(r *program.Rule, a program.Action, b branch, depth in
 	}
 	if fits, known := x.fits(a, b); known {
 		rest := x.u.Minus(b.region, fits)
-		if rest != diagram.None {
+		if rest != bdd.None {
 			closed = []branch{{b.flow, rest}} // the kernel finds nothing to translate to, and asks the next rule
 		}
-		if b.region = x.u.And(b.region, fits); b.region == diagram.None {
+		if b.region = x.u.And(b.region, fits); b.region == bdd.None {
 			return nil, closed, nil
 		}
 	}
@@ -137,10 +137,10 @@ func (x *execution) decide(r *program.Rule, v program.Verdict, b branch) {
 func (x *execution) gate(a program.Action, b branch) (open, shut []branch) {
 	through := x.u.flag(gateField(a))
 	asked := x.effectsOf(a, b)
-	if r := x.u.And(asked.region, through); r != diagram.None {
+	if r := x.u.And(asked.region, through); r != bdd.None {
 		open = []branch{{asked.flow, r}}
 	}
-	if r := x.u.Minus(asked.region, through); r != diagram.None {
+	if r := x.u.Minus(asked.region, through); r != bdd.None {
 		shut = []branch{{asked.flow, r}}
 	}
 	return open, shut
@@ -150,14 +150,14 @@ func (x *execution) gate(a program.Action, b branch) (open, shut []branch) {
 // such, and gives what is never banned.
 func (x *execution) ban(r *program.Rule, a program.Limit, shut []branch, depth int) (spared, returned []branch) {
 	for _, b := range shut {
-		never := diagram.None
+		never := bdd.None
 		if set := x.program.Set(a.NeverBan); set != nil {
 			never = x.view(b.flow.change).inSet(set, []program.Field{program.Source})
 		}
-		if r := x.u.And(b.region, never); r != diagram.None {
+		if r := x.u.And(b.region, never); r != bdd.None {
 			spared = append(spared, branch{b.flow, r})
 		}
-		if rest := x.u.Minus(b.region, never); rest != diagram.None {
+		if rest := x.u.Minus(b.region, never); rest != bdd.None {
 			banned := x.effect(branch{b.flow, rest}, fmt.Sprintf("ban in %s for %d ms", a.Ban, a.BanTimeout))
 			if a.Over != "" {
 				returned = append(returned, x.enter(a.Over, banned, depth)...)
@@ -176,11 +176,11 @@ func (x *execution) verdictMap(r *program.Rule, a program.VerdictMap, b branch, 
 		return []branch{b}, nil, nil
 	}
 	u, v := x.u, x.view(b.flow.change)
-	present := diagram.Every
+	present := bdd.Every
 	for _, f := range a.Key {
 		present = u.And(present, v.present(f))
 		if v.nameless(f) {
-			present = diagram.None
+			present = bdd.None
 		}
 	}
 	origin := x.origin
@@ -193,7 +193,7 @@ func (x *execution) verdictMap(r *program.Rule, a program.VerdictMap, b branch, 
 		return [2]any{program.ActionText(e.Verdict), e.Counter}
 	}) {
 		part := u.And(met, v.elements(set, a.Key, which)) // elements are disjoint
-		if part == diagram.None {
+		if part == bdd.None {
 			continue
 		}
 		found = append(found, part)
@@ -208,7 +208,7 @@ func (x *execution) verdictMap(r *program.Rule, a program.VerdictMap, b branch, 
 	}
 	rest := u.Minus(b.region, v.either(found))
 	x.origin = origin
-	if rest != diagram.None {
+	if rest != bdd.None {
 		on = append(on, branch{b.flow, rest})
 	}
 	return on, closed, returned
@@ -221,10 +221,10 @@ func (x *execution) noTrack(b branch) (out []branch) {
 		return []branch{b}
 	}
 	already := x.u.named(program.State, "untracked")
-	if r := x.u.And(b.region, already); r != diagram.None {
+	if r := x.u.And(b.region, already); r != bdd.None {
 		out = append(out, branch{b.flow, r})
 	}
-	if r := x.u.Minus(b.region, already); r != diagram.None {
+	if r := x.u.Minus(b.region, already); r != bdd.None {
 		out = append(out, x.changed(branch{b.flow, r}, func(c *change) { c.untracked = true }))
 	}
 	return out

@@ -25,11 +25,11 @@ func (u *Universe) ClassesAmong(way Way, r Region, among Among) []Class {
 	all, more := among.All, u.Or(r, among.More)
 	all = u.And(all, u.all(way))
 	r, more = u.And(r, all), u.And(more, all)
-	if r == diagram.None {
+	if r == bdd.None {
 		return nil
 	}
 	var kept []product
-	for left := r; left != diagram.None; {
+	for left := r; left != bdd.None; {
 		products := u.join(u.split(u.space.Restrict(left, all), all))
 		for _, p := range products {
 			u.widen(p, more, all)
@@ -40,7 +40,7 @@ func (u *Universe) ClassesAmong(way Way, r Region, among Among) []Class {
 		}
 		for _, p := range u.join(products) {
 			region := u.And(p.region(u), all)
-			if u.And(region, left) == diagram.None {
+			if u.And(region, left) == bdd.None {
 				continue
 			}
 			left = u.Minus(left, region)
@@ -88,7 +88,7 @@ func (u *Universe) widen(p product, more, all Region) {
 		}
 		was := p[i]
 		p[i] = nil
-		if u.And(p.region(u), others) != diagram.None {
+		if u.And(p.region(u), others) != bdd.None {
 			p[i] = was
 		}
 	}

@@ -50,14 +50,14 @@ func (c *Class) Values(f program.Field) (FieldValues, bool) {
 func (u *Universe) Classes(way Way, r Region) []Class {
 	all := u.all(way)
 	r = u.And(r, all)
-	if r == diagram.None {
+	if r == bdd.None {
 		return nil
 	}
 	products := u.split(u.space.Restrict(u.independent(r, all), all), all)
 	var out []Class
 	for _, p := range u.join(products) {
 		region := u.And(p.region(u), all)
-		if region == diagram.None {
+		if region == bdd.None {
 			continue
 		}
 		u.plain(p, region, all)
@@ -111,7 +111,7 @@ func (u *Universe) project(r Region, d *dimension) []bool {
 	seen := map[place]bool{}
 	var down func(r Region, bit, code int)
 	down = func(r Region, bit, code int) {
-		if r == diagram.None || code >= d.classes || seen[place{r, bit, code}] {
+		if r == bdd.None || code >= d.classes || seen[place{r, bit, code}] {
 			return
 		}
 		seen[place{r, bit, code}] = true
@@ -139,7 +139,7 @@ func (u *Universe) project(r Region, d *dimension) []bool {
 type product [][]bool
 
 func (p product) region(u *Universe) Region {
-	out := diagram.Every
+	out := bdd.Every
 	for i := range slices.Backward(p) {
 		if p[i] != nil {
 			out = u.And(out, u.dimensions[i].region(u.space, p[i]))
@@ -154,7 +154,7 @@ func (u *Universe) split(r, all Region) []product {
 	now := make(product, len(u.dimensions))
 	var down func(r, left Region, at int)
 	down = func(r, left Region, at int) {
-		if r == diagram.None || left == diagram.None {
+		if r == bdd.None || left == bdd.None {
 			return
 		}
 		for at < len(u.dimensions) && u.space.Level(r) >= u.dimensions[at].first+u.dimensions[at].bits {
@@ -199,7 +199,7 @@ func (u *Universe) parts(r Region, d *dimension) []part {
 			down(r, bit+1, code+1<<(d.bits-bit-1))
 			return
 		}
-		if r == diagram.None {
+		if r == bdd.None {
 			return
 		}
 		i, known := at[r]

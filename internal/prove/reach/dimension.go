@@ -26,7 +26,7 @@ type dimension struct {
 	names  []string
 	blocks *blocks // addresses
 
-	known map[string]diagram.Region // of classes, by which they are
+	known map[string]bdd.Region // of classes, by which they are
 }
 
 type dimensionKind int
@@ -87,7 +87,7 @@ func (d *dimension) settle() {
 	for d.bits = 0; 1<<d.bits < d.classes; {
 		d.bits++
 	}
-	d.known = map[string]diagram.Region{}
+	d.known = map[string]bdd.Region{}
 }
 
 // class is the class of a number.
@@ -184,7 +184,7 @@ func (d *dimension) exampleName(class int) string {
 
 // region is the packets whose value is of one of the classes. Codes that stand
 // for no class are taken as it is shortest.
-func (d *dimension) region(s *diagram.Space, in []bool) diagram.Region {
+func (d *dimension) region(s *bdd.Space, in []bool) bdd.Region {
 	key := pack(in)
 	if r, known := d.known[key]; known {
 		return r
@@ -196,14 +196,14 @@ func (d *dimension) region(s *diagram.Space, in []bool) diagram.Region {
 			before[i+1]++
 		}
 	}
-	var build func(bit, from int) diagram.Region
-	build = func(bit, from int) diagram.Region {
+	var build func(bit, from int) bdd.Region
+	build = func(bit, from int) bdd.Region {
 		to := min(from+1<<(d.bits-bit), d.classes)
 		switch n := before[max(to, from)] - before[min(from, len(in))]; {
 		case from >= to || n == 0:
-			return diagram.None
+			return bdd.None
 		case n == to-from:
-			return diagram.Every
+			return bdd.Every
 		}
 		half := from + 1<<(d.bits-bit-1)
 		low := build(bit+1, from)
@@ -219,9 +219,9 @@ func (d *dimension) region(s *diagram.Space, in []bool) diagram.Region {
 }
 
 // valid is every code that stands for a class.
-func (d *dimension) valid(s *diagram.Space) diagram.Region {
+func (d *dimension) valid(s *bdd.Space) bdd.Region {
 	if d.bits == 0 {
-		return diagram.Every
+		return bdd.Every
 	}
 	return s.Range(d.first, d.bits, 0, uint64(d.classes-1)) //nolint:gosec // positive
 }

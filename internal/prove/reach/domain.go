@@ -19,7 +19,7 @@ func (u *Universe) all(way Way) Region {
 		return r
 	}
 	s := u.space
-	out := diagram.Every
+	out := bdd.Every
 	for _, d := range slices.Backward(u.dimensions) {
 		out = s.And(out, d.valid(s))
 	}
@@ -64,7 +64,7 @@ func (u *Universe) begins() Region {
 // nor what is known to be apart, and that one interface is the same when packets come in by it and go out.
 func (u *Universe) oneDevice() Region {
 	s := u.space
-	out := diagram.Every
+	out := bdd.Every
 	if u.now {
 		out = u.Now(out)
 	}
@@ -107,7 +107,7 @@ const mostTied = 4096
 // it was is what it is.
 func (u *Universe) untouched() Region {
 	s := u.space
-	out := diagram.Every
+	out := bdd.Every
 	for _, f := range originals {
 		d, own := u.by[f.original], u.by[f.own]
 		if d == nil || d.classes > mostTied {
@@ -134,7 +134,7 @@ func (u *Universe) untouched() Region {
 // kinds is what the addresses say of what the routing table says of them.
 func (u *Universe) kinds(way Way) Region {
 	s := u.space
-	out := diagram.Every
+	out := bdd.Every
 	implies := func(a, b Region) { out = s.Minus(out, s.Minus(a, b)) }
 	for _, k := range kindFields {
 		if u.by[k.kind] == nil {
@@ -155,7 +155,7 @@ func (u *Universe) kinds(way Way) Region {
 			implies(own, u.named(k.kind, "local"))
 			implies(u.named(k.kind, "local"), own)
 			implies(u.named(k.kind, "broadcast"), all)
-			implies(diagram.Every, u.named(k.kind, lists[k.kind]...))
+			implies(bdd.Every, u.named(k.kind, lists[k.kind]...))
 		}
 	}
 	for _, d := range u.dimensions {
@@ -195,7 +195,7 @@ func (u *Universe) kinds(way Way) Region {
 func (u *Universe) hereOnly() Region {
 	s := u.space
 	local := u.named(program.DestinationHere, "local")
-	rest, out := diagram.Every, diagram.Every
+	rest, out := bdd.Every, bdd.Every
 	for name, set := range u.here {
 		by := u.named(program.InInterface, name)
 		rest = s.Minus(rest, by)

@@ -73,7 +73,7 @@ func (u *Universe) Compare(a, b *program.Program, effects bool) []Difference {
 	for _, way := range []Way{In, Through, Out} {
 		of := func(p *program.Program) []Outcome { return newExecution(u, p, way, false).run() }
 		left := u.Minus(u.all(way), u.agreed(of(a), of(b), effects))
-		if left != diagram.None {
+		if left != bdd.None {
 			out = append(out, u.differences(way, a, b, left)...)
 		}
 	}
@@ -93,13 +93,13 @@ func (o *Outcome) key(effects bool) string {
 // of which neither says anything.
 func (u *Universe) agreed(a, b []Outcome, effects bool) Region {
 	by := map[string]Region{}
-	seen := diagram.None
+	seen := bdd.None
 	for i := range b {
 		k := b[i].key(effects)
 		by[k] = u.Or(by[k], b[i].Region)
 		seen = u.Or(seen, b[i].Region)
 	}
-	same := diagram.None
+	same := bdd.None
 	for i := range a {
 		same = u.Or(same, u.And(a[i].Region, by[a[i].key(effects)]))
 		seen = u.Or(seen, a[i].Region)
@@ -115,7 +115,7 @@ func (u *Universe) differences(way Way, a, b *program.Program, left Region) []Di
 	var out []Difference
 	first, second := u.Outcomes(a, way), u.Outcomes(b, way)
 	nothing := Outcome{Verdict: "leaves this way"}
-	for len(out) < mostDifferences && left != diagram.None {
+	for len(out) < mostDifferences && left != bdd.None {
 		d := Difference{Way: way, Witness: u.Witness(way, left), A: nothing, B: nothing, Region: left}
 		for _, side := range []struct {
 			of []Outcome
@@ -134,19 +134,19 @@ func (u *Universe) differences(way Way, a, b *program.Program, left Region) []Di
 
 // hasWitness says whether the witness of a region is in another one too.
 func (u *Universe) hasWitness(r Region, way Way, of Region) bool {
-	return u.And(r, u.witnessClass(way, of)) != diagram.None
+	return u.And(r, u.witnessClass(way, of)) != bdd.None
 }
 
 // witnessClass is the packets that no program tells from the witness of a region.
 func (u *Universe) witnessClass(way Way, r Region) Region {
 	r = u.And(r, u.all(way))
 	for _, usual := range u.usual(way) {
-		if both := u.And(r, usual); both != diagram.None {
+		if both := u.And(r, usual); both != bdd.None {
 			r = both
 		}
 	}
 	bits := u.space.Witness(r)
-	out := diagram.Every
+	out := bdd.Every
 	for _, d := range u.dimensions {
 		code := 0
 		for i := range d.bits {

@@ -38,7 +38,7 @@ func (u *Universe) Outcomes(p *program.Program, way Way) []Outcome {
 // limits do.
 func (u *Universe) Allowed(p *program.Program, way Way) Region {
 	x := newExecution(u, p, way, false)
-	out := diagram.None
+	out := bdd.None
 	for _, o := range x.run() {
 		if o.Verdict == program.Accept {
 			out = u.Or(out, o.Region)
@@ -161,7 +161,7 @@ func (x *execution) routed(in []branch) []branch {
 		default:
 			b.region = s.And(b.region, u.named(program.DestinationType, "unicast"))
 		}
-		if b.region != diagram.None {
+		if b.region != bdd.None {
 			out = append(out, b)
 		}
 	}
@@ -174,11 +174,11 @@ func (x *execution) leads(c *change) Region {
 	final := c.destination[len(c.destination)-1]
 	switch {
 	case x.way == Out:
-		return diagram.Every
+		return bdd.Every
 	case final.own:
 		return every(x.way == In)
 	case x.u.own.IsEmpty():
-		return diagram.Every
+		return bdd.Every
 	}
 	home := v.address(program.Destination, x.u.own, c.destination)
 	if x.way == In {
@@ -206,11 +206,11 @@ func (x *execution) walk(stops []stop, live []branch) []branch {
 func (x *execution) asked(h program.Hook, in []branch) (asked, past []branch) {
 	u := x.u
 	for _, b := range in {
-		sees := diagram.Every
+		sees := bdd.Every
 		if h.Phase == program.NAT {
 			sees = u.begins()
 			if x.changes[b.flow.change].untracked {
-				sees = diagram.None
+				sees = bdd.None
 			}
 			if d := u.by[statusField(rewrites(h.Kind))]; d != nil { // by another tool, before
 				sees = u.Minus(sees, u.flag(d.field))
@@ -219,10 +219,10 @@ func (x *execution) asked(h program.Hook, in []branch) (asked, past []branch) {
 		if len(h.Devices) > 0 {
 			sees = u.And(sees, u.named(program.InInterface, h.Devices...))
 		}
-		if r := u.And(b.region, sees); r != diagram.None {
+		if r := u.And(b.region, sees); r != bdd.None {
 			asked = append(asked, branch{b.flow, r})
 		}
-		if r := u.Minus(b.region, sees); r != diagram.None {
+		if r := u.Minus(b.region, sees); r != bdd.None {
 			past = append(past, branch{b.flow, r})
 		}
 	}
@@ -288,10 +288,10 @@ func (x *execution) chain(c *program.Chain, in branch, depth int) (left []branch
 		var next []branch
 		for _, b := range live {
 			met := x.u.And(b.region, x.match(r, b.flow.change))
-			if rest := x.u.Minus(b.region, met); rest != diagram.None {
+			if rest := x.u.Minus(b.region, met); rest != bdd.None {
 				next = append(next, branch{b.flow, rest})
 			}
-			if met == diagram.None {
+			if met == bdd.None {
 				continue
 			}
 			for _, e := range x.elements(r, branch{b.flow, met}) {
@@ -319,7 +319,7 @@ func (x *execution) match(r *program.Rule, change int) Region {
 		return known
 	}
 	v := x.view(change)
-	out := diagram.Every
+	out := bdd.Every
 	for i := range slices.Backward(r.Match) {
 		out = x.u.And(out, v.condition(&r.Match[i]))
 	}
@@ -358,7 +358,7 @@ func (x *execution) elements(r *program.Rule, b branch) []met {
 			in := v.elements(set, setKey(c), which)
 			first := &set.Elements[which[0]]
 			for _, m := range out {
-				if part := x.u.And(m.branch.region, in); part != diagram.None {
+				if part := x.u.And(m.branch.region, in); part != bdd.None {
 					part := branch{m.branch.flow, part}
 					if first.Counter != "" {
 						part = x.effect(part, program.ActionText(program.Count{Counter: first.Counter}))
@@ -423,7 +423,7 @@ func (x *execution) changed(b branch, edit func(*change)) branch {
 
 // end notes what became of packets.
 func (x *execution) end(b branch, v program.Verdict, by decider) {
-	if b.region == diagram.None {
+	if b.region == bdd.None {
 		return
 	}
 	key := outcomeKey{verdict: v, effects: b.flow.effects}

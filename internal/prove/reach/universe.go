@@ -13,7 +13,7 @@ import (
 
 // Region is a set of packets of one [Universe]; the zero value is empty. Regions
 // of a universe that compare equal hold the same packets.
-type Region = diagram.Region
+type Region = bdd.Region
 
 // Universe tells packets apart by every boundary of the programs and questions
 // that it was made of, and by nothing else: what it says of one packet of a class
@@ -26,7 +26,7 @@ type Region = diagram.Region
 // where a program asks connection tracking, which puts them together before any
 // chain but those of devices sees them (nf_defrag_ipv4, nf_defrag_ipv6).
 type Universe struct {
-	space      *diagram.Space
+	space      *bdd.Space
 	dimensions []*dimension // by level
 	by         map[program.Field]*dimension
 	maps       []mapping
@@ -93,14 +93,14 @@ const mostNodes = 1 << 25
 
 // Reasons for which a question has no answer; see [Guard].
 var (
-	ErrTooLarge = diagram.ErrTooLarge
-	ErrStopped  = diagram.ErrStopped
+	ErrTooLarge = bdd.ErrTooLarge
+	ErrStopped  = bdd.ErrStopped
 )
 
 // Guard runs f, which asks universes, and gives ErrTooLarge where that would take
 // more memory than a universe may have (about 1 GiB), or ErrStopped. Behind either
 // the universe is still right, but f has not come to its end.
-func Guard(f func()) error { return diagram.Guard(f) }
+func Guard(f func()) error { return bdd.Guard(f) }
 
 // NewUniverse makes the classes of what the programs and questions tell apart.
 func NewUniverse(o Options, programs ...*program.Program) *Universe {
@@ -226,7 +226,7 @@ func (u *Universe) settle() {
 		d.first = bits
 		bits += d.bits
 	}
-	u.space = diagram.New(bits, mostNodes)
+	u.space = bdd.New(bits, mostNodes)
 }
 
 // And is what is in both regions.
@@ -240,7 +240,7 @@ func (u *Universe) Minus(a, b Region) Region { return u.space.Minus(a, b) }
 
 // Empty says whether a region of [Universe.Outcomes], or a part of one, has no
 // packet.
-func (u *Universe) Empty(r Region) bool { return r == diagram.None }
+func (u *Universe) Empty(r Region) bool { return r == bdd.None }
 
 // Opaque is the conditions that nobody can decide, each of which was taken to be
 // true of some packets and false of others: what is proved holds either way, but
@@ -267,9 +267,9 @@ func (u *Universe) Region(q Question) Region {
 		return out
 	}
 	v := u.view(&program.Program{}, q.Way)
-	fits := diagram.None
+	fits := bdd.None
 	for _, conditions := range q.Match {
-		all := diagram.Every
+		all := bdd.Every
 		for i := range conditions {
 			all = u.And(all, v.condition(&conditions[i]))
 		}

@@ -45,24 +45,24 @@ func (v *view) condition(c *program.Condition) Region {
 	var present, met Region
 	switch {
 	case c.Text != "" || c.Field == program.Opaque:
-		present, met = diagram.Every, v.u.flag(opaqueField(c.Text))
+		present, met = bdd.Every, v.u.flag(opaqueField(c.Text))
 	case c.Set != "":
 		set, key := v.program.Set(c.Set), setKey(c)
 		if set == nil {
-			return diagram.None
+			return bdd.None
 		}
-		present = diagram.Every
+		present = bdd.Every
 		for _, f := range key {
 			present = s.And(present, v.present(f))
 		}
 		met = v.inSet(set, key)
 		if slices.ContainsFunc(key, v.nameless) {
-			met = diagram.None
+			met = bdd.None
 		}
 	case c.Field == program.Extension:
 		present, met = v.present(c.Field), v.u.flag(extensionField(c))
 	case c.Field == program.Mark && c.Mask != 0:
-		present, met = diagram.Every, v.u.flag(markField(c))
+		present, met = bdd.Every, v.u.flag(markField(c))
 		if behind, known := v.marked(values{numbers: c.Numbers, mask: c.Mask}); known {
 			met = behind
 		}
@@ -111,17 +111,17 @@ func (v *view) present(f program.Field) Region {
 		return u.sixth(program.Source)
 	case program.Direction, program.Status, program.OriginalSource, program.OriginalDestination, program.OriginalPort:
 		if v.raw || v.change.untracked {
-			return diagram.None
+			return bdd.None
 		}
 		return u.named(program.State, "new", "established", "related")
 	case program.Owner:
 		if v.way != Out {
-			return diagram.None
+			return bdd.None
 		}
 		d := u.by[program.Owner]
 		return s.Not(d.region(s, one(d.class(noOwner), d.classes)))
 	}
-	return diagram.Every
+	return bdd.Every
 }
 
 // nameless says that the field is an interface where the packet has none: the
@@ -141,7 +141,7 @@ func (v *view) nameless(f program.Field) bool {
 func (v *view) has(f program.Field, of values) Region {
 	u, s := v.u, v.u.space
 	if v.nameless(f) {
-		return diagram.None
+		return bdd.None
 	}
 	if f == program.InInterface || f == program.OutInterface {
 		return v.interfaces(f, of.names)
@@ -191,7 +191,7 @@ func (v *view) has(f program.Field, of values) Region {
 // host decides on: no name is known to be such or not to be.
 func (v *view) interfaces(f program.Field, want []string) Region {
 	u := v.u
-	out := diagram.None
+	out := bdd.None
 	var plain []string
 	for _, n := range want {
 		if _, followed := program.FollowedName(n); followed {
@@ -218,9 +218,9 @@ func beforeForwarding(ranges []program.NumberRange) []program.NumberRange {
 
 func every(is bool) Region {
 	if is {
-		return diagram.Every
+		return bdd.Every
 	}
-	return diagram.None
+	return bdd.None
 }
 
 func (u *Universe) numbers(f program.Field, of values) Region {
@@ -233,7 +233,7 @@ func (u *Universe) numbers(f program.Field, of values) Region {
 
 func (v *view) family(want []program.NumberRange) Region {
 	six := v.u.sixth(program.Source)
-	out := diagram.None
+	out := bdd.None
 	for _, r := range want {
 		if within(r, 4) {
 			out = v.u.space.Or(out, v.u.space.Not(six))
@@ -252,7 +252,7 @@ func (v *view) state(names []string) Region {
 	case v.change.untracked:
 		return every(slices.Contains(names, "untracked"))
 	case v.raw:
-		out := diagram.None
+		out := bdd.None
 		if slices.Contains(names, "untracked") {
 			out = untracked
 		}
@@ -265,10 +265,10 @@ func (v *view) state(names []string) Region {
 }
 
 func (v *view) status(names []string) Region {
-	out := diagram.None
+	out := bdd.None
 	for _, n := range names {
 		if n == "dnat" && v.change.dnat || n == "snat" && v.change.snat {
-			return diagram.Every
+			return bdd.Every
 		}
 		out = v.u.space.Or(out, v.u.flag(statusField(n)))
 	}
@@ -322,7 +322,7 @@ func (v *view) marked(of values) (met Region, known bool) {
 	}
 	mask := maskOf(of.mask)
 	if written&mask != mask {
-		return diagram.None, false
+		return bdd.None, false
 	}
 	return every(slices.ContainsFunc(of.numbers, func(r program.NumberRange) bool { return within(r, uint64(value&mask)) })), true
 }
@@ -413,7 +413,7 @@ func (v *view) rewritten(f program.Field) bool {
 func (v *view) either(regions []Region) Region {
 	switch len(regions) {
 	case 0:
-		return diagram.None
+		return bdd.None
 	case 1:
 		return regions[0]
 	}

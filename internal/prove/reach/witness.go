@@ -14,7 +14,7 @@ import (
 func (u *Universe) Witness(way Way, r Region) packet.Packet {
 	r = u.And(r, u.all(way))
 	for _, usual := range u.usual(way) {
-		if both := u.And(r, usual); both != diagram.None {
+		if both := u.And(r, usual); both != bdd.None {
 			r = both
 		}
 	}
@@ -41,13 +41,13 @@ func (u *Universe) usual(way Way) []Region {
 	numbers := func(f program.Field, from, to uint64) Region {
 		d := u.by[f]
 		if d == nil {
-			return diagram.Every
+			return bdd.Every
 		}
 		return d.region(u.space, one(d.class(to), d.classes))
 	}
 	names := func(f program.Field, list ...string) Region {
 		if u.by[f] == nil {
-			return diagram.Every
+			return bdd.Every
 		}
 		return u.named(f, list...)
 	}
@@ -55,9 +55,9 @@ func (u *Universe) usual(way Way) []Region {
 		if d := u.by[f]; d != nil {
 			return u.space.Not(u.flag(f))
 		}
-		return diagram.Every
+		return bdd.Every
 	}
-	out := []Region{names(program.State, "new"), u.Unlimited(diagram.Every), no(statusField("dnat")), no(statusField("snat"))}
+	out := []Region{names(program.State, "new"), u.Unlimited(bdd.Every), no(statusField("dnat")), no(statusField("snat"))}
 	for _, p := range []uint64{packet.TCP, packet.UDP} {
 		out = append(out, u.protocol(p))
 	}
@@ -95,7 +95,7 @@ func (u *Universe) Now(r Region) Region {
 func (u *Universe) followedNow() []Region {
 	var out []Region
 	for _, d := range u.dimensions {
-		yes, now := diagram.None, diagram.None
+		yes, now := bdd.None, bdd.None
 		if zone, own := cutOwn(d.field); own {
 			yes, now = u.flag(d.field), u.inAddresses(program.Destination, u.owned[zone])
 		}
@@ -105,7 +105,7 @@ func (u *Universe) followedNow() []Region {
 				now = u.Or(now, u.named(f, name))
 			}
 		}
-		if yes == diagram.None {
+		if yes == bdd.None {
 			continue
 		}
 		out = append(out, u.Or(u.And(yes, now), u.Minus(u.space.Not(yes), now)))

@@ -26,7 +26,7 @@ func all(ctx context.Context, o options) error {
 	l := &lab{options: o, work: work, out: os.Stdout}
 	// found first: a kernel that cannot be had is said at once
 	for _, version := range o.kernels {
-		k, err := kernellab.Find(ctx, o.cache, version, say)
+		k, err := kernels.Find(ctx, o.cache, version, say)
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func (l *lab) everything(ctx context.Context) error {
 		return err
 	}
 	reports := make([]*figures.Report, len(l.found))
-	err = l.each(ctx, func(ctx context.Context, at int, k kernellab.Kernel, out io.Writer) error {
+	err = l.each(ctx, func(ctx context.Context, at int, k kernels.Kernel, out io.Writer) error {
 		if !l.noTests {
 			if err := l.runTests(ctx, at, k, out); err != nil {
 				return err
@@ -89,7 +89,7 @@ func (l *lab) everything(ctx context.Context) error {
 type lab struct {
 	options
 	work  string
-	found []kernellab.Kernel
+	found []kernels.Kernel
 
 	packages []testPackage
 	files    map[string]string // of the tests, in the guest
@@ -124,7 +124,7 @@ func (l *lab) build(ctx context.Context) error {
 
 // each runs f for every kernel, two at a time: a guest that counts uses one
 // processor.
-func (l *lab) each(ctx context.Context, f func(context.Context, int, kernellab.Kernel, io.Writer) error) error {
+func (l *lab) each(ctx context.Context, f func(context.Context, int, kernels.Kernel, io.Writer) error) error {
 	slots := make(chan struct{}, 2)
 	failed := make([]error, len(l.found))
 	var wait sync.WaitGroup
@@ -147,7 +147,7 @@ func (l *lab) each(ctx context.Context, f func(context.Context, int, kernellab.K
 }
 
 // writer writes whole lines, with the kernel before each where there are several.
-func (l *lab) writer(k kernellab.Kernel) *lines {
+func (l *lab) writer(k kernels.Kernel) *lines {
 	if len(l.found) == 1 {
 		return &lines{lab: l}
 	}
@@ -188,7 +188,7 @@ var ciEnvironment = []string{"CI=true"}
 
 // runTests runs those that the options name: in two guests where there is one kernel
 // alone, since a guest that counts has one processor.
-func (l *lab) runTests(ctx context.Context, _ int, k kernellab.Kernel, _ io.Writer) error {
+func (l *lab) runTests(ctx context.Context, _ int, k kernels.Kernel, _ io.Writer) error {
 	guests := 1
 	if len(l.found) == 1 {
 		guests = 2
@@ -203,7 +203,7 @@ func (l *lab) runTests(ctx context.Context, _ int, k kernellab.Kernel, _ io.Writ
 	for i, s := range shares {
 		wait.Go(func() {
 			out := l.writer(k)
-			failed[i] = k.Run(ctx, kernellab.Options{
+			failed[i] = k.Run(ctx, kernels.Options{
 				Binary: l.binary, Programs: installed(testPrograms), Files: l.files, Env: ciEnvironment,
 				Command: testCommand("/src", s, subtests), Out: out, Counted: true,
 			})
@@ -215,8 +215,8 @@ func (l *lab) runTests(ctx context.Context, _ int, k kernellab.Kernel, _ io.Writ
 }
 
 // oneCommand runs what -command says.
-func (l *lab) oneCommand(ctx context.Context, _ int, k kernellab.Kernel, out io.Writer) error {
-	return k.Run(ctx, kernellab.Options{
+func (l *lab) oneCommand(ctx context.Context, _ int, k kernels.Kernel, out io.Writer) error {
+	return k.Run(ctx, kernels.Options{
 		Binary: l.binary, Programs: installed(testPrograms), Files: l.files, Env: ciEnvironment, Command: l.command, Out: out,
 	})
 }

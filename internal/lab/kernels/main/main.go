@@ -31,7 +31,7 @@ import (
 // after it that Debian keeps, and the newest.
 const (
 	oneKernel   = "6.1"
-	everyKernel = oneKernel + ",6.12," + kernellab.Newest
+	everyKernel = oneKernel + ",6.12," + kernels.Newest
 )
 
 func main() { os.Exit(run()) }
@@ -78,7 +78,7 @@ func run() int {
 		do = inside
 	}
 	err = do(ctx, o)
-	var ended *kernellab.ExitError
+	var ended *kernels.ExitError
 	switch {
 	case ctx.Err() != nil:
 		fmt.Fprintln(os.Stderr, "interrupted, everything is removed")

@@ -47,10 +47,10 @@ func (l *lab) prepare(ctx context.Context) (prepared, error) {
 }
 
 // measure runs the measurement in one kernel and reads what it found.
-func (l *lab) measure(ctx context.Context, k kernellab.Kernel, p prepared, out io.Writer) (*figures.Report, error) {
+func (l *lab) measure(ctx context.Context, k kernels.Kernel, p prepared, out io.Writer) (*figures.Report, error) {
 	file := filepath.Join(l.work, fmt.Sprintf("report-%s-%d.json", k.Release, time.Now().UnixNano())) //nolint:forbidigo // a name, not a seed
 	command := fmt.Sprintf("kernelbench -inside -modules /lib/modules -state %s -save %s -sections %s", guestState, guestReport, quote(l.sections))
-	err := k.Run(ctx, kernellab.Options{
+	err := k.Run(ctx, kernels.Options{
 		Binary: l.binary, Files: p.files, Counted: true, Memory: 3072, Command: command, Out: out,
 		Results: map[string]string{guestReport: file},
 	})
@@ -100,7 +100,7 @@ func (l *lab) tell(reports []*figures.Report, begin time.Time) error {
 		failed = append(failed, r.Save(l.save))
 	}
 	if l.html != "" {
-		failed = append(failed, page.Save(l.html, r))
+		failed = append(failed, report.Save(l.html, r))
 	}
 	return errors.Join(failed...)
 }

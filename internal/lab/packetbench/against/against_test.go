@@ -19,7 +19,7 @@ import (
 // Of what is added there is a ratio where both add something.
 func TestRatio(t *testing.T) {
 	figure := func(of ...float64) figures.Figure {
-		s := samples.Series(of)
+		s := stats.Series(of)
 		return figures.Figure{Case: "IPv4, banned", Subject: "peer", Quantity: packetbench.Added, Unit: "ns", Samples: s, Estimate: s.Estimate()}
 	}
 	for _, tc := range []struct {
@@ -47,9 +47,9 @@ func TestTell(t *testing.T) {
 	s := &Sides{chosen: []peers.Peer{{Name: "peer", About: "rules by hand"}, {Name: "absent"}}, took: map[string]time.Duration{"peer": time.Second}, missing: []string{"other is left out: no program"}}
 	measured := figures.Section{Name: "packet"}
 	for _, f := range []figures.Figure{
-		{Subject: packetbench.Sluice, Quantity: packetbench.Added, Samples: samples.Series{100, 100, 100}},
-		{Subject: "peer", Quantity: packetbench.Added, Samples: samples.Series{200, 200, 200}},
-		{Subject: "peer", Quantity: packetbench.Ratio, Samples: samples.Series{1.5, 1.5, 1.5}},
+		{Subject: packetbench.Sluice, Quantity: packetbench.Added, Samples: stats.Series{100, 100, 100}},
+		{Subject: "peer", Quantity: packetbench.Added, Samples: stats.Series{200, 200, 200}},
+		{Subject: "peer", Quantity: packetbench.Ratio, Samples: stats.Series{1.5, 1.5, 1.5}},
 	} {
 		f.Case, f.Unit = "IPv4, banned", "ns"
 		measured.Add(f)

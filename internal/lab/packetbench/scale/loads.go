@@ -21,10 +21,10 @@ import (
 
 // loads are what loads of one side took.
 type loads struct {
-	seconds samples.Series
-	cpu     samples.Series // seconds of processors; empty: not known
-	tool    int64          // most bytes of the programs at one time
-	kernel  int64          // bytes that the kernel keeps for it; 0: not known
+	seconds stats.Series
+	cpu     stats.Series // seconds of processors; empty: not known
+	tool    int64        // most bytes of the programs at one time
+	kernel  int64        // bytes that the kernel keeps for it; 0: not known
 }
 
 // small is up to how many a load is short: it is made some times, and the memory,
@@ -75,11 +75,11 @@ func (s *series) once(side side, file string, m peers.Meaning, watch bool) (out 
 	}
 	took, busy := 0.0, 0.0
 	run := func(ctx context.Context, n *testnet.Namespace, input, name string, args ...string) error {
-		p := programs.Program{Name: name, Args: args, In: n.Do, Watch: watch, Group: group}
+		p := timed.Program{Name: name, Args: args, In: n.Do, Watch: watch, Group: group}
 		if input != "" {
 			p.Stdin = []byte(input)
 		}
-		cost, err := programs.Run(ctx, p)
+		cost, err := timed.Run(ctx, p)
 		took += cost.Wall.Seconds()
 		busy += cost.CPU.Seconds()
 		out.tool = max(out.tool, cost.Resident)
@@ -100,9 +100,9 @@ func (s *series) once(side side, file string, m peers.Meaning, watch bool) (out 
 	case err != nil:
 		return out, errors.New(brief(err))
 	}
-	out.seconds = samples.Series{took}
+	out.seconds = stats.Series{took}
 	if side.peer == nil || !side.peer.Private { // a service works in processes that nobody waits for
-		out.cpu = samples.Series{busy}
+		out.cpu = stats.Series{busy}
 	}
 	if group != nil && (side.peer == nil || !side.peer.Private) {
 		if out.kernel, err = group.Kernel(); err != nil {

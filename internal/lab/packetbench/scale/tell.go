@@ -37,7 +37,7 @@ func (s *series) section() figures.Section {
 			if !there {
 				continue
 			}
-			add := func(quantity, unit string, of samples.Series) {
+			add := func(quantity, unit string, of stats.Series) {
 				f := figures.Figure{Case: row, Subject: side.name, Quantity: quantity, Unit: unit, Samples: of}
 				if len(of) == 0 {
 					f.Note = "–"
@@ -70,11 +70,11 @@ func (s *series) section() figures.Section {
 	return out
 }
 
-func mebibytes(n int64) samples.Series {
+func mebibytes(n int64) stats.Series {
 	if n <= 0 {
 		return nil
 	}
-	return samples.Series{float64(n) / (1 << 20)}
+	return stats.Series{float64(n) / (1 << 20)}
 }
 
 // of are the figures of a quantity and a side by the step they belong to.

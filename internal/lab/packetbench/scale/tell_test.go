@@ -21,12 +21,12 @@ func two() *series {
 	s.Patience = time.Minute
 	for _, n := range []float64{1, 10} {
 		st := &step{n: int(n * 1000), packets: &figures.Section{}, loads: map[string]loads{
-			packetbench.Sluice: {seconds: samples.Series{0.1}, cpu: samples.Series{0.1}, tool: 10 << 20, kernel: 1 << 20},
-			"peer":             {seconds: samples.Series{0.01 * n}, tool: 1 << 20},
+			packetbench.Sluice: {seconds: stats.Series{0.1}, cpu: stats.Series{0.1}, tool: 10 << 20, kernel: 1 << 20},
+			"peer":             {seconds: stats.Series{0.01 * n}, tool: 1 << 20},
 		}}
 		for name, ns := range map[string]float64{packetbench.Sluice: 200, "peer": 50 * n} {
 			st.packets.Add(figures.Figure{
-				Case: "IPv4, blocked, new", Subject: name, Quantity: packetbench.Added, Unit: "ns", Samples: samples.Series{ns, ns, ns},
+				Case: "IPv4, blocked, new", Subject: name, Quantity: packetbench.Added, Unit: "ns", Samples: stats.Series{ns, ns, ns},
 			})
 		}
 		s.steps = append(s.steps, st)
@@ -83,9 +83,9 @@ func TestTooLong(t *testing.T) {
 		want       string
 	}{
 		{"nothing is long", "peer", func(*series) {}, ""},
-		{"a load", "peer", func(s *series) { s.last("peer", loads{seconds: samples.Series{7}}) }, "a load would take about 70 s, by what 10,000 took"},
-		{"a load that is just short enough", "peer", func(s *series) { s.last("peer", loads{seconds: samples.Series{6}}) }, ""},
-		{"memory", "peer", func(s *series) { s.last("peer", loads{seconds: samples.Series{1}, tool: 1 << 50}) }, "MiB, by what 10,000 took"},
+		{"a load", "peer", func(s *series) { s.last("peer", loads{seconds: stats.Series{7}}) }, "a load would take about 70 s, by what 10,000 took"},
+		{"a load that is just short enough", "peer", func(s *series) { s.last("peer", loads{seconds: stats.Series{6}}) }, ""},
+		{"memory", "peer", func(s *series) { s.last("peer", loads{seconds: stats.Series{1}, tool: 1 << 50}) }, "MiB, by what 10,000 took"},
 		{"a packet", "peer", func(s *series) { s.Patience = 100 * time.Millisecond }, "a load would take about 1 s, by what 10,000 took"},
 		{"Sluice is patient with packets", packetbench.Sluice, func(s *series) { s.Patience = time.Second }, ""},
 		{"the first step is always tried", "peer", func(s *series) { s.Patience, s.steps = 0, nil }, ""},
@@ -98,7 +98,7 @@ func TestTooLong(t *testing.T) {
 		}
 	}
 	s := two()
-	s.last("peer", loads{seconds: samples.Series{0.001}})
+	s.last("peer", loads{seconds: stats.Series{0.001}})
 	s.Patience = 200 * time.Millisecond
 	if got, want := s.tooLong("peer", 100_000), "a packet would pay about 5 µs (IPv4, blocked, new), and all 65,536 of them 0.328 s"; got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -110,8 +110,8 @@ func TestTooLong(t *testing.T) {
 func TestOver(t *testing.T) {
 	s := two()
 	s.Steps = []int{100_000, 1_000_000}
-	s.last(packetbench.Sluice, loads{seconds: samples.Series{7}})
-	s.last("peer", loads{seconds: samples.Series{7}})
+	s.last(packetbench.Sluice, loads{seconds: stats.Series{7}})
+	s.last("peer", loads{seconds: stats.Series{7}})
 	if err := s.run(); err != nil {
 		t.Fatal(err)
 	}

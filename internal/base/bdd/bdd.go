@@ -1,11 +1,11 @@
-// Package diagram holds sets of bit strings as reduced ordered binary decision
+// Package bdd holds sets of bit strings as reduced ordered binary decision
 // diagrams (R. E. Bryant, "Graph-Based Algorithms for Boolean Function
 // Manipulation", 1986). A diagram is canonical: two sets are equal exactly when
 // they are the same node, so that "no packet is treated otherwise" is one
 // comparison. reach alone calls it, which knows what the bits of a packet mean.
 //
 // Nodes are never freed: a [Space] is made for one question and dropped with it.
-package diagram
+package bdd
 
 import "errors"
 

@@ -1,4 +1,4 @@
-package bench
+package limits
 
 import (
 	"fmt"
@@ -90,15 +90,15 @@ func randomSet(f addrset.Family) (addrset.Set, []netip.Addr) {
 func TestReportSaysWhatIsReached(t *testing.T) {
 	r := &report{Report: &figures.Report{}}
 	r.title("layouts", "sets")
-	same := samples.Series{1, 1.01, 0.99, 1, 1, 1, 1}
-	flat := func(x float64) samples.Series { return samples.Series{x, x, x, x, x, x, x} }
+	same := stats.Series{1, 1.01, 0.99, 1, 1, 1, 1}
+	flat := func(x float64) stats.Series { return stats.Series{x, x, x, x, x, x, x} }
 	r.ratio("good", 0.55, flat(0.5), same)
 	r.ratio("bad", 0.55, flat(0.6), same)
 	r.ratio("noisy", 0.55, flat(0.5), flat(1.2))
 	r.ratio("asked nothing", 0, flat(3), same)
 	r.atMost("quick", "ms", flat(3), 20)
 	r.atMost("slow", "s", flat(3), 1)
-	r.atMost("now and then", "s", samples.Series{0.5, 0.5, 0.5, 0.5, 3, 3, 3}, 1)
+	r.atMost("now and then", "s", stats.Series{0.5, 0.5, 0.5, 0.5, 3, 3, 3}, 1)
 	want := map[string]figures.Reached{
 		"layouts: good": figures.Yes, "layouts: bad": figures.No, "layouts: noisy": figures.NotShown,
 		"layouts: quick": figures.Yes, "layouts: slow": figures.No, "layouts: now and then": figures.NotShown,

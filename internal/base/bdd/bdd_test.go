@@ -1,4 +1,4 @@
-package diagram
+package bdd
 
 import (
 	"errors"

@@ -1,7 +1,7 @@
-// Package programs runs a program to its end and says what it took: time by the
+// Package timed runs a program to its end and says what it took: time by the
 // clock and of processors, the memory that it and its children held, and what the
-// kernel held for them. Packages bench and applybench compare whole commands by it.
-package programs
+// kernel held for them. Packages limits and applybench compare whole commands by it.
+package timed
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package wrongpass
+package mutants
 
 import (
 	"net/netip"
