@@ -353,7 +353,7 @@ func printOutcome(w io.Writer, who string, o verify.Outcome) {
 	fmt.Fprintf(w, "  %-10s %s\n", who, text)
 }
 
-func printUnread(w io.Writer, u backend.Unraised) {
+func printUnread(w io.Writer, u backend.Unlifted) {
 	place := "chain " + u.Chain
 	if u.Rule > 0 {
 		place += fmt.Sprintf(" rule %d", u.Rule)

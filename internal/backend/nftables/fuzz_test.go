@@ -48,8 +48,8 @@ func FuzzRead(f *testing.F) {
 		if _, err := New().Steps(nil, s); err != nil {
 			t.Fatal(err)
 		}
-		r := raise(&s.Tree)
-		if err := r.Program.Check(); err != nil && len(r.Unraised) == 0 {
+		r := lift(&s.Tree)
+		if err := r.Program.Check(); err != nil && len(r.Unlifted) == 0 {
 			t.Fatal(err)
 		}
 	})

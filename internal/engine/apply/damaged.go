@@ -88,7 +88,7 @@ func (s *session) surelyRuns(ctx context.Context, n int) bool {
 	if err != nil || g.Mark != mark {
 		return false
 	}
-	raiser, can := s.Backend.(backend.Raiser)
+	lifter, can := s.Backend.(backend.Lifter)
 	if !can {
 		return false
 	}
@@ -99,14 +99,14 @@ func (s *session) surelyRuns(ctx context.Context, n int) bool {
 	if g.Fitted != nil {
 		meant = without(meant, g.Fitted.Missing)
 	}
-	have, err := raiser.ReadWhole(ctx)
+	have, err := lifter.ReadWhole(ctx)
 	if err != nil {
 		return false
 	}
 	if c, err := s.commands(mark); err == nil && c != nil {
 		s.asked, s.askedKnown = c.Asked, true
 	}
-	proof, err := s.proof(ctx, raiser, meant, have, verify.Bounds{Time: longestProof, Memory: FreeMemory() / proofMemory})
+	proof, err := s.proof(ctx, lifter, meant, have, verify.Bounds{Time: longestProof, Memory: FreeMemory() / proofMemory})
 	return err == nil && proof.Proved && graceLeft(have) == 0
 }
 

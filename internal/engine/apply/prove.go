@@ -50,7 +50,7 @@ const (
 // reader does not know is told of, and does not keep a policy from running that was
 // read back as it was loaded.
 func (s *session) prove(ctx context.Context, c change, have backend.State) error {
-	raiser, can := s.Backend.(backend.Raiser)
+	lifter, can := s.Backend.(backend.Lifter)
 	if !can {
 		return nil
 	}
@@ -67,12 +67,12 @@ func (s *session) prove(ctx context.Context, c change, have backend.State) error
 		meant = without(meant, c.fitted.Missing)
 	}
 	s.asks(c.artifact) // knows which sets of bans are asked
-	whole, err := raiser.Complete(ctx, have, c.artifact)
+	whole, err := lifter.Complete(ctx, have, c.artifact)
 	if err != nil {
 		return fmt.Errorf("read the rules back: %w", err)
 	}
 	bounds := verify.Bounds{Time: longestProof, Memory: FreeMemory() / proofMemory}
-	proof, err := s.proof(ctx, raiser, meant, whole, bounds)
+	proof, err := s.proof(ctx, lifter, meant, whole, bounds)
 	if err != nil {
 		s.note("not proved: %v", err)
 		return nil
@@ -93,14 +93,14 @@ func (s *session) prove(ctx context.Context, c change, have backend.State) error
 }
 
 // proof holds a state, read wholly, against a program.
-func (s *session) proof(ctx context.Context, raiser backend.Raiser, meant *program.Program, have backend.State, bounds verify.Bounds) (out *verify.Proof, err error) {
+func (s *session) proof(ctx context.Context, lifter backend.Lifter, meant *program.Program, have backend.State, bounds verify.Bounds) (out *verify.Proof, err error) {
 	// It runs in the middle of a change, which a fault of the reader must not end.
 	defer func() {
 		if fault := recover(); fault != nil {
 			out, err = nil, fmt.Errorf("a fault of the reader of rules: %v", fault)
 		}
 	}()
-	raised, err := raiser.Raise(have)
+	lifted, err := lifter.Lift(have)
 	if err != nil {
 		return nil, err
 	}
@@ -108,10 +108,10 @@ func (s *session) proof(ctx context.Context, raiser backend.Raiser, meant *progr
 	if s.Capabilities != nil {
 		can = s.Capabilities(ctx)
 	}
-	if meant, err = raiser.Meant(meant, can, have, s.asked); err != nil {
+	if meant, err = lifter.Meant(meant, can, have, s.asked); err != nil {
 		return nil, err
 	}
-	return verify.Prove(ctx, meant, raised, devices(), bounds)
+	return verify.Prove(ctx, meant, lifted, devices(), bounds)
 }
 
 // devices are the interfaces of the thread's network namespace but loopback, none
@@ -210,7 +210,7 @@ func (s *session) nothingToProve(ctx context.Context) error {
 // the generation that should run, or the one that is given with its name. It changes
 // nothing, but settles what a killed command left.
 func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program) (*Verified, error) {
-	raiser, can := h.Backend.(backend.Raiser)
+	lifter, can := h.Backend.(backend.Lifter)
 	if !can {
 		return nil, errNoReader
 	}
@@ -251,12 +251,12 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 	if meant == nil {
 		return nil, s.nothingToProve(ctx)
 	}
-	have, err := raiser.ReadWhole(ctx)
+	have, err := lifter.ReadWhole(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.asks(artifact) // knows which sets of bans are asked
-	proof, err := s.proof(ctx, raiser, meant, have, verify.Bounds{Memory: FreeMemory() / proofMemory})
+	proof, err := s.proof(ctx, lifter, meant, have, verify.Bounds{Memory: FreeMemory() / proofMemory})
 	if err != nil {
 		return nil, err
 	}

@@ -36,18 +36,18 @@ func mapping(n int) *program.Program {
 func TestBounds(t *testing.T) {
 	p := mapping(200)
 	for name, b := range map[string]Bounds{"longer than": {Time: time.Millisecond}, "memory": {Memory: 1 << 20}} {
-		if _, err := Prove(t.Context(), p, &backend.Raised{Program: p}, nil, b); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := Prove(t.Context(), p, &backend.Lifted{Program: p}, nil, b); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := fmt.Errorf("somebody")
 	cancel(why)
-	if _, err := Prove(ctx, p, &backend.Raised{Program: p}, nil, Bounds{}); !errors.Is(err, why) {
+	if _, err := Prove(ctx, p, &backend.Lifted{Program: p}, nil, Bounds{}); !errors.Is(err, why) {
 		t.Errorf("ended by the context: %v", err)
 	}
 	small := mapping(3)
-	if out, err := Prove(t.Context(), small, &backend.Raised{Program: small}, nil, Bounds{Time: time.Hour, Memory: 1 << 40}); err != nil || !out.Proved {
+	if out, err := Prove(t.Context(), small, &backend.Lifted{Program: small}, nil, Bounds{Time: time.Hour, Memory: 1 << 40}); err != nil || !out.Proved {
 		t.Errorf("within bounds: %v %v", out, err)
 	}
 }

@@ -27,7 +27,7 @@ type Proof struct {
 	// Strange is elements of sets that packets fill, which no rule made so. They are
 	// no mistake of what was loaded: an apply takes them out.
 	Strange []StrangeElement   `json:"strange-elements,omitempty"`
-	Unread  []backend.Unraised `json:"unread"` // whose meaning is not known
+	Unread  []backend.Unlifted `json:"unread"` // whose meaning is not known
 	// Opaque is conditions that nobody can decide, so that nothing is proved of
 	// what they decide.
 	Opaque []string `json:"opaque,omitempty"`
@@ -64,13 +64,13 @@ type StrangeElement struct {
 const mostClasses = 10
 
 // Prove holds what was read against what was meant, which is in the backend's words
-// (backend.Raiser). It is proved whatever the host's own addresses are; here is its devices,
+// (backend.Lifter). It is proved whatever the host's own addresses are; here is its devices,
 // none where nobody knows them, which make for likelier witnesses. The error says that there are too
 // many kinds of packets to tell apart, or which bound was reached.
-func Prove(ctx context.Context, meant *program.Program, r *backend.Raised, here []Device, bounds Bounds) (*Proof, error) {
-	p := &Proof{Rules: r.Rules, Elements: r.Elements, Banned: r.Banned, Unread: r.Unraised, Differences: []Difference{}}
+func Prove(ctx context.Context, meant *program.Program, r *backend.Lifted, here []Device, bounds Bounds) (*Proof, error) {
+	p := &Proof{Rules: r.Rules, Elements: r.Elements, Banned: r.Banned, Unread: r.Unlifted, Differences: []Difference{}}
 	if p.Unread == nil {
-		p.Unread = []backend.Unraised{}
+		p.Unread = []backend.Unlifted{}
 	}
 	err := bounds.within(ctx, func(stop <-chan struct{}) { p.compare(meant, r.Program, nil, stop) })
 	if err == nil && len(p.Differences) > 0 && len(here) > 0 {

@@ -22,7 +22,7 @@ func accepting(port uint64, more ...program.Condition) *program.Program {
 	}
 }
 
-func prove(t *testing.T, meant *program.Program, r *backend.Raised) *Proof {
+func prove(t *testing.T, meant *program.Program, r *backend.Lifted) *Proof {
 	t.Helper()
 	p, err := Prove(t.Context(), meant, r, nil, Bounds{})
 	if err != nil {
@@ -32,11 +32,11 @@ func prove(t *testing.T, meant *program.Program, r *backend.Raised) *Proof {
 }
 
 func TestProve(t *testing.T) {
-	p := prove(t, accepting(22), &backend.Raised{Program: accepting(22), Rules: 1, Elements: 7, Banned: 2})
+	p := prove(t, accepting(22), &backend.Lifted{Program: accepting(22), Rules: 1, Elements: 7, Banned: 2})
 	if !p.Proved || p.Rules != 1 || p.Elements != 7 || p.Banned != 2 || p.Classes != 4 {
 		t.Errorf("the same: %+v", p)
 	}
-	p = prove(t, accepting(22), &backend.Raised{Program: accepting(23)})
+	p = prove(t, accepting(22), &backend.Lifted{Program: accepting(23)})
 	if p.Proved || len(p.Differences) != 2 {
 		t.Fatalf("another port: %+v", p)
 	}
@@ -51,18 +51,18 @@ func TestProve(t *testing.T) {
 
 // What is not known is never proved.
 func TestNotProved(t *testing.T) {
-	unread := backend.Unraised{Chain: "input", Rule: 1, Text: "queue", Why: "it is not known"}
-	p := prove(t, accepting(22), &backend.Raised{Program: accepting(22), Unraised: []backend.Unraised{unread}})
+	unread := backend.Unlifted{Chain: "input", Rule: 1, Text: "queue", Why: "it is not known"}
+	p := prove(t, accepting(22), &backend.Lifted{Program: accepting(22), Unlifted: []backend.Unlifted{unread}})
 	if p.Proved || len(p.Differences) > 0 || !slices.Contains(p.Unread, unread) {
 		t.Errorf("a rule that was not read: %+v", p)
 	}
 	opaque := program.Condition{Field: program.Opaque, Text: "meta pkttype host"}
-	if p := prove(t, accepting(22, opaque), &backend.Raised{Program: accepting(22, opaque)}); p.Proved || !slices.Contains(p.Opaque, opaque.Text) {
+	if p := prove(t, accepting(22, opaque), &backend.Lifted{Program: accepting(22, opaque)}); p.Proved || !slices.Contains(p.Opaque, opaque.Text) {
 		t.Errorf("a condition that nobody can decide: %+v", p)
 	}
 	other := accepting(22)
 	other.Flowtables = []program.Flowtable{{Name: "fast", Devices: []string{"eth0"}}}
-	if p := prove(t, accepting(22), &backend.Raised{Program: other}); p.Proved || len(p.Differences) != 1 || p.Differences[0].Kernel.By != "flowtable fast of eth0" {
+	if p := prove(t, accepting(22), &backend.Lifted{Program: other}); p.Proved || len(p.Differences) != 1 || p.Differences[0].Kernel.By != "flowtable fast of eth0" {
 		t.Errorf("another flowtable: %+v", p)
 	}
 }
@@ -74,11 +74,11 @@ func TestTables(t *testing.T) {
 		p.Sets = []program.Set{{ID: "sources", Key: []program.Field{program.Source}, Life: program.Dynamic, Size: size, Timeout: timeout}}
 		return p
 	}
-	if p := prove(t, with(100, 2000), &backend.Raised{Program: with(100, 2000)}); !p.Proved {
+	if p := prove(t, with(100, 2000), &backend.Lifted{Program: with(100, 2000)}); !p.Proved {
 		t.Errorf("the same: %+v", p.Differences)
 	}
 	for _, other := range []*program.Program{with(1, 2000), with(100, 1000)} {
-		if p := prove(t, with(100, 2000), &backend.Raised{Program: other}); p.Proved {
+		if p := prove(t, with(100, 2000), &backend.Lifted{Program: other}); p.Proved {
 			t.Error("another table is taken to be the same")
 		}
 	}

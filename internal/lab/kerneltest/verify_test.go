@@ -22,7 +22,7 @@ import (
 	"sluice/internal/system/kernel/nft"
 )
 
-// Random policies are lowered and raised again: what comes back is proved equal to
+// Random policies are lowered and lifted again: what comes back is proved equal to
 // what was meant, without a kernel and through one.
 
 // both compiles a policy with all passes, and with those alone that it needs.
@@ -49,16 +49,16 @@ func both(t *testing.T, r *resolve.Resolved) (full, meant *program.Program) {
 // provenAs holds a state against a program.
 func provenAs(t *testing.T, meant *program.Program, have backend.State) *verify.Proof {
 	t.Helper()
-	raiser := nftables.New().(backend.Raiser)
-	raised, err := raiser.Raise(have)
+	lifter := nftables.New().(backend.Lifter)
+	lifted, err := lifter.Lift(have)
 	if err != nil {
 		t.Fatal(err)
 	}
-	as, err := raiser.Meant(meant, capabilities(), have, backend.Asked{})
+	as, err := lifter.Meant(meant, capabilities(), have, backend.Asked{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	proof, err := verify.Prove(t.Context(), as, raised, nil, verify.Bounds{})
+	proof, err := verify.Prove(t.Context(), as, lifted, nil, verify.Bounds{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func whyNot(p *verify.Proof) string {
 // loadable is an artifact that says what the kernel will hold.
 type loadable interface{ Loaded() backend.State }
 
-func TestRandomPoliciesAreRaised(t *testing.T) {
+func TestRandomPoliciesAreLifted(t *testing.T) {
 	seed := testseed.Of(t)
 	facts := yardFacts()
 	for round := range 50 {
@@ -181,7 +181,7 @@ func TestRandomPoliciesAreReadBack(t *testing.T) {
 					return err
 				}
 			}
-			have, err = b.(backend.Raiser).ReadWhole(ctx)
+			have, err = b.(backend.Lifter).ReadWhole(ctx)
 			return err
 		})
 		if err != nil {

@@ -82,8 +82,8 @@ func impliedBy(field string) []program.Condition {
 	return out
 }
 
-// conditions raises a match.
-func (w *ruleRaiser) conditions(s Statement) ([]program.Condition, error) {
+// conditions lifts a match.
+func (w *ruleLifter) conditions(s Statement) ([]program.Condition, error) {
 	implied := impliedBy(s.Field)
 	if s.Set != "" {
 		c, err := w.inSet(s)
@@ -96,7 +96,7 @@ func (w *ruleRaiser) conditions(s Statement) ([]program.Condition, error) {
 	return append(implied, more...), err
 }
 
-func (w *ruleRaiser) plain(s Statement) ([]program.Condition, error) {
+func (w *ruleLifter) plain(s Statement) ([]program.Condition, error) {
 	switch {
 	case s.Field == "meta nfproto":
 		return familyOfNumber(s)
@@ -149,7 +149,7 @@ func (w *ruleRaiser) plain(s Statement) ([]program.Condition, error) {
 	return []program.Condition{c}, err
 }
 
-// handshakeAsked raises what ofHandshake lowers.
+// handshakeAsked lifts what ofHandshake lowers.
 func handshakeAsked(s Statement) ([]program.Condition, error) {
 	name := ""
 	switch {
@@ -174,7 +174,7 @@ func handshakeAsked(s Statement) ([]program.Condition, error) {
 }
 
 // portsKnown says whether the rule is about protocols with ports alone.
-func (w *ruleRaiser) portsKnown() bool {
+func (w *ruleLifter) portsKnown() bool {
 	return slices.ContainsFunc(slices.Concat(w.above, w.match), func(c program.Condition) bool {
 		if c.Field != program.Protocol || c.Not || c.Set != "" {
 			return false
@@ -241,7 +241,7 @@ func familyOfNumber(s Statement) ([]program.Condition, error) {
 	return []program.Condition{c}, nil
 }
 
-// fragments raises what is asked of fragments and of headers that IPv6 packets may
+// fragments lifts what is asked of fragments and of headers that IPv6 packets may
 // have. A field of a header that a packet lacks fits no condition.
 func fragments(s Statement) ([]program.Condition, error) {
 	one := []program.NumberRange{{From: 1, To: 1}}
@@ -263,7 +263,7 @@ func fragments(s Statement) ([]program.Condition, error) {
 	return nil, errUnknown
 }
 
-// namesAsked raises a field whose values have names. Of a connection's status several
+// namesAsked lifts a field whose values have names. Of a connection's status several
 // bits hold at once.
 func namesAsked(s Statement) ([]program.Condition, error) {
 	field := nameFields[s.Field]
@@ -299,9 +299,9 @@ func wordOf(field program.Field, number string) string {
 	return ""
 }
 
-// inSet raises a lookup.
-func (w *ruleRaiser) inSet(s Statement) (program.Condition, error) {
-	k := w.raiser.tree.set(s.Set)
+// inSet lifts a lookup.
+func (w *ruleLifter) inSet(s Statement) (program.Condition, error) {
+	k := w.lifter.tree.set(s.Set)
 	if k == nil {
 		return program.Condition{}, fmt.Errorf("there is no set %s", s.Set)
 	}
@@ -309,7 +309,7 @@ func (w *ruleRaiser) inSet(s Statement) (program.Condition, error) {
 		return program.Condition{}, errUnknown
 	}
 	if f, known := fieldInKernel(s.Field); known && k.follows() {
-		w.raiser.follow(k)
+		w.lifter.follow(k)
 		return program.Condition{Field: f, Names: []string{program.DefaultRoute}, Not: s.Op == "!="}, nil
 	}
 	key, err := w.key(s.Field)
@@ -344,7 +344,7 @@ func maskOfSet(s Statement, k *Set) error {
 }
 
 // key tells the fields of a lookup.
-func (w *ruleRaiser) key(field string) ([]program.Field, error) {
+func (w *ruleLifter) key(field string) ([]program.Field, error) {
 	if f := nameFields[field]; f != "" {
 		return nil, errUnknown
 	}

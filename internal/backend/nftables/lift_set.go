@@ -16,7 +16,7 @@ var errUnread = errors.New("what is in the set was not read")
 
 // set makes sure that a set of the kernel's is one of the program and gives its
 // id.
-func (r *raiser) set(k *Set, key []program.Field) (string, error) {
+func (r *lifter) set(k *Set, key []program.Field) (string, error) {
 	if id, is := r.ids[k.Name]; is {
 		return id, nil
 	}
@@ -84,7 +84,7 @@ func (s *Set) follows() bool {
 	return s.Name == stem(program.DefaultRouteSet) && !s.Interval && !s.Verdicts && !s.Asks && slices.Equal(s.Types, []string{"ifname"})
 }
 
-func (r *raiser) follow(k *Set) {
+func (r *lifter) follow(k *Set) {
 	if r.out.Set(program.DefaultRouteSet) != nil {
 		return
 	}
@@ -108,7 +108,7 @@ func (s *Set) followsAddresses() string {
 }
 
 // followAddresses makes one set of those of both families.
-func (r *raiser) followAddresses(k *Set, id string) string {
+func (r *lifter) followAddresses(k *Set, id string) string {
 	r.ids[k.Name] = id
 	set := r.out.Set(id)
 	if set == nil {
@@ -125,7 +125,7 @@ func (r *raiser) followAddresses(k *Set, id string) string {
 
 // filled makes a set that packets fill. Of both families the program has one,
 // whose name in the kernel says so.
-func (r *raiser) filled(k *Set) (string, error) {
+func (r *lifter) filled(k *Set) (string, error) {
 	if len(k.Types) != 1 || !strings.HasPrefix(k.Types[0], "ipv") {
 		return "", fmt.Errorf("the kernel fills set %s, whose key is not one address", k.Name)
 	}
@@ -202,7 +202,7 @@ func valueIn(kind, text string) (program.Value, error) {
 }
 
 // elementVerdict reads the verdict of an element; nil goes on.
-func (r *raiser) elementVerdict(text string) (program.Action, error) {
+func (r *lifter) elementVerdict(text string) (program.Action, error) {
 	verb, chain, leads := strings.Cut(text, " ")
 	if leads && r.tree.chain(chain) == nil {
 		return nil, fmt.Errorf("there is no chain %s", chain)
@@ -228,9 +228,9 @@ func (r *raiser) elementVerdict(text string) (program.Action, error) {
 	return nil, errUnknown
 }
 
-// verdictMap raises a lookup of a verdict.
-func (w *ruleRaiser) verdictMap(s Statement) error {
-	k := w.raiser.tree.set(s.Set)
+// verdictMap lifts a lookup of a verdict.
+func (w *ruleLifter) verdictMap(s Statement) error {
+	k := w.lifter.tree.set(s.Set)
 	if s.Set == "" {
 		k = inlineMap(s, fmt.Sprintf("%s rule %d map", w.chain.Name, w.number+1))
 	}
@@ -287,8 +287,8 @@ func typesOf(field string) []string {
 	return out
 }
 
-// setAdd raises the adding of a source to a set.
-func (w *ruleRaiser) setAdd(s Statement) error {
+// setAdd lifts the adding of a source to a set.
+func (w *ruleLifter) setAdd(s Statement) error {
 	id, err := w.sourceTable(s)
 	switch {
 	case err != nil:
@@ -309,7 +309,7 @@ func (w *ruleRaiser) setAdd(s Statement) error {
 }
 
 // sourceTable is the set that a statement puts the source into, or the destination.
-func (r *raiser) sourceTable(s Statement) (string, error) {
+func (r *lifter) sourceTable(s Statement) (string, error) {
 	k := r.tree.set(s.Set)
 	switch {
 	case k == nil:
@@ -323,15 +323,15 @@ func (r *raiser) sourceTable(s Statement) (string, error) {
 	return "", fmt.Errorf("the key of set %s is no address of the packet's", s.Set)
 }
 
-func (r *raiser) table(k *Set) (string, error) {
+func (r *lifter) table(k *Set) (string, error) {
 	if id, is := r.ids[k.Name]; is {
 		return id, nil
 	}
 	return r.filled(k)
 }
 
-// rewrite raises what writes to a packet.
-func (w *ruleRaiser) rewrite(s Statement) error {
+// rewrite lifts what writes to a packet.
+func (w *ruleLifter) rewrite(s Statement) error {
 	switch {
 	case s.Field == "tcp option maxseg size" && len(s.Values) == 1 && s.Values[0] == "rt mtu":
 		w.act(program.ClampMSS{})
@@ -400,7 +400,7 @@ func hostBits(mask string) int {
 }
 
 // prefixAsked is the prefix that the rule's conditions keep an address in.
-func (w *ruleRaiser) prefixAsked(field program.Field, length, bits int) (netip.Prefix, error) {
+func (w *ruleLifter) prefixAsked(field program.Field, length, bits int) (netip.Prefix, error) {
 	for _, c := range w.known() {
 		mine, ok := w.addressesOf(c)
 		if !ok || c.Field != field || c.Not || mine.IsEmpty() {
@@ -426,8 +426,8 @@ func (w *ruleRaiser) prefixAsked(field program.Field, length, bits int) (netip.P
 	return netip.Prefix{}, errors.New("which prefix is rewritten is not said before")
 }
 
-// translate raises a translation with state.
-func (w *ruleRaiser) translate(s Statement) error {
+// translate lifts a translation with state.
+func (w *ruleLifter) translate(s Statement) error {
 	if s.Kind == DNATPrefix || s.Kind == SNATPrefix {
 		from, err := netip.ParsePrefix(s.Values[0])
 		if err != nil {

@@ -237,4 +237,4 @@ func inUnits(r program.Rate) program.Rate {
 // wholeSeconds: nft writes the time-outs of elements in seconds.
 func wholeSeconds(ms uint64) uint64 { return (ms + 999) / 1000 * 1000 }
 
-var _ backend.Raiser = nftables{}
+var _ backend.Lifter = nftables{}

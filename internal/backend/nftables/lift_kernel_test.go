@@ -21,7 +21,7 @@ func (k kernel) readWhole(t testing.TB) backend.State {
 	t.Helper()
 	var s backend.State
 	err := k.Do(func() (err error) {
-		s, err = New().(backend.Raiser).ReadWhole(context.Background())
+		s, err = New().(backend.Lifter).ReadWhole(context.Background())
 		return err
 	})
 	if err != nil {
@@ -34,11 +34,11 @@ func (k kernel) readWhole(t testing.TB) backend.State {
 func (k kernel) prove(t testing.TB, p *program.Program) *verify.Proof {
 	t.Helper()
 	have := k.readWhole(t)
-	r, err := New().(backend.Raiser).Raise(have)
+	r, err := New().(backend.Lifter).Lift(have)
 	if err != nil {
 		t.Fatal(err)
 	}
-	meant, err := New().(backend.Raiser).Meant(p, everything, have, backend.Asked{})
+	meant, err := New().(backend.Lifter).Meant(p, everything, have, backend.Asked{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func (k kernel) prove(t testing.TB, p *program.Program) *verify.Proof {
 }
 
 // TestRaiseFromKernel: all examples and constructs, through nft and the kernel.
-func TestRaiseFromKernel(t *testing.T) {
+func TestLiftFromKernel(t *testing.T) {
 	programs := map[string][2]*program.Program{}
 	whole := together(t)
 	programs["constructs"] = [2]*program.Program{whole, whole}
@@ -249,7 +249,7 @@ func TestRefusedByName(t *testing.T) {
 			if proof.Proved {
 				t.Fatalf("proved, though nobody knows what it means: %+v", proof)
 			}
-			if !slices.ContainsFunc(proof.Unread, func(u backend.Unraised) bool { return strings.Contains(u.Text+u.Why, c.refused) && u.Chain != "" }) {
+			if !slices.ContainsFunc(proof.Unread, func(u backend.Unlifted) bool { return strings.Contains(u.Text+u.Why, c.refused) && u.Chain != "" }) {
 				t.Errorf("not named: %+v %+v", proof.Unread, proof.Differences)
 			}
 		})

@@ -12,7 +12,7 @@ import (
 
 // comeTo is the addresses that packets have which get to a chain; false where that
 // is not known.
-func (r *raiser) comeTo(chain string, field program.Field, depth int) (addrset.Set, bool) {
+func (r *lifter) comeTo(chain string, field program.Field, depth int) (addrset.Set, bool) {
 	c := r.tree.chain(chain)
 	if c == nil || c.Base != nil || depth > maxChains {
 		return addrset.Set{}, false
@@ -43,7 +43,7 @@ func (r *raiser) comeTo(chain string, field program.Field, depth int) (addrset.S
 	return out, true
 }
 
-func (r *raiser) mapLeads(s Statement, chain string) bool {
+func (r *lifter) mapLeads(s Statement, chain string) bool {
 	for _, v := range r.tree.verdicts(s) {
 		if _, to, leads := strings.Cut(v, " "); leads && to == chain {
 			return true
@@ -53,7 +53,7 @@ func (r *raiser) mapLeads(s Statement, chain string) bool {
 }
 
 // asked is the addresses that conditions leave; false where none is about the field.
-func (r *raiser) asked(statements []Statement, field program.Field) (out addrset.Set, known bool) {
+func (r *lifter) asked(statements []Statement, field program.Field) (out addrset.Set, known bool) {
 	for _, s := range statements {
 		if s.Kind == Rewrite && addressField(s.Field) == field {
 			return out, false
@@ -61,7 +61,7 @@ func (r *raiser) asked(statements []Statement, field program.Field) (out addrset
 		if s.Kind != Match || s.Op != "==" || s.Mask != "" || addressField(s.Field) != field {
 			continue
 		}
-		mine, err := (&walker{raiser: r}).addresses(s)
+		mine, err := (&walker{lifter: r}).addresses(s)
 		if err != nil {
 			continue
 		}

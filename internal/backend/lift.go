@@ -6,9 +6,9 @@ import (
 	"sluice/internal/program"
 )
 
-// Raiser is a backend that can say in a program's words what the kernel holds, so
+// Lifter is a backend that can say in a program's words what the kernel holds, so
 // that it can be held against the program that was meant, packet by packet.
-type Raiser interface {
+type Lifter interface {
 	// ReadWhole is Read with all contents: those of the sets that commands fill
 	// too.
 	ReadWhole(ctx context.Context) (State, error)
@@ -16,22 +16,22 @@ type Raiser interface {
 	// names say what is in them, and that somebody has read before, are taken to
 	// hold what the artifact has.
 	Complete(ctx context.Context, have State, loaded Artifact) (State, error)
-	// Raise makes the program that a state is; the state was read by ReadWhole or is
+	// Lift makes the program that a state is; the state was read by ReadWhole or is
 	// from Complete.
-	Raise(have State) (*Raised, error)
-	// Meant is a program in the words of Raise, where the backend has others than
+	Lift(have State) (*Lifted, error)
+	// Meant is a program in the words of Lift, where the backend has others than
 	// the program: rates in the kernel's units, names as they can be read back,
 	// nothing that this kernel lacks. What commands ban is taken from the state: the
 	// contents of the sets that are asked.
 	Meant(p *program.Program, can Capabilities, have State, asked Asked) (*program.Program, error)
 }
 
-// Raised is what a state means.
-type Raised struct {
+// Lifted is what a state means.
+type Lifted struct {
 	Program *program.Program
-	// Unraised is what nobody knows the meaning of; the program is then not all
+	// Unlifted is what nobody knows the meaning of; the program is then not all
 	// that the kernel does.
-	Unraised []Unraised
+	Unlifted []Unlifted
 	// Strange is elements that somebody put into sets which packets fill, other than
 	// a rule makes them: they switch off what the rule limits.
 	Strange  []StrangeElement
@@ -40,8 +40,8 @@ type Raised struct {
 	Banned   int // ranges of addresses that commands banned, in the sets that rules ask
 }
 
-// Unraised is a rule, or another thing in the kernel, whose meaning is not known.
-type Unraised struct {
+// Unlifted is a rule, or another thing in the kernel, whose meaning is not known.
+type Unlifted struct {
 	Chain  string `json:"chain,omitempty"`  // "" for what is in no chain
 	Rule   int    `json:"rule,omitempty"`   // from 1 in its chain; 0 for the chain itself
 	Handle uint64 `json:"handle,omitempty"` // of the rule, as nft -a lists it; 0 is unknown

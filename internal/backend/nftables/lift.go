@@ -23,11 +23,11 @@ import (
 // free in a proof (whether a table holds a source, whether a limit holds), so that
 // both sides call it the same.
 
-// raiser is one tree on its way to a program.
-type raiser struct {
+// lifter is one tree on its way to a program.
+type lifter struct {
 	tree   *Tree
 	out    *program.Program
-	failed []backend.Unraised
+	failed []backend.Unlifted
 	banned int
 
 	queue   []string
@@ -40,8 +40,8 @@ type raiser struct {
 	work    int            // blocks of addresses looked at so far
 }
 
-// Raise makes the program that a state is.
-func (nftables) Raise(have backend.State) (*backend.Raised, error) {
+// Lift makes the program that a state is.
+func (nftables) Lift(have backend.State) (*backend.Lifted, error) {
 	s, err := stateOf(have)
 	if err != nil {
 		return nil, err
@@ -49,11 +49,11 @@ func (nftables) Raise(have backend.State) (*backend.Raised, error) {
 	if s.Present && !s.Whole {
 		return nil, errors.New("the elements of sets were not all read")
 	}
-	return raise(&s.Tree), nil
+	return lift(&s.Tree), nil
 }
 
-func raise(t *Tree) *backend.Raised {
-	r := &raiser{
+func lift(t *Tree) *backend.Lifted {
+	r := &lifter{
 		tree: t, out: &program.Program{Owner: programName(t.Table)},
 		queued: map[string]bool{}, ids: map[string]string{}, gates: map[string]*gate{}, subs: map[string]int{},
 	}
@@ -75,7 +75,7 @@ func raise(t *Tree) *backend.Raised {
 		r.queue = r.queue[1:]
 		r.chain(c)
 	}
-	out := &backend.Raised{Program: r.out, Unraised: r.failed, Rules: t.ruleCount(), Banned: r.banned}
+	out := &backend.Lifted{Program: r.out, Unlifted: r.failed, Rules: t.ruleCount(), Banned: r.banned}
 	used := t.used()
 	for _, k := range t.Sets {
 		out.Elements += k.Len()
@@ -89,8 +89,8 @@ func raise(t *Tree) *backend.Raised {
 }
 
 // refuse names what is not known; n is the rule's number from 0, or -1.
-func (r *raiser) refuse(c *Chain, n int, text string, why error) {
-	u := backend.Unraised{Chain: c.Name, Rule: n + 1, Text: text, Why: why.Error()}
+func (r *lifter) refuse(c *Chain, n int, text string, why error) {
+	u := backend.Unlifted{Chain: c.Name, Rule: n + 1, Text: text, Why: why.Error()}
 	if n >= 0 {
 		u.Handle = c.Rules[n].Handle
 		if text == "" {
@@ -101,7 +101,7 @@ func (r *raiser) refuse(c *Chain, n int, text string, why error) {
 }
 
 // lead makes sure that a chain becomes one of the program.
-func (r *raiser) lead(name string) string {
+func (r *lifter) lead(name string) string {
 	if !r.queued[name] && r.tree.chain(name) != nil {
 		r.queued[name] = true
 		r.queue = append(r.queue, name)
@@ -109,10 +109,10 @@ func (r *raiser) lead(name string) string {
 	return programName(name)
 }
 
-// hook raises a base chain's place. What a chain of type route does more than one
+// hook lifts a base chain's place. What a chain of type route does more than one
 // of type filter, to ask the routing table again, no program says: where one
 // rewrites packets of the host's own it has to be of that type.
-func (r *raiser) hook(c *Chain) {
+func (r *lifter) hook(c *Chain) {
 	h := program.Hook{Kind: program.HookKind(c.Base.Hook), Devices: c.Base.Devices, Default: program.Verdict(c.Base.Policy), Chain: programName(c.Name)}
 	if h.Default == "" {
 		h.Default = program.Accept
@@ -166,15 +166,15 @@ func phaseOf(b *Base) (program.Phase, error) {
 	return "", fmt.Errorf("a chain at priority %d", b.Priority)
 }
 
-// chain raises the rules of a chain.
-func (r *raiser) chain(c *Chain) {
+// chain lifts the rules of a chain.
+func (r *lifter) chain(c *Chain) {
 	at := len(r.out.Chains)
 	name := programName(c.Name)
 	r.out.Chains = append(r.out.Chains, program.Chain{Name: name, Comment: c.Comment})
 	var rules []program.Rule
 	tcp := r.tcp[c.Name]
 	for n, k := range c.Rules {
-		w := &ruleRaiser{raiser: r, chain: c, number: n, comment: k.Comment, tcp: tcp}
+		w := &ruleLifter{lifter: r, chain: c, number: n, comment: k.Comment, tcp: tcp}
 		more, err := w.rule(k.Statements)
 		if err != nil {
 			r.refuse(c, n, w.at, err)
@@ -203,7 +203,7 @@ func goesOn(s Statement) bool { return s.Kind == Verdict && s.Name == "continue"
 
 // reachedByTCP finds the chains that a TCP packet may get to: what is answered by
 // ICMP alone, which a program does to no TCP packet, has to be elsewhere.
-func (r *raiser) reachedByTCP() {
+func (r *lifter) reachedByTCP() {
 	r.tcp = map[string]bool{}
 	var queue []string
 	reach := func(name string) {
@@ -235,7 +235,7 @@ func (r *raiser) reachedByTCP() {
 }
 
 // targetsOfTCP are the chains that a rule leads TCP packets to.
-func (r *raiser) targetsOfTCP(k Rule) []string {
+func (r *lifter) targetsOfTCP(k Rule) []string {
 	var out []string
 	for _, s := range k.Statements {
 		if s.Kind == Match && !mayBeTCP(s) {
@@ -251,7 +251,7 @@ func (r *raiser) targetsOfTCP(k Rule) []string {
 	return out
 }
 
-func (r *raiser) ledTCP(s Statement) []string {
+func (r *lifter) ledTCP(s Statement) []string {
 	var out []string
 	parts := strings.Split(s.Field, " . ")
 	at := slices.Index(parts, "meta l4proto")
@@ -312,7 +312,7 @@ func valuesHold(values []string, n uint64) bool {
 }
 
 // keep puts a set of addresses of its own into the program and gives its id.
-func (r *raiser) keep(c *Chain, n int, addresses addrset.Set) string {
+func (r *lifter) keep(c *Chain, n int, addresses addrset.Set) string {
 	r.subs["set "+c.Name]++
 	id := fmt.Sprintf("%s rule %d part %d", c.Name, n+1, r.subs["set "+c.Name])
 	r.out.Sets = append(r.out.Sets, program.Set{ID: id, Key: []program.Field{program.Source}, Life: program.Static, Addresses: addresses})

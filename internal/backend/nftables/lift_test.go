@@ -15,20 +15,20 @@ import (
 	"sluice/internal/system/host"
 )
 
-// proved raises a state and proves it equal to a program, for every packet.
+// proved lifts a state and proves it equal to a program, for every packet.
 func proved(t *testing.T, p *program.Program, have backend.State, can backend.Capabilities) {
 	t.Helper()
-	r, err := New().(backend.Raiser).Raise(have)
+	r, err := New().(backend.Lifter).Lift(have)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, u := range r.Unraised {
+	for _, u := range r.Unlifted {
 		t.Errorf("chain %s rule %d: %s: %s", u.Chain, u.Rule, u.Text, u.Why)
 	}
 	if err := r.Program.Check(); err != nil {
 		t.Error(err)
 	}
-	meant, err := New().(backend.Raiser).Meant(p, can, have, backend.Asked{})
+	meant, err := New().(backend.Lifter).Meant(p, can, have, backend.Asked{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,15 +59,15 @@ func stateAfter(t *testing.T, p *program.Program, can backend.Capabilities) back
 
 // TestRaiseConstructs: everything that a program can say comes back as it was
 // meant, but for what no policy makes, which is refused by name.
-func TestRaiseConstructs(t *testing.T) {
+func TestLiftConstructs(t *testing.T) {
 	refused := map[string]string{"no fragment": "frag frag-off 0", "opaque": "meta pkttype broadcast"}
 	for _, c := range constructs {
 		t.Run(c.name, func(t *testing.T) {
 			p := c.program()
 			if text := refused[c.name]; text != "" {
-				r := raise(&stateAfter(t, p, everything).(*State).Tree)
-				if len(r.Unraised) != 1 || r.Unraised[0].Text != text || r.Unraised[0].Chain != "tried" {
-					t.Errorf("refused: %v", r.Unraised)
+				r := lift(&stateAfter(t, p, everything).(*State).Tree)
+				if len(r.Unlifted) != 1 || r.Unlifted[0].Text != text || r.Unlifted[0].Chain != "tried" {
+					t.Errorf("refused: %v", r.Unlifted)
 				}
 				return
 			}
@@ -76,7 +76,7 @@ func TestRaiseConstructs(t *testing.T) {
 	}
 }
 
-func TestRaiseExamples(t *testing.T) {
+func TestLiftExamples(t *testing.T) {
 	files, err := filepath.Glob("../../../examples/*/policy.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no examples", err)

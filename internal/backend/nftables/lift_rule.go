@@ -16,8 +16,8 @@ import (
 // conditions come before its actions; where the kernel asks on behind an action,
 // what follows goes into a chain of its own, from which packets come back that it
 // does not match.
-type ruleRaiser struct {
-	*raiser
+type ruleLifter struct {
+	*lifter
 	chain   *Chain
 	number  int
 	comment string
@@ -32,8 +32,8 @@ type ruleRaiser struct {
 	counts  bool                // an element has counted, so that no condition may follow
 }
 
-func (w *ruleRaiser) made() program.Rule {
-	k := w.raiser.tree.chain(w.chain.Name).Rules[w.number]
+func (w *ruleLifter) made() program.Rule {
+	k := w.lifter.tree.chain(w.chain.Name).Rules[w.number]
 	return program.Rule{
 		Match: w.match, Actions: w.actions, Comment: w.comment,
 		Origin: program.Origin{Foreign: true, File: "chain " + w.chain.Name, Line: w.number + 1, Text: k.text()},
@@ -46,8 +46,8 @@ var (
 	errReturn  = errors.New("a return behind a condition that is asked after an action")
 )
 
-// rule raises statements in order; a rule that does nothing becomes none.
-func (w *ruleRaiser) rule(statements []Statement) ([]program.Rule, error) {
+// rule lifts statements in order; a rule that does nothing becomes none.
+func (w *ruleLifter) rule(statements []Statement) ([]program.Rule, error) {
 	if s, is := eitherNot(statements); is {
 		w.at = s.text()
 		return nil, errEither
@@ -129,10 +129,10 @@ func (w *ruleRaiser) rule(statements []Statement) ([]program.Rule, error) {
 	return []program.Rule{w.made()}, nil
 }
 
-func (w *ruleRaiser) act(a program.Action) { w.actions = append(w.actions, a) }
+func (w *ruleLifter) act(a program.Action) { w.actions = append(w.actions, a) }
 
 // and adds conditions that are not there yet.
-func (w *ruleRaiser) and(conditions ...program.Condition) error {
+func (w *ruleLifter) and(conditions ...program.Condition) error {
 	for _, c := range conditions {
 		if w.holds([]program.Condition{c}) {
 			continue
@@ -150,7 +150,7 @@ func (w *ruleRaiser) and(conditions ...program.Condition) error {
 
 // holds says whether conditions are among those of the rule, and nothing was done
 // that could have changed them.
-func (w *ruleRaiser) holds(conditions []program.Condition) bool {
+func (w *ruleLifter) holds(conditions []program.Condition) bool {
 	known := w.known()
 	for _, c := range conditions {
 		if !slices.ContainsFunc(known, func(m program.Condition) bool { return m.String() == c.String() }) {
@@ -161,7 +161,7 @@ func (w *ruleRaiser) holds(conditions []program.Condition) bool {
 }
 
 // known are the conditions that hold where the next statement stands.
-func (w *ruleRaiser) known() []program.Condition {
+func (w *ruleLifter) known() []program.Condition {
 	all := slices.Concat(w.above, w.match)
 	for _, a := range w.actions {
 		all = slices.DeleteFunc(all, func(c program.Condition) bool { return w.changes(a, &c) })
@@ -171,7 +171,7 @@ func (w *ruleRaiser) known() []program.Condition {
 
 // changes says whether an action may change what a condition asks. Family and
 // protocol of a packet never change.
-func (w *ruleRaiser) changes(a program.Action, c *program.Condition) bool {
+func (w *ruleLifter) changes(a program.Action, c *program.Condition) bool {
 	switch a.(type) {
 	case program.Count, program.Log, program.Limit, program.ConnectionLimit, program.ClampMSS, program.Offload:
 		return false
@@ -191,9 +191,9 @@ func (w *ruleRaiser) changes(a program.Action, c *program.Condition) bool {
 
 // split puts the rest of a rule into a chain of its own, since an action has been
 // done before.
-func (w *ruleRaiser) split(rest []Statement) ([]program.Rule, error) { return w.splitAt(nil, rest) }
+func (w *ruleLifter) split(rest []Statement) ([]program.Rule, error) { return w.splitAt(nil, rest) }
 
-func (w *ruleRaiser) splitAt(needed []program.Condition, rest []Statement) ([]program.Rule, error) {
+func (w *ruleLifter) splitAt(needed []program.Condition, rest []Statement) ([]program.Rule, error) {
 	below := *w
 	below.match, below.above, below.actions, below.inner = slices.Clone(needed), w.known(), nil, true
 	rules, err := below.rule(rest)
@@ -208,8 +208,8 @@ func (w *ruleRaiser) splitAt(needed []program.Condition, rest []Statement) ([]pr
 	return []program.Rule{w.made()}, nil
 }
 
-// action raises a statement that is no condition.
-func (w *ruleRaiser) action(s Statement) error {
+// action lifts a statement that is no condition.
+func (w *ruleLifter) action(s Statement) error {
 	// Behind a jump the kernel goes on with the next rule, and a key that a map of
 	// verdicts does not have ends the rule (nft_lookup_eval).
 	w.closed = s.ends() || s.Kind == Jump || s.Kind == VerdictMap
@@ -217,14 +217,14 @@ func (w *ruleRaiser) action(s Statement) error {
 	case Verdict:
 		return w.verdict(s.Name)
 	case Jump, Goto:
-		if w.raiser.tree.chain(s.Name) == nil {
+		if w.lifter.tree.chain(s.Name) == nil {
 			return fmt.Errorf("there is no chain %s", s.Name)
 		}
 		if s.Kind == Jump {
 			w.act(program.Jump{Chain: w.lead(s.Name)})
 			break
 		}
-		if w.inner && !w.raiser.tree.alwaysDecides(s.Name) {
+		if w.inner && !w.lifter.tree.alwaysDecides(s.Name) {
 			return errReturn // the end of the other chain would come back to the wrong place
 		}
 		w.act(program.Goto{Chain: w.lead(s.Name)})
@@ -270,14 +270,14 @@ func (w *ruleRaiser) action(s Statement) error {
 }
 
 // label names a rule for what in it has no name of its own.
-func (w *ruleRaiser) label() string {
+func (w *ruleLifter) label() string {
 	if w.comment != "" {
 		return comment(w.comment)
 	}
 	return fmt.Sprintf("chain %s rule %d", w.chain.Name, w.number+1)
 }
 
-func (w *ruleRaiser) verdict(name string) error {
+func (w *ruleLifter) verdict(name string) error {
 	switch name {
 	case "accept":
 		w.act(program.Accept)
@@ -296,7 +296,7 @@ func (w *ruleRaiser) verdict(name string) error {
 }
 
 // reject: a program rejects TCP with a reset and the rest by ICMP.
-func (w *ruleRaiser) reject(s Statement) error {
+func (w *ruleLifter) reject(s Statement) error {
 	switch s.Name {
 	case "tcp reset": // implied has asked for TCP
 	case "icmpx 1", "icmp 3", "icmpv6 4":
@@ -311,7 +311,7 @@ func (w *ruleRaiser) reject(s Statement) error {
 }
 
 // protocolHolds says whether packets of a protocol may meet the conditions.
-func (w *ruleRaiser) protocolHolds(n uint64) bool {
+func (w *ruleLifter) protocolHolds(n uint64) bool {
 	for _, c := range slices.Concat(w.above, w.match) {
 		if c.Field == program.Protocol && c.Set == "" && holds(c.Numbers, n) == c.Not {
 			return false
@@ -321,7 +321,7 @@ func (w *ruleRaiser) protocolHolds(n uint64) bool {
 }
 
 // implied is what the kernel or nft asks before a statement that is no condition.
-func (w *ruleRaiser) implied(s Statement) ([]program.Condition, error) {
+func (w *ruleLifter) implied(s Statement) ([]program.Condition, error) {
 	switch s.Kind {
 	case Reject:
 		switch kind, _, _ := strings.Cut(s.Name, " "); kind {
@@ -360,7 +360,7 @@ func (w *ruleRaiser) implied(s Statement) ([]program.Condition, error) {
 }
 
 // within says whether the rule's conditions keep an address in a set.
-func (w *ruleRaiser) within(field program.Field, inside addrset.Set) bool {
+func (w *ruleLifter) within(field program.Field, inside addrset.Set) bool {
 	return slices.ContainsFunc(w.known(), func(c program.Condition) bool {
 		mine, ok := w.addressesOf(c)
 		return ok && c.Field == field && !c.Not && inside.ContainsSet(mine)
@@ -368,7 +368,7 @@ func (w *ruleRaiser) within(field program.Field, inside addrset.Set) bool {
 }
 
 // addressesOf are the addresses of a condition on one address.
-func (w *ruleRaiser) addressesOf(c program.Condition) (addrset.Set, bool) {
+func (w *ruleLifter) addressesOf(c program.Condition) (addrset.Set, bool) {
 	switch {
 	case len(c.SetKey) > 0 || !isAddress(c.Field):
 		return addrset.Set{}, false
@@ -419,7 +419,7 @@ func addressCondition(field program.Field, s addrset.Set, not bool) program.Cond
 }
 
 // prefix is what the policy says of a log line, without the owner's.
-func (r *raiser) prefix(kernel string) string { return withoutOwner(r.out.Owner, kernel) }
+func (r *lifter) prefix(kernel string) string { return withoutOwner(r.out.Owner, kernel) }
 
 func withoutOwner(owner, prefix string) string {
 	if prefix == owner+": " {

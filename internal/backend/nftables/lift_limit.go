@@ -22,13 +22,13 @@ type gate struct {
 }
 
 // gate reads a chain as a limit by source; nil where it is none.
-func (r *raiser) gate(name string) *gate {
+func (r *lifter) gate(name string) *gate {
 	if g, known := r.gates[name]; known {
 		return g
 	}
 	r.gates[name] = nil
 	if c := r.tree.chain(name); c != nil && c.Base == nil {
-		p := gateParser{raiser: r, rules: c.Rules}
+		p := gateParser{lifter: r, rules: c.Rules}
 		if g := p.parse(); g != nil {
 			r.gates[name] = g
 		}
@@ -37,7 +37,7 @@ func (r *raiser) gate(name string) *gate {
 }
 
 type gateParser struct {
-	*raiser
+	*lifter
 	rules []Rule // that are left
 
 	through  []Statement
@@ -146,7 +146,7 @@ func withoutReset(statements []Statement) ([]Statement, bool) {
 }
 
 // fits says whether all packets that come to a gate here are such as it is asked of.
-func (w *ruleRaiser) fits(g *gate) bool {
+func (w *ruleLifter) fits(g *gate) bool {
 	tcp := program.Condition{Field: program.Protocol, Numbers: []program.NumberRange{{From: 6, To: 6}}}
 	return !g.resets || w.holds([]program.Condition{tcp})
 }
@@ -281,8 +281,8 @@ func sameStatements(a, b []Statement) bool {
 	return slices.EqualFunc(a, b, func(x, y Statement) bool { return x.text() == y.text() })
 }
 
-// throughGate raises a rule that leads to a limit by source.
-func (w *ruleRaiser) throughGate(g *gate) ([]program.Rule, error) {
+// throughGate lifts a rule that leads to a limit by source.
+func (w *ruleLifter) throughGate(g *gate) ([]program.Rule, error) {
 	if len(g.families) == 1 {
 		needed := familyCondition(g.families[0])
 		if !w.holds(needed) {
@@ -295,7 +295,7 @@ func (w *ruleRaiser) throughGate(g *gate) ([]program.Rule, error) {
 		}
 	}
 	w.act(g.action)
-	if len(g.through) == 1 && g.through[0].Kind == Goto && !w.raiser.tree.alwaysDecides(g.through[0].Name) {
+	if len(g.through) == 1 && g.through[0].Kind == Goto && !w.lifter.tree.alwaysDecides(g.through[0].Name) {
 		// The chain of the limit was jumped to: what comes back goes on behind it.
 		w.act(program.Jump{Chain: w.lead(g.through[0].Name)})
 		return []program.Rule{w.made()}, nil
@@ -303,9 +303,9 @@ func (w *ruleRaiser) throughGate(g *gate) ([]program.Rule, error) {
 	return w.rule(g.through)
 }
 
-// goneToGate raises a rule that goes to a limit by source: what that does not let
+// goneToGate lifts a rule that goes to a limit by source: what that does not let
 // through, or sends back, leaves the rule's own chain.
-func (w *ruleRaiser) goneToGate(g *gate) ([]program.Rule, error) {
+func (w *ruleLifter) goneToGate(g *gate) ([]program.Rule, error) {
 	if len(w.actions) > 0 || w.inner || w.counts {
 		return nil, errReturn
 	}
@@ -316,8 +316,8 @@ func (w *ruleRaiser) goneToGate(g *gate) ([]program.Rule, error) {
 	return append(rules, back.made()), err
 }
 
-// limit raises a limit that stands in a rule: by name it is shared.
-func (w *ruleRaiser) limit(s Statement) error {
+// limit lifts a limit that stands in a rule: by name it is shared.
+func (w *ruleLifter) limit(s Statement) error {
 	if s.Over {
 		return errUnknown
 	}
@@ -325,7 +325,7 @@ func (w *ruleRaiser) limit(s Statement) error {
 		w.act(program.Limit{Name: "limit of " + w.label(), Rate: s.Rate.program()})
 		return nil
 	}
-	rate, there := w.raiser.tree.rateOf(s.Name)
+	rate, there := w.lifter.tree.rateOf(s.Name)
 	if !there {
 		return fmt.Errorf("there is no limit %s", s.Name)
 	}

@@ -22,11 +22,11 @@ const maxWork = 16 << 20
 var errTooMuch = errors.New("the parts of an address that it asks for are too many to put together")
 
 // offset says whether a statement looks at a part of the packet without a name.
-func (w *ruleRaiser) offset(s Statement) bool { return strings.HasPrefix(s.Field, "@") }
+func (w *ruleLifter) offset(s Statement) bool { return strings.HasPrefix(s.Field, "@") }
 
 // asksOffsets says whether a chain and those that it leads to look at one address
 // alone, and at parts of it.
-func (r *raiser) asksOffsets(name string) bool {
+func (r *lifter) asksOffsets(name string) bool {
 	if r.offsets == nil {
 		r.offsets = map[string]bool{}
 		for again := true; again; {
@@ -42,7 +42,7 @@ func (r *raiser) asksOffsets(name string) bool {
 }
 
 // addressChain says whether a chain's rules ask for addresses and decide, no more.
-func (r *raiser) addressChain(c *Chain) bool {
+func (r *lifter) addressChain(c *Chain) bool {
 	if c == nil || c.Base != nil {
 		return false
 	}
@@ -72,7 +72,7 @@ func (r *raiser) addressChain(c *Chain) bool {
 
 // offsetIn says whether a chain asks for a part of an address, or leads to one that
 // does.
-func (r *raiser) offsetIn(c *Chain) bool {
+func (r *lifter) offsetIn(c *Chain) bool {
 	return slices.ContainsFunc(c.Rules, func(k Rule) bool {
 		return slices.ContainsFunc(k.Statements, func(s Statement) bool {
 			return strings.HasPrefix(s.Field, "@") || (s.Kind == Goto || s.Kind == Jump) && r.offsets[s.Name]
@@ -106,7 +106,7 @@ func offsetOf(field string) (offset, width int, ok bool) {
 
 // walker follows a layout for one field and family.
 type walker struct {
-	*raiser
+	*lifter
 	family int
 	field  program.Field
 	leaves map[program.Action]*addrset.Builder
@@ -115,7 +115,7 @@ type walker struct {
 }
 
 // familyKnown is the one family that the rule's conditions leave.
-func (w *ruleRaiser) familyKnown() int {
+func (w *ruleLifter) familyKnown() int {
 	for _, c := range slices.Concat(w.above, w.match) {
 		if c.Field == program.Family && !c.Not && len(c.Numbers) == 1 && c.Numbers[0].From == c.Numbers[0].To {
 			return int(c.Numbers[0].From) //nolint:gosec // 4 or 6
@@ -144,8 +144,8 @@ func partOf(field string, family int) (program.Field, part, bool) {
 
 func allOf(family int) addrset.Set { return addrset.Set{}.ComplementIn(addrset.Family(family)) } //nolint:gosec // 4 or 6
 
-// offsetCondition raises a match on a part of an address in the middle of a rule.
-func (w *ruleRaiser) offsetCondition(s Statement) (program.Condition, error) {
+// offsetCondition lifts a match on a part of an address in the middle of a rule.
+func (w *ruleLifter) offsetCondition(s Statement) (program.Condition, error) {
 	family := w.familyKnown()
 	if family == 0 {
 		return program.Condition{}, errors.New("a part of the header of a family that is not known")
@@ -154,7 +154,7 @@ func (w *ruleRaiser) offsetCondition(s Statement) (program.Condition, error) {
 	if !ok {
 		return program.Condition{}, errors.New("a part of the header that is no part of an address")
 	}
-	k := &walker{raiser: w.raiser, family: family, field: field}
+	k := &walker{lifter: w.lifter, family: family, field: field}
 	in, err := k.matching(s, allOf(family))
 	if err != nil {
 		return program.Condition{}, err
@@ -162,9 +162,9 @@ func (w *ruleRaiser) offsetCondition(s Statement) (program.Condition, error) {
 	return program.Condition{Field: field, Set: w.keep(w.chain, w.number, in)}, nil
 }
 
-// layout raises a rule whose last statement leads into chains that ask for parts of
+// layout lifts a rule whose last statement leads into chains that ask for parts of
 // an address.
-func (w *ruleRaiser) layout(s Statement) ([]program.Rule, error) {
+func (w *ruleLifter) layout(s Statement) ([]program.Rule, error) {
 	family := w.familyKnown()
 	if family == 0 {
 		return nil, errors.New("a part of the header of a family that is not known")
@@ -172,7 +172,7 @@ func (w *ruleRaiser) layout(s Statement) ([]program.Rule, error) {
 	if len(w.actions) > 0 || w.inner || w.counts {
 		return nil, errors.New("it leads to parts of an address behind an action")
 	}
-	k := &walker{raiser: w.raiser, family: family, leaves: map[program.Action]*addrset.Builder{}}
+	k := &walker{lifter: w.lifter, family: family, leaves: map[program.Action]*addrset.Builder{}}
 	if err := k.root(s); err != nil {
 		return nil, err
 	}
@@ -253,7 +253,7 @@ func (k *walker) rootVerdict(v Statement, in addrset.Set) error {
 		k.leaf(program.Goto{Chain: v.Name}, in)
 		return nil
 	}
-	inner := &walker{raiser: k.raiser, family: k.family, field: k.field, leaves: map[program.Action]*addrset.Builder{}}
+	inner := &walker{lifter: k.lifter, family: k.family, field: k.field, leaves: map[program.Action]*addrset.Builder{}}
 	back, err := inner.chain(v.Name, in)
 	if err != nil {
 		return err
