@@ -19,11 +19,11 @@ type Lifter interface {
 	// Lift makes the program that a state is; the state was read by ReadWhole or is
 	// from Complete.
 	Lift(have State) (*Lifted, error)
-	// Meant is a program in the words of Lift, where the backend has others than
+	// Expected is a program in the words of Lift, where the backend has others than
 	// the program: rates in the kernel's units, names as they can be read back,
 	// nothing that this kernel lacks. What commands ban is taken from the state: the
 	// contents of the sets that are asked.
-	Meant(p *program.Program, can Capabilities, have State, asked Asked) (*program.Program, error)
+	Expected(p *program.Program, can Capabilities, have State, asked Asked) (*program.Program, error)
 }
 
 // Lifted is what a state means.

@@ -19,7 +19,7 @@ func (p *pipeline) expectations(ctx context.Context) ([]expect.Result, error) {
 	if len(p.policy.Expect) == 0 {
 		return nil, nil
 	}
-	meant, err := build.Meant(p.resolved)
+	meant, err := build.Expected(p.resolved)
 	if err != nil {
 		return nil, err
 	}

@@ -99,7 +99,7 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 	}
 	var results []expect.Result
 	if without, _ := p.cmd.Flags().GetBool("no-expect"); !without {
-		if results, err = p.line.expectationsOf(ctx, built.Meant); err != nil {
+		if results, err = p.line.expectationsOf(ctx, built.Expected); err != nil {
 			return nil, err
 		}
 	}
@@ -121,7 +121,7 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 	}
 	return &prepared{
 		input: apply.Input{
-			Policy: p.file, Files: files, Program: built.Program, Meant: built.Meant, Artifact: built.Artifact, Profile: p.line.profile,
+			Policy: p.file, Files: files, Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: p.line.profile,
 			Without: p.line.without, Facts: facts,
 			Peers: apply.Peers(facts), Sysctls: settings, Memory: apply.FreeMemory(),
 			SSHPorts: apply.SSHPorts(),

@@ -109,7 +109,7 @@ func judged(ctx context.Context, line *pipeline, file string) (query.Compiled, e
 	if err := line.resolve(ctx, file); err != nil {
 		return query.Compiled{}, err
 	}
-	meant, err := build.Meant(line.resolved)
+	meant, err := build.Expected(line.resolved)
 	if err != nil {
 		return query.Compiled{}, err
 	}

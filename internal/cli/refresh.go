@@ -276,7 +276,7 @@ func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists
 	if err != nil {
 		return nil, err
 	}
-	results, err := line.expectationsOf(ctx, built.Meant)
+	results, err := line.expectationsOf(ctx, built.Expected)
 	if err != nil {
 		return nil, err
 	}
@@ -285,7 +285,7 @@ func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists
 	}
 	return &apply.Refreshing{
 		Input: apply.Input{
-			Program: built.Program, Meant: built.Meant, Artifact: built.Artifact, Profile: g.Profile, Without: g.Without, Sources: line.resolved.Inputs,
+			Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: g.Profile, Without: g.Without, Sources: line.resolved.Inputs,
 			Peers: apply.Peers(line.facts.WithPeersNow()), Memory: apply.FreeMemory(),
 		},
 		Generation: g.Number, AllowCut: r.allowCut, DryRun: r.dryRun,

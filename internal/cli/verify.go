@@ -171,7 +171,7 @@ func meantBy(ctx context.Context, cmd *cobra.Command, h *apply.Host, facts host.
 	if err := line.resolve(ctx, file); err != nil {
 		return nil, err
 	}
-	return build.Meant(line.resolved)
+	return build.Expected(line.resolved)
 }
 
 // unprovedChains are those of other tools that can do something about a packet or a
@@ -230,7 +230,7 @@ func printVerified(w io.Writer, v *verifiedJSON, here string) {
 			fmt.Fprintf(w, "             and %s more (--json names them)\n", plural(len(v.Strange)-i, "element"))
 			break
 		}
-		fmt.Fprintf(w, "%s     set %s holds %s; its rules make: %s\n", paint(w, "31", "element"), e.Set, e.Kernel, e.Meant)
+		fmt.Fprintf(w, "%s     set %s holds %s; its rules make: %s\n", paint(w, "31", "element"), e.Set, e.Kernel, e.Expected)
 	}
 	printStanding(w, v.Host, v.Generation, here)
 	for _, d := range v.Bans {
@@ -337,7 +337,7 @@ func choice(is bool, yes, no string) string {
 
 func printDisproof(w io.Writer, d verify.Difference) {
 	fmt.Fprintf(w, "\n%s       %s: %s\n", paint(w, "31", "packet"), d.Way, d.Packet)
-	printOutcome(w, "policy", d.Meant)
+	printOutcome(w, "policy", d.Expected)
 	printOutcome(w, "kernel", d.Kernel)
 	fmt.Fprintf(w, "  %-10s %s\n", "all of", d.About)
 }

@@ -10,10 +10,10 @@ import (
 	"sluice/internal/program"
 )
 
-// Meant says a program in the words in which it can be read back: what the kernel
+// Expected says a program in the words in which it can be read back: what the kernel
 // counts otherwise, what it has no name for, and what it lacks are brought to one
 // form on both sides of a proof. No condition and no verdict of it is touched.
-func (n nftables) Meant(p *program.Program, can backend.Capabilities, have backend.State, asked backend.Asked) (*program.Program, error) {
+func (n nftables) Expected(p *program.Program, can backend.Capabilities, have backend.State, asked backend.Asked) (*program.Program, error) {
 	s, err := stateOf(have)
 	if err != nil {
 		return nil, err

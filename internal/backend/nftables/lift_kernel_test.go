@@ -38,11 +38,11 @@ func (k kernel) prove(t testing.TB, p *program.Program) *verify.Proof {
 	if err != nil {
 		t.Fatal(err)
 	}
-	meant, err := New().(backend.Lifter).Meant(p, everything, have, backend.Asked{})
+	expected, err := New().(backend.Lifter).Expected(p, everything, have, backend.Asked{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	proof, err := verify.Prove(t.Context(), meant, r, nil, verify.Bounds{})
+	proof, err := verify.Prove(t.Context(), expected, r, nil, verify.Bounds{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +59,8 @@ func TestLiftFromKernel(t *testing.T) {
 		t.Fatal("no examples", err)
 	}
 	for _, file := range files {
-		meant, full := compiledFile(t, file)
-		programs[filepath.Base(filepath.Dir(file))] = [2]*program.Program{meant, full}
+		expected, full := compiledFile(t, file)
+		programs[filepath.Base(filepath.Dir(file))] = [2]*program.Program{expected, full}
 	}
 	for name, p := range programs {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestTampering(t *testing.T) {
 	if err := os.WriteFile(file, []byte(tampered), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	meant, full := compiledFile(t, file)
+	expected, full := compiledFile(t, file)
 	a := mustLower(t, full)
 	for _, c := range []struct {
 		name    string
@@ -201,7 +201,7 @@ func TestTampering(t *testing.T) {
 					t.Fatalf("%s: %v", text, err)
 				}
 			}
-			proof := k.prove(t, meant)
+			proof := k.prove(t, expected)
 			if c.witness+c.kernel == "" {
 				if !proof.Proved {
 					t.Errorf("not proved: %+v", proof)
@@ -227,7 +227,7 @@ func TestRefusedByName(t *testing.T) {
 	if err := os.WriteFile(file, []byte(tampered), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	meant, full := compiledFile(t, file)
+	expected, full := compiledFile(t, file)
 	a := mustLower(t, full)
 	for _, c := range []struct{ text, refused string }{
 		{"insert rule inet sluice input meta pkttype broadcast drop", "meta pkttype 1"},
@@ -245,7 +245,7 @@ func TestRefusedByName(t *testing.T) {
 			if err := k.Do(func() error { return nft.Run(context.Background(), c.text) }); err != nil {
 				t.Fatal(err)
 			}
-			proof := k.prove(t, meant)
+			proof := k.prove(t, expected)
 			if proof.Proved {
 				t.Fatalf("proved, though nobody knows what it means: %+v", proof)
 			}

@@ -28,22 +28,22 @@ func proved(t *testing.T, p *program.Program, have backend.State, can backend.Ca
 	if err := r.Program.Check(); err != nil {
 		t.Error(err)
 	}
-	meant, err := New().(backend.Lifter).Meant(p, can, have, backend.Asked{})
+	expected, err := New().(backend.Lifter).Expected(p, can, have, backend.Asked{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := meant.Check(); err != nil {
+	if err := expected.Check(); err != nil {
 		t.Error(err)
 	}
-	u := reach.NewUniverse(reach.Options{Settled: true}, meant, r.Program)
-	list := u.Compare(meant, r.Program, true)
+	u := reach.NewUniverse(reach.Options{Settled: true}, expected, r.Program)
+	list := u.Compare(expected, r.Program, true)
 	for i, d := range list {
 		if i < 5 {
 			t.Error(d)
 		}
 	}
 	if t.Failed() {
-		t.Logf("%d differences\nmeant:\n%s\nraised:\n%s", len(list), head(meant.Text(), 6000), head(r.Program.Text(), 6000))
+		t.Logf("%d differences\nmeant:\n%s\nraised:\n%s", len(list), head(expected.Text(), 6000), head(r.Program.Text(), 6000))
 	}
 }
 
@@ -83,15 +83,15 @@ func TestLiftExamples(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
-			meant, full := compiledFile(t, file)
-			proved(t, meant, stateAfter(t, full, everything), everything)
+			expected, full := compiledFile(t, file)
+			proved(t, expected, stateAfter(t, full, everything), everything)
 		})
 	}
 }
 
 // compiledFile gives the program of a policy twice: with the passes that it needs,
 // and with all.
-func compiledFile(t testing.TB, file string) (meant, full *program.Program) {
+func compiledFile(t testing.TB, file string) (expected, full *program.Program) {
 	t.Helper()
 	p, err := policy.Load(file)
 	if err != nil {
@@ -113,7 +113,7 @@ func compiledFile(t testing.TB, file string) (meant, full *program.Program) {
 	for _, to := range []struct {
 		p       **program.Program
 		without []string
-	}{{&meant, needless}, {&full, nil}} {
+	}{{&expected, needless}, {&full, nil}} {
 		if *to.p, err = compile.Compile(r); err == nil {
 			err = optimize.Run(*to.p, optimize.Options{Without: to.without})
 		}
@@ -121,5 +121,5 @@ func compiledFile(t testing.TB, file string) (meant, full *program.Program) {
 			t.Fatal(err)
 		}
 	}
-	return meant, full
+	return expected, full
 }

@@ -36,10 +36,10 @@ func rawTypes(body json.RawMessage) []string {
 // definitionOf is the definition of a set that was read, for comparison with
 // the one that was meant: where both have a part of the packet as their key it
 // is taken to be the same, which its contents show.
-func (s *Set) definitionOf(meant *Set) string {
-	if s.raw() && meant.raw() {
+func (s *Set) definitionOf(expected *Set) string {
+	if s.raw() && expected.raw() {
 		same := *s
-		same.Types = meant.Types
+		same.Types = expected.Types
 		return same.definition()
 	}
 	return s.definition()

@@ -268,7 +268,7 @@ func TestGraceComesBack(t *testing.T) {
 	const whole = time.Hour
 	for name, undo := range map[string]func(l *lab, grace time.Duration){
 		"a change that fails": func(l *lab, grace time.Duration) {
-			if out, err := l.run(command{Op: "apply", Policy: "b router", Meant: "c router", Grace: grace}); err == nil {
+			if out, err := l.run(command{Op: "apply", Policy: "b router", Expected: "c router", Grace: grace}); err == nil {
 				l.t.Fatalf("it did not fail: %s", out)
 			}
 		},

@@ -20,7 +20,7 @@ type Input struct {
 	Policy   string // the main file, as it was named
 	Files    []Source
 	Program  *program.Program
-	Meant    *program.Program // with only the passes of the optimizer that it needs, to hold the kernel against; nil: Program
+	Expected *program.Program // with only the passes of the optimizer that it needs, to hold the kernel against; nil: Program
 	Artifact backend.Artifact
 	Profile  map[string]uint64 // packets by counter that the program's order goes by; nil: the policy's own
 	Without  []string          // passes of the optimizer that were left out
@@ -128,7 +128,7 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 			err = s.nothingDone(err)
 		} else {
 			err = s.change(ctx, change{
-				what: applied, to: g, artifact: in.Artifact, listing: &kept, program: in.Program, meant: in.Meant, isNew: true,
+				what: applied, to: g, artifact: in.Artifact, listing: &kept, program: in.Program, expected: in.Expected, isNew: true,
 				wait: o.Confirm, confirm: o.Confirm == 0, verify: o.Verify, peers: in.Peers,
 			})
 		}
@@ -301,7 +301,7 @@ func (s *session) write(in Input, kept listing) (*Generation, error) {
 		return nil, err
 	}
 	g.Parts = append(g.Parts, parts...)
-	if err := s.putMeant(g, in.Meant); err != nil {
+	if err := s.putExpected(g, in.Expected); err != nil {
 		return nil, err
 	}
 	slices.Sort(g.Parts)
@@ -339,19 +339,19 @@ func (s *session) write(in Input, kept listing) (*Generation, error) {
 }
 
 // putMeant keeps the program that the kernel is held against.
-func (s *session) putMeant(g *Generation, meant *program.Program) error {
-	if meant == nil {
+func (s *session) putExpected(g *Generation, expected *program.Program) error {
+	if expected == nil {
 		return nil
 	}
-	code, err := encodeProgram(meant)
+	code, err := encodeProgram(expected)
 	if err != nil {
 		return err
 	}
 	var parts []string
-	if g.Meant, parts, err = s.putWhole(code); err != nil {
+	if g.Expected, parts, err = s.putWhole(code); err != nil {
 		return err
 	}
-	g.Parts = append(append(g.Parts, g.Meant), parts...)
+	g.Parts = append(append(g.Parts, g.Expected), parts...)
 	return nil
 }
 

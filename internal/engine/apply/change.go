@@ -19,7 +19,7 @@ type change struct {
 	artifact backend.Artifact // of to
 	listing  *listing         // how artifact is kept, where that is known
 	program  *program.Program // of to; nil: as the generation has it
-	meant    *program.Program // of to, with only the passes that it needs; nil: the same
+	expected *program.Program // of to, with only the passes that it needs; nil: the same
 	fitted   *Fitted          // where artifact leaves out interfaces that are not there
 	isNew    bool             // to was made for this change, and goes when it fails
 	wait     time.Duration    // for a confirmation; 0: none is asked for

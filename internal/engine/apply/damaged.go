@@ -92,12 +92,12 @@ func (s *session) surelyRuns(ctx context.Context, n int) bool {
 	if !can {
 		return false
 	}
-	meant, err := s.meant(g)
+	expected, err := s.expected(g)
 	if err != nil {
 		return false
 	}
 	if g.Fitted != nil {
-		meant = without(meant, g.Fitted.Missing)
+		expected = without(expected, g.Fitted.Missing)
 	}
 	have, err := lifter.ReadWhole(ctx)
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *session) surelyRuns(ctx context.Context, n int) bool {
 	if c, err := s.commands(mark); err == nil && c != nil {
 		s.asked, s.askedKnown = c.Asked, true
 	}
-	proof, err := s.proof(ctx, lifter, meant, have, verify.Bounds{Time: longestProof, Memory: FreeMemory() / proofMemory})
+	proof, err := s.proof(ctx, lifter, expected, have, verify.Bounds{Time: longestProof, Memory: FreeMemory() / proofMemory})
 	return err == nil && proof.Proved && graceLeft(have) == 0
 }
 

@@ -30,8 +30,8 @@ type Generation struct {
 	Choices  map[string]string `json:"choices,omitempty"`
 	Artifact string            `json:"artifact"`        // blob: what Backend.Decode reads
 	Program  string            `json:"program"`         // blob: the program that it was lowered from
-	Meant    string            `json:"meant,omitempty"` // blob: the program with only the passes that it needs
-	Parts    []string          `json:"parts,omitempty"` // blobs: of which these are made, and Meant itself
+	Expected string            `json:"meant,omitempty"` // blob: the program with only the passes that it needs
+	Parts    []string          `json:"parts,omitempty"` // blobs: of which these are made, and Expected itself
 	Facts    json.RawMessage   `json:"facts,omitempty"`
 	// Profile is the packets by counter that the order of its rules goes by.
 	Profile map[string]uint64 `json:"profile,omitempty"`

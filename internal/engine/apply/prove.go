@@ -33,7 +33,7 @@ func (e *DisprovedError) Error() string {
 			fmt.Fprintf(&b, "\n  … and %d more", len(e.Proof.Differences)-maxShown)
 			break
 		}
-		fmt.Fprintf(&b, "\n  %s: meant %s (%s), the kernel %s (%s)", d.Packet, d.Meant.Verdict, d.Meant.By, d.Kernel.Verdict, d.Kernel.By)
+		fmt.Fprintf(&b, "\n  %s: meant %s (%s), the kernel %s (%s)", d.Packet, d.Expected.Verdict, d.Expected.By, d.Kernel.Verdict, d.Kernel.By)
 	}
 	b.WriteString("\n  hint: this is a fault of sluice's, please report it with the policy; --no-verify loads it all the same")
 	return b.String()
@@ -55,16 +55,16 @@ func (s *session) prove(ctx context.Context, c change, have backend.State) error
 		return nil
 	}
 	began := time.Now()
-	meant := c.meant
-	if meant == nil {
+	expected := c.expected
+	if expected == nil {
 		var err error
-		if meant, err = s.meant(c.to); err != nil {
+		if expected, err = s.expected(c.to); err != nil {
 			s.note("not proved: %v", err)
 			return nil
 		}
 	}
 	if c.fitted != nil {
-		meant = without(meant, c.fitted.Missing)
+		expected = without(expected, c.fitted.Missing)
 	}
 	s.asks(c.artifact) // knows which sets of bans are asked
 	whole, err := lifter.Complete(ctx, have, c.artifact)
@@ -72,7 +72,7 @@ func (s *session) prove(ctx context.Context, c change, have backend.State) error
 		return fmt.Errorf("read the rules back: %w", err)
 	}
 	bounds := verify.Bounds{Time: longestProof, Memory: FreeMemory() / proofMemory}
-	proof, err := s.proof(ctx, lifter, meant, whole, bounds)
+	proof, err := s.proof(ctx, lifter, expected, whole, bounds)
 	if err != nil {
 		s.note("not proved: %v", err)
 		return nil
@@ -93,7 +93,7 @@ func (s *session) prove(ctx context.Context, c change, have backend.State) error
 }
 
 // proof holds a state, read wholly, against a program.
-func (s *session) proof(ctx context.Context, lifter backend.Lifter, meant *program.Program, have backend.State, bounds verify.Bounds) (out *verify.Proof, err error) {
+func (s *session) proof(ctx context.Context, lifter backend.Lifter, expected *program.Program, have backend.State, bounds verify.Bounds) (out *verify.Proof, err error) {
 	// It runs in the middle of a change, which a fault of the reader must not end.
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -108,10 +108,10 @@ func (s *session) proof(ctx context.Context, lifter backend.Lifter, meant *progr
 	if s.Capabilities != nil {
 		can = s.Capabilities(ctx)
 	}
-	if meant, err = lifter.Meant(meant, can, have, s.asked); err != nil {
+	if expected, err = lifter.Expected(expected, can, have, s.asked); err != nil {
 		return nil, err
 	}
-	return verify.Prove(ctx, meant, lifted, devices(), bounds)
+	return verify.Prove(ctx, expected, lifted, devices(), bounds)
 }
 
 // devices are the interfaces of the thread's network namespace but loopback, none
@@ -137,14 +137,14 @@ func devices() (out []verify.Device) {
 	return out
 }
 
-// meant is the program of a generation with only the passes that it needs; of one
+// expected is the program of a generation with only the passes that it needs; of one
 // that an older Sluice wrote, with all.
-func (s *session) meant(g *Generation) (*program.Program, error) {
-	if g.Meant == "" {
+func (s *session) expected(g *Generation) (*program.Program, error) {
+	if g.Expected == "" {
 		return s.program(g)
 	}
 	as := *g
-	as.Program = g.Meant
+	as.Program = g.Expected
 	return s.program(&as)
 }
 
@@ -209,7 +209,7 @@ func (s *session) nothingToProve(ctx context.Context) error {
 // Verify proves that the kernel does with every packet what a policy means: that of
 // the generation that should run, or the one that is given with its name. It changes
 // nothing, but settles what a killed command left.
-func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program) (*Verified, error) {
+func (h *Host) Verify(ctx context.Context, policy string, expected *program.Program) (*Verified, error) {
 	lifter, can := h.Backend.(backend.Lifter)
 	if !can {
 		return nil, errNoReader
@@ -235,8 +235,8 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 			return nil, s.unreadable(ctx, have, err)
 		}
 		out.Closed = g.Closed
-		if meant == nil {
-			if meant, err = s.meant(g); err != nil {
+		if expected == nil {
+			if expected, err = s.expected(g); err != nil {
 				return nil, s.unreadable(ctx, have, err)
 			}
 			out.Policy = g.Policy
@@ -245,10 +245,10 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 			}
 		}
 		if g.Fitted != nil {
-			meant = without(meant, g.Fitted.Missing)
+			expected = without(expected, g.Fitted.Missing)
 		}
 	}
-	if meant == nil {
+	if expected == nil {
 		return nil, s.nothingToProve(ctx)
 	}
 	have, err := lifter.ReadWhole(ctx)
@@ -256,7 +256,7 @@ func (h *Host) Verify(ctx context.Context, policy string, meant *program.Program
 		return nil, err
 	}
 	s.asks(artifact) // knows which sets of bans are asked
-	proof, err := s.proof(ctx, lifter, meant, have, verify.Bounds{Memory: FreeMemory() / proofMemory})
+	proof, err := s.proof(ctx, lifter, expected, have, verify.Bounds{Memory: FreeMemory() / proofMemory})
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ func TestDisprovedGoesBack(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a"})
-	out, err := l.run(command{Op: "apply", Policy: "b", Meant: "c"})
+	out, err := l.run(command{Op: "apply", Policy: "b", Expected: "c"})
 	if err == nil || !strings.Contains(out, "does not mean what the policy says") || !strings.Contains(out, ":7003") {
 		t.Errorf("b that should have been c: %v %s", err, out)
 	}

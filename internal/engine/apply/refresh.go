@@ -122,7 +122,7 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 		return nil, s.nothingDone(err)
 	}
 	err = s.change(ctx, change{
-		what: refreshed, to: next, artifact: in.Artifact, program: in.Program, meant: in.Meant, isNew: true,
+		what: refreshed, to: next, artifact: in.Artifact, program: in.Program, expected: in.Expected, isNew: true,
 		confirm: s.cur.Boot == g.Number, verify: true,
 	})
 	if err != nil {

@@ -24,16 +24,16 @@ type Options struct {
 // Built is a policy as it is loaded.
 type Built struct {
 	Program *program.Program
-	// Meant is the same policy with only the passes that it needs: what a kernel is
+	// Expected is the same policy with only the passes that it needs: what a kernel is
 	// held against, so that the optimizer never vouches for itself.
-	Meant    *program.Program
+	Expected *program.Program
 	Artifact backend.Artifact
 }
 
 // Build goes the whole way. The error is the backend's refusal, by rule, or names
 // what no backend could say.
 func Build(r *resolve.Resolved, b backend.Backend, opt Options) (*Built, error) {
-	meant, err := Meant(r)
+	expected, err := Expected(r)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func Build(r *resolve.Resolved, b backend.Backend, opt Options) (*Built, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Built{Program: p, Meant: meant, Artifact: artifact}, nil
+	return &Built{Program: p, Expected: expected, Artifact: artifact}, nil
 }
 
 // Program is what the policy becomes before a backend sees it.
@@ -68,7 +68,7 @@ func Program(r *resolve.Resolved, opt Options) (*program.Program, error) {
 	return p, nil
 }
 
-// Meant is the program of the policy with only the passes that it needs.
-func Meant(r *resolve.Resolved) (*program.Program, error) {
+// Expected is the program of the policy with only the passes that it needs.
+func Expected(r *resolve.Resolved) (*program.Program, error) {
 	return Program(r, Options{Without: optimize.Optional()})
 }

@@ -54,8 +54,8 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rules(built.Meant) <= rules(built.Program) {
-		t.Errorf("what is meant has %d rules and what is loaded %d: it was optimized too", rules(built.Meant), rules(built.Program))
+	if rules(built.Expected) <= rules(built.Program) {
+		t.Errorf("what is meant has %d rules and what is loaded %d: it was optimized too", rules(built.Expected), rules(built.Program))
 	}
 	if !strings.Contains(built.Artifact.Text(), "192.0.2.11") {
 		t.Errorf("the artifact is not of the policy:\n%s", built.Artifact.Text())
@@ -68,7 +68,7 @@ func TestBuild(t *testing.T) {
 		t.Fatal(err)
 	}
 	if rules(apart.Program) <= rules(built.Program) {
-		t.Errorf("without counters of elements %d rules became %d, as with them", rules(apart.Meant), rules(apart.Program))
+		t.Errorf("without counters of elements %d rules became %d, as with them", rules(apart.Expected), rules(apart.Program))
 	}
 
 	// So do the passes that are left out.
@@ -76,7 +76,7 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := plain.Program.Text(), plain.Meant.Text(); got != want {
+	if got, want := plain.Program.Text(), plain.Expected.Text(); got != want {
 		t.Errorf("with all passes left out:\n%s\nmeant:\n%s", got, want)
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // devices compares what no packet shows: the interfaces of flowtables.
-func devices(meant, have *program.Program) []Difference {
+func devices(expected, have *program.Program) []Difference {
 	var out []Difference
 	of := func(p *program.Program) map[string]string {
 		texts := map[string]string{}
@@ -22,12 +22,12 @@ func devices(meant, have *program.Program) []Difference {
 		}
 		return texts
 	}
-	a, b := of(meant), of(have)
-	for _, f := range slices.Concat(meant.Flowtables, have.Flowtables) {
+	a, b := of(expected), of(have)
+	for _, f := range slices.Concat(expected.Flowtables, have.Flowtables) {
 		if a[f.Name] != b[f.Name] && !slices.ContainsFunc(out, func(d Difference) bool { return d.Packet == f.Name }) {
 			out = append(out, Difference{
 				Way: reach.Through, Packet: f.Name, About: "flows that a flowtable takes over", Packets: []string{},
-				Meant: Outcome{By: orNone(a[f.Name])}, Kernel: Outcome{By: orNone(b[f.Name])},
+				Expected: Outcome{By: orNone(a[f.Name])}, Kernel: Outcome{By: orNone(b[f.Name])},
 			})
 		}
 	}
@@ -43,10 +43,10 @@ func orNone(text string) string {
 
 // tables compares what no packet shows either: how many entries a set holds that
 // packets fill, and for how long, on which the limits that ask it rest.
-func tables(meant, have *program.Program) []Difference {
+func tables(expected, have *program.Program) []Difference {
 	var out []Difference
-	for i := range meant.Sets {
-		a := &meant.Sets[i]
+	for i := range expected.Sets {
+		a := &expected.Sets[i]
 		b := have.Set(a.ID)
 		if a.Life != program.Dynamic || b == nil || a.Size == b.Size && a.Timeout == b.Timeout {
 			continue
@@ -56,7 +56,7 @@ func tables(meant, have *program.Program) []Difference {
 		}
 		out = append(out, Difference{
 			Way: reach.In, Packet: a.ID, About: "what a set that packets fill holds", Packets: []string{},
-			Meant: Outcome{By: text(a)}, Kernel: Outcome{By: text(b)},
+			Expected: Outcome{By: text(a)}, Kernel: Outcome{By: text(b)},
 		})
 	}
 	return out

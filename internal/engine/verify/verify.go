@@ -35,13 +35,13 @@ type Proof struct {
 
 // Difference is packets that the kernel does not treat as was meant.
 type Difference struct {
-	Way     reach.Way `json:"way"`
-	Witness Witness   `json:"witness"` // one of them
-	Packet  string    `json:"packet"`  // the witness, for a reader
-	About   string    `json:"about"`   // what all of them have in common
-	Packets []string  `json:"packets"` // all of them, a line for each class, the first ones alone
-	Meant   Outcome   `json:"meant"`
-	Kernel  Outcome   `json:"kernel"`
+	Way      reach.Way `json:"way"`
+	Witness  Witness   `json:"witness"` // one of them
+	Packet   string    `json:"packet"`  // the witness, for a reader
+	About    string    `json:"about"`   // what all of them have in common
+	Packets  []string  `json:"packets"` // all of them, a line for each class, the first ones alone
+	Expected Outcome   `json:"meant"`
+	Kernel   Outcome   `json:"kernel"`
 }
 
 // Outcome is what becomes of the witness.
@@ -55,9 +55,9 @@ type Outcome struct {
 // StrangeElement is an element that switches a limit, a count or a ban by a limit off
 // for its key.
 type StrangeElement struct {
-	Set    string `json:"set"`
-	Meant  string `json:"meant"`  // what the rules that fill the set put there
-	Kernel string `json:"kernel"` // the element, and what it does
+	Set      string `json:"set"`
+	Expected string `json:"meant"`  // what the rules that fill the set put there
+	Kernel   string `json:"kernel"` // the element, and what it does
 }
 
 // mostClasses is how many classes of packets a difference lists.
@@ -67,17 +67,17 @@ const mostClasses = 10
 // (backend.Lifter). It is proved whatever the host's own addresses are; here is its devices,
 // none where nobody knows them, which make for likelier witnesses. The error says that there are too
 // many kinds of packets to tell apart, or which bound was reached.
-func Prove(ctx context.Context, meant *program.Program, r *backend.Lifted, here []Device, bounds Bounds) (*Proof, error) {
+func Prove(ctx context.Context, expected *program.Program, r *backend.Lifted, here []Device, bounds Bounds) (*Proof, error) {
 	p := &Proof{Rules: r.Rules, Elements: r.Elements, Banned: r.Banned, Unread: r.Unlifted, Differences: []Difference{}}
 	if p.Unread == nil {
 		p.Unread = []backend.Unlifted{}
 	}
-	err := bounds.within(ctx, func(stop <-chan struct{}) { p.compare(meant, r.Program, nil, stop) })
+	err := bounds.within(ctx, func(stop <-chan struct{}) { p.compare(expected, r.Program, nil, stop) })
 	if err == nil && len(p.Differences) > 0 && len(here) > 0 {
 		// A packet to the host's own address says more than one to any. Where there
 		// is none, what was found holds for other addresses.
 		closer := *p
-		err := bounds.within(ctx, func(stop <-chan struct{}) { closer.compare(meant, r.Program, here, stop) })
+		err := bounds.within(ctx, func(stop <-chan struct{}) { closer.compare(expected, r.Program, here, stop) })
 		if err == nil && len(closer.Differences) > 0 {
 			p.Differences = closer.Differences
 		}
@@ -85,9 +85,9 @@ func Prove(ctx context.Context, meant *program.Program, r *backend.Lifted, here 
 	if err != nil {
 		return nil, fmt.Errorf("prove the rules: %w", err)
 	}
-	p.Differences = append(append(p.Differences, devices(meant, r.Program)...), tables(meant, r.Program)...)
+	p.Differences = append(append(p.Differences, devices(expected, r.Program)...), tables(expected, r.Program)...)
 	for _, e := range r.Strange {
-		p.Strange = append(p.Strange, StrangeElement{Set: e.Set, Meant: e.Want, Kernel: e.Have})
+		p.Strange = append(p.Strange, StrangeElement{Set: e.Set, Expected: e.Want, Kernel: e.Have})
 	}
 	p.Proved = len(p.Differences)+len(p.Unread)+len(p.Opaque)+len(p.Strange) == 0
 	return p, nil
@@ -104,13 +104,13 @@ func guarded(f func()) (err error) {
 	return bdd.Guard(f)
 }
 
-func (p *Proof) compare(meant, have *program.Program, devices []Device, stop <-chan struct{}) {
-	u := reach.NewUniverse(reach.Options{Own: addressesOf(devices), Settled: true, Stop: stop}, meant, have)
+func (p *Proof) compare(expected, have *program.Program, devices []Device, stop <-chan struct{}) {
+	u := reach.NewUniverse(reach.Options{Own: addressesOf(devices), Settled: true, Stop: stop}, expected, have)
 	p.Classes, p.Differences = 0, []Difference{}
 	for _, way := range []reach.Way{reach.In, reach.Through, reach.Out} {
-		p.Classes += len(u.Outcomes(meant, way))
+		p.Classes += len(u.Outcomes(expected, way))
 	}
-	for _, d := range u.Compare(meant, have, true) {
+	for _, d := range u.Compare(expected, have, true) {
 		d.Witness = likely(u, d, devices)
 		p.Differences = append(p.Differences, differenceOf(u, d))
 	}
@@ -120,11 +120,11 @@ func (p *Proof) compare(meant, have *program.Program, devices []Device, stop <-c
 func differenceOf(u *reach.Universe, d reach.Difference) Difference {
 	out := Difference{
 		Way: d.Way, Witness: witnessOf(d.Witness), Packet: PacketText(d.Way, d.Witness),
-		Meant: outcomeOf(&d.A), Kernel: outcomeOf(&d.B),
+		Expected: outcomeOf(&d.A), Kernel: outcomeOf(&d.B),
 	}
 	// Where both decide alike, what differs is what they do beside it.
-	if out.Meant.Verdict == out.Kernel.Verdict {
-		out.Meant.Effects, out.Kernel.Effects = apart(d.A.Effects, d.B.Effects)
+	if out.Expected.Verdict == out.Kernel.Verdict {
+		out.Expected.Effects, out.Kernel.Effects = apart(d.A.Effects, d.B.Effects)
 	}
 	classes := u.Classes(d.Way, d.Region)
 	out.About = common(classes)

@@ -22,9 +22,9 @@ func accepting(port uint64, more ...program.Condition) *program.Program {
 	}
 }
 
-func prove(t *testing.T, meant *program.Program, r *backend.Lifted) *Proof {
+func prove(t *testing.T, expected *program.Program, r *backend.Lifted) *Proof {
 	t.Helper()
-	p, err := Prove(t.Context(), meant, r, nil, Bounds{})
+	p, err := Prove(t.Context(), expected, r, nil, Bounds{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,8 +41,8 @@ func TestProve(t *testing.T) {
 		t.Fatalf("another port: %+v", p)
 	}
 	for _, d := range p.Differences {
-		opened := d.Meant.Verdict == "drop" && strings.HasSuffix(d.Packet, ":23, new") && strings.Contains(d.About, "protocol tcp, port 23") && d.Witness.Port == 23
-		closed := d.Kernel.Verdict == "drop" && strings.HasSuffix(d.Packet, ":22, new") && d.Meant.By == "policy.yaml:3 allow" && d.Kernel.By == "the default of input"
+		opened := d.Expected.Verdict == "drop" && strings.HasSuffix(d.Packet, ":23, new") && strings.Contains(d.About, "protocol tcp, port 23") && d.Witness.Port == 23
+		closed := d.Kernel.Verdict == "drop" && strings.HasSuffix(d.Packet, ":22, new") && d.Expected.By == "policy.yaml:3 allow" && d.Kernel.By == "the default of input"
 		if !opened && !closed {
 			t.Errorf("%+v", d)
 		}

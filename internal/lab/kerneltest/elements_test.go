@@ -76,11 +76,11 @@ func TestElementsOfLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, meant := both(t, resolved)
-		proof := provenAs(t, meant, have)
+		_, expected := both(t, resolved)
+		proof := provenAs(t, expected, have)
 		var texts []string
 		for _, e := range proof.Strange {
-			texts = append(texts, e.Kernel+" instead of "+e.Meant)
+			texts = append(texts, e.Kernel+" instead of "+e.Expected)
 		}
 		text := strings.Join(texts, "\n")
 		if len(proof.Strange) != strange || len(differences) != strange || proof.Proved != (strange == 0) {

@@ -26,7 +26,7 @@ import (
 // what was meant, without a kernel and through one.
 
 // both compiles a policy with all passes, and with those alone that it needs.
-func both(t *testing.T, r *resolve.Resolved) (full, meant *program.Program) {
+func both(t *testing.T, r *resolve.Resolved) (full, expected *program.Program) {
 	t.Helper()
 	var needless []string
 	for _, pass := range optimize.Passes {
@@ -34,7 +34,7 @@ func both(t *testing.T, r *resolve.Resolved) (full, meant *program.Program) {
 			needless = append(needless, pass.Name)
 		}
 	}
-	for p, without := range map[**program.Program][]string{&full: nil, &meant: needless} {
+	for p, without := range map[**program.Program][]string{&full: nil, &expected: needless} {
 		var err error
 		if *p, err = compile.Compile(r); err == nil {
 			err = optimize.Run(*p, optimize.Options{Without: without})
@@ -43,18 +43,18 @@ func both(t *testing.T, r *resolve.Resolved) (full, meant *program.Program) {
 			t.Fatal(err)
 		}
 	}
-	return full, meant
+	return full, expected
 }
 
 // provenAs holds a state against a program.
-func provenAs(t *testing.T, meant *program.Program, have backend.State) *verify.Proof {
+func provenAs(t *testing.T, expected *program.Program, have backend.State) *verify.Proof {
 	t.Helper()
 	lifter := nftables.New().(backend.Lifter)
 	lifted, err := lifter.Lift(have)
 	if err != nil {
 		t.Fatal(err)
 	}
-	as, err := lifter.Meant(meant, capabilities(), have, backend.Asked{})
+	as, err := lifter.Expected(expected, capabilities(), have, backend.Asked{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func whyNot(p *verify.Proof) string {
 	}
 	for i, d := range p.Differences {
 		if i < 3 {
-			fmt.Fprintf(&b, "%s %s\n  meant  %+v\n  kernel %+v\n  all of %s\n", d.Way, d.Packet, d.Meant, d.Kernel, d.About)
+			fmt.Fprintf(&b, "%s %s\n  meant  %+v\n  kernel %+v\n  all of %s\n", d.Way, d.Packet, d.Expected, d.Kernel, d.About)
 		}
 	}
 	return b.String()
@@ -91,12 +91,12 @@ func TestRandomPoliciesAreLifted(t *testing.T) {
 		size, _ := scaleOf(r.Rand, round)
 		d := r.make(size)
 		resolved, _ := mend(t, d, facts)
-		full, meant := both(t, resolved)
+		full, expected := both(t, resolved)
 		artifact, err := nftables.New().Lower(full, capabilities())
 		if err != nil {
 			t.Fatalf("%v\n%s", err, d)
 		}
-		proof := provenAs(t, meant, artifact.(loadable).Loaded())
+		proof := provenAs(t, expected, artifact.(loadable).Loaded())
 		if !proof.Proved || proof.Rules == 0 {
 			t.Fatalf("round %d: %s\n%s\n%s", round, whyNot(proof), d, cut(artifact.Text()))
 		}
@@ -131,7 +131,7 @@ func TestWrongPassesAreDisproved(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, wrong := range mutants.Passes {
-		full, meant := both(t, resolved)
+		full, expected := both(t, resolved)
 		if !wrong.Run(full) {
 			t.Errorf("%s finds nothing to do", wrong.Name)
 		}
@@ -139,7 +139,7 @@ func TestWrongPassesAreDisproved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if proof := provenAs(t, meant, artifact.(loadable).Loaded()); proof.Proved || len(proof.Differences) == 0 {
+		if proof := provenAs(t, expected, artifact.(loadable).Loaded()); proof.Proved || len(proof.Differences) == 0 {
 			t.Errorf("%s is not found", wrong.Name)
 		}
 	}
@@ -160,7 +160,7 @@ func TestRandomPoliciesAreReadBack(t *testing.T) {
 		size, _ := scaleOf(r.Rand, round)
 		d := r.make(size)
 		resolved, _ := mend(t, d, facts)
-		full, meant := both(t, resolved)
+		full, expected := both(t, resolved)
 		artifact, err := b.Lower(full, capabilities())
 		if err != nil {
 			t.Fatalf("%v\n%s", err, d)
@@ -187,7 +187,7 @@ func TestRandomPoliciesAreReadBack(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n%s", err, d)
 		}
-		proof := provenAs(t, meant, have)
+		proof := provenAs(t, expected, have)
 		if !proof.Proved || proof.Rules == 0 {
 			t.Fatalf("round %d: %s\n%s\n%s", round, whyNot(proof), d, cut(artifact.Text()))
 		}

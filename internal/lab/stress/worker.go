@@ -133,7 +133,7 @@ func (w *worker) prepare(ctx context.Context, h *apply.Host, o order) (in apply.
 	}
 	settings, _ := apply.Settings(built.Program)
 	return apply.Input{
-		Policy: o.File, Files: files, Program: built.Program, Meant: built.Meant, Artifact: built.Artifact, Facts: facts,
+		Policy: o.File, Files: files, Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Facts: facts,
 		Sysctls: settings, Memory: apply.FreeMemory(),
 	}, nil
 }

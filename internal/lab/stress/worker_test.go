@@ -12,7 +12,7 @@ import (
 
 // A worker has the kernel held against what the policy means; held against its own
 // optimized program, an apply would prove the optimizer by itself.
-func TestPrepareHasWhatIsMeant(t *testing.T) {
+func TestPrepareHasWhatIsExpected(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	text := "version: 1\ninput:\n  default: drop\n  rules:\n"
 	for _, last := range []string{"1", "3", "5", "7", "9", "11"} {
@@ -26,7 +26,7 @@ func TestPrepareHasWhatIsMeant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if in.Meant == nil || in.Meant.Text() == in.Program.Text() {
-		t.Errorf("the kernel would be held against the optimizer's own program: %v", in.Meant)
+	if in.Expected == nil || in.Expected.Text() == in.Program.Text() {
+		t.Errorf("the kernel would be held against the optimizer's own program: %v", in.Expected)
 	}
 }
