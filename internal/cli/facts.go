@@ -101,7 +101,7 @@ func printFacts(w io.Writer, f host.Facts) {
 	for _, p := range f.Published {
 		fmt.Fprintf(w, "published    %s\n", p)
 	}
-	for _, p := range f.SSHPeers {
+	for _, p := range f.SSHClients {
 		unproved := ""
 		if p.Unproved {
 			unproved = ", not known to be logged in"

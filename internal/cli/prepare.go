@@ -123,7 +123,7 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 		input: apply.Input{
 			Policy: p.file, Files: files, Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: p.line.profile,
 			Without: p.line.without, Facts: facts,
-			Peers: apply.Peers(facts), Sysctls: settings, Memory: apply.FreeMemory(),
+			SSHClients: apply.SSHClients(facts), Sysctls: settings, Memory: apply.FreeMemory(),
 			SSHPorts: apply.SSHPorts(),
 			Sources:  p.line.resolved.Inputs,
 			Inputs:   p.sum(p.line.resolved.Inputs), Said: apply.Said{Warnings: warnings, Notes: notes},

@@ -286,7 +286,7 @@ func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists
 	return &apply.Refreshing{
 		Input: apply.Input{
 			Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: g.Profile, Without: g.Without, Sources: line.resolved.Inputs,
-			Peers: apply.Peers(line.facts.WithPeersNow()), Memory: apply.FreeMemory(),
+			SSHClients: apply.SSHClients(line.facts.WithSSHClientsNow()), Memory: apply.FreeMemory(),
 		},
 		Generation: g.Number, AllowCut: r.allowCut, DryRun: r.dryRun,
 	}, nil

@@ -54,7 +54,7 @@ to, or loading failed: what ran then stays.`,
 			if err != nil {
 				return err
 			}
-			out, err := h.Rollback(ctx, n, o, apply.Peers(facts))
+			out, err := h.Rollback(ctx, n, o, apply.SSHClients(facts))
 			if err != nil {
 				return refused(err)
 			}

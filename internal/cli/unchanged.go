@@ -32,7 +32,7 @@ func (p *preparation) applyUnchanged(ctx context.Context, o apply.Options) (*app
 		return nil, nil //nolint:nilerr // resolving says so at its place
 	}
 	out, said, err := p.host.ApplyUnchanged(ctx, apply.Unchanged{
-		Inputs: p.sum(inputs), Peers: apply.Peers(p.line.facts), Memory: apply.FreeMemory(),
+		Inputs: p.sum(inputs), SSHClients: apply.SSHClients(p.line.facts), Memory: apply.FreeMemory(),
 	}, o)
 	if err != nil || out == nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (p *preparation) applyUnchanged(ctx context.Context, o apply.Options) (*app
 // connections is decides nothing. It is "" where that cannot be summed up.
 func (p *preparation) sum(in resolve.Inputs) string {
 	facts := p.line.facts
-	facts.SSHPeers, facts.OuterFlows, facts.ConntrackCount = nil, nil, 0
+	facts.SSHClients, facts.OuterFlows, facts.ConntrackCount = nil, nil, 0
 	known, err := json.Marshal(facts)
 	if err != nil {
 		return ""

@@ -114,7 +114,7 @@ func TestSum(t *testing.T) {
 		t.Errorf("a flag that is not known: %q", got)
 	}
 
-	apart := map[string]bool{"SSHPeers": true, "OuterFlows": true, "ConntrackCount": true}
+	apart := map[string]bool{"SSHClients": true, "OuterFlows": true, "ConntrackCount": true}
 	kind := reflect.TypeFor[host.Facts]()
 	for i := range kind.NumField() {
 		c = base

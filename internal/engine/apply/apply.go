@@ -17,17 +17,17 @@ import (
 
 // Input is a policy ready to be applied.
 type Input struct {
-	Policy   string // the main file, as it was named
-	Files    []Source
-	Program  *program.Program
-	Expected *program.Program // with only the passes of the optimizer that it needs, to hold the kernel against; nil: Program
-	Artifact backend.Artifact
-	Profile  map[string]uint64 // packets by counter that the program's order goes by; nil: the policy's own
-	Without  []string          // passes of the optimizer that were left out
-	Facts    any               // what the host was when the policy was compiled; kept as JSON
-	Peers    []Peer
-	Sysctls  []Setting
-	SSHPorts []uint16 // where ssh is managed: what stays open if a restore fails
+	Policy     string // the main file, as it was named
+	Files      []Source
+	Program    *program.Program
+	Expected   *program.Program // with only the passes of the optimizer that it needs, to hold the kernel against; nil: Program
+	Artifact   backend.Artifact
+	Profile    map[string]uint64 // packets by counter that the program's order goes by; nil: the policy's own
+	Without    []string          // passes of the optimizer that were left out
+	Facts      any               // what the host was when the policy was compiled; kept as JSON
+	SSHClients []SSHClient
+	Sysctls    []Setting
+	SSHPorts   []uint16 // where ssh is managed: what stays open if a restore fails
 	// Memory is how many bytes the kernel may still take; 0 is unknown.
 	Memory uint64
 	// Inputs is a sum of everything that all this was made of, such that of the
@@ -129,14 +129,14 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		} else {
 			err = s.change(ctx, change{
 				what: applied, to: g, artifact: in.Artifact, listing: &kept, program: in.Program, expected: in.Expected, isNew: true,
-				wait: o.Confirm, confirm: o.Confirm == 0, verify: o.Verify, peers: in.Peers,
+				wait: o.Confirm, confirm: o.Confirm == 0, verify: o.Verify, peers: in.SSHClients,
 			})
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	s.bearWitness(in, o, doubts)
+	s.keepReading(in, o, doubts)
 	if s.cur.Pending == nil || old != nil && s.cur.Pending.Token != old.Token {
 		disarm(old)
 	}

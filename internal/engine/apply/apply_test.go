@@ -278,11 +278,11 @@ func TestSysctlsComeAndGo(t *testing.T) {
 
 func TestLockOutIsRefused(t *testing.T) {
 	l := newLab(t)
-	out, err := l.run(command{Op: "apply", Policy: "a", Peer: "10.0.0.9:50000"})
+	out, err := l.run(command{Op: "apply", Policy: "a", SSHClient: "10.0.0.9:50000"})
 	if err == nil || !strings.Contains(out, "locks out 10.0.0.9") || !strings.Contains(out, "default of input") {
 		t.Errorf("apply: %v %s", err, out)
 	}
 	l.wantHolds("")
-	l.must(command{Op: "apply", Policy: "a", Peer: "10.0.0.9:50000", Force: true})
+	l.must(command{Op: "apply", Policy: "a", SSHClient: "10.0.0.9:50000", Force: true})
 	l.wantHolds("a")
 }

@@ -19,7 +19,7 @@ import (
 func (s *session) assumed(ctx context.Context, c change) []backend.Step {
 	s.readAt, s.touched = nil, nil
 	editor, can := s.Backend.(backend.Editor)
-	w := s.witness()
+	w := s.reading()
 	if !can || c.listing == nil || c.artifact == nil || c.fitted != nil || w == nil || w.Unread && c.verify {
 		return nil
 	}

@@ -31,16 +31,16 @@ func Me() Author {
 
 // Session is the ssh connection that this process was started over, through
 // sudo too.
-func Session() (Peer, bool) {
+func Session() (SSHClient, bool) {
 	own, ok := host.OwnSession()
 	if !ok {
-		return Peer{}, false
+		return SSHClient{}, false
 	}
 	return peerOf(link.NewRouting(), own), true
 }
 
-func peerOf(routing *link.Routing, p host.SSHPeer) Peer {
-	peer := Peer{Remote: p.Remote, Local: p.Local, Unproved: p.Unproved}
+func peerOf(routing *link.Routing, p host.SSHClient) SSHClient {
+	peer := SSHClient{Remote: p.Remote, Local: p.Local, Unproved: p.Unproved}
 	first := firstOf(peer)
 	addDevices(routing, &first, reach.In)
 	peer.Interface = first.In

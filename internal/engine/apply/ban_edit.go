@@ -48,7 +48,7 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 		return s.bringBack(ctx, c, err)
 	}
 	s.point("ban kernel")
-	s.stayWitness(since, commits)
+	s.stayReading(since, commits)
 	if err := journal.Settle(); err != nil {
 		return err
 	}
@@ -254,10 +254,10 @@ func lookUp(ctx context.Context, conn *nfset.Conn, set nfset.Set, about []netip.
 
 // stayWitness keeps what was seen of the kernel before valid, where nothing
 // happened since but the transactions of this process.
-func (s *session) stayWitness(since *instant, commits uint64) {
-	var w witness
+func (s *session) stayReading(since *instant, commits uint64) {
+	var w reading
 	now := instantNow()
-	if since == nil || now == nil || s.readJSON(witnessFile, &w) != nil || w.Ruleset != *since {
+	if since == nil || now == nil || s.readJSON(readingFile, &w) != nil || w.Ruleset != *since {
 		return
 	}
 	own := *now
@@ -267,7 +267,7 @@ func (s *session) stayWitness(since *instant, commits uint64) {
 	}
 	w.Ruleset = *now
 	// Without it the next apply reads everything, and no harm is done.
-	_ = s.writeUnsynced(witnessFile, &w)
+	_ = s.writeUnsynced(readingFile, &w)
 }
 
 // settleBanning brings into the kernel what a killed command left in the

@@ -95,6 +95,6 @@ func (s *session) sweepUnused(ctx context.Context) (swept bool, err error) {
 			return false, fmt.Errorf("%s %s: %w", step.Purpose, step.Name, err)
 		}
 	}
-	s.stayWitness(since, commits)
+	s.stayReading(since, commits)
 	return true, nil
 }

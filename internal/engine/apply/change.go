@@ -25,7 +25,7 @@ type change struct {
 	wait     time.Duration    // for a confirmation; 0: none is asked for
 	confirm  bool             // to is confirmed by the change itself
 	boot     *int             // boot generation afterwards, where it is neither kept nor to
-	peers    []Peer           // who manages the host now
+	peers    []SSHClient      // who manages the host now
 	verify   bool             // read back, and go back where it differs
 	grace    *passage         // of to, where the change goes back to it
 }

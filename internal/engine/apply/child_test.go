@@ -27,18 +27,18 @@ const childVariable = "SLUICE_APPLY_CHILD"
 
 // command is one run of the child.
 type command struct {
-	Op       string // "apply", "confirm", "rollback", "remove", "restore", "status", "settle", "watch", "flush"
-	Dir      string
-	Policy   string // of apply: see policyOf
-	Expected string // of apply: what Policy should mean, where that is another one
-	N        int    // of rollback
-	Confirm  time.Duration
-	KillAt   string // "n": SIGKILL at the n-th point; "": none
-	Trace    string // file that gets the points' names
-	Cut      bool
-	Waiting  bool // of restore
-	Force    bool
-	Peer     string // ssh peer at 10.0.0.1:22
+	Op        string // "apply", "confirm", "rollback", "remove", "restore", "status", "settle", "watch", "flush"
+	Dir       string
+	Policy    string // of apply: see policyOf
+	Expected  string // of apply: what Policy should mean, where that is another one
+	N         int    // of rollback
+	Confirm   time.Duration
+	KillAt    string // "n": SIGKILL at the n-th point; "": none
+	Trace     string // file that gets the points' names
+	Cut       bool
+	Waiting   bool // of restore
+	Force     bool
+	SSHClient string // ssh peer at 10.0.0.1:22
 	// Described: peers are those that the host's description names; bans spare them.
 	Described bool
 	Wait      time.Duration
@@ -200,15 +200,15 @@ func (c command) input() Input {
 	if strings.HasPrefix(c.Policy, "timeout") {
 		in.Sysctls = []Setting{{"net.netfilter.nf_conntrack_generic_timeout", strings.TrimPrefix(c.Policy, "timeout")}}
 	}
-	if c.Peer != "" {
-		in.Peers = []Peer{{Remote: netip.MustParseAddrPort(c.Peer), Local: netip.MustParseAddrPort("10.0.0.1:22")}}
+	if c.SSHClient != "" {
+		in.SSHClients = []SSHClient{{Remote: netip.MustParseAddrPort(c.SSHClient), Local: netip.MustParseAddrPort("10.0.0.1:22")}}
 	}
 	if c.Described {
 		facts, err := host.Describe(context.Background())
 		if err != nil {
 			panic(err)
 		}
-		in.Peers = Peers(facts)
+		in.SSHClients = SSHClients(facts)
 	}
 	return in
 }

@@ -80,8 +80,8 @@ func (s *session) surelyRuns(ctx context.Context, n int) bool {
 	if err != nil || mark == "" {
 		return false
 	}
-	var w witness
-	if s.readJSON(witnessFile, &w) == nil && w.Generation == n && w.Mark == mark && untouched(&w.Ruleset) {
+	var w reading
+	if s.readJSON(readingFile, &w) == nil && w.Generation == n && w.Mark == mark && untouched(&w.Ruleset) {
 		return true
 	}
 	g, err := s.generation(n)

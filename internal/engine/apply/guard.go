@@ -17,10 +17,10 @@ import (
 
 // Peer is somebody who manages the host over ssh at this moment, or a flow that
 // carries the packets of such a one.
-type Peer struct {
+type SSHClient struct {
 	Remote, Local netip.AddrPort
 	Interface     string // that its packets come in by, "" is unknown
-	// Unproved is as in host.SSHPeer: whether anybody is logged in is not known.
+	// Unproved is as in host.SSHClient: whether anybody is logged in is not known.
 	Unproved bool `json:"unproved,omitzero"`
 	// Outer is the flow of a tunnel by which somebody is logged in; the zero value
 	// where this is the ssh connection itself.
@@ -28,25 +28,25 @@ type Peer struct {
 }
 
 // carries says that this is the flow of a tunnel.
-func (p Peer) carries() bool { return p.Outer != host.OuterFlow{} }
+func (p SSHClient) carries() bool { return p.Outer != host.OuterFlow{} }
 
 // LockOutError says whom a policy would lock out.
-type LockOutError struct{ Peers []LockedOut }
+type LockOutError struct{ SSHClients []LockedOut }
 
 // LockedOut is one peer whose new connections would fail.
 type LockedOut struct {
-	Peer Peer
-	By   string // the rule or default that drops them; "" where that cannot be told
-	Why  string // it cannot be told
+	SSHClient SSHClient
+	By        string // the rule or default that drops them; "" where that cannot be told
+	Why       string // it cannot be told
 }
 
 func (l LockedOut) String() string {
-	o := l.Peer.Outer
+	o := l.SSHClient.Outer
 	switch {
-	case l.Peer.Unproved:
-		return fmt.Sprintf("this policy locks out %s, who is connected to ssh and may be logged in: a new connection to %s is refused by %s", l.Peer.Remote.Addr(), l.Peer.Local, l.By)
-	case !l.Peer.carries():
-		return fmt.Sprintf("this policy locks out %s, who is logged in: a new connection to %s is refused by %s", l.Peer.Remote.Addr(), l.Peer.Local, l.By)
+	case l.SSHClient.Unproved:
+		return fmt.Sprintf("this policy locks out %s, who is connected to ssh and may be logged in: a new connection to %s is refused by %s", l.SSHClient.Remote.Addr(), l.SSHClient.Local, l.By)
+	case !l.SSHClient.carries():
+		return fmt.Sprintf("this policy locks out %s, who is logged in: a new connection to %s is refused by %s", l.SSHClient.Remote.Addr(), l.SSHClient.Local, l.By)
 	case o.Unknown != "":
 		return fmt.Sprintf("it cannot be told whether this policy locks out %s, who is logged in through %s: %s", o.Peer, o.Tunnel, o.Unknown)
 	case l.By == "":
@@ -58,13 +58,13 @@ func (l LockedOut) String() string {
 func (e *LockOutError) Error() string {
 	var b strings.Builder
 	hint := ""
-	for i, p := range e.Peers {
+	for i, p := range e.SSHClients {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
 		b.WriteString(p.String())
 		switch {
-		case !p.Peer.carries():
+		case !p.SSHClient.carries():
 			hint = "allow ssh from there"
 		case hint == "":
 			hint = "allow the tunnel's own packets"
@@ -78,10 +78,10 @@ func (e *LockOutError) Error() string {
 // names lists who is locked out, each once.
 func (e *LockOutError) names() string {
 	var names []string
-	for _, p := range e.Peers {
-		name := p.Peer.Remote.Addr().String()
-		if p.Peer.carries() {
-			name = fmt.Sprintf("%s, who is logged in through %s", p.Peer.Outer.Peer, p.Peer.Outer.Tunnel)
+	for _, p := range e.SSHClients {
+		name := p.SSHClient.Remote.Addr().String()
+		if p.SSHClient.carries() {
+			name = fmt.Sprintf("%s, who is logged in through %s", p.SSHClient.Outer.Peer, p.SSHClient.Outer.Tunnel)
 		}
 		if !slices.Contains(names, name) {
 			names = append(names, name)
@@ -93,9 +93,9 @@ func (e *LockOutError) names() string {
 // guard refuses a program under which a peer could not log in again, or the tunnel
 // that it is logged in through would not come back. The connections that are open
 // now would live on by their state, and prove nothing.
-func (h *Host) guard(p *program.Program, peers []Peer) error {
+func (h *Host) guard(p *program.Program, peers []SSHClient) error {
 	var locked []LockedOut
-	told := map[Peer]bool{}
+	told := map[SSHClient]bool{}
 	for _, peer := range peers {
 		key := peer
 		key.Remote = netip.AddrPortFrom(peer.Remote.Addr(), 0)
@@ -104,7 +104,7 @@ func (h *Host) guard(p *program.Program, peers []Peer) error {
 		}
 		if peer.Outer.Unknown != "" {
 			told[key] = true
-			locked = append(locked, LockedOut{Peer: peer})
+			locked = append(locked, LockedOut{SSHClient: peer})
 			continue
 		}
 		r, answer := judge(p, peer)
@@ -112,14 +112,14 @@ func (h *Host) guard(p *program.Program, peers []Peer) error {
 		case !r.Certain && peer.carries():
 			// Nobody could come to take it back.
 			told[key] = true
-			locked = append(locked, LockedOut{Peer: peer, Why: strings.Join(r.Doubts, "; ")})
+			locked = append(locked, LockedOut{SSHClient: peer, Why: strings.Join(r.Doubts, "; ")})
 		case !r.Certain:
 			told[key] = true
 			h.note("it cannot be told whether %s could log in again at %s; it depends on: %s",
 				peer.Remote.Addr(), peer.Local, strings.Join(r.Doubts, "; "))
 		case r.Verdict != program.Accept:
 			told[key] = true
-			locked = append(locked, LockedOut{Peer: peer, By: r.Describe() + answer})
+			locked = append(locked, LockedOut{SSHClient: peer, By: r.Describe() + answer})
 		}
 	}
 	if len(locked) > 0 {
@@ -129,7 +129,7 @@ func (h *Host) guard(p *program.Program, peers []Peer) error {
 }
 
 // judge says what becomes of the first packet of a peer, or of a tunnel.
-func judge(p *program.Program, peer Peer) (r reach.Result, answer string) {
+func judge(p *program.Program, peer SSHClient) (r reach.Result, answer string) {
 	if peer.Outer.Begins != host.FromHere {
 		r, answer = judgeFrom(p, firstOf(peer), reach.In)
 		if peer.Outer.Begins != host.FromEither || r.Certain && r.Verdict == program.Accept {
@@ -164,7 +164,7 @@ func judgeFrom(p *program.Program, first packet.Packet, way reach.Way) (r reach.
 }
 
 // firstOf is the first packet of a new connection of the peer, or of a tunnel.
-func firstOf(p Peer) packet.Packet {
+func firstOf(p SSHClient) packet.Packet {
 	first := packet.Packet{
 		In: p.Interface, Source: p.Remote.Addr().Unmap(), Destination: p.Local.Addr().Unmap(),
 		Protocol: packet.TCP, SourcePort: p.Remote.Port(), Port: p.Local.Port(),
@@ -222,7 +222,7 @@ func (h *Host) admit(in Input, o *Options) error {
 	if cost := in.Artifact.Cost(); !o.Force && tooLarge(cost, in.Memory) {
 		return &MemoryError{cost.Memory, in.Memory}
 	}
-	return h.admitPeers(in.Program, in.Peers, o)
+	return h.admitClients(in.Program, in.SSHClients, o)
 }
 
 // tooLarge says that something takes too much of the free memory, of which what
@@ -231,7 +231,7 @@ func tooLarge(cost backend.Cost, free uint64) bool { return free > 0 && cost.Mem
 
 // admitPeers refuses what locks out a peer. Forced, it is on trial: who is
 // locked out cannot take it back.
-func (h *Host) admitPeers(p *program.Program, peers []Peer, o *Options) error {
+func (h *Host) admitClients(p *program.Program, peers []SSHClient, o *Options) error {
 	err := h.guard(p, peers)
 	var locked *LockOutError
 	if !o.Force || !errors.As(err, &locked) {

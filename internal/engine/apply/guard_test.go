@@ -40,7 +40,7 @@ func TestGuardAsksForTheAnswer(t *testing.T) {
 		return p
 	}
 	answer := program.Rule{Match: ports(program.SourcePort, 22), Actions: []program.Action{program.Accept}}
-	peer := Peer{Remote: netip.MustParseAddrPort("198.51.100.9:50000"), Local: netip.MustParseAddrPort("203.0.113.1:22")}
+	peer := SSHClient{Remote: netip.MustParseAddrPort("198.51.100.9:50000"), Local: netip.MustParseAddrPort("203.0.113.1:22")}
 	for name, test := range map[string]struct {
 		p      *program.Program
 		locked bool
@@ -49,7 +49,7 @@ func TestGuardAsksForTheAnswer(t *testing.T) {
 		"answers allowed":              {bypassed(false, answer), false},
 		"a state says who is answered": {bypassed(true), false},
 	} {
-		err := (&Host{}).guard(test.p, []Peer{peer})
+		err := (&Host{}).guard(test.p, []SSHClient{peer})
 		var lock *LockOutError
 		if errors.As(err, &lock) != test.locked {
 			t.Errorf("%s: %v", name, err)
@@ -130,8 +130,8 @@ func TestGuardOfOuterFlows(t *testing.T) {
 			{"from one who is let in", udpFrom, nil, flow, ""},
 			{"unknown", udp, udpOut, unknown, doubts + "tun0: no process that can be seen holds it"},
 		} {
-			peer := Peer{Remote: test.flow.Remote, Local: test.flow.Local, Interface: test.flow.Interface, Outer: test.flow}
-			err := (&Host{}).guard(policy(test.in, test.out), []Peer{peer})
+			peer := SSHClient{Remote: test.flow.Remote, Local: test.flow.Local, Interface: test.flow.Interface, Outer: test.flow}
+			err := (&Host{}).guard(policy(test.in, test.out), []SSHClient{peer})
 			if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%s, %s: %v", family.name, test.name, err)
 			}
@@ -180,9 +180,9 @@ rule add from 192.0.2.17 lookup 100
 		if strings.HasPrefix(local, "[") {
 			remote = "[2001:db8:7::9]:50000"
 		}
-		var peers []Peer
+		var peers []SSHClient
 		if err := ns.Do(func() error {
-			peers = Peers(host.Facts{SSHPeers: []host.SSHPeer{{Remote: netip.MustParseAddrPort(remote), Local: netip.MustParseAddrPort(local)}}})
+			peers = SSHClients(host.Facts{SSHClients: []host.SSHClient{{Remote: netip.MustParseAddrPort(remote), Local: netip.MustParseAddrPort(local)}}})
 			return nil
 		}); err != nil {
 			t.Fatal(err)

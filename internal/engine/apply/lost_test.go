@@ -104,7 +104,7 @@ func (l *lab) boots() (what, said string) {
 func TestRestoreOfWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	_, whole := stateOf(t)
-	loaded := map[string]bool{lockFile: true, currentFile: true, journalFile: true, stepFile: true, commandsFile: true, witnessFile: true, watcherLog: true, generationName(1): true, "the program": true}
+	loaded := map[string]bool{lockFile: true, currentFile: true, journalFile: true, stepFile: true, commandsFile: true, readingFile: true, watcherLog: true, generationName(1): true, "the program": true}
 	g, err := store{dir: whole}.generation(2)
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestRestoreOfWhatIsLeft(t *testing.T) {
 		files[name] = name
 	}
 	momentary := map[string]bool{commandsFile: true}
-	for _, name := range []string{journalFile, stepFile, watcherLog, witnessFile} {
+	for _, name := range []string{journalFile, stepFile, watcherLog, readingFile} {
 		momentary[name] = true
 		files[name] = name
 		if err := os.WriteFile(filepath.Join(whole, name), []byte("{}"), 0o600); err != nil {

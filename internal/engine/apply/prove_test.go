@@ -49,13 +49,13 @@ func TestVerifyFindsWhatWasChanged(t *testing.T) {
 	if v := l.verify(); !v.Proved || v.Banned != 3 {
 		t.Errorf("what is banned by command is a difference: %+v", v.Proof)
 	}
-	for _, change := range []struct{ text, witness string }{
+	for _, change := range []struct{ text, reading string }{
 		{"insert rule inet sluice input tcp dport 7999 accept", ":7999"},
 		{"flush chain inet sluice input", "tcp from"},
 	} {
 		l.ns.MustRun("nft", strings.Fields(change.text)...)
 		v := l.verify()
-		if v.Proved || len(v.Differences) == 0 || !strings.Contains(v.Differences[0].Packet, change.witness) {
+		if v.Proved || len(v.Differences) == 0 || !strings.Contains(v.Differences[0].Packet, change.reading) {
 			t.Errorf("%s: %+v", change.text, v.Proof)
 		}
 	}

@@ -22,7 +22,7 @@ import (
 // commands keep what they downloaded, measured and computed.
 var ownNames = []string{
 	lockFile, currentFile, currentFile + damagedSuffix, journalFile, journalFile + damagedSuffix, stepFile, generationsDir, blobsDir,
-	commandsFile, witnessFile, watcherLog, bans.File, bans.File + damagedSuffix,
+	commandsFile, readingFile, watcherLog, bans.File, bans.File + damagedSuffix,
 }
 
 const damagedSuffix = ".damaged"

@@ -103,7 +103,7 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	}
 	var locked *LockOutError
 	// Nobody stops a list that names him by connecting to ssh.
-	proved := slices.DeleteFunc(slices.Clone(in.Peers), func(p Peer) bool { return p.Unproved })
+	proved := slices.DeleteFunc(slices.Clone(in.SSHClients), func(p SSHClient) bool { return p.Unproved })
 	if err := s.guard(in.Program, proved); errors.As(err, &locked) {
 		out.LockedOut = locked.names()
 	} else if err != nil {
@@ -129,7 +129,7 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 		return nil, err
 	}
 	out.Generation = next.Number
-	s.bearWitness(in.Input, Options{}, nil)
+	s.keepReading(in.Input, Options{}, nil)
 	if g.RefreshOf != 0 && s.cur.Boot != g.Number {
 		if err := s.remove(generationName(g.Number)); err != nil {
 			return nil, err

@@ -139,7 +139,7 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 	}
 	c.verify = true
 	err = s.verify(ctx, c)
-	s.remember(&witness{})
+	s.remember(&reading{})
 	return out, err
 }
 

@@ -16,7 +16,7 @@ var errNothingBefore = errors.New("there is nothing to go back to: no policy ran
 
 // Rollback goes to generation n, or for Before to what was before the running
 // one. A policy that waits for its confirmation is given up by it.
-func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []Peer) (*Outcome, error) {
+func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []SSHClient) (*Outcome, error) {
 	switch {
 	case h.known():
 	case n == Before:
@@ -51,7 +51,7 @@ func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []Peer) (*O
 	return out, nil
 }
 
-func (s *session) rollTo(ctx context.Context, n int, o Options, peers []Peer) error {
+func (s *session) rollTo(ctx context.Context, n int, o Options, peers []SSHClient) error {
 	if n == Before {
 		var err error
 		if n, err = s.appliedBefore(); err != nil {
@@ -68,7 +68,7 @@ func (s *session) rollTo(ctx context.Context, n int, o Options, peers []Peer) er
 	p, err := s.program(c.to)
 	switch {
 	case err == nil:
-		err = s.admitPeers(p, peers, &o)
+		err = s.admitClients(p, peers, &o)
 	case o.Force:
 		s.note("it cannot be told whether this locks you out: %v", err)
 		err = nil

@@ -68,14 +68,14 @@ func hashFile(name string) (Source, error) {
 
 // Peers are those who manage the host over ssh: as the facts say, and who runs
 // this process; each with the flows that carry its packets through tunnels.
-func Peers(f host.Facts) []Peer {
-	var peers []Peer
+func SSHClients(f host.Facts) []SSHClient {
+	var peers []SSHClient
 	routing := link.NewRouting()
-	for _, p := range f.SSHPeers {
+	for _, p := range f.SSHClients {
 		peers = append(peers, peerOf(routing, p))
 	}
 	for _, o := range f.OuterFlows {
-		peers = append(peers, Peer{Remote: o.Remote, Local: o.Local, Interface: o.Interface, Outer: o})
+		peers = append(peers, SSHClient{Remote: o.Remote, Local: o.Local, Interface: o.Interface, Outer: o})
 	}
 	return peers
 }

@@ -17,7 +17,7 @@ type spared struct {
 	never addrset.Set
 	own   addrset.Set
 	force bool
-	peers []host.SSHPeer   // who is logged in over ssh, or may be, unless it is forced
+	peers []host.SSHClient // who is logged in over ssh, or may be, unless it is forced
 	asker netip.Addr       // of them, who calls
 	outer []host.OuterFlow // by which others are logged in through tunnels, unless it is forced
 }
@@ -67,7 +67,7 @@ func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, err
 		out.asker = peer.Remote.Addr().Unmap().WithZone("")
 		out.peers = append(out.peers, peer)
 	}
-	peers, err := host.PeersOf(all.Contains)
+	peers, err := host.SSHClientsOf(all.Contains)
 	if err != nil {
 		return nil, fmt.Errorf("look who is logged in over ssh: %w", err)
 	}
@@ -76,7 +76,7 @@ func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, err
 		return nil, fmt.Errorf("look who is logged in through tunnels: %w", err)
 	}
 	// What is never banned cannot be cut off either.
-	out.peers = slices.DeleteFunc(out.peers, func(p host.SSHPeer) bool {
+	out.peers = slices.DeleteFunc(out.peers, func(p host.SSHClient) bool {
 		a := p.Remote.Addr()
 		return out.own.Contains(a) || out.never.Contains(a)
 	})

@@ -56,7 +56,7 @@ func Describe(ctx context.Context) (Situation, error) {
 	if err := s.nameTunnels(); err != nil {
 		s.Facts.Unread = append(s.Facts.Unread, "ports of tunnels: "+err.Error())
 	}
-	for _, peer := range facts.SSHPeers {
+	for _, peer := range facts.SSHClients {
 		s.SSHPorts = append(s.SSHPorts, peer.Local.Port())
 	}
 	slices.Sort(s.SSHPorts)

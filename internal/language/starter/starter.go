@@ -103,7 +103,7 @@ func (w *writer) sets() {
 // peers is who is logged in, but from the host itself.
 func (w *writer) peers() []netip.Addr {
 	var all []netip.Addr
-	for _, p := range w.Facts.SSHPeers {
+	for _, p := range w.Facts.SSHClients {
 		if a := p.Remote.Addr(); !p.Unproved && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
 			all = append(all, a)
 		}

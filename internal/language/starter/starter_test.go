@@ -49,7 +49,7 @@ func situations() map[string]starter.Situation {
 			Facts: host.Facts{
 				Known: true, Interfaces: []host.Interface{eth, lo}, DefaultRoute: []string{"eth0"},
 				EphemeralFrom: 32768, EphemeralTo: 60999,
-				SSHPeers: []host.SSHPeer{
+				SSHClients: []host.SSHClient{
 					{Remote: netip.MustParseAddrPort("203.0.113.9:50000"), Local: netip.MustParseAddrPort("198.51.100.1:2222")},
 					{Remote: netip.MustParseAddrPort("203.0.113.9:50001"), Local: netip.MustParseAddrPort("198.51.100.1:2222")},
 					{Remote: netip.MustParseAddrPort("[2001:db8:7::9]:50000"), Local: netip.MustParseAddrPort("[2001:db8::1]:22")},
@@ -79,7 +79,7 @@ func situations() map[string]starter.Situation {
 		"tunnels": {
 			Facts: host.Facts{
 				Known: true, Interfaces: []host.Interface{eth, lo}, DefaultRoute: []string{"eth0"}, EphemeralFrom: 32768, EphemeralTo: 60999,
-				SSHPeers: []host.SSHPeer{{Remote: netip.MustParseAddrPort("10.8.0.2:50000"), Local: netip.MustParseAddrPort("10.8.0.1:22")}},
+				SSHClients: []host.SSHClient{{Remote: netip.MustParseAddrPort("10.8.0.2:50000"), Local: netip.MustParseAddrPort("10.8.0.1:22")}},
 				OuterFlows: []host.OuterFlow{
 					{Peer: netip.MustParseAddr("10.8.0.2"), Tunnel: "wg0", Protocol: 17, Remote: netip.MustParseAddrPort("203.0.113.9:40000"), Local: netip.MustParseAddrPort("198.51.100.1:51820"), Begins: host.FromOutside},
 					{Peer: netip.MustParseAddr("10.8.0.2"), Tunnel: "IPsec", Protocol: 50, Remote: netip.MustParseAddrPort("[2001:db8:7::9]:0"), Local: netip.MustParseAddrPort("[2001:db8::1]:0"), Begins: host.FromOutside},
@@ -275,8 +275,8 @@ func TestDescribe(t *testing.T) {
 	}
 
 	// A new connection of the one who is logged in has a rule.
-	if len(s.Facts.SSHPeers) != 1 {
-		t.Fatalf("ssh peers %v", s.Facts.SSHPeers)
+	if len(s.Facts.SSHClients) != 1 {
+		t.Fatalf("ssh peers %v", s.Facts.SSHClients)
 	}
 	rules := r.Policy.Input.Rules
 	if len(rules) != 1 || rules[0].Action != policy.Allow || rules[0].From != nil || rules[0].Services[0].Text != "ssh" {

@@ -111,7 +111,7 @@ func (c *checker) banOfHost(item policy.WhoItem, addresses addrset.Set) {
 			"the ban of %q covers this host's own address %s", itemText(item), few(own))
 	}
 	var peers addrset.Builder
-	for _, p := range c.facts.SSHPeers {
+	for _, p := range c.facts.SSHClients {
 		if !p.Unproved {
 			peers.AddAddr(p.Remote.Addr())
 		}

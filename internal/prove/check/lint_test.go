@@ -933,7 +933,7 @@ func TestExamplesLint(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := manualHost()
-			f.Interfaces, f.Local, f.SSHPeers, f.Published, f.Servers = nil, nil, nil, nil, f.Servers[:0]
+			f.Interfaces, f.Local, f.SSHClients, f.Published, f.Servers = nil, nil, nil, nil, f.Servers[:0]
 			f.Resolvers, f.Gateways = []netip.Addr{netip.MustParseAddr("198.18.0.53")}, []netip.Addr{netip.MustParseAddr("198.51.100.2")}
 			router := p.Forward != nil
 			f.Forwarding4, f.Forwarding6 = router, router

@@ -45,7 +45,7 @@ func Describe(ctx context.Context) (Facts, error) {
 	slices.SortFunc(gateways, netip.Addr.Compare)
 	f.Gateways = slices.Compact(gateways)
 	f.readResolvers()
-	f.readSSHPeers()
+	f.readSSHClients()
 	f.readOuterFlows()
 	f.readAskers()
 	if err := ctx.Err(); err != nil {

@@ -191,9 +191,9 @@ func TestDescribeSSHPeers(t *testing.T) {
 		locals = append(locals, netip.MustParseAddrPort(c.LocalAddr().String()))
 	}
 	// Nobody can tell whether that is a session: it exempts from no ban.
-	want := []host.SSHPeer{{Remote: locals[0], Local: netip.MustParseAddrPort("192.0.2.2:22"), Unproved: true}}
+	want := []host.SSHClient{{Remote: locals[0], Local: netip.MustParseAddrPort("192.0.2.2:22"), Unproved: true}}
 	facts := describe(t, h)
-	if got := facts.SSHPeers; !reflect.DeepEqual(got, want) {
+	if got := facts.SSHClients; !reflect.DeepEqual(got, want) {
 		t.Errorf("ssh peers %v, want %v", got, want)
 	}
 	if got := facts.Exempt(); slices.Contains(got, netip.MustParseAddr("192.0.2.1")) {
@@ -202,11 +202,11 @@ func TestDescribeSSHPeers(t *testing.T) {
 
 	// The session of the caller counts where its local address is the host's.
 	t.Setenv("SSH_CONNECTION", "203.0.113.9 50000 192.0.2.2 2222")
-	want = append(want, host.SSHPeer{Remote: netip.MustParseAddrPort("203.0.113.9:50000"), Local: netip.MustParseAddrPort("192.0.2.2:2222")})
-	if got := describe(t, h).SSHPeers; !reflect.DeepEqual(got, want) {
+	want = append(want, host.SSHClient{Remote: netip.MustParseAddrPort("203.0.113.9:50000"), Local: netip.MustParseAddrPort("192.0.2.2:2222")})
+	if got := describe(t, h).SSHClients; !reflect.DeepEqual(got, want) {
 		t.Errorf("with a session: ssh peers %v, want %v", got, want)
 	}
-	if got := describe(t, peer).SSHPeers; len(got) != 0 {
+	if got := describe(t, peer).SSHClients; len(got) != 0 {
 		t.Errorf("another host has the session's peers: %v", got)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // logged in: nobody is to exempt himself by connecting.
 func (f *Facts) Exempt() []netip.Addr {
 	all := slices.Concat(f.Gateways, f.Resolvers)
-	for _, p := range f.SSHPeers {
+	for _, p := range f.SSHClients {
 		if !p.Unproved {
 			all = append(all, p.Remote.Addr())
 		}
@@ -43,7 +43,7 @@ func (f *Facts) ReadServing(namespace string) error {
 // ReadPeers reads who manages the host over ssh, which needs its interfaces.
 func (f *Facts) ReadPeers() error {
 	had := len(f.Unread)
-	f.readSSHPeers()
+	f.readSSHClients()
 	if len(f.Unread) > had {
 		return errors.New(f.Unread[had])
 	}

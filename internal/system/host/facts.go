@@ -60,9 +60,9 @@ type Facts struct {
 	ConntrackCount   uint64 `json:"conntrack-count,omitempty"`   // entries of this namespace
 	MemoryBytes      uint64 `json:"memory-bytes,omitempty"`      // of the machine
 
-	Resolvers []netip.Addr `json:"resolvers,omitempty"` // name servers that the host itself asks
-	SSHPeers  []SSHPeer    `json:"ssh-peers,omitempty"`
-	// OuterFlows carry the packets of those SSHPeers who come through tunnels.
+	Resolvers  []netip.Addr `json:"resolvers,omitempty"` // name servers that the host itself asks
+	SSHClients []SSHClient  `json:"ssh-peers,omitempty"`
+	// OuterFlows carry the packets of those SSHClients who come through tunnels.
 	OuterFlows []OuterFlow `json:"outer-flows,omitempty"`
 
 	Askers []Asker `json:"askers,omitempty"` // programs that ask others from a port of their own
@@ -140,8 +140,8 @@ type Published struct {
 	To       netip.AddrPort `json:"to,omitzero"`      // invalid: this host itself, or not to be read; its port 0: the same as outside
 }
 
-// SSHPeer is somebody who manages the host at this moment.
-type SSHPeer struct {
+// SSHClient is somebody who manages the host at this moment.
+type SSHClient struct {
 	Remote netip.AddrPort `json:"remote"`
 	Local  netip.AddrPort `json:"local"`
 	// Unproved: connected to an ssh server that does not say whether anybody is logged in.

@@ -43,7 +43,7 @@ type OuterFlow struct {
 // readOuterFlows finds what carries the packets of those who are logged in.
 func (f *Facts) readOuterFlows() {
 	var err error
-	if f.OuterFlows, err = OuterFlows(f.SSHPeers); err != nil {
+	if f.OuterFlows, err = OuterFlows(f.SSHClients); err != nil {
 		f.unread("tunnels of ssh peers", err)
 	}
 }
@@ -51,7 +51,7 @@ func (f *Facts) readOuterFlows() {
 // OuterFlows finds the flows that carry the packets of ssh peers, where these come
 // through tunnels of this host; those of tunnels inside of tunnels too. They are
 // sorted, and none is given twice.
-func OuterFlows(peers []SSHPeer) ([]OuterFlow, error) {
+func OuterFlows(peers []SSHClient) ([]OuterFlow, error) {
 	if len(peers) == 0 {
 		return nil, nil
 	}
@@ -70,7 +70,7 @@ func OuterFlowsOf(asked func(netip.Addr) bool) ([]OuterFlow, error) {
 	if err != nil || !f.tunnels() {
 		return nil, err
 	}
-	peers, err := PeersOf(func(netip.Addr) bool { return true })
+	peers, err := SSHClientsOf(func(netip.Addr) bool { return true })
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func OuterFlowsOf(asked func(netip.Addr) bool) ([]OuterFlow, error) {
 	}), err
 }
 
-func (f *outerFinder) ofPeers(peers []SSHPeer) ([]OuterFlow, error) {
+func (f *outerFinder) ofPeers(peers []SSHClient) ([]OuterFlow, error) {
 	for _, p := range peers {
 		a := p.Remote.Addr()
 		if !a.IsValid() || f.own(a) {

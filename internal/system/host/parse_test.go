@@ -24,7 +24,7 @@ func TestParseResolvConf(t *testing.T) {
 
 func TestParseSession(t *testing.T) {
 	got, ok := parseSession("2001:db8::9 51000 2001:db8::1 22")
-	want := SSHPeer{Remote: netip.MustParseAddrPort("[2001:db8::9]:51000"), Local: netip.MustParseAddrPort("[2001:db8::1]:22")}
+	want := SSHClient{Remote: netip.MustParseAddrPort("[2001:db8::9]:51000"), Local: netip.MustParseAddrPort("[2001:db8::1]:22")}
 	if !ok || got != want {
 		t.Errorf("got %v %v, want %v", got, ok, want)
 	}

@@ -22,7 +22,7 @@ var sshServers = []string{"sshd", "sshd-session", "sshd-auth", "dropbear"}
 
 // readSSHPeers finds who manages the host: the connections to what sshd listens
 // on, and the session that Sluice itself was called from.
-func (f *Facts) readSSHPeers() {
+func (f *Facts) readSSHClients() {
 	sockets, err := socket.TCP()
 	if err != nil {
 		f.unread("ssh peers", err)
@@ -33,27 +33,27 @@ func (f *Facts) readSSHPeers() {
 	}
 	peers := peersAt(sessions(sockets, owners), owners)
 	if own, ok := OwnSession(); ok && f.has(own.Local.Addr()) {
-		peers = slices.DeleteFunc(peers, func(p SSHPeer) bool { return p.Remote == own.Remote && p.Local == own.Local })
+		peers = slices.DeleteFunc(peers, func(p SSHClient) bool { return p.Remote == own.Remote && p.Local == own.Local })
 		peers = append(peers, own)
 	}
-	slices.SortFunc(peers, func(a, b SSHPeer) int {
+	slices.SortFunc(peers, func(a, b SSHClient) int {
 		return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local))
 	})
-	f.SSHPeers = slices.Compact(peers)
+	f.SSHClients = slices.Compact(peers)
 }
 
 // WithPeersNow is these facts with who manages the host over ssh at this moment,
 // and by which flows, as far as that can be told.
-func (f Facts) WithPeersNow() Facts {
-	f.readSSHPeers()
+func (f Facts) WithSSHClientsNow() Facts {
+	f.readSSHClients()
 	f.readOuterFlows()
 	return f
 }
 
-// PeersOf is who manages a host over ssh at this moment from addresses that are
+// SSHClientsOf is who manages a host over ssh at this moment from addresses that are
 // asked of, in the order of sockets. Processes are looked at only where there is
 // a connection from such an address.
-func PeersOf(asked func(netip.Addr) bool) ([]SSHPeer, error) {
+func SSHClientsOf(asked func(netip.Addr) bool) ([]SSHClient, error) {
 	sockets, err := socket.TCP()
 	if err != nil {
 		return nil, err
@@ -72,11 +72,11 @@ func PeersOf(asked func(netip.Addr) bool) ([]SSHPeer, error) {
 }
 
 // peersAt is who is logged in, or may be, by connections to ssh servers.
-func peersAt(connections []socket.Socket, owners map[uint32][]process.Process) []SSHPeer {
-	var peers []SSHPeer
+func peersAt(connections []socket.Socket, owners map[uint32][]process.Process) []SSHClient {
+	var peers []SSHClient
 	for _, s := range connections {
 		if in, told := loggedIn(s.Inode, owners[s.Inode], process.Title); in {
-			peers = append(peers, SSHPeer{Remote: withoutZone(s.Remote), Local: withoutZone(s.Local), Unproved: !told})
+			peers = append(peers, SSHClient{Remote: withoutZone(s.Remote), Local: withoutZone(s.Local), Unproved: !told})
 		}
 	}
 	return peers
@@ -151,7 +151,7 @@ func SSHPorts(sockets []socket.Socket, owners map[uint32][]process.Process) []ui
 
 // OwnSession reads SSH_CONNECTION of this process or, since sudo takes it away,
 // of the nearest process above it that has one.
-func OwnSession() (SSHPeer, bool) {
+func OwnSession() (SSHClient, bool) {
 	if text, ok := os.LookupEnv(sessionVariable); ok {
 		return parseSession(text)
 	}
@@ -160,20 +160,20 @@ func OwnSession() (SSHPeer, bool) {
 			return parseSession(text)
 		}
 	}
-	return SSHPeer{}, false
+	return SSHClient{}, false
 }
 
 const sessionVariable = "SSH_CONNECTION"
 
 // parseSession reads "CLIENT PORT SERVER PORT" (ssh(1)).
-func parseSession(text string) (SSHPeer, bool) {
+func parseSession(text string) (SSHClient, bool) {
 	words := strings.Fields(text)
 	if len(words) != 4 {
-		return SSHPeer{}, false
+		return SSHClient{}, false
 	}
 	remote, ok1 := endpoint(words[0], words[1])
 	local, ok2 := endpoint(words[2], words[3])
-	return SSHPeer{Remote: remote, Local: local}, ok1 && ok2
+	return SSHClient{Remote: remote, Local: local}, ok1 && ok2
 }
 
 func endpoint(address, port string) (netip.AddrPort, bool) {

@@ -89,8 +89,8 @@ func TestApplyUnchanged(t *testing.T) {
 	unknown("inputs that are not known", Unchanged{}, Options{})
 	unknown("flows are to be cut", same, Options{Cut: true})
 	unknown("memory is short", Unchanged{Inputs: "one", Memory: 1}, Options{})
-	peer := Peer{Remote: netip.MustParseAddrPort("10.0.0.9:999"), Local: netip.MustParseAddrPort("10.0.0.1:7000")}
-	unknown("somebody logged in", Unchanged{Inputs: "one", Peers: []Peer{peer}}, Options{})
+	peer := SSHClient{Remote: netip.MustParseAddrPort("10.0.0.9:999"), Local: netip.MustParseAddrPort("10.0.0.1:7000")}
+	unknown("somebody logged in", Unchanged{Inputs: "one", SSHClients: []SSHClient{peer}}, Options{})
 	known("still the same")
 
 	// By hand: each makes the number another, and the long way finds or mends it.
@@ -137,30 +137,30 @@ func TestApplyUnchanged(t *testing.T) {
 
 // TestWitnessIsNotBelieved where it is of another boot, namespace, generation or
 // form, or damaged.
-func TestWitnessIsNotBelieved(t *testing.T) {
+func TestReadingIsNotBelieved(t *testing.T) {
 	l := newLab(t)
 	l.apply(inputOf("a", "one"), Options{})
-	path := filepath.Join(l.dir, witnessFile)
+	path := filepath.Join(l.dir, readingFile)
 	whole, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	st := store{dir: l.dir}
-	for what, change := range map[string]func(*witness){
-		"another boot":       func(w *witness) { w.Ruleset.BootID = "x" },
-		"another namespace":  func(w *witness) { w.Ruleset.Namespace = "x" },
-		"another number":     func(w *witness) { w.Ruleset.Number++ },
-		"another mark":       func(w *witness) { w.Mark = "generation_1_0" },
-		"another generation": func(w *witness) { w.Generation = 2 },
-		"another format":     func(w *witness) { w.Format = format + 1 },
-		"no inputs":          func(w *witness) { w.Inputs = "" },
+	for what, change := range map[string]func(*reading){
+		"another boot":       func(w *reading) { w.Ruleset.BootID = "x" },
+		"another namespace":  func(w *reading) { w.Ruleset.Namespace = "x" },
+		"another number":     func(w *reading) { w.Ruleset.Number++ },
+		"another mark":       func(w *reading) { w.Mark = "generation_1_0" },
+		"another generation": func(w *reading) { w.Generation = 2 },
+		"another format":     func(w *reading) { w.Format = format + 1 },
+		"no inputs":          func(w *reading) { w.Inputs = "" },
 	} {
-		var w witness
-		if err := st.readJSON(witnessFile, &w); err != nil {
+		var w reading
+		if err := st.readJSON(readingFile, &w); err != nil {
 			t.Fatal(err)
 		}
 		change(&w)
-		if err := st.writeJSON(witnessFile, w); err != nil {
+		if err := st.writeJSON(readingFile, w); err != nil {
 			t.Fatal(err)
 		}
 		if out, _ := l.quick(Unchanged{Inputs: "one"}, Options{}); out != nil {
@@ -244,12 +244,12 @@ func TestUnread(t *testing.T) {
 }
 
 // TestWitnessOfNothing: who was locked out by force is told so each time.
-func TestWitnessOfNothing(t *testing.T) {
+func TestReadingOfNothing(t *testing.T) {
 	l := newLab(t)
 	in := inputOf("b", "two")
-	in.Peers = []Peer{{Remote: netip.MustParseAddrPort("198.51.100.1:999"), Local: netip.MustParseAddrPort("10.0.0.1:22")}}
+	in.SSHClients = []SSHClient{{Remote: netip.MustParseAddrPort("198.51.100.1:999"), Local: netip.MustParseAddrPort("10.0.0.1:22")}}
 	l.apply(in, Options{Force: true, Keep: true})
-	if out, _ := l.quick(Unchanged{Inputs: "two", Peers: in.Peers}, Options{Force: true, Keep: true}); out != nil {
+	if out, _ := l.quick(Unchanged{Inputs: "two", SSHClients: in.SSHClients}, Options{Force: true, Keep: true}); out != nil {
 		t.Errorf("it locks out: %+v", out)
 	}
 }
@@ -257,8 +257,8 @@ func TestWitnessOfNothing(t *testing.T) {
 // TestPeersByPort: the port that a peer comes from counts where the policy asks
 // for source ports like it, and else not.
 func TestPeersByPort(t *testing.T) {
-	peer := func(remote, local string) Peer {
-		return Peer{Remote: netip.MustParseAddrPort(remote), Local: netip.MustParseAddrPort(local)}
+	peer := func(remote, local string) SSHClient {
+		return SSHClient{Remote: netip.MustParseAddrPort(remote), Local: netip.MustParseAddrPort(local)}
 	}
 	match := program.Condition{Field: program.SourcePort, Numbers: []program.NumberRange{{From: 80, To: 81}}}
 	inSet := program.Condition{Field: program.Source, Set: "s", SetKey: []program.Field{program.Source, program.SourcePort}}
@@ -268,7 +268,7 @@ func TestPeersByPort(t *testing.T) {
 		}}},
 		Chains: []program.Chain{{Rules: []program.Rule{{Match: []program.Condition{match, inSet}}}}},
 	}
-	w := &witness{Ports: sourcePorts(p)}
+	w := &reading{Ports: sourcePorts(p)}
 	for _, c := range []struct {
 		a, b string
 		same bool
@@ -280,14 +280,14 @@ func TestPeersByPort(t *testing.T) {
 		{"192.0.2.1:443", "192.0.2.1:444", false},
 		{"192.0.2.1:79", "192.0.2.1:82", true},
 	} {
-		a, b := w.known([]Peer{peer(c.a, "10.0.0.1:22")}), w.known([]Peer{peer(c.b, "10.0.0.1:22"), peer(c.b, "10.0.0.1:22")})
+		a, b := w.known([]SSHClient{peer(c.a, "10.0.0.1:22")}), w.known([]SSHClient{peer(c.b, "10.0.0.1:22"), peer(c.b, "10.0.0.1:22")})
 		if slices.Equal(a, b) != c.same {
 			t.Errorf("%s and %s: the same is %v", c.a, c.b, !c.same)
 		}
 	}
 	p.Chains[0].Rules[0].Match = append(p.Chains[0].Rules[0].Match, program.Condition{Field: program.Opaque, Text: "x"})
 	w.Ports = sourcePorts(p)
-	if a, b := w.known([]Peer{peer("192.0.2.1:1", "10.0.0.1:22")}), w.known([]Peer{peer("192.0.2.1:2", "10.0.0.1:22")}); slices.Equal(a, b) {
+	if a, b := w.known([]SSHClient{peer("192.0.2.1:1", "10.0.0.1:22")}), w.known([]SSHClient{peer("192.0.2.1:2", "10.0.0.1:22")}); slices.Equal(a, b) {
 		t.Error("a rule that cannot be read may ask for any port")
 	}
 }

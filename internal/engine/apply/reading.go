@@ -12,7 +12,7 @@ import (
 	"sluice/internal/system/kernel/process"
 )
 
-// The witness is the last time that the kernel was read back and held a
+// The reading is the last time that the kernel was read back and held a
 // generation to the letter. While its ruleset has the same number since, in the
 // same namespace of the same boot, nobody has touched it: every transaction of
 // anybody takes the next number. So what was read then need not be read again,
@@ -20,7 +20,7 @@ import (
 //
 // What packets and time do to a ruleset (elements that limits add, bans that
 // expire) takes no number, and is in no comparison either.
-type witness struct {
+type reading struct {
 	Format     int     `json:"format"`
 	Generation int     `json:"generation"`
 	Mark       string  `json:"mark"`
@@ -36,7 +36,7 @@ type witness struct {
 	Notes  []string `json:"notes,omitempty"` // of the guard
 	// Peers are those that the guard judged. Their ports are 0 where the policy
 	// asks for none like it.
-	Peers []Peer `json:"peers,omitempty"`
+	SSHClients []SSHClient `json:"peers,omitempty"`
 	// Ports are the source ports that the policy asks for.
 	Ports []program.NumberRange `json:"ports,omitempty"`
 }
@@ -55,7 +55,7 @@ type Said struct {
 	Notes    []string `json:"notes,omitempty"`
 }
 
-const witnessFile = "witness.json"
+const readingFile = "witness.json"
 
 // instantNow is the state of the ruleset at this moment; nil where the kernel
 // does not say.
@@ -100,7 +100,7 @@ type trust struct {
 // is read back, the witness has to have read them too.
 func (s *session) readAhead(ctx context.Context, verify bool) (backend.State, error) {
 	s.before, s.commits, s.readAt = nil, nft.Commits(), instantNow()
-	w := s.witness()
+	w := s.reading()
 	// Sets that stay for a trial are trusted only when they were read.
 	if w == nil || w.Unread && verify || s.cur.Unswept {
 		have, err := s.Backend.Read(ctx, true)
@@ -158,11 +158,11 @@ func (s *session) foundSame(since *instant) {
 	}
 }
 
-// witness is what the last one saw, where it holds still for the running
+// reading is what the last one saw, where it holds still for the running
 // generation; nil where it does not.
-func (s *session) witness() *witness {
-	var w witness
-	if s.cur.Running == 0 || s.readJSON(witnessFile, &w) != nil || w.Generation != s.cur.Running {
+func (s *session) reading() *reading {
+	var w reading
+	if s.cur.Running == 0 || s.readJSON(readingFile, &w) != nil || w.Generation != s.cur.Running {
 		return nil
 	}
 	g, err := s.generation(w.Generation)
@@ -173,19 +173,19 @@ func (s *session) witness() *witness {
 }
 
 // bearWitness writes down that the kernel held the running generation; notes are what the guard had to say.
-func (s *session) bearWitness(in Input, o Options, notes []string) {
-	w := &witness{}
+func (s *session) keepReading(in Input, o Options, notes []string) {
+	w := &reading{}
 	if o.lockOut == "" {
 		// Who is locked out on purpose is told so each time.
 		w.Inputs, w.Said, w.Notes, w.Ports = in.Inputs, in.Said, notes, sourcePorts(in.Program)
-		w.Peers = w.known(in.Peers)
+		w.SSHClients = w.known(in.SSHClients)
 	}
 	s.remember(w)
 }
 
 // remember writes down a witness, where the kernel was seen to hold the running
 // generation.
-func (s *session) remember(w *witness) {
+func (s *session) remember(w *reading) {
 	g, err := s.generation(s.cur.Running)
 	if err != nil || s.same == nil || g.Fitted != nil {
 		return
@@ -193,12 +193,12 @@ func (s *session) remember(w *witness) {
 	w.Format, w.Generation, w.Mark, w.Ruleset, w.Unread = format, g.Number, g.Mark, *s.same, s.unread
 	// Without it the next apply reads everything, and no harm is done; it holds for
 	// this boot alone, so it does not wait for the disk.
-	_ = s.writeUnsynced(witnessFile, w)
+	_ = s.writeUnsynced(readingFile, w)
 }
 
 // known is peers as far as the policy can tell them apart, each once.
-func (w *witness) known(peers []Peer) []Peer {
-	var out []Peer
+func (w *reading) known(peers []SSHClient) []SSHClient {
+	var out []SSHClient
 	for _, p := range peers {
 		asked := slices.ContainsFunc(w.Ports, func(r program.NumberRange) bool {
 			return r.From <= uint64(p.Remote.Port()) && uint64(p.Remote.Port()) <= r.To
@@ -208,7 +208,7 @@ func (w *witness) known(peers []Peer) []Peer {
 		}
 		out = append(out, p)
 	}
-	slices.SortFunc(out, func(a, b Peer) int {
+	slices.SortFunc(out, func(a, b SSHClient) int {
 		return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local), cmp.Compare(a.Interface, b.Interface))
 	})
 	return slices.Compact(out)
@@ -253,9 +253,9 @@ func sourcePorts(p *program.Program) []program.NumberRange {
 
 // Unchanged is an input before it is compiled.
 type Unchanged struct {
-	Inputs string // the sum of everything that it is made of; "" is unknown
-	Peers  []Peer
-	Memory uint64 // as Input has it
+	Inputs     string // the sum of everything that it is made of; "" is unknown
+	SSHClients []SSHClient
+	Memory     uint64 // as Input has it
 }
 
 // ApplyUnchanged is Apply where it can be told without compiling that there is
@@ -274,8 +274,8 @@ func (h *Host) ApplyUnchanged(ctx context.Context, in Unchanged, o Options) (*Ou
 	if err := s.refuseToKeep(o); err != nil {
 		return nil, nil, err
 	}
-	w := s.witness()
-	if w == nil || w.Unread && o.Verify || w.Inputs != in.Inputs || !slices.Equal(w.known(in.Peers), w.Peers) {
+	w := s.reading()
+	if w == nil || w.Unread && o.Verify || w.Inputs != in.Inputs || !slices.Equal(w.known(in.SSHClients), w.SSHClients) {
 		return nil, nil, nil
 	}
 	g, err := s.generation(s.cur.Running)
