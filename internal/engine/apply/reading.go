@@ -8,8 +8,8 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/netns"
 	"sluice/internal/system/kernel/nft"
-	"sluice/internal/system/kernel/process"
 )
 
 // The reading is the last time that the kernel was read back and held a
@@ -61,7 +61,7 @@ const readingFile = "witness.json"
 // does not say.
 func instantNow() *instant {
 	id := bootID()
-	namespace, err := process.NamespaceID()
+	namespace, err := netns.ID()
 	if err != nil || id == "" {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"sluice/internal/system/kernel/link"
-	"sluice/internal/system/kernel/process"
+	"sluice/internal/system/kernel/netns"
 )
 
 // Describe reads the facts of the host in the network namespace of the calling
@@ -33,7 +33,7 @@ func Describe(ctx context.Context) (Facts, error) {
 	}
 	slices.SortFunc(f.Local, netip.Prefix.Compare)
 	f.Local = slices.Compact(f.Local)
-	if f.Namespace, err = process.NamespaceName(); err != nil {
+	if f.Namespace, err = netns.Name(); err != nil {
 		f.unread("name of the network namespace", err)
 	}
 	f.readParameters()

@@ -149,7 +149,7 @@ func (w *Watch) dropped(r *Result, samples []sample) {
 	}
 	of := map[uint32]*[]Drop{0: &r.Unplaced}
 	for i, s := range w.spaces {
-		of[s.number] = &r.Spaces[i].Drops
+		of[s.inside.Number()] = &r.Spaces[i].Drops
 	}
 	for _, p := range places {
 		courses := moved([]drops.Place{p}, samples, func(s sample, p drops.Place) uint64 { return s.drops[p] }, 1<<64-1)

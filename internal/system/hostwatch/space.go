@@ -9,15 +9,14 @@ import (
 	"strings"
 
 	"sluice/internal/system/kernel/conntrack"
-	"sluice/internal/system/kernel/replica"
+	"sluice/internal/system/kernel/netns"
 	"sluice/internal/system/kernel/statistics"
 )
 
 // space reads one namespace. What it opens inside of it is read from any thread.
 type space struct {
 	Namespace
-	number       uint32
-	inside       *replica.Space
+	inside       *netns.Namespace
 	entries, max *os.File // nil while the kernel tracks no connections
 	table        *conntrack.Statistics
 	tcp          *statistics.TCP
@@ -34,36 +33,26 @@ type spaceSample struct {
 func open(n Namespace) (s *space, err error) {
 	s = &space{Namespace: n}
 	if n.Path == "" {
-		s.inside, err = replica.Here()
+		s.inside, err = netns.Here()
 	} else {
-		s.inside, err = replica.Open(n.Path)
+		s.inside, err = netns.Open(n.Path)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if s.number, err = s.inside.Number(); err == nil {
-		err = s.enter(func() error {
-			s.tcp, err = statistics.OpenTCP()
-			if err != nil {
-				return err
-			}
-			s.table, err = conntrack.OpenStatistics()
+	err = s.inside.Do(func() error {
+		s.tcp, err = statistics.OpenTCP()
+		if err != nil {
 			return err
-		})
-	}
+		}
+		s.table, err = conntrack.OpenStatistics()
+		return err
+	})
 	if err != nil {
 		s.close()
 		return nil, fmt.Errorf("watch network namespace %s: %w", n.Path, err)
 	}
 	return s, nil
-}
-
-// enter runs f inside. Who is inside already needs no right to enter.
-func (s *space) enter(f func() error) error {
-	if s.Path == "" {
-		return f()
-	}
-	return s.inside.Do(f)
 }
 
 func (s *space) close() {
@@ -86,7 +75,7 @@ const settings = "/proc/sys/net/netfilter/nf_conntrack_"
 // openTable opens the size of the table, which is there from the moment on when the
 // kernel begins to track.
 func (s *space) openTable() error {
-	return s.enter(func() error {
+	return s.inside.Do(func() error {
 		entries, err := os.Open(settings + "count")
 		if err != nil {
 			return err

@@ -73,7 +73,7 @@ func Start(ctx context.Context, o Options) (*Watch, error) {
 			return nil, err
 		}
 		w.spaces = append(w.spaces, s)
-		numbers = append(numbers, s.number)
+		numbers = append(numbers, s.inside.Number())
 	}
 	if !o.NoDrops {
 		var err error

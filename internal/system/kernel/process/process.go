@@ -4,16 +4,12 @@ package process
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Process is one running program.
@@ -153,49 +149,4 @@ func Environment(pid int, variable string) (string, bool) {
 		}
 	}
 	return "", false
-}
-
-// NamespaceName is the name under /run/netns (ip-netns(8)) of the network
-// namespace that the calling thread is in, "" when it has none.
-func NamespaceName() (string, error) {
-	var here unix.Stat_t
-	if err := unix.Stat(root+"/thread-self/ns/net", &here); err != nil {
-		return "", fmt.Errorf("find the network namespace: %w", err)
-	}
-	const dir = "/run/netns"
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	} else if err != nil {
-		return "", fmt.Errorf("list network namespaces: %w", err)
-	}
-	for _, e := range entries {
-		var st unix.Stat_t
-		if unix.Stat(filepath.Join(dir, e.Name()), &st) == nil && same(here, st) {
-			return e.Name(), nil
-		}
-	}
-	return "", nil
-}
-
-func same(a, b unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
-
-// NamespaceID tells the network namespace of the calling thread from all others,
-// those before it included, until the machine is started again. Kernels before
-// 5.14 give an inode's number instead (SO_NETNS_COOKIE is not known to them),
-// which a later namespace may have too.
-func NamespaceID() (string, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err == nil {
-		cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-		_ = unix.Close(fd)
-		if err == nil {
-			return "cookie " + strconv.FormatUint(cookie, 10), nil
-		}
-	}
-	var here unix.Stat_t
-	if err := unix.Stat(root+"/thread-self/ns/net", &here); err != nil {
-		return "", fmt.Errorf("find the network namespace: %w", err)
-	}
-	return fmt.Sprintf("inode %d %d", here.Dev, here.Ino), nil
 }

@@ -34,7 +34,7 @@ func HoldersOf(device string) ([]Process, error) {
 		}
 		p := Process{PID: pid, Name: Name(pid)}
 		var st unix.Stat_t
-		if unix.Stat(filepath.Join(root, e.Name(), "ns", "net"), &st) == nil && same(own, st) {
+		if unix.Stat(filepath.Join(root, e.Name(), "ns", "net"), &st) == nil && own.Dev == st.Dev && own.Ino == st.Ino {
 			here = append(here, p)
 		} else {
 			elsewhere = append(elsewhere, p)

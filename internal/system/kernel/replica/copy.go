@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+
+	"sluice/internal/system/kernel/netns"
 )
 
 // Copy is a namespace that does with packets what another one would.
 type Copy struct {
-	Space  *Space // the copy itself
-	Cables *Space // the other ends of its devices
-	Links  []Link // by index, loopback among them
+	Space  *netns.Namespace // the copy itself
+	Cables *netns.Namespace // the other ends of its devices
+	Links  []Link           // by index, loopback among them
 	Rules  *Rules
 	// Legacy says that there are tables of legacy iptables.
 	Legacy bool
@@ -24,7 +26,7 @@ type Copy struct {
 // where it is not nil. The error is fs.ErrPermission where the process may not make
 // one.
 func Make(ctx context.Context, read func()) (*Copy, error) {
-	source, err := Here()
+	source, err := netns.Here()
 	if err != nil {
 		return nil, err
 	}
@@ -45,13 +47,7 @@ func Make(ctx context.Context, read func()) (*Copy, error) {
 
 // Close ends the copy.
 func (c *Copy) Close() error {
-	var errs []error
-	for _, s := range []*Space{c.Space, c.Cables} {
-		if s != nil {
-			errs = append(errs, s.Close())
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(c.Space.Close(), c.Cables.Close())
 }
 
 // Link is the device of a name.
@@ -100,8 +96,8 @@ func (s *state) read(ctx context.Context) error {
 
 func (c *Copy) make(ctx context.Context, s *state) error {
 	var err error
-	if c.Space, err = New(); err == nil {
-		c.Cables, err = New()
+	if c.Space, err = netns.New(); err == nil {
+		c.Cables, err = netns.New()
 	}
 	if err != nil {
 		if errors.Is(err, fs.ErrPermission) {
@@ -146,7 +142,7 @@ func (c *Copy) network(ctx context.Context, s *state) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := makeLink(conn, l, int(c.Cables.file.Fd())); err != nil {
+		if err := makeLink(conn, l, c.Cables.Descriptor()); err != nil {
 			return err
 		}
 		if l.XDP {

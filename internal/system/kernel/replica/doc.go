@@ -5,8 +5,8 @@
 //
 // Words:
 //
-//	space    a network namespace without a name. It lives by the file that this
-//	         process holds open, so it ends with the process, however that ends.
+//	space    a network namespace without a name (netns.Namespace). It lives by the file
+//	         that this process holds open, so it ends with the process, however that ends.
 //	device   every device but loopback becomes one end of a veth pair of the same
 //	         name, index, MTU and hardware address. The other end, its cable, lies
 //	         in a second space: what is sent there arrives on the device.
