@@ -36,6 +36,7 @@ const (
 type Conn struct {
 	socket   *netlink.Conn
 	raw      syscall.RawConn
+	commits  *nft.Counter
 	limit    int // bytes that one transaction may have, from the size of the send buffer
 	cut      int // bytes after which a transaction that may be cut is
 	sequence uint32
@@ -50,7 +51,7 @@ func Open() (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
-	c := &Conn{socket: socket, answers: make([]byte, answer)}
+	c := &Conn{socket: socket, commits: nft.Here(), answers: make([]byte, answer)}
 	if c.raw, err = socket.SyscallConn(); err == nil {
 		err = c.configure(sendBuffer, receiveBuffer)
 	}
@@ -223,7 +224,7 @@ func (c *Conn) commit() error {
 	}
 	err := c.outcome()
 	if err == nil {
-		nft.Committed()
+		c.commits.Committed()
 	}
 	return err
 }

@@ -28,7 +28,7 @@ func ReplaceTable(table string, chains ...string) error {
 	}
 	err = replaceTable(conn, table, chains)
 	if err == nil {
-		Committed()
+		Here().Committed()
 	}
 	if err = errors.Join(err, conn.Close()); err != nil {
 		return fmt.Errorf("make table inet %s anew: %w", table, err)

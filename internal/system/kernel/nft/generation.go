@@ -4,10 +4,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/system/kernel/netns"
 )
 
 // From include/uapi/linux/netfilter/nf_tables.h.
@@ -17,15 +20,26 @@ const (
 	attributeHeader = 4
 )
 
-var commits atomic.Uint64
+// counters has one for each network namespace that this process was in, by its identity.
+var counters sync.Map // string to *Counter
 
-// Commits is how many transactions this process has brought into the kernel, in
-// whatever namespace. Where the generation has risen by as many since, nobody
-// else made one; a transaction that turned out to be empty makes it rise less.
-func Commits() uint64 { return commits.Load() }
+// Counter counts the transactions that this process has brought into a network namespace.
+type Counter struct{ n atomic.Uint64 }
+
+// Here is the counter of the calling thread's network namespace.
+func Here() *Counter {
+	id, _ := netns.ID() // where it cannot be told, all have one
+	c, _ := counters.LoadOrStore(id, new(Counter))
+	return c.(*Counter)
+}
 
 // Committed counts a transaction that went another way than Run.
-func Committed() { commits.Add(1) }
+func (c *Counter) Committed() { c.n.Add(1) }
+
+// Commits is how many transactions this process has brought into the network namespace of
+// the calling thread. Where the generation has risen by as many since, nobody else made
+// one; a transaction that turned out to be empty makes it rise less.
+func Commits() uint64 { return Here().n.Load() }
 
 // Generation is the number of the ruleset's state in the network namespace of
 // the calling thread. Every transaction of anybody raises it, so an equal

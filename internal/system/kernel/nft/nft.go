@@ -39,9 +39,18 @@ var ErrTooLarge = errors.New("the transaction is larger than the socket's send b
 func Run(ctx context.Context, text string) error {
 	_, err := run(ctx, text, "-f", "-")
 	if err == nil {
-		Committed()
+		Here().Committed()
 	}
 	return err
+}
+
+type heldKey struct{}
+
+// Held lets the programs that are run with the context hold open files too, such as a
+// lock that is to stand until the last of them has ended. What files gives is asked at
+// each start; no other program that this process starts has them.
+func Held(ctx context.Context, files func() []*os.File) context.Context {
+	return context.WithValue(ctx, heldKey{}, files)
 }
 
 // Check asks nft and the kernel whether they would take text as it is. It needs

@@ -223,6 +223,28 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// What is loaded in one namespace is not counted in another one, whichever thread the
+// socket is used by.
+func TestCommitsOfEach(t *testing.T) {
+	s, other := host(t), host(t)
+	count := func(s *testnet.Namespace) (n uint64) {
+		if err := s.Do(func() error { n = nft.Commits(); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before, beside := count(s), count(other)
+	if err := in(t, s, func(ctx context.Context) error { return nft.Run(ctx, "add table inet t\n") }); err != nil {
+		t.Fatal(err)
+	}
+	if got := count(s) - before; got != 1 {
+		t.Errorf("%d transactions are counted where one was made", got)
+	}
+	if got := count(other) - beside; got != 0 {
+		t.Errorf("%d transactions are counted beside", got)
+	}
+}
+
 // TestReplaceTable: the table has what was asked for and nothing of before, in one
 // transaction; what the kernel refuses changes nothing.
 func TestReplaceTable(t *testing.T) {
