@@ -77,7 +77,7 @@ type Outcome struct {
 // Apply brings a policy into the kernel, and keeps it.
 func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error) {
 	began := time.Now()
-	s, err := h.openToRead(ctx)
+	s, ctx, err := h.openToRead(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -92,11 +92,11 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 	}
 	if s.lock == nil {
 		// Nothing refuses the first policy: now it gets a state.
-		locked, err := h.open(ctx)
+		locked, held, err := h.open(ctx)
 		if err != nil {
 			return nil, err
 		}
-		s = locked
+		s, ctx = locked, held
 		if err := s.refuseToKeep(o); err != nil {
 			return nil, err
 		}
@@ -369,7 +369,7 @@ func (h *Host) Confirm(ctx context.Context) (int, error) {
 	if overdue == nil && !h.known() {
 		return 0, fmt.Errorf("%w\n  hint: sluice status says what runs", errNothingPending)
 	}
-	s, err := h.open(ctx)
+	s, ctx, err := h.open(ctx)
 	var busy *BusyError
 	if errors.As(err, &busy) && overdue != nil {
 		return 0, &LateError{Pending: overdue, Going: true}

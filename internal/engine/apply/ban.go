@@ -40,7 +40,7 @@ func (h *Host) Ban(ctx context.Context, in Banning) (*Banned, error) {
 	if err := h.ready(); err != nil {
 		return nil, err
 	}
-	s, err := h.open(ctx)
+	s, ctx, err := h.open(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -143,7 +143,7 @@ func (c command) run(token string) error {
 		err = h.Kernel.Run(ctx, "flush ruleset\n")
 	case "settle":
 		var s *session
-		if s, err = h.open(ctx); err == nil {
+		if s, ctx, err = h.open(ctx); err == nil {
 			s.close()
 		}
 	case "status":

@@ -7,6 +7,7 @@ import (
 
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/link"
+	"sluice/internal/system/kernel/netns"
 )
 
 // Of changes that follow closely the first is brought in at once and the rest together:
@@ -26,6 +27,10 @@ func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 	if err := needRoot(); err != nil {
 		return err
 	}
+	here, err := netns.Here()
+	if err != nil {
+		return err
+	}
 	changes := make(chan struct{}, 1)
 	changed := func() {
 		select {
@@ -34,8 +39,9 @@ func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 		}
 	}
 	go func() {
+		defer here.Close()
 		for ctx.Err() == nil {
-			if err := link.Watch(ctx, changed); err != nil {
+			if err := here.Do(func() error { return link.Watch(ctx, changed) }); err != nil {
 				h.note("%v", err)
 				wait(ctx, againFirst)
 			}

@@ -31,7 +31,7 @@ func (h *Host) Sync(ctx context.Context) (*Synced, error) {
 	if !h.known() {
 		return &Synced{Moves: []Move{}, Nothing: true}, needRoot()
 	}
-	s, err := h.openUnsettled(ctx)
+	s, ctx, err := h.openUnsettled(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/program"
 	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/nft"
 )
 
 // Host is one network namespace with its state. The process must be inside of
@@ -122,17 +123,18 @@ type session struct {
 	toldLost bool
 }
 
-// open takes the lock and settles.
-func (h *Host) open(ctx context.Context) (*session, error) {
-	s, err := h.openUnsettled(ctx)
+// open takes the lock and settles. With the context that it returns, what changes the
+// kernel holds the lock too.
+func (h *Host) open(ctx context.Context) (*session, context.Context, error) {
+	s, held, err := h.openUnsettled(ctx)
 	if err != nil {
-		return nil, err
+		return nil, ctx, err
 	}
-	if err := s.settle(ctx); err != nil {
+	if err := s.settle(held); err != nil {
 		s.close()
-		return nil, err
+		return nil, ctx, err
 	}
-	return s, nil
+	return s, held, nil
 }
 
 // known says that there is a state of this namespace. Commands that only read,
@@ -141,19 +143,19 @@ func (h *Host) known() bool { return store{dir: h.Dir}.known() }
 
 // openToRead is open for a command that changes nothing: where there is no
 // state it makes none, and needs no lock.
-func (h *Host) openToRead(ctx context.Context) (*session, error) {
+func (h *Host) openToRead(ctx context.Context) (*session, context.Context, error) {
 	if h.known() {
 		return h.open(ctx)
 	}
 	if err := needRoot(); err != nil {
-		return nil, err
+		return nil, ctx, err
 	}
 	st := store{dir: h.Dir}
 	cur, err := st.current()
 	if err != nil {
-		return nil, err
+		return nil, ctx, err
 	}
-	return &session{Host: h, store: st, cur: cur}, nil
+	return &session{Host: h, store: st, cur: cur}, ctx, nil
 }
 
 func needRoot() error {
@@ -163,16 +165,16 @@ func needRoot() error {
 	return nil
 }
 
-func (h *Host) openUnsettled(ctx context.Context) (*session, error) {
+func (h *Host) openUnsettled(ctx context.Context) (*session, context.Context, error) {
 	if err := needRoot(); err != nil {
-		return nil, err
+		return nil, ctx, err
 	}
 	st := store{dir: h.Dir}
 	if err := st.begin(); err != nil {
-		return nil, st.nothingDone(err)
+		return nil, ctx, st.nothingDone(err)
 	}
 	if err := st.make(); err != nil && !isFolder(h.Dir) {
-		return nil, st.nothingDone(err)
+		return nil, ctx, st.nothingDone(err)
 	}
 	l, err := takeLock(ctx, h.Dir, h.Wait, func(holder string) {
 		if h.Wait > 0 {
@@ -183,14 +185,14 @@ func (h *Host) openUnsettled(ctx context.Context) (*session, error) {
 		}
 	})
 	if err != nil {
-		return nil, err
+		return nil, ctx, err
 	}
 	s := &session{Host: h, store: st, lock: l}
 	if s.cur, err = st.current(); err != nil {
 		s.close()
-		return nil, err
+		return nil, ctx, err
 	}
-	return s, nil
+	return s, nft.Held(ctx, l.files), nil
 }
 
 func isFolder(path string) bool {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,8 +32,9 @@ func (e *BusyError) Error() string {
 
 // lock is an flock(2) on the state directory, which is there whatever the disk takes,
 // and on a file in it, which holds the signature and which older versions lock alone.
-// The file descriptors are inherited by the programs started under it (nft), so that
-// the lock stands until the last of them has ended, even when this process was killed.
+// The programs that change the kernel (nft) are given the open files, so that the lock
+// stands until the last of them has ended, even when this process was killed. No other
+// program has them: this process may hold the locks of several hosts at once.
 type lock struct{ folder, file *os.File } // either may be nil
 
 // lockTick is how often a held lock is asked for again.
@@ -66,7 +68,6 @@ func takeLock(ctx context.Context, dir string, wait time.Duration, waiting func(
 		time.Sleep(lockTick)
 	}
 	l.sign()
-	l.inherit(true)
 	return l, nil
 }
 
@@ -102,18 +103,9 @@ func flock(f *os.File) error {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// inherit says whether programs started from now on hold the lock too.
-func (l *lock) inherit(yes bool) {
-	flag := unix.FD_CLOEXEC
-	if yes {
-		flag = 0
-	}
-	for _, f := range []*os.File{l.folder, l.file} {
-		if f != nil {
-			// F_SETFD on an open descriptor cannot fail.
-			_, _ = unix.FcntlInt(f.Fd(), unix.F_SETFD, flag)
-		}
-	}
+// files are those that are open.
+func (l *lock) files() []*os.File {
+	return slices.DeleteFunc([]*os.File{l.folder, l.file}, func(f *os.File) bool { return f == nil })
 }
 
 // sign writes who holds the lock, for the reader and for who finds it stuck. A full
@@ -129,12 +121,15 @@ func (l *lock) sign() {
 	}
 }
 
+// release lets go of the lock. A program that is being started by another part of this
+// process has all open files for a moment, until it runs: so closing alone is too late.
 func (l *lock) release() {
 	if l == nil {
 		return
 	}
 	for _, f := range []**os.File{&l.file, &l.folder} {
 		if *f != nil {
+			_ = unix.Flock(int((*f).Fd()), unix.LOCK_UN)
 			_ = (*f).Close()
 			*f = nil
 		}

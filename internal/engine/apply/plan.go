@@ -65,7 +65,7 @@ type SetChange struct {
 // Plan says what Apply would do. It changes nothing, but settles what a killed
 // command left.
 func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
-	s, err := h.openToRead(ctx)
+	s, ctx, err := h.openToRead(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -214,7 +214,7 @@ func (h *Host) Verify(ctx context.Context, policy string, expected *program.Prog
 	if !can {
 		return nil, errNoReader
 	}
-	s, err := h.openToRead(ctx)
+	s, ctx, err := h.openToRead(ctx)
 	if err != nil {
 		return nil, err
 	}

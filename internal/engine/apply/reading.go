@@ -266,7 +266,7 @@ func (h *Host) ApplyUnchanged(ctx context.Context, in Unchanged, o Options) (*Ou
 	if in.Inputs == "" || o.Cut || !h.known() {
 		return nil, nil, nil
 	}
-	s, err := h.open(ctx)
+	s, ctx, err := h.open(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

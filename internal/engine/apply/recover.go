@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -47,7 +48,7 @@ func (s store) begin() error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("make the state directory: %w", err)
 	}
-	beside := fmt.Sprintf(".%s%d", currentFile, os.Getpid())
+	beside := "." + currentFile + rand.Text()
 	defer os.Remove(filepath.Join(s.dir, beside))
 	if err := s.writeJSON(beside, &current{Format: format, Next: 1}); err != nil {
 		return err

@@ -65,7 +65,7 @@ func (h *Host) RunningPolicy() (*Generation, map[string][]byte, error) {
 
 // Refresh puts the running policy with other lists into the kernel.
 func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
-	s, err := h.open(ctx)
+	s, ctx, err := h.open(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 		h.note("no policy was ever confirmed: nothing is loaded")
 		return &Outcome{Unchanged: true}, nil
 	}
-	s, err := h.openUnsettled(ctx)
+	s, ctx, err := h.openUnsettled(ctx)
 	var busy *BusyError
 	switch {
 	case errors.As(err, &busy):

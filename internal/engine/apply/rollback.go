@@ -24,7 +24,7 @@ func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []SSHClient
 	case n > 0:
 		return nil, &MissingError{n}
 	}
-	s, err := h.open(ctx)
+	s, ctx, err := h.open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (h *Host) Remove(ctx context.Context) (*Outcome, error) {
 			return &Outcome{Unchanged: true}, err
 		}
 	}
-	s, err := h.openUnsettled(ctx)
+	s, ctx, err := h.openUnsettled(ctx)
 	if err != nil {
 		return nil, err
 	}

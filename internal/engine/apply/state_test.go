@@ -203,9 +203,10 @@ func TestLockHolders(t *testing.T) {
 	if err := os.Symlink(filepath.Join(dir, "missing", "x"), path); err != nil {
 		t.Fatal(err)
 	}
-	start := func() int {
+	start := func(l *lock) int {
 		t.Helper()
 		cmd := exec.Command("sleep", "3600")
+		cmd.ExtraFiles = l.files()
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -216,14 +217,13 @@ func TestLockHolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waiting.inherit(true)
-	start()
+	start(waiting)
 	waiting.release()
 	held, err := takeLock(t.Context(), dir, 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	child := start()
+	child := start(held)
 	held.release()
 	if got := lockHolders(dir); !slices.Equal(got, []int{child}) {
 		t.Errorf("processes %v hold it, want %d", got, child)

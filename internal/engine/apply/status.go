@@ -81,7 +81,7 @@ func (s *Status) Fine() bool {
 // Status reads the kernel and compares. Without contents, the elements of
 // static sets are not compared.
 func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
-	s, err := h.openToRead(ctx)
+	s, ctx, err := h.openToRead(ctx)
 	var busy *BusyError
 	if errors.As(err, &busy) {
 		return h.glance(busy.Holder)

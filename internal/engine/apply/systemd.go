@@ -52,9 +52,7 @@ func notifyReady() error {
 func (s *session) armTimer(p *Pending) (unit string, err error) {
 	unit = "sluice-confirm-" + p.Token
 	args := timerArguments(unit, p.Left(), append(append([]string(nil), s.Watcher...), p.Token))
-	s.lock.inherit(false)
 	out, err := exec.Command("systemd-run", args...).CombinedOutput()
-	s.lock.inherit(true)
 	if err != nil {
 		return "", fmt.Errorf("systemd-run: %w: %s", err, strings.TrimSpace(string(out)))
 	}

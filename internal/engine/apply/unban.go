@@ -19,7 +19,7 @@ func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*Banned, error)
 	if err := h.ready(); err != nil {
 		return nil, err
 	}
-	s, err := h.open(ctx)
+	s, ctx, err := h.open(ctx)
 	if err != nil {
 		return nil, err
 	}

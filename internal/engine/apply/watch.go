@@ -82,12 +82,10 @@ func (s *session) armProcess(p *Pending) (int, error) {
 	cmd.Stdout, cmd.Stderr = logFile, logFile
 	cmd.ExtraFiles = []*os.File{write} // becomes armedFD
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	// It must hold neither the lock that it will ask for nor what this process
-	// inherited: somebody may wait for the end of a pipe.
-	s.lock.inherit(false)
+	// It must not hold what this process inherited: somebody may wait for the end of a
+	// pipe.
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) // since Linux 5.11
 	err = cmd.Start()
-	s.lock.inherit(true)
 	_ = write.Close()
 	if err != nil {
 		return 0, err
@@ -177,7 +175,7 @@ var errEarly = errors.New("the time for a confirmation is not over")
 func (h *Host) goBackLate(ctx context.Context, token string) error {
 	late := *h
 	late.Wait = expireWait
-	s, err := late.open(ctx)
+	s, _, err := late.open(ctx)
 	if err != nil {
 		return err
 	}

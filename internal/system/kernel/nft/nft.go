@@ -128,6 +128,9 @@ func run(ctx context.Context, input string, args ...string) ([]byte, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.Stdin = strings.NewReader(input)
+	if files, is := ctx.Value(heldKey{}).(func() []*os.File); is {
+		cmd.ExtraFiles = files()
+	}
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	err = cmd.Run()
