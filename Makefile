@@ -1,6 +1,6 @@
 # Sluice. `make help` tells what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build install test test-long lint bench stress bench-go demo generate fuzz fuzz-meaning kernels test-nft clean
+.PHONY: help build install install-lab test test-long lint bench stress bench-go demo generate fuzz fuzz-meaning kernels test-nft clean
 
 FUZZTIME ?= 30s
 N ?= 1000000
@@ -14,13 +14,13 @@ DESTDIR ?=
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## bin/sluice
-	go build -trimpath -o bin/sluice ./cmd/sluice
+build: ## bin/sluice and bin/sluice-lab: static, without symbols
+	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/ ./cmd/...
 
 # Does not build, so that root needs no Go. The units name the program where it is put.
-install: ## what make build built, man pages, completions, units; PREFIX=/usr/local DESTDIR=
+install: ## bin/sluice, its man pages, completions, units; PREFIX=/usr/local DESTDIR=
 	install -D -m 755 bin/sluice $(DESTDIR)$(PREFIX)/sbin/sluice
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 docs/man/*.1
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(filter-out docs/man/sluice-lab%,$(wildcard docs/man/*.1))
 	install -D -m 644 docs/completion/sluice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
 	install -D -m 644 docs/completion/_sluice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice
 	install -D -m 644 docs/completion/sluice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
@@ -28,6 +28,13 @@ install: ## what make build built, man pages, completions, units; PREFIX=/usr/lo
 	install -D -m 644 packaging/sysusers.d/sluice.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/sluice.conf
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/sluice/hooks packaging/hooks/networkmanager packaging/hooks/ifupdown
 	sed -i 's|/usr/sbin/sluice|$(PREFIX)/sbin/sluice|' $(DESTDIR)$(PREFIX)/lib/systemd/system/sluice*.service $(DESTDIR)$(PREFIX)/share/sluice/hooks/*
+
+install-lab: ## bin/sluice-lab, its man pages and completions, where measurements are made
+	install -D -m 755 bin/sluice-lab $(DESTDIR)$(PREFIX)/sbin/sluice-lab
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 docs/man/sluice-lab*.1
+	install -D -m 644 docs/completion/sluice-lab.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice-lab
+	install -D -m 644 docs/completion/_sluice-lab $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice-lab
+	install -D -m 644 docs/completion/sluice-lab.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice-lab.fish
 
 test: ## what a change has to pass, the same inputs each time; sets up what it needs
 	scripts/test

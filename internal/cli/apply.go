@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
 
@@ -57,7 +58,7 @@ back, 2 bad use or bad input, or loading failed: the old state then stays.`,
 		RunE: runApply,
 	}
 	flags := cmd.Flags()
-	addTime(flags, "confirm", 0, "bring back what was before unless confirmed within `TIME`")
+	command.AddTime(flags, "confirm", 0, "bring back what was before unless confirmed within `TIME`")
 	flags.Bool("no-confirm", false, "keep it for good at once, whatever waits and whoever is locked out")
 	flags.Bool("force", false, "apply also what locks out a peer or takes too much memory")
 	flags.Bool("cut", false, "delete the flows that the new policy refuses")
@@ -71,7 +72,7 @@ back, 2 bad use or bad input, or loading failed: the old state then stays.`,
 }
 
 func runApply(cmd *cobra.Command, args []string) error {
-	ctx, stop := interruptible(cmd)
+	ctx, stop := command.Interruptible(cmd)
 	defer stop()
 	h, err := hostOf(cmd)
 	if err != nil {
@@ -82,7 +83,7 @@ func runApply(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	began := time.Now()
-	begun, err := begin(ctx, cmd, h, policyArgument(args))
+	begun, err := begin(ctx, cmd, h, command.PolicyArgument(args))
 	if err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func runApply(cmd *cobra.Command, args []string) error {
 // applyOptions reads the flags; ask says that somebody is there to be asked.
 func applyOptions(cmd *cobra.Command) (o apply.Options, ask bool, err error) {
 	flags := cmd.Flags()
-	o.Confirm = timeOf(flags, "confirm")
+	o.Confirm = command.TimeOf(flags, "confirm")
 	o.Force, _ = flags.GetBool("force")
 	if flags.Lookup("cut") != nil {
 		o.Cut, _ = flags.GetBool("cut")
@@ -156,7 +157,7 @@ func terminal(cmd *cobra.Command) (w io.Writer, done func()) {
 // there.
 func printApplied(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *apply.Outcome, ask bool) error {
 	if optionsOf(cmd).json {
-		return printJSON(cmd.OutOrStdout(), out)
+		return command.PrintJSON(cmd.OutOrStdout(), out)
 	}
 	w := cmd.OutOrStdout()
 	switch {
@@ -189,7 +190,7 @@ func printApplied(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *a
 		return askToKeep(ctx, cmd, h, out)
 	}
 	fmt.Fprintf(w, "it goes back to %s in %s unless you run: sluice confirm%s\n",
-		generationName(out.Pending.Previous), leftText(out.Pending), hereArguments(cmd))
+		generationName(out.Pending.Previous), leftText(out.Pending), command.HereArguments(cmd))
 	return nil
 }
 
@@ -242,7 +243,7 @@ func askToKeep(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *appl
 		}
 		if left == 0 {
 			fmt.Fprintln(w)
-			return &foundError{fmt.Sprintf("not confirmed: going back to %s", generationName(out.Pending.Previous))}
+			return command.Found(fmt.Sprintf("not confirmed: going back to %s", generationName(out.Pending.Previous)))
 		}
 	}
 }
@@ -278,5 +279,5 @@ func answered(cmd *cobra.Command, h *apply.Host, asked *apply.Pending, answer st
 	if err != nil {
 		return err
 	}
-	return &foundError{fmt.Sprintf("not confirmed: %s runs again", generationName(out.Generation))}
+	return command.Found(fmt.Sprintf("not confirmed: %s runs again", generationName(out.Generation)))
 }

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"sluice/internal/cli/command"
 )
 
 // TestPagesOfQueryAndDiffAreTrue holds what the manual and the README show of query
@@ -38,8 +40,8 @@ func TestPagesOfQueryAndDiffAreTrue(t *testing.T) {
 	}
 	shown := map[string]int{}
 	for _, block := range blocks {
-		command, want, _ := strings.Cut(block, "\n")
-		words, is := strings.CutPrefix(command, "$ sluice ")
+		line, want, _ := strings.Cut(block, "\n")
+		words, is := strings.CutPrefix(line, "$ sluice ")
 		if !is || strings.HasPrefix(words, "explain ") {
 			continue
 		}
@@ -53,7 +55,7 @@ func TestPagesOfQueryAndDiffAreTrue(t *testing.T) {
 			host = "server.json"
 		}
 		var out, errOut strings.Builder
-		run(append(args, "--host", host, "--state-dir", "state"), nil, &out, &errOut)
+		command.Run(Root(), append(args, "--host", host, "--state-dir", "state"), nil, &out, &errOut)
 		if got := out.String(); strings.TrimSpace(got) != strings.TrimSpace(want) {
 			t.Errorf("sluice %s\n%s%s\nthe page has\n%s", words, got, errOut.String(), want)
 		}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/bans"
 )
@@ -56,7 +57,7 @@ or it failed: then nothing is banned.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: runBan,
 	}
-	addTime(cmd.Flags(), "for", 0, "lift the ban by itself after `TIME`")
+	command.AddTime(cmd.Flags(), "for", 0, "lift the ban by itself after `TIME`")
 	cmd.Flags().String("reason", "", "`TEXT` for the reader of sluice bans")
 	cmd.Flags().Bool("force", false, "ban also who is logged in over ssh, and large parts of the internet")
 	addWait(cmd)
@@ -68,7 +69,7 @@ func runBan(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	in := apply.Banning{List: list, For: timeOf(cmd.Flags(), "for")}
+	in := apply.Banning{List: list, For: command.TimeOf(cmd.Flags(), "for")}
 	if cmd.Flags().Changed("for") && in.For < time.Second {
 		return errors.New("--for is too short\nhint: give at least 1s, or leave it out for a ban without an end")
 	}
@@ -87,14 +88,14 @@ func runBan(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible(cmd)
+	ctx, stop := command.Interruptible(cmd)
 	defer stop()
 	out, err := h.Ban(ctx, in)
 	if err != nil {
 		return err
 	}
 	if optionsOf(cmd).json {
-		err = printJSON(cmd.OutOrStdout(), out)
+		err = command.PrintJSON(cmd.OutOrStdout(), out)
 	} else {
 		for i, text := range out.Notes {
 			if i == shownRefusals {
@@ -106,7 +107,7 @@ func runBan(cmd *cobra.Command, args []string) error {
 		printBanned(cmd.OutOrStdout(), in, out)
 	}
 	if err == nil && len(out.Refused) > 0 {
-		return &foundError{refusedText(out.Refused)}
+		return command.Found(refusedText(out.Refused))
 	}
 	return err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
 
@@ -36,14 +37,14 @@ Exit status: 0 listed, 2 bad use, or it could not be read.`,
 			if err != nil {
 				return err
 			}
-			ctx, stop := interruptible(cmd)
+			ctx, stop := command.Interruptible(cmd)
 			defer stop()
 			list, err := h.Bans(ctx)
 			if err != nil {
 				return err
 			}
 			if optionsOf(cmd).json {
-				return printJSON(cmd.OutOrStdout(), list)
+				return command.PrintJSON(cmd.OutOrStdout(), list)
 			}
 			return printBans(cmd.OutOrStdout(), list, time.Now())
 		},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/check"
 )
@@ -39,7 +40,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := optionsOf(cmd)
-			file := policyArgument(args)
+			file := command.PolicyArgument(args)
 			findings, err := findAll(cmd, file, described, textOnly, offline)
 			if err != nil {
 				return err
@@ -144,7 +145,7 @@ func reportFindings(cmd *cobra.Command, o options, file string, findings []check
 		if findings == nil {
 			findings = []check.Finding{}
 		}
-		if err := printJSON(out, checkedJSON{file, findings}); err != nil {
+		if err := command.PrintJSON(out, checkedJSON{file, findings}); err != nil {
 			return err
 		}
 	} else {
@@ -160,7 +161,7 @@ func reportFindings(cmd *cobra.Command, o options, file string, findings []check
 	case count[check.Error] > 0:
 		return fmt.Errorf("%s has %s", fileName(file), plural(count[check.Error], "error"))
 	case count[check.Warning] > 0:
-		return &foundError{fmt.Sprintf("%s has %s", fileName(file), plural(count[check.Warning], "warning"))}
+		return command.Found(fmt.Sprintf("%s has %s", fileName(file), plural(count[check.Warning], "warning")))
 	case !o.json:
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s is fine\n", fileName(file))
 	}

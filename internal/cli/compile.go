@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/cli/command"
 	"sluice/internal/program"
 )
 
@@ -46,7 +47,7 @@ func newCompile() *cobra.Command {
 		Long: `Compiles a policy (/etc/sluice/policy.yaml unless FILE is given) and prints what
 the backend makes of it, as text that nft reads, with the line of the policy on
 every rule. Nothing is loaded. The same policy, lists, country data and host give
-the same bytes, as long as the figures of "sluice bench calibrate" are the same.
+the same bytes, as long as the figures of "sluice-lab bench calibrate" are the same.
 
 The policy is compiled for this host, and for the kernel that runs here. With
 --host it is compiled for the host that "sluice facts --json" described; its
@@ -75,7 +76,7 @@ Files: /etc/sluice/policy.yaml, country data, lists and calibration in /var/lib/
 		RunE: runCompile,
 	}
 	cmd.Flags().String("backend", nftables.Name, "compile for `BACKEND`")
-	must(cmd.RegisterFlagCompletionFunc("backend", words(nftables.Name)))
+	command.Must(cmd.RegisterFlagCompletionFunc("backend", command.Words(nftables.Name)))
 	cmd.Flags().StringP("output", "o", "", "write files into `DIR` instead of printing")
 	cmd.Flags().String("host", "", "compile for the host described in `FACTS.json`")
 	cmd.Flags().Bool("explain", false, "print what the optimizer did, why, and what it saves")
@@ -111,7 +112,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	if err := line.optimizing(cmd, b); err != nil {
 		return err
 	}
-	if err := line.resolve(cmd.Context(), policyArgument(args)); err != nil {
+	if err := line.resolve(cmd.Context(), command.PolicyArgument(args)); err != nil {
 		return err
 	}
 	built, err := line.build(b, can)
@@ -131,7 +132,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 		printNotes(cmd.ErrOrStderr(), artifact.Notes())
 		line.explain.finish(line.program, artifact)
 		if o.json {
-			return printJSON(cmd.OutOrStdout(), line.explain)
+			return command.PrintJSON(cmd.OutOrStdout(), line.explain)
 		}
 		line.explain.print(cmd.OutOrStdout())
 		return nil
@@ -141,7 +142,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 		if notes == nil {
 			notes = []program.Note{}
 		}
-		return printJSON(cmd.OutOrStdout(), compiledJSON{b.Name(), artifact.Text(), artifact.Cost(), notes})
+		return command.PrintJSON(cmd.OutOrStdout(), compiledJSON{b.Name(), artifact.Text(), artifact.Cost(), notes})
 	}
 	printNotes(cmd.ErrOrStderr(), artifact.Notes())
 	if line.dump != nil {
@@ -193,7 +194,7 @@ func printNotes(w io.Writer, notes []program.Note) {
 		if n.Origin.File != "" {
 			text = fmt.Sprintf("%s:%d:%d: %s", n.Origin.File, n.Origin.Line, n.Origin.Column, text)
 		}
-		fmt.Fprintf(w, "%s %s\n", paint(w, "33", "note:"), text)
+		fmt.Fprintf(w, "%s %s\n", command.Paint(w, "33", "note:"), text)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
 
@@ -26,17 +27,17 @@ the next boot alone; 2 it failed.`,
 			if err != nil {
 				return err
 			}
-			ctx, stop := interruptible(cmd)
+			ctx, stop := command.Interruptible(cmd)
 			defer stop()
 			n, err := h.Confirm(ctx)
 			if apply.NothingPending(err) {
-				return &foundError{err.Error()}
+				return command.Found(err.Error())
 			}
 			if err != nil {
 				return undurable(err)
 			}
 			if optionsOf(cmd).json {
-				return printJSON(cmd.OutOrStdout(), &apply.Outcome{Generation: n})
+				return command.PrintJSON(cmd.OutOrStdout(), &apply.Outcome{Generation: n})
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "generation %d is confirmed and will be loaded at boot\n", n)
 			return nil

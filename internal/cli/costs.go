@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/cli/command"
 	"sluice/internal/lab/calibrate"
 	"sluice/internal/lab/figures"
 	"sluice/internal/prove/estimate"
@@ -19,7 +20,7 @@ import (
 
 // costsHelp is for the commands that say what a packet pays.
 const costsHelp = `
-ns and layouts are by the figures that "sluice bench calibrate" has measured on this
+ns and layouts are by the figures that "sluice-lab bench calibrate" has measured on this
 machine, or by default ones where it has not, or the kernel is another since.`
 
 // costs is by which figures a command estimates.
@@ -36,7 +37,7 @@ func (o options) costs() costs {
 	var other *calibrate.OtherVersionError
 	switch {
 	case errors.As(err, &other):
-		return costs{ignored: fmt.Sprintf("the calibration is of another version of sluice (%s, this one reads %s) and is not used, the figures that come with Sluice are; sluice bench calibrate measures anew", other.Schema, calibrate.Schema)}
+		return costs{ignored: fmt.Sprintf("the calibration is of another version of sluice (%s, this one reads %s) and is not used, the figures that come with Sluice are; sluice-lab bench calibrate measures anew", other.Schema, calibrate.Schema)}
 	case errors.Is(err, fs.ErrPermission):
 		return costs{ignored: fmt.Sprintf("what was measured on this machine cannot be read, so the figures that come with Sluice are taken: %v", err)}
 	case err != nil: // its place in the file, and on another line the way out
@@ -46,7 +47,7 @@ func (o options) costs() costs {
 		return costs{}
 	}
 	if why := c.Unfit(figures.ThisMachine()); why != "" {
-		return costs{ignored: fmt.Sprintf("the calibration of %s is not used, the figures that come with Sluice are: %s; sluice bench calibrate measures anew", c.Day(), why)}
+		return costs{ignored: fmt.Sprintf("the calibration of %s is not used, the figures that come with Sluice are: %s; sluice-lab bench calibrate measures anew", c.Day(), why)}
 	}
 	return costs{measured: c}
 }
@@ -62,7 +63,7 @@ func (c costs) options() []nftables.Option {
 // tell says in one line why what was measured is not used.
 func (c costs) tell(w io.Writer) {
 	if c.ignored != "" {
-		fmt.Fprintf(w, "%s %s\n", paint(w, "33", "note:"), c.ignored)
+		fmt.Fprintf(w, "%s %s\n", command.Paint(w, "33", "note:"), c.ignored)
 	}
 }
 
@@ -86,7 +87,7 @@ func (c costs) words() string {
 	case c.elsewhere:
 		return "by the figures that come with Sluice"
 	}
-	return "by the figures that come with Sluice: `sluice bench calibrate` measures this machine"
+	return "by the figures that come with Sluice: `sluice-lab bench calibrate` measures this machine"
 }
 
 // costsView is the same in JSON.

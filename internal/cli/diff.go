@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/query"
 	"sluice/internal/system/host"
@@ -109,14 +110,14 @@ func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) err
 		if out.Settings == nil {
 			out.Settings = []string{}
 		}
-		err = printJSON(w, out)
+		err = command.PrintJSON(w, out)
 	case markdown:
 		_, err = io.WriteString(w, query.Markdown(d, old, next))
 	default:
 		printDiff(w, d)
 	}
 	if err == nil && d.Opens() {
-		err = errFound
+		err = command.ErrFound
 	}
 	return err
 }
@@ -197,11 +198,11 @@ func printDiff(w io.Writer, d *query.Diff) {
 		if style == "" {
 			style = "1"
 		}
-		fmt.Fprintf(w, "%s: %s on %s %s, for example %s%s\n", paint(w, style, c.Kind.Words()), paint(w, "1", c.What()), c.Hook, c.Place(), c.Example.Short(c.Hook), c.Rest())
-		fmt.Fprintf(w, "    %s\n    %s\n", paint(w, "2", "old: "+c.Old.String()), paint(w, "2", "new: "+c.New.String()))
+		fmt.Fprintf(w, "%s: %s on %s %s, for example %s%s\n", command.Paint(w, style, c.Kind.Words()), command.Paint(w, "1", c.What()), c.Hook, c.Place(), c.Example.Short(c.Hook), c.Rest())
+		fmt.Fprintf(w, "    %s\n    %s\n", command.Paint(w, "2", "old: "+c.Old.String()), command.Paint(w, "2", "new: "+c.New.String()))
 	}
 	for _, s := range d.Settings {
-		fmt.Fprintf(w, "%s: %s\n", paint(w, "1", "setting"), s)
+		fmt.Fprintf(w, "%s: %s\n", command.Paint(w, "1", "setting"), s)
 	}
 	fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(d.Summary()))
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/build"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
@@ -45,14 +46,14 @@ func unmet(results []expect.Result) (out []expect.Result) {
 }
 
 // refusedBy is why a policy is not loaded of which expectations fail.
-func refusedBy(failing []expect.Result) *foundError {
+func refusedBy(failing []expect.Result) *command.FoundError {
 	var b strings.Builder
 	for _, r := range failing {
 		fmt.Fprintf(&b, "%s: this does not hold: %s\n", r.Expectation.Pos, r.Expectation.Text)
 		fmt.Fprintln(&b, failuresText(r.Failures, "    "))
 	}
 	b.WriteString("nothing was changed: the policy does not do what it is expected to do\nhint: mend the rules or the expectation; --no-expect applies the policy all the same")
-	return &foundError{b.String()}
+	return command.Found(b.String())
 }
 
 // unmetWords is a failing expectation on one line.

@@ -10,6 +10,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
@@ -81,7 +82,7 @@ func (e *explanation) print(w io.Writer) {
 		if r.Before.NS > 0 {
 			ns = numbers.Sprintf("%.0f → %.0f", r.Before.NS, r.After.NS)
 		}
-		fmt.Fprintf(w, "%s %15s %17s\n", paint(w, "1", fmt.Sprintf("%-16s", r.Pass)), numbers.Sprintf("%d → %d", r.Before.Rules, r.After.Rules), ns)
+		fmt.Fprintf(w, "%s %15s %17s\n", command.Paint(w, "1", fmt.Sprintf("%-16s", r.Pass)), numbers.Sprintf("%d → %d", r.Before.Rules, r.After.Rules), ns)
 		switch {
 		case r.LeftOut:
 			fmt.Fprintln(w, "    left out")
@@ -91,7 +92,7 @@ func (e *explanation) print(w io.Writer) {
 		for _, said := range r.Did {
 			fmt.Fprintln(w, "    "+said)
 		}
-		fmt.Fprintln(w, paint(w, "2", "    why: "+r.Reason))
+		fmt.Fprintln(w, command.Paint(w, "2", "    why: "+r.Reason))
 	}
 	if len(e.Packets) > 0 {
 		fmt.Fprintln(w, "\nwhat packets are expected to pay for the rules, in ns (connection tracking apart),\n"+e.costs.words())

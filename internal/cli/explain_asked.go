@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/cli/command"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/prove/reference"
@@ -267,7 +268,7 @@ func (a askedPacket) ports(in *policy.Policy, p *packet.Packet) error {
 			n, ok := parsePort(in, p.Protocol, port.text)
 			if !ok {
 				hint := "write a number from 1 to 65535, or a service that has one port"
-				if name := nearest(port.text, portNames(in, p.Protocol)); name != "" && name != port.text {
+				if name := command.Nearest(port.text, portNames(in, p.Protocol)); name != "" && name != port.text {
 					hint = "did you mean " + name + "?"
 				}
 				return fmt.Errorf("%s %q is no port of %s\nhint: %s", port.flag, port.text, protocolName(p.Protocol), hint)
@@ -427,7 +428,7 @@ func meantType(six bool, name string) string {
 			return ": codes are not told apart, write " + kind
 		}
 	}
-	meant := nearest(name, policy.ICMPNames(six))
+	meant := command.Nearest(name, policy.ICMPNames(six))
 	if other, known := otherTypes[name]; known {
 		meant = other[0]
 		if six {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/trace"
 	"sluice/internal/language/policy"
@@ -51,11 +52,11 @@ func (e *explained) whyDifferent(ctx context.Context, cmd *cobra.Command, v *liv
 	case v.Verdict == trace.Lost:
 		return "", ""
 	case !v.Loaded:
-		return "No policy of Sluice's is loaded here.", "sluice apply " + e.fileWord() + hereArguments(cmd) + " loads it"
+		return "No policy of Sluice's is loaded here.", "sluice apply " + e.fileWord() + command.HereArguments(cmd) + " loads it"
 	case v.askedBan(ofCommand):
-		return "An address of it is banned by command, which is no part of the policy.", "sluice bans" + hereArguments(cmd) + " shows such bans, sluice unban lifts one"
+		return "An address of it is banned by command, which is no part of the policy.", "sluice bans" + command.HereArguments(cmd) + " shows such bans, sluice unban lifts one"
 	case v.askedBan(ofLimit):
-		return "An address of it is banned for a time, since it went over a limit of the policy.", "sluice bans" + hereArguments(cmd) + " shows such bans, sluice unban lifts one"
+		return "An address of it is banned for a time, since it went over a limit of the policy.", "sluice bans" + command.HereArguments(cmd) + " shows such bans, sluice unban lifts one"
 	}
 	if because, hint := e.otherThan(ctx, cmd, v); because != "" {
 		return because, hint
@@ -68,7 +69,7 @@ func (e *explained) whyDifferent(ctx context.Context, cmd *cobra.Command, v *liv
 			filepath.Base(rule.Pos.File), rule.Pos.Line, limitWords(rule, "is", "are"), limitWords(rule, "it is", "they are")), ""
 	}
 	return "What is loaded is what this policy says, as far as it can be told: this may be a bug in Sluice.",
-		"sluice verify" + hereArguments(cmd) + " compares all of it; please report what it finds, with the policy"
+		"sluice verify" + command.HereArguments(cmd) + " compares all of it; please report what it finds, with the policy"
 }
 
 // otherThan says whether what is loaded was changed by hand, or made from another text
@@ -83,7 +84,7 @@ func (e *explained) otherThan(ctx context.Context, cmd *cobra.Command, v *liveVi
 	if err != nil {
 		return fmt.Sprintf("What is loaded could not be compared with what was meant: %v.", err), ""
 	}
-	here := hereArguments(cmd)
+	here := command.HereArguments(cmd)
 	switch {
 	case s.Condition == apply.Foreign || s.Generation == nil:
 		return "The loaded rules are Sluice's, but this state does not know them.", "apply the policy, or name the state that they are of with --state-dir"
@@ -153,7 +154,7 @@ func (e *explained) fileWord() string {
 	if e.policy.File == stdinName {
 		return "FILE"
 	}
-	return shellWord(e.policy.File)
+	return command.ShellWord(e.policy.File)
 }
 
 // sameText says whether a generation was made from the files that were read now.
@@ -185,7 +186,7 @@ func listing(s trace.Step) string {
 	if s.Legacy {
 		return fmt.Sprintf("%s-legacy -t %s -S %s", legacyProgram(s.Family), s.Table, s.Chain)
 	}
-	return fmt.Sprintf("nft -a list chain %s %s %s", s.Family, shellWord(s.Table), shellWord(s.Chain))
+	return fmt.Sprintf("nft -a list chain %s %s %s", s.Family, command.ShellWord(s.Table), command.ShellWord(s.Chain))
 }
 
 func legacyProgram(family string) string {

@@ -13,6 +13,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/packet"
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/trace"
 	"sluice/internal/language/policy"
@@ -235,7 +236,7 @@ func printLiveAnswer(w io.Writer, v *liveView) {
 	if !v.Same {
 		style = "1;31"
 	}
-	fmt.Fprintln(w, "\n"+paint(w, style, v.Sentence))
+	fmt.Fprintln(w, "\n"+command.Paint(w, style, v.Sentence))
 	if v.Because != "" {
 		fmt.Fprintf(w, "  %s\n", v.Because)
 	}
@@ -247,7 +248,7 @@ func printLiveAnswer(w io.Writer, v *liveView) {
 		if v.Packet.Out != "" {
 			text += ", out by " + v.Packet.Out
 		}
-		fmt.Fprintf(w, "  There it becomes a packet %s.\n", paint(w, "1", text))
+		fmt.Fprintf(w, "  There it becomes a packet %s.\n", command.Paint(w, "1", text))
 	}
 }
 
@@ -257,7 +258,7 @@ func printLive(w io.Writer, v *liveView) {
 	if v.State != "" {
 		title += fmt.Sprintf(", as a packet that is %s there", v.State)
 	}
-	fmt.Fprintln(w, "\n"+paint(w, "1", title))
+	fmt.Fprintln(w, "\n"+command.Paint(w, "1", title))
 	if len(v.Steps) == 0 {
 		fmt.Fprintln(w, "  no chain of any tool")
 	}
@@ -284,7 +285,7 @@ func printLiveSteps(w io.Writer, v *liveView) {
 	for i, row := range rows {
 		text := fmt.Sprintf("%-*s  %-*s  %-*s  %s", width[0], row[0], width[1], row[1], width[2], row[2], row[3])
 		if i == v.Decided {
-			fmt.Fprintln(w, paint(w, "1", "> "+text))
+			fmt.Fprintln(w, command.Paint(w, "1", "> "+text))
 		} else {
 			fmt.Fprintln(w, "  "+text)
 		}
@@ -315,7 +316,7 @@ func (e *explained) askLive(cmd *cobra.Command, described string) error {
 	if described != "" {
 		return errors.New("--live asks this host, --host another one\nhint: leave one of them away")
 	}
-	ctx, stop := interruptible(cmd)
+	ctx, stop := command.Interruptible(cmd)
 	defer stop()
 	var err error
 	e.live, err = e.askLoaded(ctx, cmd)

@@ -8,6 +8,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/packet"
+	"sluice/internal/cli/command"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/reference"
 )
@@ -124,9 +125,9 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	flags.BoolVar(&everyRule, "every-rule", false, "show each rule that does not fit, also where many in a row do not for one reason")
 	flags.StringVar(&described, "host", "", "ask for the host described in `FACTS.json`")
 	addExplainLive(cmd)
-	must(cmd.RegisterFlagCompletionFunc("proto", words("tcp", "udp", "sctp", "icmp")))
-	must(cmd.RegisterFlagCompletionFunc("hook", words("input", "forward", "output")))
-	must(cmd.RegisterFlagCompletionFunc("state", words("new", "established", "related", "invalid", "untracked")))
+	command.Must(cmd.RegisterFlagCompletionFunc("proto", command.Words("tcp", "udp", "sctp", "icmp")))
+	command.Must(cmd.RegisterFlagCompletionFunc("hook", command.Words("input", "forward", "output")))
+	command.Must(cmd.RegisterFlagCompletionFunc("state", command.Words("new", "established", "related", "invalid", "untracked")))
 	return cmd
 }
 
@@ -171,7 +172,7 @@ func (e *explained) show(cmd *cobra.Command) error {
 		return err
 	}
 	if e.options.json {
-		err = printJSON(cmd.OutOrStdout(), view)
+		err = command.PrintJSON(cmd.OutOrStdout(), view)
 	} else {
 		e.print(cmd.OutOrStdout(), view)
 	}
@@ -181,7 +182,7 @@ func (e *explained) show(cmd *cobra.Command) error {
 	case view.Program.Agrees != nil && !*view.Program.Agrees:
 		return fmt.Errorf("the compiled rules do otherwise: %s\nhint: this is a bug in Sluice, not of the policy; trust neither answer, and report it with the policy", view.Program.Says)
 	case view.Verdict != policy.Allow, view.Banned != "", e.live != nil && !e.live.Same:
-		return errFound
+		return command.ErrFound
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/cli/command"
 	"sluice/internal/language/policy"
 )
 
@@ -128,22 +129,22 @@ func (e *explained) print(w io.Writer, v explainView) {
 		return
 	}
 	style := verdictWords[v.Verdict]
-	fmt.Fprintln(w, strings.Replace(v.Sentence, " is "+style.word, " is "+paint(w, style.style, style.word), 1))
+	fmt.Fprintln(w, strings.Replace(v.Sentence, " is "+style.word, " is "+command.Paint(w, style.style, style.word), 1))
 	if e.path.Pos.Line > 0 {
 		e.quote(w, e.path.Pos, e.path.Text)
 	} else if v.Stage != "routing" && v.Banned == "" {
-		fmt.Fprintln(w, paint(w, "2", "  not written in the policy, it always holds: "+alwaysHolds[v.Stage]))
+		fmt.Fprintln(w, command.Paint(w, "2", "  not written in the policy, it always holds: "+alwaysHolds[v.Stage]))
 	}
 	if v.Live != nil {
 		printLiveAnswer(w, v.Live)
 	}
 	if b := v.Becomes; b != nil {
-		fmt.Fprintf(w, "\nIt becomes a packet %s%s.\n", paint(w, "1", endsText(e.path.Packet)), map[bool]string{true: ", out by " + b.Out, false: ""}[b.Out != ""])
+		fmt.Fprintf(w, "\nIt becomes a packet %s%s.\n", command.Paint(w, "1", endsText(e.path.Packet)), map[bool]string{true: ", out by " + b.Out, false: ""}[b.Out != ""])
 	}
-	fmt.Fprintln(w, "\n"+paint(w, "1", "What it passes"))
+	fmt.Fprintln(w, "\n"+command.Paint(w, "1", "What it passes"))
 	e.printSteps(w, v.Steps)
 	if len(v.Sets) > 0 {
-		fmt.Fprintln(w, "\n"+paint(w, "1", "Sets that were asked"))
+		fmt.Fprintln(w, "\n"+command.Paint(w, "1", "Sets that were asked"))
 		for _, s := range v.Sets {
 			printSet(w, s)
 		}
@@ -162,16 +163,16 @@ func (e *explained) printEnd(w io.Writer, v explainView) {
 	switch a := v.Program.Agrees; {
 	case v.Stage == "routing":
 	case a == nil:
-		fmt.Fprintln(w, "\n"+paint(w, "33", "The compiled rules were not compared")+": "+v.Program.Says+".")
+		fmt.Fprintln(w, "\n"+command.Paint(w, "33", "The compiled rules were not compared")+": "+v.Program.Says+".")
 	case *a && v.Banned != "":
-		fmt.Fprintln(w, "\n"+paint(w, "2", "The compiled rules do what the policy says without the ban."))
+		fmt.Fprintln(w, "\n"+command.Paint(w, "2", "The compiled rules do what the policy says without the ban."))
 	case *a:
-		fmt.Fprintln(w, "\n"+paint(w, "2", "The compiled rules do the same."))
+		fmt.Fprintln(w, "\n"+command.Paint(w, "2", "The compiled rules do the same."))
 		if v.Cost != nil {
 			fmt.Fprintf(w, "They cost this packet about %.0f ns %s.\n", v.Cost.NS, e.costs.words())
 		}
 	default:
-		fmt.Fprintln(w, "\n"+paint(w, "1;31", "The compiled rules do otherwise")+": "+v.Program.Says+".")
+		fmt.Fprintln(w, "\n"+command.Paint(w, "1;31", "The compiled rules do otherwise")+": "+v.Program.Says+".")
 	}
 	if v.Live != nil {
 		printLive(w, v.Live)
@@ -181,14 +182,14 @@ func (e *explained) printEnd(w io.Writer, v explainView) {
 // quote shows the line of the policy with a mark under what decides.
 func (e *explained) quote(w io.Writer, pos policy.Pos, text string) {
 	excerpt := e.policy.Errorf(pos, "", "")
-	fmt.Fprintln(w, "  "+paint(w, "1", pos.String()))
+	fmt.Fprintln(w, "  "+command.Paint(w, "1", pos.String()))
 	line, marker := excerpt.Excerpt()
 	if line == "" {
 		fmt.Fprintln(w, "    "+text)
 		return
 	}
 	fmt.Fprintln(w, "    "+line)
-	fmt.Fprintln(w, "    "+paint(w, "1", marker))
+	fmt.Fprintln(w, "    "+command.Paint(w, "1", marker))
 }
 
 // stepRow is a line of the table.
@@ -224,7 +225,7 @@ func (e *explained) printSteps(w io.Writer, steps []stepView) {
 	for i, r := range rows {
 		text := fmt.Sprintf("%-*s  %-*s  %-*s  %s", width[0], r.cells[0], width[1], r.cells[1], width[2], r.cells[2], r.cells[3])
 		if decides[i] {
-			fmt.Fprintln(w, paint(w, "1", "> "+text))
+			fmt.Fprintln(w, command.Paint(w, "1", "> "+text))
 		} else {
 			fmt.Fprintln(w, "  "+text)
 		}
@@ -259,7 +260,7 @@ func printSet(w io.Writer, s setView) {
 	if !s.In && s.Country != "" && !slices.ContainsFunc(s.Entries, byCountry) {
 		from = fmt.Sprintf("; it is of %s in %s", nameOfCountry(s.Country, s.Name), s.Data)
 	}
-	fmt.Fprintf(w, "  %s %s %s%s\n", s.Address, in, paint(w, "1", s.Set), from)
+	fmt.Fprintf(w, "  %s %s %s%s\n", s.Address, in, command.Paint(w, "1", s.Set), from)
 	for _, e := range s.Entries {
 		what := e.Range
 		if e.Country != "" {
@@ -278,7 +279,7 @@ func printSet(w io.Writer, s setView) {
 		if e.Line != nil {
 			place = fmt.Sprintf("%s:%d:%d: ", e.Line.File, e.Line.Line, e.Line.Column)
 		}
-		fmt.Fprintln(w, paint(w, "2", "    "+place+what))
+		fmt.Fprintln(w, command.Paint(w, "2", "    "+place+what))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
+	"sluice/internal/cli/command"
 	"sluice/internal/language/bans"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
@@ -105,14 +106,14 @@ func TestPagesOfExplainAreTrue(t *testing.T) {
 		}
 	}
 	for _, block := range append(manual[2:], asked...) {
-		command, want, _ := strings.Cut(block, "\n")
-		words, is := strings.CutPrefix(command, "$ sluice ")
+		asked, want, _ := strings.Cut(block, "\n")
+		words, is := strings.CutPrefix(asked, "$ sluice ")
 		if !is {
-			t.Errorf("no command: %s", command)
+			t.Errorf("no command: %s", asked)
 			continue
 		}
 		var out, errOut strings.Builder
-		run(append(strings.Fields(words), "--host", "facts.json", "--state-dir", "state"), nil, &out, &errOut)
+		command.Run(Root(), append(strings.Fields(words), "--host", "facts.json", "--state-dir", "state"), nil, &out, &errOut)
 		if got := out.String(); strings.TrimSpace(got) != strings.TrimSpace(want) {
 			t.Errorf("sluice %s\n%s%s\nthe manual has\n%s", words, got, errOut.String(), want)
 		}

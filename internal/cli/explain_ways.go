@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/cli/command"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/reference"
 	"sluice/internal/system/host"
@@ -214,6 +215,6 @@ func (e *explained) printWays(w io.Writer, ways []wayView) {
 			continue
 		}
 		said = append(said, plain)
-		fmt.Fprintf(w, "  %s: %s%s\n", v.label, paint(w, style.style, style.word), end)
+		fmt.Fprintf(w, "  %s: %s%s\n", v.label, command.Paint(w, style.style, style.word), end)
 	}
 }

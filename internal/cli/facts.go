@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/system/host"
 )
 
@@ -45,7 +46,7 @@ Exit status: 0 fine, 2 the host could not be read.`,
 			}
 			facts.ReadServers(cmd.Context(), patience)
 			if optionsOf(cmd).json {
-				return printJSON(cmd.OutOrStdout(), facts)
+				return command.PrintJSON(cmd.OutOrStdout(), facts)
 			}
 			printFacts(cmd.OutOrStdout(), facts)
 			return nil

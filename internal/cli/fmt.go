@@ -10,6 +10,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/language/policy"
 )
 
@@ -35,7 +36,7 @@ Files: /etc/sluice/policy.yaml.`,
   sluice fmt --check policy.yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				args = []string{defaultPolicy}
+				args = []string{command.DefaultPolicy}
 			}
 			if len(args) > 1 && !write && !check {
 				return errors.New("more than one file to print\nhint: write them in place with -w, or compare with --check")
@@ -61,7 +62,7 @@ func formatFiles(cmd *cobra.Command, files []string, write, check bool) error {
 		done = append(done, f)
 	}
 	if failed == nil && optionsOf(cmd).json {
-		failed = printJSON(cmd.OutOrStdout(), struct {
+		failed = command.PrintJSON(cmd.OutOrStdout(), struct {
 			Files []formattedJSON `json:"files"`
 		}{done})
 	}
@@ -69,7 +70,7 @@ func formatFiles(cmd *cobra.Command, files []string, write, check bool) error {
 	case failed != nil:
 		return failed
 	case check && differs:
-		return errFound
+		return command.ErrFound
 	}
 	return nil
 }
@@ -103,14 +104,14 @@ func formatFile(cmd *cobra.Command, name string, write, check bool) (formattedJS
 	case asJSON:
 		f.Text = string(text)
 	default:
-		_, err = exact(out).Write(text)
+		_, err = command.Exact(out).Write(text)
 	}
 	return f, err
 }
 
 func readPolicyText(in io.Reader, name string) ([]byte, error) {
 	if name != stdinName {
-		return readFile(name)
+		return command.ReadFile(name)
 	}
 	data, err := io.ReadAll(in)
 	if err != nil {

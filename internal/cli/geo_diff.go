@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/language/geo"
 )
 
@@ -54,14 +55,14 @@ Exit status: 0 no difference, 1 differences, 2 bad use or bad input.`,
 
 func reportGeoDiff(cmd *cobra.Command, d geo.Diff) error {
 	if optionsOf(cmd).json {
-		if err := printJSON(cmd.OutOrStdout(), d); err != nil {
+		if err := command.PrintJSON(cmd.OutOrStdout(), d); err != nil {
 			return err
 		}
 	} else if err := printGeoDiff(cmd.OutOrStdout(), d); err != nil {
 		return err
 	}
 	if len(d.Countries) > 0 {
-		return errFound
+		return command.ErrFound
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/language/geo"
 )
 
@@ -35,13 +36,13 @@ Exit status: 0 fine, 2 bad use or bad input.`,
 				return err
 			}
 			if optionsOf(cmd).json {
-				return printJSON(cmd.OutOrStdout(), info)
+				return command.PrintJSON(cmd.OutOrStdout(), info)
 			}
 			return printGeoList(cmd.OutOrStdout(), info)
 		},
 	}
 	cmd.Flags().StringSliceVar(&continents, "continent", nil, "only the countries of `CODE` (AF AN AS EU NA OC SA), may be given again")
-	must(cmd.RegisterFlagCompletionFunc("continent", words("AF", "AN", "AS", "EU", "NA", "OC", "SA")))
+	command.Must(cmd.RegisterFlagCompletionFunc("continent", command.Words("AF", "AN", "AS", "EU", "NA", "OC", "SA")))
 	return cmd
 }
 

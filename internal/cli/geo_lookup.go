@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/language/geo"
 )
 
@@ -55,12 +56,12 @@ func printGeoLookups(cmd *cobra.Command, d *geo.Database, addrs []netip.Addr) er
 		if ok {
 			l.Country, l.Range = &m.Country, m.Range.String()
 		} else {
-			missing = errFound
+			missing = command.ErrFound
 		}
 		found = append(found, l)
 	}
 	if optionsOf(cmd).json {
-		if err := printJSON(cmd.OutOrStdout(), found); err != nil {
+		if err := command.PrintJSON(cmd.OutOrStdout(), found); err != nil {
 			return err
 		}
 		return missing

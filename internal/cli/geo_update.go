@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"sluice/internal/base/fetch"
+	"sluice/internal/cli/command"
 	"sluice/internal/language/geo"
 )
 
@@ -77,7 +78,7 @@ Exit status: 0 fine, 2 refused, bad use or bad input.`,
 				return err
 			}
 			if optionsOf(cmd).json {
-				return printJSON(cmd.OutOrStdout(), result)
+				return command.PrintJSON(cmd.OutOrStdout(), result)
 			}
 			return printGeoUpdate(cmd.OutOrStdout(), result)
 		},
@@ -131,7 +132,7 @@ type geoProgress struct {
 }
 
 func newGeoProgress(w io.Writer) *geoProgress {
-	if f, ok := bare(w).(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+	if f, ok := command.Bare(w).(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
 		w = nil
 	}
 	return &geoProgress{w: w}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
 
@@ -42,7 +43,7 @@ Exit status: 0 fine, 2 bad use, or there is no such generation.`,
 			}
 			w := cmd.OutOrStdout()
 			if optionsOf(cmd).json {
-				return printJSON(w, struct {
+				return command.PrintJSON(w, struct {
 					Running     int                 `json:"running"`
 					Boot        int                 `json:"boot"`
 					Pending     *apply.Pending      `json:"pending,omitempty"`
@@ -74,7 +75,7 @@ func printEntry(w io.Writer, g *apply.Generation, running, boot, pending bool) {
 	if len(marks) > 0 {
 		state = " (" + strings.Join(marks, ", ") + ")"
 	}
-	fmt.Fprintf(w, "%-4d %s  %s%s%s\n", g.Number, g.Applied.Local().Format(time.DateTime), policyName(g), by(g.By), paint(w, "1", state))
+	fmt.Fprintf(w, "%-4d %s  %s%s%s\n", g.Number, g.Applied.Local().Format(time.DateTime), policyName(g), by(g.By), command.Paint(w, "1", state))
 	for _, e := range g.Events[1:] {
 		fmt.Fprintf(w, "     %s  %s%s\n", e.Time.Local().Format(time.DateTime), e.What, by(e.By))
 	}
@@ -85,7 +86,7 @@ func policyName(g *apply.Generation) string {
 	if g.Closed {
 		return "the closed policy"
 	}
-	return plainName(g.Policy)
+	return command.PlainName(g.Policy)
 }
 
 func printGeneration(cmd *cobra.Command, h *apply.Host, text string) error {
@@ -100,9 +101,9 @@ func printGeneration(cmd *cobra.Command, h *apply.Host, text string) error {
 	if g.Closed && !optionsOf(cmd).json {
 		return fmt.Errorf("generation %d is the closed policy, which a restore that failed loaded: it has no text", n)
 	}
-	w := exact(cmd.OutOrStdout())
+	w := command.Exact(cmd.OutOrStdout())
 	if optionsOf(cmd).json {
-		return printJSON(w, struct {
+		return command.PrintJSON(w, struct {
 			*apply.Generation
 			Texts map[string]string `json:"texts"`
 		}{g, texts})

@@ -1,18 +1,17 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"sluice"
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
 
@@ -28,7 +27,7 @@ Files: the state is kept in /var/lib/sluice (--state-dir, SLUICE_STATE_DIR), tha
 of a network namespace below netns/NAME in it.`
 
 func addWait(cmd *cobra.Command) {
-	addTime(cmd.Flags(), "wait", 10*time.Second, "wait at most `TIME` for another command that changes the firewall")
+	command.AddTime(cmd.Flags(), "wait", 10*time.Second, "wait at most `TIME` for another command that changes the firewall")
 }
 
 // hostOf is the host, or the namespace, that a command works on.
@@ -53,13 +52,13 @@ func hostOf(cmd *cobra.Command) (*apply.Host, error) {
 	errOut := cmd.ErrOrStderr()
 	h := &apply.Host{
 		Dir: dir, Namespace: o.netns, Backend: o.nftables(), Kernel: apply.Linux(),
-		Version: buildVersion(), By: apply.Me(), Wait: timeOf(cmd.Flags(), "wait"), Watcher: append(watcher, "watch"),
+		Version: sluice.Version(), By: apply.Me(), Wait: command.TimeOf(cmd.Flags(), "wait"), Watcher: append(watcher, "watch"),
 		Capabilities: o.capabilities,
 		Note: func(text string) {
-			fmt.Fprintf(errOut, "%s %s\n", paint(errOut, "33", "note:"), commandsHere(cmd, text))
+			fmt.Fprintf(errOut, "%s %s\n", command.Paint(errOut, "33", "note:"), command.CommandsHere(cmd, text))
 		},
 	}
-	if colours(errOut) {
+	if command.Colours(errOut) {
 		h.Progress = progressOn(errOut)
 	} else {
 		h.Progress = linesOn(errOut, quietTime)
@@ -67,14 +66,30 @@ func hostOf(cmd *cobra.Command) (*apply.Host, error) {
 	return h, nil
 }
 
-// warn prints what does not keep a command from its work, and should be read.
-func warn(w io.Writer, text string) {
-	fmt.Fprintf(w, "%s %s\n", paint(w, "33", "warning:"), text)
+// completeGeneration offers the generations of the history.
+func completeGeneration(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	h, err := hostOf(cmd)
+	if err != nil || len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	h.Note = nil
+	list, _, _, _, err := h.History()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var numbers []string
+	for _, g := range list {
+		if g.Closed {
+			continue
+		}
+		numbers = append(numbers, cobra.CompletionWithDesc(fmt.Sprint(g.Number), g.Policy))
+	}
+	return numbers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
 
-// interruptible ends with Ctrl-C and SIGTERM; a change under way is then undone.
-func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+// warn prints what does not keep a command from its work, and should be read.
+func warn(w io.Writer, text string) {
+	fmt.Fprintf(w, "%s %s\n", command.Paint(w, "33", "warning:"), text)
 }
 
 // refused makes what Sluice refuses to do on purpose a finding: exit status 1.
@@ -82,7 +97,7 @@ func refused(err error) error {
 	var lock *apply.LockOutError
 	var memory *apply.MemoryError
 	if errors.As(err, &lock) || errors.As(err, &memory) {
-		return &foundError{"refused: " + err.Error()}
+		return command.Found("refused: " + err.Error())
 	}
 	return undurable(err)
 }
@@ -91,7 +106,7 @@ func refused(err error) error {
 func undurable(err error) error {
 	var kept *apply.UndurableError
 	if errors.As(err, &kept) {
-		return &foundError{err.Error()}
+		return command.Found(err.Error())
 	}
 	return err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/language/starter"
 )
 
@@ -40,7 +41,7 @@ Exit status: 0 fine, 2 the host could not be read or the file is there already.`
 			}
 			switch {
 			case optionsOf(cmd).json:
-				return printJSON(cmd.OutOrStdout(), struct {
+				return command.PrintJSON(cmd.OutOrStdout(), struct {
 					File   string `json:"file,omitempty"`
 					Policy string `json:"policy"`
 				}{file, string(text)})

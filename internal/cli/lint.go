@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/base/regular"
+	"sluice/internal/cli/command"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/check"
 	"sluice/internal/system/host"
@@ -67,7 +68,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	cmd.Flags().StringVar(&explain, "explain", "", "say what a `CODE` means, and how to mend it")
 	cmd.Flags().BoolVar(&listCodes, "list", false, "list all codes")
 	cmd.MarkFlagsMutuallyExclusive("explain", "list")
-	must(cmd.RegisterFlagCompletionFunc("explain", completeCodes))
+	command.Must(cmd.RegisterFlagCompletionFunc("explain", completeCodes))
 	return cmd
 }
 
@@ -101,7 +102,7 @@ func (p *pipeline) lint(cmd *cobra.Command, file, described string) (check.Repor
 	}
 	if described == "" {
 		var patience time.Duration
-		if !p.offline && isTerminal(cmd.OutOrStdout()) {
+		if !p.offline && command.IsTerminal(cmd.OutOrStdout()) {
 			patience = lintPatience
 		}
 		tellUnread(cmd.ErrOrStderr(), &facts, func() { facts.ReadServers(cmd.Context(), patience) })
@@ -141,7 +142,7 @@ func tellUnread(w io.Writer, facts *host.Facts, read func()) {
 
 func printCodes(w io.Writer, o options) error {
 	if o.json {
-		return printJSON(w, explanationsJSON(check.Explanations()))
+		return command.PrintJSON(w, explanationsJSON(check.Explanations()))
 	}
 	for _, e := range check.Explanations() {
 		fmt.Fprintf(w, "%-18s %-5s %s\n", e.Code, map[bool]string{true: "lint", false: "check"}[e.Advice], e.What)
@@ -188,7 +189,7 @@ func printExplanation(w io.Writer, o options, code string) error {
 		return fmt.Errorf("%q is no code of lint\nhint: %s", code, hint)
 	}
 	if o.json {
-		return printJSON(w, explanationsJSON([]check.Explanation{*e})[0])
+		return command.PrintJSON(w, explanationsJSON([]check.Explanation{*e})[0])
 	}
 	_, err := io.WriteString(w, e.Text())
 	return err
@@ -220,7 +221,7 @@ func printReport(cmd *cobra.Command, o options, file string, report check.Report
 		for _, s := range report.Silenced {
 			value.Silenced = append(value.Silenced, silencedJSON{s.Finding, s.Reason})
 		}
-		if err := printJSON(out, value); err != nil {
+		if err := command.PrintJSON(out, value); err != nil {
 			return err
 		}
 	} else {
@@ -257,7 +258,7 @@ func reportSummary(cmd *cobra.Command, o options, file string, count map[check.S
 	case count[check.Error] > 0:
 		return errors.New(text)
 	case count[check.Warning] > 0 || strict && count[check.Remark] > 0:
-		return &foundError{text}
+		return command.Found(text)
 	case !o.json:
 		fmt.Fprintln(cmd.ErrOrStderr(), text)
 	}
@@ -272,17 +273,17 @@ func printFinding(w io.Writer, f check.Finding, why bool) {
 	text := e.Error()
 	head := f.Pos.String() + ": " + string(f.Severity)
 	if rest, ok := strings.CutPrefix(text, head); ok {
-		text = f.Pos.String() + ": " + paint(w, style, string(f.Severity)) + rest
+		text = f.Pos.String() + ": " + command.Paint(w, style, string(f.Severity)) + rest
 	}
 	fmt.Fprintln(w, text)
 	if f.Witness != nil {
-		fmt.Fprintf(w, "%s %s\n", paint(w, "1", "example:"), f.Witness.Text())
+		fmt.Fprintf(w, "%s %s\n", command.Paint(w, "1", "example:"), f.Witness.Text())
 	}
 	if explained, _ := check.Explain(string(f.Code)); why && explained != nil {
-		fmt.Fprintf(w, "%s %s\n", paint(w, "1", "why:"), firstSentence(explained.Why))
+		fmt.Fprintf(w, "%s %s\n", command.Paint(w, "1", "why:"), firstSentence(explained.Why))
 	}
 	if f.Hint != "" {
-		fmt.Fprintf(w, "%s %s\n", paint(w, "1", "hint:"), f.Hint)
+		fmt.Fprintf(w, "%s %s\n", command.Paint(w, "1", "hint:"), f.Hint)
 	}
 }
 

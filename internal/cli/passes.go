@@ -11,6 +11,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
 )
@@ -27,7 +28,7 @@ runs all passes again, only "sluice refresh" leaves out what the apply left out.
 
 func addPasses(cmd *cobra.Command) {
 	cmd.Flags().StringArray("passes", nil, "leave out passes of the optimizer: `-NAME,-NAME`")
-	must(cmd.RegisterFlagCompletionFunc("passes", completePasses))
+	command.Must(cmd.RegisterFlagCompletionFunc("passes", completePasses))
 }
 
 func completePasses(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -135,13 +136,13 @@ func policyAndProfile(cmd *cobra.Command, args []string) error {
 func addProfile(cmd *cobra.Command) {
 	cmd.Flags().String("profile", "", "order rules by the counters of what runs, of a `FILE`, or of none")
 	cmd.Flags().Lookup("profile").NoOptDefVal = profileRunning
-	must(cmd.RegisterFlagCompletionFunc("profile", words(profileRunning, profileNone)))
+	command.Must(cmd.RegisterFlagCompletionFunc("profile", command.Words(profileRunning, profileNone)))
 }
 
 // readProfile reads how often rules were hit from a file: what "sluice status
 // --json" printed, or one object of packets by counter.
 func readProfile(file string) (map[string]uint64, error) {
-	data, err := readFile(file)
+	data, err := command.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}

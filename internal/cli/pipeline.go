@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/internal/backend"
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/build"
 	"sluice/internal/language/geo"
@@ -57,7 +58,7 @@ func readFacts(ctx context.Context, file string, o options) (host.Facts, error) 
 		return facts, err
 	}
 	var facts host.Facts
-	data, err := readFile(file)
+	data, err := command.ReadFile(file)
 	if err != nil {
 		return facts, err
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/text/message"
 
 	"sluice/internal/backend"
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
 
@@ -38,7 +39,7 @@ it, 2 bad use or bad input.`,
 		Example: "  sluice plan /etc/sluice/policy.yaml\n  sluice plan policy.yaml --json | jq .cost",
 		Args:    policyAndProfile,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := interruptible(cmd)
+			ctx, stop := command.Interruptible(cmd)
 			defer stop()
 			h, err := hostOf(cmd)
 			if err != nil {
@@ -48,7 +49,7 @@ it, 2 bad use or bad input.`,
 			say := h.Note
 			h.Note = func(text string) { notes = append(notes, text) }
 			began := time.Now()
-			asked, err := begin(ctx, cmd, h, policyArgument(args))
+			asked, err := begin(ctx, cmd, h, command.PolicyArgument(args))
 			if err != nil {
 				return err
 			}
@@ -76,13 +77,13 @@ it, 2 bad use or bad input.`,
 			}
 			packets := asked.line.packetCosts(h.Backend)
 			if optionsOf(cmd).json {
-				err = printJSON(cmd.OutOrStdout(), planJSON{plan, packets})
+				err = command.PrintJSON(cmd.OutOrStdout(), planJSON{plan, packets})
 			} else {
 				all, _ := cmd.Flags().GetBool("all")
 				printPlan(cmd.OutOrStdout(), plan, all, func(w io.Writer) { packets.print(w, asked.line.costs) })
 			}
 			if err == nil && (!plan.Unchanged || plan.Refused != "") {
-				return errFound
+				return command.ErrFound
 			}
 			return err
 		},
@@ -140,7 +141,7 @@ func printPlan(w io.Writer, p *apply.Plan, all bool, packets func(io.Writer)) {
 			style = "2"
 		}
 		if style != "" {
-			line = paint(w, style, line)
+			line = command.Paint(w, style, line)
 		}
 		fmt.Fprintln(w, line)
 	}
@@ -171,13 +172,13 @@ func printPlan(w io.Writer, p *apply.Plan, all bool, packets func(io.Writer)) {
 	packets(w)
 	printEnds(w, p.Ends)
 	for _, n := range p.Notes {
-		fmt.Fprintf(w, "%s         %s\n", paint(w, "33", "note"), n)
+		fmt.Fprintf(w, "%s         %s\n", command.Paint(w, "33", "note"), n)
 	}
 	for _, n := range p.Warnings {
-		fmt.Fprintf(w, "%s      %s\n", paint(w, "33", "warning"), n)
+		fmt.Fprintf(w, "%s      %s\n", command.Paint(w, "33", "warning"), n)
 	}
 	if p.Refused != "" {
-		fmt.Fprintf(w, "%s      %s\n", paint(w, "31", "refused"), p.Refused)
+		fmt.Fprintf(w, "%s      %s\n", command.Paint(w, "31", "refused"), p.Refused)
 	}
 }
 
@@ -206,10 +207,10 @@ func printEnds(w io.Writer, e *apply.EndedFlows) {
 		return
 	}
 	for _, f := range e.First {
-		fmt.Fprintf(w, "%s         %s %s to %s, by %s\n", paint(w, "33", "ends"), f.Protocol, f.From, f.To, f.By)
+		fmt.Fprintf(w, "%s         %s %s to %s, by %s\n", command.Paint(w, "33", "ends"), f.Protocol, f.From, f.To, f.By)
 	}
 	if more := e.Count - len(e.First); more > 0 {
-		fmt.Fprintf(w, "%s         and %s more of banned addresses\n", paint(w, "33", "ends"), plural(more, "flow"))
+		fmt.Fprintf(w, "%s         and %s more of banned addresses\n", command.Paint(w, "33", "ends"), plural(more, "flow"))
 	}
 }
 

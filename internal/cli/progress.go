@@ -8,12 +8,13 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
 
 // progressOn draws the transactions of a change.
 func progressOn(w io.Writer) func(apply.Progress) {
-	w = bare(w) // it moves the cursor
+	w = command.Bare(w) // it moves the cursor
 	var bar *progressbar.ProgressBar
 	return func(p apply.Progress) {
 		if bar == nil {

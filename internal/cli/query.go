@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/build"
 	"sluice/internal/program"
 	"sluice/internal/prove/query"
@@ -88,8 +89,8 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	flags.StringVar(&states, "state", "new", "`STATE` that connection tracking gives them: new, established, related, invalid, untracked, any")
 	flags.StringVar(&described, "host", "", "ask for the host described in `FACTS.json`")
 	cmd.MarkFlagsMutuallyExclusive("allowed", "dropped")
-	must(cmd.RegisterFlagCompletionFunc("hook", words("input", "forward", "output")))
-	must(cmd.RegisterFlagCompletionFunc("state", words("new", "established", "related", "invalid", "untracked", "any")))
+	command.Must(cmd.RegisterFlagCompletionFunc("hook", command.Words("input", "forward", "output")))
+	command.Must(cmd.RegisterFlagCompletionFunc("state", command.Words("new", "established", "related", "invalid", "untracked", "any")))
 	return cmd
 }
 
@@ -146,7 +147,7 @@ func runQuery(cmd *cobra.Command, args []string, w query.Words, verdicts []progr
 	}
 	notes := query.Notes(c)
 	if o.json {
-		err = printJSON(cmd.OutOrStdout(), queriedJSON{file, w.String(), answers, notes})
+		err = command.PrintJSON(cmd.OutOrStdout(), queriedJSON{file, w.String(), answers, notes})
 	} else {
 		for _, text := range notes {
 			fmt.Fprintln(cmd.ErrOrStderr(), "note: "+text)
@@ -154,7 +155,7 @@ func runQuery(cmd *cobra.Command, args []string, w query.Words, verdicts []progr
 		err = printAnswers(cmd.OutOrStdout(), w, verdicts, answers)
 	}
 	if err == nil && len(verdicts) > 0 && len(answers) > 0 {
-		err = errFound
+		err = command.ErrFound
 	}
 	return err
 }
@@ -171,7 +172,7 @@ func printAnswers(w io.Writer, asked query.Words, verdicts []program.Verdict, an
 		case len(verdicts) > 1:
 			what = "none is dropped"
 		}
-		_, err := fmt.Fprintf(w, "of all %s %s\n", asked, paint(w, "1", what))
+		_, err := fmt.Fprintf(w, "of all %s %s\n", asked, command.Paint(w, "1", what))
 		return err
 	}
 	rest, collapsed := map[query.Decider]int{}, map[query.Decider]bool{}
@@ -186,14 +187,14 @@ func printAnswers(w io.Writer, asked query.Words, verdicts []program.Verdict, an
 		if n := rest[a.By]; n > shownDefaults {
 			continue
 		}
-		fmt.Fprintf(w, "%s on %s %s %s %s, %s\n", paint(w, "1", a.Service()), a.Hook, choose(a.Many(), "are", "is"),
-			paint(w, verdictColours[a.Verdict], a.Verdict), a.Place(), deciders(a))
+		fmt.Fprintf(w, "%s on %s %s %s %s, %s\n", command.Paint(w, "1", a.Service()), a.Hook, choose(a.Many(), "are", "is"),
+			command.Paint(w, verdictColours[a.Verdict], a.Verdict), a.Place(), deciders(a))
 	}
 	for i := range answers {
 		a := &answers[i]
 		if n := rest[a.By]; n > shownDefaults {
-			fmt.Fprintf(w, "%s on %s is %s, by %s %s\n", paint(w, "1", "everything else"), a.Hook,
-				paint(w, verdictColours[a.Verdict], a.Verdict), a.By, paint(w, "2", fmt.Sprintf("(%d classes, --dropped or --allowed shows them)", n)))
+			fmt.Fprintf(w, "%s on %s is %s, by %s %s\n", command.Paint(w, "1", "everything else"), a.Hook,
+				command.Paint(w, verdictColours[a.Verdict], a.Verdict), a.By, command.Paint(w, "2", fmt.Sprintf("(%d classes, --dropped or --allowed shows them)", n)))
 			collapsed[a.By] = true
 			delete(rest, a.By)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/base/fetch"
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
@@ -93,7 +94,7 @@ type refreshedList struct {
 }
 
 func runRefresh(cmd *cobra.Command, args []string) error {
-	ctx, stop := interruptible(cmd)
+	ctx, stop := command.Interruptible(cmd)
 	defer stop()
 	h, err := hostOf(cmd)
 	if err != nil {
@@ -109,7 +110,7 @@ func runRefresh(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if optionsOf(cmd).json {
-		err = printJSON(cmd.OutOrStdout(), out)
+		err = command.PrintJSON(cmd.OutOrStdout(), out)
 	} else {
 		printRefresh(cmd.OutOrStdout(), out)
 	}
@@ -117,9 +118,9 @@ func runRefresh(cmd *cobra.Command, args []string) error {
 	case err != nil:
 		return err
 	case out.Stopped && !r.dryRun:
-		return &foundError{"stopped: nothing was changed\nhint: --allow-cut goes on all the same"}
+		return command.Found("stopped: nothing was changed\nhint: --allow-cut goes on all the same")
 	case out.Stopped:
-		return errFound
+		return command.ErrFound
 	}
 	return r.failure()
 }
@@ -136,7 +137,7 @@ func (r *refreshing) failure() error {
 	}
 	err := errors.Join(errs...)
 	if err != nil && onlySizes {
-		return &foundError{"refused: " + err.Error()}
+		return command.Found("refused: " + err.Error())
 	}
 	return err
 }
@@ -263,9 +264,9 @@ func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists
 	others, changed, known := g.ChangedInputs(line.resolved.Inputs)
 	switch {
 	case !known:
-		return nil, fmt.Errorf("generation %d was applied by an older sluice, which did not write down what it was made of\nhint: sluice apply%s %s", g.Number, hereArguments(r.cmd), g.Policy)
+		return nil, fmt.Errorf("generation %d was applied by an older sluice, which did not write down what it was made of\nhint: sluice apply%s %s", g.Number, command.HereArguments(r.cmd), g.Policy)
 	case len(others) > 0:
-		return nil, fmt.Errorf("not only lists have changed since generation %d was applied: %s\n  nothing changed\nhint: sluice apply%s %s takes all of it", g.Number, strings.Join(others, ", "), hereArguments(r.cmd), g.Policy)
+		return nil, fmt.Errorf("not only lists have changed since generation %d was applied: %s\n  nothing changed\nhint: sluice apply%s %s takes all of it", g.Number, strings.Join(others, ", "), command.HereArguments(r.cmd), g.Policy)
 	case !changed:
 		return nil, nil
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
 
@@ -24,7 +25,7 @@ Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed
 		Example: "  sluice remove\n  sluice remove --yes --netns customer7",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := interruptible(cmd)
+			ctx, stop := command.Interruptible(cmd)
 			defer stop()
 			h, err := hostOf(cmd)
 			if err != nil {
@@ -41,7 +42,7 @@ Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed
 				defer done()
 				fmt.Fprint(w, "take all rules of sluice away, and leave the host open? [y/N] ")
 				if a := readLine(cmd.InOrStdin()); a != "y" && a != "Y" && a != "yes" {
-					return &foundError{"nothing changed"}
+					return command.Found("nothing changed")
 				}
 			}
 			out, err := h.Remove(ctx)

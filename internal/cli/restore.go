@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
 
@@ -39,7 +40,7 @@ a bridge; 2 bad use, or nothing could be done.`,
 		Example: "  sluice restore",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := interruptible(cmd)
+			ctx, stop := command.Interruptible(cmd)
 			defer stop()
 			h, err := hostOf(cmd)
 			if err != nil {
@@ -50,7 +51,7 @@ a bridge; 2 bad use, or nothing could be done.`,
 			var drift *apply.DriftError
 			switch {
 			case errors.As(err, &closed) && closed.Err == nil, errors.As(err, &drift):
-				return &foundError{err.Error()}
+				return command.Found(err.Error())
 			case err != nil:
 				return unreadable(err)
 			}
@@ -61,7 +62,7 @@ a bridge; 2 bad use, or nothing could be done.`,
 			if err := printApplied(ctx, cmd, h, out, false); err != nil || len(out.Fixed) == 0 {
 				return err
 			}
-			return &foundError{fmt.Sprintf("%s since generation %d was made, which is in the rules themselves\nhint: apply the policy again", strings.Join(out.Fixed, "; "), out.Generation)}
+			return command.Found(fmt.Sprintf("%s since generation %d was made, which is in the rules themselves\nhint: apply the policy again", strings.Join(out.Fixed, "; "), out.Generation))
 		},
 	}
 	addWait(cmd)

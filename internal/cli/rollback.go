@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
 
@@ -37,7 +38,7 @@ to, or loading failed: what ran then stays.`,
 					return fmt.Errorf("%q is not the number of a generation\nhint: sluice history lists them", args[0])
 				}
 			}
-			ctx, stop := interruptible(cmd)
+			ctx, stop := command.Interruptible(cmd)
 			defer stop()
 			h, err := hostOf(cmd)
 			if err != nil {
@@ -62,7 +63,7 @@ to, or loading failed: what ran then stays.`,
 		},
 	}
 	flags := cmd.Flags()
-	addTime(flags, "confirm", 0, "bring back what runs now unless confirmed within `TIME`")
+	command.AddTime(flags, "confirm", 0, "bring back what runs now unless confirmed within `TIME`")
 	flags.Bool("no-confirm", false, "keep it for good at once, whoever is locked out")
 	flags.Bool("force", false, "go back also where that locks out a peer")
 	flags.Bool("no-verify", false, "do not read the rules back")

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	lab "sluice/internal/lab/cli"
 	"sluice/internal/lab/testnet"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -25,7 +26,8 @@ var update = flag.Bool("update", false, "write what commands print into the scri
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"sluice": func() { os.Exit(Main(os.Args[1:])) },
+		"sluice":     func() { os.Exit(Main(os.Args[1:])) },
+		"sluice-lab": func() { os.Exit(lab.Main(os.Args[1:])) },
 	})
 }
 

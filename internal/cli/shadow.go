@@ -15,6 +15,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/addrset"
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/build"
 	"sluice/internal/engine/shadow"
@@ -57,7 +58,7 @@ Exit status: 0 nothing would have been dropped or rejected, 1 something would,
 		RunE: runShadow,
 	}
 	flags := cmd.Flags()
-	addTime(flags, "for", defaultShadowTime, "end after `TIME`")
+	command.AddTime(flags, "for", defaultShadowTime, "end after `TIME`")
 	flags.Int("top", defaultShadowTop, "print the first `N` of each list")
 	flags.Bool("all", false, "print the lines too that would allow")
 	flags.Bool("start-tracking", false, "load it also where it would be the first to track connections")
@@ -74,7 +75,7 @@ type candidate struct {
 }
 
 func runShadow(cmd *cobra.Command, args []string) error {
-	life := timeOf(cmd.Flags(), "for")
+	life := command.TimeOf(cmd.Flags(), "for")
 	if life < time.Second {
 		return fmt.Errorf("--for %s is too short to count anything\nhint: give at least 1s", life)
 	}
@@ -87,7 +88,7 @@ func runShadow(cmd *cobra.Command, args []string) error {
 	signal.Ignore(syscall.SIGTSTP)
 	defer signal.Reset(syscall.SIGTSTP)
 
-	c, err := prepareShadow(ctx, cmd, policyArgument(args))
+	c, err := prepareShadow(ctx, cmd, command.PolicyArgument(args))
 	if err != nil {
 		return err
 	}
@@ -184,7 +185,7 @@ func bannedByCommand(ctx context.Context, h *apply.Host) (addrset.Set, error) {
 // run loads the shadow and stays until its end.
 func (c *candidate) run(ctx context.Context, cmd *cobra.Command, life time.Duration) (err error) {
 	errOut := cmd.ErrOrStderr()
-	live := colours(errOut)
+	live := command.Colours(errOut)
 	progress := linesOn(errOut, quietTime)
 	if live {
 		progress = progressOn(errOut)
@@ -211,14 +212,14 @@ func (c *candidate) run(ctx context.Context, cmd *cobra.Command, life time.Durat
 	}
 	report.Early, report.Namespace = early, optionsOf(cmd).netns
 	if optionsOf(cmd).json {
-		err = printJSON(cmd.OutOrStdout(), report)
+		err = command.PrintJSON(cmd.OutOrStdout(), report)
 	} else {
 		top, _ := cmd.Flags().GetInt("top")
 		all, _ := cmd.Flags().GetBool("all")
 		printShadow(cmd.OutOrStdout(), report, top, all)
 	}
 	if err == nil && report.Total.Refused() > 0 {
-		return errFound
+		return command.ErrFound
 	}
 	return err
 }
@@ -238,7 +239,7 @@ const readShare = 10
 // stay waits until the time is up or somebody ends it early, and shows what was
 // counted where somebody looks on.
 func (w *watch) stay(ctx context.Context, out io.Writer, live bool) (early bool, err error) {
-	out = bare(out) // it moves the cursor
+	out = command.Bare(out) // it moves the cursor
 	end := time.NewTimer(w.life)
 	defer end.Stop()
 	next := time.NewTimer(time.Second)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/shadow"
 	"sluice/internal/language/policy"
 )
@@ -110,7 +111,7 @@ func serviceText(s shadow.ServiceReport) string {
 // printShadow prints the report: a sentence first, tables behind it.
 func printShadow(w io.Writer, r *shadow.Report, top int, all bool) {
 	numbers := message.NewPrinter(language.English)
-	fmt.Fprintln(w, paint(w, "1", shadowSentence(numbers, r)))
+	fmt.Fprintln(w, command.Paint(w, "1", shadowSentence(numbers, r)))
 	if r.Total.Unjudged > 0 {
 		numbers.Fprintf(w, "%s could not be judged.\n", packetsText(numbers, r.Total.Unjudged))
 	}
@@ -202,7 +203,7 @@ func printShadowLines(w io.Writer, numbers *message.Printer, r *shadow.Report, t
 		if l.Line > 0 {
 			text = fmt.Sprintf("%s:%d: %s", l.File, l.Line, l.Text)
 		}
-		numbers.Fprintf(w, "%12d  %-7s  %s  %s\n", l.Packets, l.Hook, paint(w, verdictStyle(l.Verdict), fmt.Sprintf("%-10s", l.Verdict)), text)
+		numbers.Fprintf(w, "%12d  %-7s  %s  %s\n", l.Packets, l.Hook, command.Paint(w, verdictStyle(l.Verdict), fmt.Sprintf("%-10s", l.Verdict)), text)
 	}
 	if left > 0 {
 		fmt.Fprintf(w, "%12s  and %s\n", "…", plural(left, "other line"))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/shadow"
 )
@@ -34,7 +35,7 @@ the state cannot say any more what was meant; 2 bad use, or it could not be read
 			if err != nil {
 				return err
 			}
-			ctx, stop := interruptible(cmd)
+			ctx, stop := command.Interruptible(cmd)
 			defer stop()
 			fast, _ := cmd.Flags().GetBool("fast")
 			s, err := h.Status(ctx, !fast)
@@ -46,15 +47,15 @@ the state cannot say any more what was meant; 2 bad use, or it could not be read
 			}
 			findEdited(s)
 			if optionsOf(cmd).json {
-				err = printJSON(cmd.OutOrStdout(), s)
+				err = command.PrintJSON(cmd.OutOrStdout(), s)
 			} else {
-				printStatus(cmd.OutOrStdout(), s, hereArguments(cmd))
+				printStatus(cmd.OutOrStdout(), s, command.HereArguments(cmd))
 				if s.Shadow {
 					fmt.Fprintln(cmd.OutOrStdout(), "shadow       a policy is tried beside it (sluice shadow), which enforces nothing and ends by itself")
 				}
 			}
 			if err == nil && !s.Fine() {
-				return errFound
+				return command.ErrFound
 			}
 			return err
 		},
@@ -69,7 +70,7 @@ the state cannot say any more what was meant; 2 bad use, or it could not be read
 func unreadable(err error) error {
 	var e *apply.UnreadableError
 	if errors.As(err, &e) {
-		return &foundError{err.Error()}
+		return command.Found(err.Error())
 	}
 	return err
 }
@@ -83,35 +84,35 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	case apply.Changing:
 		fmt.Fprintf(w, "%s is changing the firewall\n", s.Busy)
 	case apply.Gone:
-		fmt.Fprintf(w, "%s generation %d should run, but its rules are gone: somebody took them away\n", paint(w, "31", "GONE"), s.Generation.Number)
+		fmt.Fprintf(w, "%s generation %d should run, but its rules are gone: somebody took them away\n", command.Paint(w, "31", "GONE"), s.Generation.Number)
 		fmt.Fprintf(w, "hint         sluice restore%s loads the confirmed policy\n", here)
 	case apply.Unmarked:
-		fmt.Fprintf(w, "%s generation %d should run; table sluice_generation, which says so in the kernel, was deleted\n", paint(w, "31", "UNMARKED"), s.Generation.Number)
+		fmt.Fprintf(w, "%s generation %d should run; table sluice_generation, which says so in the kernel, was deleted\n", command.Paint(w, "31", "UNMARKED"), s.Generation.Number)
 		if s.Boot == s.Generation.Number {
 			fmt.Fprintf(w, "hint         sluice restore%s puts it back\n", here)
 		} else {
 			fmt.Fprintln(w, "hint         apply the policy again")
 		}
 	case apply.Foreign:
-		fmt.Fprintf(w, "%s rules of sluice's run that this state does not know (%s)\n", paint(w, "31", "UNKNOWN"), orNone(s.Mark))
+		fmt.Fprintf(w, "%s rules of sluice's run that this state does not know (%s)\n", command.Paint(w, "31", "UNKNOWN"), orNone(s.Mark))
 		fmt.Fprintf(w, "hint         apply a policy, or sluice remove%s\n", here)
 	}
 	if g := s.Generation; g != nil {
 		fmt.Fprintf(w, "generation   %d of %s\n", g.Number, policyName(g))
 		fmt.Fprintf(w, "since        %s%s\n", s.Since.Local().Format(time.DateTime), by(g.By))
 		if g.Closed {
-			fmt.Fprintf(w, "%s       the confirmed policy could not be restored: only ssh comes in\n", paint(w, "31", "closed"))
+			fmt.Fprintf(w, "%s       the confirmed policy could not be restored: only ssh comes in\n", command.Paint(w, "31", "closed"))
 			fmt.Fprintf(w, "hint         apply a policy, or sluice rollback%s to a generation of sluice history%s\n", here, here)
 		}
 	}
 	switch {
 	case s.Pending != nil && s.Pending.Left() == 0 && s.Condition == apply.Changing:
-		fmt.Fprintf(w, "%s      time is up: going back to %s\n", paint(w, "33", "pending"), generationName(s.Pending.Previous))
+		fmt.Fprintf(w, "%s      time is up: going back to %s\n", command.Paint(w, "33", "pending"), generationName(s.Pending.Previous))
 	case s.Pending != nil && s.Pending.Left() == 0:
 		fmt.Fprintf(w, "%s      was not confirmed in time, and going back to %s failed: it is tried again by the watcher and by the next command\n",
-			paint(w, "31", "pending"), generationName(s.Pending.Previous))
+			command.Paint(w, "31", "pending"), generationName(s.Pending.Previous))
 	case s.Pending != nil:
-		fmt.Fprintf(w, "%s      goes back to %s in %s unless you run: sluice confirm%s\n", paint(w, "33", "pending"),
+		fmt.Fprintf(w, "%s      goes back to %s in %s unless you run: sluice confirm%s\n", command.Paint(w, "33", "pending"),
 			generationName(s.Pending.Previous), leftText(s.Pending), here)
 	case s.Generation != nil && s.Boot != s.Generation.Number:
 		fmt.Fprintf(w, "boot         %s\n", generationName(s.Boot))
@@ -121,22 +122,22 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 		return
 	}
 	for _, name := range s.Edited {
-		fmt.Fprintf(w, "%s       %s is not what runs: sluice diff%s %s says what it would change\n", paint(w, "33", "edited"), plainName(name), here, plainName(shellWord(s.Generation.Policy)))
+		fmt.Fprintf(w, "%s       %s is not what runs: sluice diff%s %s says what it would change\n", command.Paint(w, "33", "edited"), command.PlainName(name), here, command.PlainName(command.ShellWord(s.Generation.Policy)))
 	}
 	if s.EditedUnread != "" {
-		fmt.Fprintf(w, "%s       the policy file cannot be compared with what runs: %s\n", paint(w, "33", "edited"), strings.ReplaceAll(s.EditedUnread, "\n", "\n             "))
+		fmt.Fprintf(w, "%s       the policy file cannot be compared with what runs: %s\n", command.Paint(w, "33", "edited"), strings.ReplaceAll(s.EditedUnread, "\n", "\n             "))
 	}
 	for _, i := range s.Waiting {
 		printWaiting(w, i, s.Boot == s.Generation.Number, here)
 	}
 	if s.Grace > 0 {
-		fmt.Fprintf(w, "%s        %s\n", paint(w, "33", "grace"), graceText(s.Grace))
+		fmt.Fprintf(w, "%s        %s\n", command.Paint(w, "33", "grace"), graceText(s.Grace))
 	}
 	printStanding(w, s.Host, s.Generation.Number, here)
 	printDrift(w, s, here)
 	for _, c := range s.Full {
 		fmt.Fprintf(w, "%s         the table of %s:%d was full for %s: sources beyond it share one limit\n",
-			paint(w, "33", "full"), c.Origin.File, c.Origin.Line, plural(c.Packets, "packet"))
+			command.Paint(w, "33", "full"), c.Origin.File, c.Origin.Line, plural(c.Packets, "packet"))
 	}
 	if len(s.Counters) > 0 {
 		fmt.Fprintf(w, "\n%12s %14s  rule\n", "packets", "bytes")
@@ -157,7 +158,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 // printLost says that the next boot closes the host.
 func printLost(w io.Writer, s *apply.Status) {
 	if s.Lost != "" {
-		fmt.Fprintf(w, "%s         the next boot closes the host but for ssh, since it is not known what was confirmed: %s\n", paint(w, "31", "lost"), s.Lost)
+		fmt.Fprintf(w, "%s         the next boot closes the host but for ssh, since it is not known what was confirmed: %s\n", command.Paint(w, "31", "lost"), s.Lost)
 		fmt.Fprintln(w, "hint         apply a policy")
 	}
 }
@@ -165,10 +166,10 @@ func printLost(w io.Writer, s *apply.Status) {
 // printStanding says what of the host has changed since the rules were loaded.
 func printStanding(w io.Writer, h apply.Standing, generation int, here string) {
 	for _, m := range h.Moved {
-		fmt.Fprintf(w, "%s         %s since generation %d: sluice sync%s brings it in\n", paint(w, "31", "host"), m, generation, here)
+		fmt.Fprintf(w, "%s         %s since generation %d: sluice sync%s brings it in\n", command.Paint(w, "31", "host"), m, generation, here)
 	}
 	for _, text := range h.Fixed {
-		fmt.Fprintf(w, "%s         %s since generation %d, which is in the rules themselves: apply the policy again\n", paint(w, "31", "host"), text, generation)
+		fmt.Fprintf(w, "%s         %s since generation %d, which is in the rules themselves: apply the policy again\n", command.Paint(w, "31", "host"), text, generation)
 	}
 	for i, m := range h.Taken {
 		times, later := 0, false
@@ -187,7 +188,7 @@ func printStanding(w io.Writer, h apply.Standing, generation int, here string) {
 		fmt.Fprintf(w, "host         %s, taken over %s%s\n", m, m.Taken.Local().Format(time.DateTime), text)
 	}
 	if len(h.Lost) > 0 {
-		fmt.Fprintf(w, "%s         %s\n", paint(w, "33", "host"), apply.NoDefaultRoute(h.Lost))
+		fmt.Fprintf(w, "%s         %s\n", command.Paint(w, "33", "host"), apply.NoDefaultRoute(h.Lost))
 	}
 }
 
@@ -198,10 +199,10 @@ func printWaiting(w io.Writer, i apply.Waiting, boots bool, here string) {
 		mend = "sluice sync" + here
 	}
 	if i.There {
-		fmt.Fprintf(w, "%s      interface %s was not there when the rules were loaded, and is now: %s brings it in\n", paint(w, "33", "waiting"), i.Interface, mend)
+		fmt.Fprintf(w, "%s      interface %s was not there when the rules were loaded, and is now: %s brings it in\n", command.Paint(w, "33", "waiting"), i.Interface, mend)
 		return
 	}
-	fmt.Fprintf(w, "%s      there is no interface %s, so the rules were loaded without it; once it is up: %s\n", paint(w, "33", "waiting"), i.Interface, mend)
+	fmt.Fprintf(w, "%s      there is no interface %s, so the rules were loaded without it; once it is up: %s\n", command.Paint(w, "33", "waiting"), i.Interface, mend)
 }
 
 func printDrift(w io.Writer, s *apply.Status, here string) {
@@ -210,10 +211,10 @@ func printDrift(w io.Writer, s *apply.Status, here string) {
 		return
 	}
 	for _, d := range s.Drift {
-		fmt.Fprintf(w, "%s        %s\n", paint(w, "31", "drift"), apply.DescribeDifference(d))
+		fmt.Fprintf(w, "%s        %s\n", command.Paint(w, "31", "drift"), apply.DescribeDifference(d))
 	}
 	for _, d := range s.Sysctls {
-		fmt.Fprintf(w, "%s        sysctl %s: want %s, have %s\n", paint(w, "31", "drift"), d.Name, d.Want, d.Have)
+		fmt.Fprintf(w, "%s        sysctl %s: want %s, have %s\n", command.Paint(w, "31", "drift"), d.Name, d.Want, d.Have)
 	}
 	if s.Generation != nil && s.Boot == s.Generation.Number {
 		fmt.Fprintf(w, "hint         sluice restore%s puts it back\n", here)
@@ -233,7 +234,7 @@ func counterText(c apply.Counter) string {
 	if c.Origin.File == "" || c.Origin.Line == 0 {
 		return text
 	}
-	return fmt.Sprintf("%s:%d: %s", plainName(c.Origin.File), c.Origin.Line, text)
+	return fmt.Sprintf("%s:%d: %s", command.PlainName(c.Origin.File), c.Origin.Line, text)
 }
 
 func by(a apply.Author) string {
@@ -244,7 +245,7 @@ func by(a apply.Author) string {
 	if a.From != "" {
 		text += " from " + a.From
 	}
-	return plainName(text)
+	return command.PlainName(text)
 }
 
 // graceText says how long connections pass that nobody knows.

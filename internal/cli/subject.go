@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
 )
@@ -22,8 +23,8 @@ import (
 func (p *pipeline) subject(cmd *cobra.Command, args []string, described string) (name string, back func(), err error) {
 	back = func() {}
 	if len(args) > 0 || described != "" {
-		p.policy, err = loadPolicy(cmd.InOrStdin(), policyArgument(args))
-		return policyArgument(args), back, err
+		p.policy, err = loadPolicy(cmd.InOrStdin(), command.PolicyArgument(args))
+		return command.PolicyArgument(args), back, err
 	}
 	back, err = p.running(cmd)
 	var closed *apply.ClosedRunsError
@@ -38,10 +39,10 @@ func (p *pipeline) subject(cmd *cobra.Command, args []string, described string) 
 			why = "only root may read the policy that runs"
 		}
 		if p.warn != nil {
-			fmt.Fprintf(p.warn, "%s %s, so this is about %s\n", paint(p.warn, "33", "note:"), why, defaultPolicy)
+			fmt.Fprintf(p.warn, "%s %s, so this is about %s\n", command.Paint(p.warn, "33", "note:"), why, command.DefaultPolicy)
 		}
-		p.policy, err = loadPolicy(cmd.InOrStdin(), defaultPolicy)
-		return defaultPolicy, func() {}, err
+		p.policy, err = loadPolicy(cmd.InOrStdin(), command.DefaultPolicy)
+		return command.DefaultPolicy, func() {}, err
 	}
 	return "", func() {}, err
 }

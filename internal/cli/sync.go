@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
 
@@ -42,7 +43,7 @@ brought in, or nothing ran and the host is closed; 2 bad use, or it could not be
 		Example: "  sluice sync\n  sluice sync --json | jq .moves\n  sluice sync --follow --netns customer7",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := interruptible(cmd)
+			ctx, stop := command.Interruptible(cmd)
 			defer stop()
 			h, err := hostOf(cmd)
 			if err != nil {
@@ -62,7 +63,7 @@ brought in, or nothing ran and the host is closed; 2 bad use, or it could not be
 			var closed *apply.ClosedError
 			var drift *apply.DriftError
 			if errors.As(err, &left) || errors.As(err, &closed) && closed.Err == nil || errors.As(err, &drift) {
-				return &foundError{err.Error()}
+				return command.Found(err.Error())
 			}
 			return unreadable(err)
 		},
@@ -75,7 +76,7 @@ brought in, or nothing ran and the host is closed; 2 bad use, or it could not be
 func reportSynced(cmd *cobra.Command, out *apply.Synced) error {
 	w := cmd.OutOrStdout()
 	if optionsOf(cmd).json {
-		return printJSON(w, out)
+		return command.PrintJSON(w, out)
 	}
 	printSynced(cmd, out)
 	switch {

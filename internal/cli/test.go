@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/expect"
 	"sluice/internal/prove/query"
@@ -93,8 +94,8 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	flags.StringArrayVar(&files, "expect", nil, "read expectations from `FILE` too; may be given several times")
 	flags.StringVar(&described, "host", "", "test for the host described in `FACTS.json`")
 	flags.BoolVar(&offline, "offline", false, "download no list, use the copies")
-	must(cmd.MarkFlagFilename("expect", "yaml", "yml"))
-	must(cmd.MarkFlagFilename("host", "json"))
+	command.Must(cmd.MarkFlagFilename("expect", "yaml", "yml"))
+	command.Must(cmd.MarkFlagFilename("host", "json"))
 	return cmd
 }
 
@@ -111,13 +112,13 @@ func moved(cmd *cobra.Command, tested error) error {
 	}
 	if !optionsOf(cmd).json {
 		for _, m := range now.Moved {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s since generation %d, which the rules in the kernel do not know\nhint: sluice sync%s brings it in\n", m, generation, hereArguments(cmd))
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s since generation %d, which the rules in the kernel do not know\nhint: sluice sync%s brings it in\n", m, generation, command.HereArguments(cmd))
 		}
 		for _, text := range now.Fixed {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s since generation %d, which is in the rules in the kernel\nhint: apply the policy again\n", text, generation)
 		}
 	}
-	return cmp.Or(tested, error(errFound))
+	return cmp.Or(tested, error(command.ErrFound))
 }
 
 // testedJSON is what "test --json" prints.
@@ -165,7 +166,7 @@ func reportTests(cmd *cobra.Command, file string, results []expect.Result) error
 	}
 	w := cmd.OutOrStdout()
 	if optionsOf(cmd).json {
-		if err := printJSON(w, out); err != nil {
+		if err := command.PrintJSON(w, out); err != nil {
 			return err
 		}
 	} else {
@@ -179,9 +180,9 @@ func reportTests(cmd *cobra.Command, file string, results []expect.Result) error
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s expects nothing\nhint: write under expect what must hold, such as - deny ssh from not office\n", fileName(file))
 		}
 	case failing > 0 && optionsOf(cmd).json:
-		return errFound
+		return command.ErrFound
 	case failing > 0:
-		return &foundError{fmt.Sprintf("%s of %s in %s", oneFails(failing), plural(len(results), "expectation"), fileName(file))}
+		return command.Found(fmt.Sprintf("%s of %s in %s", oneFails(failing), plural(len(results), "expectation"), fileName(file)))
 	case optionsOf(cmd).json:
 	case unjudged > 0:
 		fmt.Fprintf(cmd.ErrOrStderr(), "none of %s in %s fails, and of %d nothing was judged\n", plural(len(results), "expectation"), fileName(file), unjudged)
@@ -212,13 +213,13 @@ func printResult(w io.Writer, r *expect.Result) {
 	x := r.Expectation
 	switch {
 	case r.Note != "":
-		fmt.Fprintf(w, "%s    %s: %s\n        %s\n", paint(w, "33", "note"), x.Pos, x.Text, strings.ReplaceAll(r.Note, "\n", "\n        "))
+		fmt.Fprintf(w, "%s    %s: %s\n        %s\n", command.Paint(w, "33", "note"), x.Pos, x.Text, strings.ReplaceAll(r.Note, "\n", "\n        "))
 		return
 	case r.Holds():
-		fmt.Fprintf(w, "%s      %s: %s\n", paint(w, "32", "ok"), x.Pos, x.Text)
+		fmt.Fprintf(w, "%s      %s: %s\n", command.Paint(w, "32", "ok"), x.Pos, x.Text)
 		return
 	}
-	fmt.Fprintf(w, "%s  %s: %s\n", paint(w, "31", "FAILED"), x.Pos, paint(w, "1", x.Text))
+	fmt.Fprintf(w, "%s  %s: %s\n", command.Paint(w, "31", "FAILED"), x.Pos, command.Paint(w, "1", x.Text))
 	fmt.Fprintln(w, failuresText(r.Failures, "        "))
 }
 

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"sluice/internal/cli/command"
 )
 
 // TestPromises holds the section of the manual about sluice test to what the
@@ -26,11 +28,11 @@ func TestPromises(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	command, want, _ := strings.Cut(here[1], "\n")
+	asked, want, _ := strings.Cut(here[1], "\n")
 	var out, errOut strings.Builder
-	status := run(append(strings.Fields(strings.TrimPrefix(command, "$ sluice ")), "--host", "facts.json", "--state-dir", "state"), nil, &out, &errOut)
+	status := command.Run(Root(), append(strings.Fields(strings.TrimPrefix(asked, "$ sluice ")), "--host", "facts.json", "--state-dir", "state"), nil, &out, &errOut)
 	if got := out.String(); status != 1 || strings.TrimSpace(got) != strings.TrimSpace(want) {
-		t.Errorf("%s\n%s%s\nthe manual has\n%s", command, got, errOut.String(), want)
+		t.Errorf("%s\n%s%s\nthe manual has\n%s", asked, got, errOut.String(), want)
 	}
 }
 

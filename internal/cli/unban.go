@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
 
@@ -40,19 +41,19 @@ use, or it failed.`,
 			if err != nil {
 				return err
 			}
-			ctx, stop := interruptible(cmd)
+			ctx, stop := command.Interruptible(cmd)
 			defer stop()
 			out, err := h.Unban(ctx, what)
 			if err != nil {
 				return err
 			}
 			if optionsOf(cmd).json {
-				err = printJSON(cmd.OutOrStdout(), out)
+				err = command.PrintJSON(cmd.OutOrStdout(), out)
 			} else if out.Lifted > 0 || len(out.NotThere) == 0 {
 				fmt.Fprintf(cmd.OutOrStdout(), "lifted %s\n", plural(out.Lifted, "ban"))
 			}
 			if err == nil && len(out.NotThere) > 0 {
-				return &foundError{notBannedText(out)}
+				return command.Found(notBannedText(out))
 			}
 			return err
 		},

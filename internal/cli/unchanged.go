@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"sluice"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/resolve"
 )
@@ -107,5 +108,5 @@ func thisProgram() (string, error) {
 	if err := unix.Stat(name, &st); err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%q %s %d %d %d %d %d", name, buildVersion(), st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()), nil
+	return fmt.Sprintf("%q %s %d %d %d %d %d", name, sluice.Version(), st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()), nil
 }

@@ -41,7 +41,7 @@ func (c sumCase) sum(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := newRoot()
+	root := Root()
 	cmd, args, err := root.Find(append([]string{"apply", file}, c.args...))
 	if err != nil {
 		t.Fatal(err)

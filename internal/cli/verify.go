@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/backend"
+	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/build"
 	"sluice/internal/engine/verify"
@@ -113,7 +114,7 @@ type beside struct {
 func (b beside) matters() bool { return b.Opens || b.Kind == attached.Netfilter && !b.Anywhere }
 
 func runVerify(cmd *cobra.Command, args []string) error {
-	ctx, stop := interruptible(cmd)
+	ctx, stop := command.Interruptible(cmd)
 	defer stop()
 	h, err := hostOf(cmd)
 	if err != nil {
@@ -149,13 +150,13 @@ func runVerify(cmd *cobra.Command, args []string) error {
 		})
 	}
 	if o.json {
-		err = printJSON(cmd.OutOrStdout(), out)
+		err = command.PrintJSON(cmd.OutOrStdout(), out)
 	} else {
-		printVerified(cmd.OutOrStdout(), &out, hereArguments(cmd))
+		printVerified(cmd.OutOrStdout(), &out, command.HereArguments(cmd))
 	}
 	if err == nil && (!v.Proved || v.Closed || len(out.Untold) > 0 ||
 		slices.ContainsFunc(out.Unproved, unproved.matters) || slices.ContainsFunc(out.Attached, beside.matters)) {
-		err = errFound
+		err = command.ErrFound
 	}
 	return err
 }
@@ -203,16 +204,16 @@ func printVerified(w io.Writer, v *verifiedJSON, here string) {
 		name = "the policy"
 	}
 	if v.Closed {
-		fmt.Fprintf(w, "%s       the confirmed policy could not be restored, so the closed policy runs (generation %d): only ssh comes in\n", paint(w, "31", "closed"), v.Generation)
+		fmt.Fprintf(w, "%s       the confirmed policy could not be restored, so the closed policy runs (generation %d): only ssh comes in\n", command.Paint(w, "31", "closed"), v.Generation)
 		fmt.Fprintf(w, "hint         apply a policy, or sluice rollback%s to a generation of sluice history%s\n", here, here)
 	}
 	switch {
 	case v.Proved:
-		fmt.Fprintf(w, "%s every packet gets what %s says %s\n", paint(w, "32", "proved:"), name, provedText(v.Proof))
+		fmt.Fprintf(w, "%s every packet gets what %s says %s\n", command.Paint(w, "32", "proved:"), name, provedText(v.Proof))
 	case v.Nothing:
 		printNothingLoaded(w, v.Verified, name, here)
 	default:
-		fmt.Fprintf(w, "%s %s %s\n", paint(w, "31", "not proved:"), notProvedText(v.Verified, name), provedText(v.Proof))
+		fmt.Fprintf(w, "%s %s %s\n", command.Paint(w, "31", "not proved:"), notProvedText(v.Verified, name), provedText(v.Proof))
 	}
 	for _, d := range v.Differences {
 		if !v.Nothing { // else there is one reason for all
@@ -223,21 +224,21 @@ func printVerified(w io.Writer, v *verifiedJSON, here string) {
 		printUnread(w, u)
 	}
 	for _, text := range v.Opaque {
-		fmt.Fprintf(w, "%s      nobody can decide: %s\n", paint(w, "33", "opaque"), text)
+		fmt.Fprintf(w, "%s      nobody can decide: %s\n", command.Paint(w, "33", "opaque"), text)
 	}
 	for i, e := range v.Strange {
 		if i == mostStrange {
 			fmt.Fprintf(w, "             and %s more (--json names them)\n", plural(len(v.Strange)-i, "element"))
 			break
 		}
-		fmt.Fprintf(w, "%s     set %s holds %s; its rules make: %s\n", paint(w, "31", "element"), e.Set, e.Kernel, e.Expected)
+		fmt.Fprintf(w, "%s     set %s holds %s; its rules make: %s\n", command.Paint(w, "31", "element"), e.Set, e.Kernel, e.Expected)
 	}
 	printStanding(w, v.Host, v.Generation, here)
 	for _, d := range v.Bans {
-		fmt.Fprintf(w, "%s         %s\n", paint(w, "31", "ban"), apply.DescribeDifference(d))
+		fmt.Fprintf(w, "%s         %s\n", command.Paint(w, "31", "ban"), apply.DescribeDifference(d))
 	}
 	for _, d := range v.Longer {
-		fmt.Fprintf(w, "%s       %s\n", paint(w, "31", "grace"), apply.DescribeDifference(d))
+		fmt.Fprintf(w, "%s       %s\n", command.Paint(w, "31", "grace"), apply.DescribeDifference(d))
 	}
 	if v.Grace > 0 && len(v.Longer) == 0 {
 		fmt.Fprintf(w, "grace        %s: what is proved is what holds then\n", graceText(v.Grace))
@@ -253,13 +254,13 @@ func printVerified(w io.Writer, v *verifiedJSON, here string) {
 	}
 	for _, c := range v.Unproved {
 		fmt.Fprintf(w, "%s     chain %s of table %s %s (%s, at %s, priority %d) is not ours and %s\n",
-			paint(w, "33", "unproved"), c.Name, c.Family, c.Table, madeBy(c.ForeignChain), c.Hook, c.Priority, c.text())
+			command.Paint(w, "33", "unproved"), c.Name, c.Family, c.Table, madeBy(c.ForeignChain), c.Hook, c.Priority, c.text())
 	}
 	for _, b := range v.Attached {
-		fmt.Fprintf(w, "%s     %s\n", paint(w, "33", "unproved"), b.Text)
+		fmt.Fprintf(w, "%s     %s\n", command.Paint(w, "33", "unproved"), b.Text)
 	}
 	for _, text := range v.Untold {
-		fmt.Fprintf(w, "%s     cannot tell: %s\n", paint(w, "33", "unproved"), text)
+		fmt.Fprintf(w, "%s     cannot tell: %s\n", command.Paint(w, "33", "unproved"), text)
 	}
 }
 
@@ -273,14 +274,14 @@ func printNothingLoaded(w io.Writer, v *apply.Verified, name, here string) {
 	if v.Generation != 0 {
 		why = fmt.Sprintf("generation %d should run, but its rules are gone: somebody took them away", v.Generation)
 	}
-	fmt.Fprintf(w, "%s nothing of Sluice's is loaded here; %s\n", paint(w, "31", "not proved:"), why)
+	fmt.Fprintf(w, "%s nothing of Sluice's is loaded here; %s\n", command.Paint(w, "31", "not proved:"), why)
 	switch {
 	case v.Boot != 0:
 		fmt.Fprintf(w, "hint         sluice restore%s loads the confirmed policy\n", here)
 	case v.Generation != 0:
 		fmt.Fprintln(w, "hint         apply the policy again")
 	default:
-		fmt.Fprintf(w, "hint         sluice apply %s%s loads it\n", shellWord(name), here)
+		fmt.Fprintf(w, "hint         sluice apply %s%s loads it\n", command.ShellWord(name), here)
 	}
 	fmt.Fprintf(w, "so           %s (--json names them)\n", notProvedText(v, name))
 }
@@ -336,7 +337,7 @@ func choice(is bool, yes, no string) string {
 }
 
 func printDisproof(w io.Writer, d verify.Difference) {
-	fmt.Fprintf(w, "\n%s       %s: %s\n", paint(w, "31", "packet"), d.Way, d.Packet)
+	fmt.Fprintf(w, "\n%s       %s: %s\n", command.Paint(w, "31", "packet"), d.Way, d.Packet)
 	printOutcome(w, "policy", d.Expected)
 	printOutcome(w, "kernel", d.Kernel)
 	fmt.Fprintf(w, "  %-10s %s\n", "all of", d.About)
@@ -361,7 +362,7 @@ func printUnread(w io.Writer, u backend.Unlifted) {
 	if u.Handle > 0 {
 		place += fmt.Sprintf(" (handle %d)", u.Handle)
 	}
-	fmt.Fprintf(w, "%s     %s: %s: %s\n", paint(w, "33", "not read"), place, u.Text, u.Why)
+	fmt.Fprintf(w, "%s     %s: %s: %s\n", command.Paint(w, "33", "not read"), place, u.Text, u.Why)
 }
 
 func madeBy(c host.ForeignChain) string {

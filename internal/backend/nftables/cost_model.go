@@ -110,7 +110,7 @@ type PacketCosts struct {
 
 // DefaultCosts is the model where nobody has measured the host: rounded from what
 //
-//	sluice bench calibrate
+//	sluice-lab bench calibrate
 //
 // measures, on Linux 6.18 with nft 1.0.6, with retpolines, on two busy cores.
 func DefaultCosts() CostModel {

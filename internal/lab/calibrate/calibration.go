@@ -95,7 +95,7 @@ func Load(stateDir string) (*Calibration, error) {
 		return nil, nil
 	}
 	if regular.Unfit(err) {
-		return nil, fmt.Errorf("%w\nhint: remove it, or run sluice bench calibrate again", err)
+		return nil, fmt.Errorf("%w\nhint: remove it, or run sluice-lab bench calibrate again", err)
 	}
 	if err != nil {
 		return nil, err

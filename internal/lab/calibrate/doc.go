@@ -1,7 +1,7 @@
 // Package calibrate measures on a host what the cost model of a backend is made of,
 // and keeps it: what a lookup, a comparison, a base chain cost a packet here; what
 // sets and rules take of kernel memory, and how long they load. Callers: cli, for
-// "sluice bench calibrate" and for all that compiles a policy.
+// "sluice-lab bench calibrate" and for all that compiles a policy.
 //
 // The words:
 //

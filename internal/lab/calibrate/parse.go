@@ -15,7 +15,7 @@ import (
 )
 
 // wayOut ends every error about a file.
-const wayOut = "\nhint: \"sluice bench calibrate\" measures anew, \"sluice bench calibrate --remove\" goes back to the figures that come with Sluice"
+const wayOut = "\nhint: \"sluice-lab bench calibrate\" measures anew, \"sluice-lab bench calibrate --remove\" goes back to the figures that come with Sluice"
 
 // OtherVersionError says that a file is of a version of Sluice that measured other
 // constants.

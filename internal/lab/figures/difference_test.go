@@ -87,7 +87,7 @@ func TestCompareOfTheSameIsQuiet(t *testing.T) {
 // A policy that was edited between two runs is no change of what it costs.
 func TestCompareOfOtherTraffic(t *testing.T) {
 	run := func(text ...string) *Report {
-		return &Report{Command: "sluice bench packet", Sections: []Section{{Name: Traffic, Text: text}}}
+		return &Report{Command: "sluice-lab bench packet", Sections: []Section{{Name: Traffic, Text: text}}}
 	}
 	old := run("IPv4, banned: from 1 source", "IPv4, allowed: from 9 sources")
 	if w := Compare(old, run("IPv4, banned: from 1 source", "IPv4, established: from 7 sources"), 0.02).Warnings; len(w) != 0 {

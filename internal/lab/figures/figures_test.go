@@ -17,7 +17,7 @@ import (
 
 func report() *Report {
 	r := &Report{
-		Schema: Schema, Title: "What packets pay", Command: "sluice bench packet", Version: "test",
+		Schema: Schema, Title: "What packets pay", Command: "sluice-lab bench packet", Version: "test",
 		When: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Took: 12, Seed: 1,
 		Machine:  Machine{Kernel: "6.18", Processors: 2, Processor: "a processor", Load: 0.5},
 		Warnings: []string{"ufw is left out: it is not installed"},

@@ -51,14 +51,14 @@ func Load(file string) (*Report, error) {
 func Parse(file string, data []byte) (*Report, error) {
 	r := &Report{}
 	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("%s%s: no report of a measurement: %w\nhint: --save FILE of sluice bench, load and story writes one", file, position(data, err), err)
+		return nil, fmt.Errorf("%s%s: no report of a measurement: %w\nhint: --save FILE of sluice-lab bench, load and story writes one", file, position(data, err), err)
 	}
 	if r.Schema != Schema {
-		return nil, fmt.Errorf("%s: its schema is %q, this version reads %s\nhint: --save FILE of sluice bench, load and story writes one", file, r.Schema, Schema)
+		return nil, fmt.Errorf("%s: its schema is %q, this version reads %s\nhint: --save FILE of sluice-lab bench, load and story writes one", file, r.Schema, Schema)
 	}
 	for _, g := range r.Goals {
 		if g.Reached != Yes && g.Reached != No && g.Reached != NotShown {
-			return nil, fmt.Errorf("%s: of the goal %q it says reached: %q, which is none of %s, %s, %s\nhint: --save FILE of sluice bench, load and story writes one", file, visible(g.Name), g.Reached, Yes, No, NotShown)
+			return nil, fmt.Errorf("%s: of the goal %q it says reached: %q, which is none of %s, %s, %s\nhint: --save FILE of sluice-lab bench, load and story writes one", file, visible(g.Name), g.Reached, Yes, No, NotShown)
 		}
 	}
 	r.showAll()

@@ -44,7 +44,7 @@ func (b *bench) candidates() error {
 		return err
 	}
 	s := figures.Section{Name: "candidates", Title: "One country, in each of Sluice's layouts", Text: []string{
-		"A packet of a member and one of another source, over the bare stack. Sluice chooses among these by costs that it has built in, or by those that sluice bench calibrate measured.",
+		"A packet of a member and one of another source, over the bare stack. Sluice chooses among these by costs that it has built in, or by those that sluice-lab bench calibrate measured.",
 	}}
 	for _, f := range []addrset.Family{addrset.IPv4, addrset.IPv6} {
 		if err := b.candidatesOf(&s, file, f); err != nil {

@@ -9,7 +9,7 @@ import (
 	"sluice/internal/lab/stats"
 )
 
-// Side is one of two loads that are compared, as a report that "sluice load" has
+// Side is one of two loads that are compared, as a report that "sluice-lab load" has
 // made.
 type Side struct {
 	Name   string // what tables and charts call it
@@ -74,7 +74,7 @@ func (s Side) section() (*figures.Section, error) {
 			return c, nil
 		}
 	}
-	return nil, fmt.Errorf("%s is no report of a load\nhint: sluice load URL --save FILE writes one", s.Name)
+	return nil, fmt.Errorf("%s is no report of a load\nhint: sluice-lab load URL --save FILE writes one", s.Name)
 }
 
 func subjectsOf(s *figures.Section) []string {

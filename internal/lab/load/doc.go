@@ -1,5 +1,5 @@
 // Package load asks a web server again and again and records what came back over
-// time: requests per second, errors by kind, connect times, latencies. "sluice load"
+// time: requests per second, errors by kind, connect times, latencies. "sluice-lab load"
 // and the stories call it.
 //
 // The words:

@@ -80,7 +80,7 @@ func (s *Stage) ask(ctx context.Context, from *testnet.Namespace, a Asking) (*As
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, s.Binary, "story", "ask")
+	cmd := exec.CommandContext(ctx, s.options.Lab, "story", "ask")
 	if s.report.Machine.Counted && a.Requests > 0 {
 		// What the load itself does at times of its own choice would be counted.
 		cmd.Env = append(os.Environ(), "GOGC=off")

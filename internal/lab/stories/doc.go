@@ -1,7 +1,7 @@
 // Package stories replays incidents in which a firewall took a service down: each
 // is built out of network namespaces with the real programs, measured, explained
 // by what the kernel shows, given Sluice's answer by the real command, and
-// measured again. "sluice story" calls it.
+// measured again. "sluice-lab story" calls it.
 //
 // The words:
 //

@@ -137,7 +137,7 @@ func playFour(ctx context.Context, s *Stage) error {
 		{sluiceFlow, true, apply(answer)},
 	}
 	if err := testnet.Flowtable.Ask(); err != nil {
-		s.Warn("this kernel has no flowtables, so nothing here goes by one, and what needs one is left out: sluice story 4 --kernel 6.12 plays the whole story")
+		s.Warn("this kernel has no flowtables, so nothing here goes by one, and what needs one is left out: sluice-lab story 4 --kernel 6.12 plays the whole story")
 		ways = []hosted{ways[0], ways[1], ways[3]}
 	}
 	asked := ways

@@ -146,7 +146,8 @@ func TestKilledStoryLeavesNothing(t *testing.T) {
 // TestInterruptedStoryLeavesNothing interrupts the real command in the midst.
 func TestInterruptedStoryLeavesNothing(t *testing.T) {
 	testnet.Require(t, append(two.Needs, testnet.Namespaces, testnet.Nftables)...)
-	cmd := exec.Command(builtSluice(t), "story", "2", "--short")
+	_, lab := built(t)
+	cmd := exec.Command(lab, "story", "2", "--short")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	said, err := cmd.StderrPipe()
 	if err == nil {

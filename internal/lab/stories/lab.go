@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +29,7 @@ func RunInLab(ctx context.Context, story Story, kernel string, o Options) (*figu
 	defer os.RemoveAll(dir)
 	const there = "/tmp/report.json"
 	here := filepath.Join(dir, "report.json")
-	args := []string{"sluice", "story", fmt.Sprint(story.Number), "--in-lab", "--save", there, "--seed", fmt.Sprint(o.Seed)}
+	args := []string{"sluice-lab", "story", fmt.Sprint(story.Number), "--in-lab", "--save", there, "--seed", fmt.Sprint(o.Seed)}
 	if o.Short {
 		args = append(args, "--short")
 	}
@@ -40,7 +41,7 @@ func RunInLab(ctx context.Context, story Story, kernel string, o Options) (*figu
 	}
 	out := &lines{say: o.say}
 	err = kernels.Run(ctx, kernels.Options{
-		Kernel: kernel, Binary: o.Binary, Programs: story.Programs, Files: files, Counted: true,
+		Kernel: kernel, Binary: o.Binary, Programs: append(slices.Clip(story.Programs), o.Lab), Files: files, Counted: true,
 		// The table of the report stays in there: it is printed here.
 		Directory: "/tmp", Command: strings.Join(args, " ") + " >/dev/null",
 		Out: out, Results: map[string]string{there: here}, Say: o.say, Longest: longestInLab,

@@ -20,6 +20,7 @@ import (
 // Options say how a story is played.
 type Options struct {
 	Binary    string // of sluice
+	Lab       string // of sluice-lab, which asks from inside namespaces (AskChild)
 	Version   string // of sluice, for the report
 	Command   string // as it can be given again
 	Countries string // state directory with country data

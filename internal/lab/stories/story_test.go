@@ -19,14 +19,14 @@ import (
 	"sluice/internal/lab/testnet"
 )
 
-// builtSluice is the real program, built from here.
-func builtSluice(t *testing.T) string {
+// built are the real programs sluice and sluice-lab, built from here.
+func built(t *testing.T) (sluice, lab string) {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "sluice")
-	if text, err := exec.Command("go", "build", "-o", binary, "sluice/cmd/sluice").CombinedOutput(); err != nil {
+	dir := t.TempDir()
+	if text, err := exec.Command("go", "build", "-o", dir, "sluice/cmd/...").CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, text)
 	}
-	return binary
+	return filepath.Join(dir, "sluice"), filepath.Join(dir, "sluice-lab")
 }
 
 func TestStoriesAreNumbered(t *testing.T) {
@@ -66,7 +66,7 @@ func TestMachineIsNotTouchedUnasked(t *testing.T) {
 // watched, with a goal that is reached and one that is not.
 func TestStageMakesAPage(t *testing.T) {
 	testnet.Require(t, testnet.Namespaces, testnet.Nftables, testnet.Program("nginx"))
-	binary := builtSluice(t)
+	binary, lab := built(t)
 	var said []string
 	folder := ""
 	played := Story{Number: 9, Title: "a test", Incident: "It was so.", Run: func(ctx context.Context, s *Stage) error {
@@ -125,7 +125,7 @@ func TestStageMakesAPage(t *testing.T) {
 		s.Goal(figures.AtMost("not reached", "", 1, stats.Series{2}, nil))
 		return nil
 	}}
-	r, err := Run(t.Context(), played, Options{Binary: binary, Short: true, Say: func(line string) { said = append(said, line) }})
+	r, err := Run(t.Context(), played, Options{Binary: binary, Lab: lab, Short: true, Say: func(line string) { said = append(said, line) }})
 	if err != nil {
 		t.Fatal(err)
 	}

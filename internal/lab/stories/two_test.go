@@ -32,7 +32,7 @@ func checked(t *testing.T, binary string, files map[string]string, policy string
 }
 
 func TestPoliciesOfStories(t *testing.T) {
-	binary := builtSluice(t)
+	binary, _ := built(t)
 	for name, p := range map[string]string{
 		"two": loadBalancer(), "three": europePolicy, "four": machinesPolicy(true), "four, classic": machinesPolicy(false),
 	} {

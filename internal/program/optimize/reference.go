@@ -57,7 +57,7 @@ are asked before loopback, since both are accepted.
 ## Bans behind established flows
 
 On the machine that the default costs are from, a look-up in a set takes a packet 70 ns,
-a base chain 24 and two comparisons 6; "sluice bench calibrate" says what they take on
+a base chain 24 and two comparisons 6; "sluice-lab bench calibrate" says what they take on
 yours. So the
 bans of a policy are asked of what begins a flow, or keeps no state, and not of every
 packet. They hold for flows that exist all the same: when a policy comes whose

@@ -1,7 +1,7 @@
 // Package hostwatch records what the kernel says of its network while something
 // else runs: the connection table against its limit, packets dropped by kernel
 // function and reason, the share of softirq of each processor, what TCP counts of
-// lost connections. "sluice load --watch-host" and the stories call it, and draw its
+// lost connections. "sluice-lab load --watch-host" and the stories call it, and draw its
 // charts above one another with those of the load.
 //
 // The words:

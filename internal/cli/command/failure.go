@@ -1,0 +1,245 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/agext/levenshtein"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// failureJSON is what every command prints with --json when it fails before it
+// has printed what was asked for.
+type failureJSON struct {
+	Error string `json:"error"` // as on standard error, hints too
+	Exit  int    `json:"exit-status"`
+}
+
+// counted knows whether a command has printed anything.
+type counted struct {
+	io.Writer
+	bytes int
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	c.bytes += n
+	return n, err
+}
+
+// fail tells of what a command ended with and returns the exit status.
+func fail(cmd *cobra.Command, args []string, err error, out *counted, errOut io.Writer) int {
+	var found *FoundError
+	status := 2
+	if errors.As(err, &found) {
+		status = 1
+	}
+	if measures(cmd) && errors.Is(err, context.Canceled) {
+		status, err = 130, errors.New("interrupted")
+	}
+	text := strings.TrimRight(badUse(cmd, plainWords(err.Error())), "\n")
+	if errors.Is(err, fs.ErrNotExist) && strings.Contains(text, DefaultPolicy+": ") {
+		text += "\nhint: sluice init > " + DefaultPolicy + " writes a first one; or name another FILE"
+	}
+	text = styleHints(cmd, text)
+	if wantsJSON(cmd, args) && out.bytes == 0 && text != "" {
+		// Standard output that is closed leaves standard error.
+		_ = PrintJSON(out, failureJSON{text, status})
+	}
+	switch {
+	case text == "":
+	case found != nil || status == 130:
+		fmt.Fprintln(errOut, text)
+	default:
+		fmt.Fprintf(errOut, "%s %s\n", Paint(errOut, "31", "error:"), text)
+	}
+	return status
+}
+
+// measures says whether a command is one that measures: it has a report.
+func measures(cmd *cobra.Command) bool { return cmd != nil && cmd.Flags().Lookup("save") != nil }
+
+// wantsJSON looks at the arguments too, since a bad flag ends the reading of
+// flags.
+func wantsJSON(cmd *cobra.Command, args []string) bool {
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	return JSON(cmd) || slices.Contains(args, "--json")
+}
+
+var exclusiveFlags = regexp.MustCompile(`^if any flags in the group \[\S+ \S+\] are set none of the others can be; \[(\S+) (\S+)\] were all set$`)
+
+var badValue = regexp.MustCompile(`^invalid argument ("[^"]*") for "(?:-\w, )?(--[\w-]+)" flag: `)
+
+// plainWords says in plain words what the library of flags says in its own.
+func plainWords(text string) string {
+	text = badValue.ReplaceAllString(text, "$2 $1: ")
+	return exclusiveFlags.ReplaceAllString(text, "--$1 and --$2 exclude each other")
+}
+
+var (
+	argumentCount  = regexp.MustCompile(`^(?:accepts|requires) .*arg\(s\),.* received (\d+)$`)
+	unknownCommand = regexp.MustCompile(`^unknown command ("(?:[^"\\]|\\.)*") for "([^"]*)"`)
+	unknownFlag    = regexp.MustCompile(`^unknown flag: --(\S+)$`)
+	unknownLetter  = regexp.MustCompile(`^unknown shorthand flag: '.' in -([^\s=]+)\S*$`)
+)
+
+// badUse adds to what the library of commands says of arguments and flags what the
+// command takes instead.
+func badUse(cmd *cobra.Command, text string) string {
+	if found := unknownCommand.FindStringSubmatch(text); found != nil {
+		return fmt.Sprintf("unknown command %s for %q\nhint: %s", found[1], found[2], meantCommand(cmd, found[1]))
+	}
+	if found := argumentCount.FindStringSubmatch(text); found != nil {
+		return "wrong number of arguments: " + found[1] + "\nhint: " + cmd.UseLine()
+	}
+	if found := unknownFlag.FindStringSubmatch(text); found != nil {
+		return text + "\nhint: " + meantFlag(cmd, found[1])
+	}
+	if found := unknownLetter.FindStringSubmatch(text); found != nil {
+		return "unknown flag: -" + found[1] + "\nhint: " + meantFlag(cmd, found[1])
+	}
+	return text
+}
+
+// otherCommands are words that people try for a command, as other tools have them.
+var otherCommands = map[string]string{
+	"reload": "apply", "start": "apply", "enable": "apply", "restart": "apply", "up": "apply", "install": "apply", "commit": "apply",
+	"logs": "status", "log": "status", "list": "status", "show": "status", "ls": "status", "info": "status", "state": "status",
+	"stop": "remove", "disable": "remove", "down": "remove", "flush": "remove", "uninstall": "remove", "reset": "rollback or remove", "save": "confirm",
+	"delete": "unban or remove", "del": "unban or remove", "rm": "unban or remove",
+	"block": "ban", "unblock": "unban", "undo": "rollback", "revert": "rollback",
+	"validate": "check", "preview": "plan", "dry-run": "plan", "new": "init", "trace": "explain",
+}
+
+// inPolicy are words that people try for a command, of what the policy file says.
+var inPolicy = []string{"allow", "deny", "accept", "drop", "reject", "rule", "add", "insert", "set", "edit", "port", "limit", "zone"}
+
+// meantCommand is a hint which command was probably meant by another name: by what the
+// word means first, then by its letters.
+func meantCommand(cmd *cobra.Command, quoted string) string {
+	word, err := strconv.Unquote(quoted)
+	if err != nil {
+		word = quoted
+	}
+	if other, known := otherCommands[strings.ToLower(word)]; known && !cmd.HasParent() {
+		return "did you mean " + other + "?"
+	}
+	if slices.Contains(inPolicy, strings.ToLower(word)) && !cmd.HasParent() {
+		return "rules are in the policy file: edit it, and sluice apply loads it"
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	if name := Nearest(strings.ToLower(word), names); name != "" {
+		return "did you mean " + name + "?"
+	}
+	return cmd.CommandPath() + " --help lists them"
+}
+
+// sameFlags are names that commands and other tools have for one thing.
+var sameFlags = [][]string{
+	{"from", "src", "source", "saddr"},
+	{"to", "dst", "dest", "destination", "daddr"},
+	{"service", "dport", "port", "destination-port"},
+	{"service", "proto", "protocol"},
+	{"sport", "source-port"},
+	{"in", "iif", "iifname", "interface", "in-interface"},
+	{"out", "oif", "oifname", "out-interface"},
+	{"user", "uid", "owner"},
+	{"host", "facts"},
+	{"netns", "namespace"},
+}
+
+// meantFlag is a hint which flag of a command was probably meant by another name.
+func meantFlag(cmd *cobra.Command, word string) string {
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	name := word
+	for _, same := range sameFlags {
+		if !slices.Contains(names, name) && slices.Contains(same, word) {
+			if i := slices.IndexFunc(same, func(s string) bool { return slices.Contains(names, s) }); i >= 0 {
+				name = same[i]
+			}
+		}
+	}
+	if !slices.Contains(names, name) {
+		name = Nearest(word, names)
+	}
+	if name == "" {
+		return cmd.CommandPath() + " --help lists them"
+	}
+	return "did you mean --" + name + "?"
+}
+
+// Nearest is the name that a word was probably meant to be, or "".
+func Nearest(word string, names []string) string {
+	best, most := "", 1+max(1, min(len(word)/3, 3))
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		if d := levenshtein.Distance(word, name, nil); d < most {
+			best, most = name, d
+		}
+	}
+	return best
+}
+
+// styleHints begins every hint at the margin, as check does, and gives the
+// commands that hints name the flags of this one.
+func styleHints(cmd *cobra.Command, text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if hint := strings.TrimLeft(line, " "); i > 0 && strings.HasPrefix(hint, "hint:") {
+			lines[i] = CommandsHere(cmd, hint)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// stateCommand finds commands that work on the state, and not those that
+// messages name in parentheses as what runs.
+var stateCommand = regexp.MustCompile(`(^|[^(\w])(sluice (?:status|restore|remove|confirm|rollback|history|unban|refresh))\b`)
+
+// CommandsHere makes the commands that a text names work where this one does.
+func CommandsHere(cmd *cobra.Command, text string) string {
+	flags := strings.ReplaceAll(HereArguments(cmd), "$", "$$")
+	return stateCommand.ReplaceAllString(text, "${1}${2}"+flags)
+}
+
+// HereArguments are the flags with which another command works on the same
+// namespace and state: "" or such as " --netns customer7".
+func HereArguments(cmd *cobra.Command) string {
+	text := ""
+	if name := Netns(cmd); name != "" {
+		text += " --netns " + ShellWord(name)
+	}
+	state := StateDir(cmd)
+	if dir, err := filepath.Abs(state); err == nil && state != "" && dir != DefaultStateDir {
+		text += " --state-dir " + ShellWord(dir)
+	}
+	return text
+}
+
+// ShellWord quotes a word where a shell would not take it for one.
+func ShellWord(word string) string {
+	plain := func(r rune) bool {
+		return r == '/' || r == '.' || r == '-' || r == '_' || r == '@' || r == '+' || r == ':' || r == ',' ||
+			r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+	}
+	if word != "" && strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0 {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}

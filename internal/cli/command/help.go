@@ -1,0 +1,88 @@
+package command
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// newHelp stands in for the library's own, which takes an unknown command for
+// no mistake.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]...",
+		Short: "Show the help of a command",
+		Long:  "Shows the help of a command, as --help does.\n\nExit status: 0 fine, 2 there is no such command.",
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			at, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			var names []string
+			for _, c := range at.Commands() {
+				if c.IsAvailableCommand() {
+					names = append(names, cobra.CompletionWithDesc(c.Name(), c.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			about, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				name := strings.Join(args, " ")
+				return fmt.Errorf("there is no command %q\nhint: %s", name, meantCommand(cmd.Root(), strconv.Quote(name)))
+			}
+			about.InitDefaultHelpFlag()
+			return about.Help()
+		},
+	}
+}
+
+// NewCompletion prints the scripts of a program that packages install.
+func NewCompletion(program string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish",
+		Short: "Print the completion script of a shell",
+		Long: fmt.Sprintf(`Prints the script that makes a shell complete commands, flags, namespaces and
+generations. Packages install it. Elsewhere write it, for bash, to
+/etc/bash_completion.d/%[1]s, which the package bash-completion reads; for zsh
+to _%[1]s in a folder of $fpath; for fish to
+~/.config/fish/completions/%[1]s.fish.
+
+Exit status: 0 fine, 2 bad use.`, program),
+		Example:   fmt.Sprintf("  source <(%s completion bash)", program),
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: []string{"bash", "zsh", "fish"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, w := cmd.Root(), cmd.OutOrStdout()
+			switch args[0] {
+			case "bash":
+				return root.GenBashCompletionV2(w, true)
+			case "zsh":
+				return root.GenZshCompletion(w)
+			}
+			return root.GenFishCompletion(w, true)
+		},
+	}
+}
+
+// Words completes one of a few words.
+func Words(list ...string) cobra.CompletionFunc {
+	return cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// CompleteNetns offers the named network namespaces.
+func CompleteNetns(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	var names []string
+	entries, err := os.ReadDir(NetnsDir)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

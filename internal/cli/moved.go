@@ -1,0 +1,22 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// newMoved says where a command is that this program once had.
+func newMoved(name string) *cobra.Command {
+	return &cobra.Command{
+		Use:                name,
+		Short:              "A command of sluice-lab",
+		Long:               fmt.Sprintf("This command is one of sluice-lab: sluice-lab %s.\n\nExit status: 2.", name),
+		Hidden:             true,
+		DisableFlagParsing: true, // flags are those of the command that is no more here
+		RunE: func(_ *cobra.Command, args []string) error {
+			return fmt.Errorf("%s is a command of sluice-lab: %s", name, strings.Join(append([]string{"sluice-lab", name}, args...), " "))
+		},
+	}
+}

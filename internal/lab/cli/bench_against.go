@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/cli/command"
+	"sluice/internal/lab/packetbench/against"
+	"sluice/internal/lab/peers"
+)
+
+// againstHelp is part of the help of bench packet.
+var againstHelp = `With --against the same meaning stands beside Sluice's as people write it today,
+and the report begins with the ratios. Peers that this machine has no programs for
+are named, and so is what a peer cannot say:
+
+` + peersText() + `
+  FILE.nft            a ruleset of your own, by nft -f
+  FILE.rules          the same of iptables-save; FILE6.rules beside it is IPv6
+  all                 every peer that this machine has
+
+A name stands for its peers with iptables-legacy and iptables-nft, and one of them
+can be written with what stands in brackets in the report: "ipset (iptables-nft)".`
+
+func peersText() string {
+	about := map[string]string{}
+	for _, p := range peers.Every() {
+		if about[p.Group] == "" {
+			about[p.Group], _, _ = strings.Cut(p.About, "; iptables-")
+		}
+	}
+	about["chain-per-/8"] = "a chain for each /8: jumps of iptables, a verdict map of nftables"
+	var lines []string
+	for _, name := range peers.Groups() {
+		lines = append(lines, "  "+name+strings.Repeat(" ", max(1, 20-len(name)))+about[name])
+	}
+	return strings.Join(lines, "\n")
+}
+
+func addAgainst(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringSlice("against", nil, "put `PEERS` beside Sluice: the same as people write it today")
+	command.AddTime(flags, "patience", against.Patience, "leave a peer out that takes longer than `TIME` to load")
+	command.Must(cmd.RegisterFlagCompletionFunc("against", command.Words(append(peers.Groups(), against.All)...)))
+}
+
+// againstOf reads the flags; nil where nothing is put beside Sluice.
+func againstOf(cmd *cobra.Command) (*against.Sides, error) {
+	names, _ := cmd.Flags().GetStringSlice("against")
+	if len(names) == 0 {
+		return nil, nil
+	}
+	return against.Choose(names, patienceOf(cmd))
+}
+
+func patienceOf(cmd *cobra.Command) time.Duration { return command.TimeOf(cmd.Flags(), "patience") }

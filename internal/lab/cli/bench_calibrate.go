@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/cli/command"
+	"sluice/internal/lab/calibrate"
+	"sluice/internal/lab/figures"
+	"sluice/internal/lab/stats"
+)
+
+func newBenchCalibrate() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "calibrate",
+		Short: "Measure what this machine's kernel costs, for estimates and choices of layouts",
+		Long: `Measures what single things cost on this machine: a packet for a comparison, a
+lookup in sets of several kinds and sizes, a base chain, a limit, a rewriting;
+and what rules, sets and their elements take of kernel memory and time to load. It
+takes about a minute, in network namespaces that are gone afterwards. What was
+measured is stored with the kernel, the machine and the day. From then on
+
+  "sluice plan", "explain" and "compile --explain" say how many ns packets pay on
+  this machine, instead of by the figures that come with Sluice;
+  layouts of large sets are chosen by it: plan says where the layout of what runs
+  would become another one. What runs stays as it is until the next apply or
+  refresh, and what was chosen at an apply is what comes back at boot.
+
+Where the kernel, the processor or its mitigations are others since, the stored
+figures are left alone, and every command that would use them says so.
+
+A machine that was too busy to tell is said to be, with what spread, and nothing is
+stored: --force stores all the same. --show prints what is stored, beside
+the figures that come with Sluice, without measuring; --remove goes back to those.
+
+` + reportHelp + `
+
+Exit status: 0 measured and stored, or shown, or removed; 1 too noisy, nothing was
+stored, or --show and there is nothing, or not of this machine as it is now; 2 bad
+use, a stored file that is damaged, or a machine that cannot measure; 130
+interrupted, nothing was stored.
+Environment: SLUICE_STATE_DIR.
+Files: calibration.json in /var/lib/sluice (--state-dir).`,
+		Example: `  sluice-lab bench calibrate
+  sluice-lab bench calibrate --show
+  sluice-lab bench calibrate --remove`,
+		Args: cobra.NoArgs,
+		RunE: runBenchCalibrate,
+	}
+	flags := cmd.Flags()
+	flags.Bool("show", false, "print what is stored, without measuring")
+	flags.Bool("remove", false, "remove what is stored")
+	flags.Bool("force", false, "store also what a busy machine measured")
+	flags.Int("rounds", 21, "measure packets in `N` rounds")
+	flags.Int("loads", 3, "measure loads in `N` rounds")
+	addReport(cmd)
+	cmd.MarkFlagsMutuallyExclusive("show", "remove", "force")
+	cmd.MarkFlagsMutuallyExclusive("show", "remove", "rounds")
+	cmd.MarkFlagsMutuallyExclusive("show", "remove", "loads")
+	return cmd
+}
+
+func runBenchCalibrate(cmd *cobra.Command, args []string) error {
+	flags := cmd.Flags()
+	show, _ := flags.GetBool("show")
+	remove, _ := flags.GetBool("remove")
+	switch {
+	case show:
+		return showCalibration(cmd, args)
+	case remove:
+		return removeCalibration(cmd)
+	}
+	var o calibrate.Options
+	o.Rounds, _ = flags.GetInt("rounds")
+	o.Loads, _ = flags.GetInt("loads")
+	if o.Rounds < 1 || o.Rounds > 10000 || o.Loads < 1 || o.Loads > 1000 {
+		return errors.New("--rounds is 1 to 10000, --loads 1 to 1000")
+	}
+	ctx, stop := measuring(cmd)
+	defer stop()
+	r := startReport(cmd, args, calibrationTitle)
+	progress := newProgress(cmd)
+	o.Say = progress.Say
+	m, err := calibrate.Measure(ctx, o)
+	progress.Done()
+	if err != nil {
+		return err
+	}
+	return keepCalibration(cmd, r, m)
+}
+
+// keepCalibration stores what was measured, and reports it.
+func keepCalibration(cmd *cobra.Command, r *figures.Report, m *calibrate.Measured) error {
+	c := m.Calibration()
+	c.Measured, c.Version, c.Machine = r.When, r.Version, r.Machine
+	c.Took = time.Since(r.When).Seconds()
+	r.Sections, r.Warnings, r.Took = c.Sections(m.Series), c.Warnings, c.Took
+	file := calibrate.File(command.StateDir(cmd))
+	stored := "stored in " + file
+	if force, _ := cmd.Flags().GetBool("force"); len(m.Noise) > 0 && !force {
+		r.Warnings = append(r.Warnings, "not stored")
+		return errors.Join(finishReport(cmd, r), command.Found("too noisy to tell: "+strings.Join(m.Noise, "; ")+
+			"\nnothing was stored\nhint: try again when the machine has less to do, with more --rounds; --force stores it all the same"))
+	}
+	if err := c.Save(command.StateDir(cmd)); err != nil {
+		return err
+	}
+	if err := finishReport(cmd, r); err != nil {
+		return err
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), stored)
+	return nil
+}
+
+const calibrationTitle = "What things cost on this machine"
+
+// showCalibration prints what is stored as the report of its run.
+func showCalibration(cmd *cobra.Command, args []string) error {
+	state := command.StateDir(cmd)
+	c, err := calibrate.Load(state)
+	var other *calibrate.OtherVersionError
+	switch {
+	case errors.As(err, &other):
+		return command.Found("it is not used: " + err.Error())
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("%w\nhint: sudo sluice-lab bench calibrate --show", err)
+	case err != nil:
+		return err
+	case c == nil:
+		return command.Found("nothing is stored: estimates and layouts are by the figures that come with Sluice\nhint: sluice-lab bench calibrate measures this machine")
+	}
+	r := startReport(cmd, args, calibrationTitle)
+	r.Version, r.When, r.Took, r.Machine, r.Warnings = c.Version, c.Measured, c.Took, c.Machine, c.Warnings
+	r.Sections = c.Sections(map[string]stats.Series(nil))
+	unfit := c.Unfit(figures.ThisMachine())
+	if unfit != "" {
+		r.Warnings = append(r.Warnings, "not used: "+unfit)
+	}
+	if err := finishReport(cmd, r); err != nil {
+		return err
+	}
+	if unfit != "" {
+		return command.Found("it is not used: " + unfit + "\nhint: sluice-lab bench calibrate measures anew")
+	}
+	return nil
+}
+
+func removeCalibration(cmd *cobra.Command) error {
+	state := command.StateDir(cmd)
+	was, err := calibrate.Remove(state)
+	if err != nil {
+		return err
+	}
+	if command.JSON(cmd) {
+		return command.PrintJSON(cmd.OutOrStdout(), struct {
+			Removed bool `json:"removed"`
+		}{was})
+	}
+	text := "nothing was stored"
+	if was {
+		text = "removed: estimates and layouts are by the figures that come with Sluice"
+	}
+	fmt.Fprintln(cmd.OutOrStdout(), text)
+	return nil
+}

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/cli/command"
+)
+
+// Main runs one command line and returns the exit status.
+func Main(args []string) int { return command.Main(Root(), args) }
+
+// Root makes the whole command tree.
+func Root() *cobra.Command {
+	root := command.Root(&cobra.Command{
+		Use:   "sluice-lab",
+		Short: "Measures, emulates and plays what the firewall sluice is held to",
+		Long: `Measures what packets and changes cost under Sluice and under what others use,
+puts load on web servers, replays incidents, and runs all of it on other kernels.
+It works in network namespaces and emulated machines of its own, with the program
+sluice that lies beside it or else is the first in PATH. A host that is only to be
+protected does not need it.
+
+With --json every command prints one JSON value on standard output. When it fails
+before that, the value has the keys "error" and "exit-status".
+
+Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.`,
+		Example: `  sluice-lab bench packet --html page.html
+  sluice-lab load http://192.0.2.10/ --connections 200
+  sluice-lab story list`,
+	})
+	root.AddCommand(
+		// One line a command, in the order of the help.
+		newBench(),
+		newLoad(),
+		newStory(),
+		command.NewCompletion("sluice-lab"),
+		command.NewVersion("sluice-lab"),
+	)
+	return root
+}
+
+// theSluice is the program that is measured: the one beside this program, or else the
+// first in PATH.
+func theSluice() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	if beside, err := exec.LookPath(filepath.Join(filepath.Dir(self), "sluice")); err == nil {
+		return beside, nil
+	}
+	found, err := exec.LookPath("sluice")
+	if err == nil {
+		found, err = filepath.Abs(found)
+	}
+	if err != nil {
+		return "", fmt.Errorf("find the program that is measured: %w\nhint: put sluice beside sluice-lab, or into a folder of PATH", err)
+	}
+	return found, nil
+}
