@@ -12,10 +12,10 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/cli/command"
-	"sluice/internal/lab/calibrate"
-	"sluice/internal/lab/figures"
 	"sluice/internal/prove/estimate"
+	"sluice/internal/system/host"
 )
 
 // costsHelp is for the commands that say what a packet pays.
@@ -25,19 +25,19 @@ machine, or by default ones where it has not, or the kernel is another since.`
 
 // costs is by which figures a command estimates.
 type costs struct {
-	measured  *calibrate.Calibration // nil: by the figures that come with Sluice
-	ignored   string                 // why what was measured is not used
-	elsewhere bool                   // the host is another than this one
+	measured  *calibration.Calibration // nil: by the figures that come with Sluice
+	ignored   string                   // why what was measured is not used
+	elsewhere bool                     // the host is another than this one
 }
 
 // costs are those of this host. What was measured is never needed: where it cannot be
 // used, the figures that come with Sluice are, and that is said.
 func (o options) costs() costs {
-	c, err := calibrate.Load(o.stateDir)
-	var other *calibrate.OtherVersionError
+	c, err := calibration.Load(o.stateDir)
+	var other *calibration.OtherVersionError
 	switch {
 	case errors.As(err, &other):
-		return costs{ignored: fmt.Sprintf("the calibration is of another version of sluice (%s, this one reads %s) and is not used, the figures that come with Sluice are; sluice-lab bench calibrate measures anew", other.Schema, calibrate.Schema)}
+		return costs{ignored: fmt.Sprintf("the calibration is of another version of sluice (%s, this one reads %s) and is not used, the figures that come with Sluice are; sluice-lab bench calibrate measures anew", other.Schema, calibration.Schema)}
 	case errors.Is(err, fs.ErrPermission):
 		return costs{ignored: fmt.Sprintf("what was measured on this machine cannot be read, so the figures that come with Sluice are taken: %v", err)}
 	case err != nil: // its place in the file, and on another line the way out
@@ -46,7 +46,7 @@ func (o options) costs() costs {
 	case c == nil:
 		return costs{}
 	}
-	if why := c.Unfit(figures.ThisMachine()); why != "" {
+	if why := c.Unfit(host.ThisMachine()); why != "" {
 		return costs{ignored: fmt.Sprintf("the calibration of %s is not used, the figures that come with Sluice are: %s; sluice-lab bench calibrate measures anew", c.Day(), why)}
 	}
 	return costs{measured: c}

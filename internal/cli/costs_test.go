@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/lab/calibrate"
+	"sluice/internal/backend/nftables/calibration"
 )
 
 func TestCostsWords(t *testing.T) {
@@ -16,8 +16,8 @@ func TestCostsWords(t *testing.T) {
 		{costs{}, "by the figures that come with Sluice: `sluice-lab bench calibrate` measures this machine"},
 		{costs{ignored: "another kernel"}, "by the figures that come with Sluice: `sluice-lab bench calibrate` measures this machine"},
 		{costs{elsewhere: true}, "by the figures that come with Sluice"},
-		{costs{measured: &calibrate.Calibration{Measured: at}}, "on this machine (measured 2026-11-21)"},
-		{costs{measured: &calibrate.Calibration{Measured: at, Warnings: []string{"noise"}}}, "on this machine (measured 2026-11-21, when it was busy)"},
+		{costs{measured: &calibration.Calibration{Measured: at}}, "on this machine (measured 2026-11-21)"},
+		{costs{measured: &calibration.Calibration{Measured: at, Warnings: []string{"noise"}}}, "on this machine (measured 2026-11-21, when it was busy)"},
 	} {
 		if got := c.costs.words(); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.costs, got, c.want)

@@ -9,8 +9,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"sluice/internal/backend/nftables"
-	"sluice/internal/lab/calibrate"
-	"sluice/internal/lab/figures"
+	"sluice/internal/backend/nftables/calibration"
+	"sluice/internal/system/host"
 )
 
 // scriptCalibrated stores a calibration of this machine, made up, in the state of the
@@ -21,9 +21,9 @@ func scriptCalibrated(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		ts.Fatalf("usage: calibrated [kernel=RELEASE] [CONSTANT=NUMBER]...")
 	}
-	c := calibrate.Calibration{
+	c := calibration.Calibration{
 		Measured: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Took: 60, Version: "test",
-		Machine: figures.ThisMachine(), Costs: nftables.DefaultCosts(),
+		Machine: host.ThisMachine(), Costs: nftables.DefaultCosts(),
 	}
 	for _, arg := range args {
 		name, text, _ := strings.Cut(arg, "=")

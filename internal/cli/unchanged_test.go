@@ -13,8 +13,8 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/engine/apply"
-	"sluice/internal/lab/calibrate"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/system/host"
@@ -94,7 +94,7 @@ func TestSum(t *testing.T) {
 	c = base
 	c.costs.ignored, c.costs.elsewhere = "another kernel", true
 	check("why figures are default ones", c, true)
-	measured := calibrate.Calibration{Measured: time.Now(), Costs: nftables.DefaultCosts()}
+	measured := calibration.Calibration{Measured: time.Now(), Costs: nftables.DefaultCosts()}
 	c.costs = costs{measured: &measured}
 	check("what was measured is what the figures that come with Sluice are", c, true)
 	measured.Costs.Lookup.Interval.Of4096++

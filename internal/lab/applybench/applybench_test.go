@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
-	"sluice/internal/lab/calibrate"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
@@ -49,7 +49,7 @@ func smallWorld(t *testing.T) *world {
 func TestPutHasCalibration(t *testing.T) {
 	const want = "figures of this machine"
 	dir, here, there := t.TempDir(), t.TempDir(), t.TempDir()
-	if err := os.WriteFile(calibrate.File(here), []byte(want), 0o600); err != nil {
+	if err := os.WriteFile(calibration.File(here), []byte(want), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w, err := newWorld(Options{StateDir: here}, dir, host.Facts{})
@@ -60,7 +60,7 @@ func TestPutHasCalibration(t *testing.T) {
 		if err := w.put(s, there); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := os.ReadFile(calibrate.File(there)); err != nil || string(got) != want {
+		if got, err := os.ReadFile(calibration.File(there)); err != nil || string(got) != want {
 			t.Errorf("calibration %q, %v, want %q", got, err, want)
 		}
 	}

@@ -15,10 +15,10 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/regular"
 	"sluice/internal/engine/build"
-	"sluice/internal/lab/calibrate"
 	"sluice/internal/lab/peers"
 	"sluice/internal/lab/timed"
 	"sluice/internal/language/geo"
@@ -100,7 +100,7 @@ func newWorld(o Options, dir string, facts host.Facts) (*world, error) {
 			return nil, err
 		}
 	}
-	if err := calibrate.Copy(o.StateDir, dir); err != nil {
+	if err := calibration.Copy(o.StateDir, dir); err != nil {
 		return nil, err
 	}
 	file, err := filepath.Abs(file)
@@ -137,7 +137,7 @@ func (w *world) put(s *state, stateDir string) error {
 	if err := os.WriteFile(filepath.Join(w.dir, "bench.txt"), []byte(s.bans), 0o600); err != nil {
 		return err
 	}
-	if err := calibrate.Copy(w.dir, stateDir); err != nil {
+	if err := calibration.Copy(w.dir, stateDir); err != nil {
 		return err
 	}
 	file := geo.CurrentFile(stateDir)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"sluice/internal/backend/nftables"
+	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/lab/stats"
 	"sluice/internal/lab/testnet"
 )
@@ -96,11 +97,11 @@ func less(s stats.Series, x float64) stats.Series {
 }
 
 // Calibration is the file of what was measured.
-func (m *Measured) Calibration() *Calibration {
-	c := &Calibration{Schema: Schema, Costs: m.Costs, Warnings: m.Noise, Spread: map[string]Bounds{}}
+func (m *Measured) Calibration() *calibration.Calibration {
+	c := &calibration.Calibration{Schema: calibration.Schema, Costs: m.Costs, Warnings: m.Noise, Spread: map[string]calibration.Bounds{}}
 	for name, s := range m.Series {
 		e := s.Estimate()
-		c.Spread[name] = Bounds{e.Low, e.High}
+		c.Spread[name] = calibration.Bounds{Low: e.Low, High: e.High}
 	}
 	return c
 }

@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"sluice/internal/backend/nftables"
+	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/stats"
 )
@@ -24,7 +25,7 @@ var sections = []struct{ prefix, name, title, quantity string }{
 // Sections are the constants of a calibration beside the default ones. The series
 // are those of the run that measured it; nil where it was read, when bounds stand for
 // them.
-func (c *Calibration) Sections(series map[string]stats.Series) []figures.Section {
+func Sections(c *calibration.Calibration, series map[string]stats.Series) []figures.Section {
 	defaults := nftables.DefaultCosts()
 	var out []figures.Section
 	for _, s := range sections {

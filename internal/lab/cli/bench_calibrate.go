@@ -9,10 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/cli/command"
 	"sluice/internal/lab/calibrate"
 	"sluice/internal/lab/figures"
-	"sluice/internal/lab/stats"
+	"sluice/internal/system/host"
 )
 
 func newBenchCalibrate() *cobra.Command {
@@ -99,8 +100,8 @@ func keepCalibration(cmd *cobra.Command, r *figures.Report, m *calibrate.Measure
 	c := m.Calibration()
 	c.Measured, c.Version, c.Machine = r.When, r.Version, r.Machine
 	c.Took = time.Since(r.When).Seconds()
-	r.Sections, r.Warnings, r.Took = c.Sections(m.Series), c.Warnings, c.Took
-	file := calibrate.File(command.StateDir(cmd))
+	r.Sections, r.Warnings, r.Took = calibrate.Sections(c, m.Series), c.Warnings, c.Took
+	file := calibration.File(command.StateDir(cmd))
 	stored := "stored in " + file
 	if force, _ := cmd.Flags().GetBool("force"); len(m.Noise) > 0 && !force {
 		r.Warnings = append(r.Warnings, "not stored")
@@ -122,8 +123,8 @@ const calibrationTitle = "What things cost on this machine"
 // showCalibration prints what is stored as the report of its run.
 func showCalibration(cmd *cobra.Command, args []string) error {
 	state := command.StateDir(cmd)
-	c, err := calibrate.Load(state)
-	var other *calibrate.OtherVersionError
+	c, err := calibration.Load(state)
+	var other *calibration.OtherVersionError
 	switch {
 	case errors.As(err, &other):
 		return command.Found("it is not used: " + err.Error())
@@ -136,8 +137,8 @@ func showCalibration(cmd *cobra.Command, args []string) error {
 	}
 	r := startReport(cmd, args, calibrationTitle)
 	r.Version, r.When, r.Took, r.Machine, r.Warnings = c.Version, c.Measured, c.Took, c.Machine, c.Warnings
-	r.Sections = c.Sections(map[string]stats.Series(nil))
-	unfit := c.Unfit(figures.ThisMachine())
+	r.Sections = calibrate.Sections(c, nil)
+	unfit := c.Unfit(host.ThisMachine())
 	if unfit != "" {
 		r.Warnings = append(r.Warnings, "not used: "+unfit)
 	}
@@ -152,7 +153,7 @@ func showCalibration(cmd *cobra.Command, args []string) error {
 
 func removeCalibration(cmd *cobra.Command) error {
 	state := command.StateDir(cmd)
-	was, err := calibrate.Remove(state)
+	was, err := calibration.Remove(state)
 	if err != nil {
 		return err
 	}

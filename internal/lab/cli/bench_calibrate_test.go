@@ -7,9 +7,10 @@ import (
 	"testing"
 
 	"sluice/internal/backend/nftables"
+	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/lab/calibrate"
-	"sluice/internal/lab/figures"
 	"sluice/internal/lab/stats"
+	"sluice/internal/system/host"
 )
 
 // TestKeepCalibration: what a busy machine measured is shown and not stored, nor does
@@ -39,14 +40,14 @@ func TestKeepCalibration(t *testing.T) {
 	}
 	stored := func() float64 {
 		t.Helper()
-		c, err := calibrate.Load(dir)
+		c, err := calibration.Load(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if c == nil {
 			return 0
 		}
-		if unfit := c.Unfit(figures.ThisMachine()); unfit != "" {
+		if unfit := c.Unfit(host.ThisMachine()); unfit != "" {
 			t.Error("measured here, and", unfit)
 		}
 		return c.Costs.Packet.Counter
@@ -59,7 +60,7 @@ func TestKeepCalibration(t *testing.T) {
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
 		t.Errorf("noisy, and %v was made, %v", entries, err)
 	}
-	if text, err = keep(measured(32)); err != nil || stored() != 32 || !strings.Contains(text, "stored in "+calibrate.File(dir)) {
+	if text, err = keep(measured(32)); err != nil || stored() != 32 || !strings.Contains(text, "stored in "+calibration.File(dir)) {
 		t.Errorf("quiet: %v, stored is %v\n%s", err, stored(), text)
 	}
 	if _, err = keep(measured(33, noise)); err == nil || stored() != 32 {

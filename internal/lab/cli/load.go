@@ -16,6 +16,7 @@ import (
 
 	"sluice/internal/cli/command"
 	"sluice/internal/lab/figures"
+	"sluice/internal/lab/hostcharts"
 	"sluice/internal/lab/load"
 	"sluice/internal/system/hostwatch"
 )
@@ -183,7 +184,7 @@ func runLoad(cmd *cobra.Command, args []string) error {
 	section := result.Section()
 	r.Sections = []figures.Section{section}
 	if watch != nil {
-		r.Sections[0].Charts = append(section.Charts, shifted(seen.Charts("time"), watchFrom.Sub(result.Start))...)
+		r.Sections[0].Charts = append(section.Charts, shifted(hostcharts.Draw(seen, "time"), watchFrom.Sub(result.Start))...)
 		if host, some := hostSection(seen); some {
 			r.Sections = append(r.Sections, host)
 		}

@@ -18,6 +18,7 @@ import (
 	"sluice/internal/cli/command"
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/report"
+	"sluice/internal/system/host"
 )
 
 // reportHelp is part of the help of every command that measures.
@@ -77,7 +78,7 @@ func canWrite(file string) error {
 func startReport(cmd *cobra.Command, args []string, title string) *figures.Report {
 	return &figures.Report{
 		Schema: figures.Schema, Title: title, Command: commandLine(cmd, args), Version: sluice.Version(),
-		When: time.Now().Truncate(time.Second), Machine: figures.ThisMachine(),
+		When: time.Now().Truncate(time.Second), Machine: host.ThisMachine(),
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 
 	"sluice/internal/lab/stats"
+	"sluice/internal/system/host"
 )
 
 // Verdict says how a figure of a new run stands beside that of an old one.
@@ -46,8 +47,8 @@ type Difference struct {
 
 // Comparison is two reports beside each other.
 type Comparison struct {
-	Old      Machine      `json:"old-machine"`
-	New      Machine      `json:"new-machine"`
+	Old      host.Machine `json:"old-machine"`
+	New      host.Machine `json:"new-machine"`
 	Warnings []string     `json:"warnings,omitempty"`
 	Figures  []Difference `json:"figures"`
 }

@@ -13,11 +13,12 @@ import (
 
 	"sluice/internal/base/testseed"
 	"sluice/internal/lab/stats"
+	"sluice/internal/system/host"
 )
 
 // run is a report of figures around 100, each times its factor.
 func run(random *rand.Rand, rounds int, factors map[string]float64) *Report {
-	r := &Report{Machine: Machine{Kernel: "6.18"}}
+	r := &Report{Machine: host.Machine{Kernel: "6.18"}}
 	s := Section{Name: "packet"}
 	for i := range 40 {
 		name := fmt.Sprintf("kind %d", i)

@@ -13,13 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/lab/stats"
+	"sluice/internal/system/host"
 )
 
 func report() *Report {
 	r := &Report{
 		Schema: Schema, Title: "What packets pay", Command: "sluice-lab bench packet", Version: "test",
 		When: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Took: 12, Seed: 1,
-		Machine:  Machine{Kernel: "6.18", Processors: 2, Processor: "a processor", Load: 0.5},
+		Machine:  host.Machine{Kernel: "6.18", Processors: 2, Processor: "a processor", Load: 0.5},
 		Warnings: []string{"ufw is left out: it is not installed"},
 	}
 	s := Section{Name: "packet", Title: "Packets"}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sluice/internal/lab/stats"
+	"sluice/internal/system/host"
 )
 
 // Schema names the form of a report's JSON. A reader refuses another one.
@@ -13,14 +14,14 @@ const Schema = "sluice-figures/1"
 
 // Report is one run of one command.
 type Report struct {
-	Schema  string    `json:"schema"`
-	Title   string    `json:"title"`
-	Command string    `json:"command"` // as it can be given again
-	Version string    `json:"version"` // of sluice
-	When    time.Time `json:"when"`    // the start
-	Took    float64   `json:"seconds"`
-	Machine Machine   `json:"machine"`
-	Seed    uint64    `json:"seed,omitempty"` // of what is drawn at random
+	Schema  string       `json:"schema"`
+	Title   string       `json:"title"`
+	Command string       `json:"command"` // as it can be given again
+	Version string       `json:"version"` // of sluice
+	When    time.Time    `json:"when"`    // the start
+	Took    float64      `json:"seconds"`
+	Machine host.Machine `json:"machine"`
+	Seed    uint64       `json:"seed,omitempty"` // of what is drawn at random
 	// Warnings say what weakens the figures: a machine too noisy to tell, a peer that
 	// was left out.
 	Warnings []string  `json:"warnings,omitempty"`

@@ -8,6 +8,7 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/stats"
+	"sluice/internal/system/host"
 )
 
 func report(kernel string, bare, ours float64) *figures.Report {
@@ -18,7 +19,7 @@ func report(kernel string, bare, ours float64) *figures.Report {
 	add(bareLayout, bare, bare, bare)
 	add("sluice", ours, ours, ours)
 	s.Add(figures.Figure{Case: "ipset", Subject: kernel, Quantity: "banned", Unit: "instructions", Note: "left out"})
-	return &figures.Report{Machine: figures.Machine{Kernel: kernel, Counted: true}, Sections: []figures.Section{s}, Warnings: []string{"the same warning"}}
+	return &figures.Report{Machine: host.Machine{Kernel: kernel, Counted: true}, Sections: []figures.Section{s}, Warnings: []string{"the same warning"}}
 }
 
 func TestMerge(t *testing.T) {

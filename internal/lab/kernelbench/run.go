@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/lab/figures"
+	"sluice/internal/system/host"
 )
 
 // Options say what to measure.
@@ -84,7 +85,7 @@ func Run(ctx context.Context, o Options) (*figures.Report, error) {
 		Options: o, Context: ctx, dir: dir, kernel: Short(release), unit: "ns",
 		report: &figures.Report{
 			Schema: figures.Schema, Title: "What packets pay on " + release,
-			When: time.Now().Truncate(time.Second), Machine: figures.ThisMachine(), Seed: o.Seed,
+			When: time.Now().Truncate(time.Second), Machine: host.ThisMachine(), Seed: o.Seed,
 		},
 	}
 	if b.report.Machine.Counted {

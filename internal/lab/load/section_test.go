@@ -15,6 +15,7 @@ import (
 
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/stats"
+	"sluice/internal/system/host"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -147,7 +148,7 @@ func TestCompare(t *testing.T) {
 
 	// Two URLs are of one report, whose warnings are not said twice.
 	busy := side("A", steady, none)
-	busy.Report.Machine = figures.Machine{Processors: 1, Load: 20}
+	busy.Report.Machine = host.Machine{Processors: 1, Load: 20}
 	if c, err := Compare(busy, busy, 0.02); err != nil || len(c.Warnings) != 1 {
 		t.Errorf("warnings: %q, %v", c.Warnings, err)
 	}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"sluice/internal/lab/calibrate"
+	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/lab/measure"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/lists"
@@ -59,7 +59,7 @@ func (s *state) take(from string) error {
 			return err
 		}
 	}
-	if err := calibrate.Copy(from, s.dir); err != nil {
+	if err := calibration.Copy(from, s.dir); err != nil {
 		return err
 	}
 	copies := filepath.Join(from, "lists")

@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"sluice/internal/lab/calibrate"
+	"sluice/internal/backend/nftables/calibration"
 )
 
 // TestStateHasCalibration: what is measured is laid out as it would be here.
@@ -12,7 +12,7 @@ func TestStateHasCalibration(t *testing.T) {
 	here := t.TempDir()
 	for _, want := range []string{"", "figures of this machine"} {
 		if want != "" {
-			if err := os.WriteFile(calibrate.File(here), []byte(want), 0o600); err != nil {
+			if err := os.WriteFile(calibration.File(here), []byte(want), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -21,7 +21,7 @@ func TestStateHasCalibration(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.remove()
-		if got, _ := os.ReadFile(calibrate.File(s.dir)); string(got) != want {
+		if got, _ := os.ReadFile(calibration.File(s.dir)); string(got) != want {
 			t.Errorf("calibration %q, want %q", got, want)
 		}
 	}

@@ -51,7 +51,7 @@ func Run(ctx context.Context, o Options) (report *figures.Report, err error) {
 	o.fill()
 	b := &bench{Options: o, Context: ctx, report: &figures.Report{
 		Schema: figures.Schema, Title: "What a packet pays under " + o.Policy,
-		When: time.Now().Truncate(time.Second), Machine: figures.ThisMachine(), Seed: o.Seed,
+		When: time.Now().Truncate(time.Second), Machine: host.ThisMachine(), Seed: o.Seed,
 	}}
 	if o.Binary == "" && len(o.Subjects) == 0 {
 		return nil, errors.New("nothing is measured: neither sluice nor another way to have the policy")

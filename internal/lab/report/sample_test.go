@@ -7,6 +7,7 @@ import (
 
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/stats"
+	"sluice/internal/system/host"
 )
 
 // sample is a report with one of everything: tables with wide and with narrow
@@ -24,7 +25,7 @@ func sample() *figures.Report {
 		Schema: figures.Schema, Title: "What packets pay under examples/only-europe.yaml", Version: "0.6.0",
 		Command: "sluice-lab bench packet --against=nftables-set,chain-per-/8,ipset,iptables-linear,hash-per-length examples/only-europe.yaml",
 		When:    time.Date(2026, 11, 21, 19, 30, 0, 0, time.UTC), Took: 312, Seed: 7,
-		Machine:  figures.Machine{Kernel: "6.18.44", Processors: 2, Processor: "a processor of some make", Load: 0.42},
+		Machine:  host.Machine{Kernel: "6.18.44", Processors: 2, Processor: "a processor of some make", Load: 0.42},
 		Warnings: []string{"ufw is left out: it is not installed"},
 	}
 	packet := figures.Section{Name: "packet", Title: "Nanoseconds that a packet pays, over the bare stack", Text: []string{

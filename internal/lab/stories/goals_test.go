@@ -7,6 +7,7 @@ import (
 
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/stats"
+	"sluice/internal/system/host"
 	"sluice/internal/system/hostwatch"
 )
 
@@ -70,7 +71,7 @@ func TestGoalsOfQueries(t *testing.T) {
 		"counted":             {counted: true, same: math.NaN(), want: []figures.Reached{figures.Yes, figures.Yes}},
 		"counted, short":      {counted: true, short: true, same: math.NaN(), want: []figures.Reached{figures.Yes, figures.Yes}},
 	} {
-		s := &Stage{report: &figures.Report{Machine: figures.Machine{Counted: tc.counted}}, Short: tc.short}
+		s := &Stage{report: &figures.Report{Machine: host.Machine{Counted: tc.counted}}, Short: tc.short}
 		(&hosting{Stage: s}).queryGoals(latency(tc.same))
 		var got []string
 		for _, g := range s.report.Goals {

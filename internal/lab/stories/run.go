@@ -15,6 +15,7 @@ import (
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/kernels"
 	"sluice/internal/lab/testnet"
+	"sluice/internal/system/host"
 )
 
 // Options say how a story is played.
@@ -72,7 +73,7 @@ func Run(ctx context.Context, story Story, o Options) (*figures.Report, error) {
 		options: o, begun: time.Now(),
 		report: &figures.Report{
 			Title:   fmt.Sprintf("Story %d: %s", story.Number, story.Title),
-			Command: o.Command, Version: o.Version, When: time.Now(), Machine: figures.ThisMachine(), Seed: o.Seed,
+			Command: o.Command, Version: o.Version, When: time.Now(), Machine: host.ThisMachine(), Seed: o.Seed,
 		},
 	}
 	s.Section("incident", "What happened", story.Incident)

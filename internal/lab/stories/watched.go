@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sluice/internal/lab/figures"
+	"sluice/internal/lab/hostcharts"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/system/hostwatch"
 )
@@ -140,7 +141,7 @@ func overTime(group string, limit int, looked *course, all ...*course) []figures
 	marks, _ := looked.fullMark()
 	requests.Marks, table.Marks = marks, marks
 	charts := []figures.Chart{requests, table}
-	for _, c := range looked.seen.Charts(group) {
+	for _, c := range hostcharts.Draw(looked.seen, group) {
 		// Its own table is in the chart above.
 		if c.Title != "Connection table" {
 			c.Title += " (" + looked.site.name + ")"

@@ -1,8 +1,8 @@
 // Package hostwatch records what the kernel says of its network while something
 // else runs: the connection table against its limit, packets dropped by kernel
 // function and reason, the share of softirq of each processor, what TCP counts of
-// lost connections. "sluice-lab load --watch-host" and the stories call it, and draw its
-// charts above one another with those of the load.
+// lost connections. "sluice-lab load --watch-host" and the stories call it; lab/hostcharts
+// draws what it has seen.
 //
 // The words:
 //
@@ -13,6 +13,5 @@
 //   - Time is in seconds since Options.From, which load shares, so that one moment
 //     is one place on every chart.
 //
-// What cannot be seen on this machine is said in Result.Warnings and left out; a
-// chart that is missing has either a warning or nothing to show.
+// What cannot be seen on this machine is said in Result.Warnings and left out.
 package hostwatch

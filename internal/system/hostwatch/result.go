@@ -59,6 +59,22 @@ type Drop struct {
 	Course          // named after both
 }
 
+// FullAt is the moment from which on the connection table had no room: it had all
+// the entries that it may have, or threw some out for others.
+func (r Result) FullAt(s Space) (second float64, full bool) {
+	for i, at := range r.At {
+		if s.Entries != nil && s.Max[i] > 0 && s.Entries[i] >= s.Max[i] {
+			return at, true
+		}
+		for _, c := range s.Table {
+			if (c.Name == "drop" || c.Name == "early_drop") && c.Counts[i] > 0 {
+				return at, true
+			}
+		}
+	}
+	return 0, false
+}
+
 // tableCounters say what a table has refused or lost, most telling first.
 var tableCounters = []string{"drop", "early_drop", "insert_failed", "chaintoolong", "clash_resolve", "search_restart", "error", "invalid"}
 

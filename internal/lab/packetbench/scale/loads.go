@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/lab/calibrate"
+	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/packetbench"
 	"sluice/internal/lab/peers"
@@ -136,7 +136,7 @@ func (s *series) apply(ctx context.Context, n *testnet.Namespace, file string, r
 		return err
 	}
 	defer func() { _ = os.RemoveAll(state) }()
-	if err := calibrate.Copy(s.StateDir, state); err != nil {
+	if err := calibration.Copy(s.StateDir, state); err != nil {
 		return err
 	}
 	return run(ctx, n, "", s.Binary, "apply", file, "--no-confirm", "--no-verify", "--no-expect", "--force",

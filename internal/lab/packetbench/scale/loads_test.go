@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"sluice/internal/lab/calibrate"
+	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/lab/testnet"
 )
 
@@ -13,13 +13,13 @@ import (
 func TestApplyHasCalibration(t *testing.T) {
 	const want = "figures of this machine"
 	here := t.TempDir()
-	if err := os.WriteFile(calibrate.File(here), []byte(want), 0o600); err != nil {
+	if err := os.WriteFile(calibration.File(here), []byte(want), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := &series{Options: Options{Binary: "sluice", StateDir: here}}
 	got := "not run"
 	run := func(_ context.Context, _ *testnet.Namespace, _, _ string, args ...string) error {
-		data, err := os.ReadFile(calibrate.File(args[len(args)-1]))
+		data, err := os.ReadFile(calibration.File(args[len(args)-1]))
 		got = string(data)
 		return err
 	}

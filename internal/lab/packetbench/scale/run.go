@@ -51,7 +51,7 @@ func Run(ctx context.Context, o Options) (*figures.Report, error) {
 	}
 	r := &figures.Report{
 		Schema: figures.Schema, Title: "How costs grow",
-		When: time.Now().Truncate(time.Second), Machine: figures.ThisMachine(), Seed: o.Seed,
+		When: time.Now().Truncate(time.Second), Machine: host.ThisMachine(), Seed: o.Seed,
 	}
 	for _, d := range o.Dimensions {
 		s := &series{Options: o, Context: ctx, Dimension: d, report: r, lefts: map[string]left{}}

@@ -1,4 +1,4 @@
-package calibrate
+package calibration
 
 import (
 	"encoding/json"
@@ -13,7 +13,7 @@ import (
 
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/regular"
-	"sluice/internal/lab/figures"
+	"sluice/internal/system/host"
 )
 
 // File is where the calibration of a state directory lies.
@@ -28,11 +28,11 @@ const (
 
 // Calibration is what one host measured.
 type Calibration struct {
-	Schema   string          `json:"schema"`
-	Measured time.Time       `json:"measured"`
-	Took     float64         `json:"seconds"`
-	Version  string          `json:"version"` // of sluice
-	Machine  figures.Machine `json:"machine"`
+	Schema   string       `json:"schema"`
+	Measured time.Time    `json:"measured"`
+	Took     float64      `json:"seconds"`
+	Version  string       `json:"version"` // of sluice
+	Machine  host.Machine `json:"machine"`
 	// Warnings say why it should not be trusted as it is; it was stored all the same.
 	Warnings []string           `json:"warnings,omitempty"`
 	Costs    nftables.CostModel `json:"costs"`
@@ -49,7 +49,7 @@ type Bounds struct {
 
 // Unfit says what of a machine is another than where the calibration was measured;
 // "" where nothing is that decides what things cost.
-func (c *Calibration) Unfit(now figures.Machine) string {
+func (c *Calibration) Unfit(now host.Machine) string {
 	was := c.Machine
 	for _, part := range []struct{ what, was, now string }{
 		{"kernel", was.Kernel, now.Kernel},
@@ -66,7 +66,7 @@ func (c *Calibration) Unfit(now figures.Machine) string {
 	return ""
 }
 
-func counting(m figures.Machine) string {
+func counting(m host.Machine) string {
 	if m.Counted {
 		return "in instructions"
 	}

@@ -1,34 +1,24 @@
-package hostwatch
+// Package hostcharts draws what hostwatch has recorded of a host, on the time axis of
+// other charts. Callers: lab/cli, for a load, and the stories.
+package hostcharts
 
 import (
 	"fmt"
 	"slices"
 
 	"sluice/internal/lab/figures"
+	"sluice/internal/system/hostwatch"
 )
+
+type result struct{ hostwatch.Result }
 
 // mostLines is how many courses a chart shows; the rest is drawn as one.
 const mostLines = 7
 
-// FullAt is the moment from which on the connection table had no room: it had all
-// the entries that it may have, or threw some out for others.
-func (r Result) FullAt(s Space) (second float64, full bool) {
-	for i, at := range r.At {
-		if s.Entries != nil && s.Max[i] > 0 && s.Entries[i] >= s.Max[i] {
-			return at, true
-		}
-		for _, c := range s.Table {
-			if (c.Name == "drop" || c.Name == "early_drop") && c.Counts[i] > 0 {
-				return at, true
-			}
-		}
-	}
-	return 0, false
-}
-
-// Charts draws what was seen, on the time axis of a group. What did not happen has
-// no chart.
-func (r Result) Charts(group string) []figures.Chart {
+// Draw draws what was seen, on the time axis of a group. What did not happen has no
+// chart.
+func Draw(seen hostwatch.Result, group string) []figures.Chart {
+	r := result{seen}
 	var out []figures.Chart
 	add := func(c figures.Chart) {
 		if len(c.Lines) > 0 {
@@ -38,13 +28,13 @@ func (r Result) Charts(group string) []figures.Chart {
 	}
 	for _, s := range r.Spaces {
 		add(r.tableChart(s))
-		add(r.rates("Connection table: refused, thrown out, searched again"+s.title(), s.Table, "1/s"))
-		var drops []Course
+		add(r.rates("Connection table: refused, thrown out, searched again"+title(s), s.Table, "1/s"))
+		var drops []hostwatch.Course
 		for _, d := range s.Drops {
 			drops = append(drops, d.Course)
 		}
-		add(r.rates("Packets dropped, by kernel function and reason"+s.title(), drops, "packets/s"))
-		add(r.rates("What TCP counts of lost and late connections"+s.title(), s.TCP, "1/s"))
+		add(r.rates("Packets dropped, by kernel function and reason"+title(s), drops, "packets/s"))
+		add(r.rates("What TCP counts of lost and late connections"+title(s), s.TCP, "1/s"))
 	}
 	softirq := figures.Chart{Title: "Receiving packets (softirq), share of each processor", Y: figures.Axis{Name: "share", Unit: "%"}}
 	for i, shares := range r.Softirq {
@@ -58,7 +48,7 @@ func (r Result) Charts(group string) []figures.Chart {
 	return out
 }
 
-func (s Space) title() string {
+func title(s hostwatch.Space) string {
 	if s.Name == "" {
 		return ""
 	}
@@ -66,8 +56,8 @@ func (s Space) title() string {
 }
 
 // tableChart has the limit only where it is in reach: else entries were a line at 0.
-func (r Result) tableChart(s Space) figures.Chart {
-	c := figures.Chart{Title: "Connection table" + s.title(), Y: figures.Axis{Name: "entries"}}
+func (r result) tableChart(s hostwatch.Space) figures.Chart {
+	c := figures.Chart{Title: "Connection table" + title(s), Y: figures.Axis{Name: "entries"}}
 	if len(s.Entries) == 0 {
 		return c
 	}
@@ -85,11 +75,11 @@ func (r Result) tableChart(s Space) figures.Chart {
 }
 
 // rates draws courses as events a second.
-func (r Result) rates(title string, courses []Course, unit string) figures.Chart {
+func (r result) rates(title string, courses []hostwatch.Course, unit string) figures.Chart {
 	c := figures.Chart{Title: title, Y: figures.Axis{Name: "rate", Unit: unit}}
 	courses = slices.Clone(courses)
-	slices.SortStableFunc(courses, func(a, b Course) int { return int(min(b.Total, 1<<62)) - int(min(a.Total, 1<<62)) })
-	rest := Course{Name: "others", Counts: make([]float64, len(r.At))}
+	slices.SortStableFunc(courses, func(a, b hostwatch.Course) int { return int(min(b.Total, 1<<62)) - int(min(a.Total, 1<<62)) })
+	rest := hostwatch.Course{Name: "others", Counts: make([]float64, len(r.At))}
 	for i, course := range courses {
 		if i < mostLines || len(courses) == mostLines+1 {
 			c.Lines = append(c.Lines, r.line(course.Name, r.perSecond(course)))
@@ -106,7 +96,7 @@ func (r Result) rates(title string, courses []Course, unit string) figures.Chart
 	return c
 }
 
-func (r Result) perSecond(c Course) []float64 {
+func (r result) perSecond(c hostwatch.Course) []float64 {
 	out := make([]float64, len(c.Counts))
 	before := r.Began
 	for i, at := range r.At {
@@ -116,7 +106,7 @@ func (r Result) perSecond(c Course) []float64 {
 	return out
 }
 
-func (r Result) line(name string, values []float64) figures.Line {
+func (r result) line(name string, values []float64) figures.Line {
 	l := figures.Line{Name: name}
 	for i, at := range r.At {
 		l.Points = append(l.Points, figures.Point{X: at, Y: values[i]})

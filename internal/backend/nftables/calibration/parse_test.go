@@ -1,4 +1,4 @@
-package calibrate
+package calibration
 
 import (
 	"bytes"
@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"sluice/internal/backend/nftables"
-	"sluice/internal/lab/figures"
+	"sluice/internal/system/host"
 )
 
 // sample is a calibration as a host would store it.
 func sample() *Calibration {
 	return &Calibration{
 		Schema: Schema, Measured: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Took: 61.5, Version: "1.0",
-		Machine: figures.Machine{Kernel: "6.12.1", Arch: "amd64", Processor: "a processor", Processors: 2, Memory: 1 << 30, Mitigations: "retpolines"},
+		Machine: host.Machine{Kernel: "6.12.1", Arch: "amd64", Processor: "a processor", Processors: 2, Memory: 1 << 30, Mitigations: "retpolines"},
 		Costs:   nftables.DefaultCosts(), Spread: map[string]Bounds{"packet.route-ns": {90, 110}},
 	}
 }
@@ -151,13 +151,13 @@ func TestUnfit(t *testing.T) {
 	if why := c.Unfit(now); why != "" {
 		t.Errorf("the same machine with other work: %s", why)
 	}
-	for what, change := range map[string]func(*figures.Machine){
-		"kernel 6.12.1 then, 6.12.2 now":                              func(m *figures.Machine) { m.Kernel = "6.12.2" },
-		"architecture amd64 then, arm64 now":                          func(m *figures.Machine) { m.Arch = "arm64" },
-		"processor a processor then, unknown now":                     func(m *figures.Machine) { m.Processor = "" },
-		"number of processors 2 then, 1 now":                          func(m *figures.Machine) { m.Processors = 1 },
-		"mitigations retpolines then, IBRS now":                       func(m *figures.Machine) { m.Mitigations = "IBRS" },
-		"way of counting time by the clock then, in instructions now": func(m *figures.Machine) { m.Counted = true },
+	for what, change := range map[string]func(*host.Machine){
+		"kernel 6.12.1 then, 6.12.2 now":                              func(m *host.Machine) { m.Kernel = "6.12.2" },
+		"architecture amd64 then, arm64 now":                          func(m *host.Machine) { m.Arch = "arm64" },
+		"processor a processor then, unknown now":                     func(m *host.Machine) { m.Processor = "" },
+		"number of processors 2 then, 1 now":                          func(m *host.Machine) { m.Processors = 1 },
+		"mitigations retpolines then, IBRS now":                       func(m *host.Machine) { m.Mitigations = "IBRS" },
+		"way of counting time by the clock then, in instructions now": func(m *host.Machine) { m.Counted = true },
 	} {
 		now := c.Machine
 		change(&now)
