@@ -44,6 +44,7 @@ type Capabilities map[Feature]Answer
 // Backend turns programs into what one kernel facility runs.
 type Backend interface {
 	Name() string
+	Marker
 	// Lower makes the artifact of a program. What the backend cannot do is a
 	// *RefusedError that names every rule; what it does in another way than
 	// the policy asks is a note of the artifact.
@@ -76,14 +77,6 @@ type Editor interface {
 	// A part that both have may be left empty in both. It is false where they
 	// differ in more.
 	Edits(want Artifact, from, to [][]byte) ([]Step, bool)
-}
-
-// Checked are contents that can be looked up one by one behind Send.
-type Checked interface {
-	// Touches is how many elements they are; few is false where Holds cannot tell.
-	Touches() (n int, few bool)
-	// Holds says whether the kernel has each of them as Send left it.
-	Holds(ctx context.Context) (bool, error)
 }
 
 // Artifact is a program ready for one backend.
@@ -150,57 +143,6 @@ type Cost struct {
 	// that when they are full, estimated. They are made empty, and an element
 	// is allocated when a packet brings it.
 	Growth uint64 `json:"memory-growth,omitempty"`
-}
-
-// Purpose is what a step is for.
-type Purpose string
-
-// Purposes, in the order in which steps come.
-const (
-	Fill   Purpose = "fill"   // objects and set contents, used by nobody yet
-	Track  Purpose = "track"  // no transaction: entries for connections that run already
-	Switch Purpose = "switch" // the one small transaction after which the new rules hold
-	Edit   Purpose = "edit"   // elements of living sets
-	Sweep  Purpose = "sweep"  // what nobody uses any more
-)
-
-// Step is one transaction, which the kernel takes as a whole or not at all; or,
-// with Contents, as many as they take. It has either of Text and Contents; a
-// Track has neither.
-type Step struct {
-	Purpose  Purpose
-	Name     string // for progress: "set served-1f3a (48665 ranges)"
-	Text     string // input of nft -f
-	Contents Contents
-}
-
-// Contents are elements of sets, which go to the kernel by a way of their own.
-type Contents interface {
-	// Send gives them to the kernel, in the network namespace of the calling
-	// thread. After an error some of them may be there, where they fill a set
-	// that no rule uses.
-	Send(ctx context.Context) error
-	// Text is the same as input of nft -f, for a reader.
-	Text() string
-}
-
-// Script is the step as input of nft -f, whichever way it goes.
-func (s Step) Script() string {
-	if s.Contents != nil {
-		return s.Contents.Text()
-	}
-	return s.Text
-}
-
-// Take loads the step, its text by run (nft.Run); a Track does nothing.
-func (s Step) Take(ctx context.Context, run func(ctx context.Context, text string) error) error {
-	switch {
-	case s.Contents != nil:
-		return s.Contents.Send(ctx)
-	case s.Purpose == Track:
-		return nil
-	}
-	return run(ctx, s.Text)
 }
 
 // Difference is one thing in which the kernel is not what was meant.

@@ -17,9 +17,9 @@ type Commanded interface {
 type Commander interface {
 	// Asked says which of the artifact's sets the rules in the kernel ask.
 	Asked(a Artifact, have State) Asked
-	// Ask is a transaction that makes rules ask other sets; "" where nothing
+	// Ask is a transaction that makes rules ask other sets; nil where nothing
 	// changes. The rules are those of Commands.
-	Ask(rules []byte, from, to Asked) (string, error)
+	Ask(rules []byte, from, to Asked) (Transaction, error)
 }
 
 // Commands is the sets that commands fill. There are two for ranges in each

@@ -53,9 +53,9 @@ func (f FollowedSet) Part(h program.Held) program.Held {
 // Follower is a backend that edits such sets in place.
 type Follower interface {
 	// Holds reads what the kernel has in a set, in the network namespace of the
-	// calling thread.
+	// calling thread. The error is ErrNotThere where it has no such set.
 	Holds(ctx context.Context, f FollowedSet) (program.Held, error)
 	// Follow is the transaction that brings sets from one to the other; nil where
 	// nothing changes. All of it comes at once.
-	Follow(sets []FollowedSet, from, to map[string]program.Held) Contents
+	Follow(sets []FollowedSet, from, to map[string]program.Held) Transaction
 }

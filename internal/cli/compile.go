@@ -218,7 +218,7 @@ func writeArtifact(dir string, b backend.Backend, a backend.Artifact) error {
 	}
 	files := map[string]string{"sluice.nft": a.Text()}
 	for i, s := range steps {
-		files[fmt.Sprintf("step-%03d-%s.nft", i+1, s.Purpose)] = "# " + s.Name + "\n" + s.Script()
+		files[fmt.Sprintf("step-%03d-%s.nft", i+1, s.Purpose)] = "# " + s.Name + "\n" + s.Text()
 	}
 	for name, text := range files {
 		if err := renameio.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {

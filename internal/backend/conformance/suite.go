@@ -84,7 +84,7 @@ func (s suite) to(t *testing.T, want backend.Artifact) {
 func (s suite) take(t *testing.T, step backend.Step) {
 	t.Helper()
 	if err := s.host.Take(step); err != nil {
-		t.Fatalf("%s %s: %v\n%s", step.Purpose, step.Name, err, step.Script())
+		t.Fatalf("%s %s: %v\n%s", step.Purpose, step.Name, err, step.Text())
 	}
 }
 
@@ -100,7 +100,7 @@ func (s suite) holds(t *testing.T, want backend.Artifact, when string) {
 			t.Errorf("%s (contents: %v): %s %s: want %q, have %q", when, contents, d.Kind, d.Name, d.Want, d.Have)
 		}
 		if again := s.steps(t, want, contents); len(again) > 0 {
-			t.Errorf("%s (contents: %v): %d more steps, the first: %s %s\n%s", when, contents, len(again), again[0].Purpose, again[0].Name, again[0].Script())
+			t.Errorf("%s (contents: %v): %d more steps, the first: %s %s\n%s", when, contents, len(again), again[0].Purpose, again[0].Name, again[0].Text())
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/lab/calibrate/account"
 	"sluice/internal/lab/testnet"
-	"sluice/internal/system/kernel/nft"
 )
 
 var measure = flag.Bool("measure", false, "measure what layouts cost, on the kernel at hand")
@@ -28,7 +27,7 @@ func taken(t testing.TB, a *account.Account, in *testnet.Namespace, steps ...bac
 	t.Helper()
 	added, cpu, err := a.Take(in, func() error {
 		for _, s := range steps {
-			if err := s.Take(context.Background(), nft.Run); err != nil {
+			if err := s.Take(context.Background()); err != nil {
 				return fmt.Errorf("%s: %w", s.Name, err)
 			}
 		}

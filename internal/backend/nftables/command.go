@@ -266,13 +266,13 @@ func (n nftables) Asked(want backend.Artifact, have backend.State) backend.Asked
 }
 
 // Ask is a transaction that makes rules ask other sets.
-func (nftables) Ask(encoded []byte, from, to backend.Asked) (string, error) {
+func (nftables) Ask(encoded []byte, from, to backend.Asked) (backend.Transaction, error) {
 	if from == to {
-		return "", nil
+		return nil, nil
 	}
 	var rules commandRules
 	if err := json.Unmarshal(encoded, &rules); err != nil {
-		return "", fmt.Errorf("read the rules of bans: %w", err)
+		return nil, fmt.Errorf("read the rules of bans: %w", err)
 	}
 	before, after := rules.asking(from), rules.asking(to)
 	table := "inet " + rules.Table
@@ -296,7 +296,10 @@ func (nftables) Ask(encoded []byte, from, to backend.Asked) (string, error) {
 	if add.Len() > 0 {
 		text += fmt.Sprintf("table %s {\n%s}\n", table, add.String())
 	}
-	return text + remove.String(), nil
+	if text += remove.String(); text == "" {
+		return nil, nil
+	}
+	return Script(text), nil
 }
 
 func (r *commandRules) asking(a backend.Asked) []*Chain {

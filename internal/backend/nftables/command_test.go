@@ -9,7 +9,6 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/base/testseed"
 	"sluice/internal/program"
-	"sluice/internal/system/kernel/nft"
 )
 
 // banning is a program with bans by command before a flowtable, in a chain of
@@ -98,15 +97,19 @@ func TestAsk(t *testing.T) {
 	var from backend.Asked
 	for range 30 {
 		to := backend.Asked{Exact4: random.IntN(2) > 0, Exact6: random.IntN(2) > 0, Ranges4: sides[random.IntN(3)], Ranges6: sides[random.IntN(3)]}
-		text, err := New().(backend.Commander).Ask(c.Rules, from, to)
+		turn, err := New().(backend.Commander).Ask(c.Rules, from, to)
 		if err != nil {
 			t.Fatal(err)
+		}
+		text := ""
+		if turn != nil {
+			text = turn.Text()
 		}
 		if (text == "") != (from == to) {
 			t.Fatalf("from %+v to %+v: %q", from, to, text)
 		}
 		if text != "" {
-			if err := k.Do(func() error { return nft.Run(context.Background(), text) }); err != nil {
+			if err := k.Do(func() error { return turn.Take(context.Background()) }); err != nil {
 				t.Fatalf("from %+v to %+v: %v\n%s", from, to, err, text)
 			}
 		}

@@ -9,7 +9,6 @@ import (
 	"sluice/internal/backend/nftables"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/system/host"
-	"sluice/internal/system/kernel/nft"
 )
 
 // namespace is a host of the conformance suite.
@@ -17,7 +16,7 @@ type namespace struct{ *testnet.Namespace }
 
 // Take loads one step.
 func (n namespace) Take(s backend.Step) error {
-	return n.Do(func() error { return s.Take(context.Background(), nft.Run) })
+	return n.Do(func() error { return s.Take(context.Background()) })
 }
 
 func TestConformance(t *testing.T) {

@@ -44,9 +44,9 @@ type edit struct {
 	counts         map[string]backend.Count // what counted elements begin with
 }
 
-// Send writes the elements into the sets of the calling thread's network
+// Take writes the elements into the sets of the calling thread's network
 // namespace.
-func (c *contents) Send(ctx context.Context) error {
+func (c *contents) Take(ctx context.Context) error {
 	conn, err := nfset.Open()
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (c *contents) Send(ctx context.Context) error {
 			break
 		}
 	}
-	return errors.Join(err, conn.Close())
+	return errors.Join(disturbed(err), conn.Close())
 }
 
 func (c *contents) send(ctx context.Context, conn *nfset.Conn) error {
@@ -109,7 +109,7 @@ func (c *contents) changes(malformed func(error)) []nfset.Change {
 	return out
 }
 
-// Text is the same as input of nft -f.
+// Text is the input of nft -f that does the same.
 func (c *contents) Text() string {
 	var b strings.Builder
 	for _, e := range c.edits {

@@ -16,8 +16,8 @@ func TestScript(t *testing.T) {
 	all := mustLower(t, together(t))
 	rulesets := map[string]string{}
 	for name, take := range map[string]func(backend.Step) error{
-		"sent": func(s backend.Step) error { return s.Take(context.Background(), nft.Run) },
-		"text": func(s backend.Step) error { return nft.Run(context.Background(), s.Script()) },
+		"sent": func(s backend.Step) error { return s.Take(context.Background()) },
+		"text": func(s backend.Step) error { return nft.Run(context.Background(), s.Text()) },
 	} {
 		host := kernelHost(t)
 		for _, s := range stepsTo(t, all, host.read(t, true)) {
@@ -39,7 +39,7 @@ func TestMalformed(t *testing.T) {
 	host.Nft("add table inet sluice; add set inet sluice s { type ipv4_addr . inet_service; }")
 	s := &Set{Name: "s", Types: []string{"ipv4_addr", "inet_service"}, Elements: Elements{Tuples: []string{"192.0.2.1 . 80", "192.0.2.1 . http"}}}
 	c := &contents{table: "sluice", edits: []edit{{insert: s}}}
-	err := host.Do(func() error { return c.Send(context.Background()) })
+	err := host.Do(func() error { return c.Take(context.Background()) })
 	if err == nil || !strings.Contains(err.Error(), `set s: element "192.0.2.1 . http"`) {
 		t.Errorf("got %v", err)
 	}
@@ -58,25 +58,25 @@ func TestSendFailures(t *testing.T) {
 	before := &Set{Name: "before", Types: []string{"ipv4_addr"}, Elements: Elements{Addresses: mustSet("198.51.100.1")}}
 	var all fills
 	if err := host.Do(func() error {
-		return (&contents{table: "sluice", edits: []edit{{insert: before}}, fills: &all}).Send(context.Background())
+		return (&contents{table: "sluice", edits: []edit{{insert: before}}, fills: &all}).Take(context.Background())
 	}); err != nil {
 		t.Fatal(err)
 	}
 	fill := &contents{table: "sluice", edits: []edit{{insert: full}}, fills: &all}
-	err := host.Do(func() error { return fill.Send(context.Background()) })
+	err := host.Do(func() error { return fill.Take(context.Background()) })
 	if err == nil || !strings.Contains(err.Error(), "add to set sluice full element 192.0.2.2: the set is full") {
 		t.Errorf("got %v", err)
 	}
 	gone := &Set{Name: "living", Types: []string{"ipv4_addr"}, Elements: Elements{Addresses: mustSet("192.0.2.1")}}
 	come := &Set{Name: "living", Types: []string{"ipv4_addr"}, Elements: Elements{Addresses: mustSet("192.0.2.2")}}
 	change := &contents{table: "sluice", edits: []edit{{remove: gone, insert: come}}}
-	if err := host.Do(func() error { return change.Send(context.Background()) }); !errors.Is(err, nft.ErrChanged) {
+	if err := host.Do(func() error { return change.Take(context.Background()) }); !errors.Is(err, nft.ErrChanged) {
 		t.Errorf("got %v", err)
 	}
 	absent := *come
 	absent.Name = "absent"
 	if err := host.Do(func() error {
-		return (&contents{table: "sluice", edits: []edit{{insert: &absent}}}).Send(context.Background())
+		return (&contents{table: "sluice", edits: []edit{{insert: &absent}}}).Take(context.Background())
 	}); !errors.Is(err, nft.ErrChanged) || !strings.Contains(err.Error(), "set sluice absent: the set is not there") {
 		t.Errorf("got %v", err)
 	}

@@ -19,5 +19,5 @@ func Filling(table string, sets ...*Set) backend.Step {
 		s.Elements.sortTuples()
 		c.edits = append(c.edits, edit{insert: s})
 	}
-	return backend.Step{Purpose: backend.Fill, Name: "fill sets", Contents: c}
+	return backend.Step{Purpose: backend.Fill, Name: "fill sets", Transaction: c}
 }

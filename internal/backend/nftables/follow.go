@@ -173,7 +173,11 @@ func (nftables) Holds(ctx context.Context, f backend.FollowedSet) (out program.H
 	}
 	defer conn.Close()
 	for _, k := range followedSets(f) {
-		if err := k.readElements(ctx, conn, f.Table, nil); err != nil {
+		err := k.readElements(ctx, conn, f.Table, nil)
+		if errors.Is(err, nfset.ErrNoSet) {
+			err = classed{err, backend.ErrNotThere}
+		}
+		if err != nil {
 			return out, err
 		}
 		out.Names = append(out.Names, k.Elements.Tuples...)
@@ -186,7 +190,7 @@ func (nftables) Holds(ctx context.Context, f backend.FollowedSet) (out program.H
 }
 
 // Follow is the transaction that brings sets from one to the other.
-func (nftables) Follow(sets []backend.FollowedSet, from, to map[string]program.Held) backend.Contents {
+func (nftables) Follow(sets []backend.FollowedSet, from, to map[string]program.Held) backend.Transaction {
 	var c *contents
 	for _, f := range sets {
 		old, want := followedSets(f), followedSets(f)

@@ -12,7 +12,6 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
-	"sluice/internal/system/kernel/nft"
 )
 
 func mustSet(texts ...string) addrset.Set {
@@ -94,8 +93,8 @@ func (k kernel) load(t testing.TB, b backend.Backend, a *artifact) {
 
 func (k kernel) step(t testing.TB, s backend.Step) {
 	t.Helper()
-	if err := k.Do(func() error { return s.Take(context.Background(), nft.Run) }); err != nil {
-		t.Fatalf("step %s %q: %v\n%s", s.Purpose, s.Name, err, head(s.Script(), 4000))
+	if err := k.Do(func() error { return s.Take(context.Background()) }); err != nil {
+		t.Fatalf("step %s %q: %v\n%s", s.Purpose, s.Name, err, head(s.Text(), 4000))
 	}
 }
 

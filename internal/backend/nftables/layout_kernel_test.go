@@ -12,7 +12,6 @@ import (
 	measuring "sluice/internal/lab/measure"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
-	"sluice/internal/system/kernel/nft"
 )
 
 // laidPolicies are rules that drop by a set, each in another way.
@@ -88,8 +87,8 @@ func TestLayoutsInKernel(t *testing.T) {
 					a := &artifact{Format: artifactFormat, Tree: l.tree}
 					host := kernel{lab.Namespace}
 					for _, s := range steps(a.Tree, &State{}, openings{}) {
-						if err := lab.Namespace.Do(func() error { return s.Take(context.Background(), nft.Run) }); err != nil {
-							t.Fatalf("%s: %v\n%s", s.Name, err, head(s.Script(), 3000))
+						if err := lab.Namespace.Do(func() error { return s.Take(context.Background()) }); err != nil {
+							t.Fatalf("%s: %v\n%s", s.Name, err, head(s.Text(), 3000))
 						}
 					}
 					if d := host.compare(t, a, true); len(d) > 0 {

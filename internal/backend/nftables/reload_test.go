@@ -39,7 +39,7 @@ func TestReloadSendsWhatChanged(t *testing.T) {
 	for _, contents := range []bool{false, true} {
 		var said []string
 		for _, s := range stepsTo(t, other, host.read(t, contents)) {
-			said = append(said, string(s.Purpose)+": "+s.Script())
+			said = append(said, string(s.Purpose)+": "+s.Text())
 		}
 		text := strings.Join(said, "\n")
 		if sent := strings.Count(text, "add element"); sent != 2 || strings.Contains(text, "office4") && strings.Contains(text, "add set inet sluice office4") {

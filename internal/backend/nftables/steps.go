@@ -68,7 +68,7 @@ func stepsBeside(want *Tree, have *State, lets openings, older *Tree) []backend.
 
 func (s *stepper) add(purpose backend.Purpose, name, text string) {
 	if text != "" {
-		s.steps = append(s.steps, backend.Step{Purpose: purpose, Name: name, Text: text})
+		s.steps = append(s.steps, backend.Step{Purpose: purpose, Name: name, Transaction: Script(text)})
 	}
 }
 
@@ -78,7 +78,7 @@ func (s *stepper) send(purpose backend.Purpose, name string, f *fills, edits ...
 		return (e.remove == nil || e.remove.Len() == 0) && (e.insert == nil || e.insert.Len() == 0)
 	})
 	if len(edits) > 0 {
-		s.steps = append(s.steps, backend.Step{Purpose: purpose, Name: name, Contents: &contents{table: s.want.Table, edits: edits, fills: f}})
+		s.steps = append(s.steps, backend.Step{Purpose: purpose, Name: name, Transaction: &contents{table: s.want.Table, edits: edits, fills: f}})
 	}
 }
 
@@ -296,12 +296,12 @@ func removal(table string, have *State) []backend.Step {
 	}
 	var out []backend.Step
 	if open.Len() > 0 {
-		out = append(out, backend.Step{Purpose: backend.Switch, Name: "open the policy of chains", Text: open.String()})
+		out = append(out, backend.Step{Purpose: backend.Switch, Name: "open the policy of chains", Transaction: Script(open.String())})
 	}
 	return append(out, backend.Step{
 		Purpose: backend.Switch, Name: "delete the table",
 		// Adding first makes deleting work where somebody else was quicker.
-		Text: fmt.Sprintf("add table inet %s\ndelete table inet %s\n", table, table),
+		Transaction: Script(fmt.Sprintf("add table inet %s\ndelete table inet %s\n", table, table)),
 	})
 }
 

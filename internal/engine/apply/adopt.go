@@ -13,7 +13,6 @@ import (
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
 	"sluice/internal/system/kernel/conntrack"
-	"sluice/internal/system/kernel/nft"
 	"sluice/internal/system/kernel/socket"
 	"sluice/internal/system/kernel/sysctl"
 )
@@ -101,7 +100,7 @@ func (s *session) withTrack(steps []backend.Step) []backend.Step {
 		s.adoption = nil
 		return steps
 	}
-	return slices.Insert(slices.Clone(steps), at, backend.Step{Purpose: backend.Track, Name: "connections of this host that run"})
+	return slices.Insert(slices.Clone(steps), at, backend.Step{Purpose: backend.Track, Name: "connections of this host that run", Transaction: tracking{s}})
 }
 
 // graceLeft is for how many seconds connections still pass that nobody knows.
@@ -153,9 +152,18 @@ func forwards() bool {
 	return false
 }
 
+// tracking is the step that makes entries.
+type tracking struct{ *session }
+
+// Take makes them, in connection tracking and not in the rules.
+func (t tracking) Take(context.Context) error { return t.adoptConnections() }
+
+// Text says nothing: no rule changes.
+func (tracking) Text() string { return "" }
+
 // adoptConnections makes the entries of the host's own connections that have none. Where that
 // fails the change is planned anew, with a grace for them.
-func (s *session) adoptConnections(context.Context) error {
+func (s *session) adoptConnections() error {
 	if s.adoption.program == nil {
 		return nil
 	}
@@ -176,13 +184,13 @@ func (s *session) adoptConnections(context.Context) error {
 	}
 	s.note("connections of this host that run get no entries ahead: %v", err)
 	s.noEntries = true
-	return fmt.Errorf("%w: %w", nft.ErrChanged, err)
+	return fmt.Errorf("%w: %w", backend.ErrChanged, err)
 }
 
 // adoptLate is adoptConnections behind the switch, for connections that came about meanwhile.
-func (s *session) adoptLate(ctx context.Context) {
+func (s *session) adoptLate() {
 	if s.adoption != nil && !s.noEntries {
-		_ = s.adoptConnections(ctx) // it says itself why it failed
+		_ = s.adoptConnections() // it says itself why it failed
 		s.noEntries = false
 	}
 }

@@ -234,8 +234,8 @@ func (s *session) unchanged(ctx context.Context, in Input, id string) (bool, err
 	if len(s.sysctlDrift(g)) > 0 {
 		return false, nil
 	}
-	at := instantNow()
-	mark, err := s.Kernel.Mark(ctx)
+	at := s.instantNow()
+	mark, err := s.mark(ctx)
 	if err != nil || mark != g.Mark {
 		return false, err
 	}
@@ -418,7 +418,7 @@ func (s *session) confirm(ctx context.Context) error {
 		return nil
 	}
 	if pending != nil {
-		if kernelErr := s.keepInKernel(ctx); kernelErr != nil {
+		if kernelErr := s.Backend.Confirm(ctx); kernelErr != nil {
 			return fmt.Errorf("%w\n  and the kernel does not take it either: %w\n  generation %d goes back to %s in %.0fs", err, kernelErr, pending.Generation, returning(pending), pending.Left().Seconds())
 		}
 		noteKept(pending)

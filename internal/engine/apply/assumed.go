@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"sluice/internal/backend"
-	"sluice/internal/system/kernel/nft"
 )
 
 // Where a witness has seen that the kernel holds the running generation to the
@@ -35,7 +34,7 @@ func (s *session) assumed(ctx context.Context, c change) []backend.Step {
 	if !known || !s.few(steps) {
 		return nil
 	}
-	s.before, s.readAt, s.commits = nil, &w.Ruleset, nft.Commits()
+	s.before, s.readAt = nil, &w.Ruleset
 	return steps
 }
 
@@ -95,7 +94,7 @@ func (s *session) few(steps []backend.Step) bool {
 	s.touched = []backend.Checked{}
 	all := 0
 	for _, step := range steps {
-		contents, is := step.Contents.(backend.Checked)
+		contents, is := step.Transaction.(backend.Checked)
 		if !is || step.Purpose != backend.Edit {
 			return false
 		}
@@ -120,7 +119,7 @@ func (s *session) foundTouched(ctx context.Context) bool {
 			return false
 		}
 	}
-	at := instantNow()
+	at := s.instantNow()
 	if !s.alone() {
 		return false
 	}

@@ -13,7 +13,6 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/language/bans"
 	"sluice/internal/system/kernel/nfset"
-	"sluice/internal/system/kernel/nft"
 )
 
 // edit writes an entry to the journal and brings what it changes into the
@@ -35,7 +34,7 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 			return err
 		}
 	}
-	since, commits := instantNow(), nft.Commits()
+	since := s.instantNow()
 	before, err := journal.Append(e)
 	if err != nil {
 		return s.nothingDone(err)
@@ -48,7 +47,7 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 		return s.bringBack(ctx, c, err)
 	}
 	s.point("ban kernel")
-	s.stayReading(since, commits)
+	s.stayReading(since)
 	if err := journal.Settle(); err != nil {
 		return err
 	}
@@ -113,25 +112,25 @@ func (s *session) bring(ctx context.Context, c *commands, settled bool, add []ba
 		// loaded anew: bans that come and go must not turn rules over each time.
 		f.asked.Exact4 = f.asked.Exact4 || from.Exact4
 		f.asked.Exact6 = f.asked.Exact6 || from.Exact6
-		if err = f.Send(ctx); err == nil {
+		if err = f.Take(ctx); err == nil {
 			break
 		}
-		if !errors.Is(err, nft.ErrChanged) || try == tries || ctx.Err() != nil {
+		if !errors.Is(err, backend.ErrChanged) || try == tries || ctx.Err() != nil {
 			return err
 		}
 		now = s.now()
 	}
 	s.point("ban elements")
-	text, err := s.Backend.(backend.Commander).Ask(c.Rules, from, f.asked)
+	turn, err := s.Backend.(backend.Commander).Ask(c.Rules, from, f.asked)
 	if err != nil {
 		return err
 	}
-	for try := 1; text != ""; try++ {
-		err := s.Kernel.Run(ctx, text)
+	for try := 1; turn != nil; try++ {
+		err := turn.Take(ctx)
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, nft.ErrChanged) || try == tries || ctx.Err() != nil {
+		if !errors.Is(err, backend.ErrChanged) || try == tries || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -254,15 +253,10 @@ func lookUp(ctx context.Context, conn *nfset.Conn, set nfset.Set, about []netip.
 
 // stayWitness keeps what was seen of the kernel before valid, where nothing
 // happened since but the transactions of this process.
-func (s *session) stayReading(since *instant, commits uint64) {
+func (s *session) stayReading(since *instant) {
 	var w reading
-	now := instantNow()
-	if since == nil || now == nil || s.readJSON(readingFile, &w) != nil || w.Ruleset != *since {
-		return
-	}
-	own := *now
-	own.Number -= uint32(nft.Commits() - commits) //nolint:gosec // both count round
-	if own != *since {
+	now := s.instantNow()
+	if !now.alone(since) || s.readJSON(readingFile, &w) != nil || !since.is(&w.Ruleset) {
 		return
 	}
 	w.Ruleset = *now

@@ -6,15 +6,29 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/backend"
 	"sluice/internal/language/bans"
 )
 
-// refusing refuses transactions that go through nft.
-type refusing struct{ Kernel }
+// refusing has rules that cannot be turned to other sets.
+type refusing struct {
+	backend.Backend
+	backend.Commander
+}
 
 var errRefused = errors.New("refused")
 
-func (refusing) Run(context.Context, string) error { return errRefused }
+func (refusing) Ask(_ []byte, from, to backend.Asked) (backend.Transaction, error) {
+	if from == to {
+		return nil, nil
+	}
+	return refusal{}, nil
+}
+
+type refusal struct{}
+
+func (refusal) Take(context.Context) error { return errRefused }
+func (refusal) Text() string               { return "" }
 
 // A ban that the kernel takes in part is taken back as a whole: there is none
 // that no list tells of.
@@ -23,7 +37,7 @@ func TestBanThatFailsHalfway(t *testing.T) {
 	l.must(command{Op: "apply", Policy: "a bans"})
 	l.must(command{Op: "ban", What: "192.0.2.1"})
 	l.inside(func(ctx context.Context, h *Host) error {
-		h.Kernel = refusing{h.Kernel}
+		h.Backend = refusing{h.Backend, h.Backend.(backend.Commander)}
 		// The set of IPv4 is asked already, that of IPv6 needs another rule.
 		if _, err := h.Ban(ctx, command{What: "192.0.2.2 2001:db8::2"}.banning()); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "nothing changed") {
 			t.Errorf("it was not refused: %v", err)

@@ -137,7 +137,7 @@ func (s *session) bansByLimits(ctx context.Context) (one bool, spared addrset.Se
 			continue
 		}
 		held, err := follower.Holds(ctx, set)
-		if err != nil && !errors.Is(err, nfset.ErrNoSet) {
+		if err != nil && !errors.Is(err, backend.ErrNotThere) {
 			return false, spared, err
 		}
 		for _, a := range held.Addresses {

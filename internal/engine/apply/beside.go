@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"sluice/internal/backend"
-	"sluice/internal/system/kernel/nft"
 )
 
 // While a policy waits for its confirmation, the sets of what returns without it stay
@@ -67,7 +66,7 @@ func (s *session) sweepUnused(ctx context.Context) (swept bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	mark, err := s.Kernel.Mark(ctx)
+	mark, err := s.mark(ctx)
 	if err != nil || mark != g.Mark {
 		return false, err
 	}
@@ -75,7 +74,7 @@ func (s *session) sweepUnused(ctx context.Context) (swept bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	since, commits := instantNow(), nft.Commits()
+	since := s.instantNow()
 	have, err := s.Backend.Read(ctx, true)
 	if err != nil {
 		return false, fmt.Errorf("read what the kernel holds: %w", err)
@@ -91,10 +90,10 @@ func (s *session) sweepUnused(ctx context.Context) (swept bool, err error) {
 		if step.Purpose != backend.Sweep {
 			continue
 		}
-		if err := take(ctx, s.Kernel, step); err != nil {
+		if err := step.Take(ctx); err != nil {
 			return false, fmt.Errorf("%s %s: %w", step.Purpose, step.Name, err)
 		}
 	}
-	s.stayReading(since, commits)
+	s.stayReading(since)
 	return true, nil
 }

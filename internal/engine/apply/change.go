@@ -9,7 +9,6 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/program"
-	"sluice/internal/system/kernel/nft"
 )
 
 // change is one way from what the kernel holds to a generation, or to nothing.
@@ -95,7 +94,7 @@ func nameOf(generation int, mark string) string {
 // change makes the change or leaves the kernel as it was. The journal is on
 // disk before the first effect, and the watcher armed before the switch.
 func (s *session) change(ctx context.Context, c change) error {
-	mark, err := s.Kernel.Mark(ctx)
+	mark, err := s.mark(ctx)
 	if err == nil && mark == "" {
 		mark, err = s.markAgain(ctx)
 	}
@@ -163,7 +162,7 @@ func (s *session) verify(ctx context.Context, c change) error {
 		s.point("verified")
 		return nil
 	}
-	at := instantNow()
+	at := s.instantNow()
 	have, err := s.readBack(ctx)
 	if err != nil {
 		return fmt.Errorf("read the rules back: %w", err)
@@ -215,7 +214,7 @@ func (s *session) load(ctx context.Context, j *journal, c change) error {
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, nft.ErrChanged) || try == tries || ctx.Err() != nil {
+		if !errors.Is(err, backend.ErrChanged) || try == tries || ctx.Err() != nil {
 			return err
 		}
 		time.Sleep(time.Duration(try) * 10 * time.Millisecond)
@@ -247,7 +246,7 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 	if err := s.keepGrace(j); err != nil {
 		return err
 	}
-	steps = withMark(steps, markOf(c.to))
+	steps = s.Backend.Marked(steps, markOf(c.to))
 	prepared := false
 	for i, step := range steps {
 		s.progress(Progress{Done: i, Total: len(steps), Name: step.Name, Purpose: step.Purpose})
@@ -263,17 +262,12 @@ func (s *session) steps(ctx context.Context, j *journal, c change, beforeSwitch 
 		}
 		s.point("before " + j.Step)
 		began := time.Now()
-		if step.Purpose == backend.Track {
-			err = s.adoptConnections(ctx)
-		} else {
-			err = take(ctx, s.Kernel, step)
-		}
-		if err != nil {
+		if err := step.Take(ctx); err != nil {
 			return fmt.Errorf("%s %s: %w", step.Purpose, step.Name, err)
 		}
 		s.point("after " + j.Step)
 		if step.Purpose == backend.Switch {
-			s.adoptLate(ctx)
+			s.adoptLate()
 		}
 		s.times.took(step.Purpose, began)
 	}

@@ -140,7 +140,7 @@ func (c command) run(token string) error {
 	case "sync":
 		_, err = h.Sync(ctx)
 	case "flush":
-		err = h.Kernel.Run(ctx, "flush ruleset\n")
+		err = nftables.Script("flush ruleset\n").Take(ctx)
 	case "settle":
 		var s *session
 		if s, ctx, err = h.open(ctx); err == nil {
@@ -388,7 +388,7 @@ func (l *lab) holds(candidates ...string) string {
 		if err != nil {
 			return err
 		}
-		mark, err := Linux().Mark(context.Background())
+		mark, _, err := nftables.New().Mark(context.Background())
 		if err != nil {
 			return err
 		}

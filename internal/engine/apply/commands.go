@@ -189,7 +189,7 @@ func (f *filling) insert(steps []backend.Step) []backend.Step {
 	if f == nil || f.empty() {
 		return steps
 	}
-	own := backend.Step{Purpose: backend.Fill, Name: fmt.Sprintf("bans by command (%d)", f.total), Contents: f}
+	own := backend.Step{Purpose: backend.Fill, Name: fmt.Sprintf("bans by command (%d)", f.total), Transaction: f}
 	for i, step := range steps {
 		if step.Purpose == backend.Switch {
 			return append(steps[:i:i], append([]backend.Step{own}, steps[i:]...)...)
@@ -277,7 +277,7 @@ func (s *session) running(ctx context.Context) (*commands, error) {
 	if g.Closed {
 		return nil, &ClosedRunsError{g.Number}
 	}
-	mark, err := s.Kernel.Mark(ctx)
+	mark, err := s.mark(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -76,12 +76,12 @@ func (s *session) stands(ctx context.Context, n int, cause error) error {
 // cannot be read: its mark is there, and either nobody made a transaction since a
 // witness saw the rules, or what they mean is proved to be what the policy says.
 func (s *session) surelyRuns(ctx context.Context, n int) bool {
-	mark, err := s.Kernel.Mark(ctx)
+	mark, err := s.mark(ctx)
 	if err != nil || mark == "" {
 		return false
 	}
 	var w reading
-	if s.readJSON(readingFile, &w) == nil && w.Generation == n && w.Mark == mark && untouched(&w.Ruleset) {
+	if s.readJSON(readingFile, &w) == nil && w.Generation == n && w.Mark == mark && s.untouched(&w.Ruleset) {
 		return true
 	}
 	g, err := s.generation(n)

@@ -16,7 +16,6 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/language/bans"
 	"sluice/internal/system/kernel/nfset"
-	"sluice/internal/system/kernel/nft"
 )
 
 // filling is what makes the sets of bans hold what the journal says.
@@ -256,10 +255,10 @@ func fillRanges(set nfset.Set, family int, pieces []bans.Piece, old map[netip.Ad
 // together is how many elements go in one transaction with what is replaced.
 const together = 20_000
 
-// Send gives the kernel what it lacks. Single addresses may come one after the
-// other; what is replaced is never missing. The error is nft.ErrChanged where the
+// Take gives the kernel what it lacks. Single addresses may come one after the
+// other; what is replaced is never missing. The error is backend.ErrChanged where the
 // time of a ban was up, or somebody was at the sets, since they were read.
-func (f *filling) Send(ctx context.Context) error {
+func (f *filling) Take(ctx context.Context) error {
 	conn, err := nfset.Open()
 	if err != nil {
 		return err
@@ -268,7 +267,7 @@ func (f *filling) Send(ctx context.Context) error {
 	for _, s := range f.sets {
 		err := s.send(ctx, conn)
 		if errors.Is(err, nfset.ErrNoElement) || errors.Is(err, nfset.ErrOverlap) {
-			return fmt.Errorf("%w: %w", nft.ErrChanged, err)
+			return fmt.Errorf("%w: %w", backend.ErrChanged, err)
 		}
 		if err != nil {
 			return err

@@ -10,7 +10,6 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/program"
-	"sluice/internal/system/kernel/nfset"
 )
 
 // toLoad is the change to a generation as this host can hold it at this moment;
@@ -81,7 +80,7 @@ func (s *session) given(g *Generation) (backend.Artifact, error) {
 // that was missing is there, or nothing of a policy runs that should. A *LeftError
 // says that it cannot be told while rules run, or that a trial has none.
 func (s *session) somethingWaits(ctx context.Context) (bool, error) {
-	mark, err := s.Kernel.Mark(ctx)
+	mark, err := s.mark(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -120,7 +119,7 @@ func (s *session) lacksSets(ctx context.Context, mark string) bool {
 	}
 	return slices.ContainsFunc(f.Sets, func(set backend.FollowedSet) bool {
 		_, err := follower.Holds(ctx, set)
-		return errors.Is(err, nfset.ErrNoSet)
+		return errors.Is(err, backend.ErrNotThere)
 	})
 }
 

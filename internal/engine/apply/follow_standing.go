@@ -11,7 +11,6 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/program"
 	"sluice/internal/system/host"
-	"sluice/internal/system/kernel/nfset"
 )
 
 // Standing is how the host compares with what the running policy was loaded with.
@@ -46,7 +45,7 @@ func (s *session) standing(ctx context.Context, mark string) (out Standing, err 
 	out.Lost, out.Taken = lost(facts, now), f.Moves
 	for _, set := range f.Sets {
 		have, err := follower.Holds(ctx, set)
-		if errors.Is(err, nfset.ErrNoSet) {
+		if errors.Is(err, backend.ErrNotThere) {
 			continue // drift says so
 		}
 		if err != nil {
@@ -167,7 +166,7 @@ func (h *Host) Standing(ctx context.Context) (generation int, out Standing, err 
 		return 0, out, err
 	}
 	s := &session{Host: h, store: st, cur: cur}
-	mark, err := s.Kernel.Mark(ctx)
+	mark, err := s.mark(ctx)
 	if err == nil {
 		out, err = s.standing(ctx, mark)
 	}

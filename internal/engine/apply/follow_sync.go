@@ -8,7 +8,6 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/program"
-	"sluice/internal/system/kernel/nfset"
 )
 
 // Synced is what Sync did.
@@ -55,7 +54,7 @@ func (h *Host) Sync(ctx context.Context) (*Synced, error) {
 }
 
 func (s *session) sync(ctx context.Context) (*Synced, error) {
-	mark, err := s.Kernel.Mark(ctx)
+	mark, err := s.mark(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -77,23 +76,23 @@ func (s *session) sync(ctx context.Context) (*Synced, error) {
 	have := map[string]program.Held{}
 	for _, set := range f.Sets {
 		have[set.ID], err = follower.Holds(ctx, set)
-		if errors.Is(err, nfset.ErrNoSet) {
+		if errors.Is(err, backend.ErrNotThere) {
 			return out, nil // the rules went with it
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read set %s: %w", set.ID, err)
 		}
 	}
-	contents := follower.Follow(f.Sets, have, now)
-	if contents != nil {
-		if err := s.Kernel.Send(ctx, contents); err != nil {
+	edit := follower.Follow(f.Sets, have, now)
+	if edit != nil {
+		if err := edit.Take(ctx); err != nil {
 			return nil, fmt.Errorf("bring in what the host is now: %w", err)
 		}
 	}
 	s.point("synced")
 	out.Moves = append(out.Moves, f.moves(now)...)
 	if len(out.Moves) == 0 {
-		if contents != nil {
+		if edit != nil {
 			s.note("sets that follow the host held something else, and are mended")
 		}
 		return out, nil

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/backend/nftables"
 	"sluice/internal/base/testseed"
 	"sluice/internal/lab/testnet"
 )
@@ -169,7 +170,7 @@ func (l *lab) markedAs() string {
 	l.t.Helper()
 	mark := ""
 	err := l.ns.Do(func() (err error) {
-		mark, err = Linux().Mark(l.t.Context())
+		mark, _, err = nftables.New().Mark(l.t.Context())
 		return err
 	})
 	if err != nil {

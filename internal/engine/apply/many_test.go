@@ -253,7 +253,7 @@ func TestManyHostsAtOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if tables, err := (linux{}).Mark(t.Context()); tables != "" || err != nil {
+	if tables, _, err := nftables.New().Mark(t.Context()); tables != "" || err != nil {
 		t.Errorf("the namespace of the process (%s) has a mark: %q, %v", here, tables, err)
 	}
 	if left := slices.DeleteFunc(all, func(o *oneOfMany) bool { return len(lockHolders(o.Dir)) == 0 }); len(left) > 0 {

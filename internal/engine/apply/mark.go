@@ -5,20 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"strings"
 
 	"sluice/internal/backend"
-	"sluice/internal/system/kernel/nft"
-)
-
-// The mark is the name of an empty chain in a table of its own, which no hook
-// calls: nft lists names in every version, and the table can be made anew in
-// the transaction that switches the rules without a packet seeing it.
-const (
-	markTable  = "sluice_generation"
-	markFamily = "inet"
-	markPrefix = "generation_"
-	keptMark   = "confirmed" // beside it: see keepInKernel
 )
 
 // newMark is unlike every other one, so that a state directory that was lost
@@ -26,54 +14,13 @@ const (
 func newMark(generation int) string {
 	var random [6]byte
 	_, _ = rand.Read(random[:]) // never fails, says its documentation
-	return fmt.Sprintf("%s%d_%s", markPrefix, generation, hex.EncodeToString(random[:]))
+	return fmt.Sprintf("%s%d_%s", backend.MarkPrefix, generation, hex.EncodeToString(random[:]))
 }
 
-// markText is the part of a transaction that sets the mark, or takes it away.
-func markText(mark string) string {
-	table := markFamily + " " + markTable
-	var b strings.Builder
-	// Adding first makes deleting work where the table was not there.
-	fmt.Fprintf(&b, "add table %s\ndelete table %s\n", table, table)
-	if mark != "" {
-		fmt.Fprintf(&b, "add table %s\nadd chain %s %s\n", table, table, mark)
-	}
-	return b.String()
-}
-
-// markAlone is the mark in a transaction of its own, for which nft need not be run.
-type markAlone string
-
-// Send sets the mark.
-func (m markAlone) Send(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if m == "" {
-		return nft.Run(ctx, m.Text())
-	}
-	return nft.ReplaceTable(markTable, string(m))
-}
-
-// Text is the same as input of nft -f.
-func (m markAlone) Text() string { return markText(string(m)) }
-
-// withMark puts the mark into the last transaction that switches; where none
-// does, into one of its own, before what is swept.
-func withMark(steps []backend.Step, mark string) []backend.Step {
-	marked := append([]backend.Step(nil), steps...)
-	for i := len(marked) - 1; i >= 0; i-- {
-		if marked[i].Purpose == backend.Switch {
-			marked[i].Text = strings.TrimRight(marked[i].Text, "\n") + "\n" + markText(mark)
-			return marked
-		}
-	}
-	own := backend.Step{Purpose: backend.Switch, Name: "mark", Contents: markAlone(mark)}
-	at := len(marked)
-	for at > 0 && (marked[at-1].Purpose == backend.Sweep || marked[at-1].Purpose == backend.Edit) {
-		at--
-	}
-	return append(marked[:at], append([]backend.Step{own}, marked[at:]...)...)
+// mark reads the mark of the running generation, "" where there is none.
+func (h *Host) mark(ctx context.Context) (string, error) {
+	mark, _, err := h.Backend.Mark(ctx)
+	return mark, err
 }
 
 // markAgain puts the mark back where somebody deleted it and the rules of the
@@ -102,5 +49,10 @@ func (s *session) markAgain(ctx context.Context) (string, error) {
 	if err != nil || len(differences) > 0 {
 		return "", err
 	}
-	return g.Mark, s.Kernel.Run(ctx, markText(g.Mark))
+	for _, step := range s.Backend.Marked(nil, g.Mark) {
+		if err := step.Take(ctx); err != nil {
+			return "", err
+		}
+	}
+	return g.Mark, nil
 }

@@ -195,7 +195,7 @@ var errNothingRuns = errors.New("no policy runs\n  hint: sluice apply loads one,
 
 // nothingToProve is why there is no policy to hold the kernel against.
 func (s *session) nothingToProve(ctx context.Context) error {
-	mark, err := s.Kernel.Mark(ctx)
+	mark, err := s.mark(ctx)
 	if err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func (h *Host) Verify(ctx context.Context, policy string, expected *program.Prog
 				out.Longer = append(out.Longer, d)
 			}
 		}
-		mark, err := s.Kernel.Mark(ctx)
+		mark, err := s.mark(ctx)
 		if err != nil {
 			return nil, err
 		}

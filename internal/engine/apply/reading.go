@@ -9,7 +9,6 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/program"
 	"sluice/internal/system/kernel/netns"
-	"sluice/internal/system/kernel/nft"
 )
 
 // The reading is the last time that the kernel was read back and held a
@@ -45,7 +44,7 @@ type reading struct {
 type instant struct {
 	BootID    string `json:"boot-id"`
 	Namespace string `json:"namespace"`
-	Number    uint32 `json:"number"`
+	backend.Fingerprint
 }
 
 // Said is what the caller told the reader when it made an input, to tell it
@@ -57,25 +56,33 @@ type Said struct {
 
 const readingFile = "witness.json"
 
+// is says whether the ruleset had one state at two instants.
+func (i *instant) is(o *instant) bool {
+	return i != nil && o != nil && i.BootID == o.BootID && i.Namespace == o.Namespace && i.Number == o.Number
+}
+
 // instantNow is the state of the ruleset at this moment; nil where the kernel
 // does not say.
-func instantNow() *instant {
+func (h *Host) instantNow() *instant {
 	id := bootID()
 	namespace, err := netns.ID()
 	if err != nil || id == "" {
 		return nil
 	}
-	n, err := nft.Generation()
+	f, err := h.Backend.Fingerprint()
 	if err != nil {
 		return nil
 	}
-	return &instant{id, namespace, n}
+	return &instant{id, namespace, f}
 }
 
 // untouched says whether the ruleset is what it was at an instant.
-func untouched(since *instant) bool {
-	now := instantNow()
-	return since != nil && now != nil && *since == *now
+func (h *Host) untouched(since *instant) bool { return h.instantNow().is(since) }
+
+// alone says whether nobody but this process has touched the ruleset since an instant
+// that it saw.
+func (i *instant) alone(since *instant) bool {
+	return i != nil && since != nil && i.BootID == since.BootID && i.Namespace == since.Namespace && i.Alone(since.Fingerprint)
 }
 
 // trust is what a session knows of the kernel without reading it again.
@@ -85,11 +92,10 @@ type trust struct {
 	same   *instant
 	unread bool
 	// before is what was read ahead of a change, where a witness had seen the
-	// static sets; nil where there was none. It was read at an instant when this
-	// process had made so many transactions; nil where the kernel does not say.
-	before  backend.State
-	readAt  *instant
-	commits uint64
+	// static sets; nil where there was none. It was read at an instant; nil where
+	// the kernel does not say.
+	before backend.State
+	readAt *instant
 	// touched is what is edited alone, where nothing else was read; nil where that
 	// is not known.
 	touched []backend.Checked
@@ -99,12 +105,12 @@ type trust struct {
 // static sets that a witness has seen, and nobody touched since. Of a change that
 // is read back, the witness has to have read them too.
 func (s *session) readAhead(ctx context.Context, verify bool) (backend.State, error) {
-	s.before, s.commits, s.readAt = nil, nft.Commits(), instantNow()
+	s.before, s.readAt = nil, s.instantNow()
 	w := s.reading()
 	// Sets that stay for a trial are trusted only when they were read.
 	if w == nil || w.Unread && verify || s.cur.Unswept {
 		have, err := s.Backend.Read(ctx, true)
-		if !untouched(s.readAt) {
+		if !s.untouched(s.readAt) {
 			s.readAt = nil
 		}
 		return have, err
@@ -113,7 +119,7 @@ func (s *session) readAhead(ctx context.Context, verify bool) (backend.State, er
 	if err != nil {
 		return nil, err
 	}
-	if s.readAt == nil || *s.readAt != w.Ruleset || !untouched(s.readAt) {
+	if !s.readAt.is(&w.Ruleset) || !s.untouched(s.readAt) {
 		s.readAt = nil
 		return s.Backend.Read(ctx, true)
 	}
@@ -121,17 +127,8 @@ func (s *session) readAhead(ctx context.Context, verify bool) (backend.State, er
 	return have, nil
 }
 
-// alone says whether nobody else made a transaction since the kernel was read
-// ahead: the ruleset's number has then risen by those of this process, each of
-// which changed something.
-func (s *session) alone() bool {
-	now := instantNow()
-	if s.readAt == nil || now == nil {
-		return false
-	}
-	now.Number -= uint32(nft.Commits() - s.commits) //nolint:gosec // both count round
-	return *now == *s.readAt
-}
+// alone says whether nobody else made a transaction since the kernel was read ahead.
+func (s *session) alone() bool { return s.instantNow().alone(s.readAt) }
 
 // readBack reads what the kernel holds after a change: all of it, or what this
 // process did to it where nobody else did anything.
@@ -145,7 +142,7 @@ func (s *session) readBack(ctx context.Context) (backend.State, error) {
 // tookAll notes that the kernel took a whole change, which is not read back.
 func (s *session) tookAll() {
 	s.same, s.unread = nil, true
-	if now := instantNow(); s.alone() && untouched(now) {
+	if now := s.instantNow(); s.alone() && s.untouched(now) {
 		s.same = now
 	}
 }
@@ -153,7 +150,7 @@ func (s *session) tookAll() {
 // foundSame notes that what was read since an instant is what it should be, if
 // nobody changed the ruleset while it was read.
 func (s *session) foundSame(since *instant) {
-	if s.same, s.unread = nil, false; untouched(since) {
+	if s.same, s.unread = nil, false; s.untouched(since) {
 		s.same = since
 	}
 }
@@ -166,9 +163,11 @@ func (s *session) reading() *reading {
 		return nil
 	}
 	g, err := s.generation(w.Generation)
-	if err != nil || g.Mark != w.Mark || g.Fitted != nil || !untouched(&w.Ruleset) {
+	now := s.instantNow()
+	if err != nil || g.Mark != w.Mark || g.Fitted != nil || !now.is(&w.Ruleset) {
 		return nil
 	}
+	w.Ruleset = *now
 	return &w
 }
 

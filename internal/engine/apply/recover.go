@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"sluice/internal/backend"
 	"sluice/internal/language/bans"
 )
 
@@ -127,7 +128,7 @@ func (c *current) whole() error {
 // marked is the generation with a mark; nil where there is none.
 func (s store) marked(mark string) *Generation {
 	var n int
-	if _, err := fmt.Sscanf(mark, markPrefix+"%d_", &n); err != nil {
+	if _, err := fmt.Sscanf(mark, backend.MarkPrefix+"%d_", &n); err != nil {
 		return nil
 	}
 	if g, err := s.generation(n); err == nil && g.Mark == mark {
@@ -139,7 +140,7 @@ func (s store) marked(mark string) *Generation {
 // adopt makes the record follow the kernel where no change is under way: a disk that
 // took no more, or lost the record, kept what happened last from being written.
 func (s *session) adopt(ctx context.Context) error {
-	mark, err := s.Kernel.Mark(ctx)
+	mark, err := s.mark(ctx)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (h *Host) left(ctx context.Context, r Restoring, cause error) error {
 	if !r.Waiting {
 		return nil
 	}
-	if mark, err := h.Kernel.Mark(ctx); err == nil && mark == "" {
+	if mark, err := h.mark(ctx); err == nil && mark == "" {
 		return nil
 	}
 	return &LeftError{cause}
@@ -217,8 +217,8 @@ func (h *Host) closeUnwritten(ctx context.Context, artifact backend.Artifact) er
 	if err != nil {
 		return err
 	}
-	for _, step := range withMark(steps, newMark(0)) {
-		if err := take(ctx, h.Kernel, step); err != nil {
+	for _, step := range h.Backend.Marked(steps, newMark(0)) {
+		if err := step.Take(ctx); err != nil {
 			return err
 		}
 	}

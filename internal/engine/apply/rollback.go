@@ -166,7 +166,7 @@ func (h *Host) holdsNothing(ctx context.Context) (bool, error) {
 	if err := needRoot(); err != nil {
 		return false, err
 	}
-	mark, err := h.Kernel.Mark(ctx)
+	mark, err := h.mark(ctx)
 	if err != nil || mark != "" {
 		return false, err
 	}

@@ -323,26 +323,9 @@ func TestWithoutDevices(t *testing.T) {
 }
 
 func TestMark(t *testing.T) {
-	steps := []backend.Step{{Purpose: backend.Fill, Text: "f\n"}, {Purpose: backend.Switch, Text: "one"}, {Purpose: backend.Switch, Text: "two"}, {Purpose: backend.Edit, Text: "e"}, {Purpose: backend.Sweep, Text: "s"}}
 	mark := newMark(7)
 	if !strings.HasPrefix(mark, "generation_7_") || mark == newMark(7) {
 		t.Errorf("mark %s", mark)
-	}
-	marked := withMark(steps, mark)
-	for i, step := range marked {
-		if has := strings.Contains(step.Text, mark); has != (i == 2) {
-			t.Errorf("step %d: %q", i, step.Text)
-		}
-	}
-	if steps[2].Text != "two" {
-		t.Error("the steps that were given changed")
-	}
-	own := withMark([]backend.Step{steps[0], steps[3], steps[4]}, mark)
-	if len(own) != 4 || own[1].Purpose != backend.Switch || !strings.Contains(own[1].Script(), mark) || own[2].Text != "e" {
-		t.Errorf("without a switch: %+v", own)
-	}
-	if off := withMark(nil, ""); len(off) != 1 || strings.Contains(off[0].Script(), "add chain") || !strings.Contains(off[0].Script(), "delete table") {
-		t.Errorf("taking it away: %+v", off)
 	}
 }
 

@@ -94,7 +94,7 @@ func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
 	if s.cur.Pending != nil {
 		out.Left = s.cur.Pending.Left().Seconds()
 	}
-	if out.Mark, err = s.Kernel.Mark(ctx); err != nil {
+	if out.Mark, err = s.mark(ctx); err != nil {
 		return nil, err
 	}
 	have, err := s.Backend.Read(ctx, contents)
@@ -270,7 +270,7 @@ func (h *Host) asKernel(st store, cur *current) {
 		return
 	}
 	ctx := context.Background()
-	mark, err := h.Kernel.Mark(ctx)
+	mark, err := h.mark(ctx)
 	if err != nil {
 		return
 	}

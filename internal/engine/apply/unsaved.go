@@ -140,13 +140,8 @@ func (h *Host) isKept(ctx context.Context, p *Pending) (bool, error) {
 			return true, nil
 		}
 	}
-	return h.Kernel.Kept(ctx)
-}
-
-// keepInKernel notes in the kernel that the generation on trial is kept: until the
-// rules switch again, or the next boot.
-func (s *session) keepInKernel(ctx context.Context) error {
-	return s.Kernel.Run(ctx, fmt.Sprintf("add chain %s %s %s\n", markFamily, markTable, keptMark))
+	_, kept, err := h.Backend.Mark(ctx)
+	return kept, err
 }
 
 // settleKept ends a trial that was confirmed when the disk did not take it. Where it

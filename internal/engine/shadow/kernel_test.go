@@ -26,7 +26,6 @@ import (
 	"sluice/internal/program/optimize"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/conntrack"
-	"sluice/internal/system/kernel/nft"
 )
 
 var capabilities = sync.OnceValue(func() backend.Capabilities { return host.Capabilities(context.Background()) })
@@ -136,7 +135,7 @@ func (l *lab) enforced(text string) {
 			return err
 		}
 		for _, step := range steps {
-			if err := step.Take(context.Background(), nft.Run); err != nil {
+			if err := step.Take(context.Background()); err != nil {
 				return fmt.Errorf("%s: %w", step.Name, err)
 			}
 		}

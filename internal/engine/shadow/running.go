@@ -113,20 +113,29 @@ func (r *Running) load(ctx context.Context, steps []backend.Step, a backend.Arti
 		d := differences[0]
 		return fmt.Errorf("the kernel holds something else than what was sent: %s %s: want %q, have %q", d.Kind, d.Name, d.Want, d.Have)
 	}
-	if err := take(ctx, backend.Step{Purpose: backend.Edit, Name: "end of its time", Text: r.expiry(life)}); err != nil {
+	if err := take(ctx, backend.Step{Purpose: backend.Edit, Name: "end of its time", Transaction: script(r.expiry(life))}); err != nil {
 		return err
 	}
 	tell(len(steps), len(steps), "")
 	return nil
 }
 
+// script is a transaction of nft.
+type script string
+
+// Take runs nft.
+func (s script) Take(ctx context.Context) error { return nft.Run(ctx, string(s)) }
+
+// Text is the input of nft -f.
+func (s script) Text() string { return string(s) }
+
 // tries is how often a transaction is sent anew that another tool's came between.
 const tries = 10
 
 func take(ctx context.Context, step backend.Step) error {
-	err := step.Take(ctx, nft.Run)
-	for try := 1; errors.Is(err, nft.ErrChanged) && try < tries && step.Contents == nil; try++ {
-		err = step.Take(ctx, nft.Run)
+	err := step.Take(ctx)
+	for try := 1; (errors.Is(err, backend.ErrChanged) || errors.Is(err, nft.ErrChanged)) && try < tries; try++ {
+		err = step.Take(ctx)
 	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):

@@ -13,7 +13,6 @@ import (
 	"sluice/internal/lab/calibrate/account"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
-	"sluice/internal/system/kernel/nft"
 )
 
 // loads measures what rules, sets and elements take of kernel memory, and how long
@@ -62,7 +61,7 @@ func (s size) by(n float64) size { return size{s.bytes / n, s.ns / n} }
 func (l *loading) take(ctx context.Context, in *testnet.Namespace, steps ...backend.Step) (size, error) {
 	bytes, cpu, err := l.account.Take(in, func() error {
 		for _, s := range steps {
-			if err := s.Take(ctx, nft.Run); err != nil {
+			if err := s.Take(ctx); err != nil {
 				return err
 			}
 		}
@@ -82,7 +81,7 @@ func (l *loading) host(ctx context.Context) (*testnet.Namespace, error) {
 	for i := range leads {
 		text += fmt.Sprintf("add chain inet m c%d\n", i)
 	}
-	_, err := l.take(ctx, h, backend.Step{Text: text})
+	_, err := l.take(ctx, h, backend.Step{Transaction: nftables.Script(text)})
 	return h, err
 }
 
@@ -133,7 +132,7 @@ func (l *loading) texts(ctx context.Context) error {
 			for i := range n {
 				b.WriteString(what.line(i))
 			}
-			return l.take(ctx, h, backend.Step{Text: b.String()})
+			return l.take(ctx, h, backend.Step{Transaction: nftables.Script(b.String())})
 		})
 		if err != nil {
 			return err
@@ -247,7 +246,7 @@ func (l *loading) fill(ctx context.Context, h *testnet.Namespace, set nftables.S
 		text.WriteString(s.Definition("m"))
 		all = append(all, &s)
 	}
-	if defined, err = l.take(ctx, h, backend.Step{Text: text.String()}); err != nil {
+	if defined, err = l.take(ctx, h, backend.Step{Transaction: nftables.Script(text.String())}); err != nil {
 		return defined, took, err
 	}
 	took, err = l.take(ctx, h, nftables.Filling("m", all...))

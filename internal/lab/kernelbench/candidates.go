@@ -16,7 +16,6 @@ import (
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/system/host"
-	"sluice/internal/system/kernel/nft"
 )
 
 // oneCountry has a set of some thousand ranges a family: large enough to be laid out,
@@ -145,7 +144,7 @@ func (b *bench) take(l *measure.Lab, into backend.Backend, a backend.Artifact) e
 	}
 	return l.Namespace.Do(func() error {
 		for _, s := range steps {
-			if err := s.Take(b, nft.Run); err != nil {
+			if err := s.Take(b); err != nil {
 				return fmt.Errorf("%s: %w", s.Name, err)
 			}
 		}

@@ -79,8 +79,8 @@ func applyFile(t *testing.T, s *testnet.Namespace, file string) backend.Artifact
 			return err
 		}
 		for _, step := range steps {
-			if out, err := s.RunInput(step.Script(), "nft", "-f", "-"); err != nil {
-				t.Logf("step %s: %s\n%s", step.Name, step.Script(), out)
+			if out, err := s.RunInput(step.Text(), "nft", "-f", "-"); err != nil {
+				t.Logf("step %s: %s\n%s", step.Name, step.Text(), out)
 				return err
 			}
 		}

@@ -23,7 +23,6 @@ import (
 	"sluice/internal/program/mutants"
 	"sluice/internal/program/optimize"
 	"sluice/internal/system/host"
-	"sluice/internal/system/kernel/nft"
 )
 
 // countries opens the country data that comes with the program, once.
@@ -126,8 +125,8 @@ func (y *yard) load(compiled *program.Program, wrong *mutants.Pass) (text string
 			return err
 		}
 		for _, step := range steps {
-			if err := step.Take(ctx, nft.Run); err != nil {
-				return fmt.Errorf("step %s: %w\n%s", step.Name, err, cut(step.Script()))
+			if err := step.Take(ctx); err != nil {
+				return fmt.Errorf("step %s: %w\n%s", step.Name, err, cut(step.Text()))
 			}
 		}
 		_, err = changes.EndBanned(changes.Linux(), compiled)

@@ -19,7 +19,6 @@ import (
 	"sluice/internal/program/compile"
 	"sluice/internal/program/mutants"
 	"sluice/internal/program/optimize"
-	"sluice/internal/system/kernel/nft"
 )
 
 // Random policies are lowered and lifted again: what comes back is proved equal to
@@ -177,7 +176,7 @@ func TestRandomPoliciesAreReadBack(t *testing.T) {
 				return err
 			}
 			for _, step := range steps {
-				if err := step.Take(ctx, nft.Run); err != nil {
+				if err := step.Take(ctx); err != nil {
 					return err
 				}
 			}

@@ -15,7 +15,6 @@ import (
 	"sluice/internal/lab/stats"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
-	"sluice/internal/system/kernel/nft"
 )
 
 var everyPeer = []peer{
@@ -208,7 +207,7 @@ func load(ctx context.Context, engine backend.Backend, artifact backend.Artifact
 		return err
 	}
 	for _, s := range steps {
-		if err := s.Take(ctx, nft.Run); err != nil {
+		if err := s.Take(ctx); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}
