@@ -1,6 +1,6 @@
 # Sluice. `make help` tells what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build install install-lab test test-long lint bench stress bench-go demo generate fuzz fuzz-meaning kernels test-nft clean
+.PHONY: help build install install-lab test test-long lint bench stress bench-go demo generate fuzz fuzz-meaning oracle kernels test-nft clean
 
 FUZZTIME ?= 30s
 N ?= 1000000
@@ -65,6 +65,9 @@ fuzz: ## every fuzz target in turn; FUZZTIME=30s each
 
 fuzz-meaning: ## random policies and packets against the kernel, as root; N=1000000 packets
 	scripts/fuzz-meaning $(N)
+
+oracle: build ## compare bin/sluice with an older one; BEFORE=PROGRAM N=10000 policies SEED=1
+	go run ./internal/lab/oracle -before '$(BEFORE)' $(if $(filter-out file,$(origin N)),-n $(N)) $(if $(SEED),-seed $(SEED))
 
 # From outside: KERNEL=6.1,6.12 RUN=PACKAGES TESTS=REGEXP SHORT=1 TABLE=1 SECTIONS=lists,forward
 # TWICE=1 SAVE=FILE HTML=FILE COMMAND=LINE.

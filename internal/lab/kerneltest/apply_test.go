@@ -14,6 +14,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	changes "sluice/internal/engine/apply"
+	"sluice/internal/lab/drafts"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
@@ -103,13 +104,11 @@ func applyFile(t *testing.T, s *testnet.Namespace, file string) backend.Artifact
 	return artifact
 }
 
-// someLists serves the one list that the tests name.
+// someLists serves the one list that drafts name.
 type someLists struct{}
 
-const listURL = "https://lists.example.net/villains.txt"
-
 func (someLists) Open(url string, _ time.Duration) (io.ReadCloser, string, error) {
-	if url != listURL {
+	if url != drafts.ListURL {
 		return nil, "", errors.New("no such list")
 	}
 	return io.NopCloser(strings.NewReader("# villains\n192.0.2.66\n2001:db8:bad::/48 # all of it\n")), "villains.txt", nil

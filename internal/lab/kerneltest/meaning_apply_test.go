@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -15,6 +16,7 @@ import (
 
 	"sluice/internal/backend/nftables"
 	changes "sluice/internal/engine/apply"
+	"sluice/internal/lab/drafts"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
@@ -38,11 +40,11 @@ func resolveFile(file string, facts host.Facts) (*resolve.Resolved, error) {
 }
 
 // mend takes out of the draft what the language refuses, until it reads. What is
-// random has words that make no sense together.
-func mend(t *testing.T, d *draft, facts host.Facts) (*resolve.Resolved, *program.Program) {
+// random has words that mean nothing together.
+func mend(t *testing.T, d *drafts.Draft, facts host.Facts) (*resolve.Resolved, *program.Program) {
 	t.Helper()
 	for range 200 {
-		resolved, err := resolveFile(d.write(t), facts)
+		resolved, err := resolveFile(written(t, d), facts)
 		var compiled *program.Program
 		if err == nil {
 			compiled, err = compile.Compile(resolved)
@@ -51,7 +53,7 @@ func mend(t *testing.T, d *draft, facts host.Facts) (*resolve.Resolved, *program
 			return resolved, compiled
 		}
 		var list policy.Errors
-		if !errors.As(err, &list) || !d.drop(list) {
+		if !errors.As(err, &list) || !dropped(d, list) {
 			t.Fatalf("%v\n%s", err, d)
 		}
 	}
@@ -59,33 +61,30 @@ func mend(t *testing.T, d *draft, facts host.Facts) (*resolve.Resolved, *program
 	return nil, nil
 }
 
-// drop takes out the lines that errors are about; false where none was found.
-func (d *draft) drop(list policy.Errors) bool {
-	text := strings.Split(d.text(), "\n")
-	before := d.size()
+// dropped takes out what errors are about; false where nothing of it was found.
+func dropped(d *drafts.Draft, list policy.Errors) bool {
+	var lines []int
+	included := false
 	for _, e := range list {
-		line := ""
-		switch {
-		case strings.HasSuffix(e.Pos.File, "part.yaml"):
-			d.included = nil
-			continue
-		case e.Pos.Line > 0 && e.Pos.Line <= len(text):
-			line = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text[e.Pos.Line-1]), "- "))
-		}
-		switch {
-		case strings.HasPrefix(line, "bypass:"):
-			d.bypass = nil
-		case strings.HasPrefix(line, "ban:"):
-			d.ban = nil
-		case strings.HasPrefix(line, "never-ban:"):
-			d.never = nil
-		default:
-			for _, l := range d.lists() {
-				*l = slices.DeleteFunc(*l, func(s string) bool { return s == line })
-			}
+		if strings.HasSuffix(e.Pos.File, "part.yaml") {
+			included = true
+		} else {
+			lines = append(lines, e.Pos.Line)
 		}
 	}
-	return d.size() < before
+	return d.Drop(lines, included)
+}
+
+// written puts the policy with its files into a folder and gives the main file.
+func written(t *testing.T, d *drafts.Draft) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range d.Texts() {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, drafts.Main)
 }
 
 // load brings a policy's program onto the host, with a wrong pass behind the
@@ -140,10 +139,10 @@ func cut(text string) string { return text[:min(len(text), 4000)] }
 // applied brings a policy onto the host by the real command, without the lines that
 // the command refuses, by findings that the language alone does not have: rules that
 // can never match, and their like.
-func (y *yard) applied(d *draft, binary, state string) {
+func (y *yard) applied(d *drafts.Draft, binary, state string) {
 	y.t.Helper()
 	for range 50 {
-		cmd := exec.Command(binary, "apply", d.write(y.t), "--netns", y.host.Name(), "--state-dir", state)
+		cmd := exec.Command(binary, "apply", written(y.t, d), "--netns", y.host.Name(), "--state-dir", state)
 		cmd.Env = slices.DeleteFunc(cmd.Environ(), func(v string) bool { return strings.HasPrefix(v, "SSH_") })
 		out, err := cmd.CombinedOutput()
 		if err == nil {
@@ -155,7 +154,7 @@ func (y *yard) applied(d *draft, binary, state string) {
 			y.try(err)
 			found = append(found, &policy.Error{Pos: policy.Pos{File: string(at[1]), Line: line}})
 		}
-		if !d.drop(found) {
+		if !dropped(d, found) {
 			y.t.Fatalf("apply: %v\n%s\n%s", err, cut(string(out)), d)
 		}
 	}

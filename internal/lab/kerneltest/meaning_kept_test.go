@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/lab/drafts"
 	"sluice/internal/language/policy"
 	"sluice/internal/program/compile"
 	"sluice/internal/prove/reference"
@@ -264,7 +265,7 @@ func (y *yard) keep(t *testing.T, text string, names map[string]string, list []k
 	}
 	flows := reference.NewFlows(resolved)
 	flows.Route = y.deviceTo
-	c := trial{compiled: compiled, draft: &draft{}}
+	c := trial{compiled: compiled, draft: &drafts.Draft{}}
 	for i, k := range list {
 		s := k.shot(t, names)
 		s.id = uint32(i + 1)

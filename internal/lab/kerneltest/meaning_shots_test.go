@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
+	"sluice/internal/lab/drafts"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/prove/reference"
@@ -171,7 +172,7 @@ func (g *shooter) anywhere() netip.Addr {
 	if len(g.edges) > 0 && g.chance(2) {
 		return g.edges[g.IntN(len(g.edges))]
 	}
-	return near(g.Rand, netip.MustParsePrefix(quarters[g.IntN(len(quarters))]))
+	return drafts.Near(g.Rand, netip.MustParsePrefix(drafts.Quarters[g.IntN(len(drafts.Quarters))]))
 }
 
 // travels says that the kernel routes packets of and to the address: it is none

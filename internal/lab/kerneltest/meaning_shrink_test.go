@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"sluice/internal/lab/drafts"
 	"sluice/internal/program"
 	"sluice/internal/program/compile"
 	"sluice/internal/prove/reference"
@@ -12,7 +13,7 @@ import (
 // trial is a policy and packets, of which some end otherwise than the reference
 // says.
 type trial struct {
-	draft    *draft
+	draft    *drafts.Draft
 	compiled *program.Program // of the draft; it can be loaded once
 	shots    []*shot
 }
@@ -24,7 +25,7 @@ const shrinking = 90 * time.Second
 // cannot be read has no differences.
 func (y *yard) differs(c trial) (failed []*shot) {
 	y.t.Helper()
-	resolved, err := resolveFile(c.draft.write(y.t), y.facts)
+	resolved, err := resolveFile(written(y.t, c.draft), y.facts)
 	if err != nil {
 		return nil
 	}
@@ -74,26 +75,26 @@ func (y *yard) shrink(c trial) trial {
 		}
 	}
 	c.shots = fewest(c.shots, late, func(shots []*shot) bool { return fails(trial{draft: c.draft, shots: shots}) })
-	for before := -1; before != c.draft.size() && !late(); {
-		before = c.draft.size()
-		shrinkDraft(&c, late, func(d *draft) bool { return fails(trial{draft: d, shots: c.shots}) })
+	for before := -1; before != c.draft.Size() && !late(); {
+		before = c.draft.Size()
+		shrinkDraft(&c, late, func(d *drafts.Draft) bool { return fails(trial{draft: d, shots: c.shots}) })
 	}
 	c.shots = fewest(c.shots, late, func(shots []*shot) bool { return fails(trial{draft: c.draft, shots: shots}) })
 	y.differs(c) // once more, for the report
 	return c
 }
 
-func shrinkDraft(c *trial, late func() bool, fails func(*draft) bool) {
-	for i := range c.draft.sections {
-		d := c.draft.clone()
-		if d.sections = slices.Delete(d.sections, i, i+1); fails(d) {
+func shrinkDraft(c *trial, late func() bool, fails func(*drafts.Draft) bool) {
+	for i := range c.draft.Sections {
+		d := c.draft.Clone()
+		if d.Sections = slices.Delete(d.Sections, i, i+1); fails(d) {
 			c.draft = d
 			break
 		}
 	}
-	for i := range c.draft.lists() {
-		d := c.draft.clone()
-		list := d.lists()[i]
+	for i := range c.draft.Lists() {
+		d := c.draft.Clone()
+		list := d.Lists()[i]
 		*list = fewest(*list, late, func(fewer []string) bool {
 			before := *list
 			*list = fewer
@@ -102,11 +103,11 @@ func shrinkDraft(c *trial, late func() bool, fails func(*draft) bool) {
 		})
 		c.draft = d
 	}
-	for name := range c.draft.files {
-		d := c.draft.clone()
-		d.files[name] = fewest(d.files[name], late, func(fewer []string) bool {
-			try := d.clone()
-			try.files[name] = fewer
+	for name := range c.draft.Files {
+		d := c.draft.Clone()
+		d.Files[name] = fewest(d.Files[name], late, func(fewer []string) bool {
+			try := d.Clone()
+			try.Files[name] = fewer
 			return fails(try)
 		})
 		c.draft = d

@@ -16,6 +16,7 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
+	"sluice/internal/lab/drafts"
 	"sluice/internal/language/policy"
 	"sluice/internal/program/mutants"
 )
@@ -83,22 +84,22 @@ func firstRound(t *testing.T) int {
 
 // scaleOf is how large the policy of a round is and how many packets it gets: most
 // are small, and of the largest kinds each run has some.
-func scaleOf(r *rand.Rand, round int) (s scale, packets int) {
+func scaleOf(r *rand.Rand, round int) (s drafts.Scale, packets int) {
 	switch round % 40 {
 	case 3:
-		return scale{rules: 200 + r.IntN(101)}, 1500
+		return drafts.Scale{Rules: 200 + r.IntN(101)}, 1500
 	case 23:
-		return scale{rules: 60 + r.IntN(140)}, 800
+		return drafts.Scale{Rules: 60 + r.IntN(140)}, 800
 	case 8:
-		return scale{rules: 1 + r.IntN(30), elements: 100_000 - r.IntN(20_000)}, 2500
+		return drafts.Scale{Rules: 1 + r.IntN(30), Elements: 100_000 - r.IntN(20_000)}, 2500
 	case 18:
-		return scale{rules: 1 + r.IntN(30), elements: 2000 + r.IntN(20_000)}, 1000
+		return drafts.Scale{Rules: 1 + r.IntN(30), Elements: 2000 + r.IntN(20_000)}, 1000
 	case 28, 38:
-		return scale{rules: 1 + r.IntN(20), elements: 50 + r.IntN(1500)}, 400
+		return drafts.Scale{Rules: 1 + r.IntN(20), Elements: 50 + r.IntN(1500)}, 400
 	case 5, 13, 21, 29, 33:
-		return scale{rules: 12 + r.IntN(50)}, 400
+		return drafts.Scale{Rules: 12 + r.IntN(50)}, 400
 	}
-	return scale{rules: 1 + r.IntN(12)}, 220
+	return drafts.Scale{Rules: 1 + r.IntN(12)}, 220
 }
 
 // Every word of the language, in random policies, against the kernel: each packet
@@ -188,11 +189,11 @@ func TestMeaningApplied(t *testing.T) {
 	const policies = 6
 	for round := range policies {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
-		c := trial{draft: (&drafter{Rand: r}).make(scale{rules: 1 + r.IntN(30)})}
-		for _, list := range []*[]string{&c.draft.sets, &c.draft.ban, &c.draft.never} {
+		c := trial{draft: drafts.New(r, drafts.Scale{Rules: 1 + r.IntN(30)})}
+		for _, list := range []*[]string{&c.draft.Sets, &c.draft.Ban, &c.draft.Never} {
 			*list = slices.DeleteFunc(*list, func(line string) bool { return strings.HasPrefix(line, "listed") }) // nobody serves it
 		}
-		c.draft.invalid = append(c.draft.invalid, "grace: none") // of the first load, in which more passes
+		c.draft.Invalid = append(c.draft.Invalid, "grace: none") // of the first load, in which more passes
 		mend(t, c.draft, y.facts)
 		y.applied(c.draft, binary, state)
 		y.aim(r, &c, 220)
@@ -242,7 +243,7 @@ func (y *yard) trial(seed uint64, round int) trial {
 	y.t.Helper()
 	r := rand.New(rand.NewPCG(seed, uint64(round)))
 	size, packets := scaleOf(r, round)
-	c := trial{draft: (&drafter{Rand: r}).make(size)}
+	c := trial{draft: drafts.New(r, size)}
 	y.aim(r, &c, packets)
 	return c
 }

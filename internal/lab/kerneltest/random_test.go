@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
+	"sluice/internal/lab/drafts"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
@@ -45,7 +46,7 @@ func TestRandomProgramsAgainstReference(t *testing.T) {
 	merged, rewritten, compared := 0, 0, 0
 	for round := range 250 {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
-		d := (&drafter{Rand: r}).make(scale{rules: 1 + r.IntN(40)})
+		d := drafts.New(r, drafts.Scale{Rules: 1 + r.IntN(40)})
 		resolved, compiled := mend(t, d, y.facts)
 		if err := optimize.Run(compiled, optimize.Options{Check: true}); err != nil {
 			t.Fatal(err)

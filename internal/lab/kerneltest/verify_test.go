@@ -13,6 +13,7 @@ import (
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/testseed"
 	"sluice/internal/engine/verify"
+	"sluice/internal/lab/drafts"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
@@ -86,9 +87,9 @@ func TestRandomPoliciesAreLifted(t *testing.T) {
 	seed := testseed.Of(t)
 	facts := yardFacts()
 	for round := range 50 {
-		r := &drafter{Rand: rand.New(rand.NewPCG(seed, uint64(round)))}
-		size, _ := scaleOf(r.Rand, round)
-		d := r.make(size)
+		r := rand.New(rand.NewPCG(seed, uint64(round)))
+		size, _ := scaleOf(r, round)
+		d := drafts.New(r, size)
 		resolved, _ := mend(t, d, facts)
 		full, expected := both(t, resolved)
 		artifact, err := nftables.New().Lower(full, capabilities())
@@ -155,9 +156,9 @@ func TestRandomPoliciesAreReadBack(t *testing.T) {
 	facts := yardFacts()
 	b := nftables.New()
 	for round := range 12 {
-		r := &drafter{Rand: rand.New(rand.NewPCG(seed, uint64(round)))}
-		size, _ := scaleOf(r.Rand, round)
-		d := r.make(size)
+		r := rand.New(rand.NewPCG(seed, uint64(round)))
+		size, _ := scaleOf(r, round)
+		d := drafts.New(r, size)
 		resolved, _ := mend(t, d, facts)
 		full, expected := both(t, resolved)
 		artifact, err := b.Lower(full, capabilities())

@@ -1,4 +1,4 @@
-package kerneltest
+package drafts
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ func (r *drafter) services() {
 		"web: [tcp/80, tcp/443, udp/443]", "games: [udp/27000-27100, tcp/27015]", "routing: [ospf, proto/47, bgp]", "http: [tcp/8080, http]", "probes: [icmp echo-request, icmp timestamp-request]",
 	} {
 		if r.chance(2) {
-			r.draft.services = append(r.draft.services, s)
+			r.draft.Services = append(r.draft.Services, s)
 			name, _, _ := strings.Cut(s, ":")
 			if name != "http" {
 				r.uses = append(r.uses, name)
@@ -160,21 +160,21 @@ func (r *drafter) alike(section string, most int) (out []string) {
 func (r *drafter) tracking() {
 	d := r.draft
 	if r.chance(8) {
-		d.invalid = []string{"invalid: " + r.one("allow", "allow", "drop")}
+		d.Invalid = []string{"invalid: " + r.one("allow", "allow", "drop")}
 	}
 	if r.chance(6) {
-		d.invalid = append(d.invalid, "icmp-errors: "+r.one("all", "all", "related"))
+		d.Invalid = append(d.Invalid, "icmp-errors: "+r.one("all", "all", "related"))
 	}
 	if r.chance(3) {
 		if r.chance(3) {
-			d.sets = append(d.sets, `listeners: { endpoints: ["198.51.100.1 tcp/80", "[2001:db8:100::1] tcp/443", "198.51.100.9 udp/53"] }`)
-			d.bypass = append(d.bypass, r.one("[http, https, dns] to listeners", "[tcp/80, tcp/443, udp/53] to listeners"))
+			d.Sets = append(d.Sets, `listeners: { endpoints: ["198.51.100.1 tcp/80", "[2001:db8:100::1] tcp/443", "198.51.100.9 udp/53"] }`)
+			d.Bypass = append(d.Bypass, r.one("[http, https, dns] to listeners", "[tcp/80, tcp/443, udp/53] to listeners"))
 		}
 		for range r.IntN(3) {
-			d.bypass = append(d.bypass, r.one("http", "udp/53", "tcp/443", "[smtp, ssh]", "tcp/25 to 198.51.100.1", "tcp/22 to 198.51.100.9", "udp/123 to 10.20.0.1", "tcp/8080", "udp/2000", "tcp/22 to 2001:db8:100::9"))
+			d.Bypass = append(d.Bypass, r.one("http", "udp/53", "tcp/443", "[smtp, ssh]", "tcp/25 to 198.51.100.1", "tcp/22 to 198.51.100.9", "udp/123 to 10.20.0.1", "tcp/8080", "udp/2000", "tcp/22 to 2001:db8:100::9"))
 		}
-		for i := range d.bypass {
-			d.bypass[i] = `"` + d.bypass[i] + `"`
+		for i := range d.Bypass {
+			d.Bypass[i] = `"` + d.Bypass[i] + `"`
 		}
 	}
 }
@@ -184,7 +184,7 @@ func (r *drafter) tracking() {
 func (r *drafter) nat() {
 	d := r.draft
 	for range 1 + r.IntN(4) {
-		d.nat = append(d.nat, r.one(
+		d.NAT = append(d.NAT, r.one(
 			"masquerade from lan out wan ipv4",
 			"masquerade out wan",
 			"masquerade from [10.99.0.0/24, 2001:db8:aaaa::/64] out wan",
@@ -218,7 +218,7 @@ func (r *drafter) nat() {
 			"map 192.0.2.96/30 to 10.20.0.20/30 stateless",
 		))
 	}
-	for i := range d.nat {
-		d.nat[i] = quoteLine(d.nat[i])
+	for i := range d.NAT {
+		d.NAT[i] = quoteLine(d.NAT[i])
 	}
 }
