@@ -13,8 +13,8 @@ import (
 // the server's, and gives it back when the server ends it, or the client resets it, and
 // also when the server shows that the handshake is not completed: it resets what a
 // blind guess acknowledges, or sends its SYN-ACK again (tcp_check_req of
-// net/ipv4/tcp_minisocks.c). So silent connections hold places, and forged ones none for
-// longer than a second.
+// net/ipv4/tcp_minisocks.c). So silent connections hold places, and forged ones until the
+// server answers them or sends its SYN-ACK again, which Linux does after a second.
 //
 // Each place of a rule is a set of the sources that hold it; which of them a connection
 // holds is in its label, as two digits. The kernel's own count of entries (ct count)
