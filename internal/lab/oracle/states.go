@@ -212,13 +212,14 @@ var (
 	moments = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?|\b(\d+[dhms])*\d+(\.\d+)?([dhms]|ms|µs)\b`)
 	numbers = regexp.MustCompile(`(?m)("seconds": )[\d.e-]+|(generation_\d+_)[0-9a-f]{12}|^[0-9a-f]{8} (\{)|("cookie )\d+(?:","number":\d+)?|("version": ?)"[^"]*"|("inputs":)"[0-9a-f]{64}"`)
 	sums    = regexp.MustCompile(`[0-9a-f]{64}`)
+	waited  = regexp.MustCompile(`(?m)^note: waiting at most .* for process .*\n`)
 	blanks  = regexp.MustCompile(` {2,}|-{3,}`)
 )
 
 // plain is a text without what is another each time. Sums are, where the name of the
 // namespace is part of what they are of.
 func (h *house) plain(text string) string {
-	text = strings.ReplaceAll(text, h.space.Name(), "SPACE")
+	text = waited.ReplaceAllString(strings.ReplaceAll(text, h.space.Name(), "SPACE"), "")
 	if h.byName {
 		text = sums.ReplaceAllString(text, "SUM")
 	}

@@ -1,7 +1,7 @@
 // Package policy is the language: it reads a policy file and what it includes
 // into a tree with file, line and column on every node, and says everything
 // that is wrong with the text alone: syntax, unknown keys and names, words that
-// have no sense where they stand. It also writes the canonical form (Format),
+// cannot be used where they are. It also writes the canonical form (Format),
 // the JSON Schema and the language reference, all from one table of the
 // language's keys and words.
 //

@@ -50,7 +50,7 @@ func writeRules(b *strings.Builder) {
 	for _, c := range clauses {
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", escapeCell(c.usage), escapeCell(c.doc), escapeCell("`"+strings.Join(c.examples, "`<br>`")+"`"))
 	}
-	b.WriteString("\nWords that have no sense in a section are errors there:\n\n| word | section | why | instead |\n|---|---|---|---|\n")
+	b.WriteString("\nWords that cannot be used in a section are errors there:\n\n| word | section | why | instead |\n|---|---|---|---|\n")
 	for _, hook := range []Hook{Input, Output, Forward} {
 		for _, word := range []string{"in", "out", "by", "published", "clamp", "per source"} {
 			if why, wayOut := noSense(word, hook); why != "" {

@@ -36,7 +36,7 @@ func (w Words) Read(r *resolve.Resolved) ([]reach.Question, error) {
 	hooks := w.hooks(r)
 	for _, at := range hooks {
 		// A zone that no packet of the way can have an interface of leaves the
-		// way out; where no way is left, the words have no sense.
+		// way out; where no way is left, the words ask for nothing.
 		strict := len(hooks) == 1
 		questions, err := w.way(r, at.Way, strict)
 		if err != nil {
