@@ -15,7 +15,7 @@ import (
 	"sluice/internal/system/host"
 )
 
-// Peer is somebody who manages the host over ssh at this moment, or a flow that
+// SSHClient is somebody who manages the host over ssh at this moment, or a flow that
 // carries the packets of such a one.
 type SSHClient struct {
 	Remote, Local netip.AddrPort

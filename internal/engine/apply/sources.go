@@ -66,7 +66,7 @@ func hashFile(name string) (Source, error) {
 	return Source{Name: name, Size: size, SHA256: hex.EncodeToString(hash.Sum(nil))}, nil
 }
 
-// Peers are those who manage the host over ssh: as the facts say, and who runs
+// SSHClients are those who manage the host over ssh: as the facts say, and who runs
 // this process; each with the flows that carry its packets through tunnels.
 func SSHClients(f host.Facts) []SSHClient {
 	var peers []SSHClient

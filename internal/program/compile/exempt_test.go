@@ -33,7 +33,7 @@ func TestExemptFromBansByLimits(t *testing.T) {
 	exempt := []netip.Addr{address("203.0.113.9"), address("2001:db8:9::9"), address("198.51.100.254"), address("2001:db8:100::fe"), address("192.0.2.53"), address("2001:db8::53")}
 	p := compiled(host.Facts{
 		SSHClients: []host.SSHClient{{Remote: netip.AddrPortFrom(exempt[0], 40000)}, {Remote: netip.AddrPortFrom(exempt[1], 40000)}},
-		Gateways: append(exempt[2:4:4], address("fe80::1")), Resolvers: append(exempt[4:6:6], address("127.0.0.53")),
+		Gateways:   append(exempt[2:4:4], address("fe80::1")), Resolvers: append(exempt[4:6:6], address("127.0.0.53")),
 	})
 	set := p.Set(program.ExemptSet)
 	if set == nil || set.Life != program.Followed {

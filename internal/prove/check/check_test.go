@@ -32,8 +32,8 @@ func facts() host.Facts {
 		DefaultRoute:  []string{"eth0"},
 		Local:         []netip.Prefix{prefix("127.0.0.0/8"), prefix("198.51.100.1/32"), prefix("198.51.100.200/32"), prefix("10.20.0.1/32"), prefix("2001:db8::1/128")},
 		EphemeralFrom: 32768, EphemeralTo: 60999,
-		Resolvers: []netip.Addr{netip.MustParseAddr("8.8.8.8")},
-		SSHClients:  []host.SSHClient{{Remote: netip.MustParseAddrPort("203.0.113.9:50000"), Local: netip.MustParseAddrPort("198.51.100.1:22")}},
+		Resolvers:  []netip.Addr{netip.MustParseAddr("8.8.8.8")},
+		SSHClients: []host.SSHClient{{Remote: netip.MustParseAddrPort("203.0.113.9:50000"), Local: netip.MustParseAddrPort("198.51.100.1:22")}},
 	}
 }
 

@@ -42,7 +42,7 @@ func (f *Facts) readSSHClients() {
 	f.SSHClients = slices.Compact(peers)
 }
 
-// WithPeersNow is these facts with who manages the host over ssh at this moment,
+// WithSSHClientsNow is these facts with who manages the host over ssh at this moment,
 // and by which flows, as far as that can be told.
 func (f Facts) WithSSHClientsNow() Facts {
 	f.readSSHClients()
