@@ -16,7 +16,7 @@ import (
 // statement by statement, whoever wrote them; what one of them means that is not
 // known here is refused by name, and never left out silently. Three things of the
 // lowering are more than one rule each and are recognised by their shape: limits by
-// source (raise_limit.go), sets that are laid out in chains (raise_layout.go), and
+// source (lift_limit.go), sets that are laid out in chains (lift_layout.go), and
 // the two ways of rejecting.
 //
 // Names of the kernel's sets, limits and counters are hints: they label what is

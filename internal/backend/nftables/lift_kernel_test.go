@@ -49,7 +49,7 @@ func (k kernel) prove(t testing.TB, p *program.Program) *verify.Proof {
 	return proof
 }
 
-// TestRaiseFromKernel: all examples and constructs, through nft and the kernel.
+// TestLiftFromKernel: all examples and constructs, through nft and the kernel.
 func TestLiftFromKernel(t *testing.T) {
 	programs := map[string][2]*program.Program{}
 	whole := together(t)

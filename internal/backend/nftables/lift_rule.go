@@ -12,7 +12,7 @@ import (
 	"sluice/internal/program"
 )
 
-// ruleRaiser makes the rules of the program of one rule of the kernel's. Its
+// ruleLifter makes the rules of the program of one rule of the kernel's. Its
 // conditions come before its actions; where the kernel asks on behind an action,
 // what follows goes into a chain of its own, from which packets come back that it
 // does not match.

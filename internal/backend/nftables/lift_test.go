@@ -43,7 +43,7 @@ func proved(t *testing.T, p *program.Program, have backend.State, can backend.Ca
 		}
 	}
 	if t.Failed() {
-		t.Logf("%d differences\nmeant:\n%s\nraised:\n%s", len(list), head(expected.Text(), 6000), head(r.Program.Text(), 6000))
+		t.Logf("%d differences\nmeant:\n%s\nlifted:\n%s", len(list), head(expected.Text(), 6000), head(r.Program.Text(), 6000))
 	}
 }
 
@@ -57,7 +57,7 @@ func stateAfter(t *testing.T, p *program.Program, can backend.Capabilities) back
 	return a.(*artifact).Loaded()
 }
 
-// TestRaiseConstructs: everything that a program can say comes back as it was
+// TestLiftConstructs: everything that a program can say comes back as it was
 // meant, but for what no policy makes, which is refused by name.
 func TestLiftConstructs(t *testing.T) {
 	refused := map[string]string{"no fragment": "frag frag-off 0", "opaque": "meta pkttype broadcast"}

@@ -338,7 +338,7 @@ func (s *session) write(in Input, kept listing) (*Generation, error) {
 	return g, nil
 }
 
-// putMeant keeps the program that the kernel is held against.
+// putExpected keeps the program that the kernel is held against.
 func (s *session) putExpected(g *Generation, expected *program.Program) error {
 	if expected == nil {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"sluice/internal/backend"
 )
 
-// Where a witness has seen that the kernel holds the running generation to the
+// Where a reading has seen that the kernel holds the running generation to the
 // letter, and nobody touched the ruleset since, what the kernel holds is known
 // without reading it. That is enough for a change of a few elements, such as one
 // ban more in a file: it is then read back by the number of the ruleset, which says
@@ -108,7 +108,7 @@ func (s *session) few(steps []backend.Step) bool {
 }
 
 // foundTouched says whether the kernel holds what it should by what this change
-// touched alone: nobody else was at the ruleset since a witness saw it. Where it is
+// touched alone: nobody else was at the ruleset since a reading saw it. Where it is
 // false, everything is read.
 func (s *session) foundTouched(ctx context.Context) bool {
 	if s.touched == nil {

@@ -251,7 +251,7 @@ func lookUp(ctx context.Context, conn *nfset.Conn, set nfset.Set, about []netip.
 	return out, nil
 }
 
-// stayWitness keeps what was seen of the kernel before valid, where nothing
+// stayReading keeps what was seen of the kernel before valid, where nothing
 // happened since but the transactions of this process.
 func (s *session) stayReading(since *instant) {
 	var w reading

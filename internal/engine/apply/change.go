@@ -288,7 +288,7 @@ func (s *session) keepGrace(j *journal) error {
 }
 
 // plan is the steps from what the kernel holds. A few elements need nothing read
-// ahead where a witness has seen what it holds.
+// ahead where a reading has seen what it holds.
 func (s *session) plan(ctx context.Context, c change) ([]backend.Step, error) {
 	s.adoption, s.side, s.filled, s.passage = nil, nil, nil, nil
 	if steps := s.assumed(ctx, c); steps != nil {

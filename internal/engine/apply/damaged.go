@@ -74,7 +74,7 @@ func (s *session) stands(ctx context.Context, n int, cause error) error {
 
 // surelyRuns says whether the kernel holds the rules of a generation whose artifact
 // cannot be read: its mark is there, and either nobody made a transaction since a
-// witness saw the rules, or what they mean is proved to be what the policy says.
+// reading saw the rules, or what they mean is proved to be what the policy says.
 func (s *session) surelyRuns(ctx context.Context, n int) bool {
 	mark, err := s.mark(ctx)
 	if err != nil || mark == "" {

@@ -229,7 +229,7 @@ func (h *Host) admit(in Input, o *Options) error {
 // the old sets take is gone already. None free is not known.
 func tooLarge(cost backend.Cost, free uint64) bool { return free > 0 && cost.Memory > free/budget }
 
-// admitPeers refuses what locks out a peer. Forced, it is on trial: who is
+// admitClients refuses what locks out an ssh client. Forced, it is on trial: who is
 // locked out cannot take it back.
 func (h *Host) admitClients(p *program.Program, peers []SSHClient, o *Options) error {
 	err := h.guard(p, peers)

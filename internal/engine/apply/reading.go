@@ -91,7 +91,7 @@ type trust struct {
 	// is not known. It was read then, unless unread.
 	same   *instant
 	unread bool
-	// before is what was read ahead of a change, where a witness had seen the
+	// before is what was read ahead of a change, where a reading had seen the
 	// static sets; nil where there was none. It was read at an instant; nil where
 	// the kernel does not say.
 	before backend.State
@@ -102,8 +102,8 @@ type trust struct {
 }
 
 // readAhead reads what the kernel holds before a change: not the elements of
-// static sets that a witness has seen, and nobody touched since. Of a change that
-// is read back, the witness has to have read them too.
+// static sets that a reading has seen, and nobody touched since. Of a change that
+// is read back, the reading has to have read them too.
 func (s *session) readAhead(ctx context.Context, verify bool) (backend.State, error) {
 	s.before, s.readAt = nil, s.instantNow()
 	w := s.reading()
@@ -171,7 +171,7 @@ func (s *session) reading() *reading {
 	return &w
 }
 
-// bearWitness writes down that the kernel held the running generation; notes are what the guard had to say.
+// keepReading writes down that the kernel held the running generation; notes are what the guard had to say.
 func (s *session) keepReading(in Input, o Options, notes []string) {
 	w := &reading{}
 	if o.lockOut == "" {
@@ -182,7 +182,7 @@ func (s *session) keepReading(in Input, o Options, notes []string) {
 	s.remember(w)
 }
 
-// remember writes down a witness, where the kernel was seen to hold the running
+// remember writes down a reading, where the kernel was seen to hold the running
 // generation.
 func (s *session) remember(w *reading) {
 	g, err := s.generation(s.cur.Running)

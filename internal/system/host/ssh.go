@@ -20,7 +20,7 @@ const sshPort = 22
 // OpenSSH 9.8 a session is served by a program of its own.
 var sshServers = []string{"sshd", "sshd-session", "sshd-auth", "dropbear"}
 
-// readSSHPeers finds who manages the host: the connections to what sshd listens
+// readSSHClients finds who manages the host: the connections to what sshd listens
 // on, and the session that Sluice itself was called from.
 func (f *Facts) readSSHClients() {
 	sockets, err := socket.TCP()
