@@ -14,6 +14,7 @@ import (
 	"sluice/internal/prove/check"
 	"sluice/internal/prove/expect"
 	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/netns"
 )
 
 // preparation is a policy that is read, with what it will be compiled from.
@@ -41,11 +42,17 @@ func (o options) capabilities(ctx context.Context) backend.Capabilities {
 func begin(ctx context.Context, cmd *cobra.Command, h *apply.Host, file string) (*preparation, error) {
 	o := optionsOf(cmd)
 	p := &preparation{cmd: cmd, host: h, file: file, line: pipeline{options: o, warn: cmd.ErrOrStderr()}}
+	here, err := netns.Here()
+	if err != nil {
+		return nil, err
+	}
+	defer here.Close()
 	var factsErr error
 	var both sync.WaitGroup
-	both.Go(func() { p.line.facts, factsErr = readFacts(ctx, "", o) })
+	both.Go(func() {
+		factsErr = here.Do(func() (err error) { p.line.facts, err = readFacts(ctx, "", o); return err })
+	})
 	both.Go(func() { p.can = o.capabilities(ctx) })
-	var err error
 	p.line.policy, err = policy.Load(file)
 	both.Wait()
 	if factsErr != nil {

@@ -62,5 +62,6 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
 		newWatch(),
 		newFetchRanges(),
 	)
+	insideNetns(root)
 	return root
 }

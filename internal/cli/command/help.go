@@ -2,11 +2,12 @@ package command
 
 import (
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"sluice/internal/system/kernel/netns"
 )
 
 // newHelp stands in for the library's own, which takes an unknown command for
@@ -76,13 +77,6 @@ func Words(list ...string) cobra.CompletionFunc {
 
 // CompleteNetns offers the named network namespaces.
 func CompleteNetns(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	var names []string
-	entries, err := os.ReadDir(NetnsDir)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
+	names, _ := netns.Names()
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

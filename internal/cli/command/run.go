@@ -46,7 +46,6 @@ func Run(root *cobra.Command, args []string, in io.Reader, out, errOut io.Writer
 // below it are the caller's.
 func Root(root *cobra.Command) *cobra.Command {
 	root.SilenceErrors, root.SilenceUsage = true, true
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return enterNetns(Netns(cmd)) }
 	addVersionFlag(root)
 	root.CompletionOptions.DisableDefaultCmd = true // NewCompletion stands in for it
 	root.SetHelpCommand(newHelp())

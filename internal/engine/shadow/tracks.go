@@ -33,7 +33,7 @@ func Tracking(ctx context.Context) error {
 		}
 	}
 	// Rules of legacy iptables are not listed; their table nat tracks.
-	if names, err := os.ReadFile("/proc/self/net/ip_tables_names"); err == nil && strings.Contains(string(names), "nat") {
+	if names, err := os.ReadFile("/proc/thread-self/net/ip_tables_names"); err == nil && strings.Contains(string(names), "nat") {
 		return nil
 	}
 	return untrackedError{}

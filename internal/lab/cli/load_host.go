@@ -3,10 +3,8 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,11 +27,12 @@ func watchedSpaces(cmd *cobra.Command) ([]hostwatch.Namespace, error) {
 	}
 	var out []hostwatch.Namespace
 	for _, name := range names {
-		path := filepath.Join(command.NetnsDir, name)
-		if _, err := os.Stat(path); err != nil || strings.ContainsAny(name, "/\x00") || name == "." || name == ".." || name == "" {
-			return nil, fmt.Errorf("there is no network namespace %q\nhint: %s", name, command.NamespaceHint())
+		space, err := command.OpenNetns(name)
+		if err != nil {
+			return nil, err
 		}
-		n := hostwatch.Namespace{Path: path}
+		_ = space.Close()
+		n := hostwatch.Namespace{Path: filepath.Join("/run/netns", name)}
 		if len(names) > 1 {
 			n.Name = name
 		}

@@ -3,13 +3,14 @@ package host
 import (
 	"cmp"
 	"context"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"sluice/internal/system/kernel/netns"
 )
 
 // Role is what a server is to the host that asks it.
@@ -80,6 +81,12 @@ func (f *Facts) ReadServers(ctx context.Context, patience time.Duration) {
 func lookUpNames(ctx context.Context, names []string, patience time.Duration) map[string][]netip.Addr {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	here, err := netns.Here()
+	if err != nil {
+		return nil
+	}
+	defer here.Close()
+	resolver := here.Resolver()
 	type answer struct {
 		name      string
 		addresses []netip.Addr
@@ -88,7 +95,7 @@ func lookUpNames(ctx context.Context, names []string, patience time.Duration) ma
 	for _, name := range names {
 		go func() {
 			// A name that nobody knows is told of by its lack of addresses.
-			all, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+			all, _ := resolver.LookupNetIP(ctx, "ip", name)
 			for i := range all {
 				all[i] = all[i].Unmap().WithZone("")
 			}
