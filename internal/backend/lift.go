@@ -21,9 +21,9 @@ type Lifter interface {
 	Lift(have State) (*Lifted, error)
 	// Expected is a program in the words of Lift, where the backend has others than
 	// the program: rates in the kernel's units, names as they can be read back,
-	// nothing that this kernel lacks. What commands ban is taken from the state: the
-	// contents of the sets that are asked.
-	Expected(p *program.Program, can Capabilities, have State, asked Asked) (*program.Program, error)
+	// nothing that this kernel lacks. What commands ban is taken from the state, as far
+	// as rules ask what those of the store do; nil is none of it.
+	Expected(p *program.Program, can Capabilities, have State, bans BanStore) (*program.Program, error)
 }
 
 // Lifted is what a state means.

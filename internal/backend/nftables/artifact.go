@@ -20,7 +20,7 @@ type artifact struct {
 	Format  int // of what Encode writes
 	Tree    *Tree
 	Plan    []program.Note
-	asked   backend.Asked  // which of the sets that commands fill the rules ask
+	asked   askedSets      // which of the sets that commands fill the rules ask
 	older   *Tree          // whose objects stay beside those of this one; may be nil
 	costs   *CostModel     // what Cost is by
 	layouts []LayoutReport // of an artifact that was made here, not read

@@ -2,12 +2,9 @@ package nftables
 
 import (
 	"encoding/base64"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
-	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
 )
 
@@ -37,10 +34,10 @@ func (p *packed) UnmarshalText(text []byte) error {
 }
 
 // asking is the tree with rules that ask the given sets.
-func (t *Tree) asking(a backend.Asked) *Tree {
+func (t *Tree) asking(a askedSets) *Tree {
 	p := pruning{silent: map[string]bool{}, held: t.held()}
 	for _, k := range t.Sets {
-		if k.byCommand() && !a.Asks(k.commandSet()) {
+		if k.byCommand() && !a.asks(k.commandSet()) {
 			p.silent[k.Name] = true
 		}
 	}
@@ -52,12 +49,12 @@ func (t *Tree) asking(a backend.Asked) *Tree {
 	return &out
 }
 
-func (s *Set) commandSet() backend.CommandSet {
+func (s *Set) commandSet() commandSet {
 	family := 4
 	if slices.Contains(s.Types, addressType(6)) {
 		family = 6
 	}
-	return backend.CommandSet{Name: s.Name, Family: family, Ranges: s.Side, Counted: s.Counted}
+	return commandSet{Name: s.Name, Family: family, Ranges: s.Side, Counted: s.Counted}
 }
 
 // held are the chains that something leads to which cannot be left out alone: a
@@ -176,156 +173,12 @@ func (c *Chain) pointless() bool {
 	return true
 }
 
-// commandRules is what Ask reads: the chains that differ by which sets are
-// asked, with all their rules.
-type commandRules struct {
-	Table  string
-	Sets   []backend.CommandSet
-	Chains []*Chain
-	Held   []string
-}
-
-// Commands says how the sets that commands fill are filled and asked.
-func (a *artifact) Commands() *backend.Commands {
-	t := a.Tree
-	rules := commandRules{Table: t.Table}
-	out := &backend.Commands{Table: t.Table, Never: t.Never.Set}
-	for _, k := range t.Sets {
-		switch {
-		case k.byCommand():
-			rules.Sets = append(rules.Sets, k.commandSet())
-		case k.ID == limitBanned:
-			set := k.commandSet()
-			out.Limit = append(out.Limit, backend.LimitSet{Name: k.Name, Family: set.Family, Counted: k.Counted, Rule: origin(k.Origin, k.Origin.Text)})
-		}
-	}
-	if len(rules.Sets) == 0 && len(out.Limit) == 0 {
-		return nil
-	}
-	held := t.held()
-	silent := t.asking(backend.Asked{})
-	for _, c := range t.Chains {
-		if len(rules.Sets) > 0 && silent.chain(c.Name) != c {
-			rules.Chains = append(rules.Chains, c)
-			// What is there while nothing is asked always is.
-			if held[c.Name] || silent.chain(c.Name) != nil {
-				rules.Held = append(rules.Held, c.Name)
-			}
-		}
-	}
-	out.Sets = rules.Sets
-	out.Rules, _ = json.Marshal(rules) // texts and numbers: it cannot fail
-	return out
-}
-
-// limitBanned is the program's set of the sources that limits banned.
-const limitBanned = "limit.banned"
-
-// Asking is the artifact with rules that ask these sets.
-func (a *artifact) Asking(which backend.Asked) backend.Artifact {
-	out := *a
-	out.asked = which
-	return &out
-}
-
 // tree is what is loaded of the artifact.
 func (a *artifact) tree() *Tree { return a.Tree.asking(a.asked) }
 
 // shown is the tree for a reader, without the sets that nothing asks.
 func (a *artifact) shown() *Tree {
 	t := *a.tree()
-	t.Sets = slices.DeleteFunc(slices.Clone(t.Sets), func(k *Set) bool { return k.byCommand() && !a.asked.Asks(k.commandSet()) })
+	t.Sets = slices.DeleteFunc(slices.Clone(t.Sets), func(k *Set) bool { return k.byCommand() && !a.asked.asks(k.commandSet()) })
 	return &t
 }
-
-// Asked says which of the sets that commands fill the rules in the kernel ask.
-func (n nftables) Asked(want backend.Artifact, have backend.State) backend.Asked {
-	var out backend.Asked
-	w, err := artifactOf(want)
-	h, stateErr := stateOf(have)
-	if err != nil || stateErr != nil || w == nil {
-		return out
-	}
-	used := h.Tree.used()
-	for _, k := range w.Tree.Sets {
-		if !k.byCommand() || !used["set "+k.Name] {
-			continue
-		}
-		switch s := k.commandSet(); {
-		case s.Ranges == backend.Neither && s.Family == 4:
-			out.Exact4 = true
-		case s.Ranges == backend.Neither:
-			out.Exact6 = true
-		case s.Family == 4:
-			out.Ranges4 = s.Ranges
-		default:
-			out.Ranges6 = s.Ranges
-		}
-	}
-	return out
-}
-
-// Ask is a transaction that makes rules ask other sets.
-func (nftables) Ask(encoded []byte, from, to backend.Asked) (backend.Transaction, error) {
-	if from == to {
-		return nil, nil
-	}
-	var rules commandRules
-	if err := json.Unmarshal(encoded, &rules); err != nil {
-		return nil, fmt.Errorf("read the rules of bans: %w", err)
-	}
-	before, after := rules.asking(from), rules.asking(to)
-	table := "inet " + rules.Table
-	var empty, remove, add strings.Builder
-	for _, c := range rules.Chains {
-		old, now := find(before, c.Name), find(after, c.Name)
-		switch {
-		case old == nil && now == nil, old != nil && now != nil && sameRules(old, now):
-			continue
-		case now == nil:
-			fmt.Fprintf(&remove, "delete chain %s %s\n", table, c.Name)
-		}
-		if old != nil {
-			fmt.Fprintf(&empty, "flush chain %s %s\n", table, c.Name)
-		}
-		if now != nil {
-			now.write(&add)
-		}
-	}
-	text := empty.String()
-	if add.Len() > 0 {
-		text += fmt.Sprintf("table %s {\n%s}\n", table, add.String())
-	}
-	if text += remove.String(); text == "" {
-		return nil, nil
-	}
-	return Script(text), nil
-}
-
-func (r *commandRules) asking(a backend.Asked) []*Chain {
-	p := pruning{silent: map[string]bool{}, held: map[string]bool{}}
-	for _, s := range r.Sets {
-		p.silent[s.Name] = !a.Asks(s)
-	}
-	for _, name := range r.Held {
-		p.held[name] = true
-	}
-	return p.prune(r.Chains)
-}
-
-func find(chains []*Chain, name string) *Chain {
-	i := slices.IndexFunc(chains, func(c *Chain) bool { return c.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return chains[i]
-}
-
-func sameRules(a, b *Chain) bool {
-	return slices.EqualFunc(a.Rules, b.Rules, func(x, y Rule) bool { return x.line() == y.line() })
-}
-
-var (
-	_ backend.Commanded = (*artifact)(nil)
-	_ backend.Commander = nftables{}
-)

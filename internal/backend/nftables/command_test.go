@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -64,7 +63,7 @@ func TestNothingIsAskedWhileNothingIsBanned(t *testing.T) {
 			t.Errorf("%q is gone:\n%s", stays, text)
 		}
 	}
-	all := a.Asking(backend.Asked{Exact4: true, Exact6: true, Ranges4: backend.SideB, Ranges6: backend.SideA}).Text()
+	all := askingFor(a, askedSets{Exact4: true, Exact6: true, Ranges4: sideB, Ranges6: sideA}).Text()
 	for _, there := range []string{"ban.command_v4", "ban.command_v6", "ban.command_net4_b", "ban.command_net6_a", "chain rest", "chain early", "chain forward"} {
 		if !strings.Contains(all, there) {
 			t.Errorf("%q is not there:\n%s", there, all)
@@ -73,9 +72,13 @@ func TestNothingIsAskedWhileNothingIsBanned(t *testing.T) {
 	if strings.Contains(all, "net4_a") || strings.Contains(all, "net6_b") {
 		t.Errorf("both sides are asked:\n%s", all)
 	}
-	if c := a.Commands(); !c.Never.Equal(mustSet("127.0.0.0/8", "fe80::/10")) || len(c.Sets) != 6 {
-		t.Errorf("commands are told %+v", c)
+	if s := New().(backend.Banner).BanStore(a, nil).(*banStore); !s.Never().Equal(mustSet("127.0.0.0/8", "fe80::/10")) || len(s.sets) != 6 {
+		t.Errorf("commands are told %+v", s)
 	}
+}
+
+func askingFor(a *artifact, which askedSets) *artifact {
+	return (&banStore{asked: which}).Asking(a).(*artifact)
 }
 
 // From everything that may be asked to everything else, by a transaction made of
@@ -83,24 +86,22 @@ func TestNothingIsAskedWhileNothingIsBanned(t *testing.T) {
 func TestAsk(t *testing.T) {
 	k := kernelHost(t)
 	a := banning(t)
-	kept, err := json.Marshal(a.Commands())
+	banner := New().(backend.Banner)
+	kept, err := banner.BanStore(a, nil).Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var c backend.Commands
-	if err := json.Unmarshal(kept, &c); err != nil {
+	decoded, err := banner.DecodeBanStore(kept)
+	if err != nil {
 		t.Fatal(err)
 	}
+	store := decoded.(*banStore)
 	k.load(t, New(), a)
 	random := testseed.Rand(t)
-	sides := []backend.Side{backend.Neither, backend.SideA, backend.SideB}
-	var from backend.Asked
+	sides := []side{neither, sideA, sideB}
 	for range 30 {
-		to := backend.Asked{Exact4: random.IntN(2) > 0, Exact6: random.IntN(2) > 0, Ranges4: sides[random.IntN(3)], Ranges6: sides[random.IntN(3)]}
-		turn, err := New().(backend.Commander).Ask(c.Rules, from, to)
-		if err != nil {
-			t.Fatal(err)
-		}
+		from, to := store.asked, askedSets{Exact4: random.IntN(2) > 0, Exact6: random.IntN(2) > 0, Ranges4: sides[random.IntN(3)], Ranges6: sides[random.IntN(3)]}
+		turn := store.plan(&filling{asked: to}).Turn
 		text := ""
 		if turn != nil {
 			text = turn.Text()
@@ -113,14 +114,14 @@ func TestAsk(t *testing.T) {
 				t.Fatalf("from %+v to %+v: %v\n%s", from, to, err, text)
 			}
 		}
-		want := a.Asking(to).(*artifact)
+		want := askingFor(a, to)
 		if d := k.compare(t, want, true); len(d) > 0 {
 			t.Fatalf("from %+v to %+v:%s\n%s", from, to, differences(d), text)
 		}
-		if got := New().(backend.Commander).Asked(a, k.read(t, false)); got != to {
+		if got := askedOf(banner.BanStoreIn(a, k.read(t, false))); got != to {
 			t.Fatalf("the kernel asks %+v, read as %+v", to, got)
 		}
-		from = to
+		store.asked = to
 	}
 	// And by a load, from wherever it is.
 	k.load(t, New(), a)

@@ -13,7 +13,7 @@ import (
 // Expected says a program in the words in which it can be read back: what the kernel
 // counts otherwise, what it has no name for, and what it lacks are brought to one
 // form on both sides of a proof. No condition and no verdict of it is touched.
-func (n nftables) Expected(p *program.Program, can backend.Capabilities, have backend.State, asked backend.Asked) (*program.Program, error) {
+func (n nftables) Expected(p *program.Program, can backend.Capabilities, have backend.State, store backend.BanStore) (*program.Program, error) {
 	s, err := stateOf(have)
 	if err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func (n nftables) Expected(p *program.Program, can backend.Capabilities, have ba
 	}
 	m := meaning{l: l, out: *l.program}
 	m.out.Owner = programName(name(p.Owner))
-	m.sets(s, asked)
+	m.sets(s, askedOf(store))
 	m.out.Counters = slices.Clone(m.out.Counters)
 	for i := range m.out.Counters {
 		m.out.Counters[i].Name = again(m.out.Counters[i].Name)
@@ -57,7 +57,7 @@ type meaning struct {
 }
 
 // sets brings in what commands banned, and the names of the sets that packets fill.
-func (m *meaning) sets(have *State, asked backend.Asked) {
+func (m *meaning) sets(have *State, asked askedSets) {
 	m.ids = map[string]string{}
 	m.out.Sets = slices.Clone(m.out.Sets)
 	for i := range m.out.Sets {
@@ -72,7 +72,7 @@ func (m *meaning) sets(have *State, asked backend.Asked) {
 		case s.Commands:
 			s.Life, s.Commands = program.Static, false
 			for _, k := range have.Tree.Sets {
-				if k.byCommand() && asked.Asks(k.readCommandSet()) {
+				if k.byCommand() && asked.asks(k.readCommandSet()) {
 					s.Addresses = s.Addresses.Union(k.Elements.all())
 				}
 			}
@@ -87,12 +87,12 @@ func (m *meaning) sets(have *State, asked backend.Asked) {
 
 // readCommandSet is commandSet of a set that was read, which has its side in its
 // name alone.
-func (s *Set) readCommandSet() backend.CommandSet {
+func (s *Set) readCommandSet() commandSet {
 	own := *s
 	base, _ := cutHash(s.Name, 8)
-	for _, side := range []backend.Side{backend.SideA, backend.SideB} {
-		if s.Interval && strings.HasSuffix(base, "_"+string(side)) {
-			own.Side = side
+	for _, at := range []side{sideA, sideB} {
+		if s.Interval && strings.HasSuffix(base, "_"+string(at)) {
+			own.Side = at
 		}
 	}
 	return own.commandSet()

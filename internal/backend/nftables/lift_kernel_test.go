@@ -38,7 +38,7 @@ func (k kernel) prove(t testing.TB, p *program.Program) *verify.Proof {
 	if err != nil {
 		t.Fatal(err)
 	}
-	expected, err := New().(backend.Lifter).Expected(p, everything, have, backend.Asked{})
+	expected, err := New().(backend.Lifter).Expected(p, everything, have, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func proved(t *testing.T, p *program.Program, have backend.State, can backend.Ca
 	if err := r.Program.Check(); err != nil {
 		t.Error(err)
 	}
-	expected, err := New().(backend.Lifter).Expected(p, can, have, backend.Asked{})
+	expected, err := New().(backend.Lifter).Expected(p, can, have, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,22 +17,22 @@ import (
 func (l *lowering) layoutCommands(p *parts) {
 	counted := p.set.Counters && l.can[backend.SetElementCounters] != backend.No
 	for _, f := range families {
-		add := func(side backend.Side, what string) {
+		add := func(s side, what string) {
 			k := &Set{
-				ID: p.set.ID, Life: program.Dynamic, Types: []string{addressType(f)}, Counted: counted, Interval: side != backend.Neither,
-				Side: side, Comment: describe(p.set, f, what), Origin: p.set.Origin,
+				ID: p.set.ID, Life: program.Dynamic, Types: []string{addressType(f)}, Counted: counted, Interval: s != neither,
+				Side: s, Comment: describe(p.set, f, what), Origin: p.set.Origin,
 			}
 			sum := sha256.Sum256([]byte(k.definition()))
 			name := fmt.Sprintf("%s_v%d_", stem(p.set.ID), f)
-			if side != backend.Neither {
-				name = fmt.Sprintf("%s_net%d_%s_", stem(p.set.ID), f, side)
+			if s != neither {
+				name = fmt.Sprintf("%s_net%d_%s_", stem(p.set.ID), f, s)
 			}
 			k.Name = name + hex.EncodeToString(sum[:4])
 			p.byFam[f] = append(p.byFam[f], k)
 		}
-		add(backend.Neither, "single addresses, edited in place by commands")
-		add(backend.SideA, "ranges, filled by commands")
-		add(backend.SideB, "ranges, filled while the other one is asked")
+		add(neither, "single addresses, edited in place by commands")
+		add(sideA, "ranges, filled by commands")
+		add(sideB, "ranges, filled while the other one is asked")
 	}
 	l.tree.Never = packed{p.set.Never}
 }

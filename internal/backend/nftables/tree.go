@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"sluice/internal/backend"
 	"sluice/internal/program"
 )
 
@@ -54,12 +53,12 @@ type Set struct {
 	Life     program.Life
 	Types    []string // of the key's parts: ipv4_addr, ipv6_addr, inet_proto, inet_service, ifname, mark
 	Interval bool
-	Counted  bool         // a counter for each element
-	Asks     bool         `json:",omitempty"` // as read: its elements do more than count, such as to ask a limit
-	Verdicts bool         // a verdict map: a verdict for each element
-	Size     int          // of dynamic sets; 0 is unbounded
-	Timeout  uint64       // of dynamic sets' elements, milliseconds; 0 is none
-	Side     backend.Side `json:",omitempty"` // of the sets of ranges that commands fill
+	Counted  bool   // a counter for each element
+	Asks     bool   `json:",omitempty"` // as read: its elements do more than count, such as to ask a limit
+	Verdicts bool   // a verdict map: a verdict for each element
+	Size     int    // of dynamic sets; 0 is unbounded
+	Timeout  uint64 // of dynamic sets' elements, milliseconds; 0 is none
+	Side     side   `json:",omitempty"` // of the sets of ranges that commands fill
 	// Follow says of a living set what of the host is in it.
 	Follow   *program.Following `json:",omitempty"`
 	Elements Elements

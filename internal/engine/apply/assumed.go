@@ -41,13 +41,8 @@ func (s *session) assumed(ctx context.Context, c change) []backend.Step {
 // sameBans says whether what is banned by command is in the kernel as it should be,
 // and asked for as it is by the running generation.
 func (s *session) sameBans(ctx context.Context, g *Generation, a backend.Artifact) bool {
-	with, is := a.(backend.Commanded)
-	if !is {
-		return true
-	}
-	s.asked, s.askedKnown = backend.Asked{}, true
-	c := with.Commands()
-	if c == nil || len(c.Sets) == 0 {
+	s.bans, s.bansKnown = nil, true
+	if store := s.banStore(a); store == nil || !store.Room() {
 		return true
 	}
 	known, err := s.commands(g.Mark)
@@ -58,9 +53,10 @@ func (s *session) sameBans(ctx context.Context, g *Generation, a backend.Artifac
 	if err != nil {
 		return false
 	}
-	f, err := s.fill(ctx, c, known.Asked, list, s.now())
-	s.asked = known.Asked
-	return err == nil && f.empty() && f.asked == known.Asked
+	s.bans = known.BanStore
+	store := s.banStore(a)
+	plan, err := store.Fill(ctx, wanted(list, store.Never(), s.now()), s.now())
+	return err == nil && plan.Fill == nil && plan.Turn == nil
 }
 
 // partsApart gives the parts of an artifact that is kept and of another one. Where
@@ -88,6 +84,9 @@ func (s *session) partsApart(id string, to *listing) (a, b [][]byte, err error) 
 	return a, b, err
 }
 
+// maxTouched is up to how many elements are looked up one by one.
+const maxTouched = 64
+
 // few says whether steps do nothing but edit a few elements that can be looked up
 // afterwards, and keeps which.
 func (s *session) few(steps []backend.Step) bool {
@@ -99,7 +98,7 @@ func (s *session) few(steps []backend.Step) bool {
 			return false
 		}
 		n, few := contents.Touches()
-		if all += n; !few || all > lookups {
+		if all += n; !few || all > maxTouched {
 			return false
 		}
 		s.touched = append(s.touched, contents)

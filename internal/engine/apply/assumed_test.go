@@ -56,7 +56,7 @@ func TestFewElements(t *testing.T) {
 	fine("other rules", "b with 192.0.2.1", true)
 	fine("and back", one, true)
 	many := "a with"
-	for i := range lookups + 1 {
+	for i := range maxTouched + 1 {
 		many += fmt.Sprintf(" 198.51.100.%d", 2*i)
 	}
 	fine("many", many, true)

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"net/netip"
-	"slices"
 	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
 	"sluice/internal/language/bans"
-	"sluice/internal/system/kernel/nfset"
 )
 
 // edit writes an entry to the journal and brings what it changes into the
@@ -95,24 +92,33 @@ func (s *session) shorten(journal bans.Journal, before int64, now time.Time) err
 // before, only what changed is looked at, as long as it is single addresses of
 // sets that rules ask.
 func (s *session) bring(ctx context.Context, c *commands, settled bool, add []bans.Ban, lift []addrset.Range, now time.Time) error {
-	from := c.Asked
+	store := c.BanStore
 	if !settled {
 		var err error
-		if from, err = s.askedByKernel(ctx); err != nil {
+		if store, err = s.storeInKernel(ctx); err != nil {
 			return err
 		}
 	}
-	var f *filling
+	e := backend.BanEdit{Lift: lift, Doubt: !settled, All: func() (backend.Bans, error) {
+		list, err := bans.Open(s.dir).Read()
+		if err != nil {
+			return backend.Bans{}, err
+		}
+		return wanted(list.Bans, store.Never(), now), nil
+	}}
+	for _, b := range add {
+		e.Add = append(e.Add, backend.BannedRange{Range: b.What, Until: b.Until})
+	}
+	var plan backend.BanPlan
 	for try := 1; ; try++ {
 		var err error
-		if f, err = s.lacking(ctx, c, from, settled, add, lift, now); err != nil {
+		if plan, err = store.Edit(ctx, e, now); err != nil {
 			return err
 		}
-		// What is asked goes on being asked when it is empty, until rules are
-		// loaded anew: bans that come and go must not turn rules over each time.
-		f.asked.Exact4 = f.asked.Exact4 || from.Exact4
-		f.asked.Exact6 = f.asked.Exact6 || from.Exact6
-		if err = f.Take(ctx); err == nil {
+		if plan.Fill == nil {
+			break
+		}
+		if err = plan.Fill.Take(ctx); err == nil {
 			break
 		}
 		if !errors.Is(err, backend.ErrChanged) || try == tries || ctx.Err() != nil {
@@ -121,12 +127,8 @@ func (s *session) bring(ctx context.Context, c *commands, settled bool, add []ba
 		now = s.now()
 	}
 	s.point("ban elements")
-	turn, err := s.Backend.(backend.Commander).Ask(c.Rules, from, f.asked)
-	if err != nil {
-		return err
-	}
-	for try := 1; turn != nil; try++ {
-		err := turn.Take(ctx)
+	for try := 1; plan.Turn != nil; try++ {
+		err := plan.Turn.Take(ctx)
 		if err == nil {
 			break
 		}
@@ -134,121 +136,32 @@ func (s *session) bring(ctx context.Context, c *commands, settled bool, add []ba
 			return err
 		}
 	}
-	if c.Asked == f.asked {
+	if settled && plan.Turn == nil {
 		return nil
 	}
 	s.point("ban rules")
-	c.Asked = f.asked
+	c.BanStore = plan.After
 	if err := s.writeCommands(c); err != nil {
 		return fmt.Errorf("write the state: %w", err)
 	}
 	return nil
 }
 
-// lacking is what the kernel has to be given; from is what its rules ask.
-func (s *session) lacking(ctx context.Context, c *commands, from backend.Asked, settled bool, add []bans.Ban, lift []addrset.Range, now time.Time) (*filling, error) {
-	wide := slices.ContainsFunc(add, func(b bans.Ban) bool { return !b.Single() }) ||
-		slices.ContainsFunc(lift, func(r addrset.Range) bool { return r.From != r.To })
-	// A set that no rule asks yet may hold what a ban that failed has left.
-	fresh := slices.ContainsFunc(add, func(b bans.Ban) bool {
-		return b.What.From.Is4() && !c.Asked.Exact4 || b.What.From.Is6() && !c.Asked.Exact6
-	})
-	if settled && !wide && !fresh {
-		return s.difference(ctx, c, add, lift, now)
-	}
-	list, err := bans.Open(s.dir).Read()
-	if err != nil {
-		return nil, err
-	}
-	return s.fill(ctx, c.Commands, from, list.Bans, now)
-}
-
-// askedByKernel asks the kernel itself: a command was killed half way.
-func (s *session) askedByKernel(ctx context.Context) (backend.Asked, error) {
+// storeInKernel asks the kernel itself: a command was killed half way.
+func (s *session) storeInKernel(ctx context.Context) (backend.BanStore, error) {
 	g, err := s.generation(s.cur.Running)
 	if err != nil {
-		return backend.Asked{}, err
+		return nil, err
 	}
 	a, err := s.held(g)
 	if err != nil {
-		return backend.Asked{}, err
+		return nil, err
 	}
 	have, err := s.Backend.Read(ctx, false)
 	if err != nil {
-		return backend.Asked{}, err
-	}
-	return s.Backend.(backend.Commander).Asked(a, have), nil
-}
-
-// lookups is up to how many addresses are looked up one by one.
-const lookups = 64
-
-// difference is what to do for single addresses where the kernel has all the
-// rest already.
-func (s *session) difference(ctx context.Context, c *commands, add []bans.Ban, lift []addrset.Range, now time.Time) (*filling, error) {
-	conn, err := nfset.Open()
-	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
-	f := &filling{asked: c.Asked}
-	for _, family := range bothFamilies {
-		want := map[netip.Addr]time.Time{}
-		var about []netip.Addr
-		for _, b := range add {
-			if b.What.From.Is4() == (family == 4) {
-				want[b.What.From] = b.Until
-				about = append(about, b.What.From)
-			}
-		}
-		for _, r := range lift {
-			if r.From.Is4() == (family == 4) {
-				about = append(about, r.From)
-			}
-		}
-		if len(about) == 0 {
-			continue
-		}
-		set, there := find(c.Commands, family, backend.Neither)
-		if !there {
-			return nil, fmt.Errorf("the policy that runs has no set for bans of IPv%d", family)
-		}
-		have, err := lookUp(ctx, conn, setOf(c.Commands, set), about)
-		if err != nil {
-			return nil, err
-		}
-		f.sets = append(f.sets, fillExact(setOf(c.Commands, set), family, want, have, now))
-		if family == 4 {
-			f.asked.Exact4 = f.asked.Exact4 || len(want) > 0
-		} else {
-			f.asked.Exact6 = f.asked.Exact6 || len(want) > 0
-		}
-	}
-	return f, nil
-}
-
-// lookUp is dump of no more than some addresses.
-func lookUp(ctx context.Context, conn *nfset.Conn, set nfset.Set, about []netip.Addr) (map[netip.Addr]held, error) {
-	out := map[netip.Addr]held{}
-	if len(about) > lookups {
-		all, err := dump(ctx, conn, set)
-		for _, a := range about {
-			if h, there := all[a]; there {
-				out[a] = h
-			}
-		}
-		return out, err
-	}
-	for _, a := range about {
-		e, there, err := conn.Lookup(ctx, set, a.AsSlice())
-		if err != nil {
-			return nil, err
-		}
-		if there {
-			out[a] = held{to: a, permanent: e.Timeout == 0, left: e.Expires, packets: e.Packets, bytes: e.Bytes}
-		}
-	}
-	return out, nil
+	return s.Backend.(backend.Banner).BanStoreIn(a, have), nil
 }
 
 // stayReading keeps what was seen of the kernel before valid, where nothing

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/language/bans"
@@ -13,16 +14,28 @@ import (
 // refusing has rules that cannot be turned to other sets.
 type refusing struct {
 	backend.Backend
-	backend.Commander
+	backend.Banner
 }
 
 var errRefused = errors.New("refused")
 
-func (refusing) Ask(_ []byte, from, to backend.Asked) (backend.Transaction, error) {
-	if from == to {
-		return nil, nil
+func (r refusing) DecodeBanStore(data []byte) (backend.BanStore, error) {
+	store, err := r.Banner.DecodeBanStore(data)
+	return unturned{store}, err
+}
+
+func (r refusing) BanStoreIn(a backend.Artifact, have backend.State) backend.BanStore {
+	return unturned{r.Banner.BanStoreIn(a, have)}
+}
+
+type unturned struct{ backend.BanStore }
+
+func (u unturned) Edit(ctx context.Context, e backend.BanEdit, now time.Time) (backend.BanPlan, error) {
+	plan, err := u.BanStore.Edit(ctx, e, now)
+	if plan.Turn != nil {
+		plan.Turn = refusal{}
 	}
-	return refusal{}, nil
+	return plan, err
 }
 
 type refusal struct{}
@@ -37,7 +50,7 @@ func TestBanThatFailsHalfway(t *testing.T) {
 	l.must(command{Op: "apply", Policy: "a bans"})
 	l.must(command{Op: "ban", What: "192.0.2.1"})
 	l.inside(func(ctx context.Context, h *Host) error {
-		h.Backend = refusing{h.Backend, h.Backend.(backend.Commander)}
+		h.Backend = refusing{h.Backend, h.Backend.(backend.Banner)}
 		// The set of IPv4 is asked already, that of IPv6 needs another rule.
 		if _, err := h.Ban(ctx, command{What: "192.0.2.2 2001:db8::2"}.banning()); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "nothing changed") {
 			t.Errorf("it was not refused: %v", err)

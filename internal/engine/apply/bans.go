@@ -3,7 +3,6 @@ package apply
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/language/bans"
 	"sluice/internal/program"
-	"sluice/internal/system/kernel/nfset"
 )
 
 // Ban kinds.
@@ -63,35 +61,36 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 	now := h.now()
 	s := &session{Host: h, store: st, cur: cur}
 	c, _ := s.running(ctx) // without it nothing is in force
-	k, err := readKernel(ctx, c)
-	if err != nil {
-		return nil, err
+	k := &backend.HeldBans{}
+	if c != nil {
+		if k, err = c.Held(ctx); err != nil {
+			return nil, err
+		}
 	}
 	for _, b := range list.Bans {
 		if b.Over(now) {
 			continue
 		}
 		e := BanEntry{What: b.What.String(), By: ByCommand, Author: Author(b.By), Reason: b.Reason, Since: b.Since, Until: b.Until, at: b.What}
-		e.Packets, e.Bytes, e.InForce = k.hits(b.What)
+		e.Packets, e.Bytes, e.InForce = hits(k, b.What)
 		out = append(out, e)
 	}
 	one, spared := false, addrset.Set{}
-	if len(k.limits) > 0 {
+	if len(k.Limits) > 0 {
 		if one, spared, err = s.bansByLimits(ctx); err != nil {
 			return nil, err
 		}
 	}
-	for _, l := range k.limits {
+	for _, l := range k.Limits {
 		if !one {
 			l.Rule = ""
 		}
-		for a, held := range l.have {
-			r := limitRange(a)
+		for _, held := range l.Bans {
 			e := BanEntry{
-				What: r.String(), By: ByLimit, Rule: l.Rule, Until: now.Add(held.left).Truncate(time.Second),
-				Packets: held.packets, Bytes: held.bytes, at: r,
+				What: held.Range.String(), By: ByLimit, Rule: l.Rule, Until: now.Add(held.Left).Truncate(time.Second),
+				Packets: held.Packets, Bytes: held.Bytes, at: held.Range,
 			}
-			all := addrset.Of(r)
+			all := addrset.Of(held.Range)
 			e.InForce = !spared.ContainsSet(all)
 			for part := range spared.Intersect(all).Each() {
 				e.Exempt = append(e.Exempt, part.String())
@@ -162,68 +161,20 @@ func limitsThatBan(p *program.Program) int {
 	return len(rules)
 }
 
-// kernelBans is what the kernel has of bans.
-type kernelBans struct {
-	exact  map[netip.Addr]held
-	starts []netip.Addr // of the ranges, sorted
-	ranges map[netip.Addr]held
-	limits []limitHeld
-}
-
-type limitHeld struct {
-	backend.LimitSet
-	have map[netip.Addr]held
-}
-
-func readKernel(ctx context.Context, c *commands) (*kernelBans, error) {
-	k := &kernelBans{exact: map[netip.Addr]held{}, ranges: map[netip.Addr]held{}}
-	if c == nil {
-		return k, nil
-	}
-	conn, err := nfset.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	for _, set := range c.Sets {
-		if !c.Asked.Asks(set) {
-			continue
-		}
-		have, err := dump(ctx, conn, setOf(c.Commands, set))
-		if err != nil {
-			return nil, err
-		}
-		if set.Ranges == backend.Neither {
-			maps.Copy(k.exact, have)
-		} else {
-			maps.Copy(k.ranges, have)
-		}
-	}
-	k.starts = slices.SortedFunc(maps.Keys(k.ranges), netip.Addr.Compare)
-	for _, l := range c.Limit {
-		have, err := dump(ctx, conn, nfset.Set{Table: c.Table, Name: l.Name})
-		if err != nil {
-			return nil, err
-		}
-		k.limits = append(k.limits, limitHeld{l, have})
-	}
-	return k, nil
-}
-
 // hits is what the elements of a ban have counted; there is false where the
 // kernel has none of it.
-func (k *kernelBans) hits(r addrset.Range) (packets, bytes uint64, there bool) {
+func hits(k *backend.HeldBans, r addrset.Range) (packets, bytes uint64, there bool) {
 	if r.From == r.To {
-		h, there := k.exact[r.From]
-		return h.packets, h.bytes, there
+		h, there := k.Single[r.From]
+		return h.Packets, h.Bytes, there
 	}
-	i, _ := slices.BinarySearchFunc(k.starts, r.From, netip.Addr.Compare)
-	if i > 0 && k.ranges[k.starts[i-1]].to.Compare(r.From) >= 0 {
+	i, _ := slices.BinarySearchFunc(k.Ranges, r.From, func(h backend.HeldBan, a netip.Addr) int { return h.From.Compare(a) })
+	if i > 0 && k.Ranges[i-1].To.Compare(r.From) >= 0 {
 		i--
 	}
-	for ; i < len(k.starts) && k.starts[i].Compare(r.To) <= 0; i++ {
-		h := k.ranges[k.starts[i]]
-		packets, bytes, there = packets+h.packets, bytes+h.bytes, true
+	for ; i < len(k.Ranges) && k.Ranges[i].From.Compare(r.To) <= 0; i++ {
+		h := k.Ranges[i]
+		packets, bytes, there = packets+h.Packets, bytes+h.Bytes, true
 	}
 	return packets, bytes, there
 }

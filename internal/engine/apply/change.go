@@ -302,7 +302,7 @@ func (s *session) plan(ctx context.Context, c change) ([]backend.Step, error) {
 		return nil, fmt.Errorf("read what the kernel holds: %w", err)
 	}
 	s.passage = passageOf(have)
-	want, bans, err := s.withBans(ctx, c.artifact, have)
+	want, filled, err := s.withBans(ctx, c.artifact, have)
 	if err != nil {
 		return nil, fmt.Errorf("bring in the bans by command: %w", err)
 	}
@@ -310,5 +310,5 @@ func (s *session) plan(ctx context.Context, c change) ([]backend.Step, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plan the transactions: %w", err)
 	}
-	return s.withTrack(bans.insert(steps)), nil
+	return s.withTrack(filled(steps)), nil
 }

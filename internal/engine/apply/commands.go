@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"sluice/internal/backend"
@@ -27,32 +29,32 @@ const commandsFile = "commands.json"
 
 // commands is what commands that ban have to know of the policy that runs.
 type commands struct {
-	Format int           `json:"format"`
-	Mark   string        `json:"mark"`  // of the generation that it is of
-	Asked  backend.Asked `json:"asked"` // by the rules in the kernel
-	Never  []byte        `json:"never"` // as package addrset writes it
-	*backend.Commands
+	Format           int    `json:"format"`
+	Mark             string `json:"mark"` // of the generation that it is of
+	backend.BanStore `json:"-"`
 }
 
 // keepCommands writes down what commands have to know of what was loaded. It is
 // written anew at every boot, so that a loss of power does not matter.
-func (s store) keepCommands(mark string, asked backend.Asked, c *backend.Commands) error {
-	out := commands{Format: format, Mark: mark, Asked: asked, Commands: c}
-	if c == nil {
-		out.Commands = &backend.Commands{}
-	}
-	var err error
-	if out.Never, err = out.Commands.Never.MarshalBinary(); err == nil {
-		err = s.writeCommands(&out)
-	}
-	if err != nil {
+func (s store) keepCommands(mark string, bans backend.BanStore) error {
+	if err := s.writeCommands(&commands{Format: format, Mark: mark, BanStore: bans}); err != nil {
 		return fmt.Errorf("write the state: %w", err)
 	}
 	return nil
 }
 
+// writeCommands writes one object of what this package and the backend have to know.
 func (s store) writeCommands(c *commands) error {
-	return s.writeUnsynced(commandsFile, c)
+	head, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	rest, err := c.Encode()
+	if err != nil {
+		return err
+	}
+	head[len(head)-1] = ','
+	return s.writeUnsynced(commandsFile, json.RawMessage(append(head, rest[1:]...)))
 }
 
 // writeUnsynced replaces a file that need not survive a loss of power.
@@ -70,81 +72,132 @@ func (s store) writeUnsynced(name string, v any) error {
 }
 
 // commands reads that file; nil where it is not of that generation.
-func (s store) commands(mark string) (*commands, error) {
-	c := &commands{Commands: &backend.Commands{}}
-	err := s.readJSON(commandsFile, c)
+func (s *session) commands(mark string) (*commands, error) {
+	var data json.RawMessage
+	c := &commands{}
+	err := s.readJSON(commandsFile, &data)
+	if err == nil {
+		err = json.Unmarshal(data, c)
+	}
 	var damaged *DamagedError
 	if isMissing(err) || errors.As(err, &damaged) || err == nil && (c.Mark != mark || mark == "") {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
+	if banner, can := s.Backend.(backend.Banner); err == nil && can {
+		c.BanStore, err = banner.DecodeBanStore(data)
+		return c, err
 	}
-	return c, c.Commands.Never.UnmarshalBinary(c.Never)
+	return nil, err
 }
 
-// asks is an artifact with rules that ask the sets which are asked now.
-func (s *session) asks(a backend.Artifact) backend.Artifact {
-	a = s.holding(a, false)
-	with, is := a.(backend.Commanded)
-	if !is || a == nil {
-		return a
+// banStore is that of an artifact, as the rules ask it now; nil where there can be none.
+func (s *session) banStore(a backend.Artifact) backend.BanStore {
+	banner, can := s.Backend.(backend.Banner)
+	if !can || a == nil {
+		return nil
 	}
-	if !s.askedKnown {
-		s.askedKnown = true
+	if !s.bansKnown {
+		s.bansKnown = true
 		if g, err := s.generation(s.cur.Running); err == nil {
 			if c, err := s.commands(g.Mark); err == nil && c != nil {
-				s.asked = c.Asked
+				s.bans = c.BanStore
 			}
 		}
 	}
-	return with.Asking(s.asked)
+	return banner.BanStore(a, s.bans)
+}
+
+// asks is an artifact with rules that ask for the bans which are asked for now.
+func (s *session) asks(a backend.Artifact) backend.Artifact {
+	a = s.holding(a, false)
+	if store := s.banStore(a); store != nil {
+		return store.Asking(a)
+	}
+	return a
 }
 
 // withBans is an artifact with rules that ask for what is banned by command, and
-// what fills the sets, to be done before the rules switch.
-func (s *session) withBans(ctx context.Context, a backend.Artifact, have backend.State) (backend.Artifact, *filling, error) {
+// the steps to it with what fills its sets before the rules switch.
+func (s *session) withBans(ctx context.Context, a backend.Artifact, have backend.State) (backend.Artifact, func([]backend.Step) []backend.Step, error) {
 	a = s.holding(a, true)
 	if follows, is := a.(backend.Following); is {
 		s.filled = follows.Held()
 	}
-	with, is := a.(backend.Commanded)
-	commander, can := s.Backend.(backend.Commander)
-	s.asked, s.askedKnown = backend.Asked{}, true
-	if !is || a == nil || !can {
-		return a, nil, nil
+	s.bans, s.bansKnown = nil, true
+	unfilled := func(steps []backend.Step) []backend.Step { return steps }
+	banner, can := s.Backend.(backend.Banner)
+	if !can || a == nil {
+		return a, unfilled, nil
 	}
 	list, err := s.banned()
 	if err != nil {
 		return nil, nil, err
 	}
-	c := with.Commands()
-	for _, text := range outOfForce(list, c, s.now()) {
+	store := banner.BanStoreIn(a, have)
+	for _, text := range outOfForce(list, store, s.now()) {
 		s.note("%s", text)
 	}
-	if c == nil || len(c.Sets) == 0 {
-		return a, nil, nil
+	if !store.Room() {
+		return a, unfilled, nil
 	}
-	f, err := s.fill(ctx, c, commander.Asked(a, have), list, s.now())
+	want := wanted(list, store.Never(), s.now())
+	plan, err := store.Fill(ctx, want, s.now())
 	if err != nil {
 		return nil, nil, err
 	}
-	s.asked = f.asked
-	return with.Asking(f.asked), f, nil
+	s.bans = plan.After
+	filled := func(steps []backend.Step) []backend.Step {
+		if plan.Fill == nil {
+			return steps
+		}
+		own := backend.Step{Purpose: backend.Fill, Name: fmt.Sprintf("bans by command (%d)", want.Len()), Transaction: plan.Fill}
+		at := slices.IndexFunc(steps, func(step backend.Step) bool { return step.Purpose == backend.Switch })
+		if at < 0 {
+			at = len(steps)
+		}
+		return slices.Insert(slices.Clone(steps), at, own)
+	}
+	return plan.After.Asking(a), filled, nil
+}
+
+// wanted is what holds of a list: single addresses, and ranges cut into pieces, both
+// without what is never banned.
+func wanted(list []bans.Ban, never addrset.Set, now time.Time) backend.Bans {
+	var out backend.Bans
+	for _, family := range []int{4, 6} {
+		of := out.Of(family)
+		of.Single = map[netip.Addr]time.Time{}
+		var wide []bans.Ban
+		for _, b := range list {
+			switch {
+			case b.What.From.Is4() != (family == 4) || b.Over(now):
+			case !b.Single():
+				wide = append(wide, b)
+			case !never.Contains(b.What.From):
+				of.Single[b.What.From] = b.Until
+			}
+		}
+		for _, p := range bans.Pieces(wide) {
+			for r := range addrset.Of(p.Range).Difference(never).Each() {
+				of.Ranges = append(of.Ranges, backend.BannedRange{Range: r, Until: p.Until})
+			}
+		}
+	}
+	return out
 }
 
 // outOfForce says which live bans by command a policy lets have no effect.
-func outOfForce(list []bans.Ban, c *backend.Commands, now time.Time) []string {
+func outOfForce(list []bans.Ban, store backend.BanStore, now time.Time) []string {
 	live := bans.Live(list, now)
 	if len(live) == 0 {
 		return nil
 	}
-	if c == nil || len(c.Sets) == 0 {
+	if !store.Room() {
 		return []string{fmt.Sprintf("bans by command that are not in force under this policy: %d, since it has neither input nor forward nor output", len(live))}
 	}
-	spared := 0
+	spared, never := 0, store.Never()
 	for _, b := range live {
-		if c.Never.ContainsSet(addrset.Of(b.What)) {
+		if never.ContainsSet(addrset.Of(b.What)) {
 			spared++
 		}
 	}
@@ -156,15 +209,15 @@ func outOfForce(list []bans.Ban, c *backend.Commands, now time.Time) []string {
 
 // bansOutOfForce is outOfForce for a plan.
 func (s *session) bansOutOfForce(a backend.Artifact) ([]string, error) {
-	with, is := a.(backend.Commanded)
-	if !is {
+	store := s.banStore(a)
+	if store == nil {
 		return nil, nil
 	}
 	list, err := bans.Open(s.dir).Read()
 	if err != nil {
 		return nil, err
 	}
-	return outOfForce(list.Bans, with.Commands(), s.now()), nil
+	return outOfForce(list.Bans, store, s.now()), nil
 }
 
 // banned is the journal, and says where a part of it is lost.
@@ -184,28 +237,14 @@ func (s *session) banned() ([]bans.Ban, error) {
 	return list.Bans, nil
 }
 
-// insert puts the filling before the first step that switches.
-func (f *filling) insert(steps []backend.Step) []backend.Step {
-	if f == nil || f.empty() {
-		return steps
-	}
-	own := backend.Step{Purpose: backend.Fill, Name: fmt.Sprintf("bans by command (%d)", f.total), Transaction: f}
-	for i, step := range steps {
-		if step.Purpose == backend.Switch {
-			return append(steps[:i:i], append([]backend.Step{own}, steps[i:]...)...)
-		}
-	}
-	return append(steps, own)
-}
-
 // settleBans notes that the kernel has what the journal says, when an artifact
 // was loaded under a mark.
 func (s *session) settleBans(a backend.Artifact, mark string) error {
-	with, is := a.(backend.Commanded)
-	if !is || a == nil {
+	store := s.banStore(a)
+	if store == nil {
 		return s.remove(commandsFile)
 	}
-	if err := s.keepCommands(mark, s.asked, with.Commands()); err != nil {
+	if err := s.keepCommands(mark, store); err != nil {
 		return err
 	}
 	journal := bans.Open(s.dir)
@@ -238,15 +277,10 @@ func (s *session) compare(ctx context.Context, a backend.Artifact, have backend.
 
 // banDrift says where the sets of bans do not hold what the journal says.
 func (s *session) banDrift(ctx context.Context, a backend.Artifact) ([]backend.Difference, error) {
-	with, is := a.(backend.Commanded)
-	if !is || a == nil {
+	store := s.banStore(a)
+	if store == nil || !store.Room() {
 		return nil, nil
 	}
-	c := with.Commands()
-	if c == nil || len(c.Sets) == 0 {
-		return nil, nil
-	}
-	s.asks(a) // knows what is asked
 	list, err := bans.Open(s.dir).Read()
 	if err != nil {
 		return nil, err
@@ -254,11 +288,8 @@ func (s *session) banDrift(ctx context.Context, a backend.Artifact) ([]backend.D
 	if n := len(list.Damaged); n > 0 {
 		s.note("damaged lines of the journal of bans, which count for nothing: %d", n)
 	}
-	f, err := s.fill(ctx, c, s.asked, list.Bans, s.now())
-	if err != nil {
-		return nil, err
-	}
-	return f.differences(), nil
+	plan, err := store.Fill(ctx, wanted(list.Bans, store.Never(), s.now()), s.now())
+	return plan.Differences, err
 }
 
 // errNoBans says why nothing can be banned by command now.
@@ -294,7 +325,7 @@ func (s *session) running(ctx context.Context) (*commands, error) {
 			return nil, err
 		}
 	}
-	if len(c.Sets) == 0 {
+	if !c.Room() {
 		return nil, fmt.Errorf("%s, which runs, has no place for bans by command: it has neither input nor forward nor output, or was compiled by an older sluice\n  hint: apply it again with such a section", g.Policy)
 	}
 	return c, nil
@@ -305,16 +336,15 @@ func (s *session) commandsAnew(ctx context.Context, g *Generation) (*commands, e
 	if err != nil {
 		return nil, err
 	}
-	with, is := a.(backend.Commanded)
-	commander, can := s.Backend.(backend.Commander)
-	if !is || !can {
+	banner, can := s.Backend.(backend.Banner)
+	if !can {
 		return nil, errNoBans
 	}
 	have, err := s.Backend.Read(ctx, false)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.keepCommands(g.Mark, commander.Asked(a, have), with.Commands()); err != nil {
+	if err := s.keepCommands(g.Mark, banner.BanStoreIn(a, have)); err != nil {
 		return nil, err
 	}
 	c, err := s.commands(g.Mark)
@@ -322,12 +352,4 @@ func (s *session) commandsAnew(ctx context.Context, g *Generation) (*commands, e
 		err = errNoBans
 	}
 	return c, err
-}
-
-// until is how long a ban still holds, 0: until it is lifted.
-func until(b, now time.Time) time.Duration {
-	if b.IsZero() {
-		return 0
-	}
-	return max(b.Sub(now), time.Millisecond)
 }

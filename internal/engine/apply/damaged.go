@@ -104,7 +104,7 @@ func (s *session) surelyRuns(ctx context.Context, n int) bool {
 		return false
 	}
 	if c, err := s.commands(mark); err == nil && c != nil {
-		s.asked, s.askedKnown = c.Asked, true
+		s.bans, s.bansKnown = c.BanStore, true
 	}
 	proof, err := s.proof(ctx, lifter, expected, have, verify.Bounds{Time: longestProof, Memory: FreeMemory() / proofMemory})
 	return err == nil && proof.Proved && graceLeft(have) == 0

@@ -111,10 +111,11 @@ type session struct {
 	passage   *passage // of what the kernel held when the change was planned
 	times     Times
 	noEntries bool
-	// asked is which sets of bans the rules ask, once it is known.
-	asked      backend.Asked
-	askedKnown bool
-	side       *host.Facts // what the host is, where it was read
+	// bans is what commands ban as the rules ask for it, once bansKnown; nil: they ask
+	// for nothing.
+	bans      backend.BanStore
+	bansKnown bool
+	side      *host.Facts // what the host is, where it was read
 	// servingUnread is why its routers or name servers could not be read.
 	servingUnread error
 	// filled is what sets that follow the host were loaded with; nil where they were

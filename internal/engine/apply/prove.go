@@ -108,7 +108,7 @@ func (s *session) proof(ctx context.Context, lifter backend.Lifter, expected *pr
 	if s.Capabilities != nil {
 		can = s.Capabilities(ctx)
 	}
-	if expected, err = lifter.Expected(expected, can, have, s.asked); err != nil {
+	if expected, err = lifter.Expected(expected, can, have, s.bans); err != nil {
 		return nil, err
 	}
 	return verify.Prove(ctx, expected, lifted, devices(), bounds)

@@ -22,8 +22,8 @@ type spared struct {
 	outer []host.OuterFlow // by which others are logged in through tunnels, unless it is forced
 }
 
-// fixed is what no ban ever hits, whatever the policy says: backend.Commands.Never
-// holds it beside what never-ban names.
+// fixed is what no ban ever hits, whatever the policy says: backend.BanStore.Never
+// has it beside what never-ban names.
 var fixed = []struct {
 	what string
 	of   addrset.Set
@@ -59,7 +59,7 @@ func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, err
 	for a := range local {
 		b.AddAddr(a)
 	}
-	out := &spared{never: c.Commands.Never, own: b.Set(), force: force}
+	out := &spared{never: c.Never(), own: b.Set(), force: force}
 	if force {
 		return out, nil
 	}

@@ -2,16 +2,11 @@ package apply
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"net/netip"
-	"slices"
 	"time"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/language/bans"
-	"sluice/internal/system/kernel/nfset"
 )
 
 // Unban lifts every ban that lies in one of the ranges, those by limits too.
@@ -64,7 +59,7 @@ func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*Banned, error)
 		}
 	}
 	if runs == nil {
-		byLimit, err := s.liftLimits(ctx, c, of, mark)
+		byLimit, err := liftLimits(ctx, c, of, mark)
 		if err != nil {
 			return nil, err
 		}
@@ -110,51 +105,17 @@ func notBanned(r addrset.Range, list []bans.Ban, now time.Time) string {
 	return r.String()
 }
 
-// liftLimits takes sources out of the sets that limits fill.
-func (s *session) liftLimits(ctx context.Context, c *commands, of addrset.Set, mark func(addrset.Range)) (int, error) {
-	if len(c.Limit) == 0 {
-		return 0, nil
-	}
-	conn, err := nfset.Open()
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close()
-	total := 0
-	for _, l := range c.Limit {
-		set := nfset.Set{Table: c.Table, Name: l.Name}
-		have, err := dump(ctx, conn, set)
-		if err != nil {
-			return total, err
+// liftLimits lifts the bans by limits that lie in a set.
+func liftLimits(ctx context.Context, c *commands, of addrset.Set, mark func(addrset.Range)) (int, error) {
+	return c.LiftLimits(ctx, func(source addrset.Range) bool {
+		// An address of a network stands for it: it is what was seen.
+		if !of.Overlaps(addrset.Of(source)) {
+			return false
 		}
-		var gone []nfset.Element
-		for _, a := range slices.SortedFunc(maps.Keys(have), netip.Addr.Compare) {
-			source := limitRange(a)
-			// An address of a network stands for it: it is what was seen.
-			if !of.Overlaps(addrset.Of(source)) || a.Is4() && !of.Contains(a) {
-				continue
-			}
-			gone = append(gone, nfset.Element{Key: a.AsSlice()})
-			mark(source)
-			for r := range of.Intersect(addrset.Of(source)).Each() {
-				mark(r)
-			}
+		mark(source)
+		for r := range of.Intersect(addrset.Of(source)).Each() {
+			mark(r)
 		}
-		for _, e := range gone {
-			// It may have gone by itself meanwhile.
-			if err := conn.Delete(ctx, set, slices.Values([]nfset.Element{e})); err != nil && !errors.Is(err, nfset.ErrNoElement) {
-				return total, err
-			}
-			total++
-		}
-	}
-	return total, nil
-}
-
-// limitRange is what an element of a set that limits fill stands for.
-func limitRange(a netip.Addr) addrset.Range {
-	if a.Is4() {
-		return addrset.Range{From: a, To: a}
-	}
-	return addrset.PrefixRange(netip.PrefixFrom(a, 64).Masked())
+		return true
+	})
 }

@@ -54,7 +54,7 @@ func provenAs(t *testing.T, expected *program.Program, have backend.State) *veri
 	if err != nil {
 		t.Fatal(err)
 	}
-	as, err := lifter.Expected(expected, capabilities(), have, backend.Asked{})
+	as, err := lifter.Expected(expected, capabilities(), have, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package apply
+package nftables
 
 import (
 	"cmp"
@@ -14,15 +14,13 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
-	"sluice/internal/language/bans"
 	"sluice/internal/system/kernel/nfset"
 )
 
-// filling is what makes the sets of bans hold what the journal says.
+// filling is what makes the sets of bans hold what they should.
 type filling struct {
-	asked backend.Asked // by the rules, once it is done
+	asked askedSets // by the rules, once it is done
 	sets  []setFilling
-	total int // bans that hold
 }
 
 // setFilling is what one set lacks and has too much.
@@ -37,36 +35,80 @@ type setFilling struct {
 }
 
 func (f *filling) empty() bool {
-	return !slices.ContainsFunc(f.sets, func(s setFilling) bool { return s.flush || len(s.remove)+len(s.replace)+len(s.add) > 0 })
+	return !slices.ContainsFunc(f.sets, func(s setFilling) bool { return s.flush || s.edits() > 0 })
 }
 
-// slack is by how much the time of a ban in the kernel may differ from what the
-// journal says, beside a thousandth of what is left: clocks drift apart, and a
+func (s *setFilling) edits() int { return len(s.remove) + len(s.replace) + len(s.add) }
+
+// slack is by how much the time of a ban in the kernel may differ from what it
+// should be, beside a thousandth of what is left: clocks drift apart, and a
 // busy machine takes a while to send.
 const slack = 2 * time.Second
 
-func setOf(c *backend.Commands, s backend.CommandSet) nfset.Set {
+// maxLookups is up to how many addresses are looked up one by one.
+const maxLookups = 64
+
+// Fill compares what the kernel has with what it should have.
+func (s *banStore) Fill(ctx context.Context, want backend.Bans, now time.Time) (backend.BanPlan, error) {
+	f, err := s.fill(ctx, want, now)
+	if err != nil {
+		return backend.BanPlan{}, err
+	}
+	return s.plan(f), nil
+}
+
+// Edit looks at what changed alone, as long as it is single addresses of sets that
+// rules ask and the kernel has all the rest.
+func (s *banStore) Edit(ctx context.Context, e backend.BanEdit, now time.Time) (backend.BanPlan, error) {
+	var f *filling
+	var err error
+	if e.Doubt || slices.ContainsFunc(e.Add, s.unheld) || slices.ContainsFunc(e.Lift, wide) {
+		var all backend.Bans
+		if all, err = e.All(); err == nil {
+			f, err = s.fill(ctx, all, now)
+		}
+	} else {
+		f, err = s.difference(ctx, e, now)
+	}
+	if err != nil {
+		return backend.BanPlan{}, err
+	}
+	f.asked.Exact4 = f.asked.Exact4 || s.asked.Exact4
+	f.asked.Exact6 = f.asked.Exact6 || s.asked.Exact6
+	return s.plan(f), nil
+}
+
+func wide(r addrset.Range) bool { return r.From != r.To }
+
+// unheld says that a ban is no element of a set that rules ask. One that they do not
+// ask yet may hold what a ban that failed has left.
+func (s *banStore) unheld(b backend.BannedRange) bool {
+	exact, _ := s.asked.of(familyOf(b.From.Is4()))
+	return wide(b.Range) || !exact
+}
+
+func (s *banStore) plan(f *filling) backend.BanPlan {
+	after := *s
+	after.asked = f.asked
+	p := backend.BanPlan{After: &after, Differences: f.differences()}
+	if !f.empty() {
+		p.Fill = f
+	}
+	if f.asked != s.asked {
+		p.Turn = turn{s, f.asked}
+	}
+	return p
+}
+
+func (s *banStore) inKernel(k commandSet) nfset.Set {
 	kind := nfset.Exact
-	if s.Ranges != backend.Neither {
+	if k.Ranges != neither {
 		kind = nfset.Interval
 	}
-	return nfset.Set{Table: c.Table, Name: s.Name, Kind: kind}
+	return nfset.Set{Table: s.table, Name: k.Name, Kind: kind}
 }
 
-// find is the set of a family and side.
-func find(c *backend.Commands, family int, side backend.Side) (backend.CommandSet, bool) {
-	i := slices.IndexFunc(c.Sets, func(s backend.CommandSet) bool { return s.Family == family && s.Ranges == side })
-	if i < 0 {
-		return backend.CommandSet{}, false
-	}
-	return c.Sets[i], true
-}
-
-var bothFamilies = []int{4, 6}
-
-// fill compares what the kernel has with the journal's list; from says which
-// sets the rules ask.
-func (s *session) fill(ctx context.Context, c *backend.Commands, from backend.Asked, list []bans.Ban, now time.Time) (*filling, error) {
+func (s *banStore) fill(ctx context.Context, all backend.Bans, now time.Time) (*filling, error) {
 	f := &filling{}
 	var conn *nfset.Conn
 	defer func() {
@@ -74,100 +116,86 @@ func (s *session) fill(ctx context.Context, c *backend.Commands, from backend.As
 			_ = conn.Close()
 		}
 	}()
-	for _, family := range bothFamilies {
-		exact, pieces := wanted(list, family, c.Never, now)
-		f.total += len(exact) + len(pieces)
-		askedExact, askedSide := from.Exact4, from.Ranges4
-		if family == 6 {
-			askedExact, askedSide = from.Exact6, from.Ranges6
-		}
-		if conn == nil && (len(exact)+len(pieces) > 0 || askedExact || askedSide != backend.Neither) {
+	for _, family := range families {
+		want := all.Of(family)
+		askedExact, askedSide := s.asked.of(family)
+		if conn == nil && (len(want.Single)+len(want.Ranges) > 0 || askedExact || askedSide != neither) {
 			var err error
 			if conn, err = nfset.Open(); err != nil {
 				return nil, err
 			}
 		}
-		asksExact, asksSide := len(exact) > 0, backend.Neither
-		if set, there := find(c, family, backend.Neither); there && (asksExact || askedExact) {
-			have, err := dump(ctx, conn, setOf(c, set))
+		asksExact, asksSide := len(want.Single) > 0, neither
+		if set, there := s.find(family, neither); there && (asksExact || askedExact) {
+			have, err := dump(ctx, conn, s.inKernel(set))
 			if err != nil {
 				return nil, err
 			}
-			f.sets = append(f.sets, fillExact(setOf(c, set), family, exact, have, now))
+			f.sets = append(f.sets, fillExact(s.inKernel(set), family, want.Single, have, now))
 		}
-		if len(pieces) > 0 {
-			var have map[netip.Addr]held
+		if len(want.Ranges) > 0 {
+			var have map[netip.Addr]heldBan
 			asksSide = askedSide
-			if set, there := find(c, family, askedSide); there && askedSide != backend.Neither {
+			if set, there := s.find(family, askedSide); there && askedSide != neither {
 				var err error
-				if have, err = dump(ctx, conn, setOf(c, set)); err != nil {
+				if have, err = dump(ctx, conn, s.inKernel(set)); err != nil {
 					return nil, err
 				}
 			}
-			if askedSide == backend.Neither || !samePieces(pieces, have, now) {
-				asksSide = askedSide.Other()
-				set, _ := find(c, family, asksSide)
-				f.sets = append(f.sets, fillRanges(setOf(c, set), family, pieces, have, now))
+			if askedSide == neither || !sameRanges(want.Ranges, have, now) {
+				asksSide = askedSide.other()
+				set, _ := s.find(family, asksSide)
+				f.sets = append(f.sets, fillRanges(s.inKernel(set), family, want.Ranges, have, now))
 			}
 		}
-		if family == 4 {
-			f.asked.Exact4, f.asked.Ranges4 = asksExact, asksSide
-		} else {
-			f.asked.Exact6, f.asked.Ranges6 = asksExact, asksSide
-		}
+		f.asked.set(family, asksExact, asksSide)
 	}
 	return f, nil
 }
 
-// wanted is what holds of a list in a family: single addresses, and ranges cut
-// into pieces, both without what is never banned.
-func wanted(list []bans.Ban, family int, never addrset.Set, now time.Time) (exact map[netip.Addr]time.Time, pieces []bans.Piece) {
-	exact = map[netip.Addr]time.Time{}
-	var wide []bans.Ban
-	for _, b := range list {
-		switch {
-		case b.What.From.Is4() != (family == 4) || b.Over(now):
-		case !b.Single():
-			wide = append(wide, b)
-		case !never.Contains(b.What.From):
-			exact[b.What.From] = b.Until
-		}
+// difference is what to do for single addresses where the kernel has all the
+// rest already.
+func (s *banStore) difference(ctx context.Context, e backend.BanEdit, now time.Time) (*filling, error) {
+	conn, err := nfset.Open()
+	if err != nil {
+		return nil, err
 	}
-	for _, p := range bans.Pieces(wide) {
-		for r := range addrset.Of(p.Range).Difference(never).Each() {
-			pieces = append(pieces, bans.Piece{Range: r, Until: p.Until})
+	defer conn.Close()
+	f := &filling{asked: s.asked}
+	for _, family := range families {
+		want := map[netip.Addr]time.Time{}
+		var about []netip.Addr
+		for _, b := range e.Add {
+			if familyOf(b.From.Is4()) == family {
+				want[b.From] = b.Until
+				about = append(about, b.From)
+			}
 		}
-	}
-	return exact, pieces
-}
-
-// held is one element in the kernel.
-type held struct {
-	to             netip.Addr // last address
-	permanent      bool
-	left           time.Duration
-	packets, bytes uint64
-}
-
-// dump reads a set by the first address; one that is not there is empty.
-func dump(ctx context.Context, conn *nfset.Conn, set nfset.Set) (map[netip.Addr]held, error) {
-	var out map[netip.Addr]held
-	err := conn.Dump(ctx, set, func() { out = map[netip.Addr]held{} }, func(e nfset.Element) error {
-		r, ok := e.Range()
-		if !ok {
-			return fmt.Errorf("set %s holds what is no address", set.Name)
+		for _, r := range e.Lift {
+			if familyOf(r.From.Is4()) == family {
+				about = append(about, r.From)
+			}
 		}
-		out[r.From] = held{to: r.To, permanent: e.Timeout == 0, left: e.Expires, packets: e.Packets, bytes: e.Bytes}
-		return nil
-	})
-	if errors.Is(err, nfset.ErrNoSet) {
-		return nil, nil
+		if len(about) == 0 {
+			continue
+		}
+		set, there := s.find(family, neither)
+		if !there {
+			return nil, fmt.Errorf("the policy that runs has no set for bans of IPv%d", family)
+		}
+		have, err := lookUp(ctx, conn, s.inKernel(set), about)
+		if err != nil {
+			return nil, err
+		}
+		f.sets = append(f.sets, fillExact(s.inKernel(set), family, want, have, now))
+		exact, ranges := f.asked.of(family)
+		f.asked.set(family, exact || len(want) > 0, ranges)
 	}
-	return out, err
+	return f, nil
 }
 
 // lasts says whether an element is banned as long as it should be.
-func (h held) lasts(until, now time.Time) bool {
+func (h heldBan) lasts(until, now time.Time) bool {
 	if h.permanent || until.IsZero() {
 		return h.permanent && until.IsZero()
 	}
@@ -176,21 +204,24 @@ func (h held) lasts(until, now time.Time) bool {
 	return !until.Before(now.Add(h.left-may)) && !until.After(time.Now().Add(h.left+may))
 }
 
-func element(r addrset.Range, end, now time.Time) nfset.Element {
-	e := nfset.Element{Key: r.From.AsSlice(), Timeout: until(end, now)}
+// ends says that an element goes by itself soon.
+func (h heldBan) ends() bool { return !h.permanent && h.left <= slack }
+
+func element(r addrset.Range, until, now time.Time) nfset.Element {
+	e := nfset.Element{Key: r.From.AsSlice()}
+	if !until.IsZero() {
+		e.Timeout = max(until.Sub(now), time.Millisecond)
+	}
 	if r.From != r.To {
 		e.End = r.To.AsSlice()
 	}
 	return e
 }
 
-func fillExact(set nfset.Set, family int, want map[netip.Addr]time.Time, have map[netip.Addr]held, now time.Time) setFilling {
+func fillExact(set nfset.Set, family int, want map[netip.Addr]time.Time, have map[netip.Addr]heldBan, now time.Time) setFilling {
 	f := setFilling{set: set, family: family, at: now, add: make([]nfset.Element, 0, len(want))}
 	for a, h := range have {
-		if _, wanted := want[a]; !wanted {
-			if !h.permanent && h.left <= slack {
-				continue // it goes by itself
-			}
+		if _, wanted := want[a]; !wanted && !h.ends() {
 			f.remove = append(f.remove, nfset.Element{Key: a.AsSlice()})
 		}
 	}
@@ -204,7 +235,7 @@ func fillExact(set nfset.Set, family int, want map[netip.Addr]time.Time, have ma
 			f.replace = append(f.replace, e)
 		}
 	}
-	if len(f.remove)+len(f.replace)+len(f.add) <= lookups { // somebody may read them
+	if f.edits() <= maxLookups { // somebody may read them
 		byKey := func(a, b nfset.Element) int { return cmp.Compare(string(a.Key), string(b.Key)) }
 		slices.SortFunc(f.remove, byKey)
 		slices.SortFunc(f.replace, byKey)
@@ -213,9 +244,9 @@ func fillExact(set nfset.Set, family int, want map[netip.Addr]time.Time, have ma
 	return f
 }
 
-// samePieces says whether the kernel has the pieces; those that are about to
+// sameRanges says whether the kernel has the ranges; those that are about to
 // end may be there or not.
-func samePieces(want []bans.Piece, have map[netip.Addr]held, now time.Time) bool {
+func sameRanges(want []backend.BannedRange, have map[netip.Addr]heldBan, now time.Time) bool {
 	found := 0
 	for _, p := range want {
 		h, there := have[p.From]
@@ -227,20 +258,20 @@ func samePieces(want []bans.Piece, have map[netip.Addr]held, now time.Time) bool
 		}
 	}
 	for a, h := range have {
-		if !h.permanent && h.left <= slack && !slices.ContainsFunc(want, func(p bans.Piece) bool { return p.From == a }) {
+		if h.ends() && !slices.ContainsFunc(want, func(p backend.BannedRange) bool { return p.From == a }) {
 			found++
 		}
 	}
 	return found == len(have)
 }
 
-// fillRanges fills a set that no rule asks. What was counted goes to the piece
+// fillRanges fills a set that no rule asks. What was counted goes to the range
 // that it lies in.
-func fillRanges(set nfset.Set, family int, pieces []bans.Piece, old map[netip.Addr]held, now time.Time) setFilling {
+func fillRanges(set nfset.Set, family int, want []backend.BannedRange, old map[netip.Addr]heldBan, now time.Time) setFilling {
 	f := setFilling{set: set, family: family, at: now, flush: true}
 	starts := slices.SortedFunc(maps.Keys(old), netip.Addr.Compare)
 	i := 0
-	for _, p := range pieces {
+	for _, p := range want {
 		e := element(p.Range, p.Until, now)
 		for ; i < len(starts) && starts[i].Compare(p.To) <= 0; i++ {
 			if h := old[starts[i]]; starts[i].Compare(p.From) >= 0 && h.packets > 0 {
@@ -252,8 +283,8 @@ func fillRanges(set nfset.Set, family int, pieces []bans.Piece, old map[netip.Ad
 	return f
 }
 
-// together is how many elements go in one transaction with what is replaced.
-const together = 20_000
+// oneBatch is how many elements go in one transaction with what is replaced.
+const oneBatch = 20_000
 
 // Take gives the kernel what it lacks. Single addresses may come one after the
 // other; what is replaced is never missing. The error is backend.ErrChanged where the
@@ -270,18 +301,17 @@ func (f *filling) Take(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", backend.ErrChanged, err)
 		}
 		if err != nil {
-			return err
+			return disturbed(err)
 		}
 	}
 	return nil
 }
 
 func (s *setFilling) send(ctx context.Context, conn *nfset.Conn) error {
-	n := len(s.remove) + len(s.replace) + len(s.add)
-	switch {
+	switch n := s.edits(); {
 	case n == 0 && !s.flush:
 		return nil
-	case n <= together:
+	case n <= oneBatch:
 		return conn.Edit(ctx, nfset.Change{
 			Set: s.set, Flush: s.flush,
 			Delete: slices.Values(slices.Concat(s.remove, s.replace)), Add: s.inTime(slices.Concat(s.replace, s.add)),
@@ -295,7 +325,7 @@ func (s *setFilling) send(ctx context.Context, conn *nfset.Conn) error {
 	if err := conn.Delete(ctx, s.set, slices.Values(s.remove)); err != nil {
 		return err
 	}
-	for part := range slices.Chunk(s.replace, together) {
+	for part := range slices.Chunk(s.replace, oneBatch) {
 		if err := conn.Edit(ctx, nfset.Change{Set: s.set, Delete: slices.Values(part), Add: s.inTime(part)}); err != nil {
 			return err
 		}
@@ -345,6 +375,9 @@ func elementName(e nfset.Element) string {
 	return r.String()
 }
 
+// shown is up to how many elements of a set are named.
+const shown = 20
+
 // differences is what is not as it should be, for a reader.
 func (f *filling) differences() []backend.Difference {
 	var out []backend.Difference
@@ -354,7 +387,7 @@ func (f *filling) differences() []backend.Difference {
 			out = append(out, backend.Difference{Kind: "set", Name: name, Want: fmt.Sprintf("%d ranges", len(s.add)), Have: "other ranges"})
 			continue
 		}
-		if n := len(s.remove) + len(s.replace) + len(s.add); n > maxShown {
+		if s.edits() > shown {
 			out = append(out, backend.Difference{
 				Kind: "set", Name: name, Want: "what was banned",
 				Have: fmt.Sprintf("%d missing, %d too much, %d for another time", len(s.add), len(s.remove), len(s.replace)),

@@ -1,0 +1,322 @@
+package nftables
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
+)
+
+// What commands ban is in sets of two kinds for each family: one of single addresses,
+// which is edited in place, and two of ranges. Of those the rules ask one at most: the
+// other is filled anew, and then the rules turn to it.
+
+// side is one of the two sets of ranges.
+type side string
+
+// Sides.
+const (
+	neither side = "" // of single addresses
+	sideA   side = "a"
+	sideB   side = "b"
+)
+
+// other is where the next ranges go.
+func (s side) other() side {
+	if s == sideA {
+		return sideB
+	}
+	return sideA
+}
+
+// commandSet is one set in the kernel.
+type commandSet struct {
+	Name    string `json:"name"`
+	Family  int    `json:"family"` // 4 or 6
+	Ranges  side   `json:"ranges"`
+	Counted bool   `json:"counted,omitempty"`
+}
+
+// limitSet is a set of the sources that limits banned. In IPv6 an element is the
+// first address of a network of 64 bits and stands for all of it.
+type limitSet struct {
+	Name    string `json:"name"`
+	Family  int    `json:"family"`
+	Counted bool   `json:"counted,omitempty"`
+	Rule    string `json:"rule"` // the first one that bans, with its place
+}
+
+// askedSets says which sets rules ask.
+type askedSets struct {
+	Exact4  bool `json:"exact4,omitempty"`
+	Exact6  bool `json:"exact6,omitempty"`
+	Ranges4 side `json:"ranges4,omitempty"`
+	Ranges6 side `json:"ranges6,omitempty"`
+}
+
+// of is what is asked of a family.
+func (a askedSets) of(family int) (exact bool, ranges side) {
+	if family == 6 {
+		return a.Exact6, a.Ranges6
+	}
+	return a.Exact4, a.Ranges4
+}
+
+// set says what is asked of a family.
+func (a *askedSets) set(family int, exact bool, ranges side) {
+	if family == 6 {
+		a.Exact6, a.Ranges6 = exact, ranges
+	} else {
+		a.Exact4, a.Ranges4 = exact, ranges
+	}
+}
+
+// asks says whether a set is asked.
+func (a askedSets) asks(s commandSet) bool {
+	exact, ranges := a.of(s.Family)
+	if s.Ranges == neither {
+		return exact
+	}
+	return s.Ranges == ranges
+}
+
+// banStore is the sets of an artifact that hold bans.
+type banStore struct {
+	asked askedSets
+	never addrset.Set
+	table string
+	sets  []commandSet
+	limit []limitSet // what limits ban
+	rules []byte     // commandRules; nil where tree has them
+	tree  *Tree      // nil where the store was decoded
+}
+
+// encodedStore is a store on disk.
+type encodedStore struct {
+	Asked askedSets    `json:"asked"`
+	Never []byte       `json:"never"` // as package addrset writes it
+	Table string       `json:"table"`
+	Sets  []commandSet `json:"sets"`
+	Limit []limitSet   `json:"limit,omitempty"`
+	Rules []byte       `json:"rules"`
+}
+
+// BanStore is the store of an artifact.
+func (nftables) BanStore(a backend.Artifact, like backend.BanStore) backend.BanStore {
+	s := &banStore{asked: askedOf(like)}
+	if w, err := artifactOf(a); err == nil && w != nil {
+		s.of(w.Tree)
+	}
+	return s
+}
+
+// BanStoreIn is the store of an artifact whose rules ask what those in the kernel do.
+func (n nftables) BanStoreIn(a backend.Artifact, have backend.State) backend.BanStore {
+	s := n.BanStore(a, nil).(*banStore)
+	s.asked = s.askedIn(have)
+	return s
+}
+
+func askedOf(store backend.BanStore) askedSets {
+	if s, is := store.(*banStore); is {
+		return s.asked
+	}
+	return askedSets{}
+}
+
+// of takes the sets of a tree.
+func (s *banStore) of(t *Tree) {
+	for _, k := range t.Sets {
+		switch {
+		case k.byCommand():
+			s.sets = append(s.sets, k.commandSet())
+		case k.ID == limitBanned:
+			set := k.commandSet()
+			s.limit = append(s.limit, limitSet{Name: k.Name, Family: set.Family, Counted: k.Counted, Rule: origin(k.Origin, k.Origin.Text)})
+		}
+	}
+	if len(s.sets)+len(s.limit) > 0 {
+		s.table, s.never, s.tree = t.Table, t.Never.Set, t
+	}
+}
+
+// limitBanned is the program's set of the sources that limits banned.
+const limitBanned = "limit.banned"
+
+// DecodeBanStore reads what Encode wrote.
+func (nftables) DecodeBanStore(data []byte) (backend.BanStore, error) {
+	var in encodedStore
+	if err := json.Unmarshal(data, &in); err != nil {
+		return nil, err
+	}
+	s := &banStore{asked: in.Asked, table: in.Table, sets: in.Sets, limit: in.Limit, rules: in.Rules}
+	return s, s.never.UnmarshalBinary(in.Never)
+}
+
+// Encode writes the store.
+func (s *banStore) Encode() ([]byte, error) {
+	never, err := s.never.MarshalBinary()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(encodedStore{s.asked, never, s.table, s.sets, s.limit, s.turnedRules()})
+}
+
+// Room says whether there are sets for bans by command.
+func (s *banStore) Room() bool { return len(s.sets) > 0 }
+
+// Never is what no ban reaches.
+func (s *banStore) Never() addrset.Set { return s.never }
+
+// Asking is the artifact with rules that ask these sets.
+func (s *banStore) Asking(a backend.Artifact) backend.Artifact {
+	own, is := a.(*artifact)
+	if !is || own == nil {
+		return a
+	}
+	out := *own
+	out.asked = s.asked
+	return &out
+}
+
+// find is the set of a family and side.
+func (s *banStore) find(family int, of side) (commandSet, bool) {
+	i := slices.IndexFunc(s.sets, func(k commandSet) bool { return k.Family == family && k.Ranges == of })
+	if i < 0 {
+		return commandSet{}, false
+	}
+	return s.sets[i], true
+}
+
+// askedIn says which of the sets the rules in the kernel ask.
+func (s *banStore) askedIn(have backend.State) askedSets {
+	var out askedSets
+	h, err := stateOf(have)
+	if err != nil {
+		return out
+	}
+	used := h.Tree.used()
+	for _, k := range s.sets {
+		if !used["set "+k.Name] {
+			continue
+		}
+		exact, ranges := out.of(k.Family)
+		if k.Ranges == neither {
+			exact = true
+		} else {
+			ranges = k.Ranges
+		}
+		out.set(k.Family, exact, ranges)
+	}
+	return out
+}
+
+// commandRules is what turn reads: the chains that differ by which sets are asked,
+// with all their rules.
+type commandRules struct {
+	Table  string
+	Sets   []commandSet
+	Chains []*Chain
+	Held   []string
+}
+
+// turnedRules are the encoded commandRules; nil where there are no sets at all.
+func (s *banStore) turnedRules() []byte {
+	if s.tree == nil {
+		return s.rules
+	}
+	rules := commandRules{Table: s.table, Sets: s.sets}
+	held := s.tree.held()
+	silent := s.tree.asking(askedSets{})
+	for _, c := range s.tree.Chains {
+		if len(s.sets) > 0 && silent.chain(c.Name) != c {
+			rules.Chains = append(rules.Chains, c)
+			// What is there while nothing is asked always is.
+			if held[c.Name] || silent.chain(c.Name) != nil {
+				rules.Held = append(rules.Held, c.Name)
+			}
+		}
+	}
+	out, _ := json.Marshal(rules) // texts and numbers: it cannot fail
+	return out
+}
+
+// turn makes rules ask other sets than they do.
+type turn struct {
+	store *banStore
+	to    askedSets
+}
+
+// Take makes the rules ask what they should.
+func (t turn) Take(ctx context.Context) error {
+	script, err := t.script()
+	if err != nil {
+		return err
+	}
+	return script.Take(ctx)
+}
+
+// Text is the input of nft -f that does the same.
+func (t turn) Text() string {
+	script, _ := t.script() // Take says what is wrong
+	return string(script)
+}
+
+func (t turn) script() (Script, error) {
+	var rules commandRules
+	if err := json.Unmarshal(t.store.turnedRules(), &rules); err != nil {
+		return "", fmt.Errorf("read the rules of bans: %w", err)
+	}
+	before, after := rules.asking(t.store.asked), rules.asking(t.to)
+	table := "inet " + rules.Table
+	var empty, remove, add strings.Builder
+	for _, c := range rules.Chains {
+		old, now := find(before, c.Name), find(after, c.Name)
+		switch {
+		case old == nil && now == nil, old != nil && now != nil && sameRules(old, now):
+			continue
+		case now == nil:
+			fmt.Fprintf(&remove, "delete chain %s %s\n", table, c.Name)
+		}
+		if old != nil {
+			fmt.Fprintf(&empty, "flush chain %s %s\n", table, c.Name)
+		}
+		if now != nil {
+			now.write(&add)
+		}
+	}
+	text := empty.String()
+	if add.Len() > 0 {
+		text += fmt.Sprintf("table %s {\n%s}\n", table, add.String())
+	}
+	return Script(text + remove.String()), nil
+}
+
+func (r *commandRules) asking(a askedSets) []*Chain {
+	p := pruning{silent: map[string]bool{}, held: map[string]bool{}}
+	for _, s := range r.Sets {
+		p.silent[s.Name] = !a.asks(s)
+	}
+	for _, name := range r.Held {
+		p.held[name] = true
+	}
+	return p.prune(r.Chains)
+}
+
+func find(chains []*Chain, name string) *Chain {
+	i := slices.IndexFunc(chains, func(c *Chain) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return chains[i]
+}
+
+func sameRules(a, b *Chain) bool {
+	return slices.EqualFunc(a.Rules, b.Rules, func(x, y Rule) bool { return x.line() == y.line() })
+}
+
+var _ backend.Banner = nftables{}

@@ -1,0 +1,173 @@
+package nftables
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
+	"sluice/internal/system/kernel/nfset"
+)
+
+// heldBan is one element of a set of bans in the kernel.
+type heldBan struct {
+	to             netip.Addr // last address
+	permanent      bool
+	left           time.Duration
+	packets, bytes uint64
+}
+
+// dump reads a set by the first address; one that is not there is empty.
+func dump(ctx context.Context, conn *nfset.Conn, set nfset.Set) (map[netip.Addr]heldBan, error) {
+	var out map[netip.Addr]heldBan
+	err := conn.Dump(ctx, set, func() { out = map[netip.Addr]heldBan{} }, func(e nfset.Element) error {
+		r, ok := e.Range()
+		if !ok {
+			return fmt.Errorf("set %s holds what is no address", set.Name)
+		}
+		out[r.From] = heldBan{to: r.To, permanent: e.Timeout == 0, left: e.Expires, packets: e.Packets, bytes: e.Bytes}
+		return nil
+	})
+	if errors.Is(err, nfset.ErrNoSet) {
+		return nil, nil
+	}
+	return out, err
+}
+
+// lookUp is dump of no more than some addresses.
+func lookUp(ctx context.Context, conn *nfset.Conn, set nfset.Set, about []netip.Addr) (map[netip.Addr]heldBan, error) {
+	out := map[netip.Addr]heldBan{}
+	if len(about) > maxLookups {
+		all, err := dump(ctx, conn, set)
+		for _, a := range about {
+			if h, there := all[a]; there {
+				out[a] = h
+			}
+		}
+		return out, err
+	}
+	for _, a := range about {
+		e, there, err := conn.Lookup(ctx, set, a.AsSlice())
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			out[a] = heldBan{to: a, permanent: e.Timeout == 0, left: e.Expires, packets: e.Packets, bytes: e.Bytes}
+		}
+	}
+	return out, nil
+}
+
+func (h heldBan) ban(r addrset.Range) backend.HeldBan {
+	return backend.HeldBan{Range: r, Left: h.left, Count: backend.Count{Packets: h.packets, Bytes: h.bytes}}
+}
+
+// Held reads the sets that rules ask, and those that limits fill.
+func (s *banStore) Held(ctx context.Context) (*backend.HeldBans, error) {
+	conn, err := nfset.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	out := &backend.HeldBans{Single: map[netip.Addr]backend.HeldBan{}}
+	for _, set := range s.sets {
+		if !s.asked.asks(set) {
+			continue
+		}
+		have, err := dump(ctx, conn, s.inKernel(set))
+		if err != nil {
+			return nil, err
+		}
+		for a, h := range have {
+			ban := h.ban(addrset.Range{From: a, To: h.to})
+			if set.Ranges == neither {
+				out.Single[a] = ban
+			} else {
+				out.Ranges = append(out.Ranges, ban)
+			}
+		}
+	}
+	slices.SortFunc(out.Ranges, func(a, b backend.HeldBan) int { return a.From.Compare(b.From) })
+	for _, l := range s.limit {
+		have, err := dump(ctx, conn, nfset.Set{Table: s.table, Name: l.Name})
+		if err != nil {
+			return nil, err
+		}
+		limit := backend.LimitBans{Rule: l.Rule}
+		for a, h := range have {
+			limit.Bans = append(limit.Bans, h.ban(limitRange(a)))
+		}
+		out.Limits = append(out.Limits, limit)
+	}
+	return out, nil
+}
+
+// limitRange is what an element of a set that limits fill stands for.
+func limitRange(a netip.Addr) addrset.Range {
+	if a.Is4() {
+		return addrset.Range{From: a, To: a}
+	}
+	return addrset.PrefixRange(netip.PrefixFrom(a, 64).Masked())
+}
+
+// LiftLimits takes sources out of the sets that limits fill.
+func (s *banStore) LiftLimits(ctx context.Context, lift func(addrset.Range) bool) (int, error) {
+	if len(s.limit) == 0 {
+		return 0, nil
+	}
+	conn, err := nfset.Open()
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	total := 0
+	for _, l := range s.limit {
+		set := nfset.Set{Table: s.table, Name: l.Name}
+		have, err := dump(ctx, conn, set)
+		if err != nil {
+			return total, err
+		}
+		for _, a := range slices.SortedFunc(maps.Keys(have), netip.Addr.Compare) {
+			if !lift(limitRange(a)) {
+				continue
+			}
+			// It may have gone by itself meanwhile.
+			gone := slices.Values([]nfset.Element{{Key: a.AsSlice()}})
+			if err := conn.Delete(ctx, set, gone); err != nil && !errors.Is(err, nfset.ErrNoElement) {
+				return total, err
+			}
+			total++
+		}
+	}
+	return total, nil
+}
+
+// Unasked looks into the sets of single addresses. Sets of ranges that are not asked
+// may hold what was asked before.
+func (s *banStore) Unasked(ctx context.Context, want backend.Bans) ([]backend.UnaskedBans, error) {
+	var out []backend.UnaskedBans
+	for _, set := range s.sets {
+		// What is to be banned and no rule asks is a difference.
+		if set.Ranges != neither || s.asked.asks(set) || len(want.Of(set.Family).Single) > 0 {
+			continue
+		}
+		conn, err := nfset.Open()
+		if err != nil {
+			return nil, err
+		}
+		have, err := dump(ctx, conn, s.inKernel(set))
+		_ = conn.Close()
+		if err != nil {
+			return nil, err
+		}
+		if len(have) > 0 {
+			out = append(out, backend.UnaskedBans{Set: set.Name, Addresses: slices.SortedFunc(maps.Keys(have), netip.Addr.Compare)})
+		}
+	}
+	return out, nil
+}
