@@ -19,6 +19,7 @@ type Pos struct {
 // it was read: the file itself, then its includes by name.
 type Policy struct {
 	File     string
+	Dir      string   // the folder that the names of its files are relative to; "" is that of the process
 	Includes []string // the files that Include patterns named, in order
 	Zones    []*Zone
 	Sets     []*Set

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"path/filepath"
 	"strconv"
 
-	"sluice/internal/base/regular"
 	"sluice/internal/language/policy"
 )
 
@@ -28,7 +26,7 @@ func InputsOf(p *policy.Policy, opt Options) (Inputs, error) {
 	in := Inputs{}
 	for _, s := range p.Sets {
 		if s.File != nil {
-			if err := in.hashFile(pathOf(s.File)); err != nil {
+			if err := in.hashFile(p, s.FilePath()); err != nil {
 				return nil, err
 			}
 		}
@@ -77,8 +75,8 @@ func (in Inputs) addUser(name string, id uint32) {
 	in["user "+name] = strconv.FormatUint(uint64(id), 10)
 }
 
-func (in Inputs) hashFile(path string) error {
-	f, err := regular.Open(path)
+func (in Inputs) hashFile(p *policy.Policy, path string) error {
+	f, err := p.Open(path)
 	if err != nil {
 		return err
 	}
@@ -117,11 +115,3 @@ func newHashing(text io.Reader) hashing {
 }
 
 func (h hashing) sum() [sha256.Size]byte { return [sha256.Size]byte(h.hash.Sum(nil)) }
-
-// pathOf is the file of a set: names are relative to the file that names them.
-func pathOf(name *policy.Word) string {
-	if filepath.IsAbs(name.Text) {
-		return name.Text
-	}
-	return filepath.Join(filepath.Dir(name.Pos.File), name.Text)
-}

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/base/regular"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 )
@@ -102,8 +101,8 @@ func (o *origins) texts(s *policy.Set, sets []string, out bool) error {
 	var err error
 	switch {
 	case s.File != nil:
-		name = pathOf(s.File)
-		text, err = regular.Open(name)
+		name = s.FilePath()
+		text, err = o.Policy.Open(name)
 	case s.URL != nil && o.opt.Lists != nil:
 		url = s.URL.Text
 		text, name, err = o.opt.Lists.Open(url, 0)

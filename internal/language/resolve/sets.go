@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/base/regular"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 )
@@ -46,7 +45,7 @@ func (r *resolver) set(s *policy.Set) *Set {
 		add(e.Range)
 	}
 	if s.File != nil {
-		r.file(s.File, add)
+		r.file(s, add)
 	}
 	if s.URL != nil {
 		r.list(s, add)
@@ -84,15 +83,15 @@ func (r *resolver) named(name policy.Word) *Set {
 	return r.set(s)
 }
 
-func (r *resolver) file(name *policy.Word, add func(addrset.Range)) {
-	path := pathOf(name)
-	f, err := regular.Open(path)
+func (r *resolver) file(s *policy.Set, add func(addrset.Range)) {
+	path := s.FilePath()
+	f, err := r.out.Policy.Open(path)
 	if err != nil {
-		r.fail(name.Pos, "cannot read the set file: "+err.Error(), "names are relative to the file that names them")
+		r.fail(s.File.Pos, "cannot read the set file: "+err.Error(), "names are relative to the file that names them")
 		return
 	}
 	defer f.Close()
-	r.text(name.Pos, fileInput(path), path, f, add)
+	r.text(s.File.Pos, fileInput(path), path, f, add)
 }
 
 func (r *resolver) list(s *policy.Set, add func(addrset.Range)) {

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -124,10 +123,7 @@ func (c *checker) fileEntries(s *policy.Set) {
 	if s.File == nil || c.options.Open == nil {
 		return
 	}
-	name := s.File.Text
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(filepath.Dir(s.File.Pos.File), name)
-	}
+	name := s.FilePath()
 	file, err := c.options.Open(name)
 	if err != nil {
 		return // it was read before, so this is not what is wrong with the policy
