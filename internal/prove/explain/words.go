@@ -1,0 +1,102 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"sluice/internal/base/packet"
+	"sluice/internal/language/policy"
+)
+
+// VerdictWords say what became of a packet.
+var VerdictWords = map[policy.Action]string{policy.Allow: "allowed", policy.Drop: "dropped", policy.Reject: "rejected"}
+
+// sentence is the answer in one sentence.
+func (e *Followed) sentence(a *Answer) string {
+	about := []string{packetSubject(e.Packet, e.Path.Packet.State), Ends(e.Packet), e.route()}
+	if a.Verdict == Unknown {
+		return strings.Join(append(about, "has no verdict that holds on every way it may go:"), " ")
+	}
+	text := strings.Join(append(about, "is", VerdictWords[a.Verdict]), " ")
+	if a.Verdict == policy.Reject {
+		text += map[bool]string{true: " with a reset", false: " with ICMP port unreachable"}[e.Packet.Protocol == packet.TCP]
+	}
+	switch {
+	case a.Banned != "" && e.Path.Pos.Line == 0:
+		text += fmt.Sprintf(" by a ban by command. Without the ban the policy allows it: %s.", e.Path.Why)
+	case a.Banned != "":
+		text += " by a ban by command. Without the ban the policy allows it by this line:"
+	case a.Stage == "routing":
+		text += " by routing, before any rule is asked: " + a.Why + "."
+	case a.Line == nil:
+		text += ": " + a.Why + "."
+	case a.Limited != "":
+		text += " by this line, " + a.Limited + ":"
+	default:
+		text += " by this line:"
+	}
+	return text
+}
+
+func packetSubject(p packet.Packet, state packet.State) string {
+	kind := map[uint8]string{
+		packet.TCP: "TCP packet", packet.UDP: "UDP packet", packet.SCTP: "SCTP packet",
+		packet.ICMP: "ICMP message", packet.ICMPv6: "ICMPv6 message",
+	}[p.Protocol]
+	switch word, known := policy.ICMPWord(p.Protocol == packet.ICMPv6, uint64(p.ICMPType)); {
+	case kind == "":
+		kind = fmt.Sprintf("packet of protocol %d", p.Protocol)
+	case !isICMP(p):
+	case known:
+		kind += " (" + strings.TrimPrefix(word, "icmp ") + ")"
+	default:
+		kind += fmt.Sprintf(" of type %d", p.ICMPType)
+	}
+	about := strings.TrimSpace(string(state) + " " + kind) // what routing refuses is never tracked
+	article := "A"
+	if strings.ContainsRune("aeiouI", rune(about[0])) {
+		article = "An"
+	}
+	return article + " " + about
+}
+
+// Ends says from where to where a packet goes.
+func Ends(p packet.Packet) string {
+	source := p.Source.String()
+	if !p.Source.IsValid() {
+		source = "the address of its interface, which is not known"
+	}
+	switch {
+	case !p.HasPorts():
+		return fmt.Sprintf("from %s to %s", source, p.Destination)
+	case p.SourcePort == 0:
+		source += " (and a port that the kernel chooses)"
+	case p.Source.IsValid():
+		source = netip.AddrPortFrom(p.Source, p.SourcePort).String()
+	}
+	return fmt.Sprintf("from %s to %s", source, netip.AddrPortFrom(p.Destination, p.Port))
+}
+
+// shownDevices is up to how many interfaces are named of which a packet uses one.
+const shownDevices = 4
+
+// route says how the packet goes.
+func (e *Followed) route() string {
+	by := func(word string, of func(wayTaken) string) string {
+		names := e.names(of)
+		if len(names) == 0 || len(names) > shownDevices {
+			return word + " by an unknown interface"
+		}
+		return word + " by " + strings.Join(names, " or ")
+	}
+	switch {
+	case e.Path.Stage == "routing" && e.Path.Hook == policy.Output:
+		return "that this host sends"
+	case e.Path.Hook == policy.Output:
+		return "that this host sends " + by("out", wayTaken.out)
+	case e.Path.Hook == policy.Forward && e.Path.Stage != "routing":
+		return "that comes " + by("in", wayTaken.in) + " and goes " + by("out", wayTaken.out)
+	}
+	return "that comes " + by("in", wayTaken.in)
+}
