@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -73,15 +70,6 @@ Files: country data, lists and the running policy in /var/lib/sluice.`,
 	return cmd
 }
 
-// diffJSON is what "diff --json" prints.
-type diffJSON struct {
-	Old         string         `json:"old"`
-	New         string         `json:"new"`
-	Opens       bool           `json:"opens"`
-	Differences []query.Change `json:"differences"`
-	Settings    []string       `json:"settings"`
-}
-
 func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) error {
 	o := optionsOf(cmd)
 	facts, err := readFacts(cmd.Context(), described, o)
@@ -103,14 +91,7 @@ func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) err
 	w := cmd.OutOrStdout()
 	switch {
 	case o.json:
-		out := diffJSON{old, next, d.Opens(), d.Changes, d.Settings}
-		if out.Differences == nil {
-			out.Differences = []query.Change{}
-		}
-		if out.Settings == nil {
-			out.Settings = []string{}
-		}
-		err = command.PrintJSON(w, out)
+		err = command.PrintJSON(w, d.Report(old, next))
 	case markdown:
 		_, err = io.WriteString(w, query.Markdown(d, old, next))
 	default:
@@ -130,11 +111,9 @@ func compiledSide(cmd *cobra.Command, o options, facts host.Facts, name string, 
 		line.lists, line.geo = before.lists, before.geo
 	}
 	if name == runningName {
-		back, err := line.running(cmd)
-		if err != nil {
+		if err := line.running(cmd); err != nil {
 			return query.Compiled{}, nil, err
 		}
-		defer back()
 	} else {
 		p, err := loadPolicy(cmd.InOrStdin(), name)
 		if err != nil {
@@ -146,39 +125,23 @@ func compiledSide(cmd *cobra.Command, o options, facts host.Facts, name string, 
 	return c, line, err
 }
 
-// running reads the policy that is loaded, from where it is kept, and goes where
-// it was applied, since names of set files are relative to that; back returns.
-func (p *pipeline) running(cmd *cobra.Command) (back func(), err error) {
+// running reads the policy that is loaded, from where it is kept. Its files are looked
+// for where it was applied.
+func (p *pipeline) running(cmd *cobra.Command) error {
 	h, err := hostOf(cmd)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	g, texts, err := h.RunningPolicy()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p.runs = g
 	if p.policy, err = policy.LoadTexts(g.Policy, texts); err != nil {
-		return nil, fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
+		return fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
 	}
-	relative := func(s *policy.Set) bool { return s.File != nil && !filepath.IsAbs(s.File.Text) }
-	if g.Dir == "" || !slices.ContainsFunc(p.policy.Sets, relative) {
-		return func() {}, nil
-	}
-	here, err := os.Getwd()
-	if err != nil {
-		return nil, err
-	}
-	if p.options.stateDir, err = filepath.Abs(p.options.stateDir); err != nil {
-		return nil, err
-	}
-	if err := cmd.Flags().Set("state-dir", p.options.stateDir); err != nil {
-		return nil, err
-	}
-	if err := os.Chdir(g.Dir); err != nil {
-		return nil, fmt.Errorf("go to where generation %d was applied: %w", g.Number, err)
-	}
-	return func() { _ = os.Chdir(here) }, nil
+	p.policy.Dir = g.Dir
+	return nil
 }
 
 // changeStyles are the colours of what opens and of what closes.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -32,7 +33,16 @@ func (p *pipeline) expectationsOf(ctx context.Context, meant *program.Program) (
 	if p.geo == nil {
 		p.sources(ctx)
 	}
-	return expect.Judge(query.Compiled{Resolved: p.resolved, Program: meant}, p.geo)
+	return proved(expect.Judge(query.Compiled{Resolved: p.resolved, Program: meant}, p.geo))
+}
+
+// proved adds to what could not be proved what one can do about it.
+func proved(results []expect.Result, err error) ([]expect.Result, error) {
+	var unprovable *expect.UnprovableError
+	if errors.As(err, &unprovable) {
+		err = fmt.Errorf("%w\nhint: a test of fewer expectations at a time may be possible; apply --no-expect asks for none", err)
+	}
+	return results, err
 }
 
 // unmet are the expectations that fail.

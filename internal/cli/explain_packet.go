@@ -1,36 +1,39 @@
 package cli
 
 import (
-	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"math"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"sluice/internal/backend"
-	"sluice/internal/base/packet"
+	"sluice/internal/base/addrset"
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
+	"sluice/internal/engine/build"
+	"sluice/internal/engine/trace"
+	"sluice/internal/language/bans"
 	"sluice/internal/language/policy"
-	"sluice/internal/prove/reference"
+	"sluice/internal/prove/estimate"
+	"sluice/internal/prove/explain"
 )
 
-// explained is a packet, and what the policy makes of it.
-type explained struct {
-	pipeline
-	packet    packet.Packet // as it was asked
-	way       packet.Way
-	path      reference.Path
-	ways      []wayTaken // all that routing may choose; packet and path are the first
-	unsure    []string   // why there are several
-	assumed   []string   // what was filled in, for a reader
-	live      *liveView  // with --live
-	everyRule bool
-	can       backend.Capabilities // of the kernel; none where the host is another
-	elsewhere bool                 // the host is another than this one
-	cost      *packetCostView
+// packetFlags are what the fields of a question about a packet are called here.
+var packetFlags = explain.Words{
+	Fields: map[explain.Field]string{
+		explain.Protocol: "--proto", explain.Source: "--src", explain.Destination: "--dst", explain.SourcePort: "--sport", explain.Port: "--dport",
+		explain.In: "--in", explain.Out: "--out", explain.ICMPType: "--icmp-type", explain.Flags: "--flags", explain.User: "--user",
+		explain.Hook: "--hook", explain.State: "--state", explain.Mark: "--mark", explain.Facts: "sluice facts",
+	},
+	Unban: func(what addrset.Range) string { return "sluice unban " + what.String() },
 }
 
 func newExplain() *cobra.Command {
-	var asked askedPacket
+	var asked explain.Question
 	var described string
 	var everyRule bool
 	cmd := &cobra.Command{
@@ -78,50 +81,23 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
   sluice explain policy.yaml --src 8.8.8.8 --dport 443 --live`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := optionsOf(cmd)
-			facts, err := readFacts(cmd.Context(), described, o)
-			if err != nil {
-				return err
-			}
-			e := explained{pipeline: pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr()}, everyRule: everyRule, elsewhere: described != ""}
-			file, back, err := e.subject(cmd, args, described)
-			if err != nil {
-				return err
-			}
-			defer back()
-			if e.costs.elsewhere = e.elsewhere; !e.elsewhere {
-				e.costs = o.costs()
-			}
-			e.costs.tell(cmd.ErrOrStderr())
-			if err := e.asLoaded(cmd); err != nil {
-				return err
-			}
-			if !e.elsewhere {
-				e.facts.ReadRouting()
-			}
-			if err := e.read(cmd.Context(), file, asked); err != nil {
-				return err
-			}
-			if err := e.askLive(cmd, described); err != nil {
-				return err
-			}
-			return e.show(cmd)
+			return runExplain(cmd, args, asked, described, everyRule)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&asked.protocol, "proto", "", "`PROTOCOL`: tcp, udp, sctp, icmp or a number; tcp where nothing else is said")
-	flags.StringVar(&asked.source, "src", "", "`ADDRESS` that it comes from")
-	flags.StringVar(&asked.destination, "dst", "", "`ADDRESS` that it is for; without it, this host's")
-	flags.StringVar(&asked.sourcePort, "sport", "", "`PORT` that it comes from; without it, 40000")
-	flags.StringVar(&asked.port, "dport", "", "`PORT` that it is for, as a number or a service such as https")
-	flags.StringVar(&asked.in, "in", "", "`INTERFACE` that it comes in by; without it, that of the route to its source")
-	flags.StringVar(&asked.out, "out", "", "`INTERFACE` that it leaves by; without it, that of the route to its destination")
-	flags.StringVar(&asked.mark, "mark", "", "`MARK` that it has for routing (ip rule), such as 0x1; without it, each that rules ask for")
-	flags.StringVar(&asked.icmpType, "icmp-type", "", "`TYPE` of ICMP, by name or number; without it, echo-request")
-	flags.StringVar(&asked.flags, "flags", "", "TCP `FLAGS`: letters, such as SA, or names, such as syn,ack; without it, what opens a connection")
-	flags.StringVar(&asked.user, "user", "", "`USER` of this host that sends it; without it, root")
-	flags.StringVar(&asked.hook, "hook", "", "`HOOK`: input, output or forward, where the addresses do not say it")
-	flags.StringVar(&asked.state, "state", "", "`STATE`: new, established, related, invalid or untracked")
+	flags.StringVar(&asked.Protocol, "proto", "", "`PROTOCOL`: tcp, udp, sctp, icmp or a number; tcp where nothing else is said")
+	flags.StringVar(&asked.Source, "src", "", "`ADDRESS` that it comes from")
+	flags.StringVar(&asked.Destination, "dst", "", "`ADDRESS` that it is for; without it, this host's")
+	flags.StringVar(&asked.SourcePort, "sport", "", "`PORT` that it comes from; without it, 40000")
+	flags.StringVar(&asked.Port, "dport", "", "`PORT` that it is for, as a number or a service such as https")
+	flags.StringVar(&asked.In, "in", "", "`INTERFACE` that it comes in by; without it, that of the route to its source")
+	flags.StringVar(&asked.Out, "out", "", "`INTERFACE` that it leaves by; without it, that of the route to its destination")
+	flags.StringVar(&asked.Mark, "mark", "", "`MARK` that it has for routing (ip rule), such as 0x1; without it, each that rules ask for")
+	flags.StringVar(&asked.ICMPType, "icmp-type", "", "`TYPE` of ICMP, by name or number; without it, echo-request")
+	flags.StringVar(&asked.Flags, "flags", "", "TCP `FLAGS`: letters, such as SA, or names, such as syn,ack; without it, what opens a connection")
+	flags.StringVar(&asked.User, "user", "", "`USER` of this host that sends it; without it, root")
+	flags.StringVar(&asked.Hook, "hook", "", "`HOOK`: input, output or forward, where the addresses do not say it")
+	flags.StringVar(&asked.State, "state", "", "`STATE`: new, established, related, invalid or untracked")
 	flags.BoolVar(&everyRule, "every-rule", false, "show each rule that does not fit, also where many in a row do not for one reason")
 	flags.StringVar(&described, "host", "", "ask for the host described in `FACTS.json`")
 	addExplainLive(cmd)
@@ -131,58 +107,114 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	return cmd
 }
 
-// asLoaded has the policy compiled as an apply here would compile it: for this
-// kernel, with the rules in the order that the running policy has them in.
-func (e *explained) asLoaded(cmd *cobra.Command) error {
-	if e.elsewhere {
-		return nil
+// explained is what a policy does with a packet, and why: what --json prints.
+type explained struct {
+	*explain.Answer
+	// Cost is what the rules cost the packet; null where that is not known.
+	Cost *packetCostView `json:"cost"`
+	Live *engine.Live    `json:"live,omitempty"` // with --live
+
+	followed *explain.Followed
+	costs    costs
+}
+
+// packetCostView is what the packet pays for the rules that it meets.
+type packetCostView struct {
+	costsView
+	NS float64 `json:"ns"`
+}
+
+func runExplain(cmd *cobra.Command, args []string, asked explain.Question, described string, everyRule bool) error {
+	o, elsewhere := optionsOf(cmd), described != ""
+	facts, err := readFacts(cmd.Context(), described, o)
+	if err != nil {
+		return err
+	}
+	line := pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr(), costs: costs{elsewhere: elsewhere}}
+	file, err := line.subject(cmd, args, described)
+	if err != nil {
+		return err
 	}
 	h, err := hostOf(cmd)
 	if err != nil {
 		return err
 	}
-	e.can, e.profile = e.options.capabilities(cmd.Context()), h.Profile()
-	return nil
-}
-
-// read resolves the policy and follows the packet through it.
-func (e *explained) read(ctx context.Context, file string, asked askedPacket) error {
-	if err := e.resolve(ctx, file); err != nil {
+	// As an apply here would compile it: for this kernel, with the rules in the order
+	// that the running policy has them in.
+	var can backend.Capabilities
+	s := explain.Subject{Words: packetFlags, Route: facts.Route}
+	if !elsewhere {
+		line.costs = o.costs()
+		line.costs.tell(cmd.ErrOrStderr())
+		can, line.profile = o.capabilities(cmd.Context()), h.Profile()
+		line.facts.ReadRouting()
+		s.Route = line.facts.Kernel
+		if list, err := bans.Open(h.Dir).Read(); err == nil { // not everybody may
+			s.Bans = bans.Live(list.Bans, time.Now())
+		}
+	}
+	if err := line.resolve(cmd.Context(), file); err != nil {
 		return err
 	}
-	var err error
-	if asked.ask = e.facts.Kernel; e.elsewhere {
-		asked.ask = e.facts.Route
-	}
-	if e.packet, e.way, err = asked.read(e.facts, e.resolved); err != nil {
+	s.Resolved = line.resolved
+	e := explained{costs: line.costs}
+	if e.followed, err = explain.Follow(s, asked); err != nil {
 		return err
 	}
-	e.follow(asked)
-	if e.undecided() {
-		e.unsure = e.doubts(asked)
+	if live, _ := cmd.Flags().GetBool("live"); live {
+		if elsewhere {
+			return errors.New("--live asks this host, --host another one\nhint: leave one of them away")
+		}
+		ctx, stop := command.Interruptible(cmd)
+		defer stop()
+		if e.Live, err = engine.AskLoaded(ctx, h, e.followed, asked.Out != ""); err != nil {
+			return notAsked(err)
+		}
+		e.Live.Hint = liveHint(cmd, &e)
 	}
-	e.assumed = asked.assumed(e.packet, e.way, e.names(wayTaken.in), e.names(wayTaken.out))
-	return nil
-}
-
-// show prints the answer, and ends as the packet does.
-func (e *explained) show(cmd *cobra.Command) error {
-	view, err := e.view()
+	prog, err := build.Program(line.resolved, line.building(can))
 	if err != nil {
 		return err
 	}
-	if e.options.json {
-		err = command.PrintJSON(cmd.OutOrStdout(), view)
+	if e.Answer, err = e.followed.Answer(prog); err != nil {
+		return err
+	}
+	pricer, is := o.nftables(e.costs.options()...).(backend.Pricer)
+	if is && e.Banned == "" && !e.followed.Undecided() {
+		asked, way := e.followed.AsAsked()
+		e.Cost = &packetCostView{e.costs.view(), math.Round(estimate.Packet(pricer.Prices(prog), prog, asked, way))}
+	}
+	if o.json {
+		err = command.PrintJSON(cmd.OutOrStdout(), e)
 	} else {
-		e.print(cmd.OutOrStdout(), view)
+		printExplained(cmd.OutOrStdout(), &e, everyRule)
 	}
 	switch {
 	case err != nil:
 		return err
-	case view.Program.Agrees != nil && !*view.Program.Agrees:
-		return fmt.Errorf("the compiled rules do otherwise: %s\nhint: this is a bug in Sluice, not of the policy; trust neither answer, and report it with the policy", view.Program.Says)
-	case view.Verdict != policy.Allow, view.Banned != "", e.live != nil && !e.live.Same:
+	case e.Program.Differs():
+		return fmt.Errorf("the compiled rules do otherwise: %s\nhint: this is a bug in Sluice, not of the policy; trust neither answer, and report it with the policy", e.Program.Says)
+	case e.Verdict != policy.Allow, e.Banned != "", e.Live != nil && !e.Live.Same:
 		return command.ErrFound
 	}
 	return nil
+}
+
+// notAsked says of --live why the loaded firewall was not asked.
+func notAsked(err error) error {
+	var live *engine.LiveError
+	if errors.As(err, &live) {
+		err = live.Err
+	}
+	if errors.Is(err, fs.ErrPermission) && !errors.Is(err, trace.ErrQuestion) {
+		err = withHint(err, "it needs root")
+	}
+	return fmt.Errorf("--live: %w", err)
+}
+
+func withHint(err error, hint string) error {
+	if strings.Contains(err.Error(), "\nhint: ") {
+		return err
+	}
+	return fmt.Errorf("%w\nhint: %s", err, hint)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/base/regular"
 	"sluice/internal/cli/command"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/check"
@@ -84,12 +83,11 @@ func completeCodes(*cobra.Command, []string, string) ([]string, cobra.ShellCompD
 // being looked at.
 func lint(cmd *cobra.Command, args []string, described string, offline bool) (file string, report check.Report, err error) {
 	line := pipeline{options: optionsOf(cmd), warn: cmd.ErrOrStderr(), offline: offline}
-	file, back, err := line.subject(cmd, args, described)
+	file, err = line.subject(cmd, args, described)
 	if err != nil {
 		findings, err := asFindings(err)
 		return file, check.Report{Findings: findings}, err
 	}
-	defer back()
 	report, err = line.lint(cmd, file, described)
 	return file, report, err
 }
@@ -113,7 +111,7 @@ func (p *pipeline) lint(cmd *cobra.Command, file, described string) (check.Repor
 		return check.Report{Findings: findings}, err
 	}
 	report := check.Lint(p.resolved, facts, check.Options{
-		Open: func(name string) (io.ReadCloser, error) { return regular.Open(name) },
+		Open: func(name string) (io.ReadCloser, error) { return p.policy.Open(name) },
 	})
 	if hasErrors(report.Findings) { // such a policy may have no program
 		return report, nil

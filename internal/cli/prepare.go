@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"path/filepath"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -114,7 +113,7 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 	for _, n := range notes {
 		p.host.Note(n)
 	}
-	files, err := apply.ReadSources(sourceFiles(p.line.policy))
+	files, err := apply.ReadSources(p.line.policy.Files())
 	if err != nil {
 		return nil, err
 	}
@@ -137,19 +136,4 @@ func (p *preparation) finish(ctx context.Context) (*prepared, error) {
 		},
 		warnings: warnings, unmet: unmet(results),
 	}, nil
-}
-
-// sourceFiles are the files that a policy was read from, and those of its sets.
-func sourceFiles(p *policy.Policy) (texts, sets []string) {
-	for _, s := range p.Sets {
-		if s.File == nil {
-			continue
-		}
-		name := s.File.Text
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(filepath.Dir(s.File.Pos.File), name)
-		}
-		sets = append(sets, name)
-	}
-	return append([]string{p.File}, p.Includes...), sets
 }

@@ -15,10 +15,11 @@ import (
 	"sluice/internal/engine/build"
 	"sluice/internal/program"
 	"sluice/internal/prove/query"
+	"sluice/internal/prove/reach"
 )
 
 func newQuery() *cobra.Command {
-	var w query.Words
+	w := query.Words{Called: map[string]string{"service": "--service", "from": "--from", "to": "--to", "in": "--in", "out": "--out", "hook": "--hook"}}
 	var allowed, dropped bool
 	var states, described string
 	cmd := &cobra.Command{
@@ -132,16 +133,18 @@ func runQuery(cmd *cobra.Command, args []string, w query.Words, verdicts []progr
 		return err
 	}
 	line := pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr(), offline: true}
-	file, back, err := line.subject(cmd, args, described)
+	file, err := line.subject(cmd, args, described)
 	if err != nil {
 		return err
 	}
-	defer back()
 	c, err := judged(cmd.Context(), &line, file)
 	if err != nil {
 		return err
 	}
 	answers, err := query.Query(c, w, verdicts, line.geo)
+	if errors.Is(err, reach.ErrTooLarge) {
+		return fmt.Errorf("%w\nhint: ask about less, with --hook, --service, --from or --to", err)
+	}
 	if err != nil {
 		return err
 	}

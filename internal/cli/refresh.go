@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -169,12 +168,7 @@ func (r *refreshing) run(ctx context.Context, names []string) (*refreshJSON, err
 	if line.policy, err = policy.LoadTexts(g.Policy, texts); err != nil {
 		return nil, fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
 	}
-	// Names of set files are relative to where the policy was applied.
-	if g.Dir != "" && slices.ContainsFunc(line.policy.Sets, func(s *policy.Set) bool { return s.File != nil }) {
-		if err := os.Chdir(g.Dir); err != nil {
-			return nil, fmt.Errorf("go to where generation %d was applied: %w", g.Number, err)
-		}
-	}
+	line.policy.Dir = g.Dir
 	if err := json.Unmarshal(g.Facts, &line.facts); err != nil {
 		return nil, fmt.Errorf("read the facts of generation %d: %w", g.Number, err)
 	}

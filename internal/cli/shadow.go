@@ -93,7 +93,12 @@ func runShadow(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if start, _ := cmd.Flags().GetBool("start-tracking"); c.legend.Tracks && !start {
-		if err := shadow.Tracking(ctx); err != nil {
+		err := shadow.Tracking(ctx)
+		var untracked shadow.UntrackedError
+		if errors.As(err, &untracked) {
+			err = fmt.Errorf("%w\nhint: give --start-tracking where that is fine; it ends with the shadow", err)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -197,20 +202,23 @@ func (c *candidate) run(ctx context.Context, cmd *cobra.Command, life time.Durat
 		return err
 	}
 	defer func() { err = errors.Join(err, running.Close()) }()
-	w := &watch{candidate: c, running: running, names: c.names(errOut), since: time.Now(), life: life}
+	names := c.names(errOut)
 	if !live && !optionsOf(cmd).json {
 		fmt.Fprintf(errOut, "counting what %s would drop for %s; nothing is enforced\n", c.file, spanText(life))
 	}
-	early, err := w.stay(ctx, errOut, live)
+	var look func(*shadow.Report)
+	if live {
+		line := command.Bare(errOut) // it moves the cursor
+		look = func(r *shadow.Report) { fmt.Fprint(line, clearLine+fitted(line, liveText(r, life))) }
+	}
+	report, err := running.Watch(ctx, life, names, look)
+	if live {
+		fmt.Fprint(command.Bare(errOut), clearLine)
+	}
 	if err != nil {
 		return err
 	}
-	// What ended the wait must not end the last reading.
-	report, err := w.report(context.WithoutCancel(ctx))
-	if err != nil {
-		return err
-	}
-	report.Early, report.Namespace = early, optionsOf(cmd).netns
+	report.Policy, report.Namespace = c.file, optionsOf(cmd).netns
 	if optionsOf(cmd).json {
 		err = command.PrintJSON(cmd.OutOrStdout(), report)
 	} else {
@@ -224,56 +232,8 @@ func (c *candidate) run(ctx context.Context, cmd *cobra.Command, life time.Durat
 	return err
 }
 
-// watch is a shadow under way.
-type watch struct {
-	*candidate
-	running *shadow.Running
-	names   shadow.Names
-	since   time.Time
-	life    time.Duration
-}
-
-// readShare is how much of the time reading the counters may take.
-const readShare = 10
-
-// stay waits until the time is up or somebody ends it early, and shows what was
-// counted where somebody looks on.
-func (w *watch) stay(ctx context.Context, out io.Writer, live bool) (early bool, err error) {
-	out = command.Bare(out) // it moves the cursor
-	end := time.NewTimer(w.life)
-	defer end.Stop()
-	next := time.NewTimer(time.Second)
-	defer next.Stop()
-	if live {
-		defer fmt.Fprint(out, "\r\x1b[K")
-	}
-	for {
-		select {
-		case <-end.C:
-			return false, nil
-		case <-ctx.Done():
-			return true, nil
-		case <-next.C:
-		}
-		if err := w.running.There(); err != nil {
-			return false, err
-		}
-		if !live {
-			next.Reset(time.Second)
-			continue
-		}
-		began := time.Now()
-		r, err := w.report(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return true, nil
-			}
-			return false, err
-		}
-		fmt.Fprint(out, "\r\x1b[K"+fitted(out, liveText(r, w.life)))
-		next.Reset(max(time.Second, readShare*time.Since(began)))
-	}
-}
+// clearLine goes to the beginning of a line of a terminal and clears it.
+const clearLine = "\r\x1b[K"
 
 // fitted cuts a line to the width of the terminal.
 func fitted(out io.Writer, text string) string {
@@ -286,14 +246,4 @@ func fitted(out io.Writer, text string) string {
 		return string(runes[:width-1])
 	}
 	return text
-}
-
-func (w *watch) report(ctx context.Context) (*shadow.Report, error) {
-	counts, err := w.running.Read(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read what the shadow has counted: %w", err)
-	}
-	r := w.legend.Report(counts, w.names)
-	r.Policy, r.Since, r.Until = w.file, w.since, time.Now()
-	return r, nil
 }

@@ -19,20 +19,19 @@ import (
 // subject reads the policy that a question is about: FILE where it is named, or
 // that of a described host, and else the policy that runs. Where none runs, or it may
 // not be read, it is the file that would be applied, and that is told. It returns
-// the name of the policy; back returns to where the command was started.
-func (p *pipeline) subject(cmd *cobra.Command, args []string, described string) (name string, back func(), err error) {
-	back = func() {}
+// the name of the policy.
+func (p *pipeline) subject(cmd *cobra.Command, args []string, described string) (name string, err error) {
 	if len(args) > 0 || described != "" {
 		p.policy, err = loadPolicy(cmd.InOrStdin(), command.PolicyArgument(args))
-		return command.PolicyArgument(args), back, err
+		return command.PolicyArgument(args), err
 	}
-	back, err = p.running(cmd)
+	err = p.running(cmd)
 	var closed *apply.ClosedRunsError
 	switch {
 	case errors.As(err, &closed):
-		return "", func() {}, fmt.Errorf("%w\n  hint: name a FILE to ask about that one", err)
+		return "", fmt.Errorf("%w\n  hint: name a FILE to ask about that one", err)
 	case err == nil:
-		return p.runs.Policy, back, nil
+		return p.runs.Policy, nil
 	case errors.Is(err, apply.ErrNoPolicy), errors.Is(err, fs.ErrPermission):
 		why := "no policy runs"
 		if errors.Is(err, fs.ErrPermission) {
@@ -42,9 +41,9 @@ func (p *pipeline) subject(cmd *cobra.Command, args []string, described string) 
 			fmt.Fprintf(p.warn, "%s %s, so this is about %s\n", command.Paint(p.warn, "33", "note:"), why, command.DefaultPolicy)
 		}
 		p.policy, err = loadPolicy(cmd.InOrStdin(), command.DefaultPolicy)
-		return command.DefaultPolicy, func() {}, err
+		return command.DefaultPolicy, err
 	}
-	return "", func() {}, err
+	return "", err
 }
 
 // tellChanged says that what the running policy takes from the host is no more what
@@ -75,7 +74,7 @@ func edited(g *apply.Generation) (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	now, err := apply.ReadSources(sourceFiles(p))
+	now, err := apply.ReadSources(p.Files())
 	if err != nil {
 		return nil, err
 	}

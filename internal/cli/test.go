@@ -12,7 +12,6 @@ import (
 	"sluice/internal/cli/command"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/expect"
-	"sluice/internal/prove/query"
 )
 
 func newTest() *cobra.Command {
@@ -56,11 +55,10 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 					files[i] = full
 				}
 			}
-			file, back, err := line.subject(cmd, args, described)
+			file, err := line.subject(cmd, args, described)
 			if err != nil {
 				return err
 			}
-			defer back()
 			p := line.policy
 			for _, name := range files {
 				if err := p.ReadExpectations(name); err != nil {
@@ -79,7 +77,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 			if err != nil {
 				return err
 			}
-			results, err := expect.Judge(c, line.geo)
+			results, err := proved(expect.Judge(c, line.geo))
 			if err != nil {
 				return err
 			}
@@ -121,48 +119,27 @@ func moved(cmd *cobra.Command, tested error) error {
 	return cmp.Or(tested, error(command.ErrFound))
 }
 
-// testedJSON is what "test --json" prints.
-type testedJSON struct {
-	File    string       `json:"file"`
-	Holds   bool         `json:"holds"` // all of them
-	Results []resultJSON `json:"expectations"`
-}
-
-type resultJSON struct {
-	File     string        `json:"file"`
-	Line     int           `json:"line"`
-	Column   int           `json:"column"`
-	Text     string        `json:"text"`
-	Hook     policy.Hook   `json:"hook"`
-	Holds    bool          `json:"holds"`
-	Note     string        `json:"note,omitempty"` // nothing was judged, and why
-	Failures []failingJSON `json:"failures,omitempty"`
-}
-
-type failingJSON struct {
-	Verdict policy.Action   `json:"verdict"`
-	By      query.Decider   `json:"by"`
-	Classes []query.Traffic `json:"classes,omitempty"` // of the first failures
-	Example string          `json:"example"`
+// unjudgedHints are the ways out where nothing could be judged.
+var unjudgedHints = map[expect.Unjudged]string{
+	expect.UnknownHost:  "--host FACTS.json tells of the host, as sluice facts --json writes it there",
+	expect.NotPublished: "where another tool publishes the port, test while it does, or with --host FACTS.json, written by sluice facts --json then; without published, packets to the host itself are meant",
 }
 
 func reportTests(cmd *cobra.Command, file string, results []expect.Result) error {
-	out := testedJSON{File: file, Holds: true, Results: []resultJSON{}}
+	for i := range results {
+		if hint, known := unjudgedHints[results[i].Unjudged]; known {
+			results[i].Note += "\nhint: " + hint
+		}
+	}
+	out := expect.ReportOf(file, results)
 	failing, unjudged := 0, 0
 	for i := range results {
-		r := &results[i]
-		j := resultJSON{r.Expectation.Pos.File, r.Expectation.Pos.Line, r.Expectation.Pos.Column, r.Expectation.Text, r.Hook, r.Holds(), r.Note, nil}
-		for _, f := range r.Failures {
-			j.Failures = append(j.Failures, failingJSON{f.Verdict, deciderOf(f), f.Traffic, expect.PacketText(f.Witness)})
-		}
-		if !r.Holds() {
+		if !results[i].Holds() {
 			failing++
-			out.Holds = false
 		}
-		if r.Note != "" {
+		if results[i].Note != "" {
 			unjudged++
 		}
-		out.Results = append(out.Results, j)
 	}
 	w := cmd.OutOrStdout()
 	if optionsOf(cmd).json {
@@ -254,14 +231,6 @@ func failureText(f expect.Failure, indent string) string {
 }
 
 var verdictDone = map[policy.Action]string{policy.Allow: "allowed", policy.Drop: "dropped", policy.Reject: "rejected"}
-
-// deciderOf is who decides, as query has it.
-func deciderOf(f expect.Failure) query.Decider {
-	if f.Pos.Line == 0 {
-		return query.Decider{Text: f.Why}
-	}
-	return query.Decider{File: f.Pos.File, Line: f.Pos.Line, Column: f.Pos.Column, Text: f.Text}
-}
 
 func decidedBy(f expect.Failure) string {
 	if f.Pos.Line == 0 {

@@ -12,9 +12,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/agext/levenshtein"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"sluice/internal/base/nearest"
 )
 
 // failureJSON is what every command prints with --json when it fails before it
@@ -144,7 +145,7 @@ func meantCommand(cmd *cobra.Command, quoted string) string {
 			names = append(names, c.Name())
 		}
 	}
-	if name := Nearest(strings.ToLower(word), names); name != "" {
+	if name := nearest.Of(strings.ToLower(word), names); name != "" {
 		return "did you mean " + name + "?"
 	}
 	return cmd.CommandPath() + " --help lists them"
@@ -177,23 +178,12 @@ func meantFlag(cmd *cobra.Command, word string) string {
 		}
 	}
 	if !slices.Contains(names, name) {
-		name = Nearest(word, names)
+		name = nearest.Of(word, names)
 	}
 	if name == "" {
 		return cmd.CommandPath() + " --help lists them"
 	}
 	return "did you mean --" + name + "?"
-}
-
-// Nearest is the name that a word was probably meant to be, or "".
-func Nearest(word string, names []string) string {
-	best, most := "", 1+max(1, min(len(word)/3, 3))
-	for _, name := range slices.Sorted(slices.Values(names)) {
-		if d := levenshtein.Distance(word, name, nil); d < most {
-			best, most = name, d
-		}
-	}
-	return best
 }
 
 // styleHints begins every hint at the margin, as check does, and gives the

@@ -9,15 +9,14 @@ import (
 	"sluice/internal/system/kernel/sysctl"
 )
 
-// untrackedError says that the shadow would start connection tracking.
-type untrackedError struct{}
+// UntrackedError says that the shadow would start connection tracking.
+type UntrackedError struct{}
 
-func (untrackedError) Error() string {
-	return "nothing tracks connections here, and the policy asks for their state: the shadow would start tracking, which costs every packet and drops some when its table is full\n" +
-		"hint: give --start-tracking where that is fine; it ends with the shadow"
+func (UntrackedError) Error() string {
+	return "nothing tracks connections here, and the policy asks for their state: the shadow would start tracking, which costs every packet and drops some when its table is full"
 }
 
-// Tracking is an error where nothing in the network namespace of the process tracks
+// Tracking is an UntrackedError where nothing in the network namespace of the process tracks
 // connections, so that a shadow that asks for their state would be the first.
 func Tracking(ctx context.Context) error {
 	if count, err := sysctl.Read("net.netfilter.nf_conntrack_count"); err == nil && strings.TrimSpace(count) != "0" {
@@ -36,7 +35,7 @@ func Tracking(ctx context.Context) error {
 	if names, err := os.ReadFile("/proc/thread-self/net/ip_tables_names"); err == nil && strings.Contains(string(names), "nat") {
 		return nil
 	}
-	return untrackedError{}
+	return UntrackedError{}
 }
 
 // asksTracking says whether a line of a ruleset needs connection tracking: a condition

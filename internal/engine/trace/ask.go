@@ -44,7 +44,7 @@ func Ask(ctx context.Context, q Question) (*Result, error) {
 			Source: p.Source, Destination: p.Destination, Mark: p.Mark, Protocol: p.Protocol, SourcePort: p.SourcePort, Port: p.Port, User: -1,
 		})
 		if err != nil {
-			return nil, refuse("name the interface with --in", "a packet from %s, to which there is no route", q.Packet.Source)
+			return nil, refuse("name the interface with "+q.called("in"), "a packet from %s, to which there is no route", q.Packet.Source)
 		}
 	}
 	known := q.ofKnownFlow()
@@ -54,7 +54,7 @@ func Ask(ctx context.Context, q Question) (*Result, error) {
 	}
 	r, err := ask(ctx, q, c, texts)
 	if r != nil && known {
-		r.Notes = append(r.Notes, "the connection table of this host has the flow of this packet, which was asked about as one of no flow: --state established asks about it as it is")
+		r.Notes = append(r.Notes, fmt.Sprintf("the connection table of this host has the flow of this packet, which was asked about as one of no flow: %s established asks about it as it is", q.called("state")))
 	}
 	return r, errors.Join(err, c.Close())
 }

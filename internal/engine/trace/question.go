@@ -17,8 +17,18 @@ type Question struct {
 	Packet packet.Packet
 	// Way is Out for a packet of a local socket, else it arrives.
 	Way packet.Way
+	// Called, where it is not nil, says what the caller calls source, destination, in and
+	// state of a question, and what describes the host ("facts"), for messages.
+	Called func(string) string
 	// Progress, where it is not nil, is told what begins, of Steps things.
 	Progress func(step int, what string)
+}
+
+func (q *Question) called(word string) string {
+	if q.Called == nil {
+		return word
+	}
+	return q.Called(word)
 }
 
 // Steps is how many things a question takes.
@@ -41,7 +51,7 @@ func refuse(hint, format string, args ...any) error {
 func (q *Question) check(c *replica.Copy) error {
 	p := &q.Packet
 	if !p.Source.IsValid() || !p.Destination.IsValid() {
-		return refuse("give --src and --dst", "a packet without both addresses")
+		return refuse(fmt.Sprintf("give %s and %s", q.called("source"), q.called("destination")), "a packet without both addresses")
 	}
 	if p.Source.Unmap().Is4() != p.Destination.Unmap().Is4() {
 		return refuse("give two of IPv4 or two of IPv6", "a packet from %s to %s", p.Source, p.Destination)
@@ -55,7 +65,7 @@ func (q *Question) check(c *replica.Copy) error {
 	}
 	l, there := c.Link(device)
 	if !there {
-		return refuse("sluice facts shows the interfaces", "there is no interface %q", device)
+		return refuse(q.called("facts")+" shows the interfaces", "there is no interface %q", device)
 	}
 	if !l.Up {
 		return refuse("set it up, or ask for another interface", "interface %s is down, so nothing passes it", device)

@@ -41,7 +41,7 @@ func (x *experiment) chooseFlags() error {
 			p.Flags = packet.ACK
 		}
 		if isICMP(p.Protocol) && !hasFlow(*p) {
-			return refuse("errors are related to a flow; ask with --state related, or without one", "an ICMP message of type %d and state established", p.ICMPType)
+			return refuse(fmt.Sprintf("errors are related to a flow; ask with %s related, or without one", x.question.called("state")), "an ICMP message of type %d and state established", p.ICMPType)
 		}
 	case packet.Related:
 		if isICMP(p.Protocol) && !reportsError(*p) {

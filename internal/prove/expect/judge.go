@@ -21,9 +21,28 @@ type Result struct {
 	Expectation *policy.Expectation
 	Hook        policy.Hook // on which its packets arrive, or are sent
 	Failures    []Failure   // none: it holds for every packet
-	// Note is set where nothing could be judged, and then says why and the way out.
-	Note string
+	// Unjudged is why nothing could be judged, and Note the same for a reader.
+	Unjudged Unjudged
+	Note     string
 }
+
+// Unjudged is why nothing could be judged of an expectation; "" where it was.
+type Unjudged string
+
+// Why nothing could be judged of an expectation about published ports.
+const (
+	UnknownHost  Unjudged = "unknown host"  // what publishes ports there is not known
+	NotPublished Unjudged = "not published" // nothing publishes such a port now
+)
+
+// UnprovableError says that what is expected cannot be proved.
+type UnprovableError struct{ Err error }
+
+func (e *UnprovableError) Error() string {
+	return "what is expected cannot be proved: " + e.Err.Error()
+}
+
+func (e *UnprovableError) Unwrap() error { return e.Err }
 
 // Holds says that every packet meets what is expected.
 func (r *Result) Holds() bool { return len(r.Failures) == 0 }
@@ -89,7 +108,7 @@ func Judge(c query.Compiled, countries func() (*geo.Database, error)) ([]Result,
 		out, err = j.lines(lines)
 	})
 	if tooLarge != nil {
-		return nil, fmt.Errorf("what is expected cannot be proved: %w\nhint: a test of fewer expectations at a time may be possible; apply --no-expect asks for none", tooLarge)
+		return nil, &UnprovableError{tooLarge}
 	}
 	return out, err
 }
@@ -142,7 +161,7 @@ func (j *judge) lines(lines []*promise) ([]Result, error) {
 		result, some, err := j.one(l)
 		switch {
 		case !some && l.Published:
-			result.Note = unpublished(l.Resolved)
+			result.Unjudged, result.Note = unpublished(l.Resolved)
 		case !some:
 			senseless = append(senseless, j.nobody(l.line))
 		}

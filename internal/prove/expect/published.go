@@ -165,11 +165,9 @@ func outByAny(u algebra, way packet.Way, f host.Facts, by rewriting) {
 
 // unpublished says that nobody is known to rewrite packets of a line about
 // published ports.
-func unpublished(r *resolve.Resolved) string {
+func unpublished(r *resolve.Resolved) (why Unjudged, text string) {
 	if !r.Facts.Known {
-		return "nothing was judged: the policy rewrites no such packet, and what other tools rewrite is not known\n" +
-			"hint: --host FACTS.json tells of the host, as sluice facts --json writes it there"
+		return UnknownHost, "nothing was judged: the policy rewrites no such packet, and what other tools rewrite is not known"
 	}
-	return "nothing was judged: neither a line of nat nor another tool on this host rewrites such a packet now\n" +
-		"hint: where another tool publishes the port, test while it does, or with --host FACTS.json, written by sluice facts --json then; without published, packets to the host itself are meant"
+	return NotPublished, "nothing was judged: neither a line of nat nor another tool on this host rewrites such a packet now"
 }

@@ -66,6 +66,20 @@ type Diff struct {
 	universe *reach.Universe
 }
 
+// Report is a Diff of two policies by their names.
+type Report struct {
+	Old         string   `json:"old"`
+	New         string   `json:"new"`
+	Opens       bool     `json:"opens"`
+	Differences []Change `json:"differences"`
+	Settings    []string `json:"settings"`
+}
+
+// Report is the difference between policies of these names.
+func (d *Diff) Report(old, next string) Report {
+	return Report{old, next, d.Opens(), append([]Change{}, d.Changes...), append([]string{}, d.Settings...)}
+}
+
 // Opens says whether anything passes that did not pass before.
 func (d *Diff) Opens() bool {
 	return slices.ContainsFunc(d.Changes, func(c Change) bool { return c.Kind.Opens() })

@@ -2,7 +2,6 @@ package query
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 
@@ -30,12 +29,13 @@ type Answer struct {
 }
 
 // Query gives what becomes of all packets that fit the words, as few classes
-// that are exact. Verdicts, where there are any, are those that are asked for.
+// that are exact. Verdicts, where there are any, are those that are asked for. The error
+// is reach.ErrTooLarge where there are too many kinds of packets.
 func Query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*geo.Database, error)) ([]Answer, error) {
 	var answers []Answer
 	var err error
 	if refused := reach.Guard(func() { answers, _, err = query(c, w, verdicts, countries) }); refused != nil {
-		return nil, fmt.Errorf("%w\nhint: ask about less, with --hook, --service, --from or --to", refused)
+		return nil, refused
 	}
 	return answers, err
 }

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -20,7 +21,12 @@ type Words struct {
 	In, Out           string // zones
 	Hook              string // input, forward or output; "" is every section of the policy, and what is open for want of one
 	States            []packet.State
+	// Called is what the caller calls service, from, to, in, out and hook, for what is
+	// said of the words; one that is not there is called so.
+	Called map[string]string
 }
+
+func (w Words) called(word string) string { return cmp.Or(w.Called[word], word) }
 
 // Ways of the sections.
 var ways = []struct {
@@ -98,7 +104,7 @@ func (w Words) forwarded(r *resolve.Resolved) bool {
 	case w.To == "":
 		return false
 	}
-	to, err := r.Policy.Asking().Who("--to", w.To, "to", false)
+	to, err := r.Policy.Asking().Who(w.called("to"), w.To, "to", false)
 	return err == nil && slices.ContainsFunc(sides(r, to, program.OutInterface), func(s side) bool {
 		there := impossible(r, reach.In, true) // no source: this host's own, loopback, groups
 		return s.addresses == nil || !there.ContainsSet(*s.addresses)
@@ -128,27 +134,27 @@ func (a *reading) conditions(r *resolve.Resolved, way reach.Way) []program.Condi
 func (w Words) parse(r *resolve.Resolved, way reach.Way, strict bool) (a reading, err error) {
 	ask := r.Policy.Asking()
 	if w.Service != "" {
-		if a.services, err = ask.Services("--service", w.Service); err != nil {
+		if a.services, err = ask.Services(w.called("service"), w.Service); err != nil {
 			return a, err
 		}
 	}
 	if w.From != "" {
-		if a.from, err = ask.Who("--from", w.From, "from", strict && way == reach.Out); err != nil {
+		if a.from, err = ask.Who(w.called("from"), w.From, "from", strict && way == reach.Out); err != nil {
 			return a, err
 		}
 	}
 	if w.To != "" {
-		if a.to, err = ask.Who("--to", w.To, "to", strict && way == reach.In); err != nil {
+		if a.to, err = ask.Who(w.called("to"), w.To, "to", strict && way == reach.In); err != nil {
 			return a, err
 		}
 	}
 	if w.In != "" {
-		if a.in, err = ask.Zone("--in", w.In, "in"); err != nil {
+		if a.in, err = ask.Zone(w.called("in"), w.In, "in"); err != nil {
 			return a, err
 		}
 	}
 	if w.Out != "" {
-		a.out, err = ask.Zone("--out", w.Out, "out")
+		a.out, err = ask.Zone(w.called("out"), w.Out, "out")
 	}
 	return a, err
 }
@@ -162,7 +168,7 @@ func (w Words) way(r *resolve.Resolved, way reach.Way, strict bool) ([]reach.Que
 	senseless := way == reach.Out && (a.in != nil || hasInterface(r, a.from)) || way == reach.In && (a.out != nil || hasInterface(r, a.to))
 	if senseless {
 		if strict && (a.in != nil || a.out != nil) {
-			return nil, noSense(r.Policy, way, a.in, a.out)
+			return nil, w.noSense(r.Policy, way, a.in, a.out)
 		}
 		return nil, nil
 	}
@@ -233,11 +239,14 @@ func fromElsewhere(r *resolve.Resolved, way reach.Way, in, out *policy.Word, fro
 }
 
 // noSense is the error of a rule that asks for an interface that no packet has.
-func noSense(p *policy.Policy, way reach.Way, in, out *policy.Word) error {
-	if way == reach.Out && in != nil {
-		return p.Errorf(in.Pos, "ask with --out, or about another --hook", "--in cannot be used in output: packets from this host come in by no interface")
+func (w Words) noSense(p *policy.Policy, way reach.Way, in, out *policy.Word) error {
+	ask := func(word string) string {
+		return fmt.Sprintf("ask with %s, or about another %s", w.called(word), w.called("hook"))
 	}
-	return p.Errorf(out.Pos, "ask with --in, or about another --hook", "--out cannot be used in input: packets to this host leave by no interface")
+	if way == reach.Out && in != nil {
+		return p.Errorf(in.Pos, ask("out"), "%s cannot be used in output: packets from this host come in by no interface", w.called("in"))
+	}
+	return p.Errorf(out.Pos, ask("in"), "%s cannot be used in input: packets to this host leave by no interface", w.called("out"))
 }
 
 func hasInterface(r *resolve.Resolved, w *policy.Who) bool {
