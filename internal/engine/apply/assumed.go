@@ -45,7 +45,7 @@ func (s *session) sameBans(ctx context.Context, g *Generation, a backend.Artifac
 	if store := s.banStore(a); store == nil || !store.Room() {
 		return true
 	}
-	known, err := s.commands(g.Mark)
+	known, err := s.commands(g)
 	if err != nil || known == nil {
 		return false
 	}

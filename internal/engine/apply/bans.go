@@ -59,7 +59,7 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 		h.note("damaged lines of the journal of bans, which count for nothing: %d", n)
 	}
 	now := h.now()
-	s := &session{Host: h, store: st, cur: cur}
+	s := h.session(st, cur)
 	c, _ := s.running(ctx) // without it nothing is in force
 	k := &backend.HeldBans{}
 	if c != nil {

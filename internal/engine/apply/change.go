@@ -103,11 +103,11 @@ func (s *session) change(ctx context.Context, c change) error {
 	}
 	unmarked := false
 	if mark == "" {
-		have, err := s.Backend.Read(ctx, false)
+		empty, err := s.empty(ctx)
 		if err != nil {
 			return fmt.Errorf("read what the kernel holds: %w", err)
 		}
-		unmarked = !have.Empty()
+		unmarked = !empty
 	}
 	by := s.By
 	if c.what == expired {
@@ -209,6 +209,7 @@ func (s *session) load(ctx context.Context, j *journal, c change) error {
 		}
 		return nil
 	}
+	s.Backend = s.backendFor(c.artifact)
 	for try := 1; ; try++ {
 		err := s.steps(ctx, j, c, prepare)
 		if err == nil {
@@ -218,6 +219,9 @@ func (s *session) load(ctx context.Context, j *journal, c change) error {
 			return err
 		}
 		time.Sleep(time.Duration(try) * 10 * time.Millisecond)
+	}
+	if err := s.emptyOthers(ctx); err != nil {
+		return err
 	}
 	if err := s.settleBans(c.artifact, markOf(c.to)); err != nil {
 		return err

@@ -128,7 +128,7 @@ const (
 // forget undoes what a change did: the rules, where the switch was made, and
 // else what was filled in for it; sysctls; the generation made for it.
 func (s *session) forget(ctx context.Context, j *journal) error {
-	mark, err := s.mark(ctx)
+	mark, err := s.mark(ctx, j.To.Mark, j.From.Mark)
 	if err != nil {
 		return err
 	}

@@ -71,8 +71,8 @@ func (s store) writeUnsynced(name string, v any) error {
 	return s.refuse(os.Rename(beside, path))
 }
 
-// commands reads that file; nil where it is not of that generation.
-func (s *session) commands(mark string) (*commands, error) {
+// commands reads that file; nil where it is not of the generation.
+func (s *session) commands(g *Generation) (*commands, error) {
 	var data json.RawMessage
 	c := &commands{}
 	err := s.readJSON(commandsFile, &data)
@@ -80,26 +80,34 @@ func (s *session) commands(mark string) (*commands, error) {
 		err = json.Unmarshal(data, c)
 	}
 	var damaged *DamagedError
-	if isMissing(err) || errors.As(err, &damaged) || err == nil && (c.Mark != mark || mark == "") {
+	if isMissing(err) || errors.As(err, &damaged) || err == nil && (c.Mark != g.Mark || g.Mark == "") {
 		return nil, nil
 	}
-	if banner, can := s.Backend.(backend.Banner); err == nil && can {
-		c.BanStore, err = banner.DecodeBanStore(data)
-		return c, err
+	if err != nil {
+		return nil, err
 	}
-	return nil, err
+	b, err := s.backendOf(g)
+	if err != nil {
+		return nil, err
+	}
+	banner, can := b.(backend.Banner)
+	if !can {
+		return nil, nil
+	}
+	c.BanStore, err = banner.DecodeBanStore(data)
+	return c, err
 }
 
 // banStore is that of an artifact, as the rules ask it now; nil where there can be none.
 func (s *session) banStore(a backend.Artifact) backend.BanStore {
-	banner, can := s.Backend.(backend.Banner)
+	banner, can := s.backendFor(a).(backend.Banner)
 	if !can || a == nil {
 		return nil
 	}
 	if !s.bansKnown {
 		s.bansKnown = true
 		if g, err := s.generation(s.cur.Running); err == nil {
-			if c, err := s.commands(g.Mark); err == nil && c != nil {
+			if c, err := s.commands(g); err == nil && c != nil {
 				s.bans = c.BanStore
 			}
 		}
@@ -315,7 +323,7 @@ func (s *session) running(ctx context.Context) (*commands, error) {
 	if mark != g.Mark {
 		return nil, fmt.Errorf("generation %d should run, but its rules are gone, so nothing can be banned\n  hint: sluice restore loads the confirmed policy", g.Number)
 	}
-	c, err := s.commands(g.Mark)
+	c, err := s.commands(g)
 	if err != nil {
 		return nil, err
 	}
@@ -347,7 +355,7 @@ func (s *session) commandsAnew(ctx context.Context, g *Generation) (*commands, e
 	if err := s.keepCommands(g.Mark, banner.BanStoreIn(a, have)); err != nil {
 		return nil, err
 	}
-	c, err := s.commands(g.Mark)
+	c, err := s.commands(g)
 	if err == nil && c == nil {
 		err = errNoBans
 	}

@@ -103,7 +103,7 @@ func (s *session) surelyRuns(ctx context.Context, n int) bool {
 	if err != nil {
 		return false
 	}
-	if c, err := s.commands(mark); err == nil && c != nil {
+	if c, err := s.commands(g); err == nil && c != nil {
 		s.bans, s.bansKnown = c.BanStore, true
 	}
 	proof, err := s.proof(ctx, lifter, expected, have, verify.Bounds{Time: longestProof, Memory: FreeMemory() / proofMemory})

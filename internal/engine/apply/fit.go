@@ -147,7 +147,10 @@ func (s *session) fit(ctx context.Context, g *Generation, artifact backend.Artif
 		can = s.Capabilities(ctx)
 	}
 	// What costs are now is not what they were at the apply.
-	same := s.Backend
+	same, err := s.backendOf(g)
+	if err != nil {
+		return nil, nil, err
+	}
 	if c, is := same.(backend.Chooser); is && g.Choices != nil {
 		same = c.Keeping(g.Choices)
 	}

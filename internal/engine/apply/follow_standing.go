@@ -165,7 +165,7 @@ func (h *Host) Standing(ctx context.Context) (generation int, out Standing, err 
 	if err != nil || cur.Running == 0 {
 		return 0, out, err
 	}
-	s := &session{Host: h, store: st, cur: cur}
+	s := h.session(st, cur)
 	mark, err := s.mark(ctx)
 	if err == nil {
 		out, err = s.standing(ctx, mark)

@@ -20,9 +20,10 @@ import (
 // Host is one network namespace with its state. The process must be inside of
 // the namespace.
 type Host struct {
-	Dir       string // state directory of this namespace
-	Namespace string // "" is the one that the tool was started in
-	Backend   backend.Backend
+	Dir       string            // state directory of this namespace
+	Namespace string            // "" is the one that the tool was started in
+	Backend   backend.Backend   // of new policies
+	Others    []backend.Backend // whose policies may run, and are gone back to
 	Kernel    Kernel
 	Version   string
 	By        Author
@@ -93,8 +94,10 @@ func (h *Host) progress(p Progress) {
 type session struct {
 	*Host
 	store
-	lock *lock
-	cur  *current
+	// Backend is that of what runs; from the begin of a load on, of what is loaded.
+	Backend backend.Backend
+	lock    *lock
+	cur     *current
 	// late is a pending generation whose time was over when this command came,
 	// so that settling took it back; lateErr is why that failed.
 	late    *Pending
@@ -156,7 +159,7 @@ func (h *Host) openToRead(ctx context.Context) (*session, context.Context, error
 	if err != nil {
 		return nil, ctx, err
 	}
-	return &session{Host: h, store: st, cur: cur}, ctx, nil
+	return h.session(st, cur), ctx, nil
 }
 
 func needRoot() error {
@@ -188,11 +191,13 @@ func (h *Host) openUnsettled(ctx context.Context) (*session, context.Context, er
 	if err != nil {
 		return nil, ctx, err
 	}
-	s := &session{Host: h, store: st, lock: l}
-	if s.cur, err = st.current(); err != nil {
-		s.close()
+	cur, err := st.current()
+	if err != nil {
+		l.release()
 		return nil, ctx, err
 	}
+	s := h.session(st, cur)
+	s.lock = l
 	return s, nft.Held(ctx, l.files), nil
 }
 
@@ -224,14 +229,15 @@ func (s *session) artifact(n int) (*Generation, backend.Artifact, error) {
 }
 
 func (s *session) artifactOf(g *Generation) (backend.Artifact, error) {
-	if g.Backend != s.Backend.Name() {
-		return nil, fmt.Errorf("generation %d is of the backend %s, which this sluice does not have", g.Number, g.Backend)
+	b, err := s.backendOf(g)
+	if err != nil {
+		return nil, err
 	}
 	data, err := s.whole(g.Artifact)
 	if err != nil {
 		return nil, fmt.Errorf("generation %d: %w", g.Number, err)
 	}
-	a, err := s.Backend.Decode(data)
+	a, err := b.Decode(data)
 	if err != nil {
 		return nil, fmt.Errorf("generation %d: %w", g.Number, err)
 	}

@@ -17,12 +17,6 @@ func newMark(generation int) string {
 	return fmt.Sprintf("%s%d_%s", backend.MarkPrefix, generation, hex.EncodeToString(random[:]))
 }
 
-// mark reads the mark of the running generation, "" where there is none.
-func (h *Host) mark(ctx context.Context) (string, error) {
-	mark, _, err := h.Backend.Mark(ctx)
-	return mark, err
-}
-
 // markAgain puts the mark back where somebody deleted it and the rules of the
 // running generation are all there; else it is "". Without it, a change that
 // fails would take the rules for none.

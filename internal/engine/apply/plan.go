@@ -109,6 +109,12 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 			old = &program.Program{}
 		}
 	}
+	s.Backend = s.backendFor(in.Artifact)
+	if g, err := s.generation(s.cur.Running); err == nil && g.Backend != in.Artifact.Backend() {
+		if have, err = s.Backend.Read(ctx, true); err != nil {
+			return nil, fmt.Errorf("read what the kernel holds: %w", err)
+		}
+	}
 	if out.Before, out.Added, err = s.Backend.Change(in.Artifact, have); err != nil {
 		return nil, fmt.Errorf("compare costs: %w", err)
 	}
@@ -117,7 +123,7 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	out.Sets = setChanges(old, in.Program)
 	out.Sysctls = s.sysctlChanges(in)
 	if !out.Unchanged {
-		if err := s.planSteps(in, have, out); err != nil {
+		if err := s.planSteps(ctx, in, have, out); err != nil {
 			return nil, err
 		}
 		out.Times = expected(out, read)
@@ -169,7 +175,7 @@ func choiceChanges(old map[string]string, want backend.Artifact) []Choice {
 	return out
 }
 
-func (s *session) planSteps(in Input, have backend.State, out *Plan) error {
+func (s *session) planSteps(ctx context.Context, in Input, have backend.State, out *Plan) error {
 	// The generation has no number yet, and its program is at hand.
 	want := s.passing(s.asks(in.Artifact), have, change{to: &Generation{}, program: in.Program})
 	steps, err := s.Backend.Steps(want, have)
@@ -180,7 +186,11 @@ func (s *session) planSteps(in Input, have backend.State, out *Plan) error {
 	if s.adoption != nil {
 		out.Grace = s.adoption.Grace
 	}
-	for _, step := range steps {
+	removals, err := s.removals(ctx, s.Backend)
+	if err != nil {
+		return err
+	}
+	for _, step := range append(steps, removals...) {
 		text := fmt.Sprintf("%s: %s", step.Purpose, step.Name)
 		out.Steps = append(out.Steps, text)
 	}

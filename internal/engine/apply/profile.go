@@ -22,7 +22,11 @@ func (h *Host) Profile() map[string]uint64 {
 
 // Hits is how often the rules in the kernel have been hit, by counter.
 func (h *Host) Hits(ctx context.Context) (map[string]uint64, error) {
-	have, err := h.Backend.Read(ctx, true)
+	st, cur, err := h.peek()
+	if err != nil {
+		return nil, err
+	}
+	have, err := h.session(st, cur).Backend.Read(ctx, true)
 	if err != nil {
 		return nil, fmt.Errorf("read the counters: %w", err)
 	}

@@ -199,8 +199,8 @@ func (s *session) nothingToProve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	have, err := s.Backend.Read(ctx, false)
-	if err != nil || mark == "" && have.Empty() {
+	empty, err := s.empty(ctx)
+	if err != nil || mark == "" && empty {
 		return cmp.Or(err, errNothingRuns)
 	}
 	return fmt.Errorf("rules of Sluice's run that this state does not know (%s), so there is nothing to hold them against\n  hint: sluice verify FILE names the policy to compare with; apply a policy, or sluice remove", cmp.Or(mark, "without a mark"))
@@ -210,15 +210,15 @@ func (s *session) nothingToProve(ctx context.Context) error {
 // the generation that should run, or the one that is given with its name. It changes
 // nothing, but settles what a killed command left.
 func (h *Host) Verify(ctx context.Context, policy string, expected *program.Program) (*Verified, error) {
-	lifter, can := h.Backend.(backend.Lifter)
-	if !can {
-		return nil, errNoReader
-	}
 	s, ctx, err := h.openToRead(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
+	lifter, can := s.Backend.(backend.Lifter)
+	if !can {
+		return nil, errNoReader
+	}
 	began := time.Now()
 	out := &Verified{Generation: s.cur.Running, Boot: s.cur.Boot, Policy: policy}
 	var artifact backend.Artifact

@@ -63,13 +63,13 @@ func (i *instant) is(o *instant) bool {
 
 // instantNow is the state of the ruleset at this moment; nil where the kernel
 // does not say.
-func (h *Host) instantNow() *instant {
+func (s *session) instantNow() *instant {
 	id := bootID()
 	namespace, err := netns.ID()
 	if err != nil || id == "" {
 		return nil
 	}
-	f, err := h.Backend.Fingerprint()
+	f, err := s.Backend.Fingerprint()
 	if err != nil {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (h *Host) instantNow() *instant {
 }
 
 // untouched says whether the ruleset is what it was at an instant.
-func (h *Host) untouched(since *instant) bool { return h.instantNow().is(since) }
+func (s *session) untouched(since *instant) bool { return s.instantNow().is(since) }
 
 // alone says whether nobody but this process has touched the ruleset since an instant
 // that it saw.
@@ -164,7 +164,7 @@ func (s *session) reading() *reading {
 	}
 	g, err := s.generation(w.Generation)
 	now := s.instantNow()
-	if err != nil || g.Mark != w.Mark || g.Fitted != nil || !now.is(&w.Ruleset) {
+	if err != nil || g.Mark != w.Mark || g.Backend != s.Backend.Name() || g.Fitted != nil || !now.is(&w.Ruleset) {
 		return nil
 	}
 	w.Ruleset = *now

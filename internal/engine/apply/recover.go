@@ -152,6 +152,7 @@ func (s *session) adopt(ctx context.Context) error {
 		return nil
 	}
 	s.cur.Running = g.Number
+	s.followRunning()
 	if n := len(g.Events); n > 0 {
 		s.cur.Since = g.Events[n-1].Time
 	}

@@ -161,7 +161,7 @@ func (s *session) closeHost(ctx context.Context, r Restoring, cause error) error
 	}
 	e := &ClosedError{Cause: cause, Ports: r.SSHPorts}
 	p := closedProgram(s.Namespace, r.SSHPorts)
-	artifact, err := s.Backend.Lower(p, nil)
+	artifact, err := s.Host.Backend.Lower(p, nil)
 	if err == nil {
 		err = s.closeWritten(ctx, p, artifact)
 		if err != nil {
@@ -217,7 +217,11 @@ func (h *Host) closeUnwritten(ctx context.Context, artifact backend.Artifact) er
 	if err != nil {
 		return err
 	}
-	for _, step := range h.Backend.Marked(steps, newMark(0)) {
+	removals, err := h.removals(ctx, h.Backend)
+	if err != nil {
+		return err
+	}
+	for _, step := range append(h.Backend.Marked(steps, newMark(0)), removals...) {
 		if err := step.Take(ctx); err != nil {
 			return err
 		}

@@ -170,9 +170,5 @@ func (h *Host) holdsNothing(ctx context.Context) (bool, error) {
 	if err != nil || mark != "" {
 		return false, err
 	}
-	have, err := h.Backend.Read(ctx, false)
-	if err != nil {
-		return false, err
-	}
-	return have.Empty(), nil
+	return h.empty(ctx)
 }

@@ -51,7 +51,7 @@ func (s *session) settleChange(ctx context.Context) error {
 		// Rules and sysctls went with the reboot.
 		return s.drop(j)
 	}
-	mark, err := s.mark(ctx)
+	mark, err := s.mark(ctx, j.To.Mark)
 	if err != nil {
 		return err
 	}

@@ -103,10 +103,11 @@ func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
 	}
 	if s.cur.Running == 0 {
 		out.Condition = Nothing
-		if out.Mark != "" || !have.Empty() {
+		empty, err := s.empty(ctx)
+		if out.Mark != "" || !empty {
 			out.Condition = Foreign
 		}
-		return out, nil
+		return out, err
 	}
 	g, err := s.generation(s.cur.Running)
 	if err != nil {

@@ -140,8 +140,12 @@ func (h *Host) isKept(ctx context.Context, p *Pending) (bool, error) {
 			return true, nil
 		}
 	}
-	_, kept, err := h.Backend.Mark(ctx)
-	return kept, err
+	for _, b := range h.backends() {
+		if _, confirmed, err := b.Mark(ctx); err != nil || confirmed {
+			return confirmed, err
+		}
+	}
+	return false, nil
 }
 
 // settleKept ends a trial that was confirmed when the disk did not take it. Where it
