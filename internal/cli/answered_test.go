@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -17,7 +18,7 @@ func TestAnswerAfterSomebodyElses(t *testing.T) {
 		cmd := &cobra.Command{}
 		var out bytes.Buffer
 		cmd.SetOut(&out)
-		h := &apply.Host{Dir: t.TempDir()}
+		h := &engine.Host{Host: &apply.Host{Dir: t.TempDir()}}
 		if err := answered(cmd, h, &apply.Pending{Token: "asked"}, answer); err != nil {
 			t.Errorf("%q: %v", answer, err)
 		}

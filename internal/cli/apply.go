@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -82,34 +84,17 @@ func runApply(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	begun, err := begin(ctx, cmd, h, command.PolicyArgument(args))
+	r, err := request(cmd, args)
 	if err != nil {
 		return err
 	}
-	if out, err := begun.applyUnchanged(ctx, o); err != nil || out != nil {
-		if err != nil {
-			return refused(err)
-		}
-		return printApplied(ctx, cmd, h, out, ask)
-	}
-	p, err := begun.finish(ctx)
-	if err != nil {
-		return err
-	}
-	for _, text := range p.warnings {
-		warn(cmd.ErrOrStderr(), text)
-	}
-	if len(p.unmet) > 0 {
-		return refusedBy(p.unmet)
-	}
-	compiled := time.Since(began)
-	out, err := h.Apply(ctx, p.input, o)
-	if err != nil {
+	out, err := h.Apply(ctx, r, o)
+	var unmet *engine.UnmetError
+	switch {
+	case errors.As(err, &unmet):
+		return refusedBy(unmet.Failing)
+	case err != nil:
 		return refused(err)
-	}
-	if out.Times != nil {
-		out.Times.Compiled(compiled)
 	}
 	return printApplied(ctx, cmd, h, out, ask)
 }
@@ -155,7 +140,7 @@ func terminal(cmd *cobra.Command) (w io.Writer, done func()) {
 
 // printApplied says what came of an apply or a rollback, and asks where somebody is
 // there.
-func printApplied(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *apply.Outcome, ask bool) error {
+func printApplied(ctx context.Context, cmd *cobra.Command, h *engine.Host, out *apply.Outcome, ask bool) error {
 	if optionsOf(cmd).json {
 		return command.PrintJSON(cmd.OutOrStdout(), out)
 	}
@@ -223,7 +208,7 @@ func generationName(n int) string {
 
 // askToKeep asks on the terminal. An answer proves that the terminal still
 // works; no answer is the watcher's business.
-func askToKeep(ctx context.Context, cmd *cobra.Command, h *apply.Host, out *apply.Outcome) error {
+func askToKeep(ctx context.Context, cmd *cobra.Command, h *engine.Host, out *apply.Outcome) error {
 	w, done := terminal(cmd)
 	defer done()
 	answers := make(chan string, 1)
@@ -260,7 +245,7 @@ func readLine(in io.Reader) string {
 	return string(line)
 }
 
-func answered(cmd *cobra.Command, h *apply.Host, asked *apply.Pending, answer string) error {
+func answered(cmd *cobra.Command, h *engine.Host, asked *apply.Pending, answer string) error {
 	ctx := context.Background()
 	if _, _, _, pending, err := h.History(); err == nil && (pending == nil || pending.Token != asked.Token) {
 		fmt.Fprintln(cmd.OutOrStdout(), "nothing to answer any more: another command confirmed or replaced this policy")
@@ -275,7 +260,7 @@ func answered(cmd *cobra.Command, h *apply.Host, asked *apply.Pending, answer st
 		fmt.Fprintf(cmd.OutOrStdout(), "generation %d is confirmed and will be loaded at boot\n", n)
 		return nil
 	}
-	out, err := h.Rollback(ctx, apply.Before, apply.Options{}, nil)
+	out, err := h.Host.Rollback(ctx, apply.Before, apply.Options{}, nil)
 	if err != nil {
 		return err
 	}

@@ -3,13 +3,13 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/check"
 )
@@ -63,7 +63,7 @@ const policyError check.Code = "policy"
 // from being looked at.
 func findAll(cmd *cobra.Command, file, described string, textOnly, offline bool) ([]check.Finding, error) {
 	o := optionsOf(cmd)
-	p, err := loadPolicy(cmd.InOrStdin(), file)
+	p, err := engine.Load(cmd.InOrStdin(), file)
 	if err != nil || textOnly {
 		return asFindings(err)
 	}
@@ -71,15 +71,15 @@ func findAll(cmd *cobra.Command, file, described string, textOnly, offline bool)
 	if err != nil {
 		return nil, err
 	}
-	line := pipeline{options: o, facts: facts, policy: p, warn: cmd.ErrOrStderr(), offline: offline}
-	if err := line.resolve(cmd.Context(), file); err != nil {
+	s := engine.Subject{Policy: p, Facts: facts, Sources: sourcesOf(cmd, offline)}
+	if err := s.Resolve(cmd.Context()); err != nil {
 		return asFindings(err)
 	}
-	findings := check.Run(line.resolved, facts)
+	findings := check.Run(s.Resolved, facts)
 	if hasErrors(findings) { // such a policy may have no program
 		return findings, nil
 	}
-	results, err := line.expectations(cmd.Context())
+	results, err := s.Expectations()
 	if err != nil {
 		wrong, err := asFindings(err)
 		return append(findings, wrong...), err
@@ -90,21 +90,6 @@ func findAll(cmd *cobra.Command, file, described string, textOnly, offline bool)
 func hasErrors(findings []check.Finding) bool {
 	return slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Severity == check.Error })
 }
-
-// loadPolicy reads a policy from a file, or from standard input for "-".
-func loadPolicy(in io.Reader, file string) (*policy.Policy, error) {
-	if file != "-" {
-		return policy.Load(file)
-	}
-	data, err := io.ReadAll(in)
-	if err != nil {
-		return nil, fmt.Errorf("read standard input: %w", err)
-	}
-	return policy.LoadData(stdinName, data)
-}
-
-// stdinName is the file of messages about standard input.
-const stdinName = "-"
 
 // asFindings turns the errors of a policy into findings; other errors stay.
 func asFindings(err error) ([]check.Finding, error) {
@@ -170,7 +155,7 @@ func reportFindings(cmd *cobra.Command, o options, file string, findings []check
 
 // fileName is how messages speak of an argument.
 func fileName(file string) string {
-	if file == stdinName {
+	if file == engine.StandardInput {
 		return "standard input"
 	}
 	return file

@@ -13,17 +13,20 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
+	"sluice/internal/language/policy"
 	"sluice/internal/program"
+	"sluice/internal/program/optimize"
 )
 
 // backends are all that there are, by the name of --backend.
-func backends(costs ...nftables.Option) []backend.Backend {
-	return []backend.Backend{nftables.New(costs...)}
+func backends(costs engine.Costs) []backend.Backend {
+	return []backend.Backend{nftables.New(costs.Options()...)}
 }
 
-func backendNamed(name string, costs ...nftables.Option) (backend.Backend, error) {
+func backendNamed(name string, costs engine.Costs) (backend.Backend, error) {
 	var names []string
-	for _, b := range backends(costs...) {
+	for _, b := range backends(costs) {
 		if b.Name() == name {
 			return b, nil
 		}
@@ -91,33 +94,41 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	name, _ := cmd.Flags().GetString("backend")
 	dir, _ := cmd.Flags().GetString("output")
 	described, _ := cmd.Flags().GetString("host")
-	estimated := costs{elsewhere: described != ""}
+	estimated := engine.Costs{Elsewhere: described != ""}
 	if described == "" {
-		estimated = o.costs()
+		estimated = engine.CostsOf(o.stateDir)
 	}
-	b, err := backendNamed(name, estimated.options()...)
+	b, err := backendNamed(name, estimated)
 	if err != nil {
 		return err
 	}
-	estimated.tell(cmd.ErrOrStderr())
+	tellCosts(cmd.ErrOrStderr(), estimated)
 	facts, err := readFacts(cmd.Context(), described, o)
 	if err != nil {
 		return err
 	}
 	can := backend.Capabilities{}
 	if described == "" {
-		can = o.capabilities(cmd.Context())
+		can = engine.Capabilities(cmd.Context(), o.stateDir)
 	}
-	line := pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr(), costs: estimated}
-	if err := line.optimizing(cmd, b); err != nil {
+	line := compiling{Options: engine.Options{Sources: sourcesOf(cmd, false), Backend: b}}
+	if err := line.optimizing(cmd, estimated); err != nil {
 		return err
 	}
-	if err := line.resolve(cmd.Context(), command.PolicyArgument(args)); err != nil {
-		return err
-	}
-	built, err := line.build(b, can)
+	p, err := policy.Load(command.PolicyArgument(args))
 	if err != nil {
 		return err
+	}
+	resolved, err := line.Sources.Resolve(cmd.Context(), p, facts)
+	if err != nil {
+		return err
+	}
+	built, err := engine.Unchecked(resolved, can, line.Options)
+	if err != nil {
+		return err
+	}
+	if line.dump != nil && line.dump.err != nil {
+		return line.dump.err
 	}
 	artifact := built.Artifact
 	if err := textless(artifact); err != nil && line.explain == nil {
@@ -130,7 +141,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	}
 	if line.explain != nil {
 		printNotes(cmd.ErrOrStderr(), artifact.Notes())
-		line.explain.finish(line.program, artifact)
+		line.explain.finish(built.Program, artifact)
 		if o.json {
 			return command.PrintJSON(cmd.OutOrStdout(), line.explain)
 		}
@@ -155,14 +166,21 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	return err
 }
 
+// compiling is how a policy is compiled, and who looks on.
+type compiling struct {
+	engine.Options
+	explain *explanation
+	dump    *dumper
+}
+
 // optimizing reads the flags that are about the optimizer.
-func (p *pipeline) optimizing(cmd *cobra.Command, b backend.Backend) error {
+func (p *compiling) optimizing(cmd *cobra.Command, costs engine.Costs) error {
 	var err error
-	if p.without, err = passesLeftOut(cmd); err != nil {
+	if p.Without, err = passesLeftOut(cmd); err != nil {
 		return err
 	}
 	if file, _ := cmd.Flags().GetString("profile"); file != "" {
-		if p.profile, err = readProfile(file); err != nil {
+		if p.Profile, err = readProfile(file); err != nil {
 			return err
 		}
 	}
@@ -172,10 +190,23 @@ func (p *pipeline) optimizing(cmd *cobra.Command, b backend.Backend) error {
 		}
 	}
 	if explain, _ := cmd.Flags().GetBool("explain"); explain {
-		pricer, _ := b.(backend.Pricer)
-		p.explain = &explanation{pricer: pricer, costs: p.costs, Costs: p.costs.view()}
+		pricer, _ := p.Backend.(backend.Pricer)
+		p.explain = &explanation{pricer: pricer, costs: costs, Costs: costs.View()}
 	}
+	p.Compiled = p.compiled
 	return nil
+}
+
+// compiled lets those look that want to see what the optimizer does.
+func (p *compiling) compiled(compiled *program.Program, opt *optimize.Options) (*program.Program, error) {
+	if p.explain != nil {
+		p.explain.explain(compiled, opt)
+	}
+	if p.dump != nil {
+		p.dump.write("compiled", compiled)
+		opt.After = p.dump.write
+	}
+	return compiled, nil
 }
 
 // textless refuses to write down what nft would read as something else.

@@ -31,7 +31,7 @@ the next boot alone; 2 it failed.`,
 			defer stop()
 			n, err := h.Confirm(ctx)
 			if apply.NothingPending(err) {
-				return command.Found(err.Error())
+				return asFound(err)
 			}
 			if err != nil {
 				return undurable(err)

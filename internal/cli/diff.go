@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/query"
 	"sluice/internal/system/host"
@@ -53,7 +54,7 @@ Files: country data, lists and the running policy in /var/lib/sluice.`,
 			if len(args) == 1 {
 				args = []string{runningName, args[0]}
 			}
-			if args[0] == stdinName && args[1] == stdinName {
+			if args[0] == engine.StandardInput && args[1] == engine.StandardInput {
 				return errors.New("OLD and NEW cannot both be standard input\nhint: name a file for one of them")
 			}
 			if markdown && optionsOf(cmd).json {
@@ -77,14 +78,13 @@ func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) err
 		return err
 	}
 	var sides [2]query.Compiled
-	var line *pipeline
+	sources := sourcesOf(cmd, true)
 	for i, name := range []string{old, next} {
-		sides[i], line, err = compiledSide(cmd, o, facts, name, line)
-		if err != nil {
+		if sides[i], err = compiledSide(cmd, facts, sources, name); err != nil {
 			return err
 		}
 	}
-	d, err := query.Compare(sides[0], sides[1], line.geo)
+	d, err := query.Compare(sides[0], sides[1], sources.Countries)
 	if err != nil {
 		return err
 	}
@@ -105,29 +105,25 @@ func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) err
 
 // compiledSide reads one of the policies. Lists and country data are read once
 // for both.
-func compiledSide(cmd *cobra.Command, o options, facts host.Facts, name string, before *pipeline) (query.Compiled, *pipeline, error) {
-	line := &pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr(), offline: true}
-	if before != nil {
-		line.lists, line.geo = before.lists, before.geo
-	}
+func compiledSide(cmd *cobra.Command, facts host.Facts, sources *engine.Sources, name string) (query.Compiled, error) {
+	s := engine.Subject{Facts: facts, Sources: sources}
 	if name == runningName {
-		if err := line.running(cmd); err != nil {
-			return query.Compiled{}, nil, err
+		if err := running(cmd, &s); err != nil {
+			return query.Compiled{}, err
 		}
 	} else {
-		p, err := loadPolicy(cmd.InOrStdin(), name)
+		p, err := engine.Load(cmd.InOrStdin(), name)
 		if err != nil {
-			return query.Compiled{}, nil, err
+			return query.Compiled{}, err
 		}
-		line.policy = p
+		s.Policy = p
 	}
-	c, err := judged(cmd.Context(), line, name)
-	return c, line, err
+	return s.Meaning(cmd.Context())
 }
 
 // running reads the policy that is loaded, from where it is kept. Its files are looked
 // for where it was applied.
-func (p *pipeline) running(cmd *cobra.Command) error {
+func running(cmd *cobra.Command, s *engine.Subject) error {
 	h, err := hostOf(cmd)
 	if err != nil {
 		return err
@@ -136,11 +132,11 @@ func (p *pipeline) running(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	p.runs = g
-	if p.policy, err = policy.LoadTexts(g.Policy, texts); err != nil {
+	s.Runs = g
+	if s.Policy, err = policy.LoadTexts(g.Policy, texts); err != nil {
 		return fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
 	}
-	p.policy.Dir = g.Dir
+	s.Policy.Dir = g.Dir
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
@@ -23,9 +24,9 @@ type explanation struct {
 	Passes  []optimize.Report       `json:"passes"`
 	Packets []packetCost            `json:"packets"`
 	Layouts []nftables.LayoutReport `json:"layouts"`
-	Costs   costsView               `json:"costs"`
+	Costs   engine.CostsView        `json:"costs"`
 
-	costs  costs
+	costs  engine.Costs
 	mix    []estimate.Class
 	pricer backend.Pricer
 }
@@ -95,7 +96,7 @@ func (e *explanation) print(w io.Writer) {
 		fmt.Fprintln(w, command.Paint(w, "2", "    why: "+r.Reason))
 	}
 	if len(e.Packets) > 0 {
-		fmt.Fprintln(w, "\nwhat packets are expected to pay for the rules, in ns (connection tracking apart),\n"+e.costs.words())
+		fmt.Fprintln(w, "\nwhat packets are expected to pay for the rules, in ns (connection tracking apart),\n"+costWords(e.costs))
 		for _, c := range e.Packets {
 			fmt.Fprintf(w, "  %-18s %5.1f %% of packets %8.0f → %.0f\n", c.Class, 100*c.Share, c.Before, c.After)
 		}

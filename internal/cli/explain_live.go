@@ -32,7 +32,7 @@ func addExplainLive(cmd *cobra.Command) {
 // liveHint is what one can do about a loaded firewall that does otherwise than the policy.
 func liveHint(cmd *cobra.Command, e *explained) string {
 	here, file := command.HereArguments(cmd), "FILE"
-	if name := e.followed.Resolved.Policy.File; name != stdinName {
+	if name := e.followed.Resolved.Policy.File; name != engine.StandardInput {
 		file = command.ShellWord(name)
 	}
 	switch e.Live.Cause {

@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice"
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
-	"sluice/internal/engine/build"
 	"sluice/internal/engine/trace"
 	"sluice/internal/language/bans"
 	"sluice/internal/language/policy"
@@ -115,12 +115,12 @@ type explained struct {
 	Live *engine.Live    `json:"live,omitempty"` // with --live
 
 	followed *explain.Followed
-	costs    costs
+	costs    engine.Costs
 }
 
 // packetCostView is what the packet pays for the rules that it meets.
 type packetCostView struct {
-	costsView
+	engine.CostsView
 	NS float64 `json:"ns"`
 }
 
@@ -130,8 +130,8 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 	if err != nil {
 		return err
 	}
-	line := pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr(), costs: costs{elsewhere: elsewhere}}
-	file, err := line.subject(cmd, args, described)
+	asks := engine.Subject{Facts: facts, Sources: sourcesOf(cmd, false)}
+	_, err = subject(cmd, &asks, args, described)
 	if err != nil {
 		return err
 	}
@@ -142,22 +142,24 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 	// As an apply here would compile it: for this kernel, with the rules in the order
 	// that the running policy has them in.
 	var can backend.Capabilities
+	var profile map[string]uint64
+	costs := engine.Costs{Elsewhere: elsewhere}
 	s := explain.Subject{Words: packetFlags, Route: facts.Route}
 	if !elsewhere {
-		line.costs = o.costs()
-		line.costs.tell(cmd.ErrOrStderr())
-		can, line.profile = o.capabilities(cmd.Context()), h.Profile()
-		line.facts.ReadRouting()
-		s.Route = line.facts.Kernel
+		costs = engine.CostsOf(o.stateDir)
+		tellCosts(cmd.ErrOrStderr(), costs)
+		can, profile = engine.Capabilities(cmd.Context(), o.stateDir), h.Profile()
+		asks.Facts.ReadRouting()
+		s.Route = asks.Facts.Kernel
 		if list, err := bans.Open(h.Dir).Read(); err == nil { // not everybody may
 			s.Bans = bans.Live(list.Bans, time.Now())
 		}
 	}
-	if err := line.resolve(cmd.Context(), file); err != nil {
+	if err := asks.Resolve(cmd.Context()); err != nil {
 		return err
 	}
-	s.Resolved = line.resolved
-	e := explained{costs: line.costs}
+	s.Resolved = asks.Resolved
+	e := explained{costs: costs}
 	if e.followed, err = explain.Follow(s, asked); err != nil {
 		return err
 	}
@@ -167,22 +169,22 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 		}
 		ctx, stop := command.Interruptible(cmd)
 		defer stop()
-		if e.Live, err = engine.AskLoaded(ctx, h, e.followed, asked.Out != ""); err != nil {
+		if e.Live, err = engine.AskLoaded(ctx, h.Host, e.followed, asked.Out != ""); err != nil {
 			return notAsked(err)
 		}
 		e.Live.Hint = liveHint(cmd, &e)
 	}
-	prog, err := build.Program(line.resolved, line.building(can))
+	prog, err := engine.Program(asks.Resolved, can, engine.Options{Profile: profile})
 	if err != nil {
 		return err
 	}
 	if e.Answer, err = e.followed.Answer(prog); err != nil {
 		return err
 	}
-	pricer, is := o.nftables(e.costs.options()...).(backend.Pricer)
+	pricer, is := engine.Backend(o.stateDir, sluice.Version(), e.costs).(backend.Pricer)
 	if is && e.Banned == "" && !e.followed.Undecided() {
 		asked, way := e.followed.AsAsked()
-		e.Cost = &packetCostView{e.costs.view(), math.Round(estimate.Packet(pricer.Prices(prog), prog, asked, way))}
+		e.Cost = &packetCostView{e.costs.View(), math.Round(estimate.Packet(pricer.Prices(prog), prog, asked, way))}
 	}
 	if o.json {
 		err = command.PrintJSON(cmd.OutOrStdout(), e)

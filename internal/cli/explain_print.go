@@ -78,7 +78,7 @@ func printEnd(w io.Writer, v *explained) {
 	case *a:
 		fmt.Fprintln(w, "\n"+command.Paint(w, "2", "The compiled rules do the same."))
 		if v.Cost != nil {
-			fmt.Fprintf(w, "They cost this packet about %.0f ns %s.\n", v.Cost.NS, v.costs.words())
+			fmt.Fprintf(w, "They cost this packet about %.0f ns %s.\n", v.Cost.NS, costWords(v.costs))
 		}
 	default:
 		fmt.Fprintln(w, "\n"+command.Paint(w, "1;31", "The compiled rules do otherwise")+": "+v.Program.Says+".")

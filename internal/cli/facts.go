@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/system/host"
 )
 
@@ -54,6 +56,15 @@ Exit status: 0 fine, 2 the host could not be read.`,
 	}
 	cmd.Flags().BoolVar(&lookUp, "look-up", false, "ask the resolver for the names of mirrors and time servers")
 	return cmd
+}
+
+// readFacts takes the facts of a host from the file that "sluice facts --json"
+// wrote, or describes this one.
+func readFacts(ctx context.Context, file string, o options) (host.Facts, error) {
+	if file == "" {
+		return engine.Facts(ctx, o.stateDir, o.netns)
+	}
+	return engine.ReadFacts(file)
 }
 
 func printFacts(w io.Writer, f host.Facts) {

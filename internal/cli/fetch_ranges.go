@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -43,15 +42,5 @@ Exit status: 0 answered, 2 it failed.`,
 
 // readApart is that process, with warnings to a writer.
 func readApart(w io.Writer) apart.Process {
-	return apart.Process{Command: fetchRanges, Unconfined: once(func(text string) { warn(w, text) })}
-}
-
-// once passes a text on the first time that it comes.
-func once(tell func(string)) func(string) {
-	var told sync.Map
-	return func(text string) {
-		if _, again := told.LoadOrStore(text, true); !again {
-			tell(text)
-		}
-	}
+	return apart.Process{Command: fetchRanges, Unconfined: apart.Once(func(text string) { warn(w, text) })}
 }

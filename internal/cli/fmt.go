@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/language/policy"
 )
 
@@ -99,7 +100,7 @@ func formatFile(cmd *cobra.Command, name string, write, check bool) (formattedJS
 	case check && !f.Canonical && !asJSON:
 		_, err = fmt.Fprintln(out, name)
 	case check, write && f.Canonical:
-	case write && name != stdinName:
+	case write && name != engine.StandardInput:
 		err = replaceFile(name, text)
 	case asJSON:
 		f.Text = string(text)
@@ -110,7 +111,7 @@ func formatFile(cmd *cobra.Command, name string, write, check bool) (formattedJS
 }
 
 func readPolicyText(in io.Reader, name string) ([]byte, error) {
-	if name != stdinName {
+	if name != engine.StandardInput {
 		return command.ReadFile(name)
 	}
 	data, err := io.ReadAll(in)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -89,10 +90,15 @@ func policyName(g *apply.Generation) string {
 	return command.PlainName(g.Policy)
 }
 
-func printGeneration(cmd *cobra.Command, h *apply.Host, text string) error {
+// noGeneration is for an argument that is none.
+func noGeneration(cmd *cobra.Command, text string) error {
+	return fmt.Errorf("%q is not the number of a generation\nhint: sluice history%s lists them", text, command.HereArguments(cmd))
+}
+
+func printGeneration(cmd *cobra.Command, h *engine.Host, text string) error {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		return fmt.Errorf("%q is not the number of a generation\nhint: sluice history lists them", text)
+		return noGeneration(cmd, text)
 	}
 	g, texts, err := h.Text(n)
 	if err != nil {

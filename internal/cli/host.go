@@ -12,6 +12,7 @@ import (
 
 	"sluice"
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -31,13 +32,9 @@ func addWait(cmd *cobra.Command) {
 }
 
 // hostOf is the host, or the namespace, that a command works on.
-func hostOf(cmd *cobra.Command) (*apply.Host, error) {
+func hostOf(cmd *cobra.Command) (*engine.Host, error) {
 	o := optionsOf(cmd)
-	base, err := filepath.Abs(o.stateDir)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := apply.Dir(base, o.netns)
+	h, err := engine.NewHost(o.stateDir, o.netns, sluice.Version())
 	if err != nil {
 		return nil, err
 	}
@@ -45,19 +42,22 @@ func hostOf(cmd *cobra.Command) (*apply.Host, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	watcher := []string{program, "--state-dir", base}
+	base, err := filepath.Abs(o.stateDir)
+	if err != nil {
+		return nil, err
+	}
+	h.Watcher = []string{program, "--state-dir", base}
 	if o.netns != "" {
-		watcher = append(watcher, "--netns", o.netns)
+		h.Watcher = append(h.Watcher, "--netns", o.netns)
 	}
+	h.Watcher = append(h.Watcher, "watch")
+	h.Wait, h.Fetch = command.TimeOf(cmd.Flags(), "wait"), fetchRanges
 	errOut := cmd.ErrOrStderr()
-	h := &apply.Host{
-		Dir: dir, Namespace: o.netns, Backend: o.nftables(), Kernel: apply.Linux(),
-		Version: sluice.Version(), By: apply.Me(), Wait: command.TimeOf(cmd.Flags(), "wait"), Watcher: append(watcher, "watch"),
-		Capabilities: o.capabilities,
-		Note: func(text string) {
-			fmt.Fprintf(errOut, "%s %s\n", command.Paint(errOut, "33", "note:"), command.CommandsHere(cmd, text))
-		},
+	h.Warn = func(text string) { warn(errOut, text) }
+	h.Note = func(text string) {
+		fmt.Fprintf(errOut, "%s %s\n", command.Paint(errOut, "33", "note:"), command.CommandsHere(cmd, text))
 	}
+	h.Words = func(err error) string { return command.Hinted(err, "") }
 	if command.Colours(errOut) {
 		h.Progress = progressOn(errOut)
 	} else {
@@ -87,6 +87,35 @@ func completeGeneration(cmd *cobra.Command, args []string, _ string) ([]string, 
 	return numbers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
 
+// sourcesOf is where a command takes the names of policies from.
+func sourcesOf(cmd *cobra.Command, offline bool) *engine.Sources {
+	w := cmd.ErrOrStderr()
+	return &engine.Sources{
+		State: optionsOf(cmd).stateDir, Offline: offline, Fetch: fetchRanges, Warn: func(text string) { warn(w, text) },
+	}
+}
+
+// request is what the flags of a command say of how a policy is built.
+func request(cmd *cobra.Command, args []string) (r engine.Request, err error) {
+	r.File = command.PolicyArgument(args)
+	r.NoExpect, _ = cmd.Flags().GetBool("no-expect")
+	if r.Without, err = passesLeftOut(cmd); err != nil {
+		return r, err
+	}
+	from, _ := cmd.Flags().GetString("profile")
+	switch from {
+	case "":
+	case profileNone:
+		r.Order = engine.AsWritten
+	case profileRunning:
+		r.Order = engine.ByRunning
+	default:
+		r.Order = engine.ByHits
+		r.Hits, err = readProfile(from)
+	}
+	return r, err
+}
+
 // warn prints what does not keep a command from its work, and should be read.
 func warn(w io.Writer, text string) {
 	fmt.Fprintf(w, "%s %s\n", command.Paint(w, "33", "warning:"), text)
@@ -97,7 +126,7 @@ func refused(err error) error {
 	var lock *apply.LockOutError
 	var memory *apply.MemoryError
 	if errors.As(err, &lock) || errors.As(err, &memory) {
-		return command.Found("refused: " + err.Error())
+		return asFound(fmt.Errorf("refused: %w", err))
 	}
 	return undurable(err)
 }
@@ -106,7 +135,10 @@ func refused(err error) error {
 func undurable(err error) error {
 	var kept *apply.UndurableError
 	if errors.As(err, &kept) {
-		return command.Found(err.Error())
+		return asFound(err)
 	}
 	return err
 }
+
+// asFound makes an error something found.
+func asFound(err error) error { return fmt.Errorf("%w%w", command.ErrFound, err) }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/check"
 	"sluice/internal/system/host"
@@ -82,47 +83,46 @@ func completeCodes(*cobra.Command, []string, string) ([]string, cobra.ShellCompD
 // lint finds all there is to say of a policy; the error is for what keeps it from
 // being looked at.
 func lint(cmd *cobra.Command, args []string, described string, offline bool) (file string, report check.Report, err error) {
-	line := pipeline{options: optionsOf(cmd), warn: cmd.ErrOrStderr(), offline: offline}
-	file, err = line.subject(cmd, args, described)
+	s := engine.Subject{Sources: sourcesOf(cmd, offline)}
+	file, err = subject(cmd, &s, args, described)
 	if err != nil {
 		findings, err := asFindings(err)
 		return file, check.Report{Findings: findings}, err
 	}
-	report, err = line.lint(cmd, file, described)
+	report, err = lintSubject(cmd, &s, described)
 	return file, report, err
 }
 
-func (p *pipeline) lint(cmd *cobra.Command, file, described string) (check.Report, error) {
-	o := p.options
-	facts, err := readFacts(cmd.Context(), described, o)
+func lintSubject(cmd *cobra.Command, s *engine.Subject, described string) (check.Report, error) {
+	facts, err := readFacts(cmd.Context(), described, optionsOf(cmd))
 	if err != nil {
 		return check.Report{}, err
 	}
 	if described == "" {
 		var patience time.Duration
-		if !p.offline && command.IsTerminal(cmd.OutOrStdout()) {
+		if !s.Sources.Offline && command.IsTerminal(cmd.OutOrStdout()) {
 			patience = lintPatience
 		}
 		tellUnread(cmd.ErrOrStderr(), &facts, func() { facts.ReadServers(cmd.Context(), patience) })
 	}
-	p.facts = facts
-	if err := p.resolve(cmd.Context(), file); err != nil {
+	s.Facts = facts
+	if err := s.Resolve(cmd.Context()); err != nil {
 		findings, err := asFindings(err)
 		return check.Report{Findings: findings}, err
 	}
-	report := check.Lint(p.resolved, facts, check.Options{
-		Open: func(name string) (io.ReadCloser, error) { return p.policy.Open(name) },
+	report := check.Lint(s.Resolved, facts, check.Options{
+		Open: func(name string) (io.ReadCloser, error) { return s.Policy.Open(name) },
 	})
 	if hasErrors(report.Findings) { // such a policy may have no program
 		return report, nil
 	}
-	results, err := p.expectations(cmd.Context())
+	results, err := s.Expectations()
 	if err != nil {
 		wrong, err := asFindings(err)
 		report.Findings = append(report.Findings, wrong...)
 		return report, err
 	}
-	report.Findings = append(report.Findings, asUnmet(p.policy, results)...)
+	report.Findings = append(report.Findings, asUnmet(s.Policy, results)...)
 	return report, nil
 }
 

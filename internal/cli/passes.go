@@ -139,6 +139,16 @@ func addProfile(cmd *cobra.Command) {
 	command.Must(cmd.RegisterFlagCompletionFunc("profile", command.Words(profileRunning, profileNone)))
 }
 
+// countersError says that a file holds no counters.
+type countersError struct{ file string }
+
+func (e *countersError) Error() string { return e.file + ": no counters" }
+
+// Hint is for command.Hinted.
+func (e *countersError) Hint(here string) string {
+	return "write them there with sluice status" + here + " --json"
+}
+
 // readProfile reads how often rules were hit from a file: what "sluice status
 // --json" printed, or one object of packets by counter.
 func readProfile(file string) (map[string]uint64, error) {
@@ -161,7 +171,7 @@ func readProfile(file string) (map[string]uint64, error) {
 	}
 	var out map[string]uint64
 	if err := json.Unmarshal(data, &out); err != nil || len(out) == 0 {
-		return nil, fmt.Errorf("%s: no counters\nhint: write them there with sluice status --json", file)
+		return nil, &countersError{file}
 	}
 	return out, nil
 }

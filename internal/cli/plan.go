@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -45,42 +46,19 @@ it, 2 bad use or bad input.`,
 			if err != nil {
 				return err
 			}
-			var notes []string
-			say := h.Note
-			h.Note = func(text string) { notes = append(notes, text) }
-			began := time.Now()
-			asked, err := begin(ctx, cmd, h, command.PolicyArgument(args))
+			r, err := request(cmd, args)
 			if err != nil {
 				return err
 			}
-			asked.line.priced = true
-			p, err := asked.finish(ctx)
+			plan, err := h.Plan(ctx, r)
 			if err != nil {
 				return err
 			}
-			h.Note = say
-			compiled := time.Since(began)
-			plan, err := h.Plan(ctx, p.input)
-			if err != nil {
-				return err
-			}
-			if plan.Times != nil {
-				plan.Times.Compiled(compiled)
-			}
-			plan.Notes = append(plan.Notes, notes...)
-			plan.Warnings = append(plan.Warnings, p.warnings...)
-			for _, r := range p.unmet {
-				plan.Warnings = append(plan.Warnings, r.Expectation.Pos.String()+": "+unmetWords(r))
-			}
-			if len(p.unmet) > 0 && plan.Refused == "" {
-				plan.Refused = plural(len(p.unmet), "expectation") + " of the policy would fail"
-			}
-			packets := asked.line.packetCosts(h.Backend)
 			if optionsOf(cmd).json {
-				err = command.PrintJSON(cmd.OutOrStdout(), planJSON{plan, packets})
+				err = command.PrintJSON(cmd.OutOrStdout(), plan)
 			} else {
 				all, _ := cmd.Flags().GetBool("all")
-				printPlan(cmd.OutOrStdout(), plan, all, func(w io.Writer) { packets.print(w, asked.line.costs) })
+				printPlan(cmd.OutOrStdout(), plan, all)
 			}
 			if err == nil && (!plan.Unchanged || plan.Refused != "") {
 				return command.ErrFound
@@ -95,18 +73,12 @@ it, 2 bad use or bad input.`,
 	return cmd
 }
 
-// planJSON is what --json prints.
-type planJSON struct {
-	*apply.Plan
-	Packets *packetCosts `json:"packets,omitempty"`
-}
-
-// print says what packets pay, in two lines of a plan.
-func (p *packetCosts) print(w io.Writer, by costs) {
+// printPrice says what packets pay, in two lines of a plan.
+func printPrice(w io.Writer, p *engine.Price, by engine.Costs) {
 	if p == nil {
 		return
 	}
-	fmt.Fprintf(w, "packet       about %.0f ns for the rules, in the mean, %s\n", p.NS, by.words())
+	fmt.Fprintf(w, "packet       about %.0f ns for the rules, in the mean, %s\n", p.NS, costWords(by))
 	var each []string
 	for _, c := range p.Classes {
 		each = append(each, fmt.Sprintf("%s %.0f ns", c.Class, c.NS))
@@ -114,7 +86,7 @@ func (p *packetCosts) print(w io.Writer, by costs) {
 	fmt.Fprintf(w, "packet       %s\n", strings.Join(each, "; "))
 }
 
-func printPlan(w io.Writer, p *apply.Plan, all bool, packets func(io.Writer)) {
+func printPlan(w io.Writer, p *engine.Plan, all bool) {
 	numbers := message.NewPrinter(language.English)
 	rules := p.Rules
 	switch {
@@ -169,7 +141,7 @@ func printPlan(w io.Writer, p *apply.Plan, all bool, packets func(io.Writer)) {
 	if p.Grace > 0 {
 		fmt.Fprintf(w, "grace        connections through this host have %s to send a packet, then what is not known is refused\n", time.Duration(p.Grace*float64(time.Second)))
 	}
-	packets(w)
+	printPrice(w, p.Packets, p.Costs)
 	printEnds(w, p.Ends)
 	for _, n := range p.Notes {
 		fmt.Fprintf(w, "%s         %s\n", command.Paint(w, "33", "note"), n)
@@ -221,7 +193,7 @@ func addressChange(numbers *message.Printer, s apply.SetChange) string {
 	return numbers.Sprintf(" (+%d -%d IPv4 addresses)", s.AddressesPlus, s.AddressesMinus)
 }
 
-func memoryText(p *apply.Plan) string {
+func memoryText(p *engine.Plan) string {
 	text := apply.Bytes(p.Cost.Memory)
 	if !p.Unchanged && p.Before.Memory > 0 {
 		text = fmt.Sprintf("%s now, %s while old and new are there, %s then",

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
-	"sluice/internal/engine/build"
+	"sluice/internal/engine"
 	"sluice/internal/program"
 	"sluice/internal/prove/query"
 	"sluice/internal/prove/reach"
@@ -105,19 +104,6 @@ func verdictsAsked(allowed, dropped bool) []program.Verdict {
 	return nil
 }
 
-// judged gives what a policy means for a host: its program, with what no
-// optimizer has touched that it need not have.
-func judged(ctx context.Context, line *pipeline, file string) (query.Compiled, error) {
-	if err := line.resolve(ctx, file); err != nil {
-		return query.Compiled{}, err
-	}
-	meant, err := build.Expected(line.resolved)
-	if err != nil {
-		return query.Compiled{}, err
-	}
-	return query.Compiled{Resolved: line.resolved, Program: meant}, nil
-}
-
 // queriedJSON is what "query --json" prints.
 type queriedJSON struct {
 	Policy  string         `json:"policy"`
@@ -132,16 +118,16 @@ func runQuery(cmd *cobra.Command, args []string, w query.Words, verdicts []progr
 	if err != nil {
 		return err
 	}
-	line := pipeline{options: o, facts: facts, warn: cmd.ErrOrStderr(), offline: true}
-	file, err := line.subject(cmd, args, described)
+	s := engine.Subject{Facts: facts, Sources: sourcesOf(cmd, true)}
+	file, err := subject(cmd, &s, args, described)
 	if err != nil {
 		return err
 	}
-	c, err := judged(cmd.Context(), &line, file)
+	c, err := s.Meaning(cmd.Context())
 	if err != nil {
 		return err
 	}
-	answers, err := query.Query(c, w, verdicts, line.geo)
+	answers, err := query.Query(c, w, verdicts, s.Sources.Countries)
 	if errors.Is(err, reach.ErrTooLarge) {
 		return fmt.Errorf("%w\nhint: ask about less, with --hook, --service, --from or --to", err)
 	}

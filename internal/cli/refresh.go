@@ -1,13 +1,9 @@
 package cli
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,10 +11,10 @@ import (
 
 	"sluice/internal/base/fetch"
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
-	"sluice/internal/prove/check"
 )
 
 func newRefresh() *cobra.Command {
@@ -76,22 +72,6 @@ had, is empty or damaged.`,
 	return cmd
 }
 
-// refreshJSON is what --json prints.
-type refreshJSON struct {
-	Lists []refreshedList `json:"lists"`
-	*apply.Refreshed
-	DryRun bool `json:"dry-run,omitempty"`
-}
-
-// refreshedList is what came of asking for one list.
-type refreshedList struct {
-	Set   string      `json:"set"`
-	URL   string      `json:"url"`
-	State lists.State `json:"state,omitempty"`
-	Error string      `json:"error,omitempty"`
-	Copy  time.Time   `json:"copy,omitzero"` // with Error: of when the copy is that is used
-}
-
 func runRefresh(cmd *cobra.Command, args []string) error {
 	ctx, stop := command.Interruptible(cmd)
 	defer stop()
@@ -100,13 +80,13 @@ func runRefresh(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	flags := cmd.Flags()
-	r := refreshing{cmd: cmd, host: h}
-	r.dryRun, _ = flags.GetBool("dry-run")
-	r.allowCut, _ = flags.GetBool("allow-cut")
-	r.force, _ = flags.GetBool("force")
-	out, err := r.run(ctx, args)
+	in := engine.Refreshing{Sets: args}
+	in.DryRun, _ = flags.GetBool("dry-run")
+	in.AllowCut, _ = flags.GetBool("allow-cut")
+	in.Force, _ = flags.GetBool("force")
+	out, err := h.Refresh(ctx, in)
 	if err != nil {
-		return err
+		return refused(err)
 	}
 	if optionsOf(cmd).json {
 		err = command.PrintJSON(cmd.OutOrStdout(), out)
@@ -116,194 +96,30 @@ func runRefresh(cmd *cobra.Command, args []string) error {
 	switch {
 	case err != nil:
 		return err
-	case out.Stopped && !r.dryRun:
+	case out.Stopped && !in.DryRun:
 		return command.Found("stopped: nothing was changed\nhint: --allow-cut goes on all the same")
 	case out.Stopped:
 		return command.ErrFound
 	}
-	return r.failure()
+	return notFetched(out.Failed)
 }
 
-// failure is what was wrong with lists: one whose size alone is, somebody has to
+// notFetched is what was wrong with lists: one whose size alone is, somebody has to
 // look at.
-func (r *refreshing) failure() error {
-	var errs []error
+func notFetched(errs []error) error {
 	onlySizes := true
-	for _, err := range r.failed {
+	for _, err := range errs {
 		var size *lists.SizeError
 		onlySizes = onlySizes && errors.As(err, &size)
-		errs = append(errs, err)
 	}
 	err := errors.Join(errs...)
 	if err != nil && onlySizes {
-		return command.Found("refused: " + err.Error())
+		return asFound(fmt.Errorf("refused: %w", err))
 	}
 	return err
 }
 
-type refreshing struct {
-	cmd                     *cobra.Command
-	host                    *apply.Host
-	dryRun, allowCut, force bool
-	failed                  []error // of lists that could not be had
-}
-
-func (r *refreshing) run(ctx context.Context, names []string) (*refreshJSON, error) {
-	o := optionsOf(r.cmd)
-	base, err := filepath.Abs(o.stateDir)
-	if err != nil {
-		return nil, err
-	}
-	o.stateDir = base
-	g, texts, err := r.host.RunningPolicy()
-	if err != nil {
-		return nil, err
-	}
-	line := pipeline{options: o, warn: r.cmd.ErrOrStderr(), profile: g.Profile, without: g.Without}
-	line.costs = o.costs()
-	if line.costs.ignored != "" {
-		r.host.Note(line.costs.ignored)
-	}
-	r.host.Backend = o.nftables(line.costs.options()...)
-	if line.policy, err = policy.LoadTexts(g.Policy, texts); err != nil {
-		return nil, fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
-	}
-	line.policy.Dir = g.Dir
-	if err := json.Unmarshal(g.Facts, &line.facts); err != nil {
-		return nil, fmt.Errorf("read the facts of generation %d: %w", g.Number, err)
-	}
-	store := lists.Store{Dir: filepath.Join(base, "lists"), Context: ctx, Child: fetchRanges, Unconfined: once(r.host.Note)}
-	staging := store.Stage()
-	defer staging.Discard()
-	out := &refreshJSON{Lists: []refreshedList{}, Refreshed: &apply.Refreshed{Generation: g.Number, Unchanged: true}, DryRun: r.dryRun}
-	due, err := dueLists(store, line.policy, names)
-	if err != nil || len(due) == 0 {
-		return out, err
-	}
-	for _, s := range due {
-		out.Lists = append(out.Lists, r.fetch(ctx, staging, s))
-	}
-	prepared, err := r.prepare(ctx, &line, staging, g)
-	if err != nil {
-		return nil, err
-	}
-	if prepared != nil {
-		if out.Refreshed, err = r.host.Refresh(ctx, *prepared); err != nil {
-			return nil, refused(err)
-		}
-	}
-	if !r.dryRun && !out.Stopped {
-		err = staging.Keep()
-	}
-	return out, err
-}
-
-// dueLists are the sets whose lists are to be asked for.
-func dueLists(store lists.Store, p *policy.Policy, names []string) ([]*policy.Set, error) {
-	var out []*policy.Set
-	var all []string
-	for _, s := range p.Sets {
-		if s.URL == nil {
-			continue
-		}
-		all = append(all, s.Name)
-		if len(names) > 0 {
-			if slices.Contains(names, s.Name) {
-				out = append(out, s)
-			}
-			continue
-		}
-		due, err := store.Due(s.URL.Text, s.Refresh)
-		if err != nil {
-			return nil, err
-		}
-		if due {
-			out = append(out, s)
-		}
-	}
-	for _, name := range names {
-		if !slices.Contains(all, name) {
-			hint := "it has none"
-			if len(all) > 0 {
-				hint = "it has: " + strings.Join(all, ", ")
-			}
-			return nil, fmt.Errorf("the policy that runs has no set %q with a url\nhint: %s", name, hint)
-		}
-	}
-	return out, nil
-}
-
-// fetch asks for one list. One that cannot be had keeps the others from nothing.
-func (r *refreshing) fetch(ctx context.Context, staging *lists.Staging, s *policy.Set) refreshedList {
-	out := refreshedList{Set: s.Name, URL: fetch.Redact(s.URL.Text)}
-	state, err := staging.Fetch(ctx, s.URL.Text, r.force)
-	if err != nil {
-		out.Error = err.Error()
-		if at, there := staging.Copied(s.URL.Text); there {
-			out.Copy = at
-		}
-		r.failed = append(r.failed, fmt.Errorf("set %s: %w", s.Name, err))
-	}
-	out.State = state
-	return out
-}
-
-// prepare compiles the policy with the new lists; nil where they say what the
-// old ones did.
-func (r *refreshing) prepare(ctx context.Context, line *pipeline, staging *lists.Staging, g *apply.Generation) (*apply.Refreshing, error) {
-	line.staging = staging
-	if err := line.resolve(ctx, g.Policy); err != nil {
-		return nil, err
-	}
-	others, changed, known := g.ChangedInputs(line.resolved.Inputs)
-	switch {
-	case !known:
-		return nil, fmt.Errorf("generation %d was applied by an older sluice, which did not write down what it was made of\nhint: sluice apply%s %s", g.Number, command.HereArguments(r.cmd), g.Policy)
-	case len(others) > 0:
-		return nil, fmt.Errorf("not only lists have changed since generation %d was applied: %s\n  nothing changed\nhint: sluice apply%s %s takes all of it", g.Number, strings.Join(others, ", "), command.HereArguments(r.cmd), g.Policy)
-	case !changed:
-		return nil, nil
-	}
-	if err := r.check(ctx, line); err != nil {
-		return nil, err
-	}
-	built, err := line.build(r.host.Backend, line.options.capabilities(ctx))
-	if err != nil {
-		return nil, err
-	}
-	results, err := line.expectationsOf(ctx, built.Expected)
-	if err != nil {
-		return nil, err
-	}
-	for _, u := range unmet(results) {
-		warn(r.cmd.ErrOrStderr(), u.Expectation.Pos.String()+": "+unmetWords(u))
-	}
-	return &apply.Refreshing{
-		Input: apply.Input{
-			Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: g.Profile, Without: g.Without, Sources: line.resolved.Inputs,
-			SSHClients: apply.SSHClients(line.facts.WithSSHClientsNow()), Memory: apply.FreeMemory(),
-		},
-		Generation: g.Number, AllowCut: r.allowCut, DryRun: r.dryRun,
-	}, nil
-}
-
-// check tells of what check warns of under the new lists, on the host as it is
-// now.
-func (r *refreshing) check(ctx context.Context, line *pipeline) error {
-	facts, err := readFacts(ctx, "", line.options)
-	if err != nil {
-		return err
-	}
-	findings := check.Run(line.resolved, facts)
-	for _, f := range findings {
-		if f.Severity == check.Warning {
-			warn(r.cmd.ErrOrStderr(), f.Pos.String()+": "+f.Message)
-		}
-	}
-	return check.Errors(findings)
-}
-
-func printRefresh(w io.Writer, r *refreshJSON) {
+func printRefresh(w io.Writer, r *engine.Refreshed) {
 	if len(r.Lists) == 0 {
 		fmt.Fprintln(w, "no list is due")
 		return

@@ -51,7 +51,7 @@ a bridge; 2 bad use, or nothing could be done.`,
 			var drift *apply.DriftError
 			switch {
 			case errors.As(err, &closed) && closed.Err == nil, errors.As(err, &drift):
-				return command.Found(err.Error())
+				return asFound(err)
 			case err != nil:
 				return unreadable(err)
 			}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -35,7 +34,7 @@ to, or loading failed: what ran then stays.`,
 			if len(args) > 0 {
 				var err error
 				if n, err = strconv.Atoi(args[0]); err != nil || n < 1 {
-					return fmt.Errorf("%q is not the number of a generation\nhint: sluice history lists them", args[0])
+					return noGeneration(cmd, args[0])
 				}
 			}
 			ctx, stop := command.Interruptible(cmd)
@@ -51,11 +50,7 @@ to, or loading failed: what ran then stays.`,
 			if n == apply.Before && !cmd.Flags().Changed("confirm") {
 				o.Confirm = 0 // what ran before is the known good
 			}
-			facts, err := readFacts(ctx, "", optionsOf(cmd))
-			if err != nil {
-				return err
-			}
-			out, err := h.Rollback(ctx, n, o, apply.SSHClients(facts))
+			out, err := h.Rollback(ctx, n, o)
 			if err != nil {
 				return refused(err)
 			}

@@ -16,8 +16,8 @@ import (
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/addrset"
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
-	"sluice/internal/engine/build"
 	"sluice/internal/engine/shadow"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
@@ -69,7 +69,7 @@ Exit status: 0 nothing would have been dropped or rejected, 1 something would,
 // candidate is a policy as a shadow.
 type candidate struct {
 	file     string
-	line     pipeline
+	prepared *engine.Preparation
 	legend   *shadow.Legend
 	artifact backend.Artifact
 }
@@ -117,14 +117,19 @@ func prepareShadow(ctx context.Context, cmd *cobra.Command, file string) (*candi
 	if err != nil {
 		return nil, err
 	}
-	p, err := begin(ctx, cmd, h, file)
+	r, err := request(cmd, []string{file})
 	if err != nil {
 		return nil, err
 	}
-	if err := p.line.resolve(ctx, file); err != nil {
+	p, err := h.Prepare(ctx, r)
+	if err != nil {
 		return nil, err
 	}
-	findings := check.Run(p.line.resolved, p.line.facts)
+	resolved, err := p.Sources.Resolve(ctx, p.Policy, p.Facts)
+	if err != nil {
+		return nil, err
+	}
+	findings := check.Run(resolved, p.Facts)
 	if err := check.Errors(findings); err != nil {
 		return nil, err
 	}
@@ -141,8 +146,8 @@ func prepareShadow(ctx context.Context, cmd *cobra.Command, file string) (*candi
 	// What base chains are for is to see every packet, whatever the passes make of
 	// the rest; and rules stay in the order of the policy.
 	var legend *shadow.Legend
-	counting, err := build.Program(p.line.resolved, build.Options{
-		Can: p.can, Without: append(p.line.without, "base-chains", "terminal"),
+	counting, err := engine.Program(resolved, p.Can, engine.Options{
+		Without: append(p.Without, "base-chains", "terminal"),
 		Compiled: func(compiled *program.Program, _ *optimize.Options) (*program.Program, error) {
 			counting, l, err := shadow.Counting(compiled, banned)
 			if legend = l; err == nil && len(l.Hooks) == 0 {
@@ -157,18 +162,18 @@ func prepareShadow(ctx context.Context, cmd *cobra.Command, file string) (*candi
 	if err := shadow.Checked(counting); err != nil {
 		return nil, err
 	}
-	if c.artifact, err = p.host.Backend.Lower(counting, p.can); err != nil {
+	if c.artifact, err = p.Backend.Lower(counting, p.Can); err != nil {
 		return nil, err
 	}
 	for _, n := range c.artifact.Notes() {
 		h.Note(apply.NoteText(n))
 	}
-	c.line, c.legend = p.line, legend
+	c.prepared, c.legend = p, legend
 	return c, nil
 }
 
 // bannedByCommand is what "sluice ban" bans at this moment.
-func bannedByCommand(ctx context.Context, h *apply.Host) (addrset.Set, error) {
+func bannedByCommand(ctx context.Context, h *engine.Host) (addrset.Set, error) {
 	list, err := h.Bans(ctx)
 	if err != nil {
 		return addrset.Set{}, err

@@ -20,7 +20,7 @@ import (
 // services by the built-in list and the policy's own.
 func (c *candidate) names(errOut io.Writer) shadow.Names {
 	out := shadow.Names{Service: c.service()}
-	database, err := c.line.geo()
+	database, err := c.prepared.Sources.Countries()
 	if err != nil {
 		warn(errOut, fmt.Sprintf("the countries of sources are not known: %v", err))
 		return out
@@ -39,7 +39,7 @@ const protocolICMPv6 = 58
 
 // service names services as the policy would.
 func (c *candidate) service() func(protocol, port int) (string, string) {
-	known := append(c.line.policy.Services[:len(c.line.policy.Services):len(c.line.policy.Services)], policy.Builtin()...)
+	known := append(c.prepared.Policy.Services[:len(c.prepared.Policy.Services):len(c.prepared.Policy.Services)], policy.Builtin()...)
 	return func(protocol, port int) (string, string) {
 		if protocol == protocolICMPv6 {
 			return "icmpv6", ""

@@ -11,7 +11,6 @@ import (
 
 	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
-	"sluice/internal/engine/shadow"
 )
 
 func newStatus() *cobra.Command {
@@ -42,10 +41,6 @@ the state cannot say any more what was meant; 2 bad use, or it could not be read
 			if err != nil {
 				return unreadable(err)
 			}
-			if s.Shadow, err = shadow.Runs(); err != nil {
-				return err
-			}
-			findEdited(s)
 			if optionsOf(cmd).json {
 				err = command.PrintJSON(cmd.OutOrStdout(), s)
 			} else {
@@ -70,7 +65,7 @@ the state cannot say any more what was meant; 2 bad use, or it could not be read
 func unreadable(err error) error {
 	var e *apply.UnreadableError
 	if errors.As(err, &e) {
-		return command.Found(err.Error())
+		return asFound(err)
 	}
 	return err
 }

@@ -63,7 +63,7 @@ brought in, or nothing ran and the host is closed; 2 bad use, or it could not be
 			var closed *apply.ClosedError
 			var drift *apply.DriftError
 			if errors.As(err, &left) || errors.As(err, &closed) && closed.Err == nil || errors.As(err, &drift) {
-				return command.Found(err.Error())
+				return asFound(err)
 			}
 			return unreadable(err)
 		},

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
-	"sluice/internal/language/policy"
+	"sluice/internal/engine"
 	"sluice/internal/prove/expect"
 )
 
@@ -49,17 +49,17 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o := optionsOf(cmd)
-			line := pipeline{options: o, warn: cmd.ErrOrStderr(), offline: offline}
+			s := engine.Subject{Sources: sourcesOf(cmd, offline)}
 			for i, name := range files { // reading what runs may leave this folder
 				if full, err := filepath.Abs(name); err == nil && len(args) == 0 {
 					files[i] = full
 				}
 			}
-			file, err := line.subject(cmd, args, described)
+			file, err := subject(cmd, &s, args, described)
 			if err != nil {
 				return err
 			}
-			p := line.policy
+			p := s.Policy
 			for _, name := range files {
 				if err := p.ReadExpectations(name); err != nil {
 					return err
@@ -72,12 +72,12 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 			if err != nil {
 				return err
 			}
-			line.facts = facts
-			c, err := judged(cmd.Context(), &line, file)
+			s.Facts = facts
+			c, err := s.Meaning(cmd.Context())
 			if err != nil {
 				return err
 			}
-			results, err := proved(expect.Judge(c, line.geo))
+			results, err := expect.Judge(c, s.Sources.Countries)
 			if err != nil {
 				return err
 			}
@@ -218,7 +218,7 @@ func failuresText(list []expect.Failure, indent string) string {
 // failureText says of packets what they meet, by which line, and which they are.
 func failureText(f expect.Failure, indent string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s by %s\n", indent, verdictDone[f.Verdict], decidedBy(f))
+	fmt.Fprintf(&b, "%s%s by %s\n", indent, f.Done(), f.By())
 	for i, t := range f.Traffic {
 		if i == shownClasses {
 			fmt.Fprintf(&b, "%s  and %s of packets more\n", indent, plural(len(f.Traffic)-i, "class"))
@@ -228,13 +228,4 @@ func failureText(f expect.Failure, indent string) string {
 	}
 	fmt.Fprintf(&b, "%s  for example %s", indent, expect.PacketText(f.Witness))
 	return b.String()
-}
-
-var verdictDone = map[policy.Action]string{policy.Allow: "allowed", policy.Drop: "dropped", policy.Reject: "rejected"}
-
-func decidedBy(f expect.Failure) string {
-	if f.Pos.Line == 0 {
-		return "no line: " + f.Why
-	}
-	return f.Pos.String() + ": " + f.Text
 }

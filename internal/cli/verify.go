@@ -12,8 +12,8 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
-	"sluice/internal/engine/build"
 	"sluice/internal/engine/verify"
 	"sluice/internal/program"
 	"sluice/internal/system/host"
@@ -162,17 +162,15 @@ func runVerify(cmd *cobra.Command, args []string) error {
 }
 
 // meantBy compiles a policy with only the passes of the optimizer that it needs.
-func meantBy(ctx context.Context, cmd *cobra.Command, h *apply.Host, facts host.Facts, file string) (*program.Program, error) {
-	p, err := loadPolicy(cmd.InOrStdin(), file)
+func meantBy(ctx context.Context, cmd *cobra.Command, h *engine.Host, facts host.Facts, file string) (*program.Program, error) {
+	p, err := engine.Load(cmd.InOrStdin(), file)
 	if err != nil {
 		return nil, err
 	}
 	h.Pristine(&facts)
-	line := pipeline{options: optionsOf(cmd), facts: facts, policy: p, warn: cmd.ErrOrStderr()}
-	if err := line.resolve(ctx, file); err != nil {
-		return nil, err
-	}
-	return build.Expected(line.resolved)
+	s := engine.Subject{Policy: p, Facts: facts, Sources: sourcesOf(cmd, false)}
+	c, err := s.Meaning(ctx)
+	return c.Program, err
 }
 
 // unprovedChains are those of other tools that can do something about a packet or a

@@ -1,5 +1,3 @@
-// Package engine is the one door from a policy to what a kernel runs, and to the host that it
-// runs on. The commands call it.
 package engine
 
 import (

@@ -47,11 +47,11 @@ func fail(cmd *cobra.Command, args []string, err error, out *counted, errOut io.
 	if measures(cmd) && errors.Is(err, context.Canceled) {
 		status, err = 130, errors.New("interrupted")
 	}
-	text := strings.TrimRight(badUse(cmd, plainWords(err.Error())), "\n")
+	text := strings.TrimRight(badUse(cmd, plainWords(Hinted(err, HereArguments(cmd)))), "\n")
 	if errors.Is(err, fs.ErrNotExist) && strings.Contains(text, DefaultPolicy+": ") {
 		text += "\nhint: sluice init > " + DefaultPolicy + " writes a first one; or name another FILE"
 	}
-	text = styleHints(cmd, text)
+	text = styleHints(text)
 	if wantsJSON(cmd, args) && out.bytes == 0 && text != "" {
 		// Standard output that is closed leaves standard error.
 		_ = PrintJSON(out, failureJSON{text, status})
@@ -186,13 +186,12 @@ func meantFlag(cmd *cobra.Command, word string) string {
 	return "did you mean --" + name + "?"
 }
 
-// styleHints begins every hint at the margin, as check does, and gives the
-// commands that hints name the flags of this one.
-func styleHints(cmd *cobra.Command, text string) string {
+// styleHints begins every hint at the margin, as check does.
+func styleHints(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		if hint := strings.TrimLeft(line, " "); i > 0 && strings.HasPrefix(hint, "hint:") {
-			lines[i] = CommandsHere(cmd, hint)
+			lines[i] = hint
 		}
 	}
 	return strings.Join(lines, "\n")
@@ -202,7 +201,7 @@ func styleHints(cmd *cobra.Command, text string) string {
 // messages name in parentheses as what runs.
 var stateCommand = regexp.MustCompile(`(^|[^(\w])(sluice (?:status|restore|remove|confirm|rollback|history|unban|refresh))\b`)
 
-// CommandsHere makes the commands that a text names work where this one does.
+// CommandsHere makes the commands that a note names work where this one does.
 func CommandsHere(cmd *cobra.Command, text string) string {
 	flags := strings.ReplaceAll(HereArguments(cmd), "$", "$$")
 	return stateCommand.ReplaceAllString(text, "${1}${2}"+flags)

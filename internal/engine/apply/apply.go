@@ -185,7 +185,7 @@ func (s *session) describe(out *Outcome) {
 type WaitingError struct{ Pending *Pending }
 
 func (e *WaitingError) Error() string {
-	return fmt.Sprintf("generation %d waits for a confirmation (%.0fs left)\n  nothing changed\n  hint: give --confirm to try this one too, or --no-confirm to keep this one for good",
+	return fmt.Sprintf("generation %d waits for a confirmation (%.0fs left)\n  nothing changed",
 		e.Pending.Generation, math.Ceil(e.Pending.Left().Seconds()))
 }
 
@@ -367,7 +367,7 @@ func NoteText(n program.Note) string {
 func (h *Host) Confirm(ctx context.Context) (int, error) {
 	overdue := h.overdue()
 	if overdue == nil && !h.known() {
-		return 0, fmt.Errorf("%w\n  hint: sluice status says what runs", errNothingPending)
+		return 0, remedied(SeeRunning, errNothingPending)
 	}
 	s, ctx, err := h.open(ctx)
 	var busy *BusyError
@@ -384,15 +384,15 @@ func (h *Host) Confirm(ctx context.Context) (int, error) {
 	case s.keptNow:
 		return s.cur.Running, nil
 	case s.late != nil:
-		return 0, fmt.Errorf("%w\n  hint: apply it again", &LateError{Pending: s.late})
+		return 0, remedied(ApplyAgain, &LateError{Pending: s.late})
 	case p == nil && overdue != nil && s.cur.Running == overdue.Previous:
-		return 0, fmt.Errorf("%w\n  hint: apply it again", &LateError{Pending: overdue})
+		return 0, remedied(ApplyAgain, &LateError{Pending: overdue})
 	case p == nil && s.lastExpired() != "":
-		return 0, fmt.Errorf("%w: %s\n  hint: apply it again", errNothingPending, s.lastExpired())
+		return 0, remedied(ApplyAgain, fmt.Errorf("%w: %s", errNothingPending, s.lastExpired()))
 	case p == nil:
-		return 0, fmt.Errorf("%w\n  hint: sluice status says what runs", errNothingPending)
+		return 0, remedied(SeeRunning, errNothingPending)
 	case p.Left() == 0:
-		return 0, fmt.Errorf("%w\n  hint: %s", &LateError{Pending: p, Err: s.lateErr}, wayOut)
+		return 0, remedied(SeeKernel, &LateError{Pending: p, Err: s.lateErr})
 	}
 	return s.cur.Running, s.confirm(ctx)
 }

@@ -32,21 +32,21 @@ func (s store) newest(kinds ...string) (out *became) {
 	return out
 }
 
-// nothingBoots says why no policy is loaded at boot, and the way back, as part of a
-// sentence and a hint.
-func (s store) nothingBoots() (why, hint string) {
+// nothingBoots says in a sentence why no policy is loaded at boot, and the way back.
+func (s store) nothingBoots(sentence string) error {
 	last := s.newest(confirmed)
 	if last == nil {
-		return "no policy was ever confirmed", "apply one"
+		return remedied(ApplyOne, fmt.Errorf(sentence, "no policy was ever confirmed"))
 	}
-	why, hint = "no policy is confirmed any more", "apply it again, or sluice rollback to a generation of sluice history"
+	why, out := "no policy is confirmed any more", RemedyError{Remedy: ApplyAgainOrGoBack}
 	if gone := s.newest(removed); gone != nil {
 		why = "the policy was removed at " + gone.at.Local().Format(time.DateTime)
 	}
 	if !last.generation.Closed {
-		hint = fmt.Sprintf("apply it again, or sluice rollback %d", last.generation.Number)
+		out.Remedy, out.Generation = ApplyAgainOrGoTo, last.generation.Number
 	}
-	return why, hint
+	out.Err = fmt.Errorf(sentence, why)
+	return &out
 }
 
 // lastExpired says which generation was taken back since nobody confirmed it; "" where

@@ -111,7 +111,7 @@ func (s *session) goBack(ctx context.Context, j *journal, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goBackTime)
 	defer cancel()
 	if err := s.forget(ctx, j); err != nil {
-		return fmt.Errorf("%w\n  going back failed too: %w\n  hint: %s", cause, err, wayOut)
+		return remedied(SeeKernel, fmt.Errorf("%w\n  going back failed too: %w", cause, err))
 	}
 	before := nameOf(j.From.Generation, j.From.Mark)
 	if j.Unmarked {
@@ -120,10 +120,7 @@ func (s *session) goBack(ctx context.Context, j *journal, cause error) error {
 	return fmt.Errorf("%w\n  nothing changed: the kernel holds %s, as before", cause, before)
 }
 
-const (
-	goBackTime = 2 * time.Minute
-	wayOut     = "sluice status says what the kernel holds; sluice restore loads the last confirmed policy, sluice remove takes everything away"
-)
+const goBackTime = 2 * time.Minute
 
 // forget undoes what a change did: the rules, where the switch was made, and
 // else what was filled in for it; sysctls; the generation made for it.

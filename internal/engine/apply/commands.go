@@ -301,7 +301,7 @@ func (s *session) banDrift(ctx context.Context, a backend.Artifact) ([]backend.D
 }
 
 // errNoBans says why nothing can be banned by command now.
-var errNoBans = errors.New("no policy runs that could ban anything\n  hint: apply one that has input, forward or output")
+var errNoBans = remedied(ApplyPolicing, errors.New("no policy runs that could ban anything"))
 
 // running is what commands that ban need: the policy that runs, and that it
 // really does.
@@ -321,7 +321,7 @@ func (s *session) running(ctx context.Context) (*commands, error) {
 		return nil, err
 	}
 	if mark != g.Mark {
-		return nil, fmt.Errorf("generation %d should run, but its rules are gone, so nothing can be banned\n  hint: sluice restore loads the confirmed policy", g.Number)
+		return nil, remedied(RestoreConfirmed, fmt.Errorf("generation %d should run, but its rules are gone, so nothing can be banned", g.Number))
 	}
 	c, err := s.commands(g)
 	if err != nil {
@@ -334,7 +334,7 @@ func (s *session) running(ctx context.Context) (*commands, error) {
 		}
 	}
 	if !c.Room() {
-		return nil, fmt.Errorf("%s, which runs, has no place for bans by command: it has neither input nor forward nor output, or was compiled by an older sluice\n  hint: apply it again with such a section", g.Policy)
+		return nil, remedied(ApplyAgainPolicing, fmt.Errorf("%s, which runs, has no place for bans by command: it has neither input nor forward nor output, or was compiled by an older sluice", g.Policy))
 	}
 	return c, nil
 }

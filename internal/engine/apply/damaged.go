@@ -31,7 +31,7 @@ func (e *UnreadableError) Error() string {
 	default:
 		text += "\n  rules of Sluice's run, and whether they are still its own cannot be told: sluice restore would close the host but for ssh"
 	}
-	return text + "\n  the next boot " + e.Boots + "\n  hint: apply the policy again, which writes it anew"
+	return text + "\n  the next boot " + e.Boots
 }
 
 func (e *UnreadableError) Unwrap() error { return e.Cause }
@@ -68,7 +68,7 @@ func (s *session) stands(ctx context.Context, n int, cause error) error {
 	}
 	e := s.unreadable(ctx, nil, cause)
 	e.Left = true
-	logCritical(e.Error())
+	logCritical(s.words(e))
 	return e
 }
 

@@ -57,22 +57,20 @@ func (l LockedOut) String() string {
 
 func (e *LockOutError) Error() string {
 	var b strings.Builder
-	hint := ""
 	for i, p := range e.SSHClients {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
 		b.WriteString(p.String())
-		switch {
-		case !p.SSHClient.carries():
-			hint = "allow ssh from there"
-		case hint == "":
-			hint = "allow the tunnel's own packets"
-		}
 	}
 	b.WriteString("\n  nothing changed")
-	fmt.Fprintf(&b, "\n  hint: %s, or give --force, which takes the policy back unless it is confirmed in time", hint)
 	return b.String()
+}
+
+// BySSH says that somebody's own ssh connections would be refused, and not a tunnel's
+// packets alone.
+func (e *LockOutError) BySSH() bool {
+	return slices.ContainsFunc(e.SSHClients, func(p LockedOut) bool { return !p.SSHClient.carries() })
 }
 
 // names lists who is locked out, each once.
@@ -193,7 +191,7 @@ func answerTo(first packet.Packet) packet.Packet {
 type MemoryError struct{ Need, Available uint64 }
 
 func (e *MemoryError) Error() string {
-	return fmt.Sprintf("this policy takes about %s of kernel memory while it is loaded, of %s that are free\n  nothing changed\n  hint: --force loads it all the same",
+	return fmt.Sprintf("this policy takes about %s of kernel memory while it is loaded, of %s that are free\n  nothing changed",
 		Bytes(e.Need), Bytes(e.Available))
 }
 

@@ -33,6 +33,9 @@ type Host struct {
 	Watcher  []string
 	Progress func(Progress)    // may be nil
 	Note     func(text string) // may be nil; what the caller should read at once
+	// Words is the text of an error where it is in a note, in a result or in the log of
+	// the machine, with what to do about it; nil: what it says itself.
+	Words func(error) string
 	// Capabilities asks what the kernel can do; needed where a generation is
 	// lowered anew, without interfaces that are not there. May be nil.
 	Capabilities func(context.Context) backend.Capabilities
@@ -79,9 +82,22 @@ func (h *Host) point(name string) {
 }
 
 func (h *Host) note(format string, args ...any) {
-	if h.Note != nil {
-		h.Note(fmt.Sprintf(format, args...))
+	if h.Note == nil {
+		return
 	}
+	for i, a := range args {
+		if err, is := a.(error); is {
+			args[i] = h.words(err)
+		}
+	}
+	h.Note(fmt.Sprintf(format, args...))
+}
+
+func (h *Host) words(err error) string {
+	if h.Words != nil {
+		return h.Words(err)
+	}
+	return err.Error()
 }
 
 func (h *Host) progress(p Progress) {
@@ -164,7 +180,7 @@ func (h *Host) openToRead(ctx context.Context) (*session, context.Context, error
 
 func needRoot() error {
 	if os.Geteuid() != 0 {
-		return errors.New("this needs root\n  hint: run it with sudo")
+		return remedied(BeRoot, errors.New("this needs root"))
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (e *BusyError) Error() string {
 	if who == "" {
 		who = "another sluice"
 	}
-	return who + " is changing the firewall\n  hint: wait for it, or give --wait a longer time"
+	return who + " is changing the firewall"
 }
 
 // lock is an flock(2) on the state directory, which is there whatever the disk takes,

@@ -17,11 +17,13 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/addrset"
-	"sluice/internal/engine/build"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/language/bans"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/program"
+	"sluice/internal/program/compile"
+	"sluice/internal/program/optimize"
 	"sluice/internal/prove/check"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/netns"
@@ -79,14 +81,29 @@ func (o *oneOfMany) built(ctx context.Context, port int) (in Input, err error) {
 	if err := check.Errors(check.Run(resolved, facts)); err != nil {
 		return in, err
 	}
-	b, err := build.Build(resolved, o.Backend, build.Options{Can: o.can})
+	compiled := func(without ...string) (*program.Program, error) {
+		p, err := compile.Compile(resolved)
+		if err != nil {
+			return nil, err
+		}
+		return p, optimize.Run(p, optimize.Options{Without: without, NoElementCounters: o.can[backend.SetElementCounters] == backend.No})
+	}
+	loaded, err := compiled()
 	if err != nil {
 		return in, err
 	}
-	settings, _ := Settings(b.Program)
+	expected, err := compiled(optimize.Optional()...)
+	if err != nil {
+		return in, err
+	}
+	artifact, err := o.Backend.Lower(loaded, o.can)
+	if err != nil {
+		return in, err
+	}
+	settings, _ := Settings(loaded)
 	return Input{
 		Policy: "policy.yaml", Files: []Source{sourceOf("policy.yaml", []byte(o.policy(port)))},
-		Program: b.Program, Expected: b.Expected, Artifact: b.Artifact, Facts: facts, Sysctls: settings,
+		Program: loaded, Expected: expected, Artifact: artifact, Facts: facts, Sysctls: settings,
 		Inputs: fmt.Sprint("inputs of ", port), Sources: resolved.Inputs,
 	}, nil
 }

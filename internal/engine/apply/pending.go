@@ -28,10 +28,10 @@ func (s *session) newPending(j *journal, wait time.Duration) (*Pending, error) {
 		previous = s.cur.Pending.Previous
 	}
 	if previous == 0 && j.From.Mark != "" && s.cur.Pending == nil {
-		return nil, fmt.Errorf("a policy runs that this state directory does not know (%s), so it could not return\n  hint: apply with --no-confirm, or sluice remove first", j.From.Mark)
+		return nil, remedied(ApplyUnconfirmedOrRemove, fmt.Errorf("a policy runs that this state directory does not know (%s), so it could not return", j.From.Mark))
 	}
 	if _, _, err := s.artifact(previous); err != nil {
-		return nil, fmt.Errorf("what runs now could not return: %w\n  hint: apply with --no-confirm", err)
+		return nil, remedied(ApplyUnconfirmed, fmt.Errorf("what runs now could not return: %w", err))
 	}
 	var token [8]byte
 	_, _ = rand.Read(token[:]) // never fails, says its documentation

@@ -100,12 +100,12 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	if g, err := s.generation(s.cur.Running); out.From != 0 && err == nil {
 		out.Policy = g.Policy
 		if g.Closed {
-			out.Warnings = append(out.Warnings, (&ClosedRunsError{g.Number}).Error())
+			out.Warnings = append(out.Warnings, s.words(&ClosedRunsError{g.Number}))
 		}
 		out.Choices = choiceChanges(g.Choices, in.Artifact)
 		name = fmt.Sprintf("generation %d", g.Number)
 		if old, err = s.program(g); err != nil {
-			out.Notes = append(out.Notes, "what runs cannot be read, so everything counts as new: "+err.Error())
+			out.Notes = append(out.Notes, "what runs cannot be read, so everything counts as new: "+s.words(err))
 			old = &program.Program{}
 		}
 	}
@@ -128,7 +128,7 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 		}
 		out.Times = expected(out, read)
 		if out.Ends, err = endedFlows(in.Program); err != nil {
-			out.Notes = append(out.Notes, "which flows the bans end cannot be told: "+err.Error())
+			out.Notes = append(out.Notes, "which flows the bans end cannot be told: "+s.words(err))
 		}
 	} else {
 		out.Added = backend.Cost{}
@@ -141,7 +141,7 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	var memory *MemoryError
 	switch {
 	case errors.As(err, &lock), errors.As(err, &memory):
-		out.Refused = err.Error()
+		out.Refused = s.words(err)
 	case err != nil:
 		return nil, err
 	}

@@ -35,7 +35,6 @@ func (e *DisprovedError) Error() string {
 		}
 		fmt.Fprintf(&b, "\n  %s: meant %s (%s), the kernel %s (%s)", d.Packet, d.Expected.Verdict, d.Expected.By, d.Kernel.Verdict, d.Kernel.By)
 	}
-	b.WriteString("\n  hint: this is a fault of sluice's, please report it with the policy; --no-verify loads it all the same")
 	return b.String()
 }
 
@@ -191,7 +190,7 @@ type Verified struct {
 var errNoReader = errors.New("this backend cannot say what the kernel's rules mean")
 
 // errNothingRuns is for a proof of nothing.
-var errNothingRuns = errors.New("no policy runs\n  hint: sluice apply loads one, sluice verify FILE names the one to compare with")
+var errNothingRuns = remedied(NamePolicy, errors.New("no policy runs"))
 
 // nothingToProve is why there is no policy to hold the kernel against.
 func (s *session) nothingToProve(ctx context.Context) error {
@@ -203,7 +202,7 @@ func (s *session) nothingToProve(ctx context.Context) error {
 	if err != nil || mark == "" && empty {
 		return cmp.Or(err, errNothingRuns)
 	}
-	return fmt.Errorf("rules of Sluice's run that this state does not know (%s), so there is nothing to hold them against\n  hint: sluice verify FILE names the policy to compare with; apply a policy, or sluice remove", cmp.Or(mark, "without a mark"))
+	return remedied(NamePolicyOrReplace, fmt.Errorf("rules of Sluice's run that this state does not know (%s), so there is nothing to hold them against", cmp.Or(mark, "without a mark")))
 }
 
 // Verify proves that the kernel does with every packet what a policy means: that of

@@ -34,7 +34,7 @@ type Refreshed struct {
 }
 
 // ErrNoPolicy is that none of Sluice's runs.
-var ErrNoPolicy = errors.New("no policy runs\n  hint: apply one")
+var ErrNoPolicy = remedied(ApplyOne, errors.New("no policy runs"))
 
 // RunningPolicy is the generation that runs and its texts, by the names that
 // their files had; a *ClosedRunsError where that is the closed policy. It takes no lock.
@@ -71,10 +71,10 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	}
 	defer s.close()
 	if s.cur.Running != in.Generation {
-		return nil, fmt.Errorf("another policy was applied meanwhile: generation %d\n  nothing changed\n  hint: sluice refresh again", s.cur.Running)
+		return nil, remedied(RefreshAgain, fmt.Errorf("another policy was applied meanwhile: generation %d\n  nothing changed", s.cur.Running))
 	}
 	if p := s.cur.Pending; p != nil {
-		return nil, fmt.Errorf("generation %d waits for its confirmation, until when no list is refreshed\n  nothing changed\n  hint: sluice confirm keeps it", p.Generation)
+		return nil, remedied(ConfirmFirst, fmt.Errorf("generation %d waits for its confirmation, until when no list is refreshed\n  nothing changed", p.Generation))
 	}
 	g, err := s.generation(s.cur.Running)
 	if err != nil {

@@ -21,10 +21,10 @@ type ClosedError struct {
 
 func (e *ClosedError) Error() string {
 	if e.Err != nil {
-		return fmt.Sprintf("the confirmed policy cannot be loaded: %v\n  the closed policy cannot either: %v\n  the host is NOT protected\n  hint: apply a policy", e.Cause, e.Err)
+		return fmt.Sprintf("the confirmed policy cannot be loaded: %v\n  the closed policy cannot either: %v\n  the host is NOT protected", e.Cause, e.Err)
 	}
 	ports := strings.Trim(fmt.Sprint(e.Ports), "[]")
-	return fmt.Sprintf("the confirmed policy cannot be loaded: %v\n  the host is closed, with ssh open at port %s\n  hint: apply a policy, or sluice rollback to a generation of sluice history", e.Cause, ports)
+	return fmt.Sprintf("the confirmed policy cannot be loaded: %v\n  the host is closed, with ssh open at port %s", e.Cause, ports)
 }
 
 func (e *ClosedError) Unwrap() error { return e.Cause }
@@ -34,7 +34,7 @@ func (e *ClosedError) Unwrap() error { return e.Cause }
 type LeftError struct{ Cause error }
 
 func (e *LeftError) Error() string {
-	return fmt.Sprintf("%v\n  what the kernel holds is left as it is\n  hint: sluice status says what runs; apply the policy again to write it anew", e.Cause)
+	return fmt.Sprintf("%v\n  what the kernel holds is left as it is", e.Cause)
 }
 
 func (e *LeftError) Unwrap() error { return e.Cause }
@@ -108,8 +108,7 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 		boot = s.kept.Generation // until the next boot
 	}
 	if boot == 0 {
-		why, hint := s.nothingBoots()
-		s.note("%s: nothing is loaded\n  hint: %s", why, hint)
+		s.note("%v", s.nothingBoots("%s: nothing is loaded"))
 		return &Outcome{Generation: s.cur.Running, Unchanged: true}, nil
 	}
 	pending := s.cur.Pending
@@ -170,7 +169,7 @@ func (s *session) closeHost(ctx context.Context, r Restoring, cause error) error
 		}
 	}
 	e.Err = err
-	logCritical(e.Error())
+	logCritical(s.words(e))
 	return e
 }
 
@@ -204,7 +203,7 @@ func (h *Host) closeBlind(ctx context.Context, r Restoring, cause error) error {
 		err = h.closeUnwritten(ctx, artifact)
 	}
 	e.Err = err
-	logCritical(e.Error())
+	logCritical(h.words(e))
 	return e
 }
 

@@ -12,7 +12,7 @@ import (
 const Before = -1
 
 // errNothingBefore is for a rollback from the first policy.
-var errNothingBefore = errors.New("there is nothing to go back to: no policy ran before\n  hint: sluice history lists generations, sluice remove takes everything away")
+var errNothingBefore = remedied(SeeHistoryOrRemove, errors.New("there is nothing to go back to: no policy ran before"))
 
 // Rollback goes to generation n, or for Before to what was before the running
 // one. A policy that waits for its confirmation is given up by it.
@@ -38,7 +38,7 @@ func (h *Host) Rollback(ctx context.Context, n int, o Options, peers []SSHClient
 	case n == Before && pending != nil:
 		err = s.takeBack(ctx, pending, rolledBack)
 	case n == 0:
-		return nil, errors.New("there is no generation 0\n  hint: sluice remove takes everything away")
+		return nil, remedied(Remove, errors.New("there is no generation 0"))
 	default:
 		err = s.rollTo(ctx, n, o, peers)
 	}
@@ -63,7 +63,7 @@ func (s *session) rollTo(ctx context.Context, n int, o Options, peers []SSHClien
 	case err != nil:
 		return err
 	case c.to.Closed:
-		return fmt.Errorf("generation %d is the closed policy, which a restore that failed loaded and nobody applied: no one goes back to it\n  nothing changed\n  hint: sluice history lists the others", n)
+		return remedied(SeeOthers, fmt.Errorf("generation %d is the closed policy, which a restore that failed loaded and nobody applied: no one goes back to it\n  nothing changed", n))
 	}
 	p, err := s.program(c.to)
 	switch {
@@ -73,7 +73,7 @@ func (s *session) rollTo(ctx context.Context, n int, o Options, peers []SSHClien
 		s.note("it cannot be told whether this locks you out: %v", err)
 		err = nil
 	default:
-		err = fmt.Errorf("%w\n  hint: --force goes back without asking whether it locks you out", err)
+		err = remedied(ForceBack, err)
 	}
 	if err != nil {
 		return err
@@ -96,8 +96,7 @@ func (s *session) appliedBefore() (int, error) {
 		g, err := s.generation(n)
 		switch {
 		case n == 0 && s.cur.Running == 0 && s.newest(confirmed) != nil:
-			why, hint := s.nothingBoots()
-			return 0, fmt.Errorf("nothing runs that could be gone back from: %s\n  hint: %s", why, hint)
+			return 0, s.nothingBoots("nothing runs that could be gone back from: %s")
 		case n == 0:
 			return 0, errNothingBefore
 		case n != s.cur.Running && err != nil:
@@ -119,18 +118,19 @@ func (s *session) appliedBefore() (int, error) {
 // lostBefore says that generation n, which ran before, cannot be read, and which is the
 // newest before it that can.
 func (s *session) lostBefore(n int, cause error) error {
-	hint := "sluice history lists those that are kept"
+	out := RemedyError{Remedy: SeeHistory}
 	numbers, _ := s.numbers()
 	for _, older := range slices.Backward(numbers) {
 		if g, err := s.generation(older); older < n && err == nil && !g.Closed && !g.Confirmed.IsZero() {
-			hint = fmt.Sprintf("sluice rollback %d goes to the newest one before it that is kept", older)
+			out.Remedy, out.Generation = GoTo, older
 			break
 		}
 	}
 	if isMissing(cause) {
 		cause = errors.New("it is not in the state any more")
 	}
-	return fmt.Errorf("generation %d, which ran before, cannot be read: %w\n  nothing changed\n  hint: %s", n, cause, hint)
+	out.Err = fmt.Errorf("generation %d, which ran before, cannot be read: %w\n  nothing changed", n, cause)
+	return &out
 }
 
 // Remove takes away everything of Sluice's in the kernel; history stays.

@@ -32,7 +32,7 @@ func (s *session) settleChange(ctx context.Context) error {
 	j, err := s.journal()
 	var newer *NewerError
 	if errors.As(err, &newer) {
-		return fmt.Errorf("%w\n  hint: %s", err, wayOut)
+		return remedied(SeeKernel, err)
 	}
 	if err != nil {
 		// What runs is known by the kernel's mark; what was filled in is swept later.
@@ -58,7 +58,7 @@ func (s *session) settleChange(ctx context.Context) error {
 	s.note("%s was interrupted at %q: the kernel holds %s", describe(j), j.Step, settledName(j, mark))
 	if j.Back || mark != j.To.Mark {
 		if err := s.forget(ctx, j); err != nil {
-			return fmt.Errorf("clean up after an interrupted change: %w\n  hint: %s", err, wayOut)
+			return remedied(SeeKernel, fmt.Errorf("clean up after an interrupted change: %w", err))
 		}
 		return nil
 	}
@@ -77,7 +77,7 @@ func (s *session) settleChange(ctx context.Context) error {
 		err = s.load(ctx, j, to)
 	}
 	if err != nil {
-		return fmt.Errorf("finish an interrupted change: %w\n  hint: %s", err, wayOut)
+		return remedied(SeeKernel, fmt.Errorf("finish an interrupted change: %w", err))
 	}
 	s.forgetBanned(to)
 	return s.finish(j)

@@ -45,7 +45,7 @@ type NewerError struct {
 }
 
 func (e *NewerError) Error() string {
-	return fmt.Sprintf("%s has format %d, this sluice reads up to %d\n  hint: use the sluice that wrote it, or a newer one", e.Path, e.Format, format)
+	return fmt.Sprintf("%s has format %d, this sluice reads up to %d", e.Path, e.Format, format)
 }
 
 // DamagedError says that a file of the state cannot be used.
@@ -61,7 +61,7 @@ func (e *DamagedError) Unwrap() error { return e.Err }
 type MissingError struct{ Generation int }
 
 func (e *MissingError) Error() string {
-	return fmt.Sprintf("there is no generation %d\n  hint: sluice history lists those that are kept", e.Generation)
+	return fmt.Sprintf("there is no generation %d", e.Generation)
 }
 
 // Is makes it a file that is not there.
@@ -288,7 +288,7 @@ func (s store) putBlob(data []byte) (string, error) {
 func (s store) putNamed(id string, data []byte) error {
 	name := filepath.Join(blobsDir, id+blobSuffix)
 	if len(data) > mostBlob {
-		return fmt.Errorf("write the state: %s would be larger than %d MiB\n  hint: smaller sets", name, mostBlob>>20)
+		return remedied(SmallerSets, fmt.Errorf("write the state: %s would be larger than %d MiB", name, mostBlob>>20))
 	}
 	if _, err := s.blob(id); err == nil {
 		return nil

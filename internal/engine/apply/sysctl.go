@@ -124,7 +124,7 @@ func (s *session) setSysctls(want map[string]string, early bool) error {
 
 func (s *session) sysctlError(name string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w\n  hint: %s belongs to the whole machine and cannot be set in a network namespace", err, name)
+		return &RemedyError{Err: err, Remedy: LeaveSysctl, Name: name}
 	}
 	return err
 }

@@ -53,7 +53,7 @@ func (s store) nothingDone(err error) error {
 	default:
 		return err
 	}
-	return fmt.Errorf("%w\n  nothing was changed\n  hint: make room there, or make it writable; sluice restore and the way back from a trial need no room", err)
+	return remedied(FreeDisk, fmt.Errorf("%w\n  nothing was changed", err))
 }
 
 // refuse is the error of a write, or nil where it is no reason to fail.
@@ -106,7 +106,7 @@ type UndurableError struct {
 }
 
 func (e *UndurableError) Error() string {
-	return fmt.Sprintf("generation %d is kept, but that it is confirmed cannot be written: %v\n  the next boot loads %s\n  hint: sluice confirm again when the disk takes it", e.Generation, e.Err, e.Boot)
+	return fmt.Sprintf("generation %d is kept, but that it is confirmed cannot be written: %v\n  the next boot loads %s", e.Generation, e.Err, e.Boot)
 }
 
 func (e *UndurableError) Unwrap() error { return e.Err }

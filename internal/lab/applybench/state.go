@@ -18,11 +18,10 @@ import (
 	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/regular"
-	"sluice/internal/engine/build"
+	"sluice/internal/engine"
 	"sluice/internal/lab/peers"
 	"sluice/internal/lab/timed"
 	"sluice/internal/language/geo"
-	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
@@ -170,12 +169,8 @@ func (w *world) make(ctx context.Context, n int, data []byte) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.resolved, err = resolve.Resolve(p, resolve.Options{
-		Facts: w.facts,
-		Geo:   func() (*geo.Database, error) { return geo.Open(scratch) },
-		Lists: &lists.Store{Dir: w.lists, Context: ctx, Offline: true},
-	})
-	if err != nil {
+	from := engine.Sources{State: filepath.Dir(w.lists), Data: scratch, Offline: true}
+	if s.resolved, err = from.Resolve(ctx, p, w.facts); err != nil {
 		return nil, err
 	}
 	s.meaning = peers.FromPolicy(s.resolved)
@@ -194,7 +189,7 @@ func (w *world) make(ctx context.Context, n int, data []byte) (*state, error) {
 // plain is a policy that nobody writes by hand, as Sluice compiles it with the least
 // layout: one interval set a family for each set.
 func plain(r *resolve.Resolved) (string, error) {
-	p, err := build.Program(r, build.Options{})
+	p, err := engine.Program(r, nil, engine.Options{})
 	if err != nil {
 		return "", err
 	}

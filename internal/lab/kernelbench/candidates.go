@@ -8,7 +8,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/addrset"
-	"sluice/internal/engine/build"
+	"sluice/internal/engine"
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/measure"
 	"sluice/internal/lab/packetbench"
@@ -112,7 +112,7 @@ func (b *bench) candidatesOf(s *figures.Section, file string, family addrset.Fam
 
 // programOf is the program of a policy with the addresses of one family.
 func programOf(r *resolve.Resolved, family addrset.Family, can backend.Capabilities) (*program.Program, error) {
-	p, err := build.Program(r, build.Options{Can: can})
+	p, err := engine.Program(r, can, engine.Options{})
 	if err != nil {
 		return nil, err
 	}

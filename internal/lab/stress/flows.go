@@ -8,6 +8,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
+	"sluice/internal/engine"
 	"sluice/internal/lab/measure"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/language/policy"
@@ -31,9 +32,13 @@ type flow struct {
 // that shares nothing with the compiler. Kinds that they have not come out empty.
 func drawFlows(p pair, data string, facts host.Facts, seed uint64) ([]flow, error) {
 	var resolved [2]*resolve.Resolved
+	from := engine.Sources{Data: data}
 	for i, file := range p.files {
-		var err error
-		if resolved[i], err = resolvePolicy(context.Background(), order{File: file, Data: data}, facts); err != nil {
+		p, err := policy.Load(file)
+		if err != nil {
+			return nil, err
+		}
+		if resolved[i], err = from.Resolve(context.Background(), p, facts); err != nil {
 			return nil, err
 		}
 	}

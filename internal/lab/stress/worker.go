@@ -6,18 +6,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
-	"sluice/internal/engine/build"
-	"sluice/internal/language/geo"
-	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
-	"sluice/internal/language/resolve"
-	"sluice/internal/prove/check"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/memgroup"
 	"sluice/internal/system/kernel/nft"
@@ -116,14 +111,13 @@ func (w *worker) prepare(ctx context.Context, h *apply.Host, o order) (in apply.
 		return in, err
 	}
 	h.Pristine(&facts)
-	resolved, err := resolvePolicy(ctx, o, facts)
+	p, err := policy.Load(o.File)
 	if err != nil {
 		return in, err
 	}
-	if err := check.Errors(check.Run(resolved, facts)); err != nil {
-		return in, err
-	}
-	built, err := build.Build(resolved, h.Backend, build.Options{Can: w.can})
+	built, err := engine.Build(ctx, p, facts, w.can, engine.Options{
+		Backend: h.Backend, Sources: &engine.Sources{State: o.State, Data: o.Data},
+	})
 	if err != nil {
 		return in, err
 	}
@@ -136,17 +130,4 @@ func (w *worker) prepare(ctx context.Context, h *apply.Host, o order) (in apply.
 		Policy: o.File, Files: files, Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Facts: facts,
 		Sysctls: settings, Memory: apply.FreeMemory(),
 	}, nil
-}
-
-// resolvePolicy reads a policy and resolves its names.
-func resolvePolicy(ctx context.Context, o order, facts host.Facts) (*resolve.Resolved, error) {
-	p, err := policy.Load(o.File)
-	if err != nil {
-		return nil, err
-	}
-	return resolve.Resolve(p, resolve.Options{
-		Facts: facts,
-		Geo:   func() (*geo.Database, error) { return geo.Open(o.Data) },
-		Lists: &lists.Store{Dir: filepath.Join(o.State, "lists"), Context: ctx},
-	})
 }

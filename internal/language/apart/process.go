@@ -13,6 +13,7 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"sluice/internal/base/fetch"
@@ -34,6 +35,17 @@ type Process struct {
 	Readers Readers
 	// Unconfined is told what the process is not confined by.
 	Unconfined func(text string)
+}
+
+// Once passes a text on the first time that it comes: for Unconfined, where many sources
+// are fetched.
+func Once(tell func(string)) func(string) {
+	var told sync.Map
+	return func(text string) {
+		if _, again := told.LoadOrStore(text, true); !again {
+			tell(text)
+		}
+	}
 }
 
 // Ask has a source fetched and read, each range into add, whose error ends it. What

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/bdd"
@@ -57,6 +58,41 @@ type Failure struct {
 	Why     string
 	Traffic []query.Traffic // all of the packets; nil behind the first failures of an expectation
 	Witness packet.Packet   // one of them
+}
+
+// Done is what becomes of the packets, as "dropped".
+func (f *Failure) Done() string {
+	return map[policy.Action]string{policy.Allow: "allowed", policy.Drop: "dropped", policy.Reject: "rejected"}[f.Verdict]
+}
+
+// By is the line that decides, with its place, or why there is none.
+func (f *Failure) By() string {
+	if f.Pos.Line == 0 {
+		return "no line: " + f.Why
+	}
+	return f.Pos.String() + ": " + f.Text
+}
+
+// Unmet says of an expectation that fails by what, on one line.
+func (r *Result) Unmet() string {
+	var parts []string
+	for i := range r.Failures {
+		f := &r.Failures[i]
+		if i == 2 {
+			lines := "1 line"
+			if n := len(r.Failures) - i; n > 1 {
+				lines = fmt.Sprintf("%d lines", n)
+			}
+			parts = append(parts, "and "+lines+" more decide otherwise")
+			break
+		}
+		of := "a packet"
+		if len(f.Traffic) > 0 {
+			of = f.Traffic[0].Service() + " " + f.Traffic[0].Place()
+		}
+		parts = append(parts, fmt.Sprintf("%s is %s by %s", of, f.Done(), f.By()))
+	}
+	return fmt.Sprintf("%q does not hold: %s", r.Expectation.Text, strings.Join(parts, "; "))
 }
 
 func (f *Failure) sameLine(o Failure) bool {

@@ -1,4 +1,4 @@
-package cli
+package engine
 
 import (
 	"maps"
@@ -8,8 +8,6 @@ import (
 	"reflect"
 	"testing"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
@@ -22,44 +20,30 @@ import (
 
 // sumCase is what a sum is made of.
 type sumCase struct {
-	dir   string
-	text  string
-	args  []string
-	facts host.Facts
-	can   backend.Capabilities
-	in    resolve.Inputs
-	costs costs
+	dir     string
+	text    string
+	request Request
+	facts   host.Facts
+	can     backend.Capabilities
+	in      resolve.Inputs
+	costs   Costs
 }
 
 func (c sumCase) sum(t *testing.T) string {
 	t.Helper()
-	file := filepath.Join(c.dir, "policy.yaml")
-	if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+	c.request.File = filepath.Join(c.dir, "policy.yaml") + c.request.File
+	if err := os.WriteFile(c.request.File, []byte(c.text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := policy.Load(file)
+	loaded, err := policy.Load(c.request.File)
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := Root()
-	cmd, args, err := root.Find(append([]string{"apply", file}, c.args...))
-	if err != nil {
-		t.Fatal(err)
+	p := Preparation{
+		Request: c.request, Policy: loaded, Facts: c.facts, Can: c.can, Costs: c.costs, Backend: nftables.New(),
+		host: &Host{Host: &apply.Host{}},
 	}
-	if cmd.Flags().Lookup("untold") == nil {
-		cmd.Flags().Bool("untold", false, "a flag that nobody has said anything of")
-	}
-	if err := cmd.ParseFlags(args); err != nil {
-		t.Fatal(err)
-	}
-	return newSummed(cmd, file, loaded, c).sum(c.in)
-}
-
-func newSummed(cmd *cobra.Command, file string, loaded *policy.Policy, c sumCase) *preparation {
-	return &preparation{
-		cmd: cmd, host: &apply.Host{Backend: nftables.New()}, file: file, can: c.can,
-		line: pipeline{policy: loaded, facts: c.facts, costs: c.costs},
-	}
+	return p.sum(c.in)
 }
 
 // TestSum: everything that a policy is made of shows in the sum, and nothing
@@ -92,10 +76,10 @@ func TestSum(t *testing.T) {
 	c.can[backend.FIB] = backend.No
 	check("another kernel", c, false)
 	c = base
-	c.costs.ignored, c.costs.elsewhere = "another kernel", true
+	c.costs.Ignored, c.costs.Elsewhere = "another kernel", true
 	check("why figures are default ones", c, true)
 	measured := calibration.Calibration{Measured: time.Now(), Costs: nftables.DefaultCosts()}
-	c.costs = costs{measured: &measured}
+	c.costs = Costs{Measured: &measured}
 	check("what was measured is what the figures that come with Sluice are", c, true)
 	measured.Costs.Lookup.Interval.Of4096++
 	check("another figure", c, false)
@@ -106,12 +90,15 @@ func TestSum(t *testing.T) {
 		c.in = in
 		check("input: "+what, c, false)
 	}
-	c = base
-	c.args = []string{"--confirm", "60s", "--force", "--wait", "3s", "--no-verify"}
-	check("how it is applied", c, true)
-	c.args = []string{"--untold"}
-	if got := c.sum(t); got != "" {
-		t.Errorf("a flag that is not known: %q", got)
+	// What a request asks for beside the file is in the profile, or is not summed up.
+	for i := range reflect.TypeFor[Request]().NumField() {
+		c = base
+		field := reflect.TypeFor[Request]().Field(i).Name
+		another(t, reflect.ValueOf(&c.request).Elem().Field(i))
+		check("request "+field, c, field == "Order" || field == "Hits")
+		if got := c.sum(t); (field == "Without" || field == "NoExpect") && got != "" {
+			t.Errorf("%s is asked for: %q", field, got)
+		}
 	}
 
 	apart := map[string]bool{"SSHClients": true, "OuterFlows": true, "ConntrackCount": true}
@@ -140,6 +127,8 @@ func another(t *testing.T, v reflect.Value) {
 		v.SetInt(v.Int() + 1)
 	case reflect.Uint16, reflect.Uint64:
 		v.SetUint(v.Uint() + 1)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 	case reflect.Slice:
@@ -151,7 +140,7 @@ func another(t *testing.T, v reflect.Value) {
 
 // TestSumOfThisProgram: a build of the same version is another program.
 func TestSumOfThisProgram(t *testing.T) {
-	before, err := thisProgram()
+	before, err := thisProgram("1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +152,7 @@ func TestSumOfThisProgram(t *testing.T) {
 	if err := os.Chtimes(exe, old, old); err != nil {
 		t.Fatal(err)
 	}
-	if after, err := thisProgram(); err != nil || after == before {
+	if after, err := thisProgram("1"); err != nil || after == before {
 		t.Errorf("%s before and after, %v", after, err)
 	}
 }

@@ -1,4 +1,4 @@
-package build_test
+package engine_test
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/engine/build"
+	"sluice/internal/engine"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
@@ -50,7 +50,7 @@ func rules(p *program.Program) (n int) {
 func TestBuild(t *testing.T) {
 	r := resolved(t, similar)
 	can := backend.Capabilities{backend.SetElementCounters: backend.Yes}
-	built, err := build.Build(r, nftables.New(), build.Options{Can: can})
+	built, err := engine.Unchecked(r, can, engine.Options{Backend: nftables.New()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestBuild(t *testing.T) {
 
 	// The kernel's capabilities reach the optimizer.
 	can[backend.SetElementCounters] = backend.No
-	apart, err := build.Build(r, nftables.New(), build.Options{Can: can})
+	apart, err := engine.Unchecked(r, can, engine.Options{Backend: nftables.New()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestBuild(t *testing.T) {
 	}
 
 	// So do the passes that are left out.
-	plain, err := build.Build(r, nftables.New(), build.Options{Can: can, Without: optimize.Optional()})
+	plain, err := engine.Unchecked(r, can, engine.Options{Backend: nftables.New(), Without: optimize.Optional()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,58 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"sluice/internal/engine/apply"
+	"sluice/internal/prove/expect"
+)
+
+// UnmetError says that a policy does not do what it is expected to do, so that it was
+// not loaded.
+type UnmetError struct{ Failing []expect.Result }
+
+func (e *UnmetError) Error() string {
+	return "the policy does not do what it is expected to do: " + expectations(len(e.Failing)) + " would fail"
+}
+
+// Apply builds a policy and brings it into the kernel, and keeps it. Where nothing of
+// what it is made of has changed, and nobody has touched the ruleset, it is not built.
+// The error is an *UnmetError where an expectation fails, those of Build, and those of
+// apply.Host.Apply.
+func (h *Host) Apply(ctx context.Context, r Request, o apply.Options) (*apply.Outcome, error) {
+	began := time.Now()
+	p, err := h.Prepare(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if out, err := p.unchanged(ctx, o); err != nil || out != nil {
+		return out, err
+	}
+	built, err := p.build(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	for _, text := range built.notes {
+		h.note(text)
+	}
+	for _, text := range built.warnings {
+		h.warn(text)
+	}
+	if len(built.unmet) > 0 {
+		return nil, &UnmetError{built.unmet}
+	}
+	compiled := time.Since(began)
+	out, err := p.loading().Apply(ctx, built.input, o)
+	if err == nil && out.Times != nil {
+		out.Times.Compiled(compiled)
+	}
+	return out, err
+}
+
+// loading is the host with the backend that the policy was lowered by.
+func (p *Preparation) loading() *apply.Host {
+	h := *p.host.Host
+	h.Backend = p.Backend
+	return &h
+}

@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"context"
+
+	"sluice/internal/backend"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
+	"sluice/internal/program"
+	"sluice/internal/program/compile"
+	"sluice/internal/program/optimize"
+	"sluice/internal/prove/check"
+	"sluice/internal/prove/estimate"
+	"sluice/internal/system/host"
+)
+
+// Options is how a policy is built.
+type Options struct {
+	Sources *Sources
+	Backend backend.Backend
+	Without []string          // passes of the optimizer that are left out, by name
+	Profile map[string]uint64 // packets that counters have counted, by name; nil: rules stay in the policy's order
+	Priced  bool              // Built.Mix is asked for
+	// Compiled, where set, sees the program that the compiler made. It may replace
+	// the program and ask the optimizer to report.
+	Compiled func(*program.Program, *optimize.Options) (*program.Program, error)
+}
+
+// Built is a policy as it is loaded.
+type Built struct {
+	Resolved *resolve.Resolved
+	Findings []check.Finding // about the policy on this host
+	Program  *program.Program
+	// Expected is the same policy with only the passes that it needs: what a kernel is
+	// held against, so that the optimizer never vouches for itself.
+	Expected *program.Program
+	Artifact backend.Artifact
+	Mix      []estimate.Class // of the packets of the policy, with Options.Priced
+}
+
+// Build goes the whole way of a policy for a host with these facts and a kernel that
+// can do so much. The error is of a name that cannot be resolved; of findings that are
+// errors (check.Errors); the backend's refusal, by rule; or names what no backend could
+// say. With an error Built is what was reached.
+func Build(ctx context.Context, p *policy.Policy, facts host.Facts, can backend.Capabilities, o Options) (*Built, error) {
+	resolved, err := o.Sources.Resolve(ctx, p, facts)
+	if err != nil {
+		return &Built{Resolved: resolved}, err
+	}
+	findings := check.Run(resolved, facts)
+	if err := check.Errors(findings); err != nil {
+		return &Built{Resolved: resolved, Findings: findings}, err
+	}
+	out, err := Unchecked(resolved, can, o)
+	out.Findings = findings
+	return out, err
+}
+
+// Unchecked is Build of what is resolved already, whatever check says of it.
+func Unchecked(r *resolve.Resolved, can backend.Capabilities, o Options) (*Built, error) {
+	out := &Built{Resolved: r}
+	var err error
+	if out.Expected, err = Expected(r); err != nil {
+		return out, err
+	}
+	look := o.Compiled
+	o.Compiled = func(compiled *program.Program, opt *optimize.Options) (*program.Program, error) {
+		if o.Priced {
+			out.Mix = estimate.MixOf(compiled, o.Profile)
+		}
+		if look == nil {
+			return compiled, nil
+		}
+		return look(compiled, opt)
+	}
+	if out.Program, err = Program(r, can, o); err != nil {
+		return out, err
+	}
+	out.Artifact, err = o.Backend.Lower(out.Program, can)
+	return out, err
+}
+
+// Program is what a policy becomes before a backend sees it.
+func Program(r *resolve.Resolved, can backend.Capabilities, o Options) (*program.Program, error) {
+	p, err := compile.Compile(r)
+	if err != nil {
+		return nil, err
+	}
+	tuned := optimize.Options{
+		Without: o.Without, Profile: o.Profile, NoElementCounters: can[backend.SetElementCounters] == backend.No,
+	}
+	if o.Compiled != nil {
+		if p, err = o.Compiled(p, &tuned); err != nil {
+			return nil, err
+		}
+	}
+	if err := optimize.Run(p, tuned); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Expected is the program of a policy with only the passes that it needs.
+func Expected(r *resolve.Resolved) (*program.Program, error) {
+	return Program(r, nil, Options{Without: optimize.Optional()})
+}

@@ -1,0 +1,27 @@
+// Package engine is the one door from a policy to what a kernel runs, and to the host
+// that it runs on. The commands, tests and the lab call it, and whoever needs the same
+// later: it prints nothing, reads no flags, and names no command.
+//
+// Without a host:
+//
+//	Build     policy, facts, capabilities ▶ resolved, checked, compiled, optimized,
+//	          lowered; Resolve, Program and Expected are its stages for who needs fewer
+//	Sources   where the names of policies come from: lists, country data, set files
+//	Subject   a policy that a question is about, and what it means
+//	Facts     what this host is; ReadFacts reads those of another one
+//	Costs     by which figures layouts are chosen and packets are priced
+//
+// With one, a Host: a network namespace and a state directory. It embeds apply.Host,
+// whose methods (Confirm, Ban, Unban, Bans, Sync, Remove, ...) are used as they are, and
+// puts before the others what they need to know:
+//
+//	Apply, Plan        a Request: which policy, and how it is built
+//	Refresh            the running policy with new lists
+//	Rollback, Restore  with who is logged in over ssh
+//	Status             with what of the policy's files was edited since
+//
+// Every method takes a context, tells of progress by Host.Progress, of notes and
+// warnings by Host.Note and Host.Warn, and returns values whose JSON is what --json
+// prints. Errors have types, and say what is wrong; what to type against it is the
+// caller's to know.
+package engine

@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"sluice/internal/base/regular"
+	"sluice/internal/engine/apply"
+	"sluice/internal/system/host"
+)
+
+// Facts describes the host, or the network namespace, that this process is in. Where it
+// has no default route, the one that the state knew last stands for it.
+func Facts(ctx context.Context, state, namespace string) (host.Facts, error) {
+	facts, err := host.Describe(ctx)
+	facts.Namespace = namespace
+	if dir, wrong := apply.Dir(state, namespace); wrong == nil && err == nil && len(facts.DefaultRoute) == 0 {
+		facts.DefaultRoute = apply.LastRoute(dir)
+	}
+	return facts, err
+}
+
+// FactsError says that a file does not hold facts that this program can read.
+type FactsError struct {
+	File    string
+	Version int   // of the facts, where it is a later one than this program reads
+	Err     error // why they are none, or nil
+}
+
+func (e *FactsError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("%s: no facts of a host: %v", e.File, e.Err)
+	}
+	return fmt.Sprintf("%s: facts of version %d, this sluice reads those up to %d", e.File, e.Version, host.FactsVersion)
+}
+
+func (e *FactsError) Unwrap() error { return e.Err }
+
+// ReadFacts reads the facts of a host, written as JSON, from a file. The error is a
+// *FactsError where it holds none.
+func ReadFacts(file string) (host.Facts, error) {
+	var facts host.Facts
+	data, err := regular.Read(file, 1<<30)
+	if err != nil {
+		return facts, err
+	}
+	if err := json.Unmarshal(data, &facts); err != nil {
+		return facts, &FactsError{File: file, Err: err}
+	}
+	if facts.Version > host.FactsVersion {
+		return facts, &FactsError{File: file, Version: facts.Version}
+	}
+	return facts, nil
+}

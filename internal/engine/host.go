@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"context"
+	"path/filepath"
+
+	"sluice/internal/backend"
+	"sluice/internal/base/cache"
+	"sluice/internal/engine/apply"
+	"sluice/internal/system/host"
+)
+
+// Host is one network namespace with its state. Its fields are set before its methods
+// are called, and the methods are safe for concurrent use, as far as its functions are.
+type Host struct {
+	*apply.Host
+	State string            // the tool's own state directory: country data, lists, the calibration
+	Fetch []string          // command line of the process that asks for lists; none: this one does
+	Warn  func(text string) // may be nil; what does not keep a policy from being loaded, and should be read
+}
+
+// NewHost is the host, or the network namespace, that this process is in, with its state
+// below the tool's own state directory. Version is that of the program, for what it
+// writes down.
+func NewHost(state, namespace, version string) (*Host, error) {
+	base, err := filepath.Abs(state)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := apply.Dir(base, namespace)
+	if err != nil {
+		return nil, err
+	}
+	return &Host{State: state, Host: &apply.Host{
+		Dir: dir, Namespace: namespace, Backend: Backend(state, version, Costs{}), Kernel: apply.Linux(),
+		Version: version, By: apply.Me(),
+		Capabilities: func(ctx context.Context) backend.Capabilities { return Capabilities(ctx, state) },
+	}}, nil
+}
+
+// Capabilities is what the kernel can do, asked unless the state directory remembers it.
+func Capabilities(ctx context.Context, state string) backend.Capabilities {
+	return host.RememberedCapabilities(ctx, cache.Below(state))
+}
+
+// sources is where a policy of this host takes its names from.
+func (h *Host) sources() *Sources { return &Sources{State: h.State, Fetch: h.Fetch, Warn: h.Warn} }
+
+func (h *Host) warn(text string) {
+	if h.Warn != nil {
+		h.Warn(text)
+	}
+}
+
+func (h *Host) note(text string) {
+	if h.Note != nil {
+		h.Note(text)
+	}
+}

@@ -1,0 +1,59 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sluice/internal/engine/apply"
+)
+
+// Plan is what an apply would do, and what packets would pay.
+type Plan struct {
+	*apply.Plan
+	Packets *Price `json:"packets,omitempty"`
+	Costs   Costs  `json:"-"` // by what figures the price is
+}
+
+// Plan builds a policy and says what Apply would do. It changes nothing.
+func (h *Host) Plan(ctx context.Context, r Request) (*Plan, error) {
+	began := time.Now()
+	quiet := *h
+	aside := *h.Host
+	var notes []string
+	aside.Note = func(text string) { notes = append(notes, text) }
+	quiet.Host = &aside
+	p, err := quiet.Prepare(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	built, err := p.build(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	compiled := time.Since(began)
+	p.host = h
+	out, err := p.loading().Plan(ctx, built.input)
+	if err != nil {
+		return nil, err
+	}
+	if out.Times != nil {
+		out.Times.Compiled(compiled)
+	}
+	out.Notes = append(append(out.Notes, notes...), built.notes...)
+	out.Warnings = append(out.Warnings, built.warnings...)
+	for _, r := range built.unmet {
+		out.Warnings = append(out.Warnings, r.Expectation.Pos.String()+": "+r.Unmet())
+	}
+	if n := len(built.unmet); n > 0 && out.Refused == "" {
+		out.Refused = fmt.Sprintf("%s of the policy would fail", expectations(n))
+	}
+	return &Plan{Plan: out, Packets: PriceOf(p.Backend, built.Built, p.Costs), Costs: p.Costs}, nil
+}
+
+func expectations(n int) string {
+	if n == 1 {
+		return "1 expectation"
+	}
+	return fmt.Sprintf("%d expectations", n)
+}

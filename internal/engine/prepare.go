@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"context"
+	"sync"
+
+	"sluice/internal/backend"
+	"sluice/internal/engine/apply"
+	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
+	"sluice/internal/prove/check"
+	"sluice/internal/prove/expect"
+	"sluice/internal/prove/query"
+	"sluice/internal/system/host"
+)
+
+// Request is which policy is to be loaded, and how it is built.
+type Request struct {
+	File    string   // the policy
+	Without []string // passes of the optimizer that are left out
+	Order   Order
+	Hits    map[string]uint64 // packets by counter, for ByHits
+	// NoExpect loads the policy whatever is expected of it.
+	NoExpect bool
+}
+
+// Order is what rules that may change places are ordered by.
+type Order int
+
+// Orders.
+const (
+	AsRunning Order = iota // as those of the running policy are
+	ByRunning              // by the counters of the running policy
+	ByHits                 // by Request.Hits
+	AsWritten              // they stay in the policy's order
+)
+
+// Preparation is a policy that is read, with what it will be built from.
+type Preparation struct {
+	Request
+	Policy  *policy.Policy
+	Facts   host.Facts
+	Can     backend.Capabilities
+	Costs   Costs
+	Profile map[string]uint64 // that rules are ordered by
+	Backend backend.Backend   // with the costs
+	Sources *Sources
+	host    *Host
+}
+
+// prepared is a policy that is built.
+type prepared struct {
+	*Built
+	input    apply.Input
+	notes    []string
+	warnings []string        // what on the host keeps the policy from meaning what it says, and what check warns of
+	unmet    []expect.Result // expectations that fail
+}
+
+// Prepare reads a policy and the host side by side.
+func (h *Host) Prepare(ctx context.Context, r Request) (*Preparation, error) {
+	p := &Preparation{Request: r, Sources: h.sources(), host: h}
+	var reading sync.WaitGroup
+	var err error
+	reading.Go(func() { p.Policy, err = policy.Load(r.File) })
+	var factsErr error
+	p.Facts, factsErr = Facts(ctx, h.State, h.Namespace) // on this thread, which may be in another namespace
+	p.Can = Capabilities(ctx, h.State)
+	reading.Wait()
+	if factsErr != nil {
+		return nil, factsErr
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.Pristine(&p.Facts)
+	p.Costs = CostsOf(h.State)
+	if p.Costs.Ignored != "" {
+		h.note(p.Costs.Ignored)
+	}
+	p.Backend = Backend(h.State, h.Version, p.Costs)
+	switch r.Order {
+	case AsRunning:
+		p.Profile = h.Profile()
+	case ByRunning:
+		p.Profile, err = h.Hits(ctx)
+	case ByHits:
+		p.Profile = r.Hits
+	}
+	return p, err
+}
+
+// build builds the policy, and gathers what loading it needs to know.
+func (p *Preparation) build(ctx context.Context, priced bool) (*prepared, error) {
+	built, err := Build(ctx, p.Policy, p.Facts, p.Can, Options{
+		Sources: p.Sources, Backend: p.Backend, Without: p.Without, Profile: p.Profile, Priced: priced,
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := &prepared{Built: built}
+	if !p.NoExpect && len(p.Policy.Expect) > 0 {
+		results, err := expect.Judge(query.Compiled{Resolved: built.Resolved, Program: built.Expected}, p.Sources.Countries)
+		if err != nil {
+			return nil, err
+		}
+		out.unmet = Unmet(results)
+	}
+	settings, notes := apply.Settings(built.Program)
+	out.notes = notes
+	files, err := apply.ReadSources(p.Policy.Files())
+	if err != nil {
+		return nil, err
+	}
+	around := p.Facts // what is attached is said, and no part of the generation's facts
+	around.ReadAttached()
+	out.warnings = apply.Surroundings(around, built.Program, p.Policy.Forward != nil)
+	for _, f := range built.Findings {
+		if f.Severity == check.Warning {
+			out.warnings = append(out.warnings, f.Pos.String()+": "+f.Message)
+		}
+	}
+	out.input = apply.Input{
+		Policy: p.File, Files: files, Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: p.Profile,
+		Without: p.Without, Facts: p.Facts,
+		SSHClients: apply.SSHClients(p.Facts), Sysctls: settings, Memory: apply.FreeMemory(),
+		SSHPorts: apply.SSHPorts(),
+		Sources:  built.Resolved.Inputs,
+		Inputs:   p.sum(built.Resolved.Inputs), Said: apply.Said{Warnings: out.warnings, Notes: notes},
+	}
+	return out, nil
+}
+
+// Unmet are the expectations that fail.
+func Unmet(results []expect.Result) (out []expect.Result) {
+	for _, r := range results {
+		if !r.Holds() {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// inputs is what a policy's names would be resolved from.
+func (s *Sources) inputs(ctx context.Context, p *policy.Policy, facts host.Facts) (resolve.Inputs, error) {
+	return resolve.InputsOf(p, s.options(ctx, facts))
+}

@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/internal/base/fetch"
+	"sluice/internal/engine/apply"
+	"sluice/internal/language/apart"
+	"sluice/internal/language/lists"
+	"sluice/internal/language/policy"
+	"sluice/internal/prove/check"
+	"sluice/internal/prove/expect"
+	"sluice/internal/prove/query"
+	"sluice/internal/system/host"
+)
+
+// Refreshing is how the lists of the running policy are refreshed.
+type Refreshing struct {
+	Sets     []string // whose lists are asked for; none: those that are due
+	DryRun   bool     // change nothing
+	AllowCut bool     // also where live connections are cut or somebody is locked out
+	Force    bool     // take lists of any size
+}
+
+// Refreshed is what came of it.
+type Refreshed struct {
+	Lists []RefreshedList `json:"lists"`
+	*apply.Refreshed
+	DryRun bool    `json:"dry-run,omitempty"`
+	Failed []error `json:"-"` // of lists that could not be had
+}
+
+// RefreshedList is what came of asking for one list.
+type RefreshedList struct {
+	Set   string      `json:"set"`
+	URL   string      `json:"url"`
+	State lists.State `json:"state,omitempty"`
+	Error string      `json:"error,omitempty"`
+	Copy  time.Time   `json:"copy,omitzero"` // with Error: of when the copy is that is used
+}
+
+// NoListError says that the running policy has no set with a list of that name.
+type NoListError struct {
+	Set   string
+	Known []string // sets that have one
+}
+
+func (e *NoListError) Error() string {
+	return fmt.Sprintf("the policy that runs has no set %q with a url", e.Set)
+}
+
+// OldGenerationError says that a generation was applied by a program that did not write
+// down what it was made of.
+type OldGenerationError struct{ Generation *apply.Generation }
+
+func (e *OldGenerationError) Error() string {
+	return fmt.Sprintf("generation %d was applied by an older sluice, which did not write down what it was made of", e.Generation.Number)
+}
+
+// OthersChangedError says that more than lists has changed since a generation was applied.
+type OthersChangedError struct {
+	Generation *apply.Generation
+	Names      []string // of what has changed
+}
+
+func (e *OthersChangedError) Error() string {
+	return fmt.Sprintf("not only lists have changed since generation %d was applied: %s\n  nothing changed", e.Generation.Number, strings.Join(e.Names, ", "))
+}
+
+// refreshing is a refresh under way.
+type refreshing struct {
+	Refreshing
+	host       *Host
+	state      string // absolute
+	generation *apply.Generation
+	policy     *policy.Policy
+	sources    *Sources
+	out        *Refreshed
+}
+
+// Refresh asks for the lists of the running policy, and loads it with those that are
+// newer. Lists that could not be had are in the result, and keep the others from nothing.
+func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
+	state, err := filepath.Abs(h.State)
+	if err != nil {
+		return nil, err
+	}
+	g, texts, err := h.RunningPolicy()
+	if err != nil {
+		return nil, err
+	}
+	costs := CostsOf(state)
+	if costs.Ignored != "" {
+		h.note(costs.Ignored)
+	}
+	p, err := policy.LoadTexts(g.Policy, texts)
+	if err != nil {
+		return nil, fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
+	}
+	p.Dir = g.Dir
+	var facts host.Facts
+	if err := json.Unmarshal(g.Facts, &facts); err != nil {
+		return nil, fmt.Errorf("read the facts of generation %d: %w", g.Number, err)
+	}
+	store := lists.Store{Dir: filepath.Join(state, "lists"), Context: ctx, Child: h.Fetch, Unconfined: apart.Once(h.note)}
+	staging := store.Stage()
+	defer staging.Discard()
+	r := refreshing{
+		Refreshing: in, host: h, state: state, generation: g, policy: p,
+		sources: &Sources{State: state, Fetch: h.Fetch, Warn: h.Warn, staged: staging},
+		out:     &Refreshed{Lists: []RefreshedList{}, Refreshed: &apply.Refreshed{Generation: g.Number, Unchanged: true}, DryRun: in.DryRun},
+	}
+	due, err := dueLists(store, p, in.Sets)
+	if err != nil || len(due) == 0 {
+		return r.out, err
+	}
+	for _, s := range due {
+		r.fetch(ctx, staging, s)
+	}
+	o := Options{Sources: r.sources, Backend: Backend(state, h.Version, costs), Without: g.Without, Profile: g.Profile}
+	prepared, err := r.prepare(ctx, facts, o)
+	if err != nil {
+		return nil, err
+	}
+	if prepared != nil {
+		loading := *h.Host
+		loading.Backend = o.Backend
+		if r.out.Refreshed, err = loading.Refresh(ctx, *prepared); err != nil {
+			return nil, err
+		}
+	}
+	if !in.DryRun && !r.out.Stopped {
+		err = staging.Keep()
+	}
+	return r.out, err
+}
+
+// dueLists are the sets whose lists are to be asked for.
+func dueLists(store lists.Store, p *policy.Policy, names []string) ([]*policy.Set, error) {
+	var out []*policy.Set
+	var all []string
+	for _, s := range p.Sets {
+		if s.URL == nil {
+			continue
+		}
+		all = append(all, s.Name)
+		if len(names) > 0 {
+			if slices.Contains(names, s.Name) {
+				out = append(out, s)
+			}
+			continue
+		}
+		due, err := store.Due(s.URL.Text, s.Refresh)
+		if err != nil {
+			return nil, err
+		}
+		if due {
+			out = append(out, s)
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(all, name) {
+			return nil, &NoListError{name, all}
+		}
+	}
+	return out, nil
+}
+
+// fetch asks for one list. One that cannot be had keeps the others from nothing.
+func (r *refreshing) fetch(ctx context.Context, staging *lists.Staging, s *policy.Set) {
+	out := RefreshedList{Set: s.Name, URL: fetch.Redact(s.URL.Text)}
+	state, err := staging.Fetch(ctx, s.URL.Text, r.Force)
+	if err != nil {
+		out.Error = err.Error()
+		if at, there := staging.Copied(s.URL.Text); there {
+			out.Copy = at
+		}
+		r.out.Failed = append(r.out.Failed, fmt.Errorf("set %s: %w", s.Name, err))
+	}
+	out.State = state
+	r.out.Lists = append(r.out.Lists, out)
+}
+
+// prepare builds the policy with the new lists; nil where they say what the old ones
+// did.
+func (r *refreshing) prepare(ctx context.Context, was host.Facts, o Options) (*apply.Refreshing, error) {
+	resolved, err := r.sources.Resolve(ctx, r.policy, was)
+	if err != nil {
+		return nil, err
+	}
+	others, changed, known := r.generation.ChangedInputs(resolved.Inputs)
+	switch {
+	case !known:
+		return nil, &OldGenerationError{r.generation}
+	case len(others) > 0:
+		return nil, &OthersChangedError{r.generation, others}
+	case !changed:
+		return nil, nil
+	}
+	// The host is checked as it is now.
+	facts, err := Facts(ctx, r.state, r.host.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	findings := check.Run(resolved, facts)
+	for _, f := range findings {
+		if f.Severity == check.Warning {
+			r.host.warn(f.Pos.String() + ": " + f.Message)
+		}
+	}
+	if err := check.Errors(findings); err != nil {
+		return nil, err
+	}
+	built, err := Unchecked(resolved, Capabilities(ctx, r.state), o)
+	if err != nil {
+		return nil, err
+	}
+	results, err := expect.Judge(query.Compiled{Resolved: resolved, Program: built.Expected}, r.sources.Countries)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range Unmet(results) {
+		r.host.warn(u.Expectation.Pos.String() + ": " + u.Unmet())
+	}
+	return &apply.Refreshing{
+		Input: apply.Input{
+			Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: o.Profile, Without: o.Without, Sources: resolved.Inputs,
+			SSHClients: apply.SSHClients(was.WithSSHClientsNow()), Memory: apply.FreeMemory(),
+		},
+		Generation: r.generation.Number, AllowCut: r.AllowCut, DryRun: r.DryRun,
+	}, nil
+}

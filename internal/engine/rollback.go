@@ -1,0 +1,17 @@
+package engine
+
+import (
+	"context"
+
+	"sluice/internal/engine/apply"
+)
+
+// Rollback goes to generation n, or for apply.Before to what was before the running one,
+// unless that locks out somebody who is logged in over ssh.
+func (h *Host) Rollback(ctx context.Context, n int, o apply.Options) (*apply.Outcome, error) {
+	facts, err := Facts(ctx, h.State, h.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return h.Host.Rollback(ctx, n, o, apply.SSHClients(facts))
+}

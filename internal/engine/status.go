@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"sluice/internal/engine/apply"
+	"sluice/internal/engine/shadow"
+	"sluice/internal/language/policy"
+)
+
+// Status is apply.Host.Status, with whether a policy is tried beside what runs, and with
+// the files that what runs was made of and that are others now.
+func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error) {
+	s, err := h.Host.Status(ctx, contents)
+	if err != nil {
+		return nil, err
+	}
+	if s.Shadow, err = shadow.Runs(); err != nil {
+		return nil, err
+	}
+	s.Edited, err = edited(s.Generation)
+	if err != nil {
+		s.EditedUnread = err.Error()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		s.EditedUnread = s.Generation.Policy + ", of which this was made, is gone"
+	}
+	return s, nil
+}
+
+// edited names the files of a generation's policy that are no more what was loaded:
+// the policy, what it includes, its set files. An error says why they cannot be read.
+func edited(g *apply.Generation) (names []string, err error) {
+	if g == nil || g.Closed || g.Policy == "" || g.Policy == StandardInput || len(g.Files) == 0 {
+		return nil, nil
+	}
+	in := func(name string) string {
+		if filepath.IsAbs(name) {
+			return name
+		}
+		return filepath.Join(g.Dir, name)
+	}
+	p, err := policy.Load(in(g.Policy))
+	if err != nil {
+		return nil, err
+	}
+	now, err := apply.ReadSources(p.Files())
+	if err != nil {
+		return nil, err
+	}
+	sums := map[string]string{}
+	for _, s := range now {
+		sums[s.Name] = s.SHA256
+	}
+	for _, f := range g.Files {
+		if sums[in(f.Name)] != f.SHA256 {
+			names = append(names, in(f.Name))
+		}
+		delete(sums, in(f.Name))
+	}
+	for name := range sums {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
