@@ -135,9 +135,9 @@ func ask(ctx context.Context, program string, q question, dir string, space *tes
 	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
 		return answer{}, fmt.Errorf("%s: %w", q, err)
 	}
-	clean := func(text string) string {
-		return moment.ReplaceAllString(strings.ReplaceAll(text, dir, "HERE"), "$1$2…")
-	}
+	// Commands that measure have moved to sluice-lab, and are named so.
+	names := strings.NewReplacer(dir, "HERE", "sluice-lab ", "sluice ")
+	clean := func(text string) string { return moment.ReplaceAllString(names.Replace(text), "$1$2…") }
 	a := answer{status: cmd.ProcessState.ExitCode(), out: clean(out.String()), err: clean(errs.String())}
 	if q.folder == "" {
 		return a, nil
