@@ -3,8 +3,6 @@ package optimize
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,6 +13,23 @@ import (
 	"sluice/internal/system/host"
 )
 
+// optimized is the program of a policy for a host.
+func optimized(t *testing.T, p *policy.Policy, facts host.Facts) *program.Program {
+	t.Helper()
+	r, err := resolve.Resolve(p, resolve.Options{Facts: facts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := compile.Compile(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Run(out, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
 // TestNothingRestsOnTheDefaultRoute: whichever interfaces default routes leave by when a
 // policy is compiled, those that other zones name among them, the program is the same but
 // for what the set holds that is edited in place. So no pass has used it.
@@ -23,28 +38,14 @@ func TestNothingRestsOnTheDefaultRoute(t *testing.T) {
 	asked := 0
 	for range 60 {
 		text := strings.Replace(m.policy(), "{ interfaces: [eth0] }", "{ interfaces: [default-route] }", 1)
-		file := filepath.Join(t.TempDir(), "policy.yaml")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		p, err := policy.Parse("policy.yaml", []byte(text))
+		if err != nil {
 			t.Fatal(err)
 		}
 		var first string
 		for i, route := range [][]string{{"eth0"}, {"lan0"}, {"lo"}, {"eth0", "eth1", "lan0"}, {"other"}} {
-			p, err := policy.Load(file)
-			if err != nil {
-				t.Fatal(err)
-			}
 			facts := host.Facts{Known: true, DefaultRoute: route, EphemeralFrom: 32768, EphemeralTo: 60999}
-			r, err := resolve.Resolve(p, resolve.Options{Facts: facts})
-			if err != nil {
-				t.Fatal(err)
-			}
-			out, err := compile.Compile(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := Run(out, Options{}); err != nil {
-				t.Fatal(err)
-			}
+			out := optimized(t, p, facts)
 			if s := out.Set(program.DefaultRouteSet); s != nil {
 				asked++
 				if fmt.Sprint(s.Held().Names) != fmt.Sprint(route) {
@@ -85,17 +86,7 @@ func TestNothingRestsOnWhoIsExempt(t *testing.T) {
 		var first string
 		for i, exempt := range [][]netip.Addr{nil, {address("203.0.113.9")}, {address("2001:db8::9")}, {address("192.0.2.1"), address("203.0.113.9"), address("2001:db8::9")}, many} {
 			facts := host.Facts{Known: true, Gateways: exempt, EphemeralFrom: 32768, EphemeralTo: 60999}
-			r, err := resolve.Resolve(p, resolve.Options{Facts: facts})
-			if err != nil {
-				t.Fatal(err)
-			}
-			out, err := compile.Compile(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := Run(out, Options{}); err != nil {
-				t.Fatal(err)
-			}
+			out := optimized(t, p, facts)
 			s := out.Set(program.ExemptSet)
 			if s == nil || len(s.Held().Addresses) != len(exempt) {
 				t.Fatalf("the set does not hold the %d that are exempt: %v", len(exempt), s)
@@ -131,17 +122,7 @@ func TestNothingRestsOnOwnAddresses(t *testing.T) {
 		var first string
 		for i, own := range [][]netip.Prefix{nil, {prefix("198.51.100.1/32")}, {prefix("2001:db8::1/128"), prefix("198.51.100.9/32")}, {prefix("203.0.113.9/32")}, many} {
 			facts := host.Facts{Known: true, DefaultRoute: []string{"eth0"}, Interfaces: []host.Interface{{Name: "eth0", Addresses: own}, {Name: "lan0"}}, EphemeralFrom: 32768, EphemeralTo: 60999}
-			r, err := resolve.Resolve(p, resolve.Options{Facts: facts})
-			if err != nil {
-				t.Fatal(err)
-			}
-			out, err := compile.Compile(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := Run(out, Options{}); err != nil {
-				t.Fatal(err)
-			}
+			out := optimized(t, p, facts)
 			s := out.Set(program.OwnSet("wan"))
 			if s == nil || len(s.Held().Addresses) != len(own) {
 				t.Fatalf("the set does not hold the %d addresses: %v", len(own), s)
