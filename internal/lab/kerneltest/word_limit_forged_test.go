@@ -34,6 +34,12 @@ var forgedPlaces = []struct {
 // Ports from which tests forge: those that no socket of theirs takes by itself.
 const forgedPort, forgedPorts = 20000, 32
 
+// deafen has the outside answer nothing at the ports that tests forge: the real owner of
+// the address would end what is forged in its name.
+func (c *town) deafen() {
+	c.outside.MustRun("nft", fmt.Sprintf(`table inet deaf { chain c { type filter hook prerouting priority -300; tcp dport %d-%d drop; }; }`, forgedPort, forgedPort+forgedPorts-1))
+}
+
 // TestForgedHandshakesCountNothing: whoever cannot see the answers takes no place and
 // bans nobody, whatever is sent in a client's name: SYNs, ACKs within the window of
 // connection tracking and outside of it, data, resets. The client itself still has
@@ -41,8 +47,7 @@ const forgedPort, forgedPorts = 20000, 32
 func TestForgedHandshakesCountNothing(t *testing.T) {
 	c := newTown(t)
 	apply(t, c.host, forgedPolicy)
-	// The real owner of the address would end what is forged in its name.
-	c.outside.MustRun("nft", fmt.Sprintf(`table inet deaf { chain c { type filter hook prerouting priority -300; tcp dport %d-%d drop; }; }`, forgedPort, forgedPort+forgedPorts-1))
+	c.deafen()
 	c.host.MustRun("nft", fmt.Sprintf(`table inet watch {
 		counter established {}
 		counter answered {}

@@ -105,8 +105,7 @@ func (c *town) free(t *testing.T, from netip.Addr, to netip.AddrPort, why string
 func TestForgedSYNsTakeNoPlaces(t *testing.T) {
 	c := newTown(t)
 	apply(t, c.host, placesPolicy)
-	// The real owner of the address would end what is forged in its name.
-	c.outside.MustRun("nft", fmt.Sprintf(`table inet deaf { chain c { type filter hook prerouting priority -300; tcp dport %d-%d drop; }; }`, forgedPort, forgedPort+forgedPorts-1))
+	c.deafen()
 	answers := c.street.Capture()
 	eachPlace(t, c, func(t *testing.T, v6 bool, to netip.AddrPort) {
 		client := place("stranger", v6)
@@ -296,7 +295,7 @@ func TestPlacesOfHalfClosed(t *testing.T) {
 func TestBlindACKsTakeNoPlaces(t *testing.T) {
 	c := newTown(t)
 	apply(t, c.host, placesPolicy)
-	c.outside.MustRun("nft", fmt.Sprintf(`table inet deaf { chain c { type filter hook prerouting priority -300; tcp dport %d-%d drop; }; }`, forgedPort, forgedPort+forgedPorts-1))
+	c.deafen()
 	answers := c.street.Capture()
 	eachPlace(t, c, func(t *testing.T, v6 bool, to netip.AddrPort) {
 		client := place("stranger", v6)
