@@ -88,6 +88,15 @@ func firstLines(a, b string) string {
 	for i < len(before) && i < len(after) && before[i] == after[i] {
 		i++
 	}
+	if i < len(before) && i < len(after) { // of a long line, what is around the difference
+		one, other, at := before[i], after[i], 0
+		for at < len(one) && at < len(other) && one[at] == other[at] {
+			at++
+		}
+		at = max(0, at-200)
+		before, after = slices.Clone(before), slices.Clone(after)
+		before[i], after[i] = one[at:], other[at:]
+	}
 	var out strings.Builder
 	for _, side := range []struct {
 		sign  string

@@ -82,7 +82,7 @@ var scenarios = []scenario{
 		history`},
 	{"a trial that runs out", `
 		apply one.yaml --no-confirm
-		apply two.yaml --confirm 3s
+		apply two.yaml --confirm 15s
 		!wait`, `
 		status
 		history

@@ -223,7 +223,7 @@ func (h *house) plain(text string) string {
 	if h.byName {
 		text = sums.ReplaceAllString(text, "SUM")
 	}
-	return blanks.ReplaceAllString(numbers.ReplaceAllString(moments.ReplaceAllString(text, "TIME"), "$1$2$3$4$5$6…"), "  ")
+	return blanks.ReplaceAllString(moments.ReplaceAllString(numbers.ReplaceAllString(text, "$1$2$3$4$5$6…"), "TIME"), "  ")
 }
 
 // left is what is in the kernel and on the disk.
