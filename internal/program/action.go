@@ -2,8 +2,9 @@ package program
 
 import "net/netip"
 
-// Action is one thing that a rule does.
-type Action interface{ action() }
+// Action is one thing that a rule does. EffectOf answers what all kinds can be asked;
+// only who carries actions out, prices or prints them looks at the kind.
+type Action interface{ effect() Effect }
 
 // Verdict ends the evaluation of the base chain.
 type Verdict string
@@ -139,26 +140,3 @@ type Rate struct {
 	Per     uint64 // milliseconds
 	Burst   uint64
 }
-
-func (Verdict) action()         {}
-func (Jump) action()            {}
-func (Goto) action()            {}
-func (VerdictMap) action()      {}
-func (NoTrack) action()         {}
-func (Count) action()           {}
-func (Log) action()             {}
-func (Limit) action()           {}
-func (ConnectionLimit) action() {}
-func (SetAdd) action()          {}
-func (SetLabel) action()        {}
-func (SetMark) action()         {}
-func (DNAT) action()            {}
-func (DNATPrefix) action()      {}
-func (SNAT) action()            {}
-func (SNATPrefix) action()      {}
-func (Masquerade) action()      {}
-func (Redirect) action()        {}
-func (MapSource) action()       {}
-func (MapDestination) action()  {}
-func (ClampMSS) action()        {}
-func (Offload) action()         {}

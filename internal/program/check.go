@@ -87,7 +87,7 @@ func (c *checker) rule(chain *Chain, n int, r *Rule) {
 		c.condition(where, m)
 	}
 	for i, a := range r.Actions {
-		if Ends(a) && i != len(r.Actions)-1 {
+		if EffectOf(a).Ends && i != len(r.Actions)-1 {
 			c.fail("%s has an action behind its verdict", where)
 		}
 		c.action(where, a)
@@ -123,46 +123,29 @@ func (c *checker) condition(where string, m Condition) {
 }
 
 func (c *checker) action(where string, a Action) {
-	chain := func(name string) {
-		if c.chains[name] == nil {
-			c.fail("%s: no chain %s", where, name)
-		}
+	e := EffectOf(a)
+	leads := e.Verdict && !e.Plain || e.Goes != ""
+	if chain := e.Calls + e.Goes; leads && c.chains[chain] == nil {
+		c.fail("%s: no chain %s", where, chain)
 	}
-	set := func(id string) {
-		if id != "" && c.sets[id] == nil {
+	for _, id := range slices.Concat(e.Fills, e.Asks) {
+		if c.sets[id] == nil {
 			c.fail("%s: no set %s", where, id)
 		}
 	}
-	counter := func(name string) {
+	for _, name := range []string{e.Counts, e.CountsFull} {
 		if name != "" && !c.counters[name] {
 			c.fail("%s: no counter %s", where, name)
 		}
 	}
 	switch a := a.(type) {
-	case Jump:
-		chain(a.Chain)
-	case Goto:
-		chain(a.Chain)
 	case VerdictMap:
 		c.verdictMap(where, a)
-	case Count:
-		counter(a.Counter)
 	case Limit:
-		set(a.Table)
-		set(a.Ban)
-		set(a.NeverBan)
-		counter(a.FullCounter)
-		if a.Over != "" {
-			chain(a.Over)
-		}
 		if a.Rate.Packets == 0 || a.Rate.Per == 0 || a.Rate.Burst == 0 {
 			c.fail("%s: limit %s is zero", where, a.Name)
 		}
-	case ConnectionLimit:
-		set(a.Table)
-		counter(a.FullCounter)
 	case SetAdd:
-		set(a.Set)
 		if s := c.sets[a.Set]; s != nil && len(a.Fields) > 0 && len(a.Fields) != len(s.Key) {
 			c.fail("%s: set %s has %d keys and is given %d", where, a.Set, len(s.Key), len(a.Fields))
 		}
@@ -204,49 +187,40 @@ func (c *checker) elements(s *Set) {
 		if e.Counter != "" && !c.counters[e.Counter] {
 			c.fail("set %s: no counter %s", s.ID, e.Counter)
 		}
-		switch v := e.Verdict.(type) {
-		case Jump:
-			c.target(s, v.Chain)
-		case Goto:
-			c.target(s, v.Chain)
-		case Verdict, nil:
-		default:
-			c.fail("set %s: %s is no verdict of an element", s.ID, ActionText(v))
+		if e.Verdict == nil {
+			continue
 		}
-	}
-}
-
-func (c *checker) target(s *Set, chain string) {
-	if c.chains[chain] == nil {
-		c.fail("set %s: no chain %s", s.ID, chain)
+		v := EffectOf(e.Verdict)
+		chain := v.Calls + v.Goes
+		switch {
+		case !v.Verdict:
+			c.fail("set %s: %s is no verdict of an element", s.ID, ActionText(e.Verdict))
+		case !v.Plain && c.chains[chain] == nil:
+			c.fail("set %s: no chain %s", s.ID, chain)
+		}
 	}
 }
 
 // Leads gives the chains that an action may go on in.
 func (p *Program) Leads(a Action) []string {
-	switch a := a.(type) {
-	case Jump:
-		return []string{a.Chain}
-	case Goto:
-		return []string{a.Chain}
-	case Limit:
-		if a.Over != "" {
-			return []string{a.Over}
+	e := EffectOf(a)
+	var out []string
+	for _, chain := range []string{e.Calls, e.Goes} {
+		if chain != "" {
+			out = append(out, chain)
 		}
-	case VerdictMap:
-		var out []string
-		set := p.Set(a.Set)
-		if set == nil {
-			return nil
-		}
-		for _, e := range set.Elements {
-			if chains := p.Leads(e.Verdict); len(chains) > 0 && !slices.Contains(out, chains[0]) {
+	}
+	if e.Map == "" {
+		return out
+	}
+	if set := p.Set(e.Map); set != nil {
+		for _, element := range set.Elements {
+			if chains := p.Leads(element.Verdict); len(chains) > 0 && !slices.Contains(out, chains[0]) {
 				out = append(out, chains[0])
 			}
 		}
-		return out
 	}
-	return nil
+	return out
 }
 
 // reach walks the jumps from a chain; the kernel refuses loops too.
@@ -269,13 +243,4 @@ func (c *checker) reach(name string, path []string) {
 		}
 	}
 	c.done[name] = true
-}
-
-// Ends says whether nothing of a rule comes after the action.
-func Ends(a Action) bool {
-	switch a.(type) {
-	case Verdict, Goto, DNAT, DNATPrefix, SNAT, SNATPrefix, Masquerade, Redirect:
-		return true
-	}
-	return false
 }

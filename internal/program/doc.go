@@ -11,6 +11,8 @@
 //	          are reached by jump and goto
 //	rule      a match (AND of conditions) and actions in order; the rules of
 //	          one policy line share its id, and with it counter and limit
+//	effect    what an action does, said once for all who ask: does it end the rule,
+//	          gate it, what does it read, write and need (Effect)
 //	condition field, values or a set, negation
 //	set       named keys with origins; static, living or dynamic
 //

@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -114,7 +113,7 @@ func (m *meaning) rule(r program.Rule) program.Rule {
 	label := comment(origin(r.Origin, r.Comment))
 	actions := make([]program.Action, 0, len(r.Actions))
 	for _, a := range r.Actions {
-		if _, offloads := a.(program.Offload); !offloads || m.l.offloads {
+		if m.l.offloads || program.EffectOf(a).Flowtable == "" {
 			actions = append(actions, m.action(a, label))
 		}
 	}
@@ -124,25 +123,14 @@ func (m *meaning) rule(r program.Rule) program.Rule {
 
 // askedBy is what a packet has to be for actions to rewrite it.
 func askedBy(list []program.Action) []program.Condition {
-	family := func(is4 bool) []program.Condition { return familyCondition(familyOf(is4)) }
-	within := func(f program.Field, p netip.Prefix) []program.Condition {
-		return append(family(p.Addr().Is4()), addressCondition(f, addrset.FromPrefixes(p), false))
-	}
 	var out []program.Condition
 	for _, a := range list {
-		switch a := a.(type) {
-		case program.DNAT:
-			out = family(a.To.Is4())
-		case program.SNAT:
-			out = family(a.To.Is4())
-		case program.DNATPrefix:
-			out = within(program.Destination, a.From)
-		case program.SNATPrefix:
-			out = within(program.Source, a.From)
-		case program.MapSource:
-			out = family(a.From.Addr().Is4())
-		case program.MapDestination:
-			out = family(a.From.Addr().Is4())
+		e := program.EffectOf(a)
+		if f := e.Rewrites.Family(); f != 0 {
+			out = familyCondition(f)
+			if e.Ends && e.Rewrites.From.IsValid() {
+				out = append(out, addressCondition(e.Rewrites.Field, addrset.FromPrefixes(e.Rewrites.From), false))
+			}
 		}
 	}
 	return out

@@ -219,8 +219,9 @@ func (l *lowering) rewrites(chain string) bool {
 	c := l.program.Chain(chain)
 	for _, r := range c.Rules {
 		for _, a := range r.Actions {
-			switch a.(type) {
-			case program.SetMark, program.MapDestination, program.MapSource:
+			if slices.ContainsFunc(program.EffectOf(a).Writes, func(f program.Field) bool {
+				return f == program.Mark || f == program.Source || f == program.Destination
+			}) {
 				return true
 			}
 		}

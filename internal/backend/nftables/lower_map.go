@@ -196,14 +196,8 @@ func countersOfRules(p *program.Program) map[string]bool {
 	for i := range p.Chains {
 		for _, r := range p.Chains[i].Rules {
 			for _, a := range r.Actions {
-				switch a := a.(type) {
-				case program.Count:
-					out[a.Counter] = true
-				case program.Limit:
-					out[a.FullCounter] = true
-				case program.ConnectionLimit:
-					out[a.FullCounter] = true
-				}
+				e := program.EffectOf(a)
+				out[e.Counts], out[e.CountsFull] = true, true
 			}
 		}
 	}

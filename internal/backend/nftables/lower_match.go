@@ -106,24 +106,12 @@ func (l *lowering) familiesOf(r *program.Rule) (families []int, apart bool) {
 		}
 	}
 	for _, a := range r.Actions {
-		switch a := a.(type) {
-		case program.SetAdd:
-			apart = apart || len(a.Fields) == 0 || slices.ContainsFunc(a.Fields, isAddress)
-		case program.VerdictMap:
-			apart = apart || slices.ContainsFunc(a.Key, isAddress)
-		case program.DNAT:
-			only(familyOf(a.To.Is4()))
-		case program.SNAT:
-			only(familyOf(a.To.Is4()))
-		case program.DNATPrefix:
-			only(familyOf(a.From.Addr().Is4()))
-		case program.SNATPrefix:
-			only(familyOf(a.From.Addr().Is4()))
-		case program.MapSource:
-			only(familyOf(a.From.Addr().Is4()))
-		case program.MapDestination:
-			only(familyOf(a.From.Addr().Is4()))
+		e := program.EffectOf(a)
+		if f := e.Rewrites.Family(); f != 0 {
+			only(f)
 		}
+		// Limits get a chain of their own that tells the families apart.
+		apart = apart || !e.Bounds && slices.ContainsFunc(e.Reads, isAddress)
 	}
 	for _, f := range []int{4, 6} {
 		if can[f] {

@@ -51,8 +51,7 @@ func (l *lowering) rule(c *program.Chain, r *program.Rule) ([]Rule, error) {
 // supported leaves out what the pass over capabilities decided against.
 func (l *lowering) supported(actions []program.Action) []program.Action {
 	return slices.DeleteFunc(slices.Clone(actions), func(a program.Action) bool {
-		_, offload := a.(program.Offload)
-		return offload && !l.offloads
+		return !l.offloads && program.EffectOf(a).Flowtable != ""
 	})
 }
 

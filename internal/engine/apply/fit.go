@@ -209,8 +209,7 @@ func withoutOffload(p *program.Program, gone map[string]bool) {
 }
 
 func isGone(a program.Action, gone map[string]bool) bool {
-	offload, is := a.(program.Offload)
-	return is && gone[offload.Flowtable]
+	return gone[program.EffectOf(a).Flowtable]
 }
 
 // withoutUnused drops the chains that no hook and no rule leads to any more.
@@ -223,11 +222,8 @@ func withoutUnused(p *program.Program) {
 		for _, c := range p.Chains {
 			for _, r := range c.Rules {
 				for _, a := range r.Actions {
-					switch a := a.(type) {
-					case program.Jump:
-						used[a.Chain] = true
-					case program.Goto:
-						used[a.Chain] = true
+					for _, chain := range p.Leads(a) {
+						used[chain] = true
 					}
 				}
 			}

@@ -241,8 +241,8 @@ func sourcePorts(p *program.Program) []program.NumberRange {
 				}
 			}
 			for _, a := range r.Actions {
-				if v, is := a.(program.VerdictMap); is {
-					fromSet(v.Set, v.Key)
+				if e := program.EffectOf(a); e.Map != "" {
+					fromSet(e.Map, e.Reads)
 				}
 			}
 		}

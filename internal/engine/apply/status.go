@@ -188,12 +188,7 @@ func counters(p *program.Program, counts map[string]backend.Count) (rules, full 
 	for _, c := range p.Chains {
 		for _, r := range c.Rules {
 			for _, a := range r.Actions {
-				switch a := a.(type) {
-				case program.Limit:
-					isFull[a.FullCounter] = r.Origin
-				case program.ConnectionLimit:
-					isFull[a.FullCounter] = r.Origin
-				}
+				isFull[program.EffectOf(a).CountsFull] = r.Origin
 			}
 		}
 	}

@@ -114,11 +114,8 @@ func rewrites(p *program.Program) bool {
 	return slices.ContainsFunc(p.Chains, func(c program.Chain) bool {
 		return slices.ContainsFunc(c.Rules, func(r program.Rule) bool {
 			return slices.ContainsFunc(r.Actions, func(a program.Action) bool {
-				switch a.(type) {
-				case program.DNAT, program.DNATPrefix, program.SNAT, program.SNATPrefix, program.Masquerade, program.MapSource, program.MapDestination:
-					return true
-				}
-				return false
+				to := program.EffectOf(a).Rewrites
+				return to.Field != "" && (to.Field != program.Destination || !to.Own) // what is redirected is not forwarded
 			})
 		})
 	})

@@ -46,17 +46,10 @@ func (j *judging) untracked() []program.Rule {
 	for _, r := range sorted {
 		tracks, maps := true, false
 		for _, a := range r.Actions {
-			switch a.(type) {
-			case program.NoTrack:
-				tracks = false
-			case program.MapDestination, program.MapSource:
-				maps = true
-			case program.Count:
-			case program.Verdict:
-				if a != program.Action(program.Accept) {
-					j.fail("chain %s decides more than what is tracked", raw.Name)
-				}
-			default:
+			e := program.EffectOf(a)
+			rewrites := e.Rewrites.Field != "" && !e.Ends
+			tracks, maps = tracks && a != program.Action(program.NoTrack{}), maps || rewrites
+			if !rewrites && !(e.Plain && (!e.Ends || a == program.Action(program.Accept))) {
 				j.fail("chain %s decides more than what is tracked", raw.Name)
 			}
 		}
@@ -89,11 +82,8 @@ func (j *judging) translated() []program.Rule {
 	var out []program.Rule
 	for _, r := range chain.Rules {
 		leads := slices.ContainsFunc(r.Actions, func(a program.Action) bool {
-			switch a.(type) {
-			case program.DNAT, program.DNATPrefix, program.Redirect:
-				return true
-			}
-			return false
+			e := program.EffectOf(a)
+			return e.Ends && e.Rewrites.Field == program.Destination
 		})
 		if !leads {
 			continue
@@ -253,11 +243,9 @@ func (j *judging) verdict(r *program.Rule, counter string, v program.Verdict) []
 // counted is what the candidate says of the counter of a rule.
 func (j *judging) counted(r *program.Rule) (program.Origin, string) {
 	for _, a := range r.Actions {
-		if count, is := a.(program.Count); is {
-			for _, c := range j.from.Counters {
-				if c.Name == count.Counter {
-					return c.Origin, cmp.Or(c.Origin.Text, c.Comment)
-				}
+		for _, c := range j.from.Counters {
+			if c.Name == program.EffectOf(a).Counts {
+				return c.Origin, cmp.Or(c.Origin.Text, c.Comment)
 			}
 		}
 	}
@@ -268,8 +256,8 @@ func (j *judging) counted(r *program.Rule) (program.Origin, string) {
 // what the rule is for.
 func (j *judging) counterOf(r *program.Rule) string {
 	for _, a := range r.Actions {
-		if count, is := a.(program.Count); is {
-			return string(j.kind) + "." + count.Counter
+		if counter := program.EffectOf(a).Counts; counter != "" {
+			return string(j.kind) + "." + counter
 		}
 	}
 	says := r.Comment
@@ -328,11 +316,7 @@ func (j *judging) opens(r *program.Rule) program.Limit {
 // leadsToLimit gives the first limit of a chain to which actions lead.
 func (j *judging) leadsToLimit(actions []program.Action) (program.Limit, bool) {
 	for _, a := range actions {
-		to, leads := a.(program.Goto)
-		if !leads {
-			continue
-		}
-		c := j.from.Chain(to.Chain)
+		c := j.from.Chain(program.EffectOf(a).Goes)
 		if c == nil {
 			continue
 		}

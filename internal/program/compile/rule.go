@@ -55,13 +55,7 @@ func (c *compiler) rules(id, chain string, matches []match, actions []program.Ac
 }
 
 func gated(actions []program.Action) bool {
-	for _, a := range actions {
-		switch a.(type) {
-		case program.Limit, program.ConnectionLimit, program.Log:
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(actions, func(a program.Action) bool { return program.EffectOf(a).Bounds })
 }
 
 func verdict(a policy.Action) program.Action {

@@ -138,7 +138,7 @@ func forgetIPv6(p *program.Program) bool {
 // says that it is the same as before.
 func only4(r program.Rule, empty map[string]bool) (out []program.Rule, ok bool) {
 	for _, a := range r.Actions {
-		if m, is := a.(program.VerdictMap); is && empty[m.Set] {
+		if empty[program.EffectOf(a).Map] {
 			return nil, false
 		}
 	}

@@ -56,11 +56,8 @@ func verdict(r *program.Rule) program.Verdict {
 // gated says that a limit may keep the rule from deciding.
 func gated(r *program.Rule) bool {
 	return slices.ContainsFunc(r.Actions, func(a program.Action) bool {
-		switch a.(type) {
-		case program.Limit, program.ConnectionLimit:
-			return true
-		}
-		return false
+		e := program.EffectOf(a)
+		return e.Gates && e.Bounds
 	})
 }
 

@@ -37,7 +37,7 @@ func banStage(w *work) {
 		chain.Rules = slices.Delete(chain.Rules, at, at+1)
 	}
 	b := banning{work: w}
-	b.read(w.Chain(in.Actions[0].(program.Jump).Chain))
+	b.read(w.Chain(program.EffectOf(in.Actions[0]).Calls))
 
 	for _, at := range []struct {
 		hook  program.HookKind
@@ -74,11 +74,7 @@ func asksBan(chain *program.Chain) int {
 		return -1
 	}
 	return slices.IndexFunc(chain.Rules, func(r program.Rule) bool {
-		if r.Stage != program.StageBan || len(r.Match) > 0 || len(r.Actions) != 1 {
-			return false
-		}
-		_, jumps := r.Actions[0].(program.Jump)
-		return jumps
+		return r.Stage == program.StageBan && len(r.Match) == 0 && len(r.Actions) == 1 && program.EffectOf(r.Actions[0]).Calls != ""
 	})
 }
 

@@ -141,13 +141,7 @@ func keysOf(r *program.Rule, fields []program.Field) [][]program.Value {
 // bounds says that a rule bounds something for all packets together, so that
 // there may be only one of it.
 func bounds(r *program.Rule) bool {
-	return slices.ContainsFunc(r.Actions, func(a program.Action) bool {
-		switch a.(type) {
-		case program.Log, program.Limit, program.ConnectionLimit:
-			return true
-		}
-		return false
-	})
+	return slices.ContainsFunc(r.Actions, func(a program.Action) bool { return program.EffectOf(a).Bounds })
 }
 
 // exactValues gives the values of a field with which a rule matches, where they

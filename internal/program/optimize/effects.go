@@ -272,46 +272,6 @@ func sameInAnyOrder(a, b *program.Rule, x, y effect) bool {
 	return a.Origin == b.Origin || a.Actions[len(a.Actions)-1] == program.Action(program.Accept)
 }
 
-// written are the fields that an action changes.
-func written(a program.Action) []string {
-	switch a := a.(type) {
-	case program.NoTrack:
-		return fieldNames(program.State, program.Direction, program.Status, program.OriginalSource, program.OriginalDestination, program.OriginalPort)
-	case program.SetMark:
-		return fieldNames(program.Mark)
-	case program.SetLabel:
-		return fieldNames(program.Status)
-	case program.MapSource:
-		return fieldNames(program.Source, program.SourceType)
-	case program.MapDestination:
-		return fieldNames(program.Destination, program.DestinationType, program.DestinationHere)
-	case program.ClampMSS:
-		return fieldNames(program.Opaque)
-	case program.SetAdd:
-		return []string{"set " + a.Set}
-	case program.Limit:
-		if a.Asks {
-			return nil
-		}
-		out := []string{"set " + a.Table}
-		if a.Ban != "" {
-			out = append(out, "set "+a.Ban)
-		}
-		return out
-	case program.ConnectionLimit:
-		return []string{"set " + a.Table}
-	}
-	return nil
-}
-
-func fieldNames(f ...program.Field) []string {
-	out := make([]string, len(f))
-	for i := range f {
-		out[i] = string(f[i])
-	}
-	return out
-}
-
 // effect follows the actions of a rule.
 func (f *facts) effect(r *program.Rule) effect {
 	out := effect{reads: map[string]bool{}, writes: map[string]bool{}, quiet: true, bare: true}
@@ -326,67 +286,50 @@ func (f *facts) add(out *effect, r *program.Rule) (ends bool) {
 	}
 	gated := false
 	for _, a := range r.Actions {
-		for _, w := range written(a) {
-			out.writes[w] = true
+		e := program.EffectOf(a)
+		out.quiet, out.bare = out.quiet && e.Plain && !e.Ends, out.bare && e.Plain
+		for _, field := range e.Reads {
+			out.reads[string(field)] = true
 		}
-		switch a := a.(type) {
-		case program.Count, program.NoTrack:
-		case program.Verdict:
-			out.quiet = false
-		case program.Jump:
-			out.quiet, out.bare = false, false
-			ends = f.through(out, a.Chain) && !gated || ends
-		case program.Goto:
-			out.quiet, out.bare = false, false
-			f.through(out, a.Chain)
-		case program.VerdictMap:
-			out.quiet, out.bare = false, false
-			for _, field := range a.Key {
-				out.reads[string(field)] = true
-			}
-			for _, chain := range f.leads(a) {
-				f.through(out, chain)
-			}
-		case program.Limit, program.ConnectionLimit, program.SetAdd:
-			if s, is := a.(program.SetAdd); is {
-				for _, field := range s.Fields {
-					out.reads[string(field)] = true
-				}
-			}
-			gated = true
-			out.quiet, out.bare = false, false
-			if l, is := a.(program.Limit); is {
-				if l.Asks {
-					out.reads["set "+l.Table] = true
-				}
-				if l.NeverBan != "" {
-					out.reads["set "+l.NeverBan] = true
-				}
-				if l.Over != "" {
-					f.through(out, l.Over)
-				}
-			}
-		default:
-			out.quiet, out.bare = false, false
+		for _, id := range e.Asks {
+			out.reads["set "+id] = true
 		}
-		ends = ends || program.Ends(a) && !gated
+		for _, field := range e.Writes {
+			out.writes[string(field)] = true
+		}
+		for _, id := range e.Fills {
+			out.writes["set "+id] = true
+		}
+		for _, chain := range f.leads(e) {
+			back := !f.through(out, chain)
+			ends = ends || e.Calls != "" && !back && !gated
+		}
+		gated = gated || e.Gates || len(e.Fills) > 0
+		ends = ends || e.Ends && !gated
 	}
 	return ends
 }
 
-// leads is where a verdict map leads.
-func (f *facts) leads(m program.VerdictMap) []string {
-	set := f.sets[m.Set]
+// leads is where an action leads.
+func (f *facts) leads(e program.Effect) []string {
+	var out []string
+	if chain := e.Calls + e.Goes; chain != "" {
+		out = append(out, chain)
+	}
+	set := f.sets[e.Map]
 	if set == nil {
-		return nil
+		return out
 	}
 	seen := map[string]bool{}
-	for _, e := range set.Elements {
-		for _, chain := range f.program.Leads(e.Verdict) {
-			seen[chain] = true
+	for _, element := range set.Elements {
+		for _, chain := range f.program.Leads(element.Verdict) {
+			if !seen[chain] {
+				seen[chain] = true
+				out = append(out, chain)
+			}
 		}
 	}
-	return slices.Sorted(maps.Keys(seen))
+	return out
 }
 
 func (f *facts) reading(out *effect, c *program.Condition) {
@@ -438,41 +381,16 @@ func (f *facts) chainEffect(name string) effect {
 // comesBack says whether a rule may send a packet back to where its chain was
 // entered.
 func (f *facts) comesBack(r *program.Rule) bool {
-	for _, a := range r.Actions {
-		switch a := a.(type) {
-		case program.Verdict:
-			if a == program.Return {
-				return true
-			}
-		case program.Goto:
-			if f.chainEffect(a.Chain).comes {
-				return true
-			}
-		case program.Limit:
-			if a.Over != "" && f.chainEffect(a.Over).comes {
-				return true
-			}
-		case program.VerdictMap:
-			if f.mapComesBack(a) {
-				return true
-			}
+	return slices.ContainsFunc(r.Actions, func(a program.Action) bool {
+		e := program.EffectOf(a)
+		if e.Map == "" {
+			return f.goesBack(e)
 		}
-	}
-	return false
+		set := f.sets[e.Map]
+		return set == nil || slices.ContainsFunc(set.Elements, func(e program.Element) bool { return f.goesBack(program.EffectOf(e.Verdict)) })
+	})
 }
 
-func (f *facts) mapComesBack(m program.VerdictMap) bool {
-	set := f.sets[m.Set]
-	if set == nil {
-		return true
-	}
-	return slices.ContainsFunc(set.Elements, func(e program.Element) bool {
-		switch v := e.Verdict.(type) {
-		case program.Goto:
-			return f.chainEffect(v.Chain).comes
-		case program.Verdict:
-			return v == program.Return
-		}
-		return false
-	})
+func (f *facts) goesBack(e program.Effect) bool {
+	return e.Returns || e.Goes != "" && f.chainEffect(e.Goes).comes
 }

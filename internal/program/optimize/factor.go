@@ -161,25 +161,15 @@ func (f *facts) together(rules []program.Rule, members, with []int) []int {
 // leaves says whether a rule leaves its chain for the one that led there, which
 // from a chain further in is another place.
 func (f *facts) leaves(r *program.Rule) bool {
-	for _, a := range r.Actions {
-		switch a := a.(type) {
-		case program.Goto:
-			return true
-		case program.Verdict:
-			if a == program.Return {
-				return true
-			}
-		case program.VerdictMap:
-			set := f.sets[a.Set]
-			if set == nil || slices.ContainsFunc(set.Elements, func(e program.Element) bool {
-				_, goes := e.Verdict.(program.Goto)
-				return goes || e.Verdict == program.Action(program.Return)
-			}) {
-				return true
-			}
+	leaves := func(e program.Effect) bool { return e.Returns || e.Ends && e.Goes != "" }
+	return slices.ContainsFunc(r.Actions, func(a program.Action) bool {
+		e := program.EffectOf(a)
+		if e.Map == "" {
+			return leaves(e)
 		}
-	}
-	return false
+		set := f.sets[e.Map]
+		return set == nil || slices.ContainsFunc(set.Elements, func(e program.Element) bool { return leaves(program.EffectOf(e.Verdict)) })
+	})
 }
 
 func without(match []program.Condition, text string) []program.Condition {

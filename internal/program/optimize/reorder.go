@@ -149,12 +149,11 @@ func hitsOf(p *program.Program, r *program.Rule, profile map[string]uint64, dept
 		}
 	}
 	for _, a := range r.Actions {
-		switch a := a.(type) {
-		case program.Count:
-			out.add(profile, a.Counter)
-		case program.VerdictMap:
-			ofSet(a.Set)
+		e := program.EffectOf(a)
+		if e.Counts != "" {
+			out.add(profile, e.Counts)
 		}
+		ofSet(e.Map)
 		for _, name := range p.Leads(a) {
 			for i := range p.Chain(name).Rules {
 				if h := hitsOf(p, &p.Chain(name).Rules[i], profile, depth+1); h.counted {
@@ -173,10 +172,6 @@ func decides(r *program.Rule) bool {
 	if len(r.Actions) == 0 {
 		return false
 	}
-	switch last := r.Actions[len(r.Actions)-1].(type) {
-	case program.Jump, program.VerdictMap:
-		return true
-	default:
-		return program.Ends(last)
-	}
+	last := program.EffectOf(r.Actions[len(r.Actions)-1])
+	return last.Ends || last.Calls != "" || last.Map != ""
 }

@@ -110,10 +110,7 @@ func pastTheRest(p *program.Program, chain *program.Chain) bool {
 		return false
 	}
 	last := chain.Rules[end]
-	if len(last.Actions) != 1 {
-		return false
-	}
-	if _, goes := last.Actions[0].(program.Goto); !goes {
+	if len(last.Actions) != 1 || !program.EffectOf(last.Actions[0]).Ends || program.EffectOf(last.Actions[0]).Goes == "" {
 		return false
 	}
 	for _, states := range [][]string{{"new", "untracked"}, {"new"}} {
@@ -189,12 +186,17 @@ func asksProtocol(r *program.Rule, protocol uint64) bool {
 func bypasses(p *program.Program) bool {
 	for i := range p.Chains {
 		for _, r := range p.Chains[i].Rules {
-			if r.Stage == program.StageTrack && slices.Contains(r.Actions, program.Action(program.NoTrack{})) {
+			if r.Stage == program.StageTrack && untracks(&r) {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// untracks says that a rule keeps packets out of tracking.
+func untracks(r *program.Rule) bool {
+	return slices.Contains(r.Actions, program.Action(program.NoTrack{}))
 }
 
 // within gives a rule for packets of which another one has been asked: what that
@@ -226,25 +228,17 @@ func acceptAtOnce(p *program.Program, chain *program.Chain) int {
 // untracksAlone says that a rule keeps packets out of tracking, counts them
 // perhaps, and lets them go on.
 func untracksAlone(r *program.Rule) bool {
-	untracks := false
-	for _, a := range r.Actions {
-		switch a.(type) {
-		case program.NoTrack:
-			untracks = true
-		case program.Count:
-		default:
-			return false
-		}
-	}
-	return untracks
+	return untracks(r) && !slices.ContainsFunc(r.Actions, func(a program.Action) bool {
+		e := program.EffectOf(a)
+		return !e.Plain || e.Ends
+	})
 }
 
 // onlyUntracks says that a rule does nothing to a packet that is out of
 // tracking already.
 func onlyUntracks(p *program.Program, r *program.Rule) bool {
 	return !countsElements(p, r) && !slices.ContainsFunc(r.Actions, func(a program.Action) bool {
-		_, untracks := a.(program.NoTrack)
-		return !untracks && a != program.Action(program.Accept)
+		return a != program.Action(program.NoTrack{}) && a != program.Action(program.Accept)
 	})
 }
 

@@ -56,20 +56,12 @@ func (u *used) follow(p *program.Program, name string) {
 			for _, next := range p.Leads(a) {
 				u.follow(p, next)
 			}
-			switch a := a.(type) {
-			case program.VerdictMap:
-				u.set(p, a.Set)
-			case program.Count:
-				u.counters[a.Counter] = true
-			case program.SetAdd:
-				u.sets[a.Set] = true
-			case program.Limit:
-				u.sets[a.Table], u.sets[a.Ban], u.sets[a.NeverBan] = true, true, true
-				u.counters[a.FullCounter] = true
-			case program.ConnectionLimit:
-				u.sets[a.Table] = true
-				u.counters[a.FullCounter] = true
+			e := program.EffectOf(a)
+			u.set(p, e.Map)
+			for _, id := range slices.Concat(e.Fills, e.Asks) {
+				u.set(p, id)
 			}
+			u.counters[e.Counts], u.counters[e.CountsFull] = true, true
 		}
 	}
 }

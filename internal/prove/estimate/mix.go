@@ -124,8 +124,8 @@ func hits(r *program.Rule, profile map[string]uint64) uint64 {
 		return n
 	}
 	for _, a := range r.Actions {
-		if c, is := a.(program.Count); is {
-			return profile[c.Counter]
+		if counter := program.EffectOf(a).Counts; counter != "" {
+			return profile[counter]
 		}
 	}
 	return 0

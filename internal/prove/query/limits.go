@@ -19,8 +19,7 @@ func gatesOf(p *program.Program) []gate {
 		for j := range p.Chains[i].Rules {
 			r := &p.Chains[i].Rules[j]
 			for k := range r.Actions {
-				switch r.Actions[k].(type) {
-				case program.Limit, program.ConnectionLimit:
+				if e := program.EffectOf(r.Actions[k]); e.Gates && e.Bounds {
 					out = append(out, gate{&r.Actions[k], r})
 				}
 			}

@@ -44,56 +44,43 @@ func (x *execution) action(r *program.Rule, a program.Action, b branch, depth in
 		return x.verdictMap(r, a, b, depth)
 	case program.NoTrack:
 		return x.noTrack(b), nil, nil
+	case program.SetMark:
+		return []branch{x.changed(b, func(c *change) { c.mark = append(c.mark, a) })}, nil, nil
 	case program.Limit:
 		open, shut := x.gate(a, b)
 		if a.Ban != "" {
 			shut, returned = x.ban(r, a, shut, depth)
 		}
 		return open, shut, returned
-	case program.ConnectionLimit:
+	}
+	does := program.EffectOf(a)
+	switch {
+	case does.Gates:
 		open, shut := x.gate(a, b)
 		return open, shut, nil
-	case program.SetAdd:
-		if a.Once {
-			open, shut := x.gate(a, b)
-			return open, shut, nil
-		}
+	case does.Rewrites.Field == "":
+		return []branch{x.effectsOf(a, b)}, nil, nil
+	case !does.Ends:
+		return []branch{x.rewrite(does, b)}, nil, nil
 	}
-	if fits, known := x.fits(a, b); known {
-		rest := x.u.Minus(b.region, fits)
-		if rest != bdd.None {
-			closed = []branch{{b.flow, rest}} // the kernel finds nothing to translate to, and asks the next rule
-		}
-		if b.region = x.u.And(b.region, fits); b.region == bdd.None {
-			return nil, closed, nil
-		}
+	fits := x.fits(does.Rewrites, b)
+	if rest := x.u.Minus(b.region, fits); rest != bdd.None {
+		closed = []branch{{b.flow, rest}} // the kernel finds nothing to translate to, and asks the next rule
 	}
-	if rewritten, ends, is := x.rewrite(a, b); is {
-		if !ends {
-			return []branch{rewritten}, closed, nil
-		}
-		x.accepted = append(x.accepted, rewritten)
-		return nil, closed, nil
+	if b.region = x.u.And(b.region, fits); b.region != bdd.None {
+		x.accepted = append(x.accepted, x.rewrite(does, b))
 	}
-	return []branch{x.effectsOf(a, b)}, nil, nil
+	return nil, closed, nil
 }
 
 // effectTexts are program.ActionText and what else tells an action from another.
 func effectTexts(a program.Action) []string {
 	texts := []string{program.ActionText(a)}
-	table, full := "", ""
-	switch a := a.(type) {
-	case program.SetAdd:
-		if len(a.Fields) == 0 {
-			texts[0] += fmt.Sprintf(" for %d ms", a.Timeout)
-		}
-	case program.Limit:
-		table, full = a.Table, a.FullCounter
-	case program.ConnectionLimit:
-		table, full = a.Table, a.FullCounter
+	if add, is := a.(program.SetAdd); is && len(add.Fields) == 0 {
+		texts[0] += fmt.Sprintf(" for %d ms", add.Timeout)
 	}
-	if full != "" {
-		texts = append(texts, "count "+full+" where "+table+" is full")
+	if e := program.EffectOf(a); e.CountsFull != "" && len(e.Fills) > 0 {
+		texts = append(texts, "count "+e.CountsFull+" where "+e.Fills[0]+" is full")
 	}
 	return texts
 }
@@ -230,27 +217,18 @@ func (x *execution) noTrack(b branch) (out []branch) {
 	return out
 }
 
-// fits is the packets that a translation to an address is for; false where it is
-// for all.
-func (x *execution) fits(a program.Action, b branch) (r Region, known bool) {
-	var of netip.Addr
-	switch a := a.(type) {
-	case program.DNAT:
-		of = a.To
-	case program.SNAT:
-		of = a.To
-	case program.DNATPrefix:
-		return x.inPrefix(program.Destination, a.From, b), true
-	case program.SNATPrefix:
-		return x.inPrefix(program.Source, a.From, b), true
-	default:
-		return r, false
-	}
+// fits is the packets that a translation is for.
+func (x *execution) fits(w program.Rewriting, b branch) Region {
 	six := x.u.sixth(program.Source)
-	if of.Is4() {
-		return x.u.Minus(b.region, six), true
+	switch {
+	case w.From.IsValid():
+		return x.inPrefix(w.Field, w.From, b)
+	case w.Family() == 4:
+		return x.u.Minus(b.region, six)
+	case w.Family() == 6:
+		return six
 	}
-	return six, true
+	return bdd.Every
 }
 
 func (x *execution) inPrefix(f program.Field, p netip.Prefix, b branch) Region {
@@ -258,52 +236,18 @@ func (x *execution) inPrefix(f program.Field, p netip.Prefix, b branch) Region {
 	return x.view(b.flow.change).has(f, values{addresses: &inside})
 }
 
-// rewrite does what an action does to packets; ends says that the base chain is
-// over, as address translation ends its chain, is that the action rewrites.
-func (x *execution) rewrite(a program.Action, b branch) (out branch, ends, is bool) {
-	source := func(s step) func(*change) {
-		s.before = x.raw
-		return func(c *change) { c.source = append(c.source, s) }
-	}
-	destination := func(s step, port uint16) func(*change) {
-		s.before = x.raw
-		return func(c *change) {
-			c.destination = append(c.destination, s)
-			if port != 0 {
-				c.port = &port
-			}
+// rewrite changes an address of packets.
+func (x *execution) rewrite(does program.Effect, b branch) branch {
+	w := does.Rewrites
+	s := step{to: w.To, own: w.Own, from: w.From, as: w.As, before: x.raw}
+	return x.changed(b, func(c *change) {
+		if w.Field == program.Source {
+			c.source, c.snat = append(c.source, s), c.snat || does.Ends
+			return
 		}
-	}
-	natted := func(edit func(*change)) func(*change) {
-		return func(c *change) {
-			edit(c)
-			switch a.(type) {
-			case program.SNAT, program.SNATPrefix, program.Masquerade:
-				c.snat = true
-			default:
-				c.dnat = true
-			}
+		c.destination, c.dnat = append(c.destination, s), c.dnat || does.Ends
+		if w.Port != 0 {
+			c.port = &w.Port
 		}
-	}
-	switch a := a.(type) {
-	case program.SetMark:
-		return x.changed(b, func(c *change) { c.mark = append(c.mark, a) }), false, true
-	case program.MapSource:
-		return x.changed(b, source(step{from: a.From, as: a.To})), false, true
-	case program.MapDestination:
-		return x.changed(b, destination(step{from: a.From, as: a.To}, 0)), false, true
-	case program.DNAT:
-		return x.changed(b, natted(destination(step{to: a.To}, a.Port))), true, true
-	case program.DNATPrefix:
-		return x.changed(b, natted(destination(step{from: a.From, as: a.To}, 0))), true, true
-	case program.Redirect:
-		return x.changed(b, natted(destination(step{own: true}, a.Port))), true, true
-	case program.SNAT:
-		return x.changed(b, natted(source(step{to: a.To}))), true, true
-	case program.SNATPrefix:
-		return x.changed(b, natted(source(step{from: a.From, as: a.To}))), true, true
-	case program.Masquerade:
-		return x.changed(b, natted(source(step{own: true}))), true, true
-	}
-	return b, false, false
+	})
 }

@@ -357,10 +357,7 @@ func (e *evaluation) actions(r *program.Rule) (o outcome, ended bool) {
 				continue
 			}
 		}
-		switch a := action.(type) {
-		case program.Count, program.Log, program.Limit, program.ConnectionLimit, program.SetAdd:
-			e.done = append(e.done, effectTexts(a)...)
-		}
+		does := program.EffectOf(action)
 		switch a := action.(type) {
 		case program.Verdict:
 			if a == program.Return {
@@ -378,19 +375,29 @@ func (e *evaluation) actions(r *program.Rule) (o outcome, ended bool) {
 				return e.chain(c), true
 			}
 			return outcome{}, true
+		case program.NoTrack:
+			if e.packet.State == "" {
+				e.packet.State = packet.Untracked
+			}
+		case program.SetMark:
+			mask := maskOf(uint64(a.Mask))
+			e.packet.Mark = e.packet.Mark&^mask | a.Value&mask
 		case program.Limit:
+			e.done = append(e.done, effectTexts(a)...)
 			e.assume("the rate of " + place(r) + " is not used up")
-		case program.ConnectionLimit:
-			e.assume("the connections of " + place(r) + " are not used up")
-		case program.SetAdd:
-			if a.Once {
+		case program.Count, program.Log, program.ConnectionLimit, program.SetAdd:
+			e.done = append(e.done, effectTexts(a)...)
+			if does.Gates {
 				e.assume("the connections of " + place(r) + " are not used up")
 			}
 		default:
-			if e.pastTranslation(action) {
+			if does.Rewrites.Field == "" {
+				continue
+			}
+			if does.Ends && e.pastTranslation(does.Rewrites) {
 				return outcome{}, false
 			}
-			if e.rewrite(action) {
+			if e.rewrite(does.Rewrites, does.Ends); does.Ends {
 				return outcome{program.Accept, r}, true
 			}
 		}

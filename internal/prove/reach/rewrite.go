@@ -7,66 +7,59 @@ import (
 	"sluice/internal/program"
 )
 
-// rewrite does what an action does to the packet; ends says that the base chain
-// is over, as address translation ends its chain.
-func (e *evaluation) rewrite(action program.Action) (ends bool) {
-	switch a := action.(type) {
-	case program.NoTrack:
-		if e.packet.State == "" {
-			e.packet.State = packet.Untracked
-		}
-	case program.SetMark:
-		mask := maskOf(uint64(a.Mask))
-		e.packet.Mark = e.packet.Mark&^mask | a.Value&mask
-	case program.DNAT:
-		local := packet.No
-		if a.To == e.packet.Destination {
-			local = e.packet.DestinationLocal
-			if a.Port == 0 || a.Port == e.packet.Port {
-				return true // nf_nat_setup_info (net/netfilter/nf_nat_core.c) sets no status then
-			}
-		}
-		e.dnat(a.To, a.Port, local)
-		return true
-	case program.DNATPrefix:
-		e.dnat(mapPrefix(e.packet.Destination, a.From, a.To), 0, packet.No)
-		return true
-	case program.Redirect:
-		e.dnat(e.packet.Destination, a.Port, packet.Yes)
-		return true
-	case program.SNAT:
-		e.snat(a.To)
-		return true
-	case program.SNATPrefix:
-		e.snat(mapPrefix(e.packet.Source, a.From, a.To))
-		return true
-	case program.Masquerade:
-		return true
-	case program.MapSource:
-		e.packet.Source = mapPrefix(e.packet.Source, a.From, a.To)
-	case program.MapDestination:
-		e.packet.Destination = mapPrefix(e.packet.Destination, a.From, a.To)
-		if a.From != a.To {
+// rewrite changes an address of the packet; translates says that connection tracking
+// does it.
+func (e *evaluation) rewrite(w program.Rewriting, translates bool) {
+	at := e.rewritten(w)
+	to := *at
+	switch {
+	case w.To.IsValid():
+		to = w.To
+	case w.From.IsValid():
+		to = mapPrefix(*at, w.From, w.As)
+	}
+	switch {
+	case !translates:
+		*at = to
+		if w.Field == program.Destination && w.From != w.As {
 			e.packet.DestinationLocal = packet.Unknown
 		}
+	case w.Field == program.Destination:
+		local := packet.No
+		switch {
+		case w.Own:
+			local = packet.Yes
+		case w.To.IsValid() && to == *at:
+			local = e.packet.DestinationLocal
+			if w.Port == 0 || w.Port == e.packet.Port {
+				return // nf_nat_setup_info (net/netfilter/nf_nat_core.c) sets no status then
+			}
+		}
+		e.dnat(to, w.Port, local)
+	case !w.Own:
+		e.snat(to)
 	}
-	return false
+}
+
+// rewritten is the address of the packet that is rewritten.
+func (e *evaluation) rewritten(w program.Rewriting) *netip.Addr {
+	if w.Field == program.Destination {
+		return &e.packet.Destination
+	}
+	return &e.packet.Source
 }
 
 // pastTranslation says that an action translates to an address, and not this
 // packet: the kernel then asks the next rule.
-func (e *evaluation) pastTranslation(action program.Action) bool {
-	switch a := action.(type) {
-	case program.DNAT:
-		return e.packet.Destination.IsValid() && e.packet.Destination.Is4() != a.To.Is4()
-	case program.SNAT:
-		return e.packet.Source.IsValid() && e.packet.Source.Is4() != a.To.Is4()
-	case program.DNATPrefix:
-		return e.packet.Destination.IsValid() && !a.From.Contains(e.packet.Destination)
-	case program.SNATPrefix:
-		return e.packet.Source.IsValid() && !a.From.Contains(e.packet.Source)
+func (e *evaluation) pastTranslation(w program.Rewriting) bool {
+	at := *e.rewritten(w)
+	switch {
+	case !at.IsValid():
+		return false
+	case w.From.IsValid():
+		return !w.From.Contains(at)
 	}
-	return false
+	return w.To.IsValid() && w.To.Is4() != at.Is4()
 }
 
 func (e *evaluation) remember() {

@@ -15,22 +15,18 @@ func (u *Universe) scanRule(p *program.Program, r *program.Rule) {
 		u.scanCondition(p, &r.Match[i])
 	}
 	for _, a := range r.Actions {
-		switch a := a.(type) {
-		case program.VerdictMap:
-			u.scanSet(p.Set(a.Set), a.Key)
-		case program.Limit, program.ConnectionLimit:
+		e := program.EffectOf(a)
+		if e.Map != "" {
+			u.scanSet(p.Set(e.Map), e.Reads)
+		}
+		if e.Gates {
 			u.dimension(gateField(a))
-			if l, is := a.(program.Limit); is && l.NeverBan != "" {
-				u.scanSet(p.Set(l.NeverBan), []program.Field{program.Source})
-			}
-		case program.SetAdd:
-			if a.Once {
-				u.dimension(gateField(a))
-			}
-		default:
-			if m, is := mappingOf(a); is && !slices.Contains(u.maps, m) {
-				u.maps = append(u.maps, m)
-			}
+		}
+		if l, is := a.(program.Limit); is && l.NeverBan != "" {
+			u.scanSet(p.Set(l.NeverBan), []program.Field{program.Source})
+		}
+		if m := (mapping{e.Rewrites.From, e.Rewrites.As}); m.from.IsValid() && !slices.Contains(u.maps, m) {
+			u.maps = append(u.maps, m)
 		}
 	}
 }
@@ -214,20 +210,6 @@ func (u *Universe) scanMaps() {
 // mapping is one prefix put into the place of another.
 type mapping struct{ from, to netip.Prefix }
 
-func mappingOf(a program.Action) (mapping, bool) {
-	switch a := a.(type) {
-	case program.MapSource:
-		return mapping{a.From, a.To}, true
-	case program.MapDestination:
-		return mapping{a.From, a.To}, true
-	case program.DNATPrefix:
-		return mapping{a.From, a.To}, true
-	case program.SNATPrefix:
-		return mapping{a.From, a.To}, true
-	}
-	return mapping{}, false
-}
-
 // before is the addresses that the map puts into the set. With the set itself and
 // the map's prefix, which are told apart anyhow, that says of every address whether
 // it is in the set behind the map; and of a map that the set has nothing to do with
@@ -372,12 +354,9 @@ func bannedSets(p *program.Program) []*program.Set {
 			out = append(out, s)
 		}
 		for _, a := range r.Actions {
-			switch a := a.(type) {
-			case program.Jump:
-				chain(a.Chain)
-			case program.Goto:
-				chain(a.Chain)
-			}
+			e := program.EffectOf(a)
+			chain(e.Calls)
+			chain(e.Goes)
 		}
 	}
 	for _, h := range p.Hooks {

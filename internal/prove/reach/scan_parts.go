@@ -38,13 +38,7 @@ var ofTracking = []program.Field{
 }
 
 // tracks says whether the kernel tracks connections for an action.
-func tracks(a program.Action) bool {
-	switch a.(type) {
-	case program.ConnectionLimit, program.DNAT, program.DNATPrefix, program.SNAT, program.SNATPrefix, program.Masquerade, program.Redirect, program.Offload:
-		return true
-	}
-	return false
-}
+func tracks(a program.Action) bool { return program.EffectOf(a).Tracks }
 
 // asks says whether a rule asks for one of some fields.
 func asks(p *program.Program, r *program.Rule, fields []program.Field) bool {
@@ -54,19 +48,7 @@ func asks(p *program.Program, r *program.Rule, fields []program.Field) bool {
 			return true
 		}
 	}
-	for _, a := range r.Actions {
-		switch a := a.(type) {
-		case program.VerdictMap:
-			if slices.ContainsFunc(a.Key, is) {
-				return true
-			}
-		case program.SetAdd:
-			if slices.ContainsFunc(a.Fields, is) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.Actions, func(a program.Action) bool { return slices.ContainsFunc(program.EffectOf(a).Reads, is) })
 }
 
 // eachRule gives the rules of the chains that some chains lead to, these included;
