@@ -1,16 +1,13 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
-	"sluice/internal/language/policy"
 	"sluice/internal/prove/check"
 )
 
@@ -55,60 +52,21 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	return cmd
 }
 
-// policyError is the code of findings that are errors of the text or of what it
-// names.
-const policyError check.Code = "policy"
-
 // findAll returns what is wrong with a policy; the error is for what keeps it
 // from being looked at.
 func findAll(cmd *cobra.Command, file, described string, textOnly, offline bool) ([]check.Finding, error) {
-	o := optionsOf(cmd)
 	p, err := engine.Load(cmd.InOrStdin(), file)
 	if err != nil || textOnly {
-		return asFindings(err)
+		return engine.Findings(err)
 	}
-	facts, err := readFacts(cmd.Context(), described, o)
+	facts, err := readFacts(cmd.Context(), described, optionsOf(cmd))
 	if err != nil {
 		return nil, err
 	}
 	s := engine.Subject{Policy: p, Facts: facts, Sources: sourcesOf(cmd, offline)}
-	if err := s.Resolve(cmd.Context()); err != nil {
-		return asFindings(err)
-	}
-	findings := check.Run(s.Resolved, facts)
-	if hasErrors(findings) { // such a policy may have no program
-		return findings, nil
-	}
-	results, err := s.Expectations()
-	if err != nil {
-		wrong, err := asFindings(err)
-		return append(findings, wrong...), err
-	}
-	return append(findings, asUnmet(p, results)...), nil
-}
-
-func hasErrors(findings []check.Finding) bool {
-	return slices.ContainsFunc(findings, func(f check.Finding) bool { return f.Severity == check.Error })
-}
-
-// asFindings turns the errors of a policy into findings; other errors stay.
-func asFindings(err error) ([]check.Finding, error) {
-	var errs policy.Errors
-	if !errors.As(err, &errs) {
-		var one *policy.Error
-		if !errors.As(err, &one) {
-			return nil, err
-		}
-		errs = policy.Errors{one}
-	}
-	var out []check.Finding
-	for _, e := range errs {
-		out = append(out, check.Finding{
-			Code: policyError, Severity: check.Error,
-			Pos: e.Pos, Message: e.Message, Hint: e.Hint, Line: e.Line,
-		})
-	}
-	return out, nil
+	findings, err := s.Check(cmd.Context())
+	withTestHint(findings)
+	return findings, err
 }
 
 // checkedJSON is what "check --json" prints.

@@ -10,9 +10,7 @@ import (
 
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
-	"sluice/internal/language/policy"
 	"sluice/internal/prove/query"
-	"sluice/internal/system/host"
 )
 
 // runningName stands for the policy that runs, in place of a file.
@@ -72,25 +70,29 @@ Files: country data, lists and the running policy in /var/lib/sluice.`,
 }
 
 func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) error {
-	o := optionsOf(cmd)
-	facts, err := readFacts(cmd.Context(), described, o)
+	facts, err := readFacts(cmd.Context(), described, optionsOf(cmd))
 	if err != nil {
 		return err
 	}
+	from := sourcesOf(cmd, true) // lists and country data are read once for both
 	var sides [2]query.Compiled
-	sources := sourcesOf(cmd, true)
 	for i, name := range []string{old, next} {
-		if sides[i], err = compiledSide(cmd, facts, sources, name); err != nil {
+		s, err := side(cmd, from, name)
+		if err != nil {
+			return err
+		}
+		s.Facts = facts
+		if sides[i], err = s.Meaning(cmd.Context()); err != nil {
 			return err
 		}
 	}
-	d, err := query.Compare(sides[0], sides[1], sources.Countries)
+	d, err := query.Compare(sides[0], sides[1], from.Countries)
 	if err != nil {
 		return err
 	}
 	w := cmd.OutOrStdout()
 	switch {
-	case o.json:
+	case optionsOf(cmd).json:
 		err = command.PrintJSON(w, d.Report(old, next))
 	case markdown:
 		_, err = io.WriteString(w, query.Markdown(d, old, next))
@@ -103,41 +105,17 @@ func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) err
 	return err
 }
 
-// compiledSide reads one of the policies. Lists and country data are read once
-// for both.
-func compiledSide(cmd *cobra.Command, facts host.Facts, sources *engine.Sources, name string) (query.Compiled, error) {
-	s := engine.Subject{Facts: facts, Sources: sources}
-	if name == runningName {
-		if err := running(cmd, &s); err != nil {
-			return query.Compiled{}, err
-		}
-	} else {
+// side reads one of the policies.
+func side(cmd *cobra.Command, from *engine.Sources, name string) (*engine.Subject, error) {
+	if name != runningName {
 		p, err := engine.Load(cmd.InOrStdin(), name)
-		if err != nil {
-			return query.Compiled{}, err
-		}
-		s.Policy = p
+		return &engine.Subject{Policy: p, Sources: from}, err
 	}
-	return s.Meaning(cmd.Context())
-}
-
-// running reads the policy that is loaded, from where it is kept. Its files are looked
-// for where it was applied.
-func running(cmd *cobra.Command, s *engine.Subject) error {
 	h, err := hostOf(cmd)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	g, texts, err := h.RunningPolicy()
-	if err != nil {
-		return err
-	}
-	s.Runs = g
-	if s.Policy, err = policy.LoadTexts(g.Policy, texts); err != nil {
-		return fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
-	}
-	s.Policy.Dir = g.Dir
-	return nil
+	return h.Running(from)
 }
 
 // changeStyles are the colours of what opens and of what closes.

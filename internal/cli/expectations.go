@@ -6,7 +6,6 @@ import (
 
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
-	"sluice/internal/language/policy"
 	"sluice/internal/prove/check"
 	"sluice/internal/prove/expect"
 )
@@ -22,20 +21,11 @@ func refusedBy(failing []expect.Result) *command.FoundError {
 	return command.Found(b.String())
 }
 
-// unmetExpectation is the code of findings that are expectations that fail.
-const unmetExpectation check.Code = "expectation"
-
-// asUnmet turns expectations that fail into findings.
-func asUnmet(p *policy.Policy, results []expect.Result) (out []check.Finding) {
-	for _, r := range engine.Unmet(results) {
-		e := p.Errorf(r.Expectation.Pos, "mend the rules or the expectation; sluice test tells more of the packets", "%s", r.Unmet())
-		f := check.Finding{Code: unmetExpectation, Severity: check.Error, Pos: e.Pos, Message: e.Message, Hint: e.Hint, Line: e.Line}
-		for _, by := range r.Failures {
-			if by.Pos.Line != 0 {
-				f.Related = append(f.Related, check.Related{Pos: by.Pos, Text: by.Text})
-			}
+// withTestHint adds to findings of expectations that fail which command tells more.
+func withTestHint(findings []check.Finding) {
+	for i := range findings {
+		if f := &findings[i]; f.Code == engine.UnmetExpectation {
+			f.Hint += "; sluice test tells more of the packets"
 		}
-		out = append(out, f)
 	}
-	return out
 }

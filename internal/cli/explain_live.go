@@ -30,9 +30,9 @@ func addExplainLive(cmd *cobra.Command) {
 }
 
 // liveHint is what one can do about a loaded firewall that does otherwise than the policy.
-func liveHint(cmd *cobra.Command, e *explained) string {
+func liveHint(cmd *cobra.Command, e *engine.Explained) string {
 	here, file := command.HereArguments(cmd), "FILE"
-	if name := e.followed.Resolved.Policy.File; name != engine.StandardInput {
+	if name := e.Followed.Resolved.Policy.File; name != engine.StandardInput {
 		file = command.ShellWord(name)
 	}
 	switch e.Live.Cause {

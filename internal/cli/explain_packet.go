@@ -4,21 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"sluice"
-	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/engine/trace"
-	"sluice/internal/language/bans"
 	"sluice/internal/language/policy"
-	"sluice/internal/prove/estimate"
 	"sluice/internal/prove/explain"
 )
 
@@ -107,31 +101,8 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	return cmd
 }
 
-// explained is what a policy does with a packet, and why: what --json prints.
-type explained struct {
-	*explain.Answer
-	// Cost is what the rules cost the packet; null where that is not known.
-	Cost *packetCostView `json:"cost"`
-	Live *engine.Live    `json:"live,omitempty"` // with --live
-
-	followed *explain.Followed
-	costs    engine.Costs
-}
-
-// packetCostView is what the packet pays for the rules that it meets.
-type packetCostView struct {
-	engine.CostsView
-	NS float64 `json:"ns"`
-}
-
 func runExplain(cmd *cobra.Command, args []string, asked explain.Question, described string, everyRule bool) error {
-	o, elsewhere := optionsOf(cmd), described != ""
-	facts, err := readFacts(cmd.Context(), described, o)
-	if err != nil {
-		return err
-	}
-	asks := engine.Subject{Facts: facts, Sources: sourcesOf(cmd, false)}
-	_, err = subject(cmd, &asks, args, described)
+	facts, err := readFacts(cmd.Context(), described, optionsOf(cmd))
 	if err != nil {
 		return err
 	}
@@ -139,57 +110,29 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 	if err != nil {
 		return err
 	}
-	// As an apply here would compile it: for this kernel, with the rules in the order
-	// that the running policy has them in.
-	var can backend.Capabilities
-	var profile map[string]uint64
-	costs := engine.Costs{Elsewhere: elsewhere}
-	s := explain.Subject{Words: packetFlags, Route: facts.Route}
-	if !elsewhere {
-		costs = engine.CostsOf(o.stateDir)
-		tellCosts(cmd.ErrOrStderr(), costs)
-		can, profile = engine.Capabilities(cmd.Context(), o.stateDir), h.Profile()
-		asks.Facts.ReadRouting()
-		s.Route = asks.Facts.Kernel
-		if list, err := bans.Open(h.Dir).Read(); err == nil { // not everybody may
-			s.Bans = bans.Live(list.Bans, time.Now())
-		}
-	}
-	if err := asks.Resolve(cmd.Context()); err != nil {
-		return err
-	}
-	s.Resolved = asks.Resolved
-	e := explained{costs: costs}
-	if e.followed, err = explain.Follow(s, asked); err != nil {
-		return err
-	}
-	if live, _ := cmd.Flags().GetBool("live"); live {
-		if elsewhere {
-			return errors.New("--live asks this host, --host another one\nhint: leave one of them away")
-		}
-		ctx, stop := command.Interruptible(cmd)
-		defer stop()
-		if e.Live, err = engine.AskLoaded(ctx, h.Host, e.followed, asked.Out != ""); err != nil {
-			return notAsked(err)
-		}
-		e.Live.Hint = liveHint(cmd, &e)
-	}
-	prog, err := engine.Program(asks.Resolved, can, engine.Options{Profile: profile})
+	s, err := subject(cmd, sourcesOf(cmd, false), args, described)
 	if err != nil {
 		return err
 	}
-	if e.Answer, err = e.followed.Answer(prog); err != nil {
-		return err
+	s.Facts = facts
+	ctx := cmd.Context()
+	live, _ := cmd.Flags().GetBool("live")
+	if live {
+		var stop func()
+		ctx, stop = command.Interruptible(cmd)
+		defer stop()
 	}
-	pricer, is := engine.Backend(o.stateDir, sluice.Version(), e.costs).(backend.Pricer)
-	if is && e.Banned == "" && !e.followed.Undecided() {
-		asked, way := e.followed.AsAsked()
-		e.Cost = &packetCostView{e.costs.View(), math.Round(estimate.Packet(pricer.Prices(prog), prog, asked, way))}
+	e, err := h.Explain(ctx, engine.Explaining{Subject: s, Question: asked, Words: packetFlags, Elsewhere: described != "", Live: live})
+	if err != nil {
+		return notAsked(err)
 	}
-	if o.json {
+	if e.Live != nil {
+		e.Live.Hint = liveHint(cmd, e)
+	}
+	if optionsOf(cmd).json {
 		err = command.PrintJSON(cmd.OutOrStdout(), e)
 	} else {
-		printExplained(cmd.OutOrStdout(), &e, everyRule)
+		printExplained(cmd.OutOrStdout(), e, everyRule)
 	}
 	switch {
 	case err != nil:
@@ -205,13 +148,15 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 // notAsked says of --live why the loaded firewall was not asked.
 func notAsked(err error) error {
 	var live *engine.LiveError
-	if errors.As(err, &live) {
-		err = live.Err
+	switch {
+	case errors.Is(err, engine.ErrNotHere):
+		return errors.New("--live asks this host, --host another one\nhint: leave one of them away")
+	case !errors.As(err, &live):
+		return err
+	case errors.Is(err, fs.ErrPermission) && !errors.Is(err, trace.ErrQuestion):
+		return fmt.Errorf("--live: %w", withHint(live.Err, "it needs root"))
 	}
-	if errors.Is(err, fs.ErrPermission) && !errors.Is(err, trace.ErrQuestion) {
-		err = withHint(err, "it needs root")
-	}
-	return fmt.Errorf("--live: %w", err)
+	return fmt.Errorf("--live: %w", live.Err)
 }
 
 func withHint(err error, hint string) error {

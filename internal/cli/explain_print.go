@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/explain"
 )
@@ -27,7 +28,7 @@ var alwaysHolds = map[string]string{
 	"open":     "a section that is left out is not policed",
 }
 
-func printExplained(w io.Writer, v *explained, everyRule bool) {
+func printExplained(w io.Writer, v *engine.Explained, everyRule bool) {
 	if v.Verdict == explain.Unknown {
 		fmt.Fprintln(w, v.Sentence)
 		printWays(w, v.Ways)
@@ -37,10 +38,10 @@ func printExplained(w io.Writer, v *explained, everyRule bool) {
 		printEnd(w, v)
 		return
 	}
-	word, path := explain.VerdictWords[v.Verdict], &v.followed.Path
+	word, path := explain.VerdictWords[v.Verdict], &v.Followed.Path
 	fmt.Fprintln(w, strings.Replace(v.Sentence, " is "+word, " is "+command.Paint(w, verdictStyles[v.Verdict], word), 1))
 	if path.Pos.Line > 0 {
-		quote(w, v.followed.Resolved.Policy, path.Pos, path.Text)
+		quote(w, v.Followed.Resolved.Policy, path.Pos, path.Text)
 	} else if v.Stage != "routing" && v.Banned == "" {
 		fmt.Fprintln(w, command.Paint(w, "2", "  not written in the policy, it always holds: "+alwaysHolds[v.Stage]))
 	}
@@ -62,7 +63,7 @@ func printExplained(w io.Writer, v *explained, everyRule bool) {
 }
 
 // printEnd prints what stands behind every answer.
-func printEnd(w io.Writer, v *explained) {
+func printEnd(w io.Writer, v *engine.Explained) {
 	if len(v.Assumed) > 0 {
 		fmt.Fprintln(w, "\nTaken for granted, since nothing else was said: "+strings.Join(v.Assumed, ", ")+".")
 	}
@@ -78,7 +79,7 @@ func printEnd(w io.Writer, v *explained) {
 	case *a:
 		fmt.Fprintln(w, "\n"+command.Paint(w, "2", "The compiled rules do the same."))
 		if v.Cost != nil {
-			fmt.Fprintf(w, "They cost this packet about %.0f ns %s.\n", v.Cost.NS, costWords(v.costs))
+			fmt.Fprintf(w, "They cost this packet about %.0f ns %s.\n", v.Cost.NS, costWords(v.Costs))
 		}
 	default:
 		fmt.Fprintln(w, "\n"+command.Paint(w, "1;31", "The compiled rules do otherwise")+": "+v.Program.Says+".")

@@ -83,47 +83,25 @@ func completeCodes(*cobra.Command, []string, string) ([]string, cobra.ShellCompD
 // lint finds all there is to say of a policy; the error is for what keeps it from
 // being looked at.
 func lint(cmd *cobra.Command, args []string, described string, offline bool) (file string, report check.Report, err error) {
-	s := engine.Subject{Sources: sourcesOf(cmd, offline)}
-	file, err = subject(cmd, &s, args, described)
+	s, err := subject(cmd, sourcesOf(cmd, offline), args, described)
 	if err != nil {
-		findings, err := asFindings(err)
-		return file, check.Report{Findings: findings}, err
+		report.Findings, err = engine.Findings(err)
+		return command.PolicyArgument(args), report, err
 	}
-	report, err = lintSubject(cmd, &s, described)
-	return file, report, err
-}
-
-func lintSubject(cmd *cobra.Command, s *engine.Subject, described string) (check.Report, error) {
-	facts, err := readFacts(cmd.Context(), described, optionsOf(cmd))
-	if err != nil {
-		return check.Report{}, err
+	file = s.Policy.File
+	if s.Facts, err = readFacts(cmd.Context(), described, optionsOf(cmd)); err != nil {
+		return file, report, err
 	}
 	if described == "" {
 		var patience time.Duration
-		if !s.Sources.Offline && command.IsTerminal(cmd.OutOrStdout()) {
+		if !offline && command.IsTerminal(cmd.OutOrStdout()) {
 			patience = lintPatience
 		}
-		tellUnread(cmd.ErrOrStderr(), &facts, func() { facts.ReadServers(cmd.Context(), patience) })
+		tellUnread(cmd.ErrOrStderr(), &s.Facts, func() { s.Facts.ReadServers(cmd.Context(), patience) })
 	}
-	s.Facts = facts
-	if err := s.Resolve(cmd.Context()); err != nil {
-		findings, err := asFindings(err)
-		return check.Report{Findings: findings}, err
-	}
-	report := check.Lint(s.Resolved, facts, check.Options{
-		Open: func(name string) (io.ReadCloser, error) { return s.Policy.Open(name) },
-	})
-	if hasErrors(report.Findings) { // such a policy may have no program
-		return report, nil
-	}
-	results, err := s.Expectations()
-	if err != nil {
-		wrong, err := asFindings(err)
-		report.Findings = append(report.Findings, wrong...)
-		return report, err
-	}
-	report.Findings = append(report.Findings, asUnmet(s.Policy, results)...)
-	return report, nil
+	report, err = s.Lint(cmd.Context())
+	withTestHint(report.Findings)
+	return file, report, err
 }
 
 // lintPatience is how long the resolver is asked for names.
@@ -169,8 +147,8 @@ func explanationsJSON(all []check.Explanation) []explanationJSON {
 
 // otherCodes are those of findings that are not about what a policy says.
 var otherCodes = map[check.Code]string{
-	policyError:      "an error of the text of a policy, or of a file, list or name that it is made of\n\nMend: what the finding says. \"sluice check --text\" looks at the text alone.",
-	unmetExpectation: "a line of expect that the rules do not fulfil\n\nMend: the rules, or the line. \"sluice test\" names the packets.",
+	engine.BadPolicy:        "an error of the text of a policy, or of a file, list or name that it is made of\n\nMend: what the finding says. \"sluice check --text\" looks at the text alone.",
+	engine.UnmetExpectation: "a line of expect that the rules do not fulfil\n\nMend: the rules, or the line. \"sluice test\" names the packets.",
 }
 
 func printExplanation(w io.Writer, o options, code string) error {

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
-	"sluice/internal/engine"
 	"sluice/internal/program"
 	"sluice/internal/prove/query"
 	"sluice/internal/prove/reach"
@@ -104,46 +103,32 @@ func verdictsAsked(allowed, dropped bool) []program.Verdict {
 	return nil
 }
 
-// queriedJSON is what "query --json" prints.
-type queriedJSON struct {
-	Policy  string         `json:"policy"`
-	Asked   string         `json:"asked"`
-	Classes []query.Answer `json:"classes"`
-	Notes   []string       `json:"notes,omitempty"` // what the answers leave out
-}
-
 func runQuery(cmd *cobra.Command, args []string, w query.Words, verdicts []program.Verdict, described string) error {
-	o := optionsOf(cmd)
-	facts, err := readFacts(cmd.Context(), described, o)
+	facts, err := readFacts(cmd.Context(), described, optionsOf(cmd))
 	if err != nil {
 		return err
 	}
-	s := engine.Subject{Facts: facts, Sources: sourcesOf(cmd, true)}
-	file, err := subject(cmd, &s, args, described)
+	s, err := subject(cmd, sourcesOf(cmd, true), args, described)
 	if err != nil {
 		return err
 	}
-	c, err := s.Meaning(cmd.Context())
-	if err != nil {
-		return err
-	}
-	answers, err := query.Query(c, w, verdicts, s.Sources.Countries)
+	s.Facts = facts
+	out, err := s.Query(cmd.Context(), w, verdicts)
 	if errors.Is(err, reach.ErrTooLarge) {
 		return fmt.Errorf("%w\nhint: ask about less, with --hook, --service, --from or --to", err)
 	}
 	if err != nil {
 		return err
 	}
-	notes := query.Notes(c)
-	if o.json {
-		err = command.PrintJSON(cmd.OutOrStdout(), queriedJSON{file, w.String(), answers, notes})
+	if optionsOf(cmd).json {
+		err = command.PrintJSON(cmd.OutOrStdout(), out)
 	} else {
-		for _, text := range notes {
+		for _, text := range out.Notes {
 			fmt.Fprintln(cmd.ErrOrStderr(), "note: "+text)
 		}
-		err = printAnswers(cmd.OutOrStdout(), w, verdicts, answers)
+		err = printAnswers(cmd.OutOrStdout(), w, verdicts, out.Classes)
 	}
-	if err == nil && len(verdicts) > 0 && len(answers) > 0 {
+	if err == nil && len(verdicts) > 0 && len(out.Classes) > 0 {
 		err = command.ErrFound
 	}
 	return err

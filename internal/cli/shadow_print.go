@@ -3,8 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"net/netip"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,54 +11,7 @@ import (
 
 	"sluice/internal/cli/command"
 	"sluice/internal/engine/shadow"
-	"sluice/internal/language/policy"
 )
-
-// names are what a report calls numbers by: countries as far as there is a database,
-// services by the built-in list and the policy's own.
-func (c *candidate) names(errOut io.Writer) shadow.Names {
-	out := shadow.Names{Service: c.service()}
-	database, err := c.prepared.Sources.Countries()
-	if err != nil {
-		warn(errOut, fmt.Sprintf("the countries of sources are not known: %v", err))
-		return out
-	}
-	out.Country = func(a netip.Addr) (string, string) {
-		if at, known := database.Lookup(a); known {
-			return at.Code, at.Name
-		}
-		return "", ""
-	}
-	return out
-}
-
-// protocolICMPv6 has no word of its own in policies, where icmp is both.
-const protocolICMPv6 = 58
-
-// service names services as the policy would.
-func (c *candidate) service() func(protocol, port int) (string, string) {
-	known := append(c.prepared.Policy.Services[:len(c.prepared.Policy.Services):len(c.prepared.Policy.Services)], policy.Builtin()...)
-	return func(protocol, port int) (string, string) {
-		if protocol == protocolICMPv6 {
-			return "icmpv6", ""
-		}
-		text := policy.ServiceMatch{Protocol: uint8(protocol)} //nolint:gosec // one byte of a packet
-		if port >= 0 {
-			text.Ports = []policy.PortRange{{From: uint16(port), To: uint16(port)}} //nolint:gosec // two bytes of a packet
-		}
-		for _, s := range known {
-			for _, m := range s.Matches {
-				if port >= 0 && m.Protocol == text.Protocol && len(m.Ports) == 1 && m.Ports[0] == text.Ports[0] {
-					return text.String(), s.Name
-				}
-			}
-		}
-		if words := text.String(); port < 0 || strings.Contains(words, "/"+strconv.Itoa(port)) {
-			return words, ""
-		}
-		return fmt.Sprintf("%s port %d", text, port), "" // policies know no ports of it
-	}
-}
 
 // liveText is one line of what was counted up to now.
 func liveText(r *shadow.Report, life time.Duration) string {

@@ -14,20 +14,24 @@ import (
 
 // subject reads the policy that a question is about: FILE where it is named, or
 // that of a described host, and else the policy that runs. Where none runs, or it may
-// not be read, it is the file that would be applied, and that is told. It returns
-// the name of the policy.
-func subject(cmd *cobra.Command, s *engine.Subject, args []string, described string) (name string, err error) {
-	if len(args) > 0 || described != "" {
-		s.Policy, err = engine.Load(cmd.InOrStdin(), command.PolicyArgument(args))
-		return command.PolicyArgument(args), err
+// not be read, it is the file that would be applied, and that is told.
+func subject(cmd *cobra.Command, from *engine.Sources, args []string, described string) (*engine.Subject, error) {
+	load := func() (*engine.Subject, error) {
+		p, err := engine.Load(cmd.InOrStdin(), command.PolicyArgument(args))
+		return &engine.Subject{Policy: p, Sources: from}, err
 	}
-	err = running(cmd, s)
+	if len(args) > 0 || described != "" {
+		return load()
+	}
+	h, err := hostOf(cmd)
+	if err != nil {
+		return nil, err
+	}
+	s, err := h.Running(from)
 	var closed *apply.ClosedRunsError
 	switch {
 	case errors.As(err, &closed):
-		return "", fmt.Errorf("%w\n  hint: name a FILE to ask about that one", err)
-	case err == nil:
-		return s.Runs.Policy, nil
+		return nil, fmt.Errorf("%w\n  hint: name a FILE to ask about that one", err)
 	case errors.Is(err, apply.ErrNoPolicy), errors.Is(err, fs.ErrPermission):
 		why := "no policy runs"
 		if errors.Is(err, fs.ErrPermission) {
@@ -35,8 +39,7 @@ func subject(cmd *cobra.Command, s *engine.Subject, args []string, described str
 		}
 		w := cmd.ErrOrStderr()
 		fmt.Fprintf(w, "%s %s, so this is about %s\n", command.Paint(w, "33", "note:"), why, command.DefaultPolicy)
-		s.Policy, err = engine.Load(cmd.InOrStdin(), command.DefaultPolicy)
-		return command.DefaultPolicy, err
+		return load()
 	}
-	return "", err
+	return s, err
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
-	"sluice/internal/engine"
 	"sluice/internal/prove/expect"
 )
 
@@ -48,44 +47,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
   sluice test policy.yaml --host gateway.json --json`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := optionsOf(cmd)
-			s := engine.Subject{Sources: sourcesOf(cmd, offline)}
-			for i, name := range files { // reading what runs may leave this folder
-				if full, err := filepath.Abs(name); err == nil && len(args) == 0 {
-					files[i] = full
-				}
-			}
-			file, err := subject(cmd, &s, args, described)
-			if err != nil {
-				return err
-			}
-			p := s.Policy
-			for _, name := range files {
-				if err := p.ReadExpectations(name); err != nil {
-					return err
-				}
-			}
-			if len(p.Expect) == 0 {
-				return reportTests(cmd, file, nil)
-			}
-			facts, err := readFacts(cmd.Context(), described, o)
-			if err != nil {
-				return err
-			}
-			s.Facts = facts
-			c, err := s.Meaning(cmd.Context())
-			if err != nil {
-				return err
-			}
-			results, err := expect.Judge(c, s.Sources.Countries)
-			if err != nil {
-				return err
-			}
-			err = reportTests(cmd, file, results)
-			if described != "" {
-				return err
-			}
-			return moved(cmd, err)
+			return runTest(cmd, args, files, described, offline)
 		},
 	}
 	flags := cmd.Flags()
@@ -95,6 +57,38 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	command.Must(cmd.MarkFlagFilename("expect", "yaml", "yml"))
 	command.Must(cmd.MarkFlagFilename("host", "json"))
 	return cmd
+}
+
+func runTest(cmd *cobra.Command, args, files []string, described string, offline bool) error {
+	for i, name := range files { // those of what runs may be from another folder
+		if full, err := filepath.Abs(name); err == nil && len(args) == 0 {
+			files[i] = full
+		}
+	}
+	s, err := subject(cmd, sourcesOf(cmd, offline), args, described)
+	if err != nil {
+		return err
+	}
+	for _, name := range files {
+		if err := s.Policy.ReadExpectations(name); err != nil {
+			return err
+		}
+	}
+	if len(s.Policy.Expect) == 0 {
+		return reportTests(cmd, s.Policy.File, nil)
+	}
+	if s.Facts, err = readFacts(cmd.Context(), described, optionsOf(cmd)); err != nil {
+		return err
+	}
+	results, err := s.Test(cmd.Context())
+	if err != nil {
+		return err
+	}
+	err = reportTests(cmd, s.Policy.File, results)
+	if described != "" {
+		return err
+	}
+	return moved(cmd, err)
 }
 
 // moved says that the rules that run hold for another host than this is by now, which

@@ -1,10 +1,8 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,9 +13,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/verify"
-	"sluice/internal/program"
 	"sluice/internal/system/host"
-	"sluice/internal/system/kernel/attached"
 )
 
 func newVerify() *cobra.Command {
@@ -69,50 +65,6 @@ closed policy of a restore that failed; 2 bad use, or it could not be read.`,
 	return cmd
 }
 
-// unproved is a base chain of another tool.
-type unproved struct {
-	host.ForeignChain
-	Can   []string `json:"can"`   // "drop" and "rewrite" what the policy allows, or one of More
-	Opens bool     `json:"opens"` // it may let pass what the policy refuses
-}
-
-// matters says whether the chain keeps the policy from meaning what it says. What it
-// has expected is asked by the policy's rules.
-func (u unproved) matters() bool { return u.Opens || u.Drops || u.Rewrites }
-
-// text says what the chain can do.
-func (u unproved) text() string {
-	var parts []string
-	if n := len(u.Can) - len(u.More); n > 0 {
-		parts = append(parts, "can "+strings.Join(u.Can[:n], " and ")+" what the policy allows")
-	}
-	for _, e := range u.More {
-		parts = append(parts, apply.EffectText(e))
-	}
-	return strings.Join(parts, "; it ")
-}
-
-// verifiedJSON is what "verify --json" prints.
-type verifiedJSON struct {
-	*apply.Verified
-	Unproved []unproved `json:"unproved"`
-	Attached []beside   `json:"attached"`
-	// Untold is what could not be read of other tools' chains and of what is attached.
-	Untold []string `json:"cannot-tell,omitempty"`
-}
-
-// beside is what decides about packets beside rules.
-type beside struct {
-	attached.Thing
-	Opens bool   `json:"opens"` // it may let pass what the policy refuses
-	Text  string `json:"text"`
-}
-
-// matters says whether it keeps the policy from meaning what it says. A program that may
-// be of another network namespace, and a function of which nothing is known, is listed
-// and no more.
-func (b beside) matters() bool { return b.Opens || b.Kind == attached.Netfilter && !b.Anywhere }
-
 func runVerify(cmd *cobra.Command, args []string) error {
 	ctx, stop := command.Interruptible(cmd)
 	defer stop()
@@ -120,83 +72,31 @@ func runVerify(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	o := optionsOf(cmd)
-	facts, err := readFacts(ctx, "", o)
-	if err != nil {
-		return err
-	}
-	var meant *program.Program
-	file := ""
+	var against *engine.Subject
 	if len(args) > 0 {
-		file = args[0]
-		if meant, err = meantBy(ctx, cmd, h, facts, file); err != nil {
+		p, err := engine.Load(cmd.InOrStdin(), args[0])
+		if err != nil {
 			return err
 		}
+		against = &engine.Subject{Policy: p, Sources: sourcesOf(cmd, false)}
 	}
-	v, err := h.Verify(ctx, file, meant)
+	own, _ := cmd.Flags().GetBool("own")
+	v, err := h.Verify(ctx, against, own)
 	if err != nil {
 		return unreadable(err)
 	}
-	out := verifiedJSON{Verified: v, Unproved: []unproved{}, Attached: []beside{}}
-	if own, _ := cmd.Flags().GetBool("own"); !own {
-		facts.ReadAttached()
-		out.Unproved = unprovedChains(facts)
-		for _, t := range facts.Attached {
-			out.Attached = append(out.Attached, beside{t, t.Opens(), apply.AttachedText(t)})
-		}
-		out.Untold = slices.DeleteFunc(slices.Clone(facts.Unread), func(text string) bool {
-			what, _, _ := strings.Cut(text, ":")
-			return !slices.Contains([]string{host.UnreadNFTables, host.UnreadLegacy, host.UnreadAttached}, what)
-		})
-	}
-	if o.json {
-		err = command.PrintJSON(cmd.OutOrStdout(), out)
+	if optionsOf(cmd).json {
+		err = command.PrintJSON(cmd.OutOrStdout(), v)
 	} else {
-		printVerified(cmd.OutOrStdout(), &out, command.HereArguments(cmd))
+		printVerified(cmd.OutOrStdout(), v, command.HereArguments(cmd))
 	}
-	if err == nil && (!v.Proved || v.Closed || len(out.Untold) > 0 ||
-		slices.ContainsFunc(out.Unproved, unproved.matters) || slices.ContainsFunc(out.Attached, beside.matters)) {
+	if err == nil && !v.Holds() {
 		err = command.ErrFound
 	}
 	return err
 }
 
-// meantBy compiles a policy with only the passes of the optimizer that it needs.
-func meantBy(ctx context.Context, cmd *cobra.Command, h *engine.Host, facts host.Facts, file string) (*program.Program, error) {
-	p, err := engine.Load(cmd.InOrStdin(), file)
-	if err != nil {
-		return nil, err
-	}
-	h.Pristine(&facts)
-	s := engine.Subject{Policy: p, Facts: facts, Sources: sourcesOf(cmd, false)}
-	c, err := s.Meaning(ctx)
-	return c.Program, err
-}
-
-// unprovedChains are those of other tools that can do something about a packet or a
-// flow.
-func unprovedChains(f host.Facts) []unproved {
-	out := []unproved{}
-	for _, c := range f.ForeignChains {
-		var can []string
-		if c.Drops {
-			can = append(can, "drop")
-		}
-		if c.Rewrites {
-			can = append(can, "rewrite")
-		}
-		u := unproved{ForeignChain: c, Can: can}
-		for _, e := range c.More {
-			u.Can, u.Opens = append(u.Can, string(e)), u.Opens || e.Opens()
-		}
-		if len(u.Can) > 0 {
-			out = append(out, u)
-		}
-	}
-	return out
-}
-
-func printVerified(w io.Writer, v *verifiedJSON, here string) {
+func printVerified(w io.Writer, v *engine.Verified, here string) {
 	name := v.Policy
 	if name == "" {
 		name = "the policy"
@@ -252,7 +152,7 @@ func printVerified(w io.Writer, v *verifiedJSON, here string) {
 	}
 	for _, c := range v.Unproved {
 		fmt.Fprintf(w, "%s     chain %s of table %s %s (%s, at %s, priority %d) is not ours and %s\n",
-			command.Paint(w, "33", "unproved"), c.Name, c.Family, c.Table, madeBy(c.ForeignChain), c.Hook, c.Priority, c.text())
+			command.Paint(w, "33", "unproved"), c.Name, c.Family, c.Table, madeBy(c.ForeignChain), c.Hook, c.Priority, c.Text())
 	}
 	for _, b := range v.Attached {
 		fmt.Fprintf(w, "%s     %s\n", command.Paint(w, "33", "unproved"), b.Text)

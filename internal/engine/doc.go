@@ -7,7 +7,7 @@
 //	Build     policy, facts, capabilities ▶ resolved, checked, compiled, optimized,
 //	          lowered; Resolve, Program and Expected are its stages for who needs fewer
 //	Sources   where the names of policies come from: lists, country data, set files
-//	Subject   a policy that a question is about, and what it means
+//	Subject   a policy that a question is about: Check, Lint, Query, Test, Meaning
 //	Facts     what this host is; ReadFacts reads those of another one
 //	Costs     by which figures layouts are chosen and packets are priced
 //
@@ -19,6 +19,10 @@
 //	Refresh            the running policy with new lists
 //	Rollback, Restore  with who is logged in over ssh
 //	Status             with what of the policy's files was edited since
+//	Running            the running policy as a Subject
+//	Explain            one packet: what a policy and the loaded firewall do with it
+//	Verify             with what else on the host decides about packets
+//	Shadow             a policy that counts and decides nothing
 //
 // Every method takes a context, tells of progress by Host.Progress, of notes and
 // warnings by Host.Note and Host.Warn, and returns values whose JSON is what --json

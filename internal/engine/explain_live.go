@@ -30,10 +30,10 @@ type Live struct {
 	Cause Cause `json:"-"` // of answers that differ
 }
 
-// AskLoaded asks the loaded firewall the same and compares. With out the packet was said
+// askLoaded asks the loaded firewall the same and compares. With out the packet was said
 // to leave by an interface; else that is what the facts say, which is not what routing has
 // to do. The error is a *LiveError.
-func AskLoaded(ctx context.Context, h *apply.Host, e *explain.Followed, out bool) (*Live, error) {
+func askLoaded(ctx context.Context, h *apply.Host, e *explain.Followed, out bool) (*Live, error) {
 	asked := e.Packet
 	if !out {
 		asked.Out = ""

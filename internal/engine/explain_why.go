@@ -175,16 +175,13 @@ func limitWords(r *policy.Rule, rate, connections string) string {
 	return connections
 }
 
-// standardInput is the name of a policy that was read from there.
-const standardInput = "-"
-
 // sameText says whether a generation was made from the files that were read now.
 func sameText(p *policy.Policy, g *apply.Generation) bool {
 	texts, sets := p.Files()
 	var now []apply.Source
-	if texts[0] == standardInput { // it has been read, and has another name there
-		sum := p.Sums()[standardInput]
-		now, texts = append(now, apply.Source{Name: standardInput, SHA256: hex.EncodeToString(sum[:])}), texts[1:]
+	if texts[0] == StandardInput { // it has been read, and has another name there
+		sum := p.Sums()[StandardInput]
+		now, texts = append(now, apply.Source{Name: StandardInput, SHA256: hex.EncodeToString(sum[:])}), texts[1:]
 	}
 	for _, names := range [][]string{texts, sets} {
 		for i, name := range names {
@@ -198,7 +195,7 @@ func sameText(p *policy.Policy, g *apply.Generation) bool {
 	}
 	for _, s := range now {
 		same := func(f apply.File) bool {
-			return (filepath.Base(f.Name) == filepath.Base(s.Name) || s.Name == standardInput) && f.SHA256 == s.SHA256
+			return (filepath.Base(f.Name) == filepath.Base(s.Name) || s.Name == StandardInput) && f.SHA256 == s.SHA256
 		}
 		if !slices.ContainsFunc(g.Files, same) {
 			return false

@@ -57,3 +57,9 @@ func (h *Host) note(text string) {
 		h.Note(text)
 	}
 }
+
+func (h *Host) progress(p apply.Progress) {
+	if h.Progress != nil {
+		h.Progress(p)
+	}
+}

@@ -6,6 +6,7 @@ import (
 
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
+	"sluice/internal/engine/shadow"
 	"sluice/internal/prove/expect"
 )
 
@@ -55,6 +56,8 @@ func hintOf(err error, here string) string {
 		return fmt.Sprintf("sluice apply%s %s", here, e.Generation.Policy)
 	case *engine.OthersChangedError:
 		return fmt.Sprintf("sluice apply%s %s takes all of it", here, e.Generation.Policy)
+	case shadow.UntrackedError:
+		return "give --start-tracking where that is fine; it ends with the shadow"
 	case *expect.UnprovableError:
 		return "a test of fewer expectations at a time may be possible; apply --no-expect asks for none"
 	case *apply.BusyError:

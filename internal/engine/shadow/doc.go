@@ -1,10 +1,10 @@
 // Package shadow tries a policy on live traffic without enforcing it: it turns the
 // program that a policy was compiled to into one that counts the verdicts instead
 // of taking them, holds that in the kernel for a while, and says what would have
-// been dropped. The command "sluice shadow" calls it.
+// been dropped. Package engine calls it.
 //
 //	compiled program ─Counting▶ counting program ─optimize, lower▶ artifact
-//	    ─Start▶ Running ─Read▶ Counts ─Report▶ what the command prints
+//	    ─Start▶ Running ─Watch▶ Report, each second and at the end
 //
 // Words:
 //

@@ -1,7 +1,7 @@
 // Package trace asks the firewall that is loaded what it does with one packet. It
 // copies the network namespace (internal/system/kernel/replica), sends the packet into the copy,
 // and reads which chains and rules it met (nf_tables' trace; for legacy iptables, which
-// rules have counted). cli calls it for "sluice explain --live".
+// rules have counted). Package engine calls it, to compare with what the policy says.
 //
 // Why a copy, and not the firewall itself: a packet in the host's own namespace would
 // have to arrive on a real device, count in its counters, fill the tables of its limits

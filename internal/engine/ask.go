@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"sluice/internal/language/policy"
+	"sluice/internal/program"
+	"sluice/internal/prove/check"
+	"sluice/internal/prove/expect"
+	"sluice/internal/prove/query"
+)
+
+// Running is the policy that runs here, as it was when it was applied. Its files are
+// looked for where it was applied. The error is apply.ErrNoPolicy, an
+// *apply.ClosedRunsError, or fs.ErrPermission.
+func (h *Host) Running(from *Sources) (*Subject, error) {
+	g, texts, err := h.RunningPolicy()
+	if err != nil {
+		return nil, err
+	}
+	p, err := policy.LoadTexts(g.Policy, texts)
+	if err != nil {
+		return nil, fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
+	}
+	p.Dir = g.Dir
+	return &Subject{Policy: p, Runs: g, Sources: from}, nil
+}
+
+// Queried is what a policy does with all packets that were asked about.
+type Queried struct {
+	Policy  string         `json:"policy"`
+	Asked   string         `json:"asked"`
+	Classes []query.Answer `json:"classes"`
+	Notes   []string       `json:"notes,omitempty"` // what the answers leave out
+}
+
+// Query says what the policy does with all packets that fit the words. Verdicts, where
+// there are any, are those that are asked for.
+func (s *Subject) Query(ctx context.Context, w query.Words, verdicts []program.Verdict) (*Queried, error) {
+	c, err := s.Meaning(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answers, err := query.Query(c, w, verdicts, s.Sources.Countries)
+	if err != nil {
+		return nil, err
+	}
+	return &Queried{s.Policy.File, w.String(), answers, query.Notes(c)}, nil
+}
+
+// Test proves the expectations of the policy.
+func (s *Subject) Test(ctx context.Context) ([]expect.Result, error) {
+	c, err := s.Meaning(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return expect.Judge(c, s.Sources.Countries)
+}
+
+// Codes of findings that are not about what a policy says.
+const (
+	BadPolicy        check.Code = "policy"      // an error of the text, or of what it names
+	UnmetExpectation check.Code = "expectation" // an expectation that fails
+)
+
+// Check finds what is wrong with the policy on its host. The error is for what keeps it
+// from being looked at.
+func (s *Subject) Check(ctx context.Context) ([]check.Finding, error) {
+	if err := s.Resolve(ctx); err != nil {
+		return Findings(err)
+	}
+	return s.withExpectations(check.Run(s.Resolved, s.Facts))
+}
+
+// Lint is Check with what could be better.
+func (s *Subject) Lint(ctx context.Context) (check.Report, error) {
+	if err := s.Resolve(ctx); err != nil {
+		findings, err := Findings(err)
+		return check.Report{Findings: findings}, err
+	}
+	report := check.Lint(s.Resolved, s.Facts, check.Options{
+		Open: func(name string) (io.ReadCloser, error) { return s.Policy.Open(name) },
+	})
+	var err error
+	report.Findings, err = s.withExpectations(report.Findings)
+	return report, err
+}
+
+// withExpectations adds the expectations that fail to what was found.
+func (s *Subject) withExpectations(found []check.Finding) ([]check.Finding, error) {
+	for _, f := range found {
+		if f.Severity == check.Error { // such a policy may have no program
+			return found, nil
+		}
+	}
+	results, err := s.Expectations()
+	if err != nil {
+		wrong, err := Findings(err)
+		return append(found, wrong...), err
+	}
+	for _, r := range Unmet(results) {
+		e := s.Policy.Errorf(r.Expectation.Pos, "mend the rules or the expectation", "%s", r.Unmet())
+		f := check.Finding{Code: UnmetExpectation, Severity: check.Error, Pos: e.Pos, Message: e.Message, Hint: e.Hint, Line: e.Line}
+		for _, by := range r.Failures {
+			if by.Pos.Line != 0 {
+				f.Related = append(f.Related, check.Related{Pos: by.Pos, Text: by.Text})
+			}
+		}
+		found = append(found, f)
+	}
+	return found, nil
+}
+
+// Findings turns the errors of a policy into findings; other errors stay.
+func Findings(err error) ([]check.Finding, error) {
+	var errs policy.Errors
+	if !errors.As(err, &errs) {
+		var one *policy.Error
+		if !errors.As(err, &one) {
+			return nil, err
+		}
+		errs = policy.Errors{one}
+	}
+	var out []check.Finding
+	for _, e := range errs {
+		out = append(out, check.Finding{Code: BadPolicy, Severity: check.Error, Pos: e.Pos, Message: e.Message, Hint: e.Hint, Line: e.Line})
+	}
+	return out, nil
+}

@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"sluice/internal/backend"
+	"sluice/internal/language/bans"
+	"sluice/internal/prove/estimate"
+	"sluice/internal/prove/explain"
+)
+
+// Explaining is a packet that a policy is asked about.
+type Explaining struct {
+	*Subject
+	explain.Question
+	explain.Words
+	Elsewhere bool // the policy is for another host than this one
+	Live      bool // the firewall that is loaded here is asked too
+}
+
+// Explained is what a policy does with a packet, and why.
+type Explained struct {
+	*explain.Answer
+	// Cost is what the rules cost the packet; nil where that is not known.
+	Cost *PacketCost `json:"cost"`
+	Live *Live       `json:"live,omitempty"` // with Explaining.Live
+
+	Followed *explain.Followed `json:"-"`
+	Costs    Costs             `json:"-"` // by what figures the cost is
+}
+
+// PacketCost is what one packet pays for the rules that it meets.
+type PacketCost struct {
+	CostsView
+	NS float64 `json:"ns"`
+}
+
+// ErrNotHere says that the loaded firewall was to be asked of another host.
+var ErrNotHere = errors.New("the firewall that is loaded is that of this host, and the policy is for another one")
+
+// Explain says what a policy does with one packet, and asks the rules that it is built
+// to the same. With an error of explain.QuestionError there is no such packet; a
+// *LiveError says that the loaded firewall could not be asked.
+func (h *Host) Explain(ctx context.Context, q Explaining) (*Explained, error) {
+	costs := Costs{Elsewhere: q.Elsewhere}
+	if !q.Elsewhere {
+		costs = CostsOf(h.State)
+	}
+	if costs.Ignored != "" {
+		h.note(costs.Ignored)
+	}
+	// As an apply here would build it: for this kernel, with the rules in the order that
+	// the running policy has them in.
+	var can backend.Capabilities
+	o := Options{Sources: q.Sources}
+	s := explain.Subject{Words: q.Words}
+	if q.Elsewhere {
+		s.Route = q.Facts.Route
+	} else {
+		can, o.Profile = Capabilities(ctx, h.State), h.Profile()
+		q.Facts.ReadRouting()
+		s.Route = q.Facts.Kernel
+		s.Bans = h.bannedByCommand()
+	}
+	if err := q.Resolve(ctx); err != nil {
+		return nil, err
+	}
+	s.Resolved = q.Resolved
+	followed, err := explain.Follow(s, q.Question)
+	if err != nil {
+		return nil, err
+	}
+	out := &Explained{Followed: followed, Costs: costs}
+	if q.Live {
+		if q.Elsewhere {
+			return nil, ErrNotHere
+		}
+		if out.Live, err = askLoaded(ctx, h.Host, followed, q.Out != ""); err != nil {
+			return nil, err
+		}
+	}
+	built, err := Program(q.Resolved, can, o)
+	if err != nil {
+		return nil, err
+	}
+	if out.Answer, err = followed.Answer(built); err != nil {
+		return nil, err
+	}
+	pricer, is := Backend(h.State, h.Version, costs).(backend.Pricer)
+	if is && out.Banned == "" && !followed.Undecided() {
+		asked, way := followed.AsAsked()
+		out.Cost = &PacketCost{costs.View(), math.Round(estimate.Packet(pricer.Prices(built), built, asked, way))}
+	}
+	return out, nil
+}
+
+// bannedByCommand are the bans by command that hold now. Where they cannot be read there
+// are none: not everybody may.
+func (h *Host) bannedByCommand() []bans.Ban {
+	list, err := bans.Open(h.Dir).Read()
+	if err != nil {
+		return nil
+	}
+	return bans.Live(list.Bans, time.Now())
+}
