@@ -10,13 +10,13 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"os/user"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 
 	"sluice/internal/base/fetch"
+	"sluice/internal/base/users"
 )
 
 // User is whom the process runs as, where who starts it is root.
@@ -143,7 +143,7 @@ func userOf() (as *syscall.Credential, lacks []string) {
 		return nil, nil
 	}
 	id := uint64(nobody)
-	if u, err := user.Lookup(User); err == nil {
+	if u, err := users.Lookup(User); err == nil {
 		id, err = strconv.ParseUint(u.Uid, 10, 32)
 		if group, groupErr := strconv.ParseUint(u.Gid, 10, 32); err == nil && groupErr == nil && id != 0 {
 			return &syscall.Credential{Uid: uint32(id), Gid: uint32(group)}, nil

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 
+	"sluice/internal/base/users"
 	"sluice/internal/language/policy"
 )
 
@@ -21,7 +22,7 @@ type Inputs map[string]string
 // only once.
 func InputsOf(p *policy.Policy, opt Options) (Inputs, error) {
 	if opt.User == nil {
-		opt.User = hostUser
+		opt.User = users.Number
 	}
 	in := Inputs{}
 	for _, s := range p.Sets {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/base/users"
 	"sluice/internal/language/geo"
 )
 
@@ -54,7 +55,7 @@ expect:
 			if name == "postfix" {
 				return postfix, nil
 			}
-			return hostUser(name)
+			return users.Number(name)
 		},
 	}
 	get := func() Inputs {

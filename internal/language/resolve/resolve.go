@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/users"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/system/host"
@@ -79,7 +80,7 @@ func (s *Set) IsEndpoints() bool { return len(s.Endpoints) > 0 }
 // policy.Errors, all of it.
 func Resolve(p *policy.Policy, opt Options) (*Resolved, error) {
 	if opt.User == nil {
-		opt.User = hostUser
+		opt.User = users.Number
 	}
 	r := &resolver{
 		opt: opt,

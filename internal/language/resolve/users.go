@@ -1,13 +1,6 @@
 package resolve
 
-import (
-	"errors"
-	"fmt"
-	"os/user"
-	"strconv"
-
-	"sluice/internal/language/policy"
-)
+import "sluice/internal/language/policy"
 
 func (r *resolver) users() {
 	for _, w := range userNames(r.out.Policy) {
@@ -39,23 +32,4 @@ func userNames(p *policy.Policy) []policy.Word {
 		names = append(names, x.Users...)
 	}
 	return names
-}
-
-// hostUser asks the host's own users; a number stands for itself.
-func hostUser(name string) (uint32, error) {
-	if id, err := strconv.ParseUint(name, 10, 32); err == nil {
-		return uint32(id), nil
-	}
-	u, err := user.Lookup(name)
-	if unknown := user.UnknownUserError(""); errors.As(err, &unknown) {
-		return 0, fmt.Errorf("this host has no user %q", name)
-	}
-	if err != nil {
-		return 0, fmt.Errorf("cannot look up the user %q: %w", name, err)
-	}
-	id, err := strconv.ParseUint(u.Uid, 10, 32)
-	if err != nil {
-		return 0, fmt.Errorf("user %q has the number %q, which is none", name, u.Uid)
-	}
-	return uint32(id), nil
 }

@@ -2,13 +2,13 @@ package explain
 
 import (
 	"fmt"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
 
 	"sluice/internal/base/nearest"
 	"sluice/internal/base/packet"
+	"sluice/internal/base/users"
 	"sluice/internal/language/policy"
 )
 
@@ -227,7 +227,7 @@ func (a asked) owner(way packet.Way) (int64, error) {
 	if id, err := strconv.ParseUint(a.User, 10, 32); err == nil {
 		return int64(id), nil
 	}
-	u, err := user.Lookup(a.User)
+	u, err := users.Lookup(a.User)
 	if err != nil {
 		return 0, wrong("give the number", "%s: this host has no user %q", name, a.User)
 	}

@@ -1,0 +1,73 @@
+// Package users finds the users of this host by their names. Callers: resolve and the
+// commands, for "by user", and apart, for the user that it starts a process as.
+package users
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// patience is how long a directory of users may take to answer.
+const patience = 20 * time.Second
+
+// notFound is getent's exit status for a name that none of the host's sources has.
+const notFound = 2
+
+// Lookup finds a user of this host. Whom /etc/passwd does not have, getent(1) is asked
+// for, since this program is static and cannot load the modules of nsswitch.conf(5)
+// itself. The error is a user.UnknownUserError where there is no such user.
+func Lookup(name string) (*user.User, error) {
+	u, err := user.Lookup(name)
+	if unknown := user.UnknownUserError(""); !errors.As(err, &unknown) {
+		return u, err
+	}
+	getent, missing := exec.LookPath("getent")
+	if missing != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	out, failed := exec.CommandContext(ctx, getent, "passwd", "--", name).Output()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("getent passwd %s has not answered in %s", name, patience)
+	case errors.As(failed, &exit) && exit.ExitCode() == notFound:
+		return nil, err
+	case failed != nil:
+		return nil, fmt.Errorf("getent passwd %s: %w", name, failed)
+	}
+	// passwd(5): name, password, number, number of the group, and more
+	line, _, _ := strings.Cut(string(out), "\n")
+	fields := strings.Split(line, ":")
+	if len(fields) < 4 || fields[0] == "" {
+		return nil, fmt.Errorf("getent passwd %s has answered %q, which is no line of passwd", name, line)
+	}
+	return &user.User{Username: fields[0], Uid: fields[2], Gid: fields[3]}, nil
+}
+
+// Number is the number of a user: that of a name, or a number itself. The error of an
+// unknown user says that this host has none.
+func Number(name string) (uint32, error) {
+	if id, err := strconv.ParseUint(name, 10, 32); err == nil {
+		return uint32(id), nil
+	}
+	u, err := Lookup(name)
+	if unknown := user.UnknownUserError(""); errors.As(err, &unknown) {
+		return 0, fmt.Errorf("this host has no user %q", name)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("cannot look up the user %q: %w", name, err)
+	}
+	id, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("user %q has the number %q, which is none", name, u.Uid)
+	}
+	return uint32(id), nil
+}

@@ -1,0 +1,91 @@
+package users
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// getent puts a program of that name first in PATH.
+func getent(t *testing.T, script string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "getent"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+func TestLookup(t *testing.T) {
+	getent(t, `[ "$1 $2" = "passwd --" ] || exit 1
+case $3 in
+only-there) echo 'only-there:x:4242:4343:Somebody, there:/:/bin/sh' ;;
+odd) echo nonsense ;;
+broken) exit 3 ;;
+*) exit 2 ;;
+esac`)
+	if u, err := Lookup("root"); err != nil || u.Uid != "0" {
+		t.Errorf("root: %v, %v", u, err)
+	}
+	if u, err := Lookup("only-there"); err != nil || u.Uid != "4242" || u.Gid != "4343" {
+		t.Errorf("only-there: %v, %v", u, err)
+	}
+	if id, err := Number("only-there"); err != nil || id != 4242 {
+		t.Errorf("only-there: %d, %v", id, err)
+	}
+	if id, err := Number("77"); err != nil || id != 77 {
+		t.Errorf("77: %d, %v", id, err)
+	}
+	if _, err := Lookup("nobody-of-that-name"); !errors.As(err, new(user.UnknownUserError)) {
+		t.Errorf("unknown: %v", err)
+	}
+	for name, want := range map[string]string{
+		"nobody-of-that-name": `this host has no user "nobody-of-that-name"`,
+		"odd":                 "no line of passwd",
+		"broken":              "exit status 3",
+	} {
+		if _, err := Number(name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+}
+
+func TestLookupWithoutGetent(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if _, err := Lookup("nobody-of-that-name"); !errors.As(err, new(user.UnknownUserError)) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestLookupOfNameService asks for a user of systemd's, who is in no passwd, in a mount
+// namespace that has him.
+func TestLookupOfNameService(t *testing.T) {
+	const inside = "SLUICE_TEST_USERS"
+	if os.Getenv(inside) != "" {
+		if _, err := user.Lookup("sluice-test-user"); err == nil {
+			t.Log("this build loads the modules of nsswitch.conf itself")
+		}
+		if id, err := Number("sluice-test-user"); err != nil || id != 64123 {
+			t.Errorf("%d, %v", id, err)
+		}
+		return
+	}
+	sources, _ := os.ReadFile("/etc/nsswitch.conf")
+	modules, _ := filepath.Glob("/usr/lib/*/libnss_systemd.so.2")
+	if os.Geteuid() != 0 || len(modules) == 0 || !strings.Contains(string(sources), "systemd") {
+		t.Skip("root and libnss-systemd are needed")
+	}
+	cmd := exec.Command("sh", "-c", `mount --make-rprivate / && mount -t tmpfs none /run && mkdir /run/userdb &&
+echo '{"userName": "sluice-test-user", "uid": 64123, "gid": 64123, "disposition": "system"}' >/run/userdb/sluice-test-user.user &&
+exec "$0" -test.run='^TestLookupOfNameService$'`, os.Args[0])
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
