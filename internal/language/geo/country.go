@@ -8,7 +8,8 @@ import (
 
 	"github.com/agext/levenshtein"
 	"golang.org/x/text/language"
-	"golang.org/x/text/language/display"
+
+	"sluice/internal/base/countries"
 )
 
 // Country is a country as it is shown.
@@ -18,15 +19,9 @@ type Country struct {
 	Continent string `json:"continent"` // two letters; empty where there is none
 }
 
-var names = display.English.Regions()
-
 // CountryOf returns what is known of a code of two capital letters.
 func CountryOf(code string) Country {
-	c := Country{Code: code, Continent: continentOf(code)}
-	if r, err := language.ParseRegion(code); err == nil {
-		c.Name = names.Name(r)
-	}
-	return c
+	return Country{Code: code, Name: countries.Name(code), Continent: continentOf(code)}
 }
 
 // continents are the codes that users write, with the code of UN M49 that holds
@@ -122,7 +117,7 @@ func suggestCountry(s string) string {
 			code := string([]rune{a, b})
 			if r, err := language.ParseRegion(code); err == nil {
 				if c, err := canonical(r); err == nil && c == code {
-					byName[names.Name(r)] = code
+					byName[countries.Name(code)] = code
 				}
 			}
 		}
