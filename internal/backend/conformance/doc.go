@@ -6,6 +6,7 @@
 // artifacts that survive the disk; what was loaded reads back without a
 // difference; a loaded artifact takes no more steps; any program can follow any
 // other; counters outlive that; steps that stop half way can be taken up again;
-// removal leaves nothing; what cannot be done is refused by rule. What packets
+// removal leaves nothing; marks come with the switch, fingerprints tell who wrote, and
+// bans are held; what cannot be done is refused by rule. What packets
 // meet is held by the tests of meaning, which run on all backends too.
 package conformance

@@ -31,6 +31,9 @@ func Run(t *testing.T, b backend.Backend, can backend.Capabilities, host Host) {
 	t.Run("any program follows any other", s.follow)
 	t.Run("stopped half way", s.stopped)
 	t.Run("counters outlive a change", s.counters)
+	t.Run("marks", s.marks)
+	t.Run("fingerprints", s.fingerprints)
+	t.Run("bans by command", s.bansByCommand)
 	t.Run("strange artifacts and states", s.strange)
 	t.Run("refuses by rule", s.refuses)
 }

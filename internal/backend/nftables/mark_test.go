@@ -9,7 +9,9 @@ import (
 
 func TestMark(t *testing.T) {
 	steps := []backend.Step{
-		{Purpose: backend.Fill, Transaction: Script("f\n")}, {Purpose: backend.Switch, Transaction: Script("one")}, {Purpose: backend.Switch, Transaction: Script("two")},
+		{Purpose: backend.Fill, Transaction: Script("f\n")},
+		{Purpose: backend.Switch, Transaction: Script("one")},
+		{Purpose: backend.Switch, Transaction: Script("two")},
 		{Purpose: backend.Edit, Transaction: Script("e")}, {Purpose: backend.Sweep, Transaction: Script("s")},
 	}
 	mark := backend.MarkPrefix + "7_0123456789ab"
