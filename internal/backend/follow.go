@@ -23,7 +23,7 @@ type Following interface {
 // FollowedSet is one such set of a program, as the kernel has it.
 type FollowedSet struct {
 	ID    string            `json:"id"`    // of the program's set
-	Table string            `json:"table"` // in the kernel
+	Place string            `json:"table"` // where it is in the kernel, as the backend calls it
 	Sets  []FamilySet       `json:"sets"`  // that rules ask
 	Of    program.Following `json:"of"`
 }

@@ -44,7 +44,7 @@ type Lifted struct {
 type Unlifted struct {
 	Chain  string `json:"chain,omitempty"`  // "" for what is in no chain
 	Rule   int    `json:"rule,omitempty"`   // from 1 in its chain; 0 for the chain itself
-	Handle uint64 `json:"handle,omitempty"` // of the rule, as nft -a lists it; 0 is unknown
+	Number uint64 `json:"handle,omitempty"` // by which the backend's own tools know the rule; 0 is unknown
 	Text   string `json:"text"`             // the statement or object
 	Why    string `json:"why"`
 }

@@ -257,8 +257,8 @@ func printUnread(w io.Writer, u backend.Unlifted) {
 	if u.Rule > 0 {
 		place += fmt.Sprintf(" rule %d", u.Rule)
 	}
-	if u.Handle > 0 {
-		place += fmt.Sprintf(" (handle %d)", u.Handle)
+	if u.Number > 0 {
+		place += fmt.Sprintf(" (handle %d)", u.Number)
 	}
 	fmt.Fprintf(w, "%s     %s: %s: %s\n", command.Paint(w, "33", "not read"), place, u.Text, u.Why)
 }

@@ -95,7 +95,7 @@ func (a *artifact) Follows() []backend.FollowedSet {
 		at := slices.IndexFunc(out, func(f backend.FollowedSet) bool { return f.ID == k.ID })
 		if at < 0 {
 			at = len(out)
-			out = append(out, backend.FollowedSet{ID: k.ID, Table: a.Tree.Table, Of: *k.Follow})
+			out = append(out, backend.FollowedSet{ID: k.ID, Place: a.Tree.Table, Of: *k.Follow})
 		}
 		out[at].Sets = append(out[at].Sets, backend.FamilySet{Name: k.Name, Family: k.addresses()})
 	}
@@ -173,7 +173,7 @@ func (nftables) Holds(ctx context.Context, f backend.FollowedSet) (out program.H
 	}
 	defer conn.Close()
 	for _, k := range followedSets(f) {
-		err := k.readElements(ctx, conn, f.Table, nil)
+		err := k.readElements(ctx, conn, f.Place, nil)
 		if errors.Is(err, nfset.ErrNoSet) {
 			err = classed{err, backend.ErrNotThere}
 		}
@@ -203,7 +203,7 @@ func (nftables) Follow(sets []backend.FollowedSet, from, to map[string]program.H
 				continue
 			}
 			if c == nil {
-				c = &contents{table: f.Table}
+				c = &contents{table: f.Place}
 			}
 			c.edits = append(c.edits, edit{remove: &remove, insert: &insert})
 		}

@@ -92,7 +92,7 @@ func lift(t *Tree) *backend.Lifted {
 func (r *lifter) refuse(c *Chain, n int, text string, why error) {
 	u := backend.Unlifted{Chain: c.Name, Rule: n + 1, Text: text, Why: why.Error()}
 	if n >= 0 {
-		u.Handle = c.Rules[n].Handle
+		u.Number = c.Rules[n].Handle
 		if text == "" {
 			u.Text = c.Rules[n].text()
 		}

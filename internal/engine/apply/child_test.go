@@ -143,7 +143,7 @@ func (c command) run(token string) error {
 		err = nftables.Script("flush ruleset\n").Take(ctx)
 	case "settle":
 		var s *session
-		if s, ctx, err = h.open(ctx); err == nil {
+		if s, _, err = h.open(ctx); err == nil {
 			s.close()
 		}
 	case "status":

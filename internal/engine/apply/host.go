@@ -14,7 +14,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/program"
 	"sluice/internal/system/host"
-	"sluice/internal/system/kernel/nft"
+	"sluice/internal/system/kernel/process"
 )
 
 // Host is one network namespace with its state. The process must be inside of
@@ -214,7 +214,7 @@ func (h *Host) openUnsettled(ctx context.Context) (*session, context.Context, er
 	}
 	s := h.session(st, cur)
 	s.lock = l
-	return s, nft.Held(ctx, l.files), nil
+	return s, process.Held(ctx, l.files), nil
 }
 
 func isFolder(path string) bool {

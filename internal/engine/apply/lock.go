@@ -32,7 +32,7 @@ func (e *BusyError) Error() string {
 
 // lock is an flock(2) on the state directory, which is there whatever the disk takes,
 // and on a file in it, which holds the signature and which older versions lock alone.
-// The programs that change the kernel (nft) are given the open files, so that the lock
+// The programs that a backend runs to change the kernel are given the open files, so that the lock
 // stands until the last of them has ended, even when this process was killed. No other
 // program has them: this process may hold the locks of several hosts at once.
 type lock struct{ folder, file *os.File } // either may be nil

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"sluice/internal/system/kernel/process"
 )
 
 // Patience bounds one run of nft where the caller's context has no deadline: a
@@ -42,15 +44,6 @@ func Run(ctx context.Context, text string) error {
 		Here().Committed()
 	}
 	return err
-}
-
-type heldKey struct{}
-
-// Held lets the programs that are run with the context hold open files too, such as a
-// lock that is to stand until the last of them has ended. What files gives is asked at
-// each start; no other program that this process starts has them.
-func Held(ctx context.Context, files func() []*os.File) context.Context {
-	return context.WithValue(ctx, heldKey{}, files)
 }
 
 // Check asks nft and the kernel whether they would take text as it is. It needs
@@ -128,9 +121,7 @@ func run(ctx context.Context, input string, args ...string) ([]byte, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.Stdin = strings.NewReader(input)
-	if files, is := ctx.Value(heldKey{}).(func() []*os.File); is {
-		cmd.ExtraFiles = files()
-	}
+	cmd.ExtraFiles = process.HeldFiles(ctx)
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	err = cmd.Run()

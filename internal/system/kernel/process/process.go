@@ -1,5 +1,6 @@
 // Package process reads what /proc says of processes: who holds a socket, who
-// started whom, with what environment. host and starter call it.
+// started whom, with what environment; and hands open files to programs that are
+// started. host, starter, nft and apply call it.
 package process
 
 import (
