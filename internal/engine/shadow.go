@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"sluice/internal/backend/nftables"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/engine/apply"
@@ -54,14 +53,14 @@ func (h *Host) Shadow(ctx context.Context, in Shadowing) (out *shadow.Report, er
 		h.note(apply.NoteText(n))
 	}
 	if legend.Tracks && !in.Track {
-		if err := shadow.Tracking(ctx); err != nil {
+		if err := shadow.Tracking(ctx, p.Backend); err != nil {
 			return nil, err
 		}
 	}
 	if cost, free := built.Artifact.Cost(), apply.FreeMemory(); free > 0 && cost.Memory+cost.Growth > free/2 {
 		return nil, fmt.Errorf("the shadow may take %s of kernel memory, and %s are free\nnothing was loaded", mebibytes(cost.Memory+cost.Growth), mebibytes(free))
 	}
-	running, err := shadow.Start(ctx, nftables.Of(shadow.Owner), built.Artifact, legend, in.Life, func(done, total int, name string) {
+	running, err := shadow.Start(ctx, p.Backend, built.Artifact, legend, in.Life, func(done, total int, name string) {
 		h.progress(apply.Progress{Purpose: "load", Name: name, Done: done, Total: total})
 	})
 	if err != nil {

@@ -19,7 +19,7 @@ func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error)
 	if err != nil {
 		return nil, err
 	}
-	if s.Shadow, err = shadow.Runs(); err != nil {
+	if s.Shadow, err = shadow.Runs(h.Backend); err != nil {
 		return nil, err
 	}
 	s.Edited, err = edited(s.Generation)

@@ -7,15 +7,12 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/backend"
 	"sluice/internal/program"
-	"sluice/internal/system/kernel/nft"
 )
 
 // ErrRuns says that a shadow runs already in the network namespace.
@@ -25,9 +22,20 @@ var ErrRuns = errors.New("another shadow runs here\nhint: it ends by itself; Ctr
 var ErrGone = errors.New("the shadow is gone: somebody took its table away")
 
 // Runs says whether there is a shadow in the network namespace of the process.
-func Runs() (bool, error) {
-	tables, err := nft.Tables()
-	return slices.Contains(tables, Owner), err
+func Runs(b backend.Backend) (bool, error) {
+	of, can := b.(backend.Temporaries)
+	if !can {
+		return false, nil
+	}
+	return of.Temporary(Owner).There()
+}
+
+// temporary is the backend for the shadow's own.
+func temporary(b backend.Backend) (backend.Temporary, error) {
+	if of, can := b.(backend.Temporaries); can {
+		return of.Temporary(Owner), nil
+	}
+	return nil, fmt.Errorf("backend %s loads nothing that ends by itself", b.Name())
 }
 
 // seat is an address of a socket that one process of a network namespace can have, and
@@ -36,10 +44,10 @@ const seat = "@sluice-shadow"
 
 // Running is a shadow in the kernel.
 type Running struct {
-	backend backend.Backend
+	backend backend.Temporary
 	legend  *Legend
 	seat    io.Closer
-	guard   *nft.Guard
+	guard   backend.Guard
 }
 
 // Progress is told of each transaction of a start, before it is sent.
@@ -48,12 +56,16 @@ type Progress func(done, total int, name string)
 // grace is how long after its time a shadow is taken away whose process does not do it.
 const grace = 10 * time.Second
 
-// Start loads a counting program, which the backend of Owner's table has lowered, and
+// Start loads a counting program, which the backend has lowered, and
 // reads back that the kernel holds it. It ends with Close, with the process, and some
 // seconds after life. What a process left behind that was killed together with what
 // should have cleaned up is taken away first.
 func Start(ctx context.Context, b backend.Backend, a backend.Artifact, l *Legend, life time.Duration, tell Progress) (*Running, error) {
-	steps, err := b.Steps(a, nil)
+	own, err := temporary(b)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := own.Steps(a, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -64,9 +76,9 @@ func Start(ctx context.Context, b backend.Backend, a backend.Artifact, l *Legend
 	if err != nil {
 		return nil, fmt.Errorf("see whether another shadow runs: %w", err)
 	}
-	r := &Running{backend: b, legend: l, seat: taken}
-	if err = clean(ctx); err == nil {
-		r.guard, err = nft.NewGuard(Owner, life+grace)
+	r := &Running{backend: own, legend: l, seat: taken}
+	if err = clean(ctx, own); err == nil {
+		r.guard, err = own.Guard(life + grace)
 	}
 	if err != nil {
 		return nil, errors.Join(err, taken.Close())
@@ -78,12 +90,12 @@ func Start(ctx context.Context, b backend.Backend, a backend.Artifact, l *Legend
 }
 
 // clean takes away what a shadow left behind.
-func clean(ctx context.Context) error {
-	there, err := Runs()
+func clean(ctx context.Context, b backend.Temporary) error {
+	there, err := b.There()
 	if err != nil || !there {
 		return err
 	}
-	if err := nft.Run(ctx, "delete table inet "+Owner+"\n"); err != nil && !errors.Is(err, nft.ErrNotThere) {
+	if err := b.Clear(ctx); err != nil {
 		return fmt.Errorf("take away what another shadow left behind: %w", err)
 	}
 	return nil
@@ -113,28 +125,25 @@ func (r *Running) load(ctx context.Context, steps []backend.Step, a backend.Arti
 		d := differences[0]
 		return fmt.Errorf("the kernel holds something else than what was sent: %s %s: want %q, have %q", d.Kind, d.Name, d.Want, d.Have)
 	}
-	if err := take(ctx, backend.Step{Purpose: backend.Edit, Name: "end of its time", Transaction: script(r.expiry(life))}); err != nil {
+	var chains []string
+	for _, hook := range r.legend.Hooks {
+		chains = append(chains, string(hook), behind(hook))
+	}
+	// Once its time is over every packet leaves the shadow's chains at their first
+	// rule, whoever is still there to take the table away.
+	if err := take(ctx, r.backend.Expire(chains, life+grace)); err != nil {
 		return err
 	}
 	tell(len(steps), len(steps), "")
 	return nil
 }
 
-// script is a transaction of nft.
-type script string
-
-// Take runs nft.
-func (s script) Take(ctx context.Context) error { return nft.Run(ctx, string(s)) }
-
-// Text is the input of nft -f.
-func (s script) Text() string { return string(s) }
-
 // tries is how often a transaction is sent anew that another tool's came between.
 const tries = 10
 
 func take(ctx context.Context, step backend.Step) error {
 	err := step.Take(ctx)
-	for try := 1; (errors.Is(err, backend.ErrChanged) || errors.Is(err, nft.ErrChanged)) && try < tries; try++ {
+	for try := 1; errors.Is(err, backend.ErrChanged) && try < tries; try++ {
 		err = step.Take(ctx)
 	}
 	switch {
@@ -146,28 +155,9 @@ func take(ctx context.Context, step backend.Step) error {
 	return nil
 }
 
-// inTime is a set whose elements the kernel takes away; the digits say so to who reads
-// the table back.
-const inTime = "in_time_00000001"
-
-// expiry lets the kernel itself end the counting: once its time is over, the elements
-// are gone and every packet leaves the shadow's chains at their first rule, whoever is
-// still there to take the table away.
-func (r *Running) expiry(life time.Duration) string {
-	end := fmt.Sprintf("timeout %ds", int64((life+grace+time.Second-1)/time.Second)) // nft reads no more than eight digits
-	var b strings.Builder
-	fmt.Fprintf(&b, "add set inet %s %s { type nf_proto; flags timeout; elements = { ipv4 %s, ipv6 %s } }\n", Owner, inTime, end, end)
-	for _, hook := range r.legend.Hooks {
-		for _, chain := range []string{string(hook), behind(hook)} {
-			fmt.Fprintf(&b, "insert rule inet %s %s meta nfproto != @%s accept comment \"its time is over\"\n", Owner, chain, inTime)
-		}
-	}
-	return b.String()
-}
-
 // There is ErrGone when somebody took the shadow away.
 func (r *Running) There() error {
-	there, err := Runs()
+	there, err := r.backend.There()
 	if err == nil && !there {
 		err = ErrGone
 	}
