@@ -22,7 +22,7 @@ const (
 // Feature is something that a kernel or its nft may lack.
 type Feature string
 
-// Features that backends ask for; host probes each by trying it.
+// Features that backends ask for, each by trying it (Prober).
 const (
 	Flowtable          Feature = "flowtable"
 	InetIngress        Feature = "inet-ingress"         // base chains of family inet at ingress
@@ -45,6 +45,7 @@ type Capabilities map[Feature]Answer
 type Backend interface {
 	Name() string
 	Marker
+	Prober
 	// Lower makes the artifact of a program. What the backend cannot do is a
 	// *RefusedError that names every rule; what it does in another way than
 	// the policy asks is a note of the artifact.

@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 
 	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
 	"sluice/internal/base/cache"
 	"sluice/internal/engine/apply"
-	"sluice/internal/system/host"
 )
 
 // Host is one network namespace with its state. Its fields are set before its methods
@@ -40,7 +40,7 @@ func NewHost(state, namespace, version string) (*Host, error) {
 
 // Capabilities is what the kernel can do, asked unless the state directory remembers it.
 func Capabilities(ctx context.Context, state string) backend.Capabilities {
-	return host.RememberedCapabilities(ctx, cache.Below(state))
+	return backend.Remembered(ctx, cache.Below(state), nftables.New())
 }
 
 // sources is where a policy of this host takes its names from.

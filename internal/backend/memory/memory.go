@@ -57,6 +57,12 @@ func (b *Backend) step(purpose backend.Purpose, name string, do func(*Backend)) 
 // Name is the backend's name.
 func (*Backend) Name() string { return Name }
 
+// Capabilities are none: no kernel is asked.
+func (*Backend) Capabilities(context.Context) backend.Capabilities { return nil }
+
+// Questions are none.
+func (*Backend) Questions() backend.Questions { return backend.Questions{} }
+
 // carried are the fields that rules may ask for.
 var carried = []program.Field{
 	program.InInterface, program.OutInterface, program.Family, program.Source, program.Destination, program.Protocol, program.SourcePort, program.Port,

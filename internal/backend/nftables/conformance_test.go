@@ -8,7 +8,6 @@ import (
 	"sluice/internal/backend/conformance"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/lab/testnet"
-	"sluice/internal/system/host"
 )
 
 // namespace is a host of the conformance suite.
@@ -21,5 +20,5 @@ func (n namespace) Take(s backend.Step) error {
 
 func TestConformance(t *testing.T) {
 	testnet.Require(t, testnet.Nftables, testnet.NftNAT, testnet.NftConnLimit)
-	conformance.Run(t, nftables.New(), host.Capabilities(context.Background()), namespace{testnet.New(t).Unnamed("host")})
+	conformance.Run(t, nftables.New(), nftables.New().Capabilities(context.Background()), namespace{testnet.New(t).Unnamed("host")})
 }

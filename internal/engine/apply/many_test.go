@@ -233,7 +233,7 @@ func (o *oneOfMany) follow(ctx context.Context) error {
 func TestManyHostsAtOnce(t *testing.T) {
 	testnet.Require(t, testnet.Namespaces)
 	lab := testnet.New(t)
-	can := host.Capabilities(t.Context())
+	can := nftables.New().Capabilities(t.Context())
 	base := t.TempDir()
 	var all []*oneOfMany
 	for i := range many {

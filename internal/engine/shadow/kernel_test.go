@@ -28,7 +28,7 @@ import (
 	"sluice/internal/system/kernel/conntrack"
 )
 
-var capabilities = sync.OnceValue(func() backend.Capabilities { return host.Capabilities(context.Background()) })
+var capabilities = sync.OnceValue(func() backend.Capabilities { return nftables.New().Capabilities(context.Background()) })
 
 // lab is a host between a client and a machine behind it.
 type lab struct {

@@ -15,7 +15,6 @@ import (
 	"sluice/internal/lab/stats"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
-	"sluice/internal/system/host"
 )
 
 // oneCountry has a set of some thousand ranges a family: large enough to be laid out,
@@ -61,7 +60,7 @@ type layoutBackend interface {
 }
 
 func (b *bench) candidatesOf(s *figures.Section, file string, family addrset.Family) error {
-	can := host.Capabilities(b)
+	can := nftables.New().Capabilities(b)
 	chooser, is := nftables.New().(layoutBackend)
 	if !is {
 		return fmt.Errorf("the backend chooses nothing")

@@ -6,15 +6,15 @@ import (
 	"slices"
 
 	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/measure"
 	"sluice/internal/lab/stats"
-	"sluice/internal/system/host"
 )
 
 // capabilities asks this kernel what it is able to, feature by feature.
 func (b *bench) capabilities() error {
-	can := host.Capabilities(b)
+	can := nftables.New().Capabilities(b)
 	s := figures.Section{Name: "capabilities", Title: "What the kernel can", Text: []string{
 		"1 is yes, 0 is no: each feature is asked for by the smallest ruleset that needs it. What is missing, Sluice goes without, or refuses the line that needs it.",
 	}}

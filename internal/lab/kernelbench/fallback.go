@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 
 	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
 	"sluice/internal/base/addrset"
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/measure"
 	"sluice/internal/lab/stats"
 	"sluice/internal/lab/testnet"
-	"sluice/internal/system/host"
 )
 
 // fallback takes the module of flowtables away from the kernel, and sees that Sluice
@@ -38,7 +38,7 @@ func (b *bench) fallback() (err error) {
 		}
 		defer func() { err = errors.Join(err, os.Rename(away, f)) }()
 	}
-	if can := host.Capabilities(b); can[backend.Flowtable] != backend.No || can[backend.InetNAT] != backend.Yes {
+	if can := nftables.New().Capabilities(b); can[backend.Flowtable] != backend.No || can[backend.InetNAT] != backend.Yes {
 		return fmt.Errorf("without the module of flowtables, flowtable: %v, NAT: %v", can[backend.Flowtable], can[backend.InetNAT])
 	}
 	net, err := testnet.Create("fallback")

@@ -115,4 +115,4 @@ func (someLists) Open(url string, _ time.Duration) (io.ReadCloser, string, error
 }
 
 // capabilities is what this kernel has.
-var capabilities = sync.OnceValue(func() backend.Capabilities { return host.Capabilities(context.Background()) })
+var capabilities = sync.OnceValue(func() backend.Capabilities { return nftables.New().Capabilities(context.Background()) })

@@ -104,7 +104,7 @@ func leakedTable() string {
 // prepare takes a policy the way that "sluice apply" takes it.
 func (w *worker) prepare(ctx context.Context, h *apply.Host, o order) (in apply.Input, err error) {
 	if w.can == nil {
-		w.can = host.Capabilities(ctx)
+		w.can = nftables.New().Capabilities(ctx)
 	}
 	facts, err := host.Describe(ctx)
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package host says what this machine is and what it can do.
+// Package host says what this machine is.
 //
 // Facts is what it is: interfaces, addresses, routes, the rules of other tools,
 // who is logged in. Describe reads them in the network namespace of the
 // calling thread; resolve, compile and check take them as plain data.
 //
-// Capabilities is what it can do: each feature of the kernel is asked for by
-// trying it, never told by a version.
+// What its kernel can do is asked by backends, which try it; Answers is what that
+// depends on.
 //
 // The package reads and changes nothing; the kernel is asked through the
 // packages below internal/system/kernel.

@@ -1,4 +1,4 @@
-package host
+package backend_test
 
 import (
 	"context"
@@ -9,9 +9,12 @@ import (
 	"testing"
 
 	"sluice/internal/backend"
+	"sluice/internal/backend/nftables"
 	"sluice/internal/base/cache"
 	"sluice/internal/lab/testnet"
 )
+
+func prober() backend.Prober { return nftables.New() }
 
 // TestRememberedCapabilities: they are asked once, and anew when nft is another.
 func TestRememberedCapabilities(t *testing.T) {
@@ -36,14 +39,14 @@ func TestRememberedCapabilities(t *testing.T) {
 	ask := func() (can backend.Capabilities, called bool) {
 		t.Helper()
 		before := calls()
-		if err := h.Do(func() error { can = RememberedCapabilities(context.Background(), c); return nil }); err != nil {
+		if err := h.Do(func() error { can = backend.Remembered(context.Background(), c, prober()); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		return can, calls() > before
 	}
 	install("one")
 	first, called := ask()
-	if !called || !complete(first) {
+	if !called || !backend.Answered(prober(), first) {
 		t.Fatalf("asked %v: %v", called, first)
 	}
 	again, called := ask()
@@ -55,7 +58,7 @@ func TestRememberedCapabilities(t *testing.T) {
 		t.Errorf("with another nft: asked %v, %v", called, third)
 	}
 	// A cache that answers not all questions is none.
-	c.Put(capabilitiesKind, surroundings(), []byte(`{"fib": "yes"}`))
+	c.Put(backend.CapabilitiesKind, backend.Key(prober()), []byte(`{"fib": "yes"}`))
 	if fourth, called := ask(); !called || !maps.Equal(first, fourth) {
 		t.Errorf("with half an answer: asked %v, %v", called, fourth)
 	}
@@ -66,7 +69,7 @@ func TestNothingToRemember(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	dir := t.TempDir()
-	RememberedCapabilities(ctx, cache.Below(dir))
+	backend.Remembered(ctx, cache.Below(dir), prober())
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
 		t.Errorf("kept %v, %v", entries, err)
 	}

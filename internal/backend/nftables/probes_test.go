@@ -1,4 +1,4 @@
-package host
+package nftables
 
 import (
 	"context"
@@ -20,7 +20,7 @@ func TestCapabilities(t *testing.T) {
 	var can backend.Capabilities
 	var left []byte
 	err := host.Do(func() (err error) {
-		can = Capabilities(context.Background())
+		can = New().Capabilities(context.Background())
 		left, err = nft.List(context.Background(), "ruleset")
 		return err
 	})
@@ -61,7 +61,7 @@ func TestCapabilitiesOneByOne(t *testing.T) {
 	lacking := append([]feature{{"impossible", "chain c { type filter hook input priority 0; impossible; }"}}, probes...)
 	var all, can backend.Capabilities
 	if err := host.Do(func() error {
-		all, can = Capabilities(context.Background()), ask(context.Background(), lacking)
+		all, can = New().Capabilities(context.Background()), askAside(context.Background(), lacking)
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestCapabilitiesWithoutNft(t *testing.T) {
 			// It would be found there without any PATH.
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
-			for feature, answer := range Capabilities(ctx) {
+			for feature, answer := range New().Capabilities(ctx) {
 				if answer != backend.CannotTell {
 					t.Errorf("%s: %s by an nft that could not run", feature, answer)
 				}
@@ -100,7 +100,7 @@ func TestCapabilitiesWithoutNft(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", t.TempDir())
-	for feature, answer := range Capabilities(context.Background()) {
+	for feature, answer := range New().Capabilities(context.Background()) {
 		if answer != backend.CannotTell {
 			t.Errorf("%s: %s without nft", feature, answer)
 		}

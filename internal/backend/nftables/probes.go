@@ -1,8 +1,9 @@
-package host
+package nftables
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"runtime"
@@ -60,11 +61,19 @@ const baseline = `table inet sluice_probe {
 // Capabilities asks the kernel for every feature that a backend may want, in a
 // network namespace made for it and gone afterwards. Where the caller may not
 // make one, or nft is missing, the answer is that it cannot be told.
-func Capabilities(ctx context.Context) backend.Capabilities {
-	return ask(ctx, probes)
+func (nftables) Capabilities(ctx context.Context) backend.Capabilities { return askAside(ctx, probes) }
+
+// Questions are the texts of the probes, which nft puts.
+func (nftables) Questions() backend.Questions {
+	q := backend.Questions{Files: nft.Installed()}
+	for _, f := range probes {
+		q.Features = append(q.Features, f.name)
+		q.Text += fmt.Sprintf("%s %q\n", f.name, f.ruleset)
+	}
+	return q
 }
 
-func ask(ctx context.Context, features []feature) backend.Capabilities {
+func askAside(ctx context.Context, features []feature) backend.Capabilities {
 	answers := make(chan backend.Capabilities)
 	go func() {
 		// The thread is in another namespace afterwards. It is never unlocked, so
