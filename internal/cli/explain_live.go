@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/backend/trace"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
-	"sluice/internal/engine/trace"
 	"sluice/internal/prove/explain"
 )
 

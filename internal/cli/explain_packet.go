@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/backend/trace"
 	"sluice/internal/base/addrset"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
-	"sluice/internal/engine/trace"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/explain"
 )

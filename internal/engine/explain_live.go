@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
+	"sluice/internal/backend/trace"
 	"sluice/internal/base/packet"
 	"sluice/internal/engine/apply"
-	"sluice/internal/engine/trace"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/explain"
 	"sluice/internal/prove/reference"
@@ -44,8 +44,12 @@ func askLoaded(ctx context.Context, h *apply.Host, e *explain.Followed, out bool
 		}
 	}
 	called := func(word string) string { return e.Words.Name(explain.Field(word)) }
+	tracer, can := h.Backend.(trace.Tracer)
+	if !can {
+		return nil, &LiveError{fmt.Errorf("backend %s tells nothing of a packet", h.Backend.Name())}
+	}
 	verbs := [trace.Steps]backend.Purpose{"read", "copy", "send"}
-	r, err := trace.Ask(ctx, trace.Question{Packet: asked, Way: e.Way, Called: called, Progress: func(step int, what string) {
+	r, err := tracer.Trace(ctx, trace.Question{Packet: asked, Way: e.Way, Called: called, Progress: func(step int, what string) {
 		progress(apply.Progress{Done: step, Total: trace.Steps, Name: what, Purpose: verbs[step]})
 	}})
 	progress(apply.Progress{Done: trace.Steps, Total: trace.Steps})
@@ -65,7 +69,7 @@ func askLoaded(ctx context.Context, h *apply.Host, e *explain.Followed, out bool
 	}
 	v.compare(e.Path)
 	if !v.Same && v.ofBannedFlow(e.Path) {
-		if err := v.askWithoutFlow(ctx, e); err != nil {
+		if err := v.askWithoutFlow(ctx, tracer, e); err != nil {
 			return nil, err
 		}
 	}
@@ -92,13 +96,13 @@ func (v *Live) ofBannedFlow(path reference.Path) bool {
 // askWithoutFlow asks anew about a packet of no flow. Rules may ask bans behind known
 // flows, since loading a policy ends those of the addresses that it bans; so a packet
 // of such a flow is none that can come, if no packet can begin one.
-func (v *Live) askWithoutFlow(ctx context.Context, e *explain.Followed) error {
+func (v *Live) askWithoutFlow(ctx context.Context, tracer trace.Tracer, e *explain.Followed) error {
 	p := e.Packet
 	p.State, p.Flags = "", 0
 	if p.Protocol == packet.TCP {
 		p.Flags = packet.SYN
 	}
-	r, err := trace.Ask(ctx, trace.Question{Packet: p, Way: e.Way})
+	r, err := tracer.Trace(ctx, trace.Question{Packet: p, Way: e.Way})
 	if err != nil {
 		return &LiveError{err}
 	}

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/backend/trace"
 	"sluice/internal/base/packet"
 	"sluice/internal/engine/apply"
-	"sluice/internal/engine/trace"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/explain"
 	"sluice/internal/prove/reference"

@@ -1,9 +1,11 @@
-package trace
+package live
 
 import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"sluice/internal/backend/trace"
 )
 
 // legacyHit is a rule of legacy iptables that has counted the packet, or a policy.
@@ -74,7 +76,7 @@ var builtIn = map[string]string{
 
 // legacySteps are the hits as steps. A rule of another than a built-in chain is given the
 // hook of the last built-in one of its table that led somewhere.
-func legacySteps(hits []legacyHit) (steps []Step) {
+func legacySteps(hits []legacyHit) (steps []trace.Step) {
 	hook := map[string]string{}
 	for _, h := range hits {
 		if name, is := builtIn[h.chain]; is && !h.policy {
@@ -82,7 +84,7 @@ func legacySteps(hits []legacyHit) (steps []Step) {
 		}
 	}
 	for _, h := range hits {
-		s := Step{
+		s := trace.Step{
 			Hook: builtIn[h.chain], Priority: legacyPriorities[h.table], Family: h.family, Table: h.table, Chain: h.chain,
 			Rule: h.rule, Verdict: h.verdict(), Foreign: true, Legacy: true,
 		}

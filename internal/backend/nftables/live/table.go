@@ -1,4 +1,4 @@
-package trace
+package live
 
 import (
 	"encoding/binary"
@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 
+	"sluice/internal/backend/trace"
 	"sluice/internal/base/packet"
 	"sluice/internal/system/kernel/nftrace"
 )
@@ -40,7 +41,7 @@ var states = []packet.State{packet.New, packet.Established, packet.Related, pack
 
 // ownTable is the text of the own table for a question. ingress says that the device
 // gets a chain at its ingress too.
-func ownTable(q *Question, ingress bool) string {
+func ownTable(q *trace.Question, ingress bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "table inet %s {\n\tchain %s { drop; }\n", tableName, markChain)
 	for _, s := range states {

@@ -1,4 +1,4 @@
-package trace_test
+package live_test
 
 import (
 	"context"
@@ -14,8 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/backend/nftables/live"
+	"sluice/internal/backend/trace"
 	"sluice/internal/base/packet"
-	"sluice/internal/engine/trace"
 	"sluice/internal/lab/testnet"
 )
 
@@ -243,7 +244,7 @@ func TestInterrupted(t *testing.T) {
 	err := l.host.Do(func() error {
 		ctx, stop := context.WithCancel(context.Background())
 		stop()
-		_, err := trace.Ask(ctx, trace.Question{Packet: syn("wan0", client, own, 22), Way: packet.In})
+		_, err := live.Ask(ctx, trace.Question{Packet: syn("wan0", client, own, 22), Way: packet.In})
 		return err
 	})
 	if !errors.Is(err, context.Canceled) {
@@ -262,7 +263,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	for {
-		if _, err := trace.Ask(context.Background(), trace.Question{Packet: syn("wan0", client, own, 22), Way: packet.In}); err != nil {
+		if _, err := live.Ask(context.Background(), trace.Question{Packet: syn("wan0", client, own, 22), Way: packet.In}); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}

@@ -1,4 +1,4 @@
-package trace
+package live
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"sluice/internal/backend/trace"
 	"sluice/internal/base/packet"
 	"sluice/internal/system/kernel/link"
 	"sluice/internal/system/kernel/nft"
@@ -30,10 +31,10 @@ const quiet = 300 * time.Millisecond
 
 // Ask sends a packet into a copy of the calling thread's network namespace and says what
 // becomes of it. The namespace itself is read and left as it is. The error is
-// ErrQuestion where the question cannot be asked, fs.ErrPermission where the process may not
+// trace.ErrQuestion where the question cannot be asked, fs.ErrPermission where the process may not
 // make namespaces.
-func Ask(ctx context.Context, q Question) (*Result, error) {
-	q.begins(0, "what is loaded")
+func Ask(ctx context.Context, q trace.Question) (*trace.Result, error) {
+	q.Begins(0, "what is loaded")
 	texts, err := readTexts(ctx)
 	if err != nil {
 		return nil, err
@@ -44,26 +45,26 @@ func Ask(ctx context.Context, q Question) (*Result, error) {
 			Source: p.Source, Destination: p.Destination, Mark: p.Mark, Protocol: p.Protocol, SourcePort: p.SourcePort, Port: p.Port, User: -1,
 		})
 		if err != nil {
-			return nil, refuse("name the interface with "+q.called("in"), "a packet from %s, to which there is no route", q.Packet.Source)
+			return nil, refuse("name the interface with "+q.Name("in"), "a packet from %s, to which there is no route", q.Packet.Source)
 		}
 	}
-	known := q.ofKnownFlow()
-	c, err := replica.Make(ctx, func() { q.begins(1, "what is loaded") })
+	known := ofKnownFlow(q)
+	c, err := replica.Make(ctx, func() { q.Begins(1, "what is loaded") })
 	if err != nil {
 		return nil, fmt.Errorf("copy the network namespace: %w", err)
 	}
 	r, err := ask(ctx, q, c, texts)
 	if r != nil && known {
-		r.Notes = append(r.Notes, fmt.Sprintf("the connection table of this host has the flow of this packet, which was asked about as one of no flow: %s established asks about it as it is", q.called("state")))
+		r.Notes = append(r.Notes, fmt.Sprintf("the connection table of this host has the flow of this packet, which was asked about as one of no flow: %s established asks about it as it is", q.Name("state")))
 	}
 	return r, errors.Join(err, c.Close())
 }
 
-func ask(ctx context.Context, q Question, c *replica.Copy, texts *listing) (*Result, error) {
-	if err := q.check(c); err != nil {
+func ask(ctx context.Context, q trace.Question, c *replica.Copy, texts *listing) (*trace.Result, error) {
+	if err := check(&q, c); err != nil {
 		return nil, err
 	}
-	q.begins(2, "the packet")
+	q.Begins(2, "the packet")
 	x := &experiment{question: q, copy: c, texts: texts}
 	if err := x.chooseFlags(); err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ func ask(ctx context.Context, q Question, c *replica.Copy, texts *listing) (*Res
 
 // experiment is one packet in one copy.
 type experiment struct {
-	question Question
+	question trace.Question
 	copy     *replica.Copy
 	texts    *listing
 	defect   defect

@@ -1,4 +1,4 @@
-package trace
+package live
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/backend/trace"
 	"sluice/internal/base/packet"
 	"sluice/internal/system/kernel/conntrack"
 	"sluice/internal/system/kernel/nft"
@@ -41,7 +42,7 @@ func (x *experiment) chooseFlags() error {
 			p.Flags = packet.ACK
 		}
 		if isICMP(p.Protocol) && !hasFlow(*p) {
-			return refuse(fmt.Sprintf("errors are related to a flow; ask with %s related, or without one", x.question.called("state")), "an ICMP message of type %d and state established", p.ICMPType)
+			return refuse(fmt.Sprintf("errors are related to a flow; ask with %s related, or without one", x.question.Name("state")), "an ICMP message of type %d and state established", p.ICMPType)
 		}
 	case packet.Related:
 		if isICMP(p.Protocol) && !reportsError(*p) {
@@ -157,7 +158,7 @@ func flowOf(p packet.Packet) conntrack.Flow {
 
 // ofKnownFlow says of a packet whose state nobody said that the calling thread's
 // namespace knows its flow. Where that cannot be asked it is not so.
-func (q *Question) ofKnownFlow() bool {
+func ofKnownFlow(q trace.Question) bool {
 	p := q.Packet
 	if p.State != "" || !p.HasPorts() || !p.Source.IsValid() || !p.Destination.IsValid() {
 		return false

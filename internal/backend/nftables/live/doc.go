@@ -1,7 +1,7 @@
-// Package trace asks the firewall that is loaded what it does with one packet. It
+// Package live asks the firewall that is loaded what it does with one packet. It
 // copies the network namespace (internal/system/kernel/replica), sends the packet into the copy,
 // and reads which chains and rules it met (nf_tables' trace; for legacy iptables, which
-// rules have counted). Package engine calls it, to compare with what the policy says.
+// rules have counted). The nftables backend calls it for "sluice explain --live".
 //
 // Why a copy, and not the firewall itself: a packet in the host's own namespace would
 // have to arrive on a real device, count in its counters, fill the tables of its limits
@@ -11,7 +11,7 @@
 // devices, addresses, routes and settings, and nobody is on its other end.
 //
 // What the copy does not have: sockets, the connection table (the state of the packet is
-// given to it, see Question), neighbours, XDP and traffic control programs, IPsec, and the
+// given to it, see trace.Question), neighbours, XDP and traffic control programs, IPsec, and the
 // settings of the whole machine (the size of the connection table). Limits begin
 // anew, so they count as not reached, as in the policy's own answer.
 //
@@ -24,4 +24,4 @@
 // between two hooks (routing) is told from what a chain did. The mark is a second packet
 // behind the first, which says that the first has been worked off: nothing waits for time to
 // pass.
-package trace
+package live

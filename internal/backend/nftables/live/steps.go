@@ -1,4 +1,4 @@
-package trace
+package live
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"sluice/internal/backend/trace"
 	"sluice/internal/base/packet"
 	"sluice/internal/system/kernel/nftrace"
 	"sluice/internal/system/kernel/replica"
@@ -34,7 +35,7 @@ func hookName(c replica.Chain) string {
 
 // journey is what the events say.
 type journey struct {
-	*Result
+	*trace.Result
 	x       *experiment
 	base    replica.Chain
 	passed  map[string]bool // names of own chains that saw the packet
@@ -42,9 +43,9 @@ type journey struct {
 }
 
 // result makes the answer of what was gathered.
-func (x *experiment) result() *Result {
+func (x *experiment) result() *trace.Result {
 	j := &journey{
-		Result: &Result{Decided: -1, Packet: x.question.Packet, Notes: x.copy.Notes, Way: x.question.Way, Steps: []Step{}},
+		Result: &trace.Result{Decided: -1, Packet: x.question.Packet, Notes: x.copy.Notes, Way: x.question.Way, Steps: []trace.Step{}},
 		x:      x, passed: map[string]bool{}, dropped: -1,
 	}
 	j.Loaded = slices.ContainsFunc(x.copy.Rules.Chains, func(c replica.Chain) bool { return c.Table == ownTables[0] })
@@ -95,7 +96,7 @@ func (j *journey) step(e nftrace.Event) {
 			j.base = c
 		}
 	}
-	s := Step{
+	s := trace.Step{
 		Hook: hookName(j.base), Priority: j.base.Priority, Family: familyNames[e.Family], Table: e.Table, Chain: e.Chain,
 		Foreign: !slices.Contains(ownTables, e.Table),
 	}
@@ -162,7 +163,7 @@ func verdictWord(e nftrace.Event) string {
 
 // mergeLegacy puts the rules of legacy iptables among the others.
 func (j *journey) mergeLegacy() {
-	place := func(s Step) int { return slices.Index(hooks, s.Hook) }
+	place := func(s trace.Step) int { return slices.Index(hooks, s.Hook) }
 	for _, s := range legacySteps(j.x.hits) {
 		at := len(j.Steps)
 		for i, other := range j.Steps {
@@ -201,14 +202,14 @@ func (j *journey) judge() {
 	}
 	switch {
 	case j.dropped >= 0 && j.Steps[j.dropped].Verdict == "queue":
-		j.Verdict, j.Decided = Queue, j.dropped
+		j.Verdict, j.Decided = trace.Queue, j.dropped
 	case j.dropped >= 0:
-		j.Verdict, j.Decided = Drop, j.dropped
+		j.Verdict, j.Decided = trace.Drop, j.dropped
 		if j.Answer != "" || j.Steps[j.dropped].Verdict == "reject" {
-			j.Verdict = Reject
+			j.Verdict = trace.Reject
 		}
 	case arrived || leaves:
-		j.Verdict, j.Answer = Allow, ""
+		j.Verdict, j.Answer = trace.Allow, ""
 		j.Decided = j.allower()
 	default:
 		j.vanished()
@@ -235,18 +236,18 @@ func (j *journey) allower() int {
 func (j *journey) vanished() {
 	for i, s := range j.Steps {
 		if s.Legacy && (s.Verdict == "drop" || s.Verdict == "reject") {
-			j.Verdict, j.Decided = Drop, i
+			j.Verdict, j.Decided = trace.Drop, i
 			if s.Verdict == "reject" {
-				j.Verdict = Reject
+				j.Verdict = trace.Reject
 			}
 			return
 		}
 	}
 	for i, s := range j.Steps {
 		if s.Verdict == "queue" {
-			j.Verdict, j.Decided = Queue, i
+			j.Verdict, j.Decided = trace.Queue, i
 			return
 		}
 	}
-	j.Verdict, j.Why = Lost, j.x.lossReason(j.passed)
+	j.Verdict, j.Why = trace.Lost, j.x.lossReason(j.passed)
 }

@@ -1,4 +1,4 @@
-package trace_test
+package live_test
 
 import (
 	"context"
@@ -10,8 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/backend/nftables/live"
+	"sluice/internal/backend/trace"
 	"sluice/internal/base/packet"
-	"sluice/internal/engine/trace"
 	"sluice/internal/lab/testnet"
 )
 
@@ -100,7 +101,7 @@ func (l laboratory) ask(t *testing.T, way packet.Way, p packet.Packet) (*trace.R
 	err := l.host.Do(func() (err error) {
 		ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 		defer stop()
-		r, err = trace.Ask(ctx, trace.Question{Packet: p, Way: way})
+		r, err = live.Ask(ctx, trace.Question{Packet: p, Way: way})
 		return err
 	})
 	return r, err

@@ -1,0 +1,15 @@
+package nftables
+
+import (
+	"context"
+
+	"sluice/internal/backend/nftables/live"
+	"sluice/internal/backend/trace"
+)
+
+// Trace asks a copy of the network namespace, with the rules of every tool in it.
+func (nftables) Trace(ctx context.Context, q trace.Question) (*trace.Result, error) {
+	return live.Ask(ctx, q)
+}
+
+var _ trace.Tracer = nftables{}
