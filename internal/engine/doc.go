@@ -19,6 +19,9 @@
 //	Refresh            the running policy with new lists
 //	Rollback, Restore  with who is logged in over ssh
 //	Status             with what of the policy's files was edited since
+//
+// AskLoaded asks what is loaded about a packet, and says where it does otherwise than a
+// policy and why.
 //	Running            the running policy as a Subject
 //	Explain            one packet: what a policy and the loaded firewall do with it
 //	Verify             with what else on the host decides about packets

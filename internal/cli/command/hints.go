@@ -16,7 +16,7 @@ import (
 func Hinted(err error, here string) string {
 	text := err.Error()
 	var inner []error
-	switch e := err.(type) {
+	switch e := err.(type) { //nolint:errorlint // what this error wraps comes by the recursion
 	case *apply.ClosedError:
 		inner = []error{e.Cause, e.Err}
 	case interface{ Unwrap() error }:
@@ -39,7 +39,7 @@ func Hinted(err error, here string) string {
 // hintOf is the table from errors to hints; "" for an error that is in no need of one.
 // The engine says what is wrong, and knows neither commands nor flags.
 func hintOf(err error, here string) string {
-	switch e := err.(type) { // of this error, and not of one that it wraps
+	switch e := err.(type) { //nolint:errorlint // of this error, and not of one that it wraps
 	case *engine.FactsError:
 		if e.Err != nil {
 			return "write them there with sluice facts --json"
