@@ -74,8 +74,8 @@ oracle: build ## compare bin/sluice with an older one; BEFORE=PROGRAM N=10000 po
 kernels: ## tests and packet costs on Debian's kernels, emulated, as root; KERNEL=6.1 SHORT=1 RUN=./internal/system/host
 	@scripts/setup kernel
 	@$(if $(SHORT)$(RUN)$(COMMAND),,scripts/fetch-geo-data >/dev/null)
-	go build -o .cache/bin/kernels ./internal/lab/kernels/main
-	.cache/bin/kernels $(if $(KERNEL),-kernel '$(KERNEL)') $(if $(SHORT),-core) $(if $(RUN),-run '$(RUN)') \
+	@$(MAKE) -s build
+	bin/sluice-lab kernels $(if $(KERNEL),-kernel '$(KERNEL)') $(if $(SHORT),-core) $(if $(RUN),-run '$(RUN)') \
 		$(if $(TESTS),-tests '$(TESTS)') $(if $(TABLE),-no-tests) $(if $(SECTIONS),-sections '$(SECTIONS)') \
 		$(if $(TWICE),-twice) $(if $(SAVE),-save '$(SAVE)') $(if $(HTML),-html '$(HTML)') \
 		$(if $(COMMAND),-command '$(subst ','\'',$(COMMAND))')

@@ -42,6 +42,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 		command.NewCompletion("sluice-lab"),
 		command.NewVersion("sluice-lab"),
 	)
+	root.AddCommand(tools()...)
 	return root
 }
 

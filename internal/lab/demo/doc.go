@@ -8,4 +8,4 @@
 // It ends with status 0 only if everything was seen as expected, and leaves
 // nothing behind, also when it is interrupted. It is a program of its own and no
 // command of sluice, since no command of the product makes namespaces.
-package main
+package demo

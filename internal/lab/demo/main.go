@@ -1,4 +1,4 @@
-package main
+package demo
 
 import (
 	"context"
@@ -16,8 +16,6 @@ import (
 	"sluice/internal/language/geo"
 )
 
-func main() { os.Exit(run()) }
-
 // demo is one run: the laboratory, the product, and what was seen so far.
 type demo struct {
 	*report
@@ -28,13 +26,21 @@ type demo struct {
 	dir    string // for what the servers write
 }
 
-func run() int {
+// Main plays it, and returns the exit status: 0 all is as it has to be, 1 something is
+// not, 2 it could not be played, 130 interrupted.
+func Main(args []string) int {
 	var d demo
-	flag.StringVar(&d.binary, "sluice", "bin/sluice", "the binary to show")
-	flag.StringVar(&d.policy, "policy", "examples/only-europe/policy.yaml", "the policy to apply")
-	data := flag.String("data", ".cache/geo/dbip-country", "directory of the country data")
-	picture := flag.String("picture", "", "write a picture (SVG) of what was printed to `FILE`")
-	flag.Parse()
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	flags.StringVar(&d.binary, "sluice", "bin/sluice", "the binary to show")
+	flags.StringVar(&d.policy, "policy", "examples/only-europe/policy.yaml", "the policy to apply")
+	data := flags.String("data", ".cache/geo/dbip-country", "directory of the country data")
+	picture := flags.String("picture", "", "write a picture (SVG) of what was printed to `FILE`")
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		return 2
+	}
 
 	dir, err := os.MkdirTemp("", "sluice-demo-")
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package kernels runs commands on other kernels than the machine's own, in an
 // emulated machine: no KVM is needed and nothing is installed. The commands
-// "sluice-lab story --kernel" and "make kernels" call it (internal/lab/kernels/main), the
+// "sluice-lab story --kernel" and "make kernels" call it (internal/lab/kernels/matrix), the
 // latter for the kernel tests, for what a packet costs in instructions, and for
 // what each kernel is able to.
 //

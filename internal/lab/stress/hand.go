@@ -121,7 +121,7 @@ func launchHand(state, data string, where func(func() error) error, attributes *
 	if err != nil {
 		return nil, err
 	}
-	h := &hand{cmd: exec.Command(program), state: state, data: data, errors: &strings.Builder{}}
+	h := &hand{cmd: exec.Command(program, "stress"), state: state, data: data, errors: &strings.Builder{}}
 	h.cmd.Env = append(append(withoutSSH(), variables...), handVariable+"=1")
 	h.cmd.SysProcAttr = attributes
 	h.cmd.Stderr = h.errors

@@ -1,4 +1,4 @@
-package main
+package matrix
 
 import (
 	"bytes"
@@ -65,7 +65,7 @@ func helper(t *testing.T) {}
 
 // The core tests are those of this repository that were meant.
 func TestCoreTestsAreThere(t *testing.T) {
-	t.Chdir(filepath.Join("..", "..", ".."))
+	t.Chdir(filepath.Join("..", "..", "..", ".."))
 	all, err := kernelPackages(t.Context(), []string{"./internal/system/host", "./internal/lab/kerneltest", "./internal/lab/kernels/..."}, coreTests)
 	if err != nil {
 		t.Fatal(err)

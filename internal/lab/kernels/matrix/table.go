@@ -1,4 +1,4 @@
-package main
+package matrix
 
 import (
 	"context"
@@ -27,8 +27,8 @@ type prepared struct{ files map[string]string }
 // prepare builds what runs inside and reads the country data: in the guest that
 // would take minutes.
 func (l *lab) prepare(ctx context.Context) (prepared, error) {
-	self := filepath.Join(l.work, "inside")
-	if _, err := tool(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", self, "./internal/lab/kernels/main"); err != nil {
+	self := filepath.Join(l.work, "sluice-lab")
+	if _, err := tool(ctx, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags=-s -w", "-o", self, "./cmd/sluice-lab"); err != nil {
 		return prepared{}, err
 	}
 	data, err := filepath.Glob(filepath.Join(l.data, "dbip-country-ipv?.csv"))
@@ -43,13 +43,13 @@ func (l *lab) prepare(ctx context.Context) (prepared, error) {
 	if _, err := tool(ctx, l.binary, args...); err != nil {
 		return prepared{}, err
 	}
-	return prepared{map[string]string{"/usr/bin/kernelbench": self, guestState: state}}, nil
+	return prepared{map[string]string{"/usr/bin/sluice-lab": self, guestState: state}}, nil
 }
 
 // measure runs the measurement in one kernel and reads what it found.
 func (l *lab) measure(ctx context.Context, k kernels.Kernel, p prepared, out io.Writer) (*figures.Report, error) {
 	file := filepath.Join(l.work, fmt.Sprintf("report-%s-%d.json", k.Release, time.Now().UnixNano())) //nolint:forbidigo // a name, not a seed
-	command := fmt.Sprintf("kernelbench -inside -modules /lib/modules -state %s -save %s -sections %s", guestState, guestReport, quote(l.sections))
+	command := fmt.Sprintf("sluice-lab kernels -inside -modules /lib/modules -state %s -save %s -sections %s", guestState, guestReport, quote(l.sections))
 	err := k.Run(ctx, kernels.Options{
 		Binary: l.binary, Files: p.files, Counted: true, Memory: 3072, Command: command, Out: out,
 		Results: map[string]string{guestReport: file},

@@ -1,14 +1,12 @@
-// Command main runs Sluice on other kernels than this machine's, emulated; `make
-// kernels` calls it. From the root of the repository:
+// Package matrix runs tests and measurements on other kernels than this machine's,
+// emulated: "sluice-lab kernels", which `make kernels` calls from the root of the
+// repository:
 //
-//	main                                  core tests, packet costs and capabilities of every kernel
-//	main -kernel 6.1 -core                the core tests on one kernel
-//	main -kernel 6.1 -run PACKAGE         the tests of a package on one kernel
-//	main -kernel 6.1 -command 'LINE'      a command on one kernel
-//
-// Exit status: 0 all passed, 1 a test or the command failed or two runs do not agree,
-// 2 a kernel could not be run, 130 interrupted.
-package main
+//	sluice-lab kernels                                  core tests, packet costs and capabilities of every kernel
+//	sluice-lab kernels -kernel 6.1 -core                the core tests on one kernel
+//	sluice-lab kernels -kernel 6.1 -run PACKAGE         the tests of a package on one kernel
+//	sluice-lab kernels -kernel 6.1 -command 'LINE'      a command on one kernel
+package matrix
 
 import (
 	"context"
@@ -34,8 +32,6 @@ const (
 	everyKernel = oneKernel + ",6.12," + kernels.Newest
 )
 
-func main() { os.Exit(run()) }
-
 type options struct {
 	kernels []string
 	cache   string
@@ -59,9 +55,11 @@ type options struct {
 	binary   string
 }
 
-func run() int {
+// Main runs one command line and returns the exit status: 0 all passed, 1 a test or the
+// command failed or two runs do not agree, 2 a kernel could not be run, 130 interrupted.
+func Main(args []string) int {
 	_ = os.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin") // no part of a user's
-	o, err := parse(os.Args[1:], os.Stderr)
+	o, err := parse(args, os.Stderr)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
