@@ -21,6 +21,9 @@ func (e *UnmetError) Error() string {
 // The error is an *UnmetError where an expectation fails, those of Build, and those of
 // apply.Host.Apply.
 func (h *Host) Apply(ctx context.Context, r Request, o apply.Options) (*apply.Outcome, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*apply.Outcome, error) { return h.Apply(ctx, r, o) })
+	}
 	began := time.Now()
 	p, err := h.Prepare(ctx, r)
 	if err != nil {

@@ -12,7 +12,7 @@
 //	Costs     by which figures layouts are chosen and packets are priced
 //
 // With one, a Host: a network namespace and a state directory. It embeds apply.Host,
-// whose methods (Confirm, Ban, Unban, Bans, Sync, Remove, ...) are used as they are, and
+// whose methods (Confirm, Ban, Unban, Bans, Sync, Remove, ...) run in that namespace, and
 // puts before the others what they need to know:
 //
 //	Apply, Plan        a Request: which policy, and how it is built

@@ -45,6 +45,9 @@ var ErrNotHere = errors.New("the firewall that is loaded is that of this host, a
 // to the same. With an error of explain.QuestionError there is no such packet; a
 // *LiveError says that the loaded firewall could not be asked.
 func (h *Host) Explain(ctx context.Context, q Explaining) (*Explained, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*Explained, error) { return h.Explain(ctx, q) })
+	}
 	costs := Costs{Elsewhere: q.Elsewhere}
 	if !q.Elsewhere {
 		costs = CostsOf(h.State)

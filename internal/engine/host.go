@@ -8,6 +8,7 @@ import (
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/cache"
 	"sluice/internal/engine/apply"
+	"sluice/internal/system/kernel/netns"
 )
 
 // Host is one network namespace with its state. Its fields are set before its methods
@@ -15,11 +16,14 @@ import (
 type Host struct {
 	*apply.Host
 	State string            // the tool's own state directory: country data, lists, the calibration
-	Fetch []string          // command line of the process that asks for lists; none: this one does
+	Fetch []string          // command line of the process that asks for lists; none: this one does, where it is
 	Warn  func(text string) // may be nil; what does not keep a policy from being loaded, and should be read
+	// Netns is where its methods speak to the kernel, whatever else the process works on;
+	// nil: in the network namespace of the caller.
+	Netns *netns.Namespace
 }
 
-// NewHost is the host, or the network namespace, that this process is in, with its state
+// NewHost is the host, or the network namespace, that the caller is in, with its state
 // below the tool's own state directory. Version is that of the program, for what it
 // writes down.
 func NewHost(state, namespace, version string) (*Host, error) {

@@ -17,6 +17,9 @@ type Plan struct {
 
 // Plan builds a policy and says what Apply would do. It changes nothing.
 func (h *Host) Plan(ctx context.Context, r Request) (*Plan, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*Plan, error) { return h.Plan(ctx, r) })
+	}
 	began := time.Now()
 	quiet := *h
 	aside := *h.Host

@@ -59,6 +59,9 @@ type prepared struct {
 
 // Prepare reads a policy and the host side by side.
 func (h *Host) Prepare(ctx context.Context, r Request) (*Preparation, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*Preparation, error) { return h.Prepare(ctx, r) })
+	}
 	p := &Preparation{Request: r, Sources: h.sources(), host: h}
 	var reading sync.WaitGroup
 	var err error

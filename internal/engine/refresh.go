@@ -87,6 +87,9 @@ type refreshing struct {
 // Refresh asks for the lists of the running policy, and loads it with those that are
 // newer. Lists that could not be had are in the result, and keep the others from nothing.
 func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*Refreshed, error) { return h.Refresh(ctx, in) })
+	}
 	state, err := filepath.Abs(h.State)
 	if err != nil {
 		return nil, err

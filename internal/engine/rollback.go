@@ -9,6 +9,9 @@ import (
 // Rollback goes to generation n, or for apply.Before to what was before the running one,
 // unless that locks out somebody who is logged in over ssh.
 func (h *Host) Rollback(ctx context.Context, n int, o apply.Options) (*apply.Outcome, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*apply.Outcome, error) { return h.Rollback(ctx, n, o) })
+	}
 	facts, err := Facts(ctx, h.State, h.Namespace)
 	if err != nil {
 		return nil, err

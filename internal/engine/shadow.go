@@ -41,6 +41,9 @@ func (e *NoSectionError) Error() string {
 // Shadow builds a policy so that it only counts, and says what it would have dropped
 // until its life was over or ctx ended it.
 func (h *Host) Shadow(ctx context.Context, in Shadowing) (out *shadow.Report, err error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*shadow.Report, error) { return h.Shadow(ctx, in) })
+	}
 	p, err := h.Prepare(ctx, in.Request)
 	if err != nil {
 		return nil, err

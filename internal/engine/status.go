@@ -15,6 +15,9 @@ import (
 // Status is apply.Host.Status, with whether a policy is tried beside what runs, and with
 // the files that what runs was made of and that are others now.
 func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*apply.Status, error) { return h.Status(ctx, contents) })
+	}
 	s, err := h.Host.Status(ctx, contents)
 	if err != nil {
 		return nil, err

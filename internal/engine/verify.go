@@ -66,6 +66,9 @@ func (b Beside) matters() bool { return b.Opens || b.Kind == attached.Netfilter 
 // against that of the generation that runs. Unless own is set, it also says what else on
 // the host decides about packets, of which nothing is proved.
 func (h *Host) Verify(ctx context.Context, s *Subject, own bool) (*Verified, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*Verified, error) { return h.Verify(ctx, s, own) })
+	}
 	facts, err := Facts(ctx, h.State, h.Namespace)
 	if err != nil {
 		return nil, err

@@ -17,8 +17,9 @@ import (
 	"sluice/internal/system/kernel/process"
 )
 
-// Host is one network namespace with its state. The process must be inside of
-// the namespace.
+// Host is one network namespace with its state. Who calls its methods is on a thread
+// that is inside of the namespace; engine.Host sees to that. Hosts may be worked on at
+// the same time.
 type Host struct {
 	Dir       string            // state directory of this namespace
 	Namespace string            // "" is the one that the tool was started in

@@ -1,0 +1,90 @@
+package engine
+
+import (
+	"context"
+
+	"sluice/internal/base/addrset"
+	"sluice/internal/engine/apply"
+)
+
+// inside runs work on a host inside of its network namespace, where f's host is bound to
+// no other.
+func inside[T any](h *Host, f func(*Host) (T, error)) (out T, err error) {
+	there := *h
+	there.Netns = nil
+	err = h.Netns.Do(func() error {
+		out, err = f(&there)
+		return err
+	})
+	return out, err
+}
+
+// Of apply.Host, the methods that speak to the kernel.
+
+// Ban is apply.Host.Ban in the host's network namespace.
+func (h *Host) Ban(ctx context.Context, in apply.Banning) (*apply.Banned, error) {
+	return inside(h, func(h *Host) (*apply.Banned, error) { return h.Host.Ban(ctx, in) })
+}
+
+// Unban is apply.Host.Unban in the host's network namespace.
+func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, error) {
+	return inside(h, func(h *Host) (*apply.Banned, error) { return h.Host.Unban(ctx, what) })
+}
+
+// Bans is apply.Host.Bans in the host's network namespace.
+func (h *Host) Bans(ctx context.Context) ([]apply.BanEntry, error) {
+	return inside(h, func(h *Host) ([]apply.BanEntry, error) { return h.Host.Bans(ctx) })
+}
+
+// Confirm is apply.Host.Confirm in the host's network namespace.
+func (h *Host) Confirm(ctx context.Context) (int, error) {
+	return inside(h, func(h *Host) (int, error) { return h.Host.Confirm(ctx) })
+}
+
+// Remove is apply.Host.Remove in the host's network namespace.
+func (h *Host) Remove(ctx context.Context) (*apply.Outcome, error) {
+	return inside(h, func(h *Host) (*apply.Outcome, error) { return h.Host.Remove(ctx) })
+}
+
+// Restore is apply.Host.Restore in the host's network namespace.
+func (h *Host) Restore(ctx context.Context, r apply.Restoring) (*apply.Outcome, error) {
+	return inside(h, func(h *Host) (*apply.Outcome, error) { return h.Host.Restore(ctx, r) })
+}
+
+// Sync is apply.Host.Sync in the host's network namespace.
+func (h *Host) Sync(ctx context.Context) (*apply.Synced, error) {
+	return inside(h, func(h *Host) (*apply.Synced, error) { return h.Host.Sync(ctx) })
+}
+
+// Follow is apply.Host.Follow in the host's network namespace.
+func (h *Host) Follow(ctx context.Context, told func(*apply.Synced)) error {
+	return h.Netns.Do(func() error { return h.Host.Follow(ctx, told) })
+}
+
+// Watch is apply.Host.Watch in the host's network namespace.
+func (h *Host) Watch(ctx context.Context, token string) error {
+	return h.Netns.Do(func() error { return h.Host.Watch(ctx, token) })
+}
+
+// Hits is apply.Host.Hits in the host's network namespace.
+func (h *Host) Hits(ctx context.Context) (map[string]uint64, error) {
+	return inside(h, func(h *Host) (map[string]uint64, error) { return h.Host.Hits(ctx) })
+}
+
+// Standing is apply.Host.Standing in the host's network namespace.
+func (h *Host) Standing(ctx context.Context) (generation int, out apply.Standing, err error) {
+	err = h.Netns.Do(func() error {
+		generation, out, err = h.Host.Standing(ctx)
+		return err
+	})
+	return generation, out, err
+}
+
+// ApplyUnchanged is apply.Host.ApplyUnchanged in the host's network namespace.
+func (h *Host) ApplyUnchanged(ctx context.Context, in apply.Unchanged, o apply.Options) (out *apply.Outcome, said *apply.Said, err error) {
+	err = h.Netns.Do(func() error {
+		out, said, err = h.Host.ApplyUnchanged(ctx, in, o)
+		return err
+	})
+	return out, said, err
+}
