@@ -22,6 +22,7 @@
 //
 // AskLoaded asks what is loaded about a packet, and says where it does otherwise than a
 // policy and why.
+//
 //	Running            the running policy as a Subject
 //	Explain            one packet: what a policy and the loaded firewall do with it
 //	Verify             with what else on the host decides about packets
