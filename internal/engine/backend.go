@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -20,6 +21,11 @@ func Backend(state, version string, costs Costs) backend.Backend {
 		options = append(options, nftables.Remember(layouts{cache.Below(state), program}))
 	}
 	return nftables.New(options...)
+}
+
+// Capabilities is what the kernel can do, asked unless the state directory remembers it.
+func Capabilities(ctx context.Context, state string) backend.Capabilities {
+	return backend.Remembered(ctx, cache.Below(state), nftables.New())
 }
 
 // layouts is the part of the cache where the backend keeps what its search for

@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 
 	"sluice/internal/backend"
-	"sluice/internal/backend/nftables"
-	"sluice/internal/base/cache"
 	"sluice/internal/engine/apply"
 	"sluice/internal/system/kernel/netns"
 )
@@ -40,11 +38,6 @@ func NewHost(state, namespace, version string) (*Host, error) {
 		Version: version, By: apply.Me(),
 		Capabilities: func(ctx context.Context) backend.Capabilities { return Capabilities(ctx, state) },
 	}}, nil
-}
-
-// Capabilities is what the kernel can do, asked unless the state directory remembers it.
-func Capabilities(ctx context.Context, state string) backend.Capabilities {
-	return backend.Remembered(ctx, cache.Below(state), nftables.New())
 }
 
 // sources is where a policy of this host takes its names from.
