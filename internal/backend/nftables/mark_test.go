@@ -12,7 +12,8 @@ func TestMark(t *testing.T) {
 		{Purpose: backend.Fill, Transaction: Script("f\n")},
 		{Purpose: backend.Switch, Transaction: Script("one")},
 		{Purpose: backend.Switch, Transaction: Script("two")},
-		{Purpose: backend.Edit, Transaction: Script("e")}, {Purpose: backend.Sweep, Transaction: Script("s")},
+		{Purpose: backend.Edit, Transaction: Script("e")},
+		{Purpose: backend.Sweep, Transaction: Script("s")},
 	}
 	mark := backend.MarkPrefix + "7_0123456789ab"
 	marked := New().Marked(steps, mark)

@@ -2,6 +2,8 @@ package command
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -22,6 +24,11 @@ func Found(text string) *FoundError { return &FoundError{text} }
 // ErrFound is for commands that have printed all there is to say.
 var ErrFound = Found("")
 
+// StatusError ends a command that has said all there is to say, with an exit status.
+type StatusError struct{ Status int }
+
+func (e *StatusError) Error() string { return fmt.Sprintf("exit status %d", e.Status) }
+
 // Main runs one command line of the process and returns the exit status.
 func Main(root *cobra.Command, args []string) int {
 	return Run(root, args, os.Stdin, os.Stdout, os.Stderr)
@@ -36,6 +43,9 @@ func Run(root *cobra.Command, args []string, in io.Reader, out, errOut io.Writer
 	root.SetOut(stdout)
 	root.SetErr(errOut)
 	cmd, err := root.ExecuteC()
+	if ended := (*StatusError)(nil); errors.As(err, &ended) {
+		return ended.Status
+	}
 	if err != nil {
 		return fail(cmd, args, err, stdout, errOut)
 	}

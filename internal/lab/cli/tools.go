@@ -1,10 +1,9 @@
 package cli
 
 import (
-	"os"
-
 	"github.com/spf13/cobra"
 
+	"sluice/internal/cli/command"
 	"sluice/internal/lab/demo"
 	"sluice/internal/lab/kernels/matrix"
 	"sluice/internal/lab/stress"
@@ -33,7 +32,12 @@ Flags are listed by -h.
 Exit status: 0 all is as it has to be, 1 something is not, 2 bad use, or a machine that
 lacks something, 130 interrupted.`,
 			Example: "  sluice-lab " + t.name + " -h",
-			Run:     func(_ *cobra.Command, args []string) { os.Exit(t.main(args)) },
+			RunE: func(_ *cobra.Command, args []string) error {
+				if status := t.main(args); status != 0 {
+					return &command.StatusError{Status: status}
+				}
+				return nil
+			},
 		})
 	}
 	return out
