@@ -100,7 +100,7 @@ func TestUnits(t *testing.T) {
 		"sluice-refresh.service": "sluice-refresh.service", "sluice-refresh.timer": "sluice-refresh.timer",
 		"sluice-refresh@.service": "sluice-refresh@one.service", "sluice-refresh@.timer": "sluice-refresh@one.timer",
 	} {
-		text, err := os.ReadFile(filepath.Join("..", "..", "packaging", "systemd", unit))
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "packaging", "systemd", unit))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func TestUnits(t *testing.T) {
 		"sluice-sync.service":  append([]string{"After=sluice.service", "Type=notify"}, early...),
 		"sluice-sync@.service": {"After=sluice-netns@%i.service", "Type=notify"},
 	} {
-		text, err := os.ReadFile(filepath.Join("..", "..", "packaging", "systemd", unit))
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "packaging", "systemd", unit))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -78,7 +78,7 @@ func TestBoot(t *testing.T) {
 		t.Skip("asked for by SLUICE_TEST_BOOT=6.1; make kernels boots as well")
 	}
 	testnet.Require(t, testnet.Program("qemu-system-x86_64"), testnet.Program("busybox"))
-	cache := filepath.Join("..", "..", ".cache", "kernels")
+	cache := filepath.Join("..", "..", "..", ".cache", "kernels")
 	var out bytes.Buffer
 	result := filepath.Join(t.TempDir(), "result")
 	err := Run(t.Context(), Options{

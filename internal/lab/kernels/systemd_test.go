@@ -176,7 +176,7 @@ func applied(t *testing.T, version, binary, policy, network string) string {
 	var out bytes.Buffer
 	first, second := newStranger(t, 0, bootEnds(0)), newStranger(t, 1, bootEnds(1))
 	err := Run(t.Context(), Options{
-		Kernel: version, Cache: filepath.Join("..", "..", ".cache", "kernels"), Binary: binary, Out: &out, Networks: []string{first.socket, second.socket},
+		Kernel: version, Cache: filepath.Join("..", "..", "..", ".cache", "kernels"), Binary: binary, Out: &out, Networks: []string{first.socket, second.socket},
 		Files:   map[string]string{"/etc/sluice/policy.yaml": filepath.Join(dir, "policy.yaml"), "/lab/network": filepath.Join(dir, "network")},
 		Command: "bash /lab/network && sluice apply /etc/sluice/policy.yaml && sluice confirm; sluice status", Results: map[string]string{"/var/lib/sluice": state},
 	})
@@ -197,7 +197,7 @@ func boot(t *testing.T, version, binary string, b booting) (said string, answere
 		writeText(t, filepath.Join(units, name), text)
 	}
 	for _, name := range b.units {
-		text, err := os.ReadFile(filepath.Join("..", "..", "packaging", "systemd", name))
+		text, err := os.ReadFile(filepath.Join("..", "..", "..", "packaging", "systemd", name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -245,7 +245,7 @@ func boot(t *testing.T, version, binary string, b booting) (said string, answere
 		}
 	}}
 	err := Run(t.Context(), Options{
-		Kernel: version, Cache: filepath.Join("..", "..", ".cache", "kernels"), Binary: binary, Init: "/usr/lib/systemd/systemd",
+		Kernel: version, Cache: filepath.Join("..", "..", "..", ".cache", "kernels"), Binary: binary, Init: "/usr/lib/systemd/systemd",
 		Programs: programs, Files: files, Out: out, Networks: []string{strangers[0].socket, strangers[1].socket},
 		// Some more packets after the boot, and what the units said.
 		Command: "for i in $(seq 20); do sluice status >/dev/null && break; sleep 1; done; echo " + up + "; sleep 5; systemctl --no-pager --failed; sluice status; nft list ruleset; journalctl -b --no-pager >/tmp/journal",

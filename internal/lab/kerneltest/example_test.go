@@ -77,7 +77,7 @@ func (e *example) write(t *testing.T, name, policy string) string {
 func newExample(t *testing.T, name string, furnish func(*town)) *example {
 	t.Helper()
 	e := newBinary(t)
-	file, err := filepath.Abs(filepath.Join("..", "..", "examples", name, "policy.yaml"))
+	file, err := filepath.Abs(filepath.Join("..", "..", "..", "examples", name, "policy.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

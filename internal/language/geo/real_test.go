@@ -16,7 +16,7 @@ func realData(t testing.TB, dataset string) string {
 	t.Helper()
 	cache := os.Getenv("SLUICE_GEO_CACHE")
 	if cache == "" {
-		cache = filepath.Join("..", "..", ".cache", "geo")
+		cache = filepath.Join("..", "..", "..", ".cache", "geo")
 	}
 	dir := filepath.Join(cache, dataset)
 	if _, err := os.Stat(filepath.Join(dir, "VERSION")); err != nil {

@@ -66,7 +66,7 @@ func helper(t *testing.T) {}
 // The core tests are those of this repository that were meant.
 func TestCoreTestsAreThere(t *testing.T) {
 	t.Chdir(filepath.Join("..", "..", "..", ".."))
-	all, err := kernelPackages(t.Context(), []string{"./internal/system/host", "./internal/lab/kerneltest", "./internal/lab/kernels/..."}, coreTests)
+	all, err := kernelPackages(t.Context(), []string{"./internal/backend/nftables", "./internal/lab/kerneltest", "./internal/lab/kernels/..."}, coreTests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestCoreTestsAreThere(t *testing.T) {
 	for _, p := range all {
 		got[p.dir] = p.tests
 	}
-	for dir, test := range map[string]string{"internal/system/host": "TestCapabilities", "internal/lab/kerneltest": "TestFactOffloadedFlowsMissForward"} {
+	for dir, test := range map[string]string{"internal/backend/nftables": "TestCapabilities", "internal/lab/kerneltest": "TestFactOffloadedFlowsMissForward"} {
 		if !slices.Contains(got[dir], test) {
 			t.Errorf("%s has %q, want %s too", dir, got[dir], test)
 		}

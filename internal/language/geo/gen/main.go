@@ -23,7 +23,7 @@ const (
 )
 
 func main() {
-	in := flag.String("in", filepath.Join("..", "..", ".cache", "geo", source), "`directory` of the dataset")
+	in := flag.String("in", filepath.Join("..", "..", "..", ".cache", "geo", source), "`directory` of the dataset")
 	out := flag.String("o", "snapshot.bin", "`file` to write")
 	flag.Parse()
 	log.SetFlags(0)
