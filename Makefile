@@ -1,6 +1,6 @@
 # Sluice. `make help` tells what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build install install-lab test test-long lint bench stress bench-go demo generate fuzz fuzz-meaning oracle kernels test-nft clean
+.PHONY: help build install install-lab test test-long lint bench stress bench-go demo generate fuzz fuzz-meaning oracle mutation kernels test-nft clean
 
 FUZZTIME ?= 30s
 N ?= 1000000
@@ -68,6 +68,12 @@ fuzz-meaning: ## random policies and packets against the kernel, as root; N=1000
 
 oracle: build ## compare bin/sluice with an older one; BEFORE=PROGRAM N=10000 policies SEED=1
 	go run ./internal/lab/oracle -before '$(BEFORE)' $(if $(filter-out file,$(origin N)),-n $(N)) $(if $(SEED),-seed $(SEED))
+
+# Faults that are planted are drawn by SEED; LONGEST leaves out packages whose tests take
+# longer by TIMES, a file with what go test printed; AGAINST is the file of an older tree.
+mutation: ## plant faults in the source and list which test sees each; N=50 a package PACKAGES=program/compile
+	go run ./internal/lab/mutation $(if $(filter-out file,$(origin N)),-n $(N)) $(if $(SEED),-seed $(SEED)) $(if $(PACKAGES),-packages '$(PACKAGES)') \
+		$(if $(TIMES),-times '$(TIMES)') $(if $(LONGEST),-longest $(LONGEST)) $(if $(SAVE),-save '$(SAVE)') $(if $(AGAINST),-against '$(AGAINST)')
 
 # From outside: KERNEL=6.1,6.12 RUN=PACKAGES TESTS=REGEXP SHORT=1 TABLE=1 SECTIONS=lists,forward
 # TWICE=1 SAVE=FILE HTML=FILE COMMAND=LINE.
