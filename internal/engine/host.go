@@ -34,7 +34,7 @@ func NewHost(state, namespace, version string) (*Host, error) {
 		return nil, err
 	}
 	return &Host{State: state, Host: &apply.Host{
-		Dir: dir, Namespace: namespace, Backend: Backend(state, version, Costs{}), Kernel: apply.Linux(),
+		Dir: dir, Namespace: namespace, Backend: Backend(state, version, Costs{}),
 		Version: version, By: apply.Me(),
 		Capabilities: func(ctx context.Context) backend.Capabilities { return Capabilities(ctx, state) },
 	}}, nil

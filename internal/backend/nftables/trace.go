@@ -9,7 +9,7 @@ import (
 
 // Trace asks a copy of the network namespace, with the rules of every tool in it.
 func (nftables) Trace(ctx context.Context, q trace.Question) (*trace.Result, error) {
-	return live.Ask(ctx, q)
+	return live.Ask(ctx, q, Table, markTable)
 }
 
 var _ trace.Tracer = nftables{}

@@ -170,7 +170,7 @@ func (s *session) adoptConnections() error {
 	flows, err := s.adoption.flows()
 	if err == nil {
 		var made int
-		made, err = s.Kernel.AdoptFlows(flows)
+		made, err = conntrack.Adopt(flows)
 		s.adoption.Entries += made
 	}
 	if err == nil {

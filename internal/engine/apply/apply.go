@@ -13,6 +13,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/sysctl"
 )
 
 // Input is a policy ready to be applied.
@@ -322,7 +323,7 @@ func (s *session) write(in Input, kept listing) (*Generation, error) {
 		g.Facts = bytes.TrimSpace(g.Facts)
 	}
 	for _, w := range in.Sysctls {
-		old, _ := s.Kernel.Sysctl(w.Name)
+		old, _ := sysctl.Read(w.Name)
 		g.Sysctls = append(g.Sysctls, Change{Name: w.Name, Old: old, New: w.Value})
 	}
 	// The number is used up before the generation is there, so that no two

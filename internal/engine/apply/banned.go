@@ -25,7 +25,7 @@ func (s *session) forgetBanned(c change) {
 			return
 		}
 	}
-	switch n, err := EndBanned(s.Kernel, p); {
+	switch n, err := EndBanned(p); {
 	case err != nil:
 		s.note("flows of banned addresses stay: %v", err)
 	case n == 1:
@@ -37,7 +37,7 @@ func (s *session) forgetBanned(c change) {
 
 // EndBanned deletes the tracked flows of the addresses that a program bans
 // behind established flows, and says how many.
-func EndBanned(k Kernel, p *program.Program) (int, error) {
+func EndBanned(p *program.Program) (int, error) {
 	banned := bannedFlows(p)
 	if banned.IsEmpty() {
 		return 0, nil
@@ -46,7 +46,7 @@ func EndBanned(k Kernel, p *program.Program) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return k.DeleteFlows(func(e conntrack.Entry) bool { return ofBanned(e, banned, local) })
+	return conntrack.Delete(func(e conntrack.Entry) bool { return ofBanned(e, banned, local) })
 }
 
 // ofBanned says whether an end of a flow is banned. The host's own addresses

@@ -79,7 +79,7 @@ func (c command) host() *Host {
 		panic(err)
 	}
 	h := &Host{
-		Dir: c.Dir, Backend: nftables.New(), Kernel: Linux(), Version: "test", Wait: c.Wait, Watcher: []string{exe},
+		Dir: c.Dir, Backend: nftables.New(), Version: "test", Wait: c.Wait, Watcher: []string{exe},
 		Note: func(text string) { fmt.Fprintln(os.Stderr, "note:", text) },
 	}
 	if c.Systemd != "" {

@@ -20,7 +20,7 @@ func (s *session) cut(p *program.Program) (int, error) {
 		return 0, err
 	}
 	routing := link.NewRouting()
-	return s.Kernel.DeleteFlows(func(e conntrack.Entry) bool {
+	return conntrack.Delete(func(e conntrack.Entry) bool {
 		first, way := firstPacket(e, local)
 		addDevices(routing, &first, way)
 		r := reach.Evaluate(p, first, way)
@@ -40,7 +40,7 @@ func (s *session) forgetUntracked(p *program.Program) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.Kernel.DeleteFlows(func(e conntrack.Entry) bool {
+	_, err = conntrack.Delete(func(e conntrack.Entry) bool {
 		first, way := firstPacket(e, local)
 		r := reach.Evaluate(p, first, way)
 		return len(r.Doubts) == 0 && r.Packet.State == packet.Untracked

@@ -25,7 +25,6 @@ type Host struct {
 	Namespace string            // "" is the one that the tool was started in
 	Backend   backend.Backend   // of new policies
 	Others    []backend.Backend // whose policies may run, and are gone back to
-	Kernel    Kernel
 	Version   string
 	By        Author
 	Wait      time.Duration // for another command's lock

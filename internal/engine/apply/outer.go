@@ -29,7 +29,7 @@ func (s *session) forgetOuter(c change) {
 	if len(flows) == 0 {
 		return
 	}
-	_, err := s.Kernel.DeleteFlows(func(e conntrack.Entry) bool {
+	_, err := conntrack.Delete(func(e conntrack.Entry) bool {
 		for _, o := range flows {
 			if ofOuter(e, o) {
 				return true

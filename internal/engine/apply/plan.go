@@ -15,6 +15,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/sysctl"
 )
 
 // Plan is what an apply would do.
@@ -202,13 +203,13 @@ func (s *session) sysctlChanges(in Input) []Change {
 	want := map[string]bool{}
 	for _, w := range in.Sysctls {
 		want[w.Name] = true
-		have, _ := s.Kernel.Sysctl(w.Name)
+		have, _ := sysctl.Read(w.Name)
 		if have != w.Value {
 			changes = append(changes, Change{w.Name, have, w.Value})
 		}
 	}
 	for name, value := range s.cur.Originals {
-		if have, err := s.Kernel.Sysctl(name); !want[name] && err == nil && have != value {
+		if have, err := sysctl.Read(name); !want[name] && err == nil && have != value {
 			changes = append(changes, Change{name, have, value})
 		}
 	}

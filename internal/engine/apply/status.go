@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/sysctl"
 )
 
 // Condition is what the kernel holds, seen from the state.
@@ -174,7 +175,7 @@ func (s *session) sysctlDrift(g *Generation) []SysctlDrift {
 		if c.Name == "net.netfilter.nf_conntrack_buckets" {
 			continue
 		}
-		if have, err := s.Kernel.Sysctl(c.Name); err == nil && have != c.New {
+		if have, err := sysctl.Read(c.Name); err == nil && have != c.New {
 			drift = append(drift, SysctlDrift{c.Name, c.New, have})
 		}
 	}

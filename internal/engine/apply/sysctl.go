@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/sysctl"
 )
 
 // Settings are the sysctls that a program wants in this namespace; what belongs
@@ -83,7 +84,7 @@ func (s *session) setSysctls(want map[string]string, early bool) error {
 		if _, known := s.cur.Originals[name]; known {
 			continue
 		}
-		old, err := s.Kernel.Sysctl(name)
+		old, err := sysctl.Read(name)
 		if isMissing(err) && early {
 			continue
 		}
@@ -107,14 +108,14 @@ func (s *session) setSysctls(want map[string]string, early bool) error {
 		if !wanted {
 			value = s.cur.Originals[name]
 		}
-		have, err := s.Kernel.Sysctl(name)
+		have, err := sysctl.Read(name)
 		if isMissing(err) && (early || !wanted) {
 			continue
 		}
 		if err == nil && have == value {
 			continue
 		}
-		if err := s.Kernel.SetSysctl(name, value); err != nil {
+		if err := sysctl.Write(name, value); err != nil {
 			return s.sysctlError(name, err)
 		}
 		s.point("sysctl " + name)

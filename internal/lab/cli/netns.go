@@ -11,8 +11,11 @@ import (
 )
 
 // enterNetns puts the whole process into a network namespace: one thread enters it and
-// replaces the process, so that every connection of a load is opened inside, on whichever
-// thread, at no cost of its own. Who is inside already goes on.
+// replaces the process. A command of sluice runs on a thread inside instead; that does not
+// do for a load: a socket is of the namespace of the thread that opens it, and its workers
+// open their connections on whichever thread they run on. Each of them would take a thread
+// of its own to enter, for every new connection anew, and pay for it in what is measured.
+// Who is inside already goes on.
 func enterNetns(name string) error {
 	if name == "" {
 		return nil

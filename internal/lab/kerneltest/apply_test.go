@@ -85,7 +85,7 @@ func applyFile(t *testing.T, s *testnet.Namespace, file string) backend.Artifact
 				return err
 			}
 		}
-		if _, err := changes.EndBanned(changes.Linux(), program); err != nil {
+		if _, err := changes.EndBanned(program); err != nil {
 			return err
 		}
 		have, err = b.Read(ctx, true)

@@ -128,7 +128,7 @@ func (y *yard) load(compiled *program.Program, wrong *mutants.Pass) (text string
 				return fmt.Errorf("step %s: %w\n%s", step.Name, err, cut(step.Text()))
 			}
 		}
-		_, err = changes.EndBanned(changes.Linux(), compiled)
+		_, err = changes.EndBanned(compiled)
 		return err
 	})
 	return artifact.Text(), done, err

@@ -34,7 +34,7 @@ func (w *worker) do(ctx context.Context, o order) (a answer, err error) {
 		defer back()
 	}
 	h := &apply.Host{
-		Dir: o.State, Backend: nftables.New(), Kernel: apply.Linux(), Version: "stress", By: apply.Me(),
+		Dir: o.State, Backend: nftables.New(), Version: "stress", By: apply.Me(),
 		Note: func(text string) { a.Notes = append(a.Notes, text) },
 	}
 	if o.Squeeze > 0 {

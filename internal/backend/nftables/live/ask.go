@@ -32,8 +32,8 @@ const quiet = 300 * time.Millisecond
 // Ask sends a packet into a copy of the calling thread's network namespace and says what
 // becomes of it. The namespace itself is read and left as it is. The error is
 // trace.ErrQuestion where the question cannot be asked, fs.ErrPermission where the process may not
-// make namespaces.
-func Ask(ctx context.Context, q trace.Question) (*trace.Result, error) {
+// make namespaces. The names of Sluice's own tables are given, first the one with rules.
+func Ask(ctx context.Context, q trace.Question, own ...string) (*trace.Result, error) {
 	q.Begins(0, "what is loaded")
 	texts, err := readTexts(ctx)
 	if err != nil {
@@ -53,19 +53,19 @@ func Ask(ctx context.Context, q trace.Question) (*trace.Result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("copy the network namespace: %w", err)
 	}
-	r, err := ask(ctx, q, c, texts)
+	r, err := ask(ctx, q, c, texts, own)
 	if r != nil && known {
 		r.Notes = append(r.Notes, fmt.Sprintf("the connection table of this host has the flow of this packet, which was asked about as one of no flow: %s established asks about it as it is", q.Name("state")))
 	}
 	return r, errors.Join(err, c.Close())
 }
 
-func ask(ctx context.Context, q trace.Question, c *replica.Copy, texts *listing) (*trace.Result, error) {
+func ask(ctx context.Context, q trace.Question, c *replica.Copy, texts *listing, own []string) (*trace.Result, error) {
 	if err := check(&q, c); err != nil {
 		return nil, err
 	}
 	q.Begins(2, "the packet")
-	x := &experiment{question: q, copy: c, texts: texts}
+	x := &experiment{question: q, copy: c, texts: texts, own: own}
 	if err := x.chooseFlags(); err != nil {
 		return nil, err
 	}
@@ -93,6 +93,7 @@ type experiment struct {
 	question trace.Question
 	copy     *replica.Copy
 	texts    *listing
+	own      []string // tables
 	defect   defect
 
 	port     *wire.Port // the cable of the device that packets arrive by; nil: there is none

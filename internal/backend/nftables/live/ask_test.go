@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/backend/nftables/live"
+	"sluice/internal/backend/nftables"
 	"sluice/internal/backend/trace"
 	"sluice/internal/base/packet"
 	"sluice/internal/lab/testnet"
@@ -101,7 +101,7 @@ func (l laboratory) ask(t *testing.T, way packet.Way, p packet.Packet) (*trace.R
 	err := l.host.Do(func() (err error) {
 		ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 		defer stop()
-		r, err = live.Ask(ctx, trace.Question{Packet: p, Way: way})
+		r, err = nftables.New().(trace.Tracer).Trace(ctx, trace.Question{Packet: p, Way: way})
 		return err
 	})
 	return r, err

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/backend/nftables/live"
+	"sluice/internal/backend/nftables"
 	"sluice/internal/backend/trace"
 	"sluice/internal/base/packet"
 	"sluice/internal/lab/testnet"
@@ -244,7 +244,7 @@ func TestInterrupted(t *testing.T) {
 	err := l.host.Do(func() error {
 		ctx, stop := context.WithCancel(context.Background())
 		stop()
-		_, err := live.Ask(ctx, trace.Question{Packet: syn("wan0", client, own, 22), Way: packet.In})
+		_, err := nftables.New().(trace.Tracer).Trace(ctx, trace.Question{Packet: syn("wan0", client, own, 22), Way: packet.In})
 		return err
 	})
 	if !errors.Is(err, context.Canceled) {
@@ -263,7 +263,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	for {
-		if _, err := live.Ask(context.Background(), trace.Question{Packet: syn("wan0", client, own, 22), Way: packet.In}); err != nil {
+		if _, err := nftables.New().(trace.Tracer).Trace(context.Background(), trace.Question{Packet: syn("wan0", client, own, 22), Way: packet.In}); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}

@@ -13,9 +13,6 @@ import (
 	"sluice/internal/system/kernel/replica"
 )
 
-// ownTables are the names of Sluice's own tables.
-var ownTables = []string{"sluice", "sluice_generation"}
-
 var familyNames = map[uint8]string{
 	unix.NFPROTO_INET: "inet", unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6",
 	unix.NFPROTO_ARP: "arp", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev",
@@ -48,7 +45,7 @@ func (x *experiment) result() *trace.Result {
 		Result: &trace.Result{Decided: -1, Packet: x.question.Packet, Notes: x.copy.Notes, Way: x.question.Way, Steps: []trace.Step{}},
 		x:      x, passed: map[string]bool{}, dropped: -1,
 	}
-	j.Loaded = slices.ContainsFunc(x.copy.Rules.Chains, func(c replica.Chain) bool { return c.Table == ownTables[0] })
+	j.Loaded = slices.ContainsFunc(x.copy.Rules.Chains, func(c replica.Chain) bool { return c.Table == x.own[0] })
 	for _, e := range x.events {
 		if p, ok := rewritten(j.Packet, e.Network, e.Transport); ok {
 			j.Packet = p
@@ -98,7 +95,7 @@ func (j *journey) step(e nftrace.Event) {
 	}
 	s := trace.Step{
 		Hook: hookName(j.base), Priority: j.base.Priority, Family: familyNames[e.Family], Table: e.Table, Chain: e.Chain,
-		Foreign: !slices.Contains(ownTables, e.Table),
+		Foreign: !slices.Contains(j.x.own, e.Table),
 	}
 	drops := false
 	switch e.Type {
