@@ -3,6 +3,8 @@ package program
 import (
 	"strconv"
 	"strings"
+
+	"sluice/internal/base/addrset"
 )
 
 // Field is what a condition looks at.
@@ -84,7 +86,7 @@ type Condition struct {
 	Not       bool
 	Names     []string
 	Numbers   []NumberRange
-	Addresses []AddressRange
+	Addresses []addrset.Range
 	Mask      uint64 // TCPFlags and Mark; 0 is all bits
 	Set       string // id of a set
 	// SetKey, where the set has more than one key: the fields whose values

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"sluice/internal/base/addrset"
 )
 
 // DefaultRoute names, in a condition on an interface, every interface that a default
@@ -105,6 +107,6 @@ func (s *Set) Hold(h Held) {
 		s.Elements = append(s.Elements, Element{Parts: []Value{{Name: n}}})
 	}
 	for _, a := range h.Addresses {
-		s.Elements = append(s.Elements, Element{Parts: []Value{{Addresses: AddressRange{From: a, To: a}}}})
+		s.Elements = append(s.Elements, Element{Parts: []Value{{Addresses: addrset.Range{From: a, To: a}}}})
 	}
 }

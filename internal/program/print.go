@@ -3,6 +3,8 @@ package program
 import (
 	"fmt"
 	"strings"
+
+	"sluice/internal/base/addrset"
 )
 
 // shownElements is how many elements of a set Text shows.
@@ -122,7 +124,7 @@ func (c Condition) String() string {
 		values = append(values, n.String())
 	}
 	for _, a := range c.Addresses {
-		values = append(values, a.String())
+		values = append(values, rangeText(a))
 	}
 	if c.Set != "" {
 		values = append(values, "@"+c.Set)
@@ -140,11 +142,12 @@ func (n NumberRange) String() string {
 	return fmt.Sprintf("%d-%d", n.From, n.To)
 }
 
-func (a AddressRange) String() string {
-	if a.From == a.To {
-		return a.From.String()
+// rangeText is a range by its ends, also where it is a prefix.
+func rangeText(r addrset.Range) string {
+	if r.From == r.To {
+		return r.From.String()
 	}
-	return a.From.String() + "-" + a.To.String()
+	return r.From.String() + "-" + r.To.String()
 }
 
 func (v Value) String() string {
@@ -152,7 +155,7 @@ func (v Value) String() string {
 	case v.Name != "":
 		return v.Name
 	case v.Addresses.From.IsValid():
-		return v.Addresses.String()
+		return rangeText(v.Addresses)
 	}
 	return v.Numbers.String()
 }

@@ -32,7 +32,7 @@ type Program struct {
 // Rest is something that the host had when a program was made; one member is used.
 type Rest struct {
 	// Kept: rules take these for the host's own, and ask nobody.
-	Kept []AddressRange
+	Kept []addrset.Range
 	// NoBridge: no packet is bridged.
 	NoBridge bool
 	// Devices are what the interfaces of flowtables and of chains at ingress were
@@ -143,12 +143,6 @@ const (
 	Followed Life = "followed"
 )
 
-// AddressRange is inclusive; both ends have one family.
-type AddressRange struct {
-	From, To netip.Addr
-	Origin   Origin
-}
-
 // Element is one element of a set.
 type Element struct {
 	Parts   []Value // in the order of Set.Key
@@ -166,7 +160,7 @@ func (s *Set) Len() int { return s.Addresses.Len4() + s.Addresses.Len6() + len(s
 
 // Value is one part of an element: an address range, a number range or a name.
 type Value struct {
-	Addresses AddressRange
+	Addresses addrset.Range
 	Numbers   NumberRange
 	Name      string
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
 )
@@ -36,12 +37,8 @@ func exactly(values ...uint64) []program.NumberRange {
 	return out
 }
 
-func addressRanges(texts ...string) []program.AddressRange {
-	var out []program.AddressRange
-	for _, r := range mustSet(texts...).Ranges() {
-		out = append(out, program.AddressRange{From: r.From, To: r.To})
-	}
-	return out
+func addressRanges(texts ...string) []addrset.Range {
+	return mustSet(texts...).Ranges()
 }
 
 // countedApart is each text as an element of its own.

@@ -63,7 +63,7 @@ func TestPredictions(t *testing.T) {
 	counted.Sets[len(counted.Sets)-1].Counters = true
 	for r := range single.Set().Only4().Each() {
 		counted.Sets[len(counted.Sets)-1].Elements = append(counted.Sets[len(counted.Sets)-1].Elements,
-			program.Element{Parts: []program.Value{{Addresses: program.AddressRange{From: r.From, To: r.To}}}})
+			program.Element{Parts: []program.Value{{Addresses: r}}})
 	}
 	l, err := lowerDefault(counted)
 	if err != nil {

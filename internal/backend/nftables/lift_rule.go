@@ -411,11 +411,7 @@ func protocolCondition(number string) []program.Condition {
 }
 
 func addressCondition(field program.Field, s addrset.Set, not bool) program.Condition {
-	c := program.Condition{Field: field, Not: not}
-	for r := range s.Each() {
-		c.Addresses = append(c.Addresses, program.AddressRange{From: r.From, To: r.To})
-	}
-	return c
+	return program.Condition{Field: field, Not: not, Addresses: s.Ranges()}
 }
 
 // prefix is what the policy says of a log line, without the owner's.

@@ -73,7 +73,7 @@ func (r *lifter) set(k *Set, key []program.Field) (string, error) {
 
 func addressElement(k *Set, a addrset.Range) program.Element {
 	return program.Element{
-		Parts:   []program.Value{{Addresses: program.AddressRange{From: a.From, To: a.To}}},
+		Parts:   []program.Value{{Addresses: a}},
 		Counter: k.Elements.Counters[a.String()],
 	}
 }
@@ -192,7 +192,7 @@ func valueIn(kind, text string) (program.Value, error) {
 		return program.Value{Name: text}, nil
 	case strings.HasPrefix(kind, "ipv"):
 		a, err := addrset.ParseRange(text)
-		return program.Value{Addresses: program.AddressRange{From: a.From, To: a.To}}, err
+		return program.Value{Addresses: a}, err
 	}
 	n, ok := parseNumberValue(text)
 	if !ok {

@@ -67,7 +67,7 @@ func addressValues(s addrset.Set) []string {
 	return out
 }
 
-func addressSet(ranges []program.AddressRange) (addrset.Set, error) {
+func addressSet(ranges []addrset.Range) (addrset.Set, error) {
 	var b addrset.Builder
 	for _, r := range ranges {
 		checked, err := addrset.NewRange(r.From, r.To)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
 	"sluice/internal/system/host"
@@ -20,7 +21,7 @@ func TestGuardAsksForTheAnswer(t *testing.T) {
 			{Field: f, Numbers: []program.NumberRange{{From: n, To: n}}},
 		}
 	}
-	office := program.Condition{Field: program.Source, Addresses: []program.AddressRange{{From: netip.MustParseAddr("198.51.100.0"), To: netip.MustParseAddr("198.51.100.255")}}}
+	office := program.Condition{Field: program.Source, Addresses: []addrset.Range{{From: netip.MustParseAddr("198.51.100.0"), To: netip.MustParseAddr("198.51.100.255")}}}
 	bypassed := func(tracked bool, answers ...program.Rule) *program.Program {
 		p := &program.Program{
 			Hooks: []program.Hook{
@@ -66,7 +67,7 @@ func TestGuardOfOuterFlows(t *testing.T) {
 		return program.Condition{Field: f, Numbers: []program.NumberRange{{From: n, To: n}}}
 	}
 	from := func(a, b string) program.Condition {
-		return program.Condition{Field: program.Source, Addresses: []program.AddressRange{{From: netip.MustParseAddr(a), To: netip.MustParseAddr(b)}}}
+		return program.Condition{Field: program.Source, Addresses: []addrset.Range{{From: netip.MustParseAddr(a), To: netip.MustParseAddr(b)}}}
 	}
 	accept := func(match ...program.Condition) []program.Rule {
 		return []program.Rule{{Match: match, Actions: []program.Action{program.Accept}}}

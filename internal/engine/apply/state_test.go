@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 
@@ -242,7 +243,7 @@ func TestProgramSurvivesTheDisk(t *testing.T) {
 	rate := program.Rate{Packets: 6, Per: 30000, Burst: 6}
 	p := policyOf("a")
 	p.Chains = append(p.Chains, program.Chain{Name: "all", Rules: []program.Rule{{
-		ID: "r", Match: []program.Condition{{Field: program.Source, Not: true, Addresses: []program.AddressRange{{From: address, To: address}}}},
+		ID: "r", Match: []program.Condition{{Field: program.Source, Not: true, Addresses: []addrset.Range{{From: address, To: address}}}},
 		Actions: []program.Action{
 			program.Jump{Chain: "x"},
 			program.Goto{Chain: "x"},

@@ -55,15 +55,7 @@ func inSet(f program.Field, id string) program.Condition {
 }
 
 func addresses(f program.Field, s addrset.Set) program.Condition {
-	return program.Condition{Field: f, Addresses: addressRanges(s)}
-}
-
-func addressRanges(s addrset.Set) []program.AddressRange {
-	out := make([]program.AddressRange, 0, s.Len4()+s.Len6())
-	for r := range s.Each() {
-		out = append(out, program.AddressRange{From: r.From, To: r.To})
-	}
-	return out
+	return program.Condition{Field: f, Addresses: s.Ranges()}
 }
 
 func prefixSet(p ...string) addrset.Set {

@@ -46,7 +46,7 @@ func (c *compiler) elements(id string, s *resolve.Set, keep addrset.Set) string 
 		out.Addresses = addrset.Set{}
 		for _, e := range s.Elements {
 			for r := range addrset.Of(e).Intersect(keep).Each() {
-				out.Elements = append(out.Elements, program.Element{Parts: []program.Value{{Addresses: program.AddressRange{From: r.From, To: r.To}}}})
+				out.Elements = append(out.Elements, program.Element{Parts: []program.Value{{Addresses: r}}})
 			}
 		}
 	}
@@ -66,7 +66,7 @@ func (c *compiler) endpoint(at side, s *resolve.Set) (program.Condition, bool) {
 			set.Elements = append(set.Elements, program.Element{
 				Origin: originOf(e.Pos, ""),
 				Parts: []program.Value{
-					{Addresses: program.AddressRange{From: e.Address.From, To: e.Address.To}},
+					{Addresses: e.Address},
 					{Numbers: program.NumberRange{From: uint64(e.Port), To: uint64(e.Port)}},
 				},
 			})

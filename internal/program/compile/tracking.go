@@ -100,11 +100,7 @@ func (c *compiler) isOwn(w *policy.Who) bool {
 	if !addrset.FromPrefixes(f.Local...).ContainsSet(asked) {
 		return false
 	}
-	kept := program.Rest{}
-	for r := range asked.Each() {
-		kept.Kept = append(kept.Kept, program.AddressRange{From: r.From, To: r.To})
-	}
-	c.program.Rests = append(c.program.Rests, kept, program.Rest{NoBridge: true})
+	c.program.Rests = append(c.program.Rests, program.Rest{Kept: asked.Ranges()}, program.Rest{NoBridge: true})
 	return true
 }
 

@@ -26,9 +26,9 @@ func widenPrefix(p *program.Program) bool {
 					}
 					continue
 				}
-				if wider, ok := widen(addresses(r.Match[j].Addresses)); ok {
+				if wider, ok := widen(addrset.Of(r.Match[j].Addresses...)); ok {
 					r.Match = slices.Clone(r.Match)
-					r.Match[j].Addresses = ranges(wider)
+					r.Match[j].Addresses = wider.Ranges()
 					return true
 				}
 			}
@@ -52,12 +52,12 @@ func widenSet(s *program.Set) bool {
 			if !v.Addresses.From.IsValid() {
 				continue
 			}
-			wider, ok := widen(addresses([]program.AddressRange{v.Addresses}))
+			wider, ok := widen(addrset.Of(v.Addresses))
 			if !ok {
 				continue
 			}
 			parts := slices.Clone(e.Parts)
-			parts[part].Addresses = ranges(wider)[0]
+			parts[part].Addresses = wider.Ranges()[0]
 			if slices.ContainsFunc(slices.Delete(slices.Clone(s.Elements), at, at+1), func(o program.Element) bool { return meet(parts, o.Parts) }) {
 				continue
 			}
@@ -81,21 +81,6 @@ func widen(s addrset.Set) (addrset.Set, bool) {
 		}
 	}
 	return s, false
-}
-
-func addresses(list []program.AddressRange) addrset.Set {
-	var b addrset.Builder
-	for _, r := range list {
-		b.AddRange(addrset.Range{From: r.From, To: r.To})
-	}
-	return b.Set()
-}
-
-func ranges(s addrset.Set) (out []program.AddressRange) {
-	for r := range s.Each() {
-		out = append(out, program.AddressRange{From: r.From, To: r.To})
-	}
-	return out
 }
 
 // forgetIPv6 leaves what the policy says of IPv6 addresses out of sets and rules,
@@ -146,9 +131,9 @@ func only4(r program.Rule, empty map[string]bool) (out []program.Rule, ok bool) 
 	match := make([]program.Condition, 0, len(r.Match))
 	for _, m := range r.Match {
 		gone := empty[m.Set]
-		if policyRule(&r) && slices.ContainsFunc(m.Addresses, func(a program.AddressRange) bool { return a.From.Is6() }) {
+		if policyRule(&r) && slices.ContainsFunc(m.Addresses, func(a addrset.Range) bool { return a.From.Is6() }) {
 			ok = false
-			m.Addresses = slices.DeleteFunc(slices.Clone(m.Addresses), func(a program.AddressRange) bool { return a.From.Is6() })
+			m.Addresses = slices.DeleteFunc(slices.Clone(m.Addresses), func(a addrset.Range) bool { return a.From.Is6() })
 			gone = len(m.Addresses) == 0
 		}
 		switch {

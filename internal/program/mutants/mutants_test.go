@@ -4,13 +4,14 @@ import (
 	"net/netip"
 	"testing"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
 )
 
-func addressRange(from, to string) []program.AddressRange {
-	return []program.AddressRange{{From: netip.MustParseAddr(from), To: netip.MustParseAddr(to)}}
+func addressRange(from, to string) []addrset.Range {
+	return []addrset.Range{{From: netip.MustParseAddr(from), To: netip.MustParseAddr(to)}}
 }
 
 func tcp(port uint64, actions ...program.Action) program.Rule {

@@ -13,7 +13,7 @@ func meet(a, b []program.Value) bool {
 	for i := range a {
 		switch {
 		case a[i].Addresses.From.IsValid():
-			if !addresses([]program.AddressRange{a[i].Addresses}).Overlaps(addresses([]program.AddressRange{b[i].Addresses})) {
+			if !addrset.Of(a[i].Addresses).Overlaps(addrset.Of(b[i].Addresses)) {
 				return false
 			}
 		case a[i].Name != "":
@@ -76,7 +76,7 @@ func common(p *program.Program, f program.Field, match []program.Condition) bool
 		switch {
 		case m.Set != "" || len(m.Addresses) > 0:
 			isAddress = true
-			s := addresses(m.Addresses)
+			s := addrset.Of(m.Addresses...)
 			if m.Set != "" {
 				s = p.Set(m.Set).Addresses
 			}
@@ -147,7 +147,7 @@ func familiesMeet(p *program.Program, match []program.Condition) bool {
 			s := p.Set(m.Set).Addresses
 			four, six = four && s.Has4(), six && s.Has6()
 		case len(m.Addresses) > 0:
-			s := addresses(m.Addresses)
+			s := addrset.Of(m.Addresses...)
 			four, six = four && s.Has4(), six && s.Has6()
 		}
 	}
@@ -197,7 +197,7 @@ func implies(p *program.Program, m, want *program.Condition) bool {
 	}
 	set := func(c *program.Condition) (addrset.Set, bool) {
 		if c.Set == "" {
-			return addresses(c.Addresses), len(c.Addresses) > 0
+			return addrset.Of(c.Addresses...), len(c.Addresses) > 0
 		}
 		s := p.Set(c.Set)
 		return s.Addresses, s.Life == program.Static && len(c.SetKey) == 0 && len(s.Elements) == 0

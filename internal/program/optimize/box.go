@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 
@@ -113,7 +114,7 @@ func (n *names) value(i interval) program.Value {
 	case aNumber:
 		return program.Value{Numbers: program.NumberRange{From: i.from.lo, To: i.to.lo}}
 	}
-	return program.Value{Addresses: program.AddressRange{From: i.from.address(), To: i.to.address()}}
+	return program.Value{Addresses: addrset.Range{From: i.from.address(), To: i.to.address()}}
 }
 
 // box is an interval for each of some fields: the packets that have a value in

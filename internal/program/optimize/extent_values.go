@@ -18,18 +18,14 @@ func familiesOf(a addrset.Set) extent {
 	return out
 }
 
-func extentOfValues(names []string, numbers []program.NumberRange, addresses []program.AddressRange) extent {
+func extentOfValues(names []string, numbers []program.NumberRange, addresses []addrset.Range) extent {
 	switch {
 	case len(names) > 0:
 		return extent{kind: ofNames, names: names}
 	case len(numbers) > 0:
 		return extent{kind: ofNumbers, numbers: mergedNumbers(numbers)}
 	}
-	var b addrset.Builder
-	for _, r := range addresses {
-		b.AddRange(addrset.Range{From: r.From, To: r.To})
-	}
-	return extent{kind: ofAddresses, addresses: b.Set()}
+	return extent{kind: ofAddresses, addresses: addrset.Of(addresses...)}
 }
 
 func (a extent) complement() extent {

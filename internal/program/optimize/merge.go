@@ -1,8 +1,10 @@
 package optimize
 
 import (
+	"cmp"
 	"slices"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 
@@ -19,52 +21,31 @@ func mergePrefixes(p *program.Program) {
 		for j := range p.Chains[i].Rules {
 			for k := range p.Chains[i].Rules[j].Match {
 				if c := &p.Chains[i].Rules[j].Match[k]; len(c.Addresses) > 1 {
-					c.Addresses = mergeRanges(slices.Clone(c.Addresses), true)
+					c.Addresses = addrset.Of(c.Addresses...).Ranges()
 				}
 			}
 		}
 	}
 }
 
+// mergeElements sorts the elements of a set that counts, and joins those that overlap.
 func mergeElements(set *program.Set) {
-	var ranges []program.AddressRange
-	for _, e := range set.Elements {
-		if !e.Parts[0].Addresses.From.IsValid() {
-			return // names or numbers
-		}
-		r := e.Parts[0].Addresses
-		r.Origin = e.Origin
-		ranges = append(ranges, r)
+	of := func(e *program.Element) *addrset.Range { return &e.Parts[0].Addresses }
+	if len(set.Elements) < 2 || slices.ContainsFunc(set.Elements, func(e program.Element) bool { return !of(&e).From.IsValid() }) {
+		return // alone, or names or numbers
 	}
-	if len(ranges) < 2 {
-		return
-	}
-	set.Elements = set.Elements[:0]
-	for _, r := range mergeRanges(ranges, false) {
-		set.Elements = append(set.Elements, program.Element{Parts: []program.Value{{Addresses: program.AddressRange{From: r.From, To: r.To}}}, Origin: r.Origin})
-	}
-}
-
-func mergeRanges(in []program.AddressRange, adjacent bool) []program.AddressRange {
-	slices.SortStableFunc(in, func(a, b program.AddressRange) int {
-		if c := a.From.Compare(b.From); c != 0 {
-			return c
-		}
-		return b.To.Compare(a.To)
+	sorted := slices.SortedStableFunc(slices.Values(set.Elements), func(a, b program.Element) int {
+		return cmp.Or(of(&a).From.Compare(of(&b).From), of(&b).To.Compare(of(&a).To))
 	})
-	out := in[:1]
-	for _, r := range in[1:] {
-		last := &out[len(out)-1]
-		same := last.To.Is4() == r.From.Is4()
-		overlaps := same && r.From.Compare(last.To) <= 0
-		touches := same && adjacent && last.To.Next() == r.From
-		if !overlaps && !touches {
-			out = append(out, r)
+	set.Elements = set.Elements[:0]
+	for _, e := range sorted {
+		r := *of(&e)
+		if n := len(set.Elements); n > 0 && r.From.Compare(of(&set.Elements[n-1]).To) <= 0 {
+			if last := of(&set.Elements[n-1]); r.To.Compare(last.To) > 0 {
+				last.To = r.To
+			}
 			continue
 		}
-		if r.To.Compare(last.To) > 0 {
-			last.To = r.To
-		}
+		set.Elements = append(set.Elements, program.Element{Parts: []program.Value{{Addresses: r}}, Origin: e.Origin})
 	}
-	return out
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 
@@ -62,13 +63,13 @@ func from(text string) program.Condition {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
 		a := netip.MustParseAddr(text)
-		return program.Condition{Field: program.Source, Addresses: []program.AddressRange{{From: a, To: a}}}
+		return program.Condition{Field: program.Source, Addresses: []addrset.Range{{From: a, To: a}}}
 	}
 	last := p.Addr()
 	for next := last; p.Contains(next); next = next.Next() {
 		last = next
 	}
-	return program.Condition{Field: program.Source, Addresses: []program.AddressRange{{From: p.Addr(), To: last}}}
+	return program.Condition{Field: program.Source, Addresses: []addrset.Range{{From: p.Addr(), To: last}}}
 }
 
 func to(address string) program.Condition {

@@ -30,7 +30,7 @@ func prefix(f program.Field, p string) program.Condition {
 	r := addrset.FromPrefixes(netip.MustParsePrefix(p))
 	c := program.Condition{Field: f}
 	for a := range r.Each() {
-		c.Addresses = append(c.Addresses, program.AddressRange{From: a.From, To: a.To})
+		c.Addresses = append(c.Addresses, a)
 	}
 	return c
 }

@@ -60,8 +60,8 @@ func goldenWith(t *testing.T, name, pass string, p *program.Program, opt Options
 	}
 }
 
-func rangeOf(from, to string) program.AddressRange {
-	return program.AddressRange{From: netip.MustParseAddr(from), To: netip.MustParseAddr(to)}
+func rangeOf(from, to string) addrset.Range {
+	return addrset.Range{From: netip.MustParseAddr(from), To: netip.MustParseAddr(to)}
 }
 
 func jump(stage program.Stage, chain string) program.Rule {
@@ -85,8 +85,8 @@ func dropFrom(set string) program.Rule {
 }
 
 func TestMergePrefixes(t *testing.T) {
-	ranges := func() []program.AddressRange {
-		return []program.AddressRange{
+	ranges := func() []addrset.Range {
+		return []addrset.Range{
 			rangeOf("198.51.100.128", "198.51.100.255"),
 			rangeOf("198.51.100.0", "198.51.100.127"), // adjacent
 			rangeOf("203.0.113.0", "203.0.113.255"),

@@ -36,8 +36,8 @@ var (
 	somePorts     = []uint64{22, 80, 443, 1000, 2000}
 )
 
-func (m *maker) addresses() []program.AddressRange {
-	var out []program.AddressRange
+func (m *maker) addresses() []addrset.Range {
+	var out []addrset.Range
 	for range 1 + m.IntN(2)*m.IntN(3) {
 		text := pick(m, someAddresses...)
 		switch m.IntN(8) {
@@ -50,7 +50,7 @@ func (m *maker) addresses() []program.AddressRange {
 		if err != nil {
 			panic(err)
 		}
-		out = append(out, program.AddressRange{From: r.From, To: r.To})
+		out = append(out, r)
 	}
 	return out
 }

@@ -313,10 +313,7 @@ func (l *line) who(u algebra, way packet.Way, w *policy.Who, address, device pro
 		case program.Destination:
 			return reach.Question{Way: way, To: &s}
 		}
-		c := program.Condition{Field: address}
-		for r := range s.Each() {
-			c.Addresses = append(c.Addresses, program.AddressRange{From: r.From, To: r.To})
-		}
+		c := program.Condition{Field: address, Addresses: s.Ranges()}
 		return reach.Question{Way: way, Match: [][]program.Condition{{c}}}
 	}
 	fits := u.Region(of(addresses(l.Resolved, w)))

@@ -106,7 +106,6 @@ func ledPort(f host.Published) uint16 {
 
 // asked is the addresses that the outside asks for what is published.
 func (l *line) asked(f host.Published) program.Condition {
-	out := program.Condition{Field: program.OriginalDestination}
 	mine, _ := own(l.Facts)
 	if f.Address.IsValid() {
 		mine = addrset.FromPrefixes(netip.PrefixFrom(f.Address, f.Address.BitLen()))
@@ -117,10 +116,7 @@ func (l *line) asked(f host.Published) program.Condition {
 	case to.IsValid():
 		mine = mine.Only6()
 	}
-	for r := range mine.Each() {
-		out.Addresses = append(out.Addresses, program.AddressRange{From: r.From, To: r.To})
-	}
-	return out
+	return program.Condition{Field: program.OriginalDestination, Addresses: mine.Ranges()}
 }
 
 // ledTo says whether an outcome leads packets on by a DNAT, and where to; the

@@ -68,14 +68,10 @@ func elsewhereHere(facts host.Facts) (match [][]program.Condition) {
 		if addresses.IsEmpty() {
 			return
 		}
-		var list []program.AddressRange
-		for r := range addresses.Each() {
-			list = append(list, program.AddressRange{From: r.From, To: r.To})
-		}
 		match = append(match, []program.Condition{
 			device,
 			{Field: program.DestinationHere, Names: []string{"local"}},
-			{Field: program.Destination, Addresses: list},
+			{Field: program.Destination, Addresses: addresses.Ranges()},
 		})
 	}
 	var names []string

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/program"
 )
@@ -250,7 +251,7 @@ func (e *evaluation) plain(c *program.Condition, v value) packet.Answer {
 		}
 		return packet.Is(slices.ContainsFunc(c.Numbers, func(r program.NumberRange) bool { return within(r, n) }))
 	default:
-		return packet.Is(slices.ContainsFunc(c.Addresses, func(r program.AddressRange) bool { return contains(r, v.address) }))
+		return packet.Is(slices.ContainsFunc(c.Addresses, func(r addrset.Range) bool { return contains(r, v.address) }))
 	}
 }
 
@@ -298,7 +299,7 @@ func hasName(have []string, want string) bool {
 
 func within(r program.NumberRange, n uint64) bool { return r.From <= n && n <= r.To }
 
-func contains(r program.AddressRange, a netip.Addr) bool {
+func contains(r addrset.Range, a netip.Addr) bool {
 	return a.BitLen() == r.From.BitLen() && r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
 }
 

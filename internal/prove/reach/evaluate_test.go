@@ -12,8 +12,8 @@ import (
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-func ranges(from, to string) []program.AddressRange {
-	return []program.AddressRange{{From: addr(from), To: addr(to)}}
+func ranges(from, to string) []addrset.Range {
+	return []addrset.Range{{From: addr(from), To: addr(to)}}
 }
 
 func numbers(n ...uint64) []program.NumberRange {

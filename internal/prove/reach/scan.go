@@ -41,7 +41,7 @@ func (u *Universe) scanCondition(p *program.Program, c *program.Condition) {
 	case c.Set != "":
 		u.scanSet(p.Set(c.Set), setKey(c))
 	case isAddress(c.Field):
-		u.boundary(c.Field, rangesOf(c.Addresses))
+		u.boundary(c.Field, addrset.Of(c.Addresses...))
 	case c.Field == program.Status:
 		for _, n := range c.Names {
 			u.dimension(statusField(n))
@@ -122,7 +122,7 @@ func (u *Universe) scanSet(s *program.Set, key []program.Field) {
 			}
 			switch f := key[j]; {
 			case part.Addresses.From.IsValid():
-				u.boundary(f, rangesOf([]program.AddressRange{part.Addresses}))
+				u.boundary(f, addrset.Of(part.Addresses))
 			case f == program.Status:
 				u.dimension(statusField(part.Name))
 			case part.Name != "":

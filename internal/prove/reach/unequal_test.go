@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 )
 
@@ -54,7 +55,7 @@ func TestFragmentsAreToldApart(t *testing.T) {
 func TestRewritingWithStateIsAnother(t *testing.T) {
 	h := []program.Hook{hookOf(program.Prerouting, program.NAT, program.Accept, "n"), hookOf(program.Prerouting, program.Mangle, program.Accept, "m")}
 	p := netip.MustParsePrefix
-	from := program.Condition{Field: program.Destination, Addresses: []program.AddressRange{{From: netip.MustParseAddr("192.0.2.0"), To: netip.MustParseAddr("192.0.2.255")}}}
+	from := program.Condition{Field: program.Destination, Addresses: []addrset.Range{{From: netip.MustParseAddr("192.0.2.0"), To: netip.MustParseAddr("192.0.2.255")}}}
 	st := program.Condition{Field: program.State, Names: []string{"new"}}
 	a := of(h, program.Chain{Name: "n", Rules: []program.Rule{doing(program.DNATPrefix{From: p("192.0.2.0/24"), To: p("10.0.0.0/24")}, from, st)}}, program.Chain{Name: "m"})
 	b := of(h, program.Chain{Name: "n"}, program.Chain{Name: "m", Rules: []program.Rule{doing(program.MapDestination{From: p("192.0.2.0/24"), To: p("10.0.0.0/24")}, from, st)}})
@@ -153,9 +154,9 @@ func TestManyMaps(t *testing.T) {
 	for i := range 120 {
 		f := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i), 0, 0}), 16)
 		to := netip.PrefixFrom(netip.AddrFrom4([4]byte{172, byte(i), 0, 0}), 16)
-		rules = append(rules, doing(program.DNATPrefix{From: f, To: to}, program.Condition{Field: program.Destination, Addresses: []program.AddressRange{{From: f.Addr(), To: netip.AddrFrom4([4]byte{10, byte(i), 255, 255})}}}))
+		rules = append(rules, doing(program.DNATPrefix{From: f, To: to}, program.Condition{Field: program.Destination, Addresses: []addrset.Range{{From: f.Addr(), To: netip.AddrFrom4([4]byte{10, byte(i), 255, 255})}}}))
 	}
-	all := program.Condition{Field: program.Destination, Addresses: []program.AddressRange{{From: netip.MustParseAddr("10.0.0.0"), To: netip.MustParseAddr("10.255.255.255")}}}
+	all := program.Condition{Field: program.Destination, Addresses: []addrset.Range{{From: netip.MustParseAddr("10.0.0.0"), To: netip.MustParseAddr("10.255.255.255")}}}
 	a := of(h, program.Chain{Name: "n", Rules: rules}, program.Chain{Name: "in", Rules: []program.Rule{doing(program.Drop, all)}})
 	u := NewUniverse(Options{}, a)
 	if n := len(u.by[program.Destination].blocks.sets); n > 500 {

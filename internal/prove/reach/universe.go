@@ -310,20 +310,8 @@ func addressesOf(s *program.Set) addrset.Set {
 	b.AddSet(s.Addresses)
 	for _, e := range s.Elements {
 		if len(e.Parts) > 0 && e.Parts[0].Addresses.From.IsValid() {
-			addRange(&b, e.Parts[0].Addresses)
+			b.AddRange(e.Parts[0].Addresses)
 		}
-	}
-	return b.Set()
-}
-
-func addRange(b *addrset.Builder, r program.AddressRange) {
-	b.AddRange(addrset.Range{From: r.From, To: r.To})
-}
-
-func rangesOf(list []program.AddressRange) addrset.Set {
-	var b addrset.Builder
-	for _, r := range list {
-		addRange(&b, r)
 	}
 	return b.Set()
 }

@@ -69,7 +69,7 @@ func (v *view) condition(c *program.Condition) Region {
 	default:
 		of := values{names: c.Names, numbers: c.Numbers, mask: c.Mask}
 		if isAddress(c.Field) {
-			ranges := rangesOf(c.Addresses)
+			ranges := addrset.Of(c.Addresses...)
 			of.addresses = &ranges
 		}
 		present, met = v.present(c.Field), v.has(c.Field, of)
@@ -442,7 +442,7 @@ func (v *view) addressOf(set *program.Set, f program.Field, which []int) Region 
 	var all addrset.Builder
 	for _, i := range which {
 		if r := set.Elements[i].Parts[0].Addresses; r.From.IsValid() {
-			addRange(&all, r)
+			all.AddRange(r)
 		}
 	}
 	joined := all.Set()
@@ -454,7 +454,7 @@ func valueOf(part program.Value) values {
 	case part.Name != "":
 		return values{names: []string{part.Name}}
 	case part.Addresses.From.IsValid():
-		s := rangesOf([]program.AddressRange{part.Addresses})
+		s := addrset.Of(part.Addresses)
 		return values{addresses: &s}
 	}
 	return values{numbers: []program.NumberRange{part.Numbers}}
