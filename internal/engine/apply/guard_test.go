@@ -146,7 +146,12 @@ func TestGuardOfOuterFlows(t *testing.T) {
 func TestGuardFollowsPolicyRouting(t *testing.T) {
 	testnet.Require(t, testnet.Namespaces)
 	ns := testnet.New(t).Unnamed("host")
-	for line := range strings.Lines(`link add wan1 type veth peer name far1
+	set := func(lines string) {
+		for line := range strings.Lines(lines) {
+			ns.MustRun("ip", strings.Fields(line)...)
+		}
+	}
+	set(`link add wan1 type veth peer name far1
 link add wan2 type veth peer name far2
 link set wan1 up
 link set wan2 up
@@ -154,17 +159,16 @@ link set far1 up
 link set far2 up
 address add 192.0.2.1/28 dev wan1
 address add 192.0.2.17/28 dev wan2
-address add 2001:db8:1::1/64 dev wan1 nodad
-address add 2001:db8:2::1/64 dev wan2 nodad
-route add default via 192.0.2.2
+`)
+	ns.Address("wan1", "2001:db8:1::1/64")
+	ns.Address("wan2", "2001:db8:2::1/64")
+	set(`route add default via 192.0.2.2
 -6 route add default via 2001:db8:1::2
 route add default via 192.0.2.18 table 100
 -6 route add default via 2001:db8:2::2 table 100
 rule add from 192.0.2.17 lookup 100
 -6 rule add from 2001:db8:2::1 lookup 100
-`) {
-		ns.MustRun("ip", strings.Fields(line)...)
-	}
+`)
 	by := func(device string) *program.Program {
 		return &program.Program{
 			Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Drop, Chain: "input"}},

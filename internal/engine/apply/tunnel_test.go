@@ -160,8 +160,8 @@ func (l *tunnelLab) address(in *testnet.Namespace, device, inner string) {
 	if netip.MustParseAddr(inner).Is6() {
 		length = "/64"
 	}
-	in.MustRun("ip", "address", "add", inner+length, "dev", device, "nodad")
 	in.MustRun("ip", "link", "set", device, "up")
+	in.Address(device, inner+length)
 }
 
 func (l *tunnelLab) at(address string, port int) string {

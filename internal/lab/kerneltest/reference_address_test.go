@@ -22,7 +22,7 @@ func TestReferenceKnowsTheAddressOfAnInterface(t *testing.T) {
 	// The second address becomes the first that the kernel lists.
 	c.host.MustRun("ip", "addr", "flush", "dev", "wan0", "scope", "global")
 	for _, a := range []string{"198.51.100.9/24", "198.51.100.1/24", "2001:db8:100::1/64", "2001:db8:100::9/64"} {
-		c.host.MustRun("ip", "addr", "add", a, "dev", "wan0", "nodad")
+		c.host.Address("wan0", a)
 	}
 	c.host.Route("default4", "198.51.100.254")
 	c.host.Route("default6", "2001:db8:100::fe")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +37,7 @@ func (p *Port) awaitCarrier() {
 }
 
 // awaitAddresses waits until the device listens to the solicited-node group of
-// each of its IPv6 addresses.
+// each of its IPv6 addresses, and packets to them are taken as the host's own.
 func (p *Port) awaitAddresses() {
 	p.Namespace.net.helper()
 	p.await("its multicast groups", func() (bool, error) {
@@ -54,9 +55,39 @@ func (p *Port) awaitAddresses() {
 			if !strings.Contains(string(text), fmt.Sprintf(" %s ff0200000000000000000001ff%x ", pad(p.Device), b[13:])) {
 				return false, err
 			}
+			if own, err := p.Namespace.owns(a); !own {
+				return false, err
+			}
 		}
 		return true, err
 	})
+}
+
+// Address gives a device that is up an address, as "192.0.2.1/24", without duplicate
+// address detection, and waits until packets to it are taken as the host's own.
+func (s *Namespace) Address(device, prefix string) {
+	s.net.helper()
+	s.MustRun("ip", "address", "add", prefix, "dev", device, "nodad")
+	(&Port{Namespace: s, Device: device}).await("the local route of "+prefix, func() (bool, error) {
+		return s.owns(netip.MustParsePrefix(prefix).Addr())
+	})
+}
+
+// owns tells whether there is a local route to an address. The kernel makes that of
+// an IPv6 address on a work queue, after it has listed the address (addrconf_dad_start
+// in net/ipv6/addrconf.c).
+func (s *Namespace) owns(a netip.Addr) (bool, error) {
+	family := netlink.FAMILY_V4
+	if a.Is6() {
+		family = netlink.FAMILY_V6
+	}
+	routes, err := s.links.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_LOCAL}, netlink.RT_FILTER_TABLE)
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		return false, nil
+	}
+	return slices.ContainsFunc(routes, func(r netlink.Route) bool {
+		return r.Type == unix.RTN_LOCAL && r.Dst != nil && r.Dst.IP.Equal(a.AsSlice())
+	}), err
 }
 
 // pad writes a device's name as the tables of /proc/net do.

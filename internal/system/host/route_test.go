@@ -31,7 +31,7 @@ func TestRoutesOfFactsAreTheKernels(t *testing.T) {
 			ns.MustRun("ip", "link", "set", fmt.Sprintf("far%d", i), "up")
 			ns.MustRun("ip", "link", "set", fmt.Sprintf("up%d", i), "up")
 			ns.MustRun("ip", "address", "add", fmt.Sprintf("10.%d.0.1/16", i), "dev", fmt.Sprintf("up%d", i))
-			ns.MustRun("ip", "-6", "address", "add", fmt.Sprintf("2001:db8:%d::1/48", i), "dev", fmt.Sprintf("up%d", i), "nodad")
+			ns.Address(fmt.Sprintf("up%d", i), fmt.Sprintf("2001:db8:%d::1/48", i))
 			ns.Sysctl(fmt.Sprintf("net.ipv4.conf.up%d.rp_filter", i), fmt.Sprint(r.IntN(3)))
 		}
 		ns.Sysctl("net.ipv4.conf.all.rp_filter", "0")

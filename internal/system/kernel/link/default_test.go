@@ -24,7 +24,7 @@ func uplinks(t *testing.T) *testnet.Namespace {
 		ns.MustRun("ip", "link", "set", up, "up")
 		ns.MustRun("ip", "link", "set", fmt.Sprintf("far%d", i), "up")
 		ns.MustRun("ip", "addr", "add", fmt.Sprintf("192.0.2.%d/28", i*16+1), "dev", up)
-		ns.MustRun("ip", "addr", "add", fmt.Sprintf("2001:db8:%d::1/64", i), "dev", up, "nodad")
+		ns.Address(up, fmt.Sprintf("2001:db8:%d::1/64", i))
 	}
 	return ns
 }
