@@ -2,12 +2,7 @@ package applybench
 
 import (
 	"context"
-	"os"
-	"path/filepath"
-	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"sluice/internal/lab/peers"
 	"sluice/internal/lab/timed"
@@ -46,7 +41,10 @@ func (f *daemon) prepare(_ context.Context, c change, _, to *state) error {
 
 func (f *daemon) make(ctx context.Context, w *work) (err error) {
 	if !f.start {
-		pids := processesIn(f.lab)
+		pids, err := f.lab.host.Processes()
+		if err != nil {
+			return err
+		}
 		if w.watched && w.group != nil {
 			for _, pid := range pids {
 				if err := w.group.Add(pid); err != nil {
@@ -63,30 +61,13 @@ func (f *daemon) make(ctx context.Context, w *work) (err error) {
 		return err
 	}
 	w.cost.Wall += time.Since(begin)
-	pids := processesIn(f.lab)
+	pids, err := f.lab.host.Processes()
+	if err != nil {
+		return err
+	}
 	w.cost.CPU += timed.TimeOf(pids)
 	if w.watched {
 		w.cost.Resident = max(w.cost.Resident, timed.PeakOf(pids))
 	}
 	return nil
-}
-
-// processesIn are the processes in the network namespace of a lab: the service and
-// its bus.
-func processesIn(l *lab) (out []int) {
-	var inside unix.Stat_t
-	if unix.Stat(l.host.Path(), &inside) != nil {
-		return nil
-	}
-	links, _ := filepath.Glob("/proc/[0-9]*/ns/net") // the pattern is well-formed
-	for _, link := range links {
-		var st unix.Stat_t
-		if unix.Stat(link, &st) != nil || st.Dev != inside.Dev || st.Ino != inside.Ino {
-			continue
-		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(link)))); err == nil && pid != os.Getpid() {
-			out = append(out, pid)
-		}
-	}
-	return out
 }

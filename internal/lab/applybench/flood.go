@@ -1,13 +1,10 @@
 package applybench
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"time"
+
+	"sluice/internal/lab/testnet"
 )
 
 // counts is what became of the packets of a flood.
@@ -17,11 +14,10 @@ type counts struct {
 	Passed uint64 // of those that neither allows
 }
 
-// flood sends flows in turn until it is stopped: a burst each millisecond, which
-// leaves the processors to the change.
+// A flood is a burst each millisecond, which leaves the processors to the change.
 const (
 	burst = 32
-	pause = time.Millisecond
+	beat  = time.Millisecond
 	// lead is how long packets come before the change begins and after it has
 	// ended.
 	lead = 100 * time.Millisecond
@@ -33,11 +29,11 @@ func (l *lab) during(flows []flow, do func() error) (c counts, err error) {
 	if err := l.connect(flows); err != nil {
 		return c, err
 	}
-	start, err := l.read()
+	start, err := l.host.Counters(watchName)
 	if err != nil {
 		return c, err
 	}
-	queue, err := overflowed()
+	queue, err := testnet.Overflowed()
 	if err != nil {
 		return c, err
 	}
@@ -47,8 +43,8 @@ func (l *lab) during(flows []flow, do func() error) (c counts, err error) {
 	time.Sleep(lead)
 	sent, err := stop()
 	time.Sleep(settle) // for what is under way
-	end, readErr := l.read()
-	queueNow, queueErr := overflowed()
+	end, readErr := l.host.Counters(watchName)
+	queueNow, queueErr := testnet.Overflowed()
 	if err := errors.Join(doErr, err, readErr, queueErr); err != nil {
 		return c, err
 	}
@@ -69,92 +65,17 @@ func (l *lab) during(flows []flow, do func() error) (c counts, err error) {
 
 // send begins to send and returns what ends it.
 func (l *lab) send(flows []flow) (stop func() ([classes]uint64, error)) {
-	type shot struct {
-		class  class
-		packet []byte
-	}
-	shots := make([]shot, len(flows))
+	shots := make([]func() error, len(flows))
 	for i, f := range flows {
-		shots[i] = shot{f.class, f.packet()}
+		packet := f.packet()
+		shots[i] = func() error { return l.outside.Send(packet) }
 	}
-	var (
-		sent   [classes]uint64
-		failed error
-	)
-	end, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		tick := time.NewTicker(pause)
-		defer tick.Stop()
-		for i := 0; len(shots) > 0; {
-			for range burst {
-				s := shots[i%len(shots)]
-				if failed = l.outside.Send(s.packet); failed != nil {
-					return
-				}
-				sent[s.class]++
-				i++
-			}
-			select {
-			case <-end:
-				return
-			case <-tick.C:
-			}
+	end := testnet.Flood(burst, beat, shots...)
+	return func() (by [classes]uint64, err error) {
+		sent, err := end()
+		for i, f := range flows {
+			by[f.class] += sent[i]
 		}
-	}()
-	return func() ([classes]uint64, error) {
-		close(end)
-		<-done
-		return sent, failed
+		return by, err
 	}
-}
-
-// read reads the watch.
-func (l *lab) read() (map[string]uint64, error) {
-	text, err := l.host.Run("nft", append([]string{"-j", "list", "counters", "table"}, strings.Fields(watchName)...)...)
-	if err != nil {
-		return nil, err
-	}
-	var listing struct {
-		Nftables []struct {
-			Counter *struct {
-				Name    string
-				Packets uint64
-			}
-		}
-	}
-	if err := json.Unmarshal([]byte(text), &listing); err != nil {
-		return nil, fmt.Errorf("read the watch: %w", err)
-	}
-	out := map[string]uint64{}
-	for _, o := range listing.Nftables {
-		if o.Counter != nil {
-			out[o.Counter.Name] = o.Counter.Packets
-		}
-	}
-	if len(out) != 2*int(classes) {
-		return nil, fmt.Errorf("the watch has %d counters, not %d", len(out), 2*classes)
-	}
-	return out, nil
-}
-
-// overflowed is how many packets this machine has dropped in front of its stack (the
-// second field of each line of /proc/net/softnet_stat).
-func overflowed() (sum uint64, err error) {
-	text, err := os.ReadFile("/proc/net/softnet_stat")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 {
-			return 0, fmt.Errorf("/proc/net/softnet_stat: no two fields in %q", line)
-		}
-		n, err := strconv.ParseUint(fields[1], 16, 64)
-		if err != nil {
-			return 0, err
-		}
-		sum += n
-	}
-	return sum, nil
 }

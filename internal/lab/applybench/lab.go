@@ -42,16 +42,10 @@ func newLab(n *testnet.Net, label, device string) (l *lab, err error) {
 	l = &lab{device: device}
 	return l, n.Try(func() {
 		l.host = n.Namespace(label)
-		client := n.Unnamed("client")
-		here, there := n.Join(
+		_, l.outside = n.Wire(
 			testnet.End{In: l.host, Device: device, Addresses: []string{hostV4.String() + "/24", hostV6.String() + "/64"}},
-			testnet.End{In: client, Device: "eth0", Addresses: []string{clientV4.String() + "/24", clientV6.String() + "/64"}},
+			testnet.End{In: n.Unnamed("client"), Device: "eth0", Addresses: []string{clientV4.String() + "/24", clientV6.String() + "/64"}},
 		)
-		l.outside = there
-		for _, pair := range [][2]netip.Addr{{hostV4, clientV4}, {hostV6, clientV6}} {
-			here.Neighbor(pair[1].String(), there.MAC)
-			there.Neighbor(pair[0].String(), here.MAC)
-		}
 		l.host.Route("default4", clientV4.String())
 		l.host.Route("default6", clientV6.String())
 		l.host.Nft(watchTable())

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os/exec"
 	"slices"
-	"strings"
 	"syscall"
 
 	"sluice/internal/base/addrset"
@@ -268,14 +267,9 @@ func (b *bench) passForward(l *measure.Lab, source *measure.Source) (int, error)
 	if run.Survived != run.Packets {
 		return 0, fmt.Errorf("%d of %d packets came through", run.Survived, run.Packets)
 	}
-	out, err := l.Namespace.Run("nft", "list", "counter", "inet", "witness", "passed")
+	counted, err := l.Namespace.Counters("inet witness")
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := strings.Cut(out, "packets ")
-	var n int
-	if _, err := fmt.Sscan(rest, &n); err != nil {
-		return 0, fmt.Errorf("read a counter from %q: %w", out, err)
-	}
-	return n, l.Nft("delete table inet witness\n")
+	return int(counted["passed"]), l.Nft("delete table inet witness\n")
 }

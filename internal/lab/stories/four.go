@@ -400,24 +400,9 @@ func (h *hosting) asked(ctx context.Context, p *postgres, queries int) (string, 
 	if err != nil {
 		return "", err
 	}
-	out, err := h.host.Run("nft", "list", "counter", "inet", "counting", "seen")
+	counted, err := h.host.Counters("inet counting")
 	if err != nil {
 		return "", err
 	}
-	seen, err := counterPackets(out)
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("of %d packets that the host forwarded, the forward hook saw %d", after-before, seen), nftRules(h.host, "delete table inet counting\n")
-}
-
-var seenPackets = regexp.MustCompile(`packets ([0-9]+)`)
-
-// counterPackets reads the packets of a counter that nft lists.
-func counterPackets(listed string) (uint64, error) {
-	m := seenPackets.FindStringSubmatch(listed)
-	if m == nil {
-		return 0, fmt.Errorf("no packets in what nft says of a counter:\n%s", listed)
-	}
-	return strconv.ParseUint(m[1], 10, 64)
+	return fmt.Sprintf("of %d packets that the host forwarded, the forward hook saw %d", after-before, counted["seen"]), nftRules(h.host, "delete table inet counting\n")
 }

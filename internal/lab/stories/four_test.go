@@ -33,16 +33,6 @@ tps = 8474.576271 (without initial connection time)
 	}
 }
 
-func TestCounterPackets(t *testing.T) {
-	n, err := counterPackets("table inet counting {\n\tcounter seen {\n\t\tpackets 14 bytes 952\n\t}\n}\n")
-	if err != nil || n != 14 {
-		t.Errorf("%d, %v", n, err)
-	}
-	if n, err := counterPackets("table inet counting {\n}\n"); err == nil {
-		t.Errorf("no counter gives %d", n)
-	}
-}
-
 // The rules by hand and the policy are about ten machines, and differ from those with
 // a flowtable in nothing else.
 func TestTenMachines(t *testing.T) {

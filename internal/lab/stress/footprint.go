@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // footprint is what is held at a moment, by the name of what it is.
@@ -111,20 +109,11 @@ func (h *hand) descriptors(f footprint) error {
 }
 
 func (l *lab) processes(f footprint) error {
-	var inside unix.Stat_t
-	if err := unix.Stat(l.host.Path(), &inside); err != nil {
-		return err
-	}
-	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	inside, err := l.host.Processes()
 	if err != nil {
 		return err
 	}
-	for _, link := range links {
-		var st unix.Stat_t
-		if unix.Stat(link, &st) == nil && st.Dev == inside.Dev && st.Ino == inside.Ino {
-			f[processes]++
-		}
-	}
+	f[processes] = int64(len(inside))
 	return l.host.Do(func() error {
 		text, err := os.ReadFile("/proc/thread-self/net/netlink")
 		f[sockets] = int64(strings.Count(string(text), "\n"))

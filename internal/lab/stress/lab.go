@@ -38,20 +38,15 @@ func newLab(n *testnet.Net) (*lab, error) {
 func (l *lab) setUp() {
 	n := l.net
 	l.host, l.client, l.inside = n.Namespace("host"), n.Unnamed("client"), n.Unnamed("inside")
-	hostWAN, client := n.Join(
+	_, l.outside = n.Wire(
 		testnet.End{In: l.host, Device: wan, Addresses: []string{hostV4 + "/24", hostV6 + "/64"}},
 		testnet.End{In: l.client, Device: "eth0", Addresses: []string{clientV4 + "/24", clientV6 + "/64"}},
 	)
-	hostLAN, inside := n.Join(
+	n.Wire(
 		testnet.End{In: l.host, Device: lan, Addresses: []string{gateV4 + "/24", gateV6 + "/64"}},
 		testnet.End{In: l.inside, Device: "eth0", Addresses: []string{insideV4 + "/24", insideV6 + "/64"}},
 	)
-	l.outside = client
 	l.host.Forward()
-	meet(hostWAN, client, hostV4, clientV4)
-	meet(hostWAN, client, hostV6, clientV6)
-	meet(hostLAN, inside, gateV4, insideV4)
-	meet(hostLAN, inside, gateV6, insideV6)
 	l.host.Route("default4", clientV4)
 	l.host.Route("default6", clientV6)
 	l.inside.Route("default4", gateV4)
@@ -63,12 +58,6 @@ func (l *lab) setUp() {
 	l.sink(l.host, flowPort)
 	l.sink(l.inside, flowPort)
 	l.host.Nft(watchTable())
-}
-
-// meet fixes the link-layer addresses of two neighbours: neither has to ask.
-func meet(a, b *testnet.Port, addressA, addressB string) {
-	a.Neighbor(addressB, b.MAC)
-	b.Neighbor(addressA, a.MAC)
 }
 
 // sink takes datagrams in and forgets them, as a set-up step.

@@ -4,87 +4,60 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/lab/testnet"
 )
 
-// sender sends flows in turn until it is stopped.
+// sender sends flows in turn until it is stopped: what comes in from the client's end
+// of the wire, what goes out from sockets of the host.
 type sender struct {
-	end    chan struct{}
-	done   sync.WaitGroup
-	mu     sync.Mutex
-	sent   map[kind]uint64
-	failed error
+	flows [2][]flow
+	stops [2]func() ([]uint64, error)
 }
 
-// burst is how many packets are sent between two pauses: with a burst each
-// millisecond or two the processors are left to the applies.
+// burst is how many packets are sent at every beat, each way: the processors are left
+// to the applies.
 const (
 	burst = 32
-	pause = 2 * time.Millisecond
+	beat  = 2 * time.Millisecond
 )
 
-// startSender begins to send: what comes in from the client's end of the wire,
-// what goes out from sockets of the host.
 func (l *lab) startSender(flows []flow) (*sender, error) {
-	s := &sender{end: make(chan struct{}), sent: map[kind]uint64{}}
-	var in, out []shot
 	sockets, err := l.outputSockets()
 	if err != nil {
 		return nil, err
 	}
+	s := &sender{}
+	var send [2][]func() error
 	for _, f := range flows {
+		way, packet := 0, f.packet()
+		one := func() error { return l.outside.Send(packet) }
 		if f.kind.hook == output {
-			out = append(out, shot{f.kind, sockets.sender(f)})
-			continue
+			way, one = 1, sockets.sender(f)
 		}
-		packet := f.packet()
-		in = append(in, shot{f.kind, func() error { return l.outside.Send(packet) }})
+		s.flows[way], send[way] = append(s.flows[way], f), append(send[way], one)
 	}
-	s.done.Go(func() { s.run(in) })
-	s.done.Go(func() { s.run(out) })
+	for way := range send {
+		s.stops[way] = testnet.Flood(burst, beat, send[way]...)
+	}
 	return s, nil
-}
-
-// shot sends one flow's packet.
-type shot struct {
-	kind kind
-	send func() error
-}
-
-func (s *sender) run(shots []shot) {
-	sent := map[kind]uint64{}
-	var failed error
-	for i := 0; len(shots) > 0 && failed == nil; {
-		for range burst {
-			shot := shots[i%len(shots)]
-			if failed = shot.send(); failed != nil {
-				break
-			}
-			sent[shot.kind]++
-			i++
-		}
-		select {
-		case <-s.end:
-			shots = nil
-		case <-time.After(pause):
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for k, n := range sent {
-		s.sent[k] += n
-	}
-	s.failed = errors.Join(s.failed, failed)
 }
 
 // stop stops sending and says what was sent.
 func (s *sender) stop() (map[kind]uint64, error) {
-	close(s.end)
-	s.done.Wait()
-	return s.sent, s.failed
+	out := map[kind]uint64{}
+	var errs []error
+	for way, stop := range s.stops {
+		sent, err := stop()
+		for i, n := range sent {
+			out[s.flows[way][i].kind] += n
+		}
+		errs = append(errs, err)
+	}
+	return out, errors.Join(errs...)
 }
 
 // outputSockets are the host's sockets that flows leave by, by their source port

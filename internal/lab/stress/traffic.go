@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"sluice/internal/lab/testnet"
 )
 
 // traffic is all that goes through the host during a run.
@@ -28,7 +27,7 @@ func (l *lab) startTraffic(flows []flow) (t *traffic, err error) {
 	if t.start, err = l.read(); err != nil {
 		return nil, err
 	}
-	if t.backlog, err = droppedBacklog(); err != nil {
+	if t.backlog, err = testnet.Overflowed(); err != nil {
 		return nil, err
 	}
 	if t.streams, err = l.openStreams(); err != nil {
@@ -80,7 +79,7 @@ func (t *traffic) stop(patience time.Duration) (*counts, error) {
 	time.Sleep(settle)
 	c.Carried = t.streams.carried()
 	now, readErr := t.l.read()
-	overflow, backlogErr := droppedBacklog()
+	overflow, backlogErr := testnet.Overflowed()
 	if err = errors.Join(err, readErr, backlogErr, t.streams.close()); err != nil {
 		return nil, err
 	}
@@ -163,25 +162,4 @@ func (c *counts) idle() (out []string) {
 		}
 	}
 	return out
-}
-
-// droppedBacklog is how many packets this machine has dropped in front of its
-// stack (the second field of each line of /proc/net/softnet_stat).
-func droppedBacklog() (sum uint64, err error) {
-	text, err := os.ReadFile("/proc/net/softnet_stat")
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(text)) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 {
-			continue
-		}
-		n, err := strconv.ParseUint(fields[1], 16, 64)
-		if err != nil {
-			return 0, err
-		}
-		sum += n
-	}
-	return sum, nil
 }

@@ -1,7 +1,6 @@
 package stress
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 )
@@ -153,35 +152,7 @@ func watchTable() string {
 // reading is the packets that each counter of the watch has counted.
 type reading map[string]uint64
 
-// read reads the watch. Packets under way may be in one counter and not yet in
-// the next one: who compares them stops what sends first.
-func (l *lab) read() (reading, error) {
-	text, err := l.host.Run("nft", "-j", "list", "counters", "table", "inet", "watch")
-	if err != nil {
-		return nil, err
-	}
-	var listing struct {
-		Nftables []struct {
-			Counter *struct {
-				Name    string
-				Packets uint64
-			}
-		}
-	}
-	if err := json.Unmarshal([]byte(text), &listing); err != nil {
-		return nil, fmt.Errorf("read the watch: %w", err)
-	}
-	r := reading{}
-	for _, o := range listing.Nftables {
-		if o.Counter != nil {
-			r[o.Counter.Name] = o.Counter.Packets
-		}
-	}
-	if len(r) == 0 {
-		return nil, fmt.Errorf("the watch has no counters: %s", text)
-	}
-	return r, nil
-}
+func (l *lab) read() (reading, error) { return l.host.Counters("inet watch") }
 
 // since is what was counted since an earlier reading.
 func (r reading) since(earlier reading) reading {

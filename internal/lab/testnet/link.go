@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -60,6 +61,23 @@ func (n *Net) Join(a, b End) (*Port, *Port) {
 	pb.Address(b.Addresses...)
 	pa.awaitCarrier()
 	pb.awaitCarrier()
+	return pa, pb
+}
+
+// Wire is Join of two ends that know each other's link-layer address, so that neither
+// has to ask for it.
+func (n *Net) Wire(a, b End) (*Port, *Port) {
+	n.helper()
+	pa, pb := n.Join(a, b)
+	for _, side := range []struct {
+		at, to    *Port
+		addresses []string
+	}{{pa, pb, b.Addresses}, {pb, pa, a.Addresses}} {
+		for _, text := range side.addresses {
+			address, _, _ := strings.Cut(text, "/")
+			side.at.Neighbor(address, side.to.MAC)
+		}
+	}
 	return pa, pb
 }
 

@@ -248,36 +248,3 @@ func (r *recorder) Wait(patience time.Duration, match func(Seen) bool) (Seen, bo
 func From(source netip.Addr) func(Seen) bool {
 	return func(s Seen) bool { return s.Source == source }
 }
-
-// Flood sends one packet over and over until the returned function is called,
-// which says how many were sent. It has begun when Flood returns.
-func (p *Port) Flood(packet []byte) (stop func() (sent uint64, err error)) {
-	end, begun, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	var sent uint64
-	var failure error
-	batch := make([][]byte, 64)
-	for i := range batch {
-		batch[i] = packet
-	}
-	go func() {
-		defer close(done)
-		failure = p.Send(packet)
-		sent++
-		close(begun)
-		for failure == nil {
-			select {
-			case <-end:
-				return
-			default:
-				failure = p.Send(batch...)
-				sent += uint64(len(batch))
-			}
-		}
-	}()
-	<-begun
-	return func() (uint64, error) {
-		close(end)
-		<-done
-		return sent, failure
-	}
-}

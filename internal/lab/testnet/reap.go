@@ -113,22 +113,35 @@ func removeName(path string) error {
 }
 
 // killInside ends every process whose network namespace is the given one: what
-// a test started there, and what that left behind. Our own process is never
-// among them, since its first thread stays where it was started.
+// a test started there, and what that left behind.
 func killInside(dev, ino uint64) {
-	links, err := filepath.Glob("/proc/[0-9]*/ns/net")
-	if err != nil {
-		return
+	for _, pid := range processesInside(dev, ino) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
+}
+
+// processesInside are the ids of the processes whose network namespace is the given
+// one. Our own is never among them, since its first thread stays where it was started.
+func processesInside(dev, ino uint64) (pids []int) {
+	links, _ := filepath.Glob("/proc/[0-9]*/ns/net") // the pattern is well-formed
 	for _, link := range links {
 		var st unix.Stat_t
 		if unix.Stat(link, &st) != nil || st.Dev != dev || st.Ino != ino {
 			continue
 		}
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(link))))
-		if err != nil || pid == os.Getpid() {
-			continue
+		if err == nil && pid != os.Getpid() {
+			pids = append(pids, pid)
 		}
-		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
+	return pids
+}
+
+// Processes are the ids of the processes inside the namespace.
+func (s *Namespace) Processes() ([]int, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(s.handle), &st); err != nil {
+		return nil, fmt.Errorf("find the processes in %s: %w", s.label, err)
+	}
+	return processesInside(st.Dev, st.Ino), nil
 }
