@@ -65,7 +65,7 @@ func findAll(cmd *cobra.Command, file, described string, textOnly, offline bool)
 	}
 	s := engine.Subject{Policy: p, Facts: facts, Sources: sourcesOf(cmd, offline)}
 	findings, err := s.Check(cmd.Context())
-	withTestHint(findings)
+	withRemedies(findings)
 	return findings, err
 }
 

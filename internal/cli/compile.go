@@ -96,7 +96,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	described, _ := cmd.Flags().GetString("host")
 	estimated := engine.Costs{Elsewhere: described != ""}
 	if described == "" {
-		estimated = engine.CostsOf(o.stateDir)
+		estimated = engine.CostsOf(o.stateDir, hinted)
 	}
 	b, err := backendNamed(name, estimated)
 	if err != nil {

@@ -21,11 +21,14 @@ func refusedBy(failing []expect.Result) *command.FoundError {
 	return command.Found(b.String())
 }
 
-// withTestHint adds to findings of expectations that fail which command tells more.
-func withTestHint(findings []check.Finding) {
+// withRemedies words what findings say would mend them, and adds to expectations that
+// fail which command tells more.
+func withRemedies(findings []check.Finding) {
 	for i := range findings {
-		if f := &findings[i]; f.Code == engine.UnmetExpectation {
+		f := &findings[i]
+		if f.Code == engine.UnmetExpectation {
 			f.Hint += "; sluice test tells more of the packets"
 		}
+		f.Hint += command.PolicyRemedy(f.Remedy)
 	}
 }

@@ -57,7 +57,7 @@ func hostOf(cmd *cobra.Command) (*engine.Host, error) {
 	h.Note = func(text string) {
 		fmt.Fprintf(errOut, "%s %s\n", command.Paint(errOut, "33", "note:"), command.CommandsHere(cmd, text))
 	}
-	h.Words = func(err error) string { return command.Hinted(err, "") }
+	h.Words = hinted
 	if command.Colours(errOut) {
 		h.Progress = progressOn(errOut)
 	} else {
@@ -65,6 +65,9 @@ func hostOf(cmd *cobra.Command) (*engine.Host, error) {
 	}
 	return h, nil
 }
+
+// hinted is the text of an error where it is not what the command ends with.
+func hinted(err error) string { return command.Hinted(err, "") }
 
 // completeGeneration offers the generations of the history.
 func completeGeneration(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -91,7 +94,7 @@ func completeGeneration(cmd *cobra.Command, args []string, _ string) ([]string, 
 func sourcesOf(cmd *cobra.Command, offline bool) *engine.Sources {
 	w := cmd.ErrOrStderr()
 	return &engine.Sources{
-		State: optionsOf(cmd).stateDir, Offline: offline, Fetch: fetchRanges, Warn: func(text string) { warn(w, text) },
+		State: optionsOf(cmd).stateDir, Offline: offline, Fetch: fetchRanges, Warn: func(text string) { warn(w, text) }, Words: hinted,
 	}
 }
 
@@ -118,7 +121,7 @@ func request(cmd *cobra.Command, args []string) (r engine.Request, err error) {
 
 // warn prints what does not keep a command from its work, and should be read.
 func warn(w io.Writer, text string) {
-	fmt.Fprintf(w, "%s %s\n", command.Paint(w, "33", "warning:"), text)
+	fmt.Fprintf(w, "%s %s\n", command.Paint(w, "33", "warning:"), command.StyleHints(text))
 }
 
 // refused makes what Sluice refuses to do on purpose a finding: exit status 1.

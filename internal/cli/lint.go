@@ -100,7 +100,7 @@ func lint(cmd *cobra.Command, args []string, described string, offline bool) (fi
 		tellUnread(cmd.ErrOrStderr(), &s.Facts, func() { s.Facts.ReadServers(cmd.Context(), patience) })
 	}
 	report, err = s.Lint(cmd.Context())
-	withTestHint(report.Findings)
+	withRemedies(report.Findings)
 	return file, report, err
 }
 

@@ -88,6 +88,11 @@ func runRefresh(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return refused(err)
 	}
+	for i := range out.Lists {
+		if l := &out.Lists[i]; l.Failed != nil {
+			l.Error = command.StyleHints(hinted(l.Failed))
+		}
+	}
 	if optionsOf(cmd).json {
 		err = command.PrintJSON(cmd.OutOrStdout(), out)
 	} else {
@@ -101,16 +106,21 @@ func runRefresh(cmd *cobra.Command, args []string) error {
 	case out.Stopped:
 		return command.ErrFound
 	}
-	return notFetched(out.Failed)
+	return notFetched(out.Lists)
 }
 
 // notFetched is what was wrong with lists: one whose size alone is, somebody has to
 // look at.
-func notFetched(errs []error) error {
+func notFetched(refreshed []engine.RefreshedList) error {
+	var errs []error
 	onlySizes := true
-	for _, err := range errs {
+	for _, l := range refreshed {
+		if l.Failed == nil {
+			continue
+		}
 		var size *lists.SizeError
-		onlySizes = onlySizes && errors.As(err, &size)
+		onlySizes = onlySizes && errors.As(l.Failed, &size)
+		errs = append(errs, fmt.Errorf("set %s: %w", l.Set, l.Failed))
 	}
 	err := errors.Join(errs...)
 	if err != nil && onlySizes {

@@ -126,7 +126,7 @@ func Findings(err error) ([]check.Finding, error) {
 	}
 	var out []check.Finding
 	for _, e := range errs {
-		out = append(out, check.Finding{Code: BadPolicy, Severity: check.Error, Pos: e.Pos, Message: e.Message, Hint: e.Hint, Line: e.Line})
+		out = append(out, check.Finding{Code: BadPolicy, Severity: check.Error, Pos: e.Pos, Message: e.Message, Hint: e.Hint, Line: e.Line, Remedy: e.Remedy})
 	}
 	return out, nil
 }

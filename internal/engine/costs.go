@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"strings"
 	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/backend/nftables/calibration"
+	"sluice/internal/base/regular"
+	"sluice/internal/engine/apply"
 	"sluice/internal/prove/estimate"
 	"sluice/internal/system/host"
 )
@@ -24,23 +25,31 @@ type Costs struct {
 }
 
 // CostsOf are those of this host. What was measured is never needed: where it cannot be
-// used, the figures that come with Sluice are.
-func CostsOf(state string) Costs {
+// used, the figures that come with Sluice are. Words is the text of an error; nil: its own.
+func CostsOf(state string, words func(error) string) Costs {
+	ignored := func(r apply.Remedy, format string, args ...any) Costs {
+		return Costs{Ignored: wordsOf(&apply.RemedyError{Err: fmt.Errorf(format, args...), Remedy: r}, words)}
+	}
+	const damaged = "what was measured on this machine is damaged, so the figures that come with Sluice are taken: %w"
 	c, err := calibration.Load(state)
 	var other *calibration.OtherVersionError
+	var bad *calibration.DamagedError
 	switch {
 	case errors.As(err, &other):
-		return Costs{Ignored: fmt.Sprintf("the calibration is of another version of sluice (%s, this one reads %s) and is not used, the figures that come with Sluice are; sluice-lab bench calibrate measures anew", other.Schema, calibration.Schema)}
+		return ignored(apply.MeasureAnew, "the calibration is of another version of sluice (%s, this one reads %s) and is not used, the figures that come with Sluice are", other.Schema, calibration.Schema)
 	case errors.Is(err, fs.ErrPermission):
 		return Costs{Ignored: fmt.Sprintf("what was measured on this machine cannot be read, so the figures that come with Sluice are taken: %v", err)}
-	case err != nil: // its place in the file, and on another line the way out
-		text, way, _ := strings.Cut(err.Error(), "\nhint: ")
-		return Costs{Ignored: strings.TrimSuffix(fmt.Sprintf("what was measured on this machine is damaged, so the figures that come with Sluice are taken: %s; %s", text, way), "; ")}
+	case errors.As(err, &bad):
+		return ignored(apply.MeasureAnewOrForget, damaged, err)
+	case regular.Unfit(err):
+		return ignored(apply.ReplaceMeasured, damaged, err)
+	case err != nil:
+		return Costs{Ignored: fmt.Errorf(damaged, err).Error()}
 	case c == nil:
 		return Costs{}
 	}
 	if why := c.Unfit(host.ThisMachine()); why != "" {
-		return Costs{Ignored: fmt.Sprintf("the calibration of %s is not used, the figures that come with Sluice are: %s; sluice-lab bench calibrate measures anew", c.Day(), why)}
+		return ignored(apply.MeasureAnew, "the calibration of %s is not used, the figures that come with Sluice are: %s", c.Day(), why)
 	}
 	return Costs{Measured: c}
 }

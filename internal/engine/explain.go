@@ -50,7 +50,7 @@ func (h *Host) Explain(ctx context.Context, q Explaining) (*Explained, error) {
 	}
 	costs := Costs{Elsewhere: q.Elsewhere}
 	if !q.Elsewhere {
-		costs = CostsOf(h.State)
+		costs = CostsOf(h.State, h.Words)
 	}
 	if costs.Ignored != "" {
 		h.note(costs.Ignored)

@@ -41,7 +41,9 @@ func NewHost(state, namespace, version string) (*Host, error) {
 }
 
 // sources is where a policy of this host takes its names from.
-func (h *Host) sources() *Sources { return &Sources{State: h.State, Fetch: h.Fetch, Warn: h.Warn} }
+func (h *Host) sources() *Sources {
+	return &Sources{State: h.State, Fetch: h.Fetch, Warn: h.Warn, Words: h.Words}
+}
 
 func (h *Host) warn(text string) {
 	if h.Warn != nil {
@@ -53,6 +55,14 @@ func (h *Host) note(text string) {
 	if h.Note != nil {
 		h.Note(text)
 	}
+}
+
+// wordsOf is the text of an error by the words of who called, where there are such.
+func wordsOf(err error, words func(error) string) string {
+	if words != nil {
+		return words(err)
+	}
+	return err.Error()
 }
 
 func (h *Host) progress(p apply.Progress) {

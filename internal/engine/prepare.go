@@ -77,7 +77,7 @@ func (h *Host) Prepare(ctx context.Context, r Request) (*Preparation, error) {
 		return nil, err
 	}
 	h.Pristine(&p.Facts)
-	p.Costs = CostsOf(h.State)
+	p.Costs = CostsOf(h.State, h.Words)
 	if p.Costs.Ignored != "" {
 		h.note(p.Costs.Ignored)
 	}

@@ -32,8 +32,7 @@ type Refreshing struct {
 type Refreshed struct {
 	Lists []RefreshedList `json:"lists"`
 	*apply.Refreshed
-	DryRun bool    `json:"dry-run,omitempty"`
-	Failed []error `json:"-"` // of lists that could not be had
+	DryRun bool `json:"dry-run,omitempty"`
 }
 
 // RefreshedList is what came of asking for one list.
@@ -43,6 +42,8 @@ type RefreshedList struct {
 	State lists.State `json:"state,omitempty"`
 	Error string      `json:"error,omitempty"`
 	Copy  time.Time   `json:"copy,omitzero"` // with Error: of when the copy is that is used
+
+	Failed error `json:"-"` // why it could not be had, of which Error is the text
 }
 
 // NoListError says that the running policy has no set with a list of that name.
@@ -98,7 +99,7 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	if err != nil {
 		return nil, err
 	}
-	costs := CostsOf(state)
+	costs := CostsOf(state, h.Words)
 	if costs.Ignored != "" {
 		h.note(costs.Ignored)
 	}
@@ -116,7 +117,7 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	defer staging.Discard()
 	r := refreshing{
 		Refreshing: in, host: h, state: state, generation: g, policy: p,
-		sources: &Sources{State: state, Fetch: h.Fetch, Warn: h.Warn, staged: staging},
+		sources: &Sources{State: state, Fetch: h.Fetch, Warn: h.Warn, Words: h.Words, staged: staging},
 		out:     &Refreshed{Lists: []RefreshedList{}, Refreshed: &apply.Refreshed{Generation: g.Number, Unchanged: true}, DryRun: in.DryRun},
 	}
 	due, err := dueLists(store, p, in.Sets)
@@ -180,11 +181,10 @@ func (r *refreshing) fetch(ctx context.Context, staging *lists.Staging, s *polic
 	out := RefreshedList{Set: s.Name, URL: fetch.Redact(s.URL.Text)}
 	state, err := staging.Fetch(ctx, s.URL.Text, r.Force)
 	if err != nil {
-		out.Error = err.Error()
+		out.Failed, out.Error = err, err.Error()
 		if at, there := staging.Copied(s.URL.Text); there {
 			out.Copy = at
 		}
-		r.out.Failed = append(r.out.Failed, fmt.Errorf("set %s: %w", s.Name, err))
 	}
 	out.State = state
 	r.out.Lists = append(r.out.Lists, out)

@@ -19,12 +19,13 @@ import (
 // Sources is where the names of policies are resolved from. Policies that share one
 // read each list and the country data once. It is safe for concurrent use.
 type Sources struct {
-	State   string            // the tool's own state directory, with copies of lists and country data
-	Data    string            // another one that country data is read from; "" is State
-	Offline bool              // no list is asked for
-	Fetch   []string          // command line of the process that asks for lists; none: this one does
-	Warn    func(text string) // is told when an old copy of a list is used; may be nil
-	staged  *lists.Staging    // in a refresh: where lists come from instead
+	State   string             // the tool's own state directory, with copies of lists and country data
+	Data    string             // another one that country data is read from; "" is State
+	Offline bool               // no list is asked for
+	Fetch   []string           // command line of the process that asks for lists; none: this one does
+	Warn    func(text string)  // is told when an old copy of a list is used; may be nil
+	Words   func(error) string // the text of an error for Warn; nil: its own
+	staged  *lists.Staging     // in a refresh: where lists come from instead
 
 	once      sync.Once
 	store     lists.Store
@@ -54,7 +55,7 @@ func (s *Sources) options(ctx context.Context, facts host.Facts) resolve.Options
 func (s *Sources) open() {
 	s.once.Do(func() {
 		s.store = lists.Store{
-			Dir: filepath.Join(s.State, "lists"), Offline: s.Offline, Child: s.Fetch, Warn: s.warn, Unconfined: apart.Once(s.warn),
+			Dir: filepath.Join(s.State, "lists"), Offline: s.Offline, Child: s.Fetch, Warn: func(err *lists.StaleError) { s.warn(wordsOf(err, s.Words)) }, Unconfined: apart.Once(s.warn),
 		}
 		s.countries = sync.OnceValues(func() (*geo.Database, error) { return geo.Open(cmp.Or(s.Data, s.State)) })
 	})

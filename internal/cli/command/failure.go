@@ -51,7 +51,7 @@ func fail(cmd *cobra.Command, args []string, err error, out *counted, errOut io.
 	if errors.Is(err, fs.ErrNotExist) && strings.Contains(text, DefaultPolicy+": ") {
 		text += "\nhint: sluice init > " + DefaultPolicy + " writes a first one; or name another FILE"
 	}
-	text = styleHints(text)
+	text = StyleHints(text)
 	if wantsJSON(cmd, args) && out.bytes == 0 && text != "" {
 		// Standard output that is closed leaves standard error.
 		_ = PrintJSON(out, failureJSON{text, status})
@@ -186,8 +186,8 @@ func meantFlag(cmd *cobra.Command, word string) string {
 	return "did you mean --" + name + "?"
 }
 
-// styleHints begins every hint at the margin, as check does.
-func styleHints(text string) string {
+// StyleHints begins every hint at the margin, as check does.
+func StyleHints(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		if hint := strings.TrimLeft(line, " "); i > 0 && strings.HasPrefix(hint, "hint:") {

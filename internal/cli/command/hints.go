@@ -1,12 +1,18 @@
 package command
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/shadow"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/lists"
+	"sluice/internal/language/policy"
+	"sluice/internal/program/optimize"
 	"sluice/internal/prove/expect"
 )
 
@@ -17,6 +23,8 @@ func Hinted(err error, here string) string {
 	text := err.Error()
 	var inner []error
 	switch e := err.(type) { //nolint:errorlint // what this error wraps comes by the recursion
+	case *apply.UnreadableError:
+		text, inner = e.Text("sluice restore"), []error{e.Cause}
 	case *apply.ClosedError:
 		inner = []error{e.Cause, e.Err}
 	case interface{ Unwrap() error }:
@@ -30,7 +38,10 @@ func Hinted(err error, here string) string {
 		}
 		text = strings.Replace(text, child.Error(), Hinted(child, here), 1)
 	}
-	if hint := hintOf(err, here); hint != "" {
+	switch hint := hintOf(err, here); {
+	case strings.HasPrefix(hint, "; "), strings.HasPrefix(hint, " ("): // goes on in the line
+		text += hint
+	case hint != "":
 		text += "\n  hint: " + hint
 	}
 	return text
@@ -39,6 +50,9 @@ func Hinted(err error, here string) string {
 // hintOf is the table from errors to hints; "" for an error that is in no need of one.
 // The engine says what is wrong, and knows neither commands nor flags.
 func hintOf(err error, here string) string {
+	if err == shadow.ErrRuns { //nolint:errorlint // as below
+		return "it ends by itself; Ctrl-C ends it where it was started"
+	}
 	switch e := err.(type) { //nolint:errorlint // of this error, and not of one that it wraps
 	case *engine.FactsError:
 		if e.Err != nil {
@@ -56,6 +70,27 @@ func hintOf(err error, here string) string {
 		return fmt.Sprintf("sluice apply%s %s", here, e.Generation.Policy)
 	case *engine.OthersChangedError:
 		return fmt.Sprintf("sluice apply%s %s takes all of it", here, e.Generation.Policy)
+	case *policy.Error:
+		return PolicyRemedy(e.Remedy)
+	case *geo.UnreadableError:
+		if errors.Is(e, fs.ErrPermission) {
+			return PolicyRemedy(policy.ReadCountries)
+		}
+		return PolicyRemedy(policy.RenewCountries)
+	case *geo.InUseError:
+		return "--force replaces what cannot be read"
+	case *geo.ShrunkError:
+		return "a file that was cut off looks like this; if it is meant, for another publisher counts differently, give --force"
+	case *lists.SizeError:
+		return "--force takes it all the same, where the list is right"
+	case *lists.StaleError:
+		if refused := (*lists.SizeError)(nil); errors.As(e.Err, &refused) {
+			return "sluice refresh --force takes it all the same, where the list is right"
+		}
+	case *optimize.UnknownPassError:
+		if e.Nearest == "" {
+			return "sluice compile --explain lists the passes"
+		}
 	case shadow.UntrackedError:
 		return "give --start-tracking where that is fine; it ends with the shadow"
 	case *expect.UnprovableError:
@@ -93,6 +128,24 @@ func hintOf(err error, here string) string {
 		return fmt.Sprintf("sluice history%s lists those that are kept", here)
 	case *apply.RemedyError:
 		return remedy(e, here)
+	}
+	return ""
+}
+
+// PolicyRemedy is what does about an error of a policy, or a finding, what it says
+// would mend it; "" for none.
+func PolicyRemedy(r policy.Remedy) string {
+	switch r {
+	case policy.SeeCountries:
+		return "\"sluice geo list\" shows what the country data have"
+	case policy.RenewCountries:
+		return "run sluice geo update again, or remove the file to go back to the built-in data"
+	case policy.ReadCountries:
+		return "run it as root, or give --state-dir with a directory that you can read"
+	case policy.SeeFindingCodes:
+		return "sluice lint --list shows the codes"
+	case policy.NameOrGiveFacts:
+		return "name the interface, or compile with the facts of the host (sluice facts --json)"
 	}
 	return ""
 }
@@ -150,6 +203,20 @@ func remedy(e *apply.RemedyError, here string) string {
 		return "smaller sets"
 	case apply.LeaveSysctl:
 		return e.Name + " belongs to the whole machine and cannot be set in a network namespace"
+	case apply.KeepForced:
+		return "; --no-confirm keeps it"
+	case apply.SyncOnceUp:
+		return "; sluice sync brings it in once it is up"
+	case apply.ForceBan:
+		return " (--force bans it)"
+	case apply.ForceWideBan:
+		return " (--force bans a prefix of /7 or shorter, of IPv6 /15)"
+	case apply.MeasureAnew:
+		return "; sluice-lab bench calibrate measures anew"
+	case apply.MeasureAnewOrForget:
+		return "; \"sluice-lab bench calibrate\" measures anew, \"sluice-lab bench calibrate --remove\" goes back to the figures that come with Sluice"
+	case apply.ReplaceMeasured:
+		return "; remove it, or run sluice-lab bench calibrate again"
 	}
 	return ""
 }

@@ -6,8 +6,12 @@ import (
 	"os"
 	"regexp"
 	"testing"
+	"time"
 
 	"sluice/internal/engine/apply"
+	"sluice/internal/language/geo"
+	"sluice/internal/language/lists"
+	"sluice/internal/language/policy"
 )
 
 // A hint stands behind the text of the error that it is about, wherever that is in an
@@ -29,6 +33,14 @@ func TestHinted(t *testing.T) {
 			"  the host is closed, with ssh open at port 22\n  hint: apply a policy, or sluice rollback --netns customer7 to a generation of sluice history --netns customer7"},
 		{&apply.UnreadableError{Generation: 7, Cause: missing, Holds: apply.Running, Boots: "loads it"}, "generation 7, which should run, cannot be read: it is not in the state any more\n" +
 			"  its rules run as they were loaded\n  the next boot loads it\n  hint: apply the policy again, which writes it anew"},
+		{&apply.UnreadableError{Generation: 7, Cause: missing, Holds: apply.Foreign, Boots: "loads it"}, "generation 7, which should run, cannot be read: it is not in the state any more\n" +
+			"  rules of Sluice's run, and whether they are still its own cannot be told: sluice restore would close the host but for ssh\n  the next boot loads it\n  hint: apply the policy again, which writes it anew"},
+		{&apply.RemedyError{Err: errors.New("eth9 is missing"), Remedy: apply.SyncOnceUp}, "eth9 is missing; sluice sync brings it in once it is up"},
+		{&geo.InUseError{Err: &geo.UnreadableError{Err: errors.New("damaged")}}, "damaged\n  hint: run sluice geo update again, or remove the file to go back to the built-in data\n  hint: --force replaces what cannot be read"},
+		{&lists.StaleError{Err: &lists.SizeError{List: "x", Text: "none left"}, Copied: time.Unix(0, 0)}, "x: none left; using the copy of " + time.Unix(0, 0).Format(time.DateTime) +
+			"\n  hint: sluice refresh --force takes it all the same, where the list is right"},
+		{policy.Errors{{Message: "nothing is known", Remedy: policy.NameOrGiveFacts}, {Message: "other"}}, (&policy.Error{Message: "nothing is known"}).Error() +
+			"\n  hint: name the interface, or compile with the facts of the host (sluice facts --json)\n" + (&policy.Error{Message: "other"}).Error()},
 	} {
 		if got := Hinted(c.err, here); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
@@ -38,16 +50,24 @@ func TestHinted(t *testing.T) {
 
 // Every remedy that the engine names is one that a user is told how to take.
 func TestEveryRemedyHasAHint(t *testing.T) {
-	source, err := os.ReadFile("../../engine/apply/remedy.go")
+	of := func(r string) string {
+		return remedy(&apply.RemedyError{Err: errors.New("x"), Remedy: apply.Remedy(r)}, "")
+	}
+	everyRemedy(t, "../../engine/apply/remedy.go", 20, of)
+	everyRemedy(t, "../../language/policy/errors.go", 5, func(r string) string { return PolicyRemedy(policy.Remedy(r)) })
+}
+
+func everyRemedy(t *testing.T, file string, least int, hint func(string) string) {
+	source, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := regexp.MustCompile(`(?m)^\t\w+\s+Remedy = "(.+)"$`).FindAllSubmatch(source, -1)
-	if len(all) < 20 {
+	if len(all) < least {
 		t.Fatalf("%d remedies are found", len(all))
 	}
 	for _, found := range all {
-		if remedy(&apply.RemedyError{Err: errors.New("x"), Remedy: apply.Remedy(found[1])}, "") == "" {
+		if hint(string(found[1])) == "" {
 			t.Errorf("%s: no hint", found[1])
 		}
 	}

@@ -51,7 +51,7 @@ type Options struct {
 	Verify  bool          // read back, compare, and prove
 	Cut     bool          // delete the flows that the policy refuses
 
-	lockOut string // what a forced lock-out comes to
+	lockOut error // what a forced lock-out comes to
 }
 
 // Outcome is what an apply, a rollback or a restore did.
@@ -120,8 +120,8 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		out.Unchanged = true
 		err = s.keepRunning(ctx, o, old)
 	default:
-		if o.lockOut != "" {
-			s.note("%s", o.lockOut)
+		if o.lockOut != nil {
+			s.note("%v", o.lockOut)
 		}
 		s.tellChoices(in.Artifact)
 		var g *Generation

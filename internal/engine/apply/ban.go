@@ -72,8 +72,8 @@ func (h *Host) Ban(ctx context.Context, in Banning) (*Banned, error) {
 			continue
 		}
 		seen[n.What] = true
-		if why := spared.why(n.What); why != "" {
-			out.Refused = append(out.Refused, Refused{n.What.String(), why})
+		if why := spared.why(n.What); why != nil {
+			out.Refused = append(out.Refused, Refused{n.What.String(), s.words(why)})
 			continue
 		}
 		list = append(list, bans.Ban{What: n.What, Since: now, Until: end, By: bans.Author(h.By), Reason: n.Reason})

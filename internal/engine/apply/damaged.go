@@ -19,7 +19,10 @@ type UnreadableError struct {
 	Left       bool      // a restore left the rules alone
 }
 
-func (e *UnreadableError) Error() string {
+func (e *UnreadableError) Error() string { return e.Text("a restore") }
+
+// Text is the error with the words that the caller has for a restore.
+func (e *UnreadableError) Text(restore string) string {
 	text := fmt.Sprintf("generation %d, which should run, cannot be read: %v", e.Generation, withoutHint(e.Cause))
 	switch {
 	case e.Left:
@@ -29,7 +32,7 @@ func (e *UnreadableError) Error() string {
 	case e.Holds == Nothing:
 		text += "\n  no rules of Sluice's run"
 	default:
-		text += "\n  rules of Sluice's run, and whether they are still its own cannot be told: sluice restore would close the host but for ssh"
+		text += "\n  rules of Sluice's run, and whether they are still its own cannot be told: " + restore + " would close the host but for ssh"
 	}
 	return text + "\n  the next boot " + e.Boots
 }

@@ -37,8 +37,8 @@ func (s *session) toLoad(ctx context.Context, n int) (change, error) {
 }
 
 // leftOut says what is missing.
-func (f *Fitted) leftOut() string {
-	return fmt.Sprintf("left out, since there is no such interface yet: %s; sluice sync brings it in once it is up", strings.Join(f.Missing, ", "))
+func (f *Fitted) leftOut() error {
+	return remedied(SyncOnceUp, fmt.Errorf("left out, since there is no such interface yet: %s", strings.Join(f.Missing, ", ")))
 }
 
 // holdAs writes down what of a generation the kernel was given.

@@ -237,12 +237,12 @@ func (h *Host) admitClients(p *program.Program, peers []SSHClient, o *Options) e
 	}
 	switch {
 	case o.Confirm > 0:
-		o.lockOut = fmt.Sprintf("this policy locks out %s", locked.names())
+		o.lockOut = fmt.Errorf("this policy locks out %s", locked.names())
 	case o.Keep:
-		o.lockOut = fmt.Sprintf("this policy locks out %s, for good", locked.names())
+		o.lockOut = fmt.Errorf("this policy locks out %s, for good", locked.names())
 	default:
 		o.Confirm = forcedConfirm
-		o.lockOut = fmt.Sprintf("this policy locks out %s, so it goes back in %.0fs unless it is confirmed; --no-confirm keeps it", locked.names(), forcedConfirm.Seconds())
+		o.lockOut = remedied(KeepForced, fmt.Errorf("this policy locks out %s, so it goes back in %.0fs unless it is confirmed", locked.names(), forcedConfirm.Seconds()))
 	}
 	return nil
 }

@@ -174,7 +174,7 @@ func (s *session) reading() *reading {
 // keepReading writes down that the kernel held the running generation; notes are what the guard had to say.
 func (s *session) keepReading(in Input, o Options, notes []string) {
 	w := &reading{}
-	if o.lockOut == "" {
+	if o.lockOut == nil {
 		// Who is locked out on purpose is told so each time.
 		w.Inputs, w.Said, w.Notes, w.Ports = in.Inputs, in.Said, notes, sourcePorts(in.Program)
 		w.SSHClients = w.known(in.SSHClients)

@@ -31,6 +31,13 @@ const (
 	FreeDisk                 Remedy = "make room on the disk"
 	SmallerSets              Remedy = "have smaller sets"
 	LeaveSysctl              Remedy = "leave a setting of the machine alone"
+	KeepForced               Remedy = "apply without a confirmation what locks somebody out"
+	SyncOnceUp               Remedy = "bring in an interface once it is up"
+	ForceBan                 Remedy = "ban by force"
+	ForceWideBan             Remedy = "ban a large part of the internet by force"
+	MeasureAnew              Remedy = "measure the costs anew"
+	MeasureAnewOrForget      Remedy = "measure the costs anew, or forget what was measured"
+	ReplaceMeasured          Remedy = "remove the file of what was measured, or measure anew"
 )
 
 // RemedyError is an error and what mends it.

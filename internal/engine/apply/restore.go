@@ -131,7 +131,7 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 	disarm(pending)
 	s.describe(out)
 	if c.fitted != nil {
-		out.Notes = append(out.Notes, c.fitted.leftOut())
+		out.Notes = append(out.Notes, s.words(c.fitted.leftOut()))
 	}
 	if now, err := s.sides(); err == nil {
 		out.Fixed = s.fixed(now, false) // what is not there may come: a boot restores before the network

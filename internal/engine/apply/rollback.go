@@ -78,11 +78,11 @@ func (s *session) rollTo(ctx context.Context, n int, o Options, peers []SSHClien
 	if err != nil {
 		return err
 	}
-	if o.lockOut != "" {
-		s.note("%s", o.lockOut)
+	if o.lockOut != nil {
+		s.note("%v", o.lockOut)
 	}
 	if c.fitted != nil {
-		s.note("%s", c.fitted.leftOut())
+		s.note("%v", c.fitted.leftOut())
 	}
 	c.what, c.wait, c.confirm, c.verify, c.peers = rolledBack, o.Confirm, o.Confirm == 0, o.Verify, peers
 	return s.change(ctx, c)

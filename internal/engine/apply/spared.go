@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -83,37 +84,37 @@ func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, err
 	return out, nil
 }
 
-// why says why something cannot be banned, "" where it can.
-func (s *spared) why(r addrset.Range) string {
+// why says why something cannot be banned; nil where it can.
+func (s *spared) why(r addrset.Range) error {
 	all := addrset.Of(r)
 	switch {
 	case s.own.ContainsSet(all):
-		return "it is this host's own address"
+		return errors.New("it is this host's own address")
 	case s.never.ContainsSet(all):
-		return "it is never banned: " + s.reason(all)
+		return errors.New("it is never banned: " + s.reason(all))
 	case s.force:
-		return ""
+		return nil
 	}
 	for _, p := range s.peers {
 		switch peer := p.Remote.Addr(); {
 		case !all.Contains(peer):
 		case peer == s.asker:
-			return "your ssh session comes from " + peer.String() + " (--force bans it)"
+			return remedied(ForceBan, fmt.Errorf("your ssh session comes from %s", peer))
 		case p.Unproved:
-			return peer.String() + " is connected to ssh now, and may be logged in (--force bans it)"
+			return remedied(ForceBan, fmt.Errorf("%s is connected to ssh now, and may be logged in", peer))
 		default:
-			return peer.String() + " is logged in over ssh now (--force bans it)"
+			return remedied(ForceBan, fmt.Errorf("%s is logged in over ssh now", peer))
 		}
 	}
 	for _, o := range s.outer {
 		if a := o.Remote.Addr(); all.Contains(a) && !s.never.Contains(a) {
-			return fmt.Sprintf("%s comes from %s, and %s is logged in through it now (--force bans it)", o.Tunnel, a, o.Peer)
+			return remedied(ForceBan, fmt.Errorf("%s comes from %s, and %s is logged in through it now", o.Tunnel, a, o.Peer))
 		}
 	}
 	if r.Holds(wide4, wide6) {
-		return "it is a large part of the internet (--force bans a prefix of /7 or shorter, of IPv6 /15)"
+		return remedied(ForceWideBan, errors.New("it is a large part of the internet"))
 	}
-	return ""
+	return nil
 }
 
 // reason is what spares all of a set.

@@ -197,7 +197,7 @@ func (s *session) takeBack(ctx context.Context, p *Pending, what string) error {
 		return err
 	}
 	if c.fitted != nil {
-		s.note("%s", c.fitted.leftOut())
+		s.note("%v", c.fitted.leftOut())
 	}
 	c.what, c.grace = what, p.Grace
 	return s.change(ctx, c)

@@ -16,7 +16,7 @@ import (
 )
 
 // ErrRuns says that a shadow runs already in the network namespace.
-var ErrRuns = errors.New("another shadow runs here\nhint: it ends by itself; Ctrl-C ends it where it was started")
+var ErrRuns = errors.New("another shadow runs here")
 
 // ErrGone says that somebody took the shadow's table away.
 var ErrGone = errors.New("the shadow is gone: somebody took its table away")

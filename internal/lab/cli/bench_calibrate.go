@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/backend/nftables/calibration"
+	"sluice/internal/base/regular"
 	"sluice/internal/cli/command"
 	"sluice/internal/lab/calibrate"
 	"sluice/internal/lab/figures"
@@ -124,10 +125,16 @@ const calibrationTitle = "What things cost on this machine"
 func showCalibration(cmd *cobra.Command, args []string) error {
 	state := command.StateDir(cmd)
 	c, err := calibration.Load(state)
+	const anewOrForget = "\nhint: \"sluice-lab bench calibrate\" measures anew, \"sluice-lab bench calibrate --remove\" goes back to the figures that come with Sluice"
 	var other *calibration.OtherVersionError
+	var damaged *calibration.DamagedError
 	switch {
 	case errors.As(err, &other):
-		return command.Found("it is not used: " + err.Error())
+		return command.Found("it is not used: " + err.Error() + anewOrForget)
+	case errors.As(err, &damaged):
+		return fmt.Errorf("%w%s", err, anewOrForget)
+	case regular.Unfit(err):
+		return fmt.Errorf("%w\nhint: remove it, or run sluice-lab bench calibrate again", err)
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("%w\nhint: sudo sluice-lab bench calibrate --show", err)
 	case err != nil:

@@ -75,7 +75,7 @@ func (s *state) resolve(ctx context.Context, p *policy.Policy, facts host.Facts)
 	return resolve.Resolve(p, resolve.Options{
 		Facts: facts,
 		Geo:   func() (*geo.Database, error) { return geo.Open(s.dir) },
-		Lists: &lists.Store{Dir: filepath.Join(s.dir, "lists"), Context: ctx, Warn: s.warn},
+		Lists: &lists.Store{Dir: filepath.Join(s.dir, "lists"), Context: ctx, Warn: func(err *lists.StaleError) { s.warn(err.Error()) }},
 	})
 }
 

@@ -45,7 +45,7 @@ func CurrentFile(stateDir string) string { return filepath.Join(stateDir, folder
 func PreviousFile(stateDir string) string { return filepath.Join(stateDir, folder, previousName) }
 
 // Open returns the data that an update left in the state directory, or the
-// built-in snapshot when there are none.
+// built-in snapshot when there are none. The error is an [*UnreadableError].
 func Open(stateDir string) (*Database, error) {
 	d, err := OpenFile(CurrentFile(stateDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,11 +55,14 @@ func Open(stateDir string) (*Database, error) {
 		d.cache = cache.Below(stateDir)
 		return d, nil
 	}
-	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("%w\nhint: run it as root, or give --state-dir with a directory that you can read", err)
-	}
-	return nil, fmt.Errorf("%w\nhint: run sluice geo update again, or remove the file to go back to the built-in data", err)
+	return nil, &UnreadableError{err}
 }
+
+// UnreadableError says that the data of an update cannot be read.
+type UnreadableError struct{ Err error }
+
+func (e *UnreadableError) Error() string { return e.Err.Error() }
+func (e *UnreadableError) Unwrap() error { return e.Err }
 
 // OpenFile opens data in the compact form.
 func OpenFile(path string) (*Database, error) {

@@ -163,7 +163,8 @@ func TestOpen(t *testing.T) {
 		if err := os.WriteFile(file, bad, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(dir); err == nil || !strings.HasPrefix(err.Error(), file+": ") || !strings.Contains(err.Error(), "\nhint: ") {
+		var unreadable *UnreadableError
+		if _, err := Open(dir); !errors.As(err, &unreadable) || !strings.HasPrefix(err.Error(), file+": ") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

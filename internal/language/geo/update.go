@@ -63,12 +63,16 @@ type ShrunkError struct {
 	Percent  int64
 }
 
-// Error says by how much and how to take the data all the same.
+// Error says by how much.
 func (e *ShrunkError) Error() string {
-	return fmt.Sprintf("the new data have %d %% of the %s addresses of those in use (%s instead of %s); the old data stay\n"+
-		"hint: a file that was cut off looks like this; if it is meant, for another publisher counts differently, give --force",
-		e.Percent, e.Family, e.New, e.Old)
+	return fmt.Sprintf("the new data have %d %% of the %s addresses of those in use (%s instead of %s); the old data stay", e.Percent, e.Family, e.New, e.Old)
 }
+
+// InUseError refuses to replace data that cannot be read, unless it is forced.
+type InUseError struct{ Err error }
+
+func (e *InUseError) Error() string { return e.Err.Error() }
+func (e *InUseError) Unwrap() error { return e.Err }
 
 // Update fetches and checks data, and puts them in the place of those in use,
 // which are kept as the previous ones. Two updates at once wait for each other.
@@ -95,7 +99,7 @@ func Update(ctx context.Context, o UpdateOptions) (*UpdateResult, error) {
 
 	current, err := Open(o.StateDir)
 	if err != nil && !o.Force {
-		return nil, fmt.Errorf("%w\nhint: --force replaces what cannot be read", err)
+		return nil, &InUseError{err}
 	}
 	if err != nil {
 		if current, err = Snapshot(); err != nil {

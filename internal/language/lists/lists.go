@@ -50,9 +50,19 @@ type Store struct {
 	// Child is apart.Process's Command.
 	Child []string
 	// Warn is told when an old copy is used since no new one could be had.
-	Warn func(text string)
+	Warn func(*StaleError)
 	// Unconfined is told what that process is not confined by.
 	Unconfined func(text string)
+}
+
+// StaleError says that an old copy is used, since no new one could be had.
+type StaleError struct {
+	Err    error // a *SizeError where a new one was refused
+	Copied time.Time
+}
+
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("%v; using the copy of %s", e.Err, e.Copied.Local().Format(time.DateTime))
 }
 
 // copyInfo stands beside each copy.
@@ -79,11 +89,7 @@ func (s *Store) Open(url string, refresh time.Duration) (io.ReadCloser, string, 
 			if !have {
 				return nil, "", fmt.Errorf("no copy of the list yet, and none can be had: %w", err)
 			}
-			text := fmt.Sprintf("%v; using the copy of %s", err, info.Fetched.Local().Format(time.DateTime))
-			if size := (*SizeError)(nil); errors.As(err, &size) {
-				text += "\nhint: sluice refresh --force takes it all the same, where the list is right"
-			}
-			s.warn(text)
+			s.warn(&StaleError{err, info.Fetched})
 		}
 	}
 	f, err := openCopy(path)
@@ -112,9 +118,9 @@ func openCopy(path string) (*os.File, error) {
 	return f, nil
 }
 
-func (s *Store) warn(text string) {
+func (s *Store) warn(err *StaleError) {
 	if s.Warn != nil {
-		s.Warn(text)
+		s.Warn(err)
 	}
 }
 

@@ -59,7 +59,7 @@ func open(t *testing.T, store *Store, url string, refresh time.Duration) (string
 func TestStore(t *testing.T) {
 	s := newServer(t, "192.0.2.1\n")
 	var warned []string
-	store := &Store{Dir: t.TempDir() + "/lists", Warn: func(text string) { warned = append(warned, text) }}
+	store := &Store{Dir: t.TempDir() + "/lists", Warn: func(err *StaleError) { warned = append(warned, err.Error()) }}
 	expect := func(want string) {
 		t.Helper()
 		got, err := open(t, store, s.URL, time.Nanosecond)

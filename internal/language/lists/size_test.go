@@ -61,7 +61,7 @@ func TestSized(t *testing.T) {
 func TestListThatGrows(t *testing.T) {
 	s := newServer(t, "192.0.2.0/24\n")
 	var warned []string
-	store := &Store{Dir: t.TempDir() + "/lists", Warn: func(text string) { warned = append(warned, text) }}
+	store := &Store{Dir: t.TempDir() + "/lists", Warn: func(err *StaleError) { warned = append(warned, err.Error()) }}
 	if _, err := open(t, store, s.URL, time.Nanosecond); err != nil {
 		t.Fatal(err)
 	}

@@ -78,9 +78,6 @@ func (g *Staging) Fetch(ctx context.Context, url string, force bool) (State, err
 	}
 	if err != nil {
 		got.discard()
-		if size != nil {
-			err = fmt.Errorf("%w\nhint: --force takes it all the same, where the list is right", err)
-		}
 		return "", err
 	}
 	g.staged[url] = &staged{got, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.etag, Modified: got.modified, Plain: true}}

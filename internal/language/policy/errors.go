@@ -15,7 +15,21 @@ type Error struct {
 	Message string // lower case, no full stop; one line
 	Hint    string // what to write instead; may be empty or of several lines
 	Line    string // the source line, without its line end; may be empty
+	Remedy  Remedy // what mends it, in the place of Hint; may be empty
 }
+
+// Remedy names what mends an error or a finding by means outside of the policy. How
+// that is done, by which command or call, is known to who called.
+type Remedy string
+
+// Remedies.
+const (
+	SeeCountries    Remedy = "see which countries there are data of"
+	RenewCountries  Remedy = "renew the country data"
+	ReadCountries   Remedy = "be allowed to read the country data"
+	SeeFindingCodes Remedy = "see which codes findings have"
+	NameOrGiveFacts Remedy = "name the interface, or have the facts of the host"
+)
 
 // Error returns position, message, the source line with a marker beneath, and
 // the hint, each on a line of its own.

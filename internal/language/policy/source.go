@@ -64,7 +64,7 @@ func (s *source) checkText(data []byte) Errors {
 	add := func(kind string, line, column int, hint, message string) {
 		if !seen[kind] {
 			seen[kind] = true
-			errs = append(errs, &Error{s.pos(line, column), message, hint, s.lines[line-1]})
+			errs = append(errs, &Error{Pos: s.pos(line, column), Message: message, Hint: hint, Line: s.lines[line-1]})
 		}
 	}
 	for i, line := range s.lines {

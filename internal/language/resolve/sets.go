@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 
 	"sluice/internal/base/addrset"
@@ -126,6 +127,14 @@ func (r *resolver) countries(s *policy.Set, addSet func(addrset.Set)) {
 	}
 	if r.geoError != nil {
 		r.fail(s.Pos, "cannot read the country data: "+r.geoError.Error(), "")
+		var unreadable *geo.UnreadableError
+		switch {
+		case !errors.As(r.geoError, &unreadable):
+		case errors.Is(unreadable, fs.ErrPermission):
+			r.errs[len(r.errs)-1].Remedy = policy.ReadCountries
+		default:
+			r.errs[len(r.errs)-1].Remedy = policy.RenewCountries
+		}
 		return
 	}
 	r.out.Inputs.add(geoInput, r.geo.Sum())

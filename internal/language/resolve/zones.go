@@ -27,7 +27,8 @@ func (r *resolver) zone(z *policy.Zone) {
 		facts := r.opt.Facts
 		switch {
 		case !facts.Known:
-			r.fail(word.Pos, "nothing is known of the host's default route", "name the interface, or compile with the facts of the host (sluice facts --json)")
+			r.fail(word.Pos, "nothing is known of the host's default route", "")
+			r.errs[len(r.errs)-1].Remedy = policy.NameOrGiveFacts
 		case len(facts.DefaultRoute) == 0:
 			r.fail(word.Pos, fmt.Sprintf("this host has no default route, so zone %q has no interface", z.Name), "name the interface")
 		}

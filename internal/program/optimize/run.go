@@ -162,7 +162,7 @@ func CheckWithout(names []string) error {
 		pass := Named(name)
 		switch {
 		case pass == nil:
-			return fmt.Errorf("no pass is called %q%s", name, nearest(name))
+			return &UnknownPassError{name, nearest(name)}
 		case pass.Required:
 			return fmt.Errorf("pass %s cannot be left out: %s", name, pass.Reason)
 		}
@@ -170,7 +170,21 @@ func CheckWithout(names []string) error {
 	return nil
 }
 
-// nearest is a hint with the name that was probably meant.
+// UnknownPassError says that no pass is called so.
+type UnknownPassError struct {
+	Name    string
+	Nearest string // that was probably meant; "" where none is
+}
+
+func (e *UnknownPassError) Error() string {
+	text := fmt.Sprintf("no pass is called %q", e.Name)
+	if e.Nearest != "" {
+		text += fmt.Sprintf(", did you mean %q?", e.Nearest)
+	}
+	return text
+}
+
+// nearest is the name that was probably meant, "" where none is like it.
 func nearest(name string) string {
 	best, distance := "", 4
 	for _, p := range Passes {
@@ -178,8 +192,5 @@ func nearest(name string) string {
 			best, distance = p.Name, d
 		}
 	}
-	if best == "" {
-		return "\nhint: sluice compile --explain lists the passes"
-	}
-	return fmt.Sprintf(", did you mean %q?", best)
+	return best
 }

@@ -29,9 +29,10 @@ type Finding struct {
 	Code     Code
 	Severity Severity
 	Pos      policy.Pos
-	Message  string // lower case, no full stop, one line
-	Hint     string // what to do; may be empty
-	Line     string // the source line; may be empty
+	Message  string        // lower case, no full stop, one line
+	Hint     string        // what to do; may be empty
+	Line     string        // the source line; may be empty
+	Remedy   policy.Remedy // in the place of Hint, which a command makes of it; may be empty
 	Related  []Related
 	Witness  *Witness // a packet that shows it; nil where none makes it clearer
 }
@@ -183,7 +184,7 @@ func Errors(findings []Finding) error {
 	var errs policy.Errors
 	for _, f := range findings {
 		if f.Severity == Error {
-			errs = append(errs, &policy.Error{Pos: f.Pos, Message: f.Message, Hint: f.Hint, Line: f.Line})
+			errs = append(errs, &policy.Error{Pos: f.Pos, Message: f.Message, Hint: f.Hint, Line: f.Line, Remedy: f.Remedy})
 		}
 	}
 	if len(errs) == 0 {

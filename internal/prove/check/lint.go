@@ -168,11 +168,12 @@ func (c *checker) unknownCode(pos policy.Pos, word string) {
 	for _, e := range explanations {
 		codes = append(codes, string(e.Code))
 	}
-	hint := "sluice lint --list shows the codes"
+	f := c.report(LintComment, Error, pos, "", "%q is no code of lint", word)
 	if n := nearest(word, codes); n != "" {
-		hint = "did you mean " + n + "?"
+		f.Hint = "did you mean " + n + "?"
+	} else {
+		f.Remedy = policy.SeeFindingCodes
 	}
-	c.report(LintComment, Error, pos, hint, "%q is no code of lint", word)
 }
 
 func (c *checker) silence(comment policy.Comment, code Code, reason string) []Silenced {

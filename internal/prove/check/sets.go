@@ -29,7 +29,8 @@ func (c *checker) emptySets() {
 			}
 			f = c.report(EmptySet, severity, s.Pos, "", "set %q holds no address: %s", s.Name, what)
 		case len(s.Countries)+len(s.Continents) > 0:
-			f = c.report(EmptySet, Error, s.Pos, "\"sluice geo list\" shows what the country data have", "set %q holds no address: the country data have none for it", s.Name)
+			f = c.report(EmptySet, Error, s.Pos, "", "set %q holds no address: the country data have none for it", s.Name)
+			f.Remedy = policy.SeeCountries
 		case len(s.Union) > 0:
 			severity := Error
 			if c.mayBeEmpty(s.Name, 0) {

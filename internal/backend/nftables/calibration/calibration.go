@@ -87,15 +87,12 @@ func (c *Calibration) Day() string { return c.Measured.Format(time.DateOnly) }
 const mostBytes = 1 << 20
 
 // Load reads the calibration of a state directory; nil where there is none. What is
-// no calibration, or holds nonsense, is an error with its place and the way out.
+// no calibration is an error of Parse; what is no regular file, one of regular.Unfit.
 func Load(stateDir string) (*Calibration, error) {
 	file := File(stateDir)
 	data, err := regular.Read(file, mostBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
-	}
-	if regular.Unfit(err) {
-		return nil, fmt.Errorf("%w\nhint: remove it, or run sluice-lab bench calibrate again", err)
 	}
 	if err != nil {
 		return nil, err

@@ -14,8 +14,14 @@ import (
 	"sluice/internal/backend/nftables"
 )
 
-// wayOut ends every error about a file.
-const wayOut = "\nhint: \"sluice-lab bench calibrate\" measures anew, \"sluice-lab bench calibrate --remove\" goes back to the figures that come with Sluice"
+// DamagedError says that a file holds no calibration, and at which place.
+type DamagedError struct {
+	Place string // FILE:LINE:COLUMN
+	Err   error
+}
+
+func (e *DamagedError) Error() string { return e.Place + ": " + e.Err.Error() }
+func (e *DamagedError) Unwrap() error { return e.Err }
 
 // OtherVersionError says that a file is of a version of Sluice that measured other
 // constants.
@@ -25,15 +31,15 @@ type OtherVersionError struct {
 }
 
 func (e *OtherVersionError) Error() string {
-	return fmt.Sprintf("%s: its schema is %q, this version reads %s%s", e.File, e.Schema, Schema, wayOut)
+	return fmt.Sprintf("%s: its schema is %q, this version reads %s", e.File, e.Schema, Schema)
 }
 
 // Parse reads a calibration. Each constant has to be there, once, within the bounds
 // of nftables.Constants, and nothing else among them. One of another version is an
-// *OtherVersionError.
+// *OtherVersionError, any other error a *DamagedError.
 func Parse(file string, data []byte) (*Calibration, error) {
 	fail := func(at int64, format string, args ...any) error {
-		return fmt.Errorf("%s:%s: %w%s", file, place(data, at), fmt.Errorf(format, args...), wayOut)
+		return &DamagedError{file + ":" + place(data, at), fmt.Errorf(format, args...)}
 	}
 	if len(data) > mostBytes {
 		return nil, fail(0, "more than %d bytes: no calibration", mostBytes)

@@ -107,7 +107,8 @@ func TestParseRefuses(t *testing.T) {
 		{"too long", whole + strings.Repeat(" ", mostBytes), "c.json:1:1: more than 1048576 bytes: no calibration"},
 	} {
 		got, err := Parse("c.json", []byte(c.text))
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasSuffix(err.Error(), wayOut) {
+		var damaged *DamagedError
+		if !errors.As(err, &damaged) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %+v, %v\nwant %s", c.name, got, err, c.want)
 		}
 	}
@@ -168,7 +169,7 @@ func TestUnfit(t *testing.T) {
 }
 
 // FuzzParse: whatever lies there, it is read as it would be written, or refused with
-// its place and the way out.
+// its place.
 func FuzzParse(f *testing.F) {
 	whole := encoded(f)
 	f.Add([]byte(whole))
@@ -178,8 +179,8 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := Parse("c.json", data)
 		if err != nil {
-			if !strings.HasPrefix(err.Error(), "c.json:") || !strings.HasSuffix(err.Error(), wayOut) {
-				t.Fatalf("no place or no way out: %v", err)
+			if !strings.HasPrefix(err.Error(), "c.json:") {
+				t.Fatalf("no place: %v", err)
 			}
 			return
 		}
