@@ -88,7 +88,7 @@ type (
 		// set's. Of an IPv6 address alone it is the first 64 bits.
 		Fields []Field
 	}
-	// SetMark writes Value under Mask to the packet's mark.
+	// SetMark writes Value under Mask to the packet's mark; a Mask of 0 is all of it.
 	SetMark struct{ Value, Mask uint32 }
 	// DNAT rewrites the destination; a zero port keeps the packet's own.
 	DNAT struct {

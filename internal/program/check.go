@@ -138,34 +138,32 @@ func (c *checker) action(where string, a Action) {
 			c.fail("%s: no counter %s", where, name)
 		}
 	}
-	switch a := a.(type) {
-	case VerdictMap:
-		c.verdictMap(where, a)
-	case Limit:
-		if a.Rate.Packets == 0 || a.Rate.Per == 0 || a.Rate.Burst == 0 {
-			c.fail("%s: limit %s is zero", where, a.Name)
+	if e.Map != "" {
+		c.verdictMap(where, e)
+	}
+	if e.Flowtable != "" && !c.flowtables[e.Flowtable] {
+		c.fail("%s: no flowtable %s", where, e.Flowtable)
+	}
+	if len(e.Fills) == 1 && !e.Bounds {
+		if s := c.sets[e.Fills[0]]; s != nil && len(e.Reads) != len(s.Key) {
+			c.fail("%s: set %s has %d keys and is given %d", where, s.ID, len(s.Key), len(e.Reads))
 		}
-	case SetAdd:
-		if s := c.sets[a.Set]; s != nil && len(a.Fields) > 0 && len(a.Fields) != len(s.Key) {
-			c.fail("%s: set %s has %d keys and is given %d", where, a.Set, len(s.Key), len(a.Fields))
-		}
-	case Offload:
-		if !c.flowtables[a.Flowtable] {
-			c.fail("%s: no flowtable %s", where, a.Flowtable)
-		}
+	}
+	if l, is := a.(Limit); is && (l.Rate.Packets == 0 || l.Rate.Per == 0 || l.Rate.Burst == 0) {
+		c.fail("%s: limit %s is zero", where, l.Name)
 	}
 }
 
 // verdictMap holds an action to the map that it asks.
-func (c *checker) verdictMap(where string, a VerdictMap) {
-	set := c.sets[a.Set]
+func (c *checker) verdictMap(where string, e Effect) {
+	set := c.sets[e.Map]
 	switch {
 	case set == nil:
-		c.fail("%s: no set %s", where, a.Set)
+		c.fail("%s: no set %s", where, e.Map)
 	case !set.Verdicts:
-		c.fail("%s: set %s is no verdict map", where, a.Set)
-	case len(a.Key) != len(set.Key):
-		c.fail("%s: set %s has %d keys and is asked for %d", where, a.Set, len(set.Key), len(a.Key))
+		c.fail("%s: set %s is no verdict map", where, e.Map)
+	case len(e.Reads) != len(set.Key):
+		c.fail("%s: set %s has %d keys and is asked for %d", where, e.Map, len(set.Key), len(e.Reads))
 	}
 }
 

@@ -12,12 +12,13 @@ func EffectOf(a Action) Effect {
 
 // Effect describes an action, for whoever asks the same of every kind.
 type Effect struct {
-	Ends    bool // nothing of the rule comes after it
-	Verdict bool // it says where the packet goes on, and may be the verdict of an element
-	Returns bool // the packet goes back to where its chain was entered
-	Gates   bool // it lets through some of the packets that match, and the others go on behind the rule
-	Bounds  bool // it bounds something for all packets together, so that there may be only one of it
-	Tracks  bool // the kernel tracks connections for it
+	Ends     bool    // nothing of the rule comes after it
+	Decides  Verdict // the verdict that it is; "": none
+	Verdict  bool    // it says where the packet goes on, and may be the verdict of an element
+	Gates    bool    // it lets through some of the packets that match, and the others go on behind the rule
+	Bounds   bool    // it bounds something for all packets together, so that there may be only one of it
+	Tracks   bool    // the kernel tracks connections for it
+	Untracks bool    // it keeps packets out of connection tracking
 	// Plain says that it decides, counts or keeps out of tracking: what it does to a
 	// packet depends on no other one.
 	Plain bool
@@ -30,11 +31,14 @@ type Effect struct {
 	Writes []Field // of the packet, for rules that follow; Opaque: what no field names
 	Asks   []string
 	Fills  []string // sets that it changes, by id: where one is full, the rule ends; Asks: those that it only looks up
+	Bans   string   // the one of Fills that a source comes into that is over the limit, unless it is in Asks; the packet goes on in Goes, else is dropped
+	Labels string   // the name of Status that it turns on
 
 	Counts     string // the counter of every packet that comes to it
 	CountsFull string // the counter of those whose source finds a table full
 	Flowtable  string
 
+	Marks    SetMark // the bits that it writes to the mark; no Mask: none
 	Rewrites Rewriting
 }
 
@@ -67,7 +71,7 @@ func (r Rewriting) Family() int {
 var trackingFields = []Field{State, Direction, Status, OriginalSource, OriginalDestination, OriginalPort}
 
 func (v Verdict) effect() Effect {
-	return Effect{Ends: true, Verdict: true, Returns: v == Return, Plain: true}
+	return Effect{Ends: true, Decides: v, Verdict: true, Plain: true}
 }
 
 func (a Jump) effect() Effect { return Effect{Verdict: true, Calls: a.Chain} }
@@ -76,7 +80,7 @@ func (a Goto) effect() Effect { return Effect{Ends: true, Verdict: true, Goes: a
 
 func (a VerdictMap) effect() Effect { return Effect{Map: a.Set, Reads: a.Key} }
 
-func (NoTrack) effect() Effect { return Effect{Plain: true, Writes: trackingFields} }
+func (NoTrack) effect() Effect { return Effect{Untracks: true, Plain: true, Writes: trackingFields} }
 
 func (a Count) effect() Effect { return Effect{Plain: true, Counts: a.Counter} }
 
@@ -87,7 +91,7 @@ func (a Limit) effect() Effect {
 	if a.Asks {
 		e.Asks = ids(a.Table, a.NeverBan)
 	} else {
-		e.Fills = ids(a.Table, a.Ban)
+		e.Fills, e.Bans = ids(a.Table, a.Ban), a.Ban
 	}
 	return e
 }
@@ -108,9 +112,15 @@ func (a SetAdd) effect() Effect {
 	return e
 }
 
-func (SetLabel) effect() Effect { return Effect{Writes: []Field{Status}} }
+func (a SetLabel) effect() Effect { return Effect{Writes: []Field{Status}, Labels: Label(a.Bit)} }
 
-func (SetMark) effect() Effect { return Effect{Writes: []Field{Mark}} }
+func (a SetMark) effect() Effect {
+	if a.Mask == 0 {
+		a.Mask = ^uint32(0)
+	}
+	a.Value &= a.Mask
+	return Effect{Writes: []Field{Mark}, Marks: a}
+}
 
 func (a DNAT) effect() Effect {
 	return translation(Rewriting{Field: Destination, To: a.To, Port: a.Port})

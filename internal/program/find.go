@@ -41,8 +41,8 @@ func (p *Program) Labels() map[uint8]bool {
 					continue
 				}
 				for _, a := range chain.Rules[i].Actions {
-					if s, is := a.(SetLabel); is {
-						out[s.Bit] = true
+					if bit, is := LabelBit(EffectOf(a).Labels); is {
+						out[bit] = true
 					}
 					for _, next := range p.Leads(a) {
 						follow(next)
@@ -65,6 +65,11 @@ func (r *Rule) Unlabelled(on map[uint8]bool) bool {
 			return !is || on[bit]
 		})
 	})
+}
+
+// Untracks says that a rule keeps packets out of connection tracking.
+func (r *Rule) Untracks() bool {
+	return slices.ContainsFunc(r.Actions, func(a Action) bool { return EffectOf(a).Untracks })
 }
 
 // Base gives the base chain of a hook and phase, or nil.

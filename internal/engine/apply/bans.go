@@ -152,7 +152,7 @@ func limitsThatBan(p *program.Program) int {
 	for _, chain := range p.Chains {
 		for _, r := range chain.Rules {
 			for _, a := range r.Actions {
-				if limit, is := a.(program.Limit); is && limit.Ban != "" {
+				if program.EffectOf(a).Bans != "" {
 					rules[r.Origin] = true
 				}
 			}

@@ -56,7 +56,7 @@ func bypasses(p *program.Program) bool {
 				return (m.Field == program.InInterface || m.Field == program.OutInterface) && slices.Contains(m.Names, "lo") ||
 					m.Field == program.Source && len(m.Addresses) == 1 && m.Addresses[0].From.IsLoopback()
 			})
-			if !onLoopback && slices.Contains(r.Actions, program.Action(program.NoTrack{})) {
+			if !onLoopback && r.Untracks() {
 				return true
 			}
 		}

@@ -42,26 +42,28 @@ func Checked(p *program.Program) error {
 }
 
 func checkedAction(p *program.Program, a program.Action) error {
-	no := fmt.Errorf("%s is more than counting", program.ActionText(a))
-	switch a := a.(type) {
-	case program.Count, program.SetAdd, program.Jump, program.Goto:
-		return nil
-	case program.Verdict:
-		if a == program.Accept || a == program.Return {
-			return nil
-		}
-	case program.Limit:
-		if a.Ban == "" || a.Over != "" {
-			return nil
-		}
-	case program.VerdictMap:
-		set := p.Set(a.Set)
-		for _, e := range set.Elements {
-			if err := checkedAction(p, e.Verdict); err != nil {
+	e := program.EffectOf(a)
+	if !onlyCounts(e) {
+		return fmt.Errorf("%s is more than counting", program.ActionText(a))
+	}
+	if e.Map != "" {
+		for _, element := range p.Set(e.Map).Elements {
+			if err := checkedAction(p, element.Verdict); err != nil {
 				return err
 			}
 		}
-		return nil
 	}
-	return no
+	return nil
+}
+
+// onlyCounts says that an action counts a packet, notes its source or leads it on, and
+// does nothing else. What does nothing that is known here is something else.
+func onlyCounts(e program.Effect) bool {
+	switch {
+	case len(e.Writes) > 0 || e.Rewrites.Field != "" || e.Tracks || e.Bounds && !e.Gates || e.Bans != "" && e.Goes == "":
+		return false
+	case e.Decides != "":
+		return e.Decides == program.Accept || e.Decides == program.Return
+	}
+	return e.Gates || e.Counts != "" || len(e.Fills) > 0 || e.Calls != "" || e.Goes != "" || e.Map != ""
 }

@@ -249,7 +249,7 @@ func (c *counting) notes() {
 		for _, r := range c.to.Chains[i].Rules {
 			c.legend.Tracks = c.legend.Tracks || slices.ContainsFunc(r.Match, aboutTracking)
 			for _, a := range r.Actions {
-				if l, is := a.(program.Limit); is && l.Ban != "" {
+				if program.EffectOf(a).Bans != "" {
 					say("what a limit would ban is counted as dropped while the ban would hold; since nothing is dropped, it may try less or more than it would have")
 				}
 			}

@@ -48,8 +48,8 @@ func (j *judging) untracked() []program.Rule {
 		for _, a := range r.Actions {
 			e := program.EffectOf(a)
 			rewrites := e.Rewrites.Field != "" && !e.Ends
-			tracks, maps = tracks && a != program.Action(program.NoTrack{}), maps || rewrites
-			if !rewrites && !(e.Plain && (!e.Ends || a == program.Action(program.Accept))) {
+			tracks, maps = tracks && !e.Untracks, maps || rewrites
+			if !rewrites && !(e.Plain && (!e.Ends || e.Decides == program.Accept)) {
 				j.fail("chain %s decides more than what is tracked", raw.Name)
 			}
 		}
@@ -290,14 +290,14 @@ func (j *judging) limit(r *program.Rule, l program.Limit) program.Action {
 // that packets of connections with the label go to.
 func (j *judging) opens(r *program.Rule) program.Limit {
 	for _, a := range r.Actions {
-		set, labels := a.(program.SetLabel)
-		if !labels {
+		label := program.EffectOf(a).Labels
+		if label == "" {
 			continue
 		}
 		for i := range j.from.Chains {
 			for _, there := range j.from.Chains[i].Rules {
 				if !slices.ContainsFunc(there.Match, func(c program.Condition) bool {
-					return c.Field == program.Status && slices.Equal(c.Names, []string{program.Label(set.Bit)})
+					return c.Field == program.Status && slices.Equal(c.Names, []string{label})
 				}) {
 					continue
 				}

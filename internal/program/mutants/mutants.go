@@ -49,8 +49,7 @@ func verdict(r *program.Rule) program.Verdict {
 	if len(r.Actions) == 0 {
 		return ""
 	}
-	v, _ := r.Actions[len(r.Actions)-1].(program.Verdict)
-	return v
+	return program.EffectOf(r.Actions[len(r.Actions)-1]).Decides
 }
 
 // gated says that a limit may keep the rule from deciding.

@@ -392,5 +392,5 @@ func (f *facts) comesBack(r *program.Rule) bool {
 }
 
 func (f *facts) goesBack(e program.Effect) bool {
-	return e.Returns || e.Goes != "" && f.chainEffect(e.Goes).comes
+	return e.Decides == program.Return || e.Goes != "" && f.chainEffect(e.Goes).comes
 }

@@ -161,7 +161,7 @@ func (f *facts) together(rules []program.Rule, members, with []int) []int {
 // leaves says whether a rule leaves its chain for the one that led there, which
 // from a chain further in is another place.
 func (f *facts) leaves(r *program.Rule) bool {
-	leaves := func(e program.Effect) bool { return e.Returns || e.Ends && e.Goes != "" }
+	leaves := func(e program.Effect) bool { return e.Decides == program.Return || e.Ends && e.Goes != "" }
 	return slices.ContainsFunc(r.Actions, func(a program.Action) bool {
 		e := program.EffectOf(a)
 		if e.Map == "" {

@@ -186,17 +186,12 @@ func asksProtocol(r *program.Rule, protocol uint64) bool {
 func bypasses(p *program.Program) bool {
 	for i := range p.Chains {
 		for _, r := range p.Chains[i].Rules {
-			if r.Stage == program.StageTrack && untracks(&r) {
+			if r.Stage == program.StageTrack && r.Untracks() {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// untracks says that a rule keeps packets out of tracking.
-func untracks(r *program.Rule) bool {
-	return slices.Contains(r.Actions, program.Action(program.NoTrack{}))
 }
 
 // within gives a rule for packets of which another one has been asked: what that
@@ -228,7 +223,7 @@ func acceptAtOnce(p *program.Program, chain *program.Chain) int {
 // untracksAlone says that a rule keeps packets out of tracking, counts them
 // perhaps, and lets them go on.
 func untracksAlone(r *program.Rule) bool {
-	return untracks(r) && !slices.ContainsFunc(r.Actions, func(a program.Action) bool {
+	return r.Untracks() && !slices.ContainsFunc(r.Actions, func(a program.Action) bool {
 		e := program.EffectOf(a)
 		return !e.Plain || e.Ends
 	})
@@ -238,7 +233,8 @@ func untracksAlone(r *program.Rule) bool {
 // tracking already.
 func onlyUntracks(p *program.Program, r *program.Rule) bool {
 	return !countsElements(p, r) && !slices.ContainsFunc(r.Actions, func(a program.Action) bool {
-		return a != program.Action(program.NoTrack{}) && a != program.Action(program.Accept)
+		e := program.EffectOf(a)
+		return !e.Untracks && e.Decides != program.Accept
 	})
 }
 

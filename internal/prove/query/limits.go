@@ -28,27 +28,36 @@ func gatesOf(p *program.Program) []gate {
 	return out
 }
 
-// named gives a limit another name, and the table that goes with it.
-func named(a program.Action, name, table string) program.Action {
-	switch a := a.(type) {
-	case program.Limit:
-		a.Name, a.Table = name, table
-		return a
-	case program.ConnectionLimit:
-		a.Name, a.Table = name, table
-		return a
-	}
-	return a
+// bounds is what a limit lets through: packets at a rate, or a number of connections.
+type bounds struct {
+	name, table string
+	per         program.SourceKey
+	rate        program.Rate // of a number of connections: zero
+	connections uint32
+	ban         uint64 // milliseconds for which it bans a source; 0: it bans none
+
+	named func(name, table string) program.Action // the same under another name
 }
 
-func nameOf(a program.Action) (name, table string) {
+func boundsOf(a program.Action) bounds {
 	switch a := a.(type) {
 	case program.Limit:
-		return a.Name, a.Table
+		out := bounds{name: a.Name, table: a.Table, per: a.Per, rate: a.Rate}
+		if a.Ban != "" {
+			out.ban = a.BanTimeout
+		}
+		out.named = func(name, table string) program.Action {
+			a.Name, a.Table = name, table
+			return a
+		}
+		return out
 	case program.ConnectionLimit:
-		return a.Name, a.Table
+		return bounds{name: a.Name, table: a.Table, per: a.Per, connections: a.Max, named: func(name, table string) program.Action {
+			a.Name, a.Table = name, table
+			return a
+		}}
 	}
-	return "", ""
+	return bounds{}
 }
 
 // alignLimits gives the limits of a new program the names of those of the old one
@@ -70,11 +79,11 @@ func alignLimits(old, next *program.Program) *program.Program {
 	list := func(p *program.Program) []limit {
 		var out []limit
 		for _, g := range gatesOf(p) {
-			name, table := nameOf(*g.action)
-			at := slices.IndexFunc(out, func(l limit) bool { return l.name == name })
+			b := boundsOf(*g.action)
+			at := slices.IndexFunc(out, func(l limit) bool { return l.name == b.name })
 			if at < 0 {
 				at = len(out)
-				out = append(out, limit{name: name, table: table, bound: program.ActionText(named(*g.action, "", ""))})
+				out = append(out, limit{name: b.name, table: b.table, bound: program.ActionText(b.named("", ""))})
 			}
 			for _, c := range g.rule.Match {
 				out[at].asks += c.String() + ", "
@@ -103,11 +112,11 @@ func alignLimits(old, next *program.Program) *program.Program {
 		}
 	}
 	for _, g := range gatesOf(&out) {
-		name, _ := nameOf(*g.action)
-		if h, ok := to[name]; ok {
-			*g.action = named(*g.action, h.name, h.table)
-		} else if slices.ContainsFunc(have, func(h limit) bool { return h.name == name }) {
-			*g.action = named(*g.action, name+" of the new policy", "")
+		b := boundsOf(*g.action)
+		if h, ok := to[b.name]; ok {
+			*g.action = b.named(h.name, h.table)
+		} else if slices.ContainsFunc(have, func(h limit) bool { return h.name == b.name }) {
+			*g.action = b.named(b.name+" of the new policy", "")
 		}
 	}
 	return &out
@@ -123,37 +132,26 @@ func asTight(old, next []string, params map[string]program.Action) bool {
 }
 
 func noLooser(old, next program.Action) bool {
-	switch o := old.(type) {
-	case program.Limit:
-		n, is := next.(program.Limit)
-		return is && o.Per == n.Per && n.Rate.Packets*o.Rate.Per <= o.Rate.Packets*n.Rate.Per && n.Rate.Burst <= o.Rate.Burst
-	case program.ConnectionLimit:
-		n, is := next.(program.ConnectionLimit)
-		return is && o.Per == n.Per && n.Max <= o.Max
-	}
-	return false
+	o, n := boundsOf(old), boundsOf(next)
+	return o.named != nil && n.named != nil && o.per == n.per && (o.rate == program.Rate{}) == (n.rate == program.Rate{}) &&
+		n.rate.Packets*o.rate.Per <= o.rate.Packets*n.rate.Per && n.rate.Burst <= o.rate.Burst && n.connections <= o.connections
 }
 
 // bound says how much a limit lets through.
 func bound(a program.Action) string {
-	text := ""
-	switch a := a.(type) {
-	case program.Limit:
-		text = fmt.Sprintf("%d/%s", a.Rate.Packets, milliseconds(a.Rate.Per))
-		if a.Per != program.Together {
-			text += " per source"
-		}
-		if a.Rate.Burst != a.Rate.Packets {
-			text += fmt.Sprintf(" burst %d", a.Rate.Burst)
-		}
-		if a.Ban != "" {
-			text += " then ban " + span(a.BanTimeout)
-		}
-	case program.ConnectionLimit:
-		text = fmt.Sprintf("%d connections", a.Max)
-		if a.Per != program.Together {
-			text += " per source"
-		}
+	b := boundsOf(a)
+	text := fmt.Sprintf("%d connections", b.connections)
+	if b.rate != (program.Rate{}) {
+		text = fmt.Sprintf("%d/%s", b.rate.Packets, milliseconds(b.rate.Per))
+	}
+	if b.per != program.Together {
+		text += " per source"
+	}
+	if b.rate.Burst != b.rate.Packets {
+		text += fmt.Sprintf(" burst %d", b.rate.Burst)
+	}
+	if b.ban != 0 {
+		text += " then ban " + span(b.ban)
 	}
 	return text
 }

@@ -29,35 +29,29 @@ func (x *execution) actions(r *program.Rule, b branch, depth int) (through, retu
 // action runs one. It gives what goes on to the next action, what a gate sends on
 // to the next rule, and what returned.
 func (x *execution) action(r *program.Rule, a program.Action, b branch, depth int) (on, closed, returned []branch) {
-	switch a := a.(type) {
-	case program.Verdict:
-		if a == program.Return {
-			return nil, nil, []branch{b}
-		}
-		x.decide(r, a, b)
-		return nil, nil, nil
-	case program.Jump:
-		return x.enter(a.Chain, b, depth), nil, nil
-	case program.Goto:
-		return nil, nil, x.enter(a.Chain, b, depth)
-	case program.VerdictMap:
-		return x.verdictMap(r, a, b, depth)
-	case program.NoTrack:
-		return x.noTrack(b), nil, nil
-	case program.SetMark:
-		return []branch{x.changed(b, func(c *change) { c.mark = append(c.mark, a) })}, nil, nil
-	case program.Limit:
-		open, shut := x.gate(a, b)
-		if a.Ban != "" {
-			shut, returned = x.ban(r, a, shut, depth)
-		}
-		return open, shut, returned
-	}
 	does := program.EffectOf(a)
 	switch {
+	case does.Decides == program.Return:
+		return nil, nil, []branch{b}
+	case does.Decides != "":
+		x.decide(r, does.Decides, b)
+		return nil, nil, nil
+	case does.Calls != "":
+		return x.enter(does.Calls, b, depth), nil, nil
 	case does.Gates:
 		open, shut := x.gate(a, b)
-		return open, shut, nil
+		if l, is := a.(program.Limit); is && l.Ban != "" {
+			shut, returned = x.ban(r, l, shut, depth)
+		}
+		return open, shut, returned
+	case does.Goes != "":
+		return nil, nil, x.enter(does.Goes, b, depth)
+	case does.Map != "":
+		return x.verdictMap(r, does, b, depth)
+	case does.Untracks:
+		return x.noTrack(b), nil, nil
+	case does.Marks.Mask != 0:
+		return []branch{x.changed(b, func(c *change) { c.mark = append(c.mark, does.Marks) })}, nil, nil
 	case does.Rewrites.Field == "":
 		return []branch{x.effectsOf(a, b)}, nil, nil
 	case !does.Ends:
@@ -157,14 +151,14 @@ func (x *execution) ban(r *program.Rule, a program.Limit, shut []branch, depth i
 }
 
 // verdictMap parts packets by the element that their key is.
-func (x *execution) verdictMap(r *program.Rule, a program.VerdictMap, b branch, depth int) (on, closed, returned []branch) {
-	set := x.program.Set(a.Set)
+func (x *execution) verdictMap(r *program.Rule, does program.Effect, b branch, depth int) (on, closed, returned []branch) {
+	set := x.program.Set(does.Map)
 	if set == nil {
 		return []branch{b}, nil, nil
 	}
 	u, v := x.u, x.view(b.flow.change)
 	present := bdd.Every
-	for _, f := range a.Key {
+	for _, f := range does.Reads {
 		present = u.And(present, v.present(f))
 		if v.nameless(f) {
 			present = bdd.None
@@ -179,7 +173,7 @@ func (x *execution) verdictMap(r *program.Rule, a program.VerdictMap, b branch, 
 		}
 		return [2]any{program.ActionText(e.Verdict), e.Counter}
 	}) {
-		part := u.And(met, v.elements(set, a.Key, which)) // elements are disjoint
+		part := u.And(met, v.elements(set, does.Reads, which)) // elements are disjoint
 		if part == bdd.None {
 			continue
 		}

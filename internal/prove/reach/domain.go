@@ -282,7 +282,7 @@ func (u *Universe) settled(way Way) Region {
 func untracksLoopback(p *program.Program) bool {
 	c := p.Base(program.Output, program.Raw)
 	return c != nil && slices.ContainsFunc(c.Rules, func(r program.Rule) bool {
-		return slices.Contains(r.Actions, program.Action(program.NoTrack{})) &&
+		return r.Untracks() &&
 			slices.ContainsFunc(r.Match, func(c program.Condition) bool {
 				return c.Field == program.OutInterface && slices.Contains(c.Names, "lo") && !c.Not
 			})

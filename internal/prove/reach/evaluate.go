@@ -352,48 +352,44 @@ func (e *evaluation) actions(r *program.Rule) (o outcome, ended bool) {
 		if e.meter != nil {
 			e.meter.Done(action)
 		}
-		if m, is := action.(program.VerdictMap); is {
-			if action = e.verdictOf(m, r); action == nil {
+		does := program.EffectOf(action)
+		if does.Map != "" {
+			if action = e.verdictOf(does, r); action == nil {
 				continue
 			}
+			does = program.EffectOf(action)
 		}
-		does := program.EffectOf(action)
-		switch a := action.(type) {
-		case program.Verdict:
-			if a == program.Return {
-				return outcome{}, true
-			}
-			return outcome{a, e.decider(r)}, true
-		case program.Jump:
-			if c := e.program.Chain(a.Chain); c != nil {
+		switch {
+		case does.Decides == program.Return:
+			return outcome{}, true
+		case does.Decides != "":
+			return outcome{does.Decides, e.decider(r)}, true
+		case does.Calls != "":
+			if c := e.program.Chain(does.Calls); c != nil {
 				if o := e.chain(c); o.verdict != "" {
 					return o, true
 				}
 			}
-		case program.Goto:
-			if c := e.program.Chain(a.Chain); c != nil {
+		case does.Gates || does.Bounds || does.Counts != "" || len(does.Fills) > 0:
+			e.done = append(e.done, effectTexts(action)...)
+			switch {
+			case does.Gates && does.Bounds && !does.Tracks:
+				e.assume("the rate of " + place(r) + " is not used up")
+			case does.Gates:
+				e.assume("the connections of " + place(r) + " are not used up")
+			}
+		case does.Goes != "":
+			if c := e.program.Chain(does.Goes); c != nil {
 				return e.chain(c), true
 			}
 			return outcome{}, true
-		case program.NoTrack:
+		case does.Untracks:
 			if e.packet.State == "" {
 				e.packet.State = packet.Untracked
 			}
-		case program.SetMark:
-			mask := maskOf(uint64(a.Mask))
-			e.packet.Mark = e.packet.Mark&^mask | a.Value&mask
-		case program.Limit:
-			e.done = append(e.done, effectTexts(a)...)
-			e.assume("the rate of " + place(r) + " is not used up")
-		case program.Count, program.Log, program.ConnectionLimit, program.SetAdd:
-			e.done = append(e.done, effectTexts(a)...)
-			if does.Gates {
-				e.assume("the connections of " + place(r) + " are not used up")
-			}
-		default:
-			if does.Rewrites.Field == "" {
-				continue
-			}
+		case does.Marks.Mask != 0:
+			e.packet.Mark = e.packet.Mark&^does.Marks.Mask | does.Marks.Value
+		case does.Rewrites.Field != "":
 			if does.Ends && e.pastTranslation(does.Rewrites) {
 				return outcome{}, false
 			}
@@ -407,9 +403,9 @@ func (e *evaluation) actions(r *program.Rule) (o outcome, ended bool) {
 
 // verdictOf asks a verdict map; nil where the packet has no element in it.
 // Where that cannot be told, each element that it may be is asked about in turn.
-func (e *evaluation) verdictOf(m program.VerdictMap, r *program.Rule) program.Action {
-	set := e.program.Set(m.Set)
-	key, ok := e.key(m.Key)
+func (e *evaluation) verdictOf(does program.Effect, r *program.Rule) program.Action {
+	set := e.program.Set(does.Map)
+	key, ok := e.key(does.Reads)
 	if set == nil || !ok {
 		return nil
 	}
@@ -420,7 +416,7 @@ func (e *evaluation) verdictOf(m program.VerdictMap, r *program.Rule) program.Ac
 		return nil
 	}
 	for i := range set.Elements {
-		if fits(&set.Elements[i], key) == packet.Unknown && e.guess(fmt.Sprintf("%s: it is %s in %s", place(r), set.Elements[i], m.Set)) {
+		if fits(&set.Elements[i], key) == packet.Unknown && e.guess(fmt.Sprintf("%s: it is %s in %s", place(r), set.Elements[i], does.Map)) {
 			e.count(&set.Elements[i])
 			return set.Elements[i].Verdict
 		}

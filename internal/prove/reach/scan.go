@@ -22,8 +22,10 @@ func (u *Universe) scanRule(p *program.Program, r *program.Rule) {
 		if e.Gates {
 			u.dimension(gateField(a))
 		}
-		if l, is := a.(program.Limit); is && l.NeverBan != "" {
-			u.scanSet(p.Set(l.NeverBan), []program.Field{program.Source})
+		if e.Bans != "" {
+			for _, never := range e.Asks {
+				u.scanSet(p.Set(never), []program.Field{program.Source})
+			}
 		}
 		if m := (mapping{e.Rewrites.From, e.Rewrites.As}); m.from.IsValid() && !slices.Contains(u.maps, m) {
 			u.maps = append(u.maps, m)

@@ -83,8 +83,8 @@ func (u *Universe) scanMarks(programs []*program.Program) {
 	for _, p := range programs {
 		eachRule(p, nil, func(r *program.Rule) {
 			for _, a := range r.Actions {
-				if m, is := a.(program.SetMark); is {
-					written = append(written, maskOf(uint64(m.Mask)))
+				if m := program.EffectOf(a).Marks; m.Mask != 0 {
+					written = append(written, m.Mask)
 				}
 			}
 			for i := range r.Match {

@@ -316,7 +316,7 @@ func (v *view) kindBehind(names []string) Region {
 func (v *view) marked(of values) (met Region, known bool) {
 	var written, value uint32
 	for _, m := range v.change.mark {
-		under := maskOf(uint64(m.Mask))
+		under := m.Mask
 		written |= under
 		value = value&^under | m.Value&under
 	}
