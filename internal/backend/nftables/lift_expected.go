@@ -160,11 +160,7 @@ func (m *meaning) action(a program.Action, label string) program.Action {
 		a.Set, a.Timeout = m.id(a.Set), wholeSeconds(a.Timeout)
 		return a
 	case program.SetMark:
-		if a.Mask == 0 {
-			a.Mask = ^uint32(0)
-		}
-		a.Value &= a.Mask
-		return a
+		return program.EffectOf(a).Marks
 	case program.VerdictMap:
 		a.Set = m.id(a.Set)
 		return a

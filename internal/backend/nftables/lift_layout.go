@@ -185,9 +185,9 @@ func (w *ruleLifter) layout(s Statement) ([]program.Rule, error) {
 		where := k.leaves[action].Set()
 		rule.match = append(slices.Clone(w.match), program.Condition{Field: k.field, Set: w.keep(w.chain, w.number, where)})
 		rule.actions = []program.Action{action}
-		switch a := action.(type) {
-		case program.Jump:
-			if g := w.gate(a.Chain); g != nil && w.fits(g) {
+		switch e := program.EffectOf(action); {
+		case e.Calls != "":
+			if g := w.gate(e.Calls); g != nil && w.fits(g) {
 				rule.actions = nil
 				more, err := rule.throughGate(g)
 				if err != nil {
@@ -196,9 +196,9 @@ func (w *ruleLifter) layout(s Statement) ([]program.Rule, error) {
 				out = append(out, more...)
 				continue
 			}
-			rule.actions = []program.Action{program.Jump{Chain: w.lead(a.Chain)}}
-		case program.Goto:
-			rule.actions = []program.Action{program.Goto{Chain: w.lead(a.Chain)}}
+			rule.actions = []program.Action{program.Jump{Chain: w.lead(e.Calls)}}
+		case e.Goes != "":
+			rule.actions = []program.Action{program.Goto{Chain: w.lead(e.Goes)}}
 		}
 		out = append(out, rule.made())
 	}
@@ -260,8 +260,8 @@ func (k *walker) rootVerdict(v Statement, in addrset.Set) error {
 	}
 	k.field = inner.field
 	for a, b := range inner.leaves {
-		if to, is := a.(program.Goto); is && v.Kind == Jump {
-			a = program.Jump(to)
+		if to := program.EffectOf(a).Goes; to != "" && v.Kind == Jump {
+			a = program.Jump{Chain: to}
 		}
 		k.leaf(a, b.Set())
 	}

@@ -164,29 +164,23 @@ func (w *ruleLifter) holds(conditions []program.Condition) bool {
 func (w *ruleLifter) known() []program.Condition {
 	all := slices.Concat(w.above, w.match)
 	for _, a := range w.actions {
-		all = slices.DeleteFunc(all, func(c program.Condition) bool { return w.changes(a, &c) })
+		all = slices.DeleteFunc(all, func(c program.Condition) bool { return changes(a, &c) })
 	}
 	return all
 }
 
 // changes says whether an action may change what a condition asks. Family and
 // protocol of a packet never change.
-func (w *ruleLifter) changes(a program.Action, c *program.Condition) bool {
-	switch a.(type) {
-	case program.Count, program.Log, program.Limit, program.ConnectionLimit, program.ClampMSS, program.Offload:
+func changes(a program.Action, c *program.Condition) bool {
+	e := program.EffectOf(a)
+	written := func(f program.Field) bool { return slices.Contains(e.Writes, f) }
+	switch {
+	case c.Field == program.Family || c.Field == program.Protocol:
 		return false
-	case program.NoTrack:
-		switch c.Field {
-		case program.Family, program.Protocol, program.Source, program.Destination, program.Port, program.SourcePort, program.InInterface, program.OutInterface:
-			return false
-		}
+	case e.Calls != "" || e.Map != "" || slices.Contains(e.Fills, c.Set):
 		return true
-	case program.MapDestination:
-		return c.Field != program.Family && c.Field != program.Protocol && (c.Field != program.Source || len(c.SetKey) > 0)
-	case program.MapSource:
-		return c.Field != program.Family && c.Field != program.Protocol && (c.Field != program.Destination || len(c.SetKey) > 0)
 	}
-	return c.Field != program.Family && c.Field != program.Protocol
+	return written(c.Field) || slices.ContainsFunc(c.SetKey, written)
 }
 
 // split puts the rest of a rule into a chain of its own, since an action has been

@@ -12,43 +12,35 @@ import (
 	"sluice/internal/program"
 )
 
+// piece is what one action becomes: statements of the rule that it is in, unless one
+// of the others is set.
+type piece struct {
+	statements []Statement
+	log        []Statement                      // a log, with a rate that gates nothing
+	gate       func(then block) (string, error) // makes the chain that leads to what follows
+}
+
 // block lowers actions in order.
 func (a *actor) block(actions []program.Action) (block, error) {
 	var head []Statement
 	for i, action := range actions {
-		rest := actions[i+1:]
-		switch action := action.(type) {
-		case program.Log:
-			return a.log(head, action, actions[:i], rest)
-		case program.Limit:
-			if action.Per != program.Together {
-				return a.withGate(head, rest, func(then block) (string, error) { return a.limitPerSource(action, then) })
-			}
-			head = append(head, a.sharedLimit(action.Name, action.Rate))
-		case program.ConnectionLimit:
-			if action.Per != program.Together {
-				return a.withGate(head, rest, func(then block) (string, error) { return a.connectionsPerSource(action, then) })
-			}
-			a.once = true
-			head = append(head, Statement{Kind: ConnLimit, Number: uint64(action.Max)})
-		default:
-			statements, err := a.action(action)
-			if err != nil {
-				return nil, err
-			}
-			head = append(head, statements...)
+		out, err := a.action(action)
+		switch {
+		case err != nil:
+			return nil, err
+		case out.log != nil:
+			return a.log(head, out.log, actions[:i], actions[i+1:])
+		case out.gate != nil:
+			return a.withGate(head, actions[i+1:], out.gate)
 		}
+		head = append(head, out.statements...)
 	}
 	return block{head}, nil
 }
 
 // log puts the log before everything else where nothing before it is a gate,
 // since its own rate must gate nothing; else what follows gets a chain.
-func (a *actor) log(head []Statement, log program.Log, before, rest []program.Action) (block, error) {
-	line := []Statement{{Kind: RateLimit, Rate: a.rate(log.Rate)}, {Kind: Log, Name: a.l.prefix(log.Prefix)}}
-	if log.Rate.Packets == 0 {
-		line = line[1:]
-	}
+func (a *actor) log(head, line []Statement, before, rest []program.Action) (block, error) {
 	if !slices.ContainsFunc(head, Statement.gates) {
 		then, err := a.block(slices.Concat(before, rest))
 		if err != nil {
@@ -98,54 +90,75 @@ func (a *actor) withGate(head []Statement, rest []program.Action, chain func(the
 	return block{append(head, Statement{Kind: Jump, Name: to})}, nil
 }
 
-func (a *actor) action(action program.Action) ([]Statement, error) {
+// action is the only place that tells one kind of action from another to carry it out.
+func (a *actor) action(action program.Action) (out piece, err error) {
 	switch action := action.(type) {
 	case program.Verdict:
+		out.statements = []Statement{{Kind: Verdict, Name: string(action)}}
 		if action == program.Reject {
-			return a.reject(), nil
+			out.statements = a.reject()
 		}
-		return []Statement{{Kind: Verdict, Name: string(action)}}, nil
 	case program.Jump:
-		return []Statement{{Kind: Jump, Name: name(action.Chain)}}, nil
+		out.statements = []Statement{{Kind: Jump, Name: name(action.Chain)}}
 	case program.Goto:
-		return []Statement{{Kind: Goto, Name: name(action.Chain)}}, nil
+		out.statements = []Statement{{Kind: Goto, Name: name(action.Chain)}}
 	case program.VerdictMap:
-		return a.verdictMap(action)
+		out.statements, err = a.verdictMap(action)
 	case program.NoTrack:
-		return []Statement{{Kind: NoTrack}}, nil
+		out.statements = []Statement{{Kind: NoTrack}}
 	case program.Count:
-		return []Statement{{Kind: Count, Name: name(action.Counter)}}, nil
+		out.statements = []Statement{{Kind: Count, Name: name(action.Counter)}}
+	case program.Log:
+		out.log = []Statement{{Kind: RateLimit, Rate: a.rate(action.Rate)}, {Kind: Log, Name: a.l.prefix(action.Prefix)}}
+		if action.Rate.Packets == 0 {
+			out.log = out.log[1:]
+		}
+	case program.Limit:
+		if action.Per != program.Together {
+			out.gate = func(then block) (string, error) { return a.limitPerSource(action, then) }
+		} else {
+			out.statements = []Statement{a.sharedLimit(action.Name, action.Rate)}
+		}
+	case program.ConnectionLimit:
+		if action.Per != program.Together {
+			out.gate = func(then block) (string, error) { return a.connectionsPerSource(action, then) }
+		} else {
+			a.once = true
+			out.statements = []Statement{{Kind: ConnLimit, Number: uint64(action.Max)}}
+		}
 	case program.SetAdd:
-		return a.add(action)
+		out.statements, err = a.add(action)
 	case program.SetMark:
-		return []Statement{markStatement(action)}, nil
+		out.statements = []Statement{markStatement(action)}
 	case program.SetLabel:
-		return []Statement{{Kind: Rewrite, Field: "ct label", Name: strconv.Itoa(int(action.Bit))}}, nil
+		out.statements = []Statement{{Kind: Rewrite, Field: "ct label", Name: strconv.Itoa(int(action.Bit))}}
 	case program.DNAT:
-		return a.translate(DNAT, action.To, action.Port)
+		out.statements, err = a.translate(DNAT, action.To, action.Port)
 	case program.SNAT:
-		return a.ported(action.Ports, Statement{Kind: SNAT, Name: ipOf(familyOf(action.To.Is4())), Values: []string{action.To.String()}})
+		out.statements, err = a.ported(action.Ports, Statement{Kind: SNAT, Name: ipOf(familyOf(action.To.Is4())), Values: []string{action.To.String()}})
 	case program.DNATPrefix:
-		return prefixStatement(DNATPrefix, action.From, action.To)
+		out.statements, err = prefixStatement(DNATPrefix, action.From, action.To)
 	case program.SNATPrefix:
-		return prefixStatement(SNATPrefix, action.From, action.To)
+		out.statements, err = prefixStatement(SNATPrefix, action.From, action.To)
 	case program.Masquerade:
-		return a.ported(action.Ports, Statement{Kind: Masquerade})
+		out.statements, err = a.ported(action.Ports, Statement{Kind: Masquerade})
 	case program.Redirect:
 		if action.Port != 0 && a.protocols == nil {
-			return nil, fmt.Errorf("a redirect to a port without a protocol")
+			return out, fmt.Errorf("a redirect to a port without a protocol")
 		}
-		return []Statement{{Kind: Redirect, Number: uint64(action.Port)}}, nil
+		out.statements = []Statement{{Kind: Redirect, Number: uint64(action.Port)}}
 	case program.MapSource:
-		return mapStatement("saddr", action.From, action.To)
+		out.statements, err = mapStatement("saddr", action.From, action.To)
 	case program.MapDestination:
-		return mapStatement("daddr", action.From, action.To)
+		out.statements, err = mapStatement("daddr", action.From, action.To)
 	case program.ClampMSS:
-		return []Statement{{Kind: Rewrite, Field: "tcp option maxseg size", Values: []string{"rt mtu"}}}, nil
+		out.statements = []Statement{{Kind: Rewrite, Field: "tcp option maxseg size", Values: []string{"rt mtu"}}}
 	case program.Offload:
-		return []Statement{{Kind: Offload, Name: name(action.Flowtable)}}, nil
+		out.statements = []Statement{{Kind: Offload, Name: name(action.Flowtable)}}
+	default:
+		return out, fmt.Errorf("the action %T is not known to this backend", action)
 	}
-	return nil, fmt.Errorf("the action %T is not known to this backend", action)
+	return out, err
 }
 
 // rejectChain answers what is rejected where the protocol is not known before.

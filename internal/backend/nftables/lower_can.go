@@ -85,16 +85,14 @@ func (l *lowering) require(r *program.Rule) {
 		}
 	}
 	for _, a := range r.Actions {
-		switch a := a.(type) {
-		case program.Verdict:
-			if a == program.Reject {
-				l.lacks(backend.TCPReset, r.Origin, "reject")
-			}
-		case program.ConnectionLimit:
+		switch e := program.EffectOf(a); {
+		case e.Decides == program.Reject:
+			l.lacks(backend.TCPReset, r.Origin, "reject")
+		case e.Gates && e.Tracks:
 			l.lacks(backend.ConnectionCount, r.Origin, "a limit of connections")
-		case program.DNATPrefix, program.SNATPrefix:
+		case e.Ends && e.Rewrites.From.IsValid():
 			l.lacks(backend.NATPrefix, r.Origin, "a map of prefixes")
-		case program.ClampMSS:
+		case a == program.Action(program.ClampMSS{}):
 			l.lacks(backend.MSSClamp, r.Origin, "clamp mss")
 		}
 	}

@@ -95,17 +95,18 @@ func (l *lowering) mapElement(s *program.Set, e *program.Element) (family int, w
 // verdictWord is a verdict as an element has it. Rejecting is no verdict of the
 // kernel's, so that it is a chain.
 func (l *lowering) verdictWord(v program.Action) (string, error) {
-	switch v := v.(type) {
-	case program.Verdict:
-		if v == program.Reject {
-			l.rejects = true
-			return "goto " + rejectChain, nil
-		}
-		return string(v), nil
-	case program.Jump:
-		return "jump " + name(v.Chain), nil
-	case program.Goto:
-		return "goto " + name(v.Chain), nil
+	e := program.EffectOf(v)
+	switch {
+	case !e.Verdict:
+	case e.Decides == program.Reject:
+		l.rejects = true
+		return "goto " + rejectChain, nil
+	case e.Decides != "":
+		return string(e.Decides), nil
+	case e.Calls != "":
+		return "jump " + name(e.Calls), nil
+	case e.Goes != "":
+		return "goto " + name(e.Goes), nil
 	}
 	return "", fmt.Errorf("%s is no verdict of an element", program.ActionText(v))
 }
