@@ -1,7 +1,7 @@
 // Package program is the small common form that every backend, every reader of
 // rulesets and every analysis speaks. It holds types and their invariants and
 // nothing else: compile makes programs, optimize rewrites them, the backends
-// lower them.
+// lower them, reach and verify prove things of them.
 //
 // Words:
 //

@@ -1,6 +1,7 @@
 // Package addrset holds sets of IP addresses of both families: what a policy's
 // names, files, lists and countries resolve to, and what backends lay out in the
-// kernel. resolve builds them, compile and the backends read them.
+// kernel. resolve builds them; compile, the backends and whatever proves something
+// read them.
 //
 // A [Set] is immutable and always in its one minimal form: sorted, disjoint,
 // non-adjacent ranges, IPv4 before IPv6. Two sets with the same addresses

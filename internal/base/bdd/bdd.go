@@ -2,7 +2,8 @@
 // diagrams (R. E. Bryant, "Graph-Based Algorithms for Boolean Function
 // Manipulation", 1986). A diagram is canonical: two sets are equal exactly when
 // they are the same node, so that "no packet is treated otherwise" is one
-// comparison. reach alone calls it, which knows what the bits of a packet mean.
+// comparison. Callers: reach, which knows what the bits of a packet mean, and those that
+// ask reach for sets of packets (verify, expect).
 //
 // Nodes are never freed: a [Space] is made for one question and dropped with it.
 package bdd

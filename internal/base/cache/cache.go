@@ -1,8 +1,8 @@
 // Package cache keeps on disk what is dear to compute and can be computed again:
 // what the kernel can do, the addresses of a choice of countries. It lies in the
 // folder cache of the state directory, may be deleted at any time, and is bounded.
-// An entry that is damaged, or is of another key, is none. Callers: host (by
-// cli) and geo.
+// An entry that is damaged, or is of another key, is none. Callers:
+// engine and geo.
 package cache
 
 import (

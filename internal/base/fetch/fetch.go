@@ -1,6 +1,7 @@
 // Package fetch brings what a URL serves or a file holds: country data and the lists
 // of policies. Only what arrived whole, within its limit and with the checksum that
-// was asked for is handed over. apart calls it, in a process without rights.
+// was asked for is handed over. apart calls it, in a process without rights;
+// the others name what is to be fetched.
 package fetch
 
 import (

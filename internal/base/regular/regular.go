@@ -1,5 +1,5 @@
 // Package regular opens the files that a user names and those that Sluice keeps, and
-// never waits for one. A package of its own, because the language, the fetching of
+// never waits for one. Whatever reads such files calls it: policies, lists, bans, the state. A package of its own, because the language, the fetching of
 // lists and the state open files and must not know each other.
 package regular
 

@@ -1,7 +1,7 @@
 // Package applybench measures what a change of the firewall takes: to load a policy
 // from nothing, again without a change, with one element more, with 1 % of its
 // countries' ranges changed; beside nft -f, ipset restore with swap, and a reload of
-// firewalld with the same meaning. "sluice-lab bench apply" is its command.
+// firewalld with the same meaning. "sluice-lab bench apply" (lab/cli) is its command.
 //
 // The words:
 //

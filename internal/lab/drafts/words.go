@@ -131,7 +131,7 @@ func quoteLine(line string) string {
 	return line
 }
 
-// alike are rules that differ in the same one or two words, for the optimiser to
+// alike are rules that differ in the same one or two words, for the optimizer to
 // make sets and maps of, and at times one that does not.
 func (r *drafter) alike(section string, most int) (out []string) {
 	service := r.one("tcp/22", "tcp/443", "udp/53", "tcp/1024-1600", "sctp", "ping")

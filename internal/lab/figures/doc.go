@@ -1,6 +1,6 @@
 // Package figures holds what a measurement found: every command that measures
 // makes a [Report], prints it as a table, as JSON, or (package report) as an HTML
-// page, and "sluice-lab bench diff" reads two of them.
+// page, and "sluice-lab bench diff" reads two of them. Callers: the packages of the lab that measure.
 //
 // The words:
 //

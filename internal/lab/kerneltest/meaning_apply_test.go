@@ -88,7 +88,7 @@ func written(t *testing.T, d *drafts.Draft) string {
 }
 
 // load brings a policy's program onto the host, with a wrong pass behind the
-// optimiser's where one is given; done says whether that found anything to do.
+// optimizer's where one is given; done says whether that found anything to do.
 func (y *yard) load(compiled *program.Program, wrong *mutants.Pass) (text string, done bool, err error) {
 	opt := optimize.Options{}
 	if wrong != nil {

@@ -203,7 +203,7 @@ func TestMeaningApplied(t *testing.T) {
 	}
 }
 
-// A pass of the optimiser that is wrong is noticed: for each of five, some random
+// A pass of the optimizer that is wrong is noticed: for each of five, some random
 // policy with the wrong program loaded in its place ends packets otherwise than the
 // reference says.
 func TestMeaningCatchesWrongPasses(t *testing.T) {

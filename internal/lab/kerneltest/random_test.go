@@ -38,7 +38,7 @@ func yardFacts() host.Facts {
 }
 
 // The policies and single packets of TestMeaning, many more policies, against what
-// package reach says of the compiled and optimised program: no kernel is asked.
+// package reach says of the compiled and optimized program: no kernel is asked.
 func TestRandomProgramsAgainstReference(t *testing.T) {
 	seed := testseed.Of(t)
 	actions := map[program.Verdict]policy.Action{program.Accept: policy.Allow, program.Drop: policy.Drop, program.Reject: policy.Reject}
@@ -92,6 +92,6 @@ func TestRandomProgramsAgainstReference(t *testing.T) {
 		}
 	}
 	if merged < 30 || rewritten < 200 || compared < 20_000 {
-		t.Errorf("of %d packets compared %d were rewritten; the optimiser merged rules in %d policies", compared, rewritten, merged)
+		t.Errorf("of %d packets compared %d were rewritten; the optimizer merged rules in %d policies", compared, rewritten, merged)
 	}
 }

@@ -1,6 +1,6 @@
 // Package limits measures what Sluice costs, beside what others do with the same
 // addresses and rules, and says of every figure that was asked whether it is
-// reached. "sluice-lab bench limits" is its command, which `make bench` runs, and the demo
+// reached. "sluice-lab bench limits" (lab/cli) is its command, which `make bench` runs, and the demo
 // shows its three-line Summary; docs/benchmarks.md tells the method.
 //
 // Packet cost comes from package measure; times of whole commands are those of

@@ -1,7 +1,7 @@
 // Package peers has the same meaning as a policy, written the way people write it
 // today: nftables with one set or one rule an address, iptables with and without
-// ipset, a chain per /8, ufw, firewalld. The commands bench and story put them
-// beside Sluice's own ruleset.
+// ipset, a chain per /8, ufw, firewalld. Those that measure (packetbench, applybench,
+// kernelbench, limits, stories) put them beside Sluice's own ruleset.
 //
 // The words:
 //

@@ -2,7 +2,7 @@
 // serve. A copy is replaced only by one that arrived whole and reads as a list
 // of addresses; while none does, the old one stays. What a server sent is read by
 // a process without rights (apart), and the copy is made of the ranges that it hands
-// back. Callers: cli, which hands a Store to resolve.
+// back. Caller: engine, which hands a Store to resolve.
 package lists
 
 import (

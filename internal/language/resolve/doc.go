@@ -3,5 +3,5 @@
 // policy, from files, from lists, from country data), users into numbers.
 //
 // Compile, check and the reference all work on its result, so that none of
-// them reads a file. Callers: cli and apply.
+// them reads a file. engine calls it.
 package resolve

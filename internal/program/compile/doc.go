@@ -1,6 +1,6 @@
 // Package compile turns a resolved policy into a program. It writes down what
 // the policy means, in the plainest form; to make that cheap is optimize's and
-// the backends' work, so that what a policy means is read off here.
+// the backends' work, so that what a policy means is read off here. Caller: engine.
 //
 // One packet's way through what compile makes:
 //

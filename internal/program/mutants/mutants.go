@@ -1,4 +1,4 @@
-// Package mutants has optimiser passes that are wrong on purpose: each changes
+// Package mutants has optimizer passes that are wrong on purpose: each changes
 // what a program means, in one of the ways in which a pass that was meant well
 // goes wrong. Tests run them behind a pass of package optimize
 // (optimize.Options.After), and fail where the proof over all packets, or the

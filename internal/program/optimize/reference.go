@@ -11,7 +11,7 @@ import (
 // Markdown.
 func Reference() []byte {
 	var b strings.Builder
-	b.WriteString(`# What the optimiser does
+	b.WriteString(`# What the optimizer does
 
 You need not read this to run a firewall. Read it when you want to know why the
 rules in the kernel are not in the order of your policy, or to leave a pass out

@@ -1,7 +1,7 @@
 // Package check finds what is wrong with a policy that is right by its
 // language: rules that can never match, sets without an address, bypasses that
-// break NAT, bans of the host itself. Callers: cli, and apply before it changes
-// anything.
+// break NAT, bans of the host itself. engine calls it for every policy, query for
+// what a finding says of a rule.
 //
 // A finding is an error, which keeps a policy from being applied, a warning, or
 // a remark. What the host is (host.Facts) sharpens many findings; where it is

@@ -5,5 +5,6 @@
 // it.
 //
 // The mix stays the same while passes rewrite the program, so that their
-// figures can be compared. Caller: cli, for compile --explain.
+// figures can be compared. Caller: engine, for compile --explain
+// and the choice of layouts.
 package estimate

@@ -20,7 +20,7 @@ import (
 )
 
 // Random policies and packets: what Explain says against what package reach says
-// of the compiled and optimised program, on all three ways.
+// of the compiled and optimized program, on all three ways.
 
 const (
 	policiesPerRun   = 150
@@ -41,7 +41,7 @@ func TestRandomExplainAgainstProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		plain, optimised := compiled(t, r, optional), compiled(t, r, nil)
+		plain, optimized := compiled(t, r, optional), compiled(t, r, nil)
 		for range packetsPerPolicy {
 			p, way := g.packet()
 			path := Explain(r, p, way)
@@ -54,7 +54,7 @@ func TestRandomExplainAgainstProgram(t *testing.T) {
 		}
 		for range packetsPerPolicy {
 			p, way := g.packet()
-			g.compare(t, optimised, "optimised", p, way, Follow(r, p, way))
+			g.compare(t, optimized, "optimized", p, way, Follow(r, p, way))
 		}
 		if t.Failed() {
 			t.Fatalf("policy:\n%s", text)

@@ -1,7 +1,7 @@
 // Package attached lists what decides about packets in the network namespace of the
 // calling thread beside the chains of nf_tables and iptables: BPF programs at XDP, tcx,
-// netkit and netfilter hooks, filters of tc, and services of IPVS. The command verify
-// calls it, since such a thing may pass all chains of a policy. It changes nothing.
+// netkit and netfilter hooks, filters of tc, and services of IPVS. engine and apply
+// call it, since such a thing may pass all chains of a policy; host takes it into its facts. It changes nothing.
 package attached
 
 import (

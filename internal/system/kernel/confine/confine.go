@@ -1,7 +1,7 @@
 // Package confine takes from a process what it does not need to ask a server and
 // read what it sends: capabilities, new privileges, the file system, system calls.
-// The process that fetches lists and country data (apart) calls it before it reads a byte
-// of them.
+// cli calls it in the process that fetches lists and country data (apart), before that
+// reads a byte of them.
 package confine
 
 import (

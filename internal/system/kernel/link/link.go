@@ -1,6 +1,7 @@
 // Package link lists the network devices, addresses, routes and routing rules of
 // the network namespace that the calling thread is in, and asks the kernel where
-// its routing leads a packet, over rtnetlink. host, apply and trace call it. It
+// its routing leads a packet, over rtnetlink. host, starter, apply and the
+// live trace (nftables/live) call it. It
 // changes nothing.
 //
 // A goroutine that has entered a namespace must be locked to its thread: each

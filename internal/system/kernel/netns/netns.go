@@ -1,6 +1,6 @@
 // Package netns opens network namespaces and runs functions inside of them. The host
-// of the engine is bound to one; the commands enter one with the flag --netns; trace
-// makes some to copy a host into.
+// of the engine is bound to one; the commands enter one with the flag --netns; the
+// live trace makes some to copy a host into.
 //
 // A network namespace is a thread's, so a function runs inside of one on a thread that
 // nothing else runs on. What it opens and starts stays inside: sockets, files below

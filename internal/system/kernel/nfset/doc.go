@@ -3,7 +3,7 @@
 // defined by nft text (package nft) and committed before; only their elements go
 // this way, because a text of a hundred thousand of them takes nft twice the
 // time and 900 bytes of memory for each. The nftables backend calls it to fill,
-// edit and compare sets, and the commands for bans to edit and list them.
+// edit, compare and list sets; nobody else does.
 //
 // Words:
 //

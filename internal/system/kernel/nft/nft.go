@@ -1,8 +1,8 @@
 // Package nft runs the nft program: it loads transactions, tries them without
 // loading, and lists tables as JSON (libnftables-json(5)). It works in the
 // network namespace of the calling thread, so a goroutine that has entered one
-// must be locked to its thread. apply and the nftables backend call it; nobody
-// else changes a ruleset.
+// must be locked to its thread. The nftables backend and its live trace call it to
+// change a ruleset, others to read one.
 package nft
 
 import (

@@ -1,6 +1,6 @@
 // Package replica copies what makes up a network namespace into another one:
 // devices, addresses, routes, routing rules, sysctls, the whole of nf_tables and
-// legacy iptables. trace calls it, to ask a firewall what it does with a packet
+// legacy iptables. The live trace (nftables/live) calls it, to ask a firewall what it does with a packet
 // without sending one through the firewall itself. The source is only read.
 //
 // Words:

@@ -1,7 +1,7 @@
 // Package ruleset reads the rules that other tools have in the network
 // namespace of the calling thread: nftables through "nft -j", iptables over
 // nftables where nft cannot show its extensions, and legacy iptables through
-// iptables-legacy-save. host calls it. It changes nothing, and loads no kernel
+// iptables-legacy-save. host and apply call it. It changes nothing, and loads no kernel
 // module that is not there.
 //
 // What comes out is a coarse form that answers four questions: which base

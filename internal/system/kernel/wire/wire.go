@@ -1,5 +1,5 @@
 // Package wire sends whole packets and sees what leaves, through packet and raw
-// sockets in the network namespace of the calling thread. trace calls it, in
+// sockets in the network namespace of the calling thread. The live trace (nftables/live) calls it, in
 // namespaces that it made.
 package wire
 
