@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -54,7 +55,7 @@ zones:
 sets:
   office: [203.0.113.0/24, "2001:db8:77::/48"]
   served: [1.0.0.0/24, 1.0.4.0/22, 8.0.0.0/7, 23.1.2.3, 23.1.2.8-23.1.2.12, 203.0.113.0/25, "2400::/30", "2400:8::/31", "2a00:1::/32", "2a00:4::1", "2a02::/20", "2a02:8000::/21"]
-  banned: [192.0.2.1, 192.0.2.7, 192.0.2.9, 192.0.2.30, 192.0.2.77, "2001:db8:bad::1", "2001:db8:bad::2"]
+  banned: [192.0.2.1, 192.0.2.7, 192.0.2.9, 192.0.2.30, 192.0.2.33, 192.0.2.77, "2001:db8:bad::1", "2001:db8:bad::2", "2001:db8:bad::4", "2001:db8:bad::6", "2001:db8:bad::8"]
   listeners: {endpoints: ["198.51.100.1 tcp/8443", "198.51.100.1 udp/8443", "[2001:db8:0:1::1] tcp/8443"]}
 services:
   web: [tcp/80, tcp/443, udp/443]
@@ -123,7 +124,7 @@ zones:
 			fmt.Fprintf(&text, "# without: %s\n", r)
 		}
 		text.WriteString(p.Text(m))
-		file := filepath.Join("testdata", identifier(p.Name)+".golden")
+		file := filepath.Join("testdata", identifier(goldenOf(p))+".golden")
 		if *update {
 			if err := os.MkdirAll("testdata", 0o755); err != nil {
 				t.Fatal(err)
@@ -139,6 +140,86 @@ zones:
 		}
 		if d := cmp.Diff(string(want), text.String()); d != "" {
 			t.Errorf("%s (-want +got; -update writes it anew):\n%s", p.Name, d)
+		}
+	}
+}
+
+// goldenOf names the text that a peer has: both flavours of iptables read the same, and
+// the story's host before its remedy is rules for each address.
+func goldenOf(p Peer) string {
+	name, _, _ := strings.Cut(p.Name, " (iptables-")
+	if name == "ipset-story-before" {
+		return "iptables-linear"
+	}
+	return name
+}
+
+// TestLayouts holds what every peer loads, and the program that loads it, to what its
+// name promises: bans, the set of a rule, endpoints that bypass tracking.
+func TestLayouts(t *testing.T) {
+	meaning := FromPolicy(resolved(t, wholePolicy))
+	words := map[string]string{
+		"a rule a ban":       "-A PREROUTING -s 192.0.2.1 -j DROP",
+		"bans per /8":        "-A PREROUTING -s 192.0.0.0/8 -j ",
+		"bans in a set":      "--match-set bans4 src -j DROP",
+		"a rule a member":    "--dports 80,443 -s 1.0.0.0/24 -j ACCEPT",
+		"members per /8":     "-s 1.0.0.0/8 -j ",
+		"members in a set":   "--dports 80,443 -m set --match-set served4 src -j ACCEPT",
+		"a rule a listener":  "-d 198.51.100.1 -p tcp --dport 8443 -j CT --notrack",
+		"listeners in a set": "--match-set listeners4 dst,dst -j CT --notrack",
+
+		"nft: a rule a ban":      "\tip saddr 192.0.2.1 drop",
+		"nft: bans per /8":       "ip saddr & 255.0.0.0 vmap { 192.0.0.0 : jump",
+		"nft: bans in a set":     "ip saddr @bans4 drop",
+		"nft: bans by length":    "@bans_by_4_32 drop",
+		"nft: a rule a member":   "} ip saddr 1.0.0.0/24 accept",
+		"nft: members per /8":    "ip saddr & 255.0.0.0 vmap { 1.0.0.0 : goto",
+		"nft: members in a set":  "} ip saddr @served4 accept",
+		"nft: members by length": "@served_by_4_24 ",
+	}
+	for group, want := range map[string][]string{
+		"nftables-set":            {"nft: bans in a set", "nft: members in a set"},
+		"nftables-linear":         {"nft: a rule a ban", "nft: a rule a member"},
+		"chain-per-/8 (nftables)": {"nft: bans per /8", "nft: members per /8"},
+		"hash-per-length":         {"nft: bans by length", "nft: members by length"},
+		"chain-per-/8":            {"bans per /8", "members per /8", "a rule a listener"},
+		"ipset":                   {"bans in a set", "members in a set", "listeners in a set"},
+		"iptables-linear":         {"a rule a ban", "a rule a member", "a rule a listener"},
+		"ipset-story":             {"bans in a set", "a rule a member", "a rule a listener"},
+		"ipset-story-before":      {"a rule a ban", "a rule a member", "a rule a listener"},
+	} {
+		for flavour, programs := range map[string][]string{
+			"": {"nft"}, " (iptables-legacy)": {"iptables-legacy-restore", "ip6tables-legacy-restore"}, " (iptables-nft)": {"iptables-nft-restore", "ip6tables-nft-restore"},
+		} {
+			if (flavour == "") != strings.HasPrefix(want[0], "nft: ") {
+				continue
+			}
+			i := slices.IndexFunc(Every(), func(p Peer) bool { return p.Name == group+flavour })
+			if i < 0 {
+				t.Errorf("no peer is called %s%s", group, flavour)
+				continue
+			}
+			if slices.Contains(want, "bans in a set") {
+				programs = append([]string{"ipset"}, programs...)
+			}
+			var loaded strings.Builder
+			var ran []string
+			err := Every()[i].load(t.Context(), nil, meaning, func(_ context.Context, _ *testnet.Namespace, input, name string, _ ...string) error {
+				loaded.WriteString(input)
+				ran = append(ran, name)
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(programs, ran); d != "" {
+				t.Errorf("programs of %s%s:\n%s", group, flavour, d)
+			}
+			for what, text := range words {
+				if has := strings.Contains(loaded.String(), text); has != slices.Contains(want, what) {
+					t.Errorf("%s%s has %q (%s): %v", group, flavour, text, what, has)
+				}
+			}
 		}
 	}
 }
