@@ -3,6 +3,7 @@ package reach
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/bdd"
@@ -61,7 +62,12 @@ func (x *execution) action(r *program.Rule, a program.Action, b branch, depth in
 	if rest := x.u.Minus(b.region, fits); rest != bdd.None {
 		closed = []branch{{b.flow, rest}} // the kernel finds nothing to translate to, and asks the next rule
 	}
-	if b.region = x.u.And(b.region, fits); b.region != bdd.None {
+	b.region = x.u.And(b.region, fits)
+	if there := x.goesThere(r, does.Rewrites, b); there != bdd.None {
+		x.accepted = append(x.accepted, branch{b.flow, there})
+		b.region = x.u.Minus(b.region, there)
+	}
+	if b.region != bdd.None {
 		x.accepted = append(x.accepted, x.rewrite(does, b))
 	}
 	return nil, closed, nil
@@ -223,6 +229,42 @@ func (x *execution) fits(w program.Rewriting, b branch) Region {
 		return six
 	}
 	return bdd.Every
+}
+
+// goesThere is the packets that a translation of a rule leads where they go already:
+// they keep their destination, and the status of a flow that is not rewritten
+// (nf_nat_setup_info of net/netfilter/nf_nat_core.c).
+func (x *execution) goesThere(r *program.Rule, w program.Rewriting, b branch) Region {
+	if !mayGoThere(r, w) {
+		return bdd.None
+	}
+	to, v := addrset.Of(addrset.Range{From: w.To, To: w.To}), x.view(b.flow.change)
+	there := x.u.And(b.region, v.has(program.Destination, values{addresses: &to}))
+	if w.Port != 0 {
+		there = x.u.And(there, v.has(program.Port, values{numbers: []program.NumberRange{onePort(w.Port)}}))
+	}
+	return there
+}
+
+// mayGoThere says whether a rule may translate a packet to the address and port that it
+// goes to already.
+func mayGoThere(r *program.Rule, w program.Rewriting) bool {
+	if w.Field != program.Destination || w.Own || !w.To.IsValid() {
+		return false
+	}
+	return !slices.ContainsFunc(r.Match, func(c program.Condition) bool {
+		switch {
+		case c.Not || c.Set != "":
+			return false
+		case c.Field == program.Port && w.Port != 0:
+			return !slices.ContainsFunc(c.Numbers, func(r program.NumberRange) bool { return within(r, uint64(w.Port)) })
+		}
+		return c.Field == program.Destination && !addrset.Of(c.Addresses...).Contains(w.To)
+	})
+}
+
+func onePort(port uint16) program.NumberRange {
+	return program.NumberRange{From: uint64(port), To: uint64(port)}
 }
 
 func (x *execution) inPrefix(f program.Field, p netip.Prefix, b branch) Region {

@@ -30,6 +30,12 @@ func (u *Universe) scanRule(p *program.Program, r *program.Rule) {
 		if m := (mapping{e.Rewrites.From, e.Rewrites.As}); m.from.IsValid() && !slices.Contains(u.maps, m) {
 			u.maps = append(u.maps, m)
 		}
+		if w := e.Rewrites; e.Ends && mayGoThere(r, w) {
+			u.boundary(program.Destination, addrset.Of(addrset.Range{From: w.To, To: w.To}))
+			if w.Port != 0 {
+				u.dimension(program.Port).cut(onePort(w.Port))
+			}
+		}
 	}
 }
 
