@@ -10,20 +10,20 @@ import (
 
 // Banner is a backend that holds what commands ban.
 type Banner interface {
-	// BanStore is the store of an artifact. Its rules ask what those of another store
-	// do, or nothing where that is nil.
+	// BanStore is the store of an artifact. Its rules look up bans in the same sets as
+	// those of another store; where that is nil, in none.
 	BanStore(a Artifact, like BanStore) BanStore
-	// BanStoreIn is the store of an artifact whose rules ask what those in the kernel
-	// do.
+	// BanStoreIn is the store of an artifact whose rules look up bans in the same sets
+	// as those in the kernel.
 	BanStoreIn(a Artifact, have State) BanStore
 	// DecodeBanStore reads what BanStore.Encode wrote.
 	DecodeBanStore(data []byte) (BanStore, error)
 }
 
 // BanStore is where the rules of an artifact look up what commands ban: in the kernel,
-// in the network namespace of the calling thread. It knows what of it the rules ask:
-// as the artifact was lowered they ask nothing, so that what is empty costs no packet
-// anything.
+// in the network namespace of the calling thread. It knows which of its sets the rules
+// look into: none in the artifact as it was lowered, so that empty sets cost packets
+// nothing.
 type BanStore interface {
 	// Encode writes the store as a JSON object, without members "format" and "mark".
 	// To edit what is banned, neither the artifact nor its program is needed.
@@ -32,21 +32,21 @@ type BanStore interface {
 	Room() bool
 	// Never is what no ban reaches.
 	Never() addrset.Set
-	// Asking is the artifact with rules that ask what those of the store do.
+	// Asking is the artifact with rules that look into the sets of this store.
 	Asking(a Artifact) Artifact
 	// Fill plans how the kernel comes to hold these bans and no others, before rules
-	// are loaded anew that ask no more than what is banned.
+	// are loaded that look only into sets with bans in them.
 	Fill(ctx context.Context, want Bans, now time.Time) (BanPlan, error)
-	// Edit plans the same under the rules that run. What they ask they go on asking
-	// when it is empty: bans that come and go must not turn rules over each time.
+	// Edit plans the same for the rules that run. These keep looking into a set that
+	// becomes empty: bans that come and go must not change the rules each time.
 	Edit(ctx context.Context, e BanEdit, now time.Time) (BanPlan, error)
-	// Held reads the bans that the kernel has, by commands as far as rules ask for
-	// them, and by limits.
+	// Held reads the bans in the kernel: those by commands in the sets that rules look
+	// into, and those by limits.
 	Held(ctx context.Context) (*HeldBans, error)
 	// LiftLimits lifts bans by limits, and says how many.
 	LiftLimits(ctx context.Context, lift func(addrset.Range) bool) (int, error)
-	// Unasked is what other hands have put where no rule asks for it, nor would for
-	// what is banned.
+	// Unasked is what somebody else put into sets that no rule looks into, nor would
+	// look into for the bans that there are.
 	Unasked(ctx context.Context, want Bans) ([]UnaskedBans, error)
 }
 
@@ -84,8 +84,8 @@ type BanEdit struct {
 	Lift []addrset.Range
 	// Doubt says that the kernel may not hold all that was banned before.
 	Doubt bool
-	// All is all that is banned after the change, for where the change alone is not
-	// enough to bring it about.
+	// All is everything that is banned after the change, for where the change alone
+	// does not do.
 	All func() (Bans, error)
 }
 
@@ -118,7 +118,7 @@ type LimitBans struct {
 	Bans []HeldBan
 }
 
-// UnaskedBans is a place for single addresses that no rule asks, and what is there.
+// UnaskedBans is a set of single addresses that no rule looks into, and what is in it.
 type UnaskedBans struct {
 	Set       string // as the backend names it
 	Addresses []netip.Addr

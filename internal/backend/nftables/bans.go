@@ -12,8 +12,8 @@ import (
 )
 
 // What commands ban is in sets of two kinds for each family: one of single addresses,
-// which is edited in place, and two of ranges. Of those the rules ask one at most: the
-// other is filled anew, and then the rules turn to it.
+// which is edited in place, and two of ranges. The rules look into one of these at most:
+// the other one is filled anew, and then the rules change over to it.
 
 // side is one of the two sets of ranges.
 type side string
@@ -50,7 +50,7 @@ type limitSet struct {
 	Rule    string `json:"rule"` // the first one that bans, with its place
 }
 
-// askedSets says which sets rules ask.
+// askedSets says which sets the rules look into.
 type askedSets struct {
 	Exact4  bool `json:"exact4,omitempty"`
 	Exact6  bool `json:"exact6,omitempty"`
@@ -58,7 +58,7 @@ type askedSets struct {
 	Ranges6 side `json:"ranges6,omitempty"`
 }
 
-// of is what is asked of a family.
+// of says which sets of a family the rules look into.
 func (a askedSets) of(family int) (exact bool, ranges side) {
 	if family == 6 {
 		return a.Exact6, a.Ranges6
@@ -66,7 +66,7 @@ func (a askedSets) of(family int) (exact bool, ranges side) {
 	return a.Exact4, a.Ranges4
 }
 
-// set says what is asked of a family.
+// set replaces what of says.
 func (a *askedSets) set(family int, exact bool, ranges side) {
 	if family == 6 {
 		a.Exact6, a.Ranges6 = exact, ranges
@@ -75,7 +75,7 @@ func (a *askedSets) set(family int, exact bool, ranges side) {
 	}
 }
 
-// asks says whether a set is asked.
+// asks says whether the rules look into a set.
 func (a askedSets) asks(s commandSet) bool {
 	exact, ranges := a.of(s.Family)
 	if s.Ranges == neither {
@@ -114,7 +114,8 @@ func (nftables) BanStore(a backend.Artifact, like backend.BanStore) backend.BanS
 	return s
 }
 
-// BanStoreIn is the store of an artifact whose rules ask what those in the kernel do.
+// BanStoreIn is the store of an artifact whose rules look into the same sets as those
+// in the kernel.
 func (n nftables) BanStoreIn(a backend.Artifact, have backend.State) backend.BanStore {
 	s := n.BanStore(a, nil).(*banStore)
 	s.asked = s.askedIn(have)
@@ -172,7 +173,7 @@ func (s *banStore) Room() bool { return len(s.sets) > 0 }
 // Never is what no ban reaches.
 func (s *banStore) Never() addrset.Set { return s.never }
 
-// Asking is the artifact with rules that ask these sets.
+// Asking is the artifact with rules that look into these sets.
 func (s *banStore) Asking(a backend.Artifact) backend.Artifact {
 	own, is := a.(*artifact)
 	if !is || own == nil {
@@ -192,7 +193,7 @@ func (s *banStore) find(family int, of side) (commandSet, bool) {
 	return s.sets[i], true
 }
 
-// askedIn says which of the sets the rules in the kernel ask.
+// askedIn says which of the sets the rules in the kernel look into.
 func (s *banStore) askedIn(have backend.State) askedSets {
 	var out askedSets
 	h, err := stateOf(have)
@@ -215,7 +216,7 @@ func (s *banStore) askedIn(have backend.State) askedSets {
 	return out
 }
 
-// commandRules is what turn reads: the chains that differ by which sets are asked,
+// commandRules is what turn reads: the chains that differ by the sets they look into,
 // with all their rules.
 type commandRules struct {
 	Table  string
@@ -245,13 +246,13 @@ func (s *banStore) turnedRules() []byte {
 	return out
 }
 
-// turn makes rules ask other sets than they do.
+// turn makes rules look into other sets than they do.
 type turn struct {
 	store *banStore
 	to    askedSets
 }
 
-// Take makes the rules ask what they should.
+// Take makes the rules look into the sets that they should.
 func (t turn) Take(ctx context.Context) error {
 	script, err := t.script()
 	if err != nil {

@@ -23,7 +23,7 @@ type filling struct {
 	sets  []setFilling
 }
 
-// setFilling is what one set lacks and has too much.
+// setFilling is what one set lacks, and what it holds beyond what it should.
 type setFilling struct {
 	set     nfset.Set
 	family  int
@@ -80,8 +80,8 @@ func (s *banStore) Edit(ctx context.Context, e backend.BanEdit, now time.Time) (
 
 func wide(r addrset.Range) bool { return r.From != r.To }
 
-// unheld says that a ban is no element of a set that rules ask. One that they do not
-// ask yet may hold what a ban that failed has left.
+// unheld says that a ban is no element of a set that rules look into. A set that they
+// do not look into yet may hold what a failed ban left there.
 func (s *banStore) unheld(b backend.BannedRange) bool {
 	exact, _ := s.asked.of(familyOf(b.From.Is4()))
 	return wide(b.Range) || !exact
@@ -204,7 +204,7 @@ func (h heldBan) lasts(until, now time.Time) bool {
 	return !until.Before(now.Add(h.left-may)) && !until.After(time.Now().Add(h.left+may))
 }
 
-// ends says that an element goes by itself soon.
+// ends says that the time-out of an element is almost over.
 func (h heldBan) ends() bool { return !h.permanent && h.left <= slack }
 
 func element(r addrset.Range, until, now time.Time) nfset.Element {
@@ -348,7 +348,7 @@ func (s *setFilling) inTime(elements []nfset.Element) iter.Seq[nfset.Element] {
 	}
 }
 
-// Text is the same for nft, for a reader.
+// Text is what Take does, as input of nft for a reader.
 func (f *filling) Text() string {
 	var b strings.Builder
 	for _, s := range f.sets {

@@ -71,7 +71,7 @@ func (s store) writeUnsynced(name string, v any) error {
 	return s.refuse(os.Rename(beside, path))
 }
 
-// commands reads that file; nil where it is not of the generation.
+// commands reads what keepCommands wrote; nil where it is of another generation.
 func (s *session) commands(g *Generation) (*commands, error) {
 	var data json.RawMessage
 	c := &commands{}
@@ -98,7 +98,8 @@ func (s *session) commands(g *Generation) (*commands, error) {
 	return c, err
 }
 
-// banStore is that of an artifact, as the rules ask it now; nil where there can be none.
+// banStore is the bans of an artifact, looked up where the rules do now; nil where it
+// can hold none.
 func (s *session) banStore(a backend.Artifact) backend.BanStore {
 	banner, can := s.backendFor(a).(backend.Banner)
 	if !can || a == nil {
@@ -115,7 +116,7 @@ func (s *session) banStore(a backend.Artifact) backend.BanStore {
 	return banner.BanStore(a, s.bans)
 }
 
-// asks is an artifact with rules that ask for the bans which are asked for now.
+// asks is an artifact whose rules look up bans in the same sets as those that run.
 func (s *session) asks(a backend.Artifact) backend.Artifact {
 	a = s.holding(a, false)
 	if store := s.banStore(a); store != nil {
@@ -124,8 +125,8 @@ func (s *session) asks(a backend.Artifact) backend.Artifact {
 	return a
 }
 
-// withBans is an artifact with rules that ask for what is banned by command, and
-// the steps to it with what fills its sets before the rules switch.
+// withBans is an artifact whose rules look up what is banned by command. The function
+// puts the step that fills its sets before those that switch the rules.
 func (s *session) withBans(ctx context.Context, a backend.Artifact, have backend.State) (backend.Artifact, func([]backend.Step) []backend.Step, error) {
 	a = s.holding(a, true)
 	if follows, is := a.(backend.Following); is {
@@ -245,8 +246,8 @@ func (s *session) banned() ([]bans.Ban, error) {
 	return list.Bans, nil
 }
 
-// settleBans notes that the kernel has what the journal says, when an artifact
-// was loaded under a mark.
+// settleBans writes down that the kernel holds what the journal says, once an artifact
+// is loaded under a mark.
 func (s *session) settleBans(a backend.Artifact, mark string) error {
 	store := s.banStore(a)
 	if store == nil {
