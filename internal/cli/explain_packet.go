@@ -150,7 +150,7 @@ func notAsked(err error) error {
 	var live *engine.LiveError
 	switch {
 	case errors.Is(err, engine.ErrNotHere):
-		return errors.New("--live asks this host, --host another one\nhint: leave one of them away")
+		return errors.New("--live asks this host, --host another one\nhint: leave one of them out")
 	case !errors.As(err, &live):
 		return err
 	case errors.Is(err, fs.ErrPermission) && !errors.Is(err, trace.ErrQuestion):

@@ -96,7 +96,7 @@ func (f *file) setContent(e entry, s *Set, by map[string]entry, content []string
 		f.fail(f.src.at(k.key), "", "except cannot be used with endpoints")
 	}
 	if k, ok := by["counters"]; ok && s.Counters && by["endpoints"].key != nil {
-		f.fail(f.src.at(k.key), "", "counters have no sense with endpoints")
+		f.fail(f.src.at(k.key), "", "counters cannot be used with endpoints")
 	}
 	if k := by[content[0]]; clean && len(s.Elements)+len(s.Countries)+len(s.Continents)+len(s.Union)+len(s.Endpoints) == 0 && s.File == nil && s.URL == nil && content[0] != "addresses" && content[0] != "endpoints" {
 		f.fail(f.src.at(k.key), "", "%s is empty", k.name)
