@@ -11,6 +11,11 @@ NFT ?= trixie
 PREFIX ?= /usr/local
 DESTDIR ?=
 
+# git does not answer in somebody else's clone, and go build would fail for that.
+ifneq ($(shell git rev-parse HEAD >/dev/null 2>&1 || echo no),)
+export GOFLAGS += -buildvcs=false
+endif
+
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
