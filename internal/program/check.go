@@ -213,8 +213,9 @@ func (p *Program) Leads(a Action) []string {
 	}
 	if set := p.Set(e.Map); set != nil {
 		for _, element := range set.Elements {
-			if chains := p.Leads(element.Verdict); len(chains) > 0 && !slices.Contains(out, chains[0]) {
-				out = append(out, chains[0])
+			v := EffectOf(element.Verdict)
+			if chain := v.Calls + v.Goes; chain != "" && !slices.Contains(out, chain) {
+				out = append(out, chain)
 			}
 		}
 	}
