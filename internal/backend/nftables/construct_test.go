@@ -239,6 +239,7 @@ var constructs = []construct{
 	{name: "destination and source port of SCTP", match: conditions{protocolIs(132), numbersOf(program.Port, exactly(68)), numbersOf(program.SourcePort, exactly(67))}, want: `sctp sport 67 sctp dport 68 accept`},
 	{name: "icmp code before type", match: conditions{protocolIs(1), numbersOf(program.ICMPCode, exactly(4)), numbersOf(program.ICMPType, exactly(3))}, want: `meta nfproto ipv4 icmp type destination-unreachable icmp code 4 accept`},
 	{name: "icmpv6 code before type", match: conditions{protocolIs(58), numbersOf(program.ICMPv6Code, exactly(4)), numbersOf(program.ICMPv6Type, exactly(1))}, want: `meta nfproto ipv6 icmpv6 type destination-unreachable icmpv6 code 4 accept`},
+	{name: "notrack at output", kind: program.Output, phase: program.Raw, actions: actions{program.NoTrack{}, program.Accept}, want: `notrack accept`},
 }
 
 func perSecond(n, burst uint64) program.Rate {

@@ -175,7 +175,7 @@ func changes(a program.Action, c *program.Condition) bool {
 	e := program.EffectOf(a)
 	written := func(f program.Field) bool { return slices.Contains(e.Writes, f) }
 	switch {
-	case c.Field == program.Family || c.Field == program.Protocol:
+	case len(c.SetKey) == 0 && (c.Field == program.Family || c.Field == program.Protocol):
 		return false
 	case e.Calls != "" || e.Map != "" || slices.Contains(e.Fills, c.Set):
 		return true

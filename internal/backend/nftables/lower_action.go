@@ -109,10 +109,10 @@ func (a *actor) action(action program.Action) (out piece, err error) {
 	case program.Count:
 		out.statements = []Statement{{Kind: Count, Name: name(action.Counter)}}
 	case program.Log:
-		out.log = []Statement{{Kind: RateLimit, Rate: a.rate(action.Rate)}, {Kind: Log, Name: a.l.prefix(action.Prefix)}}
-		if action.Rate.Packets == 0 {
-			out.log = out.log[1:]
+		if action.Rate.Packets != 0 {
+			out.log = []Statement{{Kind: RateLimit, Rate: a.rate(action.Rate)}}
 		}
+		out.log = append(out.log, Statement{Kind: Log, Name: a.l.prefix(action.Prefix)})
 	case program.Limit:
 		if action.Per != program.Together {
 			out.gate = func(then block) (string, error) { return a.limitPerSource(action, then) }
