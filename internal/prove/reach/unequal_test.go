@@ -51,6 +51,45 @@ func TestFragmentsAreToldApart(t *testing.T) {
 	mustDiffer(t, a, b)
 }
 
+// TestTranslations: each is seen, and makes the kernel track connections, for which it
+// puts fragments together (nf_defrag_ipv4_enable), so that each has its ports.
+func TestTranslations(t *testing.T) {
+	address, prefix := netip.MustParseAddr("192.0.2.1"), netip.MustParsePrefix("192.0.2.0/24")
+	tcp := nums(program.Protocol, 6, 6, false)
+	hooks := []program.Hook{hookOf(program.Prerouting, program.NAT, program.Accept, "nat"), hookOf(program.Input, program.Filter, program.Accept, "in")}
+	for _, test := range []struct {
+		action          program.Action
+		tracks, changes bool
+	}{
+		{program.DNAT{To: address}, true, true},
+		{program.DNATPrefix{From: prefix, To: netip.MustParsePrefix("10.0.0.0/24")}, true, true},
+		{program.Redirect{Port: 80}, true, true},
+		{program.SNAT{To: address}, true, true},
+		{program.SNATPrefix{From: prefix, To: netip.MustParsePrefix("10.0.0.0/24")}, true, true},
+		{program.Masquerade{}, true, true},
+		{program.ConnectionLimit{Name: "n", Max: 1}, true, true},
+		{program.Offload{Flowtable: "f"}, true, true},
+		{program.Count{Counter: "c"}, false, true},
+		{program.Log{Prefix: "x"}, false, true},
+		{program.NoTrack{}, false, false},
+		{program.Accept, false, false},
+	} {
+		with := func(actions ...program.Action) *program.Program {
+			return of(hooks, program.Chain{Name: "nat", Rules: []program.Rule{{Actions: actions}}}, program.Chain{Name: "in", Rules: []program.Rule{
+				doing(program.Drop, tcp, nums(program.Port, 22, 22, false)),
+			}})
+		}
+		u := NewUniverse(Options{}, with(test.action))
+		if apart := u.by[program.Fragment] != nil; apart == test.tracks {
+			t.Errorf("%s: later fragments are told apart: %v", program.ActionText(test.action), apart)
+		}
+		a, b := with(test.action), with(program.Accept)
+		if d := NewUniverse(Options{}, a, b).Compare(a, b, true); (len(d) > 0) != test.changes {
+			t.Errorf("%s instead of accept: %v", program.ActionText(test.action), d)
+		}
+	}
+}
+
 // TestRewritingWithStateIsAnother: a stateless map of prefixes is not a translation.
 func TestRewritingWithStateIsAnother(t *testing.T) {
 	h := []program.Hook{hookOf(program.Prerouting, program.NAT, program.Accept, "n"), hookOf(program.Prerouting, program.Mangle, program.Accept, "m")}
