@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -129,26 +130,33 @@ func cutTexts(data []byte) (texts []string, rest []byte, err error) {
 const maxDecoded = 1 << 30
 
 func decode(data []byte) (*artifact, error) {
-	read := decodeParts
-	if bytes.HasPrefix(data, firstHead) {
-		read = decodeFirst
-	}
-	a, err := read(data)
+	a, err := decodeParts(data)
 	if err != nil {
 		return nil, fmt.Errorf("decode the artifact: %w", err)
 	}
 	return a, nil
 }
 
-var errCutOff = errors.New("it is cut off")
+var (
+	errCutOff = errors.New("it is cut off")
+	errNone   = errors.New("a set or a chain is none")
+)
 
 func decodeParts(data []byte) (*artifact, error) {
 	parts, err := backend.Split(data)
 	if err != nil || len(parts) == 0 {
 		return nil, errors.New("it is not of this version, or none")
 	}
+	z, err := gzip.NewReader(bytes.NewReader(parts[0]))
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(z, maxDecoded))
+	if err != nil {
+		return nil, err
+	}
 	var a artifact
-	if err := unpackJSON(parts[0], &a); err != nil {
+	if err := json.Unmarshal(text, &a); err != nil {
 		return nil, err
 	}
 	if a.Format != artifactFormat || a.Tree == nil {
