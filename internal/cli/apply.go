@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -166,7 +167,7 @@ func printApplied(ctx context.Context, cmd *cobra.Command, h *engine.Host, out *
 		h.Note(n)
 	}
 	if cut, _ := cmd.Flags().GetBool("cut"); cut {
-		fmt.Fprintf(w, "%s deleted that it refuses\n", plural(out.Cut, "flow"))
+		fmt.Fprintf(w, "%s deleted that it refuses\n", english.Plural(out.Cut, "flow"))
 	}
 	if out.Pending == nil {
 		return nil

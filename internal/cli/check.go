@@ -2,10 +2,10 @@ package cli
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/prove/check"
@@ -102,9 +102,9 @@ func reportFindings(cmd *cobra.Command, o options, file string, findings []check
 	}
 	switch {
 	case count[check.Error] > 0:
-		return fmt.Errorf("%s has %s", fileName(file), plural(count[check.Error], "error"))
+		return fmt.Errorf("%s has %s", fileName(file), english.Plural(count[check.Error], "error"))
 	case count[check.Warning] > 0:
-		return command.Found(fmt.Sprintf("%s has %s", fileName(file), plural(count[check.Warning], "warning")))
+		return command.Found(fmt.Sprintf("%s has %s", fileName(file), english.Plural(count[check.Warning], "warning")))
 	case !o.json:
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s is fine\n", fileName(file))
 	}
@@ -117,21 +117,4 @@ func fileName(file string) string {
 		return "standard input"
 	}
 	return file
-}
-
-func plural[N int | uint64](n N, word string) string {
-	return fmt.Sprint(n) + " " + noun(n, word)
-}
-
-// noun is a word as it stands behind a number.
-func noun[N int | uint64](n N, word string) string {
-	switch {
-	case n == 1:
-		return word
-	case strings.HasSuffix(word, "s"):
-		return word + "es"
-	case strings.HasSuffix(word, "ry"):
-		return strings.TrimSuffix(word, "y") + "ies"
-	}
-	return word + "s"
 }

@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/language/policy"
@@ -157,7 +158,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	}
 	printNotes(cmd.ErrOrStderr(), artifact.Notes())
 	if line.dump != nil {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s written into %s, the program after each pass\n", plural(line.dump.n, "file"), line.dump.dir)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s written into %s, the program after each pass\n", english.Plural(line.dump.n, "file"), line.dump.dir)
 	}
 	if dir != "" || line.dump != nil {
 		return nil

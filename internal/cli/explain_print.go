@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/language/policy"
@@ -114,7 +115,7 @@ func printSteps(w io.Writer, steps []explain.Step, everyRule bool) {
 		if alike := alike(steps[i:]); alike >= manyAlike && !everyRule {
 			last := steps[i+alike-1]
 			place = fmt.Sprintf("%s-%d", place, last.Line.Line)
-			reason = fmt.Sprintf("%s do not fit: %s", plural(alike, "rule"), strings.Replace(s.Reason, "it is about", "they are about", 1))
+			reason = fmt.Sprintf("%s do not fit: %s", english.Plural(alike, "rule"), strings.Replace(s.Reason, "it is about", "they are about", 1))
 			i += alike - 1
 		} else if s.Line != nil && strings.Contains(s.Line.Text, ": ") {
 			reason = s.Line.Text + " (" + s.Reason + ")"

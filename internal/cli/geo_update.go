@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"sluice/internal/base/english"
 	"sluice/internal/base/fetch"
 	"sluice/internal/cli/command"
 	"sluice/internal/language/geo"
@@ -110,16 +111,16 @@ func lastGeoSource(stateDir string) []string {
 func printGeoUpdate(w io.Writer, r *geo.UpdateResult) error {
 	printGeoOrigin(w, r.Info, time.Now())
 	fmt.Fprintf(w, "countries    %d\n", len(r.Info.Countries))
-	fmt.Fprintf(w, "IPv4         %s %s in %s %s\n", grouped(r.Info.Total.Addresses4), noun(r.Info.Total.Addresses4, "address"), grouped(r.Info.Total.Ranges4), noun(r.Info.Total.Ranges4, "range"))
-	fmt.Fprintf(w, "IPv6         %s /64 networks in %s %s\n", r.Info.Total.Addresses6, grouped(r.Info.Total.Ranges6), noun(r.Info.Total.Ranges6, "range"))
+	fmt.Fprintf(w, "IPv4         %s %s in %s %s\n", grouped(r.Info.Total.Addresses4), english.Noun(r.Info.Total.Addresses4, "address"), grouped(r.Info.Total.Ranges4), english.Noun(r.Info.Total.Ranges4, "range"))
+	fmt.Fprintf(w, "IPv6         %s /64 networks in %s %s\n", r.Info.Total.Addresses6, grouped(r.Info.Total.Ranges6), english.Noun(r.Info.Total.Ranges6, "range"))
 	if r.Info.Overlaps > 0 {
-		fmt.Fprintf(w, "overlaps     %s %s lay over another country's; the narrower one holds\n", grouped(r.Info.Overlaps), noun(r.Info.Overlaps, "row"))
+		fmt.Fprintf(w, "overlaps     %s %s lay over another country's; the narrower one holds\n", grouped(r.Info.Overlaps), english.Noun(r.Info.Overlaps, "row"))
 	}
 	if !r.Changed {
 		_, err := fmt.Fprintln(w, "nothing has changed")
 		return err
 	}
-	fmt.Fprintf(w, "changed      %s; sluice geo diff shows them\n", plural(len(r.Diff.Countries), "country"))
+	fmt.Fprintf(w, "changed      %s; sluice geo diff shows them\n", english.Plural(len(r.Diff.Countries), "country"))
 	_, err := fmt.Fprintln(w, "running policies still use the old data: apply them again")
 	return err
 }

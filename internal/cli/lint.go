@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/language/policy"
@@ -219,7 +220,7 @@ func reportSummary(cmd *cobra.Command, o options, file string, count map[check.S
 	var parts []string
 	for _, s := range []check.Severity{check.Error, check.Warning, check.Remark} {
 		if count[s] > 0 {
-			parts = append(parts, plural(count[s], string(s)))
+			parts = append(parts, english.Plural(count[s], string(s)))
 		}
 	}
 	text := strings.Join(parts, ", ")

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/text/message"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -121,7 +122,7 @@ func printPlan(w io.Writer, p *engine.Plan, all bool) {
 		if s.Internal && !all {
 			continue
 		}
-		fmt.Fprintf(w, "set          %s: %s\n", s.Name, numbers.Sprintf("%d %s to %d, +%d -%d", s.Before, noun(s.Before, "element"), s.After, s.Added, s.Removed)+addressChange(numbers, s))
+		fmt.Fprintf(w, "set          %s: %s\n", s.Name, numbers.Sprintf("%d %s to %d, +%d -%d", s.Before, english.Noun(s.Before, "element"), s.After, s.Added, s.Removed)+addressChange(numbers, s))
 	}
 	for _, c := range p.Choices {
 		fmt.Fprintf(w, "layout       %s: %s, instead of %s\n", c.For, c.New, c.Old)
@@ -182,7 +183,7 @@ func printEnds(w io.Writer, e *apply.EndedFlows) {
 		fmt.Fprintf(w, "%s         %s %s to %s, by %s\n", command.Paint(w, "33", "ends"), f.Protocol, f.From, f.To, f.By)
 	}
 	if more := e.Count - len(e.First); more > 0 {
-		fmt.Fprintf(w, "%s         and %s more of banned addresses\n", command.Paint(w, "33", "ends"), plural(more, "flow"))
+		fmt.Fprintf(w, "%s         and %s more of banned addresses\n", command.Paint(w, "33", "ends"), english.Plural(more, "flow"))
 	}
 }
 

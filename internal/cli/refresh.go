@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/base/english"
 	"sluice/internal/base/fetch"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
@@ -145,11 +146,11 @@ func printRefresh(w io.Writer, r *engine.Refreshed) {
 		fmt.Fprintf(w, "list %s: %s\n", l.Set, text)
 	}
 	for _, s := range r.Sets {
-		fmt.Fprintf(w, "set %s: %s, %d before: %d come, %d go%s\n", s.Name, plural(s.After, "element"), s.Before, s.Added, s.Removed, addressesText(s))
+		fmt.Fprintf(w, "set %s: %s, %d before: %d come, %d go%s\n", s.Name, english.Plural(s.After, "element"), s.Before, s.Added, s.Removed, addressesText(s))
 	}
 	for i, f := range r.Flows {
 		if i == shownRefusals {
-			fmt.Fprintf(w, "and %s\n", plural(len(r.Flows)-i, "more connection"))
+			fmt.Fprintf(w, "and %s\n", english.Plural(len(r.Flows)-i, "more connection"))
 			break
 		}
 		fmt.Fprintln(w, f)
@@ -169,10 +170,10 @@ func printRefresh(w io.Writer, r *engine.Refreshed) {
 func addressesText(s apply.SetChange) string {
 	var parts []string
 	if s.AddressesPlus+s.AddressesMinus > 0 {
-		parts = append(parts, fmt.Sprintf("IPv4: %s %s come, %s go", grouped(s.AddressesPlus), noun(s.AddressesPlus, "address"), grouped(s.AddressesMinus)))
+		parts = append(parts, fmt.Sprintf("IPv4: %s %s come, %s go", grouped(s.AddressesPlus), english.Noun(s.AddressesPlus, "address"), grouped(s.AddressesMinus)))
 	}
 	if s.NetworksPlus > 0 || s.NetworksMinus > 0 {
-		parts = append(parts, fmt.Sprintf("IPv6: addresses of %s %s (/64) come, of %s go", grouped(s.NetworksPlus), noun(s.NetworksPlus, "network"), grouped(s.NetworksMinus)))
+		parts = append(parts, fmt.Sprintf("IPv6: addresses of %s %s (/64) come, of %s go", grouped(s.NetworksPlus), english.Noun(s.NetworksPlus, "network"), grouped(s.NetworksMinus)))
 	}
 	if len(parts) == 0 {
 		return ""

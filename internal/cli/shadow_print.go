@@ -9,6 +9,7 @@ import (
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine/shadow"
 )
@@ -74,7 +75,7 @@ func printShadow(w io.Writer, r *shadow.Report, top int, all bool) {
 		fmt.Fprintf(w, "\n%12s  %s\n", "packets", "from, or to where it is output")
 		for i, s := range r.Sources {
 			if i == top {
-				fmt.Fprintf(w, "%12s  and %s\n", "…", plural(len(r.Sources)-top, "other address"))
+				fmt.Fprintf(w, "%12s  and %s\n", "…", english.Plural(len(r.Sources)-top, "other address"))
 				break
 			}
 			numbers.Fprintf(w, "%12d  %-7s  %-39s  %s\n", s.Packets, s.Hook, s.Address, countryText(s.Country, s.Name))
@@ -84,7 +85,7 @@ func printShadow(w io.Writer, r *shadow.Report, top int, all bool) {
 		fmt.Fprintf(w, "\n%12s  %s\n", "packets", "service")
 		for i, s := range r.Services {
 			if i == top {
-				fmt.Fprintf(w, "%12s  and %s\n", "…", plural(len(r.Services)-top, "other"))
+				fmt.Fprintf(w, "%12s  and %s\n", "…", english.Plural(len(r.Services)-top, "other"))
 				break
 			}
 			numbers.Fprintf(w, "%12d  %-7s  %s\n", s.Packets, s.Hook, serviceText(s))
@@ -94,7 +95,7 @@ func printShadow(w io.Writer, r *shadow.Report, top int, all bool) {
 		fmt.Fprintf(w, "\n%12s  %9s  %s\n", "packets", "addresses", "country")
 		for i, c := range r.Countries {
 			if i == top {
-				fmt.Fprintf(w, "%12s  and %s\n", "…", plural(len(r.Countries)-top, "other"))
+				fmt.Fprintf(w, "%12s  and %s\n", "…", english.Plural(len(r.Countries)-top, "other"))
 				break
 			}
 			numbers.Fprintf(w, "%12d  %9d  %s\n", c.Packets, c.Sources, countryText(c.Country, c.Name))
@@ -157,7 +158,7 @@ func printShadowLines(w io.Writer, numbers *message.Printer, r *shadow.Report, t
 		numbers.Fprintf(w, "%12d  %-7s  %s  %s\n", l.Packets, l.Hook, command.Paint(w, verdictStyle(l.Verdict), fmt.Sprintf("%-10s", l.Verdict)), text)
 	}
 	if left > 0 {
-		fmt.Fprintf(w, "%12s  and %s\n", "…", plural(left, "other line"))
+		fmt.Fprintf(w, "%12s  and %s\n", "…", english.Plural(left, "other line"))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
@@ -132,7 +133,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	printDrift(w, s, here)
 	for _, c := range s.Full {
 		fmt.Fprintf(w, "%s         the table of %s:%d was full for %s: sources beyond it share one limit\n",
-			command.Paint(w, "33", "full"), c.Origin.File, c.Origin.Line, plural(c.Packets, "packet"))
+			command.Paint(w, "33", "full"), c.Origin.File, c.Origin.Line, english.Plural(c.Packets, "packet"))
 	}
 	if len(s.Counters) > 0 {
 		fmt.Fprintf(w, "\n%12s %14s  rule\n", "packets", "bytes")

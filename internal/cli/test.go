@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/prove/expect"
 )
@@ -153,10 +154,10 @@ func reportTests(cmd *cobra.Command, file string, results []expect.Result) error
 	case failing > 0 && optionsOf(cmd).json:
 		return command.ErrFound
 	case failing > 0:
-		return command.Found(fmt.Sprintf("%s of %s in %s", oneFails(failing), plural(len(results), "expectation"), fileName(file)))
+		return command.Found(fmt.Sprintf("%s of %s in %s", oneFails(failing), english.Plural(len(results), "expectation"), fileName(file)))
 	case optionsOf(cmd).json:
 	case unjudged > 0:
-		fmt.Fprintf(cmd.ErrOrStderr(), "none of %s in %s fails, and of %d nothing was judged\n", plural(len(results), "expectation"), fileName(file), unjudged)
+		fmt.Fprintf(cmd.ErrOrStderr(), "none of %s in %s fails, and of %d nothing was judged\n", english.Plural(len(results), "expectation"), fileName(file), unjudged)
 	default:
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", oneHolds(len(results)), fileName(file))
 	}
@@ -201,7 +202,7 @@ func failuresText(list []expect.Failure, indent string) string {
 	var parts []string
 	for i, f := range list {
 		if i == shownFailures {
-			parts = append(parts, fmt.Sprintf("%sand by %s more", indent, plural(len(list)-i, "line")))
+			parts = append(parts, fmt.Sprintf("%sand by %s more", indent, english.Plural(len(list)-i, "line")))
 			break
 		}
 		parts = append(parts, failureText(f, indent))
@@ -215,7 +216,7 @@ func failureText(f expect.Failure, indent string) string {
 	fmt.Fprintf(&b, "%s%s by %s\n", indent, f.Done(), f.By())
 	for i, t := range f.Traffic {
 		if i == shownClasses {
-			fmt.Fprintf(&b, "%s  and %s of packets more\n", indent, plural(len(f.Traffic)-i, "class"))
+			fmt.Fprintf(&b, "%s  and %s of packets more\n", indent, english.Plural(len(f.Traffic)-i, "class"))
 			break
 		}
 		fmt.Fprintf(&b, "%s  %s %s\n", indent, t.Service(), t.Place())

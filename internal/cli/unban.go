@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
@@ -50,7 +51,7 @@ use, or it failed.`,
 			if optionsOf(cmd).json {
 				err = command.PrintJSON(cmd.OutOrStdout(), out)
 			} else if out.Lifted > 0 || len(out.NotThere) == 0 {
-				fmt.Fprintf(cmd.OutOrStdout(), "lifted %s\n", plural(out.Lifted, "ban"))
+				fmt.Fprintf(cmd.OutOrStdout(), "lifted %s\n", english.Plural(out.Lifted, "ban"))
 			}
 			if err == nil && len(out.NotThere) > 0 {
 				return command.Found(notBannedText(out))

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -126,7 +127,7 @@ func printVerified(w io.Writer, v *engine.Verified, here string) {
 	}
 	for i, e := range v.Strange {
 		if i == mostStrange {
-			fmt.Fprintf(w, "             and %s more (--json names them)\n", plural(len(v.Strange)-i, "element"))
+			fmt.Fprintf(w, "             and %s more (--json names them)\n", english.Plural(len(v.Strange)-i, "element"))
 			break
 		}
 		fmt.Fprintf(w, "%s     set %s holds %s; its rules make: %s\n", command.Paint(w, "31", "element"), e.Set, e.Kernel, e.Expected)
@@ -145,7 +146,7 @@ func printVerified(w io.Writer, v *engine.Verified, here string) {
 		fmt.Fprintf(w, "banned       %s by command at the moment, which is no difference from the policy\n", choice(v.Banned == 1, "1 address or range", fmt.Sprint(v.Banned, " addresses or ranges")))
 	}
 	if v.Proved && v.Form > 0 {
-		fmt.Fprintf(w, "note         the kernel differs from what was loaded in %s that change nothing: sluice status%s names them\n", plural(v.Form, "place"), here)
+		fmt.Fprintf(w, "note         the kernel differs from what was loaded in %s that change nothing: sluice status%s names them\n", english.Plural(v.Form, "place"), here)
 	}
 	for _, u := range v.Unasked {
 		fmt.Fprintf(w, "note         set %s holds what no command banned: %s; no rule asks it, and the next ban takes it out\n", u.Set, unaskedText(u))
@@ -186,29 +187,29 @@ func printNothingLoaded(w io.Writer, v *apply.Verified, name, here string) {
 
 // provedText says how much was looked at.
 func provedText(p *apply.Proof) string {
-	return fmt.Sprintf("(%s, %s, %s read, in %s)", plural(p.Classes, "class"), plural(p.Rules, "rule"), plural(p.Elements, "element"),
+	return fmt.Sprintf("(%s, %s, %s read, in %s)", english.Plural(p.Classes, "class"), english.Plural(p.Rules, "rule"), english.Plural(p.Elements, "element"),
 		time.Duration(p.Seconds*float64(time.Second)).Round(time.Millisecond))
 }
 
 func notProvedText(v *apply.Verified, name string) string {
 	var found []string
 	if n := len(v.Differences); n > 0 {
-		found = append(found, plural(n, "kind")+" of packets that "+choice(n == 1, "does", "do")+" not get what "+name+" says")
+		found = append(found, english.Plural(n, "kind")+" of packets that "+choice(n == 1, "does", "do")+" not get what "+name+" says")
 	}
 	if n := len(v.Unread); n > 0 {
-		found = append(found, plural(n, "thing")+" in the kernel whose meaning is not known")
+		found = append(found, english.Plural(n, "thing")+" in the kernel whose meaning is not known")
 	}
 	if len(v.Opaque) > 0 {
 		found = append(found, "conditions that nobody can decide")
 	}
 	if n := len(v.Strange); n > 0 {
-		found = append(found, plural(n, "element")+" that no rule put into "+choice(n == 1, "its set", "their sets")+" so")
+		found = append(found, english.Plural(n, "element")+" that no rule put into "+choice(n == 1, "its set", "their sets")+" so")
 	}
 	if len(v.Host.Moved)+len(v.Host.Fixed) > 0 {
 		found = append(found, "the host is not what the rules take it for")
 	}
 	if n := len(v.Bans); n > 0 {
-		found = append(found, plural(n, "ban")+" by command not in force as it should be")
+		found = append(found, english.Plural(n, "ban")+" by command not in force as it should be")
 	}
 	if len(v.Longer) > 0 {
 		found = append(found, "connections that nobody knows pass for longer than the policy says")

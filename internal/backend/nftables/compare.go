@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/english"
 	"sluice/internal/program"
 )
 
@@ -26,7 +27,7 @@ func compareBeside(want *Tree, have *State, older *Tree) []backend.Difference {
 	case !have.Present && len(want.Chains) == 0:
 		return nil
 	case !have.Present:
-		return []backend.Difference{{Kind: "table", Name: "inet " + want.Table, Want: plural(want.ruleCount(), "rule")}}
+		return []backend.Difference{{Kind: "table", Name: "inet " + want.Table, Want: english.Plural(want.ruleCount(), "rule")}}
 	}
 	if have.Tree.Dormant {
 		c.add("table", "inet "+want.Table, "asked by the kernel", "dormant: the kernel asks none of its chains", program.Origin{})
@@ -119,7 +120,7 @@ func (c *comparer) sets() {
 			h = byLineage[lineage(k.Name)]
 		}
 		if h == nil {
-			c.add("set", k.title(), plural(k.Len(), "element"), "", k.Origin)
+			c.add("set", k.title(), english.Plural(k.Len(), "element"), "", k.Origin)
 			continue
 		}
 		wanted[h.Name] = true
@@ -136,7 +137,7 @@ func contentsText(s *Set) string {
 	if s.Elements.Unknown || s.Life == program.Dynamic {
 		return ""
 	}
-	return " (" + plural(s.Len(), "element") + ")"
+	return " (" + english.Plural(s.Len(), "element") + ")"
 }
 
 // title is a set's name for a reader: as the policy has it, with the family.
@@ -168,15 +169,15 @@ func (c *comparer) set(k, h *Set) {
 	}
 	if k.Life == program.Dynamic || h.Elements.Unknown {
 		if h.Elements.Unknown && k.Name != h.Name {
-			c.add("set", k.title(), plural(k.Len(), "element"), "other contents", k.Origin)
+			c.add("set", k.title(), english.Plural(k.Len(), "element"), "other contents", k.Origin)
 		}
 		return
 	}
 	missing, extra := *k, *h
 	missing.Elements, extra.Elements = elementsApart(k, h)
 	if missing.Len()+extra.Len() > listedElements {
-		c.add("set", k.title(), plural(k.Len(), "element"),
-			fmt.Sprintf("%s: %d missing, %d too much", plural(h.Len(), "element"), missing.Len(), extra.Len()), k.Origin)
+		c.add("set", k.title(), english.Plural(k.Len(), "element"),
+			fmt.Sprintf("%s: %d missing, %d too much", english.Plural(h.Len(), "element"), missing.Len(), extra.Len()), k.Origin)
 		return
 	}
 	for _, text := range missing.texts(nil) {

@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 )
 
 // Elements is what a set holds. Of dynamic sets nothing is ever told here.
@@ -159,7 +160,7 @@ func (e *Elements) sortTuples() {
 func (t *Tree) checkVerdicts(s *Set) error {
 	e := s.Elements
 	if s.Verdicts != (len(e.Verdicts) > 0) && len(e.Tuples) > 0 || len(e.Verdicts) > 0 && len(e.Verdicts) != len(e.Tuples) {
-		return fmt.Errorf("%s %s: %d verdicts for %s", s.noun(), s.Name, len(e.Verdicts), plural(len(e.Tuples), "element"))
+		return fmt.Errorf("%s %s: %d verdicts for %s", s.noun(), s.Name, len(e.Verdicts), english.Plural(len(e.Tuples), "element"))
 	}
 	for _, text := range e.Verdicts {
 		v, err := verdictOf(text)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/program"
 )
 
@@ -21,7 +22,7 @@ func (r *lifter) set(k *Set, key []program.Field) (string, error) {
 		return id, nil
 	}
 	if len(key) != len(k.Types) {
-		return "", fmt.Errorf("set %s has %s and is asked for %d", k.Name, plural(len(k.Types), "key"), len(key))
+		return "", fmt.Errorf("set %s has %s and is asked for %d", k.Name, english.Plural(len(k.Types), "key"), len(key))
 	}
 	if id := k.followsAddresses(); id != "" {
 		return r.followAddresses(k, id), nil

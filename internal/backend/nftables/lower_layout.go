@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"sluice/internal/base/english"
 	"sluice/internal/program"
 )
 
@@ -181,7 +182,7 @@ func (u *useOf) mapOf(k *asking, m *leads, by Kind) *Set {
 		s.Elements.Verdicts = append(s.Elements.Verdicts, u.to(a, by).text())
 	}
 	s.Elements.sortTuples()
-	s.Comment = describe(u.laid.set, u.laid.family, fmt.Sprintf("%s by %d bits", plural(len(m.values), "block"), m.part.width))
+	s.Comment = describe(u.laid.set, u.laid.family, fmt.Sprintf("%s by %d bits", english.Plural(len(m.values), "block"), m.part.width))
 	return u.keep(strings.Trim(k.name+"_map", "_"), s)
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/program"
 )
 
@@ -52,7 +53,7 @@ func (l *lowering) layoutMap(p *parts) error {
 			return errProtocolOfRanges
 		}
 		k.hold(elements[family])
-		k.Comment = describe(s, family, plural(len(elements[family]), "element"))
+		k.Comment = describe(s, family, english.Plural(len(elements[family]), "element"))
 		k.Name = stem(s.ID)
 		if family != 0 {
 			k.Name += fmt.Sprint(family)

@@ -12,6 +12,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/program"
 )
 
@@ -216,7 +217,7 @@ func staticPlain(s *program.Set, family int, prefix string, addresses addrset.Se
 		ID: s.ID, Life: program.Static, Types: []string{addressType(family)}, Interval: hasRanges(addresses),
 		Elements: Elements{Addresses: addresses}, Origin: s.Origin,
 	}
-	k.Comment = describe(s, family, plural(addresses.Len4()+addresses.Len6(), "element"))
+	k.Comment = describe(s, family, english.Plural(addresses.Len4()+addresses.Len6(), "element"))
 	k.Name = prefix + fmt.Sprint(family) + "_" + k.sealed()
 	return k
 }
@@ -236,7 +237,7 @@ func static(s *program.Set, family int, prefix string, ranges []addrset.Range, c
 		Interval: slices.ContainsFunc(ranges, func(r addrset.Range) bool { return r.From != r.To }),
 		Elements: elementsFrom(ranges, counted), Origin: s.Origin,
 	}
-	k.Comment = describe(s, family, plural(len(ranges), "element"))
+	k.Comment = describe(s, family, english.Plural(len(ranges), "element"))
 	k.Name = prefix + fmt.Sprint(family) + "_" + k.sealed()
 	return k
 }
@@ -246,13 +247,6 @@ func elementsFrom(ranges []addrset.Range, counted bool) Elements {
 		return Elements{Ranges: ranges}
 	}
 	return Elements{Addresses: addrset.Of(ranges...)}
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // sealed is the hash of a set whose elements never change. Where it has no
@@ -404,7 +398,7 @@ func (l *lowering) layoutTuples(p *parts) error {
 			}
 			k.Types = append(k.Types, t)
 		}
-		k.Comment = describe(s, family, plural(len(k.Elements.Tuples), "element"))
+		k.Comment = describe(s, family, english.Plural(len(k.Elements.Tuples), "element"))
 		k.Name = stem(s.ID)
 		if family != 0 {
 			k.Name += fmt.Sprint(family)

@@ -7,6 +7,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/program"
 )
 
@@ -48,9 +49,9 @@ func (s *stepper) sets() {
 	for _, k := range mended {
 		s.mend(k, s.have.Tree.set(k.Name))
 	}
-	s.send(backend.Fill, plural(len(together), "small set"), &s.fills, together...)
+	s.send(backend.Fill, english.Plural(len(together), "small set"), &s.fills, together...)
 	for _, fill := range large {
-		s.send(backend.Fill, fmt.Sprintf("set %s (%s)", fill.insert.Name, plural(fill.insert.Len(), "element")), &s.fills, fill)
+		s.send(backend.Fill, fmt.Sprintf("set %s (%s)", fill.insert.Name, english.Plural(fill.insert.Len(), "element")), &s.fills, fill)
 	}
 }
 

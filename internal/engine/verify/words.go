@@ -3,10 +3,10 @@ package verify
 import (
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
@@ -141,25 +141,18 @@ func addressesText(s addrset.Set) string {
 	var texts []string
 	for r := range s.Each() {
 		if len(texts) == few {
-			return fmt.Sprintf("%s and %s", strings.Join(texts, ", "), plural(n-few, "more range"))
+			return fmt.Sprintf("%s and %s", strings.Join(texts, ", "), english.Plural(n-few, "more range"))
 		}
 		texts = append(texts, r.String())
 	}
 	return strings.Join(texts, ", ")
 }
 
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return strconv.Itoa(n) + " " + what + "s"
-}
-
 func numbersText(f reach.FieldValues) string {
 	var texts []string
 	for i, n := range f.Numbers {
 		if i == few {
-			texts = append(texts, plural(len(f.Numbers)-few, "more range"))
+			texts = append(texts, english.Plural(len(f.Numbers)-few, "more range"))
 			break
 		}
 		if f.Field == program.Protocol && n.From == n.To && protocols[uint8(n.From)] != "" { //nolint:gosec // a protocol has 8 bits

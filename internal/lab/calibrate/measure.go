@@ -3,7 +3,6 @@ package calibrate
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"sluice/internal/backend/nftables"
 	"sluice/internal/backend/nftables/calibration"
@@ -104,12 +103,4 @@ func (m *Measured) Calibration() *calibration.Calibration {
 		c.Spread[name] = calibration.Bounds{Low: e.Low, High: e.High}
 	}
 	return c
-}
-
-// plural is a count with its word.
-func plural(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sluice/internal/backend/nftables"
+	"sluice/internal/base/english"
 	"sluice/internal/lab/stats"
 )
 
@@ -55,7 +56,7 @@ func (m *Measured) settle() {
 	}
 	if float64(len(doubtful)) > mostDoubtful*float64(len(m.Series)) {
 		m.Noise = append(m.Noise, fmt.Sprintf("%s of %d spread by more than %.0f %%: %s",
-			plural(len(doubtful), "constant"), len(m.Series), 100*mostSpread, strings.Join(doubtful, ", ")))
+			english.Plural(len(doubtful), "constant"), len(m.Series), 100*mostSpread, strings.Join(doubtful, ", ")))
 	}
 }
 

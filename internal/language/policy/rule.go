@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/base/nearest"
 )
 
 // rule is a rule or an expectation while it is read.
@@ -149,13 +151,13 @@ func (r *rule) unexpected(t token) bool {
 		}
 		return r.failAt(t, hint, "unexpected %s", t.describe())
 	}
-	switch near := nearest(t.text, all); {
+	switch near := nearest.Of(t.text, all); {
 	case r.service.kind == wordToken && r.previous() == r.service && isPortOf(r.service.text, t.text):
 		return r.failAt(t, "write "+r.service.text+"/"+t.text, "unexpected %s", quote(t.text))
 	case near != "":
 		return r.failAt(t, "", "unknown word %s, did you mean %q?", quote(t.text), near)
-	case r.service.kind == wordToken && nearest(r.service.text, all) != "" && builtinNamed(r.service.text) == nil && r.previous() == r.service:
-		return r.failAt(r.service, "", "unknown word %s, did you mean %q?", quote(r.service.text), nearest(r.service.text, all))
+	case r.service.kind == wordToken && nearest.Of(r.service.text, all) != "" && builtinNamed(r.service.text) == nil && r.previous() == r.service:
+		return r.failAt(r.service, "", "unknown word %s, did you mean %q?", quote(r.service.text), nearest.Of(r.service.text, all))
 	case slices.Contains([]string{"ipv4", "ipv6", "inet", "inet6", "ip", "ip6", "v4", "v6"}, t.text):
 		return r.failAt(t, "write ipv4 or ipv6", "unknown word %s", quote(t.text))
 	case slices.Contains([]string{"and", "or", "if", "when", "with", "via", "port", "src", "dst", "proto"}, t.text):

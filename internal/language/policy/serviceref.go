@@ -3,6 +3,8 @@ package policy
 import (
 	"slices"
 	"strings"
+
+	"sluice/internal/base/nearest"
 )
 
 // services reads the service of a rule: one, a list, or any, which is nil.
@@ -104,7 +106,7 @@ func (l *loader) unknownService(pos Pos, name string) {
 		hint = name + " is a set; write from " + name + " or to " + name
 	case l.zones[name] != nil:
 		hint = name + " is a zone; write from " + name + " or in " + name
-	case nearest(name, names) == "":
+	case nearest.Of(name, names) == "":
 		hint = "define it under services: " + name + ": tcp/PORT"
 	}
 	l.fail(pos, hint, "unknown service %s%s", quote(name), didYouMean(name, names))

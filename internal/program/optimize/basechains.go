@@ -3,6 +3,7 @@ package optimize
 import (
 	"slices"
 
+	"sluice/internal/base/english"
 	"sluice/internal/program"
 )
 
@@ -25,7 +26,7 @@ func baseChains(w *work) {
 		before, i := len(in.Rules), -1
 		in.Rules = slices.DeleteFunc(in.Rules, func(program.Rule) bool { i++; return again[i] })
 		if n := before - len(in.Rules); n > 0 {
-			w.say("loopback is kept out of tracking where it leaves; " + plural(n, "rule") + " of chain " + in.Name + " said it again")
+			w.say("loopback is kept out of tracking where it leaves; " + english.Plural(n, "rule") + " of chain " + in.Name + " said it again")
 		}
 	}
 	for _, h := range w.Hooks {
@@ -39,7 +40,7 @@ func baseChains(w *work) {
 		return h.Default == program.Accept && len(w.Chain(h.Chain).Rules) == 0
 	})
 	if n := before - len(w.Hooks); n > 0 {
-		w.say(plural(n, "base chain") + " that accepted all they saw are gone")
+		w.say(english.Plural(n, "base chain") + " that accepted all they saw are gone")
 	}
 }
 
@@ -140,7 +141,7 @@ func dropTails(w *work) {
 			n--
 		}
 		if n < len(chain.Rules) {
-			w.say(plural(len(chain.Rules)-n, "rule") + " at the end of chain " + chain.Name + " did what its default does")
+			w.say(english.Plural(len(chain.Rules)-n, "rule") + " at the end of chain " + chain.Name + " did what its default does")
 			chain.Rules = slices.Delete(chain.Rules, n, len(chain.Rules))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/english"
 	"sluice/internal/program"
 )
 
@@ -219,7 +220,7 @@ func (d *dispatching) apply(p *program.Program, at int) string {
 		Stage: rules[d.rules[0]].Stage, Actions: []program.Action{program.VerdictMap{Set: set.ID, Key: d.fields}},
 		Comment: "the rules of each " + fieldsName(d.fields) + " are in a chain",
 	}
-	return fmt.Sprintf("chain %s: %s → 1 verdict map by %s of %s to %s", name, plural(len(d.rules), "rule"), fieldsName(d.fields), plural(len(d.order), "key"), plural(len(made), "chain"))
+	return fmt.Sprintf("chain %s: %s → 1 verdict map by %s of %s to %s", name, english.Plural(len(d.rules), "rule"), fieldsName(d.fields), english.Plural(len(d.order), "key"), english.Plural(len(made), "chain"))
 }
 
 // without gives a rule without what the map has asked. The protocol stays where

@@ -3,6 +3,7 @@ package optimize
 import (
 	"slices"
 
+	"sluice/internal/base/english"
 	"sluice/internal/program"
 )
 
@@ -22,7 +23,7 @@ func dropHidden(w *work) {
 		}
 		n := -1
 		chain.Rules = slices.DeleteFunc(chain.Rules, func(program.Rule) bool { n++; return hidden[n] })
-		w.say(plural(len(hidden), "rule") + " of chain " + chain.Name + " that no packet reaches went")
+		w.say(english.Plural(len(hidden), "rule") + " of chain " + chain.Name + " that no packet reaches went")
 	}
 }
 

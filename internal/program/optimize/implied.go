@@ -3,6 +3,7 @@ package optimize
 import (
 	"slices"
 
+	"sluice/internal/base/english"
 	"sluice/internal/program"
 )
 
@@ -27,7 +28,7 @@ func dropImplied(w *work) {
 			}
 		}
 		if dropped > 0 {
-			w.say("chain " + chain.Name + ": " + plural(dropped, "question") + " left out that a look-up in the same rule answers")
+			w.say("chain " + chain.Name + ": " + english.Plural(dropped, "question") + " left out that a look-up in the same rule answers")
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package optimize
 
 import (
+	"sluice/internal/base/english"
 	"sluice/internal/program"
 )
 
@@ -20,7 +21,7 @@ func reorder(w *work) {
 	for i := range w.Chains {
 		if chain := &w.Chains[i]; len(chain.Rules) <= allCompared {
 			if moved := byHits(w, f, chain); moved > 0 {
-				w.say(plural(moved, "rule") + " of chain " + chain.Name + " went up before rules that were hit less")
+				w.say(english.Plural(moved, "rule") + " of chain " + chain.Name + " went up before rules that were hit less")
 			}
 		}
 	}

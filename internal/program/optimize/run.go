@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/agext/levenshtein"
-
+	"sluice/internal/base/nearest"
 	"sluice/internal/program"
 )
 
@@ -162,7 +161,7 @@ func CheckWithout(names []string) error {
 		pass := Named(name)
 		switch {
 		case pass == nil:
-			return &UnknownPassError{name, nearest(name)}
+			return &UnknownPassError{name, meant(name)}
 		case pass.Required:
 			return fmt.Errorf("pass %s cannot be left out: %s", name, pass.Reason)
 		}
@@ -184,13 +183,11 @@ func (e *UnknownPassError) Error() string {
 	return text
 }
 
-// nearest is the name that was probably meant, "" where none is like it.
-func nearest(name string) string {
-	best, distance := "", 4
+// meant is the name that was probably meant, "" where none is like it.
+func meant(name string) string {
+	var names []string
 	for _, p := range Passes {
-		if d := levenshtein.Distance(name, p.Name, nil); d < distance {
-			best, distance = p.Name, d
-		}
+		names = append(names, p.Name)
 	}
-	return best
+	return nearest.Of(name, names)
 }

@@ -3,6 +3,7 @@ package optimize
 import (
 	"slices"
 
+	"sluice/internal/base/english"
 	"sluice/internal/program"
 )
 
@@ -28,7 +29,7 @@ func terminalEarly(w *work) {
 		}
 		if h.Default == program.Accept {
 			if n := acceptAtOnce(w.Program, chain); n > 0 {
-				w.say("chain " + chain.Name + ": what " + plural(n, "rule") + " kept out of tracking is accepted at once")
+				w.say("chain " + chain.Name + ": what " + english.Plural(n, "rule") + " kept out of tracking is accepted at once")
 			}
 		}
 	}

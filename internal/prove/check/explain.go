@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/nearest"
 	"sluice/internal/language/policy"
 )
 
@@ -45,7 +46,7 @@ func Explain(code string) (e *Explanation, near string) {
 	for _, e := range explanations {
 		codes = append(codes, string(e.Code))
 	}
-	return nil, nearest(code, codes)
+	return nil, nearest.Of(code, codes)
 }
 
 // Found says by which commands a code is found.

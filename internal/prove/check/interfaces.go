@@ -4,8 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agext/levenshtein"
-
+	"sluice/internal/base/nearest"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 )
@@ -41,7 +40,7 @@ func (c *checker) zoneInterface(z *policy.Zone, word policy.Word) {
 	switch {
 	case !fits && !wild:
 		hint := ""
-		if n := nearest(word.Text, names); n != "" {
+		if n := nearest.Of(word.Text, names); n != "" {
 			hint = "did you mean " + quoted(n) + "?"
 		}
 		c.report(UnknownInterface, Warning, word.Pos, hint, "this host has no interface %q now", word.Text)
@@ -53,15 +52,4 @@ func (c *checker) zoneInterface(z *policy.Zone, word policy.Word) {
 			"%s of zone %q fits %s, ports of bridge %s: rules see the bridge, never its ports",
 			quoted(word.Text), z.Name, list(ports), list(bridges))
 	}
-}
-
-// nearest is the name that was most likely meant, "" when none is near.
-func nearest(word string, names []string) string {
-	best, distance := "", 1+max(1, min(len(word), 8)/3)
-	for _, n := range names {
-		if d := levenshtein.Distance(word, n, nil); d < distance {
-			best, distance = n, d
-		}
-	}
-	return best
 }

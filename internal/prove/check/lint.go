@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/nearest"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
@@ -169,7 +170,7 @@ func (c *checker) unknownCode(pos policy.Pos, word string) {
 		codes = append(codes, string(e.Code))
 	}
 	f := c.report(LintComment, Error, pos, "", "%q is no code of lint", word)
-	if n := nearest(word, codes); n != "" {
+	if n := nearest.Of(word, codes); n != "" {
 		f.Hint = "did you mean " + n + "?"
 	} else {
 		f.Remedy = policy.SeeFindingCodes
