@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"sluice/internal/lab/testnet"
 )
 
 // getent puts a program of that name first in PATH.
@@ -75,11 +77,16 @@ func TestLookupOfNameService(t *testing.T) {
 		}
 		return
 	}
-	sources, _ := os.ReadFile("/etc/nsswitch.conf")
-	modules, _ := filepath.Glob("/usr/lib/*/libnss_systemd.so.2")
-	if os.Geteuid() != 0 || len(modules) == 0 || !strings.Contains(string(sources), "systemd") {
-		t.Skip("root and libnss-systemd are needed")
-	}
+	testnet.Require(t, testnet.Namespaces, testnet.Probed("libnss-systemd", func() error {
+		if modules, _ := filepath.Glob("/usr/lib/*/libnss_systemd.so.2"); len(modules) == 0 {
+			return errors.New("there is no libnss_systemd.so.2")
+		}
+		sources, err := os.ReadFile("/etc/nsswitch.conf")
+		if err == nil && !strings.Contains(string(sources), "systemd") {
+			err = errors.New("/etc/nsswitch.conf does not name it")
+		}
+		return err
+	}))
 	cmd := exec.Command("sh", "-c", `mount --make-rprivate / && mount -t tmpfs none /run && mkdir /run/userdb &&
 echo '{"userName": "sluice-test-user", "uid": 64123, "gid": 64123, "disposition": "system"}' >/run/userdb/sluice-test-user.user &&
 exec "$0" -test.run='^TestLookupOfNameService$'`, os.Args[0])

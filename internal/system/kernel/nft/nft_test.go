@@ -192,9 +192,10 @@ func TestDeadline(t *testing.T) {
 
 // TestPath: nft is found where distributions keep it, whatever the PATH.
 func TestPath(t *testing.T) {
-	if _, err := os.Stat("/usr/sbin/nft"); err != nil {
-		t.Skip("this machine has no /usr/sbin/nft")
-	}
+	testnet.Require(t, testnet.Probed("/usr/sbin/nft", func() error {
+		_, err := os.Stat("/usr/sbin/nft")
+		return err
+	}))
 	t.Setenv("PATH", t.TempDir())
 	if v, err := nft.Version(context.Background()); err != nil || !strings.Contains(v, "nftables") {
 		t.Errorf("got %q, %v", v, err)
