@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -31,15 +30,7 @@ func (a answer) outcome() string {
 // explain asks what the policy does with a packet; it is an error when the
 // compiled rules would do otherwise.
 func (d *demo) explain(packet ...string) (a answer, err error) {
-	args := append([]string{"explain", d.policy, "--json"}, packet...)
-	out, status, err := d.run(nil, args...)
-	if err == nil && status > 1 {
-		err = fmt.Errorf("sluice %s: exit status %d:\n%s", strings.Join(args, " "), status, out)
-	}
-	if err == nil {
-		err = json.Unmarshal([]byte(out), &a)
-	}
-	return a, err
+	return a, d.ask(&a, append([]string{"explain", d.policy}, packet...)...)
 }
 
 // askers is how many questions are asked at a time.
@@ -86,7 +77,7 @@ func foretold(said [][2]answer, saw [][2]testnet.Result) (n int) {
 // quoteExplain shows the beginning of an answer, and a line of it that matches.
 func (d *demo) quoteExplain(also string, packet ...string) error {
 	args := append([]string{"explain", d.policy}, packet...)
-	out, status, err := d.run(nil, args...)
+	out, status, err := d.run(args...)
 	if err != nil || status > 1 {
 		return fmt.Errorf("sluice %s: exit status %d: %w\n%s", strings.Join(args, " "), status, err, out)
 	}

@@ -12,7 +12,7 @@ import (
 
 // proved shows what sluice verify says, and checks it.
 func (d *demo) proved() error {
-	out, status, err := d.run(nil, "verify")
+	out, status, err := d.run("verify")
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (d *demo) byHand() error {
 		}
 	}
 
-	out, status, err := d.run(nil, "verify")
+	out, status, err := d.run("verify")
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (d *demo) byHand() error {
 			outcomeOf(w.kernel), d.send(source(w), w.example))
 	}
 
-	if out, err = d.must(nil, "restore"); err != nil {
+	if out, err = d.must("restore"); err != nil {
 		return err
 	}
 	d.quote("sluice restore", withoutSteps(out))

@@ -18,7 +18,7 @@ func (d *demo) packetCost(data string) error {
 		d.say("not measured: %s", err)
 		return nil
 	}
-	lines, err := limits.Summary(context.Background(), limits.Options{Binary: d.binary, Data: data, Seed: 1})
+	lines, err := limits.Summary(context.Background(), limits.Options{Binary: d.Binary, Data: data, Seed: 1})
 	if err != nil {
 		return err
 	}

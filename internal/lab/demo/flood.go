@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,25 +26,6 @@ type flood struct {
 	to      netip.AddrPort
 	at      *testnet.Namespace // whose table is filled, and who serves to
 	workers int
-}
-
-// tableLimit is net.netfilter.nf_conntrack_max: one number for the whole
-// machine, which the kernel holds against the entries of each namespace.
-func tableLimit(s *testnet.Namespace) (int, error) {
-	return intSysctl(s, "net.netfilter.nf_conntrack_max")
-}
-
-// tableUse is the number of entries in the namespace's own table.
-func tableUse(s *testnet.Namespace) (int, error) {
-	return intSysctl(s, "net.netfilter.nf_conntrack_count")
-}
-
-func intSysctl(s *testnet.Namespace, name string) (int, error) {
-	text, err := s.GetSysctl(name)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(text)
 }
 
 // start opens connections until the context ends: it fills the table and keeps
@@ -73,7 +54,7 @@ func (f *flood) start(ctx context.Context) (opened *atomic.Int64, wait func()) {
 func (f *flood) awaitFull(ctx context.Context, limit int) error {
 	const tick = 20 * time.Millisecond
 	for full := time.Duration(0); full < time.Second; {
-		used, err := tableUse(f.at)
+		used, err := f.at.SysctlNumber("net.netfilter.nf_conntrack_count")
 		if err != nil {
 			return err
 		}
@@ -89,30 +70,25 @@ func (f *flood) awaitFull(ctx context.Context, limit int) error {
 	return nil
 }
 
-// serve accepts connections at the flood's goal and forgets them, until the
-// context ends.
+// serve accepts connections at the flood's goal and forgets them, until the context
+// ends.
 func (f *flood) serve(ctx context.Context) error {
-	listener := -1
-	err := f.at.Do(func() (err error) {
-		listener, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		return errors.Join(
-			unix.SetsockoptInt(listener, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
-			unix.SetsockoptTimeval(listener, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 100_000}),
-			unix.Bind(listener, &unix.SockaddrInet4{Port: int(f.to.Port())}),
-			unix.Listen(listener, 4096),
-		)
-	})
+	listener, err := f.at.Listen(netip.AddrPortFrom(netip.IPv4Unspecified(), f.to.Port()).String())
 	if err != nil {
 		return fmt.Errorf("listen at %s: %w", f.to, err)
 	}
+	context.AfterFunc(ctx, func() { _ = listener.Close() })
 	go func() {
-		defer unix.Close(listener)
-		for ctx.Err() == nil {
-			if fd, _, err := unix.Accept4(listener, unix.SOCK_CLOEXEC); err == nil {
-				_ = forget(fd)
+		for {
+			c, err := listener.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if tcp, is := c.(*net.TCPConn); is {
+				if raw, err := tcp.SyscallConn(); err == nil {
+					_ = raw.Control(func(fd uintptr) { _ = repair(int(fd)) })
+				}
+				_ = tcp.Close()
 			}
 		}
 	}()
@@ -139,8 +115,9 @@ func connectAndForget(from netip.Addr, to netip.AddrPort) error {
 	return forget(fd)
 }
 
-// forget closes a connection and sends nothing: in repair mode (TCP_REPAIR
-// of net/ipv4/tcp.c) the kernel says neither FIN nor RST.
-func forget(fd int) error {
-	return errors.Join(unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_REPAIR, 1), unix.Close(fd))
-}
+// forget closes a connection and sends nothing.
+func forget(fd int) error { return errors.Join(repair(fd), unix.Close(fd)) }
+
+// repair puts a connection into the mode (TCP_REPAIR of net/ipv4/tcp.c) in which the
+// kernel says neither FIN nor RST where it is closed.
+func repair(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_TCP, unix.TCP_REPAIR, 1) }

@@ -8,10 +8,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
+	"sluice/internal/lab/product"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/language/geo"
 )
@@ -20,9 +20,9 @@ import (
 type demo struct {
 	*report
 	lab
-	product
+	product.Sluice
 	db     *geo.Database
-	policy string // file, in the directory that the product runs in
+	policy string // file, in the directory that sluice runs in
 	dir    string // for what the servers write
 }
 
@@ -31,7 +31,7 @@ type demo struct {
 func Main(args []string) int {
 	var d demo
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	flags.StringVar(&d.binary, "sluice", "bin/sluice", "the binary to show")
+	flags.StringVar(&d.Binary, "sluice", "bin/sluice", "the binary to show")
 	flags.StringVar(&d.policy, "policy", "examples/only-europe/policy.yaml", "the policy to apply")
 	data := flags.String("data", ".cache/geo/dbip-country", "directory of the country data")
 	picture := flags.String("picture", "", "write a picture (SVG) of what was printed to `FILE`")
@@ -48,9 +48,9 @@ func Main(args []string) int {
 		return 2
 	}
 	defer os.RemoveAll(dir)
-	d.dir, d.state = dir, filepath.Join(dir, "state")
-	d.in, d.policy = filepath.Split(d.policy)
-	if d.binary, err = filepath.Abs(d.binary); err != nil {
+	d.dir, d.State = dir, filepath.Join(dir, "state")
+	d.Dir, d.policy = filepath.Split(d.policy)
+	if d.Binary, err = filepath.Abs(d.Binary); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		return 2
 	}
@@ -104,23 +104,14 @@ func (d *demo) play(data string) error {
 
 func (d *demo) loadCountries(dir string) error {
 	d.title("Country data")
-	files, err := filepath.Glob(filepath.Join(dir, "dbip-country-ipv?.csv"))
-	if err != nil || len(files) == 0 {
-		return fmt.Errorf("no country data in %s\nhint: scripts/fetch-geo-data fetches them", dir)
-	}
-	args := []string{"geo", "update"}
-	for _, f := range files {
-		if f, err = filepath.Abs(f); err != nil {
-			return err
-		}
-		args = append(args, "--from", f)
-	}
-	if _, err := d.must(nil, args...); err != nil {
+	if err := d.TakeCountries(context.Background(), dir); err != nil {
 		return err
 	}
-	if d.db, err = geo.Open(d.state); err != nil {
+	db, err := geo.Open(d.State)
+	if err != nil {
 		return err
 	}
+	d.db = db
 	info := d.db.Info()
 	d.say("%s, %s: %d IPv4 and %d IPv6 ranges of %d countries", info.Source,
 		info.Date.Format("January 2006"), info.Total.Ranges4, info.Total.Ranges6, len(info.Countries))
@@ -132,29 +123,29 @@ func (d *demo) makeInternet() error {
 	if err := d.build(d.db, []string{"DE", "NO", "IT"}, []string{"US", "BR", "JP"}); err != nil {
 		return err
 	}
-	d.netns = d.host.Name()
-	if err := startNginx(d.host, d.dir); err != nil {
+	if _, err := d.host.ServeWeb(d.dir, "\t\tlisten [::]:80;\n\t\tlocation / { return 200 \"hello $remote_addr\\n\"; }\n"); err != nil {
 		return err
 	}
-	startResolver(d.resolver, resolver4)
+	d.resolver.ServeName(resolver4, "www.example.net", "203.0.113.80")
 	d.host.ServeTCP("0.0.0.0:22", "[::]:22")
 	d.host.ServeUDP("0.0.0.0:443", "[::]:443")
 	return nil
 }
 
-// must runs a command of the product that has to succeed.
-func (d *demo) must(env []string, args ...string) (string, error) {
-	out, status, err := d.run(env, args...)
-	if err == nil && status != 0 {
-		err = fmt.Errorf("sluice %s: exit status %d:\n%s", strings.Join(args, " "), status, out)
-	}
-	return out, err
+// run runs a command about the host.
+func (d *demo) run(args ...string) (output string, status int, err error) {
+	return d.Run(context.Background(), d.host, nil, args...)
+}
+
+// must is run of a command that has to succeed.
+func (d *demo) must(args ...string) (string, error) {
+	return d.Must(context.Background(), d.host, args...)
 }
 
 func (d *demo) applyPolicy() error {
-	d.title("The only-Europe example, applied (in %s)", filepath.Clean(d.in))
+	d.title("The only-Europe example, applied (in %s)", filepath.Clean(d.Dir))
 	start := time.Now()
-	out, err := d.must(nil, "apply", d.policy)
+	out, err := d.must("apply", d.policy)
 	if err != nil {
 		return err
 	}

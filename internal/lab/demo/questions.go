@@ -22,7 +22,7 @@ type example struct {
 func (d *demo) whoReachesSSH() error {
 	d.title("Who can reach ssh? All packets, not a sample")
 	args := []string{"query", d.policy, "--allowed", "--service", "ssh"}
-	out, _, err := d.run(nil, args...)
+	out, _, err := d.run(args...)
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (d *demo) whoReachesSSH() error {
 		return fmt.Errorf("one class of packets reaches ssh, and query says %d:\n%s", len(found.Classes), out)
 	}
 	class := found.Classes[0]
-	nobody, status, err := d.run(nil, append(args, "--from", "not office")...)
+	nobody, status, err := d.run(append(args, "--from", "not office")...)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (d *demo) whoReachesSSH() error {
 // whatOpens holds the example against a copy that lets a country to ssh.
 func (d *demo) whatOpens() error {
 	d.title("What would this change open?")
-	text, err := os.ReadFile(filepath.Join(d.in, d.policy))
+	text, err := os.ReadFile(filepath.Join(d.Dir, d.policy))
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (d *demo) whatOpens() error {
 	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
 		return err
 	}
-	out, status, err := d.run(nil, "diff", d.policy, file)
+	out, status, err := d.run("diff", d.policy, file)
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (d *demo) whatOpens() error {
 
 // ask runs a command of the product that answers in JSON, whatever it answers.
 func (d *demo) ask(into any, args ...string) error {
-	out, status, err := d.run(nil, append(args, "--json")...)
+	out, status, err := d.run(append(args, "--json")...)
 	if err == nil && status > 1 {
 		err = fmt.Errorf("sluice %s: exit status %d:\n%s", strings.Join(args, " "), status, out)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/internal/lab/stories"
 	"sluice/internal/lab/testnet"
 )
 
@@ -20,11 +21,11 @@ import (
 func (d *demo) slowResolver() error {
 	d.title("A resolver in a blocked country (%s, %s)", resolver4, d.countryOf(resolver4))
 	story := d.attach("story", netip.MustParsePrefix("203.0.113.10/24"))
-	rules, err := d.storyChains()
+	europe, err := d.db.Continents("EU")
 	if err != nil {
 		return err
 	}
-	story.Nft(rules)
+	story.Nft(stories.TwoBaseChains(europe.Only4()))
 
 	// a packet that answers, and nothing else that the resolver may send
 	packet := []string{"--src", resolver4.String(), "--proto", "udp", "--sport", "53", "--dport", "40000"}
@@ -72,37 +73,6 @@ func ask(from *testnet.Namespace) (answer string, took time.Duration) {
 	return strings.TrimSpace(out), took
 }
 
-// storyChains is the ruleset of the story: a good input chain, and before it a
-// base chain that drops what is not of Europe. An accept in one base chain does
-// not keep a packet from the next.
-func (d *demo) storyChains() (string, error) {
-	europe, err := d.db.Continents("EU")
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	b.WriteString("table inet story {\n\tset blocked {\n\t\ttype ipv4_addr; flags interval;\n\t\telements = {\n")
-	for r := range europe.Complement().Each() {
-		if r.From.Is4() {
-			fmt.Fprintf(&b, "%s-%s,\n", r.From, r.To)
-		}
-	}
-	b.WriteString(`}
-	}
-	chain countries {
-		type filter hook input priority -1; policy accept;
-		ip saddr @blocked drop
-	}
-	chain input {
-		type filter hook input priority 0; policy drop;
-		ct state established,related accept
-		iif lo accept
-	}
-}
-`)
-	return b.String(), nil
-}
-
 // lockOut applies a policy that forgets ssh.
 func (d *demo) lockOut() error {
 	d.title("A policy that locks its author out")
@@ -112,8 +82,11 @@ func (d *demo) lockOut() error {
 		return err
 	}
 	office := d.client("the office")
-	peer := "SSH_CONNECTION=" + fmt.Sprintf("%s 50000 %s 22", office.v4, host4)
-	out, status, err := d.run([]string{peer}, "apply", file)
+	overSSH := func(args ...string) (string, int, error) {
+		peer := fmt.Sprintf("SSH_CONNECTION=%s 50000 %s 22", office.v4, host4)
+		return d.Run(context.Background(), d.host, []string{peer}, args...)
+	}
+	out, status, err := overSSH("apply", file)
 	if err != nil {
 		return err
 	}
@@ -125,7 +98,7 @@ func (d *demo) lockOut() error {
 		to := netip.AddrPortFrom(host4, 22)
 		return office.space.TryTCP(testnet.TCPTry{From: netip.AddrPortFrom(office.v4, 0), To: to, Patience: patience}).Outcome.String()
 	}
-	out, status, err = d.run([]string{peer}, "apply", file, "--force", "--confirm", "3s")
+	out, status, err = overSSH("apply", file, "--force", "--confirm", "3s")
 	if err != nil {
 		return err
 	}
@@ -151,7 +124,7 @@ const mailPort = 25
 // whose traffic keeps no state, does not notice.
 func (d *demo) fullTable() error {
 	d.title("A connection table flooded full")
-	limit, err := tableLimit(d.host)
+	limit, err := d.host.SysctlNumber("net.netfilter.nf_conntrack_max") // the whole machine's
 	if err != nil {
 		return err
 	}
@@ -183,7 +156,7 @@ func (d *demo) fullTable() error {
 	if err := f.awaitFull(ctx, limit); err != nil {
 		return err
 	}
-	used, err := tableUse(d.host)
+	used, err := d.host.SysctlNumber("net.netfilter.nf_conntrack_count")
 	if err != nil {
 		return err
 	}

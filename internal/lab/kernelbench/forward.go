@@ -1,13 +1,10 @@
 package kernelbench
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"slices"
-	"syscall"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/lab/figures"
@@ -15,6 +12,7 @@ import (
 	"sluice/internal/lab/peers"
 	"sluice/internal/lab/stats"
 	"sluice/internal/lab/testnet"
+	"sluice/internal/lab/timed"
 	"sluice/internal/language/policy"
 )
 
@@ -162,14 +160,10 @@ func meaningOfGateway() peers.Meaning {
 
 // apply loads a policy as a user does.
 func (b *bench) apply(file string, l *measure.Lab) error {
-	cmd := exec.CommandContext(b, b.Binary, "apply", file, "--no-confirm", "--no-expect", "--force",
-		"--netns", l.Namespace.Name(), "--state-dir", b.dir+"/state-"+l.Namespace.Name())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("sluice apply: %w\n%s", err, bytes.TrimSpace(out))
-	}
-	return nil
+	_, err := timed.Run(b, timed.Program{Name: b.Binary, Args: []string{
+		"apply", file, "--no-confirm", "--no-expect", "--force", "--netns", l.Namespace.Name(), "--state-dir", b.dir + "/state-" + l.Namespace.Name(),
+	}})
+	return err
 }
 
 // traffic is the middle of known connections from outside to a host behind.

@@ -4,14 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"strings"
-	"syscall"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/measure"
 	"sluice/internal/lab/testnet"
+	"sluice/internal/lab/timed"
 )
 
 // limitedPolicy lets some ports in and through, with a limit or without, and two
@@ -114,13 +113,8 @@ func (b *bench) compiled(name, text string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(b, b.Binary, "compile", file)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("sluice compile: %w", err)
-	}
-	return string(out), nil
+	ran, err := timed.Run(b, timed.Program{Name: b.Binary, Args: []string{"compile", file}})
+	return ran.Output, err
 }
 
 // loadCopies loads rules several times.

@@ -11,6 +11,7 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/regular"
 	"sluice/internal/lab/measure"
+	"sluice/internal/lab/product"
 	"sluice/internal/language/geo"
 )
 
@@ -29,15 +30,11 @@ func (w *world) describe(r *report) {
 // loadWorld takes the country data into the state directory of the run.
 func (b *bench) loadWorld(o Options) (*world, error) {
 	if o.Data != "" {
-		files, err := filepath.Glob(filepath.Join(o.Data, "dbip-country-ipv?.csv"))
-		if err != nil || len(files) == 0 {
-			return nil, fmt.Errorf("no country data in %s\nhint: scripts/fetch-geo-data fetches them; without --data those of the state directory are taken", o.Data)
+		err := product.Sluice{Binary: b.binary, State: b.state}.TakeCountries(b, o.Data)
+		if errors.Is(err, product.ErrNoCountries) {
+			err = fmt.Errorf("%w; without --data those of the state directory are taken", err)
 		}
-		args := []string{"geo", "update", "--state-dir", b.state}
-		for _, f := range files {
-			args = append(args, "--from", f)
-		}
-		if _, err := b.command(nil, args...); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	} else if data, err := regular.Read(geo.CurrentFile(o.StateDir), geo.MaxFile); err == nil {

@@ -1,19 +1,15 @@
 package packetbench
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
-	"syscall"
 
 	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/lab/measure"
+	"sluice/internal/lab/timed"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
@@ -82,19 +78,9 @@ func (s *state) resolve(ctx context.Context, p *policy.Policy, facts host.Facts)
 // apply is Sluice as a subject: the real command.
 func (s *state) apply(binary, file string) Subject {
 	return Subject{Name: Sluice, Load: func(ctx context.Context, l *measure.Lab) error {
-		cmd := exec.CommandContext(ctx, binary, "apply", file, "--no-confirm", "--no-verify", "--no-expect", "--force",
-			"--netns", l.Namespace.Name(), "--state-dir", s.dir)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		for _, v := range os.Environ() {
-			if !strings.HasPrefix(v, "SSH_") { // nobody is connected to the lab
-				cmd.Env = append(cmd.Env, v)
-			}
-		}
-		var out bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("sluice apply %s: %w\n%s", file, err, bytes.TrimSpace(out.Bytes()))
-		}
-		return nil
+		_, err := timed.Run(ctx, timed.Program{Name: binary, Args: []string{
+			"apply", file, "--no-confirm", "--no-verify", "--no-expect", "--force", "--netns", l.Namespace.Name(), "--state-dir", s.dir,
+		}})
+		return err
 	}}
 }

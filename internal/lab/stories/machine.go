@@ -69,9 +69,6 @@ func (s *Stage) SizeTable(ctx context.Context, file string, entries int) error {
 	if !s.InLab() {
 		return s.LimitTable(entries, 0)
 	}
-	out, status, err := s.Sluice(ctx, nil, "apply", file, "--no-confirm")
-	if err == nil && status != 0 {
-		err = fmt.Errorf("sluice apply: exit status %d:\n%s", status, out)
-	}
+	_, err := s.Apply(ctx, nil, file)
 	return err
 }

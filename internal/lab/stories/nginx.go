@@ -3,10 +3,8 @@ package stories
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -70,41 +68,17 @@ func (s *Stage) startNginx(in *testnet.Namespace) error {
 	if err := os.WriteFile(filepath.Join(dir, webPage), s.htmlPage(), 0o644); err != nil {
 		return err
 	}
-	config := filepath.Join(dir, "nginx.conf")
-	// One process: the worker of a master that was killed would live on.
-	text := fmt.Sprintf(`daemon off;
-master_process off;
-pid %[1]s/nginx.pid;
-error_log %[1]s/error.log;
-events { worker_connections %[2]d; }
-http {
-	access_log off;
-	keepalive_requests 1000000000;
-	client_body_temp_path %[1]s/body;
-	proxy_temp_path %[1]s/proxy;
-	fastcgi_temp_path %[1]s/fastcgi;
-	uwsgi_temp_path %[1]s/uwsgi;
-	scgi_temp_path %[1]s/scgi;
-	server {
-		listen 80 backlog=8192;
-		default_type text/plain;
-		location = / { return 200 "A page of a web site.\n"; }
-		location = /%[3]s {
+	in.Sysctl("net.core.somaxconn", "8192")
+	in.Sysctl("net.ipv4.tcp_max_syn_backlog", "8192")
+	p, err := in.ServeWeb(dir, fmt.Sprintf(`		location = / { return 200 "A page of a web site.\n"; }
+		location = /%[2]s {
 			default_type text/html;
 			root %[1]s;
 			gzip on;
 		}
-	}
-}
-`, dir, openFiles/2, webPage)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+`, dir, webPage))
+	if err != nil {
 		return err
-	}
-	in.Sysctl("net.core.somaxconn", "8192")
-	in.Sysctl("net.ipv4.tcp_max_syn_backlog", "8192")
-	p := in.Start("nginx", "-p", dir, "-c", config, "-e", "stderr")
-	if err := in.WaitTCP(netip.MustParseAddrPort("127.0.0.1:80"), 10*time.Second); err != nil {
-		return fmt.Errorf("nginx did not start: %w\n%s", err, p.Output())
 	}
 	s.servers = append(s.servers, server{in.Label(), p})
 	return nil

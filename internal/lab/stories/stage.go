@@ -2,15 +2,14 @@ package stories
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"sluice/internal/lab/figures"
+	"sluice/internal/lab/product"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/system/kernel/sysctl"
 )
@@ -112,24 +111,7 @@ func (s *Stage) Apply(ctx context.Context, host *testnet.Namespace, file string,
 // story was started in. Each namespace has a state of its own. It returns both
 // streams together and the exit status.
 func (s *Stage) Sluice(ctx context.Context, host *testnet.Namespace, args ...string) (output string, status int, err error) {
-	if host != nil {
-		args = append(args, "--netns", host.Name())
-	}
-	args = append(args, "--state-dir", s.StateDir(host))
-	cmd := exec.CommandContext(ctx, s.Binary, args...)
-	cmd.Dir = s.Dir
-	for _, v := range os.Environ() {
-		// Who plays a story is not logged in on its hosts.
-		if !strings.HasPrefix(v, "SSH_") && !strings.HasPrefix(v, "SLUICE_STATE_DIR=") {
-			cmd.Env = append(cmd.Env, v)
-		}
-	}
-	out, err := cmd.CombinedOutput()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && ctx.Err() == nil {
-		return string(out), exit.ExitCode(), nil
-	}
-	return string(out), 0, err
+	return product.Sluice{Binary: s.Binary, State: s.StateDir(host), Dir: s.Dir}.Run(ctx, host, nil, args...)
 }
 
 // StateDir is the state directory that Sluice works with for a namespace.

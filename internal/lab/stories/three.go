@@ -14,6 +14,7 @@ import (
 	"sluice/internal/base/regular"
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/measure"
+	"sluice/internal/lab/peers"
 	"sluice/internal/lab/stats"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/language/geo"
@@ -154,8 +155,7 @@ func (r *resolving) build() error {
 	r.host.Route("default4", "198.51.100.1")
 	net.Own(firstResolver.String()+"/32", r.second.String()+"/32")
 	for _, at := range []netip.Addr{firstResolver, r.second} {
-		net.Start("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--pid-file=", "--user=root", "--no-resolv", "--no-hosts",
-			"--bind-interfaces", "--listen-address="+at.String(), "--address=/www.example.net/"+lookedUp)
+		net.ServeName(at, "www.example.net", lookedUp)
 	}
 	if r.InLab() { // where there is no file to put another one over
 		if err := os.WriteFile("/etc/resolv.conf", nil, 0o644); err != nil {
@@ -220,10 +220,10 @@ type blocking struct {
 }
 
 func (r *resolving) blockings(ctx context.Context, answer string) []blocking {
-	set, chains := r.set(), r.chains()
+	chains := r.chains()
 	return []blocking{
-		{twoChains, func(h *testnet.Namespace) error { return nftRules(h, "table inet story {\n"+set+twoBaseChains+"}\n") }},
-		{oneChain, func(h *testnet.Namespace) error { return nftRules(h, "table inet story {\n"+set+oneBaseChain+"}\n") }},
+		{twoChains, func(h *testnet.Namespace) error { return nftRules(h, TwoBaseChains(r.allowed)) }},
+		{oneChain, func(h *testnet.Namespace) error { return nftRules(h, storyTable(r.allowed, oneBaseChain)) }},
 		{chainPer8, func(h *testnet.Namespace) error { return iptablesRestore(h, chains) }},
 		{sluiceSubject, func(h *testnet.Namespace) error { _, err := r.Apply(ctx, h, answer); return err }},
 	}
@@ -278,15 +278,15 @@ func (r *resolving) lookUps(ctx context.Context, answer string) error {
 	return nil
 }
 
-// set is the allowed ranges as nft reads them.
-func (r *resolving) set() string {
-	var b strings.Builder
-	b.WriteString("\tset allowed {\n\t\ttype ipv4_addr; flags interval;\n\t\telements = {\n")
-	for p := range r.allowed.Each() {
-		fmt.Fprintf(&b, "%s,\n", p)
-	}
-	b.WriteString("}\n\t}\n")
-	return b.String()
+// TwoBaseChains are the story's rules, for nft: a base chain that lets in some countries
+// alone comes before the one that asks for known connections, whose accept ends its own
+// chain and not the packet's way.
+func TwoBaseChains(allowed addrset.Set) string { return storyTable(allowed, twoBaseChains) }
+
+// storyTable is a table with the allowed ranges and chains that ask for them.
+func storyTable(allowed addrset.Set, chains string) string {
+	return "table inet story {\n\tset allowed {\n\t\ttype ipv4_addr; flags interval;\n\t\telements = { " +
+		peers.Elements(allowed.Ranges()) + " }\n\t}\n" + chains + "}\n"
 }
 
 // The story's rules, and the same in one chain.

@@ -16,6 +16,7 @@ import (
 
 	"sluice/internal/engine/apply"
 	"sluice/internal/lab/testnet"
+	"sluice/internal/lab/timed"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/memgroup"
 )
@@ -122,7 +123,7 @@ func launchHand(state, data string, where func(func() error) error, attributes *
 		return nil, err
 	}
 	h := &hand{cmd: exec.Command(program, "stress"), state: state, data: data, errors: &strings.Builder{}}
-	h.cmd.Env = append(append(withoutSSH(), variables...), handVariable+"=1")
+	h.cmd.Env = append(append(timed.Environment(), variables...), handVariable+"=1")
 	h.cmd.SysProcAttr = attributes
 	h.cmd.Stderr = h.errors
 	out, err := h.cmd.StdoutPipe()
@@ -142,17 +143,6 @@ func launchHand(state, data string, where func(func() error) error, attributes *
 		return nil, errors.Join(err, h.stop())
 	}
 	return h, nil
-}
-
-// withoutSSH is the environment without who is connected to this machine: nobody
-// is connected to the labs.
-func withoutSSH() (out []string) {
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "SSH_") {
-			out = append(out, v)
-		}
-	}
-	return out
 }
 
 // do gives an order and waits for the answer. An error of the product comes

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"sluice/internal/lab/product"
 	"sluice/internal/lab/testnet"
 )
 
@@ -66,27 +65,7 @@ func (r *Run) prepare(ctx context.Context) error {
 	if r.Data == "" {
 		return nil
 	}
-	files, err := filepath.Glob(filepath.Join(r.Data, "dbip-country-ipv?.csv"))
-	if err != nil || len(files) == 0 {
-		return fmt.Errorf("no country data in %s\nhint: scripts/fetch-geo-data fetches them", r.Data)
-	}
-	args := []string{"geo", "update"}
-	for _, f := range files {
-		args = append(args, "--from", f)
-	}
-	return r.program(ctx, args...)
-}
-
-// program runs a command of the binary to its end.
-func (r *Run) program(ctx context.Context, args ...string) error {
-	cmd := exec.CommandContext(ctx, r.Binary, append(args, "--state-dir", r.state)...)
-	cmd.SysProcAttr = processAttributes()
-	cmd.Env = withoutSSH()
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("sluice %s: %w\n%s", strings.Join(args, " "), err, out)
-	}
-	return nil
+	return product.Sluice{Binary: r.Binary, State: r.state}.TakeCountries(ctx, r.Data)
 }
 
 // inNet runs a part in a net of its own, which is gone afterwards.

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -23,7 +24,7 @@ type Program struct {
 	Name  string
 	Args  []string
 	Stdin []byte
-	Env   []string // beside the variables of this process; SSH_* are not passed on: nobody is connected to a lab
+	Env   []string // beside Environment
 	// In starts it elsewhere, such as testnet's Namespace.Do; nil is here.
 	In func(start func() error) error
 	// Watch has its memory sampled all the time, which costs time.
@@ -109,16 +110,16 @@ func (p Program) command(ctx context.Context) (cmd *exec.Cmd, release func(), er
 	if gate != nil {
 		cmd.ExtraFiles = []*os.File{gate}
 	}
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "SSH_") {
-			cmd.Env = append(cmd.Env, v)
-		}
-	}
-	cmd.Env = append(cmd.Env, p.Env...)
+	cmd.Env = append(Environment(), p.Env...)
 	if p.Stdin != nil {
 		cmd.Stdin = bytes.NewReader(p.Stdin)
 	}
 	return cmd, release, nil
+}
+
+// Environment is that of this process without SSH_*: nobody is connected to a lab.
+func Environment() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SSH_") })
 }
 
 // sampling is how often memory is looked at.
