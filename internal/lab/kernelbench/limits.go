@@ -133,14 +133,14 @@ func loadCopies(l *measure.Lab, rules string, times int) error {
 
 // otherService measures one traffic under every policy.
 func (b *bench) otherService(s *figures.Section, name string, t measure.Traffic, once *measure.Lab, labs []*measure.Lab) error {
-	source, err := measure.Load(t)
+	subjects := []measure.Subject{{Name: "once", Lab: once}}
+	for i, p := range limitedPolicies {
+		subjects = append(subjects, measure.Subject{Name: p.row, Lab: labs[i]})
+	}
+	cells, done, err := measure.Beside(subjects, []measure.Case{{Name: name, Traffic: t, Survives: measure.All}})
+	defer done()
 	if err != nil {
 		return err
-	}
-	defer source.Close()
-	cells := []measure.Cell{{Name: "once", Lab: once, Source: source, Survives: measure.All}}
-	for i, p := range limitedPolicies {
-		cells = append(cells, measure.Cell{Name: p.row, Lab: labs[i], Source: source, Survives: measure.All})
 	}
 	for _, c := range cells {
 		n, err := c.Lab.Establish(b, t, measure.Available())
@@ -156,9 +156,9 @@ func (b *bench) otherService(s *figures.Section, name string, t measure.Traffic,
 		return err
 	}
 	for _, p := range limitedPolicies {
-		more, tables := r.Added(p.row, unlimitedRow), copies
+		more, tables := r.AddedMean(p.row, unlimitedRow, name), copies
 		if p.row == unlimitedRow {
-			more, tables = r.Added(p.row, "once"), copies-1
+			more, tables = r.AddedMean(p.row, "once", name), copies-1
 		}
 		for i := range more {
 			more[i] /= float64(tables)

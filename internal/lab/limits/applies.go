@@ -5,25 +5,40 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"os"
 	"strings"
 	"time"
 
 	"sluice/internal/lab/measure"
+	"sluice/internal/lab/peers"
 	"sluice/internal/lab/stats"
 	"sluice/internal/lab/timed"
 )
 
-// times of whole commands, one figure a round, in milliseconds: by the clock, and
-// of processors.
-type times struct{ wall, cpu map[string]stats.Series }
+// taken is what whole commands took, by quantity and command, one figure a round.
+type taken map[[2]string]stats.Series
 
-func (t times) add(what string, r ran) {
-	t.wall[what] = append(t.wall[what], milliseconds(r.wall))
-	t.cpu[what] = append(t.cpu[what], milliseconds(r.cpu))
+// What a command takes: ms, and MiB.
+const (
+	clock      = "time by the clock"
+	processors = "time of processors"
+	resident   = "resident"
+)
+
+func (t taken) put(quantity, what string, value float64) {
+	key := [2]string{quantity, what}
+	t[key] = append(t[key], value)
 }
 
+func (t taken) add(what string, c timed.Cost) {
+	t.put(clock, what, milliseconds(c.Wall))
+	t.put(processors, what, milliseconds(c.CPU))
+}
+
+func (t taken) of(quantity, what string) stats.Series { return t[[2]string{quantity, what}] }
+
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+const mebibyte = 1 << 20
 
 // What is timed.
 const (
@@ -36,20 +51,7 @@ const (
 	banMany      = "sluice ban -, 100,000 addresses"
 )
 
-// applies times the whole commands with both families, all but Europe.
-func (b *bench) applies() error {
-	bansFile, err := b.policy("banned.txt", "")
-	if err != nil {
-		return err
-	}
-	ban := func(n int) error {
-		lines := make([]string, n)
-		for i, a := range banned(n) {
-			lines[i] = a.String() + "\n"
-		}
-		return os.WriteFile(bansFile, []byte(strings.Join(lines, "")), 0o600)
-	}
-	file, err := b.policy("apply.yaml", `version: 1
+const appliedPolicy = `version: 1
 sets:
   banned: {file: banned.txt}
   blocked: {continents: [AF, AN, AS, NA, OC, SA]}
@@ -58,101 +60,121 @@ input:
   default: allow
   rules:
     - drop any from blocked
-`)
+`
+
+// applying are two labs: that of Sluice, and that of nft with the ruleset that most
+// people write, everything in one set a family.
+type applying struct {
+	*bench
+	taken
+	own, theirs *measure.Lab
+	file        string // the policy
+	ruleset     []byte
+}
+
+// applies times the whole commands with both families, all but Europe.
+func (b *bench) applies() (lookup, error) {
+	byHand, err := peers.Named("nftables-set")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ruleset := singleSet(b.world.blocked)
-	theirs, err := measure.NewLab(b.net, "theirs")
+	a := &applying{bench: b, taken: taken{}, ruleset: []byte(byHand[0].Text(peers.Blocked(b.world.blocked)))}
+	if a.theirs, err = measure.NewLab(b.net, "theirs"); err != nil {
+		return nil, err
+	}
+	if a.own, err = measure.NewLab(b.net, "own"); err != nil {
+		return nil, err
+	}
+	if a.file, err = b.policy("apply.yaml", appliedPolicy); err != nil {
+		return nil, err
+	}
+	if err := a.ban(before); err != nil {
+		return nil, err
+	}
+	said, err := a.plan()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	own, err := measure.NewLab(b.net, "own")
-	if err != nil {
-		return err
-	}
-	const before = 10 // bans
-	if err := ban(before); err != nil {
-		return err
-	}
-	planned, err := b.plan(own, file)
-	if err != nil {
-		return err
-	}
-	t := times{map[string]stats.Series{}, map[string]stats.Series{}}
 	for round := range b.rounds(9) {
-		text := []string{nftText, nftTextAgain}
-		if round%2 == 1 {
-			text[0], text[1] = text[1], text[0]
+		if err := a.round(round); err != nil {
+			return nil, err
 		}
-		for _, what := range text {
-			if err := b.empty(theirs); err != nil {
-				return err
-			}
-			r, err := b.nft(theirs, ruleset)
-			if err != nil {
-				return err
-			}
-			t.add(what, r)
-		}
-		if err := b.empty(own); err != nil {
-			return err
-		}
-		for _, step := range []struct {
-			what string
-			bans int
-		}{{fromNothing, before}, {unchanged, before}, {oneMore, before + 1}} {
-			if err := ban(step.bans); err != nil {
-				return err
-			}
-			r, err := b.apply(own, file)
-			if err != nil {
-				return err
-			}
-			t.add(step.what, r)
-		}
-		r, err := b.sluice(own, "ban", netip.AddrFrom4([4]byte{192, 0, 3, byte(round + 1)}).String())
-		if err != nil {
-			return err
-		}
-		t.add(banCommand, r)
 	}
-	if err := b.manyAtOnce(own, t); err != nil {
-		return err
+	if err := a.manyAtOnce(); err != nil {
+		return nil, err
 	}
 	b.say("Whole commands, %d + %d ranges.", b.world.blocked.Len4(), b.world.blocked.Len6())
 	for _, what := range []string{nftText, nftTextAgain, fromNothing, unchanged, oneMore, banCommand, banMany} {
-		b.add(what, measured, "time by the clock", "ms", t.wall[what])
-		b.add(what, measured, "time of processors", "ms", t.cpu[what])
+		for _, quantity := range []string{clock, processors} {
+			b.add(what, measured, quantity, "ms", a.of(quantity, what))
+		}
 	}
-	same := t.wall[nftTextAgain].Per(t.wall[nftText])
-	b.ratio("sluice apply from nothing, against nft -f of one set a family", 0.8, t.wall[fromNothing].Per(t.wall[nftText]), same)
-	b.ratio("the same, time of processors", 0, t.cpu[fromNothing].Per(t.cpu[nftText]), t.cpu[nftTextAgain].Per(t.cpu[nftText]))
-	b.ratio("the same again, nothing changed, against the first", 0.1, t.wall[unchanged].Per(t.wall[fromNothing]), same)
-	b.ratio("one ban more by the policy's file, against the first", 0.1, t.wall[oneMore].Per(t.wall[fromNothing]), same)
-	b.atMost("one ban by sluice ban", "ms", t.wall[banCommand], 20)
-	seconds := make(stats.Series, len(t.wall[banMany]))
-	for i, ms := range t.wall[banMany] {
-		seconds[i] = ms / 1000
+	return a.of, a.memory(said)
+}
+
+// before is how many bans the policy's file has before one more comes.
+const before = 10
+
+// ban writes so many bans into the policy's file.
+func (a *applying) ban(n int) error {
+	_, err := a.policy("banned.txt", strings.ReplaceAll(list(banned(n)), ", ", "\n")+"\n")
+	return err
+}
+
+// round makes every change once, nft twice; every other round its second time first.
+func (a *applying) round(round int) error {
+	first, second := nftText, nftTextAgain
+	if round%2 == 1 {
+		first, second = second, first
 	}
-	b.atMost("100,000 bans in one call, from standard input", "s", seconds, 1)
-	return b.memory(own, theirs, file, ruleset, planned)
+	load := func() (timed.Cost, error) { return a.nft(a.theirs, a.ruleset) }
+	apply := func() (timed.Cost, error) { return a.apply(a.own, a.file) }
+	ban := func() (timed.Cost, error) {
+		return a.sluice(a.own, nil, "ban", netip.AddrFrom4([4]byte{192, 0, 3, byte(round + 1)}).String())
+	}
+	for _, step := range []struct {
+		what  string
+		empty *measure.Lab // before
+		bans  int
+		run   func() (timed.Cost, error)
+	}{
+		{first, a.theirs, before, load},
+		{second, a.theirs, before, load},
+		{fromNothing, a.own, before, apply},
+		{unchanged, nil, before, apply},
+		{oneMore, nil, before + 1, apply},
+		{banCommand, nil, before + 1, ban},
+	} {
+		if step.empty != nil {
+			if err := a.empty(step.empty); err != nil {
+				return err
+			}
+		}
+		if err := a.ban(step.bans); err != nil {
+			return err
+		}
+		c, err := step.run()
+		if err != nil {
+			return err
+		}
+		a.taken.add(step.what, c)
+	}
+	return nil
 }
 
 // manyAtOnce bans 100,000 addresses from standard input, some times anew.
-func (b *bench) manyAtOnce(l *measure.Lab, t times) error {
+func (a *applying) manyAtOnce() error {
 	var lines bytes.Buffer
 	for i := range 100_000 {
 		fmt.Fprintln(&lines, netip.AddrFrom4([4]byte{100, byte(64 + i>>16), byte(i >> 8), byte(i)}))
 	}
-	where := []string{"--netns", l.Namespace.Name(), "--state-dir", b.state}
-	for range b.rounds(5) {
-		r, err := b.command(lines.Bytes(), append([]string{"ban", "-", "--for", "1d"}, where...)...)
+	for range a.rounds(5) {
+		c, err := a.sluice(a.own, lines.Bytes(), "ban", "-", "--for", "1d")
 		if err != nil {
 			return err
 		}
-		t.add(banMany, r)
-		if _, err := b.sluice(l, "unban", "100.64.0.0/10"); err != nil {
+		a.taken.add(banMany, c)
+		if _, err := a.sluice(a.own, nil, "unban", "100.64.0.0/10"); err != nil {
 			return err
 		}
 	}
@@ -168,58 +190,54 @@ type planned struct {
 	} `json:"cost"`
 }
 
-func (b *bench) plan(l *measure.Lab, file string) (planned, error) {
+func (a *applying) plan() (planned, error) {
 	var p planned
-	r, err := b.sluice(l, "plan", file, "--json")
-	if r.output == "" {
+	c, err := a.sluice(a.own, nil, "plan", a.file, "--json")
+	if c.Output == "" {
 		return p, err
 	}
-	return p, json.Unmarshal([]byte(r.output), &p) // status 1: something would change
+	return p, json.Unmarshal([]byte(c.Output), &p) // status 1: something would change
 }
 
-// memory reports the most that each side holds at once, itself and its children,
-// and how the plan's load time compares with the load.
-func (b *bench) memory(own, theirs *measure.Lab, file string, ruleset []byte, said planned) error {
-	const mebibyte = 1 << 20
-	var peaks, peaksNft, loads stats.Series
+// memory measures the most that each side holds at once, itself and its children, and
+// says how the plan's load time compares with the load.
+func (a *applying) memory(said planned) error {
+	var loads stats.Series
 	for range 3 {
-		if err := b.empty(own); err != nil {
-			return err
+		for _, side := range []struct {
+			what    string
+			lab     *measure.Lab
+			program timed.Program
+		}{
+			{fromNothing, a.own, a.about(a.own, "apply", a.file, "--no-confirm", "--no-verify")},
+			{nftText, a.theirs, timed.Program{Name: "nft", Args: []string{"-f", "-"}, Stdin: a.ruleset, In: a.theirs.Namespace.Do}},
+		} {
+			if err := a.empty(side.lab); err != nil {
+				return err
+			}
+			side.program.Watch = true
+			c, err := timed.Run(a, side.program)
+			if err != nil {
+				return err
+			}
+			a.put(resident, side.what, float64(c.Resident)/mebibyte)
 		}
-		ours, err := timed.Run(b, timed.Program{Name: b.binary, Watch: true, Args: []string{
-			"apply", file, "--no-confirm", "--no-verify", "--netns", own.Namespace.Name(), "--state-dir", b.state,
-		}})
-		if err != nil {
-			return err
-		}
-		peaks = append(peaks, float64(ours.Resident)/mebibyte)
-		if err := b.empty(theirs); err != nil {
-			return err
-		}
-		nft, err := timed.Run(b, timed.Program{Name: "nft", Args: []string{"-f", "-"}, Stdin: ruleset, Watch: true, In: theirs.Namespace.Do})
-		if err != nil {
-			return err
-		}
-		peaksNft = append(peaksNft, float64(nft.Resident)/mebibyte)
 
 		// What a load takes beside reading and compiling: compile does those alone.
-		if err := b.empty(own); err != nil {
+		if err := a.empty(a.own); err != nil {
 			return err
 		}
-		compiled, err := b.sluice(own, "compile", file)
+		compiled, err := a.sluice(a.own, nil, "compile", a.file)
 		if err != nil {
 			return err
 		}
-		applied, err := b.apply(own, file)
+		applied, err := a.apply(a.own, a.file)
 		if err != nil {
 			return err
 		}
-		loads = append(loads, milliseconds(applied.wall-compiled.wall))
+		loads = append(loads, milliseconds(applied.Wall-compiled.Wall))
 	}
-	b.atMost("sluice apply from nothing, resident at once with its children", "MiB", peaks, 128)
-	b.atMost("nft -f of one set a family, resident", "MiB", peaksNft, 0)
-	predicted := milliseconds(time.Duration(said.Cost.LoadTime))
-	b.say("The plan predicts a load time of %.0f ms; apply takes %.0f ms more than compile. It predicts %d elements and %.1f MiB of kernel memory.",
-		predicted, loads.Estimate().Median, said.Cost.Elements, float64(said.Cost.Memory)/mebibyte)
+	a.say("The plan predicts a load time of %.0f ms; apply takes %.0f ms more than compile. It predicts %d elements and %.1f MiB of kernel memory.",
+		milliseconds(time.Duration(said.Cost.LoadTime)), loads.Estimate().Median, said.Cost.Elements, float64(said.Cost.Memory)/mebibyte)
 	return nil
 }

@@ -9,37 +9,21 @@ import (
 	"sluice/internal/lab/timed"
 )
 
-// ran is one run of a program.
-type ran struct {
-	output string // standard output
-	wall   time.Duration
-	cpu    time.Duration // of the program and the children that it waited for
-}
-
-// finish runs a program to its end.
-func (b *bench) finish(p timed.Program) (ran, error) {
-	c, err := timed.Run(b, p)
-	return ran{c.Output, c.Wall, c.CPU}, err
-}
-
-// command runs the binary in the namespace where this program is.
-func (b *bench) command(stdin []byte, args ...string) (ran, error) {
-	return b.finish(timed.Program{Name: b.binary, Args: args, Stdin: stdin})
-}
-
-// inside runs a program in a lab.
-func (b *bench) inside(l *measure.Lab, stdin []byte, name string, args ...string) (ran, error) {
-	return b.finish(timed.Program{Name: name, Args: args, Stdin: stdin, In: l.Namespace.Do})
+// about is a command of the binary about a lab.
+func (b *bench) about(l *measure.Lab, args ...string) timed.Program {
+	return timed.Program{Name: b.binary, Args: append(args, "--netns", l.Namespace.Name(), "--state-dir", b.state)}
 }
 
 // sluice runs a command of the binary about a lab.
-func (b *bench) sluice(l *measure.Lab, args ...string) (ran, error) {
-	return b.command(nil, append(args, "--netns", l.Namespace.Name(), "--state-dir", b.state)...)
+func (b *bench) sluice(l *measure.Lab, stdin []byte, args ...string) (timed.Cost, error) {
+	p := b.about(l, args...)
+	p.Stdin = stdin
+	return timed.Run(b, p)
 }
 
 // apply loads a policy for good, without reading it back.
-func (b *bench) apply(l *measure.Lab, file string) (ran, error) {
-	return b.sluice(l, "apply", file, "--no-confirm", "--no-verify")
+func (b *bench) apply(l *measure.Lab, file string) (timed.Cost, error) {
+	return b.sluice(l, nil, "apply", file, "--no-confirm", "--no-verify")
 }
 
 // policy writes a policy file and returns its path.
@@ -48,8 +32,13 @@ func (b *bench) policy(name, text string) (string, error) {
 	return file, os.WriteFile(file, []byte(text), 0o600)
 }
 
+// inside runs a program in a lab.
+func (b *bench) inside(l *measure.Lab, stdin []byte, name string, args ...string) (timed.Cost, error) {
+	return timed.Run(b, timed.Program{Name: name, Args: args, Stdin: stdin, In: l.Namespace.Do})
+}
+
 // nft loads a ruleset by the program that people use.
-func (b *bench) nft(l *measure.Lab, ruleset []byte) (ran, error) {
+func (b *bench) nft(l *measure.Lab, ruleset []byte) (timed.Cost, error) {
 	return b.inside(l, ruleset, "nft", "-f", "-")
 }
 

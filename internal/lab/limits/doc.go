@@ -14,5 +14,6 @@
 //
 //   - a section is a group of figures that share a set-up
 //   - a limit is what was asked of a figure: a goal of package figures
-//   - a peer is another way to have the same rules in the kernel
+//   - a peer is one way to have rules in the kernel; a contest has peers beside each
+//     other under the same packets
 package limits

@@ -1,7 +1,6 @@
 package limits
 
 import (
-	"bytes"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -30,10 +29,12 @@ func list[T fmt.Stringer](of []T) string {
 
 const manyBans = 650
 
-// established compares what a packet of a running connection pays: under a whole
-// policy, and under what one would write by hand to make it cheap.
-func (b *bench) established() error {
-	file, err := b.policy("established.yaml", fmt.Sprintf(`version: 1
+const (
+	handWritten = "written by hand"
+	handAgain   = "written by hand, again"
+)
+
+const establishedPolicy = `version: 1
 sets:
   banned: [%s]
   visitors: {continents: [EU]}
@@ -46,13 +47,9 @@ input:
     - allow ping limit 50/second
 output:
   default: allow
-`, list(banned(manyBans))))
-	if err != nil {
-		return err
-	}
-	var hand bytes.Buffer
-	europe4, europe6 := b.world.europe.Only4(), b.world.europe.Only6()
-	fmt.Fprintf(&hand, `table inet hand {
+`
+
+const establishedByHand = `table inet hand {
 	set banned { type ipv4_addr; elements = { %s }; }
 	set visitors4 { type ipv4_addr; flags interval; elements = { %s }; }
 	set visitors6 { type ipv6_addr; flags interval; elements = { %s }; }
@@ -71,54 +68,34 @@ output:
 		icmpv6 type echo-request limit rate 50/second accept
 	}
 }
-`, list(banned(manyBans)), peers.Elements(europe4.Ranges()), peers.Elements(europe6.Ranges()))
+`
 
+// established compares what a packet of a running connection pays: under a whole
+// policy, and under what one would write by hand to make it cheap.
+func (b *bench) established() (lookup, error) {
 	// By no rule is this source let in: only its connection is.
 	from := measure.ByAddress(b.world.blocked.Only4(), addrset.IPv4, 1, b.seed)[0]
 	to := measure.Target(addrset.IPv4, 443)
-	source, err := measure.Load(measure.TCP("A", []netip.Addr{from}, to))
-	if err != nil {
-		return err
-	}
-	defer source.Close()
-
-	loadHand := func(l *measure.Lab) error { _, err := b.nft(l, hand.Bytes()); return err }
-	const handWritten, handAgain = "written by hand", "written by hand, again"
-	var cells []measure.Cell
-	for i, v := range []struct {
-		name string
-		load func(*measure.Lab) error
-	}{
-		{bare, func(*measure.Lab) error { return nil }},
-		{handWritten, loadHand},
-		{handAgain, loadHand},
-		{ours, func(l *measure.Lab) error { _, err := b.apply(l, file); return err }},
-	} {
-		l, err := measure.NewLab(b.net, fmt.Sprintf("est%d", i))
-		if err != nil {
-			return err
-		}
-		if err := v.load(l); err != nil {
-			return fmt.Errorf("load %s: %w", v.name, err)
-		}
-		if v.name != bare {
-			if err := l.Connect(from, measure.SourcePort, to); err != nil {
+	connected := func(p peer) peer {
+		load := p.load
+		p.load = func(b *bench, l *measure.Lab, s addrset.Set) error {
+			if err := load(b, l, s); err != nil {
 				return err
 			}
+			return l.Connect(from, measure.SourcePort, to)
 		}
-		cells = append(cells, measure.Cell{Name: v.name, Lab: l, Source: source, Survives: measure.All})
+		return p
 	}
-	r, err := measure.Compare(b, measure.Plan{Rounds: b.rounds(101), Packets: 1 << 15}, cells)
-	if err != nil {
-		return err
-	}
-	b.say("One TCP connection, ACK segments, 650 bans, Europe's ranges for the web.")
-	for _, c := range r.Cells {
-		b.cost("ACK of a connection", c, r.NS(c), r.Added(c, bare))
-	}
-	b.ratio("established packet, whole policy against a hand-written ruleset, cost of the packet", 1.05,
-		r.NS(ours).Per(r.NS(handWritten)), r.NS(handAgain).Per(r.NS(handWritten)))
-	b.ratio("the same, of what is added to the bare stack", 1.05,
-		r.Added(ours, bare).Per(r.Added(handWritten, bare)), r.Added(handAgain, bare).Per(r.Added(handWritten, bare)))
-	return nil
+	bans := list(banned(manyBans))
+	byHand := rules(fmt.Sprintf(establishedByHand, bans, peers.Elements(b.world.europe.Only4().Ranges()), peers.Elements(b.world.europe.Only6().Ranges())))
+	return b.costs("ACK of a connection", "One TCP connection, ACK segments, 650 bans, Europe's ranges for the web.", contest{
+		peers: []peer{
+			{name: bare, load: loadNothing},
+			connected(peer{name: handWritten, load: byHand}),
+			connected(peer{name: handAgain, load: byHand}),
+			connected(peer{name: ours, load: policyOf("established.yaml", fmt.Sprintf(establishedPolicy, bans))}),
+		},
+		cases:  []measure.Case{{Traffic: measure.TCP("A", []netip.Addr{from}, to), Survives: measure.All}},
+		rounds: 101,
+	})
 }

@@ -3,7 +3,6 @@ package limits
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
@@ -24,33 +23,34 @@ var budgets = []program.Layout{
 
 // frontier shows what a packet pays for each budget of load time and kernel
 // memory: what the search can choose among.
-func (b *bench) frontier() error {
-	artifacts, took := map[string]backend.Artifact{}, map[string]time.Duration{}
-	peers := []peer{{bare, loadNothing, false}, {oneSet, by("nftables-set"), true}}
+func (b *bench) frontier() (lookup, error) {
+	artifacts := map[string]backend.Artifact{}
+	peers := []peer{{name: bare, load: loadNothing}, {name: oneSet, load: by("nftables-set"), both: true}}
 	for _, budget := range budgets {
 		name := "sluice's own budget"
 		if budget != (program.Layout{}) {
 			name = fmt.Sprintf("%d MiB, %.2g s", budget.Memory>>20, float64(budget.Load)/1e9)
 		}
-		peers = append(peers, peer{name, func(b *bench, l *measure.Lab, s addrset.Set) error {
-			begin := time.Now()
-			artifact, err := b.loadWithin(l, s, budget)
-			artifacts[name], took[name] = artifact, time.Since(begin)
+		peers = append(peers, peer{name: name, both: true, optional: true, load: func(b *bench, l *measure.Lab, s addrset.Set) (err error) {
+			artifacts[name], err = b.loadWithin(l, s, budget)
 			return err
-		}, true})
+		}})
 	}
-	traffics := append(b.draws4(), b.draws6()...)
-	for i := range traffics {
-		traffics[i].name = fmt.Sprintf("IPv%d %s", traffics[i].family, traffics[i].name)
+	var traffics []measure.Case
+	for i, drawn := range [][]measure.Case{b.draws4(), b.draws6()} {
+		for _, c := range drawn {
+			c.Name = fmt.Sprintf("IPv%d %s", 4+2*i, c.Name)
+			traffics = append(traffics, c)
+		}
 	}
-	there, cells, done, err := b.lay(peers, b.world.blocked, traffics)
+	there, cells, done, err := b.lay(contest{peers: peers, blocked: b.world.blocked, cases: traffics})
 	defer done()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r, err := measure.Compare(b, measure.Plan{Rounds: b.rounds(21), Packets: 1 << 14}, cells)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	one := func(x float64) stats.Series { return stats.Series{x} }
 	for _, p := range there {
@@ -58,7 +58,7 @@ func (b *bench) frontier() error {
 			continue
 		}
 		for _, t := range traffics {
-			b.add(t.name, p.name, "added per packet", "ns", r.Added(cell(p.name, t.name), cell(bare, t.name)))
+			b.add(t.Name, p.name, added, "ns", r.AddedMean(p.name, bare, t.Name))
 		}
 		a := artifacts[p.name]
 		if a == nil {
@@ -69,11 +69,11 @@ func (b *bench) frontier() error {
 		c := a.Cost()
 		b.say("%s: %s", p.name, chosen(a))
 		b.add("elements", p.name, "size", "elements", one(float64(c.Elements)))
-		b.add("search and load", p.name, "time", "s", one(took[p.name].Seconds()))
+		b.add("search and load", p.name, "time", "s", one(p.took.Seconds()))
 		b.add("load, predicted", p.name, "time", "s", one(float64(c.LoadTime)/1e9))
 		b.add("kernel memory, predicted", p.name, "memory", "MiB", one(float64(c.Memory)/(1<<20)))
 	}
-	return nil
+	return nil, nil
 }
 
 // chosen is how the backend laid the families out, in its own words.

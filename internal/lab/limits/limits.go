@@ -39,20 +39,78 @@ type bench struct {
 	world  *world
 }
 
+// section is a group of figures that share a set-up, and what is asked of them.
+type section struct {
+	name, what string
+	// run measures, adds figures, and returns what goals are about.
+	run    func(*bench) (lookup, error)
+	itself [2]string // a side measured twice: again, and once
+	goals  []goal
+}
+
+// goal is what is asked of a figure of the section, or a figure that nothing is asked of.
+type goal struct {
+	name     string
+	limit    float64 // at most; 0: nothing is asked
+	unit     string
+	quantity string
+	of       string
+	against  string // of a ratio; it is set against a side to itself (A/A), too
+}
+
 // sections in the order in which they run. Those with small rules come first: they
 // leave no large sets behind that the kernel would still be freeing.
-var sections = []struct {
-	name string
-	what string
-	run  func(*bench) error
-}{
-	{"established", "an established packet through a whole policy", (*bench).established},
-	{"bans", "650 bans and 100 bypassed services", (*bench).bans},
-	{"rules", "10,000 rules that differ in one or two fields", (*bench).manyRules},
-	{"ipv4", "sets of IPv4 ranges: all but Europe", (*bench).layouts4},
-	{"ipv6", "sets of IPv6 ranges: all but Europe", (*bench).layouts6},
-	{"frontier", "what a packet pays, by what a layout may take", (*bench).frontier},
-	{"apply", "whole commands: both families, all but Europe", (*bench).applies},
+var sections = []section{
+	{
+		"established", "an established packet through a whole policy", (*bench).established,
+		[2]string{handAgain, handWritten}, []goal{
+			{"established packet, whole policy against a hand-written ruleset, cost of the packet", 1.05, "×", whole, ours, handWritten},
+			{"the same, of what is added to the bare stack", 1.05, "×", added, ours, handWritten},
+		},
+	},
+	{
+		"bans", "650 bans and 100 bypassed services", (*bench).bans,
+		[2]string{asRulesAgain, asRules}, []goal{
+			{"650 bans + 100 bypass services, added per packet against the same as linear nftables rules", 0.01, "×", added, ours, asRules},
+			{"the same, against one hash set each", 0, "×", added, ours, asSets},
+		},
+	},
+	{
+		"rules", "10,000 rules that differ in one or two fields", (*bench).manyRules,
+		[2]string{tenAgain, tenRules}, []goal{
+			{"added per packet by 10,000 rules against 10", 2, "×", added, manyRules, tenRules},
+			{"the same, of the whole packet", 2, "×", whole, manyRules, tenRules},
+			{"10,000 rules, compiled and loaded", 1, "s", clock, manyRules, ""},
+			{"the same, time of processors", 0, "s", processors, manyRules, ""},
+		},
+	},
+	{
+		"ipv4", "sets of IPv4 ranges: all but Europe", (*bench).layouts4,
+		[2]string{oneAgain, oneSet}, []goal{
+			{"added per packet against one interval set, sources by address weight, blocked and allowed averaged", 0.55, "×", byWeight, ours, oneSet},
+			{"the same, every range equally likely", 1, "×", byRange, ours, oneSet},
+		},
+	},
+	{
+		"ipv6", "sets of IPv6 ranges: all but Europe", (*bench).layouts6,
+		[2]string{oneAgain, oneSet}, []goal{
+			{"added per packet, IPv6, sources uniform over allocated /48s", 0.6, "×", over48s, ours, oneSet},
+		},
+	},
+	{"frontier", "what a packet pays, by what a layout may take", (*bench).frontier, [2]string{}, nil},
+	{
+		"apply", "whole commands: both families, all but Europe", (*bench).applies,
+		[2]string{nftTextAgain, nftText}, []goal{
+			{"sluice apply from nothing, against nft -f of one set a family", 0.8, "×", clock, fromNothing, nftText},
+			{"the same, time of processors", 0, "×", processors, fromNothing, nftText},
+			{"the same again, nothing changed, against the first", 0.1, "×", clock, unchanged, fromNothing},
+			{"one ban more by the policy's file, against the first", 0.1, "×", clock, oneMore, fromNothing},
+			{"one ban by sluice ban", 20, "ms", clock, banCommand, ""},
+			{"100,000 bans in one call, from standard input", 1, "s", clock, banMany, ""},
+			{"sluice apply from nothing, resident at once with its children", 128, "MiB", resident, fromNothing, ""},
+			{"nft -f of one set a family, resident", 0, "MiB", resident, nftText, ""},
+		},
+	},
 }
 
 // Sections are the names of the sections with what each is about, in the order in
@@ -78,7 +136,14 @@ func Run(ctx context.Context, o Options, r *figures.Report) error {
 			if len(r.Sections) == 1 {
 				b.world.describe(b.report)
 			}
-			if err := b.section(s.run); err != nil {
+			err := b.section(func() error {
+				of, err := s.run(b)
+				if err == nil {
+					b.judge(s, of)
+				}
+				return err
+			})
+			if err != nil {
 				r.Sections = r.Sections[:len(r.Sections)-1] // not measured to its end
 				if ctx.Err() != nil {
 					return ctx.Err()
@@ -111,12 +176,12 @@ func with(ctx context.Context, o Options, r *figures.Report, f func(*bench) erro
 }
 
 // section runs one section in a net of its own, which is gone afterwards.
-func (b *bench) section(f func(*bench) error) (err error) {
+func (b *bench) section(f func() error) (err error) {
 	if b.net, err = testnet.Create("bench"); err != nil {
 		return err
 	}
 	var failure error
-	err = b.net.Try(func() { failure = f(b) })
+	err = b.net.Try(func() { failure = f() })
 	return errors.Join(failure, err, b.net.Close())
 }
 

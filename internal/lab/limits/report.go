@@ -2,6 +2,7 @@ package limits
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"sluice/internal/lab/figures"
@@ -43,11 +44,24 @@ func (r *report) add(row, subject, quantity, unit string, s stats.Series) {
 	r.current().Add(figures.Figure{Case: row, Subject: subject, Quantity: quantity, Unit: unit, Samples: s})
 }
 
-// cost adds what a packet costs under a variant, and what that is over the bare stack.
-func (r *report) cost(row, variant string, whole, added stats.Series) {
-	r.add(row, variant, "per packet", "ns", whole)
-	if variant != bare {
-		r.add(row, variant, "added per packet", "ns", added)
+// lookup finds what was measured: of whom, and which quantity.
+type lookup func(quantity, of string) stats.Series
+
+// judge reports what is asked of a section.
+func (r *report) judge(s section, of lookup) {
+	for _, g := range s.goals {
+		value := of(g.quantity, g.of)
+		if g.against != "" {
+			r.ratio(g.name, g.limit, value.Per(of(g.quantity, g.against)), of(g.quantity, s.itself[0]).Per(of(g.quantity, s.itself[1])))
+			continue
+		}
+		if g.unit == "s" {
+			value = slices.Clone(value)
+			for i := range value {
+				value[i] /= 1000 // from ms
+			}
+		}
+		r.atMost(g.name, g.unit, value, g.limit)
 	}
 }
 

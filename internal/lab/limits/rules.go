@@ -33,88 +33,68 @@ func similar(n int) string {
 	return b.String()
 }
 
-// manyRules compares a policy of 10,000 rules with one of 10.
-func (b *bench) manyRules() error {
-	const few, many = 10, 10000
-	const tenRules, tenAgain, manyRules = "10 rules", "10 rules, again", "10,000 rules"
-	var cells []measure.Cell
-	files := map[int]string{}
-	for n := range map[int]bool{few: true, many: true} {
-		file, err := b.policy(fmt.Sprintf("rules%d.yaml", n), similar(n))
-		if err != nil {
-			return err
+// named are connection attempts that n rules name, each rule equally often.
+func (b *bench) named(name string, n int) measure.Case {
+	random := rand.New(rand.NewPCG(b.seed, uint64(n)))
+	flows, which := make([]measure.Flow, measure.Sources), make([]int, measure.Sources)
+	to := measure.Target(addrset.IPv4, 0).Addr()
+	for i := range flows {
+		which[i] = random.IntN(n)
+		flows[i] = measure.Flow{
+			From: netip.AddrPortFrom(ruleSource(which[i]), measure.SourcePort),
+			To:   netip.AddrPortFrom(to, rulePort(which[i])),
 		}
-		files[n] = file
 	}
-	for i, v := range []struct {
-		name  string
-		rules int // that the traffic is about
-		load  bool
-	}{
-		{bare, few, false},
-		{tenRules, few, true},
-		{tenAgain, few, true},
-		{manyRules, many, true},
-	} {
-		l, err := measure.NewLab(b.net, fmt.Sprintf("rules%d", i))
-		if err != nil {
-			return err
-		}
-		if v.load {
-			if _, err := b.apply(l, files[v.rules]); err != nil {
-				return fmt.Errorf("load %s: %w", v.name, err)
-			}
-		}
-		random := rand.New(rand.NewPCG(b.seed, uint64(v.rules)))
-		flows, which := make([]measure.Flow, measure.Sources), make([]int, measure.Sources)
-		to := measure.Target(addrset.IPv4, 0).Addr()
-		for j := range flows {
-			which[j] = random.IntN(v.rules)
-			flows[j] = measure.Flow{
-				From: netip.AddrPortFrom(ruleSource(which[j]), measure.SourcePort),
-				To:   netip.AddrPortFrom(to, rulePort(which[j])),
-			}
-		}
-		source, err := measure.Load(measure.Traffic{Flags: "S", Flows: flows})
-		if err != nil {
-			return err
-		}
-		defer source.Close()
-		survives := measure.All
-		if v.load {
-			survives = func(j int) bool { return which[j] >= v.rules/2 }
-		}
-		cells = append(cells, measure.Cell{Name: v.name, Lab: l, Source: source, Survives: survives})
-	}
-	r, err := measure.Compare(b, measure.Plan{Rounds: b.rounds(61), Packets: 1 << 15}, cells)
-	if err != nil {
-		return err
-	}
-	b.say("Connection attempts that the rules name, each rule equally often.")
-	for _, c := range r.Cells {
-		b.cost("SYN", c, r.NS(c), r.Added(c, bare))
-	}
-	b.ratio("added per packet by 10,000 rules against 10", 2,
-		r.Added(manyRules, bare).Per(r.Added(tenRules, bare)), r.Added(tenAgain, bare).Per(r.Added(tenRules, bare)))
-	b.ratio("the same, of the whole packet", 2,
-		r.NS(manyRules).Per(r.NS(tenRules)), r.NS(tenAgain).Per(r.NS(tenRules)))
+	return measure.Case{Name: name, Traffic: measure.Traffic{Flags: "S", Flows: flows}, Survives: func(i int) bool { return which[i] >= n/2 }}
+}
 
+const (
+	tenRules  = "10 rules"
+	tenAgain  = "10 rules, again"
+	manyRules = "10,000 rules"
+)
+
+// manyRules compares a policy of 10,000 rules with one of 10.
+func (b *bench) manyRules() (lookup, error) {
+	const few, many = "few", "many"
+	const nFew, nMany = 10, 10000
+	ten := policyOf("rules10.yaml", similar(nFew))
+	of, err := b.costs("SYN", "Connection attempts that the rules name, each rule equally often.", contest{
+		peers: []peer{
+			{name: bare, load: loadNothing, under: few},
+			{name: tenRules, load: ten, under: few},
+			{name: tenAgain, load: ten, under: few},
+			{name: manyRules, load: policyOf("rules10000.yaml", similar(nMany)), under: many},
+		},
+		cases:  []measure.Case{b.named(few, nFew), b.named(many, nMany)},
+		rounds: 61,
+	})
+	if err != nil {
+		return nil, err
+	}
+	file, err := b.policy("rules10000.yaml", similar(nMany))
+	if err != nil {
+		return nil, err
+	}
 	l, err := measure.NewLab(b.net, "load")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var took, cpu stats.Series
+	took := taken{}
 	for range b.rounds(9) {
 		if err := b.empty(l); err != nil {
-			return err
+			return nil, err
 		}
-		run, err := b.apply(l, files[many])
+		run, err := b.apply(l, file)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		took, cpu = append(took, run.wall.Seconds()), append(cpu, run.cpu.Seconds())
+		took.add(manyRules, run)
 	}
-	b.atMost("10,000 rules, compiled and loaded", "s", took, 1)
-	b.atMost("the same, time of processors", "s", cpu, 0)
-	return nil
+	return func(quantity, peer string) stats.Series {
+		if s := took.of(quantity, peer); s != nil {
+			return s
+		}
+		return of(quantity, peer)
+	}, nil
 }

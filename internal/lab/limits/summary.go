@@ -15,8 +15,7 @@ func Summary(ctx context.Context, o Options) ([]string, error) {
 	o.Short = true
 	err := with(ctx, o, &figures.Report{}, func(b *bench) error {
 		b.title("summary", "all but Europe")
-		return b.section(func(b *bench) error {
-			const remedy = "chain per /8, iptables"
+		return b.section(func() error {
 			var peers []peer
 			for _, p := range everyPeer {
 				switch p.name {
@@ -24,8 +23,8 @@ func Summary(ctx context.Context, o Options) ([]string, error) {
 					peers = append(peers, p)
 				}
 			}
-			traffics := b.draws4()[:2] // by weight
-			there, cells, done, err := b.lay(peers, b.world.blocked.Only4(), traffics)
+			traffics := meant[byWeight]
+			there, cells, done, err := b.lay(contest{peers: peers, blocked: b.world.blocked.Only4(), cases: b.draws4()[:len(traffics)]})
 			defer done()
 			if err != nil {
 				return err
@@ -34,14 +33,14 @@ func Summary(ctx context.Context, o Options) ([]string, error) {
 			if err != nil {
 				return err
 			}
-			one := b.addedMean(r, oneSet, traffics)
+			one := r.AddedMean(oneSet, bare, traffics...)
 			for _, p := range there {
 				switch p.name {
 				case bare:
 				case oneSet:
 					lines = append(lines, fmt.Sprintf("%-24s adds %5.0f ns to a packet", p.name, one.Estimate().Median))
 				default:
-					of := b.addedMean(r, p.name, traffics)
+					of := r.AddedMean(p.name, bare, traffics...)
 					lines = append(lines, fmt.Sprintf("%-24s adds %5.0f ns to a packet, %.2g × one interval set",
 						p.name, of.Estimate().Median, of.Per(one).Estimate().Median))
 				}

@@ -62,40 +62,31 @@ func (b *bench) loadWorld(o Options) (*world, error) {
 	return &w, nil
 }
 
-// drawn are sources with the verdict that each should get.
-type drawn struct {
-	name    string
-	family  addrset.Family
-	addrs   []netip.Addr
-	blocked addrset.Set
-}
-
-func (d drawn) survives(i int) bool { return !d.blocked.Contains(d.addrs[i]) }
-
-// verdicts asks the set once for each source.
-func (d drawn) verdicts() func(int) bool {
-	known := make([]bool, len(d.addrs))
-	for i := range known {
-		known[i] = d.survives(i)
+// drawn are datagrams of sources, each with the verdict that it should get. The set is
+// asked once for each.
+func (w *world) drawn(name string, f addrset.Family, sources []netip.Addr) measure.Case {
+	passes := make([]bool, len(sources))
+	for i, a := range sources {
+		passes[i] = !w.blocked.Contains(a)
 	}
-	return func(i int) bool { return known[i] }
+	return measure.Case{Name: name, Traffic: measure.UDP(sources, measure.Target(f, 9)), Survives: func(i int) bool { return passes[i] }}
 }
 
-func (b *bench) draws4() []drawn {
+func (b *bench) draws4() []measure.Case {
 	w := b.world
-	return []drawn{
-		{"by weight, blocked", addrset.IPv4, measure.ByAddress(w.blocked, addrset.IPv4, measure.Sources, b.seed), w.blocked},
-		{"by weight, allowed", addrset.IPv4, measure.ByAddress(w.europe, addrset.IPv4, measure.Sources, b.seed), w.blocked},
-		{"by range, blocked", addrset.IPv4, measure.ByRange(w.blocked, addrset.IPv4, measure.Sources, b.seed), w.blocked},
-		{"by range, allowed", addrset.IPv4, measure.ByRange(w.europe, addrset.IPv4, measure.Sources, b.seed), w.blocked},
+	return []measure.Case{
+		w.drawn(weightBlocked, addrset.IPv4, measure.ByAddress(w.blocked, addrset.IPv4, measure.Sources, b.seed)),
+		w.drawn(weightAllowed, addrset.IPv4, measure.ByAddress(w.europe, addrset.IPv4, measure.Sources, b.seed)),
+		w.drawn(rangeBlocked, addrset.IPv4, measure.ByRange(w.blocked, addrset.IPv4, measure.Sources, b.seed)),
+		w.drawn(rangeAllowed, addrset.IPv4, measure.ByRange(w.europe, addrset.IPv4, measure.Sources, b.seed)),
 	}
 }
 
-func (b *bench) draws6() []drawn {
+func (b *bench) draws6() []measure.Case {
 	w := b.world
-	return []drawn{
-		{"over /48s", addrset.IPv6, measure.BySubnet48(w.blocked.Union(w.europe), measure.Sources, b.seed), w.blocked},
-		{"by range, blocked", addrset.IPv6, measure.ByRange(w.blocked, addrset.IPv6, measure.Sources, b.seed), w.blocked},
-		{"by range, allowed", addrset.IPv6, measure.ByRange(w.europe, addrset.IPv6, measure.Sources, b.seed), w.blocked},
+	return []measure.Case{
+		w.drawn(over48s, addrset.IPv6, measure.BySubnet48(w.blocked.Union(w.europe), measure.Sources, b.seed)),
+		w.drawn(rangeBlocked, addrset.IPv6, measure.ByRange(w.blocked, addrset.IPv6, measure.Sources, b.seed)),
+		w.drawn(rangeAllowed, addrset.IPv6, measure.ByRange(w.europe, addrset.IPv6, measure.Sources, b.seed)),
 	}
 }

@@ -233,9 +233,6 @@ func (b *bench) load() error {
 	return nil
 }
 
-// cell names a subject under a case.
-func cell(subject, name string) string { return subject + "; " + name }
-
 // measure checks every case in every lab, and compares those that hold.
 func (b *bench) measure() (*figures.Report, error) {
 	var cells []measure.Cell
@@ -309,7 +306,7 @@ func (b *bench) cellsOf(c *caseOf) (cells []measure.Cell, err error) {
 				return nil, nil
 			}
 		}
-		one := measure.Cell{Name: cell(l.name, c.name), Lab: l.Lab, Source: s, Survives: survives}
+		one := measure.Cell{Name: measure.Of(l.name, c.name), Lab: l.Lab, Source: s, Survives: survives}
 		if err := one.Check(b); err != nil {
 			var otherwise *measure.VerdictError
 			if l.mine || l.name == Bare || !errors.As(err, &otherwise) {

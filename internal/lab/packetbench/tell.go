@@ -42,7 +42,7 @@ func (b *bench) tell(r *measure.Result) {
 					do(l, c, nil, nil)
 					continue
 				}
-				do(l, c, r.NS(cell(Bare, c.name)), r.NS(cell(l.name, c.name)))
+				do(l, c, r.NS(measure.Of(Bare, c.name)), r.NS(measure.Of(l.name, c.name)))
 			}
 		}
 	}
@@ -54,7 +54,7 @@ func (b *bench) tell(r *measure.Result) {
 		figure(Added, unit, l.name, c, own.Minus(bare))
 	})
 	for _, c := range b.cases {
-		figure(Whole, unit, Bare, c, r.NS(cell(Bare, c.name)))
+		figure(Whole, unit, Bare, c, r.NS(measure.Of(Bare, c.name)))
 	}
 	each(func(l *lab, c caseOf, _, own stats.Series) {
 		if own != nil {
@@ -64,12 +64,12 @@ func (b *bench) tell(r *measure.Result) {
 	if len(b.labs) > 3 {
 		each(func(l *lab, c caseOf, _, own stats.Series) {
 			if own != nil && l.name != first {
-				figure(Ratio, "×", l.name, c, own.Per(r.NS(cell(first, c.name))))
+				figure(Ratio, "×", l.name, c, own.Per(r.NS(measure.Of(first, c.name))))
 			}
 		})
 	}
 	for _, c := range b.cases {
-		figure(Same, "×", first, c, r.NS(cell(first+Again, c.name)).Per(r.NS(cell(first, c.name))))
+		figure(Same, "×", first, c, r.NS(measure.Of(first+Again, c.name)).Per(r.NS(measure.Of(first, c.name))))
 	}
 	b.report.Sections = append(b.report.Sections, s, b.sent())
 	b.noise(r, first)
@@ -106,7 +106,7 @@ func (b *bench) sent() figures.Section {
 func (b *bench) noise(r *measure.Result, first string) {
 	noisy, worst, off := 0, "", 0.0
 	for _, c := range b.cases {
-		same := r.NS(cell(first+Again, c.name)).Per(r.NS(cell(first, c.name)))
+		same := r.NS(measure.Of(first+Again, c.name)).Per(r.NS(measure.Of(first, c.name)))
 		text, is := measure.Noisy(same)
 		if !is {
 			continue

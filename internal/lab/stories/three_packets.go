@@ -27,11 +27,11 @@ func (r *resolving) packets(ctx context.Context, answer string) error {
 
 	r.Say("measuring packets, %d rounds", rounds)
 	loadTimes := map[string]stats.Series{}
-	labs := map[string]*measure.Lab{}
 	bare, err := measure.NewLab(r.Net, "bare")
 	if err != nil {
 		return err
 	}
+	subjects := []measure.Subject{{Name: noRules, Lab: bare, Open: true}}
 	for i, w := range ways {
 		lab, err := measure.NewLab(r.Net, fmt.Sprintf("way%d", i))
 		if err != nil {
@@ -40,30 +40,19 @@ func (r *resolving) packets(ctx context.Context, answer string) error {
 		if err := w.load(lab.Namespace); err != nil {
 			return fmt.Errorf("load %s: %w", w.subject, err)
 		}
-		labs[w.subject] = lab
+		subjects = append(subjects, measure.Subject{Name: w.subject, Lab: lab})
 	}
-	type traffic struct {
-		name    string
-		set     addrset.Set
-		allowed bool
+	from := func(set addrset.Set) measure.Traffic {
+		return measure.UDP(measure.ByAddress(set, addrset.IPv4, measure.Sources, r.Seed), measure.Target(addrset.IPv4, 9))
 	}
-	traffics := []traffic{{"blocked source", r.blocked, false}, {"allowed source", r.allowed, true}}
-	var cells []measure.Cell
-	name := func(subject string, t traffic) string { return subject + "; " + t.name }
-	for _, t := range traffics {
-		source, err := measure.Load(measure.UDP(measure.ByAddress(t.set, addrset.IPv4, measure.Sources, r.Seed), measure.Target(addrset.IPv4, 9)))
-		if err != nil {
-			return err
-		}
-		defer source.Close()
-		cells = append(cells, measure.Cell{Name: name(noRules, t), Lab: bare, Source: source, Survives: measure.All})
-		for _, w := range ways {
-			survives := measure.None
-			if t.allowed {
-				survives = measure.All
-			}
-			cells = append(cells, measure.Cell{Name: name(w.subject, t), Lab: labs[w.subject], Source: source, Survives: survives})
-		}
+	traffics := []measure.Case{
+		{Name: "blocked source", Traffic: from(r.blocked), Survives: measure.None},
+		{Name: "allowed source", Traffic: from(r.allowed), Survives: measure.All},
+	}
+	cells, done, err := measure.Beside(subjects, traffics)
+	defer done()
+	if err != nil {
+		return err
 	}
 	result, err := measure.Compare(ctx, measure.Plan{Rounds: rounds, Packets: 1 << 14}, cells)
 	if err != nil {
@@ -73,15 +62,12 @@ func (r *resolving) packets(ctx context.Context, answer string) error {
 		"UDP from 65,536 sources, each address of the countries equally likely; added to the same packet without rules. All rulesets ask the connection table first.")
 	added := map[string]stats.Series{}
 	for _, w := range ways {
-		var each []stats.Series
-		for _, t := range traffics {
-			a := result.Added(name(w.subject, t), name(noRules, t))
-			each = append(each, a)
-			if !strings.HasSuffix(w.subject, again) {
-				section.Add(figures.Figure{Case: t.name, Subject: w.subject, Quantity: "added per packet", Unit: r.each(), Samples: a})
+		if !strings.HasSuffix(w.subject, again) {
+			for _, t := range traffics {
+				section.Add(figures.Figure{Case: t.Name, Subject: w.subject, Quantity: "added per packet", Unit: r.each(), Samples: result.AddedMean(w.subject, noRules, t.Name)})
 			}
 		}
-		added[w.subject] = stats.Mean(each...)
+		added[w.subject] = result.AddedMean(w.subject, noRules, traffics[0].Name, traffics[1].Name)
 	}
 	same := added[twice.subject].Per(added[sluiceSubject])
 	for _, peer := range []string{oneChain, chainPer8} {

@@ -107,19 +107,13 @@ func playTwo(ctx context.Context, s *Stage) error {
 			return fmt.Errorf("load %s: %w", b.name, err)
 		}
 	}
-	floods, err := s.floods()
-	if err != nil {
-		return err
-	}
-	for i := range floods {
-		defer floods[i].source.Close()
-	}
+	floods := s.floods()
 	f, err := s.flood(ctx, balancers, floods)
 	if err != nil {
 		return err
 	}
 	f.tell(s)
-	if err := s.walked(ctx, labs[legacyRules], floods[0].source); err != nil {
+	if err := s.walked(ctx, labs[legacyRules], floods[0].Traffic); err != nil {
 		return err
 	}
 	if err := s.countedApart(labs[sluiceSubject]); err != nil {
@@ -136,13 +130,7 @@ func playTwo(ctx context.Context, s *Stage) error {
 }
 
 // floods of SYNs that strangers and banned addresses send to the services in turn.
-type flood struct {
-	name   string
-	banned bool
-	source *measure.Source
-}
-
-func (s *Stage) floods() ([]flood, error) {
+func (s *Stage) floods() []measure.Case {
 	var bans []netip.Prefix
 	for i := range storyBans {
 		bans = append(bans, netip.PrefixFrom(bannedAddress(i), 32))
@@ -152,15 +140,10 @@ func (s *Stage) floods() ([]flood, error) {
 		strangers = append(strangers, measure.Flow{From: netip.AddrPortFrom(from, measure.SourcePort), To: serviceAddress(i % storyServices)})
 		banned = append(banned, measure.Flow{From: netip.AddrPortFrom(bannedAddress(i%storyBans), measure.SourcePort), To: serviceAddress(i % storyServices)})
 	}
-	out := []flood{{name: "SYN from an address that is not banned"}, {name: "SYN from a banned address", banned: true}}
-	for i, flows := range [][]measure.Flow{strangers, banned} {
-		source, err := measure.Load(measure.Traffic{Flags: "S", Flows: flows})
-		if err != nil {
-			return nil, err
-		}
-		out[i].source = source
+	return []measure.Case{
+		{Name: "SYN from an address that is not banned", Traffic: measure.Traffic{Flags: "S", Flows: strangers}, Survives: measure.All},
+		{Name: "SYN from a banned address", Traffic: measure.Traffic{Flags: "S", Flows: banned}, Survives: measure.None},
 	}
-	return out, nil
 }
 
 // flooded is what was measured: by name of a flood and of a way to write the rules.
@@ -169,28 +152,28 @@ type flooded struct {
 	names  []string // of the floods
 }
 
-func (s *Stage) flood(ctx context.Context, balancers []balancer, floods []flood) (*flooded, error) {
+func (s *Stage) flood(ctx context.Context, balancers []balancer, floods []measure.Case) (*flooded, error) {
 	out := &flooded{}
-	var cells []measure.Cell
 	for _, f := range floods {
-		out.names = append(out.names, f.name)
-		for _, b := range balancers {
-			survives := measure.All
-			if f.banned && !b.lets {
-				survives = measure.None
-			}
-			cells = append(cells, measure.Cell{Name: f.name + "; " + b.name, Lab: b.lab, Source: f.source, Survives: survives})
-		}
+		out.names = append(out.names, f.Name)
+	}
+	var subjects []measure.Subject
+	for _, b := range balancers {
+		subjects = append(subjects, measure.Subject{Name: b.name, Lab: b.lab, Open: b.lets})
+	}
+	cells, done, err := measure.Beside(subjects, floods)
+	defer done()
+	if err != nil {
+		return nil, err
 	}
 	rounds := s.packetRounds(41)
 	s.Say("a flood of SYNs, %d rounds", rounds)
-	var err error
 	out.result, err = measure.Compare(ctx, measure.Plan{Rounds: rounds, Packets: 1 << 15}, cells)
 	return out, err
 }
 
 func (f *flooded) added(flood, subject string) stats.Series {
-	return f.result.Added(flood+"; "+subject, flood+"; "+noRules)
+	return f.result.AddedMean(subject, noRules, flood)
 }
 
 func (f *flooded) tell(s *Stage) {
@@ -205,7 +188,7 @@ func (f *flooded) tell(s *Stage) {
 	}
 	strangers := f.names[0]
 	for _, subject := range compared {
-		whole := f.result.NS(strangers + "; " + subject)
+		whole := f.result.NS(measure.Of(subject, strangers))
 		section.Add(figures.Figure{
 			Case: strangers, Subject: subject, Quantity: "part of a packet's time that is spent in rules", Unit: "%",
 			Samples: percent(f.added(strangers, subject).Per(whole), 100),
@@ -213,7 +196,7 @@ func (f *flooded) tell(s *Stage) {
 	}
 	section = s.Section("tracking", "Of it, connection tracking",
 		"A host whose rules ask for the state of anything has connection tracking's hooks for everything: also a packet that is kept out of it passes them. The story's rules and its remedy ask for no state; Sluice's policy and the filter behind the remedy do.")
-	hooks := f.result.Added(strangers+"; "+withTracking, strangers+"; "+withoutTracking)
+	hooks := f.result.AddedMean(withTracking, withoutTracking, strangers)
 	section.Add(figures.Figure{Case: strangers, Subject: "hooks of connection tracking", Quantity: "added per packet", Unit: unit, Samples: hooks})
 	section.Add(figures.Figure{Case: strangers, Subject: sluiceSubject + ", without them", Quantity: "added per packet", Unit: unit, Samples: f.added(strangers, sluiceSubject).Minus(hooks)})
 
@@ -261,14 +244,19 @@ func percent(ratio stats.Series, at float64) stats.Series {
 
 // walked is the evidence: a rule is put behind all others, and every SYN comes to it,
 // although one of the NOTRACK rules was about it.
-func (s *Stage) walked(ctx context.Context, l *measure.Lab, strangers *measure.Source) error {
+func (s *Stage) walked(ctx context.Context, l *measure.Lab, strangers measure.Traffic) error {
 	const packets = 1024
+	source, err := measure.Load(strangers)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
 	for _, args := range [][]string{{"-A", "PREROUTING"}, {"-Z", "PREROUTING"}} {
 		if _, err := l.Namespace.Run("iptables-legacy", append([]string{"-t", "raw"}, args...)...); err != nil {
 			return err
 		}
 	}
-	if _, err := l.Inject(ctx, strangers, packets); err != nil {
+	if _, err := l.Inject(ctx, source, packets); err != nil {
 		return err
 	}
 	out, err := l.Namespace.Run("iptables-legacy", "-t", "raw", "-L", "PREROUTING", "-n", "-v", "-x")
