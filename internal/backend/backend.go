@@ -46,6 +46,9 @@ type Backend interface {
 	Name() string
 	Marker
 	Prober
+	// Passes says what of the optimizer suits the backend, on a host that can do so
+	// much; Lower is given what comes of it.
+	Passes(can Capabilities) Passes
 	// Lower makes the artifact of a program. What the backend cannot do is a
 	// *RefusedError that names every rule; what it does in another way than
 	// the policy asks is a note of the artifact.
@@ -70,6 +73,14 @@ type Backend interface {
 	Compare(want Artifact, have State) ([]Difference, error)
 }
 
+// Passes is what a backend wants of the passes of package optimize.
+type Passes struct {
+	Without []string // these are left out, by name
+	// NoElementCounters says that elements of sets cannot be counted, so that rules
+	// with counters of their own stay apart.
+	NoElementCounters bool
+}
+
 // Editor is a backend that can tell by what two artifacts are written as that a few
 // elements are all in which they differ.
 type Editor interface {
@@ -89,6 +100,14 @@ type Artifact interface {
 	Encode() ([]byte, error)
 	Cost() Cost
 	Notes() []program.Note
+}
+
+// Written is an artifact whose text the backend's own tools read.
+type Written interface {
+	Artifact
+	Extension() string // of a file with such a text: "nft"
+	// TextError says why they would read something else than the artifact.
+	TextError() error
 }
 
 // Passing is an artifact whose rules ask connection tracking. Flows that ran before

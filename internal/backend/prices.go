@@ -1,6 +1,10 @@
 package backend
 
-import "sluice/internal/program"
+import (
+	"time"
+
+	"sluice/internal/program"
+)
 
 // Pricer is a backend that knows what a packet pays.
 type Pricer interface {
@@ -17,6 +21,23 @@ type Prices interface {
 	// Condition is what it pays to be asked one, as a packet of IPv4 or IPv6 (4, 6).
 	Condition(c *program.Condition, family int) float64
 	Action(a program.Action) float64 // to have it carried out
+}
+
+// Calibrated is a backend whose costs, prices and choices are made of figures that can be
+// measured on a host.
+type Calibrated interface {
+	Backend
+	// Calibrated is the backend by the figures of this host that a state directory
+	// keeps, or by its own ones.
+	Calibrated(stateDir string) (Backend, Figures)
+}
+
+// Figures is what costs, prices and choices are made of.
+type Figures struct {
+	Measured time.Time // zero: they are the backend's own
+	Warnings []string  // why what was measured should not be trusted
+	Unused   error     // why what was measured is not used
+	Sum      string    // tells them from others
 }
 
 // Chooser is a backend that chooses, by what it costs on this host, among ways that

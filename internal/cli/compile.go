@@ -5,13 +5,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
 	"sluice/internal/backend"
-	"sluice/internal/backend/nftables"
 	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
@@ -20,20 +20,12 @@ import (
 	"sluice/internal/program/optimize"
 )
 
-// backends are all that there are, by the name of --backend.
-func backends(costs engine.Costs) []backend.Backend {
-	return []backend.Backend{nftables.New(costs.Options()...)}
-}
-
-func backendNamed(name string, costs engine.Costs) (backend.Backend, error) {
-	var names []string
-	for _, b := range backends(costs) {
-		if b.Name() == name {
-			return b, nil
-		}
+// backendNames are what --backend takes.
+func backendNames() (names []string) {
+	for _, b := range engine.Backends() {
 		names = append(names, b.Name())
 	}
-	return nil, fmt.Errorf("unknown backend %q\n  hint: there is %s", name, strings.Join(names, ", "))
+	return names
 }
 
 // compiledJSON is what "compile --json" prints.
@@ -79,8 +71,9 @@ Files: /etc/sluice/policy.yaml, country data, lists and calibration in /var/lib/
 		Args: cobra.MaximumNArgs(1),
 		RunE: runCompile,
 	}
-	cmd.Flags().String("backend", nftables.Name, "compile for `BACKEND`")
-	command.Must(cmd.RegisterFlagCompletionFunc("backend", command.Words(nftables.Name)))
+	names := backendNames()
+	cmd.Flags().String("backend", names[0], "compile for `BACKEND`")
+	command.Must(cmd.RegisterFlagCompletionFunc("backend", command.Words(names...)))
 	cmd.Flags().StringP("output", "o", "", "write files into `DIR` instead of printing")
 	cmd.Flags().String("host", "", "compile for the host described in `FACTS.json`")
 	cmd.Flags().Bool("explain", false, "print what the optimizer did, why, and what it saves")
@@ -95,13 +88,14 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	name, _ := cmd.Flags().GetString("backend")
 	dir, _ := cmd.Flags().GetString("output")
 	described, _ := cmd.Flags().GetString("host")
-	estimated := engine.Costs{Elsewhere: described != ""}
-	if described == "" {
-		estimated = engine.CostsOf(o.stateDir, hinted)
+	names := backendNames()
+	at := slices.Index(names, name)
+	if at < 0 {
+		return fmt.Errorf("unknown backend %q\n  hint: there is %s", name, strings.Join(names, ", "))
 	}
-	b, err := backendNamed(name, estimated)
-	if err != nil {
-		return err
+	b, estimated := engine.Backends()[at], engine.Costs{Elsewhere: described != ""}
+	if described == "" {
+		b, estimated = engine.Calibrated(b, o.stateDir, hinted)
 	}
 	tellCosts(cmd.ErrOrStderr(), estimated)
 	facts, err := readFacts(cmd.Context(), described, o)
@@ -110,7 +104,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	}
 	can := backend.Capabilities{}
 	if described == "" {
-		can = engine.Capabilities(cmd.Context(), o.stateDir)
+		can = engine.Capabilities(cmd.Context(), o.stateDir, b)
 	}
 	line := compiling{Options: engine.Options{Sources: sourcesOf(cmd, false), Backend: b}}
 	if err := line.optimizing(cmd, estimated); err != nil {
@@ -210,13 +204,12 @@ func (p *compiling) compiled(compiled *program.Program, opt *optimize.Options) (
 	return compiled, nil
 }
 
-// textless refuses to write down what nft would read as something else.
+// textless refuses to write down what would be read as something else.
 func textless(a backend.Artifact) error {
-	of, is := a.(interface{ Textless() []string })
-	if !is || len(of.Textless()) == 0 {
-		return nil
+	if w, is := a.(backend.Written); is && w.TextError() != nil {
+		return fmt.Errorf("%w\nhint: give it a plain name (ip link set dev NAME name OTHER); sluice apply needs no text, and loads the policy as it is", w.TextError())
 	}
-	return fmt.Errorf("the default route leaves by the interface %q, whose name nft's text cannot have\nhint: give it a plain name (ip link set dev NAME name OTHER); sluice apply needs no text, and loads the policy as it is", of.Textless()[0])
+	return nil
 }
 
 // printNotes tells what the backend does otherwise than the policy says.
@@ -239,7 +232,11 @@ func writeArtifact(dir string, b backend.Backend, a backend.Artifact) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	old, err := filepath.Glob(filepath.Join(dir, "step-*.nft"))
+	extension := "txt"
+	if w, is := a.(backend.Written); is {
+		extension = w.Extension()
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "step-*."+extension))
 	if err != nil {
 		return err
 	}
@@ -248,9 +245,9 @@ func writeArtifact(dir string, b backend.Backend, a backend.Artifact) error {
 			return err
 		}
 	}
-	files := map[string]string{"sluice.nft": a.Text()}
+	files := map[string]string{"sluice." + extension: a.Text()}
 	for i, s := range steps {
-		files[fmt.Sprintf("step-%03d-%s.nft", i+1, s.Purpose)] = "# " + s.Name + "\n" + s.Text()
+		files[fmt.Sprintf("step-%03d-%s.%s", i+1, s.Purpose, extension)] = "# " + s.Name + "\n" + s.Text()
 	}
 	for name, text := range files {
 		if err := renameio.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
@@ -23,10 +24,10 @@ func tellCosts(w io.Writer, c engine.Costs) {
 // costWords say what ns are worth.
 func costWords(c engine.Costs) string {
 	switch {
-	case c.Measured != nil && len(c.Measured.Warnings) > 0:
-		return fmt.Sprintf("on this machine (measured %s, when it was busy)", c.Measured.Day())
-	case c.Measured != nil:
-		return fmt.Sprintf("on this machine (measured %s)", c.Measured.Day())
+	case !c.Measured.IsZero() && len(c.Warnings) > 0:
+		return fmt.Sprintf("on this machine (measured %s, when it was busy)", c.Measured.Format(time.DateOnly))
+	case !c.Measured.IsZero():
+		return fmt.Sprintf("on this machine (measured %s)", c.Measured.Format(time.DateOnly))
 	case c.Elsewhere:
 		return "by the figures that come with Sluice"
 	}

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/backend/nftables/calibration"
+	"sluice/internal/backend"
 	"sluice/internal/engine"
 )
 
@@ -17,8 +17,8 @@ func TestCostsWords(t *testing.T) {
 		{engine.Costs{}, "by the figures that come with Sluice: `sluice-lab bench calibrate` measures this machine"},
 		{engine.Costs{Ignored: "another kernel"}, "by the figures that come with Sluice: `sluice-lab bench calibrate` measures this machine"},
 		{engine.Costs{Elsewhere: true}, "by the figures that come with Sluice"},
-		{engine.Costs{Measured: &calibration.Calibration{Measured: at}}, "on this machine (measured 2026-11-21)"},
-		{engine.Costs{Measured: &calibration.Calibration{Measured: at, Warnings: []string{"noise"}}}, "on this machine (measured 2026-11-21, when it was busy)"},
+		{engine.Costs{Figures: backend.Figures{Measured: at}}, "on this machine (measured 2026-11-21)"},
+		{engine.Costs{Figures: backend.Figures{Measured: at, Warnings: []string{"noise"}}}, "on this machine (measured 2026-11-21, when it was busy)"},
 	} {
 		if got := costWords(c.costs); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.costs, got, c.want)

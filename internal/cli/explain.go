@@ -9,7 +9,6 @@ import (
 	"golang.org/x/text/message"
 
 	"sluice/internal/backend"
-	"sluice/internal/backend/nftables"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -20,11 +19,11 @@ import (
 
 // explanation is what "compile --explain" prints.
 type explanation struct {
-	Backend string                  `json:"backend"`
-	Passes  []optimize.Report       `json:"passes"`
-	Packets []packetCost            `json:"packets"`
-	Layouts []nftables.LayoutReport `json:"layouts"`
-	Costs   engine.CostsView        `json:"costs"`
+	Backend string                 `json:"backend"`
+	Passes  []optimize.Report      `json:"passes"`
+	Packets []packetCost           `json:"packets"`
+	Layouts []backend.LayoutReport `json:"layouts"`
+	Costs   engine.CostsView       `json:"costs"`
 
 	costs  engine.Costs
 	mix    []estimate.Class
@@ -65,13 +64,11 @@ func (e *explanation) finish(p *program.Program, a backend.Artifact) {
 			e.Packets[i].After = c.NS
 		}
 	}
-	if laid, is := a.(interface {
-		Layouts() []nftables.LayoutReport
-	}); is {
+	if laid, is := a.(backend.LaidOut); is {
 		e.Layouts = laid.Layouts()
 	}
 	if e.Layouts == nil {
-		e.Layouts = []nftables.LayoutReport{}
+		e.Layouts = []backend.LayoutReport{}
 	}
 }
 
@@ -106,7 +103,7 @@ func (e *explanation) print(w io.Writer) {
 	}
 }
 
-func printLayout(w io.Writer, numbers *message.Printer, l nftables.LayoutReport) {
+func printLayout(w io.Writer, numbers *message.Printer, l backend.LayoutReport) {
 	asked := "1 rule asks it"
 	if l.Uses != 1 {
 		asked = fmt.Sprintf("%d rules ask it", l.Uses)

@@ -54,8 +54,4 @@ func (h *Host) Apply(ctx context.Context, r Request, o apply.Options) (*apply.Ou
 }
 
 // loading is the host with the backend that the policy was lowered by.
-func (p *Preparation) loading() *apply.Host {
-	h := *p.host.Host
-	h.Backend = p.Backend
-	return &h
-}
+func (p *Preparation) loading() *apply.Host { return p.host.With(p.Backend) }

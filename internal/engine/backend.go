@@ -2,7 +2,9 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -10,22 +12,62 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/base/cache"
+	"sluice/internal/base/regular"
+	"sluice/internal/engine/apply"
+	"sluice/internal/system/host"
 )
 
-// Backend is the one that loads policies, with a memory in the state directory and the
-// figures that it chooses layouts by.
-func Backend(state, version string, costs Costs) backend.Backend {
-	options := costs.Options()
-	if program, err := thisProgram(version); err == nil {
-		options = append(options, nftables.Remember(layouts{cache.Below(state), program}))
-	}
-	return nftables.New(options...)
+// Backends are all that there are, the one that loads policies first.
+func Backends() []backend.Backend { return []backend.Backend{made()} }
+
+func made(options ...nftables.Option) backend.Backend {
+	return nftables.New(append(options, nftables.Calibration(measured))...)
 }
 
-// Capabilities is what the kernel can do, asked unless the state directory remembers it.
-func Capabilities(ctx context.Context, state string) backend.Capabilities {
-	return backend.Remembered(ctx, cache.Below(state), nftables.New())
+// measured is the model that was measured on this host. It is never needed: where it
+// cannot be used, the figures say why, and those that come with Sluice are taken.
+func measured(state string) (*nftables.CostModel, backend.Figures) {
+	unused := func(r apply.Remedy, format string, args ...any) (*nftables.CostModel, backend.Figures) {
+		return nil, backend.Figures{Unused: &apply.RemedyError{Err: fmt.Errorf(format, args...), Remedy: r}}
+	}
+	const damaged = "what was measured on this machine is damaged, so the figures that come with Sluice are taken: %w"
+	c, err := calibration.Load(state)
+	var other *calibration.OtherVersionError
+	var bad *calibration.DamagedError
+	switch {
+	case errors.As(err, &other):
+		return unused(apply.MeasureAnew, "the calibration is of another version of sluice (%s, this one reads %s) and is not used, the figures that come with Sluice are", other.Schema, calibration.Schema)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, backend.Figures{Unused: errors.New("what was measured on this machine cannot be read, so the figures that come with Sluice are taken: " + err.Error())}
+	case errors.As(err, &bad):
+		return unused(apply.MeasureAnewOrForget, damaged, err)
+	case regular.Unfit(err):
+		return unused(apply.ReplaceMeasured, damaged, err)
+	case err != nil:
+		return nil, backend.Figures{Unused: errors.New(fmt.Errorf(damaged, err).Error())}
+	case c == nil:
+		return nil, backend.Figures{}
+	}
+	if why := c.Unfit(host.ThisMachine()); why != "" {
+		return unused(apply.MeasureAnew, "the calibration of %s is not used, the figures that come with Sluice are: %s", c.Day(), why)
+	}
+	return &c.Costs, backend.Figures{Measured: c.Measured, Warnings: c.Warnings}
+}
+
+// remembering is the backend that loads policies, with a memory in the state directory.
+func remembering(state, version string) backend.Backend {
+	if program, err := thisProgram(version); err == nil {
+		return made(nftables.Remember(layouts{cache.Below(state), program}))
+	}
+	return made()
+}
+
+// Capabilities is what the kernel can do for a backend, asked unless the state directory
+// remembers it.
+func Capabilities(ctx context.Context, state string, b backend.Backend) backend.Capabilities {
+	return backend.Remembered(ctx, cache.Below(state), b)
 }
 
 // layouts is the part of the cache where the backend keeps what its search for

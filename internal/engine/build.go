@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"sluice/internal/backend"
 	"sluice/internal/language/policy"
@@ -17,8 +18,8 @@ import (
 // Options is how a policy is built.
 type Options struct {
 	Sources *Sources
-	Backend backend.Backend
-	Without []string          // passes of the optimizer that are left out, by name
+	Backend backend.Backend   // nil: Program runs the passes that any backend may have
+	Without []string          // passes of the optimizer that are left out, by name, beside those that the backend leaves out
 	Profile map[string]uint64 // packets that counters have counted, by name; nil: rules stay in the policy's order
 	Priced  bool              // Built.Mix is asked for
 	// Compiled, where set, sees the program that the compiler made. It may replace
@@ -86,8 +87,10 @@ func Program(r *resolve.Resolved, can backend.Capabilities, o Options) (*program
 	if err != nil {
 		return nil, err
 	}
-	tuned := optimize.Options{
-		Without: o.Without, Profile: o.Profile, NoElementCounters: can[backend.SetElementCounters] == backend.No,
+	tuned := optimize.Options{Without: o.Without, Profile: o.Profile}
+	if o.Backend != nil {
+		wants := o.Backend.Passes(can)
+		tuned.Without, tuned.NoElementCounters = slices.Concat(o.Without, wants.Without), wants.NoElementCounters
 	}
 	if o.Compiled != nil {
 		if p, err = o.Compiled(p, &tuned); err != nil {

@@ -1,10 +1,12 @@
 package engine_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"sluice/internal/backend"
+	"sluice/internal/backend/memory"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/engine"
 	"sluice/internal/language/policy"
@@ -78,5 +80,31 @@ func TestBuild(t *testing.T) {
 	}
 	if got, want := plain.Program.Text(), plain.Expected.Text(); got != want {
 		t.Errorf("with all passes left out:\n%s\nmeant:\n%s", got, want)
+	}
+}
+
+// TestPassesOfTheBackend: what a backend wants none of is left out beside what the user
+// leaves out.
+func TestPassesOfTheBackend(t *testing.T) {
+	r := resolved(t, similar)
+	left := func(b backend.Backend, without ...string) (out []string) {
+		_, err := engine.Unchecked(r, nil, engine.Options{Backend: b, Without: without, Compiled: func(p *program.Program, opt *optimize.Options) (*program.Program, error) {
+			opt.Report = func(r optimize.Report) {
+				if r.LeftOut {
+					out = append(out, r.Pass)
+				}
+			}
+			return p, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if got := left(nftables.New(), "terminal"); !slices.Equal(got, []string{"terminal"}) {
+		t.Errorf("nftables: %q are left out", got)
+	}
+	if got, want := left(memory.New(), "terminal"), []string{"rules-to-sets", "verdict-maps", "concatenations", "terminal", "dispatch"}; !slices.Equal(got, want) {
+		t.Errorf("memory: %q are left out, want %q", got, want)
 	}
 }

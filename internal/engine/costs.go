@@ -1,75 +1,42 @@
 package engine
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"math"
 	"time"
 
 	"sluice/internal/backend"
-	"sluice/internal/backend/nftables"
-	"sluice/internal/backend/nftables/calibration"
-	"sluice/internal/base/regular"
-	"sluice/internal/engine/apply"
 	"sluice/internal/prove/estimate"
-	"sluice/internal/system/host"
 )
 
 // Costs is by which figures layouts are chosen and packets are priced.
 type Costs struct {
-	Measured  *calibration.Calibration // nil: by the figures that come with Sluice
-	Ignored   string                   // why what was measured is not used
-	Elsewhere bool                     // for another host than this one
+	backend.Figures
+	Ignored   string // why what was measured is not used, in words
+	Elsewhere bool   // for another host than this one
 }
 
-// CostsOf are those of this host. What was measured is never needed: where it cannot be
-// used, the figures that come with Sluice are. Words is the text of an error; nil: its own.
-func CostsOf(state string, words func(error) string) Costs {
-	ignored := func(r apply.Remedy, format string, args ...any) Costs {
-		return Costs{Ignored: wordsOf(&apply.RemedyError{Err: fmt.Errorf(format, args...), Remedy: r}, words)}
+// Calibrated is a backend by the figures of this host, where it has any. Words is the text
+// of an error; nil: its own.
+func Calibrated(b backend.Backend, state string, words func(error) string) (backend.Backend, Costs) {
+	c, is := b.(backend.Calibrated)
+	if !is {
+		return b, Costs{}
 	}
-	const damaged = "what was measured on this machine is damaged, so the figures that come with Sluice are taken: %w"
-	c, err := calibration.Load(state)
-	var other *calibration.OtherVersionError
-	var bad *calibration.DamagedError
-	switch {
-	case errors.As(err, &other):
-		return ignored(apply.MeasureAnew, "the calibration is of another version of sluice (%s, this one reads %s) and is not used, the figures that come with Sluice are", other.Schema, calibration.Schema)
-	case errors.Is(err, fs.ErrPermission):
-		return Costs{Ignored: fmt.Sprintf("what was measured on this machine cannot be read, so the figures that come with Sluice are taken: %v", err)}
-	case errors.As(err, &bad):
-		return ignored(apply.MeasureAnewOrForget, damaged, err)
-	case regular.Unfit(err):
-		return ignored(apply.ReplaceMeasured, damaged, err)
-	case err != nil:
-		return Costs{Ignored: fmt.Errorf(damaged, err).Error()}
-	case c == nil:
-		return Costs{}
+	by, figures := c.Calibrated(state)
+	costs := Costs{Figures: figures}
+	if figures.Unused != nil {
+		costs.Ignored = wordsOf(figures.Unused, words)
 	}
-	if why := c.Unfit(host.ThisMachine()); why != "" {
-		return ignored(apply.MeasureAnew, "the calibration of %s is not used, the figures that come with Sluice are: %s", c.Day(), why)
-	}
-	return Costs{Measured: c}
+	return by, costs
 }
 
-// Options give the figures to the backend.
-func (c Costs) Options() []nftables.Option {
-	if c.Measured == nil {
-		return nil
+// calibrated is Calibrated, and says why what was measured is not used.
+func (h *Host) calibrated(b backend.Backend) (backend.Backend, Costs) {
+	by, costs := Calibrated(b, h.State, h.Words)
+	if costs.Ignored != "" {
+		h.note(costs.Ignored)
 	}
-	return []nftables.Option{nftables.Costs(c.Measured.Costs)}
-}
-
-// sum tells figures from others, for what is the same as long as they are.
-func (c Costs) sum() string {
-	model := nftables.DefaultCosts()
-	if c.Measured != nil {
-		model = c.Measured.Costs
-	}
-	text, _ := json.Marshal(model) // numbers alone
-	return string(text)
+	return by, costs
 }
 
 // CostsView says by which figures something was estimated.
@@ -82,10 +49,11 @@ type CostsView struct {
 
 // View is the costs as results have them.
 func (c Costs) View() CostsView {
-	if c.Measured == nil {
-		return CostsView{Figures: "default", Ignored: c.Ignored}
+	figures := "default"
+	if !c.Measured.IsZero() {
+		figures = "measured"
 	}
-	return CostsView{Figures: "measured", Measured: c.Measured.Measured, Warnings: c.Measured.Warnings}
+	return CostsView{figures, c.Measured, c.Warnings, c.Ignored}
 }
 
 // Price is what packets pay for the rules of a policy.

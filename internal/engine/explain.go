@@ -48,22 +48,19 @@ func (h *Host) Explain(ctx context.Context, q Explaining) (*Explained, error) {
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*Explained, error) { return h.Explain(ctx, q) })
 	}
-	costs := Costs{Elsewhere: q.Elsewhere}
+	by, costs := h.Backend, Costs{Elsewhere: q.Elsewhere}
 	if !q.Elsewhere {
-		costs = CostsOf(h.State, h.Words)
-	}
-	if costs.Ignored != "" {
-		h.note(costs.Ignored)
+		by, costs = h.calibrated(by)
 	}
 	// As an apply here would build it: for this kernel, with the rules in the order that
 	// the running policy has them in.
 	var can backend.Capabilities
-	o := Options{Sources: q.Sources}
+	o := Options{Sources: q.Sources, Backend: by}
 	s := explain.Subject{Words: q.Words}
 	if q.Elsewhere {
 		s.Route = q.Facts.Route
 	} else {
-		can, o.Profile = Capabilities(ctx, h.State), h.Profile()
+		can, o.Profile = Capabilities(ctx, h.State, by), h.Profile()
 		q.Facts.ReadRouting()
 		s.Route = q.Facts.Kernel
 		s.Bans = h.bannedByCommand()
@@ -92,7 +89,7 @@ func (h *Host) Explain(ctx context.Context, q Explaining) (*Explained, error) {
 	if out.Answer, err = followed.Answer(built); err != nil {
 		return nil, err
 	}
-	pricer, is := Backend(h.State, h.Version, costs).(backend.Pricer)
+	pricer, is := by.(backend.Pricer)
 	if is && out.Banned == "" && !followed.Undecided() {
 		asked, way := followed.AsAsked()
 		out.Cost = &PacketCost{costs.View(), math.Round(estimate.Packet(pricer.Prices(built), built, asked, way))}

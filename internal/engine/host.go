@@ -34,9 +34,9 @@ func NewHost(state, namespace, version string) (*Host, error) {
 		return nil, err
 	}
 	return &Host{State: state, Host: &apply.Host{
-		Dir: dir, Namespace: namespace, Backend: Backend(state, version, Costs{}),
+		Dir: dir, Namespace: namespace, Backend: remembering(state, version),
 		Version: version, By: apply.Me(),
-		Capabilities: func(ctx context.Context) backend.Capabilities { return Capabilities(ctx, state) },
+		Capabilities: func(ctx context.Context, b backend.Backend) backend.Capabilities { return Capabilities(ctx, state, b) },
 	}}, nil
 }
 

@@ -68,7 +68,7 @@ func (h *Host) Prepare(ctx context.Context, r Request) (*Preparation, error) {
 	reading.Go(func() { p.Policy, err = policy.Load(r.File) })
 	var factsErr error
 	p.Facts, factsErr = Facts(ctx, h.State, h.Namespace) // on this thread, which may be in another namespace
-	p.Can = Capabilities(ctx, h.State)
+	p.Can = Capabilities(ctx, h.State, h.Backend)
 	reading.Wait()
 	if factsErr != nil {
 		return nil, factsErr
@@ -77,11 +77,7 @@ func (h *Host) Prepare(ctx context.Context, r Request) (*Preparation, error) {
 		return nil, err
 	}
 	h.Pristine(&p.Facts)
-	p.Costs = CostsOf(h.State, h.Words)
-	if p.Costs.Ignored != "" {
-		h.note(p.Costs.Ignored)
-	}
-	p.Backend = Backend(h.State, h.Version, p.Costs)
+	p.Backend, p.Costs = h.calibrated(h.Backend)
 	switch r.Order {
 	case AsRunning:
 		p.Profile = h.Profile()

@@ -99,10 +99,7 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	if err != nil {
 		return nil, err
 	}
-	costs := CostsOf(state, h.Words)
-	if costs.Ignored != "" {
-		h.note(costs.Ignored)
-	}
+	b, _ := h.calibrated(h.Backend)
 	p, err := policy.LoadTexts(g.Policy, texts)
 	if err != nil {
 		return nil, fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
@@ -127,15 +124,13 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	for _, s := range due {
 		r.fetch(ctx, staging, s)
 	}
-	o := Options{Sources: r.sources, Backend: Backend(state, h.Version, costs), Without: g.Without, Profile: g.Profile}
+	o := Options{Sources: r.sources, Backend: b, Without: g.Without, Profile: g.Profile}
 	prepared, err := r.prepare(ctx, facts, o)
 	if err != nil {
 		return nil, err
 	}
 	if prepared != nil {
-		loading := *h.Host
-		loading.Backend = o.Backend
-		if r.out.Refreshed, err = loading.Refresh(ctx, *prepared); err != nil {
+		if r.out.Refreshed, err = h.With(b).Refresh(ctx, *prepared); err != nil {
 			return nil, err
 		}
 	}
@@ -220,7 +215,7 @@ func (r *refreshing) prepare(ctx context.Context, was host.Facts, o Options) (*a
 	if err := check.Errors(findings); err != nil {
 		return nil, err
 	}
-	built, err := Unchecked(resolved, Capabilities(ctx, r.state), o)
+	built, err := Unchecked(resolved, Capabilities(ctx, r.state, o.Backend), o)
 	if err != nil {
 		return nil, err
 	}

@@ -68,7 +68,7 @@ func (p *Preparation) sum(in resolve.Inputs) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%s\n%q\n%q\n%s\n%s\n", p.Backend.Name(), own, p.File, path, known, can)
-	fmt.Fprintf(&b, "%s\n", p.Costs.sum())
+	fmt.Fprintf(&b, "%s\n", p.Costs.Sum)
 	for _, name := range slices.Sorted(maps.Keys(p.Profile)) {
 		fmt.Fprintf(&b, "profile %q %d\n", name, p.Profile[name])
 	}

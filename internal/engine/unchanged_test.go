@@ -11,7 +11,6 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
-	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
@@ -46,6 +45,15 @@ func (c sumCase) sum(t *testing.T) string {
 	return p.sum(c.in)
 }
 
+// costsOf are the costs of a backend on a host where these were measured; nil: where none
+// were.
+func costsOf(model *nftables.CostModel) Costs {
+	_, out := Calibrated(nftables.New(nftables.Calibration(func(string) (*nftables.CostModel, backend.Figures) {
+		return model, backend.Figures{}
+	})), "", nil)
+	return out
+}
+
 // TestSum: everything that a policy is made of shows in the sum, and nothing
 // else does.
 func TestSum(t *testing.T) {
@@ -54,6 +62,7 @@ func TestSum(t *testing.T) {
 		facts: host.Facts{Known: true, Interfaces: []host.Interface{{Name: "eth0", Index: 2}}},
 		can:   backend.Capabilities{backend.FIB: backend.Yes},
 		in:    resolve.Inputs{"file x": "1"},
+		costs: costsOf(nil),
 	}
 	sum := base.sum(t)
 	if again := base.sum(t); sum == "" || again != sum {
@@ -78,10 +87,11 @@ func TestSum(t *testing.T) {
 	c = base
 	c.costs.Ignored, c.costs.Elsewhere = "another kernel", true
 	check("why figures are default ones", c, true)
-	measured := calibration.Calibration{Measured: time.Now(), Costs: nftables.DefaultCosts()}
-	c.costs = Costs{Measured: &measured}
+	model := nftables.DefaultCosts()
+	c.costs = costsOf(&model)
 	check("what was measured is what the figures that come with Sluice are", c, true)
-	measured.Costs.Lookup.Interval.Of4096++
+	model.Lookup.Interval.Of4096++
+	c.costs = costsOf(&model)
 	check("another figure", c, false)
 	for what, in := range map[string]resolve.Inputs{
 		"another text": {"file x": "2"}, "another file": {"file y": "1"}, "one more": {"file x": "1", "user y": "7"}, "none": {},

@@ -66,7 +66,12 @@ func (*Backend) Questions() backend.Questions { return backend.Questions{} }
 // carried are the fields that rules may ask for.
 var carried = []program.Field{
 	program.InInterface, program.OutInterface, program.Family, program.Source, program.Destination, program.Protocol, program.SourcePort, program.Port,
-	program.ICMPType, program.ICMPv6Type, program.TCPFlags, program.State, program.DestinationType,
+	program.ICMPType, program.ICMPv6Type, program.TCPFlags, program.State, program.SourceType, program.DestinationType, program.HopLimit,
+}
+
+// Passes are those that leave each rule as it is written: look-ups save nothing here.
+func (*Backend) Passes(backend.Capabilities) backend.Passes {
+	return backend.Passes{Without: []string{"rules-to-sets", "verdict-maps", "concatenations", "dispatch"}}
 }
 
 // Lower keeps a copy of the program.

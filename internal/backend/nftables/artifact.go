@@ -21,12 +21,12 @@ type artifact struct {
 	Format  int // of what Encode writes
 	Tree    *Tree
 	Plan    []program.Note
-	asked   askedSets      // which of the sets that commands fill the rules ask
-	older   *Tree          // whose objects stay beside those of this one; may be nil
-	costs   *CostModel     // what Cost is by
-	layouts []LayoutReport // of an artifact that was made here, not read
-	written [][]byte       // parts that Encode writes, where they are known
-	passing openings       // which flows without entries the steps to it let pass for a moment
+	asked   askedSets              // which of the sets that commands fill the rules ask
+	older   *Tree                  // whose objects stay beside those of this one; may be nil
+	costs   *CostModel             // what Cost is by
+	layouts []backend.LayoutReport // of an artifact that was made here, not read
+	written [][]byte               // parts that Encode writes, where they are known
+	passing openings               // which flows without entries the steps to it let pass for a moment
 }
 
 const artifactFormat = 3

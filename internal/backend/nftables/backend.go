@@ -20,6 +20,8 @@ type nftables struct {
 	memory  Memory            // of what programs were lowered to; may be nil
 	choices map[string]string // layouts that were chosen before
 	found   Memory            // by searches of this process, and in memory
+
+	calibration func(stateDir string) (*CostModel, backend.Figures) // may be nil
 }
 
 // Option is what New is told beside what it takes for granted.
@@ -32,6 +34,12 @@ func Remember(m Memory) Option { return func(n *nftables) { n.memory = m } }
 // Costs gives the backend the figures that its costs, prices and choices of layouts
 // are made of; DefaultCosts where it is given none. They have to pass Check.
 func Costs(m CostModel) Option { return func(n *nftables) { n.costs = &m } }
+
+// Calibration gives the backend what reads the figures that were measured on this host:
+// nil where there are none. They have to pass Check.
+func Calibration(read func(stateDir string) (*CostModel, backend.Figures)) Option {
+	return func(n *nftables) { n.calibration = read }
+}
 
 // New gives the backend.
 func New(options ...Option) backend.Backend { return made(Table, options) }
@@ -55,6 +63,24 @@ func made(table string, options []Option) nftables {
 func (n nftables) Keeping(choices map[string]string) backend.Backend {
 	n.choices = choices
 	return n
+}
+
+// Calibrated is the backend by the figures that were measured on this host.
+func (n nftables) Calibrated(stateDir string) (by backend.Backend, f backend.Figures) {
+	if n.calibration != nil {
+		var measured *CostModel
+		if measured, f = n.calibration(stateDir); measured != nil {
+			n.costs = measured
+		}
+	}
+	f.Sum = fmt.Sprintf("%x", n.costs.sum())
+	n.found = &process{behind: n.memory} // what it finds goes with it
+	return n, f
+}
+
+// Passes are all; where elements cannot be counted, they keep to that.
+func (nftables) Passes(can backend.Capabilities) backend.Passes {
+	return backend.Passes{NoElementCounters: can[backend.SetElementCounters] == backend.No}
 }
 
 func (n nftables) search() layoutSearch {

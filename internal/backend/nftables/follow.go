@@ -68,6 +68,17 @@ func (a *artifact) Textless() []string {
 	return out
 }
 
+// Extension is that of files that nft reads.
+func (*artifact) Extension() string { return "nft" }
+
+// TextError says which interface's name keeps nft from reading the text.
+func (a *artifact) TextError() error {
+	if names := a.Textless(); len(names) > 0 {
+		return fmt.Errorf("the default route leaves by the interface %q, whose name nft's text cannot have", names[0])
+	}
+	return nil
+}
+
 // follow makes a set hold what is of its kind.
 func (s *Set) follow(h program.Held) {
 	s.Elements = Elements{}

@@ -3,27 +3,9 @@ package nftables
 import (
 	"math"
 	"math/bits"
+
+	"sluice/internal/backend"
 )
-
-// LayoutCost is what a layout of one set and family is estimated to take.
-type LayoutCost struct {
-	Name string `json:"name"`
-	// What a lookup adds to a packet, in nanoseconds, members and others
-	// averaged: with every address as likely as any other, and with every range.
-	ByAddress float64 `json:"ns-by-address"`
-	ByRange   float64 `json:"ns-by-range"`
-	Memory    uint64  `json:"memory"`       // bytes of kernel memory
-	Load      uint64  `json:"load-time-ns"` // ns
-	Elements  int     `json:"elements"`
-	Sets      int     `json:"sets"`
-	Chains    int     `json:"chains"`
-	Rules     int     `json:"rules"`
-	// Refused is why it was not looked at further, "" where it was.
-	Refused string `json:"refused,omitempty"`
-}
-
-// NS is the mean of both kinds of traffic, which the search makes small.
-func (c LayoutCost) NS() float64 { return (c.ByAddress + c.ByRange) / 2 }
 
 // traffic is what a layout is asked in the estimate: addresses that stand for
 // many, of members and of others, and how many ranges such traffic is spread
@@ -120,8 +102,8 @@ func holdings(k *asking) held {
 }
 
 // price estimates what a layout takes that is used so many times.
-func (m *CostModel) price(name string, k *asking, family, uses int, byAddress, byRange []traffic) LayoutCost {
-	c := LayoutCost{Name: name}
+func (m *CostModel) price(name string, k *asking, family, uses int, byAddress, byRange []traffic) backend.LayoutCost {
+	c := backend.LayoutCost{Name: name}
 	h := holdings(k)
 	touched := 0.0 // bytes that lookups read, of what grows with the set
 	memory, load := 0.0, 0.0

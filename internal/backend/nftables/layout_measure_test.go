@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
 	measuring "sluice/internal/lab/measure"
 	series "sluice/internal/lab/stats"
@@ -113,7 +114,7 @@ func TestMeasureLayouts(t *testing.T) {
 			}
 		}
 		cell("bare ", bare, measuring.All)
-		var costs []LayoutCost
+		var costs []backend.LayoutCost
 		lines := map[string]string{}
 		for i, c := range candidates[family] {
 			l, err := lowerSearching(p, everything, &defaults, picking(i))

@@ -33,18 +33,6 @@ const (
 	defaultLayoutLoad = 250_000_000 // ns
 )
 
-// LayoutReport says how one family of a large set is laid out, and what else was
-// looked at.
-type LayoutReport struct {
-	Set        string         `json:"set"`
-	Family     int            `json:"family"`
-	Ranges     int            `json:"ranges"`
-	Uses       int            `json:"uses"` // rules that ask it
-	Chosen     string         `json:"chosen"`
-	Candidates []LayoutCost   `json:"candidates"`
-	Origin     program.Origin `json:"origin"`
-}
-
 // largeSet is a set and family for which a layout is searched.
 type largeSet struct {
 	set     *program.Set
@@ -52,9 +40,9 @@ type largeSet struct {
 	uses    int
 	spans   []span
 	model   *CostModel
-	costs   []LayoutCost // by candidate
-	current int          // the candidate
-	kept    bool         // it was chosen before
+	costs   []backend.LayoutCost // by candidate
+	current int                  // the candidate
+	kept    bool                 // it was chosen before
 }
 
 // choice names a set and family in what was chosen.
@@ -73,7 +61,7 @@ func (l *lowering) searchLayouts() {
 	all, budget := l.chooseLayouts()
 	l.noteOverBudget(slices.DeleteFunc(slices.Clone(all), func(x *largeSet) bool { return x.kept }))
 	for _, x := range all {
-		l.layouts = append(l.layouts, LayoutReport{
+		l.layouts = append(l.layouts, backend.LayoutReport{
 			Set: x.set.ID, Family: x.family, Ranges: len(x.spans), Uses: x.uses,
 			Chosen: x.costs[x.current].Name, Candidates: x.costs, Origin: x.set.Origin,
 		})
@@ -143,7 +131,7 @@ func (l *lowering) chooseLayouts() ([]*largeSet, program.Layout) {
 // noteOverBudget says where what the policy gives the large sets is less than any
 // layout needs.
 func (l *lowering) noteOverBudget(all []*largeSet) {
-	var least, chosen LayoutCost
+	var least, chosen backend.LayoutCost
 	for _, x := range all {
 		first, now := x.costs[0], x.costs[x.current]
 		least.Memory, least.Load = least.Memory+first.Memory, least.Load+first.Load
@@ -195,12 +183,12 @@ func (x *largeSet) estimate(budget program.Layout) {
 	s := newSpace(x.family, x.spans, limit)
 	for i, c := range candidates[x.family] {
 		if x.kept && i != x.current {
-			x.costs = append(x.costs, LayoutCost{Name: c.name, Refused: "another one was chosen before"})
+			x.costs = append(x.costs, backend.LayoutCost{Name: c.name, Refused: "another one was chosen before"})
 			continue
 		}
 		k := s.make(c)
 		if k == nil {
-			x.costs = append(x.costs, LayoutCost{Name: c.name, Refused: fmt.Sprintf("more than %d elements", limit)})
+			x.costs = append(x.costs, backend.LayoutCost{Name: c.name, Refused: fmt.Sprintf("more than %d elements", limit)})
 			continue
 		}
 		cost := x.model.price(c.name, k, x.family, x.uses, byAddress, byRange)
@@ -279,4 +267,4 @@ func (a *artifact) Choices() map[string]string {
 }
 
 // Layouts says how the large sets are laid out.
-func (a *artifact) Layouts() []LayoutReport { return slices.Clone(a.layouts) }
+func (a *artifact) Layouts() []backend.LayoutReport { return slices.Clone(a.layouts) }

@@ -72,7 +72,7 @@ type lowering struct {
 	tree     *Tree
 	parts    map[string]*parts
 	laid     map[string]map[int]*laid // sets that are laid out in chains, by family
-	layouts  []LayoutReport
+	layouts  []backend.LayoutReport
 	search   layoutSearch
 	offloads bool
 	made     map[string]*Chain // chains that rules made, by key and contents

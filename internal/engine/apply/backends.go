@@ -16,8 +16,16 @@ import (
 // backends are all that this program has.
 func (h *Host) backends() []backend.Backend { return append([]backend.Backend{h.Backend}, h.Others...) }
 
-// backendOf is the backend of a generation.
-func (h *Host) backendOf(g *Generation) (backend.Backend, error) {
+// With is the host with a backend of new policies, in the place of its namesake.
+func (h *Host) With(b backend.Backend) *Host {
+	with := *h
+	with.Backend = b
+	with.Others = slices.DeleteFunc(h.backends(), func(other backend.Backend) bool { return other.Name() == b.Name() })
+	return &with
+}
+
+// BackendOf is the backend of a generation.
+func (h *Host) BackendOf(g *Generation) (backend.Backend, error) {
 	for _, b := range h.backends() {
 		if b.Name() == g.Backend {
 			return b, nil
@@ -39,7 +47,7 @@ func (s *session) followRunning() {
 		return
 	}
 	if g, err := s.generation(s.cur.Running); err == nil {
-		if b, err := s.backendOf(g); err == nil {
+		if b, err := s.BackendOf(g); err == nil {
 			s.Backend = b
 		}
 	}

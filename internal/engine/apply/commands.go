@@ -86,7 +86,7 @@ func (s *session) commands(g *Generation) (*commands, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := s.backendOf(g)
+	b, err := s.BackendOf(g)
 	if err != nil {
 		return nil, err
 	}

@@ -142,14 +142,14 @@ func (s *session) fit(ctx context.Context, g *Generation, artifact backend.Artif
 	if len(missing) == 0 {
 		return artifact, nil, nil
 	}
-	var can backend.Capabilities
-	if s.Capabilities != nil {
-		can = s.Capabilities(ctx)
-	}
 	// What costs are now is not what they were at the apply.
-	same, err := s.backendOf(g)
+	same, err := s.BackendOf(g)
 	if err != nil {
 		return nil, nil, err
+	}
+	var can backend.Capabilities
+	if s.Capabilities != nil {
+		can = s.Capabilities(ctx, same)
 	}
 	if c, is := same.(backend.Chooser); is && g.Choices != nil {
 		same = c.Keeping(g.Choices)

@@ -36,9 +36,9 @@ type Host struct {
 	// Words is the text of an error where it is in a note, in a result or in the log of
 	// the machine, with what to do about it; nil: what it says itself.
 	Words func(error) string
-	// Capabilities asks what the kernel can do; needed where a generation is
+	// Capabilities asks what the kernel can do for a backend; needed where a generation is
 	// lowered anew, without interfaces that are not there. May be nil.
-	Capabilities func(context.Context) backend.Capabilities
+	Capabilities func(context.Context, backend.Backend) backend.Capabilities
 	Now          func() time.Time // nil: time.Now
 
 	// at is called with the name of every point between two effects; tests
@@ -245,7 +245,7 @@ func (s *session) artifact(n int) (*Generation, backend.Artifact, error) {
 }
 
 func (s *session) artifactOf(g *Generation) (backend.Artifact, error) {
-	b, err := s.backendOf(g)
+	b, err := s.BackendOf(g)
 	if err != nil {
 		return nil, err
 	}

@@ -105,7 +105,7 @@ func (s *session) proof(ctx context.Context, lifter backend.Lifter, expected *pr
 	}
 	var can backend.Capabilities
 	if s.Capabilities != nil {
-		can = s.Capabilities(ctx)
+		can = s.Capabilities(ctx, s.Backend)
 	}
 	if expected, err = lifter.Expected(expected, can, have, s.bans); err != nil {
 		return nil, err

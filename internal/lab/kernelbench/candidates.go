@@ -65,7 +65,7 @@ func (b *bench) candidatesOf(s *figures.Section, file string, family addrset.Fam
 	if !is {
 		return fmt.Errorf("the backend chooses nothing")
 	}
-	var chosen nftables.LayoutReport
+	var chosen backend.LayoutReport
 	o := b.options(file, "candidates")
 	o.Families, o.Kinds, o.Binary = []addrset.Family{family}, []packetbench.Kind{packetbench.Blocked, packetbench.Allowed}, ""
 	// What is loaded is known only when the policy is resolved, so each name asks then.
@@ -83,7 +83,7 @@ func (b *bench) candidatesOf(s *figures.Section, file string, family addrset.Fam
 			if chosen, err = layoutOf(a); err != nil {
 				return err
 			}
-			i := slices.IndexFunc(chosen.Candidates, func(c nftables.LayoutCost) bool { return c.Name == name })
+			i := slices.IndexFunc(chosen.Candidates, func(c backend.LayoutCost) bool { return c.Name == name })
 			if why := chosen.Candidates[i].Refused; why != "" {
 				return fmt.Errorf("refused: %s", why)
 			}
@@ -111,7 +111,7 @@ func (b *bench) candidatesOf(s *figures.Section, file string, family addrset.Fam
 
 // programOf is the program of a policy with the addresses of one family.
 func programOf(r *resolve.Resolved, family addrset.Family, can backend.Capabilities) (*program.Program, error) {
-	p, err := engine.Program(r, can, engine.Options{})
+	p, err := engine.Program(r, can, engine.Options{Backend: nftables.New()})
 	if err != nil {
 		return nil, err
 	}
@@ -125,12 +125,10 @@ func programOf(r *resolve.Resolved, family addrset.Family, can backend.Capabilit
 	return p, nil
 }
 
-func layoutOf(a backend.Artifact) (nftables.LayoutReport, error) {
-	l, is := a.(interface {
-		Layouts() []nftables.LayoutReport
-	})
+func layoutOf(a backend.Artifact) (backend.LayoutReport, error) {
+	l, is := a.(backend.LaidOut)
 	if !is || len(l.Layouts()) != 1 {
-		return nftables.LayoutReport{}, fmt.Errorf("one large set was to be laid out")
+		return backend.LayoutReport{}, fmt.Errorf("one large set was to be laid out")
 	}
 	return l.Layouts()[0], nil
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
-	"sluice/internal/backend/nftables"
 	"sluice/internal/base/addrset"
 	"sluice/internal/lab/measure"
 	"sluice/internal/lab/stats"
@@ -78,9 +77,7 @@ func (b *bench) frontier() (lookup, error) {
 
 // chosen is how the backend laid the families out, in its own words.
 func chosen(a backend.Artifact) string {
-	told, ok := a.(interface {
-		Layouts() []nftables.LayoutReport
-	})
+	told, ok := a.(backend.LaidOut)
 	if !ok {
 		return ""
 	}
