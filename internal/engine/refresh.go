@@ -99,7 +99,11 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, _ := h.calibrated(h.Backend)
+	b, err := h.BackendOf(g)
+	if err != nil {
+		return nil, err
+	}
+	b, _ = h.calibrated(b)
 	p, err := policy.LoadTexts(g.Policy, texts)
 	if err != nil {
 		return nil, fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
