@@ -16,8 +16,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cilium/ebpf"
-	bpf "github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -96,7 +94,7 @@ func (l *list) failed(what string, err error) {
 
 // missing says that the kernel has no such thing at all.
 func missing(err error) bool {
-	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS)
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS)
 }
 
 func (l *list) devices() {
@@ -110,39 +108,33 @@ func (l *list) devices() {
 		if a.Xdp != nil && a.Xdp.Attached {
 			l.program(Thing{Kind: XDP, Device: a.Name, Hook: "ingress"}, a.Xdp.ProgId)
 		}
-		l.attached(TCX, a, "ingress", ebpf.AttachTCXIngress)
-		l.attached(TCX, a, "egress", ebpf.AttachTCXEgress)
+		l.attached(TCX, a, "ingress", unix.BPF_TCX_INGRESS)
+		l.attached(TCX, a, "egress", unix.BPF_TCX_EGRESS)
 		if link.Type() == "netkit" {
-			l.attached(Netkit, a, "primary", ebpf.AttachNetkitPrimary)
-			l.attached(Netkit, a, "peer", ebpf.AttachNetkitPeer)
+			l.attached(Netkit, a, "primary", netkitPrimary)
+			l.attached(Netkit, a, "peer", netkitPeer)
 		}
 		l.filters(link)
 	}
 }
 
-func (l *list) attached(kind Kind, of *netlink.LinkAttrs, hook string, at ebpf.AttachType) {
-	found, err := bpf.QueryPrograms(bpf.QueryOptions{Target: of.Index, Attach: at})
+func (l *list) attached(kind Kind, of *netlink.LinkAttrs, hook string, place int) {
+	programs, err := programsAt(of.Index, place)
 	switch {
-	case missing(err) || errors.Is(err, unix.ENODEV) || errors.Is(err, fs.ErrNotExist): // an old kernel, or a device that has gone
+	case missing(err) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODEV) || errors.Is(err, fs.ErrNotExist): // an old kernel, a user namespace, or a device that has gone
 		return
 	case err != nil:
 		l.failed(fmt.Sprintf("%s programs of %s", kind, of.Name), err)
 		return
 	}
-	for _, p := range found.Programs {
-		l.program(Thing{Kind: kind, Device: of.Name, Hook: hook}, uint32(p.ID))
+	for _, id := range programs {
+		l.program(Thing{Kind: kind, Device: of.Name, Hook: hook}, id)
 	}
 }
 
 // program adds a thing that a BPF program is, with its name where it can be read.
 func (l *list) program(t Thing, id uint32) {
-	t.Program = id
-	if p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id)); err == nil {
-		if info, err := p.Info(); err == nil {
-			t.Name = info.Name
-		}
-		_ = p.Close()
-	}
+	t.Program, t.Name = id, programName(id)
 	l.things = append(l.things, t)
 }
 

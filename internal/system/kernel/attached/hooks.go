@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	bpf "github.com/cilium/ebpf/link"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -150,29 +149,21 @@ func (l *list) function(data []byte, family, hook string) error {
 	return nil
 }
 
-// links adds the BPF links of netfilter hooks, of whichever network namespace: they do
-// not say it (bpf_nf_link_fill_link_info).
+// links adds the BPF links of netfilter hooks.
 func (l *list) links() error {
-	var links bpf.Iterator
-	defer links.Close()
-	for links.Next() {
-		info, err := links.Link.Info()
-		if err != nil || info.Type != bpf.NetfilterType {
-			continue // one that ended meanwhile, or another kind
-		}
-		at := info.Netfilter()
-		if at == nil || int(at.Hook) >= len(inetHooks) {
+	links, err := netfilterLinks()
+	for _, at := range links {
+		if int(at.Hook) >= len(inetHooks) {
 			continue
 		}
 		family := ""
 		for _, f := range families {
-			if f.number == uint8(at.ProtocolFamily) { //nolint:gosec // NFPROTO_* are few
+			if uint32(f.number) == at.Family {
 				family = f.name
 			}
 		}
-		l.program(Thing{Kind: Netfilter, Family: family, Hook: inetHooks[at.Hook], Priority: int(at.Priority), Anywhere: true}, uint32(info.Program))
+		l.program(Thing{Kind: Netfilter, Family: family, Hook: inetHooks[at.Hook], Priority: int(at.Priority), Anywhere: true}, at.Program)
 	}
-	err := links.Err()
 	if missing(err) {
 		return nil
 	}

@@ -1,0 +1,57 @@
+package attached
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+
+	"sluice/internal/lab/testnet"
+)
+
+// A link is found by its id where the kernel does not tell what is at its hooks.
+func TestLinks(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces)
+	want := Thing{Kind: Netfilter, Family: "ip6", Hook: "forward", Priority: -17, Name: fmt.Sprint("pass_", os.Getpid()), Anywhere: true}
+	found := func() (n int) {
+		var l list
+		if err := l.links(); err != nil {
+			t.Fatal(err)
+		}
+		for _, thing := range l.things {
+			thing.Program = 0
+			if thing == want {
+				n++
+			}
+		}
+		return n
+	}
+	if err := testnet.New(t).Unnamed("here").Do(func() error {
+		program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+			Name: want.Name, Type: ebpf.Netfilter, AttachType: ebpf.AttachNetfilter, License: "GPL",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()},
+		})
+		if err != nil {
+			t.Skipf("the kernel takes no program at netfilter hooks: %v", err)
+		}
+		defer program.Close()
+		if n := found(); n != 0 {
+			t.Errorf("%d links are found before there is one", n)
+		}
+		l, err := link.AttachNetfilter(link.NetfilterOptions{
+			Program: program, ProtocolFamily: link.NetfilterProtoIPv6, Hook: link.NetfilterInetForward, Priority: int32(want.Priority),
+		})
+		if err != nil {
+			return err
+		}
+		if n := found(); n != 1 {
+			t.Errorf("the link is found %d times", n)
+		}
+		return l.Close()
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
