@@ -20,7 +20,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## bin/sluice and bin/sluice-lab: static, without symbols
-	CGO_ENABLED=0 go build -trimpath -ldflags='-s -w' -o bin/ ./cmd/...
+	CGO_ENABLED=0 go build -trimpath -tags nethttpomithttp2 -ldflags='-s -w' -o bin/ ./cmd/...
 
 # Does not build, so that root needs no Go. The units name the program where it is put.
 install: ## bin/sluice, its man pages, completions, units; PREFIX=/usr/local DESTDIR=
