@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"net/netip"
 	"reflect"
-	"slices"
 	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 )
 
 // banStore is what a Backend holds of bans.
@@ -125,7 +125,7 @@ func (s *banStore) Held(context.Context) (*backend.HeldBans, error) {
 			out.Ranges = append(out.Ranges, backend.HeldBan{Range: r.Range})
 		}
 	}
-	slices.SortFunc(out.Ranges, func(a, b backend.HeldBan) int { return a.From.Compare(b.From) })
+	sorting.By(out.Ranges, func(a, b backend.HeldBan) int { return a.From.Compare(b.From) })
 	return out, nil
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/system/kernel/nfset"
 )
 
@@ -237,9 +238,9 @@ func fillExact(set nfset.Set, family int, want map[netip.Addr]time.Time, have ma
 	}
 	if f.edits() <= maxLookups { // somebody may read them
 		byKey := func(a, b nfset.Element) int { return cmp.Compare(string(a.Key), string(b.Key)) }
-		slices.SortFunc(f.remove, byKey)
-		slices.SortFunc(f.replace, byKey)
-		slices.SortFunc(f.add, byKey)
+		sorting.By(f.remove, byKey)
+		sorting.By(f.replace, byKey)
+		sorting.By(f.add, byKey)
 	}
 	return f
 }

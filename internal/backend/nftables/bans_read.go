@@ -11,6 +11,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/system/kernel/nfset"
 )
 
@@ -92,7 +93,7 @@ func (s *banStore) Held(ctx context.Context) (*backend.HeldBans, error) {
 			}
 		}
 	}
-	slices.SortFunc(out.Ranges, func(a, b backend.HeldBan) int { return a.From.Compare(b.From) })
+	sorting.By(out.Ranges, func(a, b backend.HeldBan) int { return a.From.Compare(b.From) })
 	for _, l := range s.limit {
 		have, err := dump(ctx, conn, nfset.Set{Table: s.table, Name: l.Name})
 		if err != nil {

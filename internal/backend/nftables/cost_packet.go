@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -70,7 +71,7 @@ func (p *prices) Order(r *program.Rule) []int {
 	for i := range out {
 		out[i] = i
 	}
-	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(rankOf(&r.Match[a]), rankOf(&r.Match[b])) })
+	sorting.StableBy(out, func(a, b int) int { return cmp.Compare(rankOf(&r.Match[a]), rankOf(&r.Match[b])) })
 	return out
 }
 

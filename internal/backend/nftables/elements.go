@@ -10,6 +10,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/english"
+	"sluice/internal/base/sorting"
 )
 
 // Elements is what a set holds. Of dynamic sets nothing is ever told here.
@@ -147,7 +148,7 @@ func (e *Elements) sortTuples() {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return strings.Compare(e.Tuples[a], e.Tuples[b]) })
+	sorting.By(order, func(a, b int) int { return strings.Compare(e.Tuples[a], e.Tuples[b]) })
 	tuples, verdicts := make([]string, len(order)), make([]string, len(order))
 	for to, from := range order {
 		tuples[to], verdicts[to] = e.Tuples[from], e.Verdicts[from]

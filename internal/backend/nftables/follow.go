@@ -10,6 +10,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 	"sluice/internal/system/kernel/nfset"
 )
@@ -135,7 +136,7 @@ func (a *artifact) Held() map[string]program.Held {
 		for r := range k.ranges() {
 			h.Addresses = append(h.Addresses, r.From)
 		}
-		slices.SortFunc(h.Addresses, netip.Addr.Compare)
+		sorting.By(h.Addresses, netip.Addr.Compare)
 		out[k.ID] = h
 	}
 	return out
@@ -196,7 +197,7 @@ func (nftables) Holds(ctx context.Context, f backend.FollowedSet) (out program.H
 			out.Addresses = append(out.Addresses, r.From)
 		}
 	}
-	slices.SortFunc(out.Addresses, netip.Addr.Compare)
+	sorting.By(out.Addresses, netip.Addr.Compare)
 	return out, nil
 }
 

@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
+
+	"sluice/internal/base/sorting"
 )
 
 // candidate is one way to lay out a set of one family.
@@ -204,7 +205,7 @@ func (s *space) classes(of []area, name string, p part, flips int, rest func([]a
 		largest = empty // of which the values were not counted
 	}
 	k.rest = largest.answer
-	slices.SortStableFunc(all[:4], func(a, b *class) int {
+	sorting.StableBy(all[:4], func(a, b *class) int {
 		switch {
 		case a.weight > b.weight:
 			return -1
@@ -288,7 +289,7 @@ func (s *space) flipsOf(areas []area, p part, factor int) map[uint64]flipping {
 			all = append(all, f)
 		}
 	}
-	slices.SortFunc(all, func(a, b flipping) int {
+	sorting.By(all, func(a, b flipping) int {
 		if c := len(a.list)*b.ranges - len(b.list)*a.ranges; c != 0 {
 			return c
 		}

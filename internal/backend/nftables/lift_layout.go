@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -210,7 +211,7 @@ func (k *walker) sorted() []program.Action {
 	for a := range k.leaves {
 		out = append(out, a)
 	}
-	slices.SortFunc(out, func(a, b program.Action) int { return strings.Compare(program.ActionText(a), program.ActionText(b)) })
+	sorting.By(out, func(a, b program.Action) int { return strings.Compare(program.ActionText(a), program.ActionText(b)) })
 	return out
 }
 

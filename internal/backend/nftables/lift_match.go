@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -234,7 +235,7 @@ func familyOfNumber(s Statement) ([]program.Condition, error) {
 			c.Numbers = append(c.Numbers, familyCondition(family)[0].Numbers...)
 		}
 	}
-	slices.SortFunc(c.Numbers, func(a, b program.NumberRange) int { return int(a.From) - int(b.From) }) //nolint:gosec // 4 or 6
+	sorting.By(c.Numbers, func(a, b program.NumberRange) int { return int(a.From) - int(b.From) }) //nolint:gosec // 4 or 6
 	if len(c.Numbers) == 0 {
 		return nil, errUnknown
 	}

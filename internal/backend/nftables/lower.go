@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -143,7 +144,7 @@ func (l *lowering) counters() {
 		}
 		l.tree.Counters = append(l.tree.Counters, Counter{Name: name(c.Name), ID: c.Name, Comment: origin(c.Origin, c.Comment)})
 	}
-	slices.SortFunc(l.tree.Counters, func(a, b Counter) int { return strings.Compare(a.Name, b.Name) })
+	sorting.By(l.tree.Counters, func(a, b Counter) int { return strings.Compare(a.Name, b.Name) })
 }
 
 func (l *lowering) chains() {
@@ -268,10 +269,10 @@ func (l *lowering) unused() {
 	t.Limits = slices.DeleteFunc(t.Limits, func(x Limit) bool { return !limits[x.Name] })
 	t.Chains = slices.DeleteFunc(t.Chains, func(c *Chain) bool { return !chains[c.Name] })
 	t.Flowtables = slices.DeleteFunc(t.Flowtables, func(f Flowtable) bool { return !tables[f.Name] })
-	slices.SortStableFunc(t.Sets, func(a, b *Set) int { return strings.Compare(a.Name, b.Name) })
+	sorting.StableBy(t.Sets, func(a, b *Set) int { return strings.Compare(a.Name, b.Name) })
 	// Two sets of one name have the same contents: the hash says so.
 	t.Sets = slices.CompactFunc(t.Sets, func(a, b *Set) bool { return a.Name == b.Name })
-	slices.SortFunc(t.Limits, func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
+	sorting.By(t.Limits, func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // check says what in a tree refers to something that is not in it.

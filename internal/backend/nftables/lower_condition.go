@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -157,7 +158,7 @@ const closedBefore = "11"
 // separate sorts numbers that stand for names, which are never merged.
 func separate(values []string) []string {
 	out := slices.Clone(values)
-	slices.SortFunc(out, func(a, b string) int {
+	sorting.By(out, func(a, b string) int {
 		x, _ := strconv.Atoi(a)
 		y, _ := strconv.Atoi(b)
 		return x - y

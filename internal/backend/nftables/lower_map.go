@@ -8,6 +8,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/english"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -114,7 +115,7 @@ func (l *lowering) verdictWord(v program.Action) (string, error) {
 
 // hold puts the elements into the set in the form in which it would be read.
 func (s *Set) hold(elements []mapElement) {
-	slices.SortFunc(elements, func(a, b mapElement) int {
+	sorting.By(elements, func(a, b mapElement) int {
 		if a.only.IsValid() && b.only.IsValid() && !s.Verdicts {
 			return a.only.From.Compare(b.only.From)
 		}

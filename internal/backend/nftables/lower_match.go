@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -301,7 +302,7 @@ func (m *matcher) complete(way []Statement) []Statement {
 	if m.family != 0 && !slices.ContainsFunc(out, func(s Statement) bool { return impliesFamily(s, m.family) }) {
 		out = append(out, Statement{Kind: Match, Field: "meta nfproto", Op: "==", Values: []string{nfproto[m.family]}})
 	}
-	slices.SortStableFunc(out, func(a, b Statement) int { return m.rank(a) - m.rank(b) })
+	sorting.StableBy(out, func(a, b Statement) int { return m.rank(a) - m.rank(b) })
 	unmerged(out)
 	m.asInHeader(out)
 	return out

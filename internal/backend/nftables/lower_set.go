@@ -13,6 +13,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/english"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -323,7 +324,7 @@ func elementsOf(s *program.Set, counted bool) ([]addrset.Range, error) {
 		}
 		out = append(out, r)
 	}
-	slices.SortFunc(out, func(a, b addrset.Range) int {
+	sorting.By(out, func(a, b addrset.Range) int {
 		if c := a.From.Compare(b.From); c != 0 {
 			return c
 		}

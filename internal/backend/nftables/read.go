@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 	"sluice/internal/system/kernel/nft"
 )
@@ -241,7 +242,7 @@ func parse(text []byte, table string) (*State, error) {
 			}
 		}
 	}
-	slices.SortFunc(s.Tree.Sets, func(a, b *Set) int { return strings.Compare(a.Name, b.Name) })
+	sorting.By(s.Tree.Sets, func(a, b *Set) int { return strings.Compare(a.Name, b.Name) })
 	s.takePassages()
 	return s, nil
 }

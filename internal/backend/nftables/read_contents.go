@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 	"sluice/internal/system/kernel/nfset"
 )
@@ -102,7 +102,7 @@ func (s *Set) readElements(ctx context.Context, conn *nfset.Conn, table string, 
 		return err
 	}
 	s.Elements.sortTuples()
-	slices.SortFunc(ranges, func(a, b addrset.Range) int { return a.From.Compare(b.From) })
+	sorting.By(ranges, func(a, b addrset.Range) int { return a.From.Compare(b.From) })
 	if merged := addrset.Of(ranges...); !s.Counted && (!s.Interval || merged.Len4()+merged.Len6() == len(ranges)) {
 		s.Elements.Addresses = merged
 		return nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/sorting"
 	"sluice/internal/system/kernel/nfset"
 )
 
@@ -106,7 +107,7 @@ func (s *Set) readFilled(ctx context.Context, conn *nfset.Conn, table string, ma
 	if errors.Is(err, nfset.ErrUnfinished) {
 		err = nil // packets change it all the time, and what they put there is not looked for
 	}
-	slices.SortFunc(s.Strange, func(a, b strange) int { return strings.Compare(a.key, b.key) })
+	sorting.By(s.Strange, func(a, b strange) int { return strings.Compare(a.key, b.key) })
 	s.Strange = slices.CompactFunc(s.Strange, func(a, b strange) bool { return a.key == b.key })
 	return err
 }

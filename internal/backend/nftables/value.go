@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -44,7 +45,7 @@ func numberValues(ranges []program.NumberRange) []string {
 
 func mergeNumbers(ranges []program.NumberRange) []program.NumberRange {
 	sorted := slices.Clone(ranges)
-	slices.SortFunc(sorted, func(a, b program.NumberRange) int {
+	sorting.By(sorted, func(a, b program.NumberRange) int {
 		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
 	})
 	var out []program.NumberRange

@@ -41,7 +41,7 @@ func normalize[K key[K]](s []span[K]) []span[K] {
 		return s
 	}
 	if !slices.IsSortedFunc(s, compareSpans) {
-		slices.SortFunc(s, compareSpans)
+		slices.SortFunc(s, compareSpans) //nolint:forbidigo // millions of them
 	}
 	n := 0
 	for _, r := range s[1:] {

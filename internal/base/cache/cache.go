@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"sluice/internal/base/regular"
+	"sluice/internal/base/sorting"
 )
 
 // Cache is the cache below a state directory. The zero value holds nothing and
@@ -127,7 +128,7 @@ func (c Cache) bound(kind string) {
 			files = append(files, file{e.Name(), info.ModTime()})
 		}
 	}
-	slices.SortFunc(files, func(a, b file) int { return cmp.Or(b.time.Compare(a.time), cmp.Compare(a.name, b.name)) })
+	sorting.By(files, func(a, b file) int { return cmp.Or(b.time.Compare(a.time), cmp.Compare(a.name, b.name)) })
 	for _, f := range files[min(len(files), most):] {
 		_ = os.Remove(filepath.Join(c.dir, f.name))
 	}

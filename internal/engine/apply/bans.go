@@ -10,6 +10,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/language/bans"
 	"sluice/internal/program"
 )
@@ -98,7 +99,7 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 			out = append(out, e)
 		}
 	}
-	slices.SortFunc(out, func(a, b BanEntry) int {
+	sorting.By(out, func(a, b BanEntry) int {
 		if c := a.at.From.Compare(b.at.From); c != 0 {
 			return c
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 	"sluice/internal/system/host"
 )
@@ -18,7 +19,7 @@ import (
 // exemptNow is what the set of those exempt holds: what it held last, and what is there.
 func exemptNow(f *host.Facts, last program.Held) program.Held {
 	all := slices.Concat(last.Addresses, f.Exempt())
-	slices.SortFunc(all, netip.Addr.Compare)
+	sorting.By(all, netip.Addr.Compare)
 	return program.Held{Addresses: slices.Compact(all)}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 	"sluice/internal/system/kernel/sysctl"
 )
@@ -213,7 +214,7 @@ func (s *session) sysctlChanges(in Input) []Change {
 			changes = append(changes, Change{name, have, value})
 		}
 	}
-	slices.SortFunc(changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
+	sorting.By(changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
 	return changes
 }
 

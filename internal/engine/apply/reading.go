@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 	"sluice/internal/system/kernel/netns"
 )
@@ -207,7 +208,7 @@ func (w *reading) known(peers []SSHClient) []SSHClient {
 		}
 		out = append(out, p)
 	}
-	slices.SortFunc(out, func(a, b SSHClient) int {
+	sorting.By(out, func(a, b SSHClient) int {
 		return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local), cmp.Compare(a.Interface, b.Interface))
 	})
 	return slices.Compact(out)

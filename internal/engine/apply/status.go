@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 	"sluice/internal/system/kernel/sysctl"
 )
@@ -223,7 +224,7 @@ func sortByPlace(rules []Counter) {
 			files[c.Origin.File] = len(files)
 		}
 	}
-	slices.SortStableFunc(rules, func(a, b Counter) int {
+	sorting.StableBy(rules, func(a, b Counter) int {
 		if a.Origin.Line == 0 || b.Origin.Line == 0 {
 			return cmp.Compare(min(b.Origin.Line, 1), min(a.Origin.Line, 1))
 		}

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -132,11 +132,11 @@ func (l *Legend) Report(c *Counts, names Names) *Report {
 			})
 		}
 	}
-	slices.SortStableFunc(r.Lines, func(a, b LineReport) int { return cmp.Compare(b.Packets, a.Packets) })
-	slices.SortStableFunc(r.Sources, func(a, b SourceReport) int {
+	sorting.StableBy(r.Lines, func(a, b LineReport) int { return cmp.Compare(b.Packets, a.Packets) })
+	sorting.StableBy(r.Sources, func(a, b SourceReport) int {
 		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Address, b.Address))
 	})
-	slices.SortStableFunc(r.Services, func(a, b ServiceReport) int {
+	sorting.StableBy(r.Services, func(a, b ServiceReport) int {
 		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Service, b.Service))
 	})
 	r.countries(names)
@@ -233,7 +233,7 @@ func (r *Report) countries(names Names) {
 		c := &r.Countries[i]
 		c.Sources, c.Packets, c.Bytes = c.Sources+1, c.Packets+s.Packets, c.Bytes+s.Bytes
 	}
-	slices.SortStableFunc(r.Countries, func(a, b CountryReport) int {
+	sorting.StableBy(r.Countries, func(a, b CountryReport) int {
 		return cmp.Or(cmp.Compare(b.Packets, a.Packets), cmp.Compare(a.Country, b.Country))
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"slices"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -58,7 +59,7 @@ func sortStages(rules []program.Rule) {
 	for i, s := range program.Stages {
 		place[s.Stage] = i
 	}
-	slices.SortStableFunc(rules, func(a, b program.Rule) int { return place[a.Stage] - place[b.Stage] })
+	sorting.StableBy(rules, func(a, b program.Rule) int { return place[a.Stage] - place[b.Stage] })
 }
 
 // digest is a short name for a text.

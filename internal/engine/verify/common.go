@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
 )
@@ -68,7 +69,7 @@ func together(values []reach.FieldValues) string {
 
 // joined are ranges of numbers, sorted, as few as there can be.
 func joined(list []program.NumberRange) []program.NumberRange {
-	slices.SortFunc(list, func(a, b program.NumberRange) int { return cmp.Compare(a.From, b.From) })
+	sorting.By(list, func(a, b program.NumberRange) int { return cmp.Compare(a.From, b.From) })
 	var out []program.NumberRange
 	for _, r := range list {
 		if n := len(out); n > 0 && r.From <= out[n-1].To+1 {

@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/regular"
+	"sluice/internal/base/sorting"
 )
 
 // File is the name of the journal in a state directory.
@@ -372,7 +372,7 @@ func parse(data []byte) (*List, error) {
 	for _, b := range by {
 		list.Bans = append(list.Bans, b)
 	}
-	slices.SortFunc(list.Bans, func(a, b Ban) int { return compare(a.What, b.What) })
+	sorting.By(list.Bans, func(a, b Ban) int { return compare(a.What, b.What) })
 	return list, nil
 }
 

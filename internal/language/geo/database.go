@@ -16,6 +16,7 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/cache"
 	"sluice/internal/base/regular"
+	"sluice/internal/base/sorting"
 )
 
 // Database answers which addresses are of a country, and which country an
@@ -102,7 +103,7 @@ func (d *Database) Info() Info {
 		info.Countries = append(info.Countries, CountryInfo{CountryOf(c.Code), c.Counts})
 		info.Total.add(c.Counts)
 	}
-	slices.SortFunc(info.Countries, func(a, b CountryInfo) int { return cmp.Compare(a.Code, b.Code) })
+	sorting.By(info.Countries, func(a, b CountryInfo) int { return cmp.Compare(a.Code, b.Code) })
 	return info
 }
 

@@ -3,9 +3,9 @@ package geo
 import (
 	"cmp"
 	"maps"
-	"slices"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 )
 
 // Diff is what one database has otherwise than another, by country, in the order
@@ -44,7 +44,7 @@ func Compare(old, next *Database) (Diff, error) {
 			d.Countries = append(d.Countries, CountryDiff{CountryOf(code), CountsOf(n.Difference(w)), CountsOf(w.Difference(n))})
 		}
 	}
-	slices.SortFunc(d.Countries, func(a, b CountryDiff) int { return cmp.Compare(a.Code, b.Code) })
+	sorting.By(d.Countries, func(a, b CountryDiff) int { return cmp.Compare(a.Code, b.Code) })
 	return d, nil
 }
 

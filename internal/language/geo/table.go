@@ -64,7 +64,7 @@ func flatten(rows []row) ([]row, int) {
 	for i := range seq {
 		seq[i] = int32(i)
 	}
-	slices.SortStableFunc(seq, func(a, b int32) int { return rows[a].from.compare(rows[b].from) })
+	slices.SortStableFunc(seq, func(a, b int32) int { return rows[a].from.compare(rows[b].from) }) //nolint:forbidigo // every range of the world
 
 	var out []row
 	emit := func(r row) {
@@ -144,7 +144,7 @@ func (t *Table) rank(v4, v6 []row) (codes []string, number []uint16) {
 	for i := range order {
 		order[i] = uint16(i)
 	}
-	slices.SortFunc(order, func(a, b uint16) int {
+	slices.SortFunc(order, func(a, b uint16) int { //nolint:forbidigo // beside the sort above
 		return cmp.Or(cmp.Compare(count[b], count[a]), cmp.Compare(t.codes[a], t.codes[b]))
 	})
 	number = make([]uint16, len(t.codes))

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"sluice/internal/base/sorting"
 )
 
 // builtinServices are the services that need no definition, by what IANA or
@@ -111,7 +113,7 @@ var parseBuiltin = sync.OnceValue(func() []*Service {
 // Builtin returns the built-in services by name. They have no place.
 func Builtin() []*Service {
 	out := slices.Clone(parseBuiltin())
-	slices.SortFunc(out, func(a, b *Service) int { return strings.Compare(a.Name, b.Name) })
+	sorting.By(out, func(a, b *Service) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"sluice/internal/base/sorting"
 )
 
 // Error is one thing that is wrong with a policy, and where.
@@ -131,7 +133,7 @@ func (e Errors) sorted(files []string) Errors {
 	for i, f := range files {
 		order[f] = i + 1
 	}
-	slices.SortStableFunc(e, func(a, b *Error) int {
+	sorting.StableBy(e, func(a, b *Error) int {
 		return cmp.Or(
 			cmp.Compare(order[a.Pos.File], order[b.Pos.File]),
 			cmp.Compare(a.Pos.Line, b.Pos.Line),

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"sluice/internal/base/sorting"
 )
 
 // Protocol numbers (IANA).
@@ -187,7 +189,7 @@ func mergeMatches(in []ServiceMatch) []ServiceMatch {
 
 func mergePorts(in []PortRange) []PortRange {
 	in = slices.Clone(in)
-	slices.SortFunc(in, func(a, b PortRange) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
+	sorting.By(in, func(a, b PortRange) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
 	var out []PortRange
 	for _, p := range in {
 		if n := len(out); n > 0 && int(p.From) <= int(out[n-1].To)+1 {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 )
@@ -176,7 +176,7 @@ func (r *resolver) openGeo() (*geo.Database, error) {
 // another or are not in the set any more, and cuts nothing: where elements
 // overlap without one holding the other, their union takes their place.
 func disjoint(written []addrset.Range, keep addrset.Set) []addrset.Range {
-	slices.SortFunc(written, func(a, b addrset.Range) int {
+	sorting.By(written, func(a, b addrset.Range) int {
 		if c := a.From.Compare(b.From); c != 0 {
 			return c
 		}

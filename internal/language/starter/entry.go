@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/language/policy"
 	"sluice/internal/system/host"
 )
@@ -170,7 +171,7 @@ func bySize() []named {
 			out = append(out, n)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b named) int { return cmp.Compare(len(b.parts), len(a.parts)) })
+	sorting.StableBy(out, func(a, b named) int { return cmp.Compare(len(b.parts), len(a.parts)) })
 	return out
 }
 

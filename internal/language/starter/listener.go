@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/link"
 	"sluice/internal/system/kernel/process"
@@ -95,13 +96,13 @@ func listeners(sockets []socket.Socket, owners map[uint32][]process.Process) []L
 	var all []Listener
 	for k, l := range at {
 		l.Serves = l.Serves || k.protocol == "tcp" || at[key{"tcp", k.port}] != nil
-		slices.SortFunc(l.Addresses, netip.Addr.Compare)
+		sorting.By(l.Addresses, netip.Addr.Compare)
 		l.Addresses = slices.Compact(l.Addresses)
 		slices.Sort(l.Programs)
 		l.Programs = slices.Compact(l.Programs)
 		all = append(all, *l)
 	}
-	slices.SortFunc(all, func(a, b Listener) int {
+	sorting.By(all, func(a, b Listener) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
 	})
 	return all

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/system/host"
 )
 
@@ -108,7 +109,7 @@ func (w *writer) peers() []netip.Addr {
 			all = append(all, a)
 		}
 	}
-	slices.SortFunc(all, netip.Addr.Compare)
+	sorting.By(all, netip.Addr.Compare)
 	return slices.Compact(all)
 }
 

@@ -3,9 +3,9 @@ package compile
 import (
 	"cmp"
 	"net/netip"
-	"slices"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
@@ -133,7 +133,7 @@ func (c *compiler) bypassedPorts(protocol uint8) (out []program.NumberRange) {
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b program.NumberRange) int { return cmp.Compare(a.From, b.From) })
+	sorting.By(out, func(a, b program.NumberRange) int { return cmp.Compare(a.From, b.From) })
 	return out
 }
 

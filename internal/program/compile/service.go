@@ -3,6 +3,7 @@ package compile
 import (
 	"slices"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
@@ -95,7 +96,7 @@ func sorted(n []uint64) []uint64 {
 // mergePorts sorts port ranges and joins those that touch.
 func mergePorts(ports []policy.PortRange) []program.NumberRange {
 	ports = slices.Clone(ports)
-	slices.SortFunc(ports, func(a, b policy.PortRange) int { return int(a.From) - int(b.From) })
+	sorting.By(ports, func(a, b policy.PortRange) int { return int(a.From) - int(b.From) })
 	var out []program.NumberRange
 	for _, p := range ports {
 		if n := len(out); n > 0 && uint64(p.From) <= out[n-1].To+1 {

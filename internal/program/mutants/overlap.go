@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -107,7 +108,7 @@ func alike(a, b string) bool {
 func both(a, b []program.NumberRange, not bool) (out []program.NumberRange) {
 	if not {
 		b = slices.Clone(b)
-		slices.SortFunc(b, func(x, y program.NumberRange) int {
+		sorting.By(b, func(x, y program.NumberRange) int {
 			if x.From < y.From {
 				return -1
 			}

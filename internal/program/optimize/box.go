@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -185,7 +186,7 @@ func (s *spans) add(i interval, of int) {
 	if len(s.fresh) < freshSpans+len(s.sorted)/freshSpans {
 		return
 	}
-	slices.SortFunc(s.fresh, byFrom)
+	sorting.By(s.fresh, byFrom)
 	// From the back, so that everything stays where there is room for it.
 	a, b := len(s.sorted)-1, len(s.fresh)-1
 	s.sorted = append(s.sorted, s.fresh...)

@@ -1,6 +1,10 @@
 package optimize
 
-import "slices"
+import (
+	"slices"
+
+	"sluice/internal/base/sorting"
+)
 
 // cover is the values that intervals have together. Those that meet become one.
 type cover struct {
@@ -17,7 +21,7 @@ func (c *cover) add(i interval) {
 		return
 	}
 	from := func(a, b interval) int { return a.from.compare(b.from) }
-	slices.SortFunc(c.fresh, from)
+	sorting.By(c.fresh, from)
 	out := make([]interval, 0, len(c.sorted)+len(c.fresh))
 	a, b := c.sorted, c.fresh
 	for len(a)+len(b) > 0 {

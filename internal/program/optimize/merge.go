@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -34,7 +35,8 @@ func mergeElements(set *program.Set) {
 	if len(set.Elements) < 2 || slices.ContainsFunc(set.Elements, func(e program.Element) bool { return !of(&e).From.IsValid() }) {
 		return // alone, or names or numbers
 	}
-	sorted := slices.SortedStableFunc(slices.Values(set.Elements), func(a, b program.Element) int {
+	sorted := slices.Clone(set.Elements)
+	sorting.StableBy(sorted, func(a, b program.Element) int {
 		return cmp.Or(of(&a).From.Compare(of(&b).From), of(&b).To.Compare(of(&a).To))
 	})
 	set.Elements = set.Elements[:0]

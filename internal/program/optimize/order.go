@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -15,7 +16,7 @@ var (
 // orderChains sorts hooks by a packet's way, chains by the hook or the chain
 // that leads to them first, and sets and counters by name.
 func orderChains(p *program.Program) {
-	slices.SortStableFunc(p.Hooks, func(a, b program.Hook) int {
+	sorting.StableBy(p.Hooks, func(a, b program.Hook) int {
 		if c := slices.Index(hookOrder, a.Kind) - slices.Index(hookOrder, b.Kind); c != 0 {
 			return c
 		}
@@ -31,7 +32,7 @@ func orderChains(p *program.Program) {
 			place[name] = len(p.Hooks) + i
 		}
 	}
-	slices.SortStableFunc(p.Chains, func(a, b program.Chain) int { return place[a.Name] - place[b.Name] })
-	slices.SortStableFunc(p.Sets, func(a, b program.Set) int { return strings.Compare(a.ID, b.ID) })
-	slices.SortStableFunc(p.Counters, func(a, b program.Counter) int { return strings.Compare(a.Name, b.Name) })
+	sorting.StableBy(p.Chains, func(a, b program.Chain) int { return place[a.Name] - place[b.Name] })
+	sorting.StableBy(p.Sets, func(a, b program.Set) int { return strings.Compare(a.ID, b.ID) })
+	sorting.StableBy(p.Counters, func(a, b program.Counter) int { return strings.Compare(a.Name, b.Name) })
 }

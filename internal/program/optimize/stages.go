@@ -1,8 +1,7 @@
 package optimize
 
 import (
-	"slices"
-
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -15,6 +14,6 @@ func orderStages(p *program.Program) {
 	}
 	for _, h := range p.Hooks {
 		chain := p.Chain(h.Chain)
-		slices.SortStableFunc(chain.Rules, func(a, b program.Rule) int { return place[a.Stage] - place[b.Stage] })
+		sorting.StableBy(chain.Rules, func(a, b program.Rule) int { return place[a.Stage] - place[b.Stage] })
 	}
 }

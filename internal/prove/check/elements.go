@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/language/policy"
 )
 
@@ -56,7 +57,7 @@ func (e entry) within(o entry) bool {
 // equal the later one is within the earlier.
 func contained(entries []entry) (pairs [][2]entry) {
 	sorted := slices.Clone(entries)
-	slices.SortStableFunc(sorted, func(a, b entry) int {
+	sorting.StableBy(sorted, func(a, b entry) int {
 		return cmp.Or(a.addresses.From.Compare(b.addresses.From), b.addresses.To.Compare(a.addresses.To))
 	})
 	var widest entry
@@ -69,7 +70,7 @@ func contained(entries []entry) (pairs [][2]entry) {
 			widest = e
 		}
 	}
-	slices.SortStableFunc(pairs, func(a, b [2]entry) int {
+	sorting.StableBy(pairs, func(a, b [2]entry) int {
 		return cmp.Or(cmp.Compare(a[0].pos.File, b[0].pos.File), cmp.Compare(a[0].pos.Line, b[0].pos.Line), cmp.Compare(a[0].pos.Column, b[0].pos.Column))
 	})
 	return pairs

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/base/sorting"
 	"sluice/internal/language/policy"
 )
 
@@ -200,7 +201,7 @@ func order(p *policy.Policy, findings []Finding) []Finding {
 	for i, name := range p.Includes {
 		files[name] = i + 2
 	}
-	slices.SortStableFunc(findings, func(a, b Finding) int {
+	sorting.StableBy(findings, func(a, b Finding) int {
 		return cmp.Or(
 			cmp.Compare(files[a.Pos.File], files[b.Pos.File]),
 			cmp.Compare(a.Pos.Line, b.Pos.Line),

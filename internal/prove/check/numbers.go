@@ -1,6 +1,10 @@
 package check
 
-import "slices"
+import (
+	"slices"
+
+	"sluice/internal/base/sorting"
+)
 
 // numbers is a set of numbers: sorted, disjoint ranges that do not touch. None
 // of the functions changes its arguments.
@@ -12,7 +16,7 @@ type span struct{ from, to uint64 }
 // numbersOf sorts and joins spans.
 func numbersOf(spans ...span) numbers {
 	spans = slices.Clone(spans)
-	slices.SortFunc(spans, func(a, b span) int {
+	sorting.By(spans, func(a, b span) int {
 		switch {
 		case a.from < b.from:
 			return -1

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/base/sorting"
 	"sluice/internal/prove/check"
 )
 
@@ -95,7 +96,7 @@ func sortByDanger(list []Change) {
 		}
 		return len(ways)
 	}
-	slices.SortStableFunc(list, func(a, b Change) int {
+	sorting.StableBy(list, func(a, b Change) int {
 		return cmp.Or(
 			cmp.Compare(rank(a.Kind), rank(b.Kind)),
 			cmp.Compare(danger(b.reached()), danger(a.reached())),

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 )
 
 // maxTerms is of how many names a name may be made, on either side of "except".
@@ -80,7 +81,7 @@ func (x *expression) say(s addrset.Set) (string, bool) {
 		return x.but(terms), true
 	}
 	around := x.those(func(k *known) bool { return k.around(s, its) })
-	slices.SortStableFunc(around, func(a, b known) int { return cmp.Compare(size(a.set), size(b.set)) })
+	sorting.StableBy(around, func(a, b known) int { return cmp.Compare(size(a.set), size(b.set)) })
 	for _, k := range around {
 		if terms, ok := x.cover(k.set.Difference(s), outside); ok {
 			return k.text + " except " + together(terms), true
@@ -136,7 +137,7 @@ func size(s addrset.Set) int { return s.Len4() + s.Len6() }
 // hold more. What a few ranges are left of it may stand for themselves.
 func (x *expression) cover(target addrset.Set, candidates []known) ([]string, bool) {
 	candidates = slices.Clone(candidates)
-	slices.SortStableFunc(candidates, func(a, b known) int { return cmp.Compare(size(b.set), size(a.set)) })
+	sorting.StableBy(candidates, func(a, b known) int { return cmp.Compare(size(b.set), size(a.set)) })
 	var terms []string
 	rest := target
 	for i := range candidates {

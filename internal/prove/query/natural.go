@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/base/sorting"
 	"sluice/internal/prove/reach"
 	"sluice/internal/system/host"
 )
@@ -52,7 +53,7 @@ func devices(f host.Facts) []host.Interface {
 		}
 		return 1
 	}
-	slices.SortStableFunc(out, func(a, b host.Interface) int { return last(a) - last(b) })
+	sorting.StableBy(out, func(a, b host.Interface) int { return last(a) - last(b) })
 	return out
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
@@ -242,7 +243,7 @@ func decided(u *reach.Universe, c Compiled, way reach.Way, outcomes []reach.Outc
 		}
 		return g.by.Line
 	}
-	slices.SortStableFunc(out, func(a, b group) int { return cmp.Compare(place(a), place(b)) })
+	sorting.StableBy(out, func(a, b group) int { return cmp.Compare(place(a), place(b)) })
 	return out
 }
 

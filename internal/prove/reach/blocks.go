@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 )
 
 // blocks divides all addresses into classes: two addresses are of one class when
@@ -129,7 +130,7 @@ func (b *blocks) divide() {
 	}
 	var in [][]int32 // by class: the sets that it is in
 	for family := range edges {
-		slices.SortFunc(edges[family], func(x, y edge) int { return x.at.compare(y.at) })
+		sorting.By(edges[family], func(x, y edge) int { return x.at.compare(y.at) })
 		known := map[string]int32{}
 		b.parts[family] = sweep(edges[family], func(active []int32) int32 {
 			key := keyOf(active)

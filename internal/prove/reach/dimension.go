@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/bdd"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -66,7 +67,7 @@ func (d *dimension) settle() {
 		d.names = append(d.names, "")
 		d.classes = len(d.names)
 	case devices:
-		slices.SortStableFunc(d.names, func(a, b string) int {
+		sorting.StableBy(d.names, func(a, b string) int {
 			wildA, wildB := strings.HasSuffix(a, "*"), strings.HasSuffix(b, "*")
 			switch {
 			case wildA != wildB && wildA:

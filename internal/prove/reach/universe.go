@@ -8,6 +8,7 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/bdd"
 	"sluice/internal/base/packet"
+	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -219,7 +220,7 @@ func (u *Universe) settle() {
 		}
 		return len(order)
 	}
-	slices.SortStableFunc(u.dimensions, func(a, b *dimension) int { return place(a) - place(b) })
+	sorting.StableBy(u.dimensions, func(a, b *dimension) int { return place(a) - place(b) })
 	bits := 0
 	for _, d := range u.dimensions {
 		d.settle()

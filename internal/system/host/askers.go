@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/system/kernel/process"
 	"sluice/internal/system/kernel/socket"
 	"sluice/internal/system/kernel/wireguard"
@@ -146,7 +147,7 @@ func (a askers) of(s socket.Socket) (Asker, bool) {
 // merged has one of each program and port, sorted. The kernel's own socket of a tunnel
 // goes with what the tunnel says of itself.
 func merged(all []Asker) []Asker {
-	slices.SortFunc(all, func(a, b Asker) int {
+	sorting.By(all, func(a, b Asker) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port), strings.Compare(a.Name, b.Name))
 	})
 	var out []Asker
@@ -159,7 +160,7 @@ func merged(all []Asker) []Asker {
 		out = append(out, a)
 	}
 	for i := range out {
-		slices.SortFunc(out[i].Peers, netip.AddrPort.Compare)
+		sorting.By(out[i].Peers, netip.AddrPort.Compare)
 		out[i].Peers = slices.Compact(out[i].Peers)
 	}
 	return out

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/system/kernel/link"
 	"sluice/internal/system/kernel/netns"
 )
@@ -31,7 +32,7 @@ func Describe(ctx context.Context) (Facts, error) {
 	if f.Local, err = link.Local(); err != nil {
 		f.unread("local routes", err)
 	}
-	slices.SortFunc(f.Local, netip.Prefix.Compare)
+	sorting.By(f.Local, netip.Prefix.Compare)
 	f.Local = slices.Compact(f.Local)
 	if f.Namespace, err = netns.Name(); err != nil {
 		f.unread("name of the network namespace", err)
@@ -42,7 +43,7 @@ func Describe(ctx context.Context) (Facts, error) {
 	if err != nil {
 		f.unread("routers of the default routes", err)
 	}
-	slices.SortFunc(gateways, netip.Addr.Compare)
+	sorting.By(gateways, netip.Addr.Compare)
 	f.Gateways = slices.Compact(gateways)
 	f.readResolvers()
 	f.readSSHClients()
@@ -105,7 +106,7 @@ func interfaces() ([]Interface, []string, error) {
 		}
 	}
 	slices.Sort(routes)
-	slices.SortFunc(all, func(a, b Interface) int { return cmp.Compare(a.Name, b.Name) })
+	sorting.By(all, func(a, b Interface) int { return cmp.Compare(a.Name, b.Name) })
 	return all, slices.Compact(routes), nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/system/kernel/link"
 )
 
@@ -25,7 +26,7 @@ func (f *Facts) Exempt() []netip.Addr {
 			out = append(out, a)
 		}
 	}
-	slices.SortFunc(out, netip.Addr.Compare)
+	sorting.By(out, netip.Addr.Compare)
 	return slices.Compact(out)
 }
 
@@ -33,7 +34,7 @@ func (f *Facts) Exempt() []netip.Addr {
 // as in Facts.
 func (f *Facts) ReadServing(namespace string) error {
 	gateways, failed := link.Gateways()
-	slices.SortFunc(gateways, netip.Addr.Compare)
+	sorting.By(gateways, netip.Addr.Compare)
 	f.Gateways = slices.Compact(gateways)
 	resolvers, err := Resolvers(namespace)
 	f.Resolvers = resolvers

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/system/kernel/attached"
 	"sluice/internal/system/kernel/ruleset"
 )
@@ -69,11 +70,11 @@ func (f *Facts) addForeign(tables []ruleset.Table) {
 			}
 		}
 	}
-	slices.SortFunc(f.ForeignChains, func(a, b ForeignChain) int {
+	sorting.By(f.ForeignChains, func(a, b ForeignChain) int {
 		return cmp.Or(cmp.Compare(a.Hook, b.Hook), cmp.Compare(a.Priority, b.Priority),
 			cmp.Compare(a.Family, b.Family), cmp.Compare(a.Table, b.Table), cmp.Compare(a.Name, b.Name))
 	})
-	slices.SortFunc(f.Published, func(a, b Published) int {
+	sorting.By(f.Published, func(a, b Published) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port),
 			a.Address.Compare(b.Address), a.To.Compare(b.To))
 	})

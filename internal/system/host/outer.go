@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/system/kernel/conntrack"
 	"sluice/internal/system/kernel/link"
 	"sluice/internal/system/kernel/socket"
@@ -98,7 +99,7 @@ func (f *outerFinder) ofPeers(peers []SSHClient) ([]OuterFlow, error) {
 		}
 		f.follow(over, device)
 	}
-	slices.SortFunc(f.out, compareOuter)
+	sorting.By(f.out, compareOuter)
 	return slices.Compact(f.out), f.err
 }
 

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"sluice/internal/base/sorting"
 )
 
 // systemd-resolved listens here and keeps the servers that it asks itself in a
@@ -51,7 +53,7 @@ func Resolvers(namespace string) ([]netip.Addr, error) {
 			servers = append(slices.DeleteFunc(servers, func(a netip.Addr) bool { return slices.Contains(resolvedStub, a) }), asked...)
 		}
 	}
-	slices.SortFunc(servers, netip.Addr.Compare)
+	sorting.By(servers, netip.Addr.Compare)
 	return slices.Compact(servers), nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/system/kernel/netns"
 )
 
@@ -99,7 +100,7 @@ func lookUpNames(ctx context.Context, names []string, patience time.Duration) ma
 			for i := range all {
 				all[i] = all[i].Unmap().WithZone("")
 			}
-			slices.SortFunc(all, netip.Addr.Compare)
+			sorting.By(all, netip.Addr.Compare)
 			answers <- answer{name, slices.Compact(all)}
 		}()
 	}
@@ -129,7 +130,7 @@ func forwarders(servers *[]netip.Addr) {
 			*servers = append(*servers, asked...)
 		}
 	}
-	slices.SortFunc(*servers, netip.Addr.Compare)
+	sorting.By(*servers, netip.Addr.Compare)
 	*servers = slices.Compact(*servers)
 }
 
@@ -182,7 +183,7 @@ func configuredServers(root string) []Server {
 		all = slices.DeleteFunc(all, func(s Server) bool { return strings.HasPrefix(s.File, "/etc/apt/") })
 		all = append(all, proxies...)
 	}
-	slices.SortFunc(all, func(a, b Server) int {
+	sorting.By(all, func(a, b Server) int {
 		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Protocol, b.Protocol),
 			cmp.Compare(a.Port, b.Port), cmp.Compare(a.FromPort, b.FromPort), cmp.Compare(a.File, b.File))
 	})

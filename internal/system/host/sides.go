@@ -3,6 +3,8 @@ package host
 import (
 	"net/netip"
 	"slices"
+
+	"sluice/internal/base/sorting"
 )
 
 // What a policy and the rules made of it take from a host's interfaces. Compiling a
@@ -22,7 +24,7 @@ func (f *Facts) Own(on func(name string) bool) []netip.Addr {
 			}
 		}
 	}
-	slices.SortFunc(out, netip.Addr.Compare)
+	sorting.By(out, netip.Addr.Compare)
 	return slices.Compact(out)
 }
 
@@ -64,6 +66,6 @@ func (f *Facts) Beside(a netip.Addr) []netip.Prefix {
 			}
 		}
 	}
-	slices.SortFunc(out, netip.Prefix.Compare)
+	sorting.By(out, netip.Prefix.Compare)
 	return slices.Compact(out)
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/system/kernel/process"
 	"sluice/internal/system/kernel/socket"
 )
@@ -36,7 +37,7 @@ func (f *Facts) readSSHClients() {
 		peers = slices.DeleteFunc(peers, func(p SSHClient) bool { return p.Remote == own.Remote && p.Local == own.Local })
 		peers = append(peers, own)
 	}
-	slices.SortFunc(peers, func(a, b SSHClient) int {
+	sorting.By(peers, func(a, b SSHClient) int {
 		return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local))
 	})
 	f.SSHClients = slices.Compact(peers)

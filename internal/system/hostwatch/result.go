@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"sluice/internal/base/sorting"
 	"sluice/internal/system/kernel/drops"
 )
 
@@ -174,7 +175,7 @@ func (w *Watch) dropped(r *Result, samples []sample) {
 		}
 	}
 	for _, to := range of {
-		slices.SortStableFunc(*to, func(a, b Drop) int { return cmp.Compare(b.Total, a.Total) })
+		sorting.StableBy(*to, func(a, b Drop) int { return cmp.Compare(b.Total, a.Total) })
 	}
 	if n, err := w.drops.Missed(); err == nil && n > 0 {
 		w.warn("%d more packets were dropped than the kernel functions show", n)

@@ -12,10 +12,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/base/sorting"
 )
 
 // Link is one network device.
@@ -83,7 +84,7 @@ func List() ([]Link, error) {
 		}
 		links = append(links, l)
 	}
-	slices.SortFunc(links, func(a, b Link) int { return a.Index - b.Index })
+	sorting.By(links, func(a, b Link) int { return a.Index - b.Index })
 	return links, nil
 }
 

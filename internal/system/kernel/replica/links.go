@@ -11,6 +11,8 @@ import (
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/base/sorting"
 )
 
 // cableIndex is added to the index of a device for that of its other end: the kernel
@@ -81,7 +83,7 @@ func readLinks(conn *netlink.Conn) ([]Link, error) {
 		}
 		links = append(links, l)
 	}
-	slices.SortFunc(links, func(a, b Link) int { return a.Index - b.Index })
+	sorting.By(links, func(a, b Link) int { return a.Index - b.Index })
 	return links, nil
 }
 

@@ -8,12 +8,13 @@ package wireguard
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+
+	"sluice/internal/base/sorting"
 )
 
 // Device is one WireGuard device. Its keys are not read on.
@@ -47,7 +48,7 @@ func Devices() ([]Device, error) {
 	for _, d := range found {
 		all = append(all, convert(d))
 	}
-	slices.SortFunc(all, func(a, b Device) int { return strings.Compare(a.Name, b.Name) })
+	sorting.By(all, func(a, b Device) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 

@@ -8,10 +8,11 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/base/sorting"
 )
 
 // Policy says what packets have to be inside of to be let in.
@@ -66,7 +67,7 @@ func PoliciesIn() ([]Policy, error) {
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Policy) int { return a.Priority - b.Priority })
+	sorting.StableBy(all, func(a, b Policy) int { return a.Priority - b.Priority })
 	return all, nil
 }
 

@@ -1,0 +1,16 @@
+// Package sorting sorts by one sort for every type. slices.SortFunc is compiled anew for
+// each type that it sorts, 5 to 15 KB each: so it is for what sorts very many values, as
+// addrset and geo do, and everybody else calls this package.
+package sorting
+
+import "sort"
+
+// By sorts a list by compare, as slices.SortFunc does.
+func By[E any](list []E, compare func(a, b E) int) {
+	sort.Slice(list, func(i, j int) bool { return compare(list[i], list[j]) < 0 })
+}
+
+// StableBy keeps what is equal in the order that it has.
+func StableBy[E any](list []E, compare func(a, b E) int) {
+	sort.SliceStable(list, func(i, j int) bool { return compare(list[i], list[j]) < 0 })
+}
