@@ -124,7 +124,7 @@ func (c *checker) condition(where string, m Condition) {
 
 func (c *checker) action(where string, a Action) {
 	e := EffectOf(a)
-	leads := e.Verdict && !e.Plain || e.Goes != ""
+	leads := e.Verdict && !e.Plain() || e.Goes != ""
 	if chain := e.Calls + e.Goes; leads && c.chains[chain] == nil {
 		c.fail("%s: no chain %s", where, chain)
 	}
@@ -193,7 +193,7 @@ func (c *checker) elements(s *Set) {
 		switch {
 		case !v.Verdict:
 			c.fail("set %s: %s is no verdict of an element", s.ID, ActionText(e.Verdict))
-		case !v.Plain && c.chains[chain] == nil:
+		case !v.Plain() && c.chains[chain] == nil:
 			c.fail("set %s: no chain %s", s.ID, chain)
 		}
 	}

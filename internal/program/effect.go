@@ -19,9 +19,6 @@ type Effect struct {
 	Bounds   bool    // it bounds something for all packets together, so that there may be only one of it
 	Tracks   bool    // the kernel tracks connections for it
 	Untracks bool    // it keeps packets out of connection tracking
-	// Plain says that it decides, counts or keeps out of tracking: what it does to a
-	// packet depends on no other one.
-	Plain bool
 
 	Calls string // the chain that the packet goes on in, and comes back from at its end
 	Goes  string // the chain that it may go on in and does not come back from
@@ -41,6 +38,10 @@ type Effect struct {
 	Marks    SetMark // the bits that it writes to the mark; no Mask: none
 	Rewrites Rewriting
 }
+
+// Plain says that it decides, counts or keeps out of tracking: what it does to a
+// packet depends on no other one.
+func (e Effect) Plain() bool { return e.Decides != "" || e.Untracks || e.Counts != "" }
 
 // Rewriting is how an action changes an address. One of To, Own and From is used.
 type Rewriting struct {
@@ -71,7 +72,7 @@ func (r Rewriting) Family() int {
 var trackingFields = []Field{State, Direction, Status, OriginalSource, OriginalDestination, OriginalPort}
 
 func (v Verdict) effect() Effect {
-	return Effect{Ends: true, Decides: v, Verdict: true, Plain: true}
+	return Effect{Ends: true, Decides: v, Verdict: true}
 }
 
 func (a Jump) effect() Effect { return Effect{Verdict: true, Calls: a.Chain} }
@@ -80,9 +81,9 @@ func (a Goto) effect() Effect { return Effect{Ends: true, Verdict: true, Goes: a
 
 func (a VerdictMap) effect() Effect { return Effect{Map: a.Set, Reads: a.Key} }
 
-func (NoTrack) effect() Effect { return Effect{Untracks: true, Plain: true, Writes: trackingFields} }
+func (NoTrack) effect() Effect { return Effect{Untracks: true, Writes: trackingFields} }
 
-func (a Count) effect() Effect { return Effect{Plain: true, Counts: a.Counter} }
+func (a Count) effect() Effect { return Effect{Counts: a.Counter} }
 
 func (Log) effect() Effect { return Effect{Bounds: true} }
 

@@ -87,7 +87,7 @@ func TestChainsThatRouteAgain(t *testing.T) {
 // TestChanges: what was asked of a packet is asked again behind an action only where
 // that may have changed it.
 func TestChanges(t *testing.T) {
-	fields := []program.Field{program.Family, program.Source, program.Destination, program.Port, program.State, program.Status, program.Mark}
+	fields := []program.Field{program.Family, program.Source, program.Destination, program.Port, program.State, program.Status, program.Mark, program.Opaque}
 	for text, want := range map[string]struct {
 		action  program.Action
 		changes []program.Field
@@ -99,7 +99,7 @@ func TestChanges(t *testing.T) {
 		"to":      {program.MapDestination{}, []program.Field{program.Destination}},
 		"jump":    {program.Jump{Chain: "sub"}, fields[1:]},
 		"count":   {program.Count{Counter: "c_one"}, nil},
-		"clamp":   {program.ClampMSS{}, nil},
+		"clamp":   {program.ClampMSS{}, []program.Field{program.Opaque}},
 	} {
 		var got []program.Field
 		for _, f := range fields {

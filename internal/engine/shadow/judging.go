@@ -49,7 +49,7 @@ func (j *judging) untracked() []program.Rule {
 			e := program.EffectOf(a)
 			rewrites := e.Rewrites.Field != "" && !e.Ends
 			tracks, maps = tracks && !e.Untracks, maps || rewrites
-			if !rewrites && !(e.Plain && (!e.Ends || e.Decides == program.Accept)) {
+			if !rewrites && !(e.Plain() && (!e.Ends || e.Decides == program.Accept)) {
 				j.fail("chain %s decides more than what is tracked", raw.Name)
 			}
 		}

@@ -287,7 +287,7 @@ func (f *facts) add(out *effect, r *program.Rule) (ends bool) {
 	gated := false
 	for _, a := range r.Actions {
 		e := program.EffectOf(a)
-		out.quiet, out.bare = out.quiet && e.Plain && !e.Ends, out.bare && e.Plain
+		out.quiet, out.bare = out.quiet && e.Plain() && !e.Ends, out.bare && e.Plain()
 		for _, field := range e.Reads {
 			out.reads[string(field)] = true
 		}

@@ -226,7 +226,7 @@ func acceptAtOnce(p *program.Program, chain *program.Chain) int {
 func untracksAlone(r *program.Rule) bool {
 	return r.Untracks() && !slices.ContainsFunc(r.Actions, func(a program.Action) bool {
 		e := program.EffectOf(a)
-		return !e.Plain || e.Ends
+		return !e.Plain() || e.Ends
 	})
 }
 

@@ -90,6 +90,13 @@ func TestTranslations(t *testing.T) {
 	}
 }
 
+// TestMasqueradeEnds: what is translated meets no other rule of the chain.
+func TestMasqueradeEnds(t *testing.T) {
+	out := []program.Hook{hookOf(program.Postrouting, program.NAT, program.Accept, "nat")}
+	mustEqual(t, of(out, program.Chain{Name: "nat", Rules: []program.Rule{doing(program.Masquerade{}), doing(program.Count{Counter: "c"})}}),
+		of(out, program.Chain{Name: "nat", Rules: []program.Rule{doing(program.Masquerade{})}}))
+}
+
 // TestRewritingWithStateIsAnother: a stateless map of prefixes is not a translation.
 func TestRewritingWithStateIsAnother(t *testing.T) {
 	h := []program.Hook{hookOf(program.Prerouting, program.NAT, program.Accept, "n"), hookOf(program.Prerouting, program.Mangle, program.Accept, "m")}
