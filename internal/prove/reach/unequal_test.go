@@ -71,6 +71,12 @@ func TestTranslations(t *testing.T) {
 		{program.Offload{Flowtable: "f"}, true, true},
 		{program.Count{Counter: "c"}, false, true},
 		{program.Log{Prefix: "x"}, false, true},
+		{program.Limit{Name: "l"}, false, true},
+		{program.SetLabel{Bit: 1}, false, true},
+		{program.SetMark{Value: 1}, false, true},
+		{program.MapSource{From: prefix, To: netip.MustParsePrefix("10.0.0.0/24")}, false, true},
+		{program.MapDestination{From: prefix, To: netip.MustParsePrefix("10.0.0.0/24")}, false, true},
+		{program.ClampMSS{}, false, true},
 		{program.NoTrack{}, false, false},
 		{program.Accept, false, false},
 	} {
