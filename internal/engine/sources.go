@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/base/users"
 	"sluice/internal/language/apart"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/lists"
@@ -46,10 +47,14 @@ func (s *Sources) Countries() (*geo.Database, error) {
 
 func (s *Sources) options(ctx context.Context, facts host.Facts) resolve.Options {
 	s.open()
-	if s.staged != nil {
-		return resolve.Options{Facts: facts, Geo: s.countries, Lists: s.staged}
+	o := resolve.Options{
+		Facts: facts, Geo: s.countries, Lists: &listsOnce{s, ctx},
+		User: func(name string) (uint32, error) { return users.Number(ctx, name) },
 	}
-	return resolve.Options{Facts: facts, Geo: s.countries, Lists: &listsOnce{s, ctx}}
+	if s.staged != nil {
+		o.Lists = s.staged
+	}
+	return o
 }
 
 func (s *Sources) open() {

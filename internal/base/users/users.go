@@ -11,10 +11,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"sluice/internal/base/tool"
 )
 
 // patience is how long a directory of users may take to answer.
 const patience = 20 * time.Second
+
+// longest is what an answer has at most, in bytes: a line.
+const longest = 64 << 10
 
 // notFound is getent's exit status for a name that none of the host's sources has.
 const notFound = 2
@@ -22,29 +27,33 @@ const notFound = 2
 // Lookup finds a user of this host. Whom /etc/passwd does not have, getent(1) is asked
 // for, since this program is static and cannot load the modules of nsswitch.conf(5)
 // itself. The error is a user.UnknownUserError where there is no such user.
-func Lookup(name string) (*user.User, error) {
+func Lookup(ctx context.Context, name string) (*user.User, error) {
 	u, err := user.Lookup(name)
 	if unknown := user.UnknownUserError(""); !errors.As(err, &unknown) {
 		return u, err
 	}
-	getent, missing := exec.LookPath("getent")
-	if missing != nil {
-		return nil, err
-	}
-	ctx, stop := context.WithTimeout(context.Background(), patience)
+	ctx, stop := context.WithTimeoutCause(ctx, patience, errSlow)
 	defer stop()
-	out, failed := exec.CommandContext(ctx, getent, "passwd", "--", name).Output()
+	cmd := tool.Command(ctx, "getent", "passwd", "--", name)
+	var out answer
+	cmd.Stdout = &out
+	failed := tool.Run(cmd)
 	var exit *exec.ExitError
 	switch {
-	case ctx.Err() != nil:
+	case failed == nil:
+	case errors.Is(failed, exec.ErrNotFound):
+		return nil, err
+	case errors.Is(context.Cause(ctx), errSlow):
 		return nil, fmt.Errorf("getent passwd %s has not answered in %s", name, patience)
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("getent passwd %s: %w", name, ctx.Err())
 	case errors.As(failed, &exit) && exit.ExitCode() == notFound:
 		return nil, err
-	case failed != nil:
+	default:
 		return nil, fmt.Errorf("getent passwd %s: %w", name, failed)
 	}
 	// passwd(5): name, password, number, number of the group, and more
-	line, _, _ := strings.Cut(string(out), "\n")
+	line, _, _ := strings.Cut(out.text.String(), "\n")
 	fields := strings.Split(line, ":")
 	if len(fields) < 4 || fields[0] == "" {
 		return nil, fmt.Errorf("getent passwd %s has answered %q, which is no line of passwd", name, line)
@@ -52,13 +61,25 @@ func Lookup(name string) (*user.User, error) {
 	return &user.User{Username: fields[0], Uid: fields[2], Gid: fields[3]}, nil
 }
 
+var errSlow = errors.New("too slow")
+
+// answer takes what getent prints.
+type answer struct{ text strings.Builder }
+
+func (a *answer) Write(p []byte) (int, error) {
+	if a.text.Len()+len(p) > longest {
+		return 0, errors.New("it has answered more than a line")
+	}
+	return a.text.Write(p)
+}
+
 // Number is the number of a user: that of a name, or a number itself. The error of an
 // unknown user says that this host has none.
-func Number(name string) (uint32, error) {
+func Number(ctx context.Context, name string) (uint32, error) {
 	if id, err := strconv.ParseUint(name, 10, 32); err == nil {
 		return uint32(id), nil
 	}
-	u, err := Lookup(name)
+	u, err := Lookup(ctx, name)
 	if unknown := user.UnknownUserError(""); errors.As(err, &unknown) {
 		return 0, fmt.Errorf("this host has no user %q", name)
 	}

@@ -91,7 +91,7 @@ func (p Process) own(ctx context.Context, q Question, add func(Row) error) (head
 
 // ofProcess starts it, as a user of its own where that may be.
 func (p Process) ofProcess(ctx context.Context, q Question, add func(Row) error) (head, error) {
-	as, lacks := userOf()
+	as, lacks := userOf(ctx)
 	cmd, out, err := p.start(ctx, q, as)
 	if err != nil && as != nil && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EINVAL)) {
 		// Not root enough: in a user namespace without other users, or without CAP_SETUID.
@@ -138,12 +138,12 @@ func (p Process) start(ctx context.Context, q Question, as *syscall.Credential) 
 }
 
 // userOf is whom root starts the process as; nil for who is not root.
-func userOf() (as *syscall.Credential, lacks []string) {
+func userOf(ctx context.Context) (as *syscall.Credential, lacks []string) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
 	id := uint64(nobody)
-	if u, err := users.Lookup(User); err == nil {
+	if u, err := users.Lookup(ctx, User); err == nil {
 		id, err = strconv.ParseUint(u.Uid, 10, 32)
 		if group, groupErr := strconv.ParseUint(u.Gid, 10, 32); err == nil && groupErr == nil && id != 0 {
 			return &syscall.Credential{Uid: uint32(id), Gid: uint32(group)}, nil

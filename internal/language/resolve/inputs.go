@@ -8,7 +8,6 @@ import (
 	"io"
 	"strconv"
 
-	"sluice/internal/base/users"
 	"sluice/internal/language/policy"
 )
 
@@ -22,7 +21,7 @@ type Inputs map[string]string
 // only once.
 func InputsOf(p *policy.Policy, opt Options) (Inputs, error) {
 	if opt.User == nil {
-		opt.User = users.Number
+		opt.User = hostUser
 	}
 	in := Inputs{}
 	for _, s := range p.Sets {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"sluice/internal/base/users"
 	"sluice/internal/language/geo"
 )
 
@@ -55,7 +54,7 @@ expect:
 			if name == "postfix" {
 				return postfix, nil
 			}
-			return users.Number(name)
+			return hostUser(name)
 		},
 	}
 	get := func() Inputs {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/base/users"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/system/host"
@@ -80,7 +79,7 @@ func (s *Set) IsEndpoints() bool { return len(s.Endpoints) > 0 }
 // policy.Errors, all of it.
 func Resolve(p *policy.Policy, opt Options) (*Resolved, error) {
 	if opt.User == nil {
-		opt.User = users.Number
+		opt.User = hostUser
 	}
 	r := &resolver{
 		opt: opt,

@@ -1,6 +1,14 @@
 package resolve
 
-import "sluice/internal/language/policy"
+import (
+	"context"
+
+	"sluice/internal/base/users"
+	"sluice/internal/language/policy"
+)
+
+// hostUser is [Options.User] where nobody gives another.
+func hostUser(name string) (uint32, error) { return users.Number(context.Background(), name) }
 
 func (r *resolver) users() {
 	for _, w := range userNames(r.out.Policy) {

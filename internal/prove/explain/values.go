@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -227,7 +228,7 @@ func (a asked) owner(way packet.Way) (int64, error) {
 	if id, err := strconv.ParseUint(a.User, 10, 32); err == nil {
 		return int64(id), nil
 	}
-	u, err := users.Lookup(a.User)
+	u, err := users.Lookup(context.Background(), a.User)
 	if err != nil {
 		return 0, wrong("give the number", "%s: this host has no user %q", name, a.User)
 	}
