@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"sluice/internal/base/tool"
 	"sluice/internal/system/kernel/process"
 )
 
@@ -81,7 +82,7 @@ func Version(ctx context.Context) (string, error) {
 // library where that is apart, so that a caller can see them change.
 func Installed() []string {
 	var files []string
-	if program, err := path(); err == nil {
+	if program, err := tool.Path("nft"); err == nil {
 		files = append(files, program)
 	}
 	for _, pattern := range []string{"/usr/lib/*/libnftables.so.1", "/usr/lib64/libnftables.so.1", "/usr/lib/libnftables.so.1", "/usr/local/lib/libnftables.so.1"} {
@@ -91,19 +92,13 @@ func Installed() []string {
 	return files
 }
 
-// path is where nft is: distributions keep it in a directory that is not in
-// the PATH of ordinary users and of some services.
+// path is where nft is.
 func path() (string, error) {
-	found, err := exec.LookPath("nft")
-	if err == nil {
-		return found, nil
+	found, err := tool.Path("nft")
+	if err != nil {
+		return "", fmt.Errorf("%w\n  hint: install the package nftables", err)
 	}
-	for _, candidate := range []string{"/usr/sbin/nft", "/sbin/nft", "/usr/local/sbin/nft"} {
-		if info, statErr := os.Stat(candidate); statErr == nil && info.Mode()&0o111 != 0 {
-			return candidate, nil
-		}
-	}
-	return "", fmt.Errorf("%w\n  hint: install the package nftables", err)
+	return found, nil
 }
 
 func run(ctx context.Context, input string, args ...string) ([]byte, error) {
@@ -124,7 +119,7 @@ func run(ctx context.Context, input string, args ...string) ([]byte, error) {
 	cmd.ExtraFiles = process.HeldFiles(ctx)
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
-	err = cmd.Run()
+	err = tool.Run(cmd)
 	if err == nil {
 		return out.Bytes(), nil
 	}

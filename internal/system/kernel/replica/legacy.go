@@ -7,7 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
+
+	"sluice/internal/base/tool"
 )
 
 // legacyTool is iptables or ip6tables, over the kernel's old interface.
@@ -52,12 +53,12 @@ func restoreLegacy(ctx context.Context, texts [2]string) error {
 }
 
 func runLegacy(ctx context.Context, input, program string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := tool.Command(ctx, program, args...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.Stdin = bytes.NewReader([]byte(input))
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
-	if err := cmd.Run(); err != nil {
+	if err := tool.Run(cmd); err != nil {
 		return "", fmt.Errorf("%s: %w: %s", program, err, bytes.TrimSpace(problems.Bytes()))
 	}
 	return out.String(), nil

@@ -5,10 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 
+	"sluice/internal/base/tool"
 	kernel "sluice/internal/system/kernel/nft"
 )
 
@@ -34,10 +34,10 @@ type namedSet struct{ Elem []any }
 
 // nft runs nft -j and decodes what it prints.
 func nft(ctx context.Context, args ...string) ([]object, error) {
-	cmd := exec.CommandContext(ctx, "nft", append([]string{"-j"}, args...)...)
+	cmd := tool.Command(ctx, "nft", append([]string{"-j"}, args...)...)
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
-	if err := cmd.Run(); err != nil {
+	if err := tool.Run(cmd); err != nil {
 		if ctx.Err() != nil {
 			err = ctx.Err()
 		}

@@ -64,11 +64,11 @@ func TestLegacyProgram(t *testing.T) {
 		programs map[string]string // name → what --version prints
 		want     string
 	}{
-		"its own name":            {map[string]string{"iptables-legacy-save": "x", "iptables-save": "iptables-save v1.8.9 (legacy)"}, "iptables-legacy-save"},
-		"the plain name is it":    {map[string]string{"iptables-save": "iptables-save v1.8.9 (legacy)"}, "iptables-save"},
-		"before there were two":   {map[string]string{"iptables-save": "iptables-save v1.6.1"}, "iptables-save"},
-		"the plain name is not":   {map[string]string{"iptables-save": "iptables-save v1.8.9 (nf_tables)"}, "iptables-legacy-save"},
-		"none, so one is missing": {nil, "iptables-legacy-save"},
+		"its own name":            {map[string]string{"sluicetables-legacy-save": "x", "sluicetables-save": "iptables-save v1.8.9 (legacy)"}, "sluicetables-legacy-save"},
+		"the plain name is it":    {map[string]string{"sluicetables-save": "iptables-save v1.8.9 (legacy)"}, "sluicetables-save"},
+		"before there were two":   {map[string]string{"sluicetables-save": "iptables-save v1.6.1"}, "sluicetables-save"},
+		"the plain name is not":   {map[string]string{"sluicetables-save": "iptables-save v1.8.9 (nf_tables)"}, "sluicetables-legacy-save"},
+		"none, so one is missing": {nil, "sluicetables-legacy-save"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -78,7 +78,7 @@ func TestLegacyProgram(t *testing.T) {
 				}
 			}
 			t.Setenv("PATH", dir)
-			if got := legacyProgram(t.Context(), "iptables"); got != c.want {
+			if got := legacyProgram(t.Context(), "sluicetables"); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})

@@ -10,10 +10,11 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
+
+	"sluice/internal/base/tool"
 )
 
 // Legacy returns the tables of legacy iptables and ip6tables. The kernel is
@@ -51,22 +52,23 @@ func legacyProgram(ctx context.Context, program string) string {
 	if installed(own) || !installed(plain) {
 		return own
 	}
-	out, err := exec.CommandContext(ctx, plain, "--version").Output()
-	if err != nil || bytes.Contains(out, []byte("nf_tables")) {
+	cmd := tool.Command(ctx, plain, "--version")
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	if tool.Run(cmd) != nil || bytes.Contains(out.Bytes(), []byte("nf_tables")) {
 		return own
 	}
 	return plain
 }
 
 func save(ctx context.Context, family, program string) ([]Table, error) {
-	cmd := exec.CommandContext(ctx, program)
-	var problems bytes.Buffer
-	cmd.Stderr = &problems
-	out, err := cmd.Output()
-	if err != nil {
+	cmd := tool.Command(ctx, program)
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	if err := tool.Run(cmd); err != nil {
 		return nil, fmt.Errorf("%s: %w: %s", program, err, bytes.TrimSpace(problems.Bytes()))
 	}
-	return ParseSave(bytes.NewReader(out), family)
+	return ParseSave(&out, family)
 }
 
 // needsExtensions says whether a rule rewrites by an extension that nft lists
@@ -113,7 +115,7 @@ func (t *Table) readExtensions(ctx context.Context) error {
 }
 
 func installed(program string) bool {
-	_, err := exec.LookPath(program)
+	_, err := tool.Path(program)
 	return err == nil
 }
 
