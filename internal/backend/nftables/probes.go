@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"runtime"
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"sluice/internal/backend"
+	"sluice/internal/system/kernel/netns"
 	"sluice/internal/system/kernel/nft"
 )
 
@@ -61,7 +59,9 @@ const baseline = `table inet sluice_probe {
 // Capabilities asks the kernel for every feature that a backend may want, in a
 // network namespace made for it and gone afterwards. Where the caller may not
 // make one, or nft is missing, the answer is that it cannot be told.
-func (nftables) Capabilities(ctx context.Context) backend.Capabilities { return askAside(ctx, probes) }
+func (nftables) Capabilities(ctx context.Context) backend.Capabilities {
+	return capabilities(ctx, probes)
+}
 
 // Questions are the texts of the probes, which nft puts.
 func (nftables) Questions() backend.Questions {
@@ -73,30 +73,25 @@ func (nftables) Questions() backend.Questions {
 	return q
 }
 
-func askAside(ctx context.Context, features []feature) backend.Capabilities {
-	answers := make(chan backend.Capabilities)
-	go func() {
-		// The thread is in another namespace afterwards. It is never unlocked, so
-		// it ends with this goroutine.
-		runtime.LockOSThread()
-		answers <- capabilities(ctx, features)
-	}()
-	return <-answers
-}
-
-// capabilities asks for all features in one transaction, and again for the rest
-// when some are refused: the kernel answers each message of a transaction, so nft
-// names the lines of all that it refused.
+// capabilities asks aside, for all that can be had.
 func capabilities(ctx context.Context, features []feature) backend.Capabilities {
 	can := backend.Capabilities{}
 	for _, f := range features {
 		can[f.name] = backend.CannotTell
 	}
-	if unix.Unshare(unix.CLONE_NEWNET) != nil {
-		return can
+	if aside, err := netns.New(); err == nil {
+		defer aside.Close()
+		_ = aside.Do(func() error { try(ctx, can, features); return nil })
 	}
+	return can
+}
+
+// try asks for all features in one transaction, and again the rest when some are refused:
+// the kernel answers each message of a transaction, so nft names the lines of all that
+// it refused.
+func try(ctx context.Context, can backend.Capabilities, features []feature) {
 	if _, answer := probe(ctx, baseline); answer != backend.Yes {
-		return can
+		return
 	}
 	for left := features; len(left) > 0; {
 		var lines []int // the last line of each feature
@@ -116,10 +111,10 @@ func capabilities(ctx context.Context, features []feature) backend.Capabilities 
 			for _, f := range left {
 				can[f.name] = backend.Yes
 			}
-			return can
+			return
 		case answer == backend.No && len(left) == 1:
 			can[left[0].name] = backend.No
-			return can
+			return
 		case answer == backend.No && len(refused) > 0 && !slices.Contains(slices.Collect(maps.Values(refused)), false):
 			var rest []feature
 			for i, f := range left {
@@ -134,10 +129,9 @@ func capabilities(ctx context.Context, features []feature) backend.Capabilities 
 			for _, f := range left {
 				_, can[f.name] = probe(ctx, f.table())
 			}
-			return can
+			return
 		}
 	}
-	return can
 }
 
 // table is a table of the feature's own; it goes with the namespace.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"sluice/internal/backend"
@@ -53,6 +54,28 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
+// TestCapabilitiesTogether: asked by several at once, none of them takes the first thread,
+// which is what /proc/self shows and never ends.
+func TestCapabilitiesTogether(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces, testnet.Nftables)
+	where := func() string {
+		ns, err := os.Readlink("/proc/self/ns/net")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ns
+	}
+	before := where()
+	var asking sync.WaitGroup
+	for range 6 {
+		asking.Go(func() { New().Capabilities(t.Context()) })
+	}
+	asking.Wait()
+	if after := where(); after != before {
+		t.Errorf("the process is in %s, and was in %s", after, before)
+	}
+}
+
 // TestCapabilitiesOneByOne: a kernel that lacks one feature is told from one
 // that lacks them all.
 func TestCapabilitiesOneByOne(t *testing.T) {
@@ -61,7 +84,7 @@ func TestCapabilitiesOneByOne(t *testing.T) {
 	lacking := append([]feature{{"impossible", "chain c { type filter hook input priority 0; impossible; }"}}, probes...)
 	var all, can backend.Capabilities
 	if err := host.Do(func() error {
-		all, can = New().Capabilities(context.Background()), askAside(context.Background(), lacking)
+		all, can = New().Capabilities(context.Background()), capabilities(context.Background(), lacking)
 		return nil
 	}); err != nil {
 		t.Fatal(err)
