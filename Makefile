@@ -53,7 +53,7 @@ lint: ## linters, import directions, vulnerabilities, shell scripts, texts
 bench: ## packet cost and load times beside those of others, as root; BENCH="--short ipv4"
 	scripts/bench $(BENCH)
 
-stress: ## 1,000 applies and refreshes under traffic, counted, as root; STRESS="-run applies"
+stress: ## 1,000 applies and refreshes under traffic, counted, as root; STRESS="--run applies"
 	scripts/stress $(STRESS)
 
 bench-go: ## benchmarks of single functions; BENCHTIME=1s
@@ -86,10 +86,10 @@ kernels: ## tests and packet costs on Debian's kernels, emulated, as root; KERNE
 	@scripts/setup kernel
 	@$(if $(SHORT)$(RUN)$(COMMAND),,scripts/fetch-geo-data >/dev/null)
 	@$(MAKE) -s build
-	bin/sluice-lab kernels $(if $(KERNEL),-kernel '$(KERNEL)') $(if $(SHORT),-core) $(if $(RUN),-run '$(RUN)') \
-		$(if $(TESTS),-tests '$(TESTS)') $(if $(TABLE),-no-tests) $(if $(SECTIONS),-sections '$(SECTIONS)') \
-		$(if $(TWICE),-twice) $(if $(SAVE),-save '$(SAVE)') $(if $(HTML),-html '$(HTML)') \
-		$(if $(COMMAND),-command '$(subst ','\'',$(COMMAND))')
+	bin/sluice-lab kernels $(if $(KERNEL),--kernel '$(KERNEL)') $(if $(SHORT),--core) $(if $(RUN),--run '$(RUN)') \
+		$(if $(TESTS),--tests '$(TESTS)') $(if $(TABLE),--no-tests) $(if $(SECTIONS),--sections '$(SECTIONS)') \
+		$(if $(TWICE),--twice) $(if $(SAVE),--save '$(SAVE)') $(if $(HTML),--html '$(HTML)') \
+		$(if $(COMMAND),--command '$(subst ','\'',$(COMMAND))')
 
 test-nft: ## rules written and read back with the nft of another Debian release; NFT=trixie
 	scripts/test-nft $(NFT)

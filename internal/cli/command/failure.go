@@ -1,7 +1,6 @@
 package command
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -44,8 +43,8 @@ func fail(cmd *cobra.Command, args []string, err error, out *counted, errOut io.
 	if errors.As(err, &found) {
 		status = 1
 	}
-	if measures(cmd) && errors.Is(err, context.Canceled) {
-		status, err = 130, errors.New("interrupted")
+	if errors.Is(err, ErrInterrupted) {
+		status = 130
 	}
 	text := strings.TrimRight(badUse(cmd, plainWords(Hinted(err, HereArguments(cmd)))), "\n")
 	if errors.Is(err, fs.ErrNotExist) && strings.Contains(text, DefaultPolicy+": ") {
@@ -65,9 +64,6 @@ func fail(cmd *cobra.Command, args []string, err error, out *counted, errOut io.
 	}
 	return status
 }
-
-// measures says whether a command is one that measures: it has a report.
-func measures(cmd *cobra.Command) bool { return cmd != nil && cmd.Flags().Lookup("save") != nil }
 
 // wantsJSON looks at the arguments too, since a bad flag ends the reading of
 // flags.

@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -24,10 +23,8 @@ func Found(text string) *FoundError { return &FoundError{text} }
 // ErrFound is for commands that have printed all there is to say.
 var ErrFound = Found("")
 
-// StatusError ends a command that has said all there is to say, with an exit status.
-type StatusError struct{ Status int }
-
-func (e *StatusError) Error() string { return fmt.Sprintf("exit status %d", e.Status) }
+// ErrInterrupted makes the exit status 130.
+var ErrInterrupted = errors.New("interrupted")
 
 // Main runs one command line of the process and returns the exit status.
 func Main(root *cobra.Command, args []string) int {
@@ -43,9 +40,6 @@ func Run(root *cobra.Command, args []string, in io.Reader, out, errOut io.Writer
 	root.SetOut(stdout)
 	root.SetErr(errOut)
 	cmd, err := root.ExecuteC()
-	if ended := (*StatusError)(nil); errors.As(err, &ended) {
-		return ended.Status
-	}
 	if err != nil {
 		return fail(cmd, args, err, stdout, errOut)
 	}

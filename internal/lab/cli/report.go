@@ -28,14 +28,25 @@ with charts that needs no network.`
 
 // addReport adds the flags of a command that measures.
 func addReport(cmd *cobra.Command) {
-	cmd.Flags().String("save", "", "write the report as JSON into `FILE` too")
+	addSave(cmd)
 	addPage(cmd)
 }
 
-// addPage adds --html. The files that a command is to write are looked at before
-// it measures for an hour.
+// addSave adds --save.
+func addSave(cmd *cobra.Command) {
+	cmd.Flags().String("save", "", "write the report as JSON into `FILE` too")
+	lookAtFiles(cmd)
+}
+
+// addPage adds --html.
 func addPage(cmd *cobra.Command) {
 	cmd.Flags().String("html", "", "write the report as a page with charts into `FILE`")
+	lookAtFiles(cmd)
+}
+
+// lookAtFiles looks at the files that a command is to write before it measures for an
+// hour.
+func lookAtFiles(cmd *cobra.Command) {
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		files := map[string]string{}
 		for _, name := range []string{"save", "html"} {

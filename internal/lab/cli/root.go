@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -39,11 +41,33 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input, 130 interrupted.
 		newBench(),
 		newLoad(),
 		newStory(),
+		newKernels(),
+		newStress(),
+		newDemo(),
 		command.NewCompletion("sluice-lab"),
 		command.NewVersion("sluice-lab"),
 	)
-	root.AddCommand(tools()...)
+	tellInterrupted(root)
 	return root
+}
+
+// tellInterrupted makes a command that ends because its context was cancelled, and all
+// below it, say so by their exit status.
+func tellInterrupted(cmd *cobra.Command) {
+	for _, below := range cmd.Commands() {
+		tellInterrupted(below)
+	}
+	run := cmd.RunE
+	if run == nil {
+		return
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		err := run(cmd, args)
+		if errors.Is(err, context.Canceled) {
+			return command.ErrInterrupted
+		}
+		return err
+	}
 }
 
 // theSluice is the program that is measured: the one beside this program, or else the

@@ -3,12 +3,8 @@ package demo
 import (
 	"context"
 	"errors"
-	"flag"
-	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"sluice/internal/lab/product"
@@ -26,57 +22,43 @@ type demo struct {
 	dir    string // for what the servers write
 }
 
-// Main plays it, and returns the exit status: 0 all is as it has to be, 1 something is
-// not, 2 it could not be played, 130 interrupted.
-func Main(args []string) int {
-	var d demo
-	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	flags.StringVar(&d.Binary, "sluice", "bin/sluice", "the binary to show")
-	flags.StringVar(&d.policy, "policy", "examples/only-europe/policy.yaml", "the policy to apply")
-	data := flags.String("data", ".cache/geo/dbip-country", "directory of the country data")
-	picture := flags.String("picture", "", "write a picture (SVG) of what was printed to `FILE`")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		return 2
-	}
+// Options say what is played.
+type Options struct {
+	Binary  string   // sluice, an absolute path
+	Policy  string   // file
+	Data    string   // directory of the country data
+	Picture string   // file for a picture (SVG) of what was printed, "" is none
+	Out     *os.File // for who looks on
+}
 
-	dir, err := os.MkdirTemp("", "sluice-demo-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
-		return 2
-	}
-	defer os.RemoveAll(dir)
-	d.dir, d.State = dir, filepath.Join(dir, "state")
-	d.Dir, d.policy = filepath.Split(d.policy)
-	if d.Binary, err = filepath.Abs(d.Binary); err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
-		return 2
-	}
-	d.report = newReport(os.Stdout)
+// Result is what came of it.
+type Result struct {
+	Checks  int      `json:"checks"`
+	Wrong   []string `json:"wrong"` // checks that saw something else than expected
+	Seconds float64  `json:"seconds"`
+}
 
-	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if d.net, err = testnet.Create("demo"); err == nil {
-		err = errors.Join(d.play(*data), d.net.Close())
+// Play plays it. An error is that it could not be played, or was interrupted, by the
+// signal that testnet closes its networks of.
+func Play(o Options) (_ Result, err error) {
+	d := demo{report: newReport(o.Out)}
+	if d.dir, err = os.MkdirTemp("", "sluice-demo-"); err != nil {
+		return Result{}, err
 	}
-	if interrupted.Err() != nil { // the laboratory closed itself, so whatever ran in it failed
-		fmt.Fprintln(os.Stderr, "interrupted, everything is removed")
-		return 130
+	defer os.RemoveAll(d.dir)
+	d.Binary, d.State = o.Binary, filepath.Join(d.dir, "state")
+	d.Dir, d.policy = filepath.Split(o.Policy)
+	if d.net, err = testnet.Create("demo"); err != nil {
+		return Result{}, err
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "error:", err)
-		return 2
+	if err = errors.Join(d.play(o.Data), d.net.Close()); err != nil {
+		return Result{}, err
 	}
-	status := d.close()
-	if *picture != "" && status == 0 {
-		if err := os.WriteFile(*picture, drawTerminal("make demo", d.record.String()), 0o644); err != nil {
-			fmt.Fprintln(os.Stderr, "error:", err)
-			return 2
-		}
+	r := d.close()
+	if o.Picture != "" && len(r.Wrong) == 0 {
+		err = os.WriteFile(o.Picture, drawTerminal("make demo", d.record.String()), 0o644)
 	}
-	return status
+	return r, err
 }
 
 // play is the whole of the demo, part by part.

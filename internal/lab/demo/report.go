@@ -34,7 +34,7 @@ type report struct {
 
 func newReport(out *os.File) *report {
 	return &report{
-		out: out, from: time.Now(),
+		out: out, from: time.Now(), wrong: []string{},
 		colours: os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(out.Fd())),
 	}
 }
@@ -127,16 +127,16 @@ func row(what, expected, seen string) string {
 	return fmt.Sprintf("%-52s %-13s %-13s", what, expected, seen)
 }
 
-// close prints the result; it is the exit status.
-func (r *report) close() int {
+// close prints the result.
+func (r *report) close() Result {
 	took := time.Since(r.from).Seconds()
 	if len(r.wrong) > 0 {
 		r.printf("\n%s\n", r.paint(red, fmt.Sprintf("%d of %d checks differ (%.0f s):", len(r.wrong), r.checks, took)))
 		for _, w := range r.wrong {
 			r.printf("  %s\n", w)
 		}
-		return 1
+	} else {
+		r.printf("\n%s\n", r.paint(green, fmt.Sprintf("all %d checks as expected, in %.0f s", r.checks, took)))
 	}
-	r.printf("\n%s\n", r.paint(green, fmt.Sprintf("all %d checks as expected, in %.0f s", r.checks, took)))
-	return 0
+	return Result{r.checks, r.wrong, took}
 }

@@ -2,7 +2,6 @@ package stress
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -55,15 +54,17 @@ var parts = []part{
 	}},
 }
 
-// List writes the names of the parts and what each is about.
-func List(w io.Writer) {
+// Parts are the names of all parts, in the order in which they run, and what each is
+// about.
+func Parts() (names, about []string) {
 	for _, p := range parts {
-		fmt.Fprintf(w, "%-12s %s\n", p.Name, p.What)
+		names, about = append(names, p.Name), append(about, p.What)
 	}
+	return names, about
 }
 
-// outcome is one part in the JSON report.
-type outcome struct {
+// Outcome is one part in the JSON report.
+type Outcome struct {
 	Part   string   `json:"part"`
 	What   string   `json:"what"`
 	Wall   float64  `json:"seconds"`
@@ -71,27 +72,30 @@ type outcome struct {
 	Wrong  []string `json:"wrong"`
 }
 
-// Long runs the parts whose name matches (nil: all), prints their counts, and
-// writes them as JSON to a file ("": nowhere). The error is ErrWrong where all
-// was counted and a count is wrong.
-func (r *Run) Long(ctx context.Context, chosen *regexp.Regexp, file string) error {
-	if err := r.prepare(ctx); err != nil {
-		return err
+// Long runs the parts whose name matches (nil: all) and prints their counts. The error
+// is ErrWrong where all was counted and a count is wrong.
+func (r *Run) Long(ctx context.Context, chosen *regexp.Regexp) (_ []Outcome, err error) {
+	if r.Dir, err = os.MkdirTemp("", "sluice-stress-"); err != nil {
+		return nil, err
 	}
-	var all []outcome
+	defer func() { err = errors.Join(err, os.RemoveAll(r.Dir)) }()
+	if err := r.prepare(ctx); err != nil {
+		return nil, err
+	}
+	var all []Outcome
 	for _, p := range parts {
 		if chosen != nil && !chosen.MatchString(p.Name) {
 			continue
 		}
 		fmt.Fprintf(r.Out, "\n%s: %s\n", p.Name, p.What)
 		r.begun = time.Now()
-		o := outcome{Part: p.Name, What: p.What}
+		o := Outcome{Part: p.Name, What: p.What}
 		err := inNet(func(n *testnet.Net) (err error) {
 			o.Counts, err = p.run(r, ctx, n)
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("%s: %w", p.Name, err)
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
 		}
 		o.Wall, o.Wrong = time.Since(r.begun).Seconds(), o.Counts.wrong()
 		o.Counts.print(r.Out)
@@ -101,19 +105,10 @@ func (r *Run) Long(ctx context.Context, chosen *regexp.Regexp, file string) erro
 		fmt.Fprintf(r.Out, "  %d wrong, %.0f s\n", len(o.Wrong), o.Wall)
 		all = append(all, o)
 	}
-	if file != "" {
-		text, err := json.MarshalIndent(all, "", "  ")
-		if err == nil {
-			err = os.WriteFile(file, append(text, '\n'), 0o644) //nolint:gosec // for everybody to read
-		}
-		if err != nil {
-			return err
-		}
+	if slices.ContainsFunc(all, func(o Outcome) bool { return len(o.Wrong) > 0 }) {
+		return all, ErrWrong
 	}
-	if slices.ContainsFunc(all, func(o outcome) bool { return len(o.Wrong) > 0 }) {
-		return ErrWrong
-	}
-	return nil
+	return all, nil
 }
 
 func (c *controlled) print(w io.Writer) {

@@ -17,7 +17,7 @@ import (
 type Run struct {
 	Binary string // sluice; "" leaves out what needs it
 	Data   string // directory of the country data as CSV; "" is the built-in snapshot
-	Dir    string // for policies and state; the caller's to remove
+	Dir    string // for policies and state
 	Seed   uint64 // of the sources that are drawn
 	Short  bool   // a tenth of the applies and refreshes
 	// Enough is how long a part goes on with applies or refreshes at most; 0: until

@@ -17,18 +17,18 @@ import (
 )
 
 // all does what the options ask of every kernel.
-func all(ctx context.Context, o options) error {
+func all(ctx context.Context, o Options) (*figures.Report, error) {
 	work, err := os.MkdirTemp("", "sluice-kernels-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(work) }()
-	l := &lab{options: o, work: work, out: os.Stdout}
+	l := &lab{Options: o, work: work}
 	// found first: a kernel that cannot be had is said at once
-	for _, version := range o.kernels {
-		k, err := kernels.Find(ctx, o.cache, version, say)
+	for _, version := range o.Kernels {
+		k, err := kernels.Find(ctx, o.Cache, version, say)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if slices.Contains(l.found, k) {
 			say(fmt.Sprintf("%s is %s, which runs already", version, k.Release))
@@ -37,16 +37,16 @@ func all(ctx context.Context, o options) error {
 		l.found = append(l.found, k)
 	}
 	if l.binary, err = buildSluice(ctx, work); err != nil {
-		return err
+		return nil, err
 	}
 	if err := l.build(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	switch {
-	case o.command != "":
-		return l.each(ctx, l.oneCommand)
-	case o.core, o.run != "", o.noTable:
-		return l.each(ctx, l.runTests)
+	case o.Command != "":
+		return nil, l.each(ctx, l.oneCommand)
+	case o.Core, o.Packages != "", o.NoTable:
+		return nil, l.each(ctx, l.runTests)
 	}
 	return l.everything(ctx)
 }
@@ -55,21 +55,21 @@ func say(line string) { fmt.Fprintln(os.Stderr, "kernels: "+line) }
 
 // everything is the tests and the measurement of every kernel, in one after the other
 // of the same machine's processors.
-func (l *lab) everything(ctx context.Context) error {
+func (l *lab) everything(ctx context.Context) (*figures.Report, error) {
 	begin := time.Now()
 	p, err := l.prepare(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	reports := make([]*figures.Report, len(l.found))
 	err = l.each(ctx, func(ctx context.Context, at int, k kernels.Kernel, out io.Writer) error {
-		if !l.noTests {
+		if !l.NoTests {
 			if err := l.runTests(ctx, at, k, out); err != nil {
 				return err
 			}
 		}
 		var err error
-		if reports[at], err = l.measure(ctx, k, p, out); err != nil || !l.twice {
+		if reports[at], err = l.measure(ctx, k, p, out); err != nil || !l.Twice {
 			return err
 		}
 		second, err := l.measure(ctx, k, p, out)
@@ -80,33 +80,35 @@ func (l *lab) everything(ctx context.Context) error {
 	})
 	measured := slices.DeleteFunc(reports, func(r *figures.Report) bool { return r == nil })
 	if len(measured) == 0 {
-		return err
+		return nil, err
 	}
-	return errors.Join(err, l.tell(measured, begin))
+	r := kernelbench.Merge(measured)
+	r.Command, r.When, r.Took = l.asked(), begin.Truncate(time.Second), time.Since(begin).Seconds()
+	return r, err
 }
 
 // lab is one run of this command.
 type lab struct {
-	options
-	work  string
-	found []kernels.Kernel
+	Options
+	work   string
+	binary string // sluice, of the tree
+	found  []kernels.Kernel
 
 	packages []testPackage
 	files    map[string]string // of the tests, in the guest
 
-	mu  sync.Mutex
-	out io.Writer
+	mu sync.Mutex
 }
 
 // build builds the tests that run in any of the kernels.
 func (l *lab) build(ctx context.Context) error {
-	if l.noTests || l.command != "" && l.run == "" {
+	if l.NoTests || l.Command != "" && l.Packages == "" {
 		return nil
 	}
-	patterns, expression := strings.Fields(l.run), l.options.tests
+	patterns, expression := strings.Fields(l.Packages), l.Options.Tests
 	switch {
 	case expression != "":
-	case l.run != "":
+	case l.Packages != "":
 		expression = "."
 	default:
 		expression = coreTests
@@ -175,7 +177,7 @@ func (w *lines) Write(data []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for line := range strings.Lines(text[:end]) {
-		if _, err := io.WriteString(w.out, w.start+line); err != nil {
+		if _, err := io.WriteString(w.Out, w.start+line); err != nil {
 			return 0, err
 		}
 	}
@@ -193,7 +195,7 @@ func (l *lab) runTests(ctx context.Context, _ int, k kernels.Kernel, _ io.Writer
 	if len(l.found) == 1 {
 		guests = 2
 	}
-	_, subtests, _ := strings.Cut(l.options.tests, "/")
+	_, subtests, _ := strings.Cut(l.Options.Tests, "/")
 	if subtests != "" {
 		subtests = "/" + subtests
 	}
@@ -214,9 +216,9 @@ func (l *lab) runTests(ctx context.Context, _ int, k kernels.Kernel, _ io.Writer
 	return errors.Join(failed...)
 }
 
-// oneCommand runs what -command says.
+// oneCommand runs the command.
 func (l *lab) oneCommand(ctx context.Context, _ int, k kernels.Kernel, out io.Writer) error {
 	return k.Run(ctx, kernels.Options{
-		Binary: l.binary, Programs: installed(testPrograms), Files: l.files, Env: ciEnvironment, Command: l.command, Out: out,
+		Binary: l.binary, Programs: installed(testPrograms), Files: l.files, Env: ciEnvironment, Command: l.Command, Out: out,
 	})
 }

@@ -3,7 +3,6 @@ package matrix
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,33 +12,36 @@ import (
 	"testing"
 )
 
-func TestParse(t *testing.T) {
-	for line, want := range map[string]string{
-		"":                            everyKernel,
-		"-core":                       oneKernel,
-		"-core -kernel 6.12":          "6.12",
-		"-run ./internal/system/host": everyKernel,
-		"-command true":               oneKernel,
-		"-kernel 6.1,,6.12":           "6.1,6.12",
-		"-no-tests -sections lists":   everyKernel,
+func TestComplete(t *testing.T) {
+	for _, c := range []struct {
+		given Options
+		want  string // kernels
+	}{
+		{Options{}, EveryKernel},
+		{Options{Core: true}, OneKernel},
+		{Options{Core: true, Kernels: []string{"6.12"}}, "6.12"},
+		{Options{Packages: "./internal/system/host"}, EveryKernel},
+		{Options{Command: "true"}, OneKernel},
+		{Options{Kernels: []string{"6.1", "", "6.12"}}, "6.1,6.12"},
+		{Options{NoTests: true, Sections: []string{"lists"}}, EveryKernel},
 	} {
-		o, err := parse(strings.Fields(line), io.Discard)
-		if got := strings.Join(o.kernels, ","); err != nil || got != want {
-			t.Errorf("%s: %s, %v; want %s", line, got, err, want)
+		o := c.given
+		err := o.complete()
+		if got := strings.Join(o.Kernels, ","); err != nil || got != c.want {
+			t.Errorf("%+v: %s, %v; want %s", c.given, got, err, c.want)
 		}
 	}
-	if o, _ := parse(strings.Fields("-kernel 6.1 -no-tests -twice -sections lists"), io.Discard); o.line != "make kernels KERNEL=6.1 TABLE=1 SECTIONS=lists TWICE=1" {
-		t.Error(o.line)
+	o := Options{Kernels: []string{"6.1"}, NoTests: true, Twice: true, Sections: []string{"lists"}}
+	if line := o.asked(); line != "make kernels KERNEL=6.1 TABLE=1 SECTIONS=lists TWICE=1" {
+		t.Error(line)
 	}
-	for line, want := range map[string]string{
-		"6.1":                  `unexpected argument "6.1"`,
-		"-none":                "not defined: -none",
-		"-sections lists,none": `no section is called "none"`,
-		"-core -twice":         "with the core tests alone nothing is measured",
-		"-run x -save y":       "with the tests of packages alone nothing is measured",
+	for want, o := range map[string]Options{
+		`no section is called "none"`:                          {Sections: []string{"lists", "none"}},
+		"with the core tests alone nothing is measured":        {Core: true, Twice: true},
+		"with the tests of packages alone nothing is measured": {Packages: "x", Report: true},
 	} {
-		if _, err := parse(strings.Fields(line), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", line, err)
+		if err := o.complete(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", o, err)
 		}
 	}
 }
@@ -165,7 +167,7 @@ func TestTestCommand(t *testing.T) {
 
 func TestLines(t *testing.T) {
 	var out bytes.Buffer
-	l := &lab{out: &out}
+	l := &lab{Options: Options{Out: &out}}
 	a, b := &lines{lab: l, start: "6.1   "}, &lines{lab: l, start: "6.12  "}
 	for _, w := range []struct {
 		to   *lines

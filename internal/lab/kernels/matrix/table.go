@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/kernelbench"
 	"sluice/internal/lab/kernels"
-	"sluice/internal/lab/report"
 )
 
 // Paths in the guest.
@@ -31,9 +30,9 @@ func (l *lab) prepare(ctx context.Context) (prepared, error) {
 	if _, err := tool(ctx, "env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-ldflags=-s -w", "-o", self, "./cmd/sluice-lab"); err != nil {
 		return prepared{}, err
 	}
-	data, err := filepath.Glob(filepath.Join(l.data, "dbip-country-ipv?.csv"))
+	data, err := filepath.Glob(filepath.Join(l.Data, "dbip-country-ipv?.csv"))
 	if err != nil || len(data) == 0 {
-		return prepared{}, fmt.Errorf("no country data in %s\nhint: scripts/fetch-geo-data fetches them", l.data)
+		return prepared{}, fmt.Errorf("no country data in %s\nhint: scripts/fetch-geo-data fetches them", l.Data)
 	}
 	state := filepath.Join(l.work, "state")
 	args := []string{"geo", "update", "--state-dir", state}
@@ -49,7 +48,7 @@ func (l *lab) prepare(ctx context.Context) (prepared, error) {
 // measure runs the measurement in one kernel and reads what it found.
 func (l *lab) measure(ctx context.Context, k kernels.Kernel, p prepared, out io.Writer) (*figures.Report, error) {
 	file := filepath.Join(l.work, fmt.Sprintf("report-%s-%d.json", k.Release, time.Now().UnixNano())) //nolint:forbidigo // a name, not a seed
-	command := fmt.Sprintf("sluice-lab kernels -inside -modules /lib/modules -state %s -save %s -sections %s", guestState, guestReport, quote(l.sections))
+	command := fmt.Sprintf("sluice-lab kernels inside --modules /lib/modules --state-dir %s --save %s --sections %s", guestState, guestReport, quote(strings.Join(l.Sections, ",")))
 	err := k.Run(ctx, kernels.Options{
 		Binary: l.binary, Files: p.files, Counted: true, Memory: 3072, Command: command, Out: out,
 		Results: map[string]string{guestReport: file},
@@ -60,19 +59,8 @@ func (l *lab) measure(ctx context.Context, k kernels.Kernel, p prepared, out io.
 	return figures.Load(file)
 }
 
-// inside is the part of this command that runs in the guest.
-func inside(ctx context.Context, o options) error {
-	r, err := kernelbench.Run(ctx, kernelbench.Options{
-		Binary: o.binary, StateDir: o.state, Modules: o.modules, Sections: o.wanted, Seed: 1,
-		Say: func(format string, args ...any) { fmt.Fprintf(os.Stdout, format+"\n", args...) },
-	})
-	if err != nil {
-		return err
-	}
-	return r.Save(o.save)
-}
-
-var errDiffers = errors.New("two runs do not agree")
+// ErrDiffers says that two runs of one kernel do not agree.
+var ErrDiffers = errors.New("two runs do not agree")
 
 // agreement is how much two runs may differ by.
 const agreement = 0.02
@@ -81,26 +69,11 @@ const agreement = 0.02
 func agree(w io.Writer, first, second *figures.Report) error {
 	a, err := kernelbench.Agree(first, second)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errDiffers, err)
+		return fmt.Errorf("%w: %w", ErrDiffers, err)
 	}
 	fmt.Fprintf(w, "two runs: %d figures, the largest difference is %.2f %% (%s)\n", a.Figures, 100*a.Worst, a.Which)
 	if a.Worst > agreement {
-		return fmt.Errorf("%w: %s differs by %.2f %%", errDiffers, a.Which, 100*a.Worst)
+		return fmt.Errorf("%w: %s differs by %.2f %%", ErrDiffers, a.Which, 100*a.Worst)
 	}
 	return nil
-}
-
-// tell prints the table of all kernels and writes it where it is wanted.
-func (l *lab) tell(reports []*figures.Report, begin time.Time) error {
-	r := kernelbench.Merge(reports)
-	r.Command, r.When, r.Took = l.line, begin.Truncate(time.Second), time.Since(begin).Seconds()
-	r.Print(l.out, nil, nil)
-	var failed []error
-	if l.save != "" {
-		failed = append(failed, r.Save(l.save))
-	}
-	if l.html != "" {
-		failed = append(failed, report.Save(l.html, r))
-	}
-	return errors.Join(failed...)
 }
