@@ -176,11 +176,13 @@ func Is(yes bool) Answer {
 
 // IANA protocol numbers.
 const (
-	ICMP   = 1
-	TCP    = 6
-	UDP    = 17
-	ICMPv6 = 58
-	SCTP   = 132
+	ICMP    = 1
+	TCP     = 6
+	UDP     = 17
+	DCCP    = 33
+	ICMPv6  = 58
+	SCTP    = 132
+	UDPLite = 136
 )
 
 // TCP flags.
@@ -204,7 +206,7 @@ func (p *Packet) Family() int {
 // HasPorts says that the protocol has ports.
 func (p *Packet) HasPorts() bool {
 	switch p.Protocol {
-	case TCP, UDP, SCTP, 33, 136: // DCCP, UDP-Lite
+	case TCP, UDP, DCCP, SCTP, UDPLite:
 		return true
 	}
 	return false

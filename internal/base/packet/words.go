@@ -27,6 +27,36 @@ func ProtocolName(n uint8) string {
 	return fmt.Sprintf("proto/%d", n)
 }
 
+// PortProtocol is the number of a protocol that rules name ports of: "tcp", "udp",
+// "sctp"; 0 of any other.
+func PortProtocol(name string) (n uint8, known bool) {
+	for _, n := range []uint8{TCP, UDP, SCTP} {
+		if protocols[name] == n {
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// PortProtocolName is the name of such a protocol, "" of any other.
+func PortProtocolName(n uint8) string {
+	switch n {
+	case TCP, UDP, SCTP:
+		return ProtocolName(n)
+	}
+	return ""
+}
+
+// TransportName is the name of a protocol with ports that rules name, or of ICMP, "" of
+// any other.
+func TransportName(n uint8) string {
+	switch n {
+	case TCP, UDP, SCTP, ICMP, ICMPv6:
+		return ProtocolName(n)
+	}
+	return ""
+}
+
 // tcpFlags are the flags of TCP, with the names that nft has for them.
 var tcpFlags = []struct {
 	letter byte

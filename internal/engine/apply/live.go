@@ -180,12 +180,8 @@ func (c *concern) judge(first packet.Packet, way reach.Way, cut bool) {
 			return
 		}
 	}
-	name := map[uint8]string{packet.TCP: "tcp", packet.UDP: "udp", packet.ICMP: "icmp", packet.ICMPv6: "icmpv6"}[first.Protocol]
-	if name == "" {
-		name = fmt.Sprint(first.Protocol)
-	}
 	f := LiveFlow{
-		Protocol: name, Cut: cut,
+		Protocol: protocolName(first.Protocol), Cut: cut,
 		From: netip.AddrPortFrom(first.Source, first.SourcePort).String(),
 		To:   netip.AddrPortFrom(first.Destination, first.Port).String(),
 	}

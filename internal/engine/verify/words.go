@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -11,8 +12,6 @@ import (
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
 )
-
-var protocols = map[uint8]string{packet.ICMP: "icmp", packet.TCP: "tcp", packet.UDP: "udp", packet.ICMPv6: "icmpv6", packet.SCTP: "sctp"}
 
 // Witness is a packet as JSON has it.
 type Witness struct {
@@ -40,11 +39,7 @@ func witnessOf(p packet.Packet) Witness {
 // PacketText is a packet as a reader would say it.
 func PacketText(way reach.Way, p packet.Packet) string {
 	var b strings.Builder
-	name := protocols[p.Protocol]
-	if name == "" {
-		name = fmt.Sprintf("protocol %d", p.Protocol)
-	}
-	b.WriteString(name)
+	b.WriteString(cmp.Or(packet.TransportName(p.Protocol), fmt.Sprintf("protocol %d", p.Protocol)))
 	switch {
 	case p.HasPorts():
 		fmt.Fprintf(&b, " from %s to %s", netip.AddrPortFrom(p.Source, p.SourcePort), netip.AddrPortFrom(p.Destination, p.Port))
@@ -155,11 +150,11 @@ func numbersText(f reach.FieldValues) string {
 			texts = append(texts, english.Plural(len(f.Numbers)-few, "more range"))
 			break
 		}
-		if f.Field == program.Protocol && n.From == n.To && protocols[uint8(n.From)] != "" { //nolint:gosec // a protocol has 8 bits
-			texts = append(texts, protocols[uint8(n.From)]) //nolint:gosec // the same
-			continue
+		name := ""
+		if f.Field == program.Protocol && n.From == n.To {
+			name = packet.TransportName(uint8(n.From)) //nolint:gosec // a protocol has 8 bits
 		}
-		texts = append(texts, n.String())
+		texts = append(texts, cmp.Or(name, n.String()))
 	}
 	return strings.Join(texts, ", ")
 }

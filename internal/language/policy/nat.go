@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 )
 
 // natUsage is how the lines of nat are written, for the reference and hints.
@@ -174,7 +175,7 @@ func (w *nat) redirected() bool {
 // needPorts reports services that have no ports, where only ports make sense.
 func (f *file) needPorts(ref *ServiceRef, what string) {
 	for _, m := range ref.Matches {
-		if m.Any || portProtocolName(m.Protocol) == "" {
+		if m.Any || packet.PortProtocolName(m.Protocol) == "" {
 			f.fail(ref.Pos, "name services of tcp, udp or sctp", "%s needs a service with ports, and %s has none", what, quote(ref.Text))
 			return
 		}

@@ -7,33 +7,14 @@ import (
 	"strconv"
 	"strings"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/base/sorting"
 )
 
-// Protocol numbers (IANA).
-const (
-	protoICMP   = 1
-	protoTCP    = 6
-	protoUDP    = 17
-	protoICMPv6 = 58
-	protoSCTP   = 132
-)
-
-var portProtocols = map[string]uint8{"tcp": protoTCP, "udp": protoUDP, "sctp": protoSCTP}
-
 // protocolNames are the protocols that proto/NAME knows.
 var protocolNames = map[string]uint8{
-	"igmp": 2, "ipip": 4, "tcp": protoTCP, "udp": protoUDP, "ipv6": 41, "gre": 47, "esp": 50, "ah": 51,
-	"eigrp": 88, "ospf": 89, "pim": 103, "vrrp": 112, "l2tp": 115, "sctp": protoSCTP,
-}
-
-func portProtocolName(n uint8) string {
-	for name, number := range portProtocols {
-		if number == n {
-			return name
-		}
-	}
-	return ""
+	"igmp": 2, "ipip": 4, "tcp": packet.TCP, "udp": packet.UDP, "ipv6": 41, "gre": 47, "esp": 50, "ah": 51,
+	"eigrp": 88, "ospf": 89, "pim": 103, "vrrp": 112, "l2tp": 115, "sctp": packet.SCTP,
 }
 
 // parseServiceWord reads what is not the name of a service: "tcp/80", "udp",
@@ -48,10 +29,10 @@ func parseServiceWord(s string) (*ServiceMatch, *problem) {
 	if fields[0] != "icmp" && len(fields) > 1 {
 		return nil, problemf("give each its own element of the list: ["+strings.Join(fields, ", ")+"]", "%s is more than one service", quote(s))
 	}
-	switch number := portProtocols[head]; {
-	case number != 0 && !slash:
+	switch number, known := packet.PortProtocol(head); {
+	case known && !slash:
 		return &ServiceMatch{Protocol: number}, nil
-	case number != 0:
+	case known:
 		p, problem := parsePorts(rest)
 		if problem != nil {
 			return nil, problem
@@ -69,7 +50,7 @@ func parseServiceWord(s string) (*ServiceMatch, *problem) {
 		return nil, problemf("write icmp NAME, as in icmp echo-request", "icmp has no ports")
 	case head == "icmp":
 		if len(fields) == 1 {
-			return &ServiceMatch{Protocol: protoICMP}, nil
+			return &ServiceMatch{Protocol: packet.ICMP}, nil
 		}
 		t := icmpNamed(fields[1])
 		if t == nil {
@@ -78,7 +59,7 @@ func parseServiceWord(s string) (*ServiceMatch, *problem) {
 		if len(fields) > 2 {
 			return nil, problemf("", "unexpected %s after the ICMP type", quote(fields[2]))
 		}
-		return &ServiceMatch{Protocol: protoICMP, ICMP: t}, nil
+		return &ServiceMatch{Protocol: packet.ICMP, ICMP: t}, nil
 	case slash && isDigits(head):
 		if rest == "tcp" || rest == "udp" || rest == "sctp" {
 			return nil, problemf("write "+rest+"/"+head, "%s is the wrong way round", quote(s))
@@ -114,7 +95,7 @@ func parseProto(s string) (*ServiceMatch, *problem) {
 		}
 		n = uint8(v)
 	}
-	if n == protoICMP || n == protoICMPv6 {
+	if n == packet.ICMP || n == packet.ICMPv6 {
 		return nil, problemf("write icmp, and ipv4 or ipv6 behind it for one family", "proto/%d is ICMP", n)
 	}
 	return &ServiceMatch{Protocol: n}, nil
@@ -126,13 +107,13 @@ func (m ServiceMatch) String() string {
 	if m.Any {
 		return "any"
 	}
-	if m.Protocol == protoICMP {
+	if m.Protocol == packet.ICMP {
 		if m.ICMP != nil {
 			return "icmp " + m.ICMP.Name
 		}
 		return "icmp"
 	}
-	name := portProtocolName(m.Protocol)
+	name := packet.PortProtocolName(m.Protocol)
 	if name == "" {
 		return "proto/" + strconv.Itoa(int(m.Protocol))
 	}
@@ -176,7 +157,7 @@ func mergeMatches(in []ServiceMatch) []ServiceMatch {
 		switch {
 		case all[protocol]:
 			out = append(out, ServiceMatch{Protocol: protocol})
-		case protocol == protoICMP:
+		case protocol == packet.ICMP:
 			for _, t := range types {
 				out = append(out, ServiceMatch{Protocol: protocol, ICMP: t})
 			}

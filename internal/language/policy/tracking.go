@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/base/packet"
 )
 
 // endpoints reads the elements of a set of endpoints. What their services mean
@@ -60,7 +62,7 @@ const maxEndpointPorts = 64
 func (f *file) expandEndpoint(e Endpoint, ref *ServiceRef) []Endpoint {
 	var out []Endpoint
 	for _, m := range ref.Matches {
-		if portProtocolName(m.Protocol) == "" || len(m.Ports) == 0 {
+		if packet.PortProtocolName(m.Protocol) == "" || len(m.Ports) == 0 {
 			f.fail(ref.Pos, "write tcp/PORT or udp/PORT", "an endpoint needs a service with ports, and %s has none", quote(ref.Text))
 			return nil
 		}

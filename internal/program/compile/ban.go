@@ -2,6 +2,7 @@ package compile
 
 import (
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
@@ -108,9 +109,9 @@ func (c *compiler) beginnings(actions []program.Action) {
 	spare := func(comment string, m ...program.Condition) {
 		c.append(bannedByLimitChain, program.Rule{Match: m, Actions: []program.Action{program.Return}, Comment: comment})
 	}
-	spare("a flow that lives", names(program.State, "established"), not(numbers(program.Protocol, protoICMP, protoICMPv6)))
-	spare("a flow that lives", known, protocol(protoICMP), not(numbers(program.ICMPType, icmpRequests...)))
-	spare("a flow that lives", known, protocol(protoICMPv6), not(numbers(program.ICMPv6Type, icmpv6Request...)))
+	spare("a flow that lives", names(program.State, "established"), not(numbers(program.Protocol, packet.ICMP, packet.ICMPv6)))
+	spare("a flow that lives", known, protocol(packet.ICMP), not(numbers(program.ICMPType, icmpRequests...)))
+	spare("a flow that lives", known, protocol(packet.ICMPv6), not(numbers(program.ICMPv6Type, icmpv6Request...)))
 	c.append(bannedByLimitChain, program.Rule{Actions: actions})
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
@@ -25,7 +26,7 @@ func (c *compiler) forward(s *policy.Section) {
 
 func (c *compiler) clamp(r *policy.Rule) {
 	o := originOf(r.Pos, r.Text)
-	syn := match{protocol(protoTCP), tcpFlags(flagSYN, flagSYN|flagRST)}
+	syn := match{protocol(packet.TCP), tcpFlags(flagSYN, flagSYN|flagRST)}
 	id := c.ruleIDs[r]
 	for _, m := range c.ruleMatches(r, straight) {
 		c.append("forward", program.Rule{
@@ -50,7 +51,7 @@ func (c *compiler) accelerate(s *policy.Section) {
 	c.program.Flowtables = append(c.program.Flowtables, program.Flowtable{Name: flowtable, Devices: devices})
 	c.append("forward", program.Rule{
 		Stage:   program.StageOffload,
-		Match:   match{names(program.State, "established"), numbers(program.Protocol, protoTCP, protoUDP)},
+		Match:   match{names(program.State, "established"), numbers(program.Protocol, packet.TCP, packet.UDP)},
 		Actions: []program.Action{program.Offload{Flowtable: flowtable}}, Origin: o, Comment: "established flows take the fast path",
 	})
 }

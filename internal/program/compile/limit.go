@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
@@ -168,9 +169,9 @@ func (c *compiler) most(r *policy.Rule, o program.Origin) []program.Action {
 func apartTCP(m match) (tcp, rest match) {
 	at := slices.IndexFunc(m, func(c program.Condition) bool { return c.Field == program.Protocol && !c.Not })
 	if at < 0 {
-		return match{protocol(protoTCP)}.and(m...), match{not(protocol(protoTCP))}.and(m...)
+		return match{protocol(packet.TCP)}.and(m...), match{not(protocol(packet.TCP))}.and(m...)
 	}
-	if slices.ContainsFunc(m[at].Numbers, func(n program.NumberRange) bool { return n.From <= protoTCP && protoTCP <= n.To }) {
+	if slices.ContainsFunc(m[at].Numbers, func(n program.NumberRange) bool { return n.From <= packet.TCP && packet.TCP <= n.To }) {
 		return m, nil // each way of a service is of one protocol
 	}
 	return nil, m
@@ -255,7 +256,7 @@ func (c *compiler) countHandshakes(hook policy.Hook) {
 		}
 		c.askPlaces(hook, held, program.Port, rules)
 	}
-	m := match{names(program.State, "established"), protocol(protoTCP)}
+	m := match{names(program.State, "established"), protocol(packet.TCP)}
 	if ports := portsOfAll(list); ports != nil && !accelerated {
 		m = m.and(program.Condition{Field: port, Numbers: ports})
 	}
@@ -337,8 +338,8 @@ func (c *compiler) handshake(hook policy.Hook, p *proven) string {
 	add(chain, key)
 	add(chain, program.Goto{Chain: refuse})
 	c.chain(refuse, "one beyond a limit: "+p.o.Text)
-	c.append(refuse, program.Rule{Match: match{protocol(protoTCP), tcpFlags(flagRST, flagRST)}, Actions: accept, Comment: "it ends the connection by itself"})
-	c.append(refuse, program.Rule{Match: match{protocol(protoTCP)}, Actions: []program.Action{program.Reject}, Origin: p.o})
+	c.append(refuse, program.Rule{Match: match{protocol(packet.TCP), tcpFlags(flagRST, flagRST)}, Actions: accept, Comment: "it ends the connection by itself"})
+	c.append(refuse, program.Rule{Match: match{protocol(packet.TCP)}, Actions: []program.Action{program.Reject}, Origin: p.o})
 	c.chain(within, "the last one within a limit: "+p.o.Text)
 	if limit.Rate.Burst > 1 {
 		last := limit

@@ -7,15 +7,6 @@ import (
 	"sluice/internal/program"
 )
 
-// IANA protocol numbers.
-const (
-	protoICMP   = 1
-	protoTCP    = 6
-	protoUDP    = 17
-	protoSCTP   = 132
-	protoICMPv6 = 58
-)
-
 // match is a list of conditions that all hold.
 type match []program.Condition
 

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/base/sorting"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
@@ -76,7 +77,7 @@ func (c *compiler) masquerade(n *policy.NAT) {
 		first = match{familyOf(n.As.Range.From)}.and(c.zoneInterface(n.Out, program.OutInterface)...)
 	}
 	ways := c.who(n.From, side{address: program.Source, iface: program.InInterface})
-	for _, p := range []uint8{protoTCP, protoUDP, protoSCTP} {
+	for _, p := range []uint8{packet.TCP, packet.UDP, packet.SCTP} {
 		for _, from := range ways {
 			c.keepOut(n, p, first.and(from...).and(protocol(p)), action, "")
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
@@ -38,7 +39,7 @@ var (
 func (c *compiler) needed(hook policy.Hook, base, rules string) {
 	icmp := base + "_icmp"
 	c.append(base, program.Rule{
-		Stage: program.StageNeeded, Match: match{numbers(program.Protocol, protoICMP, protoICMPv6)},
+		Stage: program.StageNeeded, Match: match{numbers(program.Protocol, packet.ICMP, packet.ICMPv6)},
 		Actions: []program.Action{program.Jump{Chain: icmp}},
 	})
 	errors := c.errorsWithoutFlow(hook)
@@ -60,8 +61,8 @@ func (c *compiler) needed(hook policy.Hook, base, rules string) {
 	// nf_conntrack_icmpv6_error); a request that somebody expects goes to the rules.
 	toRules := []program.Action{program.Goto{Chain: rules}}
 	c.append(icmp,
-		program.Rule{Match: match{protocol(protoICMP), numbers(program.ICMPType, icmpRequests...)}, Actions: toRules, Comment: "requests are counted one by one"},
-		program.Rule{Match: match{protocol(protoICMPv6), numbers(program.ICMPv6Type, icmpv6Request...)}, Actions: toRules, Comment: "requests are counted one by one"},
+		program.Rule{Match: match{protocol(packet.ICMP), numbers(program.ICMPType, icmpRequests...)}, Actions: toRules, Comment: "requests are counted one by one"},
+		program.Rule{Match: match{protocol(packet.ICMPv6), numbers(program.ICMPv6Type, icmpv6Request...)}, Actions: toRules, Comment: "requests are counted one by one"},
 		program.Rule{Match: match{names(program.State, "related")}, Actions: accept, Comment: "errors about known flows"},
 	)
 }
@@ -132,8 +133,8 @@ func (c *compiler) errorChain() {
 	}
 	c.chain(errorChain, "ICMP errors, which path MTU discovery and every sender need")
 	c.append(errorChain,
-		program.Rule{Match: match{protocol(protoICMP), numbers(program.ICMPType, icmpErrors...)}, Actions: accept, Comment: "errors"},
-		program.Rule{Match: match{protocol(protoICMPv6), numbers(program.ICMPv6Type, icmpv6Errors...)}, Actions: accept, Comment: "errors and packet too big"},
+		program.Rule{Match: match{protocol(packet.ICMP), numbers(program.ICMPType, icmpErrors...)}, Actions: accept, Comment: "errors"},
+		program.Rule{Match: match{protocol(packet.ICMPv6), numbers(program.ICMPv6Type, icmpv6Errors...)}, Actions: accept, Comment: "errors and packet too big"},
 	)
 }
 
@@ -146,7 +147,7 @@ func (c *compiler) neededChain() {
 		program.Rule{Match: neighbours(), Actions: accept, Comment: "neighbour discovery"},
 		program.Rule{
 			Match: match{
-				protocol(protoICMPv6), numbers(program.ICMPv6Type, listenerDiscovery...),
+				protocol(packet.ICMPv6), numbers(program.ICMPv6Type, listenerDiscovery...),
 				addresses(program.Source, prefixSet("fe80::/10", "::/128")),
 			},
 			Actions: accept, Comment: "multicast listener discovery",
@@ -155,7 +156,7 @@ func (c *compiler) neededChain() {
 }
 
 func neighbours() match {
-	return match{protocol(protoICMPv6), numbers(program.ICMPv6Type, neighbourDiscovery...), numbers(program.HopLimit, 255)}
+	return match{protocol(packet.ICMPv6), numbers(program.ICMPv6Type, neighbourDiscovery...), numbers(program.HopLimit, 255)}
 }
 
 // answers accepts what answers the host without a state to say so.
@@ -165,20 +166,20 @@ func (c *compiler) answers(hook policy.Hook, base string) {
 		c.append(base,
 			program.Rule{
 				Stage:   program.StageAnswers,
-				Match:   match{family(4), protocol(protoUDP), portRange(program.SourcePort, 67, 67), portRange(program.Port, 68, 68)},
+				Match:   match{family(4), protocol(packet.UDP), portRange(program.SourcePort, 67, 67), portRange(program.Port, 68, 68)},
 				Actions: accept, Comment: "answers to the host's DHCP",
 			},
 			program.Rule{
 				Stage: program.StageAnswers,
 				Match: match{
 					addresses(program.Source, prefixSet("fe80::/10")),
-					protocol(protoUDP), portRange(program.SourcePort, 547, 547), portRange(program.Port, 546, 546),
+					protocol(packet.UDP), portRange(program.SourcePort, 547, 547), portRange(program.Port, 546, 546),
 				},
 				Actions: accept, Comment: "answers to the host's DHCPv6",
 			})
 	case policy.Output:
 		c.append(base, program.Rule{
-			Stage: program.StageAnswers, Match: match{protocol(protoTCP), names(program.State, "related"), tcpFlags(flagRST, flagRST)},
+			Stage: program.StageAnswers, Match: match{protocol(packet.TCP), names(program.State, "related"), tcpFlags(flagRST, flagRST)},
 			Actions: accept, Comment: "the reset of a packet that was rejected belongs to its flow",
 		})
 		c.untrackedAnswers(base)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
@@ -102,8 +103,8 @@ func (c *compiler) placeless(p *proven) string {
 		c.chain(chain, "a connection without a place: "+p.o.Text)
 		c.append(chain,
 			program.Rule{Actions: []program.Action{p.places, program.SetLabel{Bit: placedLabel}, program.Accept}, Origin: p.o},
-			program.Rule{Match: match{protocol(protoTCP), tcpFlags(flagRST, flagRST)}, Actions: accept, Comment: "it ends the connection by itself"},
-			program.Rule{Match: match{protocol(protoTCP)}, Actions: []program.Action{program.Reject}, Origin: p.o})
+			program.Rule{Match: match{protocol(packet.TCP), tcpFlags(flagRST, flagRST)}, Actions: accept, Comment: "it ends the connection by itself"},
+			program.Rule{Match: match{protocol(packet.TCP)}, Actions: []program.Action{program.Reject}, Origin: p.o})
 	}
 	return chain
 }
@@ -114,7 +115,7 @@ func (c *compiler) clientRules(hook policy.Hook, list []*proven, counted program
 	out := c.gives(hook, list, program.PerSource, byClient())
 	out = append(out,
 		program.Rule{
-			Match:   match{names(program.Status, program.Label(resetLabel)), protocol(protoTCP), tcpFlags(0, flagRST)},
+			Match:   match{names(program.Status, program.Label(resetLabel)), protocol(packet.TCP), tcpFlags(0, flagRST)},
 			Actions: []program.Action{program.Drop}, Comment: "nothing comes behind a reset",
 		},
 		countedRule(counted))
@@ -125,7 +126,7 @@ func (c *compiler) clientRules(hook policy.Hook, list []*proven, counted program
 				Actions: []program.Action{program.Goto{Chain: c.placeless(p)}}, Origin: p.o,
 			},
 			program.Rule{
-				Match:   match{names(program.Status, program.Label(p.label)), protocol(protoTCP), tcpFlags(flagACK, flagSYN|flagACK|flagRST)},
+				Match:   match{names(program.Status, program.Label(p.label)), protocol(packet.TCP), tcpFlags(flagACK, flagSYN|flagACK|flagRST)},
 				Actions: []program.Action{program.Goto{Chain: c.takePlace(hook, p, counts(p))}}, Origin: p.o,
 			})
 	}
@@ -147,7 +148,7 @@ type giving struct {
 // client any more; a reset; a SYN-ACK, which it sends again while nothing has completed
 // the handshake.
 func byServer() []giving {
-	tcp := match{names(program.Direction, "reply"), protocol(protoTCP)}
+	tcp := match{names(program.Direction, "reply"), protocol(packet.TCP)}
 	return []giving{
 		{"finished", "the server ends it", tcp.and(tcpFlags(flagFIN, flagFIN|flagRST)), labels(endedLabel)},
 		{"refused", "the server resets it", tcp.and(tcpFlags(flagRST, flagRST)), labels(returnedLabel, resetLabel)},
@@ -158,7 +159,7 @@ func byServer() []giving {
 // byClient is a reset that connection tracking has found exact, as the server's stack
 // does. What a client sends otherwise ends nothing: it may keep its half open.
 func byClient() giving {
-	return giving{"reset", "the client resets it", match{protocol(protoTCP), tcpFlags(flagRST, flagRST), names(program.Status, program.Closed)}, labels(returnedLabel, resetLabel)}
+	return giving{"reset", "the client resets it", match{protocol(packet.TCP), tcpFlags(flagRST, flagRST), names(program.Status, program.Closed)}, labels(returnedLabel, resetLabel)}
 }
 
 func labels(bits ...uint8) (out []program.Action) {
@@ -211,7 +212,7 @@ func (c *compiler) givePlace(p *proven, key program.SourceKey) string {
 // connections of input, or those of clients that are forwarded.
 func (c *compiler) askPlaces(hook policy.Hook, list []*proven, port program.Field, rules []program.Rule) {
 	base, chain := string(hook), string(hook)+"_places"
-	m := match{names(program.State, "established"), protocol(protoTCP)}
+	m := match{names(program.State, "established"), protocol(packet.TCP)}
 	if hook == policy.Forward {
 		m = m.and(names(program.Direction, "original"))
 	}

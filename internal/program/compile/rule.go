@@ -3,6 +3,7 @@ package compile
 import (
 	"slices"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
@@ -116,9 +117,9 @@ func possible(m match) bool {
 		switch n := c.Numbers[0].From; {
 		case c.Field == program.Family:
 			only(n)
-		case c.Field == program.Protocol && n == protoICMP:
+		case c.Field == program.Protocol && n == packet.ICMP:
 			only(4)
-		case c.Field == program.Protocol && n == protoICMPv6:
+		case c.Field == program.Protocol && n == packet.ICMPv6:
 			only(6)
 		}
 	}

@@ -3,6 +3,7 @@ package compile
 import (
 	"slices"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/base/sorting"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
@@ -37,12 +38,12 @@ type wire struct {
 }
 
 func (w *wire) add(m policy.ServiceMatch) {
-	if m.Protocol == protoICMP {
-		w.seen(protoICMP)
-		w.seen(protoICMPv6)
+	if m.Protocol == packet.ICMP {
+		w.seen(packet.ICMP)
+		w.seen(packet.ICMPv6)
 		switch {
 		case m.ICMP == nil:
-			w.whole[protoICMP], w.whole[protoICMPv6] = true, true
+			w.whole[packet.ICMP], w.whole[packet.ICMPv6] = true, true
 		default:
 			if m.ICMP.V4 >= 0 {
 				w.icmp4 = append(w.icmp4, uint64(m.ICMP.V4))
@@ -73,11 +74,11 @@ func (w *wire) ways(port program.Field) []match {
 		switch {
 		case w.whole[p]:
 			out = append(out, is)
-		case p == protoICMP:
+		case p == packet.ICMP:
 			if len(w.icmp4) > 0 {
 				out = append(out, is.and(numbers(program.ICMPType, sorted(w.icmp4)...)))
 			}
-		case p == protoICMPv6:
+		case p == packet.ICMPv6:
 			if len(w.icmp6) > 0 {
 				out = append(out, is.and(numbers(program.ICMPv6Type, sorted(w.icmp6)...)))
 			}

@@ -3,6 +3,7 @@ package compile
 import (
 	"slices"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
@@ -22,7 +23,7 @@ func (c *compiler) untrackedAnswers(base string) {
 	})
 	c.chain(answersChain, "answers of services that bypass tracking: the rules of input the other way round")
 	c.append(answersChain, program.Rule{
-		Match: match{protocol(protoTCP), tcpFlags(flagRST, flagRST)}, Actions: accept,
+		Match: match{protocol(packet.TCP), tcpFlags(flagRST, flagRST)}, Actions: accept,
 		Comment: "the reset of an untracked packet is untracked itself",
 	})
 	if len(c.policy.Tracking.Bypass) == 0 {
@@ -88,7 +89,7 @@ func noBareSYN(m match) match {
 }
 
 func isTCP(c program.Condition) bool {
-	return c.Field == program.Protocol && !c.Not && len(c.Numbers) == 1 && c.Numbers[0].From == protoTCP
+	return c.Field == program.Protocol && !c.Not && len(c.Numbers) == 1 && c.Numbers[0].From == packet.TCP
 }
 
 // bypassedServices is what bypasses tracking, by source port.

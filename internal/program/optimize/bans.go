@@ -3,6 +3,7 @@ package optimize
 import (
 	"slices"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 )
 
@@ -182,7 +183,7 @@ func familyIs(n uint64) program.Condition {
 // of other ports are accepted before that, so that comparing the port is all they pay.
 func establishedFlows(chain *program.Chain) []program.Rule {
 	var out []program.Rule
-	for _, protocol := range []uint64{protoTCP, protoUDP} {
+	for _, protocol := range []uint64{packet.TCP, packet.UDP} {
 		r := program.Rule{
 			Stage: program.StageFlow,
 			Match: []program.Condition{
@@ -192,7 +193,7 @@ func establishedFlows(chain *program.Chain) []program.Rule {
 			Actions: []program.Action{program.Accept},
 			Comment: "more of flows that were allowed",
 		}
-		if protocol == protoTCP {
+		if protocol == packet.TCP {
 			r.Match = append(r.Match, otherPorts(chain)...)
 		}
 		out = append(out, r)
@@ -233,9 +234,3 @@ func holding(ranges []program.NumberRange) (n uint64) {
 	}
 	return n
 }
-
-// IANA protocol numbers.
-const (
-	protoTCP = 6
-	protoUDP = 17
-)

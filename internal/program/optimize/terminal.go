@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/english"
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 )
 
@@ -118,7 +119,7 @@ func pastTheRest(p *program.Program, chain *program.Chain) bool {
 		past := last
 		past.Stage, past.Comment = program.StageNeeded, "TCP that begins a flow or keeps no state"
 		past.Match = []program.Condition{
-			{Field: program.Protocol, Numbers: []program.NumberRange{{From: protoTCP, To: protoTCP}}},
+			{Field: program.Protocol, Numbers: []program.NumberRange{{From: packet.TCP, To: packet.TCP}}},
 			{Field: program.State, Names: states},
 		}
 		f := newFacts(p)
@@ -141,14 +142,14 @@ func pastTheRest(p *program.Program, chain *program.Chain) bool {
 // would save too little.
 func untrackedAside(p *program.Program, base string) string {
 	chain := p.Chain(base)
-	first := 1 + slices.IndexFunc(chain.Rules, func(r program.Rule) bool { return isFlow(r) && asksProtocol(&r, protoTCP) })
+	first := 1 + slices.IndexFunc(chain.Rules, func(r program.Rule) bool { return isFlow(r) && asksProtocol(&r, packet.TCP) })
 	end := len(chain.Rules) - 1
 	if first == 0 || end < first || len(chain.Rules[end].Match) > 0 || !bypasses(p) {
 		return ""
 	}
 	f := newFacts(p)
 	aside := program.Rule{Stage: program.StageNeeded, Comment: "TCP that bypasses tracking", Match: []program.Condition{
-		{Field: program.Protocol, Numbers: []program.NumberRange{{From: protoTCP, To: protoTCP}}},
+		{Field: program.Protocol, Numbers: []program.NumberRange{{From: packet.TCP, To: packet.TCP}}},
 		{Field: program.State, Names: []string{"untracked"}},
 	}}
 	var rest []program.Rule

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
@@ -34,7 +35,7 @@ func TestUntrackedAside(t *testing.T) {
 		{"a bypass", true, nil, true},
 		{"nothing bypasses", false, nil, false},
 		{"a log of everything", true, []program.Rule{rule(program.StageAnswers, logs)}, false},
-		{"a log of datagrams", true, []program.Rule{rule(program.StageAnswers, logs, protocol(protoUDP))}, true},
+		{"a log of datagrams", true, []program.Rule{rule(program.StageAnswers, logs, protocol(packet.UDP))}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := &program.Program{
@@ -43,10 +44,10 @@ func TestUntrackedAside(t *testing.T) {
 					{Kind: program.Output, Phase: program.Filter, Default: program.Drop, Chain: "output"},
 				},
 				Chains: []program.Chain{
-					{Name: "output_raw", Rules: []program.Rule{rule(program.StageTrack, program.NoTrack{}, protocol(protoTCP), service)}},
+					{Name: "output_raw", Rules: []program.Rule{rule(program.StageTrack, program.NoTrack{}, protocol(packet.TCP), service)}},
 					{Name: "output", Rules: []program.Rule{rule(program.StageLoopback, program.Accept, program.Condition{Field: program.OutInterface, Names: []string{"lo"}})}},
-					{Name: "answers", Rules: []program.Rule{rule("", program.Accept, protocol(protoTCP), service)}},
-					{Name: "rules", Rules: []program.Rule{rule("", program.Accept, protocol(protoTCP), program.Condition{Field: program.Port, Numbers: number(25)})}},
+					{Name: "answers", Rules: []program.Rule{rule("", program.Accept, protocol(packet.TCP), service)}},
+					{Name: "rules", Rules: []program.Rule{rule("", program.Accept, protocol(packet.TCP), program.Condition{Field: program.Port, Numbers: number(25)})}},
 				},
 			}
 			if !test.bypasses {

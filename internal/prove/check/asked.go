@@ -40,7 +40,7 @@ func (c *checker) asked() []asked {
 		}
 	}
 	for _, address := range c.facts.Resolvers {
-		add(asked{role: nameServer, address: address, protocol: protoUDP, ports: []uint16{portDNS}, name: address.String()})
+		add(asked{role: nameServer, address: address, protocol: packet.UDP, ports: []uint16{portDNS}, name: address.String()})
 	}
 	for _, s := range c.facts.Servers {
 		for _, address := range s.Addresses {
@@ -98,7 +98,7 @@ func (c *checker) requestsCut() {
 		// Who asks a name server over TLS asks another port.
 		ports := []span{wire(a.protocol, a.ports[0], a.ports[0])}
 		if a.role == nameServer {
-			ports = append(ports, wire(protoTCP, portDoT, portDoT))
+			ports = append(ports, wire(packet.TCP, portDoT, portDoT))
 		}
 		b.numbers[service] = numbersOf(ports...)
 		if a.from != 0 {
@@ -285,7 +285,7 @@ func (c *checker) peers() []asked {
 }
 
 // wireProtocols are the numbers of the protocols that facts name.
-var wireProtocols = map[string]uint8{"tcp": protoTCP, "udp": protoUDP}
+var wireProtocols = map[string]uint8{"tcp": packet.TCP, "udp": packet.UDP}
 
 func joinComma(words []string) string {
 	text := words[0]

@@ -2,6 +2,7 @@ package check
 
 import (
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/system/host"
 )
@@ -102,7 +103,7 @@ func (c *checker) ledElsewhere() (out []led) {
 		}
 	}
 	for _, p := range c.facts.Published {
-		protocol := map[string]uint8{"tcp": protoTCP, "udp": protoUDP}[p.Protocol]
+		protocol := map[string]uint8{"tcp": packet.TCP, "udp": packet.UDP}[p.Protocol]
 		if p.Port == 0 || protocol == 0 || !p.To.Addr().IsValid() || p.To.Port() == 0 || p.To.Addr().IsLoopback() {
 			continue
 		}

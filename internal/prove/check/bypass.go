@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 )
 
@@ -66,7 +67,7 @@ func (c *checker) bypassEphemeral(b *policy.Bypass) {
 		from, to, known = defaultEphemeralFrom, defaultEphemeralTo, false
 	}
 	for protocol, ports := range portsOf(servicesOf(b.Services, 4)) {
-		if protocol != protoTCP && protocol != protoUDP {
+		if protocol != packet.TCP && protocol != packet.UDP {
 			continue
 		}
 		for _, p := range ports {
@@ -195,7 +196,7 @@ func (c *checker) bypassPublished(b *policy.Bypass) {
 				continue
 			}
 			asked := c.universe(policy.Input, family)
-			protocol, ok := map[string]uint8{"tcp": protoTCP, "udp": protoUDP, "sctp": protoSCTP}[p.Protocol]
+			protocol, ok := packet.PortProtocol(p.Protocol)
 			if !ok {
 				continue
 			}

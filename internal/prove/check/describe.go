@@ -81,8 +81,8 @@ func familyOfBox(b *box) int {
 }
 
 var protocolNames = map[uint8]string{
-	protoTCP: "tcp", protoUDP: "udp", protoSCTP: "sctp", protoDCCP: "dccp", protoUDPLite: "udplite",
-	protoICMP: "icmp", protoICMPv6: "icmp",
+	packet.TCP: "tcp", packet.UDP: "udp", packet.SCTP: "sctp", packet.DCCP: "dccp", packet.UDPLite: "udplite",
+	packet.ICMP: "icmp", packet.ICMPv6: "icmp",
 }
 
 // servicesInWords writes numbers as the policy would: "tcp/80, udp/53, icmp
@@ -101,7 +101,7 @@ func servicesInWords(n numbers, family int) string {
 		case len(part) == 0:
 		case part[0] == whole:
 			words = append(words, name)
-		case protocol == protoICMP || protocol == protoICMPv6:
+		case protocol == packet.ICMP || protocol == packet.ICMPv6:
 			for _, s := range part {
 				words = append(words, icmpName(uint8(s.from), family, s.to-s.from))
 			}
@@ -202,10 +202,10 @@ func (c *checker) witness(hook policy.Hook, b box, state packet.State) *packet.P
 	p := packet.Packet{State: state, Owner: -1, HopLimit: 64}
 	wireOf := func(n numbers) (uint8, uint16) {
 		at := n[0].from
-		for _, protocol := range []uint64{protoTCP, protoUDP, protoICMP, protoICMPv6} {
+		for _, protocol := range []uint64{packet.TCP, packet.UDP, packet.ICMP, packet.ICMPv6} {
 			if some := n.intersect(numbers{wholeProtocol(uint8(protocol))}); len(some) > 0 {
 				at = some[0].from
-				if at == protocol<<16 && protocol != protoICMP && protocol != protoICMPv6 && some[0].to > at {
+				if at == protocol<<16 && protocol != packet.ICMP && protocol != packet.ICMPv6 && some[0].to > at {
 					at++ // port 0 is nobody's
 				}
 				break
@@ -236,14 +236,14 @@ func (c *checker) witness(hook policy.Hook, b box, state packet.State) *packet.P
 	}
 	p.SourceLocal = packet.Is(hook == policy.Output || c.own.Contains(p.Source))
 	switch {
-	case p.Protocol == protoICMP || p.Protocol == protoICMPv6:
+	case p.Protocol == packet.ICMP || p.Protocol == packet.ICMPv6:
 		p.ICMPType = uint8(port)
 	case p.HasPorts():
 		p.Port, p.SourcePort = port, 40000
 		if only := b.numbers[sourcePort].intersect(one(40000)); len(only) == 0 {
 			p.SourcePort = uint16(b.numbers[sourcePort][0].from)
 		}
-		if p.Protocol == protoTCP {
+		if p.Protocol == packet.TCP {
 			p.Flags = packet.SYN
 		}
 	}
@@ -305,7 +305,7 @@ func packetText(p *packet.Packet) string {
 	switch {
 	case p.HasPorts():
 		text += fmt.Sprintf(" port %d to %s port %d", p.SourcePort, p.Destination, p.Port)
-	case p.Protocol == protoICMP || p.Protocol == protoICMPv6:
+	case p.Protocol == packet.ICMP || p.Protocol == packet.ICMPv6:
 		text += fmt.Sprintf(" to %s, %s", p.Destination, icmpName(p.ICMPType, p.Family(), 0))
 	default:
 		text += " to " + p.Destination.String()

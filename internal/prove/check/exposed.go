@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/system/host"
 )
@@ -319,7 +320,7 @@ func (c *checker) publishedClosed() {
 	var at *policy.Section
 	var shown *Witness
 	for _, p := range c.facts.Published {
-		protocol := map[string]uint8{"tcp": protoTCP, "udp": protoUDP, "sctp": protoSCTP}[p.Protocol]
+		protocol, _ := packet.PortProtocol(p.Protocol)
 		to := p.To.Addr()
 		if p.Port == 0 || protocol == 0 || !to.IsValid() || to.IsLoopback() {
 			continue

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -146,34 +145,19 @@ func (f Finding) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// witnessJSON is a packet by the words of "sluice explain".
+// witnessJSON is a packet with its hook, and in words.
 type witnessJSON struct {
-	Hook        policy.Hook  `json:"hook"`
-	Protocol    uint8        `json:"protocol"` // IANA
-	Source      netip.Addr   `json:"source"`
-	SourcePort  uint16       `json:"source-port,omitempty"`
-	Destination netip.Addr   `json:"destination"`
-	Port        uint16       `json:"port,omitempty"`
-	ICMPType    *uint8       `json:"icmp-type,omitempty"`
-	In          string       `json:"in,omitempty"`
-	Out         string       `json:"out,omitempty"`
-	State       packet.State `json:"state,omitempty"`
-	Text        string       `json:"text"`
+	Hook policy.Hook `json:"hook"`
+	packet.Fields
+	State packet.State `json:"state,omitempty"`
+	Text  string       `json:"text"`
 }
 
 func witnessOf(w *Witness) *witnessJSON {
 	if w == nil {
 		return nil
 	}
-	p := &w.Packet
-	out := &witnessJSON{
-		Hook: w.Hook, Protocol: p.Protocol, Source: p.Source, SourcePort: p.SourcePort,
-		Destination: p.Destination, Port: p.Port, In: p.In, Out: p.Out, State: p.State, Text: packetText(p),
-	}
-	if p.Protocol == protoICMP || p.Protocol == protoICMPv6 {
-		out.ICMPType = &p.ICMPType
-	}
-	return out
+	return &witnessJSON{w.Hook, w.Packet.Fields(), w.Packet.State, packetText(&w.Packet)}
 }
 
 // Text is the packet in words.

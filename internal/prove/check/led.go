@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 )
 
@@ -96,7 +97,7 @@ func (c *checker) inputPublished() {
 		}
 		var ports []string
 		for _, p := range c.facts.Published {
-			protocol := map[string]uint8{"tcp": protoTCP, "udp": protoUDP, "sctp": protoSCTP}[p.Protocol]
+			protocol, _ := packet.PortProtocol(p.Protocol)
 			to := p.To.Addr()
 			if p.Port == 0 || protocol == 0 || !to.IsValid() || to.IsLoopback() || c.own.Contains(to) || c.onlyFrom(st.rule, to) {
 				continue

@@ -119,7 +119,7 @@ func realPackets(boxes []box) (out []box) {
 		for protocol := range 256 {
 			whole := numbers{wholeProtocol(uint8(protocol))}
 			after, before := b.numbers[service].intersect(whole), b.numbers[original].intersect(whole)
-			if protocol == protoICMP || protocol == protoICMPv6 { // and its type
+			if protocol == packet.ICMP || protocol == packet.ICMPv6 { // and its type
 				after = after.intersect(before)
 				before = after
 			}

@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/system/host"
 )
@@ -72,7 +73,7 @@ func (c *checker) noClampToSmall(s *policy.Section) {
 func (c *checker) tcpWays(a, b string) (ways []box) {
 	for _, family := range []int{4, 6} {
 		u := c.universe(policy.Forward, family)
-		u.numbers[service] = numbers{wholeProtocol(protoTCP)}
+		u.numbers[service] = numbers{wholeProtocol(packet.TCP)}
 		for _, pair := range [][2]string{{a, b}, {b, a}} {
 			u.numbers[in], u.numbers[out] = one(c.names.index(pair[0])), one(c.names.index(pair[1]))
 			ways = append(ways, u)
@@ -102,7 +103,7 @@ func turned(packets []box) []box {
 	for i, b := range packets {
 		b.numbers[in], b.numbers[out] = b.numbers[out], b.numbers[in]
 		b.addresses[source], b.addresses[destination] = b.addresses[destination], b.addresses[source]
-		b.numbers[service], b.numbers[sourcePort] = numbers{wholeProtocol(protoTCP)}, numbers{{0, 65535}}
+		b.numbers[service], b.numbers[sourcePort] = numbers{wholeProtocol(packet.TCP)}, numbers{{0, 65535}}
 		b.numbers[original] = one(notRewritten)
 		all[i] = b
 	}

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 )
 
@@ -22,8 +23,8 @@ type need struct {
 // ICMPv6 needs passes without being written; of DHCP only the first packets do,
 // which clients send past every hook.
 var needs = []need{
-	{what: "renewals of its address by DHCP", family: 4, service: wire(protoUDP, 67, 67), from: one(68), rule: "allow dhcp"},
-	{what: "DHCPv6", family: 6, service: wire(protoUDP, 547, 547), from: one(546), rule: "allow dhcpv6"},
+	{what: "renewals of its address by DHCP", family: 4, service: wire(packet.UDP, 67, 67), from: one(68), rule: "allow dhcp"},
+	{what: "DHCPv6", family: 6, service: wire(packet.UDP, 547, 547), from: one(546), rule: "allow dhcpv6"},
 	{what: "IGMP, by which it joins multicast groups", family: 4, service: wholeProtocol(protoIGMP), from: one(0), to: multicast4, rule: "allow proto/2"},
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 )
 
@@ -50,7 +51,7 @@ func (c *checker) unprovenPlaces() {
 			packets, what, mend := c.packets(s.Hook, r), "", "write a rule of its own for TCP, and bound the rest by a limit"
 			if r.Max.Count > policy.MostPlaces {
 				what, mend = fmt.Sprintf("more than %d connections", policy.MostPlaces), fmt.Sprintf("let each source have %d connections, or fewer", policy.MostPlaces)
-			} else if packets = realPackets(without(packets, wholeProtocol(protoTCP))); len(packets) > 0 {
+			} else if packets = realPackets(without(packets, wholeProtocol(packet.TCP))); len(packets) > 0 {
 				what = c.unprovenText(r, packets)
 			}
 			if what != "" {
@@ -71,7 +72,7 @@ func (c *checker) unproven(hook policy.Hook, r *policy.Rule, packets []box) []bo
 	if hook == policy.Forward {
 		untracked = c.mapped()
 	}
-	return append(without(packets, wholeProtocol(protoTCP)), both(packets, untracked)...)
+	return append(without(packets, wholeProtocol(packet.TCP)), both(packets, untracked)...)
 }
 
 // unprovenText says what of a rule's packets nothing proves.
@@ -80,7 +81,7 @@ func (c *checker) unprovenText(r *policy.Rule, packets []box) string {
 		return "what is refused"
 	}
 	var words []string
-	udp, icmp, icmp6 := wholeProtocol(protoUDP), wholeProtocol(protoICMP), wholeProtocol(protoICMPv6)
+	udp, icmp, icmp6 := wholeProtocol(packet.UDP), wholeProtocol(packet.ICMP), wholeProtocol(packet.ICMPv6)
 	for _, kind := range []struct {
 		name  string
 		spans []span
@@ -89,7 +90,7 @@ func (c *checker) unprovenText(r *policy.Rule, packets []box) string {
 			words = append(words, kind.name)
 		}
 	}
-	tcp := wholeProtocol(protoTCP)
+	tcp := wholeProtocol(packet.TCP)
 	if len(without(packets, tcp, udp, icmp, icmp6)) > 0 {
 		words = append(words, "other protocols than TCP")
 	}

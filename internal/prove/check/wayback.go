@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 )
 
@@ -100,7 +101,7 @@ func hasPorts(c *checker, r *policy.Rule) bool {
 	}
 	for _, ref := range r.Services {
 		for _, m := range ref.Matches {
-			if m.Any || len(m.Ports) == 0 && m.Protocol != protoICMP {
+			if m.Any || len(m.Ports) == 0 && m.Protocol != packet.ICMP {
 				return false
 			}
 		}
@@ -117,7 +118,7 @@ func (c *checker) mirrored(packets []box, hook policy.Hook) []box {
 			family = 4
 		}
 		for protocol, ports := range portsOf(b.numbers[service]) {
-			if protocol == protoICMP || protocol == protoICMPv6 {
+			if protocol == packet.ICMP || protocol == packet.ICMPv6 {
 				continue // answers to requests have types of their own
 			}
 			answer := c.universe(hook, family)

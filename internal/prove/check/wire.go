@@ -1,16 +1,8 @@
 package check
 
-import "sluice/internal/language/policy"
-
-// IANA protocol numbers.
-const (
-	protoICMP    = 1
-	protoTCP     = 6
-	protoUDP     = 17
-	protoDCCP    = 33
-	protoICMPv6  = 58
-	protoSCTP    = 132
-	protoUDPLite = 136
+import (
+	"sluice/internal/base/packet"
+	"sluice/internal/language/policy"
 )
 
 // notRewritten is the value of the dimension original for a packet that met no
@@ -31,9 +23,9 @@ func wire(protocol uint8, from, to uint16) span {
 // wholeProtocol is everything of one protocol.
 func wholeProtocol(protocol uint8) span {
 	switch protocol {
-	case protoTCP, protoUDP, protoDCCP, protoSCTP, protoUDPLite:
+	case packet.TCP, packet.UDP, packet.DCCP, packet.SCTP, packet.UDPLite:
 		return wire(protocol, 0, 65535)
-	case protoICMP, protoICMPv6:
+	case packet.ICMP, packet.ICMPv6:
 		return wire(protocol, 0, 255)
 	}
 	return wire(protocol, 0, 0)
@@ -47,7 +39,7 @@ func everyService(family int) numbers { return everyServiceOf[family] }
 func wholeFamily(family int) numbers {
 	var all []span
 	for p := range 256 {
-		if family == 4 && p == protoICMPv6 || family == 6 && p == protoICMP {
+		if family == 4 && p == packet.ICMPv6 || family == 6 && p == packet.ICMP {
 			continue
 		}
 		all = append(all, wholeProtocol(uint8(p)))
@@ -73,13 +65,13 @@ func servicesOf(refs []policy.ServiceRef, family int) numbers {
 }
 
 func matchOf(m policy.ServiceMatch, family int) []span {
-	if m.Protocol == protoICMP {
-		protocol, kind := uint8(protoICMP), -1
+	if m.Protocol == packet.ICMP {
+		protocol, kind := uint8(packet.ICMP), -1
 		if m.ICMP != nil {
 			kind = m.ICMP.V4
 		}
 		if family == 6 {
-			protocol = protoICMPv6
+			protocol = packet.ICMPv6
 			if m.ICMP != nil {
 				kind = m.ICMP.V6
 			}
@@ -105,8 +97,8 @@ func matchOf(m policy.ServiceMatch, family int) []span {
 // icmpErrors are decided before any rule (RFC 4890 section 4.3.1):
 // unreachable and packet too big, time exceeded, parameter problem.
 var icmpErrors = map[int]numbers{
-	4: numbersOf(wire(protoICMP, 3, 3), wire(protoICMP, 11, 12)),
-	6: numbersOf(wire(protoICMPv6, 1, 4)),
+	4: numbersOf(wire(packet.ICMP, 3, 3), wire(packet.ICMP, 11, 12)),
+	6: numbersOf(wire(packet.ICMPv6, 1, 4)),
 }
 
 // portsOf is the ports of services as ranges per protocol.

@@ -54,12 +54,10 @@ func publishedFor(l *line) []host.Published {
 }
 
 func publishes(f host.Published, m policy.ServiceMatch) bool {
-	number := protocolNumbers[f.Protocol]
+	number, _ := packet.PortProtocol(f.Protocol)
 	return m.Any || (f.Protocol == "" || m.Protocol == number) &&
 		(f.Port == 0 || len(m.Ports) == 0 || slices.ContainsFunc(m.Ports, func(p policy.PortRange) bool { return p.From <= f.Port && f.Port <= p.To }))
 }
-
-var protocolNumbers = map[string]uint8{"tcp": packet.TCP, "udp": packet.UDP, "sctp": packet.SCTP}
 
 // led is the packets of a way that another tool has led to where its rules say.
 // Where these lead cannot be read of some, and any place is meant then.
@@ -70,7 +68,8 @@ func (l *line) led(u algebra, way packet.Way) (out reach.Region) {
 		q := reach.Question{Way: way}
 		var c []program.Condition
 		if f.Protocol != "" {
-			c = append(c, numbers(program.Protocol, uint64(protocolNumbers[f.Protocol])))
+			number, _ := packet.PortProtocol(f.Protocol)
+			c = append(c, numbers(program.Protocol, uint64(number)))
 		}
 		if f.Port != 0 {
 			c = append(c, numbers(program.OriginalPort, uint64(f.Port)))

@@ -1,6 +1,7 @@
 package expect
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -41,18 +42,11 @@ func end(a netip.Addr, port uint16, p packet.Packet) string {
 }
 
 func protocolText(p packet.Packet) string {
-	switch p.Protocol {
-	case packet.TCP:
-		return "tcp"
-	case packet.UDP:
-		return "udp"
-	case packet.SCTP:
-		return "sctp"
-	case packet.ICMP, packet.ICMPv6:
+	if p.Protocol == packet.ICMP || p.Protocol == packet.ICMPv6 {
 		if word, known := policy.ICMPWord(p.Protocol == packet.ICMPv6, uint64(p.ICMPType)); known {
 			return word
 		}
 		return fmt.Sprintf("icmp type %d", p.ICMPType)
 	}
-	return fmt.Sprintf("proto/%d", p.Protocol)
+	return cmp.Or(packet.PortProtocolName(p.Protocol), fmt.Sprintf("proto/%d", p.Protocol))
 }

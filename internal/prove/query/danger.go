@@ -35,7 +35,7 @@ func dangerOf(service string) int {
 		return anyService
 	}
 	protocol, ports, has := strings.Cut(service, "/")
-	number, hasPorts := map[string]uint8{"tcp": packet.TCP, "udp": packet.UDP, "sctp": packet.SCTP}[protocol]
+	number, hasPorts := packet.PortProtocol(protocol)
 	switch {
 	case !hasPorts:
 		return ordinary

@@ -95,8 +95,8 @@ func (w Words) published(c Compiled, p *published) (out []reach.Question, err er
 	is := append(a.conditions(c.Resolved, p.way),
 		program.Condition{Field: program.Status, Names: []string{"dnat"}},
 		number(program.OriginalPort, p.Port), number(program.Port, port))
-	if n, known := portProtocols[p.Protocol]; known {
-		is = append(is, program.Condition{Field: program.Protocol, Numbers: []program.NumberRange{{From: n, To: n}}})
+	if n, known := packet.PortProtocol(p.Protocol); known {
+		is = append(is, program.Condition{Field: program.Protocol, Numbers: []program.NumberRange{{From: uint64(n), To: uint64(n)}}})
 	}
 	for _, f := range sides(c.Resolved, a.from, program.InInterface) {
 		for _, t := range sides(c.Resolved, a.to, program.OutInterface) {
@@ -137,8 +137,8 @@ func (p *published) arrives(c Compiled) addrset.Set {
 func (p *published) arrivals(c Compiled) reach.Question {
 	to := p.arrives(c)
 	match := []program.Condition{{Field: program.Port, Numbers: []program.NumberRange{{From: uint64(p.Port), To: uint64(p.Port)}}}}
-	if n, known := portProtocols[p.Protocol]; known {
-		match = append(match, program.Condition{Field: program.Protocol, Numbers: []program.NumberRange{{From: n, To: n}}})
+	if n, known := packet.PortProtocol(p.Protocol); known {
+		match = append(match, program.Condition{Field: program.Protocol, Numbers: []program.NumberRange{{From: uint64(n), To: uint64(n)}}})
 	}
 	return reach.Question{Way: reach.In, States: []packet.State{packet.New}, To: &to, Match: [][]program.Condition{match}}
 }
@@ -178,8 +178,6 @@ func (p *published) text() string {
 	}
 	return "led to " + to + " by another tool"
 }
-
-var portProtocols = map[string]uint64{"tcp": packet.TCP, "udp": packet.UDP, "sctp": packet.SCTP}
 
 // Notes says what answers leave out since nobody knows it.
 func Notes(c Compiled) (out []string) {

@@ -43,15 +43,8 @@ const mostRanges = 100
 
 // Example is one packet of a class, as it arrives.
 type Example struct {
-	Protocol    uint8      `json:"protocol"`
-	Source      netip.Addr `json:"source"`
-	SourcePort  uint16     `json:"source-port,omitempty"`
-	Destination netip.Addr `json:"destination"`
-	Port        uint16     `json:"port,omitempty"`
-	ICMPType    *uint8     `json:"icmp-type,omitempty"`
-	In          string     `json:"in,omitempty"`
-	Out         string     `json:"out,omitempty"`
-	State       string     `json:"state"`
+	packet.Fields
+	State string `json:"state"`
 
 	packet packet.Packet
 }
@@ -108,14 +101,7 @@ func (a *Addresses) String() string {
 }
 
 func exampleOf(p packet.Packet) Example {
-	e := Example{
-		Protocol: p.Protocol, Source: p.Source, SourcePort: p.SourcePort, Destination: p.Destination, Port: p.Port,
-		In: p.In, Out: p.Out, State: string(p.State), packet: p,
-	}
-	if p.Protocol == packet.ICMP || p.Protocol == packet.ICMPv6 {
-		e.ICMPType = &p.ICMPType
-	}
-	return e
+	return Example{p.Fields(), string(p.State), p}
 }
 
 // mostWords is up to how many services one sentence names.

@@ -188,7 +188,7 @@ func itemText(item policy.WhoItem) string {
 
 // serviceOf is a packet's service as a policy writes it.
 func serviceOf(p packet.Packet) string {
-	name := map[uint8]string{packet.TCP: "tcp", packet.UDP: "udp", packet.SCTP: "sctp"}[p.Protocol]
+	name := packet.PortProtocolName(p.Protocol)
 	switch {
 	case name != "":
 		return fmt.Sprintf("%s/%d", name, p.Port)

@@ -144,11 +144,11 @@ func (w *walk) publishedElsewhere() {
 	if w.way != packet.In || p.DestinationLocal != packet.Yes {
 		return
 	}
-	protocols := map[string]uint8{"tcp": packet.TCP, "udp": packet.UDP, "sctp": packet.SCTP}
 	for _, f := range w.Facts.Published {
 		to := f.To.Addr()
+		protocol, _ := packet.PortProtocol(f.Protocol)
 		switch {
-		case f.Protocol != "" && protocols[f.Protocol] != p.Protocol,
+		case f.Protocol != "" && protocol != p.Protocol,
 			f.Address.IsValid() && f.Address != p.Destination,
 			f.Port != 0 && f.Port != p.Port,
 			!to.IsValid(), to.Is4() != p.Destination.Is4(),
