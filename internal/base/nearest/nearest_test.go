@@ -11,7 +11,7 @@ func TestNearest(t *testing.T) {
 	names := []string{"https", "http", "eth0", "eth1", "countries", "unknown-interface", "a"}
 	for word, want := range map[string]string{
 		"htpp": "http", "hhtp": "http", "HTTP": "http", "thtp": "http", // two edits, but one slip
-		"eth2": "eth0", "eht1": "eth1", "country": "countries", "unknwon-interfcae": "",
+		"eth2": "eth0", "eht1": "eth1", "country": "countries",
 		"unknow-intrface": "unknown-interface", "ssh": "", "b": "", "": "", strings.Repeat("a", 65): "",
 	} {
 		if got := nearest.Of(word, names); got != want {

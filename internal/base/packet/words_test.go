@@ -33,3 +33,21 @@ func FuzzTCPFlags(f *testing.F) {
 		}
 	})
 }
+
+func TestProtocols(t *testing.T) {
+	for n := range 256 {
+		n := uint8(n)
+		port, transport := packet.PortProtocolName(n), packet.TransportName(n)
+		ports := n == packet.TCP || n == packet.UDP || n == packet.SCTP
+		if (port != "") != ports || (transport != "") != (ports || n == packet.ICMP || n == packet.ICMPv6) {
+			t.Errorf("%d is %q and %q", n, port, transport)
+		}
+		name := packet.ProtocolName(n)
+		if back, known := packet.ProtocolNumber(name); known && back != n || transport != "" && transport != name {
+			t.Errorf("%d is %q, which is %d", n, name, back)
+		}
+		if back, known := packet.PortProtocol(name); known != ports || known && back != n || !known && back != 0 {
+			t.Errorf("%d is %q, which is %d, %t", n, name, back, known)
+		}
+	}
+}
