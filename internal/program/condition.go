@@ -1,10 +1,13 @@
 package program
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 )
 
 // Field is what a condition looks at.
@@ -93,4 +96,19 @@ type Condition struct {
 	// together are asked for; Field is then the first of them.
 	SetKey []Field
 	Text   string
+}
+
+// MergeNumbers sorts ranges and joins those that overlap or touch.
+func MergeNumbers(ranges []NumberRange) []NumberRange {
+	ranges = slices.Clone(ranges)
+	sorting.By(ranges, func(a, b NumberRange) int { return cmp.Compare(a.From, b.From) })
+	var out []NumberRange
+	for _, r := range ranges {
+		if n := len(out); n > 0 && (r.From <= out[n-1].To || r.From == out[n-1].To+1) {
+			out[n-1].To = max(out[n-1].To, r.To)
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
 }

@@ -82,7 +82,7 @@ func (m *matcher) followed(field string, c *program.Condition, sets, rest []stri
 
 // numbers asks a field of nft for numbers up to limit.
 func (m *matcher) numbers(field string, c *program.Condition, limit uint64) ways {
-	merged := mergeNumbers(c.Numbers)
+	merged := program.MergeNumbers(c.Numbers)
 	switch {
 	case len(merged) == 0:
 		return turned(c.Not)
@@ -216,7 +216,7 @@ func (m *matcher) translated() bool {
 }
 
 func everyPort(ranges []program.NumberRange) bool {
-	merged := mergeNumbers(ranges)
+	merged := program.MergeNumbers(ranges)
 	return len(merged) == 0 || len(merged) == 1 && merged[0].From == 0 && merged[0].To >= math.MaxUint16
 }
 
@@ -242,7 +242,7 @@ func (m *matcher) originalPort(c *program.Condition) (ways, error) {
 	if m.protocols == nil {
 		return never, fmt.Errorf("a port without a protocol")
 	}
-	ranges := mergeNumbers(c.Numbers)
+	ranges := program.MergeNumbers(c.Numbers)
 	if everyPort(ranges) {
 		return turned(c.Not != (len(ranges) > 0)), nil
 	}
@@ -293,7 +293,7 @@ var extensions = map[uint64]string{0: "hbh", 43: "rt", 44: "frag", 60: "dst", 13
 func (m *matcher) extension(c *program.Condition) (ways, error) {
 	out := never
 	var absent []Statement
-	for _, r := range mergeNumbers(c.Numbers) {
+	for _, r := range program.MergeNumbers(c.Numbers) {
 		for n := r.From; n <= r.To; n++ {
 			header := extensions[n]
 			if header == "" {

@@ -174,7 +174,7 @@ func (m *matcher) findProtocols() error {
 func (m *matcher) ofFamily(numbers []program.NumberRange) []program.NumberRange {
 	other := map[int]uint64{4: icmpv6, 6: icmp}[m.family]
 	var out []program.NumberRange
-	for _, r := range mergeNumbers(numbers) {
+	for _, r := range program.MergeNumbers(numbers) {
 		if m.family == 0 || other < r.From || other > r.To {
 			out = append(out, r)
 			continue

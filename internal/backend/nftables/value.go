@@ -1,14 +1,12 @@
 package nftables
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/base/sorting"
 	"sluice/internal/program"
 )
 
@@ -35,26 +33,10 @@ func parseNumberValue(v string) (program.NumberRange, bool) {
 
 // numberValues gives the values of ranges: sorted, merged.
 func numberValues(ranges []program.NumberRange) []string {
-	merged := mergeNumbers(ranges)
+	merged := program.MergeNumbers(ranges)
 	out := make([]string, len(merged))
 	for i, r := range merged {
 		out[i] = numberValue(r)
-	}
-	return out
-}
-
-func mergeNumbers(ranges []program.NumberRange) []program.NumberRange {
-	sorted := slices.Clone(ranges)
-	sorting.By(sorted, func(a, b program.NumberRange) int {
-		return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To))
-	})
-	var out []program.NumberRange
-	for _, r := range sorted {
-		if n := len(out); n > 0 && (r.From <= out[n-1].To || r.From == out[n-1].To+1) {
-			out[n-1].To = max(out[n-1].To, r.To)
-			continue
-		}
-		out = append(out, r)
 	}
 	return out
 }

@@ -373,13 +373,5 @@ func portsOfAll(list []*proven) []program.NumberRange {
 		}
 		ports = append(ports, p.ports...)
 	}
-	return mergedRanges(ports)
-}
-
-func mergedRanges(ranges []program.NumberRange) []program.NumberRange {
-	ports := make([]policy.PortRange, len(ranges))
-	for i, r := range ranges {
-		ports[i] = policy.PortRange{From: uint16(r.From), To: uint16(r.To)} //nolint:gosec // ports
-	}
-	return mergePorts(ports)
+	return program.MergeNumbers(ports)
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/base/sorting"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 )
@@ -96,17 +95,11 @@ func sorted(n []uint64) []uint64 {
 
 // mergePorts sorts port ranges and joins those that touch.
 func mergePorts(ports []policy.PortRange) []program.NumberRange {
-	ports = slices.Clone(ports)
-	sorting.By(ports, func(a, b policy.PortRange) int { return int(a.From) - int(b.From) })
-	var out []program.NumberRange
-	for _, p := range ports {
-		if n := len(out); n > 0 && uint64(p.From) <= out[n-1].To+1 {
-			out[n-1].To = max(out[n-1].To, uint64(p.To))
-			continue
-		}
-		out = append(out, program.NumberRange{From: uint64(p.From), To: uint64(p.To)})
+	out := make([]program.NumberRange, len(ports))
+	for i, p := range ports {
+		out[i] = program.NumberRange{From: uint64(p.From), To: uint64(p.To)}
 	}
-	return out
+	return program.MergeNumbers(out)
 }
 
 // protocolOf gives the protocol that a way of services asks for, 0 for none.

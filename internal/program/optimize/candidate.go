@@ -213,7 +213,7 @@ func (m *merger) valuesOf(k *program.Condition) []interval {
 			out = append(out, interval{addressPoint(r.From), addressPoint(r.To)})
 		}
 	case len(k.Numbers) > 0:
-		for _, r := range mergedNumbers(k.Numbers) {
+		for _, r := range program.MergeNumbers(k.Numbers) {
 			// ICMP is of one family each, which the key of a set does not say.
 			if k.Field == program.Protocol && (r.From != r.To || r.From == protocolICMP || r.From == protocolICMPv6) {
 				return nil

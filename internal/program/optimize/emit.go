@@ -309,7 +309,7 @@ func conditionOn(known names, f program.Field, values []interval) program.Condit
 		}
 	}
 	if len(c.Numbers) > 1 {
-		c.Numbers = mergedNumbers(c.Numbers)
+		c.Numbers = program.MergeNumbers(c.Numbers)
 	}
 	return c
 }

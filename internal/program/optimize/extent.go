@@ -122,28 +122,6 @@ func namesMeet(a, b string) bool {
 	return nameInside(a, b) || nameInside(b, a)
 }
 
-// mergedNumbers sorts ranges and joins those that touch.
-func mergedNumbers(in []program.NumberRange) []program.NumberRange {
-	sorted := slices.SortedFunc(slices.Values(in), func(a, b program.NumberRange) int {
-		switch {
-		case a.From < b.From:
-			return -1
-		case a.From > b.From:
-			return 1
-		}
-		return 0
-	})
-	out := sorted[:0]
-	for _, r := range sorted {
-		if n := len(out); n > 0 && (out[n-1].To == ^uint64(0) || r.From <= out[n-1].To+1) {
-			out[n-1].To = max(out[n-1].To, r.To)
-			continue
-		}
-		out = append(out, r)
-	}
-	return out
-}
-
 func otherNumbers(in []program.NumberRange) []program.NumberRange {
 	var out []program.NumberRange
 	next := uint64(0)

@@ -23,7 +23,7 @@ func extentOfValues(names []string, numbers []program.NumberRange, addresses []a
 	case len(names) > 0:
 		return extent{kind: ofNames, names: names}
 	case len(numbers) > 0:
-		return extent{kind: ofNumbers, numbers: mergedNumbers(numbers)}
+		return extent{kind: ofNumbers, numbers: program.MergeNumbers(numbers)}
 	}
 	return extent{kind: ofAddresses, addresses: addrset.Of(addresses...)}
 }
@@ -72,5 +72,5 @@ func extentOfPart(set *program.Set, part int) extent {
 		slices.Sort(names)
 		return extent{kind: ofNames, names: slices.Compact(names)}
 	}
-	return extent{kind: ofNumbers, numbers: mergedNumbers(numbers)}
+	return extent{kind: ofNumbers, numbers: program.MergeNumbers(numbers)}
 }
