@@ -2,6 +2,7 @@ package command
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 
@@ -22,9 +23,24 @@ func addGlobalFlags(root *cobra.Command) {
 	}
 	flags := root.PersistentFlags()
 	flags.Bool("json", false, "print one JSON value instead of text")
-	flags.String("state-dir", state, "`DIR` of history, country data and lists (environment: SLUICE_STATE_DIR)")
-	flags.String("netns", "", "work in the network namespace `NAME`, with a state of its own")
+	flags.Var((*something)(&state), "state-dir", "`DIR` of history, country data and lists (environment: SLUICE_STATE_DIR)")
+	flags.Var(new(something), "netns", "work in the network namespace `NAME`, with a state of its own")
 	Must(root.RegisterFlagCompletionFunc("netns", CompleteNetns))
+}
+
+// something is a flag that is given with more than "", which a shell makes of a variable
+// that is not set.
+type something string
+
+func (s *something) String() string { return string(*s) }
+func (*something) Type() string     { return "string" }
+
+func (s *something) Set(text string) error {
+	if text == "" {
+		return errors.New("it is empty")
+	}
+	*s = something(text)
+	return nil
 }
 
 // JSON says whether a command is to print JSON.
