@@ -54,9 +54,14 @@ func Read(path string, most int64) ([]byte, error) {
 func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY, 0) }
 
 // OpenFile is Open with the flags of [os.OpenFile], but for O_TRUNC: a file is cut
-// once it is known what it is.
+// once it is known what it is. What is written is no symbolic link, by which another
+// file would be.
 func OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
-	info, err := os.Stat(path)
+	look := os.Stat
+	if flag&(os.O_WRONLY|os.O_RDWR) != 0 {
+		look, flag = os.Lstat, flag|unix.O_NOFOLLOW
+	}
+	info, err := look(path)
 	var failed *fs.PathError
 	if errors.As(err, &failed) {
 		failed.Op = "open" // which is what was wanted
@@ -82,5 +87,5 @@ func OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
 }
 
 func strange(info fs.FileInfo) bool {
-	return info.Mode()&(fs.ModeNamedPipe|fs.ModeDevice|fs.ModeSocket|fs.ModeIrregular) != 0
+	return info.Mode()&(fs.ModeSymlink|fs.ModeNamedPipe|fs.ModeDevice|fs.ModeSocket|fs.ModeIrregular) != 0
 }

@@ -198,9 +198,6 @@ func (h *Host) openUnsettled(ctx context.Context) (*session, context.Context, er
 	}
 	l, err := takeLock(ctx, h.Dir, h.Wait, func(holder string) {
 		if h.Wait > 0 {
-			if holder == "" {
-				holder = "another command"
-			}
 			h.note("waiting at most %s for %s", h.Wait, holder)
 		}
 	})

@@ -7,68 +7,79 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/base/regular"
+	"sluice/internal/system/kernel/process"
 )
 
 const lockFile = "lock"
 
 // BusyError says that another command holds the lock.
 type BusyError struct {
-	Holder string // "process 812 (sluice apply web.yaml)", "" when it cannot be told
+	Holder string // "process 812 (sluice apply web.yaml)", "another sluice" where it cannot be told
 }
 
-func (e *BusyError) Error() string {
-	who := e.Holder
-	if who == "" {
-		who = "another sluice"
-	}
-	return who + " is changing the firewall"
-}
+func (e *BusyError) Error() string { return e.Holder + " is changing the firewall" }
 
 // lock is an flock(2) on the state directory, which is there whatever the disk takes,
-// and on a file in it, which holds the signature and which older versions lock alone.
-// The programs that a backend runs to change the kernel are given the open files, so that the lock
-// stands until the last of them has ended, even when this process was killed. No other
-// program has them: this process may hold the locks of several hosts at once.
+// and on a file in it, which root alone may open and which older versions lock alone.
+// The programs that a backend runs to change the kernel are given the open files, so that
+// the lock stands until the last of them has ended, even when this process was killed. No
+// other program has them: this process may hold the locks of several hosts at once.
+//
+// Whoever may read a file may keep it locked. What only processes of other users hold is
+// passed over, as long as the other of the two is had.
 type lock struct{ folder, file *os.File } // either may be nil
 
-// lockTick is how often a held lock is asked for again.
-const lockTick = 50 * time.Millisecond
+const (
+	lockTick   = 50 * time.Millisecond // how often a held lock is asked for again
+	holderTick = time.Second           // how often its holders are looked for, in all processes
+)
 
 // takeLock waits at most so long; waiting is called once when it has to wait.
 func takeLock(ctx context.Context, dir string, wait time.Duration, waiting func(holder string)) (*lock, error) {
-	path := filepath.Join(dir, lockFile)
 	l, err := openLock(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
 	deadline := time.Now().Add(wait)
+	var looked time.Time
 	for told := false; ; {
-		err := l.try()
+		over := time.Now().After(deadline)
+		look := over || time.Since(looked) > holderTick
+		if look {
+			looked = time.Now()
+		}
+		err := l.try(look)
 		if err == nil {
-			break
+			return l, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			l.release()
 			return nil, fmt.Errorf("lock %s: %w", dir, err)
 		}
 		if !told && waiting != nil {
-			waiting(holderOf(path))
+			waiting(l.holder())
 			told = true
 		}
-		if time.Now().After(deadline) || ctx.Err() != nil {
+		if over {
+			err := &BusyError{Holder: l.holder()}
 			l.release()
-			return nil, &BusyError{Holder: holderOf(path)}
+			return nil, err
 		}
-		time.Sleep(lockTick)
+		select {
+		case <-ctx.Done():
+			l.release()
+			return nil, fmt.Errorf("wait for the lock: %w", ctx.Err())
+		case <-time.After(lockTick):
+		}
 	}
-	l.sign()
-	return l, nil
 }
 
 // openLock opens what is there to be locked, the file on a disk that cannot be written
@@ -77,7 +88,9 @@ func openLock(dir string) (*lock, error) {
 	path := filepath.Join(dir, lockFile)
 	file, err := regular.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		file, _ = regular.Open(path)
+		file, _ = regular.OpenFile(path, unix.O_NOFOLLOW, 0)
+	} else {
+		_ = file.Chmod(0o600) // which a copy of the state may not have
 	}
 	folder, folderErr := os.Open(dir)
 	if file == nil && folder == nil {
@@ -87,38 +100,31 @@ func openLock(dir string) (*lock, error) {
 }
 
 // try locks all that can be locked. A file system may refuse to lock a folder (NFS):
-// then the file alone is locked, by all commands.
-func (l *lock) try() error {
-	err := flock(l.folder)
-	if l.file == nil || errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
-		return err
+// then the file alone is locked, by all commands. With look, so is what others than
+// root keep locked.
+func (l *lock) try(look bool) error {
+	var refused error
+	locked := false
+	for _, f := range l.files() {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			locked = true
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EWOULDBLOCK) && !(look && keptByOthers(f)):
+			return err
+		default:
+			refused = err
+		}
 	}
-	return flock(l.file)
-}
-
-func flock(f *os.File) error {
-	if f == nil {
+	if locked {
 		return nil
 	}
-	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	return refused
 }
 
 // files are those that are open.
 func (l *lock) files() []*os.File {
 	return slices.DeleteFunc([]*os.File{l.folder, l.file}, func(f *os.File) bool { return f == nil })
-}
-
-// sign writes who holds the lock, for the reader and for who finds it stuck. A full
-// disk may not take it; so the old text is written over before the file is cut.
-func (l *lock) sign() {
-	if l.file == nil {
-		return
-	}
-	command := strings.Join(append([]string{filepath.Base(os.Args[0])}, os.Args[1:]...), " ")
-	text := fmt.Sprintf("%d %s\n", os.Getpid(), command)
-	if _, err := l.file.WriteAt([]byte(text), 0); err == nil {
-		_ = l.file.Truncate(int64(len(text)))
-	}
 }
 
 // release lets go of the lock. A program that is being started by another part of this
@@ -136,24 +142,77 @@ func (l *lock) release() {
 	}
 }
 
-// holderOf reads who signed the lock last.
-func holderOf(path string) string {
-	pid, command := readSignature(path)
-	if pid == 0 {
-		return ""
+// holder is who took the lock and holds it, for a reader.
+func (l *lock) holder() string {
+	holders := lockHolders(l.files()...)
+	for _, pid := range holders {
+		started := func(ancestor int) bool { return slices.Contains(holders, ancestor) }
+		if slices.ContainsFunc(process.Ancestors(pid)[1:], started) {
+			continue
+		}
+		program, arguments, _ := strings.Cut(process.Title(pid), " ")
+		title := strings.Map(func(r rune) rune {
+			if !unicode.IsPrint(r) {
+				return -1
+			}
+			return r
+		}, strings.TrimSpace(filepath.Base(program)+" "+arguments))
+		return fmt.Sprintf("process %d (%.200s)", pid, title)
 	}
-	return fmt.Sprintf("process %d (%s)", pid, command)
+	return "another sluice"
 }
 
-func readSignature(path string) (pid int, command string) {
-	text, err := regular.Read(path, mostRecord)
+// keptByOthers says whether a locked file is held by processes of other users alone, who
+// cannot be changing the firewall.
+func keptByOthers(f *os.File) bool {
+	holders := lockHolders(f)
+	return len(holders) > 0 && !slices.ContainsFunc(holders, func(pid int) bool { return process.User(pid) == os.Getuid() })
+}
+
+// lockHolders are the processes that hold a lock of one of the files: the command that
+// took it and what it has started.
+func lockHolders(files ...*os.File) []int {
+	var locked []unix.Stat_t
+	for _, f := range files {
+		var at unix.Stat_t
+		if unix.Fstat(int(f.Fd()), &at) == nil {
+			locked = append(locked, at)
+		}
+	}
+	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return 0, ""
+		return nil
 	}
-	line := strings.TrimSpace(string(text))
-	if _, err := fmt.Sscanf(line, "%d", &pid); err != nil {
-		return 0, ""
+	var holders []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if slices.ContainsFunc(locked, func(at unix.Stat_t) bool { return holds(pid, at) }) {
+			holders = append(holders, pid)
+		}
 	}
-	_, command, _ = strings.Cut(line, " ")
-	return pid, command
+	return holders
+}
+
+// holds says whether a process has a descriptor by which a file is locked; those who
+// wait for the lock have one by which it is not. fdinfo tells them apart
+// (show_fd_locks in fs/proc/fd.c, since Linux 4.1).
+func holds(pid int, file unix.Stat_t) bool {
+	dir := fmt.Sprintf("/proc/%d/", pid)
+	entries, err := os.ReadDir(dir + "fd")
+	if err != nil {
+		return false
+	}
+	for _, e := range entries {
+		var have unix.Stat_t
+		if unix.Stat(dir+"fd/"+e.Name(), &have) != nil || have.Dev != file.Dev || have.Ino != file.Ino {
+			continue
+		}
+		if info, err := os.ReadFile(dir + "fdinfo/" + e.Name()); err == nil && strings.Contains(string(info), "FLOCK") {
+			return true
+		}
+	}
+	return false
 }

@@ -82,7 +82,7 @@ func (h *Host) Restore(ctx context.Context, r Restoring) (*Outcome, error) {
 	s, ctx, err := h.openUnsettled(ctx)
 	var busy *BusyError
 	switch {
-	case errors.As(err, &busy):
+	case errors.As(err, &busy), ctx.Err() != nil:
 		return nil, err
 	case err != nil:
 		return nil, h.closeBlind(ctx, r, err)

@@ -2,14 +2,10 @@ package apply
 
 import (
 	"bufio"
-	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // standAlone takes the process out of what ends a login: its session (done by
@@ -63,52 +59,4 @@ func cgroupRoots(mountinfo string) []string {
 		}
 	}
 	return roots
-}
-
-// lockHolders are the other processes that hold the lock of a state directory: the
-// command that took it and what it has started.
-func lockHolders(dir string) []int {
-	var locked []unix.Stat_t
-	for _, path := range []string{dir, filepath.Join(dir, lockFile)} {
-		var at unix.Stat_t
-		if unix.Stat(path, &at) == nil {
-			locked = append(locked, at)
-		}
-	}
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	var holders []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		if slices.ContainsFunc(locked, func(at unix.Stat_t) bool { return holds(pid, at) }) {
-			holders = append(holders, pid)
-		}
-	}
-	return holders
-}
-
-// holds says whether a process has a descriptor by which a file is locked; those who
-// wait for the lock have one by which it is not. fdinfo tells them apart
-// (show_fd_locks in fs/proc/fd.c, since Linux 4.1).
-func holds(pid int, file unix.Stat_t) bool {
-	dir := fmt.Sprintf("/proc/%d/", pid)
-	entries, err := os.ReadDir(dir + "fd")
-	if err != nil {
-		return false
-	}
-	for _, e := range entries {
-		var have unix.Stat_t
-		if unix.Stat(dir+"fd/"+e.Name(), &have) != nil || have.Dev != file.Dev || have.Ino != file.Ino {
-			continue
-		}
-		if info, err := os.ReadFile(dir + "fdinfo/" + e.Name()); err == nil && strings.Contains(string(info), "FLOCK") {
-			return true
-		}
-	}
-	return false
 }

@@ -2,22 +2,27 @@ package apply
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
 )
 
@@ -188,7 +193,7 @@ func TestLockOfOlderVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	if err := flock(file); err != nil {
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		t.Fatal(err)
 	}
 	var busy *BusyError
@@ -232,8 +237,104 @@ func TestLockHolders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := lockHolders(dir); !slices.Equal(got, []int{child}) {
+	another, err := openLock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer another.release()
+	if got := lockHolders(another.files()...); !slices.Equal(got, []int{child}) {
 		t.Errorf("processes %v hold it, want %d", got, child)
+	}
+	want := fmt.Sprintf("process %d (sleep 3600) is changing the firewall", child)
+	if _, err := takeLock(t.Context(), dir, 0, nil); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var busy *BusyError
+	if _, err := takeLock(ctx, dir, time.Hour, nil); !errors.Is(err, context.Canceled) || errors.As(err, &busy) {
+		t.Errorf("not waited for: %v", err)
+	}
+}
+
+// TestLockOfOthers: a user who may read the state cannot keep root from it.
+func TestLockOfOthers(t *testing.T) {
+	other := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	testnet.Require(t, testnet.Probed("processes of other users", func() error {
+		cmd := exec.Command("true")
+		cmd.SysProcAttr = other
+		return cmd.Run()
+	}))
+	dir := t.TempDir()
+	path := filepath.Join(dir, lockFile)
+	if err := os.WriteFile(path, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	keep := func(path string) int {
+		t.Helper()
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("sleep", "3600")
+		cmd.ExtraFiles = []*os.File{file}
+		cmd.SysProcAttr = other
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		return cmd.Process.Pid
+	}
+	first := keep(dir)
+	held, err := takeLock(t.Context(), dir, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var busy *BusyError
+	if _, err := takeLock(t.Context(), dir, 0, nil); !errors.As(err, &busy) {
+		t.Errorf("a second lock is given: %v", err)
+	}
+	held.release()
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("others may lock the file too: %v, %v", info.Mode(), err)
+	}
+	keep(path)
+	if _, err := takeLock(t.Context(), dir, 0, nil); !errors.As(err, &busy) || !strings.HasPrefix(busy.Holder, fmt.Sprintf("process %d ", first)) {
+		t.Errorf("what nobody can have is given: %v", err)
+	}
+}
+
+// TestLockThroughLink: what a link leads to is neither written nor locked.
+func TestLockThroughLink(t *testing.T) {
+	dir, target := t.TempDir(), filepath.Join(t.TempDir(), "target")
+	if err := os.WriteFile(target, []byte("kept"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{lockFile, stepFile} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held, err := takeLock(t.Context(), dir, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.release()
+	if err := (store{dir: dir}).saveStep("2 of 3"); err != nil {
+		t.Error(err)
+	}
+	if text, err := os.ReadFile(target); err != nil || string(text) != "kept" {
+		t.Errorf("the target has %q, %v", text, err)
+	}
+	if info, err := os.Stat(target); err != nil || info.Mode().Perm() != 0o644 {
+		t.Errorf("the target has the mode %v, %v", info.Mode(), err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, stepFile)); err != nil || string(text) != "2 of 3" {
+		t.Errorf("the step is %q, %v", text, err)
 	}
 }
 

@@ -207,7 +207,15 @@ func (s *session) takeBack(ctx context.Context, p *Pending, what string) error {
 // confirmation is over: a stopped or hanging one must not keep a lock-out
 // alive. Every change survives that at any point.
 func (h *Host) unstick() {
-	for _, holder := range lockHolders(h.Dir) {
+	l, err := openLock(h.Dir)
+	if err != nil {
+		return
+	}
+	defer l.release()
+	for _, holder := range lockHolders(l.files()...) {
+		if holder == os.Getpid() {
+			continue
+		}
 		h.shout("process %d holds the lock and does not end: killing it", holder)
 		_ = unix.Kill(holder, unix.SIGKILL)
 	}

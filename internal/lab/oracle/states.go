@@ -212,7 +212,7 @@ var (
 	moments = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?|\b(\d+[dhms])*\d+(\.\d+)?([dhms]|ms|µs)\b`)
 	numbers = regexp.MustCompile(`(?m)("seconds": )[\d.e-]+|(generation_\d+_)[0-9a-f]{12}|^[0-9a-f]{8} (\{)|("cookie )\d+(?:","number":\d+)?|("version": ?)"[^"]*"|("inputs":)"[0-9a-f]{64}"`)
 	sums    = regexp.MustCompile(`[0-9a-f]{64}`)
-	waited  = regexp.MustCompile(`(?m)^note: waiting at most .* for process .*\n`)
+	waited  = regexp.MustCompile(`(?m)^note: waiting at most .*\n`)
 	blanks  = regexp.MustCompile(` {2,}|-{3,}`)
 )
 

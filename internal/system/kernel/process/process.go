@@ -107,6 +107,18 @@ func Title(pid int) string {
 	return strings.TrimSpace(string(bytes.ReplaceAll(text, []byte{0}, []byte{' '})))
 }
 
+// User is the number of the user who runs a process, set-user-ID programs included; -1
+// when it is gone.
+func User(pid int) int {
+	text, _ := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "status"))
+	_, uids, _ := strings.Cut(string(text), "\nUid:\t")
+	first, _, _ := strings.Cut(uids, "\t") // the real one, the effective one, and more
+	if id, err := strconv.Atoi(first); err == nil {
+		return id
+	}
+	return -1
+}
+
 // Ancestors is the process pid, its parent, and so on up to process 1, as far
 // as they are visible.
 func Ancestors(pid int) []int {
