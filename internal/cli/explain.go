@@ -3,12 +3,11 @@ package cli
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
-
 	"sluice/internal/backend"
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -73,14 +72,13 @@ func (e *explanation) finish(p *program.Program, a backend.Artifact) {
 }
 
 func (e *explanation) print(w io.Writer) {
-	numbers := message.NewPrinter(language.English)
 	fmt.Fprintf(w, "%-16s %15s %17s\n", "pass", "rules", "ns of a packet")
 	for _, r := range e.Passes {
 		ns := ""
 		if r.Before.NS > 0 {
-			ns = numbers.Sprintf("%.0f → %.0f", r.Before.NS, r.After.NS)
+			ns = wholeNS(r.Before.NS) + " → " + wholeNS(r.After.NS)
 		}
-		fmt.Fprintf(w, "%s %15s %17s\n", command.Paint(w, "1", fmt.Sprintf("%-16s", r.Pass)), numbers.Sprintf("%d → %d", r.Before.Rules, r.After.Rules), ns)
+		fmt.Fprintf(w, "%s %15s %17s\n", command.Paint(w, "1", fmt.Sprintf("%-16s", r.Pass)), english.Grouped(r.Before.Rules)+" → "+english.Grouped(r.After.Rules), ns)
 		switch {
 		case r.LeftOut:
 			fmt.Fprintln(w, "    left out")
@@ -99,16 +97,18 @@ func (e *explanation) print(w io.Writer) {
 		}
 	}
 	for _, l := range e.Layouts {
-		printLayout(w, numbers, l)
+		printLayout(w, l)
 	}
 }
 
-func printLayout(w io.Writer, numbers *message.Printer, l backend.LayoutReport) {
+func wholeNS(ns float64) string { return english.Grouped(int(math.RoundToEven(ns))) }
+
+func printLayout(w io.Writer, l backend.LayoutReport) {
 	asked := "1 rule asks it"
 	if l.Uses != 1 {
 		asked = fmt.Sprintf("%d rules ask it", l.Uses)
 	}
-	fmt.Fprintf(w, "\nset %s, IPv%d: %s\n", l.Set, l.Family, numbers.Sprintf("%d ranges, %s", l.Ranges, asked))
+	fmt.Fprintf(w, "\nset %s, IPv%d: %s ranges, %s\n", l.Set, l.Family, english.Grouped(l.Ranges), asked)
 	width := 0
 	for _, c := range l.Candidates {
 		width = max(width, len(c.Name))

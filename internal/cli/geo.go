@@ -72,12 +72,3 @@ func geoDate(date, now time.Time) string {
 func geoName(c geo.Country) string {
 	return strings.TrimSpace(c.Code + " " + c.Name)
 }
-
-// grouped writes a number with a comma between thousands.
-func grouped[N int | uint64](n N) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/language/geo"
 )
@@ -88,7 +89,7 @@ func printGeoDiff(out io.Writer, d geo.Diff) error {
 				continue
 			}
 			fmt.Fprintf(w, "%[1]s%[2]s\t%[1]s%[3]s\t%[1]s%[4]s\t%[1]s%[5]s\t  %[6]s\n", change.sign,
-				grouped(n.Prefixes4), grouped(n.Addresses4), grouped(n.Prefixes6), n.Addresses6, geoName(c.Country))
+				english.Grouped(n.Prefixes4), english.Grouped(n.Addresses4), english.Grouped(n.Prefixes6), n.Addresses6, geoName(c.Country))
 		}
 	}
 	return w.Flush()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/language/geo"
 )
@@ -77,7 +78,7 @@ func printGeoList(out io.Writer, info geo.Info) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "IPv4 prefixes\taddresses\tIPv6 prefixes\t/64 networks\t  country\n")
 	for _, c := range info.Countries {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t  %s %s\n", grouped(c.Prefixes4), grouped(c.Addresses4), grouped(c.Prefixes6), c.Addresses6, c.Continent, geoName(c.Country))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t  %s %s\n", english.Grouped(c.Prefixes4), english.Grouped(c.Addresses4), english.Grouped(c.Prefixes6), c.Addresses6, c.Continent, geoName(c.Country))
 	}
 	return w.Flush()
 }

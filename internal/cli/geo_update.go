@@ -111,10 +111,10 @@ func lastGeoSource(stateDir string) []string {
 func printGeoUpdate(w io.Writer, r *geo.UpdateResult) error {
 	printGeoOrigin(w, r.Info, time.Now())
 	fmt.Fprintf(w, "countries    %d\n", len(r.Info.Countries))
-	fmt.Fprintf(w, "IPv4         %s %s in %s %s\n", grouped(r.Info.Total.Addresses4), english.Noun(r.Info.Total.Addresses4, "address"), grouped(r.Info.Total.Ranges4), english.Noun(r.Info.Total.Ranges4, "range"))
-	fmt.Fprintf(w, "IPv6         %s /64 networks in %s %s\n", r.Info.Total.Addresses6, grouped(r.Info.Total.Ranges6), english.Noun(r.Info.Total.Ranges6, "range"))
+	fmt.Fprintf(w, "IPv4         %s %s in %s %s\n", english.Grouped(r.Info.Total.Addresses4), english.Noun(r.Info.Total.Addresses4, "address"), english.Grouped(r.Info.Total.Ranges4), english.Noun(r.Info.Total.Ranges4, "range"))
+	fmt.Fprintf(w, "IPv6         %s /64 networks in %s %s\n", r.Info.Total.Addresses6, english.Grouped(r.Info.Total.Ranges6), english.Noun(r.Info.Total.Ranges6, "range"))
 	if r.Info.Overlaps > 0 {
-		fmt.Fprintf(w, "overlaps     %s %s lay over another country's; the narrower one holds\n", grouped(r.Info.Overlaps), english.Noun(r.Info.Overlaps, "row"))
+		fmt.Fprintf(w, "overlaps     %s %s lay over another country's; the narrower one holds\n", english.Grouped(r.Info.Overlaps), english.Noun(r.Info.Overlaps, "row"))
 	}
 	if !r.Changed {
 		_, err := fmt.Fprintln(w, "nothing has changed")

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/english"
@@ -88,7 +86,6 @@ func printPrice(w io.Writer, p *engine.Price, by engine.Costs) {
 }
 
 func printPlan(w io.Writer, p *engine.Plan, all bool) {
-	numbers := message.NewPrinter(language.English)
 	rules := p.Rules
 	switch {
 	case all:
@@ -122,7 +119,7 @@ func printPlan(w io.Writer, p *engine.Plan, all bool) {
 		if s.Internal && !all {
 			continue
 		}
-		fmt.Fprintf(w, "set          %s: %s\n", s.Name, numbers.Sprintf("%d %s to %d, +%d -%d", s.Before, english.Noun(s.Before, "element"), s.After, s.Added, s.Removed)+addressChange(numbers, s))
+		fmt.Fprintf(w, "set          %s: %s %s to %s, +%s -%s%s\n", s.Name, english.Grouped(s.Before), english.Noun(s.Before, "element"), english.Grouped(s.After), english.Grouped(s.Added), english.Grouped(s.Removed), addressChange(s))
 	}
 	for _, c := range p.Choices {
 		fmt.Fprintf(w, "layout       %s: %s, instead of %s\n", c.For, c.New, c.Old)
@@ -133,10 +130,10 @@ func printPlan(w io.Writer, p *engine.Plan, all bool) {
 	for _, s := range p.Steps {
 		fmt.Fprintf(w, "step         %s\n", s)
 	}
-	fmt.Fprintf(w, "takes        %s\n", sizeText(numbers, p.Cost))
+	fmt.Fprintf(w, "takes        %s\n", sizeText(p.Cost))
 	fmt.Fprintf(w, "memory       %s\n", memoryText(p))
 	if !p.Unchanged {
-		fmt.Fprintf(w, "sends        %s\n", sizeText(numbers, p.Added))
+		fmt.Fprintf(w, "sends        %s\n", sizeText(p.Added))
 		fmt.Fprintf(w, "apply time   about %s\n", timesText(p.Times))
 	}
 	if p.Grace > 0 {
@@ -164,12 +161,12 @@ func timesText(t *apply.Times) string {
 		text(t.Total), text(t.Compile), text(t.Read), text(t.Fill), text(t.Switch), text(t.Check), text(t.Rest))
 }
 
-func sizeText(numbers *message.Printer, c backend.Cost) string {
+func sizeText(c backend.Cost) string {
 	count := func(n int, word string) string {
 		if n == 1 {
 			return "1 " + word
 		}
-		return numbers.Sprintf("%d %ss", n, word)
+		return english.Grouped(n) + " " + word + "s"
 	}
 	return count(c.Rules, "rule") + ", " + count(c.Sets, "set") + ", " + count(c.Elements, "element")
 }
@@ -187,11 +184,11 @@ func printEnds(w io.Writer, e *apply.EndedFlows) {
 	}
 }
 
-func addressChange(numbers *message.Printer, s apply.SetChange) string {
+func addressChange(s apply.SetChange) string {
 	if s.AddressesPlus == 0 && s.AddressesMinus == 0 {
 		return ""
 	}
-	return numbers.Sprintf(" (+%d -%d IPv4 addresses)", s.AddressesPlus, s.AddressesMinus)
+	return fmt.Sprintf(" (+%s -%s IPv4 addresses)", english.Grouped(s.AddressesPlus), english.Grouped(s.AddressesMinus))
 }
 
 func memoryText(p *engine.Plan) string {

@@ -170,10 +170,10 @@ func printRefresh(w io.Writer, r *engine.Refreshed) {
 func addressesText(s apply.SetChange) string {
 	var parts []string
 	if s.AddressesPlus+s.AddressesMinus > 0 {
-		parts = append(parts, fmt.Sprintf("IPv4: %s %s come, %s go", grouped(s.AddressesPlus), english.Noun(s.AddressesPlus, "address"), grouped(s.AddressesMinus)))
+		parts = append(parts, fmt.Sprintf("IPv4: %s %s come, %s go", english.Grouped(s.AddressesPlus), english.Noun(s.AddressesPlus, "address"), english.Grouped(s.AddressesMinus)))
 	}
 	if s.NetworksPlus > 0 || s.NetworksMinus > 0 {
-		parts = append(parts, fmt.Sprintf("IPv6: addresses of %s %s (/64) come, of %s go", grouped(s.NetworksPlus), english.Noun(s.NetworksPlus, "network"), grouped(s.NetworksMinus)))
+		parts = append(parts, fmt.Sprintf("IPv6: addresses of %s %s (/64) come, of %s go", english.Grouped(s.NetworksPlus), english.Noun(s.NetworksPlus, "network"), english.Grouped(s.NetworksMinus)))
 	}
 	if len(parts) == 0 {
 		return ""

@@ -6,9 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
-
 	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine/shadow"
@@ -16,12 +13,11 @@ import (
 
 // liveText is one line of what was counted up to now.
 func liveText(r *shadow.Report, life time.Duration) string {
-	numbers := message.NewPrinter(language.English)
-	text := fmt.Sprintf("%s of %s: %s seen, ", spanText(r.Until.Sub(r.Since)), spanText(life), packetsText(numbers, r.Total.Seen))
+	text := fmt.Sprintf("%s of %s: %s seen, ", spanText(r.Until.Sub(r.Since)), spanText(life), packetsText(r.Total.Seen))
 	if r.Total.Refused() == 0 {
 		return text + "none would be dropped"
 	}
-	text += numbers.Sprintf("%d would be dropped", r.Total.Refused())
+	text += english.Grouped(r.Total.Refused()) + " would be dropped"
 	var most []string
 	if len(r.Sources) > 0 {
 		most = append(most, strings.TrimSpace(r.Sources[0].Address+" "+r.Sources[0].Country))
@@ -46,11 +42,11 @@ func spanText(d time.Duration) string {
 	return text
 }
 
-func packetsText(numbers *message.Printer, n uint64) string {
+func packetsText(n uint64) string {
 	if n == 1 {
 		return "1 packet"
 	}
-	return numbers.Sprintf("%d packets", n)
+	return english.Grouped(n) + " packets"
 }
 
 func serviceText(s shadow.ServiceReport) string {
@@ -62,15 +58,14 @@ func serviceText(s shadow.ServiceReport) string {
 
 // printShadow prints the report: a sentence first, tables behind it.
 func printShadow(w io.Writer, r *shadow.Report, top int, all bool) {
-	numbers := message.NewPrinter(language.English)
-	fmt.Fprintln(w, command.Paint(w, "1", shadowSentence(numbers, r)))
+	fmt.Fprintln(w, command.Paint(w, "1", shadowSentence(r)))
 	if r.Total.Unjudged > 0 {
-		numbers.Fprintf(w, "%s could not be judged.\n", packetsText(numbers, r.Total.Unjudged))
+		fmt.Fprintf(w, "%s could not be judged.\n", packetsText(r.Total.Unjudged))
 	}
 	if r.Total.Stopped > 0 {
-		numbers.Fprintf(w, "The running firewall stopped %s meanwhile.\n", packetsText(numbers, r.Total.Stopped))
+		fmt.Fprintf(w, "The running firewall stopped %s meanwhile.\n", packetsText(r.Total.Stopped))
 	}
-	printShadowLines(w, numbers, r, top, all)
+	printShadowLines(w, r, top, all)
 	if len(r.Sources) > 0 {
 		fmt.Fprintf(w, "\n%12s  %s\n", "packets", "from, or to where it is output")
 		for i, s := range r.Sources {
@@ -78,7 +73,7 @@ func printShadow(w io.Writer, r *shadow.Report, top int, all bool) {
 				fmt.Fprintf(w, "%12s  and %s\n", "…", english.Plural(len(r.Sources)-top, "other address"))
 				break
 			}
-			numbers.Fprintf(w, "%12d  %-7s  %-39s  %s\n", s.Packets, s.Hook, s.Address, countryText(s.Country, s.Name))
+			fmt.Fprintf(w, "%12s  %-7s  %-39s  %s\n", english.Grouped(s.Packets), s.Hook, s.Address, countryText(s.Country, s.Name))
 		}
 	}
 	if len(r.Services) > 0 {
@@ -88,7 +83,7 @@ func printShadow(w io.Writer, r *shadow.Report, top int, all bool) {
 				fmt.Fprintf(w, "%12s  and %s\n", "…", english.Plural(len(r.Services)-top, "other"))
 				break
 			}
-			numbers.Fprintf(w, "%12d  %-7s  %s\n", s.Packets, s.Hook, serviceText(s))
+			fmt.Fprintf(w, "%12s  %-7s  %s\n", english.Grouped(s.Packets), s.Hook, serviceText(s))
 		}
 	}
 	if len(r.Countries) > 0 {
@@ -98,15 +93,15 @@ func printShadow(w io.Writer, r *shadow.Report, top int, all bool) {
 				fmt.Fprintf(w, "%12s  and %s\n", "…", english.Plural(len(r.Countries)-top, "other"))
 				break
 			}
-			numbers.Fprintf(w, "%12d  %9d  %s\n", c.Packets, c.Sources, countryText(c.Country, c.Name))
+			fmt.Fprintf(w, "%12s  %9s  %s\n", english.Grouped(c.Packets), english.Grouped(c.Sources), countryText(c.Country, c.Name))
 		}
 	}
 	for _, h := range r.Hooks {
 		if h.SourcesBeyond > 0 {
-			numbers.Fprintf(w, "note: %s of %s are in no list of addresses: the table was full\n", packetsText(numbers, h.SourcesBeyond), h.Hook)
+			fmt.Fprintf(w, "note: %s of %s are in no list of addresses: the table was full\n", packetsText(h.SourcesBeyond), h.Hook)
 		}
 		if h.ServicesBeyond > 0 {
-			numbers.Fprintf(w, "note: %s of %s are in no list of services: fragments, or the table was full\n", packetsText(numbers, h.ServicesBeyond), h.Hook)
+			fmt.Fprintf(w, "note: %s of %s are in no list of services: fragments, or the table was full\n", packetsText(h.ServicesBeyond), h.Hook)
 		}
 	}
 	for _, n := range r.Notes {
@@ -115,29 +110,29 @@ func printShadow(w io.Writer, r *shadow.Report, top int, all bool) {
 }
 
 // shadowSentence is the answer.
-func shadowSentence(numbers *message.Printer, r *shadow.Report) string {
+func shadowSentence(r *shadow.Report) string {
 	begin := fmt.Sprintf("In %s, ", spanText(r.Until.Sub(r.Since)))
 	t := r.Total
 	switch {
 	case t.Seen == 0:
 		return begin + "no packet came by."
 	case t.Refused() == 0 && t.Unjudged == 0:
-		return begin + r.Policy + " would have let pass all of " + packetsText(numbers, t.Seen) + "."
+		return begin + r.Policy + " would have let pass all of " + packetsText(t.Seen) + "."
 	case t.Refused() == 0:
-		return begin + r.Policy + " would have dropped none of " + packetsText(numbers, t.Seen) + "."
+		return begin + r.Policy + " would have dropped none of " + packetsText(t.Seen) + "."
 	}
 	var what []string
 	if t.Dropped > 0 {
-		what = append(what, numbers.Sprintf("dropped %d", t.Dropped))
+		what = append(what, "dropped "+english.Grouped(t.Dropped))
 	}
 	if t.Rejected > 0 {
-		what = append(what, numbers.Sprintf("rejected %d", t.Rejected))
+		what = append(what, "rejected "+english.Grouped(t.Rejected))
 	}
 	share := 100 * float64(t.Refused()) / float64(max(t.Seen, t.Refused()))
-	return begin + fmt.Sprintf("%s would have %s of %s (%.3g %%).", r.Policy, strings.Join(what, " and "), packetsText(numbers, t.Seen), share)
+	return begin + fmt.Sprintf("%s would have %s of %s (%.3g %%).", r.Policy, strings.Join(what, " and "), packetsText(t.Seen), share)
 }
 
-func printShadowLines(w io.Writer, numbers *message.Printer, r *shadow.Report, top int, all bool) {
+func printShadowLines(w io.Writer, r *shadow.Report, top int, all bool) {
 	shown, left := 0, 0
 	for _, l := range r.Lines {
 		if l.Verdict == shadow.Allow && !all {
@@ -155,7 +150,7 @@ func printShadowLines(w io.Writer, numbers *message.Printer, r *shadow.Report, t
 		if l.Line > 0 {
 			text = fmt.Sprintf("%s:%d: %s", l.File, l.Line, l.Text)
 		}
-		numbers.Fprintf(w, "%12d  %-7s  %s  %s\n", l.Packets, l.Hook, command.Paint(w, verdictStyle(l.Verdict), fmt.Sprintf("%-10s", l.Verdict)), text)
+		fmt.Fprintf(w, "%12s  %-7s  %s  %s\n", english.Grouped(l.Packets), l.Hook, command.Paint(w, verdictStyle(l.Verdict), fmt.Sprintf("%-10s", l.Verdict)), text)
 	}
 	if left > 0 {
 		fmt.Fprintf(w, "%12s  and %s\n", "…", english.Plural(left, "other line"))

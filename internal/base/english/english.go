@@ -24,3 +24,12 @@ func Noun[N int | uint64](n N, word string) string {
 	}
 	return word + "s"
 }
+
+// Grouped is a number that is not negative, with a comma between thousands.
+func Grouped[N int | uint64](n N) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -5,10 +5,8 @@ import (
 	"math"
 	"math/big"
 
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
-
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 )
 
 // Count is how many addresses of each family a set has.
@@ -26,11 +24,6 @@ func CountOf(s addrset.Set) Count {
 	six := s.Count6()
 	return Count{IPv4: s.Count4(), IPv6: six.String(), six: six}
 }
-
-var english = message.NewPrinter(language.English)
-
-// grouped is a number with a comma between thousands.
-func grouped(n uint64) string { return english.Sprintf("%d", n) }
 
 // String is such as "256 IPv4 addresses, 2^80 of IPv6".
 func (c Count) String() string {
@@ -52,7 +45,7 @@ func addresses(n uint64, family string) string {
 	if n == 1 {
 		return "1 " + family + " address"
 	}
-	return grouped(n) + " " + family + " addresses"
+	return english.Grouped(n) + " " + family + " addresses"
 }
 
 // readable is up to what number digits say more than a power of two.
@@ -61,7 +54,7 @@ const readable = 1_000_000_000
 // power writes a large number as a power of two, exact where it is one.
 func power(n *big.Int) string {
 	if n.IsUint64() && n.Uint64() <= readable {
-		return grouped(n.Uint64())
+		return english.Grouped(n.Uint64())
 	}
 	exponent := n.BitLen() - 1
 	if int(n.TrailingZeroBits()) == exponent {

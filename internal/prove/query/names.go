@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/resolve"
 )
@@ -338,5 +339,5 @@ func ranges(s addrset.Set) string {
 			break
 		}
 	}
-	return grouped(uint64(s.Len4()+s.Len6())) + " ranges, the first " + together(first) //nolint:gosec // never negative
+	return english.Grouped(s.Len4()+s.Len6()) + " ranges, the first " + together(first)
 }
