@@ -12,6 +12,7 @@ import (
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/measure"
 	"sluice/internal/lab/packetbench"
+	"sluice/internal/lab/product"
 	"sluice/internal/lab/stats"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
@@ -94,7 +95,7 @@ func (b *bench) candidatesOf(s *figures.Section, file string, family addrset.Fam
 			if got, err := layoutOf(a); err != nil || got.Chosen != name {
 				return fmt.Errorf("asked for %q, got %q: %w", name, got.Chosen, err)
 			}
-			return b.take(l, keeping, a)
+			return product.Take(ctx, l.Namespace, keeping, a)
 		}
 	}
 	for _, name := range nftables.LayoutNames(int(family)) {
@@ -131,22 +132,6 @@ func layoutOf(a backend.Artifact) (backend.LayoutReport, error) {
 		return backend.LayoutReport{}, fmt.Errorf("one large set was to be laid out")
 	}
 	return l.Layouts()[0], nil
-}
-
-// take loads an artifact into an empty lab.
-func (b *bench) take(l *measure.Lab, into backend.Backend, a backend.Artifact) error {
-	steps, err := into.Steps(a, &nftables.State{})
-	if err != nil {
-		return err
-	}
-	return l.Namespace.Do(func() error {
-		for _, s := range steps {
-			if err := s.Take(b); err != nil {
-				return fmt.Errorf("%s: %w", s.Name, err)
-			}
-		}
-		return nil
-	})
 }
 
 // judge puts beside each layout what it adds in the mean, and what the chosen one

@@ -129,12 +129,11 @@ func (b *bench) load(w way) error {
 		}
 		return b.apply(file, w.lab)
 	}
-	every := peers.Every()
-	i := slices.IndexFunc(every, func(p peers.Peer) bool { return p.Name == w.layout })
-	if i < 0 {
-		return fmt.Errorf("no peer is called %s", w.layout)
+	found, err := peers.Named(w.layout)
+	if err != nil {
+		return err
 	}
-	if err := every[i].Load(b, w.lab.Namespace, meaningOfGateway()); err != nil {
+	if err := found[0].Load(b, w.lab.Namespace, meaningOfGateway()); err != nil {
 		return err
 	}
 	if w.fast {

@@ -99,13 +99,12 @@ func (b *bench) policy(file, name, title string, kinds []packetbench.Kind, names
 		meaning = peers.FromPolicy(r)
 		return nil
 	}
-	every := peers.Every()
 	for _, n := range names {
-		i := slices.IndexFunc(every, func(p peers.Peer) bool { return p.Name == n })
-		if i < 0 {
-			return fmt.Errorf("no peer is called %s", n)
+		found, err := peers.Named(n)
+		if err != nil {
+			return err
 		}
-		p := every[i]
+		p := found[0]
 		o.Subjects = append(o.Subjects, packetbench.Subject{Name: p.Name, Load: func(ctx context.Context, l *measure.Lab) error {
 			return p.Load(ctx, l.Namespace, meaning)
 		}})

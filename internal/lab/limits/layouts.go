@@ -1,9 +1,6 @@
 package limits
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -12,6 +9,7 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/lab/measure"
 	"sluice/internal/lab/peers"
+	"sluice/internal/lab/product"
 	"sluice/internal/lab/stats"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
@@ -144,27 +142,5 @@ func (b *bench) loadWithin(l *measure.Lab, s addrset.Set, budget program.Layout)
 	if err != nil {
 		return nil, err
 	}
-	return artifact, l.Namespace.Do(func() error { return load(b, engine, artifact) })
-}
-
-// load brings an artifact into the kernel of the present namespace, where there
-// is nothing of Sluice's yet.
-func load(ctx context.Context, engine backend.Backend, artifact backend.Artifact) error {
-	state, err := engine.Read(ctx, false)
-	if err != nil {
-		return err
-	}
-	if !state.Empty() {
-		return errors.New("the lab is not empty")
-	}
-	steps, err := engine.Steps(artifact, state)
-	if err != nil {
-		return err
-	}
-	for _, s := range steps {
-		if err := s.Take(ctx); err != nil {
-			return fmt.Errorf("%s: %w", s.Name, err)
-		}
-	}
-	return nil
+	return artifact, product.Take(b, l.Namespace, engine, artifact)
 }

@@ -3,13 +3,9 @@ package limits
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/base/regular"
 	"sluice/internal/lab/measure"
 	"sluice/internal/lab/product"
 	"sluice/internal/language/geo"
@@ -29,20 +25,16 @@ func (w *world) describe(r *report) {
 
 // loadWorld takes the country data into the state directory of the run.
 func (b *bench) loadWorld(o Options) (*world, error) {
+	sluice := product.Sluice{Binary: b.binary, State: b.state}
 	if o.Data != "" {
-		err := product.Sluice{Binary: b.binary, State: b.state}.TakeCountries(b, o.Data)
+		err := sluice.TakeCountries(b, o.Data)
 		if errors.Is(err, product.ErrNoCountries) {
 			err = fmt.Errorf("%w; without --data those of the state directory are taken", err)
 		}
 		if err != nil {
 			return nil, err
 		}
-	} else if data, err := regular.Read(geo.CurrentFile(o.StateDir), geo.MaxFile); err == nil {
-		file := geo.CurrentFile(b.state)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, data, 0o600)); err != nil {
-			return nil, err
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	} else if err := sluice.ShareCountries(o.StateDir); err != nil {
 		return nil, err
 	}
 	db, err := geo.Open(b.state)

@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/backend/nftables/calibration"
 	"sluice/internal/lab/measure"
+	"sluice/internal/lab/product"
 	"sluice/internal/lab/timed"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/lists"
@@ -45,15 +46,8 @@ func (s *state) take(from string) error {
 	if from == "" {
 		return nil
 	}
-	from, err := filepath.Abs(from)
-	if err != nil {
+	if err := (product.Sluice{State: s.dir}).ShareCountries(from); err != nil {
 		return err
-	}
-	countries := filepath.Dir(geo.CurrentFile(from))
-	if _, err := os.Stat(countries); err == nil {
-		if err := os.Symlink(countries, filepath.Dir(geo.CurrentFile(s.dir))); err != nil {
-			return err
-		}
 	}
 	if err := calibration.Copy(from, s.dir); err != nil {
 		return err

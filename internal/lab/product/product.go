@@ -1,18 +1,21 @@
-// Package product runs sluice the way its users do, about the hosts of a laboratory.
-// The demo and the stories play with it; stress and limits have it take country data in.
-// What a command takes, package timed tells.
+// Package product runs sluice the way its users do, about the hosts of a laboratory, and
+// gives it what it reads there. The demo and the stories play with it; stress, limits and
+// what measures packets load by it. What a command takes, package timed tells.
 package product
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 
+	"sluice/internal/backend"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/lab/timed"
+	"sluice/internal/language/geo"
 )
 
 // Sluice is the program with a state directory of its own.
@@ -68,4 +71,41 @@ func (s Sluice) TakeCountries(ctx context.Context, dir string) error {
 	}
 	_, err = s.Must(ctx, nil, args...)
 	return err
+}
+
+// ShareCountries lets the state directory have the country data of another one, where
+// that has some.
+func (s Sluice) ShareCountries(from string) error {
+	from, err := filepath.Abs(from)
+	if err != nil {
+		return err
+	}
+	theirs, own := filepath.Dir(geo.CurrentFile(from)), filepath.Dir(geo.CurrentFile(s.State))
+	if _, err := os.Stat(theirs); err != nil {
+		return nil //nolint:nilerr // then the built-in ones serve
+	}
+	return errors.Join(os.MkdirAll(filepath.Dir(own), 0o755), os.Symlink(theirs, own)) //nolint:gosec // for servers of stories to pass through
+}
+
+// Take loads an artifact by a backend into a host where there is nothing of Sluice's yet.
+func Take(ctx context.Context, host *testnet.Namespace, by backend.Backend, artifact backend.Artifact) error {
+	return host.Do(func() error {
+		state, err := by.Read(ctx, false)
+		if err != nil {
+			return err
+		}
+		if !state.Empty() {
+			return errors.New("the lab is not empty")
+		}
+		steps, err := by.Steps(artifact, state)
+		if err != nil {
+			return err
+		}
+		for _, s := range steps {
+			if err := s.Take(ctx); err != nil {
+				return fmt.Errorf("%s: %w", s.Name, err)
+			}
+		}
+		return nil
+	})
 }

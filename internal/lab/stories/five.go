@@ -215,15 +215,11 @@ func (s *Stage) fiveCourse(section *figures.Section, size fiveSize, courses []*c
 		size.connections, size.timeout, size.table, sizedTable))
 	for _, c := range courses {
 		add := func(quantity, unit string, more bool, value float64) {
-			section.Add(figures.Figure{Case: "all connections", Subject: c.site.name, Quantity: quantity, Unit: unit, More: more, Samples: stats.Series{value}})
-		}
-		failed := uint64(0)
-		for _, n := range c.asked.Failed {
-			failed += n
+			c.figure(section, "all connections", quantity, unit, more, value)
 		}
 		add("answered requests", "1/s", true, c.asked.Rate())
 		add("answered", "requests", true, float64(c.asked.Answered))
-		add("failed", "requests", false, float64(failed))
+		add("failed", "requests", false, c.failed())
 		add("time to connect, median of those that came through", "ms", false, milliseconds(c.asked.Connect.P50))
 		add("time to connect, longest", "ms", false, milliseconds(c.asked.Connect.Max))
 		add("entries of the table, at most", "entries", false, c.mostEntries())

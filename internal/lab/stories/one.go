@@ -169,16 +169,12 @@ func (s *Stage) oneCourse(section *figures.Section, size oneSize, courses []*cou
 		"The charts share one time axis, which begins anew for each server.", size.rate, size.spell, size.table))
 	for _, c := range courses {
 		add := func(quantity, unit string, more bool, value float64) {
-			section.Add(figures.Figure{Case: "over the whole time", Subject: c.site.name, Quantity: quantity, Unit: unit, More: more, Samples: stats.Series{value}})
-		}
-		failed := uint64(0)
-		for _, n := range c.asked.Failed {
-			failed += n
+			c.figure(section, "over the whole time", quantity, unit, more, value)
 		}
 		last := c.asked.Intervals[len(c.asked.Intervals)-1]
 		add("answered requests", "1/s", true, c.asked.Rate())
 		add("answered requests in the last second", "1/s", true, last.Rate())
-		add("failed requests", "requests", false, float64(failed))
+		add("failed requests", "requests", false, c.failed())
 		add("entries of the table, at most", "entries", false, c.mostEntries())
 		add("median time to connect", "ms", false, milliseconds(c.asked.Connect.P50))
 		add("latency, 99th percentile, time-outs too", "ms", false, milliseconds(c.asked.Latency.P99))

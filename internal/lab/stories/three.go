@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/base/regular"
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/measure"
 	"sluice/internal/lab/peers"
+	"sluice/internal/lab/product"
 	"sluice/internal/lab/stats"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/language/geo"
@@ -135,15 +135,7 @@ func (r *resolving) countries() error {
 // shareCountries gives the state directory of the hosts the data that the rules of
 // everybody else are made of.
 func (r *resolving) shareCountries() error {
-	data, err := regular.Read(geo.CurrentFile(r.Countries), geo.MaxFile)
-	if err != nil {
-		return err
-	}
-	to := geo.CurrentFile(r.StateDir(r.host))
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(to, data, 0o644)
+	return product.Sluice{State: r.StateDir(r.host)}.ShareCountries(r.Countries)
 }
 
 func (r *resolving) build() error {

@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/hostcharts"
+	"sluice/internal/lab/stats"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/system/hostwatch"
 )
@@ -68,6 +69,19 @@ func (c *course) counted(name string) uint64 {
 		}
 	}
 	return 0
+}
+
+// failed is how many requests failed.
+func (c *course) failed() (sum float64) {
+	for _, n := range c.asked.Failed {
+		sum += float64(n)
+	}
+	return sum
+}
+
+// figure adds one of the course to a section.
+func (c *course) figure(to *figures.Section, about, quantity, unit string, more bool, value float64) {
+	to.Add(figures.Figure{Case: about, Subject: c.site.name, Quantity: quantity, Unit: unit, More: more, Samples: stats.Series{value}})
 }
 
 // drops lists where the kernel dropped packets, a line each, other than where it did

@@ -25,7 +25,8 @@ const (
 type lab struct {
 	net                  *testnet.Net
 	host, client, inside *testnet.Namespace
-	outside              *testnet.Port // the client's end of the wire to the host
+	outside              *testnet.Port           // the client's end of the wire to the host
+	leaving              map[kind]net.PacketConn // see output
 	closers              []io.Closer
 }
 

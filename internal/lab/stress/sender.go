@@ -3,6 +3,7 @@ package stress
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"time"
 
@@ -26,7 +27,7 @@ const (
 )
 
 func (l *lab) startSender(flows []flow) (*sender, error) {
-	sockets, err := l.outputSockets()
+	sockets, err := l.output()
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +37,7 @@ func (l *lab) startSender(flows []flow) (*sender, error) {
 		way, packet := 0, f.packet()
 		one := func() error { return l.outside.Send(packet) }
 		if f.kind.hook == output {
-			way, one = 1, sockets.sender(f)
+			way, one = 1, leave(sockets[f.kind], f)
 		}
 		s.flows[way], send[way] = append(s.flows[way], f), append(send[way], one)
 	}
@@ -60,60 +61,44 @@ func (s *sender) stop() (map[kind]uint64, error) {
 	return out, errors.Join(errs...)
 }
 
-// outputSockets are the host's sockets that flows leave by, by their source port
-// and family.
-type outputSockets map[kind]int
-
-func (l *lab) outputSockets() (outputSockets, error) {
-	out := outputSockets{}
+// output is the host's sockets that flows leave by, by their kind. They live as long as
+// the lab.
+func (l *lab) output() (map[kind]net.PacketConn, error) {
+	if l.leaving != nil {
+		return l.leaving, nil
+	}
+	l.leaving = map[kind]net.PacketConn{}
 	for _, k := range kinds() {
 		if k.hook != output {
 			continue
 		}
-		domain, own := unix.AF_INET, hostV4
+		network, own := "udp4", hostV4
 		if k.family == 6 {
-			domain, own = unix.AF_INET6, hostV6
+			network, own = "udp6", hostV6
 		}
-		err := l.host.Do(func() error {
-			fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				return err
-			}
-			l.closers = append(l.closers, closeSocket(fd))
-			out[k] = fd
-			return errors.Join(
-				unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
-				unix.Bind(fd, sockaddr(netip.AddrPortFrom(netip.MustParseAddr(own), k.port()))),
-			)
+		err := l.host.Do(func() (err error) {
+			l.leaving[k], err = net.ListenPacket(network, netip.AddrPortFrom(netip.MustParseAddr(own), k.port()).String())
+			return err
 		})
 		if err != nil {
 			return nil, fmt.Errorf("make a socket for what the host sends: %w", err)
 		}
+		l.closers = append(l.closers, l.leaving[k])
 	}
-	return out, nil
+	return l.leaving, nil
 }
 
-// closeSocket closes a socket by its number.
-type closeSocket int
-
-func (fd closeSocket) Close() error { return unix.Close(int(fd)) }
-
-// sender sends a datagram. That the host's own rules dropped or refused it is
-// no failure.
-func (o outputSockets) sender(f flow) func() error {
-	fd, to := o[f.kind], sockaddr(f.to)
+// leave sends a flow's datagram. That the host's own rules dropped or refused it is no
+// failure.
+func leave(by net.PacketConn, f flow) func() error {
+	to := net.UDPAddrFromAddrPort(f.to)
 	return func() error {
-		err := unix.Sendto(fd, []byte("flow"), 0, to)
-		if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.EACCES) {
-			return nil
+		_, err := by.WriteTo([]byte("flow"), to)
+		for _, refused := range []error{unix.EPERM, unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.EACCES} {
+			if errors.Is(err, refused) {
+				return nil
+			}
 		}
 		return err
 	}
-}
-
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
-	}
-	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }

@@ -74,15 +74,6 @@ func Echo(from, to netip.Addr, id, sequence uint16) []byte {
 	return ICMP(from, to, kind, 0, append(idSequence(id, sequence), "sixteen bytes...."...)...)
 }
 
-// EchoReply builds the answer to Echo.
-func EchoReply(from, to netip.Addr, id, sequence uint16) []byte {
-	kind := uint8(layers.ICMPv4TypeEchoReply)
-	if from.Is6() {
-		kind = layers.ICMPv6TypeEchoReply
-	}
-	return ICMP(from, to, kind, 0, append(idSequence(id, sequence), "sixteen bytes...."...)...)
-}
-
 func idSequence(id, sequence uint16) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, id), sequence)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/internal/backend/nftables/calibration"
+	"sluice/internal/engine/apply"
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/packetbench"
 	"sluice/internal/lab/peers"
@@ -177,7 +178,7 @@ func (s *series) tooLong(name string, n int) string {
 	if t := l.seconds.Estimate().Median * times; t > s.Patience.Seconds() {
 		return fmt.Sprintf("a load would take about %s s, by what %s took", figures.Number(t), figures.Number(float64(last.n)))
 	}
-	if free := available(); free > 0 && float64(l.tool)*times > float64(free)/2 {
+	if free := apply.FreeMemory(); free > 0 && float64(l.tool)*times > float64(free)/2 {
 		return fmt.Sprintf("a load would take about %.0f MiB, by what %s took", float64(l.tool)*times/(1<<20), figures.Number(float64(last.n)))
 	}
 	if name == packetbench.Sluice {
@@ -197,19 +198,4 @@ func (s *series) tooLong(name string, n int) string {
 		}
 	}
 	return ""
-}
-
-// available is MemAvailable of /proc/meminfo, bytes; 0: not known.
-func available() int64 {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(text)) {
-		var kib int64
-		if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &kib); err == nil {
-			return kib << 10
-		}
-	}
-	return 0
 }
