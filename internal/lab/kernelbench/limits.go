@@ -31,6 +31,9 @@ forward:
 // unlimitedRow is the row of the policy without a limit, which the others are compared with.
 const unlimitedRow = "no limit"
 
+// once is where that policy is loaded a single time.
+const once = "once"
+
 // limitedPolicies are the rows of the section.
 var limitedPolicies = []struct{ row, ports, limit string }{
 	{unlimitedRow, "tcp/22", ""},
@@ -60,27 +63,20 @@ func (b *bench) limits() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, net.Close()) }()
-	once, err := measure.NewForwardLab(net, "once")
-	if err != nil {
-		return err
-	}
-	var labs []*measure.Lab
+	var subjects []measure.Subject
 	for i, p := range limitedPolicies {
 		rules, err := b.compiled(fmt.Sprintf("limits-%d.yaml", i), fmt.Sprintf(limitedPolicy, p.ports, p.limit))
 		if err != nil {
 			return err
 		}
-		l, err := measure.NewForwardLab(net, fmt.Sprintf("limits%d", i))
-		if err != nil {
-			return err
+		if p.row == unlimitedRow {
+			subjects = append(subjects, measure.Subject{Name: once, Load: func(l *measure.Lab) error { return loadCopies(l, rules, 1) }})
 		}
-		labs = append(labs, l)
-		if i == 0 {
-			err = loadCopies(once, rules, 1)
-		}
-		if err = errors.Join(err, loadCopies(l, rules, copies)); err != nil {
-			return fmt.Errorf("load %s: %w", p.row, err)
-		}
+		subjects = append(subjects, measure.Subject{Name: p.row, Load: func(l *measure.Lab) error { return loadCopies(l, rules, copies) }})
+	}
+	subjects, err = measure.Enter(subjects, func(label string) (*measure.Lab, error) { return measure.NewForwardLab(net, label) }, nil)
+	if err != nil {
+		return err
 	}
 	s := figures.Section{Name: "limits", Title: "Established packets of other services, where limits count handshakes", Text: []string{
 		fmt.Sprintf("Of %q what one policy's base chain takes from a packet; of the others what it takes more. Each policy is loaded %d times, and what it takes is divided by that.", unlimitedRow, copies),
@@ -97,7 +93,7 @@ func (b *bench) limits() (err error) {
 				for i := range flows {
 					t.Flows = append(t.Flows, measure.Flow{From: netip.AddrPortFrom(from, uint16(10000+i)), To: to})
 				}
-				if err := b.otherService(&s, fmt.Sprintf("IPv%d, %s, %s", family, service.name, hook), t, once, labs); err != nil {
+				if err := b.otherService(&s, fmt.Sprintf("IPv%d, %s, %s", family, service.name, hook), t, subjects); err != nil {
 					return fmt.Errorf("IPv%d, %s, %s: %w", family, service.name, hook, err)
 				}
 			}
@@ -132,11 +128,7 @@ func loadCopies(l *measure.Lab, rules string, times int) error {
 }
 
 // otherService measures one traffic under every policy.
-func (b *bench) otherService(s *figures.Section, name string, t measure.Traffic, once *measure.Lab, labs []*measure.Lab) error {
-	subjects := []measure.Subject{{Name: "once", Lab: once}}
-	for i, p := range limitedPolicies {
-		subjects = append(subjects, measure.Subject{Name: p.row, Lab: labs[i]})
-	}
+func (b *bench) otherService(s *figures.Section, name string, t measure.Traffic, subjects []measure.Subject) error {
 	cells, done, err := measure.Beside(subjects, []measure.Case{{Name: name, Traffic: t, Survives: measure.All}})
 	defer done()
 	if err != nil {
@@ -158,7 +150,7 @@ func (b *bench) otherService(s *figures.Section, name string, t measure.Traffic,
 	for _, p := range limitedPolicies {
 		more, tables := r.AddedMean(p.row, unlimitedRow, name), copies
 		if p.row == unlimitedRow {
-			more, tables = r.AddedMean(p.row, "once", name), copies-1
+			more, tables = r.AddedMean(p.row, once, name), copies-1
 		}
 		for i := range more {
 			more[i] /= float64(tables)

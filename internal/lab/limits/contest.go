@@ -2,10 +2,8 @@ package limits
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"strings"
-	"time"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/lab/measure"
@@ -75,43 +73,31 @@ type contest struct {
 	rounds  int
 }
 
-// loaded is a peer that a lab has taken.
-type loaded struct {
-	peer
-	took time.Duration
-}
-
 // lay loads every peer into a lab of its own and makes a cell of each under its cases.
 // What is done with the cells, done frees.
-func (b *bench) lay(c contest) (there []loaded, cells []measure.Cell, done func(), err error) {
-	done = func() {}
-	var subjects []measure.Subject
+func (b *bench) lay(c contest) (there []measure.Subject, cells []measure.Cell, done func(), err error) {
+	subjects := make([]measure.Subject, len(c.peers))
 	for i, p := range c.peers {
-		l, err := measure.NewLab(b.net, fmt.Sprintf("peer%d", i))
-		if err != nil {
-			return nil, nil, done, err
-		}
-		for _, a := range c.own {
-			if err := l.Own(a); err != nil {
-				return nil, nil, done, err
-			}
-		}
 		set := c.blocked
 		if p.both {
 			set = b.world.blocked
 		}
-		begin := time.Now()
-		if err := p.load(b, l, set); err != nil {
-			if !p.optional {
-				return nil, nil, done, fmt.Errorf("load %s: %w", p.name, err)
-			}
-			b.say("%s: left out: %s", p.name, firstLine(err))
-			continue
+		subjects[i] = measure.Subject{
+			Name: p.name, Open: p.name == bare, Under: p.under, Optional: p.optional,
+			Load: func(l *measure.Lab) error { return p.load(b, l, set) },
 		}
-		there = append(there, loaded{p, time.Since(begin)})
-		subjects = append(subjects, measure.Subject{Name: p.name, Lab: l, Open: p.name == bare, Under: p.under})
 	}
-	cells, done, err = measure.Beside(subjects, c.cases)
+	there, err = measure.Enter(subjects, func(label string) (*measure.Lab, error) {
+		l, err := measure.NewLab(b.net, label)
+		for i := 0; err == nil && i < len(c.own); i++ {
+			err = l.Own(c.own[i])
+		}
+		return l, err
+	}, func(name string, why error) { b.say("%s: left out: %s", name, firstLine(why)) })
+	if err != nil {
+		return nil, nil, func() {}, err
+	}
+	cells, done, err = measure.Beside(there, c.cases)
 	return there, cells, done, err
 }
 
@@ -135,7 +121,7 @@ func (b *bench) costs(row, about string, c contest) (lookup, error) {
 	}
 	cell := map[string]string{}
 	for _, p := range there {
-		cell[p.name] = measure.Of(p.name, cmp.Or(p.under, c.cases[0].Name))
+		cell[p.Name] = measure.Of(p.Name, cmp.Or(p.Under, c.cases[0].Name))
 	}
 	of := func(quantity, peer string) stats.Series {
 		if quantity == added {
@@ -145,9 +131,9 @@ func (b *bench) costs(row, about string, c contest) (lookup, error) {
 	}
 	b.say("%s", about)
 	for _, p := range there {
-		b.add(row, p.name, whole, "ns", of(whole, p.name))
-		if p.name != bare {
-			b.add(row, p.name, added, "ns", of(added, p.name))
+		b.add(row, p.Name, whole, "ns", of(whole, p.Name))
+		if p.Name != bare {
+			b.add(row, p.Name, added, "ns", of(added, p.Name))
 		}
 	}
 	return of, nil

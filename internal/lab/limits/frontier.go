@@ -53,24 +53,24 @@ func (b *bench) frontier() (lookup, error) {
 	}
 	one := func(x float64) stats.Series { return stats.Series{x} }
 	for _, p := range there {
-		if p.name == bare {
+		if p.Name == bare {
 			continue
 		}
 		for _, t := range traffics {
-			b.add(t.Name, p.name, added, "ns", r.AddedMean(p.name, bare, t.Name))
+			b.add(t.Name, p.Name, added, "ns", r.AddedMean(p.Name, bare, t.Name))
 		}
-		a := artifacts[p.name]
+		a := artifacts[p.Name]
 		if a == nil {
-			b.add("elements", p.name, "size", "elements", one(float64(b.world.blocked.Len4()+b.world.blocked.Len6())))
-			b.add("search and load", p.name, "time", "s", one(p.took.Seconds()))
+			b.add("elements", p.Name, "size", "elements", one(float64(b.world.blocked.Len4()+b.world.blocked.Len6())))
+			b.add("search and load", p.Name, "time", "s", one(p.Took.Seconds()))
 			continue
 		}
 		c := a.Cost()
-		b.say("%s: %s", p.name, chosen(a))
-		b.add("elements", p.name, "size", "elements", one(float64(c.Elements)))
-		b.add("search and load", p.name, "time", "s", one(p.took.Seconds()))
-		b.add("load, predicted", p.name, "time", "s", one(float64(c.LoadTime)/1e9))
-		b.add("kernel memory, predicted", p.name, "memory", "MiB", one(float64(c.Memory)/(1<<20)))
+		b.say("%s: %s", p.Name, chosen(a))
+		b.add("elements", p.Name, "size", "elements", one(float64(c.Elements)))
+		b.add("search and load", p.Name, "time", "s", one(p.Took.Seconds()))
+		b.add("load, predicted", p.Name, "time", "s", one(float64(c.LoadTime)/1e9))
+		b.add("kernel memory, predicted", p.Name, "memory", "MiB", one(float64(c.Memory)/(1<<20)))
 	}
 	return nil, nil
 }

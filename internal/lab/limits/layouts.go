@@ -82,14 +82,14 @@ func (b *bench) layouts(c contest) (lookup, error) {
 	}
 	for _, p := range there {
 		for _, t := range c.cases {
-			if p.name == bare {
+			if p.Name == bare {
 				b.add(t.Name, bare, whole, "ns", r.NS(measure.Of(bare, t.Name)))
 				continue
 			}
-			b.add(t.Name, p.name, added, "ns", r.AddedMean(p.name, bare, t.Name))
+			b.add(t.Name, p.Name, added, "ns", r.AddedMean(p.Name, bare, t.Name))
 		}
-		if p.name != bare {
-			b.add("load once", p.name, "time", "s", stats.Series{p.took.Seconds()})
+		if p.Name != bare {
+			b.add("load once", p.Name, "time", "s", stats.Series{p.Took.Seconds()})
 		}
 	}
 	cells = slices.DeleteFunc(cells, func(c measure.Cell) bool {

@@ -35,14 +35,14 @@ func Summary(ctx context.Context, o Options) ([]string, error) {
 			}
 			one := r.AddedMean(oneSet, bare, traffics...)
 			for _, p := range there {
-				switch p.name {
+				switch p.Name {
 				case bare:
 				case oneSet:
-					lines = append(lines, fmt.Sprintf("%-24s adds %5.0f ns to a packet", p.name, one.Estimate().Median))
+					lines = append(lines, fmt.Sprintf("%-24s adds %5.0f ns to a packet", p.Name, one.Estimate().Median))
 				default:
-					of := r.AddedMean(p.name, bare, traffics...)
+					of := r.AddedMean(p.Name, bare, traffics...)
 					lines = append(lines, fmt.Sprintf("%-24s adds %5.0f ns to a packet, %.2g × one interval set",
-						p.name, of.Estimate().Median, of.Per(one).Estimate().Median))
+						p.Name, of.Estimate().Median, of.Per(one).Estimate().Median))
 				}
 			}
 			return nil

@@ -27,20 +27,13 @@ func (r *resolving) packets(ctx context.Context, answer string) error {
 
 	r.Say("measuring packets, %d rounds", rounds)
 	loadTimes := map[string]stats.Series{}
-	bare, err := measure.NewLab(r.Net, "bare")
+	subjects := []measure.Subject{{Name: noRules, Open: true}}
+	for _, w := range ways {
+		subjects = append(subjects, measure.Subject{Name: w.subject, Load: func(l *measure.Lab) error { return w.load(l.Namespace) }})
+	}
+	subjects, err := measure.Enter(subjects, func(label string) (*measure.Lab, error) { return measure.NewLab(r.Net, label) }, nil)
 	if err != nil {
 		return err
-	}
-	subjects := []measure.Subject{{Name: noRules, Lab: bare, Open: true}}
-	for i, w := range ways {
-		lab, err := measure.NewLab(r.Net, fmt.Sprintf("way%d", i))
-		if err != nil {
-			return err
-		}
-		if err := w.load(lab.Namespace); err != nil {
-			return fmt.Errorf("load %s: %w", w.subject, err)
-		}
-		subjects = append(subjects, measure.Subject{Name: w.subject, Lab: lab})
 	}
 	from := func(set addrset.Set) measure.Traffic {
 		return measure.UDP(measure.ByAddress(set, addrset.IPv4, measure.Sources, r.Seed), measure.Target(addrset.IPv4, 9))

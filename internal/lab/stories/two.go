@@ -39,15 +39,7 @@ const (
 	withTracking    = "the same, where connection tracking is at work"
 )
 
-// balancer is one way to write what the load balancer's rules say.
-type balancer struct {
-	name string
-	load func(*measure.Lab) error
-	lets bool // it has no bans
-	lab  *measure.Lab
-}
-
-func (s *Stage) balancers(ctx context.Context, answer string) []balancer {
+func (s *Stage) balancers(ctx context.Context, answer string) []measure.Subject {
 	restore := func(program string, rules ...string) func(*measure.Lab) error {
 		return func(l *measure.Lab) error {
 			for _, r := range rules {
@@ -68,17 +60,17 @@ func (s *Stage) balancers(ctx context.Context, answer string) []balancer {
 	}
 	apply := func(l *measure.Lab) error { _, err := s.Apply(ctx, l.Namespace, answer); return err }
 	const legacy, nft = "iptables-legacy-restore", "iptables-nft-restore"
-	return []balancer{
-		{name: noRules, lets: true, load: func(*measure.Lab) error { return nil }},
-		{name: legacyRules, load: restore(legacy, linearRules())},
-		{name: nftRuleset, load: restore(nft, linearRules())},
-		{name: ipsetRemedy, load: bySet(legacy, setRules)},
-		{name: ipsetRemedyNft, load: bySet(nft, setRules)},
-		{name: ipsetFilter, load: bySet(legacy, setRules, filterRules)},
-		{name: withoutTracking, lets: true, load: func(l *measure.Lab) error { return l.Nft(leftAlone) }},
-		{name: withTracking, lets: true, load: func(l *measure.Lab) error { return l.Nft(leftAloneByCT) }},
-		{name: sluiceSubject, load: apply},
-		{name: sluiceSubject + again, load: apply},
+	return []measure.Subject{
+		{Name: noRules, Open: true},
+		{Name: legacyRules, Load: restore(legacy, linearRules())},
+		{Name: nftRuleset, Load: restore(nft, linearRules())},
+		{Name: ipsetRemedy, Load: bySet(legacy, setRules)},
+		{Name: ipsetRemedyNft, Load: bySet(nft, setRules)},
+		{Name: ipsetFilter, Load: bySet(legacy, setRules, filterRules)},
+		{Name: withoutTracking, Open: true, Load: func(l *measure.Lab) error { return l.Nft(leftAlone) }},
+		{Name: withTracking, Open: true, Load: func(l *measure.Lab) error { return l.Nft(leftAloneByCT) }},
+		{Name: sluiceSubject, Load: apply},
+		{Name: sluiceSubject + again, Load: apply},
 	}
 }
 
@@ -90,22 +82,19 @@ func playTwo(ctx context.Context, s *Stage) error {
 	if err != nil {
 		return err
 	}
-	balancers := s.balancers(ctx, answer)
+	balancers, err := measure.Enter(s.balancers(ctx, answer), func(label string) (*measure.Lab, error) {
+		l, err := measure.NewLab(s.Net, label)
+		for j := 0; err == nil && j < storyServices; j += servicePorts {
+			err = l.Own(serviceAddress(j).Addr())
+		}
+		return l, err
+	}, nil)
+	if err != nil {
+		return err
+	}
 	labs := map[string]*measure.Lab{}
-	for i := range balancers {
-		b := &balancers[i]
-		if b.lab, err = measure.NewLab(s.Net, fmt.Sprintf("balancer%d", i)); err != nil {
-			return err
-		}
-		labs[b.name] = b.lab
-		for j := 0; j < storyServices; j += servicePorts {
-			if err := b.lab.Own(serviceAddress(j).Addr()); err != nil {
-				return err
-			}
-		}
-		if err := b.load(b.lab); err != nil {
-			return fmt.Errorf("load %s: %w", b.name, err)
-		}
+	for _, b := range balancers {
+		labs[b.Name] = b.Lab
 	}
 	floods := s.floods()
 	f, err := s.flood(ctx, balancers, floods)
@@ -152,16 +141,12 @@ type flooded struct {
 	names  []string // of the floods
 }
 
-func (s *Stage) flood(ctx context.Context, balancers []balancer, floods []measure.Case) (*flooded, error) {
+func (s *Stage) flood(ctx context.Context, balancers []measure.Subject, floods []measure.Case) (*flooded, error) {
 	out := &flooded{}
 	for _, f := range floods {
 		out.names = append(out.names, f.Name)
 	}
-	var subjects []measure.Subject
-	for _, b := range balancers {
-		subjects = append(subjects, measure.Subject{Name: b.name, Lab: b.lab, Open: b.lets})
-	}
-	cells, done, err := measure.Beside(subjects, floods)
+	cells, done, err := measure.Beside(balancers, floods)
 	defer done()
 	if err != nil {
 		return nil, err
