@@ -149,22 +149,6 @@ type Count struct {
 	Bytes   uint64 `json:"bytes"`
 }
 
-// Cost is what an artifact takes.
-type Cost struct {
-	Rules    int    `json:"rules"`
-	Chains   int    `json:"chains"`
-	Sets     int    `json:"sets"`
-	Elements int    `json:"elements"`     // of all sets
-	Memory   uint64 `json:"memory"`       // bytes of kernel memory, estimated
-	LoadTime uint64 `json:"load-time-ns"` // ns, estimated
-	// SwitchTime is what of that rules and chains take, in ns.
-	SwitchTime uint64 `json:"-"`
-	// Growth is how many bytes of kernel memory the dynamic tables take beside
-	// that when they are full, estimated. They are made empty, and an element
-	// is allocated when a packet brings it.
-	Growth uint64 `json:"memory-growth,omitempty"`
-}
-
 // Difference is one thing in which the kernel is not what was meant.
 type Difference struct {
 	Kind   string         `json:"kind"`           // "chain", "rule", "set", "element", "counter", "flowtable", "table"

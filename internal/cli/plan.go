@@ -168,7 +168,13 @@ func sizeText(c backend.Cost) string {
 		}
 		return english.Grouped(n) + " " + word + "s"
 	}
-	return count(c.Rules, "rule") + ", " + count(c.Sets, "set") + ", " + count(c.Elements, "element")
+	text := count(c.Rules, "rule")
+	for _, o := range c.Objects {
+		if o.Told {
+			text += ", " + count(o.Number, strings.TrimSuffix(o.Kind, "s"))
+		}
+	}
+	return text + ", " + count(c.Elements, "element")
 }
 
 // printEnds names the flows that the bans of the policy end.

@@ -46,7 +46,7 @@ func (a *artifact) Notes() []program.Note   { return a.program.Notes }
 
 // Cost counts; a byte of the program is one of the kernel's, and a ns.
 func (a *artifact) Cost() backend.Cost {
-	c := backend.Cost{Chains: len(a.program.Chains), Sets: len(a.program.Sets), Memory: uint64(len(a.encoded)), LoadTime: uint64(len(a.encoded))}
+	c := backend.Cost{Memory: uint64(len(a.encoded)), LoadTime: uint64(len(a.encoded))}
 	for _, chain := range a.program.Chains {
 		c.Rules += len(chain.Rules)
 	}

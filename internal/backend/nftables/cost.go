@@ -9,9 +9,10 @@ import (
 
 // of estimates what a tree takes in the kernel.
 func (m *CostModel) of(t *Tree) backend.Cost {
-	c := backend.Cost{Rules: t.ruleCount(), Chains: len(t.Chains), Sets: len(t.Sets)}
-	memory := float64(c.Rules)*m.Memory.Rule + float64(c.Chains)*m.Memory.Chain + float64(len(t.Counters)+len(t.Limits))*m.Memory.Object
-	load := m.Load.Base + float64(c.Rules)*m.Load.Rule + float64(c.Chains)*m.Load.Chain
+	chains := len(t.Chains)
+	c := backend.Cost{Rules: t.ruleCount(), Objects: []backend.Objects{{Kind: "chains", Number: chains}, {Kind: "sets", Number: len(t.Sets), Told: true}}}
+	memory := float64(c.Rules)*m.Memory.Rule + float64(chains)*m.Memory.Chain + float64(len(t.Counters)+len(t.Limits))*m.Memory.Object
+	load := m.Load.Base + float64(c.Rules)*m.Load.Rule + float64(chains)*m.Load.Chain
 	c.SwitchTime = uint64(load)
 	for _, s := range t.Sets {
 		n := s.Len()

@@ -129,7 +129,7 @@ func TestCostsChoose(t *testing.T) {
 	if got := chosen(lowered["slow"]); got == "one interval set" || got == "" {
 		t.Errorf("where they cost most, %q was chosen", got)
 	}
-	if lowered["slow"].Cost() == lowered["fast"].Cost() || lowered["slow"].Text() == lowered["fast"].Text() {
+	if reflect.DeepEqual(lowered["slow"].Cost(), lowered["fast"].Cost()) || lowered["slow"].Text() == lowered["fast"].Text() {
 		t.Error("both are the same")
 	}
 	for name, other := range map[string]CostModel{"slow": fast, "fast": slow} {

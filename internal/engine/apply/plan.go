@@ -133,7 +133,7 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 			out.Notes = append(out.Notes, "which flows the bans end cannot be told: "+s.words(err))
 		}
 	} else {
-		out.Added = backend.Cost{}
+		out.Added = out.Added.None()
 	}
 	quiet := *h
 	quiet.Note = func(text string) { out.Warnings = append(out.Warnings, text) }
