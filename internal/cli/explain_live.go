@@ -56,7 +56,7 @@ func liveHint(cmd *cobra.Command, e *engine.Explained) string {
 		return "apply the policy again"
 	case engine.CauseGrace:
 		return "sluice status" + here + " says how long"
-	case engine.CauseFault:
+	case engine.CauseBug:
 		return "sluice verify" + here + " compares all of it; please report what it finds, with the policy"
 	}
 	return ""

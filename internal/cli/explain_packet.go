@@ -40,7 +40,7 @@ that holds the address (file and line, country), and what the packet becomes whe
 line of nat rewrites it. What no line says and always holds is shown as "not written".
 
 Nothing is sent. The answer is read from the policy itself; what the policy was
-compiled to is then asked the same, and where the two differ, that is a fault of
+compiled to is then asked the same, and where the two differ, that is a bug in
 Sluice and an error.
 
 Of the packet, say what you know. Without --dst it is for this host, at the address
@@ -138,7 +138,7 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 	case err != nil:
 		return err
 	case e.Program.Differs():
-		return fmt.Errorf("the compiled rules do otherwise: %s\nhint: this is a bug in Sluice, not of the policy; trust neither answer, and report it with the policy", e.Program.Says)
+		return &explain.DiffersError{Says: e.Program.Says}
 	case e.Verdict != policy.Allow, e.Banned != "", e.Live != nil && !e.Live.Same:
 		return command.ErrFound
 	}

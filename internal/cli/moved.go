@@ -15,7 +15,10 @@ func newMoved(name string) *cobra.Command {
 		Long:               fmt.Sprintf("This command is one of sluice-lab: sluice-lab %s.\n\nExit status: 2.", name),
 		Hidden:             true,
 		DisableFlagParsing: true, // flags are those of the command that is no more here
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && (args[0] == "--help" || args[0] == "-h") {
+				return cmd.Help()
+			}
 			return fmt.Errorf("%s is a command of sluice-lab: %s", name, strings.Join(append([]string{"sluice-lab", name}, args...), " "))
 		},
 	}

@@ -90,7 +90,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 			fmt.Fprintln(w, "hint         apply the policy again")
 		}
 	case apply.Foreign:
-		fmt.Fprintf(w, "%s rules of sluice's run that this state does not know (%s)\n", command.Paint(w, "31", "UNKNOWN"), orNone(s.Mark))
+		fmt.Fprintf(w, "%s the loaded rules are Sluice's, but this state does not know them (%s)\n", command.Paint(w, "31", "UNKNOWN"), orNone(s.Mark))
 		fmt.Fprintf(w, "hint         apply a policy, or sluice remove%s\n", here)
 	}
 	if g := s.Generation; g != nil {

@@ -39,8 +39,8 @@ type Built struct {
 	Mix      []estimate.Class // of the packets of the policy, with Options.Priced
 }
 
-// Build goes the whole way of a policy for a host with these facts and a kernel that
-// can do so much. The error is of a name that cannot be resolved; of findings that are
+// Build goes the whole way of a policy for a host with these facts and a kernel with
+// these capabilities. The error is of a name that cannot be resolved; of findings that are
 // errors (check.Errors); the backend's refusal, by rule; or names what no backend could
 // say. With an error Built is what was reached.
 func Build(ctx context.Context, p *policy.Policy, facts host.Facts, can backend.Capabilities, o Options) (*Built, error) {

@@ -21,21 +21,21 @@ type Cause string
 
 // Causes.
 const (
-	CauseOtherTool       Cause = "other tool"        // a rule of another tool decides
-	CauseLost            Cause = "lost"              // no rule decides: the kernel loses the packet
-	CauseNothingLoaded   Cause = "nothing loaded"    // no policy is
-	CauseBan             Cause = "ban"               // by command, or by a limit
-	CauseUnread          Cause = "unread"            // what is loaded could not be compared with what was meant
-	CauseUnknownState    Cause = "unknown state"     // the rules are of another state directory
-	CauseChanged         Cause = "changed"           // somebody changed the loaded rules
-	CauseClosed          Cause = "closed"            // the closed policy is loaded
-	CauseOtherText       Cause = "other text"        // what is loaded was made from another text
-	CauseHostMoved       Cause = "host moved"        // what the rules follow is another
-	CauseHostFixed       Cause = "host fixed"        // what is in the rules is another
-	CauseGrace           Cause = "grace"             // unknown connections pass for a moment still
-	CauseConnectionState Cause = "connection state"  // connection tracking says another
-	CauseUsedUp          Cause = "used up"           // a limit is
-	CauseFault           Cause = "fault of Sluice's" // as far as it can be told
+	CauseOtherTool       Cause = "other tool"       // a rule of another tool decides
+	CauseLost            Cause = "lost"             // no rule decides: the kernel loses the packet
+	CauseNothingLoaded   Cause = "nothing loaded"   // no policy is
+	CauseBan             Cause = "ban"              // by command, or by a limit
+	CauseUnread          Cause = "unread"           // what is loaded could not be compared with what was meant
+	CauseUnknownState    Cause = "unknown state"    // the rules are of another state directory
+	CauseChanged         Cause = "changed"          // somebody changed the loaded rules
+	CauseClosed          Cause = "closed"           // the closed policy is loaded
+	CauseOtherText       Cause = "other text"       // what is loaded was made from another text
+	CauseHostMoved       Cause = "host moved"       // what the rules follow is another
+	CauseHostFixed       Cause = "host fixed"       // what is in the rules is another
+	CauseGrace           Cause = "grace"            // unknown connections still pass for a moment
+	CauseConnectionState Cause = "connection state" // connection tracking says another
+	CauseUsedUp          Cause = "used up"          // a limit is
+	CauseBug             Cause = "bug in Sluice"    // as far as it can be told
 )
 
 // Endings of the comments of rules that ask for what is banned while the firewall runs.
@@ -95,7 +95,7 @@ func (v *Live) whyDifferent(ctx context.Context, h *apply.Host, e *explain.Follo
 			filepath.Base(rule.Pos.File), rule.Pos.Line, limitWords(rule, "is", "are"), limitWords(rule, "it is", "they are"))
 		return
 	}
-	because(CauseFault, "What is loaded is what this policy says, as far as it can be told: this may be a bug in Sluice.")
+	because(CauseBug, "What is loaded is what this policy says, as far as it can be told: this may be a bug in Sluice.")
 }
 
 // otherThan says whether what is loaded was changed by hand, or made from another text
@@ -108,7 +108,7 @@ func (v *Live) otherThan(ctx context.Context, h *apply.Host, e *explain.Followed
 		because(CauseUnread, "What is loaded could not be compared with what was meant: %v.", err)
 		return
 	}
-	const another = "The host is another than the rules were loaded for: %s since generation %d."
+	const changed = "The host has changed since generation %d: %s."
 	switch g := s.Generation; {
 	case s.Condition == apply.Foreign || g == nil:
 		because(CauseUnknownState, "The loaded rules are Sluice's, but this state does not know them.")
@@ -125,13 +125,13 @@ func (v *Live) otherThan(ctx context.Context, h *apply.Host, e *explain.Followed
 	case g.Closed:
 		because(CauseClosed, "The confirmed policy could not be restored: what is loaded lets only ssh in.")
 	case !sameText(e.Resolved.Policy, g):
-		because(CauseOtherText, "What is loaded is another text: generation %d of %s, of %s.", g.Number, g.Policy, g.Created.Local().Format("2006-01-02 15:04:05"))
+		because(CauseOtherText, "What is loaded was made from another text: generation %d of %s, of %s.", g.Number, g.Policy, g.Created.Local().Format("2006-01-02 15:04:05"))
 	case len(s.Host.Moved) > 0:
-		because(CauseHostMoved, another, s.Host.Moved[0], g.Number)
+		because(CauseHostMoved, changed, g.Number, s.Host.Moved[0])
 	case len(s.Host.Fixed) > 0:
-		because(CauseHostFixed, another, s.Host.Fixed[0], g.Number)
+		because(CauseHostFixed, changed, g.Number, s.Host.Fixed[0])
 	case s.Grace > 0 && v.Verdict == trace.Allow && e.Packet.Protocol == packet.TCP:
-		because(CauseGrace, "TCP of connections that nobody knows passes for a moment still, so that those from before the first load go on.")
+		because(CauseGrace, "TCP of unknown connections still passes for a moment, so that those from before the first load go on.")
 	}
 }
 

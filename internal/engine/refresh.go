@@ -86,7 +86,7 @@ type refreshing struct {
 }
 
 // Refresh asks for the lists of the running policy, and loads it with those that are
-// newer. Lists that could not be had are in the result, and keep the others from nothing.
+// newer. Lists that could not be had are in the result, and hinder no other.
 func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*Refreshed, error) { return h.Refresh(ctx, in) })
@@ -175,7 +175,7 @@ func dueLists(store lists.Store, p *policy.Policy, names []string) ([]*policy.Se
 	return out, nil
 }
 
-// fetch asks for one list. One that cannot be had keeps the others from nothing.
+// fetch asks for one list. One that cannot be had hinders no other.
 func (r *refreshing) fetch(ctx context.Context, staging *lists.Staging, s *policy.Set) {
 	out := RefreshedList{Set: s.Name, URL: fetch.Redact(s.URL.Text)}
 	state, err := staging.Fetch(ctx, s.URL.Text, r.Force)

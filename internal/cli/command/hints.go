@@ -14,6 +14,8 @@ import (
 	"sluice/internal/language/policy"
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/expect"
+	"sluice/internal/prove/explain"
+	"sluice/internal/prove/query"
 )
 
 // Hinted is the text of an error with what to type against it: behind the text of each
@@ -47,6 +49,9 @@ func Hinted(err error, here string) string {
 	return text
 }
 
+// bug is what to do where one part of Sluice contradicts another.
+const bug = "this is a bug in Sluice, not in the policy: please report it with the policy"
+
 // hintOf is the table from errors to hints; "" for an error that is in no need of one.
 // The engine says what is wrong, and knows neither commands nor flags.
 func hintOf(err error, here string) string {
@@ -63,7 +68,7 @@ func hintOf(err error, here string) string {
 		return e.Hint(here)
 	case *engine.NoListError:
 		if len(e.Known) == 0 {
-			return "it has none"
+			return "none of its sets has a url"
 		}
 		return "it has: " + strings.Join(e.Known, ", ")
 	case *engine.OldGenerationError:
@@ -96,7 +101,7 @@ func hintOf(err error, here string) string {
 	case *expect.UnprovableError:
 		return "a test of fewer expectations at a time may be possible; apply --no-expect asks for none"
 	case *apply.BusyError:
-		return "wait for it, or give --wait a longer time"
+		return "wait for it, or raise --wait"
 	case *apply.ClosedRunsError:
 		return fmt.Sprintf("apply a policy, or sluice rollback%s to a generation of sluice history%s", here, here)
 	case *apply.ClosedError:
@@ -108,8 +113,10 @@ func hintOf(err error, here string) string {
 		return fmt.Sprintf("sluice status%s says what runs; apply the policy again to write it anew", here)
 	case *apply.UnreadableError:
 		return "apply the policy again, which writes it anew"
+	case *query.FaultError, *expect.FaultError, *explain.DiffersError:
+		return bug
 	case *apply.DisprovedError:
-		return "this is a fault of sluice's, please report it with the policy; --no-verify loads it all the same"
+		return bug + "; --no-verify loads it all the same"
 	case *apply.LockOutError:
 		what := "allow the tunnel's own packets"
 		if e.BySSH() {

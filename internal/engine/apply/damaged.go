@@ -30,9 +30,9 @@ func (e *UnreadableError) Text(restore string) string {
 	case e.Holds == Running:
 		text += "\n  its rules run as they were loaded"
 	case e.Holds == Nothing:
-		text += "\n  no rules of Sluice's run"
+		text += "\n  no rules of Sluice are loaded"
 	default:
-		text += "\n  rules of Sluice's run, and whether they are still its own cannot be told: " + restore + " would close the host but for ssh"
+		text += "\n  rules of Sluice are loaded, and whether they are still its own cannot be told: " + restore + " would close the host but for ssh"
 	}
 	return text + "\n  the next boot " + e.Boots
 }

@@ -21,8 +21,9 @@ const (
 )
 
 // Follow calls Sync whenever links, addresses, routes or name servers have changed, until
-// the context ends. Where systemd waits for it, it learns when the first Sync is done. Told is called with what was brought in. What fails is noted and tried again; a
-// socket that fails is opened anew, since nothing else would see the next change.
+// the context ends, and calls told with what was brought in. Where systemd waits for it,
+// it learns when the first Sync is done. What fails is noted and tried again; a socket
+// that fails is opened anew, since nothing else would see the next change.
 func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 	if err := needRoot(); err != nil {
 		return err

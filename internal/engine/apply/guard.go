@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
@@ -205,7 +206,7 @@ func Bytes(n uint64) string {
 	case n >= 10<<10:
 		return fmt.Sprintf("%d KiB", n>>10)
 	}
-	return fmt.Sprintf("%d bytes", n)
+	return english.Plural(n, "byte")
 }
 
 // budget is the part of the free memory that an apply may take.

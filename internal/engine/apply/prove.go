@@ -202,7 +202,7 @@ func (s *session) nothingToProve(ctx context.Context) error {
 	if err != nil || mark == "" && empty {
 		return cmp.Or(err, errNothingRuns)
 	}
-	return remedied(NamePolicyOrReplace, fmt.Errorf("rules of Sluice's run that this state does not know (%s), so there is nothing to hold them against", cmp.Or(mark, "without a mark")))
+	return remedied(NamePolicyOrReplace, fmt.Errorf("the loaded rules are Sluice's, but this state does not know them (%s), so there is nothing to hold them against", cmp.Or(mark, "without a mark")))
 }
 
 // Verify proves that the kernel does with every packet what a policy means: that of

@@ -64,7 +64,7 @@ func noSense(word string, hook Hook) (why, wayOut string) {
 	case word == "clamp" && hook != Forward:
 		return "this host's own connections know the size that their route carries", "put the rule under forward"
 	case word == "per source" && hook == Output:
-		return "the source is always this host", "leave per source away"
+		return "the source is always this host", "leave out per source"
 	}
 	return "", ""
 }

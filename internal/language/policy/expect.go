@@ -141,7 +141,7 @@ func (r *rule) state() bool {
 		}
 		switch {
 		case t.text == "untracked":
-			return r.failAt(t, "leave state away: what opens a flow is meant, tracked or not", "what is untracked is what the policy says in bypass")
+			return r.failAt(t, "leave out state: what opens a flow is meant, tracked or not", "what is untracked is what the policy says in bypass")
 		case !slices.Contains(stateWords, t.text):
 			return r.failAt(t, "known are "+strings.Join(stateWords, ", "), "unknown state %s%s", quote(t.text), didYouMean(t.text, stateWords))
 		case slices.Contains(r.expect.States, t.text):

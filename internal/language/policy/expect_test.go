@@ -78,7 +78,7 @@ func TestExpectationErrors(t *testing.T) {
 		{`allow ssh ‸output`, `unexpected "output"`, "write on output"},
 		{`allow ssh state ‸established,`, `unexpected ","`, ""},
 		{`allow ssh state ‸establshed`, `unknown state "establshed", did you mean "established"?`, "known are new"},
-		{`allow ssh state ‸untracked`, `what is untracked`, "leave state away"},
+		{`allow ssh state ‸untracked`, `what is untracked`, "leave out state"},
 		{`allow ssh state [new, ‸new]`, `state "new" stands twice`, ""},
 		{`allow ssh on input ‸on input`, `"on" stands twice`, ""},
 		{`allow ssh ‸out wan on input`, `"out" cannot be used on input`, "write on forward"},

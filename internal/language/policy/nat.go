@@ -111,7 +111,7 @@ func (w *nat) clause() bool {
 	switch t.text {
 	case "ipv4", "ipv6":
 		if w.nat.Family != 0 {
-			return w.failAt(t, "leave both away", "ipv4 and ipv6 in one line")
+			return w.failAt(t, "leave out both", "ipv4 and ipv6 in one line")
 		}
 		w.nat.Family = int(t.text[3] - '0')
 		return true

@@ -226,7 +226,7 @@ func (r *rule) published() bool {
 func (r *rule) family() bool {
 	t := r.previous()
 	if r.seen["ipv4"] && r.seen["ipv6"] {
-		return r.failAt(t, "leave both away", "ipv4 and ipv6 in one rule")
+		return r.failAt(t, "leave out both", "ipv4 and ipv6 in one rule")
 	}
 	r.rule.Family = 4
 	if t.text == "ipv6" {

@@ -10,7 +10,7 @@ import (
 // included files: rules add up, default and accelerate are said once.
 func (f *file) section(e entry, where **Section, hook Hook) {
 	if isNull(e.value) {
-		f.fail(f.src.at(e.key), "write default: drop, or leave the section away: then it is not policed", "%s is empty", hook)
+		f.fail(f.src.at(e.key), "write default: drop, or leave out the section: then it is not policed", "%s is empty", hook)
 		return
 	}
 	if e.value.Kind != yaml.MappingNode {

@@ -284,7 +284,7 @@ func checkInterface(s string) *problem {
 	}
 	switch {
 	case s == "*":
-		return problemf("leave interfaces away, or the zone", "interface * is every interface")
+		return problemf("leave out interfaces or the zone", "interface * is every interface")
 	case s == "." || s == "..":
 		return problemf("", "%s is not an interface name", quote(s))
 	case strings.Contains(strings.TrimSuffix(s, "*"), "*"):

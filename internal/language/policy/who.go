@@ -24,7 +24,7 @@ func (w *words) who() (*Who, bool) {
 	if t := w.peek(); t.kind == wordToken && slices.Contains(reserved, t.text) {
 		hint := ""
 		if t.text == "not" {
-			hint = "two negations; leave both away"
+			hint = "two negations; leave out both"
 		}
 		return nil, w.failAt(t, hint, "expected a set, a zone or an address, found %s", t.describe())
 	}
@@ -59,7 +59,7 @@ func whoItem(t token) (WhoItem, *problem) {
 	case "not":
 		return WhoItem{}, problemf("write not before the whole list", "not inside a list")
 	case "any":
-		return WhoItem{}, problemf("leave the list away", "any inside a list is everybody")
+		return WhoItem{}, problemf("leave out the list", "any inside a list is everybody")
 	}
 	if strings.HasSuffix(t.text, "*") {
 		return WhoItem{}, problemf("name interfaces in a zone", "%s is not a set, a zone or an address", quote(t.text))

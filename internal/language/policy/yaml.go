@@ -62,7 +62,7 @@ func (f *file) refuse(n *yaml.Node) bool {
 		f.fail(f.src.at(n), why, "YAML merge keys are not part of the language")
 		return true
 	case n.Style&yaml.TaggedStyle != 0 || n.Tag == "!":
-		f.fail(f.src.at(n), "leave the tag away", "YAML tags are not part of the language")
+		f.fail(f.src.at(n), "leave out the tag", "YAML tags are not part of the language")
 		return true
 	}
 	return slices.ContainsFunc(n.Content, f.refuse)
@@ -100,7 +100,7 @@ func (f *file) syntaxError(err error) {
 	case strings.Contains(message, "unknown anchor"):
 		message, hint = "YAML aliases are not part of the language", `put a text that begins with * into quotes: "*"`
 	case strings.HasPrefix(strings.TrimSpace(text), "%"):
-		message, hint = "YAML directives are not part of the language", "leave the line away"
+		message, hint = "YAML directives are not part of the language", "leave out the line"
 	case strings.Contains(text, "rules: ["):
 		hint = "write each rule on a line of its own, with - before it"
 	case ruleLine.MatchString(text):

@@ -7,7 +7,7 @@
 // reach proves it for all packets, or leaves those for which it does not hold,
 // as classes with a witness each. So that nobody has to believe the proof, every
 // witness is asked of package reference too, which reads the policy and not the
-// program; where the two differ that is an error of Sluice ([FaultError]), not of the
+// program; where the two differ that is a bug in Sluice ([FaultError]), not in the
 // policy.
 //
 // What a line is about, where its words do not say it:

@@ -100,7 +100,7 @@ func (f *Failure) sameLine(o Failure) bool {
 }
 
 // FaultError is a disagreement between what was proved of the program and what the
-// policy says: a mistake of Sluice.
+// policy says. It is a bug in Sluice.
 type FaultError struct {
 	Pos     policy.Pos
 	Packet  packet.Packet
@@ -110,7 +110,7 @@ type FaultError struct {
 }
 
 func (f *FaultError) Error() string {
-	return fmt.Sprintf("%s: a bug in Sluice, not of the policy: of %s the program says %s and the policy %s (%s)\nhint: report it with the policy",
+	return fmt.Sprintf("%s: trust neither answer: of %s the program says %s and the policy %s (%s)",
 		f.Pos, PacketText(f.Packet), f.Program, f.Policy, f.Text)
 }
 

@@ -260,7 +260,7 @@ func hostInterface(name string, addresses ...string) host.Interface {
 }
 
 // TestFault: where the program does not do what the policy says, whether it meets
-// what is expected or not, that is said to be Sluice's fault.
+// what is expected or not, that is a FaultError.
 func TestFault(t *testing.T) {
 	const strict = named + "input:\n  default: drop\n  rules:\n    - allow ssh from office\n"
 	const loose = named + "input:\n  default: drop\n  rules:\n    - allow ssh\n"
@@ -272,7 +272,7 @@ func TestFault(t *testing.T) {
 		r := resolved(t, c.policy+"expect:\n  - "+c.line+"\n")
 		_, err := expect.Judge(query.Compiled{Resolved: r, Program: compiled(t, resolved(t, c.program))}, nil)
 		var fault *expect.FaultError
-		if !errors.As(err, &fault) || !strings.Contains(err.Error(), "a bug in Sluice") || fault.Pos.Line == 0 {
+		if !errors.As(err, &fault) || !strings.Contains(err.Error(), "trust neither answer") || fault.Pos.Line == 0 {
 			t.Errorf("%s: got %v", c.line, err)
 		}
 	}

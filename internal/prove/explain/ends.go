@@ -45,7 +45,7 @@ func (a asked) way(p *packet.Packet) (packet.Way, error) {
 	elsewhere := p.Destination.IsValid() && known && !ours(p.Destination) && !p.Destination.IsMulticast() && p.Destination != broadcast
 	refuse := func(end netip.Addr, is string) error {
 		hook := a.Words.Name(Hook)
-		return wrong(fmt.Sprintf("leave %s away, and the way follows from %s and %s", hook, a.Words.Name(Source), a.Words.Name(Destination)),
+		return wrong(fmt.Sprintf("leave out %s, and the way follows from %s and %s", hook, a.Words.Name(Source), a.Words.Name(Destination)),
 			"%s %s: %s is %s address of this host", hook, a.Hook, end, is)
 	}
 	switch way := packet.Way(a.Hook); way {
@@ -97,7 +97,7 @@ func (a asked) ends(p *packet.Packet, way packet.Way) error {
 	}
 	to := a.Words.Name(Destination)
 	if !p.Source.IsValid() {
-		return wrong(fmt.Sprintf("say %s ADDRESS, or, for what this host sends, %s ADDRESS or %s output", a.Words.Name(Source), to, a.Words.Name(Hook)), "whom is the packet from?")
+		return wrong(fmt.Sprintf("say %s ADDRESS, or, for what this host sends, %s ADDRESS or %s output", a.Words.Name(Source), to, a.Words.Name(Hook)), "who is the packet from?")
 	}
 	if p.In == "" {
 		if names, _ := a.arrivals(p.Source, p.Destination); len(names) > 0 {
@@ -119,7 +119,7 @@ func (a asked) ends(p *packet.Packet, way packet.Way) error {
 // sent fills in the ends of what the host sends.
 func (a asked) sent(p *packet.Packet) error {
 	if !p.Destination.IsValid() {
-		return wrong(fmt.Sprintf("say %s ADDRESS", a.Words.Name(Destination)), "whom is the packet to?")
+		return wrong(fmt.Sprintf("say %s ADDRESS", a.Words.Name(Destination)), "who is the packet to?")
 	}
 	if p.Source.IsValid() {
 		return nil

@@ -21,6 +21,13 @@ type Agreement struct {
 // Differs says that the program does otherwise than the policy.
 func (a Agreement) Differs() bool { return a.Agrees != nil && !*a.Agrees }
 
+// DiffersError says what the program does otherwise. It is a bug in Sluice.
+type DiffersError struct{ Says string }
+
+func (e *DiffersError) Error() string {
+	return "trust neither answer: the compiled rules do otherwise: " + e.Says
+}
+
 // compare asks the program that the policy is compiled to about every way of the
 // packet.
 func (e *Followed) compare(compiled *program.Program) (said Agreement) {

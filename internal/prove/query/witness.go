@@ -27,9 +27,8 @@ type FaultError struct {
 
 // Error describes the packet, so that the fault can be reported.
 func (e *FaultError) Error() string {
-	return fmt.Sprintf("this is a bug in Sluice: of one packet the proof says that it is %s, and the policy %s means that it is %s\n"+
-		"packet: %s %+v\n"+
-		"hint: please report it with the policy; believe neither answer",
+	return fmt.Sprintf("trust neither answer: of one packet the proof says that it is %s, and the policy %s means that it is %s\n"+
+		"packet: %s %+v",
 		e.Program, e.Policy, e.Meant, e.Way, e.Packet)
 }
 

@@ -91,7 +91,8 @@ func (u *Universe) Now(r Region) Region {
 	return r
 }
 
-// followedNow is, for each question for what the host decides on, the packets of which the answer is that of the moment at which the programs were made.
+// followedNow is, for each question for what the host decides on, the packets of which
+// the answer is that of the moment at which the programs were made.
 func (u *Universe) followedNow() []Region {
 	var out []Region
 	for _, d := range u.dimensions {

@@ -62,10 +62,10 @@ func decode(text []byte) ([]object, error) {
 }
 
 // NFTables returns the tables of nftables but those of the names own. Where there
-// are no others, nft is not run at all. One terse listing gives them all: it is the only one for which nft 1.0.6 leaves the
-// elements of sets in the kernel, while "list tables" and "list table" read
-// those of every set there is, a second for a set of a hundred thousand.
-// Contents of other tools' sets are asked for only where a rule takes verdicts,
+// are no others, nft is not run at all. One terse listing gives them all: it is the only
+// one for which nft 1.0.6 leaves the elements of sets in the kernel, while "list tables"
+// and "list table" read those of every set there is, a second for a set of a hundred
+// thousand. Contents of other tools' sets are asked for only where a rule takes verdicts,
 // ports or NAT from them.
 func NFTables(ctx context.Context, own ...string) ([]Table, error) {
 	names, err := kernel.Tables()
