@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -30,7 +29,8 @@ func (a answer) outcome() string {
 // explain asks what the policy does with a packet; it is an error when the
 // compiled rules would do otherwise.
 func (d *demo) explain(packet ...string) (a answer, err error) {
-	return a, d.ask(&a, append([]string{"explain", d.policy}, packet...)...)
+	err = d.ask(&a, append([]string{"explain", d.policy}, packet...)...)
+	return a, err
 }
 
 // askers is how many questions are asked at a time.
@@ -77,9 +77,9 @@ func foretold(said [][2]answer, saw [][2]testnet.Result) (n int) {
 // quoteExplain shows the beginning of an answer, and a line of it that matches.
 func (d *demo) quoteExplain(also string, packet ...string) error {
 	args := append([]string{"explain", d.policy}, packet...)
-	out, status, err := d.run(args...)
-	if err != nil || status > 1 {
-		return fmt.Errorf("sluice %s: exit status %d: %w\n%s", strings.Join(args, " "), status, err, out)
+	out, _, err := d.answer(args...)
+	if err != nil {
+		return err
 	}
 	d.quote("sluice "+strings.Join(args, " "), excerpt(out, also))
 	return nil

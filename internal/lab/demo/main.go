@@ -17,9 +17,9 @@ type demo struct {
 	*report
 	lab
 	product.Sluice
-	db     *geo.Database
-	policy string // file, in the directory that sluice runs in
-	dir    string // for what the servers write
+	db      *geo.Database
+	policy  string // file, in the directory that sluice runs in
+	scratch string // directory for state, policies and what the servers write
 }
 
 // Options say what is played.
@@ -42,11 +42,11 @@ type Result struct {
 // signal that testnet closes its networks of.
 func Play(o Options) (_ Result, err error) {
 	d := demo{report: newReport(o.Out)}
-	if d.dir, err = os.MkdirTemp("", "sluice-demo-"); err != nil {
+	if d.scratch, err = os.MkdirTemp("", "sluice-demo-"); err != nil {
 		return Result{}, err
 	}
-	defer os.RemoveAll(d.dir)
-	d.Binary, d.State = o.Binary, filepath.Join(d.dir, "state")
+	defer os.RemoveAll(d.scratch)
+	d.Binary, d.State = o.Binary, filepath.Join(d.scratch, "state")
 	d.Dir, d.policy = filepath.Split(o.Policy)
 	if d.net, err = testnet.Create("demo"); err != nil {
 		return Result{}, err
@@ -105,7 +105,7 @@ func (d *demo) makeInternet() error {
 	if err := d.build(d.db, []string{"DE", "NO", "IT"}, []string{"US", "BR", "JP"}); err != nil {
 		return err
 	}
-	if _, err := d.host.ServeWeb(d.dir, "\t\tlisten [::]:80;\n\t\tlocation / { return 200 \"hello $remote_addr\\n\"; }\n"); err != nil {
+	if _, err := d.host.ServeWeb(d.scratch, "\t\tlisten [::]:80;\n\t\tlocation / { return 200 \"hello $remote_addr\\n\"; }\n"); err != nil {
 		return err
 	}
 	d.resolver.ServeName(resolver4, "www.example.net", "203.0.113.80")

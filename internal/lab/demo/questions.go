@@ -66,7 +66,7 @@ func (d *demo) whatOpens() error {
 	changed := strings.NewReplacer(
 		"  europe:", "  brazil: { countries: [BR] }\n  europe:",
 		"    - allow ssh from office", "    - allow ssh from [office, brazil]").Replace(string(text))
-	file := filepath.Join(d.dir, "new.yaml")
+	file := filepath.Join(d.scratch, "new.yaml")
 	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
 		return err
 	}
@@ -106,12 +106,18 @@ func (d *demo) whatOpens() error {
 	return nil
 }
 
-// ask runs a command of the product that answers in JSON, whatever it answers.
-func (d *demo) ask(into any, args ...string) error {
-	out, status, err := d.run(append(args, "--json")...)
+// answer is run of a command that says no by status 1, and fails by another one.
+func (d *demo) answer(args ...string) (out string, status int, err error) {
+	out, status, err = d.run(args...)
 	if err == nil && status > 1 {
 		err = fmt.Errorf("sluice %s: exit status %d:\n%s", strings.Join(args, " "), status, out)
 	}
+	return out, status, err
+}
+
+// ask runs a command of the product that answers in JSON, whatever it answers.
+func (d *demo) ask(into any, args ...string) error {
+	out, _, err := d.answer(append(args, "--json")...)
 	if err == nil {
 		err = json.Unmarshal([]byte(out), into)
 	}

@@ -76,7 +76,7 @@ func ask(from *testnet.Namespace) (answer string, took time.Duration) {
 // lockOut applies a policy that forgets ssh.
 func (d *demo) lockOut() error {
 	d.title("A policy that locks its author out")
-	file := filepath.Join(d.dir, "mistake.yaml")
+	file := filepath.Join(d.scratch, "mistake.yaml")
 	text := "version: 1\ninput:\n  default: drop\n  rules:\n    - allow http\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
@@ -197,4 +197,4 @@ func (d *demo) countryOf(a netip.Addr) string {
 }
 
 // shown is an output without the demo's directory in it.
-func (d *demo) shown(text string) string { return strings.ReplaceAll(text, d.dir+"/", "") }
+func (d *demo) shown(text string) string { return strings.ReplaceAll(text, d.scratch+"/", "") }

@@ -63,21 +63,24 @@ type goal struct {
 var sections = []section{
 	{
 		"established", "an established packet through a whole policy", (*bench).established,
-		[2]string{handAgain, handWritten}, []goal{
+		[2]string{handAgain, handWritten},
+		[]goal{
 			{"established packet, whole policy against a hand-written ruleset, cost of the packet", 1.05, "×", whole, ours, handWritten},
 			{"the same, of what is added to the bare stack", 1.05, "×", added, ours, handWritten},
 		},
 	},
 	{
 		"bans", "650 bans and 100 bypassed services", (*bench).bans,
-		[2]string{asRulesAgain, asRules}, []goal{
+		[2]string{asRulesAgain, asRules},
+		[]goal{
 			{"650 bans + 100 bypass services, added per packet against the same as linear nftables rules", 0.01, "×", added, ours, asRules},
 			{"the same, against one hash set each", 0, "×", added, ours, asSets},
 		},
 	},
 	{
 		"rules", "10,000 rules that differ in one or two fields", (*bench).manyRules,
-		[2]string{tenAgain, tenRules}, []goal{
+		[2]string{tenAgain, tenRules},
+		[]goal{
 			{"added per packet by 10,000 rules against 10", 2, "×", added, manyRules, tenRules},
 			{"the same, of the whole packet", 2, "×", whole, manyRules, tenRules},
 			{"10,000 rules, compiled and loaded", 1, "s", clock, manyRules, ""},
@@ -86,21 +89,24 @@ var sections = []section{
 	},
 	{
 		"ipv4", "sets of IPv4 ranges: all but Europe", (*bench).layouts4,
-		[2]string{oneAgain, oneSet}, []goal{
+		[2]string{oneAgain, oneSet},
+		[]goal{
 			{"added per packet against one interval set, sources by address weight, blocked and allowed averaged", 0.55, "×", byWeight, ours, oneSet},
 			{"the same, every range equally likely", 1, "×", byRange, ours, oneSet},
 		},
 	},
 	{
 		"ipv6", "sets of IPv6 ranges: all but Europe", (*bench).layouts6,
-		[2]string{oneAgain, oneSet}, []goal{
+		[2]string{oneAgain, oneSet},
+		[]goal{
 			{"added per packet, IPv6, sources uniform over allocated /48s", 0.6, "×", over48s, ours, oneSet},
 		},
 	},
 	{"frontier", "what a packet pays, by what a layout may take", (*bench).frontier, [2]string{}, nil},
 	{
 		"apply", "whole commands: both families, all but Europe", (*bench).applies,
-		[2]string{nftTextAgain, nftText}, []goal{
+		[2]string{nftTextAgain, nftText},
+		[]goal{
 			{"sluice apply from nothing, against nft -f of one set a family", 0.8, "×", clock, fromNothing, nftText},
 			{"the same, time of processors", 0, "×", processors, fromNothing, nftText},
 			{"the same again, nothing changed, against the first", 0.1, "×", clock, unchanged, fromNothing},
