@@ -5,6 +5,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/lab/testnet"
+	"sluice/internal/system/kernel/nft"
 )
 
 // drain is where packets end that the rules under test let through: at priority
@@ -20,7 +23,7 @@ import (
 // Which packet is which its hop limit says: rules leave it alone. A packet with
 // another one is no part of the traffic (what the lab's addresses say to each other,
 // neighbour discovery): it is dropped, and not counted.
-type drain struct{ rules, devices *counter }
+type drain struct{ in *testnet.Namespace }
 
 // Hop limits of what is sent. Hosts send with 64.
 const (
@@ -62,26 +65,21 @@ table netdev measure {
 `, i, p.name, hopsThrough-1)
 	}
 	text.WriteString("}\n")
-	if err := l.Nft(text.String()); err != nil {
-		return err
-	}
-	for family, c := range map[uint8]**counter{unix.NFPROTO_INET: &d.rules, unix.NFPROTO_NETDEV: &d.devices} {
-		made, err := newCounter(l.Namespace, family)
-		if err != nil {
-			return err
-		}
-		l.net.OnClose(made.close)
-		*c = made
-	}
-	return nil
+	d.in = l.Namespace
+	return l.Nft(text.String())
 }
 
 // survived is how many packets have been counted since the lab was made.
-func (d *drain) survived() (uint64, error) {
-	a, err := d.rules.read()
-	if err != nil {
-		return 0, err
-	}
-	b, err := d.devices.read()
-	return a + b, err
+func (d *drain) survived() (sum uint64, err error) {
+	err = d.in.Do(func() error {
+		for _, family := range []int{unix.NFPROTO_INET, unix.NFPROTO_NETDEV} {
+			n, err := nft.Counted(family, "measure", "survived")
+			if err != nil {
+				return err
+			}
+			sum += n
+		}
+		return nil
+	})
+	return sum, err
 }
