@@ -27,7 +27,7 @@ func allButEurope(t testing.TB) (members, others addrset.Set) {
 	}
 	dir := filepath.Join(cache, "dbip-country")
 	if _, err := os.Stat(dir); err != nil {
-		t.Skip("no dbip-country data: run scripts/fetch-geo-data")
+		testnet.Lacks(t, "the data dbip-country", fmt.Errorf("%w\nhint: run scripts/fetch-geo-data", err))
 	}
 	d, err := geo.ReadFiles(t.Context(), reading.Process{}, filepath.Join(dir, "dbip-country-ipv4.csv"), filepath.Join(dir, "dbip-country-ipv6.csv"))
 	if err != nil {

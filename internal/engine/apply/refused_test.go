@@ -14,6 +14,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/lab/testnet"
 )
 
 // TestRefusedHalfWay: sets are filled when the kernel refuses the transaction
@@ -159,7 +160,7 @@ func newMemoryGroup(t *testing.T) *memoryGroup {
 			return g
 		}
 	}
-	t.Skip("no control group with a limit of memory can be made here")
+	testnet.Lacks(t, "control groups with a limit of memory", errors.New("none can be made"))
 	return nil
 }
 
@@ -176,7 +177,7 @@ func (g *memoryGroup) add(pid int) {
 	first := os.WriteFile(filepath.Join(g.dir, "memory.oom_control"), []byte("1"), 0o644)
 	second := os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("-1000"), 0o644)
 	if first != nil && second != nil {
-		g.t.Skipf("a process without memory would be killed here: %v, %v", first, second)
+		testnet.Lacks(g.t, "processes that are not killed for want of memory", errors.Join(first, second))
 	}
 	g.write(filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid))
 }

@@ -63,21 +63,25 @@ func IPTablesLegacy(table string) Feature {
 	}}
 }
 
-// Require skips the test when the machine lacks a feature, naming it; when
-// CI=true the test fails instead, unless SLUICE_TEST_MAY_LACK (names, separated
-// by commas) says that the same test runs on another kernel as well.
+// Require calls Lacks when the machine lacks a feature.
 func Require(t TB, features ...Feature) {
 	t.Helper()
 	for _, f := range features {
-		err := f.Ask()
-		if err == nil {
-			continue
+		if err := f.Ask(); err != nil {
+			Lacks(t, f.Name, err)
 		}
-		if os.Getenv("CI") == "true" && !slices.Contains(strings.Split(os.Getenv("SLUICE_TEST_MAY_LACK"), ","), f.Name) {
-			t.Fatalf("this machine lacks %s: %v", f.Name, err)
-		}
-		t.Skipf("this machine lacks %s: %v", f.Name, err)
 	}
+}
+
+// Lacks skips a test that has found out that the machine lacks something, naming it;
+// when CI=true the test fails instead, unless SLUICE_TEST_MAY_LACK (names, separated by
+// commas) says that the same test runs on another kernel as well.
+func Lacks(t TB, name string, err error) {
+	t.Helper()
+	if os.Getenv("CI") == "true" && !slices.Contains(strings.Split(os.Getenv("SLUICE_TEST_MAY_LACK"), ","), name) {
+		t.Fatalf("this machine lacks %s: %v", name, err)
+	}
+	t.Skipf("this machine lacks %s: %v", name, err)
 }
 
 var answers sync.Map // feature name -> error (nil for yes)

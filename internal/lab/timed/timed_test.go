@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/lab/testnet"
 	"sluice/internal/system/kernel/memgroup"
 )
 
@@ -31,7 +32,7 @@ func TestResidentCountsChildren(t *testing.T) {
 func TestKernelMemoryOfGroup(t *testing.T) {
 	g, err := memgroup.New("programs")
 	if err != nil {
-		t.Skipf("no control group with memory: %v", err)
+		testnet.Lacks(t, "control groups with memory", err)
 	}
 	defer func() {
 		if err := g.Remove(); err != nil {

@@ -2,6 +2,7 @@ package geo
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/lab/testnet"
 )
 
 // realData returns the folder of a dataset that scripts/fetch-geo-data fetches.
@@ -20,10 +22,7 @@ func realData(t testing.TB, dataset string) string {
 	}
 	dir := filepath.Join(cache, dataset)
 	if _, err := os.Stat(filepath.Join(dir, "VERSION")); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("no %s data: run scripts/fetch-geo-data", dataset)
-		}
-		t.Skipf("no %s data: run scripts/fetch-geo-data", dataset)
+		testnet.Lacks(t, "the data "+dataset, fmt.Errorf("%w\nhint: run scripts/fetch-geo-data", err))
 	}
 	return dir
 }

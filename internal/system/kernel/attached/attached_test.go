@@ -26,7 +26,7 @@ func passing(t *testing.T, kind ebpf.ProgramType, verdict int32) *ebpf.Program {
 	}
 	p, err := ebpf.NewProgram(spec)
 	if err != nil {
-		t.Skipf("the kernel takes no program of type %s: %v", kind, err)
+		testnet.Lacks(t, "BPF programs of type "+kind.String(), err)
 	}
 	t.Cleanup(func() { _ = p.Close() })
 	return p

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"sluice/internal/lab/testnet"
 )
 
 const heldName = "net.netfilter.nf_conntrack_max"
@@ -40,7 +42,7 @@ func more(value string) string {
 	return strconv.FormatUint(n+1, 10)
 }
 
-// requireMachine skips where the limit cannot be set: without root, in a namespace,
+// requireMachine calls testnet.Lacks where the limit cannot be set: without root, in a namespace,
 // or without connection tracking.
 func requireMachine(t *testing.T) (before string) {
 	t.Helper()
@@ -49,7 +51,7 @@ func requireMachine(t *testing.T) (before string) {
 		err = Write(heldName, before)
 	}
 	if err != nil {
-		t.Skipf("settings of the machine cannot be set here: %v", err)
+		testnet.Lacks(t, "settings of the machine to write", err)
 	}
 	recordFile = filepath.Join(t.TempDir(), "record")
 	return before
