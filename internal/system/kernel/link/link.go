@@ -87,30 +87,3 @@ func List() ([]Link, error) {
 	sorting.By(links, func(a, b Link) int { return a.Index - b.Index })
 	return links, nil
 }
-
-// Local returns the prefixes of the local routing table for which the host is
-// the destination itself (routes of type local), in the kernel's order.
-func Local() ([]netip.Prefix, error) {
-	routes, err := table(unix.RT_TABLE_LOCAL)
-	if err != nil {
-		return nil, err
-	}
-	var prefixes []netip.Prefix
-	for _, r := range routes {
-		if r.Type != unix.RTN_LOCAL || r.Dst == nil {
-			continue
-		}
-		ip, ok := netip.AddrFromSlice(r.Dst.IP)
-		bits, _ := r.Dst.Mask.Size()
-		if ok {
-			prefixes = append(prefixes, netip.PrefixFrom(ip, bits))
-		}
-	}
-	return prefixes, nil
-}
-
-func table(number int) ([]netlink.Route, error) {
-	return dump("routes", func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: number}, netlink.RT_FILTER_TABLE)
-	})
-}

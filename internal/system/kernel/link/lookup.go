@@ -126,28 +126,22 @@ func parseFound(message []byte) (Found, error) {
 	if err != nil {
 		return found, err
 	}
+	found.Via = router(attributes)
 	for _, a := range attributes {
 		switch a.Attr.Type {
-		case unix.RTA_GATEWAY:
-			found.Via = addressOf(a.Value)
-		case unix.RTA_VIA: // struct rtvia: its family, then the address
-			if len(a.Value) > 2 {
-				found.Via = addressOf(a.Value[2:])
-			}
 		case unix.RTA_PREFSRC:
 			found.Source = addressOf(a.Value)
 		case unix.RTA_OIF:
-			found.Hops = append(found.Hops, int(binary.NativeEndian.Uint32(a.Value)))
+			found.Hops = append(found.Hops, int(number(a.Value)))
 		case unix.RTA_MULTIPATH:
-			for rest := a.Value; len(rest) >= unix.SizeofRtNexthop; {
-				size := int(binary.NativeEndian.Uint16(rest))
-				if size < unix.SizeofRtNexthop {
-					break
+			hops, err := nextHops(a.Value)
+			if err != nil {
+				return found, err
+			}
+			for _, h := range hops {
+				if !h.Dead {
+					found.Hops = append(found.Hops, h.Index)
 				}
-				if rest[2]&unix.RTNH_F_DEAD == 0 {
-					found.Hops = append(found.Hops, int(binary.NativeEndian.Uint32(rest[4:])))
-				}
-				rest = rest[min((size+3)&^3, len(rest)):]
 			}
 		}
 	}

@@ -4,10 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -81,12 +79,6 @@ func parseRule(message []byte) (Rule, error) {
 		return netip.PrefixFrom(a, int(bits))
 	}
 	for _, a := range attributes {
-		number := func() uint32 {
-			if len(a.Value) < 4 {
-				return 0
-			}
-			return binary.NativeEndian.Uint32(a.Value)
-		}
 		pair := func() (p [2]uint16) {
 			if len(a.Value) >= 4 {
 				p = [2]uint16{binary.NativeEndian.Uint16(a.Value), binary.NativeEndian.Uint16(a.Value[2:])}
@@ -103,30 +95,30 @@ func parseRule(message []byte) (Rule, error) {
 		case nl.FRA_OIFNAME:
 			r.Out = unix.ByteSliceToString(a.Value)
 		case nl.FRA_GOTO:
-			r.Goto = number()
+			r.Goto = number(a.Value)
 		case nl.FRA_PRIORITY:
-			r.Priority = number()
+			r.Priority = number(a.Value)
 		case nl.FRA_FWMARK:
-			r.Mark = number()
+			r.Mark = number(a.Value)
 		case nl.FRA_FWMASK:
-			r.Mask = number()
+			r.Mask = number(a.Value)
 		case nl.FRA_TUN_ID:
 			if len(a.Value) >= 8 {
 				r.Tunnel = binary.BigEndian.Uint64(a.Value)
 			}
 		case nl.FRA_SUPPRESS_IFGROUP:
-			r.SuppressesGroups = number() != 1<<32-1
+			r.SuppressesGroups = number(a.Value) != 1<<32-1
 		case nl.FRA_SUPPRESS_PREFIXLEN:
-			if n := number(); n != 1<<32-1 {
+			if n := number(a.Value); n != 1<<32-1 {
 				r.SuppressLength = int(n)
 			}
 		case nl.FRA_TABLE:
-			r.Table = number()
+			r.Table = number(a.Value)
 		case nl.FRA_L3MDEV:
 			r.VRF = len(a.Value) > 0 && a.Value[0] != 0
 		case nl.FRA_UID_RANGE:
 			if len(a.Value) >= 8 {
-				r.Users = &[2]uint32{number(), binary.NativeEndian.Uint32(a.Value[4:])}
+				r.Users = &[2]uint32{number(a.Value), binary.NativeEndian.Uint32(a.Value[4:])}
 			}
 		case nl.FRA_IP_PROTO:
 			if len(a.Value) > 0 {
@@ -139,83 +131,4 @@ func parseRule(message []byte) (Rule, error) {
 		}
 	}
 	return r, nil
-}
-
-// Route is one route of one routing table.
-type Route struct {
-	To     netip.Prefix // /0 for default routes
-	Table  uint32
-	Type   uint8 // RTN_*
-	Metric uint32
-	TOS    uint8
-	Hops   []Hop // none where the route leads nowhere (RTN_UNREACHABLE, ...)
-}
-
-// Hop is one way that a route leads.
-type Hop struct {
-	Via   netip.Addr // not valid: the destination itself is the neighbour
-	Index int        // of the device
-	Dead  bool       // the device is down
-}
-
-// Routes returns the routes of all tables, in the kernel's order, and false where
-// there are more than most of them: the rest is then not read.
-func Routes(most int) (routes []Route, whole bool, err error) {
-	type answer struct {
-		routes []Route
-		whole  bool
-	}
-	got, err := dump("routes", func() (answer, error) {
-		a := answer{whole: true}
-		err := netlink.RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
-			if r.Family != unix.AF_INET && r.Family != unix.AF_INET6 {
-				return true
-			}
-			if len(a.routes) == most {
-				a.whole = false
-				return false
-			}
-			a.routes = append(a.routes, routeOf(r))
-			return true
-		})
-		return a, err
-	})
-	return got.routes, got.whole, err
-}
-
-func routeOf(r netlink.Route) Route {
-	out := Route{Table: uint32(r.Table), Type: uint8(r.Type), Metric: uint32(r.Priority), TOS: uint8(r.Tos)}
-	everything := netip.IPv4Unspecified()
-	if r.Family == unix.AF_INET6 {
-		everything = netip.IPv6Unspecified()
-	}
-	out.To = netip.PrefixFrom(everything, 0)
-	if r.Dst != nil {
-		a, ok := netip.AddrFromSlice(r.Dst.IP)
-		bits, size := r.Dst.Mask.Size()
-		if r.Family == unix.AF_INET {
-			a = a.Unmap()
-		}
-		if ok && (size == a.BitLen()) {
-			out.To = netip.PrefixFrom(a, bits)
-		}
-	}
-	hop := func(via net.IP, other netlink.Destination, index, flags int) {
-		h := Hop{Index: index, Dead: flags&unix.RTNH_F_DEAD != 0}
-		if a, ok := netip.AddrFromSlice(via); ok {
-			h.Via = a.Unmap()
-		} else if v, is := other.(*netlink.Via); is {
-			if a, ok := netip.AddrFromSlice(v.Addr); ok {
-				h.Via = a.Unmap()
-			}
-		}
-		out.Hops = append(out.Hops, h)
-	}
-	if r.LinkIndex != 0 {
-		hop(r.Gw, r.Via, r.LinkIndex, r.Flags)
-	}
-	for _, h := range r.MultiPath {
-		hop(h.Gw, h.Via, h.LinkIndex, h.Flags)
-	}
-	return out
 }
