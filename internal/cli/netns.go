@@ -12,28 +12,36 @@ func insideNetns(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		insideNetns(c)
 	}
-	run := cmd.RunE
-	if run == nil {
-		return
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			return inside(command.Netns(cmd), func() error { return run(cmd, args) })
+		}
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		name := command.Netns(cmd)
-		if name == "" {
-			return run(cmd, args)
+	if complete := cmd.ValidArgsFunction; complete != nil {
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) (words []string, how cobra.ShellCompDirective) {
+			how = cobra.ShellCompDirectiveNoFileComp
+			_ = inside(command.Netns(cmd), func() error { words, how = complete(cmd, args, begun); return nil })
+			return words, how
 		}
-		space, err := command.OpenNetns(name)
-		if err != nil {
-			return err
-		}
-		defer space.Close()
-		entered := false
-		err = space.Do(func() error {
-			entered = true
-			return run(cmd, args)
-		})
-		if !entered {
-			err = command.NotEntered(err)
-		}
+	}
+}
+
+func inside(name string, f func() error) error {
+	if name == "" {
+		return f()
+	}
+	space, err := command.OpenNetns(name)
+	if err != nil {
 		return err
 	}
+	defer space.Close()
+	entered := false
+	err = space.Do(func() error {
+		entered = true
+		return f()
+	})
+	if !entered {
+		err = command.NotEntered(err)
+	}
+	return err
 }
