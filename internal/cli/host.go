@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,9 +55,13 @@ func hostOf(cmd *cobra.Command) (*engine.Host, error) {
 	h.Wait, h.Fetch = command.TimeOf(cmd.Flags(), "wait"), fetchRanges
 	errOut := cmd.ErrOrStderr()
 	h.Warn = func(text string) { warn(errOut, text) }
+	var noting sync.Mutex
 	h.Note = func(text string) {
+		noting.Lock()
+		defer noting.Unlock()
 		fmt.Fprintf(errOut, "%s %s\n", command.Paint(errOut, "33", "note:"), command.CommandsHere(cmd, text))
 	}
+	h.Shout = func(text string) { fmt.Fprintln(errOut, "sluice: "+text) }
 	h.Words = hinted
 	if command.Colours(errOut) {
 		h.Progress = progressOn(errOut)

@@ -50,6 +50,7 @@ brought in, or nothing ran and the host is closed; 2 bad use, or it could not be
 				return err
 			}
 			if follow, _ := cmd.Flags().GetBool("follow"); follow {
+				h.Ready = apply.NotifyReady
 				return h.Follow(ctx, func(out *apply.Synced) { printSynced(cmd, out) })
 			}
 			out, err := h.Sync(ctx)

@@ -23,6 +23,7 @@ func newWatch() *cobra.Command {
 			}
 			h.Progress = nil
 			h.By = apply.Author{} // what it does, nobody does
+			apply.StandAlone()
 			return h.Watch(context.Background(), args[0])
 		},
 	}

@@ -80,7 +80,8 @@ func (c command) host() *Host {
 	}
 	h := &Host{
 		Dir: c.Dir, Backend: nftables.New(), Version: "test", Wait: c.Wait, Watcher: []string{exe},
-		Note: func(text string) { fmt.Fprintln(os.Stderr, "note:", text) },
+		Note:  func(text string) { fmt.Fprintln(os.Stderr, "note:", text) },
+		Shout: func(text string) { fmt.Fprintln(os.Stderr, "sluice:", text) },
 	}
 	if c.Systemd != "" {
 		h.systemd, h.Namespace = c.Systemd, "lab"
@@ -157,6 +158,7 @@ func (c command) run(token string) error {
 			err = json.NewEncoder(os.Stdout).Encode(v)
 		}
 	case "watch":
+		StandAlone()
 		err = h.Watch(ctx, token)
 	case "ban":
 		var out *Banned

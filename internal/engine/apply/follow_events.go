@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"sluice/internal/system/host"
@@ -21,9 +22,8 @@ const (
 )
 
 // Follow calls Sync whenever links, addresses, routes or name servers have changed, until
-// the context ends, and calls told with what was brought in. Where systemd waits for it,
-// it learns when the first Sync is done. What fails is noted and tried again; a socket
-// that fails is opened anew, since nothing else would see the next change.
+// the context ends, and calls told with what was brought in. What fails is noted and tried
+// again; a socket that fails is opened anew, since nothing else would see the next change.
 func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 	if err := needRoot(); err != nil {
 		return err
@@ -39,7 +39,9 @@ func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 		default: // one that waits already is enough
 		}
 	}
-	go func() {
+	var listening sync.WaitGroup
+	defer listening.Wait()
+	listening.Go(func() {
 		defer here.Close()
 		for ctx.Err() == nil {
 			if err := here.Do(func() error { return link.Watch(ctx, changed) }); err != nil {
@@ -47,15 +49,15 @@ func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 				wait(ctx, againFirst)
 			}
 		}
-	}()
-	go func() {
+	})
+	listening.Go(func() {
 		for told := false; ctx.Err() == nil; told = true {
 			if err := host.WatchResolvers(ctx, h.Namespace, changed); err != nil && !told {
 				h.note("a change of name servers alone is not followed: %v", err)
 			}
 			wait(ctx, againMost)
 		}
-	}()
+	})
 	lost, ready := false, false
 	for again := time.Duration(0); ctx.Err() == nil; {
 		if again == 0 {
@@ -69,8 +71,10 @@ func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 		if !ready {
 			// One that failed is tried again: a boot must not wait for it.
 			ready = true
-			if err := notifyReady(); err != nil {
-				h.note("%v", err)
+			if h.Ready != nil {
+				if err := h.Ready(); err != nil {
+					h.note("%v", err)
+				}
 			}
 		}
 		if err != nil && ctx.Err() == nil {

@@ -32,7 +32,9 @@ type Host struct {
 	// appended. It ends up in Host.Watch.
 	Watcher  []string
 	Progress func(Progress)    // may be nil
-	Note     func(text string) // may be nil; what the caller should read at once
+	Note     func(text string) // may be nil; what the caller should read at once; Follow calls it from several goroutines
+	Shout    func(text string) // may be nil; what the log of the machine has too: a trial is over
+	Ready    func() error      // may be nil; Follow calls it when its first Sync is done
 	// Words is the text of an error where it is in a note, in a result or in the log of
 	// the machine, with what to do about it; nil: what it says itself.
 	Words func(error) string

@@ -29,9 +29,9 @@ func (s *session) useSystemd() bool {
 	return inFirstNamespace()
 }
 
-// notifyReady says to systemd, where it started this process and waits for that, that what
+// NotifyReady says to systemd, where it started this process and waits for that, that what
 // is ordered behind it may begin (sd_notify(3)).
-func notifyReady() error {
+func NotifyReady() error {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {
 		return nil

@@ -1,12 +1,14 @@
 package apply
 
 import (
+	"bytes"
 	"context"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -166,8 +168,13 @@ func TestFollowReady(t *testing.T) {
 						t.Error(err)
 					}
 				}()
+				h.Ready = NotifyReady
 				err := h.Follow(ctx, func(*Synced) {})
 				<-ctx.Done()
+				stacks := make([]byte, 1<<20)
+				if stacks = stacks[:runtime.Stack(stacks, true)]; bytes.Contains(stacks, []byte("(*Host).Follow")) {
+					t.Errorf("behind it there runs\n%s", stacks)
+				}
 				return err
 			})
 			if string(said) != "READY=1" {

@@ -112,10 +112,9 @@ func firstNonEmpty(texts ...string) string {
 	return ""
 }
 
-// Watch is the body of the watcher: it waits for the confirmation or the end of
-// the time, and then brings back what was before, as often as it takes. It returns
-// when there is nothing left to do. Signals that end a session do not end it.
-func (h *Host) Watch(ctx context.Context, token string) error {
+// StandAlone makes this process a watcher, before it calls [Host.Watch]: signals that
+// end a session do not end it, nor does what systemd does to a session's processes.
+func StandAlone() {
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGPIPE, unix.SIGTSTP)
 	if os.Getenv(armedVariable) != "" {
 		standAlone()
@@ -123,6 +122,12 @@ func (h *Host) Watch(ctx context.Context, token string) error {
 		_, _ = io.WriteString(armed, "armed\n")
 		_ = armed.Close()
 	}
+}
+
+// Watch is the body of the watcher: it waits for the confirmation or the end of
+// the time, and then brings back what was before, as often as it takes. It returns
+// when there is nothing left to do, or with the context.
+func (h *Host) Watch(ctx context.Context, token string) error {
 	for pause := firstPause; ; {
 		if over, err := h.awaitDeadline(ctx, token); !over {
 			return err
@@ -130,6 +135,9 @@ func (h *Host) Watch(ctx context.Context, token string) error {
 		err := h.goBackLate(ctx, token)
 		if err == nil {
 			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 		if errors.Is(err, errEarly) {
 			continue
@@ -140,7 +148,7 @@ func (h *Host) Watch(ctx context.Context, token string) error {
 			continue
 		}
 		h.shout("the policy was not confirmed and bringing back the previous one fails; it is tried again in %s: %v", pause, err)
-		time.Sleep(pause)
+		wait(ctx, pause)
 		pause = min(2*pause, longestPause)
 	}
 }
@@ -150,6 +158,9 @@ func (h *Host) Watch(ctx context.Context, token string) error {
 func (h *Host) awaitDeadline(ctx context.Context, token string) (over bool, err error) {
 	st := store{dir: h.Dir}
 	for {
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
 		p, err := st.pendingOf(token)
 		if err == nil && p == nil {
 			return false, nil
@@ -160,10 +171,7 @@ func (h *Host) awaitDeadline(ctx context.Context, token string) (over bool, err 
 		if err == nil && p.Left() == 0 && p.mine() {
 			return true, nil
 		}
-		if ctx.Err() != nil {
-			return false, ctx.Err()
-		}
-		time.Sleep(watchTick)
+		wait(ctx, watchTick)
 	}
 }
 
@@ -221,10 +229,12 @@ func (h *Host) unstick() {
 	}
 }
 
-// shout reaches the log of the machine, and standard error.
+// shout reaches the log of the machine, and the caller.
 func (h *Host) shout(formatText string, args ...any) {
 	text := fmt.Sprintf(formatText, args...)
-	fmt.Fprintln(os.Stderr, "sluice: "+text)
+	if h.Shout != nil {
+		h.Shout(text)
+	}
 	logCritical(text)
 }
 

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -128,4 +129,26 @@ func cgroupOf(t *testing.T, pid int) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// TestWatchEndsWithItsContext, also while the time is over and going back is kept up.
+func TestWatchEndsWithItsContext(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces)
+	s := testStore(t)
+	if err := s.saveCurrent(&current{
+		Format: format, Next: 2, Running: 1, BootID: bootID(),
+		Pending: &Pending{Generation: 1, Token: "t", BootID: bootID()},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	held, err := takeLock(t.Context(), s.dir, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.release()
+	ctx, cancel := context.WithCancel(t.Context())
+	h := &Host{Dir: s.dir, Note: func(string) { cancel() }} // it waits for the lock
+	if err := h.Watch(ctx, "t"); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
 }
