@@ -106,7 +106,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	if described == "" {
 		can = engine.Capabilities(cmd.Context(), o.stateDir, b)
 	}
-	line := compiling{Options: engine.Options{Sources: sourcesOf(cmd, false), Backend: b}}
+	line := compiling{Options: engine.Options{Sources: sourcesOf(cmd, false), Backend: b, Unchecked: true}}
 	if err := line.optimizing(cmd, estimated); err != nil {
 		return err
 	}
@@ -114,11 +114,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	resolved, err := line.Sources.Resolve(cmd.Context(), p, facts)
-	if err != nil {
-		return err
-	}
-	built, err := engine.Unchecked(resolved, can, line.Options)
+	built, err := engine.Build(cmd.Context(), p, facts, can, line.Options)
 	if err != nil {
 		return err
 	}

@@ -75,18 +75,8 @@ func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) err
 		return err
 	}
 	from := sourcesOf(cmd, true) // lists and country data are read once for both
-	var sides [2]query.Compiled
-	for i, name := range []string{old, next} {
-		s, err := side(cmd, from, name)
-		if err != nil {
-			return err
-		}
-		s.Facts = facts
-		if sides[i], err = s.Meaning(cmd.Context()); err != nil {
-			return err
-		}
-	}
-	d, err := query.Compare(sides[0], sides[1], from.Countries)
+	read := func(name string) (*engine.Subject, error) { return side(cmd, from, name) }
+	d, err := engine.Compare(cmd.Context(), from, facts, read, old, next)
 	if err != nil {
 		return err
 	}

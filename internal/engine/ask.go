@@ -11,6 +11,7 @@ import (
 	"sluice/internal/prove/check"
 	"sluice/internal/prove/expect"
 	"sluice/internal/prove/query"
+	"sluice/internal/system/host"
 )
 
 // Running is the policy that runs here, as it was when it was applied. Its files are
@@ -49,6 +50,23 @@ func (s *Subject) Query(ctx context.Context, w query.Words, verdicts []program.V
 		return nil, err
 	}
 	return &Queried{s.Policy.File, w.String(), answers, query.Notes(c)}, nil
+}
+
+// Compare says what the change from one policy to another opens and closes on a host with
+// these facts. What the first means is made before the second is read.
+func Compare(ctx context.Context, from *Sources, facts host.Facts, read func(name string) (*Subject, error), old, next string) (*query.Diff, error) {
+	var sides [2]query.Compiled
+	for i, name := range []string{old, next} {
+		s, err := read(name)
+		if err != nil {
+			return nil, err
+		}
+		s.Facts = facts
+		if sides[i], err = s.Meaning(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return query.Compare(sides[0], sides[1], from.Countries)
 }
 
 // Test proves the expectations of the policy.
@@ -96,7 +114,14 @@ func (s *Subject) withExpectations(found []check.Finding) ([]check.Finding, erro
 			return found, nil
 		}
 	}
-	results, err := s.Expectations()
+	if len(s.Policy.Expect) == 0 {
+		return found, nil
+	}
+	c, err := s.meaning()
+	var results []expect.Result
+	if err == nil {
+		results, err = expect.Judge(c, s.Sources.Countries)
+	}
 	if err != nil {
 		wrong, err := Findings(err)
 		return append(found, wrong...), err

@@ -22,6 +22,8 @@ type Options struct {
 	Without []string          // passes of the optimizer that are left out, by name, beside those that the backend leaves out
 	Profile map[string]uint64 // packets that counters have counted, by name; nil: rules stay in the policy's order
 	Priced  bool              // Built.Mix is asked for
+	// Unchecked builds whatever check says of the policy, and finds nothing.
+	Unchecked bool
 	// Compiled, where set, sees the program that the compiler made. It may replace
 	// the program and ask the optimizer to report.
 	Compiled func(*program.Program, *optimize.Options) (*program.Program, error)
@@ -45,40 +47,40 @@ type Built struct {
 // say. With an error Built is what was reached.
 func Build(ctx context.Context, p *policy.Policy, facts host.Facts, can backend.Capabilities, o Options) (*Built, error) {
 	resolved, err := o.Sources.Resolve(ctx, p, facts)
+	out := &Built{Resolved: resolved}
 	if err != nil {
-		return &Built{Resolved: resolved}, err
+		return out, err
 	}
-	findings := check.Run(resolved, facts)
-	if err := check.Errors(findings); err != nil {
-		return &Built{Resolved: resolved, Findings: findings}, err
+	if !o.Unchecked {
+		out.Findings = check.Run(resolved, facts)
+		if err := check.Errors(out.Findings); err != nil {
+			return out, err
+		}
 	}
-	out, err := Unchecked(resolved, can, o)
-	out.Findings = findings
-	return out, err
+	return out, out.lower(can, o)
 }
 
-// Unchecked is Build of what is resolved already, whatever check says of it.
-func Unchecked(r *resolve.Resolved, can backend.Capabilities, o Options) (*Built, error) {
-	out := &Built{Resolved: r}
+// lower makes the rest of a policy that is resolved.
+func (b *Built) lower(can backend.Capabilities, o Options) error {
 	var err error
-	if out.Expected, err = Expected(r); err != nil {
-		return out, err
+	if b.Expected, err = Expected(b.Resolved); err != nil {
+		return err
 	}
 	look := o.Compiled
 	o.Compiled = func(compiled *program.Program, opt *optimize.Options) (*program.Program, error) {
 		if o.Priced {
-			out.Mix = estimate.MixOf(compiled, o.Profile)
+			b.Mix = estimate.MixOf(compiled, o.Profile)
 		}
 		if look == nil {
 			return compiled, nil
 		}
 		return look(compiled, opt)
 	}
-	if out.Program, err = Program(r, can, o); err != nil {
-		return out, err
+	if b.Program, err = Program(b.Resolved, can, o); err != nil {
+		return err
 	}
-	out.Artifact, err = o.Backend.Lower(out.Program, can)
-	return out, err
+	b.Artifact, err = o.Backend.Lower(b.Program, can)
+	return err
 }
 
 // Program is what a policy becomes before a backend sees it.

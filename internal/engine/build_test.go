@@ -10,23 +10,24 @@ import (
 	"sluice/internal/backend/nftables"
 	"sluice/internal/engine"
 	"sluice/internal/language/policy"
-	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
 	"sluice/internal/system/host"
 )
 
-func resolved(t *testing.T, text string) *resolve.Resolved {
+// build goes the whole way of a policy for a host that nothing is known of.
+func build(t *testing.T, text string, can backend.Capabilities, o engine.Options) *engine.Built {
 	t.Helper()
 	p, err := policy.Parse("policy.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := resolve.Resolve(p, resolve.Options{Facts: host.Facts{}})
+	o.Sources, o.Unchecked = &engine.Sources{}, true
+	built, err := engine.Build(t.Context(), p, host.Facts{}, can, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r
+	return built
 }
 
 // similar is a policy with rules that the optimizer makes one of.
@@ -50,12 +51,8 @@ func rules(p *program.Program) (n int) {
 }
 
 func TestBuild(t *testing.T) {
-	r := resolved(t, similar)
 	can := backend.Capabilities{backend.SetElementCounters: backend.Yes}
-	built, err := engine.Unchecked(r, can, engine.Options{Backend: nftables.New()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	built := build(t, similar, can, engine.Options{Backend: nftables.New()})
 	if rules(built.Expected) <= rules(built.Program) {
 		t.Errorf("what is meant has %d rules and what is loaded %d: it was optimized too", rules(built.Expected), rules(built.Program))
 	}
@@ -65,19 +62,13 @@ func TestBuild(t *testing.T) {
 
 	// The kernel's capabilities reach the optimizer.
 	can[backend.SetElementCounters] = backend.No
-	apart, err := engine.Unchecked(r, can, engine.Options{Backend: nftables.New()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	apart := build(t, similar, can, engine.Options{Backend: nftables.New()})
 	if rules(apart.Program) <= rules(built.Program) {
 		t.Errorf("without counters of elements %d rules became %d, as with them", rules(apart.Expected), rules(apart.Program))
 	}
 
 	// So do the passes that are left out.
-	plain, err := engine.Unchecked(r, can, engine.Options{Backend: nftables.New(), Without: optimize.Optional()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := build(t, similar, can, engine.Options{Backend: nftables.New(), Without: optimize.Optional()})
 	if got, want := plain.Program.Text(), plain.Expected.Text(); got != want {
 		t.Errorf("with all passes left out:\n%s\nmeant:\n%s", got, want)
 	}
@@ -86,9 +77,8 @@ func TestBuild(t *testing.T) {
 // TestPassesOfTheBackend: what a backend wants none of is left out beside what the user
 // leaves out.
 func TestPassesOfTheBackend(t *testing.T) {
-	r := resolved(t, similar)
 	left := func(b backend.Backend, without ...string) (out []string) {
-		_, err := engine.Unchecked(r, nil, engine.Options{Backend: b, Without: without, Compiled: func(p *program.Program, opt *optimize.Options) (*program.Program, error) {
+		build(t, similar, nil, engine.Options{Backend: b, Without: without, Compiled: func(p *program.Program, opt *optimize.Options) (*program.Program, error) {
 			opt.Report = func(r optimize.Report) {
 				if r.LeftOut {
 					out = append(out, r.Pass)
@@ -96,9 +86,6 @@ func TestPassesOfTheBackend(t *testing.T) {
 			}
 			return p, nil
 		}})
-		if err != nil {
-			t.Fatal(err)
-		}
 		return out
 	}
 	if got := left(nftables.New(), "terminal"); !slices.Equal(got, []string{"terminal"}) {

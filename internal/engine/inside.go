@@ -79,12 +79,3 @@ func (h *Host) Standing(ctx context.Context) (generation int, out apply.Standing
 	})
 	return generation, out, err
 }
-
-// ApplyUnchanged is apply.Host.ApplyUnchanged in the host's network namespace.
-func (h *Host) ApplyUnchanged(ctx context.Context, in apply.Unchanged, o apply.Options) (out *apply.Outcome, said *apply.Said, err error) {
-	err = h.Netns.Do(func() error {
-		out, said, err = h.Host.ApplyUnchanged(ctx, in, o)
-		return err
-	})
-	return out, said, err
-}

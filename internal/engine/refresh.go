@@ -95,20 +95,16 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, texts, err := h.RunningPolicy()
+	running, err := h.Running(nil)
 	if err != nil {
 		return nil, err
 	}
+	g, p := running.Runs, running.Policy
 	b, err := h.BackendOf(g)
 	if err != nil {
 		return nil, err
 	}
 	b, _ = h.calibrated(b)
-	p, err := policy.LoadTexts(g.Policy, texts)
-	if err != nil {
-		return nil, fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
-	}
-	p.Dir = g.Dir
 	var facts host.Facts
 	if err := json.Unmarshal(g.Facts, &facts); err != nil {
 		return nil, fmt.Errorf("read the facts of generation %d: %w", g.Number, err)
@@ -219,8 +215,8 @@ func (r *refreshing) prepare(ctx context.Context, was host.Facts, o Options) (*a
 	if err := check.Errors(findings); err != nil {
 		return nil, err
 	}
-	built, err := Unchecked(resolved, Capabilities(ctx, r.state, o.Backend), o)
-	if err != nil {
+	built := &Built{Resolved: resolved}
+	if err := built.lower(Capabilities(ctx, r.state, o.Backend), o); err != nil {
 		return nil, err
 	}
 	results, err := expect.Judge(query.Compiled{Resolved: resolved, Program: built.Expected}, r.sources.Countries)

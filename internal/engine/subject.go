@@ -9,7 +9,6 @@ import (
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
-	"sluice/internal/prove/expect"
 	"sluice/internal/prove/query"
 	"sluice/internal/system/host"
 )
@@ -59,19 +58,11 @@ func (s *Subject) Meaning(ctx context.Context) (query.Compiled, error) {
 	if err := s.Resolve(ctx); err != nil {
 		return query.Compiled{}, err
 	}
-	expected, err := Expected(s.Resolved)
-	return query.Compiled{Resolved: s.Resolved, Program: expected}, err
+	return s.meaning()
 }
 
-// Expectations proves those of a policy that is resolved. The error is for what keeps
-// them from being proved.
-func (s *Subject) Expectations() ([]expect.Result, error) {
-	if len(s.Policy.Expect) == 0 {
-		return nil, nil
-	}
+// meaning is Meaning of a policy that is resolved.
+func (s *Subject) meaning() (query.Compiled, error) {
 	expected, err := Expected(s.Resolved)
-	if err != nil {
-		return nil, err
-	}
-	return expect.Judge(query.Compiled{Resolved: s.Resolved, Program: expected}, s.Sources.Countries)
+	return query.Compiled{Resolved: s.Resolved, Program: expected}, err
 }

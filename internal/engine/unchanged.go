@@ -23,9 +23,9 @@ func (p *Preparation) unchanged(ctx context.Context, o apply.Options) (*apply.Ou
 	if err != nil {
 		return nil, nil //nolint:nilerr // resolving says so at its place
 	}
-	out, said, err := p.loading().ApplyUnchanged(ctx, apply.Unchanged{
+	out, said, err := apply.Unchanged{
 		Inputs: p.sum(inputs), SSHClients: apply.SSHClients(p.Facts), Memory: apply.FreeMemory(),
-	}, o)
+	}.Apply(ctx, p.loading(), o)
 	if err != nil || out == nil {
 		return nil, err
 	}

@@ -258,11 +258,11 @@ type Unchanged struct {
 	Memory     uint64 // as Input has it
 }
 
-// ApplyUnchanged is Apply where it can be told without compiling that there is
+// Apply is Host.Apply where it can be told without compiling that there is
 // nothing to change: the inputs are those of the running generation, and nobody
 // has touched the ruleset since it was read back. The outcome is nil where it
 // cannot be told, and nothing was done.
-func (h *Host) ApplyUnchanged(ctx context.Context, in Unchanged, o Options) (*Outcome, *Said, error) {
+func (in Unchanged) Apply(ctx context.Context, h *Host, o Options) (*Outcome, *Said, error) {
 	if in.Inputs == "" || o.Cut || !h.known() {
 		return nil, nil, nil
 	}

@@ -42,7 +42,7 @@ func (l *lab) quick(in Unchanged, o Options) (out *Outcome, said *Said) {
 	l.t.Helper()
 	o.Verify = true
 	l.inside(func(ctx context.Context, h *Host) (err error) {
-		out, said, err = h.ApplyUnchanged(ctx, in, o)
+		out, said, err = in.Apply(ctx, h, o)
 		return err
 	})
 	return out, said
@@ -197,7 +197,7 @@ func TestUnread(t *testing.T) {
 	unread := func() (out *Outcome) {
 		t.Helper()
 		l.inside(func(ctx context.Context, h *Host) (err error) {
-			out, _, err = h.ApplyUnchanged(ctx, same, Options{})
+			out, _, err = same.Apply(ctx, h, Options{})
 			return err
 		})
 		return out
