@@ -14,7 +14,7 @@ import (
 type Host struct {
 	*apply.Host
 	State string            // the tool's own state directory: country data, lists, the calibration
-	Fetch []string          // command line of the process that asks for lists; none: this one does, where it is
+	Fetch []string          // command line of the process that asks for lists; none: this one does, from its own network namespace, whatever Netns is
 	Warn  func(text string) // may be nil; what does not keep a policy from being loaded, and should be read
 	// Netns is where its methods speak to the kernel, whatever else the process works on;
 	// nil: in the network namespace of the caller.

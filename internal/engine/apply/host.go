@@ -57,6 +57,8 @@ type Progress struct {
 	Purpose     backend.Purpose
 }
 
+// namespaceName is narrower than what ip-netns(8) takes and netns.Named opens: it names a
+// folder, and stands in the command line of a unit of systemd.
 var namespaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@+-]{0,254}$`)
 
 // Dir is the state directory of a namespace under the tool's own.
