@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sluice/internal/lab/figures"
+	"sluice/internal/lab/measure"
 	"sluice/internal/lab/peers"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/lab/timed"
@@ -271,11 +272,8 @@ func (b *bench) measure(ctx context.Context) error {
 					return err
 				}
 			}
-			order := slices.Clone(b.rivals)
-			if round%2 == 1 {
-				slices.Reverse(order)
-			}
-			for _, e := range order {
+			for i := range measure.Turns(round, len(b.rivals)) {
+				e := b.rivals[i]
 				if !p.takes(e, round) {
 					continue
 				}

@@ -3,6 +3,7 @@ package measure
 import (
 	"context"
 	"fmt"
+	"iter"
 	"time"
 )
 
@@ -48,8 +49,22 @@ const warmUp = 4
 // trial is how many packets say what one costs, roughly.
 const trial = 1024
 
-// Compare measures cells in turn, round after round; every other round backwards,
-// so that no cell always follows the same one. Each cell has a name of its own. When
+// Turns are the places of n things in the order of a round: every other round goes
+// backwards, so that none always follows the same one.
+func Turns(round, n int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := range n {
+			if round%2 != 0 {
+				i = n - 1 - i
+			}
+			if !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+// Compare measures cells by turns, round after round. Each cell has a name of its own. When
 // the context ends, the error comes with the whole rounds until then.
 func Compare(ctx context.Context, plan Plan, cells []Cell) (*Result, error) {
 	r := &Result{ns: map[string][]float64{}}
@@ -70,12 +85,8 @@ func Compare(ctx context.Context, plan Plan, cells []Cell) (*Result, error) {
 		if plan.Begin != nil {
 			plan.Begin(round)
 		}
-		for i := range cells {
-			c := &cells[i]
-			if round%2 == 1 {
-				c = &cells[len(cells)-1-i]
-			}
-			if err := c.once(ctx, r); err != nil {
+		for i := range Turns(round, len(cells)) {
+			if err := cells[i].once(ctx, r); err != nil {
 				if ctx.Err() == nil {
 					return nil, err
 				}

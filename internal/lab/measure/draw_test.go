@@ -72,3 +72,11 @@ func TestDrawsAreThoseOfTheirSeed(t *testing.T) {
 		t.Error("the same seed draws the same addresses, another one others")
 	}
 }
+
+func TestTurnsGoBackAndForth(t *testing.T) {
+	for round, want := range map[int][]int{-1: {2, 1, 0}, 0: {0, 1, 2}, 1: {2, 1, 0}, 2: {0, 1, 2}} {
+		if got := slices.Collect(measure.Turns(round, 3)); !slices.Equal(got, want) {
+			t.Errorf("round %d: %v, want %v", round, got, want)
+		}
+	}
+}

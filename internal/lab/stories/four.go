@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"sluice/internal/lab/figures"
+	"sluice/internal/lab/measure"
 	"sluice/internal/lab/stats"
 	"sluice/internal/lab/testnet"
 )
@@ -169,11 +170,8 @@ func (h *hosting) measureQueries(ctx context.Context, database *postgres, ways [
 	latency, packets := map[string]stats.Series{}, map[string]stats.Series{}
 	var evidence []string
 	for round := -1; round < rounds; round++ { // one goes before, and is forgotten
-		for i := range ways {
+		for i := range measure.Turns(round, len(ways)) {
 			w := ways[i]
-			if round%2 != 0 {
-				w = ways[len(ways)-1-i]
-			}
 			if err := clearHost(h.Stage, h.host); err != nil {
 				return err
 			}
