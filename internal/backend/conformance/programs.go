@@ -13,7 +13,7 @@ type Named struct {
 	Make func() *program.Program
 }
 
-// Programs are what every backend has to carry. They grow from "what a host
+// Programs are what every backend has to carry or refuse. They grow from "what a host
 // needs at the least" to sets of both families, bans and limits.
 func Programs() []Named {
 	return []Named{

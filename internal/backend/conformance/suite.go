@@ -21,10 +21,18 @@ type Host interface {
 	Take(s backend.Step) error
 }
 
-// Run runs the suite.
-func Run(t *testing.T, b backend.Backend, can backend.Capabilities, host Host) {
+// Run runs the suite. Of Programs, the backend must refuse those that are named refused
+// and carry all others.
+func Run(t *testing.T, b backend.Backend, can backend.Capabilities, host Host, refused ...string) {
 	t.Helper()
-	s := suite{b: b, can: can, host: host, programs: Programs()}
+	s := suite{b: b, can: can, host: host}
+	for _, n := range Programs() {
+		if slices.Contains(refused, n.Name) {
+			t.Run("refuses "+n.Name, func(t *testing.T) { s.refusesAll(t, n.Make()) })
+		} else {
+			s.programs = append(s.programs, n)
+		}
+	}
 	t.Run("one program one text", s.deterministic)
 	t.Run("artifacts survive the disk", s.encode)
 	t.Run("loads and reads back", s.load)
@@ -249,6 +257,29 @@ func (s suite) strange(t *testing.T) {
 	}
 	if d, err := s.b.Compare(nil, nil); err != nil || len(d) != 0 {
 		t.Errorf("nothing differs from nothing: %v %v", d, err)
+	}
+}
+
+// refusesAll: a program with several rules that the backend cannot carry is refused by
+// each of them, once.
+func (s suite) refusesAll(t *testing.T, p *program.Program) {
+	_, err := s.b.Lower(p, s.can)
+	var refused *backend.RefusedError
+	if !errors.As(err, &refused) || len(refused.Refusals) < 2 {
+		t.Fatalf("got %v", err)
+	}
+	var rules []program.Origin
+	for _, c := range p.Chains {
+		for _, r := range c.Rules {
+			rules = append(rules, r.Origin)
+		}
+	}
+	for _, r := range refused.Refusals {
+		i := slices.Index(rules, r.Origin)
+		if i < 0 || r.Why == "" {
+			t.Fatalf("%+v is of no rule, of one twice, or without a reason", r)
+		}
+		rules = slices.Delete(rules, i, i+1)
 	}
 }
 

@@ -79,10 +79,8 @@ func (*Backend) Lower(p *program.Program, _ backend.Capabilities) (backend.Artif
 	refused := &backend.RefusedError{Backend: Name}
 	for _, c := range p.Chains {
 		for _, r := range c.Rules {
-			for _, m := range r.Match {
-				if !slices.Contains(carried, m.Field) {
-					refused.Refusals = append(refused.Refusals, backend.Refusal{Origin: r.Origin, Why: fmt.Sprintf("nothing of a packet is called %s", m.Field)})
-				}
+			if why := refusal(&r); why != "" {
+				refused.Refusals = append(refused.Refusals, backend.Refusal{Origin: r.Origin, Why: why})
 			}
 		}
 	}
@@ -90,6 +88,21 @@ func (*Backend) Lower(p *program.Program, _ backend.Capabilities) (backend.Artif
 		return nil, refused
 	}
 	return made(p)
+}
+
+// refusal is why a rule cannot be carried, "" where it can.
+func refusal(r *program.Rule) string {
+	for _, m := range r.Match {
+		if !slices.Contains(carried, m.Field) {
+			return fmt.Sprintf("nothing of a packet is called %s", m.Field)
+		}
+	}
+	for _, a := range r.Actions {
+		if e := program.EffectOf(a); !e.Plain() && !e.Verdict {
+			return "only verdicts, counters and untracked packets are known, not " + program.ActionText(a)
+		}
+	}
+	return ""
 }
 
 // Decode reads what Encode wrote.

@@ -15,4 +15,6 @@ type process struct{}
 func (process) Do(f func() error) error   { return f() }
 func (process) Take(s backend.Step) error { return s.Take(context.Background()) }
 
-func TestConformance(t *testing.T) { conformance.Run(t, memory.New(), nil, process{}) }
+func TestConformance(t *testing.T) {
+	conformance.Run(t, memory.New(), nil, process{}, "limits and logs", "router")
+}
