@@ -95,7 +95,7 @@ func runCompile(cmd *cobra.Command, args []string) error {
 	}
 	b, estimated := engine.Backends()[at], engine.Costs{Elsewhere: described != ""}
 	if described == "" {
-		b, estimated = engine.Calibrated(b, o.stateDir, hinted)
+		b, estimated = engine.Calibrated(b, o.stateDir, hinted(cmd))
 	}
 	tellCosts(cmd.ErrOrStderr(), estimated)
 	facts, err := readFacts(cmd.Context(), described, o)

@@ -59,10 +59,10 @@ func hostOf(cmd *cobra.Command) (*engine.Host, error) {
 	h.Note = func(text string) {
 		noting.Lock()
 		defer noting.Unlock()
-		fmt.Fprintf(errOut, "%s %s\n", command.Paint(errOut, "33", "note:"), command.CommandsHere(cmd, text))
+		fmt.Fprintf(errOut, "%s %s\n", command.Paint(errOut, "33", "note:"), text)
 	}
 	h.Shout = func(text string) { fmt.Fprintln(errOut, "sluice: "+text) }
-	h.Words = hinted
+	h.Words = hinted(cmd)
 	if command.Colours(errOut) {
 		h.Progress = progressOn(errOut)
 	} else {
@@ -71,8 +71,10 @@ func hostOf(cmd *cobra.Command) (*engine.Host, error) {
 	return h, nil
 }
 
-// hinted is the text of an error where it is not what the command ends with.
-func hinted(err error) string { return command.Hinted(err, "") }
+// hinted gives the text of an error where it is not what the command ends with.
+func hinted(cmd *cobra.Command) func(error) string {
+	return func(err error) string { return command.Hinted(err, command.HereArguments(cmd)) }
+}
 
 // completeGeneration offers the generations of the history.
 func completeGeneration(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -99,7 +101,7 @@ func completeGeneration(cmd *cobra.Command, args []string, _ string) ([]string, 
 func sourcesOf(cmd *cobra.Command, offline bool) *engine.Sources {
 	w := cmd.ErrOrStderr()
 	return &engine.Sources{
-		State: optionsOf(cmd).stateDir, Offline: offline, Fetch: fetchRanges, Warn: func(text string) { warn(w, text) }, Words: hinted,
+		State: optionsOf(cmd).stateDir, Offline: offline, Fetch: fetchRanges, Warn: func(text string) { warn(w, text) }, Words: hinted(cmd),
 	}
 }
 

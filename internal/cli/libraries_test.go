@@ -25,7 +25,7 @@ var textsWithCommands = map[string]string{
 	"language/policy/reference.go":  "the reference of the language, a page of the manual",
 	"language/starter/starter.go":   "the head of the policy that is written",
 	"program/compile/ban.go":        "the origin of a rule: the command that bans",
-	"program/compile/compile.go":    "a note in what is compiled, which has the same bytes wherever it is applied",
+	"program/compile/compile.go":    "the command of a note, to which who prints it adds flags",
 	"program/optimize/reference.go": "the reference of the passes, a page of the manual",
 	"prove/check/explain.go":        "the reference of findings, a page of the manual",
 	"system/host/route.go":          "part of a sentence of explain, behind a colon",

@@ -91,7 +91,7 @@ func runRefresh(cmd *cobra.Command, args []string) error {
 	}
 	for i := range out.Lists {
 		if l := &out.Lists[i]; l.Failed != nil {
-			l.Error = command.StyleHints(hinted(l.Failed))
+			l.Error = command.StyleHints(hinted(cmd)(l.Failed))
 		}
 	}
 	if optionsOf(cmd).json {

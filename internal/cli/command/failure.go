@@ -193,16 +193,6 @@ func StyleHints(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// stateCommand finds commands that work on the state, and not those that
-// messages name in parentheses as what runs.
-var stateCommand = regexp.MustCompile(`(^|[^(\w])(sluice (?:status|restore|remove|confirm|rollback|history|unban|refresh))\b`)
-
-// CommandsHere makes the commands that a note names work where this one does.
-func CommandsHere(cmd *cobra.Command, text string) string {
-	flags := strings.ReplaceAll(HereArguments(cmd), "$", "$$")
-	return stateCommand.ReplaceAllString(text, "${1}${2}"+flags)
-}
-
 // HereArguments are the flags with which another command works on the same
 // namespace and state: "" or such as " --netns customer7".
 func HereArguments(cmd *cobra.Command) string {
