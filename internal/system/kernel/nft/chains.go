@@ -1,6 +1,10 @@
 package nft
 
-import "fmt"
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
 
 // From include/uapi/linux/netfilter/nf_tables.h.
 const (
@@ -15,9 +19,9 @@ const (
 // kernel for nothing else, which takes a hundredth of what nft takes.
 func Chains(table string) ([]string, error) {
 	var names []string
-	err := dump(listChains, protocolInet, func() { names = nil }, func(attribute func(kind uint16) string) {
-		if attribute(ofTable) == table {
-			names = append(names, attribute(nameOfChain))
+	err := dump(listChains, protocolInet, func() { names = nil }, func(attribute func(kind uint16) []byte) {
+		if unix.ByteSliceToString(attribute(ofTable)) == table {
+			names = append(names, unix.ByteSliceToString(attribute(nameOfChain)))
 		}
 	})
 	if err != nil {

@@ -1,7 +1,6 @@
 package nft
 
 import (
-	"bytes"
 	"errors"
 
 	"github.com/vishvananda/netlink/nl"
@@ -11,12 +10,13 @@ import (
 // dumpTries is how often what others change meanwhile is asked for anew.
 const dumpTries = 50
 
-// dump asks for all objects of a kind and gives each one's attributes that are
-// text. A dump that others disturbed is begun again, which begin is told.
-func dump(message, family int, begin func(), each func(attribute func(kind uint16) string)) error {
+// dump asks for all objects of a kind and gives each one's attributes. A dump that
+// others disturbed is begun again, which begin is told. It needs a library that looks at
+// NLM_F_DUMP_INTR of the message that ends it, where the kernel may say so alone.
+func dump(message, family int, begin func(), each func(attribute func(kind uint16) []byte)) error {
 	for try := 1; ; try++ {
 		begin()
-		err := dumpOnce(message, family, each)
+		err := ask(message, family, unix.NLM_F_DUMP, each)
 		if try < dumpTries && (errors.Is(err, unix.EINTR) || errors.Is(err, nl.ErrDumpInterrupted)) {
 			continue
 		}
@@ -24,8 +24,9 @@ func dump(message, family int, begin func(), each func(attribute func(kind uint1
 	}
 }
 
-func dumpOnce(message, family int, each func(attribute func(kind uint16) string)) error {
-	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|message, unix.NLM_F_DUMP)
+// ask sends one request and gives the attributes of each answer.
+func ask(message, family, flags int, each func(attribute func(kind uint16) []byte)) error {
+	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|message, flags)
 	request.AddData(&nl.Nfgenmsg{NfgenFamily: uint8(family), Version: nl.NFNETLINK_V0}) //nolint:gosec // a family has one byte
 	answers, err := request.Execute(unix.NETLINK_NETFILTER, 0)
 	if err != nil {
@@ -39,13 +40,13 @@ func dumpOnce(message, family int, each func(attribute func(kind uint16) string)
 		if err != nil {
 			return err
 		}
-		each(func(kind uint16) string {
+		each(func(kind uint16) []byte {
 			for _, a := range attributes {
 				if a.Attr.Type&nl.NLA_TYPE_MASK == kind {
-					return string(bytes.TrimRight(a.Value, "\x00"))
+					return a.Value
 				}
 			}
-			return ""
+			return nil
 		})
 	}
 	return nil

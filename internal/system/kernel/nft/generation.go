@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/system/kernel/netns"
@@ -15,9 +14,8 @@ import (
 
 // From include/uapi/linux/netfilter/nf_tables.h.
 const (
-	getGeneration   = 16 // NFT_MSG_GETGEN
-	generationID    = 1  // NFTA_GEN_ID, big endian
-	attributeHeader = 4
+	getGeneration = 16 // NFT_MSG_GETGEN
+	generationID  = 1  // NFTA_GEN_ID, big endian
 )
 
 // counters has one for each network namespace that this process was in, by its identity.
@@ -46,25 +44,13 @@ func Commits() uint64 { return Here().n.Load() }
 // number means an untouched ruleset; what the kernel itself adds to dynamic
 // sets does not count.
 func Generation() (uint32, error) {
-	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|getGeneration, 0)
-	request.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
-	answers, err := request.Execute(unix.NETLINK_NETFILTER, 0)
+	var id []byte
+	err := ask(getGeneration, unix.AF_UNSPEC, 0, func(attribute func(kind uint16) []byte) { id = attribute(generationID) })
+	if err == nil && len(id) != 4 {
+		err = errors.New("the kernel gave none")
+	}
 	if err != nil {
 		return 0, fmt.Errorf("ask for the ruleset's generation: %w", err)
 	}
-	for _, answer := range answers {
-		if len(answer) < nl.SizeofNfgenmsg {
-			continue
-		}
-		attributes, err := nl.ParseRouteAttr(answer[nl.SizeofNfgenmsg:])
-		if err != nil {
-			return 0, fmt.Errorf("read the ruleset's generation: %w", err)
-		}
-		for _, a := range attributes {
-			if a.Attr.Type&nl.NLA_TYPE_MASK == generationID && len(a.Value) >= attributeHeader {
-				return binary.BigEndian.Uint32(a.Value), nil
-			}
-		}
-	}
-	return 0, errors.New("ask for the ruleset's generation: the kernel gave none")
+	return binary.BigEndian.Uint32(id), nil
 }

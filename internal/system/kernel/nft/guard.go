@@ -71,11 +71,9 @@ func NewGuard(table string, life time.Duration) (*Guard, error) {
 func (g *Guard) Made() error {
 	const handleOfTable = 4 // NFTA_TABLE_HANDLE, eight bytes in network order
 	var handle uint64
-	err := dump(listTables, unix.NFPROTO_INET, func() { handle = 0 }, func(attribute func(kind uint16) string) {
-		if attribute(nameOfTable) == g.table {
-			var bytes [8]byte
-			copy(bytes[:], attribute(handleOfTable)) // which comes without the zeros at its end
-			handle = binary.BigEndian.Uint64(bytes[:])
+	err := dump(listTables, unix.NFPROTO_INET, func() { handle = 0 }, func(attribute func(kind uint16) []byte) {
+		if value := attribute(handleOfTable); len(value) == 8 && unix.ByteSliceToString(attribute(nameOfTable)) == g.table {
+			handle = binary.BigEndian.Uint64(value)
 		}
 	})
 	switch {

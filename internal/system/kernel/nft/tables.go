@@ -18,9 +18,8 @@ const (
 // nft 1.0.6 prints something else for the flags of a table in its JSON.
 func Dormant(table string) (bool, error) {
 	asleep := false
-	err := dump(listTables, protocolInet, func() { asleep = false }, func(attribute func(kind uint16) string) {
-		if attribute(nameOfTable) == table {
-			// The text comes without the zeros at its end.
+	err := dump(listTables, protocolInet, func() { asleep = false }, func(attribute func(kind uint16) []byte) {
+		if unix.ByteSliceToString(attribute(nameOfTable)) == table {
 			flags := attribute(tableFlags)
 			asleep = len(flags) == 4 && flags[3]&1 != 0
 		}
@@ -36,8 +35,8 @@ func Dormant(table string) (bool, error) {
 // kernel for nothing else, which takes a hundredth of what nft takes.
 func Tables() ([]string, error) {
 	var names []string
-	err := dump(listTables, unix.AF_UNSPEC, func() { names = nil }, func(attribute func(kind uint16) string) {
-		names = append(names, attribute(nameOfTable))
+	err := dump(listTables, unix.AF_UNSPEC, func() { names = nil }, func(attribute func(kind uint16) []byte) {
+		names = append(names, unix.ByteSliceToString(attribute(nameOfTable)))
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list the tables: %w", err)
