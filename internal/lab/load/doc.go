@@ -21,4 +21,6 @@
 //
 // One goroutine per connection keeps the schedule together with one pacer that all
 // share; each result is recorded in the interval in which the request ended.
+// The loops are our own: vegeta, the kept library nearest to it, counts latency from when
+// a request was sent instead of its intended start, and knows no connect times.
 package load
