@@ -134,6 +134,9 @@ func moved[T any](names []T, samples []sample, value func(sample, T) uint64, mas
 	return out
 }
 
+// tick is the kernel's unit of a processor's time, in seconds (USER_HZ).
+const tick = 0.01
+
 func (r *Result) processors(samples []sample) {
 	for i := range samples[0].processors {
 		var softirq, busy []float64
@@ -143,9 +146,9 @@ func (r *Result) processors(samples []sample) {
 				continue
 			}
 			before, now := samples[at-1].processors[min(i, len(samples[at-1].processors)-1)], samples[at].processors[i]
-			total := max(float64(now.Total-before.Total), 1) // no tick: nothing was done
-			softirq = append(softirq, float64(now.Softirq-before.Softirq)/total)
-			busy = append(busy, 1-min(1, float64(now.Idle-before.Idle)/total))
+			total := max(now.Total-before.Total, tick) // no tick: nothing was done
+			softirq = append(softirq, (now.Softirq-before.Softirq)/total)
+			busy = append(busy, 1-min(1, (now.Idle-before.Idle)/total))
 		}
 		r.Softirq, r.Busy = append(r.Softirq, softirq), append(r.Busy, busy)
 	}

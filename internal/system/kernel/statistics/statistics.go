@@ -3,65 +3,45 @@
 package statistics
 
 import (
-	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/prometheus/procfs"
 )
 
-// Time is what one processor has done since it was started, in ticks of USER_HZ.
+// Time is what one processor has done since it was started, in seconds.
 type Time struct {
-	Softirq uint64 // packets are received there, and timers run
-	Idle    uint64 // nothing to do, waiting for a disk included
-	Total   uint64
+	Softirq float64 // packets are received there, and timers run
+	Idle    float64 // nothing to do, waiting for a disk included
+	Total   float64
 }
 
-// Processors reads /proc/stat: one Time a processor, in its order there.
+// Processors reads /proc/stat: one Time a processor, by their numbers.
 func Processors() ([]Time, error) {
-	text, err := os.ReadFile("/proc/stat")
+	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return nil, err
 	}
-	return parseProcessors(string(text))
-}
-
-// The columns of /proc/stat, proc_stat(5); guest time is within user time.
-const (
-	columnIdle, columnWait, columnSoftirq = 3, 4, 6
-	columns                               = 8
-)
-
-func parseProcessors(text string) ([]Time, error) {
+	stat, err := proc.Stat()
+	if err != nil {
+		return nil, err
+	}
 	var all []Time
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		if len(fields) == 0 || !strings.HasPrefix(fields[0], "cpu") || fields[0] == "cpu" {
-			continue
-		}
-		if len(fields) < 1+columns {
-			return nil, fmt.Errorf("read /proc/stat: %s has %d columns", fields[0], len(fields)-1)
-		}
-		var t Time
-		for i, f := range fields[1 : 1+columns] {
-			n, err := strconv.ParseUint(f, 10, 64)
-			if err != nil {
-				return nil, fmt.Errorf("read /proc/stat: %w", err)
-			}
-			t.Total += n
-			switch i {
-			case columnIdle, columnWait:
-				t.Idle += n
-			case columnSoftirq:
-				t.Softirq = n
-			}
-		}
-		all = append(all, t)
+	for _, number := range slices.Sorted(maps.Keys(stat.CPU)) {
+		c := stat.CPU[number]
+		idle := c.Idle + c.Iowait
+		// Guest time is within user time.
+		all = append(all, Time{c.SoftIRQ, idle, c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal + idle})
 	}
 	return all, nil
 }
 
-// TCP reads what TCP counts of one network namespace, again and again.
+// TCP reads what TCP counts of one network namespace, again and again. procfs would read
+// by the path of a thread, which is in one namespace at a time.
 type TCP struct{ files []*os.File }
 
 // OpenTCP opens /proc/net/netstat and /proc/net/snmp of the calling thread's
