@@ -25,7 +25,7 @@ func (h *Host) Apply(ctx context.Context, r Request, o apply.Options) (*apply.Ou
 		return inside(h, func(h *Host) (*apply.Outcome, error) { return h.Apply(ctx, r, o) })
 	}
 	began := time.Now()
-	p, err := h.Prepare(ctx, r)
+	p, err := h.prepare(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -54,4 +54,4 @@ func (h *Host) Apply(ctx context.Context, r Request, o apply.Options) (*apply.Ou
 }
 
 // loading is the host with the backend that the policy was lowered by.
-func (p *Preparation) loading() *apply.Host { return p.host.With(p.Backend) }
+func (p *preparation) loading() *apply.Host { return p.host.With(p.Backend) }

@@ -126,7 +126,7 @@ func (s *Subject) withExpectations(found []check.Finding) ([]check.Finding, erro
 		wrong, err := Findings(err)
 		return append(found, wrong...), err
 	}
-	for _, r := range Unmet(results) {
+	for _, r := range unmet(results) {
 		e := s.Policy.Errorf(r.Expectation.Pos, "mend the rules or the expectation", "%s", r.Unmet())
 		f := check.Finding{Code: UnmetExpectation, Severity: check.Error, Pos: e.Pos, Message: e.Message, Hint: e.Hint, Line: e.Line}
 		for _, by := range r.Failures {

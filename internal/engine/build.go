@@ -63,7 +63,7 @@ func Build(ctx context.Context, p *policy.Policy, facts host.Facts, can backend.
 // lower makes the rest of a policy that is resolved.
 func (b *Built) lower(can backend.Capabilities, o Options) error {
 	var err error
-	if b.Expected, err = Expected(b.Resolved); err != nil {
+	if b.Expected, err = expectedOf(b.Resolved); err != nil {
 		return err
 	}
 	look := o.Compiled
@@ -105,7 +105,7 @@ func Program(r *resolve.Resolved, can backend.Capabilities, o Options) (*program
 	return p, nil
 }
 
-// Expected is the program of a policy with only the passes that it needs.
-func Expected(r *resolve.Resolved) (*program.Program, error) {
+// expectedOf is the program of a policy with only the passes that it needs.
+func expectedOf(r *resolve.Resolved) (*program.Program, error) {
 	return Program(r, nil, Options{Without: optimize.Optional()})
 }

@@ -63,9 +63,9 @@ type Price struct {
 	Classes []estimate.Cost `json:"classes"`
 }
 
-// PriceOf estimates what packets pay, of the mix that was built; nil where the backend
+// priceOf estimates what packets pay, of the mix that was built; nil where the backend
 // has no prices.
-func PriceOf(b backend.Backend, built *Built, costs Costs) *Price {
+func priceOf(b backend.Backend, built *Built, costs Costs) *Price {
 	pricer, is := b.(backend.Pricer)
 	if !is || built.Mix == nil {
 		return nil

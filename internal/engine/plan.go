@@ -26,7 +26,7 @@ func (h *Host) Plan(ctx context.Context, r Request) (*Plan, error) {
 	var notes []string
 	aside.Note = func(text string) { notes = append(notes, text) }
 	quiet.Host = &aside
-	p, err := quiet.Prepare(ctx, r)
+	p, err := quiet.prepare(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (h *Host) Plan(ctx context.Context, r Request) (*Plan, error) {
 	if n := len(built.unmet); n > 0 && out.Refused == "" {
 		out.Refused = fmt.Sprintf("%s of the policy would fail", expectations(n))
 	}
-	return &Plan{Plan: out, Packets: PriceOf(p.Backend, built.Built, p.Costs), Costs: p.Costs}, nil
+	return &Plan{Plan: out, Packets: priceOf(p.Backend, built.Built, p.Costs), Costs: p.Costs}, nil
 }
 
 func expectations(n int) string {

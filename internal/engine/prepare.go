@@ -35,8 +35,8 @@ const (
 	AsWritten              // they stay in the policy's order
 )
 
-// Preparation is a policy that is read, with what it will be built from.
-type Preparation struct {
+// preparation is a policy that is read, with what it will be built from.
+type preparation struct {
 	Request
 	Policy  *policy.Policy
 	Facts   host.Facts
@@ -57,12 +57,12 @@ type prepared struct {
 	unmet    []expect.Result // expectations that fail
 }
 
-// Prepare reads a policy and the host side by side.
-func (h *Host) Prepare(ctx context.Context, r Request) (*Preparation, error) {
+// prepare reads a policy and the host side by side.
+func (h *Host) prepare(ctx context.Context, r Request) (*preparation, error) {
 	if h.Netns != nil {
-		return inside(h, func(h *Host) (*Preparation, error) { return h.Prepare(ctx, r) })
+		return inside(h, func(h *Host) (*preparation, error) { return h.prepare(ctx, r) })
 	}
-	p := &Preparation{Request: r, Sources: h.sources(), host: h}
+	p := &preparation{Request: r, Sources: h.sources(), host: h}
 	var reading sync.WaitGroup
 	var err error
 	reading.Go(func() { p.Policy, err = policy.Load(r.File) })
@@ -90,7 +90,7 @@ func (h *Host) Prepare(ctx context.Context, r Request) (*Preparation, error) {
 }
 
 // build builds the policy, and gathers what loading it needs to know.
-func (p *Preparation) build(ctx context.Context, priced bool) (*prepared, error) {
+func (p *preparation) build(ctx context.Context, priced bool) (*prepared, error) {
 	built, err := Build(ctx, p.Policy, p.Facts, p.Can, Options{
 		Sources: p.Sources, Backend: p.Backend, Without: p.Without, Profile: p.Profile, Priced: priced,
 	})
@@ -103,7 +103,7 @@ func (p *Preparation) build(ctx context.Context, priced bool) (*prepared, error)
 		if err != nil {
 			return nil, err
 		}
-		out.unmet = Unmet(results)
+		out.unmet = unmet(results)
 	}
 	settings, notes := apply.Settings(built.Program)
 	out.notes = notes
@@ -130,8 +130,8 @@ func (p *Preparation) build(ctx context.Context, priced bool) (*prepared, error)
 	return out, nil
 }
 
-// Unmet are the expectations that fail.
-func Unmet(results []expect.Result) (out []expect.Result) {
+// unmet are the expectations that fail.
+func unmet(results []expect.Result) (out []expect.Result) {
 	for _, r := range results {
 		if !r.Holds() {
 			out = append(out, r)

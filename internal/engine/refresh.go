@@ -223,7 +223,7 @@ func (r *refreshing) prepare(ctx context.Context, was host.Facts, o Options) (*a
 	if err != nil {
 		return nil, err
 	}
-	for _, u := range Unmet(results) {
+	for _, u := range unmet(results) {
 		r.host.warn(u.Expectation.Pos.String() + ": " + u.Unmet())
 	}
 	return &apply.Refreshing{

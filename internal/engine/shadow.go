@@ -44,7 +44,7 @@ func (h *Host) Shadow(ctx context.Context, in Shadowing) (out *shadow.Report, er
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*shadow.Report, error) { return h.Shadow(ctx, in) })
 	}
-	p, err := h.Prepare(ctx, in.Request)
+	p, err := h.prepare(ctx, in.Request)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (h *Host) Shadow(ctx context.Context, in Shadowing) (out *shadow.Report, er
 func mebibytes(n uint64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
 // counting builds the policy with the counting form in the place of its program.
-func (p *Preparation) counting(ctx context.Context) (legend *shadow.Legend, built *Built, err error) {
+func (p *preparation) counting(ctx context.Context) (legend *shadow.Legend, built *Built, err error) {
 	banned, err := p.host.banned(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -143,7 +143,7 @@ func (h *Host) banned(ctx context.Context) (addrset.Set, error) {
 
 // names are what a report calls numbers by: countries as far as there is a database,
 // services by the built-in list and the policy's own.
-func (p *Preparation) names() shadow.Names {
+func (p *preparation) names() shadow.Names {
 	out := shadow.Names{Service: p.service()}
 	database, err := p.Sources.Countries()
 	if err != nil {
@@ -160,7 +160,7 @@ func (p *Preparation) names() shadow.Names {
 }
 
 // service names services as the policy would.
-func (p *Preparation) service() func(protocol, port int) (string, string) {
+func (p *preparation) service() func(protocol, port int) (string, string) {
 	known := slices.Concat(p.Policy.Services, policy.Builtin())
 	return func(protocol, port int) (string, string) {
 		if protocol == packet.ICMPv6 { // has no word of its own in policies, where icmp is both

@@ -63,6 +63,6 @@ func (s *Subject) Meaning(ctx context.Context) (query.Compiled, error) {
 
 // meaning is Meaning of a policy that is resolved.
 func (s *Subject) meaning() (query.Compiled, error) {
-	expected, err := Expected(s.Resolved)
+	expected, err := expectedOf(s.Resolved)
 	return query.Compiled{Resolved: s.Resolved, Program: expected}, err
 }

@@ -18,7 +18,7 @@ import (
 // unchanged applies a policy without building it where nothing of what it is made of
 // has changed, and nobody has touched the ruleset. The outcome is nil where that cannot
 // be told.
-func (p *Preparation) unchanged(ctx context.Context, o apply.Options) (*apply.Outcome, error) {
+func (p *preparation) unchanged(ctx context.Context, o apply.Options) (*apply.Outcome, error) {
 	inputs, err := p.Sources.inputs(ctx, p.Policy, p.Facts)
 	if err != nil {
 		return nil, nil //nolint:nilerr // resolving says so at its place
@@ -44,7 +44,7 @@ func (p *Preparation) unchanged(ctx context.Context, o apply.Options) (*apply.Ou
 // can do, the order of rules. Who is logged in is judged apart; how full the table of
 // connections is decides nothing. It is "" where that cannot be summed up, and where
 // the request asks for what is seldom asked for.
-func (p *Preparation) sum(in resolve.Inputs) string {
+func (p *preparation) sum(in resolve.Inputs) string {
 	if p.NoExpect || len(p.Without) > 0 {
 		return ""
 	}

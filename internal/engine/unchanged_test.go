@@ -38,7 +38,7 @@ func (c sumCase) sum(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := Preparation{
+	p := preparation{
 		Request: c.request, Policy: loaded, Facts: c.facts, Can: c.can, Costs: c.costs, Backend: nftables.New(),
 		host: &Host{Host: &apply.Host{}},
 	}

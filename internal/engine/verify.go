@@ -81,7 +81,7 @@ func (h *Host) Verify(ctx context.Context, s *Subject, own bool) (*Verified, err
 		if err := s.Resolve(ctx); err != nil {
 			return nil, err
 		}
-		if expected, err = Expected(s.Resolved); err != nil {
+		if expected, err = expectedOf(s.Resolved); err != nil {
 			return nil, err
 		}
 		file = s.Policy.File

@@ -119,7 +119,7 @@ func (p *Proof) compare(expected, have *program.Program, devices []Device, stop 
 
 func differenceOf(u *reach.Universe, d reach.Difference) Difference {
 	out := Difference{
-		Way: d.Way, Witness: witnessOf(d.Witness), Packet: PacketText(d.Way, d.Witness),
+		Way: d.Way, Witness: witnessOf(d.Witness), Packet: packetText(d.Way, d.Witness),
 		Expected: outcomeOf(&d.A), Kernel: outcomeOf(&d.B),
 	}
 	// Where both decide alike, what differs is what they do beside it.

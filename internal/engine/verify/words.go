@@ -36,8 +36,8 @@ func witnessOf(p packet.Packet) Witness {
 	}
 }
 
-// PacketText is a packet as a reader would say it.
-func PacketText(way reach.Way, p packet.Packet) string {
+// packetText is a packet as a reader would say it.
+func packetText(way reach.Way, p packet.Packet) string {
 	var b strings.Builder
 	b.WriteString(cmp.Or(packet.TransportName(p.Protocol), fmt.Sprintf("protocol %d", p.Protocol)))
 	switch {

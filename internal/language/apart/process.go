@@ -19,11 +19,11 @@ import (
 	"sluice/internal/base/users"
 )
 
-// User is whom the process runs as, where who starts it is root.
+// ownUser is whom the process runs as, where who starts it is root.
 // packaging/sysusers.d makes it.
-const User = "sluice-fetch"
+const ownUser = "sluice-fetch"
 
-// nobody is the overflow user of the kernel, where User is not there.
+// nobody is the overflow user of the kernel, where ownUser is not there.
 const nobody = 65534
 
 // Process is how it is started.
@@ -143,14 +143,14 @@ func userOf(ctx context.Context) (as *syscall.Credential, lacks []string) {
 		return nil, nil
 	}
 	id := uint64(nobody)
-	if u, err := users.Lookup(ctx, User); err == nil {
+	if u, err := users.Lookup(ctx, ownUser); err == nil {
 		id, err = strconv.ParseUint(u.Uid, 10, 32)
 		if group, groupErr := strconv.ParseUint(u.Gid, 10, 32); err == nil && groupErr == nil && id != 0 {
 			return &syscall.Credential{Uid: uint32(id), Gid: uint32(group)}, nil
 		}
 		id = nobody
 	}
-	return &syscall.Credential{Uid: uint32(id), Gid: uint32(id)}, []string{"a user of its own (systemd-sysusers makes " + User + ")"}
+	return &syscall.Credential{Uid: uint32(id), Gid: uint32(id)}, []string{"a user of its own (systemd-sysusers makes " + ownUser + ")"}
 }
 
 // environment is what names a proxy or certificates.
