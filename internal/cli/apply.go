@@ -16,7 +16,7 @@ import (
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
-	"sluice/internal/program/compile"
+	"sluice/internal/program"
 )
 
 // defaultConfirm is how long a policy waits on a terminal over ssh.
@@ -165,7 +165,7 @@ func printApplied(ctx context.Context, cmd *cobra.Command, h *engine.Host, out *
 		fmt.Fprintf(w, "proved: every packet gets what it says %s\n", provedText(out.Proof))
 	}
 	for _, n := range out.Notes {
-		h.Note(strings.ReplaceAll(n, compile.Refresh, compile.Refresh+command.HereArguments(cmd)))
+		h.Note(strings.ReplaceAll(n, program.RefreshCommand, program.RefreshCommand+command.HereArguments(cmd)))
 	}
 	if cut, _ := cmd.Flags().GetBool("cut"); cut {
 		fmt.Fprintf(w, "%s deleted that it refuses\n", english.Plural(out.Cut, "flow"))

@@ -25,8 +25,8 @@ var textsWithCommands = map[string]string{
 	"language/policy/reference.go":  "the reference of the language, a page of the manual",
 	"language/starter/starter.go":   "the head of the policy that is written",
 	"program/compile/ban.go":        "the origin of a rule: the command that bans",
-	"program/compile/compile.go":    "the command of a note, to which who prints it adds flags",
 	"program/optimize/reference.go": "the reference of the passes, a page of the manual",
+	"program/program.go":            "the command of a note, to which who prints it adds flags",
 	"prove/check/explain.go":        "the reference of findings, a page of the manual",
 	"system/host/route.go":          "part of a sentence of explain, behind a colon",
 }

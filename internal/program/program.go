@@ -197,6 +197,10 @@ type Note struct {
 	Text   string
 }
 
+// RefreshCommand is the one that notes name. Their text is the same wherever the program
+// is loaded: who prints it adds the flags that the command has there.
+const RefreshCommand = "sluice refresh"
+
 // Origin is where something was said.
 type Origin struct {
 	Foreign bool   `json:"foreign,omitempty"` // from another tool's ruleset, not from a policy

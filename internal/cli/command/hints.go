@@ -14,8 +14,6 @@ import (
 	"sluice/internal/language/policy"
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/expect"
-	"sluice/internal/prove/explain"
-	"sluice/internal/prove/query"
 )
 
 // Hinted is the text of an error with what to type against it: behind the text of each
@@ -49,8 +47,8 @@ func Hinted(err error, here string) string {
 	return text
 }
 
-// bug is what to do where one part of Sluice contradicts another.
-const bug = "this is a bug in Sluice, not in the policy: please report it with the policy"
+// reportIt is what to do where one part of Sluice contradicts another.
+const reportIt = "this is a bug in Sluice, not in the policy: please report it with the policy"
 
 // hintOf is the table from errors to hints; "" for an error that is in no need of one.
 // The engine says what is wrong, and knows neither commands nor flags.
@@ -113,10 +111,10 @@ func hintOf(err error, here string) string {
 		return fmt.Sprintf("sluice status%s says what runs; apply the policy again to write it anew", here)
 	case *apply.UnreadableError:
 		return "apply the policy again, which writes it anew"
-	case *query.FaultError, *expect.FaultError, *explain.DiffersError:
-		return bug
+	case interface{ OfSluice() }: // and not of the policy
+		return reportIt
 	case *apply.DisprovedError:
-		return bug + "; --no-verify loads it all the same"
+		return reportIt + "; --no-verify loads it all the same"
 	case *apply.LockOutError:
 		what := "allow the tunnel's own packets"
 		if e.BySSH() {

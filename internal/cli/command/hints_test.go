@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/explain"
+	"sluice/internal/prove/query"
 )
 
 // A hint stands behind the text of the error that it is about, wherever that is in an
@@ -30,6 +32,8 @@ func TestHinted(t *testing.T) {
 		{fmt.Errorf("%w\n  nothing changed", missing), "there is no generation 7\n  hint: sluice history --netns customer7 lists those that are kept\n  nothing changed"},
 		{errors.Join(missing, &apply.MemoryError{Need: 1, Available: 2}), "there is no generation 7\n  hint: sluice history --netns customer7 lists those that are kept\n" +
 			"this policy takes about 1 byte of kernel memory while it is loaded, of 2 bytes that are free\n  nothing changed\n  hint: --force loads it all the same"},
+		{fmt.Errorf("judge: %w", &query.FaultError{Policy: "p.yaml"}), "judge: trust neither answer: of one packet the proof says that it is , and the policy p.yaml means that it is \n" +
+			fmt.Sprintf("packet:  %+v", packet.Packet{}) + "\n  hint: this is a bug in Sluice, not in the policy: please report it with the policy"},
 		{&explain.DiffersError{Says: "the packet is dropped"}, "trust neither answer: the compiled rules do otherwise: the packet is dropped\n" +
 			"  hint: this is a bug in Sluice, not in the policy: please report it with the policy"},
 		{&apply.ClosedError{Cause: missing, Ports: []uint16{22}}, "the confirmed policy cannot be loaded: there is no generation 7\n  hint: sluice history --netns customer7 lists those that are kept\n" +

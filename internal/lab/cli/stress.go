@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 
@@ -52,7 +51,10 @@ could be counted, 130 interrupted.`,
 
 func runStress(cmd *cobra.Command, _ []string) (err error) {
 	if status, asked := stress.HandIfAsked(); asked {
-		os.Exit(status)
+		if status != 0 {
+			return command.ErrFound // it has said why
+		}
+		return nil
 	}
 	flags := cmd.Flags()
 	r := stress.Run{Out: cmd.OutOrStdout(), Enough: command.TimeOf(flags, "enough")}

@@ -90,19 +90,15 @@ func (c *compiler) note(o program.Origin, text string) {
 	c.program.Notes = append(c.program.Notes, program.Note{Origin: o, Text: text})
 }
 
-// Refresh is the command that notes name. Their text is in the program, which is the same
-// wherever it is loaded: who prints it adds the flags that the command has there.
-const Refresh = "sluice refresh"
-
 // lists says when the lists that are downloaded are looked at.
 func (c *compiler) lists() {
 	for _, s := range c.policy.Sets {
 		if s.URL == nil {
 			continue
 		}
-		when := "a copy of any age is used, until " + Refresh + " " + s.Name + " asks for another"
+		when := "a copy of any age is used, until " + program.RefreshCommand + " " + s.Name + " asks for another"
 		if s.Refresh > 0 {
-			when = "where the copy is older than " + shortDuration(s.Refresh) + ", plan and apply download it, and so does a timer that runs " + Refresh
+			when = "where the copy is older than " + shortDuration(s.Refresh) + ", plan and apply download it, and so does a timer that runs " + program.RefreshCommand
 		}
 		c.note(originOf(s.Pos, "set "+s.Name), "set "+s.Name+": "+when)
 	}

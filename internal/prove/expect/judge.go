@@ -114,6 +114,9 @@ func (f *FaultError) Error() string {
 		f.Pos, PacketText(f.Packet), f.Program, f.Policy, f.Text)
 }
 
+// OfSluice says that the bug is not in the policy.
+func (*FaultError) OfSluice() {}
+
 // Judge proves the expectations of a policy against its program, which only the
 // required passes have seen, or says for which packets they do not hold.
 // Expectations that make no sense on this host come back as policy.Errors. The

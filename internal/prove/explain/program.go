@@ -28,6 +28,9 @@ func (e *DiffersError) Error() string {
 	return "trust neither answer: the compiled rules do otherwise: " + e.Says
 }
 
+// OfSluice says that the bug is not in the policy.
+func (*DiffersError) OfSluice() {}
+
 // compare asks the program that the policy is compiled to about every way of the
 // packet.
 func (e *Followed) compare(compiled *program.Program) (said Agreement) {

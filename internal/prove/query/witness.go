@@ -32,6 +32,9 @@ func (e *FaultError) Error() string {
 		e.Program, e.Policy, e.Meant, e.Way, e.Packet)
 }
 
+// OfSluice says that the bug is not in the policy.
+func (*FaultError) OfSluice() {}
+
 // agree asks the reference for the verdict of a witness.
 func agree(r *resolve.Resolved, p packet.Packet, way reach.Way, v program.Verdict) error {
 	var path reference.Path
