@@ -14,6 +14,15 @@ import (
 
 const netkitPrimary, netkitPeer = 54, 55 // BPF_NETKIT_PRIMARY, BPF_NETKIT_PEER
 
+// programQuery is what union bpf_attr has for BPF_PROG_QUERY, to its end: the kernel writes
+// the revision whatever size it was given (bpf_mprog_query in kernel/bpf/mprog.c).
+type programQuery struct {
+	device, place, _, _ uint32
+	ids                 *uint32
+	count, _            uint32
+	_                   [4]uint64 // flags and links of each program, the revision
+}
+
 // bpf makes a call; commands that open something give its descriptor.
 func bpf[T any](command int, attributes *T) (int, error) {
 	n, _, errno := unix.Syscall(unix.SYS_BPF, uintptr(command), uintptr(unsafe.Pointer(attributes)), unsafe.Sizeof(*attributes))
@@ -25,12 +34,8 @@ func bpf[T any](command int, attributes *T) (int, error) {
 
 // programsAt gives the ids of the programs at a place of a device.
 func programsAt(device, place int) ([]uint32, error) {
-	ids := make([]uint32, 64) // the kernel's limit for a place: BPF_MPROG_MAX
-	query := struct {
-		device, place, queryFlags, attachFlags uint32
-		ids                                    *uint32
-		count, _                               uint32
-	}{device: uint32(device), place: uint32(place), ids: &ids[0], count: uint32(len(ids))} //nolint:gosec // numbers of the kernel
+	ids := make([]uint32, 64)                                                                                  // the kernel's limit for a place: BPF_MPROG_MAX
+	query := programQuery{device: uint32(device), place: uint32(place), ids: &ids[0], count: uint32(len(ids))} //nolint:gosec // numbers of the kernel
 	if _, err := bpf(unix.BPF_PROG_QUERY, &query); err != nil {
 		return nil, err
 	}

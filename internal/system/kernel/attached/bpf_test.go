@@ -2,12 +2,14 @@ package attached
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"sluice/internal/lab/testnet"
 )
@@ -51,6 +53,31 @@ func TestLinks(t *testing.T) {
 			t.Errorf("the link is found %d times", n)
 		}
 		return l.Close()
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The kernel writes nothing behind the attributes of a query.
+func TestQueryWritesWithin(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces)
+	if err := testnet.New(t).Unnamed("here").Do(func() error {
+		loopback, err := net.InterfaceByName("lo")
+		if err != nil {
+			return err
+		}
+		var at struct {
+			programQuery
+			behind [32]uint64
+		}
+		for _, place := range []int{unix.BPF_TCX_INGRESS, unix.BPF_TCX_EGRESS} {
+			at.programQuery = programQuery{device: uint32(loopback.Index), place: uint32(place)}
+			_, err := bpf(unix.BPF_PROG_QUERY, &at.programQuery)
+			if at.behind != [32]uint64{} {
+				t.Errorf("behind the attributes stands %x, %v", at.behind, err)
+			}
+		}
+		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
