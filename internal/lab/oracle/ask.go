@@ -120,6 +120,16 @@ func short(text string) string {
 // time that it took.
 var moment = regexp.MustCompile(`("(?:available|compile|read|total)": )[\d.e-]+|(apply time +)about .*, read [^,]+|, of \d+ [KMG]iB free`)
 
+// reworded are texts that changed on purpose, as the older program and as the newer one
+// says them. Whoever takes a newer program for the older one empties it.
+var reworded = []string{
+	"sluice-lab ", "sluice ", // what measures has moved
+	"whom is the packet", "who is the packet",
+}
+
+// leaving is how the older program's hints say "leave out".
+var leaving = regexp.MustCompile(`leave ([a-z-][a-z -]*?) away`)
+
 // ask gives a program's answer. It runs in the folder, whose own name does not
 // appear in what it says.
 func ask(ctx context.Context, program string, q question, dir string, space *testnet.Namespace) (answer, error) {
@@ -144,9 +154,10 @@ func ask(ctx context.Context, program string, q question, dir string, space *tes
 	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
 		return answer{}, fmt.Errorf("%s: %w", q, err)
 	}
-	// Commands that measure have moved to sluice-lab, and are named so.
-	names := strings.NewReplacer(dir, "HERE", "sluice-lab ", "sluice ")
-	clean := func(text string) string { return moment.ReplaceAllString(names.Replace(text), "$1$2…") }
+	names := strings.NewReplacer(append([]string{dir, "HERE"}, reworded...)...)
+	clean := func(text string) string {
+		return moment.ReplaceAllString(leaving.ReplaceAllString(names.Replace(text), "leave out $1"), "$1$2…")
+	}
 	a := answer{status: cmd.ProcessState.ExitCode(), out: clean(out.String()), err: clean(errs.String())}
 	if q.folder == "" {
 		return a, nil
