@@ -7,6 +7,7 @@ N ?= 1000000
 BENCHTIME ?= 1s
 BENCH ?=
 STRESS ?=
+PART ?=
 NFT ?= trixie
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -19,16 +20,20 @@ endif
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-build: ## bin/sluice and bin/sluice-lab: static, without symbols
-	CGO_ENABLED=0 go build -trimpath -tags nethttpomithttp2 -ldflags='-s -w' -o bin/ ./cmd/...
+BUILD = -trimpath -tags nethttpomithttp2 -ldflags='-s -w'
+
+build: ## bin/sluice and bin/sluice-lab: static, without symbols; their man pages, completions
+	CGO_ENABLED=0 go build $(BUILD) -o bin/ ./cmd/...
+	rm -rf bin/man bin/completion
+	CGO_ENABLED=0 go run $(BUILD) ./internal/lab/generate bin man completion
 
 # Does not build, so that root needs no Go. The units name the program where it is put.
 install: ## bin/sluice, its man pages, completions, units; PREFIX=/usr/local DESTDIR=
 	install -D -m 755 bin/sluice $(DESTDIR)$(PREFIX)/sbin/sluice
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(filter-out docs/man/sluice-lab%,$(wildcard docs/man/*.1))
-	install -D -m 644 docs/completion/sluice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
-	install -D -m 644 docs/completion/_sluice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice
-	install -D -m 644 docs/completion/sluice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(filter-out bin/man/sluice-lab%,$(wildcard bin/man/*.1))
+	install -D -m 644 bin/completion/sluice.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
+	install -D -m 644 bin/completion/_sluice $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice
+	install -D -m 644 bin/completion/sluice.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/*.service packaging/systemd/*.timer
 	install -D -m 644 packaging/sysusers.d/sluice.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/sluice.conf
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/sluice/hooks packaging/hooks/networkmanager packaging/hooks/ifupdown
@@ -36,16 +41,16 @@ install: ## bin/sluice, its man pages, completions, units; PREFIX=/usr/local DES
 
 install-lab: ## bin/sluice-lab, its man pages and completions, where measurements are made
 	install -D -m 755 bin/sluice-lab $(DESTDIR)$(PREFIX)/sbin/sluice-lab
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 docs/man/sluice-lab*.1
-	install -D -m 644 docs/completion/sluice-lab.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice-lab
-	install -D -m 644 docs/completion/_sluice-lab $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice-lab
-	install -D -m 644 docs/completion/sluice-lab.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice-lab.fish
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 bin/man/sluice-lab*.1
+	install -D -m 644 bin/completion/sluice-lab.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice-lab
+	install -D -m 644 bin/completion/_sluice-lab $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_sluice-lab
+	install -D -m 644 bin/completion/sluice-lab.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice-lab.fish
 
-test: ## what a change has to pass, the same inputs each time; sets up what it needs
+test: ## what a change has to pass, about 8 minutes, the same inputs each time; sets up what it needs
 	scripts/test
 
-test-long: ## hours: new random inputs, floods, boots, fuzzers, stress, more race detector
-	N=$(N) FUZZTIME=$(FUZZTIME) scripts/test long
+test-long: ## hours: new random inputs, floods, boots, fuzzers, stress, race detector; PART=race, or see scripts/test
+	N=$(N) FUZZTIME=$(FUZZTIME) scripts/test long $(PART)
 
 lint: ## linters, import directions, vulnerabilities, shell scripts, texts
 	scripts/lint
@@ -62,7 +67,7 @@ bench-go: ## benchmarks of single functions; BENCHTIME=1s
 demo: ## the only-Europe example on real packets in network namespaces, as root
 	scripts/demo
 
-generate: ## the pages, schema, man pages and completions that come from the code
+generate: ## the pages and the schema in docs/ that come from the code
 	scripts/generate
 
 fuzz: ## every fuzz target in turn; FUZZTIME=30s each

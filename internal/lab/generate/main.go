@@ -1,5 +1,6 @@
-// Command generate writes the reference pages, man pages and shell completions of both
-// programs: generate DIRECTORY. scripts/generate calls it.
+// Command generate writes what comes from the code of both programs, a folder of DIRECTORY
+// for each part: generate DIRECTORY PART... scripts/generate has it write docs/reference
+// and docs/commands; make build bin/man and bin/completion, which are installed.
 package main
 
 import (
@@ -29,48 +30,71 @@ import (
 var manDate = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
 
 func main() {
-	if err := generate(os.Args[1]); err != nil {
+	if err := generate(os.Args[1], os.Args[2:]); err != nil {
 		fmt.Fprintln(os.Stderr, "generate:", err)
 		os.Exit(2)
 	}
 }
 
-// generate writes everything below docs/ that comes from the code.
-func generate(dir string) error {
-	for _, name := range []string{"reference", "commands", "man", "completion"} {
-		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+// generate writes the parts into folders of dir that are named after them.
+func generate(dir string, parts []string) error {
+	// It is the default of a flag, and would show in the pages.
+	if err := os.Unsetenv("SLUICE_STATE_DIR"); err != nil {
+		return err
+	}
+	for _, part := range parts {
+		into := filepath.Join(dir, part)
+		if err := os.MkdirAll(into, 0o755); err != nil {
 			return err
 		}
+		if part == "reference" {
+			if err := generateReference(into); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, root := range []*cobra.Command{cli.Root(), labcli.Root()} {
+			root.DisableAutoGenTag = true // it would name the day
+			root.InitDefaultHelpCmd()
+			if err := generateProgram(root, part, into); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
+}
+
+// generateReference writes the pages of the policy language, of the passes and findings.
+func generateReference(dir string) error {
 	for name, data := range map[string][]byte{
 		"language.md":        policy.Reference(),
 		"policy.schema.json": policy.Schema(),
 		"passes.md":          optimize.Reference(),
 		"lint.md":            check.Reference(),
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "reference", name), data, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
 			return err
 		}
 	}
-	return errors.Join(generateProgram(cli.Root(), dir), generateProgram(labcli.Root(), dir))
+	return nil
 }
 
-// generateProgram writes the pages, man pages and completions of a program.
-func generateProgram(root *cobra.Command, dir string) error {
-	root.DisableAutoGenTag = true // it would name the day
-	root.InitDefaultHelpCmd()
-	if err := doc.GenMarkdownTree(root, filepath.Join(dir, "commands")); err != nil {
-		return err
+// generateProgram writes a part that each program has.
+func generateProgram(root *cobra.Command, part, dir string) error {
+	switch part {
+	case "commands":
+		return doc.GenMarkdownTree(root, dir)
+	case "man":
+		return generateMan(root, dir)
+	case "completion":
+		file := filepath.Join(dir, root.Name())
+		return errors.Join(
+			root.GenBashCompletionFileV2(file+".bash", true),
+			root.GenZshCompletionFile(filepath.Join(dir, "_"+root.Name())),
+			root.GenFishCompletionFile(file+".fish", true),
+		)
 	}
-	if err := generateMan(root, filepath.Join(dir, "man")); err != nil {
-		return err
-	}
-	completion, name := filepath.Join(dir, "completion"), root.Name()
-	return errors.Join(
-		root.GenBashCompletionFileV2(filepath.Join(completion, name+".bash"), true),
-		root.GenZshCompletionFile(filepath.Join(completion, "_"+name)),
-		root.GenFishCompletionFile(filepath.Join(completion, name+".fish"), true),
-	)
+	return fmt.Errorf("no part %q: reference, commands, man or completion", part)
 }
 
 // generateMan writes the page of a command and those of the commands below it.
