@@ -59,7 +59,7 @@ back, 2 bad use or bad input, or loading failed: the old state then stays.`,
   sluice apply policy.yaml --confirm 2m
   sluice apply policy.yaml --netns customer7`,
 		Args: policyAndProfile,
-		RunE: runApply,
+		RunE: onHost(runApply),
 	}
 	flags := cmd.Flags()
 	command.AddTime(flags, "confirm", 0, "bring back what was before unless confirmed within `TIME`")
@@ -75,13 +75,7 @@ back, 2 bad use or bad input, or loading failed: the old state then stays.`,
 	return cmd
 }
 
-func runApply(cmd *cobra.Command, args []string) error {
-	ctx, stop := command.Interruptible(cmd)
-	defer stop()
-	h, err := hostOf(cmd)
-	if err != nil {
-		return err
-	}
+func runApply(ctx context.Context, cmd *cobra.Command, h *engine.Host, args []string) error {
 	o, ask, err := applyOptions(cmd)
 	if err != nil {
 		return err
@@ -105,17 +99,11 @@ func runApply(cmd *cobra.Command, args []string) error {
 func applyOptions(cmd *cobra.Command) (o apply.Options, ask bool, err error) {
 	flags := cmd.Flags()
 	o.Confirm = command.TimeOf(flags, "confirm")
-	o.Force, _ = flags.GetBool("force")
-	if flags.Lookup("cut") != nil {
-		o.Cut, _ = flags.GetBool("cut")
-	}
-	noVerify, _ := flags.GetBool("no-verify")
-	o.Verify = !noVerify
+	o.Force, o.Cut, o.Verify, o.Keep = given(cmd, "force"), given(cmd, "cut"), !given(cmd, "no-verify"), given(cmd, "no-confirm")
 	if flags.Changed("confirm") && o.Confirm < time.Second {
 		return o, false, fmt.Errorf("--confirm %s is too short to confirm anything\nhint: give at least 1s", o.Confirm)
 	}
 	terminal := onTerminal(cmd)
-	o.Keep, _ = flags.GetBool("no-confirm")
 	if !flags.Changed("confirm") && !o.Keep && terminal {
 		if _, over := apply.Session(); over {
 			o.Confirm = defaultConfirm
@@ -167,7 +155,7 @@ func printApplied(ctx context.Context, cmd *cobra.Command, h *engine.Host, out *
 	for _, n := range out.Notes {
 		h.Note(strings.ReplaceAll(n, program.RefreshCommand, program.RefreshCommand+command.HereArguments(cmd)))
 	}
-	if cut, _ := cmd.Flags().GetBool("cut"); cut {
+	if given(cmd, "cut") {
 		fmt.Fprintf(w, "%s deleted that it refuses\n", english.Plural(out.Cut, "flow"))
 	}
 	if out.Pending == nil {
@@ -183,9 +171,7 @@ func printApplied(ctx context.Context, cmd *cobra.Command, h *engine.Host, out *
 
 // leftText is the time that is left, never 0s, such as 59m40s, 1m or 12s.
 func leftText(p *apply.Pending) string {
-	text := max(p.Left().Truncate(time.Second)+time.Second, time.Second).String()
-	text = strings.TrimSuffix(text, "m0s") + strings.Repeat("m", strings.Count(text, "m0s"))
-	return strings.TrimSuffix(text, "h0m") + strings.Repeat("h", strings.Count(text, "h0m"))
+	return english.Duration(max(p.Left().Truncate(time.Second)+time.Second, time.Second))
 }
 
 // policyText names what runs, such as "generation 8 of web.yaml".

@@ -73,7 +73,7 @@ func runBan(cmd *cobra.Command, args []string) error {
 	if cmd.Flags().Changed("for") && in.For < time.Second {
 		return errors.New("--for is too short\nhint: give at least 1s, or leave it out for a ban without an end")
 	}
-	in.Force, _ = cmd.Flags().GetBool("force")
+	in.Force = given(cmd, "force")
 	if reason, _ := cmd.Flags().GetString("reason"); reason != "" {
 		for i := range in.List {
 			if in.List[i].Reason == "" {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -32,13 +34,7 @@ What the policy itself bans is not listed: "sluice status" counts it.
 Exit status: 0 listed, 2 bad use, or it could not be read.`,
 		Example: "  sluice bans\n  sluice bans --json | jq -r '.[] | select(.packets == 0) | .what' | sluice unban -",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, err := hostOf(cmd)
-			if err != nil {
-				return err
-			}
-			ctx, stop := command.Interruptible(cmd)
-			defer stop()
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
 			list, err := h.Bans(ctx)
 			if err != nil {
 				return err
@@ -47,7 +43,7 @@ Exit status: 0 listed, 2 bad use, or it could not be read.`,
 				return command.PrintJSON(cmd.OutOrStdout(), list)
 			}
 			return printBans(cmd.OutOrStdout(), list, time.Now())
-		},
+		}),
 	}
 }
 

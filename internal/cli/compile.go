@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -180,7 +179,7 @@ func (p *compiling) optimizing(cmd *cobra.Command, costs engine.Costs) error {
 			return err
 		}
 	}
-	if explain, _ := cmd.Flags().GetBool("explain"); explain {
+	if given(cmd, "explain") {
 		pricer, _ := p.Backend.(backend.Pricer)
 		p.explain = &explanation{pricer: pricer, costs: costs, Costs: costs.View()}
 	}
@@ -225,21 +224,12 @@ func writeArtifact(dir string, b backend.Backend, a backend.Artifact) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
 	extension := "txt"
 	if w, is := a.(backend.Written); is {
 		extension = w.Extension()
 	}
-	old, err := filepath.Glob(filepath.Join(dir, "step-*."+extension))
-	if err != nil {
+	if err := emptied(dir, "step-*."+extension); err != nil {
 		return err
-	}
-	for _, file := range old {
-		if err := os.Remove(file); err != nil {
-			return err
-		}
 	}
 	files := map[string]string{"sluice." + extension: a.Text()}
 	for i, s := range steps {

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -22,13 +24,7 @@ Exit status: 0 confirmed; 1 nothing waits for a confirmation, or it is kept unti
 the next boot alone; 2 it failed.`,
 		Example: "  sluice apply policy.yaml --confirm 60s && ssh host.example.net sluice confirm",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, err := hostOf(cmd)
-			if err != nil {
-				return err
-			}
-			ctx, stop := command.Interruptible(cmd)
-			defer stop()
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
 			n, err := h.Confirm(ctx)
 			if apply.NothingPending(err) {
 				return asFound(err)
@@ -36,12 +32,10 @@ the next boot alone; 2 it failed.`,
 			if err != nil {
 				return undurable(err)
 			}
-			if optionsOf(cmd).json {
-				return command.PrintJSON(cmd.OutOrStdout(), &apply.Outcome{Generation: n})
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "generation %d is confirmed and will be loaded at boot\n", n)
-			return nil
-		},
+			return answer(cmd, &apply.Outcome{Generation: n}, false, func(w io.Writer) {
+				fmt.Fprintf(w, "generation %d is confirmed and will be loaded at boot\n", n)
+			})
+		}),
 	}
 	addWait(cmd)
 	return cmd

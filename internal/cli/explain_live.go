@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -65,16 +64,9 @@ func liveHint(cmd *cobra.Command, e *engine.Explained) string {
 // listing is the command that shows the chain of a step.
 func listing(s trace.Step) string {
 	if s.Legacy {
-		return fmt.Sprintf("%s-legacy -t %s -S %s", legacyProgram(s.Family), s.Table, s.Chain)
+		return fmt.Sprintf("%s-legacy -t %s -S %s", choice(s.Family == "ip6", "ip6tables", "iptables"), s.Table, s.Chain)
 	}
 	return fmt.Sprintf("nft -a list chain %s %s %s", s.Family, command.ShellWord(s.Table), command.ShellWord(s.Chain))
-}
-
-func legacyProgram(family string) string {
-	if family == "ip6" {
-		return "ip6tables"
-	}
-	return "iptables"
 }
 
 // printLiveAnswer prints the answer of the loaded firewall, without the way to it.
@@ -118,25 +110,14 @@ func printLive(w io.Writer, v *engine.Live) {
 // printLiveSteps is the table of the chains and rules that the packet met.
 func printLiveSteps(w io.Writer, v *engine.Live) {
 	var rows [][4]string
-	var width [3]int
 	for _, s := range v.Steps {
 		row := [4]string{fmt.Sprintf("%s %d", s.Hook, s.Priority), s.Family + " " + s.Table + " " + s.Chain, s.Verdict, liveRule(s)}
 		if s.Legacy {
 			row[1] = "legacy " + row[1]
 		}
-		for i := range width {
-			width[i] = max(width[i], utf8.RuneCountInString(row[i]))
-		}
 		rows = append(rows, row)
 	}
-	for i, row := range rows {
-		text := fmt.Sprintf("%-*s  %-*s  %-*s  %s", width[0], row[0], width[1], row[1], width[2], row[2], row[3])
-		if i == v.Decided {
-			fmt.Fprintln(w, command.Paint(w, "1", "> "+text))
-		} else {
-			fmt.Fprintln(w, "  "+text)
-		}
-	}
+	printRows(w, rows, func(i int) bool { return i == v.Decided })
 }
 
 // liveRule is what the table says of a rule: its line of the policy, what Sluice says of

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"strings"
 
@@ -116,7 +117,7 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 	}
 	s.Facts = facts
 	ctx := cmd.Context()
-	live, _ := cmd.Flags().GetBool("live")
+	live := given(cmd, "live")
 	if live {
 		var stop func()
 		ctx, stop = command.Interruptible(cmd)
@@ -129,20 +130,12 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 	if e.Live != nil {
 		e.Live.Hint = liveHint(cmd, e)
 	}
-	if optionsOf(cmd).json {
-		err = command.PrintJSON(cmd.OutOrStdout(), e)
-	} else {
-		printExplained(cmd.OutOrStdout(), e, everyRule)
-	}
-	switch {
-	case err != nil:
-		return err
-	case e.Program.Differs():
+	found := e.Verdict != policy.Allow || e.Banned != "" || e.Live != nil && !e.Live.Same
+	err = answer(cmd, e, found && !e.Program.Differs(), func(w io.Writer) { printExplained(w, e, everyRule) })
+	if err == nil && e.Program.Differs() {
 		return &explain.DiffersError{Says: e.Program.Says}
-	case e.Verdict != policy.Allow, e.Banned != "", e.Live != nil && !e.Live.Same:
-		return command.ErrFound
 	}
-	return nil
+	return err
 }
 
 // notAsked says of --live why the loaded firewall was not asked.

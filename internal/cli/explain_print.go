@@ -39,7 +39,7 @@ func printExplained(w io.Writer, v *engine.Explained, everyRule bool) {
 		printEnd(w, v)
 		return
 	}
-	word, path := explain.VerdictWords[v.Verdict], &v.Followed.Path
+	word, path := v.Verdict.Done(), &v.Followed.Path
 	fmt.Fprintln(w, strings.Replace(v.Sentence, " is "+word, " is "+command.Paint(w, verdictStyles[v.Verdict], word), 1))
 	if path.Pos.Line > 0 {
 		quote(w, v.Followed.Resolved.Policy, path.Pos, path.Text)
@@ -50,7 +50,7 @@ func printExplained(w io.Writer, v *engine.Explained, everyRule bool) {
 		printLiveAnswer(w, v.Live)
 	}
 	if b := v.Becomes; b != nil {
-		fmt.Fprintf(w, "\nIt becomes a packet %s%s.\n", command.Paint(w, "1", explain.Ends(path.Packet)), map[bool]string{true: ", out by " + b.Out, false: ""}[b.Out != ""])
+		fmt.Fprintf(w, "\nIt becomes a packet %s%s.\n", command.Paint(w, "1", explain.Ends(path.Packet)), choice(b.Out != "", ", out by "+b.Out, ""))
 	}
 	fmt.Fprintln(w, "\n"+command.Paint(w, "1", "What it passes"))
 	printSteps(w, v.Steps, everyRule)
@@ -103,11 +103,8 @@ func quote(w io.Writer, p *policy.Policy, pos policy.Pos, text string) {
 	fmt.Fprintln(w, "    "+command.Paint(w, "1", marker))
 }
 
-// stepRow is a line of the table.
-type stepRow struct{ cells [4]string }
-
 func printSteps(w io.Writer, steps []explain.Step, everyRule bool) {
-	var rows []stepRow
+	var rows [][4]string
 	var decides []bool
 	for i := 0; i < len(steps); i++ {
 		s := steps[i]
@@ -124,18 +121,23 @@ func printSteps(w io.Writer, steps []explain.Step, everyRule bool) {
 		} else if s.Decides {
 			place = "not written"
 		}
-		rows = append(rows, stepRow{[4]string{s.Hook, s.Stage, place, reason}})
+		rows = append(rows, [4]string{s.Hook, s.Stage, place, reason})
 		decides = append(decides, s.Decides)
 	}
+	printRows(w, rows, func(i int) bool { return decides[i] })
+}
+
+// printRows prints a table, with a mark at the rows that decide.
+func printRows(w io.Writer, rows [][4]string, decides func(i int) bool) {
 	var width [3]int
 	for _, r := range rows {
 		for i := range width {
-			width[i] = max(width[i], utf8.RuneCountInString(r.cells[i]))
+			width[i] = max(width[i], utf8.RuneCountInString(r[i]))
 		}
 	}
 	for i, r := range rows {
-		text := fmt.Sprintf("%-*s  %-*s  %-*s  %s", width[0], r.cells[0], width[1], r.cells[1], width[2], r.cells[2], r.cells[3])
-		if decides[i] {
+		text := fmt.Sprintf("%-*s  %-*s  %-*s  %s", width[0], r[0], width[1], r[1], width[2], r[2], r[3])
+		if decides(i) {
 			fmt.Fprintln(w, command.Paint(w, "1", "> "+text))
 		} else {
 			fmt.Fprintln(w, "  "+text)
@@ -211,7 +213,7 @@ func printWays(w io.Writer, ways []explain.WayView) {
 			continue
 		}
 		said = append(said, plain)
-		fmt.Fprintf(w, "  %s: %s%s\n", v.Label, command.Paint(w, verdictStyles[v.Verdict], explain.VerdictWords[v.Verdict]), end)
+		fmt.Fprintf(w, "  %s: %s%s\n", v.Label, command.Paint(w, verdictStyles[v.Verdict], v.Verdict.Done()), end)
 	}
 }
 

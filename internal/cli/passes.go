@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,21 +78,20 @@ type dumper struct {
 	err error
 }
 
-// newDumper makes the directory and takes away what an earlier run wrote.
 func newDumper(dir string) (*dumper, error) {
+	return &dumper{dir: dir}, emptied(dir, "[0-9][0-9]-*.txt")
+}
+
+// emptied makes a directory and takes away what an earlier run wrote.
+func emptied(dir, pattern string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
+		return err
 	}
-	old, err := filepath.Glob(filepath.Join(dir, "[0-9][0-9]-*.txt"))
-	if err != nil {
-		return nil, err
-	}
+	old, err := filepath.Glob(filepath.Join(dir, pattern))
 	for _, file := range old {
-		if err := os.Remove(file); err != nil {
-			return nil, err
-		}
+		err = errors.Join(err, os.Remove(file))
 	}
-	return &dumper{dir: dir}, nil
+	return err
 }
 
 func (d *dumper) write(pass string, p *program.Program) {

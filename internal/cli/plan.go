@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -38,13 +39,7 @@ Exit status: 0 nothing would change, 1 something would, or apply would refuse
 it, 2 bad use or bad input.`,
 		Example: "  sluice plan /etc/sluice/policy.yaml\n  sluice plan policy.yaml --json | jq .cost",
 		Args:    policyAndProfile,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := command.Interruptible(cmd)
-			defer stop()
-			h, err := hostOf(cmd)
-			if err != nil {
-				return err
-			}
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, args []string) error {
 			r, err := request(cmd, args)
 			if err != nil {
 				return err
@@ -53,17 +48,8 @@ it, 2 bad use or bad input.`,
 			if err != nil {
 				return err
 			}
-			if optionsOf(cmd).json {
-				err = command.PrintJSON(cmd.OutOrStdout(), plan)
-			} else {
-				all, _ := cmd.Flags().GetBool("all")
-				printPlan(cmd.OutOrStdout(), plan, all)
-			}
-			if err == nil && (!plan.Unchanged || plan.Refused != "") {
-				return command.ErrFound
-			}
-			return err
-		},
+			return answer(cmd, plan, !plan.Unchanged || plan.Refused != "", func(w io.Writer) { printPlan(w, plan, given(cmd, "all")) })
+		}),
 	}
 	cmd.Flags().Bool("all", false, "show the rules and sets too that hold without being written")
 	addProfile(cmd)

@@ -161,7 +161,7 @@ func printAnswers(w io.Writer, asked query.Words, verdicts []program.Verdict, an
 		if n := rest[a.By]; n > shownDefaults {
 			continue
 		}
-		fmt.Fprintf(w, "%s on %s %s %s %s, %s\n", command.Paint(w, "1", a.Service()), a.Hook, choose(a.Many(), "are", "is"),
+		fmt.Fprintf(w, "%s on %s %s %s %s, %s\n", command.Paint(w, "1", a.Service()), a.Hook, choice(a.Many(), "are", "is"),
 			command.Paint(w, verdictColours[a.Verdict], a.Verdict), a.Place(), deciders(a))
 	}
 	for i := range answers {
@@ -187,10 +187,7 @@ func printAnswers(w io.Writer, asked query.Words, verdicts []program.Verdict, an
 		}
 		fmt.Fprintln(t, row)
 	}
-	if err := t.Flush(); err != nil {
-		return errors.Join(err)
-	}
-	return nil
+	return t.Flush()
 }
 
 // deciders names the line, and those that decide on some of the packets instead.
@@ -227,10 +224,3 @@ func deciders(a *query.Answer) string {
 // shownDefaults is up to how many classes of a default are told apart where
 // nobody asked for them.
 const shownDefaults = 2
-
-func choose(is bool, yes, no string) string {
-	if is {
-		return yes
-	}
-	return no
-}

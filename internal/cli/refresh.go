@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -63,7 +65,7 @@ had, is empty or damaged.`,
   sluice refresh scanners --dry-run
   sluice refresh --allow-cut --netns customer7`,
 		ValidArgsFunction: completeLists,
-		RunE:              runRefresh,
+		RunE:              onHost(runRefresh),
 	}
 	flags := cmd.Flags()
 	flags.Bool("dry-run", false, "show what would change, and change nothing")
@@ -73,18 +75,8 @@ had, is empty or damaged.`,
 	return cmd
 }
 
-func runRefresh(cmd *cobra.Command, args []string) error {
-	ctx, stop := command.Interruptible(cmd)
-	defer stop()
-	h, err := hostOf(cmd)
-	if err != nil {
-		return err
-	}
-	flags := cmd.Flags()
-	in := engine.Refreshing{Sets: args}
-	in.DryRun, _ = flags.GetBool("dry-run")
-	in.AllowCut, _ = flags.GetBool("allow-cut")
-	in.Force, _ = flags.GetBool("force")
+func runRefresh(ctx context.Context, cmd *cobra.Command, h *engine.Host, args []string) error {
+	in := engine.Refreshing{Sets: args, DryRun: given(cmd, "dry-run"), AllowCut: given(cmd, "allow-cut"), Force: given(cmd, "force")}
 	out, err := h.Refresh(ctx, in)
 	if err != nil {
 		return refused(err)
@@ -94,20 +86,11 @@ func runRefresh(cmd *cobra.Command, args []string) error {
 			l.Error = command.StyleHints(hinted(cmd)(l.Failed))
 		}
 	}
-	if optionsOf(cmd).json {
-		err = command.PrintJSON(cmd.OutOrStdout(), out)
-	} else {
-		printRefresh(cmd.OutOrStdout(), out)
-	}
-	switch {
-	case err != nil:
-		return err
-	case out.Stopped && !in.DryRun:
+	err = answer(cmd, out, out.Stopped && in.DryRun, func(w io.Writer) { printRefresh(w, out) })
+	if err == nil && out.Stopped {
 		return command.Found("stopped: nothing was changed\nhint: --allow-cut goes on all the same")
-	case out.Stopped:
-		return command.ErrFound
 	}
-	return notFetched(out.Lists)
+	return cmp.Or(err, notFetched(out.Lists))
 }
 
 // notFetched is what was wrong with lists: one whose size alone is, somebody has to

@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -24,17 +26,11 @@ It asks on a terminal; elsewhere --yes is needed.
 Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed.`,
 		Example: "  sluice remove\n  sluice remove --yes --netns customer7",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := command.Interruptible(cmd)
-			defer stop()
-			h, err := hostOf(cmd)
-			if err != nil {
-				return err
-			}
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
 			// Where nothing is there to be removed, there is nothing to ask.
 			now, statusErr := h.Status(ctx, false)
 			nothing := statusErr == nil && now.Condition == apply.Nothing && now.Boot == 0 && now.Lost == ""
-			if yes, _ := cmd.Flags().GetBool("yes"); !yes && !nothing {
+			if !given(cmd, "yes") && !nothing {
 				if !onTerminal(cmd) {
 					return errors.New("this opens the host\nhint: give --yes to do it without being asked")
 				}
@@ -54,7 +50,7 @@ Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed
 				return nil
 			}
 			return printApplied(ctx, cmd, h, out, false)
-		},
+		}),
 	}
 	cmd.Flags().Bool("yes", false, "do not ask")
 	addWait(cmd)

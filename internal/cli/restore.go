@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -39,13 +41,7 @@ has got what the loaded rules do not know and "sluice sync" cannot bring in, suc
 a bridge; 2 bad use, or nothing could be done.`,
 		Example: "  sluice restore",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := command.Interruptible(cmd)
-			defer stop()
-			h, err := hostOf(cmd)
-			if err != nil {
-				return err
-			}
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
 			out, err := h.Restore(ctx, apply.Restoring{SSHPorts: apply.SSHPorts()})
 			var closed *apply.ClosedError
 			var drift *apply.DriftError
@@ -63,7 +59,7 @@ a bridge; 2 bad use, or nothing could be done.`,
 				return err
 			}
 			return command.Found(fmt.Sprintf("%s since generation %d was made, which is in the rules themselves\nhint: apply the policy again", strings.Join(out.Fixed, "; "), out.Generation))
-		},
+		}),
 	}
 	addWait(cmd)
 	return cmd

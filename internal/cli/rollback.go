@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"context"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -29,19 +31,13 @@ to, or loading failed: what ran then stays.`,
 		Args:    cobra.MaximumNArgs(1),
 
 		ValidArgsFunction: completeGeneration,
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, args []string) error {
 			n := apply.Before
 			if len(args) > 0 {
 				var err error
 				if n, err = strconv.Atoi(args[0]); err != nil || n < 1 {
 					return noGeneration(cmd, args[0])
 				}
-			}
-			ctx, stop := command.Interruptible(cmd)
-			defer stop()
-			h, err := hostOf(cmd)
-			if err != nil {
-				return err
 			}
 			o, ask, err := applyOptions(cmd)
 			if err != nil {
@@ -55,7 +51,7 @@ to, or loading failed: what ran then stays.`,
 				return refused(err)
 			}
 			return printApplied(ctx, cmd, h, out, ask)
-		},
+		}),
 	}
 	flags := cmd.Flags()
 	command.AddTime(flags, "confirm", 0, "bring back what runs now unless confirmed within `TIME`")

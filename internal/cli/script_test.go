@@ -55,11 +55,6 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("SLUICE_STATE_DIR", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("NO_COLOR", "1")
-			docs, err := filepath.Abs("../../docs")
-			if err != nil {
-				return err
-			}
-			env.Setenv("DOCS", docs)
 			return nil
 		},
 		Condition: scriptCondition,

@@ -62,7 +62,8 @@ func runShadow(cmd *cobra.Command, args []string) error {
 	if life < time.Second {
 		return fmt.Errorf("--for %s is too short to count anything\nhint: give at least 1s", life)
 	}
-	if top, _ := cmd.Flags().GetInt("top"); top < 0 {
+	top, _ := cmd.Flags().GetInt("top")
+	if top < 0 {
 		return fmt.Errorf("--top %d is no number of lines", top)
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
@@ -79,7 +80,7 @@ func runShadow(cmd *cobra.Command, args []string) error {
 	if in.Request, err = request(cmd, args); err != nil {
 		return err
 	}
-	in.Track, _ = cmd.Flags().GetBool("start-tracking")
+	in.Track = given(cmd, "start-tracking")
 	errOut := cmd.ErrOrStderr()
 	switch {
 	case command.Colours(errOut):
@@ -97,17 +98,7 @@ func runShadow(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if optionsOf(cmd).json {
-		err = command.PrintJSON(cmd.OutOrStdout(), report)
-	} else {
-		top, _ := cmd.Flags().GetInt("top")
-		all, _ := cmd.Flags().GetBool("all")
-		printShadow(cmd.OutOrStdout(), report, top, all)
-	}
-	if err == nil && report.Total.Refused() > 0 {
-		return command.ErrFound
-	}
-	return err
+	return answer(cmd, report, report.Total.Refused() > 0, func(w io.Writer) { printShadow(w, report, top, given(cmd, "all")) })
 }
 
 // clearLine goes to the beginning of a line of a terminal and clears it.

@@ -33,13 +33,7 @@ func liveText(r *shadow.Report, life time.Duration) string {
 
 // spanText is a time in whole seconds, such as 10m, 1h5m or 12s.
 func spanText(d time.Duration) string {
-	text := max(d.Truncate(time.Second), time.Second).String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(text, zero) {
-			text = text[:len(text)-2]
-		}
-	}
-	return text
+	return english.Duration(max(d.Truncate(time.Second), time.Second))
 }
 
 func packetsText(n uint64) string {
@@ -68,33 +62,21 @@ func printShadow(w io.Writer, r *shadow.Report, top int, all bool) {
 	printShadowLines(w, r, top, all)
 	if len(r.Sources) > 0 {
 		fmt.Fprintf(w, "\n%12s  %s\n", "packets", "from, or to where it is output")
-		for i, s := range r.Sources {
-			if i == top {
-				fmt.Fprintf(w, "%12s  and %s\n", "…", english.Plural(len(r.Sources)-top, "other address"))
-				break
-			}
+		firstOf(w, r.Sources, top, "other address", func(s shadow.SourceReport) {
 			fmt.Fprintf(w, "%12s  %-7s  %-39s  %s\n", english.Grouped(s.Packets), s.Hook, s.Address, countryText(s.Country, s.Name))
-		}
+		})
 	}
 	if len(r.Services) > 0 {
 		fmt.Fprintf(w, "\n%12s  %s\n", "packets", "service")
-		for i, s := range r.Services {
-			if i == top {
-				fmt.Fprintf(w, "%12s  and %s\n", "…", english.Plural(len(r.Services)-top, "other"))
-				break
-			}
+		firstOf(w, r.Services, top, "other", func(s shadow.ServiceReport) {
 			fmt.Fprintf(w, "%12s  %-7s  %s\n", english.Grouped(s.Packets), s.Hook, serviceText(s))
-		}
+		})
 	}
 	if len(r.Countries) > 0 {
 		fmt.Fprintf(w, "\n%12s  %9s  %s\n", "packets", "addresses", "country")
-		for i, c := range r.Countries {
-			if i == top {
-				fmt.Fprintf(w, "%12s  and %s\n", "…", english.Plural(len(r.Countries)-top, "other"))
-				break
-			}
+		firstOf(w, r.Countries, top, "other", func(c shadow.CountryReport) {
 			fmt.Fprintf(w, "%12s  %9s  %s\n", english.Grouped(c.Packets), english.Grouped(c.Sources), countryText(c.Country, c.Name))
-		}
+		})
 	}
 	for _, h := range r.Hooks {
 		if h.SourcesBeyond > 0 {
@@ -106,6 +88,16 @@ func printShadow(w io.Writer, r *shadow.Report, top int, all bool) {
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintln(w, "note: "+n)
+	}
+}
+
+// firstOf prints the first rows of a table, and how many there are beside.
+func firstOf[T any](w io.Writer, rows []T, top int, others string, row func(T)) {
+	for _, r := range rows[:min(top, len(rows))] {
+		row(r)
+	}
+	if more := len(rows) - top; more > 0 {
+		fmt.Fprintf(w, "%12s  and %s\n", "…", english.Plural(more, others))
 	}
 }
 

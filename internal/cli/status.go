@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 
 	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -30,31 +32,18 @@ Exit status: 0 what runs is what was meant; 1 it is not, somebody took it away, 
 the state cannot say any more what was meant; 2 bad use, or it could not be read.`,
 		Example: "  sluice status\n  sluice status --json | jq .drift",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, err := hostOf(cmd)
-			if err != nil {
-				return err
-			}
-			ctx, stop := command.Interruptible(cmd)
-			defer stop()
-			fast, _ := cmd.Flags().GetBool("fast")
-			s, err := h.Status(ctx, !fast)
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
+			s, err := h.Status(ctx, !given(cmd, "fast"))
 			if err != nil {
 				return unreadable(err)
 			}
-			if optionsOf(cmd).json {
-				err = command.PrintJSON(cmd.OutOrStdout(), s)
-			} else {
-				printStatus(cmd.OutOrStdout(), s, command.HereArguments(cmd))
+			return answer(cmd, s, !s.Fine(), func(w io.Writer) {
+				printStatus(w, s, command.HereArguments(cmd))
 				if s.Shadow {
-					fmt.Fprintln(cmd.OutOrStdout(), "shadow       a policy is tried beside it (sluice shadow), which enforces nothing and ends by itself")
+					fmt.Fprintln(w, "shadow       a policy is tried beside it (sluice shadow), which enforces nothing and ends by itself")
 				}
-			}
-			if err == nil && !s.Fine() {
-				return command.ErrFound
-			}
-			return err
-		},
+			})
+		}),
 	}
 	cmd.Flags().Bool("fast", false, "do not read the elements of large sets back")
 	addWait(cmd)

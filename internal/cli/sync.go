@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -42,14 +44,8 @@ Exit status: 0 the sets hold what the host is; 1 something that waits could not 
 brought in, or nothing ran and the host is closed; 2 bad use, or it could not be done.`,
 		Example: "  sluice sync\n  sluice sync --json | jq .moves\n  sluice sync --follow --netns customer7",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := command.Interruptible(cmd)
-			defer stop()
-			h, err := hostOf(cmd)
-			if err != nil {
-				return err
-			}
-			if follow, _ := cmd.Flags().GetBool("follow"); follow {
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
+			if given(cmd, "follow") {
 				h.Ready = apply.NotifyReady
 				return h.Follow(ctx, func(out *apply.Synced) { printSynced(cmd, out) })
 			}
@@ -67,7 +63,7 @@ brought in, or nothing ran and the host is closed; 2 bad use, or it could not be
 				return asFound(err)
 			}
 			return unreadable(err)
-		},
+		}),
 	}
 	cmd.Flags().Bool("follow", false, "stay, and do so whenever the host changes")
 	addWait(cmd)

@@ -213,7 +213,7 @@ func failuresText(list []expect.Failure, indent string) string {
 // failureText says of packets what they meet, by which line, and which they are.
 func failureText(f expect.Failure, indent string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s by %s\n", indent, f.Done(), f.By())
+	fmt.Fprintf(&b, "%s%s by %s\n", indent, f.Verdict.Done(), f.By())
 	for i, t := range f.Traffic {
 		if i == shownClasses {
 			fmt.Fprintf(&b, "%s  and %s of packets more\n", indent, english.Plural(len(f.Traffic)-i, "class"))

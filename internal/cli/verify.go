@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -59,20 +60,14 @@ closed policy of a restore that failed; 2 bad use, or it could not be read.`,
   sluice verify /etc/sluice/policy.yaml
   sluice verify --own --json --netns customer7`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: runVerify,
+		RunE: onHost(runVerify),
 	}
 	cmd.Flags().Bool("own", false, "take no account of other tools' chains")
 	addWait(cmd)
 	return cmd
 }
 
-func runVerify(cmd *cobra.Command, args []string) error {
-	ctx, stop := command.Interruptible(cmd)
-	defer stop()
-	h, err := hostOf(cmd)
-	if err != nil {
-		return err
-	}
+func runVerify(ctx context.Context, cmd *cobra.Command, h *engine.Host, args []string) error {
 	var against *engine.Subject
 	if len(args) > 0 {
 		p, err := engine.Load(cmd.InOrStdin(), args[0])
@@ -81,20 +76,11 @@ func runVerify(cmd *cobra.Command, args []string) error {
 		}
 		against = &engine.Subject{Policy: p, Sources: sourcesOf(cmd, false)}
 	}
-	own, _ := cmd.Flags().GetBool("own")
-	v, err := h.Verify(ctx, against, own)
+	v, err := h.Verify(ctx, against, given(cmd, "own"))
 	if err != nil {
 		return unreadable(err)
 	}
-	if optionsOf(cmd).json {
-		err = command.PrintJSON(cmd.OutOrStdout(), v)
-	} else {
-		printVerified(cmd.OutOrStdout(), v, command.HereArguments(cmd))
-	}
-	if err == nil && !v.Holds() {
-		err = command.ErrFound
-	}
-	return err
+	return answer(cmd, v, !v.Holds(), func(w io.Writer) { printVerified(w, v, command.HereArguments(cmd)) })
 }
 
 func printVerified(w io.Writer, v *engine.Verified, here string) {

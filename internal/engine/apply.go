@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"sluice/internal/base/english"
 	"sluice/internal/engine/apply"
 	"sluice/internal/prove/expect"
 )
@@ -13,7 +14,7 @@ import (
 type UnmetError struct{ Failing []expect.Result }
 
 func (e *UnmetError) Error() string {
-	return "the policy does not do what it is expected to do: " + expectations(len(e.Failing)) + " would fail"
+	return "the policy does not do what it is expected to do: " + english.Plural(len(e.Failing), "expectation") + " would fail"
 }
 
 // Apply builds a policy and brings it into the kernel, and keeps it. Where nothing of

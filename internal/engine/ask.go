@@ -117,16 +117,16 @@ func (s *Subject) withExpectations(found []check.Finding) ([]check.Finding, erro
 	if len(s.Policy.Expect) == 0 {
 		return found, nil
 	}
-	c, err := s.meaning()
-	var results []expect.Result
+	expected, err := expectedOf(s.Resolved)
+	var failing []expect.Result
 	if err == nil {
-		results, err = expect.Judge(c, s.Sources.Countries)
+		failing, err = s.Sources.unmet(s.Resolved, expected)
 	}
 	if err != nil {
 		wrong, err := Findings(err)
 		return append(found, wrong...), err
 	}
-	for _, r := range unmet(results) {
+	for _, r := range failing {
 		e := s.Policy.Errorf(r.Expectation.Pos, "mend the rules or the expectation", "%s", r.Unmet())
 		f := check.Finding{Code: UnmetExpectation, Severity: check.Error, Pos: e.Pos, Message: e.Message, Hint: e.Hint, Line: e.Line}
 		for _, by := range r.Failures {

@@ -57,7 +57,7 @@ func askLoaded(ctx context.Context, h *apply.Host, e *explain.Followed, out bool
 		return nil, &LiveError{err}
 	}
 	v := &Live{Result: r, Same: true}
-	if r.Verdict == trace.Allow && !explain.SameTuple(e.Packet, r.Packet) {
+	if r.Verdict == trace.Allow && e.Packet.Tuple() != r.Packet.Tuple() {
 		becomes := explain.PacketOf(r.Packet, r.State)
 		v.Becomes = &becomes
 	}

@@ -34,7 +34,7 @@ func NewHost(state, namespace, version string) (*Host, error) {
 		return nil, err
 	}
 	return &Host{State: state, Host: &apply.Host{
-		Dir: dir, Namespace: namespace, Backend: remembering(state, version),
+		Dir: dir, Namespace: namespace, Backend: remembering(state, version), Others: Backends()[1:],
 		Version: version, By: apply.Me(),
 		Capabilities: func(ctx context.Context, b backend.Backend) backend.Capabilities { return Capabilities(ctx, state, b) },
 	}}, nil

@@ -2,9 +2,9 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"time"
 
+	"sluice/internal/base/english"
 	"sluice/internal/engine/apply"
 )
 
@@ -49,14 +49,7 @@ func (h *Host) Plan(ctx context.Context, r Request) (*Plan, error) {
 		out.Warnings = append(out.Warnings, r.Expectation.Pos.String()+": "+r.Unmet())
 	}
 	if n := len(built.unmet); n > 0 && out.Refused == "" {
-		out.Refused = fmt.Sprintf("%s of the policy would fail", expectations(n))
+		out.Refused = english.Plural(n, "expectation") + " of the policy would fail"
 	}
 	return &Plan{Plan: out, Packets: priceOf(p.Backend, built.Built, p.Costs), Costs: p.Costs}, nil
-}
-
-func expectations(n int) string {
-	if n == 1 {
-		return "1 expectation"
-	}
-	return fmt.Sprintf("%d expectations", n)
 }

@@ -2,12 +2,14 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"sluice/internal/backend"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/program"
 	"sluice/internal/prove/check"
 	"sluice/internal/prove/expect"
 	"sluice/internal/prove/query"
@@ -99,11 +101,9 @@ func (p *preparation) build(ctx context.Context, priced bool) (*prepared, error)
 	}
 	out := &prepared{Built: built}
 	if !p.NoExpect && len(p.Policy.Expect) > 0 {
-		results, err := expect.Judge(query.Compiled{Resolved: built.Resolved, Program: built.Expected}, p.Sources.Countries)
-		if err != nil {
+		if out.unmet, err = p.Sources.unmet(built.Resolved, built.Expected); err != nil {
 			return nil, err
 		}
-		out.unmet = unmet(results)
 	}
 	settings, notes := apply.Settings(built.Program)
 	out.notes = notes
@@ -113,12 +113,7 @@ func (p *preparation) build(ctx context.Context, priced bool) (*prepared, error)
 	}
 	around := p.Facts // what is attached is said, and no part of the generation's facts
 	around.ReadAttached()
-	out.warnings = apply.Surroundings(around, built.Program, p.Policy.Forward != nil)
-	for _, f := range built.Findings {
-		if f.Severity == check.Warning {
-			out.warnings = append(out.warnings, f.Pos.String()+": "+f.Message)
-		}
-	}
+	out.warnings = append(apply.Surroundings(around, built.Program, p.Policy.Forward != nil), warnings(built.Findings)...)
 	out.input = apply.Input{
 		Policy: p.File, Files: files, Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: p.Profile,
 		Without: p.Without, Facts: p.Facts,
@@ -130,17 +125,18 @@ func (p *preparation) build(ctx context.Context, priced bool) (*prepared, error)
 	return out, nil
 }
 
-// unmet are the expectations that fail.
-func unmet(results []expect.Result) (out []expect.Result) {
-	for _, r := range results {
-		if !r.Holds() {
-			out = append(out, r)
+// unmet proves the expectations of a policy, and gives those that fail.
+func (s *Sources) unmet(r *resolve.Resolved, expected *program.Program) ([]expect.Result, error) {
+	results, err := expect.Judge(query.Compiled{Resolved: r, Program: expected}, s.Countries)
+	return slices.DeleteFunc(results, func(r expect.Result) bool { return r.Holds() }), err
+}
+
+// warnings are those among findings, with their places.
+func warnings(findings []check.Finding) (out []string) {
+	for _, f := range findings {
+		if f.Severity == check.Warning {
+			out = append(out, f.Pos.String()+": "+f.Message)
 		}
 	}
 	return out
-}
-
-// inputs is what a policy's names would be resolved from.
-func (s *Sources) inputs(ctx context.Context, p *policy.Policy, facts host.Facts) (resolve.Inputs, error) {
-	return resolve.InputsOf(p, s.options(ctx, facts))
 }

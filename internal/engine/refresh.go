@@ -15,8 +15,6 @@ import (
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/check"
-	"sluice/internal/prove/expect"
-	"sluice/internal/prove/query"
 	"sluice/internal/system/host"
 )
 
@@ -207,10 +205,8 @@ func (r *refreshing) prepare(ctx context.Context, was host.Facts, o Options) (*a
 		return nil, err
 	}
 	findings := check.Run(resolved, facts)
-	for _, f := range findings {
-		if f.Severity == check.Warning {
-			r.host.warn(f.Pos.String() + ": " + f.Message)
-		}
+	for _, text := range warnings(findings) {
+		r.host.warn(text)
 	}
 	if err := check.Errors(findings); err != nil {
 		return nil, err
@@ -219,11 +215,11 @@ func (r *refreshing) prepare(ctx context.Context, was host.Facts, o Options) (*a
 	if err := built.lower(Capabilities(ctx, r.state, o.Backend), o); err != nil {
 		return nil, err
 	}
-	results, err := expect.Judge(query.Compiled{Resolved: resolved, Program: built.Expected}, r.sources.Countries)
+	failing, err := r.sources.unmet(resolved, built.Expected)
 	if err != nil {
 		return nil, err
 	}
-	for _, u := range unmet(results) {
+	for _, u := range failing {
 		r.host.warn(u.Expectation.Pos.String() + ": " + u.Unmet())
 	}
 	return &apply.Refreshing{

@@ -109,10 +109,8 @@ func (p *preparation) counting(ctx context.Context) (legend *shadow.Legend, buil
 		},
 	})
 	if built != nil && check.Errors(built.Findings) == nil {
-		for _, f := range built.Findings {
-			if f.Severity == check.Warning {
-				p.host.warn(f.Pos.String() + ": " + f.Message)
-			}
+		for _, text := range warnings(built.Findings) {
+			p.host.warn(text)
 		}
 	}
 	if err == nil {

@@ -58,11 +58,6 @@ func (s *Subject) Meaning(ctx context.Context) (query.Compiled, error) {
 	if err := s.Resolve(ctx); err != nil {
 		return query.Compiled{}, err
 	}
-	return s.meaning()
-}
-
-// meaning is Meaning of a policy that is resolved.
-func (s *Subject) meaning() (query.Compiled, error) {
 	expected, err := expectedOf(s.Resolved)
 	return query.Compiled{Resolved: s.Resolved, Program: expected}, err
 }

@@ -19,7 +19,7 @@ import (
 // has changed, and nobody has touched the ruleset. The outcome is nil where that cannot
 // be told.
 func (p *preparation) unchanged(ctx context.Context, o apply.Options) (*apply.Outcome, error) {
-	inputs, err := p.Sources.inputs(ctx, p.Policy, p.Facts)
+	inputs, err := resolve.InputsOf(p.Policy, p.Sources.options(ctx, p.Facts))
 	if err != nil {
 		return nil, nil //nolint:nilerr // resolving says so at its place
 	}

@@ -3,6 +3,10 @@ package nftables
 import (
 	"fmt"
 	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 // Constant is one figure of a [CostModel].
@@ -13,14 +17,18 @@ type Constant struct {
 	// What is out of these bounds is taken for nonsense: no kernel of the last ten
 	// years, on no machine, is near to them.
 	Least, Most float64
-	at          func(*CostModel) *float64
+	path        []int // of fields to it
 }
 
 // Of is the constant's value in a model.
-func (c Constant) Of(m *CostModel) float64 { return *c.at(m) }
+func (c Constant) Of(m *CostModel) float64 { return c.in(m).Float() }
 
 // Set gives the constant a value. Check says whether it may have it.
-func (c Constant) Set(m *CostModel, value float64) { *c.at(m) = value }
+func (c Constant) Set(m *CostModel, value float64) { c.in(m).SetFloat(value) }
+
+func (c Constant) in(m *CostModel) reflect.Value {
+	return reflect.ValueOf(m).Elem().FieldByIndex(c.path)
+}
 
 // Refuse says why a value cannot be meant; nil where it can.
 func (c Constant) Refuse(value float64) error {
@@ -31,101 +39,39 @@ func (c Constant) Refuse(value float64) error {
 }
 
 // Constants are all figures of a model, in the order of its JSON form.
-func Constants() []Constant { return append([]Constant(nil), constants...) }
+func Constants() []Constant { return slices.Clone(constants) }
 
-// Bounds of the units.
-const (
-	mostNS     = 100_000.0 // of a packet
-	leastNS    = 0.1
-	mostLoad   = 1e9 // ns
-	mostBytes  = 1 << 20
-	leastBytes = 8
-)
+var constants = constantsOf(reflect.TypeFor[CostModel](), Constant{})
 
-var constants = func() []Constant {
-	var out []Constant
-	add := func(name, unit, what string, least, most float64, at func(*CostModel) *float64) {
-		out = append(out, Constant{name, unit, what, least, most, at})
-	}
-	bytes := func(name, what string, at func(*CostModel) *float64) {
-		add("memory."+name, "bytes", what, leastBytes, mostBytes, at)
-	}
-	bytes("rule-bytes", "a rule with its comment", func(m *CostModel) *float64 { return &m.Memory.Rule })
-	bytes("chain-bytes", "a chain without rules", func(m *CostModel) *float64 { return &m.Memory.Chain })
-	bytes("set-bytes", "a set without elements", func(m *CostModel) *float64 { return &m.Memory.Set })
-	bytes("object-bytes", "a named counter or limit", func(m *CostModel) *float64 { return &m.Memory.Object })
-	bytes("element-counter-bytes", "what counting adds to an element", func(m *CostModel) *float64 { return &m.Memory.ElementCounter })
-	bytes("element-comment-bytes", "what the name of a rule's counter adds to an element", func(m *CostModel) *float64 { return &m.Memory.ElementComment })
-	bytes("dynamic-element-bytes", "a source in the table of a limit", func(m *CostModel) *float64 { return &m.Memory.DynamicElement })
-
-	load := func(name, what string, least float64, at func(*CostModel) *float64) {
-		add("load."+name, "ns", what, least, mostLoad, at)
-	}
-	load("base-ns", "loading a policy without rules", 1000, func(m *CostModel) *float64 { return &m.Load.Base })
-	load("rule-ns", "loading a rule", 10, func(m *CostModel) *float64 { return &m.Load.Rule })
-	load("chain-ns", "loading a chain", 10, func(m *CostModel) *float64 { return &m.Load.Chain })
-	load("set-ns", "loading a set without elements", 10, func(m *CostModel) *float64 { return &m.Load.Set })
-	load("bitmap-pair-ns", "comparing two elements of a bitmap while it is filled", 0, func(m *CostModel) *float64 { return &m.Load.BitmapPair })
-	load("interval-doubled-ipv4-ns", "an element more for each doubling of a large interval set, IPv4", 0, func(m *CostModel) *float64 { return &m.Load.Longer4 })
-	load("interval-doubled-ipv6-ns", "the same, IPv6", 0, func(m *CostModel) *float64 { return &m.Load.Longer6 })
-
-	for _, k := range []struct {
-		name, what string
-		at         func(*CostModel) *SetCosts
-	}{
-		{"hash", "a hash set", func(m *CostModel) *SetCosts { return &m.Sets.Hash }},
-		{"verdict-map", "a verdict map", func(m *CostModel) *SetCosts { return &m.Sets.Map }},
-		{"bitmap-1-byte", "a bitmap of 1 byte", func(m *CostModel) *SetCosts { return &m.Sets.Bitmap }},
-		{"bitmap-2-bytes", "a bitmap of 2 bytes", func(m *CostModel) *SetCosts { return &m.Sets.WideBitmap }},
-		{"interval", "an interval set", func(m *CostModel) *SetCosts { return &m.Sets.Interval }},
-		{"concatenation", "a concatenated interval set", func(m *CostModel) *SetCosts { return &m.Sets.Concatenation }},
-	} {
-		add("sets."+k.name+".empty-bytes", "bytes", k.what+" without elements, beyond any set", 0, mostBytes, func(m *CostModel) *float64 { return &k.at(m).Empty })
-		add("sets."+k.name+".element-bytes", "bytes", "an element of "+k.what, leastBytes, mostBytes, func(m *CostModel) *float64 { return &k.at(m).Element })
-		add("sets."+k.name+".element-ns", "ns", "loading an element of "+k.what, 10, mostLoad, func(m *CostModel) *float64 { return &k.at(m).Load })
-	}
-
-	ns := func(name, what string, at func(*CostModel) *float64) {
-		add(name, "ns", what, leastNS, mostNS, at)
-	}
-	ns("lookup.question-ns", "a rule that asks for a part of an address", func(m *CostModel) *float64 { return &m.Lookup.Question })
-	ns("lookup.enter-ns", "going into another chain by a verdict map", func(m *CostModel) *float64 { return &m.Lookup.Enter })
-	ns("lookup.bitmap-ns", "a lookup in a bitmap", func(m *CostModel) *float64 { return &m.Lookup.Bitmap })
-	for _, c := range []struct {
-		name, what string
-		at         func(*CostModel) *Curve
-	}{
-		{"interval-set", "an interval set", func(m *CostModel) *Curve { return &m.Lookup.Interval }},
-		{"hash-set", "a hash set", func(m *CostModel) *Curve { return &m.Lookup.Hash }},
-	} {
-		for i, at := range []func(*Curve) *float64{
-			func(c *Curve) *float64 { return &c.Of16 }, func(c *Curve) *float64 { return &c.Of256 }, func(c *Curve) *float64 { return &c.Of4096 },
-			func(c *Curve) *float64 { return &c.Of16384 }, func(c *Curve) *float64 { return &c.Of65536 },
-		} {
-			ns(fmt.Sprintf("lookup.%s.of-%.0f-ns", c.name, curveSizes[i]), fmt.Sprintf("a lookup in %s of %.0f, all asked for by turns", c.what, curveSizes[i]),
-				func(m *CostModel) *float64 { return at(c.at(m)) })
+// constantsOf reads a struct of figures and of such structs, of which the constant has
+// the name, what it is, and the path.
+func constantsOf(t reflect.Type, in Constant) (out []Constant) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		c := in
+		c.Name = strings.TrimPrefix(in.Name+"."+f.Tag.Get("json"), ".")
+		c.What = strings.ReplaceAll(f.Tag.Get("what"), "*", in.What)
+		c.path = append(slices.Clone(in.path), i)
+		if f.Type.Kind() == reflect.Struct {
+			out = append(out, constantsOf(f.Type, c)...)
+			continue
 		}
+		c.Unit = c.Name[strings.LastIndexByte(c.Name, '-')+1:]
+		switch part, _, _ := strings.Cut(c.Name, "."); {
+		case c.Unit == "bytes":
+			c.Least, c.Most = 8, 1<<20
+		case part == "load" || part == "sets":
+			c.Least, c.Most = 10, 1e9
+		default: // of a packet
+			c.Least, c.Most = 0.1, 100_000
+		}
+		if least, err := strconv.ParseFloat(f.Tag.Get("least"), 64); err == nil {
+			c.Least = least
+		}
+		out = append(out, c)
 	}
-
-	ns("packet.base-chain-ns", "entering a base chain", func(m *CostModel) *float64 { return &m.Packet.Base })
-	ns("packet.compare-ns", "comparing a field with a number", func(m *CostModel) *float64 { return &m.Packet.Compare })
-	ns("packet.name-ns", "comparing the name of an interface", func(m *CostModel) *float64 { return &m.Packet.Name })
-	ns("packet.range-ns", "comparing a field with a range", func(m *CostModel) *float64 { return &m.Packet.Range })
-	ns("packet.some-ns", "comparing a field with some values", func(m *CostModel) *float64 { return &m.Packet.Some })
-	ns("packet.hash-ns", "a lookup in a hash set", func(m *CostModel) *float64 { return &m.Packet.Hash })
-	ns("packet.interval-ns", "a lookup in the smallest interval set", func(m *CostModel) *float64 { return &m.Packet.Interval })
-	ns("packet.interval-doubled-ns", "and for each time that its size doubles", func(m *CostModel) *float64 { return &m.Packet.Halve })
-	ns("packet.route-ns", "asking the routing table, IPv4", func(m *CostModel) *float64 { return &m.Packet.Route })
-	ns("packet.route-ipv6-ns", "asking the routing table, IPv6", func(m *CostModel) *float64 { return &m.Packet.Route6 })
-	ns("packet.jump-ns", "going into another chain and back", func(m *CostModel) *float64 { return &m.Packet.Jump })
-	ns("packet.counter-ns", "counting", func(m *CostModel) *float64 { return &m.Packet.Counter })
-	ns("packet.limit-ns", "asking a limit", func(m *CostModel) *float64 { return &m.Packet.Limit })
-	ns("packet.bucket-ns", "asking the limit of a source", func(m *CostModel) *float64 { return &m.Packet.Bucket })
-	ns("packet.tracked-ns", "counting the connections of a source", func(m *CostModel) *float64 { return &m.Packet.Tracked })
-	ns("packet.mark-ns", "setting a mark", func(m *CostModel) *float64 { return &m.Packet.Mark })
-	ns("packet.rewrite-ns", "rewriting a field", func(m *CostModel) *float64 { return &m.Packet.Rewrite })
 	return out
-}()
+}
 
 // Check says what of a model is nonsense: a value out of bounds, or a lookup that
 // costs less in a larger set. The constant is the one to look at.

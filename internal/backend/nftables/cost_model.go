@@ -10,7 +10,8 @@ import (
 // costs that this backend tells are made of, and what it chooses layouts by. It is
 // in the hands of whoever makes the backend ([Costs]); package calibrate measures
 // one on a host. Bytes are of kernel memory, ns of processor time. Names of JSON
-// end in the unit.
+// end in the unit; what each figure is stands behind its name, where * is what the
+// struct that it is in is of. See [Constants].
 type CostModel struct {
 	Memory MemoryCosts `json:"memory"`
 	Load   LoadCosts   `json:"load"`
@@ -21,91 +22,90 @@ type CostModel struct {
 
 // MemoryCosts is the kernel memory of what a table holds beside its sets' elements.
 type MemoryCosts struct {
-	Rule           float64 `json:"rule-bytes"`            // with its comment
-	Chain          float64 `json:"chain-bytes"`           // without rules
-	Set            float64 `json:"set-bytes"`             // without elements
-	Object         float64 `json:"object-bytes"`          // a named counter or limit
-	ElementCounter float64 `json:"element-counter-bytes"` // what counting adds to an element
-	// ElementComment is what the name of a rule's counter adds to an element: 20
-	// bytes (struct nft_userdata and the attribute in it), in steps of the kernel's
+	Rule           float64 `json:"rule-bytes" what:"a rule with its comment"`
+	Chain          float64 `json:"chain-bytes" what:"a chain without rules"`
+	Set            float64 `json:"set-bytes" what:"a set without elements"`
+	Object         float64 `json:"object-bytes" what:"a named counter or limit"`
+	ElementCounter float64 `json:"element-counter-bytes" what:"what counting adds to an element"`
+	// 20 bytes (struct nft_userdata and the attribute in it), in steps of the kernel's
 	// slab caches.
-	ElementComment float64 `json:"element-comment-bytes"`
-	DynamicElement float64 `json:"dynamic-element-bytes"` // with the limit or count that it has in it
+	ElementComment float64 `json:"element-comment-bytes" what:"what the name of a rule's counter adds to an element"`
+	// With the limit or count that it has in it.
+	DynamicElement float64 `json:"dynamic-element-bytes" what:"a source in the table of a limit"`
 }
 
 // LoadCosts is the time that a load takes, nft's own included.
 type LoadCosts struct {
-	Base  float64 `json:"base-ns"` // of a policy without rules
-	Rule  float64 `json:"rule-ns"`
-	Chain float64 `json:"chain-ns"`
-	Set   float64 `json:"set-ns"`
-	// BitmapPair is how long each element of a bitmap takes to be compared with one
-	// that was there before: the kernel compares it with all.
-	BitmapPair float64 `json:"bitmap-pair-ns"`
-	// Longer is what an element of an interval set takes more for each time that a
-	// set of more than 1,024 is twice as large; IPv6 keys are further apart in memory.
-	Longer4 float64 `json:"interval-doubled-ipv4-ns"`
-	Longer6 float64 `json:"interval-doubled-ipv6-ns"`
+	Base  float64 `json:"base-ns" least:"1000" what:"loading a policy without rules"`
+	Rule  float64 `json:"rule-ns" what:"loading a rule"`
+	Chain float64 `json:"chain-ns" what:"loading a chain"`
+	Set   float64 `json:"set-ns" what:"loading a set without elements"`
+	// The kernel compares each element with all that were there before.
+	BitmapPair float64 `json:"bitmap-pair-ns" least:"0" what:"comparing two elements of a bitmap while it is filled"`
+	// Large is a set of more than 1,024; IPv6 keys are further apart in memory.
+	Longer4 float64 `json:"interval-doubled-ipv4-ns" least:"0" what:"an element more for each doubling of a large interval set, IPv4"`
+	Longer6 float64 `json:"interval-doubled-ipv6-ns" least:"0" what:"the same, IPv6"`
 }
 
 // SetKinds are the ways in which the kernel keeps sets. An element of an interval
-// set is one range, for which the kernel keeps two.
+// set is one range, for which the kernel keeps two. A concatenated one has lookup
+// tables, of which there are two while it is filled.
 type SetKinds struct {
-	Hash          SetCosts `json:"hash"`
-	Map           SetCosts `json:"verdict-map"`
-	Bitmap        SetCosts `json:"bitmap-1-byte"`
-	WideBitmap    SetCosts `json:"bitmap-2-bytes"`
-	Interval      SetCosts `json:"interval"`
-	Concatenation SetCosts `json:"concatenation"` // with its lookup tables, of which there are two while it is filled
+	Hash          SetCosts `json:"hash" what:"a hash set"`
+	Map           SetCosts `json:"verdict-map" what:"a verdict map"`
+	Bitmap        SetCosts `json:"bitmap-1-byte" what:"a bitmap of 1 byte"`
+	WideBitmap    SetCosts `json:"bitmap-2-bytes" what:"a bitmap of 2 bytes"`
+	Interval      SetCosts `json:"interval" what:"an interval set"`
+	Concatenation SetCosts `json:"concatenation" what:"a concatenated interval set"`
 }
 
 // SetCosts is what a set of one kind takes.
 type SetCosts struct {
-	Empty   float64 `json:"empty-bytes"` // beside MemoryCosts.Set
-	Element float64 `json:"element-bytes"`
-	Load    float64 `json:"element-ns"`
+	Empty   float64 `json:"empty-bytes" least:"0" what:"* without elements, beyond any set"`
+	Element float64 `json:"element-bytes" what:"an element of *"`
+	Load    float64 `json:"element-ns" what:"loading an element of *"`
 }
 
 // LookupCosts is what a question adds to a packet where sets are large and all of
 // their elements are asked for by turns, so that they are far away.
 type LookupCosts struct {
-	Question float64 `json:"question-ns"` // a rule that asks
-	Enter    float64 `json:"enter-ns"`    // to go into another chain by a verdict map
-	Bitmap   float64 `json:"bitmap-ns"`
-	Interval Curve   `json:"interval-set"`
-	Hash     Curve   `json:"hash-set"`
+	Question float64 `json:"question-ns" what:"a rule that asks for a part of an address"`
+	Enter    float64 `json:"enter-ns" what:"going into another chain by a verdict map"`
+	Bitmap   float64 `json:"bitmap-ns" what:"a lookup in a bitmap"`
+	Interval Curve   `json:"interval-set" what:"an interval set"`
+	Hash     Curve   `json:"hash-set" what:"a hash set"`
 }
 
 // Curve is what a lookup costs in a set of so many elements; between them it is
 // taken to rise evenly with each doubling.
 type Curve struct {
-	Of16    float64 `json:"of-16-ns"`
-	Of256   float64 `json:"of-256-ns"`
-	Of4096  float64 `json:"of-4096-ns"`
-	Of16384 float64 `json:"of-16384-ns"`
-	Of65536 float64 `json:"of-65536-ns"`
+	Of16    float64 `json:"of-16-ns" what:"a lookup in * of 16, all asked for by turns"`
+	Of256   float64 `json:"of-256-ns" what:"a lookup in * of 256, all asked for by turns"`
+	Of4096  float64 `json:"of-4096-ns" what:"a lookup in * of 4096, all asked for by turns"`
+	Of16384 float64 `json:"of-16384-ns" what:"a lookup in * of 16384, all asked for by turns"`
+	Of65536 float64 `json:"of-65536-ns" what:"a lookup in * of 65536, all asked for by turns"`
 }
 
 // PacketCosts is what a packet pays for the parts of a program where what they ask
 // is near in the caches.
 type PacketCosts struct {
-	Base     float64 `json:"base-chain-ns"` // its hook included
-	Compare  float64 `json:"compare-ns"`    // load a field and compare it with a number
-	Name     float64 `json:"name-ns"`       // with the name of an interface
-	Range    float64 `json:"range-ns"`      // with a range, or under a mask that is not of whole bytes
-	Some     float64 `json:"some-ns"`       // with some values, in a set of the rule's own
-	Hash     float64 `json:"hash-ns"`       // look up one exact value, or several together
-	Interval float64 `json:"interval-ns"`   // look up in an interval set
-	Halve    float64 `json:"interval-doubled-ns"`
-	Route    float64 `json:"route-ns"`      // ask the routing table, IPv4
-	Route6   float64 `json:"route-ipv6-ns"` // the same, IPv6
-	Jump     float64 `json:"jump-ns"`
-	Counter  float64 `json:"counter-ns"`
-	Limit    float64 `json:"limit-ns"`
-	Bucket   float64 `json:"bucket-ns"`  // the limit of a source
-	Tracked  float64 `json:"tracked-ns"` // count the connections of a source
-	Mark     float64 `json:"mark-ns"`    // set a mark, leave out of tracking
-	Rewrite  float64 `json:"rewrite-ns"` // an address or another field, with its checksum
+	Base     float64 `json:"base-chain-ns" what:"entering a base chain"` // its hook included
+	Compare  float64 `json:"compare-ns" what:"comparing a field with a number"`
+	Name     float64 `json:"name-ns" what:"comparing the name of an interface"`
+	Range    float64 `json:"range-ns" what:"comparing a field with a range"`    // or under a mask that is not of whole bytes
+	Some     float64 `json:"some-ns" what:"comparing a field with some values"` // in a set of the rule's own
+	Hash     float64 `json:"hash-ns" what:"a lookup in a hash set"`             // of one exact value, or several together
+	Interval float64 `json:"interval-ns" what:"a lookup in the smallest interval set"`
+	Halve    float64 `json:"interval-doubled-ns" what:"and for each time that its size doubles"`
+	Route    float64 `json:"route-ns" what:"asking the routing table, IPv4"`
+	Route6   float64 `json:"route-ipv6-ns" what:"asking the routing table, IPv6"`
+	Jump     float64 `json:"jump-ns" what:"going into another chain and back"`
+	Counter  float64 `json:"counter-ns" what:"counting"`
+	Limit    float64 `json:"limit-ns" what:"asking a limit"`
+	Bucket   float64 `json:"bucket-ns" what:"asking the limit of a source"`
+	Tracked  float64 `json:"tracked-ns" what:"counting the connections of a source"`
+	Mark     float64 `json:"mark-ns" what:"setting a mark"`       // or leaving out of tracking
+	Rewrite  float64 `json:"rewrite-ns" what:"rewriting a field"` // an address or another one, with its checksum
 }
 
 // DefaultCosts is the model where nobody has measured the host: rounded from what

@@ -41,7 +41,11 @@ func TestPredictions(t *testing.T) {
 			host.Nft("delete table inet sluice")
 		})
 	}
-	for family, places := range map[int][]int{4: {0, 1, 3, 5, 8}, 6: {1, 3}} {
+	tried := map[int][]int{4: {0, 1, 3, 5, 8}, 6: {1, 3}}
+	if testing.Short() {
+		tried = map[int][]int{4: {1, 5}, 6: {3}}
+	}
+	for family, places := range tried {
 		for _, place := range places {
 			l, err := lowerSearching(dropping(only[family]), everything, &defaults, picking(place))
 			if err != nil {

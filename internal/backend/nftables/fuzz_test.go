@@ -216,15 +216,26 @@ func TestNastyNames(t *testing.T) {
 func TestKeywords(t *testing.T) {
 	host := kernelHost(t)
 	host.Nft("add table inet t")
+	check := func(text string) error {
+		return host.Do(func() error { return nft.Check(context.Background(), text) })
+	}
+	var texts []string
 	for word := range keywords {
 		if n := name(word); n == word {
 			t.Errorf("%s stays %s", word, n)
 		}
-		for _, text := range []string{"add chain inet t " + name(word), "add counter inet t " + name(word) + " { }", "add set inet t " + stem(word) + "_v4 { type ipv4_addr; }"} {
-			if err := host.Do(func() error { return nft.Check(context.Background(), text+"\n") }); err != nil {
-				t.Errorf("%s: %v", text, err)
-			}
+		texts = append(texts, "add chain inet t "+name(word)+"\n", "add counter inet t "+name(word)+" { }\n", "add set inet t "+stem(word)+"_v4 { type ipv4_addr; }\n")
+	}
+	if check(strings.Join(texts, "")) == nil {
+		return
+	}
+	for _, text := range texts {
+		if err := check(text); err != nil {
+			t.Errorf("%s: %v", text, err)
 		}
+	}
+	if !t.Failed() {
+		t.Error("together they are refused, and each alone is not")
 	}
 }
 

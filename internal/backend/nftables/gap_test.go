@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/base/testseed"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/program"
 )
@@ -67,7 +68,7 @@ func TestNoGap(t *testing.T) {
 	})
 	closed := policy(program.Drop)
 	packet := testnet.UDP(netip.MustParseAddrPort("192.0.2.2:4000"), netip.MustParseAddrPort("192.0.2.1:53"), 'x')
-	for round := range 3 {
+	for round := range testseed.Rounds(1, 3) {
 		for i, to := range []*artifact{closed, policy(program.Drop, setOn(program.Source, "known")), open, closed, other, closed, nil} {
 			stop := from.Flood(packet)
 			time.Sleep(2 * time.Millisecond)

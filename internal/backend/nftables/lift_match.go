@@ -12,43 +12,36 @@ import (
 	"sluice/internal/program"
 )
 
-// numberFields are the fields of nft that a program has under another name and
-// that hold numbers. Of icmp, nft leaves the family out of what it lists.
-var numberFields = map[string]program.Field{
-	"meta l4proto": program.Protocol, "ip protocol": program.Protocol,
-	"meta iiftype": program.LinkType, "vlan id": program.VLAN, "meta length": program.Length,
-	"ip6 hoplimit": program.HopLimit, "ip dscp": program.DSCP, "ip6 dscp": program.DSCP,
-	"icmp type": program.ICMPType, "icmp code": program.ICMPCode, "icmpv6 type": program.ICMPv6Type, "icmpv6 code": program.ICMPv6Code,
-	"meta skuid": program.Owner, "meta mark": program.Mark, "tcp flags": program.TCPFlags, "ct original proto-dst": program.OriginalPort,
-}
+// programFields are the fields of a program by those of nft that a program is lowered
+// to, or that nft lists in their place.
+var programFields = func() map[string]program.Field {
+	out := map[string]program.Field{
+		"iif": program.InInterface, "oif": program.OutInterface, "ip protocol": program.Protocol,
+		"ip dscp": program.DSCP, "ip6 dscp": program.DSCP, "ct original proto-dst": program.OriginalPort,
+	}
+	for _, words := range []map[program.Field]string{plainFields, keyFields} {
+		for f, word := range words {
+			out[word] = f
+		}
+	}
+	for f, word := range addressFields {
+		for _, family := range families {
+			out[fmt.Sprintf(word, ipOf(family))] = f
+		}
+	}
+	return out
+}()
 
-// nameFields are those that hold names.
-var nameFields = map[string]program.Field{
-	"ct state": program.State, "ct direction": program.Direction, "ct status": program.Status,
-	"fib saddr type": program.SourceType, "fib daddr type": program.DestinationType, "fib daddr . iif type": program.DestinationHere,
-}
+// asksNames says whether the values of a field of nft have names in a program.
+func asksNames(field string) bool { return names[programFields[field]] != nil }
 
-// fieldInKernel tells which field of a program a field of nft is.
+// fieldInKernel tells which field of a program a field of nft is that holds no names.
 func fieldInKernel(field string) (program.Field, bool) {
-	if f, is := numberFields[field]; is {
+	if f, is := programFields[field]; is && !asksNames(field) {
 		return f, true
 	}
-	switch field {
-	case "iifname", "iif":
-		return program.InInterface, true
-	case "oifname", "oif":
-		return program.OutInterface, true
-	case "ip saddr", "ip6 saddr":
-		return program.Source, true
-	case "ip daddr", "ip6 daddr":
-		return program.Destination, true
-	case "ct original ip saddr", "ct original ip6 saddr":
-		return program.OriginalSource, true
-	case "ct original ip daddr", "ct original ip6 daddr":
-		return program.OriginalDestination, true
-	}
 	header, part, _ := strings.Cut(field, " ")
-	if header == "th" || portHeaders[numberOf(protocolOf[header])] == header {
+	if portHeaders[numberOf(protocolOf[header])] == header {
 		switch part {
 		case "dport":
 			return program.Port, true
@@ -105,7 +98,7 @@ func (w *ruleLifter) plain(s Statement) ([]program.Condition, error) {
 		return handshakeAsked(s)
 	case s.Field == "ip frag-off" || s.Field == "frag frag-off" || strings.HasPrefix(s.Field, "exthdr "):
 		return fragments(s)
-	case nameFields[s.Field] != "":
+	case asksNames(s.Field):
 		return namesAsked(s)
 	}
 	field, known := fieldInKernel(s.Field)
@@ -267,7 +260,7 @@ func fragments(s Statement) ([]program.Condition, error) {
 // namesAsked lifts a field whose values have names. Of a connection's status several
 // bits hold at once.
 func namesAsked(s Statement) ([]program.Condition, error) {
-	field := nameFields[s.Field]
+	field := programFields[s.Field]
 	c := program.Condition{Field: field}
 	if field != program.Status {
 		s = oneState(s)
@@ -346,7 +339,7 @@ func maskOfSet(s Statement, k *Set) error {
 
 // key tells the fields of a lookup.
 func (w *ruleLifter) key(field string) ([]program.Field, error) {
-	if f := nameFields[field]; f != "" {
+	if asksNames(field) {
 		return nil, errUnknown
 	}
 	var out []program.Field

@@ -311,27 +311,11 @@ func (m *matcher) extension(c *program.Condition) (ways, error) {
 
 // fieldOf is nft's name of an address, port or other part of a key.
 func (m *matcher) fieldOf(f program.Field) (string, error) {
-	switch f {
-	case program.Source:
-		return ipOf(m.family) + " saddr", nil
-	case program.Destination:
-		return ipOf(m.family) + " daddr", nil
-	case program.OriginalSource:
-		return "ct original " + ipOf(m.family) + " saddr", nil
-	case program.OriginalDestination:
-		return "ct original " + ipOf(m.family) + " daddr", nil
-	case program.Protocol:
-		return "meta l4proto", nil
-	case program.Port:
-		return "th dport", nil
-	case program.SourcePort:
-		return "th sport", nil
-	case program.InInterface:
-		return "iifname", nil
-	case program.OutInterface:
-		return "oifname", nil
-	case program.Mark:
-		return "meta mark", nil
+	if word, is := addressFields[f]; is {
+		return fmt.Sprintf(word, ipOf(m.family)), nil
+	}
+	if word, is := keyFields[f]; is {
+		return word, nil
 	}
 	return "", fmt.Errorf("%s cannot be part of a set's key", f)
 }
@@ -366,9 +350,9 @@ func (m *matcher) addressWays(field string, c *program.Condition, mine addrset.S
 		return turned(!c.Not)
 	}
 	s := Statement{Kind: Match, Field: field, Op: operator(c.Not)}
-	if ranges := mine.Ranges(); len(ranges) > inlineAddresses {
+	if mine.Len4()+mine.Len6() > inlineAddresses {
 		anonymous := &program.Set{ID: inlineSet, Life: program.Static, Origin: m.rule.Origin}
-		k := static(anonymous, m.family, inlineSet, ranges, false)
+		k := static(anonymous, m.family, inlineSet, Elements{Addresses: mine}, false)
 		if m.l.tree.set(k.Name) == nil {
 			m.l.tree.Sets = append(m.l.tree.Sets, k)
 		}

@@ -283,7 +283,7 @@ func (l *lowering) decides(chain string) bool {
 func (l *lowering) plain(s Statement, family int) Statement {
 	p := l.parts[s.Name]
 	if p.byFam[family] == nil {
-		k := static(p.set, family, stem(p.set.ID), inFamily(allAddresses(p.set).Ranges(), family), false)
+		k := static(p.set, family, stem(p.set.ID), elementsFrom(inFamily(allAddresses(p.set).Ranges(), family), false), false)
 		p.byFam[family] = []*Set{k}
 		l.tree.Sets = append(l.tree.Sets, k)
 	}

@@ -19,15 +19,15 @@ func mapped(s *program.Set) bool {
 	return s.Verdicts || s.Counters && slices.ContainsFunc(s.Elements, func(e program.Element) bool { return e.Counter != "" })
 }
 
-// layoutMap makes the sets of a set that stands for rules: one for each family,
-// a hash where all keys are single values, else with ranges.
-func (l *lowering) layoutMap(p *parts) error {
+// layoutTuples makes the sets of a set whose key has several parts, or that stands for
+// rules: one for each family, a hash where all keys are single values, else with ranges.
+func (l *lowering) layoutTuples(p *parts) error {
 	s := p.set
-	if s.Life != program.Static {
+	rules := mapped(s)
+	switch {
+	case rules && s.Life != program.Static:
 		return fmt.Errorf("a set that stands for rules is not static")
-	}
-	counted := s.Counters
-	if counted && l.can[backend.SetElementCounters] == backend.No {
+	case rules && s.Counters && l.can[backend.SetElementCounters] == backend.No:
 		return fmt.Errorf("this kernel keeps no counters in sets, and the elements stand for rules with counters")
 	}
 	byFamily := map[int]*Set{}
@@ -43,7 +43,7 @@ func (l *lowering) layoutMap(p *parts) error {
 			if err != nil {
 				return err
 			}
-			k = &Set{ID: s.ID, Life: program.Static, Types: types, Counted: counted, Verdicts: s.Verdicts, Origin: s.Origin}
+			k = &Set{ID: s.ID, Life: program.Static, Types: types, Counted: rules && s.Counters, Verdicts: s.Verdicts, Origin: s.Origin}
 			byFamily[family] = k
 		}
 		k.Interval = k.Interval || wide
@@ -54,7 +54,16 @@ func (l *lowering) layoutMap(p *parts) error {
 			return errProtocolOfRanges
 		}
 		k.hold(elements[family])
-		k.Comment = describe(s, family, english.Plural(len(elements[family]), "element"))
+		n := len(elements[family])
+		if !rules {
+			if k.Interval {
+				k.Elements.Tuples = apart(s.Key, k.Elements.Tuples)
+				slices.Sort(k.Elements.Tuples)
+			}
+			k.Elements.Tuples = slices.Compact(k.Elements.Tuples)
+			n = len(k.Elements.Tuples)
+		}
+		k.Comment = describe(s, family, english.Plural(n, "element"))
 		k.Name = stem(s.ID)
 		if family != 0 {
 			k.Name += fmt.Sprint(family)
@@ -72,6 +81,9 @@ type mapElement struct {
 }
 
 func (l *lowering) mapElement(s *program.Set, e *program.Element) (family int, wide bool, out mapElement, err error) {
+	if len(e.Parts) != len(s.Key) {
+		return 0, false, out, fmt.Errorf("an element has %d parts, the key has %d", len(e.Parts), len(s.Key))
+	}
 	values := make([]string, len(e.Parts))
 	for i, v := range e.Parts {
 		text, f, isRange, err := tuplePart(s.Key[i], v)

@@ -69,6 +69,19 @@ var plainFields = map[program.Field]string{
 	program.TCPFlags: "tcp flags", program.Mark: "meta mark",
 }
 
+// addressFields stand behind the name of a family; keyFields are what else a set's key
+// may be made of.
+var (
+	addressFields = map[program.Field]string{
+		program.Source: "%s saddr", program.Destination: "%s daddr",
+		program.OriginalSource: "ct original %s saddr", program.OriginalDestination: "ct original %s daddr",
+	}
+	keyFields = map[program.Field]string{
+		program.Protocol: "meta l4proto", program.Port: "th dport", program.SourcePort: "th sport",
+		program.InInterface: "iifname", program.OutInterface: "oifname", program.Mark: "meta mark",
+	}
+)
+
 // matcher lowers the conditions of one rule in one family.
 type matcher struct {
 	l         *lowering

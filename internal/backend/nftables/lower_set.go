@@ -54,13 +54,12 @@ func (l *lowering) sets() {
 
 func (l *lowering) layoutSet(p *parts) error {
 	s := p.set
-	if mapped(s) {
-		return l.layoutMap(p)
-	}
-	if s.Life == program.Followed {
+	switch {
+	case mapped(s):
+		return l.layoutTuples(p)
+	case s.Life == program.Followed:
 		return l.layoutFollowed(p)
-	}
-	if len(s.Key) == 1 && isAddress(s.Key[0]) {
+	case len(s.Key) == 1 && isAddress(s.Key[0]):
 		if s.Commands {
 			l.layoutCommands(p)
 			return nil
@@ -71,6 +70,8 @@ func (l *lowering) layoutSet(p *parts) error {
 			return nil
 		}
 		return l.layoutAddresses(p)
+	case s.Life == program.Dynamic:
+		return l.layoutDynamicTuples(p)
 	}
 	return l.layoutTuples(p)
 }
@@ -178,12 +179,12 @@ func (l *lowering) layoutAddresses(p *parts) error {
 			}
 			p.byFam[f] = []*Set{exact}
 			if len(wide) > 0 {
-				p.byFam[f] = append(p.byFam[f], static(s, f, n+"_net", wide, counted))
+				p.byFam[f] = append(p.byFam[f], static(s, f, n+"_net", elementsFrom(wide, counted), counted))
 			}
 			continue
 		}
 		if all := len(singles) + len(wide); all > 0 {
-			p.byFam[f] = []*Set{static(s, f, n, mine, counted)}
+			p.byFam[f] = []*Set{static(s, f, n, elementsFrom(mine, counted), counted)}
 		}
 	}
 	return nil
@@ -198,7 +199,7 @@ func (l *lowering) layoutPlain(p *parts) {
 			continue
 		}
 		if !one.IsEmpty() {
-			p.byFam[family] = []*Set{staticPlain(p.set, family, stem(p.set.ID), one)}
+			p.byFam[family] = []*Set{static(p.set, family, stem(p.set.ID), Elements{Addresses: one}, false)}
 		}
 	}
 }
@@ -213,12 +214,14 @@ func inFamily(ranges []addrset.Range, family int) []addrset.Range {
 	return out
 }
 
-func staticPlain(s *program.Set, family int, prefix string, addresses addrset.Set) *Set {
+// static makes a set whose elements never change.
+func static(s *program.Set, family int, prefix string, elements Elements, counted bool) *Set {
 	k := &Set{
-		ID: s.ID, Life: program.Static, Types: []string{addressType(family)}, Interval: hasRanges(addresses),
-		Elements: Elements{Addresses: addresses}, Origin: s.Origin,
+		ID: s.ID, Life: program.Static, Types: []string{addressType(family)}, Counted: counted,
+		Interval: hasRanges(elements.Addresses) || slices.ContainsFunc(elements.Ranges, func(r addrset.Range) bool { return r.From != r.To }),
+		Elements: elements, Origin: s.Origin,
 	}
-	k.Comment = describe(s, family, english.Plural(addresses.Len4()+addresses.Len6(), "element"))
+	k.Comment = describe(s, family, english.Plural(elements.Len(), "element"))
 	k.Name = prefix + fmt.Sprint(family) + "_" + k.sealed()
 	return k
 }
@@ -230,17 +233,6 @@ func hasRanges(s addrset.Set) bool {
 		}
 	}
 	return false
-}
-
-func static(s *program.Set, family int, prefix string, ranges []addrset.Range, counted bool) *Set {
-	k := &Set{
-		ID: s.ID, Life: program.Static, Types: []string{addressType(family)}, Counted: counted,
-		Interval: slices.ContainsFunc(ranges, func(r addrset.Range) bool { return r.From != r.To }),
-		Elements: elementsFrom(ranges, counted), Origin: s.Origin,
-	}
-	k.Comment = describe(s, family, english.Plural(len(ranges), "element"))
-	k.Name = prefix + fmt.Sprint(family) + "_" + k.sealed()
-	return k
 }
 
 func elementsFrom(ranges []addrset.Range, counted bool) Elements {
@@ -352,63 +344,6 @@ var keyTypes = map[program.Field]string{
 // errProtocolOfRanges: for the one byte of a protocol in a key with ranges, nft
 // 1.0.6 writes a byteorder of size 2 over 1 byte, which Linux 6.12.117 refuses.
 var errProtocolOfRanges = errors.New("a set with ranges cannot have the protocol as a part of its key")
-
-func (l *lowering) layoutTuples(p *parts) error {
-	s := p.set
-	if s.Life == program.Dynamic {
-		return l.layoutDynamicTuples(p)
-	}
-	tuples := map[int][]string{}
-	interval := map[int]bool{}
-	for _, t := range s.Elements {
-		if len(t.Parts) != len(s.Key) {
-			return fmt.Errorf("an element has %d parts, the key has %d", len(t.Parts), len(s.Key))
-		}
-		family := 0
-		values := make([]string, len(t.Parts))
-		for i, v := range t.Parts {
-			text, f, wide, err := tuplePart(s.Key[i], v)
-			if err != nil {
-				return err
-			}
-			if f != 0 && family != 0 && f != family {
-				return fmt.Errorf("an element has addresses of both families")
-			}
-			family = max(family, f)
-			interval[family] = interval[family] || wide
-			values[i] = text
-		}
-		tuples[family] = append(tuples[family], strings.Join(values, " . "))
-	}
-	for family, elements := range tuples {
-		if interval[family] {
-			if slices.Contains(s.Key, program.Protocol) {
-				return errProtocolOfRanges
-			}
-			elements = apart(s.Key, elements)
-		}
-		slices.Sort(elements)
-		k := &Set{ID: s.ID, Life: program.Static, Interval: interval[family], Elements: Elements{Tuples: slices.Compact(elements)}, Origin: s.Origin}
-		for _, f := range s.Key {
-			t := keyTypes[f]
-			if isAddress(f) {
-				t = addressType(family)
-			}
-			if t == "" {
-				return fmt.Errorf("%s cannot be part of a set's key", f)
-			}
-			k.Types = append(k.Types, t)
-		}
-		k.Comment = describe(s, family, english.Plural(len(k.Elements.Tuples), "element"))
-		k.Name = stem(s.ID)
-		if family != 0 {
-			k.Name += fmt.Sprint(family)
-		}
-		k.Name += "_" + k.sealed()
-		p.byFam[family] = []*Set{k}
-	}
-	return nil
-}
 
 // apart makes elements that differ in the address alone disjoint, since the
 // kernel takes no overlapping ones.

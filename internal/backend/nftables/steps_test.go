@@ -95,7 +95,11 @@ func TestStepsKilled(t *testing.T) {
 			t.Fatalf("change %d takes %d steps only", i, total)
 		}
 		for stop := range total {
-			for _, contents := range []bool{true, false} {
+			read := []bool{true, false} // contents
+			if testing.Short() {
+				read = read[(i+stop)%2:][:1]
+			}
+			for _, contents := range read {
 				host.load(t, New(), nil)
 				host.load(t, New(), change.from)
 				switched := false

@@ -24,15 +24,15 @@ func (s Set) MarshalBinary() ([]byte, error) {
 	}
 	var at6 key6
 	for _, r := range s.v6 {
-		out = append6(out, r.from.sub(at6))
-		out = append6(out, r.to.sub(r.from))
+		out = append6(out, r.from.Sub(at6))
+		out = append6(out, r.to.Sub(r.from))
 		at6 = r.to
 	}
 	return out, nil
 }
 
 func append6(out []byte, k key6) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(out, k.hi), k.lo)
+	return binary.AppendUvarint(binary.AppendUvarint(out, k.Hi), k.Lo)
 }
 
 // WriteRanges writes the first and the last address of each minimal range, IPv4
@@ -52,7 +52,7 @@ func (s Set) WriteRanges(w io.Writer) error {
 	}
 	for _, r := range s.v6 {
 		flush(32)
-		for _, half := range [...]uint64{r.from.hi, r.from.lo, r.to.hi, r.to.lo} {
+		for _, half := range [...]uint64{r.from.Hi, r.from.Lo, r.to.Hi, r.to.Lo} {
 			buf = binary.BigEndian.AppendUint64(buf, half)
 		}
 	}
@@ -87,9 +87,9 @@ func (s *Set) UnmarshalBinary(data []byte) error {
 	}
 	var at6 key6
 	for range n6 {
-		from := at6.add(key6{in.next(), in.next()})
-		to := from.add(key6{in.next(), in.next()})
-		if in.failed || from.compare(at6) < 0 || to.compare(from) < 0 {
+		from := at6.Add(key6{in.next(), in.next()})
+		to := from.Add(key6{in.next(), in.next()})
+		if in.failed || from.Compare(at6) < 0 || to.Compare(from) < 0 {
 			return errBinary
 		}
 		out.v6 = append(out.v6, span[key6]{from, to})

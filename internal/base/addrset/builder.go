@@ -60,7 +60,7 @@ func (b *Builder) Add4(from, to uint32) {
 // lower halves, both included. It panics when they are in reverse order.
 func (b *Builder) Add6(fromHi, fromLo, toHi, toLo uint64) {
 	r := span[key6]{key6{fromHi, fromLo}, key6{toHi, toLo}}
-	if r.from.compare(r.to) > 0 {
+	if r.from.Compare(r.to) > 0 {
 		panic(fmt.Sprintf("addrset: invalid range %s-%s", r.from.addr(), r.to.addr()))
 	}
 	b.v6 = append(b.v6, r)

@@ -10,13 +10,13 @@ import (
 // neighbour wrap around; callers check against max or min first.
 type key[K any] interface {
 	comparable
-	compare(K) int
-	next() K
-	prev() K
+	Compare(K) int
+	Next() K
+	Prev() K
 	max() K
-	// trailingZeros is the size in bits of the largest aligned block that
+	// TrailingZeros is the size in bits of the largest aligned block that
 	// starts here; the width of the family for zero.
-	trailingZeros() int
+	TrailingZeros() int
 	// fill sets the lowest n bits.
 	fill(n int) K
 	width() int
@@ -25,7 +25,7 @@ type key[K any] interface {
 
 type key4 uint32
 
-func (k key4) compare(o key4) int {
+func (k key4) Compare(o key4) int {
 	switch {
 	case k < o:
 		return -1
@@ -35,10 +35,10 @@ func (k key4) compare(o key4) int {
 	return 0
 }
 
-func (k key4) next() key4         { return k + 1 }
-func (k key4) prev() key4         { return k - 1 }
+func (k key4) Next() key4         { return k + 1 }
+func (k key4) Prev() key4         { return k - 1 }
 func (k key4) max() key4          { return ^key4(0) }
-func (k key4) trailingZeros() int { return bits.TrailingZeros32(uint32(k)) }
+func (k key4) TrailingZeros() int { return bits.TrailingZeros32(uint32(k)) }
 func (k key4) fill(n int) key4    { return k | key4(uint64(1)<<n-1) }
 func (k key4) width() int         { return 32 }
 
@@ -53,58 +53,23 @@ func key4Of(a netip.Addr) key4 {
 	return key4(binary.BigEndian.Uint32(b[:]))
 }
 
-type key6 struct{ hi, lo uint64 }
+// key6 is an IPv6 address.
+type key6 = Number
 
-func (k key6) compare(o key6) int {
-	switch {
-	case k.hi < o.hi:
-		return -1
-	case k.hi > o.hi:
-		return 1
-	case k.lo < o.lo:
-		return -1
-	case k.lo > o.lo:
-		return 1
+func key6Of(a netip.Addr) key6 {
+	b := a.As16()
+	return key6{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}
+}
+
+func (n Number) max() Number      { return LastNumber(false) }
+func (n Number) width() int       { return 128 }
+func (n Number) addr() netip.Addr { return n.Addr(false) }
+
+func (n Number) fill(count int) Number {
+	if count <= 64 {
+		return Number{n.Hi, n.Lo | lowBits(count)}
 	}
-	return 0
-}
-
-func (k key6) next() key6 {
-	lo, carry := bits.Add64(k.lo, 1, 0)
-	return key6{k.hi + carry, lo}
-}
-
-func (k key6) prev() key6 {
-	lo, borrow := bits.Sub64(k.lo, 1, 0)
-	return key6{k.hi - borrow, lo}
-}
-
-func (k key6) add(o key6) key6 {
-	lo, carry := bits.Add64(k.lo, o.lo, 0)
-	hi, _ := bits.Add64(k.hi, o.hi, carry)
-	return key6{hi, lo}
-}
-
-func (k key6) sub(o key6) key6 {
-	lo, borrow := bits.Sub64(k.lo, o.lo, 0)
-	hi, _ := bits.Sub64(k.hi, o.hi, borrow)
-	return key6{hi, lo}
-}
-
-func (k key6) max() key6 { return key6{^uint64(0), ^uint64(0)} }
-
-func (k key6) trailingZeros() int {
-	if k.lo != 0 {
-		return bits.TrailingZeros64(k.lo)
-	}
-	return 64 + bits.TrailingZeros64(k.hi)
-}
-
-func (k key6) fill(n int) key6 {
-	if n <= 64 {
-		return key6{k.hi, k.lo | lowBits(n)}
-	}
-	return key6{k.hi | lowBits(n-64), ^uint64(0)}
+	return Number{n.Hi | lowBits(count-64), ^uint64(0)}
 }
 
 func lowBits(n int) uint64 {
@@ -112,18 +77,4 @@ func lowBits(n int) uint64 {
 		return ^uint64(0)
 	}
 	return uint64(1)<<n - 1
-}
-
-func (k key6) width() int { return 128 }
-
-func (k key6) addr() netip.Addr {
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], k.hi)
-	binary.BigEndian.PutUint64(b[8:], k.lo)
-	return netip.AddrFrom16(b)
-}
-
-func key6Of(a netip.Addr) key6 {
-	b := a.As16()
-	return key6{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}
 }

@@ -183,7 +183,7 @@ func parsePrefix(s, addr, length string) (Range, error) {
 // maskLength returns the prefix length of a dotted netmask.
 func maskLength(m netip.Addr) (int, bool) {
 	host := ^key4Of(m)
-	n := 32 - host.next().trailingZeros()
+	n := 32 - host.Next().TrailingZeros()
 	if host == host.max() {
 		n = 0
 	}
@@ -249,13 +249,29 @@ func addrHint(s string) string {
 	return ""
 }
 
+// Contains reports whether a is in r.
+func (r Range) Contains(a netip.Addr) bool { return r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0 }
+
+// ContainsRange reports whether all of o is in r.
+func (r Range) ContainsRange(o Range) bool {
+	return r.From.Compare(o.From) <= 0 && o.To.Compare(r.To) <= 0
+}
+
+// Compare orders ranges as those of a set are: IPv4 first, then by where they begin.
+func (r Range) Compare(o Range) int {
+	if c := r.From.Compare(o.From); c != 0 {
+		return c
+	}
+	return r.To.Compare(o.To)
+}
+
 // Holds reports whether r has at least as many addresses as a prefix of so many
 // bits, of its own family.
 func (r Range) Holds(bits4, bits6 int) bool {
 	if r.From.Is4() {
 		return uint64(r.span4().to-r.span4().from)+1 >= 1<<(32-bits4)
 	}
-	size := r.span6().to.sub(r.span6().from)
+	size := r.span6().to.Sub(r.span6().from)
 	least := key6{}.fill(128 - bits6)
-	return size.compare(least) >= 0
+	return size.Compare(least) >= 0
 }

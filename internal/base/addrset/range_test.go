@@ -149,3 +149,30 @@ func TestHolds(t *testing.T) {
 		}
 	}
 }
+
+// A range has the addresses and ranges that a set of it alone has.
+func TestRangeContains(t *testing.T) {
+	ranges := []Range{}
+	for _, text := range []string{"0.0.0.0/0", "10.0.0.0/8", "10.1.2.3", "10.0.0.0-10.1.2.3", "::/0", "2001:db8::/32", "2001:db8::7", "::"} {
+		r, err := ParseRange(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ranges = append(ranges, r)
+	}
+	for _, r := range ranges {
+		for _, o := range ranges {
+			for _, a := range []netip.Addr{o.From, o.To} {
+				if got, want := r.Contains(a), Of(r).Contains(a); got != want {
+					t.Errorf("%v contains %v: %v, want %v", r, a, got, want)
+				}
+			}
+			if got, want := r.ContainsRange(o), Of(r).ContainsSet(Of(o)); got != want {
+				t.Errorf("%v contains %v: %v, want %v", r, o, got, want)
+			}
+		}
+		if r.Contains(netip.Addr{}) {
+			t.Errorf("%v contains no address", r)
+		}
+	}
+}

@@ -101,7 +101,7 @@ func (s Set) Find(a netip.Addr) (Range, bool) {
 
 func holding[K key[K]](s []span[K], k K) (Range, bool) {
 	i := firstEnding(s, k)
-	if i == len(s) || k.compare(s[i].from) < 0 {
+	if i == len(s) || k.Compare(s[i].from) < 0 {
 		return Range{}, false
 	}
 	return Range{s[i].from.addr(), s[i].to.addr()}, true
@@ -145,11 +145,11 @@ func (s Set) Count6() *big.Int {
 	// The sum of to-from fits 128 bits; the ones are added at the end.
 	var sum key6
 	for _, r := range s.v6 {
-		d := r.to.sub(r.from)
-		sum = sum.sub(key6{}.sub(d))
+		d := r.to.Sub(r.from)
+		sum = sum.Sub(key6{}.Sub(d))
 	}
-	n := new(big.Int).SetUint64(sum.hi)
-	n.Lsh(n, 64).Or(n, new(big.Int).SetUint64(sum.lo))
+	n := new(big.Int).SetUint64(sum.Hi)
+	n.Lsh(n, 64).Or(n, new(big.Int).SetUint64(sum.Lo))
 	return n.Add(n, big.NewInt(int64(len(s.v6))))
 }
 

@@ -10,23 +10,23 @@ import (
 type span[K key[K]] struct{ from, to K }
 
 func compareSpans[K key[K]](a, b span[K]) int {
-	if c := a.from.compare(b.from); c != 0 {
+	if c := a.from.Compare(b.from); c != 0 {
 		return c
 	}
-	return a.to.compare(b.to)
+	return a.to.Compare(b.to)
 }
 
 // touches reports whether a range that starts at from overlaps or directly
 // follows one that ends at to.
 func touches[K key[K]](to, from K) bool {
-	return from.compare(to) <= 0 || from.prev() == to
+	return from.Compare(to) <= 0 || from.Prev() == to
 }
 
 // isMinimal reports whether s is sorted, disjoint and without neighbours that
 // touch.
 func isMinimal[K key[K]](s []span[K]) bool {
 	for i := 1; i < len(s); i++ {
-		if s[i].from.compare(s[i-1].from) < 0 || touches(s[i-1].to, s[i].from) {
+		if s[i].from.Compare(s[i-1].from) < 0 || touches(s[i-1].to, s[i].from) {
 			return false
 		}
 	}
@@ -47,7 +47,7 @@ func normalize[K key[K]](s []span[K]) []span[K] {
 	for _, r := range s[1:] {
 		last := &s[n]
 		if touches(last.to, r.from) {
-			if last.to.compare(r.to) < 0 {
+			if last.to.Compare(r.to) < 0 {
 				last.to = r.to
 			}
 			continue
@@ -68,13 +68,13 @@ func union[K key[K]](a, b []span[K]) []span[K] {
 	out := make([]span[K], 0, max(len(a), len(b)))
 	for len(a) > 0 || len(b) > 0 {
 		var r span[K]
-		if len(b) == 0 || len(a) > 0 && a[0].from.compare(b[0].from) <= 0 {
+		if len(b) == 0 || len(a) > 0 && a[0].from.Compare(b[0].from) <= 0 {
 			r, a = a[0], a[1:]
 		} else {
 			r, b = b[0], b[1:]
 		}
 		if n := len(out); n > 0 && touches(out[n-1].to, r.from) {
-			if out[n-1].to.compare(r.to) < 0 {
+			if out[n-1].to.Compare(r.to) < 0 {
 				out[n-1].to = r.to
 			}
 			continue
@@ -103,7 +103,7 @@ func difference[K key[K]](a, b []span[K]) []span[K] {
 		if n == len(rest) {
 			break
 		}
-		if n == 0 && cut && head.from.compare(r.to) > 0 || (n > 0 || !cut) && rest[n].from.compare(r.to) > 0 {
+		if n == 0 && cut && head.from.Compare(r.to) > 0 || (n > 0 || !cut) && rest[n].from.Compare(r.to) > 0 {
 			continue
 		}
 		if !changed {
@@ -115,14 +115,14 @@ func difference[K key[K]](a, b []span[K]) []span[K] {
 			if !cut {
 				head = rest[0]
 			}
-			if head.from.compare(r.to) > 0 {
+			if head.from.Compare(r.to) > 0 {
 				break
 			}
-			if head.from.compare(r.from) < 0 {
-				out = append(out, span[K]{head.from, r.from.prev()})
+			if head.from.Compare(r.from) < 0 {
+				out = append(out, span[K]{head.from, r.from.Prev()})
 			}
-			if head.to.compare(r.to) > 0 {
-				head.from, cut = r.to.next(), true
+			if head.to.Compare(r.to) > 0 {
+				head.from, cut = r.to.Next(), true
 				break
 			}
 			rest, cut = rest[1:], false
@@ -139,13 +139,13 @@ func difference[K key[K]](a, b []span[K]) []span[K] {
 // the front in steps that double, since it is often near.
 func firstEnding[K key[K]](s []span[K], k K) int {
 	low, high := 0, 1
-	for high < len(s) && s[high-1].to.compare(k) < 0 {
+	for high < len(s) && s[high-1].to.Compare(k) < 0 {
 		low, high = high, 2*high
 	}
 	high = min(high, len(s))
 	for low < high {
 		middle := int(uint(low+high) >> 1)
-		if s[middle].to.compare(k) < 0 {
+		if s[middle].to.Compare(k) < 0 {
 			low = middle + 1
 		} else {
 			high = middle
@@ -157,13 +157,13 @@ func firstEnding[K key[K]](s []span[K], k K) int {
 // firstBehind is the first of s that begins behind k.
 func firstBehind[K key[K]](s []span[K], k K) int {
 	low, high := 0, 1
-	for high < len(s) && s[high-1].from.compare(k) <= 0 {
+	for high < len(s) && s[high-1].from.Compare(k) <= 0 {
 		low, high = high, 2*high
 	}
 	high = min(high, len(s))
 	for low < high {
 		middle := int(uint(low+high) >> 1)
-		if s[middle].from.compare(k) <= 0 {
+		if s[middle].from.Compare(k) <= 0 {
 			low = middle + 1
 		} else {
 			high = middle
@@ -186,16 +186,16 @@ func intersect[K key[K]](a, b []span[K]) []span[K] {
 			continue
 		}
 		run := a[:n:n]
-		whole := run[0].from.compare(r.from) >= 0 && run[n-1].to.compare(r.to) <= 0
+		whole := run[0].from.Compare(r.from) >= 0 && run[n-1].to.Compare(r.to) <= 0
 		if out == nil && whole {
 			out = run // an append makes a copy of it
 		} else {
 			at := len(out)
 			out = append(out, run...)
-			if out[at].from.compare(r.from) < 0 {
+			if out[at].from.Compare(r.from) < 0 {
 				out[at].from = r.from
 			}
-			if last := &out[len(out)-1]; last.to.compare(r.to) > 0 {
+			if last := &out[len(out)-1]; last.to.Compare(r.to) > 0 {
 				last.to = r.to
 			}
 		}
@@ -218,15 +218,15 @@ func overlaps[K key[K]](a, b []span[K]) bool {
 	}
 	if len(b)*fewAgainstMany < len(a) {
 		return slices.ContainsFunc(b, func(s span[K]) bool {
-			i := sort.Search(len(a), func(i int) bool { return a[i].to.compare(s.from) >= 0 })
-			return i < len(a) && a[i].from.compare(s.to) <= 0
+			i := sort.Search(len(a), func(i int) bool { return a[i].to.Compare(s.from) >= 0 })
+			return i < len(a) && a[i].from.Compare(s.to) <= 0
 		})
 	}
 	for len(a) > 0 && len(b) > 0 {
 		switch {
-		case a[0].to.compare(b[0].from) < 0:
+		case a[0].to.Compare(b[0].from) < 0:
 			a = a[1:]
-		case b[0].to.compare(a[0].from) < 0:
+		case b[0].to.Compare(a[0].from) < 0:
 			b = b[1:]
 		default:
 			return true
@@ -239,9 +239,9 @@ func overlaps[K key[K]](a, b []span[K]) bool {
 // then lies within a single range of a. A small b is looked up in a large a.
 func contains[K key[K]](a, b []span[K]) bool {
 	for _, r := range b {
-		at, _ := slices.BinarySearchFunc(a, r.from, func(s span[K], k K) int { return s.to.compare(k) })
+		at, _ := slices.BinarySearchFunc(a, r.from, func(s span[K], k K) int { return s.to.Compare(k) })
 		a = a[at:]
-		if len(a) == 0 || a[0].from.compare(r.from) > 0 || a[0].to.compare(r.to) < 0 {
+		if len(a) == 0 || a[0].from.Compare(r.from) > 0 || a[0].to.Compare(r.to) < 0 {
 			return false
 		}
 	}
@@ -251,9 +251,9 @@ func contains[K key[K]](a, b []span[K]) bool {
 func find[K key[K]](s []span[K], k K) bool {
 	_, found := slices.BinarySearchFunc(s, k, func(r span[K], k K) int {
 		switch {
-		case r.to.compare(k) < 0:
+		case r.to.Compare(k) < 0:
 			return -1
-		case r.from.compare(k) > 0:
+		case r.from.Compare(k) > 0:
 			return 1
 		}
 		return 0
@@ -264,8 +264,8 @@ func find[K key[K]](s []span[K], k K) bool {
 // prefixes yields the minimal prefixes of r in order.
 func prefixes[K key[K]](r span[K], yield func(netip.Prefix) bool) bool {
 	for from := r.from; ; {
-		n := from.trailingZeros()
-		for from.fill(n).compare(r.to) > 0 {
+		n := from.TrailingZeros()
+		for from.fill(n).Compare(r.to) > 0 {
 			n--
 		}
 		if !yield(netip.PrefixFrom(from.addr(), from.width()-n)) {
@@ -275,6 +275,6 @@ func prefixes[K key[K]](r span[K], yield func(netip.Prefix) bool) bool {
 		if end == r.to {
 			return true
 		}
-		from = end.next()
+		from = end.Next()
 	}
 }

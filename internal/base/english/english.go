@@ -1,10 +1,11 @@
-// Package english counts things for a reader. Callers: everything that prints or
+// Package english counts and lists things for a reader. Callers: everything that prints or
 // describes.
 package english
 
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Plural is a number with its word: "1 rule", "2 rules".
@@ -23,6 +24,35 @@ func Noun[N int | uint64](n N, word string) string {
 		return strings.TrimSuffix(word, "y") + "ies"
 	}
 	return word + "s"
+}
+
+// Duration leaves out the seconds and minutes that are none: 1h5m, 10m, as policies
+// write it.
+func Duration(d time.Duration) string {
+	text := d.String() // 1h0m0s
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
+// List joins words as a sentence does: "a", "a and b", "a, b and c".
+func List(words []string) string {
+	n := len(words)
+	if n < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:n-1], ", ") + " and " + words[n-1]
+}
+
+// Few is List of the first of many words, and how many more there are.
+func Few(words []string, most int) string {
+	if len(words) > most {
+		words = append(words[:most:most], fmt.Sprintf("%d more", len(words)-most))
+	}
+	return List(words)
 }
 
 // Grouped is a number that is not negative, with a comma between thousands.

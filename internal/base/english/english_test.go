@@ -3,6 +3,7 @@ package english_test
 import (
 	"math"
 	"testing"
+	"time"
 
 	"sluice/internal/base/english"
 )
@@ -16,6 +17,31 @@ func TestPlural(t *testing.T) {
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestDuration(t *testing.T) {
+	for want, d := range map[string]time.Duration{"0s": 0, "20s": 20 * time.Second, "10m": 10 * time.Minute, "1h": time.Hour, "1h5m": 65 * time.Minute, "1h0m5s": time.Hour + 5*time.Second} {
+		if got := english.Duration(d); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	for want, words := range map[string][]string{"": nil, "a": {"a"}, "a and b": {"a", "b"}, "a, b and c": {"a", "b", "c"}} {
+		if got := english.List(words); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestFew(t *testing.T) {
+	words := []string{"a", "b", "c", "d"}
+	for most, want := range map[int]string{1: "a and 3 more", 3: "a, b, c and 1 more", 4: "a, b, c and d", 9: "a, b, c and d"} {
+		if got := english.Few(words, most); got != want {
+			t.Errorf("%d: got %s, want %s", most, got, want)
 		}
 	}
 }

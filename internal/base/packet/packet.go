@@ -82,6 +82,19 @@ type Tuple struct {
 	SourcePort, Port    uint16
 }
 
+// Tuple is the ends that the packet has now.
+func (p *Packet) Tuple() Tuple {
+	return Tuple{p.Source, p.Destination, p.SourcePort, p.Port}
+}
+
+// Arrived is the ends that it had before any rewriting.
+func (p *Packet) Arrived() Tuple {
+	if p.Original == (Tuple{}) {
+		return p.Tuple()
+	}
+	return p.Original
+}
+
 // State is what connection tracking says of a packet.
 type State string
 

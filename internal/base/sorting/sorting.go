@@ -3,11 +3,20 @@
 // addrset and geo do, and everybody else calls this package.
 package sorting
 
-import "sort"
+import (
+	"slices"
+	"sort"
+)
 
 // By sorts a list by compare, as slices.SortFunc does.
 func By[E any](list []E, compare func(a, b E) int) {
 	sort.Slice(list, func(i, j int) bool { return compare(list[i], list[j]) < 0 })
+}
+
+// Unique sorts a list and keeps one of those that are equal, in its place.
+func Unique[E comparable](list []E, compare func(a, b E) int) []E {
+	By(list, compare)
+	return slices.Compact(list)
 }
 
 // StableBy keeps what is equal in the order that it has.

@@ -30,6 +30,15 @@ func Of(t testing.TB) uint64 {
 	return seed
 }
 
+// Rounds is how many inputs a test draws: short with go test -short, which is `make
+// test`, long otherwise.
+func Rounds(short, long int) int {
+	if testing.Short() {
+		return short
+	}
+	return long
+}
+
 func from(text, name string) (uint64, error) {
 	switch text {
 	case "":

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
 	"strings"
 
 	"sluice/internal/engine"
@@ -139,89 +140,53 @@ func hintOf(err error, here string) string {
 
 // PolicyRemedy is what does about an error of a policy, or a finding, what it says
 // would mend it; "" for none.
-func PolicyRemedy(r policy.Remedy) string {
-	switch r {
-	case policy.SeeCountries:
-		return "\"sluice geo list\" shows what the country data have"
-	case policy.RenewCountries:
-		return "run sluice geo update again, or remove the file to go back to the built-in data"
-	case policy.ReadCountries:
-		return "run it as root, or give --state-dir with a directory that you can read"
-	case policy.SeeFindingCodes:
-		return "sluice lint --list shows the codes"
-	case policy.NameOrGiveFacts:
-		return "name the interface, or compile with the facts of the host (sluice facts --json)"
-	}
-	return ""
+func PolicyRemedy(r policy.Remedy) string { return policyRemedies[r] }
+
+var policyRemedies = map[policy.Remedy]string{
+	policy.SeeCountries:    "\"sluice geo list\" shows what the country data have",
+	policy.RenewCountries:  "run sluice geo update again, or remove the file to go back to the built-in data",
+	policy.ReadCountries:   "run it as root, or give --state-dir with a directory that you can read",
+	policy.SeeFindingCodes: "sluice lint --list shows the codes",
+	policy.NameOrGiveFacts: "name the interface, or compile with the facts of the host (sluice facts --json)",
 }
 
 // remedy is what does about an error what the engine says would help.
 func remedy(e *apply.RemedyError, here string) string {
-	switch e.Remedy {
-	case apply.BeRoot:
-		return "run it with sudo"
-	case apply.ApplyOne:
-		return "apply one"
-	case apply.ApplyAgain:
-		return "apply it again"
-	case apply.ApplyAgainOrGoTo:
-		return fmt.Sprintf("apply it again, or sluice rollback%s %d", here, e.Generation)
-	case apply.ApplyAgainOrGoBack:
-		return fmt.Sprintf("apply it again, or sluice rollback%s to a generation of sluice history%s", here, here)
-	case apply.ApplyPolicing:
-		return "apply one that has input, forward or output"
-	case apply.ApplyAgainPolicing:
-		return "apply it again with such a section"
-	case apply.ApplyUnconfirmed:
-		return "apply with --no-confirm"
-	case apply.ApplyUnconfirmedOrRemove:
-		return fmt.Sprintf("apply with --no-confirm, or sluice remove%s first", here)
-	case apply.NamePolicy:
-		return "sluice apply loads one, sluice verify FILE names the one to compare with"
-	case apply.NamePolicyOrReplace:
-		return fmt.Sprintf("sluice verify FILE names the policy to compare with; apply a policy, or sluice remove%s", here)
-	case apply.SeeRunning:
-		return fmt.Sprintf("sluice status%s says what runs", here)
-	case apply.SeeKernel:
-		return fmt.Sprintf("sluice status%s says what the kernel holds; sluice restore%s loads the last confirmed policy, sluice remove%s takes everything away", here, here, here)
-	case apply.SeeHistory:
-		return fmt.Sprintf("sluice history%s lists those that are kept", here)
-	case apply.SeeOthers:
-		return fmt.Sprintf("sluice history%s lists the others", here)
-	case apply.SeeHistoryOrRemove:
-		return fmt.Sprintf("sluice history%s lists generations, sluice remove%s takes everything away", here, here)
-	case apply.GoTo:
-		return fmt.Sprintf("sluice rollback%s %d goes to the newest one before it that is kept", here, e.Generation)
-	case apply.ForceBack:
-		return "--force goes back without asking whether it locks you out"
-	case apply.Remove:
-		return fmt.Sprintf("sluice remove%s takes everything away", here)
-	case apply.RestoreConfirmed:
-		return fmt.Sprintf("sluice restore%s loads the confirmed policy", here)
-	case apply.RefreshAgain:
-		return fmt.Sprintf("sluice refresh%s again", here)
-	case apply.ConfirmFirst:
-		return fmt.Sprintf("sluice confirm%s keeps it", here)
-	case apply.FreeDisk:
-		return fmt.Sprintf("make room there, or make it writable; sluice restore%s and the way back from a trial need no room", here)
-	case apply.SmallerSets:
-		return "smaller sets"
-	case apply.LeaveSysctl:
-		return e.Name + " belongs to the whole machine and cannot be set in a network namespace"
-	case apply.KeepForced:
-		return "; --no-confirm keeps it"
-	case apply.SyncOnceUp:
-		return "; sluice sync brings it in once it is up"
-	case apply.ForceBan:
-		return " (--force bans it)"
-	case apply.ForceWideBan:
-		return " (--force bans a prefix of /7 or shorter, of IPv6 /15)"
-	case apply.MeasureAnew:
-		return "; sluice-lab bench calibrate measures anew"
-	case apply.MeasureAnewOrForget:
-		return "; \"sluice-lab bench calibrate\" measures anew, \"sluice-lab bench calibrate --remove\" goes back to the figures that come with Sluice"
-	case apply.ReplaceMeasured:
-		return "; remove it, or run sluice-lab bench calibrate again"
-	}
-	return ""
+	return strings.NewReplacer("{here}", here, "{generation}", strconv.Itoa(e.Generation), "{name}", e.Name).Replace(remedies[e.Remedy])
+}
+
+// remedies has what stands behind the name of a command for {here}.
+var remedies = map[apply.Remedy]string{
+	apply.BeRoot:                   "run it with sudo",
+	apply.ApplyOne:                 "apply one",
+	apply.ApplyAgain:               "apply it again",
+	apply.ApplyAgainOrGoTo:         "apply it again, or sluice rollback{here} {generation}",
+	apply.ApplyAgainOrGoBack:       "apply it again, or sluice rollback{here} to a generation of sluice history{here}",
+	apply.ApplyPolicing:            "apply one that has input, forward or output",
+	apply.ApplyAgainPolicing:       "apply it again with such a section",
+	apply.ApplyUnconfirmed:         "apply with --no-confirm",
+	apply.ApplyUnconfirmedOrRemove: "apply with --no-confirm, or sluice remove{here} first",
+	apply.NamePolicy:               "sluice apply loads one, sluice verify FILE names the one to compare with",
+	apply.NamePolicyOrReplace:      "sluice verify FILE names the policy to compare with; apply a policy, or sluice remove{here}",
+	apply.SeeRunning:               "sluice status{here} says what runs",
+	apply.SeeKernel:                "sluice status{here} says what the kernel holds; sluice restore{here} loads the last confirmed policy, sluice remove{here} takes everything away",
+	apply.SeeHistory:               "sluice history{here} lists those that are kept",
+	apply.SeeOthers:                "sluice history{here} lists the others",
+	apply.SeeHistoryOrRemove:       "sluice history{here} lists generations, sluice remove{here} takes everything away",
+	apply.GoTo:                     "sluice rollback{here} {generation} goes to the newest one before it that is kept",
+	apply.ForceBack:                "--force goes back without asking whether it locks you out",
+	apply.Remove:                   "sluice remove{here} takes everything away",
+	apply.RestoreConfirmed:         "sluice restore{here} loads the confirmed policy",
+	apply.RefreshAgain:             "sluice refresh{here} again",
+	apply.ConfirmFirst:             "sluice confirm{here} keeps it",
+	apply.FreeDisk:                 "make room there, or make it writable; sluice restore{here} and the way back from a trial need no room",
+	apply.SmallerSets:              "smaller sets",
+	apply.LeaveSysctl:              "{name} belongs to the whole machine and cannot be set in a network namespace",
+	apply.KeepForced:               "; --no-confirm keeps it",
+	apply.SyncOnceUp:               "; sluice sync brings it in once it is up",
+	apply.ForceBan:                 " (--force bans it)",
+	apply.ForceWideBan:             " (--force bans a prefix of /7 or shorter, of IPv6 /15)",
+	apply.MeasureAnew:              "; sluice-lab bench calibrate measures anew",
+	apply.MeasureAnewOrForget:      "; \"sluice-lab bench calibrate\" measures anew, \"sluice-lab bench calibrate --remove\" goes back to the figures that come with Sluice",
+	apply.ReplaceMeasured:          "; remove it, or run sluice-lab bench calibrate again",
 }

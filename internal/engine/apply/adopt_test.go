@@ -282,9 +282,13 @@ func TestGraceComesBack(t *testing.T) {
 			l.wentBack()
 		},
 	} {
-		for _, grace := range []time.Duration{0, time.Minute} {
-			for _, family := range []string{"IPv4", "IPv6"} {
+		for i, grace := range []time.Duration{0, time.Minute} {
+			for j, family := range []string{"IPv4", "IPv6"} {
+				if testing.Short() && i != j {
+					continue
+				}
 				t.Run(fmt.Sprint(name, " to ", grace, " ", family), func(t *testing.T) {
+					t.Parallel()
 					l, inside, outside := router(t, true)
 					to := "192.0.2.2:6001"
 					if family == "IPv6" {

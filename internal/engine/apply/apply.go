@@ -222,8 +222,7 @@ func (s *session) unchanged(ctx context.Context, in Input, id string) (bool, err
 		return false, nil
 	}
 	g, err := s.generation(s.cur.Running)
-	var damaged *DamagedError
-	if isMissing(err) || errors.As(err, &damaged) {
+	if isLost(err) {
 		return false, nil // it is replaced by what can be read
 	}
 	if err != nil {
@@ -420,7 +419,7 @@ func (s *session) confirm(ctx context.Context) error {
 	}
 	if pending != nil {
 		if kernelErr := s.Backend.Confirm(ctx); kernelErr != nil {
-			return fmt.Errorf("%w\n  and the kernel does not take it either: %w\n  generation %d goes back to %s in %.0fs", err, kernelErr, pending.Generation, returning(pending), pending.Left().Seconds())
+			return fmt.Errorf("%w\n  and the kernel does not take it either: %w\n  generation %d goes back to %s in %.0fs", err, kernelErr, pending.Generation, generationText(pending.Previous), pending.Left().Seconds())
 		}
 		noteKept(pending)
 		s.point("kept")

@@ -141,10 +141,7 @@ func (s *session) bring(ctx context.Context, c *commands, settled bool, add []ba
 	}
 	s.point("ban rules")
 	c.BanStore = plan.After
-	if err := s.writeCommands(c); err != nil {
-		return fmt.Errorf("write the state: %w", err)
-	}
-	return nil
+	return s.keepCommands(c.Mark, c.BanStore)
 }
 
 // storeInKernel asks the kernel itself: a command was killed half way.

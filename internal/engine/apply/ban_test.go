@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/testseed"
 	"sluice/internal/language/bans"
 	"sluice/internal/program"
 )
@@ -289,9 +290,10 @@ func TestHitsGoOn(t *testing.T) {
 func TestManyBans(t *testing.T) {
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a bans"})
+	rounds := testseed.Rounds(2, 3)
 	err := l.ns.Do(func() error {
 		h := command{Dir: l.dir}.host()
-		for round := range 3 {
+		for round := range rounds {
 			out, err := h.Ban(context.Background(), manyBans(50_000+10_000*round))
 			if err != nil || out.Banned != 50_000+10_000*round {
 				return fmt.Errorf("banned %v: %w", out, err)
@@ -305,7 +307,7 @@ func TestManyBans(t *testing.T) {
 	if s := l.status(); len(s.Drift) > 0 {
 		t.Errorf("drift: %v", s.Drift)
 	}
-	if out := l.must(command{Op: "unban", What: "100.64.0.0/10"}); !strings.Contains(out, "lifted 70000 ") {
+	if out := l.must(command{Op: "unban", What: "100.64.0.0/10"}); !strings.Contains(out, fmt.Sprintf("lifted %d ", 50_000+10_000*(rounds-1))) {
 		t.Errorf("got %s", out)
 	}
 	l.wantBans("")
@@ -317,7 +319,8 @@ func TestBansAreRenewedAtTheirEnd(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.must(command{Op: "apply", Policy: "a bans"})
-	const n, short = 60_000, 6 * time.Second
+	const short = 6 * time.Second
+	n := testseed.Rounds(15_000, 60_000)
 	l.inside(func(ctx context.Context, h *Host) error {
 		in := manyBans(n)
 		in.For = short

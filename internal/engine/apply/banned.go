@@ -61,21 +61,4 @@ func ofBanned(e conntrack.Entry, banned addrset.Set, local map[netip.Addr]bool) 
 }
 
 // bannedFlows is the addresses that a program bans behind established flows.
-func bannedFlows(p *program.Program) addrset.Set {
-	var out addrset.Set
-	done := map[string]bool{}
-	for _, chain := range p.Chains {
-		for _, r := range chain.Rules {
-			if r.Stage != program.StageBanFlows {
-				continue
-			}
-			for _, m := range r.Match {
-				if set := p.Set(m.Set); set != nil && !m.Not && !done[m.Set] {
-					done[m.Set] = true
-					out = out.Union(addressesOf(set))
-				}
-			}
-		}
-	}
-	return out
-}
+func bannedFlows(p *program.Program) addrset.Set { return bannedIn(p, program.StageBanFlows) }

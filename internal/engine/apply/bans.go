@@ -100,10 +100,7 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 		}
 	}
 	sorting.By(out, func(a, b BanEntry) int {
-		if c := a.at.From.Compare(b.at.From); c != 0 {
-			return c
-		}
-		if c := a.at.To.Compare(b.at.To); c != 0 {
+		if c := a.at.Compare(b.at); c != 0 {
 			return c
 		}
 		return strings.Compare(a.By, b.By)

@@ -33,14 +33,18 @@ type change struct {
 type DriftError struct{ Differences []backend.Difference }
 
 func (e *DriftError) Error() string {
+	return fmt.Sprintf("the kernel does not hold what was loaded: %d differences", len(e.Differences)) + shown(e.Differences, DescribeDifference)
+}
+
+// shown is a line for each of the first of a list, and how many there are beside.
+func shown[T any](list []T, text func(T) string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "the kernel does not hold what was loaded: %d differences", len(e.Differences))
-	for i, d := range e.Differences {
+	for i, v := range list {
 		if i == maxShown {
-			fmt.Fprintf(&b, "\n  … and %d more", len(e.Differences)-maxShown)
+			fmt.Fprintf(&b, "\n  … and %d more", len(list)-maxShown)
 			break
 		}
-		b.WriteString("\n  " + DescribeDifference(d))
+		b.WriteString("\n  " + text(v))
 	}
 	return b.String()
 }

@@ -34,17 +34,11 @@ type commands struct {
 	backend.BanStore `json:"-"`
 }
 
-// keepCommands writes down what commands have to know of what was loaded. It is
-// written anew at every boot, so that a loss of power does not matter.
+// keepCommands writes down what commands have to know of what was loaded: one object of
+// what this package and the backend have to know. It is written anew at every boot, so
+// that a loss of power does not matter.
 func (s store) keepCommands(mark string, bans backend.BanStore) error {
-	if err := s.writeCommands(&commands{Format: format, Mark: mark, BanStore: bans}); err != nil {
-		return fmt.Errorf("write the state: %w", err)
-	}
-	return nil
-}
-
-// writeCommands writes one object of what this package and the backend have to know.
-func (s store) writeCommands(c *commands) error {
+	c := &commands{Format: format, Mark: mark, BanStore: bans}
 	head, err := json.Marshal(c)
 	if err != nil {
 		return err
@@ -54,7 +48,10 @@ func (s store) writeCommands(c *commands) error {
 		return err
 	}
 	head[len(head)-1] = ','
-	return s.writeUnsynced(commandsFile, json.RawMessage(append(head, rest[1:]...)))
+	if err := s.writeUnsynced(commandsFile, json.RawMessage(append(head, rest[1:]...))); err != nil {
+		return fmt.Errorf("write the state: %w", err)
+	}
+	return nil
 }
 
 // writeUnsynced replaces a file that need not survive a loss of power.
@@ -79,8 +76,7 @@ func (s *session) commands(g *Generation) (*commands, error) {
 	if err == nil {
 		err = json.Unmarshal(data, c)
 	}
-	var damaged *DamagedError
-	if isMissing(err) || errors.As(err, &damaged) || err == nil && (c.Mark != g.Mark || g.Mark == "") {
+	if isLost(err) || err == nil && (c.Mark != g.Mark || g.Mark == "") {
 		return nil, nil
 	}
 	if err != nil {

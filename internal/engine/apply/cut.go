@@ -100,7 +100,7 @@ func firstPacket(e conntrack.Entry, local map[netip.Addr]bool) (packet.Packet, r
 	}
 	to := netip.AddrPortFrom(e.Reply.Source, e.Reply.SourcePort)
 	if to != netip.AddrPortFrom(p.Destination, p.Port) && p.Protocol != packet.ICMP && p.Protocol != packet.ICMPv6 {
-		p.Original = packet.Tuple{Source: p.Source, Destination: p.Destination, SourcePort: p.SourcePort, Port: p.Port}
+		p.Original = p.Tuple()
 		p.Destination, p.Port, p.DNAT = to.Addr(), to.Port(), true
 		p.DestinationLocal = packet.Is(here(p.Destination))
 	}

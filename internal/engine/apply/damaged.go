@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"sluice/internal/backend"
 	"sluice/internal/engine/verify"
@@ -115,21 +116,13 @@ func (s *session) surelyRuns(ctx context.Context, n int) bool {
 
 // intact says whether all of a generation can be read, so that a boot loads it.
 func (s store) intact(g *Generation) bool {
-	ids := append([]string{g.Artifact, g.Program}, g.Parts...)
-	for _, f := range g.Files {
-		ids = append(ids, f.Blob)
-	}
-	for _, id := range ids {
-		if id == "" {
-			continue
-		}
-		if _, err := s.blob(id); err != nil {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(g.blobs(), func(id string) bool {
+		_, err := s.blob(id)
+		return err != nil
+	})
 }
 
+// generationText is how messages speak of a generation by its number, 0 being none.
 func generationText(n int) string {
 	if n == 0 {
 		return "no policy"

@@ -19,8 +19,7 @@ import (
 // exemptNow is what the set of those exempt holds: what it held last, and what is there.
 func exemptNow(f *host.Facts, last program.Held) program.Held {
 	all := slices.Concat(last.Addresses, f.Exempt())
-	sorting.By(all, netip.Addr.Compare)
-	return program.Held{Addresses: slices.Compact(all)}
+	return program.Held{Addresses: sorting.Unique(all, netip.Addr.Compare)}
 }
 
 // afresh reads what is needed to fill sets anew, and is what they held last without what

@@ -1,7 +1,6 @@
 package apply
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -86,8 +85,7 @@ func (s store) lastKnown() map[string]program.Held {
 func (s store) followed() (*followed, error) {
 	f := &followed{}
 	err := s.readJSON(followedFile, f)
-	var damaged *DamagedError
-	if isMissing(err) || errors.As(err, &damaged) {
+	if isLost(err) {
 		return &followed{}, nil
 	}
 	return f, err

@@ -1,9 +1,8 @@
 package apply
 
 import (
-	"strings"
-
 	"sluice/internal/backend"
+	"sluice/internal/base/english"
 	"sluice/internal/program"
 	"sluice/internal/system/host"
 )
@@ -140,6 +139,5 @@ func NoDefaultRoute(last []string) string {
 	if len(last) == 1 {
 		return "there is no default route: the last known one stays, by " + last[0]
 	}
-	n := len(last) - 1
-	return "there is no default route: the last known ones stay, by " + strings.Join(last[:n], ", ") + " and " + last[n]
+	return "there is no default route: the last known ones stay, by " + english.List(last)
 }

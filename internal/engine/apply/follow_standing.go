@@ -106,7 +106,7 @@ func changedRest(r *program.Rest, then, now *host.Facts, lacks bool) []string {
 		changed("the networks beside "+r.Beside.String(), cameAndWent(then.Beside(r.Beside), now.Beside(r.Beside), lacks))
 	case len(r.Kept) > 0 && lacks:
 		for _, a := range then.Own(nil) {
-			kept := slices.ContainsFunc(r.Kept, func(k addrset.Range) bool { return k.From.Compare(a) <= 0 && a.Compare(k.To) <= 0 })
+			kept := slices.ContainsFunc(r.Kept, func(k addrset.Range) bool { return k.Contains(a) })
 			if kept && !slices.Contains(now.Own(nil), a) {
 				out = append(out, "the host lost the address "+a.String()+" of a bypassed service")
 			}

@@ -104,6 +104,15 @@ const (
 	removed    = "removed"
 )
 
+// blobs are what loading it and showing its text need; those of Fitted can be made anew.
+func (g *Generation) blobs() []string {
+	ids := append([]string{g.Artifact, g.Program}, g.Parts...)
+	for _, f := range g.Files {
+		ids = append(ids, f.Blob)
+	}
+	return slices.DeleteFunc(ids, func(id string) bool { return id == "" })
+}
+
 func (g *Generation) event(what string, by Author, now time.Time) {
 	g.Events = append(g.Events, Event{Time: now, What: what, By: by})
 	switch what {

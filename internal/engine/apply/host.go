@@ -298,3 +298,9 @@ func (s *session) sweepTemporary() {
 }
 
 func isMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// isLost says that a file of the state is not there, or cannot be used.
+func isLost(err error) bool {
+	var damaged *DamagedError
+	return isMissing(err) || errors.As(err, &damaged)
+}

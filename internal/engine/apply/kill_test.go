@@ -68,10 +68,13 @@ func TestKilledAtEveryPoint(t *testing.T) {
 		{"rollback", []command{a, b}, command{Op: "rollback", N: -1}, "b", "a"},
 		{"remove", []command{a}, command{Op: "remove"}, "a", ""},
 	}
-	for _, test := range tests {
+	for n, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			names := points(t, test.prepare, test.run)
 			for i, name := range names {
+				if testing.Short() && strings.HasPrefix(test.name, "apply ") && i%2 == n%2 {
+					continue // "apply" is killed at these points
+				}
 				t.Run(fmt.Sprintf("%d %s", i+1, name), func(t *testing.T) {
 					t.Parallel()
 					l := newLab(t)
@@ -264,7 +267,7 @@ func TestRandomKills(t *testing.T) {
 	t.Parallel()
 	rounds := 200
 	if testing.Short() {
-		rounds = 30
+		rounds = 15
 	}
 	random := testseed.Rand(t)
 	testnet.Require(t, testnet.Nftables)

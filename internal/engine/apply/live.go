@@ -111,20 +111,7 @@ func changedAddresses(old, new *program.Program) addrset.Set {
 
 // bannedBy is what a policy bans, wherever that is asked.
 func bannedBy(p *program.Program) addrset.Set {
-	var out addrset.Set
-	for _, chain := range p.Chains {
-		for _, r := range chain.Rules {
-			if r.Stage != program.StageBan && r.Stage != program.StageBanFlows {
-				continue
-			}
-			for _, m := range r.Match {
-				if set := p.Set(m.Set); set != nil && !m.Not {
-					out = out.Union(addressesOf(set))
-				}
-			}
-		}
-	}
-	return out
+	return bannedIn(p, program.StageBan, program.StageBanFlows)
 }
 
 func (c *concern) tracked(e conntrack.Entry) {

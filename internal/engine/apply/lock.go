@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -179,21 +178,10 @@ func lockHolders(files ...*os.File) []int {
 			locked = append(locked, at)
 		}
 	}
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	var holders []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		if slices.ContainsFunc(locked, func(at unix.Stat_t) bool { return holds(pid, at) }) {
-			holders = append(holders, pid)
-		}
-	}
-	return holders
+	all, _ := process.All() // none are seen where they cannot be listed
+	return slices.DeleteFunc(all, func(pid int) bool {
+		return !slices.ContainsFunc(locked, func(at unix.Stat_t) bool { return holds(pid, at) })
+	})
 }
 
 // holds says whether a process has a descriptor by which a file is locked; those who

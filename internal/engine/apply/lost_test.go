@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -158,8 +160,12 @@ func TestRestoreOfWhatIsLeft(t *testing.T) {
 			t.Errorf("after an apply it holds %q: %s", what, said)
 		}
 	}
-	for name, path := range files {
-		for _, d := range damages {
+	for i, name := range slices.Sorted(maps.Keys(files)) {
+		path := files[name]
+		for j, d := range damages {
+			if testing.Short() && d.name != "missing" && (i+j)%3 != 0 {
+				continue
+			}
 			if info, err := os.Stat(filepath.Join(whole, path)); err != nil || info.IsDir() && d.name != "missing" {
 				continue
 			}

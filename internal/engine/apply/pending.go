@@ -59,14 +59,7 @@ func (p *Pending) Left() time.Duration {
 
 // over is what became of a generation that nobody confirmed in time.
 func (p *Pending) over() string {
-	return fmt.Sprintf("generation %d was not confirmed in time: %s runs again", p.Generation, returning(p))
-}
-
-func returning(p *Pending) string {
-	if p.Previous == 0 {
-		return "no policy"
-	}
-	return fmt.Sprintf("generation %d", p.Previous)
+	return fmt.Sprintf("generation %d was not confirmed in time: %s runs again", p.Generation, generationText(p.Previous))
 }
 
 // LateError says that a confirmation came after the end of the time.
@@ -78,10 +71,10 @@ type LateError struct {
 
 func (e *LateError) Error() string {
 	if e.Err != nil {
-		return fmt.Sprintf("the time for a confirmation of generation %d is over, and going back to %s fails: %v", e.Pending.Generation, returning(e.Pending), e.Err)
+		return fmt.Sprintf("the time for a confirmation of generation %d is over, and going back to %s fails: %v", e.Pending.Generation, generationText(e.Pending.Previous), e.Err)
 	}
 	if e.Going {
-		return fmt.Sprintf("too late: generation %d was not confirmed in time: going back to %s", e.Pending.Generation, returning(e.Pending))
+		return fmt.Sprintf("too late: generation %d was not confirmed in time: going back to %s", e.Pending.Generation, generationText(e.Pending.Previous))
 	}
 	return "too late: " + e.Pending.over()
 }
@@ -97,9 +90,9 @@ func (s *session) settlePending(ctx context.Context) {
 		return
 	}
 	if p.Left() == 0 {
-		s.shout("generation %d was not confirmed in time: going back to %s", p.Generation, returning(p))
+		s.shout("generation %d was not confirmed in time: going back to %s", p.Generation, generationText(p.Previous))
 		if s.lateErr = s.takeBack(ctx, p, expired); s.lateErr != nil {
-			s.note("going back to %s fails: %v", returning(p), s.lateErr)
+			s.note("going back to %s fails: %v", generationText(p.Previous), s.lateErr)
 			return
 		}
 		s.late = p

@@ -372,7 +372,7 @@ func rangesApart(before, after addrset.Set) (added, removed int) {
 	defer stop()
 	old, more := next()
 	for r := range after.Each() {
-		for more && compareRanges(old, r) < 0 {
+		for more && old.Compare(r) < 0 {
 			removed++
 			old, more = next()
 		}
@@ -386,14 +386,6 @@ func rangesApart(before, after addrset.Set) (added, removed int) {
 		removed++
 	}
 	return added, removed
-}
-
-// compareRanges orders as sets do: IPv4 first.
-func compareRanges(a, b addrset.Range) int {
-	if c := a.From.Compare(b.From); c != 0 {
-		return c
-	}
-	return a.To.Compare(b.To)
 }
 
 // elementTexts are the elements of a set, as keys.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"sluice/internal/base/addrset"
@@ -38,7 +39,7 @@ func protocolName(protocol uint8) string {
 // behind the switch, and the host's own TCP connections that nobody tracks yet,
 // whose next packet begins a flow.
 func endedFlows(p *program.Program) (*EndedFlows, error) {
-	bans := bansOf(p)
+	bans := bansOf(p, program.StageBanFlows)
 	if len(bans) == 0 {
 		return nil, nil
 	}
@@ -92,19 +93,19 @@ func endedFlows(p *program.Program) (*EndedFlows, error) {
 	return out, nil
 }
 
-// banOf is one ban behind established flows.
+// banOf is one ban of a policy.
 type banOf struct {
 	addresses addrset.Set
 	by        string // the line of the policy
 }
 
-// bansOf are the bans of a program, in its order.
-func bansOf(p *program.Program) []banOf {
+// bansOf are the bans of a program in some stages, in its order, each set once.
+func bansOf(p *program.Program, stages ...program.Stage) []banOf {
 	var out []banOf
 	done := map[string]bool{}
 	for _, chain := range p.Chains {
 		for _, r := range chain.Rules {
-			if r.Stage != program.StageBanFlows {
+			if !slices.Contains(stages, r.Stage) {
 				continue
 			}
 			for _, m := range r.Match {
@@ -116,6 +117,15 @@ func bansOf(p *program.Program) []banOf {
 				out = append(out, banOf{addressesOf(set), banText(r)})
 			}
 		}
+	}
+	return out
+}
+
+// bannedIn is all that a program bans in some stages.
+func bannedIn(p *program.Program, stages ...program.Stage) addrset.Set {
+	var out addrset.Set
+	for _, b := range bansOf(p, stages...) {
+		out = out.Union(b.addresses)
 	}
 	return out
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"sluice/internal/backend"
@@ -26,16 +25,10 @@ type Proof struct {
 type DisprovedError struct{ Proof *Proof }
 
 func (e *DisprovedError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "what was loaded does not mean what the policy says: %d differences", len(e.Proof.Differences))
-	for i, d := range e.Proof.Differences {
-		if i == maxShown {
-			fmt.Fprintf(&b, "\n  … and %d more", len(e.Proof.Differences)-maxShown)
-			break
-		}
-		fmt.Fprintf(&b, "\n  %s: meant %s (%s), the kernel %s (%s)", d.Packet, d.Expected.Verdict, d.Expected.By, d.Kernel.Verdict, d.Kernel.By)
-	}
-	return b.String()
+	return fmt.Sprintf("what was loaded does not mean what the policy says: %d differences", len(e.Proof.Differences)) +
+		shown(e.Proof.Differences, func(d verify.Difference) string {
+			return fmt.Sprintf("%s: meant %s (%s), the kernel %s (%s)", d.Packet, d.Expected.Verdict, d.Expected.By, d.Kernel.Verdict, d.Kernel.By)
+		})
 }
 
 // longestProof is how long an apply waits for a proof of what runs already;

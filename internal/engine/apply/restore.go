@@ -155,21 +155,27 @@ func (s store) lastPorts() []uint16 {
 
 // closeHost loads the closed policy as a generation that can never boot.
 func (s *session) closeHost(ctx context.Context, r Restoring, cause error) error {
-	if err := s.left(ctx, r, cause); err != nil {
+	return s.closed(ctx, r, cause, func(p *program.Program, artifact backend.Artifact) error {
+		if s.closeWritten(ctx, p, artifact) == nil {
+			return nil
+		}
+		// A state that cannot be written must not leave the host open.
+		return s.closeUnwritten(ctx, artifact)
+	})
+}
+
+// closed is what a restore ends with that load closes the host for.
+func (h *Host) closed(ctx context.Context, r Restoring, cause error, load func(*program.Program, backend.Artifact) error) error {
+	if err := h.left(ctx, r, cause); err != nil {
 		return err
 	}
-	e := &ClosedError{Cause: cause, Ports: r.SSHPorts}
-	p := closedProgram(s.Namespace, r.SSHPorts)
-	artifact, err := s.Host.Backend.Lower(p, nil)
+	p := closedProgram(h.Namespace, r.SSHPorts)
+	artifact, err := h.Backend.Lower(p, nil)
 	if err == nil {
-		err = s.closeWritten(ctx, p, artifact)
-		if err != nil {
-			// A state that cannot be written must not leave the host open.
-			err = s.closeUnwritten(ctx, artifact)
-		}
+		err = load(p, artifact)
 	}
-	e.Err = err
-	logCritical(s.words(e))
+	e := &ClosedError{Cause: cause, Ports: r.SSHPorts, Err: err}
+	logCritical(h.words(e))
 	return e
 }
 
@@ -194,17 +200,7 @@ func (s *session) closeWritten(ctx context.Context, p *program.Program, artifact
 
 // closeBlind loads the closed policy where the state cannot be used at all.
 func (h *Host) closeBlind(ctx context.Context, r Restoring, cause error) error {
-	if err := h.left(ctx, r, cause); err != nil {
-		return err
-	}
-	e := &ClosedError{Cause: cause, Ports: r.SSHPorts}
-	artifact, err := h.Backend.Lower(closedProgram(h.Namespace, r.SSHPorts), nil)
-	if err == nil {
-		err = h.closeUnwritten(ctx, artifact)
-	}
-	e.Err = err
-	logCritical(h.words(e))
-	return e
+	return h.closed(ctx, r, cause, func(_ *program.Program, artifact backend.Artifact) error { return h.closeUnwritten(ctx, artifact) })
 }
 
 func (h *Host) closeUnwritten(ctx context.Context, artifact backend.Artifact) error {

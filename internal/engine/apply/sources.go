@@ -1,15 +1,12 @@
 package apply
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
-	"strings"
 
 	"sluice/internal/base/regular"
 	"sluice/internal/system/host"
@@ -97,22 +94,8 @@ func SSHPorts() []uint16 {
 // FreeMemory is how many bytes the machine can still give, 0 where it does not
 // say.
 func FreeMemory() uint64 {
-	file, err := os.Open("/proc/meminfo")
-	if err != nil {
-		return 0
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		if text, is := strings.CutPrefix(lines.Text(), "MemAvailable:"); is {
-			kilobytes, err := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(text, "kB")), 10, 64)
-			if err != nil {
-				return 0
-			}
-			return kilobytes << 10
-		}
-	}
-	return 0
+	free, _ := host.Memory("MemAvailable") // an error comes with 0
+	return free
 }
 
 // Pristine puts into the facts what the host was like before Sluice changed its

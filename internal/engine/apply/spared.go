@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/language/bans"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/link"
@@ -142,11 +142,7 @@ func (s *spared) parts(r addrset.Range) string {
 		}
 		words = append(words, spared.String())
 	}
-	text := strings.Join(words, ", ")
-	if i := len(words) - 1; i > 0 {
-		text = strings.Join(words[:i], ", ") + " and " + words[i]
-	}
-	return fmt.Sprintf("of %s, %s is not banned: never-ban, the host itself, loopback, link-local and multicast addresses are spared", r, text)
+	return fmt.Sprintf("of %s, %s is not banned: never-ban, the host itself, loopback, link-local and multicast addresses are spared", r, english.List(words))
 }
 
 // notesOf is what to say of bans that are no refusal.

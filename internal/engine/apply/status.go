@@ -92,10 +92,7 @@ func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
 		return nil, err
 	}
 	defer s.close()
-	out := &Status{Namespace: h.Namespace, Boot: s.cur.Boot, Lost: s.cur.Lost, Pending: s.cur.Pending, Since: s.cur.Since, Drift: []backend.Difference{}}
-	if s.cur.Pending != nil {
-		out.Left = s.cur.Pending.Left().Seconds()
-	}
+	out := h.recorded(s.cur)
 	if out.Mark, err = s.mark(ctx); err != nil {
 		return nil, err
 	}
@@ -153,16 +150,23 @@ func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
 	return out, nil
 }
 
+// recorded is what the record says.
+func (h *Host) recorded(cur *current) *Status {
+	out := &Status{Namespace: h.Namespace, Boot: cur.Boot, Lost: cur.Lost, Pending: cur.Pending, Since: cur.Since, Drift: []backend.Difference{}}
+	if cur.Pending != nil {
+		out.Left = cur.Pending.Left().Seconds()
+	}
+	return out
+}
+
 // glance is a status without the lock.
 func (h *Host) glance(holder string) (*Status, error) {
 	st, cur, err := h.peek()
 	if err != nil {
 		return nil, err
 	}
-	out := &Status{Namespace: h.Namespace, Condition: Changing, Boot: cur.Boot, Lost: cur.Lost, Pending: cur.Pending, Since: cur.Since, Busy: holder, Drift: []backend.Difference{}}
-	if cur.Pending != nil {
-		out.Left = cur.Pending.Left().Seconds()
-	}
+	out := h.recorded(cur)
+	out.Condition, out.Busy = Changing, holder
 	if cur.Running != 0 {
 		out.Generation, err = st.generation(cur.Running)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/google/renameio/v2"
 	"github.com/klauspost/compress/zstd"
@@ -164,12 +165,7 @@ func (s store) remove(name string) error {
 }
 
 func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("sync the state: %w", err)
-	}
-	defer dir.Close()
-	if err := dir.Sync(); err != nil {
+	if err := regular.SyncDir(path); err != nil {
 		return fmt.Errorf("sync the state: %w", err)
 	}
 	return nil
@@ -260,21 +256,13 @@ func (s store) numbers() ([]int, error) {
 	}
 	var numbers []int
 	for _, e := range entries {
-		name, isJSON := cutSuffix(e.Name(), ".json")
+		name, isJSON := strings.CutSuffix(e.Name(), ".json")
 		if n, err := strconv.Atoi(name); err == nil && isJSON {
 			numbers = append(numbers, n)
 		}
 	}
 	slices.Sort(numbers)
 	return numbers, nil
-}
-
-func cutSuffix(name, suffix string) (string, bool) {
-	n := len(name) - len(suffix)
-	if n < 0 || name[n:] != suffix {
-		return name, false
-	}
-	return name[:n], true
 }
 
 // putBlob keeps data under its hash, compressed; equal data are kept once, and
@@ -351,15 +339,12 @@ func (s store) prune(spare ...int) error {
 		case err != nil:
 			return err
 		}
-		needs := append([]string{g.Artifact, g.Program}, g.Parts...)
+		needs := g.blobs()
 		if g.Fitted != nil {
 			needs = append(append(needs, g.Fitted.Artifact), g.Fitted.Parts...)
 		}
 		for _, id := range needs {
 			used[id] = true
-		}
-		for _, f := range g.Files {
-			used[f.Blob] = true
 		}
 	}
 	entries, err := os.ReadDir(filepath.Join(s.dir, blobsDir))
@@ -367,7 +352,7 @@ func (s store) prune(spare ...int) error {
 		return fmt.Errorf("list the state: %w", err)
 	}
 	for _, e := range entries {
-		if id, _ := cutSuffix(e.Name(), blobSuffix); !used[id] {
+		if !used[strings.TrimSuffix(e.Name(), blobSuffix)] {
 			if err := s.remove(filepath.Join(blobsDir, e.Name())); err != nil {
 				return err
 			}

@@ -350,9 +350,9 @@ func (l *tunnelLab) outerEntries() (marked, other int) {
 // TestGuardFollowsTunnels: somebody is logged in through a tunnel whose own packets
 // the policy refuses when no state is left of them.
 func TestGuardFollowsTunnels(t *testing.T) {
-	for _, kind := range append(tunnels, otherTunnels...) {
-		for _, family := range []string{"IPv4", "IPv6"} {
-			if kind.family != "" && kind.family != family {
+	for i, kind := range append(tunnels, otherTunnels...) {
+		for j, family := range []string{"IPv4", "IPv6"} {
+			if kind.family != "" && kind.family != family || kind.family == "" && testing.Short() && i%2 != j {
 				continue
 			}
 			t.Run(kind.name+" over "+family, func(t *testing.T) {

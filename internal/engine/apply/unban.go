@@ -31,7 +31,7 @@ func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*Banned, error)
 	mark := func(inside addrset.Range) {
 		// Asked of each range apart only where there are few.
 		for _, r := range what {
-			if within(inside, r) {
+			if r.ContainsRange(inside) {
 				found[r] = true
 			}
 		}
@@ -86,14 +86,10 @@ func everything(r addrset.Range) bool {
 	return r.From.IsUnspecified() && !r.To.Next().IsValid()
 }
 
-func within(inner, outer addrset.Range) bool {
-	return inner.From.Is4() == outer.From.Is4() && outer.From.Compare(inner.From) <= 0 && inner.To.Compare(outer.To) <= 0
-}
-
 // notBanned says what is there instead.
 func notBanned(r addrset.Range, list []bans.Ban, now time.Time) string {
 	for _, b := range list {
-		if !b.Over(now) && within(r, b.What) {
+		if !b.Over(now) && b.What.ContainsRange(r) {
 			return fmt.Sprintf("%s (it is banned with %s)", r, b.What)
 		}
 	}

@@ -91,10 +91,8 @@ func (s *session) bootOnDisk() string {
 	switch {
 	case err != nil || c.Lost != "":
 		return "the closed policy"
-	case c.Boot == 0:
-		return "no policy"
 	}
-	return fmt.Sprintf("generation %d", c.Boot)
+	return generationText(c.Boot)
 }
 
 // UndurableError says that a generation is kept until the next boot alone, since that

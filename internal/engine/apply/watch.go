@@ -2,6 +2,7 @@ package apply
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,18 +99,9 @@ func (s *session) armProcess(p *Pending) (int, error) {
 	if err != nil || line != "armed\n" {
 		_ = unix.Kill(pid, unix.SIGKILL)
 		said, _ := regular.Read(logFile.Name(), mostRecord)
-		return 0, fmt.Errorf("it did not come up: %s", firstNonEmpty(string(said), fmt.Sprint(err)))
+		return 0, fmt.Errorf("it did not come up: %s", cmp.Or(string(said), fmt.Sprint(err)))
 	}
 	return pid, nil
-}
-
-func firstNonEmpty(texts ...string) string {
-	for _, t := range texts {
-		if t != "" {
-			return t
-		}
-	}
-	return ""
 }
 
 // StandAlone makes this process a watcher, before it calls [Host.Watch]: signals that

@@ -29,14 +29,18 @@ func (j *judging) name(chain string) string {
 	return name
 }
 
+// first is the hook that packets reach before those that are judged.
+func (j *judging) first() program.HookKind {
+	if j.kind == program.Output {
+		return program.Output
+	}
+	return program.Prerouting
+}
+
 // untracked sends packets that the candidate keeps out of tracking to chains in which
 // they are untracked.
 func (j *judging) untracked() []program.Rule {
-	at := program.Prerouting
-	if j.kind == program.Output {
-		at = program.Output
-	}
-	raw := j.from.Base(at, program.Raw)
+	raw := j.from.Base(j.first(), program.Raw)
 	if raw == nil {
 		return nil
 	}
@@ -71,11 +75,7 @@ func (j *judging) untracked() []program.Rule {
 // translated takes new flows out that the candidate would lead to another address or
 // port, unless the running firewall has done so.
 func (j *judging) translated() []program.Rule {
-	at := program.Prerouting
-	if j.kind == program.Output {
-		at = program.Output
-	}
-	chain := j.from.Base(at, program.NAT)
+	chain := j.from.Base(j.first(), program.NAT)
 	if chain == nil {
 		return nil
 	}

@@ -31,10 +31,7 @@ func common(classes []reach.Class) string {
 			parts = append(parts, text)
 		}
 	}
-	if len(parts) == 0 {
-		return "every packet"
-	}
-	return strings.Join(parts, ", ")
+	return fieldsText(parts)
 }
 
 // together is the values of one field in several classes; "" where they are all that

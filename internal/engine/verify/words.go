@@ -70,10 +70,14 @@ func classText(c reach.Class) string {
 			parts = append(parts, text)
 		}
 	}
-	if len(parts) == 0 {
+	return fieldsText(parts)
+}
+
+func fieldsText(fields []string) string {
+	if len(fields) == 0 {
 		return "every packet"
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(fields, ", ")
 }
 
 func fieldText(f reach.FieldValues) string {

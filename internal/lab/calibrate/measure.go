@@ -1,8 +1,8 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
-	"errors"
 
 	"sluice/internal/backend/nftables"
 	"sluice/internal/backend/nftables/calibration"
@@ -12,10 +12,10 @@ import (
 
 // Options say how long to measure.
 type Options struct {
-	Rounds  int // of packets; 0 is 21
+	Rounds  int // of packets
 	Packets int // in a round; 0 is 32,768
-	Loads   int // of loads; 0 is 3
-	// Say is told what goes on; it may be nil.
+	Loads   int // of loads
+	// Say is told what goes on.
 	Say func(format string, args ...any)
 }
 
@@ -36,26 +36,11 @@ type Measured struct {
 // Measure measures all constants on this machine. Root is needed; a machine that
 // cannot inject packets gives an error. What was made is gone when it returns.
 func Measure(ctx context.Context, o Options) (m *Measured, err error) {
-	if o.Rounds == 0 {
-		o.Rounds = 21
-	}
-	if o.Packets == 0 {
-		o.Packets = 1 << 15
-	}
-	if o.Loads == 0 {
-		o.Loads = 3
-	}
-	if o.Say == nil {
-		o.Say = func(string, ...any) {}
-	}
+	o.Packets = cmp.Or(o.Packets, 1<<15)
 	m = &Measured{Costs: nftables.DefaultCosts(), Series: map[string]stats.Series{}}
 	begin := timesNow()
 	for _, part := range []func(context.Context, *testnet.Net, Options) error{m.packets, m.lookups, m.loads} {
-		net, err := testnet.Create("calibrate")
-		if err != nil {
-			return nil, err
-		}
-		if err := errors.Join(part(ctx, net, o), net.Close()); err != nil {
+		if err := testnet.Within("calibrate", func(net *testnet.Net) error { return part(ctx, net, o) }); err != nil {
 			return nil, err
 		}
 	}

@@ -1,11 +1,9 @@
 package calibrate
 
 import (
-	"fmt"
-	"os"
-	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -19,8 +17,10 @@ type processorTimes struct {
 
 func timesNow() processorTimes {
 	t := processorTimes{at: time.Now()}
-	text, _ := os.ReadFile("/proc/stat")
-	t.all, t.processors = programTime(string(text))
+	if proc, err := procfs.NewDefaultFS(); err == nil {
+		stat, _ := proc.Stat()
+		t.all, t.processors = programTime(stat.CPUTotal), len(stat.CPU)
+	}
 	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
 		var u unix.Rusage
 		if unix.Getrusage(who, &u) == nil {
@@ -30,24 +30,9 @@ func timesNow() processorTimes {
 	return t
 }
 
-// programTime reads /proc/stat: what programs took and the hypervisor gave to others,
-// and how many processors there are. Time of interrupts is nobody's, and part of what
-// is measured.
-func programTime(stat string) (seconds float64, processors int) {
-	const ticks = 100 // a second: USER_HZ on every architecture that Go has
-	for line := range strings.Lines(stat) {
-		name, rest, _ := strings.Cut(line, " ")
-		switch {
-		case name == "cpu":
-			var user, nice, system, idle, iowait, irq, softirq, steal float64
-			_, _ = fmt.Sscan(rest, &user, &nice, &system, &idle, &iowait, &irq, &softirq, &steal)
-			seconds = (user + nice + system + steal) / ticks
-		case strings.HasPrefix(name, "cpu"):
-			processors++
-		}
-	}
-	return seconds, processors
-}
+// programTime is what programs took and the hypervisor gave to others, in seconds. Time
+// of interrupts is nobody's, and part of what is measured.
+func programTime(s procfs.CPUStat) float64 { return s.User + s.Nice + s.System + s.Steal }
 
 // others is the part of the processors' time since before that was not this program's;
 // 0 where that cannot be told.

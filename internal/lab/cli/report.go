@@ -140,10 +140,8 @@ func finishReport(cmd *cobra.Command, r *figures.Report) error {
 	if failed != nil {
 		return failed
 	}
-	for _, g := range r.Goals {
-		if g.Reached != figures.Yes {
-			return command.ErrFound
-		}
+	if !r.Reached() {
+		return command.ErrFound
 	}
 	return nil
 }

@@ -100,7 +100,7 @@ func (t *Table) print(w io.Writer) {
 		rows = append(rows, row)
 	}
 	width, sum := widths(rows)
-	if turned := transposed(rows); sum > widest {
+	if turned := Transposed(rows); sum > widest {
 		if width2, sum2 := widths(turned); sum2 < sum {
 			rows, width = turned, width2
 		}
@@ -128,8 +128,9 @@ func widths(rows [][]string) (each []int, sum int) {
 	return each, sum + 2
 }
 
-func transposed(rows [][]string) [][]string {
-	out := make([][]string, len(rows[0]))
+// Transposed turns a table round: its columns are the rows.
+func Transposed[T any](rows [][]T) [][]T {
+	out := make([][]T, len(rows[0]))
 	for _, row := range rows {
 		for i, cell := range row {
 			out[i] = append(out[i], cell)

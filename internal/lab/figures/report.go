@@ -83,6 +83,11 @@ const (
 	NotShown Reached = "not shown" // within the limit, but the machine is too noisy to say so
 )
 
+// Reached says that every goal is.
+func (r *Report) Reached() bool {
+	return !slices.ContainsFunc(r.Goals, func(g Goal) bool { return g.Reached != Yes })
+}
+
 // AtMost makes a goal of a ratio that has to stay below a limit. The two series
 // are of the same rounds; same is nil for what has no A/A, as what is
 // counted; there every round has to keep the limit.

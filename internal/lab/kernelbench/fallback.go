@@ -41,11 +41,10 @@ func (b *bench) fallback() (err error) {
 	if can := nftables.New().Capabilities(b); can[backend.Flowtable] != backend.No || can[backend.InetNAT] != backend.Yes {
 		return fmt.Errorf("without the module of flowtables, flowtable: %v, NAT: %v", can[backend.Flowtable], can[backend.InetNAT])
 	}
-	net, err := testnet.Create("fallback")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, net.Close()) }()
+	return testnet.Within("fallback", b.fallbackIn)
+}
+
+func (b *bench) fallbackIn(net *testnet.Net) (err error) {
 	if err := b.banList(); err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package kernelbench
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -64,16 +63,13 @@ const bareLayout = "no rules"
 var forwardPeers = []string{"nftables-set", "ipset (iptables-legacy)", "nftables-linear", "iptables-linear (iptables-legacy)"}
 
 // forward measures packets of known connections through a host.
-func (b *bench) forward() (err error) {
+func (b *bench) forward() error { return testnet.Within("kernel", b.forwardIn) }
+
+func (b *bench) forwardIn(net *testnet.Net) error {
 	flowtables := testnet.Flowtable.Ask() == nil
 	if !flowtables {
 		b.report.Warnings = append(b.report.Warnings, fmt.Sprintf("kernel %s has no flowtables: Sluice falls back to the classic path, others cannot be loaded", b.kernel))
 	}
-	net, err := testnet.Create("kernel")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, net.Close()) }()
 	ways, err := b.ways(net)
 	if err != nil {
 		return err
@@ -192,7 +188,7 @@ func (b *bench) forwardFamily(s *figures.Section, ways []way, f addrset.Family, 
 		}
 		cells = append(cells, measure.Cell{Name: w.name(), Lab: w.lab, Source: source, Survives: measure.All})
 	}
-	r, err := measure.Compare(b, measure.Plan{Rounds: b.Rounds, Packets: b.Packets, Exactly: true}, cells)
+	r, err := measure.Compare(b, measure.Plan{Rounds: rounds, Packets: packets, Exactly: true}, cells)
 	if err != nil {
 		return err
 	}

@@ -79,7 +79,7 @@ const sources = 4096
 // options are what every measurement of a policy has.
 func (b *bench) options(file, name string) packetbench.Options {
 	return packetbench.Options{
-		Policy: file, StateDir: b.StateDir, Binary: b.Binary, Seed: b.Seed, Rounds: b.Rounds, Packets: b.Packets,
+		Policy: file, StateDir: b.StateDir, Binary: b.Binary, Seed: b.Seed, Rounds: rounds, Packets: packets,
 		Sources: sources,
 		Progress: func(what string, done, total int) {
 			if total == 0 {

@@ -1,7 +1,6 @@
 package kernelbench
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -57,12 +56,9 @@ var otherServices = []struct {
 
 // limits measures what established packets of other services pay where a policy
 // counts handshakes.
-func (b *bench) limits() (err error) {
-	net, err := testnet.Create("limits")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, net.Close()) }()
+func (b *bench) limits() error { return testnet.Within("limits", b.limitsIn) }
+
+func (b *bench) limitsIn(net *testnet.Net) error {
 	var subjects []measure.Subject
 	for i, p := range limitedPolicies {
 		rules, err := b.compiled(fmt.Sprintf("limits-%d.yaml", i), fmt.Sprintf(limitedPolicy, p.ports, p.limit))
@@ -74,7 +70,7 @@ func (b *bench) limits() (err error) {
 		}
 		subjects = append(subjects, measure.Subject{Name: p.row, Load: func(l *measure.Lab) error { return loadCopies(l, rules, copies) }})
 	}
-	subjects, err = measure.Enter(subjects, func(label string) (*measure.Lab, error) { return measure.NewForwardLab(net, label) }, nil)
+	subjects, err := measure.Enter(subjects, func(label string) (*measure.Lab, error) { return measure.NewForwardLab(net, label) }, nil)
 	if err != nil {
 		return err
 	}
@@ -143,7 +139,7 @@ func (b *bench) otherService(s *figures.Section, name string, t measure.Traffic,
 			return fmt.Errorf("%s: %d of %d connections are known", c.Name, n, len(t.Flows))
 		}
 	}
-	r, err := measure.Compare(b, measure.Plan{Rounds: b.Rounds, Packets: b.Packets, Exactly: true}, cells)
+	r, err := measure.Compare(b, measure.Plan{Rounds: rounds, Packets: packets, Exactly: true}, cells)
 	if err != nil {
 		return err
 	}

@@ -136,7 +136,12 @@ func (a *archive) program(name string) error {
 		return err
 	}
 	a.alias(filepath.Base(file), file)
-	all, err := libraries(file)
+	return a.libraries(file)
+}
+
+// libraries takes all that a program's loader maps.
+func (a *archive) libraries(program string) error {
+	all, err := libraries(program)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func TestLeftoversOfKilledRunsGo(t *testing.T) {
 		if err := os.Mkdir(folder, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		removeLeftovers()
+		RemoveLeftovers(workPrefix)
 		if _, err := os.Stat(folder); (err == nil) != kept {
 			t.Errorf("%s: stays: %v, want %v", name, err == nil, kept)
 		}

@@ -43,7 +43,7 @@ func (k Kernel) Run(ctx context.Context, o Options) error {
 	if err := need("qemu-system-x86_64", "busybox"); err != nil {
 		return err
 	}
-	removeLeftovers()
+	RemoveLeftovers(workPrefix)
 	work, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", workPrefix, os.Getpid()))
 	if err != nil {
 		return err
@@ -77,11 +77,12 @@ func (k Kernel) Run(ctx context.Context, o Options) error {
 
 const workPrefix = "sluice-kernel-"
 
-// removeLeftovers removes the folders of runs whose process was killed.
-func removeLeftovers() {
-	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), workPrefix+"*-*"))
+// RemoveLeftovers removes the temporary folders PREFIXpid-… of runs whose process was
+// killed.
+func RemoveLeftovers(prefix string) {
+	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*-*"))
 	for _, folder := range folders {
-		text, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), workPrefix), "-")
+		text, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), prefix), "-")
 		if pid, err := strconv.Atoi(text); err == nil && pid > 0 && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 			_ = os.RemoveAll(folder)
 		}
@@ -240,16 +241,7 @@ func (a *archive) binary(file string) error {
 		return err
 	}
 	a.file("usr/bin/sluice", file, info)
-	all, err := libraries(file)
-	if err != nil {
-		return err
-	}
-	for _, l := range all {
-		if err := a.linked(l); err != nil {
-			return err
-		}
-	}
-	return nil
+	return a.libraries(file)
 }
 
 // system is what programs expect in /etc.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -116,9 +115,9 @@ func TestSystemd(t *testing.T) {
 		t.Skip("asked for by SLUICE_TEST_SYSTEMD=6.1: it boots seven times")
 	}
 	testnet.Require(t, testnet.Program("qemu-system-x86_64"), testnet.Program("busybox"), testnet.Program("systemctl"))
-	binary := filepath.Join(t.TempDir(), "sluice")
-	if out, err := exec.Command("go", "build", "-o", binary, "sluice/cmd/sluice").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	binary, err := testnet.Sluice(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
 	}
 	upFirst := bootNetwork + "ip route add default via 192.0.2.2\nip -6 route add default via 2001:db8:0::2\n"
 	state := applied(t, version, binary, bootPolicy, upFirst)

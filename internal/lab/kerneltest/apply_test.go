@@ -16,9 +16,6 @@ import (
 	changes "sluice/internal/engine/apply"
 	"sluice/internal/lab/drafts"
 	"sluice/internal/lab/testnet"
-	"sluice/internal/language/geo"
-	"sluice/internal/language/policy"
-	"sluice/internal/language/resolve"
 	"sluice/internal/program/compile"
 	"sluice/internal/program/optimize"
 	"sluice/internal/system/host"
@@ -29,6 +26,12 @@ import (
 // namespace, fill, switch.
 func apply(t *testing.T, s *testnet.Namespace, text string) backend.Artifact {
 	t.Helper()
+	return applyFile(t, s, policyFile(t, text))
+}
+
+// policyFile has a policy in it, with "version: 1" where that is not there.
+func policyFile(t *testing.T, text string) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	if !strings.Contains(text, "version:") {
 		text = "version: 1\n" + text
@@ -36,30 +39,31 @@ func apply(t *testing.T, s *testnet.Namespace, text string) backend.Artifact {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return applyFile(t, s, file)
+	return file
+}
+
+// factsOf is what a host says of itself.
+func factsOf(t *testing.T, s *testnet.Namespace) (facts host.Facts) {
+	t.Helper()
+	err := s.Do(func() (err error) {
+		facts, err = host.Describe(t.Context())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return facts
 }
 
 func applyFile(t *testing.T, s *testnet.Namespace, file string) backend.Artifact {
 	t.Helper()
-	p, err := policy.Load(file)
+	resolved, err := resolveFile(file, factsOf(t, s))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var artifact backend.Artifact
 	err = s.Do(func() error {
 		ctx := context.Background()
-		facts, err := host.Describe(ctx)
-		if err != nil {
-			return err
-		}
-		resolved, err := resolve.Resolve(p, resolve.Options{
-			Facts: facts,
-			Geo:   func() (*geo.Database, error) { return geo.Open(t.TempDir()) },
-			Lists: someLists{},
-		})
-		if err != nil {
-			return err
-		}
 		program, err := compile.Compile(resolved)
 		if err != nil {
 			return err

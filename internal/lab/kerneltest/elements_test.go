@@ -9,9 +9,6 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
 	"sluice/internal/lab/testnet"
-	"sluice/internal/language/policy"
-	"sluice/internal/language/resolve"
-	"sluice/internal/system/host"
 )
 
 const limited = `
@@ -44,19 +41,7 @@ func readWhole(t *testing.T, s *testnet.Namespace) (have backend.State) {
 func TestElementsOfLimits(t *testing.T) {
 	c := newTown(t)
 	artifact := apply(t, c.host, limited)
-	var resolved *resolve.Resolved
-	err := c.host.Do(func() error {
-		facts, err := host.Describe(t.Context())
-		if err != nil {
-			return err
-		}
-		p, err := policy.Parse("policy.yaml", []byte("version: 1"+limited))
-		if err != nil {
-			return err
-		}
-		resolved, err = resolve.Resolve(p, resolve.Options{Facts: facts})
-		return err
-	})
+	resolved, err := resolveFile(policyFile(t, limited), factsOf(t, c.host))
 	if err != nil {
 		t.Fatal(err)
 	}

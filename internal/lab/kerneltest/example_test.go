@@ -33,19 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// built builds the real program once. Where there is no Go, as on the emulated
-// machine that tries other kernels, it is the one in the path.
-var built = sync.OnceValues(func() (string, error) {
-	if _, err := exec.LookPath("go"); err != nil {
-		return exec.LookPath("sluice")
-	}
-	out := filepath.Join(scratch, "sluice")
-	build := exec.Command("go", "build", "-o", out, "sluice/cmd/sluice")
-	if text, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build sluice: %w\n%s", err, text)
-	}
-	return out, nil
-})
+// built builds the real program once.
+var built = sync.OnceValues(func() (string, error) { return testnet.Sluice(scratch) })
 
 // example is a policy under examples/ on the host of a town, by the real
 // binary.
@@ -222,7 +211,7 @@ func TestExampleOnlyEurope(t *testing.T) {
 		host > JP tcp/443      = answered
 		host > villain tcp/443 = silent
 	`, false)
-	untracked("80")(t, e.town)
+	untracked(80)(t, e.town)
 	e.noDrift(t)
 }
 
@@ -254,9 +243,7 @@ func TestExampleLoadBalancer(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		delivered := e.host.Delivered(112, v6)
 		for _, from := range []string{"stranger", "partner"} {
-			if err := e.street.Send(testnet.Protocol(place(from, v6), place("host", v6), 112, 1, 2, 3, 4)); err != nil {
-				t.Fatal(err)
-			}
+			mustSend(t, e.street, testnet.Protocol(place(from, v6), place("host", v6), 112, 1, 2, 3, 4))
 		}
 		if _, ok := delivered.Wait(enough, testnet.From(place("partner", v6))); !ok {
 			t.Errorf("IPv6 %t: VRRP of the partner was dropped", v6)
@@ -265,10 +252,10 @@ func TestExampleLoadBalancer(t *testing.T) {
 			t.Errorf("IPv6 %t: VRRP of a stranger passed", v6)
 		}
 	}
-	for _, entry := range conntrack(t, e.host) {
+	for _, entry := range entries(t, e.host) {
 		for _, v6 := range []bool{false, true} {
-			if entry.to() == at(place("host", v6), 80) {
-				t.Errorf("the service is tracked: %s", entry)
+			if openedTo(entry) == at(place("host", v6), 80) {
+				t.Errorf("the service is tracked: %+v", entry)
 			}
 		}
 	}
@@ -289,13 +276,9 @@ func TestExampleLoadBalancer(t *testing.T) {
 	}
 	delivered := e.host.Delivered(6, false)
 	for _, a := range banned {
-		if err := e.street.Send(testnet.TCP(at(a, 6543), at(place("host", false), 80), "S")); err != nil {
-			t.Fatal(err)
-		}
+		mustSend(t, e.street, testnet.TCP(at(a, 6543), at(place("host", false), 80), "S"))
 	}
-	if err := e.street.Send(testnet.TCP(at(place("stranger", false), 6543), at(place("host", false), 80), "S")); err != nil {
-		t.Fatal(err)
-	}
+	mustSend(t, e.street, testnet.TCP(at(place("stranger", false), 6543), at(place("host", false), 80), "S"))
 	if _, ok := delivered.Wait(enough, testnet.From(place("stranger", false))); !ok {
 		t.Error("the packet behind those of the banned was dropped")
 	}

@@ -2,7 +2,6 @@ package kerneltest
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"sluice/internal/lab/testnet"
@@ -29,12 +28,8 @@ func TestFactOffloadedFlowsMissForward(t *testing.T) {
 		chain c { type filter hook ingress device "lan0" priority -10; tcp dport 80 counter name entered; }
 	}`)
 	for _, v6 := range []bool{false, true} {
-		r, conn := c.inside.OpenTCP(testnet.TCPTry{From: at(place("inside", v6), 0), To: at(place("stranger", v6), 80), Message: "first", Patience: enough})
-		if conn == nil {
-			t.Fatal(r)
-		}
-		defer conn.Close()
-		before := []uint64{counter(t, c.host, "arrived"), counter(t, c.host, "forwarded"), ingressPackets(t, c)}
+		conn := c.open(t, "inside", "stranger", 80, v6, "first")
+		before := []uint64{counter(t, c.host, "arrived"), counter(t, c.host, "forwarded"), counterOf(t, c.host, "netdev n", "entered")}
 		const messages = 20
 		for i := range messages {
 			if r := conn.Exchange(fmt.Sprint("message ", i), enough); r.Outcome != testnet.Answered {
@@ -45,18 +40,8 @@ func TestFactOffloadedFlowsMissForward(t *testing.T) {
 		if !missed {
 			t.Errorf("IPv6 %t: offloaded packets passed prerouting or forward", v6)
 		}
-		if n := ingressPackets(t, c) - before[2]; n < messages {
+		if n := counterOf(t, c.host, "netdev n", "entered") - before[2]; n < messages {
 			t.Errorf("IPv6 %t: ingress saw %d of at least %d offloaded packets", v6, n, messages)
 		}
 	}
-}
-
-func ingressPackets(t *testing.T, c *town) (n uint64) {
-	t.Helper()
-	out := c.host.MustRun("nft", "list", "counter", "netdev", "n", "entered")
-	_, rest, ok := strings.Cut(out, "packets ")
-	if _, err := fmt.Sscan(rest, &n); !ok || err != nil {
-		t.Fatalf("no count in %s", out)
-	}
-	return n
 }

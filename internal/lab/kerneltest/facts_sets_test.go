@@ -27,11 +27,7 @@ func TestFactFullTableOfSourcesMatchesNobodyElse(t *testing.T) {
 	}`)
 	for i, want := range []testnet.Outcome{testnet.Answered, testnet.Answered, testnet.Silent, testnet.Silent} {
 		from := netip.AddrFrom4([4]byte{198, 51, 100, byte(i + 1)})
-		patience := enough
-		if want == testnet.Silent {
-			patience = short
-		}
-		if r := w.client.TryUDP(testnet.UDPTry{From: at(from, 0), To: at(wireEnds[0].host, 53), Patience: patience}); r.Outcome != want {
+		if r := w.client.TryUDP(testnet.UDPTry{From: at(from, 0), To: at(wireEnds[0].host, 53), Patience: patience(want != testnet.Silent)}); r.Outcome != want {
 			t.Errorf("source %d of a table of two: %v, it was %v", i+1, r, want)
 		}
 	}
@@ -174,9 +170,7 @@ func TestFactFloodFillsANamespacesTable(t *testing.T) {
 			from := netip.AddrFrom4([4]byte{10, byte(n >> 22), byte(n >> 14), byte(n >> 6)})
 			sources = append(sources, testnet.UDP(at(from, uint16(1024+n&63)), at(wireEnds[0].host, 9)))
 		}
-		if err := w.clientPort.Send(sources...); err != nil {
-			t.Fatal(err)
-		}
+		mustSend(t, w.clientPort, sources...)
 	}
 	// The machine's own table is another one: it has as many entries as before,
 	// which only an equal number there could hide.

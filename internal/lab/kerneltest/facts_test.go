@@ -1,7 +1,6 @@
 package kerneltest
 
 import (
-	"encoding/json"
 	"net/netip"
 	"strings"
 	"testing"
@@ -48,6 +47,22 @@ func newWire(t *testing.T) *wire {
 
 func at(a netip.Addr, port uint16) netip.AddrPort { return netip.AddrPortFrom(a, port) }
 
+// patience is how long an answer is waited for, or its absence.
+func patience(answer bool) time.Duration {
+	if answer {
+		return enough
+	}
+	return short
+}
+
+// mustSend puts packets on a port's wire.
+func mustSend(t *testing.T, by *testnet.Port, packets ...[]byte) {
+	t.Helper()
+	if err := by.Send(packets...); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // eventually asks again for a while until there is no error.
 func eventually(ask func() error) error {
 	for deadline := time.Now().Add(enough); ; time.Sleep(20 * time.Millisecond) {
@@ -61,25 +76,21 @@ func eventually(ask func() error) error {
 // counter reads a named counter of table inet t.
 func counter(t *testing.T, s *testnet.Namespace, name string) uint64 {
 	t.Helper()
-	out, err := s.Run("nft", "-j", "list", "counter", "inet", "t", name)
+	return counterOf(t, s, "inet t", name)
+}
+
+// counterOf reads a named counter of a table.
+func counterOf(t *testing.T, s *testnet.Namespace, table, name string) uint64 {
+	t.Helper()
+	all, err := s.Counters(table)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var reply struct {
-		Nftables []struct {
-			Counter *struct{ Packets uint64 }
-		}
+	n, there := all[name]
+	if !there {
+		t.Fatalf("no counter %s in table %s", name, table)
 	}
-	if err := json.Unmarshal([]byte(out), &reply); err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range reply.Nftables {
-		if o.Counter != nil {
-			return o.Counter.Packets
-		}
-	}
-	t.Fatalf("no counter %s in %s", name, out)
-	return 0
+	return n
 }
 
 // An accept ends its base chain, not the packet's way: the next base chain of
@@ -124,9 +135,7 @@ func TestFactICMPErrorAboutUntrackedFlowIsInvalid(t *testing.T) {
 	for _, e := range wireEnds {
 		delivered := w.host.Delivered(icmpOf(e), e.v6)
 		quoted := testnet.TCP(at(e.host, 80), at(e.client, 40000), "A", make([]byte, 1000)...)
-		if err := w.clientPort.Send(testnet.TooBig(e.client, e.host, 1280, quoted)); err != nil {
-			t.Fatal(err)
-		}
+		mustSend(t, w.clientPort, testnet.TooBig(e.client, e.host, 1280, quoted))
 		if _, ok := delivered.Wait(enough, testnet.From(e.client)); !ok {
 			t.Fatalf("%s: the error did not arrive", e.family)
 		}
@@ -195,9 +204,7 @@ func TestFactEchoRequestsOfOneIDAreOneFlow(t *testing.T) {
 			t.Fatal(r)
 		}
 		for i := range 199 {
-			if err := w.clientPort.Send(testnet.Echo(e.client, e.host, 77, uint16(i+1))); err != nil {
-				t.Fatal(err)
-			}
+			mustSend(t, w.clientPort, testnet.Echo(e.client, e.host, 77, uint16(i+1)))
 		}
 		v := strings.Replace(e.family, "ip", "", 1)
 		if seen, limited := counter(t, w.host, "seen_"+v), counter(t, w.host, "limited_"+v); seen != 200 || limited != 1 {
@@ -217,9 +224,7 @@ table ip6 t { chain c { type filter hook prerouting priority raw; ip6 daddr 2001
 	for _, e := range wireEnds {
 		delivered := w.host.Delivered(icmpOf(e), e.v6)
 		quoted := testnet.TCP(at(e.host, 80), at(e.client, 40000), "A", make([]byte, 500)...)
-		if err := w.clientPort.Send(testnet.TooBig(e.client, e.host, 1280, quoted)); err != nil {
-			t.Fatal(err)
-		}
+		mustSend(t, w.clientPort, testnet.TooBig(e.client, e.host, 1280, quoted))
 		got, ok := delivered.Wait(enough, testnet.From(e.client))
 		if !ok {
 			t.Fatalf("%s: the rewritten error did not arrive", e.family)
@@ -318,9 +323,7 @@ func TestFactDHCPAnswersHaveNoState(t *testing.T) {
 	w.host.TryUDP(testnet.UDPTry{From: netip.MustParseAddrPort("192.0.2.1:68"), To: netip.MustParseAddrPort("192.0.2.255:67"), Patience: time.Millisecond})
 	w.host.TryUDP(testnet.UDPTry{From: at(hostLocal.WithZone("eth0"), 546), To: netip.MustParseAddrPort("[ff02::1:2%eth0]:547"), Device: "eth0", Patience: time.Millisecond})
 	// ... and is answered by the address that the server has.
-	if err := w.clientPort.Send(testnet.DHCPAnswer(wireEnds[0].client, wireEnds[0].host, w.hostPort.MAC), testnet.DHCPv6Answer(serverLocal, hostLocal)); err != nil {
-		t.Fatal(err)
-	}
+	mustSend(t, w.clientPort, testnet.DHCPAnswer(wireEnds[0].client, wireEnds[0].host, w.hostPort.MAC), testnet.DHCPv6Answer(serverLocal, hostLocal))
 	if e, n := counter(t, w.host, "established_answers"), counter(t, w.host, "new_answers"); e != 0 || n != 2 {
 		t.Errorf("of the two answers %d were established and %d new; it was 0 and 2", e, n)
 	}

@@ -1,17 +1,11 @@
 package kerneltest
 
 import (
-	"context"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"sluice/internal/lab/testnet"
-	"sluice/internal/language/geo"
-	"sluice/internal/language/policy"
-	"sluice/internal/language/resolve"
 	"sluice/internal/prove/check"
 	"sluice/internal/system/host"
 )
@@ -114,18 +108,10 @@ func (test *answersTest) ask(t *testing.T, c *town, text string, server netip.Ad
 	if test.forge {
 		for i := range uint16(6) {
 			from, to := netip.AddrPortFrom(server, 20000+i), netip.AddrPortFrom(place("host", false), 9000)
-			if err := c.street.Send(testnet.UDP(from, to), testnet.SYN(from, to, 1460)); err != nil {
-				t.Fatal(err)
-			}
+			mustSend(t, c.street, testnet.UDP(from, to), testnet.SYN(from, to, 1460))
 		}
 	}
-	patience := enough
-	if want == testnet.Silent {
-		patience = short
-	}
-	got := c.host.TryUDP(testnet.UDPTry{
-		From: netip.AddrPortFrom(place("host", false), test.from), To: netip.AddrPortFrom(server, test.port), Patience: patience,
-	})
+	got := c.host.TryUDP(testnet.UDPTry{From: at(place("host", false), test.from), To: at(server, test.port), Patience: patience(want != testnet.Silent)})
 	if got.Outcome != want {
 		t.Errorf("the server %s: %v, want %v, under\n%s", server, got, want, text)
 	}
@@ -134,21 +120,10 @@ func (test *answersTest) ask(t *testing.T, c *town, text string, server netip.Ad
 // lintCodes is the codes that lint finds in a policy for the host of the town.
 func lintCodes(t *testing.T, c *town, text string, tell func(*host.Facts)) (codes []check.Code) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(file, []byte("version: 1\n"+text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p, err := policy.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var facts host.Facts
-	if err := c.host.Do(func() (err error) { facts, err = host.Describe(context.Background()); return err }); err != nil {
-		t.Fatal(err)
-	}
+	facts := factsOf(t, c.host)
 	facts.Resolvers, facts.Servers = nil, nil
 	tell(&facts)
-	r, err := resolve.Resolve(p, resolve.Options{Facts: facts, Geo: func() (*geo.Database, error) { return geo.Open(t.TempDir()) }})
+	r, err := resolveFile(policyFile(t, text), facts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,14 +152,8 @@ func TestErrorsThatOnlyBansDrop(t *testing.T) {
 		apply(t, c.host, test.policy)
 		c.host.TryUDP(testnet.UDPTry{From: from, To: to, Patience: short}) // what the error is about
 		taken.Forget()
-		if err := c.street.Send(testnet.TooBig(router, own, 1400, quoted)); err != nil {
-			t.Fatal(err)
-		}
-		patience := short
-		if test.passes {
-			patience = enough
-		}
-		if _, passed := taken.Wait(patience, testnet.From(router)); passed != test.passes {
+		mustSend(t, c.street, testnet.TooBig(router, own, 1400, quoted))
+		if _, passed := taken.Wait(patience(test.passes), testnet.From(router)); passed != test.passes {
 			t.Errorf("fragmentation needed passes: %v, under\n%s", passed, test.policy)
 		}
 		codes := lintCodes(t, c, test.policy, func(f *host.Facts) { f.Gateways = []netip.Addr{router} })

@@ -2,8 +2,6 @@ package kerneltest
 
 import (
 	"net/netip"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -245,17 +243,13 @@ var word = regexp.MustCompile(`\b[a-z0-9]+\b`)
 // the case says.
 func (y *yard) keep(t *testing.T, text string, names map[string]string, list []keptShot) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	text = "version: 1\n" + word.ReplaceAllStringFunc(text, func(w string) string {
+	text = word.ReplaceAllStringFunc(text, func(w string) string {
 		if a, ok := names[w]; ok {
 			return a
 		}
 		return w
 	})
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	resolved, err := resolveFile(file, y.facts)
+	resolved, err := resolveFile(policyFile(t, text), y.facts)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/lab/testnet"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/reference"
 )
@@ -161,7 +162,11 @@ func (s *shot) build() {
 	}
 	s.raw = [][]byte{b}
 	if s.pieces > 0 {
-		s.raw = pieces(s.raw[0], s.id, s.pieces)
+		header := 20
+		if s.packet.Source.Is6() {
+			header = 40
+		}
+		s.raw = testnet.Fragments(b, s.id, ((len(b)-header)/s.pieces+7)&^7)
 	}
 }
 
@@ -230,7 +235,7 @@ func wireBytes(p packet.Packet, id uint32, segment *packet.Segment, body []byte)
 		ip = binary.BigEndian.AppendUint16(ip, uint16(id))
 		ip = append(ip, 0, 0, p.HopLimit, p.Protocol, 0, 0)
 		ip = append(append(ip, p.Source.AsSlice()...), p.Destination.AsSlice()...)
-		binary.BigEndian.PutUint16(ip[10:], ^onesSum(ip))
+		binary.BigEndian.PutUint16(ip[10:], testnet.Checksum(ip))
 	} else {
 		ip = binary.BigEndian.AppendUint32(nil, 6<<28|uint32(p.DSCP)<<22|id&0xfffff)
 		ip = binary.BigEndian.AppendUint16(ip, uint16(len(t)))
@@ -247,7 +252,7 @@ func wireBytes(p packet.Packet, id uint32, segment *packet.Segment, body []byte)
 				pseudo[len(pseudo)-1] = packet.UDP
 			}
 		}
-		sum := ^onesSum(append(pseudo, t...))
+		sum := testnet.Checksum(append(pseudo, t...))
 		if sum == 0 && p.Protocol == packet.UDP {
 			sum = 0xffff
 		}
@@ -277,53 +282,6 @@ func optionBytes(o *packet.TCPOptions) (b []byte) {
 		b = append(b, 1, 3, 3, o.Scale)
 	}
 	return b
-}
-
-func onesSum(b []byte) uint16 {
-	var sum uint32
-	for ; len(b) >= 2; b = b[2:] {
-		sum += uint32(b[0])<<8 | uint32(b[1])
-	}
-	if len(b) == 1 {
-		sum += uint32(b[0]) << 8
-	}
-	for sum>>16 != 0 {
-		sum = sum&0xffff + sum>>16
-	}
-	return uint16(sum)
-}
-
-// pieces cuts a packet into fragments; its transport part is long enough.
-func pieces(b []byte, id uint32, n int) (out [][]byte) {
-	header := 20
-	if b[0]>>4 == 6 {
-		header = 40
-	}
-	payload := b[header:]
-	size := (len(payload)/n + 7) &^ 7
-	for at := 0; at < len(payload); at += size {
-		end, more := min(at+size, len(payload)), uint16(0)
-		if end < len(payload) {
-			more = 1
-		}
-		f := slices.Clone(b[:header])
-		if header == 20 {
-			f = append(f, payload[at:end]...)
-			binary.BigEndian.PutUint16(f[2:], uint16(len(f)))
-			binary.BigEndian.PutUint16(f[6:], uint16(at/8)|more<<13)
-			binary.BigEndian.PutUint16(f[10:], 0)
-			binary.BigEndian.PutUint16(f[10:], ^onesSum(f[:20]))
-		} else {
-			f = append(f, b[6], 0)
-			f = binary.BigEndian.AppendUint16(f, uint16(at)|more)
-			f = binary.BigEndian.AppendUint32(f, id)
-			f = append(f, payload[at:end]...)
-			f[6] = 44
-			binary.BigEndian.PutUint16(f[4:], uint16(len(f)-40))
-		}
-		out = append(out, f)
-	}
-	return out
 }
 
 // seenPacket is what can be read of a packet.

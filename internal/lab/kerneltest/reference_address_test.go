@@ -1,18 +1,12 @@
 package kerneltest
 
 import (
-	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"sluice/internal/base/packet"
 	"sluice/internal/lab/testnet"
-	"sluice/internal/language/policy"
-	"sluice/internal/language/resolve"
 	"sluice/internal/prove/reference"
-	"sluice/internal/system/host"
 )
 
 // Of several addresses of an interface the reference takes the one that the
@@ -26,10 +20,7 @@ func TestReferenceKnowsTheAddressOfAnInterface(t *testing.T) {
 	}
 	c.host.Route("default4", "198.51.100.254")
 	c.host.Route("default6", "2001:db8:100::fe")
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(file, []byte("version: 1\n"+sides+"nat:\n  - masquerade from lan out wan\n  - redirect udp/2222 in wan to :53\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	file := policyFile(t, sides+"nat:\n  - masquerade from lan out wan\n  - redirect udp/2222 in wan to :53\n")
 	applyFile(t, c.host, file)
 	c.try(t, `
 		inside > stranger tcp/80 = answered as second
@@ -46,19 +37,7 @@ func TestReferenceKnowsTheAddressOfAnInterface(t *testing.T) {
 		}
 	}`)
 
-	p, err := policy.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var r *resolve.Resolved
-	err = c.host.Do(func() error {
-		facts, err := host.Describe(context.Background())
-		if err != nil {
-			return err
-		}
-		r, err = resolve.Resolve(p, resolve.Options{Facts: facts})
-		return err
-	})
+	r, err := resolveFile(file, factsOf(t, c.host))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,9 +55,7 @@ func TestReferenceKnowsTheAddressOfAnInterface(t *testing.T) {
 			t.Errorf("a redirect to the host leads to %s, in the reference", at(got.Destination, got.Port))
 		}
 		name := map[bool]string{false: "v4", true: "v6"}[v6]
-		if err := c.street.Send(testnet.UDP(at(in.Source, in.SourcePort), at(in.Destination, in.Port), 'x')); err != nil {
-			t.Fatal(err)
-		}
+		mustSend(t, c.street, testnet.UDP(at(in.Source, in.SourcePort), at(in.Destination, in.Port), 'x'))
 		err := eventually(func() error {
 			if n := counter(t, c.host, name); n != 1 {
 				return fmt.Errorf("a redirect to the host led %d packets to %s, in the kernel", n, place("second", v6))

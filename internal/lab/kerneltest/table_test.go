@@ -171,14 +171,24 @@ func (c *town) attempt(t *testing.T, a attempt) {
 	}
 }
 
+// open opens a connection that stays until the test ends; the message, where there is
+// one, is answered.
+func (c *town) open(t *testing.T, from, to string, port uint16, v6 bool, message string) *testnet.Conn {
+	t.Helper()
+	r, conn := c.home(from).OpenTCP(testnet.TCPTry{From: at(place(from, v6), 0), To: at(place(to, v6), port), Message: message, Patience: enough})
+	if conn != nil {
+		t.Cleanup(conn.Close)
+	}
+	if r.Outcome != testnet.Answered {
+		t.Fatalf("from %s to %s: %v", from, to, r)
+	}
+	return conn
+}
+
 // once makes one try; it is patient where an answer is expected.
 func (c *town) once(a attempt, w want) testnet.Result {
 	from, to := place(a.from, a.v6), place(a.to, a.v6)
-	patience := short
-	if w.outcome != testnet.Silent {
-		patience = enough
-	}
-	s := c.home(a.from)
+	patience, s := patience(w.outcome != testnet.Silent), c.home(a.from)
 	switch a.proto {
 	case "tcp":
 		return s.TryTCP(testnet.TCPTry{From: netip.AddrPortFrom(from, 0), To: netip.AddrPortFrom(to, a.port), Message: "hello", Patience: patience})

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -86,7 +84,7 @@ type loadable interface{ Loaded() backend.State }
 func TestRandomPoliciesAreLifted(t *testing.T) {
 	seed := testseed.Of(t)
 	facts := yardFacts()
-	for round := range 50 {
+	for round := range testseed.Rounds(25, 50) {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		size, _ := scaleOf(r, round)
 		d := drafts.New(r, size)
@@ -122,11 +120,7 @@ output:
 
 // TestWrongPassesAreDisproved: a fault of the optimizer is found in what was loaded.
 func TestWrongPassesAreDisproved(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(file, []byte(overlapping), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	resolved, err := resolveFile(file, yardFacts())
+	resolved, err := resolveFile(policyFile(t, overlapping), yardFacts())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +149,7 @@ func TestRandomPoliciesAreReadBack(t *testing.T) {
 	}
 	facts := yardFacts()
 	b := nftables.New()
-	for round := range 12 {
+	for round := range testseed.Rounds(7, 12) {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		size, _ := scaleOf(r, round)
 		d := drafts.New(r, size)

@@ -38,9 +38,9 @@ func TestAlwaysLoopback(t *testing.T) {
 			t.Errorf("%s: %v", a, r)
 		}
 	}
-	for _, e := range conntrack(t, c.host) {
-		if e.mentions(netip.MustParseAddr("127.0.0.1")) || e.mentions(netip.IPv6Loopback()) {
-			t.Errorf("loopback is tracked: %s", e)
+	for _, e := range entries(t, c.host) {
+		if mentions(e, netip.MustParseAddr("127.0.0.1")) || mentions(e, netip.IPv6Loopback()) {
+			t.Errorf("loopback is tracked: %+v", e)
 		}
 	}
 }
@@ -52,9 +52,7 @@ func TestAlwaysLoopbackIsAnInterface(t *testing.T) {
 	c.host.Sysctl("net.ipv4.conf.wan0.route_localnet", "1")
 	apply(t, c.host, closed)
 	delivered := c.host.Delivered(17, false)
-	if err := c.street.Send(testnet.UDP(netip.MustParseAddrPort("127.0.0.9:5000"), at(place("host", false), 53))); err != nil {
-		t.Fatal(err)
-	}
+	mustSend(t, c.street, testnet.UDP(netip.MustParseAddrPort("127.0.0.9:5000"), at(place("host", false), 53)))
 	if _, seen := delivered.Wait(short, testnet.From(netip.MustParseAddr("127.0.0.9"))); seen {
 		t.Error("a packet from outside with a source of loopback was taken in")
 	}
@@ -140,9 +138,7 @@ func (c *town) icmpErrors(t *testing.T, v6 bool, want map[string]bool) {
 
 	asked := testnet.UDP(at(inside, 4000), at(stranger, 53), make([]byte, 600)...)
 	left := c.street.Capture()
-	if err := c.yard.Send(asked); err != nil {
-		t.Fatal(err)
-	}
+	mustSend(t, c.yard, asked)
 	if _, seen := left.Wait(enough, func(s testnet.Seen) bool { return s.Destination == stranger }); !seen {
 		t.Fatalf("IPv6 %t: the question did not leave", v6)
 	}
@@ -207,9 +203,7 @@ func TestAlwaysNeighbourDiscoveryAndMLD(t *testing.T) {
 	}
 	delivered := c.host.Delivered(58, true)
 	// Neighbour discovery from farther than the link is no neighbour discovery.
-	if err := c.street.Send(testnet.ICMP(place("stranger", true), place("host", true), 136, 0, make([]byte, 20)...)); err != nil {
-		t.Fatal(err)
-	}
+	mustSend(t, c.street, testnet.ICMP(place("stranger", true), place("host", true), 136, 0, make([]byte, 20)...))
 	if _, ok := delivered.Wait(short, testnet.From(place("stranger", true))); ok {
 		t.Error("a neighbour advertisement with hop limit 64 passed")
 	}
@@ -228,14 +222,12 @@ func TestAlwaysDHCPAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	far := place("stranger", true)
-	if err := c.street.Send(
+	mustSend(t, c.street,
 		testnet.DHCPAnswer(place("outside", false), place("host", false), c.wan.MAC),
 		testnet.DHCPv6Answer(server, client),
 		testnet.DHCPv6Answer(far, client),
 		testnet.UDP(at(place("stranger", false), 5000), at(place("host", false), 68)),
-	); err != nil {
-		t.Fatal(err)
-	}
+	)
 	if _, ok := v4.Wait(enough, func(s testnet.Seen) bool { return s.SourcePort == 67 && s.DestinationPort == 68 }); !ok {
 		t.Error("the answer of a DHCP server was dropped")
 	}
@@ -286,14 +278,8 @@ func TestAlwaysFragments(t *testing.T) {
 				for port, want := range map[uint16]bool{53: true, 54: false} {
 					from := at(place("stranger", v6), 5000+port)
 					packet := testnet.UDP(from, at(place("host", v6), port), make([]byte, 3000)...)
-					if err := c.street.Send(testnet.Fragments(packet, uint32(port), 1200)...); err != nil {
-						t.Fatal(err)
-					}
-					patience := enough
-					if !want {
-						patience = short
-					}
-					if _, seen := delivered.Wait(patience, func(s testnet.Seen) bool { return s.SourcePort == from.Port() }); seen != want {
+					mustSend(t, c.street, testnet.Fragments(packet, uint32(port), 1200)...)
+					if _, seen := delivered.Wait(patience(want), func(s testnet.Seen) bool { return s.SourcePort == from.Port() }); seen != want {
 						t.Errorf("IPv6 %t, port %d: delivered %t", v6, port, seen)
 					}
 				}
@@ -320,14 +306,8 @@ input:
 			want  bool
 		}{{112, "office", true}, {112, "stranger", false}, {200, "stranger", true}, {201, "stranger", false}} {
 			delivered := c.host.Delivered(try.proto, v6)
-			if err := c.street.Send(testnet.Protocol(place(try.from, v6), place("host", v6), try.proto, 1, 2, 3, 4)); err != nil {
-				t.Fatal(err)
-			}
-			patience := enough
-			if !try.want {
-				patience = short
-			}
-			if _, seen := delivered.Wait(patience, testnet.From(place(try.from, v6))); seen != try.want {
+			mustSend(t, c.street, testnet.Protocol(place(try.from, v6), place("host", v6), try.proto, 1, 2, 3, 4))
+			if _, seen := delivered.Wait(patience(try.want), testnet.From(place(try.from, v6))); seen != try.want {
 				t.Errorf("IPv6 %t: protocol %d from %s delivered %t", v6, try.proto, try.from, seen)
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,17 +62,11 @@ func TestBlindFloodBansNobody(t *testing.T) {
 	begun, sent := time.Now(), 0
 	for _, v6 := range []bool{false, true} {
 		client, answers := at(place("stranger", v6), 0), c.outside.Delivered(unix.IPPROTO_TCP, v6)
-		r, live := c.outside.OpenTCP(testnet.TCPTry{From: client, To: at(place("host", v6), 22), Message: "before", Patience: enough})
-		if live == nil {
-			t.Fatal(r)
-		}
-		defer live.Close()
+		live := c.open(t, "stranger", "host", 22, v6, "before")
 		gateway := map[bool]string{false: "198.51.100.254", true: "2001:db8:100::fe"}[v6]
 		for _, from := range []netip.Addr{client.Addr(), netip.MustParseAddr(gateway)} {
 			for i := range uint16(12) {
-				if err := c.street.Send(testnet.SYN(netip.AddrPortFrom(from, forgedPort+8+i), at(place("host", v6), 22), 1460)); err != nil {
-					t.Fatal(err)
-				}
+				mustSend(t, c.street, testnet.SYN(netip.AddrPortFrom(from, forgedPort+8+i), at(place("host", v6), 22), 1460))
 			}
 		}
 		for i, p := range forgedPlaces {
@@ -94,11 +88,11 @@ func TestBlindFloodBansNobody(t *testing.T) {
 	}
 	t.Logf("%d blind acknowledgements in %v", sent, time.Since(begun))
 	for _, name := range []string{"blind", "established"} {
-		if out := c.host.MustRun("nft", "list", "counter", "inet", "watch", name); strings.Contains(out, "packets 0 ") {
-			t.Errorf("no packet was %s, so this test shows nothing:\n%s", name, out)
-		} else {
-			t.Log(strings.Join(strings.Fields(out), " "))
+		n := counterOf(t, c.host, "inet watch", name)
+		if n == 0 {
+			t.Errorf("no packet was %s, so this test shows nothing", name)
 		}
+		t.Logf("%d packets were %s", n, name)
 	}
 }
 
@@ -106,9 +100,7 @@ func TestBlindFloodBansNobody(t *testing.T) {
 // server, the first as good as a guess can be, the rest all over its numbers.
 func blindACKs(t *testing.T, c *town, answers *testnet.Listener, from, to netip.AddrPort, n int) int {
 	t.Helper()
-	if err := c.street.Send(testnet.Segment(from, to, "S", 1000, 0)); err != nil {
-		t.Fatal(err)
-	}
+	mustSend(t, c.street, testnet.Segment(from, to, "S", 1000, 0))
 	seen, ok := answers.Wait(enough, func(s testnet.Seen) bool {
 		return s.From().Addr() == to.Addr() && s.From().Port() == to.Port() && s.To().Port() == from.Port() && s.Flags == "SA"
 	})
@@ -198,7 +190,7 @@ func TestFreshClientUnderSYNFlood(t *testing.T) {
 		for _, p := range forgedPlaces {
 			to := at(place(p.to, v6), p.port)
 			f := startFlood(c.street, to)
-			f.wait(t, packets/8)
+			f.wait(packets / 8)
 			r := c.once(attempt{from: "stranger", to: p.to, proto: "tcp", port: p.port, v6: v6}, wanted(testnet.Answered))
 			sent, rate := f.stop(t)
 			var syns int
@@ -220,58 +212,29 @@ func TestFreshClientUnderSYNFlood(t *testing.T) {
 	}
 }
 
-// flood sends SYNs of ever other sources, as many a second as floodRate where the
-// machine can.
+// flood sends SYNs of ever other sources, 200,000 a second where the machine can.
 type flood struct {
-	end     chan struct{}
-	done    sync.WaitGroup
-	mu      sync.Mutex
-	packets int
-	err     error
-	begun   time.Time
+	sent, failed atomic.Int64
+	begun        time.Time
+	end          func() ([]uint64, error)
 }
 
-const floodRate = 100_000
-
 func startFlood(street *testnet.Port, to netip.AddrPort) *flood {
-	f := &flood{end: make(chan struct{}), begun: time.Now()}
-	f.done.Go(func() {
-		random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // not a secret
-		first := map[bool]string{false: "198.18.0.1", true: "2001:db8:f000::1"}[to.Addr().Is6()]
-		const burst = 200
-		batch := make([][]byte, burst)
-		for i := range batch {
-			batch[i] = testnet.SYN(netip.AddrPortFrom(netip.MustParseAddr(first), forgedPort), to, 1460)
+	f := &flood{begun: time.Now()}
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // not a secret
+	first := map[bool]string{false: "198.18.0.1", true: "2001:db8:f000::1"}[to.Addr().Is6()]
+	packet := testnet.SYN(at(netip.MustParseAddr(first), forgedPort), to, 1460)
+	f.end = testnet.Flood(200, time.Millisecond, func() error {
+		rename(packet, random)
+		switch err := street.Send(packet); {
+		case errors.Is(err, unix.ENOBUFS): // the wire is full
+		case err != nil:
+			f.failed.Add(1)
+			return err
+		default:
+			f.sent.Add(1)
 		}
-		for {
-			select {
-			case <-f.end:
-				return
-			default:
-			}
-			for _, packet := range batch {
-				rename(packet, random)
-			}
-			err, sent := error(nil), 0
-			for _, packet := range batch {
-				if err = street.Send(packet); err == nil {
-					sent++
-				} else if errors.Is(err, unix.ENOBUFS) {
-					err = nil // the wire is full
-				} else {
-					break
-				}
-			}
-			f.mu.Lock()
-			f.packets += sent
-			f.err = err
-			ahead := time.Duration(f.packets)*time.Second/floodRate - time.Since(f.begun)
-			f.mu.Unlock()
-			if err != nil {
-				return
-			}
-			time.Sleep(ahead)
-		}
+		return nil
 	})
 	return f
 }
@@ -290,30 +253,19 @@ func rename(packet []byte, random *rand.Rand) {
 	change(packet, at, port, at+16)
 }
 
-// wait is until so many packets were sent.
-func (f *flood) wait(t *testing.T, packets int) {
-	t.Helper()
-	for {
-		f.mu.Lock()
-		sent, err := f.packets, f.err
-		f.mu.Unlock()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if sent >= packets {
-			return
-		}
+// wait is until so many packets were sent, or none are any more.
+func (f *flood) wait(packets int) {
+	for f.sent.Load() < int64(packets) && f.failed.Load() == 0 {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
 
 // stop ends it and gives how many packets it sent, in all and a second.
-func (f *flood) stop(t *testing.T) (int, float64) {
+func (f *flood) stop(t *testing.T) (int64, float64) {
 	t.Helper()
-	close(f.end)
-	f.done.Wait()
-	if f.err != nil {
-		t.Fatal(f.err)
+	if _, err := f.end(); err != nil {
+		t.Fatal(err)
 	}
-	return f.packets, float64(f.packets) / time.Since(f.begun).Seconds()
+	sent := f.sent.Load()
+	return sent, float64(sent) / time.Since(f.begun).Seconds()
 }

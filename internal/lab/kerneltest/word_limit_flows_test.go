@@ -23,17 +23,7 @@ output: { default: allow }
 		tries: `host > host tcp/80 = answered`,
 		after: func(t *testing.T, c *town) {
 			for _, v6 := range []bool{false, true} {
-				open := func(from *testnet.Namespace, source, to string) *testnet.Conn {
-					t.Helper()
-					r, conn := from.OpenTCP(testnet.TCPTry{From: at(place(source, v6), 0), To: at(place(to, v6), 80), Message: "before", Patience: enough})
-					if conn == nil {
-						t.Fatal(r)
-					}
-					return conn
-				}
-				in, out := open(c.outside, "stranger", "host"), open(c.host, "host", "stranger")
-				defer in.Close()
-				defer out.Close()
+				in, out := c.open(t, "stranger", "host", 80, v6, "before"), c.open(t, "host", "stranger", 80, v6, "before")
 				for range 3 {
 					c.once(attempt{from: "stranger", to: "host", proto: "tcp", port: 22, v6: v6}, want{outcome: testnet.Silent})
 				}

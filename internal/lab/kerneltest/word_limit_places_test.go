@@ -48,8 +48,8 @@ func eachPlace(t *testing.T, c *town, test func(t *testing.T, v6 bool, to netip.
 }
 
 // hold opens a connection; silent ones send nothing.
-func (c *town) hold(from netip.Addr, to netip.AddrPort, silent bool, patience testnet.TCPTry) (testnet.Result, *testnet.Conn) {
-	try := testnet.TCPTry{From: netip.AddrPortFrom(from, 0), To: to, Patience: patience.Patience}
+func (c *town) hold(from netip.Addr, to netip.AddrPort, silent bool, patience time.Duration) (testnet.Result, *testnet.Conn) {
+	try := testnet.TCPTry{From: netip.AddrPortFrom(from, 0), To: to, Patience: patience}
 	if !silent {
 		try.Message = "hello"
 	}
@@ -66,7 +66,7 @@ func (c *town) hold(from netip.Addr, to netip.AddrPort, silent bool, patience te
 func (c *town) holds(t *testing.T, from netip.Addr, to netip.AddrPort, silent bool) (held []*testnet.Conn) {
 	t.Helper()
 	for n := range 2 {
-		r, conn := c.hold(from, to, silent, testnet.TCPTry{Patience: enough})
+		r, conn := c.hold(from, to, silent, enough)
 		if conn == nil {
 			t.Fatalf("connection %d from %s to %s: %v", n+1, from, to, r)
 		}
@@ -80,7 +80,7 @@ func (c *town) holds(t *testing.T, from netip.Addr, to netip.AddrPort, silent bo
 // full says that a source holds all of its places.
 func (c *town) full(t *testing.T, from netip.Addr, to netip.AddrPort) {
 	t.Helper()
-	if r, conn := c.hold(from, to, false, testnet.TCPTry{Patience: short}); conn != nil {
+	if r, conn := c.hold(from, to, false, short); conn != nil {
 		conn.Close()
 		t.Errorf("one connection too many from %s to %s: %v", from, to, r)
 	}
@@ -90,7 +90,7 @@ func (c *town) full(t *testing.T, from netip.Addr, to netip.AddrPort) {
 func (c *town) free(t *testing.T, from netip.Addr, to netip.AddrPort, why string) {
 	t.Helper()
 	if err := eventually(func() error {
-		r, conn := c.hold(from, to, false, testnet.TCPTry{Patience: enough})
+		r, conn := c.hold(from, to, false, enough)
 		if conn != nil {
 			conn.Close()
 		}
@@ -117,7 +117,7 @@ func TestForgedSYNsTakeNoPlaces(t *testing.T) {
 		var held []*testnet.Conn
 		for range 2 {
 			if err := eventually(func() error {
-				r, conn := c.hold(client, to, false, testnet.TCPTry{Patience: enough})
+				r, conn := c.hold(client, to, false, enough)
 				if conn != nil {
 					t.Cleanup(conn.Close)
 					held = append(held, conn)
@@ -161,7 +161,7 @@ func TestPlacesGoBack(t *testing.T) {
 			var held []*testnet.Conn
 			for range 20 {
 				wait.Go(func() {
-					if _, conn := c.hold(client, to, false, testnet.TCPTry{Patience: short}); conn != nil {
+					if _, conn := c.hold(client, to, false, short); conn != nil {
 						mu.Lock()
 						held = append(held, conn)
 						mu.Unlock()
@@ -229,7 +229,7 @@ func wait[T any](t *testing.T, from chan T, what string) (v T) {
 // places: the connection is refused, or reset.
 func (c *town) fullSilently(t *testing.T, k keeper, from netip.Addr, to netip.AddrPort) {
 	t.Helper()
-	if _, conn := c.hold(from, to, true, testnet.TCPTry{Patience: short}); conn != nil {
+	if _, conn := c.hold(from, to, true, short); conn != nil {
 		defer conn.Close()
 	}
 	select {
@@ -251,7 +251,7 @@ func TestPlacesOfHalfClosed(t *testing.T) {
 			var held []*testnet.Conn
 			var accepted []*net.TCPConn
 			for range 2 {
-				r, conn := c.hold(client, to, true, testnet.TCPTry{Patience: enough})
+				r, conn := c.hold(client, to, true, enough)
 				if conn == nil {
 					t.Fatal(r)
 				}
@@ -267,7 +267,7 @@ func TestPlacesOfHalfClosed(t *testing.T) {
 			}
 			_ = accepted[1].Close()
 			if err := eventually(func() error {
-				_, conn := c.hold(client, to, true, testnet.TCPTry{Patience: enough})
+				_, conn := c.hold(client, to, true, enough)
 				if conn == nil {
 					return errors.New("refused")
 				}
@@ -299,32 +299,17 @@ func TestBlindACKsTakeNoPlaces(t *testing.T) {
 	answers := c.street.Capture()
 	eachPlace(t, c, func(t *testing.T, v6 bool, to netip.AddrPort) {
 		client := place("stranger", v6)
-		begin := func(port uint16) (send func(flags string, sequence, ack uint32, payload ...byte), number uint32) {
-			from := netip.AddrPortFrom(client, port)
-			send = func(flags string, sequence, ack uint32, payload ...byte) {
-				t.Helper()
-				if err := c.street.Send(testnet.Segment(from, to, flags, sequence, ack, payload...)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			send("S", 1000, 0)
-			seen, ok := answers.Wait(enough, func(s testnet.Seen) bool { return s.From() == to && s.To() == from && s.Flags == "SA" })
-			if !ok {
-				t.Fatal("no answer")
-			}
-			return send, sequenceOf(seen.Raw)
-		}
 		for i := range uint16(4) {
-			send, number := begin(forgedPort + i)
-			send("A", 1000-100, number-500) // the server's stack takes neither number
+			send, number := c.begin(t, answers, at(client, forgedPort+i), to)
+			send("A", forgedSequence-100, number-500) // the server's stack takes neither number
 		}
 		if err := eventually(func() error {
-			r, first := c.hold(client, to, false, testnet.TCPTry{Patience: short})
+			r, first := c.hold(client, to, false, short)
 			if first == nil {
 				return r.Error()
 			}
 			defer first.Close()
-			r, second := c.hold(client, to, false, testnet.TCPTry{Patience: short})
+			r, second := c.hold(client, to, false, short)
 			if second == nil {
 				return r.Error()
 			}
@@ -333,20 +318,20 @@ func TestBlindACKsTakeNoPlaces(t *testing.T) {
 		}); err != nil {
 			t.Errorf("after blind acknowledgements: %v", err)
 		}
-		_, first := c.hold(client, to, false, testnet.TCPTry{Patience: enough})
+		_, first := c.hold(client, to, false, enough)
 		if first == nil {
 			t.Fatal("no first connection")
 		}
 		defer first.Close()
-		send, number := begin(forgedPort + 9)
-		send("A", 1001, number-500)
+		send, number := c.begin(t, answers, at(client, forgedPort+9), to)
+		send("A", forgedSequence+1, number-500)
 		if _, ok := answers.Wait(enough, func(s testnet.Seen) bool {
 			return s.From() == to && s.To().Port() == forgedPort+9 && strings.Contains(s.Flags, "R")
 		}); !ok {
 			t.Fatal("the server resets nothing")
 		}
-		send("A", 1001, number+1)
-		send("PA", 1001, number+1, []byte("hello")...)
+		send("A", forgedSequence+1, number+1)
+		send("PA", forgedSequence+1, number+1, []byte("hello")...)
 		if s, ok := answers.Wait(short, func(s testnet.Seen) bool {
 			return s.From() == to && s.To().Port() == forgedPort+9 && strings.Contains(s.Flags, "P")
 		}); ok {

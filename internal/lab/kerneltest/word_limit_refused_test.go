@@ -61,7 +61,7 @@ func TestRefusedStaysRefused(t *testing.T) {
 					t.Errorf("a refused connection: %v", r)
 				}
 				if err := eventually(func() error {
-					if strings.Contains(c.host.MustRun("nft", "list", "counter", "inet", "watch", "proofs"), "packets 0 ") {
+					if counterOf(t, c.host, "inet watch", "proofs") == 0 {
 						return errors.New("nothing was sent again")
 					}
 					return nil

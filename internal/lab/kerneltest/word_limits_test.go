@@ -75,11 +75,7 @@ input:
 `,
 			tries: `office > host tcp/80 = answered`,
 			after: func(t *testing.T, c *town) {
-				r, conn := c.outside.OpenTCP(testnet.TCPTry{From: at(place("stranger", false), 0), To: at(place("host", false), 80), Patience: enough})
-				if conn == nil {
-					t.Fatal(r)
-				}
-				defer conn.Close()
+				conn := c.open(t, "stranger", "host", 80, false, "")
 				for range 20 {
 					if r := conn.Exchange("more", enough); r.Outcome != testnet.Answered {
 						t.Fatalf("within a connection: %v", r)
@@ -195,11 +191,7 @@ input:
 				for _, v6 := range []bool{false, true} {
 					open := func(from string, port uint16, expected testnet.Outcome) *testnet.Conn {
 						t.Helper()
-						patience := enough
-						if expected == testnet.Silent {
-							patience = short
-						}
-						r, conn := c.outside.OpenTCP(testnet.TCPTry{From: at(place(from, v6), 0), To: at(place("host", v6), port), Patience: patience})
+						r, conn := c.outside.OpenTCP(testnet.TCPTry{From: at(place(from, v6), 0), To: at(place("host", v6), port), Patience: patience(expected != testnet.Silent)})
 						if r.Outcome != expected {
 							t.Errorf("from %s to port %d, IPv6 %t: %v, want %v", from, port, v6, r, expected)
 						}
@@ -331,14 +323,7 @@ ban: [banned]
 			policy: "input: { default: drop, rules: [allow http] }\n",
 			tries:  `villain > host tcp/80 = answered`,
 			after: func(t *testing.T, c *town) {
-				r, conn := c.outside.OpenTCP(testnet.TCPTry{From: at(place("villain", false), 0), To: at(place("host", false), 80), Patience: enough})
-				if conn == nil {
-					t.Fatal(r)
-				}
-				defer conn.Close()
-				if r := conn.Exchange("before", enough); r.Outcome != testnet.Answered {
-					t.Fatal(r)
-				}
+				conn := c.open(t, "villain", "host", 80, false, "before")
 				apply(t, c.host, bans+"input: { default: drop, rules: [allow http] }\n")
 				if r := conn.Exchange("after", short); r.Outcome != testnet.Silent {
 					t.Errorf("a banned address goes on with its connection: %v", r)
@@ -350,15 +335,7 @@ ban: [banned]
 			policy: "forward: { default: drop, accelerate: true, rules: [allow http] }\n",
 			tries:  `inside > villain tcp/80 = answered`,
 			after: func(t *testing.T, c *town) {
-				var conns []*testnet.Conn
-				for _, v6 := range []bool{false, true} {
-					r, conn := c.inside.OpenTCP(testnet.TCPTry{From: at(place("inside", v6), 0), To: at(place("villain", v6), 80), Message: "before", Patience: enough})
-					if conn == nil {
-						t.Fatal(r)
-					}
-					defer conn.Close()
-					conns = append(conns, conn)
-				}
+				conns := []*testnet.Conn{c.open(t, "inside", "villain", 80, false, "before"), c.open(t, "inside", "villain", 80, true, "before")}
 				apply(t, c.host, bans+"forward: { default: drop, accelerate: true, rules: [allow http] }\n")
 				for i, conn := range conns {
 					if r := conn.Exchange("after", short); r.Outcome != testnet.Silent {

@@ -61,9 +61,7 @@ func (c *town) masqueraded(t *testing.T, from, to netip.AddrPort, tcp, kept bool
 		question, answer = testnet.TCP(from, to, "S"), func(back netip.AddrPort) []byte { return testnet.TCP(to, back, "SA") }
 	}
 	left, arrived := c.street.Capture(), c.yard.Capture()
-	if err := c.yard.Send(question); err != nil {
-		t.Fatal(err)
-	}
+	mustSend(t, c.yard, question)
 	out, seen := left.Wait(enough, func(s testnet.Seen) bool { return s.Destination == to.Addr() })
 	if !seen {
 		t.Fatalf("what %s asks did not leave", from)
@@ -71,9 +69,7 @@ func (c *town) masqueraded(t *testing.T, from, to netip.AddrPort, tcp, kept bool
 	if got := out.SourcePort; (got == from.Port()) != kept {
 		t.Errorf("from %s, TCP %t: it left from port %d; kept should be %t", from, tcp, got, kept)
 	}
-	if err := c.street.Send(answer(netip.AddrPortFrom(out.Source, out.SourcePort))); err != nil {
-		t.Fatal(err)
-	}
+	mustSend(t, c.street, answer(netip.AddrPortFrom(out.Source, out.SourcePort)))
 	if _, seen := arrived.Wait(enough, func(s testnet.Seen) bool { return s.Source == to.Addr() && s.Destination == from.Addr() }); !seen {
 		t.Errorf("the answer to %s, TCP %t, which left from port %d, did not arrive", from, tcp, out.SourcePort)
 	}

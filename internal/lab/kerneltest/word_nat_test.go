@@ -170,11 +170,9 @@ nat:
 				stranger > host tcp/80     = answered as stranger
 			`,
 			after: func(t *testing.T, c *town) {
-				if entries := conntrack(t, c.host); len(entries) > 0 {
-					for _, e := range entries {
-						if e.mentions(place("inside", false)) || e.mentions(place("mapped", false)) || e.mentions(place("inside", true)) || e.mentions(place("mapped", true)) {
-							t.Errorf("stateless traffic has an entry: %s", e)
-						}
+				for _, e := range entries(t, c.host) {
+					if mentions(e, place("inside", false)) || mentions(e, place("mapped", false)) || mentions(e, place("inside", true)) || mentions(e, place("mapped", true)) {
+						t.Errorf("stateless traffic has an entry: %+v", e)
 					}
 				}
 			},
@@ -239,18 +237,14 @@ forward:
 					if v6 {
 						overhead = 60
 					}
-					if err := c.yard.Send(testnet.SYN(at(place("inside", v6), 5000), at(place("stranger", v6), 80), 1460)); err != nil {
-						t.Fatal(err)
-					}
+					mustSend(t, c.yard, testnet.SYN(at(place("inside", v6), 5000), at(place("stranger", v6), 80), 1460))
 					got, ok := seen.Wait(enough, func(s testnet.Seen) bool { return s.Flags == "S" && s.Source.Is6() == v6 && s.SourcePort == 5000 })
 					if !ok || got.MSS != 1300-overhead {
 						t.Errorf("IPv6 %t: SYN seen %t with MSS %d, want %d", v6, ok, got.MSS, 1300-overhead)
 					}
 					// The other direction, which the rule does not name, is left alone.
 					inside := c.yard.Capture()
-					if err := c.street.Send(testnet.SYN(at(place("stranger", v6), 6000), at(place("inside", v6), 80), 1460)); err != nil {
-						t.Fatal(err)
-					}
+					mustSend(t, c.street, testnet.SYN(at(place("stranger", v6), 6000), at(place("inside", v6), 80), 1460))
 					got, ok = inside.Wait(enough, func(s testnet.Seen) bool { return s.Flags == "S" && s.SourcePort == 6000 })
 					if !ok || got.MSS != 1460 {
 						t.Errorf("IPv6 %t: SYN to the lan seen %t with MSS %d, want it untouched", v6, ok, got.MSS)

@@ -2,63 +2,45 @@ package kerneltest
 
 import (
 	"net/netip"
-	"strconv"
-	"strings"
+	"slices"
 	"testing"
 
 	"sluice/internal/lab/testnet"
+	"sluice/internal/system/kernel/conntrack"
 )
 
-// entry is one line of the connection table.
-type entry string
-
-func (e entry) mentions(a netip.Addr) bool {
-	for _, word := range strings.Fields(string(e)) {
-		if _, value, ok := strings.Cut(word, "="); ok {
-			if have, err := netip.ParseAddr(value); err == nil && have == a {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// to is where the flow was opened to.
-func (e entry) to() netip.AddrPort {
-	var a netip.Addr
-	for _, word := range strings.Fields(string(e)) {
-		switch name, value, _ := strings.Cut(word, "="); name {
-		case "dst":
-			a, _ = netip.ParseAddr(value)
-		case "dport":
-			port, _ := strconv.ParseUint(value, 10, 16)
-			return netip.AddrPortFrom(a, uint16(port))
-		}
-	}
-	return netip.AddrPort{}
-}
-
-// conntrack lists the connection table of a namespace.
-func conntrack(t *testing.T, s *testnet.Namespace) (out []entry) {
+// entries are those of the connection table of a namespace.
+func entries(t *testing.T, s *testnet.Namespace) (out []conntrack.Entry) {
 	t.Helper()
-	text, err := s.Run("cat", "/proc/net/nf_conntrack")
+	err := s.Do(func() (err error) {
+		out, err = conntrack.List()
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	for line := range strings.Lines(text) {
-		out = append(out, entry(strings.TrimSpace(line)))
 	}
 	return out
 }
 
+// mentions says whether an entry is of a connection from or to an address, before or
+// after it was rewritten.
+func mentions(e conntrack.Entry, a netip.Addr) bool {
+	return slices.Contains([]netip.Addr{e.Original.Source, e.Original.Destination, e.Reply.Source, e.Reply.Destination}, a)
+}
+
+// openedTo is where an entry's flow was opened to.
+func openedTo(e conntrack.Entry) netip.AddrPort {
+	return at(e.Original.Destination, e.Original.DestinationPort)
+}
+
 // untracked fails when an entry of the table has one of the ports.
-func untracked(ports ...string) func(*testing.T, *town) {
+func untracked(ports ...uint16) func(*testing.T, *town) {
 	return func(t *testing.T, c *town) {
 		t.Helper()
-		for _, e := range conntrack(t, c.host) {
-			for _, port := range ports {
-				if strings.Contains(string(e), "port="+port+" ") {
-					t.Errorf("port %s should not be tracked: %s", port, e)
+		for _, e := range entries(t, c.host) {
+			for _, port := range []uint16{e.Original.SourcePort, e.Original.DestinationPort, e.Reply.SourcePort, e.Reply.DestinationPort} {
+				if slices.Contains(ports, port) {
+					t.Errorf("port %d should not be tracked: %+v", port, e)
 				}
 			}
 		}
@@ -93,7 +75,7 @@ output:
 				host > stranger tcp/80  = silent
 				host > host tcp/80      = answered
 			`,
-			after: untracked("80", "443"),
+			after: untracked(80, 443),
 		},
 		{
 			name: "bypass leaves the host's own connections to such ports alone",
@@ -127,10 +109,10 @@ input: { default: drop, rules: [allow web] }
 				stranger > second tcp/443 = answered
 			`,
 			after: func(t *testing.T, c *town) {
-				for _, e := range conntrack(t, c.host) {
+				for _, e := range entries(t, c.host) {
 					for _, v6 := range []bool{false, true} {
-						if e.to() == at(place("second", v6), 80) {
-							t.Errorf("an endpoint is tracked: %s", e)
+						if openedTo(e) == at(place("second", v6), 80) {
+							t.Errorf("an endpoint is tracked: %+v", e)
 						}
 					}
 				}
@@ -146,7 +128,7 @@ input:
 output: { default: drop }
 `,
 			tries: `stranger > host tcp/80 = reset`,
-			after: untracked("80"),
+			after: untracked(80),
 		},
 		{
 			name: "a closed port of a bypassed service answers by itself",
@@ -189,9 +171,7 @@ func TestWordInvalid(t *testing.T) {
 				delivered := c.host.Delivered(6, v6)
 				from := at(place("stranger", v6), 7777)
 				// An ACK with neither flow nor sense: SYN and FIN together.
-				if err := c.street.Send(testnet.TCP(from, at(place("host", v6), 80), "SF")); err != nil {
-					t.Fatal(err)
-				}
+				mustSend(t, c.street, testnet.TCP(from, at(place("host", v6), 80), "SF"))
 				_, seen := delivered.Wait(short, testnet.From(from.Addr()))
 				if seen != (word == "allow") {
 					t.Errorf("IPv6 %t: delivered %t under invalid: %s", v6, seen, word)

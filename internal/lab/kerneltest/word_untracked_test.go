@@ -41,18 +41,12 @@ nat:
 			{"datagram back", c.yard, testnet.UDP(at(inside, 53), at(stranger, 6009)), out, true},
 			{"datagram from another port", c.yard, testnet.UDP(at(inside, 54), at(stranger, 6010)), out, false},
 		} {
-			if err := try.from.Send(try.packet); err != nil {
-				t.Fatal(err)
-			}
+			mustSend(t, try.from, try.packet)
 			sent, err := testnet.Parse(try.packet)
 			if err != nil {
 				t.Fatal(err)
 			}
-			patience := enough
-			if !try.passes {
-				patience = short
-			}
-			_, seen := try.on.Wait(patience, func(s testnet.Seen) bool {
+			_, seen := try.on.Wait(patience(try.passes), func(s testnet.Seen) bool {
 				return !s.Outgoing && s.SourcePort == sent.SourcePort && s.DestinationPort == sent.DestinationPort
 			})
 			if seen != try.passes {
@@ -89,14 +83,8 @@ output: { default: drop }
 			{"office", "A", 81, false},
 		} {
 			from := at(place(try.from, v6), 7000+uint16(i))
-			if err := c.street.Send(testnet.TCP(from, at(place("host", v6), try.port), try.flags)); err != nil {
-				t.Fatal(err)
-			}
-			patience := enough
-			if !try.passes {
-				patience = short
-			}
-			if _, seen := delivered.Wait(patience, func(s testnet.Seen) bool { return s.SourcePort == from.Port() }); seen != try.passes {
+			mustSend(t, c.street, testnet.TCP(from, at(place("host", v6), try.port), try.flags))
+			if _, seen := delivered.Wait(patience(try.passes), func(s testnet.Seen) bool { return s.SourcePort == from.Port() }); seen != try.passes {
 				t.Errorf("IPv6 %t: %s from %s to port %d: delivered %t", v6, try.flags, try.from, try.port, seen)
 			}
 		}
@@ -127,15 +115,7 @@ func TestChangeOfTrackingKeepsConnections(t *testing.T) {
 			e := newBinary(t)
 			before, after := e.write(t, "before", change.before), e.write(t, "after", change.after)
 			e.run(t, "apply", before)
-			var conns []*testnet.Conn
-			for _, v6 := range []bool{false, true} {
-				r, conn := e.outside.OpenTCP(testnet.TCPTry{From: at(place("stranger", v6), 0), To: at(place("host", v6), 80), Message: "one", Patience: enough})
-				if conn == nil {
-					t.Fatal(r)
-				}
-				defer conn.Close()
-				conns = append(conns, conn)
-			}
+			conns := []*testnet.Conn{e.open(t, "stranger", "host", 80, false, "one"), e.open(t, "stranger", "host", 80, true, "one")}
 			exchange := func(message string) {
 				t.Helper()
 				for i, conn := range conns {

@@ -182,13 +182,13 @@ func with(ctx context.Context, o Options, r *figures.Report, f func(*bench) erro
 }
 
 // section runs one section in a net of its own, which is gone afterwards.
-func (b *bench) section(f func() error) (err error) {
-	if b.net, err = testnet.Create("bench"); err != nil {
-		return err
-	}
-	var failure error
-	err = b.net.Try(func() { failure = f() })
-	return errors.Join(failure, err, b.net.Close())
+func (b *bench) section(f func() error) error {
+	return testnet.Within("bench", func(n *testnet.Net) error {
+		b.net = n
+		var failure error
+		err := n.Try(func() { failure = f() })
+		return errors.Join(failure, err)
+	})
 }
 
 // rounds is a number of rounds, fewer in a short run, and always odd.

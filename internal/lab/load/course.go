@@ -109,14 +109,14 @@ func (k *kept) percentiles(expected time.Duration) {
 		if p == nil {
 			return Percentiles{}
 		}
-		return percentilesOf(corrected(p, 0))
+		return PercentilesOf(corrected(p, 0))
 	}
 	k.Raw, k.Connect = unpack(k.raw), unpack(k.connect)
 	switch {
 	case k.latency != nil:
 		k.Latency = unpack(k.latency)
 	case k.raw != nil:
-		k.Latency = percentilesOf(corrected(k.raw, expected))
+		k.Latency = PercentilesOf(corrected(k.raw, expected))
 	}
 }
 

@@ -39,7 +39,8 @@ func record(h *hdrhistogram.Histogram, took time.Duration) {
 
 var quantiles = []float64{50, 90, 99, 99.9}
 
-func percentilesOf(h *hdrhistogram.Histogram) Percentiles {
+// PercentilesOf are those of a histogram of ns.
+func PercentilesOf(h *hdrhistogram.Histogram) Percentiles {
 	p := Percentiles{Count: h.TotalCount()}
 	if p.Count == 0 {
 		return p

@@ -35,7 +35,7 @@ func TestCorrectedAgainstModel(t *testing.T) {
 			}
 		}
 		if got := corrected(p, expected); !got.Equals(model) {
-			t.Fatalf("expected interval %v: corrected %v, one by one %v", expected, percentilesOf(got), percentilesOf(model))
+			t.Fatalf("expected interval %v: corrected %v, one by one %v", expected, PercentilesOf(got), PercentilesOf(model))
 		}
 	}
 }

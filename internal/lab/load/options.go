@@ -9,8 +9,6 @@ import (
 
 // Options say what is asked, how and for how long.
 type Options struct {
-	// Name is what tables and charts call this load; "" is "load".
-	Name string
 	// URL to ask: http or https. A name is resolved once, before the start.
 	URL    string
 	Method string   // "" is GET

@@ -69,9 +69,6 @@ func (i Interval) Failed() uint64 { return sum(i.Errors) }
 // Rate is answered requests per second, over the time in which they were started.
 func (r *Result) Rate() float64 { return perSecond(r.Answered-r.Late, r.Took) }
 
-// Failed is errors of all kinds.
-func (r *Result) Failed() uint64 { return sum(r.Errors) }
-
 // Percentiles of a histogram.
 type Percentiles struct {
 	Count                    int64

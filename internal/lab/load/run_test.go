@@ -25,6 +25,9 @@ type stalling struct {
 	answer string
 }
 
+// Failed is errors of all kinds.
+func (r *Result) Failed() uint64 { return sum(r.Errors) }
+
 const fine = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 func (s *stalling) dial(context.Context, string, string) (net.Conn, error) {
@@ -101,7 +104,7 @@ func TestClosedLoopShowsStall(t *testing.T) {
 	if r.Answered < 1998 || r.Answered > 2001 || r.Failed() != 0 {
 		t.Errorf("got %d answers and %d errors, want 2,000 and none", r.Answered, r.Failed())
 	}
-	raw, fixed := percentilesOf(r.Raw), percentilesOf(r.Latency)
+	raw, fixed := PercentilesOf(r.Raw), PercentilesOf(r.Latency)
 	about(t, "expected interval", r.Expected, time.Millisecond)
 	about(t, "99 % as measured", raw.P99, time.Millisecond)
 	about(t, "longest as measured", raw.Max, 1001*time.Millisecond)
@@ -145,12 +148,12 @@ func TestOpenLoopShowsStall(t *testing.T) {
 	if n := r.Raw.TotalCount(); n != 400 || r.Latency.TotalCount() != 400 {
 		t.Errorf("an open loop leaves nothing out: got %d and %d latencies, want 400", n, r.Latency.TotalCount())
 	}
-	about(t, "99 % as measured", percentilesOf(r.Raw).P99, time.Millisecond)
+	about(t, "99 % as measured", PercentilesOf(r.Raw).P99, time.Millisecond)
 	// Request 101 was to start 10 ms after the one that took 1,001 ms; each later one
 	// waited 9 ms less, a good hundred of them.
 	about(t, "75 %", time.Duration(r.Latency.ValueAtPercentile(75)), 101*time.Millisecond)
-	about(t, "90 %", percentilesOf(r.Latency).P90, 641*time.Millisecond)
-	about(t, "longest", percentilesOf(r.Latency).Max, 1001*time.Millisecond)
+	about(t, "90 %", PercentilesOf(r.Latency).P90, 641*time.Millisecond)
+	about(t, "longest", PercentilesOf(r.Latency).Max, 1001*time.Millisecond)
 	if late := r.Lateness.Max(); late > int64(shortestSleep) {
 		t.Errorf("the pacer woke connections %v late", time.Duration(late))
 	}
@@ -164,8 +167,8 @@ func TestOpenLoopOverloaded(t *testing.T) {
 	if total := r.Answered + r.Unsent; total != 10_000 || r.Answered < 4900 || r.Answered > 5005 {
 		t.Errorf("got %d answers and %d unsent, want half of 10,000 each", r.Answered, r.Unsent)
 	}
-	about(t, "as measured", percentilesOf(r.Raw).P99, 10*time.Millisecond)
-	if p := percentilesOf(r.Latency); p.P90 < 4*time.Second {
+	about(t, "as measured", PercentilesOf(r.Raw).P99, 10*time.Millisecond)
+	if p := PercentilesOf(r.Latency); p.P90 < 4*time.Second {
 		t.Errorf("the queue's wait is missing: %v", p)
 	}
 }
@@ -176,7 +179,7 @@ func TestRateAboveOneConnection(t *testing.T) {
 	if r.Answered != 2500 || r.Unsent != 0 {
 		t.Errorf("got %d answers and %d unsent", r.Answered, r.Unsent)
 	}
-	about(t, "99 %", percentilesOf(r.Latency).P99, 100*time.Millisecond)
+	about(t, "99 %", PercentilesOf(r.Latency).P99, 100*time.Millisecond)
 	if r.Late == 0 {
 		t.Error("the last ones were answered after the end")
 	}
@@ -216,7 +219,7 @@ func TestInterrupted(t *testing.T) {
 			if n := r.Unsent + 204; rate > 0 && (n < 550 || n > 551) {
 				t.Errorf("%d unsent", r.Unsent)
 			}
-			if p := percentilesOf(r.Latency); p.Max < 3*time.Second {
+			if p := PercentilesOf(r.Latency); p.Max < 3*time.Second {
 				t.Errorf("what was cut off had waited for seconds: %v", p)
 			}
 		})
@@ -238,7 +241,7 @@ func TestTimeout(t *testing.T) {
 		if r.Errors[Timeout] != 1 || r.Failed() != 1 || r.Intervals[1].Errors[Timeout] != 1 {
 			t.Errorf("got %v", r.Errors)
 		}
-		about(t, "longest", percentilesOf(r.Raw).Max, time.Second)
+		about(t, "longest", PercentilesOf(r.Raw).Max, time.Second)
 		if r.Connect.TotalCount() != 2 {
 			t.Errorf("%d connections, want a new one after the time-out", r.Connect.TotalCount())
 		}

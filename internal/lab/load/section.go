@@ -25,29 +25,15 @@ const (
 	errorRate        = "errors of all kinds"
 )
 
-// Section is a load as a table and charts.
-func (r *Result) Section() figures.Section { return Section("load", r.title(), r) }
+// subject is what tables and charts call a load, until Compare gives it a name.
+const subject = "load"
 
-// Section puts several loads beside each other: a column and a line of each chart
-// for each, by Options.Name.
-func Section(name, title string, results ...*Result) figures.Section {
-	s := figures.Section{Name: name, Title: title}
-	for _, r := range results {
-		for _, text := range r.text() {
-			if len(results) > 1 {
-				text = r.name() + ": " + text
-			}
-			s.Text = append(s.Text, text)
-		}
-	}
-	for _, r := range results {
-		r.figures(&s)
-	}
-	s.Charts = Charts("time", results...)
+// Section is a load as a table and charts.
+func (r *Result) Section() figures.Section {
+	s := figures.Section{Name: "load", Title: r.title(), Text: r.text(), Charts: r.charts()}
+	r.figures(&s)
 	return s
 }
-
-func (r *Result) name() string { return cmp.Or(r.Options.Name, "load") }
 
 // title says what was asked.
 func (r *Result) title() string {
@@ -88,7 +74,7 @@ func (r *Result) text() []string {
 // figures of one load.
 func (r *Result) figures(s *figures.Section) {
 	add := func(row, quantity, unit string, more bool, of ...float64) {
-		s.Add(figures.Figure{Case: row, Subject: r.name(), Quantity: quantity, Unit: unit, More: more, Samples: of})
+		s.Add(figures.Figure{Case: row, Subject: subject, Quantity: quantity, Unit: unit, More: more, Samples: of})
 	}
 	each := "each " + r.every()
 	add("in all", requestsQuantity, "1/s", true, r.Rate())
@@ -139,12 +125,12 @@ func (r *Result) times(s *figures.Section, quantity string, h *hdrhistogram.Hist
 	if h == nil || h.TotalCount() == 0 {
 		return
 	}
-	p := percentilesOf(h)
+	p := PercentilesOf(h)
 	for _, row := range []struct {
 		name string
 		time time.Duration
 	}{{"50 %", p.P50}, {"90 %", p.P90}, {"99 %", p.P99}, {"99.9 %", p.P999}, {"longest", p.Max}} {
-		s.Add(figures.Figure{Case: row.name, Subject: r.name(), Quantity: quantity, Unit: "ms", Samples: stats.Series{milliseconds(row.time)}})
+		s.Add(figures.Figure{Case: row.name, Subject: subject, Quantity: quantity, Unit: "ms", Samples: stats.Series{milliseconds(row.time)}})
 	}
 }
 
@@ -177,13 +163,7 @@ func (r *Result) every() string {
 // Warnings say what weakens the figures, with what to do about it.
 func (r *Result) Warnings() []string {
 	var out []string
-	say := func(format string, args ...any) {
-		text := fmt.Sprintf(format, args...)
-		if r.Options.Name != "" {
-			text = r.Options.Name + ": " + text
-		}
-		out = append(out, text)
-	}
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if n := r.Errors[NoPort]; n > 0 {
 		say("%s times no local port was free: connections that ended keep theirs for a minute; give more local addresses by --bind, or widen net.ipv4.ip_local_port_range", count(n))
 	}

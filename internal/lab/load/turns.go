@@ -72,7 +72,7 @@ func together(rounds []*Result) *Result {
 	for _, r := range rounds {
 		i := Interval{
 			From: out.Took, To: out.Took + r.Options.Every, Answered: r.Answered - r.Late, Errors: r.Errors, Sent: r.Sent, Received: r.Received,
-			Latency: percentilesOf(r.Latency), Raw: percentilesOf(r.Raw), Connect: percentilesOf(r.Connect),
+			Latency: PercentilesOf(r.Latency), Raw: PercentilesOf(r.Raw), Connect: PercentilesOf(r.Connect),
 		}
 		if n := len(r.Intervals); n > 0 {
 			i.Open = r.Intervals[n-1].Open

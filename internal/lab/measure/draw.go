@@ -1,7 +1,6 @@
 package measure
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"math/rand/v2"
@@ -41,9 +40,9 @@ func ByAddress(s addrset.Set, f addrset.Family, n int, seed uint64) []netip.Addr
 	ranges := usable(s, f)
 	if f == addrset.IPv6 {
 		// counted in /64s, whose sum has 64 bits; a smaller range counts as one
-		return draw(ranges, n, seed, func(r span) uint64 { return r.width().hi + 1 })
+		return draw(ranges, n, seed, func(r span) uint64 { return r.width().Hi + 1 })
 	}
-	return draw(ranges, n, seed, func(r span) uint64 { return r.width().lo + 1 })
+	return draw(ranges, n, seed, func(r span) uint64 { return r.width().Lo + 1 })
 }
 
 // ByRange draws n addresses of one family, each of the set's ranges equally
@@ -60,28 +59,28 @@ func BySubnet48(s addrset.Set, n int, seed uint64) []netip.Addr {
 	var parts []span
 	next := uint64(0) // the first /48 that is not counted yet
 	for _, r := range usable(s, addrset.IPv6) {
-		first, last := r.from.hi/subnet, r.to.hi/subnet
+		first, last := r.from.Hi/subnet, r.to.Hi/subnet
 		if first < next {
 			if last < next {
 				continue
 			}
-			r.from = u128{next * subnet, 0}
+			r.from = addrset.Number{Hi: next * subnet}
 		}
 		next = last + 1
 		parts = append(parts, r)
 	}
 	random := generator(seed)
-	cumulated := cumulate(parts, func(r span) uint64 { return r.to.hi/subnet - r.from.hi/subnet + 1 })
+	cumulated := cumulate(parts, func(r span) uint64 { return r.to.Hi/subnet - r.from.Hi/subnet + 1 })
 	out := make([]netip.Addr, n)
 	for i := range out {
 		part, number := pick(random, cumulated)
 		r := parts[part]
-		at := (r.from.hi/subnet + number) * subnet
-		low, high := u128{at, 0}, u128{at + subnet - 1, ^uint64(0)}
-		if low.less(r.from) {
+		at := (r.from.Hi/subnet + number) * subnet
+		low, high := addrset.Number{Hi: at}, addrset.Number{Hi: at + subnet - 1, Lo: ^uint64(0)}
+		if low.Less(r.from) {
 			low = r.from
 		}
-		if r.to.less(high) {
+		if r.to.Less(high) {
 			high = r.to
 		}
 		out[i] = span{low, high, addrset.IPv6}.address(random)
@@ -121,14 +120,9 @@ func pick(random *rand.Rand, cumulated []uint64) (part int, number uint64) {
 	return part, x
 }
 
-// u128 is an IPv6 address, or an IPv4 address in its lowest bits.
-type u128 struct{ hi, lo uint64 }
-
-func (a u128) less(b u128) bool { return a.hi < b.hi || a.hi == b.hi && a.lo < b.lo }
-
 // span is a range of addresses.
 type span struct {
-	from, to u128
+	from, to addrset.Number
 	family   addrset.Family
 }
 
@@ -143,44 +137,26 @@ func usable(s addrset.Set, f addrset.Family) []span {
 	}
 	out := make([]span, len(ranges))
 	for i, r := range ranges {
-		out[i] = span{number(r.From), number(r.To), f}
+		out[i] = span{addrset.NumberOf(r.From), addrset.NumberOf(r.To), f}
 	}
 	return out
 }
 
-func number(a netip.Addr) u128 {
-	if a.Is4() {
-		b := a.As4()
-		return u128{0, uint64(binary.BigEndian.Uint32(b[:]))}
-	}
-	b := a.As16()
-	return u128{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}
-}
-
 // width is the number of addresses less one.
-func (r span) width() u128 {
-	lo, borrow := bits.Sub64(r.to.lo, r.from.lo, 0)
-	hi, _ := bits.Sub64(r.to.hi, r.from.hi, borrow)
-	return u128{hi, lo}
-}
+func (r span) width() addrset.Number { return r.to.Sub(r.from) }
 
 // address draws an address of the range, all equally likely.
 func (r span) address(random *rand.Rand) netip.Addr {
 	width := r.width()
 	for {
-		x := u128{below(random, width.hi), random.Uint64()}
-		if width.hi == 0 {
-			x.lo = below(random, width.lo)
+		x := addrset.Number{Hi: below(random, width.Hi), Lo: random.Uint64()}
+		if width.Hi == 0 {
+			x.Lo = below(random, width.Lo)
 		}
-		if width.less(x) {
+		if width.Less(x) {
 			continue // at most half of the draws
 		}
-		lo, carry := bits.Add64(r.from.lo, x.lo, 0)
-		hi, _ := bits.Add64(r.from.hi, x.hi, carry)
-		if r.family == addrset.IPv4 {
-			return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(lo))))
-		}
-		return netip.AddrFrom16([16]byte(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, hi), lo)))
+		return r.from.Add(x).Addr(r.family == addrset.IPv4)
 	}
 }
 

@@ -45,20 +45,6 @@ const gateway = `table inet t {
 }
 `
 
-func forwardLab(t *testing.T, net *testnet.Net, label, rules string) *measure.Lab {
-	t.Helper()
-	l, err := measure.NewForwardLab(net, label)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if rules != "" {
-		if err := l.Nft(rules); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return l
-}
-
 func hosts(f addrset.Family, n int) []netip.Addr {
 	set := addrset.FromPrefixes(netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:5::/64"))
 	seen, out := map[netip.Addr]bool{}, []netip.Addr{}
@@ -78,7 +64,7 @@ func TestForwardLab(t *testing.T) {
 	testnet.Require(t, testnet.NftNAT)
 	for _, way := range []measure.Way{measure.ByLiveFrames, measure.ByPacketRing} {
 		net := testnet.New(t)
-		bare, rules := forwardLab(t, net, "bare", ""), forwardLab(t, net, "rules", gateway)
+		bare, rules := lab(t, measure.NewForwardLab, net, "bare", ""), lab(t, measure.NewForwardLab, net, "rules", gateway)
 		if err := rules.Own(netip.MustParseAddr("198.51.100.9")); err != nil {
 			t.Fatal(err)
 		}

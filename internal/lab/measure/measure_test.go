@@ -12,9 +12,9 @@ import (
 
 const seed = 1
 
-func lab(t *testing.T, net *testnet.Net, label, rules string) *measure.Lab {
+func lab(t *testing.T, create func(*testnet.Net, string) (*measure.Lab, error), net *testnet.Net, label, rules string) *measure.Lab {
 	t.Helper()
-	l, err := measure.NewLab(net, label)
+	l, err := create(net, label)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestFramesAreWhatTheTrafficSays(t *testing.T) {
 		} {
 			t.Run(name+" "+kind, func(t *testing.T) {
 				// a broken checksum makes a packet invalid, once conntrack looks
-				l := lab(t, net, "frames", `table inet t { chain c { type filter hook input priority 0;
+				l := lab(t, measure.NewLab, net, "frames", `table inet t { chain c { type filter hook input priority 0;
 					ct state != new drop; `+word+` daddr `+to.Addr().String()+` `+tc.match+` accept; drop; }; }`)
 				l.Namespace.Sysctl("net.netfilter.nf_conntrack_checksum", "1")
 				l.Namespace.Sysctl("net.netfilter.nf_conntrack_tcp_loose", "1")
@@ -87,7 +87,7 @@ func TestFlowsAreCycledOver(t *testing.T) {
 		})
 	}
 	s := source(t, measure.Traffic{Flows: flows})
-	l := lab(t, net, "cycle", `table ip t { chain c { type filter hook input priority 0;
+	l := lab(t, measure.NewLab, net, "cycle", `table ip t { chain c { type filter hook input priority 0;
 		ip saddr . udp sport . udp dport { 192.0.2.0 . 1000 . 2000, 192.0.2.7 . 1007 . 2007, 192.0.2.99 . 1099 . 2099 } accept; drop; }; }`)
 	// 64 packets: the flows 0 to 63, then 64 to 99 and 0 to 27, then 28 to 91
 	for i, want := range []int{2, 3, 0} {
@@ -105,8 +105,8 @@ func TestCompareCountsVerdicts(t *testing.T) {
 	measure.Require(t)
 	net := testnet.New(t)
 	half := netip.MustParsePrefix("0.0.0.0/1")
-	bare := lab(t, net, "bare", "")
-	rules := lab(t, net, "rules", `table ip t { chain c { type filter hook input priority 0; ip saddr 0.0.0.0/1 drop; }; }`)
+	bare := lab(t, measure.NewLab, net, "bare", "")
+	rules := lab(t, measure.NewLab, net, "rules", `table ip t { chain c { type filter hook input priority 0; ip saddr 0.0.0.0/1 drop; }; }`)
 	drawn := measure.ByAddress(addrset.All(), addrset.IPv4, 1000, seed)
 	s := source(t, measure.UDP(drawn, measure.Target(addrset.IPv4, 9)))
 	upper := func(i int) bool { return !half.Contains(drawn[i]) }

@@ -2,7 +2,6 @@ package measure
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"sluice/internal/base/addrset"
@@ -20,12 +19,9 @@ var LiveFrames = testnet.Probed("BPF test runs with live frames", func() error {
 
 // Ask makes a lab and sends it some frames: nil when this machine can measure,
 // else why not.
-func Ask() (err error) {
-	net, err := testnet.Create("measure")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, net.Close()) }()
+func Ask() error { return testnet.Within("measure", ask) }
+
+func ask(net *testnet.Net) error {
 	lab, err := NewLab(net, "ask")
 	if err != nil {
 		return err

@@ -81,6 +81,14 @@ func (a answer) unlike(b answer) string {
 	return ""
 }
 
+// ownFault gives what the program says where it finds itself wrong, "" where it does not.
+func (a answer) ownFault() string {
+	if strings.Contains(a.out+a.err, "this is a bug in Sluice") {
+		return "the newer program calls it a bug in Sluice:\n" + a.err + a.out
+	}
+	return ""
+}
+
 // firstLines are the first lines in which two texts differ, with what is around.
 func firstLines(a, b string) string {
 	before, after := strings.Split(a, "\n"), strings.Split(b, "\n")
@@ -120,16 +128,6 @@ func short(text string) string {
 // time that it took.
 var moment = regexp.MustCompile(`("(?:available|compile|read|total)": )[\d.e-]+|(apply time +)about .*, read [^,]+|, of \d+ [KMG]iB free`)
 
-// reworded are texts that changed on purpose, as the older program and as the newer one
-// says them. Whoever takes a newer program for the older one empties it.
-var reworded = []string{
-	"sluice-lab ", "sluice ", // what measures has moved
-	"whom is the packet", "who is the packet",
-}
-
-// leaving is how the older program's hints say "leave out".
-var leaving = regexp.MustCompile(`leave ([a-z-][a-z -]*?) away`)
-
 // ask gives a program's answer. It runs in the folder, whose own name does not
 // appear in what it says.
 func ask(ctx context.Context, program string, q question, dir string, space *testnet.Namespace) (answer, error) {
@@ -154,9 +152,8 @@ func ask(ctx context.Context, program string, q question, dir string, space *tes
 	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
 		return answer{}, fmt.Errorf("%s: %w", q, err)
 	}
-	names := strings.NewReplacer(append([]string{dir, "HERE"}, reworded...)...)
 	clean := func(text string) string {
-		return moment.ReplaceAllString(leaving.ReplaceAllString(names.Replace(text), "leave out $1"), "$1$2…")
+		return moment.ReplaceAllString(strings.ReplaceAll(text, dir, "HERE"), "$1$2…")
 	}
 	a := answer{status: cmd.ProcessState.ExitCode(), out: clean(out.String()), err: clean(errs.String())}
 	if q.folder == "" {

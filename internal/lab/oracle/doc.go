@@ -2,7 +2,8 @@
 // made smaller must say and load the same. `make oracle BEFORE=OLD-SLUICE` runs it.
 //
 // Each example and many seeded policies, good and bad, are given to both programs.
-// Exit status, both outputs and every file that they write must be equal to the byte.
+// Exit status, both outputs and every file that they write must be equal to the byte,
+// and the newer one must not say that it found a bug in Sluice.
 // Then, in throw-away network namespaces, the older program leaves what it leaves on
 // a host: generations, bans, trials, lists. The newer one goes on from there, and the
 // older one from a twin of it, and both must say the same and leave the same rules

@@ -5,7 +5,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,9 +16,13 @@ import (
 // thing that it says or writes is changed.
 func TestFindsDifferences(t *testing.T) {
 	dir := t.TempDir()
-	program := filepath.Join(dir, "sluice")
-	if out, err := exec.Command("go", "build", "-o", program, "sluice/cmd/sluice").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	program, err := testnet.Sluice(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := texts("../../..")
+	if err != nil || len(list) < 500 {
+		t.Fatalf("%d texts: %v", len(list), err)
 	}
 	for i, c := range []struct{ name, script, want string }{
 		{"nothing", `exec "$real" "$@"`, ""},
@@ -27,8 +30,12 @@ func TestFindsDifferences(t *testing.T) {
 		{"a place", `"$real" "$@" | sed 's/"column": 1\([0-9]\)/"column": 2\1/'; exit ${PIPESTATUS[0]}`, `"column"`},
 		{"an error's text", `"$real" "$@" 2> >(sed 's/unknown/unheard-of/' >&2)`, "standard error"},
 		{"an element of a set", `"$real" "$@"; n=$?; [ ! -d out ] || sed -i '0,/192\.0\.2\.[0-9]/s//192.0.2.3/' out/step-*; exit $n`, "file step-"},
+		{"a bug that it finds itself", `"$real" "$@"; n=$?; [ $1 != fmt ] || echo "  hint: this is a bug in Sluice, not in the policy" >&2; exit $n`, "calls it a bug"},
 		{"a file less", `"$real" "$@"; n=$?; rm -f out/step-*switch.nft; exit $n`, "no longer written"},
 	} {
+		if testing.Short() && (c.want == "standard error" || c.want == `"column"`) {
+			continue // these are found late
+		}
 		t.Run(c.name, func(t *testing.T) {
 			after := filepath.Join(dir, fmt.Sprint("after", i))
 			if err := os.WriteFile(after, []byte("#!/bin/bash\nreal="+program+"\n"+c.script+"\n"), 0o755); err != nil {
@@ -37,10 +44,6 @@ func TestFindsDifferences(t *testing.T) {
 			k, err := open("", program)
 			if err != nil {
 				t.Fatal(err)
-			}
-			list, err := texts("../../..")
-			if err != nil || len(list) < 500 {
-				t.Fatalf("%d texts: %v", len(list), err)
 			}
 			w := &worker{options: options{before: program, after: after, out: io.Discard}, kept: k, texts: list, dirs: [2]string{t.TempDir(), t.TempDir()}}
 			counted := &tally{}
@@ -70,9 +73,10 @@ func TestFindsDifferences(t *testing.T) {
 func TestFindsDifferencesOfStates(t *testing.T) {
 	testnet.Require(t, testnet.Namespaces, testnet.Nftables, testnet.NftNAT)
 	dir := t.TempDir()
-	program, after := filepath.Join(dir, "sluice"), filepath.Join(dir, "after")
-	if out, err := exec.Command("go", "build", "-o", program, "sluice/cmd/sluice").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	after := filepath.Join(dir, "after")
+	program, err := testnet.Sluice(dir)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, c := range []struct{ script, want string }{
 		{`exec "$real" "$@"`, ""},

@@ -169,12 +169,16 @@ func (w *worker) compare(ctx context.Context, t *tally, c *policyCase, where str
 	return nil
 }
 
-// both asks one question, and gives the exit status and what differs.
+// both asks one question, and gives the exit status and what differs, or that the newer
+// program finds itself wrong, which is no better for the older one's finding it too.
 func (w *worker) both(ctx context.Context, c *policyCase, q question) (status int, difference string, err error) {
 	q.args = append(q.args[:len(q.args):len(q.args)], "--state-dir", "state")
 	after, err := ask(ctx, w.after, q, w.dirs[1], w.space)
 	if err != nil {
 		return 0, "", err
+	}
+	if text := after.ownFault(); text != "" {
+		return after.status, text, nil
 	}
 	key := w.kept.key(q, c.files)
 	if w.kept.answered(key) == after.sum() {

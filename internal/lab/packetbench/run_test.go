@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,18 +17,8 @@ import (
 	"sluice/internal/language/resolve"
 )
 
-// built builds the real program once. Where there is no Go, as on an emulated machine, it
-// is the one in the path.
-var built = sync.OnceValues(func() (string, error) {
-	if _, err := exec.LookPath("go"); err != nil {
-		return exec.LookPath("sluice")
-	}
-	out := filepath.Join(scratch, "sluice")
-	if text, err := exec.Command("go", "build", "-o", out, "sluice/cmd/sluice").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build sluice: %w\n%s", err, text)
-	}
-	return out, nil
-})
+// built builds the real program once.
+var built = sync.OnceValues(func() (string, error) { return testnet.Sluice(scratch) })
 
 func sluice(t *testing.T) string {
 	t.Helper()

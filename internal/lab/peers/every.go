@@ -102,11 +102,9 @@ func restore(ctx context.Context, n *testnet.Namespace, run Runner, flavour stri
 
 // eachRule calls f with every rule of the sections.
 func eachRule(m Meaning, f func(Rule)) {
-	for _, s := range []*Section{m.Input, m.Forward, m.Output} {
-		if s != nil {
-			for _, r := range s.Rules {
-				f(r)
-			}
+	for _, s := range m.sections() {
+		for _, r := range s.Rules {
+			f(r)
 		}
 	}
 }

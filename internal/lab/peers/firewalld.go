@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,12 +33,7 @@ func firewalld() Peer {
 		text: func(m Meaning) string {
 			files := FirewalldFiles(m)
 			var out strings.Builder
-			names := make([]string, 0, len(files))
-			for name := range files {
-				names = append(names, name)
-			}
-			slices.Sort(names)
-			for _, name := range names {
+			for _, name := range slices.Sorted(maps.Keys(files)) {
 				fmt.Fprintf(&out, "# %s\n%s", name, files[name])
 			}
 			return out.String()
@@ -175,6 +171,9 @@ func (f *Firewalld) until(ctx context.Context, done func() bool) error {
 func (f *Firewalld) Run(ctx context.Context, args ...string) (string, error) {
 	return f.private.run(ctx, "firewall-cmd", args...)
 }
+
+// Env is what firewall-cmd has to have in its environment to ask this firewalld.
+func (f *Firewalld) Env() []string { return f.private.env }
 
 // File writes a file of the configuration, which the next reload reads.
 func (f *Firewalld) File(path, text string) error {

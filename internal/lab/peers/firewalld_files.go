@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 )
 
@@ -173,11 +174,8 @@ func (w *firewalldText) rule(r Rule, way Way, write func(f int, match, verdict s
 		verdict = fmt.Sprintf("<log prefix=\"%s\"><limit value=\"5/s\"/></log>", escaped(*r.Log)) + verdict
 	}
 	families := r.families(way)
-	if families == nil && r.From == nil && r.To == nil && r.Family == 0 && way.family() == 0 {
-		families = []int{0}
-		if way.Protocol == 0 || r.Action == policy.Reject { // a rule about nothing is none, and a type of reject has a family
-			families = []int{4, 6}
-		}
+	if (way.Protocol == 0 || r.Action == policy.Reject) && slices.Equal(families, []int{0}) { // a rule about nothing is none, and a type of reject has a family
+		families = []int{4, 6}
 	}
 	for _, f := range families {
 		from, to := []string{""}, []string{""}
@@ -194,7 +192,7 @@ func (w *firewalldText) rule(r Rule, way Way, write func(f int, match, verdict s
 			for _, b := range to {
 				for _, s := range firewalldService(way) {
 					v := verdict
-					if r.Action == policy.Reject && way.Protocol == protoTCP {
+					if r.Action == policy.Reject && way.Protocol == packet.TCP {
 						v = strings.Replace(v, "<reject/>", "<reject type=\"tcp-reset\"/>", 1)
 					}
 					write(f, a+b+s, v)
@@ -246,7 +244,7 @@ func firewalldService(w Way) []string {
 		return icmpName(w)
 	case len(w.Ports) == 0:
 		name := protocolName(w.Protocol)
-		if w.Protocol == protoICMPv6 {
+		if w.Protocol == packet.ICMPv6 {
 			name = "ipv6-icmp"
 		}
 		return []string{fmt.Sprintf("<protocol value=\"%s\"/>", name)}
@@ -261,7 +259,7 @@ func firewalldService(w Way) []string {
 // icmpName are the types of ICMP by the names of firewalld; nil where one has none.
 func icmpName(w Way) []string {
 	names := map[uint8]string{0: "echo-reply", 3: "destination-unreachable", 5: "redirect", 8: "echo-request", 9: "router-advertisement", 10: "router-solicitation", 11: "time-exceeded", 12: "parameter-problem", 13: "timestamp-request", 14: "timestamp-reply"}
-	if w.Protocol == protoICMPv6 {
+	if w.Protocol == packet.ICMPv6 {
 		names = map[uint8]string{1: "destination-unreachable", 2: "packet-too-big", 3: "time-exceeded", 4: "parameter-problem", 128: "echo-request", 129: "echo-reply", 133: "router-solicitation", 134: "router-advertisement", 135: "neighbour-solicitation", 136: "neighbour-advertisement", 137: "redirect"}
 	}
 	var out []string

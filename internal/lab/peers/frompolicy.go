@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 )
@@ -221,15 +222,15 @@ func waysOf(services []policy.ServiceRef) []Way {
 			switch {
 			case m.Any:
 				return []Way{{}}
-			case m.Protocol == protoICMP && m.ICMP == nil:
-				add(protoICMP, nil)
-				add(protoICMPv6, nil)
-			case m.Protocol == protoICMP:
+			case m.Protocol == packet.ICMP && m.ICMP == nil:
+				add(packet.ICMP, nil)
+				add(packet.ICMPv6, nil)
+			case m.Protocol == packet.ICMP:
 				if m.ICMP.V4 >= 0 {
-					add(protoICMP, nil, uint8(m.ICMP.V4))
+					add(packet.ICMP, nil, uint8(m.ICMP.V4))
 				}
 				if m.ICMP.V6 >= 0 {
-					add(protoICMPv6, nil, uint8(m.ICMP.V6))
+					add(packet.ICMPv6, nil, uint8(m.ICMP.V6))
 				}
 			default:
 				add(m.Protocol, m.Ports)

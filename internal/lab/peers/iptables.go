@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 )
 
@@ -86,13 +87,8 @@ func (w *iptablesText) text() []byte {
 func (w *iptablesText) all(m Meaning) {
 	w.early(m)
 	w.nat(m)
-	for _, s := range []struct {
-		hook policy.Hook
-		*Section
-	}{{policy.Input, m.Input}, {policy.Forward, m.Forward}, {policy.Output, m.Output}} {
-		if s.Section != nil {
-			w.section(m, s.hook, s.Section)
-		}
+	for _, s := range m.sections() {
+		w.section(m, s.hook, s.Section)
 	}
 }
 
@@ -279,10 +275,10 @@ func (w *iptablesText) rule(c code, chain string, r Rule) {
 			port = "sport"
 		}
 		var tests []iptablesTest
-		if from, _ := r.From.of(w.family); r.From != nil && from != nil {
+		if from, _ := r.From.of(w.family); from != nil {
 			tests = append(tests, iptablesTest{"src", from})
 		}
-		if to, _ := r.To.of(w.family); r.To != nil && to != nil {
+		if to, _ := r.To.of(w.family); to != nil {
 			tests = append(tests, iptablesTest{"dst", to})
 		}
 		for _, service := range iptablesService(way, port) {
@@ -291,7 +287,7 @@ func (w *iptablesText) rule(c code, chain string, r Rule) {
 				pre = append(pre, service)
 			}
 			switch {
-			case r.Answers && way.Protocol == protoTCP:
+			case r.Answers && way.Protocol == packet.TCP:
 				pre = append(pre, "! --syn -m conntrack --ctstate UNTRACKED")
 			case r.Answers:
 				pre = append(pre, "-m conntrack --ctstate UNTRACKED")
@@ -314,7 +310,7 @@ func (w *iptablesText) verdict(c code, a policy.Action, way Way) string {
 		return "-j DROP"
 	case a == policy.ClampMSS:
 		return "-j TCPMSS --clamp-mss-to-pmtu"
-	case way.Protocol == protoTCP:
+	case way.Protocol == packet.TCP:
 		return "-j REJECT --reject-with tcp-reset"
 	case way.Protocol != 0:
 		return "-j REJECT"
@@ -427,7 +423,7 @@ func iptablesService(w Way, port string) []string {
 		return []string{""}
 	case len(w.Types) > 0:
 		option := "-p icmp --icmp-type"
-		if w.Protocol == protoICMPv6 {
+		if w.Protocol == packet.ICMPv6 {
 			option = "-p ipv6-icmp --icmpv6-type"
 		}
 		out := make([]string, len(w.Types))
@@ -435,7 +431,7 @@ func iptablesService(w Way, port string) []string {
 			out[i] = fmt.Sprintf("%s %d", option, t)
 		}
 		return out
-	case w.Protocol == protoICMPv6:
+	case w.Protocol == packet.ICMPv6:
 		return []string{"-p ipv6-icmp"}
 	case len(w.Ports) == 0:
 		return []string{"-p " + name}

@@ -2,8 +2,10 @@ package peers
 
 import (
 	"net/netip"
+	"slices"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 )
 
@@ -40,6 +42,18 @@ func Blocked(s addrset.Set) Meaning {
 	return Meaning{Bare: true, Input: &Section{Default: policy.Allow, Rules: []Rule{{
 		Text: "drop any from blocked", Action: policy.Drop, Ways: []Way{{}}, From: &Addresses{Name: "blocked", Set: s},
 	}}}}
+}
+
+// hooked is the section of a hook.
+type hooked struct {
+	hook policy.Hook
+	*Section
+}
+
+// sections are those that are policed.
+func (m Meaning) sections() []hooked {
+	return slices.DeleteFunc([]hooked{{policy.Input, m.Input}, {policy.Forward, m.Forward}, {policy.Output, m.Output}},
+		func(s hooked) bool { return s.Section == nil })
 }
 
 // Section is the rules of one hook; the first that matches decides.
@@ -111,22 +125,13 @@ type NAT struct {
 // family of a way: 4 for ICMP, 6 for ICMPv6, else 0.
 func (w Way) family() int {
 	switch w.Protocol {
-	case protoICMP:
+	case packet.ICMP:
 		return 4
-	case protoICMPv6:
+	case packet.ICMPv6:
 		return 6
 	}
 	return 0
 }
-
-// IANA protocol numbers.
-const (
-	protoICMP   = 1
-	protoTCP    = 6
-	protoUDP    = 17
-	protoICMPv6 = 58
-	protoSCTP   = 132
-)
 
 // of is the part of a side in one family; none means that no packet of the family
 // fits, and nil that every one does.
@@ -144,11 +149,11 @@ func (a *Addresses) of(f int) (part *Addresses, none bool) {
 	return &Addresses{Name: a.Name, Set: s, Not: a.Not}, false
 }
 
-// families in which a rule, with one of its ways, is different: nil when it can be
+// families in which a rule, with one of its ways, is different: 0 alone when it can be
 // said of both at once.
 func (r Rule) families(w Way) []int {
 	if r.From == nil && r.To == nil && r.Family == 0 && w.family() == 0 {
-		return nil
+		return []int{0}
 	}
 	var out []int
 	for _, f := range []int{4, 6} {

@@ -2,11 +2,13 @@ package peers
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 )
 
@@ -37,21 +39,16 @@ func nftRuleset(m Meaning, l layout) []byte {
 	w := &nftText{layout: l, named: map[string]bool{}}
 	var base bytes.Buffer
 	w.early(&base, m)
-	for _, s := range []struct {
-		hook policy.Hook
-		*Section
-	}{{policy.Input, m.Input}, {policy.Forward, m.Forward}, {policy.Output, m.Output}} {
-		if s.Section != nil {
-			w.section(&base, m, s.hook, s.Section)
-		}
+	for _, s := range m.sections() {
+		w.section(&base, m, s.hook, s.Section)
 	}
 	w.nat(&base, m)
 	return slices.Concat([]byte("table inet peer {\n"), w.sets.Bytes(), w.chains.Bytes(), base.Bytes(), []byte("}\n"))
 }
 
-// base opens a base chain.
-func (w *nftText) base(to *bytes.Buffer, name, kind, hook, priority, policy string) {
-	fmt.Fprintf(to, "\tchain %s {\n\t\ttype %s hook %s priority %s; policy %s;\n", name, kind, hook, priority, policy)
+// base writes a base chain.
+func (w *nftText) base(to *bytes.Buffer, name, kind, hook, priority, policy string, body *bytes.Buffer) {
+	fmt.Fprintf(to, "\tchain %s {\n\t\ttype %s hook %s priority %s; policy %s;\n%s\t}\n", name, kind, hook, priority, policy, body)
 }
 
 // early is what comes before connection tracking: bans, and what bypasses it.
@@ -84,12 +81,8 @@ func (w *nftText) early(to *bytes.Buffer, m Meaning) {
 			fmt.Fprintf(&pre, "\t\t%s daddr %s notrack %s\n", f, n.Outside, mapped(f, "daddr", n.Outside, n.Inside))
 		}
 	}
-	w.base(to, "prerouting_raw", "filter", "prerouting", "raw", "accept")
-	to.Write(pre.Bytes())
-	to.WriteString("\t}\n")
-	w.base(to, "output_raw", "filter", "output", "raw", "accept")
-	to.Write(out.Bytes())
-	to.WriteString("\t}\n")
+	w.base(to, "prerouting_raw", "filter", "prerouting", "raw", "accept", &pre)
+	w.base(to, "output_raw", "filter", "output", "raw", "accept", &out)
 }
 
 func (w *nftText) bypass(to *bytes.Buffer, m Meaning, b Bypass, address, port string) {
@@ -175,9 +168,7 @@ func (w *nftText) section(to *bytes.Buffer, m Meaning, hook policy.Hook, s *Sect
 		w.rule(&body, r)
 	}
 	if mangle.Len() > 0 {
-		w.base(to, "clamp", "filter", string(hook), "mangle", "accept")
-		to.Write(mangle.Bytes())
-		to.WriteString("\t}\n")
+		w.base(to, "clamp", "filter", string(hook), "mangle", "accept", &mangle)
 	}
 	if s.DefaultLog != nil {
 		fmt.Fprintf(&body, "\t\tlimit rate 5/second burst 10 packets log prefix %q\n", *s.DefaultLog)
@@ -185,9 +176,7 @@ func (w *nftText) section(to *bytes.Buffer, m Meaning, hook policy.Hook, s *Sect
 	if s.Default == policy.Reject {
 		w.emit(&body, nil, nil, "jump "+w.reject())
 	}
-	w.base(to, string(hook), "filter", string(hook), "filter", def)
-	to.Write(body.Bytes())
-	to.WriteString("\t}\n")
+	w.base(to, string(hook), "filter", string(hook), "filter", def, &body)
 }
 
 // around is what stands before the rules of every ruleset.
@@ -218,28 +207,22 @@ func (w *nftText) around(to *bytes.Buffer, m Meaning, hook policy.Hook) {
 func (w *nftText) rule(to *bytes.Buffer, r Rule) {
 	do, again := w.action(r)
 	for _, way := range r.Ways {
-		families := r.families(way)
-		if families == nil && r.From == nil && r.To == nil && r.Family == 0 && way.family() == 0 {
-			families = []int{0}
-		}
-		for _, f := range families {
+		for _, f := range r.families(way) {
 			port := "dport"
 			var pre []string
 			if r.Answers {
 				port = "sport"
 				pre = append(pre, "ct state untracked")
-				if way.Protocol == protoTCP {
+				if way.Protocol == packet.TCP {
 					pre = append(pre, "tcp flags & (syn | ack) != syn")
 				}
 			}
 			var tests []nftTest
-			from, _ := r.From.of(f)
-			if r.From != nil && from != nil {
-				tests = append(tests, nftTest{f, "saddr", from})
+			if part, _ := r.From.of(f); part != nil {
+				tests = append(tests, nftTest{f, "saddr", part})
 			}
-			to2, _ := r.To.of(f)
-			if r.To != nil && to2 != nil {
-				tests = append(tests, nftTest{f, "daddr", to2})
+			if part, _ := r.To.of(f); part != nil {
+				tests = append(tests, nftTest{f, "daddr", part})
 			}
 			if len(tests) == 0 && f != 0 && way.family() == 0 {
 				pre = append(pre, "meta nfproto ipv"+fmt.Sprint(f))
@@ -256,7 +239,7 @@ func (w *nftText) rule(to *bytes.Buffer, r Rule) {
 			switch {
 			case again != nil:
 				action = again(f)
-			case r.Action == policy.Reject && way.Protocol == protoTCP:
+			case r.Action == policy.Reject && way.Protocol == packet.TCP:
 				action += "reject with tcp reset"
 			case r.Action == policy.Reject && way.Protocol != 0:
 				action += "reject with icmpx port-unreachable"
@@ -394,9 +377,9 @@ func nftService(w Way, port string) string {
 	switch {
 	case w.Protocol == 0:
 		return ""
-	case w.Protocol == protoICMP && len(w.Types) > 0:
+	case w.Protocol == packet.ICMP && len(w.Types) > 0:
 		return "icmp type " + nftList(w.Types)
-	case w.Protocol == protoICMPv6 && len(w.Types) > 0:
+	case w.Protocol == packet.ICMPv6 && len(w.Types) > 0:
 		return "icmpv6 type " + nftList(w.Types)
 	case len(w.Ports) > 0:
 		ports := make([]string, len(w.Ports))
@@ -415,21 +398,7 @@ func portsText(p policy.PortRange, dash string) string {
 	return fmt.Sprintf("%d%s%d", p.From, dash, p.To)
 }
 
-func protocolName(p uint8) string {
-	switch p {
-	case protoTCP:
-		return "tcp"
-	case protoUDP:
-		return "udp"
-	case protoSCTP:
-		return "sctp"
-	case protoICMP:
-		return "icmp"
-	case protoICMPv6:
-		return "icmpv6"
-	}
-	return fmt.Sprint(p)
-}
+func protocolName(p uint8) string { return cmp.Or(packet.TransportName(p), fmt.Sprint(p)) }
 
 // nftTest asks for one side of one family.
 type nftTest struct {

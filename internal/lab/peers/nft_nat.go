@@ -40,9 +40,7 @@ func (w *nftText) nat(to *bytes.Buffer, m Meaning) {
 		{"postrouting_raw", "filter", "postrouting", "raw", &stateless},
 	} {
 		if c.body.Len() > 0 {
-			w.base(to, c.name, c.kind, c.hook, c.priority, "accept")
-			to.Write(c.body.Bytes())
-			to.WriteString("\t}\n")
+			w.base(to, c.name, c.kind, c.hook, c.priority, "accept", c.body)
 		}
 	}
 }

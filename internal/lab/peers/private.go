@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"sluice/internal/lab/testnet"
+	"sluice/internal/lab/timed"
 )
 
 // private is a mount namespace for programs that would read and write the host's
@@ -61,14 +62,7 @@ func (p *private) command(ctx context.Context, name string, args ...string) *exe
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", script.String(), "sh", name}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true, Unshareflags: syscall.CLONE_NEWNS}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	for i := 0; i < len(cmd.Env); i++ { // ufw asks back where somebody is connected by ssh
-		if strings.HasPrefix(cmd.Env[i], "SSH_") {
-			cmd.Env = append(cmd.Env[:i], cmd.Env[i+1:]...)
-			i--
-		}
-	}
-	cmd.Env = append(cmd.Env, p.env...)
+	cmd.Env = append(append(timed.Environment(), "LC_ALL=C"), p.env...) // ufw asks back where somebody is connected by ssh
 	return cmd
 }
 

@@ -24,18 +24,13 @@ func rateOf(l *policy.Limit) (count uint64, unit string, whole bool) {
 
 // oddRates are the rules whose limit no whole number says.
 func oddRates(m Meaning) (out []Refusal) {
-	for _, s := range []*Section{m.Input, m.Forward, m.Output} {
-		if s == nil {
-			continue
+	eachRule(m, func(r Rule) {
+		if r.Limit == nil {
+			return
 		}
-		for _, r := range s.Rules {
-			if r.Limit == nil {
-				continue
-			}
-			if _, _, whole := rateOf(r.Limit); !whole {
-				out = append(out, Refusal{r.Text, "a rate that is no whole number in a second, minute, hour or day"})
-			}
+		if _, _, whole := rateOf(r.Limit); !whole {
+			out = append(out, Refusal{r.Text, "a rate that is no whole number in a second, minute, hour or day"})
 		}
-	}
+	})
 	return out
 }

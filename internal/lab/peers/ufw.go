@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/language/policy"
 )
@@ -48,8 +49,8 @@ func ufwCannot(m Meaning) (out []Refusal) {
 		}
 		for _, w := range r.Ways {
 			switch w.Protocol {
-			case 0, protoTCP, protoUDP:
-			case protoICMP, protoICMPv6: // in before.rules
+			case 0, packet.TCP, packet.UDP:
+			case packet.ICMP, packet.ICMPv6: // in before.rules
 			default:
 				if len(w.Ports) > 0 {
 					out = append(out, Refusal{r.Text, "ufw has ports of tcp and udp only"})
@@ -102,15 +103,10 @@ func ufwRules(m Meaning, f int) ufwText {
 	w := newIPTables(f, how, nil)
 	w.prefix = "ufw" + six + "-peer-"
 	var rules bytes.Buffer
-	for _, s := range []struct {
-		hook policy.Hook
-		*Section
-	}{{policy.Input, m.Input}, {policy.Forward, m.Forward}, {policy.Output, m.Output}} {
-		if s.Section != nil {
-			for _, r := range s.Rules {
-				r.Limit, r.Max, r.Log = nil, nil, nil
-				ufwRule(&rules, w, "ufw"+six+"-user-"+string(s.hook), s.hook, r)
-			}
+	for _, s := range m.sections() {
+		for _, r := range s.Rules {
+			r.Limit, r.Max, r.Log = nil, nil, nil
+			ufwRule(&rules, w, "ufw"+six+"-user-"+string(s.hook), s.hook, r)
 		}
 	}
 	var user bytes.Buffer
@@ -208,8 +204,8 @@ IPT_SYSCTL=/etc/ufw/sysctl.conf
 IPT_MODULES=""
 `, target(m.Input), target(m.Output), target(m.Forward)))
 	level := "off"
-	for _, s := range []*Section{m.Input, m.Output, m.Forward} {
-		if s != nil && s.DefaultLog != nil {
+	for _, s := range m.sections() {
+		if s.DefaultLog != nil {
 			level = "low"
 		}
 	}

@@ -205,7 +205,7 @@ func (v *view) table(t figures.Table, draw bool) table {
 		out.Rows = append(out.Rows, row)
 	}
 	if len(t.Subjects) > widest && len(t.Subjects) > len(t.Cases) {
-		out.Head, out.Names, out.Rows = t.Cases, t.Subjects, transposed(out.Rows)
+		out.Head, out.Names, out.Rows = t.Cases, t.Subjects, figures.Transposed(out.Rows)
 	}
 	switch {
 	case len(values) == 0: // notes alone
@@ -243,16 +243,6 @@ func (v *view) table(t figures.Table, draw bool) table {
 func hasValue(f figures.Figure) bool {
 	m := f.Estimate.Median
 	return len(f.Samples) > 0 && !math.IsNaN(m) && !math.IsInf(m, 0)
-}
-
-func transposed(rows [][]cell) [][]cell {
-	out := make([][]cell, len(rows[0]))
-	for _, row := range rows {
-		for i, c := range row {
-			out[i] = append(out[i], c)
-		}
-	}
-	return out
 }
 
 func newCell(f figures.Figure) cell {

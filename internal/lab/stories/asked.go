@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/HdrHistogram/hdrhistogram-go"
-
 	"sluice/internal/lab/load"
 	"sluice/internal/lab/testnet"
 )
@@ -64,14 +62,8 @@ func AskChild(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	return json.NewEncoder(out).Encode(Asked{
 		Start: r.Start, Took: r.Took, Intervals: r.Intervals, Answered: r.Answered, Late: r.Late,
-		Failed: r.Errors, Connect: percentiles(r.Connect), Latency: percentiles(r.Latency),
+		Failed: r.Errors, Connect: load.PercentilesOf(r.Connect), Latency: load.PercentilesOf(r.Latency),
 	})
-}
-
-// percentiles are those of a histogram of ns.
-func percentiles(h *hdrhistogram.Histogram) load.Percentiles {
-	at := func(q float64) time.Duration { return time.Duration(h.ValueAtQuantile(q)) }
-	return load.Percentiles{Count: h.TotalCount(), P50: at(50), P90: at(90), P99: at(99), P999: at(99.9), Max: time.Duration(h.Max())}
 }
 
 // ask asks from inside a namespace.
@@ -80,7 +72,7 @@ func (s *Stage) ask(ctx context.Context, from *testnet.Namespace, a Asking) (*As
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, s.options.Lab, "story", "ask")
+	cmd := exec.CommandContext(ctx, s.Lab, "story", "ask")
 	if s.report.Machine.Counted && a.Requests > 0 {
 		// What the load itself does at times of its own choice would be counted.
 		cmd.Env = append(os.Environ(), "GOGC=off")

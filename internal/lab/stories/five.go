@@ -197,7 +197,7 @@ func (s *Stage) answerFive(ctx context.Context, sized, stateless *site) error {
 	if err := s.SizeTable(ctx, file, sizedTable); err != nil {
 		return err
 	}
-	if !s.InLab() {
+	if !s.InLab {
 		s.Honest("The table's size belongs to the whole machine. Sluice leaves it out in a network namespace and says so; it was written here in Sluice's place, since the machine itself has no policy of this story. In the kernel lab (--kernel 6.12) Sluice sets it.")
 	}
 	s.found.Text = append(s.found.Text, fmt.Sprintf("A table of %d entries takes up to %d MB when it is full (about 300 bytes an entry), and %d MB for as many buckets of 8 bytes at once.",

@@ -160,9 +160,9 @@ func playFour(ctx context.Context, s *Stage) error {
 func (h *hosting) measureQueries(ctx context.Context, database *postgres, ways []hosted) error {
 	rounds, transactions := 9, 5000
 	switch {
-	case h.InLab() && h.Short:
+	case h.InLab && h.Short:
 		rounds, transactions = 3, 400
-	case h.InLab(): // some thirty times slower
+	case h.InLab: // some thirty times slower
 		rounds, transactions = 5, 1000
 	case h.Short:
 		rounds, transactions = 1, 500

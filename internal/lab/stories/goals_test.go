@@ -71,7 +71,7 @@ func TestGoalsOfQueries(t *testing.T) {
 		"counted":             {counted: true, same: math.NaN(), want: []figures.Reached{figures.Yes, figures.Yes}},
 		"counted, short":      {counted: true, short: true, same: math.NaN(), want: []figures.Reached{figures.Yes, figures.Yes}},
 	} {
-		s := &Stage{report: &figures.Report{Machine: host.Machine{Counted: tc.counted}}, Short: tc.short}
+		s := &Stage{report: &figures.Report{Machine: host.Machine{Counted: tc.counted}}, Options: Options{Short: tc.short}}
 		(&hosting{Stage: s}).queryGoals(latency(tc.same))
 		var got []string
 		for _, g := range s.report.Goals {

@@ -28,7 +28,7 @@ func (s *Stage) LimitTable(entries, buckets int) error {
 		if s.hold, err = sysctl.NewHold(tableMax, tableBuckets); err != nil {
 			return fmt.Errorf("hold the size of the connection table: %w", err)
 		}
-		if !s.InLab() {
+		if !s.InLab {
 			before, _ := s.hold.Before(tableMax)
 			s.Say("%s of this machine is changed, and goes back to %s", tableMax, before)
 		}
@@ -66,7 +66,7 @@ func (s *Stage) release() error {
 // applied to the machine itself; on a machine that somebody works with nothing but
 // the setting itself is written, since Sluice would put its rules there too.
 func (s *Stage) SizeTable(ctx context.Context, file string, entries int) error {
-	if !s.InLab() {
+	if !s.InLab {
 		return s.LimitTable(entries, 0)
 	}
 	_, err := s.Apply(ctx, nil, file)

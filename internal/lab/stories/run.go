@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"sluice/internal/lab/figures"
@@ -20,17 +17,17 @@ import (
 
 // Options say how a story is played.
 type Options struct {
-	Binary    string // of sluice
+	Binary    string // the program of sluice
 	Lab       string // of sluice-lab, which asks from inside namespaces (AskChild)
 	Version   string // of sluice, for the report
 	Command   string // as it can be given again
-	Countries string // state directory with country data
+	Countries string // state directory with country data; see CountryState
 	Seed      uint64
-	Short     bool
+	Short     bool // asks for the least that still shows it: what tests run
 	// HostSysctl allows to change settings of the whole machine while the story
 	// plays.
 	HostSysctl bool
-	// InLab says that the machine is one of the kernel lab.
+	// InLab says that the machine is one of the kernel lab, which is gone afterwards.
 	InLab bool
 	// Say is told what is happening, a line each; nil tells nobody.
 	Say func(line string)
@@ -58,7 +55,7 @@ func Run(ctx context.Context, story Story, o Options) (*figures.Report, error) {
 			return nil, fmt.Errorf("story %d needs %s: %w%s", story.Number, f.Name, err, hint)
 		}
 	}
-	removeLeftovers()
+	kernels.RemoveLeftovers(folderPrefix)
 	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", folderPrefix, os.Getpid()))
 	if err != nil {
 		return nil, err
@@ -69,8 +66,7 @@ func Run(ctx context.Context, story Story, o Options) (*figures.Report, error) {
 		return nil, err
 	}
 	s := &Stage{
-		Net: net, Binary: o.Binary, Dir: dir, Countries: o.Countries, Seed: o.Seed, Short: o.Short,
-		options: o, begun: time.Now(),
+		Net: net, Dir: dir, Options: o, begun: time.Now(),
 		report: &figures.Report{
 			Title:   fmt.Sprintf("Story %d: %s", story.Number, story.Title),
 			Command: o.Command, Version: o.Version, When: time.Now(), Machine: host.ThisMachine(), Seed: o.Seed,
@@ -100,25 +96,4 @@ func (s *Stage) finish() *figures.Report {
 	return s.report
 }
 
-// Reached says that a report's goals are all reached.
-func Reached(r *figures.Report) bool {
-	for _, g := range r.Goals {
-		if g.Reached != figures.Yes {
-			return false
-		}
-	}
-	return true
-}
-
 const folderPrefix = "sluice-story-"
-
-// removeLeftovers removes the folders of stories whose process was killed.
-func removeLeftovers() {
-	folders, _ := filepath.Glob(filepath.Join(os.TempDir(), folderPrefix+"*"))
-	for _, folder := range folders {
-		text, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), folderPrefix), "-")
-		if pid, err := strconv.Atoi(text); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-			_ = os.RemoveAll(folder)
-		}
-	}
-}

@@ -19,17 +19,10 @@ type Stage struct {
 	// Net is the laboratory; it is closed after the story. Set-up steps that fail end
 	// the story with their error.
 	Net *testnet.Net
-	// Binary is the program of sluice.
-	Binary string
 	// Dir is a folder of the story's own, removed after it.
 	Dir string
-	// Countries is the state directory with country data; see CountryState.
-	Countries string
-	Seed      uint64
-	// Short asks for the least that still shows it: what tests run.
-	Short bool
+	Options
 
-	options  Options
 	report   *figures.Report
 	sections []*figures.Section
 	found    *figures.Section
@@ -41,8 +34,8 @@ type Stage struct {
 
 // Say tells who watches what is happening.
 func (s *Stage) Say(format string, args ...any) {
-	if s.options.Say != nil {
-		s.options.Say(fmt.Sprintf(format, args...))
+	if s.Options.Say != nil {
+		s.Options.Say(fmt.Sprintf(format, args...))
 	}
 }
 
@@ -121,9 +114,3 @@ func (s *Stage) StateDir(host *testnet.Namespace) string {
 	}
 	return filepath.Join(s.Dir, "state")
 }
-
-// Elapsed is the time since the story began.
-func (s *Stage) Elapsed() time.Duration { return time.Since(s.begun) }
-
-// InLab says that the machine is one of the kernel lab, which is gone afterwards.
-func (s *Stage) InLab() bool { return s.options.InLab }

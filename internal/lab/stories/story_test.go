@@ -139,7 +139,7 @@ func TestStageMakesAPage(t *testing.T) {
 	if charts := r.Sections[2].Charts; len(charts) < 2 || len(charts[0].Lines) != 2 || len(charts[1].Lines) != 3 {
 		t.Errorf("charts %+v", charts)
 	}
-	if len(r.Goals) != 2 || Reached(r) {
+	if len(r.Goals) != 2 || r.Reached() {
 		t.Errorf("goals %+v", r.Goals)
 	}
 	if len(said) != 2 {
@@ -166,9 +166,9 @@ func TestFailureKeepsWhatWasMeasured(t *testing.T) {
 }
 
 func TestPageIsLikeText(t *testing.T) {
-	s := &Stage{Seed: 1}
+	s := &Stage{Options: Options{Seed: 1}}
 	page := s.htmlPage()
-	if !bytes.Equal(page, (&Stage{Seed: 1}).htmlPage()) {
+	if !bytes.Equal(page, (&Stage{Options: Options{Seed: 1}}).htmlPage()) {
 		t.Error("the same seed gives another page")
 	}
 	var packed bytes.Buffer
@@ -216,7 +216,7 @@ func TestLeftoversOfKilledStoriesGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	removeLeftovers()
+	kernels.RemoveLeftovers(folderPrefix)
 	if _, err := os.Stat(gone); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the folder of a process that is gone stays: %v", err)
 	}

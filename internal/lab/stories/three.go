@@ -149,7 +149,7 @@ func (r *resolving) build() error {
 	for _, at := range []netip.Addr{firstResolver, r.second} {
 		net.ServeName(at, "www.example.net", lookedUp)
 	}
-	if r.InLab() { // where there is no file to put another one over
+	if r.InLab { // where there is no file to put another one over
 		if err := os.WriteFile("/etc/resolv.conf", nil, 0o644); err != nil {
 			return err
 		}

@@ -99,7 +99,7 @@ func TestMillionsOfLookUps(t *testing.T) {
 // Sluice's rules are made of the data of the others: with other data some addresses
 // get another verdict.
 func TestAnswerHasTheSameCountries(t *testing.T) {
-	s := &Stage{Dir: t.TempDir(), Countries: t.TempDir()}
+	s := &Stage{Dir: t.TempDir(), Options: Options{Countries: t.TempDir()}}
 	here := geo.CurrentFile(s.Countries)
 	if err := os.MkdirAll(filepath.Dir(here), 0o700); err != nil {
 		t.Fatal(err)

@@ -69,13 +69,25 @@ func (p *place) stands(t *testing.T, before standing) {
 	}
 }
 
+// loses acts under traffic, of which nothing may become what it should not.
+func (p *place) loses(t *testing.T, act func() error) {
+	t.Helper()
+	counted, err := p.during(act)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range counted.wrong() {
+		t.Error(w)
+	}
+}
+
 // refuse applies a policy under traffic, which has to fail with an error that
 // has all the words; the old one has to stand, unharmed, and the next apply to
 // work.
 func (p *place) refuse(t *testing.T, o order, next string, words ...string) {
 	t.Helper()
 	before := p.standing(t)
-	counted, err := p.during(func() error {
+	p.loses(t, func() error {
 		_, err := p.hand.do(o)
 		if err == nil {
 			t.Error("the apply did not fail")
@@ -89,12 +101,6 @@ func (p *place) refuse(t *testing.T, o order, next string, words ...string) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, w := range counted.wrong() {
-		t.Error(w)
-	}
 	p.stands(t, before)
 	p.works(t, next)
 }
@@ -230,7 +236,7 @@ func TestKilledForMemory(t *testing.T) {
 	file := p.write(t, "closed.yaml", closed)
 	p.write(t, "large.txt", ranges(150_000))
 	before := p.standing(t)
-	counted, err := p.during(func() error {
+	p.loses(t, func() error {
 		_, err := p.hand.do(order{Do: "apply", File: file, Squeeze: 4 << 20, Within: p.hand.group.Dir})
 		if err == nil {
 			t.Error("the apply did not fail")
@@ -238,13 +244,8 @@ func TestKilledForMemory(t *testing.T) {
 		t.Logf("error: %v", err)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, w := range counted.wrong() {
-		t.Error(w)
-	}
 	_ = p.hand.stop() // killed, or not
+	var err error
 	if p.hand, err = startHand(p.host, p.hand.state, p.hand.data); err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +309,7 @@ func TestNftKilled(t *testing.T) {
 	more := p.write(t, "more.yaml", more)
 	when := filepath.Join(bin, "when")
 	before := p.standing(t)
-	counted, err := p.during(func() error {
+	p.loses(t, func() error {
 		for n := 1; ; n++ {
 			for _, side := range []string{"before", "behind"} {
 				if err := os.WriteFile(when, fmt.Appendf(nil, "%s %d\n", side, n), 0o600); err != nil {
@@ -330,12 +331,6 @@ func TestNftKilled(t *testing.T) {
 			}
 		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, w := range counted.wrong() {
-		t.Error(w)
-	}
 	p.works(t, p.other())
 }
 

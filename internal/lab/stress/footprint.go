@@ -1,7 +1,6 @@
 package stress
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -10,9 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // footprint is what is held at a moment, by the name of what it is.
@@ -170,29 +170,19 @@ func (h *hand) memory(f footprint) error {
 	return nil
 }
 
-func machineMemory() (sum int64, err error) {
-	file, err := os.Open("/proc/meminfo")
+func machineMemory() (int64, error) {
+	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return 0, err
 	}
-	defer file.Close()
-	found := 0
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
-		switch fields[0] {
-		case "Slab:", "VmallocUsed:", "Percpu:":
-			n, err := strconv.ParseInt(fields[1], 10, 64)
-			if err != nil {
-				return 0, err
-			}
-			sum += n << 10
-			found++
-		}
+	m, err := proc.Meminfo()
+	if err == nil && (m.SlabBytes == nil || m.VmallocUsedBytes == nil || m.PercpuBytes == nil) {
+		err = errors.New("/proc/meminfo lacks what the kernel holds")
 	}
-	if found != 3 {
-		return 0, errors.New("/proc/meminfo lacks what the kernel holds")
+	if err != nil {
+		return 0, err
 	}
-	return sum, nil
+	return int64(*m.SlabBytes + *m.VmallocUsedBytes + *m.PercpuBytes), nil
 }
 
 // growth is one line of a comparison.

@@ -90,7 +90,7 @@ func (r *Run) Long(ctx context.Context, chosen *regexp.Regexp) (_ []Outcome, err
 		fmt.Fprintf(r.Out, "\n%s: %s\n", p.Name, p.What)
 		r.begun = time.Now()
 		o := Outcome{Part: p.Name, What: p.What}
-		err := inNet(func(n *testnet.Net) (err error) {
+		err := testnet.Within("stress", func(n *testnet.Net) (err error) {
 			o.Counts, err = p.run(r, ctx, n)
 			return err
 		})

@@ -2,7 +2,6 @@ package stress
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"sluice/internal/lab/product"
-	"sluice/internal/lab/testnet"
 )
 
 // Run is one run of all parts.
@@ -66,13 +64,4 @@ func (r *Run) prepare(ctx context.Context) error {
 		return nil
 	}
 	return product.Sluice{Binary: r.Binary, State: r.state}.TakeCountries(ctx, r.Data)
-}
-
-// inNet runs a part in a net of its own, which is gone afterwards.
-func inNet(f func(*testnet.Net) error) error {
-	n, err := testnet.Create("stress")
-	if err != nil {
-		return err
-	}
-	return errors.Join(f(n), n.Close())
 }

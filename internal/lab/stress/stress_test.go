@@ -1,10 +1,8 @@
 package stress
 
 import (
-	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -77,19 +75,12 @@ func TestAlternatingTracking(t *testing.T) {
 
 // program is the real thing, built once.
 var program = sync.OnceValues(func() (string, error) {
-	if _, err := exec.LookPath("go"); err != nil {
-		return exec.LookPath("sluice")
-	}
 	dir, err := os.MkdirTemp("", "sluice-stress-")
 	if err != nil {
 		return "", err
 	}
 	built = dir
-	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "sluice"), "sluice/cmd/sluice").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, out)
-	}
-	return filepath.Join(dir, "sluice"), err
+	return testnet.Sluice(dir)
 })
 
 // built is the folder to remove, "" for none.
@@ -127,4 +118,14 @@ func TestControls(t *testing.T) {
 		t.Fatal(err)
 	}
 	judge(t, out)
+}
+
+// idle is what should have been seen and was not: without it a run shows nothing.
+func (c *counts) idle() (out []string) {
+	for _, f := range slices.Concat(c.Flows, c.Services) {
+		if f.Sent == 0 {
+			out = append(out, f.Name+": nothing was sent")
+		}
+	}
+	return out
 }

@@ -153,13 +153,3 @@ func (c *counts) wrong() (out []string) {
 	}
 	return out
 }
-
-// idle is what should have been seen and was not: without it a run shows nothing.
-func (c *counts) idle() (out []string) {
-	for _, f := range slices.Concat(c.Flows, c.Services) {
-		if f.Sent == 0 {
-			out = append(out, f.Name+": nothing was sent")
-		}
-	}
-	return out
-}

@@ -13,7 +13,7 @@
 //   - A [Port] is one end of a veth pair; [Net.Join] makes both.
 //   - A try ([Namespace.TryTCP], [Namespace.TryUDP], [Namespace.TryEcho]) uses
 //     real sockets and says what came back: an [Outcome].
-//   - Hand-made packets are built by [TCP], [UDP], [ICMPError] and their like as
+//   - Hand-made packets are built by [TCP], [UDP], [TooBig] and their like as
 //     whole IP packets, sent by [Port.Send], and seen again by a [Capture] (what
 //     a device carries) or a [Listener] (what the input hook let through).
 //

@@ -129,19 +129,25 @@ func (s *Namespace) Bridge(device string, addresses []string, ports ...*Port) *P
 func (p *Port) Address(addresses ...string) {
 	p.Namespace.net.helper()
 	for _, text := range addresses {
-		addr, err := netlink.ParseAddr(text)
-		if err == nil {
-			if addr.IP.To4() == nil {
-				addr.Flags = unix.IFA_F_NODAD
-			}
-			err = p.Namespace.links.AddrAdd(p.link(), addr)
-		}
+		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			p.Namespace.net.fail("add address %s to %s in %s: %w", text, p.Device, p.Namespace.label, err)
+			p.Namespace.net.fail("address of %s in %s: %w", p.Device, p.Namespace.label, err)
 		}
+		p.address(prefix, 0)
 	}
 	if p.ready {
 		p.awaitAddresses()
+	}
+}
+
+func (p *Port) address(address netip.Prefix, flags int) {
+	p.Namespace.net.helper()
+	addr := &netlink.Addr{IPNet: ipNet(address), Flags: flags}
+	if address.Addr().Is6() {
+		addr.Flags |= unix.IFA_F_NODAD
+	}
+	if err := p.Namespace.links.AddrAdd(p.link(), addr); err != nil {
+		p.Namespace.net.fail("add address %s to %s in %s: %w", address, p.Device, p.Namespace.label, err)
 	}
 }
 
@@ -222,16 +228,13 @@ func (s *Namespace) Own(prefixes ...string) {
 	}
 }
 
-// AddressAlone adds an address without the route to its network that usually comes
-// with one.
+// AddressAlone adds an address, usable at once, without the route to its network that
+// usually comes with one.
 func (p *Port) AddressAlone(address netip.Prefix) {
 	p.Namespace.net.helper()
-	addr := &netlink.Addr{IPNet: ipNet(address), Flags: unix.IFA_F_NOPREFIXROUTE}
-	if address.Addr().Is6() {
-		addr.Flags |= unix.IFA_F_NODAD
-	}
-	if err := p.Namespace.links.AddrAdd(p.link(), addr); err != nil {
-		p.Namespace.net.fail("add address %s to %s in %s: %w", address, p.Device, p.Namespace.label, err)
+	p.address(address, unix.IFA_F_NOPREFIXROUTE)
+	if p.ready {
+		p.awaitAddresses()
 	}
 }
 

@@ -82,6 +82,15 @@ func Create(prefix string) (*Net, error) {
 	return n, nil
 }
 
+// Within makes a laboratory for a function, and closes it behind that.
+func Within(prefix string, f func(*Net) error) error {
+	n, err := Create(prefix)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(n), n.Close())
+}
+
 // Try runs a set-up function and returns the failure of the first set-up step
 // in it that failed. It serves laboratories made by Create.
 func (n *Net) Try(setup func()) (err error) {

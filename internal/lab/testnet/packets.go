@@ -78,26 +78,14 @@ func idSequence(id, sequence uint16) []byte {
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, id), sequence)
 }
 
-// ICMPError builds an error about a packet, which it quotes. Types and codes
-// are those of the family: 3/1 and 1/0 for no route, 3/4 and 2/0 for too big
-// with the given MTU.
-func ICMPError(from, to netip.Addr, kind, code uint8, mtu uint32, quoted []byte) []byte {
-	limit := 1280 - 48
-	if from.Is4() {
-		limit = 548 // RFC 1812: at most 576 bytes in all
-	}
-	if len(quoted) > limit {
-		quoted = quoted[:limit]
-	}
-	return ICMP(from, to, kind, code, append(binary.BigEndian.AppendUint32(nil, mtu), quoted...)...)
-}
-
-// TooBig builds the error that path MTU discovery lives by.
+// TooBig builds the error that path MTU discovery lives by, about a packet, which it
+// quotes.
 func TooBig(from, to netip.Addr, mtu uint32, quoted []byte) []byte {
-	if from.Is6() {
-		return ICMPError(from, to, layers.ICMPv6TypePacketTooBig, 0, mtu, quoted)
+	kind, code, limit := uint8(layers.ICMPv6TypePacketTooBig), uint8(0), 1280-48
+	if from.Is4() {
+		kind, code, limit = layers.ICMPv4TypeDestinationUnreachable, layers.ICMPv4CodeFragmentationNeeded, 548 // RFC 1812: at most 576 bytes in all
 	}
-	return ICMPError(from, to, layers.ICMPv4TypeDestinationUnreachable, layers.ICMPv4CodeFragmentationNeeded, mtu, quoted)
+	return ICMP(from, to, kind, code, append(binary.BigEndian.AppendUint32(nil, mtu), quoted[:min(len(quoted), limit)]...)...)
 }
 
 // NeighborSolicitation asks, from one address, for the link-layer address of
@@ -111,25 +99,10 @@ func NeighborSolicitation(from, target netip.Addr, mac net.HardwareAddr) []byte 
 	return icmp(from, netip.AddrFrom16(group), 255, layers.ICMPv6TypeNeighborSolicitation, 0, rest)
 }
 
-// NeighborAdvertisement answers a solicitation.
-func NeighborAdvertisement(from, to, target netip.Addr, mac net.HardwareAddr) []byte {
-	t := target.As16()
-	rest := append([]byte{0x60, 0, 0, 0}, t[:]...) // solicited, override
-	rest = append(append(rest, 2, 1), mac...)
-	return icmp(from, to, 255, layers.ICMPv6TypeNeighborAdvertisement, 0, rest)
-}
-
 // MLDQuery builds a general multicast listener query of version 1, as routers
 // and snooping switches send it.
 func MLDQuery(from netip.Addr) []byte {
 	return routerAlert(icmp(from, netip.MustParseAddr("ff02::1"), 1, 130, 0, make([]byte, 20)))
-}
-
-// MLDReport builds a version 2 report that joins the group.
-func MLDReport(from, group netip.Addr) []byte {
-	g := group.As16()
-	rest := append([]byte{0, 0, 0, 1, 4, 0, 0, 0}, g[:]...)
-	return routerAlert(icmp(from, netip.MustParseAddr("ff02::16"), 1, 143, 0, rest))
 }
 
 // routerAlert puts the hop-by-hop header into an IPv6 packet that RFC 3810,
@@ -183,7 +156,7 @@ func fragments4(packet []byte, id uint16, size int) (out [][]byte) {
 		binary.BigEndian.PutUint16(f[4:], id)
 		binary.BigEndian.PutUint16(f[6:], uint16(at/8)|more)
 		binary.BigEndian.PutUint16(f[10:], 0)
-		binary.BigEndian.PutUint16(f[10:], checksum(f[:20]))
+		binary.BigEndian.PutUint16(f[10:], Checksum(f[:20]))
 		out = append(out, f)
 	}
 	return out
@@ -211,14 +184,14 @@ func fragments6(packet []byte, id uint32, size int) (out [][]byte) {
 func icmp(from, to netip.Addr, ttl, kind, code uint8, rest []byte) []byte {
 	message := append([]byte{kind, code, 0, 0}, rest...)
 	if from.Is4() {
-		binary.BigEndian.PutUint16(message[2:], checksum(message))
+		binary.BigEndian.PutUint16(message[2:], Checksum(message))
 		return build(from, to, layers.IPProtocolICMPv4, ttl, gopacket.Payload(message))
 	}
 	// RFC 8200, section 8.1: the checksum covers a pseudo header
 	src, dst := from.As16(), to.As16()
 	pseudo := append(append(append([]byte(nil), src[:]...), dst[:]...), 0, 0, 0, 0, 0, 0, 0, byte(layers.IPProtocolICMPv6))
 	binary.BigEndian.PutUint32(pseudo[32:], uint32(len(message)))
-	binary.BigEndian.PutUint16(message[2:], checksum(append(pseudo, message...)))
+	binary.BigEndian.PutUint16(message[2:], Checksum(append(pseudo, message...)))
 	return build(from, to, layers.IPProtocolICMPv6, ttl, gopacket.Payload(message))
 }
 

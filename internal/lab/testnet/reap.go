@@ -123,14 +123,14 @@ func killInside(dev, ino uint64) {
 // processesInside are the ids of the processes whose network namespace is the given
 // one. Our own is never among them, since its first thread stays where it was started.
 func processesInside(dev, ino uint64) (pids []int) {
-	links, _ := filepath.Glob("/proc/[0-9]*/ns/net") // the pattern is well-formed
-	for _, link := range links {
-		var st unix.Stat_t
-		if unix.Stat(link, &st) != nil || st.Dev != dev || st.Ino != ino {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(link))))
-		if err == nil && pid != os.Getpid() {
+		var st unix.Stat_t
+		if unix.Stat(filepath.Join("/proc", e.Name(), "ns/net"), &st) == nil && st.Dev == dev && st.Ino == ino {
 			pids = append(pids, pid)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -47,6 +48,19 @@ func Program(name string) Feature {
 		_, err := exec.LookPath(name)
 		return err
 	}}
+}
+
+// Sluice is the program sluice for tests, built into a folder. Where there is no Go, as on
+// the emulated machine that tries other kernels, it is the one in the path.
+func Sluice(dir string) (string, error) {
+	if _, err := exec.LookPath("go"); err != nil {
+		return exec.LookPath("sluice")
+	}
+	out := filepath.Join(dir, "sluice")
+	if text, err := exec.Command("go", "build", "-o", out, "sluice/cmd/sluice").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build sluice: %w\n%s", err, text)
+	}
+	return out, nil
 }
 
 // Probed is a feature with a probe of the caller's own: nil means that the machine

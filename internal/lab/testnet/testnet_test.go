@@ -231,16 +231,14 @@ func TestKernelUnderstandsHandmadeICMPv6(t *testing.T) {
 	}
 	delivered := server.Delivered(unix.IPPROTO_ICMPV6, true)
 	all := []byte{0x33, 0x33, 0, 0, 0, 1}
-	if err := c.SendTo(all, NeighborAdvertisement(families[1].client, families[1].server, families[1].client, c.MAC), MLDQuery(local), MLDReport(local, netip.MustParseAddr("ff02::1"))); err != nil {
+	if err := c.SendTo(all, MLDQuery(local)); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := capture.Wait(enough, func(p Seen) bool { return !p.Outgoing && p.ICMPType == 131 }); !ok {
 		t.Error("no report of listeners in answer to a query")
 	}
-	for _, kind := range []uint8{136, 130} {
-		if _, ok := delivered.Wait(enough, func(p Seen) bool { return p.ICMPType == kind }); !ok {
-			t.Errorf("ICMPv6 type %d was not delivered", kind)
-		}
+	if _, ok := delivered.Wait(enough, func(p Seen) bool { return p.ICMPType == 130 }); !ok {
+		t.Error("the query was not delivered")
 	}
 	clientUDP := server.Delivered(unix.IPPROTO_UDP, false)
 	if err := c.Send(DHCPAnswer(families[0].client, families[0].server, s.MAC)); err != nil {
@@ -463,7 +461,7 @@ func FuzzParse(f *testing.F) {
 	v4, v6 := families[0], families[1]
 	f.Add(SYN(at(v4.client, 1), at(v4.server, 2), 1460))
 	f.Add(UDP(at(v6.client, 1), at(v6.server, 2), 'x'))
-	f.Add(MLDReport(v6.client, v6.server))
+	f.Add(MLDQuery(v6.client))
 	f.Add(Fragments(UDP(at(v6.client, 1), at(v6.server, 2), make([]byte, 100)...), 1, 48)[1])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if p, err := Parse(b); err == nil && !p.Source.IsValid() {

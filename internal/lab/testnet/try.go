@@ -17,7 +17,6 @@ import (
 type TCPTry struct {
 	From     netip.AddrPort // zero: the kernel chooses; port 0: the kernel chooses the port
 	To       netip.AddrPort
-	Device   string        // bind to this device
 	Patience time.Duration // 0: Patience
 	// Message is sent once connected, and an answer awaited; empty: the
 	// connection alone counts.
@@ -62,7 +61,7 @@ func (s *Namespace) OpenTCP(try TCPTry) (Result, *Conn) { return s.openTCP(try) 
 
 func (s *Namespace) openTCP(try TCPTry) (r Result, conn *Conn) {
 	err := s.Do(func() error {
-		sock, err := openSocket(try.To.Addr(), unix.SOCK_STREAM, 0, try.From, try.Device, try.Patience)
+		sock, err := openSocket(try.To.Addr(), unix.SOCK_STREAM, 0, try.From, "", try.Patience)
 		if err != nil {
 			return err
 		}
@@ -91,7 +90,7 @@ func (s *Namespace) openTCP(try TCPTry) (r Result, conn *Conn) {
 type UDPTry struct {
 	From     netip.AddrPort
 	To       netip.AddrPort
-	Device   string
+	Device   string        // bind to this device
 	Message  string        // empty: some text
 	Patience time.Duration // 0: Patience
 }
@@ -126,7 +125,6 @@ func (s *Namespace) TryUDP(try UDPTry) (r Result) {
 type EchoTry struct {
 	From     netip.Addr
 	To       netip.Addr
-	Device   string
 	ID       uint16        // 0: one that no other try of this process has
 	Sequence uint16        //
 	Patience time.Duration // 0: Patience
@@ -149,14 +147,14 @@ func (s *Namespace) TryEcho(try EchoTry) (r Result) {
 	binary.BigEndian.PutUint16(message[4:], try.ID)
 	binary.BigEndian.PutUint16(message[6:], try.Sequence)
 	if !try.To.Is6() { // the kernel fills in the checksum of ICMPv6 alone
-		binary.BigEndian.PutUint16(message[2:], checksum(message))
+		binary.BigEndian.PutUint16(message[2:], Checksum(message))
 	}
 	err := s.Do(func() error {
 		var from netip.AddrPort
 		if try.From.IsValid() {
 			from = netip.AddrPortFrom(try.From, 0)
 		}
-		sock, err := openSocket(try.To, unix.SOCK_RAW, proto, from, try.Device, try.Patience)
+		sock, err := openSocket(try.To, unix.SOCK_RAW, proto, from, "", try.Patience)
 		if err != nil {
 			return err
 		}
@@ -187,8 +185,8 @@ func (s *Namespace) TryEcho(try EchoTry) (r Result) {
 	return r
 }
 
-// checksum is the internet checksum of RFC 1071.
-func checksum(b []byte) uint16 {
+// Checksum is the internet checksum of RFC 1071.
+func Checksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(b[i:]))

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // residentTree is how many bytes a process and its descendants have resident now.
@@ -51,17 +53,12 @@ func resident(pid int) int64 {
 // waited for.
 func TimeOf(pids []int) (sum time.Duration) {
 	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		p, err := procfs.NewProc(pid)
 		if err != nil {
 			continue
 		}
-		// The name, in brackets, may have spaces; utime is the 14th field, the third
-		// is the first behind it.
-		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-		for i := 11; i <= 14 && i < len(fields); i++ {
-			if n, err := strconv.ParseInt(fields[i], 10, 64); err == nil {
-				sum += time.Duration(n) * time.Second / ticks
-			}
+		if s, err := p.Stat(); err == nil {
+			sum += time.Duration(int(s.UTime+s.STime)+s.CUTime+s.CSTime) * time.Second / ticks
 		}
 	}
 	return sum
@@ -74,15 +71,12 @@ const ticks = 100
 // began (VmHWM of /proc/PID/status).
 func PeakOf(pids []int) (sum int64) {
 	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		p, err := procfs.NewProc(pid)
 		if err != nil {
 			continue
 		}
-		for line := range strings.Lines(string(text)) {
-			var kib int64
-			if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {
-				sum += kib << 10
-			}
+		if s, err := p.NewStatus(); err == nil {
+			sum += int64(s.VmHWM)
 		}
 	}
 	return sum

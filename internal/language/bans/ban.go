@@ -28,14 +28,6 @@ func (b Ban) Over(now time.Time) bool { return !b.Until.IsZero() && !b.Until.Aft
 // Single says that it is one address.
 func (b Ban) Single() bool { return b.What.From == b.What.To }
 
-// compare orders bans by what they ban, IPv4 first.
-func compare(a, b addrset.Range) int {
-	if c := a.From.Compare(b.From); c != 0 {
-		return c
-	}
-	return a.To.Compare(b.To)
-}
-
 // Live is the bans whose time is not up.
 func Live(list []Ban, now time.Time) []Ban {
 	return slices.DeleteFunc(slices.Clone(list), func(b Ban) bool { return b.Over(now) })

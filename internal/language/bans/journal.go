@@ -197,11 +197,7 @@ func (j Journal) append(e Entry, sync bool) (before int64, err error) {
 }
 
 func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err == nil {
-		err = errors.Join(dir.Sync(), dir.Close())
-	}
-	if err != nil {
+	if err := regular.SyncDir(path); err != nil {
 		return fmt.Errorf("write the journal of bans: %w", err)
 	}
 	return nil
@@ -372,7 +368,7 @@ func parse(data []byte) (*List, error) {
 	for _, b := range by {
 		list.Bans = append(list.Bans, b)
 	}
-	sorting.By(list.Bans, func(a, b Ban) int { return compare(a.What, b.What) })
+	sorting.By(list.Bans, func(a, b Ban) int { return a.What.Compare(b.What) })
 	return list, nil
 }
 

@@ -20,13 +20,13 @@ func (d *Database) ByCountry() (map[string]addrset.Set, error) {
 	var both sync.WaitGroup
 	both.Go(func() {
 		failed[0] = d.file.each(true, func(from, to num, country int) bool {
-			builders[country].Add4(uint32(from.lo), uint32(to.lo))
+			builders[country].Add4(uint32(from.Lo), uint32(to.Lo))
 			return true
 		})
 	})
 	both.Go(func() {
 		failed[1] = d.file.each(false, func(from, to num, country int) bool {
-			other[country].Add6(from.hi, from.lo, to.hi, to.lo)
+			other[country].Add6(from.Hi, from.Lo, to.Hi, to.Lo)
 			return true
 		})
 	})

@@ -1,6 +1,10 @@
 package geo
 
-import "testing"
+import (
+	"maps"
+	"slices"
+	"testing"
+)
 
 func TestByCountry(t *testing.T) {
 	d, err := Snapshot()
@@ -14,7 +18,13 @@ func TestByCountry(t *testing.T) {
 	if want := len(d.Info().Countries); len(all) != want {
 		t.Errorf("%d countries, want %d", len(all), want)
 	}
-	for code, got := range all {
+	step := 1
+	if testing.Short() {
+		step = 8 // each looks at all rows
+	}
+	codes := slices.Sorted(maps.Keys(all))
+	for i := 0; i < len(codes); i += step {
+		code, got := codes[i], all[codes[i]]
 		want, err := d.Countries(code)
 		if err != nil {
 			// What registries write for a whole region is no country.

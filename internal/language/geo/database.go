@@ -192,13 +192,13 @@ func (d *Database) build(want []bool) (addrset.Set, error) {
 	both.Go(func() {
 		var b addrset.Builder
 		b.Grow(min(rows4, d.file.header.Sections[0].Rows, maxGrow), 0)
-		failed[0] = d.ranges(true, want, func(from, to num) { b.Add4(uint32(from.lo), uint32(to.lo)) })
+		failed[0] = d.ranges(true, want, func(from, to num) { b.Add4(uint32(from.Lo), uint32(to.Lo)) })
 		parts[0] = b.Set()
 	})
 	both.Go(func() {
 		var b addrset.Builder
 		b.Grow(0, min(rows6, d.file.header.Sections[1].Rows, maxGrow))
-		failed[1] = d.ranges(false, want, func(from, to num) { b.Add6(from.hi, from.lo, to.hi, to.lo) })
+		failed[1] = d.ranges(false, want, func(from, to num) { b.Add6(from.Hi, from.Lo, to.Hi, to.Lo) })
 		parts[1] = b.Set()
 	})
 	both.Wait()
@@ -218,7 +218,7 @@ func (d *Database) ranges(is4 bool, want []bool, add func(from, to num)) error {
 	err := d.file.each(is4, func(f, t num, country int) bool {
 		switch {
 		case !want[country]:
-		case open && to.next() == f:
+		case open && to.Next() == f:
 			to = t
 		default:
 			if open {
@@ -276,11 +276,11 @@ func (d *Database) Find(a netip.Addr) (Match, bool, error) {
 	if d.failed[i] != nil {
 		return Match{}, false, d.located(d.failed[i])
 	}
-	at, found := slices.BinarySearchFunc(d.rows[i], numOf(a), func(r row, n num) int {
+	at, found := slices.BinarySearchFunc(d.rows[i], addrset.NumberOf(a), func(r row, n num) int {
 		switch {
-		case r.to.less(n):
+		case r.to.Less(n):
 			return -1
-		case n.less(r.from):
+		case n.Less(r.from):
 			return 1
 		}
 		return 0
@@ -291,7 +291,7 @@ func (d *Database) Find(a netip.Addr) (Match, bool, error) {
 	r := d.rows[i][at]
 	return Match{
 		CountryOf(d.file.header.Countries[r.code].Code),
-		addrset.Range{From: r.from.addr(a.Is4()), To: r.to.addr(a.Is4())},
+		addrset.Range{From: r.from.Addr(a.Is4()), To: r.to.Addr(a.Is4())},
 	}, true, nil
 }
 

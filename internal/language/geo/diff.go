@@ -53,7 +53,7 @@ func (d *Database) byCountry() (map[string]addrset.Set, error) {
 	builders := make([]addrset.Builder, len(d.file.header.Countries))
 	for _, is4 := range [2]bool{true, false} {
 		err := d.file.each(is4, func(from, to num, country int) bool {
-			builders[country].AddRange(addrset.Range{From: from.addr(is4), To: to.addr(is4)})
+			builders[country].AddRange(addrset.Range{From: from.Addr(is4), To: to.Addr(is4)})
 			return true
 		})
 		if err != nil {

@@ -75,7 +75,7 @@ func (t *Table) Encode(o Origin) ([]byte, error) {
 		body.Write(packed)
 		h.Sections[i] = section{len(rows), len(packed), [3]int{len(columns[0]), len(columns[1]), len(columns[2])}}
 		for _, r := range rows {
-			sets[number[r.code]].AddRange(addrset.Range{From: r.from.addr(i == 0), To: r.to.addr(i == 0)})
+			sets[number[r.code]].AddRange(addrset.Range{From: r.from.Addr(i == 0), To: r.to.Addr(i == 0)})
 		}
 	}
 	for i, code := range codes {
@@ -95,9 +95,9 @@ func encodeColumns(rows []row, number []uint16) (columns [3][]byte) {
 	var next num
 	for _, r := range rows {
 		columns[0] = binary.AppendUvarint(columns[0], uint64(number[r.code]))
-		columns[1] = appendNum(columns[1], r.from.sub(next))
-		next = r.to.next()
-		columns[2] = appendNum(columns[2], next.sub(r.from))
+		columns[1] = appendNum(columns[1], r.from.Sub(next))
+		next = r.to.Next()
+		columns[2] = appendNum(columns[2], next.Sub(r.from))
 	}
 	return columns
 }
@@ -206,12 +206,12 @@ func eachRow(columns [3][]byte, rows, countries int, is4 bool, yield func(from, 
 				return err
 			}
 		}
-		from := next.add(gap)
-		to := from.add(size).prev()
-		if from.less(next) || to.less(from) || lastNum(is4).less(to) || i > 0 && next == (num{}) {
+		from := next.Add(gap)
+		to := from.Add(size).Prev()
+		if from.Less(next) || to.Less(from) || addrset.LastNumber(is4).Less(to) || i > 0 && next == (num{}) {
 			return errors.New("ranges are out of order")
 		}
-		next = to.next()
+		next = to.Next()
 		if !yield(from, to, int(country)) {
 			return nil
 		}

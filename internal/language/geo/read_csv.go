@@ -7,6 +7,8 @@ import (
 	"math/bits"
 	"net/netip"
 	"strings"
+
+	"sluice/internal/base/addrset"
 )
 
 // readCSV reads lines of start,end,country; what follows on a line is ignored.
@@ -87,8 +89,8 @@ func parseAddrs(first, last string) (from, to netip.Addr, err error) {
 		if err != nil {
 			return from, to, err
 		}
-		is4 := !lastNum(true).less(a) && !lastNum(true).less(b)
-		return a.addr(is4), b.addr(is4), nil
+		is4 := !addrset.LastNumber(true).Less(a) && !addrset.LastNumber(true).Less(b)
+		return a.Addr(is4), b.Addr(is4), nil
 	}
 	for _, f := range [...]struct {
 		text string
@@ -111,14 +113,14 @@ func isNumber(s string) bool {
 func parseNum(s string) (num, error) {
 	var n num
 	for _, c := range []byte(s) {
-		hi1, lo := bits.Mul64(n.lo, 10)
-		hi2, hi := bits.Mul64(n.hi, 10)
+		hi1, lo := bits.Mul64(n.Lo, 10)
+		hi2, hi := bits.Mul64(n.Hi, 10)
 		hi, carry := bits.Add64(hi, hi1, 0)
 		if hi2 != 0 || carry != 0 {
 			return num{}, errTooLarge
 		}
-		next := num{hi, lo}.add(num{0, uint64(c - '0')})
-		if next.less(num{hi, lo}) {
+		next := num{Hi: hi, Lo: lo}.Add(num{Lo: uint64(c - '0')})
+		if next.Less(num{Hi: hi, Lo: lo}) {
 			return num{}, errTooLarge
 		}
 		n = next

@@ -125,9 +125,9 @@ func delegatedRange(kind, start, value string) (addrset.Range, error) {
 		}
 		return addrset.PrefixRange(p), nil
 	}
-	last := numOf(from).add(num{0, n - 1})
-	if lastNum(true).less(last) {
+	last := addrset.NumberOf(from).Add(num{Lo: n - 1})
+	if addrset.LastNumber(true).Less(last) {
 		return addrset.Range{}, fmt.Errorf("%d addresses from %s are more than there are", n, start)
 	}
-	return addrset.Range{From: from, To: last.addr(true)}, nil
+	return addrset.Range{From: from, To: last.Addr(true)}, nil
 }

@@ -267,8 +267,8 @@ func fuzzRead(f *testing.F, read func(data []byte, t *Table) error) {
 		for i, rows := range [][]row{table.v4, table.v6} {
 			for _, r := range rows {
 				for _, n := range []num{r.from, r.to} {
-					if _, ok, err := d.Find(n.addr(i == 0)); !ok || err != nil {
-						t.Fatalf("%s has no country: %v", n.addr(i == 0), err)
+					if _, ok, err := d.Find(n.Addr(i == 0)); !ok || err != nil {
+						t.Fatalf("%s has no country: %v", n.Addr(i == 0), err)
 					}
 				}
 			}
@@ -313,8 +313,8 @@ func TestParseNum(t *testing.T) {
 		"18446744073709551616": "0:0:0:1::", "000": "::",
 	} {
 		n, err := parseNum(s)
-		if err != nil || n.addr(false) != netip.MustParseAddr(want) {
-			t.Errorf("%s is %v, %v; want %s", s, n.addr(false), err, want)
+		if err != nil || n.Addr(false) != netip.MustParseAddr(want) {
+			t.Errorf("%s is %v, %v; want %s", s, n.Addr(false), err, want)
 		}
 	}
 }

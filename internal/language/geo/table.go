@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"sluice/internal/base/addrset"
 )
 
 // A row is a range of one country; code is an index into the table's codes.
@@ -45,7 +47,7 @@ func (t *Table) Add(from, to netip.Addr, code string) error {
 		t.index[code] = i
 		t.codes = append(t.codes, code)
 	}
-	r := row{numOf(from), numOf(to), i}
+	r := row{addrset.NumberOf(from), addrset.NumberOf(to), i}
 	if from.Is4() {
 		t.v4 = append(t.v4, r)
 	} else {
@@ -64,11 +66,11 @@ func flatten(rows []row) ([]row, int) {
 	for i := range seq {
 		seq[i] = int32(i)
 	}
-	slices.SortStableFunc(seq, func(a, b int32) int { return rows[a].from.compare(rows[b].from) }) //nolint:forbidigo // every range of the world
+	slices.SortStableFunc(seq, func(a, b int32) int { return rows[a].from.Compare(rows[b].from) }) //nolint:forbidigo // every range of the world
 
 	var out []row
 	emit := func(r row) {
-		if n := len(out); n > 0 && out[n-1].code == r.code && out[n-1].to.next() == r.from {
+		if n := len(out); n > 0 && out[n-1].code == r.code && out[n-1].to.Next() == r.from {
 			out[n-1].to = r.to
 			return
 		}
@@ -91,12 +93,12 @@ func flatten(rows []row) ([]row, int) {
 		// the next row.
 		top := rows[open.seq[0]]
 		end := top.to
-		if i < len(seq) && rows[seq[i]].from.compare(end) <= 0 {
-			end = rows[seq[i]].from.prev()
+		if i < len(seq) && rows[seq[i]].from.Compare(end) <= 0 {
+			end = rows[seq[i]].from.Prev()
 		}
 		emit(row{open.pos, end, top.code})
-		open.pos = end.next()
-		for len(open.seq) > 0 && rows[open.seq[0]].to.compare(end) <= 0 {
+		open.pos = end.Next()
+		for len(open.seq) > 0 && rows[open.seq[0]].to.Compare(end) <= 0 {
 			heap.Pop(&open)
 		}
 	}
@@ -115,7 +117,7 @@ func (o *openRows) Len() int { return len(o.seq) }
 
 func (o *openRows) Less(i, j int) bool {
 	a, b := o.rows[o.seq[i]], o.rows[o.seq[j]]
-	if c := a.to.sub(a.from).compare(b.to.sub(b.from)); c != 0 {
+	if c := a.to.Sub(a.from).Compare(b.to.Sub(b.from)); c != 0 {
 		return c < 0
 	}
 	return o.seq[i] > o.seq[j]

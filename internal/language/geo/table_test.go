@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/testseed"
 )
 
@@ -14,9 +15,9 @@ import (
 func TestNarrowestRowHolds(t *testing.T) {
 	r := testseed.Rand(t)
 	codes := []string{"NO", "SE", "US"}
-	for range 200 {
+	for range testseed.Rounds(60, 200) {
 		for _, first := range []string{"0.0.0.0", "255.255.255.224", "::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffe0", "2001:db8::ffff:ffff:ffff:fff0"} {
-			base := numOf(netip.MustParseAddr(first))
+			base := addrset.NumberOf(netip.MustParseAddr(first))
 			is4 := netip.MustParseAddr(first).Is4()
 			var table Table
 			var want [32]string
@@ -25,7 +26,7 @@ func TestNarrowestRowHolds(t *testing.T) {
 				from := r.IntN(32)
 				to := from + r.IntN(32-from)
 				code := codes[r.IntN(len(codes))]
-				if err := table.Add(base.add(num{0, uint64(from)}).addr(is4), base.add(num{0, uint64(to)}).addr(is4), code); err != nil {
+				if err := table.Add(base.Add(num{Lo: uint64(from)}).Addr(is4), base.Add(num{Lo: uint64(to)}).Addr(is4), code); err != nil {
 					t.Fatal(err)
 				}
 				for i := from; i <= to; i++ {
@@ -43,7 +44,7 @@ func TestNarrowestRowHolds(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, code := range want {
-				a := base.add(num{0, uint64(i)}).addr(is4)
+				a := base.Add(num{Lo: uint64(i)}).Addr(is4)
 				c, ok := d.Lookup(a)
 				if c.Code != code || ok != (code != "") {
 					t.Fatalf("%s is in %q, want %q; rows %v %v", a, c.Code, code, table.v4, table.v6)
@@ -78,9 +79,9 @@ func TestAddRefuses(t *testing.T) {
 
 func TestNumbers(t *testing.T) {
 	r := testseed.Rand(t)
-	all := []num{{}, {0, 1}, {1, 0}, {^uint64(0), ^uint64(0)}, {1 << 63, 0}, {0, 1 << 63}, {^uint64(0), 0}}
+	all := []num{{}, {Lo: 1}, {Hi: 1}, addrset.LastNumber(false), {Hi: 1 << 63}, {Lo: 1 << 63}, {Hi: ^uint64(0)}}
 	for range 10000 {
-		all = append(all, num{r.Uint64(), r.Uint64()}.shr(r.IntN(128)).shl(r.IntN(128)))
+		all = append(all, shl(shr(num{Hi: r.Uint64(), Lo: r.Uint64()}, r.IntN(128)), r.IntN(128)))
 	}
 	for _, n := range all {
 		b := appendNum(nil, n)
@@ -114,10 +115,10 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b, c []byte, n int, is4 bool) {
 		next, first := num{}, true
 		_ = eachRow([3][]byte{a, b, c}, n, 2, is4, func(from, to num, country int) bool {
-			if to.less(from) || !first && !next.less(from.next()) && from != next || lastNum(is4).less(to) || country > 1 {
+			if to.Less(from) || !first && !next.Less(from.Next()) && from != next || addrset.LastNumber(is4).Less(to) || country > 1 {
 				t.Fatalf("row %v-%v of %d after %v", from, to, country, next)
 			}
-			next, first = to.next(), false
+			next, first = to.Next(), false
 			return true
 		})
 	})

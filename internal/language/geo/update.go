@@ -242,7 +242,7 @@ func ReadRows(name string, text io.Reader, add func(apart.Row)) (apart.About, er
 	}
 	hand := func(rows []row, is4 bool) {
 		for _, r := range rows {
-			add(apart.Row{Tag: tagOf(t.codes[r.code]), Range: addrset.Range{From: r.from.addr(is4), To: r.to.addr(is4)}})
+			add(apart.Row{Tag: tagOf(t.codes[r.code]), Range: addrset.Range{From: r.from.Addr(is4), To: r.to.Addr(is4)}})
 		}
 	}
 	hand(t.v4, true)

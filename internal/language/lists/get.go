@@ -6,9 +6,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/fetch"
+	"sluice/internal/base/regular"
 	"sluice/internal/language/apart"
 	"sluice/internal/language/resolve"
 )
@@ -41,7 +43,7 @@ func (f *fetched) keep(dest string) error {
 		return err
 	}
 	f.path, f.kept = dest, true
-	return syncDir(filepath.Dir(dest))
+	return regular.SyncDir(filepath.Dir(dest))
 }
 
 // discard removes the temporary file; what was kept stays.
@@ -51,16 +53,27 @@ func (f *fetched) discard() {
 	}
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
+// request asks for a list of which old is known. It says what there is to know of what came,
+// which is for the caller to keep or to discard.
+func (s *Store) request(ctx context.Context, url string, old copyInfo) (*fetched, copyInfo, error) {
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return nil, old, err
 	}
-	defer func() { _ = d.Close() }()
-	return d.Sync()
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
+	defer cancel()
+	now := time.Now()
+	got, err := s.get(ctx, url, old)
+	if err != nil {
+		return nil, old, err
+	}
+	if got.notModified {
+		old.Fetched = now
+		return got, old, nil
+	}
+	return got, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.etag, Modified: got.modified, Plain: true}, nil
 }
 
-// get asks for a list and writes its ranges down in the folder: one a line, on the
+// get asks the server for a list and writes its ranges down in the folder: one a line, on the
 // lines where the server has them.
 func (s *Store) get(ctx context.Context, url string, old copyInfo) (*fetched, error) {
 	file, err := os.CreateTemp(s.Dir, ".fetch-*")

@@ -92,6 +92,11 @@ func (s *Store) Open(url string, refresh time.Duration) (io.ReadCloser, string, 
 			s.warn(&StaleError{err, info.Fetched})
 		}
 	}
+	return copyOf(url, path)
+}
+
+// copyOf opens what there is of a list, and says what it is called.
+func copyOf(url, path string) (io.ReadCloser, string, error) {
 	f, err := openCopy(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", fmt.Errorf("no copy of %s yet", fetch.Redact(url))
@@ -155,29 +160,21 @@ func (s *Store) info(path string) (copyInfo, error) {
 }
 
 func (s *Store) fetch(url, path string, old copyInfo) error {
-	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
-		return err
-	}
 	ctx := s.Context
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
-	defer cancel()
-	now := time.Now()
-	got, err := s.get(ctx, url, old)
+	got, info, err := s.request(ctx, url, old)
 	if err != nil {
 		return err
 	}
-	if got.notModified {
-		old.Fetched = now
-		return s.keepInfo(path, old)
+	if !got.notModified {
+		if err := keep(url, path, got); err != nil {
+			got.discard()
+			return err
+		}
 	}
-	if err := keep(url, path, got); err != nil {
-		got.discard()
-		return err
-	}
-	return s.keepInfo(path, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.etag, Modified: got.modified, Plain: true})
+	return s.keepInfo(path, info)
 }
 
 func keep(url, path string, got *fetched) error {

@@ -3,13 +3,8 @@ package lists
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"time"
-
-	"sluice/internal/base/fetch"
 )
 
 // Staging is copies that were fetched and are not in use yet: they take the
@@ -56,19 +51,12 @@ func (g *Staging) Fetch(ctx context.Context, url string, force bool) (State, err
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
-		return "", err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
-	defer cancel()
-	now := time.Now()
-	got, err := s.get(ctx, url, old)
+	got, info, err := s.request(ctx, url, old)
 	if err != nil {
 		return "", err
 	}
 	if got.notModified {
-		old.Fetched = now
-		g.staged[url] = &staged{info: old}
+		g.staged[url] = &staged{info: info}
 		return Current, nil
 	}
 	_, err = checked(url, got.path, path)
@@ -80,7 +68,7 @@ func (g *Staging) Fetch(ctx context.Context, url string, force bool) (State, err
 		got.discard()
 		return "", err
 	}
-	g.staged[url] = &staged{got, copyInfo{URL: fetch.Redact(url), Fetched: now, ETag: got.etag, Modified: got.modified, Plain: true}}
+	g.staged[url] = &staged{got, info}
 	return Fetched, nil
 }
 
@@ -97,14 +85,7 @@ func (g *Staging) Open(url string, _ time.Duration) (io.ReadCloser, string, erro
 	if s := g.staged[url]; s != nil && s.got != nil {
 		path = s.got.path
 	}
-	f, err := openCopy(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, "", fmt.Errorf("no copy of %s yet", fetch.Redact(url))
-	}
-	if err != nil {
-		return nil, "", err
-	}
-	return f, fetch.Redact(url), nil
+	return copyOf(url, path)
 }
 
 // Keep puts the new copies into the place of the old ones.

@@ -50,16 +50,7 @@ func (a Asking) Zone(option, text, word string) (*Word, error) {
 
 // read takes all words of a text.
 func (a Asking) read(option, text string, parse func(*words) bool) error {
-	l := newLoader(option)
-	for _, z := range a.policy.Zones {
-		l.zones[z.Name] = z
-	}
-	for _, s := range a.policy.Sets {
-		l.sets[s.Name] = s
-	}
-	for _, s := range a.policy.Services {
-		l.services[s.Name] = &serviceDefinition{service: s, state: 2}
-	}
+	l := a.policy.knowing(option)
 	f := &file{loader: l, src: newSource(option, []byte(text))}
 	l.policy.lines[option] = f.src.lines
 	if errs := f.src.checkText([]byte(text)); len(errs) > 0 {

@@ -184,21 +184,12 @@ func (p *Policy) ReadExpectations(path string) error {
 
 // AddExpectations is ReadExpectations for a text that is already read.
 func (p *Policy) AddExpectations(name string, data []byte) error {
-	l := newLoader(name)
+	l := p.knowing(name)
 	before := p.Expect
 	l.policy, l.files = p, []string{name}
 	if _, twice := p.lines[name]; twice {
 		l.fail(Pos{File: name}, "name a file with version and expect alone", "the file is part of the policy already")
 		return l.errs
-	}
-	for _, z := range p.Zones {
-		l.zones[z.Name] = z
-	}
-	for _, s := range p.Sets {
-		l.sets[s.Name] = s
-	}
-	for _, s := range p.Services {
-		l.services[s.Name] = &serviceDefinition{service: s, state: 2}
 	}
 	f := &file{loader: l, src: newSource(name, data), stack: []string{name}}
 	p.lines[name] = f.src.lines

@@ -170,7 +170,7 @@ func randomExpectation(r *rand.Rand) (line, mapping string) {
 // writes the canonical text.
 func TestExpectationFormsAgree(t *testing.T) {
 	r := testseed.Rand(t)
-	for range 2000 {
+	for range testseed.Rounds(700, 2000) {
 		line, mapping := randomExpectation(r)
 		fromLine, err := parseExpectation(quoteScalar(line, true))
 		if err != nil {

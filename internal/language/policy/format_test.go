@@ -78,7 +78,7 @@ func commentTexts(t *testing.T, data []byte) []string {
 
 func TestFormatRandomRules(t *testing.T) {
 	r := testseed.Rand(t)
-	for range 300 {
+	for range testseed.Rounds(150, 300) {
 		var b strings.Builder
 		b.WriteString(names)
 		for _, hook := range []Hook{Input, Output, Forward} {

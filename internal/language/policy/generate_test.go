@@ -123,7 +123,7 @@ func randomRule(r *rand.Rand, hook Hook) (line, mapping string) {
 // A line, its mapping and its canonical text are one rule.
 func TestFormsAgree(t *testing.T) {
 	r := testseed.Rand(t)
-	for range 3000 {
+	for range testseed.Rounds(1500, 3000) {
 		hook := []Hook{Input, Output, Forward}[r.IntN(3)]
 		line, mapping := randomRule(r, hook)
 		fromLine, err := parseRule(t, hook, quoteScalar(line, true))

@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v4"
 )
 
 // layout reads what large sets may take in the kernel.
@@ -22,9 +20,9 @@ func (f *file) layout(e entry) {
 		}
 		switch k.name {
 		case "memory":
-			l.Memory = f.size(k.value)
+			l.Memory = valueOf(f, k.value, "memory", parseSize, formatSize)
 		case "load":
-			l.Load = f.loadTime(k.value)
+			l.Load = valueOf(f, k.value, "load", parseLoadTime, formatLoadTime)
 		}
 	}
 }
@@ -34,18 +32,6 @@ var sizes = []struct {
 	unit  string
 	bytes uint64
 }{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
-
-func (f *file) size(n *yaml.Node) uint64 {
-	s, ok := f.text(n, "memory")
-	if !ok {
-		return 0
-	}
-	v, p := parseSize(s)
-	if f.checked(n, p) {
-		f.canon[n] = formatSize(v)
-	}
-	return v
-}
 
 func parseSize(s string) (uint64, *problem) {
 	for _, u := range sizes {
@@ -79,19 +65,7 @@ func formatSize(v uint64) string {
 // mostLoadTime bounds the time of a load: longer ones are mistakes.
 const mostLoadTime = time.Hour
 
-// loadTime reads a duration that may have milliseconds.
-func (f *file) loadTime(n *yaml.Node) time.Duration {
-	s, ok := f.text(n, "load")
-	if !ok {
-		return 0
-	}
-	d, p := parseLoadTime(s)
-	if f.checked(n, p) {
-		f.canon[n] = formatLoadTime(d)
-	}
-	return d
-}
-
+// parseLoadTime reads a duration that may have milliseconds.
 func parseLoadTime(s string) (time.Duration, *problem) {
 	var d time.Duration
 	if digits, is := strings.CutSuffix(s, "ms"); is && isDigits(digits) {

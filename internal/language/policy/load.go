@@ -66,6 +66,21 @@ func newLoader(name string) *loader {
 	}
 }
 
+// knowing is a loader of a text that uses the names of a policy which is read already.
+func (p *Policy) knowing(name string) *loader {
+	l := newLoader(name)
+	for _, z := range p.Zones {
+		l.zones[z.Name] = z
+	}
+	for _, s := range p.Sets {
+		l.sets[s.Name] = s
+	}
+	for _, s := range p.Services {
+		l.services[s.Name] = &serviceDefinition{service: s, state: 2}
+	}
+	return l
+}
+
 // Load reads a policy file and everything that it includes. Errors about the
 // policy are of type [Errors] and hold all of them.
 func Load(path string) (*Policy, error) {

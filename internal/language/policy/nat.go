@@ -188,14 +188,17 @@ func (w *words) address() (*Range, bool) {
 	if !ok {
 		return nil, false
 	}
-	r, p := parseRange(t.text)
-	if p != nil {
-		return nil, w.problemAt(t, p)
+	r, p := parseAddress(t.text)
+	return &Range{t.pos, r}, w.problemAt(t, p)
+}
+
+// parseAddress reads one address.
+func parseAddress(s string) (addrset.Range, *problem) {
+	r, p := parseRange(s)
+	if p == nil && r.From != r.To {
+		p = problemf("write one address", "%s is more than one address", quote(s))
 	}
-	if r.From != r.To {
-		return nil, w.failAt(t, "write one address", "%s is more than one address", quote(t.text))
-	}
-	return &Range{t.pos, r}, true
+	return r, p
 }
 
 // prefix reads an address or a prefix.
@@ -248,12 +251,9 @@ func (w *words) target() (*Target, bool) {
 	out.Port = port
 	if host := s[:at]; host != "" {
 		bare := strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-		r, p := parseRange(bare)
+		r, p := parseAddress(bare)
 		if p != nil {
 			return nil, w.problemAt(t, p)
-		}
-		if r.From != r.To {
-			return nil, w.failAt(t, "write one address", "%s is more than one address", quote(bare))
 		}
 		if brackets := bare != host; brackets != (familyOf(r) == 6) {
 			return nil, w.failAt(t, "write [2001:db8::1]:80 for IPv6 and 192.0.2.1:80 for IPv4", "%s is not an address and a port", quote(s))

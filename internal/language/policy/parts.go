@@ -112,19 +112,25 @@ func (f *file) named(e entry, read func(entry)) {
 	}
 }
 
-// taken reports a name that is defined already.
-func (f *file) taken(e entry, what string, other Pos, otherWhat string) {
+// taken says whether the name of a zone or a set is one already, and reports it.
+func (f *file) taken(e entry, what string) bool {
+	if z := f.zones[e.name]; z != nil {
+		return f.isAlready(e, what, "zone", z.Pos)
+	}
+	if s := f.sets[e.name]; s != nil {
+		return f.isAlready(e, what, "set", s.Pos)
+	}
+	return false
+}
+
+func (f *file) isAlready(e entry, what, otherWhat string, other Pos) bool {
 	f.fail(f.src.at(e.key), "", "%s %s is already a %s, see %s", what, quote(e.name), otherWhat, other)
+	return true
 }
 
 func (f *file) zone(e entry) {
 	z := &Zone{Pos: f.src.at(e.key), Name: e.name}
-	switch {
-	case f.zones[e.name] != nil:
-		f.taken(e, "zone", f.zones[e.name].Pos, "zone")
-		return
-	case f.sets[e.name] != nil:
-		f.taken(e, "zone", f.sets[e.name].Pos, "set")
+	if f.taken(e, "zone") {
 		return
 	}
 	f.zones[e.name] = z
@@ -199,7 +205,7 @@ func (f *file) namesOf(n *yaml.Node, what string) []Word {
 
 func (f *file) service(e entry) {
 	if other := f.services[e.name]; other != nil {
-		f.taken(e, "service", other.service.Pos, "service")
+		f.isAlready(e, "service", "service", other.service.Pos)
 		return
 	}
 	d := &serviceDefinition{service: &Service{Pos: f.src.at(e.key), Name: e.name}, file: f}

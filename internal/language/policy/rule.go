@@ -235,28 +235,15 @@ func (r *rule) family() bool {
 	return true
 }
 
-func (r *rule) from() bool {
-	w, ok := r.who()
-	if !ok {
-		return false
-	}
-	r.rule.From = w
-	if r.expect == nil { // of an expectation, all words say its hook
-		r.checkWho(w, "from", r.hook == Output)
-	}
-	return true
-}
+func (r *rule) from() bool { return r.end(&r.rule.From, "from", r.hook == Output) }
 
-func (r *rule) to() bool {
-	w, ok := r.who()
-	if !ok {
-		return false
+func (r *rule) to() bool { return r.end(&r.rule.To, "to", r.hook == Input) }
+
+func (r *rule) end(into **Who, word string, noZone bool) (ok bool) {
+	if *into, ok = r.who(); ok && r.expect == nil { // of an expectation, all words say its hook
+		r.checkWho(*into, word, noZone)
 	}
-	r.rule.To = w
-	if r.expect == nil {
-		r.checkWho(w, "to", r.hook == Input)
-	}
-	return true
+	return ok
 }
 
 func (r *rule) in() (ok bool) {

@@ -149,26 +149,36 @@ func (l *loader) expand(d *serviceDefinition) []ServiceMatch {
 // circle returns the names on the way from one service to another that names
 // it, and the first again.
 func (l *loader) circle(from, to *serviceDefinition) []string {
-	var path []string
-	var find func(d *serviceDefinition) bool
-	seen := map[*serviceDefinition]bool{}
-	find = func(d *serviceDefinition) bool {
-		if d == nil || seen[d] {
-			return false
-		}
-		seen[d] = true
-		path = append(path, d.service.Name)
-		if d == to {
-			return true
-		}
-		for _, ref := range d.words {
-			if ref.Text != d.service.Name && find(l.services[ref.Text]) {
-				return true
+	path := wayTo(from.service.Name, to.service.Name, func(name string) (next []string) {
+		for _, ref := range l.services[name].words {
+			if ref.Text != name && l.services[ref.Text] != nil {
+				next = append(next, ref.Text)
 			}
 		}
-		path = path[:len(path)-1]
-		return false
-	}
-	find(from)
+		return next
+	})
 	return append(path, from.service.Name)
+}
+
+// wayTo is the names on the way from one to another, both included, where next gives those
+// that a name leads to; nil where there is no way.
+func wayTo(from, to string, next func(string) []string) []string {
+	seen := map[string]bool{}
+	var find func(name string) []string
+	find = func(name string) []string {
+		switch {
+		case seen[name]:
+			return nil
+		case name == to:
+			return []string{name}
+		}
+		seen[name] = true
+		for _, n := range next(name) {
+			if path := find(n); path != nil {
+				return append([]string{name}, path...)
+			}
+		}
+		return nil
+	}
+	return find(from)
 }

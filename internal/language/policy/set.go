@@ -13,12 +13,7 @@ var contentKeys = []string{"addresses", "file", "url", "countries", "continents"
 
 func (f *file) set(e entry) {
 	s := &Set{Pos: f.src.at(e.key), Name: e.name}
-	switch {
-	case f.sets[e.name] != nil:
-		f.taken(e, "set", f.sets[e.name].Pos, "set")
-		return
-	case f.zones[e.name] != nil:
-		f.taken(e, "set", f.zones[e.name].Pos, "zone")
+	if f.taken(e, "set") {
 		return
 	}
 	f.sets[e.name] = s
@@ -190,30 +185,14 @@ func (f *file) checkSet(s *Set) {
 // setCircle returns the names on the way from one set to another that it is
 // made of, both included; nil when there is none.
 func (f *file) setCircle(from, to *Set) []string {
-	var path []string
-	seen := map[*Set]bool{}
-	var find func(s *Set) bool
-	find = func(s *Set) bool {
-		if s == nil || seen[s] {
-			return false
-		}
-		seen[s] = true
-		path = append(path, s.Name)
-		if s == to {
-			return true
-		}
-		for _, w := range append(slices.Clone(s.Union), s.Except...) {
-			if find(f.sets[w.Text]) {
-				return true
+	return wayTo(from.Name, to.Name, func(name string) (next []string) {
+		for _, w := range slices.Concat(f.sets[name].Union, f.sets[name].Except) {
+			if f.sets[w.Text] != nil {
+				next = append(next, w.Text)
 			}
 		}
-		path = path[:len(path)-1]
-		return false
-	}
-	if find(from) {
-		return path
-	}
-	return nil
+		return next
+	})
 }
 
 // firstOf returns the set of a circle that is defined first, so that a circle

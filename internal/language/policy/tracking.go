@@ -115,15 +115,20 @@ func (w *words) endpointAddress() (*Range, bool) {
 }
 
 func (f *file) duration(n *yaml.Node, what string) time.Duration {
+	return valueOf(f, n, what, parseDuration, formatDuration)
+}
+
+// valueOf reads a scalar that has a canonical form; zero where it has an error.
+func valueOf[T any](f *file, n *yaml.Node, what string, parse func(string) (T, *problem), format func(T) string) (v T) {
 	s, ok := f.text(n, what)
 	if !ok {
-		return 0
+		return v
 	}
-	d, p := parseDuration(s)
+	v, p := parse(s)
 	if f.checked(n, p) {
-		f.canon[n] = formatDuration(d)
+		f.canon[n] = format(v)
 	}
-	return d
+	return v
 }
 
 func (f *file) tracking(n *yaml.Node) {

@@ -204,6 +204,11 @@ const (
 	Deny     Action = "deny" // Drop or Reject
 )
 
+// Done says what became of a packet; "" of an action that is not certain.
+func (a Action) Done() string {
+	return map[Action]string{Allow: "allowed", Drop: "dropped", Reject: "rejected"}[a]
+}
+
 // Rule is one line of a section.
 type Rule struct {
 	Pos       Pos

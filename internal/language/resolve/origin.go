@@ -38,7 +38,7 @@ func (r *Resolved) Origin(name string, a netip.Addr) ([]Entry, error) {
 	if zone := r.Policy.Zone(name); zone != nil {
 		var out []Entry
 		for _, n := range zone.Networks {
-			if holds(n.Range, a) {
+			if n.Range.Contains(a) {
 				out = append(out, Entry{Sets: []string{name}, Pos: n.Pos, Element: n.Range})
 			}
 		}
@@ -70,7 +70,7 @@ func (o *origins) set(s *policy.Set, above []string, out bool) error {
 	}
 	sets := append(slices.Clone(above), s.Name)
 	for _, e := range s.Elements {
-		if holds(e.Range, o.address) {
+		if e.Range.Contains(o.address) {
 			o.add(Entry{Pos: e.Pos, Element: e.Range}, sets, out)
 		}
 	}
@@ -114,7 +114,7 @@ func (o *origins) texts(s *policy.Set, sets []string, out bool) error {
 	}
 	defer text.Close()
 	return eachLine(name, text, func(r addrset.Range, line, column int) {
-		if holds(r, o.address) {
+		if r.Contains(o.address) {
 			o.add(Entry{Pos: policy.Pos{File: name, Line: line, Column: column}, Element: r, URL: url}, sets, out)
 		}
 	})
@@ -177,8 +177,4 @@ func dataText(o geo.Origin) string {
 		text += " of " + o.Date.Format("2006-01-02")
 	}
 	return text
-}
-
-func holds(r addrset.Range, a netip.Addr) bool {
-	return r.From.Is4() == a.Is4() && r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
 }

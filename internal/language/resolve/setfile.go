@@ -24,7 +24,7 @@ const maxSetFileLine = 64 << 10
 // follows # or ; is a remark. Bad lines come back as policy.Errors with their
 // line and column in name.
 func ReadSetFile(name string, text io.Reader, add func(addrset.Range)) error {
-	return eachLine(name, text, func(r addrset.Range, _, _ int) { add(r) })
+	return ReadSetLines(name, text, func(r addrset.Range, _ int) { add(r) })
 }
 
 // ReadSetLines is ReadSetFile with the line of each element, from 1.
@@ -34,6 +34,19 @@ func ReadSetLines(name string, text io.Reader, add func(r addrset.Range, line in
 
 // eachLine is ReadSetFile with the line and the column of each element, from 1.
 func eachLine(name string, text io.Reader, add func(r addrset.Range, line, column int)) error {
+	return EachLine(name, text, "#;", func(element string, line, column int) error {
+		r, err := addrset.ParseRange(element)
+		if err == nil {
+			add(r, line, column)
+		}
+		return err
+	})
+}
+
+// EachLine reads a text that has one element a line, and a remark behind each of the
+// bytes of remarks; lines and columns are from 1. What take says is wrong with an
+// element comes back as ReadSetFile's errors do.
+func EachLine(name string, text io.Reader, remarks string, take func(element string, line, column int) error) error {
 	var errs policy.Errors
 	fail := func(line, column int, message, source string) {
 		errs = append(errs, &policy.Error{Pos: policy.Pos{File: name, Line: line, Column: column}, Message: message, Line: source})
@@ -47,16 +60,17 @@ func eachLine(name string, text io.Reader, add func(r addrset.Range, line, colum
 		if n == 1 {
 			line = strings.TrimPrefix(line, "\ufeff")
 		}
-		body, _, _ := strings.Cut(line, "#")
-		body, _, _ = strings.Cut(body, ";")
-		element := strings.TrimSpace(body)
+		element := line
+		for i := range len(remarks) {
+			element, _, _ = strings.Cut(element, remarks[i:i+1])
+		}
+		element = strings.TrimSpace(element)
 		if element == "" {
 			continue
 		}
-		r, err := addrset.ParseRange(element)
 		column := utf8.RuneCountInString(line[:strings.Index(line, element)]) + 1
+		err := take(element, n, column)
 		if err == nil {
-			add(r, n, column)
 			continue
 		}
 		fail(n, column, err.Error(), line)

@@ -96,8 +96,7 @@ func listeners(sockets []socket.Socket, owners map[uint32][]process.Process) []L
 	var all []Listener
 	for k, l := range at {
 		l.Serves = l.Serves || k.protocol == "tcp" || at[key{"tcp", k.port}] != nil
-		sorting.By(l.Addresses, netip.Addr.Compare)
-		l.Addresses = slices.Compact(l.Addresses)
+		l.Addresses = sorting.Unique(l.Addresses, netip.Addr.Compare)
 		slices.Sort(l.Programs)
 		l.Programs = slices.Compact(l.Programs)
 		all = append(all, *l)

@@ -109,8 +109,7 @@ func (w *writer) peers() []netip.Addr {
 			all = append(all, a)
 		}
 	}
-	sorting.By(all, netip.Addr.Compare)
-	return slices.Compact(all)
+	return sorting.Unique(all, netip.Addr.Compare)
 }
 
 func quotedList(addresses []netip.Addr) string {

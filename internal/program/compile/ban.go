@@ -118,7 +118,8 @@ func (c *compiler) beginnings(actions []program.Action) {
 // banPart is one set of the bans.
 type banPart struct {
 	set, counter string
-	never        []string // sets that win over it where its own elements do not leave that out
+	addresses    addrset.Set // in it from the beginning
+	never        []string    // sets that win over it where its own elements do not leave that out
 	origin       program.Origin
 	counted      program.Origin // of the counter, where the rules have none
 }
@@ -158,13 +159,13 @@ func (c *compiler) banParts() []banPart {
 					continue
 				}
 				id := c.elements("ban."+set.Name, set, keep)
-				out = append(out, banPart{set: id, counter: "ban_" + set.Name, origin: originOf(item.Pos, "ban: "+set.Name)})
+				out = append(out, banPart{set: id, addresses: keep, counter: "ban_" + set.Name, origin: originOf(item.Pos, "ban: "+set.Name)})
 			}
 		}
 	}
 	if literal = literal.Difference(never); !literal.IsEmpty() {
 		id := c.addressSet("literal.ban", literal, literalAt)
-		out = append(out, banPart{set: id, counter: "ban_addresses", origin: literalAt})
+		out = append(out, banPart{set: id, addresses: literal, counter: "ban_addresses", origin: literalAt})
 	}
 	return out
 }

@@ -1,9 +1,7 @@
 package compile
 
 import (
-	"strings"
-	"time"
-
+	"sluice/internal/base/english"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
@@ -98,21 +96,10 @@ func (c *compiler) lists() {
 		}
 		when := "a copy of any age is used, until " + program.RefreshCommand + " " + s.Name + " asks for another"
 		if s.Refresh > 0 {
-			when = "where the copy is older than " + shortDuration(s.Refresh) + ", plan and apply download it, and so does a timer that runs " + program.RefreshCommand
+			when = "where the copy is older than " + english.Duration(s.Refresh) + ", plan and apply download it, and so does a timer that runs " + program.RefreshCommand
 		}
 		c.note(originOf(s.Pos, "set "+s.Name), "set "+s.Name+": "+when)
 	}
-}
-
-// shortDuration is a duration as policies write it.
-func shortDuration(d time.Duration) string {
-	text := d.String() // 1h0m0s
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(text, zero) {
-			text = text[:len(text)-2]
-		}
-	}
-	return text
 }
 
 func originOf(pos policy.Pos, text string) program.Origin {

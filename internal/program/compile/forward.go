@@ -72,7 +72,8 @@ func (c *compiler) forwardingNames() []string {
 // earlyBans asks the bans before the flowtable. The routing table cannot be
 // asked there, so the host's own addresses are asked of a set. Nor is anything
 // rewritten yet: a destination that the policy leads elsewhere is none of the
-// packet's, which forward asks about.
+// packet's, which forward asks about. What goes to all of a network comes to input,
+// where bans ask of the source alone.
 func (c *compiler) earlyBans(parts []banPart) {
 	if len(c.program.Flowtables) == 0 {
 		return
@@ -90,6 +91,7 @@ func (c *compiler) earlyBans(parts []banPart) {
 			led = led.Union(addrset.Of(r.Range))
 		}
 	}
+	_, broadcasts := c.Facts.Addresses()
 	for _, p := range parts {
 		if p.set == limitBanned {
 			continue // of what begins a flow, which no flowtable carries
@@ -97,8 +99,8 @@ func (c *compiler) earlyBans(parts []banPart) {
 		actions := []program.Action{c.counter(p.counter, p.origin, ""), program.Drop}
 		from := p.match(program.Source).and(not(inSet(program.Source, own)))
 		to := p.match(program.Destination).and(not(inSet(program.Destination, own)))
-		if !led.IsEmpty() {
-			to = to.and(not(addresses(program.Destination, led)))
+		if spared := led.Union(broadcasts.Intersect(p.addresses)); !spared.IsEmpty() {
+			to = to.and(not(addresses(program.Destination, spared)))
 		}
 		c.append(chain, program.Rule{Match: from, Actions: actions, Origin: p.origin}, program.Rule{Match: to, Actions: actions, Origin: p.origin})
 	}

@@ -12,8 +12,8 @@ import (
 
 // point is one value of a field, so that values of one kind are in order.
 type point struct {
-	kind   pointKind
-	hi, lo uint64
+	kind           pointKind
+	addrset.Number // an address, or in its lower half a number or the number of a name
 }
 
 type pointKind uint8
@@ -26,58 +26,32 @@ const (
 )
 
 func (p point) compare(o point) int {
-	switch {
-	case p.kind != o.kind:
+	if p.kind != o.kind {
 		return int(p.kind) - int(o.kind)
-	case p.hi != o.hi:
-		if p.hi < o.hi {
-			return -1
-		}
-		return 1
-	case p.lo < o.lo:
-		return -1
-	case p.lo > o.lo:
-		return 1
 	}
-	return 0
+	return p.Compare(o.Number)
 }
 
-func (p point) next() point {
-	if p.lo++; p.lo == 0 {
-		p.hi++
-	}
-	return p
-}
+func (p point) next() point { return point{p.kind, p.Next()} }
 
-func (p point) prev() point {
-	if p.lo == 0 {
-		p.hi--
-	}
-	p.lo--
-	return p
-}
+func (p point) prev() point { return point{p.kind, p.Prev()} }
+
+func numberPoint(n uint64) point { return point{aNumber, addrset.Number{Lo: n}} }
 
 func addressPoint(a netip.Addr) point {
 	if a.Is4() {
-		b := a.As4()
-		return point{kind: anAddress4, lo: uint64(binary.BigEndian.Uint32(b[:]))}
+		return point{anAddress4, addrset.NumberOf(a)}
 	}
-	b := a.As16()
-	return point{kind: anAddress6, hi: binary.BigEndian.Uint64(b[:8]), lo: binary.BigEndian.Uint64(b[8:])}
+	return point{anAddress6, addrset.NumberOf(a)}
 }
 
-func (p point) address() netip.Addr {
-	if p.kind == anAddress4 {
-		return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, uint32(p.lo))))
-	}
-	return netip.AddrFrom16([16]byte(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, p.hi), p.lo)))
-}
+func (p point) address() netip.Addr { return p.Addr(p.kind == anAddress4) }
 
 // appendTo writes the point so that no two are the same.
 func (p point) appendTo(b []byte) []byte {
 	b = append(b, byte(p.kind))
-	b = binary.BigEndian.AppendUint64(b, p.hi)
-	return binary.BigEndian.AppendUint64(b, p.lo)
+	b = binary.BigEndian.AppendUint64(b, p.Hi)
+	return binary.BigEndian.AppendUint64(b, p.Lo)
 }
 
 // interval is a range of points, both ends in it.
@@ -105,15 +79,15 @@ func (n *names) of(text string) point {
 		n.numbers[text] = at
 		n.texts = append(n.texts, text)
 	}
-	return point{kind: aName, lo: at}
+	return point{aName, addrset.Number{Lo: at}}
 }
 
 func (n *names) value(i interval) program.Value {
 	switch i.from.kind {
 	case aName:
-		return program.Value{Name: n.texts[i.from.lo]}
+		return program.Value{Name: n.texts[i.from.Lo]}
 	case aNumber:
-		return program.Value{Numbers: program.NumberRange{From: i.from.lo, To: i.to.lo}}
+		return program.Value{Numbers: program.NumberRange{From: i.from.Lo, To: i.to.Lo}}
 	}
 	return program.Value{Addresses: addrset.Range{From: i.from.address(), To: i.to.address()}}
 }

@@ -16,14 +16,14 @@ func (m *maker) box(fields int) box {
 		if m.IntN(3) == 0 {
 			to += uint64(m.IntN(6))
 		}
-		b[i] = interval{point{lo: from}, point{lo: to}}
+		b[i] = interval{numberPoint(from), numberPoint(to)}
 	}
 	return b
 }
 
 func (b box) has(p []uint64) bool {
 	for i := range b {
-		if p[i] < b[i].from.lo || p[i] > b[i].to.lo {
+		if p[i] < b[i].from.Lo || p[i] > b[i].to.Lo {
 			return false
 		}
 	}
@@ -91,7 +91,7 @@ func TestCoverAgainstValues(t *testing.T) {
 		for range 300 {
 			from := m.Uint64N(4000)
 			to := from + m.Uint64N(1+m.Uint64N(12))
-			i := interval{point{lo: from}, point{lo: to}}
+			i := interval{numberPoint(from), numberPoint(to)}
 			want := false
 			for n := from; n <= to; n++ {
 				want = want || values[n]

@@ -241,11 +241,11 @@ const mostValues = 8
 
 func fewValues(r program.NumberRange) []interval {
 	if r.To-r.From >= mostValues {
-		return []interval{{point{lo: r.From}, point{lo: r.To}}}
+		return []interval{{numberPoint(r.From), numberPoint(r.To)}}
 	}
 	var out []interval
 	for n := r.From; n <= r.To; n++ {
-		out = append(out, interval{point{lo: n}, point{lo: n}})
+		out = append(out, interval{numberPoint(n), numberPoint(n)})
 	}
 	return out
 }

@@ -4,9 +4,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/base/testseed"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
@@ -59,7 +61,7 @@ func differ(before, after *program.Program) []reach.Difference {
 func TestPassesExactly(t *testing.T) {
 	m := newMaker(t)
 	did := map[string]int{}
-	for range 100 {
+	for range testseed.Rounds(50, 100) {
 		p := m.make(1 + m.IntN(100))
 		proveRun(t, p, nil, did)
 	}
@@ -111,6 +113,8 @@ func TestExamplesExactly(t *testing.T) {
 	}
 }
 
+var countries = sync.OnceValues(geo.Snapshot)
+
 func compiled(t *testing.T, file string) *program.Program {
 	t.Helper()
 	p, err := policy.Load(file)
@@ -119,7 +123,7 @@ func compiled(t *testing.T, file string) *program.Program {
 	}
 	r, err := resolve.Resolve(p, resolve.Options{
 		Facts: host.Facts{Known: true, DefaultRoute: []string{"eth0"}, EphemeralFrom: 32768, EphemeralTo: 60999},
-		Geo:   func() (*geo.Database, error) { return geo.Open(t.TempDir()) },
+		Geo:   countries,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/base/testseed"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
@@ -36,7 +37,7 @@ func optimized(t *testing.T, p *policy.Policy, facts host.Facts) *program.Progra
 func TestNothingRestsOnTheDefaultRoute(t *testing.T) {
 	m := newMaker(t)
 	asked := 0
-	for range 60 {
+	for range testseed.Rounds(20, 60) {
 		text := strings.Replace(m.policy(), "{ interfaces: [eth0] }", "{ interfaces: [default-route] }", 1)
 		p, err := policy.Parse("policy.yaml", []byte(text))
 		if err != nil {

@@ -195,7 +195,7 @@ func (c *cover) meetsExtent(e extent) bool {
 	switch {
 	case e.kind == ofNumbers && len(e.numbers) <= mostRanges:
 		return slices.ContainsFunc(e.numbers, func(r program.NumberRange) bool {
-			return c.meets(interval{point{lo: r.From}, point{lo: r.To}})
+			return c.meets(interval{numberPoint(r.From), numberPoint(r.To)})
 		})
 	case e.kind == ofAddresses && e.addresses.Len4()+e.addresses.Len6() <= mostRanges:
 		for r := range e.addresses.Each() {

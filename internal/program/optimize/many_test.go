@@ -16,7 +16,7 @@ func TestManyRulesAreBounded(t *testing.T) {
 	const perRule = 700
 	rules := 10_000
 	if testing.Short() {
-		rules = 3_000 // still more than twice perRule: each against each is too many
+		rules = 1_500 // still more than twice perRule: each against each is too many
 	}
 	for _, s := range manyrules.Shapes {
 		t.Run(s.Name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/testseed"
 	"sluice/internal/program"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestMergingAgainstPackets(t *testing.T) {
 	m := newMaker(t)
 	merged := map[string]int{}
-	for range 120 {
+	for range testseed.Rounds(60, 120) {
 		p := m.make(10 + m.IntN(50))
 		for _, names := range [][]string{{"rules-to-sets"}, {"verdict-maps"}, {"concatenations"}, {"rules-to-sets", "verdict-maps", "concatenations", "factor"}, {"factor"}} {
 			after := copyOf(p)

@@ -10,6 +10,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
+	"sluice/internal/base/testseed"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
 )
@@ -135,7 +136,7 @@ func everything(p *program.Program, pkt packet.Packet, way reach.Way) string {
 func TestOrderAgainstPackets(t *testing.T) {
 	m := newMaker(t)
 	changed := map[string]int{}
-	for range 150 {
+	for range testseed.Rounds(60, 150) {
 		p := m.policed(10 + m.IntN(30))
 		profile := m.profile(p)
 		for _, names := range [][]string{{"hidden"}, {"terminal"}, {"reorder"}, {"dispatch"}, {"base-chains"}, slices.DeleteFunc(allPasses(), func(n string) bool { return n == "ban-stage" })} {

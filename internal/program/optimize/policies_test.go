@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"sluice/internal/base/testseed"
 )
 
 // TestPoliciesExactly proves every pass on what compile makes of random policies:
@@ -13,7 +15,7 @@ import (
 func TestPoliciesExactly(t *testing.T) {
 	m := newMaker(t)
 	did := map[string]int{}
-	for range 40 {
+	for range testseed.Rounds(15, 40) {
 		text := m.policy()
 		file := filepath.Join(t.TempDir(), "policy.yaml")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

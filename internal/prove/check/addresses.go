@@ -1,8 +1,6 @@
 package check
 
 import (
-	"net/netip"
-
 	"sluice/internal/base/addrset"
 	"sluice/internal/language/policy"
 	"sluice/internal/system/host"
@@ -15,24 +13,9 @@ func ownAddresses(f host.Facts) addrset.Set {
 	if !f.Known {
 		return addrset.Set{}
 	}
-	var b addrset.Builder
-	b.AddSet(neverBanned)
-	for _, p := range f.Local {
-		b.AddPrefix(p)
-	}
-	for _, i := range f.Interfaces {
-		for _, p := range i.Addresses {
-			b.AddAddr(p.Addr())
-			if p.Addr().Is4() && p.Bits() < 31 {
-				b.AddAddr(last(p))
-			}
-		}
-	}
-	return b.Set()
+	own, broadcasts := f.Addresses()
+	return own.Union(broadcasts).Union(neverBanned)
 }
-
-// last is the last address of an IPv4 prefix, its broadcast address.
-func last(p netip.Prefix) netip.Addr { return addrset.PrefixRange(p).To }
 
 // hostAddresses is the addresses of the host's interfaces but loopback and
 // link-local ones.

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/system/host"
@@ -65,17 +67,13 @@ func familyOfAddress(a netip.Addr) int {
 
 // names lists servers in a message, a few of them.
 func names(servers []asked) string {
-	const most = 3
 	var words []string
 	for _, s := range servers {
 		if word := "the " + s.role + " " + s.name; !slices.Contains(words, word) {
 			words = append(words, word)
 		}
 	}
-	if len(words) > most {
-		words = append(words[:most], fmt.Sprintf("%d more", len(words)-most))
-	}
-	return list(words)
+	return english.Few(words, 3)
 }
 
 // requestsCut finds servers that the host asks by itself and output does not let
@@ -137,9 +135,9 @@ func (c *checker) requestsCut() {
 				rules = append(rules, rule)
 			}
 		}
-		hint := "add to output: " + list(rules)
+		hint := "add to output: " + english.List(rules)
 		if r.rule != nil {
-			hint = "put above it: " + list(rules)
+			hint = "put above it: " + english.List(rules)
 		}
 		f := c.report(RequestsCut, Warning, pos, hint, "%s what this host asks by itself: %s", by, names(r.servers))
 		c.shows(f, policy.Output, r.packets, r.rule)
@@ -260,7 +258,7 @@ func (c *checker) answersCut(b *policy.Bypass, hit []asked, f fate) {
 	rules = slices.Compact(rules)
 	who := rules[0]
 	if len(rules) > 1 {
-		who = "[" + joinComma(rules) + "]"
+		who = "[" + strings.Join(rules, ", ") + "]"
 	}
 	finding := c.report(RepliesCut, Warning, b.Pos, fmt.Sprintf("take it out of bypass, or add to input: allow %s/%d from %s", protocolNames[hit[0].protocol], hit[0].from, who),
 		"answers of %s would be refused: this host asks from port %d itself, which bypasses tracking, so that %s decides on the answers and no state does",
@@ -286,14 +284,6 @@ func (c *checker) peers() []asked {
 
 // wireProtocols are the numbers of the protocols that facts name.
 var wireProtocols = map[string]uint8{"tcp": packet.TCP, "udp": packet.UDP}
-
-func joinComma(words []string) string {
-	text := words[0]
-	for _, w := range words[1:] {
-		text += ", " + w
-	}
-	return text
-}
 
 // decider names what refuses.
 func (c *checker) decider(f fate, at policy.Pos) string {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/language/policy"
 )
 
@@ -45,7 +46,7 @@ func (c *checker) banNetworks() {
 		}
 		if len(hit) > 0 {
 			c.report(BanNetwork, Warning, item.Pos, "take it out of the ban, or add it to never-ban",
-				"the ban of %q holds a network of yours: %s", itemText(item), list(hit))
+				"the ban of %q holds a network of yours: %s", itemText(item), english.List(hit))
 		}
 		var routers addrset.Builder
 		for _, a := range c.facts.Gateways {

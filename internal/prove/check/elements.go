@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/base/sorting"
 	"sluice/internal/language/policy"
 )
@@ -48,11 +49,6 @@ type entry struct {
 	pos       policy.Pos
 }
 
-func (e entry) within(o entry) bool {
-	return e.addresses.From.Is4() == o.addresses.From.Is4() &&
-		o.addresses.From.Compare(e.addresses.From) <= 0 && e.addresses.To.Compare(o.addresses.To) <= 0
-}
-
 // contained gives pairs of entries, the first within the second; of two that are
 // equal the later one is within the earlier.
 func contained(entries []entry) (pairs [][2]entry) {
@@ -62,11 +58,11 @@ func contained(entries []entry) (pairs [][2]entry) {
 	})
 	var widest entry
 	for i, e := range sorted {
-		if i > 0 && e.within(widest) {
+		if i > 0 && widest.addresses.ContainsRange(e.addresses) {
 			pairs = append(pairs, [2]entry{e, widest})
 			continue
 		}
-		if i == 0 || !e.within(widest) {
+		if i == 0 || !widest.addresses.ContainsRange(e.addresses) {
 			widest = e
 		}
 	}
@@ -200,7 +196,7 @@ func (c *checker) redundantParts(parts []part, where string) {
 			if len(holding) == 1 {
 				verb = "holds"
 			}
-			c.report(RedundantElement, Remark, p.pos, takeOut, "%s says nothing new in this %s: %s %s all of it", p.text, where, list(holding), verb)
+			c.report(RedundantElement, Remark, p.pos, takeOut, "%s says nothing new in this %s: %s %s all of it", p.text, where, english.List(holding), verb)
 			parts = slices.Delete(slices.Clone(parts), i, i+1)
 		}
 	}

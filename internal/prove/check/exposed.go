@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/system/host"
@@ -61,12 +62,8 @@ func (c *checker) openPorts(s *policy.Section, st *standing) {
 	if len(open) == 0 {
 		return
 	}
-	const most = 4
-	if len(open) > most {
-		open = append(open[:most], fmt.Sprintf("%d more", len(open)-most))
-	}
 	pos, hint := openHint(r, limit)
-	f := c.report(OpenManagement, Warning, pos, hint, "open to everybody on the internet: %s", list(open))
+	f := c.report(OpenManagement, Warning, pos, hint, "open to everybody on the internet: %s", english.Few(open, 4))
 	c.shows(f, s.Hook, shown, r)
 }
 
@@ -180,7 +177,7 @@ func (c *checker) leftOut(router bool) {
 	if p.Forward == nil && c.facts.Known && router {
 		what := ""
 		if ports := c.publishedTexts(); len(ports) > 0 {
-			what = "; so ports that other tools publish are open to everybody: " + fewWords(ports)
+			what = "; so ports that other tools publish are open to everybody: " + english.Few(ports, 3)
 		}
 		c.report(NotPoliced, Warning, at, "add forward with default: drop, and rules for what may pass",
 			"this host forwards packets, and forward is left out: they pass whatever they are%s", what)
@@ -193,14 +190,6 @@ func (c *checker) publishedTexts() []string {
 		out = append(out, p.String())
 	}
 	return out
-}
-
-func fewWords(words []string) string {
-	const most = 3
-	if len(words) > most {
-		words = append(words[:most:most], fmt.Sprintf("%d more", len(words)-most))
-	}
-	return list(words)
 }
 
 // openFamilies finds rules that close one family of what stays open in the
@@ -364,6 +353,6 @@ func (c *checker) publishedClosed() {
 		return
 	}
 	f := c.report(PublishedClosed, Remark, defaultPos(at), "add to "+string(at.Hook)+", if it should be reached: allow published PORT from WHO",
-		"other tools publish ports that no rule lets through: %s", fewWords(closed))
+		"other tools publish ports that no rule lets through: %s", english.Few(closed, 3))
 	f.Witness = shown
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"sluice/internal/base/packet"
 	"sluice/internal/base/sorting"
@@ -206,12 +205,4 @@ func place(pos, at policy.Pos) string {
 		return fmt.Sprintf("line %d", pos.Line)
 	}
 	return fmt.Sprintf("%s:%d", pos.File, pos.Line)
-}
-
-// list joins names as a sentence does.
-func list(names []string) string {
-	if len(names) < 2 {
-		return strings.Join(names, "")
-	}
-	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/english"
 	"sluice/internal/language/policy"
 )
 
@@ -239,25 +240,16 @@ func (c *checker) hiddenBy(hook policy.Hook, packets []box, r *policy.Rule, hidi
 			hiding = append(hiding[:i:i], hiding[i+1:]...)
 		}
 	}
-	severity := Error
-	changing := c.changing(r.From) || c.changing(r.To)
-	var related []Related
-	var places []string
-	for _, e := range hiding {
-		related = append(related, Related{e.Pos, e.Text})
-		places = append(places, place(e.Pos, r.Pos))
-		changing = changing || c.changing(e.From) || c.changing(e.To)
+	by, related, now := c.namesOf(hiding, r)
+	severity, verb := Error, "decides"
+	if now != "" {
+		severity = Warning
 	}
-	now := ""
-	if changing {
-		severity, now = Warning, " with the present lists"
-	}
-	by := fmt.Sprintf("%q on %s decides all of its packets first", hiding[0].Text, places[0])
-	hint := "remove it, or put it above " + places[0]
 	if len(hiding) > 1 {
-		by = "the rules on " + joinPlaces(places) + " together decide all of its packets first"
+		verb = "together decide"
 	}
-	f := c.report(HiddenRule, severity, r.Pos, hint, "this rule can never match%s: %s", now, by)
+	f := c.report(HiddenRule, severity, r.Pos, "remove it, or put it above "+place(hiding[0].Pos, r.Pos),
+		"this rule can never match%s: %s %s all of its packets first", now, by, verb)
 	f.Related = related
 }
 
@@ -272,7 +264,7 @@ func joinPlaces(places []string) string {
 	for _, p := range places {
 		all = all && strings.HasPrefix(p, "line ")
 	}
-	text := list(shown)
+	text := english.List(shown)
 	if all {
 		text = "lines " + strings.ReplaceAll(text, "line ", "")
 	}
@@ -329,7 +321,7 @@ func (c *checker) impossible(hook policy.Hook, r *policy.Rule) {
 		for i, w := range words {
 			words[i] = quoteWord(w)
 		}
-		why = fmt.Sprintf("no packet of %s fits %s at once", hook, list(words))
+		why = fmt.Sprintf("no packet of %s fits %s at once", hook, english.List(words))
 	}
 	c.report(NeverMatches, Error, pos, "", "this rule can never match: %s", why)
 }

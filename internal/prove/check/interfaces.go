@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/english"
 	"sluice/internal/base/nearest"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
@@ -50,6 +51,6 @@ func (c *checker) zoneInterface(z *policy.Zone, word policy.Word) {
 	case len(ports) > 0:
 		c.report(BridgePort, Warning, word.Pos, "name the bridge as well if it is meant",
 			"%s of zone %q fits %s, ports of bridge %s: rules see the bridge, never its ports",
-			quoted(word.Text), z.Name, list(ports), list(bridges))
+			quoted(word.Text), z.Name, english.List(ports), english.List(bridges))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 )
@@ -117,7 +118,7 @@ func (c *checker) inputPublished() {
 		}
 		verb := map[bool]string{true: "is", false: "are"}[len(ports) == 1]
 		c.report(InputPublished, Warning, st.rule.Pos, "write it in forward, as: "+publishedForm(st.rule),
-			"this rule never decides on what another tool leads elsewhere before input is asked: %s %s decided by forward", fewWords(ports), verb)
+			"this rule never decides on what another tool leads elsewhere before input is asked: %s %s decided by forward", english.Few(ports, 3), verb)
 	}
 }
 

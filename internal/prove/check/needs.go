@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 )
@@ -51,8 +52,8 @@ func (c *checker) hostNeeds() {
 	if pos.Line == 0 {
 		pos = s.Pos
 	}
-	c.report(HostNeeds, Remark, pos, "add to output what the host uses of it: "+list(rules),
-		"output refuses by default, and no rule is about what the host itself may have to send: %s", list(missing))
+	c.report(HostNeeds, Remark, pos, "add to output what the host uses of it: "+english.List(rules),
+		"output refuses by default, and no rule is about what the host itself may have to send: %s", english.List(missing))
 }
 
 // thoughtOf says whether a rule allows some of it, or a rule of its own refuses

@@ -93,7 +93,7 @@ func TestRemovalsAreProved(t *testing.T) {
 	f := manualHost()
 	own := addrset.FromPrefixes(f.Local...)
 	proved := map[check.Code]int{}
-	for tried := 0; tried < 40; {
+	for tried := 0; tried < testseed.Rounds(20, 40); {
 		text := randomPolicy(r)
 		whole, resolved, err := compiled(t, text, f)
 		if err != nil {

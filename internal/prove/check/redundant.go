@@ -30,13 +30,12 @@ func (c *checker) redundantRules() {
 
 func (c *checker) redundantRule(s *policy.Section, st *standing, by *policy.Rule) {
 	r := st.rule
-	verb := map[policy.Action]string{policy.Allow: "allowed", policy.Drop: "dropped", policy.Reject: "rejected"}[r.Action]
 	how := "by the default"
 	if by != nil {
 		how = "by \"" + by.Text + "\" on " + place(by.Pos, r.Pos)
 	}
 	f := c.report(RedundantRule, Remark, r.Pos, "remove it; what it counts is then counted there",
-		"without this rule nothing changes: what comes to it is %s below all the same, %s", verb, how)
+		"without this rule nothing changes: what comes to it is %s below all the same, %s", r.Action.Done(), how)
 	if by != nil {
 		f.Related = append(f.Related, Related{by.Pos, by.Text})
 	}

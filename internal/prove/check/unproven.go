@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 )
@@ -97,7 +98,7 @@ func (c *checker) unprovenText(r *policy.Rule, packets []box) string {
 	if slices.ContainsFunc(packets, func(b box) bool { return len(b.numbers[service].intersect(numbers{tcp})) > 0 }) {
 		words = append(words, "TCP that is not tracked")
 	}
-	return list(words)
+	return english.List(words)
 }
 
 // without takes protocols out of packets.

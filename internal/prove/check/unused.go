@@ -63,19 +63,11 @@ func (c *checker) usedNames() map[string]bool {
 			use(w.Text)
 		}
 	}
-	for _, s := range c.sections() {
-		for _, r := range s.Rules {
-			who(r.From)
-			who(r.To)
-			zone(r.In)
-			zone(r.Out)
-		}
-	}
-	for _, x := range c.policy.Expect {
-		who(x.Rule.From)
-		who(x.Rule.To)
-		zone(x.Rule.In)
-		zone(x.Rule.Out)
+	for _, r := range c.ruleLines() {
+		who(r.From)
+		who(r.To)
+		zone(r.In)
+		zone(r.Out)
 	}
 	for _, lines := range [][]policy.Who{c.policy.Ban, c.policy.NeverBan} {
 		for i := range lines {
@@ -93,6 +85,17 @@ func (c *checker) usedNames() map[string]bool {
 	return used
 }
 
+// ruleLines is the rules of all sections, and those that are expected.
+func (c *checker) ruleLines() (out []*policy.Rule) {
+	for _, s := range c.sections() {
+		out = append(out, s.Rules...)
+	}
+	for _, x := range c.policy.Expect {
+		out = append(out, &x.Rule)
+	}
+	return out
+}
+
 func (c *checker) usedServices() map[string]bool {
 	used := map[string]bool{}
 	add := func(refs []policy.ServiceRef) {
@@ -100,13 +103,8 @@ func (c *checker) usedServices() map[string]bool {
 			used[r.Text] = true
 		}
 	}
-	for _, s := range c.sections() {
-		for _, r := range s.Rules {
-			add(r.Services)
-		}
-	}
-	for _, x := range c.policy.Expect {
-		add(x.Rule.Services)
+	for _, r := range c.ruleLines() {
+		add(r.Services)
 	}
 	for _, b := range c.policy.Tracking.Bypass {
 		add(b.Services)

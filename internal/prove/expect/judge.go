@@ -8,6 +8,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/bdd"
+	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
@@ -60,11 +61,6 @@ type Failure struct {
 	Witness packet.Packet   // one of them
 }
 
-// Done is what becomes of the packets, as "dropped".
-func (f *Failure) Done() string {
-	return map[policy.Action]string{policy.Allow: "allowed", policy.Drop: "dropped", policy.Reject: "rejected"}[f.Verdict]
-}
-
 // By is the line that decides, with its place, or why there is none.
 func (f *Failure) By() string {
 	if f.Pos.Line == 0 {
@@ -79,18 +75,14 @@ func (r *Result) Unmet() string {
 	for i := range r.Failures {
 		f := &r.Failures[i]
 		if i == 2 {
-			lines := "1 line"
-			if n := len(r.Failures) - i; n > 1 {
-				lines = fmt.Sprintf("%d lines", n)
-			}
-			parts = append(parts, "and "+lines+" more decide otherwise")
+			parts = append(parts, "and "+english.Plural(len(r.Failures)-i, "line")+" more decide otherwise")
 			break
 		}
 		of := "a packet"
 		if len(f.Traffic) > 0 {
 			of = f.Traffic[0].Service() + " " + f.Traffic[0].Place()
 		}
-		parts = append(parts, fmt.Sprintf("%s is %s by %s", of, f.Done(), f.By()))
+		parts = append(parts, fmt.Sprintf("%s is %s by %s", of, f.Verdict.Done(), f.By()))
 	}
 	return fmt.Sprintf("%q does not hold: %s", r.Expectation.Text, strings.Join(parts, "; "))
 }
@@ -305,7 +297,7 @@ func (j *judge) one(p *promise) (out Result, some bool, err error) {
 				continue
 			}
 		}
-		f := Failure{Verdict: verdictOf(d.verdict), Witness: j.witness(d.way, d.region)}
+		f := Failure{Verdict: query.ActionOf(d.verdict), Witness: j.witness(d.way, d.region)}
 		path, fault := j.agrees(l, &d, f.Witness)
 		if fault != nil {
 			faults = append(faults, fault)
@@ -333,8 +325,8 @@ func (j *judge) agrees(l *line, d *decided, witness packet.Packet) (reference.Pa
 	if l.by == byAnother {
 		arrives = d.way
 	}
-	path := reference.Follow(j.Resolved, witness, arrives)
-	if path.Verdict == verdictOf(d.verdict) {
+	path := query.Follow(j.Resolved, witness, arrives)
+	if path.Verdict == query.ActionOf(d.verdict) {
 		return path, nil
 	}
 	return path, &FaultError{l.Pos, witness, d.verdict, path.Verdict, path.Text + " " + path.Why}
@@ -385,16 +377,6 @@ func (j *judge) before(way packet.Way) prepared {
 type prepared struct{ untracked, led reach.Region }
 
 func meets(want policy.Action, v program.Verdict) bool {
-	got := verdictOf(v)
+	got := query.ActionOf(v)
 	return want == got || want == policy.Deny && got != policy.Allow
-}
-
-func verdictOf(v program.Verdict) policy.Action {
-	switch v {
-	case program.Drop:
-		return policy.Drop
-	case program.Reject:
-		return policy.Reject
-	}
-	return policy.Allow
 }

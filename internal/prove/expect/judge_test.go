@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"sluice/internal/language/geo"
@@ -38,6 +39,8 @@ func prefixes(texts ...string) (out []netip.Prefix) {
 	return out
 }
 
+var countries = sync.OnceValues(geo.Snapshot)
+
 // resolved reads a policy for the host.
 func resolved(t testing.TB, text string) *resolve.Resolved {
 	t.Helper()
@@ -45,7 +48,7 @@ func resolved(t testing.TB, text string) *resolve.Resolved {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	r, err := resolve.Resolve(p, resolve.Options{Facts: facts, Geo: geo.Snapshot, User: func(name string) (uint32, error) {
+	r, err := resolve.Resolve(p, resolve.Options{Facts: facts, Geo: countries, User: func(name string) (uint32, error) {
 		if name == "postfix" {
 			return 25, nil
 		}
@@ -125,6 +128,19 @@ nat:
   - map 198.51.100.16/28 to 10.20.1.0/28
 `
 
+const stateless = named + `
+tracking: { bypass: [http3] }
+input:
+  default: drop
+  rules:
+    - allow udp/443 from office
+    - drop udp/443
+output:
+  default: reject
+  rules:
+    - reject radius by user postfix
+`
+
 // TestJudge is one line a question: what is expected, and what is said to it: ok,
 // or which lines decide otherwise, or what is wrong with the line.
 func TestJudge(t *testing.T) {
@@ -167,6 +183,9 @@ func TestJudge(t *testing.T) {
 		{server, "allow ssh to 198.51.100.0/24 from office", "write on input or on forward"},
 		{server, "allow ssh to 198.51.100.9 from office on input", "no packet can fit"},
 		{server, "allow ssh from 198.51.100.1", "no packet can fit"},
+
+		// What is sent from the port of a service that is not tracked is taken for its answer.
+		{stateless, "reject radius by user postfix", "allow: allow udp/443 from office; drop: drop udp/443"},
 
 		{gateway, "allow any in lan out wan from lan", "ok forward"},
 		{gateway, "drop any in lan out wan from 10.20.0.0/24", "allow: allow any from lan to wan"},
@@ -211,7 +230,7 @@ func TestJudge(t *testing.T) {
 }
 
 func judged(r *resolve.Resolved, p *program.Program) string {
-	results, err := expect.Judge(query.Compiled{Resolved: r, Program: p}, geo.Snapshot)
+	results, err := expect.Judge(query.Compiled{Resolved: r, Program: p}, countries)
 	if err != nil {
 		return err.Error()
 	}

@@ -8,6 +8,7 @@ import (
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
+	"sluice/internal/prove/query"
 	"sluice/internal/prove/reach"
 	"sluice/internal/system/host"
 )
@@ -112,7 +113,7 @@ func (l *line) words(u algebra, way packet.Way) reach.Region {
 		out = u.And(out, all(numbers(program.Family, uint64(l.Family)))) //nolint:gosec // 4 or 6
 	}
 	if len(l.Services) > 0 {
-		out = u.And(out, l.services(u, way))
+		out = u.And(out, u.Region(reach.Question{Way: way, Match: query.Alternatives(l.Services, l.port(), nil)}))
 	}
 	if l.In != nil {
 		out = u.And(out, all(names(program.InInterface, l.Zones[l.In.Text].Interfaces...)))
@@ -264,42 +265,6 @@ func bypassed(u algebra, way packet.Way) reach.Region {
 	return u.Or(known, untrackedTCP(u, way))
 }
 
-// services is the packets of one of the line's services.
-func (l *line) services(u algebra, way packet.Way) reach.Region {
-	var alternatives [][]program.Condition
-	for _, s := range l.Services {
-		for _, m := range s.Matches {
-			alternatives = append(alternatives, serviceMatches(m, l.port())...)
-		}
-	}
-	return u.Region(reach.Question{Way: way, Match: alternatives})
-}
-
-func serviceMatches(m policy.ServiceMatch, port program.Field) [][]program.Condition {
-	switch {
-	case m.Any:
-		return [][]program.Condition{{numbers(program.Family, 4, 6)}}
-	case m.Protocol == packet.ICMP && m.ICMP == nil:
-		return [][]program.Condition{match(numbers(program.Protocol, packet.ICMP, packet.ICMPv6))}
-	case m.Protocol == packet.ICMP:
-		var out [][]program.Condition
-		if m.ICMP.V4 >= 0 {
-			out = append(out, match(numbers(program.Protocol, packet.ICMP), numbers(program.ICMPType, uint64(m.ICMP.V4)))) //nolint:gosec // not negative
-		}
-		if m.ICMP.V6 >= 0 {
-			out = append(out, match(numbers(program.Protocol, packet.ICMPv6), numbers(program.ICMPv6Type, uint64(m.ICMP.V6)))) //nolint:gosec // not negative
-		}
-		return out
-	case len(m.Ports) == 0:
-		return [][]program.Condition{match(numbers(program.Protocol, uint64(m.Protocol)))}
-	}
-	ports := program.Condition{Field: port}
-	for _, p := range m.Ports {
-		ports.Numbers = append(ports.Numbers, program.NumberRange{From: uint64(p.From), To: uint64(p.To)})
-	}
-	return [][]program.Condition{match(numbers(program.Protocol, uint64(m.Protocol)), ports)}
-}
-
 // who is the packets one of whose sides is one of WHO.
 func (l *line) who(u algebra, way packet.Way, w *policy.Who, address, device program.Field) reach.Region {
 	every := u.Region(reach.Question{Way: way})
@@ -352,20 +317,8 @@ func addresses(r *resolve.Resolved, w *policy.Who) (out addrset.Set) {
 
 // own is a host's own addresses, and what it takes packets to beside them.
 func own(f host.Facts) (addresses, here addrset.Set) {
-	var b, also addrset.Builder
-	for _, p := range f.Local {
-		b.AddPrefix(p)
-	}
-	for _, i := range f.Interfaces {
-		for _, p := range i.Addresses {
-			b.AddAddr(p.Addr())
-			if p.Addr().Is4() && p.Bits() < 31 {
-				also.AddAddr(addrset.PrefixRange(p).To)
-			}
-		}
-	}
-	addresses = b.Set()
-	return addresses, addresses.Union(also.Set()).Union(itself).Union(toMany)
+	addresses, broadcasts := f.Addresses()
+	return addresses, addresses.Union(broadcasts).Union(itself).Union(toMany)
 }
 
 var (

@@ -276,7 +276,7 @@ func TestRandomPackets(t *testing.T) {
 func TestRandomLines(t *testing.T) {
 	r := drafter{testseed.Rand(t)}
 	holding, failing, fitting := 0, 0, 0
-	for range randomPolicies {
+	for range testseed.Rounds(10, randomPolicies) {
 		text := r.policy()
 		plain := resolvedIn(t, text)
 		var lines []string

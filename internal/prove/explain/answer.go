@@ -128,7 +128,7 @@ func (e *Followed) Answer(compiled *program.Program) (*Answer, error) {
 	if r := path.Rule; r != nil && a.Banned == "" {
 		a.Limited = limitText(r)
 	}
-	if !SameTuple(e.Packet, path.Packet) && a.Verdict == policy.Allow && e.otherRewriting() == "" {
+	if e.Packet.Tuple() != path.Packet.Tuple() && a.Verdict == policy.Allow && e.otherRewriting() == "" {
 		becomes := PacketOf(path.Packet, path.Packet.State)
 		a.Becomes = &becomes
 	}
@@ -167,11 +167,6 @@ func PacketOf(p packet.Packet, state packet.State) Packet {
 		v.User = &p.Owner
 	}
 	return v
-}
-
-// SameTuple says whether two packets have the same ends.
-func SameTuple(a, b packet.Packet) bool {
-	return a.Source == b.Source && a.Destination == b.Destination && a.SourcePort == b.SourcePort && a.Port == b.Port
 }
 
 // ask adds what was asked of named sets, with what put the address there.

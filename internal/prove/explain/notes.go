@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"sluice/internal/base/packet"
-	"sluice/internal/language/bans"
 	"sluice/internal/language/policy"
 	"sluice/internal/prove/reference"
 	"sluice/internal/system/host"
@@ -34,7 +33,7 @@ func (e *Followed) notes() []string {
 	if state := e.Path.Packet.State; state == packet.Established || state == packet.Related {
 		first := e.Packet
 		first.State = packet.New
-		if begun := reference.Follow(e.Resolved, first, e.Way); !SameTuple(first, begun.Packet) {
+		if begun := reference.Follow(e.Resolved, first, e.Way); first.Tuple() != begun.Packet.Tuple() {
 			add("a connection keeps the rewriting that it began with, which is not shown here: ask for its first packet")
 		}
 	}
@@ -116,7 +115,7 @@ func (e *Followed) bannedByCommand() string {
 	}
 	for _, ban := range e.Bans {
 		for _, a := range ends {
-			if !holdsAddress(ban, a) || reference.NeverBanned(e.Resolved, a) {
+			if !ban.What.Contains(a) || reference.NeverBanned(e.Resolved, a) {
 				continue
 			}
 			text := fmt.Sprintf("%s is banned by command (%s)", a, ban.What)
@@ -144,10 +143,6 @@ func (e *Followed) untilBan(reason string) (steps []reference.Step) {
 	}
 	why, _, _ := strings.Cut(reason, ": ")
 	return append(steps, reference.Step{Hook: string(e.Path.Hook), Stage: "ban", Reason: why, Decides: true})
-}
-
-func holdsAddress(ban bans.Ban, a netip.Addr) bool {
-	return ban.What.From.Is4() == a.Is4() && ban.What.From.Compare(a) <= 0 && a.Compare(ban.What.To) <= 0
 }
 
 // foreignChains names the chains of other tools that see the packet too.

@@ -9,16 +9,13 @@ import (
 	"sluice/internal/language/policy"
 )
 
-// VerdictWords say what became of a packet.
-var VerdictWords = map[policy.Action]string{policy.Allow: "allowed", policy.Drop: "dropped", policy.Reject: "rejected"}
-
 // sentence is the answer in one sentence.
 func (e *Followed) sentence(a *Answer) string {
 	about := []string{packetSubject(e.Packet, e.Path.Packet.State), Ends(e.Packet), e.route()}
 	if a.Verdict == Unknown {
 		return strings.Join(append(about, "has no verdict that holds on every way it may go:"), " ")
 	}
-	text := strings.Join(append(about, "is", VerdictWords[a.Verdict]), " ")
+	text := strings.Join(append(about, "is", a.Verdict.Done()), " ")
 	if a.Verdict == policy.Reject {
 		text += map[bool]string{true: " with a reset", false: " with ICMP port unreachable"}[e.Packet.Protocol == packet.TCP]
 	}

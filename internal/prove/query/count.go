@@ -42,10 +42,7 @@ func (c Count) String() string {
 }
 
 func addresses(n uint64, family string) string {
-	if n == 1 {
-		return "1 " + family + " address"
-	}
-	return english.Grouped(n) + " " + family + " addresses"
+	return english.Grouped(n) + " " + family + " " + english.Noun(n, "address")
 }
 
 // readable is up to what number digits say more than a power of two.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/geo"
 	"sluice/internal/program"
@@ -226,7 +227,7 @@ func (x *comparison) change(kind Kind, r reach.Region, old, next []string) error
 			if kind == Reached {
 				var place string
 				place, c.inner = reaches(class, next)
-				c.Reaches = place + " " + together(c.inner)
+				c.Reaches = place + " " + english.List(c.inner)
 			}
 			var err error
 			if c.Old, err = x.side(0, class, mine, old); err != nil {
@@ -287,13 +288,13 @@ func (x *comparison) side(i int, c class, r reach.Region, how []string) (Side, e
 				witness = x.u.Witness(way, x.u.And(o.Region, c.region))
 			}
 			if first {
-				out.Verdict, first = verdictWord(o.Verdict), false
+				out.Verdict, first = ActionOf(o.Verdict).Done(), false
 			}
 			if asked || !x.u.Holds(o.Region, witness) {
 				continue
 			}
 			asked = true
-			out.Verdict = verdictWord(o.Verdict)
+			out.Verdict = ActionOf(o.Verdict).Done()
 			if err := agree(x.policies[i].Resolved, witness, way, o.Verdict); err != nil {
 				return out, err
 			}

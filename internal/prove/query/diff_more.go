@@ -200,7 +200,7 @@ func (x *comparison) over(r, different, unlimited reach.Region, texts []string) 
 			}
 			become[verdictKind(from, to)] = true
 			for i, v := range []program.Verdict{from, to} {
-				if text := verdictWord(v) + " over it"; !slices.Contains(how[i], text) {
+				if text := ActionOf(v).Done() + " over it"; !slices.Contains(how[i], text) {
 					how[i] = append(how[i], text)
 				}
 			}
@@ -249,7 +249,7 @@ func (x *comparison) unspoken(r reach.Region) {
 		for i, side := range []*Side{&c.Old, &c.New} {
 			for j := range x.outcomes[i][way] {
 				if o := &x.outcomes[i][way][j]; x.u.Holds(o.Region, witness) {
-					*side = Side{Verdict: verdictWord(o.Verdict), By: []Decider{deciderOf(o, policed(x.policies[i], way), string(way))}}
+					*side = Side{Verdict: ActionOf(o.Verdict).Done(), By: []Decider{deciderOf(o, policed(x.policies[i], way), string(way))}}
 				}
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/base/sorting"
 )
 
@@ -74,7 +75,7 @@ func (x *expression) say(s addrset.Set) (string, bool) {
 	its := ends(s)
 	inside := x.those(func(k *known) bool { return k.inside(s) })
 	if terms, ok := x.cover(s, inside); ok {
-		return together(terms), true
+		return english.List(terms), true
 	}
 	outside := x.those(func(k *known) bool { return k.outside(s) })
 	if terms, ok := x.cover(x.whole.Difference(s), outside); ok {
@@ -84,7 +85,7 @@ func (x *expression) say(s addrset.Set) (string, bool) {
 	sorting.StableBy(around, func(a, b known) int { return cmp.Compare(size(a.set), size(b.set)) })
 	for _, k := range around {
 		if terms, ok := x.cover(k.set.Difference(s), outside); ok {
-			return k.text + " except " + together(terms), true
+			return k.text + " except " + english.List(terms), true
 		}
 	}
 	for i, k := range around {
@@ -103,7 +104,7 @@ func (x *expression) say(s addrset.Set) (string, bool) {
 				continue
 			}
 			if terms, ok := x.cover(wide.set.Difference(s), outside); ok {
-				return inside[i].text + ", and " + wide.text + " except " + together(terms), true
+				return inside[i].text + ", and " + wide.text + " except " + english.List(terms), true
 			}
 		}
 	}
@@ -114,11 +115,11 @@ func (x *expression) say(s addrset.Set) (string, bool) {
 func (x *expression) but(terms []string) string {
 	switch {
 	case x.family != "":
-		return "any " + x.family + " address but " + together(terms)
+		return "any " + x.family + " address but " + english.List(terms)
 	case len(terms) == 1:
 		return "not " + terms[0]
 	}
-	return "anywhere but " + together(terms)
+	return "anywhere but " + english.List(terms)
 }
 
 func (x *expression) those(are func(*known) bool) []known {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
@@ -118,9 +119,9 @@ func (w *wording) plainField(c *class, way reach.Way, v reach.FieldValues, say f
 	case program.Fragment:
 		say("%s", choose(v.Numbers[0].From == 1, "later fragments", "whole packets and first fragments"))
 	case program.OriginalSource:
-		say("sent by %s before rewriting", w.names.Of(v.Addresses).Text)
+		say("sent by %s before rewriting", w.names.Of(v.Addresses.Intersect(whole(c.families))).Text)
 	case program.OriginalDestination:
-		say("sent to %s before rewriting", w.names.Of(v.Addresses).Text)
+		say("sent to %s before rewriting", w.names.Of(v.Addresses.Intersect(whole(c.families))).Text)
 	case program.OriginalPort:
 		say("sent to port %s before rewriting", numbers(v.Numbers))
 	case program.Direction:
@@ -159,7 +160,7 @@ func (w *wording) device(v reach.FieldValues) string {
 	case len(list) == 0 && not != "":
 		return ""
 	case not != "" && len(named) > 0:
-		return "any interface but " + together(list) + ", which " + together(named) + " are not meant by"
+		return "any interface but " + english.List(list) + ", which " + english.List(named) + " are not meant by"
 	}
 	sorted := slices.Sorted(slices.Values(list))
 	for _, p := range w.policies {
@@ -169,7 +170,7 @@ func (w *wording) device(v reach.FieldValues) string {
 			}
 		}
 	}
-	return not + "interface " + together(list)
+	return not + "interface " + english.List(list)
 }
 
 // state is what connection tracking says of a packet; "" where it is what the
@@ -187,7 +188,7 @@ func (w *wording) state(names []string) string {
 	if usual && len(w.states) > 0 {
 		return ""
 	}
-	return "state " + together(names)
+	return "state " + english.List(names)
 }
 
 // kinds is what the routing table says of an address, where that does not follow
@@ -213,7 +214,7 @@ func kinds(way reach.Way, v reach.FieldValues) string {
 			names[i] = "other hosts'"
 		}
 	}
-	return end + " " + together(names) + " addresses"
+	return end + " " + english.List(names) + " addresses"
 }
 
 // owner says which user's process sends.
@@ -239,7 +240,7 @@ func (w *wording) owner(list []program.NumberRange) string {
 			}
 			next = r.To + 1
 		}
-		return "not by user " + together(out)
+		return "not by user " + english.List(out)
 	}
 	var out []string
 	for _, r := range list {
@@ -249,5 +250,5 @@ func (w *wording) owner(list []program.NumberRange) string {
 			out = append(out, r.String())
 		}
 	}
-	return "by user " + together(out)
+	return "by user " + english.List(out)
 }

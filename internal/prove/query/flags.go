@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"strings"
 
+	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
 	"sluice/internal/program"
 )
@@ -74,10 +75,10 @@ func flagBits(in func(uint64) bool) (string, bool) {
 	}
 	var out []string
 	if len(with) > 0 {
-		out = append(out, "with "+together(with))
+		out = append(out, "with "+english.List(with))
 	}
 	if len(without) > 0 {
-		out = append(out, "without "+together(without))
+		out = append(out, "without "+english.List(without))
 	}
 	return strings.Join(out, ", "), true
 }

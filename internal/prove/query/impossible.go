@@ -12,8 +12,8 @@ import (
 
 // impossibleHere are packets that a universe tells apart and that, as the facts of the host
 // have it, there are not: those that another tool has rewritten, where there is no
-// such tool, and those for an address of the interface that they come in by, where
-// the address is another interface's.
+// such tool, those for an address of the interface that they come in by, where
+// the address is another interface's, and those to this host that are for another one.
 func impossibleHere(policies ...Compiled) (out []reach.Question) {
 	facts := policies[0].Facts
 	if !facts.Known {
@@ -27,6 +27,47 @@ func impossibleHere(policies ...Compiled) (out []reach.Question) {
 		match := elsewhereHere(facts)
 		for _, way := range []reach.Way{reach.In, reach.Through} {
 			out = append(out, reach.Question{Way: way, Match: match})
+		}
+	}
+	if elsewhere := banned(policies).Difference(heard(policies)); !facts.NonLocalBind && !elsewhere.IsEmpty() {
+		out = append(out, reach.Question{Way: reach.In, To: &elsewhere})
+	}
+	return out
+}
+
+// banned is the addresses that bans before a flowtable are about: they ask of every
+// packet where it goes to.
+func banned(policies []Compiled) (out addrset.Set) {
+	for _, c := range policies {
+		if len(c.Program.Flowtables) == 0 {
+			continue
+		}
+		for _, w := range c.Policy.Ban {
+			for _, item := range w.Items {
+				if item.Name == "" {
+					out = out.Union(addrset.Of(item.Literal))
+				} else if set := c.Sets[item.Name]; set != nil {
+					out = out.Union(set.Addresses)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// heard is what packets to this host are for when they come to it: its addresses, those
+// of many hosts, and what NAT rewrites.
+func heard(policies []Compiled) addrset.Set {
+	own, broadcasts := policies[0].Facts.Addresses()
+	out := own.Union(broadcasts).Union(loopback).Union(groups)
+	for _, c := range policies {
+		for _, n := range c.Policy.NAT {
+			for _, r := range n.On {
+				out = out.Union(addrset.Of(r.Range))
+			}
+			if n.Outside != nil {
+				out = out.Union(addrset.Of(n.Outside.Range))
+			}
 		}
 	}
 	return out

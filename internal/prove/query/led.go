@@ -59,7 +59,7 @@ func (w Words) lead(c Compiled, way reach.Way, n *policy.NAT) ([]reach.Question,
 				continue
 			}
 			more := slices.Concat(asked.conditions(c.Resolved, way), f.conditions, t.conditions)
-			match := alternatives(asked.services, more)
+			match := Alternatives(asked.services, program.Port, more)
 			if n.Kind == policy.Redirect {
 				match = asWas(n, asked.services, more)
 			}
@@ -111,11 +111,11 @@ func moved(a netip.Addr, from, to addrset.Range) netip.Addr {
 
 // asWas are the packets of a redirect that are of one of the services behind it.
 func asWas(n *policy.NAT, services []policy.ServiceRef, more []program.Condition) (out [][]program.Condition) {
-	comes := alternatives([]policy.ServiceRef{*n.Service}, more)
+	comes := Alternatives([]policy.ServiceRef{*n.Service}, program.Port, more)
 	if len(services) == 0 {
 		return comes
 	}
-	for _, behind := range alternatives(services, nil) {
+	for _, behind := range Alternatives(services, program.Port, nil) {
 		if n.Target.Port != 0 {
 			i := slices.IndexFunc(behind, func(c program.Condition) bool { return c.Field == program.Port })
 			if i >= 0 && !slices.ContainsFunc(behind[i].Numbers, func(r program.NumberRange) bool {

@@ -110,16 +110,8 @@ func (n *Names) remember(text string, s addrset.Set) {
 // ownAddresses is the host's own addresses, as far as the facts know them, but
 // for those of loopback.
 func ownAddresses(r *resolve.Resolved) addrset.Set {
-	var b addrset.Builder
-	for _, i := range r.Facts.Interfaces {
-		for _, a := range i.Addresses {
-			b.AddAddr(a.Addr())
-		}
-	}
-	for _, p := range r.Facts.Local {
-		b.AddPrefix(p)
-	}
-	return b.Set().Difference(loopback)
+	own, _ := r.Facts.Addresses()
+	return own.Difference(loopback)
 }
 
 var loopback = addrset.FromPrefixes(netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"))
@@ -319,15 +311,7 @@ func literals(s addrset.Set) string {
 	for r := range s.Each() {
 		out = append(out, r.String())
 	}
-	return together(out)
-}
-
-// together joins names as a sentence does.
-func together(texts []string) string {
-	if n := len(texts); n > 1 {
-		return strings.Join(texts[:n-1], ", ") + " and " + texts[n-1]
-	}
-	return strings.Join(texts, "")
+	return english.List(out)
 }
 
 // ranges says how many there are, and the first of each family.
@@ -339,5 +323,5 @@ func ranges(s addrset.Set) string {
 			break
 		}
 	}
-	return english.Grouped(s.Len4()+s.Len6()) + " ranges, the first " + together(first)
+	return english.Grouped(s.Len4()+s.Len6()) + " ranges, the first " + english.List(first)
 }

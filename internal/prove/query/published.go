@@ -2,7 +2,6 @@ package query
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"sluice/internal/base/addrset"
@@ -80,11 +79,11 @@ func leadsKnown(f host.Published) bool { return f.Port != 0 && f.To.Addr().IsVal
 // arrive, and as they become.
 func (w Words) published(c Compiled, p *published) (out []reach.Question, err error) {
 	a, err := w.parse(c.Resolved, p.way, false)
-	if err != nil || p.way == reach.In && (a.out != nil || hasInterface(c.Resolved, a.to)) {
+	arrives := p.arrives(c)
+	if err != nil || arrives.IsEmpty() || p.way == reach.In && (a.out != nil || hasInterface(c.Resolved, a.to)) {
 		return nil, err
 	}
 	end := addrset.Of(addrset.Range{From: p.To.Addr(), To: p.To.Addr()})
-	arrives := p.arrives(c)
 	number := func(f program.Field, n uint16) program.Condition {
 		return program.Condition{Field: f, Numbers: []program.NumberRange{{From: uint64(n), To: uint64(n)}}}
 	}
@@ -100,21 +99,20 @@ func (w Words) published(c Compiled, p *published) (out []reach.Question, err er
 	}
 	for _, f := range sides(c.Resolved, a.from, program.InInterface) {
 		for _, t := range sides(c.Resolved, a.to, program.OutInterface) {
-			all := slices.Concat(is, f.conditions, t.conditions)
+			asked := func(at addrset.Set) []program.Condition {
+				return slices.Concat(is, f.conditions, t.conditions, []program.Condition{{Field: program.OriginalDestination, Addresses: at.Ranges()}})
+			}
 			q := reach.Question{Way: p.way, States: []packet.State{packet.New}, From: elsewhere(c.Resolved, f.addresses, p.way, true), To: &end}
-			if t.addresses == nil || t.addresses.Overlaps(arrives) {
-				q.Match = alternatives(a.services, all)
-				for _, conditions := range q.Match {
-					for i := range conditions[:len(conditions)-len(all)] {
-						if conditions[i].Field == program.Port {
-							conditions[i].Field = program.OriginalPort
-						}
-					}
-				}
+			at := arrives
+			if t.addresses != nil {
+				at = arrives.Intersect(*t.addresses)
+			}
+			if !at.IsEmpty() {
+				q.Match = Alternatives(a.services, program.OriginalPort, asked(at))
 				out = append(out, q)
 			}
 			if t.addresses == nil || t.addresses.Contains(p.To.Addr()) {
-				q.Match = alternatives(a.services, all)
+				q.Match = Alternatives(a.services, program.Port, asked(arrives))
 				out = append(out, q)
 			}
 		}
@@ -147,15 +145,9 @@ func (p *published) arrivals(c Compiled) reach.Question {
 // itself leads it elsewhere before.
 func (p *published) arrived(c Compiled, behind packet.Packet) (came packet.Packet, is bool) {
 	came = behind
-	came.DNAT, came.SNAT, came.Original, came.Port, came.DestinationLocal = false, false, packet.Tuple{}, p.Port, packet.Yes
-	candidates := append([]netip.Addr{p.Address}, addressesOf(c.Facts, behind.In, true)...)
-	for _, a := range append(candidates, addressesOf(c.Facts, behind.In, false)...) {
-		if a.IsValid() && a.Is4() == p.To.Addr().Is4() && !a.IsLinkLocalUnicast() {
-			came.Destination = a
-			return came, follow(c.Resolved, came, reach.In).Published
-		}
-	}
-	return came, false
+	came.Destination, came.Port, came.DestinationLocal = behind.Original.Destination, p.Port, packet.Yes
+	came.DNAT, came.SNAT, came.Original = false, false, packet.Tuple{}
+	return came, Follow(c.Resolved, came, reach.In).Published
 }
 
 // family leaves the addresses that may ask for the port; nil is any.

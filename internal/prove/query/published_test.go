@@ -1,11 +1,13 @@
 package query
 
 import (
+	"net/netip"
 	"testing"
 
 	"sluice/internal/base/packet"
 	"sluice/internal/language/geo"
 	"sluice/internal/program"
+	"sluice/internal/system/host"
 )
 
 // TestRedirectToWhereItGoes: what a redirect leads to where it goes already is not
@@ -32,6 +34,45 @@ func TestRedirectToWhereItGoes(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: allowed is %q, want %q", c.nat, got, c.want)
+		}
+	}
+}
+
+// TestPublishedAtOneAddress: what another tool leads on came to one of the host's
+// addresses, and a rule may name which.
+func TestPublishedAtOneAddress(t *testing.T) {
+	r := resolved(t, "policy.yaml", "version: 1\nforward: {default: drop, rules: [allow published tcp to 198.51.100.1]}\n")
+	r.Facts.Published = []host.Published{{Protocol: "tcp", Port: 8080, To: netip.MustParseAddrPort("172.17.0.2:80")}}
+	for to, want := range map[string]string{"": "198.51.100.1:8080", "198.51.100.1": "198.51.100.1:8080", "10.20.0.1": "", "172.17.0.2": "198.51.100.1:8080"} {
+		w := Words{States: []packet.State{packet.New}, Hook: "forward", Service: "tcp", To: to}
+		answers, err := Query(compiled(t, r), w, []program.Verdict{program.Accept}, geo.Snapshot)
+		got := ""
+		for _, a := range answers {
+			got += netip.AddrPortFrom(a.Example.packet.Destination, a.Example.packet.Port).String()
+		}
+		if err != nil || got != want {
+			t.Errorf("to %q: %v: allowed is %q, want %q", to, err, got, want)
+		}
+	}
+}
+
+// TestBansBeforeTheFlowtable: these ask of what comes to this host too where it goes to,
+// which is an address of the host, or of all of its network, which no ban is about there.
+func TestBansBeforeTheFlowtable(t *testing.T) {
+	r := resolved(t, "policy.yaml", `version: 1
+zones:
+  lan: { interfaces: [lan0] }
+sets:
+  some: [10.20.0.175, 10.20.0.255]
+ban: [some]
+input: { default: allow, rules: [drop tcp/7] }
+forward: { default: drop, accelerate: true }
+`)
+	for _, state := range []packet.State{packet.New, packet.Established} {
+		w := Words{States: []packet.State{state}, Hook: "input", Service: "tcp/80"}
+		answers, err := Query(compiled(t, r), w, []program.Verdict{program.Drop}, geo.Snapshot)
+		if err != nil || len(answers) != 1 || answers[0].From.Name != "some" || answers[0].To != nil {
+			t.Errorf("%s: %v: dropped is %v", state, err, answers)
 		}
 	}
 }

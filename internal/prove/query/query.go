@@ -159,7 +159,7 @@ func (q *querying) answers(outcomes []reach.Outcome, asked, all reach.Region, ed
 			if err := checkWitness(q.c, class, g.verdict); err != nil {
 				return err
 			}
-			a := Answer{Verdict: verdictWord(g.verdict), Traffic: q.say.traffic(class), By: g.by}
+			a := Answer{Verdict: ActionOf(g.verdict).Done(), Traffic: q.say.traffic(class), By: g.by}
 			for _, other := range groups {
 				if other.verdict == g.verdict && other.by != g.by && !u.Empty(u.And(other.region, class.region)) {
 					a.Also = append(a.Also, other.by)

@@ -13,6 +13,7 @@ import (
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/program"
 	"sluice/internal/program/compile"
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/reach"
@@ -257,14 +258,14 @@ func TestDiffAgainstReference(t *testing.T) {
 		}
 		for range packets {
 			p, way := randomPacket(r)
-			was, is := follow(oldPolicy, p, way), follow(newPolicy, p, way)
+			was, is := Follow(oldPolicy, p, way), Follow(newPolicy, p, way)
 			if settled(p, was) || settled(p, is) {
 				continue
 			}
 			want := Kind("")
 			if was.Verdict != is.Verdict {
 				moved++
-				want = verdictKind(verdictOf(was.Verdict), verdictOf(is.Verdict))
+				want = verdictKind(verdictOf[was.Verdict], verdictOf[is.Verdict])
 			}
 			told := leaves(p, was, is)
 			if resets := way == reach.Out && p.Protocol == packet.TCP && p.Flags&packet.RST != 0; told.Begins() && !resets {
@@ -280,6 +281,8 @@ func TestDiffAgainstReference(t *testing.T) {
 		t.Errorf("only %d packets were treated otherwise", moved)
 	}
 }
+
+var verdictOf = map[policy.Action]program.Verdict{policy.Allow: program.Accept, policy.Drop: program.Drop, policy.Reject: program.Reject}
 
 // settled says that the packet is of a flow of a banned address: apply deletes
 // these, so there are none, and nobody asks what becomes of their packets.
@@ -337,7 +340,7 @@ func TestQueryAgainstReference(t *testing.T) {
 		}
 		for range 300 {
 			p, way := randomPacket(r)
-			path := follow(meant, p, way)
+			path := Follow(meant, p, way)
 			if section := map[policy.Hook]*policy.Section{policy.Input: meant.Policy.Input, policy.Forward: meant.Policy.Forward, policy.Output: meant.Policy.Output}[path.Hook]; section == nil {
 				continue // not asked about
 			}
@@ -347,7 +350,7 @@ func TestQueryAgainstReference(t *testing.T) {
 					found[c.Verdict] = true
 				}
 			}
-			if want := verdictWord(verdictOf(path.Verdict)); len(found) != 1 || !found[want] {
+			if want := path.Verdict.Done(); len(found) != 1 || !found[want] {
 				t.Fatalf("packet %s %+v\nis %s by %s, the classes say %v\n%s", way, p, want, path.Why, found, a.text())
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"sluice/internal/base/english"
 	"sluice/internal/prove/reach"
 )
 
@@ -50,11 +51,11 @@ func (e Example) Short(hook string) string {
 func (s Side) String() string {
 	text := s.Verdict
 	if len(s.How) > 0 {
-		text += ", " + together(s.How)
+		text += ", " + english.List(s.How)
 	}
 	for i, by := range s.By {
 		if i == mostDeciders {
-			return text + choose(len(s.By)-i == 1, ", and 1 more line", fmt.Sprintf(", and %d more lines", len(s.By)-i))
+			return text + ", and " + english.Plural(len(s.By)-i, "more line")
 		}
 		text += choose(i == 0, " ", ", or ") + choose(i == 0, by.Phrase(), by.String())
 		if by.Line > 0 && by.Text != "" {
@@ -104,13 +105,10 @@ func (r *Row) What() string {
 
 // Rest says of how many more classes the row is true; "" of none.
 func (r *Row) Rest() string {
-	switch r.More {
-	case 0:
+	if r.More == 0 {
 		return ""
-	case 1:
-		return ", and 1 more class"
 	}
-	return fmt.Sprintf(", and %d more classes", r.More)
+	return ", and " + english.Plural(r.More, "more class")
 }
 
 // Summary says how much opens and closes.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
@@ -127,7 +128,7 @@ func plainProtocols(list []program.NumberRange) []string {
 				}
 			}
 		}
-		return []string{everyProtocol + " but " + together(named)}
+		return []string{everyProtocol + " but " + english.List(named)}
 	}
 	return words(list)
 }
@@ -201,7 +202,7 @@ func icmpTypes(six bool, list []program.NumberRange) []string {
 		if len(rest) == 0 {
 			return []string{"icmp"}
 		}
-		return []string{"icmp but " + strings.ReplaceAll(together(words(rest)), "icmp ", "")}
+		return []string{"icmp but " + strings.ReplaceAll(english.List(words(rest)), "icmp ", "")}
 	}
 	return words(list)
 }
@@ -249,7 +250,7 @@ func simplify(words []string) []string {
 	if len(but) == 0 {
 		return []string{everyProtocol}
 	}
-	return append([]string{all + together(but)}, left...)
+	return append([]string{all + english.List(but)}, left...)
 }
 
 // apart is the opposite of together.

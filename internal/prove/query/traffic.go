@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
-	"sluice/internal/program"
 	"sluice/internal/prove/reach"
 )
 
@@ -109,11 +109,7 @@ const mostWords = 12
 
 // Service is the services in one text.
 func (t *Traffic) Service() string {
-	words := shortened(t.Services)
-	if n := len(words); n > mostWords {
-		words = append(words[:mostWords:mostWords], fmt.Sprintf("%d more", n-mostWords))
-	}
-	text := together(words)
+	text := english.Few(shortened(t.Services), mostWords)
 	if t.Family != "" {
 		text += " " + t.Family
 	}
@@ -211,15 +207,4 @@ func deciderOf(o *reach.Outcome, policed bool, hook string) Decider {
 		return Decider{Text: notPoliced + hook}
 	}
 	return Decider{Text: "the default of " + hook}
-}
-
-// verdictWord is a verdict as one says it.
-func verdictWord(v program.Verdict) string {
-	switch v {
-	case program.Accept:
-		return "allowed"
-	case program.Reject:
-		return "rejected"
-	}
-	return "dropped"
 }

@@ -39,16 +39,16 @@ func (*FaultError) OfSluice() {}
 func agree(r *resolve.Resolved, p packet.Packet, way reach.Way, v program.Verdict) error {
 	var path reference.Path
 	for _, arrives := range slices.Backward(arrivals(p, way)) {
-		path = follow(r, p, arrives)
-		if actionOf(v) == path.Verdict && string(path.Hook) == string(way) {
+		path = Follow(r, p, arrives)
+		if ActionOf(v) == path.Verdict && string(path.Hook) == string(way) {
 			return nil
 		}
 	}
-	said := verdictWord(verdictOf(path.Verdict)) + " by " + path.Why
+	said := path.Verdict.Done() + " by " + path.Why
 	if string(path.Hook) != string(way) {
 		said += " on " + string(path.Hook)
 	}
-	return &FaultError{Policy: r.Policy.File, Packet: p, Way: way, Program: verdictWord(v), Meant: said}
+	return &FaultError{Policy: r.Policy.File, Packet: p, Way: way, Program: ActionOf(v).Done(), Meant: said}
 }
 
 // arrivals are the ways that a packet may seem to have before its destination is
@@ -63,9 +63,9 @@ func arrivals(p packet.Packet, way reach.Way) []reach.Way {
 	return []reach.Way{way}
 }
 
-// follow asks the reference about a packet of which connection tracking says
+// Follow asks the reference about a packet of which connection tracking says
 // what its State is, as long as the policy does not keep it out of tracking.
-func follow(r *resolve.Resolved, p packet.Packet, way reach.Way) reference.Path {
+func Follow(r *resolve.Resolved, p packet.Packet, way reach.Way) reference.Path {
 	asked := p
 	asked.State = ""
 	// What the kernel never tracks has the state that was said.
@@ -77,7 +77,8 @@ func follow(r *resolve.Resolved, p packet.Packet, way reach.Way) reference.Path 
 	return reference.Follow(r, p, way)
 }
 
-func actionOf(v program.Verdict) policy.Action {
+// ActionOf is a verdict as a rule says it.
+func ActionOf(v program.Verdict) policy.Action {
 	switch v {
 	case program.Accept:
 		return policy.Allow
@@ -85,16 +86,6 @@ func actionOf(v program.Verdict) policy.Action {
 		return policy.Reject
 	}
 	return policy.Drop
-}
-
-func verdictOf(a policy.Action) program.Verdict {
-	switch a {
-	case policy.Allow:
-		return program.Accept
-	case policy.Reject:
-		return program.Reject
-	}
-	return program.Drop
 }
 
 // nicer gives a class's witness what a reader does not wonder about.
@@ -111,16 +102,3 @@ var examples = []netip.Addr{
 }
 
 func odd(a netip.Addr) bool { return a.Is4() && a.As4()[0] == 0 || a.Is6() && a.As16()[0] == 0 }
-
-// addressesOf are the host's addresses on an interface, or on all others.
-func addressesOf(facts host.Facts, name string, on bool) []netip.Addr {
-	var out []netip.Addr
-	for _, i := range facts.Interfaces {
-		for _, a := range i.Addresses {
-			if (i.Name == name) == on && !a.Addr().IsLoopback() {
-				out = append(out, a.Addr())
-			}
-		}
-	}
-	return out
-}

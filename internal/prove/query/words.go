@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
@@ -179,7 +180,7 @@ func (w Words) way(r *resolve.Resolved, way reach.Way, strict bool) ([]reach.Que
 		for _, t := range sides(r, a.to, program.OutInterface) {
 			q := base
 			q.From, q.To = elsewhere(r, f.addresses, way, true), elsewhere(r, t.addresses, way, false)
-			q.Match = alternatives(a.services, slices.Concat(more, f.conditions, t.conditions))
+			q.Match = Alternatives(a.services, program.Port, slices.Concat(more, f.conditions, t.conditions))
 			questions = append(questions, q)
 		}
 	}
@@ -315,8 +316,9 @@ func sides(r *resolve.Resolved, w *policy.Who, device program.Field) []side {
 	return out
 }
 
-// alternatives are the ways to be one of the services; more holds in each.
-func alternatives(services []policy.ServiceRef, more []program.Condition) [][]program.Condition {
+// Alternatives are the ways to be one of the services, by a port in this field; more
+// holds in each.
+func Alternatives(services []policy.ServiceRef, port program.Field, more []program.Condition) [][]program.Condition {
 	is := func(f program.Field, n ...uint64) program.Condition {
 		c := program.Condition{Field: f}
 		for _, v := range n {
@@ -343,7 +345,7 @@ func alternatives(services []policy.ServiceRef, more []program.Condition) [][]pr
 			case len(m.Ports) == 0:
 				add(is(program.Protocol, uint64(m.Protocol)))
 			default:
-				ports := program.Condition{Field: program.Port}
+				ports := program.Condition{Field: port}
 				for _, p := range m.Ports {
 					ports.Numbers = append(ports.Numbers, program.NumberRange{From: uint64(p.From), To: uint64(p.To)})
 				}
@@ -380,7 +382,7 @@ func (w Words) String() string {
 	for i, s := range w.States {
 		states[i] = string(s)
 	}
-	text := together(states) + " packets"
+	text := english.List(states) + " packets"
 	if len(states) == 5 {
 		text = "packets"
 	}

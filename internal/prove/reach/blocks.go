@@ -38,54 +38,7 @@ type division struct {
 }
 
 // wide is an address as a number.
-type wide struct{ hi, lo uint64 }
-
-func wideOf(a netip.Addr) wide {
-	if a.Is4() {
-		b := a.As4()
-		return wide{lo: uint64(binary.BigEndian.Uint32(b[:]))}
-	}
-	b := a.As16()
-	return wide{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}
-}
-
-func (w wide) compare(o wide) int {
-	switch {
-	case w.hi < o.hi || w.hi == o.hi && w.lo < o.lo:
-		return -1
-	case w == o:
-		return 0
-	}
-	return 1
-}
-
-func (w wide) add(n uint64) wide {
-	sum := wide{w.hi, w.lo + n}
-	if sum.lo < w.lo {
-		sum.hi++
-	}
-	return sum
-}
-
-// last is the highest address of a family.
-func last(six bool) wide {
-	if six {
-		return wide{^uint64(0), ^uint64(0)}
-	}
-	return wide{lo: 1<<32 - 1}
-}
-
-func (w wide) addr(six bool) netip.Addr {
-	if six {
-		var b [16]byte
-		binary.BigEndian.PutUint64(b[:8], w.hi)
-		binary.BigEndian.PutUint64(b[8:], w.lo)
-		return netip.AddrFrom16(b)
-	}
-	var b [4]byte
-	binary.BigEndian.PutUint32(b[:], uint32(w.lo)) //nolint:gosec // an IPv4 address
-	return netip.AddrFrom4(b)
-}
+type wide = addrset.Number
 
 // add notes a set and gives its place.
 func (b *blocks) add(s addrset.Set) int {
@@ -122,15 +75,15 @@ func (b *blocks) divide() {
 			if r.From.Is6() {
 				family = 1
 			}
-			edges[family] = append(edges[family], edge{wideOf(r.From), int32(i)}) //nolint:gosec // a number of sets
-			if to := wideOf(r.To); to != last(family == 1) {
-				edges[family] = append(edges[family], edge{to.add(1), int32(i)}) //nolint:gosec // a number of sets
+			edges[family] = append(edges[family], edge{addrset.NumberOf(r.From), int32(i)}) //nolint:gosec // a number of sets
+			if to := addrset.NumberOf(r.To); to != addrset.LastNumber(family == 0) {
+				edges[family] = append(edges[family], edge{to.Add(wide{Lo: 1}), int32(i)}) //nolint:gosec // a number of sets
 			}
 		}
 	}
 	var in [][]int32 // by class: the sets that it is in
 	for family := range edges {
-		sorting.By(edges[family], func(x, y edge) int { return x.at.compare(y.at) })
+		sorting.By(edges[family], func(x, y edge) int { return x.at.Compare(y.at) })
 		known := map[string]int32{}
 		b.parts[family] = sweep(edges[family], func(active []int32) int32 {
 			key := keyOf(active)
@@ -230,8 +183,8 @@ func (b *blocks) part(a netip.Addr) *division {
 
 // classOf gives the class of an address.
 func (b *blocks) classOf(a netip.Addr) int {
-	d, w := b.part(a), wideOf(a)
-	return int(d.class[sort.Search(len(d.starts), func(i int) bool { return d.starts[i].compare(w) > 0 })-1])
+	d, w := b.part(a), addrset.NumberOf(a)
+	return int(d.class[sort.Search(len(d.starts), func(i int) bool { return d.starts[i].Compare(w) > 0 })-1])
 }
 
 // familiar are addresses that a reader knows for examples.
@@ -261,18 +214,18 @@ func (b *blocks) example(class int) netip.Addr {
 		if int(c) != class {
 			continue
 		}
-		end := last(six)
+		end := addrset.LastNumber(!six)
 		if i+1 < len(d.starts) {
-			end = before(d.starts[i+1])
+			end = d.starts[i+1].Prev()
 		}
 		at := d.starts[i]
-		if unicast := (wide{lo: 1 << 24}); !six && at.compare(unicast) < 0 && unicast.compare(end) < 0 {
+		if unicast := (wide{Lo: 1 << 24}); !six && at.Compare(unicast) < 0 && unicast.Compare(end) < 0 {
 			at = unicast // 0.0.0.0/8 is nobody's
 		}
-		if second := at.add(1); second.compare(end) < 0 {
+		if second := at.Add(wide{Lo: 1}); second.Compare(end) < 0 {
 			at = second
 		}
-		if a := at.addr(six); !first.IsValid() || a.IsGlobalUnicast() {
+		if a := at.Addr(!six); !first.IsValid() || a.IsGlobalUnicast() {
 			first = a
 			if a.IsGlobalUnicast() {
 				break
@@ -296,23 +249,16 @@ func (b *blocks) set(in []bool) addrset.Set {
 			for i+1 < len(d.class) && in[d.class[i+1]] {
 				i++
 			}
-			to := last(family == 1)
+			to := addrset.LastNumber(family == 0)
 			if i+1 < len(d.starts) {
-				to = before(d.starts[i+1])
+				to = d.starts[i+1].Prev()
 			}
 			if family == 0 {
-				out.Add4(uint32(from.lo), uint32(to.lo)) //nolint:gosec // IPv4 addresses
+				out.Add4(uint32(from.Lo), uint32(to.Lo)) //nolint:gosec // IPv4 addresses
 			} else {
-				out.Add6(from.hi, from.lo, to.hi, to.lo)
+				out.Add6(from.Hi, from.Lo, to.Hi, to.Lo)
 			}
 		}
 	}
 	return out.Set()
-}
-
-func before(w wide) wide {
-	if w.lo == 0 {
-		return wide{w.hi - 1, ^uint64(0)}
-	}
-	return wide{w.hi, w.lo - 1}
 }

@@ -129,7 +129,7 @@ func (e *evaluation) outInterface(name string) value {
 
 func (e *evaluation) port(f program.Field) value {
 	switch {
-	case !e.packet.HasPorts() || e.packet.Fragment:
+	case !e.packet.HasPorts() || e.packet.Fragment && (e.hook.kind == program.Ingress || !assembles(e.program)):
 		return value{absent: true}
 	case f == program.SourcePort && !e.packet.Source.IsValid():
 		return unknown // of whom nothing is known
@@ -162,10 +162,7 @@ func (e *evaluation) tracked(f program.Field) value {
 	case "":
 		return unknown
 	}
-	original := p.Original
-	if original == (packet.Tuple{}) {
-		original = packet.Tuple{Source: p.Source, Destination: p.Destination, SourcePort: p.SourcePort, Port: p.Port}
-	}
+	original := p.Arrived()
 	switch f {
 	case program.Direction:
 		if p.Reply {
@@ -251,7 +248,7 @@ func (e *evaluation) plain(c *program.Condition, v value) packet.Answer {
 		}
 		return packet.Is(slices.ContainsFunc(c.Numbers, func(r program.NumberRange) bool { return within(r, n) }))
 	default:
-		return packet.Is(slices.ContainsFunc(c.Addresses, func(r addrset.Range) bool { return contains(r, v.address) }))
+		return packet.Is(slices.ContainsFunc(c.Addresses, func(r addrset.Range) bool { return r.Contains(v.address) }))
 	}
 }
 
@@ -298,10 +295,6 @@ func hasName(have []string, want string) bool {
 }
 
 func within(r program.NumberRange, n uint64) bool { return r.From <= n && n <= r.To }
-
-func contains(r addrset.Range, a netip.Addr) bool {
-	return a.BitLen() == r.From.BitLen() && r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
-}
 
 // key is what the packet has in the fields; not ok where it lacks one.
 func (e *evaluation) key(fields []program.Field) (key []value, ok bool) {
@@ -383,7 +376,7 @@ func fits(t *program.Element, key []value) packet.Answer {
 		case part.Name != "":
 			same = hasName(key[i].names, part.Name)
 		case part.Addresses.From.IsValid():
-			same = contains(part.Addresses, key[i].address)
+			same = part.Addresses.Contains(key[i].address)
 		default:
 			same = within(part.Numbers, key[i].number)
 		}

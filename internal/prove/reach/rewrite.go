@@ -62,17 +62,8 @@ func (e *evaluation) pastTranslation(w program.Rewriting) bool {
 	return w.To.IsValid() && w.To.Is4() != at.Is4()
 }
 
-func (e *evaluation) remember() {
-	if e.packet.Original == (packet.Tuple{}) {
-		e.packet.Original = packet.Tuple{
-			Source: e.packet.Source, Destination: e.packet.Destination,
-			SourcePort: e.packet.SourcePort, Port: e.packet.Port,
-		}
-	}
-}
-
 func (e *evaluation) dnat(to netip.Addr, port uint16, local packet.Answer) {
-	e.remember()
+	e.packet.Original = e.packet.Arrived()
 	e.packet.Destination, e.packet.DNAT, e.packet.DestinationLocal = to, true, local
 	if port != 0 {
 		e.packet.Port = port
@@ -80,7 +71,7 @@ func (e *evaluation) dnat(to netip.Addr, port uint16, local packet.Answer) {
 }
 
 func (e *evaluation) snat(to netip.Addr) {
-	e.remember()
+	e.packet.Original = e.packet.Arrived()
 	e.packet.Source, e.packet.SNAT = to, true
 }
 

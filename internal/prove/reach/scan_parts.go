@@ -9,23 +9,30 @@ import (
 // scanFragments tells later fragments apart where they get to a chain that asks
 // for what they do not carry.
 func (u *Universe) scanFragments(programs []*program.Program) {
+	u.assembled = true
 	for _, p := range programs {
 		var everywhere, atDevices bool
-		tracked := false
-		eachRule(p, nil, func(r *program.Rule) {
-			everywhere = everywhere || asks(p, r, carriedOnce)
-			tracked = tracked || asks(p, r, ofTracking) || slices.ContainsFunc(r.Actions, tracks)
-		})
+		eachRule(p, nil, func(r *program.Rule) { everywhere = everywhere || asks(p, r, carriedOnce) })
 		for _, h := range p.Hooks {
 			if h.Kind == program.Ingress {
 				eachRule(p, []string{h.Chain}, func(r *program.Rule) { atDevices = atDevices || asks(p, r, carriedOnce) })
 			}
 		}
-		if atDevices || everywhere && !tracked {
+		assembled := assembles(p)
+		if atDevices || everywhere && !assembled {
 			u.dimension(program.Fragment).cut(program.NumberRange{From: 1, To: 1})
-			return
 		}
+		u.assembled = u.assembled && assembled
 	}
+}
+
+// assembles says whether the kernel puts packets together behind ingress, as it does
+// where it tracks connections (nf_defrag_ipv4 and nf_defrag_ipv6).
+func assembles(p *program.Program) (tracked bool) {
+	eachRule(p, nil, func(r *program.Rule) {
+		tracked = tracked || asks(p, r, ofTracking) || slices.ContainsFunc(r.Actions, tracks)
+	})
+	return tracked
 }
 
 // carriedOnce are the fields of a header that only the first fragment has.

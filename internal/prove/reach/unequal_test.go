@@ -2,9 +2,11 @@ package reach
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/program"
 )
 
@@ -49,6 +51,32 @@ func TestFragmentsAreToldApart(t *testing.T) {
 	a := of(in, program.Chain{Name: "in", Rules: []program.Rule{doing(program.Drop, tcp, nums(program.Port, 22, 22, false)), doing(program.Accept, tcp)}})
 	b := of(in, program.Chain{Name: "in", Rules: []program.Rule{doing(program.Accept, tcp, nums(program.Port, 22, 22, true)), doing(program.Drop, tcp)}})
 	mustDiffer(t, a, b)
+}
+
+// TestFragmentsArePutTogether where connections are tracked, but at ingress.
+func TestFragmentsArePutTogether(t *testing.T) {
+	tcp := nums(program.Protocol, 6, 6, false)
+	hooks := []program.Hook{hookOf(program.Ingress, program.Early, program.Accept, "early"), hookOf(program.Input, program.Filter, program.Accept, "in")}
+	p := of(hooks, program.Chain{Name: "early", Rules: []program.Rule{doing(program.Count{Counter: "early"}, tcp, nums(program.Port, 22, 22, false))}},
+		program.Chain{Name: "in", Rules: []program.Rule{
+			doing(program.Accept, program.Condition{Field: program.State, Names: []string{"established"}}),
+			doing(program.Drop, tcp, nums(program.Port, 22, 22, false)),
+			doing(program.Drop, tcp, nums(program.Port, 22, 22, true)),
+		}})
+	u := NewUniverse(Options{}, p)
+	later := Question{Way: In, States: []packet.State{packet.New}, Match: [][]program.Condition{{tcp, nums(program.Fragment, 1, 1, false)}}}
+	some := false
+	for _, o := range u.Outcomes(p, In) {
+		if r := u.And(o.Region, u.Region(later)); !u.Empty(r) {
+			some = true
+			if witness := u.Witness(In, r); o.Verdict != program.Drop || slices.Contains(o.Effects, "count early") || Evaluate(p, witness, In).Verdict != o.Verdict {
+				t.Errorf("%s %v of a later fragment: %+v", o.Verdict, o.Effects, witness)
+			}
+		}
+	}
+	if !some {
+		t.Error("later fragments are not told apart")
+	}
 }
 
 // TestTranslations: each is seen, and makes the kernel track connections, for which it

@@ -38,14 +38,16 @@ type Universe struct {
 	// untracksLoopback says that a program keeps the host's talk to itself out of
 	// tracking on its way out.
 	untracksLoopback bool
-	labels           map[uint8]bool // bits that each program turns on
-	domains          map[Way]Region
-	opaque           []string
-	apart            []string
-	now              bool
-	followed         map[string]bool        // interfaces that a default route left by when the programs were made
-	ownsLoopback     bool                   // a zone with such a set has loopback
-	owned            map[string]addrset.Set // what sets of the host's own addresses held then, by zones
+	// assembled says that of every program packets are put together behind ingress.
+	assembled    bool
+	labels       map[uint8]bool // bits that each program turns on
+	domains      map[Way]Region
+	opaque       []string
+	apart        []string
+	now          bool
+	followed     map[string]bool        // interfaces that a default route left by when the programs were made
+	ownsLoopback bool                   // a zone with such a set has loopback
+	owned        map[string]addrset.Set // what sets of the host's own addresses held then, by zones
 }
 
 // Options of a universe.

@@ -85,7 +85,7 @@ func (v *view) condition(c *program.Condition) Region {
 func (v *view) present(f program.Field) Region {
 	u, s := v.u, v.u.space
 	first := func(r Region) Region { // later fragments carry no header of the protocol
-		if u.by[program.Fragment] == nil {
+		if u.by[program.Fragment] == nil || u.assembled && v.kind != program.Ingress {
 			return r
 		}
 		d := u.by[program.Fragment]

@@ -184,7 +184,7 @@ func (u *Universe) build(way Way, class func(program.Field) (*dimension, int)) p
 	p.Reply = name(program.Direction) == "reply"
 	p.DNAT, p.SNAT = yes(statusField("dnat")), yes(statusField("snat"))
 	if p.DNAT || p.SNAT {
-		p.Original = packet.Tuple{Source: p.Source, Destination: p.Destination, SourcePort: p.SourcePort, Port: p.Port}
+		p.Original = p.Tuple()
 		if a := address(program.OriginalSource); a.IsValid() {
 			p.Original.Source = a
 		}
@@ -245,10 +245,7 @@ func (u *Universe) codeOf(d *dimension, p *packet.Packet) int {
 		}
 		return 0
 	}
-	original := p.Original
-	if original == (packet.Tuple{}) {
-		original = packet.Tuple{Source: p.Source, Destination: p.Destination, SourcePort: p.SourcePort, Port: p.Port}
-	}
+	original := p.Arrived()
 	kind := func(a netip.Addr, local packet.Answer) int {
 		if v := kind(a, local); len(v.names) > 0 {
 			return d.ofName(v.names[0])

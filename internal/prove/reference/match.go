@@ -109,7 +109,7 @@ func (w *walk) isOf(item policy.WhoItem, a netip.Addr, device string, route pack
 // range. Zones hold every address where they name no networks.
 func (w *walk) inItem(item policy.WhoItem, a netip.Addr) (addrset.Range, bool) {
 	if item.Name == "" {
-		in := holds(item.Literal, a)
+		in := item.Literal.Contains(a)
 		if in {
 			w.note(Membership{Address: a, In: true, Element: item.Literal})
 		}

@@ -15,10 +15,10 @@ import (
 func (w *walk) mapInward() {
 	p := &w.packet
 	for _, n := range w.Policy.NAT {
-		if !n.Stateless || !holds(n.Outside.Range, p.Destination) {
+		if !n.Stateless || !n.Outside.Range.Contains(p.Destination) {
 			continue
 		}
-		w.remember()
+		p.Original = p.Arrived()
 		p.Destination = mapped(p.Destination, n.Outside.Range, n.Inside.Range)
 		w.settle()
 		w.step("nat", n.Pos, n.Text, w.because("the destination becomes %s, without state", p.Destination))
@@ -46,7 +46,7 @@ func (w *walk) rewriteDestination() {
 			}
 			w.lead(n, to, n.Target.Port)
 			return
-		case n.Kind == policy.Map && !n.Stateless && holds(n.Outside.Range, w.packet.Destination):
+		case n.Kind == policy.Map && !n.Stateless && n.Outside.Range.Contains(w.packet.Destination):
 			w.lead(n, mapped(w.packet.Destination, n.Outside.Range, n.Inside.Range), 0)
 			return
 		}
@@ -63,7 +63,7 @@ func (w *walk) lead(n *policy.NAT, to netip.Addr, port uint16) {
 		w.step("nat", n.Pos, n.Text, "the packet goes there already, so nothing is rewritten")
 		return
 	}
-	w.remember()
+	p.Original = p.Arrived()
 	p.Destination, p.DNAT = to, true
 	if port != 0 {
 		p.Port = port
@@ -84,17 +84,6 @@ func (w *walk) settle() {
 	}
 }
 
-func (w *walk) remember() {
-	p := &w.packet
-	if p.Original == (packet.Tuple{}) {
-		p.Original = tupleOf(p)
-	}
-}
-
-func tupleOf(p *packet.Packet) packet.Tuple {
-	return packet.Tuple{Source: p.Source, Destination: p.Destination, SourcePort: p.SourcePort, Port: p.Port}
-}
-
 // redirects says whether a redirect is about the packet: its service, at the
 // addresses that the line names, or at the host's own on the zone's interfaces,
 // from whichever side the packet comes.
@@ -105,7 +94,7 @@ func (w *walk) redirects(n *policy.NAT) bool {
 		return false
 	}
 	if len(n.On) > 0 {
-		return slices.ContainsFunc(n.On, func(r policy.Range) bool { return holds(r.Range, p.Destination) })
+		return slices.ContainsFunc(n.On, func(r policy.Range) bool { return r.Range.Contains(p.Destination) })
 	}
 	own := p.Own.In(n.In.Text)
 	if w.way != packet.Out && w.through(n.In.Text, p.In, p.InRoute) && p.DestinationLocal == packet.Yes {
@@ -155,7 +144,7 @@ func (w *walk) publishedElsewhere() {
 			f.Port == 0 && !f.Address.IsValid():
 			continue
 		}
-		w.remember()
+		p.Original = p.Arrived()
 		p.Destination, p.DNAT, w.foreign = to, true, true
 		if f.To.Port() != 0 {
 			p.Port = f.To.Port()
@@ -176,8 +165,8 @@ func (w *walk) rewriteSource() {
 		return
 	}
 	for _, n := range w.Policy.NAT {
-		if n.Stateless && p.State == packet.Untracked && holds(n.Inside.Range, p.Source) && p.SourceLocal != packet.Yes {
-			w.remember()
+		if n.Stateless && p.State == packet.Untracked && n.Inside.Range.Contains(p.Source) && p.SourceLocal != packet.Yes {
+			p.Original = p.Arrived()
 			p.Source = mapped(p.Source, n.Inside.Range, n.Outside.Range)
 			w.step("nat", n.Pos, n.Text, w.because("the source becomes %s, without state", p.Source))
 			return
@@ -195,12 +184,12 @@ func (w *walk) rewriteSource() {
 			}
 		case n.Kind == policy.Redirect && w.hairpins(n):
 			to = w.addressOf(p.Out, p.Destination)
-		case n.Kind == policy.Map && !n.Stateless && holds(n.Inside.Range, p.Source) && p.SourceLocal != packet.Yes:
+		case n.Kind == policy.Map && !n.Stateless && n.Inside.Range.Contains(p.Source) && p.SourceLocal != packet.Yes:
 			to = mapped(p.Source, n.Inside.Range, n.Outside.Range)
 		default:
 			continue
 		}
-		w.remember()
+		p.Original = p.Arrived()
 		p.SNAT = true
 		if n.Kind != policy.Map && w.bypasses(p.Protocol, p.SourcePort) {
 			p.SourcePort, w.crowded = 0, true
@@ -251,7 +240,7 @@ func (w *walk) hairpins(n *policy.NAT) bool {
 func (w *walk) beside(a, b netip.Addr) bool {
 	for _, zone := range w.Zones {
 		for r := range zone.Networks.Each() {
-			if holds(r, a) && holds(r, b) {
+			if r.Contains(a) && r.Contains(b) {
 				return true
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 )
@@ -72,7 +71,7 @@ func (w *walk) offers(b *policy.Bypass, local netip.Addr, port uint16) bool {
 	return slices.ContainsFunc(b.To.Items, func(item policy.WhoItem) bool {
 		if set := w.Sets[item.Name]; set != nil && set.IsEndpoints() {
 			return slices.ContainsFunc(set.Endpoints, func(e policy.Endpoint) bool {
-				return e.Protocol == w.packet.Protocol && e.Port == port && holds(e.Address, local)
+				return e.Protocol == w.packet.Protocol && e.Port == port && e.Address.Contains(local)
 			})
 		}
 		_, found := w.inItem(item, local)
@@ -84,7 +83,7 @@ func (w *walk) offers(b *policy.Bypass, local netip.Addr, port uint16) bool {
 func (w *walk) serves(b *policy.Bypass, local netip.Addr) bool {
 	return b.To == nil || slices.ContainsFunc(b.To.Items, func(item policy.WhoItem) bool {
 		if set := w.Sets[item.Name]; set != nil && set.IsEndpoints() {
-			return slices.ContainsFunc(set.Endpoints, func(e policy.Endpoint) bool { return holds(e.Address, local) })
+			return slices.ContainsFunc(set.Endpoints, func(e policy.Endpoint) bool { return e.Address.Contains(local) })
 		}
 		_, found := w.inItem(item, local)
 		return found
@@ -111,10 +110,10 @@ func (w *walk) mappedWithoutState() bool {
 		if !n.Stateless {
 			continue
 		}
-		to := w.way != packet.Out && holds(n.Outside.Range, p.Destination)
-		from := holds(n.Inside.Range, p.Source) && p.DestinationLocal != packet.Yes
+		to := w.way != packet.Out && n.Outside.Range.Contains(p.Destination)
+		from := n.Inside.Range.Contains(p.Source) && p.DestinationLocal != packet.Yes
 		if w.way == packet.Out { // a reset that reject sends in another's name, which belongs to no connection
-			from = p.SourceLocal != packet.Yes && (holds(n.Inside.Range, p.Source) || holds(n.Inside.Range, p.Destination))
+			from = p.SourceLocal != packet.Yes && (n.Inside.Range.Contains(p.Source) || n.Inside.Range.Contains(p.Destination))
 		}
 		if to || from {
 			w.step("tracking", n.Pos, n.Text, "a map without state keeps no connection")
@@ -162,8 +161,4 @@ func Begins(p packet.Packet) (packet.State, string) {
 		}
 	}
 	return packet.New, "tracking knows no flow of it: the packet is new"
-}
-
-func holds(r addrset.Range, a netip.Addr) bool {
-	return r.From.Is4() == a.Is4() && r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
 }

@@ -160,8 +160,7 @@ func merged(all []Asker) []Asker {
 		out = append(out, a)
 	}
 	for i := range out {
-		sorting.By(out[i].Peers, netip.AddrPort.Compare)
-		out[i].Peers = slices.Compact(out[i].Peers)
+		out[i].Peers = sorting.Unique(out[i].Peers, netip.AddrPort.Compare)
 	}
 	return out
 }

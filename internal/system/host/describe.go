@@ -32,8 +32,7 @@ func Describe(ctx context.Context) (Facts, error) {
 	if f.Local, err = link.Local(); err != nil {
 		f.unread("local routes", err)
 	}
-	sorting.By(f.Local, netip.Prefix.Compare)
-	f.Local = slices.Compact(f.Local)
+	f.Local = sorting.Unique(f.Local, netip.Prefix.Compare)
 	if f.Namespace, err = netns.Name(); err != nil {
 		f.unread("name of the network namespace", err)
 	}
@@ -43,8 +42,7 @@ func Describe(ctx context.Context) (Facts, error) {
 	if err != nil {
 		f.unread("routers of the default routes", err)
 	}
-	sorting.By(gateways, netip.Addr.Compare)
-	f.Gateways = slices.Compact(gateways)
+	f.Gateways = sorting.Unique(gateways, netip.Addr.Compare)
 	f.readResolvers()
 	f.readSSHClients()
 	f.readOuterFlows()
@@ -124,16 +122,22 @@ func (f *Facts) readParameters() {
 	f.ConntrackMax = number("net/netfilter/nf_conntrack_max")
 	f.ConntrackBuckets = number("net/netfilter/nf_conntrack_buckets")
 	f.ConntrackCount = number("net/netfilter/nf_conntrack_count")
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
+	var err error
+	if f.MemoryBytes, err = Memory("MemTotal"); err != nil {
 		f.unread("memory of the machine", err)
 	}
+}
+
+// Memory is how many bytes /proc/meminfo says of the machine, 0 where it does not.
+func Memory(what string) (uint64, error) {
+	text, err := os.ReadFile("/proc/meminfo")
 	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == "MemTotal:" {
+		if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == what+":" {
 			kilobytes, _ := strconv.ParseUint(fields[1], 10, 64)
-			f.MemoryBytes = kilobytes * 1024
+			return kilobytes * 1024, nil
 		}
 	}
+	return 0, err
 }
 
 // readForwarding reads what becomes of packets to addresses that the host has not. IPv4

@@ -26,16 +26,14 @@ func (f *Facts) Exempt() []netip.Addr {
 			out = append(out, a)
 		}
 	}
-	sorting.By(out, netip.Addr.Compare)
-	return slices.Compact(out)
+	return sorting.Unique(out, netip.Addr.Compare)
 }
 
 // ReadServing reads the routers of the default routes and the name servers; namespace is
 // as in Facts.
 func (f *Facts) ReadServing(namespace string) error {
 	gateways, failed := link.Gateways()
-	sorting.By(gateways, netip.Addr.Compare)
-	f.Gateways = slices.Compact(gateways)
+	f.Gateways = sorting.Unique(gateways, netip.Addr.Compare)
 	resolvers, err := Resolvers(namespace)
 	f.Resolvers = resolvers
 	return errors.Join(failed, err)

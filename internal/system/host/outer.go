@@ -99,8 +99,7 @@ func (f *outerFinder) ofPeers(peers []SSHClient) ([]OuterFlow, error) {
 		}
 		f.follow(over, device)
 	}
-	sorting.By(f.out, compareOuter)
-	return slices.Compact(f.out), f.err
+	return sorting.Unique(f.out, compareOuter), f.err
 }
 
 func compareOuter(a, b OuterFlow) int {

@@ -53,8 +53,7 @@ func Resolvers(namespace string) ([]netip.Addr, error) {
 			servers = append(slices.DeleteFunc(servers, func(a netip.Addr) bool { return slices.Contains(resolvedStub, a) }), asked...)
 		}
 	}
-	sorting.By(servers, netip.Addr.Compare)
-	return slices.Compact(servers), nil
+	return sorting.Unique(servers, netip.Addr.Compare), nil
 }
 
 func namespaceConf(namespace string) string {

@@ -194,8 +194,12 @@ func parseAPK(text string) []Server {
 
 const ntpPort = 123
 
-func timeServer(name string, port, from uint16) (Server, bool) {
-	return Server{Role: TimeServer, Name: name, Protocol: "udp", Port: port, FromPort: from}, plainName(name)
+// timeServer is a list of one, or of none where the name is none.
+func timeServer(name string, port, from uint16) []Server {
+	if !plainName(name) {
+		return nil
+	}
+	return []Server{{Role: TimeServer, Name: name, Protocol: "udp", Port: port, FromPort: from}}
 }
 
 // parseChrony reads server, pool and peer of chrony.conf(5). It asks from a port
@@ -219,9 +223,7 @@ func parseChrony(text string) []Server {
 					port = p
 				}
 			}
-			if s, ok := timeServer(words[1], port, 0); ok {
-				out = append(out, s)
-			}
+			out = append(out, timeServer(words[1], port, 0)...)
 		}
 	}
 	for i := range out {
@@ -247,9 +249,7 @@ func parseTimesyncd(text string) []Server {
 			continue
 		}
 		for _, name := range strings.Fields(value) {
-			if s, ok := timeServer(name, ntpPort, 0); ok {
-				out = append(out, s)
-			}
+			out = append(out, timeServer(name, ntpPort, 0)...)
 		}
 	}
 	return out
@@ -270,9 +270,7 @@ func parseNTP(text string) []Server {
 			if len(names) == 0 || strings.HasPrefix(names[0], "127.127.") {
 				continue
 			}
-			if s, ok := timeServer(names[0], ntpPort, ntpPort); ok {
-				out = append(out, s)
-			}
+			out = append(out, timeServer(names[0], ntpPort, ntpPort)...)
 		}
 	}
 	return out
@@ -283,9 +281,7 @@ func parseOpenNTPD(text string) []Server {
 	var out []Server
 	for _, words := range uncommented(text, "#") {
 		if len(words) > 1 && (words[0] == "server" || words[0] == "servers") {
-			if s, ok := timeServer(words[1], ntpPort, 0); ok {
-				out = append(out, s)
-			}
+			out = append(out, timeServer(words[1], ntpPort, 0)...)
 		}
 	}
 	return out

@@ -100,8 +100,7 @@ func lookUpNames(ctx context.Context, names []string, patience time.Duration) ma
 			for i := range all {
 				all[i] = all[i].Unmap().WithZone("")
 			}
-			sorting.By(all, netip.Addr.Compare)
-			answers <- answer{name, slices.Compact(all)}
+			answers <- answer{name, sorting.Unique(all, netip.Addr.Compare)}
 		}()
 	}
 	out := map[string][]netip.Addr{}
@@ -130,8 +129,7 @@ func forwarders(servers *[]netip.Addr) {
 			*servers = append(*servers, asked...)
 		}
 	}
-	sorting.By(*servers, netip.Addr.Compare)
-	*servers = slices.Compact(*servers)
+	*servers = sorting.Unique(*servers, netip.Addr.Compare)
 }
 
 // serverFiles are the files that name servers, below the root of a file system.
@@ -165,19 +163,7 @@ var serverFiles = []struct {
 func configuredServers(root string) []Server {
 	var all []Server
 	for _, f := range serverFiles {
-		paths, _ := filepath.Glob(filepath.Join(root, f.pattern)) // the patterns are right
-		for _, path := range paths {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				continue
-			}
-			for _, s := range f.parse(string(text)) {
-				if under, err := filepath.Rel(root, path); err == nil {
-					s.File = "/" + under
-				}
-				all = append(all, s)
-			}
-		}
+		all = append(all, serversIn(root, f.pattern, f.parse)...)
 	}
 	if proxies := aptProxies(root); len(proxies) > 0 {
 		all = slices.DeleteFunc(all, func(s Server) bool { return strings.HasPrefix(s.File, "/etc/apt/") })
@@ -193,23 +179,26 @@ func configuredServers(root string) []Server {
 	})
 }
 
-// aptProxies is the proxies that apt asks in place of its mirrors.
-func aptProxies(root string) []Server {
+// serversIn reads the files below a root that a pattern names.
+func serversIn(root, pattern string, parse func(text string) []Server) []Server {
 	var all []Server
-	for _, pattern := range []string{"etc/apt/apt.conf", "etc/apt/apt.conf.d/*"} {
-		paths, _ := filepath.Glob(filepath.Join(root, pattern))
-		for _, path := range paths {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				continue
+	paths, _ := filepath.Glob(filepath.Join(root, pattern)) // the patterns are right
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		for _, s := range parse(string(text)) {
+			if under, err := filepath.Rel(root, path); err == nil {
+				s.File = "/" + under
 			}
-			for _, s := range parseAptProxy(string(text)) {
-				if under, err := filepath.Rel(root, path); err == nil {
-					s.File = "/" + under
-				}
-				all = append(all, s)
-			}
+			all = append(all, s)
 		}
 	}
 	return all
+}
+
+// aptProxies is the proxies that apt asks in place of its mirrors.
+func aptProxies(root string) []Server {
+	return append(serversIn(root, "etc/apt/apt.conf", parseAptProxy), serversIn(root, "etc/apt/apt.conf.d/*", parseAptProxy)...)
 }

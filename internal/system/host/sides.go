@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/sorting"
 )
 
@@ -24,8 +25,25 @@ func (f *Facts) Own(on func(name string) bool) []netip.Addr {
 			}
 		}
 	}
-	sorting.By(out, netip.Addr.Compare)
-	return slices.Compact(out)
+	return sorting.Unique(out, netip.Addr.Compare)
+}
+
+// Addresses is all that the host answers for: its addresses, and what local routes lead
+// to it. Broadcasts are those of its networks, which it hears too.
+func (f *Facts) Addresses() (own, broadcasts addrset.Set) {
+	var mine, heard addrset.Builder
+	for _, p := range f.Local {
+		mine.AddPrefix(p)
+	}
+	for _, i := range f.Interfaces {
+		for _, p := range i.Addresses {
+			mine.AddAddr(p.Addr())
+			if p.Addr().Is4() && p.Bits() < 31 {
+				heard.AddAddr(addrset.PrefixRange(p).To)
+			}
+		}
+	}
+	return mine.Set(), heard.Set()
 }
 
 // Devices is the interfaces that on accepts but for loopback, sorted.
@@ -66,6 +84,5 @@ func (f *Facts) Beside(a netip.Addr) []netip.Prefix {
 			}
 		}
 	}
-	sorting.By(out, netip.Prefix.Compare)
-	return slices.Compact(out)
+	return sorting.Unique(out, netip.Prefix.Compare)
 }

@@ -104,7 +104,9 @@ func (w *Watch) result() Result {
 			}
 		}
 		out.Table = moved(tableCounters, samples, func(s sample, name string) uint64 { return uint64(s.spaces[i].table[name]) }, 1<<32-1)
-		out.TCP = moved(tcpCounters, samples, func(s sample, name string) uint64 { return s.spaces[i].tcp[name] }, 1<<64-1)
+		out.TCP = moved(tcpCounters, samples, func(s sample, name string) uint64 {
+			return s.spaces[i].ip["Tcp."+name] + s.spaces[i].ip["TcpExt."+name] // a name is of one of the two
+		}, 1<<64-1)
 		r.Spaces = append(r.Spaces, out)
 	}
 	if w.drops != nil {

@@ -4,14 +4,11 @@
 package account
 
 import (
-	"bufio"
-	"fmt"
-	"os"
+	"errors"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/lab/testnet"
@@ -109,23 +106,16 @@ func processorTime() time.Duration {
 // slabBytes is what kernel objects take on this machine: slabs, and the arrays
 // that were too large for one.
 func slabBytes() (int64, error) {
-	f, err := os.Open("/proc/meminfo")
+	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = f.Close() }()
-	var total int64
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		switch fields[0] {
-		case "Slab:", "VmallocUsed:":
-			n, err := strconv.ParseInt(fields[1], 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("read /proc/meminfo: %w", err)
-			}
-			total += n << 10
-		}
+	m, err := proc.Meminfo()
+	if err == nil && (m.SlabBytes == nil || m.VmallocUsedBytes == nil) {
+		err = errors.New("/proc/meminfo lacks what the kernel holds")
 	}
-	return total, lines.Err()
+	if err != nil {
+		return 0, err
+	}
+	return int64(*m.SlabBytes + *m.VmallocUsedBytes), nil
 }

@@ -1,7 +1,6 @@
 package conntrack
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -78,26 +77,16 @@ func roomLeft() (int, error) {
 	return most/2 - int(have), nil //nolint:gosec // the kernel's own numbers are below 2^31
 }
 
-// adopt makes one group of entries.
+// adopt makes one group of entries, and says how many were not there.
 func adopt(conn *netlink.Conn, group []Flow) (made int, err error) {
-	messages := make([]netlink.Message, len(group))
-	for i, f := range group {
-		if messages[i], err = f.message(); err != nil {
-			return 0, err
-		}
-		// Without it, the kernel would change an entry that is there.
-		messages[i].Header.Flags |= netlink.Excl
-	}
-	// The last is acknowledged; of the others the kernel answers mistakes alone.
-	messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
-	sent, err := conn.SendMessages(messages)
+	// With Excl the kernel changes no entry that is there.
+	last, err := send(conn, group, netlink.Excl)
 	if err != nil {
 		return 0, err
 	}
 	made = len(group)
-	last := sent[len(sent)-1].Header.Sequence
 	for {
-		sequence, number, err := outcome(conn)
+		sequence, number, err := receive(conn)
 		switch {
 		case err != nil:
 			return 0, err
@@ -110,29 +99,6 @@ func adopt(conn *netlink.Conn, group []Flow) (made int, err error) {
 			return made, nil
 		}
 	}
-}
-
-// outcome reads the kernel's answer to one request.
-func outcome(conn *netlink.Conn) (sequence uint32, number unix.Errno, err error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, 0, err
-	}
-	buffer := make([]byte, 1<<13)
-	var n int
-	var failure error
-	err = raw.Read(func(fd uintptr) bool {
-		n, _, failure = unix.Recvfrom(int(fd), buffer, unix.MSG_DONTWAIT)
-		return !errors.Is(failure, unix.EAGAIN)
-	})
-	if err = errors.Join(err, failure); err != nil {
-		return 0, 0, err
-	}
-	if n < unix.SizeofNlMsghdr+4 || binary.NativeEndian.Uint16(buffer[4:]) != unix.NLMSG_ERROR {
-		return 0, 0, errors.New("the kernel gives another answer than one")
-	}
-	code := int32(binary.NativeEndian.Uint32(buffer[unix.SizeofNlMsghdr:])) //nolint:gosec // the kernel's own sign
-	return binary.NativeEndian.Uint32(buffer[8:]), unix.Errno(-code), nil   //nolint:gosec // the same
 }
 
 // TCPSeconds is how long entries of TCP live, established and with one side closed;

@@ -64,15 +64,7 @@ func CreateAll(flows []Flow) error {
 	}
 	defer conn.Close()
 	for group := range slices.Chunk(flows, atOnce) {
-		messages := make([]netlink.Message, len(group))
-		for i, f := range group {
-			if messages[i], err = f.message(); err != nil {
-				return err
-			}
-		}
-		// The last is acknowledged; of the others the kernel answers mistakes alone.
-		messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
-		if _, err := conn.SendMessages(messages); err != nil {
+		if _, err := send(conn, group, 0); err != nil {
 			return fmt.Errorf("make entries in the connection table: %w", err)
 		}
 		if _, err := conn.Receive(); err != nil {
@@ -80,6 +72,24 @@ func CreateAll(flows []Flow) error {
 		}
 	}
 	return nil
+}
+
+// send asks for a group of entries, and gives the number of the last request, which is
+// acknowledged; of the others the kernel answers mistakes alone.
+func send(conn *netlink.Conn, group []Flow, flags netlink.HeaderFlags) (last uint32, err error) {
+	messages := make([]netlink.Message, len(group))
+	for i, f := range group {
+		if messages[i], err = f.message(); err != nil {
+			return 0, err
+		}
+		messages[i].Header.Flags |= flags
+	}
+	messages[len(messages)-1].Header.Flags |= netlink.Acknowledge
+	sent, err := conn.SendMessages(messages)
+	if err != nil {
+		return 0, err
+	}
+	return sent[len(sent)-1].Header.Sequence, nil
 }
 
 // atOnce is how many entries one message to the kernel makes.
@@ -143,7 +153,12 @@ func Known(f Flow) (bool, error) {
 		Data:   append([]byte{f.family(), unix.NFNETLINK_V0, 0, 0}, data...),
 	})
 	if err == nil {
-		err = answer(conn)
+		// An entry is flagged as one of many (ctnetlink_fill_info in
+		// net/netfilter/nf_conntrack_netlink.c), for whose end the library would wait.
+		var number unix.Errno
+		if _, number, err = receive(conn); number != 0 {
+			err = number
+		}
 	}
 	if errors.Is(err, unix.ENOENT) {
 		return false, nil
@@ -154,29 +169,30 @@ func Known(f Flow) (bool, error) {
 	return true, nil
 }
 
-// answer reads the kernel's one answer, which is there when the request has been sent. An
-// entry is flagged as one of many (ctnetlink_fill_info in
-// net/netfilter/nf_conntrack_netlink.c), for whose end the library would wait.
-func answer(conn *netlink.Conn) error {
+// receive reads the kernel's next answer: to which request it is and, where it is not what
+// was asked for, which error, 0 being an acknowledgement.
+func receive(conn *netlink.Conn) (sequence uint32, number unix.Errno, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
+	buffer := make([]byte, 1<<14)
+	var n int
 	var failure error
 	err = raw.Read(func(fd uintptr) bool {
-		buffer := make([]byte, 1<<14)
-		n, _, err := unix.Recvfrom(int(fd), buffer, unix.MSG_DONTWAIT)
-		switch {
-		case err != nil:
-			failure = err
-		case n >= unix.SizeofNlMsghdr+4 && binary.NativeEndian.Uint16(buffer[4:]) == unix.NLMSG_ERROR:
-			if number := int32(binary.NativeEndian.Uint32(buffer[unix.SizeofNlMsghdr:])); number != 0 { //nolint:gosec // the kernel's own sign
-				failure = unix.Errno(-number)
-			}
-		}
-		return true
+		n, _, failure = unix.Recvfrom(int(fd), buffer, unix.MSG_DONTWAIT)
+		return !errors.Is(failure, unix.EAGAIN)
 	})
-	return errors.Join(err, failure)
+	if err = errors.Join(err, failure); err != nil {
+		return 0, 0, err
+	}
+	if n < unix.SizeofNlMsghdr+4 {
+		return 0, 0, fmt.Errorf("the kernel gives an answer of %d bytes", n)
+	}
+	if binary.NativeEndian.Uint16(buffer[4:]) == unix.NLMSG_ERROR {
+		number = unix.Errno(-int32(binary.NativeEndian.Uint32(buffer[unix.SizeofNlMsghdr:]))) //nolint:gosec // the kernel's own sign
+	}
+	return binary.NativeEndian.Uint32(buffer[8:]), number, nil
 }
 
 func (f Flow) family() uint8 {

@@ -22,11 +22,11 @@ func ask(types *btf.Spec) (layout, error) {
 		l    layout
 		errs [5]error
 	)
-	l.device, errs[0] = offset(types, "sk_buff", "dev")
-	l.socket, errs[1] = offset(types, "sk_buff", "sk")
-	l.ofDevice, errs[2] = offset(types, "net_device", "nd_net")
-	l.ofSocket, errs[3] = offset(types, "sock_common", "skc_net")
-	l.number, errs[4] = offset(types, "net", "ns", "inum")
+	l.device, errs[0] = Offset(types, "sk_buff", "dev")
+	l.socket, errs[1] = Offset(types, "sk_buff", "sk")
+	l.ofDevice, errs[2] = Offset(types, "net_device", "nd_net")
+	l.ofSocket, errs[3] = Offset(types, "sock_common", "skc_net")
+	l.number, errs[4] = Offset(types, "net", "ns", "inum")
 	if err := errors.Join(errs[:]...); err != nil {
 		return l, err
 	}
@@ -51,8 +51,8 @@ func ask(types *btf.Spec) (layout, error) {
 	return l, nil
 }
 
-// offset is where a member of a structure begins, through members without a name.
-func offset(types *btf.Spec, structure string, path ...string) (int16, error) {
+// Offset is where a member of a structure begins, through members without a name.
+func Offset(types *btf.Spec, structure string, path ...string) (int16, error) {
 	var at *btf.Struct
 	if err := types.TypeByName(structure, &at); err != nil {
 		return 0, err

@@ -37,22 +37,12 @@ type Found struct {
 	Error unix.Errno
 }
 
-// From include/uapi/linux/rtnetlink.h; golang.org/x/sys/unix has not all of them.
-const (
-	lookupTable = 0x1000 // RTM_F_LOOKUP_TABLE
-	fibMatch    = 0x2000 // RTM_F_FIB_MATCH: the route itself, with all its next hops
-	attrUID     = 25     // RTA_UID
-	attrProto   = 27     // RTA_IP_PROTO
-	attrSport   = 28     // RTA_SPORT
-	attrDport   = 29     // RTA_DPORT
-)
-
 // Ask asks the kernel (RTM_GETROUTE) what it would do with a packet now: policy
 // rules, metrics, next hops and VRFs included (net/ipv4/route.c,
 // inet_rtm_getroute; net/ipv6/route.c, inet6_rtm_getroute). The error is for
 // what keeps the question from being asked.
 func Ask(l Lookup) (Found, error) {
-	chosen, err := ask(l, lookupTable)
+	chosen, err := ask(l, unix.RTM_F_LOOKUP_TABLE)
 	var refused unix.Errno
 	switch {
 	case errors.As(err, &refused) && slices.Contains([]unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL, unix.EXDEV, unix.ENETDOWN}, refused):
@@ -71,7 +61,7 @@ func Ask(l Lookup) (Found, error) {
 	case unix.RTN_UNREACHABLE:
 		chosen.Error = unix.ENETUNREACH
 	case unix.RTN_UNICAST:
-		if whole, err := ask(l, fibMatch); err == nil && len(whole.Hops) > 1 {
+		if whole, err := ask(l, unix.RTM_F_FIB_MATCH); err == nil && len(whole.Hops) > 1 {
 			chosen.Hops = whole.Hops
 		}
 	}
@@ -98,16 +88,16 @@ func ask(l Lookup, flags uint32) (Found, error) {
 		add(unix.RTA_MARK, u32(l.Mark))
 	}
 	if l.User >= 0 && l.In == 0 {
-		add(attrUID, u32(uint32(l.User)))
+		add(unix.RTA_UID, u32(uint32(l.User)))
 	}
 	// The kernel takes no other protocols (rtm_getroute_parse_ip_proto).
 	if slices.Contains([]uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6}, l.Protocol) {
-		add(attrProto, []byte{l.Protocol})
+		add(unix.RTA_IP_PROTO, []byte{l.Protocol})
 		if l.SourcePort != 0 {
-			add(attrSport, binary.BigEndian.AppendUint16(nil, l.SourcePort))
+			add(unix.RTA_SPORT, binary.BigEndian.AppendUint16(nil, l.SourcePort))
 		}
 		if l.Port != 0 {
-			add(attrDport, binary.BigEndian.AppendUint16(nil, l.Port))
+			add(unix.RTA_DPORT, binary.BigEndian.AppendUint16(nil, l.Port))
 		}
 	}
 	replies, err := request.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE)

@@ -17,6 +17,8 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/system/kernel/drops"
 )
 
 // Bytes is what went over netlink.
@@ -100,46 +102,14 @@ func offsets() (at, error) {
 	if err != nil {
 		return at{}, err
 	}
-	var a at
-	for _, f := range []struct {
-		into   *int16
-		of     string
-		member []string
-	}{
-		{&a.family, "sock_common", []string{"skc_family"}},
-		{&a.net, "sock_common", []string{"skc_net", "net"}},
-		{&a.inode, "net", []string{"ns", "inum"}},
-	} {
-		var s *btf.Struct
-		if err := spec.TypeByName(f.of, &s); err != nil {
-			return at{}, fmt.Errorf("the kernel's struct %s: %w", f.of, err)
-		}
-		offset, err := offset(s, f.member)
-		if err != nil {
-			return at{}, err
-		}
-		*f.into = int16(offset)
-	}
-	return a, nil
-}
-
-// offset follows members into a struct.
-func offset(s *btf.Struct, path []string) (uint32, error) {
-	for _, m := range s.Members {
-		if m.Name != path[0] {
-			continue
-		}
-		if len(path) == 1 {
-			return m.Offset.Bytes(), nil
-		}
-		inner, is := btf.UnderlyingType(m.Type).(*btf.Struct)
-		if !is {
-			break
-		}
-		rest, err := offset(inner, path[1:])
-		return m.Offset.Bytes() + rest, err
-	}
-	return 0, fmt.Errorf("the kernel's struct %s has no %s", s.Name, path[0])
+	var (
+		a    at
+		errs [3]error
+	)
+	a.family, errs[0] = drops.Offset(spec, "sock_common", "skc_family")
+	a.net, errs[1] = drops.Offset(spec, "sock_common", "skc_net", "net")
+	a.inode, errs[2] = drops.Offset(spec, "net", "ns", "inum")
+	return a, errors.Join(errs[:]...)
 }
 
 // program adds what a call has moved to the element of the map, where the socket

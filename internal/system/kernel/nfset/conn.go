@@ -126,7 +126,7 @@ func (c *Conn) Drop(ctx context.Context, sets ...Set) error {
 	c.sequence++
 	c.batch.begin(c.sequence)
 	for _, s := range sets {
-		c.batch.bare(messageDrop, s)
+		c.batch.bare(unix.NFT_MSG_DELSET, s)
 	}
 	return c.commit()
 }
@@ -138,10 +138,10 @@ func (c *Conn) edit(ctx context.Context, cut bool, changes ...Change) error {
 	w.begin()
 	for _, change := range changes {
 		if change.Flush {
-			c.batch.bare(messageDelete, change.Set)
+			c.batch.bare(unix.NFT_MSG_DELSETELEM, change.Set)
 		}
-		w.elements(messageDelete, 0, change.Set, change.Delete)
-		w.elements(messageAdd, unix.NLM_F_CREATE, change.Set, change.Add)
+		w.elements(unix.NFT_MSG_DELSETELEM, 0, change.Set, change.Delete)
+		w.elements(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, change.Set, change.Add)
 	}
 	if w.err == nil && !c.batch.empty() {
 		w.send()
@@ -180,7 +180,7 @@ func (w *writer) elements(verb, flags uint16, s Set, elements iter.Seq[Element])
 		if w.cut && before > large {
 			b.buf = slices.Grow(b.buf, max(0, w.c.cut-before)) // a new message may have gone over it
 		}
-		if w.err = b.element(s, e, verb == messageDelete); w.err != nil {
+		if w.err = b.element(s, e, verb == unix.NFT_MSG_DELSETELEM); w.err != nil {
 			return
 		}
 		if len(b.buf)+batchSize <= limit {
@@ -200,7 +200,7 @@ func (w *writer) elements(verb, flags uint16, s Set, elements iter.Seq[Element])
 		}
 		w.begin()
 		b.message(verb, flags, s)
-		if w.err = b.element(s, e, verb == messageDelete); w.err != nil {
+		if w.err = b.element(s, e, verb == unix.NFT_MSG_DELSETELEM); w.err != nil {
 			return
 		}
 	}

@@ -38,7 +38,7 @@ func (c *Conn) Dump(ctx context.Context, s Set, begin func(), each func(Element)
 			return err
 		}
 		if try == tries {
-			return &Error{Doing: doing(messageGet), Set: s, cause: ErrUnfinished}
+			return &Error{Doing: doing(unix.NFT_MSG_GETSETELEM), Set: s, cause: ErrUnfinished}
 		}
 		time.Sleep(time.Duration(try) * time.Millisecond)
 	}
@@ -49,7 +49,7 @@ func (c *Conn) dump(s Set, each func(Element) error) (torn bool, err error) {
 	b := &c.batch
 	b.buf, b.messages, b.list = b.buf[:0], b.messages[:0], 0
 	b.first = c.sequence
-	b.bare(messageGet, s)
+	b.bare(unix.NFT_MSG_GETSETELEM, s)
 	b.flags(0, unix.NLM_F_DUMP)
 	if err := c.send(b.buf); err != nil {
 		return false, fmt.Errorf("ask for set %s %s: %w", s.Table, s.Name, err)
@@ -125,7 +125,7 @@ func (c *Conn) refusal(s Set, number unix.Errno) error {
 	if number == 0 {
 		return nil
 	}
-	return &Error{Doing: doing(messageGet), Set: s, Errno: number, cause: causeOf(number, message{set: s, verb: messageGet}, false)}
+	return &Error{Doing: doing(unix.NFT_MSG_GETSETELEM), Set: s, Errno: number, cause: causeOf(number, message{set: s, verb: unix.NFT_MSG_GETSETELEM}, false)}
 }
 
 // Lookup reads one element of a set by its key; it is false where there is none.
@@ -138,7 +138,7 @@ func (c *Conn) Lookup(ctx context.Context, s Set, key []byte) (found Element, ok
 	b := &c.batch
 	b.buf, b.messages, b.list = b.buf[:0], append(b.messages[:0], message{}), 0
 	b.first = c.sequence - 1
-	b.message(messageGet, 0, s)
+	b.message(unix.NFT_MSG_GETSETELEM, 0, s)
 	if err := b.element(s, Element{Key: key}, true); err != nil {
 		return Element{}, false, err
 	}
@@ -216,15 +216,15 @@ func eachAttribute(data []byte, f func(kind uint16, v []byte) error) error {
 
 // parseElements reads one message of a dump.
 func parseElements(m []byte, p *pairs) error {
-	if binary.NativeEndian.Uint16(m[4:]) != unix.NFNL_SUBSYS_NFTABLES<<8|messageAdd || len(m) < headerSize {
+	if binary.NativeEndian.Uint16(m[4:]) != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWSETELEM || len(m) < headerSize {
 		return nil
 	}
 	return eachAttribute(m[headerSize:], func(kind uint16, list []byte) error {
-		if kind != listElements {
+		if kind != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 			return nil
 		}
 		return eachAttribute(list, func(kind uint16, body []byte) error {
-			if kind != listElem {
+			if kind != unix.NFTA_LIST_ELEM {
 				return nil
 			}
 			n, err := p.parser.node(body)
@@ -252,25 +252,25 @@ func (p *parser) node(body []byte) (n node, err error) {
 	n.Forever = true
 	err = eachAttribute(body, func(kind uint16, v []byte) error {
 		switch kind {
-		case elemKey:
+		case unix.NFTA_SET_ELEM_KEY:
 			n.key, err = value(v)
 		case elemKeyEnd:
 			n.keyEnd, err = value(v)
-		case elemFlags:
+		case unix.NFTA_SET_ELEM_FLAGS:
 			if len(v) != 4 {
 				return errShort
 			}
 			n.flags = binary.BigEndian.Uint32(v)
-		case elemData:
+		case unix.NFTA_SET_ELEM_DATA:
 			n.Verdict, err = p.verdict(v)
-		case elemTimeout:
+		case unix.NFTA_SET_ELEM_TIMEOUT:
 			n.Timeout, err = duration(v)
-		case elemExpiration:
+		case unix.NFTA_SET_ELEM_EXPIRATION:
 			n.Forever = false
 			n.Expires, err = duration(v)
-		case elemUserData:
+		case unix.NFTA_SET_ELEM_USERDATA:
 			n.Comment = commentOf(v)
-		case elemExpr:
+		case unix.NFTA_SET_ELEM_EXPR:
 			err = n.expression(v)
 		case elemExprs:
 			err = eachAttribute(v, func(_ uint16, one []byte) error { return n.expression(one) })
@@ -282,7 +282,7 @@ func (p *parser) node(body []byte) (n node, err error) {
 
 func value(v []byte) (key []byte, err error) {
 	err = eachAttribute(v, func(kind uint16, body []byte) error {
-		if kind == dataValue {
+		if kind == unix.NFTA_DATA_VALUE {
 			key = body
 		}
 		return nil
@@ -295,19 +295,19 @@ func value(v []byte) (key []byte, err error) {
 
 func (p *parser) verdict(data []byte) (out Verdict, err error) {
 	err = eachAttribute(data, func(kind uint16, v []byte) error {
-		if kind != dataVerdict {
+		if kind != unix.NFTA_DATA_VERDICT {
 			return nil
 		}
 		return eachAttribute(v, func(kind uint16, v []byte) error {
 			switch {
-			case kind == verdictCode && len(v) == 4:
+			case kind == unix.NFTA_VERDICT_CODE && len(v) == 4:
 				code := int32(binary.BigEndian.Uint32(v)) //nolint:gosec // the kernel's own sign
 				for does, c := range verdictCodes {
 					if c == code && Does(does) != None {
 						out.Does = Does(does)
 					}
 				}
-			case kind == verdictChain:
+			case kind == unix.NFTA_VERDICT_CHAIN:
 				name := bytes.TrimRight(v, "\x00")
 				if string(name) != p.chain {
 					p.chain = string(name)
@@ -352,15 +352,15 @@ func (n *node) expression(expr []byte) error {
 	var is *Expression // nil is a counter
 	return eachAttribute(expr, func(kind uint16, v []byte) error {
 		switch {
-		case kind == exprName:
+		case kind == unix.NFTA_EXPR_NAME:
 			if name := string(bytes.TrimRight(v, "\x00")); name != "counter" {
 				n.Does = append(n.Does, Expression{Name: name})
 				is = &n.Does[len(n.Does)-1]
 			}
-		case kind == exprData && is == nil:
+		case kind == unix.NFTA_EXPR_DATA && is == nil:
 			n.Counted = true
 			return eachAttribute(v, n.counted)
-		case kind == exprData:
+		case kind == unix.NFTA_EXPR_DATA:
 			return eachAttribute(v, is.read)
 		}
 		return nil
@@ -370,9 +370,9 @@ func (n *node) expression(expr []byte) error {
 func (n *node) counted(kind uint16, v []byte) error {
 	switch {
 	case len(v) != 8:
-	case kind == counterBytes:
+	case kind == unix.NFTA_COUNTER_BYTES:
 		n.Bytes = binary.BigEndian.Uint64(v)
-	case kind == counterPackets:
+	case kind == unix.NFTA_COUNTER_PACKETS:
 		n.Packets = binary.BigEndian.Uint64(v)
 	}
 	return nil
@@ -391,15 +391,15 @@ func (x *Expression) read(kind uint16, v []byte) error {
 		return nil
 	}
 	switch {
-	case x.Name == "limit" && kind == limitRate:
+	case x.Name == "limit" && kind == unix.NFTA_LIMIT_RATE:
 		x.Packets = long
-	case x.Name == "limit" && kind == limitUnit:
+	case x.Name == "limit" && kind == unix.NFTA_LIMIT_UNIT:
 		x.Per = time.Duration(min(long, uint64(1<<63-1)/uint64(time.Second))) * time.Second //nolint:gosec // bounded
-	case x.Name == "limit" && kind == limitBurst:
+	case x.Name == "limit" && kind == unix.NFTA_LIMIT_BURST:
 		x.Burst = short
-	case x.Name == "limit" && kind == limitType:
-		x.Bytes = short == typeBytes
-	case x.Name == "limit" && kind == limitFlags, x.Name == "connlimit" && kind == connFlags:
+	case x.Name == "limit" && kind == unix.NFTA_LIMIT_TYPE:
+		x.Bytes = short == unix.NFT_LIMIT_PKT_BYTES
+	case x.Name == "limit" && kind == unix.NFTA_LIMIT_FLAGS, x.Name == "connlimit" && kind == connFlags:
 		x.Over = short&flagInverted != 0
 	case x.Name == "connlimit" && kind == connCount:
 		x.Most = short

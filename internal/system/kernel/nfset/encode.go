@@ -10,51 +10,13 @@ import (
 )
 
 const (
-	messageDrop   = 11 // NFT_MSG_DELSET
-	messageAdd    = 12 // NFT_MSG_NEWSETELEM
-	messageGet    = 13 // NFT_MSG_GETSETELEM
-	messageDelete = 14 // NFT_MSG_DELSETELEM
-	familyInet    = 1  // NFPROTO_INET
-	batchBegin    = 16 // NFNL_MSG_BATCH_BEGIN
-	batchEnd      = 17 // NFNL_MSG_BATCH_END
-
-	listTable    = 1 // NFTA_SET_ELEM_LIST_TABLE
-	listSet      = 2 // NFTA_SET_ELEM_LIST_SET
-	listElements = 3 // NFTA_SET_ELEM_LIST_ELEMENTS
-	listElem     = 1 // NFTA_LIST_ELEM
-
-	elemKey        = 1  // NFTA_SET_ELEM_KEY
-	elemData       = 2  // NFTA_SET_ELEM_DATA
-	elemFlags      = 3  // NFTA_SET_ELEM_FLAGS
-	elemTimeout    = 4  // NFTA_SET_ELEM_TIMEOUT
-	elemExpiration = 5  // NFTA_SET_ELEM_EXPIRATION
-	elemUserData   = 6  // NFTA_SET_ELEM_USERDATA
-	elemExpr       = 7  // NFTA_SET_ELEM_EXPR
-	elemKeyEnd     = 10 // NFTA_SET_ELEM_KEY_END
-	elemExprs      = 11 // NFTA_SET_ELEM_EXPRESSIONS
-
-	dataValue    = 1 // NFTA_DATA_VALUE
-	dataVerdict  = 2 // NFTA_DATA_VERDICT
-	verdictCode  = 1 // NFTA_VERDICT_CODE
-	verdictChain = 2 // NFTA_VERDICT_CHAIN
-
-	exprName       = 1 // NFTA_EXPR_NAME
-	exprData       = 2 // NFTA_EXPR_DATA
-	counterBytes   = 1 // NFTA_COUNTER_BYTES
-	counterPackets = 2 // NFTA_COUNTER_PACKETS
-
-	limitRate    = 1 // NFTA_LIMIT_RATE
-	limitUnit    = 2 // NFTA_LIMIT_UNIT
-	limitBurst   = 3 // NFTA_LIMIT_BURST
-	limitType    = 4 // NFTA_LIMIT_TYPE
-	limitFlags   = 5 // NFTA_LIMIT_FLAGS
-	connCount    = 1 // NFTA_CONNLIMIT_COUNT
-	connFlags    = 2 // NFTA_CONNLIMIT_FLAGS
-	flagInverted = 1 // NFT_LIMIT_F_INV, NFT_CONNLIMIT_F_INV
-	typeBytes    = 1 // NFT_LIMIT_PKT_BYTES
-
-	flagEnd      = 1 // NFT_SET_ELEM_INTERVAL_END
-	flagCatchAll = 2 // NFT_SET_ELEM_CATCHALL
+	// From include/uapi/linux/netfilter/nf_tables.h; golang.org/x/sys/unix has not all.
+	elemKeyEnd   = 10 // NFTA_SET_ELEM_KEY_END
+	elemExprs    = 11 // NFTA_SET_ELEM_EXPRESSIONS
+	connCount    = 1  // NFTA_CONNLIMIT_COUNT
+	connFlags    = 2  // NFTA_CONNLIMIT_FLAGS
+	flagInverted = 1  // NFT_LIMIT_F_INV, NFT_CONNLIMIT_F_INV
+	flagCatchAll = 2  // NFT_SET_ELEM_CATCHALL
 
 	// What nft itself writes into user data (libnftnl's udata.h).
 	userComment = 0 // NFTNL_UDATA_SET_ELEM_COMMENT
@@ -91,7 +53,7 @@ type message struct {
 func (b *batch) begin(sequence uint32) {
 	b.first = sequence
 	b.buf, b.messages, b.list = b.buf[:0], b.messages[:0], 0
-	at := b.header(batchBegin, unix.NLM_F_REQUEST, sequence, unix.AF_UNSPEC)
+	at := b.header(unix.NFNL_MSG_BATCH_BEGIN, unix.NLM_F_REQUEST, sequence, unix.AF_UNSPEC)
 	binary.BigEndian.PutUint16(b.buf[at+unix.SizeofNlMsghdr+2:], unix.NFNL_SUBSYS_NFTABLES)
 	b.end32(at)
 	b.messages = append(b.messages, message{at: at})
@@ -102,7 +64,7 @@ func (b *batch) end() {
 	b.close()
 	last := b.messages[len(b.messages)-1].at
 	b.flags(last, unix.NLM_F_ACK)
-	at := b.header(batchEnd, unix.NLM_F_REQUEST, b.next(), unix.AF_UNSPEC)
+	at := b.header(unix.NFNL_MSG_BATCH_END, unix.NLM_F_REQUEST, b.next(), unix.AF_UNSPEC)
 	binary.BigEndian.PutUint16(b.buf[at+unix.SizeofNlMsghdr+2:], unix.NFNL_SUBSYS_NFTABLES)
 	b.end32(at)
 }
@@ -136,20 +98,20 @@ func (b *batch) end32(at int) {
 // message begins a message about elements of a set.
 func (b *batch) message(verb, flags uint16, s Set) {
 	b.close()
-	at := b.header(unix.NFNL_SUBSYS_NFTABLES<<8|verb, unix.NLM_F_REQUEST|flags, b.next(), familyInet)
+	at := b.header(unix.NFNL_SUBSYS_NFTABLES<<8|verb, unix.NLM_F_REQUEST|flags, b.next(), unix.NFPROTO_INET)
 	b.messages = append(b.messages, message{at, s, verb})
-	b.text(listTable, s.Table)
-	b.text(listSet, s.Name)
-	b.list = b.open(listElements)
+	b.text(unix.NFTA_SET_ELEM_LIST_TABLE, s.Table)
+	b.text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+	b.list = b.open(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 }
 
 // bare is a message about a whole set.
 func (b *batch) bare(verb uint16, s Set) {
 	b.close()
-	at := b.header(unix.NFNL_SUBSYS_NFTABLES<<8|verb, unix.NLM_F_REQUEST, b.next(), familyInet)
+	at := b.header(unix.NFNL_SUBSYS_NFTABLES<<8|verb, unix.NLM_F_REQUEST, b.next(), unix.NFPROTO_INET)
 	b.messages = append(b.messages, message{at, s, verb})
-	b.text(listTable, s.Table)
-	b.text(listSet, s.Name)
+	b.text(unix.NFTA_SET_ELEM_LIST_TABLE, s.Table)
+	b.text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 	b.end32(at)
 }
 
@@ -218,7 +180,7 @@ func (b *batch) u64(kind uint16, v uint64) {
 
 func (b *batch) key(kind uint16, key []byte) {
 	at := b.open(kind)
-	b.bytes(dataValue, key)
+	b.bytes(unix.NFTA_DATA_VALUE, key)
 	b.shut(at)
 }
 
@@ -236,11 +198,11 @@ func (b *batch) element(s Set, e Element, only bool) error {
 	if b.list == 0 {
 		return errors.New("no message is open")
 	}
-	at := b.open(listElem)
+	at := b.open(unix.NFTA_LIST_ELEM)
 	if e.CatchAll {
-		b.u32(elemFlags, flagCatchAll)
+		b.u32(unix.NFTA_SET_ELEM_FLAGS, flagCatchAll)
 	} else {
-		b.key(elemKey, e.Key)
+		b.key(unix.NFTA_SET_ELEM_KEY, e.Key)
 	}
 	var last []byte
 	if e.End != nil {
@@ -258,9 +220,9 @@ func (b *batch) element(s Set, e Element, only bool) error {
 	}
 	b.shut(at)
 	if s.Kind == Interval && !e.CatchAll && !open {
-		at = b.open(listElem)
-		b.u32(elemFlags, flagEnd)
-		b.key(elemKey, end[:len(last)])
+		at = b.open(unix.NFTA_LIST_ELEM)
+		b.u32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+		b.key(unix.NFTA_SET_ELEM_KEY, end[:len(last)])
 		b.shut(at)
 	}
 	return nil
@@ -292,30 +254,30 @@ func before(to, key []byte) bool {
 
 func (b *batch) attachments(e Element, open bool) {
 	if e.Verdict.Does != None {
-		data := b.open(elemData)
-		verdict := b.open(dataVerdict)
-		b.u32(verdictCode, uint32(verdictCodes[e.Verdict.Does])) //nolint:gosec // the kernel reads the same bits as signed
+		data := b.open(unix.NFTA_SET_ELEM_DATA)
+		verdict := b.open(unix.NFTA_DATA_VERDICT)
+		b.u32(unix.NFTA_VERDICT_CODE, uint32(verdictCodes[e.Verdict.Does])) //nolint:gosec // the kernel reads the same bits as signed
 		if e.Verdict.Chain != "" {
-			b.text(verdictChain, e.Verdict.Chain)
+			b.text(unix.NFTA_VERDICT_CHAIN, e.Verdict.Chain)
 		}
 		b.shut(verdict)
 		b.shut(data)
 	}
 	if e.Timeout > 0 {
-		b.u64(elemTimeout, milliseconds(e.Timeout))
+		b.u64(unix.NFTA_SET_ELEM_TIMEOUT, milliseconds(e.Timeout))
 	}
 	if e.Expires > 0 {
-		b.u64(elemExpiration, milliseconds(e.Expires))
+		b.u64(unix.NFTA_SET_ELEM_EXPIRATION, milliseconds(e.Expires))
 	}
 	if e.Comment != "" || open {
 		b.userData(e.Comment, open)
 	}
 	if e.Counted {
-		expr := b.open(elemExpr)
-		b.text(exprName, "counter")
-		data := b.open(exprData)
-		b.u64(counterBytes, e.Bytes)
-		b.u64(counterPackets, e.Packets)
+		expr := b.open(unix.NFTA_SET_ELEM_EXPR)
+		b.text(unix.NFTA_EXPR_NAME, "counter")
+		data := b.open(unix.NFTA_EXPR_DATA)
+		b.u64(unix.NFTA_COUNTER_BYTES, e.Bytes)
+		b.u64(unix.NFTA_COUNTER_PACKETS, e.Packets)
 		b.shut(data)
 		b.shut(expr)
 	}
@@ -334,7 +296,7 @@ func (b *batch) userData(text string, open bool) {
 	if open {
 		size += 6
 	}
-	b.attribute(elemUserData, size)
+	b.attribute(unix.NFTA_SET_ELEM_USERDATA, size)
 	if text != "" {
 		b.buf = append(b.buf, userComment, byte(len(text)+1))
 		b.buf = append(append(b.buf, text...), 0)

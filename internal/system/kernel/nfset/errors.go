@@ -70,11 +70,11 @@ func (e *Error) Unwrap() []error {
 
 func doing(verb uint16) string {
 	switch verb {
-	case messageDrop:
+	case unix.NFT_MSG_DELSET:
 		return "delete"
-	case messageDelete:
+	case unix.NFT_MSG_DELSETELEM:
 		return "delete from"
-	case messageAdd:
+	case unix.NFT_MSG_NEWSETELEM:
 		return "add to"
 	}
 	return "read"
@@ -97,13 +97,6 @@ func sendCause(err error) error {
 	return err
 }
 
-const (
-	answerMessage = 1 // NLMSGERR_ATTR_MSG
-	answerOffset  = 2 // NLMSGERR_ATTR_OFFS
-	capped        = 0x100
-	withTLVs      = 0x200
-)
-
 // reply is a NLMSG_ERROR: an error or, with number 0, an acknowledgement.
 type reply struct {
 	sequence uint32
@@ -121,11 +114,11 @@ func parseAnswer(m []byte) (reply, bool) {
 		sequence: binary.NativeEndian.Uint32(m[8:]),
 		errno:    unix.Errno(-int32(binary.NativeEndian.Uint32(m[unix.SizeofNlMsghdr:]))), //nolint:gosec // the kernel's own sign
 	}
-	if flags&withTLVs == 0 {
+	if flags&unix.NLM_F_ACK_TLVS == 0 {
 		return a, true
 	}
 	at := unix.SizeofNlMsghdr + 4 + unix.SizeofNlMsghdr
-	if flags&capped == 0 && a.errno != 0 {
+	if flags&unix.NLM_F_CAPPED == 0 && a.errno != 0 {
 		original := int(binary.NativeEndian.Uint32(m[unix.SizeofNlMsghdr+4:]))
 		at = unix.SizeofNlMsghdr + 4 + (original+3)&^3
 	}
@@ -135,9 +128,9 @@ func parseAnswer(m []byte) (reply, bool) {
 	// A message that is cut off is no reason to lose the error itself.
 	_ = eachAttribute(m[at:], func(kind uint16, v []byte) error {
 		switch {
-		case kind == answerMessage:
+		case kind == unix.NLMSGERR_ATTR_MSG:
 			a.message = strings.TrimRight(string(v), "\x00")
-		case kind == answerOffset && len(v) == 4:
+		case kind == unix.NLMSGERR_ATTR_OFFS && len(v) == 4:
 			a.offset = int(binary.NativeEndian.Uint32(v))
 		}
 		return nil
@@ -159,7 +152,7 @@ func (b *batch) problem(a reply) *Error {
 			body = b.buf[at+4 : at+size]
 		}
 	}
-	named := a.offset > headerSize && kind == listElem && a.offset != headerSize
+	named := a.offset > headerSize && kind == unix.NFTA_LIST_ELEM && a.offset != headerSize
 	if named {
 		if n, err := parseNode(body); err == nil {
 			e.Element = m.set.format(n.key)
@@ -175,7 +168,7 @@ func causeOf(number unix.Errno, m message, named bool) error {
 		switch {
 		case !named:
 			return ErrNoSet
-		case m.verb == messageAdd:
+		case m.verb == unix.NFT_MSG_NEWSETELEM:
 			return ErrNoChain
 		}
 		return ErrNoElement

@@ -3,6 +3,8 @@ package nfset
 import (
 	"bytes"
 	"errors"
+
+	"golang.org/x/sys/unix"
 )
 
 // pairs makes elements of nodes. Nodes of interval sets come sorted: falling on
@@ -88,7 +90,7 @@ func (p *pairs) hold(n node) {
 	p.held, p.holds = n, true
 }
 
-func (n *node) isEnd() bool { return n.flags&flagEnd != 0 }
+func (n *node) isEnd() bool { return n.flags&unix.NFT_SET_ELEM_INTERVAL_END != 0 }
 
 // fall takes a node that is below all others up to now, or beside the last.
 func (p *pairs) fall(n node) error {

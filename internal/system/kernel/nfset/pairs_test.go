@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 // TestPairs: random disjoint ranges of one byte come back from their nodes in
@@ -20,7 +21,7 @@ func TestPairs(t *testing.T) {
 		var want []string
 		var nodes []node
 		if rng.IntN(2) == 0 {
-			nodes = append(nodes, node{key: []byte{0}, flags: flagEnd})
+			nodes = append(nodes, node{key: []byte{0}, flags: unix.NFT_SET_ELEM_INTERVAL_END})
 		}
 		for at := rng.IntN(4); at < 256; {
 			last := min(255, at+rng.IntN(60))
@@ -30,7 +31,7 @@ func TestPairs(t *testing.T) {
 			want = append(want, fmt.Sprintf("%d-%d", at, last))
 			nodes = append(nodes, node{key: []byte{byte(at)}})
 			if last < 255 {
-				nodes = append(nodes, node{key: []byte{byte(last + 1)}, flags: flagEnd})
+				nodes = append(nodes, node{key: []byte{byte(last + 1)}, flags: unix.NFT_SET_ELEM_INTERVAL_END})
 			}
 			at = last + 1 + rng.IntN(3)*rng.IntN(50)
 		}
@@ -93,7 +94,7 @@ func FuzzParse(f *testing.F) {
 		Concatenated: {Key: []byte{1, 2, 3, 4, 0, 80, 0, 0}, End: []byte{1, 2, 3, 5, 0, 90, 0, 0}, Verdict: Verdict{Does: Drop}},
 	} {
 		b.begin(1)
-		b.message(messageAdd, 0, Set{Table: "t", Name: "s", Kind: kind})
+		b.message(unix.NFT_MSG_NEWSETELEM, 0, Set{Table: "t", Name: "s", Kind: kind})
 		if err := b.element(Set{Kind: kind}, e, false); err != nil {
 			f.Fatal(err)
 		}

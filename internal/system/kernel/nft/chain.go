@@ -9,15 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// From include/uapi/linux/netfilter/nf_tables.h and nfnetlink.h.
-const (
-	newTable     = 0  // NFT_MSG_NEWTABLE
-	deleteTable  = 2  // NFT_MSG_DELTABLE
-	newChain     = 3  // NFT_MSG_NEWCHAIN
-	beginOfBatch = 16 // NFNL_MSG_BATCH_BEGIN
-	endOfBatch   = 17 // NFNL_MSG_BATCH_END
-)
-
 // ReplaceTable makes a table of family inet anew in the network namespace of the
 // calling thread, with empty chains that no hook calls, in one transaction. It takes
 // a hundredth of what nft takes.
@@ -37,36 +28,43 @@ func ReplaceTable(table string, chains ...string) error {
 }
 
 func replaceTable(conn *netlink.Conn, table string, chains []string) error {
-	batch := []netlink.Message{edge(beginOfBatch)}
+	var batch []netlink.Message
 	add := func(kind int, flags netlink.HeaderFlags, attributes func(*netlink.AttributeEncoder)) error {
 		e := netlink.NewAttributeEncoder()
 		attributes(e)
 		data, err := e.Encode()
 		batch = append(batch, netlink.Message{
 			Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: netlink.Request | flags},
-			Data:   append([]byte{protocolInet, unix.NFNETLINK_V0, 0, 0}, data...),
+			Data:   append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, data...),
 		})
 		return err
 	}
-	named := func(e *netlink.AttributeEncoder) { e.String(nameOfTable, table) }
+	named := func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, table) }
 	// Adding first makes deleting work where the table was not there.
-	err := errors.Join(add(newTable, netlink.Create, named), add(deleteTable, 0, named), add(newTable, netlink.Create, named))
+	err := errors.Join(add(unix.NFT_MSG_NEWTABLE, netlink.Create, named), add(unix.NFT_MSG_DELTABLE, 0, named), add(unix.NFT_MSG_NEWTABLE, netlink.Create, named))
 	for _, name := range chains {
-		err = errors.Join(err, add(newChain, netlink.Create, func(e *netlink.AttributeEncoder) {
-			e.String(ofTable, table)
-			e.String(nameOfChain, name)
+		err = errors.Join(err, add(unix.NFT_MSG_NEWCHAIN, netlink.Create, func(e *netlink.AttributeEncoder) {
+			e.String(unix.NFTA_CHAIN_TABLE, table)
+			e.String(unix.NFTA_CHAIN_NAME, name)
 		}))
 	}
 	if err != nil {
 		return err
 	}
-	batch[len(batch)-1].Header.Flags |= netlink.Acknowledge
-	if _, err := conn.SendMessages(append(batch, edge(endOfBatch))); err != nil {
-		return err
-	}
-	// One answer is asked for; where something is refused, the first one says so.
-	_, err = conn.Receive()
+	_, err = Transact(conn, batch)
 	return err
+}
+
+// Transact makes one transaction of messages to nf_tables, and gives them as they were
+// sent, behind the one that begins it.
+func Transact(conn *netlink.Conn, messages []netlink.Message) (sent []netlink.Message, err error) {
+	whole := append([]netlink.Message{edge(unix.NFNL_MSG_BATCH_BEGIN)}, messages...)
+	whole[len(whole)-1].Header.Flags |= netlink.Acknowledge
+	if sent, err = conn.SendMessages(append(whole, edge(unix.NFNL_MSG_BATCH_END))); err == nil {
+		// One answer is asked for; where something is refused, the first one says so.
+		_, err = conn.Receive()
+	}
+	return sent, err
 }
 
 // edge is the first or the last message of a transaction.

@@ -12,12 +12,6 @@ import (
 	"sluice/internal/system/kernel/netns"
 )
 
-// From include/uapi/linux/netfilter/nf_tables.h.
-const (
-	getGeneration = 16 // NFT_MSG_GETGEN
-	generationID  = 1  // NFTA_GEN_ID, big endian
-)
-
 // counters has one for each network namespace that this process was in, by its identity.
 var counters sync.Map // string to *Counter
 
@@ -45,7 +39,7 @@ func Commits() uint64 { return Here().n.Load() }
 // sets does not count.
 func Generation() (uint32, error) {
 	var id []byte
-	err := ask(getGeneration, unix.AF_UNSPEC, 0, func(attribute func(kind uint16) []byte) { id = attribute(generationID) })
+	err := ask(unix.NFT_MSG_GETGEN, unix.AF_UNSPEC, 0, func(attribute func(kind uint16) []byte) { id = attribute(unix.NFTA_GEN_ID) })
 	if err == nil && len(id) != 4 {
 		err = errors.New("the kernel gave none")
 	}

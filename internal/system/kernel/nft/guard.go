@@ -7,15 +7,15 @@ import (
 	"io"
 	"os/exec"
 	"strconv"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/system/kernel/process"
 )
 
 // Guard deletes a table when the process that holds it ends, by whatever end. It is a
-// shell in a session of its own that waits for the end of its input, which the kernel
-// brings about when the process is gone; signals that end a session do not end it.
+// shell of process.AtEnd.
 //
 // A table with the flag owner would need no such help. But while there is one, nft up
 // to 1.0.9 prints what "nft -j list ruleset" says of it from memory that is free
@@ -55,13 +55,8 @@ func NewGuard(table string, life time.Duration) (*Guard, error) {
 		seconds := int64((life + time.Second - 1) / time.Second)
 		wait = []string{timeout, "-s", "KILL", strconv.FormatInt(seconds, 10), "cat"} // as BusyBox knows it too
 	}
-	g := &Guard{table: table, cmd: exec.Command("/bin/sh", append([]string{"-c", guardScript, "sh", program, table}, wait...)...)}
-	g.cmd.Dir = "/"
-	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if g.input, err = g.cmd.StdinPipe(); err == nil {
-		err = g.cmd.Start()
-	}
-	if err != nil {
+	g := &Guard{table: table}
+	if g.input, g.cmd, err = process.AtEnd("/bin/sh", guardScript, append([]string{program, table}, wait...)); err != nil {
 		return nil, fmt.Errorf("start what takes table %s away: %w", table, err)
 	}
 	return g, nil
@@ -71,8 +66,8 @@ func NewGuard(table string, life time.Duration) (*Guard, error) {
 func (g *Guard) Made() error {
 	const handleOfTable = 4 // NFTA_TABLE_HANDLE, eight bytes in network order
 	var handle uint64
-	err := dump(listTables, unix.NFPROTO_INET, func() { handle = 0 }, func(attribute func(kind uint16) []byte) {
-		if value := attribute(handleOfTable); len(value) == 8 && unix.ByteSliceToString(attribute(nameOfTable)) == g.table {
+	err := dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_INET, func() { handle = 0 }, func(attribute func(kind uint16) []byte) {
+		if value := attribute(handleOfTable); len(value) == 8 && unix.ByteSliceToString(attribute(unix.NFTA_TABLE_NAME)) == g.table {
 			handle = binary.BigEndian.Uint64(value)
 		}
 	})

@@ -19,30 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// From include/uapi/linux/netfilter/nfnetlink.h and nf_tables.h.
-const (
-	group        = 9  // NFNLGRP_NFTRACE
-	messageTrace = 17 // NFT_MSG_TRACE
-
-	traceTable           = 1
-	traceChain           = 2
-	traceRuleHandle      = 3
-	traceType            = 4
-	traceVerdict         = 5
-	traceID              = 6
-	traceNetworkHeader   = 8
-	traceTransportHeader = 9
-	traceIn              = 10
-	traceOut             = 12
-	traceMark            = 14
-	traceProtocol        = 15
-	tracePolicy          = 16
-
-	verdictCode  = 1
-	verdictChain = 2
-
-	genericHeader = 4 // struct nfgenmsg
-)
+const genericHeader = 4 // struct nfgenmsg
 
 // Type is what an event is about.
 type Type uint32
@@ -95,7 +72,7 @@ func Listen() (*Listener, error) {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
 	_ = conn.SetReadBuffer(4 << 20) // a packet that walks thousands of rules has as many events
-	if err := conn.JoinGroup(group); err != nil {
+	if err := conn.JoinGroup(unix.NFNLGRP_NFTRACE); err != nil {
 		return nil, errors.Join(fmt.Errorf("listen to the trace of nf_tables: %w", err), conn.Close())
 	}
 	return &Listener{conn}, nil
@@ -118,7 +95,7 @@ func (l *Listener) Receive(patience time.Duration) ([]Event, error) {
 	}
 	var events []Event
 	for _, m := range messages {
-		if m.Header.Type != unix.NFNL_SUBSYS_NFTABLES<<8|messageTrace {
+		if m.Header.Type != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE {
 			continue
 		}
 		e, err := Parse(m.Data)
@@ -143,31 +120,31 @@ func Parse(data []byte) (Event, error) {
 	d.ByteOrder = binary.BigEndian
 	for d.Next() {
 		switch d.Type() {
-		case traceTable:
+		case unix.NFTA_TRACE_TABLE:
 			e.Table = d.String()
-		case traceChain:
+		case unix.NFTA_TRACE_CHAIN:
 			e.Chain = d.String()
-		case traceRuleHandle:
+		case unix.NFTA_TRACE_RULE_HANDLE:
 			e.Handle = d.Uint64()
-		case traceType:
+		case unix.NFTA_TRACE_TYPE:
 			e.Type = Type(d.Uint32())
-		case traceVerdict:
+		case unix.NFTA_TRACE_VERDICT:
 			d.Nested(e.verdict)
-		case traceID:
+		case unix.NFTA_TRACE_ID:
 			e.ID = d.Uint32()
-		case traceNetworkHeader:
+		case unix.NFTA_TRACE_NETWORK_HEADER:
 			e.Network = d.Bytes()
-		case traceTransportHeader:
+		case unix.NFTA_TRACE_TRANSPORT_HEADER:
 			e.Transport = d.Bytes()
-		case traceIn:
+		case unix.NFTA_TRACE_IIF:
 			e.In = int(d.Uint32())
-		case traceOut:
+		case unix.NFTA_TRACE_OIF:
 			e.Out = int(d.Uint32())
-		case traceMark:
+		case unix.NFTA_TRACE_MARK:
 			e.Mark = d.Uint32()
-		case traceProtocol:
+		case unix.NFTA_TRACE_NFPROTO:
 			e.Protocol = uint8(d.Uint32()) //nolint:gosec // NFPROTO_* are small
-		case tracePolicy:
+		case unix.NFTA_TRACE_POLICY:
 			e.Policy = int32(d.Uint32()) //nolint:gosec // the kernel's own sign
 		}
 	}
@@ -178,9 +155,9 @@ func (e *Event) verdict(d *netlink.AttributeDecoder) error {
 	d.ByteOrder = binary.BigEndian
 	for d.Next() {
 		switch d.Type() {
-		case verdictCode:
+		case unix.NFTA_VERDICT_CODE:
 			e.Verdict = int32(d.Uint32()) //nolint:gosec // the kernel's own sign
-		case verdictChain:
+		case unix.NFTA_VERDICT_CHAIN:
 			e.To = d.String()
 		}
 	}

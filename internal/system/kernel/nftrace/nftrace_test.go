@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // sample is an event as the kernel gives it: a rule that jumps.
@@ -13,21 +14,21 @@ func sample(t testing.TB) []byte {
 	t.Helper()
 	e := netlink.NewAttributeEncoder()
 	e.ByteOrder = binary.BigEndian
-	e.Uint32(traceID, 7)
-	e.Uint32(traceType, uint32(Rule))
-	e.String(traceTable, "sluice")
-	e.String(traceChain, "input")
-	e.Uint64(traceRuleHandle, 12)
-	e.Nested(traceVerdict, func(e *netlink.AttributeEncoder) error {
+	e.Uint32(unix.NFTA_TRACE_ID, 7)
+	e.Uint32(unix.NFTA_TRACE_TYPE, uint32(Rule))
+	e.String(unix.NFTA_TRACE_TABLE, "sluice")
+	e.String(unix.NFTA_TRACE_CHAIN, "input")
+	e.Uint64(unix.NFTA_TRACE_RULE_HANDLE, 12)
+	e.Nested(unix.NFTA_TRACE_VERDICT, func(e *netlink.AttributeEncoder) error {
 		e.ByteOrder = binary.BigEndian
-		e.Int32(verdictCode, Jump)
-		e.String(verdictChain, "rules")
+		e.Int32(unix.NFTA_VERDICT_CODE, Jump)
+		e.String(unix.NFTA_VERDICT_CHAIN, "rules")
 		return nil
 	})
-	e.Bytes(traceNetworkHeader, []byte{0x45})
-	e.Uint32(traceIn, 3)
-	e.Uint32(traceMark, 9)
-	e.Uint32(traceProtocol, 2)
+	e.Bytes(unix.NFTA_TRACE_NETWORK_HEADER, []byte{0x45})
+	e.Uint32(unix.NFTA_TRACE_IIF, 3)
+	e.Uint32(unix.NFTA_TRACE_MARK, 9)
+	e.Uint32(unix.NFTA_TRACE_NFPROTO, 2)
 	e.Uint32(99, 1) // of a newer kernel
 	data, err := e.Encode()
 	if err != nil {

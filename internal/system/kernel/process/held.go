@@ -2,8 +2,26 @@ package process
 
 import (
 	"context"
+	"io"
 	"os"
+	"os/exec"
+	"syscall"
 )
+
+// AtEnd starts a shell that runs a script in a session of its own, with the arguments and
+// open files given to it. The kernel ends its input when this process is gone, by whatever
+// end, or when the caller closes it; so a script that waits for that mends what a killed
+// process leaves. Signals that end a session do not end one that ignores them.
+func AtEnd(shell, script string, args []string, files ...*os.File) (input io.WriteCloser, cmd *exec.Cmd, err error) {
+	cmd = exec.Command(shell, append([]string{"-c", script, "sh"}, args...)...)
+	cmd.Dir = "/"
+	cmd.ExtraFiles = files
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if input, err = cmd.StdinPipe(); err == nil {
+		err = cmd.Start()
+	}
+	return input, cmd, err
+}
 
 type heldKey struct{}
 

@@ -21,6 +21,21 @@ type Process struct {
 
 const root = "/proc"
 
+// All are the numbers of the processes that can be seen.
+func All() ([]int, error) {
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	var all []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			all = append(all, pid)
+		}
+	}
+	return all, nil
+}
+
 // Owners says which processes hold each socket, by the socket's inode; a socket
 // that none holds, or whose holders may not be read, is left out. Processes
 // that end meanwhile are passed over.
@@ -31,16 +46,12 @@ func Owners() (map[uint32][]Process, error) { return ownersOf(nil) }
 func OwnersNamed(names ...string) (map[uint32][]Process, error) { return ownersOf(names) }
 
 func ownersOf(names []string) (map[uint32][]Process, error) {
-	entries, err := os.ReadDir(root)
+	all, err := All()
 	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
+		return nil, err
 	}
 	owners := map[uint32][]Process{}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
+	for _, pid := range all {
 		name := ""
 		if len(names) > 0 {
 			if name = Name(pid); !slices.Contains(names, name) {

@@ -18,23 +18,22 @@ const tunFile = "/dev/net/tun"
 // (tun_chr_show_fdinfo in drivers/net/tun.c). Where none of that namespace does,
 // those of others count.
 func HoldersOf(device string) ([]Process, error) {
-	entries, err := os.ReadDir(root)
+	all, err := All()
 	if err != nil {
-		return nil, fmt.Errorf("list processes: %w", err)
+		return nil, err
 	}
 	var own unix.Stat_t
 	if err := unix.Stat(root+"/thread-self/ns/net", &own); err != nil {
 		return nil, fmt.Errorf("find the network namespace: %w", err)
 	}
 	var here, elsewhere []Process
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || !holds(pid, device) {
+	for _, pid := range all {
+		if !holds(pid, device) {
 			continue
 		}
 		p := Process{PID: pid, Name: Name(pid)}
 		var st unix.Stat_t
-		if unix.Stat(filepath.Join(root, e.Name(), "ns", "net"), &st) == nil && own.Dev == st.Dev && own.Ino == st.Ino {
+		if unix.Stat(filepath.Join(root, strconv.Itoa(pid), "ns", "net"), &st) == nil && own.Dev == st.Dev && own.Ino == st.Ino {
 			here = append(here, p)
 		} else {
 			elsewhere = append(elsewhere, p)

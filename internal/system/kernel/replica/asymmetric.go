@@ -4,13 +4,7 @@ import (
 	"slices"
 
 	"github.com/mdlayher/netlink"
-)
-
-// From enum nft_exthdr_attributes and enum nft_dynset_attributes.
-const (
-	headerDestination, headerType, headerFlags, headerOp, headerSource = 1, 2, 5, 6, 7
-
-	dynsetTimeout = 6
+	"golang.org/x/sys/unix"
 )
 
 // takeable makes a rule of the kernel's words what the kernel takes. It gives what it
@@ -22,7 +16,7 @@ const (
 //   - an element is added to a set without time-outs: it gives one of zero
 //     (nft_dynset_dump against nft_dynset_init in net/netfilter/nft_dynset.c).
 func takeable(rule *object) {
-	list, _ := rule.bytes(ruleExpressions)
+	list, _ := rule.bytes(unix.NFTA_RULE_EXPRESSIONS)
 	expressions, err := netlink.UnmarshalAttributes(list)
 	if err != nil {
 		return
@@ -31,12 +25,12 @@ func takeable(rule *object) {
 	for i, e := range expressions {
 		name, body := expression(e.Data)
 		if body.takeable(name) {
-			expressions[i] = within(listElem, word(exprName, name), within(exprData, body.attributes...))
+			expressions[i] = within(unix.NFTA_LIST_ELEM, word(unix.NFTA_EXPR_NAME, name), within(unix.NFTA_EXPR_DATA, body.attributes...))
 			changed = true
 		}
 	}
 	if changed {
-		rule.set(ruleExpressions, within(ruleExpressions, expressions...).Data)
+		rule.set(unix.NFTA_RULE_EXPRESSIONS, within(unix.NFTA_RULE_EXPRESSIONS, expressions...).Data)
 	}
 }
 
@@ -44,18 +38,18 @@ func takeable(rule *object) {
 func (o *object) takeable(name string) bool {
 	switch name {
 	case "exthdr":
-		if _, reads := o.bytes(headerDestination); reads {
+		if _, reads := o.bytes(unix.NFTA_EXTHDR_DREG); reads {
 			return false
 		}
-		if _, writes := o.bytes(headerSource); writes {
-			o.leave(headerFlags)
+		if _, writes := o.bytes(unix.NFTA_EXTHDR_SREG); writes {
+			o.leave(unix.NFTA_EXTHDR_FLAGS)
 		} else {
-			o.keep(headerType, headerOp)
+			o.keep(unix.NFTA_EXTHDR_TYPE, unix.NFTA_EXTHDR_OP)
 		}
 		return true
 	case "dynset":
-		if timeout, there := o.bytes(dynsetTimeout); there && !slices.ContainsFunc(timeout, func(b byte) bool { return b != 0 }) {
-			o.leave(dynsetTimeout)
+		if timeout, there := o.bytes(unix.NFTA_DYNSET_TIMEOUT); there && !slices.ContainsFunc(timeout, func(b byte) bool { return b != 0 }) {
+			o.leave(unix.NFTA_DYNSET_TIMEOUT)
 			return true
 		}
 	}

@@ -1,12 +1,13 @@
 package replica
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/system/kernel/nft"
 )
 
 const (
@@ -40,7 +41,7 @@ func (b *batch) add(kind uint16, flags netlink.HeaderFlags, o object, name strin
 		Header: netlink.Header{Type: netlink.HeaderType(message(kind)), Flags: netlink.Request | flags}, Data: data,
 	})
 	b.names = append(b.names, name)
-	if b.size += len(data); b.size > transaction && kind != newChain && kind != newTable {
+	if b.size += len(data); b.size > transaction && kind != unix.NFT_MSG_NEWCHAIN && kind != unix.NFT_MSG_NEWTABLE {
 		b.send()
 	}
 }
@@ -50,7 +51,7 @@ func (b *batch) elements(set object, messages []netlink.Message) {
 	if b.err != nil {
 		return
 	}
-	name := "the elements of set " + set.text(setTable) + " " + set.text(setName)
+	name := "the elements of set " + set.text(unix.NFTA_SET_TABLE) + " " + set.text(unix.NFTA_SET_NAME)
 	all, err := elementsOf(set, messages)
 	if err != nil {
 		b.err = fmt.Errorf("copy %s: %w", name, err)
@@ -63,9 +64,9 @@ func (b *batch) elements(set object, messages []netlink.Message) {
 			n++
 		}
 		o := object{generic(set.fixed[0]), []netlink.Attribute{
-			word(listTable, set.text(setTable)), word(listSet, set.text(setName)), within(listElements, all[:n]...),
+			word(unix.NFTA_SET_ELEM_LIST_TABLE, set.text(unix.NFTA_SET_TABLE)), word(unix.NFTA_SET_ELEM_LIST_SET, set.text(unix.NFTA_SET_NAME)), within(unix.NFTA_SET_ELEM_LIST_ELEMENTS, all[:n]...),
 		}}
-		b.add(newElement, netlink.Create, o, name)
+		b.add(unix.NFT_MSG_NEWSETELEM, netlink.Create, o, name)
 		all = all[n:]
 	}
 }
@@ -75,13 +76,7 @@ func (b *batch) send() {
 	if b.err != nil || len(b.messages) == 0 {
 		return
 	}
-	whole := append([]netlink.Message{edge(beginOfBatch)}, b.messages...)
-	whole[len(whole)-1].Header.Flags |= netlink.Acknowledge
-	sent, err := b.conn.SendMessages(append(whole, edge(endOfBatch)))
-	if err == nil {
-		// One answer is asked for; where something is refused, the first one says so.
-		_, err = b.conn.Receive()
-	}
+	sent, err := nft.Transact(b.conn, b.messages)
 	if err != nil {
 		b.err = fmt.Errorf("copy %s: %w", b.culprit(sent, err), err)
 	}
@@ -99,10 +94,4 @@ func (b *batch) culprit(sent []netlink.Message, err error) string {
 		}
 	}
 	return "the ruleset"
-}
-
-// edge is the first or the last message of a transaction.
-func edge(kind int) netlink.Message {
-	data := binary.BigEndian.AppendUint16([]byte{unix.AF_UNSPEC, unix.NFNETLINK_V0}, unix.NFNL_SUBSYS_NFTABLES)
-	return netlink.Message{Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request}, Data: data}
 }

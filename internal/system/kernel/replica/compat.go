@@ -7,16 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// From include/uapi/linux/netfilter/nf_tables.h and nf_tables_compat.h.
 const (
-	exprName, exprData           = 1, 2
-	metaKey, metaL4Proto         = 2, 16
-	payloadBase, payloadOffset   = 2, 3
-	payloadNetwork               = 1
-	cmpOp, cmpData, cmpNotEqual  = 2, 3, 1
-	dataValue                    = 1
-	compatProtocol, compatFlags  = 1, 2
-	compatInverted               = 2
+	compatInverted               = 2 // NFT_RULE_COMPAT_F_INV
 	protocolOffset4, nextOffset6 = 9, 6
 )
 
@@ -24,7 +16,7 @@ const (
 // iptables, and does not give: the protocol that the rule asks for, which some
 // extensions are only allowed with. It is read from the rule's own comparison.
 func compat(rule object) (netlink.Attribute, bool) {
-	list, _ := rule.bytes(ruleExpressions)
+	list, _ := rule.bytes(unix.NFTA_RULE_EXPRESSIONS)
 	expressions, err := netlink.UnmarshalAttributes(list)
 	if err != nil {
 		return netlink.Attribute{}, false
@@ -37,15 +29,15 @@ func compat(rule object) (netlink.Attribute, bool) {
 		case "match", "target":
 			extension = true
 		case "meta":
-			asked = body.number(metaKey) == metaL4Proto
+			asked = body.number(unix.NFTA_META_KEY) == unix.NFT_META_L4PROTO
 		case "payload":
-			offset := body.number(payloadOffset)
-			asked = body.number(payloadBase) == payloadNetwork &&
+			offset := body.number(unix.NFTA_PAYLOAD_OFFSET)
+			asked = body.number(unix.NFTA_PAYLOAD_BASE) == unix.NFT_PAYLOAD_NETWORK_HEADER &&
 				(rule.fixed[0] == unix.NFPROTO_IPV4 && offset == protocolOffset4 || rule.fixed[0] == unix.NFPROTO_IPV6 && offset == nextOffset6)
 		case "cmp":
 			if value := body.value(); asked && len(value) == 1 {
 				protocol = uint32(value[0])
-				if body.number(cmpOp) == cmpNotEqual {
+				if body.number(unix.NFTA_CMP_OP) == unix.NFT_CMP_NEQ {
 					flags = compatInverted
 				}
 			}
@@ -55,24 +47,24 @@ func compat(rule object) (netlink.Attribute, bool) {
 	if !extension {
 		return netlink.Attribute{}, false
 	}
-	return within(ruleCompat,
-		netlink.Attribute{Type: compatProtocol, Data: binary.BigEndian.AppendUint32(nil, protocol)},
-		netlink.Attribute{Type: compatFlags, Data: binary.BigEndian.AppendUint32(nil, flags)}), true
+	return within(unix.NFTA_RULE_COMPAT,
+		netlink.Attribute{Type: unix.NFTA_RULE_COMPAT_PROTO, Data: binary.BigEndian.AppendUint32(nil, protocol)},
+		netlink.Attribute{Type: unix.NFTA_RULE_COMPAT_FLAGS, Data: binary.BigEndian.AppendUint32(nil, flags)}), true
 }
 
 // expression is an expression's name and what it is made of.
 func expression(data []byte) (name string, body object) {
 	attributes, _ := netlink.UnmarshalAttributes(data) // of a broken one nothing is known
 	e := object{attributes: attributes}
-	inner, _ := e.bytes(exprData)
+	inner, _ := e.bytes(unix.NFTA_EXPR_DATA)
 	body.attributes, _ = netlink.UnmarshalAttributes(inner)
-	return e.text(exprName), body
+	return e.text(unix.NFTA_EXPR_NAME), body
 }
 
 // value is what a comparison compares with.
 func (o object) value() []byte {
-	data, _ := o.bytes(cmpData)
+	data, _ := o.bytes(unix.NFTA_CMP_DATA)
 	attributes, _ := netlink.UnmarshalAttributes(data)
-	value, _ := object{attributes: attributes}.bytes(dataValue)
+	value, _ := object{attributes: attributes}.bytes(unix.NFTA_DATA_VALUE)
 	return value
 }

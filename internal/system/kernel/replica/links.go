@@ -22,7 +22,6 @@ const cableIndex = 1 << 24
 
 const (
 	peerInfo     = 1 // VETH_INFO_PEER
-	vrfTable     = 1 // IFLA_VRF_TABLE
 	linkHeader   = unix.SizeofIfInfomsg
 	ethernetSize = 6
 )
@@ -77,7 +76,7 @@ func readLinks(conn *netlink.Conn) ([]Link, error) {
 		if info, there := o.nested(unix.IFLA_LINKINFO); there {
 			l.Kind = info.text(unix.IFLA_INFO_KIND)
 			data, _ := info.nested(unix.IFLA_INFO_DATA)
-			if table, _ := data.bytes(vrfTable); l.Kind == "vrf" && len(table) == 4 {
+			if table, _ := data.bytes(unix.IFLA_VRF_TABLE); l.Kind == "vrf" && len(table) == 4 {
 				l.table = binary.NativeEndian.Uint32(table)
 			}
 		}
@@ -120,7 +119,7 @@ func makeLink(conn *netlink.Conn, l Link, cables int) error {
 	var data netlink.Attribute
 	kind := "veth"
 	if l.Kind == "vrf" {
-		kind, data = "vrf", within(unix.IFLA_INFO_DATA, number(vrfTable, l.table))
+		kind, data = "vrf", within(unix.IFLA_INFO_DATA, number(unix.IFLA_VRF_TABLE, l.table))
 	} else {
 		other := object{linkMessage(l.Index+cableIndex, 0, 0), []netlink.Attribute{
 			word(unix.IFLA_IFNAME, cableName(l.Index)),

@@ -13,33 +13,15 @@ import (
 	"sluice/internal/system/kernel/nft"
 )
 
-// From include/uapi/linux/netfilter/nf_tables.h.
+// From include/uapi/linux/netfilter/nf_tables.h; golang.org/x/sys/unix has not all of them.
 const (
-	newTable, getTable         = 0, 1
-	newChain, getChain         = 3, 4
-	newRule, getRule           = 6, 7
-	newSet, getSet             = 9, 10
-	newElement, getElement     = 12, 13
-	newObject, getObject       = 18, 19
-	newFlowtable, getFlowtable = 22, 23
+	tableUserData = 6 // NFTA_TABLE_USERDATA
+	tableDormant  = 1 // not NFT_TABLE_F_OWNER, _PERSIST: no socket of the copy's owns one
 
-	beginOfBatch, endOfBatch = 16, 17 // NFNL_MSG_BATCH_BEGIN, _END
+	chainFlags, chainUserData = 10, 12 // NFTA_CHAIN_FLAGS, _USERDATA
+	chainBase                 = 1      // not NFT_CHAIN_HW_OFFLOAD, _BINDING
 
-	tableName, tableFlags, tableUserData = 1, 2, 6
-	tableDormant                         = 1 // not NFT_TABLE_F_OWNER, _PERSIST: no socket of the copy's owns one
-
-	chainTable, chainName, chainHook, chainPolicy, chainType, chainFlags, chainUserData = 1, 3, 4, 5, 7, 10, 12
-	chainBase                                                                           = 1 // not NFT_CHAIN_HW_OFFLOAD, _BINDING
-	hookNumber, hookPriority                                                            = 1, 2
-
-	setTable, setName, setFlags, setID, setKeyLength = 1, 2, 3, 10, 5
-	setAnonymous, setInterval, setConcat             = 1, 4, 0x80
-
-	listTable, listSet, listElements = 1, 2, 3 // NFTA_SET_ELEM_LIST_*
-	listElem                         = 1       // NFTA_LIST_ELEM
-	elementKey                       = 1       // NFTA_SET_ELEM_KEY
-
-	ruleTable, ruleChain, ruleHandle, ruleExpressions, ruleCompat, ruleUserData = 1, 2, 3, 4, 5, 7
+	setConcat = 0x80 // NFT_SET_CONCAT
 
 	flowtableFlags, flowtableCounter = 7, 2 // not NFT_FLOWTABLE_HW_OFFLOAD
 
@@ -47,7 +29,7 @@ const (
 )
 
 // setKinds are the attributes of a set that say what it is.
-var setKinds = []uint16{setTable, setName, setFlags, 4, setKeyLength, 6, 7, 8, 9, 11, 12, 13, 15, 17, 18}
+var setKinds = []uint16{unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, unix.NFTA_SET_FLAGS, 4, unix.NFTA_SET_KEY_LEN, 6, 7, 8, 9, 11, 12, 13, 15, 17, 18}
 
 // ruleset is all of nf_tables in one namespace.
 type ruleset struct {
@@ -135,15 +117,15 @@ func readOnce(conn *netlink.Conn) (*ruleset, error) {
 		into *[]object
 		name string
 	}{
-		{getTable, &r.tables, "tables"},
-		{getChain, &r.chains, "chains"},
-		{getObject, &r.objects, "objects"},
-		{getSet, &r.sets, "sets"},
-		{getFlowtable, &r.flowtables, "flowtables"},
-		{getRule, &r.rules, "rules"},
+		{unix.NFT_MSG_GETTABLE, &r.tables, "tables"},
+		{unix.NFT_MSG_GETCHAIN, &r.chains, "chains"},
+		{unix.NFT_MSG_GETOBJ, &r.objects, "objects"},
+		{unix.NFT_MSG_GETSET, &r.sets, "sets"},
+		{unix.NFT_MSG_GETFLOWTABLE, &r.flowtables, "flowtables"},
+		{unix.NFT_MSG_GETRULE, &r.rules, "rules"},
 	} {
 		messages, err := dump(conn, message(kind.get), generic(unix.NFPROTO_UNSPEC))
-		if kind.get == getFlowtable && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT)) {
+		if kind.get == unix.NFT_MSG_GETFLOWTABLE && (errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT)) {
 			continue // a kernel without flowtables
 		}
 		if err != nil {
@@ -162,20 +144,20 @@ func readOnce(conn *netlink.Conn) (*ruleset, error) {
 
 func (r *ruleset) readElements(conn *netlink.Conn) error {
 	for _, s := range r.sets {
-		request := object{generic(s.fixed[0]), []netlink.Attribute{word(listTable, s.text(setTable)), word(listSet, s.text(setName))}}
+		request := object{generic(s.fixed[0]), []netlink.Attribute{word(unix.NFTA_SET_ELEM_LIST_TABLE, s.text(unix.NFTA_SET_TABLE)), word(unix.NFTA_SET_ELEM_LIST_SET, s.text(unix.NFTA_SET_NAME))}}
 		data, err := request.data()
 		if err != nil {
 			return err
 		}
-		if r.elements[s.setKey()], err = dump(conn, message(getElement), data); err != nil {
-			return fmt.Errorf("list the elements of set %s: %w", s.text(setName), err)
+		if r.elements[s.setKey()], err = dump(conn, message(unix.NFT_MSG_GETSETELEM), data); err != nil {
+			return fmt.Errorf("list the elements of set %s: %w", s.text(unix.NFTA_SET_NAME), err)
 		}
 	}
 	return nil
 }
 
 func (o object) setKey() string {
-	return string(o.fixed[:1]) + o.text(setTable) + "\x00" + o.text(setName)
+	return string(o.fixed[:1]) + o.text(unix.NFTA_SET_TABLE) + "\x00" + o.text(unix.NFTA_SET_NAME)
 }
 
 func message(kind uint16) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | kind }
@@ -191,42 +173,42 @@ func (r *ruleset) write() error {
 	defer conn.Close()
 	b := batch{conn: conn}
 	for _, o := range r.tables {
-		o.keep(tableName, tableFlags, tableUserData)
-		o.mask(tableFlags, tableDormant)
-		b.add(newTable, netlink.Create, o, "table "+o.text(tableName))
+		o.keep(unix.NFTA_TABLE_NAME, unix.NFTA_TABLE_FLAGS, tableUserData)
+		o.mask(unix.NFTA_TABLE_FLAGS, tableDormant)
+		b.add(unix.NFT_MSG_NEWTABLE, netlink.Create, o, "table "+o.text(unix.NFTA_TABLE_NAME))
 	}
 	for _, o := range r.chains {
-		o.keep(chainTable, chainName, chainHook, chainPolicy, chainType, chainFlags, chainUserData)
+		o.keep(unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, unix.NFTA_CHAIN_HOOK, unix.NFTA_CHAIN_POLICY, unix.NFTA_CHAIN_TYPE, chainFlags, chainUserData)
 		o.mask(chainFlags, chainBase)
-		b.add(newChain, netlink.Create, o, "chain "+o.text(chainTable)+" "+o.text(chainName))
+		b.add(unix.NFT_MSG_NEWCHAIN, netlink.Create, o, "chain "+o.text(unix.NFTA_CHAIN_TABLE)+" "+o.text(unix.NFTA_CHAIN_NAME))
 	}
 	for _, o := range r.objects {
 		o.keep(1, 2, 3, 4, 8)
-		b.add(newObject, netlink.Create, o, "object "+o.text(1)+" "+o.text(2))
+		b.add(unix.NFT_MSG_NEWOBJ, netlink.Create, o, "object "+o.text(1)+" "+o.text(2))
 	}
 	for i, o := range r.sets {
 		o.keep(setKinds...)
 		// As an ordinary set it keeps its name and stays without a rule.
-		o.mask(setFlags, ^uint32(setAnonymous))
-		o.set(setID, binary.BigEndian.AppendUint32(nil, uint32(i)+1)) //nolint:gosec // there are not so many
-		b.add(newSet, netlink.Create, o, "set "+o.text(setTable)+" "+o.text(setName))
+		o.mask(unix.NFTA_SET_FLAGS, ^uint32(unix.NFT_SET_ANONYMOUS))
+		o.set(unix.NFTA_SET_ID, binary.BigEndian.AppendUint32(nil, uint32(i)+1)) //nolint:gosec // there are not so many
+		b.add(unix.NFT_MSG_NEWSET, netlink.Create, o, "set "+o.text(unix.NFTA_SET_TABLE)+" "+o.text(unix.NFTA_SET_NAME))
 	}
 	for _, o := range r.flowtables {
 		o.keep(1, 2, 3, flowtableFlags)
 		o.mask(flowtableFlags, flowtableCounter)
-		b.add(newFlowtable, netlink.Create, o, "flowtable "+o.text(1)+" "+o.text(2))
+		b.add(unix.NFT_MSG_NEWFLOWTABLE, netlink.Create, o, "flowtable "+o.text(1)+" "+o.text(2))
 	}
 	b.send()
 	for _, s := range r.sets {
 		b.elements(s, r.elements[s.setKey()])
 	}
 	for _, o := range r.rules {
-		o.keep(ruleTable, ruleChain, ruleExpressions, ruleUserData)
+		o.keep(unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, unix.NFTA_RULE_EXPRESSIONS, unix.NFTA_RULE_USERDATA)
 		takeable(&o)
 		if c, needed := compat(o); needed {
 			o.attributes = append(o.attributes, c)
 		}
-		b.add(newRule, netlink.Create|netlink.Append, o, "rule of chain "+o.text(ruleTable)+" "+o.text(ruleChain))
+		b.add(unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, o, "rule of chain "+o.text(unix.NFTA_RULE_TABLE)+" "+o.text(unix.NFTA_RULE_CHAIN))
 	}
 	b.send()
 	return b.err
@@ -246,13 +228,13 @@ func (r *ruleset) pair() (*Rules, error) {
 	}
 	out := &Rules{original: map[Place]uint64{}}
 	for _, c := range made.chains {
-		chain := Chain{Family: c.fixed[0], Table: c.text(chainTable), Name: c.text(chainName)}
-		if hook, is := c.bytes(chainHook); is {
-			chain.Base, chain.NAT = true, c.text(chainType) == "nat"
+		chain := Chain{Family: c.fixed[0], Table: c.text(unix.NFTA_CHAIN_TABLE), Name: c.text(unix.NFTA_CHAIN_NAME)}
+		if hook, is := c.bytes(unix.NFTA_CHAIN_HOOK); is {
+			chain.Base, chain.NAT = true, c.text(unix.NFTA_CHAIN_TYPE) == "nat"
 			inner, _ := netlink.UnmarshalAttributes(hook) // what is not read stays zero
 			h := object{attributes: inner}
-			chain.Hook = h.number(hookNumber)
-			chain.Priority = int32(h.number(hookPriority)) //nolint:gosec // the kernel's own sign
+			chain.Hook = h.number(unix.NFTA_HOOK_HOOKNUM)
+			chain.Priority = int32(h.number(unix.NFTA_HOOK_PRIORITY)) //nolint:gosec // the kernel's own sign
 		}
 		out.Chains = append(out.Chains, chain)
 	}
@@ -275,8 +257,8 @@ func (r *ruleset) pair() (*Rules, error) {
 }
 
 func (o object) place() Place {
-	p := Place{Family: o.fixed[0], Table: o.text(ruleTable), Chain: o.text(ruleChain)}
-	if data, _ := o.bytes(ruleHandle); len(data) == 8 {
+	p := Place{Family: o.fixed[0], Table: o.text(unix.NFTA_RULE_TABLE), Chain: o.text(unix.NFTA_RULE_CHAIN)}
+	if data, _ := o.bytes(unix.NFTA_RULE_HANDLE); len(data) == 8 {
 		p.Handle = binary.BigEndian.Uint64(data)
 	}
 	return p
@@ -299,14 +281,14 @@ func elementsOf(set object, messages []netlink.Message) ([]netlink.Attribute, er
 		if err != nil {
 			return nil, err
 		}
-		list, _ := o.bytes(listElements)
+		list, _ := o.bytes(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		elements, err := netlink.UnmarshalAttributes(list)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, elements...)
 	}
-	if n := len(all); n > 1 && set.number(setFlags)&(setInterval|setConcat) == setInterval && bytes.Compare(keyOf(all[0]), keyOf(all[n-1])) > 0 {
+	if n := len(all); n > 1 && set.number(unix.NFTA_SET_FLAGS)&(unix.NFT_SET_INTERVAL|setConcat) == unix.NFT_SET_INTERVAL && bytes.Compare(keyOf(all[0]), keyOf(all[n-1])) > 0 {
 		slices.Reverse(all)
 	}
 	return all, nil
@@ -314,7 +296,7 @@ func elementsOf(set object, messages []netlink.Message) ([]netlink.Attribute, er
 
 func keyOf(element netlink.Attribute) []byte {
 	attributes, _ := netlink.UnmarshalAttributes(element.Data) // of a broken one nothing is known
-	key, _ := object{attributes: attributes}.nested(elementKey)
-	value, _ := key.bytes(dataValue)
+	key, _ := object{attributes: attributes}.nested(unix.NFTA_SET_ELEM_KEY)
+	value, _ := key.bytes(unix.NFTA_DATA_VALUE)
 	return value
 }

@@ -16,9 +16,6 @@ const (
 	routeHeader   = unix.SizeofRtMsg
 	ruleHeader    = 12 // struct fib_rule_hdr
 
-	addressFlags    = 8 // IFA_FLAGS
-	addressPriority = 9 // IFA_RT_PRIORITY
-
 	routeNextHops    = unix.RTA_MULTIPATH
 	routeCacheInfo   = unix.RTA_CACHEINFO
 	routeNextHopID   = 30 // RTA_NH_ID
@@ -67,9 +64,9 @@ func readRouting(conn *netlink.Conn) (routing, error) {
 // write makes the copy; what is refused is left out and said.
 func (r routing) write(conn *netlink.Conn) (notes []string, err error) {
 	for _, o := range r.addresses {
-		o.keep(unix.IFA_ADDRESS, unix.IFA_LOCAL, unix.IFA_LABEL, unix.IFA_BROADCAST, addressPriority)
+		o.keep(unix.IFA_ADDRESS, unix.IFA_LOCAL, unix.IFA_LABEL, unix.IFA_BROADCAST, unix.IFA_RT_PRIORITY)
 		o.fixed[2] = 0
-		o.attributes = append(o.attributes, number(addressFlags, unix.IFA_F_NODAD|unix.IFA_F_NOPREFIXROUTE))
+		o.attributes = append(o.attributes, number(unix.IFA_FLAGS, unix.IFA_F_NODAD|unix.IFA_F_NOPREFIXROUTE))
 		if err := request(conn, unix.RTM_NEWADDR, netlink.Create|netlink.Excl, o); err != nil && !isThere(err) {
 			return nil, fmt.Errorf("copy an address of device %d: %w", binary.NativeEndian.Uint32(o.fixed[4:]), err)
 		}

@@ -11,9 +11,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/system/kernel/process"
 )
 
 // recordFile is where the values stand that a Hold will bring back. One Hold at a
@@ -27,10 +28,9 @@ var shell = "/bin/sh"
 var ErrHeld = errors.New("another process has changed settings of this machine for a while")
 
 // Hold changes settings and brings them back: when it is closed, and also when the
-// process ends by whatever end. What does that is a shell in a session of its own
-// that waits for the end of its input, which the kernel brings about when the
-// process is gone; signals that end a session do not end it. Should the shell be
-// killed too, a file in /run has the values, and the next Hold restores them first.
+// process ends by whatever end. What does that is a shell of process.AtEnd. Should the
+// shell be killed too, a file in /run has the values, and the next Hold restores them
+// first.
 type Hold struct {
 	before map[string]string
 	input  io.WriteCloser
@@ -120,7 +120,7 @@ func restoreRecord(record *os.File) error {
 }
 
 func (h *Hold) start(record *os.File) error {
-	args := []string{"-c", holdScript, "sh", recordFile}
+	args := []string{recordFile}
 	for _, name := range slices.Sorted(maps.Keys(h.before)) {
 		file, err := path(name)
 		if err != nil {
@@ -128,15 +128,8 @@ func (h *Hold) start(record *os.File) error {
 		}
 		args = append(args, file, h.before[name])
 	}
-	h.cmd = exec.Command(shell, args...)
-	h.cmd.Dir = "/"
-	h.cmd.ExtraFiles = []*os.File{record}
-	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	var err error
-	if h.input, err = h.cmd.StdinPipe(); err == nil {
-		err = h.cmd.Start()
-	}
-	if err != nil {
+	if h.input, h.cmd, err = process.AtEnd(shell, holdScript, args, record); err != nil {
 		return fmt.Errorf("start what brings settings of the machine back: %w", err)
 	}
 	return nil

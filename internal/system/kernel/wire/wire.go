@@ -1,6 +1,6 @@
 // Package wire sends whole packets and sees what leaves, through packet and raw
 // sockets in the network namespace of the calling thread. The live trace (nftables/live) calls it, in
-// namespaces that it made.
+// namespaces that it made; hostwatch reads the counters of IP by it.
 package wire
 
 import (
