@@ -155,6 +155,7 @@ func TestDescribeSSHPeers(t *testing.T) {
 	h, peer := n.Namespace("facts"), n.Namespace("peer")
 	n.Join(testnet.End{In: h, Device: "wan0", Addresses: []string{"192.0.2.2/24"}},
 		testnet.End{In: peer, Device: "up0", Addresses: []string{"192.0.2.1/24"}})
+	accepted := make(chan struct{})
 	// Port 22 without a process called sshd, and dual-stack, so that the kernel
 	// shows the peer in IPv4-mapped notation.
 	listen := func(port string) {
@@ -171,6 +172,7 @@ func TestDescribeSSHPeers(t *testing.T) {
 						return
 					}
 					t.Cleanup(func() { c.Close() })
+					accepted <- struct{}{}
 				}
 			}()
 			return nil
@@ -188,6 +190,7 @@ func TestDescribeSSHPeers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
+		<-accepted // the client is done before the server's socket is
 		locals = append(locals, netip.MustParseAddrPort(c.LocalAddr().String()))
 	}
 	// Nobody can tell whether that is a session: it exempts from no ban.
