@@ -169,7 +169,7 @@ func (c *Copy) network(ctx context.Context, s *state) error {
 	if err := c.Cables.Do(func() error { return awaitCarrier(ctx, up) }); err != nil {
 		return err
 	}
-	notes, err := s.routing.write(conn)
+	notes, err := s.routing.write(ctx, conn)
 	c.Notes = append(c.Notes, notes...)
 	return err
 }

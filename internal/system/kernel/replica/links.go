@@ -182,30 +182,29 @@ func raise(conn *netlink.Conn, l Link, links []Link) error {
 	return nil
 }
 
-// Devices carry nothing until the kernel has worked off, a moment later, that they
-// have a carrier (net/core/link_watch.c).
+// What the kernel does a moment later is asked for at each step.
 const (
-	carrierPatience = 10 * time.Second
-	carrierStep     = time.Millisecond
+	patience = 30 * time.Second
+	step     = time.Millisecond
 )
 
-// awaitCarrier waits until devices of the calling thread's namespace send and receive.
+// awaitCarrier waits until devices of the calling thread's namespace send and receive,
+// which they do when the kernel has worked off that they have a carrier
+// (net/core/link_watch.c).
 func awaitCarrier(ctx context.Context, wanted func(Link) bool) error {
 	conn, err := dialRoute()
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	for deadline := time.Now().Add(carrierPatience); ; {
+	for deadline := time.Now().Add(patience); ; time.Sleep(step) {
 		links, err := readLinks(conn)
 		if err != nil {
 			return err
 		}
 		i := slices.IndexFunc(links, func(l Link) bool { return wanted(l) && !l.running })
 		if i < 0 {
-			// The state is set a little before the queue, both under the lock that this
-			// message, which changes nothing, waits for.
-			return request(conn, unix.RTM_NEWLINK, 0, object{fixed: linkMessage(1, 0, 0)})
+			return settled(conn) // the state is set a little before the queue
 		}
 		if err := ctx.Err(); err != nil {
 			return err
@@ -213,8 +212,13 @@ func awaitCarrier(ctx context.Context, wanted func(Link) bool) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("the copy of network device %s got no carrier", links[i].Name)
 		}
-		time.Sleep(carrierStep)
 	}
+}
+
+// settled waits for the lock under which the kernel does what was begun, by a message
+// that changes nothing.
+func settled(conn *netlink.Conn) error {
+	return request(conn, unix.RTM_NEWLINK, 0, object{fixed: linkMessage(1, 0, 0)})
 }
 
 // request sends one message and waits for the kernel's word.

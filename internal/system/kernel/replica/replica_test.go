@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"sluice/internal/base/testseed"
 	"sluice/internal/lab/testnet"
@@ -283,9 +285,9 @@ func TestLargeSet(t *testing.T) {
 
 func TestNetworkIsTheSame(t *testing.T) {
 	h := host(t)
+	h.Address("eth0", "fe80::77/64")
 	for _, words := range [][]string{
 		{"ip", "addr", "add", "192.0.2.77/32", "dev", "lo"},
-		{"ip", "addr", "add", "fe80::77/64", "dev", "eth0", "nodad"},
 		{"ip", "route", "add", "default", "via", "192.0.2.254"},
 		{"ip", "route", "add", "198.51.100.0/24", "via", "10.0.0.9", "table", "100", "metric", "7"},
 		{"ip", "route", "add", "blackhole", "203.0.113.0/24"},
@@ -323,6 +325,33 @@ func TestNetworkIsTheSame(t *testing.T) {
 	}
 	if l, there := c.Link("eth0"); !there || !l.Up {
 		t.Errorf("eth0 is %+v, %v", l, there)
+	}
+}
+
+// The kernel makes the local routes of IPv6 addresses a moment after the addresses; a copy
+// without them takes what is for the host for something to forward.
+func TestLocalRoutesAreThereAtOnce(t *testing.T) {
+	net := testnet.New(t)
+	h, other := net.Unnamed("host"), net.Unnamed("other")
+	addresses := make([]string, 200)
+	for i := range addresses {
+		addresses[i] = fmt.Sprintf("2001:db8::1:%x/64", i)
+	}
+	net.Join(testnet.End{In: h, Device: "eth0", Addresses: addresses}, testnet.End{In: other, Device: "eth0"})
+	h.Forward()
+	c := copyOf(t, h)
+	count := func(do func(func() error) error) (n int) {
+		if err := do(func() error {
+			routes, err := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Table: unix.RT_TABLE_LOCAL}, netlink.RT_FILTER_TABLE)
+			n = len(routes)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if got, want := count(c.Space.Do), count(h.Do); got != want {
+		t.Errorf("%d local routes, the host has %d", got, want)
 	}
 }
 

@@ -2,9 +2,11 @@ package replica
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -62,7 +64,7 @@ func readRouting(conn *netlink.Conn) (routing, error) {
 }
 
 // write makes the copy; what is refused is left out and said.
-func (r routing) write(conn *netlink.Conn) (notes []string, err error) {
+func (r routing) write(ctx context.Context, conn *netlink.Conn) (notes []string, err error) {
 	for _, o := range r.addresses {
 		o.keep(unix.IFA_ADDRESS, unix.IFA_LOCAL, unix.IFA_LABEL, unix.IFA_BROADCAST, unix.IFA_RT_PRIORITY)
 		o.fixed[2] = 0
@@ -70,6 +72,9 @@ func (r routing) write(conn *netlink.Conn) (notes []string, err error) {
 		if err := request(conn, unix.RTM_NEWADDR, netlink.Create|netlink.Excl, o); err != nil && !isThere(err) {
 			return nil, fmt.Errorf("copy an address of device %d: %w", binary.NativeEndian.Uint32(o.fixed[4:]), err)
 		}
+	}
+	if err := r.awaitLocal(ctx, conn); err != nil {
+		return nil, err
 	}
 	if err := r.writeRules(conn); err != nil {
 		return nil, err
@@ -94,6 +99,44 @@ func (r routing) write(conn *netlink.Conn) (notes []string, err error) {
 		notes = append(notes, fmt.Sprintf("%d of %d routes could not be copied: %v", len(left), len(r.routes), refused))
 	}
 	return notes, nil
+}
+
+// awaitLocal waits until the copy takes packets to its IPv6 addresses for its own: the
+// kernel makes their routes on a work queue (addrconf_dad_start in net/ipv6/addrconf.c).
+func (r routing) awaitLocal(ctx context.Context, conn *netlink.Conn) error {
+	addresses := map[string]bool{}
+	for _, o := range r.addresses {
+		for _, kind := range []uint16{unix.IFA_ADDRESS, unix.IFA_LOCAL} {
+			address, _ := o.bytes(kind)
+			addresses[string(address)] = true
+		}
+	}
+	missing := map[string]bool{}
+	for _, o := range r.routes {
+		if to, _ := o.bytes(unix.RTA_DST); kernelMakes(o) && o.fixed[7] == unix.RTN_LOCAL && addresses[string(to)] {
+			missing[string(to)] = true
+		}
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(step) {
+		have, err := readRouting(conn)
+		if err != nil {
+			return err
+		}
+		for _, o := range have.routes {
+			if to, _ := o.bytes(unix.RTA_DST); o.fixed[7] == unix.RTN_LOCAL {
+				delete(missing, string(to))
+			}
+		}
+		if len(missing) == 0 {
+			return settled(conn)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%d IPv6 addresses of the copy got no local route", len(missing))
+		}
+	}
 }
 
 // kernelMakes says of routes that they come by themselves, or are no routes.
