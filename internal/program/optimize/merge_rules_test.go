@@ -118,6 +118,18 @@ func TestRulesToSets(t *testing.T) {
 	}))
 }
 
+// TestMergedRuleSaysItsLines: of rules of several lines that became one, its comment says
+// which.
+func TestMergedRuleSaysItsLines(t *testing.T) {
+	p := inRules(func(p *program.Program) []program.Rule {
+		return counted(p, 5, func(i int) ([]program.Condition, program.Action) { return tcp(uint64(80 + 2*i)), program.Accept })
+	})
+	Named("rules-to-sets").run(&work{Program: p, options: &Options{}})
+	if rules := p.Chain("input_rules").Rules; len(rules) != 1 || rules[0].Comment != "5 rules, policy.yaml:10 to 14" {
+		t.Errorf("rules are %+v", rules)
+	}
+}
+
 // Rules of one line, whose counter is one, need none in the elements.
 func TestRulesToSetsOfOneCounter(t *testing.T) {
 	golden(t, "rules-to-sets-one-counter", "rules-to-sets", inRules(func(p *program.Program) []program.Rule {

@@ -23,14 +23,11 @@ func orderChains(p *program.Program) {
 		return slices.Index(phaseOrder, a.Phase) - slices.Index(phaseOrder, b.Phase)
 	})
 	place := map[string]int{}
+	for i, name := range uses(p).order {
+		place[name] = len(p.Hooks) + i
+	}
 	for i, h := range p.Hooks {
 		place[h.Chain] = i
-	}
-	u := uses(p)
-	for i, name := range u.order {
-		if _, base := place[name]; !base {
-			place[name] = len(p.Hooks) + i
-		}
 	}
 	sorting.StableBy(p.Chains, func(a, b program.Chain) int { return place[a.Name] - place[b.Name] })
 	sorting.StableBy(p.Sets, func(a, b program.Set) int { return strings.Compare(a.ID, b.ID) })

@@ -193,6 +193,8 @@ func TestImplied(t *testing.T) {
 	not := rule("web", web...)
 	not.Match[1].Not = true
 	p.Chains[0].Rules = append(p.Chains[0].Rules, turned, not)
+	p.Hooks = append(p.Hooks, program.Hook{Kind: program.Output, Phase: program.Raw, Default: program.Accept, Chain: "output_raw"})
+	p.Chains = append(p.Chains, program.Chain{Name: "output_raw", Rules: []program.Rule{rule("others", web...)}}) // nothing to say of
 	for _, s := range sets {
 		s.Key = []program.Field{program.Destination, program.Port}
 		p.Sets = append(p.Sets, s)
@@ -209,7 +211,12 @@ func TestUnused(t *testing.T) {
 	golden(t, "unused", "unused", p)
 }
 
-func TestChainOrder(t *testing.T) { golden(t, "chain-order", "chain-order", banned(true)) }
+func TestChainOrder(t *testing.T) {
+	p := banned(true)
+	output := p.Chain("output")
+	output.Rules = append(output.Rules, jump(program.StageBan, "banned")) // which stays where input leads to it
+	golden(t, "chain-order", "chain-order", p)
+}
 
 // Established flows are decided before any set is asked, whatever order the
 // rules were made in: story 3 is a set that comes first.
