@@ -192,6 +192,19 @@ func TestTableBehindRewriting(t *testing.T) {
 	mustDiffer(t, mk(d, nil), mk(nil, d))
 }
 
+// TestOriginalPortInAMap: of a flow that others have rewritten, the port that it was for
+// is another than the one that it is for.
+func TestOriginalPortInAMap(t *testing.T) {
+	by := func(f program.Field) *program.Program {
+		p := of([]program.Hook{hookOf(program.Input, program.Filter, program.Accept, "in")},
+			program.Chain{Name: "in", Rules: []program.Rule{doing(program.VerdictMap{Set: "m", Key: []program.Field{f}}, program.Condition{Field: program.State, Names: []string{"new"}})}})
+		web := program.Value{Numbers: program.NumberRange{From: 80, To: 80}}
+		p.Sets = []program.Set{{ID: "m", Key: []program.Field{f}, Life: program.Static, Verdicts: true, Elements: []program.Element{{Parts: []program.Value{web}, Verdict: program.Drop}}}}
+		return p
+	}
+	mustDiffer(t, by(program.OriginalPort), by(program.Port))
+}
+
 // TestOverALimit: a source over a limit goes on in the chain that the limit names.
 func TestOverALimit(t *testing.T) {
 	in := []program.Hook{hookOf(program.Input, program.Filter, program.Accept, "in")}
