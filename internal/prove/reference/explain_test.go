@@ -165,6 +165,30 @@ func TestExplainRewriting(t *testing.T) {
 	}
 }
 
+// TestWaysOfRouting: what is forwarded goes by each interface that routing may choose.
+func TestWaysOfRouting(t *testing.T) {
+	router := func(host.Trip) host.Way { return host.Way{Leads: host.Onward, Out: []string{"wan0", "wan1"}} }
+	var out []string
+	for _, path := range Ways(loadIn(t, town, sides), comes("lan0", "10.20.0.5", "203.0.113.7", 6, 443), packet.Through, router) {
+		out = append(out, path.Packet.Out)
+	}
+	if !slices.Equal(out, []string{"wan0", "wan1"}) {
+		t.Errorf("leaves by %q", out)
+	}
+}
+
+// TestPublishedByOthers: what another tool publishes is one port, not its neighbours.
+func TestPublishedByOthers(t *testing.T) {
+	r := loadIn(t, town, sides)
+	r.Facts.Published = []host.Published{{Protocol: "tcp", Port: 8080, To: netip.MustParseAddrPort("10.20.0.5:80")}}
+	for port, want := range map[uint16]string{8080: "10.20.0.5:80", 8081: "198.51.100.1:8081"} {
+		p := Explain(r, comes("wan0", "203.0.113.7", "198.51.100.1", 6, port), packet.In).Packet
+		if got := netip.AddrPortFrom(p.Destination, p.Port).String(); got != want {
+			t.Errorf("port %d leads to %s, want %s", port, got, want)
+		}
+	}
+}
+
 func BenchmarkFollow(b *testing.B) {
 	text := sides + "sets:\n  a: [203.0.113.0/24]\ninput:\n  default: drop\n  rules:\n"
 	for i := range 300 {

@@ -134,6 +134,10 @@ func TestFlowsOfTCP(t *testing.T) {
 			t.Errorf("%d flows are known", f.Len())
 		}
 	})
+	t.Run("a reject resets the connection", func(t *testing.T) {
+		follow(t, "version: 1\ninput: { default: reject, rules: [allow ssh limit 1/minute] }\noutput: { default: drop }\n",
+			sent{there(fS), in, n, yes, ""}, sent{there(fS), in, n, policy.Reject, ""}, sent{there(fA), in, n, policy.Reject, ""})
+	})
 	t.Run("a reset, and another connection from the same port", func(t *testing.T) {
 		follow(t, openIn, sent{there(fS), in, n, yes, ""}, sent{back(fSA), out, e, yes, ""}, sent{there(fA), in, e, yes, ""},
 			sent{there(fR), in, e, yes, ""}, sent{there(fA), in, e, yes, ""}, sent{there(fR), in, e, yes, ""}, sent{there(fS), in, n, yes, ""})
