@@ -79,7 +79,7 @@ func scriptConnects(ts *testscript.TestScript, neg bool, args []string) {
 	if !made {
 		ts.Fatalf("connects needs netns first")
 	}
-	try := testnet.TCPTry{To: to, Patience: 10 * time.Second}
+	try := testnet.TCPTry{To: to, Patience: time.Minute}
 	if neg {
 		try.Patience = 500 * time.Millisecond
 	}

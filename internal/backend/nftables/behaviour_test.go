@@ -57,7 +57,7 @@ func (g *gateTest) send(t *testing.T, packets ...[]byte) {
 		t.Fatal(err)
 	}
 	want := g.gathered["pass"] + g.gathered["rest"] + uint64(len(packets))
-	for range 200 {
+	for range 12000 {
 		if g.gathered = g.counts(t); g.gathered["pass"]+g.gathered["rest"] >= want {
 			return
 		}

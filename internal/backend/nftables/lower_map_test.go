@@ -206,7 +206,7 @@ func (y *tally) send(t *testing.T, source string, port uint16) {
 		t.Fatal(err)
 	}
 	y.sent++
-	for range 200 {
+	for range 12000 {
 		var all uint64
 		for name, c := range y.read(t, false).Counters() {
 			if name != "sub" { // a packet that is counted there goes on

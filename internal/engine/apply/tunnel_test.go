@@ -319,7 +319,7 @@ func (l *tunnelLab) login() *testnet.Conn {
 }
 
 func (l *tunnelLab) lives(conn *testnet.Conn) bool {
-	return conn.Exchange("still there?", 10*time.Second).Outcome == testnet.Answered
+	return conn.Exchange("still there?", testnet.Patience).Outcome == testnet.Answered
 }
 
 // marked gives the entries of the outer flow a mark, and says how many entries of

@@ -11,7 +11,7 @@ import (
 
 // enough is the patience where an answer is expected, short where none is.
 const (
-	enough = 5 * time.Second
+	enough = time.Minute
 	short  = 250 * time.Millisecond
 )
 

@@ -39,7 +39,7 @@ func newStream(t *testing.T, client, server *testnet.Namespace, address string) 
 			time.Sleep(50 * time.Millisecond)
 		}
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), enough)
 	defer cancel()
 	s := &stream{}
 	if s.session, err = client.Dial(ctx, "tcp", address); err != nil {
@@ -63,7 +63,7 @@ func newStream(t *testing.T, client, server *testnet.Namespace, address string) 
 func (s *stream) flows(t *testing.T, when string) {
 	t.Helper()
 	before := s.got.Load()
-	for deadline := time.Now().Add(8 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(enough); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if s.got.Load() > before+3 {
 			return
 		}

@@ -57,7 +57,7 @@ func TestStarterPolicy(t *testing.T) {
 	for _, host := range []string{"192.0.2.2", "2001:db8::2"} {
 		for port, want := range map[uint16]testnet.Outcome{22: testnet.Answered, 2222: testnet.Answered, 80: testnet.Silent} {
 			to := netip.AddrPortFrom(netip.MustParseAddr(host), port)
-			if r := peer.TryTCP(testnet.TCPTry{To: to}); r.Outcome != want {
+			if r := peer.TryTCP(testnet.TCPTry{To: to, Patience: patience(want != testnet.Silent)}); r.Outcome != want {
 				t.Errorf("a new connection to %s: %v, want %v\n%s", to, r, want, policy)
 			}
 		}

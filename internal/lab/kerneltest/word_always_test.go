@@ -113,43 +113,38 @@ func (c *town) icmpErrors(t *testing.T, v6 bool, want map[string]bool) {
 		proto, kind = 58, 2
 	}
 	router, host, inside, stranger := place("outside", v6), place("host", v6), place("inside", v6), place("stranger", v6)
-	hold := func(name string, waits func(netip.Addr) bool, from netip.Addr, send func() error) {
+	hold := func(name string, w waiter, from netip.Addr, send func() error) {
 		t.Helper()
 		if err := send(); err != nil {
 			t.Fatal(err)
 		}
-		if got := waits(from); got != want[name] {
+		_, got := w.Wait(patience(want[name]), func(s testnet.Seen) bool { return s.ICMPType == kind && s.Source == from })
+		if got != want[name] {
 			t.Errorf("IPv6 %t: an error %s passed: %t, want %t", v6, name, got, want[name])
-		}
-	}
-	at1 := func(w waiter) func(netip.Addr) bool {
-		return func(from netip.Addr) bool {
-			_, seen := w.Wait(short, func(s testnet.Seen) bool { return s.ICMPType == kind && s.Source == from })
-			return seen
 		}
 	}
 	about := func(from, to netip.AddrPort, target netip.Addr) func() error {
 		quoted := testnet.TCP(from, to, "A", make([]byte, 600)...)
 		return func() error { return c.street.Send(testnet.TooBig(router, target, 1280, quoted)) }
 	}
-	hold("about http", at1(c.host.Delivered(proto, v6)), router, about(at(host, 80), at(stranger, 40000), host))
-	hold("about no connection", at1(c.host.Delivered(proto, v6)), router, about(at(host, 22), at(stranger, 40001), host))
-	hold("to an inner machine", at1(c.yard.Capture()), router, about(at(inside, 80), at(stranger, 40002), inside))
+	hold("about http", c.host.Delivered(proto, v6), router, about(at(host, 80), at(stranger, 40000), host))
+	hold("about no connection", c.host.Delivered(proto, v6), router, about(at(host, 22), at(stranger, 40001), host))
+	hold("to an inner machine", c.yard.Capture(), router, about(at(inside, 80), at(stranger, 40002), inside))
 
 	asked := testnet.UDP(at(inside, 4000), at(stranger, 53), make([]byte, 600)...)
 	left := c.street.Capture()
 	mustSend(t, c.yard, asked)
-	if _, seen := left.Wait(enough, func(s testnet.Seen) bool { return s.Destination == stranger }); !seen {
+	if _, seen := left.Wait(enough, func(s testnet.Seen) bool { return s.Protocol == unix.IPPROTO_UDP && s.To() == at(stranger, 53) }); !seen {
 		t.Fatalf("IPv6 %t: the question did not leave", v6)
 	}
 	// What is mapped without state leaves by another address, and has no connection.
 	if mapped := place("mapped", v6); want["to a mapped machine"] {
-		hold("to a mapped machine", at1(c.yard.Capture()), router, about(at(mapped, 80), at(stranger, 40003), mapped))
+		hold("to a mapped machine", c.yard.Capture(), router, about(at(mapped, 80), at(stranger, 40003), mapped))
 	} else {
-		hold("about a forwarded connection", at1(c.yard.Capture()), router, func() error { return c.street.Send(testnet.TooBig(router, inside, 1280, asked)) })
+		hold("about a forwarded connection", c.yard.Capture(), router, func() error { return c.street.Send(testnet.TooBig(router, inside, 1280, asked)) })
 	}
 	raw := testnet.TooBig(host, stranger, 1280, testnet.TCP(at(stranger, 40004), at(host, 80), "A", make([]byte, 600)...))
-	hold("of the host", at1(c.street.Capture()), host, func() error { return sendRaw(c.host, raw) })
+	hold("of the host", c.street.Capture(), host, func() error { return sendRaw(c.host, raw) })
 }
 
 // sendRaw sends a packet that a program of the host has made, header and all.

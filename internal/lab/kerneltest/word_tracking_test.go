@@ -172,7 +172,7 @@ func TestWordInvalid(t *testing.T) {
 				from := at(place("stranger", v6), 7777)
 				// An ACK with neither flow nor sense: SYN and FIN together.
 				mustSend(t, c.street, testnet.TCP(from, at(place("host", v6), 80), "SF"))
-				_, seen := delivered.Wait(short, testnet.From(from.Addr()))
+				_, seen := delivered.Wait(patience(word == "allow"), testnet.From(from.Addr()))
 				if seen != (word == "allow") {
 					t.Errorf("IPv6 %t: delivered %t under invalid: %s", v6, seen, word)
 				}

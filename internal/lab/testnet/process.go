@@ -112,7 +112,7 @@ func (p *Process) Stop() {
 func (s *Namespace) WaitTCP(to netip.AddrPort, patience time.Duration) error {
 	deadline := time.Now().Add(patience)
 	for {
-		r := s.TryTCP(TCPTry{To: to})
+		r := s.TryTCP(TCPTry{To: to, Patience: patience})
 		if r.Outcome == Answered {
 			return nil
 		}

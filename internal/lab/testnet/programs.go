@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"time"
 )
 
 // ServeWeb has nginx serve on port 80 of IPv4, as a set-up step; server is what its
@@ -38,7 +37,7 @@ http {
 		return nil, err
 	}
 	p := s.Start("nginx", "-p", dir, "-c", config, "-e", "stderr")
-	if err := s.WaitTCP(netip.MustParseAddrPort("127.0.0.1:80"), 10*time.Second); err != nil {
+	if err := s.WaitTCP(netip.MustParseAddrPort("127.0.0.1:80"), Patience); err != nil {
 		return nil, fmt.Errorf("nginx did not start: %w\n%s", err, p.Output())
 	}
 	return p, nil

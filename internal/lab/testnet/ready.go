@@ -18,7 +18,7 @@ import (
 // IPv6 address, each by a worker of its own. A test that starts before that
 // sees a packet lost; so set-up waits.
 
-const readyPatience = 5 * time.Second
+const readyPatience = 30 * time.Second
 
 // awaitCarrier waits until the device runs and, unless it is a bridge's port,
 // its addresses can be found by neighbours.

@@ -12,10 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Patience is how long a try waits when it is not told: right for tries that
-// are expected to stay silent. Where an answer is expected, ask for more, since
-// a busy machine may take its time; the answer ends the wait anyhow.
-const Patience = 300 * time.Millisecond
+// Patience is how long a try waits when it is not told, so long that a busy machine
+// keeps it; the answer ends the wait. Moment is for tries that are to stay silent.
+const (
+	Patience = time.Minute
+	Moment   = 300 * time.Millisecond
+)
 
 // socket is a non-blocking socket that keeps the ICMP errors about it.
 type socket struct {
