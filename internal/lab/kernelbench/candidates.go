@@ -105,7 +105,7 @@ func (b *bench) candidatesOf(s *figures.Section, file string, family addrset.Fam
 	if err != nil {
 		return err
 	}
-	b.bySubject(s, r)
+	b.bySubject(s, r, "")
 	b.report.Warnings = append(b.report.Warnings, r.Warnings...)
 	return b.judge(s, r, family, chosen.Chosen)
 }

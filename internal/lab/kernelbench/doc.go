@@ -7,6 +7,7 @@
 //   - Lists: 650 banned addresses, rule by rule and otherwise, as in the second story.
 //   - Forward: packets of known connections through a host, on the classic path and
 //     by a flowtable, with the proof that they took that way.
+//   - Examples: every kind of packet of the examples, beside the same by hand.
 //   - Kinds: every kind of packet that a policy knows, under Sluice.
 //   - Limits: what established packets of other services pay where limits count
 //     handshakes.

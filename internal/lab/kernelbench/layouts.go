@@ -114,18 +114,21 @@ func (b *bench) policy(file, name, title string, kinds []packetbench.Kind, names
 		return err
 	}
 	s := figures.Section{Name: name, Title: title}
-	b.bySubject(&s, r)
+	b.bySubject(&s, r, "")
 	b.keep(s, r)
 	return nil
 }
 
-// bySubject puts the figures into a section, a row a subject and a table a case.
-func (b *bench) bySubject(s *figures.Section, r *figures.Report) {
+// bySubject puts the figures into a section, a row a subject and a table a case, which
+// has a name in front.
+func (b *bench) bySubject(s *figures.Section, r *figures.Report, of string) {
 	for _, from := range r.Sections {
-		s.Text = append(s.Text, cases(from.Text)...)
+		for _, text := range cases(from.Text) {
+			s.Text = append(s.Text, of+text)
+		}
 		for _, f := range from.Figures {
 			if f.Quantity == packetbench.Added || f.Quantity == packetbench.Whole && f.Subject == packetbench.Bare {
-				s.Add(figures.Figure{Case: f.Subject, Subject: b.kernel, Quantity: f.Case, Unit: b.unit, Samples: f.Samples, Note: f.Note})
+				s.Add(figures.Figure{Case: f.Subject, Subject: b.kernel, Quantity: of + f.Case, Unit: b.unit, Samples: f.Samples, Note: f.Note})
 			}
 		}
 	}

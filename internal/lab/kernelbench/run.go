@@ -56,6 +56,7 @@ var sections = []struct {
 	{"limits", (*bench).limits},
 	{"candidates", (*bench).candidates},
 	{"layouts", (*bench).layouts},
+	{"examples", (*bench).examples},
 }
 
 // Sections are the names of all sections, in the order in which they are measured.

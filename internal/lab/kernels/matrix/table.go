@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 const (
 	guestState  = "/var/lib/sluice"
 	guestReport = "/tmp/report.json"
+	guestTree   = "/src"
 )
 
 // prepared is what every guest that measures has, made once.
@@ -42,7 +44,7 @@ func (l *lab) prepare(ctx context.Context) (prepared, error) {
 	if _, err := tool(ctx, l.binary, args...); err != nil {
 		return prepared{}, err
 	}
-	return prepared{map[string]string{"/usr/bin/sluice-lab": self, guestState: state}}, nil
+	return prepared{map[string]string{"/usr/bin/sluice-lab": self, guestState: state, path.Join(guestTree, kernelbench.Examples): kernelbench.Examples}}, nil
 }
 
 // measure runs the measurement in one kernel and reads what it found.
@@ -50,7 +52,7 @@ func (l *lab) measure(ctx context.Context, k kernels.Kernel, p prepared, out io.
 	file := filepath.Join(l.work, fmt.Sprintf("report-%s-%d.json", k.Release, time.Now().UnixNano())) //nolint:forbidigo // a name, not a seed
 	command := fmt.Sprintf("sluice-lab kernels inside --modules /lib/modules --state-dir %s --save %s --sections %s", guestState, guestReport, quote(strings.Join(l.Sections, ",")))
 	err := k.Run(ctx, kernels.Options{
-		Binary: l.binary, Files: p.files, Counted: true, Memory: 3072, Command: command, Out: out,
+		Binary: l.binary, Files: p.files, Directory: guestTree, Counted: true, Memory: 3072, Command: command, Out: out,
 		Results: map[string]string{guestReport: file},
 	})
 	if err != nil {
