@@ -66,3 +66,17 @@ nat: [redirect tcp/8080 in wan to 10.20.0.5:80]
 		t.Errorf("rows of another route alone: got %+v", moved)
 	}
 }
+
+// TestFragmentsOfNeighbourDiscovery: there are none, so nothing is said of those that
+// bans before a flowtable do not know for what they are.
+func TestFragmentsOfNeighbourDiscovery(t *testing.T) {
+	const text = `version: 1
+zones: { lan: { interfaces: [lan0] } }
+ban: ["2001:db8:77::5"]
+input: { default: drop }
+forward: { default: drop, accelerate: true }
+`
+	if changes := rows(t, text, strings.Replace(text, ", accelerate: true", "", 1)); slices.ContainsFunc(changes, func(c Change) bool { return c.Kind != Handled }) {
+		t.Errorf("rows: %+v", changes)
+	}
+}

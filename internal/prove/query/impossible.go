@@ -13,15 +13,17 @@ import (
 // impossibleHere are packets that a universe tells apart and that, as the facts of the host
 // have it, there are not: those that another tool has rewritten, where there is no
 // such tool, those for an address of the interface that they come in by, where
-// the address is another interface's, and those to this host that are for another one.
+// the address is another interface's, those to this host that are for another one, and,
+// whatever the facts, later fragments of neighbour discovery.
 func impossibleHere(policies ...Compiled) (out []reach.Question) {
 	facts := policies[0].Facts
+	out = laterNeighbours(policies...)
 	if !facts.Known {
-		return nil
+		return out
 	}
 	rewrites := func(f host.ForeignChain) bool { return f.Type == "nat" }
 	if !slices.ContainsFunc(facts.ForeignChains, rewrites) && !foreignUnread(facts) {
-		out = rewrittenBefore()
+		out = append(out, rewrittenBefore()...)
 	}
 	if slices.ContainsFunc(policies, func(c Compiled) bool { return asksHere(c.Program) }) {
 		match := elsewhereHere(facts)
@@ -31,6 +33,22 @@ func impossibleHere(policies ...Compiled) (out []reach.Question) {
 	}
 	if elsewhere := banned(policies).Difference(heard(policies)); !facts.NonLocalBind && !elsewhere.IsEmpty() {
 		out = append(out, reach.Question{Way: reach.In, To: &elsewhere})
+	}
+	return out
+}
+
+// laterNeighbours are later fragments of neighbour discovery, which bans before a
+// flowtable cannot tell. Nobody sends such, and the kernel takes none (RFC 6980).
+func laterNeighbours(policies ...Compiled) (out []reach.Question) {
+	if !slices.ContainsFunc(policies, func(c Compiled) bool { return len(c.Program.Flowtables) > 0 }) {
+		return nil
+	}
+	match := []program.Condition{{Field: program.ICMPv6Type}, {Field: program.Fragment, Numbers: []program.NumberRange{{From: 1, To: 1}}}}
+	for _, n := range icmpGroups[0].types {
+		match[0].Numbers = append(match[0].Numbers, program.NumberRange{From: n, To: n})
+	}
+	for _, at := range ways {
+		out = append(out, reach.Question{Way: at.Way, Match: [][]program.Condition{match}})
 	}
 	return out
 }
