@@ -3,12 +3,17 @@ package apply
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/base/addrset"
 	"sluice/internal/lab/testnet"
+	"sluice/internal/program"
 	"sluice/internal/system/kernel/conntrack"
 )
 
@@ -44,6 +49,36 @@ func TestCut(t *testing.T) {
 	}
 	if r := refused.Exchange("still there?", 500*time.Millisecond); r.Outcome == testnet.Answered {
 		t.Errorf("a flow that the policy refuses was not cut: %s", r)
+	}
+}
+
+// TestBansEndUntrackedConnections: a ban ends the host's own connections with who is
+// banned, though nobody tracks them, and no others.
+func TestBansEndUntrackedConnections(t *testing.T) {
+	l, _, outside := router(t, false)
+	far := connect(t, l.ns, outside, "192.0.2.2:6001", "192.0.2.2:6001").server
+	connect(t, l.ns, outside, "[2001:db8::2]:6002", "[2001:db8::2]:6002")
+	p := &program.Program{
+		Sets:   []program.Set{{ID: "bad", Key: []program.Field{program.Source}, Addresses: addrset.FromPrefixes(netip.MustParsePrefix("192.0.2.2/32"))}},
+		Chains: []program.Chain{{Rules: []program.Rule{{Stage: program.StageBanFlows, Comment: "bad", Match: []program.Condition{{Field: program.Source, Set: "bad"}}}}}},
+	}
+	var out *EndedFlows
+	err := l.ns.Do(func() (err error) {
+		out, err = endedFlows(p)
+		return err
+	})
+	want := &EndedFlows{Count: 1, First: []LiveFlow{{Protocol: "tcp", From: far.LocalAddr().String(), To: far.RemoteAddr().String(), Cut: true, By: "bad"}}}
+	if diff := cmp.Diff(want, out); diff != "" || err != nil {
+		t.Errorf("%v, -want +got:\n%s", err, diff)
+	}
+}
+
+// TestTimesAddUp: what is in no part of an apply is the rest of it.
+func TestTimesAddUp(t *testing.T) {
+	times := Times{Read: 1, Fill: 2, Switch: 4, Check: 8}
+	times.end(time.Now().Add(-time.Hour))
+	if rest := times.Total - 15; math.Abs(times.Rest-rest) > 1e-6 {
+		t.Errorf("the rest is %v, want %v", times.Rest, rest)
 	}
 }
 
