@@ -76,3 +76,13 @@ forward: { default: drop, accelerate: true }
 		}
 	}
 }
+
+// TestListenersMappedWithoutState: a map without state keeps out of tracking what goes to
+// it, also what the kernel never tracks.
+func TestListenersMappedWithoutState(t *testing.T) {
+	r := resolved(t, "policy.yaml", "version: 1\ninput: {default: drop}\nforward: {default: drop}\nnat: ['map 2001:db8:100::/64 to 2001:db8:20::/64 stateless']\n")
+	w := Words{States: []packet.State{packet.Established}, Service: "icmp"}
+	if _, err := Query(compiled(t, r), w, []program.Verdict{program.Drop}, geo.Snapshot); err != nil {
+		t.Error(err)
+	}
+}

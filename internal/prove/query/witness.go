@@ -66,13 +66,8 @@ func arrivals(p packet.Packet, way reach.Way) []reach.Way {
 // Follow asks the reference about a packet of which connection tracking says
 // what its State is, as long as the policy does not keep it out of tracking.
 func Follow(r *resolve.Resolved, p packet.Packet, way reach.Way) reference.Path {
-	asked := p
-	asked.State = ""
-	// What the kernel never tracks has the state that was said.
-	if begins, _ := reference.Begins(p); begins != packet.Untracked {
-		if path := reference.Follow(r, asked, way); path.Packet.State == packet.Untracked {
-			return path
-		}
+	if reference.Untracks(r, p, way) {
+		p.State = packet.Untracked
 	}
 	return reference.Follow(r, p, way)
 }

@@ -7,6 +7,7 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
 var noPos policy.Pos
@@ -32,6 +33,13 @@ func (w *walk) track() {
 		w.step("tracking", noPos, "", why)
 	}
 	w.begins = p.Begins() && w.flow == nil && p.In != loopback // what comes by loopback has begun at output
+}
+
+// Untracks says whether the policy keeps a packet out of connection tracking.
+func Untracks(r *resolve.Resolved, p packet.Packet, way packet.Way) bool {
+	w := newWalk(r, p, way)
+	w.quiet = true
+	return w.betweenLoopbacks() || w.bypassed() || w.mappedWithoutState()
 }
 
 // betweenLoopbacks: what goes from 127/8 to 127/8 or from ::1 to itself over
