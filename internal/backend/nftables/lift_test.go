@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"sluice/internal/backend"
@@ -73,6 +74,40 @@ func TestLiftConstructs(t *testing.T) {
 			}
 			proved(t, p, stateAfter(t, p, everything), everything)
 		})
+	}
+}
+
+// TestLiftWithoutItsBan: a limit whose ban was taken out of its chain, but for the drop
+// behind it, is refused by name.
+func TestLiftWithoutItsBan(t *testing.T) {
+	c := constructs[slices.IndexFunc(constructs, func(c construct) bool { return c.name == "limit per source with ban" })]
+	tree := &stateAfter(t, c.program(), everything).(*State).Tree
+	limit := tree.chain("lim")
+	limit.Rules = slices.DeleteFunc(limit.Rules, func(r Rule) bool {
+		return r.Statements[0].Op == "add" || r.Statements[len(r.Statements)-1].Name == "return"
+	})
+	if r := lift(tree); len(r.Unlifted) == 0 {
+		t.Errorf("taken for\n%s", r.Program.Text())
+	}
+}
+
+// TestNormalFamily: a family that the protocol of a rule says goes without saying, one
+// that it does not say stays.
+func TestNormalFamily(t *testing.T) {
+	asks := func(field, op, value string) Statement {
+		return Statement{Kind: Match, Field: field, Op: op, Values: []string{value}}
+	}
+	for _, c := range []struct {
+		protocol, op, family string
+		implied              bool
+	}{
+		{"1", "==", "2", true}, {"58", "==", "10", true}, {"1", "==", "10", false},
+		{"1", "!=", "2", false}, {"6", "==", "2", false},
+	} {
+		rule := []Statement{asks("meta nfproto", "==", c.family), asks("meta l4proto", c.op, c.protocol)}
+		if got := normal(rule); (len(got) == 1) != c.implied {
+			t.Errorf("%v becomes %v", rule, got)
+		}
 	}
 }
 

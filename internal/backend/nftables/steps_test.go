@@ -317,3 +317,18 @@ func TestChangedRuleIsNamed(t *testing.T) {
 		t.Errorf("got %s", differences(d))
 	}
 }
+
+// TestChangedVerdictIsNamed: an element with another verdict is missing and too much.
+func TestChangedVerdictIsNamed(t *testing.T) {
+	one, _ := twoMaps(t)
+	have := &State{Present: true, Contents: true, Tree: *one.Tree}
+	ways := *have.Tree.Sets[0]
+	ways.Elements.Verdicts = slices.Clone(ways.Elements.Verdicts)
+	at := slices.Index(ways.Elements.Verdicts, "accept")
+	ways.Elements.Verdicts[at] = "drop"
+	have.Tree.Sets = []*Set{&ways}
+	d := compare(one.Tree, have)
+	if len(d) != 2 || d[0].Want != "90-91 : accept" || d[1].Have != "90-91 : drop" {
+		t.Errorf("got %s", differences(d))
+	}
+}
