@@ -2,6 +2,7 @@ package query
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"sluice/internal/base/packet"
@@ -84,5 +85,18 @@ func TestListenersMappedWithoutState(t *testing.T) {
 	w := Words{States: []packet.State{packet.Established}, Service: "icmp"}
 	if _, err := Query(compiled(t, r), w, []program.Verdict{program.Drop}, geo.Snapshot); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPublishedFromMapped: what comes to a published port is for this host, which a map
+// without state is not about, and is tracked when another tool leads it on.
+func TestPublishedFromMapped(t *testing.T) {
+	r := resolved(t, "policy.yaml", "version: 1\nforward: {default: reject, rules: [allow tcp/40000]}\nnat: ['map 198.51.100.96/30 to 10.20.0.20/30 stateless']\n")
+	r.Facts.Published = []host.Published{{Protocol: "tcp", Port: 8080, To: netip.MustParseAddrPort("172.17.0.2:80")}}
+	w := Words{States: []packet.State{packet.New}, Hook: "forward", Service: "tcp/8080", From: "10.20.0.21"}
+	answers, err := Query(compiled(t, r), w, nil, geo.Snapshot)
+	led := slices.DeleteFunc(answers, func(a Answer) bool { return !slices.Contains(a.When, "led to 172.17.0.2:80 by another tool") })
+	if err != nil || len(led) != 1 || led[0].Verdict != "rejected" {
+		t.Errorf("%v: of what is led on is said %+v", err, led)
 	}
 }

@@ -66,7 +66,7 @@ func arrivals(p packet.Packet, way reach.Way) []reach.Way {
 // Follow asks the reference about a packet of which connection tracking says
 // what its State is, as long as the policy does not keep it out of tracking.
 func Follow(r *resolve.Resolved, p packet.Packet, way reach.Way) reference.Path {
-	if reference.Untracks(r, p, way) {
+	if !p.DNAT && !p.SNAT && reference.Untracks(r, p, way) {
 		p.State = packet.Untracked
 	}
 	return reference.Follow(r, p, way)

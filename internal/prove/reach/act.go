@@ -202,12 +202,13 @@ func (x *execution) verdictMap(r *program.Rule, does program.Effect, b branch, d
 }
 
 // noTrack keeps packets out of tracking that are not out of it already. Behind
-// connection tracking it does nothing (nft_notrack_eval).
+// connection tracking it does nothing (nft_notrack_eval). What another tool has
+// rewritten was tracked for it: where it went then, nobody kept it out.
 func (x *execution) noTrack(b branch) (out []branch) {
 	if !x.raw {
 		return []branch{b}
 	}
-	already := x.u.named(program.State, "untracked")
+	already := x.u.Or(x.u.named(program.State, "untracked"), x.u.rewritten())
 	if r := x.u.And(b.region, already); r != bdd.None {
 		out = append(out, branch{b.flow, r})
 	}

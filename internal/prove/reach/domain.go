@@ -125,7 +125,7 @@ func (u *Universe) untouched() Region {
 			}
 			same[class] = s.And(d.region(s, one(class, d.classes)), own.region(s, in))
 		}
-		first := s.Minus(u.begins(), s.Or(u.flag(statusField("dnat")), u.flag(statusField("snat"))))
+		first := s.Minus(u.begins(), u.rewritten())
 		out = s.Minus(out, s.Minus(first, (&view{u: u}).either(same)))
 	}
 	return out

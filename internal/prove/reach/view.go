@@ -282,9 +282,18 @@ func (v *view) original(f, of program.Field, in func(program.Field) Region) Regi
 	if v.change.dnat || v.change.snat {
 		return in(of)
 	}
-	foreign := s.Or(v.u.flag(statusField("dnat")), v.u.flag(statusField("snat")))
-	own := s.Minus(v.u.begins(), foreign)
+	own := s.Minus(v.u.begins(), v.u.rewritten())
 	return s.Or(s.And(own, in(of)), s.Minus(in(f), own))
+}
+
+// rewritten is the packets that somebody has rewritten, as far as that is told apart.
+func (u *Universe) rewritten() (out Region) {
+	for _, status := range []string{"dnat", "snat"} {
+		if u.by[statusField(status)] != nil {
+			out = u.Or(out, u.flag(statusField(status)))
+		}
+	}
+	return out
 }
 
 // address is the packets whose address is in a set behind its rewriting.
