@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"sluice/internal/base/packet"
 	"sluice/internal/prove/check"
 	"sluice/internal/system/host"
 )
@@ -134,6 +135,12 @@ nat:
   - map 198.51.100.200/32 to 10.20.1.1/32
   - map 198.51.100.64/28 to 10.20.1.64/28
 `, want: []string{`3 error bypass-nat: "map 198.51.100.200`}},
+		{name: "a map of another address", policy: `
+tracking:
+  bypass: http to 198.51.100.200
+nat:
+  - map 198.51.100.64/28 to 10.20.1.64/28
+`},
 		{name: "a port that another tool publishes", facts: published, policy: `
 tracking:
   bypass: [tcp/8080]
@@ -448,5 +455,22 @@ input:
 	}
 	if err := check.Errors(found[1:]); err != nil {
 		t.Errorf("a warning is an error: %v", err)
+	}
+}
+
+// TestWitnessText: a witness has what its protocol has.
+func TestWitnessText(t *testing.T) {
+	for protocol, want := range map[uint8]string{
+		packet.TCP:  "tcp from 203.0.113.7 port 40000 to 198.51.100.1 port 22",
+		packet.ICMP: "icmp from 203.0.113.7 to 198.51.100.1, icmp echo-request",
+		50:          "protocol 50 from 203.0.113.7 to 198.51.100.1",
+	} {
+		w := check.Witness{Packet: packet.Packet{
+			Source: netip.MustParseAddr("203.0.113.7"), Destination: netip.MustParseAddr("198.51.100.1"),
+			Protocol: protocol, SourcePort: 40000, Port: 22, ICMPType: 8,
+		}}
+		if got := w.Text(); got != want {
+			t.Errorf("protocol %d: %q, want %q", protocol, got, want)
+		}
 	}
 }

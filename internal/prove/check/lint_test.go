@@ -697,6 +697,19 @@ forward:
     - allow published tcp/5432
     - allow ssh to lan
 `, want: []string{`9 warning open-management: tcp/5432`, `10 warning open-management: tcp/22`}},
+		{name: "published, where TCP of others is dropped", policy: `
+zones:
+  wan: {interfaces: [eth0]}
+sets:
+  office: [203.0.113.0/24]
+forward:
+  default: drop
+  rules:
+    - drop tcp from not office
+    - allow published tcp/5432
+nat:
+  - redirect tcp/5432 in wan to 10.20.0.5
+`},
 		{name: "by another number", policy: `
 zones:
   wan: {interfaces: [default-route]}
