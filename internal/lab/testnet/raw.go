@@ -36,7 +36,12 @@ func (p *Port) SendTo(mac net.HardwareAddr, packets ...[]byte) error {
 		}
 		to := &unix.SockaddrLinklayer{Protocol: bigEndian(proto), Ifindex: p.index, Halen: uint8(len(mac))}
 		copy(to.Addr[:], mac)
-		if err := unix.Sendto(p.socket, packet, 0, to); err != nil {
+		err = unix.Sendto(p.socket, packet, 0, to)
+		for deadline := time.Now().Add(Patience); errors.Is(err, unix.ENOBUFS) && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond) // the wire is full
+			err = unix.Sendto(p.socket, packet, 0, to)
+		}
+		if err != nil {
 			return fmt.Errorf("send on %s of %s: %w", p.Device, p.Namespace.label, err)
 		}
 	}
@@ -156,57 +161,77 @@ func (s *Namespace) Delivered(proto uint8, v6 bool) *Listener {
 
 // recorder reads a socket until it is stopped.
 type recorder struct {
-	fd   int
-	mu   sync.Mutex
-	seen []Seen
-	more chan struct{} // closed and replaced when seen grows
+	take func([]byte, unix.Sockaddr) (Seen, bool)
 	end  chan struct{}
 	done chan struct{}
+
+	mu     sync.Mutex
+	fd     int // -1 when stopped
+	buffer []byte
+	seen   []Seen
+	more   chan struct{} // closed and replaced when seen grows
 }
 
 func (r *recorder) start(take func([]byte, unix.Sockaddr) (Seen, bool)) error {
+	r.take, r.buffer = take, make([]byte, 65536)
 	r.more, r.end, r.done = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	// Best effort: without the right to go over the limit, the limit it is.
 	_ = unix.SetsockoptInt(r.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20)
-	if err := unix.SetsockoptTimeval(r.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 20_000}); err != nil {
-		return fmt.Errorf("set time-out: %w", err)
-	}
+	fds := []unix.PollFd{{Fd: int32(r.fd), Events: unix.POLLIN}}
 	go func() {
 		defer close(r.done)
-		buf := make([]byte, 65536)
 		for {
-			n, from, err := unix.Recvfrom(r.fd, buf, 0)
-			if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) || errors.Is(err, unix.ENETDOWN) {
-				select {
-				case <-r.end:
-					return
-				default:
-					continue
-				}
-			}
-			if err != nil {
+			select {
+			case <-r.end:
 				return
+			default:
 			}
-			if s, ok := take(append([]byte(nil), buf[:n]...), from); ok {
-				r.mu.Lock()
-				r.seen = append(r.seen, s)
-				close(r.more)
-				r.more = make(chan struct{})
-				r.mu.Unlock()
+			if n, err := unix.Poll(fds, 20); err != nil && !errors.Is(err, unix.EINTR) || n > 0 && !r.read() {
+				return
 			}
 		}
 	}()
 	return nil
 }
 
+// read takes in all that the socket has; false when it is of no use any more.
+func (r *recorder) read() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := len(r.seen)
+	defer func() {
+		if len(r.seen) > before {
+			close(r.more)
+			r.more = make(chan struct{})
+		}
+	}()
+	for {
+		n, from, err := unix.Recvfrom(r.fd, r.buffer, unix.MSG_DONTWAIT)
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENETDOWN):
+			continue
+		case err != nil:
+			return errors.Is(err, unix.EAGAIN)
+		}
+		if s, ok := r.take(append([]byte(nil), r.buffer[:n]...), from); ok {
+			r.seen = append(r.seen, s)
+		}
+	}
+}
+
 func (r *recorder) stop() error {
 	close(r.end)
 	<-r.done
-	return unix.Close(r.fd)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fd := r.fd
+	r.fd = -1
+	return unix.Close(fd)
 }
 
-// Seen returns all that was seen so far.
+// Seen returns all that has come so far.
 func (r *recorder) Seen() []Seen {
+	r.read()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return append([]Seen(nil), r.seen...)
@@ -214,6 +239,7 @@ func (r *recorder) Seen() []Seen {
 
 // Forget empties the record.
 func (r *recorder) Forget() {
+	r.read()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen = nil
@@ -227,7 +253,7 @@ func (r *recorder) Wait(patience time.Duration, match func(Seen) bool) (Seen, bo
 	}
 	late := time.NewTimer(patience)
 	defer late.Stop()
-	for {
+	for last := false; ; {
 		r.mu.Lock()
 		seen, more := r.seen, r.more
 		r.mu.Unlock()
@@ -236,10 +262,14 @@ func (r *recorder) Wait(patience time.Duration, match func(Seen) bool) (Seen, bo
 				return s, true
 			}
 		}
+		if last {
+			return Seen{}, false
+		}
 		select {
 		case <-more:
 		case <-late.C:
-			return Seen{}, false
+			r.read() // the other goroutine may be late too
+			last = true
 		}
 	}
 }
