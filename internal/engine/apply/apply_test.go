@@ -181,15 +181,12 @@ func TestTwoAtOnce(t *testing.T) {
 		t.Errorf("status meanwhile: %+v", s)
 	}
 	second := l.ns.Start("/usr/bin/env", l.childArgs(command{Op: "apply", Policy: "b", Wait: time.Minute})...)
-	time.Sleep(200 * time.Millisecond)
+	await(t, "the second one says that it waits", func() bool { return strings.Contains(second.Output(), "waiting at most") })
 	if err := os.Remove(hold); err != nil {
 		t.Fatal(err)
 	}
 	<-first.Done()
 	<-second.Done()
-	if !strings.Contains(second.Output(), "waiting at most") {
-		t.Errorf("the second one does not say that it waits: %s", second.Output())
-	}
 	l.wantHolds("b")
 }
 

@@ -107,15 +107,7 @@ func newCgroup(t *testing.T) string {
 		if err := os.Mkdir(group, 0o755); err != nil {
 			continue
 		}
-		t.Cleanup(func() {
-			for range 100 {
-				if os.Remove(group) == nil {
-					return
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
-			t.Errorf("cgroup %s is still in use", group)
-		})
+		t.Cleanup(func() { await(t, "the control group is empty", func() bool { return os.Remove(group) == nil }) })
 		return group
 	}
 	testnet.Lacks(t, "control groups of version 2", errors.New("none can be made"))

@@ -152,7 +152,7 @@ func (l *lab) send(packets [][]byte) {
 			l.Fatal(err)
 		}
 	}
-	for range 2000 {
+	for range 12000 {
 		if l.came() == before+len(packets) {
 			return
 		}
@@ -609,7 +609,7 @@ func TestKilledShadowIsGone(t *testing.T) {
 	_ = first.Process.Kill()
 	_ = first.Wait()
 	for try := 0; there(); try++ {
-		if try == 1000 {
+		if try == 6000 {
 			t.Fatal("a killed process leaves its shadow behind")
 		}
 		time.Sleep(10 * time.Millisecond)

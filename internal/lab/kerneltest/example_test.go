@@ -147,8 +147,9 @@ func TestExampleWebServer(t *testing.T) {
 			t.Errorf("mail by somebody who is not the mail server: %v", r)
 		}
 		for i := range 22 {
-			r, conn := e.outside.OpenTCP(testnet.TCPTry{From: at(place("villain", v6), 0), To: at(place("host", v6), 993), Patience: short})
-			if want := i < 20; want != (conn != nil) {
+			want := i < 20
+			r, conn := e.outside.OpenTCP(testnet.TCPTry{From: at(place("villain", v6), 0), To: at(place("host", v6), 993), Patience: patience(want)})
+			if want != (conn != nil) {
 				t.Errorf("IPv6 %t: connection %d of one mailbox: %v", v6, i+1, r)
 			}
 			if conn != nil {

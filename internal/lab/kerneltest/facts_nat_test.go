@@ -93,7 +93,7 @@ func TestFactResetEndsEveryTCPClient(t *testing.T) {
 		if gaveUp(w.client, at(e.host, 82), enough) == nil {
 			t.Errorf("%s: a reset does not end the try", e.family)
 		}
-		err := gaveUp(w.client, at(e.host, 81), 500*time.Millisecond)
+		err := gaveUp(w.client, at(e.host, 81), patience(!e.v6))
 		if err == nil && !e.v6 {
 			t.Errorf("%s: ICMP port unreachable does not end the try", e.family)
 		}

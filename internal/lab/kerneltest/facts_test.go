@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -93,6 +94,21 @@ func counterOf(t *testing.T, s *testnet.Namespace, table, name string) uint64 {
 	return n
 }
 
+// wantCounts waits until counters of table inet t have the numbers.
+func wantCounts(t *testing.T, s *testnet.Namespace, what string, want map[string]uint64) {
+	t.Helper()
+	if err := eventually(func() error {
+		for name, n := range want {
+			if got := counter(t, s, name); got != n {
+				return fmt.Errorf("counter %s: %d packets, want %d", name, got, n)
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
 // An accept ends its base chain, not the packet's way: the next base chain of
 // the hook still decides. This is why story 3 happened, why Sluice decides all
 // in one chain, and why "plan" looks for foreign base chains that drop.
@@ -105,9 +121,7 @@ func TestFactAcceptEndsOnlyItsBaseChain(t *testing.T) {
 		chain late { type filter hook input priority 0; udp dport 53 drop; }
 	}`)
 	r := w.client.TryUDP(testnet.UDPTry{To: at(wireEnds[0].host, 53), Patience: short})
-	if n := counter(t, w.host, "first"); n == 0 {
-		t.Fatal("the first chain did not see the datagram")
-	}
+	wantCounts(t, w.host, "the first chain sees the datagram", map[string]uint64{"first": 1})
 	if r.Outcome != testnet.Silent {
 		t.Errorf("%v: the accept of an earlier base chain has saved the packet from a later one", r)
 	}
@@ -207,9 +221,7 @@ func TestFactEchoRequestsOfOneIDAreOneFlow(t *testing.T) {
 			mustSend(t, w.clientPort, testnet.Echo(e.client, e.host, 77, uint16(i+1)))
 		}
 		v := strings.Replace(e.family, "ip", "", 1)
-		if seen, limited := counter(t, w.host, "seen_"+v), counter(t, w.host, "limited_"+v); seen != 200 || limited != 1 {
-			t.Errorf("%s: of %d requests (want 200) %d passed the place behind established; it was 1", e.family, seen, limited)
-		}
+		wantCounts(t, w.host, "one request alone passes the place behind established", map[string]uint64{"seen_" + v: 200, "limited_" + v: 1})
 	}
 }
 
@@ -286,8 +298,13 @@ func TestFactResetOfUntrackedMeetsOutput(t *testing.T) {
 			if r := w.client.TryTCP(testnet.TCPTry{To: at(e.host, port), Patience: short}); r.Outcome != testnet.Silent {
 				t.Errorf("%s: %v: the reset of port %d did not meet the output chain", e.family, r, port)
 			}
-			if n := counter(t, w.host, state+strings.Replace(e.family, "ip", "_", 1)); n == 0 {
-				t.Errorf("%s: the reset of port %d was not %s", e.family, port, state)
+			if err := eventually(func() error {
+				if counter(t, w.host, state+strings.Replace(e.family, "ip", "_", 1)) == 0 {
+					return fmt.Errorf("%s: the reset of port %d was not %s", e.family, port, state)
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
 			}
 		}
 		if r := w.client.TryTCP(testnet.TCPTry{To: at(e.host, 82), Patience: enough}); r.Outcome != testnet.Reset {
@@ -324,7 +341,5 @@ func TestFactDHCPAnswersHaveNoState(t *testing.T) {
 	w.host.TryUDP(testnet.UDPTry{From: at(hostLocal.WithZone("eth0"), 546), To: netip.MustParseAddrPort("[ff02::1:2%eth0]:547"), Device: "eth0", Patience: time.Millisecond})
 	// ... and is answered by the address that the server has.
 	mustSend(t, w.clientPort, testnet.DHCPAnswer(wireEnds[0].client, wireEnds[0].host, w.hostPort.MAC), testnet.DHCPv6Answer(serverLocal, hostLocal))
-	if e, n := counter(t, w.host, "established_answers"), counter(t, w.host, "new_answers"); e != 0 || n != 2 {
-		t.Errorf("of the two answers %d were established and %d new; it was 0 and 2", e, n)
-	}
+	wantCounts(t, w.host, "both answers are new", map[string]uint64{"established_answers": 0, "new_answers": 2})
 }

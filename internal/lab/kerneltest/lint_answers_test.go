@@ -106,9 +106,13 @@ func (test *answersTest) ask(t *testing.T, c *town, text string, server netip.Ad
 	}
 	apply(t, c.host, text)
 	if test.forge {
+		came := c.wan.Capture()
 		for i := range uint16(6) {
 			from, to := netip.AddrPortFrom(server, 20000+i), netip.AddrPortFrom(place("host", false), 9000)
 			mustSend(t, c.street, testnet.UDP(from, to), testnet.SYN(from, to, 1460))
+			if _, seen := came.Wait(enough, func(s testnet.Seen) bool { return s.From() == from && s.Flags == "S" }); !seen {
+				t.Fatalf("what is forged from %s did not come", from)
+			}
 		}
 	}
 	got := c.host.TryUDP(testnet.UDPTry{From: at(place("host", false), test.from), To: at(server, test.port), Patience: patience(want != testnet.Silent)})

@@ -42,9 +42,14 @@ func TestRefusedStaysRefused(t *testing.T) {
 				if r := beyond.Exchange("beyond", short); r.Outcome != testnet.Silent {
 					t.Fatal(r)
 				}
-				marks := marksOfSources(c.host, v6)
-				if len(marks) == 0 {
-					t.Fatal("the source is neither banned nor over the limit")
+				var marks []string
+				if err := eventually(func() error {
+					if marks = marksOfSources(c.host, v6); len(marks) == 0 {
+						return errors.New("the source is neither banned nor over the limit")
+					}
+					return nil
+				}); err != nil {
+					t.Fatal(err)
 				}
 				for _, set := range marks {
 					c.host.MustRun("nft", "flush", "set", "inet", "sluice", set)

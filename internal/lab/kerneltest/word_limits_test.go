@@ -96,7 +96,7 @@ input:
 				to := netip.MustParseAddr("198.51.100.1")
 				answered := 0
 				for i := range 12 {
-					if r := c.outside.TryEcho(testnet.EchoTry{From: place("office", false), To: to, ID: 4711, Sequence: uint16(i), Patience: short}); r.Outcome == testnet.Answered {
+					if r := c.outside.TryEcho(testnet.EchoTry{From: place("office", false), To: to, ID: 4711, Sequence: uint16(i), Patience: patience(i < 5)}); r.Outcome == testnet.Answered {
 						answered++
 					}
 				}
@@ -167,7 +167,7 @@ input:
 				stranger > host tcp/80    = silent
 			`,
 			after: func(t *testing.T, c *town) {
-				deadline := time.Now().Add(20 * time.Second)
+				deadline := time.Now().Add(enough)
 				for time.Now().Before(deadline) {
 					if c.once(attempt{from: "stranger", to: "host", proto: "tcp", port: 80}, want{}).Outcome == testnet.Answered {
 						return
@@ -213,7 +213,7 @@ input:
 				}
 				var open []*testnet.Conn
 				for i := range 5 {
-					_, conn := c.outside.OpenTCP(testnet.TCPTry{From: at(place([]string{"office", "stranger"}[i%2], i > 2), 0), To: at(place("host", i > 2), 80), Patience: short})
+					_, conn := c.outside.OpenTCP(testnet.TCPTry{From: at(place([]string{"office", "stranger"}[i%2], i > 2), 0), To: at(place("host", i > 2), 80), Patience: patience(i < 3)})
 					if conn != nil {
 						open = append(open, conn)
 					}

@@ -63,7 +63,7 @@ func TestGuardDeletes(t *testing.T) {
 			_ = cmd.Process.Signal(syscall.SIGKILL)
 			_ = cmd.Wait()
 			gone := func() bool { return slices.Equal(tables(t, ns), []string{"other"}) }
-			for range 1000 {
+			for range 6000 {
 				if gone() {
 					return
 				}
@@ -114,7 +114,7 @@ func TestGuardKnowsItsTable(t *testing.T) {
 	ns.MustRun("nft", "delete table inet "+guarded)
 	begin(time.Millisecond)
 	defer func() { _ = g.Close() }()
-	for range 1000 {
+	for range 6000 {
 		if len(tables(t, ns)) == 0 {
 			return
 		}

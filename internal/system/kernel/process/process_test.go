@@ -29,7 +29,7 @@ func TestEnvironment(t *testing.T) {
 	// Start returns when exec has closed its pipe, which is a moment before the
 	// kernel has laid out the environment (load_elf_binary in fs/binfmt_elf.c).
 	got, ok := Environment(cmd.Process.Pid, "A_THING")
-	for range 500 {
+	for range 6000 {
 		if ok {
 			break
 		}

@@ -60,7 +60,7 @@ func requireMachine(t *testing.T) (before string) {
 func await(t *testing.T, what, want string, ask func() string) {
 	t.Helper()
 	have := ""
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if have = ask(); have == want {
 			return
 		}
