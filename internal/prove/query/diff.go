@@ -108,9 +108,23 @@ func compareAll(old, next Compiled, countries func() (*geo.Database, error)) (*D
 		}
 		questions = append(questions, one...)
 	}
+	var err error
+	if x.ports, err = (Words{States: []packet.State{packet.New}}).publishedPorts(next); err != nil {
+		return nil, err
+	}
+	told := slices.Concat(questions, impossibleHere(next, old), expected())
+	for i := range x.ports {
+		told = append(told, x.ports[i].arrivals(next))
+	}
 	x.u = reach.NewUniverse(reach.Options{
-		Own: next.own(), Here: next.Here(), Apart: next.Apart(), Questions: slices.Concat(questions, impossibleHere(next, old), expected()), Settled: true,
+		Own: next.own(), Here: next.Here(), Apart: next.Apart(), Questions: told, Settled: true,
 	}, old.Program, next.Program)
+	for i, c := range x.policies {
+		nat := untouched(x.u, translated(x.u, c.Program, reach.In))
+		for j := range x.ports {
+			x.led[i] = x.u.Or(x.led[i], x.u.And(x.u.Region(x.ports[j].arrivals(next)), nat))
+		}
+	}
 	x.names = NewNames(countries, old.Resolved, next.Resolved)
 	x.say = newWording(x.u, x.names, []packet.State{packet.New}, next, old)
 	for _, group := range [][]reach.Way{{reach.In, reach.Through}, {reach.Out}} {
@@ -130,6 +144,11 @@ type comparison struct {
 	names    *Names
 	say      *wording
 	changes  []Change
+
+	// Ports that another tool publishes, and the packets that it leads on as they
+	// arrive: what becomes of these is told of them behind the rewriting.
+	ports []published
+	led   [2]reach.Region
 
 	// Of the ways that are compared at one time: what may come in can go one way
 	// under the one policy and another one under the other.
@@ -156,6 +175,9 @@ func (x *comparison) compare(group []reach.Way, questions []reach.Question) erro
 	var spoken reach.Region
 	for _, way := range group {
 		x.domain[way] = x.u.Minus(region(x.u, questions, way), region(x.u, impossibleHere(x.policies[1], x.policies[0]), way))
+		if way == reach.In {
+			x.domain[way] = x.u.Minus(x.domain[way], x.u.And(x.led[0], x.led[1]))
+		}
 		spoken = x.u.Or(spoken, x.u.And(x.domain[way], x.u.Or(x.taken[0][way], x.taken[1][way])))
 	}
 	unlimited := x.u.Unlimited(spoken)
@@ -295,10 +317,20 @@ func (x *comparison) side(i int, c class, r reach.Region, how []string) (Side, e
 			}
 			asked = true
 			out.Verdict = ActionOf(o.Verdict).Done()
+			if way == reach.In && x.u.Holds(x.led[i], witness) { // and not by the other policy
+				out.How = append(slices.Clone(how), x.ledBy(witness))
+				continue
+			}
 			if err := agree(x.policies[i].Resolved, witness, way, o.Verdict); err != nil {
 				return out, err
 			}
 		}
 	}
 	return out, nil
+}
+
+// ledBy says where another tool leads a packet.
+func (x *comparison) ledBy(witness packet.Packet) string {
+	i := slices.IndexFunc(x.ports, func(p published) bool { return x.u.Holds(x.u.Region(p.arrivals(x.policies[1])), witness) })
+	return x.ports[i].text()
 }

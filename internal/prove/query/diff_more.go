@@ -234,6 +234,9 @@ func (x *comparison) limitTexts(texts []string) []string {
 func (x *comparison) unspoken(r reach.Region) {
 	for _, way := range x.ways {
 		mine := x.u.Minus(x.u.And(x.u.Unlimited(r), x.u.Or(x.taken[0][way], x.taken[1][way])), region(x.u, laterNeighbours(x.policies[:]...), way))
+		if way == reach.In {
+			mine = x.u.Minus(mine, x.u.And(x.led[0], x.led[1]))
+		}
 		if x.u.Empty(mine) {
 			continue
 		}

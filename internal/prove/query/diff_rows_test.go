@@ -1,12 +1,16 @@
 package query
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"sluice/internal/base/packet"
 	"sluice/internal/language/geo"
+	"sluice/internal/language/resolve"
+	"sluice/internal/program"
+	"sluice/internal/system/host"
 )
 
 func rows(t *testing.T, old, next string) []Change {
@@ -78,5 +82,51 @@ forward: { default: drop, accelerate: true }
 `
 	if changes := rows(t, text, strings.Replace(text, ", accelerate: true", "", 1)); slices.ContainsFunc(changes, func(c Change) bool { return c.Kind != Handled }) {
 		t.Errorf("rows: %+v", changes)
+	}
+}
+
+// TestDiffOfPublishedPorts: what another tool leads on is not for this host under either
+// policy; where a line of nat leads it first, both are told.
+func TestDiffOfPublishedPorts(t *testing.T) {
+	const text = "version: 1\nzones: { wan: { interfaces: [eth0] } }\ninput: { default: drop, rules: [allow tcp/8080 ipv4] }\nforward: { default: drop, rules: [allow published tcp/8080] }\n"
+	redirects := text + "nat: ['redirect tcp/8080 in wan to 10.20.0.5:80']\n"
+	for _, c := range []struct {
+		old, next string
+		told      bool
+	}{
+		{text, strings.Replace(text, "tcp/8080 ipv4", "tcp/8081 ipv4", 1), false},
+		{text, strings.Replace(text, "allow tcp/8080 ipv4", "", 1), false},
+		{text, redirects, true},
+		{redirects, text, true},
+	} {
+		r := []*resolve.Resolved{resolved(t, "old.yaml", c.old), resolved(t, "new.yaml", c.next)}
+		for _, r := range r {
+			r.Facts.Published = []host.Published{{Protocol: "tcp", Port: 8080, To: netip.MustParseAddrPort("172.17.0.2:80")}}
+			r.Facts.ForeignChains = []host.ForeignChain{{Type: "nat", Hook: "prerouting", Rewrites: true}}
+		}
+		d, err := Compare(compiled(t, r[0]), compiled(t, r[1]), geo.Snapshot)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		for _, row := range d.Changes {
+			if e := row.Example.packet; e.Destination != netip.MustParseAddr("198.51.100.1") || e.Port != 8080 || e.State != packet.New || e.DNAT {
+				continue
+			}
+			if how := slices.Concat(row.Old.How, row.New.How); !c.told || !slices.Contains(how, "led to 172.17.0.2:80 by another tool") {
+				t.Errorf("from\n%s to\n%s: %s, %q", c.old, c.next, row.Kind, how)
+			}
+		}
+	}
+}
+
+// TestQueryOfExpectedAtPublishedPorts: another tool leads on what another flow expects as
+// it does what is new.
+func TestQueryOfExpectedAtPublishedPorts(t *testing.T) {
+	r := resolved(t, "policy.yaml", "version: 1\ninput: { default: drop, rules: [allow tcp/8080 ipv4] }\nforward: { default: drop, rules: [allow published tcp/8080] }\n")
+	r.Facts.Published = []host.Published{{Protocol: "tcp", Port: 8080, To: netip.MustParseAddrPort("172.17.0.2:80")}}
+	answers, err := Query(compiled(t, r), Words{States: []packet.State{packet.Related}}, []program.Verdict{program.Accept}, geo.Snapshot)
+	if led := func(a Answer) bool { return slices.Contains(a.When, "led to 172.17.0.2:80 by another tool") }; err != nil || !slices.ContainsFunc(answers, led) {
+		t.Errorf("%v: answers are %+v", err, answers)
 	}
 }

@@ -11,20 +11,24 @@ import (
 )
 
 // impossibleHere are packets that a universe tells apart and that, as the facts of the host
-// have it, there are not: those that another tool has rewritten, where there is no
-// such tool, those for an address of the interface that they come in by, where
-// the address is another interface's, those to this host that are for another one, and,
-// whatever the facts, later fragments of neighbour discovery.
+// have it, there are not: those whose source is rewritten before any rule sees them, those
+// that another tool leads elsewhere, where there is no such tool, or to many hosts, those
+// for an address of the interface that they come in by, where the address is another
+// interface's, those to this host that are for another one, and, whatever the facts, later
+// fragments of neighbour discovery.
 func impossibleHere(policies ...Compiled) (out []reach.Question) {
 	facts := policies[0].Facts
 	out = laterNeighbours(policies...)
 	if !facts.Known {
 		return out
 	}
+	out = append(out, rewrittenBefore("snat")...) // which comes last
 	rewrites := func(f host.ForeignChain) bool { return f.Type == "nat" }
 	if !slices.ContainsFunc(facts.ForeignChains, rewrites) && !foreignUnread(facts) {
-		out = append(out, rewrittenBefore()...)
+		out = append(out, rewrittenBefore("dnat")...)
 	}
+	led := [][]program.Condition{{{Field: program.Status, Names: []string{"dnat"}}}}
+	out = append(out, reach.Question{Way: reach.In, To: &groups, Match: led}) // no tool leads to many hosts
 	if slices.ContainsFunc(policies, func(c Compiled) bool { return asksHere(c.Program) }) {
 		match := elsewhereHere(facts)
 		for _, way := range []reach.Way{reach.In, reach.Through} {

@@ -16,9 +16,9 @@ import (
 // facts list with where they lead; the rest are judged as if nobody rewrote them.
 
 // rewrittenBefore are first packets of flows, new ones and those that another flow
-// expects, that another tool has rewritten already.
-func rewrittenBefore() (out []reach.Question) {
-	rewritten := program.Condition{Field: program.Status, Names: []string{"dnat", "snat"}}
+// expects, that have been rewritten already: their destination (dnat) or source (snat).
+func rewrittenBefore(statuses ...string) (out []reach.Question) {
+	rewritten := program.Condition{Field: program.Status, Names: statuses}
 	for _, at := range ways {
 		out = append(out, reach.Question{Way: at.Way, States: []packet.State{packet.New}, Match: [][]program.Condition{{rewritten}}})
 	}
@@ -46,7 +46,7 @@ type published struct {
 
 // publishedPorts are the ports of which it is known where they lead.
 func (w Words) publishedPorts(c Compiled) (out []published, err error) {
-	if !slices.Contains(w.States, packet.New) {
+	if len(w.begins()) == 0 {
 		return nil, nil
 	}
 	for i, f := range c.Facts.Published {
@@ -70,6 +70,14 @@ func (w Words) publishedPorts(c Compiled) (out []published, err error) {
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// firstStates are those of first packets of flows, of which NAT is asked.
+var firstStates = []packet.State{packet.New, packet.Related}
+
+// begins is which of these the words ask for.
+func (w Words) begins() []packet.State {
+	return slices.DeleteFunc(slices.Clone(firstStates), func(s packet.State) bool { return !slices.Contains(w.States, s) })
 }
 
 // leadsKnown says whether it is known which packets are led where.
@@ -102,7 +110,7 @@ func (w Words) published(c Compiled, p *published) (out []reach.Question, err er
 			asked := func(at addrset.Set) []program.Condition {
 				return slices.Concat(is, f.conditions, t.conditions, []program.Condition{{Field: program.OriginalDestination, Addresses: at.Ranges()}})
 			}
-			q := reach.Question{Way: p.way, States: []packet.State{packet.New}, From: elsewhere(c.Resolved, f.addresses, p.way, true), To: &end}
+			q := reach.Question{Way: p.way, States: w.begins(), From: elsewhere(c.Resolved, f.addresses, p.way, true), To: &end}
 			at := arrives
 			if t.addresses != nil {
 				at = arrives.Intersect(*t.addresses)
@@ -138,7 +146,7 @@ func (p *published) arrivals(c Compiled) reach.Question {
 	if n, known := packet.PortProtocol(p.Protocol); known {
 		match = append(match, program.Condition{Field: program.Protocol, Numbers: []program.NumberRange{{From: uint64(n), To: uint64(n)}}})
 	}
-	return reach.Question{Way: reach.In, States: []packet.State{packet.New}, To: &to, Match: [][]program.Condition{match}}
+	return reach.Question{Way: reach.In, States: firstStates, To: &to, Match: [][]program.Condition{match}}
 }
 
 // arrived gives a packet behind the rewriting as it arrived; false where the policy

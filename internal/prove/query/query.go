@@ -60,7 +60,7 @@ func query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*g
 	if err != nil {
 		return nil, nil, err
 	}
-	never := append(impossibleHere(c), rewrittenBefore()...)
+	never := append(impossibleHere(c), rewrittenBefore("dnat", "snat")...)
 	told := slices.Concat(questions, base, never)
 	for i := range leads {
 		told = append(told, leads[i].questions...)
