@@ -96,7 +96,12 @@ type BanPlan struct {
 	After BanStore    // as rules ask it then
 	// Differences is what Fill mends, for a reader.
 	Differences []Difference
+	Read        ReadBans // on the way; nothing of what Fill and Turn do
 }
+
+// ReadBans is what sets of single addresses in the kernel hold, by the backend's name of
+// the set: of those that were read.
+type ReadBans map[string]addrset.Set
 
 // HeldBans is what the kernel has of bans.
 type HeldBans struct {

@@ -10,12 +10,12 @@ import (
 // that it can be held against the program that was meant, packet by packet.
 type Lifter interface {
 	// ReadWhole is Read with all contents: those of the sets that commands fill
-	// too.
-	ReadWhole(ctx context.Context) (State, error)
+	// too, which are not read once more.
+	ReadWhole(ctx context.Context, bans ReadBans) (State, error)
 	// Complete reads what of a state was left unread: what commands ban. Sets whose
 	// names say what is in them, and that somebody has read before, are taken to
 	// hold what the artifact has.
-	Complete(ctx context.Context, have State, loaded Artifact) (State, error)
+	Complete(ctx context.Context, have State, loaded Artifact, bans ReadBans) (State, error)
 	// Lift makes the program that a state is; the state was read by ReadWhole or is
 	// from Complete.
 	Lift(have State) (*Lifted, error)

@@ -22,6 +22,7 @@ import (
 type filling struct {
 	asked askedSets // by the rules, once it is done
 	sets  []setFilling
+	read  backend.ReadBans
 }
 
 // setFilling is what one set lacks, and what it holds beyond what it should.
@@ -91,7 +92,7 @@ func (s *banStore) unheld(b backend.BannedRange) bool {
 func (s *banStore) plan(f *filling) backend.BanPlan {
 	after := *s
 	after.asked = f.asked
-	p := backend.BanPlan{After: &after, Differences: f.differences()}
+	p := backend.BanPlan{After: &after, Differences: f.differences(), Read: f.read}
 	if !f.empty() {
 		p.Fill = f
 	}
@@ -110,7 +111,7 @@ func (s *banStore) inKernel(k commandSet) nfset.Set {
 }
 
 func (s *banStore) fill(ctx context.Context, all backend.Bans, now time.Time) (*filling, error) {
-	f := &filling{}
+	f := &filling{read: backend.ReadBans{}}
 	var conn *nfset.Conn
 	defer func() {
 		if conn != nil {
@@ -128,11 +129,11 @@ func (s *banStore) fill(ctx context.Context, all backend.Bans, now time.Time) (*
 		}
 		asksExact, asksSide := len(want.Single) > 0, neither
 		if set, there := s.find(family, neither); there && (asksExact || askedExact) {
-			have, err := dump(ctx, conn, s.inKernel(set))
+			filling, err := f.readExact(ctx, conn, s.inKernel(set), family, want.Single, now)
 			if err != nil {
 				return nil, err
 			}
-			f.sets = append(f.sets, fillExact(s.inKernel(set), family, want.Single, have, now))
+			f.sets = append(f.sets, filling)
 		}
 		if len(want.Ranges) > 0 {
 			var have map[netip.Addr]heldBan
@@ -188,7 +189,11 @@ func (s *banStore) difference(ctx context.Context, e backend.BanEdit, now time.T
 		if err != nil {
 			return nil, err
 		}
-		f.sets = append(f.sets, fillExact(s.inKernel(set), family, want, have, now))
+		exactly := newExact(s.inKernel(set), family, want, now)
+		for a, h := range have {
+			exactly.has(a, h)
+		}
+		f.sets = append(f.sets, exactly.done())
 		exact, ranges := f.asked.of(family)
 		f.asked.set(family, exact || len(want) > 0, ranges)
 	}
@@ -219,22 +224,36 @@ func element(r addrset.Range, until, now time.Time) nfset.Element {
 	return e
 }
 
-func fillExact(set nfset.Set, family int, want map[netip.Addr]time.Time, have map[netip.Addr]heldBan, now time.Time) setFilling {
-	f := setFilling{set: set, family: family, at: now, add: make([]nfset.Element, 0, len(want))}
-	for a, h := range have {
-		if _, wanted := want[a]; !wanted && !h.ends() {
-			f.remove = append(f.remove, nfset.Element{Key: a.AsSlice()})
-		}
+// exactFilling compares a set of single addresses with what it should hold.
+type exactFilling struct {
+	setFilling
+	want map[netip.Addr]time.Time
+	left map[netip.Addr]time.Time // of want, without what it has
+}
+
+func newExact(set nfset.Set, family int, want map[netip.Addr]time.Time, now time.Time) *exactFilling {
+	return &exactFilling{setFilling{set: set, family: family, at: now}, want, maps.Clone(want)}
+}
+
+// has takes one that is there.
+func (f *exactFilling) has(a netip.Addr, h heldBan) {
+	end, wanted := f.want[a]
+	delete(f.left, a)
+	switch {
+	case wanted && !h.lasts(end, f.at):
+		e := element(addrset.Range{From: a, To: a}, end, f.at)
+		e.Counted, e.Packets, e.Bytes = h.packets > 0, h.packets, h.bytes
+		f.replace = append(f.replace, e)
+	case !wanted && !h.ends():
+		f.remove = append(f.remove, nfset.Element{Key: a.AsSlice()})
 	}
-	for a, end := range want {
-		e := element(addrset.Range{From: a, To: a}, end, now)
-		switch h, there := have[a]; {
-		case !there:
-			f.add = append(f.add, e)
-		case !h.lasts(end, now):
-			e.Counted, e.Packets, e.Bytes = h.packets > 0, h.packets, h.bytes
-			f.replace = append(f.replace, e)
-		}
+}
+
+// done is what is to do when all that is there was taken.
+func (f *exactFilling) done() setFilling {
+	f.add = make([]nfset.Element, 0, len(f.left))
+	for a, end := range f.left {
+		f.add = append(f.add, element(addrset.Range{From: a, To: a}, end, f.at))
 	}
 	if f.edits() <= maxLookups { // somebody may read them
 		byKey := func(a, b nfset.Element) int { return cmp.Compare(string(a.Key), string(b.Key)) }
@@ -242,7 +261,38 @@ func fillExact(set nfset.Set, family int, want map[netip.Addr]time.Time, have ma
 		sorting.By(f.replace, byKey)
 		sorting.By(f.add, byKey)
 	}
-	return f
+	return f.setFilling
+}
+
+// readExact reads a set of single addresses that is likely to hold what it should.
+func (f *filling) readExact(ctx context.Context, conn *nfset.Conn, set nfset.Set, family int, want map[netip.Addr]time.Time, now time.Time) (setFilling, error) {
+	keys := make([][]byte, 0, len(want))
+	for a := range want {
+		keys = append(keys, a.AsSlice())
+	}
+	var exactly *exactFilling
+	var all addrset.Builder
+	plain := true
+	begin := func() { exactly, all, plain = newExact(set, family, want, now), addrset.Builder{}, true }
+	err := conn.DumpOf(ctx, set, keys, begin, func(e nfset.Element) error {
+		r, h, err := heldOf(set, e)
+		if err != nil {
+			return err
+		}
+		exactly.has(r.From, h)
+		all.AddAddr(r.From)
+		plain = plain && len(e.Does) == 0
+		return nil
+	})
+	switch {
+	case errors.Is(err, nfset.ErrNoSet):
+		begin()
+	case err != nil:
+		return setFilling{}, err
+	case plain:
+		f.read[set.Name] = all.Set()
+	}
+	return exactly.done(), nil
 }
 
 // sameRanges says whether the kernel has the ranges; those that are about to

@@ -27,17 +27,22 @@ type heldBan struct {
 func dump(ctx context.Context, conn *nfset.Conn, set nfset.Set) (map[netip.Addr]heldBan, error) {
 	var out map[netip.Addr]heldBan
 	err := conn.Dump(ctx, set, func() { out = map[netip.Addr]heldBan{} }, func(e nfset.Element) error {
-		r, ok := e.Range()
-		if !ok {
-			return fmt.Errorf("set %s holds what is no address", set.Name)
-		}
-		out[r.From] = heldBan{to: r.To, permanent: e.Timeout == 0, left: e.Expires, packets: e.Packets, bytes: e.Bytes}
-		return nil
+		r, h, err := heldOf(set, e)
+		out[r.From] = h
+		return err
 	})
 	if errors.Is(err, nfset.ErrNoSet) {
 		return nil, nil
 	}
 	return out, err
+}
+
+func heldOf(set nfset.Set, e nfset.Element) (addrset.Range, heldBan, error) {
+	r, ok := e.Range()
+	if !ok {
+		return r, heldBan{}, fmt.Errorf("set %s holds what is no address", set.Name)
+	}
+	return r, heldBan{to: r.To, permanent: e.Timeout == 0, left: e.Expires, packets: e.Packets, bytes: e.Bytes}, nil
 }
 
 // lookUp is dump of no more than some addresses.

@@ -21,7 +21,7 @@ func (k kernel) readWhole(t testing.TB) backend.State {
 	t.Helper()
 	var s backend.State
 	err := k.Do(func() (err error) {
-		s, err = New().(backend.Lifter).ReadWhole(context.Background())
+		s, err = New().(backend.Lifter).ReadWhole(context.Background(), nil)
 		return err
 	})
 	if err != nil {

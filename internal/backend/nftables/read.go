@@ -42,8 +42,8 @@ func read(ctx context.Context, table string, contents bool) (*State, error) {
 }
 
 // ReadWhole reads everything, what commands banned included.
-func (n nftables) ReadWhole(ctx context.Context) (backend.State, error) {
-	s, err := readSome(ctx, n.table, func(*Set) bool { return true })
+func (n nftables) ReadWhole(ctx context.Context, bans backend.ReadBans) (backend.State, error) {
+	s, err := readSome(ctx, n.table, func(k *Set) bool { return !k.take(bans) })
 	if err != nil {
 		return nil, fmt.Errorf("read table inet %s: %w", n.table, err)
 	}
@@ -53,7 +53,7 @@ func (n nftables) ReadWhole(ctx context.Context) (backend.State, error) {
 
 // Complete reads the sets that commands and packets fill, and takes the others that were not
 // read from the artifact.
-func (nftables) Complete(ctx context.Context, have backend.State, loaded backend.Artifact) (backend.State, error) {
+func (nftables) Complete(ctx context.Context, have backend.State, loaded backend.Artifact, bans backend.ReadBans) (backend.State, error) {
 	h, err := stateOf(have)
 	if err != nil {
 		return nil, err
@@ -77,11 +77,20 @@ func (nftables) Complete(ctx context.Context, have backend.State, loaded backend
 			own.Elements = known.Elements
 		}
 	}
-	if err := out.readContents(ctx, func(k *Set) bool { return k.Elements.Unknown || k.Life == program.Dynamic }); err != nil {
+	if err := out.readContents(ctx, func(k *Set) bool { return !k.take(bans) && (k.Elements.Unknown || k.Life == program.Dynamic) }); err != nil {
 		return nil, fmt.Errorf("read the sets of table inet %s: %w", h.Tree.Table, err)
 	}
 	out.Contents, out.Whole = true, true
 	return &out, nil
+}
+
+// take gives a set the elements that were read before; it is false where none were.
+func (s *Set) take(bans backend.ReadBans) bool {
+	read, was := bans[s.Name]
+	if was = was && s.byCommand(); was {
+		s.Elements = Elements{Addresses: read}
+	}
+	return was
 }
 
 // edited says whether elements of a set come and go while it keeps its name.

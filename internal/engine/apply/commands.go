@@ -280,8 +280,10 @@ func (s *session) compare(ctx context.Context, a backend.Artifact, have backend.
 	return append(out, drift...), err
 }
 
-// banDrift says where the sets of bans do not hold what the journal says.
+// banDrift says where the sets of bans do not hold what the journal says, and keeps
+// what they hold for a proof.
 func (s *session) banDrift(ctx context.Context, a backend.Artifact) ([]backend.Difference, error) {
+	s.bansRead = nil
 	store := s.banStore(a)
 	if store == nil || !store.Room() {
 		return nil, nil
@@ -294,6 +296,7 @@ func (s *session) banDrift(ctx context.Context, a backend.Artifact) ([]backend.D
 		s.note("damaged lines of the journal of bans, which count for nothing: %d", n)
 	}
 	plan, err := store.Fill(ctx, wanted(list.Bans, store.Never(), s.now()), s.now())
+	s.bansRead = plan.Read
 	return plan.Differences, err
 }
 

@@ -103,7 +103,7 @@ func (s *session) surelyRuns(ctx context.Context, n int) bool {
 	if g.Fitted != nil {
 		expected = without(expected, g.Fitted.Missing)
 	}
-	have, err := lifter.ReadWhole(ctx)
+	have, err := lifter.ReadWhole(ctx, nil)
 	if err != nil {
 		return false
 	}

@@ -138,7 +138,8 @@ type session struct {
 	// for nothing.
 	bans      backend.BanStore
 	bansKnown bool
-	side      *host.Facts // what the host is, where it was read
+	bansRead  backend.ReadBans // by the last banDrift
+	side      *host.Facts      // what the host is, where it was read
 	// servingUnread is why its routers or name servers could not be read.
 	servingUnread error
 	// filled is what sets that follow the host were loaded with; nil where they were

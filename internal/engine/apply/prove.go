@@ -59,7 +59,7 @@ func (s *session) prove(ctx context.Context, c change, have backend.State) error
 		expected = without(expected, c.fitted.Missing)
 	}
 	s.asks(c.artifact) // knows which sets of bans are asked
-	whole, err := lifter.Complete(ctx, have, c.artifact)
+	whole, err := lifter.Complete(ctx, have, c.artifact, s.bansRead)
 	if err != nil {
 		return fmt.Errorf("read the rules back: %w", err)
 	}
@@ -243,7 +243,13 @@ func (h *Host) Verify(ctx context.Context, policy string, expected *program.Prog
 	if expected == nil {
 		return nil, s.nothingToProve(ctx)
 	}
-	have, err := lifter.ReadWhole(ctx)
+	var drift []backend.Difference
+	if artifact != nil {
+		if drift, err = s.banDrift(ctx, artifact); err != nil {
+			return nil, err
+		}
+	}
+	have, err := lifter.ReadWhole(ctx, s.bansRead)
 	if err != nil {
 		return nil, err
 	}
@@ -254,6 +260,7 @@ func (h *Host) Verify(ctx context.Context, policy string, expected *program.Prog
 	}
 	out.Proof, out.Nothing = &Proof{proof, 0}, have.Empty()
 	if artifact != nil && !have.Empty() {
+		out.Bans = drift
 		differences, err := s.Backend.Compare(s.asks(artifact), have)
 		if err != nil {
 			return nil, err
@@ -271,9 +278,6 @@ func (h *Host) Verify(ctx context.Context, policy string, expected *program.Prog
 			return nil, err
 		}
 		out.Form = len(out.Host.withoutMoves(differences))
-		if out.Bans, err = s.banDrift(ctx, artifact); err != nil {
-			return nil, err
-		}
 		if out.Unasked, err = s.unaskedBans(ctx, artifact); err != nil {
 			return nil, err
 		}

@@ -26,7 +26,7 @@ forward: { default: drop }
 func readWhole(t *testing.T, s *testnet.Namespace) (have backend.State) {
 	t.Helper()
 	err := s.Do(func() (err error) {
-		have, err = nftables.New().(backend.Lifter).ReadWhole(context.Background())
+		have, err = nftables.New().(backend.Lifter).ReadWhole(context.Background(), nil)
 		return err
 	})
 	if err != nil {

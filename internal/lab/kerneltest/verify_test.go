@@ -175,7 +175,7 @@ func TestRandomPoliciesAreReadBack(t *testing.T) {
 					return err
 				}
 			}
-			have, err = b.(backend.Lifter).ReadWhole(ctx)
+			have, err = b.(backend.Lifter).ReadWhole(ctx, nil)
 			return err
 		})
 		if err != nil {

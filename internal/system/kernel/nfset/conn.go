@@ -39,6 +39,7 @@ type Conn struct {
 	commits  *nft.Counter
 	limit    int // bytes that one transaction may have, from the size of the send buffer
 	cut      int // bytes after which a transaction that may be cut is
+	many     int // keys from which on DumpOf asks for each
 	sequence uint32
 	batch    batch
 	answers  []byte
@@ -51,7 +52,7 @@ func Open() (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
-	c := &Conn{socket: socket, commits: nft.Here(), answers: make([]byte, answer)}
+	c := &Conn{socket: socket, commits: nft.Here(), many: manyKeys, answers: make([]byte, answer)}
 	if c.raw, err = socket.SyscallConn(); err == nil {
 		err = c.configure(sendBuffer, receiveBuffer)
 	}

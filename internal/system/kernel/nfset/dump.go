@@ -134,47 +134,18 @@ func (c *Conn) Lookup(ctx context.Context, s Set, key []byte) (found Element, ok
 	if err := ctx.Err(); err != nil {
 		return Element{}, false, err
 	}
-	c.sequence++
-	b := &c.batch
-	b.buf, b.messages, b.list = b.buf[:0], append(b.messages[:0], message{}), 0
-	b.first = c.sequence - 1
-	b.message(unix.NFT_MSG_GETSETELEM, 0, s)
-	if err := b.element(s, Element{Key: key}, true); err != nil {
-		return Element{}, false, err
-	}
-	b.close()
-	b.flags(0, unix.NLM_F_ACK)
-	if err := c.send(b.buf); err != nil {
-		return Element{}, false, fmt.Errorf("ask for an element of set %s %s: %w", s.Table, s.Name, err)
-	}
 	p := pairs{set: s, each: func(e Element) error { found, ok = e.clone(), true; return nil }}
-	for {
-		n, err := c.receive(true)
-		if err != nil {
-			return Element{}, false, fmt.Errorf("read set %s %s: %w", s.Table, s.Name, err)
-		}
-		done := false
-		err = eachMessage(c.answers[:n], func(m []byte) error {
-			if binary.NativeEndian.Uint32(m[8:]) != c.sequence {
-				return nil
-			}
-			if a, is := parseAnswer(m); is {
-				done = true
-				if a.errno == 0 {
-					return nil
-				}
-				problem := b.problem(a)
-				if errors.Is(problem, ErrNoElement) {
-					return nil
-				}
-				return problem
-			}
-			return parseElements(m, &p)
-		})
-		if err != nil || done {
-			return found, ok, err
+	answer, err := c.ask(s, func(b *batch) error {
+		b.message(unix.NFT_MSG_GETSETELEM, 0, s)
+		defer b.close()
+		return b.element(s, Element{Key: key}, true)
+	}, func(m []byte) error { return parseElements(m, &p) })
+	if err == nil && answer.errno != 0 {
+		if problem := c.batch.problem(answer); !errors.Is(problem, ErrNoElement) {
+			err = problem
 		}
 	}
+	return found, ok, err
 }
 
 func (e Element) clone() Element {

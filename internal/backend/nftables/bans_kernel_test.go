@@ -1,0 +1,71 @@
+package nftables
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
+	"sluice/internal/program"
+)
+
+// What was read of bans to compare them is not read again for a proof.
+func TestBansAreReadOnce(t *testing.T) {
+	k := kernelHost(t)
+	b := New()
+	a := mustLower(t, &program.Program{
+		Owner: "sluice",
+		Hooks: []program.Hook{{Kind: program.Input, Phase: program.Filter, Default: program.Accept, Chain: "input"}},
+		Chains: []program.Chain{{Name: "input", Rules: []program.Rule{
+			{Match: conditions{setOn(program.Source, "ban.command")}, Actions: actions{program.Drop}},
+		}}},
+		Sets: []program.Set{{ID: "ban.command", Key: []program.Field{program.Source}, Life: program.Dynamic, Commands: true}},
+	})
+	want := backend.Bans{IPv4: backend.FamilyBans{Single: map[netip.Addr]time.Time{}}}
+	all := mustSet("192.0.2.1/32", "192.0.2.2/32", "192.0.2.7/32")
+	for r := range all.Each() {
+		for at := r.From; at.Compare(r.To) <= 0; at = at.Next() {
+			want.IPv4.Single[at] = time.Time{}
+		}
+	}
+	asked := askingFor(a, askedSets{Exact4: true})
+	k.load(t, b, asked)
+	store := b.(backend.Banner).BanStore(asked, &banStore{asked: askedSets{Exact4: true}})
+	set, _ := store.(*banStore).find(4, neither)
+	plan := func() (p backend.BanPlan) {
+		t.Helper()
+		if err := k.Do(func() (err error) {
+			p, err = store.Fill(t.Context(), want, time.Now())
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	elements := func(read backend.ReadBans) addrset.Set {
+		t.Helper()
+		var s backend.State
+		if err := k.Do(func() (err error) {
+			s, err = b.(backend.Lifter).ReadWhole(t.Context(), read)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return s.(*State).Tree.set(set.Name).Elements.all()
+	}
+	if err := k.Do(func() error { return plan().Fill.Take(t.Context()) }); err != nil {
+		t.Fatal(err)
+	}
+	p := plan()
+	if p.Fill != nil || !p.Read[set.Name].Equal(all) {
+		t.Fatalf("read %v, to do %v", p.Read, p.Differences)
+	}
+	k.Nft("delete element inet sluice " + set.Name + " { 192.0.2.7 }")
+	if have := elements(p.Read); !have.Equal(all) {
+		t.Errorf("with what was read: %s", have)
+	}
+	if have := elements(nil); !have.Equal(mustSet("192.0.2.1/32", "192.0.2.2/32")) {
+		t.Errorf("without: %s", have)
+	}
+}
