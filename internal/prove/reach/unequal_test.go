@@ -197,7 +197,8 @@ func TestTableBehindRewriting(t *testing.T) {
 func TestOriginalPortInAMap(t *testing.T) {
 	by := func(f program.Field) *program.Program {
 		p := of([]program.Hook{hookOf(program.Input, program.Filter, program.Accept, "in")},
-			program.Chain{Name: "in", Rules: []program.Rule{doing(program.VerdictMap{Set: "m", Key: []program.Field{f}}, program.Condition{Field: program.State, Names: []string{"new"}})}})
+			program.Chain{Name: "in", Rules: []program.Rule{doing(program.VerdictMap{Set: "m", Key: []program.Field{f}},
+				nums(program.Protocol, 6, 6, false), program.Condition{Field: program.State, Names: []string{"new"}})}})
 		web := program.Value{Numbers: program.NumberRange{From: 80, To: 80}}
 		p.Sets = []program.Set{{ID: "m", Key: []program.Field{f}, Life: program.Static, Verdicts: true, Elements: []program.Element{{Parts: []program.Value{web}, Verdict: program.Drop}}}}
 		return p
