@@ -101,8 +101,11 @@ func TestNormalFamily(t *testing.T) {
 		protocol, op, family string
 		implied              bool
 	}{
-		{"1", "==", "2", true}, {"58", "==", "10", true}, {"1", "==", "10", false},
-		{"1", "!=", "2", false}, {"6", "==", "2", false},
+		{"1", "==", "2", true},
+		{"58", "==", "10", true},
+		{"1", "==", "10", false},
+		{"1", "!=", "2", false},
+		{"6", "==", "2", false},
 	} {
 		rule := []Statement{asks("meta nfproto", "==", c.family), asks("meta l4proto", c.op, c.protocol)}
 		if got := normal(rule); (len(got) == 1) != c.implied {
