@@ -82,6 +82,7 @@ func (c *Conn) get(s Set, keys [][]byte, each func(Element) error) (all bool, er
 			at(m)
 			return parseElements(m, &p)
 		})
+		whole := answer.errno == 0 && found-before == sent
 		switch {
 		case err != nil:
 			return false, err
@@ -89,7 +90,7 @@ func (c *Conn) get(s Set, keys [][]byte, each func(Element) error) (all bool, er
 			// The kernel stops at what it does not find.
 			missing++
 			sent = found - before + 1
-		case answer.errno != 0 || found-before != sent:
+		case !whole:
 			return false, nil
 		}
 		keys = keys[sent:]
