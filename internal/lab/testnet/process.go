@@ -27,7 +27,8 @@ func (s *Namespace) RunInput(input, name string, args ...string) (string, error)
 // RunContext is RunInput under a context, whose end kills the program.
 func (s *Namespace) RunContext(ctx context.Context, input, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// A group of its own: a Ctrl-C is for the caller, who says what it ends.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if input != "" {

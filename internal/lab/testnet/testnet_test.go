@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -468,6 +469,15 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("no source in %v", p)
 		}
 	})
+}
+
+// What a terminal sends to the group of this process does not end what it runs: that
+// would be told as a failure of the program, not as an interruption.
+func TestRunIsInAGroupOfItsOwn(t *testing.T) {
+	group := New(t).Unnamed("host").MustRun("sh", "-c", "cut -d' ' -f5 /proc/$$/stat")
+	if own := strconv.Itoa(syscall.Getpgrp()); strings.TrimSpace(group) == own {
+		t.Errorf("a program runs in the group %s of this process", own)
+	}
 }
 
 // TestProcessOutlivesThread ends the threads on which processes were started: the
