@@ -135,7 +135,7 @@ func Judge(c query.Compiled, countries func() (*geo.Database, error)) ([]Result,
 	}
 	var out []Result
 	tooLarge := bdd.Guard(func() {
-		j.universe = reach.NewUniverse(reach.Options{Own: addresses, Here: c.Here(), Apart: c.Apart(), Questions: a.questions, Settled: true}, c.Program)
+		j.universe = reach.NewUniverse(reach.Options{Own: addresses, Elsewhere: !c.Facts.Known, Here: c.Here(), Apart: c.Apart(), Questions: a.questions, Settled: true}, c.Program)
 		out, err = j.lines(lines)
 	})
 	if tooLarge != nil {

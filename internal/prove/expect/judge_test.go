@@ -229,6 +229,32 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestUnknownHost: what nat leads on is none of a host's addresses of which nothing is
+// known, as the policy itself takes it.
+func TestUnknownHost(t *testing.T) {
+	const text = `version: 1
+zones: { wan: { interfaces: [eth0] } }
+input: { default: allow }
+forward: { default: drop }
+nat:
+  - redirect tcp/8080 in wan to 10.0.0.9:80
+  - redirect tcp/8080 in wan to [2001:db8::9]:80
+expect:
+  - drop published tcp/8080 from 192.0.2.1
+`
+	p, err := policy.LoadData("p.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := resolve.Resolve(p, resolve.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := judged(r, compiled(t, r)); !strings.HasPrefix(got, "ok ") {
+		t.Errorf("got %s", got)
+	}
+}
+
 func judged(r *resolve.Resolved, p *program.Program) string {
 	results, err := expect.Judge(query.Compiled{Resolved: r, Program: p}, countries)
 	if err != nil {

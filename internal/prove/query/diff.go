@@ -117,7 +117,7 @@ func compareAll(old, next Compiled, countries func() (*geo.Database, error)) (*D
 		told = append(told, x.ports[i].arrivals(next))
 	}
 	x.u = reach.NewUniverse(reach.Options{
-		Own: next.own(), Here: next.Here(), Apart: next.Apart(), Questions: told, Settled: true,
+		Own: next.own(), Elsewhere: !next.Facts.Known, Here: next.Here(), Apart: next.Apart(), Questions: told, Settled: true,
 	}, old.Program, next.Program)
 	for i, c := range x.policies {
 		nat := untouched(x.u, translated(x.u, c.Program, reach.In))

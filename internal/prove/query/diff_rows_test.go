@@ -120,6 +120,21 @@ func TestDiffOfPublishedPorts(t *testing.T) {
 	}
 }
 
+// TestDiffOfUnknownHost: what nat begins to lead away no longer comes to a host of which
+// nothing is known.
+func TestDiffOfUnknownHost(t *testing.T) {
+	const text = "version: 1\nzones: { wan: { interfaces: [eth0] } }\ninput: { default: allow }\nforward: { default: drop }\n"
+	old, next := resolved(t, "old.yaml", text), resolved(t, "new.yaml", text+"nat: ['redirect tcp/8080 in wan to 10.0.0.9:80']\n")
+	old.Facts, next.Facts = host.Facts{}, host.Facts{}
+	d, err := Compare(compiled(t, old), compiled(t, next), geo.Snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Changes) == 0 || d.Changes[0].Kind != Closed {
+		t.Errorf("rows: %+v", d.Changes)
+	}
+}
+
 // TestQueryOfExpectedAtPublishedPorts: another tool leads on what another flow expects as
 // it does what is new.
 func TestQueryOfExpectedAtPublishedPorts(t *testing.T) {

@@ -68,7 +68,7 @@ func query(c Compiled, w Words, verdicts []program.Verdict, countries func() (*g
 	for i := range ports {
 		told = append(append(told, ports[i].questions...), ports[i].arrivals(c))
 	}
-	u := reach.NewUniverse(reach.Options{Own: c.own(), Here: c.Here(), Now: true, Questions: told}, c.Program)
+	u := reach.NewUniverse(reach.Options{Own: c.own(), Elsewhere: !c.Facts.Known, Here: c.Here(), Now: true, Questions: told}, c.Program)
 	names := NewNames(countries, c.Resolved)
 	q := &querying{c: c, verdicts: verdicts, u: u, say: newWording(u, names, w.States, c), out: []Answer{}}
 	for _, at := range ways {

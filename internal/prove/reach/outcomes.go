@@ -178,7 +178,7 @@ func (x *execution) leads(c *change) Region {
 	case final.own:
 		return every(x.way == In)
 	case x.u.own.IsEmpty():
-		return bdd.Every
+		return every(x.way == Through || !x.u.elsewhere)
 	}
 	home := v.address(program.Destination, x.u.own, c.destination)
 	if x.way == In {

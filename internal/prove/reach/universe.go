@@ -32,6 +32,7 @@ type Universe struct {
 	by         map[program.Field]*dimension
 	maps       []mapping
 	own        addrset.Set
+	elsewhere  bool
 	here       map[string]addrset.Set
 	banned     Region // from or to an address of a ban
 	bannedTo   Region
@@ -57,6 +58,9 @@ type Options struct {
 	// 255.255.255.255; packets for the broadcast addresses of its networks, which
 	// only who is in them can send, are left out.
 	Own addrset.Set
+	// Elsewhere says that what NAT leads to is none of the host's addresses where
+	// Own does not say it; otherwise both ways of such a packet are looked at.
+	Elsewhere bool
 	// Here is the addresses of each interface, where they are known: others are
 	// not local to a packet that comes in by it.
 	Here map[string]addrset.Set
@@ -108,7 +112,7 @@ func Guard(f func()) error { return bdd.Guard(f) }
 // NewUniverse makes the classes of what the programs and questions tell apart.
 func NewUniverse(o Options, programs ...*program.Program) *Universe {
 	u := &Universe{
-		by: map[program.Field]*dimension{}, own: o.Own, here: o.Here, domains: map[Way]Region{},
+		by: map[program.Field]*dimension{}, own: o.Own, elsewhere: o.Elsewhere, here: o.Here, domains: map[Way]Region{},
 		followed: map[string]bool{}, owned: map[string]addrset.Set{}, now: o.Now,
 	}
 	for _, f := range []program.Field{program.State, program.Protocol, program.TCPFlags, program.Source, program.Destination, program.Port, program.SourcePort} {
