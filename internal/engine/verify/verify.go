@@ -106,10 +106,7 @@ func guarded(f func()) (err error) {
 
 func (p *Proof) compare(expected, have *program.Program, devices []Device, stop <-chan struct{}) {
 	u := reach.NewUniverse(reach.Options{Own: addressesOf(devices), Settled: true, Stop: stop}, expected, have)
-	p.Classes, p.Differences = 0, []Difference{}
-	for _, way := range []reach.Way{reach.In, reach.Through, reach.Out} {
-		p.Classes += len(u.Outcomes(expected, way))
-	}
+	p.Classes, p.Differences = u.Kinds(expected), []Difference{}
 	for _, d := range u.Compare(expected, have, true) {
 		d.Witness = likely(u, d, devices)
 		p.Differences = append(p.Differences, differenceOf(u, d))

@@ -332,10 +332,11 @@ func (j *judge) agrees(l *line, d *decided, witness packet.Packet) (reference.Pa
 	return path, &FaultError{l.Pos, witness, d.verdict, path.Verdict, path.Text + " " + path.Why}
 }
 
-// of is what the program does with the packets that take a way.
+// of is what the program does with the packets that take a way and that no limit
+// decides.
 func (j *judge) of(way packet.Way) []reach.Outcome {
 	if j.outcomes[way] == nil {
-		j.outcomes[way] = j.universe.Outcomes(j.Program, way)
+		j.outcomes[way] = j.universe.OutcomesOf(j.Program, way, j.universe.Unlimited(bdd.Every))
 		for _, o := range j.outcomes[way] {
 			j.all[way] = j.universe.Or(j.all[way], o.Region)
 		}
@@ -359,7 +360,7 @@ func (j *judge) before(way packet.Way) prepared {
 		return h.Phase != program.Raw && h.Phase != program.Early && h.Phase != program.NAT
 	})
 	var out prepared
-	for _, o := range j.universe.Outcomes(&before, way) {
+	for _, o := range j.universe.OutcomesOf(&before, way, j.universe.Unlimited(bdd.Every)) {
 		if slices.Contains(o.Change, "not tracked") {
 			out.untracked = j.universe.Or(out.untracked, o.Region)
 			continue

@@ -70,10 +70,8 @@ func Describe(p packet.Packet) string {
 // the universe, made of both, has.
 func (u *Universe) Compare(a, b *program.Program, effects bool) []Difference {
 	var out []Difference
-	for _, way := range []Way{In, Through, Out} {
-		of := func(p *program.Program) []Outcome { return newExecution(u, p, way, false).run() }
-		left := u.Minus(u.all(way), u.agreed(of(a), of(b), effects))
-		if left != bdd.None {
+	for _, way := range everyWay {
+		if left := u.unequal(u.treated(a, way), u.treated(b, way), effects); left != bdd.None {
 			out = append(out, u.differences(way, a, b, left)...)
 		}
 	}
@@ -89,22 +87,23 @@ func (o *Outcome) key(effects bool) string {
 	return key
 }
 
-// agreed is the packets for which two lists of outcomes say the same, and those
-// of which neither says anything.
-func (u *Universe) agreed(a, b []Outcome, effects bool) Region {
-	by := map[string]Region{}
-	seen := bdd.None
-	for i := range b {
-		k := b[i].key(effects)
-		by[k] = u.Or(by[k], b[i].Region)
-		seen = u.Or(seen, b[i].Region)
+// unequal is the packets of which two lists of outcomes do not say the same. In each
+// list the outcomes are disjoint.
+func (u *Universe) unequal(a, b []Outcome, effects bool) Region {
+	by := [2]map[string]Region{{}, {}}
+	for side, list := range [][]Outcome{a, b} {
+		for i := range list {
+			k := list[i].key(effects)
+			by[side][k] = u.Or(by[side][k], list[i].Region)
+		}
 	}
-	same := bdd.None
-	for i := range a {
-		same = u.Or(same, u.And(a[i].Region, by[a[i].key(effects)]))
-		seen = u.Or(seen, a[i].Region)
+	out := bdd.None
+	for side := range by {
+		for k, r := range by[side] {
+			out = u.Or(out, u.Minus(r, by[1-side][k]))
+		}
 	}
-	return u.Or(same, u.space.Not(seen))
+	return out
 }
 
 // mostDifferences is how many differences are named one by one; the last one is

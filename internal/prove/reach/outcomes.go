@@ -30,16 +30,45 @@ type Outcome struct {
 // the universe was made of. Of limits and bounds of connections both is taken,
 // that they let a packet through and that they do not, as "gate:" says.
 func (u *Universe) Outcomes(p *program.Program, way Way) []Outcome {
-	x := newExecution(u, p, way, true)
-	return x.run()
+	return u.OutcomesOf(p, way, bdd.Every)
 }
+
+// OutcomesOf is Outcomes of some packets of a way.
+func (u *Universe) OutcomesOf(p *program.Program, way Way, of Region) []Outcome {
+	return newExecution(u, p, way, true).run(of)
+}
+
+// treated is Outcomes, which tells no packets apart by who decided.
+func (u *Universe) treated(p *program.Program, way Way) []Outcome {
+	key := treatedKey{p, way}
+	out, known := u.treatment[key]
+	if !known {
+		out = newExecution(u, p, way, false).run(bdd.Every)
+		u.treatment[key] = out
+	}
+	return out
+}
+
+type treatedKey struct {
+	program *program.Program
+	way     Way
+}
+
+// Kinds is how many kinds of packets a program treats each in its own way.
+func (u *Universe) Kinds(p *program.Program) (n int) {
+	for _, way := range everyWay {
+		n += len(u.treated(p, way))
+	}
+	return n
+}
+
+var everyWay = []Way{In, Through, Out}
 
 // Allowed is the packets of a way that a program lets through, as long as its
 // limits do.
 func (u *Universe) Allowed(p *program.Program, way Way) Region {
-	x := newExecution(u, p, way, false)
 	out := bdd.None
-	for _, o := range x.run() {
+	for _, o := range u.treated(p, way) {
 		if o.Verdict == program.Accept {
 			out = u.Or(out, o.Region)
 		}
@@ -51,15 +80,16 @@ func (u *Universe) Allowed(p *program.Program, way Way) Region {
 // reached, nor a set that the kernel fills, that decides: every limit lets them
 // through, no such set holds them, and none of them proves a handshake.
 func (u *Universe) Unlimited(r Region) Region {
-	for _, d := range u.dimensions {
+	free := bdd.Every
+	for _, d := range slices.Backward(u.dimensions) {
 		switch {
 		case strings.HasPrefix(string(d.field), "gate:"):
-			r = u.And(r, u.flag(d.field))
+			free = u.And(free, u.flag(d.field))
 		case strings.HasPrefix(string(d.field), "table:"), countsHandshakes(d.field):
-			r = u.Minus(r, u.flag(d.field))
+			free = u.Minus(free, u.flag(d.field))
 		}
 	}
-	return r
+	return u.And(r, free)
 }
 
 // countsHandshakes says whether a field is there for limits to count handshakes by.
@@ -127,8 +157,8 @@ func newExecution(u *Universe, p *program.Program, way Way, deciders bool) *exec
 	}
 }
 
-func (x *execution) run() []Outcome {
-	live := []branch{{region: x.u.all(x.way)}}
+func (x *execution) run(of Region) []Outcome {
+	live := []branch{{region: x.u.And(x.u.all(x.way), of)}}
 	if x.way != Out {
 		live = x.walk(prerouting, live)
 		live = x.routed(live)

@@ -43,6 +43,7 @@ type Universe struct {
 	assembled    bool
 	labels       map[uint8]bool // bits that each program turns on
 	domains      map[Way]Region
+	treatment    map[treatedKey][]Outcome
 	opaque       []string
 	apart        []string
 	now          bool
@@ -112,7 +113,7 @@ func Guard(f func()) error { return bdd.Guard(f) }
 // NewUniverse makes the classes of what the programs and questions tell apart.
 func NewUniverse(o Options, programs ...*program.Program) *Universe {
 	u := &Universe{
-		by: map[program.Field]*dimension{}, own: o.Own, elsewhere: o.Elsewhere, here: o.Here, domains: map[Way]Region{},
+		by: map[program.Field]*dimension{}, own: o.Own, elsewhere: o.Elsewhere, here: o.Here, domains: map[Way]Region{}, treatment: map[treatedKey][]Outcome{},
 		followed: map[string]bool{}, owned: map[string]addrset.Set{}, now: o.Now,
 	}
 	for _, f := range []program.Field{program.State, program.Protocol, program.TCPFlags, program.Source, program.Destination, program.Port, program.SourcePort} {
