@@ -266,10 +266,11 @@ var lists = map[program.Field][]string{
 }
 
 // order is that of the levels, which is also the order in which classes name the
-// fields. What few packets differ in comes last.
+// fields. What few packets differ in comes last, but what handshakes are counted by:
+// asked behind addresses and ports, it is asked again for each of them.
 var order = []program.Field{
 	program.State, program.Protocol, program.ICMPType, program.ICMPCode, program.ICMPv6Type, program.ICMPv6Code, program.Port,
-	program.InInterface, program.OutInterface, program.Source, program.Destination, program.Owner, program.SourcePort, program.TCPFlags,
+	program.TCPFlags, statusField(""), program.InInterface, program.OutInterface, program.Source, program.Destination, program.Owner, program.SourcePort,
 	program.OriginalSource, program.OriginalDestination, program.OriginalPort, program.SourceType, program.DestinationType,
 	program.DestinationHere, program.Direction, program.Fragment, program.Length, program.DSCP, program.HopLimit, program.LinkType,
 	program.VLAN, program.Mark,

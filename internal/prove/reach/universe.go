@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/bdd"
@@ -222,7 +223,11 @@ func (u *Universe) settle() {
 		}
 	}
 	place := func(d *dimension) int {
-		if i := slices.Index(order, d.field); i >= 0 {
+		f := d.field
+		if strings.HasPrefix(string(f), string(statusField(""))) {
+			f = statusField("")
+		}
+		if i := slices.Index(order, f); i >= 0 {
 			return i
 		}
 		return len(order)
