@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"os/exec"
+	"slices"
 
 	"sluice/internal/lab/testnet"
 )
@@ -33,11 +34,11 @@ func nftables(name, about string, l layout) Peer {
 		Name: name, Group: name, About: about,
 		needs: []testnet.Feature{testnet.Program("nft"), testnet.Nftables},
 		load: func(ctx context.Context, n *testnet.Namespace, m Meaning, run Runner) error {
+			m.Accelerated = m.Accelerated && testnet.Flowtable.Ask() == nil
 			return run(ctx, n, string(nftRuleset(m, l)), "nft", "-f", "-")
 		},
-		cannot:  oddRates,
-		without: nftWithout,
-		text:    func(m Meaning) string { return string(nftRuleset(m, l)) },
+		cannot: func(m Meaning) []Refusal { return append(oddRates(m), publishedTo(m)...) },
+		text:   func(m Meaning) string { return string(nftRuleset(m, l)) },
 	}
 }
 
@@ -62,8 +63,13 @@ func iptables(group, about, flavour string, how iptablesSets) Peer {
 			sets, four, six := iptablesRuleset(m, how)
 			return restore(ctx, n, run, flavour, sets, four, six)
 		},
-		cannot:  func(m Meaning) []Refusal { return append(oddRates(m), iptablesCannot(m)...) },
-		without: nftWithout,
+		cannot: func(m Meaning) []Refusal { return slices.Concat(oddRates(m), publishedTo(m), iptablesCannot(m)) },
+		without: func(m Meaning) []Refusal {
+			if how.rules == ipsets {
+				return nil
+			}
+			return withoutBans(m)
+		},
 		text: func(m Meaning) string {
 			sets, four, six := iptablesRuleset(m, how)
 			text := ""
@@ -109,10 +115,20 @@ func eachRule(m Meaning, f func(Rule)) {
 	}
 }
 
-// nftWithout is what rulesets by hand do without, and iptables too.
-func nftWithout(m Meaning) (out []Refusal) {
+// publishedTo are the rules about published services at some addresses alone.
+func publishedTo(m Meaning) (out []Refusal) {
 	eachRule(m, func(r Rule) {
-		if r.Limit != nil && r.Limit.ThenBan != 0 {
+		if r.Published && r.To != nil {
+			out = append(out, Refusal{r.Text, "published services of some addresses"})
+		}
+	})
+	return out
+}
+
+// withoutBans are the limits that ban nobody.
+func withoutBans(m Meaning) (out []Refusal) {
+	eachRule(m, func(r Rule) {
+		if r.bans() {
 			out = append(out, Refusal{r.Text, "limits, and bans nobody"})
 		}
 	})

@@ -23,6 +23,12 @@ func FromPolicy(r *resolve.Resolved) Meaning {
 	c := &reader{Resolved: r}
 	c.out.InvalidAllow = r.Policy.Tracking.InvalidAllow
 	c.out.Forwards = r.Policy.Forward != nil || len(r.Policy.NAT) > 0 || r.Facts.Forwarding4 || r.Facts.Forwarding6
+	c.out.Accelerated = r.Policy.Forward != nil && r.Policy.Forward.Accelerate
+	for _, i := range r.Facts.Interfaces {
+		if i.Name != "lo" {
+			c.out.Interfaces = append(c.out.Interfaces, i.Name)
+		}
+	}
 	c.bans()
 	for i := range r.Policy.Tracking.Bypass {
 		c.bypass(&r.Policy.Tracking.Bypass[i])
@@ -50,6 +56,9 @@ func (c *reader) bans() {
 	var banned, never addrset.Set
 	for i := range c.Policy.Ban {
 		banned = banned.Union(c.addresses(&c.Policy.Ban[i]))
+		for _, item := range c.Policy.Ban[i].Items {
+			c.out.Counted = c.out.Counted || c.Sets[item.Name] != nil && c.Sets[item.Name].Counters
+		}
 	}
 	for i := range c.Policy.NeverBan {
 		never = never.Union(c.addresses(&c.Policy.NeverBan[i]))
@@ -61,7 +70,8 @@ func (c *reader) bans() {
 	for _, p := range c.Facts.Local {
 		own.AddPrefix(p.Masked())
 	}
-	c.out.Banned = banned.Difference(never).Difference(own.Set())
+	c.out.Spared = never.Union(own.Set())
+	c.out.Banned = banned.Difference(c.out.Spared)
 }
 
 // addresses of a WHO without zones that ask for interfaces.
@@ -136,11 +146,7 @@ func (c *reader) section(s *policy.Section) *Section {
 }
 
 func (c *reader) rule(r *policy.Rule) []Rule {
-	if r.Published {
-		c.refuse(r.Text, "published services")
-		return nil
-	}
-	rule := Rule{Text: r.Text, Action: r.Action, Ways: waysOf(r.Services), Family: r.Family, Limit: r.Limit, Max: r.Max, Log: r.Log}
+	rule := Rule{Text: r.Text, Action: r.Action, Ways: waysOf(r.Services), Family: r.Family, Limit: r.Limit, Max: r.Max, Log: r.Log, Published: r.Published}
 	for _, u := range r.Users {
 		rule.Users = append(rule.Users, c.Users[u.Text])
 	}

@@ -29,7 +29,9 @@ type iptablesText struct {
 	named  map[string]bool
 	tables map[string]*iptablesTable
 	number int
-	prefix string // of chains that it makes
+	prefix string           // of chains that it makes
+	spared *Addresses       // whom no limit bans
+	did    map[*Rule]string // chains of rules that count
 }
 
 type iptablesTable struct {
@@ -51,7 +53,7 @@ func iptablesRuleset(m Meaning, how iptablesSets) (sets, four, six []byte) {
 }
 
 func newIPTables(f int, how iptablesSets, sets *bytes.Buffer) *iptablesText {
-	return &iptablesText{family: f, how: how, sets: sets, named: map[string]bool{}, tables: map[string]*iptablesTable{}}
+	return &iptablesText{family: f, how: how, sets: sets, named: map[string]bool{}, tables: map[string]*iptablesTable{}, did: map[*Rule]string{}}
 }
 
 func (w *iptablesText) table(name string) *iptablesTable {
@@ -85,6 +87,9 @@ func (w *iptablesText) text() []byte {
 }
 
 func (w *iptablesText) all(m Meaning) {
+	if spared, none := (&Addresses{Name: "spared", Set: m.Spared}).of(w.family); !none {
+		w.spared = spared
+	}
 	w.early(m)
 	w.nat(m)
 	for _, s := range m.sections() {
@@ -105,6 +110,7 @@ func (w *iptablesText) bans(m Meaning, table, from, to, out string) {
 	if none {
 		return
 	}
+	part.counts = m.Counted
 	c := code{w, table, w.how.bans}
 	c.emit(from, nil, []iptablesTest{{"src", part}}, "-j DROP")
 	if m.Forwards {
@@ -149,6 +155,16 @@ func (w *iptablesText) bypasses(m Meaning) {
 func (w *iptablesText) listeners(c code, b Bypass, chain, port, side string) {
 	name := fmt.Sprintf("listeners%d", w.family)
 	asked := false
+	if rules, is := everyPort(b.Endpoints); is && w.how.endpoints && w.oneEach(rules) {
+		for _, r := range rules {
+			for _, service := range iptablesService(Way{Protocol: r.protocol, Ports: r.ports}, port) {
+				if r.addresses[0].From.Is4() == (w.family == 4) {
+					c.line(chain, "-%s %s %s -j CT --notrack", side[:1], r.addresses[0], service)
+				}
+			}
+		}
+		return
+	}
 	for _, e := range b.Endpoints {
 		if e.Address.From.Is4() != (w.family == 4) {
 			continue
@@ -175,6 +191,14 @@ func (w *iptablesText) listeners(c code, b Bypass, chain, port, side string) {
 	}
 }
 
+// oneEach says that there is one address of the family, with each of its protocols.
+func (w *iptablesText) oneEach(rules []everywhere) bool {
+	return !slices.ContainsFunc(rules, func(r everywhere) bool {
+		_, is := r.addresses[0].Prefix()
+		return r.addresses[0].From.Is4() == (w.family == 4) && (len(r.addresses) > 1 || !is)
+	})
+}
+
 func (w *iptablesText) inet() string {
 	if w.family == 6 {
 		return "inet6"
@@ -199,12 +223,21 @@ func (w *iptablesText) section(m Meaning, hook policy.Hook, s *Section) {
 		t.policies[chain] = "DROP"
 	}
 	c := code{w, "filter", w.how.rules}
+	if w.how.rules == ipsets && !m.Bare {
+		w.byHand(c, m, hooked{hook, s}, chain)
+		return
+	}
 	if !m.Bare {
 		w.around(c, m, hook, chain)
 	}
-	for _, r := range s.Rules {
-		w.rule(c, chain, r)
+	for i := range s.Rules {
+		w.rule(c, chain, &s.Rules[i], s.Rules[i].Ways...)
 	}
+	w.otherwise(c, chain, s)
+}
+
+// otherwise is what no rule decides.
+func (w *iptablesText) otherwise(c code, chain string, s *Section) {
 	if s.DefaultLog != nil {
 		c.line(chain, "%s", logs(*s.DefaultLog))
 	}
@@ -224,13 +257,8 @@ func (w *iptablesText) rejects(c code, chain string) {
 
 // around is what stands before the rules of every ruleset.
 func (w *iptablesText) around(c code, m Meaning, hook policy.Hook, chain string) {
-	c.line(chain, "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
-	switch hook {
-	case policy.Input:
-		c.line(chain, "-i lo -j ACCEPT")
-	case policy.Output:
-		c.line(chain, "-o lo -j ACCEPT")
-	}
+	c.line(chain, knownAccept)
+	w.loopback(c, hook, chain)
 	protocol, option, types := "icmp", "--icmp-type", []int{3, 11, 12}
 	if w.family == 6 {
 		protocol, option, types = "ipv6-icmp", "--icmpv6-type", []int{1, 2, 3, 4}
@@ -242,8 +270,17 @@ func (w *iptablesText) around(c code, m Meaning, hook policy.Hook, chain string)
 		c.line(chain, "-p %s %s %d -j ACCEPT", protocol, option, t)
 	}
 	if !m.InvalidAllow {
-		c.line(chain, "-m conntrack --ctstate INVALID -j DROP")
+		c.line(chain, invalidDrop)
 	}
+	w.dhcp(c, hook, chain)
+}
+
+const (
+	knownAccept = "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
+	invalidDrop = "-m conntrack --ctstate INVALID -j DROP"
+)
+
+func (w *iptablesText) dhcp(c code, hook policy.Hook, chain string) {
 	switch {
 	case hook == policy.Input && w.family == 4:
 		c.line(chain, "-p udp --sport 67 --dport 68 -j ACCEPT")
@@ -252,17 +289,29 @@ func (w *iptablesText) around(c code, m Meaning, hook policy.Hook, chain string)
 	}
 }
 
-// rule writes a rule for each of its ways, and chunks of ports.
-func (w *iptablesText) rule(c code, chain string, r Rule) {
+func (w *iptablesText) loopback(c code, hook policy.Hook, chain string) {
+	switch hook {
+	case policy.Input:
+		c.line(chain, "-i lo -j ACCEPT")
+	case policy.Output:
+		c.line(chain, "-o lo -j ACCEPT")
+	}
+}
+
+// rule writes a rule for each of some of its ways, and chunks of ports.
+func (w *iptablesText) rule(c code, chain string, r *Rule, ways ...Way) {
 	// What counts has to be one, however many rules lead to it.
 	do := ""
 	if r.Limit != nil || r.Max != nil || r.Log != nil {
-		do = "-j " + w.counted(c, r)
+		if w.did[r] == "" {
+			w.did[r] = "-j " + w.counted(c, *r)
+		}
+		do = w.did[r]
 	}
 	if r.Action == policy.ClampMSS {
 		c = code{w, "mangle", c.how}
 	}
-	for _, way := range r.Ways {
+	for _, way := range ways {
 		if !r.fits(way, w.family) {
 			continue
 		}
@@ -281,7 +330,11 @@ func (w *iptablesText) rule(c code, chain string, r Rule) {
 		if to, _ := r.To.of(w.family); to != nil {
 			tests = append(tests, iptablesTest{"dst", to})
 		}
-		for _, service := range iptablesService(way, port) {
+		services := iptablesService(way, port)
+		if r.Published {
+			services = iptablesPublished(way)
+		}
+		for _, service := range services {
 			var pre []string
 			if service != "" {
 				pre = append(pre, service)
@@ -355,6 +408,9 @@ func (w *iptablesText) counted(c code, r Rule) string {
 		pre = nil
 	}
 	w.decide(c, last, r, pre)
+	if r.bans() && c.how == ipsets {
+		w.banOver(c, name, r.Limit)
+	}
 	return name
 }
 
@@ -410,6 +466,22 @@ func product(lists ...[]string) [][]string {
 			}
 		}
 		out = next
+	}
+	return out
+}
+
+// iptablesPublished asks for a way by the port of before the destination was rewritten.
+func iptablesPublished(w Way) []string {
+	const dnat = "-m conntrack --ctstate DNAT"
+	switch {
+	case w.Protocol == 0:
+		return []string{dnat}
+	case len(w.Ports) == 0:
+		return []string{fmt.Sprintf("-p %s %s", protocolName(w.Protocol), dnat)}
+	}
+	var out []string
+	for _, p := range w.Ports {
+		out = append(out, fmt.Sprintf("-p %s %s --ctorigdstport %s", protocolName(w.Protocol), dnat, portsText(p, ":")))
 	}
 	return out
 }

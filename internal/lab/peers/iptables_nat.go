@@ -39,7 +39,8 @@ func (w *iptablesText) masquerade(c code, n NAT) {
 	if part != nil {
 		tests = []iptablesTest{{"src", part}}
 	}
-	// A packet in POSTROUTING has no incoming interface that -i could ask.
+	// A packet in POSTROUTING has no incoming interface that -i could ask: that its
+	// source came in where it belongs is what FORWARD has asked.
 	for _, pre := range product(interfaces("-o", n.Out)) {
 		c.emit("POSTROUTING", pre, tests, do)
 	}
@@ -86,7 +87,7 @@ func iptablesCannot(m Meaning) (out []Refusal) {
 		switch {
 		case n.Stateless:
 			out = append(out, Refusal{n.Text, "iptables rewrites prefixes with state only (NETMAP)"})
-		case n.Kind == policy.Masquerade && len(n.FromIn) > 0:
+		case n.Kind == policy.Masquerade && len(n.FromIn) > 0 && (n.From == nil || m.Forward == nil || m.Forward.Default == policy.Allow):
 			out = append(out, Refusal{n.Text, "POSTROUTING of iptables cannot ask where a packet came in"})
 		}
 	}

@@ -49,14 +49,14 @@ func (c code) emit(chain string, pre []string, tests []iptablesTest, do string) 
 	t, rest := tests[0], tests[1:]
 	v4, v6 := t.Set.CountPrefixes()
 	switch n := v4 + v6; {
-	case n == 1:
+	case n == 1 && !(t.counts && c.how == ipsets):
 		p := t.Set.Prefixes()[0]
 		is := t.is(p)
 		if t.Not {
 			is = "! " + is
 		}
 		c.emit(chain, append(slices.Clone(pre), is), rest, do)
-	case n > inline && c.how == ipsets:
+	case (n > inline || t.counts) && c.how == ipsets:
 		not := ""
 		if t.Not {
 			not = "! "
@@ -169,7 +169,11 @@ func (c code) set(t iptablesTest) string {
 		members = append(members, p)
 	}
 	size := len(members)
-	fmt.Fprintf(c.sets, "create %s %s family %s maxelem %d hashsize %d\n", name, kind, c.inet(), max(size, 65536), max(size/4, 64))
+	counters := ""
+	if t.counts {
+		counters = " counters"
+	}
+	fmt.Fprintf(c.sets, "create %s %s family %s maxelem %d hashsize %d%s\n", name, kind, c.inet(), max(size, 65536), max(size/4, 64), counters)
 	for _, p := range members {
 		fmt.Fprintf(c.sets, "add %s %s\n", name, plain(p))
 	}

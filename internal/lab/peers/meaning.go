@@ -14,6 +14,10 @@ type Meaning struct {
 	// Banned is dropped from and to, flows that exist included. What no ban
 	// reaches is not in it.
 	Banned addrset.Set
+	// Counted says that packets and bytes of each of them are asked for.
+	Counted bool
+	// Spared are those whom no limit bans.
+	Spared addrset.Set
 	Bypass []Bypass
 	// Input, Output and Forward are nil where they are not policed.
 	Input, Output, Forward *Section
@@ -22,6 +26,11 @@ type Meaning struct {
 	// Forwards says that the host hands packets on, so that not every packet is for
 	// itself.
 	Forwards bool
+	// Accelerated says that known connections are to be forwarded by a flowtable,
+	// where the kernel has it.
+	Accelerated bool
+	// Interfaces are those that the host has now, without loopback.
+	Interfaces []string
 	// Bare leaves away what every firewall has around its rules: connections,
 	// loopback, the ICMP that is needed. It is for measuring sets alone.
 	Bare bool
@@ -43,6 +52,14 @@ func Blocked(s addrset.Set) Meaning {
 		Text: "drop any from blocked", Action: policy.Drop, Ways: []Way{{}}, From: &Addresses{Name: "blocked", Set: s},
 	}}}}
 }
+
+// bansByLimit says that a rule bans who is over its limit.
+func (m Meaning) bansByLimit() (bans bool) {
+	eachRule(m, func(r Rule) { bans = bans || r.bans() })
+	return bans
+}
+
+func (r Rule) bans() bool { return r.Limit != nil && r.Limit.ThenBan != 0 }
 
 // hooked is the section of a hook.
 type hooked struct {
@@ -78,6 +95,8 @@ type Rule struct {
 	// Answers turns the rule round: the ports are those of the source, the packet is
 	// untracked and, of TCP, opens nothing. From and To, In and Out are turned already.
 	Answers bool
+	// Published asks what was rewritten on its way in for the port of before.
+	Published bool
 }
 
 // Way is one protocol with its ports or types. The zero value is every protocol.
@@ -92,6 +111,8 @@ type Addresses struct {
 	Name string // of the set; "" for literals
 	Set  addrset.Set
 	Not  bool
+	// counts says that packets and bytes of each address are asked for.
+	counts bool
 }
 
 // Bypass is a service that keeps no state.
@@ -152,7 +173,8 @@ func (a *Addresses) of(f int) (part *Addresses, none bool) {
 // families in which a rule, with one of its ways, is different: 0 alone when it can be
 // said of both at once.
 func (r Rule) families(w Way) []int {
-	if r.From == nil && r.To == nil && r.Family == 0 && w.family() == 0 {
+	perSource := r.Limit != nil && r.Limit.PerSource || r.Max != nil && r.Max.PerSource
+	if r.From == nil && r.To == nil && r.Family == 0 && w.family() == 0 && !perSource {
 		return []int{0}
 	}
 	var out []int

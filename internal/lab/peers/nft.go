@@ -19,6 +19,15 @@ type nftText struct {
 	chains  bytes.Buffer // those that rules jump to
 	named   map[string]bool
 	counted int // of chains and sets that have no name of their own
+	meaning Meaning
+	deeds   map[*Rule]deed
+}
+
+// deed is what a rule does when it matches. What counts per source is different for
+// each family: then again gives it.
+type deed struct {
+	do    string
+	again func(f int) string
 }
 
 // layout is how a large set of addresses is asked.
@@ -36,10 +45,14 @@ const inline = 4
 
 // nftRuleset is the whole text for nft -f.
 func nftRuleset(m Meaning, l layout) []byte {
-	w := &nftText{layout: l, named: map[string]bool{}}
+	w := &nftText{layout: l, named: map[string]bool{}, meaning: m, deeds: map[*Rule]deed{}}
 	var base bytes.Buffer
 	w.early(&base, m)
 	for _, s := range m.sections() {
+		if l == oneSet && !m.Bare {
+			w.byHand(&base, s)
+			continue
+		}
 		w.section(&base, m, s.hook, s.Section)
 	}
 	w.nat(&base, m)
@@ -60,7 +73,7 @@ func (w *nftText) early(to *bytes.Buffer, m Meaning) {
 	var pre, out bytes.Buffer
 	ban := func(to *bytes.Buffer, field string) {
 		for _, f := range []int{4, 6} {
-			if part, none := (&Addresses{Name: "bans", Set: m.Banned}).of(f); !none {
+			if part, none := w.bans(f); !none {
 				w.emit(to, nil, []nftTest{{f, field, part}}, "drop")
 			}
 		}
@@ -83,6 +96,16 @@ func (w *nftText) early(to *bytes.Buffer, m Meaning) {
 	}
 	w.base(to, "prerouting_raw", "filter", "prerouting", "raw", "accept", &pre)
 	w.base(to, "output_raw", "filter", "output", "raw", "accept", &out)
+}
+
+// bans are those of the policy in one family. A set that counts is one by name,
+// however few are in it.
+func (w *nftText) bans(f int) (part *Addresses, none bool) {
+	part, none = (&Addresses{Name: "bans", Set: w.meaning.Banned}).of(f)
+	if part != nil {
+		part.counts = w.meaning.Counted
+	}
+	return part, none
 }
 
 func (w *nftText) bypass(to *bytes.Buffer, m Meaning, b Bypass, address, port string) {
@@ -115,6 +138,15 @@ func (w *nftText) endpoints(to *bytes.Buffer, b Bypass, address, port string) {
 	}
 	elements := map[kind][]string{}
 	var order []kind
+	if w.layout == oneSet {
+		if rules, is := everyPort(b.Endpoints); is {
+			for _, r := range rules {
+				f := ipOf(r.addresses[0].From.Is4())
+				fmt.Fprintf(to, "\t\t%s %s %s %s %s %s notrack\n", protocolName(r.protocol), port, nftPorts(r.ports), f, address, nftList(r.addresses))
+			}
+			return
+		}
+	}
 	for _, e := range b.Endpoints {
 		k := kind{e.Address.From.Is4(), e.Protocol}
 		if w.layout == linear || w.layout == chainPer8 {
@@ -160,18 +192,18 @@ func (w *nftText) section(to *bytes.Buffer, m Meaning, hook policy.Hook, s *Sect
 		w.around(&body, m, hook)
 	}
 	var mangle bytes.Buffer
-	for _, r := range s.Rules {
-		if r.Action == policy.ClampMSS { // of known connections too
-			w.rule(&mangle, r)
+	for i := range s.Rules {
+		if s.Rules[i].Action == policy.ClampMSS { // of known connections too
+			w.rule(&mangle, &s.Rules[i])
 			continue
 		}
-		w.rule(&body, r)
+		w.rule(&body, &s.Rules[i])
 	}
 	if mangle.Len() > 0 {
 		w.base(to, "clamp", "filter", string(hook), "mangle", "accept", &mangle)
 	}
 	if s.DefaultLog != nil {
-		fmt.Fprintf(&body, "\t\tlimit rate 5/second burst 10 packets log prefix %q\n", *s.DefaultLog)
+		fmt.Fprintf(&body, "\t\t%s\n", logLimited(*s.DefaultLog))
 	}
 	if s.Default == policy.Reject {
 		w.emit(&body, nil, nil, "jump "+w.reject())
@@ -188,6 +220,7 @@ func (w *nftText) around(to *bytes.Buffer, m Meaning, hook policy.Hook) {
 	case policy.Output:
 		to.WriteString("\t\toif lo accept\n")
 	}
+	w.bannedByLimit(to, hook)
 	to.WriteString("\t\ticmp type { destination-unreachable, time-exceeded, parameter-problem } accept\n")
 	if hook == policy.Forward {
 		to.WriteString("\t\ticmpv6 type { destination-unreachable, packet-too-big, time-exceeded, parameter-problem } accept\n")
@@ -204,51 +237,78 @@ func (w *nftText) around(to *bytes.Buffer, m Meaning, hook policy.Hook) {
 }
 
 // rule writes a rule for each of its ways.
-func (w *nftText) rule(to *bytes.Buffer, r Rule) {
-	do, again := w.action(r)
+func (w *nftText) rule(to *bytes.Buffer, r *Rule) {
 	for _, way := range r.Ways {
-		for _, f := range r.families(way) {
-			port := "dport"
-			var pre []string
-			if r.Answers {
-				port = "sport"
-				pre = append(pre, "ct state untracked")
-				if way.Protocol == packet.TCP {
-					pre = append(pre, "tcp flags & (syn | ack) != syn")
-				}
-			}
-			var tests []nftTest
-			if part, _ := r.From.of(f); part != nil {
-				tests = append(tests, nftTest{f, "saddr", part})
-			}
-			if part, _ := r.To.of(f); part != nil {
-				tests = append(tests, nftTest{f, "daddr", part})
-			}
-			if len(tests) == 0 && f != 0 && way.family() == 0 {
-				pre = append(pre, "meta nfproto ipv"+fmt.Sprint(f))
-			}
-			if s := nftService(way, port); s != "" {
-				pre = append(pre, s)
-			}
-			pre = append(pre, nftInterfaces("iifname", r.In)...)
-			pre = append(pre, nftInterfaces("oifname", r.Out)...)
-			if len(r.Users) > 0 {
-				pre = append(pre, "meta skuid "+nftList(r.Users))
-			}
-			action := do
-			switch {
-			case again != nil:
-				action = again(f)
-			case r.Action == policy.Reject && way.Protocol == packet.TCP:
-				action += "reject with tcp reset"
-			case r.Action == policy.Reject && way.Protocol != 0:
-				action += "reject with icmpx port-unreachable"
-			case r.Action == policy.Reject:
-				action += "jump " + w.reject()
-			}
-			w.emit(to, pre, tests, action)
+		port := "dport"
+		if r.Answers {
+			port = "sport"
 		}
+		service := nftService(way, port)
+		if r.Published {
+			service = nftPublished(way)
+		}
+		w.way(to, r, way, service)
 	}
+}
+
+// way writes one way of a rule, for each family that differs. The service is what asks
+// for the way.
+func (w *nftText) way(to *bytes.Buffer, r *Rule, way Way, service string) {
+	for _, f := range r.families(way) {
+		var pre []string
+		if r.Answers {
+			pre = append(pre, "ct state untracked")
+			if way.Protocol == packet.TCP {
+				pre = append(pre, "tcp flags & (syn | ack) != syn")
+			}
+		}
+		var tests []nftTest
+		if part, _ := r.From.of(f); part != nil {
+			tests = append(tests, nftTest{f, "saddr", part})
+		}
+		if part, _ := r.To.of(f); part != nil {
+			tests = append(tests, nftTest{f, "daddr", part})
+		}
+		if len(tests) == 0 && f != 0 && way.family() == 0 {
+			pre = append(pre, "meta nfproto ipv"+fmt.Sprint(f))
+		}
+		if service != "" {
+			pre = append(pre, service)
+		}
+		pre = append(pre, w.interfaces("iif", r.In)...)
+		pre = append(pre, w.interfaces("oif", r.Out)...)
+		if len(r.Users) > 0 {
+			pre = append(pre, "meta skuid "+nftList(r.Users))
+		}
+		w.emit(to, pre, tests, w.action(r, way, f))
+	}
+}
+
+// action is what a rule does with a packet of a way and family that matches.
+func (w *nftText) action(r *Rule, way Way, f int) string {
+	d, there := w.deeds[r]
+	if !there {
+		d = w.deedOf(r)
+		w.deeds[r] = d
+	}
+	switch {
+	case d.again != nil:
+		return d.again(f)
+	case r.Action == policy.Reject:
+		return w.refusal(way.Protocol)
+	}
+	return d.do
+}
+
+// refusal answers a packet of a protocol; 0 is any.
+func (w *nftText) refusal(protocol uint8) string {
+	switch protocol {
+	case packet.TCP:
+		return "reject with tcp reset"
+	case 0:
+		return "jump " + w.reject()
+	}
+	return "reject with icmpx port-unreachable"
 }
 
 // reject is a chain that answers TCP with a reset and the rest with an error.
@@ -260,16 +320,14 @@ func (w *nftText) reject() string {
 	return "refuse"
 }
 
-// action is what a rule does when it matches. What counts per source is different
-// for each family: then again gives it.
-func (w *nftText) action(r Rule) (do string, again func(f int) string) {
+func (w *nftText) deedOf(r *Rule) deed {
 	verdict := map[policy.Action]string{policy.Allow: "accept", policy.Drop: "drop", policy.ClampMSS: "tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu"}[r.Action]
 	if r.Limit == nil && r.Max == nil && r.Log == nil {
-		return verdict, nil
+		return deed{do: verdict}
 	}
 	logged := ""
 	if r.Log != nil {
-		logged = fmt.Sprintf("limit rate 5/second burst 10 packets log prefix %q", *r.Log)
+		logged = logLimited(*r.Log)
 	}
 	final := verdict
 	if logged != "" || r.Action == policy.Reject && (r.Limit != nil || r.Max != nil) {
@@ -279,19 +337,25 @@ func (w *nftText) action(r Rule) (do string, again func(f int) string) {
 		final = "jump " + w.chain([]string{logged, final})
 	}
 	if r.Limit == nil && r.Max == nil {
-		return "", func(int) string { return final }
+		return deed{again: func(int) string { return final }}
 	}
 	chains := map[int]string{}
-	return "", func(f int) string {
+	return deed{again: func(f int) string {
 		key := f
 		if !(r.Limit != nil && r.Limit.PerSource || r.Max != nil && r.Max.PerSource) {
 			key = 0
 		}
 		if chains[key] == "" {
-			chains[key] = w.chain([]string{strings.Join(strings.Fields(w.limit(r.Limit, f)+" "+w.max(r.Max, f)+" "+final), " ")})
+			chains[key] = w.chain([]string{
+				strings.Join(strings.Fields(w.limit(r.Limit, f)+" "+w.max(r.Max, f)+" "+final), " "), w.banOver(r.Limit, f),
+			})
 		}
 		return "jump " + chains[key]
-	}
+	}}
+}
+
+func logLimited(prefix string) string {
+	return fmt.Sprintf("limit rate 5/second burst 10 packets log prefix %q", prefix)
 }
 
 // chain makes a chain of lines and returns its name.
@@ -324,6 +388,48 @@ func (w *nftText) limit(l *policy.Limit, f int) string {
 	return w.perSource(f, "flags dynamic,timeout; timeout 1h;", rate)
 }
 
+// sourceOf is what counts as one source: an address of IPv4, a /64 of IPv6.
+func sourceOf(f int, field string) string {
+	if f == 6 {
+		return "ip6 " + field + " & ffff:ffff:ffff:ffff::"
+	}
+	return "ip " + field
+}
+
+// banOver bans who is over a limit; "" where nobody is.
+func (w *nftText) banOver(l *policy.Limit, f int) string {
+	if l == nil || l.ThenBan == 0 {
+		return ""
+	}
+	var spared bytes.Buffer
+	if part, none := (&Addresses{Name: "spared", Set: w.meaning.Spared, Not: true}).of(f); part != nil && !none {
+		spared.WriteString(fmt.Sprintf("%s saddr != @%s ", ipOfFamily(f), w.set(nftTest{f, "saddr", part})))
+	}
+	return fmt.Sprintf("%supdate @%s { %s timeout %ds } drop", &spared, w.overLimit(f), sourceOf(f, "saddr"), int(l.ThenBan.Seconds()))
+}
+
+// overLimit is the set of those whom a limit has banned.
+func (w *nftText) overLimit(f int) string {
+	name := fmt.Sprintf("over%d", f)
+	if !w.named[name] {
+		w.named[name] = true
+		fmt.Fprintf(&w.sets, "\tset %s { type ipv%d_addr; size 65535; flags dynamic,timeout; timeout 1h; }\n", name, f)
+	}
+	return name
+}
+
+// bannedByLimit drops what comes from those whom a limit has banned, and goes to them.
+func (w *nftText) bannedByLimit(to *bytes.Buffer, hook policy.Hook) {
+	if !w.meaning.bansByLimit() {
+		return
+	}
+	for _, field := range map[policy.Hook][]string{policy.Input: {"saddr"}, policy.Output: {"daddr"}, policy.Forward: {"saddr", "daddr"}}[hook] {
+		for _, f := range []int{4, 6} {
+			fmt.Fprintf(to, "\t\t%s @%s drop\n", sourceOf(f, field), w.overLimit(f))
+		}
+	}
+}
+
 func (w *nftText) max(m *policy.MaxConnections, f int) string {
 	if m == nil {
 		return ""
@@ -338,19 +444,20 @@ func (w *nftText) max(m *policy.MaxConnections, f int) string {
 func (w *nftText) perSource(f int, flags, what string) string {
 	w.counted++
 	name := fmt.Sprintf("sources%d", w.counted)
-	kind, key := "ipv4_addr", "ip saddr"
-	if f == 6 {
-		kind, key = "ipv6_addr", "ip6 saddr & ffff:ffff:ffff:ffff::"
-	}
-	fmt.Fprintf(&w.sets, "\tset %s { type %s; size 65535; %s }\n", name, kind, flags)
-	return fmt.Sprintf("add @%s { %s %s }", name, key, what)
+	fmt.Fprintf(&w.sets, "\tset %s { type ipv%d_addr; size 65535; %s }\n", name, f, flags)
+	return fmt.Sprintf("add @%s { %s %s }", name, sourceOf(f, "saddr"), what)
 }
 
-func nftInterfaces(field string, names []string) []string {
+// interfaces asks for one of them; side is iif or oif. Those that are there are asked by
+// their number where the layout is the one of who knows nftables well.
+func (w *nftText) interfaces(side string, names []string) []string {
 	if len(names) == 0 {
 		return nil
 	}
-	return []string{field + " " + nftList(quoted(names))}
+	if w.layout != oneSet || slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(w.meaning.Interfaces, n) }) {
+		side += "name"
+	}
+	return []string{side + " " + nftList(quoted(names))}
 }
 
 func quoted(names []string) []string {
@@ -382,13 +489,29 @@ func nftService(w Way, port string) string {
 	case w.Protocol == packet.ICMPv6 && len(w.Types) > 0:
 		return "icmpv6 type " + nftList(w.Types)
 	case len(w.Ports) > 0:
-		ports := make([]string, len(w.Ports))
-		for i, p := range w.Ports {
-			ports[i] = portsText(p, "-")
-		}
-		return protocolName(w.Protocol) + " " + port + " " + nftList(ports)
+		return protocolName(w.Protocol) + " " + port + " " + nftPorts(w.Ports)
 	}
 	return fmt.Sprintf("meta l4proto %d", w.Protocol)
+}
+
+func nftPorts(ports []policy.PortRange) string {
+	texts := make([]string, len(ports))
+	for i, p := range ports {
+		texts[i] = portsText(p, "-")
+	}
+	return nftList(texts)
+}
+
+// nftPublished asks for a way by the port of before the destination was rewritten.
+func nftPublished(w Way) string {
+	texts := []string{"ct status dnat"}
+	if w.Protocol != 0 {
+		texts = append(texts, fmt.Sprintf("meta l4proto %d", w.Protocol))
+	}
+	if len(w.Ports) > 0 {
+		texts = append(texts, "ct original proto-dst "+nftPorts(w.Ports))
+	}
+	return strings.Join(texts, " ")
 }
 
 func portsText(p policy.PortRange, dash string) string {

@@ -46,7 +46,7 @@ func (w *nftText) nat(to *bytes.Buffer, m Meaning) {
 }
 
 func (w *nftText) masquerade(to *bytes.Buffer, n NAT) {
-	pre := append(nftInterfaces("oifname", n.Out), nftInterfaces("iifname", n.FromIn)...)
+	pre := append(w.interfaces("oif", n.Out), w.interfaces("iif", n.FromIn)...)
 	do, only := "masquerade", n.Family
 	if n.As.IsValid() {
 		only = 6
@@ -102,7 +102,7 @@ func (w *nftText) redirect(pre, out *bytes.Buffer, n NAT) {
 			continue
 		}
 		if n.On.IsEmpty() {
-			conditions := append([]string{fmt.Sprintf("meta nfproto ipv%d", f), service, "fib daddr type local"}, nftInterfaces("iifname", n.In)...)
+			conditions := append(w.interfaces("iif", n.In), fmt.Sprintf("meta nfproto ipv%d", f), service, "fib daddr type local")
 			w.emit(pre, conditions, nil, do)
 		}
 	}

@@ -22,7 +22,7 @@ func (w *nftText) emit(to *bytes.Buffer, pre []string, tests []nftTest, do strin
 	switch {
 	case w.layout == linear && len(ranges) > 1:
 		w.members(to, pre, t, texts(ranges), tests[1:], do)
-	case len(ranges) <= inline:
+	case len(ranges) <= inline && !(t.counts && w.layout == oneSet):
 		w.emit(to, append(slices.Clone(pre), t.key()+t.not()+nftList(ranges)), tests[1:], do)
 	case w.layout == chainPer8:
 		w.per8(to, pre, t, tests[1:], do)
@@ -58,6 +58,9 @@ func (w *nftText) set(t nftTest) string {
 	flags := ""
 	if slices.ContainsFunc(t.Set.Ranges(), func(r addrset.Range) bool { return r.From != r.To }) {
 		flags = " flags interval;"
+	}
+	if t.counts {
+		flags += " counter;"
 	}
 	fmt.Fprintf(&w.sets, "\tset %s { type ipv%d_addr;%s elements = { %s }; }\n", name, t.family, flags, Elements(t.Set.Ranges()))
 	return name

@@ -56,13 +56,13 @@ sets:
   office: [203.0.113.0/24, "2001:db8:77::/48"]
   served: [1.0.0.0/24, 1.0.4.0/22, 8.0.0.0/7, 23.1.2.3, 23.1.2.8-23.1.2.12, 203.0.113.0/25, "2400::/30", "2400:8::/31", "2a00:1::/32", "2a00:4::1", "2a02::/20", "2a02:8000::/21"]
   banned: [192.0.2.1, 192.0.2.7, 192.0.2.9, 192.0.2.30, 192.0.2.33, 192.0.2.77, "2001:db8:bad::1", "2001:db8:bad::2", "2001:db8:bad::4", "2001:db8:bad::6", "2001:db8:bad::8"]
-  listeners: {endpoints: ["198.51.100.1 tcp/8443", "198.51.100.1 udp/8443", "[2001:db8:0:1::1] tcp/8443"]}
+  listeners: {endpoints: ["198.51.100.1 tcp/8443", "198.51.100.1 udp/8443", "198.51.100.2 tcp/8444", "[2001:db8:0:1::1] tcp/8443", "[2001:db8:0:1::2] tcp/8444"]}
 services:
   web: [tcp/80, tcp/443, udp/443]
 ban: [banned]
 never-ban: [192.0.2.77]
 tracking:
-  bypass: ["web", "[tcp/8443, udp/8443] to listeners"]
+  bypass: ["web", "[tcp/8443, tcp/8444, udp/8443] to listeners"]
 input:
   default: drop log "in"
   rules:
@@ -164,7 +164,7 @@ func TestLayouts(t *testing.T) {
 		"bans in a set":      "--match-set bans4 src -j DROP",
 		"a rule a member":    "--dports 80,443 -s 1.0.0.0/24 -j ACCEPT",
 		"members per /8":     "-s 1.0.0.0/8 -j ",
-		"members in a set":   "--dports 80,443 -m set --match-set served4 src -j ACCEPT",
+		"members in a set":   "--dport 443 -m set --match-set served4 src -j ACCEPT",
 		"a rule a listener":  "-d 198.51.100.1 -p tcp --dport 8443 -j CT --notrack",
 		"listeners in a set": "--match-set listeners4 dst,dst -j CT --notrack",
 
@@ -174,7 +174,7 @@ func TestLayouts(t *testing.T) {
 		"nft: bans by length":    "@bans_by_4_32 drop",
 		"nft: a rule a member":   "} ip saddr 1.0.0.0/24 accept",
 		"nft: members per /8":    "ip saddr & 255.0.0.0 vmap { 1.0.0.0 : goto",
-		"nft: members in a set":  "} ip saddr @served4 accept",
+		"nft: members in a set":  "ip saddr @served4 accept",
 		"nft: members by length": "@served_by_4_24 ",
 	}
 	for group, want := range map[string][]string{
@@ -234,7 +234,11 @@ func TestTextsLoad(t *testing.T) {
 		}
 		t.Run(p.Name, func(t *testing.T) {
 			testnet.Require(t, p.Needs()...)
-			err := p.Load(t.Context(), net.Namespace(fmt.Sprintf("text%d", i)), meaning)
+			l, err := measure.NewLab(net, fmt.Sprintf("text%d", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = p.Load(t.Context(), l.Namespace, meaning)
 			var cannot *CannotError
 			if err != nil && !errors.As(err, &cannot) {
 				t.Fatal(err)

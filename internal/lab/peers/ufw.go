@@ -47,6 +47,9 @@ func ufwCannot(m Meaning) (out []Refusal) {
 		if len(r.Users) > 0 {
 			out = append(out, Refusal{r.Text, "ufw knows no users"})
 		}
+		if r.Published {
+			out = append(out, Refusal{r.Text, "ufw knows nothing of what was rewritten"})
+		}
 		for _, w := range r.Ways {
 			switch w.Protocol {
 			case 0, packet.TCP, packet.UDP:
@@ -129,7 +132,7 @@ func ufwRules(m Meaning, f int) ufwText {
 func ufwRule(out *bytes.Buffer, w *iptablesText, chain string, hook policy.Hook, r Rule) {
 	filter := w.table("filter")
 	filter.rules.Reset()
-	w.rule(code{w, "filter", linear}, chain, r)
+	w.rule(code{w, "filter", linear}, chain, &r, r.Ways...)
 	action := map[policy.Action]string{policy.Allow: "allow", policy.Drop: "deny", policy.Reject: "reject"}[r.Action]
 	direction := map[policy.Hook]string{policy.Input: "in", policy.Output: "out", policy.Forward: "in"}[hook]
 	if hook == policy.Forward {
