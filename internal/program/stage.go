@@ -12,6 +12,7 @@ const (
 	StageOffload  Stage = "offload"
 	StageProof    Stage = "proof"     // handshakes that limits count
 	StageFlow     Stage = "flow"      // more of established TCP and UDP flows
+	StageAside    Stage = "aside"     // what has a chain of its own behind established flows
 	StageBanFlows Stage = "ban-flows" // of what begins a flow
 	StageNeeded   Stage = "needed"    // ICMP that the network cannot work without
 	StageState    Stage = "state"     // established, related
@@ -33,6 +34,7 @@ var Stages = []struct {
 	{StageProof, "a handshake is counted by the first packet that proves it, before a rule accepts the flow or hands it over"},
 	{StageOffload, "a flow is handed over when it is established, before the rule that accepts it"},
 	{StageFlow, "most packets are of established flows, so they are asked for nothing else"},
+	{StageAside, "a chain of its own has all that follows which is about the packet"},
 	{StageBanFlows, "flows of banned addresses are deleted when the ban comes, so only what begins one is asked, and a ban by a limit holds for no other; a ban wins over all that follows"},
 	{StageNeeded, "an error about untracked traffic is invalid to connection tracking, yet path MTU discovery needs it; requests are asked past the state, so that limits count each"},
 	{StageState, "replies are decided before any rule could refuse them by their source"},

@@ -18,11 +18,14 @@ type prices struct {
 	program *program.Program
 	sets    map[string]float64        // by set
 	layouts func() map[string]float64 // of large sets, by choice
+	told    func() map[*program.Condition]bool
 }
 
 // Prices gives what a packet pays for the parts of a program.
 func (n nftables) Prices(p *program.Program) backend.Prices {
-	return &prices{costs: &n.costs.Packet, program: p, sets: map[string]float64{}, layouts: sync.OnceValue(func() map[string]float64 {
+	return &prices{costs: &n.costs.Packet, program: p, sets: map[string]float64{}, told: sync.OnceValue(func() map[*program.Condition]bool {
+		return n.toldProtocols(p)
+	}), layouts: sync.OnceValue(func() map[string]float64 {
 		out := map[string]float64{}
 		all, _ := (&lowering{program: p, costs: n.costs, search: n.search()}).chooseLayouts()
 		for _, x := range all {
@@ -120,7 +123,7 @@ func (p *prices) Condition(c *program.Condition, family int) float64 {
 		}
 	}
 	switch {
-	case c.Set != "" && p.commands(c):
+	case c.Set != "" && p.commands(c), c.Field == program.Protocol && p.told()[c]:
 		return 0
 	case c.Set != "" && isAddress(c.Field):
 		return p.costs.Compare + p.set(c.Set) // with one on the family

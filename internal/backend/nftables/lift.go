@@ -34,6 +34,7 @@ type lifter struct {
 	queued  map[string]bool
 	ids     map[string]string // of the program's sets, by the kernel's name
 	tcp     map[string]bool   // chains that TCP may reach
+	only    map[string]uint64 // the protocol of chains that no other reaches
 	offsets map[string]bool   // chains that ask for parts of addresses alone
 	gates   map[string]*gate
 	subs    map[string]int // chains that were made beside one
@@ -55,7 +56,7 @@ func (nftables) Lift(have backend.State) (*backend.Lifted, error) {
 func lift(t *Tree) *backend.Lifted {
 	r := &lifter{
 		tree: t, out: &program.Program{Owner: programName(t.Table)},
-		queued: map[string]bool{}, ids: map[string]string{}, gates: map[string]*gate{}, subs: map[string]int{},
+		only: onlyProtocols(t), queued: map[string]bool{}, ids: map[string]string{}, gates: map[string]*gate{}, subs: map[string]int{},
 	}
 	r.reachedByTCP()
 	for _, c := range t.Counters {

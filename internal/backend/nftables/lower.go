@@ -63,6 +63,12 @@ var passes = []pass{
 		reason:   "a set costs memory; which ones are used is known only now",
 		run:      (*lowering).unused,
 	},
+	{
+		name: "protocols", needs: []string{"unused"},
+		promises: "where packets of one protocol alone come, rules about its ports do not ask for it",
+		reason:   "a comparison for each rule; which chains are left and what leads there is known only now",
+		run:      (*lowering).protocols,
+	},
 }
 
 // lowering is one program on its way to a tree.

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -254,61 +255,86 @@ func ruled(p *program.Program, chain string) bool {
 	return c != nil && slices.ContainsFunc(c.Rules, func(r program.Rule) bool { return r.Stage == program.StageRules && r.Origin.Line > 0 })
 }
 
-// ruleLines writes a program as lines "chain: what the policy says", with the
-// place of each.
+// ruleLines writes a program as lines "section: what the policy says", with the
+// place of each. Those of a section are in the policy's order, its default last.
 func ruleLines(p *program.Program, all bool) (text string, places map[string]string) {
-	var b strings.Builder
+	type said struct {
+		section, line string
+		file, number  int // of the policy
+		kind          int // 1: the default
+	}
+	var lines []said
 	places = map[string]string{}
 	seen := map[string]bool{}
-	add := func(line, place string) {
+	var files, sections []string
+	add := func(section, text, file string, number int) {
+		line, place := section+": "+text, ""
+		if number > 0 {
+			place = fmt.Sprintf("%s:%d", file, number)
+		}
 		// The rules of one line of the policy are one, in whatever chains.
-		if key := place + line; seen[key] {
+		if seen[place+line] || place != "" && seen[place] {
 			return
-		} else if seen[key] = true; places[line] == "" {
+		}
+		seen[place+line], seen[place] = true, place != ""
+		if places[line] == "" {
 			places[line] = place
 		}
-		b.WriteString(line + "\n")
-	}
-	hooks := map[string]program.Hook{}
-	for _, h := range p.Hooks {
-		hooks[h.Chain] = h
-	}
-	// A default that a rule of its own carries out has a line by that.
-	addDefault := func(chain string) {
-		h, base := hooks[chain]
-		if !all && h.Default == program.Accept && !ruled(p, chain) {
-			return
+		kind := 0
+		if strings.HasPrefix(text, "default: ") {
+			kind = 1
 		}
-		line := chain + ": default: "
-		if base && !strings.Contains("\n"+b.String(), "\n"+line) {
-			add(line+fmt.Sprint(h.Default), "")
-		}
+		lines = append(lines, said{section, line, placeOf(&files, file), number, kind})
+		placeOf(&sections, section)
 	}
 	for _, c := range p.Chains {
 		for _, r := range c.Rules {
 			switch {
 			case r.Origin.Text != "" && r.Origin.Line > 0:
-				place := fmt.Sprintf("%s:%d", r.Origin.File, r.Origin.Line)
-				if seen[place] {
-					continue
-				}
-				seen[place] = true
-				add(strings.TrimSuffix(c.Name, rulesSuffix)+": "+r.Origin.Text, place)
+				add(sectionOf(p, c.Name), r.Origin.Text, r.Origin.File, r.Origin.Line)
 			case !all:
 			case r.Origin.Text != "":
-				add(c.Name+": ["+r.Origin.Text+"]", "")
+				add(c.Name, "["+r.Origin.Text+"]", "", 0)
 			case r.Comment != "":
-				add(c.Name+": ["+r.Comment+"]", "")
+				add(c.Name, "["+r.Comment+"]", "", 0)
 			}
 		}
-		// The default comes after the rules, wherever they stand.
-		if base, is := strings.CutSuffix(c.Name, rulesSuffix); is {
-			addDefault(base)
-		} else if p.Chain(c.Name+rulesSuffix) == nil {
-			addDefault(c.Name)
+	}
+	// A default that a rule of its own carries out has a line by that.
+	for _, h := range p.Hooks {
+		own := slices.ContainsFunc(lines, func(l said) bool { return l.section == h.Chain && l.kind == 1 })
+		if !own && (all || h.Default != program.Accept || ruled(p, h.Chain)) {
+			add(h.Chain, "default: "+fmt.Sprint(h.Default), "", 0)
 		}
 	}
+	sorting.StableBy(lines, func(a, b said) int {
+		return cmp.Or(placeOf(&sections, a.section)-placeOf(&sections, b.section), a.kind-b.kind, a.file-b.file, a.number-b.number)
+	})
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString(l.line + "\n")
+	}
 	return b.String(), places
+}
+
+// sectionOf is the base chain that a chain is named after; itself where it is none's.
+func sectionOf(p *program.Program, chain string) string {
+	out := ""
+	for _, h := range p.Hooks {
+		if len(h.Chain) > len(out) && strings.HasPrefix(chain+"_", h.Chain+"_") {
+			out = h.Chain
+		}
+	}
+	return cmp.Or(out, chain)
+}
+
+// placeOf is where a text is in a list, at the end where it was not.
+func placeOf(list *[]string, text string) int {
+	i := slices.Index(*list, text)
+	if i < 0 {
+		i, *list = len(*list), append(*list, text)
+	}
+	return i
 }
 
 // setChanges compares sets by what is in them.

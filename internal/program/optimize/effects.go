@@ -18,6 +18,7 @@ type facts struct {
 	chains  map[string]*program.Chain
 	extents map[string]extent // of sets, by id
 	effects map[string]effect // of chains, by name
+	given   *program.Rule     // that all packets match of which it is asked; nil: there is none
 
 	compared *int // how often rules were held against each other
 }
@@ -369,7 +370,7 @@ func (f *facts) chainEffect(name string) effect {
 		r := &chain.Rules[i]
 		ends := f.add(&out, r)
 		back = back || open && f.comesBack(r)
-		if len(r.Match) == 0 && ends {
+		if ends && (len(r.Match) == 0 || f.given != nil && f.covers(r, f.given)) {
 			open = false
 		}
 	}

@@ -1,0 +1,220 @@
+package nftables
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sluice/internal/base/addrset"
+	"sluice/internal/program"
+)
+
+// Where packets of one protocol alone get to a chain, its rules need not ask for the
+// protocol: neither the lowering writes the question there, nor has the reader of the
+// kernel to find it.
+
+// protocols are some of those that have ports, by their place in withPorts, and one bit
+// for all others.
+type protocols uint64
+
+var withPorts = slices.Sorted(maps.Keys(portHeaders))
+
+func someProtocols(has func(n uint64) bool) (out protocols) {
+	for i, n := range withPorts {
+		if has(n) {
+			out |= 1 << i
+		}
+	}
+	return out
+}
+
+func otherProtocols() protocols { return 1 << len(withPorts) }
+
+// onlyProtocols gives the chains, beside base chains, that packets of one protocol with
+// ports alone get to, with its number.
+func onlyProtocols(t *Tree) map[string]uint64 {
+	come := map[string]protocols{}
+	var queue []string
+	reach := func(chain string, some protocols) {
+		if come[chain]|some != come[chain] {
+			come[chain] |= some
+			queue = append(queue, chain)
+		}
+	}
+	for _, c := range t.Chains {
+		if c.Base != nil {
+			reach(c.Name, otherProtocols()<<1-1)
+		}
+	}
+	for len(queue) > 0 {
+		c := t.chain(queue[0])
+		queue = queue[1:]
+		if c == nil {
+			continue
+		}
+		for _, r := range c.Rules {
+			some := come[c.Name]
+			for _, s := range r.Statements {
+				some &= protocolsOf(s)
+				if s.Kind == Jump || s.Kind == Goto {
+					reach(s.Name, some)
+				}
+				for _, verdict := range t.verdicts(s) {
+					if _, chain, leads := strings.Cut(verdict, " "); leads {
+						reach(chain, some)
+					}
+				}
+			}
+		}
+	}
+	out := map[string]uint64{}
+	for chain, some := range come {
+		if i := slices.IndexFunc(withPorts, func(n uint64) bool { return some == someProtocols(func(m uint64) bool { return m == n }) }); i >= 0 {
+			out[chain] = withPorts[i]
+		}
+	}
+	return out
+}
+
+// protocolsOf are those whose packets may come past a statement.
+func protocolsOf(s Statement) protocols {
+	out := otherProtocols()<<1 - 1
+	if s.Kind != Match && s.Kind != VerdictMap {
+		return out
+	}
+	if s.Field == "meta l4proto" && s.Kind == Match && s.Set == "" && s.Mask == "" {
+		is := someProtocols(func(n uint64) bool { return valuesHold(s.Values, n) })
+		switch {
+		case s.Op == "==" && slices.ContainsFunc(s.Values, func(v string) bool { return portHeaders[numberOf(v)] == "" }):
+			return is | otherProtocols()
+		case s.Op == "==":
+			return is
+		case s.Op == "!=":
+			return out &^ someProtocols(func(n uint64) bool { return slices.Contains(s.Values, strconv.FormatUint(n, 10)) })
+		}
+	}
+	for part := range strings.SplitSeq(s.Field, " . ") {
+		header, _, _ := strings.Cut(part, " ")
+		if n := protocolOf[header]; n != "" && portHeaders[numberOf(n)] == "" {
+			out &= otherProtocols()
+		} else if n != "" {
+			out &= someProtocols(func(m uint64) bool { return m == numberOf(n) })
+		}
+	}
+	return out
+}
+
+// protocols leaves out what a chain tells.
+func (l *lowering) protocols() {
+	only := onlyProtocols(l.tree)
+	for _, c := range l.tree.Chains {
+		n, is := only[c.Name]
+		if !is {
+			continue
+		}
+		for i := range c.Rules {
+			if r := &c.Rules[i]; !asksHeader(r.Statements) {
+				r.Statements = withoutProtocol(r.Statements, n)
+			}
+		}
+	}
+}
+
+// asksHeader says whether nft puts a question for the protocol before something in a
+// rule, or wants to see one, whatever is known.
+func asksHeader(statements []Statement) bool {
+	return slices.ContainsFunc(statements, func(s Statement) bool {
+		switch s.Kind {
+		case Match, VerdictMap, Rewrite:
+		case Reject, DNAT, SNAT, DNATPrefix, SNATPrefix, Masquerade, Redirect, Opaque, Unknown:
+			return true
+		default:
+			return false
+		}
+		for part := range strings.SplitSeq(s.Field, " . ") {
+			header, of, _ := strings.Cut(part, " ")
+			if protocolOf[header] != "" && of != "sport" && of != "dport" || part == "ct original proto-dst" {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// withoutProtocol is a rule for packets of one protocol.
+func withoutProtocol(statements []Statement, protocol uint64) []Statement {
+	var out []Statement
+	for _, s := range statements {
+		if s.Kind == Match && s.Field == "meta l4proto" && s.Op == "==" && s.Set == "" && s.Mask == "" && valuesHold(s.Values, protocol) {
+			continue
+		}
+		parts := strings.Split(s.Field, " . ")
+		for i, part := range parts {
+			if of, is := strings.CutPrefix(part, portHeaders[protocol]+" "); is {
+				parts[i] = "th " + of
+			}
+		}
+		s.Field = strings.Join(parts, " . ")
+		out = append(out, s)
+	}
+	return out
+}
+
+// asksPorts says whether statements are about ports of a protocol that they do not ask for.
+func (w *ruleLifter) asksPorts(statements []Statement) bool {
+	return slices.ContainsFunc(statements, func(s Statement) bool {
+		if s.Kind == Jump || s.Kind == Goto {
+			g := w.gate(s.Name)
+			return g != nil && g.resets
+		}
+		return slices.ContainsFunc(strings.Split(s.Field, " . "), func(part string) bool { return strings.HasPrefix(part, "th ") })
+	})
+}
+
+// toldProtocols are the conditions of a program that are not asked, since the chain
+// that they are in tells them: as its tree has it, with a few elements of each set.
+func (n nftables) toldProtocols(p *program.Program) map[*program.Condition]bool {
+	few := *p
+	few.Sets = slices.Clone(p.Sets)
+	for i := range few.Sets {
+		var some addrset.Builder
+		for _, family := range []addrset.Set{few.Sets[i].Addresses.Only4(), few.Sets[i].Addresses.Only6()} {
+			left := inlineAddresses
+			for r := range family.Each() {
+				if left--; left < 0 {
+					break
+				}
+				some.AddRange(r)
+			}
+		}
+		few.Sets[i].Addresses = some.Set()
+	}
+	l, err := n.lower(&few, nil)
+	if err != nil {
+		return nil // nobody can load it
+	}
+	out := map[*program.Condition]bool{}
+	only := onlyProtocols(l.tree)
+	for i := range p.Chains {
+		protocol, is := only[name(p.Chains[i].Name)]
+		for j := range p.Chains[i].Rules {
+			r := &p.Chains[i].Rules[j]
+			for k := range r.Match {
+				c := &r.Match[k]
+				out[c] = is && c.Field == program.Protocol && c.Set == "" && !c.Not && holds(c.Numbers, protocol) && !asksHeaderOf(r)
+			}
+		}
+	}
+	return out
+}
+
+// asksHeaderOf is asksHeader of what a rule becomes.
+func asksHeaderOf(r *program.Rule) bool {
+	return slices.ContainsFunc(r.Match, func(c program.Condition) bool {
+		return c.Field == program.TCPFlags || c.Field == program.OriginalPort
+	}) || slices.ContainsFunc(r.Actions, func(a program.Action) bool {
+		e := program.EffectOf(a)
+		return e.Decides == program.Reject || e.Rewrites.Field != ""
+	})
+}
