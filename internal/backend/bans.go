@@ -55,8 +55,14 @@ type Bans struct{ IPv4, IPv6 FamilyBans }
 
 // FamilyBans is what is banned of one family.
 type FamilyBans struct {
-	Single map[netip.Addr]time.Time // addresses, until when; zero: until it is lifted
-	Ranges []BannedRange            // others, disjoint and in order
+	Single []BannedAddress // in order
+	Ranges []BannedRange   // others, disjoint and in order
+}
+
+// BannedAddress is an address that is banned until a time, zero: until it is lifted.
+type BannedAddress struct {
+	netip.Addr
+	Until time.Time
 }
 
 // BannedRange is a range that is banned until a time, zero: until it is lifted.

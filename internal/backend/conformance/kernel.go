@@ -125,7 +125,7 @@ func (s suite) bansByCommand(t *testing.T) {
 	first, second := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	wide := backend.BannedRange{Range: addrset.Range{From: netip.MustParseAddr("198.51.100.0"), To: netip.MustParseAddr("198.51.100.127")}}
 	want := backend.Bans{}
-	want.IPv4.Single, want.IPv6.Single = map[netip.Addr]time.Time{first: {}}, map[netip.Addr]time.Time{}
+	want.IPv4.Single = []backend.BannedAddress{{Addr: first}}
 	plan := s.plan(t, func() (backend.BanPlan, error) { return store.Fill(context.Background(), want, now) })
 	if plan.Fill == nil || plan.Turn == nil {
 		t.Fatalf("to ban takes %+v", plan)
@@ -159,13 +159,13 @@ func (s suite) bansByCommand(t *testing.T) {
 			t.Errorf("what is held is not what was banned: %+v", again.Differences)
 		}
 	}
-	want.IPv6.Single[second] = time.Time{}
+	want.IPv6.Single = []backend.BannedAddress{{Addr: second}}
 	edit(backend.BanEdit{Add: []backend.BannedRange{{Range: addrset.Range{From: second, To: second}}}})
 	s.wantHeld(t, store, 2, 0)
 	want.IPv4.Ranges = []backend.BannedRange{wide}
 	edit(backend.BanEdit{Add: []backend.BannedRange{wide}})
 	s.wantHeld(t, store, 2, 1)
-	delete(want.IPv4.Single, first)
+	want.IPv4.Single = nil
 	edit(backend.BanEdit{Lift: []addrset.Range{{From: first, To: first}}})
 	s.wantHeld(t, store, 1, 1)
 	s.to(t, nil)

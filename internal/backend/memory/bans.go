@@ -118,8 +118,8 @@ func (s *banStore) Held(context.Context) (*backend.HeldBans, error) {
 		return out, nil
 	}
 	for _, of := range []backend.FamilyBans{s.b.bans.IPv4, s.b.bans.IPv6} {
-		for a := range of.Single {
-			out.Single[a] = backend.HeldBan{Range: addrset.Range{From: a, To: a}}
+		for _, b := range of.Single {
+			out.Single[b.Addr] = backend.HeldBan{Range: addrset.Range{From: b.Addr, To: b.Addr}}
 		}
 		for _, r := range of.Ranges {
 			out.Ranges = append(out.Ranges, backend.HeldBan{Range: r.Range})

@@ -165,11 +165,11 @@ func (s *banStore) difference(ctx context.Context, e backend.BanEdit, now time.T
 	defer conn.Close()
 	f := &filling{asked: s.asked}
 	for _, family := range families {
-		want := map[netip.Addr]time.Time{}
+		var want []backend.BannedAddress
 		var about []netip.Addr
 		for _, b := range e.Add {
 			if familyOf(b.From.Is4()) == family {
-				want[b.From] = b.Until
+				want = append(want, backend.BannedAddress{Addr: b.From, Until: b.Until})
 				about = append(about, b.From)
 			}
 		}
@@ -189,9 +189,10 @@ func (s *banStore) difference(ctx context.Context, e backend.BanEdit, now time.T
 		if err != nil {
 			return nil, err
 		}
+		sorting.By(want, func(a, b backend.BannedAddress) int { return a.Compare(b.Addr) })
 		exactly := newExact(s.inKernel(set), family, want, now)
 		for a, h := range have {
-			exactly.has(a, h)
+			exactly.take(a, h)
 		}
 		f.sets = append(f.sets, exactly.done())
 		exact, ranges := f.asked.of(family)
@@ -227,21 +228,27 @@ func element(r addrset.Range, until, now time.Time) nfset.Element {
 // exactFilling compares a set of single addresses with what it should hold.
 type exactFilling struct {
 	setFilling
-	want map[netip.Addr]time.Time
-	left map[netip.Addr]time.Time // of want, without what it has
+	want []backend.BannedAddress
+	has  []bool // of want
+	next int    // of want, likely
 }
 
-func newExact(set nfset.Set, family int, want map[netip.Addr]time.Time, now time.Time) *exactFilling {
-	return &exactFilling{setFilling{set: set, family: family, at: now}, want, maps.Clone(want)}
+func newExact(set nfset.Set, family int, want []backend.BannedAddress, now time.Time) *exactFilling {
+	return &exactFilling{setFilling: setFilling{set: set, family: family, at: now}, want: want, has: make([]bool, len(want))}
 }
 
-// has takes one that is there.
-func (f *exactFilling) has(a netip.Addr, h heldBan) {
-	end, wanted := f.want[a]
-	delete(f.left, a)
+// take takes one that is there.
+func (f *exactFilling) take(a netip.Addr, h heldBan) {
+	i, wanted := f.next, f.next < len(f.want) && f.want[f.next].Addr == a
+	if !wanted {
+		i, wanted = slices.BinarySearchFunc(f.want, a, func(b backend.BannedAddress, a netip.Addr) int { return b.Compare(a) })
+	}
+	if wanted {
+		f.has[i], f.next = true, i+1
+	}
 	switch {
-	case wanted && !h.lasts(end, f.at):
-		e := element(addrset.Range{From: a, To: a}, end, f.at)
+	case wanted && !h.lasts(f.want[i].Until, f.at):
+		e := element(addrset.Range{From: a, To: a}, f.want[i].Until, f.at)
 		e.Counted, e.Packets, e.Bytes = h.packets > 0, h.packets, h.bytes
 		f.replace = append(f.replace, e)
 	case !wanted && !h.ends():
@@ -251,9 +258,10 @@ func (f *exactFilling) has(a netip.Addr, h heldBan) {
 
 // done is what is to do when all that is there was taken.
 func (f *exactFilling) done() setFilling {
-	f.add = make([]nfset.Element, 0, len(f.left))
-	for a, end := range f.left {
-		f.add = append(f.add, element(addrset.Range{From: a, To: a}, end, f.at))
+	for i, b := range f.want {
+		if !f.has[i] {
+			f.add = append(f.add, element(addrset.Range{From: b.Addr, To: b.Addr}, b.Until, f.at))
+		}
 	}
 	if f.edits() <= maxLookups { // somebody may read them
 		byKey := func(a, b nfset.Element) int { return cmp.Compare(string(a.Key), string(b.Key)) }
@@ -265,10 +273,10 @@ func (f *exactFilling) done() setFilling {
 }
 
 // readExact reads a set of single addresses that is likely to hold what it should.
-func (f *filling) readExact(ctx context.Context, conn *nfset.Conn, set nfset.Set, family int, want map[netip.Addr]time.Time, now time.Time) (setFilling, error) {
+func (f *filling) readExact(ctx context.Context, conn *nfset.Conn, set nfset.Set, family int, want []backend.BannedAddress, now time.Time) (setFilling, error) {
 	keys := make([][]byte, 0, len(want))
-	for a := range want {
-		keys = append(keys, a.AsSlice())
+	for _, b := range want {
+		keys = append(keys, b.AsSlice())
 	}
 	var exactly *exactFilling
 	var all addrset.Builder
@@ -279,7 +287,7 @@ func (f *filling) readExact(ctx context.Context, conn *nfset.Conn, set nfset.Set
 		if err != nil {
 			return err
 		}
-		exactly.has(r.From, h)
+		exactly.take(r.From, h)
 		all.AddAddr(r.From)
 		plain = plain && len(e.Does) == 0
 		return nil

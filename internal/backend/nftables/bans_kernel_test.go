@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"net/netip"
 	"testing"
 	"time"
 
@@ -22,11 +21,11 @@ func TestBansAreReadOnce(t *testing.T) {
 		}}},
 		Sets: []program.Set{{ID: "ban.command", Key: []program.Field{program.Source}, Life: program.Dynamic, Commands: true}},
 	})
-	want := backend.Bans{IPv4: backend.FamilyBans{Single: map[netip.Addr]time.Time{}}}
+	var want backend.Bans
 	all := mustSet("192.0.2.1/32", "192.0.2.2/32", "192.0.2.7/32")
 	for r := range all.Each() {
 		for at := r.From; at.Compare(r.To) <= 0; at = at.Next() {
-			want.IPv4.Single[at] = time.Time{}
+			want.IPv4.Single = append(want.IPv4.Single, backend.BannedAddress{Addr: at})
 		}
 	}
 	asked := askingFor(a, askedSets{Exact4: true})

@@ -15,7 +15,7 @@ import (
 // edit writes an entry to the journal and brings what it changes into the
 // kernel. Where the kernel does not take it, the journal is as before.
 func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []bans.Ban, lift []addrset.Range, now time.Time) error {
-	journal := bans.Open(s.dir)
+	journal := s.banJournal
 	settled, err := journal.Settled()
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 // what it was given and refused the rest. An entry of nothing lets the next
 // command do so where that fails.
 func (s *session) bringBack(ctx context.Context, c *commands, cause error) error {
-	journal, now := bans.Open(s.dir), s.now()
+	journal, now := s.banJournal, s.now()
 	_, err := journal.Append(bans.Entry{Time: now, By: bans.Author(s.By)})
 	if err == nil {
 		err = s.bring(context.WithoutCancel(ctx), c, false, nil, nil, now)
@@ -100,7 +100,7 @@ func (s *session) bring(ctx context.Context, c *commands, settled bool, add []ba
 		}
 	}
 	e := backend.BanEdit{Lift: lift, Doubt: !settled, All: func() (backend.Bans, error) {
-		list, err := bans.Open(s.dir).Read()
+		list, err := s.banJournal.Read()
 		if err != nil {
 			return backend.Bans{}, err
 		}
@@ -177,7 +177,7 @@ func (s *session) stayReading(since *instant) {
 // settleBanning brings into the kernel what a killed command left in the
 // journal alone. Where that fails, the next command tries again.
 func (s *session) settleBanning(ctx context.Context) {
-	settled, err := bans.Open(s.dir).Settled()
+	settled, err := s.banJournal.Settled()
 	if settled || err != nil || s.cur.Running == 0 {
 		return
 	}
@@ -186,7 +186,7 @@ func (s *session) settleBanning(ctx context.Context) {
 		return // restore brings them in
 	}
 	if err = s.bring(ctx, c, false, nil, nil, s.now()); err == nil {
-		err = bans.Open(s.dir).Settle()
+		err = s.banJournal.Settle()
 	}
 	if err != nil {
 		s.note("bring in bans that a command left half done: %v", err)

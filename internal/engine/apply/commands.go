@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -171,7 +170,6 @@ func wanted(list []bans.Ban, never addrset.Set, now time.Time) backend.Bans {
 	var out backend.Bans
 	for _, family := range []int{4, 6} {
 		of := out.Of(family)
-		of.Single = map[netip.Addr]time.Time{}
 		var wide []bans.Ban
 		for _, b := range list {
 			switch {
@@ -179,7 +177,7 @@ func wanted(list []bans.Ban, never addrset.Set, now time.Time) backend.Bans {
 			case !b.Single():
 				wide = append(wide, b)
 			case !never.Contains(b.What.From):
-				of.Single[b.What.From] = b.Until
+				of.Single = append(of.Single, backend.BannedAddress{Addr: b.What.From, Until: b.Until})
 			}
 		}
 		for _, p := range bans.Pieces(wide) {
@@ -202,7 +200,7 @@ func outOfForce(list []bans.Ban, store backend.BanStore, now time.Time) []string
 	}
 	spared, never := 0, store.Never()
 	for _, b := range live {
-		if never.ContainsSet(addrset.Of(b.What)) {
+		if never.Contains(b.What.From) && never.ContainsSet(addrset.Of(b.What)) {
 			spared++
 		}
 	}
@@ -218,7 +216,7 @@ func (s *session) bansOutOfForce(a backend.Artifact) ([]string, error) {
 	if store == nil {
 		return nil, nil
 	}
-	list, err := bans.Open(s.dir).Read()
+	list, err := s.banJournal.Read()
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +225,7 @@ func (s *session) bansOutOfForce(a backend.Artifact) ([]string, error) {
 
 // banned is the journal, and says where a part of it is lost.
 func (s *session) banned() ([]bans.Ban, error) {
-	journal := bans.Open(s.dir)
+	journal := s.banJournal
 	list, err := journal.Read()
 	if err != nil {
 		// A policy without them is better than the closed one, or than a trial.
@@ -252,7 +250,7 @@ func (s *session) settleBans(a backend.Artifact, mark string) error {
 	if err := s.keepCommands(mark, store); err != nil {
 		return err
 	}
-	journal := bans.Open(s.dir)
+	journal := s.banJournal
 	list, err := journal.Read()
 	if err != nil {
 		return s.refuse(err)
@@ -288,7 +286,7 @@ func (s *session) banDrift(ctx context.Context, a backend.Artifact) ([]backend.D
 	if store == nil || !store.Room() {
 		return nil, nil
 	}
-	list, err := bans.Open(s.dir).Read()
+	list, err := s.banJournal.Read()
 	if err != nil {
 		return nil, err
 	}

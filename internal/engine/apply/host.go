@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sluice/internal/backend"
+	"sluice/internal/language/bans"
 	"sluice/internal/program"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/process"
@@ -130,10 +131,11 @@ type session struct {
 	proved *Proof // of the rules that were loaded
 	// adoption is what the change under way does for connections that run, nil where
 	// it begins to track none; noEntries says that the host's own get none.
-	adoption  *adoption
-	passage   *passage // of what the kernel held when the change was planned
-	times     Times
-	noEntries bool
+	adoption   *adoption
+	passage    *passage // of what the kernel held when the change was planned
+	times      Times
+	noEntries  bool
+	banJournal bans.Journal
 	// bans is what commands ban as the rules ask for it, once bansKnown; nil: they ask
 	// for nothing.
 	bans      backend.BanStore

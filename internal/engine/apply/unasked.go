@@ -5,7 +5,6 @@ import (
 	"net/netip"
 
 	"sluice/internal/backend"
-	"sluice/internal/language/bans"
 )
 
 // Unasked is a set of bans by command that no rule asks, and that holds what no
@@ -23,7 +22,7 @@ func (s *session) unaskedBans(ctx context.Context, a backend.Artifact) ([]Unaske
 	if store == nil {
 		return nil, nil
 	}
-	list, err := bans.Open(s.dir).Read()
+	list, err := s.banJournal.Read()
 	if err != nil {
 		return nil, err
 	}

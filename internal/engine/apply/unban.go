@@ -75,7 +75,7 @@ func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*Banned, error)
 	}
 	entry := bans.Entry{Time: now, By: bans.Author(h.By), Lifted: bans.Words(lifted)}
 	if runs != nil {
-		_, err = bans.Open(s.dir).Append(entry)
+		_, err = s.banJournal.Append(entry)
 		return out, err
 	}
 	return out, s.edit(ctx, c, entry, nil, lifted, now)

@@ -2,6 +2,8 @@ package bans_test
 
 import (
 	"errors"
+	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -408,5 +410,40 @@ func TestJournalThatIsNoFile(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// Random edits against the plain model: a map, to which each entry is applied in turn.
+func TestJournalAgainstEachEdit(t *testing.T) {
+	random := testseed.Rand(t)
+	some := func() (out []addrset.Range) {
+		for range random.IntN(6) {
+			text := []string{"192.0.2.%d", "192.0.2.%d-192.0.2.9", "2001:db8::%d"}[random.IntN(3)]
+			out = append(out, what(t, fmt.Sprintf(text, random.IntN(6))))
+		}
+		return out
+	}
+	for range 100 {
+		j, model := bans.Open(t.TempDir()), map[addrset.Range]bans.Ban{}
+		for n := range 1 + random.IntN(8) {
+			lifted := some()
+			var list []bans.Ban
+			for _, r := range some() {
+				list = append(list, bans.Ban{What: r, Since: start, Reason: fmt.Sprint(n)})
+			}
+			e := bans.EntryOf(list, start, bans.Author{})
+			e.Lifted = bans.Words(lifted)
+			if _, err := j.Append(e); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range lifted {
+				delete(model, r)
+			}
+			for _, b := range list {
+				model[b.What] = b
+			}
+			want := slices.SortedFunc(maps.Values(model), func(a, b bans.Ban) int { return a.What.Compare(b.What) })
+			same(t, read(t, j).Bans, want)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package bans
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +21,6 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/regular"
-	"sluice/internal/base/sorting"
 )
 
 // File is the name of the journal in a state directory.
@@ -32,10 +33,19 @@ const format = 1
 const settled = `{"settled":true}`
 
 // Journal is the file. Who writes holds the lock of its directory.
-type Journal struct{ path string }
+type Journal struct {
+	path string
+	last *reading
+}
+
+// reading is what a journal came to when it was read last.
+type reading struct {
+	of   [sha256.Size]byte
+	list *List
+}
 
 // Open names the journal of a state directory; it need not be there.
-func Open(dir string) Journal { return Journal{filepath.Join(dir, File)} }
+func Open(dir string) Journal { return Journal{filepath.Join(dir, File), &reading{}} }
 
 // Group is bans that have all but the address in common.
 type Group struct {
@@ -314,7 +324,8 @@ func (j Journal) Intact() (bool, error) {
 }
 
 // Read reads the journal; one that is not there bans nothing and is settled. In place of
-// what is no file, or larger than one can be, it gives one damaged line.
+// what is no file, or larger than one can be, it gives one damaged line. A text that was
+// read before is not parsed again; the bans of both lists are the same, and not to be written to.
 func (j Journal) Read() (*List, error) {
 	data, err := regular.Read(j.path, mostBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -326,11 +337,19 @@ func (j Journal) Read() (*List, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the journal of bans: %w", err)
 	}
-	list, err := parse(data)
-	if errors.Is(err, errNewer) {
-		return nil, &NewerError{j.path}
+	of := sha256.Sum256(data)
+	if j.last.list == nil || j.last.of != of {
+		list, err := parse(data)
+		if errors.Is(err, errNewer) {
+			return nil, &NewerError{j.path}
+		}
+		if err != nil {
+			return nil, err
+		}
+		*j.last = reading{of, list}
 	}
-	return list, err
+	list := *j.last.list
+	return &list, nil
 }
 
 var errNewer = errors.New("written by a newer sluice")
@@ -338,7 +357,7 @@ var errNewer = errors.New("written by a newer sluice")
 // parse reads the text of a journal.
 func parse(data []byte) (*List, error) {
 	list := &List{Settled: true}
-	by := map[addrset.Range]Ban{}
+	var edits []edit
 	number := 0
 	for len(data) > 0 {
 		line, rest, whole := bytes.Cut(data, []byte{'\n'})
@@ -352,7 +371,7 @@ func parse(data []byte) (*List, error) {
 			return nil, errNewer
 		}
 		if err == nil {
-			err = e.apply(by)
+			edits, err = e.edits(edits)
 		}
 		switch {
 		case err == nil:
@@ -364,58 +383,80 @@ func parse(data []byte) (*List, error) {
 			list.Settled = false
 		}
 	}
-	list.Bans = make([]Ban, 0, len(by))
-	for _, b := range by {
-		list.Bans = append(list.Bans, b)
-	}
-	sorting.By(list.Bans, func(a, b Ban) int { return a.What.Compare(b.What) })
+	list.Bans = sum(edits)
 	return list, nil
 }
 
-// apply does what an entry says, or nothing where a part of it cannot be read.
-func (e *Entry) apply(by map[addrset.Range]Ban) error {
-	var banned []Ban
-	add := func(text string, of Ban) error {
-		return eachWord(text, func(r addrset.Range) {
-			of.What = r
-			banned = append(banned, of)
-		})
+// edit is a ban, or where it has none the end of one.
+type edit struct {
+	what addrset.Range
+	ban  *Ban // what it has in common with others
+}
+
+// edits is a list of edits with those of an entry, or without them where a part of it
+// cannot be read.
+func (e *Entry) edits(list []edit) ([]edit, error) {
+	out := list
+	add := func(text string, of *Ban) error {
+		out = slices.Grow(out, strings.Count(text, " ")+1)
+		for word := range strings.SplitSeq(text, " ") {
+			if word == "" {
+				continue
+			}
+			r, err := addrset.ParseRange(word)
+			if err != nil {
+				return errLine
+			}
+			out = append(out, edit{r, of})
+		}
+		return nil
+	}
+	if err := add(e.Lifted, nil); err != nil {
+		return list, err
 	}
 	for _, g := range e.Groups {
-		if err := add(g.Bans, Ban{Since: e.Time, Until: g.Until, By: e.By, Reason: g.Reason}); err != nil {
-			return err
+		if err := add(g.Bans, &Ban{Since: e.Time, Until: g.Until, By: e.By, Reason: g.Reason}); err != nil {
+			return list, err
 		}
 	}
 	for _, g := range e.Kept {
-		if err := add(g.Bans, Ban{Since: g.Since, Until: g.Until, By: g.By, Reason: g.Reason}); err != nil {
-			return err
+		if err := add(g.Bans, &Ban{Since: g.Since, Until: g.Until, By: g.By, Reason: g.Reason}); err != nil {
+			return list, err
 		}
 	}
-	var lifted []addrset.Range
-	if err := eachWord(e.Lifted, func(r addrset.Range) { lifted = append(lifted, r) }); err != nil {
-		return err
-	}
-	for _, r := range lifted {
-		delete(by, r)
-	}
-	for _, b := range banned {
-		by[b.What] = b
-	}
-	return nil
+	return out, nil
 }
 
-func eachWord(text string, do func(addrset.Range)) error {
-	for word := range strings.SplitSeq(text, " ") {
-		if word == "" {
-			continue
-		}
-		r, err := addrset.ParseRange(word)
-		if err != nil {
-			return errLine
-		}
-		do(r)
+// sum is what edits come to: the last one of each range counts. Most journals are one
+// long sorted list and a few edits behind it.
+func sum(edits []edit) []Ban {
+	compare := func(a, b edit) int { return a.what.Compare(b.what) }
+	at := min(1, len(edits))
+	for at < len(edits) && compare(edits[at-1], edits[at]) <= 0 {
+		at++
 	}
-	return nil
+	head, tail := edits[:at], edits[at:]
+	slices.SortStableFunc(tail, compare) //nolint:forbidigo // hundreds of thousands
+	out := make([]Ban, 0, len(edits))
+	var last edit
+	end := func() {
+		if last.ban != nil {
+			out = append(out, *last.ban)
+			out[len(out)-1].What = last.what
+		}
+	}
+	for len(head)+len(tail) > 0 {
+		from := &head
+		if len(head) == 0 || len(tail) > 0 && compare(tail[0], head[0]) < 0 {
+			from = &tail
+		}
+		if (*from)[0].what != last.what {
+			end()
+		}
+		last, *from = (*from)[0], (*from)[1:]
+	}
+	end()
+	return out
 }
 
 // A journal is worth writing anew when it is longer than worthIt and factor
