@@ -2,8 +2,10 @@ package peers
 
 import (
 	"context"
+	"fmt"
 	"os/exec"
 	"slices"
+	"strings"
 
 	"sluice/internal/lab/testnet"
 )
@@ -42,6 +44,18 @@ func nftables(name, about string, l layout) Peer {
 	}
 }
 
+// flowtableBeside is what iptables has no words for.
+func flowtableBeside(m Meaning) string {
+	return fmt.Sprintf(`table inet fast {
+	flowtable f { hook ingress priority filter; devices = { %s }; }
+	chain known {
+		type filter hook forward priority mangle;
+		ct state == established flow add @f
+	}
+}
+`, strings.Join(quoted(m.Interfaces), ", "))
+}
+
 // iptablesNft is the feature that iptables-nft can hand a rule to the kernel.
 var iptablesNft = testnet.Probed("iptables-nft", func() error {
 	return exec.Command("unshare", "-n", "iptables-nft", "-A", "INPUT", "-j", "DROP").Run()
@@ -61,7 +75,10 @@ func iptables(group, about, flavour string, how iptablesSets) Peer {
 		Name: group + " (iptables-" + flavour + ")", Group: group, About: about + "; iptables-" + flavour, needs: needs,
 		load: func(ctx context.Context, n *testnet.Namespace, m Meaning, run Runner) error {
 			sets, four, six := iptablesRuleset(m, how)
-			return restore(ctx, n, run, flavour, sets, four, six)
+			if err := restore(ctx, n, run, flavour, sets, four, six); err != nil || how.rules != ipsets || !m.Accelerated || testnet.Flowtable.Ask() != nil {
+				return err
+			}
+			return run(ctx, n, flowtableBeside(m), "nft", "-f", "-")
 		},
 		cannot: func(m Meaning) []Refusal { return slices.Concat(oddRates(m), publishedTo(m), iptablesCannot(m)) },
 		without: func(m Meaning) []Refusal {

@@ -57,7 +57,9 @@ func (c *reader) bans() {
 	for i := range c.Policy.Ban {
 		banned = banned.Union(c.addresses(&c.Policy.Ban[i]))
 		for _, item := range c.Policy.Ban[i].Items {
-			c.out.Counted = c.out.Counted || c.Sets[item.Name] != nil && c.Sets[item.Name].Counters
+			if set := c.Sets[item.Name]; set != nil && set.Counters {
+				c.out.Counted = c.out.Counted.Union(set.Addresses)
+			}
 		}
 	}
 	for i := range c.Policy.NeverBan {

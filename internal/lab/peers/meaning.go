@@ -14,8 +14,8 @@ type Meaning struct {
 	// Banned is dropped from and to, flows that exist included. What no ban
 	// reaches is not in it.
 	Banned addrset.Set
-	// Counted says that packets and bytes of each of them are asked for.
-	Counted bool
+	// Counted are those of which packets and bytes of each are asked for.
+	Counted addrset.Set
 	// Spared are those whom no limit bans.
 	Spared addrset.Set
 	Bypass []Bypass
@@ -60,6 +60,9 @@ func (m Meaning) bansByLimit() (bans bool) {
 }
 
 func (r Rule) bans() bool { return r.Limit != nil && r.Limit.ThenBan != 0 }
+
+// counted says that a ban of the family counts.
+func (m Meaning) counted(f int) bool { return f == 4 && m.Counted.Has4() || f == 6 && m.Counted.Has6() }
 
 // hooked is the section of a hook.
 type hooked struct {

@@ -20,6 +20,7 @@ type nftText struct {
 	named   map[string]bool
 	counted int // of chains and sets that have no name of their own
 	meaning Meaning
+	only    int // the one family of the table; 0: both
 	deeds   map[*Rule]deed
 }
 
@@ -43,20 +44,32 @@ const (
 // inline is up to how many ranges stand in the rule itself.
 const inline = 4
 
+func newNft(m Meaning, l layout) *nftText {
+	return &nftText{layout: l, named: map[string]bool{}, meaning: m, deeds: map[*Rule]deed{}}
+}
+
 // nftRuleset is the whole text for nft -f.
 func nftRuleset(m Meaning, l layout) []byte {
-	w := &nftText{layout: l, named: map[string]bool{}, meaning: m, deeds: map[*Rule]deed{}}
+	w := newNft(m, l)
 	var base bytes.Buffer
 	w.early(&base, m)
-	for _, s := range m.sections() {
-		if l == oneSet && !m.Bare {
+	if l == oneSet && !m.Bare {
+		for _, s := range m.sections() {
 			w.byHand(&base, s)
-			continue
 		}
+		w.nat(&base, slices.DeleteFunc(slices.Clone(m.NAT), func(n NAT) bool { return !n.Stateless }))
+		return slices.Concat(w.table("inet peer", &base), natOf(m, 4), natOf(m, 6))
+	}
+	for _, s := range m.sections() {
 		w.section(&base, m, s.hook, s.Section)
 	}
-	w.nat(&base, m)
-	return slices.Concat([]byte("table inet peer {\n"), w.sets.Bytes(), w.chains.Bytes(), base.Bytes(), []byte("}\n"))
+	w.nat(&base, m.NAT)
+	return w.table("inet peer", &base)
+}
+
+// table is what was written, with its base chains last.
+func (w *nftText) table(name string, base *bytes.Buffer) []byte {
+	return slices.Concat([]byte("table "+name+" {\n"), w.sets.Bytes(), w.chains.Bytes(), base.Bytes(), []byte("}\n"))
 }
 
 // base writes a base chain.
@@ -103,7 +116,7 @@ func (w *nftText) early(to *bytes.Buffer, m Meaning) {
 func (w *nftText) bans(f int) (part *Addresses, none bool) {
 	part, none = (&Addresses{Name: "bans", Set: w.meaning.Banned}).of(f)
 	if part != nil {
-		part.counts = w.meaning.Counted
+		part.counts = w.meaning.counted(f)
 	}
 	return part, none
 }
@@ -275,12 +288,15 @@ func (w *nftText) way(to *bytes.Buffer, r *Rule, way Way, service string) {
 		if service != "" {
 			pre = append(pre, service)
 		}
-		pre = append(pre, w.interfaces("iif", r.In)...)
-		pre = append(pre, w.interfaces("oif", r.Out)...)
 		if len(r.Users) > 0 {
 			pre = append(pre, "meta skuid "+nftList(r.Users))
 		}
-		w.emit(to, pre, tests, w.action(r, way, f))
+		for _, in := range w.apart(r.In) {
+			for _, out := range w.apart(r.Out) {
+				ends := append(w.interfaces("iif", in), w.interfaces("oif", out)...)
+				w.emit(to, append(ends, pre...), tests, w.action(r, way, f))
+			}
+		}
 	}
 }
 
@@ -354,10 +370,6 @@ func (w *nftText) deedOf(r *Rule) deed {
 	}}
 }
 
-func logLimited(prefix string) string {
-	return fmt.Sprintf("limit rate 5/second burst 10 packets log prefix %q", prefix)
-}
-
 // chain makes a chain of lines and returns its name.
 func (w *nftText) chain(lines []string) string {
 	w.counted++
@@ -372,92 +384,34 @@ func (w *nftText) chain(lines []string) string {
 	return name
 }
 
-func (w *nftText) limit(l *policy.Limit, f int) string {
-	if l == nil {
-		return ""
-	}
-	count, unit, _ := rateOf(l)
-	burst := l.Burst
-	if burst == 0 {
-		burst = l.Count
-	}
-	rate := fmt.Sprintf("limit rate %d/%s burst %d packets", count, unit, burst)
-	if !l.PerSource {
-		return rate
-	}
-	return w.perSource(f, "flags dynamic,timeout; timeout 1h;", rate)
-}
-
-// sourceOf is what counts as one source: an address of IPv4, a /64 of IPv6.
-func sourceOf(f int, field string) string {
-	if f == 6 {
-		return "ip6 " + field + " & ffff:ffff:ffff:ffff::"
-	}
-	return "ip " + field
-}
-
-// banOver bans who is over a limit; "" where nobody is.
-func (w *nftText) banOver(l *policy.Limit, f int) string {
-	if l == nil || l.ThenBan == 0 {
-		return ""
-	}
-	var spared bytes.Buffer
-	if part, none := (&Addresses{Name: "spared", Set: w.meaning.Spared, Not: true}).of(f); part != nil && !none {
-		spared.WriteString(fmt.Sprintf("%s saddr != @%s ", ipOfFamily(f), w.set(nftTest{f, "saddr", part})))
-	}
-	return fmt.Sprintf("%supdate @%s { %s timeout %ds } drop", &spared, w.overLimit(f), sourceOf(f, "saddr"), int(l.ThenBan.Seconds()))
-}
-
-// overLimit is the set of those whom a limit has banned.
-func (w *nftText) overLimit(f int) string {
-	name := fmt.Sprintf("over%d", f)
-	if !w.named[name] {
-		w.named[name] = true
-		fmt.Fprintf(&w.sets, "\tset %s { type ipv%d_addr; size 65535; flags dynamic,timeout; timeout 1h; }\n", name, f)
-	}
-	return name
-}
-
-// bannedByLimit drops what comes from those whom a limit has banned, and goes to them.
-func (w *nftText) bannedByLimit(to *bytes.Buffer, hook policy.Hook) {
-	if !w.meaning.bansByLimit() {
-		return
-	}
-	for _, field := range map[policy.Hook][]string{policy.Input: {"saddr"}, policy.Output: {"daddr"}, policy.Forward: {"saddr", "daddr"}}[hook] {
-		for _, f := range []int{4, 6} {
-			fmt.Fprintf(to, "\t\t%s @%s drop\n", sourceOf(f, field), w.overLimit(f))
-		}
-	}
-}
-
-func (w *nftText) max(m *policy.MaxConnections, f int) string {
-	if m == nil {
-		return ""
-	}
-	count := fmt.Sprintf("ct count %d", m.Count)
-	if !m.PerSource {
-		return count
-	}
-	return w.perSource(f, "flags dynamic;", count)
-}
-
-func (w *nftText) perSource(f int, flags, what string) string {
-	w.counted++
-	name := fmt.Sprintf("sources%d", w.counted)
-	fmt.Fprintf(&w.sets, "\tset %s { type ipv%d_addr; size 65535; %s }\n", name, f, flags)
-	return fmt.Sprintf("add @%s { %s %s }", name, sourceOf(f, "saddr"), what)
-}
-
 // interfaces asks for one of them; side is iif or oif. Those that are there are asked by
 // their number where the layout is the one of who knows nftables well.
 func (w *nftText) interfaces(side string, names []string) []string {
 	if len(names) == 0 {
 		return nil
 	}
-	if w.layout != oneSet || slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(w.meaning.Interfaces, n) }) {
+	if w.layout != oneSet || !w.present(names) {
 		side += "name"
 	}
 	return []string{side + " " + nftList(quoted(names))}
+}
+
+// present says that all of the interfaces are there now.
+func (w *nftText) present(names []string) bool {
+	return !slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(w.meaning.Interfaces, n) })
+}
+
+// apart are the interfaces that a rule each is cheaper for: a set of names with a
+// wildcard is one of ranges.
+func (w *nftText) apart(names []string) [][]string {
+	if w.layout != oneSet || len(names) > inline || w.present(names) {
+		return [][]string{names}
+	}
+	out := make([][]string, len(names))
+	for i, n := range names {
+		out[i] = []string{n}
+	}
+	return out
 }
 
 func quoted(names []string) []string {

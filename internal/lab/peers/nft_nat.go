@@ -4,17 +4,32 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/language/policy"
 )
 
+// natOf writes the chains that rewrite addresses of one family as a table of it: the
+// packets of the other one pass no hook of NAT then.
+func natOf(m Meaning, f int) []byte {
+	w := newNft(m, oneSet)
+	w.only = f
+	var base bytes.Buffer
+	w.nat(&base, slices.DeleteFunc(slices.Clone(m.NAT), func(n NAT) bool { return n.Stateless }))
+	if base.Len() == 0 {
+		return nil
+	}
+	return w.table(ipOfFamily(f)+" peer", &base)
+}
+
 // nat writes the chains that rewrite addresses.
-func (w *nftText) nat(to *bytes.Buffer, m Meaning) {
+func (w *nftText) nat(to *bytes.Buffer, all []NAT) {
 	var pre, out, post, stateless bytes.Buffer
-	for _, n := range m.NAT {
+	for _, n := range all {
 		switch {
+		case n.Kind == policy.Map && w.only != 0 && n.Inside.Addr().Is4() != (w.only == 4):
 		case n.Kind == policy.Masquerade:
 			w.masquerade(&post, n)
 		case n.Kind == policy.Redirect:
@@ -55,13 +70,13 @@ func (w *nftText) masquerade(to *bytes.Buffer, n NAT) {
 		}
 		do = fmt.Sprintf("snat %s to %s", ipOfFamily(only), n.As)
 	}
-	if n.From == nil && only == 0 {
+	if n.From == nil && (only == 0 || only == w.only) {
 		w.emit(to, pre, nil, do)
 		return
 	}
 	for _, f := range []int{4, 6} {
 		part, none := n.From.of(f)
-		if none || only != 0 && only != f {
+		if none || only != 0 && only != f || w.only != 0 && w.only != f {
 			continue
 		}
 		if part == nil {
@@ -91,7 +106,7 @@ func (w *nftText) redirect(pre, out *bytes.Buffer, n NAT) {
 	}
 	service := nftService(n.Way, "dport")
 	for _, f := range []int{4, 6} {
-		if target.IsValid() && target.Is4() != (f == 4) {
+		if target.IsValid() && target.Is4() != (f == 4) || w.only != 0 && w.only != f {
 			continue
 		}
 		on, none := (&Addresses{Set: n.On}).of(f)
