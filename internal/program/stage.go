@@ -11,7 +11,7 @@ const (
 	StageBan      Stage = "ban"     // of every packet
 	StageOffload  Stage = "offload"
 	StageProof    Stage = "proof"     // handshakes that limits count
-	StageFlow     Stage = "flow"      // more of established TCP and UDP flows
+	StageFlow     Stage = "flow"      // more of TCP and UDP flows that are established, or seem so before tracking
 	StageAside    Stage = "aside"     // what has a chain of its own behind established flows
 	StageBanFlows Stage = "ban-flows" // of what begins a flow
 	StageNeeded   Stage = "needed"    // ICMP that the network cannot work without

@@ -9,8 +9,7 @@ import (
 )
 
 // forgetBanned deletes the tracked flows of banned addresses. Rules ask bans of
-// what begins a flow, behind established flows, so a ban holds for flows that
-// exist by ending them: their next packet begins anew, and is asked. It runs
+// what begins a flow, so a ban holds for flows that exist by ending them: their next packet begins anew, and is asked. It runs
 // behind the switch, when no more such flows can begin. What cannot be deleted
 // is told of.
 func (s *session) forgetBanned(c change) {
@@ -36,7 +35,7 @@ func (s *session) forgetBanned(c change) {
 }
 
 // EndBanned deletes the tracked flows of the addresses that a program bans
-// behind established flows, and says how many.
+// for what begins one, and says how many.
 func EndBanned(p *program.Program) (int, error) {
 	banned := bannedFlows(p)
 	if banned.IsEmpty() {
@@ -60,5 +59,5 @@ func ofBanned(e conntrack.Entry, banned addrset.Set, local map[netip.Addr]bool) 
 	return false
 }
 
-// bannedFlows is the addresses that a program bans behind established flows.
+// bannedFlows is the addresses that a program bans for what begins a flow.
 func bannedFlows(p *program.Program) addrset.Set { return bannedIn(p, program.StageBanFlows) }

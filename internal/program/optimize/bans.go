@@ -11,16 +11,22 @@ import (
 // every hook, both ends of the packet, before anything else; that is a look-up
 // or two for every packet of every flow.
 //
-// So bans are asked where the other rules of a hook are, which costs no base
-// chain. Bans of the policy are asked for what begins a flow, and behind
-// established flows: whoever adds to their sets deletes the flows that the
-// addition hits, so no established flow is of a banned address. Bans by limits
-// hold for what begins a flow alone, so they are asked there too. Bans by command
-// are asked of every packet.
+// Whom a packet comes from is asked before connection tracking, which costs more than
+// all rules: what is banned gets no further. Bans of the policy are asked there for what
+// begins a flow, as far as a packet shows it: TCP that is no SYN pays for its flags
+// alone, and is asked behind established flows, where it is of none. Whoever adds to
+// the sets of the policy deletes the flows that the addition hits, so no established
+// flow is of a banned address. Bans by command are asked of every packet, before
+// tracking too where something else is asked there: a base chain for them alone would
+// cost packets while nobody is banned. A flowtable has what passes it by asked before
+// it, and then a second time before tracking would be one too many.
 //
-// Of a packet that comes to the host only the source is asked. Its destination
-// is an address of the host's own, which is never banned, or one that all of a
-// network hear, which nobody can answer from.
+// Whom a packet goes to is known behind its rewriting. Of a packet that comes to the
+// host that is not asked: it is an address of the host's own, which is never banned, or
+// one that all of a network hear, which nobody can answer from.
+//
+// Bans by limits hold for what begins a flow alone, and are asked behind established
+// flows.
 func banStage(w *work) {
 	hooks := []program.HookKind{program.Input, program.Forward, program.Output}
 	for _, hook := range hooks {
@@ -39,6 +45,7 @@ func banStage(w *work) {
 	}
 	b := banning{work: w}
 	b.read(w.Chain(program.EffectOf(in.Actions[0]).Calls))
+	b.early()
 
 	for _, at := range []struct {
 		hook  program.HookKind
@@ -49,19 +56,99 @@ func banStage(w *work) {
 		{program.Forward, nil, []program.Field{program.Source, program.Destination}},
 		{program.Output, notLoopback(program.OutInterface), []program.Field{program.Destination}},
 	} {
-		b.ask(at.hook, program.StageBan, at.where, b.pick(true, at.ends...))
-		if flows := b.pick(false, at.ends...); len(flows) > 0 {
-			b.ask(at.hook, program.StageBanFlows, at.where, flows)
-			chain := b.Base(at.hook, program.Filter)
-			chain.Rules = append(chain.Rules, establishedFlows(chain)...)
+		chain := w.Base(at.hook, program.Filter).Name
+		b.ask(chain, program.StageBan, at.where, b.pick(true, at.ends...))
+		flows := b.pick(false, at.ends...)
+		again := at.hook != program.Output && b.Chain(bannedTCP) != nil
+		if again {
+			b.append(chain, program.Rule{
+				Stage: program.StageBanFlows, Match: slices.Concat(beginsNone(), at.where),
+				Actions: []program.Action{program.Jump{Chain: bannedTCP}}, Comment: "TCP that was not asked before tracking",
+			})
+		}
+		b.ask(chain, program.StageBanFlows, at.where, flows)
+		if again || len(flows) > 0 {
+			b.append(chain, establishedFlows(w.Base(at.hook, program.Filter))...)
 		}
 	}
-	if len(b.pick(false, program.Source)) > 0 {
-		w.say("bans are asked for what begins a flow, behind established flows; of what comes in by the source alone")
+	if len(b.all(false, program.Source)) > 0 {
+		w.say("bans are asked for what begins a flow; of what comes in by the source alone")
 	}
-	if len(b.pick(true, program.Source)) > 0 {
+	if len(b.all(true, program.Source)) > 0 {
 		w.say("bans by command are asked of every packet, at one hook of its way")
 	}
+	if len(b.asked) > 0 {
+		w.say("whom packets come from is asked before tracking")
+	}
+}
+
+// Chains of what is asked before tracking.
+const (
+	rawChain  = "prerouting_raw"
+	rawKnown  = "prerouting_raw_tcp"
+	bannedTCP = "banned_tcp"
+)
+
+// early asks before tracking whom packets come from.
+func (b *banning) early() {
+	policy := slices.DeleteFunc(b.pick(false, program.Source), func(r program.Rule) bool { return !ends(&r) })
+	raw := b.Base(program.Prerouting, program.Raw)
+	tracks := raw != nil && slices.ContainsFunc(raw.Rules, func(r program.Rule) bool { return r.Stage == program.StageTrack })
+	if len(b.Flowtables) > 0 || len(policy) == 0 && !tracks {
+		return
+	}
+	if raw == nil {
+		b.Hooks = append(b.Hooks, program.Hook{Kind: program.Prerouting, Phase: program.Raw, Default: program.Accept, Chain: rawChain})
+		b.Chains = append(b.Chains, program.Chain{Name: rawChain, Comment: "before connection tracking"})
+		raw = b.Base(program.Prerouting, program.Raw)
+	}
+	// A neighbour's packet to another host is forwarded, where no hop limit is 255.
+	forward := b.spared
+	defer func() { b.spared = forward }()
+	b.spared = nil
+	for _, r := range forward {
+		r.Match = append(slices.Clone(r.Match), program.Condition{Field: program.DestinationType, Not: true, Names: []string{"unicast"}})
+		b.spared = append(b.spared, r)
+	}
+	name, where := raw.Name, notLoopback(program.InInterface)
+	b.ask(name, program.StageBan, where, b.pick(true, program.Source))
+	if len(policy) > 0 {
+		b.append(name, b.passTCP(name))
+		b.ask(name, program.StageBanFlows, where, policy)
+		b.Chains = append(b.Chains, program.Chain{Name: bannedTCP, Comment: "bans, for TCP that was not asked before tracking"})
+		b.ask(bannedTCP, "", nil, policy)
+	}
+	b.asked = append(b.pick(true, program.Source), policy...)
+}
+
+// passTCP leads TCP that begins no flow past the bans that follow, to what else is asked
+// of it before tracking.
+func (b *banning) passTCP(raw string) program.Rule {
+	r := program.Rule{Stage: program.StageFlow, Match: beginsNone(), Actions: []program.Action{program.Accept}, Comment: "TCP that begins no flow"}
+	f := newFacts(b.Program)
+	var rest []program.Rule
+	for _, t := range b.Chain(raw).Rules {
+		if t.Stage == program.StageTrack && !f.disjoint(&r, &t) {
+			t.Stage = ""
+			rest = append(rest, t)
+		}
+	}
+	if len(rest) > 0 {
+		b.Chains = append(b.Chains, program.Chain{Name: rawKnown, Comment: "what " + raw + " does with TCP that begins no flow", Rules: rest})
+		r.Actions = []program.Action{program.Goto{Chain: rawKnown}}
+	}
+	return r
+}
+
+// beginsNone are the conditions that a packet is TCP and no SYN.
+func beginsNone() []program.Condition {
+	syn := []program.NumberRange{{From: packet.SYN, To: packet.SYN}}
+	return append(slices.Clone(onlyTCP.Match), program.Condition{Field: program.TCPFlags, Not: true, Mask: packet.SYN | packet.ACK, Numbers: syn})
+}
+
+// ends says that a rule decides by itself.
+func ends(r *program.Rule) bool {
+	return slices.ContainsFunc(r.Actions, func(a program.Action) bool { return program.EffectOf(a).Decides != "" })
 }
 
 func notLoopback(device program.Field) []program.Condition {
@@ -84,6 +171,7 @@ type banning struct {
 	*work
 	spared []program.Rule // what returns: never banned
 	rules  []program.Rule
+	asked  []program.Rule // of these, what is asked before tracking
 }
 
 func (b *banning) read(chain *program.Chain) {
@@ -97,8 +185,17 @@ func (b *banning) read(chain *program.Chain) {
 }
 
 // pick gives the rules about one of the ends, of sets that commands fill or of the
-// others.
+// others, that are not asked yet.
 func (b *banning) pick(byCommand bool, ends ...program.Field) []program.Rule {
+	return slices.DeleteFunc(b.all(byCommand, ends...), func(r program.Rule) bool {
+		return slices.ContainsFunc(b.asked, func(a program.Rule) bool { return slices.EqualFunc(a.Match, r.Match, same) })
+	})
+}
+
+func same(a, b program.Condition) bool { return a.String() == b.String() }
+
+// all gives them, asked or not.
+func (b *banning) all(byCommand bool, ends ...program.Field) []program.Rule {
 	var out []program.Rule
 	for _, r := range b.rules {
 		about := slices.ContainsFunc(r.Match, func(c program.Condition) bool { return slices.Contains(ends, c.Field) })
@@ -116,9 +213,14 @@ func (b *banning) byCommand(r *program.Rule) bool {
 	})
 }
 
-// ask puts rules into the chain of a hook. Neighbour discovery is never banned,
+func (b *banning) append(chain string, rules ...program.Rule) {
+	c := b.Chain(chain)
+	c.Rules = append(c.Rules, rules...)
+}
+
+// ask puts rules into a chain. Neighbour discovery is never banned,
 // so those of IPv6 go on in a chain when the set has the address.
-func (b *banning) ask(hook program.HookKind, stage program.Stage, where []program.Condition, rules []program.Rule) {
+func (b *banning) ask(chain string, stage program.Stage, where []program.Condition, rules []program.Rule) {
 	var out []program.Rule
 	for _, r := range rules {
 		has4, has6 := b.families(&r)
@@ -132,8 +234,7 @@ func (b *banning) ask(hook program.HookKind, stage program.Stage, where []progra
 			out = append(out, b.ofIPv6(r, where))
 		}
 	}
-	chain := b.Base(hook, program.Filter)
-	chain.Rules = append(chain.Rules, out...)
+	b.append(chain, out...)
 }
 
 func (b *banning) ofIPv6(r program.Rule, where []program.Condition) program.Rule {

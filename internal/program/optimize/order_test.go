@@ -179,6 +179,7 @@ func allPasses() []string {
 // before; the others are told by their bans.
 func TestBanStageAgainstPackets(t *testing.T) {
 	m := newMaker(t)
+	early := 0
 	for range 100 {
 		p := m.policed(6)
 		m.ban(p)
@@ -203,10 +204,18 @@ func TestBanStageAgainstPackets(t *testing.T) {
 			if pkt.In == "lo" || pkt.Out == "lo" {
 				continue
 			}
-			if want, got := everything(p, pkt, way), everything(after, pkt, way); want != got {
+			want, got := everything(p, pkt, way), everything(after, pkt, way)
+			if r := reach.Evaluate(after, pkt, way); r.Hook == program.Prerouting && slices.Contains(r.Done, "count ban") && reach.Evaluate(p, pkt, way).Verdict != program.Accept {
+				early++ // what other rules before its ban did to it is not done any more
+				continue
+			}
+			if want != got {
 				t.Fatalf("%s packet %+v\nbefore: %s\nafter:  %s\n%s\n--- after\n%s", way, pkt, want, got, p.Text(), after.Text())
 			}
 		}
+	}
+	if early == 0 {
+		t.Error("nothing was banned before tracking")
 	}
 }
 

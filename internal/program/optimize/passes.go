@@ -60,7 +60,7 @@ var Passes = []Pass{
 	},
 	{
 		Name: "ban-stage", Required: true, Needs: []string{"merge-prefixes"},
-		Promises: "each end of a packet is asked once on its way: what limits ban in any state, other bans behind established flows",
+		Promises: "each end of a packet is asked once on its way: whom it comes from before tracking, established TCP by its flags alone, and whom it goes to behind established flows",
 		Reason:   "a look-up for every packet is what a policy costs most; before stages, which puts in order what it moves between base chains",
 		run:      banStage,
 	},

@@ -54,18 +54,23 @@ They run in this order; it is checked when the program starts.
 Rules move from this order only where they commute: established flows, for one,
 are asked before loopback, since both are accepted.
 
-## Bans behind established flows
+## Bans before tracking
 
-On the machine that the default costs are from, a look-up in a set takes a packet 70 ns,
-a base chain 24 and two comparisons 6; "sluice-lab bench calibrate" says what they take on
-yours. So the
-bans of a policy are asked of what begins a flow, or keeps no state, and not of every
-packet. They hold for flows that exist all the same: when a policy comes whose
+Connection tracking takes a packet that begins a flow longer than all rules, and a
+look-up in a set longer than two comparisons: on the machine that the default costs are
+from 70 ns, and 6; "sluice-lab bench calibrate" says what they take on yours. So whom a
+packet comes from is asked before tracking, but of TCP only where it is a SYN without
+ACK. Other TCP goes past that, and is asked behind established flows where it is of none.
+Bans hold for flows that exist all the same: when a policy comes whose
 bans hit flows, these are deleted from the connection table behind the switch, and
 their next packet begins anew and is dropped. Bans by command come while the policy
-runs, and are asked of every packet; those by a limit are asked of what begins a flow,
-and end none that lives.
+runs, and are asked of every packet, before tracking where the policy has a reason to
+look at packets there: bans of its own or services that bypass tracking. Those by a limit
+are asked of what begins a flow, behind established flows, and end none that lives. Where
+there is a flowtable, what it carries has to be asked before it, and is asked nothing
+before tracking.
 
+Whom a packet goes to is known behind its rewriting, and asked behind established flows.
 A packet that comes to the host is asked for its source alone: its destination is
 the host's own address, which is never banned, or one that all of a network hear.
 Of what is forwarded both ends are asked, of what leaves the destination.

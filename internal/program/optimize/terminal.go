@@ -30,13 +30,25 @@ func terminalEarly(w *work) {
 		if tcp != "" {
 			joinLast(w.Program, tcp)
 		}
-		chain = w.Chain(h.Chain)
-		if h.Default == program.Accept {
-			if n := acceptAtOnce(w.Program, chain); n > 0 {
-				w.say("chain " + chain.Name + ": what " + english.Plural(n, "rule") + " kept out of tracking is accepted at once")
+		if h.Default != program.Accept {
+			continue
+		}
+		for _, name := range append([]string{h.Chain}, past(w.Chain(h.Chain))...) {
+			if n := acceptAtOnce(w.Program, w.Chain(name)); n > 0 {
+				w.say("chain " + name + ": what " + english.Plural(n, "rule") + " kept out of tracking is accepted at once")
 			}
 		}
 	}
+}
+
+// past are the chains that flows end in which a base chain lets go past its bans.
+func past(chain *program.Chain) (out []string) {
+	for _, r := range chain.Rules {
+		if to := program.EffectOf(r.Actions[len(r.Actions)-1]).Goes; isFlow(r) && to != "" {
+			out = append(out, to)
+		}
+	}
+	return out
 }
 
 // flowsFirst gives a chain that accepts established flows the rules of
@@ -132,6 +144,9 @@ func untracksAlone(r *program.Rule) bool {
 func onlyUntracks(p *program.Program, r *program.Rule) bool {
 	return !countsElements(p, r) && !slices.ContainsFunc(r.Actions, func(a program.Action) bool {
 		e := program.EffectOf(a)
+		if to := p.Chain(e.Goes); to != nil {
+			return slices.ContainsFunc(to.Rules, func(r program.Rule) bool { return !onlyUntracks(p, &r) })
+		}
 		return !e.Untracks && e.Decides != program.Accept
 	})
 }

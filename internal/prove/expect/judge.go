@@ -114,6 +114,7 @@ func (*FaultError) OfSluice() {}
 // Expectations that make no sense on this host come back as policy.Errors. The
 // countries have the names of sets that the policy does not name; nil: none has.
 func Judge(c query.Compiled, countries func() (*geo.Database, error)) ([]Result, error) {
+	c.Program = c.Program.BehindRouting()
 	lines, err := linesOf(c)
 	if err != nil || len(lines) == 0 {
 		return nil, err

@@ -80,6 +80,7 @@ func askedOf(p packet.Packet, way packet.Way, path reference.Path) (packet.Packe
 // answer.
 func compareProgram(prog *program.Program, p packet.Packet, way packet.Way, path reference.Path) Agreement {
 	yes := true
+	prog = prog.BehindRouting()
 	if path.Stage == "routing" {
 		return Agreement{&yes, "they are not asked"}
 	}

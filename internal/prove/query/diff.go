@@ -98,7 +98,8 @@ func Compare(old, next Compiled, countries func() (*geo.Database, error)) (*Diff
 }
 
 func compareAll(old, next Compiled, countries func() (*geo.Database, error)) (*Diff, error) {
-	next.Program = alignLimits(old.Program, next.Program)
+	old.Program = old.Program.BehindRouting()
+	next.Program = alignLimits(old.Program, next.Program.BehindRouting())
 	x := &comparison{policies: [2]Compiled{old, next}}
 	var questions []reach.Question
 	for _, at := range ways {

@@ -235,16 +235,22 @@ func (u *Universe) scanBanned(p *program.Program) {
 func (u *Universe) noteBanned(p *program.Program) {
 	for _, s := range bannedSets(p) {
 		if s.Life == program.Dynamic || s.Life == program.Followed {
-			to := []program.Field{program.Destination}
-			for _, f := range []program.Field{tableField(s.ID, to), tableBehind(s.ID, to)} {
-				if u.by[f] != nil {
-					u.bannedTo = u.Or(u.bannedTo, u.flag(f))
+			for _, end := range []struct {
+				field  program.Field
+				banned *Region
+			}{{program.Source, &u.bannedFrom}, {program.Destination, &u.bannedTo}} {
+				key := []program.Field{end.field}
+				for _, f := range []program.Field{tableField(s.ID, key), tableBehind(s.ID, key)} {
+					if u.by[f] != nil {
+						*end.banned = u.Or(*end.banned, u.flag(f))
+					}
 				}
 			}
 			continue
 		}
 		set := addressesOf(s)
 		u.banned = u.Or(u.banned, u.inAddresses(program.Source, set))
+		u.bannedFrom = u.Or(u.bannedFrom, u.inAddresses(program.Source, set))
 		u.bannedTo = u.Or(u.bannedTo, u.inAddresses(program.Destination, set))
 	}
 	u.banned = u.Or(u.banned, u.bannedTo)
@@ -260,6 +266,9 @@ func (u *Universe) settled(way Way) Region {
 		out = s.Or(out, s.Minus(u.bannedTo, u.named(program.DestinationType, "local")))
 	default:
 		out = s.Or(out, s.And(u.bannedTo, u.named(program.DestinationType, "multicast")))
+	}
+	if u.by[program.InInterface] != nil && way == Through {
+		out = s.Or(out, s.And(u.bannedFrom, u.named(program.InInterface, "lo")))
 	}
 	if u.by[program.OutInterface] != nil && way == Out {
 		out = s.Or(out, s.And(u.bannedTo, u.named(program.OutInterface, "lo")))

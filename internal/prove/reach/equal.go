@@ -67,13 +67,35 @@ func Describe(p packet.Packet) string {
 // Compare says for which packets two programs are not equal: their verdict, and
 // of what passes the rewriting and tracking, and with effects what is counted,
 // logged, limited and noted. None means that it is proved for every packet that
-// the universe, made of both, has.
+// the universe, made of both, has. What one refuses before routing and the other one
+// lets be routed another way is compared there.
 func (u *Universe) Compare(a, b *program.Program, effects bool) []Difference {
 	var out []Difference
 	for _, way := range everyWay {
-		if left := u.unequal(u.treated(a, way), u.treated(b, way), effects); left != bdd.None {
+		first, second := u.treated(a, way), u.treated(b, way)
+		left := u.unequal(first, second, effects)
+		left = u.Minus(left, u.Or(u.Minus(u.early(first), u.seen(second)), u.Minus(u.early(second), u.seen(first))))
+		if left != bdd.None {
 			out = append(out, u.differences(way, a, b, left)...)
 		}
+	}
+	return out
+}
+
+// seen is the packets that outcomes are of.
+func (u *Universe) seen(list []Outcome) Region {
+	out := bdd.None
+	for i := range list {
+		out = u.Or(out, list[i].Region)
+	}
+	return out
+}
+
+// early is those of them that were refused before routing.
+func (u *Universe) early(list []Outcome) Region {
+	out := bdd.None
+	for i := range list {
+		out = u.Or(out, list[i].early)
 	}
 	return out
 }

@@ -23,6 +23,7 @@ type Outcome struct {
 	Change []string
 	Region Region
 	change string // the key of the change
+	early  Region // what of it was refused before routing
 }
 
 // Outcomes says what a program does with every packet of a way. The regions are
@@ -463,13 +464,17 @@ func (x *execution) end(b branch, v program.Verdict, by decider) {
 	if x.deciders {
 		key.decider = by
 	}
-	if o := x.over[key]; o != nil {
-		o.Region = x.u.Or(o.Region, b.region)
-		return
+	o := x.over[key]
+	if o == nil {
+		x.order = append(x.order, key)
+		o = &Outcome{
+			Verdict: v, Rule: key.decider.rule, Origin: key.decider.origin, Hook: key.decider.hook, Chain: key.decider.chain,
+			Effects: x.effects[key.effects], Change: x.changes[key.change].text(), change: x.changes[key.change].key(),
+		}
+		x.over[key] = o
 	}
-	x.order = append(x.order, key)
-	x.over[key] = &Outcome{
-		Verdict: v, Rule: key.decider.rule, Origin: key.decider.origin, Hook: key.decider.hook, Chain: key.decider.chain,
-		Effects: x.effects[key.effects], Change: x.changes[key.change].text(), change: x.changes[key.change].key(), Region: b.region,
+	o.Region = x.u.Or(o.Region, b.region)
+	if v != program.Accept && x.hook.Kind == program.Prerouting {
+		o.early = x.u.Or(o.early, b.region)
 	}
 }

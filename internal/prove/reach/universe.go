@@ -36,6 +36,7 @@ type Universe struct {
 	elsewhere  bool
 	here       map[string]addrset.Set
 	banned     Region // from or to an address of a ban
+	bannedFrom Region
 	bannedTo   Region
 	// untracksLoopback says that a program keeps the host's talk to itself out of
 	// tracking on its way out.
@@ -78,7 +79,8 @@ type Options struct {
 	// whose addresses are in a set of the programs' bans, since these flows are
 	// deleted; packets that come in for such an address though it is not the
 	// host's, for one that all of a network hear, multicast and what goes out by lo,
-	// neither of which is ever banned; tracked packets from loopback to loopback that come in by lo, where
+	// neither of which is ever banned, nor is what the host itself sends by lo to be
+	// forwarded; tracked packets from loopback to loopback that come in by lo, where
 	// a program keeps such out of tracking when they go out; packets of connections
 	// with a label that one of the programs never turns on: where another does, for a
 	// packet that there is, that packet is the difference.

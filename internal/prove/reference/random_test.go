@@ -41,7 +41,7 @@ func TestRandomExplainAgainstProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		plain, optimized := compiled(t, r, optional), compiled(t, r, nil)
+		plain, optimized := compiled(t, r, optional).BehindRouting(), compiled(t, r, nil).BehindRouting()
 		for range packetsPerPolicy {
 			p, way := g.packet()
 			path := Explain(r, p, way)
