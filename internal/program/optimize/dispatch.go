@@ -16,9 +16,6 @@ import (
 func dispatch(w *work) {
 	for i := 0; i < len(w.Chains); i++ { //nolint:intrange // chains are added on the way
 		for range mostMaps {
-			if len(w.Chains[i].Rules) < worthDispatch {
-				break
-			}
 			plan := bestDispatch(w.facts(), &w.Chains[i])
 			if plan == nil {
 				break
@@ -29,9 +26,10 @@ func dispatch(w *work) {
 }
 
 const (
-	// worthDispatch is from how many rules on a map is asked instead: asking it
-	// takes as long as four or five comparisons, and the jump as one.
-	worthDispatch = 10
+	// worthDispatch is from how many comparisons on a map is asked instead: asking it
+	// takes as long as four or five, and the jump as one. So does asking for one of
+	// several values, which is a look-up too.
+	worthDispatch, lookUp = 10, 4
 	// fewestKeys is how many different keys they have at the least.
 	fewestKeys = 4
 	// mostChains bounds how many chains a map leads to: names of chains are
@@ -58,6 +56,7 @@ type dispatching struct {
 	keys   map[string][]int // their places by key
 	parts  map[string][]program.Value
 	order  []string // keys in the order in which they come up
+	asked  int      // comparisons that it is asked instead of
 }
 
 // bestDispatch gives the map that spares a chain most conditions; nil for none.
@@ -67,14 +66,25 @@ func bestDispatch(known *facts, chain *program.Chain) *dispatching {
 	gain := func(d *dispatching) int { return len(d.rules) - len(d.rules)/len(d.keys) }
 	for _, fields := range dispatchKeys {
 		for start := 0; start < len(chain.Rules); {
-			d := gather(f, chain, fields, start)
-			if len(d.rules) >= worthDispatch && len(d.keys) >= fewestKeys && len(d.keys) <= mostChains && (best == nil || gain(d) > gain(best)) {
+			d := gatherOnce(f, chain, fields, start)
+			if d.worth() && (best == nil || gain(d) > gain(best)) {
 				best = d
 			}
 			start = d.next(start)
 		}
 	}
+	if best == nil || !slices.Contains(best.fields, program.Port) {
+		return best
+	}
+	// What a policy says first is often what comes most: it need not wait for the map.
+	if d := gatherOnce(f, chain, best.fields, best.rules[0]+1); d.worth() && len(d.rules) == len(best.rules)-1 {
+		return d
+	}
 	return best
+}
+
+func (d *dispatching) worth() bool {
+	return d.asked >= worthDispatch && len(d.keys) >= fewestKeys && len(d.keys) <= mostChains
 }
 
 // next is where the next run may begin.
@@ -85,9 +95,19 @@ func (d *dispatching) next(start int) int {
 	return d.rules[len(d.rules)-1] + 1
 }
 
+// gatherOnce gathers rules of which none that there may be only one of would stand twice.
+func gatherOnce(f *ordered, chain *program.Chain, fields []program.Field, start int) *dispatching {
+	d := gather(f, chain, fields, start, false)
+	if d.twice(chain) {
+		d = gather(f, chain, fields, start, true)
+	}
+	return d
+}
+
 // gather collects rules with the key from a place on. A rule may be taken past
-// others that stay when it commutes with them.
-func gather(f *ordered, chain *program.Chain, fields []program.Field, start int) *dispatching {
+// others that stay when it commutes with them. Strictly, none that there may be only
+// one of has several keys.
+func gather(f *ordered, chain *program.Chain, fields []program.Field, start int, strict bool) *dispatching {
 	d := &dispatching{fields: fields, keys: map[string][]int{}, parts: map[string][]program.Value{}}
 	var stay []int
 	const farthest = 64 // rules that stay and are gone past
@@ -96,7 +116,7 @@ func gather(f *ordered, chain *program.Chain, fields []program.Field, start int)
 		keys := keysOf(r, fields)
 		// What leaves the chain by a return or at the end of a goto would come
 		// back behind the map, and not to where the chain was entered.
-		if keys == nil || f.comesBack(r) || slices.ContainsFunc(stay, func(s int) bool { return !f.commuteAt(s, i) }) {
+		if keys == nil || strict && len(keys) > 1 && bounds(r) || f.comesBack(r) || slices.ContainsFunc(stay, func(s int) bool { return !f.commuteAt(s, i) }) {
 			if len(d.rules) == 0 {
 				return d
 			}
@@ -104,6 +124,10 @@ func gather(f *ordered, chain *program.Chain, fields []program.Field, start int)
 			continue
 		}
 		d.rules = append(d.rules, i)
+		d.asked++
+		if len(keys) > 1 && slices.Contains(fields, program.Port) {
+			d.asked += lookUp - 1
+		}
 		for _, parts := range keys {
 			key := keyText(parts)
 			if d.keys[key] == nil {
@@ -116,8 +140,23 @@ func gather(f *ordered, chain *program.Chain, fields []program.Field, start int)
 	return d
 }
 
+// twice says that a rule that there may be only one of would stand in two chains.
+func (d *dispatching) twice(chain *program.Chain) bool {
+	in := map[int]string{} // the places of the rules of its chain, by its own
+	for _, places := range d.keys {
+		text := fmt.Sprint(places)
+		for _, i := range places {
+			if bounds(&chain.Rules[i]) && in[i] != "" && in[i] != text {
+				return true
+			}
+			in[i] = text
+		}
+	}
+	return false
+}
+
 // keysOf gives the keys with which a rule matches; nil where they are not some
-// few exact ones, or where the rule may not stand twice.
+// few exact ones.
 func keysOf(r *program.Rule, fields []program.Field) [][]program.Value {
 	out := [][]program.Value{nil}
 	for _, field := range fields {
@@ -132,9 +171,6 @@ func keysOf(r *program.Rule, fields []program.Field) [][]program.Value {
 			}
 		}
 		out = next
-	}
-	if len(out) > 1 && bounds(r) {
-		return nil
 	}
 	return out
 }
@@ -194,6 +230,7 @@ func keyText(parts []program.Value) string {
 func (d *dispatching) apply(p *program.Program, at int) string {
 	name := p.Chains[at].Name
 	rules := p.Chains[at].Rules
+	asked := d.common(rules)
 	set := program.Set{ID: freeSet(p, name+".by."+fieldsName(d.fields)), Key: d.fields, Life: program.Static, Verdicts: true}
 	made := map[string]string{} // chains by the places of their rules
 	for _, key := range d.order {
@@ -217,10 +254,29 @@ func (d *dispatching) apply(p *program.Program, at int) string {
 	n := -1
 	chain.Rules = slices.DeleteFunc(chain.Rules, func(program.Rule) bool { n++; return gone[n] })
 	chain.Rules[d.rules[0]] = program.Rule{
-		Stage: rules[d.rules[0]].Stage, Actions: []program.Action{program.VerdictMap{Set: set.ID, Key: d.fields}},
+		Stage: rules[d.rules[0]].Stage, Match: asked, Actions: []program.Action{program.VerdictMap{Set: set.ID, Key: d.fields}},
 		Comment: "the rules of each " + fieldsName(d.fields) + " are in a chain",
 	}
 	return fmt.Sprintf("chain %s: %s → 1 verdict map by %s of %s to %s", name, english.Plural(len(d.rules), "rule"), fieldsName(d.fields), english.Plural(len(d.order), "key"), english.Plural(len(made), "chain"))
+}
+
+// common takes the protocol out of the key where the rules have but one: asking for
+// one value takes less than a longer key.
+func (d *dispatching) common(rules []program.Rule) []program.Condition {
+	if d.fields[0] != program.Protocol || len(d.fields) == 1 {
+		return nil
+	}
+	for _, parts := range d.parts {
+		if parts[0] != d.parts[d.order[0]][0] {
+			return nil
+		}
+	}
+	d.fields = d.fields[1:]
+	for key := range d.parts {
+		d.parts[key] = d.parts[key][1:]
+	}
+	r := rules[d.rules[0]]
+	return []program.Condition{r.Match[slices.IndexFunc(r.Match, func(c program.Condition) bool { return c.Field == program.Protocol })]}
 }
 
 // without gives a rule without what the map has asked. The protocol stays where

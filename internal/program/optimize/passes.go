@@ -120,7 +120,7 @@ var Passes = []Pass{
 	},
 	{
 		Name: "dispatch", Needs: []string{"reorder"},
-		Promises: "ten rules and more that each ask for one protocol and port, interface or protocol are found by one look-up",
+		Promises: "what ten comparisons and more ask, each for a protocol and ports, an interface or a protocol, is found by one look-up",
 		Reason:   "one look-up takes as long as four or five comparisons; behind the merging of rules and their order, since it takes what these left",
 		run:      dispatch,
 	},
