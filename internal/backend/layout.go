@@ -35,8 +35,6 @@ type LayoutCost struct {
 	Sets      int     `json:"sets"`
 	Chains    int     `json:"chains"`
 	Rules     int     `json:"rules"`
-	// Refused is why it was not looked at further, "" where it was.
-	Refused string `json:"refused,omitempty"`
 }
 
 // NS is the mean of both kinds of traffic, which a search makes small.

@@ -119,10 +119,6 @@ func printLayout(w io.Writer, l backend.LayoutReport) {
 		if c.Name == l.Chosen {
 			mark = "*"
 		}
-		if c.Refused != "" {
-			fmt.Fprintf(w, "  %s %-*s %s\n", mark, width, c.Name, c.Refused)
-			continue
-		}
 		fmt.Fprintf(w, "  %s %-*s %5.0f ns %5.0f ns %10s %6.0f ms\n", mark, width, c.Name, c.ByAddress, c.ByRange, strings.TrimSpace(apply.Bytes(c.Memory)), float64(c.Load)/1e6)
 	}
 }

@@ -110,29 +110,27 @@ func TestNonsense(t *testing.T) {
 // kept where it is told what was chosen before, whatever the figures say then.
 func TestCostsChoose(t *testing.T) {
 	p := dropping(farApart(4096))
-	slow := DefaultCosts()
-	slow.Lookup.Interval = Curve{5000, 6000, 7000, 8000, 9000}
-	fast := DefaultCosts()
-	fast.Lookup.Interval = Curve{1, 1, 1, 1, 1}
+	much := DefaultCosts()
+	much.Sets.Map.Element = 1 << 20
 	chosen := func(b interface{ Choices() map[string]string }) string { return b.Choices()["set served, IPv4"] }
 	lowered := map[string]*artifact{}
-	for name, costs := range map[string]CostModel{"slow": slow, "fast": fast} {
+	for name, costs := range map[string]CostModel{"little": DefaultCosts(), "much": much} {
 		a, err := New(Costs(costs)).Lower(p, everything)
 		if err != nil {
 			t.Fatal(err)
 		}
 		lowered[name] = a.(*artifact)
 	}
-	if got := chosen(lowered["fast"]); got != "one interval set" {
-		t.Errorf("where interval sets cost nothing, %q was chosen", got)
+	if got := chosen(lowered["much"]); got != "one interval set" {
+		t.Errorf("where a map takes all memory, %q was chosen", got)
 	}
-	if got := chosen(lowered["slow"]); got == "one interval set" || got == "" {
-		t.Errorf("where they cost most, %q was chosen", got)
+	if got := chosen(lowered["little"]); got == "one interval set" || got == "" {
+		t.Errorf("where it takes little, %q was chosen", got)
 	}
-	if reflect.DeepEqual(lowered["slow"].Cost(), lowered["fast"].Cost()) || lowered["slow"].Text() == lowered["fast"].Text() {
+	if reflect.DeepEqual(lowered["little"].Cost(), lowered["much"].Cost()) || lowered["little"].Text() == lowered["much"].Text() {
 		t.Error("both are the same")
 	}
-	for name, other := range map[string]CostModel{"slow": fast, "fast": slow} {
+	for name, other := range map[string]CostModel{"little": much, "much": DefaultCosts()} {
 		want := lowered[name]
 		again, err := made(Table, []Option{Costs(other)}).Keeping(want.Choices()).Lower(p, everything)
 		if err != nil {
@@ -149,7 +147,7 @@ func TestMemoryOfCosts(t *testing.T) {
 	memory := &notes{kept: map[string][]byte{}}
 	p := dropping(farApart(4096))
 	other := DefaultCosts()
-	other.Lookup.Interval = Curve{5000, 6000, 7000, 8000, 9000}
+	other.Sets.Map.Element = 1 << 20
 	texts := map[string]bool{}
 	for _, costs := range []CostModel{DefaultCosts(), other, DefaultCosts()} {
 		a, err := New(Remember(memory), Costs(costs)).Lower(p, everything)

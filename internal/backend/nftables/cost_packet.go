@@ -27,8 +27,7 @@ func (n nftables) Prices(p *program.Program) backend.Prices {
 		return n.toldProtocols(p)
 	}), layouts: sync.OnceValue(func() map[string]float64 {
 		out := map[string]float64{}
-		all, _ := (&lowering{program: p, costs: n.costs, search: n.search()}).chooseLayouts()
-		for _, x := range all {
+		for _, x := range (&lowering{program: p, costs: n.costs, search: n.search()}).chooseLayouts() {
 			out[choice(x.set.ID, x.family)] = x.costs[x.current].NS()
 		}
 		return out

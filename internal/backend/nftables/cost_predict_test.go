@@ -41,9 +41,9 @@ func TestPredictions(t *testing.T) {
 			host.Nft("delete table inet sluice")
 		})
 	}
-	tried := map[int][]int{4: {0, 1, 3, 5, 8}, 6: {1, 3}}
+	tried := map[int][]int{4: {0, 1, 2}, 6: {1}}
 	if testing.Short() {
-		tried = map[int][]int{4: {1, 5}, 6: {3}}
+		tried = map[int][]int{4: {2}, 6: {1}}
 	}
 	for family, places := range tried {
 		for _, place := range places {

@@ -189,10 +189,8 @@ func (m *CostModel) asked(q *question, touched float64) float64 {
 		return inHash
 	case q.keys != nil && q.keys.part.width == 8:
 		return m.Lookup.Bitmap
-	case q.keys != nil && q.keys.part.width == 16:
-		return m.Lookup.Bitmap + far
 	case q.keys != nil:
-		return inHash
+		return m.Lookup.Bitmap + far
 	}
 	// The last steps through a tree are as far away as they are in one of all
 	// that is read; the first ones are near in every tree.
@@ -293,15 +291,6 @@ func (m *CostModel) set(k setKind, n int, ipv6 bool) (bytes, ns float64) {
 func ListBytes(ranges int) uint64 {
 	listed := max(listedAtFirst, uint64(float64(max(0, ranges))*listedBeyond))
 	return bytesPerListed << bits.Len64(listed-1)
-}
-
-// least is the least that any element takes, bytes and ns.
-func (m *CostModel) least() (bytes, ns uint64) {
-	b, t := math.Inf(1), math.Inf(1)
-	for k := kindHash; k <= kindConcat; k++ {
-		b, t = min(b, m.kind(k).Element), min(t, m.kind(k).Load)
-	}
-	return max(1, uint64(b)), max(1, uint64(t))
 }
 
 // read is how much of a set lookups touch, in bytes.

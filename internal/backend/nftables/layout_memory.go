@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
-
-	"sluice/internal/program"
 )
 
 // Memory keeps what the search for layouts found, which takes longer than all
@@ -46,20 +44,19 @@ func (p *process) Put(key string, data []byte) {
 	}
 }
 
-// key tells one search from all others of the same program.
-func (x *largeSet) key(budget program.Layout) string {
+// key tells one estimate from all others.
+func (x *largeSet) key() string {
 	h := sha256.New()
 	_ = allAddresses(x.set).WriteRanges(h) // never fails, says package hash
-	return fmt.Sprintf("layouts of %x, costs %x, family %d, uses %d, limit %d, memory %d, load %d",
-		h.Sum(nil), x.model.sum(), x.family, x.uses, x.limit(budget), budget.Memory, budget.Load)
+	return fmt.Sprintf("layouts of %x, costs %x, family %d, uses %d", h.Sum(nil), x.model.sum(), x.family, x.uses)
 }
 
 // recall takes what an earlier search found; false where there was none.
-func (x *largeSet) recall(m Memory, budget program.Layout) bool {
-	if m == nil || x.kept {
+func (x *largeSet) recall(m Memory) bool {
+	if m == nil {
 		return false
 	}
-	data, ok := m.Get(x.key(budget))
+	data, ok := m.Get(x.key())
 	if !ok || json.Unmarshal(data, &x.costs) != nil || len(x.costs) != len(candidates[x.family]) {
 		x.costs = nil
 		return false
@@ -67,11 +64,11 @@ func (x *largeSet) recall(m Memory, budget program.Layout) bool {
 	return true
 }
 
-func (x *largeSet) remember(m Memory, budget program.Layout) {
-	if m == nil || x.kept {
+func (x *largeSet) remember(m Memory) {
+	if m == nil {
 		return
 	}
 	if data, err := json.Marshal(x.costs); err == nil {
-		m.Put(x.key(budget), data)
+		m.Put(x.key(), data)
 	}
 }

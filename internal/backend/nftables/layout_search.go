@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"sync"
 
@@ -58,7 +57,7 @@ func (x *largeSet) keep(choices map[string]string) {
 
 // searchLayouts chooses a layout for each large static set, within the budget.
 func (l *lowering) searchLayouts() {
-	all, budget := l.chooseLayouts()
+	all := l.chooseLayouts()
 	l.noteOverBudget(slices.DeleteFunc(slices.Clone(all), func(x *largeSet) bool { return x.kept }))
 	for _, x := range all {
 		l.layouts = append(l.layouts, backend.LayoutReport{
@@ -69,13 +68,13 @@ func (l *lowering) searchLayouts() {
 			if l.laid[x.set.ID] == nil {
 				l.laid[x.set.ID] = map[int]*laid{}
 			}
-			l.laid[x.set.ID][x.family] = newLaid(x.set, x.family, x.chosen(budget))
+			l.laid[x.set.ID][x.family] = newLaid(x.set, x.family, candidates[x.family][x.current].make(whole(x.spans)))
 		}
 	}
 }
 
 // chooseLayouts finds the large sets, and a candidate for each.
-func (l *lowering) chooseLayouts() ([]*largeSet, program.Layout) {
+func (l *lowering) chooseLayouts() []*largeSet {
 	budget := l.program.Layout
 	if budget.Memory == 0 {
 		budget.Memory = defaultLayoutMemory
@@ -90,8 +89,10 @@ func (l *lowering) chooseLayouts() ([]*largeSet, program.Layout) {
 		}
 		addresses := allAddresses(s)
 		for _, f := range families {
-			if n := map[int]int{4: addresses.Len4(), 6: addresses.Len6()}[f]; n >= l.search.from {
-				all = append(all, &largeSet{set: s, family: f, uses: uses[s.ID], spans: spansOf(addresses, f), model: l.costs})
+			spans := spansOf(addresses, f)
+			ranges := slices.ContainsFunc(spans, func(s span) bool { return s.from.address(f) != s.to.address(f) })
+			if ranges && len(spans) >= l.search.from { // single addresses are a hash set
+				all = append(all, &largeSet{set: s, family: f, uses: uses[s.ID], spans: spans, model: l.costs})
 			}
 		}
 	}
@@ -107,7 +108,7 @@ func (l *lowering) chooseLayouts() ([]*largeSet, program.Layout) {
 		if x.keep(l.search.choices); !x.kept {
 			open = append(open, x)
 		}
-		if !x.recall(l.search.memory, budget) {
+		if !x.recall(l.search.memory) {
 			unknown = append(unknown, x)
 		}
 	}
@@ -116,16 +117,16 @@ func (l *lowering) chooseLayouts() ([]*largeSet, program.Layout) {
 	for half := range 2 {
 		searching.Go(func() {
 			for i := half; i < len(unknown); i += 2 {
-				unknown[i].estimate(budget)
+				unknown[i].estimate()
 			}
 		})
 	}
 	searching.Wait()
 	for _, x := range unknown {
-		x.remember(l.search.memory, budget)
+		x.remember(l.search.memory)
 	}
 	l.search.choose(open, budget)
-	return all, budget
+	return all
 }
 
 // noteOverBudget says where what the policy gives the large sets is less than any
@@ -170,90 +171,29 @@ func (l *lowering) uses() map[string]int {
 	return out
 }
 
-// More elements for each range never pay, where they are more than some.
-const (
-	mostElements = 2
-	someElements = 4096
-)
-
-// estimate makes and prices the candidates. The first always fits.
-func (x *largeSet) estimate(budget program.Layout) {
+// estimate prices the candidates.
+func (x *largeSet) estimate() {
 	byAddress, byRange := trafficsOf(x.spans, x.family)
-	limit := x.limit(budget)
-	s := newSpace(x.family, x.spans, limit)
-	for i, c := range candidates[x.family] {
-		if x.kept && i != x.current {
-			x.costs = append(x.costs, backend.LayoutCost{Name: c.name, Refused: "another one was chosen before"})
-			continue
-		}
-		k := s.make(c)
-		if k == nil {
-			x.costs = append(x.costs, backend.LayoutCost{Name: c.name, Refused: fmt.Sprintf("more than %d elements", limit)})
-			continue
-		}
-		cost := x.model.price(c.name, k, x.family, x.uses, byAddress, byRange)
-		switch {
-		case i == 0, x.kept:
-		case cost.Memory > budget.Memory:
-			cost.Refused = "over the budget of memory"
-		case cost.Load > budget.Load:
-			cost.Refused = "over the budget of load time"
-		}
-		x.costs = append(x.costs, cost)
+	for _, c := range candidates[x.family] {
+		x.costs = append(x.costs, x.model.price(c.name, c.make(whole(x.spans)), x.family, x.uses, byAddress, byRange))
 	}
 }
 
-// limit is how many elements a layout may have: none takes less than the least.
-func (x *largeSet) limit(budget program.Layout) int {
-	if x.kept {
-		return math.MaxInt
-	}
-	bytes, ns := x.model.least()
-	return int(min(budget.Memory/bytes, budget.Load/ns, max(someElements, mostElements*uint64(len(x.spans))))) //nolint:gosec // far below
-}
-
-// chosen makes the layout that was chosen once more: to hold all candidates until
-// then would take more memory than all the rest.
-func (x *largeSet) chosen(budget program.Layout) *asking {
-	return newSpace(x.family, x.spans, x.limit(budget)).make(candidates[x.family][x.current])
-}
-
-// choose begins with one interval set for each and goes to where the most
-// nanoseconds are won for what is spent of the budget, until nothing fits. What
-// spends nothing comes first.
+// choose takes for each set the last candidate that leaves room for the first ones of
+// those behind it.
 func choose(all []*largeSet, budget program.Layout) {
 	var memory, load uint64
 	for _, x := range all {
 		memory, load = memory+x.costs[0].Memory, load+x.costs[0].Load
 	}
-	for {
-		var best *largeSet
-		to, bestRate := 0, 0.0
-		for _, x := range all {
-			now := x.costs[x.current]
-			for i, c := range x.costs {
-				won := (now.NS() - c.NS()) * float64(x.uses)
-				if c.Refused != "" || won <= 0 {
-					continue
-				}
-				m, t := memory-now.Memory+c.Memory, load-now.Load+c.Load
-				if m > max(budget.Memory, memory) || t > max(budget.Load, load) {
-					continue
-				}
-				spent := max(
-					(float64(c.Memory)-float64(now.Memory))/float64(budget.Memory),
-					(float64(c.Load)-float64(now.Load))/float64(budget.Load), 1e-6)
-				if rate := won / spent; rate > bestRate {
-					best, to, bestRate = x, i, rate
-				}
+	for _, x := range all {
+		for i := len(x.costs) - 1; i > 0; i-- {
+			m, t := memory-x.costs[0].Memory+x.costs[i].Memory, load-x.costs[0].Load+x.costs[i].Load
+			if m <= max(budget.Memory, memory) && t <= max(budget.Load, load) {
+				x.current, memory, load = i, m, t
+				break
 			}
 		}
-		if best == nil {
-			return
-		}
-		now, next := best.costs[best.current], best.costs[to]
-		memory, load = memory-now.Memory+next.Memory, load-now.Load+next.Load
-		best.current = to
 	}
 }
 

@@ -128,14 +128,8 @@ func (b area) has(a position) bool {
 func whole(spans []span) area { return area{spans: spans} }
 
 // split cuts an area into those of all longer prefixes of a length that have
-// something in them, in order. It gives up, with false, where these are more
-// than limit.
-func (b area) split(length, limit int) ([]area, bool) {
-	n, few := b.count(length, limit)
-	if !few {
-		return nil, false
-	}
-	out := make([]area, 0, n)
+// something in them, in order.
+func (b area) split(length int) (out []area) {
 	mask := ^uint64(0) << (longestPrefix - length)
 	one := ^mask + 1
 	i, end := 0, b.last()
@@ -164,68 +158,8 @@ func (b area) split(length, limit int) ([]area, bool) {
 			break
 		}
 	}
-	return out, true
-}
-
-// count is how many prefixes of a length have something of an area, as long as
-// they are no more than limit.
-func (b area) count(length, limit int) (n int, few bool) {
-	last := ^uint64(0)
-	for s := range b.each {
-		from, to := s.from.hi>>(longestPrefix-length), s.to.hi>>(longestPrefix-length)
-		if from == last {
-			from++
-		}
-		if from > to {
-			continue
-		}
-		if to-from >= uint64(limit-n) { //nolint:gosec // never negative
-			return n, false
-		}
-		n += int(to-from) + 1 //nolint:gosec // below the limit
-		last = to
-	}
-	return n, true
+	return out
 }
 
 // value is bits [at, at+width) of a prefix, as a number.
 func value(prefix uint64, at, width int) uint64 { return prefix << at >> (longestPrefix - width) }
-
-// space is a set of one family, and how it splits, which several layouts ask.
-type space struct {
-	family int
-	all    area
-	limit  int // of areas of one layout
-	left   int // of the limit, for the layout that is being made
-	areas  map[spaceKey][]area
-	told   map[spaceKey]flipping
-}
-
-type spaceKey struct {
-	prefix         uint64
-	length, longer int
-}
-
-func newSpace(family int, spans []span, limit int) *space {
-	return &space{family: family, all: whole(spans), limit: limit, areas: map[spaceKey][]area{}, told: map[spaceKey]flipping{}}
-}
-
-// make gives a layout, nil where it would have too many elements.
-func (s *space) make(c candidate) *asking {
-	s.left = s.limit
-	return c.make(s)
-}
-
-// split is area.split; nil where there are too many.
-func (s *space) split(b area, length int) []area {
-	key := spaceKey{b.prefix, b.length, length}
-	out, known := s.areas[key]
-	if !known {
-		out, _ = b.split(length, s.left)
-		s.areas[key] = out
-	}
-	if s.left -= len(out); s.left < 0 {
-		return nil
-	}
-	return out
-}

@@ -31,7 +31,7 @@ func TestReloadSendsWhatChanged(t *testing.T) {
 			},
 		})
 	}
-	large := mustSet(manyPrefixes(3000)...)
+	large := mustSet(manyPrefixes(1000)...)
 	one := policy(large, mustSet("192.0.2.1", "192.0.2.3"))
 	other := policy(large.Union(mustSet("198.51.100.0/24")), mustSet("192.0.2.3", "192.0.2.5"))
 	host.load(t, New(), one)

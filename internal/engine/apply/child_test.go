@@ -186,7 +186,7 @@ func (c command) input() Input {
 	p.Grace = uint64(c.Grace.Milliseconds()) //nolint:gosec // not negative
 	costs := nftables.DefaultCosts()
 	if c.Dear {
-		costs.Lookup.Interval = nftables.Curve{Of16: 5000, Of256: 6000, Of4096: 7000, Of16384: 8000, Of65536: 9000}
+		costs.Sets.Map.Element = 1 << 20
 	}
 	a, err := nftables.New(nftables.Costs(costs)).Lower(p, nil)
 	if err != nil {

@@ -119,7 +119,7 @@ func TestWaitingNeverCloses(t *testing.T) {
 }
 
 // TestMissingInterfaceKeepsLayout: what is made anew at boot is laid out as it was at
-// the apply, whatever lookups are said to cost by then.
+// the apply, whatever layouts are said to take by then.
 func TestMissingInterfaceKeepsLayout(t *testing.T) {
 	t.Parallel()
 	laidOut := func(l *lab) bool {
@@ -128,12 +128,12 @@ func TestMissingInterfaceKeepsLayout(t *testing.T) {
 	before := newLab(t)
 	before.addVM()
 	before.must(command{Op: "apply", Policy: "a wide early"})
-	if laidOut(before) {
-		t.Fatal("the set is laid out by the figures that come with Sluice, too")
+	if !laidOut(before) {
+		t.Fatal("the set is one interval set by the figures that come with Sluice, too")
 	}
 	before.must(command{Op: "apply", Policy: "a wide early", Dear: true})
-	if !laidOut(before) {
-		t.Fatal("the set is one interval set, where these cost much")
+	if laidOut(before) {
+		t.Fatal("the set is laid out, where that takes much memory")
 	}
 	after := newLab(t)
 	after.dir = before.dir
@@ -141,7 +141,7 @@ func TestMissingInterfaceKeepsLayout(t *testing.T) {
 	if s := after.status(); !s.Fine() || len(s.Waiting) != 1 {
 		t.Errorf("status: %+v", s)
 	}
-	if !laidOut(after) {
+	if laidOut(after) {
 		t.Error("without an interface the set is laid out by the figures of now")
 	}
 }

@@ -3,7 +3,6 @@ package kernelbench
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
@@ -83,10 +82,6 @@ func (b *bench) candidatesOf(s *figures.Section, file string, family addrset.Fam
 			}
 			if chosen, err = layoutOf(a); err != nil {
 				return err
-			}
-			i := slices.IndexFunc(chosen.Candidates, func(c backend.LayoutCost) bool { return c.Name == name })
-			if why := chosen.Candidates[i].Refused; why != "" {
-				return fmt.Errorf("refused: %s", why)
 			}
 			keeping := chooser.Keeping(map[string]string{fmt.Sprintf("set %s, IPv%d", chosen.Set, family): name})
 			if a, err = keeping.Lower(p, can); err != nil {
