@@ -32,6 +32,12 @@ type BanStore interface {
 	Room() bool
 	// Never is what no ban reaches.
 	Never() addrset.Set
+	// Same says whether another store has the same sets, of which rules ask the same, and
+	// spares the same.
+	Same(BanStore) bool
+	// Holding is what the sets of single addresses that rules ask hold where they hold
+	// these bans.
+	Holding(want Bans) ReadBans
 	// Asking is the artifact with rules that look into the sets of this store.
 	Asking(a Artifact) Artifact
 	// Fill plans how the kernel comes to hold these bans and no others, before rules

@@ -72,6 +72,13 @@ func (s *banStore) Encode() ([]byte, error) {
 	return json.Marshal(encodedStore{s.room, s.asked, never})
 }
 
+func (s *banStore) Same(other backend.BanStore) bool {
+	o, is := other.(*banStore)
+	return is && s.asked == o.asked && s.never.Equal(o.never)
+}
+
+func (s *banStore) Holding(backend.Bans) backend.ReadBans { return nil }
+
 func (s *banStore) Room() bool         { return s.room }
 func (s *banStore) Never() addrset.Set { return s.never }
 

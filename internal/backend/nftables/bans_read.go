@@ -153,6 +153,28 @@ func (s *banStore) LiftLimits(ctx context.Context, lift func(addrset.Range) bool
 	return total, nil
 }
 
+// Same compares what Fill goes by.
+func (s *banStore) Same(other backend.BanStore) bool {
+	o, is := other.(*banStore)
+	return is && s.table == o.table && s.asked == o.asked && slices.Equal(s.sets, o.sets) && s.never.Equal(o.never)
+}
+
+// Holding is what Fill finds in these sets where it has nothing to do.
+func (s *banStore) Holding(want backend.Bans) backend.ReadBans {
+	out := backend.ReadBans{}
+	for _, set := range s.sets {
+		if set.Ranges != neither || !s.asked.asks(set) {
+			continue
+		}
+		var all addrset.Builder
+		for _, b := range want.Of(set.Family).Single {
+			all.AddAddr(b.Addr)
+		}
+		out[set.Name] = all.Set()
+	}
+	return out
+}
+
 // Unasked looks into the sets of single addresses. Sets of ranges that are not asked
 // may hold what was asked before.
 func (s *banStore) Unasked(ctx context.Context, want backend.Bans) ([]backend.UnaskedBans, error) {

@@ -23,7 +23,7 @@ func (s *session) assumed(ctx context.Context, c change) []backend.Step {
 		return nil
 	}
 	g, err := s.generation(s.cur.Running)
-	if err != nil || g.Closed || g.Fitted != nil || !s.sameBans(ctx, g, c.artifact) {
+	if err != nil || g.Closed || g.Fitted != nil {
 		return nil
 	}
 	from, to, err := s.partsApart(g.Artifact, c.listing)
@@ -31,7 +31,7 @@ func (s *session) assumed(ctx context.Context, c change) []backend.Step {
 		return nil
 	}
 	steps, known := editor.Edits(c.artifact, from, to)
-	if !known || !s.few(steps) {
+	if !known || !s.few(steps) || !s.sameBans(ctx, w, g, c.artifact) {
 		return nil
 	}
 	s.before, s.readAt = nil, &w.Ruleset
@@ -40,7 +40,7 @@ func (s *session) assumed(ctx context.Context, c change) []backend.Step {
 
 // sameBans says whether what is banned by command is in the kernel as it should be,
 // and asked for as it is by the running generation.
-func (s *session) sameBans(ctx context.Context, g *Generation, a backend.Artifact) bool {
+func (s *session) sameBans(ctx context.Context, w *reading, g *Generation, a backend.Artifact) bool {
 	s.bans, s.bansKnown = nil, true
 	if store := s.banStore(a); store == nil || !store.Room() {
 		return true
@@ -49,14 +49,21 @@ func (s *session) sameBans(ctx context.Context, g *Generation, a backend.Artifac
 	if err != nil || known == nil {
 		return false
 	}
+	s.bans = known.BanStore
+	store := s.banStore(a)
+	if s.trustBans(w, store) {
+		return true
+	}
 	list, err := s.banned()
 	if err != nil {
 		return false
 	}
-	s.bans = known.BanStore
-	store := s.banStore(a)
-	plan, err := store.Fill(ctx, wanted(list, store.Never(), s.now()), s.now())
-	return err == nil && plan.Fill == nil && plan.Turn == nil
+	plan, err := store.Fill(ctx, wanted(list.Bans, store.Never(), s.now()), s.now())
+	if err != nil || plan.Fill != nil || plan.Turn != nil {
+		return false
+	}
+	s.foundBans(list, store, plan)
+	return true
 }
 
 // partsApart gives the parts of an artifact that is kept and of another one. Where

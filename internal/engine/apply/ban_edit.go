@@ -31,7 +31,7 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 			return err
 		}
 	}
-	since := s.instantNow()
+	since, from := s.instantNow(), journal.Written()
 	before, err := journal.Append(e)
 	if err != nil {
 		return s.nothingDone(err)
@@ -44,10 +44,14 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 		return s.bringBack(ctx, c, err)
 	}
 	s.point("ban kernel")
-	s.stayReading(since)
 	if err := journal.Settle(); err != nil {
 		return err
 	}
+	to := ""
+	if settled && s.holdsEdit(ctx, c, add, lift) {
+		to = journal.Written()
+	}
+	s.stayReading(since, from, to)
 	return s.shorten(journal, before, now)
 }
 
@@ -162,14 +166,18 @@ func (s *session) storeInKernel(ctx context.Context) (backend.BanStore, error) {
 }
 
 // stayReading keeps what was seen of the kernel before valid, where nothing
-// happened since but the transactions of this process.
-func (s *session) stayReading(since *instant) {
+// happened since but the transactions of this process. From and to are the journal's sums
+// before them and behind them, where the kernel was seen to hold what is between.
+func (s *session) stayReading(since *instant, from, to string) {
 	var w reading
 	now := s.instantNow()
 	if !now.alone(since) || s.readJSON(readingFile, &w) != nil || !since.is(&w.Ruleset) {
 		return
 	}
 	w.Ruleset = *now
+	if w.Bans != nil && w.Bans.Journal == from && to != "" {
+		w.Bans.Journal = to
+	}
 	// Without it the next apply reads everything, and no harm is done.
 	_ = s.writeUnsynced(readingFile, &w)
 }

@@ -19,12 +19,11 @@ import (
 	"sluice/internal/program"
 )
 
-// commandBans lets a program drop what is banned by command; 10.66.0.0/16 never
-// is.
-func commandBans(p *program.Program) {
+// commandBans lets a program drop what is banned by command, and never spares.
+func commandBans(p *program.Program, never string) {
 	p.Sets = append(p.Sets, program.Set{
 		ID: "ban.command", Key: []program.Field{program.Source}, Life: program.Dynamic, Counters: true, Commands: true,
-		Never: addrset.Of(ranges("10.66.0.0/16")...),
+		Never: addrset.Of(ranges(never)...),
 	})
 	p.Counters = append(p.Counters, program.Counter{Name: "ban_by_command"})
 	rule := program.Rule{

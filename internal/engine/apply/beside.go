@@ -94,6 +94,6 @@ func (s *session) sweepUnused(ctx context.Context) (swept bool, err error) {
 			return false, fmt.Errorf("%s %s: %w", step.Purpose, step.Name, err)
 		}
 	}
-	s.stayReading(since)
+	s.stayReading(since, "", "")
 	return true, nil
 }

@@ -299,6 +299,7 @@ func (s *session) keepGrace(j *journal) error {
 // ahead where a reading has seen what it holds.
 func (s *session) plan(ctx context.Context, c change) ([]backend.Step, error) {
 	s.adoption, s.side, s.filled, s.passage = nil, nil, nil, nil
+	s.bansFound, s.bansTrusted = nil, false
 	if steps := s.assumed(ctx, c); steps != nil {
 		return steps, nil
 	}

@@ -293,7 +293,11 @@ func policyOf(name string) *program.Program {
 		p.Chains[0].Rules = append(p.Chains[0].Rules, accept("wan", program.Condition{Field: program.InInterface, Names: []string{program.DefaultRoute}}))
 	}
 	if strings.HasSuffix(name, "bans") {
-		commandBans(p)
+		never := "10.66.0.0/16"
+		if strings.Contains(name, "sparing") {
+			never = "192.0.2.0/24"
+		}
+		commandBans(p, never)
 	}
 	if strings.HasSuffix(name, "banned") {
 		banClient(p)

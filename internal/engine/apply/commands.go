@@ -133,23 +133,29 @@ func (s *session) withBans(ctx context.Context, a backend.Artifact, have backend
 	if !can || a == nil {
 		return a, unfilled, nil
 	}
+	store := banner.BanStoreIn(a, have)
+	if w := s.reading(); w != nil && s.readAt.is(&w.Ruleset) && s.trustBans(w, store) {
+		s.bans = store
+		return store.Asking(a), unfilled, nil
+	}
 	list, err := s.banned()
 	if err != nil {
 		return nil, nil, err
 	}
-	store := banner.BanStoreIn(a, have)
-	for _, text := range outOfForce(list, store, s.now()) {
+	for _, text := range outOfForce(list.Bans, store, s.now()) {
 		s.note("%s", text)
 	}
 	if !store.Room() {
 		return a, unfilled, nil
 	}
-	want := wanted(list, store.Never(), s.now())
+	want := wanted(list.Bans, store.Never(), s.now())
 	plan, err := store.Fill(ctx, want, s.now())
 	if err != nil {
 		return nil, nil, err
 	}
 	s.bans = plan.After
+	s.foundBans(list, store, plan)
+	s.bansTrusted = s.bansFound != nil
 	filled := func(steps []backend.Step) []backend.Step {
 		if plan.Fill == nil {
 			return steps
@@ -224,7 +230,7 @@ func (s *session) bansOutOfForce(a backend.Artifact) ([]string, error) {
 }
 
 // banned is the journal, and says where a part of it is lost.
-func (s *session) banned() ([]bans.Ban, error) {
+func (s *session) banned() (*bans.List, error) {
 	journal := s.banJournal
 	list, err := journal.Read()
 	if err != nil {
@@ -237,7 +243,7 @@ func (s *session) banned() ([]bans.Ban, error) {
 			return nil, err
 		}
 	}
-	return list.Bans, nil
+	return list, nil
 }
 
 // settleBans writes down that the kernel holds what the journal says, once an artifact
@@ -286,6 +292,11 @@ func (s *session) banDrift(ctx context.Context, a backend.Artifact) ([]backend.D
 	if store == nil || !store.Room() {
 		return nil, nil
 	}
+	if read, trusted := s.stillTrusted(store); trusted {
+		s.bansRead = read
+		return nil, nil
+	}
+	s.bansFound, s.bansTrusted = nil, false
 	list, err := s.banJournal.Read()
 	if err != nil {
 		return nil, err
@@ -294,8 +305,12 @@ func (s *session) banDrift(ctx context.Context, a backend.Artifact) ([]backend.D
 		s.note("damaged lines of the journal of bans, which count for nothing: %d", n)
 	}
 	plan, err := store.Fill(ctx, wanted(list.Bans, store.Never(), s.now()), s.now())
+	if err != nil {
+		return nil, err
+	}
 	s.bansRead = plan.Read
-	return plan.Differences, err
+	s.foundBans(list, store, plan)
+	return plan.Differences, nil
 }
 
 // errNoBans says why nothing can be banned by command now.

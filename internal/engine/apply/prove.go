@@ -245,9 +245,11 @@ func (h *Host) Verify(ctx context.Context, policy string, expected *program.Prog
 	}
 	var drift []backend.Difference
 	if artifact != nil {
+		since := s.instantNow()
 		if drift, err = s.banDrift(ctx, artifact); err != nil {
 			return nil, err
 		}
+		s.keepBans(since)
 	}
 	have, err := lifter.ReadWhole(ctx, s.bansRead)
 	if err != nil {

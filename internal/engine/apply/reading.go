@@ -29,6 +29,9 @@ type reading struct {
 	// transaction and that nobody else made one; who wants no reading back wants
 	// no more.
 	Unread bool `json:"unread,omitempty"`
+	// Bans is what bans by command were compared with; nil where they were not, or
+	// something is to be told of them.
+	Bans *compared `json:"bans,omitempty"`
 	// Inputs is the sum of everything that the generation was made of; "" is
 	// unknown.
 	Inputs string   `json:"inputs,omitempty"`
@@ -100,6 +103,10 @@ type trust struct {
 	// touched is what is edited alone, where nothing else was read; nil where that
 	// is not known.
 	touched []backend.Checked
+	// bansFound is what bans by command were compared with by this session, or by the
+	// one that it trusts; nil where they were not.
+	bansFound   *compared
+	bansTrusted bool
 }
 
 // readAhead reads what the kernel holds before a change: not the elements of
@@ -190,7 +197,7 @@ func (s *session) remember(w *reading) {
 	if err != nil || s.same == nil || g.Fitted != nil {
 		return
 	}
-	w.Format, w.Generation, w.Mark, w.Ruleset, w.Unread = format, g.Number, g.Mark, *s.same, s.unread
+	w.Format, w.Generation, w.Mark, w.Ruleset, w.Unread, w.Bans = format, g.Number, g.Mark, *s.same, s.unread, s.bansFound
 	// Without it the next apply reads everything, and no harm is done; it holds for
 	// this boot alone, so it does not wait for the disk.
 	_ = s.writeUnsynced(readingFile, w)

@@ -41,7 +41,7 @@ func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*Banned, error)
 		exactly[r] = true
 	}
 	var lifted []addrset.Range
-	for _, b := range list {
+	for _, b := range list.Bans {
 		switch {
 		case exactly[b.What]:
 			found[b.What] = found[b.What] || !b.Over(now)
@@ -67,7 +67,7 @@ func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*Banned, error)
 	}
 	for _, r := range what {
 		if !found[r] && !everything(r) {
-			out.NotThere = append(out.NotThere, notBanned(r, list, now))
+			out.NotThere = append(out.NotThere, notBanned(r, list.Bans, now))
 		}
 	}
 	if len(lifted) == 0 {

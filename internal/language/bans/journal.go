@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"hash/crc32"
 	"io"
 	"io/fs"
@@ -40,8 +41,11 @@ type Journal struct {
 
 // reading is what a journal came to when it was read last.
 type reading struct {
-	of   [sha256.Size]byte
 	list *List
+	// text is the sum of the file as Intact read it and Append wrote it since; nil: it
+	// is not known. length is its length.
+	text   hash.Hash
+	length int64
 }
 
 // Open names the journal of a state directory; it need not be there.
@@ -74,9 +78,10 @@ type keptGroup struct {
 
 // List is what a journal comes to.
 type List struct {
-	Bans    []Ban // sorted by what they ban; those that are over too
-	Settled bool  // the kernel was given all of it
-	Damaged []int // lines that could not be read, from 1
+	Bans    []Ban  // sorted by what they ban; those that are over too
+	Settled bool   // the kernel was given all of it
+	Damaged []int  // lines that could not be read, from 1
+	Sum     string // of the text; "" of one that could not be read
 }
 
 // NewerError says that a newer Sluice wrote the journal.
@@ -152,6 +157,7 @@ func (j Journal) Size() (int64, error) {
 
 // Undo takes back what Append wrote.
 func (j Journal) Undo(before int64) error {
+	j.last.text = nil
 	if err := os.Truncate(j.path, before); err != nil {
 		return fmt.Errorf("write the journal of bans: %w", err)
 	}
@@ -191,8 +197,16 @@ func (j Journal) append(e Entry, sync bool) (before int64, err error) {
 	if !whole {
 		line = append([]byte{'\n'}, line...)
 	}
+	if j.last.length != before {
+		j.last.text = nil
+	}
 	if _, err := file.Write(line); err != nil {
+		j.last.text = nil
 		return 0, fmt.Errorf("write the journal of bans: %w", err)
+	}
+	if j.last.text != nil {
+		j.last.text.Write(line)
+		j.last.length += int64(len(line))
 	}
 	if !sync {
 		return before, nil
@@ -302,6 +316,8 @@ func (j Journal) Settled() (bool, error) {
 // of what Read does.
 func (j Journal) Intact() (bool, error) {
 	data, err := regular.Read(j.path, mostBytes)
+	j.last.text, j.last.length = sha256.New(), int64(len(data))
+	j.last.text.Write(data)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
@@ -329,7 +345,7 @@ func (j Journal) Intact() (bool, error) {
 func (j Journal) Read() (*List, error) {
 	data, err := regular.Read(j.path, mostBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		return &List{Settled: true}, nil
+		return &List{Settled: true, Sum: sumOf(nil)}, nil
 	}
 	if regular.Unfit(err) {
 		return &List{Damaged: []int{1}}, nil
@@ -337,8 +353,8 @@ func (j Journal) Read() (*List, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the journal of bans: %w", err)
 	}
-	of := sha256.Sum256(data)
-	if j.last.list == nil || j.last.of != of {
+	of := sumOf(data)
+	if j.last.list == nil || j.last.list.Sum != of {
 		list, err := parse(data)
 		if errors.Is(err, errNewer) {
 			return nil, &NewerError{j.path}
@@ -346,10 +362,34 @@ func (j Journal) Read() (*List, error) {
 		if err != nil {
 			return nil, err
 		}
-		*j.last = reading{of, list}
+		list.Sum = of
+		j.last.list = list
 	}
 	list := *j.last.list
 	return &list, nil
+}
+
+// Sum is that of the text, as List has it, without reading what it says.
+func (j Journal) Sum() (string, error) {
+	data, err := regular.Read(j.path, mostBytes)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("read the journal of bans: %w", err)
+	}
+	return sumOf(data), nil
+}
+
+// Written is the sum of the text that Intact read with what was appended to it; "" where
+// it is not known.
+func (j Journal) Written() string {
+	if j.last.text == nil {
+		return ""
+	}
+	return hex.EncodeToString(j.last.text.Sum(nil))
+}
+
+func sumOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }
 
 var errNewer = errors.New("written by a newer sluice")
@@ -478,6 +518,7 @@ func (j Journal) Long(list *List) bool {
 // so that a crash leaves the one or the other. It is not settled. What was
 // damaged is kept beside it.
 func (j Journal) Rewrite(list *List) error {
+	j.last.text = nil
 	e := Entry{Format: format}
 	type key struct {
 		since, until time.Time
