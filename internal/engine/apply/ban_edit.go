@@ -103,16 +103,8 @@ func (s *session) bring(ctx context.Context, c *commands, settled bool, add []ba
 			return err
 		}
 	}
-	e := backend.BanEdit{Lift: lift, Doubt: !settled, All: func() (backend.Bans, error) {
-		list, err := s.banJournal.Read()
-		if err != nil {
-			return backend.Bans{}, err
-		}
-		return wanted(list.Bans, store.Never(), now), nil
-	}}
-	for _, b := range add {
-		e.Add = append(e.Add, backend.BannedRange{Range: b.What, Until: b.Until})
-	}
+	e := s.banEdit(store, add, lift, now)
+	e.Doubt = !settled
 	var plan backend.BanPlan
 	for try := 1; ; try++ {
 		var err error
@@ -146,6 +138,21 @@ func (s *session) bring(ctx context.Context, c *commands, settled bool, add []ba
 	s.point("ban rules")
 	c.BanStore = plan.After
 	return s.keepCommands(c.Mark, c.BanStore)
+}
+
+// banEdit is an edit of what the kernel had.
+func (s *session) banEdit(store backend.BanStore, add []bans.Ban, lift []addrset.Range, now time.Time) backend.BanEdit {
+	e := backend.BanEdit{Lift: lift, All: func() (backend.Bans, error) {
+		list, err := s.banJournal.Read()
+		if err != nil {
+			return backend.Bans{}, err
+		}
+		return wanted(list.Bans, store.Never(), now), nil
+	}}
+	for _, b := range add {
+		e.Add = append(e.Add, backend.BannedRange{Range: b.What, Until: b.Until})
+	}
+	return e
 }
 
 // storeInKernel asks the kernel itself: a command was killed half way.

@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -101,21 +102,12 @@ const mostReadBack = 64
 // holdsEdit says whether the kernel holds what was banned and lifted. It is false where
 // that is not looked up.
 func (s *session) holdsEdit(ctx context.Context, c *commands, add []bans.Ban, lift []addrset.Range) bool {
-	if len(add)+len(lift) > mostReadBack {
+	if len(add)+len(lift) > mostReadBack ||
+		slices.ContainsFunc(add, func(b bans.Ban) bool { return !b.Single() }) ||
+		slices.ContainsFunc(lift, func(r addrset.Range) bool { return r.From != r.To }) {
 		return false
 	}
-	e := backend.BanEdit{Lift: lift}
-	for _, b := range add {
-		if !b.Single() {
-			return false
-		}
-		e.Add = append(e.Add, backend.BannedRange{Range: b.What, Until: b.Until})
-	}
-	for _, r := range lift {
-		if r.From != r.To {
-			return false
-		}
-	}
-	plan, err := c.Edit(ctx, e, s.now())
+	now := s.now()
+	plan, err := c.Edit(ctx, s.banEdit(c.BanStore, add, lift, now), now)
 	return err == nil && plan.Fill == nil && plan.Turn == nil
 }
