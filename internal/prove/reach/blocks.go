@@ -7,7 +7,6 @@ import (
 	"sort"
 
 	"sluice/internal/base/addrset"
-	"sluice/internal/base/sorting"
 )
 
 // blocks divides all addresses into classes: two addresses are of one class when
@@ -68,29 +67,16 @@ type edge struct {
 
 // divide makes the classes of all sets that were added.
 func (b *blocks) divide() {
-	edges := [2][]edge{}
-	for i, s := range b.sets {
-		for r := range s.Each() {
-			family := 0
-			if r.From.Is6() {
-				family = 1
-			}
-			edges[family] = append(edges[family], edge{addrset.NumberOf(r.From), int32(i)}) //nolint:gosec // a number of sets
-			if to := addrset.NumberOf(r.To); to != addrset.LastNumber(family == 0) {
-				edges[family] = append(edges[family], edge{to.Add(wide{Lo: 1}), int32(i)}) //nolint:gosec // a number of sets
-			}
-		}
-	}
 	var in [][]int32 // by class: the sets that it is in
-	for family := range edges {
-		sorting.By(edges[family], func(x, y edge) int { return x.at.Compare(y.at) })
+	for family := range b.parts {
 		known := map[string]int32{}
-		b.parts[family] = sweep(edges[family], func(active []int32) int32 {
-			key := keyOf(active)
-			class, seen := known[key]
+		var key []byte
+		b.parts[family] = sweep(b.edges(family == 0), func(active []int32) int32 {
+			key = appendKey(key[:0], active)
+			class, seen := known[string(key)]
 			if !seen {
 				class = int32(len(in)) //nolint:gosec // fewer than ranges
-				known[key] = class
+				known[string(key)] = class
 				in = append(in, slices.Clone(active))
 				b.six = append(b.six, family == 1)
 			}
@@ -105,6 +91,41 @@ func (b *blocks) divide() {
 			b.members[s] = append(b.members[s], int32(class)) //nolint:gosec // fewer than ranges
 		}
 	}
+}
+
+// edges are those of all sets in one family, in order: as the sets have them, merged.
+func (b *blocks) edges(four bool) []edge {
+	var lists [][]edge
+	for i, s := range b.sets {
+		of, n := s.Only6(), s.Len6()
+		if four {
+			of, n = s.Only4(), s.Len4()
+		}
+		list := make([]edge, 0, 2*n)
+		for r := range of.Each() {
+			list = append(list, edge{addrset.NumberOf(r.From), int32(i)}) //nolint:gosec // a number of sets
+			if to := addrset.NumberOf(r.To); to != addrset.LastNumber(four) {
+				list = append(list, edge{to.Add(wide{Lo: 1}), int32(i)}) //nolint:gosec // a number of sets
+			}
+		}
+		lists = append(lists, list)
+	}
+	for len(lists) > 1 {
+		lists = append(lists[2:], merged(lists[0], lists[1]))
+	}
+	return slices.Concat(lists...)
+}
+
+func merged(a, b []edge) []edge {
+	out := make([]edge, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if a[0].at.Compare(b[0].at) <= 0 {
+			out, a = append(out, a[0]), a[1:]
+		} else {
+			out, b = append(out, b[0]), b[1:]
+		}
+	}
+	return append(append(out, a...), b...)
 }
 
 // find gives the place of a set; false where it was not added.
@@ -166,12 +187,11 @@ func sweep(edges []edge, class func(active []int32) int32) division {
 	return d
 }
 
-func keyOf(active []int32) string {
-	key := make([]byte, 0, 4*len(active))
+func appendKey(key []byte, active []int32) []byte {
 	for _, s := range active {
 		key = binary.LittleEndian.AppendUint32(key, uint32(s)) //nolint:gosec // a place in a list
 	}
-	return string(key)
+	return key
 }
 
 func (b *blocks) part(a netip.Addr) *division {
