@@ -79,10 +79,26 @@ func (s *session) fixed(now *host.Facts, lacks bool) []string {
 	}
 	var out []string
 	for _, r := range p.Rests {
+		if r.Unbanned {
+			out = append(out, nowBanned(p, &then, now)...)
+		}
 		for _, text := range changedRest(&r, &then, now, lacks) {
 			if !slices.Contains(out, text) {
 				out = append(out, text)
 			}
+		}
+	}
+	return out
+}
+
+// nowBanned names addresses of the host's that it had not when a program was made, and
+// that the program bans.
+func nowBanned(p *program.Program, then, now *host.Facts) (out []string) {
+	had, _ := then.Addresses()
+	banned := bannedBy(p).Difference(had)
+	for _, a := range now.Own(nil) {
+		if banned.Contains(a) {
+			out = append(out, "the host got the address "+a.String()+", which the policy bans")
 		}
 	}
 	return out

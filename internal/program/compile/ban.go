@@ -84,7 +84,9 @@ func (c *compiler) commandBans() banPart {
 }
 
 // banRules drops what comes from the set and what goes to it. The host's own
-// addresses are never banned, and only the routing table knows them all.
+// addresses are never banned, and only the routing table knows them all. To ask it of a
+// source costs more than all else that is done to a banned packet, so the sets of a policy
+// are made without the addresses that the host has.
 func (c *compiler) banRules(p banPart) {
 	if p.counted == (program.Origin{}) {
 		p.counted = p.origin
@@ -94,7 +96,10 @@ func (c *compiler) banRules(p banPart) {
 		c.beginnings(actions)
 		actions = []program.Action{program.Jump{Chain: bannedByLimitChain}}
 	}
-	from := program.Rule{Match: p.match(program.Source).and(not(fromHost)), Actions: actions, Origin: p.origin, Comment: "from " + p.set}
+	from := program.Rule{Match: p.match(program.Source), Actions: actions, Origin: p.origin, Comment: "from " + p.set}
+	if !p.notOwn {
+		from.Match = match(from.Match).and(not(fromHost))
+	}
 	to := program.Rule{Match: p.match(program.Destination).and(not(toHost)), Actions: actions, Origin: p.origin, Comment: "to " + p.set}
 	c.append(bannedChain, from, to)
 	c.append(bannedToChain, to)
@@ -120,6 +125,7 @@ type banPart struct {
 	set, counter string
 	addresses    addrset.Set // in it from the beginning
 	never        []string    // sets that win over it where its own elements do not leave that out
+	notOwn       bool        // it has no address of the host's
 	origin       program.Origin
 	counted      program.Origin // of the counter, where the rules have none
 }
@@ -144,6 +150,12 @@ func (p banPart) match(f program.Field) match {
 // banParts gives the policy's bans, each without what is never banned.
 func (c *compiler) banParts() []banPart {
 	never := c.neverBanAddresses().Union(neverBanned)
+	// Before a flowtable a set that follows the host's own addresses is asked anyway.
+	notOwn := c.Facts.Known && len(c.program.Flowtables) == 0
+	if notOwn {
+		own, _ := c.Facts.Addresses()
+		never = never.Union(own)
+	}
 	var out []banPart
 	var literal addrset.Set
 	var literalAt program.Origin
@@ -159,13 +171,16 @@ func (c *compiler) banParts() []banPart {
 					continue
 				}
 				id := c.elements("ban."+set.Name, set, keep)
-				out = append(out, banPart{set: id, addresses: keep, counter: "ban_" + set.Name, origin: originOf(item.Pos, "ban: "+set.Name)})
+				out = append(out, banPart{set: id, addresses: keep, notOwn: notOwn, counter: "ban_" + set.Name, origin: originOf(item.Pos, "ban: "+set.Name)})
 			}
 		}
 	}
 	if literal = literal.Difference(never); !literal.IsEmpty() {
 		id := c.addressSet("literal.ban", literal, literalAt)
-		out = append(out, banPart{set: id, addresses: literal, counter: "ban_addresses", origin: literalAt})
+		out = append(out, banPart{set: id, addresses: literal, notOwn: notOwn, counter: "ban_addresses", origin: literalAt})
+	}
+	if len(out) > 0 && notOwn {
+		c.program.Rests = append(c.program.Rests, program.Rest{Unbanned: true})
 	}
 	return out
 }

@@ -260,16 +260,21 @@ func (b *banning) ofIPv6(r program.Rule, where []program.Condition) program.Rule
 	return r
 }
 
-// families says of which families the sets of a rule have addresses, or may
-// come to have.
+// families says of which families the sets of a rule have addresses, or may come to
+// have while the rules stay.
 func (b *banning) families(r *program.Rule) (four, six bool) {
 	four, six = true, true
 	for _, c := range r.Match {
 		set := b.Set(c.Set)
-		if set == nil || c.Not || set.Life != program.Static || len(set.Elements) > 0 {
+		if set == nil || c.Not || set.Life == program.Dynamic || set.Life == program.Followed {
 			continue
 		}
-		four, six = four && set.Addresses.Has4(), six && set.Addresses.Has6()
+		has4, has6 := set.Addresses.Has4(), set.Addresses.Has6()
+		for _, e := range set.Elements {
+			is4 := e.Parts[0].Addresses.From.Is4()
+			has4, has6 = has4 || is4, has6 || !is4
+		}
+		four, six = four && has4, six && has6
 	}
 	return four, six
 }

@@ -105,7 +105,8 @@ func TestNothingRestsOnWhoIsExempt(t *testing.T) {
 
 // TestNothingRestsOnOwnAddresses: whichever addresses the host has when a policy is
 // compiled, those that the policy names and thousands among them, the program is the same
-// but for what the sets hold that are edited in place.
+// but for what the sets hold that are edited in place. Bans without a flowtable are the
+// exception, which Rests tells of: their sets are without the host's addresses.
 func TestNothingRestsOnOwnAddresses(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	many := []netip.Prefix{}
