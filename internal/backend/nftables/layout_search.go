@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -156,13 +157,25 @@ func mebibytes(n uint64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<
 
 func milliseconds(ns uint64) string { return fmt.Sprintf("%.0f ms", float64(ns)/1e6) }
 
-// uses is how many conditions on the packet's own addresses ask each set.
+// uses is in how many ways rules ask each set of the packet's own addresses: what asks
+// of the same address and does the same shares its chains.
 func (l *lowering) uses() map[string]int {
-	out := map[string]int{}
+	out, seen := map[string]int{}, map[string]bool{}
 	for _, c := range l.program.Chains {
 		for _, r := range c.Rules {
+			does := ""
+			for _, a := range r.Actions {
+				does += program.ActionText(a) + ", "
+			}
+			if len(r.Actions) > 1 { // in a chain of the rule's own
+				does += cmp.Or(r.ID, c.Name)
+			}
 			for _, m := range r.Match {
-				if m.Set != "" && (m.Field == program.Source || m.Field == program.Destination) && len(m.SetKey) < 2 {
+				if m.Set == "" || m.Field != program.Source && m.Field != program.Destination || len(m.SetKey) > 1 {
+					continue
+				}
+				if use := fmt.Sprint(m.Set, m.Field, m.Not, does); !seen[use] {
+					seen[use] = true
 					out[m.Set]++
 				}
 			}
@@ -179,19 +192,23 @@ func (x *largeSet) estimate() {
 	}
 }
 
-// choose takes for each set the last candidate that leaves room for the first ones of
-// those behind it.
+// choose takes for each set the last candidate that fits beside what is taken for the
+// others, the first one before their turn.
 func choose(all []*largeSet, budget program.Layout) {
 	var memory, load uint64
 	for _, x := range all {
 		memory, load = memory+x.costs[0].Memory, load+x.costs[0].Load
 	}
-	for _, x := range all {
-		for i := len(x.costs) - 1; i > 0; i-- {
-			m, t := memory-x.costs[0].Memory+x.costs[i].Memory, load-x.costs[0].Load+x.costs[i].Load
-			if m <= max(budget.Memory, memory) && t <= max(budget.Load, load) {
-				x.current, memory, load = i, m, t
-				break
+	for better := true; better; { // what takes less than the first one makes room
+		better = false
+		for _, x := range all {
+			for i := len(x.costs) - 1; i > x.current; i-- {
+				now, next := x.costs[x.current], x.costs[i]
+				m, t := memory-now.Memory+next.Memory, load-now.Load+next.Load
+				if m <= max(budget.Memory, memory) && t <= max(budget.Load, load) {
+					x.current, memory, load, better = i, m, t, true
+					break
+				}
 			}
 		}
 	}

@@ -11,6 +11,9 @@ const (
 	// largeSet is from how many elements a set costs more to ask than the other
 	// conditions of a rule together.
 	largeSet = 64
+	// A backend may lay out a set of so many ranges in chains, for each thing that
+	// becomes of a packet.
+	laidOutSet = 1024
 	// ahead is how far the pass looks for rules that may come nearer.
 	ahead = 64
 	// A chain may take factorChecks comparisons of rules and factorChecksPerRule
@@ -35,6 +38,14 @@ func factor(w *work) {
 			r := &w.Chains[i].Rules[at]
 			for _, c := range r.Match {
 				if f.large(&c) && rules.factorOut(w, i, at, c) {
+					rules = f.ordered(&w.Chains[i])
+					break
+				}
+			}
+		}
+		for at := 0; at < len(w.Chains[i].Rules) && *f.compared < most; at++ {
+			for _, c := range w.Chains[i].Rules[at].Match {
+				if f.large(&c) && f.sets[c.Set].Len() >= laidOutSet && rules.lead(w, i, at, c) {
 					rules = f.ordered(&w.Chains[i])
 					break
 				}
@@ -77,14 +88,7 @@ func (o *ordered) factorOut(w *work, chain, at int, c program.Condition) bool {
 	if len(members) < 2 || members[0] != at {
 		return false
 	}
-	name := o.chainName(w, fmt.Sprintf("%s_%s", w.Chains[chain].Name, c.Set))
-	inner := program.Chain{Name: name, Comment: fmt.Sprintf("the rules that ask for set %s, which is asked once", c.Set)}
-	for _, i := range members {
-		r := rules[i]
-		r.Stage = ""
-		r.Match = without(r.Match, text)
-		inner.Rules = append(inner.Rules, r)
-	}
+	name := o.inner(w, chain, c, members, "the rules that ask for set %s, which is asked once")
 	outer := program.Rule{
 		Stage: rules[at].Stage, Match: append(without(rules[widest].Match, text), c), Actions: []program.Action{program.Jump{Chain: name}},
 		Comment: fmt.Sprintf("%d rules ask for set %s", len(members), c.Set),
@@ -100,9 +104,64 @@ func (o *ordered) factorOut(w *work, chain, at int, c program.Condition) bool {
 	}
 	w.say(fmt.Sprintf("chain %s: %d rules ask for set %s once", w.Chains[chain].Name, len(members), c.Set))
 	w.Chains[chain].Rules = out
+	return true
+}
+
+// inner makes the chain of what is left of some rules without a condition.
+func (o *ordered) inner(w *work, chain int, c program.Condition, members []int, comment string) string {
+	name := o.chainName(w, fmt.Sprintf("%s_%s", w.Chains[chain].Name, c.Set))
+	inner := program.Chain{Name: name, Comment: fmt.Sprintf(comment, c.Set)}
+	for _, i := range members {
+		r := w.Chains[chain].Rules[i]
+		r.Stage = ""
+		r.Match = without(r.Match, conditionText(&c))
+		inner.Rules = append(inner.Rules, r)
+	}
 	w.Chains = append(w.Chains, inner)
 	o.chains[name] = &w.Chains[len(w.Chains)-1]
 	o.chainEffect(name)
+	return name
+}
+
+// lead has the rule at a place of a chain and those behind it that ask for the same set
+// go on to one chain, where all of them stand without the condition: so a backend lays
+// the set out once for all, as it may where they do the same. Each decides what it matches, so that a packet that gets
+// there by one of them matches none of those before it.
+func (o *ordered) lead(w *work, chain, at int, c program.Condition) bool {
+	rules := w.Chains[chain].Rules
+	text := conditionText(&c)
+	reads := effect{reads: map[string]bool{}}
+	var members []int
+	for i := at; i < len(rules) && i < at+ahead; i++ {
+		r := &rules[i]
+		rest := without(r.Match, text)
+		if r.Stage == rules[at].Stage && o.scopeAt(i).texts[text] && o.terminal(r) && !o.leaves(r) && !o.countsElements(rest) {
+			members = append(members, i)
+			for j := range r.Match {
+				o.reading(&reads, &r.Match[j])
+			}
+		}
+		if !o.terminal(r) && !apart(o.effectAt(i).writes, reads.reads) {
+			break
+		}
+	}
+	other := func(i int) bool {
+		a, b := &rules[at], &rules[i]
+		return !slices.Equal(a.Actions, b.Actions) || len(a.Actions) > 1 && (a.ID != b.ID || a.ID == "")
+	}
+	if len(members) < 2 || members[0] != at || !slices.ContainsFunc(members, other) {
+		return false
+	}
+	name := o.inner(w, chain, c, members, "what is left of the rules that ask for set %s")
+	out := slices.Clone(rules)
+	for _, i := range members {
+		out[i] = program.Rule{
+			Stage: rules[i].Stage, Match: rules[i].Match, Actions: []program.Action{program.Jump{Chain: name}},
+			Comment: fmt.Sprintf("one of %d rules that ask for set %s", len(members), c.Set),
+		}
+	}
+	w.say(fmt.Sprintf("chain %s: %d rules that ask for set %s lead to one chain", w.Chains[chain].Name, len(members), c.Set))
+	w.Chains[chain].Rules = out
 	return true
 }
 

@@ -238,6 +238,35 @@ func TestFactor(t *testing.T) {
 	golden(t, "factor", "factor", p)
 }
 
+// Rules that ask for a set of thousands and decide lead to one chain of what else they
+// ask for, up to where a rule writes what they read.
+func TestLeadToOneChain(t *testing.T) {
+	served := program.Condition{Field: program.Source, Set: "served"}
+	p := inRules(func(p *program.Program) []program.Rule {
+		return counted(p, 6, func(i int) ([]program.Condition, program.Action) {
+			switch i {
+			case 2: // others may stand in between
+				return []program.Condition{{Field: program.Protocol, Numbers: number(17)}, {Field: program.Port, Numbers: number(53)}}, program.Accept
+			case 3: // marks, and goes on
+				return []program.Condition{{Field: program.Protocol, Numbers: number(6)}}, program.SetMark{Value: 7, Mask: 0xff}
+			case 5:
+				return append(tcp(25), served, program.Condition{Field: program.Mark, Mask: 0xff, Numbers: number(7)}), program.Reject
+			}
+			return append(tcp(uint64(80+i)), served, program.Condition{Field: program.Mark, Mask: 0xff, Not: true, Numbers: number(7)}), program.Accept
+		})
+	})
+	var b addrset.Builder
+	for i := range uint32(laidOutSet) {
+		b.Add4(i<<12, i<<12+5)
+	}
+	p.Sets = []program.Set{{ID: "served", Key: []program.Field{program.Source}, Life: program.Static, Addresses: b.Set()}}
+	before := copyOf(p)
+	golden(t, "factor-lead", "factor", p)
+	if d := differ(before, p); len(d) > 0 {
+		t.Errorf("it means something else: %v", d[0])
+	}
+}
+
 // BenchmarkMerging runs all passes over 10,000 rules that differ in one or two
 // fields: bans by address, services by address and port, in turn.
 func BenchmarkMerging(b *testing.B) {

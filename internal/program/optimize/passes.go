@@ -90,8 +90,8 @@ var Passes = []Pass{
 	},
 	{
 		Name: "factor", Needs: []string{"concatenations"},
-		Promises: "neighbouring rules of which a packet may match several ask a large set they share once",
-		Reason:   "a large set costs more than all other conditions of a rule together; behind the merging of rules, which may leave one rule of several",
+		Promises: "neighbouring rules of which a packet may match several ask a large set they share once; others that ask a set of thousands lead to one chain by it",
+		Reason:   "a large set costs more than all other conditions of a rule together; and a set of thousands may be laid out in chains, for each place that it leads to; behind the merging of rules, which may leave one rule of several",
 		run:      factor,
 	},
 	{
