@@ -99,7 +99,11 @@ func (c *compiler) earlyBans(parts []banPart) {
 		actions := []program.Action{c.counter(p.counter, p.origin, ""), program.Drop}
 		from := p.match(program.Source).and(not(inSet(program.Source, own)))
 		to := p.match(program.Destination).and(not(inSet(program.Destination, own)))
-		if spared := led.Union(broadcasts.Intersect(p.addresses)); !spared.IsEmpty() {
+		heard := broadcasts
+		if c.program.Set(p.set).Life == program.Static { // others come to hold more
+			heard = heard.Intersect(p.addresses)
+		}
+		if spared := led.Union(heard); !spared.IsEmpty() {
 			to = to.and(not(addresses(program.Destination, spared)))
 		}
 		c.append(chain, program.Rule{Match: from, Actions: actions, Origin: p.origin}, program.Rule{Match: to, Actions: actions, Origin: p.origin})
