@@ -117,6 +117,21 @@ var sections = []section{
 			{"nft -f of one set a family, resident", 0, "MiB", resident, nftText, ""},
 		},
 	},
+	{
+		"daily", "the daily change, with all that an apply does by default", (*bench).daily,
+		[2]string{europeAgain, europeByHand},
+		[]goal{
+			{"only Europe: sluice apply from nothing, against nft -f of one set a family", 1, "×", clock, europeFirst, europeByHand},
+			{"the same, resident at once with its children", 128, "MiB", resident, europeFirst, ""},
+			{"one address more in a file and in an except, against the first", 0.15, "×", clock, europeOneMore, europeFirst},
+			{"web server: sluice apply from nothing, against nft -f of the same rules and back by nft -j", 4, "×", processors, serverFirst, serverByHand},
+			{"the same, one rule changed", 3, "×", processors, serverOneRule, serverByHand},
+			{"one ban by sluice ban --netns, beside the start of a process", 10, "ms", beside, oneBan, ""},
+			{"each of 30 in a row, beside the start of a process", 10, "ms", beside, bansInARow, ""},
+			{"300,000 bans: sluice verify", 1.5, "s", clock, verifyMany, ""},
+			{"300,000 bans: sluice apply of one rule", 1, "s", clock, applyMany, ""},
+		},
+	},
 }
 
 // Sections are the names of the sections with what each is about, in the order in

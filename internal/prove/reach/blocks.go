@@ -113,7 +113,10 @@ func (b *blocks) edges(four bool) []edge {
 	for len(lists) > 1 {
 		lists = append(lists[2:], merged(lists[0], lists[1]))
 	}
-	return slices.Concat(lists...)
+	if len(lists) == 0 {
+		return nil
+	}
+	return lists[0]
 }
 
 func merged(a, b []edge) []edge {
