@@ -31,7 +31,7 @@ type compared struct {
 func (s *session) clockAhead() int64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // it is always there
-	return s.now().UnixNano() - ts.Nano()
+	return int64(s.now().Sub(time.Unix(ts.Unix())))
 }
 
 // trustBans says whether the sets of a store hold what the journal says, going by a

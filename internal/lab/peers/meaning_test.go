@@ -86,8 +86,12 @@ input:
 		} {
 			limited, open := measure.Target(from.family, 1001), measure.Target(from.family, 1003)
 			for _, s := range []sent{
-				{from.bad, open, 64}, {from.bad, limited, burst}, {from.bad, open, 0},
-				{from.neighbour, open, 64}, {from.spared, limited, burst}, {from.spared, open, 64},
+				{from.bad, open, 64},
+				{from.bad, limited, burst},
+				{from.bad, open, 0},
+				{from.neighbour, open, 64},
+				{from.spared, limited, burst},
+				{from.spared, open, 64},
 			} {
 				s.by(t, l)
 			}
