@@ -32,10 +32,10 @@ type lifter struct {
 
 	queue   []string
 	queued  map[string]bool
-	ids     map[string]string // of the program's sets, by the kernel's name
-	tcp     map[string]bool   // chains that TCP may reach
-	only    map[string]uint64 // the protocol of chains that no other reaches
-	offsets map[string]bool   // chains that ask for parts of addresses alone
+	ids     map[string]string   // of the program's sets, by the kernel's name
+	tcp     map[string]bool     // chains that TCP may reach
+	only    map[string][]uint64 // of rules by chain: the protocol that alone comes there
+	offsets map[string]bool     // chains that ask for parts of addresses alone
 	gates   map[string]*gate
 	subs    map[string]int // chains that were made beside one
 	work    int            // blocks of addresses looked at so far

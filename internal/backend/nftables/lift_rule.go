@@ -52,8 +52,8 @@ func (w *ruleLifter) rule(statements []Statement) ([]program.Rule, error) {
 		w.at = s.text()
 		return nil, errEither
 	}
-	if n, is := w.only[w.chain.Name]; is && !w.inner && w.asksPorts(statements) {
-		w.match = protocolCondition(strconv.FormatUint(n, 10))
+	if n := w.only[w.chain.Name]; len(n) > 0 && n[w.number] != 0 && !w.inner && w.asksPorts(statements) {
+		w.match = protocolCondition(strconv.FormatUint(n[w.number], 10))
 	}
 	for i := 0; i < len(statements); i++ {
 		s := statements[i]

@@ -31,10 +31,12 @@ func someProtocols(has func(n uint64) bool) (out protocols) {
 
 func otherProtocols() protocols { return 1 << len(withPorts) }
 
-// onlyProtocols gives the chains, beside base chains, that packets of one protocol with
-// ports alone get to, with its number.
-func onlyProtocols(t *Tree) map[string]uint64 {
+// onlyProtocols gives, by chain and place in it, the number of the protocol with ports
+// that alone comes to a rule; 0: there is none.
+func onlyProtocols(t *Tree) map[string][]uint64 {
+	all := otherProtocols()<<1 - 1
 	come := map[string]protocols{}
+	out := map[string][]uint64{}
 	var queue []string
 	reach := func(chain string, some protocols) {
 		if come[chain]|some != come[chain] {
@@ -44,7 +46,7 @@ func onlyProtocols(t *Tree) map[string]uint64 {
 	}
 	for _, c := range t.Chains {
 		if c.Base != nil {
-			reach(c.Name, otherProtocols()<<1-1)
+			reach(c.Name, all)
 		}
 	}
 	for len(queue) > 0 {
@@ -53,8 +55,11 @@ func onlyProtocols(t *Tree) map[string]uint64 {
 		if c == nil {
 			continue
 		}
-		for _, r := range c.Rules {
-			some := come[c.Name]
+		left := come[c.Name]
+		out[c.Name] = make([]uint64, len(c.Rules))
+		for i, r := range c.Rules {
+			out[c.Name][i] = left.single()
+			some := left
 			for _, s := range r.Statements {
 				some &= protocolsOf(s)
 				if s.Kind == Jump || s.Kind == Goto {
@@ -66,15 +71,36 @@ func onlyProtocols(t *Tree) map[string]uint64 {
 					}
 				}
 			}
-		}
-	}
-	out := map[string]uint64{}
-	for chain, some := range come {
-		if i := slices.IndexFunc(withPorts, func(n uint64) bool { return some == someProtocols(func(m uint64) bool { return m == n }) }); i >= 0 {
-			out[chain] = withPorts[i]
+			left &^= r.takes()
 		}
 	}
 	return out
+}
+
+// single is the number of the one protocol with ports that they are, or 0.
+func (p protocols) single() uint64 {
+	for _, n := range withPorts {
+		if p == someProtocols(func(m uint64) bool { return m == n }) {
+			return n
+		}
+	}
+	return 0
+}
+
+// takes are the protocols of which no packet comes past a rule.
+func (r Rule) takes() protocols {
+	if len(r.Statements) != 2 || !r.Statements[1].ends() || goesOn(r.Statements[1]) {
+		return 0
+	}
+	switch s := r.Statements[0]; {
+	case s.Kind != Match || s.Field != "meta l4proto" || s.Set != "" || s.Mask != "":
+		return 0
+	case s.Op == "==":
+		return someProtocols(func(n uint64) bool { return slices.Contains(s.Values, strconv.FormatUint(n, 10)) })
+	case s.Op == "!=" && !slices.ContainsFunc(s.Values, func(v string) bool { return portHeaders[numberOf(v)] == "" }):
+		return otherProtocols() | someProtocols(func(n uint64) bool { return !valuesHold(s.Values, n) })
+	}
+	return 0
 }
 
 // protocolsOf are those whose packets may come past a statement.
@@ -109,12 +135,8 @@ func protocolsOf(s Statement) protocols {
 func (l *lowering) protocols() {
 	only := onlyProtocols(l.tree)
 	for _, c := range l.tree.Chains {
-		n, is := only[c.Name]
-		if !is {
-			continue
-		}
-		for i := range c.Rules {
-			if r := &c.Rules[i]; !asksHeader(r.Statements) {
+		for i, n := range only[c.Name] {
+			if r := &c.Rules[i]; n != 0 && !asksHeader(r.Statements) {
 				r.Statements = withoutProtocol(r.Statements, n)
 			}
 		}
@@ -172,8 +194,8 @@ func (w *ruleLifter) asksPorts(statements []Statement) bool {
 	})
 }
 
-// toldProtocols are the conditions of a program that are not asked, since the chain
-// that they are in tells them: as its tree has it, with a few elements of each set.
+// toldProtocols are the conditions of a program that are not asked, since where they
+// stand tells them: as its tree has it, with a few elements of each set.
 func (n nftables) toldProtocols(p *program.Program) map[*program.Condition]bool {
 	few := *p
 	few.Sets = slices.Clone(p.Sets)
@@ -197,12 +219,23 @@ func (n nftables) toldProtocols(p *program.Program) map[*program.Condition]bool 
 	out := map[*program.Condition]bool{}
 	only := onlyProtocols(l.tree)
 	for i := range p.Chains {
-		protocol, is := only[name(p.Chains[i].Name)]
-		for j := range p.Chains[i].Rules {
-			r := &p.Chains[i].Rules[j]
+		c := &p.Chains[i]
+		of := only[name(c.Name)]
+		if len(of) == 0 {
+			continue
+		}
+		protocol := of[len(of)-1]
+		from := 0
+		if of[0] != protocol {
+			from = 1 + slices.IndexFunc(c.Rules, func(r program.Rule) bool {
+				return len(r.Match) == 1 && r.Match[0].Field == program.Protocol && r.Match[0].Not
+			})
+		}
+		for j := range c.Rules[from:] {
+			r := &c.Rules[from+j]
 			for k := range r.Match {
 				c := &r.Match[k]
-				out[c] = is && c.Field == program.Protocol && c.Set == "" && !c.Not && holds(c.Numbers, protocol) && !asksHeaderOf(r)
+				out[c] = protocol != 0 && c.Field == program.Protocol && c.Set == "" && !c.Not && holds(c.Numbers, protocol) && !asksHeaderOf(r)
 			}
 		}
 	}

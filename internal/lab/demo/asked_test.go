@@ -52,12 +52,12 @@ const disproved = `not proved: 2 kinds of packets that do not get what policy.ya
 
 packet       input: tcp from 192.0.2.10:40000 to 198.51.100.10:22 in wan, new
   policy     drop, policy.yaml:27 default: drop
-  kernel     accept, chain input_tcp rule 1: tcp dport 22 ip saddr 192.0.2.10 accept
+  kernel     accept, chain input rule 1: tcp dport 22 ip saddr 192.0.2.10 accept
   all of     state new or untracked, protocol tcp, port 22, source 192.0.2.10
 
 packet       input: tcp from [2001:db8:77::7]:40000 to [2001:db8:100::10]:22 in wan, new
   policy     accept, policy.yaml:33 allow ssh from office
-  kernel     drop, chain input_tcp rule 12: counter name "input_default" drop
+  kernel     drop, chain input rule 12: counter name "input_default" drop
   all of     state new or untracked, protocol tcp, port 22, source 2001:db8:77::/48
 `
 

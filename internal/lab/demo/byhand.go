@@ -55,7 +55,7 @@ func witnessesOf(out string) (list []witness, err error) {
 // something and one opens something. The packets that verify names are sent.
 func (d *demo) byHand() error {
 	d.title("Somebody changes the kernel by hand")
-	chain, err := d.host.Run("nft", "list", "chain", "inet", "sluice", "input_tcp")
+	chain, err := d.host.Run("nft", "list", "chain", "inet", "sluice", "input")
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (d *demo) byHand() error {
 	brazilian := d.client("Brazil")
 	for _, command := range []string{
 		"delete element inet sluice " + set[1] + " { " + office4.Masked().String() + " }",
-		"insert rule inet sluice input_tcp tcp dport 22 ip saddr " + brazilian.v4.String() + " accept",
+		"insert rule inet sluice input tcp dport 22 ip saddr " + brazilian.v4.String() + " accept",
 	} {
 		d.quote("nft "+command, "")
 		if out, err := d.host.Run("nft", command); err != nil {

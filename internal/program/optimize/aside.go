@@ -16,11 +16,11 @@ const (
 // mostTwice bounds how many rules of a chain that is parted stand in both parts.
 const mostTwice = 16
 
-// tcpAside parts what a base chain does behind established flows by whether packets
+// othersAside parts what a base chain does behind established flows by whether packets
 // are TCP, and the chain of rules that it ends in too: neither then meets rules that
-// are not about it. It gives the name of the chain that TCP goes to; "" where that
-// would save too little.
-func tcpAside(p *program.Program, base string) string {
+// are not about it. TCP, which most flows are, stays. It gives the name of the chain
+// that the others go to; "" where that would save too little.
+func othersAside(p *program.Program, base string) string {
 	chain := p.Chain(base)
 	at, end := 0, len(chain.Rules)-1
 	for i := range chain.Rules {
@@ -53,28 +53,30 @@ func tcpAside(p *program.Program, base string) string {
 		return ""
 	}
 
-	aside := program.Chain{Name: freeChain(p, base+"_tcp"), Comment: "what " + base + " does with TCP that is of no established flow", Rules: head.tcp}
-	to := rules.Name
-	made := []program.Chain{aside}
+	last := chain.Rules[end]
+	others := program.Chain{Name: freeChain(p, base+"_others"), Comment: "what " + base + " does beside TCP", Rules: append(head.others, last)}
+	made := []program.Chain{others}
 	if !whole {
-		to = freeChain(p, rules.Name+"_tcp")
+		mine := program.Chain{Name: freeChain(p, rules.Name+"_tcp"), Comment: rules.Comment + ": those about TCP"}
 		if from < len(rules.Rules) {
 			both := program.Chain{Name: freeChain(p, rules.Name+"_all"), Comment: "the rest of " + rules.Name, Rules: rules.Rules[from:]}
 			goesOn := program.Rule{Actions: []program.Action{program.Goto{Chain: both.Name}}}
 			rest.tcp, rest.others = append(rest.tcp, goesOn), append(rest.others, goesOn)
 			made = append(made, both)
 		}
-		made = append(made, program.Chain{Name: to, Comment: rules.Comment + ": those about TCP", Rules: rest.tcp})
-		rules.Rules = rest.others
-		rest.retarget(p, rules.Name, to)
+		mine.Rules, rules.Rules = rest.tcp, rest.others
+		made = append(made, mine)
+		rest.retarget(p, rules.Name, mine.Name)
+		last.Actions = []program.Action{program.Goto{Chain: mine.Name}}
 	}
-	made[0].Rules = append(made[0].Rules, program.Rule{Actions: []program.Action{program.Goto{Chain: to}}, Comment: chain.Rules[end].Comment})
-	chain.Rules = slices.Concat(chain.Rules[:at], []program.Rule{{
-		Stage: program.StageAside, Comment: "TCP that is of no established flow",
-		Match: onlyTCP.Match, Actions: []program.Action{program.Goto{Chain: aside.Name}},
-	}}, head.others, chain.Rules[end:])
+	aside := program.Rule{
+		Stage: program.StageAside, Match: slices.Clone(onlyTCP.Match), Comment: "all but TCP",
+		Actions: []program.Action{program.Goto{Chain: others.Name}},
+	}
+	aside.Match[0].Not = true
+	chain.Rules = slices.Concat(chain.Rules[:at], []program.Rule{aside}, head.tcp, []program.Rule{last})
 	p.Chains = append(p.Chains, made...)
-	return aside.Name
+	return others.Name
 }
 
 var onlyTCP = program.Rule{Match: []program.Condition{
@@ -103,6 +105,9 @@ func (s *parting) part(rules []program.Rule) int {
 		r := &rules[i]
 		meets, others := !s.disjoint(&onlyTCP, r), !s.covers(&onlyTCP, r)
 		mine := s.without(s.within(*r, &onlyTCP))
+		if mine.Stage = r.Stage; len(mine.Match) < len(r.Match) {
+			mine.Stage = program.StageAside // only behind the others is it right
+		}
 		meets = meets && !s.hidden(&mine)
 		switch {
 		case !meets || !others:
@@ -204,15 +209,11 @@ func (s *parting) retarget(p *program.Program, from, to string) {
 // that such a host has most of, and in output, where nothing is told of it by state,
 // its answers would come past all that is. It gives the name of the chain; "" where it
 // would save too little.
-func untrackedAside(p *program.Program, base, tcp string) string {
+func untrackedAside(p *program.Program, base string) string {
 	chain := p.Chain(base)
 	first := 1 + slices.IndexFunc(chain.Rules, func(r program.Rule) bool { return isFlow(r) && asksProtocol(&r, packet.TCP) })
 	if first == 0 || !bypasses(p) {
 		return ""
-	}
-	from := chain.Rules[first:]
-	if tcp != "" {
-		from = p.Chain(tcp).Rules
 	}
 	f := newFacts(p)
 	aside := program.Rule{Stage: program.StageAside, Comment: "TCP that bypasses tracking", Match: slices.Concat(onlyTCP.Match, []program.Condition{
@@ -220,7 +221,10 @@ func untrackedAside(p *program.Program, base, tcp string) string {
 	})}
 	var rest []program.Rule
 	past, closed := 0, false
-	for _, r := range from {
+	for _, r := range chain.Rules[first:] {
+		if f.disjoint(&onlyTCP, &r) {
+			continue
+		}
 		if f.disjoint(&aside, &r) {
 			past++
 			continue
@@ -247,7 +251,7 @@ func untrackedAside(p *program.Program, base, tcp string) string {
 	return name
 }
 
-// joinLast puts the rules of the chain that another ends in into its place, where
+// joinLast puts the rules of the chain that a base chain ends in into its place, where
 // nothing else leads there.
 func joinLast(p *program.Program, name string) {
 	chain := p.Chain(name)
@@ -266,7 +270,11 @@ func joinLast(p *program.Program, name string) {
 	if ways > 1 {
 		return
 	}
-	chain.Rules = slices.Concat(chain.Rules[:end], p.Chain(to).Rules)
+	chain.Rules = chain.Rules[:end:end]
+	for _, r := range p.Chain(to).Rules {
+		r.Stage = program.StageRules
+		chain.Rules = append(chain.Rules, r)
+	}
 	p.Chains = slices.DeleteFunc(p.Chains, func(c program.Chain) bool { return c.Name == to })
 }
 

@@ -20,15 +20,15 @@ func terminalEarly(w *work) {
 		if flowsFirst(w.Program, chain) {
 			w.say("chain " + chain.Name + ": established TCP and UDP flows are accepted before everything else that they cannot match")
 		}
-		tcp := tcpAside(w.Program, h.Chain)
-		if tcp != "" {
-			w.say("chain " + h.Chain + ": TCP goes to chain " + tcp + " behind established flows, and neither it nor the rest meets rules that are not about it")
+		others := othersAside(w.Program, h.Chain)
+		if others != "" {
+			w.say("chain " + h.Chain + ": all but TCP goes to chain " + others + " behind established flows, and neither meets rules that are not about it")
 		}
-		if name := untrackedAside(w.Program, h.Chain, tcp); name != "" {
+		if name := untrackedAside(w.Program, h.Chain); name != "" {
 			w.say("chain " + h.Chain + ": TCP that bypasses tracking goes to chain " + name + ", which has only what is about it")
 		}
-		if tcp != "" {
-			joinLast(w.Program, tcp)
+		if others != "" {
+			joinLast(w.Program, h.Chain)
 		}
 		if h.Default != program.Accept {
 			continue

@@ -102,7 +102,7 @@ func TestEstablishedFirst(t *testing.T) {
 				t.Errorf("asks %q, want %q", asked, want)
 			}
 			loopback := slices.IndexFunc(rules, func(r program.Rule) bool { return r.Stage == program.StageLoopback })
-			counts := slices.ContainsFunc(p.Chain("input_tcp").Rules, func(r program.Rule) bool {
+			counts := slices.ContainsFunc(rules, func(r program.Rule) bool {
 				return slices.Equal(r.Actions, []program.Action{program.Jump{Chain: "input_handshakes"}})
 			})
 			if loopback < 2 || counts != (want != nil) {
