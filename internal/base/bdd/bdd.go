@@ -139,7 +139,13 @@ func (s *Space) grow() {
 		s.unique[at] = Region(i) //nolint:gosec // below most
 	}
 	if len(s.cache) < 1<<22 {
+		old := s.cache
 		s.cache = make([]cached, len(s.unique))
+		for _, c := range old {
+			if c.op != noOperation {
+				s.cache[s.place(c.op, c.a, c.b)] = c
+			}
+		}
 	}
 }
 
@@ -237,15 +243,18 @@ func (s *Space) apply(op operation, a, b Region) Region {
 	if (op == and || op == or) && a > b {
 		a, b = b, a
 	}
-	at := int(hash(uint32(op), uint32(a), uint32(b))) & (len(s.cache) - 1) //nolint:gosec // a hash
-	if c := s.cache[at]; c.op == op && c.a == a && c.b == b {
+	if c := s.cache[s.place(op, a, b)]; c.op == op && c.a == a && c.b == b {
 		return c.is
 	}
 	s.check()
 	r := s.descend(op, a, b)
-	at = int(hash(uint32(op), uint32(a), uint32(b))) & (len(s.cache) - 1) //nolint:gosec // a hash
-	s.cache[at] = cached{op, a, b, r}
+	s.cache[s.place(op, a, b)] = cached{op, a, b, r}
 	return r
+}
+
+// place is where the cache has an operation.
+func (s *Space) place(op operation, a, b Region) int {
+	return int(hash(uint32(op), uint32(a), uint32(b))) & (len(s.cache) - 1) //nolint:gosec // a hash
 }
 
 // Check ends work that goes on behind Stop, as each operation does: for whoever
