@@ -153,6 +153,10 @@ func (o *ordered) lead(w *work, chain, at int, c program.Condition) bool {
 		return false
 	}
 	name := o.inner(w, chain, c, members, "what is left of the rules that ask for set %s")
+	left := o.chains[name].Rules
+	if last := &left[len(left)-1]; o.effect(last).bare { // others may have to know of the protocol
+		last.Match = nil // who is here matches one of them
+	}
 	out := slices.Clone(rules)
 	for _, i := range members {
 		out[i] = program.Rule{
