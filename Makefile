@@ -1,6 +1,6 @@
 # Sluice. `make help` tells what there is.
 .DEFAULT_GOAL := help
-.PHONY: help build install install-lab test test-long lint bench stress bench-go demo generate fuzz fuzz-meaning oracle mutation kernels test-nft clean
+.PHONY: help build install install-lab test test-long lint bench stress bench-go demo generate fuzz fuzz-meaning oracle mutation kernels figures test-nft clean
 
 FUZZTIME ?= 30s
 N ?= 1000000
@@ -86,15 +86,21 @@ mutation: ## plant faults in the source and list which test sees each; N=50 a pa
 		$(if $(TIMES),-times '$(TIMES)') $(if $(LONGEST),-longest $(LONGEST)) $(if $(SAVE),-save '$(SAVE)') $(if $(AGAINST),-against '$(AGAINST)')
 
 # From outside: KERNEL=6.1,6.12 RUN=PACKAGES TESTS=REGEXP SHORT=1 TABLE=1 SECTIONS=lists,forward
-# TWICE=1 SAVE=FILE HTML=FILE COMMAND=LINE.
+# TWICE=1 SAVE=FILE RECORD=FILE HOLD=1 HTML=FILE COMMAND=LINE.
 kernels: ## tests and packet costs on Debian's kernels, emulated, as root; KERNEL=6.1 SHORT=1 RUN=./internal/system/host
 	@scripts/setup kernel
 	@$(if $(SHORT)$(RUN)$(COMMAND),,scripts/fetch-geo-data >/dev/null)
 	@$(MAKE) -s build
 	bin/sluice-lab kernels $(if $(KERNEL),--kernel '$(KERNEL)') $(if $(SHORT),--core) $(if $(RUN),--run '$(RUN)') \
 		$(if $(TESTS),--tests '$(TESTS)') $(if $(TABLE),--no-tests) $(if $(SECTIONS),--sections '$(SECTIONS)') \
-		$(if $(TWICE),--twice) $(if $(SAVE),--save '$(SAVE)') $(if $(HTML),--html '$(HTML)') \
+		$(if $(RECORD),--record '$(RECORD)') $(if $(HOLD),--hold $(FIGURES)) $(if $(TWICE),--twice) $(if $(SAVE),--save '$(SAVE)') $(if $(HTML),--html '$(HTML)') \
 		$(if $(COMMAND),--command '$(subst ','\'',$(COMMAND))')
+
+FIGURES = internal/lab/kernelbench/testdata/figures.json
+
+figures: ## the examples in README and docs/benchmarks.md measured anew, in instructions on 6.12
+	$(MAKE) kernels KERNEL=6.12 TABLE=1 SECTIONS=examples RECORD=$(FIGURES)
+	scripts/generate
 
 test-nft: ## rules written and read back with the nft of another Debian release; NFT=trixie
 	scripts/test-nft $(NFT)

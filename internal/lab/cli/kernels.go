@@ -28,8 +28,8 @@ and --command leave the measurement out. It works in the root of the source tree
 
 ` + reportHelp + `
 
-Exit status: 0 all passed, 1 a test or the command failed or two runs do not agree, 2
-bad use, or a kernel that could not be run, 130 interrupted.`,
+Exit status: 0 all passed, 1 a test or the command failed, two runs do not agree or a
+packet is dearer than the record has it, 2 bad use, or a kernel that could not be run, 130 interrupted.`,
 		Example: `  sluice-lab kernels
   sluice-lab kernels --kernel 6.1 --core
   sluice-lab kernels --kernel 6.1,6.12 --run ./internal/lab/kerneltest --tests Flowtable
@@ -48,8 +48,11 @@ bad use, or a kernel that could not be run, 130 interrupted.`,
 	flags.Bool("no-tests", false, "run no tests: the measurement alone")
 	flags.Bool("no-table", false, "measure nothing: the tests alone")
 	flags.Bool("twice", false, "measure twice, and fail when a figure differs by more than 2 %")
+	flags.String("record", "", "keep the figures of the one kernel in `FILE`")
+	flags.String("hold", "", "measure the examples under Sluice alone, and fail where a packet is dearer than `FILE` has it")
+	cmd.MarkFlagsMutuallyExclusive("record", "hold")
 	addSections(cmd)
-	command.Must(errors.Join(cmd.MarkFlagDirname("cache"), cmd.MarkFlagDirname("data")))
+	command.Must(errors.Join(cmd.MarkFlagFilename("record", "json"), cmd.MarkFlagFilename("hold", "json"), cmd.MarkFlagDirname("cache"), cmd.MarkFlagDirname("data")))
 	addReport(cmd)
 	cmd.AddCommand(newKernelsInside())
 	return cmd
@@ -80,13 +83,15 @@ func runKernels(cmd *cobra.Command, args []string) error {
 	o.NoTable, _ = flags.GetBool("no-table")
 	o.Twice, _ = flags.GetBool("twice")
 	o.Sections, _ = flags.GetStringSlice("sections")
+	o.Record, _ = flags.GetString("record")
+	o.Hold, _ = flags.GetString("hold")
 	ctx, stop := command.Interruptible(cmd)
 	defer stop()
 	r, err := matrix.Run(ctx, o)
 	switch ended := (*kernels.ExitError)(nil); {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case errors.As(err, &ended) || errors.Is(err, matrix.ErrDiffers):
+	case errors.As(err, &ended) || errors.Is(err, matrix.ErrDiffers) || errors.Is(err, matrix.ErrDearer):
 		err = command.Found(err.Error())
 	}
 	if r != nil {
@@ -111,6 +116,7 @@ func newKernelsInside() *cobra.Command {
 			}
 			o.Modules, _ = flags.GetString("modules")
 			o.Sections, _ = flags.GetStringSlice("sections")
+			o.Alone, _ = flags.GetBool("alone")
 			file, _ := flags.GetString("save")
 			var err error
 			if o.Binary, err = theSluice(); err != nil {
@@ -126,6 +132,7 @@ func newKernelsInside() *cobra.Command {
 		},
 	}
 	cmd.Flags().String("modules", "", "`DIR` of the kernel's modules, in a machine that may be changed")
+	cmd.Flags().Bool("alone", false, "measure the examples under Sluice alone")
 	addSections(cmd)
 	addSave(cmd)
 	return cmd

@@ -1,6 +1,6 @@
 // Command generate writes what comes from the code of both programs, a folder of DIRECTORY
-// for each part: generate DIRECTORY PART... scripts/generate has it write docs/reference
-// and docs/commands; make build bin/man and bin/completion, which are installed.
+// for each part: generate DIRECTORY PART... scripts/generate has it write docs/reference,
+// docs/commands and the tables of figures; make build bin/man and bin/completion, which are installed.
 package main
 
 import (
@@ -20,6 +20,7 @@ import (
 
 	"sluice/internal/cli"
 	labcli "sluice/internal/lab/cli"
+	"sluice/internal/lab/kernelbench"
 	"sluice/internal/language/policy"
 	"sluice/internal/program/optimize"
 	"sluice/internal/prove/check"
@@ -47,8 +48,8 @@ func generate(dir string, parts []string) error {
 		if err := os.MkdirAll(into, 0o755); err != nil {
 			return err
 		}
-		if part == "reference" {
-			if err := generateReference(into); err != nil {
+		if own := map[string]func(string) error{"reference": generateReference, "figures": generateFigures}[part]; own != nil {
+			if err := own(into); err != nil {
 				return err
 			}
 			continue
@@ -79,6 +80,35 @@ func generateReference(dir string) error {
 	return nil
 }
 
+// figurePages have tables of measured figures between markers.
+var figurePages = []string{"README.md", "docs/benchmarks.md"}
+
+// generateFigures writes the pages of the tree, whose root it runs in, with the tables of
+// what was recorded.
+func generateFigures(dir string) error {
+	record, err := kernelbench.LoadRecord(kernelbench.RecordFile)
+	if err != nil {
+		return err
+	}
+	for _, page := range figurePages {
+		old, err := os.ReadFile(page)
+		if err != nil {
+			return err
+		}
+		text, err := record.Write(string(old))
+		if err != nil {
+			return fmt.Errorf("%s: %w", page, err)
+		}
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, page)), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, page), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // generateProgram writes a part that each program has.
 func generateProgram(root *cobra.Command, part, dir string) error {
 	switch part {
@@ -94,7 +124,7 @@ func generateProgram(root *cobra.Command, part, dir string) error {
 			root.GenFishCompletionFile(file+".fish", true),
 		)
 	}
-	return fmt.Errorf("no part %q: reference, commands, man or completion", part)
+	return fmt.Errorf("no part %q: reference, commands, figures, man or completion", part)
 }
 
 // generateMan writes the page of a command and those of the commands below it.

@@ -119,6 +119,12 @@ func (b *bench) policy(file, name, title string, kinds []packetbench.Kind, names
 	return nil
 }
 
+// Figures of a packet against itself.
+const (
+	sameSuffix = ", against itself (A/A)"
+	ratioUnit  = "×"
+)
+
 // bySubject puts the figures into a section, a row a subject and a table a case, which
 // has a name in front.
 func (b *bench) bySubject(s *figures.Section, r *figures.Report, of string) {
@@ -127,6 +133,9 @@ func (b *bench) bySubject(s *figures.Section, r *figures.Report, of string) {
 			s.Text = append(s.Text, of+text)
 		}
 		for _, f := range from.Figures {
+			if f.Quantity == packetbench.Same {
+				s.Add(figures.Figure{Case: f.Subject, Subject: b.kernel, Quantity: of + f.Case + sameSuffix, Unit: ratioUnit, Samples: f.Samples})
+			}
 			if f.Quantity == packetbench.Added || f.Quantity == packetbench.Whole && f.Subject == packetbench.Bare {
 				s.Add(figures.Figure{Case: f.Subject, Subject: b.kernel, Quantity: of + f.Case, Unit: b.unit, Samples: f.Samples, Note: f.Note})
 			}

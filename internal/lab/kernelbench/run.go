@@ -23,6 +23,7 @@ type Options struct {
 	// of them is away for a while. "" leaves that section out.
 	Modules  string
 	Sections []string // names; empty is all
+	Alone    bool     // leave out what the examples are measured beside
 	Seed     uint64
 	Say      func(string, ...any)
 }

@@ -84,6 +84,9 @@ func (l *lab) everything(ctx context.Context) (*figures.Report, error) {
 	}
 	r := kernelbench.Merge(measured)
 	r.Command, r.When, r.Took = l.asked(), begin.Truncate(time.Second), time.Since(begin).Seconds()
+	if err == nil {
+		err = l.keep(r)
+	}
 	return r, err
 }
 

@@ -37,12 +37,15 @@ type Options struct {
 	NoTable  bool     // the tests alone
 	Twice    bool     // measure twice, and compare
 	Sections []string // that are measured; none: all
+	Record   string   // a file that keeps what the one kernel gives
+	Hold     string   // such a file, to which the examples under Sluice alone are held
 	Report   bool     // what is measured is wanted in a file, or as JSON
 	Out      io.Writer
 }
 
 // Run does what the options ask. There is a report where something was measured, also
-// with an error: *kernels.ExitError where a test or the command failed, [ErrDiffers].
+// with an error: *kernels.ExitError where a test or the command failed, [ErrDiffers],
+// [ErrDearer].
 func Run(ctx context.Context, o Options) (*figures.Report, error) {
 	_ = os.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin") // no part of a user's
 	if err := o.complete(); err != nil {
@@ -61,12 +64,18 @@ func (o *Options) complete() error {
 		}
 		o.Kernels = strings.Split(names, ",")
 	}
+	if o.Hold != "" {
+		o.NoTests, o.Sections = true, []string{"examples"}
+	}
+	if (o.Record != "" || o.Hold != "") && len(o.Kernels) != 1 {
+		return fmt.Errorf("a record is of one kernel: name it by --kernel")
+	}
 	for _, name := range o.Sections {
 		if !slices.Contains(kernelbench.Sections(), name) {
 			return fmt.Errorf("no section is called %q\nhint: %s", name, strings.Join(kernelbench.Sections(), ", "))
 		}
 	}
-	if what := o.alone(); what != "" && (o.Report || o.Twice || len(o.Sections) > 0) {
+	if what := o.alone(); what != "" && (o.Report || o.Twice || len(o.Sections) > 0 || o.Record != "" || o.Hold != "") {
 		return fmt.Errorf("with %s nothing is measured", what)
 	}
 	return nil

@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"sluice/internal/lab/kernelbench"
+	"sluice/internal/lab/packetbench"
 )
 
 func TestComplete(t *testing.T) {
@@ -24,6 +28,7 @@ func TestComplete(t *testing.T) {
 		{Options{Command: "true"}, OneKernel},
 		{Options{Kernels: []string{"6.1", "", "6.12"}}, "6.1,6.12"},
 		{Options{NoTests: true, Sections: []string{"lists"}}, EveryKernel},
+		{Options{Hold: "figures.json", Kernels: []string{"6.12"}}, "6.12"},
 	} {
 		o := c.given
 		err := o.complete()
@@ -39,10 +44,33 @@ func TestComplete(t *testing.T) {
 		`no section is called "none"`:                          {Sections: []string{"lists", "none"}},
 		"with the core tests alone nothing is measured":        {Core: true, Twice: true},
 		"with the tests of packages alone nothing is measured": {Packages: "x", Report: true},
+		"with a command nothing is measured":                   {Command: "true", Record: "x", Kernels: []string{"6.1"}},
+		"a record is of one kernel":                            {Record: "x"},
 	} {
 		if err := o.complete(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v", o, err)
 		}
+	}
+}
+
+// A run that is dearer than the record says which packet, and what measures it anew.
+func TestHold(t *testing.T) {
+	of := func(kernel string, adds float64) *kernelbench.Record {
+		cost := func(of float64) kernelbench.Cost { return kernelbench.Cost{Low: of, Median: of, High: of} }
+		return &kernelbench.Record{Kernel: kernel, Date: "2026-11-23", Packets: []kernelbench.Packet{{
+			Section: "examples", Name: "gateway: IPv4, established", Bare: cost(2500), Same: cost(1),
+			Added: map[string]kernelbench.Cost{packetbench.Sluice: cost(adds)},
+		}}}
+	}
+	var out bytes.Buffer
+	if err := hold(&out, of("6.12.1", 2000), of("6.12.1", 2089)); err != nil || !strings.Contains(out.String(), "1 kinds of packets are no dearer than on 2026-11-23") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+	out.Reset()
+	err := hold(&out, of("6.12.1", 2000), of("6.12.2", 2091))
+	if !errors.Is(err, ErrDearer) || !strings.Contains(err.Error(), `"make figures"`) || !strings.Contains(err.Error(), "the record is of 6.12.1, this kernel is 6.12.2") ||
+		!strings.Contains(out.String(), "dearer: gateway: IPv4, established: Sluice adds 2091 instructions, the record has 2000 and tolerates 90 more") {
+		t.Errorf("%v\n%s", err, &out)
 	}
 }
 

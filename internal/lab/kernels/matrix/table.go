@@ -51,6 +51,9 @@ func (l *lab) prepare(ctx context.Context) (prepared, error) {
 func (l *lab) measure(ctx context.Context, k kernels.Kernel, p prepared, out io.Writer) (*figures.Report, error) {
 	file := filepath.Join(l.work, fmt.Sprintf("report-%s-%d.json", k.Release, time.Now().UnixNano())) //nolint:forbidigo // a name, not a seed
 	command := fmt.Sprintf("sluice-lab kernels inside --modules /lib/modules --state-dir %s --save %s --sections %s", guestState, guestReport, quote(strings.Join(l.Sections, ",")))
+	if l.Hold != "" {
+		command += " --alone"
+	}
 	err := k.Run(ctx, kernels.Options{
 		Binary: l.binary, Files: p.files, Directory: guestTree, Counted: true, Memory: 3072, Command: command, Out: out,
 		Results: map[string]string{guestReport: file},
@@ -78,4 +81,45 @@ func agree(w io.Writer, first, second *figures.Report) error {
 		return fmt.Errorf("%w: %s differs by %.2f %%", ErrDiffers, a.Which, 100*a.Worst)
 	}
 	return nil
+}
+
+// ErrDearer says that packets pay more than the record has.
+var ErrDearer = errors.New("packets have become dearer")
+
+// keep writes the record of a run, or holds the run to one.
+func (l *lab) keep(r *figures.Report) error {
+	run := kernelbench.RecordOf(r)
+	if l.Record != "" {
+		if err := run.Keep(l.Record); err != nil {
+			return err
+		}
+	}
+	if l.Hold == "" {
+		return nil
+	}
+	record, err := kernelbench.LoadRecord(l.Hold)
+	if err != nil {
+		return err
+	}
+	return hold(l.Out, record, run)
+}
+
+// hold says which packets have become dearer, and how to have that on record.
+func hold(w io.Writer, record, run *kernelbench.Record) error {
+	dearer, strangers := record.Hold(run)
+	for _, d := range dearer {
+		fmt.Fprintln(w, "dearer:", d)
+	}
+	for _, s := range strangers {
+		fmt.Fprintln(w, "on one side alone:", s)
+	}
+	if len(dearer)+len(strangers) == 0 {
+		fmt.Fprintf(w, "%d kinds of packets are no dearer than on %s\n", len(run.Packets), record.Date)
+		return nil
+	}
+	text := fmt.Sprintf("%d of %d, and %d are on one side alone", len(dearer), len(run.Packets), len(strangers))
+	if record.Kernel != run.Kernel {
+		text += fmt.Sprintf("; the record is of %s, this kernel is %s", record.Kernel, run.Kernel)
+	}
+	return fmt.Errorf("%w: %s\nhint: where that is meant, \"make figures\" measures the record and its tables anew", ErrDearer, text)
 }
