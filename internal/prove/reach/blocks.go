@@ -111,7 +111,9 @@ func (b *blocks) edges(four bool) []edge {
 		lists = append(lists, list)
 	}
 	for len(lists) > 1 {
-		lists = append(lists[2:], merged(lists[0], lists[1]))
+		both := merged(lists[0], lists[1])
+		lists[0], lists[1] = nil, nil // much memory
+		lists = append(lists[2:], both)
 	}
 	if len(lists) == 0 {
 		return nil
