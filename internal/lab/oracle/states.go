@@ -210,7 +210,7 @@ func (h *house) state() string {
 // times, random marks, what the kernel calls a namespace, and the sum of where files are.
 var (
 	moments = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?|\b(\d+[dhms])*\d+(\.\d+)?([dhms]|ms|µs)\b`)
-	numbers = regexp.MustCompile(`(?m)("seconds": )[\d.e-]+|(generation_\d+_)[0-9a-f]{12}|^[0-9a-f]{8} (\{)|("cookie )\d+(?:","number":\d+)?|("version": ?)"[^"]*"|("inputs":)"[0-9a-f]{64}"`)
+	numbers = regexp.MustCompile(`(?m)("seconds": )[\d.e-]+|(generation_\d+_)[0-9a-f]{12}|^[0-9a-f]{8} (\{)|("cookie )\d+(?:","number":\d+)?|("version": ?)"[^"]*"|("inputs":)"[0-9a-f]{64}"|("bans":)\{"journal":"[0-9a-f]{64}","clock":-?\d+\}`)
 	sums    = regexp.MustCompile(`[0-9a-f]{64}`)
 	waited  = regexp.MustCompile(`(?m)^note: waiting at most .*\n`)
 	blanks  = regexp.MustCompile(` {2,}|-{3,}`)
@@ -223,7 +223,7 @@ func (h *house) plain(text string) string {
 	if h.byName {
 		text = sums.ReplaceAllString(text, "SUM")
 	}
-	return blanks.ReplaceAllString(moments.ReplaceAllString(numbers.ReplaceAllString(text, "$1$2$3$4$5$6…"), "TIME"), "  ")
+	return blanks.ReplaceAllString(moments.ReplaceAllString(numbers.ReplaceAllString(text, "$1$2$3$4$5$6$7…"), "TIME"), "  ")
 }
 
 // left is what is in the kernel and on the disk, but for the lock and for what watchers
