@@ -101,7 +101,7 @@ func rankOf(c *program.Condition) int {
 			s.Field = "iif"
 		}
 	case program.Protocol:
-		s.Field = "meta l4proto"
+		s.Field, s.Values = "meta l4proto", make([]string, len(c.Numbers))
 	case program.Family:
 		s.Field = "meta nfproto"
 	case program.OriginalSource, program.OriginalDestination, program.OriginalPort:
