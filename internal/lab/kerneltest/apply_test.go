@@ -75,24 +75,13 @@ func applyFile(t *testing.T, s *testnet.Namespace, file string) backend.Artifact
 		if artifact, err = b.Lower(program, capabilities()); err != nil {
 			return err
 		}
-		have, err := b.Read(ctx, true)
-		if err != nil {
+		if err := load(t, s, b, artifact); err != nil {
 			return err
-		}
-		steps, err := b.Steps(artifact, have)
-		if err != nil {
-			return err
-		}
-		for _, step := range steps {
-			if out, err := s.RunInput(step.Text(), "nft", "-f", "-"); err != nil {
-				t.Logf("step %s: %s\n%s", step.Name, step.Text(), out)
-				return err
-			}
 		}
 		if _, err := changes.EndBanned(program); err != nil {
 			return err
 		}
-		have, err = b.Read(ctx, true)
+		have, err := b.Read(ctx, true)
 		if err != nil {
 			return err
 		}
@@ -106,6 +95,32 @@ func applyFile(t *testing.T, s *testnet.Namespace, file string) backend.Artifact
 		t.Fatalf("apply: %v", err)
 	}
 	return artifact
+}
+
+// load takes the steps from what is there to the artifact. What it reads may go before it
+// is taken out: the kernel ends elements by itself. It reads again then, as an apply does.
+func load(t *testing.T, s *testnet.Namespace, b backend.Backend, artifact backend.Artifact) error {
+	t.Helper()
+	for tries := 5; ; tries-- {
+		have, err := b.Read(t.Context(), true)
+		if err != nil {
+			return err
+		}
+		steps, err := b.Steps(artifact, have)
+		if err != nil {
+			return err
+		}
+		out := ""
+		for _, step := range steps {
+			if out, err = s.RunInput(step.Text(), "nft", "-f", "-"); err != nil {
+				t.Logf("step %s: %s\n%s", step.Name, step.Text(), out)
+				break
+			}
+		}
+		if err == nil || tries == 0 || !strings.Contains(out, "No such file or directory") {
+			return err
+		}
+	}
 }
 
 // someLists serves the one list that drafts name.
