@@ -92,7 +92,7 @@ func TestKilledWhileFilling(t *testing.T) {
 					t.Fatal(err)
 				}
 				<-p.Done()
-				l.must(command{Op: "apply", Policy: next})
+				l.must(command{Op: "apply", Policy: next, Wait: time.Minute}) // nft may have been started a moment before
 				if got := l.holds("b wide"); got != next {
 					t.Errorf("then it holds %s", got)
 				}
