@@ -179,8 +179,8 @@ func (d Dearer) String() string {
 }
 
 // Hold compares what Sluice adds in a run with the record: which packets have become
-// dearer by more than three times what A/A differs, at least 2 % of the whole; which ones the two
-// do not share, of the sections that the run has.
+// dearer by more than three times what A/A differs, at least 2 % of the whole; which
+// ones the two do not share, of the sections that the run has.
 func (r *Record) Hold(run *Record) (dearer []Dearer, strangers []string) {
 	find := func(in *Record, p Packet) (Packet, bool) {
 		i := slices.IndexFunc(in.Packets, func(o Packet) bool { return o.Section == p.Section && o.Name == p.Name })

@@ -1,0 +1,236 @@
+package bans
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/internal/base/addrset"
+)
+
+// What a line of the journal says, and what all of them come to.
+
+// Group is bans that have all but the address in common.
+type Group struct {
+	Until  time.Time `json:"until,omitzero"`
+	Reason string    `json:"reason,omitempty"`
+	Bans   string    `json:"bans"` // addresses, prefixes and ranges, with a space between
+}
+
+// Entry is what one command did.
+type Entry struct {
+	Format  int         `json:"format,omitempty"`
+	Time    time.Time   `json:"time,omitzero"`
+	By      Author      `json:"by,omitzero"`
+	Groups  []Group     `json:"ban,omitempty"`
+	Lifted  string      `json:"lift,omitempty"` // as Group.Bans
+	Settled bool        `json:"settled,omitempty"`
+	Kept    []keptGroup `json:"kept,omitempty"` // everything, at the begin of a journal that was written anew
+}
+
+// keptGroup is a Group of a journal that was written anew.
+type keptGroup struct {
+	Group
+	Since time.Time `json:"since"`
+	By    Author    `json:"by,omitzero"`
+}
+
+// Words joins ranges as Entry has them.
+func Words(ranges []addrset.Range) string {
+	var b strings.Builder
+	for i, r := range ranges {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if r.From == r.To {
+			b.Write(r.From.AppendTo(nil))
+			continue
+		}
+		b.WriteString(r.String())
+	}
+	return b.String()
+}
+
+// EntryOf is the entry that bans a list, which has one author and time.
+func EntryOf(list []Ban, now time.Time, by Author) Entry {
+	e := Entry{Time: now, By: by}
+	for _, g := range groups(list, func(b Ban) Group { return Group{Until: b.Until, Reason: b.Reason} }) {
+		g.key.Bans = Words(g.ranges)
+		e.Groups = append(e.Groups, g.key)
+	}
+	return e
+}
+
+type group[K any] struct {
+	key    K
+	ranges []addrset.Range
+}
+
+// groups puts together what has an equal key, in the order of the first.
+func groups[K comparable](list []Ban, key func(Ban) K) []*group[K] {
+	var out []*group[K]
+	by := map[K]*group[K]{}
+	for _, b := range list {
+		k := key(b)
+		g := by[k]
+		if g == nil {
+			g = &group[K]{key: k}
+			by[k] = g
+			out = append(out, g)
+		}
+		g.ranges = append(g.ranges, b.What)
+	}
+	return out
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func checksum(body []byte) uint32 { return crc32.Checksum(body, castagnoli) }
+
+func encode(e Entry) ([]byte, error) {
+	body, err := json.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("encode bans: %w", err)
+	}
+	return append(fmt.Appendf(make([]byte, 0, len(body)+10), "%08x %s", checksum(body), body), '\n'), nil
+}
+
+var errLine = errors.New("damaged line")
+
+// body is the JSON of a line whose checksum holds.
+func body(line []byte) (text []byte, good bool) {
+	sum, text, found := bytes.Cut(line, []byte{' '})
+	var want [4]byte
+	if n, err := hex.Decode(want[:], sum[:min(len(sum), 8)]); !found || err != nil || n != 4 || len(sum) != 8 {
+		return nil, false
+	}
+	return text, checksum(text) == binary.BigEndian.Uint32(want[:])
+}
+
+func decode(line []byte) (e Entry, err error) {
+	text, good := body(line)
+	if !good {
+		return e, errLine
+	}
+	if string(text) == settled {
+		return Entry{Settled: true}, nil
+	}
+	if json.Unmarshal(text, &e) != nil {
+		return e, errLine
+	}
+	return e, nil
+}
+
+var errNewer = errors.New("written by a newer sluice")
+
+// parse reads the text of a journal.
+func parse(data []byte) (*List, error) {
+	list := &List{Settled: true}
+	var edits []edit
+	number := 0
+	for len(data) > 0 {
+		line, rest, whole := bytes.Cut(data, []byte{'\n'})
+		data = rest
+		number++
+		if len(line) == 0 {
+			continue
+		}
+		e, err := decode(line)
+		if err == nil && e.Format > format {
+			return nil, errNewer
+		}
+		if err == nil {
+			edits, err = e.edits(edits)
+		}
+		switch {
+		case err == nil:
+			list.Settled = e.Settled
+		case whole || len(rest) > 0:
+			list.Damaged = append(list.Damaged, number)
+			list.Settled = false
+		default:
+			list.Settled = false
+		}
+	}
+	list.Bans = sum(edits)
+	return list, nil
+}
+
+// edit is a ban, or where it has none the end of one.
+type edit struct {
+	what addrset.Range
+	ban  *Ban // what it has in common with others
+}
+
+// edits is a list of edits with those of an entry, or without them where a part of it
+// cannot be read.
+func (e *Entry) edits(list []edit) ([]edit, error) {
+	out := list
+	add := func(text string, of *Ban) error {
+		out = slices.Grow(out, strings.Count(text, " ")+1)
+		for word := range strings.SplitSeq(text, " ") {
+			if word == "" {
+				continue
+			}
+			r, err := addrset.ParseRange(word)
+			if err != nil {
+				return errLine
+			}
+			out = append(out, edit{r, of})
+		}
+		return nil
+	}
+	if err := add(e.Lifted, nil); err != nil {
+		return list, err
+	}
+	for _, g := range e.Groups {
+		if err := add(g.Bans, &Ban{Since: e.Time, Until: g.Until, By: e.By, Reason: g.Reason}); err != nil {
+			return list, err
+		}
+	}
+	for _, g := range e.Kept {
+		if err := add(g.Bans, &Ban{Since: g.Since, Until: g.Until, By: g.By, Reason: g.Reason}); err != nil {
+			return list, err
+		}
+	}
+	return out, nil
+}
+
+// sum is what edits come to: the last one of each range counts. Most journals are one
+// long sorted list and a few edits behind it.
+func sum(edits []edit) []Ban {
+	compare := func(a, b edit) int { return a.what.Compare(b.what) }
+	at := min(1, len(edits))
+	for at < len(edits) && compare(edits[at-1], edits[at]) <= 0 {
+		at++
+	}
+	head, tail := edits[:at], edits[at:]
+	slices.SortStableFunc(tail, compare) //nolint:forbidigo // hundreds of thousands
+	out := make([]Ban, 0, len(edits))
+	var last edit
+	end := func() {
+		if last.ban != nil {
+			out = append(out, *last.ban)
+			out[len(out)-1].What = last.what
+		}
+	}
+	for len(head)+len(tail) > 0 {
+		from := &head
+		if len(head) == 0 || len(tail) > 0 && compare(tail[0], head[0]) < 0 {
+			from = &tail
+		}
+		if (*from)[0].what != last.what {
+			end()
+		}
+		last, *from = (*from)[0], (*from)[1:]
+	}
+	end()
+	return out
+}
