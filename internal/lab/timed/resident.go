@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 )
 
 // residentTree is how many bytes a process and its descendants have resident now.
-// What has ended meanwhile counts nothing.
+// What has ended meanwhile counts nothing, and what a child shares with the process that
+// starts it, until it is another program (vfork), counts once.
 func residentTree(pid int) int64 {
 	sum := resident(pid)
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -24,12 +26,19 @@ func residentTree(pid int) int64 {
 			continue
 		}
 		for _, child := range strings.Fields(string(text)) {
-			if n, err := strconv.Atoi(child); err == nil {
+			if n, err := strconv.Atoi(child); err == nil && !sameMemory(pid, n) {
 				sum += residentTree(n)
 			}
 		}
 	}
 	return sum
+}
+
+// sameMemory says whether two processes have one address space.
+func sameMemory(a, b int) bool {
+	const memory = 1 // KCMP_VM of linux/kcmp.h
+	order, _, err := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), memory, 0, 0, 0)
+	return err == 0 && order == 0
 }
 
 // resident reads the second field of /proc/PID/statm, in pages.

@@ -1,6 +1,8 @@
 package timed
 
 import (
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -24,6 +26,19 @@ func TestResidentCountsChildren(t *testing.T) {
 	both := resident(hold + "sh -c '" + hold + "sleep 0.3; : $x'; : $x")
 	if both < alone+4_000_000 {
 		t.Errorf("one holds %d bytes, two %d: want about 8,000,000 more", alone, both)
+	}
+}
+
+// A child has the memory of who starts it until it runs its own program.
+func TestMemoryIsShared(t *testing.T) {
+	child := exec.CommandContext(t.Context(), "sleep", "60")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = child.Wait() }()
+	defer func() { _ = child.Process.Kill() }()
+	if own := os.Getpid(); !sameMemory(own, own) || sameMemory(own, child.Process.Pid) {
+		t.Errorf("a process and itself: %v, and another program: %v", sameMemory(own, own), sameMemory(own, child.Process.Pid))
 	}
 }
 
