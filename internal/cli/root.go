@@ -7,7 +7,10 @@ import (
 )
 
 // Main runs one command line and returns the exit status.
-func Main(args []string) int { return command.Main(Root(), args) }
+func Main(args []string) int {
+	collectLate()
+	return command.Main(Root(), args)
+}
 
 // Root makes the whole command tree.
 func Root() *cobra.Command {
