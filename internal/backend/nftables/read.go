@@ -126,17 +126,21 @@ func readSome(ctx context.Context, table string, wanted func(*Set) bool) (*State
 // while for one table it reads those of all sets even where it does not show
 // them.
 func readOnce(ctx context.Context, table string, wanted func(*Set) bool) (*State, error) {
-	text, err := nft.ListTerse(ctx, "ruleset", "inet")
+	there, dormant, err := nft.Table(table)
 	if err != nil {
 		return nil, err
+	}
+	var text []byte
+	if there {
+		if text, err = nft.ListTerse(ctx, "ruleset", "inet"); err != nil {
+			return nil, err
+		}
 	}
 	s, err := parse(text, table)
 	if err != nil || !s.Present {
 		return s, err
 	}
-	if s.Tree.Dormant, err = nft.Dormant(table); err != nil {
-		return nil, err
-	}
+	s.Tree.Dormant = dormant
 	if err := s.readGrace(ctx); err != nil {
 		return nil, err
 	}

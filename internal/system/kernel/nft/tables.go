@@ -6,21 +6,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dormant says whether a table of family inet in the network namespace of the
-// calling thread sleeps (NFT_TABLE_F_DORMANT): the kernel asks none of its chains.
-// nft 1.0.6 prints something else for the flags of a table in its JSON.
-func Dormant(table string) (bool, error) {
-	asleep := false
-	err := dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_INET, func() { asleep = false }, func(attribute func(kind uint16) []byte) {
-		if unix.ByteSliceToString(attribute(unix.NFTA_TABLE_NAME)) == table {
+// Table says whether a table of family inet is in the network namespace of the calling
+// thread, and whether it sleeps (NFT_TABLE_F_DORMANT): the kernel asks none of its chains.
+// It takes a hundredth of what nft takes, and nft 1.0.6 prints something else for the
+// flags of a table in its JSON.
+func Table(name string) (there, dormant bool, err error) {
+	err = dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_INET, func() { there, dormant = false, false }, func(attribute func(kind uint16) []byte) {
+		if unix.ByteSliceToString(attribute(unix.NFTA_TABLE_NAME)) == name {
 			flags := attribute(unix.NFTA_TABLE_FLAGS)
-			asleep = len(flags) == 4 && flags[3]&1 != 0
+			there, dormant = true, len(flags) == 4 && flags[3]&1 != 0
 		}
 	})
 	if err != nil {
-		return false, fmt.Errorf("list the tables: %w", err)
+		return false, false, fmt.Errorf("list the tables: %w", err)
 	}
-	return asleep, nil
+	return there, dormant, nil
 }
 
 // Tables names the tables of all families in the network namespace of the calling
