@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,51 +68,136 @@ func (c *Conn) get(s Set, keys [][]byte, each func(Element) error) (all bool, er
 		found++
 		return each(e)
 	}}
-	for len(keys) > 0 && !torn {
-		sent, before := 0, found
-		answer, err := c.ask(s, func(b *batch) error {
-			b.message(unix.NFT_MSG_GETSETELEM, 0, s)
-			for ; sent < len(keys) && !b.full(); sent++ {
-				if err := b.element(s, Element{Key: keys[sent]}, true); err != nil {
-					return err
-				}
-			}
-			b.close()
-			return nil
-		}, func(m []byte) error {
-			at(m)
-			return parseElements(m, &p)
-		})
-		whole := answer.errno == 0 && found-before == sent
-		switch {
-		case err != nil:
-			return false, err
-		case answer.errno == unix.ENOENT && missing < maxMissing && found-before < sent:
-			// The kernel stops at what it does not find.
-			missing++
-			sent = found - before + 1
-		case !whole:
-			return false, nil
-		}
-		keys = keys[sent:]
+	parse := func(m []byte) error {
+		at(m)
+		return parseElements(m, &p)
 	}
-	return found == total && !torn, nil
+	questions, stop, err := c.questions(s, keys)
+	if err != nil {
+		return false, err
+	}
+	defer stop()
+	for q := range questions {
+		for err := q.err; ; err = q.send(s) {
+			if err != nil {
+				return false, err
+			}
+			before := found
+			answer, err := q.conn.take(s, parse)
+			switch given := found - before; {
+			case err != nil:
+				return false, err
+			case torn:
+				return false, nil
+			case answer.errno == 0 && given == len(q.keys):
+				q.keys = nil
+			case answer.errno == unix.ENOENT && missing < maxMissing && given < len(q.keys):
+				// The kernel stops at what it does not find.
+				missing++
+				q.keys = q.keys[given+1:]
+			default:
+				return false, nil
+			}
+			if len(q.keys) == 0 {
+				break
+			}
+		}
+		q.answered()
+	}
+	return found == total, nil
+}
+
+// question is a message that asks for elements.
+type question struct {
+	conn     *Conn
+	keys     [][]byte
+	err      error
+	answered func()
+}
+
+// send asks for the first keys, and keeps only these.
+func (q *question) send(s Set) error {
+	return q.conn.put(s, func(b *batch) error {
+		b.message(unix.NFT_MSG_GETSETELEM, 0, s)
+		defer b.close()
+		for i, key := range q.keys {
+			if b.full() {
+				q.keys = q.keys[:i]
+				break
+			}
+			if err := b.element(s, Element{Key: key}, true); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// questions asks for keys, by two sockets in turns: the kernel looks for those of a
+// message while it is sent, so one is asked while the answer of the other is read.
+func (c *Conn) questions(s Set, keys [][]byte) (out <-chan *question, stop func(), err error) {
+	second, err := Open()
+	if err != nil {
+		return nil, nil, err
+	}
+	free, asked, stopped := make(chan *Conn, 2), make(chan *question), make(chan struct{})
+	free <- c
+	free <- second
+	var asking sync.WaitGroup
+	asking.Go(func() {
+		defer close(asked)
+		for len(keys) > 0 {
+			var q question
+			select {
+			case q.conn = <-free:
+			case <-stopped:
+				return
+			}
+			q.answered = func() { free <- q.conn }
+			q.keys = keys
+			q.err = q.send(s)
+			keys = keys[len(q.keys):]
+			select {
+			case asked <- &q:
+			case <-stopped:
+				return
+			}
+		}
+	})
+	return asked, func() {
+		close(stopped)
+		asking.Wait()
+		_ = second.Close()
+	}, nil
 }
 
 // ask sends one message and reads what the kernel answers, all of which is there when
 // the message is sent; without an acknowledgement it found no room.
 func (c *Conn) ask(s Set, write func(*batch) error, each func(m []byte) error) (answer reply, err error) {
+	if err := c.put(s, write); err != nil {
+		return answer, err
+	}
+	return c.take(s, each)
+}
+
+// put is the first half of ask.
+func (c *Conn) put(s Set, write func(*batch) error) error {
 	c.sequence++
 	b := &c.batch
 	b.buf, b.messages, b.list = b.buf[:0], append(b.messages[:0], message{}), 0
 	b.first = c.sequence - 1
 	if err := write(b); err != nil {
-		return answer, err
+		return err
 	}
 	b.flags(0, unix.NLM_F_ACK)
 	if err := c.send(b.buf); err != nil {
-		return answer, fmt.Errorf("ask for set %s %s: %w", s.Table, s.Name, err)
+		return fmt.Errorf("ask for set %s %s: %w", s.Table, s.Name, err)
 	}
+	return nil
+}
+
+// take is the second half of ask.
+func (c *Conn) take(s Set, each func(m []byte) error) (answer reply, err error) {
 	answer.errno = unix.ENOBUFS
 	var failed error
 	for {
