@@ -1,12 +1,18 @@
 package kernelbench
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 
 	"sluice/internal/lab/figures"
+	"sluice/internal/lab/measure"
 	"sluice/internal/lab/packetbench"
 	"sluice/internal/lab/packetbench/against"
 )
@@ -14,47 +20,77 @@ import (
 // byHand are the peers that an administrator would otherwise write.
 var byHand = []string{"nftables-set", "ipset (iptables-nft)"}
 
-// Examples is where the policies of the section are, under the directory that [Run] works in.
+// Examples is the section, and where its policies are under the directory that [Run] works in.
 const Examples = "examples"
+
+// storyName is what the policy of the second story is called among the examples.
+const storyName = "story 2"
+
+// ExampleNames are the policies of the section, in a directory that has the examples; each is a
+// section by itself too, "examples/" and its name.
+func ExampleNames(dir string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*", "policy.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	if len(files) == 0 {
+		return nil, errors.New("no examples are here")
+	}
+	names := make([]string, len(files), len(files)+1)
+	for i, f := range files {
+		names[i] = filepath.Base(filepath.Dir(f))
+	}
+	return append(names, storyName), nil
+}
 
 // examples measures every kind of packet of the source tree's examples and of story 2,
 // beside the same meaning by hand: a row a way to have it, a table a kind.
 func (b *bench) examples() error {
-	files, err := filepath.Glob(filepath.Join(Examples, "*", "policy.yaml"))
+	names, err := ExampleNames(Examples)
 	if err != nil {
 		return err
 	}
-	if len(files) == 0 {
-		return errors.New("no examples are here")
-	}
-	s := figures.Section{Name: "examples", Title: "Every kind of packet of the examples, beside the same by hand"}
-	for _, file := range files {
-		if err := b.example(&s, file, filepath.Base(filepath.Dir(file))); err != nil {
+	s := figures.Section{Name: Examples, Title: "Every kind of packet of the examples, beside the same by hand"}
+	for _, name := range names {
+		if !b.wants(Examples) && !slices.Contains(b.Sections, path.Join(Examples, name)) {
+			continue
+		}
+		file := filepath.Join(Examples, name, "policy.yaml")
+		if name == storyName {
+			if err := b.banList(); err != nil {
+				return err
+			}
+			if file, err = b.file("story-2.yaml", storyTwo()); err != nil {
+				return err
+			}
+		}
+		if err := b.example(&s, file, name); err != nil {
 			return err
 		}
-	}
-	if err := b.banList(); err != nil {
-		return err
-	}
-	file, err := b.file("story-2.yaml", storyTwo())
-	if err != nil {
-		return err
-	}
-	if err := b.example(&s, file, "story 2"); err != nil {
-		return err
 	}
 	b.report.Sections = append(b.report.Sections, s)
 	return nil
 }
 
+// Of an example's measurement. A source sends a whole number of times from each address
+// and of each connection in a round, so that rounds differ by what else the kernel does.
+const (
+	exampleLabs    = 4
+	exampleRounds  = 3
+	exampleSources = packets
+	exampleFlows   = packets / 2
+)
+
 func (b *bench) example(s *figures.Section, file, name string) error {
 	o := b.options(file, name)
+	o.Labs, o.Rounds, o.Sources, o.Flows = exampleLabs, exampleRounds, exampleSources, exampleFlows
 	if !b.Alone {
 		sides, err := against.Choose(byHand, against.Patience)
 		if err != nil {
 			return err
 		}
 		sides.Into(&o)
+		o.Subjects = append(o.Subjects, packetbench.Subject{Name: uncounted, Load: b.uncounted(file)})
 	}
 	r, err := packetbench.Run(b, o)
 	if err != nil {
@@ -65,6 +101,29 @@ func (b *bench) example(s *figures.Section, file, name string) error {
 		b.report.Warnings = append(b.report.Warnings, name+": "+w)
 	}
 	return nil
+}
+
+// uncounted is Sluice without the counters of its rules, which no rule by hand has.
+const uncounted = "sluice, not counting"
+
+// ruleCounter is the counter of a rule in what Sluice compiles.
+var ruleCounter = regexp.MustCompile(`counter name "[^"]*" ?`)
+
+func (b *bench) uncounted(file string) func(context.Context, *measure.Lab) error {
+	return func(ctx context.Context, l *measure.Lab) error {
+		dir, err := os.MkdirTemp(b.dir, "uncounted-")
+		if err != nil {
+			return err
+		}
+		if _, err := l.Namespace.RunContext(ctx, "", b.Binary, "compile", file, "-o", dir, "--state-dir", b.StateDir); err != nil {
+			return err
+		}
+		text, err := os.ReadFile(filepath.Join(dir, "sluice.nft"))
+		if err != nil {
+			return err
+		}
+		return l.Nft(ruleCounter.ReplaceAllString(string(text), ""))
+	}
 }
 
 // storyTwo is the load balancer of the second story: 650 bans, and a hundred services

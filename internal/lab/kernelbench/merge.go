@@ -8,17 +8,17 @@ import (
 	"sluice/internal/lab/figures"
 )
 
-// Merge puts what several kernels gave into one report, a column each.
+// Merge puts what several kernels gave into one report, a column each; of one kernel
+// several reports may follow each other, with different figures.
 func Merge(reports []*figures.Report) *figures.Report {
 	all := &figures.Report{Schema: figures.Schema, Title: "What packets pay, by layout and kernel"}
 	for i, r := range reports {
-		if i == 0 {
+		switch {
+		case i == 0:
 			all.When, all.Machine, all.Seed = r.When, r.Machine, r.Seed
-			all.Machine.Kernel = ""
-		} else {
-			all.Machine.Kernel += ", "
+		case r.Machine.Kernel != reports[i-1].Machine.Kernel:
+			all.Machine.Kernel += ", " + r.Machine.Kernel
 		}
-		all.Machine.Kernel += r.Machine.Kernel
 		for _, w := range r.Warnings {
 			if !slices.Contains(all.Warnings, w) {
 				all.Warnings = append(all.Warnings, w)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path"
 	"slices"
 	"strings"
 
@@ -16,8 +17,12 @@ import (
 	"sluice/internal/lab/stats"
 )
 
-// RecordFile is where the source tree keeps its record.
-const RecordFile = "internal/lab/kernelbench/testdata/figures.json"
+// Where the source tree keeps its records: of 6.12, to which changes are held, and of
+// Debian's newest kernel.
+const (
+	RecordFile = "internal/lab/kernelbench/testdata/figures.json"
+	NewestFile = "internal/lab/kernelbench/testdata/newest.json"
+)
 
 // Record is what one kernel gave, as the source tree keeps it: the tables of its pages
 // are written from it, and later runs are held to it.
@@ -38,8 +43,22 @@ type Packet struct {
 	// Ratios are those of what Sluice adds to what another adds, where that is more
 	// than nothing.
 	Ratios map[string]Cost `json:"ratios,omitempty"`
-	// Same is the whole packet under Sluice against a second one like it.
+	// Same is the whole packet under Sluice in the lab that is next to the cheapest,
+	// against the cheapest.
 	Same Cost `json:"same"`
+}
+
+// part is what is measured whole: an example, or a section that has none.
+func (p Packet) part() string {
+	if example, _, is := strings.Cut(p.Name, ": "); is {
+		return path.Join(p.Section, example)
+	}
+	return p.Section
+}
+
+// has says of a part whether the record has it.
+func (r *Record) has(part string) bool {
+	return slices.ContainsFunc(r.Packets, func(p Packet) bool { return p.part() == part })
 }
 
 // Cost is a median and its bounds.
@@ -97,7 +116,7 @@ func RecordOf(r *figures.Report) *Record {
 				p.Bare = costOf(f.Estimate)
 			default:
 				p.Added[f.Case] = costOf(f.Estimate)
-				if f.Case != packetbench.Sluice && f.Estimate.Low > 0 {
+				if slices.Contains(byHand, f.Case) && f.Estimate.Low > 0 {
 					p.Ratios[f.Case] = costOf(samples[name].Per(f.Samples).Estimate())
 				}
 			}
@@ -145,7 +164,7 @@ func (r *Record) Save(file string) error {
 	return os.WriteFile(file, b.Bytes(), 0o644) //nolint:gosec // everybody may read it
 }
 
-// Keep puts the sections of a run into a file beside those that it has already.
+// Keep puts what a run measured into a file beside what it has already.
 func (r *Record) Keep(file string) error {
 	old, err := LoadRecord(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -153,10 +172,7 @@ func (r *Record) Keep(file string) error {
 	}
 	out := *r
 	if old != nil && old.Kernel == r.Kernel {
-		measured := func(section string) bool {
-			return slices.ContainsFunc(r.Packets, func(p Packet) bool { return p.Section == section })
-		}
-		kept := slices.DeleteFunc(old.Packets, func(p Packet) bool { return measured(p.Section) })
+		kept := slices.DeleteFunc(old.Packets, func(p Packet) bool { return r.has(p.part()) })
 		out.Packets = append(kept, r.Packets...)
 	}
 	return out.Save(file)
@@ -180,7 +196,7 @@ func (d Dearer) String() string {
 
 // Hold compares what Sluice adds in a run with the record: which packets have become
 // dearer by more than three times what A/A differs, at least 2 % of the whole; which
-// ones the two do not share, of the sections that the run has.
+// ones the two do not share, of the parts that the run has.
 func (r *Record) Hold(run *Record) (dearer []Dearer, strangers []string) {
 	find := func(in *Record, p Packet) (Packet, bool) {
 		i := slices.IndexFunc(in.Packets, func(o Packet) bool { return o.Section == p.Section && o.Name == p.Name })
@@ -202,7 +218,7 @@ func (r *Record) Hold(run *Record) (dearer []Dearer, strangers []string) {
 		}
 	}
 	for _, p := range r.Packets {
-		if _, there := find(run, p); !there && slices.ContainsFunc(run.Packets, func(o Packet) bool { return o.Section == p.Section }) {
+		if _, there := find(run, p); !there && run.has(p.part()) {
 			strangers = append(strangers, p.Name+" was not measured")
 		}
 	}

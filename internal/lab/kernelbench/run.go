@@ -57,7 +57,7 @@ var sections = []struct {
 	{"limits", (*bench).limits},
 	{"candidates", (*bench).candidates},
 	{"layouts", (*bench).layouts},
-	{"examples", (*bench).examples},
+	{Examples, (*bench).examples},
 }
 
 // Sections are the names of all sections, in the order in which they are measured.
@@ -69,6 +69,22 @@ func Sections() []string {
 	return names
 }
 
+// CheckSections refuses names that no section has.
+func CheckSections(names []string) error {
+	for _, name := range names {
+		if !slices.Contains(Sections(), name) && !isExample(name) {
+			return fmt.Errorf("no section is called %q\nhint: %s, or %s/NAME", name, strings.Join(Sections(), ", "), Examples)
+		}
+	}
+	return nil
+}
+
+func isExample(section string) bool { return strings.HasPrefix(section, Examples+"/") }
+
+func (b *bench) wants(section string) bool {
+	return len(b.Sections) == 0 || slices.Contains(b.Sections, section)
+}
+
 // Run measures on the kernel that it runs on.
 func Run(ctx context.Context, o Options) (*figures.Report, error) {
 	dir, err := os.MkdirTemp("", "sluice-kernelbench-")
@@ -76,10 +92,8 @@ func Run(ctx context.Context, o Options) (*figures.Report, error) {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	for _, name := range o.Sections {
-		if !slices.Contains(Sections(), name) {
-			return nil, fmt.Errorf("no section is called %q\nhint: %s", name, strings.Join(Sections(), ", "))
-		}
+	if err := CheckSections(o.Sections); err != nil {
+		return nil, err
 	}
 	release := release()
 	b := &bench{
@@ -93,7 +107,7 @@ func Run(ctx context.Context, o Options) (*figures.Report, error) {
 		b.unit = "instructions"
 	}
 	for _, s := range sections {
-		if len(o.Sections) > 0 && !slices.Contains(o.Sections, s.name) {
+		if !b.wants(s.name) && !(s.name == Examples && slices.ContainsFunc(o.Sections, isExample)) {
 			continue
 		}
 		begin := time.Now()

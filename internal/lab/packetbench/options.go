@@ -67,6 +67,12 @@ type Options struct {
 	Kinds    []Kind           // nil: all
 	Families []addrset.Family // nil: both
 
+	// Labs is how many each subject has, of which the one counts in which a packet costs
+	// least: every set that the kernel hashes begins with a random number, by which its
+	// elements are in each other's way or not. 0: one, and of the first subject two; else
+	// at least two.
+	Labs int
+
 	Sources int    // of a traffic, at most; 0: 65,536
 	Flows   int    // known connections of a traffic, at most; 0: 4,096
 	Seed    uint64 // of what is drawn

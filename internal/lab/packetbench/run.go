@@ -40,9 +40,10 @@ type bench struct {
 // why.
 type lab struct {
 	*measure.Lab
-	name string
-	mine bool // what is measured, whose faults end the run
-	left map[string]string
+	name    string // the subject's, with a number behind the first
+	subject string
+	mine    bool // what is measured, whose faults end the run
+	left    map[string]string
 }
 
 // Run measures the policy and returns the report, without command and version. An
@@ -170,7 +171,7 @@ func (b *bench) lab(name, label string) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &lab{Lab: l, name: name, left: map[string]string{}}, nil
+	return &lab{Lab: l, name: name, subject: name, left: map[string]string{}}, nil
 }
 
 func factsOf(ctx context.Context, l *lab) (facts host.Facts, err error) {
@@ -204,32 +205,53 @@ func (b *bench) mostFlows() int {
 	return b.Flows
 }
 
-// load makes a lab of each subject, and of the first one a second.
+// load makes the labs of each subject.
 func (b *bench) load() error {
 	subjects := b.Subjects
 	if b.Binary != "" {
 		subjects = append([]Subject{b.state.apply(b.Binary, b.Policy)}, subjects...)
 	}
-	again := subjects[0]
-	again.Name += Again
-	subjects = slices.Insert(slices.Clone(subjects), 1, again)
 	for i, s := range subjects {
-		b.say("loading %s", s.Name)
-		l, err := b.lab(s.Name, fmt.Sprintf("s%d", i))
-		if err != nil {
-			return err
-		}
-		l.mine = i < 2
-		if err := s.Load(b, l.Lab); err != nil {
-			var end *EndError
-			if l.mine || b.Err() != nil || errors.As(err, &end) {
-				return fmt.Errorf("load %s: %w", s.Name, err)
+		labs := b.Labs
+		if labs == 0 {
+			labs = 1
+			if i == 0 {
+				labs = 2
 			}
-			b.warn(fmt.Sprintf("%s is left out: %v", s.Name, err))
-			continue
 		}
-		b.labs = append(b.labs, l)
+		for n := range labs {
+			if err := b.loadOne(s, i == 0, n); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
+}
+
+// loadOne makes a lab of a subject, the one of that number.
+func (b *bench) loadOne(s Subject, mine bool, number int) error {
+	name := s.Name
+	if number > 0 {
+		name += Again
+	}
+	if number > 1 {
+		name += fmt.Sprintf(" %d", number)
+	}
+	b.say("loading %s", name)
+	l, err := b.lab(name, fmt.Sprintf("s%d", len(b.labs)-1))
+	if err != nil {
+		return err
+	}
+	l.subject, l.mine = s.Name, mine
+	if err := s.Load(b, l.Lab); err != nil {
+		var end *EndError
+		if l.mine || b.Err() != nil || errors.As(err, &end) {
+			return fmt.Errorf("load %s: %w", name, err)
+		}
+		b.warn(fmt.Sprintf("%s is left out: %v", name, err))
+		return nil
+	}
+	b.labs = append(b.labs, l)
 	return nil
 }
 

@@ -132,6 +132,39 @@ func TestRunIPv6(t *testing.T) {
 	}
 }
 
+// Of several labs that a subject has, the cheapest is its figure, and the one after it
+// what it is measured against itself by.
+func TestRunInSeveralLabs(t *testing.T) {
+	measure.Require(t)
+	o := small("testdata/all.yaml")
+	o.Labs, o.Rounds, o.Kinds = 3, 2, []Kind{Allowed}
+	loaded := map[string]bool{}
+	load := func(_ context.Context, l *measure.Lab) error {
+		loaded[l.Namespace.Label()] = true
+		return nil
+	}
+	o.Subjects = []Subject{{Name: "one", Load: load}, {Name: "other", Load: load}}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(loaded) != 6 {
+		t.Errorf("loaded into %v, want three labs each", loaded)
+	}
+	for _, table := range section(t, r, "packet").Tables() {
+		switch table.Quantity {
+		case Added:
+			if !slices.Equal(table.Subjects, []string{"one", "other"}) {
+				t.Errorf("subjects are %q", table.Subjects)
+			}
+		case Same:
+			if e := table.Cells[[2]string{"IPv4, allowed, new", "one"}].Samples.Estimate(); e.High < 1 {
+				t.Errorf("the lab next to the cheapest is cheaper: %v", e)
+			}
+		}
+	}
+}
+
 // What is measured first has to mean what the policy says, and a run that is
 // interrupted has no figures or says what there is.
 func TestRunRefuses(t *testing.T) {

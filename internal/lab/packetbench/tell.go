@@ -1,8 +1,10 @@
 package packetbench
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"sluice/internal/lab/figures"
@@ -28,51 +30,79 @@ func (b *bench) tell(r *measure.Result) {
 		fmt.Sprintf("Packets are injected by %s into a namespace of each column, in turn, %d rounds. "+
 			"Bounds are those of the median, at 95 %%.", b.Way, r.Rounds()),
 	}}
-	first := b.labs[1].name
+	subjects := b.subjects()
+	first := subjects[0]
 	figure := func(quantity, unit, subject string, c caseOf, of stats.Series) {
 		s.Add(figures.Figure{Case: c.name, Subject: subject, Quantity: quantity, Unit: unit, Samples: of})
 	}
-	each := func(do func(l *lab, c caseOf, bare, own stats.Series)) {
+	each := func(do func(subject string, c caseOf, bare, own stats.Series)) {
 		for _, c := range b.cases {
-			for _, l := range b.labs[1:] {
-				if l.name == first+Again {
+			for _, subject := range subjects {
+				if own := b.labsOf(r, subject, c); len(own) > 0 {
+					do(subject, c, r.NS(measure.Of(Bare, c.name)), own[0])
 					continue
 				}
-				if _, left := l.left[c.name]; left {
-					do(l, c, nil, nil)
-					continue
-				}
-				do(l, c, r.NS(measure.Of(Bare, c.name)), r.NS(measure.Of(l.name, c.name)))
+				do(subject, c, nil, nil)
 			}
 		}
 	}
-	each(func(l *lab, c caseOf, bare, own stats.Series) {
+	each(func(subject string, c caseOf, bare, own stats.Series) {
 		if own == nil {
-			s.Add(figures.Figure{Case: c.name, Subject: l.name, Quantity: Added, Unit: unit, Note: "otherwise"})
+			s.Add(figures.Figure{Case: c.name, Subject: subject, Quantity: Added, Unit: unit, Note: "otherwise"})
 			return
 		}
-		figure(Added, unit, l.name, c, own.Minus(bare))
+		figure(Added, unit, subject, c, own.Minus(bare))
 	})
 	for _, c := range b.cases {
 		figure(Whole, unit, Bare, c, r.NS(measure.Of(Bare, c.name)))
 	}
-	each(func(l *lab, c caseOf, _, own stats.Series) {
+	each(func(subject string, c caseOf, _, own stats.Series) {
 		if own != nil {
-			figure(Whole, unit, l.name, c, own)
+			figure(Whole, unit, subject, c, own)
 		}
 	})
-	if len(b.labs) > 3 {
-		each(func(l *lab, c caseOf, _, own stats.Series) {
-			if own != nil && l.name != first {
-				figure(Ratio, "×", l.name, c, own.Per(r.NS(measure.Of(first, c.name))))
+	if len(subjects) > 1 {
+		each(func(subject string, c caseOf, _, own stats.Series) {
+			if own != nil && subject != first {
+				figure(Ratio, "×", subject, c, own.Per(b.labsOf(r, first, c)[0]))
 			}
 		})
 	}
 	for _, c := range b.cases {
-		figure(Same, "×", first, c, r.NS(measure.Of(first+Again, c.name)).Per(r.NS(measure.Of(first, c.name))))
+		figure(Same, "×", first, c, b.same(r, c))
 	}
 	b.report.Sections = append(b.report.Sections, s, b.sent())
-	b.noise(r, first)
+	b.noise(r)
+}
+
+// subjects are those that were loaded, in their order.
+func (b *bench) subjects() (names []string) {
+	for _, l := range b.labs[1:] {
+		if !slices.Contains(names, l.subject) {
+			names = append(names, l.subject)
+		}
+	}
+	return names
+}
+
+// labsOf is what a case costs in the labs of a subject that take part in it, the
+// cheapest first where each subject has several.
+func (b *bench) labsOf(r *measure.Result, subject string, c caseOf) (out []stats.Series) {
+	for _, l := range b.labs[1:] {
+		if _, left := l.left[c.name]; !left && l.subject == subject {
+			out = append(out, r.NS(measure.Of(l.name, c.name)))
+		}
+	}
+	if b.Labs > 0 {
+		slices.SortStableFunc(out, func(x, y stats.Series) int { return cmp.Compare(x.Estimate().Median, y.Estimate().Median) })
+	}
+	return out
+}
+
+// same is the second lab of the first subject against the first.
+func (b *bench) same(r *measure.Result, c caseOf) stats.Series {
+	labs := b.labsOf(r, b.labs[1].subject, c)
+	return labs[1].Per(labs[0])
 }
 
 // sent says what the packets were, and what was left out.
@@ -83,7 +113,7 @@ func (b *bench) sent() figures.Section {
 	}
 	for _, l := range b.labs[1:] {
 		for _, c := range b.cases {
-			if why, left := l.left[c.name]; left {
+			if why, left := l.left[c.name]; left && l.name == l.subject {
 				s.Text = append(s.Text, fmt.Sprintf("%s means something else for %s: %s", l.name, c.name, why))
 			}
 		}
@@ -103,10 +133,10 @@ func (b *bench) sent() figures.Section {
 }
 
 // noise warns where the same rules differ from themselves.
-func (b *bench) noise(r *measure.Result, first string) {
+func (b *bench) noise(r *measure.Result) {
 	noisy, worst, off := 0, "", 0.0
 	for _, c := range b.cases {
-		same := r.NS(measure.Of(first+Again, c.name)).Per(r.NS(measure.Of(first, c.name)))
+		same := b.same(r, c)
 		text, is := measure.Noisy(same)
 		if !is {
 			continue

@@ -69,10 +69,10 @@ func (l *lab) everything(ctx context.Context) (*figures.Report, error) {
 			}
 		}
 		var err error
-		if reports[at], err = l.measure(ctx, k, p, out); err != nil || !l.Twice {
+		if reports[at], err = l.measure(ctx, k, p); err != nil || !l.Twice {
 			return err
 		}
-		second, err := l.measure(ctx, k, p, out)
+		second, err := l.measure(ctx, k, p)
 		if err != nil {
 			return err
 		}

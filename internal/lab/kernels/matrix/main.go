@@ -65,15 +65,16 @@ func (o *Options) complete() error {
 		o.Kernels = strings.Split(names, ",")
 	}
 	if o.Hold != "" {
-		o.NoTests, o.Sections = true, []string{"examples"}
+		o.NoTests = true
+		if len(o.Sections) == 0 {
+			o.Sections = []string{kernelbench.Examples}
+		}
 	}
 	if (o.Record != "" || o.Hold != "") && len(o.Kernels) != 1 {
 		return fmt.Errorf("a record is of one kernel: name it by --kernel")
 	}
-	for _, name := range o.Sections {
-		if !slices.Contains(kernelbench.Sections(), name) {
-			return fmt.Errorf("no section is called %q\nhint: %s", name, strings.Join(kernelbench.Sections(), ", "))
-		}
+	if err := kernelbench.CheckSections(o.Sections); err != nil {
+		return err
 	}
 	if what := o.alone(); what != "" && (o.Report || o.Twice || len(o.Sections) > 0 || o.Record != "" || o.Hold != "") {
 		return fmt.Errorf("with %s nothing is measured", what)

@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"sluice/internal/lab/figures"
@@ -47,15 +48,65 @@ func (l *lab) prepare(ctx context.Context) (prepared, error) {
 	return prepared{map[string]string{"/usr/bin/sluice-lab": self, guestState: state, path.Join(guestTree, kernelbench.Examples): kernelbench.Examples}}, nil
 }
 
-// measure runs the measurement in one kernel and reads what it found.
-func (l *lab) measure(ctx context.Context, k kernels.Kernel, p prepared, out io.Writer) (*figures.Report, error) {
+// parts are the sections in as many guests as run at a time, since a guest that counts
+// has one processor; the examples one by one.
+func (l *lab) parts() ([][]string, error) {
+	var names []string
+	sections := l.Sections
+	if len(sections) == 0 {
+		sections = kernelbench.Sections()
+	}
+	for _, s := range sections {
+		if s != kernelbench.Examples {
+			names = append(names, s)
+			continue
+		}
+		examples, err := kernelbench.ExampleNames(kernelbench.Examples)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range examples {
+			names = append(names, path.Join(kernelbench.Examples, e))
+		}
+	}
+	if len(l.found) > 1 || len(names) == 1 {
+		return [][]string{names}, nil
+	}
+	half := len(names) / 2
+	return [][]string{names[:half], names[half:]}, nil
+}
+
+// measure runs the measurement in one kernel.
+func (l *lab) measure(ctx context.Context, k kernels.Kernel, p prepared) (*figures.Report, error) {
+	parts, err := l.parts()
+	if err != nil {
+		return nil, err
+	}
+	reports, failed := make([]*figures.Report, len(parts)), make([]error, len(parts))
+	var wait sync.WaitGroup
+	for i, part := range parts {
+		wait.Go(func() {
+			out := l.writer(k)
+			reports[i], failed[i] = l.measurePart(ctx, k, p, part, out)
+			out.end()
+		})
+	}
+	wait.Wait()
+	if err := errors.Join(failed...); err != nil {
+		return nil, err
+	}
+	return kernelbench.Merge(reports), nil
+}
+
+// measurePart measures sections in a guest and reads what it found.
+func (l *lab) measurePart(ctx context.Context, k kernels.Kernel, p prepared, sections []string, out io.Writer) (*figures.Report, error) {
 	file := filepath.Join(l.work, fmt.Sprintf("report-%s-%d.json", k.Release, time.Now().UnixNano())) //nolint:forbidigo // a name, not a seed
-	command := fmt.Sprintf("sluice-lab kernels inside --modules /lib/modules --state-dir %s --save %s --sections %s", guestState, guestReport, quote(strings.Join(l.Sections, ",")))
+	command := fmt.Sprintf("sluice-lab kernels inside --modules /lib/modules --state-dir %s --save %s --sections %s", guestState, guestReport, quote(strings.Join(sections, ",")))
 	if l.Hold != "" {
 		command += " --alone"
 	}
 	err := k.Run(ctx, kernels.Options{
-		Binary: l.binary, Files: p.files, Directory: guestTree, Counted: true, Memory: 3072, Command: command, Out: out,
+		Binary: l.binary, Files: p.files, Directory: guestTree, Counted: true, Memory: 3072, Command: command, Out: out, Longest: time.Hour,
 		Results: map[string]string{guestReport: file},
 	})
 	if err != nil {
