@@ -147,8 +147,8 @@ var constructs = []construct{
 	{name: "icmpv6 code", match: conditions{protocolIs(58), numbersOf(program.ICMPv6Type, exactly(1)), numbersOf(program.ICMPv6Code, ranges(0, 3))}, want: `meta nfproto ipv6 icmpv6 type destination-unreachable icmpv6 code 0-3 accept`},
 	{name: "tcp flags", match: conditions{protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(2), Mask: 0x12}}, want: `tcp flags & (syn | ack) == syn accept`},
 	{name: "tcp flags not", match: conditions{protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(2), Mask: 0x17, Not: true}}, want: `tcp flags & (fin | syn | rst | ack) != syn accept`},
-	{name: "no tcp flag of these", match: conditions{protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(0), Mask: 6}}, want: `tcp flags & (syn | rst) == 0 accept`},
-	{name: "one tcp flag", match: conditions{protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(4), Mask: 4}}, want: `tcp flags & rst == rst accept`},
+	{name: "no tcp flag of these", match: conditions{protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(0), Mask: 6}}, want: `@th,96,32 & 0x60000 == 0x0 meta l4proto tcp accept`},
+	{name: "one tcp flag", match: conditions{protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(4), Mask: 4}}, want: `@th,96,32 & 0x40000 == 0x40000 meta l4proto tcp accept`},
 	{name: "all tcp flags", match: conditions{protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(2)}}, want: `tcp flags == syn accept`},
 	{name: "several tcp flags", match: conditions{protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(2, 18), Mask: 0x12}}, want: `tcp flags & (syn | ack) { syn, syn | ack } accept`},
 	{name: "fragment", match: conditions{numbersOf(program.Fragment, exactly(1))}, want: `ip frag-off & 8191 != 0 accept`},
@@ -230,7 +230,7 @@ var constructs = []construct{
 	{name: "map destination", kind: program.Prerouting, phase: program.Raw, match: conditions{addressesOf(program.Destination, "198.51.100.16/28")}, actions: actions{program.MapDestination{From: netip.MustParsePrefix("198.51.100.16/28"), To: netip.MustParsePrefix("10.20.1.0/28")}}, want: `ip daddr 198.51.100.16/28 ip daddr set ip daddr & 0.0.0.15 | 10.20.1.0`},
 	{name: "map source", kind: program.Postrouting, phase: program.Filter, match: conditions{addressesOf(program.Source, "2001:db8:1::/64")}, actions: actions{program.MapSource{From: netip.MustParsePrefix("2001:db8:1::/64"), To: netip.MustParsePrefix("2001:db8:2::/64")}}, want: `ip6 saddr 2001:db8:1::/64 ip6 saddr set ip6 saddr & ::ffff:ffff:ffff:ffff | 2001:db8:2::`},
 	{name: "map one address", kind: program.Prerouting, phase: program.Raw, match: conditions{addressesOf(program.Destination, "198.51.100.16")}, actions: actions{program.MapDestination{From: netip.MustParsePrefix("198.51.100.16/32"), To: netip.MustParsePrefix("10.20.1.1/32")}}, want: `ip daddr 198.51.100.16 ip daddr set 10.20.1.1`},
-	{name: "clamp mss", kind: program.Forward, match: conditions{protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(2), Mask: 6}}, actions: actions{program.ClampMSS{}}, want: `tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu`},
+	{name: "clamp mss", kind: program.Forward, match: conditions{protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(2), Mask: 6}}, actions: actions{program.ClampMSS{}}, want: `@th,96,32 & 0x60000 == 0x20000 meta l4proto tcp tcp option maxseg size set rt mtu`},
 	{name: "ingress", kind: program.Ingress, phase: program.Early, match: conditions{setOn(program.Source, "office")}, actions: actions{program.Drop}, want: `ip saddr @office4_* drop`},
 	{name: "jump", actions: actions{program.Jump{Chain: "sub"}}, want: `jump sub`},
 	{name: "goto", actions: actions{program.Count{Counter: "c_one"}, program.Goto{Chain: "sub"}}, want: `counter name "c_one" goto sub`},
@@ -240,6 +240,7 @@ var constructs = []construct{
 	{name: "icmp code before type", match: conditions{protocolIs(1), numbersOf(program.ICMPCode, exactly(4)), numbersOf(program.ICMPType, exactly(3))}, want: `meta nfproto ipv4 icmp type destination-unreachable icmp code 4 accept`},
 	{name: "icmpv6 code before type", match: conditions{protocolIs(58), numbersOf(program.ICMPv6Code, exactly(4)), numbersOf(program.ICMPv6Type, exactly(1))}, want: `meta nfproto ipv6 icmpv6 type destination-unreachable icmpv6 code 4 accept`},
 	{name: "notrack at output", kind: program.Output, phase: program.Raw, actions: actions{program.NoTrack{}, program.Accept}, want: `notrack accept`},
+	{name: "tcp flags side by side", match: conditions{protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(0x40), Mask: 0xc0, Not: true}}, want: `@th,96,32 & 0xc00000 != 0x400000 meta l4proto tcp accept`},
 }
 
 func perSecond(n, burst uint64) program.Rate {

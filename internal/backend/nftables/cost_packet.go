@@ -74,6 +74,16 @@ func (p *prices) Order(r *program.Rule) []int {
 		out[i] = i
 	}
 	sorting.StableBy(out, func(a, b int) int { return cmp.Compare(rankOf(&r.Match[a]), rankOf(&r.Match[b])) })
+	flagsFirst(out, func(i int) string {
+		c := &r.Match[i]
+		switch {
+		case inWord(c):
+			return flagsWord
+		case c.Field == program.Protocol:
+			return "meta l4proto"
+		}
+		return ""
+	})
 	return out
 }
 

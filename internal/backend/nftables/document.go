@@ -102,9 +102,19 @@ func (c *Chain) write(b *strings.Builder) {
 		b.WriteString("\t\t" + c.Base.text() + "\n")
 	}
 	for _, r := range c.Rules {
-		b.WriteString("\t\t" + r.line() + "\n")
+		b.WriteString("\t\t" + r.line() + r.flagsSaid() + "\n")
 	}
 	b.WriteString("\t}\n")
+}
+
+// flagsSaid says by name which flags a rule asks with the bytes around them.
+func (r Rule) flagsSaid() string {
+	for _, s := range r.Statements {
+		if flags, is := s.asFlags(); is {
+			return " # " + flags.text()
+		}
+	}
+	return ""
 }
 
 // text is the line that makes a chain a base chain.

@@ -356,3 +356,38 @@ func (l *listing) element(key, old, new string) string {
 	l.t.Fatalf("no map has %s:\n%s", key, l.text())
 	return ""
 }
+
+// TestFlagsByName: an older version asked for flags by name. What it loaded is read back
+// as it was, and means the same. Without the protocol the bytes are no flags.
+func TestFlagsByName(t *testing.T) {
+	host := kernelHost(t)
+	for _, c := range constructs {
+		p := c.program()
+		a := mustLower(t, p)
+		chain := a.Tree.chain("tried")
+		if len(chain.Rules) == 0 {
+			continue
+		}
+		r := &chain.Rules[0]
+		at := slices.IndexFunc(r.Statements, func(s Statement) bool { return s.Field == flagsWord })
+		if at < 0 {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			r.Statements[at], _ = r.Statements[at].asFlags()
+			host.load(t, New(), a)
+			if d := host.compare(t, a, true); len(d) > 0 {
+				t.Errorf("read back: %s", differences(d))
+			}
+			proved(t, p, a.Loaded(), everything)
+			host.load(t, New(), nil)
+
+			without := mustLower(t, p).Tree
+			bare := &without.chain("tried").Rules[0]
+			bare.Statements = slices.DeleteFunc(bare.Statements, func(s Statement) bool { return s.Field == "meta l4proto" })
+			if u := lift(without).Unlifted; len(u) != 1 {
+				t.Errorf("without the protocol: %v", u)
+			}
+		})
+	}
+}

@@ -23,7 +23,7 @@ const maxWork = 16 << 20
 var errTooMuch = errors.New("the parts of an address that it asks for are too many to put together")
 
 // offset says whether a statement looks at a part of the packet without a name.
-func (w *ruleLifter) offset(s Statement) bool { return strings.HasPrefix(s.Field, "@") }
+func (w *ruleLifter) offset(s Statement) bool { return strings.HasPrefix(s.Field, "@nh,") }
 
 // asksOffsets says whether a chain and those that it leads to look at one address
 // alone, and at parts of it.

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -101,6 +102,12 @@ func (w *ruleLifter) plain(s Statement) ([]program.Condition, error) {
 	case asksNames(s.Field):
 		return namesAsked(s)
 	}
+	if flags, is := s.asFlags(); is {
+		if !w.about(func(n uint64) bool { return n == tcp }) {
+			return nil, errors.New("flags of a protocol that is not known")
+		}
+		s = flags
+	}
 	field, known := fieldInKernel(s.Field)
 	if !known {
 		return nil, errUnknown
@@ -143,6 +150,33 @@ func (w *ruleLifter) plain(s Statement) ([]program.Condition, error) {
 	return []program.Condition{c}, err
 }
 
+// asFlags gives the match on TCP flags that one on the bytes around them is.
+func (s Statement) asFlags() (Statement, bool) {
+	if s.Kind != Match || s.Field != flagsWord || len(s.Values) != 1 || s.Op != "==" && s.Op != "!=" {
+		return s, false
+	}
+	mask, value := numberOf(s.Mask), numberOf(s.Values[0])
+	if mask == 0 || mask&^(math.MaxUint8<<flagsShift) != 0 || value&^mask != 0 || s.Values[0] != strconv.FormatUint(value, 10) {
+		return s, false
+	}
+	s.Field, s.Mask, s.Values = plainFields[program.TCPFlags], strconv.FormatUint(mask>>flagsShift, 10), []string{strconv.FormatUint(value>>flagsShift, 10)}
+	return s, true
+}
+
+// flagsLast puts flags behind what is asked beside them: by then the protocol is known.
+func flagsLast(statements []Statement) []Statement {
+	end := slices.IndexFunc(statements, func(s Statement) bool { return s.Kind != Match })
+	if end < 0 {
+		end = len(statements)
+	}
+	is := func(s Statement) bool { return s.Field == flagsWord }
+	i := slices.IndexFunc(statements[:end], is)
+	if i < 0 {
+		return statements
+	}
+	return slices.Concat(statements[:i], statements[i+1:end], statements[i:i+1], statements[end:])
+}
+
 // handshakeAsked lifts what ofHandshake lowers.
 func handshakeAsked(s Statement) ([]program.Condition, error) {
 	name := ""
@@ -169,6 +203,11 @@ func handshakeAsked(s Statement) ([]program.Condition, error) {
 
 // portsKnown says whether the rule is about protocols with ports alone.
 func (w *ruleLifter) portsKnown() bool {
+	return w.about(func(n uint64) bool { return portHeaders[n] != "" })
+}
+
+// about says whether the rule is about some protocols alone.
+func (w *ruleLifter) about(some func(protocol uint64) bool) bool {
 	return slices.ContainsFunc(slices.Concat(w.above, w.match), func(c program.Condition) bool {
 		if c.Field != program.Protocol || c.Not || c.Set != "" {
 			return false
@@ -178,7 +217,7 @@ func (w *ruleLifter) portsKnown() bool {
 				return false
 			}
 			for n := r.From; n <= r.To; n++ {
-				if portHeaders[n] == "" {
+				if !some(n) {
 					return false
 				}
 			}

@@ -55,6 +55,7 @@ func (w *ruleLifter) rule(statements []Statement) ([]program.Rule, error) {
 	if n := w.only[w.chain.Name]; len(n) > 0 && n[w.number] != 0 && !w.inner && w.asksPorts(statements) {
 		w.match = protocolCondition(strconv.FormatUint(n[w.number], 10))
 	}
+	statements = flagsLast(statements)
 	for i := 0; i < len(statements); i++ {
 		s := statements[i]
 		w.at = s.text()

@@ -3,6 +3,7 @@ package nftables
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,11 +99,33 @@ func (m *matcher) masked(c *program.Condition) ways {
 	if c.Field == program.TCPFlags {
 		full = math.MaxUint8
 	}
+	if inWord(c) {
+		word := *c
+		word.Mask <<= flagsShift
+		word.Numbers = []program.NumberRange{{From: c.Numbers[0].From << flagsShift, To: c.Numbers[0].To << flagsShift}}
+		c, field, full = &word, flagsWord, math.MaxUint32
+	}
 	out := m.numbers(field, c, math.MaxUint64)
 	if len(out) == 1 && len(out[0]) == 1 && c.Mask != 0 && c.Mask != full {
 		out[0][0].Mask = strconv.FormatUint(c.Mask, 10)
 	}
 	return out
+}
+
+// flagsWord are the four bytes of a TCP header that the flags lie in, so far from their
+// end. The kernel masks four bytes in 56 instructions less than one on Linux 6.12
+// (nft_bitwise_init of net/netfilter/nft_bitwise.c). A packet that ends between the
+// flags and the end of the window has a field less to ask then; nobody accepts it.
+const (
+	flagsWord  = "@th,96,32"
+	flagsShift = 16
+)
+
+// inWord says whether flags are asked with those bytes: some that lie side by side, for
+// one value. Of others nft 1.1 lists where they begin and how many they are.
+func inWord(c *program.Condition) bool {
+	beside := bits.Len64(c.Mask)-bits.TrailingZeros64(c.Mask) == bits.OnesCount64(c.Mask)
+	return c.Field == program.TCPFlags && c.Mask != 0 && c.Mask < math.MaxUint8 && beside && len(c.Numbers) == 1 && c.Numbers[0].From == c.Numbers[0].To
 }
 
 func (m *matcher) named(c *program.Condition) (ways, error) {
@@ -201,7 +224,7 @@ func (m *matcher) implied(protocol uint64) bool {
 		case program.ICMPv6Type, program.ICMPv6Code:
 			return protocol == icmpv6 && len(c.Numbers) > 0
 		case program.TCPFlags:
-			return protocol == tcp
+			return protocol == tcp && !inWord(&c)
 		}
 		return false
 	})

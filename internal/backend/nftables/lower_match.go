@@ -320,7 +320,18 @@ func (m *matcher) complete(way []Statement) []Statement {
 	sorting.StableBy(out, func(a, b Statement) int { return m.rank(a) - m.rank(b) })
 	unmerged(out)
 	m.asInHeader(out)
+	flagsFirst(out, func(s Statement) string { return s.Field })
 	return out
+}
+
+// flagsFirst asks for flags before the protocol: of most TCP packets they are others, and
+// what else is taken for flags is found out then.
+func flagsFirst[T any](way []T, field func(T) string) {
+	for i := 1; i < len(way); i++ {
+		if field(way[i]) == flagsWord && field(way[i-1]) == "meta l4proto" {
+			way[i-1], way[i] = way[i], way[i-1]
+		}
+	}
 }
 
 // asInHeader puts fields that lie side by side in a header into the order of the

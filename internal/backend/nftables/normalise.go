@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"fmt"
 	"math/bits"
 	"slices"
 	"strconv"
@@ -134,6 +135,18 @@ func wholeMask(s Statement) Statement {
 		s.Mask = ""
 	}
 	return s
+}
+
+// partOfWord puts flags that nft 1.1 lists as a part of the bytes around them back to
+// where they lie there, and gives how far from the end.
+func (s *Statement) partOfWord() (shift int, is bool) {
+	var from, width int
+	if n, err := fmt.Sscanf(s.Field, "@th,%d,%d", &from, &width); n < 2 || err != nil || s.Mask != "" || width < 1 || from < 104 || from+width > 112 {
+		return 0, false
+	}
+	shift = 128 - from - width
+	s.Field, s.Mask = flagsWord, strconv.FormatUint((1<<width-1)<<shift, 10)
+	return shift, true
 }
 
 // withoutImplied takes out conditions on the family and the protocol that nft

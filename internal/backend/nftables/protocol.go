@@ -183,14 +183,15 @@ func withoutProtocol(statements []Statement, protocol uint64) []Statement {
 	return out
 }
 
-// asksPorts says whether statements are about ports of a protocol that they do not ask for.
+// asksPorts says whether statements are about ports, or flags, of a protocol that they
+// do not ask for.
 func (w *ruleLifter) asksPorts(statements []Statement) bool {
 	return slices.ContainsFunc(statements, func(s Statement) bool {
 		if s.Kind == Jump || s.Kind == Goto {
 			g := w.gate(s.Name)
 			return g != nil && g.resets
 		}
-		return slices.ContainsFunc(strings.Split(s.Field, " . "), func(part string) bool { return strings.HasPrefix(part, "th ") })
+		return s.Field == flagsWord || slices.ContainsFunc(strings.Split(s.Field, " . "), func(part string) bool { return strings.HasPrefix(part, "th ") })
 	})
 }
 
@@ -245,7 +246,7 @@ func (n nftables) toldProtocols(p *program.Program) map[*program.Condition]bool 
 // asksHeaderOf is asksHeader of what a rule becomes.
 func asksHeaderOf(r *program.Rule) bool {
 	return slices.ContainsFunc(r.Match, func(c program.Condition) bool {
-		return c.Field == program.TCPFlags || c.Field == program.OriginalPort
+		return c.Field == program.TCPFlags && !inWord(&c) || c.Field == program.OriginalPort
 	}) || slices.ContainsFunc(r.Actions, func(a program.Action) bool {
 		e := program.EffectOf(a)
 		return e.Decides == program.Reject || e.Rewrites.Field != ""

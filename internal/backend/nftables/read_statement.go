@@ -99,6 +99,11 @@ func readMatch(fields map[string]any) (Statement, bool) {
 		return Statement{}, false
 	}
 	s := Statement{Kind: Match, Field: field, Mask: mask, Op: op}
+	if shift, is := s.partOfWord(); is {
+		n, whole := number(fields["right"])
+		s.Values = []string{strconv.FormatUint(n<<shift, 10)}
+		return s, whole
+	}
 	right := fields["right"]
 	if m, isMap := right.(map[string]any); isMap && m["|"] != nil && op == "!=" && strings.HasPrefix(field, "ct st") {
 		right = m["|"] // "!= established | related" is about a list of bits
