@@ -13,7 +13,7 @@ import (
 //
 // Whom a packet comes from is asked before connection tracking, which costs more than
 // all rules: what is banned gets no further. Bans of the policy are asked there for what
-// begins a flow, as far as a packet shows it: TCP that is no SYN pays for its flags
+// begins a flow, as far as a packet shows it: TCP with an ACK pays for its flags
 // alone, and is asked behind established flows, where it is of none. Whoever adds to
 // the sets of the policy deletes the flows that the addition hits, so no established
 // flow is of a banned address. Bans by command are asked of every packet, before
@@ -140,10 +140,10 @@ func (b *banning) passTCP(raw string) program.Rule {
 	return r
 }
 
-// beginsNone are the conditions that a packet is TCP and no SYN.
+// beginsNone are the conditions that a packet is TCP and acknowledges another.
 func beginsNone() []program.Condition {
-	syn := []program.NumberRange{{From: packet.SYN, To: packet.SYN}}
-	return append(slices.Clone(onlyTCP.Match), program.Condition{Field: program.TCPFlags, Not: true, Mask: packet.SYN | packet.ACK, Numbers: syn})
+	ack := []program.NumberRange{{From: packet.ACK, To: packet.ACK}}
+	return append(slices.Clone(onlyTCP.Match), program.Condition{Field: program.TCPFlags, Mask: packet.ACK, Numbers: ack})
 }
 
 // ends says that a rule decides by itself.
