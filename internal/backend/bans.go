@@ -105,6 +105,7 @@ type BanEdit struct {
 type BanPlan struct {
 	Fill  Transaction // nil: it holds them already
 	Turn  Transaction // behind Fill, under rules that run; nil: they ask what they should
+	End   Transaction // behind both: ends flows that pass rules by; nil: there are none that it matters to
 	After BanStore    // as rules ask it then
 	// Differences is what Fill mends, for a reader.
 	Differences []Difference

@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/system/kernel/nft"
 )
 
 // What commands ban is in sets of two kinds for each family: one of single addresses,
@@ -91,8 +92,9 @@ type banStore struct {
 	table string
 	sets  []commandSet
 	limit []limitSet // what limits ban
-	rules []byte     // commandRules; nil where tree has them
-	tree  *Tree      // nil where the store was decoded
+	fast  []Flowtable
+	rules []byte // commandRules; nil where tree has them
+	tree  *Tree  // nil where the store was decoded
 }
 
 // encodedStore is a store on disk.
@@ -102,6 +104,7 @@ type encodedStore struct {
 	Table string       `json:"table"`
 	Sets  []commandSet `json:"sets"`
 	Limit []limitSet   `json:"limit,omitempty"`
+	Fast  []Flowtable  `json:"fast,omitempty"`
 	Rules []byte       `json:"rules"`
 }
 
@@ -141,7 +144,7 @@ func (s *banStore) of(t *Tree) {
 		}
 	}
 	if len(s.sets)+len(s.limit) > 0 {
-		s.table, s.never, s.tree = t.Table, t.Never.Set, t
+		s.table, s.never, s.fast, s.tree = t.Table, t.Never.Set, t.Flowtables, t
 	}
 }
 
@@ -154,7 +157,7 @@ func (nftables) DecodeBanStore(data []byte) (backend.BanStore, error) {
 	if err := json.Unmarshal(data, &in); err != nil {
 		return nil, err
 	}
-	s := &banStore{asked: in.Asked, table: in.Table, sets: in.Sets, limit: in.Limit, rules: in.Rules}
+	s := &banStore{asked: in.Asked, table: in.Table, sets: in.Sets, limit: in.Limit, fast: in.Fast, rules: in.Rules}
 	return s, s.never.UnmarshalBinary(in.Never)
 }
 
@@ -164,7 +167,7 @@ func (s *banStore) Encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(encodedStore{s.asked, never, s.table, s.sets, s.limit, s.turnedRules()})
+	return json.Marshal(encodedStore{s.asked, never, s.table, s.sets, s.limit, s.fast, s.turnedRules()})
 }
 
 // Room says whether there are sets for bans by command.
@@ -295,6 +298,25 @@ func (t turn) script() (Script, error) {
 		text += fmt.Sprintf("table %s {\n%s}\n", table, add.String())
 	}
 	return Script(text + remove.String()), nil
+}
+
+// endFlows ends the flows of flowtables, which no rule sees. Those that are not banned
+// are handed over again with one of their next packets.
+type endFlows struct{ store *banStore }
+
+// Take makes the flowtables anew that the kernel has.
+func (e endFlows) Take(context.Context) error {
+	return nft.EndFlows(e.store.table)
+}
+
+// Text is the input of nft -f that does the same.
+func (e endFlows) Text() string {
+	var b strings.Builder
+	for _, f := range e.store.fast {
+		of := "inet " + e.store.table + " " + f.Name
+		fmt.Fprintf(&b, "flush chain %s\ndelete flowtable %s\nadd flowtable %s { %s }\nadd rule %s flow add @%s\n", of, of, of, f.body(), of, f.Name)
+	}
+	return b.String()
 }
 
 func (r *commandRules) asking(a askedSets) []*Chain {

@@ -56,7 +56,11 @@ func (s *banStore) Fill(ctx context.Context, want backend.Bans, now time.Time) (
 	if err != nil {
 		return backend.BanPlan{}, err
 	}
-	return s.plan(f), nil
+	p := s.plan(f)
+	if p.Fill != nil || p.Turn != nil {
+		p.End = s.end()
+	}
+	return p, nil
 }
 
 // Edit looks at what changed alone, as long as it is single addresses of sets that
@@ -77,7 +81,19 @@ func (s *banStore) Edit(ctx context.Context, e backend.BanEdit, now time.Time) (
 	}
 	f.asked.Exact4 = f.asked.Exact4 || s.asked.Exact4
 	f.asked.Exact6 = f.asked.Exact6 || s.asked.Exact6
-	return s.plan(f), nil
+	p := s.plan(f)
+	if len(e.Add) > 0 || e.Doubt {
+		p.End = s.end()
+	}
+	return p, nil
+}
+
+// end is how the flows end that pass the rules by.
+func (s *banStore) end() backend.Transaction {
+	if len(s.fast) == 0 {
+		return nil
+	}
+	return endFlows{s}
 }
 
 func wide(r addrset.Range) bool { return r.From != r.To }

@@ -51,11 +51,10 @@ func accelerated(t *testing.T, flowtable backend.Answer) *artifact {
 	a, err := New().Lower(&program.Program{
 		Owner: "sluice",
 		Hooks: []program.Hook{
-			{Kind: program.Ingress, Phase: program.Early, Devices: []string{"wan0", "lan0"}, Default: program.Accept, Chain: "ingress_early"},
 			{Kind: program.Prerouting, Phase: program.Raw, Default: program.Accept, Chain: "prerouting_raw"},
 			{Kind: program.Forward, Phase: program.Filter, Default: program.Drop, Chain: "forward"},
 		},
-		Chains: []program.Chain{{Name: "ingress_early", Rules: banned}, {Name: "prerouting_raw", Rules: banned}, {Name: "forward", Comment: "what forward decides", Rules: []program.Rule{
+		Chains: []program.Chain{{Name: "prerouting_raw", Rules: banned}, {Name: "forward", Comment: "what forward decides", Rules: []program.Rule{
 			{Match: conditions{protocolIs(6, 17), namesOf(program.State, "established")}, Actions: actions{program.Offload{Flowtable: "fast"}}},
 			{Match: conditions{namesOf(program.State, "established", "related")}, Actions: actions{program.Accept}},
 		}}},
@@ -74,9 +73,6 @@ func TestWithoutFlowtable(t *testing.T) {
 		a := accelerated(t, answer)
 		if strings.Contains(strings.Split(a.Text(), "table inet")[1], "flow") {
 			t.Errorf("%s: there is a flowtable:\n%s", answer, a.Text())
-		}
-		if strings.Contains(a.Text(), "ingress") || !strings.Contains(a.Text(), "prerouting") {
-			t.Errorf("%s: bans at ingress though no flow misses prerouting:\n%s", answer, a.Text())
 		}
 		if len(a.Notes()) != 1 || !strings.Contains(a.Notes()[0].Text, "flowtables") {
 			t.Errorf("%s: notes %v", answer, a.Notes())

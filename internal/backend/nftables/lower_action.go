@@ -154,7 +154,7 @@ func (a *actor) action(action program.Action) (out piece, err error) {
 	case program.ClampMSS:
 		out.statements = []Statement{{Kind: Rewrite, Field: "tcp option maxseg size", Values: []string{"rt mtu"}}}
 	case program.Offload:
-		out.statements = []Statement{{Kind: Offload, Name: name(action.Flowtable)}}
+		out.statements = []Statement{{Kind: Jump, Name: a.l.offload(name(action.Flowtable))}}
 	default:
 		return out, fmt.Errorf("the action %T is not known to this backend", action)
 	}
@@ -190,6 +190,18 @@ func (l *lowering) rejectAny() {
 			{Statements: []Statement{{Kind: Reject, Name: "icmpx 1"}}},
 		},
 	})
+}
+
+// offload makes the chain that hands flows to a flowtable, which has its name and no
+// other rule: whoever ends the flows makes both anew (nft.EndFlows).
+func (l *lowering) offload(flowtable string) string {
+	if l.tree.chain(flowtable) == nil {
+		l.tree.Chains = append(l.tree.Chains, &Chain{
+			Name: flowtable, Comment: "flows that take the fast path",
+			Rules: []Rule{{Statements: []Statement{{Kind: Offload, Name: flowtable}}}},
+		})
+	}
+	return flowtable
 }
 
 func (a *actor) add(add program.SetAdd) ([]Statement, error) {

@@ -22,9 +22,6 @@ func (l *lowering) capabilities() {
 		default:
 			l.note(program.Origin{}, "accelerate: this kernel could not be asked for flowtables; established flows take the ordinary path, with the same verdicts")
 		}
-		if !l.offloads {
-			l.withoutEarly()
-		}
 	}
 	for i := range l.program.Chains {
 		for j := range l.program.Chains[i].Rules {
@@ -39,16 +36,6 @@ func (l *lowering) capabilities() {
 			l.lacks(backend.InetNAT, program.Origin{}, "chain "+h.Chain+" of address translation")
 		}
 	}
-}
-
-// withoutEarly drops the chains before the flowtable, where there is none: they
-// ask what prerouting asks, for the flows that a flowtable keeps from there.
-func (l *lowering) withoutEarly() {
-	p := *l.program
-	p.Hooks = slices.DeleteFunc(slices.Clone(p.Hooks), func(h program.Hook) bool {
-		return h.Kind == program.Ingress && h.Phase == program.Early
-	})
-	l.program = &p
 }
 
 func (l *lowering) lacks(f backend.Feature, o program.Origin, what string) {

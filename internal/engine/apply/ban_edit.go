@@ -132,6 +132,11 @@ func (s *session) bring(ctx context.Context, c *commands, settled bool, add []ba
 			return err
 		}
 	}
+	if plan.End != nil {
+		if err := plan.End.Take(ctx); err != nil {
+			return err
+		}
+	}
 	if settled && plan.Turn == nil {
 		return nil
 	}

@@ -157,6 +157,9 @@ func (s *session) withBans(ctx context.Context, a backend.Artifact, have backend
 	s.foundBans(list, store, plan)
 	s.bansTrusted = s.bansFound != nil
 	filled := func(steps []backend.Step) []backend.Step {
+		if plan.End != nil {
+			steps = append(slices.Clip(steps), backend.Step{Purpose: backend.Sweep, Name: "flows that pass the rules by", Transaction: plan.End})
+		}
 		if plan.Fill == nil {
 			return steps
 		}

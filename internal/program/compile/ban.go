@@ -54,7 +54,6 @@ func (c *compiler) bans() {
 		}
 		c.append(chain.Name, program.Rule{Stage: program.StageBan, Actions: []program.Action{program.Jump{Chain: to}}})
 	}
-	c.earlyBans(parts)
 }
 
 // policed says whether a section of the policy decides anything. Where none
@@ -123,9 +122,8 @@ func (c *compiler) beginnings(actions []program.Action) {
 // banPart is one set of the bans.
 type banPart struct {
 	set, counter string
-	addresses    addrset.Set // in it from the beginning
-	never        []string    // sets that win over it where its own elements do not leave that out
-	notOwn       bool        // it has no address of the host's
+	never        []string // sets that win over it where its own elements do not leave that out
+	notOwn       bool     // it has no address of the host's
 	origin       program.Origin
 	counted      program.Origin // of the counter, where the rules have none
 }
@@ -150,8 +148,7 @@ func (p banPart) match(f program.Field) match {
 // banParts gives the policy's bans, each without what is never banned.
 func (c *compiler) banParts() []banPart {
 	never := c.neverBanAddresses().Union(neverBanned)
-	// Before a flowtable a set that follows the host's own addresses is asked anyway.
-	notOwn := c.Facts.Known && len(c.program.Flowtables) == 0
+	notOwn := c.Facts.Known
 	if notOwn {
 		own, _ := c.Facts.Addresses()
 		never = never.Union(own)
@@ -171,13 +168,13 @@ func (c *compiler) banParts() []banPart {
 					continue
 				}
 				id := c.elements("ban."+set.Name, set, keep)
-				out = append(out, banPart{set: id, addresses: keep, notOwn: notOwn, counter: "ban_" + set.Name, origin: originOf(item.Pos, "ban: "+set.Name)})
+				out = append(out, banPart{set: id, notOwn: notOwn, counter: "ban_" + set.Name, origin: originOf(item.Pos, "ban: "+set.Name)})
 			}
 		}
 	}
 	if literal = literal.Difference(never); !literal.IsEmpty() {
 		id := c.addressSet("literal.ban", literal, literalAt)
-		out = append(out, banPart{set: id, addresses: literal, notOwn: notOwn, counter: "ban_addresses", origin: literalAt})
+		out = append(out, banPart{set: id, notOwn: notOwn, counter: "ban_addresses", origin: literalAt})
 	}
 	if len(out) > 0 && notOwn {
 		c.program.Rests = append(c.program.Rests, program.Rest{Unbanned: true})

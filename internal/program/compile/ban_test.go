@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"sluice/internal/base/addrset"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
 	"sluice/internal/program"
@@ -38,42 +37,5 @@ func TestBansSpareTheHost(t *testing.T) {
 		if holds := out.Set("ban.bad").Addresses.Contains(own); holds == f.Known || asked == f.Known || told != f.Known {
 			t.Errorf("facts known: %v; the set holds the host's address: %v, its type is asked: %v, told: %v", f.Known, holds, asked, told)
 		}
-	}
-}
-
-// What all of a network hear passes the bans before a flowtable whatever commands and
-// lists come to ban.
-func TestBansBeforeFlowtableSpareBroadcasts(t *testing.T) {
-	p, err := policy.Parse("policy.yaml", []byte("version: 1\nforward: { default: drop, accelerate: true }\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := resolve.Resolve(p, resolve.Options{Facts: host.Facts{Known: true, Interfaces: []host.Interface{
-		{Name: "lan0", Addresses: []netip.Prefix{netip.MustParsePrefix("10.20.0.1/24")}},
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := Compile(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	about := func(r program.Rule, not bool, is func(program.Condition) bool) bool {
-		return slices.ContainsFunc(r.Match, func(c program.Condition) bool { return c.Field == program.Destination && c.Not == not && is(c) })
-	}
-	spared := 0
-	for _, r := range out.Base(program.Ingress, program.Early).Rules {
-		if !about(r, false, func(c program.Condition) bool { return c.Set == banCommand }) {
-			continue
-		}
-		if !about(r, true, func(c program.Condition) bool {
-			return slices.ContainsFunc(c.Addresses, func(a addrset.Range) bool { return a.Contains(netip.MustParseAddr("10.20.0.255")) })
-		}) {
-			t.Errorf("a command can ban what all of a network hear: %v", r.Match)
-		}
-		spared++
-	}
-	if spared == 0 {
-		t.Error("bans by command are not asked before the flowtable")
 	}
 }

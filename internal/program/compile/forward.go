@@ -3,7 +3,6 @@ package compile
 import (
 	"slices"
 
-	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
@@ -37,8 +36,7 @@ func (c *compiler) clamp(r *policy.Rule) {
 }
 
 // accelerate hands established TCP and UDP flows to the flowtable. An offloaded
-// flow meets neither prerouting nor forward any more, so bans are asked once
-// more at ingress, before the flowtable.
+// flow meets neither prerouting nor forward any more: who bans an address ends it.
 func (c *compiler) accelerate(s *policy.Section) {
 	o := originOf(s.AccelPos, "accelerate: true")
 	of := c.forwardingNames()
@@ -67,54 +65,4 @@ func (c *compiler) forwardingNames() []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
-}
-
-// earlyBans asks the bans before the flowtable. The routing table cannot be
-// asked there, so the host's own addresses are asked of a set. Nor is anything
-// rewritten yet: a destination that the policy leads elsewhere is none of the
-// packet's, which forward asks about. What goes to all of a network comes to input,
-// where bans ask of the source alone.
-func (c *compiler) earlyBans(parts []banPart) {
-	if len(c.program.Flowtables) == 0 {
-		return
-	}
-	const chain = "ingress_early"
-	c.program.Hooks = append(c.program.Hooks, program.Hook{
-		Kind: program.Ingress, Phase: program.Early, Devices: c.program.Flowtables[0].Devices, Default: program.Accept, Chain: chain,
-	})
-	c.chain(chain, "bans before the flowtable, which accelerated flows do not pass by")
-	c.append(chain, program.Rule{Match: neighbours(), Actions: accept, Comment: "neighbour discovery is never banned"})
-	own := c.own("")
-	var led addrset.Set
-	for _, n := range c.policy.NAT {
-		for _, r := range append(slices.Clone(n.On), rangesOf(n.Outside, n.As)...) {
-			led = led.Union(addrset.Of(r.Range))
-		}
-	}
-	_, broadcasts := c.Facts.Addresses()
-	for _, p := range parts {
-		if p.set == limitBanned {
-			continue // of what begins a flow, which no flowtable carries
-		}
-		actions := []program.Action{c.counter(p.counter, p.origin, ""), program.Drop}
-		from := p.match(program.Source).and(not(inSet(program.Source, own)))
-		to := p.match(program.Destination).and(not(inSet(program.Destination, own)))
-		heard := broadcasts
-		if c.program.Set(p.set).Life == program.Static { // others come to hold more
-			heard = heard.Intersect(p.addresses)
-		}
-		if spared := led.Union(heard); !spared.IsEmpty() {
-			to = to.and(not(addresses(program.Destination, spared)))
-		}
-		c.append(chain, program.Rule{Match: from, Actions: actions, Origin: p.origin}, program.Rule{Match: to, Actions: actions, Origin: p.origin})
-	}
-}
-
-func rangesOf(list ...*policy.Range) (out []policy.Range) {
-	for _, r := range list {
-		if r != nil {
-			out = append(out, *r)
-		}
-	}
-	return out
 }

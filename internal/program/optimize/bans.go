@@ -18,8 +18,7 @@ import (
 // the sets of the policy deletes the flows that the addition hits, so no established
 // flow is of a banned address. Bans by command are asked of every packet, before
 // tracking too where something else is asked there: a base chain for them alone would
-// cost packets while nobody is banned. A flowtable has what passes it by asked before
-// it, and then a second time before tracking would be one too many.
+// cost packets while nobody is banned.
 //
 // Whom a packet goes to is known behind its rewriting. Of a packet that comes to the
 // host that is not asked: it is an address of the host's own, which is never banned, or
@@ -94,7 +93,7 @@ func (b *banning) early() {
 	policy := slices.DeleteFunc(b.pick(false, program.Source), func(r program.Rule) bool { return !ends(&r) })
 	raw := b.Base(program.Prerouting, program.Raw)
 	tracks := raw != nil && slices.ContainsFunc(raw.Rules, func(r program.Rule) bool { return r.Stage == program.StageTrack })
-	if len(b.Flowtables) > 0 || len(policy) == 0 && !tracks {
+	if len(policy) == 0 && !tracks {
 		return
 	}
 	if raw == nil {

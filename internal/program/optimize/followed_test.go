@@ -105,8 +105,8 @@ func TestNothingRestsOnWhoIsExempt(t *testing.T) {
 
 // TestNothingRestsOnOwnAddresses: whichever addresses the host has when a policy is
 // compiled, those that the policy names and thousands among them, the program is the same
-// but for what the sets hold that are edited in place. Bans without a flowtable are the
-// exception, which Rests tells of: their sets are without the host's addresses.
+// but for what the sets hold that are edited in place. Bans are the exception, which Rests
+// tells of: their sets are without the host's addresses.
 func TestNothingRestsOnOwnAddresses(t *testing.T) {
 	prefix := netip.MustParsePrefix
 	many := []netip.Prefix{}
@@ -115,7 +115,7 @@ func TestNothingRestsOnOwnAddresses(t *testing.T) {
 	}
 	for _, text := range []string{
 		"nat: [redirect tcp/8080 in wan to 192.0.2.5:80, redirect tcp/8443 in wan to :443, \"redirect udp/53 in wan to [2001:db8:9::5]:53\", redirect tcp/8080 on 198.51.100.9 to 192.0.2.6:80]\ninput: { default: drop, rules: [allow tcp/443, allow tcp/8080 to 198.51.100.1] }\nforward: { default: drop, rules: [allow published tcp/8080 from 203.0.113.0/24, drop tcp to 198.51.100.1] }",
-		"ban: [198.51.100.0/24, 203.0.113.9]\nnat: [redirect tcp/8080 in wan to 192.0.2.5:80]\nforward: { default: drop, accelerate: true, rules: [allow tcp to 192.0.2.5] }",
+		"nat: [redirect tcp/8080 in wan to 192.0.2.5:80]\nforward: { default: drop, accelerate: true, rules: [allow tcp to 192.0.2.5] }",
 	} {
 		p, err := policy.Parse("policy.yaml", []byte("version: 1\nzones: { wan: { interfaces: [default-route] }, lan: { interfaces: [lan0] } }\n"+text+"\n"))
 		if err != nil {

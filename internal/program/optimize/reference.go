@@ -66,9 +66,9 @@ bans hit flows, these are deleted from the connection table behind the switch, a
 their next packet begins anew and is dropped. Bans by command come while the policy
 runs, and are asked of every packet, before tracking where the policy has a reason to
 look at packets there: bans of its own or services that bypass tracking. Those by a limit
-are asked of what begins a flow, behind established flows, and end none that lives. Where
-there is a flowtable, what it carries has to be asked before it, and is asked nothing
-before tracking.
+are asked of what begins a flow, behind established flows, and end none that lives. A
+flowtable carries flows past all of this: a ban by command ends what it carries, so that
+the next packet of each flow is asked again.
 
 Whom a packet goes to is known behind its rewriting, and asked behind established flows.
 A packet that comes to the host is asked for its source alone: its destination is

@@ -233,7 +233,7 @@ func (x *comparison) limitTexts(texts []string) []string {
 // most of them before any rule.
 func (x *comparison) unspoken(r reach.Region) {
 	for _, way := range x.ways {
-		mine := x.u.Minus(x.u.And(x.u.Unlimited(r), x.u.Or(x.taken[0][way], x.taken[1][way])), region(x.u, laterNeighbours(x.policies[:]...), way))
+		mine := x.u.And(x.u.Unlimited(r), x.u.Or(x.taken[0][way], x.taken[1][way]))
 		if way == reach.In {
 			mine = x.u.Minus(mine, x.u.And(x.led[0], x.led[1]))
 		}

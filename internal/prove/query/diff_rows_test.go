@@ -71,9 +71,8 @@ nat: [redirect tcp/8080 in wan to 10.20.0.5:80]
 	}
 }
 
-// TestFragmentsOfNeighbourDiscovery: there are none, so nothing is said of those that
-// bans before a flowtable do not know for what they are.
-func TestFragmentsOfNeighbourDiscovery(t *testing.T) {
+// TestDiffOfAcceleration: a flowtable carries flows, and decides nothing.
+func TestDiffOfAcceleration(t *testing.T) {
 	const text = `version: 1
 zones: { lan: { interfaces: [lan0] } }
 ban: ["2001:db8:77::5"]

@@ -14,11 +14,9 @@ import (
 // have it, there are not: those whose source is rewritten before any rule sees them, those
 // that another tool leads elsewhere, where there is no such tool, or to many hosts, those
 // for an address of the interface that they come in by, where the address is another
-// interface's, those to this host that are for another one, and, whatever the facts, later
-// fragments of neighbour discovery.
+// interface's.
 func impossibleHere(policies ...Compiled) (out []reach.Question) {
 	facts := policies[0].Facts
-	out = laterNeighbours(policies...)
 	if !facts.Known {
 		return out
 	}
@@ -33,63 +31,6 @@ func impossibleHere(policies ...Compiled) (out []reach.Question) {
 		match := elsewhereHere(facts)
 		for _, way := range []reach.Way{reach.In, reach.Through} {
 			out = append(out, reach.Question{Way: way, Match: match})
-		}
-	}
-	if elsewhere := banned(policies).Difference(heard(policies)); !facts.NonLocalBind && !elsewhere.IsEmpty() {
-		out = append(out, reach.Question{Way: reach.In, To: &elsewhere})
-	}
-	return out
-}
-
-// laterNeighbours are later fragments of neighbour discovery, which bans before a
-// flowtable cannot tell. Nobody sends such, and the kernel takes none (RFC 6980).
-func laterNeighbours(policies ...Compiled) (out []reach.Question) {
-	if !slices.ContainsFunc(policies, func(c Compiled) bool { return len(c.Program.Flowtables) > 0 }) {
-		return nil
-	}
-	match := []program.Condition{{Field: program.ICMPv6Type}, {Field: program.Fragment, Numbers: []program.NumberRange{{From: 1, To: 1}}}}
-	for _, n := range icmpGroups[0].types {
-		match[0].Numbers = append(match[0].Numbers, program.NumberRange{From: n, To: n})
-	}
-	for _, at := range ways {
-		out = append(out, reach.Question{Way: at.Way, Match: [][]program.Condition{match}})
-	}
-	return out
-}
-
-// banned is the addresses that bans before a flowtable are about: they ask of every
-// packet where it goes to.
-func banned(policies []Compiled) (out addrset.Set) {
-	for _, c := range policies {
-		if len(c.Program.Flowtables) == 0 {
-			continue
-		}
-		for _, w := range c.Policy.Ban {
-			for _, item := range w.Items {
-				if item.Name == "" {
-					out = out.Union(addrset.Of(item.Literal))
-				} else if set := c.Sets[item.Name]; set != nil {
-					out = out.Union(set.Addresses)
-				}
-			}
-		}
-	}
-	return out
-}
-
-// heard is what packets to this host are for when they come to it: its addresses, those
-// of many hosts, and what NAT rewrites.
-func heard(policies []Compiled) addrset.Set {
-	own, broadcasts := policies[0].Facts.Addresses()
-	out := own.Union(broadcasts).Union(loopback).Union(groups)
-	for _, c := range policies {
-		for _, n := range c.Policy.NAT {
-			for _, r := range n.On {
-				out = out.Union(addrset.Of(r.Range))
-			}
-			if n.Outside != nil {
-				out = out.Union(addrset.Of(n.Outside.Range))
-			}
 		}
 	}
 	return out

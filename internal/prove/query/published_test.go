@@ -57,9 +57,9 @@ func TestPublishedAtOneAddress(t *testing.T) {
 	}
 }
 
-// TestBansBeforeTheFlowtable: these ask of what comes to this host too where it goes to,
-// which is an address of the host, or of all of its network, which no ban is about there.
-func TestBansBeforeTheFlowtable(t *testing.T) {
+// TestBansBesideAFlowtable: what comes to this host is for an address of the host, or of
+// all of its network, which no ban is about there.
+func TestBansBesideAFlowtable(t *testing.T) {
 	r := resolved(t, "policy.yaml", `version: 1
 zones:
   lan: { interfaces: [lan0] }

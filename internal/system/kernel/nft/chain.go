@@ -33,10 +33,7 @@ func replaceTable(conn *netlink.Conn, table string, chains []string) error {
 		e := netlink.NewAttributeEncoder()
 		attributes(e)
 		data, err := e.Encode()
-		batch = append(batch, netlink.Message{
-			Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: netlink.Request | flags},
-			Data:   append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, data...),
-		})
+		batch = append(batch, message(kind, flags, data))
 		return err
 	}
 	named := func(e *netlink.AttributeEncoder) { e.String(unix.NFTA_TABLE_NAME, table) }
@@ -53,6 +50,14 @@ func replaceTable(conn *netlink.Conn, table string, chains []string) error {
 	}
 	_, err = Transact(conn, batch)
 	return err
+}
+
+// message is one to nf_tables about a table of family inet.
+func message(kind int, flags netlink.HeaderFlags, attributes []byte) netlink.Message {
+	return netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: netlink.Request | flags},
+		Data:   append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, attributes...),
+	}
 }
 
 // Transact makes one transaction of messages to nf_tables, and gives them as they were
