@@ -12,6 +12,9 @@ import (
 // small sets, in elements, are filled together.
 const small = 2048
 
+// fewest is up to how many elements a new set comes with the rules that ask it.
+const fewest = 64
+
 // stepper makes the steps from one state to a tree.
 type stepper struct {
 	want  *Tree
@@ -20,8 +23,10 @@ type stepper struct {
 	used  map[string]bool // by the rules that the kernel has
 	made  map[string]bool // chains that exist before the switch, for the elements of verdict maps
 	steps []backend.Step
-	// define makes what holds no elements: one transaction, before sets are filled.
+	// define makes what holds no elements: one transaction, before sets are filled, or
+	// atOnce the beginning of the one that switches.
 	define  strings.Builder
+	atOnce  bool
 	fills   fills
 	carry   map[string]backend.Count // of counters that are to count elsewhere
 	passing openings                 // what the switch lets pass for a moment
@@ -122,12 +127,20 @@ func (s *stepper) emptyChains() {
 	}
 }
 
+// begins says whether there are such base chains.
+func (s *stepper) begins() bool {
+	return slices.ContainsFunc(s.want.Chains, func(c *Chain) bool { return c.Base != nil && s.have.Tree.chain(c.Name) == nil })
+}
+
 // switchRules makes the one transaction after which the new rules hold.
 func (s *stepper) switchRules() {
 	if s.sameRules() {
 		return
 	}
 	var b strings.Builder
+	if s.atOnce {
+		b.WriteString(s.define.String())
+	}
 	fmt.Fprintf(&b, "flush table %s\n", s.table)
 	b.WriteString(s.beginGrace())
 	for _, h := range s.have.Tree.Chains {
@@ -271,7 +284,11 @@ func (s *stepper) sweep() {
 	for _, e := range s.have.Extra {
 		fmt.Fprintf(&b, "delete %s %s %s\n", e.Kind, s.table, e.Name)
 	}
-	s.add(backend.Sweep, "what nobody uses any more", b.String())
+	if last := len(s.steps) - 1; s.atOnce && last >= 0 && s.steps[last].Purpose == backend.Switch {
+		s.steps[last].Transaction = s.steps[last].Transaction.(Script) + Script(b.String())
+	} else {
+		s.add(backend.Sweep, "what nobody uses any more", b.String())
+	}
 	b.Reset()
 	for _, h := range s.have.Tree.Chains {
 		// Behind the maps whose elements lead there: the kernel gives up such an

@@ -13,7 +13,7 @@ import (
 
 // sets defines and fills what is missing. What is there in full is left alone.
 func (s *stepper) sets() {
-	var together, large []edit
+	var missing, together, large []edit
 	var mended []*Set
 	for _, k := range s.want.Sets {
 		if k.Life == program.Dynamic {
@@ -33,16 +33,25 @@ func (s *stepper) sets() {
 			// Nobody uses it and it may be half filled, by a load that was killed.
 			fmt.Fprintf(&s.define, "delete %s %s %s\n", h.noun(), s.table, h.Name)
 		}
+		missing = append(missing, edit{insert: k, counts: s.counts(k)})
+	}
+	s.atOnce = s.have.Present && !s.begins() && !s.sameRules() && !slices.ContainsFunc(missing, func(f edit) bool {
+		return f.insert.Interval && f.insert.Len() > 0 || f.insert.Len() > fewest
+	})
+	for _, fill := range missing {
+		k, elements := fill.insert, ""
 		s.chainsOf(k)
-		fmt.Fprintf(&s.define, "add %s %s %s { %s }\n", k.noun(), s.table, k.Name, k.definition())
-		fill := edit{insert: k, counts: s.counts(k)}
-		if k.Len() <= small {
+		switch {
+		case s.atOnce && k.Len() > 0:
+			elements = fmt.Sprintf(" elements = { %s };", strings.Join(k.texts(fill.counts), ", "))
+		case k.Len() <= small:
 			together = append(together, fill)
-		} else {
+		default:
 			large = append(large, fill)
 		}
+		fmt.Fprintf(&s.define, "add %s %s %s { %s%s }\n", k.noun(), s.table, k.Name, k.definition(), elements)
 	}
-	if s.define.Len() > 0 || !s.have.Present {
+	if !s.atOnce && (s.define.Len() > 0 || !s.have.Present) {
 		s.add(backend.Fill, "definitions", "add table "+s.table+"\n"+s.define.String())
 	}
 	s.unmade()
