@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -71,22 +70,17 @@ func Capabilities(ctx context.Context, state string, b backend.Backend) backend.
 }
 
 // layouts is the part of the cache where the backend keeps what its search for
-// layouts found, and what programs with such sets were lowered to; it is of this
-// program alone, whose code that is.
+// layouts found; it is of this program alone, whose code that is.
 type layouts struct {
 	cache   cache.Cache
 	program string
 }
 
-func (l layouts) Get(key string) ([]byte, bool) { return l.cache.Get(kindOf(key), l.program+"\n"+key) }
+const layoutsKind = "layouts"
 
-func (l layouts) Put(key string, data []byte) { l.cache.Put(kindOf(key), l.program+"\n"+key, data) }
+func (l layouts) Get(key string) ([]byte, bool) { return l.cache.Get(layoutsKind, l.program+"\n"+key) }
 
-// kindOf is the first word of a key: of each kind some entries are kept.
-func kindOf(key string) string {
-	kind, _, _ := strings.Cut(key, " ")
-	return kind
-}
+func (l layouts) Put(key string, data []byte) { l.cache.Put(layoutsKind, l.program+"\n"+key, data) }
 
 // thisProgram tells the file that runs from every other one: two builds may have
 // one version.

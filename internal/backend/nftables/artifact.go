@@ -25,7 +25,6 @@ type artifact struct {
 	older   *Tree                  // whose objects stay beside those of this one; may be nil
 	costs   *CostModel             // what Cost is by
 	layouts []backend.LayoutReport // of an artifact that was made here, not read
-	written [][]byte               // parts that Encode writes, where they are known
 	passing openings               // which flows without entries the steps to it let pass for a moment
 }
 
@@ -73,9 +72,6 @@ func (a *artifact) Notes() []program.Note { return a.Plan }
 // what else is in it as a list of texts. Text for hundreds of thousands of them
 // would be slow to write and to read.
 func (a *artifact) Encode() ([]byte, error) {
-	if a.written != nil {
-		return backend.Join(a.written...), nil
-	}
 	var tree bytes.Buffer
 	z, err := gzip.NewWriterLevel(&tree, gzip.BestSpeed)
 	if err != nil {

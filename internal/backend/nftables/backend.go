@@ -17,9 +17,8 @@ const Table = "sluice"
 type nftables struct {
 	table   string
 	costs   *CostModel
-	memory  Memory            // of what programs were lowered to; may be nil
 	choices map[string]string // layouts that were chosen before
-	found   Memory            // by searches of this process, and in memory
+	found   *process          // by searches of this process, and in its memory
 
 	calibration func(stateDir string) (*CostModel, backend.Figures) // may be nil
 }
@@ -27,9 +26,8 @@ type nftables struct {
 // Option is what New is told beside what it takes for granted.
 type Option func(*nftables)
 
-// Remember gives the backend a memory of searches and of what programs were lowered
-// to. It must forget when Sluice becomes another one: the candidates are in its code.
-func Remember(m Memory) Option { return func(n *nftables) { n.memory = m } }
+// Remember gives the backend a memory of searches. It must forget when Sluice becomes another one: the candidates are in its code.
+func Remember(m Memory) Option { return func(n *nftables) { n.found = &process{behind: m} } }
 
 // Costs gives the backend the figures that its costs, prices and choices of layouts
 // are made of; DefaultCosts where it is given none. They have to pass Check.
@@ -50,11 +48,10 @@ func Of(owner string, options ...Option) backend.Backend { return made(name(owne
 
 func made(table string, options []Option) nftables {
 	costs := DefaultCosts()
-	n := nftables{table: table, costs: &costs}
+	n := nftables{table: table, costs: &costs, found: &process{}}
 	for _, o := range options {
 		o(&n)
 	}
-	n.found = &process{behind: n.memory}
 	return n
 }
 
@@ -74,7 +71,7 @@ func (n nftables) Calibrated(stateDir string) (by backend.Backend, f backend.Fig
 		}
 	}
 	f.Sum = fmt.Sprintf("%x", n.costs.sum())
-	n.found = &process{behind: n.memory} // what it finds goes with it
+	n.found = &process{behind: n.found.behind} // what it finds goes with it
 	return n, f
 }
 
@@ -91,17 +88,11 @@ func (nftables) Name() string { return Name }
 
 // Lower makes the artifact of a program.
 func (n nftables) Lower(p *program.Program, can backend.Capabilities) (backend.Artifact, error) {
-	before := n.remembered(p, can)
-	if a := before.recall(); a != nil {
-		return a, nil
-	}
 	l, err := n.lower(p, can)
 	if err != nil {
 		return nil, err
 	}
-	a := &artifact{Format: artifactFormat, Tree: l.tree, Plan: l.notes, costs: n.costs, layouts: l.layouts}
-	before.remember(a)
-	return a, nil
+	return &artifact{Format: artifactFormat, Tree: l.tree, Plan: l.notes, costs: n.costs, layouts: l.layouts}, nil
 }
 
 // Decode reads what Encode wrote.

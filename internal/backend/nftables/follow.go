@@ -160,7 +160,7 @@ func (a *artifact) Holding(now map[string]program.Held) backend.Artifact {
 		return a
 	}
 	out := *a
-	out.Tree, out.written = &tree, nil
+	out.Tree = &tree
 	return &out
 }
 

@@ -363,3 +363,11 @@ func (r Rate) program() program.Rate {
 	}
 	return program.Rate{Packets: r.Packets, Burst: r.Burst}
 }
+
+// family is that of a set with one address as key.
+func (s *Set) family() int {
+	if slices.ContainsFunc(s.Types, func(t string) bool { return strings.HasPrefix(t, addressType(6)) }) {
+		return 6
+	}
+	return 4
+}
