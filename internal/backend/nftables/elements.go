@@ -163,7 +163,12 @@ func (t *Tree) checkVerdicts(s *Set) error {
 	if s.Verdicts != (len(e.Verdicts) > 0) && len(e.Tuples) > 0 || len(e.Verdicts) > 0 && len(e.Verdicts) != len(e.Tuples) {
 		return fmt.Errorf("%s %s: %d verdicts for %s", s.noun(), s.Name, len(e.Verdicts), english.Plural(len(e.Tuples), "element"))
 	}
+	checked := map[string]bool{}
 	for _, text := range e.Verdicts {
+		if checked[text] {
+			continue
+		}
+		checked[text] = true
 		v, err := verdictOf(text)
 		if err != nil {
 			return fmt.Errorf("map %s: %w", s.Name, err)

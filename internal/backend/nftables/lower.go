@@ -252,8 +252,9 @@ func (l *lowering) unused() {
 				switch s.Kind {
 				case VerdictMap:
 					for _, verdict := range l.tree.verdicts(s) {
-						_, chain, _ := strings.Cut(verdict, " ")
-						walk(l.tree.chain(chain))
+						if _, chain, leads := strings.Cut(verdict, " "); leads && !chains[chain] {
+							walk(l.tree.chain(chain))
+						}
 					}
 				case RateLimit:
 					limits[s.Name] = true
