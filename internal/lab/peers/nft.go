@@ -52,14 +52,14 @@ func newNft(m Meaning, l layout) *nftText {
 func nftRuleset(m Meaning, l layout) []byte {
 	w := newNft(m, l)
 	var base bytes.Buffer
-	w.early(&base, m)
 	if l == oneSet && !m.Bare {
 		for _, s := range m.sections() {
 			w.byHand(&base, s)
 		}
 		w.nat(&base, slices.DeleteFunc(slices.Clone(m.NAT), func(n NAT) bool { return !n.Stateless }))
-		return slices.Concat(w.table("inet peer", &base), natOf(m, 4), natOf(m, 6))
+		return slices.Concat(w.table("inet peer", &base), familyOf(m, 4), familyOf(m, 6))
 	}
+	w.early(&base, m)
 	for _, s := range m.sections() {
 		w.section(&base, m, s.hook, s.Section)
 	}
@@ -85,7 +85,7 @@ func (w *nftText) early(to *bytes.Buffer, m Meaning) {
 	}
 	var pre, out bytes.Buffer
 	ban := func(to *bytes.Buffer, field string) {
-		for _, f := range []int{4, 6} {
+		for _, f := range w.families() {
 			if part, none := w.bans(f); !none {
 				w.emit(to, nil, []nftTest{{f, field, part}}, "drop")
 			}
@@ -101,14 +101,26 @@ func (w *nftText) early(to *bytes.Buffer, m Meaning) {
 		w.bypass(&out, m, b, "saddr", "sport")
 	}
 	for _, n := range m.NAT {
-		if n.Stateless {
+		if n.Stateless && (w.only == 0 || n.Outside.Addr().Is4() == (w.only == 4)) {
 			f := ipOf(n.Outside.Addr().Is4())
 			fmt.Fprintf(&pre, "\t\t%s saddr %s fib daddr type != local notrack\n", f, n.Inside)
 			fmt.Fprintf(&pre, "\t\t%s daddr %s notrack %s\n", f, n.Outside, mapped(f, "daddr", n.Outside, n.Inside))
 		}
 	}
-	w.base(to, "prerouting_raw", "filter", "prerouting", "raw", "accept", &pre)
-	w.base(to, "output_raw", "filter", "output", "raw", "accept", &out)
+	if pre.Len() > 0 {
+		w.base(to, "prerouting_raw", "filter", "prerouting", "raw", "accept", &pre)
+	}
+	if out.Len() > 0 {
+		w.base(to, "output_raw", "filter", "output", "raw", "accept", &out)
+	}
+}
+
+// families are those of the table.
+func (w *nftText) families() []int {
+	if w.only != 0 {
+		return []int{w.only}
+	}
+	return []int{4, 6}
 }
 
 // bans are those of the policy in one family. A set that counts is one by name,
@@ -135,7 +147,7 @@ func (w *nftText) bypass(to *bytes.Buffer, m Meaning, b Bypass, address, port st
 			w.emit(to, pre, nil, "notrack")
 			continue
 		}
-		for _, f := range []int{4, 6} {
+		for _, f := range w.families() {
 			if part, none := b.To.of(f); !none {
 				w.emit(to, pre, []nftTest{{f, address, part}}, "notrack")
 			}
@@ -151,9 +163,13 @@ func (w *nftText) endpoints(to *bytes.Buffer, b Bypass, address, port string) {
 	}
 	elements := map[kind][]string{}
 	var order []kind
+	here := func(four bool) bool { return w.only == 0 || four == (w.only == 4) }
 	if w.layout == oneSet {
 		if rules, is := everyPort(b.Endpoints); is {
 			for _, r := range rules {
+				if !here(r.addresses[0].From.Is4()) {
+					continue
+				}
 				f := ipOf(r.addresses[0].From.Is4())
 				fmt.Fprintf(to, "\t\t%s %s %s %s %s %s notrack\n", protocolName(r.protocol), port, nftPorts(r.ports), f, address, nftList(r.addresses))
 			}
@@ -162,6 +178,9 @@ func (w *nftText) endpoints(to *bytes.Buffer, b Bypass, address, port string) {
 	}
 	for _, e := range b.Endpoints {
 		k := kind{e.Address.From.Is4(), e.Protocol}
+		if !here(k.four) {
+			continue
+		}
 		if w.layout == linear || w.layout == chainPer8 {
 			fmt.Fprintf(to, "\t\t%s %s %s %s %s %d notrack\n", ipOf(k.four), address, e.Address, protocolName(e.Protocol), port, e.Port)
 			continue

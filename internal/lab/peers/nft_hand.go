@@ -29,12 +29,6 @@ func (w *nftText) byHand(to *bytes.Buffer, s hooked) {
 		line("ct state == established flow add @fast")
 	}
 	line("ct state == established accept")
-	switch s.hook {
-	case policy.Input:
-		line("iif lo accept")
-	case policy.Output:
-		line("oif lo accept")
-	}
 	w.bannedByLimit(&body, s.hook)
 	if w.meaning.InvalidAllow {
 		line("ct state related accept")
@@ -57,11 +51,15 @@ func (w *nftText) protocol(to *bytes.Buffer, s hooked, protocol uint8) {
 		body.WriteString("\t\tmeta nfproto ipv4 udp sport 67 udp dport 68 accept\n")
 		body.WriteString("\t\tudp sport 547 udp dport 546 ip6 saddr fe80::/10 accept\n")
 	}
-	w.inTurn(&body, protocol, waysIn(s, func(p uint8) bool { return p == protocol }))
-	w.otherwise(&body, s, protocol)
-	if body.Len() == 0 {
+	var rest bytes.Buffer
+	ways := w.open(&body, protocol, waysIn(s, func(p uint8) bool { return p == protocol }))
+	w.inTurn(&rest, protocol, ways)
+	w.otherwise(&rest, s, protocol)
+	if body.Len()+rest.Len() == 0 {
 		return
 	}
+	body.WriteString(loopback(s.hook))
+	body.Write(rest.Bytes())
 	name := fmt.Sprintf("%s_%s", s.hook, protocolName(protocol))
 	fmt.Fprintf(&w.chains, "\tchain %s {\n%s\t}\n", name, body.Bytes())
 	states := "ct state == new "
@@ -77,6 +75,7 @@ func (w *nftText) protocol(to *bytes.Buffer, s hooked, protocol uint8) {
 // remaining is what is neither TCP nor UDP that begins a flow.
 func (w *nftText) remaining(to *bytes.Buffer, s hooked) {
 	line := func(text string) { fmt.Fprintf(to, "\t\t%s\n", text) }
+	to.WriteString(loopback(s.hook))
 	if !w.meaning.InvalidAllow {
 		line("ct state related accept")
 	}
@@ -149,17 +148,27 @@ func (r ruleWay) single() bool {
 // fewRules are cheaper one after the other than a verdict map.
 const fewRules = 3
 
-// inTurn writes rules in their order, all for one protocol; 0 is all but TCP and UDP.
-// What is open to everybody is one set at the beginning, since it is asked most; where
-// many rules name ports, a map leads to those of the packet's.
-func (w *nftText) inTurn(to *bytes.Buffer, protocol uint8, ways []ruleWay) {
+// open writes what is open to everybody as one set, since it is asked most, and returns
+// the ways behind it.
+func (w *nftText) open(to *bytes.Buffer, protocol uint8, ways []ruleWay) []ruleWay {
 	var open []policy.PortRange
-	for len(ways) > 0 && protocol != 0 && ways[0].always() && ways[0].Action == policy.Allow && len(ways[0].way.Ports) > 0 {
+	for len(ways) > 0 && ways[0].always() && ways[0].Action == policy.Allow && len(ways[0].way.Ports) > 0 {
 		open, ways = append(open, ways[0].way.Ports...), ways[1:]
 	}
 	if len(open) > 0 {
 		fmt.Fprintf(to, "\t\t%s dport %s accept\n", protocolName(protocol), nftPorts(open))
 	}
+	return ways
+}
+
+// loopback is accepted behind what is open to everybody.
+func loopback(hook policy.Hook) string {
+	return map[policy.Hook]string{policy.Input: "\t\tiif lo accept\n", policy.Output: "\t\toif lo accept\n"}[hook]
+}
+
+// inTurn writes rules in their order, all for one protocol; 0 is all but TCP and UDP.
+// Where many rules name ports, a map leads to those of the packet's.
+func (w *nftText) inTurn(to *bytes.Buffer, protocol uint8, ways []ruleWay) {
 	for len(ways) > 0 {
 		n, rules := 0, 0
 		for n < len(ways) && protocol != 0 && ways[n].single() {

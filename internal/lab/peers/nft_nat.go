@@ -11,12 +11,14 @@ import (
 	"sluice/internal/language/policy"
 )
 
-// natOf writes the chains that rewrite addresses of one family as a table of it: the
-// packets of the other one pass no hook of NAT then.
-func natOf(m Meaning, f int) []byte {
+// familyOf writes what comes before connection tracking and what rewrites addresses of
+// one family as a table of it: the packets of the other one pass no hook of it then, and
+// nothing has to ask for the family.
+func familyOf(m Meaning, f int) []byte {
 	w := newNft(m, oneSet)
 	w.only = f
 	var base bytes.Buffer
+	w.early(&base, m)
 	w.nat(&base, slices.DeleteFunc(slices.Clone(m.NAT), func(n NAT) bool { return n.Stateless }))
 	if base.Len() == 0 {
 		return nil
