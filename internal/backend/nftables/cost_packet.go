@@ -114,6 +114,11 @@ func rankOf(c *program.Condition) int {
 		s.Field, s.Values = "meta l4proto", make([]string, len(c.Numbers))
 	case program.Family:
 		s.Field = "meta nfproto"
+	case program.State, program.Status:
+		s.Field, s.Values = plainFields[c.Field], make([]string, len(c.Names))
+		if h, is := ofHandshake(c); is {
+			s = h
+		}
 	case program.OriginalSource, program.OriginalDestination, program.OriginalPort:
 		s.Field = "ct original"
 	default:

@@ -287,14 +287,16 @@ func rank(s Statement) int {
 		return 8 // not loopback: nearly every packet
 	case field == "iif", field == "oif":
 		return 0
+	case field == "ct status", field == "ct state" && s.Op == "==" && len(s.Values) == 1:
+		return 1 // what begins a flow that nobody rewrites is asked no more
 	case field == "meta l4proto" && len(s.Values) > 1:
-		return 3 // a look-up
+		return 4 // a look-up
 	case field == "meta l4proto":
-		return 1
-	case field == "meta nfproto":
 		return 2
-	case strings.HasPrefix(field, "ct state"), strings.HasPrefix(field, "ct direction"), strings.HasPrefix(field, "ct status"):
+	case field == "meta nfproto":
 		return 3
+	case strings.HasPrefix(field, "ct state"), strings.HasPrefix(field, "ct direction"):
+		return 4
 	case s.Set == "" && (strings.HasPrefix(field, "iif") || strings.HasPrefix(field, "oif")):
 		return 6 // a name is compared in three times the time of a number, for either family
 	case strings.HasPrefix(field, "fib"), strings.HasPrefix(field, "exthdr"), strings.HasPrefix(field, "frag"), field == "meta skuid":

@@ -40,7 +40,7 @@ func TestProtocolOfChain(t *testing.T) {
 		told bool
 	}{
 		{"TCP alone", p(), []string{"th dport 22 accept", "ct state == new th dport 22 drop", "tcp dport 22 reject with tcp reset", "jump both"}, true},
-		{"whatever is new", p(rule(program.Goto{Chain: "mine"}, namesOf(program.State, "new"))), []string{"tcp dport 22 accept", "meta l4proto tcp ct state == new tcp dport 22 drop", "tcp dport 22 reject with tcp reset", "jump both"}, false},
+		{"whatever is new", p(rule(program.Goto{Chain: "mine"}, namesOf(program.State, "new"))), []string{"tcp dport 22 accept", "ct state == new meta l4proto tcp tcp dport 22 drop", "tcp dport 22 reject with tcp reset", "jump both"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			tree := mustLower(t, test.p).Tree
