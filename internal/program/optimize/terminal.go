@@ -30,6 +30,9 @@ func terminalEarly(w *work) {
 		if others != "" {
 			joinLast(w.Program, h.Chain)
 		}
+		if name := offloadedAside(w.Program, h.Chain); name != "" {
+			w.say("chain " + h.Chain + ": established flows are asked for once, and handed over and accepted in chain " + name)
+		}
 		if h.Default != program.Accept {
 			continue
 		}
@@ -99,6 +102,37 @@ func sinkLoopback(f *facts, chain *program.Chain) bool {
 	copy(chain.Rules[from:last], chain.Rules[from+1:last+1])
 	chain.Rules[last] = loopback
 	return true
+}
+
+// offloadedAside gives what hands established flows over, and what accepts them, a
+// chain: most of their packets take the fast path and meet neither, and what begins a
+// flow is asked once. It gives the name of the chain; "" where nothing is handed over.
+func offloadedAside(p *program.Program, base string) string {
+	chain := p.Chain(base)
+	first := slices.IndexFunc(chain.Rules, func(r program.Rule) bool { return r.Stage == program.StageOffload })
+	if first < 0 {
+		return ""
+	}
+	established := program.Condition{Field: program.State, Names: []string{"established"}}
+	var rules []program.Rule
+	for _, r := range chain.Rules[first:] {
+		at := slices.IndexFunc(r.Match, func(c program.Condition) bool { return c.String() == established.String() })
+		if at < 0 || r.Stage != program.StageOffload && !isFlow(r) {
+			break
+		}
+		r.Match, r.Stage = slices.Delete(slices.Clone(r.Match), at, at+1), ""
+		rules = append(rules, r)
+	}
+	if len(rules) < 2 {
+		return ""
+	}
+	inner := program.Chain{Name: freeChain(p, base+"_flows"), Comment: "established flows of " + base, Rules: rules}
+	chain.Rules = slices.Replace(slices.Clone(chain.Rules), first, first+len(rules), program.Rule{
+		Stage: program.StageFlow, Match: []program.Condition{established},
+		Actions: []program.Action{program.Jump{Chain: inner.Name}}, Comment: "established flows",
+	})
+	p.Chains = append(p.Chains, inner)
+	return inner.Name
 }
 
 func isFlow(r program.Rule) bool { return r.Stage == program.StageFlow }

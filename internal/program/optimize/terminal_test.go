@@ -68,6 +68,29 @@ func TestUntrackedAside(t *testing.T) {
 	}
 }
 
+// TestOffloadedAside: what hands flows over and what accepts them asks once whether
+// they are established.
+func TestOffloadedAside(t *testing.T) {
+	flow := []program.Condition{{Field: program.State, Names: []string{"established"}}, {Field: program.Protocol, Numbers: []program.NumberRange{{From: packet.TCP, To: packet.TCP}, {From: packet.UDP, To: packet.UDP}}}}
+	golden(t, "terminal-offload", "terminal", &program.Program{
+		Flowtables: []program.Flowtable{{Name: "fast", Devices: []string{"eth0"}}},
+		Hooks:      []program.Hook{{Kind: program.Forward, Phase: program.Filter, Default: program.Drop, Chain: "forward"}},
+		Chains: []program.Chain{
+			{Name: "forward", Rules: []program.Rule{
+				{Stage: program.StageOffload, Match: flow, Actions: []program.Action{program.Offload{Flowtable: "fast"}}},
+				established(),
+				{Stage: program.StageInvalid, Match: []program.Condition{{Field: program.State, Names: []string{"invalid"}}}, Actions: []program.Action{program.Drop}},
+				{Stage: program.StageRules, Actions: []program.Action{program.Goto{Chain: "rules"}}},
+			}},
+			{Name: "rules", Rules: []program.Rule{
+				{Match: []program.Condition{{Field: program.Protocol, Numbers: number(packet.TCP)}, {Field: program.Port, Numbers: number(80)}}, Actions: []program.Action{program.Accept}},
+				{Match: []program.Condition{{Field: program.Protocol, Numbers: number(packet.UDP)}, {Field: program.Port, Numbers: number(53)}}, Actions: []program.Action{program.Accept}},
+			}},
+		},
+	})
+}
+
+
 // TestEstablishedFirst: flows are the first that a base chain with limits per source
 // asks for behind bans by command, by as few comparisons as there can be, and loopback is behind them.
 func TestEstablishedFirst(t *testing.T) {
