@@ -86,20 +86,22 @@ mutation: ## plant faults in the source and list which test sees each; N=50 a pa
 		$(if $(TIMES),-times '$(TIMES)') $(if $(LONGEST),-longest $(LONGEST)) $(if $(SAVE),-save '$(SAVE)') $(if $(AGAINST),-against '$(AGAINST)')
 
 # From outside: KERNEL=6.1,6.12 RUN=PACKAGES TESTS=REGEXP SHORT=1 TABLE=1 SECTIONS=lists,forward
-# TWICE=1 SAVE=FILE RECORD=FILE HOLD=1 HTML=FILE COMMAND=LINE.
+# TWICE=1 SAVE=FILE RECORD=FILE HOLD=1 PLANT=RULE HTML=FILE COMMAND=LINE.
 kernels: ## tests and packet costs on Debian's kernels, emulated, as root; KERNEL=6.1 SHORT=1 RUN=./internal/system/host
 	@scripts/setup kernel
 	@$(if $(SHORT)$(RUN)$(COMMAND),,scripts/fetch-geo-data >/dev/null)
 	@$(MAKE) -s build
 	bin/sluice-lab kernels $(if $(KERNEL),--kernel '$(KERNEL)') $(if $(SHORT),--core) $(if $(RUN),--run '$(RUN)') \
 		$(if $(TESTS),--tests '$(TESTS)') $(if $(TABLE),--no-tests) $(if $(SECTIONS),--sections '$(SECTIONS)') \
-		$(if $(RECORD),--record '$(RECORD)') $(if $(HOLD),--hold $(FIGURES)) $(if $(TWICE),--twice) $(if $(SAVE),--save '$(SAVE)') $(if $(HTML),--html '$(HTML)') \
+		$(if $(RECORD),--record '$(RECORD)') $(if $(HOLD),--hold $(FIGURES)) $(if $(PLANT),--plant '$(PLANT)') $(if $(TWICE),--twice) $(if $(SAVE),--save '$(SAVE)') $(if $(HTML),--html '$(HTML)') \
 		$(if $(COMMAND),--command '$(subst ','\'',$(COMMAND))')
 
 FIGURES = internal/lab/kernelbench/testdata/figures.json
+NEWEST = internal/lab/kernelbench/testdata/newest.json
 
-figures: ## the examples in README and docs/benchmarks.md measured anew, in instructions on 6.12
-	$(MAKE) kernels KERNEL=6.12 TABLE=1 SECTIONS=examples RECORD=$(FIGURES)
+figures: ## the tables of README and docs/benchmarks.md measured anew, in instructions; KERNEL=6.12 or newest
+	$(if $(filter newest,$(KERNEL)),,$(MAKE) kernels KERNEL=6.12 TABLE=1 SECTIONS=lists,layouts,examples RECORD=$(FIGURES))
+	$(if $(filter 6.12,$(KERNEL)),,$(MAKE) kernels KERNEL=newest TABLE=1 SECTIONS=examples RECORD=$(NEWEST))
 	scripts/generate
 
 test-nft: ## rules written and read back with the nft of another Debian release; NFT=trixie

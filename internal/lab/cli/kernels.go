@@ -50,7 +50,9 @@ packet is dearer than the record has it, 2 bad use, or a kernel that could not b
 	flags.Bool("twice", false, "measure twice, and fail when a figure differs by more than 2 %")
 	flags.String("record", "", "keep the figures of the one kernel in `FILE`")
 	flags.String("hold", "", "measure the examples under Sluice alone, and fail where a packet is dearer than `FILE` has it")
+	flags.String("plant", "", "put a `RULE` of nft first into input and forward of the examples, to see that --hold notices it")
 	cmd.MarkFlagsMutuallyExclusive("record", "hold")
+	cmd.MarkFlagsMutuallyExclusive("record", "plant")
 	addSections(cmd)
 	command.Must(errors.Join(cmd.MarkFlagFilename("record", "json"), cmd.MarkFlagFilename("hold", "json"), cmd.MarkFlagDirname("cache"), cmd.MarkFlagDirname("data")))
 	addReport(cmd)
@@ -85,6 +87,7 @@ func runKernels(cmd *cobra.Command, args []string) error {
 	o.Sections, _ = flags.GetStringSlice("sections")
 	o.Record, _ = flags.GetString("record")
 	o.Hold, _ = flags.GetString("hold")
+	o.Plant, _ = flags.GetString("plant")
 	ctx, stop := command.Interruptible(cmd)
 	defer stop()
 	r, err := matrix.Run(ctx, o)
@@ -117,6 +120,7 @@ func newKernelsInside() *cobra.Command {
 			o.Modules, _ = flags.GetString("modules")
 			o.Sections, _ = flags.GetStringSlice("sections")
 			o.Alone, _ = flags.GetBool("alone")
+			o.Plant, _ = flags.GetString("plant")
 			file, _ := flags.GetString("save")
 			var err error
 			if o.Binary, err = theSluice(); err != nil {
@@ -133,6 +137,7 @@ func newKernelsInside() *cobra.Command {
 	}
 	cmd.Flags().String("modules", "", "`DIR` of the kernel's modules, in a machine that may be changed")
 	cmd.Flags().Bool("alone", false, "measure the examples under Sluice alone")
+	cmd.Flags().String("plant", "", "a `RULE` that comes first in the examples' chains of input and forward")
 	addSections(cmd)
 	addSave(cmd)
 	return cmd

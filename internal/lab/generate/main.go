@@ -86,16 +86,12 @@ var figurePages = []string{"README.md", "docs/benchmarks.md"}
 // generateFigures writes the pages of the tree, whose root it runs in, with the tables of
 // what was recorded.
 func generateFigures(dir string) error {
-	record, err := kernelbench.LoadRecord(kernelbench.RecordFile)
-	if err != nil {
-		return err
-	}
 	for _, page := range figurePages {
 		old, err := os.ReadFile(page)
 		if err != nil {
 			return err
 		}
-		text, err := record.Write(string(old))
+		text, err := kernelbench.Pages(string(old))
 		if err != nil {
 			return fmt.Errorf("%s: %w", page, err)
 		}

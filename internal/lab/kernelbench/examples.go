@@ -84,6 +84,11 @@ const (
 func (b *bench) example(s *figures.Section, file, name string) error {
 	o := b.options(file, name)
 	o.Labs, o.Rounds, o.Sources, o.Flows = exampleLabs, exampleRounds, exampleSources, exampleFlows
+	if b.Plant != "" {
+		o.Loaded = func(l *measure.Lab) error {
+			return l.Nft(fmt.Sprintf("insert rule inet sluice input %[1]s\ninsert rule inet sluice forward %[1]s\n", b.Plant))
+		}
+	}
 	if !b.Alone {
 		sides, err := against.Choose(byHand, against.Patience)
 		if err != nil {

@@ -23,6 +23,9 @@ func report(kernel string, bare, ours float64) *figures.Report {
 }
 
 func TestMerge(t *testing.T) {
+	if r := Merge([]*figures.Report{report("6.1", 1000, 100), report("6.1", 900, 90)}); r.Machine.Kernel != "6.1" {
+		t.Errorf("two reports of one kernel are of %s", r.Machine.Kernel)
+	}
 	r := Merge([]*figures.Report{report("6.1", 1000, 100), report("6.12", 900, 90)})
 	if len(r.Sections) != 1 || len(r.Warnings) != 1 || r.Machine.Kernel != "6.1, 6.12" {
 		t.Fatalf("%d sections, %q, %s", len(r.Sections), r.Warnings, r.Machine.Kernel)

@@ -24,6 +24,7 @@ type Options struct {
 	Modules  string
 	Sections []string // names; empty is all
 	Alone    bool     // leave out what the examples are measured beside
+	Plant    string   // a rule of nft that comes first in Sluice's chains of input and forward; "": none
 	Seed     uint64
 	Say      func(string, ...any)
 }

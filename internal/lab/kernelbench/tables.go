@@ -1,7 +1,9 @@
 package kernelbench
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,20 +11,40 @@ import (
 	"sluice/internal/lab/packetbench"
 )
 
-// Marked are the parts of a page that a record writes, by the name in their markers:
+// parts of a page that a record writes, by the name in their markers:
 // <!-- figures: NAME -->, and <!-- end of figures --> behind them.
-func (r *Record) Marked() map[string]string {
-	return map[string]string{"summary": r.summary(), "examples": r.measured() + r.examples()}
+func (r *Record) parts() map[string]string {
+	return map[string]string{"lists": r.lists(), "summary": r.summary(), "examples": r.measured() + r.examples()}
+}
+
+// Pages writes the tables of the tree's records into a page.
+func Pages(page string) (string, error) {
+	for file, of := range map[string]func(*Record) map[string]string{
+		RecordFile: (*Record).parts,
+		NewestFile: func(r *Record) map[string]string { return map[string]string{"newest": r.measured() + r.examples()} },
+	} {
+		record, err := LoadRecord(file)
+		if file == NewestFile && errors.Is(err, fs.ErrNotExist) {
+			continue // it is measured apart
+		}
+		if err != nil {
+			return "", err
+		}
+		if page, err = write(page, of(record)); err != nil {
+			return "", err
+		}
+	}
+	return page, nil
 }
 
 const endMark = "<!-- end of figures -->\n"
 
-// Write puts the parts into a page between their markers.
-func (r *Record) Write(page string) (string, error) {
-	for name, text := range r.Marked() {
+// write puts parts into a page between their markers; an empty one was not measured.
+func write(page string, parts map[string]string) (string, error) {
+	for name, text := range parts {
 		mark := "<!-- figures: " + name + " -->\n"
 		before, rest, is := strings.Cut(page, mark)
-		if !is {
+		if !is || text == "" {
 			continue
 		}
 		_, after, is := strings.Cut(rest, endMark)
@@ -107,20 +129,33 @@ func (p Packet) ratio(bounds bool) string {
 	return fmt.Sprintf("%.2f", c.Median)
 }
 
+// ways are the columns of the examples, without those that were not measured.
+func (r *Record) ways() (names, titles []string) {
+	for _, w := range [][2]string{
+		{packetbench.Sluice, "Sluice"}, {uncounted, "not counting"}, {byHand[0], "nftables by hand"}, {byHand[1], "iptables-nft, ipset"},
+	} {
+		if slices.ContainsFunc(r.Packets, func(p Packet) bool { return p.Section == Examples && p.added(w[0]) != "" }) {
+			names, titles = append(names, w[0]), append(titles, w[1])
+		}
+	}
+	return names, titles
+}
+
 // examples is every kind of packet of the examples.
 func (r *Record) examples() string {
+	names, titles := r.ways()
 	var rows [][]string
 	for _, p := range r.Packets {
-		if p.Section != "examples" {
+		if p.Section != Examples {
 			continue
 		}
-		cells := []string{p.Name, thousands(p.Bare.Median), p.added(packetbench.Sluice)}
-		for _, n := range byHand {
+		cells := []string{p.Name, thousands(p.Bare.Median)}
+		for _, n := range names {
 			cells = append(cells, p.added(n))
 		}
 		rows = append(rows, append(cells, p.ratio(true)))
 	}
-	return table([]string{"example and packet", "no rules", "Sluice", "nftables by hand", "iptables-nft, ipset", "Sluice against the cheaper"}, rows)
+	return table(slices.Concat([]string{"example and packet", "no rules"}, titles, []string{"Sluice against the cheaper"}), rows)
 }
 
 // summary has a row for each example: Sluice against the cheaper by hand.
@@ -147,4 +182,26 @@ func (r *Record) summary() string {
 		rows = append(rows, cells)
 	}
 	return table(append([]string{"IPv4 / IPv6"}, columns...), rows)
+}
+
+// lists has a row for each way to ask a list of bans, or a set of countries.
+func (r *Record) lists() string {
+	if !r.has("lists") || !r.has("layouts") {
+		return ""
+	}
+	var rows [][]string
+	for _, row := range [][3]string{
+		{"Sluice", packetbench.Sluice, packetbench.Sluice},
+		{"nftables, one set", "nftables-set", "nftables-set"},
+		{"iptables with ipset", "ipset (iptables-legacy)", "ipset (iptables-legacy)"},
+		{"iptables, a rule each, in a chain per /8 for countries", "iptables-linear (iptables-legacy)", "chain-per-/8 (iptables-legacy)"},
+		{"nftables, the same", "nftables-linear", "chain-per-/8 (nftables)"},
+	} {
+		cells := []string{row[0], r.find("lists", "IPv4, allowed, new").added(row[1])}
+		for _, family := range []string{"IPv4", "IPv6"} {
+			cells = append(cells, r.find("layouts", family+", blocked, new").added(row[2])+" / "+r.find("layouts", family+", allowed, new").added(row[2]))
+		}
+		rows = append(rows, cells)
+	}
+	return table([]string{"", fmt.Sprintf("%d bans, allowed", bans), "countries, IPv4", "countries, IPv6"}, rows)
 }

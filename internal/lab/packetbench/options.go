@@ -61,6 +61,8 @@ type Options struct {
 	// (EndError apart) or
 	// that treats a kind otherwise than the policy says is left out there with a note.
 	Subjects []Subject
+	// Loaded is called for each lab in which Sluice has loaded the policy; nil: nothing is.
+	Loaded func(*measure.Lab) error
 	// Resolved is told what the policy is on the labs before any subject is loaded.
 	Resolved func(*resolve.Resolved) error
 

@@ -251,6 +251,11 @@ func (b *bench) loadOne(s Subject, mine bool, number int) error {
 		b.warn(fmt.Sprintf("%s is left out: %v", name, err))
 		return nil
 	}
+	if mine && b.Loaded != nil {
+		if err := b.Loaded(l.Lab); err != nil {
+			return err
+		}
+	}
 	b.labs = append(b.labs, l)
 	return nil
 }

@@ -39,6 +39,7 @@ type Options struct {
 	Sections []string // that are measured; none: all
 	Record   string   // a file that keeps what the one kernel gives
 	Hold     string   // such a file, to which the examples under Sluice alone are held
+	Plant    string   // a rule of nft that comes first in the examples' chains of input and forward
 	Report   bool     // what is measured is wanted in a file, or as JSON
 	Out      io.Writer
 }

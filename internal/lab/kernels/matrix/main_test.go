@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"sluice/internal/lab/kernelbench"
+	"sluice/internal/lab/kernels"
 	"sluice/internal/lab/packetbench"
 )
 
@@ -71,6 +72,29 @@ func TestHold(t *testing.T) {
 	if !errors.Is(err, ErrDearer) || !strings.Contains(err.Error(), `"make figures"`) || !strings.Contains(err.Error(), "the record is of 6.12.1, this kernel is 6.12.2") ||
 		!strings.Contains(out.String(), "dearer: gateway: IPv4, established: Sluice adds 2091 instructions, the record has 2000 and tolerates 90 more") {
 		t.Errorf("%v\n%s", err, &out)
+	}
+}
+
+// The examples are shared among the guests of one kernel, and stay in their order.
+func TestParts(t *testing.T) {
+	t.Chdir(filepath.Join("..", "..", "..", ".."))
+	examples, err := kernelbench.ExampleNames(kernelbench.Examples)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for found, guests := range map[int]int{1: 2, 2: 1} {
+		l := &lab{Options: Options{Sections: []string{"lists", kernelbench.Examples}}, found: make([]kernels.Kernel, found)}
+		parts, err := l.parts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := slices.Concat(parts...)
+		if len(parts) != guests || len(all) != 1+len(examples) || all[0] != "lists" || all[len(all)-1] != "examples/story 2" {
+			t.Errorf("%d kernels: %q", found, parts)
+		}
+		if err := kernelbench.CheckSections(all); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -105,6 +105,9 @@ func (l *lab) measurePart(ctx context.Context, k kernels.Kernel, p prepared, sec
 	if l.Hold != "" {
 		command += " --alone"
 	}
+	if l.Plant != "" {
+		command += " --plant " + quote(l.Plant)
+	}
 	err := k.Run(ctx, kernels.Options{
 		Binary: l.binary, Files: p.files, Directory: guestTree, Counted: true, Memory: 3072, Command: command, Out: out, Longest: time.Hour,
 		Results: map[string]string{guestReport: file},
