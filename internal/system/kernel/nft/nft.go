@@ -85,9 +85,13 @@ func Installed() []string {
 	if program, err := tool.Path("nft"); err == nil {
 		files = append(files, program)
 	}
-	for _, pattern := range []string{"/usr/lib/*/libnftables.so.1", "/usr/lib64/libnftables.so.1", "/usr/lib/libnftables.so.1", "/usr/local/lib/libnftables.so.1"} {
-		found, _ := filepath.Glob(pattern) // it cannot be malformed
-		files = append(files, found...)
+	// The folders themselves are not listed: some have thousands of files.
+	apart, _ := filepath.Glob("/usr/lib/*-linux-*") // it cannot be malformed
+	for _, dir := range append(apart, "/usr/lib64", "/usr/lib", "/usr/local/lib") {
+		library := filepath.Join(dir, "libnftables.so.1")
+		if _, err := os.Stat(library); err == nil {
+			files = append(files, library)
+		}
 	}
 	return files
 }
