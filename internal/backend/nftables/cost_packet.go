@@ -74,7 +74,7 @@ func (p *prices) Order(r *program.Rule) []int {
 		out[i] = i
 	}
 	sorting.StableBy(out, func(a, b int) int { return cmp.Compare(rankOf(&r.Match[a]), rankOf(&r.Match[b])) })
-	flagsFirst(out, func(i int) string {
+	beforeProtocol(out, func(i int) string {
 		c := &r.Match[i]
 		switch {
 		case inWord(c):
@@ -83,7 +83,7 @@ func (p *prices) Order(r *program.Rule) []int {
 			return "meta l4proto"
 		}
 		return ""
-	})
+	}, flagsWord)
 	return out
 }
 

@@ -316,21 +316,29 @@ func rank(s Statement) int {
 // complete orders the statements of one way and makes sure of the family.
 func (m *matcher) complete(way []Statement) []Statement {
 	out := slices.Clone(way)
-	if m.family != 0 && !slices.ContainsFunc(out, func(s Statement) bool { return impliesFamily(s, m.family) }) {
+	// What bypasses tracking is asked for before anything else is known of a packet: most
+	// are TCP, of either family.
+	family := m.rule.Untracks() && slices.ContainsFunc(out, func(s Statement) bool { return s.Field == "meta l4proto" })
+	if m.family != 0 && (family || !slices.ContainsFunc(out, func(s Statement) bool { return impliesFamily(s, m.family) })) {
 		out = append(out, Statement{Kind: Match, Field: "meta nfproto", Op: "==", Values: []string{nfproto[m.family]}})
 	}
 	sorting.StableBy(out, func(a, b Statement) int { return m.rank(a) - m.rank(b) })
 	unmerged(out)
 	m.asInHeader(out)
-	flagsFirst(out, func(s Statement) string { return s.Field })
+	field := func(s Statement) string { return s.Field }
+	// Of most TCP packets the flags are others, and what else is taken for flags is found
+	// out then.
+	beforeProtocol(out, field, flagsWord)
+	if family {
+		beforeProtocol(out, field, "meta nfproto")
+	}
 	return out
 }
 
-// flagsFirst asks for flags before the protocol: of most TCP packets they are others, and
-// what else is taken for flags is found out then.
-func flagsFirst[T any](way []T, field func(T) string) {
+// beforeProtocol asks for a field that stands right behind the protocol before it.
+func beforeProtocol[T any](way []T, field func(T) string, first string) {
 	for i := 1; i < len(way); i++ {
-		if field(way[i]) == flagsWord && field(way[i-1]) == "meta l4proto" {
+		if field(way[i]) == first && field(way[i-1]) == "meta l4proto" {
 			way[i-1], way[i] = way[i], way[i-1]
 		}
 	}
