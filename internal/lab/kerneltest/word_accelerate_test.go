@@ -103,7 +103,7 @@ const forwarded = `table inet t {
 // A ban ends what the flowtable carries: of what is sent after the command has returned
 // nothing passes, whatever the ban and whatever the rules asked before. Other flows go on,
 // and take the fast path again.
-func TestBansEndAcceleratedFlows(t *testing.T) {
+func TestAcceleratedFlowsEndWithABan(t *testing.T) {
 	testnet.Require(t, testnet.Flowtable)
 	for name, bans := range map[string]string{"bans by command alone": "", "beside bans of the policy": "ban: [some]"} {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestBansEndAcceleratedFlows(t *testing.T) {
 
 // Many bans in a row: each holds when its command has returned, and flows with others
 // arrive all the time.
-func TestManyBansOfAcceleratedFlows(t *testing.T) {
+func TestAcceleratedFlowsEndWithManyBans(t *testing.T) {
 	testnet.Require(t, testnet.Flowtable)
 	e := newBinary(t)
 	e.host.Nft(forwarded)
