@@ -55,7 +55,7 @@ test-long: ## hours: new random inputs, floods, boots, fuzzers, stress, race det
 lint: ## linters, import directions, vulnerabilities, shell scripts, texts
 	scripts/lint
 
-bench: ## packet cost and load times beside those of others, as root; BENCH="--short ipv4"
+bench: ## packet cost, load times, the daily change, the examples, beside others, as root; BENCH="--short ipv4"
 	scripts/bench $(BENCH)
 
 stress: ## 1,000 applies and refreshes under traffic, counted, as root; STRESS="--run applies"
