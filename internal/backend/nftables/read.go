@@ -130,8 +130,13 @@ func readOnce(ctx context.Context, table string, wanted func(*Set) bool) (*State
 	if err != nil {
 		return nil, err
 	}
+	// That rules are gone is said by nft too: a mark without them is no first apply.
+	marked, err := nft.Chains(markTable)
+	if err != nil {
+		return nil, err
+	}
 	var text []byte
-	if there {
+	if there || len(marked) > 0 {
 		if text, err = nft.ListTerse(ctx, "ruleset", "inet"); err != nil {
 			return nil, err
 		}
