@@ -144,7 +144,12 @@ func (s *banStore) of(t *Tree) {
 		}
 	}
 	if len(s.sets)+len(s.limit) > 0 {
-		s.table, s.never, s.fast, s.tree = t.Table, t.Never.Set, t.Flowtables, t
+		s.table, s.never, s.tree = t.Table, t.Never.Set, t
+		for _, f := range t.Flowtables {
+			if t.chain(f.Name) != nil { // older artifacts ask bans ahead of the flowtable
+				s.fast = append(s.fast, f)
+			}
+		}
 	}
 }
 

@@ -68,3 +68,20 @@ func TestBansAreReadOnce(t *testing.T) {
 		t.Errorf("without: %s", have)
 	}
 }
+
+// Generations of before a flowtable had a chain of its own ask bans ahead of it, and stay
+// as they are: a rollback or a boot brings them back.
+func TestOnlyFlowtablesWithAChainEndFlows(t *testing.T) {
+	tree := &Tree{Table: Table, Sets: []*Set{{ID: limitBanned}}, Flowtables: []Flowtable{{Name: "fast"}}}
+	ends := func() bool {
+		s := &banStore{}
+		s.of(tree)
+		return s.end() != nil
+	}
+	if ends() {
+		t.Error("a flowtable without a chain is to be made anew")
+	}
+	if tree.Chains = []*Chain{{Name: "fast"}}; !ends() {
+		t.Error("nothing ends the flows of a flowtable")
+	}
+}
