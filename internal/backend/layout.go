@@ -2,8 +2,8 @@ package backend
 
 import "sluice/internal/program"
 
-// LaidOut is an artifact with large sets for which the backend has chosen, by cost, among
-// several layouts.
+// LaidOut is an artifact with large sets for which the backend has chosen among several
+// layouts.
 type LaidOut interface {
 	Artifact
 	// Layouts is empty of an artifact that was not made by this process.
@@ -37,5 +37,5 @@ type LayoutCost struct {
 	Rules     int     `json:"rules"`
 }
 
-// NS is the mean of both kinds of traffic, which a search makes small.
+// NS is the mean of both kinds of traffic.
 func (c LayoutCost) NS() float64 { return (c.ByAddress + c.ByRange) / 2 }

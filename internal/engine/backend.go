@@ -69,8 +69,8 @@ func Capabilities(ctx context.Context, state string, b backend.Backend) backend.
 	return backend.Remembered(ctx, cache.Below(state), b)
 }
 
-// layouts is the part of the cache where the backend keeps what its search for
-// layouts found; it is of this program alone, whose code that is.
+// layouts is the part of the cache where the backend keeps what layouts are estimated to
+// take; it is of this program alone, whose code that is.
 type layouts struct {
 	cache   cache.Cache
 	program string

@@ -18,7 +18,7 @@ type nftables struct {
 	table   string
 	costs   *CostModel
 	choices map[string]string // layouts that were chosen before
-	found   *process          // by searches of this process, and in its memory
+	found   *process          // what layouts take
 
 	calibration func(stateDir string) (*CostModel, backend.Figures) // may be nil
 }
@@ -26,7 +26,8 @@ type nftables struct {
 // Option is what New is told beside what it takes for granted.
 type Option func(*nftables)
 
-// Remember gives the backend a memory of searches. It must forget when Sluice becomes another one: the candidates are in its code.
+// Remember gives the backend a memory of what layouts are estimated to take. It must
+// forget when Sluice becomes another one: the layouts are in its code.
 func Remember(m Memory) Option { return func(n *nftables) { n.found = &process{behind: m} } }
 
 // Costs gives the backend the figures that its costs, prices and choices of layouts

@@ -163,7 +163,7 @@ func (r *Record) summary() string {
 	columns := []string{"blocked, new", "allowed, new", "established", "forwarded, new", "forwarded, established"}
 	var names []string
 	for _, p := range r.Packets {
-		if name, _, _ := strings.Cut(p.Name, ": "); p.Section == "examples" && !slices.Contains(names, name) {
+		if name, _, _ := strings.Cut(p.Name, ": "); p.Section == Examples && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
@@ -173,7 +173,7 @@ func (r *Record) summary() string {
 		for _, column := range columns {
 			var both []string
 			for _, family := range []string{"IPv4", "IPv6"} {
-				if text := r.find("examples", n+": "+family+", "+column).ratio(false); text != "" {
+				if text := r.find(Examples, n+": "+family+", "+column).ratio(false); text != "" {
 					both = append(both, text)
 				}
 			}

@@ -148,5 +148,5 @@ func dropTails(w *work) {
 }
 
 func onlyDefault(p *program.Program, r *program.Rule, verdict program.Verdict) bool {
-	return len(r.Actions) == 1 && r.Actions[0] == program.Action(verdict) && !countsElements(p, r)
+	return len(r.Actions) == 1 && r.Actions[0] == program.Action(verdict) && !countsElements(p, r.Match)
 }

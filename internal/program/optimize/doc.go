@@ -5,6 +5,5 @@
 //
 // Run takes the passes in the order of the table, checks the table's own
 // constraints first and, when asked to, the program's invariants after each.
-// Callers: engine, and those that
-// print the table.
+// Callers: engine, and those that print the table.
 package optimize

@@ -109,7 +109,7 @@ func (o *ordered) factorOut(w *work, chain, at int, c program.Condition) bool {
 
 // inner makes the chain of what is left of some rules without a condition.
 func (o *ordered) inner(w *work, chain int, c program.Condition, members []int, comment string) string {
-	name := o.chainName(w, fmt.Sprintf("%s_%s", w.Chains[chain].Name, c.Set))
+	name := freeChain(w.Program, w.Chains[chain].Name+"_"+c.Set)
 	inner := program.Chain{Name: name, Comment: fmt.Sprintf(comment, c.Set)}
 	for _, i := range members {
 		r := w.Chains[chain].Rules[i]
@@ -125,8 +125,8 @@ func (o *ordered) inner(w *work, chain int, c program.Condition, members []int, 
 
 // lead has the rule at a place of a chain and those behind it that ask for the same set
 // go on to one chain, where all of them stand without the condition: so a backend lays
-// the set out once for all, as it may where they do the same. Each decides what it matches, so that a packet that gets
-// there by one of them matches none of those before it.
+// the set out once for all, as it may where they do the same. Each decides what it
+// matches, so that a packet that gets there by one of them matches none of those before it.
 func (o *ordered) lead(w *work, chain, at int, c program.Condition) bool {
 	rules := w.Chains[chain].Rules
 	text := conditionText(&c)
@@ -134,8 +134,7 @@ func (o *ordered) lead(w *work, chain, at int, c program.Condition) bool {
 	var members []int
 	for i := at; i < len(rules) && i < at+ahead; i++ {
 		r := &rules[i]
-		rest := without(r.Match, text)
-		if r.Stage == rules[at].Stage && o.scopeAt(i).texts[text] && o.terminal(r) && !o.leaves(r) && !o.countsElements(rest) {
+		if r.Stage == rules[at].Stage && o.scopeAt(i).texts[text] && o.terminal(r) && !o.leaves(r) && !countsElements(w.Program, without(r.Match, text)) {
 			members = append(members, i)
 			for j := range r.Match {
 				o.reading(&reads, &r.Match[j])
@@ -179,7 +178,7 @@ func (f *facts) widest(rules []program.Rule, with []int, text string) (widest in
 		scopes[i] = f.scope(&r)
 	}
 	for _, k := range with {
-		if f.countsElements(without(rules[k].Match, text)) {
+		if countsElements(f.program, without(rules[k].Match, text)) {
 			continue // asked before the chain and in it, an element would count a packet twice
 		}
 		var covered []int
@@ -194,14 +193,6 @@ func (f *facts) widest(rules []program.Rule, with []int, text string) (widest in
 		}
 	}
 	return widest, f.together(rules, members, with)
-}
-
-// countsElements says whether a condition asks a set whose elements count.
-func (f *facts) countsElements(match []program.Condition) bool {
-	return slices.ContainsFunc(match, func(c program.Condition) bool {
-		set := f.sets[c.Set]
-		return set != nil && set.Counters
-	})
 }
 
 // together leaves out the rules that cannot come up to the first: those in
@@ -237,12 +228,4 @@ func (f *facts) leaves(r *program.Rule) bool {
 
 func without(match []program.Condition, text string) []program.Condition {
 	return slices.DeleteFunc(slices.Clone(match), func(c program.Condition) bool { return conditionText(&c) == text })
-}
-
-func (f *facts) chainName(w *work, wanted string) string {
-	name := wanted
-	for n := 2; w.Chain(name) != nil; n++ {
-		name = fmt.Sprintf("%s_%d", wanted, n)
-	}
-	return name
 }

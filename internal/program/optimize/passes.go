@@ -108,7 +108,7 @@ var Passes = []Pass{
 	},
 	{
 		Name: "terminal", Needs: []string{"stages", "hidden"},
-		Promises: "established flows, other TCP and what bypasses tracking leave their base chains before whatever cannot match them",
+		Promises: "established flows, what is no TCP and what bypasses tracking leave their base chains before whatever cannot match them",
 		Reason:   "every rule that a packet meets without being decided is wasted on it; behind stages, whose order it only leaves where rules commute",
 		run:      terminalEarly,
 	},

@@ -59,10 +59,10 @@ are asked before loopback, since both are accepted.
 Connection tracking takes a packet that begins a flow longer than all rules, and a
 look-up in a set longer than two comparisons: on the machine that the default costs are
 from 70 ns, and 6; "sluice-lab bench calibrate" says what they take on yours. So whom a
-packet comes from is asked before tracking, but of TCP only where it is a SYN without
-ACK. Other TCP goes past that, and is asked behind established flows where it is of none.
-Bans hold for flows that exist all the same: when a policy comes whose
-bans hit flows, these are deleted from the connection table behind the switch, and
+packet comes from is asked before tracking, but of TCP only where it has no ACK, as what
+begins a flow has none. Other TCP goes past that, and is asked behind established flows
+where it is of none. Bans hold for flows that exist all the same: when a policy comes
+whose bans hit flows, these are deleted from the connection table behind the switch, and
 their next packet begins anew and is dropped. Bans by command come while the policy
 runs, and are asked of every packet, before tracking where the policy has a reason to
 look at packets there: bans of its own or services that bypass tracking. Those by a limit

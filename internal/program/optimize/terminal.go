@@ -10,7 +10,7 @@ import (
 // terminalEarly lets packets leave a chain as soon as it is known how.
 //
 // Established TCP and UDP flows get rules of their own, before all that they
-// need not meet. Other TCP goes past what it cannot match. A rule that
+// need not meet. What else is no TCP goes aside behind them. A rule that
 // keeps packets out of tracking and that nothing further in its base chain
 // concerns also accepts them: a hundred such rules without a verdict are a
 // hundred conditions for every packet.
@@ -176,7 +176,7 @@ func untracksAlone(r *program.Rule) bool {
 // onlyUntracks says that a rule does nothing to a packet that is out of
 // tracking already.
 func onlyUntracks(p *program.Program, r *program.Rule) bool {
-	return !countsElements(p, r) && !slices.ContainsFunc(r.Actions, func(a program.Action) bool {
+	return !countsElements(p, r.Match) && !slices.ContainsFunc(r.Actions, func(a program.Action) bool {
 		e := program.EffectOf(a)
 		if to := p.Chain(e.Goes); to != nil {
 			return slices.ContainsFunc(to.Rules, func(r program.Rule) bool { return !onlyUntracks(p, &r) })
@@ -185,9 +185,9 @@ func onlyUntracks(p *program.Program, r *program.Rule) bool {
 	})
 }
 
-// countsElements says that the elements of a set that a rule asks are counted.
-func countsElements(p *program.Program, r *program.Rule) bool {
-	return slices.ContainsFunc(r.Match, func(c program.Condition) bool {
+// countsElements says that conditions ask a set whose elements are counted.
+func countsElements(p *program.Program, match []program.Condition) bool {
+	return slices.ContainsFunc(match, func(c program.Condition) bool {
 		set := p.Set(c.Set)
 		return set != nil && set.Counters
 	})

@@ -90,7 +90,6 @@ func TestOffloadedAside(t *testing.T) {
 	})
 }
 
-
 // TestEstablishedFirst: flows are the first that a base chain with limits per source
 // asks for behind bans by command, by as few comparisons as there can be, and loopback is behind them.
 func TestEstablishedFirst(t *testing.T) {
