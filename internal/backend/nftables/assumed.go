@@ -46,7 +46,7 @@ func (c *contents) Touches() (n int, few bool) {
 		for _, k := range []*Set{e.remove, e.insert} {
 			switch {
 			case k == nil:
-			case c.fills != nil || k.Life != program.Living || k.Counted || k.Interval || k.Verdicts || len(k.Types) != 1:
+			case e.flush || c.fills != nil || k.Life != program.Living || k.Counted || k.Interval || k.Verdicts || len(k.Types) != 1:
 				return 0, false
 			default:
 				n += k.Len()

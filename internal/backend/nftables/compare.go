@@ -29,8 +29,13 @@ func compareBeside(want *Tree, have *State, older *Tree) []backend.Difference {
 	case !have.Present:
 		return []backend.Difference{{Kind: "table", Name: "inet " + want.Table, Want: english.Plural(want.ruleCount(), "rule")}}
 	}
-	if have.Tree.Dormant {
-		c.add("table", "inet "+want.Table, "asked by the kernel", "dormant: the kernel asks none of its chains", program.Origin{})
+	for _, family := range have.Tree.Dormant {
+		c.add("table", family+" "+want.Table, "asked by the kernel", "dormant: the kernel asks none of its chains", program.Origin{})
+	}
+	for _, family := range have.families() {
+		if !slices.Contains(want.families(), family) && !c.older.family(family) {
+			c.add("table", family+" "+want.Table, "", "table "+family+" "+want.Table, program.Origin{})
+		}
 	}
 	c.objects()
 	c.sets()

@@ -40,6 +40,7 @@ func (f *fills) drop(ctx context.Context, conn *nfset.Conn) {
 // edit is what is to go from a set and what is to come into it. Both are sets of
 // the same definition.
 type edit struct {
+	flush          bool // everything goes, before anything else
 	remove, insert *Set
 	counts         map[string]backend.Count // what counted elements begin with
 }
@@ -101,6 +102,7 @@ func (c *contents) changes(malformed func(error)) []nfset.Change {
 			out[i].Set = e.remove.inKernel(c.table)
 			out[i].Delete = e.remove.forKernel(nil, malformed)
 		}
+		out[i].Flush = e.flush
 		if e.insert != nil {
 			out[i].Set = e.insert.inKernel(c.table)
 			out[i].Add = e.insert.forKernel(e.counts, malformed)
@@ -114,10 +116,13 @@ func (c *contents) Text() string {
 	var b strings.Builder
 	for _, e := range c.edits {
 		if e.remove != nil {
-			b.WriteString(elementText("delete", "inet "+c.table, e.remove.Name, e.remove.texts(nil)))
+			b.WriteString(elementText("delete", place(c.table, e.remove.Name), e.remove.texts(nil)))
+		}
+		if e.flush {
+			b.WriteString("flush set " + place(c.table, e.insert.Name) + "\n")
 		}
 		if e.insert != nil {
-			b.WriteString(elementText("add", "inet "+c.table, e.insert.Name, e.insert.texts(e.counts)))
+			b.WriteString(elementText("add", place(c.table, e.insert.Name), e.insert.texts(e.counts)))
 		}
 	}
 	return b.String()

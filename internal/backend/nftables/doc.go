@@ -11,8 +11,8 @@
 //
 // Words:
 //
-//	tree      one table of family inet: counters, limits, sets, flowtables and
-//	          chains of rules
+//	tree      one table of family inet, and those of one family beside it
+//	          (tables.go): counters, limits, sets, flowtables and chains of rules
 //	rule      statements in order; a match is a statement too
 //	value     the text of one value in the one form that is used everywhere
 //	          inside: numbers in decimal, addresses and ranges as addrset

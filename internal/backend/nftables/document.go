@@ -16,15 +16,53 @@ func (t *Tree) document(header []string) string {
 	for _, line := range header {
 		b.WriteString(strings.TrimRight("# "+oneLine(line), " ") + "\n")
 	}
-	fmt.Fprintf(&b, "\ntable inet %s {\n", t.Table)
-	t.writeObjects(&b)
-	t.writeSets(&b)
+	for _, family := range t.families() {
+		t.only(family).write(&b, family)
+	}
+	return b.String()
+}
+
+// only is what of the tree is in the table of a family.
+func (t *Tree) only(family string) *Tree {
+	is := func(name string) bool { return tableFamily(name) == family }
+	out := &Tree{Table: t.Table}
+	for _, c := range t.Counters {
+		if is(c.Name) {
+			out.Counters = append(out.Counters, c)
+		}
+	}
+	for _, x := range t.Limits {
+		if is(x.Name) {
+			out.Limits = append(out.Limits, x)
+		}
+	}
+	for _, k := range t.Sets {
+		if is(k.Name) {
+			out.Sets = append(out.Sets, k)
+		}
+	}
+	for _, f := range t.Flowtables {
+		if is(f.Name) {
+			out.Flowtables = append(out.Flowtables, f)
+		}
+	}
+	for _, c := range t.Chains {
+		if is(c.Name) {
+			out.Chains = append(out.Chains, c)
+		}
+	}
+	return out
+}
+
+func (t *Tree) write(b *strings.Builder, family string) {
+	fmt.Fprintf(b, "\ntable %s %s {\n", family, t.Table)
+	t.writeObjects(b)
+	t.writeSets(b)
 	for _, c := range t.Chains {
 		b.WriteByte('\n')
-		c.write(&b)
+		c.write(b)
 	}
 	b.WriteString("}\n")
-	return b.String()
 }
 
 // oneLine makes text fit behind "#": nft ends a comment at the line's end and

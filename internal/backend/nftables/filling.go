@@ -8,7 +8,7 @@ import (
 
 // Definition is the text that makes a set, for nft.
 func (s *Set) Definition(table string) string {
-	return fmt.Sprintf("add %s inet %s %s { %s }\n", s.noun(), table, s.Name, s.definition())
+	return fmt.Sprintf("add %s %s { %s }\n", s.noun(), place(table, s.Name), s.definition())
 }
 
 // Filling is the step that writes the elements of sets that are there, and empty.

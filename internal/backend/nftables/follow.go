@@ -131,6 +131,9 @@ func (a *artifact) Held() map[string]program.Held {
 		if k.Follow == nil {
 			continue
 		}
+		if k.copied(a.Tree.Sets) {
+			continue
+		}
 		h := out[k.ID]
 		h.Names = append(h.Names, k.Elements.Tuples...)
 		for r := range k.ranges() {
@@ -140,6 +143,12 @@ func (a *artifact) Held() map[string]program.Held {
 		out[k.ID] = h
 	}
 	return out
+}
+
+// copied says of a set that another one before it, in another table, holds the same.
+func (s *Set) copied(among []*Set) bool {
+	first := slices.IndexFunc(among, func(o *Set) bool { return bare(o.Name) == bare(s.Name) })
+	return first >= 0 && among[first].Name != s.Name
 }
 
 // Holding is the artifact with these sets holding what the host is now.
@@ -177,20 +186,28 @@ func followedSets(f backend.FollowedSet) []*Set {
 	return out
 }
 
-// Holds reads what the kernel has in a set.
+// Holds reads what the kernel has in a set: nothing where it is in several tables, and
+// they differ.
 func (nftables) Holds(ctx context.Context, f backend.FollowedSet) (out program.Held, err error) {
 	conn, err := nfset.Open()
 	if err != nil {
 		return out, err
 	}
 	defer conn.Close()
-	for _, k := range followedSets(f) {
+	sets := followedSets(f)
+	for i, k := range sets {
 		err := k.readElements(ctx, conn, f.Place, nil)
 		if errors.Is(err, nfset.ErrNoSet) {
 			err = classed{err, backend.ErrNotThere}
 		}
 		if err != nil {
 			return out, err
+		}
+		switch t := (&Tree{Sets: sets[:i+1]}); {
+		case t.differs(k):
+			return program.Held{}, nil
+		case k.copied(t.Sets):
+			continue
 		}
 		out.Names = append(out.Names, k.Elements.Tuples...)
 		for r := range k.ranges() {
@@ -206,6 +223,8 @@ func (nftables) Follow(sets []backend.FollowedSet, from, to map[string]program.H
 	var c *contents
 	for _, f := range sets {
 		old, want := followedSets(f), followedSets(f)
+		// Where it is in several tables, what each holds now is not known here.
+		several := slices.ContainsFunc(want, func(k *Set) bool { return k.copied(want) })
 		for i, k := range want {
 			old[i].follow(from[f.ID])
 			k.follow(to[f.ID])
@@ -216,6 +235,11 @@ func (nftables) Follow(sets []backend.FollowedSet, from, to map[string]program.H
 			}
 			if c == nil {
 				c = &contents{table: f.Place}
+			}
+			if several {
+				insert.Elements = k.Elements
+				c.edits = append(c.edits, edit{flush: true, insert: &insert})
+				continue
 			}
 			c.edits = append(c.edits, edit{remove: &remove, insert: &insert})
 		}

@@ -68,7 +68,7 @@ func (s *Set) kind() nfset.Kind {
 
 // inKernel names the set for package nfset.
 func (s *Set) inKernel(table string) nfset.Set {
-	return nfset.Set{Table: table, Name: s.Name, Kind: s.kind(), Format: func(key []byte) string {
+	return nfset.Set{Family: nfprotoOf(tableFamily(s.Name)), Table: table, Name: s.Name, Kind: s.kind(), Format: func(key []byte) string {
 		text, err := s.tuple(key, nil)
 		if err != nil {
 			return fmt.Sprintf("%x", key)

@@ -50,7 +50,13 @@ func (nftables) Lift(have backend.State) (*backend.Lifted, error) {
 	if s.Present && !s.Whole {
 		return nil, errors.New("the elements of sets were not all read")
 	}
-	return lift(&s.Tree), nil
+	out := lift(&s.Tree)
+	for _, e := range s.Extra {
+		if e.Kind == "chain" {
+			out.Unlifted = append(out.Unlifted, backend.Unlifted{Chain: e.Name, Text: "chain " + e.Name, Why: "in table " + e.Family + " " + s.Tree.Table + " is no such chain"})
+		}
+	}
+	return out, nil
 }
 
 func lift(t *Tree) *backend.Lifted {
@@ -60,13 +66,13 @@ func lift(t *Tree) *backend.Lifted {
 	}
 	r.reachedByTCP()
 	for _, c := range t.Counters {
-		r.out.Counters = append(r.out.Counters, program.Counter{Name: programName(c.Name), Comment: c.Comment})
+		r.out.Counters = append(r.out.Counters, program.Counter{Name: programName(bare(c.Name)), Comment: c.Comment})
 	}
 	for _, f := range t.Flowtables {
 		r.out.Flowtables = append(r.out.Flowtables, program.Flowtable{Name: programName(f.Name), Devices: f.Devices})
 	}
 	for _, c := range t.Chains {
-		if c.Base != nil && !t.Dormant {
+		if c.Base != nil && !slices.Contains(t.Dormant, tableFamily(c.Name)) {
 			r.hook(c)
 			r.lead(c.Name)
 		}

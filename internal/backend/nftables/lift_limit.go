@@ -168,7 +168,7 @@ func (p *gateParser) found(statements []Statement, first bool) int {
 		if statements[1].Kind != Count || statements[1].Name == "" {
 			return 0
 		}
-		counter = programName(statements[1].Name)
+		counter = programName(bare(statements[1].Name))
 	}
 	if first {
 		p.full, p.counter = last.Name, counter

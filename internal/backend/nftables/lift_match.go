@@ -341,7 +341,7 @@ func (w *ruleLifter) inSet(s Statement) (program.Condition, error) {
 	if s.Op != "==" && s.Op != "!=" {
 		return program.Condition{}, errUnknown
 	}
-	if f, known := fieldInKernel(s.Field); known && k.follows() {
+	if f, known := fieldInKernel(s.Field); known && k.follows() && !w.lifter.tree.differs(k) {
 		w.lifter.follow(k)
 		return program.Condition{Field: f, Names: []string{program.DefaultRoute}, Not: s.Op == "!="}, nil
 	}

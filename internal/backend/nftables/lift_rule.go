@@ -52,8 +52,11 @@ func (w *ruleLifter) rule(statements []Statement) ([]program.Rule, error) {
 		w.at = s.text()
 		return nil, errEither
 	}
+	if f := packetFamily(w.chain.Name); f != 0 && !w.inner {
+		w.match = familyCondition(f)
+	}
 	if n := w.only[w.chain.Name]; len(n) > 0 && n[w.number] != 0 && !w.inner && w.asksPorts(statements) {
-		w.match = protocolCondition(strconv.FormatUint(n[w.number], 10))
+		w.match = append(w.match, protocolCondition(strconv.FormatUint(n[w.number], 10))...)
 	}
 	statements = flagsLast(statements)
 	for i := 0; i < len(statements); i++ {
@@ -230,7 +233,7 @@ func (w *ruleLifter) action(s Statement) error {
 		return w.verdictMap(s)
 	case Count:
 		if s.Name != "" {
-			w.act(program.Count{Counter: programName(s.Name)})
+			w.act(program.Count{Counter: programName(bare(s.Name))})
 		}
 	case RateLimit:
 		return w.limit(s)

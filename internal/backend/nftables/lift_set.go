@@ -24,7 +24,7 @@ func (r *lifter) set(k *Set, key []program.Field) (string, error) {
 	if len(key) != len(k.Types) {
 		return "", fmt.Errorf("set %s has %s and is asked for %d", k.Name, english.Plural(len(k.Types), "key"), len(key))
 	}
-	if id := k.followsAddresses(); id != "" {
+	if id := k.followsAddresses(); id != "" && !r.tree.differs(k) {
 		return r.followAddresses(k, id), nil
 	}
 	s := program.Set{ID: k.Name, Key: key, Life: program.Static, Verdicts: k.Verdicts}
@@ -82,7 +82,7 @@ func addressElement(k *Set, a addrset.Range) program.Element {
 // follows says of a set that the host decides which interfaces are in it. Whoever
 // puts in what does not belong there is found by comparing it with the host.
 func (s *Set) follows() bool {
-	return s.Name == stem(program.DefaultRouteSet) && !s.Interval && !s.Verdicts && !s.Asks && slices.Equal(s.Types, []string{"ifname"})
+	return bare(s.Name) == stem(program.DefaultRouteSet) && !s.Interval && !s.Verdicts && !s.Asks && slices.Equal(s.Types, []string{"ifname"})
 }
 
 func (r *lifter) follow(k *Set) {
@@ -101,11 +101,18 @@ func (s *Set) followsAddresses() string {
 	if f == 0 || s.Interval || s.Verdicts || s.Asks || len(s.Types) != 1 || s.Life != program.Living {
 		return ""
 	}
-	id, is := strings.CutSuffix(s.Name, fmt.Sprintf("_v%d", f))
+	id, is := strings.CutSuffix(bare(s.Name), fmt.Sprintf("_v%d", f))
 	if _, own := program.CutOwnSet(id); is && (own || id == stem(program.ExemptSet)) {
 		return id
 	}
 	return ""
+}
+
+// differs says of a set that those of its name in other tables have something else.
+func (t *Tree) differs(k *Set) bool {
+	return slices.ContainsFunc(t.Sets, func(o *Set) bool {
+		return bare(o.Name) == bare(k.Name) && !sameElements(o.Elements, k.Elements)
+	})
 }
 
 // followAddresses makes one set of those of both families.

@@ -241,7 +241,7 @@ func (s *stepper) carried() map[string]backend.Count {
 		s.carry[name] = rest
 	}
 	for _, c := range s.want.Counters {
-		if value, stays := s.have.Values[c.ID]; stays {
+		if value, stays := s.have.Values[c.Name]; stays {
 			less(c.ID, value)
 		}
 	}

@@ -122,13 +122,22 @@ func readSome(ctx context.Context, table string, wanted func(*Set) bool) (*State
 	}
 }
 
-// readOnce lists all tables of the family tersely: so nft 1.0.6 reads no elements,
-// while for one table it reads those of all sets even where it does not show
-// them.
+// readOnce lists all tables of a family tersely, or of all families: so nft 1.0.6 reads
+// no elements, while for one table it reads those of all sets even where it does not
+// show them.
 func readOnce(ctx context.Context, table string, wanted func(*Set) bool) (*State, error) {
-	there, dormant, err := nft.Table(table)
-	if err != nil {
-		return nil, err
+	var there, asleep []string
+	for _, family := range tableFamilies {
+		is, dormant, err := nft.Table(nfprotoOf(family), table)
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			there = append(there, family)
+		}
+		if dormant {
+			asleep = append(asleep, family)
+		}
 	}
 	// That rules are gone is said by nft too: a mark without them is no first apply.
 	marked, err := nft.Chains(markTable)
@@ -136,16 +145,21 @@ func readOnce(ctx context.Context, table string, wanted func(*Set) bool) (*State
 		return nil, err
 	}
 	var text []byte
-	if there || len(marked) > 0 {
-		if text, err = nft.ListTerse(ctx, "ruleset", "inet"); err != nil {
-			return nil, err
-		}
+	switch {
+	case len(there) == 0 && len(marked) == 0:
+	case len(there) == 0, slices.Equal(there, []string{inet}):
+		text, err = nft.ListTerse(ctx, "ruleset", inet)
+	default:
+		text, err = nft.ListTerse(ctx, "ruleset")
+	}
+	if err != nil {
+		return nil, err
 	}
 	s, err := parse(text, table)
 	if err != nil || !s.Present {
 		return s, err
 	}
-	s.Tree.Dormant = dormant
+	s.Tree.Dormant = asleep
 	if err := s.readGrace(ctx); err != nil {
 		return nil, err
 	}
@@ -223,10 +237,10 @@ type (
 		Table, Name string
 		Dev         json.RawMessage
 	}
-	jsonNamed struct{ Family, Table, Name string }
+	jsonNamed struct{ Family, Table, Chain, Name string }
 )
 
-// parse reads one table of what "nft -n -j -t list ruleset" printed. What it does
+// parse reads the tables of one name of what "nft -n -j -t list ruleset" printed. What it does
 // not know stays in the state by name and is a difference from every tree.
 func parse(text []byte, table string) (*State, error) {
 	s := &State{Tree: Tree{Table: table}, Values: map[string]backend.Count{}}
@@ -249,10 +263,15 @@ func parse(text []byte, table string) (*State, error) {
 				return nil, fmt.Errorf("%s that nft printed: %w", kind, err)
 			}
 			switch {
-			case in.Family != "inet" || kind != "table" && in.Table != table || kind == "table" && in.Name != table:
+			case !slices.Contains(tableFamilies, in.Family) || kind != "table" && in.Table != table || kind == "table" && in.Name != table:
 				continue
 			case kind == "table":
-				s.Present = true
+				s.Present, s.Families = true, append(s.Families, in.Family)
+				continue
+			case kind == "rule" && tableFamily(in.Chain) != in.Family:
+				continue // of a chain that is not known here
+			case kind != "rule" && tableFamily(in.Name) != in.Family:
+				s.Extra = append(s.Extra, Extra{kind, in.Family, in.Name})
 				continue
 			}
 			if err := s.object(kind, body); err != nil {
@@ -261,6 +280,7 @@ func parse(text []byte, table string) (*State, error) {
 		}
 	}
 	sorting.By(s.Tree.Sets, func(a, b *Set) int { return strings.Compare(a.Name, b.Name) })
+	sorting.By(s.Families, func(a, b string) int { return slices.Index(tableFamilies, a) - slices.Index(tableFamilies, b) })
 	s.takePassages()
 	return s, nil
 }
@@ -284,7 +304,7 @@ func (s *State) object(kind string, body json.RawMessage) error {
 		}
 		r := Rule{Comment: in.Comment, Handle: in.Handle}
 		for _, e := range in.Expr {
-			r.Statements = append(r.Statements, statement(e))
+			r.Statements = append(r.Statements, translating(statement(e), in.Chain))
 		}
 		c := t.readChain(in.Chain)
 		c.Rules = append(c.Rules, r)
@@ -295,16 +315,15 @@ func (s *State) object(kind string, body json.RawMessage) error {
 		if err := json.Unmarshal(body, &in); err != nil {
 			return err
 		}
-		id := programName(in.Name)
-		t.Counters = append(t.Counters, Counter{Name: in.Name, ID: id, Comment: in.Comment})
-		s.Values[id] = backend.Count{Packets: in.Packets, Bytes: in.Bytes}
+		t.Counters = append(t.Counters, Counter{Name: in.Name, ID: programName(bare(in.Name)), Comment: in.Comment})
+		s.Values[in.Name] = backend.Count{Packets: in.Packets, Bytes: in.Bytes}
 	case "limit":
 		var in jsonLimit
 		if err := json.Unmarshal(body, &in); err != nil {
 			return err
 		}
 		if in.Inv || in.RateUnit != "" && in.RateUnit != "packets" {
-			s.Extra = append(s.Extra, Extra{kind, in.Name})
+			s.Extra = append(s.Extra, Extra{kind, tableFamily(in.Name), in.Name})
 			break
 		}
 		t.Limits = append(t.Limits, Limit{in.Name, Rate{in.Rate, in.Per, in.Burst}})
@@ -319,9 +338,20 @@ func (s *State) object(kind string, body json.RawMessage) error {
 		if err := json.Unmarshal(body, &in); err != nil {
 			return err
 		}
-		s.Extra = append(s.Extra, Extra{kind, in.Name})
+		s.Extra = append(s.Extra, Extra{kind, tableFamily(in.Name), in.Name})
 	}
 	return nil
+}
+
+// translating is a statement with the family that nft leaves out where the table has it.
+func translating(s Statement, chain string) Statement {
+	switch s.Kind {
+	case DNAT, SNAT, DNATPrefix, SNATPrefix:
+		if s.Name == "" {
+			s.Name = tableFamily(chain)
+		}
+	}
+	return s
 }
 
 // readChain gives the chain of that name and makes it where it was not listed
@@ -358,7 +388,7 @@ func (s *State) set(kind string, body json.RawMessage) error {
 		return err
 	}
 	if kind == "map" && in.Map != "verdict" {
-		s.Extra = append(s.Extra, Extra{kind, in.Name})
+		s.Extra = append(s.Extra, Extra{kind, tableFamily(in.Name), in.Name})
 		return nil
 	}
 	k := &Set{Verdicts: kind == "map", Name: in.Name, Life: lifeOf(in.Name), Size: in.Size, Timeout: in.Timeout * 1000}

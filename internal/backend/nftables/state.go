@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"maps"
 	"strings"
 
 	"sluice/internal/backend"
@@ -9,17 +8,26 @@ import (
 
 // State is what was read from the kernel.
 type State struct {
-	Present  bool // the table is there
-	Contents bool // elements of static sets were read
-	Whole    bool // and those of sets that commands fill
+	Present  bool     // a table is there
+	Families []string // of the tables that are there; none: those of what is in Tree
+	Contents bool     // elements of static sets were read
+	Whole    bool     // and those of sets that commands fill
 	Tree     Tree
 	Extra    []Extra                  // objects in the table that this backend never makes
-	Values   map[string]backend.Count // of counters, by their name in the program
+	Values   map[string]backend.Count // of counters, by their name in the kernel
 	grace    grace                    // what is there of a transition, which is not in Tree
 }
 
 // Extra is an object that somebody else put into the table.
-type Extra struct{ Kind, Name string }
+type Extra struct{ Kind, Family, Name string }
+
+// families are those of the tables that are there.
+func (s *State) families() []string {
+	if !s.Present || len(s.Families) > 0 {
+		return s.Families
+	}
+	return s.Tree.families()
+}
 
 // Empty says that the table is not there.
 func (s *State) Empty() bool { return !s.Present }
@@ -27,9 +35,13 @@ func (s *State) Empty() bool { return !s.Present }
 // Counters is what every counter has counted, by its name in the program: as an
 // object of its own and in elements of the sets that rules ask.
 func (s *State) Counters() map[string]backend.Count {
-	out := maps.Clone(s.Values)
-	if out == nil {
-		out = map[string]backend.Count{}
+	out := map[string]backend.Count{}
+	add := func(counter string, c backend.Count) {
+		sum := out[counter]
+		out[counter] = backend.Count{Packets: sum.Packets + c.Packets, Bytes: sum.Bytes + c.Bytes}
+	}
+	for name, c := range s.Values {
+		add(programName(bare(name)), c)
 	}
 	used := s.Tree.used()
 	for _, k := range s.Tree.Sets {
@@ -37,8 +49,7 @@ func (s *State) Counters() map[string]backend.Count {
 			continue
 		}
 		for element, counter := range k.Elements.Counters {
-			sum, c := out[counter], k.Elements.Counts[element]
-			out[counter] = backend.Count{Packets: sum.Packets + c.Packets, Bytes: sum.Bytes + c.Bytes}
+			add(counter, k.Elements.Counts[element])
 		}
 	}
 	return out

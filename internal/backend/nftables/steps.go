@@ -19,7 +19,6 @@ const fewest = 64
 type stepper struct {
 	want  *Tree
 	have  *State
-	table string
 	used  map[string]bool // by the rules that the kernel has
 	made  map[string]bool // chains that exist before the switch, for the elements of verdict maps
 	steps []backend.Step
@@ -52,13 +51,15 @@ func (k kept) chain(h *Chain) bool {
 	return k.Tree != nil && h.Base == nil && len(h.Rules) == 0 && k.Tree.chain(h.Name) != nil
 }
 
+func (k kept) family(f string) bool { return k.Tree != nil && slices.Contains(k.families(), f) }
+
 func steps(want *Tree, have *State, lets openings) []backend.Step {
 	return stepsBeside(want, have, lets, nil)
 }
 
 // stepsBeside is steps that leave the objects of an older tree where they are.
 func stepsBeside(want *Tree, have *State, lets openings, older *Tree) []backend.Step {
-	s := &stepper{want: want, have: have, table: "inet " + want.Table, used: have.Tree.used(), passing: lets, older: kept{older}}
+	s := &stepper{want: want, have: have, used: have.Tree.used(), passing: lets, older: kept{older}}
 	s.objects()
 	s.emptyChains()
 	s.sets()
@@ -96,17 +97,17 @@ func (s *stepper) objects() {
 			if n, some := s.take(c.ID); some {
 				start = fmt.Sprintf("packets %d bytes %d; ", n.Packets, n.Bytes)
 			}
-			fmt.Fprintf(b, "add counter %s %s { %s%s}\n", s.table, c.Name, start, c.body())
+			fmt.Fprintf(b, "add counter %s { %s%s}\n", s.at(c.Name), start, c.body())
 		}
 	}
 	for _, l := range s.want.Limits {
 		if !slices.ContainsFunc(s.have.Tree.Limits, func(h Limit) bool { return h.Name == l.Name }) {
-			fmt.Fprintf(b, "add limit %s %s { rate %s; }\n", s.table, l.Name, l.Rate.text())
+			fmt.Fprintf(b, "add limit %s { rate %s; }\n", s.at(l.Name), l.Rate.text())
 		}
 	}
 	for _, k := range s.want.Sets {
 		if k.Life == program.Dynamic && s.have.Tree.set(k.Name) == nil {
-			fmt.Fprintf(b, "add set %s %s { %s }\n", s.table, k.Name, k.definition())
+			fmt.Fprintf(b, "add set %s { %s }\n", s.at(k.Name), k.definition())
 		}
 	}
 }
@@ -123,7 +124,7 @@ func (s *stepper) emptyChains() {
 		}
 		open := *c.Base
 		open.Policy = "accept"
-		fmt.Fprintf(&s.define, "add chain %s %s { %s }\n", s.table, c.Name, open.text())
+		fmt.Fprintf(&s.define, "add chain %s { %s }\n", s.at(c.Name), open.text())
 	}
 }
 
@@ -141,10 +142,20 @@ func (s *stepper) switchRules() {
 	if s.atOnce {
 		b.WriteString(s.define.String())
 	}
-	fmt.Fprintf(&b, "flush table %s\n", s.table)
+	for _, family := range tableFamilies {
+		switch {
+		case s.goes(family):
+			fmt.Fprintf(&b, "delete table %s %s\n", family, s.want.Table)
+		case !s.comesNew(family), slices.Contains(s.want.families(), family):
+			fmt.Fprintf(&b, "flush table %s %s\n", family, s.want.Table)
+		}
+	}
 	b.WriteString(s.beginGrace())
 	for _, h := range s.have.Tree.Chains {
 		k := s.want.chain(h.Name)
+		if s.goes(tableFamily(h.Name)) {
+			continue
+		}
 		if k == nil && h.Base != nil && h.Base.Policy == "drop" {
 			continue // closes before it is gone; settle deletes it
 		}
@@ -152,33 +163,61 @@ func (s *stepper) switchRules() {
 			continue // elements of an old map may lead to it; sweep deletes it behind the map
 		}
 		if k == nil || (k.Base == nil) != (h.Base == nil) || !k.Base.sameHook(h.Base) {
-			fmt.Fprintf(&b, "delete chain %s %s\n", s.table, h.Name)
+			fmt.Fprintf(&b, "delete chain %s\n", s.at(h.Name))
 		}
 	}
 	for _, h := range s.have.Tree.Flowtables {
 		if !slices.ContainsFunc(s.want.Flowtables, h.same) {
-			fmt.Fprintf(&b, "delete flowtable %s %s\n", s.table, h.Name)
+			fmt.Fprintf(&b, "delete flowtable %s\n", s.at(h.Name))
 		}
 	}
-	fmt.Fprintf(&b, "table %s {\n", s.table)
+	for _, family := range s.want.families() {
+		s.switchTable(&b, family)
+	}
+	s.add(backend.Switch, fmt.Sprintf("rules (%d)", s.want.ruleCount()), b.String())
+}
+
+// switchTable writes what one table has from then on.
+func (s *stepper) switchTable(b *strings.Builder, family string) {
+	fmt.Fprintf(b, "table %s %s {\n", family, s.want.Table)
 	for _, f := range s.want.Flowtables {
-		if !slices.ContainsFunc(s.have.Tree.Flowtables, f.same) {
-			fmt.Fprintf(&b, "\tflowtable %s { %s }\n", f.Name, f.body())
+		if tableFamily(f.Name) == family && !slices.ContainsFunc(s.have.Tree.Flowtables, f.same) {
+			fmt.Fprintf(b, "\tflowtable %s { %s }\n", f.Name, f.body())
 		}
 	}
 	for _, c := range s.want.Chains {
+		if tableFamily(c.Name) != family {
+			continue
+		}
 		c = s.withPassage(c)
 		if s.opens(c.Name) {
 			c = &Chain{Name: c.Name, Comment: c.Comment, Base: withPolicy(c.Base, "drop"), Rules: append(slices.Clip(c.Rules), acceptAll)}
 		}
-		c.write(&b)
+		c.write(b)
 	}
 	for _, h := range s.vanishing() {
-		(&Chain{Name: h.Name, Base: h.Base, Rules: []Rule{acceptAll}}).write(&b)
+		if tableFamily(h.Name) == family {
+			(&Chain{Name: h.Name, Base: h.Base, Rules: []Rule{acceptAll}}).write(b)
+		}
 	}
 	b.WriteString("}\n")
-	s.add(backend.Switch, fmt.Sprintf("rules (%d)", s.want.ruleCount()), b.String())
 }
+
+func (s *stepper) switches() bool {
+	return slices.ContainsFunc(s.steps, func(step backend.Step) bool { return step.Purpose == backend.Switch })
+}
+
+// at is where something of a name is, for nft.
+func (s *stepper) at(name string) string { return place(s.want.Table, name) }
+
+// goes says of the table of a family that it is there and nothing wants it: all that is
+// in it goes with it.
+func (s *stepper) goes(family string) bool {
+	return !s.comesNew(family) && !slices.Contains(s.want.families(), family) && !s.older.family(family)
+}
+
+// comesNew says of the table of a family that it is not there yet.
+func (s *stepper) comesNew(family string) bool { return !slices.Contains(s.have.families(), family) }
 
 var acceptAll = Rule{Statements: []Statement{{Kind: Verdict, Name: "accept"}}}
 
@@ -213,7 +252,7 @@ func (s *stepper) opens(chain string) bool {
 func (s *stepper) vanishing() []*Chain {
 	var out []*Chain
 	for _, h := range s.have.Tree.Chains {
-		if h.Base != nil && h.Base.Policy == "drop" && s.want.chain(h.Name) == nil {
+		if h.Base != nil && h.Base.Policy == "drop" && s.want.chain(h.Name) == nil && !s.goes(tableFamily(h.Name)) {
 			out = append(out, h)
 		}
 	}
@@ -225,16 +264,16 @@ func (s *stepper) settle() {
 	var policy, rules strings.Builder
 	for _, c := range s.want.Chains {
 		if s.opens(c.Name) {
-			fmt.Fprintf(&policy, "add chain %s %s { policy accept; }\n", s.table, c.Name)
-			fmt.Fprintf(&rules, "flush chain %s %s\n", s.table, c.Name)
+			fmt.Fprintf(&policy, "add chain %s { policy accept; }\n", s.at(c.Name))
+			fmt.Fprintf(&rules, "flush chain %s\n", s.at(c.Name))
 			for _, r := range s.withPassage(c).Rules {
-				fmt.Fprintf(&rules, "add rule %s %s %s\n", s.table, c.Name, r.line())
+				fmt.Fprintf(&rules, "add rule %s %s\n", s.at(c.Name), r.line())
 			}
 		}
 	}
 	for _, h := range s.vanishing() {
-		fmt.Fprintf(&policy, "add chain %s %s { policy accept; }\n", s.table, h.Name)
-		fmt.Fprintf(&rules, "flush chain %s %s\ndelete chain %s %s\n", s.table, h.Name, s.table, h.Name)
+		fmt.Fprintf(&policy, "add chain %s { policy accept; }\n", s.at(h.Name))
+		fmt.Fprintf(&rules, "flush chain %[1]s\ndelete chain %[1]s\n", s.at(h.Name))
 	}
 	s.add(backend.Sweep, "open the policy of chains", policy.String())
 	s.add(backend.Sweep, "final form of these chains", rules.String())
@@ -244,7 +283,8 @@ func (s *stepper) settle() {
 // the comments of rules included.
 func (s *stepper) sameRules() bool {
 	extra := func(h *Chain) bool { return s.want.chain(h.Name) == nil && (h.Base != nil || len(h.Rules) > 0) }
-	if s.have.Tree.Dormant || slices.ContainsFunc(s.have.Tree.Chains, extra) || !slices.EqualFunc(s.want.Flowtables, s.have.Tree.Flowtables, Flowtable.same) {
+	strange := func(e Extra) bool { return e.Kind == "chain" }
+	if slices.ContainsFunc(s.have.Extra, strange) || len(s.have.Tree.Dormant) > 0 || slices.ContainsFunc(s.have.Tree.Chains, extra) || !slices.EqualFunc(s.want.Flowtables, s.have.Tree.Flowtables, Flowtable.same) {
 		return false
 	}
 	for _, c := range s.want.Chains {
@@ -267,22 +307,29 @@ func (r Rule) normalLine() string {
 func (s *stepper) sweep() {
 	var b strings.Builder
 	for _, h := range s.have.Tree.Sets {
-		if s.want.set(h.Name) == nil && !s.older.set(h.Name) {
-			fmt.Fprintf(&b, "delete %s %s %s\n", h.noun(), s.table, h.Name)
+		if s.want.set(h.Name) == nil && !s.older.set(h.Name) && !s.goes(tableFamily(h.Name)) {
+			fmt.Fprintf(&b, "delete %s %s\n", h.noun(), s.at(h.Name))
 		}
 	}
 	for _, h := range s.have.Tree.Counters {
-		if !s.older.counter(h.Name) && !slices.ContainsFunc(s.want.Counters, func(c Counter) bool { return c.Name == h.Name }) {
-			fmt.Fprintf(&b, "delete counter %s %s\n", s.table, h.Name)
+		if !s.older.counter(h.Name) && !s.goes(tableFamily(h.Name)) && !slices.ContainsFunc(s.want.Counters, func(c Counter) bool { return c.Name == h.Name }) {
+			fmt.Fprintf(&b, "delete counter %s\n", s.at(h.Name))
 		}
 	}
 	for _, h := range s.have.Tree.Limits {
-		if !s.older.limit(h.Name) && !slices.ContainsFunc(s.want.Limits, func(l Limit) bool { return l.Name == h.Name }) {
-			fmt.Fprintf(&b, "delete limit %s %s\n", s.table, h.Name)
+		if !s.older.limit(h.Name) && !s.goes(tableFamily(h.Name)) && !slices.ContainsFunc(s.want.Limits, func(l Limit) bool { return l.Name == h.Name }) {
+			fmt.Fprintf(&b, "delete limit %s\n", s.at(h.Name))
 		}
 	}
 	for _, e := range s.have.Extra {
-		fmt.Fprintf(&b, "delete %s %s %s\n", e.Kind, s.table, e.Name)
+		if !s.goes(e.Family) {
+			fmt.Fprintf(&b, "delete %s %s %s %s\n", e.Kind, e.Family, s.want.Table, e.Name)
+		}
+	}
+	if !s.switches() {
+		for _, family := range slices.DeleteFunc(slices.Clone(s.have.families()), func(f string) bool { return !s.goes(f) }) {
+			fmt.Fprintf(&b, "delete table %s %s\n", family, s.want.Table)
+		}
 	}
 	if last := len(s.steps) - 1; s.atOnce && last >= 0 && s.steps[last].Purpose == backend.Switch {
 		s.steps[last].Transaction = s.steps[last].Transaction.(Script) + Script(b.String())
@@ -293,8 +340,8 @@ func (s *stepper) sweep() {
 	for _, h := range s.have.Tree.Chains {
 		// Behind the maps whose elements lead there: the kernel gives up such an
 		// element only when the transaction that deletes it is done.
-		if h.Base == nil && s.want.chain(h.Name) == nil && (s.older.Tree == nil || s.older.Tree.chain(h.Name) == nil) {
-			fmt.Fprintf(&b, "delete chain %s %s\n", s.table, h.Name)
+		if h.Base == nil && s.want.chain(h.Name) == nil && !s.goes(tableFamily(h.Name)) && (s.older.Tree == nil || s.older.Tree.chain(h.Name) == nil) {
+			fmt.Fprintf(&b, "delete chain %s\n", s.at(h.Name))
 		}
 	}
 	s.add(backend.Sweep, "chains that nobody uses any more", b.String())
@@ -308,18 +355,19 @@ func removal(table string, have *State) []backend.Step {
 	var open strings.Builder
 	for _, c := range have.Tree.Chains {
 		if c.Base != nil && c.Base.Policy == "drop" {
-			fmt.Fprintf(&open, "add chain inet %s %s { policy accept; }\n", table, c.Name)
+			fmt.Fprintf(&open, "add chain %s { policy accept; }\n", place(table, c.Name))
 		}
 	}
 	var out []backend.Step
 	if open.Len() > 0 {
 		out = append(out, backend.Step{Purpose: backend.Switch, Name: "open the policy of chains", Transaction: Script(open.String())})
 	}
-	return append(out, backend.Step{
-		Purpose: backend.Switch, Name: "delete the table",
+	var remove strings.Builder
+	for _, family := range have.families() {
 		// Adding first makes deleting work where somebody else was quicker.
-		Transaction: Script(fmt.Sprintf("add table inet %s\ndelete table inet %s\n", table, table)),
-	})
+		fmt.Fprintf(&remove, "add table %[1]s %[2]s\ndelete table %[1]s %[2]s\n", family, table)
+	}
+	return append(out, backend.Step{Purpose: backend.Switch, Name: "delete the table", Transaction: Script(remove.String())})
 }
 
 // lineage is the name of a set without the hash of its contents: sets of one

@@ -31,11 +31,11 @@ func (s *stepper) sets() {
 			continue
 		default:
 			// Nobody uses it and it may be half filled, by a load that was killed.
-			fmt.Fprintf(&s.define, "delete %s %s %s\n", h.noun(), s.table, h.Name)
+			fmt.Fprintf(&s.define, "delete %s %s\n", h.noun(), s.at(h.Name))
 		}
 		missing = append(missing, edit{insert: k, counts: s.counts(k)})
 	}
-	s.atOnce = s.have.Present && !s.begins() && !s.sameRules() && !slices.ContainsFunc(missing, func(f edit) bool {
+	s.atOnce = !slices.ContainsFunc(s.want.families(), s.comesNew) && !s.begins() && !s.sameRules() && !slices.ContainsFunc(missing, func(f edit) bool {
 		return f.insert.Interval && f.insert.Len() > 0 || f.insert.Len() > fewest
 	})
 	for _, fill := range missing {
@@ -49,10 +49,14 @@ func (s *stepper) sets() {
 		default:
 			large = append(large, fill)
 		}
-		fmt.Fprintf(&s.define, "add %s %s %s { %s%s }\n", k.noun(), s.table, k.Name, k.definition(), elements)
+		fmt.Fprintf(&s.define, "add %s %s { %s%s }\n", k.noun(), s.at(k.Name), k.definition(), elements)
 	}
-	if !s.atOnce && (s.define.Len() > 0 || !s.have.Present) {
-		s.add(backend.Fill, "definitions", "add table "+s.table+"\n"+s.define.String())
+	if !s.atOnce && (s.define.Len() > 0 || slices.ContainsFunc(s.want.families(), s.comesNew)) {
+		var tables strings.Builder
+		for _, family := range s.want.families() {
+			fmt.Fprintf(&tables, "add table %s %s\n", family, s.want.Table)
+		}
+		s.add(backend.Fill, "definitions", tables.String()+s.define.String())
 	}
 	s.unmade()
 	for _, k := range mended {
@@ -76,16 +80,16 @@ func (s *stepper) chainsOf(k *Set) {
 			s.made = map[string]bool{}
 		}
 		s.made[chain] = true
-		fmt.Fprintf(&s.define, "add chain %s %s\n", s.table, chain)
+		fmt.Fprintf(&s.define, "add chain %s\n", s.at(chain))
 	}
 }
 
-func elementText(verb, table, set string, items []string) string {
+func elementText(verb, at string, items []string) string {
 	if len(items) == 0 {
 		return ""
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s element %s %s {\n", verb, table, set)
+	fmt.Fprintf(&b, "%s element %s {\n", verb, at)
 	wrap(&b, items, "\t")
 	b.WriteString("\n}\n")
 	return b.String()

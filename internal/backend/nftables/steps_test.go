@@ -215,7 +215,7 @@ func TestCountersGoOn(t *testing.T) {
 	wider.Elements = Elements{Ranges: mustSet("198.51.100.0/25", "192.0.2.64/26").Ranges()}
 	wider.Name = "banned_net4_" + wider.hash()
 	var text strings.Builder
-	st := &stepper{want: &Tree{Table: "sluice", Sets: []*Set{&wider}}, have: s, table: "inet sluice", used: map[string]bool{}}
+	st := &stepper{want: &Tree{Table: "sluice", Sets: []*Set{&wider}}, have: s, used: map[string]bool{}}
 	st.sets()
 	for _, step := range st.steps {
 		text.WriteString(step.Text())

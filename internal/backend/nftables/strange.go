@@ -180,7 +180,7 @@ func (s *stepper) unmade() {
 		out.Elements = Elements{}
 		for _, e := range h.Strange {
 			if e.key == everyKey { // stands in no hash, and has no key to be written
-				s.add(backend.Fill, "the element of "+k.Name+" for every other key", elementText("delete", s.table, k.Name, []string{everyKey}))
+				s.add(backend.Fill, "the element of "+k.Name+" for every other key", elementText("delete", s.at(k.Name), []string{everyKey}))
 				continue
 			}
 			out.Elements.Tuples = append(out.Elements.Tuples, e.key)

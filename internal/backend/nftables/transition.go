@@ -253,15 +253,15 @@ func (s *stepper) beginGrace() string {
 	if !slices.ContainsFunc(s.want.Chains, begins) {
 		return ""
 	}
-	return fmt.Sprintf("add set %[1]s %[2]s { type inet_proto; flags timeout; }\nflush set %[1]s %[2]s\nadd element %[1]s %[2]s { tcp timeout %[3]dms }\n",
-		s.table, graceSet, max(1, s.passing.most.Milliseconds()))
+	return fmt.Sprintf("add set %[1]s { type inet_proto; flags timeout; }\nflush set %[1]s\nadd element %[1]s { tcp timeout %[2]dms }\n",
+		s.at(graceSet), max(1, s.passing.most.Milliseconds()))
 }
 
 // endGrace takes away what a grace left that is over, or that the policy does not
 // give.
 func (s *stepper) endGrace() {
 	g := &s.have.grace
-	switched := slices.ContainsFunc(s.steps, func(step backend.Step) bool { return step.Purpose == backend.Switch })
+	switched := s.switches()
 	if !g.remains() || slices.ContainsFunc(s.want.Chains, s.passes) && (switched || s.goesOn()) {
 		return
 	}
@@ -270,13 +270,13 @@ func (s *stepper) endGrace() {
 		if switched || !slices.Contains(g.chains, c.Name) {
 			continue
 		}
-		fmt.Fprintf(&b, "flush chain %s %s\n", s.table, c.Name)
+		fmt.Fprintf(&b, "flush chain %s\n", s.at(c.Name))
 		for _, r := range c.Rules {
-			fmt.Fprintf(&b, "add rule %s %s %s\n", s.table, c.Name, r.line())
+			fmt.Fprintf(&b, "add rule %s %s\n", s.at(c.Name), r.line())
 		}
 	}
 	if g.set {
-		fmt.Fprintf(&b, "delete set %s %s\n", s.table, graceSet)
+		fmt.Fprintf(&b, "delete set %s\n", s.at(graceSet))
 	}
 	s.add(backend.Sweep, "what let connections pass that ran before", b.String())
 }

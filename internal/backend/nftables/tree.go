@@ -4,10 +4,11 @@ import (
 	"sluice/internal/program"
 )
 
-// Tree is one nft table of family inet.
+// Tree is one nft table of family inet, and those of one family beside it: see
+// tables.go.
 type Tree struct {
 	Table      string
-	Dormant    bool `json:",omitempty"` // as read: somebody put the table to sleep, and no packet meets its chains
+	Dormant    []string `json:",omitempty"` // as read: families of tables that somebody put to sleep, so that no packet meets their chains
 	Counters   []Counter
 	Limits     []Limit
 	Sets       []*Set // sorted by name

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"sluice/internal/base/addrset"
 )
 
@@ -21,11 +23,19 @@ const (
 
 // Set names a set or a map that is defined in the kernel.
 type Set struct {
+	Family      uint8 // of its table; 0 is inet
 	Table, Name string
 	Kind        Kind
 	// Format makes a key readable in messages; without it keys of 4 and 16 bytes
 	// are addresses.
 	Format func(key []byte) string
+}
+
+func (s Set) family() byte {
+	if s.Family == 0 {
+		return unix.NFPROTO_INET
+	}
+	return s.Family
 }
 
 // Element is one element of a set.

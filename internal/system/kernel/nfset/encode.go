@@ -98,7 +98,7 @@ func (b *batch) end32(at int) {
 // message begins a message about elements of a set.
 func (b *batch) message(verb, flags uint16, s Set) {
 	b.close()
-	at := b.header(unix.NFNL_SUBSYS_NFTABLES<<8|verb, unix.NLM_F_REQUEST|flags, b.next(), unix.NFPROTO_INET)
+	at := b.header(unix.NFNL_SUBSYS_NFTABLES<<8|verb, unix.NLM_F_REQUEST|flags, b.next(), s.family())
 	b.messages = append(b.messages, message{at, s, verb})
 	b.text(unix.NFTA_SET_ELEM_LIST_TABLE, s.Table)
 	b.text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
@@ -108,7 +108,7 @@ func (b *batch) message(verb, flags uint16, s Set) {
 // bare is a message about a whole set.
 func (b *batch) bare(verb uint16, s Set) {
 	b.close()
-	at := b.header(unix.NFNL_SUBSYS_NFTABLES<<8|verb, unix.NLM_F_REQUEST, b.next(), unix.NFPROTO_INET)
+	at := b.header(unix.NFNL_SUBSYS_NFTABLES<<8|verb, unix.NLM_F_REQUEST, b.next(), s.family())
 	b.messages = append(b.messages, message{at, s, verb})
 	b.text(unix.NFTA_SET_ELEM_LIST_TABLE, s.Table)
 	b.text(unix.NFTA_SET_ELEM_LIST_SET, s.Name)

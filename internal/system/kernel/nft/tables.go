@@ -6,13 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Table says whether a table of family inet is in the network namespace of the calling
-// thread, and whether it sleeps (NFT_TABLE_F_DORMANT): the kernel asks none of its chains.
-// It takes a hundredth of what nft takes, and nft 1.0.6 prints something else for the
-// flags of a table in its JSON.
-func Table(name string) (there, dormant bool, err error) {
-	err = dump(unix.NFT_MSG_GETTABLE, unix.NFPROTO_INET, func() { there, dormant = false, false }, func(attribute func(kind uint16) []byte) {
-		if unix.ByteSliceToString(attribute(unix.NFTA_TABLE_NAME)) == name {
+// Table says whether a table of a family (NFPROTO_INET, …) is there in the network
+// namespace of the calling thread, and whether it sleeps (NFT_TABLE_F_DORMANT): the
+// kernel asks none of its chains. nft 1.0.6 prints something else for the flags of a
+// table in its JSON.
+func Table(family uint8, table string) (there, dormant bool, err error) {
+	begin := func() { there, dormant = false, false }
+	err = dump(unix.NFT_MSG_GETTABLE, int(family), begin, func(attribute func(kind uint16) []byte) {
+		if unix.ByteSliceToString(attribute(unix.NFTA_TABLE_NAME)) == table {
 			flags := attribute(unix.NFTA_TABLE_FLAGS)
 			there, dormant = true, len(flags) == 4 && flags[3]&1 != 0
 		}
