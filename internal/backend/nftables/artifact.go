@@ -28,7 +28,12 @@ type artifact struct {
 	passing openings               // which flows without entries the steps to it let pass for a moment
 }
 
-const artifactFormat = 3
+// In format 3 everything was in the table of both families, so that a program which
+// knows no other would not ask for the family of what is translated.
+const (
+	artifactFormat = 4
+	oldestFormat   = 3
+)
 
 // Backend is the name of the backend that made it.
 func (a *artifact) Backend() string { return Name }
@@ -155,8 +160,8 @@ func decodeParts(data []byte) (*artifact, error) {
 	if err := json.Unmarshal(text, &a); err != nil {
 		return nil, err
 	}
-	if a.Format != artifactFormat || a.Tree == nil {
-		return nil, fmt.Errorf("format %d, this version reads %d", a.Format, artifactFormat)
+	if a.Format < oldestFormat || a.Format > artifactFormat || a.Tree == nil {
+		return nil, fmt.Errorf("format %d, this version reads %d to %d", a.Format, oldestFormat, artifactFormat)
 	}
 	if slices.Contains(a.Tree.Sets, nil) || slices.Contains(a.Tree.Chains, nil) {
 		return nil, errNone

@@ -169,8 +169,8 @@ func TestTampering(t *testing.T) {
 			return l.element("1004", "drop", "accept")
 		}, ":1004", "accept"},
 		{"another prefix to rewrite to", func(l *listing) string {
-			c, i := l.find("prerouting_nat", `dnat`)
-			return fmt.Sprintf("delete rule inet sluice %s handle %d\nadd rule inet sluice %s %s", c.Name, c.Rules[i].Handle, c.Name,
+			c, i := l.find("ip/prerouting_nat", `dnat`)
+			return fmt.Sprintf("delete rule ip sluice %s handle %d\nadd rule ip sluice %s %s", c.Name, c.Rules[i].Handle, c.Name,
 				strings.Replace(c.Rules[i].text(), ": 10.20.1.0/28", ": 10.20.9.0/28", 1))
 		}, "198.51.100.", "accept"},
 		{"another rate", func(l *listing) string {
@@ -238,6 +238,7 @@ func TestRefusedByName(t *testing.T) {
 		{"insert rule inet sluice input @nh,8,8 4 drop", "8"},
 		{"insert rule inet sluice input tcp sport != 4000 tcp dport != 6379 drop", "either suffices"},
 		{"add chain inet sluice odd { type filter hook input priority 17; policy drop; }", "priority 17"},
+		{"add chain ip sluice odd { type filter hook input priority 0; policy drop; }", "table ip sluice"},
 	} {
 		t.Run(c.text, func(t *testing.T) {
 			k := kernelHost(t)
@@ -365,7 +366,7 @@ func TestFlagsByName(t *testing.T) {
 		p := c.program()
 		a := mustLower(t, p)
 		chain := a.Tree.chain("tried")
-		if len(chain.Rules) == 0 {
+		if chain == nil || len(chain.Rules) == 0 {
 			continue
 		}
 		r := &chain.Rules[0]

@@ -64,6 +64,12 @@ var passes = []pass{
 		run:      (*lowering).unused,
 	},
 	{
+		name: "tables", needs: []string{"unused"},
+		promises: "chains of type nat are in tables of one family, each with what it leads to and asks",
+		reason:   "what rules of NAT lead to is known only now",
+		run:      (*lowering).tables,
+	},
+	{
 		name: "protocols", needs: []string{"unused"},
 		promises: "where packets of one protocol alone come, rules about its ports do not ask for it",
 		reason:   "a comparison for each rule; which chains are left and what leads there is known only now",
@@ -239,47 +245,49 @@ func (l *lowering) rewrites(chain string) bool {
 // unused takes away what no rule uses. Static sets that a policy names and no
 // rule asks for are not worth their memory; living and dynamic ones neither.
 func (l *lowering) unused() {
-	sets, limits, chains, tables := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
-	var walk func(c *Chain)
-	walk = func(c *Chain) {
-		if c == nil || chains[c.Name] {
-			return
-		}
-		chains[c.Name] = true
-		for _, r := range c.Rules {
-			for _, s := range r.Statements {
-				sets[s.Set] = true
-				switch s.Kind {
-				case VerdictMap:
-					for _, verdict := range l.tree.verdicts(s) {
-						if _, chain, leads := strings.Cut(verdict, " "); leads && !chains[chain] {
-							walk(l.tree.chain(chain))
-						}
-					}
-				case RateLimit:
-					limits[s.Name] = true
-				case Offload:
-					tables[s.Name] = true
-				case Jump, Goto:
-					walk(l.tree.chain(s.Name))
-				}
-			}
-		}
-	}
-	for _, c := range l.tree.Chains {
-		if c.Base != nil {
-			walk(c)
-		}
-	}
 	t := l.tree
-	t.Sets = slices.DeleteFunc(t.Sets, func(s *Set) bool { return !sets[s.Name] })
-	t.Limits = slices.DeleteFunc(t.Limits, func(x Limit) bool { return !limits[x.Name] })
+	chains := t.reached(func(c *Chain) bool { return c.Base != nil })
 	t.Chains = slices.DeleteFunc(t.Chains, func(c *Chain) bool { return !chains[c.Name] })
-	t.Flowtables = slices.DeleteFunc(t.Flowtables, func(f Flowtable) bool { return !tables[f.Name] })
+	used := t.used()
+	t.Sets = slices.DeleteFunc(t.Sets, func(s *Set) bool { return !used["set "+s.Name] })
+	t.Limits = slices.DeleteFunc(t.Limits, func(x Limit) bool { return !used["limit "+x.Name] })
+	t.Flowtables = slices.DeleteFunc(t.Flowtables, func(f Flowtable) bool { return !used["flowtable "+f.Name] })
 	sorting.StableBy(t.Sets, func(a, b *Set) int { return strings.Compare(a.Name, b.Name) })
 	// Two sets of one name have the same contents: the hash says so.
 	t.Sets = slices.CompactFunc(t.Sets, func(a, b *Set) bool { return a.Name == b.Name })
 	sorting.By(t.Limits, func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// reached are the chains that packets get to from some of them.
+func (t *Tree) reached(from func(*Chain) bool) map[string]bool {
+	out := map[string]bool{}
+	var walk func(c *Chain)
+	walk = func(c *Chain) {
+		if c == nil || out[c.Name] {
+			return
+		}
+		out[c.Name] = true
+		for _, r := range c.Rules {
+			for _, s := range r.Statements {
+				switch s.Kind {
+				case VerdictMap:
+					for _, verdict := range t.verdicts(s) {
+						if _, chain, leads := strings.Cut(verdict, " "); leads && !out[chain] {
+							walk(t.chain(chain))
+						}
+					}
+				case Jump, Goto:
+					walk(t.chain(s.Name))
+				}
+			}
+		}
+	}
+	for _, c := range t.Chains {
+		if from(c) {
+			walk(c)
+		}
+	}
+	return out
 }
 
 // check says what in a tree refers to something that is not in it.
