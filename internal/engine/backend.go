@@ -19,10 +19,8 @@ import (
 )
 
 // Backends are all that there are, the one that loads policies first.
-func Backends() []backend.Backend { return []backend.Backend{made()} }
-
-func made(options ...nftables.Option) backend.Backend {
-	return nftables.New(append(options, nftables.Calibration(measured))...)
+func Backends() []backend.Backend {
+	return []backend.Backend{nftables.New(nftables.Calibration(measured))}
 }
 
 // measured is the model that was measured on this host. It is never needed: where it
@@ -55,32 +53,11 @@ func measured(state string) (*nftables.CostModel, backend.Figures) {
 	return &c.Costs, backend.Figures{Measured: c.Measured, Warnings: c.Warnings}
 }
 
-// remembering is the backend that loads policies, with a memory in the state directory.
-func remembering(state, version string) backend.Backend {
-	if program, err := thisProgram(version); err == nil {
-		return made(nftables.Remember(layouts{cache.Below(state), program}))
-	}
-	return made()
-}
-
 // Capabilities is what the kernel can do for a backend, asked unless the state directory
 // remembers it.
 func Capabilities(ctx context.Context, state string, b backend.Backend) backend.Capabilities {
 	return backend.Remembered(ctx, cache.Below(state), b)
 }
-
-// layouts is the part of the cache where the backend keeps what layouts are estimated to
-// take; it is of this program alone, whose code that is.
-type layouts struct {
-	cache   cache.Cache
-	program string
-}
-
-const layoutsKind = "layouts"
-
-func (l layouts) Get(key string) ([]byte, bool) { return l.cache.Get(layoutsKind, l.program+"\n"+key) }
-
-func (l layouts) Put(key string, data []byte) { l.cache.Put(layoutsKind, l.program+"\n"+key, data) }
 
 // thisProgram tells the file that runs from every other one: two builds may have
 // one version.

@@ -33,8 +33,9 @@ func NewHost(state, namespace, version string) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
+	all := Backends()
 	return &Host{State: state, Host: &apply.Host{
-		Dir: dir, Namespace: namespace, Backend: remembering(state, version), Others: Backends()[1:],
+		Dir: dir, Namespace: namespace, Backend: all[0], Others: all[1:],
 		Version: version, By: apply.Me(),
 		Capabilities: func(ctx context.Context, b backend.Backend) backend.Capabilities { return Capabilities(ctx, state, b) },
 	}}, nil

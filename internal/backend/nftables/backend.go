@@ -18,17 +18,12 @@ type nftables struct {
 	table   string
 	costs   *CostModel
 	choices map[string]string // layouts that were chosen before
-	found   *process          // what layouts take
 
 	calibration func(stateDir string) (*CostModel, backend.Figures) // may be nil
 }
 
 // Option is what New is told beside what it takes for granted.
 type Option func(*nftables)
-
-// Remember gives the backend a memory of what layouts are estimated to take. It must
-// forget when Sluice becomes another one: the layouts are in its code.
-func Remember(m Memory) Option { return func(n *nftables) { n.found = &process{behind: m} } }
 
 // Costs gives the backend the figures that its costs, prices and choices of layouts
 // are made of; DefaultCosts where it is given none. They have to pass Check.
@@ -49,7 +44,7 @@ func Of(owner string, options ...Option) backend.Backend { return made(name(owne
 
 func made(table string, options []Option) nftables {
 	costs := DefaultCosts()
-	n := nftables{table: table, costs: &costs, found: &process{}}
+	n := nftables{table: table, costs: &costs}
 	for _, o := range options {
 		o(&n)
 	}
@@ -72,7 +67,6 @@ func (n nftables) Calibrated(stateDir string) (by backend.Backend, f backend.Fig
 		}
 	}
 	f.Sum = fmt.Sprintf("%x", n.costs.sum())
-	n.found = &process{behind: n.found.behind} // what it finds goes with it
 	return n, f
 }
 
@@ -82,7 +76,7 @@ func (nftables) Passes(can backend.Capabilities) backend.Passes {
 }
 
 func (n nftables) search() layoutSearch {
-	return layoutSearch{from: layoutFrom, choose: choose, memory: n.found, choices: n.choices}
+	return layoutSearch{from: layoutFrom, choose: choose, choices: n.choices}
 }
 
 func (nftables) Name() string { return Name }

@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -139,25 +138,6 @@ func TestCostsChoose(t *testing.T) {
 		if got := again.(*artifact); got.Text() != want.Text() || chosen(got) != chosen(want) {
 			t.Errorf("%s: kept was %q, not %q", name, chosen(got), chosen(want))
 		}
-	}
-}
-
-// TestMemoryOfCosts: what was found by other figures is not remembered.
-func TestMemoryOfCosts(t *testing.T) {
-	memory := &notes{kept: map[string][]byte{}}
-	p := dropping(farApart(4096))
-	other := DefaultCosts()
-	other.Sets.Map.Element = 1 << 20
-	texts := map[string]bool{}
-	for _, costs := range []CostModel{DefaultCosts(), other, DefaultCosts()} {
-		a, err := New(Remember(memory), Costs(costs)).Lower(p, everything)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts[fmt.Sprint(a.(*artifact).Choices(), a.Cost())] = true
-	}
-	if len(texts) != 2 {
-		t.Errorf("%d different answers: %v", len(texts), texts)
 	}
 }
 

@@ -15,11 +15,10 @@ import (
 // as it is.
 const layoutFrom = 1024
 
-// layoutSearch says how layouts are searched.
+// layoutSearch says how layouts are chosen.
 type layoutSearch struct {
 	from    int // ranges
 	choose  func(all []*largeSet, budget program.Layout)
-	memory  Memory            // of what was found; may be nil
 	choices map[string]string // see artifact.Choices; where they say nothing, choose does
 }
 
@@ -33,7 +32,7 @@ const (
 	defaultLayoutLoad = 250_000_000 // ns
 )
 
-// largeSet is a set and family for which a layout is searched.
+// largeSet is a set and family for which a layout is chosen.
 type largeSet struct {
 	set     *program.Set
 	family  int
@@ -104,28 +103,22 @@ func (l *lowering) chooseLayouts() []*largeSet {
 		}
 		budget.Load = max(budget.Load+budget.Load/defaultLayoutMore, defaultLayoutLoad)
 	}
-	var unknown, open []*largeSet
+	var open []*largeSet
 	for _, x := range all {
 		if x.keep(l.search.choices); !x.kept {
 			open = append(open, x)
 		}
-		if !x.recall(l.search.memory) {
-			unknown = append(unknown, x)
-		}
 	}
 	// Mostly these are the two families of one set.
-	var searching sync.WaitGroup
+	var estimating sync.WaitGroup
 	for half := range 2 {
-		searching.Go(func() {
-			for i := half; i < len(unknown); i += 2 {
-				unknown[i].estimate()
+		estimating.Go(func() {
+			for i := half; i < len(all); i += 2 {
+				all[i].estimate()
 			}
 		})
 	}
-	searching.Wait()
-	for _, x := range unknown {
-		x.remember(l.search.memory)
-	}
+	estimating.Wait()
 	l.search.choose(open, budget)
 	return all
 }
