@@ -16,7 +16,7 @@ type LayoutReport struct {
 	Set        string         `json:"set"`
 	Family     int            `json:"family"`
 	Ranges     int            `json:"ranges"`
-	Uses       int            `json:"uses"` // rules that ask it
+	Uses       int            `json:"uses"` // ways in which rules ask it, each with chains of its own
 	Chosen     string         `json:"chosen"`
 	Candidates []LayoutCost   `json:"candidates"`
 	Origin     program.Origin `json:"origin"`

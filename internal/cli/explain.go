@@ -104,11 +104,7 @@ func (e *explanation) print(w io.Writer) {
 func wholeNS(ns float64) string { return english.Grouped(int(math.RoundToEven(ns))) }
 
 func printLayout(w io.Writer, l backend.LayoutReport) {
-	asked := "1 rule asks it"
-	if l.Uses != 1 {
-		asked = fmt.Sprintf("%d rules ask it", l.Uses)
-	}
-	fmt.Fprintf(w, "\nset %s, IPv%d: %s ranges, %s\n", l.Set, l.Family, english.Grouped(l.Ranges), asked)
+	fmt.Fprintf(w, "\nset %s, IPv%d: %s ranges, asked in %s\n", l.Set, l.Family, english.Grouped(l.Ranges), english.Plural(l.Uses, "way"))
 	width := 0
 	for _, c := range l.Candidates {
 		width = max(width, len(c.Name))

@@ -90,7 +90,7 @@ func (l *Lab) setUp(net *testnet.Net, label string, devices []Device) {
 }
 
 // unsummed keeps connection tracking from checking sums, which hardware does before.
-// A lab that were made before the module is there would cost 300 instructions a packet
+// A lab that is made before the module is there costs 300 instructions a packet
 // more than those after it.
 func (l *Lab) unsummed() error {
 	const checks = "net.netfilter.nf_conntrack_checksum"
