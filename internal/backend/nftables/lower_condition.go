@@ -420,7 +420,10 @@ func (m *matcher) inSet(c *program.Condition) (ways, error) {
 	var out []Statement
 	for _, part := range p.byFam[family] {
 		s := Statement{Kind: Match, Field: strings.Join(fields, " . "), Op: operator(c.Not), Set: part.Name}
-		if p.masked && family == 6 {
+		switch network, is := part.network(); {
+		case is:
+			s.Set, s.Values = "", []string{network}
+		case p.masked && family == 6:
 			s.Mask = sourceMask
 		}
 		in = append(in, []Statement{s})

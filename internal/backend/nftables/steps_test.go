@@ -15,7 +15,7 @@ import (
 // twoPolicies are two programs that differ in everything that steps are about.
 func twoPolicies(t *testing.T) (one, other *artifact) {
 	t.Helper()
-	office := mustSet("203.0.113.0/24", "2001:db8:77::/48")
+	office := mustSet("203.0.113.0/24", "203.0.114.7", "2001:db8:77::/48")
 	base := func(hookDefault program.Verdict, banned, served addrset.Set, ports []program.NumberRange) *program.Program {
 		return &program.Program{
 			Owner: "sluice",
