@@ -3,10 +3,12 @@ package estimate_test
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"testing"
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/base/addrset"
 	"sluice/internal/program"
 	"sluice/internal/prove/estimate"
 )
@@ -105,5 +107,44 @@ func TestCommandsCostNothing(t *testing.T) {
 	asking.Sets = []program.Set{{ID: "command", Key: []program.Field{program.Source}, Life: program.Dynamic, Commands: true}}
 	if a, b := classes(t, p, mix)["refused"], classes(t, asking, mix)["refused"]; a.NS != b.NS {
 		t.Errorf("%.0f ns, and %.0f with a set that commands fill", a.NS, b.NS)
+	}
+}
+
+// Packets that are not banned are from who is not: a ban of one's address costs them no more
+// than a ban of another's, and leaves them their class.
+func TestMixIsOfWhoIsNotBanned(t *testing.T) {
+	banning := func(prefixes ...string) *program.Program {
+		p := server()
+		var of []netip.Prefix
+		for _, prefix := range prefixes {
+			of = append(of, netip.MustParsePrefix(prefix))
+		}
+		p.Sets = []program.Set{{ID: "banned", Key: []program.Field{program.Source}, Addresses: addrset.FromPrefixes(of...)}}
+		p.Hooks = append(p.Hooks, program.Hook{Kind: program.Prerouting, Phase: program.Raw, Default: program.Accept, Chain: "raw"})
+		p.Chains = append(p.Chains, program.Chain{Name: "raw", Rules: []program.Rule{{
+			Match:   []program.Condition{{Field: program.Source, Set: "banned"}},
+			Actions: []program.Action{program.Drop},
+		}}})
+		return p
+	}
+	for _, prefixes := range [][2][]string{
+		{{"203.0.112.0/24"}, {"203.0.113.0/24"}},
+		{{"203.0.112.0/24", "192.0.3.0/24", "198.20.0.0/15"}, {"203.0.113.0/24", "192.0.2.0/24", "198.18.0.0/15"}},
+	} {
+		others, own := banning(prefixes[0]...), banning(prefixes[1]...)
+		want := classes(t, others, estimate.MixOf(others, nil))
+		for name, got := range classes(t, own, estimate.MixOf(own, nil)) {
+			if got != want[name] {
+				t.Errorf("%v is banned: %+v, and %+v where %v is", prefixes[1], got, want[name], prefixes[0])
+			}
+		}
+	}
+
+	// Who may do all is not who is refused.
+	p := banning("203.0.112.0/24")
+	p.Chains[0].Rules = append(p.Chains[0].Rules, program.Rule{ID: "friends", Match: []program.Condition{{Field: program.Source, Set: "friends"}}, Actions: []program.Action{program.Accept}})
+	p.Sets = append(p.Sets, program.Set{ID: "friends", Key: []program.Field{program.Source}, Addresses: addrset.FromPrefixes(netip.MustParsePrefix("203.0.113.0/24"))})
+	if _, has := classes(t, p, estimate.MixOf(p, nil))["refused"]; !has {
+		t.Error("nobody is refused where 203.0.113.0/24 may do all")
 	}
 }

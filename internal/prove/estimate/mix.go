@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/program"
 	"sluice/internal/prove/reach"
@@ -32,26 +33,68 @@ const newAllowed = "new, allowed"
 // mostRules bounds for how many rules of a program there are packets.
 const mostRules = 64
 
-// other are addresses that no policy should know.
+// others are addresses that policies hardly know; a mix takes those that its program knows
+// least.
 var (
-	other4 = netip.MustParseAddr("203.0.113.253")
-	other6 = netip.MustParseAddr("2001:db8:ffff:ffff::fffd")
-	own4   = netip.MustParseAddr("198.51.100.254")
-	own6   = netip.MustParseAddr("2001:db8:ffff:fffe::fffe")
+	others4 = addresses("203.0.113.253", "192.0.2.253", "198.18.0.253", "192.88.99.253", "45.13.7.253")
+	others6 = addresses("2001:db8:ffff:ffff::fffd", "2001:db8:7::fffd", "2a0f:ffff:ffff::fffd")
+	own4    = netip.MustParseAddr("198.51.100.254")
+	own6    = netip.MustParseAddr("2001:db8:ffff:fffe::fffe")
 )
+
+func addresses(texts ...string) (out []netip.Addr) {
+	for _, t := range texts {
+		out = append(out, netip.MustParseAddr(t))
+	}
+	return out
+}
+
+// leastKnown is the address that is banned least, and then that fewest rules name.
+func leastKnown(p *program.Program, of []netip.Addr) netip.Addr {
+	known := make([]int, len(of))
+	for i := range p.Chains {
+		for j := range p.Chains[i].Rules {
+			r := &p.Chains[i].Rules[j]
+			weight := 1
+			if bans(r) {
+				weight = 1 << 20
+			}
+			for k := range r.Match {
+				for n, a := range of {
+					if names(p, &r.Match[k], a) {
+						known[n] += weight
+					}
+				}
+			}
+		}
+	}
+	return of[slices.Index(known, slices.Min(known))]
+}
+
+// names says whether a condition is about the sources that an address is among.
+func names(p *program.Program, c *program.Condition, a netip.Addr) bool {
+	if c.Field != program.Source {
+		return false
+	}
+	if s := p.Set(c.Set); s != nil {
+		return s.Addresses.Contains(a)
+	}
+	return slices.ContainsFunc(c.Addresses, func(r addrset.Range) bool { return r.Contains(a) })
+}
 
 // MixOf makes the mix for a program as it was compiled. Where a profile says
 // how often rules were hit, packets that begin flows are shared by it, and
 // else evenly.
 func MixOf(p *program.Program, profile map[string]uint64) []Class {
 	var out []Class
+	other4, other6 := leastKnown(p, others4), leastKnown(p, others6)
 	in := arriving(other4, own4)
 	in.State, in.Flags, in.Port = packet.Established, packet.ACK, 22 // ssh is hardly ever out of tracking
 	out = append(out, Class{"established, in", shareIn, in, reach.In})
 	back := in.Mirror()
 	back.Reply, back.In, back.Out = true, "", "eth0"
 	out = append(out, Class{"established, out", shareOut, back, reach.Out})
-	begins := allowed(p, profile)
+	begins := allowed(p, profile, other4, other6)
 	out = append(out, begins...)
 	if b, is := banned(p); is {
 		out = append(out, Class{"banned", shareBanned, b, reach.In})
@@ -86,7 +129,7 @@ func arriving(from, to netip.Addr) packet.Packet {
 }
 
 // allowed are packets that rules of input allow, one for each.
-func allowed(p *program.Program, profile map[string]uint64) []Class {
+func allowed(p *program.Program, profile map[string]uint64, other4, other6 netip.Addr) []Class {
 	var out []Class
 	var weights []float64
 	total := 0.0
@@ -96,7 +139,11 @@ func allowed(p *program.Program, profile map[string]uint64) []Class {
 			if r.ID == "" || len(r.Match) == 0 || len(out) == mostRules {
 				continue
 			}
-			pkt, ok := fitting(p, r)
+			from, to := other4, own4
+			if wantsIPv6(p, r) {
+				from, to = other6, own6
+			}
+			pkt, ok := fitting(p, r, from, to)
 			if !ok {
 				continue
 			}
@@ -132,11 +179,7 @@ func hits(r *program.Rule, profile map[string]uint64) uint64 {
 }
 
 // fitting is a packet that comes to the host and that the rule accepts.
-func fitting(p *program.Program, r *program.Rule) (packet.Packet, bool) {
-	from, to := other4, own4
-	if wantsIPv6(p, r) {
-		from, to = other6, own6
-	}
+func fitting(p *program.Program, r *program.Rule, from, to netip.Addr) (packet.Packet, bool) {
 	pkt := arriving(from, to)
 	for i := range r.Match {
 		set(p, &pkt, &r.Match[i])
@@ -222,13 +265,18 @@ func set(p *program.Program, pkt *packet.Packet, c *program.Condition) {
 	}
 }
 
+// bans says whether a rule may be a ban's.
+func bans(r *program.Rule) bool {
+	return r.ID == "" && len(r.Actions) > 0 && r.Actions[len(r.Actions)-1] == program.Action(program.Drop)
+}
+
 // banned is a packet from an address that a policy bans; not ok where it bans
 // none.
 func banned(p *program.Program) (packet.Packet, bool) {
 	for i := range p.Chains {
 		for j := range p.Chains[i].Rules {
 			r := &p.Chains[i].Rules[j]
-			if r.ID != "" || len(r.Actions) == 0 || r.Actions[len(r.Actions)-1] != program.Action(program.Drop) {
+			if !bans(r) {
 				continue
 			}
 			for k := range r.Match {
