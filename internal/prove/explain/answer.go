@@ -120,9 +120,10 @@ func (e *Followed) Answer(compiled *program.Program) (*Answer, error) {
 	}
 	steps := path.Steps
 	if path.Verdict == policy.Allow {
-		if a.Banned = e.bannedByCommand(); a.Banned != "" {
+		if by, until := e.bannedByCommand(); by != "" {
+			a.Banned = by + until
 			a.Verdict, a.Stage, a.Line, a.Why = policy.Drop, "ban", nil, a.Banned
-			steps = e.untilBan(a.Banned)
+			steps = e.untilBan(by)
 		}
 	}
 	if r := path.Rule; r != nil && a.Banned == "" {

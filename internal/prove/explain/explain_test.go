@@ -131,7 +131,7 @@ func TestExplainNotesBansByCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := bans.Open(dir).Append(bans.EntryOf([]bans.Ban{
-		{What: addrset.PrefixRange(netip.MustParsePrefix("203.0.113.0/28")), Since: now, Reason: "scans"},
+		{What: addrset.PrefixRange(netip.MustParsePrefix("203.0.113.0/28")), Since: now, Reason: "ssh: scans"},
 		{What: addrset.PrefixRange(netip.MustParsePrefix("203.0.113.77/32")), Since: now.Add(-time.Hour), Until: now.Add(-time.Minute)},
 	}, now, bans.Author{})); err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestExplainNotesBansByCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	for from, want := range map[string]string{
-		"203.0.113.5":  "203.0.113.5 is banned by command (203.0.113.0/28), for scans: with any policy loaded that has rules, this host drops the packet, until sluice unban 203.0.113.0/28",
+		"203.0.113.5":  "203.0.113.5 is banned by command (203.0.113.0/28), for ssh: scans: with any policy loaded that has rules, this host drops the packet, until sluice unban 203.0.113.0/28",
 		"203.0.113.9":  "", // never banned
 		"203.0.113.77": "", // its time is up
 		"198.51.100.7": "",
@@ -149,12 +149,16 @@ func TestExplainNotesBansByCommand(t *testing.T) {
 		e := Followed{Subject: Subject{Resolved: r, Bans: bans.Live(list.Bans, now), Words: Words{Unban: func(what addrset.Range) string { return "sluice unban " + what.String() }}}}
 		e.Packet = packet.Packet{In: "eth0", Source: netip.MustParseAddr(from), Destination: netip.MustParseAddr("198.51.100.1"), Protocol: packet.UDP, SourcePort: 1, Port: 53, Owner: -1}
 		e.Path = reference.Explain(r, e.Packet, packet.In)
-		if got := e.bannedByCommand(); got != want {
+		by, until := e.bannedByCommand()
+		if got := by + until; got != want {
 			t.Errorf("%s: %q, want %q", from, got, want)
 		}
+		if steps := e.untilBan(by); want != "" && !strings.HasSuffix(steps[len(steps)-1].Reason, ", for ssh: scans") {
+			t.Errorf("%s: the step says %q", from, steps[len(steps)-1].Reason)
+		}
 		e.Bans = nil
-		if got := e.bannedByCommand(); got != "" {
-			t.Errorf("%s, for another host: %q", from, got)
+		if by, _ := e.bannedByCommand(); by != "" {
+			t.Errorf("%s, for another host: %q", from, by)
 		}
 	}
 }

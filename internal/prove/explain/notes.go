@@ -28,7 +28,8 @@ func (e *Followed) notes() []string {
 	}
 	add(e.notForwarded())
 	add(e.otherInterface())
-	add(e.bannedByCommand())
+	by, until := e.bannedByCommand()
+	add(by + until)
 	add(e.foreignChains())
 	if state := e.Path.Packet.State; state == packet.Established || state == packet.Related {
 		first := e.Packet
@@ -101,10 +102,10 @@ func (e *Followed) notForwarded() string {
 }
 
 // bannedByCommand says that this host drops the packet by a ban that is not in
-// the policy.
-func (e *Followed) bannedByCommand() string {
+// the policy, and until when.
+func (e *Followed) bannedByCommand() (by, until string) {
 	if e.Path.Stage == "loopback" {
-		return ""
+		return "", ""
 	}
 	ends := []netip.Addr{e.Packet.Source, e.Path.Packet.Destination}
 	switch e.Path.Hook {
@@ -118,31 +119,29 @@ func (e *Followed) bannedByCommand() string {
 			if !ban.What.Contains(a) || reference.NeverBanned(e.Resolved, a) {
 				continue
 			}
-			text := fmt.Sprintf("%s is banned by command (%s)", a, ban.What)
+			by, until = fmt.Sprintf("%s is banned by command (%s)", a, ban.What), "the ban is lifted"
 			if ban.Reason != "" {
-				text += ", for " + ban.Reason
+				by += ", for " + ban.Reason
 			}
-			until := "the ban is lifted"
 			if e.Words.Unban != nil {
 				until = e.Words.Unban(ban.What)
 			}
-			return text + ": with any policy loaded that has rules, this host drops the packet, until " + until
+			return by, ": with any policy loaded that has rules, this host drops the packet, until " + until
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // untilBan is what a packet passes up to a ban by command, which is asked where those of
 // the policy are.
-func (e *Followed) untilBan(reason string) (steps []reference.Step) {
+func (e *Followed) untilBan(by string) (steps []reference.Step) {
 	for _, s := range e.Path.Steps {
 		if s.Hook == string(e.Path.Hook) && !slices.Contains([]string{"tracking", "nat", "routing", "rewrite", "loopback", "ban"}, s.Stage) {
 			break
 		}
 		steps = append(steps, s)
 	}
-	why, _, _ := strings.Cut(reason, ": ")
-	return append(steps, reference.Step{Hook: string(e.Path.Hook), Stage: "ban", Reason: why, Decides: true})
+	return append(steps, reference.Step{Hook: string(e.Path.Hook), Stage: "ban", Reason: by, Decides: true})
 }
 
 // foreignChains names the chains of other tools that see the packet too.
