@@ -29,7 +29,8 @@ func newApply() *cobra.Command {
 		Long: `Compiles a policy and loads it without a gap: sets are filled first, then one
 small transaction switches all rules. What the kernel then holds is read back and
 compared, and proved to do with every packet what the policy says (see sluice
-verify); where it does not, the old policy returns.
+verify); where it does not, the old policy returns. Where no more than a few single
+addresses of set files came or went, these alone are read back, and nothing is proved anew.
 
 With --confirm the old state (sysctls too) returns by itself after the given time
 unless "sluice confirm" comes, even when this command, the terminal or the ssh

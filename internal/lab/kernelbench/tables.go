@@ -14,7 +14,7 @@ import (
 // parts of a page that a record writes, by the name in their markers:
 // <!-- figures: NAME -->, and <!-- end of figures --> behind them.
 func (r *Record) parts() map[string]string {
-	return map[string]string{"lists": r.lists(), "summary": r.summary(), "examples": r.measured() + r.examples()}
+	return map[string]string{"lists": r.lists(), "summary": r.measured() + r.summary(), "examples": r.measured() + r.examples()}
 }
 
 // Pages writes the tables of the tree's records into a page.

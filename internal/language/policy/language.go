@@ -81,7 +81,7 @@ const (
 var shapes = []*shape{
 	{
 		name: "policy", what: "the policy",
-		doc: "A policy file is one YAML mapping. Every key but `version` may be left out. A section (`input`, `output`, `forward`) that is left out is not policed: no chain is made for it.",
+		doc: "A policy file is one YAML mapping. Every key but `version` may be left out. A section (`input`, `output`, `forward`) that is left out is not policed: only bans are asked there.",
 		keys: []key{
 			{"version", "version", "The version of the language.", true},
 			{"include", "includes", "Other files of the same language, relative to this one. They are read after this file, those of one pattern in the order of their names; their rules follow the rules of this file.", false},
