@@ -392,11 +392,6 @@ func (s *setFilling) send(ctx context.Context, conn *nfset.Conn) error {
 			Delete: slices.Values(slices.Concat(s.remove, s.replace)), Add: s.inTime(slices.Concat(s.replace, s.add)),
 		})
 	}
-	if s.flush {
-		if err := conn.Edit(ctx, nfset.Change{Set: s.set, Flush: true}); err != nil {
-			return err
-		}
-	}
 	if err := conn.Delete(ctx, s.set, slices.Values(s.remove)); err != nil {
 		return err
 	}
@@ -405,7 +400,7 @@ func (s *setFilling) send(ctx context.Context, conn *nfset.Conn) error {
 			return err
 		}
 	}
-	return conn.Add(ctx, s.set, s.inTime(s.add))
+	return conn.Fill(ctx, nfset.Change{Set: s.set, Flush: s.flush, Add: s.inTime(s.add)})
 }
 
 // inTime gives elements with the time-outs that they have by now: many take a

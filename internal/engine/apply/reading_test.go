@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"os"
@@ -13,6 +14,8 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/backend/nftables"
+	"sluice/internal/base/addrset"
+	"sluice/internal/language/bans"
 	"sluice/internal/program"
 )
 
@@ -178,6 +181,32 @@ func TestReadingIsNotBelieved(t *testing.T) {
 	}
 	if out, _ := l.quick(Unchanged{Inputs: "one"}, Options{}); out != nil {
 		t.Errorf("damaged: %+v", out)
+	}
+}
+
+// A foreign transaction during a ban shows, however many the ban takes, and though the
+// set that it fills was empty.
+func TestForeignTransactionDuringBan(t *testing.T) {
+	l := newLab(t)
+	l.apply(inputOf("a bans", "one"), Options{})
+	var list []bans.Named
+	for i := range uint32(20_001) {
+		from := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, 11<<24+4*i)))
+		list = append(list, bans.Named{What: addrset.Range{From: from, To: from.Next()}})
+	}
+	foreign := false
+	l.inside(func(ctx context.Context, h *Host) error {
+		h.at = func(point string) {
+			if point == "ban journal" {
+				foreign = true
+				l.ns.MustRun("nft", "insert rule inet sluice input accept")
+			}
+		}
+		_, err := h.Ban(ctx, Banning{List: list})
+		return err
+	})
+	if out, _ := l.quick(Unchanged{Inputs: "one"}, Options{}); !foreign || out != nil {
+		t.Errorf("the foreign rule is not seen: %+v", out)
 	}
 }
 

@@ -220,14 +220,16 @@ func (c *Conn) commit() error {
 	b := &c.batch
 	b.end()
 	c.sequence = b.next()
+	generation := func() (uint32, error) { return nft.GenerationBy(c.socket) }
+	return c.commits.Count(generation, c.exchange)
+}
+
+func (c *Conn) exchange() error {
+	b := &c.batch
 	if err := c.send(b.buf); err != nil {
 		return &Error{Doing: doing(b.messages[len(b.messages)-1].verb), Set: b.messages[len(b.messages)-1].set, cause: sendCause(err), Errno: errno(err)}
 	}
-	err := c.outcome()
-	if err == nil {
-		c.commits.Committed()
-	}
-	return err
+	return c.outcome()
 }
 
 func (c *Conn) send(message []byte) error {

@@ -377,3 +377,43 @@ add element inet t a { 192.0.2.1 counter packets 3 bytes 4, 192.0.2.2 counter pa
 		t.Errorf("%d transactions, not 2", after-before)
 	}
 }
+
+// TestCommitsThatChange: the kernel ignores a transaction that changes nothing, so it does
+// not count.
+func TestCommitsThatChange(t *testing.T) {
+	s := host(t)
+	s.Nft("add set inet t s { type ipv4_addr; }")
+	set := nfset.Set{Table: "t", Name: "s", Kind: nfset.Exact}
+	one := slices.Values([]nfset.Element{{Key: addr("192.0.2.1")}})
+	for _, c := range []struct {
+		what   string
+		change nfset.Change
+	}{
+		{"flush of an empty set", nfset.Change{Flush: true}},
+		{"add", nfset.Change{Add: one}},
+		{"add of what is there", nfset.Change{Add: one}},
+		{"flush and add", nfset.Change{Flush: true, Add: one}},
+		{"delete and add", nfset.Change{Delete: one, Add: one}},
+		{"flush", nfset.Change{Flush: true}},
+	} {
+		c.change.Set = set
+		err := on(t, s, func(ctx context.Context, conn *nfset.Conn) error {
+			before, err := nft.Generation()
+			if err != nil {
+				return err
+			}
+			commits := nft.Commits()
+			if err := conn.Edit(ctx, c.change); err != nil {
+				return err
+			}
+			after, err := nft.Generation()
+			if made, counted := uint64(after-before), nft.Commits()-commits; made != counted {
+				t.Errorf("%s: %d transactions, %d counted", c.what, made, counted)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

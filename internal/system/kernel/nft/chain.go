@@ -17,10 +17,7 @@ func ReplaceTable(table string, chains ...string) error {
 	if err != nil {
 		return fmt.Errorf("open a netlink socket: %w", err)
 	}
-	err = replaceTable(conn, table, chains)
-	if err == nil {
-		Here().Committed()
-	}
+	err = Here().Count(Generation, func() error { return replaceTable(conn, table, chains) })
 	if err = errors.Join(err, conn.Close()); err != nil {
 		return fmt.Errorf("make table inet %s anew: %w", table, err)
 	}

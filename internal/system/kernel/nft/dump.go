@@ -16,7 +16,7 @@ const dumpTries = 50
 func dump(message, family int, begin func(), each func(attribute func(kind uint16) []byte)) error {
 	for try := 1; ; try++ {
 		begin()
-		err := ask(message, family, unix.NLM_F_DUMP, each)
+		err := ask(message, family, each)
 		if try < dumpTries && (errors.Is(err, unix.EINTR) || errors.Is(err, nl.ErrDumpInterrupted)) {
 			continue
 		}
@@ -25,8 +25,8 @@ func dump(message, family int, begin func(), each func(attribute func(kind uint1
 }
 
 // ask sends one request and gives the attributes of each answer.
-func ask(message, family, flags int, each func(attribute func(kind uint16) []byte)) error {
-	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|message, flags)
+func ask(message, family int, each func(attribute func(kind uint16) []byte)) error {
+	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|message, unix.NLM_F_DUMP)
 	request.AddData(&nl.Nfgenmsg{NfgenFamily: uint8(family), Version: nl.NFNETLINK_V0}) //nolint:gosec // a family has one byte
 	answers, err := request.Execute(unix.NETLINK_NETFILTER, 0)
 	if err != nil {

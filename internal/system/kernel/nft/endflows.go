@@ -86,10 +86,10 @@ func endFlows(conn *netlink.Conn, table string) error {
 	if err = errors.Join(err, failed); err != nil || len(batch) == 0 {
 		return err
 	}
-	if _, err = Transact(conn, batch); err == nil {
-		Here().Committed()
-	}
-	return err
+	return Here().Count(Generation, func() error {
+		_, err := Transact(conn, batch)
+		return err
+	})
 }
 
 // hasDevices says whether any device is left to a flowtable.

@@ -7,10 +7,14 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/system/kernel/netns"
 )
+
+// nfgenmsg is how many bytes are before the attributes of a message.
+const nfgenmsg = 4
 
 // counters has one for each network namespace that this process was in, by its identity.
 var counters sync.Map // string to *Counter
@@ -25,26 +29,54 @@ func Here() *Counter {
 	return c.(*Counter)
 }
 
-// Committed counts a transaction that went another way than Run.
-func (c *Counter) Committed() { c.n.Add(1) }
+// Count makes a transaction, and counts it where the number that generation gives has
+// risen over it: the kernel ignores one that changes nothing. Where that cannot be told, it
+// is not counted.
+func (c *Counter) Count(generation func() (uint32, error), transaction func() error) error {
+	before, unknown := generation()
+	if err := transaction(); err != nil {
+		return err
+	}
+	if after, err := generation(); unknown == nil && err == nil && after != before {
+		c.n.Add(1)
+	}
+	return nil
+}
 
-// Commits is how many transactions this process has brought into the network namespace of
-// the calling thread. Where the generation has risen by as many since, nobody else made
-// one; a transaction that turned out to be empty makes it rise less.
+// Commits is how many transactions of this process have changed something in the network
+// namespace of the calling thread. Where the generation has risen by as many since, nobody
+// else made one.
 func Commits() uint64 { return Here().n.Load() }
 
 // Generation is the number of the ruleset's state in the network namespace of
-// the calling thread. Every transaction of anybody raises it, so an equal
-// number means an untouched ruleset; what the kernel itself adds to dynamic
+// the calling thread. Every transaction of anybody that changes something raises it, so an
+// equal number means an untouched ruleset; what the kernel itself adds to dynamic
 // sets does not count.
 func Generation() (uint32, error) {
-	var id []byte
-	err := ask(unix.NFT_MSG_GETGEN, unix.AF_UNSPEC, 0, func(attribute func(kind uint16) []byte) { id = attribute(unix.NFTA_GEN_ID) })
-	if err == nil && len(id) != 4 {
-		err = errors.New("the kernel gave none")
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return 0, fmt.Errorf("open a netlink socket: %w", err)
 	}
+	n, err := GenerationBy(conn)
+	return n, errors.Join(err, conn.Close())
+}
+
+// GenerationBy is Generation in the network namespace of a socket.
+func GenerationBy(conn *netlink.Conn) (uint32, error) {
+	answers, err := conn.Execute(message(unix.NFT_MSG_GETGEN, 0, nil))
 	if err != nil {
 		return 0, fmt.Errorf("ask for the ruleset's generation: %w", err)
 	}
-	return binary.BigEndian.Uint32(id), nil
+	for _, a := range answers {
+		attributes, err := netlink.UnmarshalAttributes(a.Data[min(nfgenmsg, len(a.Data)):])
+		if err != nil {
+			return 0, fmt.Errorf("read the ruleset's generation: %w", err)
+		}
+		for _, attribute := range attributes {
+			if attribute.Type == unix.NFTA_GEN_ID && len(attribute.Data) == 4 {
+				return binary.BigEndian.Uint32(attribute.Data), nil
+			}
+		}
+	}
+	return 0, errors.New("the kernel gives no generation of the ruleset")
 }

@@ -40,11 +40,10 @@ var ErrTooLarge = errors.New("the transaction is larger than the socket's send b
 // Run loads text as one transaction: the kernel takes all of it or nothing. The
 // error is an *Error where nft or the kernel refused it.
 func Run(ctx context.Context, text string) error {
-	_, err := run(ctx, text, "-f", "-")
-	if err == nil {
-		Here().Committed()
-	}
-	return err
+	return Here().Count(Generation, func() error {
+		_, err := run(ctx, text, "-f", "-")
+		return err
+	})
 }
 
 // Check asks nft and the kernel whether they would take text as it is. It needs
