@@ -284,6 +284,9 @@ func (h *Host) Verify(ctx context.Context, policy string, expected *program.Prog
 			return nil, err
 		}
 	}
+	if !out.Proved || len(out.Bans)+len(out.Longer)+out.Form > 0 {
+		s.disbelieve()
+	}
 	out.Grace = graceLeft(have)
 	out.Proved = out.Proved && len(out.Bans) == 0 && len(out.Longer) == 0 && len(out.Host.Moved)+len(out.Host.Fixed) == 0
 	out.Seconds = time.Since(began).Seconds()

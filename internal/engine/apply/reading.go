@@ -179,6 +179,9 @@ func (s *session) reading() *reading {
 	return &w
 }
 
+// disbelieve drops the last reading, which what was found gives the lie.
+func (s *session) disbelieve() { _ = s.remove(readingFile) }
+
 // keepReading writes down that the kernel held the running generation; notes are what the guard had to say.
 func (s *session) keepReading(in Input, o Options, notes []string) {
 	w := &reading{}

@@ -210,6 +210,47 @@ func TestForeignTransactionDuringBan(t *testing.T) {
 	}
 }
 
+// A reading that counts as of this moment though it is not is dropped by whoever finds a
+// difference.
+func TestDifferenceDropsReading(t *testing.T) {
+	for what, look := range map[string]func(context.Context, *Host) error{
+		"status": func(ctx context.Context, h *Host) error {
+			_, err := h.Status(ctx, false)
+			return err
+		},
+		"verify": func(ctx context.Context, h *Host) error {
+			_, err := h.Verify(ctx, "", nil)
+			return err
+		},
+	} {
+		for _, change := range []string{"insert rule inet sluice input accept", "delete table inet sluice"} {
+			l := newLab(t)
+			l.apply(inputOf("a bans", "one"), Options{})
+			l.inside(look)
+			if out, _ := l.quick(Unchanged{Inputs: "one"}, Options{}); out == nil {
+				t.Errorf("%s: nothing differs, and the reading is gone", what)
+			}
+			l.ns.MustRun("nft", change)
+			var w reading
+			st := store{dir: l.dir}
+			if err := st.readJSON(readingFile, &w); err != nil {
+				t.Fatal(err)
+			}
+			w.Ruleset.Number++
+			if err := st.writeJSON(readingFile, w); err != nil {
+				t.Fatal(err)
+			}
+			if out, _ := l.quick(Unchanged{Inputs: "one"}, Options{}); out == nil {
+				t.Fatal("the reading is not believed")
+			}
+			l.inside(look)
+			if out, _ := l.quick(Unchanged{Inputs: "one"}, Options{}); out != nil {
+				t.Errorf("%s after %s: %+v", what, change, out)
+			}
+		}
+	}
+}
+
 // TestUnread: what was loaded and not read back is enough for who wants no reading
 // back, as long as nobody else made a transaction; and for nobody else.
 func TestUnread(t *testing.T) {

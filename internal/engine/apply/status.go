@@ -82,7 +82,7 @@ func (s *Status) Fine() bool {
 
 // Status reads the kernel and compares. Without contents, the elements of
 // static sets are not compared.
-func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
+func (h *Host) Status(ctx context.Context, contents bool) (out *Status, err error) {
 	s, ctx, err := h.openToRead(ctx)
 	var busy *BusyError
 	if errors.As(err, &busy) {
@@ -92,7 +92,12 @@ func (h *Host) Status(ctx context.Context, contents bool) (*Status, error) {
 		return nil, err
 	}
 	defer s.close()
-	out := h.recorded(s.cur)
+	defer func() {
+		if err == nil && (out.Condition != Running || len(out.Drift) > 0) {
+			s.disbelieve()
+		}
+	}()
+	out = h.recorded(s.cur)
 	if out.Mark, err = s.mark(ctx); err != nil {
 		return nil, err
 	}
