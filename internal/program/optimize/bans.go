@@ -249,6 +249,9 @@ func (b *banning) ofIPv6(r program.Rule, where []program.Condition) program.Rule
 	name := "ban6_" + end + "_" + asked.Set
 	if b.Chain(name) == nil {
 		drop := r
+		if slices.ContainsFunc(rest, func(c program.Condition) bool { return c.Set != "" }) {
+			rest = append([]program.Condition{familyIs(6)}, rest...)
+		}
 		drop.Stage, drop.Match = "", rest
 		b.Chains = append(b.Chains, program.Chain{
 			Name: name, Comment: "IPv6 " + end + " " + asked.Set, Rules: append(slices.Clone(b.spared), drop),
