@@ -38,7 +38,8 @@ of the first.
 Never banned are what never-ban of the policy names, loopback, link-local and
 multicast addresses, and this host's own; of a prefix that holds such addresses
 the others are banned, and what is spared is told. Only with --force are banned:
-who is logged in over ssh now, from anywhere, and a prefix or range as wide as an
+who is logged in over ssh now, or may be (a server other than OpenSSH's does not
+say it of who is connected), from anywhere, and a prefix or range as wide as an
 IPv4 /7 or an IPv6 /15, or wider. A ban of the default gateway or of a name server
 of the host is told of.
 
@@ -49,8 +50,8 @@ from 1s to 3650d; without it a ban holds until it is lifted.
 The policy that runs must have input, forward or output.
 ` + filesHelp + `
 
-Exit status: 0 banned, 1 some of it was refused and the rest is banned, 2 bad use,
-or it failed: then nothing is banned.`,
+Exit status: 0 banned, 1 some of it or all was refused and the rest is banned, 2 bad
+use, or it failed: then nothing is banned.`,
 		Example: `  sluice ban 203.0.113.7 --for 1h --reason "ssh: 40 bad passwords"
   sluice ban 198.51.100.0/24 2001:db8:bad::/48
   sluice ban - --for 1d < scanners.txt`,
@@ -59,7 +60,7 @@ or it failed: then nothing is banned.`,
 	}
 	command.AddTime(cmd.Flags(), "for", 0, "lift the ban by itself after `TIME`")
 	cmd.Flags().String("reason", "", "`TEXT` for the reader of sluice bans")
-	cmd.Flags().Bool("force", false, "ban also who is logged in over ssh, and large parts of the internet")
+	cmd.Flags().Bool("force", false, "ban also who is or may be logged in over ssh, and large parts of the internet")
 	addWait(cmd)
 	return cmd
 }

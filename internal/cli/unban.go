@@ -23,8 +23,8 @@ can be lifted. What the policy itself bans is not touched.
 ` + banInputHelp + `
 ` + filesHelp + `
 
-Exit status: 0 lifted, 1 some of it was not banned and the rest is lifted, 2 bad
-use, or it failed.`,
+Exit status: 0 lifted, 1 some of it or all was not banned and the rest is lifted, 2
+bad use, or it failed.`,
 		Example: `  sluice unban 203.0.113.7
   sluice unban 0.0.0.0/0 ::/0`,
 		Args:              cobra.ArbitraryArgs,
