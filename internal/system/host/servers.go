@@ -3,6 +3,7 @@ package host
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -62,7 +63,7 @@ func (f *Facts) ReadServers(ctx context.Context, patience time.Duration) {
 	asked = slices.Compact(asked)
 	if patience == 0 {
 		if len(asked) > 0 {
-			f.Unread = append(f.Unread, "addresses of "+strings.Join(asked, ", ")+": names were not looked up")
+			f.Unread = append(f.Unread, f.withoutAddress(asked)+": names were not looked up")
 		}
 		return
 	}
@@ -74,8 +75,19 @@ func (f *Facts) ReadServers(ctx context.Context, patience time.Duration) {
 	}
 	asked = slices.DeleteFunc(asked, func(n string) bool { return len(found[n]) > 0 })
 	if len(asked) > 0 {
-		f.Unread = append(f.Unread, "addresses of "+strings.Join(asked, ", ")+": the names could not be looked up")
+		f.Unread = append(f.Unread, f.withoutAddress(asked)+": the names could not be looked up")
 	}
+}
+
+// withoutAddress is the servers of some names, and why anybody wants their addresses.
+func (f *Facts) withoutAddress(asked []string) string {
+	var of []string
+	for _, s := range f.Servers {
+		if text := fmt.Sprintf("%s (%s)", s.Name, s.Role); slices.Contains(asked, s.Name) && !slices.Contains(of, text) {
+			of = append(of, text)
+		}
+	}
+	return "addresses of what this host asks by itself, " + strings.Join(of, ", ")
 }
 
 // lookUpNames asks for all names at once.

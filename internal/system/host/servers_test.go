@@ -141,3 +141,17 @@ func FuzzServerFiles(f *testing.F) {
 		parseHosts(text)
 	})
 }
+
+// Who wonders at a name that no policy has is told what asks it.
+func TestWithoutAddress(t *testing.T) {
+	f := Facts{Servers: []Server{
+		{Role: Mirror, Name: "deb.example.net", Port: 80},
+		{Role: Mirror, Name: "deb.example.net", Port: 443},
+		{Role: TimeServer, Name: "ntp.example.net"},
+		{Role: TimeServer, Name: "known.example.net"},
+	}}
+	want := "addresses of what this host asks by itself, deb.example.net (package mirror), ntp.example.net (time server)"
+	if got := f.withoutAddress([]string{"deb.example.net", "ntp.example.net"}); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
