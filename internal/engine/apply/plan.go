@@ -89,7 +89,7 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	if out.Unchanged, err = s.unchanged(ctx, in, wholeID(encoded)); err != nil {
 		return nil, err
 	}
-	old := &program.Program{}
+	old, written := &program.Program{}, &program.Program{}
 	name := "nothing"
 	began := time.Now()
 	have, err := s.Backend.Read(ctx, true)
@@ -107,9 +107,12 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 		}
 		out.Choices = choiceChanges(g.Choices, in.Artifact)
 		name = fmt.Sprintf("generation %d", g.Number)
-		if old, err = s.program(g); err != nil {
+		if old, err = s.program(g); err == nil {
+			written, err = s.expected(g)
+		}
+		if err != nil {
 			out.Notes = append(out.Notes, "what runs cannot be read, so everything counts as new: "+s.words(err))
-			old = &program.Program{}
+			old, written = &program.Program{}, &program.Program{}
 		}
 	}
 	s.Backend = s.backendFor(in.Artifact)
@@ -121,8 +124,8 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	if out.Before, out.Added, err = s.Backend.Change(in.Artifact, have); err != nil {
 		return nil, fmt.Errorf("compare costs: %w", err)
 	}
-	out.Rules = ruleDiff(name, old, in.Policy, in.Program, false)
-	out.AllRules = ruleDiff(name, old, in.Policy, in.Program, true)
+	out.Rules = ruleDiff(name, written, in.Policy, cmp.Or(in.Expected, in.Program), false)
+	out.AllRules = ruleDiff(name, written, in.Policy, cmp.Or(in.Expected, in.Program), true)
 	out.Sets = setChanges(old, in.Program)
 	out.Sysctls = s.sysctlChanges(in)
 	if !out.Unchanged {
