@@ -124,6 +124,9 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 		fmt.Fprintf(w, "%s         the table of %s:%d was full for %s: sources beyond it share one limit\n",
 			command.Paint(w, "33", "full"), c.Origin.File, c.Origin.Line, english.Plural(c.Packets, "packet"))
 	}
+	if s.Uncounted {
+		fmt.Fprintln(w, "rules        not counted, by counters: false")
+	}
 	if len(s.Counters) > 0 {
 		fmt.Fprintf(w, "\n%12s %14s  rule\n", "packets", "bytes")
 	}

@@ -18,6 +18,8 @@ type Program struct {
 	Sysctls    []Sysctl
 	Layout     Layout
 	Notes      []Note
+	// Uncounted says that the policy wants no counters by line.
+	Uncounted bool
 	// Grace is for how many milliseconds TCP passes that belongs to no known flow and
 	// opens none, when connection tracking begins.
 	Grace uint64

@@ -314,6 +314,9 @@ func ruleLines(p *program.Program, all bool) (text string, places map[string]str
 		return cmp.Or(placeOf(&sections, a.section)-placeOf(&sections, b.section), a.kind-b.kind, a.file-b.file, a.number-b.number)
 	})
 	var b strings.Builder
+	if p.Uncounted {
+		b.WriteString("counters: false\n")
+	}
 	for _, l := range lines {
 		b.WriteString(l.line + "\n")
 	}

@@ -40,11 +40,12 @@ type Status struct {
 	Drift      []backend.Difference `json:"drift"`
 	Sysctls    []SysctlDrift        `json:"sysctl-drift,omitempty"`
 	Counters   []Counter            `json:"counters,omitempty"`
-	Full       []Counter            `json:"full,omitempty"`    // packets that found a dynamic table full
-	Waiting    []Waiting            `json:"waiting,omitempty"` // interfaces that the rules were loaded without
-	Grace      float64              `json:"grace,omitempty"`   // seconds in which TCP of unknown connections still passes
-	Host       Standing             `json:"host"`              // what the rules follow of it
-	Busy       string               `json:"busy,omitempty"`    // who is changing it
+	Uncounted  bool                 `json:"uncounted,omitempty"` // the policy wants no counters by line
+	Full       []Counter            `json:"full,omitempty"`      // packets that found a dynamic table full
+	Waiting    []Waiting            `json:"waiting,omitempty"`   // interfaces that the rules were loaded without
+	Grace      float64              `json:"grace,omitempty"`     // seconds in which TCP of unknown connections still passes
+	Host       Standing             `json:"host"`                // what the rules follow of it
+	Busy       string               `json:"busy,omitempty"`      // who is changing it
 	// Edited is the files that the generation was made of and that are others now, and
 	// EditedUnread why that cannot be told.
 	Edited       []string `json:"edited,omitempty"`
@@ -151,6 +152,7 @@ func (h *Host) Status(ctx context.Context, contents bool) (out *Status, err erro
 	out.Sysctls = s.sysctlDrift(g)
 	if p, err := s.program(g); err == nil {
 		out.Counters, out.Full = counters(p, have.Counters())
+		out.Uncounted = p.Uncounted
 	}
 	return out, nil
 }

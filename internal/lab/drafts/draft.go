@@ -216,6 +216,9 @@ func New(random *rand.Rand, s Scale) *Draft {
 	if s.Elements > 0 && r.chance(2) {
 		d.Head = append(d.Head, "layout: "+r.one("{memory: 1MiB, load: 100ms}", "{memory: 256MiB, load: 2s}", "{memory: 16MiB}"))
 	}
+	if r.chance(4) {
+		d.Head = append(d.Head, "counters: false")
+	}
 	left := max(1, s.Rules)
 	hooks := []string{"input", "forward", "output"}
 	for i, name := range hooks {

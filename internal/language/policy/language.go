@@ -92,6 +92,7 @@ var shapes = []*shape{
 			{"never-ban", "bans", "What no ban may hit, also not one made by a limit.", false},
 			{"tracking", "tracking", "What keeps connection state, and how large its table is.", false},
 			{"layout", "layout", "What large sets may take in the kernel, so that asking them is cheap.", false},
+			{"counters", "flag", "`false`: packets are not counted by line, and none pays for it. Sets with `counters`, bans by command and by limits, and full tables of limits are counted all the same. `true` when left out.", false},
 			{"input", "section", "Rules for packets to this host.", false},
 			{"output", "section", "Rules for packets from this host.", false},
 			{"forward", "forward", "Rules for packets through this host.", false},

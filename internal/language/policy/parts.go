@@ -64,6 +64,10 @@ func (f *file) top(doc *yaml.Node) {
 			f.tracking(e.value)
 		case "layout":
 			f.layout(e)
+		case "counters":
+			if counted, ok := f.flag(e.value, "counters"); f.once(e, &f.policy.CountersPos) && ok {
+				f.policy.Uncounted = !counted
+			}
 		case "input":
 			f.section(e, &f.policy.Input, Input)
 		case "output":

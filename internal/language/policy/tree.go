@@ -28,13 +28,16 @@ type Policy struct {
 	NeverBan []Who      // never negated
 	Tracking Tracking
 	Layout   Layout
-	Input    *Section // nil: the section is left out and not policed
-	Output   *Section
-	Forward  *Section
-	NAT      []*NAT
-	Expect   []*Expectation
-	lines    map[string][]string          // the text of each file, for messages
-	sums     map[string][sha256.Size]byte // of each file
+	// Uncounted leaves out the counters by line.
+	Uncounted   bool
+	CountersPos Pos
+	Input       *Section // nil: the section is left out and not policed
+	Output      *Section
+	Forward     *Section
+	NAT         []*NAT
+	Expect      []*Expectation
+	lines       map[string][]string          // the text of each file, for messages
+	sums        map[string][sha256.Size]byte // of each file
 }
 
 // Zone is a side of the host.

@@ -90,7 +90,7 @@ func (c *compiler) banRules(p banPart) {
 	if p.counted == (program.Origin{}) {
 		p.counted = p.origin
 	}
-	actions := []program.Action{c.counter(p.counter, p.counted, "banned by "+p.set), program.Drop}
+	actions := c.counted(p.counter, p.counted, "banned by "+p.set, program.Drop)
 	if p.set == limitBanned {
 		c.beginnings(actions)
 		actions = []program.Action{program.Jump{Chain: bannedByLimitChain}}

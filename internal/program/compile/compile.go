@@ -21,6 +21,8 @@ func Compile(r *resolve.Resolved) (*program.Program, error) {
 			Owner: Owner, Scope: r.Facts.Namespace,
 			Grace:  uint64(r.Policy.Tracking.GraceTime().Milliseconds()),                               //nolint:gosec // never negative
 			Layout: program.Layout{Memory: r.Policy.Layout.Memory, Load: uint64(r.Policy.Layout.Load)}, //nolint:gosec // never negative
+
+			Uncounted: r.Policy.Uncounted,
 		},
 		sets:     map[string]bool{},
 		counters: map[string]bool{},
@@ -106,11 +108,20 @@ func originOf(pos policy.Pos, text string) program.Origin {
 	return program.Origin{File: pos.File, Line: pos.Line, Column: pos.Column, Text: text}
 }
 
-// counter declares a counter once and gives the action that counts on it.
-func (c *compiler) counter(name string, o program.Origin, comment string) program.Action {
+// counter declares a counter once.
+func (c *compiler) counter(name string, o program.Origin, comment string) {
 	if !c.counters[name] {
 		c.counters[name] = true
 		c.program.Counters = append(c.program.Counters, program.Counter{Name: name, Origin: o, Comment: comment})
 	}
-	return program.Count{Counter: name}
+}
+
+// counted gives the actions that follow a counter of a line, behind it where the
+// policy has lines counted.
+func (c *compiler) counted(name string, o program.Origin, comment string, then ...program.Action) []program.Action {
+	if c.policy.Uncounted {
+		return then
+	}
+	c.counter(name, o, comment)
+	return append([]program.Action{program.Count{Counter: name}}, then...)
 }

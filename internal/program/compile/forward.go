@@ -30,7 +30,7 @@ func (c *compiler) clamp(r *policy.Rule) {
 	for _, m := range c.ruleMatches(r, straight) {
 		c.append("forward", program.Rule{
 			Stage: program.StageRewrite, ID: id, Match: syn.and(m...),
-			Actions: []program.Action{c.counter(id, o, r.Text), program.ClampMSS{}}, Origin: o,
+			Actions: c.counted(id, o, r.Text, program.ClampMSS{}), Origin: o,
 		})
 	}
 }

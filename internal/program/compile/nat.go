@@ -48,7 +48,7 @@ func (c *compiler) natRule(n *policy.NAT, chain string, m match, a program.Actio
 		c.base(program.Postrouting, program.Raw, chain, "sources that are rewritten without state")
 	}
 	id := c.natID(n)
-	actions := []program.Action{c.counter(id, o, n.Text), a}
+	actions := c.counted(id, o, n.Text, a)
 	if comment == "" {
 		comment = n.Text
 	}
@@ -263,7 +263,7 @@ func (c *compiler) mapStateless(n *policy.NAT) {
 		},
 		program.Rule{
 			Stage: program.StageTrack, ID: id, Match: match{toOutside},
-			Actions: []program.Action{c.counter(id, o, n.Text), program.NoTrack{}, program.MapDestination{From: outside, To: inside}},
+			Actions: c.counted(id, o, n.Text, program.NoTrack{}, program.MapDestination{From: outside, To: inside}),
 			Origin:  o, Comment: n.Text,
 		})
 	// A reset belongs to no connection, so tracking would take it for invalid.

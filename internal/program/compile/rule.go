@@ -30,7 +30,7 @@ func (c *compiler) rule(r *policy.Rule, hook policy.Hook) []program.Rule {
 // actions is what a rule does, behind its limits.
 func (c *compiler) actions(r *policy.Rule, first ...program.Action) []program.Action {
 	id, o := c.ruleIDs[r], originOf(r.Pos, r.Text)
-	actions := append(slices.Clone(first), c.counter(id, o, r.Text))
+	actions := append(slices.Clone(first), c.counted(id, o, r.Text)...)
 	if r.Log != nil {
 		actions = append(actions, program.Log{Prefix: *r.Log, Rate: logRate})
 	}

@@ -75,7 +75,7 @@ func (c *compiler) invalid(section string, stage program.Stage) *program.Rule {
 	o := originOf(t.InvalidPos, "invalid: drop")
 	return &program.Rule{
 		Stage: stage, Match: match{names(program.State, "invalid")},
-		Actions: []program.Action{c.counter(section+"_invalid", o, "invalid packets"), program.Drop},
+		Actions: c.counted(section+"_invalid", o, "invalid packets", program.Drop),
 		Origin:  o, Comment: "belongs to no connection",
 	}
 }
@@ -108,7 +108,7 @@ func (c *compiler) sectionDefault(s *policy.Section, chain string) {
 	}
 	o := originOf(s.DefaultPos, text)
 	id := string(s.Hook) + "_default"
-	actions := []program.Action{c.counter(id, o, text)}
+	actions := c.counted(id, o, text)
 	if s.DefaultLog != nil {
 		actions = append(actions, program.Log{Prefix: *s.DefaultLog, Rate: logRate})
 	}
