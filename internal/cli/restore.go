@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
@@ -58,7 +56,7 @@ a bridge; 2 bad use, or nothing could be done.`,
 			if err := printApplied(ctx, cmd, h, out, false); err != nil || len(out.Fixed) == 0 {
 				return err
 			}
-			return command.Found(fmt.Sprintf("%s since generation %d was made, which is in the rules themselves\nhint: apply the policy again", strings.Join(out.Fixed, "; "), out.Generation))
+			return foundFixed(out.Fixed, out.Generation)
 		}),
 	}
 	addWait(cmd)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,8 +23,8 @@ by ("default-route"), and the addresses that it has itself, which a redirect in 
 is on. Exempt from bans by limits are its routers, its name servers and who is logged
 in over ssh. All of that is in sets of their own in the kernel, and sync edits them in
 place when the host has changed. What stands in the rules themselves, such as the
-interfaces of a flowtable, it does not edit: sluice status compares it and names what
-changed. Sync compiles nothing, and changes nothing where nothing changed. Rules are
+interfaces of a flowtable, it does not edit: it names what changed, as sluice status
+does. Sync compiles nothing, and changes nothing where nothing changed. Rules are
 loaded anew only where they wait for an interface (of a flowtable) that is there by
 now, or where somebody took the confirmed policy's away. Rules that run stay, whatever
 cannot be read.
@@ -41,7 +42,8 @@ without interfaces would open what is refused by it; sluice status says so.
 ` + filesHelp + `
 
 Exit status: 0 the sets hold what the host is; 1 something that waits could not be
-brought in, or nothing ran and the host is closed; 2 bad use, or it could not be done.`,
+brought in, or has to be applied anew, or nothing ran and the host is closed; 2 bad use,
+or it could not be done.`,
 		Example: "  sluice sync\n  sluice sync --json | jq .moves\n  sluice sync --follow --netns customer7",
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
@@ -51,7 +53,10 @@ brought in, or nothing ran and the host is closed; 2 bad use, or it could not be
 			}
 			out, err := h.Sync(ctx)
 			if err == nil {
-				return reportSynced(cmd, out)
+				if err := reportSynced(cmd, out); err != nil {
+					return err
+				}
+				return fixed(ctx, h)
 			}
 			if out != nil && len(out.Moves) > 0 {
 				printSynced(cmd, out)
@@ -68,6 +73,19 @@ brought in, or nothing ran and the host is closed; 2 bad use, or it could not be
 	cmd.Flags().Bool("follow", false, "stay, and do so whenever the host changes")
 	addWait(cmd)
 	return cmd
+}
+
+// fixed finds what is in the rules themselves and the host has otherwise.
+func fixed(ctx context.Context, h *engine.Host) error {
+	generation, now, err := h.Standing(ctx)
+	if err != nil || len(now.Fixed) == 0 {
+		return err
+	}
+	return foundFixed(now.Fixed, generation)
+}
+
+func foundFixed(fixed []string, generation int) error {
+	return command.Found(fmt.Sprintf("%s since generation %d was made, which is in the rules themselves\nhint: apply the policy again", strings.Join(fixed, "; "), generation))
 }
 
 func reportSynced(cmd *cobra.Command, out *apply.Synced) error {

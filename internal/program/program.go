@@ -35,8 +35,10 @@ type Program struct {
 type Rest struct {
 	// Kept: rules take these for the host's own, and ask nobody.
 	Kept []addrset.Range
-	// Unbanned: no address of the host's is in the sets of bans.
+	// Unbanned: no address of the host's is in the sets of bans. Without that, those
+	// would hold the addresses of Spared too.
 	Unbanned bool
+	Spared   []addrset.Range
 	// NoBridge: no packet is bridged.
 	NoBridge bool
 	// Devices are what the interfaces of flowtables and of chains at ingress were

@@ -10,8 +10,8 @@ import (
 	"sluice/internal/system/host"
 )
 
-// An address that the host gets and that the rules ban is told; one that it had is in
-// none of their sets.
+// An address that the host gets and that the rules ban is told, and one that it had and
+// lost, which is in none of their sets.
 func TestHostGetsBannedAddress(t *testing.T) {
 	p := &program.Program{
 		Rests: []program.Rest{{Unbanned: true}},
@@ -27,8 +27,13 @@ func TestHostGetsBannedAddress(t *testing.T) {
 		}
 		return &host.Facts{Known: true, Interfaces: []host.Interface{i}}
 	}
+	rest := program.Rest{Unbanned: true, Spared: ranges("192.0.2.1 192.0.2.7")}
+	lost := changedRest(&rest, with("192.0.2.1/24", "192.0.2.7/24", "198.51.100.1/24"), with("192.0.2.1/24"), true)
+	if want := []string{"the host lost the banned address 192.0.2.7"}; !slices.Equal(lost, want) {
+		t.Errorf("%q, want %q", lost, want)
+	}
 	got := nowBanned(p, with("192.0.2.1/24"), with("192.0.2.1/24", "192.0.2.7/24", "198.51.100.1/24"))
-	if want := []string{"the host got the address 192.0.2.7, which the policy bans"}; !slices.Equal(got, want) {
+	if want := []string{"the host got the banned address 192.0.2.7"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -98,7 +99,7 @@ func nowBanned(p *program.Program, then, now *host.Facts) (out []string) {
 	banned := bannedBy(p).Difference(had)
 	for _, a := range now.Own(nil) {
 		if banned.Contains(a) {
-			out = append(out, "the host got the address "+a.String()+", which the policy bans")
+			out = append(out, "the host got the banned address "+a.String())
 		}
 	}
 	return out
@@ -121,11 +122,12 @@ func changedRest(r *program.Rest, then, now *host.Facts, lacks bool) []string {
 	case r.Beside.IsValid():
 		changed("the networks beside "+r.Beside.String(), cameAndWent(then.Beside(r.Beside), now.Beside(r.Beside), lacks))
 	case len(r.Kept) > 0 && lacks:
-		for _, a := range then.Own(nil) {
-			kept := slices.ContainsFunc(r.Kept, func(k addrset.Range) bool { return k.Contains(a) })
-			if kept && !slices.Contains(now.Own(nil), a) {
-				out = append(out, "the host lost the address "+a.String()+" of a bypassed service")
-			}
+		for _, a := range gone(r.Kept, then, now) {
+			out = append(out, "the host lost the address "+a.String()+" of a bypassed service")
+		}
+	case len(r.Spared) > 0 && lacks:
+		for _, a := range gone(r.Spared, then, now) {
+			out = append(out, "the host lost the banned address "+a.String())
 		}
 	case r.Named != "":
 		if name := renamed(r.Named, then, now); name != "" {
@@ -139,6 +141,13 @@ func changedRest(r *program.Rest, then, now *host.Facts, lacks bool) []string {
 		}
 	}
 	return out
+}
+
+// gone is the addresses among ranges that the host had and has not any more.
+func gone(among []addrset.Range, then, now *host.Facts) []netip.Addr {
+	return slices.DeleteFunc(then.Own(nil), func(a netip.Addr) bool {
+		return slices.Contains(now.Own(nil), a) || !slices.ContainsFunc(among, func(r addrset.Range) bool { return r.Contains(a) })
+	})
 }
 
 // renamed is what an interface is called that had a name; "" where it has it still, or is

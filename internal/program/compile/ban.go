@@ -147,12 +147,14 @@ func (p banPart) match(f program.Field) match {
 
 // banParts gives the policy's bans, each without what is never banned.
 func (c *compiler) banParts() []banPart {
-	never := c.neverBanAddresses().Union(neverBanned)
+	never, own := c.neverBanAddresses().Union(neverBanned), addrset.Set{}
 	notOwn := c.Facts.Known
 	if notOwn {
-		own, _ := c.Facts.Addresses()
+		own, _ = c.Facts.Addresses()
+		own = own.Difference(never)
 		never = never.Union(own)
 	}
+	var banned addrset.Set
 	var out []banPart
 	var literal addrset.Set
 	var literalAt program.Origin
@@ -163,6 +165,7 @@ func (c *compiler) banParts() []banPart {
 				literal = literal.Union(addrset.Of(item.Literal))
 				literalAt = originOf(w.Pos, "ban")
 			case set != nil:
+				banned = banned.Union(set.Addresses)
 				keep := set.Addresses.Difference(never)
 				if keep.IsEmpty() {
 					continue
@@ -172,12 +175,13 @@ func (c *compiler) banParts() []banPart {
 			}
 		}
 	}
+	spared := banned.Union(literal).Intersect(own)
 	if literal = literal.Difference(never); !literal.IsEmpty() {
 		id := c.addressSet("literal.ban", literal, literalAt)
 		out = append(out, banPart{set: id, notOwn: notOwn, counter: "ban_addresses", origin: literalAt})
 	}
-	if len(out) > 0 && notOwn {
-		c.program.Rests = append(c.program.Rests, program.Rest{Unbanned: true})
+	if notOwn && (len(out) > 0 || !spared.IsEmpty()) {
+		c.program.Rests = append(c.program.Rests, program.Rest{Unbanned: true, Spared: spared.Ranges()})
 	}
 	return out
 }
