@@ -80,6 +80,7 @@ func askedOf(p packet.Packet, way packet.Way, path reference.Path) (packet.Packe
 // answer.
 func compareProgram(prog *program.Program, p packet.Packet, way packet.Way, path reference.Path) Agreement {
 	yes := true
+	loaded := prog
 	prog = prog.BehindRouting()
 	if path.Stage == "routing" {
 		return Agreement{&yes, "they are not asked"}
@@ -99,8 +100,9 @@ func compareProgram(prog *program.Program, p packet.Packet, way packet.Way, path
 	if !got.Certain {
 		return Agreement{Says: "it depends on what the compiled rules alone do not tell: " + strings.Join(got.Doubts, ", ")}
 	}
-	if path.Stage == "ban" && got.Verdict == program.Accept && (p.State == packet.Established || p.State == packet.Related) {
-		return Agreement{&yes, "a flow of a banned address is deleted when the ban comes, so that there is none"}
+	known := p.State == packet.Established || p.State == packet.Related
+	if path.Stage == "ban" && known && reach.Evaluate(loaded, asked, way).Verdict == program.Accept {
+		return Agreement{Says: "a flow of a banned address is deleted when the ban comes, so that the rules meet no such packet"}
 	}
 	verdict := map[program.Verdict]policy.Action{program.Accept: policy.Allow, program.Drop: policy.Drop, program.Reject: policy.Reject}[got.Verdict]
 	says := fmt.Sprintf("%s (%s)", verdict, got.Describe())
