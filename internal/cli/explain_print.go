@@ -77,6 +77,9 @@ func printEnd(w io.Writer, v *engine.Explained) {
 		fmt.Fprintln(w, "\n"+command.Paint(w, "33", "The compiled rules were not compared")+": "+v.Program.Says+".")
 	case *a && v.Banned != "":
 		fmt.Fprintln(w, "\n"+command.Paint(w, "2", "The compiled rules do what the policy says without the ban."))
+		if v.Cost != nil {
+			fmt.Fprintf(w, "With it they cost this packet about %.0f ns %s.\n", v.Cost.NS, costWords(v.Costs))
+		}
 	case *a:
 		fmt.Fprintln(w, "\n"+command.Paint(w, "2", "The compiled rules do the same."))
 		if v.Cost != nil {

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/addrset"
 	"sluice/internal/language/bans"
+	"sluice/internal/program"
 	"sluice/internal/prove/estimate"
 	"sluice/internal/prove/explain"
 )
@@ -90,11 +93,30 @@ func (h *Host) Explain(ctx context.Context, q Explaining) (*Explained, error) {
 		return nil, err
 	}
 	pricer, is := by.(backend.Pricer)
-	if is && out.Banned == "" && !followed.Undecided() {
+	if is && out.Program.Agrees != nil && !followed.Undecided() {
 		asked, way := followed.AsAsked()
+		if out.Banned != "" {
+			built = banning(built, s.Bans)
+		}
 		out.Cost = &PacketCost{costs.View(), math.Round(estimate.Packet(pricer.Prices(built), built, asked, way))}
 	}
 	return out, nil
+}
+
+// banning is a program with the bans by command in it.
+func banning(p *program.Program, list []bans.Ban) *program.Program {
+	var b addrset.Builder
+	for _, ban := range list {
+		b.AddRange(ban.What)
+	}
+	out := *p
+	out.Sets = slices.Clone(p.Sets)
+	for i := range out.Sets {
+		if set := &out.Sets[i]; set.Commands {
+			set.Life, set.Commands, set.Addresses = program.Static, false, b.Set()
+		}
+	}
+	return &out
 }
 
 // bannedByCommand are the bans by command that hold now. Where they cannot be read there
