@@ -59,6 +59,17 @@ func (s *session) trustBans(w *reading, store backend.BanStore) bool {
 	return true
 }
 
+// sameJournal says whether the journal is the one that a reading compared bans with; of one
+// that compared none, that there are none.
+func (s *session) sameJournal(w *reading) bool {
+	if w.Bans == nil {
+		size, err := s.banJournal.Size()
+		return err == nil && size == 0
+	}
+	sum, err := s.banJournal.Sum()
+	return err == nil && sum == w.Bans.Journal
+}
+
 // stillTrusted says whether bans that were trusted when a change was planned may be now,
 // and what the sets of a store hold then.
 func (s *session) stillTrusted(store backend.BanStore) (backend.ReadBans, bool) {

@@ -285,7 +285,7 @@ func (in Unchanged) Apply(ctx context.Context, h *Host, o Options) (*Outcome, *S
 		return nil, nil, err
 	}
 	w := s.reading()
-	if w == nil || w.Unread && o.Verify || w.Inputs != in.Inputs || !slices.Equal(w.known(in.SSHClients), w.SSHClients) {
+	if w == nil || w.Unread && o.Verify || w.Inputs != in.Inputs || !s.sameJournal(w) || !slices.Equal(w.known(in.SSHClients), w.SSHClients) {
 		return nil, nil, nil
 	}
 	g, err := s.generation(s.cur.Running)

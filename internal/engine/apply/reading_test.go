@@ -251,6 +251,44 @@ func TestDifferenceDropsReading(t *testing.T) {
 	}
 }
 
+// A journal of bans that is not the one whose bans the kernel was seen to hold shows.
+func TestOtherJournalOfBans(t *testing.T) {
+	l := newLab(t)
+	l.apply(inputOf("a bans", "one"), Options{})
+	same := func() bool {
+		out, _ := l.quick(Unchanged{Inputs: "one"}, Options{})
+		return out != nil
+	}
+	path := filepath.Join(l.dir, bans.File)
+	l.must(command{Op: "ban", What: "192.0.2.1"})
+	older, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.must(command{Op: "ban", What: "192.0.2.2"})
+	newer, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !same() {
+		t.Error("bans alone are a change")
+	}
+	for what, text := range map[string][]byte{"older": older, "empty": nil} {
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if same() {
+			t.Errorf("the journal is not as it was (%s), and nothing is to change", what)
+		}
+	}
+	if err := os.WriteFile(path, newer, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !same() {
+		t.Error("the journal is as it was")
+	}
+}
+
 // TestUnread: what was loaded and not read back is enough for who wants no reading
 // back, as long as nobody else made a transaction; and for nobody else.
 func TestUnread(t *testing.T) {
