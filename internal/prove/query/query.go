@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/sorting"
@@ -236,10 +237,14 @@ func decided(u *reach.Universe, c Compiled, way reach.Way, outcomes []reach.Outc
 		}
 		out[i].region = u.Or(out[i].region, r)
 	}
-	// What is written, in the order of the lines, then what always holds.
+	// What is written, in the order of the lines and bans behind them, then what always
+	// holds: where a line drops the same of others too, it is said of the line.
 	place := func(g group) int {
-		if g.by.Line == 0 {
+		switch {
+		case g.by.Line == 0:
 			return math.MaxInt
+		case strings.HasPrefix(g.by.Text, "ban"):
+			return math.MaxInt32 + g.by.Line
 		}
 		return g.by.Line
 	}
