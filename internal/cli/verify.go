@@ -194,8 +194,8 @@ func notProvedText(v *apply.Verified, name string) string {
 	if len(v.Host.Moved)+len(v.Host.Fixed) > 0 {
 		found = append(found, "the host is not what the rules take it for")
 	}
-	if n := len(v.Bans); n > 0 {
-		found = append(found, english.Plural(n, "ban")+" by command not in force as it should be")
+	if len(v.Bans) > 0 {
+		found = append(found, "bans by command that are not in force as they should be")
 	}
 	if len(v.Longer) > 0 {
 		found = append(found, "connections that nobody knows pass for longer than the policy says")
