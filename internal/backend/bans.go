@@ -35,6 +35,8 @@ type BanStore interface {
 	// Same says whether another store has the same sets, of which rules ask the same, and
 	// spares the same.
 	Same(BanStore) bool
+	// AskedIn says whether rules in the kernel look into the same sets.
+	AskedIn(have State) bool
 	// Holding is what the sets of single addresses that rules ask hold where they hold
 	// these bans.
 	Holding(want Bans) ReadBans

@@ -50,8 +50,9 @@ from 1s to 3650d; without it a ban holds until it is lifted.
 The policy that runs must have input, forward or output.
 ` + filesHelp + `
 
-Exit status: 0 banned, 1 some of it or all was refused and the rest is banned, 2 bad
-use, or it failed: then nothing is banned.`,
+Exit status: 0 banned, 1 some of it or all was refused and the rest is banned, or
+somebody took away the rules that ask it, 2 bad use, or it failed: then nothing is
+banned.`,
 		Example: `  sluice ban 203.0.113.7 --for 1h --reason "ssh: 40 bad passwords"
   sluice ban 198.51.100.0/24 2001:db8:bad::/48
   sluice ban - --for 1d < scanners.txt`,
@@ -106,6 +107,9 @@ func runBan(cmd *cobra.Command, args []string) error {
 			h.Note(text)
 		}
 		printBanned(cmd.OutOrStdout(), in, out)
+	}
+	if err == nil && !out.InForce {
+		return command.Found("somebody else changed the rules, which do not ask what is banned\nhint: sluice restore" + command.HereArguments(cmd))
 	}
 	if err == nil && len(out.Refused) > 0 {
 		return command.Found(refusedText(out.Refused))

@@ -136,6 +136,9 @@ func (s *banStore) Held(context.Context) (*backend.HeldBans, error) {
 	return out, nil
 }
 
+// AskedIn is true: nobody else is at the rules.
+func (*banStore) AskedIn(backend.State) bool { return true }
+
 func (*banStore) LiftLimits(context.Context, func(addrset.Range) bool) (int, error) { return 0, nil }
 
 func (*banStore) Unasked(context.Context, backend.Bans) ([]backend.UnaskedBans, error) {

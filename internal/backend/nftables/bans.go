@@ -224,6 +224,9 @@ func (s *banStore) askedIn(have backend.State) askedSets {
 	return out
 }
 
+// AskedIn compares what is asked.
+func (s *banStore) AskedIn(have backend.State) bool { return s.askedIn(have) == s.asked }
+
 // commandRules is what turn reads: the chains that differ by the sets they look into,
 // with all their rules.
 type commandRules struct {

@@ -21,7 +21,7 @@ type Banned struct {
 	Banned   int       `json:"banned"`
 	Until    time.Time `json:"until,omitzero"`
 	Refused  []Refused `json:"refused,omitempty"`
-	InForce  bool      `json:"in-force"` // the kernel has it
+	InForce  bool      `json:"in-force"` // the kernel has it, and asks it
 	NotThere []string  `json:"not-banned,omitempty"`
 	Lifted   int       `json:"lifted,omitempty"`
 	Given    int       `json:"-"` // of what was asked, each counted once
@@ -85,7 +85,21 @@ func (h *Host) Ban(ctx context.Context, in Banning) (*Banned, error) {
 		return out, nil
 	}
 	out.Notes = s.notesOf(spared, list)
-	return out, s.edit(ctx, c, bans.EntryOf(list, now, bans.Author(h.By)), list, nil, now)
+	if err := s.edit(ctx, c, bans.EntryOf(list, now, bans.Author(h.By)), list, nil, now); err != nil {
+		return out, err
+	}
+	out.InForce, err = s.stillAsked(ctx, c)
+	return out, err
+}
+
+// stillAsked says whether rules look into the sets of bans. They do where nobody else was
+// at them since they were read.
+func (s *session) stillAsked(ctx context.Context, c *commands) (bool, error) {
+	if s.reading() != nil {
+		return true, nil
+	}
+	have, err := s.Backend.Read(ctx, false)
+	return err == nil && c.AskedIn(have), err
 }
 
 // ready refuses before a state is made.
