@@ -73,7 +73,7 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 		return nil, err
 	}
 	defer s.close()
-	out := &Plan{From: s.cur.Running, Cost: in.Artifact.Cost(), Available: in.Memory}
+	out := &Plan{From: s.cur.Running, Available: in.Memory}
 	for _, n := range in.Artifact.Notes() {
 		out.Notes = append(out.Notes, NoteText(n))
 	}
@@ -121,7 +121,9 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 			return nil, fmt.Errorf("read what the kernel holds: %w", err)
 		}
 	}
-	if out.Before, out.Added, err = s.Backend.Change(in.Artifact, have); err != nil {
+	asks := s.asks(in.Artifact)
+	out.Cost = asks.Cost()
+	if out.Before, out.Added, err = s.Backend.Change(asks, have); err != nil {
 		return nil, fmt.Errorf("compare costs: %w", err)
 	}
 	out.Rules = ruleDiff(name, written, in.Policy, cmp.Or(in.Expected, in.Program), false)
@@ -129,7 +131,7 @@ func (h *Host) Plan(ctx context.Context, in Input) (*Plan, error) {
 	out.Sets = setChanges(old, in.Program)
 	out.Sysctls = s.sysctlChanges(in)
 	if !out.Unchanged {
-		if err := s.planSteps(ctx, in, have, out); err != nil {
+		if err := s.planSteps(ctx, in, asks, have, out); err != nil {
 			return nil, err
 		}
 		out.Times = expected(out, read)
@@ -181,9 +183,9 @@ func choiceChanges(old map[string]string, want backend.Artifact) []Choice {
 	return out
 }
 
-func (s *session) planSteps(ctx context.Context, in Input, have backend.State, out *Plan) error {
+func (s *session) planSteps(ctx context.Context, in Input, asks backend.Artifact, have backend.State, out *Plan) error {
 	// The generation has no number yet, and its program is at hand.
-	want := s.passing(s.asks(in.Artifact), have, change{to: &Generation{}, program: in.Program})
+	want := s.passing(asks, have, change{to: &Generation{}, program: in.Program})
 	steps, err := s.Backend.Steps(want, have)
 	if err != nil {
 		return fmt.Errorf("plan the transactions: %w", err)
