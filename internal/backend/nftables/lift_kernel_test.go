@@ -103,7 +103,7 @@ input:
     - allow ssh from office limit 10/minute per source
     - allow [tcp/8080, tcp/8443]
     - drop tcp/1001 from office
-    - allow tcp/1001
+    - allow tcp/1001 from 203.0.0.0/8
     - allow tcp/1002
     - allow tcp/1003
     - drop tcp/1004
@@ -158,8 +158,8 @@ func TestTampering(t *testing.T) {
 			return l.replace("input", `10\.0\.0\.0/24`, "10.0.0.0/24", "10.0.0.0/23")
 		}, "10.0.1.", "accept"},
 		{"two rules in another order", func(l *listing) string {
-			return l.swap("input", `198\.51\.100\.0/24`, `^th dport 443 counter`)
-		}, "198.51.100.", "accept"},
+			return l.swap("input", `203\.0\.113\.0/24`, `203\.0\.0\.0/8`)
+		}, "203.0.113.", "accept"},
 		{"another policy of a chain", func(l *listing) string {
 			_, tree := l.rules("input")
 			i := slices.IndexFunc(tree.Chains, func(c *Chain) bool { return c.Base != nil && c.Base.Hook == "prerouting" && c.Base.Type == "filter" })

@@ -141,8 +141,8 @@ func (c *compiler) bypassedPorts(protocol uint8) (out []program.NumberRange) {
 // redirect leads connections to this host's addresses elsewhere: those of the
 // zone, or those that the line names. A connection from any side is led, so
 // that the machines behind the host reach the service by the address that the
-// world uses (hairpin): packets that come in by the zone are asked of the
-// routing table, those from other sides of the set of the zone's addresses.
+// world uses (hairpin): the set of the zone's addresses is asked first, and of packets
+// that come in by the zone the routing table too, which knows addresses that are new.
 func (c *compiler) redirect(n *policy.NAT) {
 	where := c.redirected(n)
 	target := n.Target
@@ -157,11 +157,11 @@ func (c *compiler) redirect(n *policy.NAT) {
 	}
 	for _, service := range services([]policy.ServiceRef{*n.Service}, program.Port) {
 		m := families.and(service...)
+		c.natRule(n, preroutingNAT, m.and(where), action, n.Text+" (from any side)")
 		if len(n.On) == 0 {
 			here := m.and(c.zoneInterface(n.In, program.InInterface)...).and(names(program.DestinationHere, "local"))
 			c.natRule(n, preroutingNAT, here, action, "")
 		}
-		c.natRule(n, preroutingNAT, m.and(where), action, n.Text+" (from any side)")
 		c.natRule(n, outputNAT, m.and(where), action, n.Text+" (from the host itself)")
 	}
 	if to.IsValid() {

@@ -124,10 +124,11 @@ func gather(f *ordered, chain *program.Chain, fields []program.Field, start int,
 			continue
 		}
 		d.rules = append(d.rules, i)
-		d.asked++
+		asked := 1
 		if len(keys) > 1 && slices.Contains(fields, program.Port) {
-			d.asked += lookUp - 1
+			asked = lookUp
 		}
+		d.asked += asked * f.written(r)
 		for _, parts := range keys {
 			key := keyText(parts)
 			if d.keys[key] == nil {
@@ -138,6 +139,21 @@ func gather(f *ordered, chain *program.Chain, fields []program.Field, start int,
 		}
 	}
 	return d
+}
+
+// written says as how many rules the backend writes one: addresses of both families are
+// asked by a rule for each.
+func (f *facts) written(r *program.Rule) int {
+	four, six, asked := true, true, false
+	for i := range r.Match {
+		if e, ok := f.extentOf(&r.Match[i]); ok && e.kind == ofAddresses {
+			asked, four, six = true, four && e.addresses.Has4(), six && e.addresses.Has6()
+		}
+	}
+	if asked && four && six {
+		return 2
+	}
+	return 1
 }
 
 // twice says that a rule that there may be only one of would stand in two chains.
