@@ -108,6 +108,9 @@ func playTwo(ctx context.Context, s *Stage) error {
 	if err := s.countedApart(labs[sluiceSubject]); err != nil {
 		return err
 	}
+	if err := s.adverts(ctx, answer); err != nil {
+		return err
+	}
 	s.Honest("The story's 55 %% and 2 %% are shares of a core, of a machine and a flood that are not told in full: which processor and kernel, how many packets a second, and whether " +
 		"the host's answers to SYNs and its other traffic walked the same rules (as they do where NOTRACK stands in the OUTPUT chain too). Here it is what the rules add to one SYN on its way in; " +
 		"its answer is not part of it. The share of a core is what that makes at the flood of which the linear rules take the story's 55 %%.")

@@ -24,6 +24,9 @@ const (
 	ipsetFilter    = "the remedy, and a filter with state behind it"
 )
 
+// partnerAddress is the other load balancer's, which is elected where adverts of this one fail.
+var partnerAddress = netip.AddrFrom4([4]byte{198, 51, 100, 160})
+
 // bannedAddress is the address of ban i.
 func bannedAddress(i int) netip.Addr {
 	network := [][3]byte{{192, 0, 2}, {203, 0, 113}, {198, 51, 100}}[i/250]
@@ -60,6 +63,7 @@ func loadBalancer() string {
 sets:
   banned: { file: banned.txt, counters: true } # %d addresses
   listeners: { endpoints: [%s] }
+  partner: [%s]
 services:
   web: tcp/8000-8009
 ban: [banned]
@@ -69,9 +73,10 @@ input:
   default: drop
   rules:
     - allow web
+    - allow vrrp from partner
 output:
   default: allow
-`, storyBans, folded(listeners))
+`, storyBans, folded(listeners), partnerAddress)
 }
 
 // folded joins the items of a YAML list, some on a line.
