@@ -26,8 +26,20 @@ func (d *demo) proved() error {
 	return nil
 }
 
-// officeSet is the set of the kernel that the rule for ssh asks.
-var officeSet = regexp.MustCompile(`ip saddr @(office4\w*)`)
+// ruleOf finds in what nft -a lists the chain and the handle of the rule that accepts a
+// network of IPv4.
+func ruleOf(listed, network string) (chain, handle string) {
+	for line := range strings.Lines(listed) {
+		words := strings.Fields(line)
+		switch {
+		case strings.HasPrefix(line, "\tchain "):
+			chain = words[1]
+		case strings.HasPrefix(line, "\t\tip saddr "+network+" ") && strings.Contains(line, " accept "):
+			return chain, words[len(words)-1]
+		}
+	}
+	return "", ""
+}
 
 // witness is a packet that verify names, with what becomes of it.
 type witness struct {
@@ -51,21 +63,21 @@ func witnessesOf(out string) (list []witness, err error) {
 	return list, nil
 }
 
-// byHand changes an element and a rule behind the back of Sluice: one closes
+// byHand takes a rule away and puts one in behind the back of Sluice: one closes
 // something and one opens something. The packets that verify names are sent.
 func (d *demo) byHand() error {
 	d.title("Somebody changes the kernel by hand")
-	chain, err := d.host.Run("nft", "list", "chain", "inet", "sluice", "input")
+	rules, err := d.host.Run("nft", "-a", "-t", "list", "table", "inet", "sluice")
 	if err != nil {
 		return err
 	}
-	set := officeSet.FindStringSubmatch(chain)
-	if set == nil {
-		return fmt.Errorf("no rule of the kernel asks for the office:\n%s", chain)
+	chain, handle := ruleOf(rules, office4.Masked().String())
+	if handle == "" {
+		return fmt.Errorf("no rule of the kernel asks for the office:\n%s", rules)
 	}
 	brazilian := d.client("Brazil")
 	for _, command := range []string{
-		"delete element inet sluice " + set[1] + " { " + office4.Masked().String() + " }",
+		"delete rule inet sluice " + chain + " handle " + handle,
 		"insert rule inet sluice input tcp dport 22 ip saddr " + brazilian.v4.String() + " accept",
 	} {
 		d.quote("nft "+command, "")
