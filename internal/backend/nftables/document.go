@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -24,34 +25,19 @@ func (t *Tree) document(header []string) string {
 
 // only is what of the tree is in the table of a family.
 func (t *Tree) only(family string) *Tree {
-	is := func(name string) bool { return tableFamily(name) == family }
-	out := &Tree{Table: t.Table}
-	for _, c := range t.Counters {
-		if is(c.Name) {
-			out.Counters = append(out.Counters, c)
-		}
+	return &Tree{
+		Table:      t.Table,
+		Counters:   within(family, t.Counters, func(c Counter) string { return c.Name }),
+		Limits:     within(family, t.Limits, func(l Limit) string { return l.Name }),
+		Sets:       within(family, t.Sets, func(k *Set) string { return k.Name }),
+		Flowtables: within(family, t.Flowtables, func(f Flowtable) string { return f.Name }),
+		Chains:     within(family, t.Chains, func(c *Chain) string { return c.Name }),
 	}
-	for _, x := range t.Limits {
-		if is(x.Name) {
-			out.Limits = append(out.Limits, x)
-		}
-	}
-	for _, k := range t.Sets {
-		if is(k.Name) {
-			out.Sets = append(out.Sets, k)
-		}
-	}
-	for _, f := range t.Flowtables {
-		if is(f.Name) {
-			out.Flowtables = append(out.Flowtables, f)
-		}
-	}
-	for _, c := range t.Chains {
-		if is(c.Name) {
-			out.Chains = append(out.Chains, c)
-		}
-	}
-	return out
+}
+
+// within are those whose names say that they are in the table of a family.
+func within[T any](family string, all []T, name func(T) string) []T {
+	return slices.DeleteFunc(slices.Clone(all), func(x T) bool { return tableFamily(name(x)) != family })
 }
 
 func (t *Tree) write(b *strings.Builder, family string) {

@@ -2,6 +2,7 @@ package nftables
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -196,18 +197,14 @@ func TestNastyNames(t *testing.T) {
 		}
 		own := a.(*artifact)
 		host.load(t, New(), own)
-		if d := host.compare(t, own, true); len(d) > 0 {
-			t.Errorf("%q: %s", w, differences(d))
-		}
+		host.holds(t, fmt.Sprintf("%q", w), own)
 		err = host.Do(func() error {
 			return nft.Run(context.Background(), "delete table inet sluice\n"+own.Text())
 		})
 		if err != nil {
 			t.Errorf("%q: the whole text does not load: %v", w, err)
 		}
-		if d := host.compare(t, own, true); len(d) > 0 {
-			t.Errorf("%q, loaded as a whole: %s", w, differences(d))
-		}
+		host.holds(t, fmt.Sprintf("%q, loaded as a whole", w), own)
 		host.load(t, New(), nil)
 	}
 }
@@ -276,9 +273,7 @@ func TestNamesOfDevices(t *testing.T) {
 		}
 		own := a.(*artifact)
 		host.load(t, New(), own)
-		if d := host.compare(t, own, true); len(d) > 0 {
-			t.Errorf("%q: %s", name, differences(d))
-		}
+		host.holds(t, fmt.Sprintf("%q", name), own)
 		if textless := len(own.Textless()) > 0; textless != (name == `a"}b` || name == `a\*`) {
 			t.Errorf("%q: text cannot have it: %v", name, textless)
 		} else if !textless {

@@ -114,6 +114,14 @@ func (k kernel) compare(t testing.TB, a *artifact, contents bool) []backend.Diff
 	return d
 }
 
+// holds compares all that the kernel has with an artifact.
+func (k kernel) holds(t testing.TB, what string, a *artifact) {
+	t.Helper()
+	if d := k.compare(t, a, true); len(d) > 0 {
+		t.Errorf("%s:%s", what, differences(d))
+	}
+}
+
 func differences(list []backend.Difference) string {
 	var b strings.Builder
 	for _, d := range list {

@@ -49,9 +49,7 @@ func TestLayoutGolden(t *testing.T) {
 			}
 			host := kernelHost(t)
 			host.Nft(text)
-			if d := host.compare(t, &artifact{Tree: l.tree}, true); len(d) > 0 {
-				t.Errorf("its text loads as something else:%s", differences(d))
-			}
+			host.holds(t, "its text loads as something else", &artifact{Tree: l.tree})
 		})
 	}
 }

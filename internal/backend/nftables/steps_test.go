@@ -120,9 +120,7 @@ func TestStepsKilled(t *testing.T) {
 					}
 					continue
 				}
-				if d := host.compare(t, change.to, true); len(d) > 0 {
-					t.Errorf("change %d stopped after %d steps (contents: %v): %s", i, stop, contents, differences(d))
-				}
+				host.holds(t, fmt.Sprintf("change %d stopped after %d steps (contents: %v)", i, stop, contents), change.to)
 				if again := stepsTo(t, change.to, host.read(t, contents)); len(again) > 0 {
 					t.Errorf("change %d stopped after %d steps: it never ends: %s %q", i, stop, again[0].Purpose, again[0].Text())
 				}
@@ -293,9 +291,7 @@ func TestDrift(t *testing.T) {
 		}
 		// Whatever it is, loading again mends it.
 		host.load(t, New(), one)
-		if d := host.compare(t, one, true); len(d) > 0 {
-			t.Errorf("not mended after %q: %s", c.hand, differences(d))
-		}
+		host.holds(t, fmt.Sprintf("not mended after %q", c.hand), one)
 	}
 }
 

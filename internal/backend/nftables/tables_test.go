@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -63,8 +64,12 @@ func asBefore(t *testing.T, p *program.Program) *artifact {
 	return a
 }
 
-// tablesOf are the tables of Sluice's that the kernel has.
-func (k kernel) tablesOf(t *testing.T) []string { return k.read(t, true).Families }
+func wantTables(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("the tables are %v, want %v", got, want)
+	}
+}
 
 // TestTables goes from programs that rewrite packets of one family to those of the other,
 // of both and of none, and from what former versions loaded. Each change of the rules is
@@ -92,6 +97,7 @@ func TestTables(t *testing.T) {
 	flow := testnet.UDPTry{From: netip.MustParseAddrPort("192.0.2.2:4001"), To: netip.MustParseAddrPort("192.0.2.1:80")}
 	ran := false
 	for _, s := range steps {
+		t.Log(s.name)
 		have := tr.read(t, true)
 		before := have.Counters()["web"].Packets
 		if s.to != nil {
@@ -107,9 +113,7 @@ func TestTables(t *testing.T) {
 		}
 		tr.load(t, New(), s.to)
 		now := tr.read(t, true)
-		if got := strings.Join(now.Families, " "); got != s.tables {
-			t.Errorf("%s: the tables are %q, want %q", s.name, got, s.tables)
-		}
+		wantTables(t, now.Families, strings.Fields(s.tables)...)
 		if s.to == nil {
 			continue
 		}
@@ -175,13 +179,9 @@ func TestForeignInTables(t *testing.T) {
 				t.Errorf("not said: %s", differences(said))
 			}
 			k.load(t, New(), c.want)
-			if d := k.compare(t, c.want, true); len(d) > 0 {
-				t.Errorf("not mended: %s", differences(d))
-			}
+			k.holds(t, "not mended", c.want)
 			k.load(t, New(), nil)
-			if left := k.tablesOf(t); len(left) > 0 {
-				t.Errorf("left: %v", left)
-			}
+			wantTables(t, k.read(t, true).Families)
 		})
 	}
 }
@@ -194,9 +194,7 @@ func TestTogether(t *testing.T) {
 	large.Sets[0].Addresses = mustSet(manyPrefixes(small + 1)...)
 	for name, p := range map[string]*program.Program{"a limit": limited, "a large set that others ask too": large} {
 		t.Run(name, func(t *testing.T) {
-			if got := mustLower(t, p).Tree.families(); !slices.Equal(got, []string{inet}) {
-				t.Errorf("the tables are %v", got)
-			}
+			wantTables(t, mustLower(t, p).Tree.families(), "inet")
 		})
 	}
 }
@@ -228,9 +226,7 @@ func TestFollowedInTables(t *testing.T) {
 		if got := holds().Names; !slices.Equal(got, names) {
 			t.Errorf("it holds %q, want %q", got, names)
 		}
-		if d := k.compare(t, a.Holding(to).(*artifact), true); len(d) > 0 {
-			t.Errorf("followed %q: %s", names, differences(d))
-		}
+		k.holds(t, fmt.Sprintf("followed %q", names), a.Holding(to).(*artifact))
 	}
 	if len(sets) != 1 || len(sets[0].Sets) != 2 {
 		t.Fatalf("it follows %+v", sets)
@@ -252,12 +248,8 @@ func TestBesideTables(t *testing.T) {
 	k.load(t, New(), four)
 	trial := none.Beside(four).(*artifact)
 	k.load(t, New(), trial)
-	if got := k.tablesOf(t); !slices.Equal(got, []string{"inet", "ip"}) {
-		t.Errorf("the tables are %v", got)
-	}
-	if d := k.compare(t, trial, true); len(d) > 0 {
-		t.Errorf("on trial: %s", differences(d))
-	}
+	wantTables(t, k.read(t, true).Families, "inet", "ip")
+	k.holds(t, "on trial", trial)
 	for _, s := range stepsTo(t, four, k.read(t, true)) {
 		if s.Purpose == backend.Fill && s.Name != "definitions" {
 			t.Errorf("going back fills: %s", s.Text())
@@ -268,9 +260,7 @@ func TestBesideTables(t *testing.T) {
 		t.Errorf("steps behind the trial: %v", last)
 	}
 	k.load(t, New(), none)
-	if d := k.compare(t, none, true); len(d) > 0 {
-		t.Error(differences(d))
-	}
+	k.holds(t, "behind the trial", none)
 }
 
 // TestIdleFamily: packets of a family that nothing is done to meet no chain of NAT.
@@ -283,7 +273,5 @@ func TestIdleFamily(t *testing.T) {
 	p.Chains = append(p.Chains, program.Chain{Name: "web", Rules: []program.Rule{
 		{Match: conditions{protocolIs(6), numbersOf(program.Port, exactly(80))}, Actions: actions{program.Redirect{Port: 8080}}},
 	}})
-	if got := mustLower(t, p).Tree.families(); !slices.Equal(got, []string{"inet", "ip"}) {
-		t.Errorf("the tables are %v", got)
-	}
+	wantTables(t, mustLower(t, p).Tree.families(), "inet", "ip")
 }

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -72,15 +73,11 @@ func TestGraceIsTakenUpAgain(t *testing.T) {
 			if switched != (left > 0) {
 				t.Errorf("stopped after %d steps and taken up: %s of the grace are left", stop, left)
 			}
-			if d := host.compare(t, web, true); len(d) > 0 {
-				t.Errorf("stopped after %d steps, %s of the grace left: %s", stop, left, differences(d))
-			}
+			host.holds(t, fmt.Sprintf("stopped after %d steps, %s of the grace left", stop, left), web)
 			if switched {
 				host.Nft("flush set inet sluice " + graceSet) // as when its time is over
 			}
-			if d := host.compare(t, web, true); len(d) > 0 {
-				t.Errorf("stopped after %d steps, the grace over: %s", stop, differences(d))
-			}
+			host.holds(t, fmt.Sprintf("stopped after %d steps, the grace over", stop), web)
 			for _, s := range stepsTo(t, web.Passing(false, false, 0).(*artifact), host.read(t, true)) {
 				host.step(t, s)
 			}
@@ -123,9 +120,7 @@ func TestGraceEnds(t *testing.T) {
 	host.load(t, New(), nil)
 	host.load(t, New(), withGrace(tracking(t, 80), 300*time.Millisecond))
 	eventually(t, "the grace ends", func() bool { return host.read(t, true).Grace() == 0 })
-	if d := host.compare(t, withGrace(tracking(t, 80), 300*time.Millisecond), true); len(d) > 0 {
-		t.Errorf("what is left of it is a difference: %s", differences(d))
-	}
+	host.holds(t, "what is left of it is a difference", withGrace(tracking(t, 80), 300*time.Millisecond))
 }
 
 // TestGraceOfOthers: what lets packets pass for longer than the policy says is told
