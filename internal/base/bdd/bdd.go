@@ -64,16 +64,18 @@ type Space struct {
 	cache  []cached
 }
 
+// cached is a result; key is the operation and its first operand, of which a space has
+// fewer than 1<<28.
 type cached struct {
-	op   operation
-	a, b Region
-	is   Region
+	key uint32
+	b   Region
+	is  Region
 }
 
-type operation uint8
+type operation uint32
 
 const (
-	noOperation operation = iota
+	noOperation operation = iota << 28
 	and
 	or
 	minus
@@ -85,7 +87,7 @@ const (
 // bytes, which the caches about double. Bit 0 is asked first.
 func New(bits, most int) *Space {
 	s := &Space{bits: int32(bits), most: most, unique: make([]Region, 1<<12), cache: make([]cached, 1<<14)} //nolint:gosec // a packet has some hundred bits
-	s.nodes = append(s.nodes, node{level: s.bits}, node{level: s.bits})
+	s.nodes = append(make([]node, 0, len(s.unique)/2+1), node{level: s.bits}, node{level: s.bits})
 	return s
 }
 
@@ -129,6 +131,7 @@ func (s *Space) Node(level int, low, high Region) Region {
 // grow doubles the tables with the nodes.
 func (s *Space) grow() {
 	s.unique = make([]Region, 2*len(s.unique))
+	s.nodes = append(make([]node, 0, len(s.unique)/2+1), s.nodes...)
 	mask := len(s.unique) - 1
 	for i := 2; i < len(s.nodes); i++ {
 		n := s.nodes[i]
@@ -142,8 +145,8 @@ func (s *Space) grow() {
 		old := s.cache
 		s.cache = make([]cached, len(s.unique))
 		for _, c := range old {
-			if c.op != noOperation {
-				s.cache[s.place(c.op, c.a, c.b)] = c
+			if c.key != 0 {
+				s.cache[s.place(c.key, c.b)] = c
 			}
 		}
 	}
@@ -243,18 +246,19 @@ func (s *Space) apply(op operation, a, b Region) Region {
 	if (op == and || op == or) && a > b {
 		a, b = b, a
 	}
-	if c := s.cache[s.place(op, a, b)]; c.op == op && c.a == a && c.b == b {
+	key := uint32(op) | uint32(a) //nolint:gosec // below most
+	if c := &s.cache[s.place(key, b)]; c.key == key && c.b == b {
 		return c.is
 	}
 	s.check()
 	r := s.descend(op, a, b)
-	s.cache[s.place(op, a, b)] = cached{op, a, b, r}
+	s.cache[s.place(key, b)] = cached{key, b, r}
 	return r
 }
 
 // place is where the cache has an operation.
-func (s *Space) place(op operation, a, b Region) int {
-	return int(hash(uint32(op), uint32(a), uint32(b))) & (len(s.cache) - 1) //nolint:gosec // a hash
+func (s *Space) place(key uint32, b Region) int {
+	return int(hash(key, uint32(b), 0)) & (len(s.cache) - 1) //nolint:gosec // a hash
 }
 
 // Check ends work that goes on behind Stop, as each operation does: for whoever
