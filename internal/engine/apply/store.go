@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/google/renameio/v2"
 	"github.com/klauspost/compress/zstd"
@@ -265,6 +266,16 @@ func (s store) numbers() ([]int, error) {
 	return numbers, nil
 }
 
+// A packer's tables are larger than most of what it packs, so all blobs share one.
+var (
+	packer = sync.OnceValues(func() (*zstd.Encoder, error) {
+		return zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithLowerEncoderMem(true))
+	})
+	unpacker = sync.OnceValues(func() (*zstd.Decoder, error) {
+		return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(mostBlob))
+	})
+)
+
 // putBlob keeps data under its hash, compressed; equal data are kept once, and
 // damaged ones replaced.
 func (s store) putBlob(data []byte) (string, error) {
@@ -281,11 +292,10 @@ func (s store) putNamed(id string, data []byte) error {
 	if _, err := s.blob(id); err == nil {
 		return nil
 	}
-	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
+	w, err := packer()
 	if err != nil {
 		return fmt.Errorf("compress: %w", err)
 	}
-	defer w.Close()
 	return s.write(name, w.EncodeAll(data, nil))
 }
 
@@ -297,11 +307,10 @@ func (s store) blob(id string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(mostBlob))
+	r, err := unpacker()
 	if err != nil {
 		return nil, fmt.Errorf("decompress: %w", err)
 	}
-	defer r.Close()
 	data, err := r.DecodeAll(packed, nil)
 	if err != nil {
 		return nil, &DamagedError{path, err}
