@@ -1,6 +1,8 @@
 package apply
 
 import (
+	"reflect"
+
 	"sluice/internal/backend"
 	"sluice/internal/base/english"
 	"sluice/internal/program"
@@ -126,7 +128,7 @@ func (s *session) sameButForHost(g *Generation, a backend.Artifact) bool {
 		return false
 	}
 	was, is := old.(backend.Following)
-	if !is {
+	if !is || reflect.DeepEqual(was.Held(), next.Held()) {
 		return false
 	}
 	encoded, err := next.Holding(was.Held()).Encode()
