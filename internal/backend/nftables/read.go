@@ -139,15 +139,11 @@ func readOnce(ctx context.Context, table string, wanted func(*Set) bool) (*State
 			asleep = append(asleep, family)
 		}
 	}
-	// That rules are gone is said by nft too: a mark without them is no first apply.
-	marked, err := nft.Chains(markTable)
-	if err != nil {
-		return nil, err
-	}
 	var text []byte
+	var err error
 	switch {
-	case len(there) == 0 && len(marked) == 0:
-	case len(there) == 0, slices.Equal(there, []string{inet}):
+	case len(there) == 0:
+	case slices.Equal(there, []string{inet}):
 		text, err = nft.ListTerse(ctx, "ruleset", inet)
 	default:
 		text, err = nft.ListTerse(ctx, "ruleset")
@@ -156,8 +152,13 @@ func readOnce(ctx context.Context, table string, wanted func(*Set) bool) (*State
 		return nil, err
 	}
 	s, err := parse(text, table)
-	if err != nil || !s.Present {
-		return s, err
+	switch {
+	case err != nil:
+		return nil, err
+	case !slices.Equal(s.Families, there): // nft 1.0.6 lists nothing where its dump of the tables fails
+		return nil, fmt.Errorf("nft lists table %s of %q, the kernel has that of %q", table, s.Families, there)
+	case !s.Present:
+		return s, nil
 	}
 	s.Tree.Dormant = asleep
 	if err := s.readGrace(ctx); err != nil {

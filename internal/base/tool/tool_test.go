@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestPath(t *testing.T) {
@@ -57,3 +58,46 @@ func TestRun(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Whoever reads slowly reads all the same what a program has printed, even if that has
+// ended long ago and another one holds its output.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	cmd := Command(t.Context(), "sh", "-c", "sleep 1000 & echo $! >&2; head -c 60000 /dev/zero")
+	read := 0
+	cmd.Stdout = writer(func(p []byte) (int, error) {
+		if read == 0 {
+			time.Sleep(grace + grace/2)
+		}
+		read += len(p)
+		return len(p), nil
+	})
+	var left bytes.Buffer
+	cmd.Stderr = &left
+	if err := Run(cmd); err != nil || read != 60_000 {
+		t.Errorf("%d bytes, %v", read, err)
+	}
+	if err := exec.Command("kill", strings.TrimSpace(left.String())).Run(); err != nil {
+		t.Errorf("what it left behind, %q: %v", left.String(), err)
+	}
+}
+
+// What the reader refuses, the program cannot print.
+func TestRefused(t *testing.T) {
+	refused := errors.New("enough")
+	cmd := Command(t.Context(), "yes")
+	cmd.Stdout = writer(func([]byte) (int, error) { return 0, refused })
+	var exit *exec.ExitError
+	if err := Run(cmd); !errors.As(err, &exit) {
+		t.Error(err)
+	}
+	cmd = Command(t.Context(), "echo", "once")
+	cmd.Stdout = writer(func([]byte) (int, error) { return 0, refused })
+	if err := Run(cmd); !errors.Is(err, refused) {
+		t.Error(err)
+	}
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"sluice/internal/base/tool"
 	"sluice/internal/lab/testnet"
 )
 
@@ -137,19 +138,17 @@ func ask(ctx context.Context, program string, q question, dir string, space *tes
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TZ=UTC", "LC_ALL=C.UTF-8", "GOMAXPROCS=1", "GOGC=400"} // as many processes as processors
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	cmd.WaitDelay = time.Second // what watches a trial keeps the outputs open
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
+	run := func() error { return tool.Run(cmd) } // what watches a trial keeps the outputs open
 	var err error
 	if q.inside && space != nil {
-		if err = space.StartCommand(cmd); err == nil {
-			err = cmd.Wait()
-		}
+		err = space.Do(run)
 	} else {
-		err = cmd.Run()
+		err = run()
 	}
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+	if err != nil && !errors.As(err, &exit) {
 		return answer{}, fmt.Errorf("%s: %w", q, err)
 	}
 	clean := func(text string) string {
