@@ -91,6 +91,15 @@ type Editor interface {
 	Edits(want Artifact, from, to [][]byte) ([]Step, bool)
 }
 
+// Knower is a backend that can tell what the kernel has where it holds an artifact to
+// the letter.
+type Knower interface {
+	// Known is Read without contents of a kernel that holds an artifact to the letter,
+	// enough for Steps to want. It reads what is in sets that are edited; nil where more
+	// has to be read.
+	Known(ctx context.Context, holds, want Artifact) (State, error)
+}
+
 // Artifact is a program ready for one backend.
 type Artifact interface {
 	Backend() string

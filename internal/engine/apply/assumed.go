@@ -10,8 +10,8 @@ import (
 // letter, and nobody touched the ruleset since, what the kernel holds is known
 // without reading it. That is enough for a change of a few elements, such as one
 // ban more in a file: it is then read back by the number of the ruleset, which says
-// that nobody else was at it, and by the elements themselves. Every other change
-// reads what the kernel holds.
+// that nobody else was at it, and by the elements themselves. After every other change
+// rules are read.
 
 // assumed is the steps from the running generation to an artifact where they are
 // known without reading the kernel; nil where they are not.

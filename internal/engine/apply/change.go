@@ -305,7 +305,7 @@ func (s *session) plan(ctx context.Context, c change) ([]backend.Step, error) {
 	}
 	s.touched = nil
 	began := time.Now()
-	have, err := s.readAhead(ctx, c.verify)
+	have, err := s.readAhead(ctx, c.artifact, c.verify)
 	took(&s.times.Read, began)
 	if err != nil {
 		return nil, fmt.Errorf("read what the kernel holds: %w", err)

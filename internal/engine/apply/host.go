@@ -148,6 +148,11 @@ type session struct {
 	// left as they are.
 	filled   map[string]program.Held
 	toldLost bool
+	// decoded is the last artifact that was read from disk.
+	decoded struct {
+		id       string
+		artifact backend.Artifact
+	}
 }
 
 // open takes the lock and settles. With the context that it returns, what changes the
@@ -249,6 +254,9 @@ func (s *session) artifact(n int) (*Generation, backend.Artifact, error) {
 }
 
 func (s *session) artifactOf(g *Generation) (backend.Artifact, error) {
+	if s.decoded.id == g.Artifact && g.Artifact != "" {
+		return s.decoded.artifact, nil
+	}
 	b, err := s.BackendOf(g)
 	if err != nil {
 		return nil, err
@@ -261,6 +269,7 @@ func (s *session) artifactOf(g *Generation) (backend.Artifact, error) {
 	if err != nil {
 		return nil, fmt.Errorf("generation %d: %w", g.Number, err)
 	}
+	s.decoded.id, s.decoded.artifact = g.Artifact, a
 	return a, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -413,10 +414,42 @@ func alike(inputs string) Input {
 	return in
 }
 
-// counting notes how a backend was read.
+// counting notes how a backend was read, and what of a change would be another one had
+// the kernel been read before it.
 type counting struct {
 	backend.Backend
-	whole, terse, since int
+	whole, terse, since, known int
+	differs                    []string
+}
+
+func (c *counting) Known(ctx context.Context, holds, want backend.Artifact) (backend.State, error) {
+	known, err := c.Backend.(backend.Knower).Known(ctx, holds, want)
+	if known == nil || err != nil {
+		return known, err
+	}
+	c.known++
+	read, err := c.Backend.Read(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	var texts [2][]string
+	for i, have := range []backend.State{known, read} {
+		steps, err := c.Backend.Steps(want, have)
+		if err != nil {
+			return nil, err
+		}
+		for _, step := range steps {
+			if script, is := step.Transaction.(nftables.Script); is {
+				texts[i] = append(texts[i], strings.Split(string(script), "\n")...)
+			}
+			texts[i] = append(texts[i], fmt.Sprint(step.Purpose, step.Name))
+		}
+		slices.Sort(texts[i]) // what nobody uses any more goes in the order in which it is listed
+	}
+	if !slices.Equal(texts[0], texts[1]) {
+		c.differs = append(c.differs, fmt.Sprintf("known:\n%s\nread:\n%s", strings.Join(texts[0], "\n"), strings.Join(texts[1], "\n")))
+	}
+	return known, nil
 }
 
 func (c *counting) Read(ctx context.Context, contents bool) (backend.State, error) {
@@ -433,9 +466,9 @@ func (c *counting) ReadSince(ctx context.Context, before backend.State) (backend
 	return c.Backend.ReadSince(ctx, before)
 }
 
-// TestReadsWhatWasTouched: a change reads sets that it leaves alone neither
-// before nor after; but where somebody else was at the ruleset, it finds what he
-// did to them, before or meanwhile.
+// TestReadsWhatWasTouched: a change reads rules after it alone, and sets that it leaves
+// alone neither before nor after; but where somebody else was at the ruleset, it finds what
+// he did to them, before or meanwhile.
 func TestReadsWhatWasTouched(t *testing.T) {
 	l := newLab(t)
 	l.apply(inputOf("a", "one"), Options{})
@@ -456,7 +489,7 @@ func TestReadsWhatWasTouched(t *testing.T) {
 		return c, failed
 	}
 	c, err := change(alike("two"), nil)
-	if err != nil || c.whole != 0 || c.terse != 1 || c.since != 1 {
+	if err != nil || c.whole != 0 || c.terse != 0 || c.known != 1 || c.since != 1 || len(c.differs) > 0 {
 		t.Errorf("nobody else: read %+v, %v", *c, err)
 	}
 	// Before the change: mended by it.
@@ -484,6 +517,25 @@ func TestReadsWhatWasTouched(t *testing.T) {
 			t.Errorf("undone: told unchanged: %+v", out)
 		}
 		l.apply(inputOf("a", "three"), Options{})
+	}
+}
+
+// TestKnownIsWhatIsRead: a change is the same one whether what the kernel holds is read
+// before it or known.
+func TestKnownIsWhatIsRead(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.apply(inputOf("a bans", ""), Options{})
+	for _, policy := range []string{"b bans", "b with 10.0.0.9", "a with 10.0.0.8", "c router", "d bypass", "a", "a bans"} {
+		l.inside(func(ctx context.Context, h *Host) error {
+			c := &counting{Backend: h.Backend}
+			h.Backend = c
+			_, err := h.Apply(ctx, inputOf(policy, ""), Options{Verify: true, Force: true})
+			if c.known != 1 || len(c.differs) > 0 {
+				t.Errorf("%s: %+v", policy, *c)
+			}
+			return err
+		})
 	}
 }
 
