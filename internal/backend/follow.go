@@ -8,13 +8,15 @@ import (
 )
 
 // Following is an artifact with sets that hold what the host is, and change with it
-// while the rules stay.
+// while the rules stay, as far as they do not name what a set holds alone.
 type Following interface {
 	Artifact
 	// Follows says which sets these are.
 	Follows() []FollowedSet
 	// Held is what these sets hold.
 	Held() map[string]program.Held
+	// Named are the rules that name what a set holds, for Turned; nil where none does.
+	Named() []byte
 	// Holding is the artifact with these sets holding what the host is now; what is
 	// not named stays as it was.
 	Holding(now map[string]program.Held) Artifact
@@ -58,4 +60,7 @@ type Follower interface {
 	// Follow is the transaction that brings sets from one to the other; nil where
 	// nothing changes. All of it comes at once.
 	Follow(sets []FollowedSet, from, to map[string]program.Held) Transaction
+	// Turned is the transaction that makes rules in the kernel name what their sets hold;
+	// nil where they do.
+	Turned(ctx context.Context, rules []byte) (Transaction, error)
 }

@@ -22,9 +22,10 @@ func newSync() *cobra.Command {
 by ("default-route"), and the addresses that it has itself, which a redirect in a zone
 is on. Exempt from bans by limits are its routers, its name servers and who is logged
 in over ssh. All of that is in sets of their own in the kernel, and sync edits them in
-place when the host has changed. What stands in the rules themselves, such as the
-interfaces of a flowtable, it does not edit: it names what changed, as sluice status
-does. Sync compiles nothing, and changes nothing where nothing changed. Rules are
+place when the host has changed. Rules compare the interface of the default routes
+while they leave by one; sync replaces those, each where it stands. What else stands
+in the rules themselves, such as the interfaces of a flowtable, it does not edit: it
+names what changed, as sluice status does. Sync compiles nothing, and changes nothing where nothing changed. Rules are
 loaded anew only where they wait for an interface (of a flowtable) that is there by
 now, or where somebody took the confirmed policy's away. Rules that run stay, whatever
 cannot be read.

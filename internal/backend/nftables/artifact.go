@@ -29,9 +29,10 @@ type artifact struct {
 }
 
 // In format 3 everything was in the table of both families, so that a program which
-// knows no other would not ask for the family of what is translated.
+// knows no other would not ask for the family of what is translated. In format 4 no rule
+// named the interface of a set that follows the host.
 const (
-	artifactFormat = 4
+	artifactFormat = 5
 	oldestFormat   = 3
 )
 

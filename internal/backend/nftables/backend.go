@@ -138,7 +138,7 @@ func (nftables) Compare(want backend.Artifact, have backend.State) ([]backend.Di
 	if w == nil {
 		w = &artifact{Tree: &Tree{}}
 	}
-	return compareBeside(w.tree(), h, w.older), nil
+	return compareBeside(w.Tree.asking(w.asked).comparing(&h.Tree), h, w.older), nil
 }
 
 func artifactOf(a backend.Artifact) (*artifact, error) {

@@ -230,10 +230,11 @@ func (s *banStore) AskedIn(have backend.State) bool { return s.askedIn(have) == 
 // commandRules is what turn reads: the chains that differ by the sets they look into,
 // with all their rules.
 type commandRules struct {
-	Table  string
-	Sets   []commandSet
-	Chains []*Chain
-	Held   []string
+	Table    string
+	Sets     []commandSet
+	Chains   []*Chain
+	Held     []string
+	Compared []string `json:",omitempty"` // sets whose one name those chains compare
 }
 
 // turnedRules are the encoded commandRules; nil where there are no sets at all.
@@ -253,6 +254,7 @@ func (s *banStore) turnedRules() []byte {
 			}
 		}
 	}
+	rules.Compared = s.tree.comparedSets()
 	out, _ := json.Marshal(rules) // texts and numbers: it cannot fail
 	return out
 }
@@ -265,7 +267,7 @@ type turn struct {
 
 // Take makes the rules look into the sets that they should.
 func (t turn) Take(ctx context.Context) error {
-	script, err := t.script()
+	script, err := t.script(ctx)
 	if err != nil {
 		return err
 	}
@@ -274,14 +276,17 @@ func (t turn) Take(ctx context.Context) error {
 
 // Text is the input of nft -f that does the same.
 func (t turn) Text() string {
-	script, _ := t.script() // Take says what is wrong
+	script, _ := t.script(context.Background()) // Take says what is wrong
 	return string(script)
 }
 
-func (t turn) script() (Script, error) {
+func (t turn) script(ctx context.Context) (Script, error) {
 	var rules commandRules
 	if err := json.Unmarshal(t.store.turnedRules(), &rules); err != nil {
 		return "", fmt.Errorf("read the rules of bans: %w", err)
+	}
+	if err := rules.compare(ctx); err != nil {
+		return "", err
 	}
 	before, after := rules.asking(t.store.asked), rules.asking(t.to)
 	table := "inet " + rules.Table
@@ -336,6 +341,24 @@ func (r *commandRules) asking(a askedSets) []*Chain {
 		p.held[name] = true
 	}
 	return p.prune(r.Chains)
+}
+
+// compare makes the chains name the interfaces that those in the kernel do.
+func (r *commandRules) compare(ctx context.Context) error {
+	if len(r.Compared) == 0 {
+		return nil
+	}
+	held, err := nftables{}.Holds(ctx, followedNames(r.Table, r.Compared))
+	if err != nil {
+		return err
+	}
+	one := &Set{Elements: Elements{Tuples: held.Names}}
+	names := map[string]string{}
+	for _, set := range r.Compared {
+		names[set] = one.comparable()
+	}
+	r.Chains = compared(r.Chains, names)
+	return nil
 }
 
 func find(chains []*Chain, name string) *Chain {

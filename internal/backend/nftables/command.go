@@ -174,7 +174,7 @@ func (c *Chain) pointless() bool {
 }
 
 // tree is what is loaded of the artifact.
-func (a *artifact) tree() *Tree { return a.Tree.asking(a.asked) }
+func (a *artifact) tree() *Tree { return a.Tree.asking(a.asked).comparing(nil) }
 
 // shown is the tree for a reader, without the sets that nothing asks.
 func (a *artifact) shown() *Tree {

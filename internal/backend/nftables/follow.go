@@ -17,7 +17,8 @@ import (
 
 // Sets that hold what the host is are hash sets with a name of their own: nft edits no
 // set of ranges of names by element, and neither names nor addresses of a host are
-// ranges. The rules that ask them never change with the host.
+// ranges. The rules that ask them change with the host only where they compare the one
+// interface that is in such a set: see compared.go.
 
 // layoutFollowed makes the kernel's sets of one of the program's.
 func (l *lowering) layoutFollowed(p *parts) error {
@@ -47,7 +48,9 @@ func (l *lowering) layoutFollowed(p *parts) error {
 			return fmt.Errorf("%q is not the name of an interface", name)
 		}
 	}
-	made(0, "ifname").follow(held)
+	k := made(0, "ifname")
+	k.Compared = true
+	k.follow(held)
 	return nil
 }
 
@@ -184,6 +187,15 @@ func followedSets(f backend.FollowedSet) []*Set {
 		out = append(out, &Set{Name: k.Name, ID: f.ID, Life: program.Living, Types: []string{kind}})
 	}
 	return out
+}
+
+// followedNames are sets of names that hold the same.
+func followedNames(table string, names []string) backend.FollowedSet {
+	f := backend.FollowedSet{Place: table}
+	for _, n := range names {
+		f.Sets = append(f.Sets, backend.FamilySet{Name: n})
+	}
+	return f
 }
 
 // Holds reads what the kernel has in a set: nothing where it is in several tables, and

@@ -25,6 +25,7 @@ func (n nftables) Expected(p *program.Program, can backend.Capabilities, have ba
 	m := meaning{l: l, out: *l.program}
 	m.out.Owner = programName(name(p.Owner))
 	m.sets(s, askedOf(store))
+	m.route = s.Tree.comparedRoute()
 	m.out.Counters = slices.Clone(m.out.Counters)
 	for i := range m.out.Counters {
 		m.out.Counters[i].Name = again(m.out.Counters[i].Name)
@@ -53,6 +54,9 @@ type meaning struct {
 	l   *lowering
 	out program.Program
 	ids map[string]string // of sets whose names are read back otherwise
+	// route is the interface that rules name for those of default routes; "" where they
+	// ask the set.
+	route string
 }
 
 // sets brings in what commands banned, and the names of the sets that packets fill.
@@ -107,7 +111,12 @@ func (m *meaning) id(set string) string {
 func (m *meaning) rule(r program.Rule) program.Rule {
 	r.Match = slices.Clone(r.Match)
 	for i := range r.Match {
-		r.Match[i].Set = m.id(r.Match[i].Set)
+		c := &r.Match[i]
+		c.Set = m.id(c.Set)
+		if at := slices.Index(c.Names, program.DefaultRoute); at >= 0 && m.route != "" {
+			c.Names = slices.Clone(c.Names)
+			c.Names[at] = m.route
+		}
 	}
 	r.Match = append(r.Match, askedBy(r.Actions)...)
 	label := comment(origin(r.Origin, r.Comment))

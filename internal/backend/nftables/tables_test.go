@@ -51,7 +51,8 @@ func translatingProgram(of ...int) *program.Program {
 	return p
 }
 
-// asBefore lowers as former versions did: NAT is in the table of both families.
+// asBefore lowers as former versions did: NAT is in the table of both families, and
+// interfaces that the host decides on are looked up.
 func asBefore(t *testing.T, p *program.Program) *artifact {
 	t.Helper()
 	all := passes
@@ -60,6 +61,9 @@ func asBefore(t *testing.T, p *program.Program) *artifact {
 	a := mustLower(t, p)
 	if slices.ContainsFunc(a.Tree.Chains, func(c *Chain) bool { return tableFamily(c.Name) != inet }) {
 		t.Fatal("this is not how it was")
+	}
+	for _, k := range a.Tree.Sets {
+		k.Compared = false
 	}
 	return a
 }
@@ -117,7 +121,7 @@ func TestTables(t *testing.T) {
 		if s.to == nil {
 			continue
 		}
-		if d := compare(s.to.Tree, now); len(d) > 0 {
+		if d := compare(s.to.tree(), now); len(d) > 0 {
 			t.Errorf("%s: %s", s.name, differences(d))
 		}
 		if again := stepsTo(t, s.to, now); len(again) > 0 {
@@ -217,6 +221,24 @@ func TestFollowedInTables(t *testing.T) {
 		}
 		return held
 	}
+	turn := func(names []string) {
+		t.Helper()
+		for _, again := range []bool{false, true} {
+			var turned backend.Transaction
+			err := k.Do(func() (err error) {
+				turned, err = f.Turned(t.Context(), a.Named())
+				return err
+			})
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case turned != nil && again:
+				t.Errorf("rules that name %q are turned again", names)
+			case turned != nil:
+				k.step(t, backend.Step{Transaction: turned})
+			}
+		}
+	}
 	follow := func(names ...string) {
 		t.Helper()
 		from, to := map[string]program.Held{sets[0].ID: holds()}, map[string]program.Held{sets[0].ID: {Names: names}}
@@ -226,6 +248,7 @@ func TestFollowedInTables(t *testing.T) {
 		if got := holds().Names; !slices.Equal(got, names) {
 			t.Errorf("it holds %q, want %q", got, names)
 		}
+		turn(names)
 		k.holds(t, fmt.Sprintf("followed %q", names), a.Holding(to).(*artifact))
 	}
 	if len(sets) != 1 || len(sets[0].Sets) != 2 {
@@ -238,6 +261,13 @@ func TestFollowedInTables(t *testing.T) {
 	}
 	follow("wan1")
 	follow("wan1", "wan2")
+	follow("wan2")
+	follow("w*") // a wildcard in a rule
+	follow("lo") // asked by its number
+	follow("wan3")
+	if have := k.read(t, true); have.Tree.comparedRoute() != "wan3" {
+		t.Errorf("rules compare %q, want wan3", have.Tree.comparedRoute())
+	}
 }
 
 // TestBesideTables: what returns if a policy is not confirmed stays, with its table; once

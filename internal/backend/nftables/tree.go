@@ -61,7 +61,10 @@ type Set struct {
 	Timeout  uint64 // of dynamic sets' elements, milliseconds; 0 is none
 	Side     side   `json:",omitempty"` // of the sets of ranges that commands fill
 	// Follow says of a living set what of the host is in it.
-	Follow   *program.Following `json:",omitempty"`
+	Follow *program.Following `json:",omitempty"`
+	// Compared says of such a set of names that rules compare the one that is in it: see
+	// compared.go.
+	Compared bool `json:",omitempty"`
 	Elements Elements
 	Strange  []strange      `json:"-"` // as read, of dynamic sets: elements that no rule made so
 	Comment  string         // for the reader

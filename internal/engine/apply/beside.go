@@ -79,7 +79,10 @@ func (s *session) sweepUnused(ctx context.Context) (swept bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("read what the kernel holds: %w", err)
 	}
-	steps, err := s.Backend.Steps(s.asks(artifact), have)
+	if with, is := artifact.(backend.Following); is {
+		artifact = with.Holding(s.lastHeld(with)) // rules name what was held, wherever the host is now
+	}
+	steps, err := s.Backend.Steps(s.asking(artifact), have)
 	if err != nil {
 		return false, fmt.Errorf("plan the transactions: %w", err)
 	}

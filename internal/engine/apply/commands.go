@@ -113,7 +113,10 @@ func (s *session) banStore(a backend.Artifact) backend.BanStore {
 
 // asks is an artifact whose rules look up bans in the same sets as those that run.
 func (s *session) asks(a backend.Artifact) backend.Artifact {
-	a = s.holding(a, false)
+	return s.asking(s.holding(a, false))
+}
+
+func (s *session) asking(a backend.Artifact) backend.Artifact {
 	if store := s.banStore(a); store != nil {
 		return store.Asking(a)
 	}

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,6 +27,7 @@ type followed struct {
 	Format int                     `json:"format"`
 	Mark   string                  `json:"mark"` // of the generation that it is of
 	Sets   []backend.FollowedSet   `json:"sets,omitempty"`
+	Rules  json.RawMessage         `json:"rules,omitempty"` // that name what a set holds
 	First  map[string]program.Held `json:"first,omitempty"` // when that was loaded
 	Held   map[string]program.Held `json:"held,omitempty"`  // what the kernel was given last
 	Moves  []Move                  `json:"moves,omitempty"` // since it was loaded, the newest last
@@ -107,7 +109,7 @@ func (s *session) keepFollowed(a backend.Artifact, mark string) error {
 	f := &followed{Format: format, Mark: mark, Held: map[string]program.Held{}, First: map[string]program.Held{}}
 	maps.Copy(f.Held, old.Held)
 	if with, is := a.(backend.Following); is {
-		f.Sets = with.Follows()
+		f.Sets, f.Rules = with.Follows(), with.Named()
 		maps.Copy(f.Held, s.filled)
 		for _, set := range f.Sets {
 			f.First[set.ID] = f.Held[set.ID]

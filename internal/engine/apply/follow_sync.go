@@ -22,8 +22,8 @@ type Synced struct {
 	Loaded int `json:"loaded,omitempty"`
 }
 
-// Sync brings the sets that follow the host to what it is now, in one transaction, and
-// nothing else. Where they hold that already, nothing is changed. Rules are loaded only
+// Sync brings the sets that follow the host to what it is now, in one transaction, then
+// the rules that name what a set holds in another, and nothing else. Where they hold that already, nothing is changed. Rules are loaded only
 // where a confirmed policy waits for an interface that is there now, or does not run. With
 // an error it returns what was brought in before, nil where nothing was.
 func (h *Host) Sync(ctx context.Context) (*Synced, error) {
@@ -89,8 +89,13 @@ func (s *session) sync(ctx context.Context) (*Synced, error) {
 			return nil, fmt.Errorf("bring in what the host is now: %w", err)
 		}
 	}
-	s.point("synced")
 	out.Moves = append(out.Moves, f.moves(now)...)
+	if edit != nil || len(out.Moves) > 0 {
+		if err := f.turn(ctx, follower); err != nil {
+			return nil, fmt.Errorf("bring in what the host is now: %w", err)
+		}
+	}
+	s.point("synced")
 	if len(out.Moves) == 0 {
 		if edit != nil {
 			s.note("sets that follow the host held something else, and are mended")
@@ -104,6 +109,18 @@ func (s *session) sync(ctx context.Context) (*Synced, error) {
 	}
 	maps.Copy(f.Held, now)
 	return out, s.writeJSON(followedFile, f)
+}
+
+// turn makes the rules name what the sets hold.
+func (f *followed) turn(ctx context.Context, follower backend.Follower) error {
+	if len(f.Rules) == 0 {
+		return nil
+	}
+	turned, err := follower.Turned(ctx, f.Rules)
+	if err != nil || turned == nil {
+		return err
+	}
+	return turned.Take(ctx)
 }
 
 // followedAs is what has to be known of the policy under a mark: from its own file, else
@@ -133,7 +150,7 @@ func (s *session) followedAs(ctx context.Context, mark string) (*followed, error
 	out := &followed{Format: format, Mark: g.Mark, Held: map[string]program.Held{}, First: map[string]program.Held{}}
 	maps.Copy(out.Held, f.Held)
 	if with, is := a.(backend.Following); is {
-		out.Sets, out.First = with.Follows(), with.Held()
+		out.Sets, out.Rules, out.First = with.Follows(), with.Named(), with.Held()
 		maps.Copy(out.Held, out.First)
 	}
 	return out, nil
