@@ -75,8 +75,8 @@ func (nftables) Passes(can backend.Capabilities) backend.Passes {
 	return backend.Passes{NoElementCounters: can[backend.SetElementCounters] == backend.No}
 }
 
-func (n nftables) search() layoutSearch {
-	return layoutSearch{from: layoutFrom, choose: choose, choices: n.choices}
+func (n nftables) choice() layoutChoice {
+	return layoutChoice{from: layoutFrom, choose: choose, choices: n.choices}
 }
 
 func (nftables) Name() string { return Name }

@@ -27,7 +27,7 @@ func (n nftables) Prices(p *program.Program) backend.Prices {
 		return n.toldProtocols(p)
 	}), layouts: sync.OnceValue(func() map[string]float64 {
 		out := map[string]float64{}
-		for _, x := range (&lowering{program: p, costs: n.costs, search: n.search()}).chooseLayouts() {
+		for _, x := range (&lowering{program: p, costs: n.costs, choice: n.choice()}).chooseLayouts() {
 			out[choice(x.set.ID, x.family)] = x.costs[x.current].NS()
 		}
 		return out

@@ -47,7 +47,7 @@ func TestPredictions(t *testing.T) {
 	}
 	for family, places := range tried {
 		for _, place := range places {
-			l, err := lowerSearching(dropping(only[family]), everything, &defaults, picking(place))
+			l, err := lowerChoosing(dropping(only[family]), everything, &defaults, picking(place))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -29,7 +29,7 @@ func TestLayoutGolden(t *testing.T) {
 	}, p.Chains[0].Rules...)
 	for name, place := range map[string]int{"layout-map": 1, "layout-bitmaps": 2} {
 		t.Run(name, func(t *testing.T) {
-			l, err := lowerSearching(p, everything, &defaults, picking(place))
+			l, err := lowerChoosing(p, everything, &defaults, picking(place))
 			if err != nil {
 				t.Fatal(err)
 			}

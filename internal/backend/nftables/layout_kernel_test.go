@@ -83,7 +83,7 @@ func TestLayoutsInKernel(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					l, err := lowerSearching(laidProgram(set, p.not, p.actions), everything, &defaults, picking(i))
+					l, err := lowerChoosing(laidProgram(set, p.not, p.actions), everything, &defaults, picking(i))
 					if err != nil {
 						t.Fatal(err)
 					}

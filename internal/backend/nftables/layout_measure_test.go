@@ -53,8 +53,8 @@ func dropping(set addrset.Set) *program.Program {
 }
 
 // picking takes the candidate of one place, or the last one.
-func picking(place int) layoutSearch {
-	return layoutSearch{from: 1, choose: func(all []*largeSet, _ program.Layout) {
+func picking(place int) layoutChoice {
+	return layoutChoice{from: 1, choose: func(all []*largeSet, _ program.Layout) {
 		for _, x := range all {
 			x.current = min(place, len(x.costs)-1)
 		}
@@ -62,7 +62,7 @@ func picking(place int) layoutSearch {
 }
 
 // TestMeasureLayouts prints what the candidates cost on the real data, estimated
-// and measured: the frontier among which the search chooses.
+// and measured: the frontier among which one is chosen.
 func TestMeasureLayouts(t *testing.T) {
 	if !*measure {
 		t.Skip("asked for by -measure")
@@ -115,7 +115,7 @@ func TestMeasureLayouts(t *testing.T) {
 		var costs []backend.LayoutCost
 		lines := map[string]string{}
 		for i, c := range candidates[family] {
-			l, err := lowerSearching(p, everything, &defaults, picking(i))
+			l, err := lowerChoosing(p, everything, &defaults, picking(i))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -131,7 +131,7 @@ func TestReloadKeepsOtherBlocks(t *testing.T) {
 	}
 }
 
-// TestSameSetSameLayout: the search gives the same for the same.
+// TestSameSetSameLayout: the same set is laid out the same.
 func TestSameSetSameLayout(t *testing.T) {
 	p := large()
 	first := mustLower(t, p).Text()

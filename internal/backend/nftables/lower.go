@@ -37,7 +37,7 @@ var passes = []pass{
 		name:     "layouts",
 		promises: "every large static set has a layout, within the budget of the policy",
 		reason:   "a set that is laid out in chains has none of its own",
-		run:      (*lowering).searchLayouts,
+		run:      (*lowering).layOut,
 	},
 	{
 		name: "sets", needs: []string{"layouts"},
@@ -86,7 +86,7 @@ type lowering struct {
 	parts    map[string]*parts
 	laid     map[string]map[int]*laid // sets that are laid out in chains, by family
 	layouts  []backend.LayoutReport
-	search   layoutSearch
+	choice   layoutChoice
 	offloads bool
 	made     map[string]*Chain // chains that rules made, by key and contents
 	notes    []program.Note
@@ -98,12 +98,12 @@ type lowering struct {
 // lower runs the passes, each behind what it needs, and checks the tree that they
 // leave: in between it names what is made later.
 func (n nftables) lower(p *program.Program, can backend.Capabilities) (*lowering, error) {
-	return lowerSearching(p, can, n.costs, n.search())
+	return lowerChoosing(p, can, n.costs, n.choice())
 }
 
-func lowerSearching(p *program.Program, can backend.Capabilities, costs *CostModel, search layoutSearch) (*lowering, error) {
+func lowerChoosing(p *program.Program, can backend.Capabilities, costs *CostModel, choice layoutChoice) (*lowering, error) {
 	l := &lowering{
-		search: search, costs: costs,
+		choice: choice, costs: costs,
 		program: p, can: can, tree: &Tree{Table: name(p.Owner), Grace: p.Grace}, parts: map[string]*parts{}, laid: map[string]map[int]*laid{}, made: map[string]*Chain{},
 		notes: slices.Clone(p.Notes),
 	}

@@ -15,8 +15,8 @@ import (
 // as it is.
 const layoutFrom = 1024
 
-// layoutSearch says how layouts are chosen.
-type layoutSearch struct {
+// layoutChoice says how layouts are chosen.
+type layoutChoice struct {
 	from    int // ranges
 	choose  func(all []*largeSet, budget program.Layout)
 	choices map[string]string // see artifact.Choices; where they say nothing, choose does
@@ -55,8 +55,8 @@ func (x *largeSet) keep(choices map[string]string) {
 	}
 }
 
-// searchLayouts chooses a layout for each large static set, within the budget.
-func (l *lowering) searchLayouts() {
+// layOut chooses a layout for each large static set, within the budget, and makes it.
+func (l *lowering) layOut() {
 	all := l.chooseLayouts()
 	l.noteOverBudget(slices.DeleteFunc(slices.Clone(all), func(x *largeSet) bool { return x.kept }))
 	for _, x := range all {
@@ -91,7 +91,7 @@ func (l *lowering) chooseLayouts() []*largeSet {
 		for _, f := range families {
 			spans := spansOf(addresses, f)
 			ranges := slices.ContainsFunc(spans, func(s span) bool { return s.from.address(f) != s.to.address(f) })
-			if ranges && len(spans) >= l.search.from { // single addresses are a hash set
+			if ranges && len(spans) >= l.choice.from { // single addresses are a hash set
 				all = append(all, &largeSet{set: s, family: f, uses: uses[s.ID], spans: spans, model: l.costs})
 			}
 		}
@@ -105,7 +105,7 @@ func (l *lowering) chooseLayouts() []*largeSet {
 	}
 	var open []*largeSet
 	for _, x := range all {
-		if x.keep(l.search.choices); !x.kept {
+		if x.keep(l.choice.choices); !x.kept {
 			open = append(open, x)
 		}
 	}
@@ -119,7 +119,7 @@ func (l *lowering) chooseLayouts() []*largeSet {
 		})
 	}
 	estimating.Wait()
-	l.search.choose(open, budget)
+	l.choice.choose(open, budget)
 	return all
 }
 
