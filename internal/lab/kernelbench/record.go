@@ -164,7 +164,8 @@ func (r *Record) Save(file string) error {
 	return os.WriteFile(file, b.Bytes(), 0o644) //nolint:gosec // everybody may read it
 }
 
-// Keep puts what a run measured into a file beside what it has already.
+// Keep puts what a run measured into a file beside what it has already; the date is that of
+// the oldest.
 func (r *Record) Keep(file string) error {
 	old, err := LoadRecord(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -173,6 +174,9 @@ func (r *Record) Keep(file string) error {
 	out := *r
 	if old != nil && old.Kernel == r.Kernel {
 		kept := slices.DeleteFunc(old.Packets, func(p Packet) bool { return r.has(p.part()) })
+		if len(kept) > 0 {
+			out.Date = min(old.Date, r.Date)
+		}
 		out.Packets = append(kept, r.Packets...)
 	}
 	return out.Save(file)

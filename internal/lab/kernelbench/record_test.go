@@ -51,6 +51,8 @@ func TestRecordIsReadAsItWasWritten(t *testing.T) {
 	}
 	// another section goes beside, the same one in its place
 	other := *RecordOf(run(3000, 1))
+	was := other.Date
+	other.Date = "2030-01-01"
 	for i := range other.Packets {
 		other.Packets[i].Section = "lists"
 	}
@@ -59,14 +61,14 @@ func TestRecordIsReadAsItWasWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err = LoadRecord(file); err != nil || len(got.Packets) != 4 || got.Packets[0].Section != "examples" {
+	if got, err = LoadRecord(file); err != nil || len(got.Packets) != 4 || got.Packets[0].Section != "examples" || got.Date != was {
 		t.Errorf("%+v, %v", got, err)
 	}
 	other.Kernel = "6.12.2" // nothing is left of another kernel
 	if err := other.Keep(file); err != nil {
 		t.Fatal(err)
 	}
-	if got, err = LoadRecord(file); err != nil || len(got.Packets) != 2 {
+	if got, err = LoadRecord(file); err != nil || len(got.Packets) != 2 || got.Date != other.Date {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
