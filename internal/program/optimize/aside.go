@@ -7,11 +7,8 @@ import (
 	"sluice/internal/program"
 )
 
-// From how many rules on a way past them is worth its own rule, and parting them is.
-const (
-	worthPassing = 3
-	worthParting = 3
-)
+// worthPassing is from how many rules on a way past them is worth its own rule.
+const worthPassing = 3
 
 // mostTwice bounds how many rules of a chain that is parted stand in both parts.
 const mostTwice = 16
@@ -49,7 +46,7 @@ func othersAside(p *program.Program, base string) string {
 	if !whole {
 		from = rest.part(rules.Rules)
 	}
-	if head.past+rest.past < worthParting {
+	if head.past+rest.past < worthPassing {
 		return ""
 	}
 
