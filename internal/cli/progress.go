@@ -33,7 +33,7 @@ func progressOn(w io.Writer) func(apply.Progress) {
 
 // quietTime is how long a change may take without a word where nobody sees a
 // bar.
-const quietTime = 2 * time.Second
+var quietTime = 2 * time.Second
 
 // linesOn prints a line for every step of a change that takes longer than
 // quiet, from the step at which that is noticed.
