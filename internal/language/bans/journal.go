@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"sluice/internal/base/regular"
 )
@@ -132,13 +133,23 @@ func (j Journal) append(e Entry, sync bool) (before int64, err error) {
 	if !sync {
 		return before, nil
 	}
-	if err := file.Sync(); err != nil {
+	if err := syncData(file); err != nil {
 		return 0, fmt.Errorf("write the journal of bans: %w", err)
 	}
 	if made {
 		return before, syncDir(filepath.Dir(j.path))
 	}
 	return before, nil
+}
+
+// syncData waits until the disk has what was written, and the length that it needs to
+// be read, but no times.
+func syncData(file *os.File) error {
+	for {
+		if err := unix.Fdatasync(int(file.Fd())); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
 
 func syncDir(path string) error {
