@@ -91,7 +91,7 @@ func runApply(ctx context.Context, cmd *cobra.Command, h *engine.Host, args []st
 	case errors.As(err, &unmet):
 		return refusedBy(unmet.Failing)
 	case err != nil:
-		return refused(err)
+		return err
 	}
 	return printApplied(ctx, cmd, h, out, ask)
 }
@@ -244,7 +244,7 @@ func answered(cmd *cobra.Command, h *engine.Host, asked *apply.Pending, answer s
 	case "y", "Y", "yes", "Yes":
 		n, err := h.Confirm(ctx)
 		if err != nil {
-			return undurable(err)
+			return err
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "generation %d is confirmed and will be loaded at boot\n", n)
 		return nil

@@ -26,11 +26,8 @@ the next boot alone; 2 it failed.`,
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
 			n, err := h.Confirm(ctx)
-			if apply.NothingPending(err) {
-				return asFound(err)
-			}
 			if err != nil {
-				return undurable(err)
+				return err
 			}
 			return answer(cmd, &apply.Outcome{Generation: n}, false, func(w io.Writer) {
 				fmt.Fprintf(w, "generation %d is confirmed and will be loaded at boot\n", n)

@@ -8,6 +8,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/prove/check"
 	"sluice/internal/prove/expect"
+	"sluice/internal/words"
 )
 
 // refusedBy is why a policy is not loaded of which expectations fail.
@@ -29,6 +30,6 @@ func withRemedies(findings []check.Finding) {
 		if f.Code == engine.UnmetExpectation {
 			f.Hint += "; sluice test tells more of the packets"
 		}
-		f.Hint += command.PolicyRemedy(f.Remedy)
+		f.Hint += words.PolicyRemedy(f.Remedy)
 	}
 }

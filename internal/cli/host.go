@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,7 +13,7 @@ import (
 	"sluice"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
-	"sluice/internal/engine/apply"
+	"sluice/internal/words"
 )
 
 // policyHelp is for the commands that read a policy.
@@ -73,7 +72,7 @@ func hostOf(cmd *cobra.Command) (*engine.Host, error) {
 
 // hinted gives the text of an error where it is not what the command ends with.
 func hinted(cmd *cobra.Command) func(error) string {
-	return func(err error) string { return command.Hinted(err, command.HereArguments(cmd)) }
+	return func(err error) string { return words.Hinted(err, command.HereArguments(cmd)) }
 }
 
 // completeGeneration offers the generations of the history.
@@ -130,25 +129,3 @@ func request(cmd *cobra.Command, args []string) (r engine.Request, err error) {
 func warn(w io.Writer, text string) {
 	fmt.Fprintf(w, "%s %s\n", command.Paint(w, "33", "warning:"), command.StyleHints(text))
 }
-
-// refused makes what Sluice refuses to do on purpose a finding: exit status 1.
-func refused(err error) error {
-	var lock *apply.LockOutError
-	var memory *apply.MemoryError
-	if errors.As(err, &lock) || errors.As(err, &memory) {
-		return asFound(fmt.Errorf("refused: %w", err))
-	}
-	return undurable(err)
-}
-
-// undurable makes a confirmation that holds until the next boot alone a finding.
-func undurable(err error) error {
-	var kept *apply.UndurableError
-	if errors.As(err, &kept) {
-		return asFound(err)
-	}
-	return err
-}
-
-// asFound makes an error something found.
-func asFound(err error) error { return fmt.Errorf("%w%w", command.ErrFound, err) }

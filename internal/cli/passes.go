@@ -144,7 +144,7 @@ type countersError struct{ file string }
 
 func (e *countersError) Error() string { return e.file + ": no counters" }
 
-// Hint is for command.Hinted.
+// Hint is for words.Hinted.
 func (e *countersError) Hint(here string) string {
 	return "write them there with sluice status" + here + " --json"
 }

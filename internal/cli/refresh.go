@@ -79,7 +79,7 @@ func runRefresh(ctx context.Context, cmd *cobra.Command, h *engine.Host, args []
 	in := engine.Refreshing{Sets: args, DryRun: given(cmd, "dry-run"), AllowCut: given(cmd, "allow-cut"), Force: given(cmd, "force")}
 	out, err := h.Refresh(ctx, in)
 	if err != nil {
-		return refused(err)
+		return err
 	}
 	for i := range out.Lists {
 		if l := &out.Lists[i]; l.Failed != nil {
@@ -108,7 +108,7 @@ func notFetched(refreshed []engine.RefreshedList) error {
 	}
 	err := errors.Join(errs...)
 	if err != nil && onlySizes {
-		return asFound(fmt.Errorf("refused: %w", err))
+		return fmt.Errorf("refused: %w%w", err, command.ErrFound)
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -41,13 +40,8 @@ a bridge; 2 bad use, or nothing could be done.`,
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
 			out, err := h.Restore(ctx, apply.Restoring{SSHPorts: apply.SSHPorts()})
-			var closed *apply.ClosedError
-			var drift *apply.DriftError
-			switch {
-			case errors.As(err, &closed) && closed.Err == nil, errors.As(err, &drift):
-				return asFound(err)
-			case err != nil:
-				return unreadable(err)
+			if err != nil {
+				return err
 			}
 			if out.Generation == 0 && !optionsOf(cmd).json {
 				fmt.Fprintln(cmd.OutOrStdout(), "nothing to restore")

@@ -48,7 +48,7 @@ to, or loading failed: what ran then stays.`,
 			}
 			out, err := h.Rollback(ctx, n, o)
 			if err != nil {
-				return refused(err)
+				return err
 			}
 			return printApplied(ctx, cmd, h, out, ask)
 		}),

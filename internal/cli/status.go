@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -35,7 +34,7 @@ the state cannot say any more what was meant; 2 bad use, or it could not be read
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
 			s, err := h.Status(ctx, !given(cmd, "fast"))
 			if err != nil {
-				return unreadable(err)
+				return err
 			}
 			return answer(cmd, s, !s.Fine(), func(w io.Writer) {
 				printStatus(w, s, command.HereArguments(cmd))
@@ -48,16 +47,6 @@ the state cannot say any more what was meant; 2 bad use, or it could not be read
 	cmd.Flags().Bool("fast", false, "do not read the elements of large sets back")
 	addWait(cmd)
 	return cmd
-}
-
-// unreadable makes of a generation that cannot be read something found: what runs was
-// looked at, and is not what was meant.
-func unreadable(err error) error {
-	var e *apply.UnreadableError
-	if errors.As(err, &e) {
-		return asFound(err)
-	}
-	return err
 }
 
 func printStatus(w io.Writer, s *apply.Status, here string) {

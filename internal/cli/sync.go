@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -62,13 +61,7 @@ or it could not be done.`,
 			if out != nil && len(out.Moves) > 0 {
 				printSynced(cmd, out)
 			}
-			var left *apply.LeftError
-			var closed *apply.ClosedError
-			var drift *apply.DriftError
-			if errors.As(err, &left) || errors.As(err, &closed) && closed.Err == nil || errors.As(err, &drift) {
-				return asFound(err)
-			}
-			return unreadable(err)
+			return err
 		}),
 	}
 	cmd.Flags().Bool("follow", false, "stay, and do so whenever the host changes")

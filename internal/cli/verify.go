@@ -78,7 +78,7 @@ func runVerify(ctx context.Context, cmd *cobra.Command, h *engine.Host, args []s
 	}
 	v, err := h.Verify(ctx, against, given(cmd, "own"))
 	if err != nil {
-		return unreadable(err)
+		return err
 	}
 	return answer(cmd, v, !v.Holds(), func(w io.Writer) { printVerified(w, v, command.HereArguments(cmd)) })
 }

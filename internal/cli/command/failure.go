@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"sluice/internal/base/nearest"
+	"sluice/internal/words"
 )
 
 // failureJSON is what every command prints with --json when it fails before it
@@ -38,15 +39,11 @@ func (c *counted) Write(p []byte) (int, error) {
 
 // fail tells of what a command ended with and returns the exit status.
 func fail(cmd *cobra.Command, args []string, err error, out *counted, errOut io.Writer) int {
-	var found *FoundError
-	status := 2
-	if errors.As(err, &found) {
-		status = 1
-	}
+	text, status := words.Ended(err, HereArguments(cmd))
 	if errors.Is(err, ErrInterrupted) {
 		status = 130
 	}
-	text := strings.TrimRight(badUse(cmd, plainWords(Hinted(err, HereArguments(cmd)))), "\n")
+	text = strings.TrimRight(badUse(cmd, plainWords(text)), "\n")
 	if errors.Is(err, fs.ErrNotExist) && strings.Contains(text, DefaultPolicy+": ") {
 		text += "\nhint: sluice init > " + DefaultPolicy + " writes a first one; or name another FILE"
 	}
@@ -57,7 +54,7 @@ func fail(cmd *cobra.Command, args []string, err error, out *counted, errOut io.
 	}
 	switch {
 	case text == "":
-	case found != nil || status == 130:
+	case status != 2:
 		fmt.Fprintln(errOut, text)
 	default:
 		fmt.Fprintf(errOut, "%s %s\n", Paint(errOut, "31", "error:"), text)

@@ -17,6 +17,9 @@ type FoundError struct{ text string }
 
 func (e *FoundError) Error() string { return e.text }
 
+// Found is for words.Ended.
+func (*FoundError) Found() {}
+
 // Found is a FoundError with a text.
 func Found(text string) *FoundError { return &FoundError{text} }
 

@@ -1,4 +1,7 @@
-package command
+// Package words tells people what an error means for them: what to type against it, and
+// which exit status it is. The engine says what is wrong, and knows neither commands nor
+// flags.
+package words
 
 import (
 	"errors"
@@ -19,7 +22,8 @@ import (
 
 // Hinted is the text of an error with what to type against it: behind the text of each
 // error that it is made of, where the table below has something to say of that one.
-// Here is what HereArguments gives.
+// Here is the flags that lead a command to the same namespace and state: "" or such as
+// " --netns customer7".
 func Hinted(err error, here string) string {
 	text := err.Error()
 	var inner []error
@@ -52,7 +56,6 @@ func Hinted(err error, here string) string {
 const reportIt = "this is a bug in Sluice, not in the policy: please report it with the policy"
 
 // hintOf is the table from errors to hints; "" for an error that is in no need of one.
-// The engine says what is wrong, and knows neither commands nor flags.
 func hintOf(err error, here string) string {
 	if err == shadow.ErrRuns { //nolint:errorlint // as below
 		return "it ends by itself; Ctrl-C ends it where it was started"

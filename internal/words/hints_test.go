@@ -1,4 +1,4 @@
-package command
+package words
 
 import (
 	"errors"
@@ -60,8 +60,8 @@ func TestEveryRemedyHasAHint(t *testing.T) {
 	of := func(r string) string {
 		return remedy(&apply.RemedyError{Err: errors.New("x"), Remedy: apply.Remedy(r)}, "")
 	}
-	everyRemedy(t, "../../engine/apply/remedy.go", 20, of)
-	everyRemedy(t, "../../language/policy/errors.go", 5, func(r string) string { return PolicyRemedy(policy.Remedy(r)) })
+	everyRemedy(t, "../engine/apply/remedy.go", 20, of)
+	everyRemedy(t, "../language/policy/errors.go", 5, func(r string) string { return PolicyRemedy(policy.Remedy(r)) })
 }
 
 func everyRemedy(t *testing.T, file string, least int, hint func(string) string) {

@@ -1,0 +1,39 @@
+package words
+
+import (
+	"errors"
+
+	"sluice/internal/engine/apply"
+)
+
+// Ended is what a command says that ended with an error, and its exit status: 1 where
+// that is something found or refused on purpose, and no failure.
+func Ended(err error, here string) (text string, status int) {
+	text = Hinted(err, here)
+	switch {
+	case refused(err):
+		return "refused: " + text, 1
+	case found(err):
+		return text, 1
+	}
+	return text, 2
+}
+
+func refused(err error) bool {
+	var lock *apply.LockOutError
+	var memory *apply.MemoryError
+	return errors.As(err, &lock) || errors.As(err, &memory)
+}
+
+func found(err error) bool {
+	var (
+		known      interface{ Found() }
+		undurable  *apply.UndurableError
+		unreadable *apply.UnreadableError
+		left       *apply.LeftError
+		closed     *apply.ClosedError
+	)
+	_, stays := err.(*apply.DriftError) //nolint:errorlint // a change that was undone for it is a failure
+	return stays || errors.As(err, &known) || errors.As(err, &undurable) || errors.As(err, &unreadable) ||
+		errors.As(err, &left) || errors.As(err, &closed) && closed.Err == nil || apply.NothingPending(err)
+}
