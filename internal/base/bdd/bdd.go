@@ -86,7 +86,7 @@ const (
 // New makes a space of strings of so many bits, with at most so many nodes of 12
 // bytes, which the caches about double. Bit 0 is asked first.
 func New(bits, most int) *Space {
-	s := &Space{bits: int32(bits), most: most, unique: make([]Region, 1<<12), cache: make([]cached, 1<<14)} //nolint:gosec // a packet has some hundred bits
+	s := &Space{bits: int32(bits), most: most, unique: make([]Region, 1<<14), cache: make([]cached, 1<<13)} //nolint:gosec // a packet has some hundred bits
 	s.nodes = append(make([]node, 0, len(s.unique)/2+1), node{level: s.bits}, node{level: s.bits})
 	return s
 }
@@ -143,7 +143,7 @@ func (s *Space) grow() {
 	}
 	if len(s.cache) < 1<<22 {
 		old := s.cache
-		s.cache = make([]cached, len(s.unique))
+		s.cache = make([]cached, len(s.unique)/2)
 		for _, c := range old {
 			if c.key != 0 {
 				s.cache[s.place(c.key, c.b)] = c

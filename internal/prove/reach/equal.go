@@ -74,7 +74,9 @@ func (u *Universe) Compare(a, b *program.Program, effects bool) []Difference {
 	for _, way := range everyWay {
 		first, second := u.treated(a, way), u.treated(b, way)
 		left := u.unequal(first, second, effects)
-		left = u.Minus(left, u.Or(u.Minus(u.early(first), u.seen(second)), u.Minus(u.early(second), u.seen(first))))
+		if left != bdd.None {
+			left = u.Minus(left, u.Or(u.Minus(u.early(first), u.seen(second)), u.Minus(u.early(second), u.seen(first))))
+		}
 		if left != bdd.None {
 			out = append(out, u.differences(way, a, b, left)...)
 		}
