@@ -12,8 +12,12 @@ import (
 // changes: it is kept apart, together, once for all generations that have it. In
 // place of its parts, the blob of an artifact has a list of them.
 
-// largePart is the size in bytes from which a part is kept apart.
-const largePart = 8 << 10
+// largePart is the size in bytes from which a part is kept apart, and apartFrom what such
+// parts have together, below which they are not worth a file of their own.
+const (
+	largePart = 8 << 10
+	apartFrom = 64 << 10
+)
 
 // partsListed begins such a list, itself made by backend.Join. The name of the
 // blob with the large parts follows, then every part: itself behind a byte, or
@@ -39,9 +43,15 @@ func listed(data []byte) listing {
 	}
 	out := listing{whole: data}
 	var large [][]byte
+	together := 0
+	for _, p := range parts {
+		if len(p) >= largePart {
+			together += len(p)
+		}
+	}
 	list := [][]byte{[]byte(partsListed), nil}
 	for _, p := range parts {
-		if len(p) < largePart {
+		if len(p) < largePart || together < apartFrom {
 			list = append(list, append([]byte{inList}, p...))
 			continue
 		}

@@ -14,7 +14,7 @@ import (
 // as long as a generation needs them.
 func TestParts(t *testing.T) {
 	s := testStore(t)
-	large, other := bytes.Repeat([]byte("large"), largePart), bytes.Repeat([]byte("other"), largePart)
+	large, other := bytes.Repeat([]byte("large"), apartFrom), bytes.Repeat([]byte("other"), apartFrom)
 	count := func() int {
 		entries, err := os.ReadDir(s.blobPath("")[:len(s.blobPath(""))-len("/"+blobSuffix)])
 		if err != nil {
@@ -53,6 +53,13 @@ func TestParts(t *testing.T) {
 	whole, wholeParts := keep(bytes.Repeat([]byte("not made of parts"), largePart))
 	if n := count(); n != 5 || len(wholeParts) != 0 {
 		t.Errorf("%d blobs beside what has none, parts %v", n, wholeParts)
+	}
+	few, fewParts := keep(backend.Join([]byte("few"), bytes.Repeat([]byte{'x'}, largePart)))
+	if n := count(); n != 6 || len(fewParts) != 0 {
+		t.Errorf("%d blobs beside a part that is not worth its own, parts %v", n, fewParts)
+	}
+	if err := s.remove(filepath.Join(blobsDir, few+blobSuffix)); err != nil {
+		t.Fatal(err)
 	}
 	for n, g := range []*Generation{
 		{Artifact: first, Program: whole, Parts: firstParts},
