@@ -29,7 +29,6 @@ type Cost struct {
 type Objects struct {
 	Kind   string // in the plural: "chains"
 	Number int
-	Told   bool // a plan names it in words too
 }
 
 // None is the cost of nothing, with the same kinds of objects.
@@ -53,7 +52,7 @@ func (c Cost) MarshalJSON() ([]byte, error) {
 	return fmt.Appendf(out, ",%s", rest), err
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote; which objects a plan tells of is lost.
+// UnmarshalJSON reads what MarshalJSON wrote; the time of the switch is lost.
 func (c *Cost) UnmarshalJSON(data []byte) error {
 	type plain Cost
 	*c = Cost{}

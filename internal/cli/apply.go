@@ -76,7 +76,7 @@ back, 2 bad use or bad input, or loading failed: the old state then stays.`,
 	return cmd
 }
 
-func runApply(ctx context.Context, cmd *cobra.Command, h *engine.Host, args []string) error {
+func runApply(ctx context.Context, cmd *cobra.Command, h door, args []string) error {
 	o, ask, err := applyOptions(cmd)
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func terminal(cmd *cobra.Command) (w io.Writer, done func()) {
 
 // printApplied says what came of an apply or a rollback, and asks where somebody is
 // there.
-func printApplied(ctx context.Context, cmd *cobra.Command, h *engine.Host, out *apply.Outcome, ask bool) error {
+func printApplied(ctx context.Context, cmd *cobra.Command, h door, out *apply.Outcome, ask bool) error {
 	if optionsOf(cmd).json {
 		return command.PrintJSON(cmd.OutOrStdout(), out)
 	}
@@ -154,7 +154,7 @@ func printApplied(ctx context.Context, cmd *cobra.Command, h *engine.Host, out *
 		fmt.Fprintf(w, "proved: every packet gets what it says %s\n", provedText(out.Proof))
 	}
 	for _, n := range out.Notes {
-		h.Note(strings.ReplaceAll(n, program.RefreshCommand, program.RefreshCommand+command.HereArguments(cmd)))
+		note(cmd, strings.ReplaceAll(n, program.RefreshCommand, program.RefreshCommand+command.HereArguments(cmd)))
 	}
 	if given(cmd, "cut") {
 		fmt.Fprintf(w, "%s deleted that it refuses\n", english.Plural(out.Cut, "flow"))
@@ -197,7 +197,7 @@ func generationName(n int) string {
 
 // askToKeep asks on the terminal. An answer proves that the terminal still
 // works; no answer is the watcher's business.
-func askToKeep(ctx context.Context, cmd *cobra.Command, h *engine.Host, out *apply.Outcome) error {
+func askToKeep(ctx context.Context, cmd *cobra.Command, h door, out *apply.Outcome) error {
 	w, done := terminal(cmd)
 	defer done()
 	answers := make(chan string, 1)
@@ -234,9 +234,9 @@ func readLine(in io.Reader) string {
 	return string(line)
 }
 
-func answered(cmd *cobra.Command, h *engine.Host, asked *apply.Pending, answer string) error {
+func answered(cmd *cobra.Command, h door, asked *apply.Pending, answer string) error {
 	ctx := context.Background()
-	if _, _, _, pending, err := h.History(); err == nil && (pending == nil || pending.Token != asked.Token) {
+	if now, err := h.History(); err == nil && (now.Pending == nil || now.Pending.Token != asked.Token) {
 		fmt.Fprintln(cmd.OutOrStdout(), "nothing to answer any more: another command confirmed or replaced this policy")
 		return nil
 	}
@@ -249,7 +249,7 @@ func answered(cmd *cobra.Command, h *engine.Host, asked *apply.Pending, answer s
 		fmt.Fprintf(cmd.OutOrStdout(), "generation %d is confirmed and will be loaded at boot\n", n)
 		return nil
 	}
-	out, err := h.Host.Rollback(ctx, apply.Before, apply.Options{}, nil)
+	out, err := h.Rollback(ctx, apply.Before, apply.Options{})
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,7 @@ func runBan(cmd *cobra.Command, args []string) error {
 			warn(cmd.ErrOrStderr(), fmt.Sprintf("the reason is cut to %d bytes: %q", bans.MaxReason, cut))
 		}
 	}
-	h, err := hostOf(cmd)
+	h, err := doorOf(cmd)
 	if err != nil {
 		return err
 	}
@@ -101,10 +101,10 @@ func runBan(cmd *cobra.Command, args []string) error {
 	} else {
 		for i, text := range out.Notes {
 			if i == shownRefusals {
-				h.Note(fmt.Sprintf("and %d more such notes, with --json", len(out.Notes)-i))
+				note(cmd, fmt.Sprintf("and %d more such notes, with --json", len(out.Notes)-i))
 				break
 			}
-			h.Note(text)
+			note(cmd, text)
 		}
 		printBanned(cmd.OutOrStdout(), in, out)
 	}

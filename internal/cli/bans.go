@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
-	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -34,7 +33,7 @@ What the policy itself bans is not listed: "sluice status" counts it.
 Exit status: 0 listed, 2 bad use, or it could not be read.`,
 		Example: "  sluice bans\n  sluice bans --json | jq -r '.[] | select(.packets == 0) | .what' | sluice unban -",
 		Args:    cobra.NoArgs,
-		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
 			list, err := h.Bans(ctx)
 			if err != nil {
 				return err

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -24,7 +23,7 @@ Exit status: 0 confirmed; 1 nothing waits for a confirmation, or it is kept unti
 the next boot alone; 2 it failed.`,
 		Example: "  sluice apply policy.yaml --confirm 60s && ssh host.example.net sluice confirm",
 		Args:    cobra.NoArgs,
-		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
 			n, err := h.Confirm(ctx)
 			if err != nil {
 				return err

@@ -22,7 +22,7 @@ func tellCosts(w io.Writer, c engine.Costs) {
 }
 
 // costWords say what ns are worth.
-func costWords(c engine.Costs) string {
+func costWords(c engine.CostsView) string {
 	switch {
 	case !c.Measured.IsZero() && len(c.Warnings) > 0:
 		return fmt.Sprintf("on this machine (measured %s, when it was busy)", c.Measured.Format(time.DateOnly))

@@ -78,12 +78,12 @@ func printEnd(w io.Writer, v *engine.Explained) {
 	case *a && v.Banned != "":
 		fmt.Fprintln(w, "\n"+command.Paint(w, "2", "The compiled rules do what the policy says without the ban."))
 		if v.Cost != nil {
-			fmt.Fprintf(w, "With it they cost this packet about %.0f ns %s.\n", v.Cost.NS, costWords(v.Costs))
+			fmt.Fprintf(w, "With it they cost this packet about %.0f ns %s.\n", v.Cost.NS, costWords(v.Cost.CostsView))
 		}
 	case *a:
 		fmt.Fprintln(w, "\n"+command.Paint(w, "2", "The compiled rules do the same."))
 		if v.Cost != nil {
-			fmt.Fprintf(w, "They cost this packet about %.0f ns %s.\n", v.Cost.NS, costWords(v.Costs))
+			fmt.Fprintf(w, "They cost this packet about %.0f ns %s.\n", v.Cost.NS, costWords(v.Cost.CostsView))
 		}
 	default:
 		fmt.Fprintln(w, "\n"+command.Paint(w, "1;31", "The compiled rules do otherwise")+": "+v.Program.Says+".")

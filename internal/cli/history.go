@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
-	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -31,31 +30,26 @@ Exit status: 0 fine, 2 bad use, or there is no such generation.`,
 
 		ValidArgsFunction: completeGeneration,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			h, err := hostOf(cmd)
+			h, err := doorOf(cmd)
 			if err != nil {
 				return err
 			}
 			if len(args) > 0 {
 				return printGeneration(cmd, h, args[0])
 			}
-			list, running, boot, pending, err := h.History()
+			kept, err := h.History()
 			if err != nil {
 				return err
 			}
 			w := cmd.OutOrStdout()
 			if optionsOf(cmd).json {
-				return command.PrintJSON(w, struct {
-					Running     int                 `json:"running"`
-					Boot        int                 `json:"boot"`
-					Pending     *apply.Pending      `json:"pending,omitempty"`
-					Generations []*apply.Generation `json:"generations"`
-				}{running, boot, pending, list})
+				return command.PrintJSON(w, kept)
 			}
-			if len(list) == 0 {
+			if len(kept.Generations) == 0 {
 				fmt.Fprintln(w, "nothing was applied yet")
 			}
-			for _, g := range list {
-				printEntry(w, g, g.Number == running, g.Number == boot, pending != nil && pending.Generation == g.Number)
+			for _, g := range kept.Generations {
+				printEntry(w, g, g.Number == kept.Running, g.Number == kept.Boot, kept.Pending != nil && kept.Pending.Generation == g.Number)
 			}
 			return nil
 		},
@@ -95,12 +89,12 @@ func noGeneration(cmd *cobra.Command, text string) error {
 	return fmt.Errorf("%q is not the number of a generation\nhint: sluice history%s lists them", text, command.HereArguments(cmd))
 }
 
-func printGeneration(cmd *cobra.Command, h *engine.Host, text string) error {
+func printGeneration(cmd *cobra.Command, h door, text string) error {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
 		return noGeneration(cmd, text)
 	}
-	g, texts, err := h.Text(n)
+	g, err := h.Text(n)
 	if err != nil {
 		return err
 	}
@@ -109,17 +103,14 @@ func printGeneration(cmd *cobra.Command, h *engine.Host, text string) error {
 	}
 	w := command.Exact(cmd.OutOrStdout())
 	if optionsOf(cmd).json {
-		return command.PrintJSON(w, struct {
-			*apply.Generation
-			Texts map[string]string `json:"texts"`
-		}{g, texts})
+		return command.PrintJSON(w, g)
 	}
-	names := slices.Sorted(maps.Keys(texts))
+	names := slices.Sorted(maps.Keys(g.Texts))
 	for _, name := range names {
 		if len(names) > 1 {
 			fmt.Fprintf(w, "# file: %s\n", name)
 		}
-		fmt.Fprint(w, texts[name])
+		fmt.Fprint(w, g.Texts[name])
 	}
 	return nil
 }

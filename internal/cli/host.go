@@ -58,7 +58,7 @@ func hostOf(cmd *cobra.Command) (*engine.Host, error) {
 	h.Note = func(text string) {
 		noting.Lock()
 		defer noting.Unlock()
-		fmt.Fprintf(errOut, "%s %s\n", command.Paint(errOut, "33", "note:"), text)
+		note(cmd, text)
 	}
 	h.Shout = func(text string) { fmt.Fprintln(errOut, "sluice: "+text) }
 	h.Words = hinted(cmd)
@@ -82,12 +82,12 @@ func completeGeneration(cmd *cobra.Command, args []string, _ string) ([]string, 
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	h.Note = nil
-	list, _, _, _, err := h.History()
+	kept, err := h.History()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var numbers []string
-	for _, g := range list {
+	for _, g := range kept.Generations {
 		if g.Closed {
 			continue
 		}
@@ -123,6 +123,12 @@ func request(cmd *cobra.Command, args []string) (r engine.Request, err error) {
 		r.Hits, err = readProfile(from)
 	}
 	return r, err
+}
+
+// note prints what is good to know.
+func note(cmd *cobra.Command, text string) {
+	w := cmd.ErrOrStderr()
+	fmt.Fprintf(w, "%s %s\n", command.Paint(w, "33", "note:"), text)
 }
 
 // warn prints what does not keep a command from its work, and should be read.

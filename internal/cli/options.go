@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
-	"sluice/internal/engine"
 )
 
 // options are the flags that every command has.
@@ -29,11 +28,11 @@ func given(cmd *cobra.Command, flag string) bool {
 
 // onHost is what a command does on the host, or the namespace, that its flags name; Ctrl-C
 // and SIGTERM end ctx.
-func onHost(run func(ctx context.Context, cmd *cobra.Command, h *engine.Host, args []string) error) func(*cobra.Command, []string) error {
+func onHost(run func(ctx context.Context, cmd *cobra.Command, h door, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		ctx, stop := command.Interruptible(cmd)
 		defer stop()
-		h, err := hostOf(cmd)
+		h, err := doorOf(cmd)
 		if err != nil {
 			return err
 		}

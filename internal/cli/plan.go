@@ -39,7 +39,7 @@ Exit status: 0 nothing would change, 1 something would, or apply would refuse
 it, 2 bad use or bad input.`,
 		Example: "  sluice plan /etc/sluice/policy.yaml\n  sluice plan policy.yaml --json | jq .cost",
 		Args:    policyAndProfile,
-		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, args []string) error {
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, args []string) error {
 			r, err := request(cmd, args)
 			if err != nil {
 				return err
@@ -59,11 +59,11 @@ it, 2 bad use or bad input.`,
 }
 
 // printPrice says what packets pay, in two lines of a plan.
-func printPrice(w io.Writer, p *engine.Price, by engine.Costs) {
+func printPrice(w io.Writer, p *engine.Price) {
 	if p == nil {
 		return
 	}
-	fmt.Fprintf(w, "packet       about %.0f ns for the rules, in the mean, %s\n", p.NS, costWords(by))
+	fmt.Fprintf(w, "packet       about %.0f ns for the rules, in the mean, %s\n", p.NS, costWords(p.CostsView))
 	var each []string
 	for _, c := range p.Classes {
 		each = append(each, fmt.Sprintf("%s %.0f ns", c.Class, c.NS))
@@ -125,7 +125,7 @@ func printPlan(w io.Writer, p *engine.Plan, all bool) {
 	if p.Grace > 0 {
 		fmt.Fprintf(w, "grace        connections through this host have %s to send a packet, then what is not known is refused\n", time.Duration(p.Grace*float64(time.Second)))
 	}
-	printPrice(w, p.Packets, p.Costs)
+	printPrice(w, p.Packets)
 	printEnds(w, p.Ends)
 	for _, n := range p.Notes {
 		fmt.Fprintf(w, "%s         %s\n", command.Paint(w, "33", "note"), n)
@@ -156,9 +156,7 @@ func sizeText(c backend.Cost) string {
 	}
 	text := count(c.Rules, "rule")
 	for _, o := range c.Objects {
-		if o.Told {
-			text += ", " + count(o.Number, strings.TrimSuffix(o.Kind, "s"))
-		}
+		text += ", " + count(o.Number, strings.TrimSuffix(o.Kind, "s"))
 	}
 	return text + ", " + count(c.Elements, "element")
 }

@@ -75,16 +75,14 @@ had, is empty or damaged.`,
 	return cmd
 }
 
-func runRefresh(ctx context.Context, cmd *cobra.Command, h *engine.Host, args []string) error {
+func runRefresh(ctx context.Context, cmd *cobra.Command, h door, args []string) error {
 	in := engine.Refreshing{Sets: args, DryRun: given(cmd, "dry-run"), AllowCut: given(cmd, "allow-cut"), Force: given(cmd, "force")}
 	out, err := h.Refresh(ctx, in)
 	if err != nil {
 		return err
 	}
 	for i := range out.Lists {
-		if l := &out.Lists[i]; l.Failed != nil {
-			l.Error = command.StyleHints(hinted(cmd)(l.Failed))
-		}
+		out.Lists[i].Error = command.StyleHints(out.Lists[i].Error)
 	}
 	err = answer(cmd, out, out.Stopped && in.DryRun, func(w io.Writer) { printRefresh(w, out) })
 	if err == nil && out.Stopped {
@@ -99,12 +97,11 @@ func notFetched(refreshed []engine.RefreshedList) error {
 	var errs []error
 	onlySizes := true
 	for _, l := range refreshed {
-		if l.Failed == nil {
+		if l.Error == "" {
 			continue
 		}
-		var size *lists.SizeError
-		onlySizes = onlySizes && errors.As(l.Failed, &size)
-		errs = append(errs, fmt.Errorf("set %s: %w", l.Set, l.Failed))
+		onlySizes = onlySizes && l.Refused
+		errs = append(errs, fmt.Errorf("set %s: %s", l.Set, l.Error))
 	}
 	err := errors.Join(errs...)
 	if err != nil && onlySizes {

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
-	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -26,7 +25,7 @@ It asks on a terminal; elsewhere --yes is needed.
 Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed.`,
 		Example: "  sluice remove\n  sluice remove --yes --netns customer7",
 		Args:    cobra.NoArgs,
-		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
 			// Where nothing is there to be removed, there is nothing to ask.
 			now, statusErr := h.Status(ctx, false)
 			nothing := statusErr == nil && now.Condition == apply.Nothing && now.Boot == 0 && now.Lost == ""

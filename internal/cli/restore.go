@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -38,7 +37,7 @@ has got what the loaded rules do not know and "sluice sync" cannot bring in, suc
 a bridge; 2 bad use, or nothing could be done.`,
 		Example: "  sluice restore",
 		Args:    cobra.NoArgs,
-		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
 			out, err := h.Restore(ctx, apply.Restoring{SSHPorts: apply.SSHPorts()})
 			if err != nil {
 				return err

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
-	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -31,7 +30,7 @@ to, or loading failed: what ran then stays.`,
 		Args:    cobra.MaximumNArgs(1),
 
 		ValidArgsFunction: completeGeneration,
-		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, args []string) error {
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, args []string) error {
 			n := apply.Before
 			if len(args) > 0 {
 				var err error

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/engine"
 	lab "sluice/internal/lab/cli"
 	"sluice/internal/lab/testnet"
 
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"sluice": func() {
 			quietTime = time.Hour // a busy machine is no reason for another word
+			through = func(h *engine.Host) door { return wire{h} }
 			os.Exit(Main(os.Args[1:]))
 		},
 		"sluice-lab": func() { os.Exit(lab.Main(os.Args[1:])) },

@@ -11,7 +11,6 @@ import (
 
 	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
-	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -31,7 +30,7 @@ Exit status: 0 what runs is what was meant; 1 it is not, somebody took it away, 
 the state cannot say any more what was meant; 2 bad use, or it could not be read.`,
 		Example: "  sluice status\n  sluice status --json | jq .drift",
 		Args:    cobra.NoArgs,
-		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
 			s, err := h.Status(ctx, !given(cmd, "fast"))
 			if err != nil {
 				return err

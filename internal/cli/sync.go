@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
-	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -46,36 +45,42 @@ brought in, or has to be applied anew, or nothing ran and the host is closed; 2 
 or it could not be done.`,
 		Example: "  sluice sync\n  sluice sync --json | jq .moves\n  sluice sync --follow --netns customer7",
 		Args:    cobra.NoArgs,
-		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h *engine.Host, _ []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if given(cmd, "follow") {
-				h.Ready = apply.NotifyReady
-				return h.Follow(ctx, func(out *apply.Synced) { printSynced(cmd, out) })
+				return follow(cmd)
 			}
-			out, err := h.Sync(ctx)
-			if err == nil {
-				if err := reportSynced(cmd, out); err != nil {
-					return err
-				}
-				return fixed(ctx, h)
-			}
-			if out != nil && len(out.Moves) > 0 {
-				printSynced(cmd, out)
-			}
-			return err
-		}),
+			return onHost(runSync)(cmd, args)
+		},
 	}
 	cmd.Flags().Bool("follow", false, "stay, and do so whenever the host changes")
 	addWait(cmd)
 	return cmd
 }
 
-// fixed finds what is in the rules themselves and the host has otherwise.
-func fixed(ctx context.Context, h *engine.Host) error {
-	generation, now, err := h.Standing(ctx)
-	if err != nil || len(now.Fixed) == 0 {
+// follow brings in what the host is until it is stopped.
+func follow(cmd *cobra.Command) error {
+	ctx, stop := command.Interruptible(cmd)
+	defer stop()
+	h, err := hostOf(cmd)
+	if err != nil {
 		return err
 	}
-	return foundFixed(now.Fixed, generation)
+	h.Ready = apply.NotifyReady
+	return h.Follow(ctx, func(out *apply.Synced) { printSynced(cmd, out) })
+}
+
+func runSync(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
+	out, err := h.Sync(ctx)
+	if err == nil {
+		if err := reportSynced(cmd, out); err != nil || len(out.Fixed) == 0 {
+			return err
+		}
+		return foundFixed(out.Fixed, out.Generation)
+	}
+	if out != nil && len(out.Moves) > 0 {
+		printSynced(cmd, out)
+	}
+	return err
 }
 
 func foundFixed(fixed []string, generation int) error {

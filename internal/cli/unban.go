@@ -38,7 +38,7 @@ bad use, or it failed.`,
 			for i, n := range list {
 				what[i] = n.What
 			}
-			h, err := hostOf(cmd)
+			h, err := doorOf(cmd)
 			if err != nil {
 				return err
 			}

@@ -67,7 +67,7 @@ closed policy of a restore that failed; 2 bad use, or it could not be read.`,
 	return cmd
 }
 
-func runVerify(ctx context.Context, cmd *cobra.Command, h *engine.Host, args []string) error {
+func runVerify(ctx context.Context, cmd *cobra.Command, h door, args []string) error {
 	var against *engine.Subject
 	if len(args) > 0 {
 		p, err := engine.Load(cmd.InOrStdin(), args[0])

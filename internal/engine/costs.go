@@ -45,6 +45,8 @@ type CostsView struct {
 	Measured time.Time `json:"measured,omitzero"`
 	Warnings []string  `json:"warnings,omitempty"` // why what was measured should not be trusted
 	Ignored  string    `json:"ignored,omitempty"`  // why what was measured is not used
+	// Elsewhere says that it is for another host than this one.
+	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
 // View is the costs as results have them.
@@ -53,7 +55,7 @@ func (c Costs) View() CostsView {
 	if !c.Measured.IsZero() {
 		figures = "measured"
 	}
-	return CostsView{figures, c.Measured, c.Warnings, c.Ignored}
+	return CostsView{figures, c.Measured, c.Warnings, c.Ignored, c.Elsewhere}
 }
 
 // Price is what packets pay for the rules of a policy.

@@ -32,7 +32,6 @@ type Explained struct {
 	Live *Live       `json:"live,omitempty"` // with Explaining.Live
 
 	Followed *explain.Followed `json:"-"`
-	Costs    Costs             `json:"-"` // by what figures the cost is
 }
 
 // PacketCost is what one packet pays for the rules that it meets.
@@ -76,7 +75,7 @@ func (h *Host) Explain(ctx context.Context, q Explaining) (*Explained, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Explained{Followed: followed, Costs: costs}
+	out := &Explained{Followed: followed}
 	if q.Live {
 		if q.Elsewhere {
 			return nil, ErrNotHere

@@ -51,9 +51,18 @@ func (h *Host) Restore(ctx context.Context, r apply.Restoring) (*apply.Outcome, 
 	return inside(h, func(h *Host) (*apply.Outcome, error) { return h.Host.Restore(ctx, r) })
 }
 
-// Sync is apply.Host.Sync in the host's network namespace.
+// Sync is apply.Host.Sync in the host's network namespace, and says what only an apply
+// takes in.
 func (h *Host) Sync(ctx context.Context) (*apply.Synced, error) {
-	return inside(h, func(h *Host) (*apply.Synced, error) { return h.Host.Sync(ctx) })
+	return inside(h, func(h *Host) (*apply.Synced, error) {
+		out, err := h.Host.Sync(ctx)
+		if err != nil {
+			return out, err
+		}
+		_, now, err := h.Host.Standing(ctx)
+		out.Fixed = now.Fixed
+		return out, err
+	})
 }
 
 // Follow is apply.Host.Follow in the host's network namespace.

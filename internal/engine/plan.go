@@ -12,7 +12,6 @@ import (
 type Plan struct {
 	*apply.Plan
 	Packets *Price `json:"packets,omitempty"`
-	Costs   Costs  `json:"-"` // by what figures the price is
 }
 
 // Plan builds a policy and says what Apply would do. It changes nothing.
@@ -51,5 +50,5 @@ func (h *Host) Plan(ctx context.Context, r Request) (*Plan, error) {
 	if n := len(built.unmet); n > 0 && out.Refused == "" {
 		out.Refused = english.Plural(n, "expectation") + " of the policy would fail"
 	}
-	return &Plan{Plan: out, Packets: priceOf(p.Backend, built.Built, p.Costs), Costs: p.Costs}, nil
+	return &Plan{Plan: out, Packets: priceOf(p.Backend, built.Built, p.Costs)}, nil
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -41,7 +42,7 @@ type RefreshedList struct {
 	Error string      `json:"error,omitempty"`
 	Copy  time.Time   `json:"copy,omitzero"` // with Error: of when the copy is that is used
 
-	Failed error `json:"-"` // why it could not be had, of which Error is the text
+	Refused bool `json:"refused,omitempty"` // with Error: it could be had, and its size can hardly be meant
 }
 
 // NoListError says that the running policy has no set with a list of that name.
@@ -174,7 +175,8 @@ func (r *refreshing) fetch(ctx context.Context, staging *lists.Staging, s *polic
 	out := RefreshedList{Set: s.Name, URL: fetch.Redact(s.URL.Text)}
 	state, err := staging.Fetch(ctx, s.URL.Text, r.Force)
 	if err != nil {
-		out.Failed, out.Error = err, err.Error()
+		var size *lists.SizeError
+		out.Error, out.Refused = wordsOf(err, r.host.Words), errors.As(err, &size)
 		if at, there := staging.Copied(s.URL.Text); there {
 			out.Copy = at
 		}

@@ -10,7 +10,7 @@ import (
 // of estimates what a tree takes in the kernel.
 func (m *CostModel) of(t *Tree) backend.Cost {
 	chains := len(t.Chains)
-	c := backend.Cost{Rules: t.ruleCount(), Objects: []backend.Objects{{Kind: "chains", Number: chains}, {Kind: "sets", Number: len(t.Sets), Told: true}}}
+	c := backend.Cost{Rules: t.ruleCount(), Objects: []backend.Objects{{Kind: "chains", Number: chains}, {Kind: "sets", Number: len(t.Sets)}}}
 	memory := float64(c.Rules)*m.Memory.Rule + float64(chains)*m.Memory.Chain + float64(len(t.Counters)+len(t.Limits))*m.Memory.Object
 	load := m.Load.Base + float64(c.Rules)*m.Load.Rule + float64(chains)*m.Load.Chain
 	c.SwitchTime = uint64(load)

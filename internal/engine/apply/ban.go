@@ -24,7 +24,7 @@ type Banned struct {
 	InForce  bool      `json:"in-force"` // the kernel has it, and asks it
 	NotThere []string  `json:"not-banned,omitempty"`
 	Lifted   int       `json:"lifted,omitempty"`
-	Given    int       `json:"-"` // of what was asked, each counted once
+	Given    int       `json:"given,omitempty"` // of what was asked, each counted once
 	Notes    []string  `json:"notes,omitempty"`
 }
 

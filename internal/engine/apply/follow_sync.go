@@ -20,6 +20,8 @@ type Synced struct {
 	// Loaded is the generation that was loaded anew, since an interface is there that
 	// it was loaded without, or since nothing ran.
 	Loaded int `json:"loaded,omitempty"`
+	// Fixed is what rules name themselves and the host has otherwise by now.
+	Fixed []string `json:"fixed,omitempty"`
 }
 
 // Sync brings the sets that follow the host to what it is now, in one transaction, then

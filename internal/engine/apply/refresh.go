@@ -49,7 +49,7 @@ func (h *Host) RunningPolicy() (*Generation, map[string][]byte, error) {
 	if cur.Running == 0 || cur.BootID != bootID() {
 		return nil, nil, ErrNoPolicy
 	}
-	g, texts, err := h.Text(cur.Running)
+	g, err := h.Text(cur.Running)
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -57,10 +57,10 @@ func (h *Host) RunningPolicy() (*Generation, map[string][]byte, error) {
 		return nil, nil, &ClosedRunsError{g.Number}
 	}
 	out := map[string][]byte{}
-	for name, text := range texts {
+	for name, text := range g.Texts {
 		out[name] = []byte(text)
 	}
-	return g, out, nil
+	return g.Generation, out, nil
 }
 
 // Refresh puts the running policy with other lists into the kernel.

@@ -245,19 +245,27 @@ func sortByPlace(rules []Counter) {
 	})
 }
 
-// History lists the generations that are kept, the newest first.
-func (h *Host) History() (list []*Generation, running, boot int, pending *Pending, err error) {
+// History is the generations that are kept, the newest first.
+type History struct {
+	Running     int           `json:"running"` // 0 is none
+	Boot        int           `json:"boot"`    // that the next boot loads, 0 is none
+	Pending     *Pending      `json:"pending,omitempty"`
+	Generations []*Generation `json:"generations"`
+}
+
+// History lists the generations that are kept.
+func (h *Host) History() (*History, error) {
 	st, cur, err := h.peek()
 	if err != nil {
-		return nil, 0, 0, nil, err
+		return nil, err
 	}
 	numbers, err := st.numbers()
 	if err != nil {
-		return nil, 0, 0, nil, err
+		return nil, err
 	}
 	h.asKernel(st, cur)
 	slices.Reverse(numbers)
-	list = []*Generation{}
+	out := &History{Running: cur.Running, Boot: cur.Boot, Pending: cur.Pending, Generations: []*Generation{}}
 	for _, n := range numbers {
 		g, err := st.generation(n)
 		if err != nil {
@@ -265,10 +273,10 @@ func (h *Host) History() (list []*Generation, running, boot int, pending *Pendin
 			continue
 		}
 		if !g.Applied.IsZero() {
-			list = append(list, g)
+			out.Generations = append(out.Generations, g)
 		}
 	}
-	return list, cur.Running, cur.Boot, cur.Pending, nil
+	return out, nil
 }
 
 // asKernel makes a record that was read without the lock follow the kernel: a trial
@@ -290,12 +298,18 @@ func (h *Host) asKernel(st store, cur *current) {
 	}
 }
 
+// Text is a generation with the text of its policy, by file.
+type Text struct {
+	*Generation
+	Texts map[string]string `json:"texts"`
+}
+
 // Text gives the policy text of a generation.
-func (h *Host) Text(n int) (*Generation, map[string]string, error) {
+func (h *Host) Text(n int) (*Text, error) {
 	st := store{dir: h.Dir}
 	g, err := st.generation(n)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	texts := map[string]string{}
 	for _, f := range g.Files {
@@ -304,9 +318,9 @@ func (h *Host) Text(n int) (*Generation, map[string]string, error) {
 		}
 		text, err := st.blob(f.Blob)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		texts[f.Name] = string(text)
 	}
-	return g, texts, nil
+	return &Text{g, texts}, nil
 }
