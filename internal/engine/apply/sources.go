@@ -84,7 +84,7 @@ func SSHPorts() []uint16 {
 	if err != nil {
 		return nil
 	}
-	owners, err := host.SSHServers()
+	owners, err := host.SSHServers(sockets)
 	if err != nil {
 		return nil
 	}

@@ -28,7 +28,7 @@ func (f *Facts) readSSHClients() {
 	if err != nil {
 		f.unread("ssh peers", err)
 	}
-	owners, err := SSHServers()
+	owners, err := SSHServers(sockets)
 	if err != nil {
 		f.unread("owners of sockets", err)
 	}
@@ -65,7 +65,7 @@ func SSHClientsOf(asked func(netip.Addr) bool) ([]SSHClient, error) {
 	if !slices.ContainsFunc(sockets, of) {
 		return nil, nil
 	}
-	owners, err := SSHServers()
+	owners, err := SSHServers(sockets)
 	if err != nil {
 		return nil, err
 	}
@@ -127,8 +127,14 @@ func loggedIn(inode uint32, owners []process.Process, title func(pid int) string
 	return !told, told
 }
 
-// SSHServers says which sockets the ssh servers of the host hold.
-func SSHServers() (map[uint32][]process.Process, error) { return process.OwnersNamed(sshServers...) }
+// SSHServers says which of some sockets, and what others, the ssh servers of the host hold.
+// Of none it looks at no process.
+func SSHServers(sockets []socket.Socket) (map[uint32][]process.Process, error) {
+	if len(sockets) == 0 {
+		return nil, nil
+	}
+	return process.OwnersNamed(sshServers...)
+}
 
 func servesSSH(owners []process.Process) bool {
 	return slices.ContainsFunc(owners, func(p process.Process) bool { return slices.Contains(sshServers, p.Name) })
