@@ -196,19 +196,15 @@ func (w *ruleLifter) asksPorts(statements []Statement) bool {
 }
 
 // toldProtocols are the conditions of a program that are not asked, since where they
-// stand tells them: as its tree has it, with a few elements of each set.
+// stand tells them: as its tree has it, with an address of each set.
 func (n nftables) toldProtocols(p *program.Program) map[*program.Condition]bool {
 	few := *p
 	few.Sets = slices.Clone(p.Sets)
 	for i := range few.Sets {
 		var some addrset.Builder
 		for _, family := range []addrset.Set{few.Sets[i].Addresses.Only4(), few.Sets[i].Addresses.Only6()} {
-			left := inlineAddresses
-			for r := range family.Each() {
-				if left--; left < 0 {
-					break
-				}
-				some.AddRange(r)
+			if first, _, any := family.Bounds(); any {
+				some.AddAddr(first)
 			}
 		}
 		few.Sets[i].Addresses = some.Set()
