@@ -21,6 +21,8 @@ type Marker interface {
 	Confirm(ctx context.Context) error
 	// Fingerprint is that of what the kernel holds at this moment.
 	Fingerprint() (Fingerprint, error)
+	// Connect keeps open what the kernel is asked and told by, until end is called.
+	Connect() (end func())
 }
 
 // Fingerprint tells whether anybody has written to what a backend works on: its own

@@ -258,6 +258,9 @@ func (b *Backend) Confirm(ctx context.Context) error {
 	return b.step(backend.Switch, "confirmed", func(b *Backend) { b.confirmed = true }).Take(ctx)
 }
 
+// Connect has nothing to keep.
+func (b *Backend) Connect() (end func()) { return func() {} }
+
 // Fingerprint counts the changes.
 func (b *Backend) Fingerprint() (backend.Fingerprint, error) {
 	b.mu.Lock()

@@ -12,3 +12,6 @@ func (nftables) Fingerprint() (backend.Fingerprint, error) {
 	n, err := nft.Generation()
 	return backend.Fingerprint{Number: n, Own: nft.Commits()}, err
 }
+
+// Connect keeps sockets open.
+func (nftables) Connect() (end func()) { return nft.Keep() }

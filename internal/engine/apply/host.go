@@ -116,9 +116,10 @@ type session struct {
 	*Host
 	store
 	// Backend is that of what runs; from the begin of a load on, of what is loaded.
-	Backend backend.Backend
-	lock    *lock
-	cur     *current
+	Backend    backend.Backend
+	lock       *lock
+	disconnect func()
+	cur        *current
 	// late is a pending generation whose time was over when this command came,
 	// so that settling took it back; lateErr is why that failed.
 	late    *Pending
@@ -222,7 +223,7 @@ func (h *Host) openUnsettled(ctx context.Context) (*session, context.Context, er
 		return nil, ctx, err
 	}
 	s := h.session(st, cur)
-	s.lock = l
+	s.lock, s.disconnect = l, s.Backend.Connect()
 	return s, process.Held(ctx, l.files), nil
 }
 
@@ -231,7 +232,12 @@ func isFolder(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-func (s *session) close() { s.lock.release() }
+func (s *session) close() {
+	s.lock.release()
+	if s.disconnect != nil {
+		s.disconnect()
+	}
+}
 
 // peek reads the state without the lock; for the reader, never for a change.
 func (h *Host) peek() (store, *current, error) {

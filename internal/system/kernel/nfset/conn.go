@@ -34,9 +34,8 @@ const (
 
 // Conn is a socket. It is for one goroutine at a time.
 type Conn struct {
-	socket   *netlink.Conn
+	socket   *nft.Socket
 	raw      syscall.RawConn
-	commits  *nft.Counter
 	limit    int // bytes that one transaction may have, from the size of the send buffer
 	cut      int // bytes after which a transaction that may be cut is
 	many     int // keys from which on DumpOf asks for each
@@ -48,11 +47,11 @@ type Conn struct {
 // Open opens a socket in the network namespace of the calling thread; used by
 // other threads it stays there.
 func Open() (*Conn, error) {
-	socket, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	socket, err := nft.Dial()
 	if err != nil {
-		return nil, fmt.Errorf("open a netlink socket: %w", err)
+		return nil, err
 	}
-	c := &Conn{socket: socket, commits: nft.Here(), many: manyKeys, answers: make([]byte, answer)}
+	c := &Conn{socket: socket, many: manyKeys, answers: make([]byte, answer)}
 	if c.raw, err = socket.SyscallConn(); err == nil {
 		err = c.configure(sendBuffer, receiveBuffer)
 	}
@@ -220,8 +219,8 @@ func (c *Conn) commit() error {
 	b := &c.batch
 	b.end()
 	c.sequence = b.next()
-	generation := func() (uint32, error) { return nft.GenerationBy(c.socket) }
-	return c.commits.Count(generation, c.exchange)
+	generation := func() (uint32, error) { return nft.GenerationBy(c.socket.Conn) }
+	return c.socket.Of.Count(generation, c.exchange)
 }
 
 func (c *Conn) exchange() error {

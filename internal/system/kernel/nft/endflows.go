@@ -21,13 +21,13 @@ const (
 // flows over, in one transaction. The devices are those that the kernel has: it forgets
 // one that is gone, and takes no flowtable with one that is not there.
 func EndFlows(table string) error {
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	conn, err := Dial()
 	if err != nil {
-		return fmt.Errorf("open a netlink socket: %w", err)
+		return err
 	}
-	err = endFlows(conn, table)
+	err = endFlows(conn.Conn, table)
 	for try := 1; try < dumpTries && errors.Is(err, unix.ENOENT); try++ {
-		err = endFlows(conn, table) // a device went
+		err = endFlows(conn.Conn, table) // a device went
 	}
 	if err = errors.Join(err, conn.Close()); err != nil {
 		return fmt.Errorf("make the flowtables of table inet %s anew: %w", table, err)

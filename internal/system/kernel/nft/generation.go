@@ -4,41 +4,24 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
-
-	"sluice/internal/system/kernel/netns"
 )
 
 // nfgenmsg is how many bytes are before the attributes of a message.
 const nfgenmsg = 4
 
-// counters has one for each network namespace that this process was in, by its identity.
-var counters sync.Map // string to *Counter
-
-// Counter counts the transactions that this process has brought into a network namespace.
-type Counter struct{ n atomic.Uint64 }
-
-// Here is the counter of the calling thread's network namespace.
-func Here() *Counter {
-	id, _ := netns.ID() // where it cannot be told, all have one
-	c, _ := counters.LoadOrStore(id, new(Counter))
-	return c.(*Counter)
-}
-
 // Count makes a transaction, and counts it where the number that generation gives has
 // risen over it: the kernel ignores one that changes nothing. Where that cannot be told, it
 // is not counted.
-func (c *Counter) Count(generation func() (uint32, error), transaction func() error) error {
+func (n *Namespace) Count(generation func() (uint32, error), transaction func() error) error {
 	before, unknown := generation()
 	if err := transaction(); err != nil {
 		return err
 	}
 	if after, err := generation(); unknown == nil && err == nil && after != before {
-		c.n.Add(1)
+		n.commits.Add(1)
 	}
 	return nil
 }
@@ -46,18 +29,18 @@ func (c *Counter) Count(generation func() (uint32, error), transaction func() er
 // Commits is how many transactions of this process have changed something in the network
 // namespace of the calling thread. Where the generation has risen by as many since, nobody
 // else made one.
-func Commits() uint64 { return Here().n.Load() }
+func Commits() uint64 { return Here().commits.Load() }
 
 // Generation is the number of the ruleset's state in the network namespace of
 // the calling thread. Every transaction of anybody that changes something raises it, so an
 // equal number means an untouched ruleset; what the kernel itself adds to dynamic
 // sets does not count.
 func Generation() (uint32, error) {
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	conn, err := Dial()
 	if err != nil {
-		return 0, fmt.Errorf("open a netlink socket: %w", err)
+		return 0, err
 	}
-	n, err := GenerationBy(conn)
+	n, err := GenerationBy(conn.Conn)
 	return n, errors.Join(err, conn.Close())
 }
 

@@ -1,0 +1,119 @@
+package nft
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/system/kernel/netns"
+)
+
+// Namespace is what this process has in a network namespace: a count of its transactions,
+// and sockets that are kept open.
+type Namespace struct {
+	commits atomic.Uint64
+	told    bool // which one it is
+	mu      sync.Mutex
+	keepers int
+	spare   []*netlink.Conn
+}
+
+// namespaces are those that this process was in, by their identity.
+var namespaces sync.Map // string to *Namespace
+
+// Here is the network namespace of the calling thread.
+func Here() *Namespace {
+	id, err := netns.ID() // where it cannot be told, all are one
+	n, _ := namespaces.LoadOrStore(id, &Namespace{told: err == nil})
+	return n.(*Namespace)
+}
+
+// Keep lets sockets to nf_tables stay open in the network namespace of the calling thread
+// until end is called. To close one waits until the kernel has freed what was deleted
+// before, some milliseconds.
+func Keep() (end func()) {
+	n := Here()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.keepers++
+	return sync.OnceFunc(n.end)
+}
+
+func (n *Namespace) end() {
+	n.mu.Lock()
+	var unused []*netlink.Conn
+	if n.keepers--; n.keepers == 0 {
+		unused, n.spare = n.spare, nil
+	}
+	n.mu.Unlock()
+	for _, conn := range unused {
+		_ = conn.Close()
+	}
+}
+
+// Socket is a socket to nf_tables. It may have been used before, and has nothing to read.
+type Socket struct {
+	*netlink.Conn
+	Of *Namespace
+}
+
+// Dial opens a socket in the network namespace of the calling thread; used by other
+// threads it stays there.
+func Dial() (*Socket, error) {
+	n := Here()
+	if conn := n.take(); conn != nil {
+		return &Socket{conn, n}, nil
+	}
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
+	if err != nil {
+		return nil, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	return &Socket{conn, n}, nil
+}
+
+func (n *Namespace) take() *netlink.Conn {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	last := len(n.spare) - 1
+	if last < 0 {
+		return nil
+	}
+	conn := n.spare[last]
+	n.spare = slices.Delete(n.spare, last, last+1)
+	return conn
+}
+
+// Close closes the socket, or leaves it to the next.
+func (s *Socket) Close() error {
+	if s.Of.told && silent(s.Conn) && s.Of.keep(s.Conn) {
+		return nil
+	}
+	return s.Conn.Close()
+}
+
+func (n *Namespace) keep(conn *netlink.Conn) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.keepers > 0 {
+		n.spare = append(n.spare, conn)
+	}
+	return n.keepers > 0
+}
+
+// silent says that a socket has nothing to read: what was asked by it was answered.
+func silent(conn *netlink.Conn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return false
+	}
+	var nothing error
+	err = raw.Control(func(fd uintptr) {
+		_, _, nothing = unix.Recvfrom(int(fd), nil, unix.MSG_DONTWAIT|unix.MSG_PEEK)
+	})
+	return err == nil && errors.Is(nothing, unix.EAGAIN)
+}
