@@ -53,9 +53,10 @@ type Host struct {
 
 // Progress is how far a change is.
 type Progress struct {
-	Done, Total int // steps
-	Name        string
-	Purpose     backend.Purpose
+	Done    int             `json:"done"` // steps
+	Total   int             `json:"total"`
+	Name    string          `json:"name"` // of the step under way
+	Purpose backend.Purpose `json:"purpose"`
 }
 
 // namespaceName is narrower than what ip-netns(8) takes and netns.Named opens: it names a
