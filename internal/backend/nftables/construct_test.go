@@ -242,6 +242,8 @@ var constructs = []construct{
 	{name: "icmpv6 code before type", match: conditions{protocolIs(58), numbersOf(program.ICMPv6Code, exactly(4)), numbersOf(program.ICMPv6Type, exactly(1))}, want: `meta nfproto ipv6 icmpv6 type destination-unreachable icmpv6 code 4 accept`},
 	{name: "notrack at output", kind: program.Output, phase: program.Raw, actions: actions{program.NoTrack{}, program.Accept}, want: `notrack accept`},
 	{name: "tcp flags side by side", match: conditions{protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(0x40), Mask: 0xc0, Not: true}}, want: `@th,96,32 & 0xc00000 != 0x400000 meta l4proto tcp accept`},
+	{name: "tcp flags of a source", match: conditions{protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(2), Mask: 6}, addressesOf(program.Source, "192.0.2.0/24")}, want: `meta nfproto ipv4 @th,96,32 & 0x60000 == 0x20000 meta l4proto tcp ip saddr 192.0.2.0/24 accept`},
+	{name: "rewritten between two", match: conditions{namesOf(program.Status, "dnat"), protocolIs(6), numbersOf(program.Port, exactly(80)), addressesOf(program.Destination, "192.0.2.7"), addressesOf(program.Source, "192.0.2.0/24")}, want: `ip daddr 192.0.2.7 ip saddr 192.0.2.0/24 ct status dnat meta l4proto tcp tcp dport 80 accept`},
 }
 
 func perSecond(n, burst uint64) program.Rate {

@@ -308,30 +308,40 @@ func rank(s Statement) int {
 	case s.Set != "":
 		return 7
 	case strings.HasPrefix(field, "ip"):
-		return 5
+		return addressRank
 	}
 	return 4
 }
 
+const addressRank = 5
+
 // complete orders the statements of one way and makes sure of the family.
 func (m *matcher) complete(way []Statement) []Statement {
 	out := slices.Clone(way)
-	// What bypasses tracking is asked for before anything else is known of a packet: most
-	// are TCP, of either family.
-	family := m.rule.Untracks() && slices.ContainsFunc(out, func(s Statement) bool { return s.Field == "meta l4proto" })
+	// What bypasses tracking, and flags, are asked for before anything else is known of a
+	// packet: most are TCP, of either family.
+	family := m.rule.Untracks() && slices.ContainsFunc(out, func(s Statement) bool { return s.Field == "meta l4proto" }) ||
+		slices.ContainsFunc(out, func(s Statement) bool { return s.Field == flagsWord })
 	if m.family != 0 && (family || !slices.ContainsFunc(out, func(s Statement) bool { return impliesFamily(s, m.family) })) {
 		out = append(out, Statement{Kind: Match, Field: "meta nfproto", Op: "==", Values: []string{nfproto[m.family]}})
 	}
-	sorting.StableBy(out, func(a, b Statement) int { return m.rank(a) - m.rank(b) })
+	// Connections that were rewritten are told apart by their ends.
+	status := slices.ContainsFunc(out, func(s Statement) bool { return s.Field == "ct status" })
+	sorting.StableBy(out, func(a, b Statement) int {
+		if first := func(s Statement) bool { return status && s.Set == "" && m.rank(s) == addressRank }; first(a) != first(b) {
+			return map[bool]int{true: -1, false: 1}[first(a)]
+		}
+		return m.rank(a) - m.rank(b)
+	})
 	unmerged(out)
 	m.asInHeader(out)
 	field := func(s Statement) string { return s.Field }
-	// Of most TCP packets the flags are others, and what else is taken for flags is found
-	// out then.
-	beforeProtocol(out, field, flagsWord)
 	if family {
 		beforeProtocol(out, field, "meta nfproto")
 	}
+	// Of most TCP packets the flags are others, and what else is taken for flags is found
+	// out then.
+	beforeProtocol(out, field, flagsWord)
 	return out
 }
 
