@@ -14,7 +14,8 @@ import (
 // Of changes that follow closely the first is brought in at once and the rest together:
 // a daemon that sets an interface up makes dozens.
 const (
-	settleTime = 250 * time.Millisecond
+	settleTime = 50 * time.Millisecond // that nothing may change for
+	settleMost = 250 * time.Millisecond
 	// againFirst and againMost bound the pauses behind a sync that failed, each twice
 	// the one before.
 	againFirst = time.Second
@@ -58,9 +59,9 @@ func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 			wait(ctx, againMost)
 		}
 	})
-	lost, ready := false, false
+	lost, ready, more := false, false, false
 	for again := time.Duration(0); ctx.Err() == nil; {
-		if again == 0 {
+		if again == 0 && !more {
 			select {
 			case <-ctx.Done():
 				return nil
@@ -93,9 +94,23 @@ func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 			}
 			lost = len(out.Lost) > 0
 		}
-		wait(ctx, settleTime)
+		more = settles(ctx, changes)
 	}
 	return nil
+}
+
+// settles waits until nothing has changed for a while, and says whether anything did.
+func settles(ctx context.Context, changes <-chan struct{}) (changed bool) {
+	for most := time.After(settleMost); ; changed = true {
+		select {
+		case <-changes:
+			continue
+		case <-time.After(settleTime):
+		case <-most:
+		case <-ctx.Done():
+		}
+		return changed
+	}
 }
 
 func wait(ctx context.Context, d time.Duration) {
