@@ -93,8 +93,9 @@ func (s store) followed() (*followed, error) {
 	return f, err
 }
 
-// settleFollowed writes down what sets were loaded with. What a policy without such
-// sets leaves is kept: the next one may need it.
+// settleFollowed writes down what sets were loaded with, and that there are none where it is
+// so: Sync need not look into the artifact. What a policy without such sets leaves is kept:
+// the next one may need it.
 func (s *session) settleFollowed(a backend.Artifact, mark string) {
 	if err := s.keepFollowed(a, mark); err != nil {
 		s.note("what sets that follow the host hold is not written down: %v", err)
@@ -114,9 +115,6 @@ func (s *session) keepFollowed(a backend.Artifact, mark string) error {
 		for _, set := range f.Sets {
 			f.First[set.ID] = f.Held[set.ID]
 		}
-	}
-	if len(f.Sets)+len(f.Held) == 0 {
-		return nil
 	}
 	if old.Mark == mark && mark != "" { // a restore or a mended rule: the generation is the same
 		maps.Copy(f.First, old.First)

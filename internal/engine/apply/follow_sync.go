@@ -75,6 +75,7 @@ func (s *session) sync(ctx context.Context) (*Synced, error) {
 	}
 	now := heldNow(facts, f.Sets, s.afresh(facts, f.Sets, f.Held))
 	out.Lost = lost(facts, now)
+	since := s.instantNow()
 	have := map[string]program.Held{}
 	for _, set := range f.Sets {
 		have[set.ID], err = follower.Holds(ctx, set)
@@ -92,16 +93,16 @@ func (s *session) sync(ctx context.Context) (*Synced, error) {
 		}
 	}
 	out.Moves = append(out.Moves, f.moves(now)...)
-	if edit != nil || len(out.Moves) > 0 {
-		if err := f.turn(ctx, follower); err != nil {
-			return nil, fmt.Errorf("bring in what the host is now: %w", err)
-		}
+	if edit == nil && len(out.Moves) == 0 {
+		return out, nil
+	}
+	if err := f.turn(ctx, follower); err != nil {
+		return nil, fmt.Errorf("bring in what the host is now: %w", err)
 	}
 	s.point("synced")
+	s.stayReading(since, "", "")
 	if len(out.Moves) == 0 {
-		if edit != nil {
-			s.note("sets that follow the host held something else, and are mended")
-		}
+		s.note("sets that follow the host held something else, and are mended")
 		return out, nil
 	}
 	at := s.now()

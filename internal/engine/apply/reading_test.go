@@ -211,6 +211,52 @@ func TestForeignTransactionDuringBan(t *testing.T) {
 	}
 }
 
+// What sync brings in is no stranger's: a reading holds on. A foreign transaction beside it
+// shows.
+func TestSyncKeepsReading(t *testing.T) {
+	l := newLab(t)
+	for _, name := range []string{"wan1", "wan2"} {
+		l.ns.MustRun("ip", "link", "add", name, "type", "veth", "peer", "name", "far"+name)
+		l.ns.MustRun("ip", "link", "set", name, "up")
+	}
+	move := func(to string, foreign func()) {
+		t.Helper()
+		l.ns.MustRun("ip", "route", "replace", "default", "dev", to)
+		l.inside(func(ctx context.Context, h *Host) error {
+			h.at = func(point string) {
+				if point == "synced" {
+					foreign()
+				}
+			}
+			out, err := h.Sync(ctx)
+			if err == nil && len(out.Moves) != 1 {
+				err = fmt.Errorf("%d moves", len(out.Moves))
+			}
+			return err
+		})
+	}
+	l.ns.MustRun("ip", "route", "add", "default", "dev", "wan1")
+	l.apply(inputOf("a route", "one"), Options{})
+	move("wan2", func() {})
+	if out, _ := l.quick(Unchanged{Inputs: "one"}, Options{}); out == nil {
+		t.Error("the reading is gone")
+	}
+	move("wan1", func() { l.ns.MustRun("nft", "insert rule inet sluice input accept") })
+	if out, _ := l.quick(Unchanged{Inputs: "one"}, Options{}); out != nil {
+		t.Error("a foreign rule is not seen")
+	}
+}
+
+// Of a policy that follows nothing sync does not look into the artifact, which may be large.
+func TestSyncOfPolicyThatFollowsNothing(t *testing.T) {
+	l := newLab(t)
+	l.must(command{Op: "apply", Policy: "a"})
+	if err := os.RemoveAll(filepath.Join(l.dir, blobsDir)); err != nil {
+		t.Fatal(err)
+	}
+	l.must(command{Op: "sync"})
+}
+
 // A reading that counts as of this moment though it is not is dropped by whoever finds a
 // difference.
 func TestDifferenceDropsReading(t *testing.T) {
