@@ -203,7 +203,7 @@ func (n nftables) toldProtocols(p *program.Program) map[*program.Condition]bool 
 	for i := range few.Sets {
 		var some addrset.Builder
 		for _, family := range []addrset.Set{few.Sets[i].Addresses.Only4(), few.Sets[i].Addresses.Only6()} {
-			if first, _, any := family.Bounds(); any {
+			if first, _, has := family.Bounds(); has {
 				some.AddAddr(first)
 			}
 		}
