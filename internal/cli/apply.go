@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,7 +13,6 @@ import (
 
 	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
-	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/program"
 )
@@ -86,11 +84,7 @@ func runApply(ctx context.Context, cmd *cobra.Command, h door, args []string) er
 		return err
 	}
 	out, err := h.Apply(ctx, r, o)
-	var unmet *engine.UnmetError
-	switch {
-	case errors.As(err, &unmet):
-		return refusedBy(unmet.Failing)
-	case err != nil:
+	if err != nil {
 		return err
 	}
 	return printApplied(ctx, cmd, h, out, ask)

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
@@ -30,8 +31,9 @@ type door interface {
 	Refresh(ctx context.Context, in engine.Refreshing) (*engine.Refreshed, error)
 }
 
-// through is who does the work for the commands of a host; tests put another there.
-var through = func(h *engine.Host) door { return h }
+// through is who does the work for the commands of a host; tests put another there. Here
+// is the flags that lead a command to the host.
+var through = func(h *engine.Host, here string) door { return h }
 
 // doorOf is what a command asks.
 func doorOf(cmd *cobra.Command) (door, error) {
@@ -39,5 +41,5 @@ func doorOf(cmd *cobra.Command) (door, error) {
 	if err != nil {
 		return nil, err
 	}
-	return through(h), nil
+	return through(h, command.HereArguments(cmd)), nil
 }

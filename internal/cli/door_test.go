@@ -5,17 +5,34 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/agent/api"
 	"sluice/internal/base/addrset"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
+	"sluice/internal/words"
 )
 
 // wire is a host whose answers have gone through JSON, as those of another process have.
-type wire struct{ *engine.Host }
+type wire struct {
+	*engine.Host
+	here string
+}
 
 // wired is the copy of an answer, read strictly, which says in JSON what the answer says.
-func wired[T any](v T, failed error) (out T, err error) {
+func wired[T any](w wire, v T, failed error) (out T, err error) {
+	if out, err = survives(v); err == nil && failed != nil {
+		text, status := words.Ended(failed, w.here)
+		err, _ = survives(&api.Failure{Text: text, Exit: status})
+	}
+	return out, err
+}
+
+func survives[T any](v T) (out T, err error) {
 	sent, err := json.Marshal(v)
 	if err != nil {
 		return out, err
@@ -29,54 +46,143 @@ func wired[T any](v T, failed error) (out T, err error) {
 	if err == nil && !bytes.Equal(sent, again) {
 		err = fmt.Errorf("%T does not survive JSON:\n%s\n%s", v, sent, again)
 	}
-	if failed != nil {
-		err = failed
+	if name, is := served[fmt.Sprintf("%T", v)]; is && err == nil && string(sent) != "null" {
+		err = described(name, sent)
 	}
 	return out, err
 }
 
+// served are the schemas of what the local API answers.
+var served = map[string]string{
+	"*apply.Status": "Status", "*engine.Verified": "Verified", "*apply.History": "History", "*apply.Text": "Text", "[]apply.BanEntry": "Bans",
+	"*apply.Banned": "Banned", "*apply.Synced": "Synced", "*apply.Outcome": "Outcome", "*api.Failure": "Failure",
+}
+
+// described says whether JSON is what the document of the local API says of it, with no
+// field that is not named there.
+func described(name string, value []byte) error {
+	text, err := os.ReadFile(os.Getenv(documentVariable))
+	if err != nil {
+		return err
+	}
+	var document any
+	if err := yaml.Unmarshal(text, &document); err != nil {
+		return err
+	}
+	closeObjects(document, false)
+	document.(map[string]any)["asked"] = map[string]any{"$ref": "#/components/schemas/" + name, "unevaluatedProperties": false}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("api.yaml", document); err != nil {
+		return err
+	}
+	schema, err := c.Compile("api.yaml#/asked")
+	if err != nil {
+		return err
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(value))
+	if err == nil {
+		err = schema.Validate(v)
+	}
+	if err != nil {
+		return fmt.Errorf("%s is not what openapi.yaml says: %w\n%s", name, err, value)
+	}
+	return nil
+}
+
+// closeObjects lets no object have properties beside those that the document names. What
+// allOf puts together is closed where it is put together.
+func closeObjects(at any, inAllOf bool) {
+	switch at := at.(type) {
+	case []any:
+		for _, v := range at {
+			closeObjects(v, inAllOf)
+		}
+	case map[string]any:
+		for name, v := range at {
+			closeObjects(v, name == "allOf")
+		}
+		_, ref := at["$ref"].(string)
+		_, properties := at["properties"].(map[string]any)
+		if at["x-go-type"] == nil && !inAllOf && (ref || properties) {
+			at["unevaluatedProperties"] = false
+		}
+	}
+}
+
+// documentVariable names the document to the commands that a test runs.
+const documentVariable = "SLUICE_TEST_API"
+
 func (w wire) Status(ctx context.Context, contents bool) (*apply.Status, error) {
-	return wired(w.Host.Status(ctx, contents))
+	v, err := w.Host.Status(ctx, contents)
+	return wired(w, v, err)
 }
 
 func (w wire) Verify(ctx context.Context, against *engine.Subject, own bool) (*engine.Verified, error) {
-	return wired(w.Host.Verify(ctx, against, own))
+	v, err := w.Host.Verify(ctx, against, own)
+	return wired(w, v, err)
 }
 
-func (w wire) History() (*apply.History, error) { return wired(w.Host.History()) }
+func (w wire) History() (*apply.History, error) {
+	v, err := w.Host.History()
+	return wired(w, v, err)
+}
 
-func (w wire) Text(generation int) (*apply.Text, error) { return wired(w.Host.Text(generation)) }
+func (w wire) Text(generation int) (*apply.Text, error) {
+	v, err := w.Host.Text(generation)
+	return wired(w, v, err)
+}
 
-func (w wire) Bans(ctx context.Context) ([]apply.BanEntry, error) { return wired(w.Host.Bans(ctx)) }
+func (w wire) Bans(ctx context.Context) ([]apply.BanEntry, error) {
+	v, err := w.Host.Bans(ctx)
+	return wired(w, v, err)
+}
 
 func (w wire) Ban(ctx context.Context, in apply.Banning) (*apply.Banned, error) {
-	return wired(w.Host.Ban(ctx, in))
+	v, err := w.Host.Ban(ctx, in)
+	return wired(w, v, err)
 }
 
 func (w wire) Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, error) {
-	return wired(w.Host.Unban(ctx, what))
+	v, err := w.Host.Unban(ctx, what)
+	return wired(w, v, err)
 }
 
 func (w wire) Plan(ctx context.Context, r engine.Request) (*engine.Plan, error) {
-	return wired(w.Host.Plan(ctx, r))
+	v, err := w.Host.Plan(ctx, r)
+	return wired(w, v, err)
 }
 
 func (w wire) Apply(ctx context.Context, r engine.Request, o apply.Options) (*apply.Outcome, error) {
-	return wired(w.Host.Apply(ctx, r, o))
+	v, err := w.Host.Apply(ctx, r, o)
+	return wired(w, v, err)
 }
 
 func (w wire) Rollback(ctx context.Context, generation int, o apply.Options) (*apply.Outcome, error) {
-	return wired(w.Host.Rollback(ctx, generation, o))
+	v, err := w.Host.Rollback(ctx, generation, o)
+	return wired(w, v, err)
 }
 
-func (w wire) Remove(ctx context.Context) (*apply.Outcome, error) { return wired(w.Host.Remove(ctx)) }
+func (w wire) Remove(ctx context.Context) (*apply.Outcome, error) {
+	v, err := w.Host.Remove(ctx)
+	return wired(w, v, err)
+}
 
 func (w wire) Restore(ctx context.Context, r apply.Restoring) (*apply.Outcome, error) {
-	return wired(w.Host.Restore(ctx, r))
+	v, err := w.Host.Restore(ctx, r)
+	return wired(w, v, err)
 }
 
-func (w wire) Sync(ctx context.Context) (*apply.Synced, error) { return wired(w.Host.Sync(ctx)) }
+func (w wire) Sync(ctx context.Context) (*apply.Synced, error) {
+	v, err := w.Host.Sync(ctx)
+	return wired(w, v, err)
+}
 
 func (w wire) Refresh(ctx context.Context, in engine.Refreshing) (*engine.Refreshed, error) {
-	return wired(w.Host.Refresh(ctx, in))
+	v, err := w.Host.Refresh(ctx, in)
+	return wired(w, v, err)
+}
+
+func (w wire) Confirm(ctx context.Context) (int, error) {
+	v, err := w.Host.Confirm(ctx)
+	return wired(w, v, err)
 }

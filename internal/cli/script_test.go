@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"sluice": func() {
 			quietTime = time.Hour // a busy machine is no reason for another word
-			through = func(h *engine.Host) door { return wire{h} }
+			through = func(h *engine.Host, here string) door { return wire{h, here} }
 			os.Exit(Main(os.Args[1:]))
 		},
 		"sluice-lab": func() { os.Exit(lab.Main(os.Args[1:])) },
@@ -52,6 +52,10 @@ func TestMain(m *testing.M) {
 //
 // The state directory of every script is $WORK/state.
 func TestScripts(t *testing.T) {
+	document, err := filepath.Abs(filepath.Join("..", "agent", "api", "openapi.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireUniqueNames:  true,
@@ -60,6 +64,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("SLUICE_STATE_DIR", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("NO_COLOR", "1")
+			env.Setenv(documentVariable, document)
 			return nil
 		},
 		Condition: scriptCondition,

@@ -12,6 +12,7 @@ import (
 	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/prove/expect"
+	"sluice/internal/words"
 )
 
 func newTest() *cobra.Command {
@@ -178,9 +179,6 @@ func oneHolds(n int) string {
 	return fmt.Sprintf("all %d expectations hold", n)
 }
 
-// shownClasses is how many classes of packets are printed of one failure.
-const shownClasses = 5
-
 func printResult(w io.Writer, r *expect.Result) {
 	x := r.Expectation
 	switch {
@@ -192,35 +190,5 @@ func printResult(w io.Writer, r *expect.Result) {
 		return
 	}
 	fmt.Fprintf(w, "%s  %s: %s\n", command.Paint(w, "31", "FAILED"), x.Pos, command.Paint(w, "1", x.Text))
-	fmt.Fprintln(w, failuresText(r.Failures, "        "))
-}
-
-// shownFailures is how many lines that decide otherwise are printed.
-const shownFailures = 8
-
-func failuresText(list []expect.Failure, indent string) string {
-	var parts []string
-	for i, f := range list {
-		if i == shownFailures {
-			parts = append(parts, fmt.Sprintf("%sand by %s more", indent, english.Plural(len(list)-i, "line")))
-			break
-		}
-		parts = append(parts, failureText(f, indent))
-	}
-	return strings.Join(parts, "\n")
-}
-
-// failureText says of packets what they meet, by which line, and which they are.
-func failureText(f expect.Failure, indent string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s%s by %s\n", indent, f.Verdict.Done(), f.By())
-	for i, t := range f.Traffic {
-		if i == shownClasses {
-			fmt.Fprintf(&b, "%s  and %s of packets more\n", indent, english.Plural(len(f.Traffic)-i, "class"))
-			break
-		}
-		fmt.Fprintf(&b, "%s  %s %s\n", indent, t.Service(), t.Place())
-	}
-	fmt.Fprintf(&b, "%s  for example %s", indent, expect.PacketText(f.Witness))
-	return b.String()
+	fmt.Fprintln(w, words.Failures(r.Failures, "        "))
 }

@@ -2,14 +2,33 @@ package words
 
 import (
 	"errors"
+	"io/fs"
+	"strings"
 
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
+
+// DefaultPolicy is the policy where no file is named.
+const DefaultPolicy = "/etc/sluice/policy.yaml"
 
 // Ended is what a command says that ended with an error, and its exit status: 1 where
 // that is something found or refused on purpose, and no failure.
 func Ended(err error, here string) (text string, status int) {
+	var (
+		told    interface{ Ended() (string, int) } // by another process, in these words
+		failing *engine.UnmetError
+	)
+	switch {
+	case errors.As(err, &told):
+		return told.Ended()
+	case errors.As(err, &failing):
+		return unmet(failing), 1
+	}
 	text = Hinted(err, here)
+	if errors.Is(err, fs.ErrNotExist) && strings.Contains(text, DefaultPolicy+": ") {
+		text += "\nhint: sluice init > " + DefaultPolicy + " writes a first one; or name another FILE"
+	}
 	switch {
 	case refused(err):
 		return "refused: " + text, 1

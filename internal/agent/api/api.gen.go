@@ -268,9 +268,6 @@ type VerifyOutcome = verify.Outcome
 type VerifyRequest struct {
 	// Own take no account of other tools' chains
 	Own bool `json:"own,omitempty"`
-
-	// Policy that is proved; unless given, that of the generation that runs
-	Policy *PolicyFile `json:"policy,omitempty"`
 }
 
 // Waiting An interface that was missing when the rules were loaded.

@@ -19,6 +19,9 @@ const Level = 1
 // Levels are those that an agent of this program understands.
 var Levels = []int{Level}
 
+// Socket is where an agent listens.
+const Socket = "/run/sluice/agent.sock"
+
 // Headers.
 const (
 	ProtocolHeader = "Sluice-Protocol" // of requests and answers: the level
@@ -99,30 +102,31 @@ type Kind string
 
 // Kinds of failures.
 const (
-	BadRequest    Kind = "bad-request"
-	NotAllowed    Kind = "not-allowed" // the caller may not
-	NotServed     Kind = "not-served"  // this agent has no such operation or namespace
-	Busy          Kind = "busy"        // another change is at work
-	TooLarge      Kind = "too-large"
-	OtherState    Kind = "other-state" // another state directory is meant than the agent's
-	OtherFiles    Kind = "other-files" // the caller has other files below the same names
-	OtherProtocol Kind = "protocol"    // the agent does not speak this level
-	TooMany       Kind = "too-many"    // connections
-	Ending        Kind = "ending"      // the agent ends
+	BadRequest     Kind = "bad-request"
+	NotAllowed     Kind = "not-allowed" // the caller may not
+	NotServed      Kind = "not-served"  // this agent has no such operation or namespace
+	Busy           Kind = "busy"        // another change is at work
+	TooLarge       Kind = "too-large"
+	OtherState     Kind = "other-state"     // another state directory is meant than the agent's
+	OtherFiles     Kind = "other-files"     // the caller has other files below the same names
+	OtherNamespace Kind = "other-namespace" // the caller is in another one than the agent
+	OtherProtocol  Kind = "protocol"        // the agent does not speak this level
+	TooMany        Kind = "too-many"        // connections
+	Ending         Kind = "ending"          // the agent ends
 )
 
 // statuses are those of HTTP.
 var statuses = map[Kind]int{
 	"":         http.StatusUnprocessableEntity,
 	BadRequest: http.StatusBadRequest, NotAllowed: http.StatusForbidden, NotServed: http.StatusNotFound, Busy: http.StatusConflict,
-	TooLarge: http.StatusRequestEntityTooLarge, OtherState: http.StatusMisdirectedRequest, OtherFiles: http.StatusMisdirectedRequest,
+	TooLarge: http.StatusRequestEntityTooLarge, OtherState: http.StatusMisdirectedRequest, OtherFiles: http.StatusMisdirectedRequest, OtherNamespace: http.StatusMisdirectedRequest,
 	OtherProtocol: http.StatusUpgradeRequired, TooMany: http.StatusTooManyRequests, Ending: http.StatusServiceUnavailable,
 }
 
 // Failure is why something was not done.
 type Failure struct {
 	Text string `json:"error"`       // for a reader, with what to type against it
-	Exit int    `json:"exit-status"` // of the command: 1 refused on purpose or found, 2 failed, 130 interrupted
+	Exit int    `json:"exit-status"` // of the command: 1 refused on purpose or found, 2 failed
 	Kind Kind   `json:"kind,omitempty"`
 	// Protocols is the levels that the agent speaks, of OtherProtocol.
 	Protocols []int `json:"protocols,omitempty"`
@@ -132,11 +136,14 @@ type Failure struct {
 
 func (f *Failure) Error() string { return f.Text }
 
+// Ended is for words.Ended.
+func (f *Failure) Ended() (text string, status int) { return f.Text, f.Exit }
+
 func bad(format string, args ...any) *Failure {
 	return &Failure{Text: fmt.Sprintf(format, args...), Exit: 2, Kind: BadRequest}
 }
 
 // Untouched says that nothing was begun, and that another may do it.
 func (f *Failure) Untouched() bool {
-	return f.Kind == NotServed || f.Kind == OtherState || f.Kind == OtherFiles
+	return f.Kind == NotServed || f.Kind == OtherState || f.Kind == OtherFiles || f.Kind == OtherNamespace
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -44,9 +43,6 @@ func fail(cmd *cobra.Command, args []string, err error, out *counted, errOut io.
 		status = 130
 	}
 	text = strings.TrimRight(badUse(cmd, plainWords(text)), "\n")
-	if errors.Is(err, fs.ErrNotExist) && strings.Contains(text, DefaultPolicy+": ") {
-		text += "\nhint: sluice init > " + DefaultPolicy + " writes a first one; or name another FILE"
-	}
 	text = StyleHints(text)
 	if wantsJSON(cmd, args) && out.bytes == 0 && text != "" {
 		// Standard output that is closed leaves standard error.

@@ -8,12 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"sluice/internal/words"
 )
 
 // Where things lie unless a command line says otherwise.
 const (
 	DefaultStateDir = "/var/lib/sluice"
-	DefaultPolicy   = "/etc/sluice/policy.yaml"
+	DefaultPolicy   = words.DefaultPolicy
 )
 
 func addGlobalFlags(root *cobra.Command) {
