@@ -1,0 +1,120 @@
+// Package client has an agent do what a command would do itself: Host is a Door, as the
+// engine's host is one, that asks over a Unix socket. Callers: cli.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"sluice/internal/agent/api"
+	"sluice/internal/engine/apply"
+)
+
+// Told is where goes what an agent tells meanwhile.
+type Told struct {
+	Note, Warn, Shout func(text string)
+	Progress          func(apply.Progress)
+}
+
+// Host is a host whose agent is asked. Where no agent listens, or it does not serve what
+// is asked of it and has begun nothing, the Door does it. Once a request was accepted,
+// nothing is done a second time.
+type Host struct {
+	Door
+	Told      Told
+	Meant     api.Meant
+	Namespace string // "" is that of the caller
+	Socket    string
+}
+
+// unreachable says that no agent listens.
+type unreachable struct{ error }
+
+// dialTime is how long an agent that is there may take to accept.
+const dialTime = 5 * time.Second
+
+// ask sends a request and awaits the answer; here says that it is to be done here.
+func (h *Host) ask(ctx context.Context, method, path string, body any) (result json.RawMessage, here bool, err error) {
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		c, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "unix", h.Socket)
+		if err != nil {
+			return nil, unreachable{err}
+		}
+		return c, nil
+	}}
+	defer transport.CloseIdleConnections()
+	sent, err := json.Marshal(body)
+	if err != nil {
+		return nil, false, err
+	}
+	if body == nil {
+		sent = nil
+	}
+	namespace := h.Namespace
+	if namespace == "" {
+		namespace = "-"
+	}
+	r, err := http.NewRequestWithContext(ctx, method, "http://sluice/v1/namespaces/"+url.PathEscape(namespace)+"/"+path, bytes.NewReader(sent))
+	if err != nil {
+		return nil, false, err
+	}
+	h.Meant.Set(r.Header)
+	r.Header.Set("Accept", api.Lines)
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	answer, err := transport.RoundTrip(r)
+	if err != nil {
+		var nobody unreachable
+		if ctx.Err() == nil && errors.As(err, &nobody) {
+			return nil, true, nil
+		}
+		return nil, false, fmt.Errorf("ask the agent: %w", err)
+	}
+	result, err = api.Await(answer, h.told)
+	var f *api.Failure
+	if errors.As(err, &f) && f.Untouched() {
+		return nil, true, nil
+	}
+	return result, false, err
+}
+
+func (h *Host) told(l api.Line) {
+	tell := func(to func(string), text string) {
+		if to != nil && text != "" {
+			to(text)
+		}
+	}
+	tell(h.Told.Note, l.Note)
+	tell(h.Told.Warn, l.Warning)
+	tell(h.Told.Shout, l.Shout)
+	if h.Told.Progress != nil && l.Progress != nil {
+		h.Told.Progress(*l.Progress)
+	}
+}
+
+// asked is what an agent answers, or what is done here instead. With a failure it is what
+// was done before.
+func asked[T any](ctx context.Context, h *Host, method, path string, body any, here func() (T, error)) (out T, err error) {
+	result, itself, err := h.ask(ctx, method, path, body)
+	if itself {
+		return here()
+	}
+	var f *api.Failure
+	if errors.As(err, &f) {
+		result = f.Result
+	}
+	if len(result) > 0 {
+		if bad := json.Unmarshal(result, &out); bad != nil && err == nil {
+			err = fmt.Errorf("read the agent's answer: %w", bad)
+		}
+	}
+	return out, err
+}

@@ -1,0 +1,221 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sluice/internal/agent/api"
+	"sluice/internal/base/addrset"
+	"sluice/internal/engine"
+	"sluice/internal/engine/apply"
+	"sluice/internal/language/bans"
+)
+
+// agent answers each request as its test wants, and keeps what was asked.
+type agent struct {
+	asked  []string
+	meant  api.Meant
+	answer func(*api.Answer)
+}
+
+func (a *agent) take(operation string, w http.ResponseWriter, r *http.Request, namespace string) {
+	body, _ := io.ReadAll(r.Body)
+	a.asked = append(a.asked, strings.TrimSpace(operation+" "+namespace+" "+r.URL.RawQuery+string(body)))
+	a.meant, _ = api.MeantBy(r.Header)
+	a.answer(api.NewAnswer(w, r))
+}
+
+func (a *agent) About(w http.ResponseWriter, r *http.Request)             { a.take("about", w, r, "") }
+func (a *agent) Apply(w http.ResponseWriter, r *http.Request, n string)   { a.take("apply", w, r, n) }
+func (a *agent) Bans(w http.ResponseWriter, r *http.Request, n string)    { a.take("bans", w, r, n) }
+func (a *agent) Ban(w http.ResponseWriter, r *http.Request, n string)     { a.take("ban", w, r, n) }
+func (a *agent) Unban(w http.ResponseWriter, r *http.Request, n string)   { a.take("unban", w, r, n) }
+func (a *agent) Confirm(w http.ResponseWriter, r *http.Request, n string) { a.take("confirm", w, r, n) }
+func (a *agent) History(w http.ResponseWriter, r *http.Request, n string) { a.take("history", w, r, n) }
+
+func (a *agent) Generation(w http.ResponseWriter, r *http.Request, n string, generation int) {
+	a.take("generation", w, r, n+" "+string(rune('0'+generation)))
+}
+
+func (a *agent) Rollback(w http.ResponseWriter, r *http.Request, n string) {
+	a.take("rollback", w, r, n)
+}
+
+func (a *agent) Status(w http.ResponseWriter, r *http.Request, n string, _ api.StatusParams) {
+	a.take("status", w, r, n)
+}
+
+func (a *agent) Sync(w http.ResponseWriter, r *http.Request, n string)   { a.take("sync", w, r, n) }
+func (a *agent) Verify(w http.ResponseWriter, r *http.Request, n string) { a.take("verify", w, r, n) }
+
+// local counts what is done by the command itself.
+type local struct {
+	Door
+	banned int
+}
+
+func (l *local) Ban(context.Context, apply.Banning) (*apply.Banned, error) {
+	l.banned++
+	return &apply.Banned{Banned: 7}, nil
+}
+
+func (l *local) Verify(context.Context, *engine.Subject, bool) (*engine.Verified, error) {
+	return nil, errors.New("here")
+}
+
+// listening is a host whose agent is a.
+func listening(t *testing.T, a *agent) (*Host, *local) {
+	t.Helper()
+	// A name of a socket has at most 107 bytes.
+	dir, err := os.MkdirTemp("", "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	here := &local{}
+	h := &Host{Door: here, Meant: api.Meant{State: "/srv/x", Wait: time.Second}, Socket: filepath.Join(dir, "s")}
+	if a != nil {
+		l, err := net.Listen("unix", h.Socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &http.Server{Handler: api.Handler(a)}
+		go func() { _ = s.Serve(l) }()
+		t.Cleanup(func() { _ = s.Close() })
+	}
+	return h, here
+}
+
+func rangeOf(t *testing.T, text string) addrset.Range {
+	t.Helper()
+	r, err := addrset.ParseRange(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Each method asks the operation that the document has for it, and gives its result.
+func TestOperations(t *testing.T) {
+	at, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	what := rangeOf(t, "192.0.2.0/24")
+	for want, c := range map[string]struct {
+		ask    func(*Host) (any, error)
+		answer any
+	}{
+		"status -":           {func(h *Host) (any, error) { return h.Status(ctx, true) }, &apply.Status{Boot: 3}},
+		"status - fast=true": {func(h *Host) (any, error) { return h.Status(ctx, false) }, &apply.Status{Boot: 3}},
+		"history -":          {func(h *Host) (any, error) { return h.History() }, &apply.History{Boot: 3}},
+		"generation - 7":     {func(h *Host) (any, error) { return h.Text(7) }, &apply.Text{Generation: &apply.Generation{Number: 7}}},
+		"bans -":             {func(h *Host) (any, error) { return h.Bans(ctx) }, []apply.BanEntry{{What: "192.0.2.1"}}},
+		`ban - {"bans":[{"reason":"why","what":"192.0.2.0/24"}],"for":90}`: {func(h *Host) (any, error) {
+			return h.Ban(ctx, apply.Banning{List: []bans.Named{{What: what, Reason: "why"}}, For: 90 * time.Second})
+		}, &apply.Banned{Banned: 1}},
+		`unban - {"what":["192.0.2.0/24"]}`: {func(h *Host) (any, error) { return h.Unban(ctx, []addrset.Range{what}) }, &apply.Banned{Lifted: 1}},
+		`verify - {"own":true}`:             {func(h *Host) (any, error) { return h.Verify(ctx, nil, true) }, &engine.Verified{Verified: &apply.Verified{Boot: 3}}},
+		`apply - {"hits":{"a":1},"no-expect":true,"options":{"confirm":60,"cut":true},"order":"hits","policy":{"directory":"` + at + `","file":"p.yaml"},"without":["merge"]}`: {func(h *Host) (any, error) {
+			return h.Apply(ctx, engine.Request{File: "p.yaml", Without: []string{"merge"}, Order: engine.ByHits, Hits: map[string]uint64{"a": 1}, NoExpect: true}, apply.Options{Confirm: time.Minute, Verify: true, Cut: true})
+		}, &apply.Outcome{Generation: 3}},
+		`rollback - {"options":{"force":true,"keep":true,"no-verify":true}}`: {func(h *Host) (any, error) {
+			return h.Rollback(ctx, apply.Before, apply.Options{Keep: true, Force: true})
+		}, &apply.Outcome{Generation: 3}},
+		`rollback - {"generation":7,"options":{}}`: {func(h *Host) (any, error) { return h.Rollback(ctx, 7, apply.Options{Verify: true}) }, &apply.Outcome{Generation: 3}},
+		"sync -": {func(h *Host) (any, error) { return h.Sync(ctx) }, &apply.Synced{Generation: 3}},
+		"confirm -": {func(h *Host) (any, error) {
+			n, err := h.Confirm(ctx)
+			return &apply.Outcome{Generation: n}, err
+		}, &apply.Outcome{Generation: 3}},
+	} {
+		a := &agent{answer: func(to *api.Answer) { to.End(c.answer, nil) }}
+		h, _ := listening(t, a)
+		got, err := c.ask(h)
+		if err != nil || !reflect.DeepEqual(got, c.answer) || !slices.Equal(a.asked, []string{want}) {
+			t.Errorf("%s: asked %q, got %+v %v", want, a.asked, got, err)
+		}
+		if a.meant != h.Meant {
+			t.Errorf("%s: meant %+v", want, a.meant)
+		}
+	}
+	h, _ := listening(t, &agent{})
+	if _, err := h.Verify(ctx, &engine.Subject{}, false); err == nil || err.Error() != "here" {
+		t.Errorf("a file was proved elsewhere: %v", err)
+	}
+}
+
+// A command does itself what no agent has begun, and nothing else.
+func TestHere(t *testing.T) {
+	ctx := context.Background()
+	failing := func(f *api.Failure) func(*api.Answer) { return func(to *api.Answer) { to.End(nil, f) } }
+	for name, c := range map[string]struct {
+		agent *agent
+		here  int
+	}{
+		"nobody":          {nil, 1},
+		"not served":      {&agent{answer: failing(&api.Failure{Text: "x", Exit: 2, Kind: api.NotServed})}, 1},
+		"other state":     {&agent{answer: failing(&api.Failure{Text: "x", Exit: 2, Kind: api.OtherState})}, 1},
+		"other files":     {&agent{answer: failing(&api.Failure{Text: "x", Exit: 2, Kind: api.OtherFiles})}, 1},
+		"other namespace": {&agent{answer: failing(&api.Failure{Text: "x", Exit: 2, Kind: api.OtherNamespace})}, 1},
+		"not allowed":     {&agent{answer: failing(&api.Failure{Text: "x", Exit: 2, Kind: api.NotAllowed})}, 0},
+		"found":           {&agent{answer: failing(&api.Failure{Text: "x", Exit: 1})}, 0},
+		"ended":           {&agent{answer: func(*api.Answer) {}}, 0},
+		"done":            {&agent{answer: func(to *api.Answer) { to.End(&apply.Banned{}, nil) }}, 0},
+	} {
+		h, here := listening(t, c.agent)
+		out, err := h.Ban(ctx, apply.Banning{})
+		if here.banned != c.here || (c.here == 1) != (err == nil && out.Banned == 7) {
+			t.Errorf("%s: %d here, %+v %v", name, here.banned, out, err)
+		}
+		if f := (*api.Failure)(nil); name == "found" && !errors.As(err, &f) {
+			t.Errorf("%s: the exit status is lost: %v", name, err)
+		}
+	}
+}
+
+// What is told meanwhile comes before the result; with a failure comes what was done.
+func TestTold(t *testing.T) {
+	var told bytes.Buffer
+	to := func(kind string) func(string) { return func(text string) { told.WriteString(kind + text + " ") } }
+	h, _ := listening(t, &agent{answer: func(a *api.Answer) {
+		a.Note("a")
+		a.Warn("b")
+		a.Shout("c")
+		a.Progress(apply.Progress{Name: "d"})
+		a.End(nil, &api.Failure{Text: "x", Exit: 2, Result: json.RawMessage(`{"generation":3,"moves":null}`)})
+	}})
+	h.Told = Told{Note: to("note "), Warn: to("warning "), Shout: to("shout "), Progress: func(p apply.Progress) { to("progress ")(p.Name) }}
+	out, err := h.Sync(context.Background())
+	if err == nil || err.Error() != "x" || out == nil || out.Generation != 3 || told.String() != "note a warning b shout c progress d " {
+		t.Errorf("%+v %v, told %q", out, err, told.String())
+	}
+}
+
+// Ctrl-C ends the wait for an agent.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	h, here := listening(t, &agent{answer: func(a *api.Answer) {
+		a.Note("begun")
+		<-ended
+	}})
+	defer close(ended)
+	h.Told.Note = func(string) { cancel() }
+	if _, err := h.Ban(ctx, apply.Banning{}); !errors.Is(err, context.Canceled) || here.banned > 0 {
+		t.Errorf("%v, %d here", err, here.banned)
+	}
+}

@@ -1,0 +1,135 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+
+	"sluice/internal/agent/api"
+	"sluice/internal/base/addrset"
+	"sluice/internal/engine"
+	"sluice/internal/engine/apply"
+)
+
+// Door is what commands ask of a host. What it answers survives JSON: commands print, and
+// end with, what is in there and no more.
+type Door interface {
+	Status(ctx context.Context, contents bool) (*apply.Status, error)
+	Verify(ctx context.Context, against *engine.Subject, own bool) (*engine.Verified, error)
+	History() (*apply.History, error)
+	Text(generation int) (*apply.Text, error)
+	Bans(ctx context.Context) ([]apply.BanEntry, error)
+	Ban(ctx context.Context, in apply.Banning) (*apply.Banned, error)
+	Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, error)
+	Plan(ctx context.Context, r engine.Request) (*engine.Plan, error)
+	Apply(ctx context.Context, r engine.Request, o apply.Options) (*apply.Outcome, error)
+	Confirm(ctx context.Context) (int, error)
+	Rollback(ctx context.Context, generation int, o apply.Options) (*apply.Outcome, error)
+	Remove(ctx context.Context) (*apply.Outcome, error)
+	Restore(ctx context.Context, r apply.Restoring) (*apply.Outcome, error)
+	Sync(ctx context.Context) (*apply.Synced, error)
+	Refresh(ctx context.Context, in engine.Refreshing) (*engine.Refreshed, error)
+}
+
+// Status asks for the status.
+func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error) {
+	path := "status"
+	if !contents {
+		path += "?fast=true"
+	}
+	return asked(ctx, h, http.MethodGet, path, nil, func() (*apply.Status, error) { return h.Door.Status(ctx, contents) })
+}
+
+// Verify asks for a proof. What a file says is the business of who may read it.
+func (h *Host) Verify(ctx context.Context, against *engine.Subject, own bool) (*engine.Verified, error) {
+	here := func() (*engine.Verified, error) { return h.Door.Verify(ctx, against, own) }
+	if against != nil {
+		return here()
+	}
+	return asked(ctx, h, http.MethodPost, "verify", api.VerifyRequest{Own: own}, here)
+}
+
+// History asks for the generations.
+func (h *Host) History() (*apply.History, error) {
+	return asked(context.Background(), h, http.MethodGet, "generations", nil, h.Door.History)
+}
+
+// Text asks for the text of a generation.
+func (h *Host) Text(generation int) (*apply.Text, error) {
+	return asked(context.Background(), h, http.MethodGet, fmt.Sprint("generations/", generation), nil, func() (*apply.Text, error) { return h.Door.Text(generation) })
+}
+
+// Bans asks for the bans.
+func (h *Host) Bans(ctx context.Context) ([]apply.BanEntry, error) {
+	return asked(ctx, h, http.MethodGet, "bans", nil, func() ([]apply.BanEntry, error) { return h.Door.Bans(ctx) })
+}
+
+// Ban has addresses banned.
+func (h *Host) Ban(ctx context.Context, in apply.Banning) (*apply.Banned, error) {
+	r := api.BanRequest{For: in.For.Seconds(), Force: in.Force, Bans: make([]api.ToBan, len(in.List))}
+	for i, n := range in.List {
+		r.Bans[i] = api.ToBan{What: n.What.String(), Reason: n.Reason}
+	}
+	return asked(ctx, h, http.MethodPost, "bans", r, func() (*apply.Banned, error) { return h.Door.Ban(ctx, in) })
+}
+
+// Unban has bans lifted.
+func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, error) {
+	r := api.UnbanRequest{What: make([]string, len(what))}
+	for i, w := range what {
+		r.What[i] = w.String()
+	}
+	return asked(ctx, h, http.MethodPost, "bans/lift", r, func() (*apply.Banned, error) { return h.Door.Unban(ctx, what) })
+}
+
+// Apply has a policy loaded, of a file that the agent reads.
+func (h *Host) Apply(ctx context.Context, r engine.Request, o apply.Options) (*apply.Outcome, error) {
+	here := func() (*apply.Outcome, error) { return h.Door.Apply(ctx, r, o) }
+	in, err := applyRequest(r, o)
+	if err != nil {
+		return here()
+	}
+	return asked(ctx, h, http.MethodPost, "apply", in, here)
+}
+
+// orders are those of rules, by their words.
+var orders = map[engine.Order]api.ApplyRequestOrder{engine.ByRunning: api.Running, engine.ByHits: api.Hits, engine.AsWritten: api.Written}
+
+func applyRequest(r engine.Request, o apply.Options) (api.ApplyRequest, error) {
+	at, err := os.Getwd()
+	return api.ApplyRequest{
+		Policy: api.PolicyFile{File: r.File, Directory: at}, Without: r.Without, Order: orders[r.Order], Hits: r.Hits, NoExpect: r.NoExpect,
+		Options: changeOptions(o),
+	}, err
+}
+
+func changeOptions(o apply.Options) api.ChangeOptions {
+	return api.ChangeOptions{Confirm: o.Confirm.Seconds(), Keep: o.Keep, Force: o.Force, NoVerify: !o.Verify, Cut: o.Cut}
+}
+
+// Confirm has the policy that waits kept.
+func (h *Host) Confirm(ctx context.Context) (int, error) {
+	out, err := asked(ctx, h, http.MethodPost, "confirm", nil, func() (*apply.Outcome, error) {
+		n, err := h.Door.Confirm(ctx)
+		return &apply.Outcome{Generation: n}, err
+	})
+	if out == nil {
+		return 0, err
+	}
+	return out.Generation, err
+}
+
+// Rollback goes back.
+func (h *Host) Rollback(ctx context.Context, generation int, o apply.Options) (*apply.Outcome, error) {
+	in := api.RollbackRequest{Options: changeOptions(o)}
+	if generation != apply.Before {
+		in.Generation = generation
+	}
+	return asked(ctx, h, http.MethodPost, "rollback", in, func() (*apply.Outcome, error) { return h.Door.Rollback(ctx, generation, o) })
+}
+
+// Sync has brought in what the host is.
+func (h *Host) Sync(ctx context.Context) (*apply.Synced, error) {
+	return asked(ctx, h, http.MethodPost, "sync", nil, func() (*apply.Synced, error) { return h.Door.Sync(ctx) })
+}
