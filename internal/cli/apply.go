@@ -15,6 +15,7 @@ import (
 	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 	"sluice/internal/program"
+	"sluice/internal/system/host"
 )
 
 // defaultConfirm is how long a policy waits on a terminal over ssh.
@@ -70,6 +71,7 @@ back, 2 bad use or bad input, or loading failed: the old state then stays.`,
 	addProfile(cmd)
 	addPasses(cmd)
 	cmd.MarkFlagsMutuallyExclusive("confirm", "no-confirm")
+	addMessage(cmd)
 	addWait(cmd)
 	return cmd
 }
@@ -99,10 +101,8 @@ func applyOptions(cmd *cobra.Command) (o apply.Options, ask bool, err error) {
 		return o, false, fmt.Errorf("--confirm %s is too short to confirm anything\nhint: give at least 1s", o.Confirm)
 	}
 	terminal := onTerminal(cmd)
-	if !flags.Changed("confirm") && !o.Keep && terminal {
-		if _, over := apply.Session(); over {
-			o.Confirm = defaultConfirm
-		}
+	if !flags.Changed("confirm") && !o.Keep && terminal && host.OwnSession() != nil {
+		o.Confirm = defaultConfirm
 	}
 	return o, terminal && !o.Keep && !optionsOf(cmd).json, nil
 }

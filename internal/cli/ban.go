@@ -43,8 +43,8 @@ say it of who is connected), from anywhere, and a prefix or range as wide as an
 IPv4 /7 or an IPv6 /15, or wider. A ban of the default gateway or of a name server
 of the host is told of.
 
---reason holds for arguments, and for lines that give no reason of their own; one of
-more than 200 bytes is cut. --for takes whole times such as 90s, 10m, 2h30m and 7d,
+--message holds for arguments, and for lines that give no reason of their own; one of a
+line is cut to 200 bytes. --for takes whole times such as 90s, 10m, 2h30m and 7d,
 from 1s to 3650d; without it a ban holds until it is lifted.
 
 The policy that runs must have input, forward or output.
@@ -53,14 +53,17 @@ The policy that runs must have input, forward or output.
 Exit status: 0 banned, 1 some of it or all was refused and the rest is banned, or
 somebody took away the rules that ask it, 2 bad use, or it failed: then nothing is
 banned.`,
-		Example: `  sluice ban 203.0.113.7 --for 1h --reason "ssh: 40 bad passwords"
+		Example: `  sluice ban 203.0.113.7 --for 1h -m "ssh: 40 bad passwords"
   sluice ban 198.51.100.0/24 2001:db8:bad::/48
   sluice ban - --for 1d < scanners.txt`,
 		Args: cobra.ArbitraryArgs,
 		RunE: runBan,
 	}
+	addMessage(cmd)
 	command.AddTime(cmd.Flags(), "for", 0, "lift the ban by itself after `TIME`")
-	cmd.Flags().String("reason", "", "`TEXT` for the reader of sluice bans")
+	cmd.Flags().String("reason", "", "as --message, cut where it is too long") // what it was called first
+	command.Must(cmd.Flags().MarkHidden("reason"))
+	cmd.MarkFlagsMutuallyExclusive("message", "reason")
 	cmd.Flags().Bool("force", false, "ban also who is or may be logged in over ssh, and large parts of the internet")
 	addWait(cmd)
 	return cmd
@@ -77,13 +80,12 @@ func runBan(cmd *cobra.Command, args []string) error {
 	}
 	in.Force = given(cmd, "force")
 	if reason, _ := cmd.Flags().GetString("reason"); reason != "" {
-		for i := range in.List {
-			if in.List[i].Reason == "" {
-				in.List[i].Reason = bans.Reason(reason)
-			}
-		}
-		if cut := bans.Reason(reason); len(strings.Join(strings.Fields(reason), " ")) > bans.MaxReason {
+		cut := bans.Reason(reason)
+		if len(strings.Join(strings.Fields(reason), " ")) > bans.MaxReason {
 			warn(cmd.ErrOrStderr(), fmt.Sprintf("the reason is cut to %d bytes: %q", bans.MaxReason, cut))
+		}
+		if err := cmd.Flags().Set("message", cut); err != nil {
+			return err
 		}
 	}
 	h, err := doorOf(cmd)

@@ -55,7 +55,7 @@ func printBans(w io.Writer, list []apply.BanEntry, now time.Time) error {
 	table := tabwriter.NewWriter(buffered, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "address\tuntil\thits\tby\tsince\treason")
 	for _, b := range list {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", b.What, untilText(b, now), hitsText(b), whoText(b), sinceText(b), b.Reason)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", b.What, untilText(b, now), hitsText(b), bannedBy(b), sinceText(b), b.Reason)
 	}
 	return errors.Join(table.Flush(), buffered.Flush())
 }
@@ -92,18 +92,14 @@ func hitsText(b apply.BanEntry) string {
 	return fmt.Sprint(b.Packets)
 }
 
-func whoText(b apply.BanEntry) string {
-	if b.By == apply.ByLimit {
-		if b.Rule == "" {
-			return "a limit"
-		}
-		return "limit of " + b.Rule
+func bannedBy(b apply.BanEntry) string {
+	switch {
+	case b.By != apply.ByLimit:
+		return whoText(b.Author)
+	case b.Rule == "":
+		return "a limit"
 	}
-	text := b.Author.User
-	if b.Author.From != "" {
-		text += " from " + b.Author.From
-	}
-	return text
+	return "limit of " + b.Rule
 }
 
 func sinceText(b apply.BanEntry) string {

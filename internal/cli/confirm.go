@@ -33,6 +33,7 @@ the next boot alone; 2 it failed.`,
 			})
 		}),
 	}
+	addMessage(cmd)
 	addWait(cmd)
 	return cmd
 }

@@ -62,7 +62,7 @@ Exit status: 0 fine, 2 the host could not be read.`,
 // wrote, or describes this one.
 func readFacts(ctx context.Context, file string, o options) (host.Facts, error) {
 	if file == "" {
-		return engine.Facts(ctx, o.stateDir, o.netns)
+		return engine.Facts(ctx, o.stateDir, o.netns, host.OwnSession())
 	}
 	return engine.ReadFacts(file)
 }

@@ -20,8 +20,8 @@ func newHistory() *cobra.Command {
 		Use:   "history [GENERATION]",
 		Short: "List the policies that were applied, or print the text of one",
 		Long: `Lists the generations that are kept, the newest first: when each was applied and
-confirmed, by whom, and what became of it. With a number it prints that
-generation's policy as it was applied.
+confirmed, by whom, from where and why (--message), and what became of it. With a
+number it prints that generation's policy as it was applied.
 ` + filesHelp + `
 
 Exit status: 0 fine, 2 bad use, or there is no such generation.`,
@@ -72,6 +72,9 @@ func printEntry(w io.Writer, g *apply.Generation, running, boot, pending bool) {
 	}
 	fmt.Fprintf(w, "%-4d %s  %s%s%s\n", g.Number, g.Applied.Local().Format(time.DateTime), policyName(g), by(g.By), command.Paint(w, "1", state))
 	for _, e := range g.Events[1:] {
+		if e.By == g.By {
+			e.By.Reason = "" // as told above
+		}
 		fmt.Fprintf(w, "     %s  %s%s\n", e.Time.Local().Format(time.DateTime), e.What, by(e.By))
 	}
 }

@@ -31,12 +31,22 @@ func addWait(cmd *cobra.Command) {
 	command.AddTime(cmd.Flags(), "wait", 10*time.Second, "wait at most `TIME` for another command that changes the firewall")
 }
 
+// addMessage is for what history, or bans, shows.
+func addMessage(cmd *cobra.Command) {
+	cmd.Flags().StringP("message", "m", "", "why it is done, a `REASON` for who reads history and bans")
+}
+
 // hostOf is the host, or the namespace, that a command works on.
 func hostOf(cmd *cobra.Command) (*engine.Host, error) {
 	o := optionsOf(cmd)
 	h, err := engine.NewHost(o.stateDir, o.netns, sluice.Version())
 	if err != nil {
 		return nil, err
+	}
+	if reason, _ := cmd.Flags().GetString("message"); reason != "" {
+		if err := h.By.Because(reason); err != nil {
+			return nil, fmt.Errorf("--message: %w", err)
+		}
 	}
 	program, err := os.Executable()
 	if err != nil {

@@ -71,6 +71,7 @@ had, is empty or damaged.`,
 	flags.Bool("dry-run", false, "show what would change, and change nothing")
 	flags.Bool("allow-cut", false, "go on where live connections are cut or somebody is locked out")
 	flags.Bool("force", false, "take lists that have far fewer or far more addresses than the copies in use")
+	addMessage(cmd)
 	addWait(cmd)
 	return cmd
 }

@@ -52,6 +52,7 @@ Exit status: 0 removed, 1 not confirmed at the question, 2 bad use, or it failed
 		}),
 	}
 	cmd.Flags().Bool("yes", false, "do not ask")
+	addMessage(cmd)
 	addWait(cmd)
 	return cmd
 }

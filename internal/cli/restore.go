@@ -52,6 +52,7 @@ a bridge; 2 bad use, or nothing could be done.`,
 			return foundFixed(out.Fixed, out.Generation)
 		}),
 	}
+	addMessage(cmd)
 	addWait(cmd)
 	return cmd
 }

@@ -58,6 +58,7 @@ to, or loading failed: what ran then stays.`,
 	flags.Bool("force", false, "go back also where that locks out a peer")
 	flags.Bool("no-verify", false, "do not read the rules back")
 	cmd.MarkFlagsMutuallyExclusive("confirm", "no-confirm")
+	addMessage(cmd)
 	addWait(cmd)
 	return cmd
 }

@@ -213,15 +213,27 @@ func counterText(c apply.Counter) string {
 	return fmt.Sprintf("%s:%d: %s", command.PlainName(c.Origin.File), c.Origin.Line, text)
 }
 
+// by says who made a change, and why.
 func by(a apply.Author) string {
-	text := ""
+	text := whoText(a)
 	if a.User != "" {
-		text += ", by " + a.User
+		text = ", by " + text
 	}
+	if a.Reason != "" {
+		text += fmt.Sprintf(": %q", a.Reason)
+	}
+	return command.PlainName(text)
+}
+
+func whoText(a apply.Author) string {
+	text := a.User
 	if a.From != "" {
 		text += " from " + a.From
 	}
-	return command.PlainName(text)
+	if a.Via != "" {
+		text += " via " + a.Via
+	}
+	return text
 }
 
 // graceText says how long connections pass that nobody knows.

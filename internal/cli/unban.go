@@ -59,6 +59,7 @@ bad use, or it failed.`,
 			return err
 		},
 	}
+	addMessage(cmd)
 	addWait(cmd)
 	return cmd
 }

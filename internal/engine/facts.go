@@ -10,10 +10,11 @@ import (
 	"sluice/internal/system/host"
 )
 
-// Facts describes the host, or the network namespace, that this process is in. Where it
-// has no default route, the one that the state knew last stands for it.
-func Facts(ctx context.Context, state, namespace string) (host.Facts, error) {
-	facts, err := host.Describe(ctx)
+// Facts describes the host, or the network namespace, that this process is in, for who
+// asks over an ssh session, nil being none. Where it has no default route, the one that
+// the state knew last stands for it.
+func Facts(ctx context.Context, state, namespace string, session *host.SSHClient) (host.Facts, error) {
+	facts, err := host.Describe(ctx, session)
 	facts.Namespace = namespace
 	if dir, wrong := apply.Dir(state, namespace); wrong == nil && err == nil && len(facts.DefaultRoute) == 0 {
 		facts.DefaultRoute = apply.LastRoute(dir)

@@ -34,9 +34,10 @@ func NewHost(state, namespace, version string) (*Host, error) {
 		return nil, err
 	}
 	all := Backends()
+	by, session := apply.Me()
 	return &Host{State: state, Host: &apply.Host{
 		Dir: dir, Namespace: namespace, Backend: all[0], Others: all[1:],
-		Version: version, By: apply.Me(),
+		Version: version, By: by, Session: session,
 		Capabilities: func(ctx context.Context, b backend.Backend) backend.Capabilities { return Capabilities(ctx, state, b) },
 	}}, nil
 }

@@ -69,7 +69,7 @@ func (h *Host) prepare(ctx context.Context, r Request) (*preparation, error) {
 	var err error
 	reading.Go(func() { p.Policy, err = policy.Load(r.File) })
 	var factsErr error
-	p.Facts, factsErr = Facts(ctx, h.State, h.Namespace) // on this thread, which may be in another namespace
+	p.Facts, factsErr = Facts(ctx, h.State, h.Namespace, h.Session) // on this thread, which may be in another namespace
 	p.Can = Capabilities(ctx, h.State, h.Backend)
 	reading.Wait()
 	if factsErr != nil {

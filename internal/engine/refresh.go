@@ -202,7 +202,7 @@ func (r *refreshing) prepare(ctx context.Context, was host.Facts, o Options) (*a
 		return nil, nil
 	}
 	// The host is checked as it is now.
-	facts, err := Facts(ctx, r.state, r.host.Namespace)
+	facts, err := Facts(ctx, r.state, r.host.Namespace, r.host.Session)
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (r *refreshing) prepare(ctx context.Context, was host.Facts, o Options) (*a
 	return &apply.Refreshing{
 		Input: apply.Input{
 			Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: o.Profile, Without: o.Without, Sources: resolved.Inputs,
-			SSHClients: apply.SSHClients(was.WithSSHClientsNow()), Memory: apply.FreeMemory(),
+			SSHClients: apply.SSHClients(was.WithSSHClientsNow(r.host.Session)), Memory: apply.FreeMemory(),
 		},
 		Generation: r.generation.Number, AllowCut: r.AllowCut, DryRun: r.DryRun,
 	}, nil

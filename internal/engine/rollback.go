@@ -12,7 +12,7 @@ func (h *Host) Rollback(ctx context.Context, n int, o apply.Options) (*apply.Out
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*apply.Outcome, error) { return h.Rollback(ctx, n, o) })
 	}
-	facts, err := Facts(ctx, h.State, h.Namespace)
+	facts, err := Facts(ctx, h.State, h.Namespace, h.Session)
 	if err != nil {
 		return nil, err
 	}

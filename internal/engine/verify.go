@@ -69,7 +69,7 @@ func (h *Host) Verify(ctx context.Context, s *Subject, own bool) (*Verified, err
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*Verified, error) { return h.Verify(ctx, s, own) })
 	}
-	facts, err := Facts(ctx, h.State, h.Namespace)
+	facts, err := Facts(ctx, h.State, h.Namespace, h.Session)
 	if err != nil {
 		return nil, err
 	}

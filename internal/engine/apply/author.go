@@ -3,40 +3,51 @@ package apply
 import (
 	"os"
 	"os/user"
+	"strconv"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/language/bans"
 	"sluice/internal/prove/reach"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/link"
+	"sluice/internal/system/kernel/process"
 )
 
-// Me is who runs this process: through sudo, who called it; over ssh, from
-// where.
-func Me() Author {
+// Author is who made a change.
+type Author = bans.Author
+
+// Me is who runs this process, and the ssh session that it was started from.
+func Me() (Author, *host.SSHClient) { return Caller(os.Getpid(), os.Getuid()) }
+
+// Caller is who runs a process, whose user has a number, and the ssh session that it was
+// started from, nil where there is none. All but the login is what the process says of
+// itself: it names somebody, and permits nothing.
+func Caller(pid, uid int) (Author, *host.SSHClient) {
 	var a Author
-	if peer, ok := Session(); ok {
-		a.From = peer.Remote.Addr().String()
+	session := host.SessionOf(pid)
+	if session != nil {
+		a.From = session.Remote.Addr().String()
 	}
-	for _, name := range []string{os.Getenv("SUDO_USER"), os.Getenv("DOAS_USER")} {
-		if name != "" {
+	as := uid
+	if login, known := process.Login(pid); known {
+		a.Login, as = login, int(login)
+	}
+	a.User = userOf(as)
+	for _, variable := range []string{"DOAS_USER", "SUDO_USER"} {
+		if name, _ := process.Environment(pid, variable); name != "" && uid == 0 {
 			a.User = name
-			return a
 		}
 	}
-	if u, err := user.Current(); err == nil {
-		a.User = u.Username
-	}
-	return a
+	return a, session
 }
 
-// Session is the ssh connection that this process was started over, through
-// sudo too.
-func Session() (SSHClient, bool) {
-	own, ok := host.OwnSession()
-	if !ok {
-		return SSHClient{}, false
+// userOf is the name of a user, or the number where this host has no such name.
+func userOf(uid int) string {
+	number := strconv.Itoa(uid)
+	if u, err := user.LookupId(number); err == nil {
+		return u.Username
 	}
-	return peerOf(link.NewRouting(), own), true
+	return number
 }
 
 func peerOf(routing *link.Routing, p host.SSHClient) SSHClient {

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -64,6 +65,8 @@ func (h *Host) Ban(ctx context.Context, in Banning) (*Banned, error) {
 	if err != nil {
 		return nil, err
 	}
+	by := h.By
+	by.Reason = "" // which each ban has
 	seen := make(map[addrset.Range]bool, len(in.List))
 	list := make([]bans.Ban, 0, len(in.List))
 	for i := len(in.List) - 1; i >= 0; i-- { // the last word counts
@@ -76,7 +79,7 @@ func (h *Host) Ban(ctx context.Context, in Banning) (*Banned, error) {
 			out.Refused = append(out.Refused, Refused{n.What.String(), s.words(why)})
 			continue
 		}
-		list = append(list, bans.Ban{What: n.What, Since: now, Until: end, By: bans.Author(h.By), Reason: n.Reason})
+		list = append(list, bans.Ban{What: n.What, Since: now, Until: end, By: by, Reason: cmp.Or(n.Reason, h.By.Reason)})
 	}
 	slices.Reverse(list)
 	slices.Reverse(out.Refused)
@@ -85,7 +88,7 @@ func (h *Host) Ban(ctx context.Context, in Banning) (*Banned, error) {
 		return out, nil
 	}
 	out.Notes = s.notesOf(spared, list)
-	if err := s.edit(ctx, c, bans.EntryOf(list, now, bans.Author(h.By)), list, nil, now); err != nil {
+	if err := s.edit(ctx, c, bans.EntryOf(list, now, by), list, nil, now); err != nil {
 		return out, err
 	}
 	out.InForce, err = s.stillAsked(ctx, c)

@@ -60,7 +60,7 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 // command do so where that fails.
 func (s *session) bringBack(ctx context.Context, c *commands, cause error) error {
 	journal, now := s.banJournal, s.now()
-	_, err := journal.Append(bans.Entry{Time: now, By: bans.Author(s.By)})
+	_, err := journal.Append(bans.Entry{Time: now, By: s.By})
 	if err == nil {
 		err = s.bring(context.WithoutCancel(ctx), c, false, nil, nil, now)
 	}

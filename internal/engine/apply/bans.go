@@ -72,7 +72,7 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 		if b.Over(now) {
 			continue
 		}
-		e := BanEntry{What: b.What.String(), By: ByCommand, Author: Author(b.By), Reason: b.Reason, Since: b.Since, Until: b.Until, at: b.What}
+		e := BanEntry{What: b.What.String(), By: ByCommand, Author: b.By, Reason: b.Reason, Since: b.Since, Until: b.Until, at: b.What}
 		e.Packets, e.Bytes, e.InForce = hits(k, b.What)
 		out = append(out, e)
 	}

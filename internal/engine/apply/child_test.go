@@ -206,7 +206,7 @@ func (c command) input() Input {
 		in.SSHClients = []SSHClient{{Remote: netip.MustParseAddrPort(c.SSHClient), Local: netip.MustParseAddrPort("10.0.0.1:22")}}
 	}
 	if c.Described {
-		facts, err := host.Describe(context.Background())
+		facts, err := host.Describe(context.Background(), host.OwnSession())
 		if err != nil {
 			panic(err)
 		}

@@ -30,7 +30,7 @@ func (s *session) afresh(f *host.Facts, sets []backend.FollowedSet, last map[str
 	}
 	err := s.servingUnread
 	if err == nil {
-		err = f.ReadPeers()
+		err = f.ReadPeers(s.Session)
 	}
 	if err != nil {
 		s.note("who is exempt from bans by limits stays so, since it cannot be read who is now: %v", err)

@@ -63,12 +63,6 @@ func (f *Fitted) same(o *Fitted) bool {
 	return f == o || f != nil && o != nil && f.Artifact == o.Artifact && slices.Equal(f.Missing, o.Missing)
 }
 
-// Author is who made a change.
-type Author struct {
-	User string `json:"user,omitempty"` // who is behind it: sudo's caller where there is one
-	From string `json:"from,omitempty"` // address of the ssh peer
-}
-
 // File is one file that the policy was made of. Policy text is kept whole, of
 // set files only what tells one from another.
 type File struct {

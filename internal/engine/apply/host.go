@@ -27,8 +27,9 @@ type Host struct {
 	Backend   backend.Backend   // of new policies
 	Others    []backend.Backend // whose policies may run, and are gone back to
 	Version   string
-	By        Author
-	Wait      time.Duration // for another command's lock
+	By        Author          // who calls
+	Session   *host.SSHClient // over which who calls is logged in; nil: over none
+	Wait      time.Duration   // for another command's lock
 	// Watcher is the command line that starts a confirm watcher; the token is
 	// appended. It ends up in Host.Watch.
 	Watcher  []string

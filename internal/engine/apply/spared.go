@@ -64,16 +64,16 @@ func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, err
 	if force {
 		return out, nil
 	}
-	if peer, over := host.OwnSession(); over {
-		out.asker = peer.Remote.Addr().Unmap().WithZone("")
-		out.peers = append(out.peers, peer)
+	if s.Session != nil {
+		out.asker = s.Session.Remote.Addr()
+		out.peers = append(out.peers, *s.Session)
 	}
 	peers, err := host.SSHClientsOf(all.Contains)
 	if err != nil {
 		return nil, fmt.Errorf("look who is logged in over ssh: %w", err)
 	}
 	out.peers = append(out.peers, peers...)
-	if out.outer, err = host.OuterFlowsOf(all.Contains); err != nil {
+	if out.outer, err = host.OuterFlowsOf(all.Contains, s.Session); err != nil {
 		return nil, fmt.Errorf("look who is logged in through tunnels: %w", err)
 	}
 	// What is never banned cannot be cut off either.

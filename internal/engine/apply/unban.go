@@ -73,7 +73,7 @@ func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*Banned, error)
 	if len(lifted) == 0 {
 		return out, nil
 	}
-	entry := bans.Entry{Time: now, By: bans.Author(h.By), Lifted: bans.Words(lifted)}
+	entry := bans.Entry{Time: now, By: h.By, Lifted: bans.Words(lifted)}
 	if runs != nil {
 		_, err = s.banJournal.Append(entry)
 		return out, err

@@ -84,7 +84,7 @@ func (l *lab) program(text string) *program.Program {
 		l.Fatal(err)
 	}
 	var facts host.Facts
-	l.do(func() (err error) { facts, err = host.Describe(context.Background()); return err })
+	l.do(func() (err error) { facts, err = host.Describe(context.Background(), host.OwnSession()); return err })
 	p, _ := compiled(l.T, dir, facts)
 	return p
 }

@@ -46,7 +46,7 @@ func policyFile(t *testing.T, text string) string {
 func factsOf(t *testing.T, s *testnet.Namespace) (facts host.Facts) {
 	t.Helper()
 	err := s.Do(func() (err error) {
-		facts, err = host.Describe(t.Context())
+		facts, err = host.Describe(t.Context(), nil)
 		return err
 	})
 	if err != nil {

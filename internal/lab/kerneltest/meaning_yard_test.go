@@ -118,7 +118,7 @@ func newYard(t *testing.T) *yard {
 	y.host.Route("default4", "198.51.100.254")
 	y.host.Route("default6", "2001:db8:100::fe")
 	y.try(y.host.Do(func() (err error) {
-		y.facts, err = host.Describe(context.Background())
+		y.facts, err = host.Describe(context.Background(), nil)
 		// So that bypasses of the host's own addresses go by the facts alone: whatever
 		// is sent to one is the host's, which they are for as long as the test runs.
 		y.facts.Forwarding4, y.facts.Forwarding6 = false, false

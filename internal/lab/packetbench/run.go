@@ -102,7 +102,7 @@ func (b *bench) prepare() error {
 	if b.policy, err = policy.Load(b.Policy); err != nil {
 		return err
 	}
-	if b.here, err = host.Describe(b); err != nil {
+	if b.here, err = host.Describe(b, nil); err != nil {
 		return err
 	}
 	b.devices = devicesOf(b.policy)
@@ -176,7 +176,7 @@ func (b *bench) lab(name, label string) (*lab, error) {
 
 func factsOf(ctx context.Context, l *lab) (facts host.Facts, err error) {
 	err = l.Namespace.Do(func() error {
-		facts, err = host.Describe(ctx)
+		facts, err = host.Describe(ctx, nil)
 		facts.Namespace = l.Namespace.Name()
 		return err
 	})

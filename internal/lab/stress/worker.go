@@ -34,9 +34,10 @@ func (w *worker) do(ctx context.Context, o order) (a answer, err error) {
 		defer back()
 	}
 	h := &apply.Host{
-		Dir: o.State, Backend: nftables.New(), Version: "stress", By: apply.Me(),
+		Dir: o.State, Backend: nftables.New(), Version: "stress",
 		Note: func(text string) { a.Notes = append(a.Notes, text) },
 	}
+	h.By, h.Session = apply.Me()
 	if o.Squeeze > 0 {
 		h.Progress = func(p apply.Progress) {
 			if !strings.HasPrefix(p.Name, "set ") {
@@ -49,7 +50,7 @@ func (w *worker) do(ctx context.Context, o order) (a answer, err error) {
 	}
 	switch o.Do {
 	case "facts":
-		facts, err := host.Describe(ctx)
+		facts, err := host.Describe(ctx, h.Session)
 		a.Facts = &facts
 		return a, err
 	case "apply":
@@ -106,7 +107,7 @@ func (w *worker) prepare(ctx context.Context, h *apply.Host, o order) (in apply.
 	if w.can == nil {
 		w.can = nftables.New().Capabilities(ctx)
 	}
-	facts, err := host.Describe(ctx)
+	facts, err := host.Describe(ctx, h.Session)
 	if err != nil {
 		return in, err
 	}

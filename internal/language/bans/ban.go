@@ -7,12 +7,6 @@ import (
 	"sluice/internal/base/addrset"
 )
 
-// Author is who banned: as in apply.
-type Author struct {
-	User string `json:"user,omitempty"`
-	From string `json:"from,omitempty"` // address of the ssh peer
-}
-
 // Ban is one address, prefix or range that a command banned.
 type Ban struct {
 	What   addrset.Range

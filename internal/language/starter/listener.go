@@ -36,7 +36,7 @@ type Listener struct {
 // Describe reads the situation of the network namespace of the calling thread;
 // a goroutine that has entered one must be locked to it.
 func Describe(ctx context.Context) (Situation, error) {
-	facts, err := host.Describe(ctx)
+	facts, err := host.Describe(ctx, host.OwnSession())
 	if err != nil {
 		return Situation{}, err
 	}

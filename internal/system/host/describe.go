@@ -18,12 +18,13 @@ import (
 )
 
 // Describe reads the facts of the host in the network namespace of the calling
-// thread; a goroutine that has entered a namespace must be locked to it.
+// thread; a goroutine that has entered a namespace must be locked to it. Own is the ssh
+// session of who asks, nil where it is none.
 //
 // It fails when the interfaces cannot be read, without which nothing can be
 // said. What else cannot be read, for want of rights or of a program, is named
 // in Facts.Unread.
-func Describe(ctx context.Context) (Facts, error) {
+func Describe(ctx context.Context, own *SSHClient) (Facts, error) {
 	f := Facts{Known: true}
 	var err error
 	if f.Interfaces, f.DefaultRoute, err = interfaces(); err != nil {
@@ -44,7 +45,7 @@ func Describe(ctx context.Context) (Facts, error) {
 	}
 	f.Gateways = sorting.Unique(gateways, netip.Addr.Compare)
 	f.readResolvers()
-	f.readSSHClients()
+	f.readSSHClients(own)
 	f.readOuterFlows()
 	f.readAskers()
 	if err := ctx.Err(); err != nil {

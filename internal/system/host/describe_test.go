@@ -18,7 +18,7 @@ func describe(t *testing.T, s *testnet.Namespace) host.Facts {
 	t.Helper()
 	var facts host.Facts
 	err := s.Do(func() (err error) {
-		facts, err = host.Describe(context.Background())
+		facts, err = host.Describe(context.Background(), host.OwnSession())
 		return err
 	})
 	if err != nil {

@@ -39,10 +39,11 @@ func (f *Facts) ReadServing(namespace string) error {
 	return errors.Join(failed, err)
 }
 
-// ReadPeers reads who manages the host over ssh, which needs its interfaces.
-func (f *Facts) ReadPeers() error {
+// ReadPeers reads who manages the host over ssh, which needs its interfaces; own is as
+// of Describe.
+func (f *Facts) ReadPeers(own *SSHClient) error {
 	had := len(f.Unread)
-	f.readSSHClients()
+	f.readSSHClients(own)
 	if len(f.Unread) > had {
 		return errors.New(f.Unread[had])
 	}

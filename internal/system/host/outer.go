@@ -64,9 +64,9 @@ func OuterFlows(peers []SSHClient) ([]OuterFlow, error) {
 }
 
 // OuterFlowsOf is OuterFlows of everybody who is logged in at this moment, those
-// flows alone that come from addresses that are asked of. Processes are looked at
-// only where there are tunnels.
-func OuterFlowsOf(asked func(netip.Addr) bool) ([]OuterFlow, error) {
+// flows alone that come from addresses that are asked of; own is as of Describe.
+// Processes are looked at only where there are tunnels.
+func OuterFlowsOf(asked func(netip.Addr) bool, own *SSHClient) ([]OuterFlow, error) {
 	f, err := newOuterFinder()
 	if err != nil || !f.tunnels() {
 		return nil, err
@@ -75,8 +75,8 @@ func OuterFlowsOf(asked func(netip.Addr) bool) ([]OuterFlow, error) {
 	if err != nil {
 		return nil, err
 	}
-	if own, over := OwnSession(); over {
-		peers = append(peers, own)
+	if own != nil {
+		peers = append(peers, *own)
 	}
 	flows, err := f.ofPeers(peers)
 	return slices.DeleteFunc(flows, func(o OuterFlow) bool {

@@ -23,13 +23,13 @@ func TestParseResolvConf(t *testing.T) {
 }
 
 func TestParseSession(t *testing.T) {
-	got, ok := parseSession("2001:db8::9 51000 2001:db8::1 22")
+	got := parseSession("2001:db8::9 51000 2001:db8::1 22")
 	want := SSHClient{Remote: netip.MustParseAddrPort("[2001:db8::9]:51000"), Local: netip.MustParseAddrPort("[2001:db8::1]:22")}
-	if !ok || got != want {
-		t.Errorf("got %v %v, want %v", got, ok, want)
+	if got == nil || *got != want {
+		t.Errorf("got %v, want %v", got, want)
 	}
 	for _, bad := range []string{"", "192.0.2.1 1 192.0.2.2", "x 1 192.0.2.2 22", "192.0.2.1 1 192.0.2.2 70000"} {
-		if got, ok := parseSession(bad); ok {
+		if got := parseSession(bad); got != nil {
 			t.Errorf("%q is taken as %v", bad, got)
 		}
 	}

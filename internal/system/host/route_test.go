@@ -47,7 +47,7 @@ func TestRoutesOfFactsAreTheKernels(t *testing.T) {
 			randomRule(r, run)
 		}
 		err := ns.Do(func() error {
-			facts, err := Describe(context.Background())
+			facts, err := Describe(context.Background(), nil)
 			if err != nil {
 				return err
 			}

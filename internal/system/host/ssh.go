@@ -22,8 +22,8 @@ const sshPort = 22
 var sshServers = []string{"sshd", "sshd-session", "sshd-auth", "dropbear"}
 
 // readSSHClients finds who manages the host: the connections to what sshd listens
-// on, and the session that Sluice itself was called from.
-func (f *Facts) readSSHClients() {
+// on, and the session that Sluice itself is called from, nil being none.
+func (f *Facts) readSSHClients(own *SSHClient) {
 	sockets, err := socket.TCP()
 	if err != nil {
 		f.unread("ssh peers", err)
@@ -33,9 +33,9 @@ func (f *Facts) readSSHClients() {
 		f.unread("owners of sockets", err)
 	}
 	peers := peersAt(sessions(sockets, owners), owners)
-	if own, ok := OwnSession(); ok && f.has(own.Local.Addr()) {
+	if own != nil && f.has(own.Local.Addr()) {
 		peers = slices.DeleteFunc(peers, func(p SSHClient) bool { return p.Remote == own.Remote && p.Local == own.Local })
-		peers = append(peers, own)
+		peers = append(peers, *own)
 	}
 	sorting.By(peers, func(a, b SSHClient) int {
 		return cmp.Or(a.Remote.Compare(b.Remote), a.Local.Compare(b.Local))
@@ -44,9 +44,9 @@ func (f *Facts) readSSHClients() {
 }
 
 // WithSSHClientsNow is these facts with who manages the host over ssh at this moment,
-// and by which flows, as far as that can be told.
-func (f Facts) WithSSHClientsNow() Facts {
-	f.readSSHClients()
+// and by which flows, as far as that can be told; own is as of Describe.
+func (f Facts) WithSSHClientsNow(own *SSHClient) Facts {
+	f.readSSHClients(own)
 	f.readOuterFlows()
 	return f
 }
@@ -156,31 +156,32 @@ func SSHPorts(sockets []socket.Socket, owners map[uint32][]process.Process) []ui
 	return slices.Compact(ports)
 }
 
-// OwnSession reads SSH_CONNECTION of this process or, since sudo takes it away,
-// of the nearest process above it that has one.
-func OwnSession() (SSHClient, bool) {
-	if text, ok := os.LookupEnv(sessionVariable); ok {
-		return parseSession(text)
-	}
-	for _, pid := range process.Ancestors(os.Getppid()) {
-		if text, ok := process.Environment(pid, sessionVariable); ok {
+// OwnSession is the ssh session that this process was started from.
+func OwnSession() *SSHClient { return SessionOf(os.Getpid()) }
+
+// SessionOf reads SSH_CONNECTION of a process or, since sudo takes it away, of the
+// nearest process above it that has one; nil where there is none.
+func SessionOf(pid int) *SSHClient {
+	for _, pid := range process.Ancestors(pid) {
+		if text, ok := process.Environment(pid, "SSH_CONNECTION"); ok {
 			return parseSession(text)
 		}
 	}
-	return SSHClient{}, false
+	return nil
 }
 
-const sessionVariable = "SSH_CONNECTION"
-
 // parseSession reads "CLIENT PORT SERVER PORT" (ssh(1)).
-func parseSession(text string) (SSHClient, bool) {
+func parseSession(text string) *SSHClient {
 	words := strings.Fields(text)
 	if len(words) != 4 {
-		return SSHClient{}, false
+		return nil
 	}
 	remote, ok1 := endpoint(words[0], words[1])
 	local, ok2 := endpoint(words[2], words[3])
-	return SSHClient{Remote: remote, Local: local}, ok1 && ok2
+	if !ok1 || !ok2 {
+		return nil
+	}
+	return &SSHClient{Remote: remote, Local: local}
 }
 
 func endpoint(address, port string) (netip.AddrPort, bool) {

@@ -6,6 +6,7 @@ package process
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -160,9 +161,20 @@ func parent(pid int) int {
 	return ppid
 }
 
+// Login is the number of the user who logged in to start a process, or to start what
+// started it, whoever runs it now; false where nobody did, or it may not be read.
+func Login(pid int) (uint32, bool) {
+	text, _ := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "loginuid"))
+	id, err := strconv.ParseUint(string(text), 10, 32)
+	return uint32(id), err == nil && id != math.MaxUint32
+}
+
 // Environment is the value of a variable in the environment that a process was
-// started with; false when it has none or may not be read.
+// started with, of this process in its own; false when it has none or may not be read.
 func Environment(pid int, variable string) (string, bool) {
+	if pid == os.Getpid() {
+		return os.LookupEnv(variable)
+	}
 	text, err := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "environ"))
 	if err != nil {
 		return "", false
