@@ -33,7 +33,7 @@ func asksKey(s Statement, parts []string) bool {
 // withProtocol says the protocol of a port in a key, which nft lists by the
 // port's name alone.
 func withProtocol(statements []Statement) []Statement {
-	var out []Statement
+	out := make([]Statement, 0, len(statements)+1)
 	for _, s := range statements {
 		if parts := strings.Split(s.Field, " . "); asksKey(s, parts) {
 			for _, p := range parts {
@@ -141,6 +141,9 @@ func wholeMask(s Statement) Statement {
 // where they lie there, and gives how far from the end.
 func (s *Statement) partOfWord() (shift int, is bool) {
 	var from, width int
+	if !strings.HasPrefix(s.Field, "@th,") {
+		return 0, false // the most
+	}
 	if n, err := fmt.Sscanf(s.Field, "@th,%d,%d", &from, &width); n < 2 || err != nil || s.Mask != "" || width < 1 || from < 104 || from+width > 112 {
 		return 0, false
 	}

@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -20,10 +19,9 @@ func (s *Set) raw() bool {
 }
 
 // rawTypes reads the type of a set that is listed as an expression.
-func rawTypes(body json.RawMessage) []string {
-	v, err := decodeAny(body)
+func rawTypes(v any) []string {
 	m, isMap := v.(map[string]any)
-	if err != nil || !isMap || m["typeof"] == nil {
+	if !isMap || m["typeof"] == nil {
 		return nil
 	}
 	field, mask, ok := fieldOfExpr(m["typeof"])

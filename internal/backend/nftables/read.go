@@ -2,11 +2,13 @@ package nftables
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sluice/internal/backend"
@@ -203,82 +205,44 @@ func (s *State) readDevices(ctx context.Context) error {
 	return nil
 }
 
-// The objects of libnftables-json(5), with the members that are read here.
-type (
-	jsonChain struct {
-		Table, Name, Type, Hook, Policy string
-		Prio                            int
-		Dev                             json.RawMessage
-	}
-	jsonRule struct {
-		Table, Chain, Comment string
-		Handle                uint64
-		Expr                  []json.RawMessage
-	}
-	jsonSet struct {
-		Table, Name string
-		Type        json.RawMessage
-		Flags       json.RawMessage
-		Size        int
-		Timeout     uint64 // seconds
-		Map         string // of maps: what their elements give
-		Stmt        []map[string]json.RawMessage
-	}
-	jsonCounter struct {
-		Table, Name, Comment string
-		Packets, Bytes       uint64
-	}
-	jsonLimit struct {
-		Table, Name, Per string
-		Rate, Burst      uint64
-		Inv              bool
-		RateUnit         string `json:"rate_unit"`
-	}
-	jsonFlowtable struct {
-		Table, Name string
-		Dev         json.RawMessage
-	}
-	jsonNamed struct{ Family, Table, Chain, Name string }
-)
+// fields are the members of an object of libnftables-json(5).
+type fields map[string]any
+
+func (f fields) text(key string) string { text, _ := f[key].(string); return text }
+
+func (f fields) number(key string) uint64 { n, _ := number(f[key]); return n }
 
 // parse reads the tables of one name of what "nft -n -j -t list ruleset" printed. What it does
 // not know stays in the state by name and is a difference from every tree.
 func parse(text []byte, table string) (*State, error) {
 	s := &State{Tree: Tree{Table: table}, Values: map[string]backend.Count{}}
-	var listing struct {
-		Nftables []map[string]json.RawMessage
-	}
 	if len(bytes.TrimSpace(text)) == 0 {
 		return s, nil
 	}
-	if err := json.Unmarshal(text, &listing); err != nil {
-		return nil, fmt.Errorf("what nft printed: %w", err)
-	}
-	for _, object := range listing.Nftables {
-		for kind, body := range object {
-			if kind == "metainfo" {
-				continue
-			}
-			var in jsonNamed
-			if err := json.Unmarshal(body, &in); err != nil {
-				return nil, fmt.Errorf("%s that nft printed: %w", kind, err)
-			}
-			switch {
-			case !slices.Contains(tableFamilies, in.Family) || kind != "table" && in.Table != table || kind == "table" && in.Name != table:
-				continue
-			case kind == "table":
-				s.Present, s.Families = true, append(s.Families, in.Family)
-				continue
-			case kind == "rule" && tableFamily(in.Chain) != in.Family:
-				continue // of a chain that is not known here
-			case kind != "rule" && tableFamily(in.Name) != in.Family:
-				s.Extra = append(s.Extra, Extra{kind, in.Family, in.Name})
-				continue
-			}
-			if err := s.object(kind, body); err != nil {
-				return nil, fmt.Errorf("%s that nft printed: %w", kind, err)
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	next := func(want ...json.Token) error {
+		for _, w := range want {
+			if is, err := d.Token(); err != nil || is != w {
+				return fmt.Errorf("what nft printed: %w", cmp.Or(err, fmt.Errorf("%v where %v should be", is, w)))
 			}
 		}
+		return nil
+	}
+	if err := next(json.Delim('{'), "nftables", json.Delim('[')); err != nil {
+		return nil, err
+	}
+	for d.More() {
+		var object map[string]fields
+		if err := d.Decode(&object); err != nil {
+			return nil, fmt.Errorf("what nft printed: %w", err)
+		}
+		for kind, in := range object {
+			s.listed(kind, in)
+		}
+	}
+	if err := next(json.Delim(']'), json.Delim('}')); err != nil {
+		return nil, err
 	}
 	sorting.By(s.Tree.Sets, func(a, b *Set) int { return strings.Compare(a.Name, b.Name) })
 	sorting.By(s.Families, func(a, b string) int { return slices.Index(tableFamilies, a) - slices.Index(tableFamilies, b) })
@@ -286,62 +250,55 @@ func parse(text []byte, table string) (*State, error) {
 	return s, nil
 }
 
-func (s *State) object(kind string, body json.RawMessage) error {
+// listed takes an object of the ruleset.
+func (s *State) listed(kind string, in fields) {
+	table, family, name := s.Tree.Table, in.text("family"), in.text("name")
+	switch {
+	case kind == "metainfo", !slices.Contains(tableFamilies, family), kind != "table" && in.text("table") != table, kind == "table" && name != table:
+	case kind == "table":
+		s.Present, s.Families = true, append(s.Families, family)
+	case kind == "rule" && tableFamily(in.text("chain")) != family: // of a chain that is not known here
+	case kind != "rule" && tableFamily(name) != family:
+		s.Extra = append(s.Extra, Extra{kind, family, name})
+	default:
+		s.object(kind, name, in)
+	}
+}
+
+func (s *State) object(kind, name string, in fields) {
 	t := &s.Tree
 	switch kind {
 	case "chain":
-		var in jsonChain
-		if err := json.Unmarshal(body, &in); err != nil {
-			return err
-		}
-		c := t.readChain(in.Name)
-		if in.Hook != "" {
-			c.Base = &Base{Type: in.Type, Hook: in.Hook, Priority: in.Prio, Policy: in.Policy, Devices: stringList(in.Dev)}
+		c := t.readChain(name)
+		if hook := in.text("hook"); hook != "" {
+			prio, _ := in["prio"].(json.Number)
+			priority, _ := strconv.Atoi(prio.String())
+			c.Base = &Base{Type: in.text("type"), Hook: hook, Priority: priority, Policy: in.text("policy"), Devices: stringList(in["dev"])}
 		}
 	case "rule":
-		var in jsonRule
-		if err := json.Unmarshal(body, &in); err != nil {
-			return err
+		r := Rule{Comment: in.text("comment"), Handle: in.number("handle")}
+		chain := in.text("chain")
+		for _, e := range listOf(in["expr"]) {
+			r.Statements = append(r.Statements, translating(statement(e), chain))
 		}
-		r := Rule{Comment: in.Comment, Handle: in.Handle}
-		for _, e := range in.Expr {
-			r.Statements = append(r.Statements, translating(statement(e), in.Chain))
-		}
-		c := t.readChain(in.Chain)
+		c := t.readChain(chain)
 		c.Rules = append(c.Rules, r)
 	case "set", "map":
-		return s.set(kind, body)
+		s.set(kind, name, in)
 	case "counter":
-		var in jsonCounter
-		if err := json.Unmarshal(body, &in); err != nil {
-			return err
-		}
-		t.Counters = append(t.Counters, Counter{Name: in.Name, ID: programName(bare(in.Name)), Comment: in.Comment})
-		s.Values[in.Name] = backend.Count{Packets: in.Packets, Bytes: in.Bytes}
+		t.Counters = append(t.Counters, Counter{Name: name, ID: programName(bare(name)), Comment: in.text("comment")})
+		s.Values[name] = backend.Count{Packets: in.number("packets"), Bytes: in.number("bytes")}
 	case "limit":
-		var in jsonLimit
-		if err := json.Unmarshal(body, &in); err != nil {
-			return err
-		}
-		if in.Inv || in.RateUnit != "" && in.RateUnit != "packets" {
-			s.Extra = append(s.Extra, Extra{kind, tableFamily(in.Name), in.Name})
+		if unit := in.text("rate_unit"); in["inv"] == true || unit != "" && unit != "packets" {
+			s.Extra = append(s.Extra, Extra{kind, tableFamily(name), name})
 			break
 		}
-		t.Limits = append(t.Limits, Limit{in.Name, Rate{in.Rate, in.Per, in.Burst}})
+		t.Limits = append(t.Limits, Limit{name, Rate{in.number("rate"), in.text("per"), in.number("burst")}})
 	case "flowtable":
-		var in jsonFlowtable
-		if err := json.Unmarshal(body, &in); err != nil {
-			return err
-		}
-		t.Flowtables = append(t.Flowtables, Flowtable{in.Name, stringList(in.Dev)})
+		t.Flowtables = append(t.Flowtables, Flowtable{name, stringList(in["dev"])})
 	default:
-		var in jsonNamed
-		if err := json.Unmarshal(body, &in); err != nil {
-			return err
-		}
-		s.Extra = append(s.Extra, Extra{kind, tableFamily(in.Name), in.Name})
+		s.Extra = append(s.Extra, Extra{kind, tableFamily(name), name})
 	}
-	return nil
 }
 
 // translating is a statement with the family that nft leaves out where the table has it.
@@ -367,47 +324,50 @@ func (t *Tree) readChain(name string) *Chain {
 }
 
 // stringList reads a text or a list of texts, sorted.
-func stringList(body json.RawMessage) []string {
-	if len(body) == 0 {
-		return nil
-	}
-	var several []string
-	if json.Unmarshal(body, &several) == nil {
-		slices.Sort(several)
-		return several
-	}
-	var single string
-	if json.Unmarshal(body, &single) == nil && single != "" {
-		return []string{single}
-	}
-	return nil
+func stringList(v any) []string {
+	out := texts(v)
+	slices.Sort(out)
+	return out
 }
 
-func (s *State) set(kind string, body json.RawMessage) error {
-	var in jsonSet
-	if err := json.Unmarshal(body, &in); err != nil {
-		return err
+// texts reads a text or a list of texts; nil is anything else.
+func texts(v any) (out []string) {
+	for _, item := range listOf(v) {
+		text, is := item.(string)
+		if !is {
+			return nil
+		}
+		out = append(out, text)
 	}
-	if kind == "map" && in.Map != "verdict" {
-		s.Extra = append(s.Extra, Extra{kind, tableFamily(in.Name), in.Name})
-		return nil
+	return out
+}
+
+// listOf is a list, one of a single value, or none.
+func listOf(v any) []any {
+	list, several := v.([]any)
+	if !several && v != nil {
+		return []any{v}
 	}
-	k := &Set{Verdicts: kind == "map", Name: in.Name, Life: lifeOf(in.Name), Size: in.Size, Timeout: in.Timeout * 1000}
-	var types []string
-	if json.Unmarshal(in.Type, &types) == nil {
-		k.Types = types
-	} else {
-		k.Types = stringList(in.Type)
+	return list
+}
+
+func (s *State) set(kind, name string, in fields) {
+	if kind == "map" && in.text("map") != "verdict" {
+		s.Extra = append(s.Extra, Extra{kind, tableFamily(name), name})
+		return
 	}
-	if k.Types == nil {
-		k.Types = rawTypes(in.Type)
+	k := &Set{Verdicts: kind == "map", Name: name, Life: lifeOf(name), Size: int(in.number("size")), Timeout: in.number("timeout") * 1000} //nolint:gosec // 32 bits
+	if k.Types = texts(in["type"]); k.Types == nil {
+		k.Types = rawTypes(in["type"])
 	}
-	k.Interval = slices.Contains(stringList(in.Flags), "interval")
-	if slices.Contains(stringList(in.Flags), "dynamic") {
+	flags := texts(in["flags"])
+	k.Interval = slices.Contains(flags, "interval")
+	if slices.Contains(flags, "dynamic") {
 		k.Life = program.Dynamic
 	}
-	for _, st := range in.Stmt {
-		if _, counts := st["counter"]; counts {
+	for _, st := range listOf(in["stmt"]) {
+		does, _ := st.(map[string]any)
+		if _, counts := does["counter"]; counts {
 			k.Counted = true
 		} else {
 			k.Asks = true
@@ -415,7 +375,6 @@ func (s *State) set(kind string, body json.RawMessage) error {
 	}
 	k.Elements.Unknown = k.Life != program.Dynamic
 	s.Tree.Sets = append(s.Tree.Sets, k)
-	return nil
 }
 
 // lifeOf tells the lives of sets by their names.
@@ -427,12 +386,4 @@ func lifeOf(name string) program.Life {
 		return program.Dynamic
 	}
 	return program.Living
-}
-
-func decodeAny(body []byte) (any, error) {
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.UseNumber()
-	var v any
-	err := d.Decode(&v)
-	return v, err
 }

@@ -9,17 +9,19 @@ import (
 
 // statement reads one statement of a rule. One that is not known keeps its
 // JSON, and no tree that this package makes has such a one.
-func statement(body json.RawMessage) Statement {
-	v, err := decodeAny(body)
-	m, isMap := v.(map[string]any)
-	if err == nil && isMap && len(m) == 1 {
+func statement(v any) Statement {
+	if m, isMap := v.(map[string]any); isMap && len(m) == 1 {
 		for kind, inner := range m {
 			if s, ok := known(kind, inner); ok {
 				return s
 			}
 		}
 	}
-	return Statement{Kind: Unknown, Name: string(body)}
+	var text strings.Builder
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(v) // it was JSON
+	return Statement{Kind: Unknown, Name: strings.TrimSpace(text.String())}
 }
 
 func known(kind string, v any) (Statement, bool) {

@@ -81,7 +81,7 @@ func (s *State) takePassages() {
 	s.grace.set = len(s.Tree.Sets) < len(sets)
 	line := passage.normalLine()
 	for _, c := range s.Tree.Chains {
-		at := slices.IndexFunc(c.Rules, func(r Rule) bool { return r.normalLine() == line })
+		at := slices.IndexFunc(c.Rules, func(r Rule) bool { return r.Comment == passage.Comment && r.normalLine() == line })
 		if c.Base != nil && at >= 0 {
 			c.Rules = slices.Delete(c.Rules, at, at+1)
 			s.grace.chains = append(s.grace.chains, c.Name)
