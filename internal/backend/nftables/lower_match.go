@@ -325,8 +325,10 @@ func (m *matcher) complete(way []Statement) []Statement {
 	if m.family != 0 && (family || !slices.ContainsFunc(out, func(s Statement) bool { return impliesFamily(s, m.family) })) {
 		out = append(out, Statement{Kind: Match, Field: "meta nfproto", Op: "==", Values: []string{nfproto[m.family]}})
 	}
-	// Connections that were rewritten are told apart by their ends.
-	status := slices.ContainsFunc(out, func(s Statement) bool { return s.Field == "ct status" })
+	// Connections that were rewritten are told apart by both their ends; by one of them no
+	// sooner than by that they were.
+	status := slices.ContainsFunc(out, func(s Statement) bool { return s.Field == "ct status" }) &&
+		slices.ContainsFunc(out, func(s Statement) bool { return strings.HasSuffix(s.Field, "daddr") })
 	sorting.StableBy(out, func(a, b Statement) int {
 		if first := func(s Statement) bool { return status && s.Set == "" && m.rank(s) == addressRank }; first(a) != first(b) {
 			return map[bool]int{true: -1, false: 1}[first(a)]
