@@ -11,9 +11,9 @@ import (
 	"sluice/internal/system/kernel/nfset"
 )
 
-// Known reads no rules. Without them three things are not known: what the kernel has let
-// go by itself with a device, what a transition has left, and what counters have counted
-// that are to count elsewhere.
+// Known reads no rules. Without them four things are not known: what the kernel has let
+// go by itself with a device, what of the host rules name by now, what a transition has
+// left, and what counters have counted that are to count elsewhere.
 func (n nftables) Known(ctx context.Context, holds, want backend.Artifact) (backend.State, error) {
 	h, err := artifactOf(holds)
 	if err != nil || h == nil {
@@ -24,7 +24,8 @@ func (n nftables) Known(ctx context.Context, holds, want backend.Artifact) (back
 		return nil, err
 	}
 	t := *h.tree()
-	if len(t.Flowtables) > 0 || slices.ContainsFunc(t.Chains, func(c *Chain) bool { return c.Base != nil && len(c.Base.Devices) > 0 }) || t.counterMoves(w.Tree) {
+	named := func(k *Set) bool { return k.Compared }
+	if len(t.Flowtables) > 0 || slices.ContainsFunc(t.Sets, named) || slices.ContainsFunc(t.Chains, func(c *Chain) bool { return c.Base != nil && len(c.Base.Devices) > 0 }) || t.counterMoves(w.Tree) {
 		return nil, nil
 	}
 	if there, err := n.transition(ctx); there || err != nil {

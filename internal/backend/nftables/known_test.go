@@ -50,10 +50,11 @@ func TestKnown(t *testing.T) {
 		func(t *Tree) {
 			t.Chains = append(t.Chains, &Chain{Name: "early", Base: &Base{Type: "filter", Hook: "ingress", Devices: []string{"lo"}, Policy: "accept"}})
 		},
+		func(t *Tree) { t.Sets = append(t.Sets, &Set{Name: "route", Compared: true}) },
 	} {
 		of := *holds.Tree
 		if c(&of); known(&artifact{Tree: &of}, want) != nil {
-			t.Error("the kernel takes devices out: nothing is read")
+			t.Error("what rules name may be another: nothing is read")
 		}
 	}
 	k.MustRun("nft", "add set inet sluice grace/tcp { type inet_proto; flags timeout; }")
