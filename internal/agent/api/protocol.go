@@ -124,7 +124,7 @@ var statuses = map[Kind]int{
 }
 
 // Failure is why something was not done.
-type Failure struct {
+type Failure struct { //nolint:errname // the document's word
 	Text string `json:"error"`       // for a reader, with what to type against it
 	Exit int    `json:"exit-status"` // of the command: 1 refused on purpose or found, 2 failed
 	Kind Kind   `json:"kind,omitempty"`

@@ -70,7 +70,7 @@ func (h *Host) ask(ctx context.Context, method, path string, body any) (result j
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	answer, err := transport.RoundTrip(r)
+	answer, err := transport.RoundTrip(r) //nolint:bodyclose // Await closes it
 	if err != nil {
 		var nobody unreachable
 		if ctx.Err() == nil && errors.As(err, &nobody) {

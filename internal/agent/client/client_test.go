@@ -37,12 +37,16 @@ func (a *agent) take(operation string, w http.ResponseWriter, r *http.Request, n
 	a.answer(api.NewAnswer(w, r))
 }
 
-func (a *agent) About(w http.ResponseWriter, r *http.Request)             { a.take("about", w, r, "") }
-func (a *agent) Apply(w http.ResponseWriter, r *http.Request, n string)   { a.take("apply", w, r, n) }
-func (a *agent) Bans(w http.ResponseWriter, r *http.Request, n string)    { a.take("bans", w, r, n) }
-func (a *agent) Ban(w http.ResponseWriter, r *http.Request, n string)     { a.take("ban", w, r, n) }
-func (a *agent) Unban(w http.ResponseWriter, r *http.Request, n string)   { a.take("unban", w, r, n) }
+func (a *agent) About(w http.ResponseWriter, r *http.Request) { a.take("about", w, r, "") }
+
+func (a *agent) Apply(w http.ResponseWriter, r *http.Request, n string) { a.take("apply", w, r, n) }
+
+func (a *agent) Bans(w http.ResponseWriter, r *http.Request, n string)  { a.take("bans", w, r, n) }
+func (a *agent) Ban(w http.ResponseWriter, r *http.Request, n string)   { a.take("ban", w, r, n) }
+func (a *agent) Unban(w http.ResponseWriter, r *http.Request, n string) { a.take("unban", w, r, n) }
+
 func (a *agent) Confirm(w http.ResponseWriter, r *http.Request, n string) { a.take("confirm", w, r, n) }
+
 func (a *agent) History(w http.ResponseWriter, r *http.Request, n string) { a.take("history", w, r, n) }
 
 func (a *agent) Generation(w http.ResponseWriter, r *http.Request, n string, generation int) {
@@ -78,14 +82,8 @@ func (l *local) Verify(context.Context, *engine.Subject, bool) (*engine.Verified
 // listening is a host whose agent is a.
 func listening(t *testing.T, a *agent) (*Host, *local) {
 	t.Helper()
-	// A name of a socket has at most 107 bytes.
-	dir, err := os.MkdirTemp("", "agent")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	here := &local{}
-	h := &Host{Door: here, Meant: api.Meant{State: "/srv/x", Wait: time.Second}, Socket: filepath.Join(dir, "s")}
+	h := &Host{Door: here, Meant: api.Meant{State: "/srv/x", Wait: time.Second}, Socket: filepath.Join(t.TempDir(), "s")}
 	if a != nil {
 		l, err := net.Listen("unix", h.Socket)
 		if err != nil {
