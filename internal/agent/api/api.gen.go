@@ -288,41 +288,8 @@ type YouMay string
 // Namespace defines model for Namespace.
 type Namespace = string
 
-// Reason defines model for Reason.
-type Reason = string
-
 // Failed Why it was not done.
 type Failed = Failure
-
-// ApplyParams defines parameters for Apply.
-type ApplyParams struct {
-	// Reason Of the change, for who reads the history, or the bans that have none of their own.
-	Reason Reason `form:"reason,omitempty" json:"reason,omitempty"`
-}
-
-// BanParams defines parameters for Ban.
-type BanParams struct {
-	// Reason Of the change, for who reads the history, or the bans that have none of their own.
-	Reason Reason `form:"reason,omitempty" json:"reason,omitempty"`
-}
-
-// UnbanParams defines parameters for Unban.
-type UnbanParams struct {
-	// Reason Of the change, for who reads the history, or the bans that have none of their own.
-	Reason Reason `form:"reason,omitempty" json:"reason,omitempty"`
-}
-
-// ConfirmParams defines parameters for Confirm.
-type ConfirmParams struct {
-	// Reason Of the change, for who reads the history, or the bans that have none of their own.
-	Reason Reason `form:"reason,omitempty" json:"reason,omitempty"`
-}
-
-// RollbackParams defines parameters for Rollback.
-type RollbackParams struct {
-	// Reason Of the change, for who reads the history, or the bans that have none of their own.
-	Reason Reason `form:"reason,omitempty" json:"reason,omitempty"`
-}
 
 // StatusParams defines parameters for Status.
 type StatusParams struct {
@@ -352,19 +319,19 @@ type ServerInterface interface {
 	About(w http.ResponseWriter, r *http.Request)
 	// Apply Load a policy into the kernel, and take it back unless confirmed.
 	// (POST /v1/namespaces/{namespace}/apply)
-	Apply(w http.ResponseWriter, r *http.Request, namespace Namespace, params ApplyParams)
+	Apply(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Bans List what commands and limits ban, by address.
 	// (GET /v1/namespaces/{namespace}/bans)
 	Bans(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Ban Ban addresses at once. What is answered is in the kernel and on the disk.
 	// (POST /v1/namespaces/{namespace}/bans)
-	Ban(w http.ResponseWriter, r *http.Request, namespace Namespace, params BanParams)
+	Ban(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Unban Lift bans.
 	// (POST /v1/namespaces/{namespace}/bans/lift)
-	Unban(w http.ResponseWriter, r *http.Request, namespace Namespace, params UnbanParams)
+	Unban(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Confirm Keep the policy that waits for its confirmation.
 	// (POST /v1/namespaces/{namespace}/confirm)
-	Confirm(w http.ResponseWriter, r *http.Request, namespace Namespace, params ConfirmParams)
+	Confirm(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// History List the policies that were applied and are kept.
 	// (GET /v1/namespaces/{namespace}/generations)
 	History(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -373,7 +340,7 @@ type ServerInterface interface {
 	Generation(w http.ResponseWriter, r *http.Request, namespace Namespace, generation int)
 	// Rollback Go back to the policy before, or to a generation.
 	// (POST /v1/namespaces/{namespace}/rollback)
-	Rollback(w http.ResponseWriter, r *http.Request, namespace Namespace, params RollbackParams)
+	Rollback(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Status Read what runs, since when, what it counted, and whether it is intact.
 	// (GET /v1/namespaces/{namespace}/status)
 	Status(w http.ResponseWriter, r *http.Request, namespace Namespace, params StatusParams)
@@ -423,24 +390,8 @@ func (siw *ServerInterfaceWrapper) Apply(w http.ResponseWriter, r *http.Request)
 		return
 	}
 
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ApplyParams
-
-	// ------------- Optional query parameter "reason" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "reason", r.URL.Query(), &params.Reason, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "reason"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "reason", Err: err})
-		}
-		return
-	}
-
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.Apply(w, r, namespace, params)
+		siw.Handler.Apply(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -491,24 +442,8 @@ func (siw *ServerInterfaceWrapper) Ban(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	// Parameter object where we will unmarshal all parameters from the context
-	var params BanParams
-
-	// ------------- Optional query parameter "reason" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "reason", r.URL.Query(), &params.Reason, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "reason"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "reason", Err: err})
-		}
-		return
-	}
-
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.Ban(w, r, namespace, params)
+		siw.Handler.Ban(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -533,24 +468,8 @@ func (siw *ServerInterfaceWrapper) Unban(w http.ResponseWriter, r *http.Request)
 		return
 	}
 
-	// Parameter object where we will unmarshal all parameters from the context
-	var params UnbanParams
-
-	// ------------- Optional query parameter "reason" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "reason", r.URL.Query(), &params.Reason, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "reason"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "reason", Err: err})
-		}
-		return
-	}
-
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.Unban(w, r, namespace, params)
+		siw.Handler.Unban(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -575,24 +494,8 @@ func (siw *ServerInterfaceWrapper) Confirm(w http.ResponseWriter, r *http.Reques
 		return
 	}
 
-	// Parameter object where we will unmarshal all parameters from the context
-	var params ConfirmParams
-
-	// ------------- Optional query parameter "reason" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "reason", r.URL.Query(), &params.Reason, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "reason"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "reason", Err: err})
-		}
-		return
-	}
-
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.Confirm(w, r, namespace, params)
+		siw.Handler.Confirm(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -678,24 +581,8 @@ func (siw *ServerInterfaceWrapper) Rollback(w http.ResponseWriter, r *http.Reque
 		return
 	}
 
-	// Parameter object where we will unmarshal all parameters from the context
-	var params RollbackParams
-
-	// ------------- Optional query parameter "reason" -------------
-
-	err = runtime.BindQueryParameterWithOptions("form", true, false, "reason", r.URL.Query(), &params.Reason, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
-	if err != nil {
-		var requiredError *runtime.RequiredParameterError
-		if errors.As(err, &requiredError) {
-			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "reason"})
-		} else {
-			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "reason", Err: err})
-		}
-		return
-	}
-
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.Rollback(w, r, namespace, params)
+		siw.Handler.Rollback(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {

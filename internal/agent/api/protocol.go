@@ -30,26 +30,34 @@ const (
 	VersionHeader  = "Sluice-Version"  // of answers: of the program
 )
 
-// Meant is what the headers of a request say.
+// Meant is what requests have in common beside the namespace.
 type Meant struct {
-	State string        // the state directory; "" is the agent's own
-	Wait  time.Duration // for another change
+	State  string        // the state directory; "" is the agent's own
+	Wait   time.Duration // for another change
+	Reason string        // of a change; "" where none is given
 }
 
 const defaultWait = 10 * time.Second
 
-// Set writes the headers, with the level of this program.
-func (m Meant) Set(h http.Header) {
+// Set writes it into a request, with the level of this program.
+func (m Meant) Set(r *http.Request) {
+	h := r.Header
 	h.Set(ProtocolHeader, strconv.Itoa(Level))
 	h.Set(WaitHeader, strconv.FormatFloat(m.Wait.Seconds(), 'f', -1, 64))
 	if m.State != "" {
 		h.Set(StateHeader, m.State)
 	}
+	if m.Reason != "" {
+		q := r.URL.Query()
+		q.Set("reason", m.Reason)
+		r.URL.RawQuery = q.Encode()
+	}
 }
 
-// MeantBy reads the headers of a request. The error is a *Failure.
-func MeantBy(h http.Header) (Meant, error) {
-	m := Meant{State: h.Get(StateHeader), Wait: defaultWait}
+// MeantBy reads it from a request. The error is a *Failure.
+func MeantBy(r *http.Request) (Meant, error) {
+	h := r.Header
+	m := Meant{State: h.Get(StateHeader), Wait: defaultWait, Reason: r.URL.Query().Get("reason")}
 	if text := h.Get(ProtocolHeader); text != "" {
 		level, err := strconv.Atoi(text)
 		if err != nil {

@@ -118,23 +118,28 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Headers say what they were set to; another level of the protocol is refused with the
+// A request says what it was set to; another level of the protocol is refused with the
 // levels that there are.
 func TestMeantBy(t *testing.T) {
-	h := http.Header{}
-	in := Meant{State: "/srv/x", Wait: 90 * time.Second}
-	in.Set(h)
-	if out, err := MeantBy(h); err != nil || out != in {
+	r := httptest.NewRequest(http.MethodPost, "/?fast=true", http.NoBody)
+	in := Meant{State: "/srv/x", Wait: 90 * time.Second, Reason: "why & how: ü"}
+	in.Set(r)
+	if out, err := MeantBy(r); err != nil || out != in {
 		t.Errorf("%+v %v", out, err)
 	}
-	if out, err := MeantBy(http.Header{}); err != nil || out != (Meant{Wait: defaultWait}) {
+	if r.URL.Query().Get("fast") != "true" {
+		t.Errorf("%s", r.URL)
+	}
+	r = httptest.NewRequest(http.MethodPost, "/", http.NoBody)
+	if out, err := MeantBy(r); err != nil || out != (Meant{Wait: defaultWait}) {
 		t.Errorf("%+v %v", out, err)
 	}
 	for header, want := range map[[2]string]Kind{
 		{ProtocolHeader, "99"}: OtherProtocol, {ProtocolHeader, "x"}: BadRequest,
 		{WaitHeader, "-1"}: BadRequest, {WaitHeader, "NaN"}: BadRequest, {WaitHeader, "1e9"}: BadRequest,
 	} {
-		_, err := MeantBy(http.Header{header[0]: {header[1]}})
+		r.Header = http.Header{header[0]: {header[1]}}
+		_, err := MeantBy(r)
 		var f *Failure
 		if !errors.As(err, &f) || f.Kind != want || (want == OtherProtocol) != (len(f.Protocols) > 0) {
 			t.Errorf("%v: %v", header, err)

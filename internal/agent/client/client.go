@@ -65,7 +65,7 @@ func (h *Host) ask(ctx context.Context, method, path string, body any) (result j
 	if err != nil {
 		return nil, false, err
 	}
-	h.Meant.Set(r.Header)
+	h.Meant.Set(r)
 	r.Header.Set("Accept", api.Lines)
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")

@@ -33,7 +33,7 @@ type agent struct {
 func (a *agent) take(operation string, w http.ResponseWriter, r *http.Request, namespace string) {
 	body, _ := io.ReadAll(r.Body)
 	a.asked = append(a.asked, strings.TrimSpace(operation+" "+namespace+" "+r.URL.RawQuery+string(body)))
-	a.meant, _ = api.MeantBy(r.Header)
+	a.meant, _ = api.MeantBy(r)
 	a.answer(api.NewAnswer(w, r))
 }
 
