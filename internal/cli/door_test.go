@@ -186,3 +186,8 @@ func (w wire) Confirm(ctx context.Context) (int, error) {
 	v, err := w.Host.Confirm(ctx)
 	return wired(w, v, err)
 }
+
+func (w wire) Explain(ctx context.Context, q engine.Explaining) (*engine.Explained, error) {
+	v, err := w.Host.Explain(ctx, q)
+	return wired(w, v, err)
+}

@@ -9,7 +9,6 @@ import (
 	"sluice/internal/backend/trace"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
-	"sluice/internal/prove/explain"
 )
 
 // liveHelp is the part of explain's help that is about --live.
@@ -31,7 +30,7 @@ func addExplainLive(cmd *cobra.Command) {
 // liveHint is what one can do about a loaded firewall that does otherwise than the policy.
 func liveHint(cmd *cobra.Command, e *engine.Explained) string {
 	here, file := command.HereArguments(cmd), "FILE"
-	if name := e.Followed.Resolved.Policy.File; name != engine.StandardInput {
+	if name := e.Policy; name != engine.StandardInput {
 		file = command.ShellWord(name)
 	}
 	switch e.Live.Cause {
@@ -83,9 +82,9 @@ func printLiveAnswer(w io.Writer, v *engine.Live) {
 		fmt.Fprintf(w, "  hint: %s\n", v.Hint)
 	}
 	if v.Becomes != nil && !v.Same {
-		text := explain.Ends(v.Packet)
-		if v.Packet.Out != "" {
-			text += ", out by " + v.Packet.Out
+		text := v.Becomes.Ends
+		if v.Becomes.Out != "" {
+			text += ", out by " + v.Becomes.Out
 		}
 		fmt.Fprintf(w, "  There it becomes a packet %s.\n", command.Paint(w, "1", text))
 	}

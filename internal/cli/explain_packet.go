@@ -2,14 +2,10 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"io"
-	"io/fs"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/backend/trace"
 	"sluice/internal/base/addrset"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
@@ -103,11 +99,15 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 }
 
 func runExplain(cmd *cobra.Command, args []string, asked explain.Question, described string, everyRule bool) error {
+	live := given(cmd, "live")
+	if live && described != "" {
+		return errors.New("--live asks this host, --host another one\nhint: leave one of them out")
+	}
 	facts, err := readFacts(cmd.Context(), described, optionsOf(cmd))
 	if err != nil {
 		return err
 	}
-	h, err := hostOf(cmd)
+	h, err := doorOf(cmd)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,6 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 	}
 	s.Facts = facts
 	ctx := cmd.Context()
-	live := given(cmd, "live")
 	if live {
 		var stop func()
 		ctx, stop = command.Interruptible(cmd)
@@ -125,7 +124,7 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 	}
 	e, err := h.Explain(ctx, engine.Explaining{Subject: s, Question: asked, Words: packetFlags, Elsewhere: described != "", Live: live})
 	if err != nil {
-		return notAsked(err)
+		return err
 	}
 	if e.Live != nil {
 		e.Live.Hint = liveHint(cmd, e)
@@ -136,25 +135,4 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 		return &explain.DiffersError{Says: e.Program.Says}
 	}
 	return err
-}
-
-// notAsked says of --live why the loaded firewall was not asked.
-func notAsked(err error) error {
-	var live *engine.LiveError
-	switch {
-	case errors.Is(err, engine.ErrNotHere):
-		return errors.New("--live asks this host, --host another one\nhint: leave one of them out")
-	case !errors.As(err, &live):
-		return err
-	case errors.Is(err, fs.ErrPermission) && !errors.Is(err, trace.ErrQuestion):
-		return fmt.Errorf("--live: %w", withHint(live.Err, "it needs root"))
-	}
-	return fmt.Errorf("--live: %w", live.Err)
-}
-
-func withHint(err error, hint string) error {
-	if strings.Contains(err.Error(), "\nhint: ") {
-		return err
-	}
-	return fmt.Errorf("%w\nhint: %s", err, hint)
 }

@@ -39,10 +39,10 @@ func printExplained(w io.Writer, v *engine.Explained, everyRule bool) {
 		printEnd(w, v)
 		return
 	}
-	word, path := v.Verdict.Done(), &v.Followed.Path
+	word := v.Verdict.Done()
 	fmt.Fprintln(w, strings.Replace(v.Sentence, " is "+word, " is "+command.Paint(w, verdictStyles[v.Verdict], word), 1))
-	if path.Pos.Line > 0 {
-		quote(w, v.Followed.Resolved.Policy, path.Pos, path.Text)
+	if v.Excerpt != nil {
+		quote(w, v.Excerpt)
 	} else if v.Stage != "routing" && v.Banned == "" {
 		fmt.Fprintln(w, command.Paint(w, "2", "  not written in the policy, it always holds: "+alwaysHolds[v.Stage]))
 	}
@@ -50,7 +50,7 @@ func printExplained(w io.Writer, v *engine.Explained, everyRule bool) {
 		printLiveAnswer(w, v.Live)
 	}
 	if b := v.Becomes; b != nil {
-		fmt.Fprintf(w, "\nIt becomes a packet %s%s.\n", command.Paint(w, "1", explain.Ends(path.Packet)), choice(b.Out != "", ", out by "+b.Out, ""))
+		fmt.Fprintf(w, "\nIt becomes a packet %s%s.\n", command.Paint(w, "1", b.Ends), choice(b.Out != "", ", out by "+b.Out, ""))
 	}
 	fmt.Fprintln(w, "\n"+command.Paint(w, "1", "What it passes"))
 	printSteps(w, v.Steps, everyRule)
@@ -94,16 +94,12 @@ func printEnd(w io.Writer, v *engine.Explained) {
 }
 
 // quote shows the line of the policy with a mark under what decides.
-func quote(w io.Writer, p *policy.Policy, pos policy.Pos, text string) {
-	excerpt := p.Errorf(pos, "", "")
-	fmt.Fprintln(w, "  "+command.Paint(w, "1", pos.String()))
-	line, marker := excerpt.Excerpt()
-	if line == "" {
-		fmt.Fprintln(w, "    "+text)
-		return
+func quote(w io.Writer, e *explain.Excerpt) {
+	fmt.Fprintln(w, "  "+command.Paint(w, "1", e.Place))
+	fmt.Fprintln(w, "    "+e.Line)
+	if e.Marker != "" {
+		fmt.Fprintln(w, "    "+command.Paint(w, "1", e.Marker))
 	}
-	fmt.Fprintln(w, "    "+line)
-	fmt.Fprintln(w, "    "+command.Paint(w, "1", marker))
 }
 
 func printSteps(w io.Writer, steps []explain.Step, everyRule bool) {

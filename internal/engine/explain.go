@@ -30,8 +30,6 @@ type Explained struct {
 	// Cost is what the rules cost the packet; nil where that is not known.
 	Cost *PacketCost `json:"cost"`
 	Live *Live       `json:"live,omitempty"` // with Explaining.Live
-
-	Followed *explain.Followed `json:"-"`
 }
 
 // PacketCost is what one packet pays for the rules that it meets.
@@ -75,7 +73,7 @@ func (h *Host) Explain(ctx context.Context, q Explaining) (*Explained, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Explained{Followed: followed}
+	out := &Explained{}
 	if q.Live {
 		if q.Elsewhere {
 			return nil, ErrNotHere

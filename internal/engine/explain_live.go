@@ -21,13 +21,12 @@ type Live struct {
 	// why that may be.
 	Sentence string `json:"sentence"`
 	Because  string `json:"because,omitempty"`
+	Cause    Cause  `json:"cause,omitempty"` // of answers that differ
 	// Hint is what one can do about it, by Cause; it is for who shows the answer to
 	// fill in, in the words of their users.
 	Hint    string          `json:"hint,omitempty"`
 	Becomes *explain.Packet `json:"becomes,omitempty"` // what it was rewritten to
 	*trace.Result
-
-	Cause Cause `json:"-"` // of answers that differ
 }
 
 // askLoaded asks the loaded firewall the same and compares. With out the packet was said

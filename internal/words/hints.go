@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"sluice/internal/backend/trace"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/shadow"
@@ -68,6 +69,10 @@ func hintOf(err error, here string) string {
 		return "write them there with this version of sluice facts --json"
 	case interface{ Hint(here string) string }:
 		return e.Hint(here)
+	case *engine.LiveError:
+		if errors.Is(e, fs.ErrPermission) && !errors.Is(e, trace.ErrQuestion) {
+			return "it needs root"
+		}
 	case *engine.NoListError:
 		if len(e.Known) == 0 {
 			return "none of its sets has a url"

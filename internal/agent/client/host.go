@@ -30,6 +30,7 @@ type Door interface {
 	Restore(ctx context.Context, r apply.Restoring) (*apply.Outcome, error)
 	Sync(ctx context.Context) (*apply.Synced, error)
 	Refresh(ctx context.Context, in engine.Refreshing) (*engine.Refreshed, error)
+	Explain(ctx context.Context, q engine.Explaining) (*engine.Explained, error)
 }
 
 // Status asks for the status.

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -17,6 +18,7 @@ const Unknown policy.Action = "unknown"
 
 // Answer is what a policy does with a packet, and why.
 type Answer struct {
+	Policy   string        `json:"policy"`  // its file
 	Verdict  policy.Action `json:"verdict"` // allow, drop or reject; [Unknown] where it depends on the way
 	Sentence string        `json:"sentence"`
 	Hook     policy.Hook   `json:"hook"`
@@ -24,6 +26,8 @@ type Answer struct {
 	Why      string        `json:"why"`
 	// Line is the line of the policy that decides; nil where none is written.
 	Line *Line `json:"line"`
+	// Excerpt is what the sentence ends with; nil where it speaks of no line.
+	Excerpt *Excerpt `json:"excerpt,omitempty"`
 	// Banned says of a packet that the policy allows by which ban by command this
 	// host drops it now; the verdict, stage and reason are those of the ban then.
 	Banned  string  `json:"banned,omitempty"`
@@ -50,8 +54,16 @@ type Line struct {
 	Text   string `json:"text"`
 }
 
+// Excerpt is a line of a policy for a reader.
+type Excerpt struct {
+	Place  string `json:"place"` // file, line and column
+	Line   string `json:"line"`
+	Marker string `json:"marker,omitempty"` // what belongs beneath it
+}
+
 // Packet is a packet by its parts.
 type Packet struct {
+	Ends            string     `json:"ends"` // from where to where, for a reader
 	Protocol        string     `json:"protocol"`
 	Source          netip.Addr `json:"source"`
 	Destination     netip.Addr `json:"destination"`
@@ -104,15 +116,15 @@ type Entry struct {
 func (e *Followed) Answer(compiled *program.Program) (*Answer, error) {
 	path := e.Path
 	a := &Answer{
-		Verdict: path.Verdict, Hook: path.Hook, Stage: path.Stage, Why: path.Why, Line: lineOf(path.Pos, path.Text),
-		Packet: PacketOf(e.Packet, path.Packet.State), Assumed: e.assumed, Steps: []Step{}, Sets: []Set{},
+		Policy: e.Resolved.Policy.File, Verdict: path.Verdict, Hook: path.Hook, Stage: path.Stage, Why: path.Why, Line: lineOf(path.Pos, path.Text),
+		Excerpt: e.excerpt(), Packet: PacketOf(e.Packet, path.Packet.State), Assumed: e.assumed, Steps: []Step{}, Sets: []Set{},
 		Program: e.compare(compiled),
 	}
 	if a.Assumed == nil {
 		a.Assumed = []string{}
 	}
 	if e.Undecided() {
-		a.Verdict, a.Hook, a.Stage, a.Line = Unknown, "", "", nil
+		a.Verdict, a.Hook, a.Stage, a.Line, a.Excerpt = Unknown, "", "", nil, nil
 		a.Why = "it depends on the way that the packet goes"
 		a.Ways, a.Unsure = e.viewWays(), e.unsure
 		a.Sentence, a.Notes = e.sentence(a), e.notes()
@@ -143,6 +155,16 @@ func (e *Followed) Answer(compiled *program.Program) (*Answer, error) {
 	return a, nil
 }
 
+// excerpt is the line that decides, or nil where none is written.
+func (e *Followed) excerpt() *Excerpt {
+	pos := e.Path.Pos
+	if pos.Line == 0 {
+		return nil
+	}
+	line, marker := e.Resolved.Policy.Errorf(pos, "", "").Excerpt()
+	return &Excerpt{pos.String(), cmp.Or(line, e.Path.Text), marker}
+}
+
 func lineOf(pos policy.Pos, text string) *Line {
 	if pos.Line == 0 {
 		return nil
@@ -153,7 +175,7 @@ func lineOf(pos policy.Pos, text string) *Line {
 // PacketOf is a packet by its parts, with what connection tracking says of it.
 func PacketOf(p packet.Packet, state packet.State) Packet {
 	v := Packet{
-		Protocol: packet.ProtocolName(p.Protocol), Source: p.Source, Destination: p.Destination, In: p.In, Out: p.Out, State: string(state),
+		Ends: Ends(p), Protocol: packet.ProtocolName(p.Protocol), Source: p.Source, Destination: p.Destination, In: p.In, Out: p.Out, State: string(state),
 	}
 	if p.HasPorts() {
 		v.SourcePort, v.DestinationPort = p.SourcePort, p.Port

@@ -119,8 +119,7 @@ type WayView struct {
 	Stage   string        `json:"stage"`
 	Why     string        `json:"why"`
 	Line    *Line         `json:"line"`
-
-	Label string `json:"-"` // what tells it from the others, for a reader
+	Label   string        `json:"label"` // what tells it from the others, for a reader
 }
 
 // viewWays are the ways, those that end alike and are told apart by nothing once.
