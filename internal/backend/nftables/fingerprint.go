@@ -9,8 +9,8 @@ import (
 // raises by one. What packets and time do to it (elements that limits add, bans that
 // expire) does not.
 func (nftables) Fingerprint() (backend.Fingerprint, error) {
-	n, err := nft.Generation()
-	return backend.Fingerprint{Number: n, Own: nft.Commits()}, err
+	n, own, err := nft.State()
+	return backend.Fingerprint{Number: n, Own: own}, err
 }
 
 // Connect keeps sockets open.

@@ -50,22 +50,44 @@ func (h *Host) Ban(ctx context.Context, in Banning) (*Banned, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.ban(ctx, c, in)
+}
+
+func (s *session) ban(ctx context.Context, c *commands, in Banning) (*Banned, error) {
 	now := s.now()
+	spared, err := s.spared(c, in.all(), in.Force)
+	if err != nil {
+		return nil, err
+	}
+	out, list := s.banning(in, spared, now)
+	if len(list) == 0 {
+		return out, nil
+	}
+	if err := s.edit(ctx, c, bans.EntryOf(list, now, list[0].By), list, nil, now); err != nil {
+		return out, err
+	}
+	out.InForce, err = s.stillAsked(ctx, c)
+	return out, err
+}
+
+// all is what is to be banned.
+func (in Banning) all() addrset.Set {
+	var all addrset.Builder
+	for _, n := range in.List {
+		all.AddRange(n.What)
+	}
+	return all.Set()
+}
+
+// banning is what of it is banned at a moment, and what to say then.
+func (s *session) banning(in Banning, spared *spared, now time.Time) (*Banned, []bans.Ban) {
 	out := &Banned{InForce: true}
 	var end time.Time
 	if in.For > 0 {
 		end = now.Add(in.For)
 		out.Until = end
 	}
-	var all addrset.Builder
-	for _, n := range in.List {
-		all.AddRange(n.What)
-	}
-	spared, err := s.spared(c, all.Set(), in.Force)
-	if err != nil {
-		return nil, err
-	}
-	by := h.By
+	by := s.By
 	by.Reason = "" // which each ban has
 	seen := make(map[addrset.Range]bool, len(in.List))
 	list := make([]bans.Ban, 0, len(in.List))
@@ -79,20 +101,15 @@ func (h *Host) Ban(ctx context.Context, in Banning) (*Banned, error) {
 			out.Refused = append(out.Refused, Refused{n.What.String(), s.words(why)})
 			continue
 		}
-		list = append(list, bans.Ban{What: n.What, Since: now, Until: end, By: by, Reason: cmp.Or(n.Reason, h.By.Reason)})
+		list = append(list, bans.Ban{What: n.What, Since: now, Until: end, By: by, Reason: cmp.Or(n.Reason, s.By.Reason)})
 	}
 	slices.Reverse(list)
 	slices.Reverse(out.Refused)
 	out.Banned, out.Given = len(list), len(seen)
-	if len(list) == 0 {
-		return out, nil
+	if len(list) > 0 {
+		out.Notes = s.notesOf(spared, list)
 	}
-	out.Notes = s.notesOf(spared, list)
-	if err := s.edit(ctx, c, bans.EntryOf(list, now, by), list, nil, now); err != nil {
-		return out, err
-	}
-	out.InForce, err = s.stillAsked(ctx, c)
-	return out, err
+	return out, list
 }
 
 // stillAsked says whether rules look into the sets of bans. They do where nobody else was

@@ -165,6 +165,8 @@ func (c command) run(token string) error {
 		if out, err = h.Ban(ctx, c.banning()); err == nil {
 			fmt.Printf("banned %d refused %v\n", out.Banned, out.Refused)
 		}
+	case "keep":
+		err = c.keep(ctx, h)
 	case "unban":
 		var out *Banned
 		if out, err = h.Unban(ctx, ranges(c.What)); err == nil {

@@ -121,6 +121,7 @@ type session struct {
 	Backend    backend.Backend
 	lock       *lock
 	disconnect func()
+	here       instant // without a fingerprint; empty until it is asked
 	cur        *current
 	// late is a pending generation whose time was over when this command came,
 	// so that settling took it back; lateErr is why that failed.
@@ -211,11 +212,7 @@ func (h *Host) openUnsettled(ctx context.Context) (*session, context.Context, er
 	if err := st.make(); err != nil && !isFolder(h.Dir) {
 		return nil, ctx, st.nothingDone(err)
 	}
-	l, err := takeLock(ctx, h.Dir, h.Wait, func(holder string) {
-		if h.Wait > 0 {
-			h.note("waiting at most %s for %s", h.Wait, holder)
-		}
-	})
+	l, err := h.takeLock(ctx)
 	if err != nil {
 		return nil, ctx, err
 	}
@@ -227,6 +224,14 @@ func (h *Host) openUnsettled(ctx context.Context) (*session, context.Context, er
 	s := h.session(st, cur)
 	s.lock, s.disconnect = l, s.Backend.Connect()
 	return s, process.Held(ctx, l.files), nil
+}
+
+func (h *Host) takeLock(ctx context.Context) (*lock, error) {
+	return takeLock(ctx, h.Dir, h.Wait, func(holder string) {
+		if h.Wait > 0 {
+			h.note("waiting at most %s for %s", h.Wait, holder)
+		}
+	})
 }
 
 func isFolder(path string) bool {

@@ -68,16 +68,19 @@ func (i *instant) is(o *instant) bool {
 // instantNow is the state of the ruleset at this moment; nil where the kernel
 // does not say.
 func (s *session) instantNow() *instant {
-	id := bootID()
-	namespace, err := netns.ID()
-	if err != nil || id == "" {
-		return nil
+	if s.here.Namespace == "" {
+		id := bootID()
+		namespace, err := netns.ID()
+		if err != nil || id == "" {
+			return nil
+		}
+		s.here = instant{BootID: id, Namespace: namespace}
 	}
 	f, err := s.Backend.Fingerprint()
 	if err != nil {
 		return nil
 	}
-	return &instant{id, namespace, f}
+	return &instant{s.here.BootID, s.here.Namespace, f}
 }
 
 // untouched says whether the ruleset is what it was at an instant.

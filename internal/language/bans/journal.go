@@ -61,9 +61,11 @@ func (e *NewerError) Error() string {
 	return e.Path + " was written by a newer sluice\n  hint: use that one"
 }
 
-// Append writes an entry to the end, and waits until the disk has it. It says
+// Append writes entries to the end, and waits until the disk has them. It says
 // how long the journal was before, for Undo.
-func (j Journal) Append(e Entry) (before int64, err error) { return j.append(e, true) }
+func (j Journal) Append(entries ...Entry) (before int64, err error) {
+	return j.append(true, entries...)
+}
 
 // Size is how long the journal is, in bytes.
 func (j Journal) Size() (int64, error) {
@@ -89,17 +91,21 @@ func (j Journal) Undo(before int64) error {
 // Settle notes that the kernel has all of the journal. It need not survive a
 // loss of power, after which the kernel has nothing.
 func (j Journal) Settle() error {
-	_, err := j.append(Entry{Settled: true}, false)
+	_, err := j.append(false, Entry{Settled: true})
 	return err
 }
 
-func (j Journal) append(e Entry, sync bool) (before int64, err error) {
-	if !e.Settled {
-		e.Format = format
-	}
-	line, err := encode(e)
-	if err != nil {
-		return 0, err
+func (j Journal) append(sync bool, entries ...Entry) (before int64, err error) {
+	var lines []byte
+	for _, e := range entries {
+		if !e.Settled {
+			e.Format = format
+		}
+		line, err := encode(e)
+		if err != nil {
+			return 0, err
+		}
+		lines = append(lines, line...)
 	}
 	made := false
 	file, err := regular.OpenFile(j.path, os.O_RDWR|os.O_APPEND, 0o600)
@@ -111,30 +117,34 @@ func (j Journal) append(e Entry, sync bool) (before int64, err error) {
 		return 0, fmt.Errorf("open the journal of bans: %w", err)
 	}
 	defer file.Close()
-	// What a killed command left unfinished must not swallow this line.
+	// What a killed command left unfinished must not swallow the first line.
 	before, whole, err := end(file)
 	if err != nil {
 		return 0, fmt.Errorf("read the journal of bans: %w", err)
 	}
 	if !whole {
-		line = append([]byte{'\n'}, line...)
+		lines = append([]byte{'\n'}, lines...)
 	}
 	if j.last.length != before {
 		j.last.text = nil
 	}
-	if _, err := file.Write(line); err != nil {
+	failed := func(err error) (int64, error) {
 		j.last.text = nil
+		_ = file.Truncate(before) // none of them counts
 		return 0, fmt.Errorf("write the journal of bans: %w", err)
 	}
+	if _, err := file.Write(lines); err != nil {
+		return failed(err)
+	}
 	if j.last.text != nil {
-		j.last.text.Write(line)
-		j.last.length += int64(len(line))
+		j.last.text.Write(lines)
+		j.last.length += int64(len(lines))
 	}
 	if !sync {
 		return before, nil
 	}
 	if err := syncData(file); err != nil {
-		return 0, fmt.Errorf("write the journal of bans: %w", err)
+		return failed(err)
 	}
 	if made {
 		return before, syncDir(filepath.Dir(j.path))

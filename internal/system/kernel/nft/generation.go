@@ -36,12 +36,18 @@ func Commits() uint64 { return Here().commits.Load() }
 // equal number means an untouched ruleset; what the kernel itself adds to dynamic
 // sets does not count.
 func Generation() (uint32, error) {
+	n, _, err := State()
+	return n, err
+}
+
+// State is Generation and Commits.
+func State() (generation uint32, commits uint64, err error) {
 	conn, err := Dial()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	n, err := GenerationBy(conn.Conn)
-	return n, errors.Join(err, conn.Close())
+	generation, err = GenerationBy(conn.Conn)
+	return generation, conn.Of.commits.Load(), errors.Join(err, conn.Close())
 }
 
 // GenerationBy is Generation in the network namespace of a socket.
