@@ -2,6 +2,8 @@ package policy
 
 import (
 	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/language/source"
 )
 
 // Asking reads single words of the language, given on a command line, with the
@@ -51,9 +53,9 @@ func (a Asking) Zone(option, text, word string) (*Word, error) {
 // read takes all words of a text.
 func (a Asking) read(option, text string, parse func(*words) bool) error {
 	l := a.policy.knowing(option)
-	f := &file{loader: l, src: newSource(option, []byte(text))}
-	l.policy.lines[option] = f.src.lines
-	if errs := f.src.checkText([]byte(text)); len(errs) > 0 {
+	f := &file{loader: l, File: source.New(option, []byte(text), dialect, &l.errs)}
+	l.policy.lines[option] = f.Lines
+	if errs := f.CheckText([]byte(text)); len(errs) > 0 {
 		return errs
 	}
 	toks, ok := f.tokens(&yaml.Node{Kind: yaml.ScalarNode, Value: text, Line: 1, Column: 1})
@@ -70,7 +72,7 @@ func (a Asking) read(option, text string, parse func(*words) bool) error {
 		check()
 	}
 	if len(l.errs) > 0 {
-		return l.errs.sorted([]string{option})
+		return l.errs.Sorted([]string{option})
 	}
 	return nil
 }

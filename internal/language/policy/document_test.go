@@ -216,7 +216,7 @@ func TestLongLine(t *testing.T) {
 	if at := len([]rune(marker)) - 1; !strings.HasPrefix(string([]rune(line)[at:]), "192.0.2.256") {
 		t.Errorf("marker is not under the address:\n%s\n%s", line, marker)
 	}
-	if _, err := Parse("p.yaml", []byte(text+strings.Repeat("#", maxPolicySize))); err == nil || !strings.Contains(err.Error(), "larger than 32 MiB") {
+	if _, err := Parse("p.yaml", []byte(text+strings.Repeat("#", dialect.MaxSize))); err == nil || !strings.Contains(err.Error(), "larger than 32 MiB") {
 		t.Errorf("got %v", err)
 	}
 }

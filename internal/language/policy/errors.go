@@ -1,28 +1,17 @@
 package policy
 
-import (
-	"cmp"
-	"fmt"
-	"slices"
-	"strings"
-	"unicode"
-	"unicode/utf8"
+import "sluice/internal/language/source"
 
-	"sluice/internal/base/sorting"
+type (
+	// Pos is where something was written.
+	Pos = source.Pos
+	// Error is one thing that is wrong with a policy, and where.
+	Error = source.Error
+	// Errors is everything that is wrong with a policy, ordered by place.
+	Errors = source.Errors //nolint:errname // the name of a list
+	// Remedy names what mends an error or a finding by means outside of the policy.
+	Remedy = source.Remedy
 )
-
-// Error is one thing that is wrong with a policy, and where.
-type Error struct {
-	Pos     Pos
-	Message string // lower case, no full stop; one line
-	Hint    string // what to write instead; may be empty or of several lines
-	Line    string // the source line, without its line end; may be empty
-	Remedy  Remedy // what mends it, in the place of Hint; may be empty
-}
-
-// Remedy names what mends an error or a finding by means outside of the policy. How
-// that is done, by which command or call, is known to who called.
-type Remedy string
 
 // Remedies.
 const (
@@ -33,151 +22,15 @@ const (
 	NameOrGiveFacts Remedy = "name the interface, or have the facts of the host"
 )
 
-// Error returns position, message, the source line with a marker beneath, and
-// the hint, each on a line of its own.
-func (e *Error) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s", e.Pos, e.Message)
-	if line, marker := e.Excerpt(); line != "" {
-		fmt.Fprintf(&b, "\n    %s\n    %s", line, marker)
-	}
-	if e.Hint != "" {
-		b.WriteString("\nhint: " + strings.ReplaceAll(e.Hint, "\n", "\n      "))
-	}
-	return b.String()
-}
-
-// excerptWidth is how many characters of a source line a message shows.
-const excerptWidth = 120
-
-// Excerpt returns the source line as it can be shown, at most excerptWidth
-// characters around the position and without characters that a terminal would
-// obey, and the line with the ^ marker that belongs beneath it. Both are empty
-// when there is no line to show.
-func (e *Error) Excerpt() (line, marker string) {
-	if strings.TrimSpace(e.Line) == "" {
-		return "", ""
-	}
-	column := max(e.Pos.Column, 1)
-	var shown, under strings.Builder
-	from := 1
-	if column > excerptWidth*2/3 {
-		from = column - excerptWidth/3
-	}
-	if from > 1 {
-		shown.WriteString("…")
-		under.WriteString(" ")
-	}
-	n := 0
-	for _, r := range e.Line {
-		n++
-		if n < from {
-			continue
-		}
-		if n >= from+excerptWidth {
-			shown.WriteString("…")
-			break
-		}
-		switch {
-		case r == '\t':
-		case r == utf8.RuneError || !unicode.IsPrint(r):
-			r = '·'
-		}
-		shown.WriteRune(r)
-		if n < column {
-			if r != '\t' {
-				r = ' '
-			}
-			under.WriteRune(r)
-		}
-	}
-	return strings.TrimRight(shown.String(), " \t"), under.String() + "^"
-}
-
-// Errors is everything that is wrong with a policy, ordered by place.
-type Errors []*Error
-
-// shownErrors is how many errors one message prints; who made thousands of
-// mistakes of one kind is not helped by all of them.
-const shownErrors = 100
-
-// Error returns every error, one after the other.
-func (e Errors) Error() string {
-	var b strings.Builder
-	for i, err := range e {
-		if i == shownErrors {
-			fmt.Fprintf(&b, "\nand %d more errors", len(e)-i)
-			break
-		}
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		b.WriteString(err.Error())
-	}
-	return b.String()
-}
-
-// Unwrap lets errors.As find a single *Error.
-func (e Errors) Unwrap() []error {
-	out := make([]error, len(e))
-	for i, err := range e {
-		out[i] = err
-	}
-	return out
-}
-
-// sorted returns e by file (in the order of files), line and column, without
-// doubles.
-func (e Errors) sorted(files []string) Errors {
-	order := map[string]int{}
-	for i, f := range files {
-		order[f] = i + 1
-	}
-	sorting.StableBy(e, func(a, b *Error) int {
-		return cmp.Or(
-			cmp.Compare(order[a.Pos.File], order[b.Pos.File]),
-			cmp.Compare(a.Pos.Line, b.Pos.Line),
-			cmp.Compare(a.Pos.Column, b.Pos.Column),
-		)
-	})
-	return slices.CompactFunc(e, func(a, b *Error) bool { return *a == *b })
-}
-
-// String returns file:line:column, as editors and compilers know it.
-func (p Pos) String() string {
-	switch {
-	case p.Line == 0:
-		return p.File
-	case p.Column == 0:
-		return fmt.Sprintf("%s:%d", p.File, p.Line)
-	}
-	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
-}
-
 // Errorf makes an error at a place of p, with the source line in it. The hint
 // may be empty. It is for the stages that follow, so that their errors look as
 // those of the language do.
 func (p *Policy) Errorf(pos Pos, hint, format string, args ...any) *Error {
-	e := &Error{Pos: pos, Message: fmt.Sprintf(format, args...), Hint: hint}
-	if lines := p.lines[pos.File]; pos.Line > 0 && pos.Line <= len(lines) {
-		e.Line = lines[pos.Line-1]
-	}
-	return e
+	return source.NewError(p.lines[pos.File], pos, hint, format, args...)
 }
 
 // SortErrors brings errors into the order of the policy's files, lines and
 // columns and drops doubles.
 func (p *Policy) SortErrors(e Errors) Errors {
-	return e.sorted(append([]string{p.File}, p.Includes...))
-}
-
-// quote shows a text of the policy in a message, shortened and with everything
-// escaped that a terminal would obey.
-func quote(s string) string {
-	const most = 60
-	if utf8.RuneCountInString(s) > most {
-		r := []rune(s[:min(len(s), most*utf8.UTFMax)])
-		s = string(r[:most]) + "…"
-	}
-	return fmt.Sprintf("%q", s)
+	return e.Sorted(append([]string{p.File}, p.Includes...))
 }

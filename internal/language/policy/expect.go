@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/language/source"
 )
 
 // Expectation is one line of expect: a verdict that every packet must get that
@@ -61,9 +63,9 @@ func noSenseExpected(word string) (why, wayOut string) {
 }
 
 // expect reads a list of expectations.
-func (f *file) expect(e entry) {
-	f.blockList[e.value] = true
-	for _, n := range f.list(e.value, "expect") {
+func (f *file) expect(e source.Entry) {
+	f.blockList[e.Value] = true
+	for _, n := range f.List(e.Value, "expect") {
 		if x := f.expectation(n); x != nil {
 			f.policy.Expect = append(f.policy.Expect, x)
 		}
@@ -76,7 +78,7 @@ func (f *file) expectation(n *yaml.Node) *Expectation {
 	if !ok {
 		return nil
 	}
-	x := &Expectation{Rule: Rule{Pos: f.src.at(n)}}
+	x := &Expectation{Rule: Rule{Pos: f.At(n)}}
 	r := &rule{words: &words{file: f, toks: toks}, rule: &x.Rule, expect: x, seen: map[string]bool{}, mark: len(f.later)}
 	if !r.parse() {
 		return nil
@@ -118,7 +120,7 @@ func (r *rule) verdict() bool {
 	case "clamp", "masquerade", "redirect", "map":
 		way = "expectations are about verdicts: allow, drop, reject or deny"
 	}
-	return r.failAt(t, way, "unknown verdict %s%s", quote(t.text), didYouMean(t.text, verdictWords))
+	return r.failAt(t, way, "unknown verdict %s%s", source.Quote(t.text), source.DidYouMean(t.text, verdictWords))
 }
 
 func (r *rule) on() bool {
@@ -127,7 +129,7 @@ func (r *rule) on() bool {
 		return false
 	}
 	if !slices.Contains(hookWords, t.text) {
-		return r.failAt(t, "write on input, on output or on forward", "expected input, output or forward behind on, found %s%s", t.describe(), didYouMean(t.text, hookWords))
+		return r.failAt(t, "write on input, on output or on forward", "expected input, output or forward behind on, found %s%s", t.describe(), source.DidYouMean(t.text, hookWords))
 	}
 	r.expect.On = Hook(t.text)
 	return true
@@ -143,9 +145,9 @@ func (r *rule) state() bool {
 		case t.text == "untracked":
 			return r.failAt(t, "leave out state: what opens a flow is meant, tracked or not", "what is untracked is what the policy says in bypass")
 		case !slices.Contains(stateWords, t.text):
-			return r.failAt(t, "known are "+strings.Join(stateWords, ", "), "unknown state %s%s", quote(t.text), didYouMean(t.text, stateWords))
+			return r.failAt(t, "known are "+strings.Join(stateWords, ", "), "unknown state %s%s", source.Quote(t.text), source.DidYouMean(t.text, stateWords))
 		case slices.Contains(r.expect.States, t.text):
-			return r.failAt(t, "", "state %s stands twice", quote(t.text))
+			return r.failAt(t, "", "state %s stands twice", source.Quote(t.text))
 		}
 		r.expect.States = append(r.expect.States, t.text)
 		return true
@@ -164,7 +166,7 @@ func (r *rule) way() {
 			continue
 		}
 		if why, wayOut := noSense(t.text, hook); hook != "" && why != "" {
-			r.failAt(t, strings.Replace(wayOut, "put the rule under", "write on", 1), "%s cannot be used on %s: %s", quote(t.text), hook, why)
+			r.failAt(t, strings.Replace(wayOut, "put the rule under", "write on", 1), "%s cannot be used on %s: %s", source.Quote(t.text), hook, why)
 		}
 	}
 	r.checkWho(x.From, "from", hook == Output)
@@ -175,7 +177,7 @@ func (r *rule) way() {
 // those that p has. The names in it are those of p. Errors about it are of type
 // [Errors]; p is then as it was.
 func (p *Policy) ReadExpectations(path string) error {
-	data, err := readFile(path)
+	data, err := source.Read(path, dialect.MaxSize)
 	if err != nil {
 		return err
 	}
@@ -191,10 +193,10 @@ func (p *Policy) AddExpectations(name string, data []byte) error {
 		l.fail(Pos{File: name}, "name a file with version and expect alone", "the file is part of the policy already")
 		return l.errs
 	}
-	f := &file{loader: l, src: newSource(name, data), stack: []string{name}}
-	p.lines[name] = f.src.lines
-	if l.errs = f.src.checkText(data); len(l.errs) == 0 {
-		if doc := f.document(); doc != nil {
+	f := &file{loader: l, File: source.New(name, data, dialect, &l.errs), stack: []string{name}}
+	p.lines[name] = f.Lines
+	if l.errs = f.CheckText(data); len(l.errs) == 0 {
+		if doc := f.Document(); doc != nil {
 			f.expectations(doc)
 		}
 	}
@@ -209,32 +211,32 @@ func (p *Policy) AddExpectations(name string, data []byte) error {
 // expectations reads the document of a file that has nothing else.
 func (f *file) expectations(doc *yaml.Node) {
 	const hint = "a file of expectations has version: 1 and a list under expect"
-	if len(doc.Content) == 0 || isNull(doc.Content[0]) {
-		f.fail(f.src.pos(1, 1), hint, "file is empty")
+	if len(doc.Content) == 0 || source.IsNull(doc.Content[0]) {
+		f.fail(f.Pos(1, 1), hint, "file is empty")
 		return
 	}
 	root := doc.Content[0]
 	if root.Kind != yaml.MappingNode {
-		f.fail(f.src.at(root), hint, "the file must be a mapping, this is %s", kindName(root))
+		f.fail(f.At(root), hint, "the file must be a mapping, this is %s", source.KindName(root))
 		return
 	}
 	seen := map[string]bool{}
-	for _, e := range f.entries(root, "the file") {
-		seen[e.name] = true
+	for _, e := range f.Entries(root, "the file") {
+		seen[e.Name] = true
 		switch {
-		case e.name == "version":
-			f.version(e.value)
-		case e.name == "expect":
+		case e.Name == "version":
+			f.version(e.Value)
+		case e.Name == "expect":
 			f.expect(e)
-		case shapeOf("policy").key(e.name) != nil:
-			f.fail(f.src.at(e.key), hint+"; what else belongs to the policy stands there", "%s cannot be used in a file of expectations", quote(e.name))
+		case grammar.Of("policy").Key(e.Name) != nil:
+			f.fail(f.At(e.Key), hint+"; what else belongs to the policy stands there", "%s cannot be used in a file of expectations", source.Quote(e.Name))
 		default:
-			f.fail(f.src.at(e.key), hint, "unknown key %s in a file of expectations%s", quote(e.name), didYouMean(e.name, []string{"version", "expect"}))
+			f.fail(f.At(e.Key), hint, "unknown key %s in a file of expectations%s", source.Quote(e.Name), source.DidYouMean(e.Name, []string{"version", "expect"}))
 		}
 	}
 	for _, name := range []string{"version", "expect"} {
 		if !seen[name] && len(f.errs) == 0 {
-			f.fail(f.src.at(root), hint, "%s is missing", name)
+			f.fail(f.At(root), hint, "%s is missing", name)
 		}
 	}
 }

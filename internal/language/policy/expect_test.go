@@ -212,7 +212,7 @@ func TestExpectationFile(t *testing.T) {
 	if err := p.ReadExpectations(own); err != nil {
 		t.Fatal(err)
 	}
-	if len(p.Expect) != 3 || p.Expect[1].Pos != (Pos{own, 4, 5}) || len(p.Expect[1].Services[0].Matches) != 2 {
+	if len(p.Expect) != 3 || p.Expect[1].Pos != (Pos{File: own, Line: 4, Column: 5}) || len(p.Expect[1].Services[0].Matches) != 2 {
 		t.Fatalf("got %+v", p.Expect)
 	}
 	if e := p.Errorf(p.Expect[1].Pos, "", "x"); e.Line != "  - deny web from not served" {

@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/language/source"
 )
 
 // Format returns a policy text in its canonical form: two blanks a level, rules
@@ -21,22 +23,22 @@ import (
 func Format(name string, data []byte) ([]byte, error) {
 	l := newLoader(name)
 	l.lenient = true
-	f := &file{loader: l, src: newSource(name, data), stack: []string{name}}
+	f := &file{loader: l, File: source.New(name, data, dialect, &l.errs), stack: []string{name}}
 	l.files = []string{name}
-	l.policy.lines[name] = f.src.lines
-	if errs := f.src.checkText(data); len(errs) > 0 {
+	l.policy.lines[name] = f.Lines
+	if errs := f.CheckText(data); len(errs) > 0 {
 		return nil, errs
 	}
-	doc := f.document()
+	doc := f.Document()
 	if doc != nil {
 		f.top(doc)
 	}
 	if len(l.errs) > 0 {
-		return nil, l.errs.sorted(l.files)
+		return nil, l.errs.Sorted(l.files)
 	}
-	p := &printer{file: f, comments: f.src.comments(doc)}
-	end := len(f.src.lines) + 1
-	if len(doc.Content) > 0 && !isNull(doc.Content[0]) {
+	p := &printer{file: f, comments: f.Comments(doc)}
+	end := len(f.Lines) + 1
+	if len(doc.Content) > 0 && !source.IsNull(doc.Content[0]) {
 		p.block(doc.Content[0], 0, end)
 	}
 	p.flush(end, 1, 0)
@@ -47,8 +49,8 @@ func Format(name string, data []byte) ([]byte, error) {
 type printer struct {
 	*file
 	out      strings.Builder
-	comments []comment // not yet written
-	last     int       // the source line that was written last
+	comments []source.Comment // not yet written
+	last     int              // the source line that was written last
 }
 
 // block writes the entries of a mapping or list, each on a line of its own.
@@ -67,7 +69,7 @@ func (p *printer) block(n *yaml.Node, indent, limit int) {
 			// The language has no collection in a list but what is written as
 			// one line of words.
 			text, _ := p.inline(n.Content[i], false)
-			p.entry(n.Content[i].Line, p.src.lastLine(n.Content[i]), indent, "- "+text)
+			p.entry(n.Content[i].Line, p.LastLine(n.Content[i]), indent, "- "+text)
 			continue
 		}
 		p.pair(n.Content[i], n.Content[i+1], indent, next)
@@ -79,9 +81,9 @@ func (p *printer) pair(k, v *yaml.Node, indent, limit int) {
 	value, ok := p.inline(v, false)
 	switch {
 	case ok && value == "": // below it may stand what is commented out
-		p.entry(k.Line, p.src.lastLine(v), indent, text)
+		p.entry(k.Line, p.LastLine(v), indent, text)
 	case ok:
-		p.entry(k.Line, p.src.lastLine(v), indent, text+" "+value)
+		p.entry(k.Line, p.LastLine(v), indent, text+" "+value)
 		return
 	default:
 		last := k.Line
@@ -96,22 +98,21 @@ func (p *printer) pair(k, v *yaml.Node, indent, limit int) {
 	hyphens := v.Kind == yaml.SequenceNode && v.Column == k.Column && len(v.Content) > 0
 	for {
 		p.flush(limit, k.Column+1, indent+2)
-		if !hyphens || len(p.comments) == 0 || p.comments[0].line >= limit || p.comments[0].column < k.Column ||
-			!strings.HasPrefix(strings.TrimLeft(p.comments[0].text, "# "), "- ") {
+		if !hyphens || len(p.comments) == 0 || p.comments[0].Line >= limit || p.comments[0].Column < k.Column ||
+			!strings.HasPrefix(strings.TrimLeft(p.comments[0].Text, "# "), "- ") {
 			return
 		}
-		p.flush(p.comments[0].line+1, k.Column, indent+2)
+		p.flush(p.comments[0].Line+1, k.Column, indent+2)
 	}
 }
 
 // commentInside reports whether the next comment stands in this line, behind
 // the bracket that opens a collection.
 func (p *printer) commentInside(n *yaml.Node, line int) bool {
-	if n.Style&yaml.FlowStyle == 0 || len(p.comments) == 0 || p.comments[0].line != line || n.Content[0].Line != line {
+	if n.Style&yaml.FlowStyle == 0 || len(p.comments) == 0 || p.comments[0].Line != line || n.Content[0].Line != line {
 		return false
 	}
-	c := p.comments[0]
-	return place{c.line, c.column}.before(p.src.endOf(n)) && place{n.Line, n.Column}.before(place{c.line, c.column})
+	return p.Inside(n, p.comments[0])
 }
 
 // entry writes one line that stands for the source lines from first to last,
@@ -119,18 +120,18 @@ func (p *printer) commentInside(n *yaml.Node, line int) bool {
 func (p *printer) entry(first, last, indent int, text string) {
 	p.flush(first, 1, indent)
 	p.gap(first)
-	var own []comment
-	for len(p.comments) > 0 && p.comments[0].line <= last {
+	var own []source.Comment
+	for len(p.comments) > 0 && p.comments[0].Line <= last {
 		own = append(own, p.comments[0])
 		p.comments = p.comments[1:]
 	}
-	if len(own) == 1 && !own[0].alone {
+	if len(own) == 1 && !own[0].Alone {
 		width := indent + utf8.RuneCountInString(text)
-		text += strings.Repeat(" ", max(1, own[0].column-1-width)) + own[0].text
+		text += strings.Repeat(" ", max(1, own[0].Column-1-width)) + own[0].Text
 		own = nil
 	}
 	for _, c := range own {
-		p.line(indent, c.text)
+		p.line(indent, c.Text)
 	}
 	p.line(indent, text)
 	p.last = last
@@ -141,13 +142,13 @@ func (p *printer) entry(first, last, indent int, text string) {
 func (p *printer) flush(line, column, indent int) {
 	for len(p.comments) > 0 {
 		c := p.comments[0]
-		if c.line >= line || c.column < column {
+		if c.Line >= line || c.Column < column {
 			return
 		}
 		p.comments = p.comments[1:]
-		p.gap(c.line)
-		p.line(indent, c.text)
-		p.last = c.line
+		p.gap(c.Line)
+		p.line(indent, c.Text)
+		p.last = c.Line
 	}
 }
 
@@ -157,7 +158,7 @@ func (p *printer) gap(line int) {
 		return
 	}
 	for l := p.last + 1; l < line; l++ {
-		if strings.TrimSpace(p.src.lines[l-1]) == "" {
+		if strings.TrimSpace(p.Lines[l-1]) == "" {
 			p.out.WriteByte('\n')
 			return
 		}
@@ -205,12 +206,7 @@ func (p *printer) inline(n *yaml.Node, flow bool) (string, bool) {
 // hasComments reports whether comments stand between the first and the last
 // line of a collection.
 func (p *printer) hasComments(n *yaml.Node) bool {
-	end := p.src.endOf(n)
-	from := place{n.Line, n.Column}
-	return slices.ContainsFunc(p.comments, func(c comment) bool {
-		at := place{c.line, c.column}
-		return from.before(at) && at.before(end)
-	})
+	return slices.ContainsFunc(p.comments, func(c source.Comment) bool { return p.Inside(n, c) })
 }
 
 // scalar returns a scalar in its canonical form. Texts that have one of their
@@ -218,13 +214,13 @@ func (p *printer) hasComments(n *yaml.Node) bool {
 func (p *printer) scalar(n *yaml.Node, flow bool) string {
 	text, canonical := p.canon[n]
 	if !canonical {
-		if isNull(n) {
+		if source.IsNull(n) {
 			return ""
 		}
 		text = n.Value
 	}
 	line := canonical && (n.Kind != yaml.ScalarNode || p.lineText[n])
-	quoted := n.Kind == yaml.ScalarNode && n.Style&quotedStyles != 0 && !line
+	quoted := n.Kind == yaml.ScalarNode && n.Style&source.QuotedStyles != 0 && !line
 	if !quoted && plainSafe(text, flow) {
 		return text
 	}
@@ -244,7 +240,7 @@ func plainSafe(s string, flow bool) bool {
 		return false
 	}
 	for _, r := range s {
-		if r < ' ' || r == utf8.RuneError || r >= 0x7f && r < 0xa0 || isDeceptive(r) {
+		if r < ' ' || r == utf8.RuneError || r >= 0x7f && r < 0xa0 || source.IsDeceptive(r) {
 			return false
 		}
 	}
@@ -274,7 +270,7 @@ func quoteScalar(s string, line bool) string {
 			b.WriteString(`\t`)
 		case r < ' ' || r >= 0x7f && r < 0xa0:
 			fmt.Fprintf(&b, `\x%02x`, r)
-		case isDeceptive(r) && r < 0x10000:
+		case source.IsDeceptive(r) && r < 0x10000:
 			fmt.Fprintf(&b, `\u%04x`, r)
 		default:
 			b.WriteRune(r)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"sluice/internal/base/testseed"
+	"sluice/internal/language/source"
 )
 
 // Every testdata/format/NAME.yaml becomes NAME.golden, which stays as it is.
@@ -64,14 +65,15 @@ func checkFormat(t *testing.T, data []byte) []byte {
 
 func commentTexts(t *testing.T, data []byte) []string {
 	t.Helper()
-	f := &file{loader: newLoader("p.yaml"), src: newSource("p.yaml", data)}
-	doc := f.document()
+	l := newLoader("p.yaml")
+	f := &file{loader: l, File: source.New("p.yaml", data, dialect, &l.errs)}
+	doc := f.Document()
 	if doc == nil {
 		t.Fatal(f.errs)
 	}
 	var out []string
-	for _, c := range f.src.comments(doc) {
-		out = append(out, c.text)
+	for _, c := range f.Comments(doc) {
+		out = append(out, c.Text)
 	}
 	return out
 }

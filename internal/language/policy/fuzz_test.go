@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"sluice/internal/language/source"
 )
 
 // checkErrors wants every error at a place that the text has.
@@ -17,7 +19,7 @@ func checkErrors(t *testing.T, data []byte, err error) {
 	if !errors.As(err, &errs) || len(errs) == 0 {
 		t.Fatalf("%T: %v", err, err)
 	}
-	lines := newSource("p.yaml", data).lines
+	lines := source.New("p.yaml", data, dialect, nil).Lines
 	for _, e := range errs {
 		if e.Message == "" || e.Pos.File != "p.yaml" {
 			t.Errorf("%#v", e)

@@ -5,24 +5,26 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"sluice/internal/language/source"
 )
 
 // layout reads what large sets may take in the kernel.
-func (f *file) layout(e entry) {
+func (f *file) layout(e source.Entry) {
 	l := &f.policy.Layout
-	for _, k := range f.known(e.value, shapeOf("layout")) {
+	for _, k := range f.Known(e.Value, grammar.Of("layout")) {
 		at := &l.MemoryPos
-		if k.name == "load" {
+		if k.Name == "load" {
 			at = &l.LoadPos
 		}
-		if !f.once(k, at) {
+		if !f.Once(k, at) {
 			continue
 		}
-		switch k.name {
+		switch k.Name {
 		case "memory":
-			l.Memory = valueOf(f, k.value, "memory", parseSize, formatSize)
+			l.Memory = valueOf(f, k.Value, "memory", parseSize, formatSize)
 		case "load":
-			l.Load = valueOf(f, k.value, "load", parseLoadTime, formatLoadTime)
+			l.Load = valueOf(f, k.Value, "load", parseLoadTime, formatLoadTime)
 		}
 	}
 }
@@ -43,14 +45,14 @@ func parseSize(s string) (uint64, *problem) {
 		switch {
 		case !isDigits(digits):
 		case err != nil, v > math.MaxInt64/u.bytes:
-			return 0, problemf("", "%s is too large", quote(s))
+			return 0, problemf("", "%s is too large", source.Quote(s))
 		case v == 0:
 			return 0, problemf("leave it out for what is sensible", "memory must be above zero")
 		default:
 			return v * u.bytes, nil
 		}
 	}
-	return 0, problemf("write 64MiB or 1GiB", "%s is not a size of memory", quote(s))
+	return 0, problemf("write 64MiB or 1GiB", "%s is not a size of memory", source.Quote(s))
 }
 
 func formatSize(v uint64) string {
@@ -71,7 +73,7 @@ func parseLoadTime(s string) (time.Duration, *problem) {
 	if digits, is := strings.CutSuffix(s, "ms"); is && isDigits(digits) {
 		v, err := strconv.ParseUint(digits, 10, 32)
 		if err != nil {
-			return 0, problemf("at most 1h", "%s is too long", quote(s))
+			return 0, problemf("at most 1h", "%s is too long", source.Quote(s))
 		}
 		d = time.Duration(v) * time.Millisecond //nolint:gosec // 32 bits
 	} else {
@@ -85,7 +87,7 @@ func parseLoadTime(s string) (time.Duration, *problem) {
 	case d <= 0:
 		return 0, problemf("leave it out for what is sensible", "load must be above zero")
 	case d > mostLoadTime:
-		return 0, problemf("at most 1h", "%s is too long", quote(s))
+		return 0, problemf("at most 1h", "%s is too long", source.Quote(s))
 	}
 	return d, nil
 }

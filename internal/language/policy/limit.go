@@ -3,6 +3,8 @@ package policy
 import (
 	"strings"
 	"time"
+
+	"sluice/internal/language/source"
 )
 
 // maxRate bounds counts and bursts; the kernel keeps a burst in 32 bits.
@@ -19,7 +21,7 @@ func (r *rule) limit() bool {
 	}
 	count, unit, slash := strings.Cut(t.text, "/")
 	if !slash || count == "" || unit == "" {
-		return r.failAt(t, "write COUNT/UNIT, as in 10/minute or 6/30s", "%s is not a rate", quote(t.text))
+		return r.failAt(t, "write COUNT/UNIT, as in 10/minute or 6/30s", "%s is not a rate", source.Quote(t.text))
 	}
 	var p *problem
 	if l.Count, p = parseNumber(count, "the count of a limit", maxRate); p != nil {
@@ -51,7 +53,7 @@ func (r *rule) limit() bool {
 				return false
 			}
 		case r.is("per", "burst", "then"):
-			return r.failAt(t, "", "%s stands twice", quote(t.text))
+			return r.failAt(t, "", "%s stands twice", source.Quote(t.text))
 		default:
 			if l.ThenBan != 0 && !l.PerSource {
 				r.fail(l.Pos, "write limit "+rate+" per source then ban …", "a ban needs a limit per source: who would be banned?")
@@ -72,7 +74,7 @@ func (r *rule) perSource() bool {
 		return r.failAt(t, hint, "expected source behind per, found %s", t.describe())
 	}
 	if why, wayOut := noSense("per source", r.hook); why != "" {
-		r.failAt(t, wayOut, "%s cannot be used in %s: %s", quote("per source"), r.hook, why)
+		r.failAt(t, wayOut, "%s cannot be used in %s: %s", source.Quote("per source"), r.hook, why)
 	}
 	return true
 }
@@ -103,12 +105,12 @@ func parseUnit(s string) (time.Duration, *problem) {
 	}
 	d, p := parseDuration(s)
 	switch {
-	case p != nil && p.message == quote(s)+" is not a duration":
-		return 0, problemf("write second, minute, hour, day, or a duration such as 30s", "%s is not a unit of time%s", quote(s), didYouMean(s, []string{"second", "minute", "hour", "day"}))
+	case p != nil && p.message == source.Quote(s)+" is not a duration":
+		return 0, problemf("write second, minute, hour, day, or a duration such as 30s", "%s is not a unit of time%s", source.Quote(s), source.DidYouMean(s, []string{"second", "minute", "hour", "day"}))
 	case p != nil:
 		return 0, p
 	case d > maxRateTime:
-		return 0, problemf("at most 7d", "the time of a limit, %s, is too long", quote(s))
+		return 0, problemf("at most 7d", "the time of a limit, %s, is too long", source.Quote(s))
 	}
 	return d, nil
 }

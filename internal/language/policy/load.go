@@ -2,9 +2,7 @@ package policy
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -14,7 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
-	"sluice/internal/base/regular"
+	"sluice/internal/language/source"
 )
 
 // loader reads the files of one policy and collects what is wrong with them.
@@ -50,7 +48,7 @@ type loader struct {
 // file is one file of a policy while it is read.
 type file struct {
 	*loader
-	src   *source
+	*source.File
 	stack []string // the files that include this one, and itself
 }
 
@@ -84,7 +82,7 @@ func (p *Policy) knowing(name string) *loader {
 // Load reads a policy file and everything that it includes. Errors about the
 // policy are of type [Errors] and hold all of them.
 func Load(path string) (*Policy, error) {
-	data, err := readFile(path)
+	data, err := source.Read(path, dialect.MaxSize)
 	if err != nil {
 		return nil, err
 	}
@@ -146,23 +144,23 @@ func (l *loader) finish() error {
 		check()
 	}
 	if len(l.errs) > 0 {
-		return l.errs.sorted(l.files)
+		return l.errs.Sorted(l.files)
 	}
 	return nil
 }
 
 // read parses one file into the policy.
 func (l *loader) read(name string, data []byte, stack []string) {
-	f := &file{loader: l, src: newSource(name, data), stack: append(slices.Clone(stack), name)}
+	f := &file{loader: l, File: source.New(name, data, dialect, &l.errs), stack: append(slices.Clone(stack), name)}
 	l.files = append(l.files, name)
-	l.policy.lines[name] = f.src.lines
+	l.policy.lines[name] = f.Lines
 	l.policy.sums[name] = sha256.Sum256(data)
-	if errs := f.src.checkText(data); len(errs) > 0 {
+	if errs := f.CheckText(data); len(errs) > 0 {
 		l.errs = append(l.errs, errs...)
 		l.unread = true
 		return
 	}
-	doc := f.document()
+	doc := f.Document()
 	if doc == nil {
 		l.unread = true
 		return
@@ -174,37 +172,9 @@ func (l *loader) fail(pos Pos, hint, format string, args ...any) {
 	l.errs = append(l.errs, l.policy.Errorf(pos, hint, format, args...))
 }
 
-// readFile reads a whole policy file, or as much of it as shows that it is too
-// large.
-func readFile(path string) ([]byte, error) {
-	f, err := regular.Open(path)
-	if err != nil {
-		return nil, readError(path, err)
-	}
-	defer func() { _ = f.Close() }()
-	data, err := io.ReadAll(io.LimitReader(f, maxPolicySize+1))
-	if err != nil {
-		return nil, readError(path, err)
-	}
-	return data, nil
-}
-
-// readError names the file once; package os names it inside a sentence of its
-// own.
-func readError(path string, err error) error {
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
-		err = pathErr.Err
-	}
-	if errors.Is(err, regular.Err) {
-		err = fmt.Errorf("%w\n  hint: name a file, or give - where standard input is taken", err)
-	}
-	return fmt.Errorf("%s: %w", path, err)
-}
-
 // include reads what one pattern of include names.
 func (f *file) include(n *yaml.Node) {
-	pattern, ok := f.text(n, "include")
+	pattern, ok := f.Text(n, "include")
 	if !ok {
 		return
 	}
@@ -214,18 +184,18 @@ func (f *file) include(n *yaml.Node) {
 	}
 	full := pattern
 	if !filepath.IsAbs(pattern) {
-		full = filepath.Join(escapePattern(filepath.Dir(f.src.name)), pattern)
+		full = filepath.Join(escapePattern(filepath.Dir(f.Name)), pattern)
 	}
 	if !strings.ContainsAny(pattern, `*?[\`) {
 		if !filepath.IsAbs(pattern) {
-			full = filepath.Join(filepath.Dir(f.src.name), pattern)
+			full = filepath.Join(filepath.Dir(f.Name), pattern)
 		}
 		f.includeFile(n, full)
 		return
 	}
 	matches, err := f.glob(full)
 	if err != nil {
-		f.fail(f.src.at(n), "", "bad pattern %s: %v", quote(pattern), err)
+		f.fail(f.At(n), "", "bad pattern %s: %v", source.Quote(pattern), err)
 		return
 	}
 	for _, m := range matches {
@@ -241,7 +211,7 @@ func (f *file) includeFile(n *yaml.Node, name string) {
 	target, err := f.realPath(name)
 	if err != nil {
 		f.unread = true
-		f.fail(f.src.at(n), "", "cannot include: %v", readError(name, err))
+		f.fail(f.At(n), "", "cannot include: %v", source.ReadError(name, err))
 		return
 	}
 	if other, done := f.real[target]; done {
@@ -249,20 +219,20 @@ func (f *file) includeFile(n *yaml.Node, name string) {
 		// same file; a circle that somebody wrote by name is a mistake.
 		if slices.Contains(f.stack, other) && !strings.ContainsAny(n.Value, `*?[\`) {
 			at := slices.Index(f.stack, other)
-			f.fail(f.src.at(n), "", "files include each other in a circle: %s", strings.Join(append(slices.Clone(f.stack[at:]), other), " → "))
+			f.fail(f.At(n), "", "files include each other in a circle: %s", strings.Join(append(slices.Clone(f.stack[at:]), other), " → "))
 		}
 		return
 	}
 	f.real[target] = name
 	if info, err := os.Stat(name); f.texts == nil && err == nil && !info.Mode().IsRegular() {
 		f.unread = true
-		f.fail(f.src.at(n), "", "cannot include: %s is not a regular file", name)
+		f.fail(f.At(n), "", "cannot include: %s is not a regular file", name)
 		return
 	}
 	data, err := f.readText(name)
 	if err != nil {
 		f.unread = true
-		f.fail(f.src.at(n), "", "cannot include: %v", err)
+		f.fail(f.At(n), "", "cannot include: %v", err)
 		return
 	}
 	f.policy.Includes = append(f.policy.Includes, name)
@@ -282,7 +252,7 @@ func (l *loader) realPath(name string) (string, error) {
 
 func (l *loader) readText(name string) ([]byte, error) {
 	if l.texts == nil {
-		return readFile(name)
+		return source.Read(name, dialect.MaxSize)
 	}
 	return l.texts[name], nil // realPath has found it
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/language/source"
 )
 
 // ruleMapping turns a rule or an expectation that is written as a mapping into
@@ -15,7 +17,7 @@ func (f *file) ruleMapping(n *yaml.Node, shapeName string) ([]token, bool) {
 		return nil, false
 	}
 	action := m.first
-	m.word(action, action.name)
+	m.word(action, action.Name)
 	if e, ok := m.by["published"]; ok {
 		m.flag(e, "published")
 	}
@@ -56,10 +58,10 @@ func (f *file) natMapping(n *yaml.Node) ([]token, bool) {
 		return nil, false
 	}
 	kind := m.first
-	m.word(kind, kind.name)
-	if kind.name != "masquerade" {
+	m.word(kind, kind.Name)
+	if kind.Name != "masquerade" {
 		m.values(kind)
-	} else if kind.value.Value != "any" || kind.value.Kind != yaml.ScalarNode {
+	} else if kind.Value.Value != "any" || kind.Value.Kind != yaml.ScalarNode {
 		m.family(kind)
 	}
 	for _, name := range []string{"from", "out", "in", "as", "on", "family", "to", "stateless"} {
@@ -82,50 +84,50 @@ func (f *file) natMapping(n *yaml.Node) ([]token, bool) {
 type mappingForm struct {
 	*file
 	node  *yaml.Node
-	by    map[string]entry
-	first entry // the key that says what the line is
+	by    map[string]source.Entry
+	first source.Entry // the key that says what the line is
 	toks  []token
 	bad   bool
 }
 
 func (f *file) mappingRule(n *yaml.Node, shapeName string) (*mappingForm, bool) {
 	before := len(f.errs)
-	heads := shapeOf(shapeName).oneOf
-	m := &mappingForm{file: f, node: n, by: map[string]entry{}}
+	heads := grammar.Of(shapeName).OneOf
+	m := &mappingForm{file: f, node: n, by: map[string]source.Entry{}}
 	var found []string
-	for _, e := range f.known(n, shapeOf(shapeName)) {
-		m.by[e.name] = e
-		if slices.Contains(heads, e.name) {
+	for _, e := range f.Known(n, grammar.Of(shapeName)) {
+		m.by[e.Name] = e
+		if slices.Contains(heads, e.Name) {
 			if len(found) == 0 {
 				m.first = e
 			}
-			found = append(found, e.name)
+			found = append(found, e.Name)
 		}
 	}
 	switch {
 	case len(f.errs) > before:
 		return nil, false
 	case len(found) == 0:
-		f.fail(f.src.at(n), "", "%s needs one of the keys %s", shapeOf(shapeName).what, strings.Join(heads, ", "))
+		f.fail(f.At(n), "", "%s needs one of the keys %s", grammar.Of(shapeName).What, strings.Join(heads, ", "))
 		return nil, false
 	case len(found) > 1:
-		f.fail(f.src.at(m.by[found[1]].key), "write two", "%s and %s in one mapping", found[0], found[1])
+		f.fail(f.At(m.by[found[1]].Key), "write two", "%s and %s in one mapping", found[0], found[1])
 		return nil, false
 	}
 	return m, true
 }
 
-func (m *mappingForm) word(e entry, text string) {
-	m.toks = append(m.toks, token{wordToken, text, m.src.at(e.key)})
+func (m *mappingForm) word(e source.Entry, text string) {
+	m.toks = append(m.toks, token{wordToken, text, m.At(e.Key)})
 }
 
 // values appends a scalar's words, or a list in brackets.
-func (m *mappingForm) values(e entry) { m.valuesOf(e.value, e.name) }
+func (m *mappingForm) values(e source.Entry) { m.valuesOf(e.Value, e.Name) }
 
 func (m *mappingForm) valuesOf(n *yaml.Node, what string) {
 	switch n.Kind {
 	case yaml.ScalarNode:
-		if _, ok := m.file.text(n, what); !ok {
+		if _, ok := m.file.Text(n, what); !ok {
 			m.bad = true
 			return
 		}
@@ -137,27 +139,27 @@ func (m *mappingForm) valuesOf(n *yaml.Node, what string) {
 		// A clause's value must not bring further clauses with it.
 		if extra := m.extraClause(toks); extra != nil {
 			m.bad = true
-			m.fail(extra.pos, "give it a key of its own", "unexpected %s in %s", quote(extra.text), what)
+			m.fail(extra.pos, "give it a key of its own", "unexpected %s in %s", source.Quote(extra.text), what)
 			return
 		}
 		m.toks = append(m.toks, toks[:len(toks)-1]...)
 	case yaml.SequenceNode:
-		m.toks = append(m.toks, token{openToken, "[", m.src.at(n)})
+		m.toks = append(m.toks, token{openToken, "[", m.At(n)})
 		for i, c := range n.Content {
 			if i > 0 {
-				m.toks = append(m.toks, token{commaToken, ",", m.src.at(c)})
+				m.toks = append(m.toks, token{commaToken, ",", m.At(c)})
 			}
 			if c.Kind != yaml.ScalarNode {
 				m.bad = true
-				m.fail(m.src.at(c), m.accident(c), "%s must be words, this is %s", what, kindName(c))
+				m.fail(m.At(c), m.Accident(c), "%s must be words, this is %s", what, source.KindName(c))
 				return
 			}
 			m.valuesOf(c, what)
 		}
-		m.toks = append(m.toks, token{closeToken, "]", m.src.at(n)})
+		m.toks = append(m.toks, token{closeToken, "]", m.At(n)})
 	default:
 		m.bad = true
-		m.fail(m.src.at(n), m.accident(n), "%s must be words or a list, this is %s", what, kindName(n))
+		m.fail(m.At(n), m.Accident(n), "%s must be words or a list, this is %s", what, source.KindName(n))
 	}
 }
 
@@ -171,34 +173,34 @@ func (m *mappingForm) extraClause(toks []token) *token {
 	return nil
 }
 
-func (m *mappingForm) flag(e entry, word string) {
-	on, ok := m.file.flag(e.value, e.name)
+func (m *mappingForm) flag(e source.Entry, word string) {
+	on, ok := m.file.Flag(e.Value, e.Name)
 	m.bad = m.bad || !ok
 	if on {
 		m.word(e, word)
 	}
 }
 
-func (m *mappingForm) family(e entry) {
-	if v := e.value; v.Kind == yaml.ScalarNode && (v.Value == "ipv4" || v.Value == "ipv6") {
-		m.toks = append(m.toks, token{wordToken, v.Value, m.src.at(v)})
+func (m *mappingForm) family(e source.Entry) {
+	if v := e.Value; v.Kind == yaml.ScalarNode && (v.Value == "ipv4" || v.Value == "ipv6") {
+		m.toks = append(m.toks, token{wordToken, v.Value, m.At(v)})
 		return
 	}
 	m.bad = true
-	m.fail(m.src.at(e.value), "write ipv4 or ipv6", "%s must be ipv4 or ipv6, this is %s", e.name, kindName(e.value))
+	m.fail(m.At(e.Value), "write ipv4 or ipv6", "%s must be ipv4 or ipv6, this is %s", e.Name, source.KindName(e.Value))
 }
 
 // text appends a scalar as it is, as the text of a log.
-func (m *mappingForm) text(e entry) {
-	if e.value.Kind != yaml.ScalarNode {
+func (m *mappingForm) text(e source.Entry) {
+	if e.Value.Kind != yaml.ScalarNode {
 		m.bad = true
-		m.fail(m.src.at(e.value), m.accident(e.value), "%s must be a text, this is %s", e.name, kindName(e.value))
+		m.fail(m.At(e.Value), m.Accident(e.Value), "%s must be a text, this is %s", e.Name, source.KindName(e.Value))
 		return
 	}
-	if isNull(e.value) {
+	if source.IsNull(e.Value) {
 		return
 	}
-	m.toks = append(m.toks, token{textToken, e.value.Value, m.src.at(e.value)})
+	m.toks = append(m.toks, token{textToken, e.Value.Value, m.At(e.Value)})
 }
 
 // rest appends the words of a scalar that may have several clauses of its own.
@@ -211,16 +213,16 @@ func (m *mappingForm) rest(n *yaml.Node) {
 	m.toks = append(m.toks, toks[:len(toks)-1]...)
 }
 
-func (m *mappingForm) limit(e entry) {
-	if e.value.Kind != yaml.MappingNode {
-		if _, ok := m.file.text(e.value, "limit"); !ok {
+func (m *mappingForm) limit(e source.Entry) {
+	if e.Value.Kind != yaml.MappingNode {
+		if _, ok := m.file.Text(e.Value, "limit"); !ok {
 			m.bad = true
 			return
 		}
-		m.rest(e.value)
+		m.rest(e.Value)
 		return
 	}
-	by := m.sub(e.value, "limit", "rate")
+	by := m.sub(e.Value, "limit", "rate")
 	if m.bad {
 		return
 	}
@@ -240,19 +242,19 @@ func (m *mappingForm) limit(e entry) {
 	}
 }
 
-func (m *mappingForm) max(e entry) {
-	if e.value.Kind != yaml.MappingNode {
-		if _, ok := m.file.text(e.value, "max"); !ok {
+func (m *mappingForm) max(e source.Entry) {
+	if e.Value.Kind != yaml.MappingNode {
+		if _, ok := m.file.Text(e.Value, "max"); !ok {
 			m.bad = true
 			return
 		}
-		m.rest(e.value)
-		if !strings.Contains(e.value.Value, "connection") {
+		m.rest(e.Value)
+		if !strings.Contains(e.Value.Value, "connection") {
 			m.word(e, "connections")
 		}
 		return
 	}
-	by := m.sub(e.value, "max", "connections")
+	by := m.sub(e.Value, "max", "connections")
 	if m.bad {
 		return
 	}
@@ -265,19 +267,19 @@ func (m *mappingForm) max(e entry) {
 }
 
 // sub reads a mapping inside the mapping.
-func (m *mappingForm) sub(n *yaml.Node, shapeName, required string) map[string]entry {
+func (m *mappingForm) sub(n *yaml.Node, shapeName, required string) map[string]source.Entry {
 	before := len(m.errs)
-	by := map[string]entry{}
-	for _, e := range m.known(n, shapeOf(shapeName)) {
-		by[e.name] = e
+	by := map[string]source.Entry{}
+	for _, e := range m.Known(n, grammar.Of(shapeName)) {
+		by[e.Name] = e
 	}
 	if _, ok := by[required]; !ok && len(m.errs) == before {
-		m.fail(m.src.at(n), "", "%s needs the key %s", shapeName, required)
+		m.fail(m.At(n), "", "%s needs the key %s", shapeName, required)
 	}
 	m.bad = m.bad || len(m.errs) > before
 	return by
 }
 
 func (m *mappingForm) done() ([]token, bool) {
-	return append(m.toks, token{endToken, "", m.src.at(m.node)}), !m.bad
+	return append(m.toks, token{endToken, "", m.At(m.node)}), !m.bad
 }

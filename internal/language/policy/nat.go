@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
+	"sluice/internal/language/source"
 )
 
 // natUsage is how the lines of nat are written, for the reference and hints.
@@ -23,19 +24,19 @@ func (f *file) natNode(n *yaml.Node) *NAT {
 	var toks []token
 	var ok bool
 	switch {
-	case n.Kind == yaml.MappingNode && f.accident(n) == "":
+	case n.Kind == yaml.MappingNode && f.Accident(n) == "":
 		toks, ok = f.natMapping(n)
-	case n.Kind == yaml.ScalarNode && !isNull(n) && strings.TrimSpace(n.Value) != "":
+	case n.Kind == yaml.ScalarNode && !source.IsNull(n) && strings.TrimSpace(n.Value) != "":
 		toks, ok = f.tokens(n)
 	case n.Kind == yaml.MappingNode:
-		f.fail(f.src.end(n.Content[0]).of(f.src), f.accident(n), "a line of nat must be one line of words")
+		f.fail(f.After(n.Content[0]), f.Accident(n), "a line of nat must be one line of words")
 	default:
-		f.fail(f.src.at(n), "", "a line of nat must be a line of words or a mapping, this is %s", kindName(n))
+		f.fail(f.At(n), "", "a line of nat must be a line of words or a mapping, this is %s", source.KindName(n))
 	}
 	if !ok {
 		return nil
 	}
-	w := &nat{words: &words{file: f, toks: toks}, nat: &NAT{Pos: f.src.at(n)}, seen: map[string]token{}}
+	w := &nat{words: &words{file: f, toks: toks}, nat: &NAT{Pos: f.At(n)}, seen: map[string]token{}}
 	if !w.parse() {
 		return nil
 	}
@@ -71,7 +72,7 @@ func (w *nat) parse() bool {
 		case "allow", "drop", "reject":
 			way = "rules stand under input, output or forward"
 		}
-		return w.failAt(t, way, "unknown word %s in nat%s", quote(t.text), didYouMean(t.text, []string{"masquerade", "redirect", "map"}))
+		return w.failAt(t, way, "unknown word %s in nat%s", source.Quote(t.text), source.DidYouMean(t.text, []string{"masquerade", "redirect", "map"}))
 	}
 	if w.nat.Kind == Redirect && !w.redirected() {
 		return false
@@ -100,10 +101,10 @@ func (w *nat) clause() bool {
 	t := w.peek()
 	known := natClauses[w.nat.Kind]
 	if t.kind != wordToken || !slices.Contains(known, t.text) {
-		return w.failAt(t, "write "+natUsage[w.nat.Kind], "unexpected %s in %s%s", t.describe(), w.nat.Kind, didYouMean(t.text, known))
+		return w.failAt(t, "write "+natUsage[w.nat.Kind], "unexpected %s in %s%s", t.describe(), w.nat.Kind, source.DidYouMean(t.text, known))
 	}
 	if _, twice := w.seen[t.text]; twice {
-		return w.failAt(t, "", "%s stands twice", quote(t.text))
+		return w.failAt(t, "", "%s stands twice", source.Quote(t.text))
 	}
 	w.seen[t.text] = t
 	w.take()
@@ -176,7 +177,7 @@ func (w *nat) redirected() bool {
 func (f *file) needPorts(ref *ServiceRef, what string) {
 	for _, m := range ref.Matches {
 		if m.Any || packet.PortProtocolName(m.Protocol) == "" {
-			f.fail(ref.Pos, "name services of tcp, udp or sctp", "%s needs a service with ports, and %s has none", what, quote(ref.Text))
+			f.fail(ref.Pos, "name services of tcp, udp or sctp", "%s needs a service with ports, and %s has none", what, source.Quote(ref.Text))
 			return
 		}
 	}
@@ -196,7 +197,7 @@ func (w *words) address() (*Range, bool) {
 func parseAddress(s string) (addrset.Range, *problem) {
 	r, p := parseRange(s)
 	if p == nil && r.From != r.To {
-		p = problemf("write one address", "%s is more than one address", quote(s))
+		p = problemf("write one address", "%s is more than one address", source.Quote(s))
 	}
 	return r, p
 }
@@ -232,7 +233,7 @@ func (w *words) target() (*Target, bool) {
 			return nil, w.problemAt(t, p)
 		}
 		if r.From != r.To {
-			return nil, w.failAt(t, "write one address", "%s is more than one address", quote(s))
+			return nil, w.failAt(t, "write one address", "%s is more than one address", source.Quote(s))
 		}
 		out.Address = r
 		return out, true
@@ -240,9 +241,9 @@ func (w *words) target() (*Target, bool) {
 	at := strings.LastIndexByte(s, ':')
 	if at < 0 || strings.HasSuffix(s, "]") {
 		if r, p := parseRange(s); p == nil && r.From != r.To {
-			return nil, w.failAt(t, "write one address", "%s is more than one address", quote(s))
+			return nil, w.failAt(t, "write one address", "%s is more than one address", source.Quote(s))
 		}
-		return nil, w.failAt(t, "write ADDRESS:PORT, [ADDRESS]:PORT, ADDRESS or :PORT", "%s is not an address or a port", quote(s))
+		return nil, w.failAt(t, "write ADDRESS:PORT, [ADDRESS]:PORT, ADDRESS or :PORT", "%s is not an address or a port", source.Quote(s))
 	}
 	port, p := parsePort(s[at+1:])
 	if p != nil {
@@ -256,7 +257,7 @@ func (w *words) target() (*Target, bool) {
 			return nil, w.problemAt(t, p)
 		}
 		if brackets := bare != host; brackets != (familyOf(r) == 6) {
-			return nil, w.failAt(t, "write [2001:db8::1]:80 for IPv6 and 192.0.2.1:80 for IPv4", "%s is not an address and a port", quote(s))
+			return nil, w.failAt(t, "write [2001:db8::1]:80 for IPv6 and 192.0.2.1:80 for IPv4", "%s is not an address and a port", source.Quote(s))
 		}
 		out.Address = r
 	}

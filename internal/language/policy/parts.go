@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/language/source"
 )
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -21,35 +23,35 @@ func (l *loader) after(do func()) {
 // top reads one file's document.
 func (f *file) top(doc *yaml.Node) {
 	first := len(f.stack) == 1 && !f.lenient
-	if len(doc.Content) == 0 || isNull(doc.Content[0]) {
+	if len(doc.Content) == 0 || source.IsNull(doc.Content[0]) {
 		f.versions++ // one error is enough
 		if first {
-			f.fail(f.src.pos(1, 1), "a policy begins with version: 1", "file is empty")
+			f.fail(f.Pos(1, 1), "a policy begins with version: 1", "file is empty")
 		}
 		return
 	}
 	root := doc.Content[0]
 	if root.Kind != yaml.MappingNode {
-		f.fail(f.src.at(root), "a policy begins with version: 1", "the policy must be a mapping, this is %s", kindName(root))
+		f.fail(f.At(root), "a policy begins with version: 1", "the policy must be a mapping, this is %s", source.KindName(root))
 		f.unread = true
 		return
 	}
-	entries := f.known(root, shapeOf("policy"))
+	entries := f.Known(root, grammar.Of("policy"))
 	version := false
 	for _, e := range entries {
-		version = version || e.name == "version"
+		version = version || e.Name == "version"
 	}
 	if !version && first {
-		f.fail(f.src.at(root), "write version: 1 as the first line", "version is missing")
+		f.fail(f.At(root), "write version: 1 as the first line", "version is missing")
 	}
 	f.versions++
 	var includes *yaml.Node
 	for _, e := range entries {
-		switch e.name {
+		switch e.Name {
 		case "version":
-			f.version(e.value)
+			f.version(e.Value)
 		case "include":
-			includes = e.value
+			includes = e.Value
 		case "zones":
 			f.named(e, f.zone)
 		case "sets":
@@ -61,11 +63,11 @@ func (f *file) top(doc *yaml.Node) {
 		case "never-ban":
 			f.policy.NeverBan = append(f.policy.NeverBan, f.bans(e)...)
 		case "tracking":
-			f.tracking(e.value)
+			f.tracking(e.Value)
 		case "layout":
 			f.layout(e)
 		case "counters":
-			if counted, ok := f.flag(e.value, "counters"); f.once(e, &f.policy.CountersPos) && ok {
+			if counted, ok := f.Flag(e.Value, "counters"); f.Once(e, &f.policy.CountersPos) && ok {
 				f.policy.Uncounted = !counted
 			}
 		case "input":
@@ -75,8 +77,8 @@ func (f *file) top(doc *yaml.Node) {
 		case "forward":
 			f.section(e, &f.policy.Forward, Forward)
 		case "nat":
-			f.blockList[e.value] = true
-			for _, n := range f.list(e.value, "nat") {
+			f.blockList[e.Value] = true
+			for _, n := range f.List(e.Value, "nat") {
 				if line := f.natNode(n); line != nil {
 					f.policy.NAT = append(f.policy.NAT, line)
 				}
@@ -86,7 +88,7 @@ func (f *file) top(doc *yaml.Node) {
 		}
 	}
 	if includes != nil {
-		for _, n := range f.list(includes, "include") {
+		for _, n := range f.List(includes, "include") {
 			f.include(n)
 		}
 	}
@@ -96,19 +98,19 @@ func (f *file) version(n *yaml.Node) {
 	switch {
 	case n.Kind == yaml.ScalarNode && n.Value == "1":
 	case n.Kind == yaml.ScalarNode && isDigits(n.Value):
-		f.fail(f.src.at(n), "write version: 1", "version %s of the language is not known to this sluice", quote(n.Value))
+		f.fail(f.At(n), "write version: 1", "version %s of the language is not known to this sluice", source.Quote(n.Value))
 	default:
-		f.fail(f.src.at(n), "write version: 1", "version must be 1, this is %s", kindName(n))
+		f.fail(f.At(n), "write version: 1", "version must be 1, this is %s", source.KindName(n))
 	}
 }
 
 // named reads a mapping of definitions with free names.
-func (f *file) named(e entry, read func(entry)) {
-	for _, d := range f.entries(e.value, e.name) {
-		if p := checkName(d.name); p != nil {
-			f.fail(f.src.at(d.key), p.hint, "%s", p.message)
+func (f *file) named(e source.Entry, read func(source.Entry)) {
+	for _, d := range f.Entries(e.Value, e.Name) {
+		if p := checkName(d.Name); p != nil {
+			f.fail(f.At(d.Key), p.hint, "%s", p.message)
 			// Its uses would all be unknown, and are not worth a second error.
-			if nameSyntax.MatchString(d.name) {
+			if nameSyntax.MatchString(d.Name) {
 				continue
 			}
 		}
@@ -117,50 +119,50 @@ func (f *file) named(e entry, read func(entry)) {
 }
 
 // taken says whether the name of a zone or a set is one already, and reports it.
-func (f *file) taken(e entry, what string) bool {
-	if z := f.zones[e.name]; z != nil {
+func (f *file) taken(e source.Entry, what string) bool {
+	if z := f.zones[e.Name]; z != nil {
 		return f.isAlready(e, what, "zone", z.Pos)
 	}
-	if s := f.sets[e.name]; s != nil {
+	if s := f.sets[e.Name]; s != nil {
 		return f.isAlready(e, what, "set", s.Pos)
 	}
 	return false
 }
 
-func (f *file) isAlready(e entry, what, otherWhat string, other Pos) bool {
-	f.fail(f.src.at(e.key), "", "%s %s is already a %s, see %s", what, quote(e.name), otherWhat, other)
+func (f *file) isAlready(e source.Entry, what, otherWhat string, other Pos) bool {
+	f.fail(f.At(e.Key), "", "%s %s is already a %s, see %s", what, source.Quote(e.Name), otherWhat, other)
 	return true
 }
 
-func (f *file) zone(e entry) {
-	z := &Zone{Pos: f.src.at(e.key), Name: e.name}
+func (f *file) zone(e source.Entry) {
+	z := &Zone{Pos: f.At(e.Key), Name: e.Name}
 	if f.taken(e, "zone") {
 		return
 	}
-	f.zones[e.name] = z
+	f.zones[e.Name] = z
 	f.policy.Zones = append(f.policy.Zones, z)
 	before := len(f.errs)
-	for _, k := range f.known(e.value, shapeOf("zone")) {
-		switch k.name {
+	for _, k := range f.Known(e.Value, grammar.Of("zone")) {
+		switch k.Name {
 		case "interfaces":
-			for _, n := range f.list(k.value, "interfaces") {
-				if name, ok := f.text(n, "an interface"); ok && f.checked(n, checkInterface(name)) {
-					z.Interfaces = append(z.Interfaces, Word{f.src.at(n), name})
+			for _, n := range f.List(k.Value, "interfaces") {
+				if name, ok := f.Text(n, "an interface"); ok && f.checked(n, checkInterface(name)) {
+					z.Interfaces = append(z.Interfaces, Word{f.At(n), name})
 				}
 			}
 		case "networks":
-			z.Networks = f.addresses(k.value, "networks")
+			z.Networks = f.addresses(k.Value, "networks")
 		}
 	}
 	if len(f.errs) == before && len(z.Interfaces)+len(z.Networks) == 0 {
-		f.fail(f.src.at(e.key), "give it interfaces, networks, or both", "zone %s has neither interfaces nor networks", quote(e.name))
+		f.fail(f.At(e.Key), "give it interfaces, networks, or both", "zone %s has neither interfaces nor networks", source.Quote(e.Name))
 	}
 }
 
 // checked reports the problem of a scalar, if it has one.
 func (f *file) checked(n *yaml.Node, p *problem) bool {
 	if p != nil {
-		f.fail(f.src.runeAt(n, 0), p.hint, "%s", p.message)
+		f.fail(f.RuneAt(n, 0), p.hint, "%s", p.message)
 	}
 	return p == nil
 }
@@ -168,8 +170,8 @@ func (f *file) checked(n *yaml.Node, p *problem) bool {
 // addresses reads one or more literal addresses, prefixes and ranges.
 func (f *file) addresses(n *yaml.Node, what string) []Range {
 	var out []Range
-	for _, c := range f.list(n, what) {
-		s, ok := f.text(c, "an address")
+	for _, c := range f.List(n, what) {
+		s, ok := f.Text(c, "an address")
 		if !ok {
 			continue
 		}
@@ -183,7 +185,7 @@ func (f *file) addresses(n *yaml.Node, what string) []Range {
 			continue
 		}
 		f.canon[c] = r.String()
-		out = append(out, Range{f.src.runeAt(c, 0), r})
+		out = append(out, Range{f.RuneAt(c, 0), r})
 	}
 	return out
 }
@@ -191,41 +193,41 @@ func (f *file) addresses(n *yaml.Node, what string) []Range {
 // namesOf reads names of sets.
 func (f *file) namesOf(n *yaml.Node, what string) []Word {
 	var out []Word
-	for _, c := range f.list(n, what) {
-		s, ok := f.text(c, "a name")
+	for _, c := range f.List(n, what) {
+		s, ok := f.Text(c, "a name")
 		if !ok {
 			continue
 		}
 		if isLiteral(s) {
-			f.fail(f.src.at(c), "put addresses into a set of their own and name that", "%s wants names of sets, this is %s", what, quote(s))
+			f.fail(f.At(c), "put addresses into a set of their own and name that", "%s wants names of sets, this is %s", what, source.Quote(s))
 			continue
 		}
 		if f.checked(c, checkName(s)) {
-			out = append(out, Word{f.src.runeAt(c, 0), s})
+			out = append(out, Word{f.RuneAt(c, 0), s})
 		}
 	}
 	return out
 }
 
-func (f *file) service(e entry) {
-	if other := f.services[e.name]; other != nil {
+func (f *file) service(e source.Entry) {
+	if other := f.services[e.Name]; other != nil {
 		f.isAlready(e, "service", "service", other.service.Pos)
 		return
 	}
-	d := &serviceDefinition{service: &Service{Pos: f.src.at(e.key), Name: e.name}, file: f}
-	f.services[e.name] = d
+	d := &serviceDefinition{service: &Service{Pos: f.At(e.Key), Name: e.Name}, file: f}
+	f.services[e.Name] = d
 	f.policy.Services = append(f.policy.Services, d.service)
-	nodes := f.list(e.value, "service "+quote(e.name))
-	if len(nodes) == 0 && (isNull(e.value) || e.value.Kind == yaml.SequenceNode) {
-		f.fail(f.src.at(e.key), "write tcp/PORT", "service %s is empty", quote(e.name))
+	nodes := f.List(e.Value, "service "+source.Quote(e.Name))
+	if len(nodes) == 0 && (source.IsNull(e.Value) || e.Value.Kind == yaml.SequenceNode) {
+		f.fail(f.At(e.Key), "write tcp/PORT", "service %s is empty", source.Quote(e.Name))
 	}
 	for _, n := range nodes {
-		s, ok := f.text(n, "a service")
+		s, ok := f.Text(n, "a service")
 		if !ok {
 			continue
 		}
 		m, p := parseServiceWord(s)
-		ref := ServiceRef{Pos: f.src.runeAt(n, 0), Text: s}
+		ref := ServiceRef{Pos: f.RuneAt(n, 0), Text: s}
 		switch {
 		case p != nil:
 		case m != nil:
@@ -234,7 +236,7 @@ func (f *file) service(e entry) {
 		case s == "any":
 			p = problemf("name services or protocols", "any is not part of a service")
 		case isLiteral(s):
-			p = problemf("", "%s is not a service", quote(s))
+			p = problemf("", "%s is not a service", source.Quote(s))
 		default:
 			p = checkName(s)
 		}
@@ -246,18 +248,18 @@ func (f *file) service(e entry) {
 }
 
 // bans reads ban and never-ban.
-func (f *file) bans(e entry) []Who {
+func (f *file) bans(e source.Entry) []Who {
 	var out []Who
-	for _, n := range f.list(e.value, e.name) {
-		s, ok := f.text(n, e.name)
+	for _, n := range f.List(e.Value, e.Name) {
+		s, ok := f.Text(n, e.Name)
 		if !ok {
 			continue
 		}
 		if strings.HasPrefix(s, "not ") {
-			f.fail(f.src.at(n), "define a set with except", "not cannot be used in %s", e.name)
+			f.fail(f.At(n), "define a set with except", "not cannot be used in %s", e.Name)
 			continue
 		}
-		pos := f.src.runeAt(n, 0)
+		pos := f.RuneAt(n, 0)
 		item, p := whoItem(token{wordToken, strings.TrimSpace(s), pos})
 		if !f.checked(n, p) {
 			continue
@@ -266,7 +268,7 @@ func (f *file) bans(e entry) []Who {
 		if item.Name == "" {
 			f.canon[n] = item.Literal.String()
 		}
-		f.checkWho(&w, e.name, true)
+		f.checkWho(&w, e.Name, true)
 		out = append(out, w)
 	}
 	return out
@@ -276,11 +278,11 @@ func checkURL(s string) *problem {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
-		return problemf("", "%s is not a URL", quote(s))
+		return problemf("", "%s is not a URL", source.Quote(s))
 	case u.Scheme != "http" && u.Scheme != "https":
-		return problemf("write https://…", "URL %s is neither http nor https", quote(s))
+		return problemf("write https://…", "URL %s is neither http nor https", source.Quote(s))
 	case u.Host == "":
-		return problemf("", "URL %s has no host", quote(s))
+		return problemf("", "URL %s has no host", source.Quote(s))
 	case u.User != nil:
 		return problemf("policies are read by many; fetch such a list with a tool of your own and name the file", "URL has a password in it")
 	}

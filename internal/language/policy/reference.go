@@ -3,7 +3,13 @@ package policy
 import (
 	"fmt"
 	"strings"
+
+	"sluice/internal/language/source"
 )
+
+// Schema returns the JSON Schema of a policy file. What needs the meaning of
+// words, such as names and sections, only the parser checks.
+func Schema() []byte { return grammar.Schema() }
 
 // Reference returns the reference of the language as Markdown, made from the
 // tables that the parser uses.
@@ -22,7 +28,7 @@ it stands. Where a list is wanted, a single value may stand alone.
 	writeRules(&b)
 	writeNAT(&b)
 	writeExpectations(&b)
-	writeShapes(&b)
+	grammar.WriteShapes(&b)
 	writeServices(&b)
 	writeICMP(&b)
 	return []byte(b.String())
@@ -48,7 +54,7 @@ func writeRules(b *strings.Builder) {
 	b.WriteString("YAML sees a key where a colon and a blank follow each other, and a comment where a blank and `#` do: put a rule that has them into single quotes, `- 'drop any log \"in: \"'`.\n\n")
 	b.WriteString("| words | meaning | example |\n|---|---|---|\n")
 	for _, c := range clauses {
-		fmt.Fprintf(b, "| `%s` | %s | %s |\n", escapeCell(c.usage), escapeCell(c.doc), escapeCell("`"+strings.Join(c.examples, "`<br>`")+"`"))
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", source.EscapeCell(c.usage), source.EscapeCell(c.doc), source.EscapeCell("`"+strings.Join(c.examples, "`<br>`")+"`"))
 	}
 	b.WriteString("\nWords that cannot be used in a section are errors there:\n\n| word | section | why | instead |\n|---|---|---|---|\n")
 	for _, hook := range []Hook{Input, Output, Forward} {
@@ -95,56 +101,9 @@ func writeExpectations(b *strings.Builder) {
 	b.WriteString("- An expectation that no packet can fit is an error.\n\n")
 	b.WriteString("| words | meaning | example |\n|---|---|---|\n")
 	for _, c := range expectClauses {
-		fmt.Fprintf(b, "| `%s` | %s | %s |\n", escapeCell(c.usage), escapeCell(c.doc), escapeCell("`"+strings.Join(c.examples, "`<br>`")+"`"))
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", source.EscapeCell(c.usage), source.EscapeCell(c.doc), source.EscapeCell("`"+strings.Join(c.examples, "`<br>`")+"`"))
 	}
 	b.WriteString("\nIn a file of its own, for `sluice test --expect`, the list stands beside `version: 1` alone; its names are those of the policy.\n\n")
-}
-
-func writeShapes(b *strings.Builder) {
-	b.WriteString("## Keys and values\n\n")
-	for _, s := range shapes {
-		fmt.Fprintf(b, "### %s\n\n%s\n\n", s.name, s.doc)
-		if forms := s.forms(); forms != "" {
-			fmt.Fprintf(b, "Written as %s.\n\n", forms)
-		}
-		if s.keys != nil {
-			b.WriteString("| key | value | meaning |\n|---|---|---|\n")
-			for _, k := range s.keys {
-				doc := k.doc
-				if k.required {
-					doc += " Required."
-				}
-				fmt.Fprintf(b, "| `%s` | [%s](#%s) | %s |\n", k.name, k.shape, k.shape, escapeCell(doc))
-			}
-			b.WriteByte('\n')
-		}
-		b.WriteString("```yaml\n" + strings.Join(s.examples, "\n") + "\n```\n\n")
-	}
-}
-
-// forms says how a shape may be written.
-func (s *shape) forms() string {
-	var out []string
-	if s.text != nil && s.list == "" && s.keys == nil {
-		if s.null {
-			out = append(out, "a text")
-		}
-	} else if s.text != nil {
-		out = append(out, "a text")
-	}
-	if s.list != "" {
-		out = append(out, fmt.Sprintf("a list of [%s](#%s)", s.list, s.list))
-	}
-	if s.keys != nil && (len(out) > 0 || s.null) {
-		out = append(out, "a mapping")
-	}
-	if s.values != "" {
-		out = append(out, fmt.Sprintf("a mapping of names to [%s](#%s)", s.values, s.values))
-	}
-	if s.null && len(out) > 0 {
-		out = append(out, "or left empty")
-	}
-	return strings.Join(out, ", ")
 }
 
 func writeServices(b *strings.Builder) {
@@ -171,5 +130,3 @@ func writeICMP(b *strings.Builder) {
 		fmt.Fprintf(b, "| `%s` | %s | %s |\n", t.Name, number(t.V4), number(t.V6))
 	}
 }
-
-func escapeCell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }

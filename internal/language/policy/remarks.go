@@ -3,6 +3,8 @@ package policy
 import (
 	"slices"
 	"strings"
+
+	"sluice/internal/language/source"
 )
 
 // Comment is a comment of a policy's text.
@@ -25,27 +27,28 @@ func (p *Policy) Comments() []Comment {
 }
 
 func commentsOf(name string, lines []string) []Comment {
-	f := &file{loader: newLoader(name), src: newSource(name, []byte(strings.Join(lines, "\n")+"\n"))}
-	doc := f.document()
+	l := newLoader(name)
+	f := &file{loader: l, File: source.New(name, []byte(strings.Join(lines, "\n")+"\n"), dialect, &l.errs)}
+	doc := f.Document()
 	if doc == nil {
 		return nil // a policy with such a text was not loaded
 	}
-	found := f.src.comments(doc)
+	found := f.Comments(doc)
 	alone := map[int]bool{}
 	for _, c := range found {
-		alone[c.line] = c.alone
+		alone[c.Line] = c.Alone
 	}
 	var out []Comment
 	for _, c := range found {
-		about := c.line
-		if c.alone {
+		about := c.Line
+		if c.Alone {
 			for about++; about <= len(lines) && (alone[about] || strings.TrimSpace(lines[about-1]) == ""); about++ {
 			}
 			if about > len(lines) {
 				about = 0
 			}
 		}
-		out = append(out, Comment{Pos{name, c.line, c.column}, strings.TrimSpace(strings.TrimLeft(c.text, "#")), about})
+		out = append(out, Comment{f.Pos(c.Line, c.Column), strings.TrimSpace(strings.TrimLeft(c.Text, "#")), about})
 	}
 	return out
 }

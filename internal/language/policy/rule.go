@@ -7,6 +7,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"sluice/internal/base/nearest"
+	"sluice/internal/language/source"
 )
 
 // rule is a rule or an expectation while it is read.
@@ -30,7 +31,7 @@ func (f *file) ruleNode(n *yaml.Node, hook Hook) *Rule {
 	}
 	r := f.rule(toks, hook)
 	if r != nil {
-		r.Pos = f.src.at(n)
+		r.Pos = f.At(n)
 		f.setLine(n, r.Text)
 	}
 	return r
@@ -39,24 +40,22 @@ func (f *file) ruleNode(n *yaml.Node, hook Hook) *Rule {
 // ruleTokens turns either form of a rule or an expectation, which is the name of
 // its shape, into tokens.
 func (f *file) ruleTokens(n *yaml.Node, shapeName string) ([]token, bool) {
-	what := shapeOf(shapeName).what
+	what := grammar.Of(shapeName).What
 	switch {
-	case n.Kind == yaml.MappingNode && f.accident(n) == "":
+	case n.Kind == yaml.MappingNode && f.Accident(n) == "":
 		return f.ruleMapping(n, shapeName)
-	case n.Kind == yaml.ScalarNode && !isNull(n) && strings.TrimSpace(n.Value) != "":
+	case n.Kind == yaml.ScalarNode && !source.IsNull(n) && strings.TrimSpace(n.Value) != "":
 		return f.tokens(n)
 	case n.Kind == yaml.MappingNode:
 		k := n.Content[0]
-		f.fail(f.src.end(k).of(f.src), f.accident(n), "%s must be one line of words", what)
+		f.fail(f.After(k), f.Accident(n), "%s must be one line of words", what)
 	case n.Kind == yaml.ScalarNode:
-		f.fail(f.src.at(n), "", "%s is empty", shapeName)
+		f.fail(f.At(n), "", "%s is empty", shapeName)
 	default:
-		f.fail(f.src.at(n), "", "%s must be a line of words or a mapping, this is %s", what, kindName(n))
+		f.fail(f.At(n), "", "%s must be a line of words or a mapping, this is %s", what, source.KindName(n))
 	}
 	return nil, false
 }
-
-func (p place) of(s *source) Pos { return s.pos(p.line, p.column) }
 
 func (f *file) rule(toks []token, hook Hook) *Rule {
 	r := &rule{words: &words{file: f, toks: toks}, hook: hook, rule: &Rule{Pos: toks[0].pos}, seen: map[string]bool{}, mark: len(f.later)}
@@ -76,17 +75,17 @@ func (r *rule) parse() bool {
 		t := r.peek()
 		if c := r.clause(t); c != nil {
 			if r.seen[c.word] {
-				return r.failAt(t, "", "%s stands twice", quote(c.word))
+				return r.failAt(t, "", "%s stands twice", source.Quote(c.word))
 			}
 			r.seen[c.word] = true
 			if why, wayOut := noSenseExpected(c.word); r.expect != nil && why != "" {
-				return r.failAt(t, wayOut, "%s cannot be used in an expectation: %s", quote(c.word), why)
+				return r.failAt(t, wayOut, "%s cannot be used in an expectation: %s", source.Quote(c.word), why)
 			}
 			if why, wayOut := noSense(c.word, r.hook); r.expect == nil && why != "" {
-				r.failAt(t, wayOut, "%s cannot be used in %s: %s", quote(c.word), r.hook, why)
+				r.failAt(t, wayOut, "%s cannot be used in %s: %s", source.Quote(c.word), r.hook, why)
 			}
 			if r.rule.Action == ClampMSS && slices.Contains([]string{"published", "by", "limit", "max", "log"}, c.word) {
-				r.failAt(t, "leave it out", "%s cannot be used with clamp mss", quote(c.word))
+				r.failAt(t, "leave it out", "%s cannot be used with clamp mss", source.Quote(c.word))
 			}
 			r.take()
 			if !c.parse(r) {
@@ -153,27 +152,27 @@ func (r *rule) unexpected(t token) bool {
 	}
 	switch near := nearest.Of(t.text, all); {
 	case r.service.kind == wordToken && r.previous() == r.service && isPortOf(r.service.text, t.text):
-		return r.failAt(t, "write "+r.service.text+"/"+t.text, "unexpected %s", quote(t.text))
+		return r.failAt(t, "write "+r.service.text+"/"+t.text, "unexpected %s", source.Quote(t.text))
 	case near != "":
-		return r.failAt(t, "", "unknown word %s, did you mean %q?", quote(t.text), near)
+		return r.failAt(t, "", "unknown word %s, did you mean %q?", source.Quote(t.text), near)
 	case r.service.kind == wordToken && nearest.Of(r.service.text, all) != "" && builtinNamed(r.service.text) == nil && r.previous() == r.service:
-		return r.failAt(r.service, "", "unknown word %s, did you mean %q?", quote(r.service.text), nearest.Of(r.service.text, all))
+		return r.failAt(r.service, "", "unknown word %s, did you mean %q?", source.Quote(r.service.text), nearest.Of(r.service.text, all))
 	case slices.Contains([]string{"ipv4", "ipv6", "inet", "inet6", "ip", "ip6", "v4", "v6"}, t.text):
-		return r.failAt(t, "write ipv4 or ipv6", "unknown word %s", quote(t.text))
+		return r.failAt(t, "write ipv4 or ipv6", "unknown word %s", source.Quote(t.text))
 	case slices.Contains([]string{"and", "or", "if", "when", "with", "via", "port", "src", "dst", "proto"}, t.text):
-		return r.failAt(t, "a rule is ACTION [SERVICE] [ipv4|ipv6] [from WHO] [to WHO] [in ZONE] [out ZONE] …", "unknown word %s", quote(t.text))
+		return r.failAt(t, "a rule is ACTION [SERVICE] [ipv4|ipv6] [from WHO] [to WHO] [in ZONE] [out ZONE] …", "unknown word %s", source.Quote(t.text))
 	case t.text == "stateless" || t.text == "accelerate":
-		return r.failAt(t, "", "%s is not a word of rules", quote(t.text))
+		return r.failAt(t, "", "%s is not a word of rules", source.Quote(t.text))
 	case r.expect != nil && slices.Contains(hookWords, t.text):
-		return r.failAt(t, "write on "+t.text, "unexpected %s", quote(t.text))
+		return r.failAt(t, "write on "+t.text, "unexpected %s", source.Quote(t.text))
 	case !r.seen["service"] && r.rule.Action != ClampMSS:
-		return r.failAt(t, "the service stands right behind the action: "+string(r.rule.Action)+" "+t.text+" …", "unexpected %s", quote(t.text))
+		return r.failAt(t, "the service stands right behind the action: "+string(r.rule.Action)+" "+t.text+" …", "unexpected %s", source.Quote(t.text))
 	case r.expect != nil && slices.Contains(verdictWords, t.text):
-		return r.failAt(t, "write two expectations", "second verdict %s in one expectation", quote(t.text))
+		return r.failAt(t, "write two expectations", "second verdict %s in one expectation", source.Quote(t.text))
 	case slices.Contains(actionWords, t.text):
-		return r.failAt(t, "write two rules", "second action %s in one rule", quote(t.text))
+		return r.failAt(t, "write two rules", "second action %s in one rule", source.Quote(t.text))
 	}
-	return r.failAt(t, "expected one of "+strings.Join(all, ", "), "unexpected %s", quote(t.text))
+	return r.failAt(t, "expected one of "+strings.Join(all, ", "), "unexpected %s", source.Quote(t.text))
 }
 
 // previous is the token before the next one.
@@ -199,7 +198,7 @@ func (r *rule) action() bool {
 	case "clamp":
 		r.rule.Action = ClampMSS
 		if why, wayOut := noSense("clamp", r.hook); why != "" {
-			return r.failAt(t, wayOut, "%s cannot be used in %s: %s", quote("clamp mss"), r.hook, why)
+			return r.failAt(t, wayOut, "%s cannot be used in %s: %s", source.Quote("clamp mss"), r.hook, why)
 		}
 		if !r.accept("mss") {
 			return r.failAt(r.peek(), "write clamp mss", "expected mss behind clamp, found %s", r.peek().describe())
@@ -215,7 +214,7 @@ func (r *rule) action() bool {
 	case "masquerade", "redirect", "map", "snat", "dnat":
 		hint = "rewriting of addresses stands under nat"
 	}
-	return r.failAt(t, hint, "unknown action %s%s", quote(t.text), didYouMean(t.text, actionWords))
+	return r.failAt(t, hint, "unknown action %s%s", source.Quote(t.text), source.DidYouMean(t.text, actionWords))
 }
 
 func (r *rule) published() bool {
@@ -271,7 +270,7 @@ func (r *rule) by() bool {
 			return false
 		}
 		if slices.ContainsFunc(r.rule.Users, func(w Word) bool { return w.Text == t.text }) {
-			return r.failAt(t, "", "user %s stands twice", quote(t.text))
+			return r.failAt(t, "", "user %s stands twice", source.Quote(t.text))
 		}
 		r.rule.Users = append(r.rule.Users, Word{t.pos, t.text})
 		return true

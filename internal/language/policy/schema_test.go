@@ -11,6 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"sluice/internal/base/testseed"
+	"sluice/internal/language/source"
 )
 
 // compileSchema compiles the schema, or one of its definitions.
@@ -48,13 +49,13 @@ func asJSON(t *testing.T, text string) any {
 // Every example of the table fits its shape in the schema.
 func TestSchemaExamples(t *testing.T) {
 	for _, s := range shapes {
-		if len(s.examples) == 0 {
-			t.Errorf("%s has no example", s.name)
+		if len(s.Examples) == 0 {
+			t.Errorf("%s has no example", s.Name)
 		}
-		schema := compileSchema(t, s.name)
-		for _, e := range s.examples {
+		schema := compileSchema(t, s.Name)
+		for _, e := range s.Examples {
 			if err := schema.Validate(asJSON(t, e)); err != nil {
-				t.Errorf("%s: %s\n%v", s.name, e, err)
+				t.Errorf("%s: %s\n%v", s.Name, e, err)
 			}
 		}
 	}
@@ -161,22 +162,22 @@ func TestSchemaRejects(t *testing.T) {
 func TestTableIsWhole(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range shapes {
-		if seen[s.name] {
-			t.Errorf("%s stands twice", s.name)
+		if seen[s.Name] {
+			t.Errorf("%s stands twice", s.Name)
 		}
-		seen[s.name] = true
-		if s.doc == "" || s.what == "" {
-			t.Errorf("%s has no words", s.name)
+		seen[s.Name] = true
+		if s.Doc == "" || s.What == "" {
+			t.Errorf("%s has no words", s.Name)
 		}
-		for _, k := range s.keys {
-			shapeOf(k.shape)
-			if k.doc == "" {
-				t.Errorf("%s of %s has no words", k.name, s.name)
+		for _, k := range s.Keys {
+			grammar.Of(k.Shape)
+			if k.Doc == "" {
+				t.Errorf("%s of %s has no words", k.Name, s.Name)
 			}
 		}
-		for _, name := range []string{s.list, s.values} {
+		for _, name := range []string{s.List, s.Values} {
 			if name != "" {
-				shapeOf(name)
+				grammar.Of(name)
 			}
 		}
 	}
@@ -192,7 +193,7 @@ func TestReferenceIsWritten(t *testing.T) {
 		t.Error("docs/reference/language.md is not what the tables say; run make generate")
 	}
 	for _, c := range clauses {
-		if !bytes.Contains(data, []byte(fmt.Sprintf("| `%s`", escapeCell(c.usage)))) {
+		if !bytes.Contains(data, []byte(fmt.Sprintf("| `%s`", source.EscapeCell(c.usage)))) {
 			t.Errorf("%s is not in it", c.word)
 		}
 	}

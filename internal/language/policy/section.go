@@ -4,58 +4,60 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/language/source"
 )
 
 // section reads input, output or forward. A section may be spread over
 // included files: rules add up, default and accelerate are said once.
-func (f *file) section(e entry, where **Section, hook Hook) {
-	if isNull(e.value) {
-		f.fail(f.src.at(e.key), "write default: drop, or leave out the section: then it is not policed", "%s is empty", hook)
+func (f *file) section(e source.Entry, where **Section, hook Hook) {
+	if source.IsNull(e.Value) {
+		f.fail(f.At(e.Key), "write default: drop, or leave out the section: then it is not policed", "%s is empty", hook)
 		return
 	}
-	if e.value.Kind != yaml.MappingNode {
+	if e.Value.Kind != yaml.MappingNode {
 		hint := ""
-		if e.value.Kind == yaml.SequenceNode {
+		if e.Value.Kind == yaml.SequenceNode {
 			hint = "write default: and rules: under it, and the list under rules"
 		}
-		f.fail(f.src.at(e.value), hint, "%s must be a mapping, this is %s", hook, kindName(e.value))
+		f.fail(f.At(e.Value), hint, "%s must be a mapping, this is %s", hook, source.KindName(e.Value))
 		return
 	}
 	s := *where
 	if s == nil {
-		s = &Section{Pos: f.src.at(e.key), Hook: hook}
+		s = &Section{Pos: f.At(e.Key), Hook: hook}
 		*where = s
 	}
-	shape := *shapeOf("section")
+	shape := *grammar.Of("section")
 	if hook == Forward {
-		shape = *shapeOf("forward")
+		shape = *grammar.Of("forward")
 	}
-	shape.what = string(hook)
-	for _, k := range f.entries(e.value, string(hook)) {
-		switch k.name {
+	shape.What = string(hook)
+	for _, k := range f.Entries(e.Value, string(hook)) {
+		switch k.Name {
 		case "default":
 			f.defaultAction(k, s)
 		case "rules":
-			f.blockList[k.value] = true
-			for _, n := range f.ruleList(k.value) {
+			f.blockList[k.Value] = true
+			for _, n := range f.ruleList(k.Value) {
 				if r := f.ruleNode(n, hook); r != nil {
 					s.Rules = append(s.Rules, r)
 				}
 			}
 		case "accelerate":
 			if hook != Forward {
-				f.fail(f.src.at(k.key), "put it under forward", "accelerate cannot be used in %s: only what goes through this host can be offloaded", hook)
+				f.fail(f.At(k.Key), "put it under forward", "accelerate cannot be used in %s: only what goes through this host can be offloaded", hook)
 				continue
 			}
 			if s.AccelPos.Line != 0 {
-				f.fail(f.src.at(k.key), "", "accelerate is already set, see %s", s.AccelPos)
+				f.fail(f.At(k.Key), "", "accelerate is already set, see %s", s.AccelPos)
 				continue
 			}
-			s.AccelPos = f.src.at(k.key)
-			s.Accelerate, _ = f.flag(k.value, "accelerate")
+			s.AccelPos = f.At(k.Key)
+			s.Accelerate, _ = f.Flag(k.Value, "accelerate")
 		default:
-			names := shape.keyNames()
-			f.fail(f.src.at(k.key), "known are "+strings.Join(names, ", "), "unknown key %s in %s%s", quote(k.name), hook, didYouMean(k.name, names))
+			names := shape.KeyNames()
+			f.fail(f.At(k.Key), "known are "+strings.Join(names, ", "), "unknown key %s in %s%s", source.Quote(k.Name), hook, source.DidYouMean(k.Name, names))
 		}
 	}
 }
@@ -63,20 +65,20 @@ func (f *file) section(e entry, where **Section, hook Hook) {
 // ruleList is list without the single text: a list that was forgotten is more
 // likely than a section of one rule.
 func (f *file) ruleList(n *yaml.Node) []*yaml.Node {
-	if n.Kind == yaml.ScalarNode && !isNull(n) {
-		f.fail(f.src.at(n), "write each rule on a line of its own, with - before it", "rules must be a list, this is %s", kindName(n))
+	if n.Kind == yaml.ScalarNode && !source.IsNull(n) {
+		f.fail(f.At(n), "write each rule on a line of its own, with - before it", "rules must be a list, this is %s", source.KindName(n))
 		return nil
 	}
-	return f.list(n, "rules")
+	return f.List(n, "rules")
 }
 
 // defaultAction reads `drop`, `drop log "in"`, or the same as a mapping.
-func (f *file) defaultAction(e entry, s *Section) {
-	if !f.once(e, &s.DefaultPos) {
+func (f *file) defaultAction(e source.Entry, s *Section) {
+	if !f.Once(e, &s.DefaultPos) {
 		return
 	}
 	s.Default = Drop // after an error
-	toks, ok := f.defaultTokens(e.value)
+	toks, ok := f.defaultTokens(e.Value)
 	if !ok {
 		return
 	}
@@ -90,7 +92,7 @@ func (f *file) defaultAction(e entry, s *Section) {
 	case "allow", "drop", "reject":
 		s.Default = Action(t.text)
 	default:
-		w.failAt(t, hint, "unknown default %s%s", quote(t.text), didYouMean(t.text, []string{"allow", "drop", "reject"}))
+		w.failAt(t, hint, "unknown default %s%s", source.Quote(t.text), source.DidYouMean(t.text, []string{"allow", "drop", "reject"}))
 		return
 	}
 	if w.accept("log") {
@@ -106,11 +108,11 @@ func (f *file) defaultAction(e entry, s *Section) {
 	if s.DefaultLog != nil {
 		text += " " + logText(*s.DefaultLog)
 	}
-	f.setLine(e.value, text)
+	f.setLine(e.Value, text)
 }
 
 func (f *file) defaultTokens(n *yaml.Node) ([]token, bool) {
-	if n.Kind == yaml.MappingNode && f.accident(n) == "" {
+	if n.Kind == yaml.MappingNode && f.Accident(n) == "" {
 		m := &mappingForm{file: f, node: n}
 		by := m.sub(n, "default", "action")
 		if m.bad {
@@ -123,7 +125,7 @@ func (f *file) defaultTokens(n *yaml.Node) ([]token, bool) {
 		}
 		return m.done()
 	}
-	if _, ok := f.text(n, "default"); !ok {
+	if _, ok := f.Text(n, "default"); !ok {
 		return nil, false
 	}
 	return f.tokens(n)

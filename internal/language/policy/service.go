@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/base/packet"
 	"sluice/internal/base/sorting"
+	"sluice/internal/language/source"
 )
 
 // protocolNames are the protocols that proto/NAME knows.
@@ -27,7 +28,7 @@ func parseServiceWord(s string) (*ServiceMatch, *problem) {
 	}
 	head, rest, slash := strings.Cut(fields[0], "/")
 	if fields[0] != "icmp" && len(fields) > 1 {
-		return nil, problemf("give each its own element of the list: ["+strings.Join(fields, ", ")+"]", "%s is more than one service", quote(s))
+		return nil, problemf("give each its own element of the list: ["+strings.Join(fields, ", ")+"]", "%s is more than one service", source.Quote(s))
 	}
 	switch number, known := packet.PortProtocol(head); {
 	case known && !slash:
@@ -45,7 +46,7 @@ func parseServiceWord(s string) (*ServiceMatch, *problem) {
 	case head == "proto":
 		return nil, problemf("write proto/112", "proto needs a number")
 	case slices.Contains([]string{"icmp6", "icmpv6", "icmpx", "ipv6-icmp"}, head):
-		return nil, problemf("write icmp, which covers both families where both have the type, and ipv6 behind it for one", "unknown protocol %s", quote(head))
+		return nil, problemf("write icmp, which covers both families where both have the type, and ipv6 behind it for one", "unknown protocol %s", source.Quote(head))
 	case head == "icmp" && slash:
 		return nil, problemf("write icmp NAME, as in icmp echo-request", "icmp has no ports")
 	case head == "icmp":
@@ -54,28 +55,28 @@ func parseServiceWord(s string) (*ServiceMatch, *problem) {
 		}
 		t := icmpNamed(fields[1])
 		if t == nil {
-			return nil, problemf("known are "+strings.Join(icmpNames(), ", "), "unknown ICMP type %s%s", quote(fields[1]), didYouMean(fields[1], icmpNames()))
+			return nil, problemf("known are "+strings.Join(icmpNames(), ", "), "unknown ICMP type %s%s", source.Quote(fields[1]), source.DidYouMean(fields[1], icmpNames()))
 		}
 		if len(fields) > 2 {
-			return nil, problemf("", "unexpected %s after the ICMP type", quote(fields[2]))
+			return nil, problemf("", "unexpected %s after the ICMP type", source.Quote(fields[2]))
 		}
 		return &ServiceMatch{Protocol: packet.ICMP, ICMP: t}, nil
 	case slash && isDigits(head):
 		if rest == "tcp" || rest == "udp" || rest == "sctp" {
-			return nil, problemf("write "+rest+"/"+head, "%s is the wrong way round", quote(s))
+			return nil, problemf("write "+rest+"/"+head, "%s is the wrong way round", source.Quote(s))
 		}
 	case slash:
 		if n, ok := protocolNames[head]; ok {
 			return nil, problemf(fmt.Sprintf("write proto/%d", n), "%s has no ports", head)
 		}
 		if isBuiltin(head) {
-			return nil, problemf("write "+head+", or tcp/"+rest+" for another port", "a service has no port behind it: %s", quote(s))
+			return nil, problemf("write "+head+", or tcp/"+rest+" for another port", "a service has no port behind it: %s", source.Quote(s))
 		}
 		names := []string{"tcp", "udp", "sctp", "proto"}
-		return nil, problemf("write tcp/PORT, udp/PORT, sctp/PORT or proto/NUMBER", "unknown protocol %s%s", quote(head), didYouMean(head, names))
+		return nil, problemf("write tcp/PORT, udp/PORT, sctp/PORT or proto/NUMBER", "unknown protocol %s%s", source.Quote(head), source.DidYouMean(head, names))
 	}
 	if isDigits(fields[0]) {
-		return nil, problemf("write tcp/"+fields[0]+" or udp/"+fields[0], "port %s without a protocol", quote(fields[0]))
+		return nil, problemf("write tcp/"+fields[0]+" or udp/"+fields[0], "port %s without a protocol", source.Quote(fields[0]))
 	}
 	return nil, nil
 }
@@ -84,14 +85,14 @@ func parseProto(s string) (*ServiceMatch, *problem) {
 	n, ok := protocolNames[s]
 	if !ok {
 		if number, _, more := strings.Cut(s, "/"); more {
-			return nil, problemf("write tcp/PORT, udp/PORT or sctp/PORT for protocols with ports", "a port for a protocol that has none: %s", quote("proto/"+number))
+			return nil, problemf("write tcp/PORT, udp/PORT or sctp/PORT for protocols with ports", "a port for a protocol that has none: %s", source.Quote("proto/"+number))
 		}
 		v, err := strconv.ParseUint(s, 10, 64)
 		if !isDigits(s) || (len(s) > 1 && s[0] == '0') {
-			return nil, problemf("write proto/NUMBER, as in proto/112", "unknown protocol %s", quote(s))
+			return nil, problemf("write proto/NUMBER, as in proto/112", "unknown protocol %s", source.Quote(s))
 		}
 		if err != nil || v > 255 {
-			return nil, problemf("protocols are 0 to 255", "protocol %s is above 255", quote(s))
+			return nil, problemf("protocols are 0 to 255", "protocol %s is above 255", source.Quote(s))
 		}
 		n = uint8(v)
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"sluice/internal/base/nearest"
+	"sluice/internal/language/source"
 )
 
 // services reads the service of a rule: one, a list, or any, which is nil.
@@ -19,7 +20,7 @@ func (w *words) services() ([]ServiceRef, bool) {
 			return false
 		}
 		if slices.ContainsFunc(out, func(o ServiceRef) bool { return o.Text == ref.Text }) {
-			w.fail(ref.Pos, "", "service %s stands twice", quote(ref.Text))
+			w.fail(ref.Pos, "", "service %s stands twice", source.Quote(ref.Text))
 			return false
 		}
 		out = append(out, ref)
@@ -60,7 +61,7 @@ func (w *words) service() (ServiceRef, bool) {
 		return ServiceRef{}, w.failAt(t, "leave out the list", "any inside a list is every service")
 	}
 	if isLiteral(t.text) {
-		return ServiceRef{}, w.failAt(t, "write from or to before addresses", "%s is not a service", quote(t.text))
+		return ServiceRef{}, w.failAt(t, "write from or to before addresses", "%s is not a service", source.Quote(t.text))
 	}
 	if p := checkName(t.text); p != nil {
 		return ServiceRef{}, w.problemAt(t, p)
@@ -109,7 +110,7 @@ func (l *loader) unknownService(pos Pos, name string) {
 	case nearest.Of(name, names) == "":
 		hint = "define it under services: " + name + ": tcp/PORT"
 	}
-	l.fail(pos, hint, "unknown service %s%s", quote(name), didYouMean(name, names))
+	l.fail(pos, hint, "unknown service %s%s", source.Quote(name), source.DidYouMean(name, names))
 }
 
 // serviceDefinition is an entry of services while it is read.

@@ -6,33 +6,35 @@ import (
 
 	"go.yaml.in/yaml/v4"
 	"golang.org/x/text/language"
+
+	"sluice/internal/language/source"
 )
 
 // contentKeys are the keys of a set that say what is in it.
 var contentKeys = []string{"addresses", "file", "url", "countries", "continents", "union", "endpoints"}
 
-func (f *file) set(e entry) {
-	s := &Set{Pos: f.src.at(e.key), Name: e.name}
+func (f *file) set(e source.Entry) {
+	s := &Set{Pos: f.At(e.Key), Name: e.Name}
 	if f.taken(e, "set") {
 		return
 	}
-	f.sets[e.name] = s
+	f.sets[e.Name] = s
 	f.policy.Sets = append(f.policy.Sets, s)
-	if n := e.value; n.Kind != yaml.MappingNode {
-		if isNull(n) {
-			f.fail(f.src.at(e.key), "write a list of addresses, or [] for none", "set %s is empty", quote(e.name))
+	if n := e.Value; n.Kind != yaml.MappingNode {
+		if source.IsNull(n) {
+			f.fail(f.At(e.Key), "write a list of addresses, or [] for none", "set %s is empty", source.Quote(e.Name))
 			return
 		}
-		s.Elements = f.addresses(n, "set "+quote(e.name))
+		s.Elements = f.addresses(n, "set "+source.Quote(e.Name))
 		return
 	}
-	by := map[string]entry{}
+	by := map[string]source.Entry{}
 	var content []string
 	before := len(f.errs)
-	for _, k := range f.known(e.value, shapeOf("set")) {
-		by[k.name] = k
-		if slices.Contains(contentKeys, k.name) {
-			content = append(content, k.name)
+	for _, k := range f.Known(e.Value, grammar.Of("set")) {
+		by[k.Name] = k
+		if slices.Contains(contentKeys, k.Name) {
+			content = append(content, k.Name)
 		}
 		f.setKey(s, k)
 	}
@@ -40,68 +42,68 @@ func (f *file) set(e entry) {
 	f.after(func() { f.checkSet(s) })
 }
 
-func (f *file) setKey(s *Set, k entry) {
-	switch k.name {
+func (f *file) setKey(s *Set, k source.Entry) {
+	switch k.Name {
 	case "addresses":
-		s.Elements = f.addresses(k.value, k.name)
+		s.Elements = f.addresses(k.Value, k.Name)
 	case "file", "url":
-		text, ok := f.text(k.value, k.name)
+		text, ok := f.Text(k.Value, k.Name)
 		if !ok {
 			return
 		}
-		w := &Word{f.src.at(k.value), text}
-		if k.name == "file" {
+		w := &Word{f.At(k.Value), text}
+		if k.Name == "file" {
 			s.File = w
-		} else if f.checked(k.value, checkURL(text)) {
+		} else if f.checked(k.Value, checkURL(text)) {
 			s.URL = w
 		}
 	case "refresh":
-		s.Refresh = f.duration(k.value, "refresh")
+		s.Refresh = f.duration(k.Value, "refresh")
 	case "countries":
-		s.Countries = f.codes(k.value, k.name, checkCountry)
+		s.Countries = f.codes(k.Value, k.Name, checkCountry)
 	case "continents":
-		s.Continents = f.codes(k.value, k.name, checkContinent)
+		s.Continents = f.codes(k.Value, k.Name, checkContinent)
 	case "union":
-		s.Union = f.namesOf(k.value, k.name)
+		s.Union = f.namesOf(k.Value, k.Name)
 	case "except":
-		s.Except = f.namesOf(k.value, k.name)
+		s.Except = f.namesOf(k.Value, k.Name)
 	case "endpoints":
-		f.endpoints(s, k.value)
+		f.endpoints(s, k.Value)
 	case "counters":
-		s.Counters, _ = f.flag(k.value, "counters")
+		s.Counters, _ = f.Flag(k.Value, "counters")
 	}
 }
 
 // setContent checks which keys stand together.
-func (f *file) setContent(e entry, s *Set, by map[string]entry, content []string, clean bool) {
+func (f *file) setContent(e source.Entry, s *Set, by map[string]source.Entry, content []string, clean bool) {
 	geo := slices.DeleteFunc(slices.Clone(content), func(name string) bool { return name != "countries" && name != "continents" })
 	switch {
 	case len(content) == 0:
 		if clean {
-			f.fail(f.src.at(e.key), "give it one of "+strings.Join(contentKeys, ", "), "set %s does not say what is in it", quote(e.name))
+			f.fail(f.At(e.Key), "give it one of "+strings.Join(contentKeys, ", "), "set %s does not say what is in it", source.Quote(e.Name))
 		}
 		return
 	case len(content)-len(geo) > 1 || len(content) > len(geo) && len(geo) > 0:
-		f.fail(f.src.at(by[content[1]].key), "define two sets, and a third with union", "%s and %s in one set", content[0], content[1])
+		f.fail(f.At(by[content[1]].Key), "define two sets, and a third with union", "%s and %s in one set", content[0], content[1])
 	}
-	if k, ok := by["refresh"]; ok && by["url"].key == nil {
-		f.fail(f.src.at(k.key), "", "refresh without url")
+	if k, ok := by["refresh"]; ok && by["url"].Key == nil {
+		f.fail(f.At(k.Key), "", "refresh without url")
 	}
-	if k, ok := by["except"]; ok && by["endpoints"].key != nil {
-		f.fail(f.src.at(k.key), "", "except cannot be used with endpoints")
+	if k, ok := by["except"]; ok && by["endpoints"].Key != nil {
+		f.fail(f.At(k.Key), "", "except cannot be used with endpoints")
 	}
-	if k, ok := by["counters"]; ok && s.Counters && by["endpoints"].key != nil {
-		f.fail(f.src.at(k.key), "", "counters cannot be used with endpoints")
+	if k, ok := by["counters"]; ok && s.Counters && by["endpoints"].Key != nil {
+		f.fail(f.At(k.Key), "", "counters cannot be used with endpoints")
 	}
 	if k := by[content[0]]; clean && len(s.Elements)+len(s.Countries)+len(s.Continents)+len(s.Union)+len(s.Endpoints) == 0 && s.File == nil && s.URL == nil && content[0] != "addresses" && content[0] != "endpoints" {
-		f.fail(f.src.at(k.key), "", "%s is empty", k.name)
+		f.fail(f.At(k.Key), "", "%s is empty", k.Name)
 	}
 }
 
 func (f *file) codes(n *yaml.Node, what string, check func(string) (string, *problem)) []Word {
 	var out []Word
-	for _, c := range f.list(n, what) {
-		s, ok := f.text(c, "a code")
+	for _, c := range f.List(n, what) {
+		s, ok := f.Text(c, "a code")
 		if !ok {
 			continue
 		}
@@ -110,11 +112,11 @@ func (f *file) codes(n *yaml.Node, what string, check func(string) (string, *pro
 			continue
 		}
 		if slices.ContainsFunc(out, func(w Word) bool { return w.Text == code }) {
-			f.fail(f.src.at(c), "", "%s stands twice", code)
+			f.fail(f.At(c), "", "%s stands twice", code)
 			continue
 		}
 		f.canon[c] = code
-		out = append(out, Word{f.src.runeAt(c, 0), code})
+		out = append(out, Word{f.RuneAt(c, 0), code})
 	}
 	return out
 }
@@ -124,9 +126,9 @@ func checkCountry(s string) (string, *problem) {
 	region, err := language.ParseRegion(code)
 	switch {
 	case code == "UK":
-		return "", problemf("write GB", "unknown country %s", quote(s))
+		return "", problemf("write GB", "unknown country %s", source.Quote(s))
 	case code == "EU":
-		return "", problemf("write continents: [EU]", "%s is not a country", quote(s))
+		return "", problemf("write continents: [EU]", "%s is not a country", source.Quote(s))
 	case len(code) == 2 && err == nil && region.IsCountry() && region.String() == code:
 		return code, nil
 	}
@@ -136,7 +138,7 @@ func checkCountry(s string) (string, *problem) {
 	} else if len(code) == 3 && err == nil && region.IsCountry() {
 		hint = "write " + region.String()
 	}
-	return "", problemf(hint, "unknown country %s", quote(s))
+	return "", problemf(hint, "unknown country %s", source.Quote(s))
 }
 
 var continents = []string{"AF", "AN", "AS", "EU", "NA", "OC", "SA"}
@@ -155,7 +157,7 @@ func checkContinent(s string) (string, *problem) {
 	if known := continentNames[strings.ToLower(s)]; known != "" {
 		hint = "write " + known
 	}
-	return "", problemf(hint, "unknown continent %s", quote(s))
+	return "", problemf(hint, "unknown continent %s", source.Quote(s))
 }
 
 // checkSet checks the names in a set, and that no set is made of itself.
@@ -168,15 +170,15 @@ func (f *file) checkSet(s *Set) {
 			other := f.sets[w.Text]
 			switch {
 			case other != nil && len(other.Endpoints) > 0:
-				f.fail(w.Pos, "", "%s is a set of endpoints, which cannot be used in %s", quote(w.Text), list.word)
+				f.fail(w.Pos, "", "%s is a set of endpoints, which cannot be used in %s", source.Quote(w.Text), list.word)
 			case other != nil:
 				if path := f.setCircle(other, s); path != nil && s == f.firstOf(path) {
 					f.fail(w.Pos, "", "sets are made of each other in a circle: %s → %s", s.Name, strings.Join(path, " → "))
 				}
 			case f.zones[w.Text] != nil:
-				f.fail(w.Pos, "name a set", "%s is a zone, which cannot be used in %s", quote(w.Text), list.word)
+				f.fail(w.Pos, "name a set", "%s is a zone, which cannot be used in %s", source.Quote(w.Text), list.word)
 			case !f.unread:
-				f.fail(w.Pos, "", "unknown set %s%s", quote(w.Text), didYouMean(w.Text, sortedKeys(f.sets)))
+				f.fail(w.Pos, "", "unknown set %s%s", source.Quote(w.Text), source.DidYouMean(w.Text, sortedKeys(f.sets)))
 			}
 		}
 	}

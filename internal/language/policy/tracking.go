@@ -7,14 +7,15 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/language/source"
 )
 
 // endpoints reads the elements of a set of endpoints. What their services mean
 // is filled in when all is read, since one may be named before it is defined.
 func (f *file) endpoints(s *Set, n *yaml.Node) {
 	var refs []ServiceRef
-	for _, c := range f.list(n, "endpoints") {
-		if _, ok := f.text(c, "an endpoint"); !ok {
+	for _, c := range f.List(n, "endpoints") {
+		if _, ok := f.Text(c, "an endpoint"); !ok {
 			continue
 		}
 		toks, ok := f.tokens(c)
@@ -63,12 +64,12 @@ func (f *file) expandEndpoint(e Endpoint, ref *ServiceRef) []Endpoint {
 	var out []Endpoint
 	for _, m := range ref.Matches {
 		if packet.PortProtocolName(m.Protocol) == "" || len(m.Ports) == 0 {
-			f.fail(ref.Pos, "write tcp/PORT or udp/PORT", "an endpoint needs a service with ports, and %s has none", quote(ref.Text))
+			f.fail(ref.Pos, "write tcp/PORT or udp/PORT", "an endpoint needs a service with ports, and %s has none", source.Quote(ref.Text))
 			return nil
 		}
 		for _, p := range m.Ports {
 			if int(p.To)-int(p.From) >= maxEndpointPorts {
-				f.fail(ref.Pos, "bypass the service to the address instead", "an endpoint has single ports, and %s has more than %d", quote(ref.Text), maxEndpointPorts)
+				f.fail(ref.Pos, "bypass the service to the address instead", "an endpoint has single ports, and %s has more than %d", source.Quote(ref.Text), maxEndpointPorts)
 				return nil
 			}
 			for port := int(p.From); port <= int(p.To); port++ {
@@ -120,7 +121,7 @@ func (f *file) duration(n *yaml.Node, what string) time.Duration {
 
 // valueOf reads a scalar that has a canonical form; zero where it has an error.
 func valueOf[T any](f *file, n *yaml.Node, what string, parse func(string) (T, *problem), format func(T) string) (v T) {
-	s, ok := f.text(n, what)
+	s, ok := f.Text(n, what)
 	if !ok {
 		return v
 	}
@@ -133,27 +134,27 @@ func valueOf[T any](f *file, n *yaml.Node, what string, parse func(string) (T, *
 
 func (f *file) tracking(n *yaml.Node) {
 	t := &f.policy.Tracking
-	for _, k := range f.known(n, shapeOf("tracking")) {
-		switch k.name {
+	for _, k := range f.Known(n, grammar.Of("tracking")) {
+		switch k.Name {
 		case "bypass":
-			f.bypasses(k.value)
+			f.bypasses(k.Value)
 		case "table":
 			if t.Table != nil {
-				f.fail(f.src.at(k.key), "", "table is already set, see %s", t.Table.Pos)
+				f.fail(f.At(k.Key), "", "table is already set, see %s", t.Table.Pos)
 				continue
 			}
 			t.Table = f.table(k)
 		case "grace":
-			if f.once(k, &t.GracePos) {
-				t.Grace = f.grace(k.value)
+			if f.Once(k, &t.GracePos) {
+				t.Grace = f.grace(k.Value)
 			}
 		case "invalid":
-			if f.once(k, &t.InvalidPos) {
-				t.InvalidAllow = f.either(k, "drop", "allow")
+			if f.Once(k, &t.InvalidPos) {
+				t.InvalidAllow = f.Either(k, "drop", "allow")
 			}
 		case "icmp-errors":
-			if f.once(k, &t.ErrorsPos) {
-				t.ErrorsAll = f.either(k, "related", "all")
+			if f.Once(k, &t.ErrorsPos) {
+				t.ErrorsAll = f.Either(k, "related", "all")
 			}
 		}
 	}
@@ -168,20 +169,20 @@ func (f *file) grace(n *yaml.Node) time.Duration {
 		return 0
 	}
 	if n.Value == "0s" {
-		f.fail(f.src.at(n), "write none", "grace is zero")
+		f.fail(f.At(n), "write none", "grace is zero")
 		return 0
 	}
 	d := f.duration(n, "grace")
 	if d > maxGrace {
-		f.fail(f.src.at(n), "write at most 24h, or none", "grace %s is too long", n.Value)
+		f.fail(f.At(n), "write at most 24h, or none", "grace %s is too long", n.Value)
 	}
 	return d
 }
 
 func (f *file) bypasses(n *yaml.Node) {
 	nodes := []*yaml.Node{n}
-	if n.Kind != yaml.MappingNode || f.accident(n) != "" {
-		nodes = f.list(n, "bypass")
+	if n.Kind != yaml.MappingNode || f.Accident(n) != "" {
+		nodes = f.List(n, "bypass")
 	}
 	for _, c := range nodes {
 		if b := f.bypass(c); b != nil {
@@ -194,7 +195,7 @@ func (f *file) bypasses(n *yaml.Node) {
 func (f *file) bypass(n *yaml.Node) *Bypass {
 	var toks []token
 	var ok bool
-	if n.Kind == yaml.MappingNode && f.accident(n) == "" {
+	if n.Kind == yaml.MappingNode && f.Accident(n) == "" {
 		m := &mappingForm{file: f, node: n}
 		by := m.sub(n, "bypass", "service")
 		if m.bad {
@@ -206,7 +207,7 @@ func (f *file) bypass(n *yaml.Node) *Bypass {
 			m.values(to)
 		}
 		toks, ok = m.done()
-	} else if _, isText := f.text(n, "a bypass"); isText {
+	} else if _, isText := f.Text(n, "a bypass"); isText {
 		toks, ok = f.tokens(n)
 	}
 	if !ok {
@@ -234,7 +235,7 @@ func (f *file) bypass(n *yaml.Node) *Bypass {
 		f.checkBypassTo(who)
 	}
 	if t := w.peek(); t.kind != endToken {
-		w.failAt(t, "write SERVICE to WHO", "unexpected %s in bypass%s", t.describe(), didYouMean(t.text, []string{"to"}))
+		w.failAt(t, "write SERVICE to WHO", "unexpected %s in bypass%s", t.describe(), source.DidYouMean(t.text, []string{"to"}))
 		return nil
 	}
 	f.after(func() {
@@ -260,7 +261,7 @@ func (f *file) checkBypassTo(w *Who) {
 			switch {
 			case f.sets[item.Name] != nil:
 			case f.zones[item.Name] != nil:
-				f.fail(item.Pos, "name a set or addresses of this host", "%s is a zone, which cannot be used in bypass", quote(item.Name))
+				f.fail(item.Pos, "name a set or addresses of this host", "%s is a zone, which cannot be used in bypass", source.Quote(item.Name))
 			default:
 				f.unknownWho(item, true)
 			}
@@ -274,31 +275,31 @@ const (
 	maxTimeout = maxTable * time.Millisecond
 )
 
-func (f *file) table(e entry) *Table {
-	t := &Table{Pos: f.src.at(e.key)}
-	n := e.value
+func (f *file) table(e source.Entry) *Table {
+	t := &Table{Pos: f.At(e.Key)}
+	n := e.Value
 	if n.Kind == yaml.ScalarNode {
 		if n.Value != "auto" {
-			f.fail(f.src.at(n), "write auto, or a mapping such as {max: 262144}", "table must be auto or a mapping, this is %s", kindName(n))
+			f.fail(f.At(n), "write auto, or a mapping such as {max: 262144}", "table must be auto or a mapping, this is %s", source.KindName(n))
 		}
 		t.Auto = true
 		return t
 	}
-	for _, k := range f.known(n, shapeOf("table")) {
-		switch k.name {
+	for _, k := range f.Known(n, grammar.Of("table")) {
+		switch k.Name {
 		case "max":
-			t.Max = f.number(k.value, "max", maxTable)
+			t.Max = f.number(k.Value, "max", maxTable)
 		case "buckets":
-			t.Buckets = f.number(k.value, "buckets", maxTable)
+			t.Buckets = f.number(k.Value, "buckets", maxTable)
 		case "timeouts":
-			t.Timeouts = f.timeouts(k.value)
+			t.Timeouts = f.timeouts(k.Value)
 		}
 	}
 	return t
 }
 
 func (f *file) number(n *yaml.Node, what string, most uint64) uint64 {
-	s, ok := f.text(n, what)
+	s, ok := f.Text(n, what)
 	if !ok {
 		return 0
 	}
@@ -309,24 +310,24 @@ func (f *file) number(n *yaml.Node, what string, most uint64) uint64 {
 
 func (f *file) timeouts(n *yaml.Node) []Timeout {
 	var out []Timeout
-	s := shapeOf("timeouts")
-	for _, k := range f.entries(n, s.what) {
-		if s.key(k.name) == nil {
-			name := strings.ToLower(k.name)
+	s := grammar.Of("timeouts")
+	for _, k := range f.Entries(n, s.What) {
+		if s.Key(k.Name) == nil {
+			name := strings.ToLower(k.Name)
 			name = strings.TrimPrefix(strings.TrimPrefix(name, "net.netfilter."), "nf_conntrack_")
 			name = strings.ReplaceAll(strings.Replace(name, "_timeout", "", 1), "_", "-")
 			hint := "write the kernel's name without nf_conntrack_ and _timeout, and - for _: tcp-time-wait"
-			if s.key(name) != nil {
+			if s.Key(name) != nil {
 				hint = "write " + name
 			}
-			f.fail(f.src.at(k.key), hint, "unknown time-out %s%s", quote(k.name), didYouMean(k.name, s.keyNames()))
+			f.fail(f.At(k.Key), hint, "unknown time-out %s%s", source.Quote(k.Name), source.DidYouMean(k.Name, s.KeyNames()))
 			continue
 		}
-		d := f.duration(k.value, k.name)
+		d := f.duration(k.Value, k.Name)
 		if d > maxTimeout {
-			f.fail(f.src.at(k.value), "at most 24d", "time-out %s is too long for the kernel", k.value.Value)
+			f.fail(f.At(k.Value), "at most 24d", "time-out %s is too long for the kernel", k.Value.Value)
 		}
-		out = append(out, Timeout{f.src.at(k.key), k.name, d})
+		out = append(out, Timeout{f.At(k.Key), k.Name, d})
 	}
 	return out
 }

@@ -7,14 +7,6 @@ import (
 	"sluice/internal/base/addrset"
 )
 
-// Pos is where something was written. Line and Column count from 1, Column in
-// characters.
-type Pos struct {
-	File   string // as it was given or included, relative names resolved against the policy's folder
-	Line   int
-	Column int
-}
-
 // Policy is one policy with everything that it includes, in the order in which
 // it was read: the file itself, then its includes by name.
 type Policy struct {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/language/source"
 )
 
 // problem is what is wrong with a value, before it has a place.
@@ -34,9 +35,9 @@ var reserved = []string{
 func checkName(s string) *problem {
 	switch {
 	case !nameSyntax.MatchString(s):
-		return problemf("a name is a letter, then letters, digits, - and _, at most 48", "%s is not a name", quote(s))
+		return problemf("a name is a letter, then letters, digits, - and _, at most 48", "%s is not a name", source.Quote(s))
 	case slices.Contains(reserved, s):
-		return problemf("", "%s is a word of the rule language and cannot be a name", quote(s))
+		return problemf("", "%s is a word of the rule language and cannot be a name", source.Quote(s))
 	}
 	return nil
 }
@@ -73,7 +74,7 @@ func parseDuration(s string) (time.Duration, *problem) {
 		if hint == "" {
 			hint = "write 30s, 10m, 1h30m or 1d"
 		}
-		return 0, problemf(hint, "%s is not a duration", quote(s))
+		return 0, problemf(hint, "%s is not a duration", source.Quote(s))
 	}
 	if isDigits(s) {
 		return bad("add the unit, as in " + s[:min(len(s), 12)] + "s")
@@ -106,7 +107,7 @@ func parseDuration(s string) (time.Duration, *problem) {
 		}
 		n, err := strconv.ParseUint(rest[:digits], 10, 63)
 		if err != nil || n > uint64(maxDuration/units[unit].length) {
-			return 0, problemf("at most 3650d", "duration %s is too long", quote(s))
+			return 0, problemf("at most 3650d", "duration %s is too long", source.Quote(s))
 		}
 		total += time.Duration(n) * units[unit].length
 		rest, next = rest[digits+1:], unit+1
@@ -115,9 +116,9 @@ func parseDuration(s string) (time.Duration, *problem) {
 	case s == "":
 		return bad("")
 	case total == 0:
-		return 0, problemf("", "duration %s is zero", quote(s))
+		return 0, problemf("", "duration %s is zero", source.Quote(s))
 	case total > maxDuration:
-		return 0, problemf("at most 3650d", "duration %s is too long", quote(s))
+		return 0, problemf("at most 3650d", "duration %s is too long", source.Quote(s))
 	}
 	return total, nil
 }
@@ -149,9 +150,9 @@ func parseNumber(s, what string, most uint64) (uint64, *problem) {
 			hint = "write " + t
 		}
 		if strings.HasPrefix(s, "-") && isDigits(s[1:]) {
-			return 0, problemf("", "%s must be above zero, this is %s", what, quote(s))
+			return 0, problemf("", "%s must be above zero, this is %s", what, source.Quote(s))
 		}
-		return 0, problemf(hint, "%s must be a whole number, this is %s", what, quote(s))
+		return 0, problemf(hint, "%s must be a whole number, this is %s", what, source.Quote(s))
 	case strings.Trim(s, "0") == "":
 		return 0, problemf("", "%s must be above zero", what)
 	case s[0] == '0':
@@ -159,7 +160,7 @@ func parseNumber(s, what string, most uint64) (uint64, *problem) {
 	}
 	n, err := strconv.ParseUint(s, 10, 64)
 	if err != nil || n > most {
-		return 0, problemf(fmt.Sprintf("at most %d", most), "%s %s is too large", what, quote(s))
+		return 0, problemf(fmt.Sprintf("at most %d", most), "%s %s is too large", what, source.Quote(s))
 	}
 	return n, nil
 }
@@ -223,16 +224,16 @@ func parsePort(s string) (uint16, *problem) {
 		} else if strings.Contains(s, ":") {
 			hint = "write a range with -"
 		}
-		return 0, problemf(hint, "%s is not a port", quote(s))
+		return 0, problemf(hint, "%s is not a port", source.Quote(s))
 	}
 	n, err := strconv.ParseUint(s, 10, 64)
 	switch {
 	case err != nil || n > 65535:
-		return 0, problemf("ports are 1 to 65535", "port %s is above 65535", quote(s))
+		return 0, problemf("ports are 1 to 65535", "port %s is above 65535", source.Quote(s))
 	case n == 0:
 		return 0, problemf("ports are 1 to 65535", "port 0 does not exist")
 	case len(s) > 1 && s[0] == '0':
-		return 0, problemf(fmt.Sprintf("write %d", n), "port %s has leading zeros", quote(s))
+		return 0, problemf(fmt.Sprintf("write %d", n), "port %s has leading zeros", source.Quote(s))
 	}
 	return uint16(n), nil
 }
@@ -279,18 +280,18 @@ func checkInterface(s string) *problem {
 	}
 	for _, r := range s {
 		if r <= ' ' || r > '~' || strings.ContainsRune(`/:"'\%$`, r) {
-			return problemf("", "interface name %s contains %q", quote(s), string(r))
+			return problemf("", "interface name %s contains %q", source.Quote(s), string(r))
 		}
 	}
 	switch {
 	case s == "*":
 		return problemf("leave out interfaces or the zone", "interface * is every interface")
 	case s == "." || s == "..":
-		return problemf("", "%s is not an interface name", quote(s))
+		return problemf("", "%s is not an interface name", source.Quote(s))
 	case strings.Contains(strings.TrimSuffix(s, "*"), "*"):
-		return problemf("* stands only at the end", "interface name %s has a * inside", quote(s))
+		return problemf("* stands only at the end", "interface name %s has a * inside", source.Quote(s))
 	case len(s) > maxInterfaceName:
-		return problemf("the kernel allows 15", "interface name %s has %d characters", quote(s), len(s))
+		return problemf("the kernel allows 15", "interface name %s has %d characters", source.Quote(s), len(s))
 	}
 	return nil
 }
@@ -300,15 +301,15 @@ var userSyntax = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?$`)
 func checkUser(s string) *problem {
 	if isDigits(s) {
 		if n, err := strconv.ParseUint(s, 10, 32); err != nil || n == 1<<32-1 {
-			return problemf("", "user number %s is too large", quote(s))
+			return problemf("", "user number %s is too large", source.Quote(s))
 		}
 		if len(s) > 1 && s[0] == '0' {
-			return problemf("", "user number %s has leading zeros", quote(s))
+			return problemf("", "user number %s has leading zeros", source.Quote(s))
 		}
 		return nil
 	}
 	if !userSyntax.MatchString(s) {
-		return problemf("", "%s is not the name of a user", quote(s))
+		return problemf("", "%s is not the name of a user", source.Quote(s))
 	}
 	return nil
 }

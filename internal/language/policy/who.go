@@ -7,6 +7,7 @@ import (
 	"golang.org/x/text/language"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/language/source"
 )
 
 // who reads `any`, or [not] NAME|ADDRESS|[…]. For any it returns nil.
@@ -53,7 +54,7 @@ func whoItem(t token) (WhoItem, *problem) {
 		return WhoItem{Pos: t.pos, Literal: r}, p
 	}
 	if strings.Contains(t.text, ".") {
-		return WhoItem{}, problemf("names of hosts are not looked up; write addresses, or a set of them", "%s is not a set, a zone or an address", quote(t.text))
+		return WhoItem{}, problemf("names of hosts are not looked up; write addresses, or a set of them", "%s is not a set, a zone or an address", source.Quote(t.text))
 	}
 	switch t.text {
 	case "not":
@@ -62,7 +63,7 @@ func whoItem(t token) (WhoItem, *problem) {
 		return WhoItem{}, problemf("leave out the list", "any inside a list is everybody")
 	}
 	if strings.HasSuffix(t.text, "*") {
-		return WhoItem{}, problemf("name interfaces in a zone", "%s is not a set, a zone or an address", quote(t.text))
+		return WhoItem{}, problemf("name interfaces in a zone", "%s is not a set, a zone or an address", source.Quote(t.text))
 	}
 	if p := checkName(t.text); p != nil {
 		return WhoItem{}, p
@@ -85,14 +86,14 @@ func (f *file) checkWho(w *Who, word string, noZone bool) {
 			switch {
 			case zone != nil && noZone && word == "from":
 				f.fail(item.Pos, "write from ADDRESS for one of this host's own, out ZONE for the interface, or put the rule under forward",
-					"zone %s cannot be used behind from in output: packets from this host come in by no interface", quote(item.Name))
+					"zone %s cannot be used behind from in output: packets from this host come in by no interface", source.Quote(item.Name))
 			case zone != nil && noZone && word == "to":
 				f.fail(item.Pos, "write to ADDRESS for one of this host's own, in ZONE for the interface, or put the rule under forward",
-					"zone %s cannot be used behind to in input: packets to this host leave by no interface", quote(item.Name))
+					"zone %s cannot be used behind to in input: packets to this host leave by no interface", source.Quote(item.Name))
 			case zone != nil && noZone:
-				f.fail(item.Pos, "name a set or addresses", "%s is a zone, which cannot be used behind %s", quote(item.Name), word)
+				f.fail(item.Pos, "name a set or addresses", "%s is a zone, which cannot be used behind %s", source.Quote(item.Name), word)
 			case set != nil && len(set.Endpoints) > 0:
-				f.fail(item.Pos, "name a set of addresses, and the service in front", "%s is a set of endpoints, which cannot be used behind %s", quote(item.Name), word)
+				f.fail(item.Pos, "name a set of addresses, and the service in front", "%s is a set of endpoints, which cannot be used behind %s", source.Quote(item.Name), word)
 			case zone == nil && set == nil:
 				f.unknownWho(item, noZone)
 			}
@@ -115,7 +116,7 @@ func (l *loader) unknownWho(item WhoItem, noZone bool) {
 	if region, err := language.ParseRegion(item.Name); err == nil && len(item.Name) == 2 && region.IsCountry() {
 		hint = "for a country, define a set: {countries: [" + strings.ToUpper(item.Name) + "]}"
 	}
-	l.fail(item.Pos, hint, "unknown %s %s%s", what, quote(item.Name), didYouMean(item.Name, names))
+	l.fail(item.Pos, hint, "unknown %s %s%s", what, source.Quote(item.Name), source.DidYouMean(item.Name, names))
 }
 
 // zone reads the name of a zone behind in or out.
@@ -139,12 +140,12 @@ func (f *file) checkZone(pos Pos, name, word string) {
 		zone := f.zones[name]
 		switch {
 		case zone != nil && len(zone.Interfaces) == 0:
-			f.fail(pos, "give the zone interfaces, or write from or to", "zone %s has no interfaces, and %s looks at the interface alone", quote(name), word)
+			f.fail(pos, "give the zone interfaces, or write from or to", "zone %s has no interfaces, and %s looks at the interface alone", source.Quote(name), word)
 		case zone != nil:
 		case f.sets[name] != nil:
-			f.fail(pos, "write from or to for a set", "%s is a set, and %s wants a zone", quote(name), word)
+			f.fail(pos, "write from or to for a set", "%s is a set, and %s wants a zone", source.Quote(name), word)
 		case !f.unread:
-			f.fail(pos, "define it under zones: "+name+": {interfaces: [NAME]}", "unknown zone %s%s", quote(name), didYouMean(name, sortedKeys(f.zones)))
+			f.fail(pos, "define it under zones: "+name+": {interfaces: [NAME]}", "unknown zone %s%s", source.Quote(name), source.DidYouMean(name, sortedKeys(f.zones)))
 		}
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/language/source"
 )
 
 // tokenKind is what a token of a line of words is.
@@ -31,7 +33,7 @@ type token struct {
 func (f *file) tokens(n *yaml.Node) ([]token, bool) {
 	var out []token
 	s := n.Value
-	place := func(at int) Pos { return f.src.runeAt(n, utf8.RuneCountInString(s[:at])) }
+	place := func(at int) Pos { return f.RuneAt(n, utf8.RuneCountInString(s[:at])) }
 	for i := 0; i < len(s); {
 		switch c := s[i]; c {
 		case ' ', '\t', '\n':
@@ -54,7 +56,7 @@ func (f *file) tokens(n *yaml.Node) ([]token, bool) {
 			end := strings.IndexByte(s[i+1:], c)
 			if end < 0 {
 				hint := ""
-				if line := f.src.lines[min(n.Line, len(f.src.lines))-1]; n.Style&quotedStyles == 0 && strings.Contains(line, " #") {
+				if line := f.Lines[min(n.Line, len(f.Lines))-1]; n.Style&source.QuotedStyles == 0 && strings.Contains(line, " #") {
 					hint = "a blank and # begin a comment of YAML; put the whole line into quotes: '" + strings.ReplaceAll(s, "'", "''") + " …'"
 				}
 				f.fail(place(i), hint, "quote without an end")
@@ -138,10 +140,10 @@ func (t token) describe() string {
 	case endToken:
 		return "the end of the line"
 	case textToken:
-		return "the text " + quote(t.text)
+		return "the text " + source.Quote(t.text)
 	case wordToken, openToken, closeToken, commaToken:
 	}
-	return quote(t.text)
+	return source.Quote(t.text)
 }
 
 func (w *words) failAt(t token, hint, format string, args ...any) bool {

@@ -1,4 +1,4 @@
-package policy
+package source
 
 import (
 	"slices"
@@ -7,30 +7,30 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// comment is one comment of the source, from # on.
-type comment struct {
-	line, column int
-	text         string
-	alone        bool // nothing before it in its line
+// Comment is one comment of the source, from # on.
+type Comment struct {
+	Line, Column int
+	Text         string
+	Alone        bool // nothing before it in its line
 }
 
 func (p place) before(o place) bool {
 	return p.line < o.line || p.line == o.line && p.column < o.column
 }
 
-// comments finds the comments of a document in order. Whether # begins one
+// Comments finds the comments of a document in order. Whether # begins one
 // depends on the scalars around it: inside quotes and blocks it does not.
-func (s *source) comments(doc *yaml.Node) []comment {
+func (f *File) Comments(doc *yaml.Node) []Comment {
 	type span struct{ from, to place }
 	var spans []span // in the order of the text
 	var walk func(n *yaml.Node)
 	walk = func(n *yaml.Node) {
 		switch {
 		case n.Kind != yaml.ScalarNode:
-		case n.Style&blockStyles != 0: // its header may have a comment behind it
-			spans = append(spans, span{place{n.Line + 1, 1}, s.end(n)})
-		case n.Style&quotedStyles != 0:
-			spans = append(spans, span{place{n.Line, n.Column}, s.end(n)})
+		case n.Style&BlockStyles != 0: // its header may have a comment behind it
+			spans = append(spans, span{place{n.Line + 1, 1}, f.end(n)})
+		case n.Style&QuotedStyles != 0:
+			spans = append(spans, span{place{n.Line, n.Column}, f.end(n)})
 		}
 		for _, c := range n.Content {
 			walk(c)
@@ -46,8 +46,8 @@ func (s *source) comments(doc *yaml.Node) []comment {
 		})
 		return i < len(spans) && !at.before(spans[i].from)
 	}
-	var out []comment
-	for i, line := range s.lines {
+	var out []Comment
+	for i, line := range f.Lines {
 		if !strings.Contains(line, "#") {
 			continue
 		}
@@ -55,7 +55,7 @@ func (s *source) comments(doc *yaml.Node) []comment {
 		for offset, r := range line {
 			column++
 			if r == '#' && blank && !inside(place{i + 1, column}) {
-				out = append(out, comment{i + 1, column, strings.TrimRight(line[offset:], " \t"), strings.TrimSpace(line[:offset]) == ""})
+				out = append(out, Comment{i + 1, column, strings.TrimRight(line[offset:], " \t"), strings.TrimSpace(line[:offset]) == ""})
 				break
 			}
 			blank = r == ' ' || r == '\t'
@@ -64,37 +64,44 @@ func (s *source) comments(doc *yaml.Node) []comment {
 	return out
 }
 
-// lastLine returns the line in which a node ends.
-func (s *source) lastLine(n *yaml.Node) int {
-	p := s.endOf(n)
+// Inside reports whether a comment stands between the beginning and the end of a
+// node.
+func (f *File) Inside(n *yaml.Node, c Comment) bool {
+	at := place{c.Line, c.Column}
+	return place{n.Line, n.Column}.before(at) && at.before(f.endOf(n))
+}
+
+// LastLine returns the line in which a node ends.
+func (f *File) LastLine(n *yaml.Node) int {
+	p := f.endOf(n)
 	if p.column == 1 && p.line > n.Line { // behind the line end of a block
 		return p.line - 1
 	}
-	return min(p.line, len(s.lines))
+	return min(p.line, len(f.Lines))
 }
 
 // endOf returns the place behind a node.
-func (s *source) endOf(n *yaml.Node) place {
+func (f *File) endOf(n *yaml.Node) place {
 	switch {
 	case n.Kind == yaml.ScalarNode:
-		return s.end(n)
+		return f.end(n)
 	case len(n.Content) == 0 || n.Style&yaml.FlowStyle != 0:
 		at := place{n.Line, n.Column + 1}
 		if len(n.Content) > 0 {
-			at = s.endOf(n.Content[len(n.Content)-1])
+			at = f.endOf(n.Content[len(n.Content)-1])
 		}
-		return s.closing(at)
+		return f.closing(at)
 	}
-	return s.endOf(n.Content[len(n.Content)-1])
+	return f.endOf(n.Content[len(n.Content)-1])
 }
 
 // closing finds the bracket that closes a flow collection, behind its last
 // element.
-func (s *source) closing(at place) place {
-	for line := at.line; line <= len(s.lines); line++ {
-		text, column := s.lines[line-1], 1
+func (f *File) closing(at place) place {
+	for line := at.line; line <= len(f.Lines); line++ {
+		text, column := f.Lines[line-1], 1
 		if line == at.line {
-			text, column = text[s.offset(line, at.column):], at.column
+			text, column = text[f.offset(line, at.column):], at.column
 		}
 		blank := column == 1
 		for _, r := range text {

@@ -1,9 +1,9 @@
-package policy
+package source
 
 import "sluice/internal/base/nearest"
 
-// didYouMean returns `, did you mean "x"?` or "".
-func didYouMean(word string, names []string) string {
+// DidYouMean returns `, did you mean "x"?` or "".
+func DidYouMean(word string, names []string) string {
 	if n := nearest.Of(word, names); n != "" {
 		return `, did you mean "` + n + `"?`
 	}

@@ -1,4 +1,4 @@
-package policy
+package source
 
 import (
 	"strings"
@@ -11,7 +11,7 @@ import (
 // resolves escapes; walker finds back which source character each character of
 // the value came from.
 type walker struct {
-	source *source
+	source *File
 	line   int
 	column int
 	rest   string // of the line, from column on
@@ -27,12 +27,12 @@ func (w *walker) skip(bytes int) {
 // nextLine moves to the first character of the next line that is not blank;
 // false at the end of the file.
 func (w *walker) nextLine() bool {
-	if w.line >= len(w.source.lines) {
+	if w.line >= len(w.source.Lines) {
 		return false
 	}
 	w.line++
 	w.column = 1
-	w.rest = w.source.lines[w.line-1]
+	w.rest = w.source.Lines[w.line-1]
 	w.skip(len(w.rest) - len(strings.TrimLeft(w.rest, " \t")))
 	return true
 }
@@ -40,9 +40,9 @@ func (w *walker) nextLine() bool {
 func (w *walker) walk(n *yaml.Node) []place {
 	out := make([]place, 0, len(n.Value)+1)
 	switch {
-	case n.Style&quotedStyles != 0:
+	case n.Style&QuotedStyles != 0:
 		w.skip(min(1, len(w.rest)))
-	case n.Style&blockStyles != 0:
+	case n.Style&BlockStyles != 0:
 		w.nextLine()
 	}
 	for _, r := range n.Value {
@@ -58,7 +58,7 @@ func (w *walker) walk(n *yaml.Node) []place {
 		out = append(out, w.here())
 		w.skip(w.width(n))
 	}
-	if n.Style&quotedStyles != 0 {
+	if n.Style&QuotedStyles != 0 {
 		for strings.TrimLeft(w.rest, " \t") == "" && w.nextLine() {
 		}
 		w.skip(min(1, len(w.rest)))

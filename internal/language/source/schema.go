@@ -1,4 +1,4 @@
-package policy
+package source
 
 import (
 	"encoding/json"
@@ -39,19 +39,19 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return []byte(b.String()), nil
 }
 
-// Schema returns the JSON Schema (draft 2020-12) of a policy file, which
+// Schema returns the JSON Schema (draft 2020-12) of the language's files, which
 // editors use to complete and check while one types. It is made from the table
 // that the parser uses. What needs the meaning of words, such as names and
 // sections, only the parser checks.
-func Schema() []byte {
+func (l *Language) Schema() []byte {
 	defs := object{}
-	for _, s := range shapes {
-		defs = append(defs, member{s.name, s.schema()})
+	for _, s := range l.Shapes {
+		defs = append(defs, member{s.Name, l.schema(s)})
 	}
 	root := object{
 		{"$schema", schemaDialect},
-		{"title", "Sluice policy"},
-		{"$ref", "#/$defs/policy"},
+		{"title", l.Title},
+		{"$ref", "#/$defs/" + l.Shapes[0].Name},
 		{"$defs", defs},
 	}
 	out, err := json.MarshalIndent(root, "", "  ")
@@ -64,48 +64,48 @@ func Schema() []byte {
 func reference(name string) object { return object{{"$ref", "#/$defs/" + name}} }
 
 // schema is one shape: its only form, or any of its forms.
-func (s *shape) schema() object {
+func (l *Language) schema(s *Shape) object {
 	var forms []object
-	if s.text != nil {
-		forms = append(forms, s.text.schema())
+	if s.Text != nil {
+		forms = append(forms, s.Text.schema())
 	}
-	if s.list != "" {
-		forms = append(forms, object{{"type", "array"}, {"items", reference(s.list)}})
+	if s.List != "" {
+		forms = append(forms, object{{"type", "array"}, {"items", reference(s.List)}})
 	}
-	if s.keys != nil {
-		forms = append(forms, s.mapping())
+	if s.Keys != nil {
+		forms = append(forms, l.mapping(s))
 	}
-	if s.values != "" {
+	if s.Values != "" {
 		forms = append(forms, object{
 			{"type", "object"},
-			{"propertyNames", object{{"pattern", namePattern}, {"not", object{{"enum", reserved}}}}},
-			{"additionalProperties", reference(s.values)},
+			{"propertyNames", object{{"pattern", l.Names}, {"not", object{{"enum", l.Reserved}}}}},
+			{"additionalProperties", reference(s.Values)},
 		})
 	}
-	if s.null {
+	if s.Null {
 		forms = append(forms, object{{"type", "null"}})
 	}
-	out := object{{"description", strings.ReplaceAll(s.doc, "`", "'")}}
+	out := object{{"description", strings.ReplaceAll(s.Doc, "`", "'")}}
 	if len(forms) == 1 {
 		return append(out, forms[0]...)
 	}
 	return append(out, member{"anyOf", forms})
 }
 
-func (t *textForm) schema() object {
-	types := strings.Split(t.json, "|")
+func (t *Scalar) schema() object {
+	types := strings.Split(t.JSON, "|")
 	var out object
 	if len(types) == 1 {
 		out = object{{"type", types[0]}}
 	} else {
 		out = object{{"type", types}}
 	}
-	if t.pattern != "" {
-		out = append(out, member{"pattern", t.pattern})
+	if t.Pattern != "" {
+		out = append(out, member{"pattern", t.Pattern})
 	}
-	if t.enum != nil {
-		values := make([]any, len(t.enum))
-		for i, e := range t.enum {
+	if t.Enum != nil {
+		values := make([]any, len(t.Enum))
+		for i, e := range t.Enum {
 			values[i] = e
 			if n, err := strconv.Atoi(e); err == nil && types[0] == "integer" {
 				values[i] = n
@@ -113,29 +113,29 @@ func (t *textForm) schema() object {
 		}
 		out = append(out, member{"enum", values})
 	}
-	if types[0] == "integer" && t.enum == nil {
+	if types[0] == "integer" && t.Enum == nil {
 		out = append(out, member{"minimum", 1})
 	}
 	return out
 }
 
-func (s *shape) mapping() object {
+func (l *Language) mapping(s *Shape) object {
 	properties := object{}
 	var required []string
-	for _, k := range s.keys {
-		p := append(reference(k.shape), member{"description", strings.ReplaceAll(k.doc, "`", "'")})
-		properties = append(properties, member{k.name, p})
-		if k.required && s.name != "policy" {
-			required = append(required, k.name)
+	for _, k := range s.Keys {
+		p := append(reference(k.Shape), member{"description", strings.ReplaceAll(k.Doc, "`", "'")})
+		properties = append(properties, member{k.Name, p})
+		if k.Required && (s != l.Shapes[0] || !l.Includes) {
+			required = append(required, k.Name)
 		}
 	}
 	out := object{{"type", "object"}, {"properties", properties}, {"additionalProperties", false}}
 	if required != nil {
 		out = append(out, member{"required", required})
 	}
-	if s.oneOf != nil {
+	if s.OneOf != nil {
 		var forms []object
-		for _, name := range s.oneOf {
+		for _, name := range s.OneOf {
 			forms = append(forms, object{{"required", []string{name}}})
 		}
 		out = append(out, member{"oneOf", forms})
