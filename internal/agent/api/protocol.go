@@ -64,7 +64,7 @@ func MeantBy(r *http.Request) (Meant, error) {
 			return m, bad("%s: %q is not a number", ProtocolHeader, text)
 		}
 		if !slices.Contains(Levels, level) {
-			return m, &Failure{Text: fmt.Sprintf("the agent speaks level %s of the protocol, and not %d", levelsText(), level), Exit: 2, Kind: OtherProtocol, Protocols: Levels}
+			return m, &Failure{Text: fmt.Sprintf("the agent speaks level %s of the protocol, and not %d\nhint: systemctl restart sluice-agent makes it the program that is installed", levelsText(), level), Exit: 2, Kind: OtherProtocol, Protocols: Levels}
 		}
 	}
 	if text := h.Get(WaitHeader); text != "" {

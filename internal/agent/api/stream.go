@@ -158,6 +158,8 @@ func Await(r *http.Response, told func(Line)) (json.RawMessage, error) {
 			return nil, ended(err)
 		}
 		switch {
+		case l.Failure != nil && l.Failure.Text == "":
+			return nil, errors.New("the agent fails and does not say why")
 		case l.Failure != nil:
 			return nil, l.Failure
 		case l.Result != nil:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -145,4 +146,23 @@ func TestMeantBy(t *testing.T) {
 			t.Errorf("%v: %v", header, err)
 		}
 	}
+}
+
+// FuzzAwait: whatever an agent answers, reading it ends, with a result or an error.
+func FuzzAwait(f *testing.F) {
+	for _, text := range []string{`{"note":"a"}` + "\n" + `{"result":[1]}`, `{"failure":{"error":"x","exit-status":1}}`, `{"result":null}`, `{"failure":{}}`, `{"progress":{}}`, `{}`, ``, `[`} {
+		f.Add(200, Lines, text)
+		f.Add(200, "application/json", text)
+		f.Add(403, "text/plain", text)
+	}
+	f.Fuzz(func(t *testing.T, status int, kind, text string) {
+		r := &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(text))}
+		result, err := Await(r, func(Line) {})
+		if (result == nil) == (err == nil) {
+			t.Errorf("%d %s %q: %q %v", status, kind, text, result, err)
+		}
+		if r := (*Failure)(nil); errors.As(err, &r) && r.Text == "" {
+			t.Errorf("%d %s %q: a failure without a text", status, kind, text)
+		}
+	})
 }

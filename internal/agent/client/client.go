@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"sluice/internal/agent/api"
@@ -32,6 +33,9 @@ type Host struct {
 	Meant     api.Meant
 	Namespace string // "" is that of the caller
 	Socket    string
+
+	once sync.Once
+	kept *http.Transport // with the connection, from the first request on
 }
 
 // unreachable says that no agent listens.
@@ -40,16 +44,17 @@ type unreachable struct{ error }
 // dialTime is how long an agent that is there may take to accept.
 const dialTime = 5 * time.Second
 
+func (h *Host) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	c, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "unix", h.Socket)
+	if err != nil {
+		return nil, unreachable{err}
+	}
+	return c, nil
+}
+
 // ask sends a request and awaits the answer; here says that it is to be done here.
 func (h *Host) ask(ctx context.Context, method, path string, body any) (result json.RawMessage, here bool, err error) {
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		c, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "unix", h.Socket)
-		if err != nil {
-			return nil, unreachable{err}
-		}
-		return c, nil
-	}}
-	defer transport.CloseIdleConnections()
+	h.once.Do(func() { h.kept = &http.Transport{DialContext: h.dial} })
 	sent, err := json.Marshal(body)
 	if err != nil {
 		return nil, false, err
@@ -70,7 +75,7 @@ func (h *Host) ask(ctx context.Context, method, path string, body any) (result j
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	answer, err := transport.RoundTrip(r) //nolint:bodyclose // Await closes it
+	answer, err := h.kept.RoundTrip(r) //nolint:bodyclose // Await closes it
 	if err != nil {
 		var nobody unreachable
 		if ctx.Err() == nil && errors.As(err, &nobody) {
