@@ -220,10 +220,11 @@ var (
 // namespace is part of what they are of.
 func (h *house) plain(text string) string {
 	text = waited.ReplaceAllString(strings.ReplaceAll(text, h.space.Name(), "SPACE"), "")
+	text = numbers.ReplaceAllString(text, "$1$2$3$4$5$6$7…")
 	if h.byName {
 		text = sums.ReplaceAllString(text, "SUM")
 	}
-	return blanks.ReplaceAllString(moments.ReplaceAllString(numbers.ReplaceAllString(text, "$1$2$3$4$5$6$7…"), "TIME"), "  ")
+	return blanks.ReplaceAllString(moments.ReplaceAllString(text, "TIME"), "  ")
 }
 
 // left is what is in the kernel and on the disk, but for the lock and for what watchers
