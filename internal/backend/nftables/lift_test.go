@@ -112,6 +112,13 @@ func TestNormalFamily(t *testing.T) {
 			t.Errorf("%v becomes %v", rule, got)
 		}
 	}
+	original := asks("ct original ip6 saddr", "==", "2001:db8::1") // nft 1.1.3 does not list the family before it
+	for family, implied := range map[string]bool{"10": true, "2": false} {
+		rule := []Statement{asks("meta nfproto", "==", family), original}
+		if got := normal(rule); (len(got) == 1) != implied {
+			t.Errorf("%v becomes %v", rule, got)
+		}
+	}
 }
 
 func TestLiftExamples(t *testing.T) {

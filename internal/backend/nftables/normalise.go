@@ -171,7 +171,7 @@ func withoutImplied(statements []Statement) []Statement {
 			continue
 		}
 		for part := range strings.SplitSeq(s.Field, " . ") {
-			first, _, _ := strings.Cut(part, " ")
+			first, _, _ := strings.Cut(strings.TrimPrefix(part, "ct original "), " ")
 			switch first {
 			case "ip", "icmp":
 				family["2"] = true
