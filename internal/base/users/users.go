@@ -1,8 +1,10 @@
-// Package users finds the users of this host by their names. Callers: resolve and the
-// commands, for "by user", and apart, for the user that it starts a process as.
+// Package users finds the users and groups of this host by their names. Callers: resolve
+// and the commands, for "by user", apart, for the user that it starts a process as, and
+// the agent, for who may ask it.
 package users
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,9 +34,19 @@ func Lookup(ctx context.Context, name string) (*user.User, error) {
 	if unknown := user.UnknownUserError(""); !errors.As(err, &unknown) {
 		return u, err
 	}
+	fields, asked := ask(ctx, "passwd", name)
+	if fields == nil {
+		return nil, cmp.Or(asked, err)
+	}
+	return &user.User{Username: fields[0], Uid: fields[2], Gid: fields[3]}, nil
+}
+
+// ask has getent look a name up. It gives at least four fields, or none and no error where
+// there is no such name.
+func ask(ctx context.Context, database, name string) ([]string, error) {
 	ctx, stop := context.WithTimeoutCause(ctx, patience, errSlow)
 	defer stop()
-	cmd := tool.Command(ctx, "getent", "passwd", "--", name)
+	cmd := tool.Command(ctx, "getent", database, "--", name)
 	var out answer
 	cmd.Stdout = &out
 	failed := tool.Run(cmd)
@@ -42,23 +54,24 @@ func Lookup(ctx context.Context, name string) (*user.User, error) {
 	switch {
 	case failed == nil:
 	case errors.Is(failed, exec.ErrNotFound):
-		return nil, err
+		return nil, nil
 	case errors.Is(context.Cause(ctx), errSlow):
-		return nil, fmt.Errorf("getent passwd %s has not answered in %s", name, patience)
+		return nil, fmt.Errorf("getent %s %s has not answered in %s", database, name, patience)
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("getent passwd %s: %w", name, ctx.Err())
+		return nil, fmt.Errorf("getent %s %s: %w", database, name, ctx.Err())
 	case errors.As(failed, &exit) && exit.ExitCode() == notFound:
-		return nil, err
+		return nil, nil
 	default:
-		return nil, fmt.Errorf("getent passwd %s: %w", name, failed)
+		return nil, fmt.Errorf("getent %s %s: %w", database, name, failed)
 	}
-	// passwd(5): name, password, number, number of the group, and more
+	// passwd(5): name, password, number, number of the group, and more; group(5): name,
+	// password, number, members
 	line, _, _ := strings.Cut(out.text.String(), "\n")
 	fields := strings.Split(line, ":")
 	if len(fields) < 4 || fields[0] == "" {
-		return nil, fmt.Errorf("getent passwd %s has answered %q, which is no line of passwd", name, line)
+		return nil, fmt.Errorf("getent %s %s has answered %q, which is no line of %s", database, name, line, database)
 	}
-	return &user.User{Username: fields[0], Uid: fields[2], Gid: fields[3]}, nil
+	return fields, nil
 }
 
 var errSlow = errors.New("too slow")
@@ -86,9 +99,34 @@ func Number(ctx context.Context, name string) (uint32, error) {
 	if err != nil {
 		return 0, fmt.Errorf("cannot look up the user %q: %w", name, err)
 	}
-	id, err := strconv.ParseUint(u.Uid, 10, 32)
+	return number("user", name, u.Uid)
+}
+
+// GroupNumber is Number for a group.
+func GroupNumber(ctx context.Context, name string) (uint32, error) {
+	if id, err := strconv.ParseUint(name, 10, 32); err == nil {
+		return uint32(id), nil
+	}
+	g, err := user.LookupGroup(name)
+	if unknown := user.UnknownGroupError(""); errors.As(err, &unknown) {
+		var fields []string
+		if fields, err = ask(ctx, "group", name); err == nil && fields == nil {
+			return 0, fmt.Errorf("this host has no group %q", name)
+		}
+		if err == nil {
+			g = &user.Group{Gid: fields[2]}
+		}
+	}
 	if err != nil {
-		return 0, fmt.Errorf("user %q has the number %q, which is none", name, u.Uid)
+		return 0, fmt.Errorf("cannot look up the group %q: %w", name, err)
+	}
+	return number("group", name, g.Gid)
+}
+
+func number(kind, name, text string) (uint32, error) {
+	id, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%s %q has the number %q, which is none", kind, name, text)
 	}
 	return uint32(id), nil
 }

@@ -83,6 +83,28 @@ esac`)
 	}
 }
 
+func TestGroupNumber(t *testing.T) {
+	getent(t, `[ "$1 $2" = "group --" ] || exit 1
+case $3 in
+only-there) echo 'only-there:x:4343:alice,bob' ;;
+odd) echo only-there:x ;;
+*) exit 2 ;;
+esac`)
+	for name, want := range map[string]uint32{"root": 0, "only-there": 4343, "77": 77} {
+		if id, err := GroupNumber(t.Context(), name); err != nil || id != want {
+			t.Errorf("%s: %d, %v", name, id, err)
+		}
+	}
+	for name, want := range map[string]string{
+		"nobody-of-that-name": `this host has no group "nobody-of-that-name"`,
+		"odd":                 "no line of group",
+	} {
+		if _, err := GroupNumber(t.Context(), name); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+}
+
 func TestLookupWithoutGetent(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	if _, err := Lookup(t.Context(), "nobody-of-that-name"); !errors.As(err, new(user.UnknownUserError)) {

@@ -225,7 +225,7 @@ func (f *file) expectations(doc *yaml.Node) {
 		seen[e.Name] = true
 		switch {
 		case e.Name == "version":
-			f.version(e.Value)
+			f.Version(e.Value)
 		case e.Name == "expect":
 			f.expect(e)
 		case grammar.Of("policy").Key(e.Name) != nil:

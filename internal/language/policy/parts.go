@@ -49,7 +49,7 @@ func (f *file) top(doc *yaml.Node) {
 	for _, e := range entries {
 		switch e.Name {
 		case "version":
-			f.version(e.Value)
+			f.Version(e.Value)
 		case "include":
 			includes = e.Value
 		case "zones":
@@ -91,16 +91,6 @@ func (f *file) top(doc *yaml.Node) {
 		for _, n := range f.List(includes, "include") {
 			f.include(n)
 		}
-	}
-}
-
-func (f *file) version(n *yaml.Node) {
-	switch {
-	case n.Kind == yaml.ScalarNode && n.Value == "1":
-	case n.Kind == yaml.ScalarNode && isDigits(n.Value):
-		f.fail(f.At(n), "write version: 1", "version %s of the language is not known to this sluice", source.Quote(n.Value))
-	default:
-		f.fail(f.At(n), "write version: 1", "version must be 1, this is %s", source.KindName(n))
 	}
 }
 

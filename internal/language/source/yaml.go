@@ -233,6 +233,17 @@ func (f *File) Flag(n *yaml.Node, what string) (value, ok bool) {
 	return false, false
 }
 
+// Version refuses another version of a language than the first.
+func (f *File) Version(n *yaml.Node) {
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Value == "1":
+	case n.Kind == yaml.ScalarNode && n.Value != "" && strings.Trim(n.Value, "0123456789") == "":
+		f.Fail(f.At(n), "write version: 1", "version %s of the language is not known to this sluice", Quote(n.Value))
+	default:
+		f.Fail(f.At(n), "write version: 1", "version must be 1, this is %s", KindName(n))
+	}
+}
+
 // Once keeps where an option is set, and fails where it was set before.
 func (f *File) Once(e Entry, at *Pos) bool {
 	if at.Line != 0 {

@@ -1,0 +1,168 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/base/users"
+	"sluice/internal/language/source"
+)
+
+// Default is the file that is read where no other is named.
+const Default = "/etc/sluice/agent.yaml"
+
+// Config is what the file says.
+type Config struct {
+	MayRead   []Who
+	MayChange []Who
+	file      *source.File
+}
+
+// Who is a user, or a group.
+type Who struct {
+	Pos   source.Pos // without a line: nobody wrote it
+	Name  string     // or the number
+	Group bool
+}
+
+// readers may read where the file does not say who may.
+var readers = []Who{{Name: "sluice", Group: true}}
+
+// Load reads the file. What is wrong with it is of type [source.Errors].
+func Load(path string) (*Config, error) {
+	data, err := source.Read(path, dialect.MaxSize)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data)
+}
+
+// LoadDefault is Load for the default file, which need not be there.
+func LoadDefault() (*Config, error) {
+	c, err := Load(Default)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &Config{MayRead: readers}, nil
+	}
+	return c, err
+}
+
+// Parse reads a text; name is what errors begin with.
+func Parse(name string, data []byte) (*Config, error) {
+	var errs source.Errors
+	c := &Config{MayRead: readers}
+	c.file = source.New(name, data, dialect, &errs)
+	if errs = c.file.CheckText(data); len(errs) == 0 {
+		if doc := c.file.Document(); doc != nil {
+			c.top(doc)
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errs.Sorted([]string{name})
+	}
+	return c, nil
+}
+
+func (c *Config) top(doc *yaml.Node) {
+	const begin = "the file begins with version: 1"
+	f := c.file
+	if len(doc.Content) == 0 || source.IsNull(doc.Content[0]) {
+		f.Fail(f.Pos(1, 1), begin, "file is empty")
+		return
+	}
+	root := doc.Content[0]
+	entries := f.Known(root, grammar.Of("agent"))
+	if root.Kind == yaml.MappingNode && !slices.ContainsFunc(entries, func(e source.Entry) bool { return e.Name == "version" }) {
+		f.Fail(f.At(root), begin, "version is missing")
+	}
+	for _, e := range entries {
+		switch e.Name {
+		case "version":
+			f.Version(e.Value)
+		case "may-read":
+			c.MayRead = c.whos(e)
+		case "may-change":
+			c.MayChange = c.whos(e)
+		}
+	}
+}
+
+func (c *Config) whos(e source.Entry) []Who {
+	var out []Who
+	if source.IsNull(e.Value) {
+		c.file.Fail(c.file.At(e.Value), "write [] for nobody but root", "%s is empty", e.Name)
+	}
+	for _, n := range c.file.List(e.Value, e.Name) {
+		w, ok := c.who(n)
+		if ok && slices.ContainsFunc(out, func(o Who) bool { return o.Name == w.Name && o.Group == w.Group }) {
+			c.file.Fail(w.Pos, "", "%s stands twice in %s", w, e.Name)
+		} else if ok {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+var nameSyntax = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,30}\$?$`)
+
+func (c *Config) who(n *yaml.Node) (Who, bool) {
+	text, ok := c.file.Text(n, "a user or group")
+	if !ok {
+		return Who{}, false
+	}
+	w := Who{Pos: c.file.At(n), Name: strings.TrimSpace(text)}
+	switch words := strings.Fields(text); {
+	case len(words) == 2 && words[0] == "group":
+		w.Group, w.Name = true, words[1]
+	case len(words) == 2:
+		c.file.Fail(w.Pos, "write NAME for a user, group NAME for a group", "unexpected %s before %s%s", source.Quote(words[0]), source.Quote(words[1]), source.DidYouMean(words[0], []string{"group"}))
+		return w, false
+	}
+	if n, err := strconv.ParseUint(w.Name, 10, 32); !nameSyntax.MatchString(w.Name) && (err != nil || n == 1<<32-1) {
+		c.file.Fail(w.Pos, "write NAME for a user, group NAME for a group", "%s is not the name or number of a user or group", source.Quote(w.Name))
+		return w, false
+	}
+	return w, true
+}
+
+// String is how it is written.
+func (w Who) String() string {
+	if w.Group {
+		return "group " + w.Name
+	}
+	return "user " + w.Name
+}
+
+// IDs are numbers of users and groups.
+type IDs struct{ Users, Groups []int }
+
+// Has says whether a user of these groups is meant.
+func (i IDs) Has(user int, groups []int) bool {
+	return slices.Contains(i.Users, user) || slices.ContainsFunc(groups, func(g int) bool { return slices.Contains(i.Groups, g) })
+}
+
+// Numbers are the numbers that this host has for them. Names that it does not know are
+// nobody's; those that were written are told of.
+func (c *Config) Numbers(ctx context.Context, list []Who) (IDs, source.Errors) {
+	var out IDs
+	var errs source.Errors
+	for _, w := range list {
+		into, number := &out.Users, users.Number
+		if w.Group {
+			into, number = &out.Groups, users.GroupNumber
+		}
+		switch id, err := number(ctx, w.Name); {
+		case err == nil:
+			*into = append(*into, int(id))
+		case w.Pos.Line != 0:
+			errs = append(errs, source.NewError(c.file.Lines, w.Pos, "", "%v", err))
+		}
+	}
+	return out, errs
+}

@@ -1,0 +1,164 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"go.yaml.in/yaml/v4"
+
+	"sluice/internal/language/source"
+)
+
+func TestParse(t *testing.T) {
+	sluice := []Who{{Name: "sluice", Group: true}}
+	for _, c := range []struct {
+		text         string
+		read, change []Who
+	}{
+		{"version: 1\n", sluice, nil},
+		{"version: 1\nmay-change: group netops\n", sluice, []Who{{Name: "netops", Group: true}}},
+		{"version: 1\nmay-read: []\nmay-change: [alice, 1000, 'group  27']\n", nil, []Who{{Name: "alice"}, {Name: "1000"}, {Name: "27", Group: true}}},
+		{"version: 1\nmay-read: group\n", []Who{{Name: "group"}}, nil},
+	} {
+		got, err := Parse("a.yaml", []byte(c.text))
+		if err != nil {
+			t.Errorf("%q: %v", c.text, err)
+			continue
+		}
+		nowhere := cmpopts.IgnoreFields(Who{}, "Pos")
+		if d := cmp.Diff(c.read, got.MayRead, nowhere) + cmp.Diff(c.change, got.MayChange, nowhere); d != "" {
+			t.Errorf("%q: %s", c.text, d)
+		}
+	}
+}
+
+// ‸ stands before the character that the error points at.
+func TestErrors(t *testing.T) {
+	const head = "version: 1\n"
+	for _, c := range []struct{ text, message, hint string }{
+		{"‸", "file is empty", "version: 1"},
+		{"‸[]\n", "the agent's file must be a mapping, this is a list", ""},
+		{"‸may-read: alice\n", "version is missing", "version: 1"},
+		{"version: ‸2\n", `version "2" of the language is not known to this sluice`, "version: 1"},
+		{"version: ‸one\n", `version must be 1, this is "one"`, "version: 1"},
+		{head + "‸may-chang: alice\n", `unknown key "may-chang" in the agent's file, did you mean "may-change"?`, "known are version, may-read, may-change"},
+		{head + "may-read: a\n‸may-read: b\n", `key "may-read" is already in line 2`, ""},
+		{head + "may-change: ‸{alice: true}\n", "may-change must be a list, this is a mapping", ""},
+		{head + "may-change: [‸[alice]]\n", "a user or group must be a text, this is a list", ""},
+		{head + "may-change:‸\n", "may-change is empty", "[] for nobody"},
+		{head + "may-change: [alice, ‸alice]\n", "user alice stands twice in may-change", ""},
+		{head + "may-change: [‸'']\n", "a user or group is empty", ""},
+		{head + "may-change: ‸gruop netops\n", `unexpected "gruop" before "netops", did you mean "group"?`, "group NAME"},
+		{head + "may-change: ‸group net ops\n", `"group net ops" is not the name`, "group NAME"},
+		{head + "may-change: ‸'%netops'\n", `"%netops" is not the name`, "group NAME"},
+		{head + "may-change: ‸4294967295\n", `"4294967295" is not the name or number`, ""},
+		{head + "may-change: ‸&a [alice]\n", "YAML", "write it where it holds"},
+		{head + "‸---\nversion: 1\n", "second YAML document", "leave the second one out"},
+	} {
+		text, _, _ := strings.Cut(c.text, "‸")
+		line, column := 1+strings.Count(text, "\n"), 1+utf8.RuneCountInString(text[strings.LastIndex(text, "\n")+1:])
+		_, err := Parse("a.yaml", []byte(strings.Replace(c.text, "‸", "", 1)))
+		var errs source.Errors
+		if !errors.As(err, &errs) || len(errs) != 1 {
+			t.Errorf("%q: %v", c.text, err)
+			continue
+		}
+		e := errs[0]
+		if !strings.Contains(e.Message, c.message) || !strings.Contains(e.Hint, c.hint) || e.Pos != (source.Pos{File: "a.yaml", Line: line, Column: column}) {
+			t.Errorf("%q: %v", c.text, e)
+		}
+	}
+}
+
+// What the host does not know is nobody's, and is told of where somebody wrote it.
+func TestNumbers(t *testing.T) {
+	c, err := Parse("a.yaml", []byte("version: 1\nmay-change: [root, 7, group 9, nobody-by-this-name, group none-either]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, errs := c.Numbers(t.Context(), c.MayChange)
+	if d := cmp.Diff(IDs{Users: []int{0, 7}, Groups: []int{9}}, ids); d != "" {
+		t.Error(d)
+	}
+	if text := errs.Error(); len(errs) != 2 || !strings.Contains(text, "a.yaml:2:32: this host has no user \"nobody-by-this-name\"") || !strings.Contains(text, "this host has no group \"none-either\"") {
+		t.Error(text)
+	}
+	if !ids.Has(7, nil) || !ids.Has(5, []int{3, 9}) || ids.Has(9, []int{7}) {
+		t.Error(ids)
+	}
+	c.MayRead = []Who{{Name: "none-by-this-name", Group: true}}
+	if ids, errs := c.Numbers(t.Context(), c.MayRead); len(ids.Groups) > 0 || len(errs) > 0 {
+		t.Error(ids, errs)
+	}
+}
+
+// Each example of the table fits its shape in the schema, and is read as a file where it is one.
+func TestSchema(t *testing.T) {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(Schema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource("agent.json", doc); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range grammar.Shapes {
+		schema, err := compiler.Compile("agent.json#/$defs/" + s.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range s.Examples {
+			var v any
+			if err := yaml.Load([]byte(e), &v); err != nil {
+				t.Fatal(err)
+			}
+			if err := schema.Validate(v); err != nil {
+				t.Errorf("%s: %s\n%v", s.Name, e, err)
+			}
+			text := map[string]string{"agent": e, "people": "version: 1\nmay-read: " + e, "person": "version: 1\nmay-change: [" + e + "]"}[s.Name]
+			if _, err := Parse("a.yaml", []byte(text)); text != "" && err != nil {
+				t.Error(err)
+			}
+		}
+		if s.Name == "agent" && schema.Validate(map[string]any{"may-read": "alice"}) == nil {
+			t.Error("the schema lets a file without a version pass")
+		}
+	}
+}
+
+// Whatever is in the text: no panic, and every error at a place of it.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		"", "version: 1\n", "version: 1\nmay-read: group sluice\nmay-change: [alice, 1000, 'group x']\n", "\ufeffversion: 1\r\n",
+		"version: 1\nmay-change: {a: [b]}\n", "a: &a [*a]\n", "version: 1\n---\n", "version: 1\nmay-read: |\n  group a\n",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Parse("a.yaml", data)
+		if err == nil {
+			for _, w := range append(c.MayChange, c.MayRead...) {
+				if w.Name == "" {
+					t.Errorf("%v", c)
+				}
+			}
+			return
+		}
+		var errs source.Errors
+		if !errors.As(err, &errs) || len(errs) == 0 {
+			t.Fatalf("%T: %v", err, err)
+		}
+		lines := source.New("a.yaml", data, dialect, nil).Lines
+		for _, e := range errs {
+			if e.Message == "" || e.Pos.Line < 1 || e.Pos.Line > len(lines) || e.Pos.Column < 1 || e.Pos.Column > 1+utf8.RuneCountInString(lines[e.Pos.Line-1]) {
+				t.Fatalf("%v", e)
+			}
+		}
+	})
+}

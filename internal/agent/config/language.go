@@ -1,0 +1,37 @@
+package config
+
+import "sluice/internal/language/source"
+
+// dialect is what the file differs in from other files.
+var dialect = &source.Dialect{
+	MaxSize: 1 << 20,
+	TooLong: "name groups in the place of users",
+	Anchors: "write it where it holds",
+	Second:  "leave the second one out",
+}
+
+// grammar is the whole of it.
+var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
+	{
+		Name: "agent", What: "the agent's file",
+		Doc: "The file is one YAML mapping. Every key but `version` may be left out.",
+		Keys: []source.Key{
+			{Name: "version", Shape: "version", Doc: "The version of the file's language.", Required: true},
+			{Name: "may-read", Shape: "people", Doc: "Who may ask the agent what runs; `group sluice` when left out. Who may change may read too."},
+			{Name: "may-change", Shape: "people", Doc: "Who, beside root, may have the agent ban, lift bans and bring in what the host has become."},
+		},
+		Examples: []string{"{version: 1}", "{version: 1, may-change: group netops}"},
+	},
+	{Name: "version", What: "version", Doc: "`1`.", Text: &source.Scalar{JSON: "integer", Enum: []string{"1"}}, Examples: []string{"1"}},
+	{
+		Name: "people", What: "people", Doc: "Users and groups of this host. `[]` is nobody but root.",
+		Text: &source.Scalar{JSON: "string|integer"}, List: "person", Examples: []string{"group netops", "[alice, group netops]", "[]"},
+	},
+	{
+		Name: "person", What: "a user or group", Doc: "The name or number of a user; behind the word `group`, of a group.",
+		Text: &source.Scalar{JSON: "string|integer"}, Examples: []string{"alice", "1000", "group netops"},
+	},
+}}
+
+// Schema is the JSON Schema of the file.
+func Schema() []byte { return grammar.Schema() }
