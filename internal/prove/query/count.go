@@ -16,7 +16,18 @@ type Count struct {
 	// large a number.
 	IPv6 string `json:"ipv6"`
 
-	six *big.Int
+	six *big.Int // the same; nil of what was read from JSON
+}
+
+// sixes is how many addresses of IPv6 there are.
+func (c Count) sixes() *big.Int {
+	if c.six != nil {
+		return c.six
+	}
+	if n, is := new(big.Int).SetString(c.IPv6, 10); is {
+		return n
+	}
+	return new(big.Int)
 }
 
 // CountOf counts a set.
@@ -27,16 +38,17 @@ func CountOf(s addrset.Set) Count {
 
 // String is such as "256 IPv4 addresses, 2^80 of IPv6".
 func (c Count) String() string {
-	four, six := c.IPv4 > 0, c.six != nil && c.six.Sign() > 0
+	n := c.sixes()
+	four, six := c.IPv4 > 0, n.Sign() > 0
 	switch {
 	case four && six:
-		return addresses(c.IPv4, "IPv4") + ", " + power(c.six) + " of IPv6"
+		return addresses(c.IPv4, "IPv4") + ", " + power(n) + " of IPv6"
 	case four:
 		return addresses(c.IPv4, "IPv4")
-	case six && c.six.IsUint64() && c.six.Uint64() == 1:
+	case six && n.IsUint64() && n.Uint64() == 1:
 		return "1 IPv6 address"
 	case six:
-		return power(c.six) + " IPv6 addresses"
+		return power(n) + " IPv6 addresses"
 	}
 	return "no address"
 }
@@ -68,9 +80,6 @@ func power(n *big.Int) string {
 // weight orders sets by how much of the internet they are: the share of IPv4 and
 // the share of IPv6's /64 networks in use together.
 func (c Count) weight() float64 {
-	six := 0.0
-	if c.six != nil {
-		six, _ = new(big.Float).SetInt(c.six).Float64()
-	}
+	six, _ := new(big.Float).SetInt(c.sixes()).Float64()
 	return float64(c.IPv4)/math.Exp2(32) + six/math.Exp2(128)
 }

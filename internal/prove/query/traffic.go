@@ -162,7 +162,7 @@ func (t *Traffic) Place() string {
 // String is the example for a reader: where from and where to.
 func (e Example) String() string {
 	from, to := e.Source.String(), e.Destination.String()
-	if e.packet.HasPorts() {
+	if p := (packet.Packet{Protocol: e.Protocol}); p.HasPorts() {
 		to = netip.AddrPortFrom(e.Destination, e.Port).String()
 	}
 	return from + " to " + to
