@@ -20,7 +20,7 @@ turn them into addresses. Until the first update the data built into Sluice are
 used, so nothing has to be fetched.
 
 Files: geo/countries below the state directory, and geo/countries.previous, what
-the last update replaced.
+the last update replaced, which "geo undo" puts back.
 
 Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
 		Example: `  sluice geo list
@@ -29,7 +29,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newGeoUpdate(), newGeoLookup(), newGeoList(), newGeoDiff())
+	cmd.AddCommand(newGeoUpdate(), newGeoUndo(), newGeoLookup(), newGeoList(), newGeoDiff())
 	return cmd
 }
 

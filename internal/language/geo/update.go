@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/renameio/v2"
 	"github.com/rogpeppe/go-internal/lockedfile"
+	"golang.org/x/sys/unix"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/fetch"
@@ -84,14 +85,10 @@ func Update(ctx context.Context, o UpdateOptions) (*UpdateResult, error) {
 	if o.SHA256 != "" && len(o.From) > 1 {
 		return nil, errors.New("a checksum is of one file, and there are several to update from")
 	}
-	dir := filepath.Join(o.StateDir, folder)
-	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(o.StateDir, folder), 0o700); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	unlock, err := lockedfile.MutexAt(filepath.Join(dir, "lock")).Lock()
+	unlock, err := lock(o.StateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +111,11 @@ func Update(ctx context.Context, o UpdateOptions) (*UpdateResult, error) {
 		return &UpdateResult{Info: current.Info()}, nil
 	}
 	return install(o, current, data)
+}
+
+// lock keeps other updates waiting.
+func lock(stateDir string) (unlock func(), err error) {
+	return lockedfile.MutexAt(filepath.Join(stateDir, folder, "lock")).Lock()
 }
 
 // install puts data in use if they may replace current.
@@ -327,15 +329,64 @@ func ReadFiles(ctx context.Context, p apart.Process, files ...string) (*Database
 	return Decode(data)
 }
 
-// OpenPrevious returns the data that the last update replaced: those before it,
-// or the built-in snapshot when it was the first.
+// errNoUpdate is said where the built-in data have always been in use.
+var errNoUpdate = errors.New("there has been no update: the built-in data are in use")
+
+// openEither opens data in use or the previous ones: the built-in snapshot stands for those
+// that have no file, unless neither has one.
+func openEither(stateDir, file string) (*Database, error) {
+	d, err := OpenFile(file)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return d, err
+	}
+	for _, other := range []string{CurrentFile(stateDir), PreviousFile(stateDir)} {
+		if _, err := os.Stat(other); err == nil {
+			return Snapshot()
+		}
+	}
+	return nil, errNoUpdate
+}
+
+// OpenPrevious returns the data that the last update, or Undo, replaced: those before it, or
+// the built-in snapshot when there were none.
 func OpenPrevious(stateDir string) (*Database, error) {
-	if _, err := os.Stat(CurrentFile(stateDir)); errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.New("there has been no update: the built-in data are in use")
+	return openEither(stateDir, PreviousFile(stateDir))
+}
+
+// Undo makes the previous data those in use, and those in use the previous ones: done
+// twice, it changes nothing.
+func Undo(stateDir string) (*UpdateResult, error) {
+	file, previous := CurrentFile(stateDir), PreviousFile(stateDir)
+	if _, err := OpenPrevious(stateDir); err != nil {
+		return nil, err // before a lock makes a file
 	}
-	d, err := OpenFile(PreviousFile(stateDir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return Snapshot()
+	unlock, err := lock(stateDir)
+	if err != nil {
+		return nil, err
 	}
-	return d, err
+	defer unlock()
+	next, err := OpenPrevious(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	var diff Diff
+	if current, err := openEither(stateDir, file); err == nil { // else they are damaged, and are to be left
+		if diff, err = Compare(current, next); err != nil {
+			return nil, err
+		}
+	}
+	from, to, how := previous, file, uint(unix.RENAME_EXCHANGE)
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		how = 0
+	} else if _, err := os.Stat(previous); errors.Is(err, fs.ErrNotExist) {
+		from, to, how = file, previous, 0
+	}
+	if err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, how); err != nil {
+		return nil, fmt.Errorf("exchange %s and %s: %w", file, previous, err)
+	}
+	now, err := Open(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	return &UpdateResult{Changed: true, Info: now.Info(), Diff: diff}, nil
 }
