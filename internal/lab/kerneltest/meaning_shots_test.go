@@ -33,8 +33,7 @@ type shooter struct {
 }
 
 func newShooter(r *rand.Rand, y *yard, resolved *resolve.Resolved) *shooter {
-	g := &shooter{Rand: r, y: y, resolved: resolved, flows: reference.NewFlows(resolved), port: 10000, used: map[netip.Addr]bool{}}
-	g.flows.Quiet, g.flows.Route = true, y.deviceTo
+	g := &shooter{Rand: r, y: y, resolved: resolved, flows: y.follow(resolved, nil), port: 10000, used: map[netip.Addr]bool{}}
 	p := resolved.Policy
 	for _, section := range []*policy.Section{p.Input, p.Output, p.Forward} {
 		if section == nil {
@@ -361,6 +360,16 @@ func (g *shooter) answerOf(s *shot) {
 	}
 }
 
+// follow asks the reference about shots, and gives what it then knows of flows.
+func (y *yard) follow(resolved *resolve.Resolved, shots []*shot) *reference.Flows {
+	flows := reference.NewFlows(resolved)
+	flows.Quiet, flows.Route = true, y.deviceTo
+	for _, s := range shots {
+		s.want = flows.Packet(s.packet, s.way)
+	}
+	return flows
+}
+
 // add builds a shot and asks the reference about it; false where it is none that a
 // kernel would route.
 func (g *shooter) add(s *shot) bool {
@@ -396,6 +405,7 @@ func (g *shooter) add(s *shot) bool {
 	}
 	s.build()
 	if s.want = g.flows.Packet(s.packet, s.way); s.want.Crowded || g.special(s.want.Packet.Destination) {
+		g.flows = g.y.follow(g.resolved, g.shots) // which were not told of it
 		return false
 	}
 	g.shots = append(g.shots, s)

@@ -7,7 +7,6 @@ import (
 	"sluice/internal/lab/drafts"
 	"sluice/internal/program"
 	"sluice/internal/program/compile"
-	"sluice/internal/prove/reference"
 )
 
 // trial is a policy and packets, of which some end otherwise than the reference
@@ -36,11 +35,7 @@ func (y *yard) differs(c trial) (failed []*shot) {
 	if _, _, err := y.load(compiled, nil); err != nil {
 		return nil
 	}
-	flows := reference.NewFlows(resolved)
-	flows.Quiet, flows.Route = true, y.deviceTo
-	for _, s := range c.shots {
-		s.want = flows.Packet(s.packet, s.way)
-	}
+	y.follow(resolved, c.shots)
 	y.forget()
 	y.send(c.shots)
 	crowd(c.shots)

@@ -177,6 +177,32 @@ func TestMeaningRepeats(t *testing.T) {
 	}
 }
 
+// Of a packet that is left out, here to the address of every router, the reference
+// keeps nothing: it takes no token of a rate.
+func TestMeaningLeftOut(t *testing.T) {
+	y := &yard{t: t, facts: yardFacts()}
+	resolved, err := resolveFile(policyFile(t, `
+forward: { default: drop, rules: [allow udp/53 limit 1/day burst 1] }
+nat: ["map 2001:db8:100:f::/64 to 2001:db8:20::/64"]
+`), y.facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newShooter(rand.New(rand.NewPCG(1, 1)), y, resolved)
+	for _, c := range []struct {
+		to      string
+		sent    bool
+		verdict policy.Action
+	}{{"2001:db8:100:f::", false, policy.Allow}, {"2001:db8:100:f::5", true, policy.Allow}, {"2001:db8:100:f::6", true, policy.Drop}} {
+		s := &shot{side: wan0, way: packet.Through, packet: packet.Packet{
+			Source: netip.MustParseAddr("2001:db8:99::7"), Destination: netip.MustParseAddr(c.to), Protocol: packet.UDP, SourcePort: 4000, Port: 53, Owner: -1,
+		}}
+		if sent := g.add(s); sent != c.sent || s.want.Verdict != c.verdict {
+			t.Errorf("%s: sent %v, %s", s, sent, s.want.Verdict)
+		}
+	}
+}
+
 // The same by the real command, from policy to policy, as a host has them: what one
 // leaves behind must not change what the next one means.
 func TestMeaningApplied(t *testing.T) {
