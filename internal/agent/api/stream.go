@@ -38,8 +38,9 @@ const lineTime = 10 * time.Second
 // Answer is what a request is answered with. Its methods are safe for concurrent use;
 // what comes behind the last line is passed over.
 type Answer struct {
-	w     http.ResponseWriter
-	lines bool // the caller reads lines
+	to    io.Writer
+	head  http.ResponseWriter // nil: there is none
+	lines bool                // the caller reads lines
 
 	mutex sync.Mutex
 	begun bool  // the status is written
@@ -49,8 +50,11 @@ type Answer struct {
 
 // NewAnswer is the answer to a request.
 func NewAnswer(w http.ResponseWriter, r *http.Request) *Answer {
-	return &Answer{w: w, lines: strings.Contains(r.Header.Get("Accept"), Lines)}
+	return &Answer{to: w, head: w, lines: strings.Contains(r.Header.Get("Accept"), Lines)}
 }
+
+// NewLines is an answer in lines to a process that reads them, which passes them on.
+func NewLines(to io.Writer) *Answer { return &Answer{to: to, lines: true, begun: true} }
 
 // Note tells what is good to know.
 func (a *Answer) Note(text string) { a.Tell(Line{Note: text}) }
@@ -86,10 +90,14 @@ func (a *Answer) Tell(l Line) {
 	default:
 		out = l.Result
 	}
-	control := http.NewResponseController(a.w)
-	_ = control.SetWriteDeadline(time.Now().Add(lineTime)) // of a connection, which a test's writer has not
-	enc := json.NewEncoder(a.w)
+	enc := json.NewEncoder(a.to)
 	enc.SetEscapeHTML(false)
+	if a.head == nil {
+		a.err = enc.Encode(out)
+		return
+	}
+	control := http.NewResponseController(a.head)
+	_ = control.SetWriteDeadline(time.Now().Add(lineTime)) // of a connection, which a test's writer has not
 	if a.err = enc.Encode(out); a.err == nil {
 		_ = control.Flush()
 	}
@@ -105,8 +113,8 @@ func (a *Answer) begin(f *Failure) {
 	if a.lines {
 		kind = Lines
 	}
-	a.w.Header().Set("Content-Type", kind)
-	a.w.WriteHeader(status)
+	a.head.Header().Set("Content-Type", kind)
+	a.head.WriteHeader(status)
 }
 
 // End answers with what came of it, of which err is the failure.
@@ -152,6 +160,15 @@ func Await(r *http.Response, told func(Line)) (json.RawMessage, error) {
 		var result json.RawMessage
 		return result, ended(in.Decode(&result))
 	}
+	return readLines(in, told)
+}
+
+// ReadLines reads what a NewLines writes, as Await does.
+func ReadLines(from io.Reader, told func(Line)) (json.RawMessage, error) {
+	return readLines(json.NewDecoder(from), told)
+}
+
+func readLines(in *json.Decoder, told func(Line)) (json.RawMessage, error) {
 	for {
 		var l Line
 		if err := in.Decode(&l); err != nil {

@@ -90,6 +90,29 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
+// What a process writes, another one passes on.
+func TestLines(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{{nil, `{"note":"a"}{"result":[1]}`}, {&Failure{Text: "no", Exit: 1}, `{"note":"a"}{"failure":{"error":"no","exit-status":1}}`}} {
+		from, to := io.Pipe()
+		go func() {
+			a := NewLines(to)
+			a.Note("a")
+			a.End([]int{1}, c.err)
+			_ = to.Close()
+		}()
+		var passed strings.Builder
+		a := NewLines(&passed)
+		result, err := ReadLines(from, a.Tell)
+		a.End(result, err)
+		if got := strings.ReplaceAll(passed.String(), "\n", ""); got != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+}
+
 func sameError(got, want error) bool {
 	var g, w *Failure
 	if errors.As(got, &g) && errors.As(want, &w) {
