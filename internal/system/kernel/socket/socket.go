@@ -4,12 +4,14 @@
 package socket
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,33 +42,90 @@ const (
 const dumpTries = 5
 
 // TCP returns every TCP socket of both families.
-func TCP() ([]Socket, error) { return list("tcp", netlink.SocketDiagTCP) }
+func TCP() ([]Socket, error) {
+	return list("tcp", func() ([]Socket, error) {
+		// The request that is older than sock_diag gives both families: the kernel walks its
+		// table of connections once, which is large on a machine with much memory.
+		request := nl.NewNetlinkRequest(tcpSockets, unix.NLM_F_DUMP)
+		ask := make([]byte, requestSize)
+		binary.NativeEndian.PutUint32(ask[requestStates:], allStates)
+		request.AddRawData(ask)
+		answers, err := request.Execute(unix.NETLINK_SOCK_DIAG, 0)
+		var of4, of6 []Socket
+		for _, a := range answers {
+			switch s, ok := tcpSocket(a); {
+			case ok && s.Family == 4:
+				of4 = append(of4, s)
+			case ok:
+				of6 = append(of6, s)
+			}
+		}
+		return append(of4, of6...), err
+	})
+}
+
+// From include/uapi/linux/inet_diag.h.
+const (
+	tcpSockets    = 18               // TCPDIAG_GETSOCK
+	idSize        = 48               // struct inet_diag_sockid
+	requestSize   = 4 + idSize + 8   // struct inet_diag_req
+	requestStates = 4 + idSize       // of it
+	answerSize    = 4 + idSize + 5*4 // struct inet_diag_msg
+	answerUser    = answerSize - 2*4 // of it
+	allStates     = 1<<13 - 1        // TCPF_*
+)
+
+// tcpSocket reads a struct inet_diag_msg.
+func tcpSocket(m []byte) (Socket, bool) {
+	if len(m) < answerSize || m[0] != unix.AF_INET && m[0] != unix.AF_INET6 {
+		return Socket{}, false
+	}
+	family, size := 4, 4
+	if m[0] == unix.AF_INET6 {
+		family, size = 6, 16
+	}
+	id := m[4:]
+	return Socket{
+		Protocol: "tcp", Family: family, State: State(m[1]),
+		Local:  endpoint(id[4:4+size], binary.BigEndian.Uint16(id), family),
+		Remote: endpoint(id[20:20+size], binary.BigEndian.Uint16(id[2:]), family),
+		Device: int(binary.NativeEndian.Uint32(id[36:])),
+		UID:    binary.NativeEndian.Uint32(m[answerUser:]), Inode: binary.NativeEndian.Uint32(m[answerUser+4:]),
+	}, true
+}
 
 // UDP returns every UDP socket of both families that has a local port.
-func UDP() ([]Socket, error) { return list("udp", netlink.SocketDiagUDP) }
-
-func list(protocol string, ask func(uint8) ([]*netlink.Socket, error)) ([]Socket, error) {
+func UDP() ([]Socket, error) {
 	var all []Socket
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		var found []*netlink.Socket
-		var err error
-		for range dumpTries {
-			found, err = ask(family)
-			if !errors.Is(err, netlink.ErrDumpInterrupted) {
-				break
+		found, err := list("udp", func() (out []Socket, err error) {
+			found, err := netlink.SocketDiagUDP(family)
+			for _, s := range found {
+				if s.Family == family {
+					out = append(out, convert("udp", s))
+				}
 			}
+			return out, err
+		})
+		if err != nil {
+			return nil, err
 		}
-		// A churning table is interrupted each time; what was read is good.
-		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return nil, fmt.Errorf("list %s sockets: %w", protocol, err)
-		}
-		for _, s := range found {
-			if s.Family == family {
-				all = append(all, convert(protocol, s))
-			}
-		}
+		all = append(all, found...)
 	}
 	return all, nil
+}
+
+func list(protocol string, ask func() ([]Socket, error)) (found []Socket, err error) {
+	for range dumpTries {
+		if found, err = ask(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	// A churning table is interrupted each time; what was read is good.
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("list %s sockets: %w", protocol, err)
+	}
+	return found, nil
 }
 
 func convert(protocol string, s *netlink.Socket) Socket {

@@ -1,0 +1,4 @@
+package socket
+
+// Converted is convert.
+var Converted = convert

@@ -1,0 +1,50 @@
+package socket_test
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"sluice/internal/lab/testnet"
+	"sluice/internal/system/kernel/socket"
+)
+
+// TestTCP gives of each socket what sock_diag does, in its order.
+func TestTCP(t *testing.T) {
+	net := testnet.New(t)
+	host := net.Unnamed("host")
+	host.MustRun("ip", "link", "set", "lo", "up")
+	for _, at := range []string{"127.0.0.1:7000", "[::1]:7001", "[::]:7002"} {
+		host.ServeTCP(at)
+	}
+	var open []*testnet.Conn
+	for _, at := range []string{"127.0.0.1:7000", "[::1]:7001", "[::1]:7002"} {
+		r, conn := host.OpenTCP(testnet.TCPTry{To: netip.MustParseAddrPort(at)})
+		if conn == nil {
+			t.Fatal(r)
+		}
+		open = append(open, conn)
+	}
+	var got, want []socket.Socket
+	err := host.Do(func() (err error) {
+		got, err = socket.TCP()
+		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+			list, askErr := netlink.SocketDiagTCP(family)
+			for _, s := range list {
+				want = append(want, socket.Converted("tcp", s))
+			}
+			err = errors.Join(err, askErr)
+		}
+		return err
+	})
+	if err != nil || !slices.Equal(got, want) || len(got) != 9 {
+		t.Errorf("got %+v\nwant %+v\n%v", got, want, err)
+	}
+	for _, conn := range open {
+		conn.Close()
+	}
+}
