@@ -132,6 +132,14 @@ var sections = []section{
 			{"300,000 bans: sluice apply of one rule", 1, "s", clock, applyMany, ""},
 		},
 	},
+	{
+		"kept", "bans by a process that stays, with 50,000 in force", (*bench).kept,
+		[2]string{},
+		[]goal{
+			{"a ban by a kept connection, beyond one fdatasync", 1, "ms", clock, keptBeyond, ""},
+			{"10,000 of them, one after the other", 10, "s", clock, keptMany, ""},
+		},
+	},
 }
 
 // Sections are the names of the sections with what each is about, in the order in
