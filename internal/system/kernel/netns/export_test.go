@@ -1,0 +1,4 @@
+package netns
+
+// WatchIn is watch.
+var WatchIn = watch
