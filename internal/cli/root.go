@@ -63,6 +63,7 @@ Exit status: 0 fine, 1 found something, 2 bad use or bad input.`,
 		command.NewCompletion("sluice"),
 		command.NewVersion("sluice"),
 		newWatch(),
+		newWork(),
 		newFetchRanges(),
 	)
 	insideNetns(root)

@@ -1,0 +1,161 @@
+package work
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"sluice/internal/agent/api"
+	"sluice/internal/agent/client"
+	"sluice/internal/engine"
+	"sluice/internal/engine/apply"
+)
+
+// door keeps what it is asked.
+type door struct {
+	client.Door
+	asked []any
+}
+
+func (d *door) Status(_ context.Context, contents bool) (*apply.Status, error) {
+	d.asked = []any{contents}
+	return &apply.Status{}, nil
+}
+
+func (d *door) Verify(_ context.Context, s *engine.Subject, own bool) (*engine.Verified, error) {
+	d.asked = []any{s == nil, own}
+	return &engine.Verified{Verified: &apply.Verified{}}, nil
+}
+
+func (d *door) Bans(context.Context) ([]apply.BanEntry, error) {
+	d.asked = []any{}
+	return []apply.BanEntry{}, nil
+}
+
+func (d *door) Apply(_ context.Context, r engine.Request, o apply.Options) (*apply.Outcome, error) {
+	d.asked = []any{r, o}
+	return &apply.Outcome{}, nil
+}
+
+func (d *door) Confirm(context.Context) (int, error) {
+	d.asked = []any{}
+	return 3, nil
+}
+
+func (d *door) Rollback(_ context.Context, n int, o apply.Options) (*apply.Outcome, error) {
+	d.asked = []any{n, o}
+	return &apply.Outcome{}, nil
+}
+
+// What a command asks of a client, the process is asked to do.
+func TestDo(t *testing.T) {
+	t.Chdir(t.TempDir())
+	operations := map[string]string{
+		"GET /v1/namespaces/-/status": "status", "POST /v1/namespaces/-/verify": "verify", "GET /v1/namespaces/-/bans": "bans",
+		"POST /v1/namespaces/-/apply": "apply", "POST /v1/namespaces/-/confirm": "confirm", "POST /v1/namespaces/-/rollback": "rollback",
+	}
+	d := &door{}
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if r.URL.Query().Get("fast") == "true" {
+			body = []byte(`{"fast":true}`)
+		}
+		result, err := Order{Operation: operations[r.Method+" "+r.URL.Path], Request: body}.Do(r.Context(), d)
+		api.NewAnswer(w, r).End(result, err)
+	})}
+	go func() { _ = s.Serve(l) }()
+	defer s.Close()
+	h := &client.Host{Socket: socket}
+	ctx := context.Background()
+	request := engine.Request{File: "p.yaml", Without: []string{"merge"}, Order: engine.AsWritten, NoExpect: true}
+	options := apply.Options{Confirm: 90 * time.Second, Keep: true, Force: true, Verify: true, Cut: true}
+	for name, c := range map[string]struct {
+		ask  func() (any, error)
+		want []any
+	}{
+		"status":          {func() (any, error) { return h.Status(ctx, true) }, []any{true}},
+		"status, fast":    {func() (any, error) { return h.Status(ctx, false) }, []any{false}},
+		"verify":          {func() (any, error) { return h.Verify(ctx, nil, true) }, []any{true, true}},
+		"bans":            {func() (any, error) { return h.Bans(ctx) }, []any{}},
+		"apply":           {func() (any, error) { return h.Apply(ctx, request, options) }, []any{request, options}},
+		"apply, plain":    {func() (any, error) { return h.Apply(ctx, engine.Request{File: "q"}, apply.Options{}) }, []any{engine.Request{File: "q"}, apply.Options{}}},
+		"confirm":         {func() (any, error) { return h.Confirm(ctx) }, []any{}},
+		"rollback":        {func() (any, error) { return h.Rollback(ctx, 7, options) }, []any{7, options}},
+		"rollback, plain": {func() (any, error) { return h.Rollback(ctx, apply.Before, options) }, []any{apply.Before, options}},
+	} {
+		d.asked = nil
+		if _, err := c.ask(); err != nil || !reflect.DeepEqual(d.asked, c.want) {
+			t.Errorf("%s: %v, asked %+v, want %+v", name, err, d.asked, c.want)
+		}
+	}
+	if _, err := (Order{Operation: "format"}).Do(ctx, d); err == nil {
+		t.Error("an operation that there is not was done")
+	}
+}
+
+// A process that ends without an answer is told of, and one that answers is believed
+// however it ends.
+func TestRun(t *testing.T) {
+	for script, want := range map[string]string{
+		`echo '{"note":"a"}'; echo '{"result":[1]}'; exit 3`:                   `[1]`,
+		`echo '{"failure":{"error":"x","exit-status":1}}'`:                     "x",
+		`echo '{"note":"a"}'; kill -9 $$`:                                      "what the agent started for this ended: signal: killed; sluice status says what holds",
+		`read o; case $o in *'"operation":"bans"'*) echo '{"result":2}'; esac`: "2",
+	} {
+		result, err := Run(context.Background(), []string{"/bin/sh", "-c", script}, Order{Operation: "bans"}, func(api.Line) {})
+		got := string(result)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", script, got, want)
+		}
+	}
+}
+
+// Who gave the order up has the process end as by Ctrl-C, and hears what came of it.
+func TestRunInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	result, err := Run(ctx, []string{"/bin/sh", "-c", `trap 'echo "{\"result\":\"undone\"}"; exit' TERM; echo '{"note":"begun"}'; while :; do sleep 0.1; done`},
+		Order{}, func(api.Line) { cancel() })
+	if err != nil || string(result) != `"undone"` {
+		t.Errorf("%s %v", result, err)
+	}
+}
+
+// A failure has the words, the exit status and what was done.
+func TestFailed(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		done any
+		want string
+	}{
+		{&apply.BusyError{Holder: "process 7"}, nil, `{"error":"` + (&apply.BusyError{Holder: "process 7"}).Error() + `\n  hint: wait for it, or raise --wait","exit-status":2,"kind":"busy"}`},
+		{os.ErrClosed, &apply.Refused{What: "a", Why: "b"}, `{"error":"file already closed","exit-status":2,"result":{"what":"a","why":"b"}}`},
+		{&api.Failure{Text: "x", Exit: 1}, 1, `{"error":"x","exit-status":1}`},
+	} {
+		var f *api.Failure
+		if !errors.As(Failed(c.err, "", c.done), &f) {
+			t.Fatalf("%v is no failure", c.err)
+		}
+		if got, _ := json.Marshal(f); string(got) != c.want {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
+	if Failed(nil, "", nil) != nil {
+		t.Error("what did not fail failed")
+	}
+}

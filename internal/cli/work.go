@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/agent/api"
+	"sluice/internal/agent/work"
+	"sluice/internal/cli/command"
+)
+
+// newWork is the body of the process that does one operation for the agent.
+func newWork() *cobra.Command {
+	return &cobra.Command{
+		Use:   "work",
+		Short: "Do one operation for the agent",
+		Long: `Started by the agent, with what to do on standard input. What it tells and what came
+of it go to standard output, a line of JSON each.
+
+Exit status: 0 answered, 2 it was given nothing to do.`,
+		Args:   cobra.NoArgs,
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var o work.Order
+			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&o); err != nil {
+				return fmt.Errorf("read what is to be done: %w", err)
+			}
+			ctx, stop := command.Interruptible(cmd)
+			defer stop()
+			h, err := hostOf(cmd)
+			if err != nil {
+				return err
+			}
+			answer := api.NewLines(command.Bare(cmd.OutOrStdout())) // not for a terminal
+			h.Wait, h.By, h.Session = o.Wait, o.By, o.Session
+			h.Note, h.Warn, h.Shout, h.Progress = answer.Note, answer.Warn, answer.Shout, answer.Progress
+			done, err := o.Do(ctx, h)
+			answer.End(done, work.Failed(err, command.HereArguments(cmd), done))
+			return answer.Err()
+		},
+	}
+}
