@@ -18,12 +18,10 @@ import (
 	"sluice/internal/language/geo"
 )
 
-// errNoGeoSource is said of an update that has nowhere to come from. Sluice has
-// no host of its own to ask.
-var errNoGeoSource = errors.New(`there is nowhere to update from
-hint: give --from with a URL or a file; once that was a URL it is asked again by itself
-hint: DB-IP publishes "IP to Country Lite" every month, as CSV and MMDB, free with attribution
-hint: the five regional registries publish "delegated-extended" files every day, to be given together`)
+// errNoGeoSource is said where the data in use came from a file, which may be another one
+// by now, and whose publisher nobody asked to be left.
+var errNoGeoSource = errors.New(`the data in use came from a file, so there is nowhere to update from
+hint: give --from with a file or URL, or with a publisher: dbip, registries`)
 
 func newGeoUpdate() *cobra.Command {
 	var (
@@ -31,11 +29,17 @@ func newGeoUpdate() *cobra.Command {
 		date string
 	)
 	cmd := &cobra.Command{
-		Use:   "update [--from URL|FILE]...",
+		Use:   "update [--from PUBLISHER|[NAME=]URL|[NAME=]FILE]...",
 		Short: "Replace the country data by newer ones, after checking them",
 		Long: `Fetches country data, checks them and puts them in the place of those in use,
-which are kept as the previous ones. Without --from the URL is asked again that
-the data in use came from.
+which are kept as the previous ones. Without --from those are asked again that the
+data in use came from; where the built-in data are in use, dbip and registries.
+
+PUBLISHER is dbip (DB-IP's "IP to Country Lite" of the month, free with attribution)
+or registries (what the five regional registries delegated). Of several publishers
+the one that is given first decides, and the others add what it says nothing of;
+where they say otherwise is told, by country. NAME= makes a publisher of files or
+URLs: those of one name are one publisher's, and so are those of none.
 
 Formats, told by their contents, gzip too: lines of start,end,country with
 addresses or decimal numbers (DB-IP Lite and others), MaxMind databases (.mmdb),
@@ -53,6 +57,7 @@ Files: geo/countries, geo/countries.previous below the state directory.
 Environment: HTTP_PROXY, HTTPS_PROXY, NO_PROXY.
 Exit status: 0 fine, 2 refused, bad use or bad input.`,
 		Example: `  sluice geo update --from dbip-country-lite-2026-06.csv.gz
+  sluice geo update --from dbip --from registries
   sluice geo update --from ipv4.csv --from ipv6.csv --date 2026-06-01
   sluice geo update --from https://data.example.net/countries.mmdb --sha256 HEX`,
 		Args: cobra.NoArgs,
@@ -65,10 +70,10 @@ Exit status: 0 fine, 2 refused, bad use or bad input.`,
 				}
 			}
 			if len(o.From) == 0 {
-				o.From = lastGeoSource(o.StateDir)
-			}
-			if len(o.From) == 0 {
-				return errNoGeoSource
+				var err error
+				if o.From, err = lastGeoSource(o.StateDir); err != nil {
+					return err
+				}
 			}
 			bar := newGeoProgress(cmd.ErrOrStderr())
 			o.Progress = bar.show
@@ -85,27 +90,29 @@ Exit status: 0 fine, 2 refused, bad use or bad input.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&o.From, "from", nil, "`URL|FILE` to take the data from, may be given again")
+	flags.StringArrayVar(&o.From, "from", nil, "`PUBLISHER|URL|FILE` to take the data from, may be given again")
 	flags.StringVar(&o.SHA256, "sha256", "", "checksum in `HEX` that the file has to have")
 	flags.StringVar(&date, "date", "", "`DAY` of the data (2026-06-01), where they do not say it")
 	flags.BoolVar(&o.Force, "force", false, "take data that have far fewer addresses than those in use")
 	return cmd
 }
 
-// lastGeoSource returns the URLs that the data in use came from; none when a
-// file was among the sources, which may be another one by now.
-func lastGeoSource(stateDir string) []string {
+// lastGeoSource returns what the data in use came from, if it can be asked again.
+func lastGeoSource(stateDir string) ([]string, error) {
 	d, err := geo.Open(stateDir)
-	if err != nil || d.Info().BuiltIn {
-		return nil
+	if err != nil {
+		return nil, err
+	}
+	if d.Info().BuiltIn {
+		return geo.Defaults, nil
 	}
 	from := d.Info().From
 	for _, f := range from {
-		if !fetch.IsURL(f) {
-			return nil
+		if !geo.Lasts(f) {
+			return nil, errNoGeoSource
 		}
 	}
-	return from
+	return from, nil
 }
 
 func printGeoUpdate(w io.Writer, r *geo.UpdateResult) error {
@@ -116,6 +123,9 @@ func printGeoUpdate(w io.Writer, r *geo.UpdateResult) error {
 	if r.Info.Overlaps > 0 {
 		fmt.Fprintf(w, "overlaps     %s %s lay over another country's; the narrower one holds\n", english.Grouped(r.Info.Overlaps), english.Noun(r.Info.Overlaps, "row"))
 	}
+	for i, p := range r.Publishers {
+		printPublisher(w, p, i == 0)
+	}
 	if !r.Changed {
 		_, err := fmt.Fprintln(w, "nothing has changed")
 		return err
@@ -123,6 +133,35 @@ func printGeoUpdate(w io.Writer, r *geo.UpdateResult) error {
 	fmt.Fprintf(w, "changed      %s; sluice geo diff shows them\n", english.Plural(len(r.Diff.Countries), "country"))
 	_, err := fmt.Fprintln(w, "running policies still use the old data: apply them again")
 	return err
+}
+
+// shownDiffers is how many pairs of countries are printed as text.
+const shownDiffers = 10
+
+func printPublisher(w io.Writer, p geo.Publisher, first bool) {
+	addresses := func(c geo.Counts) string {
+		return fmt.Sprintf("%s %s, %s /64 networks", english.Grouped(c.Addresses4), english.Noun(c.Addresses4, "address"), c.Addresses6)
+	}
+	name := p.Name
+	if name == "" {
+		name = "the one without a name"
+	}
+	if first {
+		fmt.Fprintf(w, "publisher    %s decides %s\n", name, addresses(p.Decides))
+		return
+	}
+	fmt.Fprintf(w, "publisher    %s adds %s\n", name, addresses(p.Decides))
+	if len(p.Differs) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "             and says otherwise of %s\n", addresses(p.Otherwise))
+	for i, d := range p.Differs {
+		if i == shownDiffers {
+			fmt.Fprintf(w, "             and %s more: --json has all\n", english.Plural(len(p.Differs)-i, "pair"))
+			break
+		}
+		fmt.Fprintf(w, "             %s and not %s: %s\n", geoName(d.Said), geoName(d.Decided), addresses(d.Counts))
+	}
 }
 
 // geoProgress draws a bar where a person watches, and nothing elsewhere.

@@ -60,7 +60,7 @@ func (t *Table) Encode(o Origin) ([]byte, error) {
 	}
 	v4, over4 := flatten(t.v4)
 	v6, over6 := flatten(t.v6)
-	t.Overlaps = over4 + over6
+	t.Overlaps = t.within + over4 + over6
 	codes, number := t.rank(v4, v6)
 
 	h := fileHeader{Origin: o, Overlaps: t.Overlaps}

@@ -24,6 +24,7 @@ type Table struct {
 	// Overlaps is how many rows lay over another one of a different country,
 	// known after Encode.
 	Overlaps int
+	within   int // of them, those that are in no row any more
 }
 
 // Add adds the addresses from to to, both included and of one family, with
@@ -38,6 +39,16 @@ func (t *Table) Add(from, to netip.Addr, code string) error {
 	if !isCode(code) {
 		return fmt.Errorf("%q is not a country code of two letters", code)
 	}
+	r := row{addrset.NumberOf(from), addrset.NumberOf(to), t.indexOf(code)}
+	if from.Is4() {
+		t.v4 = append(t.v4, r)
+	} else {
+		t.v6 = append(t.v6, r)
+	}
+	return nil
+}
+
+func (t *Table) indexOf(code string) uint16 {
 	i, ok := t.index[code]
 	if !ok {
 		if t.index == nil {
@@ -47,13 +58,7 @@ func (t *Table) Add(from, to netip.Addr, code string) error {
 		t.index[code] = i
 		t.codes = append(t.codes, code)
 	}
-	r := row{addrset.NumberOf(from), addrset.NumberOf(to), i}
-	if from.Is4() {
-		t.v4 = append(t.v4, r)
-	} else {
-		t.v6 = append(t.v6, r)
-	}
-	return nil
+	return i
 }
 
 // Rows returns how many rows were added.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,7 +40,10 @@ const minShare = 80
 // UpdateOptions says where an update comes from.
 type UpdateOptions struct {
 	StateDir string
-	From     []string  // URLs or files; one for each family or registry where they come apart
+	// From are known publishers, NAME=PLACE or PLACE, which is a URL or a file. The places of
+	// one name, as of none, are one publisher's: one for each family or registry where they
+	// come apart. Of several publishers the one that is named first decides.
+	From     []string
 	SHA256   string    // that the one source has to have; "" is any
 	Date     time.Time // of the data, over what they say themselves; zero is what they say
 	Force    bool      // take fewer addresses than minShare allows, too
@@ -55,6 +59,8 @@ type UpdateResult struct {
 	Changed bool `json:"changed"` // false: the data are those that were there
 	Info    Info `json:"info"`    // of the data that are in use now
 	Diff    Diff `json:"diff"`    // to the data that were in use before
+	// Publishers are those that the data are of, where they are several.
+	Publishers []Publisher `json:"publishers,omitempty"`
 }
 
 // ShrunkError refuses data with far fewer addresses than those in use.
@@ -103,14 +109,18 @@ func Update(ctx context.Context, o UpdateOptions) (*UpdateResult, error) {
 			return nil, err
 		}
 	}
-	data, err := gather(ctx, o, current)
+	data, publishers, err := gather(ctx, o, current)
 	if err != nil {
 		return nil, err
 	}
 	if data == nil {
 		return &UpdateResult{Info: current.Info()}, nil
 	}
-	return install(o, current, data)
+	out, err := install(o, current, data)
+	if err == nil {
+		out.Publishers = publishers
+	}
+	return out, err
 }
 
 // lock keeps other updates waiting.
@@ -192,35 +202,53 @@ func checkShrunk(old, next Counts) error {
 
 // gather fetches and reads all sources and returns them in the compact form, or
 // nil when the server says that the data in use still hold.
-func gather(ctx context.Context, o UpdateOptions, current *Database) ([]byte, error) {
-	var table Table
+func gather(ctx context.Context, o UpdateOptions, current *Database) ([]byte, []Publisher, error) {
+	var names []string
+	var tables []*Table
 	var origins []Origin
 	for _, from := range o.From {
-		q := apart.Question{Kind: Kind, From: from, MaxBytes: maxDownload, SHA256: o.SHA256, Whole: wholeDownload}
+		name, place := sourceOf(from, time.Now())
+		at := slices.Index(names, name)
+		if at < 0 {
+			at = len(names)
+			names, tables = append(names, name), append(tables, &Table{})
+		}
+		q := apart.Question{Kind: Kind, From: place, MaxBytes: maxDownload, SHA256: o.SHA256, Whole: wholeDownload}
 		if o.Progress != nil {
-			q.Progress = func(done, total int64) { o.Progress(from, done, total) }
+			q.Progress = func(done, total int64) { o.Progress(place, done, total) }
 		}
 		had := current.Info().Origin
-		if len(o.From) == 1 && !current.Info().BuiltIn && !o.Force && len(had.From) == 1 && had.From[0] == fetch.Redact(from) && fetch.IsURL(from) {
+		if len(o.From) == 1 && !current.Info().BuiltIn && !o.Force && len(had.From) == 1 && had.From[0] == fetch.Redact(from) && fetch.IsURL(place) {
 			q.ETag = had.ETag
 			if had.ETag == "" {
 				q.Modified = had.Modified
 			}
 		}
-		a, err := ask(ctx, o.Process, q, &table)
+		a, err := ask(ctx, o.Process, q, tables[at])
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if a.NotModified {
-			return nil, nil
+			return nil, nil, nil
 		}
-		origins = append(origins, originOf(a, from))
+		origin := originOf(a, place)
+		if place != from && name == from {
+			origin.From = []string{name}
+		} else if place != from {
+			origin.From[0] = name + "=" + origin.From[0]
+		}
+		origins = append(origins, origin)
 	}
 	m := merge(origins)
 	if !o.Date.IsZero() {
 		m.Date = o.Date
 	}
-	return table.Encode(m)
+	table, publishers := tables[0], []Publisher(nil)
+	if len(tables) > 1 {
+		table, publishers = combined(names, tables)
+	}
+	data, err := table.Encode(m)
+	return data, publishers, err
 }
 
 // ask has one source read into a table.
@@ -322,7 +350,7 @@ func ReadFiles(ctx context.Context, p apart.Process, files ...string) (*Database
 			return d, err
 		}
 	}
-	data, err := gather(ctx, UpdateOptions{From: files, Process: p}, &Database{file: &file{}})
+	data, _, err := gather(ctx, UpdateOptions{From: files, Process: p}, &Database{file: &file{}})
 	if err != nil {
 		return nil, err
 	}
