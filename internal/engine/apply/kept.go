@@ -39,6 +39,7 @@ type kept struct {
 	unsaved *instant
 	from    string
 	seen    bool
+	flows   bool // flows have to be ended behind each ban, in a transaction of its own
 }
 
 const (
@@ -97,13 +98,28 @@ func (k *Keeper) ban(ctx context.Context, group []Asked, out []Answered) int {
 		return fail(err)
 	}
 	defer s.lock.release()
-	if n := together(group); n > 0 && k.kept != nil && k.quick(ctx, group[:n], out[:n]) {
+	if n := together(group); n > 0 && k.kept != nil && !k.kept.flows && k.quick(ctx, group[:n], out[:n]) {
 		return n
 	}
-	k.kept = nil
+	since := s.instantNow()
 	s.as(group[0])
 	out[0].Banned, out[0].Err = s.ban(ctx, c, group[0].Banning)
+	if k.kept != nil {
+		k.stay(since, out[0])
+	}
 	return 1
+}
+
+// stay keeps what is kept behind a ban of the ordinary way, made since an instant.
+func (k *Keeper) stay(since *instant, a Answered) {
+	s, now := k.kept.session, k.kept.session.instantNow()
+	settled, err := s.banJournal.Settled()
+	if a.Err != nil || !a.InForce || err != nil || !settled || s.banJournal.Written() == "" || !now.alone(since) {
+		k.kept = nil
+		return
+	}
+	k.kept.ruleset, k.kept.files = now.Number, s.stamps()
+	k.kept.seen = false // where the reading is behind, this ban did not keep it
 }
 
 // as makes a session work for somebody.
@@ -246,12 +262,14 @@ func (k *Keeper) commit(ctx context.Context, entries []bans.Entry, add []bans.Ba
 	e.All = func() (backend.Bans, error) { return backend.Bans{}, errNotQuick }
 	since := s.instantNow()
 	plan, err := c.Edit(ctx, e, now)
+	k.kept.flows = plan.End != nil
 	if err != nil || plan.Turn != nil || plan.End != nil {
 		return false
 	}
 	from := journal.Written()
 	before, err := journal.Append(entries...)
 	if err != nil {
+		k.kept = nil
 		return false
 	}
 	s.point("ban journal")
@@ -259,6 +277,7 @@ func (k *Keeper) commit(ctx context.Context, entries []bans.Entry, add []bans.Ba
 		err = plan.Fill.Take(ctx)
 	}
 	if err != nil {
+		k.kept = nil
 		if journal.Undo(before) == nil {
 			_ = s.bringBack(ctx, c, err)
 		}

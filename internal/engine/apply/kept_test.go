@@ -302,7 +302,7 @@ func TestKeeperIsBan(t *testing.T) {
 	both := func(f func(l *lab)) { f(kept); f(single) }
 	both(func(l *lab) { l.must(command{Op: "apply", Policy: "a bans"}) })
 	words := strings.Fields("192.0.2.1 192.0.2.2 192.0.2.3 192.0.2.4 192.0.2.5 2001:db8::1 2001:db8::2 10.66.0.1 127.0.0.1 198.51.100.0/30 0.0.0.0/1")
-	quick := 0
+	held := 0
 	for range testseed.Rounds(40, 200) {
 		clock = clock.Add(time.Second)
 		group := make([]Asked, 1+random.IntN(6))
@@ -318,9 +318,10 @@ func TestKeeperIsBan(t *testing.T) {
 			group[i] = Asked{Banning: in, By: Author{User: fmt.Sprint("user", random.IntN(2))}}
 		}
 		var together, apart []Answered
+		was := k.kept
 		kept.inside(func(ctx context.Context, _ *Host) error { together = k.Ban(ctx, group); return nil })
-		if k.kept != nil {
-			quick++
+		if was != nil && k.kept == was {
+			held++
 		}
 		single.inside(func(ctx context.Context, h *Host) error {
 			for _, a := range group {
@@ -351,8 +352,8 @@ func TestKeeperIsBan(t *testing.T) {
 			t.Fatalf("after %+v a keeper left\n%s\none by one left\n%s", group, a, b)
 		}
 	}
-	if quick == 0 {
-		t.Error("nothing was ever kept")
+	if held < testseed.Rounds(40, 200)/3 {
+		t.Errorf("what is kept held over %d groups alone", held)
 	}
 }
 
