@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/system/kernel/process"
 )
 
 // Peer is the process that connected. User and groups are those of that moment, and may
@@ -90,6 +92,16 @@ func (p *Peer) Mounts() (string, error) {
 		return "", os.ErrProcessDone
 	}
 	return of, err
+}
+
+// Login is the number of the user who logged in to start the process, as process.Login has
+// it; false too where the process has ended.
+func (p *Peer) Login() (uint32, bool) {
+	login, known := process.Login(p.PID)
+	if !known || !p.There() {
+		return 0, false
+	}
+	return login, true
 }
 
 // Close gives up the hold on the process.

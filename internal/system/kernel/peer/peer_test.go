@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"sluice/internal/system/kernel/peer"
+	"sluice/internal/system/kernel/process"
 )
 
 // TestPeer asks who a process is that runs as somebody else, with more groups than most.
@@ -68,9 +69,16 @@ func TestPeer(t *testing.T) {
 		if own, _ := os.Readlink("/proc/self/ns/mnt"); err != nil || mounts != own || !p.There() {
 			t.Errorf("mounts %q, want %q: %v", mounts, own, err)
 		}
+		login, known := p.Login()
+		if want, is := process.Login(os.Getpid()); known != is || is && login != want {
+			t.Errorf("login %d %v, want %d %v", login, known, want, is)
+		}
 		_ = conn.Close()
 		if err := cmd.Wait(); err != nil {
 			t.Error(err)
+		}
+		if _, known := p.Login(); known {
+			t.Error("it has ended, and has a login")
 		}
 		if _, err := p.Mounts(); p.There() || !errors.Is(err, os.ErrProcessDone) {
 			t.Errorf("it has ended, and is there: %v", err)
