@@ -22,8 +22,8 @@ func newStatus() *cobra.Command {
 what each line of the policy has counted. Rules and the contents of sets are read
 back from the kernel and compared by meaning with what was loaded: an element
 removed by hand is named. Tables of sources that are full are named too, and files of
-the policy (includes and set files among them) whose text is no more what runs, which
-by itself is no fault.
+the policy (includes and set files among them) whose text is no more what runs, and
+country data of more than 60 days, neither of which is a fault by itself.
 ` + filesHelp + `
 
 Exit status: 0 what runs is what was meant; 1 it is not, somebody took it away, or
@@ -99,6 +99,9 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	}
 	if s.EditedUnread != "" {
 		fmt.Fprintf(w, "%s       the policy file cannot be compared with what runs: %s\n", command.Paint(w, "33", "edited"), strings.ReplaceAll(s.EditedUnread, "\n", "\n             "))
+	}
+	if !s.OldCountries.IsZero() {
+		fmt.Fprintf(w, "%s          the rules know the countries' addresses of %s: sluice geo update, then apply the policy again\n", command.Paint(w, "33", "old"), geoDate(s.OldCountries, time.Now()))
 	}
 	for _, i := range s.Waiting {
 		printWaiting(w, i, s.Boot == s.Generation.Number, here)

@@ -6,14 +6,17 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/shadow"
+	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 )
 
-// Status is apply.Host.Status, with whether a policy is tried beside what runs, and with
-// the files that what runs was made of and that are others now.
+// Status is apply.Host.Status, with whether a policy is tried beside what runs, the files
+// that what runs was made of and that are others now, and how old its country data are.
 func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error) {
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*apply.Status, error) { return h.Status(ctx, contents) })
@@ -32,8 +35,17 @@ func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error)
 	if errors.Is(err, fs.ErrNotExist) {
 		s.EditedUnread = s.Generation.Policy + ", of which this was made, is gone"
 	}
+	if s.Generation != nil && s.Generation.Inputs[resolve.CountryData] != "" {
+		if date := geo.DateOf(h.State, s.Generation.Inputs[resolve.CountryData]); !date.IsZero() && time.Since(date) > oldCountries {
+			s.OldCountries = date
+		}
+	}
 	return s, nil
 }
+
+// oldCountries is how old country data are that somebody forgot: publishers renew theirs
+// every month or day.
+const oldCountries = 60 * 24 * time.Hour
 
 // edited names the files of a generation's policy that are no more what was loaded:
 // the policy, what it includes, its set files. An error says why they cannot be read.

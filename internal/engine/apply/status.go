@@ -51,6 +51,9 @@ type Status struct {
 	Edited       []string `json:"edited,omitempty"`
 	EditedUnread string   `json:"edited-unread,omitempty"`
 	Shadow       bool     `json:"shadow,omitempty"` // a policy is tried meanwhile (sluice shadow)
+	// OldCountries is of when the country data are that the rules were made of, where that
+	// is long ago.
+	OldCountries time.Time `json:"old-countries,omitzero"`
 }
 
 // Waiting is an interface that was missing when the rules were loaded.

@@ -418,3 +418,18 @@ func Undo(stateDir string) (*UpdateResult, error) {
 	}
 	return &UpdateResult{Changed: true, Info: now.Info(), Diff: diff}, nil
 }
+
+// DateOf is the date of the data whose sum is given in hexadecimal digits: those in use, the
+// previous ones or the built-in ones. It is zero where it is not known.
+func DateOf(stateDir, sum string) time.Time {
+	for _, open := range []func() (*Database, error){
+		func() (*Database, error) { return OpenFile(CurrentFile(stateDir)) },
+		func() (*Database, error) { return OpenFile(PreviousFile(stateDir)) },
+		Snapshot,
+	} {
+		if d, err := open(); err == nil && fmt.Sprintf("%x", d.Sum()) == sum {
+			return d.Info().Date
+		}
+	}
+	return time.Time{}
+}

@@ -35,7 +35,7 @@ func InputsOf(p *policy.Policy, opt Options) (Inputs, error) {
 				return nil, err
 			}
 		}
-		if _, known := in[geoInput]; !known && len(s.Countries)+len(s.Continents) > 0 {
+		if _, known := in[CountryData]; !known && len(s.Countries)+len(s.Continents) > 0 {
 			if opt.Geo == nil {
 				return nil, errNoGeo
 			}
@@ -43,7 +43,7 @@ func InputsOf(p *policy.Policy, opt Options) (Inputs, error) {
 			if err != nil {
 				return nil, err
 			}
-			in.add(geoInput, d.Sum())
+			in.add(CountryData, d.Sum())
 		}
 	}
 	for _, name := range userNames(p) {
@@ -56,7 +56,8 @@ func InputsOf(p *policy.Policy, opt Options) (Inputs, error) {
 	return in, nil
 }
 
-const geoInput = "countries"
+// CountryData is what the sum of the country data is called among the inputs.
+const CountryData = "countries"
 
 func fileInput(path string) string { return "file " + path }
 func listInput(url string) string  { return "list " + url }

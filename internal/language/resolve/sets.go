@@ -137,7 +137,7 @@ func (r *resolver) countries(s *policy.Set, addSet func(addrset.Set)) {
 		}
 		return
 	}
-	r.out.Inputs.add(geoInput, r.geo.Sum())
+	r.out.Inputs.add(CountryData, r.geo.Sum())
 	places, err := r.geo.Places(texts(s.Countries), texts(s.Continents))
 	if err == nil {
 		addSet(places)
