@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"sluice/internal/backend"
-	"sluice/internal/base/addrset"
 	"sluice/internal/base/testseed"
 	"sluice/internal/language/bans"
 )
@@ -386,7 +385,7 @@ func (l *lab) heldBans() string {
 		}
 		var lines []string
 		for _, one := range held.Single {
-			lines = append(lines, fmt.Sprint(addrset.Range(one.Range), one.Left.Round(5*time.Hour)))
+			lines = append(lines, fmt.Sprint(one.Range, one.Left.Round(5*time.Hour)))
 		}
 		for _, one := range held.Ranges {
 			lines = append(lines, fmt.Sprint(one.Range, one.Left.Round(5*time.Hour)))

@@ -38,7 +38,7 @@ func Watch(ctx context.Context, jumped func(Jump)) error {
 	}()
 	failed := func(err error) error {
 		if ctx.Err() != nil {
-			return nil
+			return nil // the timer is closed for it
 		}
 		return fmt.Errorf("watch the clock: %w", err)
 	}
@@ -46,10 +46,11 @@ func Watch(ctx context.Context, jumped func(Jump)) error {
 		return failed(err)
 	}
 	for last := now(); ; {
-		if _, err := timer.Read(make([]byte, 8)); !errors.Is(err, unix.ECANCELED) {
-			return failed(err)
+		_, err := timer.Read(make([]byte, 8))
+		if errors.Is(err, unix.ECANCELED) {
+			err = arm(timer) // before the clocks are read, or what comes between is lost
 		}
-		if err := arm(timer); err != nil { // before the clocks are read, or what comes between is lost
+		if err != nil {
 			return failed(err)
 		}
 		next := now()
@@ -68,6 +69,9 @@ func arm(timer *os.File) error {
 	err = raw.Control(func(fd uintptr) {
 		refused = unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME|unix.TFD_TIMER_CANCEL_ON_SET, &at, nil)
 	})
+	if errors.Is(refused, unix.ECANCELED) {
+		refused = nil // it is armed, and the clock was set once more
+	}
 	return errors.Join(err, refused)
 }
 

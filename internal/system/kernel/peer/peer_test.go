@@ -27,7 +27,7 @@ func TestPeer(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
 	}
-	dir, err := os.MkdirTemp("", "peer")
+	dir, err := os.MkdirTemp("", "peer") //nolint:usetesting // others may not enter what is above that
 	if err != nil {
 		t.Fatal(err)
 	}
