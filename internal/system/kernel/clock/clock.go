@@ -38,7 +38,7 @@ func Watch(ctx context.Context, jumped func(Jump)) error {
 	}()
 	failed := func(err error) error {
 		if ctx.Err() != nil {
-			return nil // the timer is closed for it
+			return nil //nolint:nilerr // the timer is closed for it
 		}
 		return fmt.Errorf("watch the clock: %w", err)
 	}
