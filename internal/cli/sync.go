@@ -3,9 +3,11 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
@@ -65,7 +67,20 @@ func follow(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	h.Ready = apply.NotifyReady
+	release, err := h.FollowBeside()
+	var taken *apply.TakenError
+	switch {
+	case errors.As(err, &taken):
+		return err
+	case err != nil:
+		h.Note(h.Words(err)) // a disk that is read-only keeps nobody from following
+	default:
+		defer release()
+	}
+	h.Ready = func() error {
+		_, err := daemon.SdNotify(false, daemon.SdNotifyReady)
+		return err
+	}
 	return h.Follow(ctx, func(out *apply.Synced) { printSynced(cmd, out) })
 }
 

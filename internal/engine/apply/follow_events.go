@@ -68,7 +68,12 @@ func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 			case <-changes:
 			}
 		}
-		out, err := h.Sync(ctx)
+		var out *Synced
+		var err error
+		h.inTurn(func() { out, err = h.Sync(ctx) })
+		if out == nil && err == nil {
+			return nil
+		}
 		if !ready {
 			// One that failed is tried again: a boot must not wait for it.
 			ready = true
@@ -97,6 +102,14 @@ func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 		more = settles(ctx, changes)
 	}
 	return nil
+}
+
+func (h *Host) inTurn(f func()) {
+	if h.Turn != nil {
+		h.Turn(f)
+	} else {
+		f()
+	}
 }
 
 // settles waits until nothing has changed for a while, and says whether anything did.

@@ -37,6 +37,9 @@ type Host struct {
 	Note     func(text string) // may be nil; what the caller should read at once; Follow calls it from several goroutines
 	Shout    func(text string) // may be nil; what the log of the machine has too: a trial is over
 	Ready    func() error      // may be nil; Follow calls it when its first Sync is done
+	// Turn has Follow's work done on the thread that does all else for the host, unless
+	// the context of Follow has ended; nil: Follow does it.
+	Turn func(func())
 	// Words is the text of an error where it is in a note, in a result or in the log of
 	// the machine, with what to do about it; nil: what it says itself.
 	Words func(error) string
@@ -229,7 +232,7 @@ func (h *Host) openUnsettled(ctx context.Context) (*session, context.Context, er
 func (h *Host) takeLock(ctx context.Context) (*lock, error) {
 	return takeLock(ctx, h.Dir, h.Wait, func(holder string) {
 		if h.Wait > 0 {
-			h.note("waiting at most %s for %s", h.Wait, holder)
+			h.note("%s", (&BusyError{Holder: holder}).Waiting(h.Wait))
 		}
 	})
 }

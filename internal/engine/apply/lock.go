@@ -26,6 +26,11 @@ type BusyError struct {
 
 func (e *BusyError) Error() string { return e.Holder + " is changing the firewall" }
 
+// Waiting tells who waits for it what for.
+func (e *BusyError) Waiting(most time.Duration) string {
+	return fmt.Sprintf("waiting at most %s for %s", most, e.Holder)
+}
+
 // lock is an flock(2) on the state directory, which is there whatever the disk takes,
 // and on a file in it, which root alone may open and which older versions lock alone.
 // The programs that a backend runs to change the kernel are given the open files, so that

@@ -2,7 +2,6 @@ package apply
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -27,24 +26,6 @@ func (s *session) useSystemd() bool {
 		return true
 	}
 	return inFirstNamespace()
-}
-
-// NotifyReady says to systemd, where it started this process and waits for that, that what
-// is ordered behind it may begin (sd_notify(3)).
-func NotifyReady() error {
-	path := os.Getenv("NOTIFY_SOCKET")
-	if path == "" {
-		return nil
-	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		return fmt.Errorf("notify systemd: %w", err)
-	}
-	defer conn.Close()
-	if _, err := conn.Write([]byte("READY=1")); err != nil {
-		return fmt.Errorf("notify systemd: %w", err)
-	}
-	return nil
 }
 
 // armTimer starts a transient timer. Its service is the same watcher: it comes

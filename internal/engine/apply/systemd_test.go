@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"sluice/internal/lab/testnet"
 )
 
@@ -98,6 +100,7 @@ func TestUnits(t *testing.T) {
 	var files []string
 	for unit, as := range map[string]string{
 		"sluice.service": "sluice.service", "sluice-netns@.service": "sluice-netns@one.service", "sluice-sync.service": "sluice-sync.service",
+		"sluice-agent.service":   "sluice-agent.service",
 		"sluice-sync@.service":   "sluice-sync@one.service",
 		"sluice-refresh.service": "sluice-refresh.service", "sluice-refresh.timer": "sluice-refresh.timer",
 		"sluice-refresh@.service": "sluice-refresh@one.service", "sluice-refresh@.timer": "sluice-refresh@one.timer",
@@ -120,6 +123,7 @@ func TestUnits(t *testing.T) {
 	for unit, wants := range map[string][]string{
 		"sluice.service":       early,
 		"sluice-sync.service":  append([]string{"After=sluice.service", "Type=notify"}, early...),
+		"sluice-agent.service": {"After=sluice.service", "Type=notify", "Before=network-pre.target shutdown.target", "Conflicts=shutdown.target sluice-sync.service"},
 		"sluice-sync@.service": {"After=sluice-netns@%i.service", "Type=notify"},
 	} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "..", "packaging", "systemd", unit))
@@ -168,7 +172,10 @@ func TestFollowReady(t *testing.T) {
 						t.Error(err)
 					}
 				}()
-				h.Ready = NotifyReady
+				h.Ready = func() error {
+					_, err := daemon.SdNotify(false, daemon.SdNotifyReady)
+					return err
+				}
 				err := h.Follow(ctx, func(*Synced) {})
 				<-ctx.Done()
 				stacks := make([]byte, 1<<20)

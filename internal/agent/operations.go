@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"context"
+	"net/http"
+	"os/user"
+	"strconv"
+	"time"
+
+	"sluice/internal/agent/api"
+	"sluice/internal/base/addrset"
+	"sluice/internal/engine/apply"
+	"sluice/internal/language/bans"
+	"sluice/internal/words"
+)
+
+// operation is what is known of one before it begins.
+type operation struct {
+	right right
+	body  int64 // bytes; 0: it has none
+}
+
+const large = 16 << 20 // some 200,000 bans
+
+// operations are those that are served.
+var operations = map[string]operation{
+	"GET /v1": {nothing, 0},
+	"GET /v1/namespaces/{namespace}/generations":              {read, 0},
+	"GET /v1/namespaces/{namespace}/generations/{generation}": {read, 0},
+	"POST /v1/namespaces/{namespace}/bans":                    {change, large},
+	"POST /v1/namespaces/{namespace}/bans/lift":               {change, large},
+	"POST /v1/namespaces/{namespace}/sync":                    {change, 0},
+}
+
+// About says who answers.
+func (s *server) About(w http.ResponseWriter, r *http.Request) {
+	q := of(r)
+	out := api.About{Version: s.host.Version, Protocols: api.Levels, Namespaces: []string{s.name()}}
+	out.You = api.You{User: strconv.Itoa(int(q.peer.UID)), May: api.YouMay(s.may(q.peer).String())}
+	if u, err := user.LookupId(out.You.User); err == nil {
+		out.You.User = u.Username
+	}
+	api.NewAnswer(w, r).End(out, nil)
+}
+
+// History lists generations.
+func (s *server) History(_ http.ResponseWriter, r *http.Request, _ string) {
+	seen(of(r), func(wall firewall) (*apply.History, error) { return wall.History() })
+}
+
+// Generation gives the text of one.
+func (s *server) Generation(_ http.ResponseWriter, r *http.Request, _ string, n int) {
+	seen(of(r), func(wall firewall) (*apply.Text, error) { return wall.Text(n) })
+}
+
+// longest is how long a ban holds that ends by itself.
+const longest = 3650 * 24 * time.Hour
+
+// Ban bans.
+func (s *server) Ban(_ http.ResponseWriter, r *http.Request, _ string) {
+	q := of(r)
+	asked, err := sent[api.BanRequest](q)
+	in := apply.Banning{For: time.Duration(asked.For * float64(time.Second)), Force: asked.Force}
+	switch {
+	case err != nil:
+	case len(asked.Bans) == 0:
+		err = refused(api.BadRequest, "nothing is named that is to be banned")
+	case asked.For != 0 && !(asked.For >= 1 && asked.For <= longest.Seconds()):
+		err = refused(api.BadRequest, "a ban holds for at least 1 and at most %.0f seconds", longest.Seconds())
+	}
+	for _, b := range asked.Bans {
+		if err != nil {
+			break
+		}
+		var what addrset.Range
+		if what, err = ranged(b.What); err == nil {
+			in.List = append(in.List, bans.Named{What: what, Reason: bans.Reason(b.Reason)})
+		}
+	}
+	if err != nil {
+		api.NewAnswer(q.w, r).End(nil, err)
+		return
+	}
+	changed(q, func(ctx context.Context, wall firewall) (*apply.Banned, error) { return wall.Ban(ctx, in) })
+}
+
+// Unban lifts bans.
+func (s *server) Unban(_ http.ResponseWriter, r *http.Request, _ string) {
+	q := of(r)
+	asked, err := sent[api.UnbanRequest](q)
+	if err == nil && len(asked.What) == 0 {
+		err = refused(api.BadRequest, "nothing is named that is to be lifted")
+	}
+	var what []addrset.Range
+	for _, text := range asked.What {
+		if err != nil {
+			break
+		}
+		var one addrset.Range
+		one, err = ranged(text)
+		what = append(what, one)
+	}
+	if err != nil {
+		api.NewAnswer(q.w, r).End(nil, err)
+		return
+	}
+	changed(q, func(ctx context.Context, wall firewall) (*apply.Banned, error) { return wall.Unban(ctx, what) })
+}
+
+func ranged(text string) (addrset.Range, error) {
+	r, err := addrset.ParseRange(text)
+	if err != nil {
+		return r, refused(api.BadRequest, "%v", err)
+	}
+	return r, nil
+}
+
+// Sync brings in what the host is.
+func (s *server) Sync(_ http.ResponseWriter, r *http.Request, _ string) {
+	changed(of(r), func(ctx context.Context, wall firewall) (*apply.Synced, error) { return wall.Sync(ctx) })
+}
+
+// seen answers with what is written down, for which nobody waits.
+func seen[T any](q *request, work func(firewall) (T, error)) {
+	answer := api.NewAnswer(q.w, q.Request)
+	var out T
+	err := q.at.Do(func() (err error) {
+		out, err = work(q.wallFor(answer.Tell))
+		return err
+	})
+	answer.End(out, q.failed(err, out))
+}
+
+// wallFor is the firewall as a command has it whose caller is told by tell.
+func (q *request) wallFor(tell func(api.Line)) firewall {
+	wall, h := *q.host, *q.host.Host
+	wall.Host = &h
+	h.Wait, h.Progress = 0, nil // who waits does so here, and not in everybody's way
+	h.Words = func(err error) string { return words.Hinted(err, q.here) }
+	h.Note = func(text string) { tell(api.Line{Note: text}) }
+	h.Shout = func(text string) { tell(api.Line{Shout: text}) }
+	h.By, h.Session = q.by, q.session
+	wall.Warn = func(text string) { tell(api.Line{Warning: text}) }
+	return q.wall(wall)
+}

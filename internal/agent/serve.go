@@ -1,0 +1,313 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sluice/internal/agent/api"
+	"sluice/internal/base/addrset"
+	"sluice/internal/engine"
+	"sluice/internal/engine/apply"
+	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/netns"
+	"sluice/internal/system/kernel/peer"
+	"sluice/internal/words"
+)
+
+// What a request may take.
+const (
+	headerTime  = 5 * time.Second
+	bodyTime    = 30 * time.Second
+	idleTime    = 2 * time.Minute
+	endTime     = 10 * time.Second // for what is under way when the agent ends
+	headerBytes = 16 << 10
+	lineCount   = 64 // of what is told, that a slow reader may be behind
+	busyTick    = 100 * time.Millisecond
+)
+
+// readers is the group who may read.
+const readers = "sluice"
+
+// firewall is what is asked of a host; engine.Host is one.
+type firewall interface {
+	History() (*apply.History, error)
+	Text(generation int) (*apply.Text, error)
+	Ban(ctx context.Context, in apply.Banning) (*apply.Banned, error)
+	Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, error)
+	Sync(ctx context.Context) (*apply.Synced, error)
+}
+
+// server answers requests.
+type server struct {
+	api.ServerInterface // nil: what operations has not is let in to no handler
+	*space
+	host    *engine.Host
+	here    string
+	readers int // the group's number, or -1
+	peerOf  func(net.Conn) (*peer.Peer, error)
+	wall    func(engine.Host) firewall // tests put another there
+	open    connections
+}
+
+func (a *Agent) newServer(s *space) *server {
+	out := &server{
+		space: s, host: a.Host, here: a.Here, readers: -1, open: connections{open: map[net.Conn]*connection{}},
+		peerOf: func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },
+		wall:   func(h engine.Host) firewall { return &h },
+	}
+	if g, err := user.LookupGroup(readers); err == nil {
+		out.readers, _ = strconv.Atoi(g.Gid)
+	}
+	return out
+}
+
+// serve answers until the context ends.
+func (a *Agent) serve(ctx context.Context, s *space, l net.Listener) {
+	h := a.newServer(s).http()
+	h.ErrorLog = log.New(noted(a.note), "", 0)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		<-ctx.Done()
+		until, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), endTime, errWaited)
+		defer stop()
+		if h.Shutdown(until) != nil {
+			_ = h.Close() // their contexts end, and with them the changes
+		}
+	}()
+	if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		a.note(err)
+	}
+	<-ended
+}
+
+// noted is where net/http tells of what it cannot do.
+type noted func(error)
+
+func (n noted) Write(text []byte) (int, error) {
+	n(errors.New(strings.TrimSpace(string(text))))
+	return len(text), nil
+}
+
+type peerKey struct{}
+
+func (s *server) http() *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("/", s.judged(nil))
+	return &http.Server{
+		Handler: api.HandlerWithOptions(s, api.StdHTTPServerOptions{
+			BaseRouter: mux, Middlewares: []api.MiddlewareFunc{s.judged},
+			ErrorHandlerFunc: func(w http.ResponseWriter, r *http.Request, err error) {
+				api.NewAnswer(w, r).End(nil, refused(api.BadRequest, "%v", err))
+			},
+		}),
+		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			p, err := s.peerOf(c)
+			if err != nil {
+				_ = c.Close()
+				return ctx
+			}
+			if out := s.open.add(c, p); out != nil {
+				_ = out.Close()
+			}
+			return context.WithValue(ctx, peerKey{}, p)
+		},
+		ConnState: s.open.turned,
+	}
+}
+
+// right is what a caller may do.
+type right int
+
+const (
+	nothing right = iota
+	read
+	change
+)
+
+func (r right) String() string {
+	return string([]api.YouMay{api.YouMayNothing, api.YouMayRead, api.YouMayChange}[r])
+}
+
+func (s *server) may(p *peer.Peer) right {
+	switch {
+	case p.UID == 0:
+		return change
+	case s.readers >= 0 && (int(p.GID) == s.readers || slices.Contains(p.Groups, uint32(s.readers))): //nolint:gosec // a group's number
+		return read
+	}
+	return nothing
+}
+
+func refused(kind api.Kind, format string, args ...any) *api.Failure {
+	return &api.Failure{Text: fmt.Sprintf(format, args...), Exit: 2, Kind: kind}
+}
+
+// request is one that was let in.
+type request struct {
+	*server
+	*http.Request
+	api.Meant
+	w       http.ResponseWriter
+	peer    *peer.Peer
+	by      apply.Author
+	session *host.SSHClient
+	most    int64 // bytes of its body
+}
+
+type requestKey struct{}
+
+func of(r *http.Request) *request { return r.Context().Value(requestKey{}).(*request) }
+
+// judged lets requests in that may be answered; without a handler none may.
+func (s *server) judged(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(api.ProtocolHeader, strconv.Itoa(api.Level))
+		w.Header().Set(api.VersionHeader, s.host.Version)
+		q := &request{server: s, Request: r, w: w}
+		q.peer, _ = r.Context().Value(peerKey{}).(*peer.Peer)
+		if err := q.judge(next != nil); err != nil {
+			api.NewAnswer(w, r).End(nil, err)
+			return
+		}
+		q.Request = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
+		next.ServeHTTP(w, q.Request)
+	})
+}
+
+func (q *request) judge(routed bool) (err error) {
+	// Of what is refused the rest of the body is read too.
+	_ = http.NewResponseController(q.w).SetReadDeadline(time.Now().Add(bodyTime)) // which a test's writer has not
+	o, served := operations[q.Pattern]
+	if !routed || !served {
+		return refused(api.NotServed, "the agent does not serve %s %.100q", q.Method, q.URL.Path)
+	}
+	if q.peer == nil || q.may(q.peer) < o.right {
+		if o.right == change {
+			return refused(api.NotAllowed, "only root may change the firewall")
+		}
+		return refused(api.NotAllowed, "only root and group %s may read the firewall", readers)
+	}
+	if q.Meant, err = api.MeantBy(q.Request); err != nil {
+		return err
+	}
+	if q.most = o.body; q.most == 0 && q.ContentLength != 0 {
+		return refused(api.BadRequest, "%s has no body", q.Pattern)
+	}
+	if name := q.PathValue("namespace"); name != "" {
+		return q.meant(name)
+	}
+	return nil
+}
+
+// name is that of the namespace for callers.
+func (s *server) name() string { return cmp.Or(s.host.Namespace, "-") }
+
+// meant refuses what is of another namespace or state than the agent's.
+func (q *request) meant(name string) error {
+	switch own := q.name(); {
+	case name != own:
+		return refused(api.NotServed, "the agent serves network namespace %q, and not %.100q", own, name)
+	case q.State != "" && q.State != q.host.State:
+		return refused(api.OtherState, "the agent keeps its state in %s", q.host.State)
+	case name == "-" && !q.beside():
+		return refused(api.OtherNamespace, "the caller is in another network namespace than the agent")
+	}
+	return nil
+}
+
+// beside says whether the caller is in the agent's network namespace.
+func (q *request) beside() bool {
+	theirs, err := netns.Open(fmt.Sprintf("/proc/%d/ns/net", q.peer.PID))
+	if err != nil {
+		return false
+	}
+	defer theirs.Close()
+	return theirs.Number() == q.at.Number() && q.peer.There()
+}
+
+// sent reads the body of a request.
+func sent[T any](q *request) (T, error) {
+	return api.Read[T](q.w, q.Request, q.most)
+}
+
+// failed is an error for the caller, with what was done before.
+func (q *request) failed(err error, done any) error {
+	var f *api.Failure
+	if err == nil || errors.As(err, &f) {
+		return err
+	}
+	f = &api.Failure{}
+	f.Text, f.Exit = words.Ended(err, q.here)
+	var busy *apply.BusyError
+	if errors.As(err, &busy) {
+		f.Kind = api.Busy
+	}
+	if result, err := json.Marshal(done); err == nil && string(result) != "null" {
+		f.Result = result
+	}
+	return f
+}
+
+// changed has the space change the firewall, and answers with what came of it.
+func changed[T any](q *request, work func(context.Context, firewall) (T, error)) {
+	ctx := q.Context()
+	// The request is here; what is read by now is that the caller has gone.
+	_ = http.NewResponseController(q.w).SetReadDeadline(time.Time{})
+	answer := api.NewAnswer(q.w, q.Request)
+	q.by, q.session = apply.Caller(q.peer.PID, int(q.peer.UID))
+	if err := q.by.Because(q.Reason); err != nil {
+		answer.End(nil, refused(api.BadRequest, "%v", err))
+		return
+	}
+	lines := make(chan api.Line, lineCount)
+	tell := func(l api.Line) {
+		select {
+		case lines <- l:
+		default: // nobody waits for a slow reader
+		}
+	}
+	wall := q.wallFor(tell)
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		for l := range lines {
+			answer.Tell(l)
+		}
+	}()
+	var out T
+	var err error
+	deadline := time.Now().Add(q.Wait)
+	for told := false; ; told = true {
+		var busy *apply.BusyError
+		waited := q.within(ctx, max(time.Until(deadline), busyTick), func() { out, err = work(ctx, wall) })
+		switch {
+		case errors.Is(waited, errWaited):
+			err = &apply.BusyError{Holder: "another change of the agent"}
+		case waited != nil:
+			err = waited
+		case errors.As(err, &busy) && time.Now().Before(deadline):
+			if !told {
+				tell(api.Line{Note: busy.Waiting(q.Wait)})
+			}
+			time.Sleep(busyTick)
+			continue
+		}
+		break
+	}
+	close(lines)
+	<-written
+	answer.End(out, q.failed(err, out))
+}
