@@ -30,7 +30,10 @@ type Agent struct {
 	Host   *engine.Host // as a command has it
 	Here   string       // the flags that lead a command to the same host
 	Socket string
-	Told   func(*apply.Synced) // what was brought in
+	// Command is the program with the flags that lead it to the same host; it does what
+	// takes long (package work).
+	Command []string
+	Told    func(*apply.Synced) // what was brought in
 }
 
 // againTime is the pause behind a socket that could not be made.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"sluice/internal/agent/api"
+	"sluice/internal/agent/work"
 	"sluice/internal/base/addrset"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/bans"
@@ -20,13 +21,22 @@ type operation struct {
 	body  int64 // bytes; 0: it has none
 }
 
-const large = 16 << 20 // some 200,000 bans
+// Bodies of requests.
+const (
+	small = 64 << 10
+	large = 16 << 20 // some 200,000 bans
+)
 
 // operations are those that are served.
 var operations = map[string]operation{
 	"GET /v1": {nothing, 0},
 	"GET /v1/namespaces/{namespace}/generations":              {read, 0},
 	"GET /v1/namespaces/{namespace}/generations/{generation}": {read, 0},
+	"GET /v1/namespaces/{namespace}/status":                   {read, 0},
+	"POST /v1/namespaces/{namespace}/verify":                  {read, small},
+	"GET /v1/namespaces/{namespace}/bans":                     {read, 0},
+	"POST /v1/namespaces/{namespace}/confirm":                 {change, 0},
+	"POST /v1/namespaces/{namespace}/rollback":                {change, small},
 	"POST /v1/namespaces/{namespace}/bans":                    {change, large},
 	"POST /v1/namespaces/{namespace}/bans/lift":               {change, large},
 	"POST /v1/namespaces/{namespace}/sync":                    {change, 0},
@@ -120,15 +130,48 @@ func (s *server) Sync(_ http.ResponseWriter, r *http.Request, _ string) {
 	changed(of(r), func(ctx context.Context, wall firewall) (*apply.Synced, error) { return wall.Sync(ctx) })
 }
 
+// Status reads what runs.
+func (s *server) Status(_ http.ResponseWriter, r *http.Request, _ string, in api.StatusParams) {
+	of(r).worked("status", in)
+}
+
+// Verify proves what runs.
+func (s *server) Verify(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith[api.VerifyRequest](of(r), "verify")
+}
+
+// Bans lists bans.
+func (s *server) Bans(_ http.ResponseWriter, r *http.Request, _ string) { of(r).worked("bans", nil) }
+
+// Confirm keeps the policy that waits.
+func (s *server) Confirm(_ http.ResponseWriter, r *http.Request, _ string) {
+	of(r).worked("confirm", nil)
+}
+
+// Rollback goes back.
+func (s *server) Rollback(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith[api.RollbackRequest](of(r), "rollback")
+}
+
+// workedWith is worked with what was sent.
+func workedWith[T any](q *request, operation string) {
+	in, err := sent[T](q)
+	if err != nil {
+		api.NewAnswer(q.w, q.Request).End(nil, err)
+		return
+	}
+	q.worked(operation, in)
+}
+
 // seen answers with what is written down, for which nobody waits.
-func seen[T any](q *request, work func(firewall) (T, error)) {
+func seen[T any](q *request, read func(firewall) (T, error)) {
 	answer := api.NewAnswer(q.w, q.Request)
 	var out T
 	err := q.at.Do(func() (err error) {
-		out, err = work(q.wallFor(answer.Tell))
+		out, err = read(q.wallFor(answer.Tell))
 		return err
 	})
-	answer.End(out, q.failed(err, out))
+	answer.End(out, work.Failed(err, q.here, out))
 }
 
 // wallFor is the firewall as a command has it whose caller is told by tell.

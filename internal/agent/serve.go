@@ -16,13 +16,13 @@ import (
 	"time"
 
 	"sluice/internal/agent/api"
+	"sluice/internal/agent/work"
 	"sluice/internal/base/addrset"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/netns"
 	"sluice/internal/system/kernel/peer"
-	"sluice/internal/words"
 )
 
 // What a request may take.
@@ -34,6 +34,7 @@ const (
 	headerBytes = 16 << 10
 	lineCount   = 64 // of what is told, that a slow reader may be behind
 	busyTick    = 100 * time.Millisecond
+	mostWorkers = 4 // of some 100 MB each
 )
 
 // readers is the group who may read.
@@ -58,11 +59,13 @@ type server struct {
 	peerOf  func(net.Conn) (*peer.Peer, error)
 	wall    func(engine.Host) firewall // tests put another there
 	open    connections
+	command []string
+	workers chan struct{}
 }
 
 func (a *Agent) newServer(s *space) *server {
 	out := &server{
-		space: s, host: a.Host, here: a.Here, readers: -1, open: connections{open: map[net.Conn]*connection{}},
+		space: s, host: a.Host, here: a.Here, command: a.Command, workers: make(chan struct{}, mostWorkers), readers: -1, open: connections{open: map[net.Conn]*connection{}},
 		peerOf: func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },
 		wall:   func(h engine.Host) firewall { return &h },
 	}
@@ -243,33 +246,49 @@ func sent[T any](q *request) (T, error) {
 	return api.Read[T](q.w, q.Request, q.most)
 }
 
-// failed is an error for the caller, with what was done before.
-func (q *request) failed(err error, done any) error {
-	var f *api.Failure
-	if err == nil || errors.As(err, &f) {
-		return err
+// begin finds out who asks.
+func (q *request) begin() error {
+	// The request is here; what is read by now is that the caller has gone.
+	_ = http.NewResponseController(q.w).SetReadDeadline(time.Time{})
+	q.by, q.session = apply.Caller(q.peer.PID, int(q.peer.UID))
+	if err := q.by.Because(q.Reason); err != nil {
+		return refused(api.BadRequest, "%v", err)
 	}
-	f = &api.Failure{}
-	f.Text, f.Exit = words.Ended(err, q.here)
-	var busy *apply.BusyError
-	if errors.As(err, &busy) {
-		f.Kind = api.Busy
+	return nil
+}
+
+// worked has a process of its own do an operation, and answers with what came of it.
+func (q *request) worked(operation string, in any) {
+	answer := api.NewAnswer(q.w, q.Request)
+	order := work.Order{Operation: operation, Wait: q.Wait}
+	var err error
+	if in != nil {
+		order.Request, err = json.Marshal(in)
 	}
-	if result, err := json.Marshal(done); err == nil && string(result) != "null" {
-		f.Result = result
+	if err == nil {
+		err = q.begin()
 	}
-	return f
+	if err != nil {
+		answer.End(nil, err)
+		return
+	}
+	order.By, order.Session = q.by, q.session
+	select {
+	case q.workers <- struct{}{}:
+		defer func() { <-q.workers }()
+	case <-q.Context().Done():
+		return
+	}
+	result, err := work.Run(q.Context(), q.command, order, answer.Tell)
+	answer.End(result, err)
 }
 
 // changed has the space change the firewall, and answers with what came of it.
-func changed[T any](q *request, work func(context.Context, firewall) (T, error)) {
+func changed[T any](q *request, do func(context.Context, firewall) (T, error)) {
 	ctx := q.Context()
-	// The request is here; what is read by now is that the caller has gone.
-	_ = http.NewResponseController(q.w).SetReadDeadline(time.Time{})
 	answer := api.NewAnswer(q.w, q.Request)
-	q.by, q.session = apply.Caller(q.peer.PID, int(q.peer.UID))
-	if err := q.by.Because(q.Reason); err != nil {
-		answer.End(nil, refused(api.BadRequest, "%v", err))
+	if err := q.begin(); err != nil {
+		answer.End(nil, err)
 		return
 	}
 	lines := make(chan api.Line, lineCount)
@@ -292,7 +311,7 @@ func changed[T any](q *request, work func(context.Context, firewall) (T, error))
 	deadline := time.Now().Add(q.Wait)
 	for told := false; ; told = true {
 		var busy *apply.BusyError
-		waited := q.within(ctx, max(time.Until(deadline), busyTick), func() { out, err = work(ctx, wall) })
+		waited := q.within(ctx, max(time.Until(deadline), busyTick), func() { out, err = do(ctx, wall) })
 		switch {
 		case errors.Is(waited, errWaited):
 			err = &apply.BusyError{Holder: "another change of the agent"}
@@ -309,5 +328,5 @@ func changed[T any](q *request, work func(context.Context, firewall) (T, error))
 	}
 	close(lines)
 	<-written
-	answer.End(out, q.failed(err, out))
+	answer.End(out, work.Failed(err, q.here, out))
 }

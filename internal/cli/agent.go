@@ -17,11 +17,12 @@ func newAgent() *cobra.Command {
 		Short: "Stay, follow the host, and do the work of the commands",
 		Long: `Stays until it is stopped. It brings in what the host becomes (default routes,
 addresses, name servers, interfaces), as "sluice sync --follow" does, whose place it
-takes, and answers on a Unix socket. The commands history, ban, unban and sync use the
-socket where an agent listens for the same state and network namespace, and do their
-work themselves where none does: what they print and end with is the same.
+takes, and answers on a Unix socket. The commands status, verify,
+history, bans, ban, unban, confirm, rollback and sync use the socket where an agent
+listens for the same state and network namespace, and do their work themselves where none
+does: what they print and end with is the same.
 
-Root may change the firewall by the socket; group sluice may read its history. There is
+Root may change the firewall by the socket; group sluice may read it. There is
 one agent for a socket and for a state; a second one refuses. It needs none of its files
 to go on: where it is killed, rules, bans and confirmations stay as they are, and the next
 one begins where it ended.
@@ -45,7 +46,10 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 			h.By = apply.Author{} // what it does for nobody, nobody does
 			h.Progress = nil
 			socket, _ := cmd.Flags().GetString("socket")
-			a := &agent.Agent{Host: h, Here: command.HereArguments(cmd), Socket: socket, Told: func(out *apply.Synced) { printSynced(cmd, out) }}
+			a := &agent.Agent{
+				Host: h, Here: command.HereArguments(cmd), Socket: socket, Command: h.Watcher[:len(h.Watcher)-1],
+				Told: func(out *apply.Synced) { printSynced(cmd, out) },
+			}
 			return a.Run(ctx)
 		},
 	}
