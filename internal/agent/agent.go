@@ -20,6 +20,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
+	"sluice/internal/agent/config"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/system/kernel/netns"
@@ -33,7 +34,9 @@ type Agent struct {
 	// Command is the program with the flags that lead it to the same host; it does what
 	// takes long (package work).
 	Command []string
-	Told    func(*apply.Synced) // what was brought in
+	// Who may ask, beside root.
+	MayRead, MayChange config.IDs
+	Told               func(*apply.Synced) // what was brought in
 }
 
 // againTime is the pause behind a socket that could not be made.

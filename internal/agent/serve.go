@@ -9,13 +9,13 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"os/user"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"sluice/internal/agent/api"
+	"sluice/internal/agent/config"
 	"sluice/internal/agent/work"
 	"sluice/internal/base/addrset"
 	"sluice/internal/engine"
@@ -37,9 +37,6 @@ const (
 	mostWorkers = 4 // of some 100 MB each
 )
 
-// readers is the group who may read.
-const readers = "sluice"
-
 // firewall is what is asked of a host; engine.Host is one.
 type firewall interface {
 	History() (*apply.History, error)
@@ -54,8 +51,9 @@ type server struct {
 	api.ServerInterface // nil: what operations has not is let in to no handler
 	*space
 	host    *engine.Host
+	reads   config.IDs
+	changes config.IDs
 	here    string
-	readers int // the group's number, or -1
 	peerOf  func(net.Conn) (*peer.Peer, error)
 	wall    func(engine.Host) firewall // tests put another there
 	open    connections
@@ -65,12 +63,9 @@ type server struct {
 
 func (a *Agent) newServer(s *space) *server {
 	out := &server{
-		space: s, host: a.Host, here: a.Here, command: a.Command, workers: make(chan struct{}, mostWorkers), readers: -1, open: connections{open: map[net.Conn]*connection{}},
+		space: s, host: a.Host, here: a.Here, command: a.Command, workers: make(chan struct{}, mostWorkers), reads: a.MayRead, changes: a.MayChange, open: connections{open: map[net.Conn]*connection{}},
 		peerOf: func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },
 		wall:   func(h engine.Host) firewall { return &h },
-	}
-	if g, err := user.LookupGroup(readers); err == nil {
-		out.readers, _ = strconv.Atoi(g.Gid)
 	}
 	return out
 }
@@ -145,10 +140,11 @@ func (r right) String() string {
 }
 
 func (s *server) may(p *peer.Peer) right {
+	groups := append(slices.Clone(p.Groups), p.GID)
 	switch {
-	case p.UID == 0:
+	case p.UID == 0 || s.changes.Has(p.UID, groups...):
 		return change
-	case s.readers >= 0 && (int(p.GID) == s.readers || slices.Contains(p.Groups, uint32(s.readers))): //nolint:gosec // a group's number
+	case s.reads.Has(p.UID, groups...):
 		return read
 	}
 	return nothing
@@ -199,9 +195,9 @@ func (q *request) judge(routed bool) (err error) {
 	}
 	if q.peer == nil || q.may(q.peer) < o.right {
 		if o.right == change {
-			return refused(api.NotAllowed, "only root may change the firewall")
+			return refused(api.NotAllowed, "only root, and whom the agent's file names, may change the firewall")
 		}
-		return refused(api.NotAllowed, "only root and group %s may read the firewall", readers)
+		return refused(api.NotAllowed, "only root, and whom the agent's file names, may read the firewall (group sluice, where it does not say)")
 	}
 	if q.Meant, err = api.MeantBy(q.Request); err != nil {
 		return err

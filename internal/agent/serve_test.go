@@ -70,9 +70,10 @@ type tested struct {
 const readersGroup = 4004
 
 var (
-	root   = &peer.Peer{PID: 1}
-	reader = &peer.Peer{UID: 4000, GID: 4000, Groups: []uint32{readersGroup}}
-	nobody = &peer.Peer{UID: 4001, GID: 4001}
+	root    = &peer.Peer{PID: 1}
+	reader  = &peer.Peer{UID: 4000, GID: 4000, Groups: []uint32{readersGroup}}
+	changer = &peer.Peer{UID: 4002, GID: 4002}
+	nobody  = &peer.Peer{UID: 4001, GID: 4001}
 )
 
 func newTested(t testing.TB) *tested {
@@ -84,7 +85,8 @@ func newTested(t testing.TB) *tested {
 	a := &Agent{Host: &engine.Host{State: "/srv/state", Host: &apply.Host{Namespace: "shop", Version: "7"}}, Here: " --netns shop", Command: []string{"/bin/sh", "-c", `echo '{"result":{}}'`}}
 	out := &tested{server: a.newServer(newSpace(here)), wall: &wall{}}
 	out.caller.Store(root)
-	out.readers = readersGroup
+	out.reads.Groups = []uint32{readersGroup}
+	out.changes.Users = []uint32{changer.UID}
 	out.peerOf = func(c net.Conn) (*peer.Peer, error) {
 		p, err := peer.Of(c.(*net.UnixConn))
 		if err == nil {
@@ -166,7 +168,7 @@ func TestRights(t *testing.T) {
 	s.listen(t)
 	for pattern, o := range operations {
 		method, path, _ := strings.Cut(strings.NewReplacer("{namespace}", "shop", "{generation}", "7").Replace(pattern), " ")
-		for as, may := range map[*peer.Peer]right{root: change, reader: read, nobody: nothing} {
+		for as, may := range map[*peer.Peer]right{root: change, changer: change, reader: read, nobody: nothing} {
 			s.caller.Store(as)
 			status, text := s.ask(t, method, path, bodies[pattern])
 			if refused := status == http.StatusForbidden; refused != (may < o.right) || status == http.StatusNotFound || may >= o.right && status != http.StatusOK && o.right != nothing && !strings.Contains(pattern, "{generation}") {
@@ -174,7 +176,7 @@ func TestRights(t *testing.T) {
 			}
 		}
 	}
-	if s.banned.Load() != 1 || s.lifted.Load() != 1 || s.synced.Load() != 1 {
+	if s.banned.Load() != 2 || s.lifted.Load() != 2 || s.synced.Load() != 2 { // by root and by who may
 		t.Errorf("%d bans, %d lifts, %d syncs", s.banned.Load(), s.lifted.Load(), s.synced.Load())
 	}
 	s.caller.Store(reader)

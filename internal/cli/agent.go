@@ -1,12 +1,16 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"sluice/internal/agent"
 	"sluice/internal/agent/api"
+	"sluice/internal/agent/config"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
@@ -22,7 +26,8 @@ history, bans, ban, unban, confirm, rollback and sync use the socket where an ag
 listens for the same state and network namespace, and do their work themselves where none
 does: what they print and end with is the same.
 
-Root may change the firewall by the socket; group sluice may read it. There is
+Root may change the firewall by the socket; group sluice may read it.
+/etc/sluice/agent.yaml says otherwise, where there is one ("sluice agent check"). There is
 one agent for a socket and for a state; a second one refuses. It needs none of its files
 to go on: where it is killed, rules, bans and confirmations stay as they are, and the next
 one begins where it ended.
@@ -46,13 +51,66 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 			h.By = apply.Author{} // what it does for nobody, nobody does
 			h.Progress = nil
 			socket, _ := cmd.Flags().GetString("socket")
+			file, _ := cmd.Flags().GetString("config")
+			asked, err := config.Load(file)
+			if errors.Is(err, fs.ErrNotExist) && !given(cmd, "config") {
+				asked, err = config.Parse(file, []byte("version: 1"))
+			}
+			if err != nil {
+				return err
+			}
+			// Whom this host does not know may nothing.
+			reads, unknown := asked.Numbers(ctx, asked.MayRead)
+			changes, more := asked.Numbers(ctx, asked.MayChange)
+			for _, e := range append(unknown, more...) {
+				warn(cmd.ErrOrStderr(), e.Error())
+			}
 			a := &agent.Agent{
 				Host: h, Here: command.HereArguments(cmd), Socket: socket, Command: h.Watcher[:len(h.Watcher)-1],
+				MayRead: reads, MayChange: changes,
 				Told: func(out *apply.Synced) { printSynced(cmd, out) },
 			}
 			return a.Run(ctx)
 		},
 	}
+	cmd.Flags().String("config", config.Default, "read who may ask it from `FILE`")
+	cmd.AddCommand(newAgentCheck())
 	cmd.Flags().String("socket", api.Socket, "listen on the socket `FILE`")
 	return cmd
+}
+
+func newAgentCheck() *cobra.Command {
+	return &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Find what is wrong with the agent's file",
+		Long: `Checks the agent's file (/etc/sluice/agent.yaml unless FILE is given), with file, line,
+column, the line itself and what was probably meant. Users and groups that this host does
+not have are errors too, though an agent only warns of them: they may nothing.
+
+Exit status: 0 fine; 2 errors, or bad use.`,
+		Example: "  sluice agent check",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file := config.Default
+			if len(args) > 0 {
+				file = args[0]
+			}
+			c, err := config.Load(file)
+			if err != nil {
+				return err
+			}
+			_, unknown := c.Numbers(cmd.Context(), c.MayRead)
+			_, more := c.Numbers(cmd.Context(), c.MayChange)
+			if unknown = append(unknown, more...); len(unknown) > 0 {
+				return unknown
+			}
+			if optionsOf(cmd).json {
+				return command.PrintJSON(cmd.OutOrStdout(), struct {
+					File string `json:"file"`
+				}{file})
+			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s is fine\n", file)
+			return nil
+		},
+	}
 }

@@ -3,25 +3,33 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"sluice/internal/agent/config"
 	"sluice/internal/language/policy"
 )
 
 func newSchema() *cobra.Command {
 	return &cobra.Command{
-		Use:   "schema",
-		Short: "Print the JSON Schema of policy files",
+		Use:   "schema [agent]",
+		Short: "Print the JSON Schema of policy files, or of the agent's file",
 		Long: `Prints the JSON Schema (draft 2020-12) of policy files, for editors and for
 checks where Sluice is not installed. It knows keys and types; names, words and
 their sense in a section only "sluice check" knows.
+
+With agent, that of the agent's file.
 
 Editors with the YAML language server use it after a first line of
   # yaml-language-server: $schema=sluice-policy.json
 
 Exit status: 0 fine, 2 bad use.`,
-		Example: "  sluice schema > sluice-policy.json",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := cmd.OutOrStdout().Write(policy.Schema())
+		Example:   "  sluice schema > sluice-policy.json\n  sluice schema agent",
+		Args:      cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: []string{"agent"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text := policy.Schema()
+			if len(args) > 0 {
+				text = config.Schema()
+			}
+			_, err := cmd.OutOrStdout().Write(text)
 			return err
 		},
 	}

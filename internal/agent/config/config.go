@@ -2,8 +2,6 @@ package config
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"regexp"
 	"slices"
 	"strconv"
@@ -42,15 +40,6 @@ func Load(path string) (*Config, error) {
 		return nil, err
 	}
 	return Parse(path, data)
-}
-
-// LoadDefault is Load for the default file, which need not be there.
-func LoadDefault() (*Config, error) {
-	c, err := Load(Default)
-	if errors.Is(err, fs.ErrNotExist) {
-		return &Config{MayRead: readers}, nil
-	}
-	return c, err
 }
 
 // Parse reads a text; name is what errors begin with.
@@ -140,11 +129,11 @@ func (w Who) String() string {
 }
 
 // IDs are numbers of users and groups.
-type IDs struct{ Users, Groups []int }
+type IDs struct{ Users, Groups []uint32 }
 
 // Has says whether a user of these groups is meant.
-func (i IDs) Has(user int, groups []int) bool {
-	return slices.Contains(i.Users, user) || slices.ContainsFunc(groups, func(g int) bool { return slices.Contains(i.Groups, g) })
+func (i IDs) Has(user uint32, groups ...uint32) bool {
+	return slices.Contains(i.Users, user) || slices.ContainsFunc(groups, func(g uint32) bool { return slices.Contains(i.Groups, g) })
 }
 
 // Numbers are the numbers that this host has for them. Names that it does not know are
@@ -159,7 +148,7 @@ func (c *Config) Numbers(ctx context.Context, list []Who) (IDs, source.Errors) {
 		}
 		switch id, err := number(ctx, w.Name); {
 		case err == nil:
-			*into = append(*into, int(id))
+			*into = append(*into, id)
 		case w.Pos.Line != 0:
 			errs = append(errs, source.NewError(c.file.Lines, w.Pos, "", "%v", err))
 		}

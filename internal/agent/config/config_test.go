@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -83,13 +84,13 @@ func TestNumbers(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids, errs := c.Numbers(t.Context(), c.MayChange)
-	if d := cmp.Diff(IDs{Users: []int{0, 7}, Groups: []int{9}}, ids); d != "" {
+	if d := cmp.Diff(IDs{Users: []uint32{0, 7}, Groups: []uint32{9}}, ids); d != "" {
 		t.Error(d)
 	}
 	if text := errs.Error(); len(errs) != 2 || !strings.Contains(text, "a.yaml:2:32: this host has no user \"nobody-by-this-name\"") || !strings.Contains(text, "this host has no group \"none-either\"") {
 		t.Error(text)
 	}
-	if !ids.Has(7, nil) || !ids.Has(5, []int{3, 9}) || ids.Has(9, []int{7}) {
+	if !ids.Has(7) || !ids.Has(5, 3, 9) || ids.Has(9, 7) {
 		t.Error(ids)
 	}
 	c.MayRead = []Who{{Name: "none-by-this-name", Group: true}}
@@ -129,6 +130,22 @@ func TestSchema(t *testing.T) {
 		if s.Name == "agent" && schema.Validate(map[string]any{"may-read": "alice"}) == nil {
 			t.Error("the schema lets a file without a version pass")
 		}
+	}
+}
+
+// docs/reference/agent.md is what the table says, and its example is right.
+func TestReferenceIsWritten(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/reference/agent.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(page, Reference()) {
+		t.Error("docs/reference/agent.md is not what the table says; run make generate")
+	}
+	_, text, _ := bytes.Cut(page, []byte("```yaml\n"))
+	text, _, _ = bytes.Cut(text, []byte("```"))
+	if _, err := Parse("agent.md", text); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,6 +1,10 @@
 package config
 
-import "sluice/internal/language/source"
+import (
+	"strings"
+
+	"sluice/internal/language/source"
+)
 
 // dialect is what the file differs in from other files.
 var dialect = &source.Dialect{
@@ -18,7 +22,7 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 		Keys: []source.Key{
 			{Name: "version", Shape: "version", Doc: "The version of the file's language.", Required: true},
 			{Name: "may-read", Shape: "people", Doc: "Who may ask the agent what runs; `group sluice` when left out. Who may change may read too."},
-			{Name: "may-change", Shape: "people", Doc: "Who, beside root, may have the agent ban, lift bans and bring in what the host has become."},
+			{Name: "may-change", Shape: "people", Doc: "Who, beside root, may have the agent change the firewall: bans, confirmations, going back to an earlier generation."},
 		},
 		Examples: []string{"{version: 1}", "{version: 1, may-change: group netops}"},
 	},
@@ -35,3 +39,28 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 
 // Schema is the JSON Schema of the file.
 func Schema() []byte { return grammar.Schema() }
+
+// Reference is the reference of the file, as Markdown.
+func Reference() []byte {
+	var b strings.Builder
+	b.WriteString(`# The agent's file
+
+This page is made from the table of the parser (` + "`make generate`" + `); a JSON Schema of
+the same content is printed by ` + "`sluice schema agent`" + `.
+
+` + "`sluice agent`" + ` reads ` + "`" + Default + "`" + ` when it starts, where there is one, and
+` + "`sluice agent check`" + ` says what is wrong with it. Root may read and change whatever it says.
+
+` + "```yaml" + `
+version: 1
+may-read: [monitoring, group sluice]
+may-change: group netops
+` + "```" + `
+
+Anchors, aliases, merge keys and tags of YAML are refused. Where a list is wanted, a
+single value may stand alone.
+
+`)
+	grammar.WriteShapes(&b)
+	return []byte(b.String())
+}

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
+	"sluice/internal/agent/config"
 	"sluice/internal/cli"
 	labcli "sluice/internal/lab/cli"
 	"sluice/internal/lab/kernelbench"
@@ -70,6 +71,8 @@ func generateReference(dir string) error {
 	for name, data := range map[string][]byte{
 		"language.md":        policy.Reference(),
 		"policy.schema.json": policy.Schema(),
+		"agent.md":           config.Reference(),
+		"agent.schema.json":  config.Schema(),
 		"passes.md":          optimize.Reference(),
 		"lint.md":            check.Reference(),
 	} {
