@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -65,6 +67,37 @@ func scriptNetns(ts *testscript.TestScript, neg bool, args []string) {
 		clients.Store(ts.Getenv("WORK"), client)
 		hosts.Store(ts.Getenv("WORK"), host)
 	}))
+	if ts.Getenv(agentVariable) != "" && ts.Getenv("SLUICE_SOCKET") == "" { // a second host has none
+		startAgent(ts)
+	}
+}
+
+// agentVariable has netns start an agent in the host, which commands then ask.
+const agentVariable = "SLUICE_TEST_BY_AGENT"
+
+func startAgent(ts *testscript.TestScript) {
+	dir, err := os.MkdirTemp("", "agent") // the name of a socket is short
+	ts.Check(err)
+	ts.Defer(func() { ts.Check(os.RemoveAll(dir)) })
+	socket := filepath.Join(dir, "s")
+	var told bytes.Buffer
+	agent := exec.Command("sluice", "agent", "--netns", ts.Getenv("NETNS"), "--state-dir", ts.Getenv("SLUICE_STATE_DIR"), "--socket", socket)
+	agent.Stdout, agent.Stderr = &told, &told
+	ts.Check(agent.Start())
+	ts.Defer(func() {
+		_ = agent.Process.Signal(os.Interrupt)
+		err := agent.Wait()
+		ts.Logf("[agent]\n%s", told.String())
+		ts.Check(err)
+	})
+	for range 3000 {
+		if _, err := os.Stat(socket); err == nil {
+			ts.Setenv("SLUICE_SOCKET", socket)
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	ts.Fatalf("the agent makes no socket: %s", told.String())
 }
 
 // scriptConnects tries a new connection; patience is short where it must fail,

@@ -12,7 +12,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,13 +56,54 @@ func TestMain(m *testing.M) {
 // testnet.Require does.
 //
 // The state directory of every script is $WORK/state.
-func TestScripts(t *testing.T) {
+func TestScripts(t *testing.T) { runScripts(t, false) }
+
+// notByAgent are scripts that an agent would make another of.
+var notByAgent = []string{
+	"agent",                         // starts its own
+	"sync_follow", "sync_resolvers", // it follows alone
+	"apply",           // it makes a state before anybody applies
+	"confirm", "disk", // commands see another disk than it does
+	"explain_live_limits", "sync", "sync_addresses", // it brings in at once what they look at before
+	"sync_compared", "sync_damaged", "sync_exempt", "sync_lan",
+}
+
+// changesByAgent is what an agent does in the place of a command that changes something.
+var changesByAgent = regexp.MustCompile(`sluice (ban|unban|confirm|rollback) `)
+
+// TestScriptsByAgent runs the scripts that have a network namespace, with an agent that
+// commands ask: what they print and end with is the same. The short form is of those that
+// have it change something.
+func TestScriptsByAgent(t *testing.T) { runScripts(t, true) }
+
+func runScripts(t *testing.T, byAgent bool) {
+	t.Helper()
+	dir := filepath.Join("testdata", "script")
+	var files []string
+	if byAgent {
+		all, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range all {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+			if bytes.Contains(text, []byte("\nnetns\n")) && !slices.Contains(notByAgent, name) && (!testing.Short() || changesByAgent.Match(text)) {
+				files = append(files, file)
+			}
+		}
+		dir = ""
+	}
 	document, err := filepath.Abs(filepath.Join("..", "agent", "api", "openapi.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir:                 filepath.Join("testdata", "script"),
+		Dir:                 dir,
+		Files:               files,
 		RequireUniqueNames:  true,
 		RequireExplicitExec: true,
 		UpdateScripts:       *update,
@@ -67,6 +111,9 @@ func TestScripts(t *testing.T) {
 			env.Setenv("SLUICE_STATE_DIR", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("NO_COLOR", "1")
 			env.Setenv(documentVariable, document)
+			if byAgent {
+				env.Setenv(agentVariable, "1")
+			}
 			return nil
 		},
 		Condition: scriptCondition,
