@@ -399,7 +399,7 @@ func pair(t *testing.T) (ours, theirs net.Conn) {
 func recovered(next http.Handler, told io.Writer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
-			if broken := recover(); broken != nil && broken != http.ErrAbortHandler {
+			if broken := recover(); broken != nil && broken != any(http.ErrAbortHandler) {
 				fmt.Fprint(told, broken)
 			}
 		}()
