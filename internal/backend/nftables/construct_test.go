@@ -243,6 +243,8 @@ var constructs = []construct{
 	{name: "notrack at output", kind: program.Output, phase: program.Raw, actions: actions{program.NoTrack{}, program.Accept}, want: `notrack accept`},
 	{name: "tcp flags side by side", match: conditions{protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(0x40), Mask: 0xc0, Not: true}}, want: `@th,96,32 & 0xc00000 != 0x400000 meta l4proto tcp accept`},
 	{name: "tcp flags of a source", match: conditions{protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(2), Mask: 6}, addressesOf(program.Source, "192.0.2.0/24")}, want: `meta nfproto ipv4 @th,96,32 & 0x60000 == 0x20000 meta l4proto tcp ip saddr 192.0.2.0/24 accept`},
+	{name: "notrack of a port", kind: program.Prerouting, phase: program.Raw, match: conditions{protocolIs(6), numbersOf(program.Port, ranges(8000, 8009)), setOn(program.Destination, "office")}, actions: actions{program.NoTrack{}, program.Accept}, want: `meta nfproto ipv4 tcp dport 8000-8009 ip daddr @office4_* notrack accept`},
+	{name: "notrack of an address", kind: program.Prerouting, phase: program.Raw, match: conditions{protocolIs(6), numbersOf(program.Port, exactly(80, 443)), addressesOf(program.Destination, "192.0.2.7")}, actions: actions{program.NoTrack{}, program.Accept}, want: `ip daddr 192.0.2.7 tcp dport { 80, 443 } notrack accept`},
 	{name: "rewritten between two", match: conditions{namesOf(program.Status, "dnat"), protocolIs(6), numbersOf(program.Port, exactly(80)), addressesOf(program.Destination, "192.0.2.7"), addressesOf(program.Source, "192.0.2.0/24")}, want: `ip daddr 192.0.2.7 ip saddr 192.0.2.0/24 ct status dnat meta l4proto tcp tcp dport 80 accept`},
 }
 

@@ -319,9 +319,13 @@ const addressRank = 5
 func (m *matcher) complete(way []Statement) []Statement {
 	out := slices.Clone(way)
 	// What bypasses tracking, and flags, are asked for before anything else is known of a
-	// packet: most are TCP, of either family.
-	family := m.rule.Untracks() && slices.ContainsFunc(out, func(s Statement) bool { return s.Field == "meta l4proto" }) ||
-		slices.ContainsFunc(out, func(s Statement) bool { return s.Field == flagsWord })
+	// packet: most are TCP, of either family. An address tells the family, and of what does
+	// not bypass most have another.
+	untracks, literal := m.rule.Untracks(), func(s Statement) bool { return s.Set == "" && m.rank(s) == addressRank }
+	compared := func(s Statement) bool { return literal(s) && len(s.Values) == 1 }
+	family := untracks && !slices.ContainsFunc(out, compared) && slices.ContainsFunc(out, func(s Statement) bool {
+		return s.Field == "meta l4proto" || asksPart(s, "sport") || asksPart(s, "dport")
+	}) || slices.ContainsFunc(out, func(s Statement) bool { return s.Field == flagsWord })
 	if m.family != 0 && (family || !slices.ContainsFunc(out, func(s Statement) bool { return impliesFamily(s, m.family) })) {
 		out = append(out, Statement{Kind: Match, Field: "meta nfproto", Op: "==", Values: []string{nfproto[m.family]}})
 	}
@@ -330,7 +334,7 @@ func (m *matcher) complete(way []Statement) []Statement {
 	status := slices.ContainsFunc(out, func(s Statement) bool { return s.Field == "ct status" }) &&
 		slices.ContainsFunc(out, func(s Statement) bool { return strings.HasSuffix(s.Field, "daddr") })
 	sorting.StableBy(out, func(a, b Statement) int {
-		if first := func(s Statement) bool { return status && s.Set == "" && m.rank(s) == addressRank }; first(a) != first(b) {
+		if first := func(s Statement) bool { return status && literal(s) || untracks && compared(s) }; first(a) != first(b) {
 			return map[bool]int{true: -1, false: 1}[first(a)]
 		}
 		return m.rank(a) - m.rank(b)

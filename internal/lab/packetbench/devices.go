@@ -157,7 +157,7 @@ func ownOf(r *resolve.Resolved) []netip.Addr {
 			case item.Name == "":
 				add(addrset.Of(item.Literal))
 			case set != nil && set.IsEndpoints():
-				for _, e := range set.Endpoints[:min(len(set.Endpoints), mostAddresses)] {
+				for _, e := range set.Endpoints { // many may be at one address
 					b.AddAddr(e.Address.From)
 				}
 			case set != nil:

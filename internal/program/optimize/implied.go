@@ -1,8 +1,10 @@
 package optimize
 
 import (
+	"maps"
 	"slices"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/english"
 	"sluice/internal/program"
 )
@@ -18,7 +20,7 @@ import (
 func dropImplied(w *work) {
 	for i := range w.Chains {
 		chain := &w.Chains[i]
-		dropped := 0
+		dropped, apart := 0, 0
 		for j := range chain.Rules {
 			r := &chain.Rules[j]
 			kept := slices.DeleteFunc(slices.Clone(r.Match), func(c program.Condition) bool { return implied(w.Program, r, &c) })
@@ -26,6 +28,12 @@ func dropImplied(w *work) {
 				dropped += len(r.Match) - len(kept)
 				r.Match = kept
 			}
+			if askApart(w.Program, r) {
+				apart++
+			}
+		}
+		if apart > 0 {
+			w.say("chain " + chain.Name + ": " + english.Plural(apart, "rule") + " made to ask addresses and ports apart, of which a set has every combination")
 		}
 		if dropped > 0 {
 			w.say("chain " + chain.Name + ": " + english.Plural(dropped, "question") + " left out that a look-up in the same rule answers")
@@ -49,4 +57,46 @@ func implied(p *program.Program, r *program.Rule, c *program.Condition) bool {
 // within says whether one of the ranges holds all of n.
 func within(n program.NumberRange, ranges []program.NumberRange) bool {
 	return slices.ContainsFunc(ranges, func(r program.NumberRange) bool { return r.From <= n.From && n.To <= r.To })
+}
+
+// fewApart is up to how many ranges of addresses are asked apart from their ports.
+const fewApart = 16
+
+// askApart asks for addresses and ports one after the other where the rule looks up both
+// together in a set that has each of its ports at each of its addresses: a few comparisons
+// in place of a hash of both.
+func askApart(p *program.Program, r *program.Rule) bool {
+	for i, look := range r.Match {
+		set := p.Set(look.Set)
+		if look.Not || set == nil || set.Life != program.Static || set.Counters || set.Verdicts || len(set.Elements) == 0 ||
+			!slices.Equal(look.SetKey, []program.Field{program.Destination, program.Port}) &&
+				!slices.Equal(look.SetKey, []program.Field{program.Source, program.SourcePort}) {
+			continue
+		}
+		addresses, ports := map[addrset.Range]bool{}, map[program.NumberRange]bool{}
+		for _, e := range set.Elements {
+			addresses[e.Parts[0].Addresses], ports[e.Parts[1].Numbers] = true, true
+		}
+		at, port := look.SetKey[0], look.SetKey[1]
+		to := program.Condition{Field: at, Addresses: addrset.Of(slices.Collect(maps.Keys(addresses))...).Ranges()}
+		services := program.Condition{Field: port, Numbers: program.MergeNumbers(slices.Collect(maps.Keys(ports)))}
+		if len(addresses)*len(ports) != len(set.Elements) || len(to.Addresses) > fewApart {
+			continue
+		}
+		rest := slices.DeleteFunc(slices.Delete(slices.Clone(r.Match), i, i+1), func(c program.Condition) bool {
+			return c.Field == port && holds(&c, services.Numbers)
+		})
+		if slices.ContainsFunc(rest, func(c program.Condition) bool { return c.Field == at || c.Field == port }) {
+			continue
+		}
+		r.Match = append(rest, services, to)
+		return true
+	}
+	return false
+}
+
+// holds says whether a condition lets all the numbers through.
+func holds(c *program.Condition, numbers []program.NumberRange) bool {
+	return !c.Not && c.Mask == 0 && c.Set == "" && len(c.Numbers) > 0 &&
+		!slices.ContainsFunc(numbers, func(n program.NumberRange) bool { return !within(n, c.Numbers) })
 }

@@ -96,8 +96,8 @@ var Passes = []Pass{
 	},
 	{
 		Name: "implied", Needs: []string{"concatenations", "factor"},
-		Promises: "no rule looks up among several numbers what a set that it looks up has answered",
-		Reason:   "two look-ups where one tells; behind the merging of rules, which makes such sets too, and before hidden, which compares what is left",
+		Promises: "no rule looks up among several numbers what a set that it looks up has answered, nor addresses and ports together of which a set has every combination",
+		Reason:   "two look-ups where one tells, or a hash of both where comparisons do; behind the merging of rules, which makes such sets too, and before hidden, which compares what is left",
 		run:      dropImplied,
 	},
 	{

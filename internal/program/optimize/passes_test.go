@@ -160,11 +160,13 @@ func TestStages(t *testing.T) { golden(t, "stages", "stages", banned(false)) }
 
 func TestImplied(t *testing.T) {
 	web := []program.NumberRange{{From: 80, To: 80}, {From: 443, To: 443}, {From: 8000, To: 8099}}
-	listener := func(port uint64) program.Element {
-		return program.Element{Parts: []program.Value{{Addresses: rangeOf("198.51.100.1", "198.51.100.1")}, {Numbers: program.NumberRange{From: port, To: port}}}}
+	at := func(address string, port uint64) program.Element {
+		return program.Element{Parts: []program.Value{{Addresses: rangeOf(address, address)}, {Numbers: program.NumberRange{From: port, To: port}}}}
 	}
+	listener := func(port uint64) program.Element { return at("198.51.100.1", port) }
 	sets := []program.Set{
-		{ID: "web", Life: program.Static, Elements: []program.Element{listener(80), listener(8010)}},
+		{ID: "web", Life: program.Static, Elements: []program.Element{listener(80), at("198.51.100.2", 8010)}},
+		{ID: "every", Life: program.Static, Elements: []program.Element{listener(80), listener(8010), at("198.51.100.2", 80), at("198.51.100.2", 8010), at("2001:db8::1", 80), at("2001:db8::1", 8010)}},
 		{ID: "others", Life: program.Static, Elements: []program.Element{listener(80), listener(22)}},
 		{ID: "none", Life: program.Static},
 		{ID: "living", Life: program.Living, Elements: []program.Element{listener(80)}},
@@ -183,6 +185,8 @@ func TestImplied(t *testing.T) {
 			rule("web", web[0]), // a comparison, which spares others the look-up
 			rule("web", web[:2]...),
 			rule("web", program.NumberRange{From: 1, To: 65535}),
+			rule("every", web...),
+			rule("every", web[0]),
 			rule("others", web...),
 			rule("none", web...),
 			rule("living", web...),
@@ -192,7 +196,9 @@ func TestImplied(t *testing.T) {
 	turned.Match[2].Not = true
 	not := rule("web", web...)
 	not.Match[1].Not = true
-	p.Chains[0].Rules = append(p.Chains[0].Rules, turned, not)
+	every := rule("every", web...)
+	every.Match[2].Not = true
+	p.Chains[0].Rules = append(p.Chains[0].Rules, turned, not, every)
 	p.Hooks = append(p.Hooks, program.Hook{Kind: program.Output, Phase: program.Raw, Default: program.Accept, Chain: "output_raw"})
 	p.Chains = append(p.Chains, program.Chain{Name: "output_raw", Rules: []program.Rule{rule("others", web...)}}) // nothing to say of
 	for _, s := range sets {
