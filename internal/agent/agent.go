@@ -2,8 +2,8 @@
 // once, and does what the commands ask for by its socket (package api). Callers: cli.
 //
 // It owns nothing: the state and its lock are those of the commands, which work beside it
-// and without it. One goroutine, on a thread inside of the network namespace, does all
-// that changes the firewall (space); connections wait for it and write their answers
+// and without it. Of each network namespace one goroutine, on a thread inside of it, does
+// all that changes the firewall (space); connections wait for it and write their answers
 // themselves, so that a slow reader holds nobody up.
 package agent
 
@@ -14,7 +14,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -26,39 +25,55 @@ import (
 	"sluice/internal/system/kernel/netns"
 )
 
-// Agent serves one network namespace, that of the thread that runs it.
-type Agent struct {
-	Host   *engine.Host // as a command has it
-	Here   string       // the flags that lead a command to the same host
-	Socket string
-	// Command is the program with the flags that lead it to the same host; it does what
-	// takes long (package work).
+// Site is a network namespace as the commands have it.
+type Site struct {
+	Host *engine.Host
+	Here string // the flags that lead a command to it
+	// Command is the program with these flags; it does what takes long (package work).
 	Command []string
-	// Who may ask, beside root.
-	MayRead, MayChange config.IDs
-	Told               func(*apply.Synced) // what was brought in
+	Told    func(*apply.Synced) // what was brought in
 }
 
-// againTime is the pause behind a socket that could not be made.
+// Agent serves the network namespace of the thread that runs it, and those of ip-netns(8)
+// that it is told to.
+type Agent struct {
+	*Site
+	Socket string
+	// Namespaces are patterns, as of path.Match, of the names of more namespaces, and
+	// Named is a Site of one.
+	Namespaces []string
+	Named      func(name string) (*Site, error)
+	// Who may ask, beside root.
+	MayRead, MayChange config.IDs
+
+	spaces spaces
+	ready  sync.Once
+}
+
+// againTime is the pause behind what could not be made.
 const againTime = time.Minute
 
 // Run works until the context ends. What is asked of it by then is done first.
 func (a *Agent) Run(ctx context.Context) error {
-	release, err := a.Host.FollowAlone()
-	var taken *apply.TakenError
-	if errors.As(err, &taken) {
-		return err
-	}
-	if err == nil {
-		defer release()
-	} else {
-		a.note(err) // a disk that is read-only
-	}
 	here, err := netns.Here()
 	if err != nil {
 		return err
 	}
 	defer here.Close()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	// They outlive who asks them.
+	living, end := context.WithCancel(context.WithoutCancel(ctx))
+	var taken *apply.TakenError
+	if err := a.begin(living, here); errors.As(err, &taken) {
+		end()
+		return err
+	}
+	var keeping sync.WaitGroup
+	keeping.Go(func() { stop(a.keep(living, here)) })
+	defer keeping.Wait()
+	defer end()
+
 	l, free, err := listen(a.Socket)
 	if errors.As(err, &taken) {
 		return err
@@ -66,54 +81,36 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		a.note(fmt.Errorf("%w\n  the commands do their work themselves; it is tried again every minute", err))
 	}
-
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	s := newSpace(here)
-	var running, following sync.WaitGroup
-	defer running.Wait()
-	running.Go(func() {
-		// It outlives who asks it.
-		defer following.Wait()
-		following.Go(func() { stop(a.follow(ctx, here, s)) })
-		following.Go(func() { a.watchdog(ctx, s) })
-		following.Go(func() {
-			for ; l == nil; l, free, err = listen(a.Socket) {
-				select {
-				case <-ctx.Done():
-					return
-				case <-time.After(againTime):
-				}
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	asked.Go(func() { a.watchdog(ctx) })
+	asked.Go(func() {
+		for ; l == nil; l, free, err = listen(a.Socket) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(againTime):
 			}
-			defer free()
-			a.serve(ctx, s, l)
-		})
+		}
+		defer free()
+		a.serve(ctx, here, l)
 	})
-	ended := make(chan struct{})
-	running.Go(func() { following.Wait(); close(ended) })
-	if err := s.run(ended); err != nil {
-		return err
-	}
+	<-ctx.Done()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
 }
 
-func (a *Agent) follow(ctx context.Context, here *netns.Namespace, s *space) error {
-	h := *a.Host.Host
-	h.Turn = func(f func()) { _ = s.do(ctx, f) }
-	h.Ready = func() error {
-		debug.FreeOSMemory()
-		_, err := daemon.SdNotify(false, daemon.SdNotifyReady)
-		return err
-	}
-	return here.Do(func() error { return h.Follow(ctx, a.Told) })
+// nowReady says to systemd that what is ordered behind the agent may start.
+func (a *Agent) nowReady() (err error) {
+	a.ready.Do(func() { _, err = daemon.SdNotify(false, daemon.SdNotifyReady) })
+	return err
 }
 
-// watchdog says to systemd that it lives, as often as it asks for that and while the loop
+// watchdog says to systemd that it lives, as often as it asks for that and while each space
 // takes work.
-func (a *Agent) watchdog(ctx context.Context, s *space) {
+func (a *Agent) watchdog(ctx context.Context) {
 	every, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		a.note(err)
@@ -127,7 +124,12 @@ func (a *Agent) watchdog(ctx context.Context, s *space) {
 			return
 		case <-time.After(every / 3):
 		}
-		if s.do(ctx, func() {}) == nil {
+		var asking sync.WaitGroup
+		for _, s := range a.spaces.all() {
+			asking.Go(func() { _ = s.do(ctx, func() {}) })
+		}
+		asking.Wait()
+		if ctx.Err() == nil {
 			if _, err := daemon.SdNotify(false, daemon.SdNotifyWatchdog); err != nil {
 				a.note(err)
 			}
@@ -135,9 +137,9 @@ func (a *Agent) watchdog(ctx context.Context, s *space) {
 	}
 }
 
-func (a *Agent) note(err error) {
-	if a.Host.Note != nil {
-		a.Host.Note(a.Host.Words(err))
+func (s *Site) note(err error) {
+	if s.Host.Note != nil {
+		s.Host.Note(s.Host.Words(err))
 	}
 }
 

@@ -2,14 +2,18 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"os/user"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/work"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/bans"
 	"sluice/internal/words"
@@ -45,7 +49,13 @@ var operations = map[string]operation{
 // About says who answers.
 func (s *server) About(w http.ResponseWriter, r *http.Request) {
 	q := of(r)
-	out := api.About{Version: s.host.Version, Protocols: api.Levels, Namespaces: []string{s.name()}}
+	out := api.About{Version: s.version, Protocols: api.Levels, Namespaces: slices.Sorted(maps.Keys(s.spaces.all()))}
+	if q.may(q.peer) >= read {
+		for name, err := range s.spaces.whyNot() {
+			out.NotServed = append(out.NotServed, api.NotServedNamespace{Namespace: name, Why: err.Error()})
+		}
+		sorting.By(out.NotServed, func(a, b api.NotServedNamespace) int { return strings.Compare(a.Namespace, b.Namespace) })
+	}
 	out.You = api.You{User: strconv.Itoa(int(q.peer.UID)), May: api.YouMay(s.may(q.peer).String())}
 	if u, err := user.LookupId(out.You.User); err == nil {
 		out.You.User = u.Username
@@ -171,15 +181,15 @@ func seen[T any](q *request, read func(firewall) (T, error)) {
 		out, err = read(q.wallFor(answer.Tell))
 		return err
 	})
-	answer.End(out, work.Failed(err, q.here, out))
+	answer.End(out, work.Failed(err, q.Here, out))
 }
 
 // wallFor is the firewall as a command has it whose caller is told by tell.
 func (q *request) wallFor(tell func(api.Line)) firewall {
-	wall, h := *q.host, *q.host.Host
+	wall, h := *q.space.Host, *q.space.Host.Host
 	wall.Host = &h
 	h.Wait, h.Progress = 0, nil // who waits does so here, and not in everybody's way
-	h.Words = func(err error) string { return words.Hinted(err, q.here) }
+	h.Words = func(err error) string { return words.Hinted(err, q.Here) }
 	h.Note = func(text string) { tell(api.Line{Note: text}) }
 	h.Shout = func(text string) { tell(api.Line{Shout: text}) }
 	h.By, h.Session = q.by, q.session

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,30 +48,29 @@ type firewall interface {
 // server answers requests.
 type server struct {
 	api.ServerInterface // nil: what operations has not is let in to no handler
-	*space
-	host    *engine.Host
-	reads   config.IDs
-	changes config.IDs
-	here    string
-	peerOf  func(net.Conn) (*peer.Peer, error)
-	wall    func(engine.Host) firewall // tests put another there
-	open    connections
-	command []string
-	workers chan struct{}
+	spaces              *spaces
+	version             string
+	here                *netns.Namespace // the agent's own
+	reads               config.IDs
+	changes             config.IDs
+	peerOf              func(net.Conn) (*peer.Peer, error)
+	wall                func(engine.Host) firewall // tests put another there
+	open                connections
+	workers             chan struct{}
 }
 
-func (a *Agent) newServer(s *space) *server {
-	out := &server{
-		space: s, host: a.Host, here: a.Here, command: a.Command, workers: make(chan struct{}, mostWorkers), reads: a.MayRead, changes: a.MayChange, open: connections{open: map[net.Conn]*connection{}},
+func (a *Agent) newServer(here *netns.Namespace) *server {
+	return &server{
+		spaces: &a.spaces, version: a.Host.Version, here: here, workers: make(chan struct{}, mostWorkers),
+		reads: a.MayRead, changes: a.MayChange, open: connections{open: map[net.Conn]*connection{}},
 		peerOf: func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },
 		wall:   func(h engine.Host) firewall { return &h },
 	}
-	return out
 }
 
 // serve answers until the context ends.
-func (a *Agent) serve(ctx context.Context, s *space, l net.Listener) {
-	h := a.newServer(s).http()
+func (a *Agent) serve(ctx context.Context, here *netns.Namespace, l net.Listener) {
+	h := a.newServer(here).http()
 	h.ErrorLog = log.New(noted(a.note), "", 0)
 	ended := make(chan struct{})
 	go func() {
@@ -157,6 +155,7 @@ func refused(kind api.Kind, format string, args ...any) *api.Failure {
 // request is one that was let in.
 type request struct {
 	*server
+	*space // that is meant, where one is
 	*http.Request
 	api.Meant
 	w       http.ResponseWriter
@@ -174,7 +173,7 @@ func of(r *http.Request) *request { return r.Context().Value(requestKey{}).(*req
 func (s *server) judged(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(api.ProtocolHeader, strconv.Itoa(api.Level))
-		w.Header().Set(api.VersionHeader, s.host.Version)
+		w.Header().Set(api.VersionHeader, s.version)
 		q := &request{server: s, Request: r, w: w}
 		q.peer, _ = r.Context().Value(peerKey{}).(*peer.Peer)
 		if err := q.judge(next != nil); err != nil {
@@ -182,6 +181,12 @@ func (s *server) judged(next http.Handler) http.Handler {
 			return
 		}
 		q.Request = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
+		if q.space != nil {
+			ctx, stop := context.WithCancelCause(q.Context())
+			defer stop(nil)
+			defer context.AfterFunc(q.space.ctx, func() { stop(context.Cause(q.space.ctx)) })()
+			q.Request = q.WithContext(ctx)
+		}
 		next.ServeHTTP(w, q.Request)
 	})
 }
@@ -211,19 +216,20 @@ func (q *request) judge(routed bool) (err error) {
 	return nil
 }
 
-// name is that of the namespace for callers.
-func (s *server) name() string { return cmp.Or(s.host.Namespace, "-") }
-
-// meant refuses what is of another namespace or state than the agent's.
+// meant finds the space, and refuses what is of another state than the agent's.
 func (q *request) meant(name string) error {
-	switch own := q.name(); {
-	case name != own:
-		return refused(api.NotServed, "the agent serves network namespace %q, and not %.100q", own, name)
-	case q.State != "" && q.State != q.host.State:
-		return refused(api.OtherState, "the agent keeps its state in %s", q.host.State)
-	case name == "-" && !q.beside():
+	s, err := q.spaces.of(name)
+	switch {
+	case err != nil:
+		return refused(api.NotServed, "the agent does not serve network namespace %.100q: %v", name, err)
+	case s == nil:
+		return refused(api.NotServed, "the agent does not serve network namespace %.100q", name)
+	case q.State != "" && q.State != s.Host.State:
+		return refused(api.OtherState, "the agent keeps its state in %s", s.Host.State)
+	case name == own && !q.beside():
 		return refused(api.OtherNamespace, "the caller is in another network namespace than the agent")
 	}
+	q.space = s
 	return nil
 }
 
@@ -234,7 +240,7 @@ func (q *request) beside() bool {
 		return false
 	}
 	defer theirs.Close()
-	return theirs.Number() == q.at.Number() && q.peer.There()
+	return theirs.Number() == q.here.Number() && q.peer.There()
 }
 
 // sent reads the body of a request.
@@ -251,6 +257,14 @@ func (q *request) begin() error {
 		return refused(api.BadRequest, "%v", err)
 	}
 	return nil
+}
+
+// notBegun is why something was not begun.
+func notBegun(err error) error {
+	if errors.Is(err, errGone) {
+		return refused(api.NotServed, "%v", err)
+	}
+	return err
 }
 
 // worked has a process of its own do an operation, and answers with what came of it.
@@ -273,9 +287,10 @@ func (q *request) worked(operation string, in any) {
 	case q.workers <- struct{}{}:
 		defer func() { <-q.workers }()
 	case <-q.Context().Done():
+		answer.End(nil, notBegun(context.Cause(q.Context())))
 		return
 	}
-	result, err := work.Run(q.Context(), q.command, order, answer.Tell)
+	result, err := work.Run(q.Context(), q.Command, order, answer.Tell)
 	answer.End(result, err)
 }
 
@@ -302,6 +317,7 @@ func changed[T any](q *request, do func(context.Context, firewall) (T, error)) {
 			answer.Tell(l)
 		}
 	}()
+	defer quieten()
 	var out T
 	var err error
 	deadline := time.Now().Add(q.Wait)
@@ -312,7 +328,7 @@ func changed[T any](q *request, do func(context.Context, firewall) (T, error)) {
 		case errors.Is(waited, errWaited):
 			err = &apply.BusyError{Holder: "another change of the agent"}
 		case waited != nil:
-			err = waited
+			err = notBegun(waited)
 		case errors.As(err, &busy) && time.Now().Before(deadline):
 			if !told {
 				tell(api.Line{Note: busy.Waiting(q.Wait)})
@@ -324,5 +340,5 @@ func changed[T any](q *request, do func(context.Context, firewall) (T, error)) {
 	}
 	close(lines)
 	<-written
-	answer.End(out, work.Failed(err, q.here, out))
+	answer.End(out, work.Failed(err, q.Here, out))
 }

@@ -82,8 +82,13 @@ func newTested(t testing.TB) *tested {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &Agent{Host: &engine.Host{State: "/srv/state", Host: &apply.Host{Namespace: "shop", Version: "7"}}, Here: " --netns shop", Command: []string{"/bin/sh", "-c", `echo '{"result":{}}'`}}
-	out := &tested{server: a.newServer(newSpace(here)), wall: &wall{}}
+	a := &Agent{Site: &Site{
+		Host: &engine.Host{State: "/srv/state", Host: &apply.Host{Namespace: "shop", Version: "7"}},
+		Here: " --netns shop", Command: []string{"/bin/sh", "-c", `echo '{"result":{}}'`},
+	}}
+	s := newSpace(t.Context(), a.Site, here)
+	a.spaces.open, a.spaces.refused = map[string]*space{"shop": s}, map[string]error{"mail": &apply.NewerError{}}
+	out := &tested{server: a.newServer(here), wall: &wall{}}
 	out.caller.Store(root)
 	out.reads.Groups = []uint32{readersGroup}
 	out.changes.Users = []uint32{changer.UID}
@@ -96,10 +101,9 @@ func newTested(t testing.TB) *tested {
 		return p, err
 	}
 	out.server.wall = func(engine.Host) firewall { return out.wall }
-	ended := make(chan struct{})
 	var working sync.WaitGroup
-	working.Go(func() { _ = out.run(ended) })
-	t.Cleanup(func() { close(ended); working.Wait(); _ = here.Close() })
+	working.Go(func() { _ = s.run() })
+	t.Cleanup(func() { s.end(nil); working.Wait(); _ = here.Close() })
 	return out
 }
 
@@ -180,7 +184,7 @@ func TestRights(t *testing.T) {
 		t.Errorf("%d bans, %d lifts, %d syncs", s.banned.Load(), s.lifted.Load(), s.synced.Load())
 	}
 	s.caller.Store(reader)
-	if _, text := s.ask(t, http.MethodGet, "/v1", ""); text != `{"namespaces":["shop"],"protocols":[1],"version":"7","you":{"may":"read","user":"4000"}}`+"\n" {
+	if _, text := s.ask(t, http.MethodGet, "/v1", ""); text != `{"namespaces":["shop"],"not-served":[{"namespace":"mail","why":"`+(&apply.NewerError{}).Error()+`"}],"protocols":[1],"version":"7","you":{"may":"read","user":"4000"}}`+"\n" {
 		t.Error(text)
 	}
 }

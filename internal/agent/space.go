@@ -1,38 +1,77 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"sluice/internal/system/kernel/netns"
 )
 
-// space is a network namespace, and who does all that changes its firewall.
+// space is a network namespace that is served, and who does all that changes its firewall.
+// It keeps nothing open in there once its context has ended.
 type space struct {
+	*Site
 	at   *netns.Namespace
+	ctx  context.Context //nolint:containedctx // it is that of the namespace: requests end with it
+	end  context.CancelCauseFunc
 	work chan func()
 }
 
-func newSpace(at *netns.Namespace) *space { return &space{at: at, work: make(chan func())} }
+func newSpace(ctx context.Context, site *Site, at *netns.Namespace) *space {
+	s := &space{Site: site, at: at, work: make(chan func())}
+	s.ctx, s.end = context.WithCancelCause(ctx)
+	return s
+}
 
-// quietTime is how long nothing is asked before the memory is given back that work took.
+// own is how callers name the agent's own namespace.
+const own = "-"
+
+// name is how callers name it.
+func (s *Site) name() string { return cmp.Or(s.Host.Namespace, own) }
+
+// live does what is done in a namespace until it ends. Ready is called when what was there
+// at the beginning is brought in.
+func (s *space) live(ready func() error) {
+	var parts sync.WaitGroup
+	part := func(f func() error) {
+		parts.Go(func() {
+			if err := f(); err != nil {
+				s.end(err)
+			}
+		})
+	}
+	part(s.run)
+	part(func() error { return s.follow(ready) })
+	parts.Wait()
+}
+
+func (s *space) follow(ready func() error) error {
+	h := *s.Host.Host
+	h.Turn = func(f func()) { _ = s.do(s.ctx, f); quieten() }
+	h.Ready = ready
+	return s.at.Do(func() error { return h.Follow(s.ctx, s.Told) })
+}
+
+// quietTime is how long nothing is done before the memory is given back that work took.
 const quietTime = 10 * time.Second
 
-// run works, on a thread inside of the namespace, until nobody asks any more.
-func (s *space) run(ended <-chan struct{}) error {
+var quiet = time.AfterFunc(quietTime, debug.FreeOSMemory)
+
+// quieten is to be called behind work.
+func quieten() { quiet.Reset(quietTime) }
+
+// run works, on a thread inside of the namespace.
+func (s *space) run() error {
 	return s.at.Do(func() error {
-		quiet := time.NewTimer(quietTime)
-		defer quiet.Stop()
 		for {
 			select {
 			case f := <-s.work:
 				f()
-				quiet.Reset(quietTime)
-			case <-quiet.C:
-				debug.FreeOSMemory()
-			case <-ended:
+			case <-s.ctx.Done():
 				return nil
 			}
 		}
@@ -42,8 +81,8 @@ func (s *space) run(ended <-chan struct{}) error {
 // errWaited says that other work was not over in time.
 var errWaited = errors.New("waited")
 
-// do has f done, and waits for the end of it once it has begun. The error is that of the
-// context, which ended before.
+// do has f done, and waits for the end of it once it has begun. The error is that of a
+// context which ended before.
 func (s *space) do(ctx context.Context, f func()) error {
 	done := make(chan struct{})
 	select {
@@ -52,6 +91,8 @@ func (s *space) do(ctx context.Context, f func()) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-s.ctx.Done():
+		return context.Cause(s.ctx)
 	}
 }
 

@@ -41,15 +41,10 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := command.Interruptible(cmd)
 			defer stop()
-			h, err := hostOf(cmd)
+			site, err := siteOf(cmd, optionsOf(cmd).netns)
 			if err != nil {
 				return err
 			}
-			if h.State, err = filepath.Abs(h.State); err != nil {
-				return err
-			}
-			h.By = apply.Author{} // what it does for nobody, nobody does
-			h.Progress = nil
 			socket, _ := cmd.Flags().GetString("socket")
 			file, _ := cmd.Flags().GetString("config")
 			asked, err := config.Load(file)
@@ -66,9 +61,11 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 				warn(cmd.ErrOrStderr(), e.Error())
 			}
 			a := &agent.Agent{
-				Host: h, Here: command.HereArguments(cmd), Socket: socket, Command: h.Watcher[:len(h.Watcher)-1],
-				MayRead: reads, MayChange: changes,
-				Told: func(out *apply.Synced) { printSynced(cmd, out) },
+				Site: site, Socket: socket, MayRead: reads, MayChange: changes,
+				Named: func(name string) (*agent.Site, error) { return siteOf(cmd, name) },
+			}
+			if optionsOf(cmd).netns == "" {
+				a.Namespaces = asked.Namespaces
 			}
 			return a.Run(ctx)
 		},
@@ -77,6 +74,29 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 	cmd.AddCommand(newAgentCheck())
 	cmd.Flags().String("socket", api.Socket, "listen on the socket `FILE`")
 	return cmd
+}
+
+// siteOf is what the agent has to know of a network namespace, "" being that of the caller.
+func siteOf(cmd *cobra.Command, netns string) (*agent.Site, error) {
+	h, err := hostIn(cmd, netns)
+	if err == nil {
+		h.State, err = filepath.Abs(h.State)
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.By = apply.Author{} // what it does for nobody, nobody does
+	h.Progress = nil
+	out := &agent.Site{
+		Host: h, Here: command.HereIn(cmd, netns), Command: h.Watcher[:len(h.Watcher)-1],
+		Told: func(out *apply.Synced) { printSynced(cmd, out) },
+	}
+	if netns != optionsOf(cmd).netns { // one of several
+		in := func(tell func(string)) func(string) { return func(text string) { tell(netns + ": " + text) } }
+		h.Note, h.Warn, h.Shout = in(h.Note), in(h.Warn), in(h.Shout)
+		out.Told = func(out *apply.Synced) { printSyncedIn(cmd, netns, out) }
+	}
+	return out, nil
 }
 
 func newAgentCheck() *cobra.Command {

@@ -37,9 +37,12 @@ func addMessage(cmd *cobra.Command) {
 }
 
 // hostOf is the host, or the namespace, that a command works on.
-func hostOf(cmd *cobra.Command) (*engine.Host, error) {
+func hostOf(cmd *cobra.Command) (*engine.Host, error) { return hostIn(cmd, optionsOf(cmd).netns) }
+
+// hostIn is the host of a namespace, "" being that of the caller.
+func hostIn(cmd *cobra.Command, netns string) (*engine.Host, error) {
 	o := optionsOf(cmd)
-	h, err := engine.NewHost(o.stateDir, o.netns, sluice.Version())
+	h, err := engine.NewHost(o.stateDir, netns, sluice.Version())
 	if err != nil {
 		return nil, err
 	}
@@ -57,8 +60,8 @@ func hostOf(cmd *cobra.Command) (*engine.Host, error) {
 		return nil, err
 	}
 	h.Watcher = []string{program, "--state-dir", base}
-	if o.netns != "" {
-		h.Watcher = append(h.Watcher, "--netns", o.netns)
+	if netns != "" {
+		h.Watcher = append(h.Watcher, "--netns", netns)
 	}
 	h.Watcher = append(h.Watcher, "watch")
 	h.Wait, h.Fetch = command.TimeOf(cmd.Flags(), "wait"), fetchRanges
@@ -71,7 +74,7 @@ func hostOf(cmd *cobra.Command) (*engine.Host, error) {
 		note(cmd, text)
 	}
 	h.Shout = func(text string) { fmt.Fprintln(errOut, "sluice: "+text) }
-	h.Words = hinted(cmd)
+	h.Words = func(err error) string { return words.Hinted(err, command.HereIn(cmd, netns)) }
 	if command.Colours(errOut) {
 		h.Progress = progressOn(errOut)
 	} else {

@@ -60,7 +60,7 @@ func TestScripts(t *testing.T) { runScripts(t, false) }
 
 // notByAgent are scripts that an agent would make another of.
 var notByAgent = []string{
-	"agent",                         // starts its own
+	"agent", "agent_namespaces", // start their own
 	"sync_follow", "sync_resolvers", // it follows alone
 	"apply",           // it makes a state before anybody applies
 	"confirm", "disk", // commands see another disk than it does

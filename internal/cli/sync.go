@@ -117,22 +117,31 @@ func reportSynced(cmd *cobra.Command, out *apply.Synced) error {
 	return nil
 }
 
-func printSynced(cmd *cobra.Command, out *apply.Synced) {
+func printSynced(cmd *cobra.Command, out *apply.Synced) { printSyncedIn(cmd, "", out) }
+
+// printSyncedIn prints that of one namespace of several, "" being that of the command.
+func printSyncedIn(cmd *cobra.Command, netns string, out *apply.Synced) {
 	w := cmd.OutOrStdout()
 	if optionsOf(cmd).json {
-		line, err := json.Marshal(out)
+		line, err := json.Marshal(struct {
+			Namespace string `json:"namespace,omitempty"`
+			*apply.Synced
+		}{netns, out})
 		if err == nil {
 			fmt.Fprintf(w, "%s\n", line)
 		}
 		return
 	}
+	if netns != "" {
+		netns += ": "
+	}
 	for _, m := range out.Moves {
-		fmt.Fprintln(w, m)
+		fmt.Fprintf(w, "%s%s\n", netns, m)
 	}
 	if len(out.Lost) > 0 {
-		fmt.Fprintln(w, apply.NoDefaultRoute(out.Lost))
+		fmt.Fprintf(w, "%s%s\n", netns, apply.NoDefaultRoute(out.Lost))
 	}
 	if out.Loaded != 0 {
-		fmt.Fprintf(w, "generation %d is loaded anew\n", out.Loaded)
+		fmt.Fprintf(w, "%sgeneration %d is loaded anew\n", netns, out.Loaded)
 	}
 }

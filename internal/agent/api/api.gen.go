@@ -66,6 +66,9 @@ type About struct {
 	// Namespaces those that it serves, "-" being its own
 	Namespaces []string `json:"namespaces"`
 
+	// NotServed those that it was told to serve and does not, for who may read
+	NotServed []NotServedNamespace `json:"not-served,omitempty"`
+
 	// Protocols the levels of the protocol that it speaks
 	Protocols []int `json:"protocols"`
 
@@ -177,6 +180,12 @@ type History = apply.History
 
 // Move A change of the host that a set follows.
 type Move = apply.Move
+
+// NotServedNamespace defines model for NotServedNamespace.
+type NotServedNamespace struct {
+	Namespace string `json:"namespace"`
+	Why       string `json:"why"`
+}
 
 // Origin Where something was said.
 type Origin = program.Origin

@@ -18,9 +18,10 @@ const Default = "/etc/sluice/agent.yaml"
 
 // Config is what the file says.
 type Config struct {
-	MayRead   []Who
-	MayChange []Who
-	file      *source.File
+	MayRead    []Who
+	MayChange  []Who
+	Namespaces []string // patterns, as of path.Match
+	file       *source.File
 }
 
 // Who is a user, or a group.
@@ -78,6 +79,8 @@ func (c *Config) top(doc *yaml.Node) {
 			c.MayRead = c.whos(e)
 		case "may-change":
 			c.MayChange = c.whos(e)
+		case "namespaces":
+			c.Namespaces = c.namespaces(e)
 		}
 	}
 }
@@ -93,6 +96,28 @@ func (c *Config) whos(e source.Entry) []Who {
 			c.file.Fail(w.Pos, "", "%s stands twice in %s", w, e.Name)
 		} else if ok {
 			out = append(out, w)
+		}
+	}
+	return out
+}
+
+var namespaceSyntax = regexp.MustCompile(`^[A-Za-z0-9*][A-Za-z0-9._@+*-]{0,254}$`)
+
+func (c *Config) namespaces(e source.Entry) []string {
+	var out []string
+	if source.IsNull(e.Value) {
+		c.file.Fail(c.file.At(e.Value), "write [] for none", "%s is empty", e.Name)
+	}
+	for _, n := range c.file.List(e.Value, e.Name) {
+		text, ok := c.file.Text(n, "the name of a network namespace")
+		switch {
+		case !ok:
+		case !namespaceSyntax.MatchString(text):
+			c.file.Fail(c.file.At(n), "ip netns list shows names; * stands for any characters", "%s is not the name of a network namespace", source.Quote(text))
+		case slices.Contains(out, text):
+			c.file.Fail(c.file.At(n), "", "%s stands twice in %s", text, e.Name)
+		default:
+			out = append(out, text)
 		}
 	}
 	return out

@@ -23,6 +23,7 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 			{Name: "version", Shape: "version", Doc: "The version of the file's language.", Required: true},
 			{Name: "may-read", Shape: "people", Doc: "Who may ask the agent what runs; `group sluice` when left out. Who may change may read too."},
 			{Name: "may-change", Shape: "people", Doc: "Who, beside root, may have the agent change the firewall: bans, confirmations, going back to an earlier generation."},
+			{Name: "namespaces", Shape: "namespaces", Doc: "Network namespaces of `ip netns` that it serves beside its own, as soon as they are there; none when left out. Not with `--netns`, which is served alone."},
 		},
 		Examples: []string{"{version: 1}", "{version: 1, may-change: group netops}"},
 	},
@@ -34,6 +35,14 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 	{
 		Name: "person", What: "a user or group", Doc: "The name or number of a user; behind the word `group`, of a group.",
 		Text: &source.Scalar{JSON: "string|integer"}, Examples: []string{"alice", "1000", "group netops"},
+	},
+	{
+		Name: "namespaces", What: "network namespaces", Doc: "Names of network namespaces, with a state of their own each.",
+		Text: &source.Scalar{JSON: "string|integer"}, List: "namespace", Examples: []string{"customer7", "[customer7, vm-*]"},
+	},
+	{
+		Name: "namespace", What: "a network namespace", Doc: "The name of a network namespace. `*` stands for any characters, or none.",
+		Text: &source.Scalar{JSON: "string|integer"}, Examples: []string{"customer7", "vm-*"},
 	},
 }}
 
@@ -55,6 +64,7 @@ the same content is printed by ` + "`sluice schema agent`" + `.
 version: 1
 may-read: [monitoring, group sluice]
 may-change: group netops
+namespaces: [customer7, vm-*]
 ` + "```" + `
 
 Anchors, aliases, merge keys and tags of YAML are refused. Where a list is wanted, a

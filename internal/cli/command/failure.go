@@ -188,9 +188,12 @@ func StyleHints(text string) string {
 
 // HereArguments are the flags with which another command works on the same
 // namespace and state: "" or such as " --netns customer7".
-func HereArguments(cmd *cobra.Command) string {
+func HereArguments(cmd *cobra.Command) string { return HereIn(cmd, Netns(cmd)) }
+
+// HereIn is HereArguments for another namespace.
+func HereIn(cmd *cobra.Command, name string) string {
 	text := ""
-	if name := Netns(cmd); name != "" {
+	if name != "" {
 		text += " --netns " + ShellWord(name)
 	}
 	state := StateDir(cmd)
