@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"net/netip"
 	"os"
@@ -17,7 +18,7 @@ var (
 	systemdPrograms = []string{
 		"/lib/systemd/systemd", "/lib/systemd/systemd-journald", "/lib/systemd/systemd-modules-load", "/lib/systemd/systemd-sysctl",
 		"/lib/systemd/systemd-executor", // from systemd 255 on
-		"systemctl", "journalctl", "systemd-run",
+		"systemctl", "journalctl", "systemd-run", "curl",
 	}
 	systemdUnits = []string{
 		"basic.target", "sysinit.target", "local-fs.target", "local-fs-pre.target", "network.target", "network-pre.target",
@@ -105,6 +106,7 @@ type booting struct {
 	prepare string   // shell lines before everything of Sluice
 	network string   // shell lines that bring the network up
 	onlyUp  bool     // what is answered before status finds all well does not count
+	command string   // shell lines behind the boot; it ends with what the units said
 }
 
 // From power-on to the end no packet that the policy refuses is let in, whatever
@@ -247,7 +249,8 @@ func boot(t *testing.T, version, binary string, b booting) (said string, answere
 		Kernel: version, Cache: filepath.Join("..", "..", "..", ".cache", "kernels"), Binary: binary, Init: "/usr/lib/systemd/systemd",
 		Programs: programs, Files: files, Out: out, Networks: []string{strangers[0].socket, strangers[1].socket},
 		// Some more packets after the boot, and what the units said.
-		Command: "for i in $(seq 20); do sluice status >/dev/null && break; sleep 1; done; echo " + up + "; sleep 5; systemctl --no-pager --failed; sluice status; nft list ruleset; journalctl -b --no-pager >/tmp/journal",
+		Command: "for i in $(seq 20); do sluice status >/dev/null && break; sleep 1; done; echo " + up + "; " + strings.TrimSpace(cmp.Or(b.command, "sleep 5")) +
+			"; systemctl --no-pager --failed; sluice status; nft list ruleset; journalctl -b --no-pager >/tmp/journal",
 		Results: map[string]string{"/tmp/journal": journal},
 	})
 	var ended *ExitError
