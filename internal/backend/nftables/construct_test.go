@@ -246,6 +246,17 @@ var constructs = []construct{
 	{name: "notrack of a port", kind: program.Prerouting, phase: program.Raw, match: conditions{protocolIs(6), numbersOf(program.Port, ranges(8000, 8009)), setOn(program.Destination, "office")}, actions: actions{program.NoTrack{}, program.Accept}, want: `meta nfproto ipv4 tcp dport 8000-8009 ip daddr @office4_* notrack accept`},
 	{name: "notrack of an address", kind: program.Prerouting, phase: program.Raw, match: conditions{protocolIs(6), numbersOf(program.Port, exactly(80, 443)), addressesOf(program.Destination, "192.0.2.7")}, actions: actions{program.NoTrack{}, program.Accept}, want: `ip daddr 192.0.2.7 tcp dport { 80, 443 } notrack accept`},
 	{name: "rewritten between two", match: conditions{namesOf(program.Status, "dnat"), protocolIs(6), numbersOf(program.Port, exactly(80)), addressesOf(program.Destination, "192.0.2.7"), addressesOf(program.Source, "192.0.2.0/24")}, want: `ip daddr 192.0.2.7 ip saddr 192.0.2.0/24 ct status dnat meta l4proto tcp tcp dport 80 accept`},
+	{name: "reject tcp of IPv4", match: conditions{v4, protocolIs(6)}, actions: actions{program.Reject}, want: `meta l4proto tcp meta nfproto != ipv6 reject with tcp reset`},
+	{name: "reject a port of IPv6", match: conditions{v6, protocolIs(6), numbersOf(program.Port, exactly(80, 443))}, actions: actions{program.Reject}, want: `meta nfproto != ipv4 tcp dport { 80, 443 } reject with tcp reset`},
+	{name: "reject flags of IPv4", match: conditions{v4, protocolIs(6), {Field: program.TCPFlags, Numbers: exactly(2), Mask: 6}}, actions: actions{program.Reject}, want: `meta nfproto != ipv6 @th,96,32 & 0x60000 == 0x20000 meta l4proto tcp reject with tcp reset`},
+	{name: "reject an original port of IPv4", match: conditions{v4, protocolIs(6), numbersOf(program.OriginalPort, exactly(80))}, actions: actions{program.Reject}, want: `meta l4proto tcp meta nfproto != ipv6 ct original proto-dst 80 reject with tcp reset`},
+	{name: "reject an extension header", match: conditions{protocolIs(6), numbersOf(program.Extension, exactly(43))}, actions: actions{program.Reject}, want: `meta l4proto tcp meta nfproto != ipv4 exthdr rt exists reject with tcp reset`},
+	{name: "reject and count IPv6", match: conditions{v6, protocolIs(6)}, actions: actions{program.Count{Counter: "c_one"}, program.Reject}, want: `meta l4proto tcp meta nfproto != ipv4 counter name "c_one" reject with tcp reset`},
+	{name: "reject udp of IPv4", match: conditions{v4, protocolIs(17)}, actions: actions{program.Reject}, want: `meta l4proto udp meta nfproto ipv4 reject with icmpx type port-unreachable`},
+	{name: "reject IPv6", match: conditions{v6}, actions: actions{program.Reject}, want: `meta nfproto ipv6 goto reject_packet`},
+	{name: "reject icmp", match: conditions{protocolIs(1)}, actions: actions{program.Reject}, want: `meta l4proto icmp meta nfproto ipv4 reject with icmpx type port-unreachable`},
+	{name: "reject an icmpv6 type", match: conditions{protocolIs(58), numbersOf(program.ICMPv6Type, exactly(128))}, actions: actions{program.Reject}, want: `meta nfproto ipv6 icmpv6 type echo-request reject with icmpx type port-unreachable`},
+	{name: "reject an original source", match: conditions{protocolIs(6), setOn(program.OriginalSource, "office")}, actions: actions{program.Reject}, want: `meta l4proto tcp meta nfproto != ipv6 ct original ip saddr @office4_* reject with tcp reset`},
 }
 
 func perSecond(n, burst uint64) program.Rate {

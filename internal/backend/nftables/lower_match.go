@@ -393,13 +393,29 @@ func impliesFamily(s Statement, family int) bool {
 		slices.ContainsFunc(strings.Split(s.Field, " . "), func(part string) bool { return strings.HasPrefix(part, ipOf(family)+" ") })
 }
 
+// familyListed asks for a family by what is not the other one in a rule that answers
+// with a reset: from such a rule nft lists no family that it asks for.
+func familyListed(statements []Statement, family int) []Statement {
+	if family == 0 || !slices.ContainsFunc(statements, func(s Statement) bool { return s.Kind == Reject && s.Name == "tcp reset" }) {
+		return statements
+	}
+	for i, s := range statements {
+		if asksFamily(s, family) {
+			statements[i].Op, statements[i].Values = "!=", []string{nfproto[10-family]}
+		}
+	}
+	return statements
+}
+
 // familyOnce takes out the condition on the family where the verdict map behind
 // it implies it.
 func familyOnce(statements []Statement, family int) []Statement {
 	if family == 0 || !slices.ContainsFunc(statements, func(s Statement) bool { return s.Kind == VerdictMap && impliesFamily(s, family) }) {
 		return statements
 	}
-	return slices.DeleteFunc(statements, func(s Statement) bool {
-		return s.Kind == Match && s.Field == "meta nfproto" && s.Op == "==" && slices.Equal(s.Values, []string{nfproto[family]})
-	})
+	return slices.DeleteFunc(statements, func(s Statement) bool { return asksFamily(s, family) })
+}
+
+func asksFamily(s Statement, family int) bool {
+	return s.Kind == Match && s.Field == "meta nfproto" && s.Op == "==" && slices.Equal(s.Values, []string{nfproto[family]})
 }

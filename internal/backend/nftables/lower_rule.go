@@ -78,7 +78,7 @@ func (l *lowering) variant(c *program.Chain, r *program.Rule, actions []program.
 	}
 	comment := origin(r.Origin, r.Comment)
 	finish := func(statements []Statement) Rule {
-		return Rule{Statements: familyOnce(statements, family), Comment: comment, Origin: r.Origin}
+		return Rule{Statements: familyListed(familyOnce(statements, family), family), Comment: comment, Origin: r.Origin}
 	}
 	switch {
 	case len(matches) == 1 && len(matches[0]) == 0:
