@@ -15,7 +15,7 @@ func newGeoUndo() *cobra.Command {
 built-in ones when it was the first. The data that were in use are the previous ones
 then, so that a second undo takes the first one back.
 
-Running firewalls are not changed; apply the policy again for that.
+Running firewalls are not changed; "sluice refresh --countries" does that.
 
 Files: geo/countries, geo/countries.previous below the state directory.
 Exit status: 0 fine, 2 there are none to go back to, or bad use.`,

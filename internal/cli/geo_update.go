@@ -51,7 +51,7 @@ addresses of the data in use, in either family: a file that was cut off looks
 like this. --force takes them all the same; other publishers count differently.
 When anything is refused, the data in use stay.
 
-Running firewalls are not changed; apply the policy again for that.
+Running firewalls are not changed; "sluice refresh --countries" does that.
 
 Files: geo/countries, geo/countries.previous below the state directory.
 Environment: HTTP_PROXY, HTTPS_PROXY, NO_PROXY.
@@ -131,7 +131,7 @@ func printGeoUpdate(w io.Writer, r *geo.UpdateResult) error {
 		return err
 	}
 	fmt.Fprintf(w, "changed      %s; sluice geo diff shows them\n", english.Plural(len(r.Diff.Countries), "country"))
-	_, err := fmt.Fprintln(w, "running policies still use the old data: apply them again")
+	_, err := fmt.Fprintln(w, "running policies still use the old data: sluice refresh --countries brings them in")
 	return err
 }
 

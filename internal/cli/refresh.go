@@ -44,9 +44,10 @@ who is logged in over ssh would be locked out, nothing is changed; --allow-cut
 goes on.
 
 The policy is the one that was applied, not the file as it is now. Besides lists
-nothing changes: where a set file or the country data are others than when it was
-applied, it has to be applied again. While a policy waits for its confirmation no
-list is refreshed. A refreshed policy is a generation of its own, and the newest
+nothing changes: where a set file is another than when it was applied, it has to be
+applied again. --countries takes the country data in use ("geo update", "geo undo")
+into the rules in the same way; no list is asked for then, but those that are named.
+While a policy waits for its confirmation nothing is refreshed. A refreshed policy is a generation of its own, and the newest
 refresh alone stays in the history; rollback goes to the policy before.
 
 A list is asked for and read by a process of its own: another user (sluice-fetch,
@@ -63,12 +64,14 @@ somebody off, or a list was refused for its size; 2 bad use, or a list cannot be
 had, is empty or damaged.`,
 		Example: `  sluice refresh
   sluice refresh scanners --dry-run
+  sluice refresh --countries
   sluice refresh --allow-cut --netns customer7`,
 		ValidArgsFunction: completeLists,
 		RunE:              onHost(runRefresh),
 	}
 	flags := cmd.Flags()
 	flags.Bool("dry-run", false, "show what would change, and change nothing")
+	flags.Bool("countries", false, "take the country data in use, and no lists but those that are named")
 	flags.Bool("allow-cut", false, "go on where live connections are cut or somebody is locked out")
 	flags.Bool("force", false, "take lists that have far fewer or far more addresses than the copies in use")
 	addMessage(cmd)
@@ -77,7 +80,7 @@ had, is empty or damaged.`,
 }
 
 func runRefresh(ctx context.Context, cmd *cobra.Command, h door, args []string) error {
-	in := engine.Refreshing{Sets: args, DryRun: given(cmd, "dry-run"), AllowCut: given(cmd, "allow-cut"), Force: given(cmd, "force")}
+	in := engine.Refreshing{Sets: args, Countries: given(cmd, "countries"), DryRun: given(cmd, "dry-run"), AllowCut: given(cmd, "allow-cut"), Force: given(cmd, "force")}
 	out, err := h.Refresh(ctx, in)
 	if err != nil {
 		return err
@@ -85,7 +88,7 @@ func runRefresh(ctx context.Context, cmd *cobra.Command, h door, args []string) 
 	for i := range out.Lists {
 		out.Lists[i].Error = command.StyleHints(out.Lists[i].Error)
 	}
-	err = answer(cmd, out, out.Stopped && in.DryRun, func(w io.Writer) { printRefresh(w, out) })
+	err = answer(cmd, out, out.Stopped && in.DryRun, func(w io.Writer) { printRefresh(w, out, in.Countries) })
 	if err == nil && out.Stopped {
 		return command.Found("stopped: nothing was changed\nhint: --allow-cut goes on all the same")
 	}
@@ -111,8 +114,8 @@ func notFetched(refreshed []engine.RefreshedList) error {
 	return err
 }
 
-func printRefresh(w io.Writer, r *engine.Refreshed) {
-	if len(r.Lists) == 0 {
+func printRefresh(w io.Writer, r *engine.Refreshed, countries bool) {
+	if len(r.Lists) == 0 && !countries {
 		fmt.Fprintln(w, "no list is due")
 		return
 	}

@@ -101,7 +101,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 		fmt.Fprintf(w, "%s       the policy file cannot be compared with what runs: %s\n", command.Paint(w, "33", "edited"), strings.ReplaceAll(s.EditedUnread, "\n", "\n             "))
 	}
 	if !s.OldCountries.IsZero() {
-		fmt.Fprintf(w, "%s          the rules know the countries' addresses of %s: sluice geo update, then apply the policy again\n", command.Paint(w, "33", "old"), geoDate(s.OldCountries, time.Now()))
+		fmt.Fprintf(w, "%s          the rules know the countries' addresses of %s: sluice geo update, then sluice refresh%s --countries\n", command.Paint(w, "33", "old"), geoDate(s.OldCountries, time.Now()), here)
 	}
 	for _, i := range s.Waiting {
 		printWaiting(w, i, s.Boot == s.Generation.Number, here)

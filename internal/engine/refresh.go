@@ -15,16 +15,18 @@ import (
 	"sluice/internal/language/apart"
 	"sluice/internal/language/lists"
 	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/prove/check"
 	"sluice/internal/system/host"
 )
 
 // Refreshing is how the lists of the running policy are refreshed.
 type Refreshing struct {
-	Sets     []string // whose lists are asked for; none: those that are due
-	DryRun   bool     // change nothing
-	AllowCut bool     // also where live connections are cut or somebody is locked out
-	Force    bool     // take lists of any size
+	Sets      []string // whose lists are asked for; none: those that are due
+	Countries bool     // take the country data in use too, and without Sets no lists
+	DryRun    bool     // change nothing
+	AllowCut  bool     // also where live connections are cut or somebody is locked out
+	Force     bool     // take lists of any size
 }
 
 // Refreshed is what came of it.
@@ -85,7 +87,8 @@ type refreshing struct {
 }
 
 // Refresh asks for the lists of the running policy, and loads it with those that are
-// newer. Lists that could not be had are in the result, and hinder no other.
+// newer. Lists that could not be had are in the result, and hinder no other. Country data
+// that were updated since stay out of it unless they are asked for.
 func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*Refreshed, error) { return h.Refresh(ctx, in) })
@@ -116,9 +119,14 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 		sources: &Sources{State: state, Fetch: h.Fetch, Warn: h.Warn, Words: h.Words, staged: staging},
 		out:     &Refreshed{Lists: []RefreshedList{}, Refreshed: &apply.Refreshed{Generation: g.Number, Unchanged: true}, DryRun: in.DryRun},
 	}
-	due, err := dueLists(store, p, in.Sets)
-	if err != nil || len(due) == 0 {
-		return r.out, err
+	var due []*policy.Set
+	if !in.Countries {
+		r.sources.sum = g.Inputs[resolve.CountryData]
+	}
+	if !in.Countries || len(in.Sets) > 0 {
+		if due, err = dueLists(store, p, in.Sets); err != nil || len(due) == 0 {
+			return r.out, err
+		}
 	}
 	for _, s := range due {
 		r.fetch(ctx, staging, s)
@@ -193,6 +201,9 @@ func (r *refreshing) prepare(ctx context.Context, was host.Facts, o Options) (*a
 		return nil, err
 	}
 	others, changed, known := r.generation.ChangedInputs(resolved.Inputs)
+	if at := slices.Index(others, resolve.CountryData); r.Countries && at >= 0 {
+		others, changed = slices.Delete(others, at, at+1), true
+	}
 	switch {
 	case !known:
 		return nil, &OldGenerationError{r.generation}

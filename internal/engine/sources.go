@@ -27,6 +27,7 @@ type Sources struct {
 	Warn    func(text string)  // is told when an old copy of a list is used; may be nil
 	Words   func(error) string // the text of an error for Warn; nil: its own
 	staged  *lists.Staging     // in a refresh: where lists come from instead
+	sum     string             // in a refresh: of the country data to read, where they are still there
 
 	once      sync.Once
 	store     lists.Store
@@ -62,7 +63,14 @@ func (s *Sources) open() {
 		s.store = lists.Store{
 			Dir: filepath.Join(s.State, "lists"), Offline: s.Offline, Child: s.Fetch, Warn: func(err *lists.StaleError) { s.warn(wordsOf(err, s.Words)) }, Unconfined: apart.Once(s.warn),
 		}
-		s.countries = sync.OnceValues(func() (*geo.Database, error) { return geo.Open(cmp.Or(s.Data, s.State)) })
+		s.countries = sync.OnceValues(func() (*geo.Database, error) {
+			if s.sum != "" {
+				if d := geo.WithSum(s.State, s.sum); d != nil {
+					return d, nil
+				}
+			}
+			return geo.Open(cmp.Or(s.Data, s.State))
+		})
 	})
 }
 

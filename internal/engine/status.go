@@ -36,8 +36,10 @@ func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error)
 		s.EditedUnread = s.Generation.Policy + ", of which this was made, is gone"
 	}
 	if s.Generation != nil && s.Generation.Inputs[resolve.CountryData] != "" {
-		if date := geo.DateOf(h.State, s.Generation.Inputs[resolve.CountryData]); !date.IsZero() && time.Since(date) > oldCountries {
-			s.OldCountries = date
+		if d := geo.WithSum(h.State, s.Generation.Inputs[resolve.CountryData]); d != nil {
+			if date := d.Info().Date; !date.IsZero() && time.Since(date) > oldCountries {
+				s.OldCountries = date
+			}
 		}
 	}
 	return s, nil

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/cache"
 	"sluice/internal/base/fetch"
 	"sluice/internal/base/regular"
 	"sluice/internal/language/apart"
@@ -419,17 +420,18 @@ func Undo(stateDir string) (*UpdateResult, error) {
 	return &UpdateResult{Changed: true, Info: now.Info(), Diff: diff}, nil
 }
 
-// DateOf is the date of the data whose sum is given in hexadecimal digits: those in use, the
-// previous ones or the built-in ones. It is zero where it is not known.
-func DateOf(stateDir, sum string) time.Time {
+// WithSum opens the data whose sum is given in hexadecimal digits: those in use, the
+// previous ones or the built-in ones. It is nil where none of them has it.
+func WithSum(stateDir, sum string) *Database {
 	for _, open := range []func() (*Database, error){
 		func() (*Database, error) { return OpenFile(CurrentFile(stateDir)) },
 		func() (*Database, error) { return OpenFile(PreviousFile(stateDir)) },
 		Snapshot,
 	} {
 		if d, err := open(); err == nil && fmt.Sprintf("%x", d.Sum()) == sum {
-			return d.Info().Date
+			d.cache = cache.Below(stateDir)
+			return d
 		}
 	}
-	return time.Time{}
+	return nil
 }
