@@ -13,6 +13,7 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/language/bans"
 	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/link"
 	"sluice/internal/system/kernel/process"
 )
 
@@ -21,9 +22,10 @@ import (
 // one write to the disk and one to the kernel. It is for one goroutine at a time, on a
 // thread that is inside of the namespace.
 type Keeper struct {
-	host *Host
-	end  func()
-	kept *kept
+	host    *Host
+	end     func()
+	kept    *kept
+	changes *link.Changes // nil: nothing is kept of what the host is
 }
 
 // kept is what holds as long as nobody else changes anything.
@@ -32,6 +34,7 @@ type kept struct {
 	commands *commands
 	files    []stamp
 	ruleset  uint32    // its number when it was left
+	now      *instant  // when it was last seen to hold
 	since    time.Time // when all was read
 	// unsaved is the state of the ruleset that the reading on the disk may be of, and from
 	// the journal's sum then; nil: nothing was banned since. Seen says that the kernel was
@@ -63,13 +66,22 @@ type Answered struct {
 }
 
 // Keep makes a Keeper, which has to be closed.
-func (h *Host) Keep() *Keeper { return &Keeper{host: h, end: h.Backend.Connect()} }
+func (h *Host) Keep() *Keeper {
+	changes, err := link.NewChanges()
+	if err != nil {
+		h.note("%v", err)
+	}
+	return &Keeper{host: h, end: h.Backend.Connect(), changes: changes}
+}
 
 // Close ends it.
 func (k *Keeper) Close(ctx context.Context) {
 	k.Rest(ctx)
 	k.kept = nil
 	k.end()
+	if k.changes != nil {
+		k.changes.Close()
+	}
 }
 
 // Ban does what Host.Ban does for each of a group in turn. What was answered is in the
@@ -153,6 +165,12 @@ func (k *Keeper) open(ctx context.Context) (*session, *commands, context.Context
 		}
 		s := k.kept.session
 		if s.lock = l; k.kept.holds() {
+			if k.changes == nil || k.changes.Any() || s.around == nil {
+				s.around = nil
+				if k.changes != nil && s.look() != nil {
+					s.around = nil
+				}
+			}
 			return s, k.kept.commands, process.Held(ctx, l.files), nil
 		}
 		l.release()
@@ -171,7 +189,7 @@ func (k *Keeper) open(ctx context.Context) (*session, *commands, context.Context
 	}
 	if since != nil && s.cur.Pending == nil && s.wholeJournal() {
 		if asked, err := s.stillAsked(ctx, c); err == nil && asked && s.untouched(since) {
-			k.kept = &kept{session: s, commands: c, files: s.stamps(), ruleset: since.Number, since: time.Now()}
+			k.kept = &kept{session: s, commands: c, files: s.stamps(), ruleset: since.Number, now: since, since: time.Now()}
 		}
 	}
 	return s, c, ctx, nil
@@ -189,8 +207,9 @@ func (s *session) wholeJournal() bool {
 
 // holds says that nobody else was at the files or the ruleset.
 func (k *kept) holds() bool {
-	now, err := k.session.Backend.Fingerprint()
-	return err == nil && now.Number == k.ruleset && time.Since(k.since) < mostKept && slices.Equal(k.files, k.session.stamps())
+	now := k.session.instantNow()
+	k.now = now
+	return now != nil && now.Number == k.ruleset && time.Since(k.since) < mostKept && slices.Equal(k.files, k.session.stamps())
 }
 
 // stamp tells one state of a file from another; that of one which is not there is empty.
@@ -260,7 +279,7 @@ func (k *Keeper) commit(ctx context.Context, entries []bans.Entry, add []bans.Ba
 	s, c, journal := k.kept.session, k.kept.commands, k.kept.session.banJournal
 	e := s.banEdit(c.BanStore, add, nil, now)
 	e.All = func() (backend.Bans, error) { return backend.Bans{}, errNotQuick }
-	since := s.instantNow()
+	since := k.kept.now
 	plan, err := c.Edit(ctx, e, now)
 	k.kept.flows = plan.End != nil
 	if err != nil || plan.Turn != nil || plan.End != nil {

@@ -181,6 +181,44 @@ func TestKeeperSeesOthers(t *testing.T) {
 	}
 }
 
+// What the host became since the last group counts, though nothing else is read anew.
+func TestKeeperSeesTheHost(t *testing.T) {
+	l := newLab(t)
+	l.must(command{Op: "apply", Policy: "a bans"})
+	l.ns.MustRun("ip", "link", "add", "uplink", "type", "veth", "peer", "name", "other")
+	l.ns.MustRun("ip", "link", "set", "uplink", "up")
+	l.ns.MustRun("ip", "link", "set", "other", "up")
+	k, _ := l.keeper()
+	l.keeps(k, "192.0.2.1")
+	l.keeps(k, "192.0.2.2")
+	was := k.kept
+	l.ns.MustRun("ip", "address", "add", "192.0.2.9/24", "dev", "uplink")
+	if out := l.keeps(k, "192.0.2.9")[0]; out.Err != nil || len(out.Refused) != 1 {
+		t.Errorf("the own address: %+v %v", out.Banned, out.Err)
+	}
+	l.ns.MustRun("ip", "address", "del", "192.0.2.9/24", "dev", "uplink")
+	l.ns.MustRun("ip", "address", "add", "198.51.100.9/24", "dev", "uplink")
+	l.ns.MustRun("ip", "route", "add", "default", "via", "198.51.100.1")
+	out := l.keeps(k, "192.0.2.9 198.51.100.1")
+	if out[0].Err != nil || out[0].Banned.Banned != 1 {
+		t.Errorf("what was the own address: %+v %v", out[0].Banned, out[0].Err)
+	}
+	if out[1].Err != nil || !strings.Contains(fmt.Sprint(out[1].Notes), "198.51.100.1, which is banned now, is the default gateway") {
+		t.Errorf("the gateway: %+v %v", out[1].Banned, out[1].Err)
+	}
+	if k.kept != was {
+		t.Error("all was read anew")
+	}
+	if k.kept.session.around.tunnels {
+		t.Error("a tunnel is seen")
+	}
+	l.ns.MustRun("ip", "tuntap", "add", "dev", "tunnel", "mode", "tun")
+	l.keeps(k, "192.0.2.10")
+	if !k.kept.session.around.tunnels {
+		t.Error("the tunnel is not seen")
+	}
+}
+
 // picky has a kernel that takes no element of one address.
 type picky struct {
 	backend.Backend

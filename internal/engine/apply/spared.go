@@ -52,15 +52,11 @@ const (
 
 // spared finds what of these cannot be banned.
 func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, error) {
-	local, err := localAddresses()
+	own, err := s.ownAddresses()
 	if err != nil {
-		return nil, fmt.Errorf("list the own addresses: %w", err)
+		return nil, err
 	}
-	var b addrset.Builder
-	for a := range local {
-		b.AddAddr(a)
-	}
-	out := &spared{never: c.Never(), own: b.Set(), force: force}
+	out := &spared{never: c.Never(), own: own, force: force}
 	if force {
 		return out, nil
 	}
@@ -73,8 +69,10 @@ func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, err
 		return nil, fmt.Errorf("look who is logged in over ssh: %w", err)
 	}
 	out.peers = append(out.peers, peers...)
-	if out.outer, err = host.OuterFlowsOf(all.Contains, s.Session); err != nil {
-		return nil, fmt.Errorf("look who is logged in through tunnels: %w", err)
+	if s.around == nil || s.around.tunnels {
+		if out.outer, err = host.OuterFlowsOf(all.Contains, s.Session); err != nil {
+			return nil, fmt.Errorf("look who is logged in through tunnels: %w", err)
+		}
 	}
 	// What is never banned cannot be cut off either.
 	out.peers = slices.DeleteFunc(out.peers, func(p host.SSHClient) bool {
@@ -82,6 +80,52 @@ func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, err
 		return out.own.Contains(a) || out.never.Contains(a)
 	})
 	return out, nil
+}
+
+// around is what a ban asks of the host itself, where that is kept.
+type around struct {
+	own      addrset.Set
+	gateways []netip.Addr
+	tunnels  bool
+}
+
+// look reads what is around.
+func (s *session) look() error {
+	s.around = nil
+	own, err := s.ownAddresses()
+	if err != nil {
+		return err
+	}
+	tunnels, err := host.Tunnels()
+	if err != nil {
+		return fmt.Errorf("look for tunnels: %w", err)
+	}
+	s.around = &around{own, s.gateways(), tunnels}
+	return nil
+}
+
+func (s *session) ownAddresses() (addrset.Set, error) {
+	if s.around != nil {
+		return s.around.own, nil
+	}
+	local, err := localAddresses()
+	if err != nil {
+		return addrset.Set{}, fmt.Errorf("list the own addresses: %w", err)
+	}
+	var b addrset.Builder
+	for a := range local {
+		b.AddAddr(a)
+	}
+	return b.Set(), nil
+}
+
+// gateways are those of the default routes, as far as they can be read.
+func (s *session) gateways() []netip.Addr {
+	if s.around != nil {
+		return s.around.gateways
+	}
+	out, _ := link.Gateways()
+	return out
 }
 
 // why says why something cannot be banned; nil where it can.
@@ -175,8 +219,7 @@ func (s *session) depended(all addrset.Set) []string {
 		}
 	}
 	// What cannot be read is not worth failing for: it is a warning.
-	gateways, _ := link.Gateways()
-	for _, a := range gateways {
+	for _, a := range s.gateways() {
 		tell(a, "the default gateway")
 	}
 	resolvers, _ := host.Resolvers(s.Namespace)

@@ -85,6 +85,13 @@ func OuterFlowsOf(asked func(netip.Addr) bool, own *SSHClient) ([]OuterFlow, err
 	}), err
 }
 
+// Tunnels says whether the host has anything that packets could come inside of: links, or
+// IPsec policies.
+func Tunnels() (bool, error) {
+	f, err := newOuterFinder()
+	return err == nil && f.tunnels(), err
+}
+
 func (f *outerFinder) ofPeers(peers []SSHClient) ([]OuterFlow, error) {
 	for _, p := range peers {
 		a := p.Remote.Addr()
