@@ -101,7 +101,10 @@ func (s *server) Ban(_ http.ResponseWriter, r *http.Request, _ string) {
 		api.NewAnswer(q.w, r).End(nil, err)
 		return
 	}
-	changed(q, func(ctx context.Context, wall firewall) (*apply.Banned, error) { return wall.Ban(ctx, in) })
+	awaited(q, func(ctx context.Context, tell func(api.Line)) (*apply.Banned, error, error) {
+		a, waited := q.ban(ctx, apply.Asked{Banning: in, By: q.by, Session: q.session}, tell)
+		return a.Banned, a.Err, waited
+	})
 }
 
 // Unban lifts bans.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"sluice/internal/agent/api"
@@ -40,7 +41,6 @@ const (
 type firewall interface {
 	History() (*apply.History, error)
 	Text(generation int) (*apply.Text, error)
-	Ban(ctx context.Context, in apply.Banning) (*apply.Banned, error)
 	Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, error)
 	Sync(ctx context.Context) (*apply.Synced, error)
 }
@@ -96,7 +96,21 @@ func (n noted) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-type peerKey struct{}
+type callerKey struct{}
+
+// caller is who has a connection.
+type caller struct {
+	peer    *peer.Peer
+	once    sync.Once
+	by      apply.Author
+	session *host.SSHClient
+}
+
+// who says who it is, which is found out once.
+func (c *caller) who() (apply.Author, *host.SSHClient) {
+	c.once.Do(func() { c.by, c.session = apply.Caller(c.peer.PID, int(c.peer.UID)) })
+	return c.by, c.session
+}
 
 func (s *server) http() *http.Server {
 	mux := http.NewServeMux()
@@ -118,7 +132,7 @@ func (s *server) http() *http.Server {
 			if out := s.open.add(c, p); out != nil {
 				_ = out.Close()
 			}
-			return context.WithValue(ctx, peerKey{}, p)
+			return context.WithValue(ctx, callerKey{}, &caller{peer: p})
 		},
 		ConnState: s.open.turned,
 	}
@@ -159,6 +173,7 @@ type request struct {
 	*http.Request
 	api.Meant
 	w       http.ResponseWriter
+	caller  *caller
 	peer    *peer.Peer
 	by      apply.Author
 	session *host.SSHClient
@@ -175,7 +190,9 @@ func (s *server) judged(next http.Handler) http.Handler {
 		w.Header().Set(api.ProtocolHeader, strconv.Itoa(api.Level))
 		w.Header().Set(api.VersionHeader, s.version)
 		q := &request{server: s, Request: r, w: w}
-		q.peer, _ = r.Context().Value(peerKey{}).(*peer.Peer)
+		if q.caller, _ = r.Context().Value(callerKey{}).(*caller); q.caller != nil {
+			q.peer = q.caller.peer
+		}
 		if err := q.judge(next != nil); err != nil {
 			api.NewAnswer(w, r).End(nil, err)
 			return
@@ -252,7 +269,7 @@ func sent[T any](q *request) (T, error) {
 func (q *request) begin() error {
 	// The request is here; what is read by now is that the caller has gone.
 	_ = http.NewResponseController(q.w).SetReadDeadline(time.Time{})
-	q.by, q.session = apply.Caller(q.peer.PID, int(q.peer.UID))
+	q.by, q.session = q.caller.who()
 	if err := q.by.Because(q.Reason); err != nil {
 		return refused(api.BadRequest, "%v", err)
 	}
@@ -296,7 +313,17 @@ func (q *request) worked(operation string, in any) {
 
 // changed has the space change the firewall, and answers with what came of it.
 func changed[T any](q *request, do func(context.Context, firewall) (T, error)) {
-	ctx := q.Context()
+	awaited(q, func(ctx context.Context, tell func(api.Line)) (out T, err, waited error) {
+		wall := q.wallFor(tell)
+		waited = q.do(ctx, func() { out, err = do(q.Context(), wall) })
+		return out, err, waited
+	})
+}
+
+// awaited tries until no other command is at work, or the caller waits no longer, and
+// answers with what came of it. Try waits with its context for its turn; waited is why it
+// got none.
+func awaited[T any](q *request, try func(ctx context.Context, tell func(api.Line)) (out T, err, waited error)) {
 	answer := api.NewAnswer(q.w, q.Request)
 	if err := q.begin(); err != nil {
 		answer.End(nil, err)
@@ -309,7 +336,6 @@ func changed[T any](q *request, do func(context.Context, firewall) (T, error)) {
 		default: // nobody waits for a slow reader
 		}
 	}
-	wall := q.wallFor(tell)
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -323,7 +349,10 @@ func changed[T any](q *request, do func(context.Context, firewall) (T, error)) {
 	deadline := time.Now().Add(q.Wait)
 	for told := false; ; told = true {
 		var busy *apply.BusyError
-		waited := q.within(ctx, max(time.Until(deadline), busyTick), func() { out, err = do(ctx, wall) })
+		var waited error
+		ctx, stop := context.WithTimeoutCause(q.Context(), max(time.Until(deadline), busyTick), errWaited)
+		out, err, waited = try(ctx, tell)
+		stop()
 		switch {
 		case errors.Is(waited, errWaited):
 			err = &apply.BusyError{Holder: "another change of the agent"}

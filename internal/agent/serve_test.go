@@ -34,28 +34,43 @@ const enough = 2 * time.Minute
 // wall answers in place of a host.
 type wall struct {
 	banned, lifted, synced atomic.Int32
-	ban                    func(context.Context) (*apply.Banned, error) // may be nil
+	ban                    func() (*apply.Banned, error)                // may be nil
+	sync                   func(context.Context) (*apply.Synced, error) // may be nil
+	rested                 atomic.Int32
 }
 
 func (w *wall) History() (*apply.History, error) { return &apply.History{Boot: 3}, nil }
 
 func (w *wall) Text(n int) (*apply.Text, error) { return nil, &apply.MissingError{Generation: n} }
 
-func (w *wall) Ban(ctx context.Context, in apply.Banning) (*apply.Banned, error) {
-	w.banned.Add(1)
-	if w.ban != nil {
-		return w.ban(ctx)
+func (w *wall) Ban(_ context.Context, group []apply.Asked) []apply.Answered {
+	var out []apply.Answered
+	for _, a := range group {
+		w.banned.Add(1)
+		if w.ban != nil {
+			done, err := w.ban()
+			out = append(out, apply.Answered{Banned: done, Err: err})
+			continue
+		}
+		out = append(out, apply.Answered{Banned: &apply.Banned{Banned: len(a.List)}})
 	}
-	return &apply.Banned{Banned: len(in.List)}, nil
+	return out
 }
+
+func (w *wall) Rest(context.Context) { w.rested.Add(1) }
+
+func (w *wall) Close(context.Context) {}
 
 func (w *wall) Unban(_ context.Context, what []addrset.Range) (*apply.Banned, error) {
 	w.lifted.Add(1)
 	return &apply.Banned{Lifted: len(what)}, nil
 }
 
-func (w *wall) Sync(context.Context) (*apply.Synced, error) {
+func (w *wall) Sync(ctx context.Context) (*apply.Synced, error) {
 	w.synced.Add(1)
+	if w.sync != nil {
+		return w.sync(ctx)
+	}
 	return &apply.Synced{}, nil
 }
 
@@ -89,6 +104,7 @@ func newTested(t testing.TB) *tested {
 	s := newSpace(t.Context(), a.Site, here)
 	a.spaces.open, a.spaces.refused = map[string]*space{"shop": s}, map[string]error{"mail": &apply.NewerError{}}
 	out := &tested{server: a.newServer(here), wall: &wall{}}
+	s.keep = func(*apply.Host) keeper { return out.wall }
 	out.caller.Store(root)
 	out.reads.Groups = []uint32{readersGroup}
 	out.changes.Users = []uint32{changer.UID}
@@ -238,7 +254,7 @@ func TestBusy(t *testing.T) {
 	s := newTested(t)
 	s.listen(t)
 	free := make(chan struct{})
-	s.ban = func(context.Context) (*apply.Banned, error) {
+	s.ban = func() (*apply.Banned, error) {
 		select {
 		case <-free:
 			return &apply.Banned{Banned: 1}, nil
@@ -272,7 +288,7 @@ func TestCallerGone(t *testing.T) {
 	s := newTested(t)
 	s.listen(t)
 	begun, ended := make(chan struct{}), make(chan error)
-	s.ban = func(ctx context.Context) (*apply.Banned, error) {
+	s.sync = func(ctx context.Context) (*apply.Synced, error) {
 		close(begun)
 		select {
 		case <-ctx.Done():
@@ -282,12 +298,58 @@ func TestCallerGone(t *testing.T) {
 		return nil, ctx.Err()
 	}
 	c := s.dial(t)
-	body := bodies["POST /v1/namespaces/{namespace}/bans"]
-	fmt.Fprintf(c, "POST /v1/namespaces/shop/bans HTTP/1.1\r\nHost: sluice\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	fmt.Fprint(c, "POST /v1/namespaces/shop/sync HTTP/1.1\r\nHost: sluice\r\nContent-Length: 0\r\n\r\n")
 	<-begun
 	_ = c.Close()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestBansTogether: what waits is banned together, and answered one by one; then it rests.
+func TestBansTogether(t *testing.T) {
+	s := newTested(t)
+	s.listen(t)
+	begun, free := make(chan struct{}, 1), make(chan struct{})
+	n := 0
+	s.ban = func() (*apply.Banned, error) {
+		select {
+		case begun <- struct{}{}:
+			<-free
+		default:
+		}
+		if n++; n == 3 {
+			return nil, errors.New("not this one")
+		}
+		return &apply.Banned{Banned: n}, nil
+	}
+	const path, body = "/v1/namespaces/shop/bans", `{"bans":[{"what":"192.0.2.1"}]}`
+	var asking sync.WaitGroup
+	var good, bad atomic.Int32
+	ask := func() {
+		switch status, text := s.ask(t, http.MethodPost, path, body); {
+		case status == http.StatusOK:
+			good.Add(1)
+		case strings.Contains(text, "not this one"):
+			bad.Add(1)
+		default:
+			t.Errorf("%d %s", status, text)
+		}
+	}
+	asking.Go(ask)
+	<-begun
+	for range 9 {
+		asking.Go(ask)
+	}
+	close(free)
+	asking.Wait()
+	if good.Load() != 9 || bad.Load() != 1 {
+		t.Errorf("%d were banned, %d refused", good.Load(), bad.Load())
+	}
+	for until := time.Now().Add(enough); s.rested.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("it never rests")
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/engine/apply"
 	"sluice/internal/system/kernel/netns"
 )
 
@@ -19,10 +20,12 @@ type space struct {
 	ctx  context.Context //nolint:containedctx // it is that of the namespace: requests end with it
 	end  context.CancelCauseFunc
 	work chan func()
+	bans chan *toBan
+	keep func(*apply.Host) keeper // tests put another there
 }
 
 func newSpace(ctx context.Context, site *Site, at *netns.Namespace) *space {
-	s := &space{Site: site, at: at, work: make(chan func())}
+	s := &space{Site: site, at: at, work: make(chan func()), bans: make(chan *toBan), keep: func(h *apply.Host) keeper { return h.Keep() }}
 	s.ctx, s.end = context.WithCancelCause(ctx)
 	return s
 }
@@ -67,10 +70,16 @@ func quieten() { quiet.Reset(quietTime) }
 // run works, on a thread inside of the namespace.
 func (s *space) run() error {
 	return s.at.Do(func() error {
+		k := kept{space: s}
+		defer k.close()
 		for {
 			select {
 			case f := <-s.work:
 				f()
+			case b := <-s.bans:
+				k.ban(b)
+			case <-k.resting:
+				k.rest()
 			case <-s.ctx.Done():
 				return nil
 			}
@@ -94,11 +103,4 @@ func (s *space) do(ctx context.Context, f func()) error {
 	case <-s.ctx.Done():
 		return context.Cause(s.ctx)
 	}
-}
-
-// within is do for who waits so long at most.
-func (s *space) within(ctx context.Context, most time.Duration, f func()) error {
-	ctx, stop := context.WithTimeoutCause(ctx, most, errWaited)
-	defer stop()
-	return s.do(ctx, f)
 }

@@ -16,6 +16,7 @@ import (
 // Namespace is what this process has in a network namespace: a count of its transactions,
 // and sockets that are kept open.
 type Namespace struct {
+	id      string
 	commits atomic.Uint64
 	told    bool // which one it is
 	mu      sync.Mutex
@@ -23,13 +24,14 @@ type Namespace struct {
 	spare   []*netlink.Conn
 }
 
-// namespaces are those that this process was in, by their identity.
+// namespaces are those that this process is in, by their identity. A count that begins anew
+// is none that others have seen.
 var namespaces sync.Map // string to *Namespace
 
 // Here is the network namespace of the calling thread.
 func Here() *Namespace {
 	id, err := netns.ID() // where it cannot be told, all are one
-	n, _ := namespaces.LoadOrStore(id, &Namespace{told: err == nil})
+	n, _ := namespaces.LoadOrStore(id, &Namespace{id: id, told: err == nil})
 	return n.(*Namespace)
 }
 
@@ -49,6 +51,7 @@ func (n *Namespace) end() {
 	var unused []*netlink.Conn
 	if n.keepers--; n.keepers == 0 {
 		unused, n.spare = n.spare, nil
+		namespaces.CompareAndDelete(n.id, n) // it may be gone
 	}
 	n.mu.Unlock()
 	for _, conn := range unused {
