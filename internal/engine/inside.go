@@ -26,16 +26,6 @@ func (h *Host) Ban(ctx context.Context, in apply.Banning) (*apply.Banned, error)
 	return inside(h, func(h *Host) (*apply.Banned, error) { return h.Host.Ban(ctx, in) })
 }
 
-// Keep calls f with a Keeper of the host, on a thread that is inside of its network
-// namespace.
-func (h *Host) Keep(ctx context.Context, f func(*apply.Keeper) error) error {
-	return h.Netns.Do(func() error {
-		k := h.Host.Keep()
-		defer k.Close(ctx)
-		return f(k)
-	})
-}
-
 // Unban is apply.Host.Unban in the host's network namespace.
 func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, error) {
 	return inside(h, func(h *Host) (*apply.Banned, error) { return h.Host.Unban(ctx, what) })

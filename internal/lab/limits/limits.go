@@ -133,11 +133,12 @@ var sections = []section{
 		},
 	},
 	{
-		"kept", "bans by a process that stays, with 50,000 in force", (*bench).kept,
+		"kept", "bans by an agent, with 50,000 in force", (*bench).kept,
 		[2]string{},
 		[]goal{
 			{"a ban by a kept connection, beyond one fdatasync", 1, "ms", clock, keptBeyond, ""},
 			{"10,000 of them, one after the other", 10, "s", clock, keptMany, ""},
+			{"sluice ban, which asks the agent, beyond the start of a process", 3, "ms", clock, askedOnce, ""},
 		},
 	},
 }
