@@ -188,7 +188,7 @@ func sameText(p *policy.Policy, g *apply.Generation) bool {
 			names[i] = p.Path(name)
 		}
 	}
-	files, err := apply.ReadSources(texts, sets)
+	files, err := apply.ReadSources(p.Open, texts, sets)
 	now = append(now, files...)
 	if err != nil || len(now) != len(g.Files) {
 		return false

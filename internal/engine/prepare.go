@@ -18,12 +18,20 @@ import (
 
 // Request is which policy is to be loaded, and how it is built.
 type Request struct {
-	File    string   // the policy
-	Without []string // passes of the optimizer that are left out
+	File    string       // the policy
+	Files   policy.Files // where it is read from; nil: the disk
+	Without []string     // passes of the optimizer that are left out
 	Order   Order
 	Hits    map[string]uint64 // packets by counter, for ByHits
 	// NoExpect loads the policy whatever is expected of it.
 	NoExpect bool
+}
+
+func (r Request) load() (*policy.Policy, error) {
+	if r.Files == nil {
+		return policy.Load(r.File)
+	}
+	return policy.LoadFrom(r.Files, r.File)
 }
 
 // Order is what rules that may change places are ordered by.
@@ -67,7 +75,7 @@ func (h *Host) prepare(ctx context.Context, r Request) (*preparation, error) {
 	p := &preparation{Request: r, Sources: h.sources(), host: h}
 	var reading sync.WaitGroup
 	var err error
-	reading.Go(func() { p.Policy, err = policy.Load(r.File) })
+	reading.Go(func() { p.Policy, err = r.load() })
 	var factsErr error
 	p.Facts, factsErr = Facts(ctx, h.State, h.Namespace, h.Session) // on this thread, which may be in another namespace
 	p.Can = Capabilities(ctx, h.State, h.Backend)
@@ -107,7 +115,8 @@ func (p *preparation) build(ctx context.Context, priced bool) (*prepared, error)
 	}
 	settings, notes := apply.Settings(built.Program)
 	out.notes = notes
-	files, err := apply.ReadSources(p.Policy.Files())
+	texts, sets := p.Policy.Files()
+	files, err := apply.ReadSources(p.Policy.Open, texts, sets)
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,8 @@ func edited(g *apply.Generation) (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	now, err := apply.ReadSources(p.Files())
+	texts, sets := p.Files()
+	now, err := apply.ReadSources(p.Open, texts, sets)
 	if err != nil {
 		return nil, err
 	}

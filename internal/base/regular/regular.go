@@ -31,6 +31,11 @@ func Read(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
+	return ReadAll(f, path, most)
+}
+
+// ReadAll is Read of a file that Open has opened.
+func ReadAll(f *os.File, path string, most int64) ([]byte, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -69,7 +74,7 @@ func OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
 	if err != nil && (flag&os.O_CREATE == 0 || !errors.Is(err, fs.ErrNotExist)) {
 		return nil, err
 	}
-	if err == nil && strange(info) {
+	if err == nil && Strange(info) {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: Err}
 	}
 	// What takes its place meanwhile must not keep us waiting either.
@@ -77,7 +82,7 @@ func OpenFile(path string, flag int, perm fs.FileMode) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if info, err = f.Stat(); err == nil && strange(info) {
+	if info, err = f.Stat(); err == nil && Strange(info) {
 		err = &fs.PathError{Op: "open", Path: path, Err: Err}
 	}
 	if err != nil {
@@ -96,6 +101,7 @@ func SyncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-func strange(info fs.FileInfo) bool {
+// Strange says that a file is none that Open opens.
+func Strange(info fs.FileInfo) bool {
 	return info.Mode()&(fs.ModeSymlink|fs.ModeNamedPipe|fs.ModeDevice|fs.ModeSocket|fs.ModeIrregular) != 0
 }

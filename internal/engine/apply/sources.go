@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 
 	"sluice/internal/base/regular"
@@ -24,18 +25,19 @@ type Source struct {
 }
 
 // ReadSources reads the texts of a policy whole and of its set files, which may
-// hold millions of lines, what tells one from another.
-func ReadSources(texts, setFiles []string) ([]Source, error) {
+// hold millions of lines, what tells one from another. Open is regular.Open, or that of
+// the policy.
+func ReadSources(open func(string) (*os.File, error), texts, setFiles []string) ([]Source, error) {
 	var out []Source
 	for _, name := range texts {
-		text, err := regular.Read(name, mostBlob)
+		text, err := readText(open, name)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, sourceOf(name, text))
 	}
 	for _, name := range setFiles {
-		s, err := hashFile(name)
+		s, err := hashFile(open, name)
 		if err != nil {
 			return nil, err
 		}
@@ -49,8 +51,17 @@ func sourceOf(name string, text []byte) Source {
 	return Source{Name: name, Size: int64(len(text)), SHA256: hex.EncodeToString(sum[:]), Text: text}
 }
 
-func hashFile(name string) (Source, error) {
-	file, err := regular.Open(name)
+func readText(open func(string) (*os.File, error), name string) ([]byte, error) {
+	file, err := open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return regular.ReadAll(file, name, mostBlob)
+}
+
+func hashFile(open func(string) (*os.File, error), name string) (Source, error) {
+	file, err := open(name)
 	if err != nil {
 		return Source{}, err
 	}

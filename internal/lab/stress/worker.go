@@ -122,7 +122,7 @@ func (w *worker) prepare(ctx context.Context, h *apply.Host, o order) (in apply.
 	if err != nil {
 		return in, err
 	}
-	files, err := apply.ReadSources([]string{o.File}, nil)
+	files, err := apply.ReadSources(p.Open, []string{o.File}, nil)
 	if err != nil {
 		return in, err
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -9,9 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"go.yaml.in/yaml/v4"
 
+	"sluice/internal/base/regular"
 	"sluice/internal/language/source"
 )
 
@@ -43,6 +46,29 @@ type loader struct {
 	// texts are the files to read, by name, in place of those on the disk; nil:
 	// the disk.
 	texts map[string][]byte
+}
+
+// Files is where the files of a policy are.
+type Files interface {
+	Open(name string) (*os.File, error)    // as regular.Open
+	Real(name string) (string, error)      // a name that no other file has
+	Glob(pattern string) ([]string, error) // as filepath.Glob
+}
+
+// disk is all files of this machine.
+type disk struct{}
+
+func (disk) Open(name string) (*os.File, error) { return regular.Open(name) }
+
+func (disk) Real(name string) (string, error) { return filepath.EvalSymlinks(name) }
+
+func (disk) Glob(pattern string) ([]string, error) { return filepath.Glob(pattern) }
+
+func (p *Policy) where() Files {
+	if p.disk == nil {
+		return disk{}
+	}
+	return p.disk
 }
 
 // file is one file of a policy while it is read.
@@ -81,12 +107,17 @@ func (p *Policy) knowing(name string) *loader {
 
 // Load reads a policy file and everything that it includes. Errors about the
 // policy are of type [Errors] and hold all of them.
-func Load(path string) (*Policy, error) {
-	data, err := source.Read(path, dialect.MaxSize)
+func Load(path string) (*Policy, error) { return LoadFrom(disk{}, path) }
+
+// LoadFrom is Load for files that are somewhere, with those of its sets.
+func LoadFrom(files Files, path string) (*Policy, error) {
+	data, err := source.ReadFrom(files.Open, path, dialect.MaxSize)
 	if err != nil {
 		return nil, err
 	}
-	return LoadData(path, data)
+	l := newLoader(path)
+	l.follow, l.policy.disk = true, files
+	return l.run(path, data)
 }
 
 // Sums is the SHA-256 of each text that the policy was read from, by the name of
@@ -224,12 +255,10 @@ func (f *file) includeFile(n *yaml.Node, name string) {
 		return
 	}
 	f.real[target] = name
-	if info, err := os.Stat(name); f.texts == nil && err == nil && !info.Mode().IsRegular() {
-		f.unread = true
-		f.fail(f.At(n), "", "cannot include: %s is not a regular file", name)
-		return
-	}
 	data, err := f.readText(name)
+	if errors.Is(err, regular.Err) || errors.Is(err, syscall.EISDIR) {
+		err = fmt.Errorf("%s is not a regular file", name)
+	}
 	if err != nil {
 		f.unread = true
 		f.fail(f.At(n), "", "cannot include: %v", err)
@@ -242,7 +271,7 @@ func (f *file) includeFile(n *yaml.Node, name string) {
 // realPath is a file's name without links, where there are any.
 func (l *loader) realPath(name string) (string, error) {
 	if l.texts == nil {
-		return filepath.EvalSymlinks(name)
+		return l.policy.where().Real(name)
 	}
 	if _, there := l.texts[name]; !there {
 		return "", fs.ErrNotExist
@@ -252,7 +281,7 @@ func (l *loader) realPath(name string) (string, error) {
 
 func (l *loader) readText(name string) ([]byte, error) {
 	if l.texts == nil {
-		return source.Read(name, dialect.MaxSize)
+		return source.ReadFrom(l.policy.where().Open, name, dialect.MaxSize)
 	}
 	return l.texts[name], nil // realPath has found it
 }
@@ -260,7 +289,7 @@ func (l *loader) readText(name string) ([]byte, error) {
 // glob names the files that a pattern matches, in order.
 func (l *loader) glob(pattern string) ([]string, error) {
 	if l.texts == nil {
-		return filepath.Glob(pattern)
+		return l.policy.where().Glob(pattern)
 	}
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(l.texts)) {

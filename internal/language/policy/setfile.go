@@ -5,8 +5,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"sluice/internal/base/regular"
 )
 
 // Files are the names of the files that the policy was read from, and of those of its
@@ -32,7 +30,7 @@ func (s *Set) FilePath() string {
 // Open opens a file of the policy, such as that of a set, where it is by the policy's
 // Dir. Errors are those of [regular.Open] and name it as it was given.
 func (p *Policy) Open(name string) (*os.File, error) {
-	f, err := regular.Open(p.Path(name))
+	f, err := p.where().Open(p.Path(name))
 	var failed *fs.PathError
 	if errors.As(err, &failed) {
 		failed.Path = name

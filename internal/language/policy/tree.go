@@ -30,6 +30,7 @@ type Policy struct {
 	Expect      []*Expectation
 	lines       map[string][]string          // the text of each file, for messages
 	sums        map[string][sha256.Size]byte // of each file
+	disk        Files                        // where its files are; nil: on the disk
 }
 
 // Zone is a side of the host.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strings"
 	"unicode/utf8"
 
@@ -222,8 +223,11 @@ func (f *File) places(n *yaml.Node) []place {
 }
 
 // Read reads a whole file, or as much of it as shows that it is larger than size.
-func Read(path string, size int) ([]byte, error) {
-	f, err := regular.Open(path)
+func Read(path string, size int) ([]byte, error) { return ReadFrom(regular.Open, path, size) }
+
+// ReadFrom is Read of a file that open opens.
+func ReadFrom(open func(string) (*os.File, error), path string, size int) ([]byte, error) {
+	f, err := open(path)
 	if err != nil {
 		return nil, ReadError(path, err)
 	}
