@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -41,6 +42,11 @@ var operations = map[string]operation{
 	"GET /v1/namespaces/{namespace}/bans":                     {read, 0},
 	"POST /v1/namespaces/{namespace}/confirm":                 {change, 0},
 	"POST /v1/namespaces/{namespace}/rollback":                {change, small},
+	"POST /v1/namespaces/{namespace}/plan":                    {read, small},
+	"POST /v1/namespaces/{namespace}/apply":                   {change, small},
+	"POST /v1/namespaces/{namespace}/remove":                  {change, 0},
+	"POST /v1/namespaces/{namespace}/restore":                 {change, 0},
+	"POST /v1/namespaces/{namespace}/refresh":                 {change, small},
 	"POST /v1/namespaces/{namespace}/bans":                    {change, large},
 	"POST /v1/namespaces/{namespace}/bans/lift":               {change, large},
 	"POST /v1/namespaces/{namespace}/sync":                    {change, 0},
@@ -150,7 +156,7 @@ func (s *server) Status(_ http.ResponseWriter, r *http.Request, _ string, in api
 
 // Verify proves what runs.
 func (s *server) Verify(_ http.ResponseWriter, r *http.Request, _ string) {
-	workedWith[api.VerifyRequest](of(r), "verify")
+	workedWith[api.VerifyRequest](of(r), "verify", nil)
 }
 
 // Bans lists bans.
@@ -163,12 +169,44 @@ func (s *server) Confirm(_ http.ResponseWriter, r *http.Request, _ string) {
 
 // Rollback goes back.
 func (s *server) Rollback(_ http.ResponseWriter, r *http.Request, _ string) {
-	workedWith[api.RollbackRequest](of(r), "rollback")
+	workedWith(of(r), "rollback", func(q *request, in api.RollbackRequest) error { return q.overridden(in.Options) })
 }
 
-// workedWith is worked with what was sent.
-func workedWith[T any](q *request, operation string) {
+// Plan says what an apply would do.
+func (s *server) Plan(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith(of(r), "plan", func(q *request, in api.PlanRequest) error { return q.asBuilt(in.Building) })
+}
+
+// Apply loads a policy.
+func (s *server) Apply(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith(of(r), "apply", func(q *request, in api.ApplyRequest) error {
+		return cmp.Or(q.asBuilt(in.Building), q.overridden(in.Options))
+	})
+}
+
+// Remove takes everything out of the kernel.
+func (s *server) Remove(_ http.ResponseWriter, r *http.Request, _ string) {
+	of(r).worked("remove", nil)
+}
+
+// Restore loads the confirmed policy.
+func (s *server) Restore(_ http.ResponseWriter, r *http.Request, _ string) {
+	of(r).worked("restore", nil)
+}
+
+// Refresh asks for lists.
+func (s *server) Refresh(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith(of(r), "refresh", func(q *request, in api.RefreshRequest) error {
+		return q.overridden(api.ChangeOptions{Force: in.Force})
+	})
+}
+
+// workedWith is worked with what was sent, unless it is refused.
+func workedWith[T any](q *request, operation string, refuse func(*request, T) error) {
 	in, err := sent[T](q)
+	if err == nil && refuse != nil {
+		err = refuse(q, in)
+	}
 	if err != nil {
 		api.NewAnswer(q.w, q.Request).End(nil, err)
 		return

@@ -243,6 +243,8 @@ func (q *request) meant(name string) error {
 		return refused(api.NotServed, "the agent does not serve network namespace %.100q", name)
 	case q.State != "" && q.State != s.Host.State:
 		return refused(api.OtherState, "the agent keeps its state in %s", s.Host.State)
+	case q.State != "" && !q.sameState():
+		return refused(api.OtherState, "for the caller %s is another folder than for the agent", q.State)
 	case name == own && !q.beside():
 		return refused(api.OtherNamespace, "the caller is in another network namespace than the agent")
 	}
@@ -300,6 +302,16 @@ func (q *request) worked(operation string, in any) {
 		return
 	}
 	order.By, order.Session = q.by, q.session
+	if namesFiles[operation] {
+		if order.Root, err = q.theirRoot(); err != nil {
+			answer.End(nil, err)
+			return
+		}
+		defer order.Root.Close()
+		if q.peer.UID != 0 {
+			order.Folder = policies
+		}
+	}
 	select {
 	case q.workers <- struct{}{}:
 		defer func() { <-q.workers }()

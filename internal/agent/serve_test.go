@@ -180,6 +180,9 @@ var bodies = map[string]string{
 	"POST /v1/namespaces/{namespace}/bans/lift": `{"what":["192.0.2.1"]}`,
 	"POST /v1/namespaces/{namespace}/verify":    `{"own":true}`,
 	"POST /v1/namespaces/{namespace}/rollback":  `{}`,
+	"POST /v1/namespaces/{namespace}/apply":     `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
+	"POST /v1/namespaces/{namespace}/plan":      `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
+	"POST /v1/namespaces/{namespace}/refresh":   `{}`,
 }
 
 // TestRights asks for each operation as everybody who may, and may not.
@@ -218,7 +221,7 @@ func TestRefused(t *testing.T) {
 	}{
 		"no such path":    {http.MethodGet, "/v2", "", nil, 404, api.NotServed},
 		"another method":  {http.MethodDelete, ban, "", nil, 404, api.NotServed},
-		"not served":      {http.MethodPost, "/v1/namespaces/shop/apply", "{}", nil, 404, api.NotServed},
+		"not served":      {http.MethodPost, "/v1/namespaces/shop/format", "{}", nil, 404, api.NotServed},
 		"other namespace": {http.MethodPost, "/v1/namespaces/mail/bans", bodies["POST /v1/namespaces/{namespace}/bans"], nil, 404, api.NotServed},
 		"other state":     {http.MethodPost, ban, "{}", []string{api.StateHeader, "/srv/other"}, 421, api.OtherState},
 		"protocol":        {http.MethodPost, ban, "{}", []string{api.ProtocolHeader, "9"}, 426, api.OtherProtocol},
@@ -232,6 +235,7 @@ func TestRefused(t *testing.T) {
 		"reason":          {http.MethodPost, ban + "?reason=a%0Ab", bodies["POST /v1/namespaces/{namespace}/bans"], nil, 400, api.BadRequest},
 		"body":            {http.MethodPost, "/v1/namespaces/shop/sync", "{}", nil, 400, api.BadRequest},
 		"large":           {http.MethodPost, ban, `{"bans":[{"what":"` + strings.Repeat("x", large) + `"}]}`, nil, 413, api.TooLarge},
+		"text":            {http.MethodPost, "/v1/namespaces/shop/apply", `{"policy":{"text":"version: 1"}}`, nil, 400, api.BadRequest},
 		"none such":       {http.MethodGet, "/v1/namespaces/shop/generations/7", "", nil, 422, ""},
 	} {
 		status, text := s.ask(t, c.method, c.path, c.body, c.headers...)
@@ -245,6 +249,28 @@ func TestRefused(t *testing.T) {
 	}
 	if s.banned.Load() != 0 || s.synced.Load() != 0 {
 		t.Error("something was done")
+	}
+}
+
+// TestRootAlone asks for what nobody else may.
+func TestRootAlone(t *testing.T) {
+	s := newTested(t)
+	s.listen(t)
+	for operation, body := range map[string]string{
+		"apply": `"options":{"force":true}`, "apply ": `"options":{"no-verify":true}`, "apply  ": `"building":{"no-expect":true}`, "plan": `"building":{"no-expect":true}`,
+		"rollback": `"options":{"force":true}`, "refresh": `"force":true`,
+	} {
+		for as, want := range map[*peer.Peer]int{root: http.StatusOK, changer: http.StatusForbidden} {
+			s.caller.Store(as)
+			asked := "{" + body + "}"
+			if strings.HasPrefix(operation, "apply") || operation == "plan" {
+				asked = `{"policy":{"file":"/etc/sluice/a"},` + body + "}"
+			}
+			status, text := s.ask(t, http.MethodPost, "/v1/namespaces/shop/"+strings.TrimSpace(operation), asked)
+			if status != want || want != http.StatusOK && !strings.Contains(text, "only root may") {
+				t.Errorf("user %d, %s %s: %d %s", as.UID, operation, body, status, text)
+			}
+		}
 	}
 }
 

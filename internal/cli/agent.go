@@ -21,10 +21,10 @@ func newAgent() *cobra.Command {
 		Short: "Stay, follow the host, and do the work of the commands",
 		Long: `Stays until it is stopped. It brings in what the host becomes (default routes,
 addresses, name servers, interfaces), as "sluice sync --follow" does, whose place it
-takes, and answers on a Unix socket. The commands status, verify,
-history, bans, ban, unban, confirm, rollback and sync use the socket where an agent
-listens for the same state and network namespace, and do their work themselves where none
-does: what they print and end with is the same.
+takes, and answers on a Unix socket. The commands apply, plan, confirm, rollback, remove,
+restore, refresh, status, verify, history, bans, ban, unban and sync use the socket where
+an agent listens for the same state and network namespace, and do their work themselves
+where none does: what they print and end with is the same.
 
 Root may change the firewall by the socket; group sluice may read it.
 /etc/sluice/agent.yaml says otherwise, where there is one ("sluice agent check"). There is

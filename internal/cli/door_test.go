@@ -56,6 +56,7 @@ func survives[T any](v T) (out T, err error) {
 var served = map[string]string{
 	"*apply.Status": "Status", "*engine.Verified": "Verified", "*apply.History": "History", "*apply.Text": "Text", "[]apply.BanEntry": "Bans",
 	"*apply.Banned": "Banned", "*apply.Synced": "Synced", "*apply.Outcome": "Outcome", "*api.Failure": "Failure",
+	"*engine.Plan": "Plan", "*engine.Refreshed": "Refreshed",
 }
 
 // described says whether JSON is what the document of the local API says of it, with no

@@ -82,6 +82,7 @@ func startAgent(ts *testscript.TestScript) {
 	socket := filepath.Join(dir, "s")
 	var told bytes.Buffer
 	agent := exec.Command("sluice", "agent", "--netns", ts.Getenv("NETNS"), "--state-dir", ts.Getenv("SLUICE_STATE_DIR"), "--socket", socket)
+	agent.Dir = ts.Getenv("WORK")
 	agent.Stdout, agent.Stderr = &told, &told
 	ts.Check(agent.Start())
 	ts.Defer(func() {

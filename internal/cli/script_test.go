@@ -51,7 +51,8 @@ func TestMain(m *testing.M) {
 //	eventually PROGRAM ARG...     runs a program again and again until it succeeds
 //	calibrated [CONSTANT=VALUE]   stores what "bench calibrate" would, see scriptCalibrated
 //
-// and the conditions [namespaces] and [flowtables]: what the machine has. With
+// and the conditions [agent], of TestScriptsByAgent, and [namespaces] and [flowtables]: what
+// the machine has. With
 // CI=true a machine that lacks one fails the script that asks, as
 // testnet.Require does.
 //
@@ -60,16 +61,13 @@ func TestScripts(t *testing.T) { runScripts(t, false) }
 
 // notByAgent are scripts that an agent would make another of.
 var notByAgent = []string{
-	"agent", "agent_namespaces", // start their own
-	"sync_follow", "sync_resolvers", // it follows alone
-	"apply",           // it makes a state before anybody applies
-	"confirm", "disk", // commands see another disk than it does
-	"explain_live_limits", "sync", "sync_addresses", // it brings in at once what they look at before
-	"sync_compared", "sync_damaged", "sync_exempt", "sync_lan",
+	"agent", "agent_interrupt", "agent_namespaces", "agent_users", // start their own
+	// They look at what sync brings in, which an agent does at once.
+	"sync", "sync_addresses", "sync_compared", "sync_damaged", "sync_exempt", "sync_lan",
 }
 
 // changesByAgent is what an agent does in the place of a command that changes something.
-var changesByAgent = regexp.MustCompile(`sluice (ban|unban|confirm|rollback) `)
+var changesByAgent = regexp.MustCompile(`sluice (apply|ban|unban|confirm|refresh|remove|restore|rollback) `)
 
 // TestScriptsByAgent runs the scripts that have a network namespace, with an agent that
 // commands ask: what they print and end with is the same. The short form is of those that
@@ -116,7 +114,12 @@ func runScripts(t *testing.T, byAgent bool) {
 			}
 			return nil
 		},
-		Condition: scriptCondition,
+		Condition: func(name string) (bool, error) {
+			if name == "agent" {
+				return byAgent, nil
+			}
+			return scriptCondition(name)
+		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits":      scriptExits,
 			"serve":      scriptServe,

@@ -3,8 +3,10 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/work"
@@ -36,6 +38,10 @@ Exit status: 0 answered, 2 it was given nothing to do.`,
 			answer := api.NewLines(command.Bare(cmd.OutOrStdout())) // not for a terminal
 			h.Wait, h.By, h.Session = o.Wait, o.By, o.Session
 			h.Note, h.Warn, h.Shout, h.Progress = answer.Note, answer.Warn, answer.Shout, answer.Progress
+			if o.Files {
+				unix.CloseOnExec(3)
+				o.Root = os.NewFile(3, "/")
+			}
 			done, err := o.Do(ctx, h)
 			answer.End(done, work.Failed(err, command.HereArguments(cmd), done))
 			return answer.Err()

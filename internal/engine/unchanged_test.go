@@ -104,6 +104,9 @@ func TestSum(t *testing.T) {
 	for i := range reflect.TypeFor[Request]().NumField() {
 		c = base
 		field := reflect.TypeFor[Request]().Field(i).Name
+		if field == "Files" { // what they hold is in the sum
+			continue
+		}
 		another(t, reflect.ValueOf(&c.request).Elem().Field(i))
 		check("request "+field, c, field == "Order" || field == "Hits")
 		if got := c.sum(t); (field == "Without" || field == "NoExpect") && got != "" {

@@ -19,15 +19,15 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
-// Defines values for ApplyRequestOrder.
+// Defines values for BuildingOrder.
 const (
-	Hits    ApplyRequestOrder = "hits"
-	Running ApplyRequestOrder = "running"
-	Written ApplyRequestOrder = "written"
+	Hits    BuildingOrder = "hits"
+	Running BuildingOrder = "running"
+	Written BuildingOrder = "written"
 )
 
-// Valid indicates whether the value is a known member of the ApplyRequestOrder enum.
-func (e ApplyRequestOrder) Valid() bool {
+// Valid indicates whether the value is a known member of the BuildingOrder enum.
+func (e BuildingOrder) Valid() bool {
 	switch e {
 	case Hits:
 		return true
@@ -84,25 +84,13 @@ type Adopted = apply.Adopted
 
 // ApplyRequest defines model for ApplyRequest.
 type ApplyRequest struct {
-	// Hits packets by counter, for order hits
-	Hits map[string]uint64 `json:"hits,omitempty"`
-
-	// NoExpect do not prove what the policy is expected to do
-	NoExpect bool          `json:"no-expect,omitempty"`
+	// Building How a policy is built.
+	Building Building      `json:"building,omitempty"`
 	Options  ChangeOptions `json:"options,omitempty"`
 
-	// Order by what rules are ordered that may change places: as those of the running policy unless given
-	Order ApplyRequestOrder `json:"order,omitempty"`
-
-	// Policy A policy, by the name of its file. The agent reads it; who is not root names files below /etc/sluice alone.
+	// Policy A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
 	Policy PolicyFile `json:"policy"`
-
-	// Without passes of the optimizer that are left out
-	Without []string `json:"without,omitempty"`
 }
-
-// ApplyRequestOrder by what rules are ordered that may change places: as those of the running policy unless given
-type ApplyRequestOrder string
 
 // Author Who made a change, from where and why.
 type Author = apply.Author
@@ -130,6 +118,24 @@ type Bans = []apply.BanEntry
 // Beside What decides about packets beside rules.
 type Beside = engine.Beside
 
+// Building How a policy is built.
+type Building struct {
+	// Hits packets by counter, for order hits
+	Hits map[string]uint64 `json:"hits,omitempty"`
+
+	// NoExpect do not prove what the policy is expected to do
+	NoExpect bool `json:"no-expect,omitempty"`
+
+	// Order by what rules are ordered that may change places: as those of the running policy unless given
+	Order BuildingOrder `json:"order,omitempty"`
+
+	// Without passes of the optimizer that are left out
+	Without []string `json:"without,omitempty"`
+}
+
+// BuildingOrder by what rules are ordered that may change places: as those of the running policy unless given
+type BuildingOrder string
+
 // Change A sysctl that a generation sets.
 type Change = apply.Change
 
@@ -151,6 +157,9 @@ type ChangeOptions struct {
 	NoVerify bool `json:"no-verify,omitempty"`
 }
 
+// Choice What a backend chooses by cost, and means the same.
+type Choice = apply.Choice
+
 // Cost What rules take. The kinds of objects of the backend stand beside the rest, such as chains and sets.
 type Cost = backend.Cost
 
@@ -159,6 +168,9 @@ type Counter = apply.Counter
 
 // Difference One thing in which the kernel is not what was meant.
 type Difference = backend.Difference
+
+// EndedFlows Flows that the policy's bans end.
+type EndedFlows = apply.EndedFlows
 
 // Event Something that happened to a generation.
 type Event = apply.Event
@@ -178,6 +190,9 @@ type Held = program.Held
 // History The generations that are kept, the newest first.
 type History = apply.History
 
+// LiveFlow A flow that a change concerns.
+type LiveFlow = apply.LiveFlow
+
 // Move A change of the host that a set follows.
 type Move = apply.Move
 
@@ -196,18 +211,59 @@ type Outcome = apply.Outcome
 // Pending A generation that waits for its confirmation.
 type Pending = apply.Pending
 
-// PolicyFile A policy, by the name of its file. The agent reads it; who is not root names files below /etc/sluice alone.
-type PolicyFile struct {
-	// Directory folder that names of files are relative to
-	Directory string `json:"directory,omitempty"`
-	File      string `json:"file"`
+// Plan What an apply would do, and what packets would pay.
+type Plan = engine.Plan
+
+// PlanRequest defines model for PlanRequest.
+type PlanRequest struct {
+	// Building How a policy is built.
+	Building Building `json:"building,omitempty"`
+
+	// Policy A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
+	Policy PolicyFile `json:"policy"`
 }
+
+// PolicyFile A policy, by the name of its file. The agent reads it as the caller would. Who is not root names files below /etc/sluice alone, in the policy too.
+type PolicyFile struct {
+	// Directory folder that names of files are relative to, absolute
+	Directory string `json:"directory,omitempty"`
+
+	// File absolute unless a directory is given
+	File string `json:"file"`
+}
+
+// Price What packets pay for the rules.
+type Price = engine.Price
 
 // Progress How far a change is.
 type Progress = apply.Progress
 
 // Proof A proof.
 type Proof = apply.Proof
+
+// RefreshRequest defines model for RefreshRequest.
+type RefreshRequest struct {
+	// AllowCut also where live connections are cut or somebody is locked out
+	AllowCut bool `json:"allow-cut,omitempty"`
+
+	// Countries take the country data in use too, and without sets no lists
+	Countries bool `json:"countries,omitempty"`
+
+	// DryRun show what would change
+	DryRun bool `json:"dry-run,omitempty"`
+
+	// Force take lists of any size
+	Force bool `json:"force,omitempty"`
+
+	// Sets whose lists are asked for; those that are due unless given
+	Sets []string `json:"sets,omitempty"`
+}
+
+// Refreshed What came of asking for lists.
+type Refreshed = engine.Refreshed
+
+// RefreshedList What came of asking for one list.
+type RefreshedList = engine.RefreshedList
 
 // Refused Something that is not banned.
 type Refused = apply.Refused
@@ -218,6 +274,9 @@ type RollbackRequest struct {
 	Generation int           `json:"generation,omitempty"`
 	Options    ChangeOptions `json:"options,omitempty"`
 }
+
+// SetChange A set by counts.
+type SetChange = apply.SetChange
 
 // Standing How the host compares with what the running policy was loaded with.
 type Standing = apply.Standing
@@ -315,6 +374,12 @@ type BanJSONRequestBody = BanRequest
 // UnbanJSONRequestBody defines body for Unban for application/json ContentType.
 type UnbanJSONRequestBody = UnbanRequest
 
+// PlanJSONRequestBody defines body for Plan for application/json ContentType.
+type PlanJSONRequestBody = PlanRequest
+
+// RefreshJSONRequestBody defines body for Refresh for application/json ContentType.
+type RefreshJSONRequestBody = RefreshRequest
+
 // RollbackJSONRequestBody defines body for Rollback for application/json ContentType.
 type RollbackJSONRequestBody = RollbackRequest
 
@@ -347,6 +412,18 @@ type ServerInterface interface {
 	// Generation Give the text of a policy that was applied.
 	// (GET /v1/namespaces/{namespace}/generations/{generation})
 	Generation(w http.ResponseWriter, r *http.Request, namespace Namespace, generation int)
+	// Plan Say what applying a policy would change. Nothing is changed.
+	// (POST /v1/namespaces/{namespace}/plan)
+	Plan(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Refresh Download the lists of the running policy and load what changed.
+	// (POST /v1/namespaces/{namespace}/refresh)
+	Refresh(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Remove Take everything of Sluice's out of the kernel.
+	// (POST /v1/namespaces/{namespace}/remove)
+	Remove(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Restore Load the last confirmed policy, or close the host.
+	// (POST /v1/namespaces/{namespace}/restore)
+	Restore(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Rollback Go back to the policy before, or to a generation.
 	// (POST /v1/namespaces/{namespace}/rollback)
 	Rollback(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -566,6 +643,110 @@ func (siw *ServerInterfaceWrapper) Generation(w http.ResponseWriter, r *http.Req
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Generation(w, r, namespace, generation)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Plan operation middleware
+func (siw *ServerInterfaceWrapper) Plan(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Plan(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Refresh operation middleware
+func (siw *ServerInterfaceWrapper) Refresh(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Refresh(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Remove operation middleware
+func (siw *ServerInterfaceWrapper) Remove(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Remove(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Restore operation middleware
+func (siw *ServerInterfaceWrapper) Restore(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Restore(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -823,6 +1004,10 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/confirm", wrapper.Confirm)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations", wrapper.History)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations/{generation}", wrapper.Generation)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/plan", wrapper.Plan)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/refresh", wrapper.Refresh)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/remove", wrapper.Remove)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/restore", wrapper.Restore)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/rollback", wrapper.Rollback)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/status", wrapper.Status)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/sync", wrapper.Sync)

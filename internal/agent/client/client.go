@@ -36,6 +36,10 @@ type Host struct {
 
 	once sync.Once
 	kept *http.Transport // with the connection, from the first request on
+
+	mutex sync.Mutex
+	conn  *net.UnixConn
+	left  bool // what is asked for is not wanted any more
 }
 
 // unreachable says that no agent listens.
@@ -49,7 +53,27 @@ func (h *Host) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	if err != nil {
 		return nil, unreachable{err}
 	}
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	if h.left {
+		return nil, errors.Join(context.Canceled, c.Close())
+	}
+	h.conn = c.(*net.UnixConn)
 	return c, nil
+}
+
+// undoTime is how long an agent may take to undo what it has begun.
+const undoTime = 2 * time.Minute
+
+// leave says to the agent that nobody wants any more what was asked for. It says what
+// came of it.
+func (h *Host) leave() {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	if h.left = true; h.conn != nil {
+		_ = h.conn.CloseWrite()
+		_ = h.conn.SetReadDeadline(time.Now().Add(undoTime))
+	}
 }
 
 // ask sends a request and awaits the answer; here says that it is to be done here.
@@ -66,7 +90,10 @@ func (h *Host) ask(ctx context.Context, method, path string, body any) (result j
 	if namespace == "" {
 		namespace = "-"
 	}
-	r, err := http.NewRequestWithContext(ctx, method, "http://sluice/v1/namespaces/"+url.PathEscape(namespace)+"/"+path, bytes.NewReader(sent))
+	if ctx.Err() != nil {
+		return nil, false, context.Cause(ctx)
+	}
+	r, err := http.NewRequestWithContext(context.WithoutCancel(ctx), method, "http://sluice/v1/namespaces/"+url.PathEscape(namespace)+"/"+path, bytes.NewReader(sent))
 	if err != nil {
 		return nil, false, err
 	}
@@ -75,10 +102,21 @@ func (h *Host) ask(ctx context.Context, method, path string, body any) (result j
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
+	defer func() {
+		if h.mutex.Lock(); h.left {
+			h.kept.CloseIdleConnections()
+			h.left, h.conn = false, nil
+		}
+		h.mutex.Unlock()
+	}()
+	defer context.AfterFunc(ctx, h.leave)()
 	answer, err := h.kept.RoundTrip(r) //nolint:bodyclose // Await closes it
 	if err != nil {
 		var nobody unreachable
-		if ctx.Err() == nil && errors.As(err, &nobody) {
+		switch {
+		case ctx.Err() != nil:
+			return nil, false, context.Cause(ctx)
+		case errors.As(err, &nobody):
 			return nil, true, nil
 		}
 		return nil, false, fmt.Errorf("ask the agent: %w", err)

@@ -28,12 +28,15 @@ type agent struct {
 	asked  []string
 	meant  api.Meant
 	answer func(*api.Answer)
+
+	request *http.Request // the last one
 }
 
 func (a *agent) take(operation string, w http.ResponseWriter, r *http.Request, namespace string) {
 	body, _ := io.ReadAll(r.Body)
 	a.asked = append(a.asked, strings.TrimSpace(operation+" "+namespace+" "+r.URL.RawQuery+string(body)))
 	a.meant, _ = api.MeantBy(r)
+	a.request = r
 	a.answer(api.NewAnswer(w, r))
 }
 
@@ -44,6 +47,13 @@ func (a *agent) Apply(w http.ResponseWriter, r *http.Request, n string) { a.take
 func (a *agent) Bans(w http.ResponseWriter, r *http.Request, n string)  { a.take("bans", w, r, n) }
 func (a *agent) Ban(w http.ResponseWriter, r *http.Request, n string)   { a.take("ban", w, r, n) }
 func (a *agent) Unban(w http.ResponseWriter, r *http.Request, n string) { a.take("unban", w, r, n) }
+
+func (a *agent) Plan(w http.ResponseWriter, r *http.Request, n string)   { a.take("plan", w, r, n) }
+func (a *agent) Remove(w http.ResponseWriter, r *http.Request, n string) { a.take("remove", w, r, n) }
+
+func (a *agent) Restore(w http.ResponseWriter, r *http.Request, n string) { a.take("restore", w, r, n) }
+
+func (a *agent) Refresh(w http.ResponseWriter, r *http.Request, n string) { a.take("refresh", w, r, n) }
 
 func (a *agent) Confirm(w http.ResponseWriter, r *http.Request, n string) { a.take("confirm", w, r, n) }
 
@@ -127,9 +137,17 @@ func TestOperations(t *testing.T) {
 		}, &apply.Banned{Banned: 1}},
 		`unban - {"what":["192.0.2.0/24"]}`: {func(h *Host) (any, error) { return h.Unban(ctx, []addrset.Range{what}) }, &apply.Banned{Lifted: 1}},
 		`verify - {"own":true}`:             {func(h *Host) (any, error) { return h.Verify(ctx, nil, true) }, &engine.Verified{Verified: &apply.Verified{Boot: 3}}},
-		`apply - {"hits":{"a":1},"no-expect":true,"options":{"confirm":60,"cut":true},"order":"hits","policy":{"directory":"` + at + `","file":"p.yaml"},"without":["merge"]}`: {func(h *Host) (any, error) {
+		`apply - {"building":{"hits":{"a":1},"no-expect":true,"order":"hits","without":["merge"]},"options":{"confirm":60,"cut":true},"policy":{"directory":"` + at + `","file":"p.yaml"}}`: {func(h *Host) (any, error) {
 			return h.Apply(ctx, engine.Request{File: "p.yaml", Without: []string{"merge"}, Order: engine.ByHits, Hits: map[string]uint64{"a": 1}, NoExpect: true}, apply.Options{Confirm: time.Minute, Verify: true, Cut: true})
 		}, &apply.Outcome{Generation: 3}},
+		`plan - {"building":{"order":"written"},"policy":{"directory":"` + at + `","file":"p.yaml"}}`: {func(h *Host) (any, error) {
+			return h.Plan(ctx, engine.Request{File: "p.yaml", Order: engine.AsWritten})
+		}, &engine.Plan{Plan: &apply.Plan{From: 3}}},
+		"remove -":  {func(h *Host) (any, error) { return h.Remove(ctx) }, &apply.Outcome{}},
+		"restore -": {func(h *Host) (any, error) { return h.Restore(ctx, apply.Restoring{}) }, &apply.Outcome{Generation: 3}},
+		`refresh - {"dry-run":true,"sets":["a"]}`: {func(h *Host) (any, error) {
+			return h.Refresh(ctx, engine.Refreshing{Sets: []string{"a"}, DryRun: true})
+		}, &engine.Refreshed{Lists: []engine.RefreshedList{}, Refreshed: &apply.Refreshed{Generation: 3}}},
 		`rollback - {"options":{"force":true,"keep":true,"no-verify":true}}`: {func(h *Host) (any, error) {
 			return h.Rollback(ctx, apply.Before, apply.Options{Keep: true, Force: true})
 		}, &apply.Outcome{Generation: 3}},
@@ -203,17 +221,28 @@ func TestTold(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends the wait for an agent.
+// Ctrl-C is told to the agent, which says what came of it; the next request is another's.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	h, here := listening(t, &agent{answer: func(a *api.Answer) {
-		a.Note("begun")
-		<-ended
-	}})
-	defer close(ended)
+	a := &agent{}
+	a.answer = func(to *api.Answer) {
+		to.Note("begun")
+		select {
+		case <-a.request.Context().Done():
+			to.End(nil, &api.Failure{Text: "undone", Exit: 2})
+		case <-time.After(time.Minute):
+		}
+	}
+	h, here := listening(t, a)
 	h.Told.Note = func(string) { cancel() }
+	if _, err := h.Ban(ctx, apply.Banning{}); err == nil || err.Error() != "undone" || here.banned > 0 {
+		t.Errorf("%v, %d here", err, here.banned)
+	}
 	if _, err := h.Ban(ctx, apply.Banning{}); !errors.Is(err, context.Canceled) || here.banned > 0 {
 		t.Errorf("%v, %d here", err, here.banned)
+	}
+	a.answer = func(to *api.Answer) { to.End(&apply.Banned{Banned: 1}, nil) }
+	if out, err := h.Ban(context.Background(), apply.Banning{}); err != nil || out.Banned != 1 {
+		t.Errorf("%+v %v", out, err)
 	}
 }

@@ -87,22 +87,33 @@ func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, 
 // Apply has a policy loaded, of a file that the agent reads.
 func (h *Host) Apply(ctx context.Context, r engine.Request, o apply.Options) (*apply.Outcome, error) {
 	here := func() (*apply.Outcome, error) { return h.Door.Apply(ctx, r, o) }
-	in, err := applyRequest(r, o)
+	file, err := policyFile(r)
 	if err != nil {
 		return here()
 	}
-	return asked(ctx, h, http.MethodPost, "apply", in, here)
+	return asked(ctx, h, http.MethodPost, "apply", api.ApplyRequest{Policy: file, Building: building(r), Options: changeOptions(o)}, here)
+}
+
+// Plan asks what Apply would do.
+func (h *Host) Plan(ctx context.Context, r engine.Request) (*engine.Plan, error) {
+	here := func() (*engine.Plan, error) { return h.Door.Plan(ctx, r) }
+	file, err := policyFile(r)
+	if err != nil {
+		return here()
+	}
+	return asked(ctx, h, http.MethodPost, "plan", api.PlanRequest{Policy: file, Building: building(r)}, here)
 }
 
 // orders are those of rules, by their words.
-var orders = map[engine.Order]api.ApplyRequestOrder{engine.ByRunning: api.Running, engine.ByHits: api.Hits, engine.AsWritten: api.Written}
+var orders = map[engine.Order]api.BuildingOrder{engine.ByRunning: api.Running, engine.ByHits: api.Hits, engine.AsWritten: api.Written}
 
-func applyRequest(r engine.Request, o apply.Options) (api.ApplyRequest, error) {
+func policyFile(r engine.Request) (api.PolicyFile, error) {
 	at, err := os.Getwd()
-	return api.ApplyRequest{
-		Policy: api.PolicyFile{File: r.File, Directory: at}, Without: r.Without, Order: orders[r.Order], Hits: r.Hits, NoExpect: r.NoExpect,
-		Options: changeOptions(o),
-	}, err
+	return api.PolicyFile{File: r.File, Directory: at}, err
+}
+
+func building(r engine.Request) api.Building {
+	return api.Building{Without: r.Without, Order: orders[r.Order], Hits: r.Hits, NoExpect: r.NoExpect}
 }
 
 func changeOptions(o apply.Options) api.ChangeOptions {
@@ -133,4 +144,20 @@ func (h *Host) Rollback(ctx context.Context, generation int, o apply.Options) (*
 // Sync has brought in what the host is.
 func (h *Host) Sync(ctx context.Context) (*apply.Synced, error) {
 	return asked(ctx, h, http.MethodPost, "sync", nil, func() (*apply.Synced, error) { return h.Door.Sync(ctx) })
+}
+
+// Remove has everything taken out of the kernel.
+func (h *Host) Remove(ctx context.Context) (*apply.Outcome, error) {
+	return asked(ctx, h, http.MethodPost, "remove", nil, func() (*apply.Outcome, error) { return h.Door.Remove(ctx) })
+}
+
+// Restore has the confirmed policy loaded. The agent sees itself where ssh listens.
+func (h *Host) Restore(ctx context.Context, r apply.Restoring) (*apply.Outcome, error) {
+	return asked(ctx, h, http.MethodPost, "restore", nil, func() (*apply.Outcome, error) { return h.Door.Restore(ctx, r) })
+}
+
+// Refresh has lists asked for.
+func (h *Host) Refresh(ctx context.Context, in engine.Refreshing) (*engine.Refreshed, error) {
+	r := api.RefreshRequest{Sets: in.Sets, Countries: in.Countries, DryRun: in.DryRun, AllowCut: in.AllowCut, Force: in.Force}
+	return asked(ctx, h, http.MethodPost, "refresh", r, func() (*engine.Refreshed, error) { return h.Door.Refresh(ctx, in) })
 }

@@ -11,11 +11,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"syscall"
+	"path/filepath"
 	"time"
 
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/client"
+	"sluice/internal/base/view"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/system/host"
@@ -29,6 +30,12 @@ type Order struct {
 	Wait      time.Duration   `json:"wait"` // for another change
 	By        apply.Author    `json:"by"`
 	Session   *host.SSHClient `json:"session,omitempty"`
+	// Folder is the one that the caller may name files in; "" is any.
+	Folder string `json:"folder,omitempty"`
+	// Root is the caller's root folder, of what names files; nil is that of the process.
+	Root *os.File `json:"-"`
+	// Files says to the process that Root is its descriptor 3.
+	Files bool `json:"files,omitempty"`
 }
 
 // Do does it. The process is there for nothing else: it goes to the caller's directory.
@@ -42,12 +49,19 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 		return d.Bans(ctx)
 	case "apply":
 		return with(o, func(in api.ApplyRequest) (any, error) {
-			if in.Policy.Directory != "" {
-				if err := os.Chdir(in.Policy.Directory); err != nil {
-					return nil, err
-				}
-			}
-			return d.Apply(ctx, policyOf(in), optionsOf(in.Options))
+			return o.built(in.Policy, in.Building, func(r engine.Request) (any, error) { return d.Apply(ctx, r, optionsOf(in.Options)) })
+		})
+	case "plan":
+		return with(o, func(in api.PlanRequest) (any, error) {
+			return o.built(in.Policy, in.Building, func(r engine.Request) (any, error) { return d.Plan(ctx, r) })
+		})
+	case "remove":
+		return d.Remove(ctx)
+	case "restore":
+		return d.Restore(ctx, apply.Restoring{SSHPorts: apply.SSHPorts()})
+	case "refresh":
+		return with(o, func(in api.RefreshRequest) (any, error) {
+			return d.Refresh(ctx, engine.Refreshing{Sets: in.Sets, Countries: in.Countries, DryRun: in.DryRun, AllowCut: in.AllowCut, Force: in.Force})
 		})
 	case "confirm":
 		n, err := d.Confirm(ctx)
@@ -79,10 +93,68 @@ func with[T any](o Order, do func(T) (any, error)) (any, error) {
 }
 
 // orders are those of rules, by their words; "" is as the running policy has them.
-var orders = map[api.ApplyRequestOrder]engine.Order{api.Running: engine.ByRunning, api.Hits: engine.ByHits, api.Written: engine.AsWritten}
+var orders = map[api.BuildingOrder]engine.Order{api.Running: engine.ByRunning, api.Hits: engine.ByHits, api.Written: engine.AsWritten}
 
-func policyOf(in api.ApplyRequest) engine.Request {
-	return engine.Request{File: in.Policy.File, Without: in.Without, Order: orders[in.Order], Hits: in.Hits, NoExpect: in.NoExpect}
+// built has something done with a policy that the caller names. Where it, or something
+// that it names, is another file for the caller than here, nothing is done.
+func (o Order) built(p api.PolicyFile, b api.Building, do func(engine.Request) (any, error)) (any, error) {
+	files, err := o.files(p.Directory)
+	if err != nil {
+		return nil, err
+	}
+	defer files.Close()
+	out, err := do(engine.Request{File: p.File, Files: files, Without: b.Without, Order: orders[b.Order], Hits: b.Hits, NoExpect: b.NoExpect})
+	if err != nil && o.Folder == "" && files.Left() {
+		return nil, errOtherFiles
+	}
+	return out, err
+}
+
+var errOtherFiles = &api.Failure{Text: "the caller has other files below the same names than the agent", Exit: 2, Kind: api.OtherFiles}
+
+// files are those that the caller may name, as he sees them, from his directory on.
+func (o Order) files(directory string) (*view.View, error) {
+	var err error
+	if directory == "" {
+		directory, err = os.Getwd()
+	} else if !filepath.IsAbs(directory) {
+		err = &api.Failure{Text: fmt.Sprintf("the directory %q is not absolute", directory), Exit: 2, Kind: api.BadRequest}
+	}
+	if err == nil && o.Root == nil {
+		o.Root, err = os.Open("/")
+	}
+	if err != nil {
+		return nil, err
+	}
+	theirs := view.Of(o.Root, directory)
+	if o.Folder == "" {
+		for _, name := range []string{"/", directory} {
+			if same, err := theirs.Same(name); err != nil || !same {
+				return nil, errOtherFiles
+			}
+		}
+		return theirs, goTo(directory, directory)
+	}
+	if same, err := theirs.Same(o.Folder); err != nil || !same {
+		return nil, errOtherFiles
+	}
+	files, err := view.In(o.Folder, directory)
+	if err != nil {
+		return nil, err
+	}
+	if at, err := files.Open(directory); err == nil { // else no name is relative to it
+		defer at.Close()
+		return files, goTo(fmt.Sprint("/proc/self/fd/", at.Fd()), directory)
+	}
+	return files, nil
+}
+
+// goTo goes to a folder that is known by a name.
+func goTo(folder, name string) error {
+	if err := os.Chdir(folder); err != nil {
+		return err
+	}
+	return os.Setenv("PWD", name)
 }
 
 func optionsOf(in api.ChangeOptions) apply.Options {
@@ -114,14 +186,18 @@ const endTime = time.Minute
 // the flags that lead it to the host. When the context ends the process is asked to end,
 // as by Ctrl-C.
 func Run(ctx context.Context, command []string, o Order, told func(api.Line)) (json.RawMessage, error) {
+	o.Files = o.Root != nil
 	order, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
 	}
 	c := exec.CommandContext(ctx, command[0], append(command[1:len(command):len(command)], "work")...)
-	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
 	c.WaitDelay = endTime
 	c.Stdin, c.Stderr = bytes.NewReader(order), os.Stderr
+	if o.Files {
+		c.ExtraFiles = []*os.File{o.Root}
+	}
 	lines, err := c.StdoutPipe()
 	if err != nil {
 		return nil, err

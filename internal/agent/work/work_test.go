@@ -41,8 +41,34 @@ func (d *door) Bans(context.Context) ([]apply.BanEntry, error) {
 }
 
 func (d *door) Apply(_ context.Context, r engine.Request, o apply.Options) (*apply.Outcome, error) {
-	d.asked = []any{r, o}
+	d.asked = []any{disked(r), o}
 	return &apply.Outcome{}, nil
+}
+
+func (d *door) Plan(_ context.Context, r engine.Request) (*engine.Plan, error) {
+	d.asked = []any{disked(r)}
+	return &engine.Plan{}, nil
+}
+
+// disked is a request without where its files are.
+func disked(r engine.Request) engine.Request {
+	r.Files = nil
+	return r
+}
+
+func (d *door) Remove(context.Context) (*apply.Outcome, error) {
+	d.asked = []any{}
+	return &apply.Outcome{}, nil
+}
+
+func (d *door) Restore(_ context.Context, r apply.Restoring) (*apply.Outcome, error) {
+	d.asked = []any{r.Waiting}
+	return &apply.Outcome{}, nil
+}
+
+func (d *door) Refresh(_ context.Context, in engine.Refreshing) (*engine.Refreshed, error) {
+	d.asked = []any{in}
+	return &engine.Refreshed{}, nil
 }
 
 func (d *door) Confirm(context.Context) (int, error) {
@@ -61,6 +87,7 @@ func TestDo(t *testing.T) {
 	operations := map[string]string{
 		"GET /v1/namespaces/-/status": "status", "POST /v1/namespaces/-/verify": "verify", "GET /v1/namespaces/-/bans": "bans",
 		"POST /v1/namespaces/-/apply": "apply", "POST /v1/namespaces/-/confirm": "confirm", "POST /v1/namespaces/-/rollback": "rollback",
+		"POST /v1/namespaces/-/plan": "plan", "POST /v1/namespaces/-/remove": "remove", "POST /v1/namespaces/-/restore": "restore", "POST /v1/namespaces/-/refresh": "refresh",
 	}
 	d := &door{}
 	socket := filepath.Join(t.TempDir(), "s")
@@ -73,7 +100,9 @@ func TestDo(t *testing.T) {
 		if r.URL.Query().Get("fast") == "true" {
 			body = []byte(`{"fast":true}`)
 		}
-		result, err := Order{Operation: operations[r.Method+" "+r.URL.Path], Request: body}.Do(r.Context(), d)
+		root, _ := os.Open("/")
+		defer root.Close()
+		result, err := Order{Operation: operations[r.Method+" "+r.URL.Path], Request: body, Root: root}.Do(r.Context(), d)
 		api.NewAnswer(w, r).End(result, err)
 	})}
 	go func() { _ = s.Serve(l) }()
@@ -81,6 +110,7 @@ func TestDo(t *testing.T) {
 	h := &client.Host{Socket: socket}
 	ctx := context.Background()
 	request := engine.Request{File: "p.yaml", Without: []string{"merge"}, Order: engine.AsWritten, NoExpect: true}
+	refresh := engine.Refreshing{Sets: []string{"a"}, Countries: true, DryRun: true, AllowCut: true, Force: true}
 	options := apply.Options{Confirm: 90 * time.Second, Keep: true, Force: true, Verify: true, Cut: true}
 	for name, c := range map[string]struct {
 		ask  func() (any, error)
@@ -92,6 +122,10 @@ func TestDo(t *testing.T) {
 		"bans":            {func() (any, error) { return h.Bans(ctx) }, []any{}},
 		"apply":           {func() (any, error) { return h.Apply(ctx, request, options) }, []any{request, options}},
 		"apply, plain":    {func() (any, error) { return h.Apply(ctx, engine.Request{File: "q"}, apply.Options{}) }, []any{engine.Request{File: "q"}, apply.Options{}}},
+		"plan":            {func() (any, error) { return h.Plan(ctx, request) }, []any{request}},
+		"remove":          {func() (any, error) { return h.Remove(ctx) }, []any{}},
+		"restore":         {func() (any, error) { return h.Restore(ctx, apply.Restoring{}) }, []any{false}},
+		"refresh":         {func() (any, error) { return h.Refresh(ctx, refresh) }, []any{refresh}},
 		"confirm":         {func() (any, error) { return h.Confirm(ctx) }, []any{}},
 		"rollback":        {func() (any, error) { return h.Rollback(ctx, 7, options) }, []any{7, options}},
 		"rollback, plain": {func() (any, error) { return h.Rollback(ctx, apply.Before, options) }, []any{apply.Before, options}},
@@ -129,7 +163,7 @@ func TestRun(t *testing.T) {
 // Who gave the order up has the process end as by Ctrl-C, and hears what came of it.
 func TestRunInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	result, err := Run(ctx, []string{"/bin/sh", "-c", `trap 'echo "{\"result\":\"undone\"}"; exit' TERM; echo '{"note":"begun"}'; while :; do sleep 0.1; done`},
+	result, err := Run(ctx, []string{"/bin/sh", "-c", `trap 'echo "{\"result\":\"undone\"}"; exit' INT; echo '{"note":"begun"}'; while :; do sleep 0.1; done`},
 		Order{}, func(api.Line) { cancel() })
 	if err != nil || string(result) != `"undone"` {
 		t.Errorf("%s %v", result, err)
@@ -158,4 +192,59 @@ func TestFailed(t *testing.T) {
 	if Failed(nil, "", nil) != nil {
 		t.Error("what did not fail failed")
 	}
+}
+
+// A policy is read where it is the same file for the caller, and nowhere else.
+func TestOtherFiles(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, name := range []string{"p.yaml", "sub/x"} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reads := func(root, folder, directory, file string) error {
+		o := Order{Operation: "plan", Folder: folder}
+		o.Request, _ = json.Marshal(api.PlanRequest{Policy: api.PolicyFile{File: file, Directory: directory}})
+		o.Root, _ = os.Open(root)
+		_, err := o.Do(t.Context(), reader{})
+		return err
+	}
+	for name, c := range map[string]struct {
+		root, folder, directory, file string
+		kind                          api.Kind
+		ends                          bool
+	}{
+		"the same":             {"/", "", dir, "p.yaml", "", false},
+		"below":                {"/", "", dir + "/sub", "../p.yaml", "", false},
+		"another root":         {dir, "", "/", "/p.yaml", api.OtherFiles, true},
+		"a folder of his own":  {"/", "", dir + "/none", dir + "/p.yaml", "", true},
+		"each has his own":     {"/", "", dir, "/proc/self/cwd/p.yaml", api.OtherFiles, true},
+		"relative":             {"/", "", "sub", "x", api.BadRequest, true},
+		"in the folder":        {"/", dir + "/sub", dir + "/sub", "x", "", false},
+		"by its whole name":    {"/", dir + "/sub", "/", dir + "/sub/x", "", false},
+		"outside":              {"/", dir + "/sub", dir + "/sub", "../p.yaml", "", true},
+		"in another's of them": {dir, dir + "/sub", "/", dir + "/sub/x", api.OtherFiles, true},
+	} {
+		err := reads(c.root, c.folder, c.directory, c.file)
+		var f *api.Failure
+		if (err != nil) != c.ends || errors.As(err, &f) && f.Kind != c.kind || c.kind != "" && f == nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		t.Chdir(dir)
+	}
+}
+
+// reader opens a policy and does nothing else.
+type reader struct{ client.Door }
+
+func (reader) Plan(_ context.Context, r engine.Request) (*engine.Plan, error) {
+	f, err := r.Files.Open(r.File)
+	if err == nil {
+		err = f.Close()
+	}
+	return &engine.Plan{}, err
 }
