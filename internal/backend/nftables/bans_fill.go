@@ -448,10 +448,14 @@ func elementName(e nfset.Element) string {
 // shown is up to how many elements of a set are named.
 const shown = 20
 
-// differences is what is not as it should be, for a reader.
+// differences is what is not as it should be, for a reader. What is about to end may
+// have been there and be gone.
 func (f *filling) differences() []backend.Difference {
 	var out []backend.Difference
 	for _, s := range f.sets {
+		if !s.flush {
+			s.add = slices.DeleteFunc(slices.Clone(s.add), func(e nfset.Element) bool { return e.Timeout > 0 && e.Timeout <= slack })
+		}
 		name := fmt.Sprintf("bans by command (IPv%d)", s.family)
 		if s.flush {
 			out = append(out, backend.Difference{Kind: "set", Name: name, Want: fmt.Sprintf("%d ranges", len(s.add)), Have: "other ranges"})

@@ -67,6 +67,16 @@ func TestBansAreReadOnce(t *testing.T) {
 	if have := elements(nil); !have.Equal(mustSet("192.0.2.1/32", "192.0.2.2/32")) {
 		t.Errorf("without: %s", have)
 	}
+
+	// What is about to end may have been there: to be added, and no difference.
+	want.IPv4.Single[2].Until = time.Now().Add(slack / 2)
+	if p := plan(); p.Fill == nil || len(p.Differences) > 0 {
+		t.Errorf("of one that is about to end: %v", p.Differences)
+	}
+	want.IPv4.Single[2].Until = time.Now().Add(time.Hour)
+	if p := plan(); len(p.Differences) != 1 {
+		t.Errorf("of one that lasts: %v", p.Differences)
+	}
 }
 
 // Generations of before a flowtable had a chain of its own ask bans ahead of it, and stay
