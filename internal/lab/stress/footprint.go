@@ -38,6 +38,11 @@ var tolerance = map[string]int64{
 	machine:    48 << 20,
 	stateFiles: 8,        // what versions of a list have in common is kept once, and they differ in that
 	stateBytes: 64 << 10, // numbers and times are now longer and now shorter
+
+	agentMemory:  2 << 20, // of a garbage-collected program that has just given back what it could
+	agentThreads: 4,       // of which Go keeps those that waited
+	agentFiles:   2,       // of a connection that is kept
+	journalBytes: 1 << 20, // written anew when it is as long as that, without what is over
 }
 
 // taken is the footprint of now, when the kernel has freed what it frees by and
@@ -47,10 +52,8 @@ func (l *lab) footprint(h *hand) (footprint, error) {
 	if err := l.objects(f); err != nil {
 		return nil, err
 	}
-	for _, part := range []func(footprint) error{h.descriptors, l.processes, h.files} {
-		if err := part(f); err != nil {
-			return nil, err
-		}
+	if err := errors.Join(h.descriptors(f), l.processes(f), files(h.state, f)); err != nil {
+		return nil, err
 	}
 	return f, h.memory(f)
 }
@@ -121,9 +124,9 @@ func (l *lab) processes(f footprint) error {
 	})
 }
 
-// files counts what is in the state directory.
-func (h *hand) files(f footprint) error {
-	return filepath.WalkDir(h.state, func(path string, d fs.DirEntry, err error) error {
+// files counts what is in a state directory.
+func files(state string, f footprint) error {
+	return filepath.WalkDir(state, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}

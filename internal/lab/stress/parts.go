@@ -52,6 +52,13 @@ var parts = []part{
 	{"banned", "refreshes of such a list that is banned", func(r *Run, ctx context.Context, n *testnet.Net) (result, error) {
 		return r.refresh(ctx, n, refreshing{size: [2]int{80_000, 20_000}, refreshes: r.times(100), warm: 2, bans: true})
 	}},
+	{"day", "24 hours of an agent, in one", func(r *Run, ctx context.Context, n *testnet.Net) (result, error) {
+		hour := time.Hour / dayHours
+		if r.Short {
+			hour = 5 * time.Minute / dayHours
+		}
+		return r.live(ctx, n, dayHours, hour)
+	}},
 }
 
 // Parts are the names of all parts, in the order in which they run, and what each is

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"sluice/internal/lab/testnet"
 )
@@ -108,6 +109,21 @@ func TestRefreshes(t *testing.T) {
 			judge(t, out)
 		})
 	}
+}
+
+// TestDay has an agent live through some hours, one behind the end of the other.
+func TestDay(t *testing.T) {
+	long(t)
+	r := newRun(t)
+	var err error
+	if r.Binary, err = program(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := r.live(t.Context(), testnet.New(t), dayHours, 5*time.Minute/dayHours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge(t, out)
 }
 
 // TestControls has the counts show what is wrong on purpose.
