@@ -58,7 +58,13 @@ var passes = []pass{
 		run:      (*lowering).rules,
 	},
 	{
-		name: "unused", needs: []string{"rules"},
+		name: "families", needs: []string{"rules"},
+		promises: "where packets of one family alone come, rules do not ask for it, and none is for the other",
+		reason:   "a comparison for each rule; which sets and chains are used is known behind it",
+		run:      (*lowering).families,
+	},
+	{
+		name: "unused", needs: []string{"families"},
 		promises: "every set and limit is used by a rule, every chain is reached",
 		reason:   "a set costs memory; which ones are used is known only now",
 		run:      (*lowering).unused,

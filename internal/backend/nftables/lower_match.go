@@ -400,7 +400,7 @@ func familyListed(statements []Statement, family int) []Statement {
 		return statements
 	}
 	for i, s := range statements {
-		if asksFamily(s, family) {
+		if s.asksFor(family) {
 			statements[i].Op, statements[i].Values = "!=", []string{nfproto[10-family]}
 		}
 	}
@@ -413,9 +413,9 @@ func familyOnce(statements []Statement, family int) []Statement {
 	if family == 0 || !slices.ContainsFunc(statements, func(s Statement) bool { return s.Kind == VerdictMap && impliesFamily(s, family) }) {
 		return statements
 	}
-	return slices.DeleteFunc(statements, func(s Statement) bool { return asksFamily(s, family) })
+	return slices.DeleteFunc(statements, func(s Statement) bool { return s.asksFor(family) })
 }
 
-func asksFamily(s Statement, family int) bool {
-	return s.Kind == Match && s.Field == "meta nfproto" && s.Op == "==" && slices.Equal(s.Values, []string{nfproto[family]})
+func (s Statement) asksFor(family int) bool {
+	return s.asksFamily() && s.Op == "==" && slices.Equal(s.Values, []string{nfproto[family]})
 }

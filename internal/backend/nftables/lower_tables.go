@@ -137,23 +137,13 @@ var otherWords = map[int][]string{4: {"ip6", "icmpv6", "exthdr", "frag", "rt", "
 func forFamily(statements []Statement, family int) ([]Statement, bool) {
 	var out []Statement
 	for _, s := range statements {
-		switch {
-		case s.Kind == Match && s.Field == "meta nfproto" && s.Set == "":
-			if slices.Contains(s.Values, nfproto[family]) != (s.Op == "==") {
-				return nil, false
-			}
-			continue
-		case slices.ContainsFunc(strings.Split(s.Field, " . "), func(part string) bool {
-			first, _, _ := strings.Cut(strings.TrimPrefix(part, "ct original "), " ")
-			return slices.Contains(otherWords[family], first)
-		}):
+		if !s.fits(family) {
 			return nil, false
 		}
+		if s.asksFamily() {
+			continue
+		}
 		switch s.Kind {
-		case DNAT, SNAT, DNATPrefix, SNATPrefix:
-			if s.Name != ipOf(family) {
-				return nil, false
-			}
 		case Jump, Goto, Count:
 			if s.Name != "" {
 				s.Name = withFamily(family, s.Name)
@@ -172,6 +162,29 @@ func forFamily(statements []Statement, family int) ([]Statement, bool) {
 		out = append(out, s)
 	}
 	return out, true
+}
+
+// fits says whether a packet of the family may pass a statement.
+func (s Statement) fits(family int) bool {
+	switch s.Kind {
+	case DNAT, SNAT, DNATPrefix, SNATPrefix:
+		if s.Name != ipOf(family) {
+			return false
+		}
+	}
+	if s.asksFamily() {
+		return slices.Contains(s.Values, nfproto[family]) == (s.Op == "==")
+	}
+	for part := range strings.SplitSeq(s.Field, " . ") {
+		if first, _, _ := strings.Cut(strings.TrimPrefix(part, "ct original "), " "); slices.Contains(otherWords[family], first) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s Statement) asksFamily() bool {
+	return s.Kind == Match && s.Field == "meta nfproto" && s.Set == ""
 }
 
 // eachInFamily are verdicts that lead to the chains in the table of a family.

@@ -34,9 +34,20 @@ func otherProtocols() protocols { return 1 << len(withPorts) }
 // onlyProtocols gives, by chain and place in it, the number of the protocol with ports
 // that alone comes to a rule; 0: there is none.
 func onlyProtocols(t *Tree) map[string][]uint64 {
-	all := otherProtocols()<<1 - 1
-	come := map[string]protocols{}
 	out := map[string][]uint64{}
+	for chain, come := range t.come(otherProtocols()<<1-1, protocolsOf, Rule.takes) {
+		for _, some := range come {
+			out[chain] = append(out[chain], some.single())
+		}
+	}
+	return out
+}
+
+// come gives, by chain and place in it, which of all come to a rule, told by which of them
+// a statement passes, and of which none come past a rule.
+func (t *Tree) come(all protocols, pass func(Statement) protocols, takes func(Rule) protocols) map[string][]protocols {
+	come := map[string]protocols{}
+	out := map[string][]protocols{}
 	var queue []string
 	reach := func(chain string, some protocols) {
 		if come[chain]|some != come[chain] {
@@ -56,12 +67,12 @@ func onlyProtocols(t *Tree) map[string][]uint64 {
 			continue
 		}
 		left := come[c.Name]
-		out[c.Name] = make([]uint64, len(c.Rules))
+		out[c.Name] = make([]protocols, len(c.Rules))
 		for i, r := range c.Rules {
-			out[c.Name][i] = left.single()
+			out[c.Name][i] = left
 			some := left
 			for _, s := range r.Statements {
-				some &= protocolsOf(s)
+				some &= pass(s)
 				if s.Kind == Jump || s.Kind == Goto {
 					reach(s.Name, some)
 				}
@@ -71,7 +82,7 @@ func onlyProtocols(t *Tree) map[string][]uint64 {
 					}
 				}
 			}
-			left &^= r.takes()
+			left &^= takes(r)
 		}
 	}
 	return out
