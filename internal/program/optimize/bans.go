@@ -254,12 +254,26 @@ func (b *banning) ofIPv6(r program.Rule, where []program.Condition) program.Rule
 		}
 		drop.Stage, drop.Match = "", rest
 		b.Chains = append(b.Chains, program.Chain{
-			Name: name, Comment: "IPv6 " + end + " " + asked.Set, Rules: append(slices.Clone(b.spared), drop),
+			Name: name, Comment: "IPv6 " + end + " " + asked.Set, Rules: slices.Concat(b.others(drop), b.spared, []program.Rule{drop}),
 		})
 	}
 	r.Match = slices.Concat([]program.Condition{familyIs(6), asked}, where)
 	r.Actions = []program.Action{program.Jump{Chain: name}}
 	return r
+}
+
+// others decides packets of another protocol than those that go on, before what else is
+// asked of these: most of what is banned is none of them.
+func (b *banning) others(drop program.Rule) []program.Rule {
+	var rules []program.Rule
+	for _, c := range b.spared[0].Match {
+		if c.Field == program.Protocol && len(b.spared) == 1 && ends(&drop) {
+			c.Not = !c.Not
+			drop.Match = append([]program.Condition{c}, drop.Match...)
+			rules = append(rules, drop)
+		}
+	}
+	return rules
 }
 
 // families says of which families the sets of a rule have addresses, or may come to
