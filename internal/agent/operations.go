@@ -234,6 +234,7 @@ func (q *request) wallFor(tell func(api.Line)) firewall {
 	h.Note = func(text string) { tell(api.Line{Note: text}) }
 	h.Shout = func(text string) { tell(api.Line{Shout: text}) }
 	h.By, h.Session = q.by, q.session
+	h.Restorer = q.restorer(q.by, q.session, tell)
 	wall.Warn = func(text string) { tell(api.Line{Warning: text}) }
 	return q.wall(wall)
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/agent/api"
 	"sluice/internal/engine/apply"
 	"sluice/internal/system/kernel/netns"
 )
@@ -56,6 +57,11 @@ func (s *space) follow(ready func() error) error {
 	h := *s.Host.Host
 	h.Turn = func(f func()) { _ = s.do(s.ctx, f); quieten() }
 	h.Ready = ready
+	h.Restorer = s.restorer(h.By, nil, func(l api.Line) {
+		if text := cmp.Or(l.Note, l.Warning, l.Shout); text != "" && h.Note != nil {
+			h.Note(text)
+		}
+	})
 	return s.at.Do(func() error { return h.Follow(s.ctx, s.Told) })
 }
 

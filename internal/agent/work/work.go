@@ -58,7 +58,9 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 	case "remove":
 		return d.Remove(ctx)
 	case "restore":
-		return d.Restore(ctx, apply.Restoring{SSHPorts: apply.SSHPorts()})
+		return with(o, func(in Restoring) (any, error) {
+			return d.Restore(ctx, apply.Restoring{SSHPorts: apply.SSHPorts(), Waiting: in.Waiting})
+		})
 	case "refresh":
 		return with(o, func(in api.RefreshRequest) (any, error) {
 			return d.Refresh(ctx, engine.Refreshing{Sets: in.Sets, Countries: in.Countries, DryRun: in.DryRun, AllowCut: in.AllowCut, Force: in.Force})
@@ -90,6 +92,11 @@ func with[T any](o Order, do func(T) (any, error)) (any, error) {
 		}
 	}
 	return do(in)
+}
+
+// Restoring is the request of "restore".
+type Restoring struct {
+	Waiting bool `json:"waiting,omitempty"` // as apply.Restoring has it; nobody asks for it from outside
 }
 
 // orders are those of rules, by their words; "" is as the running policy has them.

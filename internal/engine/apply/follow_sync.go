@@ -45,7 +45,11 @@ func (h *Host) Sync(ctx context.Context) (*Synced, error) {
 	if !waits {
 		return out, err
 	}
-	loaded, err := h.Restore(ctx, Restoring{SSHPorts: SSHPorts(), Waiting: true})
+	restore := h.Restorer
+	if restore == nil {
+		restore = h.restoreWaiting
+	}
+	loaded, err := restore(ctx)
 	if err != nil {
 		return out, err
 	}
@@ -53,6 +57,10 @@ func (h *Host) Sync(ctx context.Context) (*Synced, error) {
 		out.Generation, out.Loaded, out.Nothing = loaded.Generation, loaded.Generation, false
 	}
 	return out, nil
+}
+
+func (h *Host) restoreWaiting(ctx context.Context) (*Outcome, error) {
+	return h.Restore(ctx, Restoring{SSHPorts: SSHPorts(), Waiting: true})
 }
 
 func (s *session) sync(ctx context.Context) (*Synced, error) {

@@ -40,6 +40,9 @@ type Host struct {
 	// Turn has Follow's work done on the thread that does all else for the host, unless
 	// the context of Follow has ended; nil: Follow does it.
 	Turn func(func())
+	// Restorer does what Sync cannot by an edit, in place of Restore: it takes memory. May
+	// be nil.
+	Restorer func(context.Context) (*Outcome, error)
 	// Words is the text of an error where it is in a note, in a result or in the log of
 	// the machine, with what to do about it; nil: what it says itself.
 	Words func(error) string
