@@ -169,7 +169,7 @@ func TestRecordOfTheTreeHasTeeth(t *testing.T) {
 		if p.Section != "examples" {
 			continue
 		}
-		const most = 0.08 // of the packet
+		const most = 0.04 // of the packet
 		dearer := *record
 		planted := p
 		cost := p.Added[packetbench.Sluice]
