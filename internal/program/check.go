@@ -44,20 +44,20 @@ func (c *checker) declare() {
 	for i := range c.program.Chains {
 		chain := &c.program.Chains[i]
 		if c.chains[chain.Name] != nil {
-			c.fail("chain %s stands twice", chain.Name)
+			c.fail("duplicate chain %s", chain.Name)
 		}
 		c.chains[chain.Name] = chain
 	}
 	for i := range c.program.Sets {
 		set := &c.program.Sets[i]
 		if c.sets[set.ID] != nil {
-			c.fail("set %s stands twice", set.ID)
+			c.fail("duplicate set %s", set.ID)
 		}
 		c.sets[set.ID] = set
 	}
 	for _, counter := range c.program.Counters {
 		if c.counters[counter.Name] {
-			c.fail("counter %s stands twice", counter.Name)
+			c.fail("duplicate counter %s", counter.Name)
 		}
 		c.counters[counter.Name] = true
 	}

@@ -93,7 +93,7 @@ func (c *Config) whos(e source.Entry) []Who {
 	for _, n := range c.file.List(e.Value, e.Name) {
 		w, ok := c.who(n)
 		if ok && slices.ContainsFunc(out, func(o Who) bool { return o.Name == w.Name && o.Group == w.Group }) {
-			c.file.Fail(w.Pos, "", "%s stands twice in %s", w, e.Name)
+			c.file.Fail(w.Pos, "", "duplicate %s in %s", w, e.Name)
 		} else if ok {
 			out = append(out, w)
 		}
@@ -115,7 +115,7 @@ func (c *Config) namespaces(e source.Entry) []string {
 		case !namespaceSyntax.MatchString(text):
 			c.file.Fail(c.file.At(n), "ip netns list shows names; * stands for any characters", "%s is not the name of a network namespace", source.Quote(text))
 		case slices.Contains(out, text):
-			c.file.Fail(c.file.At(n), "", "%s stands twice in %s", text, e.Name)
+			c.file.Fail(c.file.At(n), "", "duplicate %s in %s", text, e.Name)
 		default:
 			out = append(out, text)
 		}

@@ -53,7 +53,7 @@ func TestErrors(t *testing.T) {
 		{head + "may-change: ‸{alice: true}\n", "may-change must be a list, this is a mapping", ""},
 		{head + "may-change: [‸[alice]]\n", "a user or group must be a text, this is a list", ""},
 		{head + "may-change:‸\n", "may-change is empty", "[] for nobody"},
-		{head + "may-change: [alice, ‸alice]\n", "user alice stands twice in may-change", ""},
+		{head + "may-change: [alice, ‸alice]\n", "duplicate user alice in may-change", ""},
 		{head + "may-change: [‸'']\n", "a user or group is empty", ""},
 		{head + "may-change: ‸gruop netops\n", `unexpected "gruop" before "netops", did you mean "group"?`, "group NAME"},
 		{head + "may-change: ‸group net ops\n", `"group net ops" is not the name`, "group NAME"},

@@ -301,7 +301,7 @@ func (t *Tree) check() error {
 	counters, limits := map[string]bool{}, map[string]bool{}
 	for _, c := range t.Counters {
 		if counters[c.Name] {
-			return fmt.Errorf("counter %s stands twice", c.Name)
+			return fmt.Errorf("duplicate counter %s", c.Name)
 		}
 		counters[c.Name] = true
 	}

@@ -37,7 +37,7 @@ func (l *lowering) sets() {
 	for i := range l.program.Sets {
 		s := &l.program.Sets[i]
 		if l.parts[s.ID] != nil {
-			l.failed = fmt.Errorf("set %s stands twice", s.ID)
+			l.failed = fmt.Errorf("duplicate set %s", s.ID)
 			return
 		}
 		p := &parts{set: s, byFam: map[int][]*Set{}, laid: l.laid[s.ID]}

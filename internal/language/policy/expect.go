@@ -147,7 +147,7 @@ func (r *rule) state() bool {
 		case !slices.Contains(stateWords, t.text):
 			return r.failAt(t, "known are "+strings.Join(stateWords, ", "), "unknown state %s%s", source.Quote(t.text), source.DidYouMean(t.text, stateWords))
 		case slices.Contains(r.expect.States, t.text):
-			return r.failAt(t, "", "state %s stands twice", source.Quote(t.text))
+			return r.failAt(t, "", "duplicate state %s", source.Quote(t.text))
 		}
 		r.expect.States = append(r.expect.States, t.text)
 		return true

@@ -53,7 +53,7 @@ func (r *rule) limit() bool {
 				return false
 			}
 		case r.is("per", "burst", "then"):
-			return r.failAt(t, "", "%s stands twice", source.Quote(t.text))
+			return r.failAt(t, "", "duplicate %s", source.Quote(t.text))
 		default:
 			if l.ThenBan != 0 && !l.PerSource {
 				r.fail(l.Pos, "write limit "+rate+" per source then ban …", "a ban needs a limit per source: who would be banned?")

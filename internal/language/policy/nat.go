@@ -104,7 +104,7 @@ func (w *nat) clause() bool {
 		return w.failAt(t, "write "+natUsage[w.nat.Kind], "unexpected %s in %s%s", t.describe(), w.nat.Kind, source.DidYouMean(t.text, known))
 	}
 	if _, twice := w.seen[t.text]; twice {
-		return w.failAt(t, "", "%s stands twice", source.Quote(t.text))
+		return w.failAt(t, "", "duplicate %s", source.Quote(t.text))
 	}
 	w.seen[t.text] = t
 	w.take()

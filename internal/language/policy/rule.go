@@ -75,7 +75,7 @@ func (r *rule) parse() bool {
 		t := r.peek()
 		if c := r.clause(t); c != nil {
 			if r.seen[c.word] {
-				return r.failAt(t, "", "%s stands twice", source.Quote(c.word))
+				return r.failAt(t, "", "duplicate %s", source.Quote(c.word))
 			}
 			r.seen[c.word] = true
 			if why, wayOut := noSenseExpected(c.word); r.expect != nil && why != "" {
@@ -270,7 +270,7 @@ func (r *rule) by() bool {
 			return false
 		}
 		if slices.ContainsFunc(r.rule.Users, func(w Word) bool { return w.Text == t.text }) {
-			return r.failAt(t, "", "user %s stands twice", source.Quote(t.text))
+			return r.failAt(t, "", "duplicate user %s", source.Quote(t.text))
 		}
 		r.rule.Users = append(r.rule.Users, Word{t.pos, t.text})
 		return true

@@ -163,7 +163,7 @@ func TestTableIsWhole(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range shapes {
 		if seen[s.Name] {
-			t.Errorf("%s stands twice", s.Name)
+			t.Errorf("duplicate %s", s.Name)
 		}
 		seen[s.Name] = true
 		if s.Doc == "" || s.What == "" {

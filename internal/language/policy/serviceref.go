@@ -20,7 +20,7 @@ func (w *words) services() ([]ServiceRef, bool) {
 			return false
 		}
 		if slices.ContainsFunc(out, func(o ServiceRef) bool { return o.Text == ref.Text }) {
-			w.fail(ref.Pos, "", "service %s stands twice", source.Quote(ref.Text))
+			w.fail(ref.Pos, "", "duplicate service %s", source.Quote(ref.Text))
 			return false
 		}
 		out = append(out, ref)

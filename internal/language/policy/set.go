@@ -112,7 +112,7 @@ func (f *file) codes(n *yaml.Node, what string, check func(string) (string, *pro
 			continue
 		}
 		if slices.ContainsFunc(out, func(w Word) bool { return w.Text == code }) {
-			f.fail(f.At(c), "", "%s stands twice", code)
+			f.fail(f.At(c), "", "duplicate %s", code)
 			continue
 		}
 		f.canon[c] = code

@@ -165,7 +165,7 @@ func values(data []byte) (map[string]int64, *badValue) {
 				begin++
 			}
 			if _, double := out[name]; double {
-				return nil, &badValue{begin, name + " stands twice"}
+				return nil, &badValue{begin, "duplicate " + name}
 			}
 			out[name] = begin
 		}

@@ -99,7 +99,7 @@ func TestParseRefuses(t *testing.T) {
 		{"too huge", replaced(`"route-ns": 100`, `"route-ns": 1e999`), "no calibration: "},
 		{"missing", replaced("      \"route-ns\": 100,\n", ""), "costs: packet.route-ns is missing"},
 		{"unknown", replaced(`"route-ns": 100`, `"route-ns": 100, "rout-ns": 1`), "costs: unknown constant packet.rout-ns"},
-		{"twice", replaced(`"route-ns": 100`, `"route-ns": 100, "route-ns": 100`), "costs.packet.route-ns stands twice"},
+		{"twice", replaced(`"route-ns": 100`, `"route-ns": 100, "route-ns": 100`), "duplicate costs.packet.route-ns"},
 		{"falls", replaced(`"of-65536-ns": 900`, `"of-65536-ns": 1`), "lookup.interval-set.of-65536-ns is 1 ns, less than lookup.interval-set.of-16384-ns (570 ns)"},
 		{"long ago", replaced("2026-11-21", "1970-01-01"), "measured at 1970-01-01 cannot be meant"},
 		{"no kernel", replaced("6.12.1", ""), "it does not say on which kernel it was measured"},
