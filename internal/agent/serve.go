@@ -341,20 +341,23 @@ func awaited[T any](q *request, try func(ctx context.Context, tell func(api.Line
 		answer.End(nil, err)
 		return
 	}
-	lines := make(chan api.Line, lineCount)
+	var lines chan api.Line
+	var begun sync.Once
+	var writing sync.WaitGroup
 	tell := func(l api.Line) {
+		begun.Do(func() {
+			lines = make(chan api.Line, lineCount)
+			writing.Go(func() {
+				for l := range lines {
+					answer.Tell(l)
+				}
+			})
+		})
 		select {
 		case lines <- l:
 		default: // nobody waits for a slow reader
 		}
 	}
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
-		for l := range lines {
-			answer.Tell(l)
-		}
-	}()
 	defer quieten()
 	var out T
 	var err error
@@ -379,7 +382,9 @@ func awaited[T any](q *request, try func(ctx context.Context, tell func(api.Line
 		}
 		break
 	}
-	close(lines)
-	<-written
+	if lines != nil {
+		close(lines)
+		writing.Wait()
+	}
 	answer.End(out, work.Failed(err, q.Here, out))
 }

@@ -146,7 +146,10 @@ var ErrEnded = errors.New("the agent ended in the middle; sluice status says wha
 // Await reads an answer and tells of its lines until the last one. The error is a
 // *Failure, ErrEnded, or that of reading.
 func Await(r *http.Response, told func(Line)) (json.RawMessage, error) {
-	defer r.Body.Close()
+	defer func() {
+		_, _ = io.CopyN(io.Discard, r.Body, 1) // the end of it: the connection can be used again
+		_ = r.Body.Close()
+	}()
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	in := json.NewDecoder(r.Body)
 	switch {

@@ -19,6 +19,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -119,15 +120,22 @@ func (n *Namespace) Do(f func() error) error {
 	}
 	return onThread(func() error {
 		var here unix.Stat_t
-		if err := unix.Stat(own, &here); err == nil && same(here, n.inside) {
-			return f()
+		if err := unix.Stat(own, &here); err != nil || !same(here, n.inside) {
+			if err := n.enter(); err != nil {
+				return fmt.Errorf("enter %s: %w", n.called, err)
+			}
 		}
-		if err := n.enter(); err != nil {
-			return fmt.Errorf("enter %s: %w", n.called, err)
+		if id, err := identity(); err == nil {
+			thread := unix.Gettid()
+			inside.Store(thread, id)
+			defer inside.Delete(thread)
 		}
 		return f()
 	})
 }
+
+// inside are the identities of what threads of Do are in, by their numbers: these stay.
+var inside sync.Map // int to string
 
 // enter brings the calling thread into the namespace, which nobody closes meanwhile.
 func (n *Namespace) enter() error {
@@ -193,11 +201,19 @@ func Name() (string, error) {
 
 func same(a, b unix.Stat_t) bool { return a.Dev == b.Dev && a.Ino == b.Ino }
 
-// ID tells the network namespace of the calling thread from all others, those before it
+// ID is identity, of a thread that Do runs on without asking again.
+func ID() (string, error) {
+	if id, known := inside.Load(unix.Gettid()); known {
+		return id.(string), nil
+	}
+	return identity()
+}
+
+// identity tells the network namespace of the calling thread from all others, those before it
 // included, until the machine is started again. Kernels before 5.14 give an inode's
 // number instead (SO_NETNS_COOKIE is not known to them), which a later namespace may
 // have too.
-func ID() (string, error) {
+func identity() (string, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
