@@ -3,7 +3,9 @@
 package client
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +15,8 @@ import (
 	"net/url"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"sluice/internal/agent/api"
 	"sluice/internal/engine/apply"
@@ -34,12 +38,9 @@ type Host struct {
 	Namespace string // "" is that of the caller
 	Socket    string
 
-	once sync.Once
-	kept *http.Transport // with the connection, from the first request on
-
-	mutex sync.Mutex
-	conn  *net.UnixConn
-	left  bool // what is asked for is not wanted any more
+	turn sync.Mutex    // one request at a time
+	kept *net.UnixConn // from the first request on, as long as it is of use
+	in   *bufio.Reader
 }
 
 // unreachable says that no agent listens.
@@ -48,37 +49,73 @@ type unreachable struct{ error }
 // dialTime is how long an agent that is there may take to accept.
 const dialTime = 5 * time.Second
 
-func (h *Host) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+// connect makes the connection, unless the kept one is there still.
+func (h *Host) connect(ctx context.Context) error {
+	if h.kept != nil && !over(h.kept) {
+		return nil
+	}
+	h.hangUp()
 	c, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "unix", h.Socket)
 	if err != nil {
-		return nil, unreachable{err}
+		return unreachable{err}
 	}
-	h.mutex.Lock()
-	defer h.mutex.Unlock()
-	if h.left {
-		return nil, errors.Join(context.Canceled, c.Close())
+	h.kept, h.in = c.(*net.UnixConn), bufio.NewReader(c)
+	return nil
+}
+
+func (h *Host) hangUp() {
+	if h.kept != nil {
+		_ = h.kept.Close()
 	}
-	h.conn = c.(*net.UnixConn)
-	return c, nil
+	h.kept = nil
+}
+
+// over says that an agent has closed a connection that nothing was asked by.
+func over(c *net.UnixConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return true
+	}
+	var nothing error
+	err = raw.Control(func(fd uintptr) {
+		_, _, nothing = unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_DONTWAIT|unix.MSG_PEEK)
+	})
+	return err != nil || !errors.Is(nothing, unix.EAGAIN)
 }
 
 // undoTime is how long an agent may take to undo what it has begun.
 const undoTime = 2 * time.Minute
 
-// leave says to the agent that nobody wants any more what was asked for. It says what
-// came of it.
-func (h *Host) leave() {
-	h.mutex.Lock()
-	defer h.mutex.Unlock()
-	if h.left = true; h.conn != nil {
-		_ = h.conn.CloseWrite()
-		_ = h.conn.SetReadDeadline(time.Now().Add(undoTime))
+// exchange sends a request, and reads the answer. Nothing is sent a second time. When the
+// context ends, the agent is told that nobody wants it any more, and says what came of it.
+func (h *Host) exchange(ctx context.Context, r *http.Request) (json.RawMessage, error) {
+	h.turn.Lock()
+	defer h.turn.Unlock()
+	if err := h.connect(ctx); err != nil {
+		return nil, err
 	}
+	c := h.kept
+	stop := context.AfterFunc(ctx, func() {
+		_ = c.CloseWrite()
+		_ = c.SetReadDeadline(time.Now().Add(undoTime))
+	})
+	refused := r.Write(c) // which may be because it has answered
+	answer, err := http.ReadResponse(h.in, r)
+	if err != nil {
+		stop()
+		h.hangUp()
+		return nil, cmp.Or(context.Cause(ctx), refused, err)
+	}
+	result, err := api.Await(answer, h.told)
+	var f *api.Failure
+	if !stop() || answer.Close || refused != nil || err != nil && !errors.As(err, &f) {
+		h.hangUp()
+	}
+	return result, err
 }
 
 // ask sends a request and awaits the answer; here says that it is to be done here.
 func (h *Host) ask(ctx context.Context, method, path string, body any) (result json.RawMessage, here bool, err error) {
-	h.once.Do(func() { h.kept = &http.Transport{DialContext: h.dial} })
 	sent, err := json.Marshal(body)
 	if err != nil {
 		return nil, false, err
@@ -102,29 +139,14 @@ func (h *Host) ask(ctx context.Context, method, path string, body any) (result j
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	defer func() {
-		if h.mutex.Lock(); h.left {
-			h.kept.CloseIdleConnections()
-			h.left, h.conn = false, nil
-		}
-		h.mutex.Unlock()
-	}()
-	defer context.AfterFunc(ctx, h.leave)()
-	answer, err := h.kept.RoundTrip(r) //nolint:bodyclose // Await closes it
-	if err != nil {
-		var nobody unreachable
-		switch {
-		case ctx.Err() != nil:
-			return nil, false, context.Cause(ctx)
-		case errors.As(err, &nobody):
-			return nil, true, nil
-		}
-		return nil, false, fmt.Errorf("ask the agent: %w", err)
-	}
-	result, err = api.Await(answer, h.told)
+	result, err = h.exchange(ctx, r)
+	var nobody unreachable
 	var f *api.Failure
-	if errors.As(err, &f) && f.Untouched() {
+	switch {
+	case ctx.Err() == nil && errors.As(err, &nobody), errors.As(err, &f) && f.Untouched():
 		return nil, true, nil
+	case err != nil && f == nil && ctx.Err() == nil && !errors.Is(err, api.ErrEnded):
+		err = fmt.Errorf("ask the agent: %w", err)
 	}
 	return result, false, err
 }

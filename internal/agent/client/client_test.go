@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -201,6 +202,53 @@ func TestHere(t *testing.T) {
 			t.Errorf("%s: the exit status is lost: %v", name, err)
 		}
 	}
+}
+
+// One connection does for what is asked one after the other, and another where the agent has
+// closed it.
+func TestKept(t *testing.T) {
+	var made atomic.Int32
+	var closing atomic.Bool
+	h, here := listening(t, nil)
+	l, err := net.Listen("unix", h.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if closing.Load() {
+				w.Header().Set("Connection", "close")
+			}
+			answer := api.NewAnswer(w, r)
+			answer.Note("a")
+			answer.End(&apply.Banned{Banned: 1}, nil)
+		}),
+		ConnState: func(_ net.Conn, to http.ConnState) {
+			if to == http.StateNew {
+				made.Add(1)
+			}
+		},
+	}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	ban := func(want int32) {
+		t.Helper()
+		if out, err := h.Ban(t.Context(), apply.Banning{}); err != nil || out.Banned != 1 || here.banned > 0 || made.Load() != want {
+			t.Errorf("%+v %v, %d connections, want %d", out, err, made.Load(), want)
+		}
+	}
+	ban(1)
+	ban(1)
+	closing.Store(true)
+	ban(1)
+	ban(2)
+	closing.Store(false)
+	ban(3)
+	_ = h.kept.SetReadDeadline(time.Time{})
+	s.SetKeepAlivesEnabled(false) // closes those that are idle
+	for until := time.Now().Add(time.Minute); !over(h.kept) && time.Now().Before(until); time.Sleep(time.Millisecond) {
+	}
+	ban(4)
 }
 
 // What is told meanwhile comes before the result; with a failure comes what was done.
