@@ -45,9 +45,15 @@ type Agent struct {
 	Named      func(name string) (*Site, error)
 	// Who may ask, beside root.
 	MayRead, MayChange config.IDs
+	// Whether lists are refreshed when due, and of whom newer country data are asked for, how
+	// often.
+	Lists      bool
+	Publishers []string
+	Every      time.Duration
 
 	spaces spaces
 	ready  sync.Once
+	turn   chan struct{} // to do what is due
 }
 
 // againTime is the pause behind what could not be made.
@@ -84,6 +90,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	var asked sync.WaitGroup
 	defer asked.Wait()
 	asked.Go(func() { a.watchdog(ctx) })
+	if len(a.Publishers) > 0 {
+		asked.Go(func() { a.due(a.Site).Countries(ctx, a.Publishers, a.Every) })
+	}
 	asked.Go(func() {
 		for ; l == nil; l, free, err = listen(a.Socket) {
 			select {

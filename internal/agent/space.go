@@ -38,8 +38,8 @@ const own = "-"
 func (s *Site) name() string { return cmp.Or(s.Host.Namespace, own) }
 
 // live does what is done in a namespace until it ends. Ready is called when what was there
-// at the beginning is brought in.
-func (s *space) live(ready func() error) {
+// at the beginning is brought in, and due is what is done there from time to time.
+func (s *space) live(ready func() error, due func()) {
 	var parts sync.WaitGroup
 	part := func(f func() error) {
 		parts.Go(func() {
@@ -50,6 +50,7 @@ func (s *space) live(ready func() error) {
 	}
 	part(s.run)
 	part(func() error { return s.follow(ready) })
+	parts.Go(due)
 	parts.Wait()
 }
 

@@ -68,6 +68,7 @@ func (s *spaces) refuse(name string, err error) bool {
 // begin opens the agent's own space.
 func (a *Agent) begin(ctx context.Context, here *netns.Namespace) error {
 	a.spaces.open, a.spaces.refused, a.spaces.ended = map[string]*space{}, map[string]error{}, make(chan *space)
+	a.turn = make(chan struct{}, 1)
 	err := a.open(ctx, a.Site, here, nil)
 	if a.spaces.refuse(a.name(), err) {
 		a.note(err)
@@ -105,7 +106,7 @@ func (a *Agent) open(ctx context.Context, site *Site, at, named *netns.Namespace
 		if named == nil {
 			ready = a.nowReady
 		}
-		s.live(ready)
+		s.live(ready, func() { a.due(site).Lists(s.ctx, a.Lists, len(a.Publishers) > 0) })
 		s.end(nil)
 		release()
 		if named != nil {

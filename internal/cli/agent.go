@@ -21,10 +21,12 @@ func newAgent() *cobra.Command {
 		Short: "Stay, follow the host, and do the work of the commands",
 		Long: `Stays until it is stopped. It brings in what the host becomes (default routes,
 addresses, name servers, interfaces), as "sluice sync --follow" does, whose place it
-takes, and answers on a Unix socket. The commands apply, plan, confirm, rollback, remove,
-restore, refresh, status, verify, history, bans, ban, unban and sync use the socket where
-an agent listens for the same state and network namespace, and do their work themselves
-where none does: what they print and end with is the same.
+takes. Lists of the running policy are asked for when they are due, and so are newer
+country data where its file says of whom. It answers on a Unix socket. The commands apply,
+plan, confirm, rollback, remove, restore, refresh, status, verify, history, bans, ban,
+unban and sync use the socket where an agent listens for the same state and network
+namespace, and do their work themselves where none does: what they print and end with is
+the same.
 
 Root may change the firewall by the socket; group sluice may read it.
 /etc/sluice/agent.yaml says otherwise, where there is one ("sluice agent check"). There is
@@ -48,7 +50,7 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 			socket, _ := cmd.Flags().GetString("socket")
 			file, _ := cmd.Flags().GetString("config")
 			asked, err := config.Load(file)
-			if errors.Is(err, fs.ErrNotExist) && !given(cmd, "config") {
+			if errors.Is(err, fs.ErrNotExist) && !cmd.Flags().Changed("config") {
 				asked, err = config.Parse(file, []byte("version: 1"))
 			}
 			if err != nil {
@@ -62,6 +64,7 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 			}
 			a := &agent.Agent{
 				Site: site, Socket: socket, MayRead: reads, MayChange: changes,
+				Lists: asked.Lists, Publishers: asked.Publishers, Every: asked.Every,
 				Named: func(name string) (*agent.Site, error) { return siteOf(cmd, name) },
 			}
 			if optionsOf(cmd).netns == "" {
@@ -70,7 +73,7 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 			return a.Run(ctx)
 		},
 	}
-	cmd.Flags().String("config", config.Default, "read who may ask it from `FILE`")
+	cmd.Flags().String("config", config.Default, "read what it is to do from `FILE`")
 	cmd.AddCommand(newAgentCheck())
 	cmd.Flags().String("socket", api.Socket, "listen on the socket `FILE`")
 	return cmd

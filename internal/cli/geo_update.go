@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"sluice/internal/agent/config"
 	"sluice/internal/base/english"
 	"sluice/internal/base/fetch"
 	"sluice/internal/cli/command"
@@ -32,8 +34,9 @@ func newGeoUpdate() *cobra.Command {
 		Use:   "update [--from PUBLISHER|[NAME=]URL|[NAME=]FILE]...",
 		Short: "Replace the country data by newer ones, after checking them",
 		Long: `Fetches country data, checks them and puts them in the place of those in use,
-which are kept as the previous ones. Without --from those are asked again that the
-data in use came from; where the built-in data are in use, dbip and registries.
+which are kept as the previous ones. Without --from those are asked that the agent's
+file names (/etc/sluice/agent.yaml, countries), else those again that the data in use
+came from; where the built-in data are in use, dbip and registries.
 
 PUBLISHER is dbip (DB-IP's "IP to Country Lite" of the month, free with attribution)
 or registries (what the five regional registries delegated). Of several publishers
@@ -71,7 +74,8 @@ Exit status: 0 fine, 2 refused, bad use or bad input.`,
 			}
 			if len(o.From) == 0 {
 				var err error
-				if o.From, err = lastGeoSource(o.StateDir); err != nil {
+				file, _ := cmd.Flags().GetString("config")
+				if o.From, err = geoSource(o.StateDir, file, cmd.Flags().Changed("config")); err != nil {
 					return err
 				}
 			}
@@ -93,8 +97,23 @@ Exit status: 0 fine, 2 refused, bad use or bad input.`,
 	flags.StringArrayVar(&o.From, "from", nil, "`PUBLISHER|URL|FILE` to take the data from, may be given again")
 	flags.StringVar(&o.SHA256, "sha256", "", "checksum in `HEX` that the file has to have")
 	flags.StringVar(&date, "date", "", "`DAY` of the data (2026-06-01), where they do not say it")
+	flags.String("config", config.Default, "take the publishers from the agent's `FILE` where no --from is given")
 	flags.BoolVar(&o.Force, "force", false, "take data that have far fewer addresses than those in use")
 	return cmd
+}
+
+// geoSource returns what the agent's file names, and where that names nobody what the data
+// in use came from.
+func geoSource(stateDir, file string, given bool) ([]string, error) {
+	asked, err := config.Load(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !given:
+	case err != nil:
+		return nil, err
+	case len(asked.Publishers) > 0:
+		return asked.Publishers, nil
+	}
+	return lastGeoSource(stateDir)
 }
 
 // lastGeoSource returns what the data in use came from, if it can be asked again.

@@ -55,7 +55,8 @@ which packaging's sysusers.d makes), without capabilities, with landlock and sec
 where the kernel has them, in the namespace that the policy is for. It hands back plain
 ranges; what it could not be confined by is noted. plan and apply do the same.
 
-packaging has a timer that runs this: sluice-refresh.timer.
+packaging has a timer that runs this: sluice-refresh.timer. "sluice agent" does it by
+itself; beside one, the timer's --unless-agent does nothing.
 ` + filesHelp + `
 Environment: HTTP_PROXY, HTTPS_PROXY, NO_PROXY.
 
@@ -67,11 +68,24 @@ had, is empty or damaged.`,
   sluice refresh --countries
   sluice refresh --allow-cut --netns customer7`,
 		ValidArgsFunction: completeLists,
-		RunE:              onHost(runRefresh),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if given(cmd, "unless-agent") {
+				h, err := hostOf(cmd)
+				if err != nil {
+					return err
+				}
+				if h.ByAgent() {
+					note(cmd, "an agent refreshes the lists")
+					return nil
+				}
+			}
+			return onHost(runRefresh)(cmd, args)
+		},
 	}
 	flags := cmd.Flags()
 	flags.Bool("dry-run", false, "show what would change, and change nothing")
 	flags.Bool("countries", false, "take the country data in use, and no lists but those that are named")
+	flags.Bool("unless-agent", false, "do nothing where an agent refreshes the lists")
 	flags.Bool("allow-cut", false, "go on where live connections are cut or somebody is locked out")
 	flags.Bool("force", false, "take lists that have far fewer or far more addresses than the copies in use")
 	addMessage(cmd)

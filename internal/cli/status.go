@@ -103,6 +103,9 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	if !s.OldCountries.IsZero() {
 		fmt.Fprintf(w, "%s          the rules know the countries' addresses of %s: sluice geo update, then sluice refresh%s --countries\n", command.Paint(w, "33", "old"), geoDate(s.OldCountries, time.Now()), here)
 	}
+	for _, d := range s.Due {
+		printDue(w, d, time.Now())
+	}
 	for _, i := range s.Waiting {
 		printWaiting(w, i, s.Boot == s.Generation.Number, here)
 	}
@@ -168,6 +171,36 @@ func printStanding(w io.Writer, h apply.Standing, generation int, here string) {
 	}
 	if len(h.Lost) > 0 {
 		fmt.Fprintf(w, "%s         %s\n", command.Paint(w, "33", "host"), apply.NoDefaultRoute(h.Lost))
+	}
+}
+
+// printDue says when what the policy takes from elsewhere is asked for.
+func printDue(w io.Writer, d apply.Due, now time.Time) {
+	what, of, nobody := "list "+d.List, "no copy", "sluice refresh"
+	if d.List == "" {
+		what, of, nobody = "country data", "of no date", "sluice geo update"
+	}
+	switch {
+	case d.Of.IsZero():
+	case d.List == "":
+		of = "of " + d.Of.Format(time.DateOnly)
+	default:
+		of = "copy of " + d.Of.Local().Format(time.DateTime)
+	}
+	at := "at " + d.At.Local().Format(time.DateTime)
+	if d.At.Before(now) {
+		at = "now"
+	}
+	switch {
+	case d.By == "" && (d.At.IsZero() || d.At.After(now)):
+		fmt.Fprintf(w, "due          %s (%s): nobody asks for it but %s\n", what, of, nobody)
+	case d.By == "":
+		fmt.Fprintf(w, "%s          %s (%s): since %s, and nobody asks for it but %s\n", command.Paint(w, "33", "due"), what, of, d.At.Local().Format(time.DateTime), nobody)
+	default:
+		fmt.Fprintf(w, "due          %s (%s): %s, by the %s\n", what, of, at, d.By)
+	}
+	if d.Failed != "" {
+		fmt.Fprintf(w, "%s       %s: %s\n", command.Paint(w, "33", "failed"), what, strings.ReplaceAll(d.Failed, "\n", "\n             "))
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // Status is apply.Host.Status, with whether a policy is tried beside what runs, the files
-// that what runs was made of and that are others now, and how old its country data are.
+// that what runs was made of and that are others now, how old its country data are, and when what it takes from elsewhere is renewed.
 func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error) {
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*apply.Status, error) { return h.Status(ctx, contents) })
@@ -40,6 +40,11 @@ func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error)
 			if date := d.Info().Date; !date.IsZero() && time.Since(date) > oldCountries {
 				s.OldCountries = date
 			}
+		}
+	}
+	if s.Condition == apply.Running {
+		if s.Due, err = h.due(); err != nil {
+			return nil, err
 		}
 	}
 	return s, nil

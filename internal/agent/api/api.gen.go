@@ -169,6 +169,9 @@ type Counter = apply.Counter
 // Difference One thing in which the kernel is not what was meant.
 type Difference = backend.Difference
 
+// Due A list, or the country data, that the policy takes from elsewhere.
+type Due = apply.Due
+
 // EndedFlows Flows that the policy's bans end.
 type EndedFlows = apply.EndedFlows
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -21,6 +22,11 @@ type Config struct {
 	MayRead    []Who
 	MayChange  []Who
 	Namespaces []string // patterns, as of path.Match
+	Lists      bool     // they are refreshed when due
+	// Publishers of country data, the one that decides first, and how often they are asked;
+	// none: they are not.
+	Publishers []string
+	Every      time.Duration
 	file       *source.File
 }
 
@@ -46,7 +52,7 @@ func Load(path string) (*Config, error) {
 // Parse reads a text; name is what errors begin with.
 func Parse(name string, data []byte) (*Config, error) {
 	var errs source.Errors
-	c := &Config{MayRead: readers}
+	c := &Config{MayRead: readers, Lists: true}
 	c.file = source.New(name, data, dialect, &errs)
 	if errs = c.file.CheckText(data); len(errs) == 0 {
 		if doc := c.file.Document(); doc != nil {
@@ -81,6 +87,10 @@ func (c *Config) top(doc *yaml.Node) {
 			c.MayChange = c.whos(e)
 		case "namespaces":
 			c.Namespaces = c.namespaces(e)
+		case "lists":
+			c.Lists = c.oneOf(e.Value, "lists", "refresh", "manual") != "manual"
+		case "countries":
+			c.countries(e)
 		}
 	}
 }
@@ -116,6 +126,61 @@ func (c *Config) namespaces(e source.Entry) []string {
 			c.file.Fail(c.file.At(n), "ip netns list shows names; * stands for any characters", "%s is not the name of a network namespace", source.Quote(text))
 		case slices.Contains(out, text):
 			c.file.Fail(c.file.At(n), "", "duplicate %s in %s", text, e.Name)
+		default:
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// oneOf is a word of a few, or "" where it has an error.
+func (c *Config) oneOf(n *yaml.Node, what string, words ...string) string {
+	text, ok := c.file.Text(n, what)
+	if ok && !slices.Contains(words, text) {
+		c.file.Fail(c.file.At(n), "", "%s is %s, this is %s%s", what, strings.Join(words, " or "), source.Quote(text), source.DidYouMean(text, words))
+		return ""
+	}
+	return text
+}
+
+// periods are how often country data are asked for.
+var periods = map[string]time.Duration{"daily": day, "weekly": 7 * day, "monthly": 30 * day}
+
+const day = 24 * time.Hour
+
+func (c *Config) countries(e source.Entry) {
+	c.Every = periods["monthly"]
+	from := false
+	for _, k := range c.file.Known(e.Value, grammar.Of("countries")) {
+		switch k.Name {
+		case "from":
+			from = true
+			c.Publishers = c.publishers(k)
+			if source.IsNull(k.Value) || k.Value.Kind == yaml.SequenceNode && len(k.Value.Content) == 0 {
+				c.file.Fail(c.file.At(k.Value), "leave countries out for nobody to ask for them", "from is empty")
+			}
+		case "every":
+			c.Every = periods[c.oneOf(k.Value, "every", "daily", "weekly", "monthly")]
+		}
+	}
+	if e.Value.Kind == yaml.MappingNode && !from {
+		c.file.Fail(c.file.At(e.Value), "from: [dbip, registries]", "from is missing")
+	}
+}
+
+const publisherPattern = `^(dbip|registries|([a-z][a-z0-9-]*=)?(https?://[^/\s]\S*|/.*))$`
+
+var publisherSyntax = regexp.MustCompile(publisherPattern)
+
+func (c *Config) publishers(e source.Entry) []string {
+	var out []string
+	for _, n := range c.file.List(e.Value, e.Name) {
+		switch text, ok := c.file.Text(n, "a publisher"); {
+		case !ok:
+		case !publisherSyntax.MatchString(text):
+			c.file.Fail(c.file.At(n), "write dbip, registries, or [NAME=] and a URL or the whole path of a file", "%s is no publisher of country data%s", source.Quote(text), source.DidYouMean(text, []string{"dbip", "registries"}))
+		case slices.Contains(out, text):
+			c.file.Fail(c.file.At(n), "", "%s stands twice in from", source.Quote(text))
 		default:
 			out = append(out, text)
 		}

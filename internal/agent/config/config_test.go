@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,6 +41,29 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestDue(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		lists bool
+		from  []string
+		every time.Duration
+	}{
+		{"", true, nil, 0},
+		{"lists: manual\n", false, nil, 0},
+		{"lists: refresh\ncountries: {from: dbip}\n", true, []string{"dbip"}, 30 * day},
+		{"countries: {from: [registries, own=/srv/c.csv, 'https://a.example/c'], every: weekly}\n", true, []string{"registries", "own=/srv/c.csv", "https://a.example/c"}, 7 * day},
+	} {
+		got, err := Parse("a.yaml", []byte("version: 1\n"+c.text))
+		if err != nil {
+			t.Errorf("%q: %v", c.text, err)
+			continue
+		}
+		if got.Lists != c.lists || !slices.Equal(got.Publishers, c.from) || got.Every != c.every {
+			t.Errorf("%q: %+v", c.text, got)
+		}
+	}
+}
+
 // ‸ stands before the character that the error points at.
 func TestErrors(t *testing.T) {
 	const head = "version: 1\n"
@@ -60,6 +85,14 @@ func TestErrors(t *testing.T) {
 		{head + "may-change: ‸'%netops'\n", `"%netops" is not the name`, "group NAME"},
 		{head + "may-change: ‸4294967295\n", `"4294967295" is not the name or number`, ""},
 		{head + "may-change: ‸&a [alice]\n", "YAML", "write it where it holds"},
+		{head + "lists: ‸manuel\n", `lists is refresh or manual, this is "manuel", did you mean "manual"?`, ""},
+		{head + "countries: ‸[dbip]\n", "countries must be a mapping, this is a list", ""},
+		{head + "countries: ‸{every: daily}\n", "from is missing", "from: [dbip, registries]"},
+		{head + "countries: {from: ‸[]}\n", "from is empty", "leave countries out"},
+		{head + "countries: {from: [dbip, ‸dbpi]}\n", `"dbpi" is no publisher of country data, did you mean "dbip"?`, "[NAME=] and a URL"},
+		{head + "countries: {from: ‸countries.csv}\n", `"countries.csv" is no publisher`, "the whole path"},
+		{head + "countries: {from: [dbip, ‸dbip]}\n", `"dbip" stands twice in from`, ""},
+		{head + "countries: {from: dbip, every: ‸hourly}\n", `every is daily or weekly or monthly, this is "hourly"`, ""},
 		{head + "‸---\nversion: 1\n", "second YAML document", "leave the second one out"},
 	} {
 		text, _, _ := strings.Cut(c.text, "‸")
@@ -122,7 +155,9 @@ func TestSchema(t *testing.T) {
 			if err := schema.Validate(v); err != nil {
 				t.Errorf("%s: %s\n%v", s.Name, e, err)
 			}
-			text := map[string]string{"agent": e, "people": "version: 1\nmay-read: " + e, "person": "version: 1\nmay-change: [" + e + "]"}[s.Name]
+			text := map[string]string{"agent": e, "people": "version: 1\nmay-read: " + e, "person": "version: 1\nmay-change: [" + e + "]",
+				"lists": "version: 1\nlists: " + e, "countries": "version: 1\ncountries: " + e, "publishers": "version: 1\ncountries: {from: " + e + "}",
+				"publisher": "version: 1\ncountries: {from: ['" + e + "']}", "every": "version: 1\ncountries: {from: dbip, every: " + e + "}"}[s.Name]
 			if _, err := Parse("a.yaml", []byte(text)); text != "" && err != nil {
 				t.Error(err)
 			}
@@ -153,6 +188,7 @@ func TestReferenceIsWritten(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"", "version: 1\n", "version: 1\nmay-read: group sluice\nmay-change: [alice, 1000, 'group x']\n", "\ufeffversion: 1\r\n",
+		"version: 1\nlists: manual\ncountries: {from: [dbip, 'a=https://a.example/', /srv/c], every: daily}\n", "version: 1\ncountries: [{from: x}]\n", "version: 1\ncountries: {from: {}, every: []}\n",
 		"version: 1\nmay-change: {a: [b]}\n", "a: &a [*a]\n", "version: 1\n---\n", "version: 1\nmay-read: |\n  group a\n",
 	} {
 		f.Add([]byte(s))

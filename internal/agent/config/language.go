@@ -24,8 +24,10 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 			{Name: "may-read", Shape: "people", Doc: "Who may ask the agent what runs; `group sluice` when left out. Who may change may read too."},
 			{Name: "may-change", Shape: "people", Doc: "Who, beside root, may have the agent change the firewall: bans, confirmations, going back to an earlier generation."},
 			{Name: "namespaces", Shape: "namespaces", Doc: "Network namespaces of `ip netns` that it serves beside its own, as soon as they are there; none when left out. Not with `--netns`, which is served alone."},
+			{Name: "lists", Shape: "lists", Doc: "Whether it asks for the lists of the running policies (sets with `url`) when they are due, as `sluice refresh` does; `refresh` when left out."},
+			{Name: "countries", Shape: "countries", Doc: "Where it has newer country data from, which it takes into the rules of the policies that name countries; when left out, nobody asks for any. `sluice geo update` without `--from` asks the same."},
 		},
-		Examples: []string{"{version: 1}", "{version: 1, may-change: group netops}"},
+		Examples: []string{"{version: 1}", "{version: 1, lists: manual, countries: {from: [dbip, registries]}}", "{version: 1, may-change: group netops}"},
 	},
 	{Name: "version", What: "version", Doc: "`1`.", Text: &source.Scalar{JSON: "integer", Enum: []string{"1"}}, Examples: []string{"1"}},
 	{
@@ -43,6 +45,30 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 	{
 		Name: "namespace", What: "a network namespace", Doc: "The name of a network namespace. `*` stands for any characters, or none.",
 		Text: &source.Scalar{JSON: "string|integer"}, Examples: []string{"customer7", "vm-*"},
+	},
+	{
+		Name: "lists", What: "lists", Doc: "`refresh`: each list when its `refresh` in the policy says so. `manual`: by commands and timers alone.",
+		Text: &source.Scalar{JSON: "string", Enum: []string{"refresh", "manual"}}, Examples: []string{"refresh", "manual"},
+	},
+	{
+		Name: "countries", What: "countries", Doc: "Where country data are from.",
+		Keys: []source.Key{
+			{Name: "from", Shape: "publishers", Doc: "The publishers. The first decides, and the others add what it says nothing of.", Required: true},
+			{Name: "every", Shape: "every", Doc: "How often they are asked, some more or less than that; `monthly` when left out."},
+		},
+		Examples: []string{"{from: dbip}", "{from: [dbip, registries], every: weekly}"},
+	},
+	{
+		Name: "publishers", What: "publishers", Doc: "Publishers of country data.",
+		Text: &source.Scalar{JSON: "string"}, List: "publisher", Examples: []string{"dbip", "[dbip, registries]", "[one=https://data.example.net/v4.csv, one=https://data.example.net/v6.csv]"},
+	},
+	{
+		Name: "publisher", What: "a publisher", Doc: "`dbip`, `registries`, or a URL or the whole path of a file, as for `sluice geo update --from`. `NAME=` before it makes those of one name one publisher's.",
+		Text: &source.Scalar{JSON: "string", Pattern: publisherPattern}, Examples: []string{"dbip", "registries", "https://data.example.net/countries.mmdb", "own=/srv/countries.csv"},
+	},
+	{
+		Name: "every", What: "every", Doc: "`daily`, `weekly` or `monthly`, which is 30 days.",
+		Text: &source.Scalar{JSON: "string", Enum: []string{"daily", "weekly", "monthly"}}, Examples: []string{"daily", "monthly"},
 	},
 }}
 
@@ -64,6 +90,7 @@ the same content is printed by ` + "`sluice schema agent`" + `.
 version: 1
 may-read: [monitoring, group sluice]
 may-change: group netops
+countries: {from: [dbip, registries]}
 namespaces: [customer7, vm-*]
 ` + "```" + `
 

@@ -19,6 +19,7 @@ import (
 	"sluice/internal/base/view"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
+	"sluice/internal/language/geo"
 	"sluice/internal/system/host"
 	"sluice/internal/words"
 )
@@ -79,8 +80,22 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 			}
 			return d.Rollback(ctx, n, optionsOf(in.Options))
 		})
+	case "geo/update":
+		if h, is := d.(updater); is {
+			return with(o, func(in Publishers) (any, error) { return h.UpdateCountries(ctx, in.From) })
+		}
 	}
 	return nil, &api.Failure{Text: fmt.Sprintf("there is no operation %q", o.Operation), Exit: 2, Kind: api.NotServed}
+}
+
+// Publishers are those that country data are updated from.
+type Publishers struct {
+	From []string `json:"from"`
+}
+
+// updater is the host itself: no command asks another for it.
+type updater interface {
+	UpdateCountries(ctx context.Context, from []string) (*geo.UpdateResult, error)
 }
 
 // with reads the request, which may be empty.

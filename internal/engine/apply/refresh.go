@@ -63,6 +63,16 @@ func (h *Host) RunningPolicy() (*Generation, map[string][]byte, error) {
 	return g.Generation, out, nil
 }
 
+// RunningNow is the number of the generation that runs, 0 being none, and whether it is on
+// trial. It takes no lock.
+func (h *Host) RunningNow() (generation int, trial bool, err error) {
+	_, cur, err := h.peek()
+	if err != nil || cur.BootID != bootID() {
+		return 0, false, err
+	}
+	return cur.Running, cur.Pending != nil, nil
+}
+
 // Refresh puts the running policy with other lists into the kernel.
 func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	s, ctx, err := h.open(ctx)

@@ -54,7 +54,24 @@ type Status struct {
 	// OldCountries is of when the country data are that the rules were made of, where that
 	// is long ago.
 	OldCountries time.Time `json:"old-countries,omitzero"`
+	Due          []Due     `json:"due,omitempty"` // what the policy takes from elsewhere
 }
+
+// Due is a list, or the country data, that the policy takes from elsewhere.
+type Due struct {
+	List   string    `json:"list,omitempty"` // the set that it is of; "": the country data
+	URL    string    `json:"url,omitempty"`
+	Of     time.Time `json:"of,omitzero"`      // of when the copy, or the data, are
+	At     time.Time `json:"at,omitzero"`      // when newer ones are asked for; zero: not by itself
+	By     string    `json:"by,omitempty"`     // who asks for it; "": nobody
+	Failed string    `json:"failed,omitempty"` // why that failed the last time
+}
+
+// Who asks for what is due.
+const (
+	ByAgent = "agent"
+	ByTimer = "timer"
+)
 
 // Waiting is an interface that was missing when the rules were loaded.
 type Waiting struct {

@@ -74,6 +74,13 @@ type copyInfo struct {
 	Plain    bool      `json:"plain,omitempty"` // the copy holds ranges alone, not what the server sent
 }
 
+// older says that a copy is older than that, or that its age is not known, since the clock
+// was set back: 0 is any age.
+func (i *copyInfo) older(refresh time.Duration) bool {
+	age := time.Since(i.Fetched)
+	return refresh > 0 && (age >= refresh || age < 0)
+}
+
 // Open gives the copy of a list, fetched anew where there is none or where it
 // is older than refresh. A zero refresh takes a copy of any age.
 func (s *Store) Open(url string, refresh time.Duration) (io.ReadCloser, string, error) {
@@ -83,7 +90,7 @@ func (s *Store) Open(url string, refresh time.Duration) (io.ReadCloser, string, 
 		return nil, "", err
 	}
 	have := !info.Fetched.IsZero()
-	fresh := have && (refresh == 0 || time.Since(info.Fetched) < refresh)
+	fresh := have && !info.older(refresh)
 	if !fresh && !s.Offline {
 		if err := s.fetch(url, path, info); err != nil {
 			if !have {

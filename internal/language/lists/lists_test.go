@@ -143,3 +143,39 @@ func TestCopyThatIsNoFile(t *testing.T) {
 		}
 	}
 }
+
+// The clock may have been ahead when a list was fetched.
+func TestCopyOfTheFuture(t *testing.T) {
+	s := newServer(t, "192.0.2.1\n")
+	store := &Store{Dir: t.TempDir() + "/lists"}
+	if _, err := open(t, store, s.URL, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	path := store.path(s.URL)
+	info, err := store.info(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	due := func() bool {
+		t.Helper()
+		due, err := store.Due(s.URL, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return due
+	}
+	if due() {
+		t.Error("a copy of this moment is due")
+	}
+	info.Fetched = time.Now().AddDate(10, 0, 0)
+	if err := store.keepInfo(path, info); err != nil {
+		t.Fatal(err)
+	}
+	if !due() {
+		t.Error("a copy of the future is not due")
+	}
+	s.text = "198.51.100.0/24\n"
+	if got, err := open(t, store, s.URL, time.Hour); err != nil || got != s.text || due() {
+		t.Errorf("it is not asked for again: %q, %v", got, err)
+	}
+}

@@ -39,7 +39,7 @@ func (s Store) Due(url string, refresh time.Duration) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return info.Fetched.IsZero() || refresh > 0 && time.Since(info.Fetched) >= refresh, nil
+	return info.Fetched.IsZero() || info.older(refresh), nil
 }
 
 // Fetch asks for a list. What is empty, damaged, or far smaller or larger than the
