@@ -10,6 +10,19 @@ import (
 	"sluice/internal/base/addrset"
 )
 
+// nftTest asks for one side of one family.
+type nftTest struct {
+	family int
+	field  string // saddr, daddr
+	*Addresses
+}
+
+func (t nftTest) ip() string { return ipOfFamily(t.family) }
+
+func (t nftTest) key() string { return t.ip() + " " + t.field }
+
+func (t nftTest) of() addrset.Family { return addrset.Family(t.family) }
+
 // emit writes one rule: the conditions, then a test of each side, then what is done.
 // A layout may need several rules, or chains of its own.
 func (w *nftText) emit(to *bytes.Buffer, pre []string, tests []nftTest, do string) {
