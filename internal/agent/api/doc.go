@@ -5,6 +5,6 @@
 // one.
 //
 // A handler reads a request with MeantBy and Read, and answers through an Answer, which
-// writes what it is told as it is told; the writers that the generator has for results
-// hold lines back until the end.
+// sends each line at once; the writers that the generator has for results hold lines back
+// until the end.
 package api

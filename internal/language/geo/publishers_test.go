@@ -60,24 +60,13 @@ func TestCombined(t *testing.T) {
 				addRandom(t, r, table, addresses, codes[r.IntN(len(codes))])
 			}
 			tables = append(tables, table)
-			alone, err := decoded(table)
-			if err != nil {
-				t.Fatal(err)
-			}
+			alone := lookup(t, table)
 			for _, a := range addresses {
-				code := ""
-				if alone != nil {
-					c, _ := alone.Lookup(a)
-					code = c.Code
-				}
-				said[a] = append(said[a], code)
+				said[a] = append(said[a], alone(a))
 			}
 		}
 		table, publishers := combined(names, tables)
-		got, err := decoded(table)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := lookup(t, table)
 		decides, otherwise := make([]int, len(names)), make([]int, len(names))
 		for _, a := range addresses {
 			want := ""
@@ -91,12 +80,7 @@ func TestCombined(t *testing.T) {
 					otherwise[i]++
 				}
 			}
-			have := ""
-			if got != nil {
-				c, _ := got.Lookup(a)
-				have = c.Code
-			}
-			if have != want {
+			if have := got(a); have != want {
 				t.Fatalf("%s is in %q and not in %q: %v", a, have, want, said[a])
 			}
 		}
@@ -135,16 +119,24 @@ func addRandom(t *testing.T, r *rand.Rand, table *Table, addresses []netip.Addr,
 	}
 }
 
-// decoded is a table as a database; nil where it is empty.
-func decoded(table *Table) (*Database, error) {
+// lookup gives the code of an address in a table, once that is a database; "" is nothing.
+func lookup(t *testing.T, table *Table) func(netip.Addr) string {
+	t.Helper()
 	if table.Rows() == 0 {
-		return nil, nil
+		return func(netip.Addr) string { return "" }
 	}
 	data, err := table.Encode(Origin{})
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	return Decode(data)
+	d, err := Decode(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(a netip.Addr) string {
+		c, _ := d.Lookup(a)
+		return c.Code
+	}
 }
 
 // An update of several publishers keeps who they were, to be asked again.

@@ -207,22 +207,18 @@ var shapes = []*source.Shape{
 	{
 		Name: "rule", What: "a rule", Doc: "One line of words, or the same as a mapping; both mean the same. See \"Rules\".",
 		Text: source.Matching(`^\s*(allow|drop|reject|clamp)(\s|$)`),
-		Keys: []source.Key{
+		Keys: slices.Concat([]source.Key{
 			{Name: "allow", Shape: "words", Doc: "Allow this service (a name, a list, or `any`)."},
 			{Name: "drop", Shape: "words", Doc: "Drop this service."},
 			{Name: "reject", Shape: "words", Doc: "Reject this service."},
 			{Name: "clamp", Shape: "mss", Doc: "`mss`: lower the TCP maximum segment size to what the route carries; forward only."},
 			{Name: "published", Shape: "flag", Doc: "The port and address are those before a DNAT."},
-			{Name: "family", Shape: "family", Doc: "`ipv4` or `ipv6`; both when left out."},
-			{Name: "from", Shape: "words", Doc: "Source: WHO."},
-			{Name: "to", Shape: "words", Doc: "Destination: WHO."},
-			{Name: "in", Shape: "words", Doc: "Incoming interface: a zone."},
-			{Name: "out", Shape: "words", Doc: "Outgoing interface: a zone."},
+		}, packetKeys, []source.Key{
 			{Name: "user", Shape: "users", Doc: "Who sends it: a user of this host, or a list; output only."},
 			{Name: "limit", Shape: "limit", Doc: "A rate of new flows."},
 			{Name: "max", Shape: "max", Doc: "A number of connections at one time."},
 			{Name: "log", Shape: "log", Doc: "A prefix for the kernel log."},
-		},
+		}),
 		OneOf:    []string{"allow", "drop", "reject", "clamp"},
 		Examples: []string{"allow web from 203.0.113.0/24", "{allow: web, from: 203.0.113.0/24}"},
 	},
@@ -282,21 +278,17 @@ var shapes = []*source.Shape{
 	{
 		Name: "expectation", What: "an expectation", Doc: "One line of words, or the same as a mapping. See \"Expectations\".",
 		Text: source.Matching(`^\s*(allow|drop|reject|deny)(\s|$)`),
-		Keys: []source.Key{
+		Keys: slices.Concat([]source.Key{
 			{Name: "allow", Shape: "words", Doc: "These packets pass: a service, a list, or `any`."},
 			{Name: "drop", Shape: "words", Doc: "These packets are dropped."},
 			{Name: "reject", Shape: "words", Doc: "These packets are rejected."},
 			{Name: "deny", Shape: "words", Doc: "These packets are dropped or rejected."},
 			{Name: "published", Shape: "flag", Doc: "The port and address are those before a DNAT of another tool."},
-			{Name: "family", Shape: "family", Doc: "`ipv4` or `ipv6`; both when left out."},
-			{Name: "from", Shape: "words", Doc: "Source: WHO."},
-			{Name: "to", Shape: "words", Doc: "Destination: WHO."},
-			{Name: "in", Shape: "words", Doc: "Incoming interface: a zone."},
-			{Name: "out", Shape: "words", Doc: "Outgoing interface: a zone."},
+		}, packetKeys, []source.Key{
 			{Name: "user", Shape: "users", Doc: "Who sends it: a user of this host, or a list."},
 			{Name: "on", Shape: "hook", Doc: "The way of the packets, where the other words do not say it."},
 			{Name: "state", Shape: "states", Doc: "What connection tracking says of the packets; `new` when left out."},
-		},
+		}),
 		OneOf:    []string{"allow", "drop", "reject", "deny"},
 		Examples: []string{"deny ssh from not 203.0.113.0/24", "{deny: ssh, from: not 203.0.113.0/24}", "reject smtp on output"},
 	},
@@ -304,6 +296,15 @@ var shapes = []*source.Shape{
 	{Name: "states", What: "state", Doc: "One state or a list.", Text: source.OneOf(stateWords...), List: "state", Examples: []string{"established", "[established, related]"}},
 	{Name: "state", What: "a state", Doc: "`new`, `established`, `related` or `invalid`.", Text: source.OneOf(stateWords...), Examples: []string{"new"}},
 	{Name: "masquerade", What: "masquerade", Doc: "`ipv4`, `ipv6` or `any`.", Text: source.OneOf("any", "ipv4", "ipv6"), Examples: []string{"ipv4"}},
+}
+
+// packetKeys say of which packets a rule or an expectation is.
+var packetKeys = []source.Key{
+	{Name: "family", Shape: "family", Doc: "`ipv4` or `ipv6`; both when left out."},
+	{Name: "from", Shape: "words", Doc: "Source: WHO."},
+	{Name: "to", Shape: "words", Doc: "Destination: WHO."},
+	{Name: "in", Shape: "words", Doc: "Incoming interface: a zone."},
+	{Name: "out", Shape: "words", Doc: "Outgoing interface: a zone."},
 }
 
 var bypassKeys = []source.Key{
