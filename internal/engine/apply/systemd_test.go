@@ -123,7 +123,7 @@ func TestUnits(t *testing.T) {
 	for unit, wants := range map[string][]string{
 		"sluice.service":       early,
 		"sluice-sync.service":  append([]string{"After=sluice.service", "Type=notify"}, early...),
-		"sluice-agent.service": {"After=sluice.service", "Type=notify", "Before=network-pre.target shutdown.target", "Conflicts=shutdown.target sluice-sync.service"},
+		"sluice-agent.service": {"After=sluice.service sluice-sync.service", "Type=notify", "Before=network-pre.target shutdown.target", "Conflicts=shutdown.target sluice-sync.service"},
 		"sluice-sync@.service": {"After=sluice-netns@%i.service", "Type=notify"},
 	} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "..", "packaging", "systemd", unit))
