@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"time"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/engine/apply"
@@ -87,4 +88,14 @@ func (h *Host) Standing(ctx context.Context) (generation int, out apply.Standing
 		return err
 	})
 	return generation, out, err
+}
+
+// Glimpse is apply.Host.Glimpse in the host's network namespace.
+func (h *Host) Glimpse(ctx context.Context) (*apply.Glimpse, error) {
+	return inside(h, func(h *Host) (*apply.Glimpse, error) { return h.Host.Glimpse(ctx) })
+}
+
+// Seen is apply.Host.Seen in the host's network namespace.
+func (h *Host) Seen(ctx context.Context, g *apply.Glimpse) (time.Time, error) {
+	return inside(h, func(h *Host) (time.Time, error) { return h.Host.Seen(ctx, g) })
 }

@@ -100,7 +100,7 @@ func (s *session) foundBans(list *bans.List, store backend.BanStore, plan backen
 // keepBans writes down that bans were compared since an instant, beside a reading that
 // holds still.
 func (s *session) keepBans(since *instant) {
-	if w := s.reading(); w != nil && since.is(&w.Ruleset) && s.bansFound != nil {
+	if w := s.reading(); !s.Beside && w != nil && since.is(&w.Ruleset) && s.bansFound != nil {
 		w.Bans = s.bansFound
 		// Without it the next apply reads them, and no harm is done.
 		_ = s.writeUnsynced(readingFile, w)

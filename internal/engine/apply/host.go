@@ -30,6 +30,9 @@ type Host struct {
 	By        Author          // who calls
 	Session   *host.SSHClient // over which who calls is logged in; nil: over none
 	Wait      time.Duration   // for another command's lock
+	// Beside has what changes nothing done without the lock, beside who changes the
+	// firewall meanwhile: who calls sees to it that nobody did.
+	Beside bool
 	// Watcher is the command line that starts a confirm watcher; the token is
 	// appended. It ends up in Host.Watch.
 	Watcher  []string
@@ -187,7 +190,7 @@ func (h *Host) known() bool { return store{dir: h.Dir}.known() }
 // openToRead is open for a command that changes nothing: where there is no
 // state it makes none, and needs no lock.
 func (h *Host) openToRead(ctx context.Context) (*session, context.Context, error) {
-	if h.known() {
+	if h.known() && !h.Beside {
 		return h.open(ctx)
 	}
 	if err := needRoot(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/sorting"
@@ -25,6 +26,8 @@ type reading struct {
 	Generation int     `json:"generation"`
 	Mark       string  `json:"mark"`
 	Ruleset    instant `json:"ruleset"`
+	// Read is when it was made. It stays while what is known is carried on.
+	Read time.Time `json:"read,omitzero"`
 	// Unread says that the kernel was not read back, only that it took every
 	// transaction and that nobody else made one; who wants no reading back wants
 	// no more.
@@ -203,7 +206,11 @@ func (s *session) reading() *reading {
 }
 
 // disbelieve drops the last reading, which what was found gives the lie.
-func (s *session) disbelieve() { _ = s.remove(readingFile) }
+func (s *session) disbelieve() {
+	if !s.Beside {
+		_ = s.remove(readingFile)
+	}
+}
 
 // keepReading writes down that the kernel held the running generation; notes are what the guard had to say.
 func (s *session) keepReading(in Input, o Options, notes []string) {
@@ -223,7 +230,7 @@ func (s *session) remember(w *reading) {
 	if err != nil || s.same == nil || g.Fitted != nil {
 		return
 	}
-	w.Format, w.Generation, w.Mark, w.Ruleset, w.Unread, w.Bans = format, g.Number, g.Mark, *s.same, s.unread, s.bansFound
+	w.Format, w.Generation, w.Mark, w.Ruleset, w.Read, w.Unread, w.Bans = format, g.Number, g.Mark, *s.same, s.now(), s.unread, s.bansFound
 	// Without it the next apply reads everything, and no harm is done; it holds for
 	// this boot alone, so it does not wait for the disk.
 	_ = s.writeUnsynced(readingFile, w)
