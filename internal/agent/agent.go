@@ -19,6 +19,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
+	"sluice/internal/agent/alert"
 	"sluice/internal/agent/config"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -32,6 +33,10 @@ type Site struct {
 	// Command is the program with these flags; it does what takes long (package work).
 	Command []string
 	Told    func(*apply.Synced) // what was brought in
+	// Restores says that what others change is put back, and Alerts tells of it; one may be
+	// that of several.
+	Restores bool
+	Alerts   *alert.Sender
 }
 
 // Agent serves the network namespace of the thread that runs it, and those of ip-netns(8)
@@ -93,6 +98,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if len(a.Publishers) > 0 {
 		asked.Go(func() { a.due(a.Site).Countries(ctx, a.Publishers, a.Every) })
 	}
+	asked.Go(func() { a.Alerts.Run(ctx) })
 	asked.Go(func() {
 		for ; l == nil; l, free, err = listen(a.Socket) {
 			select {

@@ -91,7 +91,9 @@ func (k *kept) tellingAll() *apply.Host {
 
 func (k *kept) rest() {
 	k.resting = nil
-	k.by.Rest(k.ctx)
+	if k.by != nil {
+		k.by.Rest(k.ctx)
+	}
 }
 
 func (k *kept) close() {

@@ -16,7 +16,7 @@ func TestRestorer(t *testing.T) {
 	tell := func(l api.Line) { told = append(told, l.Note) }
 	for script, want := range map[string]string{
 		`read o; case $o in *'"operation":"restore","request":{"waiting":true}'*'"by":{"user":"anna"}'*) echo '{"note":"a"}'; echo '{"result":{"generation":7}}'; esac`: "",
-		`echo '{"note":"b"}'; echo '{"failure":{"error":"no","exit-status":1}}'`: "no",
+		`echo '{"note":"b"}'; echo '{"failure":{"error":"no","exit-status":1}}'`:                                                                                        "no",
 	} {
 		s := &Site{Command: []string{"/bin/sh", "-c", script}}
 		out, err := s.restorer(apply.Author{User: "anna"}, nil, tell)(context.Background())

@@ -22,11 +22,12 @@ type space struct {
 	end  context.CancelCauseFunc
 	work chan func()
 	bans chan *toBan
+	look chan func()              // work, with all that is kept of bans noted before
 	keep func(*apply.Host) keeper // tests put another there
 }
 
 func newSpace(ctx context.Context, site *Site, at *netns.Namespace) *space {
-	s := &space{Site: site, at: at, work: make(chan func()), bans: make(chan *toBan), keep: func(h *apply.Host) keeper { return h.Keep() }}
+	s := &space{Site: site, at: at, work: make(chan func()), bans: make(chan *toBan), look: make(chan func()), keep: func(h *apply.Host) keeper { return h.Keep() }}
 	s.ctx, s.end = context.WithCancelCause(ctx)
 	return s
 }
@@ -51,6 +52,7 @@ func (s *space) live(ready func() error, due func()) {
 	part(s.run)
 	part(func() error { return s.follow(ready) })
 	parts.Go(due)
+	part(s.watch)
 	parts.Wait()
 }
 
@@ -83,6 +85,9 @@ func (s *space) run() error {
 			select {
 			case f := <-s.work:
 				f()
+			case f := <-s.look:
+				k.rest()
+				f()
 			case b := <-s.bans:
 				k.ban(b)
 			case <-k.resting:
@@ -99,10 +104,12 @@ var errWaited = errors.New("waited")
 
 // do has f done, and waits for the end of it once it has begun. The error is that of a
 // context which ended before.
-func (s *space) do(ctx context.Context, f func()) error {
+func (s *space) do(ctx context.Context, f func()) error { return s.doBy(ctx, s.work, f) }
+
+func (s *space) doBy(ctx context.Context, work chan func(), f func()) error {
 	done := make(chan struct{})
 	select {
-	case s.work <- func() { defer close(done); f() }:
+	case work <- func() { defer close(done); f() }:
 		<-done
 		return nil
 	case <-ctx.Done():

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"sluice/internal/agent/alert"
 	"sluice/internal/agent/api"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -60,7 +61,7 @@ func (h *testHost) site(name string) *Site {
 	}
 	out.Note = func(text string) { h.t.Log(name, text) }
 	out.Words = error.Error
-	return &Site{Host: out, Command: []string{"/bin/false"}, Told: func(*apply.Synced) {}}
+	return &Site{Host: out, Command: []string{"/bin/false"}, Told: func(*apply.Synced) {}, Alerts: alert.New(nil, "")}
 }
 
 func await(t *testing.T, what string, there func() bool) {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/agent"
+	"sluice/internal/agent/alert"
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/config"
 	"sluice/internal/cli/command"
@@ -62,10 +63,19 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 			for _, e := range append(unknown, more...) {
 				warn(cmd.ErrOrStderr(), e.Error())
 			}
+			alerts := alert.New(asked.Command, asked.Webhook)
+			alerts.Print, alerts.Failed = site.Host.Note, func(err error) { warn(cmd.ErrOrStderr(), err.Error()) }
+			site.Restores, site.Alerts = asked.Restores, alerts
 			a := &agent.Agent{
 				Site: site, Socket: socket, MayRead: reads, MayChange: changes,
 				Lists: asked.Lists, Publishers: asked.Publishers, Every: asked.Every,
-				Named: func(name string) (*agent.Site, error) { return siteOf(cmd, name) },
+				Named: func(name string) (*agent.Site, error) {
+					s, err := siteOf(cmd, name)
+					if err == nil {
+						s.Restores, s.Alerts = asked.Restores, alerts
+					}
+					return s, err
+				},
 			}
 			if optionsOf(cmd).netns == "" {
 				a.Namespaces = asked.Namespaces

@@ -91,6 +91,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 		fmt.Fprintf(w, "boot         %s\n", generationName(s.Boot))
 	}
 	printLost(w, s)
+	printWatched(w, s.Agent, here)
 	if s.Condition != apply.Running && s.Condition != apply.Unmarked {
 		return
 	}
@@ -142,6 +143,34 @@ func printLost(w io.Writer, s *apply.Status) {
 	if s.Lost != "" {
 		fmt.Fprintf(w, "%s         the next boot closes the host but for ssh, since it is not known what was confirmed: %s\n", command.Paint(w, "31", "lost"), s.Lost)
 		fmt.Fprintln(w, "hint         apply a policy")
+	}
+}
+
+// mostFindings is how many of the agent's findings are printed.
+const mostFindings = 3
+
+// printWatched says what the agent found, and did about it.
+func printWatched(w io.Writer, a *apply.Watched, here string) {
+	if a == nil {
+		return
+	}
+	for i, f := range a.Findings {
+		if i == mostFindings {
+			fmt.Fprintf(w, "             and %d more (--json names them)\n", len(a.Findings)-i)
+			break
+		}
+		who := ""
+		if f.By != "" {
+			who = ", changed by " + f.By
+		}
+		fmt.Fprintf(w, "%s        since %s%s: %s\n", command.Paint(w, "31", "agent"), f.Since.Local().Format(time.DateTime), command.PlainName(who), command.PlainName(f.Text))
+	}
+	if !a.Stopped.IsZero() {
+		fmt.Fprintf(w, "%s        nothing is put back since %s, after %s: sluice restore%s starts it again\n", command.Paint(w, "31", "agent"), a.Stopped.Local().Format(time.DateTime), english.Plural(len(a.Restores), "restore"), here)
+	}
+	if l := a.Last; l != nil && len(a.Findings) == 0 && a.Stopped.IsZero() {
+		text, _, _ := strings.Cut(l.Text, "\n")
+		fmt.Fprintf(w, "agent        %s: %s\n", l.Time.Local().Format(time.DateTime), command.PlainName(text))
 	}
 }
 

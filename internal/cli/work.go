@@ -36,7 +36,7 @@ Exit status: 0 answered, 2 it was given nothing to do.`,
 				return err
 			}
 			answer := api.NewLines(command.Bare(cmd.OutOrStdout())) // not for a terminal
-			h.Wait, h.By, h.Session = o.Wait, o.By, o.Session
+			h.Wait, h.Beside, h.By, h.Session = o.Wait, o.Beside, o.By, o.Session
 			h.Note, h.Warn, h.Shout, h.Progress = answer.Note, answer.Warn, answer.Shout, answer.Progress
 			if o.Files {
 				unix.CloseOnExec(3)

@@ -47,6 +47,10 @@ func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error)
 			return nil, err
 		}
 	}
+	// What cannot be read is written anew by the agent.
+	if w, err := h.Watched(); err == nil && w != nil && w.Tells() {
+		s.Agent = &w.Watched
+	}
 	return s, nil
 }
 

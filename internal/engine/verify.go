@@ -24,7 +24,7 @@ type Verified struct {
 // keep it from that.
 func (v *Verified) Holds() bool {
 	return v.Proved && !v.Closed && len(v.Untold) == 0 &&
-		!slices.ContainsFunc(v.Unproved, UnprovedChain.matters) && !slices.ContainsFunc(v.Attached, Beside.matters)
+		!slices.ContainsFunc(v.Unproved, UnprovedChain.Matters) && !slices.ContainsFunc(v.Attached, Beside.Matters)
 }
 
 // UnprovedChain is a base chain of another tool.
@@ -34,9 +34,9 @@ type UnprovedChain struct {
 	Opens bool     `json:"opens"` // it may let pass what the policy refuses
 }
 
-// matters says whether the chain keeps the policy from meaning what it says. What it
+// Matters says whether the chain keeps the policy from meaning what it says. What it
 // has expected is asked by the policy's rules.
-func (u UnprovedChain) matters() bool { return u.Opens || u.Drops || u.Rewrites }
+func (u UnprovedChain) Matters() bool { return u.Opens || u.Drops || u.Rewrites }
 
 // Text says what the chain can do.
 func (u UnprovedChain) Text() string {
@@ -57,10 +57,10 @@ type Beside struct {
 	Text  string `json:"text"`
 }
 
-// matters says whether it keeps the policy from meaning what it says. A program that may
+// Matters says whether it keeps the policy from meaning what it says. A program that may
 // be of another network namespace, and a function of which nothing is known, is listed
 // and no more.
-func (b Beside) matters() bool { return b.Opens || b.Kind == attached.Netfilter && !b.Anywhere }
+func (b Beside) Matters() bool { return b.Opens || b.Kind == attached.Netfilter && !b.Anywhere }
 
 // Verify is apply.Host.Verify against a policy file as it is now; without one (nil),
 // against that of the generation that runs. Unless own is set, it also says what else on

@@ -82,6 +82,9 @@ type About struct {
 // Adopted What was done for connections that ran before they were tracked.
 type Adopted = apply.Adopted
 
+// Alert Something that a person should know of.
+type Alert = apply.Alert
+
 // ApplyRequest defines model for ApplyRequest.
 type ApplyRequest struct {
 	// Building How a policy is built.
@@ -180,6 +183,9 @@ type Event = apply.Event
 
 // File A file that a policy was made of. Policy text is kept whole, of set files only what tells one from another.
 type File = apply.File
+
+// Finding One way in which a host does something else with packets than was meant.
+type Finding = apply.Finding
 
 // Fitted A generation without the interfaces that were not there when it was loaded.
 type Fitted = apply.Fitted
@@ -343,6 +349,9 @@ type VerifyRequest struct {
 
 // Waiting An interface that was missing when the rules were loaded.
 type Waiting = apply.Waiting
+
+// Watched What an agent found that looks after the rules, and did about it.
+type Watched = apply.Watched
 
 // Witness A packet.
 type Witness = verify.Witness

@@ -2,6 +2,8 @@ package config
 
 import (
 	"context"
+	"net/url"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -27,6 +29,9 @@ type Config struct {
 	// none: they are not.
 	Publishers []string
 	Every      time.Duration
+	Restores   bool     // what others change is put back
+	Command    []string // that an alert is given to; none: there is none
+	Webhook    string   // "": there is none
 	file       *source.File
 }
 
@@ -91,6 +96,10 @@ func (c *Config) top(doc *yaml.Node) {
 			c.Lists = c.oneOf(e.Value, "lists", "refresh", "manual") != "manual"
 		case "countries":
 			c.countries(e)
+		case "drift":
+			c.Restores = c.oneOf(e.Value, "drift", "report", "restore") == "restore"
+		case "alerts":
+			c.alerts(e)
 		}
 	}
 }
@@ -244,4 +253,26 @@ func (c *Config) Numbers(ctx context.Context, list []Who) (IDs, source.Errors) {
 		}
 	}
 	return out, errs
+}
+
+func (c *Config) alerts(e source.Entry) {
+	for _, e := range c.file.Known(e.Value, grammar.Of("alerts")) {
+		switch e.Name {
+		case "command":
+			for _, n := range c.file.List(e.Value, e.Name) {
+				if text, ok := c.file.Text(n, "an argument"); ok {
+					c.Command = append(c.Command, text)
+				}
+			}
+			if len(c.Command) > 0 && !filepath.IsAbs(c.Command[0]) {
+				c.file.Fail(c.file.At(e.Value), "write the program's whole path, and each argument of its own: [/usr/local/bin/page, --urgent]", "%s is not the path of a program", source.Quote(c.Command[0]))
+			}
+		case "webhook":
+			text, ok := c.file.Text(e.Value, e.Name)
+			if to, err := url.Parse(text); ok && (err != nil || to.Scheme != "http" && to.Scheme != "https" || to.Host == "") {
+				c.file.Fail(c.file.At(e.Value), "write https://HOST/PATH", "%s is not a URL of http or https", source.Quote(text))
+			}
+			c.Webhook = text
+		}
+	}
 }

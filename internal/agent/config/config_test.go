@@ -84,6 +84,14 @@ func TestErrors(t *testing.T) {
 		{head + "may-change: ‸group net ops\n", `"group net ops" is not the name`, "group NAME"},
 		{head + "may-change: ‸'%netops'\n", `"%netops" is not the name`, "group NAME"},
 		{head + "may-change: ‸4294967295\n", `"4294967295" is not the name or number`, ""},
+		{head + "drift: ‸repair\n", `drift is report or restore, this is "repair"`, ""},
+		{head + "drift: ‸[report]\n", "drift must be a text", ""},
+		{head + "alerts: ‸mail\n", "alerts must be a mapping", ""},
+		{head + "alerts: {‸mail: a}\n", `unknown key "mail" in alerts`, "known are command, webhook"},
+		{head + "alerts: {command: ‸page --urgent}\n", `"page --urgent" is not the path of a program`, "whole path"},
+		{head + "alerts: {command: [/bin/page, ‸[a]]}\n", "an argument must be a text", ""},
+		{head + "alerts: {webhook: ‸ftp://a/b}\n", `"ftp://a/b" is not a URL`, "https://HOST/PATH"},
+		{head + "alerts: {webhook: ‸'https:'}\n", `is not a URL`, ""},
 		{head + "may-change: ‸&a [alice]\n", "YAML", "write it where it holds"},
 		{head + "lists: ‸manuel\n", `lists is refresh or manual, this is "manuel", did you mean "manual"?`, ""},
 		{head + "countries: ‸[dbip]\n", "countries must be a mapping, this is a list", ""},
@@ -129,6 +137,16 @@ func TestNumbers(t *testing.T) {
 	c.MayRead = []Who{{Name: "none-by-this-name", Group: true}}
 	if ids, errs := c.Numbers(t.Context(), c.MayRead); len(ids.Groups) > 0 || len(errs) > 0 {
 		t.Error(ids, errs)
+	}
+}
+
+func TestAlerts(t *testing.T) {
+	c, err := Parse("a.yaml", []byte("version: 1\ndrift: restore\nalerts:\n  command: [/bin/page, --to, ops team]\n  webhook: https://a.example/b?c=d\n"))
+	if err != nil || !c.Restores || !slices.Equal(c.Command, []string{"/bin/page", "--to", "ops team"}) || c.Webhook != "https://a.example/b?c=d" {
+		t.Errorf("%+v %v", c, err)
+	}
+	if c, err := Parse("a.yaml", []byte("version: 1\ndrift: report\n")); err != nil || c.Restores || c.Command != nil {
+		t.Errorf("%+v %v", c, err)
 	}
 }
 
@@ -189,7 +207,7 @@ func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"", "version: 1\n", "version: 1\nmay-read: group sluice\nmay-change: [alice, 1000, 'group x']\n", "\ufeffversion: 1\r\n",
 		"version: 1\nlists: manual\ncountries: {from: [dbip, 'a=https://a.example/', /srv/c], every: daily}\n", "version: 1\ncountries: [{from: x}]\n", "version: 1\ncountries: {from: {}, every: []}\n",
-		"version: 1\nmay-change: {a: [b]}\n", "a: &a [*a]\n", "version: 1\n---\n", "version: 1\nmay-read: |\n  group a\n",
+		"version: 1\ndrift: restore\nalerts: {command: [/a, b], webhook: 'https://a/b'}\n", "version: 1\nmay-change: {a: [b]}\n", "a: &a [*a]\n", "version: 1\n---\n", "version: 1\nmay-read: |\n  group a\n",
 	} {
 		f.Add([]byte(s))
 	}

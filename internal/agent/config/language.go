@@ -26,8 +26,10 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 			{Name: "namespaces", Shape: "namespaces", Doc: "Network namespaces of `ip netns` that it serves beside its own, as soon as they are there; none when left out. Not with `--netns`, which is served alone."},
 			{Name: "lists", Shape: "lists", Doc: "Whether it asks for the lists of the running policies (sets with `url`) when they are due, as `sluice refresh` does; `refresh` when left out."},
 			{Name: "countries", Shape: "countries", Doc: "Where it has newer country data from, which it takes into the rules of the policies that name countries; when left out, nobody asks for any. `sluice geo update` without `--from` asks the same."},
+			{Name: "drift", Shape: "drift", Doc: "What becomes of what others change of the rules; `report` when left out."},
+			{Name: "alerts", Shape: "alerts", Doc: "Whom it tells of what it finds, beside the journal."},
 		},
-		Examples: []string{"{version: 1}", "{version: 1, lists: manual, countries: {from: [dbip, registries]}}", "{version: 1, may-change: group netops}"},
+		Examples: []string{"{version: 1}", "{version: 1, lists: manual, countries: {from: [dbip, registries]}}", "{version: 1, may-change: group netops}", "{version: 1, drift: restore, alerts: {command: [/usr/local/bin/page, --urgent]}}"},
 	},
 	{Name: "version", What: "version", Doc: "`1`.", Text: &source.Scalar{JSON: "integer", Enum: []string{"1"}}, Examples: []string{"1"}},
 	{
@@ -70,6 +72,24 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 		Name: "every", What: "every", Doc: "`daily`, `weekly` or `monthly`, which is 30 days.",
 		Text: &source.Scalar{JSON: "string", Enum: []string{"daily", "weekly", "monthly"}}, Examples: []string{"daily", "monthly"},
 	},
+	{
+		Name: "drift", What: "drift", Doc: "`report` tells of it; `restore` puts back what should run as well, three times in ten minutes at most.",
+		Text: source.OneOf("report", "restore"), Examples: []string{"restore"},
+	},
+	{
+		Name: "alerts", What: "alerts", Doc: "Each is told in turn, and may take 10 seconds.",
+		Keys: []source.Key{
+			{Name: "command", Shape: "arguments", Doc: "A program with its arguments, by no shell. It has the fields of the journal in its environment, and all of the alert as JSON on its standard input."},
+			{Name: "webhook", Shape: "url", Doc: "Where the same JSON is sent by POST."},
+		},
+		Examples: []string{"{command: [/usr/local/bin/page, --urgent]}", "{webhook: 'https://alerts.example.net/sluice'}"},
+	},
+	{
+		Name: "arguments", What: "a command", Doc: "The path of a program, and its arguments.",
+		Text: source.AnyText(), List: "argument", Examples: []string{"/usr/local/bin/page", "[/usr/local/bin/page, --urgent]"},
+	},
+	{Name: "argument", What: "an argument", Doc: "One argument.", Text: source.AnyText(), Examples: []string{"--urgent"}},
+	{Name: "url", What: "a URL", Doc: "A URL of http or https.", Text: source.Matching("^https?://"), Examples: []string{"https://alerts.example.net/sluice"}},
 }}
 
 // Schema is the JSON Schema of the file.

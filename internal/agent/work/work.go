@@ -29,6 +29,7 @@ type Order struct {
 	Operation string          `json:"operation"` // its operationId
 	Request   json.RawMessage `json:"request,omitempty"`
 	Wait      time.Duration   `json:"wait"` // for another change
+	Beside    bool            `json:"beside,omitempty"`
 	By        apply.Author    `json:"by"`
 	Session   *host.SSHClient `json:"session,omitempty"`
 	// Folder is the one that the caller may name files in; "" is any.

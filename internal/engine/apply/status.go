@@ -55,6 +55,8 @@ type Status struct {
 	// is long ago.
 	OldCountries time.Time `json:"old-countries,omitzero"`
 	Due          []Due     `json:"due,omitempty"` // what the policy takes from elsewhere
+	// Agent is what an agent found that looks after the rules, or did when it lived.
+	Agent *Watched `json:"agent,omitempty"`
 }
 
 // Due is a list, or the country data, that the policy takes from elsewhere.

@@ -1,0 +1,91 @@
+package drift
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sluice/internal/base/sorting"
+	"sluice/internal/engine"
+	"sluice/internal/engine/apply"
+	"sluice/internal/engine/verify"
+)
+
+// findingsOf is what a proof found. What the host itself became is not among it, since that
+// is followed, and neither is what changes no packet.
+func findingsOf(v *engine.Verified) (out []apply.Finding) {
+	add := func(kind apply.FindingKind, line, format string, args ...any) {
+		if len(out) < mostFindings {
+			out = append(out, apply.Finding{Kind: kind, Text: fmt.Sprintf(format, args...), Line: line})
+		}
+	}
+	if v.Nothing {
+		out = append(out, gone(v.Generation))
+	} else {
+		differences := slices.Clone(v.Differences)
+		sorting.StableBy(differences, func(a, b verify.Difference) int { return cmp.Compare(weight(a), weight(b)) })
+		for _, d := range differences {
+			add(apply.FoundPacket, d.Expected.By, "%s: %s: meant %s, the kernel %s; all of %s", d.Way, d.Packet, outcome(d.Expected), outcome(d.Kernel), d.About)
+		}
+		for _, d := range slices.Concat(v.Bans, v.Longer) {
+			add(apply.FoundBan, "", "%s", apply.DescribeDifference(d))
+		}
+	}
+	for _, e := range v.Strange {
+		add(apply.FoundElement, "", "set %s holds %s; its rules make: %s", e.Set, e.Kernel, e.Expected)
+	}
+	for _, u := range v.Unread {
+		add(apply.FoundUnread, "", "chain %s has a rule that is not understood: %s: %s", u.Chain, u.Text, u.Why)
+	}
+	for _, c := range v.Unproved {
+		if !c.Matters() {
+			continue
+		}
+		by := "nftables"
+		if c.Legacy {
+			by = "legacy iptables"
+		}
+		add(apply.FoundChain, "", "chain %s of table %s %s (%s, at %s, priority %d) is not ours and %s", c.Name, c.Family, c.Table, by, c.Hook, c.Priority, c.Text())
+	}
+	for _, b := range v.Attached {
+		if b.Matters() {
+			add(apply.FoundBeside, "", "%s", b.Text)
+		}
+	}
+	return out
+}
+
+// weight puts what is let in first, and what is kept out next.
+func weight(d verify.Difference) int {
+	switch {
+	case d.Expected.Verdict == d.Kernel.Verdict:
+		return 2
+	case d.Expected.Verdict == "accept":
+		return 1
+	}
+	return 0
+}
+
+func gone(generation int) apply.Finding {
+	return apply.Finding{Kind: apply.FoundGone, Text: fmt.Sprintf("the rules of generation %d are gone: every packet passes", generation)}
+}
+
+func outcome(o verify.Outcome) string {
+	text := strings.Join(slices.Concat([]string{o.Verdict}, o.Change, o.Effects), "; ")
+	return strings.TrimPrefix(text, "; ") + " (" + cmp.Or(o.By, "nothing") + ")"
+}
+
+func sysctls(g *apply.Glimpse) (out []apply.Finding) {
+	for _, d := range g.Sysctls {
+		out = append(out, apply.Finding{Kind: apply.FoundSysctl, Text: fmt.Sprintf("sysctl %s is %s and should be %s", d.Name, d.Have, d.Want)})
+	}
+	return out
+}
+
+// notSysctls are the findings of before that are not looked at anew.
+func (w *Watcher) notSysctls() []apply.Finding {
+	return slices.DeleteFunc(slices.Clone(w.state.Findings), func(f apply.Finding) bool {
+		return f.Kind == apply.FoundSysctl || f.Kind == apply.FoundClosed
+	})
+}

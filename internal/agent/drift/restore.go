@@ -1,0 +1,88 @@
+package drift
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/internal/agent/alert"
+	"sluice/internal/engine/apply"
+)
+
+// mend puts back what should run, where that is wanted and something is to be put back. It
+// says whether it did anything.
+func (w *Watcher) mend(ctx context.Context, g *apply.Glimpse) bool {
+	mends := slices.ContainsFunc(w.state.Findings, func(f apply.Finding) bool { return !f.Kind.Foreign() && f.Kind != apply.FoundClosed })
+	if w.Restore == nil || !mends || !g.Restores || !w.state.Stopped.IsZero() {
+		return false
+	}
+	why := "drift"
+	if by := w.state.Findings[0].By; by != "" {
+		why = "drift, by " + by
+	}
+	began, before := time.Now(), w.state.Findings
+	w.state.Restores = append(w.recent(began), began.Truncate(time.Millisecond))
+	err := w.Restore(ctx, why)
+	if ctx.Err() != nil {
+		return false
+	}
+	if err == nil {
+		err = w.proved(ctx)
+	}
+	if err != nil {
+		w.alert(alert.Unmended, fmt.Sprintf("what should run could not be put back: %v", err), before)
+	} else {
+		w.alert(alert.Restored, fmt.Sprintf("generation %d was put back and proved, after %s", g.Generation, time.Since(began).Round(time.Millisecond)), before)
+	}
+	if len(w.state.Restores) >= mostRestores {
+		w.state.Stopped, w.state.StoppedAt = time.Now().Truncate(time.Millisecond), g.Changed
+		if now, err := w.Look(ctx); err == nil {
+			w.state.StoppedAt = now.Changed
+		}
+		w.alert(alert.Stopped, fmt.Sprintf("%d restores in %s: nothing is put back any more, until somebody restores or applies", mostRestores, restoresIn), before)
+	}
+	w.keep()
+	return true
+}
+
+// proved takes what was restored for what runs, where a proof says so.
+func (w *Watcher) proved(ctx context.Context) error {
+	v, err := w.Verify(ctx)
+	w.verified = time.Now()
+	if err != nil {
+		return fmt.Errorf("it was put back, and is not proved: %w", err)
+	}
+	g, err := w.Look(ctx)
+	if err != nil {
+		return fmt.Errorf("it was put back, and is not proved: %w", err)
+	}
+	var still []string
+	w.state.Proved = w.verified.Truncate(time.Millisecond)
+	w.know(g) // what was heard is told
+	w.found(g, append(findingsOf(v), sysctls(g)...), true)
+	for _, f := range w.state.Findings {
+		if !f.Kind.Foreign() {
+			still = append(still, f.Text)
+		}
+	}
+	if len(still) > 0 {
+		return fmt.Errorf("it was put back, and holds no more: %s", strings.Join(still, "; "))
+	}
+	return nil
+}
+
+// recent are the restores that count still.
+func (w *Watcher) recent(now time.Time) []time.Time {
+	return slices.DeleteFunc(slices.Clone(w.state.Restores), func(t time.Time) bool { return now.Sub(t) > restoresIn || t.After(now) })
+}
+
+// startAnew restores again once somebody has loaded what should run. An agent that loads
+// rules which are gone, since it follows the host, is nobody.
+func (w *Watcher) startAnew(g *apply.Glimpse) {
+	if !w.state.Stopped.IsZero() && !g.Changed.Equal(w.state.StoppedAt) && g.By.User != "" {
+		w.state.Stopped, w.state.StoppedAt, w.state.Restores = time.Time{}, time.Time{}, nil
+		w.keep()
+	}
+}

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"time"
+
+	"sluice/internal/agent/api"
+	"sluice/internal/agent/drift"
+	"sluice/internal/agent/work"
+	"sluice/internal/engine"
+	"sluice/internal/engine/apply"
+)
+
+// proving bounds how many proofs run at once, however many namespaces there are.
+var proving = make(chan struct{}, 2)
+
+// restoreWait is how long a restore waits for who changes the firewall.
+const restoreWait = 20 * time.Second
+
+// watch looks after the rules.
+func (s *space) watch() error {
+	h := *s.Host
+	h.Netns = s.at
+	w := &drift.Watcher{
+		Host: &h, Note: s.note, Alert: s.Alerts.Send,
+		Look: func(ctx context.Context) (g *apply.Glimpse, err error) {
+			waited := s.doBy(ctx, s.look, func() { g, err = s.Host.Glimpse(ctx) })
+			return g, cmp.Or(waited, err)
+		},
+		Verify: func(ctx context.Context) (*engine.Verified, error) {
+			return worked[*engine.Verified](ctx, s, work.Order{Operation: "verify", Beside: true})
+		},
+	}
+	if s.Restores {
+		w.Restore = func(ctx context.Context, why string) error {
+			by := apply.Author{Via: "agent"}
+			if err := by.Because(why); err != nil {
+				s.note(err)
+			}
+			_, err := worked[*apply.Outcome](ctx, s, work.Order{Operation: "restore", Wait: restoreWait, By: by})
+			return err
+		}
+	}
+	return w.Run(s.ctx)
+}
+
+// worked has a process do what the agent itself wants to know.
+func worked[T any](ctx context.Context, s *space, o work.Order) (out T, err error) {
+	select {
+	case proving <- struct{}{}:
+		defer func() { <-proving }()
+	case <-ctx.Done():
+		return out, context.Cause(ctx)
+	}
+	defer quieten()
+	result, err := work.Run(ctx, s.Command, o, func(api.Line) {})
+	if err == nil {
+		err = json.Unmarshal(result, &out)
+	}
+	return out, err
+}
