@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,9 +22,11 @@ import (
 
 	"sluice/internal/agent/alert"
 	"sluice/internal/agent/api"
+	"sluice/internal/base/addrset"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/lab/testnet"
+	"sluice/internal/language/bans"
 	"sluice/internal/system/kernel/netns"
 )
 
@@ -202,6 +205,57 @@ func TestManySpaces(t *testing.T) {
 	var about api.About
 	if err := json.Unmarshal([]byte(text), &about); err != nil || len(about.Namespaces) != many+1 || about.Namespaces[0] != own || len(about.NotServed) > 0 {
 		t.Errorf("%v %s", err, text)
+	}
+}
+
+// TestBansBesideCommands: what the agent bans and what commands do beside it is all there.
+func TestBansBesideCommands(t *testing.T) {
+	h := newHost(t)
+	name := h.make("beside")
+	h.load(name)
+	command := h.site(name).Host
+	at, err := netns.Named(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer at.Close()
+	command.Netns, command.Wait, command.Note = at, enough, nil
+	const each = 30
+	var asking sync.WaitGroup
+	for who := range 4 {
+		asking.Go(func() {
+			for i := range each {
+				address := netip.AddrFrom4([4]byte{198, 51, byte(100 + who), byte(i)})
+				if who > 0 {
+					if err := h.ban(name, address.String()); err != nil {
+						t.Errorf("%s by the agent: %v", address, err)
+					}
+					continue
+				}
+				in := apply.Banning{List: []bans.Named{{What: addrset.Range{From: address, To: address}}}}
+				if out, err := command.Ban(t.Context(), in); err != nil || !out.InForce {
+					t.Errorf("%s by a command: %+v %v", address, out, err)
+				}
+				if i%10 == 0 {
+					if _, err := command.Unban(t.Context(), []addrset.Range{in.List[0].What}); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	asking.Wait()
+	list, err := command.Bans(t.Context())
+	if want := 4*each - each/10; err != nil || len(list) != want {
+		t.Errorf("%d bans, want %d, %v", len(list), want, err)
+	}
+	for _, b := range list {
+		if !b.InForce {
+			t.Errorf("%+v", b)
+		}
+	}
+	if s, err := command.Status(t.Context(), true); err != nil || len(s.Drift) > 0 {
+		t.Errorf("%+v %v", s, err)
 	}
 }
 
