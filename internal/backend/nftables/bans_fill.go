@@ -272,12 +272,21 @@ func (f *exactFilling) take(a netip.Addr, h heldBan) {
 	}
 }
 
+// missing are the places in want of what was not taken.
+func (f *exactFilling) missing() (out []int) {
+	for i, has := range f.has {
+		if !has {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
 // done is what is to do when all that is there was taken.
 func (f *exactFilling) done() setFilling {
-	for i, b := range f.want {
-		if !f.has[i] {
-			f.add = append(f.add, element(addrset.Range{From: b.Addr, To: b.Addr}, b.Until, f.at))
-		}
+	for _, i := range f.missing() {
+		b := f.want[i]
+		f.add = append(f.add, element(addrset.Range{From: b.Addr, To: b.Addr}, b.Until, f.at))
 	}
 	if f.edits() <= maxLookups { // somebody may read them
 		byKey := func(a, b nfset.Element) int { return cmp.Compare(string(a.Key), string(b.Key)) }
@@ -298,7 +307,7 @@ func (f *filling) readExact(ctx context.Context, conn *nfset.Conn, set nfset.Set
 	var all addrset.Builder
 	plain := true
 	begin := func() { exactly, all, plain = newExact(set, family, want, now), addrset.Builder{}, true }
-	err := conn.DumpOf(ctx, set, keys, begin, func(e nfset.Element) error {
+	take := func(e nfset.Element) error {
 		r, h, err := heldOf(set, e)
 		if err != nil {
 			return err
@@ -307,7 +316,11 @@ func (f *filling) readExact(ctx context.Context, conn *nfset.Conn, set nfset.Set
 		all.AddAddr(r.From)
 		plain = plain && len(e.Does) == 0
 		return nil
-	})
+	}
+	err := conn.DumpOf(ctx, set, keys, begin, take)
+	if err == nil {
+		err = passedBy(ctx, conn, set, keys, exactly.missing(), take)
+	}
 	switch {
 	case errors.Is(err, nfset.ErrNoSet):
 		begin()
@@ -317,6 +330,24 @@ func (f *filling) readExact(ctx context.Context, conn *nfset.Conn, set nfset.Set
 		f.read[set.Name] = all.Set()
 	}
 	return exactly.done(), nil
+}
+
+// passedBy takes those of the elements that a dump missed which are there all the same
+// ([nfset.Conn.Dump]). Where most are missing, they are.
+func passedBy(ctx context.Context, conn *nfset.Conn, set nfset.Set, keys [][]byte, missed []int, take func(nfset.Element) error) error {
+	if len(missed) > len(keys)/2 {
+		return nil
+	}
+	for _, i := range missed {
+		e, there, err := conn.Lookup(ctx, set, keys[i])
+		if err == nil && there {
+			err = take(e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sameRanges says whether the kernel has the ranges; those that are about to

@@ -1,12 +1,16 @@
 package nftables
 
 import (
+	"errors"
+	"iter"
+	"net/netip"
 	"testing"
 	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/nfset"
 )
 
 // What was read of bans to compare them is not read again for a proof.
@@ -76,6 +80,53 @@ func TestBansAreReadOnce(t *testing.T) {
 	want.IPv4.Single[2].Until = time.Now().Add(time.Hour)
 	if p := plan(); len(p.Differences) != 1 {
 		t.Errorf("of one that lasts: %v", p.Differences)
+	}
+}
+
+// What ends while a set is dumped makes the kernel pass others by.
+func TestBansAreFoundWhileOthersEnd(t *testing.T) {
+	t.Parallel()
+	k := kernelHost(t)
+	set := nfset.Set{Table: "t", Name: "s"}
+	k.Nft("add table inet t; add set inet t s { type ipv4_addr; flags timeout; counter; }")
+	const n = 20_000
+	var want []backend.BannedAddress
+	elements := func(first byte, lasts time.Duration) iter.Seq[nfset.Element] {
+		return func(yield func(nfset.Element) bool) {
+			for i := range n {
+				a := netip.AddrFrom4([4]byte{first, byte(i >> 16), byte(i >> 8), byte(i)})
+				if lasts == 0 {
+					want = append(want, backend.BannedAddress{Addr: a})
+				}
+				if !yield(nfset.Element{Key: a.AsSlice(), Timeout: lasts}) {
+					return
+				}
+			}
+		}
+	}
+	err := k.Do(func() error {
+		conn, err := nfset.Open()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if err := errors.Join(conn.Add(t.Context(), set, elements(100, 0)), conn.Add(t.Context(), set, elements(101, 500*time.Millisecond))); err != nil {
+			return err
+		}
+		for range 60 {
+			f := &filling{read: backend.ReadBans{}}
+			s, err := f.readExact(t.Context(), conn, set, 4, want, time.Now())
+			if err != nil {
+				return err
+			}
+			if len(s.add) > 0 {
+				t.Fatalf("%d of %d are taken for missing", len(s.add), n)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -47,17 +47,19 @@ func heldOf(set nfset.Set, e nfset.Element) (addrset.Range, heldBan, error) {
 
 // lookUp is dump of no more than some addresses.
 func lookUp(ctx context.Context, conn *nfset.Conn, set nfset.Set, about []netip.Addr) (map[netip.Addr]heldBan, error) {
-	out := map[netip.Addr]heldBan{}
+	out, all := map[netip.Addr]heldBan{}, map[netip.Addr]heldBan(nil)
 	if len(about) > maxLookups {
-		all, err := dump(ctx, conn, set)
-		for _, a := range about {
-			if h, there := all[a]; there {
-				out[a] = h
-			}
+		var err error
+		if all, err = dump(ctx, conn, set); err != nil {
+			return nil, err
 		}
-		return out, err
 	}
 	for _, a := range about {
+		if h, there := all[a]; there {
+			out[a] = h
+			continue
+		}
+		// A dump passes some by.
 		e, there, err := conn.Lookup(ctx, set, a.AsSlice())
 		if err != nil {
 			return nil, err

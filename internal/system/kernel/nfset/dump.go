@@ -26,7 +26,10 @@ const tries = 20
 //
 // It counts how many elements it gave and passes over as many, and a hash grows
 // in a worker after elements have been added: in the meantime their order
-// changes, so that some come twice and as many not at all. Such a dump is torn.
+// changes, so that some come twice and as many not at all. Such a dump is torn. It also
+// passes by as many as have ended and were collected since its last message, thousands
+// where thousands end at once, and nothing tells of that: who has to know that an element
+// is not there asks for it (Lookup).
 func (c *Conn) Dump(ctx context.Context, s Set, begin func(), each func(Element) error) error {
 	for try := 1; ; try++ {
 		if err := ctx.Err(); err != nil {
