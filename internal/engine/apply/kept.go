@@ -102,8 +102,10 @@ func (k *Keeper) ban(ctx context.Context, group []Asked, out []Answered) int {
 		}
 		return len(group)
 	}
-	if err := k.host.ready(); err != nil {
-		return fail(err)
+	if k.kept == nil {
+		if err := k.host.ready(); err != nil {
+			return fail(err)
+		}
 	}
 	s, c, ctx, err := k.open(ctx)
 	if err != nil {

@@ -52,9 +52,11 @@ func Open() (*Conn, error) {
 		return nil, err
 	}
 	c := &Conn{socket: socket, many: manyKeys, answers: make([]byte, answer)}
-	if c.raw, err = socket.SyscallConn(); err == nil {
+	c.raw, err = socket.SyscallConn()
+	if err == nil && socket.Granted == 0 {
 		err = c.configure(sendBuffer, receiveBuffer)
 	}
+	c.allow(socket.Granted)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("set up a netlink socket: %w", err), socket.Close())
 	}
@@ -74,12 +76,18 @@ func (c *Conn) configure(send, receive int) error {
 	if err != nil {
 		return err
 	}
-	c.limit = granted - overhead
-	c.cut = min(transaction, c.limit)
+	c.socket.Granted = granted
+	c.allow(granted)
 	// Both make answers about errors small and exact, and neither is needed.
 	_ = c.socket.SetOption(netlink.CapAcknowledge, true)
 	_ = c.socket.SetOption(netlink.ExtendedAcknowledge, true)
 	return nil
+}
+
+// allow bounds transactions by a send buffer.
+func (c *Conn) allow(granted int) {
+	c.limit = granted - overhead
+	c.cut = min(transaction, c.limit)
 }
 
 // Close closes the socket.

@@ -21,7 +21,7 @@ type Namespace struct {
 	told    bool // which one it is
 	mu      sync.Mutex
 	keepers int
-	spare   []*netlink.Conn
+	spare   []*Socket
 }
 
 // namespaces are those that this process is in, by their identity. A count that begins anew
@@ -48,14 +48,14 @@ func Keep() (end func()) {
 
 func (n *Namespace) end() {
 	n.mu.Lock()
-	var unused []*netlink.Conn
+	var unused []*Socket
 	if n.keepers--; n.keepers == 0 {
 		unused, n.spare = n.spare, nil
 		namespaces.CompareAndDelete(n.id, n) // it may be gone
 	}
 	n.mu.Unlock()
-	for _, conn := range unused {
-		_ = conn.Close()
+	for _, socket := range unused {
+		_ = socket.Conn.Close()
 	}
 }
 
@@ -63,47 +63,50 @@ func (n *Namespace) end() {
 type Socket struct {
 	*netlink.Conn
 	Of *Namespace
+	// Granted is the size of the send buffer that package nfset was granted; 0: it did not
+	// ask for one yet.
+	Granted int
 }
 
 // Dial opens a socket in the network namespace of the calling thread; used by other
 // threads it stays there.
 func Dial() (*Socket, error) {
 	n := Here()
-	if conn := n.take(); conn != nil {
-		return &Socket{conn, n}, nil
+	if socket := n.take(); socket != nil {
+		return socket, nil
 	}
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
-	return &Socket{conn, n}, nil
+	return &Socket{Conn: conn, Of: n}, nil
 }
 
-func (n *Namespace) take() *netlink.Conn {
+func (n *Namespace) take() *Socket {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	last := len(n.spare) - 1
 	if last < 0 {
 		return nil
 	}
-	conn := n.spare[last]
+	socket := n.spare[last]
 	n.spare = slices.Delete(n.spare, last, last+1)
-	return conn
+	return socket
 }
 
 // Close closes the socket, or leaves it to the next.
 func (s *Socket) Close() error {
-	if s.Of.told && silent(s.Conn) && s.Of.keep(s.Conn) {
+	if s.Of.told && silent(s.Conn) && s.Of.keep(s) {
 		return nil
 	}
 	return s.Conn.Close()
 }
 
-func (n *Namespace) keep(conn *netlink.Conn) bool {
+func (n *Namespace) keep(socket *Socket) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.keepers > 0 {
-		n.spare = append(n.spare, conn)
+		n.spare = append(n.spare, socket)
 	}
 	return n.keepers > 0
 }
