@@ -25,7 +25,7 @@ import (
 // host is a namespace with a policy that lets in tcp/80, and tcp/7000 from one address.
 type host struct {
 	*engine.Host
-	t            *testing.T
+	t            testing.TB
 	net          *testnet.Namespace
 	client       *testnet.Namespace
 	file         string
@@ -47,7 +47,7 @@ input:
 output: { default: allow }
 `
 
-func newHost(t *testing.T) *host {
+func newHost(t testing.TB) *host {
 	t.Helper()
 	testnet.Require(t, testnet.Nftables)
 	lab := testnet.New(t)

@@ -92,8 +92,8 @@ func (b *bench) kept() (_ lookup, err error) {
 }
 
 // agent starts it.
-func (k *keeping) agent() (stop func() error, err error) {
-	p := k.about(k.own, "agent", "--socket", k.socket)
+func (k *keeping) agent(flags ...string) (stop func() error, err error) {
+	p := k.about(k.own, append([]string{"agent", "--socket", k.socket}, flags...)...)
 	var told bytes.Buffer
 	agent := exec.CommandContext(k, p.Name, p.Args...)
 	agent.Env, agent.Stdout, agent.Stderr = timed.Environment(), &told, &told

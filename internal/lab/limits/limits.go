@@ -141,6 +141,11 @@ var sections = []section{
 			{"sluice ban, which asks the agent, beyond the start of a process", 3, "ms", clock, askedOnce, ""},
 		},
 	},
+	{
+		"drift", "rules that somebody flushed, put back by an agent", (*bench).drift,
+		[2]string{},
+		[]goal{{"nft flush ruleset, until the rules of the web server are back and proved", 2, "s", clock, mended, ""}},
+	},
 }
 
 // Sections are the names of the sections with what each is about, in the order in
