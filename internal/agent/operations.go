@@ -44,6 +44,8 @@ var operations = map[string]operation{
 	"POST /v1/namespaces/{namespace}/rollback":                {change, small},
 	"POST /v1/namespaces/{namespace}/plan":                    {read, small},
 	"POST /v1/namespaces/{namespace}/apply":                   {change, small},
+	"POST /v1/namespaces/{namespace}/explain":                 {read, small},
+	"POST /v1/namespaces/{namespace}/query":                   {read, small},
 	"POST /v1/namespaces/{namespace}/remove":                  {change, 0},
 	"POST /v1/namespaces/{namespace}/restore":                 {change, 0},
 	"POST /v1/namespaces/{namespace}/refresh":                 {change, small},
@@ -182,6 +184,16 @@ func (s *server) Apply(_ http.ResponseWriter, r *http.Request, _ string) {
 	workedWith(of(r), "apply", func(q *request, in api.ApplyRequest) error {
 		return cmp.Or(q.asBuilt(in.Building), q.overridden(in.Options))
 	})
+}
+
+// Explain says what the running policy does with a packet.
+func (s *server) Explain(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith[api.ExplainRequest](of(r), "explain", nil)
+}
+
+// Query says which packets it allows.
+func (s *server) Query(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith[api.QueryRequest](of(r), "query", nil)
 }
 
 // Remove takes everything out of the kernel.

@@ -183,6 +183,8 @@ var bodies = map[string]string{
 	"POST /v1/namespaces/{namespace}/apply":     `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
 	"POST /v1/namespaces/{namespace}/plan":      `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
 	"POST /v1/namespaces/{namespace}/refresh":   `{}`,
+	"POST /v1/namespaces/{namespace}/explain":   `{}`,
+	"POST /v1/namespaces/{namespace}/query":     `{}`,
 }
 
 // TestRights asks for each operation as everybody who may, and may not.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
@@ -11,10 +12,10 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"sluice/internal/agent/api"
+	"sluice/internal/agent/work"
 	"sluice/internal/base/addrset"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
-	"sluice/internal/words"
 )
 
 // wire is a host whose answers have gone through JSON, as those of another process have.
@@ -26,8 +27,9 @@ type wire struct {
 // wired is the copy of an answer, read strictly, which says in JSON what the answer says.
 func wired[T any](w wire, v T, failed error) (out T, err error) {
 	if out, err = survives(v); err == nil && failed != nil {
-		text, status := words.Ended(failed, w.here)
-		err, _ = survives(&api.Failure{Text: text, Exit: status})
+		var f *api.Failure
+		errors.As(work.Failed(failed, w.here, nil), &f)
+		err, _ = survives(f)
 	}
 	return out, err
 }
@@ -56,7 +58,7 @@ func survives[T any](v T) (out T, err error) {
 var served = map[string]string{
 	"*apply.Status": "Status", "*engine.Verified": "Verified", "*apply.History": "History", "*apply.Text": "Text", "[]apply.BanEntry": "Bans",
 	"*apply.Banned": "Banned", "*apply.Synced": "Synced", "*apply.Outcome": "Outcome", "*api.Failure": "Failure",
-	"*engine.Plan": "Plan", "*engine.Refreshed": "Refreshed",
+	"*engine.Plan": "Plan", "*engine.Explained": "Explained", "*engine.Queried": "Queried", "*engine.Refreshed": "Refreshed",
 }
 
 // described says whether JSON is what the document of the local API says of it, with no
@@ -190,5 +192,10 @@ func (w wire) Confirm(ctx context.Context) (int, error) {
 
 func (w wire) Explain(ctx context.Context, q engine.Explaining) (*engine.Explained, error) {
 	v, err := w.Host.Explain(ctx, q)
+	return wired(w, v, err)
+}
+
+func (w wire) Query(ctx context.Context, q engine.Querying) (*engine.Queried, error) {
+	v, err := w.Host.Query(ctx, q)
 	return wired(w, v, err)
 }

@@ -103,26 +103,19 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 	if live && described != "" {
 		return errors.New("--live asks this host, --host another one\nhint: leave one of them out")
 	}
-	facts, err := readFacts(cmd.Context(), described, optionsOf(cmd))
-	if err != nil {
-		return err
-	}
 	h, err := doorOf(cmd)
 	if err != nil {
 		return err
 	}
-	s, err := subject(cmd, sourcesOf(cmd, false), args, described)
-	if err != nil {
-		return err
-	}
-	s.Facts = facts
 	ctx := cmd.Context()
 	if live {
 		var stop func()
 		ctx, stop = command.Interruptible(cmd)
 		defer stop()
 	}
-	e, err := h.Explain(ctx, engine.Explaining{Subject: s, Question: asked, Words: packetFlags, Elsewhere: described != "", Live: live})
+	e, err := aboutPolicy(cmd, args, described, false, func(s *engine.Subject) (*engine.Explained, error) {
+		return h.Explain(ctx, engine.Explaining{Subject: s, Question: asked, Words: packetFlags, Elsewhere: described != "", Live: live})
+	})
 	if err != nil {
 		return err
 	}

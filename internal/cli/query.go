@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -11,13 +10,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/program"
 	"sluice/internal/prove/query"
-	"sluice/internal/prove/reach"
 )
 
+// queryFlags are what the words of a question are called here.
+var queryFlags = map[string]string{"service": "--service", "from": "--from", "to": "--to", "in": "--in", "out": "--out", "hook": "--hook"}
+
 func newQuery() *cobra.Command {
-	w := query.Words{Called: map[string]string{"service": "--service", "from": "--from", "to": "--to", "in": "--in", "out": "--out", "hook": "--hook"}}
+	w := query.Words{Called: queryFlags}
 	var allowed, dropped bool
 	var states, described string
 	cmd := &cobra.Command{
@@ -104,19 +106,13 @@ func verdictsAsked(allowed, dropped bool) []program.Verdict {
 }
 
 func runQuery(cmd *cobra.Command, args []string, w query.Words, verdicts []program.Verdict, described string) error {
-	facts, err := readFacts(cmd.Context(), described, optionsOf(cmd))
+	h, err := doorOf(cmd)
 	if err != nil {
 		return err
 	}
-	s, err := subject(cmd, sourcesOf(cmd, true), args, described)
-	if err != nil {
-		return err
-	}
-	s.Facts = facts
-	out, err := s.Query(cmd.Context(), w, verdicts)
-	if errors.Is(err, reach.ErrTooLarge) {
-		return fmt.Errorf("%w\nhint: ask about less, with --hook, --service, --from or --to", err)
-	}
+	out, err := aboutPolicy(cmd, args, described, true, func(s *engine.Subject) (*engine.Queried, error) {
+		return h.Query(cmd.Context(), engine.Querying{Subject: s, Words: w, Verdicts: verdicts})
+	})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/work"
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 )
 
 // newWork is the body of the process that does one operation for the agent.
@@ -42,9 +44,22 @@ Exit status: 0 answered, 2 it was given nothing to do.`,
 				unix.CloseOnExec(3)
 				o.Root = os.NewFile(3, "/")
 			}
-			done, err := o.Do(ctx, h)
+			done, err := o.Do(ctx, asking{h})
 			answer.End(done, work.Failed(err, command.HereArguments(cmd), done))
 			return answer.Err()
 		},
 	}
+}
+
+// asking asks in the words of the commands.
+type asking struct{ *engine.Host }
+
+func (a asking) Explain(ctx context.Context, q engine.Explaining) (*engine.Explained, error) {
+	q.Words = packetFlags
+	return a.Host.Explain(ctx, q)
+}
+
+func (a asking) Query(ctx context.Context, q engine.Querying) (*engine.Queried, error) {
+	q.Called = queryFlags
+	return a.Host.Query(ctx, q)
 }

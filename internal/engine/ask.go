@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 
+	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 	"sluice/internal/prove/check"
 	"sluice/internal/prove/expect"
 	"sluice/internal/prove/query"
+	"sluice/internal/prove/reach"
 	"sluice/internal/system/host"
 )
 
@@ -29,6 +31,60 @@ func (h *Host) Running(from *Sources) (*Subject, error) {
 	p.Dir = g.Dir
 	return &Subject{Policy: p, Runs: g, Sources: from}, nil
 }
+
+// ClosedAskedError says that a question is about what runs, which nobody applied.
+type ClosedAskedError struct{ *apply.ClosedRunsError }
+
+// Unwrap is for the hint of the closed policy.
+func (e *ClosedAskedError) Unwrap() error { return e.ClosedRunsError }
+
+// asked is the policy that runs here, to be asked about.
+func (h *Host) asked(ctx context.Context, from *Sources) (*Subject, error) {
+	s, err := h.Running(from)
+	if closed := (*apply.ClosedRunsError)(nil); errors.As(err, &closed) {
+		return nil, &ClosedAskedError{closed}
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.Facts, err = Facts(ctx, h.State, h.Namespace, h.Session)
+	return s, err
+}
+
+// Querying is which packets a policy is asked about.
+type Querying struct {
+	*Subject // nil: what runs here
+	query.Words
+	Verdicts []program.Verdict // that are asked for; none: all
+}
+
+// Query says what a policy does with all packets that fit the words.
+func (h *Host) Query(ctx context.Context, q Querying) (*Queried, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*Queried, error) { return h.Query(ctx, q) })
+	}
+	if q.Subject == nil {
+		from := h.sources()
+		from.Offline = true
+		var err error
+		if q.Subject, err = h.asked(ctx, from); err != nil {
+			return nil, err
+		}
+	}
+	out, err := q.Subject.Query(ctx, q.Words, q.Verdicts)
+	if errors.Is(err, reach.ErrTooLarge) {
+		err = &TooMuchError{err}
+	}
+	return out, err
+}
+
+// TooMuchError says that too much was asked about at once.
+type TooMuchError struct{ Err error }
+
+func (e *TooMuchError) Error() string { return e.Err.Error() }
+
+// Unwrap is for errors.Is.
+func (e *TooMuchError) Unwrap() error { return e.Err }
 
 // Queried is what a policy does with all packets that were asked about.
 type Queried struct {

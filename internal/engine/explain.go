@@ -17,7 +17,7 @@ import (
 
 // Explaining is a packet that a policy is asked about.
 type Explaining struct {
-	*Subject
+	*Subject // nil: what runs here
 	explain.Question
 	explain.Words
 	Elsewhere bool // the policy is for another host than this one
@@ -47,6 +47,12 @@ var ErrNotHere = errors.New("the firewall that is loaded is that of this host, a
 func (h *Host) Explain(ctx context.Context, q Explaining) (*Explained, error) {
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*Explained, error) { return h.Explain(ctx, q) })
+	}
+	if q.Subject == nil {
+		var err error
+		if q.Subject, err = h.asked(ctx, h.sources()); err != nil {
+			return nil, err
+		}
 	}
 	by, costs := h.Backend, Costs{Elsewhere: q.Elsewhere}
 	if !q.Elsewhere {

@@ -109,6 +109,10 @@ func hintOf(err error, here string) string {
 		return "a test of fewer expectations at a time may be possible; apply --no-expect asks for none"
 	case *apply.BusyError:
 		return "wait for it, or raise --wait"
+	case *engine.TooMuchError:
+		return "ask about less, with --hook, --service, --from or --to"
+	case *engine.ClosedAskedError:
+		return "name a FILE to ask about that one"
 	case *apply.ClosedRunsError:
 		return fmt.Sprintf("apply a policy, or sluice rollback%s to a generation of sluice history%s", here, here)
 	case *apply.ClosedError:

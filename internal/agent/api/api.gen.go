@@ -40,6 +40,48 @@ func (e BuildingOrder) Valid() bool {
 	}
 }
 
+// Defines values for QueryRequestHook.
+const (
+	Forward QueryRequestHook = "forward"
+	Input   QueryRequestHook = "input"
+	Output  QueryRequestHook = "output"
+)
+
+// Valid indicates whether the value is a known member of the QueryRequestHook enum.
+func (e QueryRequestHook) Valid() bool {
+	switch e {
+	case Forward:
+		return true
+	case Input:
+		return true
+	case Output:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for QueryRequestVerdicts.
+const (
+	Accept QueryRequestVerdicts = "accept"
+	Drop   QueryRequestVerdicts = "drop"
+	Reject QueryRequestVerdicts = "reject"
+)
+
+// Valid indicates whether the value is a known member of the QueryRequestVerdicts enum.
+func (e QueryRequestVerdicts) Valid() bool {
+	switch e {
+	case Accept:
+		return true
+	case Drop:
+		return true
+	case Reject:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for YouMay.
 const (
 	YouMayChange  YouMay = "change"
@@ -181,6 +223,48 @@ type EndedFlows = apply.EndedFlows
 // Event Something that happened to a generation.
 type Event = apply.Event
 
+// ExplainRequest A packet. What is not given is as the command has it.
+type ExplainRequest struct {
+	// Destination address
+	Destination string `json:"destination,omitempty"`
+
+	// Flags of TCP: "SA" or "syn,ack"
+	Flags string `json:"flags,omitempty"`
+
+	// Hook input, output or forward
+	Hook     string `json:"hook,omitempty"`
+	ICMPType string `json:"icmp-type,omitempty"`
+
+	// In interface
+	In string `json:"in,omitempty"`
+
+	// Live ask the loaded firewall too
+	Live bool   `json:"live,omitempty"`
+	Mark string `json:"mark,omitempty"`
+
+	// Out interface
+	Out string `json:"out,omitempty"`
+
+	// Port a number or the name of a service
+	Port string `json:"port,omitempty"`
+
+	// Protocol tcp, udp, sctp, icmp or a number
+	Protocol string `json:"protocol,omitempty"`
+
+	// Source address
+	Source     string `json:"source,omitempty"`
+	SourcePort string `json:"source-port,omitempty"`
+
+	// State what connection tracking says of it
+	State string `json:"state,omitempty"`
+
+	// User of this host who sends it
+	User string `json:"user,omitempty"`
+}
+
+// Explained What a policy does with a packet, and why, as "sluice explain --json" prints it.
+type Explained = engine.Explained
+
 // File A file that a policy was made of. Policy text is kept whole, of set files only what tells one from another.
 type File = apply.File
 
@@ -249,6 +333,38 @@ type Progress = apply.Progress
 
 // Proof A proof.
 type Proof = apply.Proof
+
+// Queried What a policy does with all packets that were asked about.
+type Queried = engine.Queried
+
+// QueryRequest Which packets. What is not given is any.
+type QueryRequest struct {
+	// From a set, a zone, an address or a list
+	From string           `json:"from,omitempty"`
+	Hook QueryRequestHook `json:"hook,omitempty"`
+
+	// In zone
+	In string `json:"in,omitempty"`
+
+	// Out zone
+	Out string `json:"out,omitempty"`
+
+	// Service as a rule says it
+	Service string `json:"service,omitempty"`
+
+	// States that connection tracking gives them; new unless given
+	States []string `json:"states,omitempty"`
+	To     string   `json:"to,omitempty"`
+
+	// Verdicts that are asked for; all unless given
+	Verdicts []QueryRequestVerdicts `json:"verdicts,omitempty"`
+}
+
+// QueryRequestHook defines model for QueryRequest.Hook.
+type QueryRequestHook string
+
+// QueryRequestVerdicts defines model for QueryRequest.Verdicts.
+type QueryRequestVerdicts string
 
 // RefreshRequest defines model for RefreshRequest.
 type RefreshRequest struct {
@@ -386,8 +502,14 @@ type BanJSONRequestBody = BanRequest
 // UnbanJSONRequestBody defines body for Unban for application/json ContentType.
 type UnbanJSONRequestBody = UnbanRequest
 
+// ExplainJSONRequestBody defines body for Explain for application/json ContentType.
+type ExplainJSONRequestBody = ExplainRequest
+
 // PlanJSONRequestBody defines body for Plan for application/json ContentType.
 type PlanJSONRequestBody = PlanRequest
+
+// QueryJSONRequestBody defines body for Query for application/json ContentType.
+type QueryJSONRequestBody = QueryRequest
 
 // RefreshJSONRequestBody defines body for Refresh for application/json ContentType.
 type RefreshJSONRequestBody = RefreshRequest
@@ -418,6 +540,9 @@ type ServerInterface interface {
 	// Confirm Keep the policy that waits for its confirmation.
 	// (POST /v1/namespaces/{namespace}/confirm)
 	Confirm(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Explain Say what the running policy does with one packet, and why.
+	// (POST /v1/namespaces/{namespace}/explain)
+	Explain(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// History List the policies that were applied and are kept.
 	// (GET /v1/namespaces/{namespace}/generations)
 	History(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -427,6 +552,9 @@ type ServerInterface interface {
 	// Plan Say what applying a policy would change. Nothing is changed.
 	// (POST /v1/namespaces/{namespace}/plan)
 	Plan(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Query Say which packets the running policy allows, all of them.
+	// (POST /v1/namespaces/{namespace}/query)
+	Query(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Refresh Download the lists of the running policy and load what changed.
 	// (POST /v1/namespaces/{namespace}/refresh)
 	Refresh(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -603,6 +731,32 @@ func (siw *ServerInterfaceWrapper) Confirm(w http.ResponseWriter, r *http.Reques
 	handler.ServeHTTP(w, r)
 }
 
+// Explain operation middleware
+func (siw *ServerInterfaceWrapper) Explain(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Explain(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // History operation middleware
 func (siw *ServerInterfaceWrapper) History(w http.ResponseWriter, r *http.Request) {
 
@@ -681,6 +835,32 @@ func (siw *ServerInterfaceWrapper) Plan(w http.ResponseWriter, r *http.Request) 
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Plan(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Query operation middleware
+func (siw *ServerInterfaceWrapper) Query(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Query(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1014,9 +1194,11 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/bans", wrapper.Ban)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/bans/lift", wrapper.Unban)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/confirm", wrapper.Confirm)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/explain", wrapper.Explain)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations", wrapper.History)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations/{generation}", wrapper.Generation)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/plan", wrapper.Plan)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/query", wrapper.Query)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/refresh", wrapper.Refresh)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/remove", wrapper.Remove)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/restore", wrapper.Restore)

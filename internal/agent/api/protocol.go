@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"sluice/internal/engine/apply"
 )
 
 // Level is that of the protocol that this program speaks.
@@ -114,6 +117,7 @@ const (
 	NotAllowed     Kind = "not-allowed" // the caller may not
 	NotServed      Kind = "not-served"  // this agent has no such operation or namespace
 	Busy           Kind = "busy"        // another change is at work
+	NoPolicy       Kind = "no-policy"   // none runs
 	TooLarge       Kind = "too-large"
 	OtherState     Kind = "other-state"     // another state directory is meant than the agent's
 	OtherFiles     Kind = "other-files"     // the caller has other files below the same names
@@ -126,6 +130,7 @@ const (
 // statuses are those of HTTP.
 var statuses = map[Kind]int{
 	"":         http.StatusUnprocessableEntity,
+	NoPolicy:   http.StatusUnprocessableEntity,
 	BadRequest: http.StatusBadRequest, NotAllowed: http.StatusForbidden, NotServed: http.StatusNotFound, Busy: http.StatusConflict,
 	TooLarge: http.StatusRequestEntityTooLarge, OtherState: http.StatusMisdirectedRequest, OtherFiles: http.StatusMisdirectedRequest, OtherNamespace: http.StatusMisdirectedRequest,
 	OtherProtocol: http.StatusUpgradeRequired, TooMany: http.StatusTooManyRequests, Ending: http.StatusServiceUnavailable,
@@ -149,6 +154,17 @@ func (f *Failure) Ended() (text string, status int) { return f.Text, f.Exit }
 
 func bad(format string, args ...any) *Failure {
 	return &Failure{Text: fmt.Sprintf(format, args...), Exit: 2, Kind: BadRequest}
+}
+
+// Is lets errors.Is find what a command goes on from.
+func (f *Failure) Is(target error) bool {
+	switch f.Kind {
+	case NoPolicy:
+		return target == apply.ErrNoPolicy
+	case NotAllowed:
+		return target == fs.ErrPermission
+	}
+	return false
 }
 
 // Untouched says that nothing was begun, and that another may do it.

@@ -19,9 +19,13 @@ import (
 
 	"sluice/internal/agent/api"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/packet"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/bans"
+	"sluice/internal/program"
+	"sluice/internal/prove/explain"
+	"sluice/internal/prove/query"
 )
 
 // agent answers each request as its test wants, and keeps what was asked.
@@ -55,6 +59,10 @@ func (a *agent) Remove(w http.ResponseWriter, r *http.Request, n string) { a.tak
 func (a *agent) Restore(w http.ResponseWriter, r *http.Request, n string) { a.take("restore", w, r, n) }
 
 func (a *agent) Refresh(w http.ResponseWriter, r *http.Request, n string) { a.take("refresh", w, r, n) }
+
+func (a *agent) Explain(w http.ResponseWriter, r *http.Request, n string) { a.take("explain", w, r, n) }
+
+func (a *agent) Query(w http.ResponseWriter, r *http.Request, n string) { a.take("query", w, r, n) }
 
 func (a *agent) Confirm(w http.ResponseWriter, r *http.Request, n string) { a.take("confirm", w, r, n) }
 
@@ -144,6 +152,12 @@ func TestOperations(t *testing.T) {
 		`plan - {"building":{"order":"written"},"policy":{"directory":"` + at + `","file":"p.yaml"}}`: {func(h *Host) (any, error) {
 			return h.Plan(ctx, engine.Request{File: "p.yaml", Order: engine.AsWritten})
 		}, &engine.Plan{Plan: &apply.Plan{From: 3}}},
+		`explain - {"live":true,"port":"22","source":"192.0.2.7"}`: {func(h *Host) (any, error) {
+			return h.Explain(ctx, engine.Explaining{Question: explain.Question{Source: "192.0.2.7", Port: "22"}, Live: true})
+		}, &engine.Explained{}},
+		`query - {"hook":"input","service":"ssh","states":["new"],"verdicts":["accept"]}`: {func(h *Host) (any, error) {
+			return h.Query(ctx, engine.Querying{Words: query.Words{Service: "ssh", Hook: "input", States: []packet.State{packet.New}}, Verdicts: []program.Verdict{program.Accept}})
+		}, &engine.Queried{Policy: "p"}},
 		"remove -":  {func(h *Host) (any, error) { return h.Remove(ctx) }, &apply.Outcome{}},
 		"restore -": {func(h *Host) (any, error) { return h.Restore(ctx, apply.Restoring{}) }, &apply.Outcome{Generation: 3}},
 		`refresh - {"dry-run":true,"sets":["a"]}`: {func(h *Host) (any, error) {

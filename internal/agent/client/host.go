@@ -31,6 +31,7 @@ type Door interface {
 	Sync(ctx context.Context) (*apply.Synced, error)
 	Refresh(ctx context.Context, in engine.Refreshing) (*engine.Refreshed, error)
 	Explain(ctx context.Context, q engine.Explaining) (*engine.Explained, error)
+	Query(ctx context.Context, q engine.Querying) (*engine.Queried, error)
 }
 
 // Status asks for the status.
@@ -160,4 +161,35 @@ func (h *Host) Restore(ctx context.Context, r apply.Restoring) (*apply.Outcome, 
 func (h *Host) Refresh(ctx context.Context, in engine.Refreshing) (*engine.Refreshed, error) {
 	r := api.RefreshRequest{Sets: in.Sets, Countries: in.Countries, DryRun: in.DryRun, AllowCut: in.AllowCut, Force: in.Force}
 	return asked(ctx, h, http.MethodPost, "refresh", r, func() (*engine.Refreshed, error) { return h.Door.Refresh(ctx, in) })
+}
+
+// Explain asks what the running policy does with a packet. What a file says is the
+// business of who may read it.
+func (h *Host) Explain(ctx context.Context, q engine.Explaining) (*engine.Explained, error) {
+	here := func() (*engine.Explained, error) { return h.Door.Explain(ctx, q) }
+	if q.Subject != nil {
+		return here()
+	}
+	p := q.Question
+	return asked(ctx, h, http.MethodPost, "explain", api.ExplainRequest{
+		Protocol: p.Protocol, Source: p.Source, Destination: p.Destination, SourcePort: p.SourcePort, Port: p.Port, In: p.In, Out: p.Out,
+		ICMPType: p.ICMPType, Flags: p.Flags, User: p.User, Hook: p.Hook, State: p.State, Mark: p.Mark, Live: q.Live,
+	}, here)
+}
+
+// Query asks which packets the running policy allows.
+func (h *Host) Query(ctx context.Context, q engine.Querying) (*engine.Queried, error) {
+	here := func() (*engine.Queried, error) { return h.Door.Query(ctx, q) }
+	if q.Subject != nil {
+		return here()
+	}
+	w := q.Words
+	r := api.QueryRequest{Service: w.Service, From: w.From, To: w.To, In: w.In, Out: w.Out, Hook: api.QueryRequestHook(w.Hook)}
+	for _, s := range w.States {
+		r.States = append(r.States, string(s))
+	}
+	for _, v := range q.Verdicts {
+		r.Verdicts = append(r.Verdicts, api.QueryRequestVerdicts(v))
+	}
+	return asked(ctx, h, http.MethodPost, "query", r, here)
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"sluice/internal/agent/api"
@@ -20,6 +21,9 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/geo"
+	"sluice/internal/program"
+	"sluice/internal/prove/explain"
+	"sluice/internal/prove/query"
 	"sluice/internal/system/host"
 	"sluice/internal/words"
 )
@@ -56,6 +60,28 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 	case "plan":
 		return with(o, func(in api.PlanRequest) (any, error) {
 			return o.built(in.Policy, in.Building, func(r engine.Request) (any, error) { return d.Plan(ctx, r) })
+		})
+	case "explain":
+		return with(o, func(in api.ExplainRequest) (any, error) {
+			return d.Explain(ctx, engine.Explaining{Live: in.Live, Question: explain.Question{
+				Protocol: in.Protocol, Source: in.Source, Destination: in.Destination, SourcePort: in.SourcePort, Port: in.Port, In: in.In, Out: in.Out,
+				ICMPType: in.ICMPType, Flags: in.Flags, User: in.User, Hook: in.Hook, State: in.State, Mark: in.Mark,
+			}})
+		})
+	case "query":
+		return with(o, func(in api.QueryRequest) (any, error) {
+			states, err := query.States(strings.Join(in.States, ","))
+			if len(in.States) == 0 {
+				states, err = query.States("new")
+			}
+			if err != nil {
+				return nil, &api.Failure{Text: err.Error(), Exit: 2, Kind: api.BadRequest}
+			}
+			q := engine.Querying{Words: query.Words{Service: in.Service, From: in.From, To: in.To, In: in.In, Out: in.Out, Hook: string(in.Hook), States: states}}
+			for _, v := range in.Verdicts {
+				q.Verdicts = append(q.Verdicts, program.Verdict(v))
+			}
+			return d.Query(ctx, q)
 		})
 	case "remove":
 		return d.Remove(ctx)
@@ -195,6 +221,8 @@ func Failed(err error, here string, done any) error {
 	f.Text, f.Exit = words.Ended(err, here)
 	if busy := (*apply.BusyError)(nil); errors.As(err, &busy) {
 		f.Kind = api.Busy
+	} else if errors.Is(err, apply.ErrNoPolicy) {
+		f.Kind = api.NoPolicy
 	}
 	if result, err := json.Marshal(done); err == nil && string(result) != "null" {
 		f.Result = result

@@ -15,8 +15,12 @@ import (
 
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/client"
+	"sluice/internal/base/packet"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
+	"sluice/internal/program"
+	"sluice/internal/prove/explain"
+	"sluice/internal/prove/query"
 )
 
 // door keeps what it is asked.
@@ -56,6 +60,16 @@ func disked(r engine.Request) engine.Request {
 	return r
 }
 
+func (d *door) Explain(_ context.Context, q engine.Explaining) (*engine.Explained, error) {
+	d.asked = []any{q}
+	return &engine.Explained{}, nil
+}
+
+func (d *door) Query(_ context.Context, q engine.Querying) (*engine.Queried, error) {
+	d.asked = []any{q}
+	return &engine.Queried{}, nil
+}
+
 func (d *door) Remove(context.Context) (*apply.Outcome, error) {
 	d.asked = []any{}
 	return &apply.Outcome{}, nil
@@ -87,7 +101,7 @@ func TestDo(t *testing.T) {
 	operations := map[string]string{
 		"GET /v1/namespaces/-/status": "status", "POST /v1/namespaces/-/verify": "verify", "GET /v1/namespaces/-/bans": "bans",
 		"POST /v1/namespaces/-/apply": "apply", "POST /v1/namespaces/-/confirm": "confirm", "POST /v1/namespaces/-/rollback": "rollback",
-		"POST /v1/namespaces/-/plan": "plan", "POST /v1/namespaces/-/remove": "remove", "POST /v1/namespaces/-/restore": "restore", "POST /v1/namespaces/-/refresh": "refresh",
+		"POST /v1/namespaces/-/plan": "plan", "POST /v1/namespaces/-/remove": "remove", "POST /v1/namespaces/-/explain": "explain", "POST /v1/namespaces/-/query": "query", "POST /v1/namespaces/-/restore": "restore", "POST /v1/namespaces/-/refresh": "refresh",
 	}
 	d := &door{}
 	socket := filepath.Join(t.TempDir(), "s")
@@ -110,6 +124,13 @@ func TestDo(t *testing.T) {
 	h := &client.Host{Socket: socket}
 	ctx := context.Background()
 	request := engine.Request{File: "p.yaml", Without: []string{"merge"}, Order: engine.AsWritten, NoExpect: true}
+	explaining := engine.Explaining{Live: true, Question: explain.Question{
+		Protocol: "1", Source: "2", Destination: "3", SourcePort: "4", Port: "5", In: "6", Out: "7", ICMPType: "8", Flags: "9", User: "10", Hook: "11", State: "12", Mark: "13",
+	}}
+	querying := engine.Querying{
+		Words:    query.Words{Service: "1", From: "2", To: "3", In: "4", Out: "5", Hook: "input", States: []packet.State{packet.Established}},
+		Verdicts: []program.Verdict{program.Drop, program.Reject},
+	}
 	refresh := engine.Refreshing{Sets: []string{"a"}, Countries: true, DryRun: true, AllowCut: true, Force: true}
 	options := apply.Options{Confirm: 90 * time.Second, Keep: true, Force: true, Verify: true, Cut: true}
 	for name, c := range map[string]struct {
@@ -123,6 +144,8 @@ func TestDo(t *testing.T) {
 		"apply":           {func() (any, error) { return h.Apply(ctx, request, options) }, []any{request, options}},
 		"apply, plain":    {func() (any, error) { return h.Apply(ctx, engine.Request{File: "q"}, apply.Options{}) }, []any{engine.Request{File: "q"}, apply.Options{}}},
 		"plan":            {func() (any, error) { return h.Plan(ctx, request) }, []any{request}},
+		"explain":         {func() (any, error) { return h.Explain(ctx, explaining) }, []any{explaining}},
+		"query":           {func() (any, error) { return h.Query(ctx, querying) }, []any{querying}},
 		"remove":          {func() (any, error) { return h.Remove(ctx) }, []any{}},
 		"restore":         {func() (any, error) { return h.Restore(ctx, apply.Restoring{}) }, []any{false}},
 		"refresh":         {func() (any, error) { return h.Refresh(ctx, refresh) }, []any{refresh}},
