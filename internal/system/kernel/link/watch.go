@@ -15,9 +15,6 @@ import (
 // watched are the rtnetlink groups (rtnetlink(7)) of what a firewall takes from a host.
 var watched = []uint32{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE}
 
-// watchedAtOnce is how long one read waits before it looks whether it is to end.
-const watchedAtOnce = time.Second
-
 // matters says that a message may be of what a firewall takes from a host: of routes only
 // default ones are. A router of the internet changes others all the time.
 func matters(m netlink.Message) bool {
@@ -41,11 +38,9 @@ func Watch(ctx context.Context, changed func()) error {
 			return fmt.Errorf("listen for changes of the network: %w", err)
 		}
 	}
+	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })()
 	changed()
 	for ctx.Err() == nil {
-		if err := conn.SetReadDeadline(time.Now().Add(watchedAtOnce)); err != nil {
-			return fmt.Errorf("listen for changes of the network: %w", err)
-		}
 		messages, err := conn.Receive()
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):

@@ -22,9 +22,6 @@ type Change struct {
 	Name string
 }
 
-// watchedAtOnce is how long one read waits before it looks whether it is to end.
-const watchedAtOnce = time.Second
-
 // newGeneration is the message that tells of a transaction.
 const newGeneration = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
 
@@ -46,11 +43,9 @@ func Watch(ctx context.Context, changed func(Change)) error {
 	if err != nil {
 		return fmt.Errorf("listen for changes of the ruleset: %w", err)
 	}
+	defer context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Now()) })()
 	changed(Change{})
 	for ctx.Err() == nil {
-		if err := conn.SetReadDeadline(time.Now().Add(watchedAtOnce)); err != nil {
-			return fmt.Errorf("listen for changes of the ruleset: %w", err)
-		}
 		messages, err := conn.Receive()
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
