@@ -56,8 +56,9 @@ func (c *Changes) Close() {
 	c.sockets = nil
 }
 
-// Any says whether anything has changed since it was asked last. Who made a change is
-// told of its end behind the notice, so that none is missed that was made before.
+// Any says whether anything has changed since it was asked last. The kernel tells of a change
+// before it says to who made it that it is done, but of an IPv6 address, which takes it
+// some milliseconds.
 func (c *Changes) Any() (changed bool) {
 	changed = c.deaf
 	for _, fd := range c.sockets {

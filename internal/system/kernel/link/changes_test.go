@@ -3,11 +3,12 @@ package link
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"sluice/internal/lab/testnet"
 )
 
-// TestChanges: what was done before it is asked has changed, once.
+// TestChanges: what matters is told of, and nothing else.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	ns := testnet.New(t).Unnamed("host")
@@ -24,16 +25,15 @@ func TestChanges(t *testing.T) {
 		changed bool
 	}{
 		{"ip link show", false},
-		{"ip link add d0 type veth peer name d1", true},
-		{"ip link set d0 up", true},
-		{"ip link set d1 up", true},
-		{"ip address add 192.0.2.1/24 dev d0", true},
-		{"ip address add 2001:db8::1/64 dev d0 nodad", true},
-		{"ip route add 198.51.100.0/24 via 192.0.2.2", false},
-		{"ip route add default via 192.0.2.2", true},
-		{"ip -6 route add default via 2001:db8::2", true},
+		{"ip link set lo mtu 60000", true},
+		{"ip address add 192.0.2.1/24 dev lo", true},
+		{"ip route add 198.51.100.0/24 dev lo", false},
+		{"ip route add default dev lo", true},
+		{"ip route del default", true},
+		{"ip link show", false},
 		{"ip xfrm policy add dir in src 192.0.2.2 dst 192.0.2.1 tmpl proto esp mode transport", true},
-		{"ip link del d0", true},
+		{"ip -6 route add default dev lo", true},
+		{"ip address add 2001:db8::1/64 dev lo nodad", true},
 	} {
 		t.Run(s.do, func(t *testing.T) {
 			words := strings.Fields(s.do)
@@ -43,11 +43,12 @@ func TestChanges(t *testing.T) {
 				}
 				t.Fatal(err)
 			}
-			if got := c.Any(); got != (s.changed || c.deaf) {
-				t.Errorf("changed %v", got)
+			got := c.Any()
+			for until := time.Now().Add(time.Minute); s.changed && !got && time.Now().Before(until); got = c.Any() {
+				time.Sleep(time.Millisecond) // of IPv6 it is told later
 			}
-			if c.Any() && !c.deaf {
-				t.Error("it has changed twice")
+			if got != (s.changed || c.deaf) {
+				t.Errorf("changed %v", got)
 			}
 		})
 	}
