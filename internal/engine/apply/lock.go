@@ -17,7 +17,10 @@ import (
 	"sluice/internal/system/kernel/process"
 )
 
-const lockFile = "lock"
+const (
+	lockFile = "lock"
+	nextFile = "lock.next"
+)
 
 // BusyError says that another command holds the lock.
 type BusyError struct {
@@ -39,11 +42,17 @@ func (e *BusyError) Waiting(most time.Duration) string {
 //
 // Whoever may read a file may keep it locked. What only processes of other users hold is
 // passed over, as long as the other of the two is had.
-type lock struct{ folder, file *os.File } // either may be nil
+//
+// Whoever waits holds an flock of a third file, and who comes behind asks for that first:
+// else who takes the lock again and again, such as an agent that bans, would leave the
+// others next to no moment to find it free. It is a courtesy, and bounded: who waits may
+// be stopped.
+type lock struct{ folder, file, next *os.File } // each may be nil
 
 const (
 	lockTick   = 50 * time.Millisecond // how often a held lock is asked for again
 	holderTick = time.Second           // how often its holders are looked for, in all processes
+	courtesy   = time.Second           // how long somebody else is let go first
 )
 
 // takeLock waits at most so long; waiting is called once when it has to wait.
@@ -52,7 +61,8 @@ func takeLock(ctx context.Context, dir string, wait time.Duration, waiting func(
 	if err != nil {
 		return nil, fmt.Errorf("open the lock: %w", err)
 	}
-	deadline := time.Now().Add(wait)
+	begun := time.Now()
+	deadline := begun.Add(wait)
 	var looked time.Time
 	for told := false; ; {
 		over := time.Now().After(deadline)
@@ -60,19 +70,24 @@ func takeLock(ctx context.Context, dir string, wait time.Duration, waiting func(
 		if look {
 			looked = time.Now()
 		}
-		err := l.try(look)
+		err := l.turn()
+		lets := errors.Is(err, unix.EWOULDBLOCK) && time.Since(begun) < courtesy
+		if !lets {
+			err = l.try(look)
+		}
 		if err == nil {
+			l.pass()
 			return l, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			l.release()
 			return nil, fmt.Errorf("lock %s: %w", dir, err)
 		}
-		if !told && waiting != nil {
+		if !told && !lets && waiting != nil {
 			waiting(l.holder())
 			told = true
 		}
-		if over {
+		if over && !lets {
 			err := &BusyError{Holder: l.holder()}
 			l.release()
 			return nil, err
@@ -100,7 +115,29 @@ func openLock(dir string) (*lock, error) {
 	if file == nil && folder == nil {
 		return nil, errors.Join(err, folderErr)
 	}
-	return &lock{folder, file}, nil
+	next, _ := regular.OpenFile(filepath.Join(dir, nextFile), os.O_RDWR|os.O_CREATE, 0o600)
+	return &lock{folder, file, next}, nil
+}
+
+// turn says whether this is who goes next.
+func (l *lock) turn() error {
+	if l.next == nil {
+		return nil
+	}
+	return unix.Flock(int(l.next.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+}
+
+// pass lets another go next.
+func (l *lock) pass() { unlock(&l.next) }
+
+// unlock lets go of a file. A program that is being started by another part of this
+// process has all open files for a moment, until it runs: so closing alone is too late.
+func unlock(f **os.File) {
+	if *f != nil {
+		_ = unix.Flock(int((*f).Fd()), unix.LOCK_UN)
+		_ = (*f).Close()
+		*f = nil
+	}
 }
 
 // try locks all that can be locked. A file system may refuse to lock a folder (NFS):
@@ -131,19 +168,14 @@ func (l *lock) files() []*os.File {
 	return slices.DeleteFunc([]*os.File{l.folder, l.file}, func(f *os.File) bool { return f == nil })
 }
 
-// release lets go of the lock. A program that is being started by another part of this
-// process has all open files for a moment, until it runs: so closing alone is too late.
+// release lets go of the lock.
 func (l *lock) release() {
 	if l == nil {
 		return
 	}
-	for _, f := range []**os.File{&l.file, &l.folder} {
-		if *f != nil {
-			_ = unix.Flock(int((*f).Fd()), unix.LOCK_UN)
-			_ = (*f).Close()
-			*f = nil
-		}
-	}
+	unlock(&l.next)
+	unlock(&l.file)
+	unlock(&l.folder)
 }
 
 // holder is who took the lock and holds it, for a reader.

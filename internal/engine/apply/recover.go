@@ -23,7 +23,7 @@ import (
 // ownNames are the files and folders that only a change makes. Beside them other
 // commands keep what they downloaded, measured and computed.
 var ownNames = []string{
-	lockFile, currentFile, currentFile + damagedSuffix, journalFile, journalFile + damagedSuffix, stepFile, generationsDir, blobsDir,
+	lockFile, nextFile, currentFile, currentFile + damagedSuffix, journalFile, journalFile + damagedSuffix, stepFile, generationsDir, blobsDir,
 	commandsFile, readingFile, watcherLog, bans.File, bans.File + damagedSuffix,
 }
 

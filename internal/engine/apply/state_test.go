@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -151,6 +152,44 @@ func TestLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	again.release()
+}
+
+// TestLockGoesRound: who takes the lock again and again lets others have it, and who waits
+// and is stopped keeps nobody from it.
+func TestLockGoesRound(t *testing.T) {
+	dir := t.TempDir()
+	var got atomic.Bool
+	done := make(chan error)
+	go func() {
+		l, err := takeLock(t.Context(), dir, time.Hour, func(string) {})
+		got.Store(true)
+		l.release()
+		done <- err
+	}()
+	for !got.Load() {
+		l, err := takeLock(t.Context(), dir, time.Hour, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		l.release()
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	stopped, err := openLock(dir)
+	if err == nil {
+		err = stopped.turn()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stopped.release()
+	l, err := takeLock(t.Context(), dir, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.release()
 }
 
 // TestLockIsOne: whether the lock's file can be made may change while a command holds
