@@ -33,6 +33,7 @@ type Watcher struct {
 	known    uint32    // number of the ruleset that was proved last, or is ours; 0: none
 	read     time.Time // that was trusted last
 	verified time.Time
+	busy     time.Duration
 	torn     int // how often somebody changed the ruleset under a proof
 	sums     sums
 	// poll and rest are pollTime and restTime; tests look more often.
@@ -49,7 +50,10 @@ const (
 	// Of changes that follow closely all are looked at together.
 	settleTime = 100 * time.Millisecond
 	settleMost = time.Second
-	busyTime   = 250 * time.Millisecond // until it is looked again whether the firewall is being changed
+	// busyTime is until it is looked again whether the firewall is being changed, each time
+	// twice the one before.
+	busyTime = 250 * time.Millisecond
+	busyMost = 2 * time.Second
 	// restTime is between two proofs: who changes rules all the time does not keep a
 	// processor busy.
 	restTime  = 3 * time.Second
@@ -198,8 +202,10 @@ func (w *Watcher) look(ctx context.Context) (again time.Duration) {
 	g, err := w.Look(ctx)
 	var busy *apply.BusyError
 	if errors.As(err, &busy) {
-		return busyTime
+		w.busy = min(2*max(w.busy, busyTime/2), busyMost)
+		return w.busy
 	}
+	w.busy = 0
 	if err != nil {
 		if ctx.Err() == nil {
 			w.note(err)
@@ -238,10 +244,12 @@ func (w *Watcher) look(ctx context.Context) (again time.Duration) {
 	}
 	v, err := w.Verify(ctx)
 	w.verified = time.Now()
+	if ctx.Err() != nil {
+		return 0
+	}
 	if err != nil {
-		if ctx.Err() == nil {
-			w.note(err)
-		}
+		// It is tried again with each look.
+		w.over(w.found(g, append(sysctls(g), unproved(err)), false))
 		return 0
 	}
 	now, err := w.Look(ctx)

@@ -2,6 +2,7 @@ package drift
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +34,7 @@ type host struct {
 	restores     bool
 	alerts       chan apply.Alert
 	duringVerify func()
+	verifyFails  func() error
 	stop         func()
 }
 
@@ -59,7 +62,7 @@ func newHost(t testing.TB) *host {
 		t.Fatal(err)
 	}
 	h.Watcher = []string{"/bin/sh", "-c", "echo armed >&3; while sleep 1; do :; done"}
-	h.Wait = time.Minute
+	h.Wait = 10 * time.Minute
 	if h.Netns, err = netns.Open(h.net.Path()); err != nil {
 		t.Fatal(err)
 	}
@@ -84,14 +87,20 @@ func (h *host) apply(text string) {
 func (h *host) begin() {
 	h.end()
 	ctx, stop := context.WithCancel(context.Background())
+	// What the test changes of its host is not the agent's.
+	own, inner := *h.Host, *h.Host.Host
+	own.Host = &inner
 	w := &Watcher{
-		Host: h.Host, Look: h.Glimpse, poll: 200 * time.Millisecond, rest: time.Millisecond,
+		Host: &own, Look: own.Glimpse, poll: time.Second, rest: 100 * time.Millisecond,
 		Verify: func(ctx context.Context) (*engine.Verified, error) {
-			beside, inner := *h.Host, *h.Host.Host
+			beside, inner := own, inner
 			beside.Host, inner.Beside = &inner, true
 			v, err := beside.Verify(ctx, nil, false)
 			if h.duringVerify != nil {
 				h.duringVerify()
+			}
+			if h.verifyFails != nil {
+				err = errors.Join(err, h.verifyFails())
 			}
 			return v, err
 		},
@@ -100,7 +109,7 @@ func (h *host) begin() {
 	}
 	if h.restores {
 		w.Restore = func(ctx context.Context, _ string) error {
-			_, err := h.Restore(ctx, apply.Restoring{})
+			_, err := own.Restore(ctx, apply.Restoring{})
 			return err
 		}
 	}
@@ -527,3 +536,29 @@ COMMIT
 -A DOCKER-USER -j RETURN
 COMMIT
 `
+
+// What cannot be proved is told of, and no reason to put anything back.
+func TestUnproved(t *testing.T) {
+	h := newHost(t)
+	h.restores = true
+	h.begin()
+	h.settled()
+	h.end()
+	var fails atomic.Bool
+	fails.Store(true)
+	h.verifyFails = func() error {
+		if fails.Load() {
+			return errors.New("no memory")
+		}
+		return nil
+	}
+	h.begin()
+	h.net.Nft("add table inet settled; add chain inet settled c { type filter hook input priority 7; policy drop; }")
+	h.wantDrift(apply.FoundUnproved, "no memory")
+	fails.Store(false)
+	h.net.Nft("add table inet again")
+	h.wantDrift(apply.FoundChain, "chain c of table inet settled")
+	if a := h.next(alert.Over); !strings.Contains(a.Text, "no memory") {
+		t.Error(a.Text)
+	}
+}

@@ -53,7 +53,15 @@ func findingsOf(v *engine.Verified) (out []apply.Finding) {
 			add(apply.FoundBeside, "", "%s", b.Text)
 		}
 	}
+	if !v.Proved && !slices.ContainsFunc(out, func(f apply.Finding) bool { return f.Kind.Mends() }) && len(v.Host.Moved)+len(v.Host.Fixed) == 0 {
+		add(apply.FoundUnproved, "", "not proved, since nobody can decide: %s", strings.Join(v.Opaque, "; "))
+	}
 	return out
+}
+
+func unproved(err error) apply.Finding {
+	text, _, _ := strings.Cut(err.Error(), "\n")
+	return apply.Finding{Kind: apply.FoundUnproved, Text: "what runs cannot be proved: " + text}
 }
 
 // weight puts what is let in first, and what is kept out next.

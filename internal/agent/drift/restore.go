@@ -14,7 +14,7 @@ import (
 // mend puts back what should run, where that is wanted and something is to be put back. It
 // says whether it did anything.
 func (w *Watcher) mend(ctx context.Context, g *apply.Glimpse) bool {
-	mends := slices.ContainsFunc(w.state.Findings, func(f apply.Finding) bool { return !f.Kind.Foreign() && f.Kind != apply.FoundClosed })
+	mends := slices.ContainsFunc(w.state.Findings, func(f apply.Finding) bool { return f.Kind.Mends() })
 	if w.Restore == nil || !mends || !g.Restores || !w.state.Stopped.IsZero() {
 		return false
 	}

@@ -60,10 +60,15 @@ const (
 	FoundChain   FindingKind = "chain"  // of another tool
 	FoundBeside  FindingKind = "beside" // what decides about packets beside rules
 	FoundClosed  FindingKind = "closed" // the host, since a restore failed
+	// FoundUnproved is that nothing could be proved of it.
+	FoundUnproved FindingKind = "unproved"
 )
 
 // Foreign says that it is another tool's, and not for Sluice to take away.
 func (k FindingKind) Foreign() bool { return k == FoundChain || k == FoundBeside }
+
+// Mends says that a restore may put it right.
+func (k FindingKind) Mends() bool { return !k.Foreign() && k != FoundClosed && k != FoundUnproved }
 
 // Same says that both are of one thing.
 func (f *Finding) Same(o Finding) bool { return f.Kind == o.Kind && f.Text == o.Text }
