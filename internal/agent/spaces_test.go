@@ -64,7 +64,9 @@ func (h *testHost) site(name string) *Site {
 	}
 	out.Note = func(text string) { h.t.Log(name, text) }
 	out.Words = error.Error
-	return &Site{Host: out, Command: []string{"/bin/false"}, Told: func(*apply.Synced) {}, Alerts: alert.New(nil, "")}
+	alerts := alert.New(nil, "")
+	alerts.Print = func(text string) { h.t.Log("alert", text) }
+	return &Site{Host: out, Command: []string{"/bin/false"}, Told: func(*apply.Synced) {}, Alerts: alerts}
 }
 
 func await(t *testing.T, what string, there func() bool) {
