@@ -173,9 +173,13 @@ func TestSchema(t *testing.T) {
 			if err := schema.Validate(v); err != nil {
 				t.Errorf("%s: %s\n%v", s.Name, e, err)
 			}
-			text := map[string]string{"agent": e, "people": "version: 1\nmay-read: " + e, "person": "version: 1\nmay-change: [" + e + "]",
+			text := map[string]string{
+				"agent": e, "people": "version: 1\nmay-read: " + e, "person": "version: 1\nmay-change: [" + e + "]",
+				"drift": "version: 1\ndrift: " + e, "alerts": "version: 1\nalerts: " + e, "arguments": "version: 1\nalerts: {command: " + e + "}",
+				"argument": "version: 1\nalerts: {command: [/bin/page, '" + e + "']}", "url": "version: 1\nalerts: {webhook: '" + e + "'}",
 				"lists": "version: 1\nlists: " + e, "countries": "version: 1\ncountries: " + e, "publishers": "version: 1\ncountries: {from: " + e + "}",
-				"publisher": "version: 1\ncountries: {from: ['" + e + "']}", "every": "version: 1\ncountries: {from: dbip, every: " + e + "}"}[s.Name]
+				"publisher": "version: 1\ncountries: {from: ['" + e + "']}", "every": "version: 1\ncountries: {from: dbip, every: " + e + "}",
+			}[s.Name]
 			if _, err := Parse("a.yaml", []byte(text)); text != "" && err != nil {
 				t.Error(err)
 			}

@@ -119,7 +119,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 
 // jittered spreads the namespaces of a host, and hosts that started together.
 func (w *Watcher) jittered() time.Duration {
-	return w.poll - time.Duration(time.Now().UnixNano())%(w.poll/5)
+	return w.poll - time.Duration(time.Now().Nanosecond())%(w.poll/5)
 }
 
 // begin takes up what an agent before knew.

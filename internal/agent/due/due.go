@@ -75,7 +75,7 @@ func random(most time.Duration) time.Duration {
 	if most <= 0 {
 		return 0
 	}
-	return rand.N(most) //nolint:gosec // for hosts not to ask together
+	return rand.N(most) //nolint:gosec,forbidigo // for hosts not to ask together
 }
 
 // run does what is due until the context ends.
