@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"sluice/internal/backend"
-	"sluice/internal/language/bans"
 )
 
 // A generation is loaded by the backend that it was lowered for. A change from one
@@ -37,7 +36,7 @@ func (h *Host) BackendOf(g *Generation) (backend.Backend, error) {
 
 // session is one that works with the backend of what runs.
 func (h *Host) session(st store, cur *current) *session {
-	s := &session{Host: h, Backend: h.Backend, store: st, cur: cur, banJournal: bans.Open(st.dir)}
+	s := &session{Host: h, Backend: h.Backend, store: st, cur: cur, banJournal: h.bansJournal()}
 	s.followRunning()
 	return s
 }

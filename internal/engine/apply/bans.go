@@ -11,7 +11,6 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/sorting"
-	"sluice/internal/language/bans"
 	"sluice/internal/program"
 )
 
@@ -52,7 +51,7 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := bans.Open(h.Dir).Read()
+	list, err := h.bansJournal().Read()
 	if err != nil {
 		return nil, err
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sluice/internal/system/host"
+	"sluice/internal/system/kernel/clock"
 	"sluice/internal/system/kernel/link"
 	"sluice/internal/system/kernel/netns"
 )
@@ -22,8 +24,8 @@ const (
 	againMost  = 30 * time.Second
 )
 
-// Follow calls Sync whenever links, addresses, routes or name servers have changed, until
-// the context ends, and calls told with what was brought in. What fails is noted and tried
+// Follow calls Sync whenever links, addresses, routes or name servers have changed, and
+// Retime when the clock was set or the machine slept, until the context ends, and calls told with what was brought in. What fails is noted and tried
 // again; a socket that fails is opened anew, since nothing else would see the next change.
 func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 	if err := needRoot(); err != nil {
@@ -59,6 +61,20 @@ func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 			wait(ctx, againMost)
 		}
 	})
+	// The clock may have been set before anybody looked.
+	var jumped atomic.Bool
+	jumped.Store(true)
+	listening.Go(func() {
+		for told := false; ctx.Err() == nil; told = true {
+			err := clock.Watch(ctx, func() { jumped.Store(true); changed() })
+			if err != nil && !told {
+				h.note("%v", err)
+			}
+			if ctx.Err() == nil {
+				wait(ctx, againMost)
+			}
+		}
+	})
 	lost, ready, more := false, false, false
 	for again := time.Duration(0); ctx.Err() == nil; {
 		if again == 0 && !more {
@@ -70,7 +86,15 @@ func (h *Host) Follow(ctx context.Context, told func(*Synced)) error {
 		}
 		var out *Synced
 		var err error
-		h.inTurn(func() { out, err = h.Sync(ctx) })
+		h.inTurn(func() {
+			if jumped.Swap(false) {
+				if err = h.Retime(ctx); err != nil {
+					jumped.Store(true)
+					return
+				}
+			}
+			out, err = h.Sync(ctx)
+		})
 		if out == nil && err == nil {
 			return nil
 		}

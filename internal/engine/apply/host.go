@@ -91,6 +91,15 @@ func (h *Host) now() time.Time {
 	return time.Now().Truncate(time.Millisecond)
 }
 
+// bansJournal is the journal of bans. Where Now says what the time is, no clock jumps.
+func (h *Host) bansJournal() bans.Journal {
+	j := bans.Open(h.Dir)
+	if h.Now != nil {
+		j = j.By(func() bans.Moment { now := h.Now(); return bans.Moment{Wall: now, Up: now.Sub(time.Unix(0, 0))} })
+	}
+	return j
+}
+
 func (h *Host) point(name string) {
 	if h.at != nil {
 		h.at(name)

@@ -265,7 +265,7 @@ func (a *archive) lab(o Options) {
 	}
 	a.directory(directory)
 	environment := []string{
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "HOME=/tmp/home", "TMPDIR=/tmp", "TERM=dumb",
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "HOME=/tmp/home", "TMPDIR=/tmp", "TERM=dumb", "SLUICE_TEST_OWN_CLOCK=1",
 	}
 	if o.Counted {
 		environment = append(environment, "SLUICE_COUNTED=1")

@@ -33,6 +33,9 @@ type Entry struct {
 	Lifted  string      `json:"lift,omitempty"` // as Group.Bans
 	Settled bool        `json:"settled,omitempty"`
 	Kept    []keptGroup `json:"kept,omitempty"` // everything, at the begin of a journal that was written anew
+	// Boot is that of Time, which was Up milliseconds old then; empty where nothing ends.
+	Boot string `json:"boot,omitempty"`
+	Up   int64  `json:"up,omitempty"`
 }
 
 // keptGroup is a Group of a journal that was written anew.
@@ -131,8 +134,9 @@ func decode(line []byte) (e Entry, err error) {
 var errNewer = errors.New("written by a newer sluice")
 
 // parse reads the text of a journal.
-func parse(data []byte) (*List, error) {
+func parse(data []byte, now Moment) (*List, error) {
 	list := &List{Settled: true}
+	shifts := shifts{began: map[string]time.Time{}}
 	var edits []edit
 	number := 0
 	for len(data) > 0 {
@@ -146,9 +150,11 @@ func parse(data []byte) (*List, error) {
 		if err == nil && e.Format > format {
 			return nil, errNewer
 		}
+		before := len(edits)
 		if err == nil {
 			edits, err = e.edits(edits)
 		}
+		shifts.add(&e, edits[before:])
 		switch {
 		case err == nil:
 			list.Settled = e.Settled
@@ -159,6 +165,7 @@ func parse(data []byte) (*List, error) {
 			list.Settled = false
 		}
 	}
+	shifts.apply(now)
 	list.Bans = sum(edits)
 	return list, nil
 }

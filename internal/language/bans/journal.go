@@ -32,11 +32,13 @@ const settled = `{"settled":true}`
 type Journal struct {
 	path string
 	last *reading
+	now  func() Moment
 }
 
 // reading is what a journal came to when it was read last.
 type reading struct {
-	list *List
+	list  *List
+	began time.Time // of the boot, as the list goes by
 	// text is the sum of the file as Intact read it and Append wrote it since; nil: it
 	// is not known. length is its length.
 	text   hash.Hash
@@ -44,7 +46,13 @@ type reading struct {
 }
 
 // Open names the journal of a state directory; it need not be there.
-func Open(dir string) Journal { return Journal{filepath.Join(dir, File), &reading{}} }
+func Open(dir string) Journal { return Journal{filepath.Join(dir, File), &reading{}, Now} }
+
+// By is the journal by other clocks.
+func (j Journal) By(now func() Moment) Journal {
+	j.now = now
+	return j
+}
 
 // List is what a journal comes to.
 type List struct {
@@ -100,6 +108,7 @@ func (j Journal) append(sync bool, entries ...Entry) (before int64, err error) {
 	for _, e := range entries {
 		if !e.Settled {
 			e.Format = format
+			e.stamp(j.now())
 		}
 		line, err := encode(e)
 		if err != nil {
@@ -245,7 +254,7 @@ func (j Journal) Intact() (bool, error) {
 
 // Read reads the journal; one that is not there bans nothing and is settled. In place of
 // what is no file, or larger than one can be, it gives one damaged line. A text that was
-// read before is not parsed again; the bans of both lists are the same, and not to be written to.
+// read before is not parsed again unless the clock was set since; the bans of both lists are the same, and not to be written to.
 func (j Journal) Read() (*List, error) {
 	data, err := regular.Read(j.path, mostBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -257,9 +266,9 @@ func (j Journal) Read() (*List, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the journal of bans: %w", err)
 	}
-	of := sumOf(data)
-	if j.last.list == nil || j.last.list.Sum != of {
-		list, err := parse(data)
+	of, now := sumOf(data), j.now()
+	if j.last.list == nil || j.last.list.Sum != of || now.began().Sub(j.last.began).Abs() >= jumpTime {
+		list, err := parse(data, now)
 		if errors.Is(err, errNewer) {
 			return nil, &NewerError{j.path}
 		}
@@ -267,7 +276,7 @@ func (j Journal) Read() (*List, error) {
 			return nil, err
 		}
 		list.Sum = of
-		j.last.list = list
+		j.last.list, j.last.began = list, now.began()
 	}
 	list := *j.last.list
 	return &list, nil
@@ -326,6 +335,7 @@ func (j Journal) Rewrite(list *List) error {
 		k := g.key
 		e.Kept = append(e.Kept, keptGroup{Group{k.until, k.reason, Words(g.ranges)}, k.since, k.by})
 	}
+	e.stamp(j.now())
 	line, err := encode(e)
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package clock notices that the wall clock was set, and that the machine slept. The agent
-// calls it.
+// Package clock notices that the wall clock was set, and that the machine slept. Callers:
+// engine/apply.
 package clock
 
 import (
@@ -7,24 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Jump is what became of the clocks at once.
-type Jump struct {
-	Set   time.Duration // by how much the wall clock was set forward, against CLOCK_BOOTTIME
-	Slept time.Duration // by how much CLOCK_MONOTONIC, which time-outs of the kernel go by, stood still
-}
-
 // never is later than a timer is waited for, in seconds; the kernel's own most is 2^63 ns.
 const never = 1 << 33
 
-// Watch calls jumped, from a goroutine of its own, whenever the wall clock was set or the
-// machine woke up, until the context ends or that cannot be seen. A clock that is slewed
-// does not jump.
-func Watch(ctx context.Context, jumped func(Jump)) error {
+// Watch calls jumped whenever the wall clock was set or the machine woke up, until the
+// context ends or that cannot be seen. A clock that is slewed does not jump.
+func Watch(ctx context.Context, jumped func()) error {
 	// A file that does not block is read by the runtime's poller, so that Close ends a read.
 	fd, err := unix.TimerfdCreate(unix.CLOCK_REALTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 	if err != nil {
@@ -45,17 +37,15 @@ func Watch(ctx context.Context, jumped func(Jump)) error {
 	if err := arm(timer); err != nil {
 		return failed(err)
 	}
-	for last := now(); ; {
+	for {
 		_, err := timer.Read(make([]byte, 8))
 		if errors.Is(err, unix.ECANCELED) {
-			err = arm(timer) // before the clocks are read, or what comes between is lost
+			err = arm(timer) // before anybody acts on it, or what comes between is lost
 		}
 		if err != nil {
 			return failed(err)
 		}
-		next := now()
-		jumped(Jump{next.wall - last.wall, next.slept - last.slept})
-		last = next
+		jumped()
 	}
 }
 
@@ -73,17 +63,4 @@ func arm(timer *os.File) error {
 		refused = nil // it is armed, and the clock was set once more
 	}
 	return errors.Join(err, refused)
-}
-
-// clocks are how far they are apart.
-type clocks struct{ wall, slept time.Duration }
-
-func now() clocks {
-	read := func(clock int32) time.Duration {
-		var ts unix.Timespec
-		_ = unix.ClockGettime(clock, &ts) // they are always there
-		return time.Duration(ts.Nano())
-	}
-	boot := read(unix.CLOCK_BOOTTIME)
-	return clocks{wall: read(unix.CLOCK_REALTIME) - boot, slept: boot - read(unix.CLOCK_MONOTONIC)}
 }
