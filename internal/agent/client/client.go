@@ -99,7 +99,7 @@ func (h *Host) exchange(ctx context.Context, r *http.Request) (json.RawMessage, 
 		_ = c.CloseWrite()
 		_ = c.SetReadDeadline(time.Now().Add(undoTime))
 	})
-	refused := r.Write(c) // which may be because it has answered
+	refused := r.Write(c)                     // which may be because it has answered
 	answer, err := http.ReadResponse(h.in, r) //nolint:bodyclose // Await closes it
 	if err != nil {
 		stop()
