@@ -2,7 +2,9 @@ package compile
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
+	"slices"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
@@ -155,12 +157,19 @@ func (c *compiler) redirect(n *policy.NAT) {
 	if !to.IsValid() {
 		action = program.Redirect{Port: target.Port}
 	}
-	for _, service := range services([]policy.ServiceRef{*n.Service}, program.Port) {
+	for i, service := range services([]policy.ServiceRef{*n.Service}, program.Port) {
 		m := families.and(service...)
-		c.natRule(n, preroutingNAT, m.and(where), action, n.Text+" (from any side)")
 		if len(n.On) == 0 {
-			here := m.and(c.zoneInterface(n.In, program.InInterface)...).and(names(program.DestinationHere, "local"))
-			c.natRule(n, preroutingNAT, here, action, "")
+			// Packets of all other ports are asked for theirs once.
+			led := fmt.Sprintf("%s_%d", c.natID(n), i+1)
+			c.base(program.Prerouting, program.NAT, preroutingNAT, "destinations that are rewritten")
+			c.chain(led, n.Text)
+			c.append(preroutingNAT, program.Rule{Stage: program.StageRules, Match: m, Actions: []program.Action{program.Jump{Chain: led}}, Origin: originOf(n.Pos, n.Text), Comment: n.Text})
+			of := slices.DeleteFunc(slices.Clone(m), func(c program.Condition) bool { return c.Field == program.Port })
+			c.natRule(n, led, of.and(where), action, n.Text+" (from any side)")
+			c.natRule(n, led, of.and(c.zoneInterface(n.In, program.InInterface)...).and(names(program.DestinationHere, "local")), action, "")
+		} else {
+			c.natRule(n, preroutingNAT, m.and(where), action, n.Text+" (from any side)")
 		}
 		c.natRule(n, outputNAT, m.and(where), action, n.Text+" (from the host itself)")
 	}

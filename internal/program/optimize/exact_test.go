@@ -54,11 +54,19 @@ func oneBanCounter(p *program.Program) {
 // rewriteUnseen takes out what is counted, and of segment sizes, before bans were asked
 // and is not any more: what is banned gets no further than prerouting.
 func rewriteUnseen(p *program.Program) {
-	nat := p.Base(program.Prerouting, program.NAT)
+	nat := map[string]bool{}
+	if base := p.Base(program.Prerouting, program.NAT); base != nil {
+		nat[base.Name] = true
+		for _, r := range base.Rules {
+			for _, a := range r.Actions {
+				nat[program.EffectOf(a).Calls] = true
+			}
+		}
+	}
 	for i := range p.Chains {
 		c := &p.Chains[i]
 		for j := range c.Rules {
-			if r := &c.Rules[j]; c == nat || r.Stage == program.StageRewrite {
+			if r := &c.Rules[j]; nat[c.Name] || r.Stage == program.StageRewrite {
 				r.Actions = slices.DeleteFunc(slices.Clone(r.Actions), func(a program.Action) bool {
 					return program.EffectOf(a).Counts != "" || a == program.Action(program.ClampMSS{})
 				})
