@@ -55,16 +55,16 @@ func TestMeet(t *testing.T) {
 func TestFail(t *testing.T) {
 	for _, c := range []struct {
 		every time.Duration
-		want  []time.Duration
+		want  []int // minutes
 	}{
-		{5 * time.Minute, []time.Duration{1, 2, 4, 5, 5}},
-		{0, []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1440, 1440}},
-		{10 * time.Second, []time.Duration{0}},
+		{5 * time.Minute, []int{1, 2, 4, 5, 5}},
+		{0, []int{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1440, 1440}},
+		{10 * time.Second, []int{0}},
 	} {
 		task := Task{Every: c.every}
 		for i, want := range c.want {
 			task = task.Fail("no route", now, none)
-			if got := task.Next.Sub(now).Truncate(time.Minute); got != want*time.Minute || task.Failed != i+1 || task.Error != "no route" {
+			if got := int(task.Next.Sub(now).Minutes()); got != want || task.Failed != i+1 || task.Error != "no route" {
 				t.Errorf("every %v, time %d: %+v", c.every, i+1, task)
 			}
 			if kept := task.Meet(task.Done, task.Every, now, none); kept != task {
