@@ -29,7 +29,7 @@ func (h *Host) Retime(ctx context.Context) error {
 	}
 	c, err := s.running(ctx)
 	if err != nil {
-		return nil //nolint:nilerr // restore brings them in
+		return nil // restore brings them in
 	}
 	since := s.instantNow()
 	// Of a later boot this one's bans end by the clock as it is now.
