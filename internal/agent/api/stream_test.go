@@ -25,7 +25,7 @@ func ask(t *testing.T, accept string, handle http.HandlerFunc) (status int, told
 		t.Fatal(err)
 	}
 	r.Header.Set("Accept", accept)
-	answer, err := s.Client().Do(r)
+	answer, err := s.Client().Do(r) //nolint:bodyclose // Await closes it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,6 +53,8 @@ const (
 	listSet = "listed"
 	// startTime is how long an agent may take to answer on a busy machine.
 	startTime = time.Minute
+	// patience is how long one change waits for another at most.
+	patience = 5 * time.Minute
 	// leftTime is how long what has ended may take to be gone.
 	leftTime = 2 * time.Minute
 )
@@ -121,7 +123,7 @@ func (r *Run) live(ctx context.Context, n *testnet.Net, hours int, hour time.Dur
 		return nil, err
 	}
 	d.state, d.socket, d.file = filepath.Join(d.dir, "state"), filepath.Join(d.dir, "agent.sock"), filepath.Join(d.dir, "agent.yaml")
-	d.door = &client.Host{Socket: d.socket, Namespace: l.host.Name(), Meant: api.Meant{State: d.state, Wait: time.Minute}}
+	d.door = &client.Host{Socket: d.socket, Namespace: l.host.Name(), Meant: api.Meant{State: d.state, Wait: patience}}
 	if err := os.WriteFile(d.file, []byte("version: 1\n"), 0o600); err != nil {
 		return nil, err
 	}
@@ -217,7 +219,7 @@ func (d *day) stop(by syscall.Signal) error {
 
 // command runs sluice as anybody would.
 func (d *day) command(ctx context.Context, args ...string) error {
-	c := exec.CommandContext(ctx, d.Binary, append(args, "--netns", d.host.Name(), "--state-dir", d.state)...)
+	c := exec.CommandContext(ctx, d.Binary, append(args, "--netns", d.host.Name(), "--state-dir", d.state, "--wait", patience.String())...)
 	c.Env = append(os.Environ(), "SLUICE_SOCKET="+d.socket)
 	if text, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("sluice %s: %w\n%s", args[0], err, text)
@@ -249,7 +251,7 @@ func (d *day) move(ctx context.Context, gateway, device string) error {
 // live is one hour: all that happens does so at the same time. In some the agent is killed
 // in the middle.
 func (d *day) live(ctx context.Context, killed bool) error {
-	ctx, stop := context.WithTimeout(ctx, 10*d.hour+leftTime)
+	ctx, stop := context.WithTimeout(ctx, 10*d.hour+patience)
 	defer stop()
 	until := time.Now().Add(d.hour)
 	var all sync.WaitGroup
@@ -285,13 +287,13 @@ func (d *day) live(ctx context.Context, killed bool) error {
 		begin(&d.out.Bans, batch, 0, d.banner(ctx, &standing))
 	}
 	moves := 0
-	begin(&d.out.Moves, 1, 100*time.Millisecond, func() error {
+	begin(&d.out.Moves, 1, d.hour/60, func() error {
 		if moves++; moves%2 == 1 {
 			return d.move(ctx, insideV4, lan)
 		}
 		return d.move(ctx, clientV4, wan)
 	})
-	begin(&d.out.Strangers, 1, 100*time.Millisecond, func() error {
+	begin(&d.out.Strangers, 1, d.hour/60, func() error {
 		_, err := d.host.RunContext(ctx, "add table inet stranger; add set inet stranger s { type ipv4_addr; }; add element inet stranger s { 192.0.2.99 }; delete table inet stranger\n", "nft", "-f", "-")
 		return err
 	})
