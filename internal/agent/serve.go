@@ -35,6 +35,7 @@ const (
 	lineCount   = 64 // of what is told, that a slow reader may be behind
 	busyTick    = 100 * time.Millisecond
 	mostWorkers = 4 // of some 100 MB each
+	readWorkers = 2 // of them for who may read, and one is for root alone
 )
 
 // firewall is what is asked of a host; engine.Host is one.
@@ -56,13 +57,15 @@ type server struct {
 	peerOf              func(net.Conn) (*peer.Peer, error)
 	wall                func(engine.Host) firewall // tests put another there
 	open                connections
-	workers             chan struct{}
+	// A process takes a place of each from its caller's right on.
+	workers [all + 1]chan struct{}
 }
 
 func (a *Agent) newServer(here *netns.Namespace) *server {
 	return &server{
-		spaces: &a.spaces, version: a.Host.Version, here: here, workers: make(chan struct{}, mostWorkers),
-		reads: a.MayRead, changes: a.MayChange, open: connections{open: map[net.Conn]*connection{}},
+		spaces: &a.spaces, version: a.Host.Version, here: here,
+		workers: [...]chan struct{}{read: make(chan struct{}, readWorkers), change: make(chan struct{}, mostWorkers-1), all: make(chan struct{}, mostWorkers)},
+		reads:   a.MayRead, changes: a.MayChange, open: connections{open: map[net.Conn]*connection{}},
 		peerOf: func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },
 		wall:   func(h engine.Host) firewall { return &h },
 	}
@@ -145,16 +148,19 @@ const (
 	nothing right = iota
 	read
 	change
+	all // of root
 )
 
 func (r right) String() string {
-	return string([]api.YouMay{api.YouMayNothing, api.YouMayRead, api.YouMayChange}[r])
+	return string([]api.YouMay{api.YouMayNothing, api.YouMayRead, api.YouMayChange, api.YouMayChange}[r])
 }
 
 func (s *server) may(p *peer.Peer) right {
 	groups := append(slices.Clone(p.Groups), p.GID)
 	switch {
-	case p.UID == 0 || s.changes.Has(p.UID, groups...):
+	case p.UID == 0:
+		return all
+	case s.changes.Has(p.UID, groups...):
 		return change
 	case s.reads.Has(p.UID, groups...):
 		return read
@@ -312,15 +318,21 @@ func (q *request) worked(operation string, in any) {
 			order.Folder = policies
 		}
 	}
-	select {
-	case q.workers <- struct{}{}:
-		defer func() { <-q.workers }()
-	case <-q.Context().Done():
-		answer.End(nil, notBegun(context.Cause(q.Context())))
-		return
+	result, err := q.work(order, answer)
+	answer.End(result, err) // which may take a slow reader a while
+}
+
+// work has a process do an order, when there is room for one more of the caller's.
+func (q *request) work(o work.Order, answer *api.Answer) (json.RawMessage, error) {
+	for _, places := range q.workers[q.may(q.peer):] {
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+		case <-q.Context().Done():
+			return nil, notBegun(context.Cause(q.Context()))
+		}
 	}
-	result, err := work.Run(q.Context(), q.Command, order, answer.Tell)
-	answer.End(result, err)
+	return work.Run(q.Context(), q.Command, o, answer.Tell)
 }
 
 // changed has the space change the firewall, and answers with what came of it.

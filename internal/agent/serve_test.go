@@ -276,6 +276,47 @@ func TestRootAlone(t *testing.T) {
 	}
 }
 
+// TestWorkersForAll has readers take all the processes that they get. There is one left for
+// who may change the firewall, and one for root.
+func TestWorkersForAll(t *testing.T) {
+	s := newTested(t)
+	s.listen(t)
+	began := filepath.Join(t.TempDir(), "began")
+	if err := unix.Mkfifo(began, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(began, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	_ = pipe.SetDeadline(time.Now().Add(enough))
+	lines := bufio.NewReader(pipe)
+	s.spaces.open["shop"].Command = []string{"/bin/sh", "-c", `echo $(cat) >"$0"; exec sleep 600`, began}
+	connected := 0
+	for _, c := range []struct {
+		as        *peer.Peer
+		operation string
+	}{{reader, "verify"}, {changer, "rollback"}, {root, "restore"}} {
+		s.caller.Store(c.as)
+		for range mostWorkers {
+			body := bodies["POST /v1/namespaces/{namespace}/"+c.operation]
+			fmt.Fprintf(s.dial(t), "POST /v1/namespaces/shop/%s HTTP/1.1\r\nHost: sluice\r\nContent-Length: %d\r\n\r\n%s", c.operation, len(body), body)
+			connected++
+		}
+		await(t, "a connection", func() bool {
+			s.open.mutex.Lock()
+			defer s.open.mutex.Unlock()
+			return len(s.open.open) == connected
+		})
+		for line := ""; !strings.Contains(line, `"operation":"`+c.operation); {
+			if line, err = lines.ReadString('\n'); err != nil {
+				t.Fatalf("user %d: %v", c.as.UID, err)
+			}
+		}
+	}
+}
+
 // TestBusy waits for another command as long as the caller wants, and does other work
 // meanwhile.
 func TestBusy(t *testing.T) {
