@@ -10,9 +10,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"sync"
 	"time"
 
@@ -60,7 +62,28 @@ func (h *Host) connect(ctx context.Context) error {
 		return unreachable{err}
 	}
 	h.kept, h.in = c.(*net.UnixConn), bufio.NewReader(c)
+	if user, err := listener(h.kept); err != nil || user != 0 && int(user) != os.Geteuid() {
+		h.hangUp()
+		if err == nil && h.Told.Warn != nil {
+			h.Told.Warn(fmt.Sprintf("%s is served by user %d, and not by root: it is not asked", h.Socket, user))
+		}
+		return unreachable{cmp.Or(err, fs.ErrPermission)}
+	}
 	return nil
+}
+
+// listener is the user who listens at the other end.
+func listener(c *net.UnixConn) (user uint32, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var who *unix.Ucred
+	var asked error
+	if err := raw.Control(func(fd uintptr) { who, asked = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cmp.Or(err, asked) != nil {
+		return 0, cmp.Or(err, asked)
+	}
+	return who.Uid, nil
 }
 
 func (h *Host) hangUp() {

@@ -11,11 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"sluice/internal/agent/api"
 	"sluice/internal/base/addrset"
@@ -216,6 +219,57 @@ func TestHere(t *testing.T) {
 			t.Errorf("%s: the exit status is lost: %v", name, err)
 		}
 	}
+}
+
+// Who is neither root nor the caller is asked for nothing.
+func TestImpostor(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("root alone can be another user")
+	}
+	h, here := listening(t, nil)
+	l, err := net.Listen("unix", h.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a := &agent{answer: func(to *api.Answer) { to.End(&apply.Banned{Banned: 1}, nil) }}
+	s := &http.Server{Handler: api.Handler(a)} //nolint:gosec // it is closed soon
+	raw, err := l.(*net.UnixListener).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) { err = listenAs(4001, int(fd)) }); err != nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = s.Serve(l) }()
+	defer s.Close()
+	warned := ""
+	h.Told.Warn = func(text string) { warned += text }
+	if out, err := h.Ban(t.Context(), apply.Banning{}); err != nil || out.Banned != 7 || here.banned != 1 || len(a.asked) > 0 {
+		t.Errorf("%+v %v, asked: %v", out, err, a.asked)
+	}
+	if want := h.Socket + " is served by user 4001, and not by root: it is not asked"; warned != want {
+		t.Error(warned)
+	}
+}
+
+// listenAs has another user listen.
+func listenAs(user uintptr, fd int) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	become := func(user uintptr) error { // this thread alone
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), user, ^uintptr(0)); errno != 0 {
+			return errno
+		}
+		return nil
+	}
+	if err := become(user); err != nil {
+		return err
+	}
+	return errors.Join(unix.Listen(fd, 8), become(0))
 }
 
 // One connection does for what is asked one after the other, and another where the agent has
