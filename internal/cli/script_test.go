@@ -61,7 +61,7 @@ func TestScripts(t *testing.T) { runScripts(t, false) }
 
 // notByAgent are scripts that an agent would make another of.
 var notByAgent = []string{
-	"agent", "agent_drift", "agent_due", "agent_interrupt", "agent_namespaces", "agent_users", // start their own
+	"agent", "agent_drift", "agent_due", "agent_faults", "agent_interrupt", "agent_namespaces", "agent_users", // start their own
 	// They look at what sync brings in, which an agent does at once.
 	"sync", "sync_addresses", "sync_compared", "sync_damaged", "sync_exempt", "sync_lan",
 }
