@@ -34,8 +34,9 @@ const (
 	headerBytes = 16 << 10
 	lineCount   = 64 // of what is told, that a slow reader may be behind
 	busyTick    = 100 * time.Millisecond
-	mostWorkers = 4 // of some 100 MB each
-	readWorkers = 2 // of them for who may read, and one is for root alone
+	mostWorkers = 4                      // of some 100 MB each
+	readWorkers = 2                      // of them for who may read, and one is for root alone
+	leftTime    = 500 * time.Millisecond // for others to take the lock that who is not root had
 )
 
 // firewall is what is asked of a host; engine.Host is one.
@@ -322,8 +323,20 @@ func (q *request) worked(operation string, in any) {
 	answer.End(result, err) // which may take a slow reader a while
 }
 
+// readsLocked are the operations that take the lock and change nothing. Whoever asks for them
+// without a pause must not keep it from who changes the firewall.
+var readsLocked = map[string]bool{"status": true, "verify": true, "plan": true}
+
 // work has a process do an order, when there is room for one more of the caller's.
 func (q *request) work(o work.Order, answer *api.Answer) (json.RawMessage, error) {
+	if q.peer.UID != 0 && readsLocked[o.Operation] {
+		select {
+		case q.space.readLocked <- struct{}{}:
+		case <-q.Context().Done():
+			return nil, notBegun(context.Cause(q.Context()))
+		}
+		defer func() { time.AfterFunc(leftTime, func() { <-q.space.readLocked }) }()
+	}
 	for _, places := range q.workers[q.may(q.peer):] {
 		select {
 		case places <- struct{}{}:

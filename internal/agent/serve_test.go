@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -297,7 +298,7 @@ func TestWorkersForAll(t *testing.T) {
 	for _, c := range []struct {
 		as        *peer.Peer
 		operation string
-	}{{reader, "verify"}, {changer, "rollback"}, {root, "restore"}} {
+	}{{reader, "explain"}, {changer, "rollback"}, {root, "restore"}} {
 		s.caller.Store(c.as)
 		for range mostWorkers {
 			body := bodies["POST /v1/namespaces/{namespace}/"+c.operation]
@@ -313,6 +314,44 @@ func TestWorkersForAll(t *testing.T) {
 			if line, err = lines.ReadString('\n'); err != nil {
 				t.Fatalf("user %d: %v", c.as.UID, err)
 			}
+		}
+	}
+}
+
+// TestLockLeft has readers ask for what takes the lock: one has it at a time, and then nobody.
+func TestLockLeft(t *testing.T) {
+	s := newTested(t)
+	s.listen(t)
+	times := filepath.Join(t.TempDir(), "times")
+	s.spaces.open["shop"].Command = []string{"/bin/sh", "-c", `date +%s%N >>"$0"; sleep 0.01; date +%s%N >>"$0"; echo '{"result":{}}'`, times}
+	var asking sync.WaitGroup
+	s.caller.Store(reader)
+	for _, path := range []string{"plan", "plan", "verify"} {
+		asking.Go(func() {
+			if status, text := s.ask(t, http.MethodPost, "/v1/namespaces/shop/"+path, bodies["POST /v1/namespaces/{namespace}/"+path]); status != http.StatusOK {
+				t.Errorf("%s: %d %s", path, status, text)
+			}
+		})
+	}
+	asking.Wait()
+	text, err := os.ReadFile(times)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at []int64
+	for line := range strings.Lines(string(text)) {
+		n, err := strconv.ParseInt(strings.TrimSpace(line), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = append(at, n)
+	}
+	if len(at) != 6 {
+		t.Fatalf("%d times", len(at))
+	}
+	for i := 1; i < 5; i += 2 {
+		if left := time.Duration(at[i+1] - at[i]); left < leftTime {
+			t.Errorf("the lock was left for %s", left)
 		}
 	}
 }

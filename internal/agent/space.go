@@ -17,17 +17,18 @@ import (
 // It keeps nothing open in there once its context has ended.
 type space struct {
 	*Site
-	at   *netns.Namespace
-	ctx  context.Context //nolint:containedctx // it is that of the namespace: requests end with it
-	end  context.CancelCauseFunc
-	work chan func()
-	bans chan *toBan
-	look chan func()              // work, with all that is kept of bans noted before
-	keep func(*apply.Host) keeper // tests put another there
+	at         *netns.Namespace
+	ctx        context.Context //nolint:containedctx // it is that of the namespace: requests end with it
+	end        context.CancelCauseFunc
+	work       chan func()
+	bans       chan *toBan
+	look       chan func()              // work, with all that is kept of bans noted before
+	readLocked chan struct{}            // held by one of readsLocked, and for a while after it
+	keep       func(*apply.Host) keeper // tests put another there
 }
 
 func newSpace(ctx context.Context, site *Site, at *netns.Namespace) *space {
-	s := &space{Site: site, at: at, work: make(chan func()), bans: make(chan *toBan), look: make(chan func()), keep: func(h *apply.Host) keeper { return h.Keep() }}
+	s := &space{Site: site, at: at, work: make(chan func()), bans: make(chan *toBan), look: make(chan func()), readLocked: make(chan struct{}, 1), keep: func(h *apply.Host) keeper { return h.Keep() }}
 	s.ctx, s.end = context.WithCancelCause(ctx)
 	return s
 }
