@@ -8,6 +8,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
 
 	"sluice/internal/agent/alert"
 	"sluice/internal/agent/config"
@@ -172,11 +174,25 @@ func listen(path string) (l net.Listener, free func(), err error) {
 		l, err = net.Listen("unix", path)
 	}
 	if err == nil {
-		if err = os.Chmod(path, 0o666); err == nil { //nolint:gosec // each request is judged by who sends it
+		if err = open(path); err == nil {
 			return l, free, nil
 		}
 		_ = l.Close()
 	}
 	free()
 	return nil, nil, fmt.Errorf("listen on the socket: %w", err)
+}
+
+// open lets everybody connect: each request is judged by who sends it. What another has put
+// in the place of the socket keeps its mode.
+func open(path string) error {
+	at, err := os.OpenFile(path, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer at.Close()
+	if is, err := at.Stat(); err != nil || is.Mode().Type() != os.ModeSocket {
+		return cmp.Or(err, fmt.Errorf("%s is not the socket any more", path))
+	}
+	return os.Chmod(fmt.Sprint("/proc/self/fd/", at.Fd()), 0o666) //nolint:gosec // see above
 }

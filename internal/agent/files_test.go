@@ -3,6 +3,8 @@ package agent
 import (
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"sluice/internal/agent/api"
@@ -19,5 +21,35 @@ func TestOtherProcess(t *testing.T) {
 	}
 	if q.State = t.TempDir(); q.sameState() {
 		t.Error("the state is taken for the caller's")
+	}
+}
+
+// Neither is who that process is taken for who asks.
+func TestOtherCaller(t *testing.T) {
+	t.Setenv("SUDO_USER", "alice")
+	child := exec.Command("sleep", "600") // its environment is as it was begun
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+	c := &caller{peer: &peer.Peer{PID: child.Process.Pid}}
+	if by, session := c.who(); by.User != "root" || session != nil {
+		t.Errorf("%+v %v", by, session)
+	}
+}
+
+// What is put in the place of the socket keeps its mode.
+func TestSocketReplaced(t *testing.T) {
+	file, link := filepath.Join(t.TempDir(), "file"), filepath.Join(t.TempDir(), "s")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{link, file} {
+		if open(name) == nil {
+			t.Errorf("%s is taken for the socket", name)
+		}
+	}
+	if is, err := os.Stat(file); err != nil || is.Mode() != 0o600 {
+		t.Errorf("%v %v", is.Mode(), err)
 	}
 }

@@ -112,7 +112,12 @@ type caller struct {
 
 // who says who it is, which is found out once.
 func (c *caller) who() (apply.Author, *host.SSHClient) {
-	c.once.Do(func() { c.by, c.session = apply.Caller(c.peer.PID, int(c.peer.UID)) })
+	c.once.Do(func() {
+		c.by, c.session = apply.Caller(c.peer.PID, int(c.peer.UID))
+		if !c.peer.There() { // it may be that of who has his number by now
+			c.by, c.session = apply.Caller(0, int(c.peer.UID))
+		}
+	})
 	return c.by, c.session
 }
 
