@@ -196,7 +196,7 @@ func (s *Sender) webhook(ctx context.Context, a apply.Alert) error {
 	defer answer.Body.Close()
 	_, _ = io.CopyN(io.Discard, answer.Body, 1<<16)
 	if answer.StatusCode >= http.StatusMultipleChoices {
-		return fmt.Errorf("it answers %s", answer.Status)
+		return fmt.Errorf("it answers %d %s", answer.StatusCode, http.StatusText(answer.StatusCode)) // in no words of its own
 	}
 	return nil
 }

@@ -118,6 +118,23 @@ func TestCommandFails(t *testing.T) {
 	}
 }
 
+// What a webhook answers in words of its own, a terminal need not be fit for.
+func TestWebhookWords(t *testing.T) {
+	there := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(c, "HTTP/1.1 500 \x1b[2Jall is well\r\nContent-Length: 0\r\n\r\n")
+		_ = c.Close()
+	}))
+	t.Cleanup(there.Close)
+	s, failed := running(t, nil, there.URL)
+	s.Send(found)
+	wantFailed(t, failed, "500 Internal Server Error")
+}
+
 func TestWebhook(t *testing.T) {
 	asked := make(chan string, 10)
 	status := http.StatusOK
