@@ -187,7 +187,7 @@ func (o Order) files(directory string) (*view.View, error) {
 	if same, err := theirs.Same(o.Folder); err != nil || !same {
 		return nil, errOtherFiles
 	}
-	files, err := view.In(o.Folder, directory)
+	files, err := view.In(o.Folder, directory, "agent.yaml") // which may have the secret of a webhook
 	if err != nil {
 		return nil, err
 	}

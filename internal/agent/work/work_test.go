@@ -221,13 +221,16 @@ func TestFailed(t *testing.T) {
 func TestOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	for _, name := range []string{"p.yaml", "sub/x"} {
+	for _, name := range []string{"p.yaml", "sub/x", "sub/agent.yaml"} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(name, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := os.Symlink("agent.yaml", "sub/link"); err != nil {
+		t.Fatal(err)
 	}
 	reads := func(root, folder, directory, file string) error {
 		o := Order{Operation: "plan", Folder: folder}
@@ -249,6 +252,9 @@ func TestOtherFiles(t *testing.T) {
 		"relative":             {"/", "", "sub", "x", api.BadRequest, true},
 		"in the folder":        {"/", dir + "/sub", dir + "/sub", "x", "", false},
 		"by its whole name":    {"/", dir + "/sub", "/", dir + "/sub/x", "", false},
+		"the agent's own":      {"/", dir + "/sub", dir + "/sub", "agent.yaml", "", true},
+		"by a link":            {"/", dir + "/sub", dir + "/sub", "link", "", true},
+		"the agent's, by root": {"/", "", dir + "/sub", "agent.yaml", "", false},
 		"outside":              {"/", dir + "/sub", dir + "/sub", "../p.yaml", "", true},
 		"in another's of them": {dir, dir + "/sub", "/", dir + "/sub/x", api.OtherFiles, true},
 	} {

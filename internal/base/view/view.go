@@ -4,6 +4,7 @@
 package view
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,6 +29,7 @@ type View struct {
 	at   string // absolute names of the view begin so
 	base string // relative names begin behind it
 	how  uint64 // RESOLVE_...
+	but  string // a file that is not opened
 	away error  // what is said of a name that leads out
 
 	left atomic.Bool // such a name was asked for
@@ -46,13 +48,13 @@ func (e *OutsideError) Error() string {
 	return "it is not in " + e.Folder + ", or leads out of it\n  hint: who is not root names files in there alone"
 }
 
-// In is what there is in one folder, for names from base.
-func In(folder, base string) (*View, error) {
+// In is what there is in one folder, for names from base, but for a file of a name in there.
+func In(folder, base, but string) (*View, error) {
 	root, err := os.OpenFile(folder, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &View{root: root, at: folder + "/", base: base, how: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS, away: &OutsideError{folder}}, nil
+	return &View{root: root, at: folder + "/", base: base, how: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS, away: &OutsideError{folder}, but: folder + "/" + but}, nil
 }
 
 // tries is how often a name is looked up while folders of it move.
@@ -89,12 +91,21 @@ func (v *View) look(name string) (*os.File, error) {
 		if err = unix.Fstatfs(fd, &of); err == nil && of.Type == unix.PROC_SUPER_MAGIC {
 			err = v.away
 		}
-		if err == nil {
-			return os.NewFile(uintptr(fd), name), nil
+		at := os.NewFile(uintptr(fd), name)
+		if err == nil && !v.kept(at) {
+			return at, nil
 		}
-		_ = unix.Close(fd)
+		_ = at.Close()
+		err = cmp.Or(err, fs.ErrPermission)
 	}
 	return nil, v.failed(name, err)
+}
+
+// kept says that a file is the one that nobody opens.
+func (v *View) kept(at *os.File) bool {
+	is, err := at.Stat()
+	but, none := os.Stat(v.but)
+	return err == nil && none == nil && os.SameFile(is, but)
 }
 
 func (v *View) failed(name string, err error) error {
