@@ -16,7 +16,7 @@ import (
 	"sluice/internal/engine/apply"
 )
 
-// Level is that of the protocol that this program speaks.
+// Level is that of the protocol that this program speaks. TestOlder of cli knows the one before.
 const Level = 1
 
 // Levels are those that an agent of this program understands.
