@@ -17,7 +17,7 @@ import (
 func findingsOf(v *engine.Verified) (out []apply.Finding) {
 	add := func(kind apply.FindingKind, line, format string, args ...any) {
 		if len(out) < mostFindings {
-			out = append(out, apply.Finding{Kind: kind, Text: fmt.Sprintf(format, args...), Line: line})
+			out = append(out, apply.Finding{Kind: kind, Text: printable(fmt.Sprintf(format, args...)), Line: line})
 		}
 	}
 	if v.Nothing {
