@@ -66,6 +66,11 @@ func (h *Host) Sync(ctx context.Context) (*apply.Synced, error) {
 	})
 }
 
+// Retime is apply.Host.Retime in the host's network namespace.
+func (h *Host) Retime(ctx context.Context) error {
+	return h.Netns.Do(func() error { return h.Host.Retime(ctx) })
+}
+
 // Follow is apply.Host.Follow in the host's network namespace.
 func (h *Host) Follow(ctx context.Context, told func(*apply.Synced)) error {
 	return h.Netns.Do(func() error { return h.Host.Follow(ctx, told) })

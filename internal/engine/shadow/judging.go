@@ -3,6 +3,7 @@ package shadow
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -80,7 +81,7 @@ func (j *judging) translated() []program.Rule {
 		return nil
 	}
 	var out []program.Rule
-	for _, r := range chain.Rules {
+	for _, r := range j.led(chain) {
 		leads := slices.ContainsFunc(r.Actions, func(a program.Action) bool {
 			e := program.EffectOf(a)
 			return e.Ends && e.Rewrites.Field == program.Destination
@@ -102,6 +103,29 @@ func (j *judging) translated() []program.Rule {
 				Match:   append(slices.Concat(r.Match, begins), program.Condition{Field: program.Status, Not: true, Names: []string{"dnat"}}),
 				Actions: []program.Action{program.Goto{Chain: to}}, Origin: r.Origin, Comment: r.Comment,
 			})
+		}
+	}
+	return out
+}
+
+// led are the rules of a chain, and in the place of one that jumps those that it leads to,
+// with what it asks itself.
+func (j *judging) led(chain *program.Chain) []program.Rule {
+	var out []program.Rule
+	for _, r := range chain.Rules {
+		out = append(out, r)
+		for _, a := range r.Actions {
+			to := program.EffectOf(a).Calls
+			if to == "" {
+				continue
+			}
+			for _, behind := range j.led(j.from.Chain(to)) {
+				asked := slices.DeleteFunc(slices.Clone(behind.Match), func(c program.Condition) bool {
+					return slices.ContainsFunc(r.Match, func(before program.Condition) bool { return reflect.DeepEqual(c, before) })
+				})
+				behind.Match = slices.Concat(r.Match, asked)
+				out = append(out, behind)
+			}
 		}
 	}
 	return out
