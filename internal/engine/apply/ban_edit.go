@@ -81,7 +81,7 @@ func (s *session) shorten(journal bans.Journal, before int64, now time.Time) err
 		return err
 	}
 	list, err := journal.Read()
-	if err != nil || !journal.Long(list) {
+	if err != nil || !journal.Long(list, now) {
 		return err
 	}
 	list.Bans = bans.Live(list.Bans, now)

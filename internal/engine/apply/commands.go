@@ -267,7 +267,7 @@ func (s *session) settleBans(a backend.Artifact, mark string) error {
 	if err != nil {
 		return s.refuse(err)
 	}
-	if now := s.now(); journal.Long(list) {
+	if now := s.now(); journal.Long(list, now) {
 		list.Bans = bans.Live(list.Bans, now)
 		if err := journal.Rewrite(list); err != nil {
 			return s.refuse(err)

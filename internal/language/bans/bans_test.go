@@ -213,7 +213,8 @@ func TestRewriteKeepsEverything(t *testing.T) {
 		}
 	}
 	list := read(t, j)
-	if !j.Long(list) {
+	before := start.Add(-time.Hour)
+	if !j.Long(list, before) {
 		t.Error("the journal is not long")
 	}
 	if err := j.Rewrite(list); err != nil {
@@ -221,8 +222,11 @@ func TestRewriteKeepsEverything(t *testing.T) {
 	}
 	list = read(t, j)
 	same(t, list.Bans, want)
-	if j.Long(list) {
+	if j.Long(list, before) {
 		t.Error("the journal is still long")
+	}
+	if !j.Long(list, start.Add(24*time.Hour)) {
+		t.Error("bans that have ended keep it from being long")
 	}
 }
 

@@ -314,10 +314,10 @@ const (
 )
 
 // Long says whether the journal should be written anew, going by its size and
-// by what it comes to.
-func (j Journal) Long(list *List) bool {
+// by what it comes to now.
+func (j Journal) Long(list *List, now time.Time) bool {
 	size, err := j.Size()
-	return err == nil && size > worthIt+factor*bytesOfBan*int64(len(list.Bans))
+	return err == nil && size > worthIt+factor*bytesOfBan*int64(len(Live(list.Bans, now)))
 }
 
 // Rewrite puts a journal of nothing but these bans in the place of the old one,
