@@ -225,6 +225,14 @@ func TestRewriteKeepsEverything(t *testing.T) {
 	if j.Long(list, before) {
 		t.Error("the journal is still long")
 	}
+	for _, b := range want[:1000] {
+		if _, err := j.Append(bans.EntryOf([]bans.Ban{b}, b.Since, b.By)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list = read(t, j); j.Long(list, before) {
+		t.Error("the journal is long with bans that hold")
+	}
 	if !j.Long(list, start.Add(24*time.Hour)) {
 		t.Error("bans that have ended keep it from being long")
 	}
