@@ -436,7 +436,7 @@ func (d *day) footprint(ctx context.Context) (footprint, error) {
 			break
 		}
 	}
-	if err := errors.Join(d.processes(f), files(d.state, f)); err != nil {
+	if err := files(d.state, f); err != nil {
 		return nil, err
 	}
 	journal, err := os.Stat(filepath.Join(d.state, "netns", d.host.Name(), "bans.journal"))
@@ -448,7 +448,7 @@ func (d *day) footprint(ctx context.Context) (footprint, error) {
 	// Until it has given back what the hour took.
 	for steady := 0; steady < 15; time.Sleep(time.Second) {
 		now, err := d.held()
-		if err := errors.Join(err, d.objects(now)); err != nil {
+		if err := errors.Join(err, d.objects(now), d.processes(now)); err != nil {
 			return nil, err
 		}
 		steady++
