@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"sluice/internal/backend"
@@ -306,13 +307,13 @@ func (s *session) artifactOf(g *Generation) (backend.Artifact, error) {
 }
 
 // bootID tells one boot of the machine from the next.
-func bootID() string {
+var bootID = sync.OnceValue(func() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""
 	}
 	return strings.TrimSpace(string(text))
-}
+})
 
 // newBoot forgets what a reboot has undone.
 func (s *session) newBoot() {

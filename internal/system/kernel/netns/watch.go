@@ -14,7 +14,7 @@ import (
 )
 
 // ip-netns(8) makes a file, and mounts a namespace over it some milliseconds later, of which
-// nobody is told: behind an event it is looked so long.
+// nobody is told: behind an event it is looked again after this time, twice it, and so on.
 const (
 	lookAgain = 20 * time.Millisecond
 	lookMost  = 2 * time.Second
@@ -36,7 +36,7 @@ func watch(ctx context.Context, folder string, changed func(map[string]uint64)) 
 	}
 	defer func() { _ = watcher.Close() }()
 	var last map[string]uint64
-	until := time.Now()
+	pause := lookMost // until it is looked again; from lookMost on it is not
 	for ctx.Err() == nil {
 		// The folder is made with the first of them.
 		err := watcher.Add(folder)
@@ -54,18 +54,19 @@ func watch(ctx context.Context, folder string, changed func(map[string]uint64)) 
 			changed(maps.Clone(now))
 		}
 		var again <-chan time.Time
-		if time.Now().Before(until) {
-			again = time.After(lookAgain)
+		if pause < lookMost {
+			again = time.After(pause)
+			pause *= 2
 		}
 		select {
 		case <-ctx.Done():
 		case <-again:
 		case event := <-watcher.Events:
 			if event.Name == folder || filepath.Dir(event.Name) == folder {
-				until = time.Now().Add(lookMost)
+				pause = lookAgain
 			}
 		case err := <-watcher.Errors:
-			until = time.Now().Add(lookMost)
+			pause = lookAgain
 			if err != nil && !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return failed(err)
 			}
