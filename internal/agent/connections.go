@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/agent/api"
 	"sluice/internal/system/kernel/peer"
 )
 
@@ -19,19 +20,20 @@ const (
 
 // connections are those that are open.
 type connections struct {
-	mutex sync.Mutex
-	open  map[net.Conn]*connection
+	mutex   sync.Mutex
+	open    map[net.Conn]*connection
+	refused func(*peer.Peer, refusal)
 }
 
 type connection struct {
-	peer *peer.Peer
+	*caller
 	idle time.Time // since then; zero: a request is under way
 }
 
 func (c *connection) root() bool { return c.peer.UID == 0 }
 
 // add takes a connection in, and says which one is to be closed for it, if any.
-func (c *connections) add(conn net.Conn, of *peer.Peer) (out net.Conn) {
+func (c *connections) add(conn net.Conn, of *caller) (out net.Conn) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	in := &connection{of, time.Now()}
@@ -39,14 +41,16 @@ func (c *connections) add(conn net.Conn, of *peer.Peer) (out net.Conn) {
 	case in.root():
 		out = c.over(conn, mostConnections, func(*connection) bool { return true })
 	default:
-		out = c.over(conn, mostOfUser, func(o *connection) bool { return o.peer.UID == of.UID })
+		out = c.over(conn, mostOfUser, func(o *connection) bool { return o.peer.UID == of.peer.UID })
 		if out == nil {
 			out = c.over(conn, mostConnections-keptForRoot, func(o *connection) bool { return !o.root() })
 		}
 	}
 	c.open[conn] = in
 	if out != nil {
-		_ = c.open[out].peer.Close()
+		left := c.open[out].peer
+		c.refused(left, refusal{kind: api.TooMany, why: "a connection is closed: too many are open"})
+		_ = left.Close()
 		delete(c.open, out)
 	}
 	return out
@@ -83,11 +87,15 @@ func (c *connections) turned(conn net.Conn, to http.ConnState) {
 	switch {
 	case have == nil:
 	case to == http.StateClosed || to == http.StateHijacked:
+		if have.half.Load() {
+			c.refused(have.peer, refusal{kind: api.BadRequest, why: "half a request, or none of HTTP"})
+		}
 		_ = have.peer.Close()
 		delete(c.open, conn)
 	case to == http.StateIdle:
 		have.idle = time.Now()
 	case to == http.StateActive:
 		have.idle = time.Time{}
+		have.half.Store(true)
 	}
 }

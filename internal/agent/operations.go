@@ -5,9 +5,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
-	"os/user"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -64,11 +62,8 @@ func (s *server) About(w http.ResponseWriter, r *http.Request) {
 		}
 		sorting.By(out.NotServed, func(a, b api.NotServedNamespace) int { return strings.Compare(a.Namespace, b.Namespace) })
 	}
-	out.You = api.You{User: strconv.Itoa(int(q.peer.UID)), May: api.YouMay(s.may(q.peer).String())}
-	if u, err := user.LookupId(out.You.User); err == nil {
-		out.You.User = u.Username
-	}
-	api.NewAnswer(w, r).End(out, nil)
+	out.You = api.You{User: userName(q.peer.UID), May: api.YouMay(s.may(q.peer).String())}
+	s.answer(w, r).End(out, nil)
 }
 
 // History lists generations.
@@ -106,7 +101,7 @@ func (s *server) Ban(_ http.ResponseWriter, r *http.Request, _ string) {
 		}
 	}
 	if err != nil {
-		api.NewAnswer(q.w, r).End(nil, err)
+		q.answer(q.w, r).End(nil, err)
 		return
 	}
 	awaited(q, func(ctx context.Context, tell func(api.Line)) (*apply.Banned, error, error) {
@@ -132,7 +127,7 @@ func (s *server) Unban(_ http.ResponseWriter, r *http.Request, _ string) {
 		what = append(what, one)
 	}
 	if err != nil {
-		api.NewAnswer(q.w, r).End(nil, err)
+		q.answer(q.w, r).End(nil, err)
 		return
 	}
 	changed(q, func(ctx context.Context, wall firewall) (*apply.Banned, error) { return wall.Unban(ctx, what) })
@@ -220,7 +215,7 @@ func workedWith[T any](q *request, operation string, refuse func(*request, T) er
 		err = refuse(q, in)
 	}
 	if err != nil {
-		api.NewAnswer(q.w, q.Request).End(nil, err)
+		q.answer(q.w, q.Request).End(nil, err)
 		return
 	}
 	q.worked(operation, in)
@@ -228,7 +223,7 @@ func workedWith[T any](q *request, operation string, refuse func(*request, T) er
 
 // seen answers with what is written down, for which nobody waits.
 func seen[T any](q *request, read func(firewall) (T, error)) {
-	answer := api.NewAnswer(q.w, q.Request)
+	answer := q.answer(q.w, q.Request)
 	var out T
 	err := q.at.Do(func() (err error) {
 		out, err = read(q.wallFor(answer.Tell))

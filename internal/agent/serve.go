@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sluice/internal/agent/api"
@@ -58,18 +59,25 @@ type server struct {
 	peerOf              func(net.Conn) (*peer.Peer, error)
 	wall                func(engine.Host) firewall // tests put another there
 	open                connections
+	refusals            refusals
 	// A process takes a place of each from its caller's right on.
 	workers [all + 1]chan struct{}
 }
 
 func (a *Agent) newServer(here *netns.Namespace) *server {
-	return &server{
+	s := &server{
 		spaces: &a.spaces, version: a.Host.Version, here: here,
 		workers: [...]chan struct{}{read: make(chan struct{}, readWorkers), change: make(chan struct{}, mostWorkers-1), all: make(chan struct{}, mostWorkers)},
-		reads:   a.MayRead, changes: a.MayChange, open: connections{open: map[net.Conn]*connection{}},
-		peerOf: func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },
-		wall:   func(h engine.Host) firewall { return &h },
+		reads:   a.MayRead, changes: a.MayChange,
+		refusals: refusals{every: refusalsTime},
+		peerOf:   func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },
+		wall:     func(h engine.Host) firewall { return &h },
 	}
+	if a.Alerts != nil {
+		s.refusals.tell = a.Alerts.Line
+	}
+	s.open = connections{open: map[net.Conn]*connection{}, refused: s.refusals.add}
+	return s
 }
 
 // serve answers until the context ends.
@@ -105,6 +113,7 @@ type callerKey struct{}
 // caller is who has a connection.
 type caller struct {
 	peer    *peer.Peer
+	half    atomic.Bool // a request has begun to come
 	once    sync.Once
 	by      apply.Author
 	session *host.SSHClient
@@ -128,7 +137,7 @@ func (s *server) http() *http.Server {
 		Handler: api.HandlerWithOptions(s, api.StdHTTPServerOptions{
 			BaseRouter: mux, Middlewares: []api.MiddlewareFunc{s.judged},
 			ErrorHandlerFunc: func(w http.ResponseWriter, r *http.Request, err error) {
-				api.NewAnswer(w, r).End(nil, refused(api.BadRequest, "%v", err))
+				s.answer(w, r).End(nil, refused(api.BadRequest, "%v", err))
 			},
 		}),
 		ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytes,
@@ -138,10 +147,11 @@ func (s *server) http() *http.Server {
 				_ = c.Close()
 				return ctx
 			}
-			if out := s.open.add(c, p); out != nil {
+			of := &caller{peer: p}
+			if out := s.open.add(c, of); out != nil {
 				_ = out.Close()
 			}
-			return context.WithValue(ctx, callerKey{}, &caller{peer: p})
+			return context.WithValue(ctx, callerKey{}, of)
 		},
 		ConnState: s.open.turned,
 	}
@@ -204,9 +214,10 @@ func (s *server) judged(next http.Handler) http.Handler {
 		q := &request{server: s, Request: r, w: w}
 		if q.caller, _ = r.Context().Value(callerKey{}).(*caller); q.caller != nil {
 			q.peer = q.caller.peer
+			q.caller.half.Store(false)
 		}
 		if err := q.judge(next != nil); err != nil {
-			api.NewAnswer(w, r).End(nil, err)
+			s.answer(w, r).End(nil, err)
 			return
 		}
 		q.Request = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
@@ -300,7 +311,7 @@ func notBegun(err error) error {
 
 // worked has a process of its own do an operation, and answers with what came of it.
 func (q *request) worked(operation string, in any) {
-	answer := api.NewAnswer(q.w, q.Request)
+	answer := q.answer(q.w, q.Request)
 	order := work.Order{Operation: operation, Wait: q.Wait}
 	var err error
 	if in != nil {
@@ -366,7 +377,7 @@ func changed[T any](q *request, do func(context.Context, firewall) (T, error)) {
 // answers with what came of it. Try waits with its context for its turn; waited is why it
 // got none.
 func awaited[T any](q *request, try func(ctx context.Context, tell func(api.Line)) (out T, err, waited error)) {
-	answer := api.NewAnswer(q.w, q.Request)
+	answer := q.answer(q.w, q.Request)
 	if err := q.begin(); err != nil {
 		answer.End(nil, err)
 		return

@@ -17,6 +17,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/coreos/go-systemd/v22/journal"
 
@@ -77,6 +78,7 @@ const (
 	Restored = "restored"
 	Unmended = "not-restored"
 	Stopped  = "restore-stopped"
+	Refused  = "refused" // a request, of which a line tells
 )
 
 func priority(event string) journal.Priority {
@@ -106,6 +108,31 @@ func fields(a apply.Alert) map[string]string {
 		set("FINDINGS", strconv.Itoa(len(a.Findings)))
 	}
 	return out
+}
+
+// Line writes a line with fields to the journal, and tells nobody else. Fields that are
+// empty are left out.
+func (s *Sender) Line(event, text string, fields map[string]string) {
+	all := map[string]string{"SLUICE_EVENT": event}
+	for name, value := range fields {
+		if value != "" {
+			all["SLUICE_"+name] = value
+		}
+	}
+	if !journal.Enabled() || journal.Send(text, journal.PriWarning, all) != nil {
+		s.Print(text)
+	}
+}
+
+// Printable leaves out what a terminal obeys: others choose the names of their processes and
+// chains, and what they ask for.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // Run sends what waits, one after the other, until the context ends. What waits by then is

@@ -48,7 +48,8 @@ type Answer struct {
 	err   error // of writing
 }
 
-// NewAnswer is the answer to a request.
+// NewAnswer is the answer to a request. A writer that has a method Failed is told of the
+// failure, where there is one.
 func NewAnswer(w http.ResponseWriter, r *http.Request) *Answer {
 	return &Answer{to: w, head: w, lines: strings.Contains(r.Header.Get("Accept"), Lines)}
 }
@@ -76,6 +77,9 @@ func (a *Answer) Tell(l Line) {
 		return
 	}
 	a.ended = l.last()
+	if to, hears := a.head.(interface{ Failed(*Failure) }); hears && l.Failure != nil {
+		to.Failed(l.Failure)
+	}
 	if !a.begun {
 		a.begin(l.Failure)
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"sluice/internal/agent/alert"
 	"sluice/internal/engine"
@@ -156,7 +155,7 @@ func (w *Watcher) note(err error) {
 func (w *Watcher) hear(c nft.Change) {
 	w.mu.Lock()
 	if c.Generation != 0 {
-		c.Name = printable(c.Name)
+		c.Name = alert.Printable(c.Name)
 		w.heard = append(w.heard, c)
 		w.heard = w.heard[max(0, len(w.heard)-mostHeard):]
 	}
@@ -165,17 +164,6 @@ func (w *Watcher) hear(c nft.Change) {
 	case w.touched <- struct{}{}:
 	default: // one that waits already is enough
 	}
-}
-
-// printable leaves out what a terminal obeys: others choose the names of their processes and
-// chains.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, text)
 }
 
 // by is who changed the ruleset since it was known, as far as that was heard. A command of

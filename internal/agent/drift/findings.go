@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/agent/alert"
 	"sluice/internal/base/sorting"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -17,7 +18,7 @@ import (
 func findingsOf(v *engine.Verified) (out []apply.Finding) {
 	add := func(kind apply.FindingKind, line, format string, args ...any) {
 		if len(out) < mostFindings {
-			out = append(out, apply.Finding{Kind: kind, Text: printable(fmt.Sprintf(format, args...)), Line: line})
+			out = append(out, apply.Finding{Kind: kind, Text: alert.Printable(fmt.Sprintf(format, args...)), Line: line})
 		}
 	}
 	if v.Nothing {

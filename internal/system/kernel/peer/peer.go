@@ -104,6 +104,15 @@ func (p *Peer) Login() (uint32, bool) {
 	return login, true
 }
 
+// Name is what the process calls itself; "" where it has ended.
+func (p *Peer) Name() string {
+	name := process.Name(p.PID)
+	if !p.There() {
+		return ""
+	}
+	return name
+}
+
 // Close gives up the hold on the process.
 func (p *Peer) Close() error {
 	if p.handle < 0 {
