@@ -11,7 +11,7 @@ import (
 
 // due has what is due of a site done, one thing at a time, by a process of its own.
 func (a *Agent) due(site *Site) *due.Host {
-	return &due.Host{Host: site.Host, Work: func(ctx context.Context, o work.Order, told func(api.Line)) (json.RawMessage, error) {
+	return &due.Host{Host: site.Host, Alert: site.Alerts.Send, Work: func(ctx context.Context, o work.Order, told func(api.Line)) (json.RawMessage, error) {
 		select {
 		case a.turn <- struct{}{}:
 			defer func() { <-a.turn }()

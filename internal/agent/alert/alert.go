@@ -78,12 +78,17 @@ const (
 	Restored = "restored"
 	Unmended = "not-restored"
 	Stopped  = "restore-stopped"
+	Stale    = "not-renewed" // a list, or country data
+	Renewed  = "renewed"
 	Refused  = "refused" // a request, of which a line tells
 )
 
 func priority(event string) journal.Priority {
-	if event == Over || event == Restored {
+	switch event {
+	case Over, Restored, Renewed:
 		return journal.PriNotice
+	case Stale:
+		return journal.PriWarning
 	}
 	return journal.PriErr
 }
@@ -97,6 +102,7 @@ func fields(a apply.Alert) map[string]string {
 		}
 	}
 	set("NAMESPACE", a.Namespace)
+	set("SET", a.Set)
 	if a.Generation != 0 {
 		set("GENERATION", strconv.Itoa(a.Generation))
 	}

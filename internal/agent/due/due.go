@@ -14,6 +14,7 @@ import (
 	"os"
 	"time"
 
+	"sluice/internal/agent/alert"
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/work"
 	"sluice/internal/base/english"
@@ -28,6 +29,8 @@ import (
 type Host struct {
 	*engine.Host
 	Work func(ctx context.Context, o work.Order, told func(api.Line)) (json.RawMessage, error)
+	// Alert tells of what cannot be had, once, and of what can be had again.
+	Alert func(apply.Alert)
 
 	look   time.Duration   // 0: lookTime
 	spread schedule.Spread // nil: random
@@ -44,7 +47,9 @@ type keeper struct {
 	tasks  func() (map[string]meant, bool)     // what there is to do; false: nothing now
 	do     func(context.Context, string) error // one of them
 	note   func(string)
+	alert  func(event, text, set string)
 	told   func(name string) string // how it is told of
+	set    func(name string) string // whose list it is; "" of country data
 	now    func() time.Time
 	look   time.Duration
 	spread schedule.Spread
@@ -67,6 +72,10 @@ func (h *Host) keeper(dir, does string) *keeper {
 	}
 	if k.note == nil {
 		k.note = func(string) {}
+	}
+	k.set = func(string) string { return "" }
+	k.alert = func(event, text, set string) {
+		h.Alert(apply.Alert{Time: k.now().Truncate(time.Millisecond), Event: event, Namespace: h.Namespace, Text: text, Set: set})
 	}
 	return k
 }
@@ -150,13 +159,17 @@ func (k *keeper) done(ctx context.Context, name string, err error) {
 	case ctx.Err() != nil:
 	case err == nil:
 		if task.Failed > 0 {
-			k.note(k.told(name) + " could be had again")
+			k.alert(alert.Renewed, k.told(name)+" could be had again", k.set(name))
 		}
 		k.plan[name] = schedule.Task{}.Meet(k.now(), task.Every, k.now(), k.spread)
 	default:
 		next := task.Fail(err.Error(), k.now(), k.spread)
-		if task.Failed == 0 || task.Error != next.Error {
-			k.note(fmt.Sprintf("%s: %v\n  what was in use stays; it is tried again at %s", k.told(name), err, next.Next.Local().Format(time.DateTime)))
+		text := fmt.Sprintf("%s: %v\n  what was in use stays; it is tried again at %s", k.told(name), err, next.Next.Local().Format(time.DateTime))
+		switch {
+		case task.Failed == 0:
+			k.alert(alert.Stale, text, k.set(name))
+		case task.Error != next.Error:
+			k.note(text)
 		}
 		k.plan[name] = next
 	}
@@ -208,6 +221,7 @@ func (h *Host) Lists(ctx context.Context, lists, countries bool) {
 		}
 		return "the list of set " + of.sets[name]
 	}
+	k.set = func(name string) string { return of.sets[name] }
 	k.run(ctx)
 }
 

@@ -56,6 +56,7 @@ func newTested(t *testing.T) *tested {
 		out.noted = append(out.noted, text)
 	}
 	out.Host = &Host{Host: h, look: 10 * time.Millisecond, spread: func(time.Duration) time.Duration { return 0 }}
+	out.Alert = func(a apply.Alert) { h.Note("alert " + a.Event + " " + a.Set + ": " + a.Text) }
 	out.Work = func(ctx context.Context, o work.Order, _ func(api.Line)) (json.RawMessage, error) {
 		out.worked.Add(1)
 		result, err := o.Do(ctx, h)
@@ -171,13 +172,13 @@ func TestLists(t *testing.T) {
 
 	had := h.running()
 	list.Store("")
-	h.until("told", func() bool { return h.told("the list of set scanners: ") && h.told("503") })
+	h.until("told", func() bool { return h.told("alert not-renewed scanners: the list of set scanners: ") && h.told("503") })
 	h.until("in the status", func() bool { return strings.Contains(h.due(scanners).Failed, "503") })
 	if now := h.running(); now != had {
 		t.Errorf("generation %d runs, and not %d", now, had)
 	}
 	list.Store("192.0.2.7\n192.0.2.9\n192.0.2.11\n192.0.2.13\n")
-	h.until("told of", func() bool { return h.told("the list of set scanners could be had again") })
+	h.until("told of", func() bool { return h.told("alert renewed scanners: the list of set scanners could be had again") })
 	h.until("refreshed", func() bool { return h.running() > had })
 	h.until("fine", func() bool { return h.due(scanners).Failed == "" })
 }
@@ -251,7 +252,7 @@ func TestCountries(t *testing.T) {
 		t.Errorf("with an agent: %+v", d)
 	}
 	data.Store("192.0.2.0,192.0.2.1,NO\n2001:db8::,2001:db8::9,SE\n")
-	h.until("refused", func() bool { return h.told("newer country data: ") && h.told("the old data stay") })
+	h.until("refused", func() bool { return h.told("alert not-renewed : newer country data: ") && h.told("the old data stay") })
 	h.until("refused in the status", func() bool { return strings.Contains(h.due(countries).Failed, "old data stay") })
 	data.Store("")
 	h.until("told of", func() bool { return h.told("503") })
@@ -260,7 +261,7 @@ func TestCountries(t *testing.T) {
 	}
 	data.Store("192.0.2.0,192.0.2.12,NO\n2001:db8::,2001:db8::9,SE\n")
 	h.until("in the rules", func() bool { return h.running() == 3 })
-	if !h.told("newer country data could be had again") {
+	if !h.told("alert renewed : newer country data could be had again") {
 		t.Error("that it goes on is not told")
 	}
 	update()

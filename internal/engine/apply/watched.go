@@ -80,6 +80,7 @@ type Alert struct {
 	Namespace  string    `json:"namespace,omitempty"`
 	Generation int       `json:"generation,omitempty"`
 	Text       string    `json:"text"`
+	Set        string    `json:"set,omitempty"` // whose list it is about
 	// Findings are new, or over, whichever the event is.
 	Findings []Finding `json:"findings,omitempty"`
 }
