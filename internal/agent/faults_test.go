@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -130,5 +132,94 @@ func TestSlowReader(t *testing.T) {
 		if time.Now().After(until) {
 			t.Fatalf("%d connections stay", many)
 		}
+	}
+}
+
+// TestLargeBodies: of large bodies few are held at a time, and who sends them slowly holds
+// up neither small ones nor root.
+func TestLargeBodies(t *testing.T) {
+	t.Parallel()
+	s := newTested(t)
+	s.listen(t)
+	s.caller.Store(changer)
+	const path = "/v1/namespaces/shop/bans"
+	begin := func() net.Conn {
+		c := s.dial(t)
+		if _, err := io.WriteString(c, "POST "+path+" HTTP/1.1\r\nHost: s\r\nContent-Length: "+strconv.Itoa(large)+"\r\n\r\n{\"bans\":[{\"what\":\""); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	var slow []net.Conn
+	for range mostLarge {
+		slow = append(slow, begin())
+	}
+	for until := time.Now().Add(enough); len(s.bodies[0]) < mostLarge; time.Sleep(time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatal("they are not read")
+		}
+	}
+	waits := begin()
+	if status, text := s.ask(t, http.MethodPost, path, bodies["POST /v1/namespaces/{namespace}/bans"]); status != http.StatusOK {
+		t.Errorf("a small one: %d %s", status, text)
+	}
+	one := `{"bans":[{"what":"192.0.2.1"}]` + strings.Repeat(" ", small) + `}`
+	s.caller.Store(root)
+	if status, text := s.ask(t, http.MethodPost, path, one); status != http.StatusOK {
+		t.Errorf("root's: %d %s", status, text)
+	}
+	for _, c := range slow {
+		_ = c.Close()
+	}
+	_ = waits.Close()
+	s.caller.Store(changer)
+	if status, text := s.ask(t, http.MethodPost, path, one); status != http.StatusOK {
+		t.Errorf("behind them: %d %s", status, text)
+	}
+	if s.banned.Load() != 3 {
+		t.Errorf("%d bans", s.banned.Load())
+	}
+}
+
+// TestIdleClients: a client that is connected and asks nothing costs little memory.
+func TestIdleClients(t *testing.T) {
+	s := newTested(t)
+	s.listen(t)
+	held := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapInuse + m.StackInuse
+	}
+	before := held()
+	for i := range 1000 {
+		c := s.dial(t)
+		if i%2 == 1 { // the others say nothing at all
+			continue
+		}
+		if _, err := io.WriteString(c, "GET /v1 HTTP/1.1\r\nHost: s\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil { //nolint:bodyclose // the connection is closed
+			t.Fatal(err)
+		}
+	}
+	for until := time.Now().Add(enough); ; time.Sleep(time.Millisecond) {
+		s.open.mutex.Lock()
+		many := len(s.open.open)
+		s.open.mutex.Unlock()
+		if many == 1000 {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d are connected", many)
+		}
+	}
+	// Both ends are in this process.
+	each := (held() - before) / 1000
+	t.Logf("%d bytes each", each)
+	const most = 64 << 10
+	if each > most {
+		t.Errorf("%d bytes each, and not %d at most", each, most)
 	}
 }

@@ -37,6 +37,7 @@ const (
 	busyTick    = 100 * time.Millisecond
 	mostWorkers = 4                      // of some 100 MB each
 	readWorkers = 2                      // of them for who may read, and one is for root alone
+	mostLarge   = 2                      // bodies of more than small that are held, and as many of root's
 	leftTime    = 500 * time.Millisecond // for others to take the lock that who is not root had
 )
 
@@ -62,6 +63,8 @@ type server struct {
 	refusals            refusals
 	// A process takes a place of each from its caller's right on.
 	workers [all + 1]chan struct{}
+	// A large body has a place, root's in the second, from before it is read to the answer.
+	bodies [2]chan struct{}
 }
 
 func (a *Agent) newServer(here *netns.Namespace) *server {
@@ -70,6 +73,7 @@ func (a *Agent) newServer(here *netns.Namespace) *server {
 		workers: [...]chan struct{}{read: make(chan struct{}, readWorkers), change: make(chan struct{}, mostWorkers-1), all: make(chan struct{}, mostWorkers)},
 		reads:   a.MayRead, changes: a.MayChange,
 		refusals: refusals{every: refusalsTime},
+		bodies:   [...]chan struct{}{make(chan struct{}, mostLarge), make(chan struct{}, mostLarge)},
 		peerOf:   func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },
 		wall:     func(h engine.Host) firewall { return &h },
 	}
@@ -200,6 +204,7 @@ type request struct {
 	by      apply.Author
 	session *host.SSHClient
 	most    int64 // bytes of its body
+	free    func()
 }
 
 type requestKey struct{}
@@ -211,7 +216,8 @@ func (s *server) judged(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(api.ProtocolHeader, strconv.Itoa(api.Level))
 		w.Header().Set(api.VersionHeader, s.version)
-		q := &request{server: s, Request: r, w: w}
+		q := &request{server: s, Request: r, w: w, free: func() {}}
+		defer func() { q.free() }()
 		if q.caller, _ = r.Context().Value(callerKey{}).(*caller); q.caller != nil {
 			q.peer = q.caller.peer
 			q.caller.half.Store(false)
@@ -286,7 +292,20 @@ func (q *request) beside() bool {
 }
 
 // sent reads the body of a request.
-func sent[T any](q *request) (T, error) {
+func sent[T any](q *request) (v T, err error) {
+	if q.most > small && (q.ContentLength < 0 || q.ContentLength > small) {
+		places := q.bodies[0]
+		if q.peer.UID == 0 {
+			places = q.bodies[1]
+		}
+		select {
+		case places <- struct{}{}:
+			q.free = func() { <-places }
+		case <-q.Context().Done():
+			return v, notBegun(context.Cause(q.Context()))
+		}
+		_ = http.NewResponseController(q.w).SetReadDeadline(time.Now().Add(bodyTime))
+	}
 	return api.Read[T](q.w, q.Request, q.most)
 }
 
