@@ -61,7 +61,7 @@ func TestScripts(t *testing.T) { runScripts(t, false) }
 
 // notByAgent are scripts that an agent would make another of.
 var notByAgent = []string{
-	"agent", "agent_drift", "agent_due", "agent_faults", "agent_interrupt", "agent_namespaces", "agent_users", // start their own
+	"agent", "agent_capabilities", "agent_drift", "agent_due", "agent_faults", "agent_interrupt", "agent_namespaces", "agent_users", // start their own
 	// They look at what sync brings in, which an agent does at once.
 	"sync", "sync_addresses", "sync_compared", "sync_damaged", "sync_exempt", "sync_lan",
 }
@@ -99,6 +99,10 @@ func runScripts(t *testing.T, byAgent bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	units, err := filepath.Abs(filepath.Join("..", "..", "packaging", "systemd"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 dir,
 		Files:               files,
@@ -108,6 +112,7 @@ func runScripts(t *testing.T, byAgent bool) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("SLUICE_STATE_DIR", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("NO_COLOR", "1")
+			env.Setenv("UNITS", units)
 			env.Setenv(documentVariable, document)
 			if byAgent {
 				env.Setenv(agentVariable, "1")
