@@ -81,8 +81,16 @@ func (s *session) shorten(journal bans.Journal, before int64, now time.Time) err
 		return err
 	}
 	list, err := journal.Read()
-	if err != nil || !journal.Long(list, now) {
+	if err != nil {
 		return err
+	}
+	return s.rewrite(journal, list, now)
+}
+
+// rewrite writes the journal anew where it is long for what it comes to, which is the list.
+func (s *session) rewrite(journal bans.Journal, list *bans.List, now time.Time) error {
+	if !journal.Long(list, now) {
+		return nil
 	}
 	list.Bans = bans.Live(list.Bans, now)
 	if err := journal.Rewrite(list); err != nil {

@@ -306,10 +306,15 @@ func TestManyBans(t *testing.T) {
 	if s := l.status(); len(s.Drift) > 0 {
 		t.Errorf("drift: %v", s.Drift)
 	}
+	l.must(command{Op: "ban", What: "192.0.2.7"})
 	if out := l.must(command{Op: "unban", What: "100.64.0.0/10"}); !strings.Contains(out, fmt.Sprintf("lifted %d ", 50_000+10_000*(rounds-1))) {
 		t.Errorf("got %s", out)
 	}
-	l.wantBans("")
+	l.wantBans("192.0.2.7")
+	// What is over is not kept.
+	if size, err := (command{Dir: l.dir}).host().bansJournal().Size(); err != nil || size > 64<<10 {
+		t.Errorf("the journal has %d bytes: %v", size, err)
+	}
 }
 
 // Bans are renewed when their time is about to be up: those that go between the

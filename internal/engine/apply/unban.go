@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"sluice/internal/base/addrset"
@@ -78,7 +79,15 @@ func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*Banned, error)
 		_, err = s.banJournal.Append(entry)
 		return out, err
 	}
-	return out, s.edit(ctx, c, entry, nil, lifted, now)
+	if err := s.edit(ctx, c, entry, nil, lifted, now); err != nil {
+		return out, err
+	}
+	gone := make(map[addrset.Range]bool, len(lifted))
+	for _, r := range lifted {
+		gone[r] = true
+	}
+	list.Bans = slices.DeleteFunc(list.Bans, func(b bans.Ban) bool { return gone[b.What] })
+	return out, s.rewrite(s.banJournal, list, now)
 }
 
 // everything is what lifts all bans of a family, if there are any.
