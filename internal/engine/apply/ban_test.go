@@ -306,15 +306,26 @@ func TestManyBans(t *testing.T) {
 	if s := l.status(); len(s.Drift) > 0 {
 		t.Errorf("drift: %v", s.Drift)
 	}
-	l.must(command{Op: "ban", What: "192.0.2.7"})
 	if out := l.must(command{Op: "unban", What: "100.64.0.0/10"}); !strings.Contains(out, fmt.Sprintf("lifted %d ", 50_000+10_000*(rounds-1))) {
 		t.Errorf("got %s", out)
 	}
-	l.wantBans("192.0.2.7")
-	// What is over is not kept.
+	l.wantBans("")
+}
+
+// A journal is short when what was banned is lifted.
+func TestUnbanShortensTheJournal(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.must(command{Op: "apply", Policy: "a bans"})
+	l.must(command{Op: "ban", What: "192.0.2.7"})
+	l.inside(func(ctx context.Context, h *Host) error { _, err := h.Ban(ctx, manyBans(10_000)); return err })
+	l.must(command{Op: "unban", What: "100.64.0.0/10"})
 	if size, err := (command{Dir: l.dir}).host().bansJournal().Size(); err != nil || size > 64<<10 {
 		t.Errorf("the journal has %d bytes: %v", size, err)
 	}
+	l.wantBans("192.0.2.7")
+	l.must(command{Op: "ban", What: "192.0.2.8"})
+	l.wantBans("192.0.2.7 192.0.2.8")
 }
 
 // Bans are renewed when their time is about to be up: those that go between the
