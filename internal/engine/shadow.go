@@ -96,7 +96,8 @@ func (p *preparation) counting(ctx context.Context) (legend *shadow.Legend, buil
 	if err != nil {
 		return nil, nil, err
 	}
-	p.Policy.Uncounted = false // lines are counted apart from its own
+	// Lines are counted apart from its own, and nothing is logged.
+	p.Policy.Uncounted, p.Policy.LogsNetlink = false, false
 	// What base chains are for is to see every packet, whatever the passes make of
 	// the rest; and rules stay in the order of the policy.
 	built, err = Build(ctx, p.Policy, p.Facts, p.Can, Options{

@@ -36,6 +36,9 @@ type (
 	Log struct {
 		Prefix string // as the policy has it, without the owner's
 		Rate   Rate
+		// Group, where set: to this group of netlink instead, whatever the rate. The prefix
+		// is all that stands before the packet.
+		Group uint16
 	}
 	// Limit is a gate: it lets a packet through while the rate holds.
 	Limit struct {
@@ -120,6 +123,10 @@ type (
 	// Offload hands the flow to a flowtable.
 	Offload struct{ Flowtable string }
 )
+
+// LogGroup is the netlink log group (NFLOG) that what is logged goes to, where a policy wants
+// that. Who reads it knows the line by the rule's id, with which the prefix begins.
+const LogGroup = 5171
 
 // SourceKey says what stands for a source: none, or its address, of IPv6 the
 // first 64 bits.

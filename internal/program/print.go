@@ -195,6 +195,9 @@ func ActionText(a Action) string {
 	case Count:
 		return "count " + a.Counter
 	case Log:
+		if a.Group != 0 {
+			return fmt.Sprintf("log %q to group %d", a.Prefix, a.Group)
+		}
 		if a.Rate == (Rate{}) {
 			return fmt.Sprintf("log %q", a.Prefix)
 		}

@@ -150,6 +150,9 @@ func (m *meaning) action(a program.Action, label string) program.Action {
 	case program.Count:
 		return program.Count{Counter: again(a.Counter)}
 	case program.Log:
+		if a.Group != 0 {
+			return a
+		}
 		a.Prefix = withoutOwner(m.out.Owner, m.l.prefix(a.Prefix))
 		if a.Rate.Packets > 0 {
 			a.Rate = inUnits(a.Rate)

@@ -243,6 +243,10 @@ func (w *ruleLifter) action(s Statement) error {
 		}
 		w.act(program.ConnectionLimit{Name: connectionsName(s.Number, w.label()), Max: uint32(s.Number)}) //nolint:gosec // the kernel has 32 bits
 	case Log:
+		if s.Number != 0 {
+			w.act(program.Log{Prefix: s.Name, Group: uint16(s.Number)}) //nolint:gosec // the kernel has 16 bits
+			break
+		}
 		w.act(program.Log{Prefix: w.prefix(s.Name)})
 	case NoTrack:
 		w.act(program.NoTrack{})

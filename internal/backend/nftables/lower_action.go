@@ -109,6 +109,10 @@ func (a *actor) action(action program.Action) (out piece, err error) {
 	case program.Count:
 		out.statements = []Statement{{Kind: Count, Name: name(action.Counter)}}
 	case program.Log:
+		if action.Group != 0 {
+			out.statements = []Statement{{Kind: Log, Name: action.Prefix, Number: uint64(action.Group)}}
+			break
+		}
 		if action.Rate.Packets != 0 {
 			out.log = []Statement{{Kind: RateLimit, Rate: a.rate(action.Rate)}}
 		}

@@ -62,6 +62,9 @@ func (s Statement) text() string {
 	case ConnLimit:
 		return "ct count " + over(s.Over) + strconv.FormatUint(s.Number, 10)
 	case Log:
+		if s.Number != 0 {
+			return `log prefix "` + logPrefix(s.Name) + `" group ` + strconv.FormatUint(s.Number, 10) + " snaplen " + strconv.Itoa(snapLength)
+		}
 		if s.Name == "" {
 			return "log"
 		}

@@ -48,6 +48,10 @@ func known(kind string, v any) (Statement, bool) {
 		return Statement{Kind: ConnLimit, Number: n, Over: fields["inv"] == true}, ok
 	case "log":
 		prefix, _ := fields["prefix"].(string)
+		if group, is := number(fields["group"]); is && group != 0 {
+			length, _ := number(fields["snaplen"])
+			return Statement{Kind: Log, Name: prefix, Number: group}, length == snapLength && onlyKeys(fields, "prefix", "group", "snaplen")
+		}
 		return Statement{Kind: Log, Name: prefix}, onlyKeys(fields, "prefix")
 	case "notrack":
 		return Statement{Kind: NoTrack}, true

@@ -109,7 +109,7 @@ const (
 	Count      Kind = "counter"     // Name; "" counts in the rule itself
 	RateLimit  Kind = "limit"       // Rate, Over; Name for a limit object
 	ConnLimit  Kind = "ct count"    // Number, Over
-	Log        Kind = "log"         // Name is the prefix
+	Log        Kind = "log"         // Name is the prefix, Number the netlink group; 0 is the kernel log
 	NoTrack    Kind = "notrack"     //
 	Reject     Kind = "reject"      // Name: "tcp reset", "icmpx 1"
 	SetAdd     Kind = "set"         // Op: add, update, delete; Set, Field, Mask, Number is the time-out in seconds, Inner

@@ -39,6 +39,7 @@ func compiled(t *testing.T, dir string, facts host.Facts) (*program.Program, *re
 	if err != nil {
 		t.Fatal(err)
 	}
+	tree.LogsNetlink = false // as the engine has it
 	r, err := resolve.Resolve(tree, resolve.Options{
 		Facts: facts,
 		Geo:   func() (*geo.Database, error) { return geo.Open(t.TempDir()) },

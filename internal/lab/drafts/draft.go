@@ -219,6 +219,9 @@ func New(random *rand.Rand, s Scale) *Draft {
 	if r.chance(4) {
 		d.Head = append(d.Head, "counters: false")
 	}
+	if r.chance(4) {
+		d.Head = append(d.Head, "log: netlink")
+	}
 	left := max(1, s.Rules)
 	hooks := []string{"input", "forward", "output"}
 	for i, name := range hooks {

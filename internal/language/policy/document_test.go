@@ -115,6 +115,8 @@ func TestDocumentErrors(t *testing.T) {
 		{"table with points", head + "tracking: {table: {max: ‸262_144}}\n", "must be a whole number", "write 262144"},
 		{"time-out by the kernel's name", head + "tracking: {table: {timeouts: {‸nf_conntrack_tcp_timeout_time_wait: 30s}}}\n", "unknown time-out", "write tcp-time-wait"},
 		{"time-out misspelt", head + "tracking: {table: {timeouts: {‸tcp-timewait: 30s}}}\n", `did you mean "tcp-time-wait"?`, "kernel's name"},
+		{"log to nowhere", head + "log: ‸netlnk\n", `did you mean "netlink"?`, "write kernel or netlink"},
+		{"log twice", head + "log: kernel\n‸log: netlink\n", "log", ""},
 		{"counters of another kind", head + "counters: ‸no\n", "counters must be true or false", "write false"},
 		{"counters in quotes", head + "counters: ‸\"false\"\n", "counters must be true or false", "write false"},
 		{"counters without a value", head + "counters:‸\n", "counters must be true or false", "write true or false"},

@@ -53,6 +53,7 @@ var shapes = []*source.Shape{
 			{Name: "tracking", Shape: "tracking", Doc: "What keeps connection state, and how large its table is."},
 			{Name: "layout", Shape: "layout", Doc: "What large sets may take in the kernel, so that asking them is cheap."},
 			{Name: "counters", Shape: "flag", Doc: "`false`: packets are not counted by line, and none pays for it. Sets with `counters`, bans by command and by limits, and full tables of limits are counted all the same. `true` when left out."},
+			{Name: "log", Shape: "log-to", Doc: "Where what is logged goes; `kernel` when left out."},
 			{Name: "input", Shape: "section", Doc: "Rules for packets to this host."},
 			{Name: "output", Shape: "section", Doc: "Rules for packets from this host."},
 			{Name: "forward", Shape: "forward", Doc: "Rules for packets through this host."},
@@ -250,6 +251,10 @@ var shapes = []*source.Shape{
 	},
 	{Name: "log", What: "log", Doc: "The prefix of the line in the kernel log; printable ASCII without `\"`, `\\` and `$`, at most 118 bytes.", Text: &source.Scalar{JSON: "string", Pattern: `^[^"\\$]{0,118}$`}, Examples: []string{"smtp"}},
 	{Name: "number", What: "a number", Doc: "A whole number above zero.", Text: source.Number(), Examples: []string{"262144"}},
+	{
+		Name: "log-to", What: "log", Doc: "`kernel`: what says `log` goes to the kernel log, five packets a second of a line. `netlink`: it goes to netlink log group 5171, and so does what the defaults drop or reject; `sluice log` shows it with its line. Of a line 50 packets a second are sent, of a source and a line 30 a minute.",
+		Text: source.OneOf("kernel", "netlink"), Examples: []string{"netlink"},
+	},
 	{Name: "flag", What: "a flag", Doc: "`true` or `false`.", Text: source.Boolean(), Examples: []string{"true"}},
 	{Name: "nats", What: "nat", Doc: "A list of rewritings.", List: "nat", Null: true, Examples: []string{"- masquerade out wan\n- redirect tcp/8080 in wan to 10.20.0.5:80"}},
 	{

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +27,19 @@ func (f *file) layout(e source.Entry) {
 		case "load":
 			l.Load = valueOf(f, k.Value, "load", parseLoadTime, formatLoadTime)
 		}
+	}
+}
+
+// logTo reads where what is logged goes.
+func (f *file) logTo(e source.Entry) {
+	words := []string{"kernel", "netlink"}
+	text, ok := f.Text(e.Value, "log")
+	switch {
+	case !f.Once(e, &f.policy.LogPos) || !ok:
+	case !slices.Contains(words, text):
+		f.fail(f.At(e.Value), "write kernel or netlink", "log is kernel or netlink, this is %s%s", source.Quote(text), source.DidYouMean(text, words))
+	default:
+		f.policy.LogsNetlink = text == "netlink"
 	}
 }
 

@@ -70,6 +70,8 @@ func (f *file) top(doc *yaml.Node) {
 			if counted, ok := f.Flag(e.Value, "counters"); f.Once(e, &f.policy.CountersPos) && ok {
 				f.policy.Uncounted = !counted
 			}
+		case "log":
+			f.logTo(e)
 		case "input":
 			f.section(e, &f.policy.Input, Input)
 		case "output":

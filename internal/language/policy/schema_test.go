@@ -136,7 +136,7 @@ func TestSchemaRejects(t *testing.T) {
 		"version: 1\nsets: {any: [192.0.2.1]}", "version: 1\nsets: {a: [office]}", "version: 1\nservices: {a: {port: 80}}",
 		"version: 1\nban: {a: b}", "version: 1\ntracking: [web]", "version: 1\ntracking: {table: large}", "version: 1\ntracking: {invalid: reject}",
 		"version: 1\ntracking: {table: {max: 0}}", "version: 1\ntracking: {table: {max: many}}", "version: 1\ntracking: {table: {timeouts: {tcp: 30s}}}",
-		"version: 1\ncounters: no", "version: 1\ncounters: {}", "version: 1\nlayout: {memory: 64}", "version: 1\nlayout: {memory: 64MB}", "version: 1\nlayout: {load: soon}", "version: 1\nlayout: [1s]",
+		"version: 1\ncounters: no", "version: 1\nlog: yes", "version: 1\nlog: {to: kernel}", "version: 1\ncounters: {}", "version: 1\nlayout: {memory: 64}", "version: 1\nlayout: {memory: 64MB}", "version: 1\nlayout: {load: soon}", "version: 1\nlayout: [1s]",
 		"version: 1\ninput: []", "version: 1\ninput:", "version: 1\ninput: {default: dorp}", "version: 1\ninput: {default: drop, accelerate: true}",
 		"version: 1\ninput: {default: drop, rules: allow ssh}", "version: 1\ninput: {default: drop, rules: [alow ssh]}",
 		"version: 1\ninput: {default: drop, rules: [[allow, ssh]]}", "version: 1\ninput: {default: drop, rules: [{from: 192.0.2.1}]}",

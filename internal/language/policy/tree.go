@@ -23,6 +23,9 @@ type Policy struct {
 	// Uncounted leaves out the counters by line.
 	Uncounted   bool
 	CountersPos Pos
+	// LogsNetlink sends what is logged, and what the defaults refuse, to a netlink log group.
+	LogsNetlink bool
+	LogPos      Pos
 	Input       *Section // nil: the section is left out and not policed
 	Output      *Section
 	Forward     *Section

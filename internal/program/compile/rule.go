@@ -32,7 +32,7 @@ func (c *compiler) actions(r *policy.Rule, first ...program.Action) []program.Ac
 	id, o := c.ruleIDs[r], originOf(r.Pos, r.Text)
 	actions := append(slices.Clone(first), c.counted(id, o, r.Text)...)
 	if r.Log != nil {
-		actions = append(actions, program.Log{Prefix: *r.Log, Rate: logRate})
+		return append(actions, c.logged(id, *r.Log, o, verdict(r.Action))...)
 	}
 	return append(actions, verdict(r.Action))
 }

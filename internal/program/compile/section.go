@@ -109,10 +109,15 @@ func (c *compiler) sectionDefault(s *policy.Section, chain string) {
 	o := originOf(s.DefaultPos, text)
 	id := string(s.Hook) + "_default"
 	actions := c.counted(id, o, text)
-	if s.DefaultLog != nil {
-		actions = append(actions, program.Log{Prefix: *s.DefaultLog, Rate: logRate})
+	switch {
+	case s.DefaultLog != nil:
+		actions = append(actions, c.logged(id, *s.DefaultLog, o, verdict(s.Default))...)
+	case c.policy.LogsNetlink && s.Default != policy.Allow:
+		actions = append(actions, c.logged(id, "", o, verdict(s.Default))...)
+	default:
+		actions = append(actions, verdict(s.Default))
 	}
-	c.append(chain, program.Rule{ID: id, Actions: append(actions, verdict(s.Default)), Origin: o})
+	c.append(chain, program.Rule{ID: id, Actions: actions, Origin: o})
 }
 
 var accept = []program.Action{program.Accept}
