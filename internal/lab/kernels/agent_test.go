@@ -27,7 +27,8 @@ run() {
     kill -9 $was && waited other $was && sluice bans | grep 198.51.100.7 && asked eth1 || return
     echo "did: return"
     modules=$(wc -l </proc/modules)
-    mkdir -p /root/policies && cat >/root/policies/more.yaml <<'POLICY'
+    home=~root/policies
+    mkdir -p $home && cat >$home/more.yaml <<'POLICY'
 version: 1
 zones: { wan: { interfaces: [default-route] } }
 input: { default: drop log "in", rules: [allow ssh limit 6/30s per source then ban 10m, reject tcp/113] }
@@ -35,14 +36,14 @@ forward: { default: drop, rules: [clamp mss from 10.9.0.0/16 to wan, allow any f
 nat: [masquerade from 10.9.0.0/16 out wan, redirect tcp/8080 in wan to 10.9.0.2:80]
 POLICY
     curl -sS --unix-socket /run/sluice/agent.sock 'http://sluice/v1/namespaces/-/apply?reason=boot' \
-        --json '{"policy":{"file":"more.yaml","directory":"/root/policies"},"building":{},"options":{"keep":true}}' && sluice verify || return
+        --json '{"policy":{"file":"more.yaml","directory":"'$home'"},"building":{},"options":{"keep":true}}' && sluice verify || return
     [ "$(wc -l </proc/modules)" -gt "$modules" ] && sluice history | grep boot || return
     echo "did: apply"
     mkdir -p /srv/list && echo 198.51.100.99 >/srv/list/list.txt && busybox httpd -p 127.0.0.1:8000 -h /srv/list
     grep -q sluice-fetch /etc/passwd || echo 'sluice-fetch:x:4200:4200::/:/bin/false' >>/etc/passwd
-    printf 'version: 1\nsets: { bad: { url: "http://127.0.0.1:8000/list.txt" } }\ninput: { default: drop, rules: [allow ssh, drop udp from bad] }\n' >/root/policies/list.yaml
+    printf 'version: 1\nsets: { bad: { url: "http://127.0.0.1:8000/list.txt" } }\ninput: { default: drop, rules: [allow ssh, drop udp from bad] }\n' >$home/list.yaml
     curl -sS --unix-socket /run/sluice/agent.sock http://sluice/v1/namespaces/-/apply -H 'Accept: application/x-ndjson' \
-        --json '{"policy":{"file":"list.yaml","directory":"/root/policies"},"building":{},"options":{"keep":true}}' >/run/applied
+        --json '{"policy":{"file":"list.yaml","directory":"'$home'"},"building":{},"options":{"keep":true}}' >/run/applied
     cat /run/applied && ! grep warning /run/applied && nft list ruleset | grep 198.51.100.99 || return
     echo "did: fetch"
     mkdir -p /etc/sluice && cat >/etc/sluice/agent.yaml <<'FILE'
