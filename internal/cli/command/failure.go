@@ -105,7 +105,7 @@ func badUse(cmd *cobra.Command, text string) string {
 // otherCommands are words that people try for a command, as other tools have them.
 var otherCommands = map[string]string{
 	"reload": "apply", "start": "apply", "enable": "apply", "restart": "apply", "up": "apply", "install": "apply", "commit": "apply",
-	"logs": "status", "log": "status", "list": "status", "show": "status", "ls": "status", "info": "status", "state": "status",
+	"logs": "log", "list": "status", "show": "status", "ls": "status", "info": "status", "state": "status",
 	"stop": "remove", "disable": "remove", "down": "remove", "flush": "remove", "uninstall": "remove", "reset": "rollback or remove", "save": "confirm",
 	"delete": "unban or remove", "del": "unban or remove", "rm": "unban or remove",
 	"block": "ban", "unblock": "unban", "undo": "rollback", "revert": "rollback",

@@ -1,0 +1,41 @@
+package apply
+
+import "sluice/internal/program"
+
+// Lines are the lines of a policy that runs.
+type Lines struct {
+	Generation int                       // 0: none runs
+	ByID       map[string]program.Origin // of rules
+	Netlink    bool                      // some are logged to the netlink log group
+}
+
+// Lines takes no lock.
+func (h *Host) Lines() (*Lines, error) {
+	out := &Lines{ByID: map[string]program.Origin{}}
+	st, cur, err := h.peek()
+	if err != nil || cur.Running == 0 || cur.BootID != bootID() {
+		return out, err
+	}
+	g, err := st.generation(cur.Running)
+	if err != nil {
+		return nil, err
+	}
+	p, err := st.program(g)
+	if err != nil {
+		return nil, err
+	}
+	out.Generation = g.Number
+	for _, c := range p.Chains {
+		for _, r := range c.Rules {
+			if r.ID != "" && r.Origin.Line > 0 {
+				out.ByID[r.ID] = r.Origin
+			}
+			for _, a := range r.Actions {
+				if l, is := a.(program.Log); is && l.Group == program.LogGroup {
+					out.Netlink = true
+				}
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,83 @@
+package engine
+
+import (
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
+)
+
+var (
+	v4 = layers.IPv4{Version: 4, TTL: 64, SrcIP: net.IP{192, 0, 2, 7}, DstIP: net.IP{198, 51, 100, 1}}
+	v6 = layers.IPv6{Version: 6, HopLimit: 64, SrcIP: net.ParseIP("2001:db8::7"), DstIP: net.ParseIP("2001:db8::1")}
+)
+
+func with4(change func(*layers.IPv4)) *layers.IPv4 {
+	h := v4
+	change(&h)
+	return &h
+}
+
+func with6(next layers.IPProtocol) *layers.IPv6 {
+	h := v6
+	h.NextHeader = next
+	return &h
+}
+
+// TestLoggedPackets reads headers that a library has written, whole and cut off everywhere.
+func TestLoggedPackets(t *testing.T) {
+	for want, parts := range map[string][]gopacket.SerializableLayer{
+		"tcp 192.0.2.7 5000 198.51.100.1 22 syn,ack  40": {with4(func(h *layers.IPv4) { h.Protocol = layers.IPProtocolTCP }), &layers.TCP{SrcPort: 5000, DstPort: 22, SYN: true, ACK: true}},
+		"udp 192.0.2.7 5000 198.51.100.1 53   32": {with4(func(h *layers.IPv4) {
+			h.Protocol = layers.IPProtocolUDP
+			h.Options = []layers.IPv4Option{{OptionType: 1}}
+		}), &layers.UDP{SrcPort: 5000, DstPort: 53}},
+		"udp 192.0.2.7 0 198.51.100.1 0   28":          {with4(func(h *layers.IPv4) { h.Protocol, h.FragOffset = layers.IPProtocolUDP, 100 }), &layers.UDP{SrcPort: 5000, DstPort: 53}},
+		"icmp 192.0.2.7 0 198.51.100.1 0  3/1 28":      {with4(func(h *layers.IPv4) { h.Protocol = layers.IPProtocolICMPv4 }), &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(3, 1)}},
+		"gre 192.0.2.7 0 198.51.100.1 0   24":          {with4(func(h *layers.IPv4) { h.Protocol = layers.IPProtocolGRE }), gopacket.Payload{0, 0, 0, 0}},
+		"udp 2001:db8::7 5000 2001:db8::1 53   48":     {with6(layers.IPProtocolUDP), &layers.UDP{SrcPort: 5000, DstPort: 53}},
+		"icmpv6 2001:db8::7 0 2001:db8::1 0  128/0 44": {with6(layers.IPProtocolICMPv6), &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(128, 0)}},
+		"udp 2001:db8::7 5000 2001:db8::1 53   64":     {with6(layers.IPProtocolIPv6HopByHop), gopacket.Payload{60, 0, 1, 4, 0, 0, 0, 0}, gopacket.Payload{17, 0, 1, 4, 0, 0, 0, 0}, &layers.UDP{SrcPort: 5000, DstPort: 53}},
+		"udp 2001:db8::7 5000 2001:db8::1 53   56":     {with6(layers.IPProtocolIPv6Fragment), gopacket.Payload{17, 0, 0, 1, 0, 0, 0, 1}, &layers.UDP{SrcPort: 5000, DstPort: 53}},
+		"udp 2001:db8::7 0 2001:db8::1 0   56":         {with6(layers.IPProtocolIPv6Fragment), gopacket.Payload{17, 0, 1, 1, 0, 0, 0, 1}, &layers.UDP{SrcPort: 5000, DstPort: 53}},
+		"udp 2001:db8::7 5000 2001:db8::1 53   72":     {with6(layers.IPProtocolAH), gopacket.Payload{17, 4, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, &layers.UDP{SrcPort: 5000, DstPort: 53}},
+	} {
+		data := gopacket.NewSerializeBuffer()
+		if err := gopacket.SerializeLayers(data, gopacket.SerializeOptions{FixLengths: true}, parts...); err != nil {
+			t.Fatal(err)
+		}
+		family := uint16(unix.ETH_P_IP)
+		if data.Bytes()[0]>>4 == 6 {
+			family = unix.ETH_P_IPV6
+		}
+		var got Logged
+		got.decode(family, data.Bytes())
+		if text := textOf(got); text != want {
+			t.Errorf("%s, want %s", text, want)
+		}
+		for n := range data.Bytes() {
+			var cut Logged
+			cut.decode(family, data.Bytes()[:n])
+			if cut.Source.IsValid() && (cut.Source != got.Source || cut.Port != 0 && cut.Port != got.Port) {
+				t.Errorf("%s cut off at %d: %s", want, n, textOf(cut))
+			}
+		}
+	}
+}
+
+func textOf(l Logged) string {
+	return fmt.Sprint(l.Protocol, " ", l.Source, " ", l.SourcePort, " ", l.Destination, " ", l.Port, " ", l.Flags, " ", l.ICMP, " ", l.Bytes)
+}
+
+// FuzzLoggedPacket reads what nobody sends.
+func FuzzLoggedPacket(f *testing.F) {
+	f.Add(uint16(unix.ETH_P_IP), []byte{0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 192, 0, 2, 7, 198, 51, 100, 1, 0, 80})
+	f.Add(uint16(unix.ETH_P_IPV6), append([]byte{0x60, 0, 0, 0, 0, 8, 51, 64}, make([]byte, 40)...))
+	f.Fuzz(func(_ *testing.T, family uint16, data []byte) {
+		var l Logged
+		l.decode(family, data)
+	})
+}
