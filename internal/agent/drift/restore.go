@@ -2,12 +2,14 @@ package drift
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"sluice/internal/agent/alert"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -38,9 +40,6 @@ func (w *Watcher) mend(ctx context.Context, g *apply.Glimpse) bool {
 	}
 	if len(w.state.Restores) >= mostRestores {
 		w.state.Stopped, w.state.StoppedAt = time.Now().Truncate(time.Millisecond), g.Changed
-		if now, err := w.Look(ctx); err == nil {
-			w.state.StoppedAt = now.Changed
-		}
 		w.alert(alert.Stopped, fmt.Sprintf("%d restores in %s: nothing is put back any more, until somebody restores or applies", mostRestores, restoresIn), before)
 	}
 	w.keep()
@@ -49,12 +48,13 @@ func (w *Watcher) mend(ctx context.Context, g *apply.Glimpse) bool {
 
 // proved takes what was restored for what runs, where a proof says so.
 func (w *Watcher) proved(ctx context.Context) error {
-	v, err := w.Verify(ctx)
-	w.verified = time.Now()
-	if err != nil {
-		return fmt.Errorf("it was put back, and is not proved: %w", err)
+	// What is changed under the proof is not known, and looked at again.
+	g, err := w.calm(ctx)
+	var v *engine.Verified
+	if err == nil {
+		v, err = w.Verify(ctx)
+		w.verified = time.Now()
 	}
-	g, err := w.Look(ctx)
 	if err != nil {
 		return fmt.Errorf("it was put back, and is not proved: %w", err)
 	}
@@ -71,6 +71,21 @@ func (w *Watcher) proved(ctx context.Context) error {
 		return fmt.Errorf("it was put back, and holds no more: %s", strings.Join(still, "; "))
 	}
 	return nil
+}
+
+// calm waits for who is changing the firewall and gives what runs then.
+func (w *Watcher) calm(ctx context.Context) (*apply.Glimpse, error) {
+	for pause := busyTime; ; pause = min(2*pause, busyMost) {
+		g, err := w.Look(ctx)
+		if busy := (*apply.BusyError)(nil); !errors.As(err, &busy) {
+			return g, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
 }
 
 // recent are the restores that count still.
