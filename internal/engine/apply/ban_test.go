@@ -208,13 +208,7 @@ func TestBanDuringAnApply(t *testing.T) {
 
 func waitFor(t *testing.T, file string) {
 	t.Helper()
-	for range 1200 {
-		if _, err := os.Stat(file); err == nil {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Fatalf("%s never came", file)
+	await(t, file+" is there", func() bool { return exists(file) })
 }
 
 // After a reboot what is left of a ban's time counts by the wall clock.

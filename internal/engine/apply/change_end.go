@@ -110,6 +110,7 @@ func (s *session) tidy() {
 func (s *session) goBack(ctx context.Context, j *journal, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), goBackTime)
 	defer cancel()
+	s.point("going back")
 	if err := s.forget(ctx, j); err != nil {
 		return remedied(SeeKernel, fmt.Errorf("%w\n  going back failed too: %w", cause, err))
 	}

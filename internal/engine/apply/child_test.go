@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,7 +45,7 @@ type command struct {
 	Wait      time.Duration
 	Systemd   string // folder with systemd-run and systemctl
 	Hold      string // touch this file and wait for its removal, at the first point or
-	HoldAt    string // at this one
+	HoldAt    string // at this one, or at each of several between bars
 	What      string // of ban and unban: ranges with a space between
 	For       time.Duration
 	Dear      bool          // of apply: lookups in interval sets cost much, so that large sets are laid out
@@ -102,7 +103,7 @@ func (c command) host() *Host {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			time.Sleep(time.Minute)
 		}
-		if c.Hold != "" && (c.HoldAt == "" && points == 1 || c.HoldAt == point) {
+		if c.Hold != "" && (c.HoldAt == "" && points == 1 || slices.Contains(strings.Split(c.HoldAt, "|"), point)) {
 			_ = os.WriteFile(c.Hold, nil, 0o600)
 			for {
 				if _, err := os.Stat(c.Hold); err != nil {

@@ -40,7 +40,8 @@ func TestRefusedHalfWay(t *testing.T) {
 }
 
 // TestMemoryRefused: the kernel's memory for a large set is refused while it is
-// filled. The error says so, the old policy stands, and what was filled is gone.
+// filled. The error says so, the old policy stands, and what was filled is gone. There is
+// memory again before that: the kernel frees what was refused when it comes to it.
 func TestMemoryRefused(t *testing.T) {
 	for _, before := range []string{"", "a"} {
 		t.Run("before "+before, func(t *testing.T) {
@@ -51,7 +52,7 @@ func TestMemoryRefused(t *testing.T) {
 			}
 			// Where the new set begins to be filled, a little more is allowed.
 			hold := filepath.Join(t.TempDir(), "hold")
-			c := command{Op: "apply", Policy: "b huge", Hold: hold, HoldAt: fillPoint(t, "b huge")}
+			c := command{Op: "apply", Policy: "b huge", Hold: hold, HoldAt: fillPoint(t, "b huge") + "|going back"}
 			p := l.ns.Start("/usr/bin/env", l.childArgs(c)...)
 			await(t, "the set is to be filled", func() bool { return exists(hold) })
 			group.add(p.Pid())
@@ -59,7 +60,12 @@ func TestMemoryRefused(t *testing.T) {
 			if err := os.Remove(hold); err != nil {
 				t.Fatal(err)
 			}
-			group.feed(p.Done())
+			group.feed(func() bool { return exists(hold) || ended(p) })
+			group.allowMore(1 << 30)
+			if err := os.Remove(hold); err != nil {
+				t.Fatalf("%v: %s", err, p.Output())
+			}
+			<-p.Done()
 			if out := p.Output(); !strings.Contains(out, "the kernel has no memory for it") || !strings.Contains(out, "nothing changed: the kernel holds") {
 				t.Errorf("it says: %s", out)
 			}
@@ -121,18 +127,29 @@ func fillPoint(t *testing.T, policy string) string {
 	return ""
 }
 
+func ended(p *testnet.Process) bool {
+	select {
+	case <-p.Done():
+		return true
+	default:
+		return false
+	}
+}
+
 func exists(file string) bool {
 	_, err := os.Stat(file)
 	return err == nil
 }
 
+// enough is more than anything takes.
+const enough = 5 * time.Minute
+
 func await(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for range 1200 {
+	for deadline := time.Now().Add(enough); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if is() {
 			return
 		}
-		time.Sleep(50 * time.Millisecond)
 	}
 	t.Fatalf("waited in vain until %s", what)
 }
@@ -184,37 +201,35 @@ func (g *memoryGroup) add(pid int) {
 	g.write(filepath.Join(g.dir, "cgroup.procs"), strconv.Itoa(pid))
 }
 
-// feed waits for the end of a process. One that wants memory for itself in that
-// state waits for it, so that it gets a little from time to time; far less than
-// the set would take.
-func (g *memoryGroup) feed(done <-chan struct{}) {
+// feed waits until a process is somewhere. One that wants memory for itself where none is
+// left waits for it, so that it gets a little each time; far less than the set would take.
+func (g *memoryGroup) feed(there func() bool) {
 	g.t.Helper()
-	for range 10 {
-		select {
-		case <-done:
-			return
-		case <-time.After(time.Second):
+	fed := time.Now()
+	await(g.t, "the process has the memory that it wants", func() bool {
+		if time.Since(fed) > time.Second && g.read(g.bounds)-g.read(g.usage) < 64<<10 {
 			g.allowMore(1 << 20)
+			fed = time.Now()
 		}
-	}
-	select {
-	case <-done:
-	case <-time.After(time.Minute):
-		g.write(filepath.Join(g.dir, g.bounds), strconv.Itoa(1<<30))
-		g.t.Fatal("the process waits for memory")
-	}
+		return there()
+	})
 }
 
 // allowMore sets the limit to what is used and a number of bytes.
 func (g *memoryGroup) allowMore(bytes int) {
 	g.t.Helper()
-	text, err := os.ReadFile(filepath.Join(g.dir, g.usage))
+	g.write(filepath.Join(g.dir, g.bounds), strconv.Itoa(g.read(g.usage)+bytes))
+}
+
+func (g *memoryGroup) read(file string) int {
+	g.t.Helper()
+	text, err := os.ReadFile(filepath.Join(g.dir, file))
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	used, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	bytes, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	g.write(filepath.Join(g.dir, g.bounds), strconv.Itoa(used+bytes))
+	return bytes
 }
