@@ -80,6 +80,7 @@ func TestFindsDifferencesOfStates(t *testing.T) {
 	}
 	for _, c := range []struct{ script, want string }{
 		{`exec "$real" "$@"`, ""},
+		{`[ $1 != unban ] || echo "switch rules (step 2 of 3)" >&2; exec "$real" "$@"`, ""}, // a slow change says where it is
 		{`[ $1 != unban ] || shift 2; [ $1 != --state-dir ] || set -- status "$@"; exec "$real" "$@"`, "unban 192.0.2.9"},
 		{`"$real" "$@"; n=$?; [ $1 != bans ] || nft delete element inet sluice ban.banned_v4_counted '{ 192.0.2.1 }' 2>/dev/null; exit $n`, "what is left"},
 	} {
