@@ -21,6 +21,7 @@ import (
 func TestHalf(t *testing.T) {
 	t.Parallel()
 	s := newTested(t)
+	heard := s.heard()
 	s.listen(t)
 	var waiting sync.WaitGroup
 	for _, text := range []string{
@@ -42,6 +43,9 @@ func TestHalf(t *testing.T) {
 		})
 	}
 	waiting.Wait()
+	for range 2 { // of what has no end of its head
+		awaitLine(t, heard, " 0 bad-request")
+	}
 	if s.banned.Load() > 0 {
 		t.Error("half a request bans")
 	}
@@ -96,6 +100,7 @@ func (endless) Read(to []byte) (int, error) {
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	s := newTested(t)
+	heard := s.heard()
 	s.listen(t)
 	var once sync.Once
 	s.ban = func() (*apply.Banned, error) {
@@ -122,15 +127,22 @@ func TestSlowReader(t *testing.T) {
 			t.Errorf("%d %s", status, text)
 		}
 	}
+	awaitLine(t, heard, "POST /v1/namespaces/{namespace}/bans: the answer is not read, and the connection closed 0")
+	s.connected(t, 0)
+}
+
+// connected waits until there are so many connections.
+func (s *tested) connected(t *testing.T, want int) {
+	t.Helper()
 	for until := time.Now().Add(enough); ; time.Sleep(10 * time.Millisecond) {
 		s.open.mutex.Lock()
 		many := len(s.open.open)
 		s.open.mutex.Unlock()
-		if many == 0 {
+		if many == want {
 			return
 		}
 		if time.Now().After(until) {
-			t.Fatalf("%d connections stay", many)
+			t.Fatalf("there are %d connections, and not %d", many, want)
 		}
 	}
 }
@@ -204,17 +216,7 @@ func TestIdleClients(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for until := time.Now().Add(enough); ; time.Sleep(time.Millisecond) {
-		s.open.mutex.Lock()
-		many := len(s.open.open)
-		s.open.mutex.Unlock()
-		if many == 1000 {
-			break
-		}
-		if time.Now().After(until) {
-			t.Fatalf("%d are connected", many)
-		}
-	}
+	s.connected(t, 1000)
 	// Both ends are in this process.
 	each := (held() - before) / 1000
 	t.Logf("%d bytes each", each)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/user"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +12,7 @@ import (
 
 	"sluice/internal/agent/alert"
 	"sluice/internal/agent/api"
+	"sluice/internal/engine/apply"
 	"sluice/internal/system/kernel/peer"
 )
 
@@ -47,7 +47,7 @@ func (r *refusals) add(p *peer.Peer, of refusal) {
 	if r.tell == nil || !r.counted(p.UID) {
 		return
 	}
-	who := userName(p.UID)
+	who := apply.UserName(int(p.UID))
 	text := "user " + who
 	if name := p.Name(); name != "" {
 		text += fmt.Sprintf(" (%s, process %d)", name, p.PID)
@@ -86,19 +86,10 @@ func (r *refusals) over(uid uint32) {
 	delete(r.users, uid)
 	r.mutex.Unlock()
 	if left > 0 {
-		who := userName(uid)
+		who := apply.UserName(int(uid))
 		r.tell(alert.Refused, fmt.Sprintf("user %s: %d more were refused in %s", who, left, r.every),
 			map[string]string{"USER": who, "UID": strconv.Itoa(int(uid)), "MORE": strconv.Itoa(left)})
 	}
-}
-
-// userName is the name of a user, or the number where he has none.
-func userName(uid uint32) string {
-	number := strconv.Itoa(int(uid))
-	if u, err := user.LookupId(number); err == nil {
-		return u.Username
-	}
-	return number
 }
 
 // toldKinds are the kinds of failures that are told of: the others are for the command, which
@@ -134,10 +125,19 @@ func (t *told) Failed(f *api.Failure) {
 
 func (t *told) Write(b []byte) (int, error) {
 	n, err := t.ResponseWriter.Write(b)
+	return n, t.written(err)
+}
+
+// FlushError is for http.ResponseController: what is short is written by it alone.
+func (t *told) FlushError() error {
+	return t.written(http.NewResponseController(t.ResponseWriter).Flush())
+}
+
+func (t *told) written(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		t.to.add(t.p, refusal{operation: operationOf(t.r), why: "the answer is not read, and the connection closed"})
 	}
-	return n, err
+	return err
 }
 
 // operationOf names what a request asks for, shortened where it is nothing that is served.

@@ -464,6 +464,7 @@ func TestBansTogether(t *testing.T) {
 // TestManyConnections keeps room for root, and closes who is idle for longest.
 func TestManyConnections(t *testing.T) {
 	s := newTested(t)
+	heard := s.heard()
 	s.listen(t)
 	s.caller.Store(nobody)
 	var open []net.Conn
@@ -473,6 +474,7 @@ func TestManyConnections(t *testing.T) {
 	if _, err := open[0].Read(make([]byte, 1)); !errors.Is(err, io.EOF) && err == nil {
 		t.Errorf("the first one stays: %v", err)
 	}
+	awaitLine(t, heard, "a connection is closed: too many are open 4001 too-many")
 	for user := range mostConnections/mostOfUser + 1 {
 		s.caller.Store(&peer.Peer{UID: uint32(5000 + user)})
 		for range mostOfUser {

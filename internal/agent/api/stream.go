@@ -103,7 +103,9 @@ func (a *Answer) Tell(l Line) {
 	control := http.NewResponseController(a.head)
 	_ = control.SetWriteDeadline(time.Now().Add(lineTime)) // of a connection, which a test's writer has not
 	if a.err = enc.Encode(out); a.err == nil {
-		_ = control.Flush()
+		if err := control.Flush(); !errors.Is(err, http.ErrNotSupported) { // which a test's writer has not
+			a.err = err
+		}
 	}
 }
 

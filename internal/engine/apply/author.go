@@ -32,7 +32,7 @@ func Caller(pid, uid int) (Author, *host.SSHClient) {
 	if login, known := process.Login(pid); known {
 		a.Login, as = login, int(login)
 	}
-	a.User = userOf(as)
+	a.User = UserName(as)
 	for _, variable := range []string{"DOAS_USER", "SUDO_USER"} {
 		if name, _ := process.Environment(pid, variable); name != "" && uid == 0 {
 			a.User = name
@@ -41,8 +41,8 @@ func Caller(pid, uid int) (Author, *host.SSHClient) {
 	return a, session
 }
 
-// userOf is the name of a user, or the number where this host has no such name.
-func userOf(uid int) string {
+// UserName is the name of a user, or the number where this host has no such name.
+func UserName(uid int) string {
 	number := strconv.Itoa(uid)
 	if u, err := user.LookupId(number); err == nil {
 		return u.Username

@@ -47,9 +47,9 @@ func TestCaller(t *testing.T) {
 		t.Errorf("%+v %v, want %+v", by, session, want)
 	}
 	if known {
-		want.User = userOf(int(login))
+		want.User = UserName(int(login))
 	} else {
-		want.User = userOf(4711)
+		want.User = UserName(4711)
 	}
 	if by, _ := Caller(pid, 4711); by != want {
 		t.Errorf("who is not root has no sudo: %+v, want %+v", by, want)
