@@ -38,9 +38,6 @@ type Logged struct {
 	Lost uint32 `json:"lost,omitempty"`
 }
 
-// snapLength is what of a packet is copied: its headers.
-const snapLength = 128
-
 // linesTime is how old may be what is known of the lines.
 const linesTime = time.Second
 
@@ -49,7 +46,7 @@ const linesTime = time.Second
 func (h *Host) Logged(ctx context.Context, listening func(), seen func(Logged)) error {
 	l := lines{host: h}
 	return h.Netns.Do(func() error {
-		return nflog.Read(ctx, program.LogGroup, snapLength, listening, func(p nflog.Packet) {
+		return nflog.Read(ctx, program.LogGroup, program.LogLength, listening, func(p nflog.Packet) {
 			out := read(p)
 			l.of(&out)
 			seen(out)

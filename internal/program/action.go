@@ -128,6 +128,9 @@ type (
 // that. Who reads it knows the line by the rule's id, with which the prefix begins.
 const LogGroup = 5171
 
+// LogLength is how many bytes of a packet go there: its headers.
+const LogLength = 128
+
 // SourceKey says what stands for a source: none, or its address, of IPv6 the
 // first 64 bits.
 type SourceKey string

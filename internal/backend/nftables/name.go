@@ -130,9 +130,6 @@ func comment(text string) string { return quotable(text, maxComment) }
 // (NF_LOG_PREFIXLEN, without the final zero).
 const maxPrefix = 127
 
-// snapLength is how many bytes of a packet go to a netlink log group: its headers.
-const snapLength = 128
-
 // logPrefix makes text fit between quotes as a prefix. nft reads "$" there as
 // the begin of a variable.
 func logPrefix(text string) string {

@@ -63,7 +63,7 @@ func (s Statement) text() string {
 		return "ct count " + over(s.Over) + strconv.FormatUint(s.Number, 10)
 	case Log:
 		if s.Number != 0 {
-			return `log prefix "` + logPrefix(s.Name) + `" group ` + strconv.FormatUint(s.Number, 10) + " snaplen " + strconv.Itoa(snapLength)
+			return `log prefix "` + logPrefix(s.Name) + `" group ` + strconv.FormatUint(s.Number, 10) + " snaplen " + strconv.Itoa(program.LogLength)
 		}
 		if s.Name == "" {
 			return "log"

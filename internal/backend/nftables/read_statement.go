@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"sluice/internal/program"
 )
 
 // statement reads one statement of a rule. One that is not known keeps its
@@ -50,7 +52,7 @@ func known(kind string, v any) (Statement, bool) {
 		prefix, _ := fields["prefix"].(string)
 		if group, is := number(fields["group"]); is && group != 0 {
 			length, _ := number(fields["snaplen"])
-			return Statement{Kind: Log, Name: prefix, Number: group}, length == snapLength && onlyKeys(fields, "prefix", "group", "snaplen")
+			return Statement{Kind: Log, Name: prefix, Number: group}, length == program.LogLength && onlyKeys(fields, "prefix", "group", "snaplen")
 		}
 		return Statement{Kind: Log, Name: prefix}, onlyKeys(fields, "prefix")
 	case "notrack":
