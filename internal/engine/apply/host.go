@@ -166,6 +166,7 @@ type session struct {
 	bansRead  backend.ReadBans // by the last banDrift
 	side      *host.Facts      // what the host is, where it was read
 	around    *around          // nil: it is read when it is asked
+	connected *host.Connected  // nil: as around
 	// servingUnread is why its routers or name servers could not be read.
 	servingUnread error
 	// filled is what sets that follow the host were loaded with; nil where they were

@@ -191,6 +191,7 @@ func (k *Keeper) open(ctx context.Context) (*session, *commands, context.Context
 	}
 	if since != nil && s.cur.Pending == nil && s.wholeJournal() {
 		if asked, err := s.stillAsked(ctx, c); err == nil && asked && s.untouched(since) {
+			s.connected = new(host.Connected)
 			k.kept = &kept{session: s, commands: c, files: s.stamps(), ruleset: since.Number, now: since, since: time.Now()}
 		}
 	}

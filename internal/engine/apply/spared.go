@@ -64,7 +64,11 @@ func (s *session) spared(c *commands, all addrset.Set, force bool) (*spared, err
 		out.asker = s.Session.Remote.Addr()
 		out.peers = append(out.peers, *s.Session)
 	}
-	peers, err := host.SSHClientsOf(all.Contains)
+	clients := host.SSHClientsOf
+	if s.connected != nil {
+		clients = s.connected.SSHClientsOf
+	}
+	peers, err := clients(all.Contains)
 	if err != nil {
 		return nil, fmt.Errorf("look who is logged in over ssh: %w", err)
 	}

@@ -55,10 +55,10 @@ func (f Facts) WithSSHClientsNow(own *SSHClient) Facts {
 // asked of, in the order of sockets. Processes are looked at only where there is
 // a connection from such an address.
 func SSHClientsOf(asked func(netip.Addr) bool) ([]SSHClient, error) {
-	sockets, err := socket.TCP()
-	if err != nil {
-		return nil, err
-	}
+	return new(Connected).SSHClientsOf(asked)
+}
+
+func sshClientsAmong(sockets []socket.Socket, asked func(netip.Addr) bool) ([]SSHClient, error) {
 	of := func(s socket.Socket) bool {
 		return s.State == socket.Established && asked(withoutZone(s.Remote).Addr())
 	}
