@@ -445,8 +445,9 @@ func (d *day) footprint(ctx context.Context) (footprint, error) {
 	}
 	f[journalBytes] = journal.Size()
 	f[stateBytes] -= f[journalBytes]
-	// Until it has given back what the hour took.
-	for steady := 0; steady < 15; time.Sleep(time.Second) {
+	// Until it has given back what the hour took: it does so when it did nothing for 10 s,
+	// and looks for drift every 30 s.
+	for steady := 0; steady < 45; time.Sleep(time.Second) {
 		now, err := d.held()
 		if err := errors.Join(err, d.objects(now), d.processes(now)); err != nil {
 			return nil, err
