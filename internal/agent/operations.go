@@ -15,6 +15,7 @@ import (
 	"sluice/internal/base/sorting"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/bans"
+	"sluice/internal/language/geo"
 	"sluice/internal/words"
 )
 
@@ -47,6 +48,8 @@ var operations = map[string]operation{
 	"POST /v1/namespaces/{namespace}/remove":                  {change, 0},
 	"POST /v1/namespaces/{namespace}/restore":                 {change, 0},
 	"POST /v1/namespaces/{namespace}/refresh":                 {change, small},
+	"POST /v1/namespaces/{namespace}/countries/update":        {change, small},
+	"POST /v1/namespaces/{namespace}/countries/undo":          {change, 0},
 	"POST /v1/namespaces/{namespace}/bans":                    {change, large},
 	"POST /v1/namespaces/{namespace}/bans/lift":               {change, large},
 	"POST /v1/namespaces/{namespace}/sync":                    {change, 0},
@@ -206,6 +209,31 @@ func (s *server) Refresh(_ http.ResponseWriter, r *http.Request, _ string) {
 	workedWith(of(r), "refresh", func(q *request, in api.RefreshRequest) error {
 		return q.overridden(api.ChangeOptions{Force: in.Force})
 	})
+}
+
+// UpdateCountries asks for country data.
+func (s *server) UpdateCountries(_ http.ResponseWriter, r *http.Request, _ string) {
+	q := of(r)
+	in, err := sent[api.UpdateCountriesRequest](q)
+	switch {
+	case err != nil:
+	case q.peer.UID != 0 && (len(in.From) > 0 || in.Sha256 != "" || in.Date != "" || in.Force):
+		err = onlyRoot("may name of whom country data are taken, and on which terms")
+	case slices.ContainsFunc(in.From, func(from string) bool { return !geo.Lasts(from) }):
+		err = refused(api.BadRequest, "country data are taken from publishers and URLs, and from no file")
+	case len(in.From) == 0:
+		in.From = s.publishers
+	}
+	if err != nil {
+		q.answer(q.w, r).End(nil, err)
+		return
+	}
+	q.worked("updateCountries", in)
+}
+
+// UndoCountries goes back from what was updated.
+func (s *server) UndoCountries(_ http.ResponseWriter, r *http.Request, _ string) {
+	of(r).worked("undoCountries", nil)
 }
 
 // workedWith is worked with what was sent, unless it is refused.

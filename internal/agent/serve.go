@@ -65,6 +65,9 @@ type server struct {
 	workers [all + 1]chan struct{}
 	// A large body has a place, root's in the second, from before it is read to the answer.
 	bodies [2]chan struct{}
+	// Of updates of the country data, which may take minutes, one has a place of workers.
+	updates    chan struct{}
+	publishers []string // of country data, by the agent's file
 }
 
 func (a *Agent) newServer(here *netns.Namespace) *server {
@@ -74,8 +77,9 @@ func (a *Agent) newServer(here *netns.Namespace) *server {
 		reads:   a.MayRead, changes: a.MayChange,
 		refusals: refusals{every: refusalsTime},
 		bodies:   [...]chan struct{}{make(chan struct{}, mostLarge), make(chan struct{}, mostLarge)},
-		peerOf:   func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },
-		wall:     func(h engine.Host) firewall { return &h },
+		updates:  make(chan struct{}, 1), publishers: a.Publishers,
+		peerOf: func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },
+		wall:   func(h engine.Host) firewall { return &h },
 	}
 	if a.Alerts != nil {
 		s.refusals.tell = a.Alerts.Line
@@ -372,7 +376,11 @@ func (q *request) work(o work.Order, answer *api.Answer) (json.RawMessage, error
 		}
 		defer func() { time.AfterFunc(leftTime, func() { <-q.space.readLocked }) }()
 	}
-	for _, places := range q.workers[q.may(q.peer):] {
+	places := q.workers[q.may(q.peer):]
+	if o.Operation == "updateCountries" {
+		places = append([]chan struct{}{q.updates}, places...)
+	}
+	for _, places := range places {
 		select {
 		case places <- struct{}{}:
 			defer func() { <-places }()

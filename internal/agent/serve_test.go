@@ -184,8 +184,10 @@ var bodies = map[string]string{
 	"POST /v1/namespaces/{namespace}/apply":     `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
 	"POST /v1/namespaces/{namespace}/plan":      `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
 	"POST /v1/namespaces/{namespace}/refresh":   `{}`,
-	"POST /v1/namespaces/{namespace}/explain":   `{}`,
-	"POST /v1/namespaces/{namespace}/query":     `{}`,
+
+	"POST /v1/namespaces/{namespace}/countries/update": `{}`,
+	"POST /v1/namespaces/{namespace}/explain":          `{}`,
+	"POST /v1/namespaces/{namespace}/query":            `{}`,
 }
 
 // TestRights asks for each operation as everybody who may, and may not.
@@ -239,6 +241,7 @@ func TestRefused(t *testing.T) {
 		"body":            {http.MethodPost, "/v1/namespaces/shop/sync", "{}", nil, 400, api.BadRequest},
 		"large":           {http.MethodPost, ban, `{"bans":[{"what":"` + strings.Repeat("x", large) + `"}]}`, nil, 413, api.TooLarge},
 		"text":            {http.MethodPost, "/v1/namespaces/shop/apply", `{"policy":{"text":"version: 1"}}`, nil, 400, api.BadRequest},
+		"a file":          {http.MethodPost, "/v1/namespaces/shop/countries/update", `{"from":["dbip","/etc/shadow"]}`, nil, 400, api.BadRequest},
 		"none such":       {http.MethodGet, "/v1/namespaces/shop/generations/7", "", nil, 422, ""},
 	} {
 		status, text := s.ask(t, c.method, c.path, c.body, c.headers...)
@@ -262,6 +265,7 @@ func TestRootAlone(t *testing.T) {
 	for operation, body := range map[string]string{
 		"apply": `"options":{"force":true}`, "apply ": `"options":{"no-verify":true}`, "apply  ": `"building":{"no-expect":true}`, "plan": `"building":{"no-expect":true}`,
 		"rollback": `"options":{"force":true}`, "refresh": `"force":true`,
+		"countries/update": `"from":["dbip"]`, "countries/update ": `"force":true`, "countries/update  ": `"sha256":"00"`, "countries/update   ": `"date":"2026-06-01"`,
 	} {
 		for as, want := range map[*peer.Peer]int{root: http.StatusOK, changer: http.StatusForbidden} {
 			s.caller.Store(as)

@@ -25,7 +25,7 @@ addresses, name servers, interfaces), as "sluice sync --follow" does, whose plac
 takes. Lists of the running policy are asked for when they are due, and so are newer
 country data where its file says of whom. It answers on a Unix socket. The commands apply,
 plan, confirm, rollback, remove, restore, refresh, sync, status, history, bans, ban, unban,
-and of what runs verify, explain and query use the socket where an agent listens for the
+geo update and geo undo, and of what runs verify, explain and query use the socket where an agent listens for the
 same state and network namespace, and do their work themselves where none does: what they
 print and end with is the same.
 

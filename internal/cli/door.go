@@ -40,6 +40,6 @@ func byAgent(h *engine.Host) door {
 	}
 	return &client.Host{
 		Door: h, Socket: socket, Namespace: h.Namespace, Meant: api.Meant{State: state, Wait: h.Wait, Reason: h.By.Reason},
-		Told: client.Told{Note: h.Note, Warn: h.Warn, Shout: h.Shout, Progress: h.Progress},
+		Told: client.Told{Note: h.Note, Warn: h.Warn, Shout: h.Shout, Progress: h.Progress, Download: h.Download},
 	}
 }

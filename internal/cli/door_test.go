@@ -16,6 +16,7 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
+	"sluice/internal/language/geo"
 )
 
 // wire is a host whose answers have gone through JSON, as those of another process have.
@@ -58,7 +59,7 @@ func survives[T any](v T) (out T, err error) {
 var served = map[string]string{
 	"*apply.Status": "Status", "*engine.Verified": "Verified", "*apply.History": "History", "*apply.Text": "Text", "[]apply.BanEntry": "Bans",
 	"*apply.Banned": "Banned", "*apply.Synced": "Synced", "*apply.Outcome": "Outcome", "*api.Failure": "Failure",
-	"*engine.Plan": "Plan", "*engine.Explained": "Explained", "*engine.Queried": "Queried", "*engine.Refreshed": "Refreshed",
+	"*engine.Plan": "Plan", "*engine.Explained": "Explained", "*engine.Queried": "Queried", "*engine.Refreshed": "Refreshed", "*geo.UpdateResult": "CountriesUpdated",
 }
 
 // described says whether JSON is what the document of the local API says of it, with no
@@ -182,6 +183,16 @@ func (w wire) Sync(ctx context.Context) (*apply.Synced, error) {
 
 func (w wire) Refresh(ctx context.Context, in engine.Refreshing) (*engine.Refreshed, error) {
 	v, err := w.Host.Refresh(ctx, in)
+	return wired(w, v, err)
+}
+
+func (w wire) UpdateCountries(ctx context.Context, in engine.UpdatingCountries) (*geo.UpdateResult, error) {
+	v, err := w.Host.UpdateCountries(ctx, in)
+	return wired(w, v, err)
+}
+
+func (w wire) UndoCountries(ctx context.Context) (*geo.UpdateResult, error) {
+	v, err := w.Host.UndoCountries(ctx)
 	return wired(w, v, err)
 }
 

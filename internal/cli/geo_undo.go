@@ -1,10 +1,10 @@
 package cli
 
 import (
-	"github.com/spf13/cobra"
+	"context"
+	"io"
 
-	"sluice/internal/cli/command"
-	"sluice/internal/language/geo"
+	"github.com/spf13/cobra"
 )
 
 func newGeoUndo() *cobra.Command {
@@ -21,15 +21,12 @@ Files: geo/countries, geo/countries.previous below the state directory.
 Exit status: 0 fine, 2 there are none to go back to, or bad use.`,
 		Example: "  sluice geo undo",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			result, err := geo.Undo(optionsOf(cmd).stateDir)
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
+			result, err := h.UndoCountries(ctx)
 			if err != nil {
 				return err
 			}
-			if optionsOf(cmd).json {
-				return command.PrintJSON(cmd.OutOrStdout(), result)
-			}
-			return printGeoUpdate(cmd.OutOrStdout(), result)
-		},
+			return answer(cmd, result, false, func(w io.Writer) { printGeoUpdate(w, result) })
+		}),
 	}
 }

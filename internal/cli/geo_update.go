@@ -17,17 +17,13 @@ import (
 	"sluice/internal/base/english"
 	"sluice/internal/base/fetch"
 	"sluice/internal/cli/command"
+	"sluice/internal/engine"
 	"sluice/internal/language/geo"
 )
 
-// errNoGeoSource is said where the data in use came from a file, which may be another one
-// by now, and whose publisher nobody asked to be left.
-var errNoGeoSource = errors.New(`the data in use came from a file, so there is nowhere to update from
-hint: give --from with a file or URL, or with a publisher: dbip, registries`)
-
 func newGeoUpdate() *cobra.Command {
 	var (
-		o    geo.UpdateOptions
+		in   engine.UpdatingCountries
 		date string
 	)
 	cmd := &cobra.Command{
@@ -65,76 +61,64 @@ Exit status: 0 fine, 2 refused, bad use or bad input.`,
   sluice geo update --from https://data.example.net/countries.mmdb --sha256 HEX`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.StateDir = optionsOf(cmd).stateDir
 			if date != "" {
 				var err error
-				if o.Date, err = time.Parse(time.DateOnly, date); err != nil {
+				if in.Date, err = time.Parse(time.DateOnly, date); err != nil {
 					return fmt.Errorf("--date %q is not a date such as 2026-06-01", date)
 				}
 			}
-			if len(o.From) == 0 {
-				var err error
-				file, _ := cmd.Flags().GetString("config")
-				if o.From, err = geoSource(o.StateDir, file, cmd.Flags().Changed("config")); err != nil {
-					return err
-				}
-			}
-			bar := newGeoProgress(cmd.ErrOrStderr())
-			o.Progress = bar.show
-			o.Process = readApart(cmd.ErrOrStderr())
-			result, err := geo.Update(cmd.Context(), o)
-			bar.end()
-			if err != nil {
-				return err
-			}
-			if optionsOf(cmd).json {
-				return command.PrintJSON(cmd.OutOrStdout(), result)
-			}
-			return printGeoUpdate(cmd.OutOrStdout(), result)
+			return updateCountries(cmd, in)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&o.From, "from", nil, "`PUBLISHER|URL|FILE` to take the data from, may be given again")
-	flags.StringVar(&o.SHA256, "sha256", "", "checksum in `HEX` that the file has to have")
+	flags.StringArrayVar(&in.From, "from", nil, "`PUBLISHER|URL|FILE` to take the data from, may be given again")
+	flags.StringVar(&in.SHA256, "sha256", "", "checksum in `HEX` that the file has to have")
 	flags.StringVar(&date, "date", "", "`DAY` of the data (2026-06-01), where they do not say it")
 	flags.String("config", config.Default, "take the publishers from the agent's `FILE` where no --from is given")
-	flags.BoolVar(&o.Force, "force", false, "take data that have far fewer addresses than those in use")
+	flags.BoolVar(&in.Force, "force", false, "take data that have far fewer addresses than those in use")
 	return cmd
 }
 
-// geoSource returns what the agent's file names, and where that names nobody what the data
-// in use came from.
-func geoSource(stateDir, file string, given bool) ([]string, error) {
-	asked, err := config.Load(file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && !given:
-	case err != nil:
-		return nil, err
-	case len(asked.Publishers) > 0:
-		return asked.Publishers, nil
+func updateCountries(cmd *cobra.Command, in engine.UpdatingCountries) error {
+	ctx, stop := command.Interruptible(cmd)
+	defer stop()
+	h, err := hostOf(cmd)
+	if err != nil {
+		return err
 	}
-	return lastGeoSource(stateDir)
+	file, _ := cmd.Flags().GetString("config")
+	if cmd.Flags().Changed("config") && len(in.From) == 0 {
+		if in.From, err = publishersOf(file); err != nil {
+			return err
+		}
+	}
+	h.Publishers = func() ([]string, error) {
+		from, err := publishersOf(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return from, err
+	}
+	bar := newGeoProgress(cmd.ErrOrStderr())
+	h.Download = bar.show
+	result, err := through(h, command.HereArguments(cmd)).UpdateCountries(ctx, in)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	return answer(cmd, result, false, func(w io.Writer) { printGeoUpdate(w, result) })
 }
 
-// lastGeoSource returns what the data in use came from, if it can be asked again.
-func lastGeoSource(stateDir string) ([]string, error) {
-	d, err := geo.Open(stateDir)
+// publishersOf are those of country data that an agent's file names.
+func publishersOf(file string) ([]string, error) {
+	asked, err := config.Load(file)
 	if err != nil {
 		return nil, err
 	}
-	if d.Info().BuiltIn {
-		return geo.Defaults, nil
-	}
-	from := d.Info().From
-	for _, f := range from {
-		if !geo.Lasts(f) {
-			return nil, errNoGeoSource
-		}
-	}
-	return from, nil
+	return asked.Publishers, nil
 }
 
-func printGeoUpdate(w io.Writer, r *geo.UpdateResult) error {
+func printGeoUpdate(w io.Writer, r *geo.UpdateResult) {
 	printGeoOrigin(w, r.Info, time.Now())
 	fmt.Fprintf(w, "countries    %d\n", len(r.Info.Countries))
 	fmt.Fprintf(w, "IPv4         %s %s in %s %s\n", english.Grouped(r.Info.Total.Addresses4), english.Noun(r.Info.Total.Addresses4, "address"), english.Grouped(r.Info.Total.Ranges4), english.Noun(r.Info.Total.Ranges4, "range"))
@@ -146,12 +130,11 @@ func printGeoUpdate(w io.Writer, r *geo.UpdateResult) error {
 		printPublisher(w, p, i == 0)
 	}
 	if !r.Changed {
-		_, err := fmt.Fprintln(w, "nothing has changed")
-		return err
+		fmt.Fprintln(w, "nothing has changed")
+		return
 	}
 	fmt.Fprintf(w, "changed      %s; sluice geo diff shows them\n", english.Plural(len(r.Diff.Countries), "country"))
-	_, err := fmt.Fprintln(w, "running policies still use the old data: sluice refresh --countries brings them in")
-	return err
+	fmt.Fprintln(w, "running policies still use the old data: sluice refresh --countries brings them in")
 }
 
 // shownDiffers is how many pairs of countries are printed as text.

@@ -16,6 +16,11 @@ type Host struct {
 	State string            // the tool's own state directory: country data, lists, the calibration
 	Fetch []string          // command line of the process that asks for lists; none: this one does, from its own network namespace, whatever Netns is
 	Warn  func(text string) // may be nil; what does not keep a policy from being loaded, and should be read
+	// Download is told how far a download of country data is, in bytes; total is -1 where the
+	// server does not say. It may be nil, as Publishers, which says of whom newer data are
+	// asked for where nobody is named.
+	Download   func(from string, done, total int64)
+	Publishers func() ([]string, error)
 	// Netns is where its methods speak to the kernel, whatever else the process works on;
 	// nil: in the network namespace of the caller.
 	Netns *netns.Namespace

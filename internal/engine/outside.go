@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"sluice/internal/base/fetch"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/schedule"
-	"sluice/internal/language/apart"
 	"sluice/internal/language/geo"
 	"sluice/internal/language/lists"
 	"sluice/internal/language/resolve"
@@ -76,13 +74,6 @@ func (h *Host) CountriesUpdated() time.Time {
 
 // CountriesDir is the folder of the country data, which network namespaces share.
 func (h *Host) CountriesDir() string { return filepath.Dir(geo.CurrentFile(h.State)) }
-
-// UpdateCountries updates the country data from publishers, as geo.Update does.
-func (h *Host) UpdateCountries(ctx context.Context, from []string) (*geo.UpdateResult, error) {
-	return geo.Update(ctx, geo.UpdateOptions{
-		StateDir: h.State, From: from, Process: apart.Process{Command: h.Fetch, Unconfined: apart.Once(h.warn)},
-	})
-}
 
 // timersWanted is where systemd has the timers that are enabled.
 const timersWanted = "/etc/systemd/system/timers.target.wants"

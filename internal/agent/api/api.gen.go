@@ -14,6 +14,7 @@ import (
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/verify"
+	"sluice/internal/language/geo"
 	"sluice/internal/program"
 
 	"github.com/oapi-codegen/runtime"
@@ -211,8 +212,22 @@ type Cost = backend.Cost
 // Counter What one rule of the policy has counted.
 type Counter = apply.Counter
 
+// CountriesUpdated What country data are in use now.
+type CountriesUpdated = geo.UpdateResult
+
 // Difference One thing in which the kernel is not what was meant.
 type Difference = backend.Difference
+
+// Download How far a download is, in bytes.
+type Download struct {
+	Done int64 `json:"done"`
+
+	// From the file or URL
+	From string `json:"from"`
+
+	// Total -1 where the server does not say
+	Total int64 `json:"total"`
+}
 
 // Due A list, or the country data, that the policy takes from elsewhere.
 type Due = apply.Due
@@ -448,6 +463,21 @@ type Unlifted = backend.Unlifted
 // UnprovedChain A base chain of another tool.
 type UnprovedChain = engine.UnprovedChain
 
+// UpdateCountriesRequest defines model for UpdateCountriesRequest.
+type UpdateCountriesRequest struct {
+	// Date of the data, such as "2026-06-01"; of root alone
+	Date string `json:"date,omitempty"`
+
+	// Force take data with far fewer addresses too; of root alone
+	Force bool `json:"force,omitempty"`
+
+	// From publishers and URLs, as "sluice geo update --from" has them, of root alone; those of the agent's file unless given
+	From []string `json:"from,omitempty"`
+
+	// Sha256 that the one source has to have; of root alone
+	Sha256 string `json:"sha256,omitempty"`
+}
+
 // Verified What a proof found.
 type Verified = engine.Verified
 
@@ -502,6 +532,9 @@ type BanJSONRequestBody = BanRequest
 // UnbanJSONRequestBody defines body for Unban for application/json ContentType.
 type UnbanJSONRequestBody = UnbanRequest
 
+// UpdateCountriesJSONRequestBody defines body for UpdateCountries for application/json ContentType.
+type UpdateCountriesJSONRequestBody = UpdateCountriesRequest
+
 // ExplainJSONRequestBody defines body for Explain for application/json ContentType.
 type ExplainJSONRequestBody = ExplainRequest
 
@@ -540,6 +573,12 @@ type ServerInterface interface {
 	// Confirm Keep the policy that waits for its confirmation.
 	// (POST /v1/namespaces/{namespace}/confirm)
 	Confirm(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// UndoCountries Go back to the country data that the last update replaced. Rules stay as they are.
+	// (POST /v1/namespaces/{namespace}/countries/undo)
+	UndoCountries(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// UpdateCountries Download newer country data, which all network namespaces share. Rules stay as they are.
+	// (POST /v1/namespaces/{namespace}/countries/update)
+	UpdateCountries(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Explain Say what the running policy does with one packet, and why.
 	// (POST /v1/namespaces/{namespace}/explain)
 	Explain(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -722,6 +761,58 @@ func (siw *ServerInterfaceWrapper) Confirm(w http.ResponseWriter, r *http.Reques
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Confirm(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// UndoCountries operation middleware
+func (siw *ServerInterfaceWrapper) UndoCountries(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.UndoCountries(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// UpdateCountries operation middleware
+func (siw *ServerInterfaceWrapper) UpdateCountries(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.UpdateCountries(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1194,6 +1285,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/bans", wrapper.Ban)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/bans/lift", wrapper.Unban)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/confirm", wrapper.Confirm)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/countries/undo", wrapper.UndoCountries)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/countries/update", wrapper.UpdateCountries)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/explain", wrapper.Explain)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations", wrapper.History)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations/{generation}", wrapper.Generation)

@@ -25,6 +25,7 @@ type Line struct {
 	Warning  string          `json:"warning,omitempty"`
 	Shout    string          `json:"shout,omitempty"`
 	Progress *apply.Progress `json:"progress,omitempty"`
+	Download *Download       `json:"download,omitempty"`
 	Result   json.RawMessage `json:"result,omitempty"` // the last line, as Failure is
 	Failure  *Failure        `json:"failure,omitempty"`
 }
@@ -68,6 +69,11 @@ func (a *Answer) Shout(text string) { a.Tell(Line{Shout: text}) }
 
 // Progress tells how far a change is.
 func (a *Answer) Progress(p apply.Progress) { a.Tell(Line{Progress: &p}) }
+
+// Download tells how far a download is.
+func (a *Answer) Download(from string, done, total int64) {
+	a.Tell(Line{Download: &Download{From: from, Done: done, Total: total}})
+}
 
 // Tell writes a line. Who reads the result alone is told of that one.
 func (a *Answer) Tell(l Line) {

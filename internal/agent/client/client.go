@@ -28,6 +28,7 @@ import (
 type Told struct {
 	Note, Warn, Shout func(text string)
 	Progress          func(apply.Progress)
+	Download          func(from string, done, total int64)
 }
 
 // Host is a host whose agent is asked. Where no agent listens, or it does not serve what
@@ -185,6 +186,9 @@ func (h *Host) told(l api.Line) {
 	tell(h.Told.Shout, l.Shout)
 	if h.Told.Progress != nil && l.Progress != nil {
 		h.Told.Progress(*l.Progress)
+	}
+	if h.Told.Download != nil && l.Download != nil {
+		h.Told.Download(l.Download.From, l.Download.Done, l.Download.Total)
 	}
 }
 

@@ -83,7 +83,16 @@ func (a *agent) Status(w http.ResponseWriter, r *http.Request, n string, _ api.S
 	a.take("status", w, r, n)
 }
 
-func (a *agent) Sync(w http.ResponseWriter, r *http.Request, n string)   { a.take("sync", w, r, n) }
+func (a *agent) Sync(w http.ResponseWriter, r *http.Request, n string) { a.take("sync", w, r, n) }
+
+func (a *agent) UpdateCountries(w http.ResponseWriter, r *http.Request, n string) {
+	a.take("update countries", w, r, n)
+}
+
+func (a *agent) UndoCountries(w http.ResponseWriter, r *http.Request, n string) {
+	a.take("undo countries", w, r, n)
+}
+
 func (a *agent) Verify(w http.ResponseWriter, r *http.Request, n string) { a.take("verify", w, r, n) }
 
 // local counts what is done by the command itself.

@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
+	"time"
 
 	"sluice/internal/agent/api"
 	"sluice/internal/base/addrset"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
+	"sluice/internal/language/geo"
 )
 
 // Door is what commands ask of a host. What it answers survives JSON: commands print, and
@@ -30,6 +33,8 @@ type Door interface {
 	Restore(ctx context.Context, r apply.Restoring) (*apply.Outcome, error)
 	Sync(ctx context.Context) (*apply.Synced, error)
 	Refresh(ctx context.Context, in engine.Refreshing) (*engine.Refreshed, error)
+	UpdateCountries(ctx context.Context, in engine.UpdatingCountries) (*geo.UpdateResult, error)
+	UndoCountries(ctx context.Context) (*geo.UpdateResult, error)
 	Explain(ctx context.Context, q engine.Explaining) (*engine.Explained, error)
 	Query(ctx context.Context, q engine.Querying) (*engine.Queried, error)
 }
@@ -161,6 +166,25 @@ func (h *Host) Restore(ctx context.Context, r apply.Restoring) (*apply.Outcome, 
 func (h *Host) Refresh(ctx context.Context, in engine.Refreshing) (*engine.Refreshed, error) {
 	r := api.RefreshRequest{Sets: in.Sets, Countries: in.Countries, DryRun: in.DryRun, AllowCut: in.AllowCut, Force: in.Force}
 	return asked(ctx, h, http.MethodPost, "refresh", r, func() (*engine.Refreshed, error) { return h.Door.Refresh(ctx, in) })
+}
+
+// UpdateCountries has country data updated. What a file says is the business of who may
+// read it.
+func (h *Host) UpdateCountries(ctx context.Context, in engine.UpdatingCountries) (*geo.UpdateResult, error) {
+	here := func() (*geo.UpdateResult, error) { return h.Door.UpdateCountries(ctx, in) }
+	if slices.ContainsFunc(in.From, func(from string) bool { return !geo.Lasts(from) }) {
+		return here()
+	}
+	r := api.UpdateCountriesRequest{From: in.From, Sha256: in.SHA256, Force: in.Force}
+	if !in.Date.IsZero() {
+		r.Date = in.Date.Format(time.DateOnly)
+	}
+	return asked(ctx, h, http.MethodPost, "countries/update", r, here)
+}
+
+// UndoCountries has the country data gone back.
+func (h *Host) UndoCountries(ctx context.Context) (*geo.UpdateResult, error) {
+	return asked(ctx, h, http.MethodPost, "countries/undo", nil, func() (*geo.UpdateResult, error) { return h.Door.UndoCountries(ctx) })
 }
 
 // Explain asks what the running policy does with a packet. What a file says is the

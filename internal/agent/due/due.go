@@ -306,7 +306,7 @@ func (h *Host) Countries(ctx context.Context, from []string, every time.Duration
 		return map[string]meant{schedule.Countries: {done, every}}, true
 	}
 	k.do = func(ctx context.Context, _ string) error {
-		return h.worked(ctx, "geo/update", work.Publishers{From: from}, &geo.UpdateResult{})
+		return h.worked(ctx, "updateCountries", api.UpdateCountriesRequest{From: from}, &geo.UpdateResult{})
 	}
 	k.told = func(string) string { return "newer country data" }
 	k.run(ctx)

@@ -232,7 +232,7 @@ func TestCountries(t *testing.T) {
 	}))
 	defer server.Close()
 	from := []string{server.URL + "/countries.csv"}
-	if _, err := h.UpdateCountries(t.Context(), from); err == nil {
+	if _, err := h.UpdateCountries(t.Context(), engine.UpdatingCountries{From: from}); err == nil {
 		t.Error("the built-in data are replaced by those of two networks")
 	}
 	if _, err := geo.Update(t.Context(), geo.UpdateOptions{StateDir: h.State, From: from, Force: true}); err != nil {

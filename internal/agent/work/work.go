@@ -20,7 +20,6 @@ import (
 	"sluice/internal/base/view"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
-	"sluice/internal/language/geo"
 	"sluice/internal/program"
 	"sluice/internal/prove/explain"
 	"sluice/internal/prove/query"
@@ -107,22 +106,21 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 			}
 			return d.Rollback(ctx, n, optionsOf(in.Options))
 		})
-	case "geo/update":
-		if h, is := d.(updater); is {
-			return with(o, func(in Publishers) (any, error) { return h.UpdateCountries(ctx, in.From) })
-		}
+	case "updateCountries":
+		return with(o, func(in api.UpdateCountriesRequest) (any, error) {
+			asked := engine.UpdatingCountries{From: in.From, SHA256: in.Sha256, Force: in.Force}
+			if in.Date != "" {
+				var err error
+				if asked.Date, err = time.Parse(time.DateOnly, in.Date); err != nil {
+					return nil, &api.Failure{Text: fmt.Sprintf("%.40q is not a date such as 2026-06-01", in.Date), Exit: 2, Kind: api.BadRequest}
+				}
+			}
+			return d.UpdateCountries(ctx, asked)
+		})
+	case "undoCountries":
+		return d.UndoCountries(ctx)
 	}
 	return nil, &api.Failure{Text: fmt.Sprintf("there is no operation %q", o.Operation), Exit: 2, Kind: api.NotServed}
-}
-
-// Publishers are those that country data are updated from.
-type Publishers struct {
-	From []string `json:"from"`
-}
-
-// updater is the host itself: no command asks another for it.
-type updater interface {
-	UpdateCountries(ctx context.Context, from []string) (*geo.UpdateResult, error)
 }
 
 // with reads the request, which may be empty.

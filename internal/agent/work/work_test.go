@@ -18,6 +18,7 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
+	"sluice/internal/language/geo"
 	"sluice/internal/program"
 	"sluice/internal/prove/explain"
 	"sluice/internal/prove/query"
@@ -85,6 +86,16 @@ func (d *door) Refresh(_ context.Context, in engine.Refreshing) (*engine.Refresh
 	return &engine.Refreshed{}, nil
 }
 
+func (d *door) UpdateCountries(_ context.Context, in engine.UpdatingCountries) (*geo.UpdateResult, error) {
+	d.asked = []any{in}
+	return &geo.UpdateResult{}, nil
+}
+
+func (d *door) UndoCountries(context.Context) (*geo.UpdateResult, error) {
+	d.asked = []any{}
+	return &geo.UpdateResult{}, nil
+}
+
 func (d *door) Confirm(context.Context) (int, error) {
 	d.asked = []any{}
 	return 3, nil
@@ -102,6 +113,7 @@ func TestDo(t *testing.T) {
 		"GET /v1/namespaces/-/status": "status", "POST /v1/namespaces/-/verify": "verify", "GET /v1/namespaces/-/bans": "bans",
 		"POST /v1/namespaces/-/apply": "apply", "POST /v1/namespaces/-/confirm": "confirm", "POST /v1/namespaces/-/rollback": "rollback",
 		"POST /v1/namespaces/-/plan": "plan", "POST /v1/namespaces/-/remove": "remove", "POST /v1/namespaces/-/explain": "explain", "POST /v1/namespaces/-/query": "query", "POST /v1/namespaces/-/restore": "restore", "POST /v1/namespaces/-/refresh": "refresh",
+		"POST /v1/namespaces/-/countries/update": "updateCountries", "POST /v1/namespaces/-/countries/undo": "undoCountries",
 	}
 	d := &door{}
 	socket := filepath.Join(t.TempDir(), "s")
@@ -132,6 +144,7 @@ func TestDo(t *testing.T) {
 		Verdicts: []program.Verdict{program.Drop, program.Reject},
 	}
 	refresh := engine.Refreshing{Sets: []string{"a"}, Countries: true, DryRun: true, AllowCut: true, Force: true}
+	countries := engine.UpdatingCountries{From: []string{"dbip", "own=https://example.net/a.csv"}, SHA256: "1", Date: time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC), Force: true}
 	options := apply.Options{Confirm: 90 * time.Second, Keep: true, Force: true, Verify: true, Cut: true}
 	for name, c := range map[string]struct {
 		ask  func() (any, error)
@@ -149,6 +162,8 @@ func TestDo(t *testing.T) {
 		"remove":          {func() (any, error) { return h.Remove(ctx) }, []any{}},
 		"restore":         {func() (any, error) { return h.Restore(ctx, apply.Restoring{}) }, []any{false}},
 		"refresh":         {func() (any, error) { return h.Refresh(ctx, refresh) }, []any{refresh}},
+		"geo update":      {func() (any, error) { return h.UpdateCountries(ctx, countries) }, []any{countries}},
+		"geo undo":        {func() (any, error) { return h.UndoCountries(ctx) }, []any{}},
 		"confirm":         {func() (any, error) { return h.Confirm(ctx) }, []any{}},
 		"rollback":        {func() (any, error) { return h.Rollback(ctx, 7, options) }, []any{7, options}},
 		"rollback, plain": {func() (any, error) { return h.Rollback(ctx, apply.Before, options) }, []any{apply.Before, options}},

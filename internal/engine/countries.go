@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"sluice/internal/language/apart"
+	"sluice/internal/language/geo"
+)
+
+// UpdatingCountries is what newer country data are asked for by, as geo.UpdateOptions has it.
+type UpdatingCountries struct {
+	From   []string // none: of whom Publishers says, and then what the data in use came from
+	SHA256 string
+	Date   time.Time
+	Force  bool
+}
+
+// errNoGeoSource is said where the data in use came from a file, which may be another one
+// by now, and whose publisher nobody asked to be left.
+var errNoGeoSource = errors.New(`the data in use came from a file, so there is nowhere to update from
+hint: give --from with a file or URL, or with a publisher: dbip, registries`)
+
+// UpdateCountries updates the country data, which network namespaces share, as geo.Update
+// does.
+func (h *Host) UpdateCountries(ctx context.Context, in UpdatingCountries) (*geo.UpdateResult, error) {
+	if len(in.From) == 0 {
+		var err error
+		if in.From, err = h.publishers(); err != nil {
+			return nil, err
+		}
+	}
+	return geo.Update(ctx, geo.UpdateOptions{
+		StateDir: h.State, From: in.From, SHA256: in.SHA256, Date: in.Date, Force: in.Force,
+		Progress: h.Download, Process: apart.Process{Command: h.Fetch, Unconfined: apart.Once(h.warn)},
+	})
+}
+
+// UndoCountries goes back to the country data that the last update replaced.
+func (h *Host) UndoCountries(context.Context) (*geo.UpdateResult, error) { return geo.Undo(h.State) }
+
+// publishers are those that are asked where nobody is named.
+func (h *Host) publishers() ([]string, error) {
+	if h.Publishers != nil {
+		if from, err := h.Publishers(); err != nil || len(from) > 0 {
+			return from, err
+		}
+	}
+	d, err := geo.Open(h.State)
+	if err != nil {
+		return nil, err
+	}
+	if d.Info().BuiltIn {
+		return geo.Defaults, nil
+	}
+	from := d.Info().From
+	for _, f := range from {
+		if !geo.Lasts(f) {
+			return nil, errNoGeoSource
+		}
+	}
+	return from, nil
+}
