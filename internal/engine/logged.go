@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/engine/apply"
+	"sluice/internal/language/geo"
 	"sluice/internal/program"
 	"sluice/internal/system/kernel/nflog"
 )
@@ -34,6 +35,9 @@ type Logged struct {
 	Flags       string     `json:"flags,omitempty"` // of TCP
 	ICMP        string     `json:"icmp,omitempty"`
 	Bytes       int        `json:"bytes,omitempty"` // of the whole packet, by its header
+	// Country is of its source, or where the host itself sends it, of its destination: a code
+	// of ISO 3166-1 by the country data in use, "" where they have none.
+	Country string `json:"country,omitempty"`
 	// Lost is how many were logged before it and could not be read in time.
 	Lost uint32 `json:"lost,omitempty"`
 }
@@ -42,14 +46,34 @@ type Logged struct {
 const linesTime = time.Second
 
 // Logged calls seen for each packet that the policy that runs sends to the netlink log group,
-// until the context ends. It calls listening when none is missed any more.
-func (h *Host) Logged(ctx context.Context, listening func(), seen func(Logged)) error {
+// and which is chosen, until the context ends. It calls listening when none is missed any
+// more. What was lost before packets that are not chosen is told with the next that is.
+func (h *Host) Logged(ctx context.Context, c LogChoice, listening func(), seen func(Logged)) error {
+	wanted, err := c.of(h)
+	if err != nil {
+		return err
+	}
+	countries, err := geo.Open(h.State)
+	if err != nil {
+		if c.Country != "" {
+			return err
+		}
+		h.warn(wordsOf(err, h.Words)) // packets are shown without
+	}
 	l := lines{host: h}
+	lost := uint32(0)
 	return h.Netns.Do(func() error {
 		return nflog.Read(ctx, program.LogGroup, program.LogLength, listening, func(p nflog.Packet) {
 			out := read(p)
 			l.of(&out)
-			seen(out)
+			if countries != nil {
+				out.locate(countries)
+			}
+			lost += p.Lost
+			if wanted.has(&out) {
+				out.Lost, lost = lost, 0
+				seen(out)
+			}
 		})
 	})
 }
@@ -77,6 +101,16 @@ func (l *lines) of(out *Logged) {
 	}
 	if o, known := l.now.ByID[out.ID]; known {
 		out.Generation, out.File, out.Line, out.Rule = l.now.Generation, o.File, o.Line, o.Text
+	}
+}
+
+func (l *Logged) locate(countries *geo.Database) {
+	at := l.Source
+	if l.Hook == hooks[unix.NF_INET_LOCAL_OUT] {
+		at = l.Destination
+	}
+	if c, known := countries.Lookup(at); known {
+		l.Country = c.Code
 	}
 }
 
