@@ -18,7 +18,7 @@ const runningName = "running"
 
 func newDiff() *cobra.Command {
 	var described string
-	var markdown bool
+	var markdown, brief bool
 	cmd := &cobra.Command{
 		Use:   "diff [OLD] NEW",
 		Short: "Say what a change of a policy opens and closes",
@@ -39,6 +39,10 @@ OLD and NEW are files, "-" for standard input, or "running" for the policy that
 is loaded, which OLD is where one file is given. Both are compiled for this host or, with --host, for the one that
 "sluice facts --json" described. Lists are not downloaded, the copies are used.
 
+With --brief there is a line for each service and direction: first what is closed
+for everybody, then what opens. Packets that begin no flow (replies, related ones)
+are in the line of their service, or in one of all of them.
+
 With --markdown the output is for a comment on a pull request.
 
 Exit status: 0 nothing opens, 1 something does, 2 bad use or a bad policy.
@@ -46,6 +50,7 @@ Environment: SLUICE_STATE_DIR.
 Files: country data, lists and the running policy in /var/lib/sluice.`,
 		Example: `  sluice diff policy.yaml
   git show main:policy.yaml | sluice diff - policy.yaml
+  sluice diff policy.yaml --brief
   sluice diff old.yaml new.yaml --markdown --host gateway.json`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,18 +63,22 @@ Files: country data, lists and the running policy in /var/lib/sluice.`,
 			if markdown && optionsOf(cmd).json {
 				return errors.New("--markdown and --json exclude each other")
 			}
-			return runDiff(cmd, args[0], args[1], described, markdown)
+			if markdown && brief {
+				return errors.New("--markdown and --brief exclude each other\nhint: Markdown begins with what --brief says")
+			}
+			return runDiff(cmd, args[0], args[1], described, markdown, brief)
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return []string{cobra.CompletionWithDesc(runningName, "the policy that is loaded")}, cobra.ShellCompDirectiveDefault
 		},
 	}
 	cmd.Flags().StringVar(&described, "host", "", "compare for the host described in `FACTS.json`")
+	cmd.Flags().BoolVar(&brief, "brief", false, "print a line for each service and direction")
 	cmd.Flags().BoolVar(&markdown, "markdown", false, "print Markdown for a pull request")
 	return cmd
 }
 
-func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) error {
+func runDiff(cmd *cobra.Command, old, next, described string, markdown, brief bool) error {
 	facts, err := readFacts(cmd.Context(), described, optionsOf(cmd))
 	if err != nil {
 		return err
@@ -83,7 +92,13 @@ func runDiff(cmd *cobra.Command, old, next, described string, markdown bool) err
 	w := cmd.OutOrStdout()
 	switch {
 	case optionsOf(cmd).json:
-		err = command.PrintJSON(w, d.Report(old, next))
+		report := d.Report(old, next)
+		if brief {
+			report.Differences = nil
+		}
+		err = command.PrintJSON(w, report)
+	case brief:
+		printBrief(w, d)
 	case markdown:
 		_, err = io.WriteString(w, query.Markdown(d, old, next))
 	default:
@@ -113,9 +128,24 @@ var changeStyles = map[query.Kind]string{
 	query.Opened: "1;31", query.Reached: "1;31", query.Loosened: "1;31", query.Closed: "1;32", query.Tightened: "1;32",
 }
 
+func printBrief(w io.Writer, d *query.Diff) {
+	if len(d.Changes)+len(d.Settings) == 0 {
+		fmt.Fprintln(w, noDifference)
+		return
+	}
+	for _, l := range d.Brief() {
+		fmt.Fprintln(w, command.Paint(w, changeStyles[l.Kind], l.String()))
+	}
+	for _, s := range d.Settings {
+		fmt.Fprintf(w, "setting: %s\n", s)
+	}
+}
+
+const noDifference = "no difference: both treat every packet alike"
+
 func printDiff(w io.Writer, d *query.Diff) {
 	if len(d.Changes)+len(d.Settings) == 0 {
-		fmt.Fprintln(w, "no difference: both treat every packet alike")
+		fmt.Fprintln(w, noDifference)
 		return
 	}
 	rows := d.Rows()

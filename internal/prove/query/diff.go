@@ -69,16 +69,18 @@ type Diff struct {
 
 // Report is a Diff of two policies by their names.
 type Report struct {
-	Old         string   `json:"old"`
-	New         string   `json:"new"`
-	Opens       bool     `json:"opens"`
-	Differences []Change `json:"differences"`
-	Settings    []string `json:"settings"`
+	Old   string `json:"old"`
+	New   string `json:"new"`
+	Opens bool   `json:"opens"`
+	// Brief is the same as Differences in fewer words.
+	Brief       []BriefLine `json:"brief"`
+	Differences []Change    `json:"differences,omitzero"`
+	Settings    []string    `json:"settings"`
 }
 
 // Report is the difference between policies of these names.
 func (d *Diff) Report(old, next string) Report {
-	return Report{old, next, d.Opens(), append([]Change{}, d.Changes...), append([]string{}, d.Settings...)}
+	return Report{old, next, d.Opens(), d.Brief(), append([]Change{}, d.Changes...), append([]string{}, d.Settings...)}
 }
 
 // Opens says whether anything passes that did not pass before.

@@ -256,6 +256,7 @@ func TestDiffAgainstReference(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v\n--- old\n%s--- new\n%s", err, a.text(), b.text())
 		}
+		wholeBrief(t, d)
 		for range packets {
 			p, way := randomPacket(r)
 			was, is := Follow(oldPolicy, p, way), Follow(newPolicy, p, way)

@@ -143,6 +143,12 @@ func Markdown(d *Diff, old, next string) string {
 		b.WriteString("It opens nothing. ")
 	}
 	b.WriteString("In all: " + d.Summary() + ".\n")
+	for i, l := range d.Brief() {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		b.WriteString("- " + cell(l.String()) + "\n")
+	}
 	if len(d.Changes) > 0 {
 		b.WriteString("\n| what | packets | for example | old | new |\n|---|---|---|---|---|\n")
 	}
