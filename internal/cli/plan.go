@@ -71,6 +71,9 @@ func printPrice(w io.Writer, p *engine.Price) {
 	fmt.Fprintf(w, "packet       %s\n", strings.Join(each, "; "))
 }
 
+// mostMeaning is how many lines say what a plan opens and closes.
+const mostMeaning = 10
+
 func printPlan(w io.Writer, p *engine.Plan, all bool) {
 	rules := p.Rules
 	switch {
@@ -84,6 +87,13 @@ func printPlan(w io.Writer, p *engine.Plan, all bool) {
 	}
 	if p.Gone != 0 {
 		fmt.Fprintf(w, "nothing runs: somebody took the rules of %s away\n", generationName(p.Gone))
+	}
+	for i, l := range p.Meaning {
+		if i == mostMeaning && !all {
+			fmt.Fprintf(w, "meaning      and %s more: sluice diff has all\n", english.Plural(len(p.Meaning)-i, "line"))
+			break
+		}
+		fmt.Fprintf(w, "meaning      %s\n", command.Paint(w, changeStyles[l.Kind], l.String()))
 	}
 	for line := range strings.Lines(rules) {
 		line = strings.TrimSuffix(line, "\n")

@@ -2,16 +2,20 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"sluice/internal/base/english"
 	"sluice/internal/engine/apply"
+	"sluice/internal/prove/query"
 )
 
 // Plan is what an apply would do, and what packets would pay.
 type Plan struct {
 	*apply.Plan
-	Packets *Price `json:"packets,omitempty"`
+	// Meaning is what opens and closes against the policy that runs; none where none runs.
+	Meaning []query.BriefLine `json:"meaning,omitempty"`
+	Packets *Price            `json:"packets,omitempty"`
 }
 
 // Plan builds a policy and says what Apply would do. It changes nothing.
@@ -50,5 +54,31 @@ func (h *Host) Plan(ctx context.Context, r Request) (*Plan, error) {
 	if n := len(built.unmet); n > 0 && out.Refused == "" {
 		out.Refused = english.Plural(n, "expectation") + " of the policy would fail"
 	}
-	return &Plan{Plan: out, Packets: priceOf(p.Backend, built.Built, p.Costs)}, nil
+	meaning, err := p.meaning(ctx, built)
+	if err != nil {
+		out.Notes = append(out.Notes, "what it opens and closes is not known: "+wordsOf(err, h.Words))
+	}
+	return &Plan{Plan: out, Meaning: meaning, Packets: priceOf(p.Backend, built.Built, p.Costs)}, nil
+}
+
+// meaning compares what was built with what runs.
+func (p *preparation) meaning(ctx context.Context, built *prepared) ([]query.BriefLine, error) {
+	old, err := p.host.Running(p.Sources)
+	var closed *apply.ClosedRunsError
+	if errors.Is(err, apply.ErrNoPolicy) || errors.As(err, &closed) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	old.Facts, old.Runs = p.Facts, nil // of both it is asked on the host as it is now
+	was, err := old.Meaning(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := query.Compare(was, query.Compiled{Resolved: built.Resolved, Program: built.Expected}, p.Sources.Countries)
+	if err != nil {
+		return nil, err
+	}
+	return d.Brief(), nil
 }

@@ -16,6 +16,7 @@ import (
 	"sluice/internal/engine/verify"
 	"sluice/internal/language/geo"
 	"sluice/internal/program"
+	"sluice/internal/prove/query"
 
 	"github.com/oapi-codegen/runtime"
 )
@@ -163,6 +164,9 @@ type Bans = []apply.BanEntry
 
 // Beside What decides about packets beside rules.
 type Beside = engine.Beside
+
+// BriefLine What a change means for a service in one direction.
+type BriefLine = query.BriefLine
 
 // Building How a policy is built.
 type Building struct {
