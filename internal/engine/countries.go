@@ -17,10 +17,9 @@ type UpdatingCountries struct {
 	Force  bool
 }
 
-// errNoGeoSource is said where the data in use came from a file, which may be another one
-// by now, and whose publisher nobody asked to be left.
-var errNoGeoSource = errors.New(`the data in use came from a file, so there is nowhere to update from
-hint: give --from with a file or URL, or with a publisher: dbip, registries`)
+// ErrNoPublisher is said where the data in use came from a file, which may be another one by
+// now, and whose publisher nobody asked to be left.
+var ErrNoPublisher = errors.New("the data in use came from a file, so there is nowhere to update from")
 
 // UpdateCountries updates the country data, which network namespaces share, as geo.Update
 // does.
@@ -57,7 +56,7 @@ func (h *Host) publishers() ([]string, error) {
 	from := d.Info().From
 	for _, f := range from {
 		if !geo.Lasts(f) {
-			return nil, errNoGeoSource
+			return nil, ErrNoPublisher
 		}
 	}
 	return from, nil

@@ -61,6 +61,9 @@ func hintOf(err error, here string) string {
 	if err == shadow.ErrRuns { //nolint:errorlint // as below
 		return "it ends by itself; Ctrl-C ends it where it was started"
 	}
+	if err == engine.ErrNoPublisher { //nolint:errorlint // as below
+		return "give --from with a file or URL, or with a publisher: dbip, registries"
+	}
 	switch e := err.(type) { //nolint:errorlint // of this error, and not of one that it wraps
 	case *engine.FactsError:
 		if e.Err != nil {
