@@ -12,6 +12,7 @@ import (
 	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
+	"sluice/internal/system/kernel/conntrack"
 )
 
 func newStatus() *cobra.Command {
@@ -23,7 +24,8 @@ what each line of the policy has counted. Rules and the contents of sets are rea
 back from the kernel and compared by meaning with what was loaded: an element
 removed by hand is named. Tables of sources that are full are named too, and files of
 the policy (includes and set files among them) whose text is no more what runs, and
-country data of more than 60 days, neither of which is a fault by itself.
+country data of more than 60 days, neither of which is a fault by itself. The
+connection table has its use, and from 80 % on what makes room in it.
 ` + filesHelp + `
 
 Exit status: 0 what runs is what was meant; 1 it is not, somebody took it away, or
@@ -115,6 +117,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	}
 	printStanding(w, s.Host, s.Generation.Number, here)
 	printDrift(w, s, here)
+	printConnections(w, s.Connections)
 	for _, c := range s.Full {
 		fmt.Fprintf(w, "%s         the table of %s:%d was full for %s: sources beyond it share one limit\n",
 			command.Paint(w, "33", "full"), c.Origin.File, c.Origin.Line, english.Plural(c.Packets, "packet"))
@@ -135,6 +138,35 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 			text += " (" + section + ")"
 		}
 		fmt.Fprintf(w, "%12d %14d  %s\n", c.Packets, c.Bytes, text)
+	}
+}
+
+// fullPercent is from when on a connection table is said to be nearly full.
+const fullPercent = 80
+
+func printConnections(w io.Writer, t *conntrack.Table) {
+	if t == nil {
+		return
+	}
+	text := english.Grouped(t.Entries) + " " + english.Noun(t.Entries, "entry")
+	if t.Most > 0 {
+		text = fmt.Sprintf("%s of %s entries (%d %%)", english.Grouped(t.Entries), english.Grouped(t.Most), t.Percent())
+	}
+	for _, c := range []struct {
+		n    uint64
+		what string
+	}{{t.Dropped, "without room for an entry"}, {t.Evicted, "evicted for new ones"}, {t.Failed, "not inserted"}} {
+		if c.n > 0 {
+			text += fmt.Sprintf(", %s %s", english.Grouped(c.n), c.what)
+		}
+	}
+	label := "connections "
+	if t.Percent() >= fullPercent {
+		label = command.Paint(w, "33", "connections") + " "
+	}
+	fmt.Fprintf(w, "%s %s\n", label, text)
+	if t.Percent() >= fullPercent {
+		fmt.Fprintf(w, "hint         tracking: {table: {max: %d}} in the policy, then sluice apply, makes room\n", 2*t.Most)
 	}
 }
 

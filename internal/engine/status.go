@@ -13,6 +13,7 @@ import (
 	"sluice/internal/language/geo"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/system/kernel/conntrack"
 )
 
 // Status is apply.Host.Status, with whether a policy is tried beside what runs, the files
@@ -44,6 +45,11 @@ func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error)
 	}
 	if s.Condition == apply.Running {
 		if s.Due, err = h.due(); err != nil {
+			return nil, err
+		}
+	}
+	if s.Condition == apply.Running {
+		if s.Connections, err = conntrack.ReadTable(); err != nil {
 			return nil, err
 		}
 	}

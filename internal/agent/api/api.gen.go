@@ -17,6 +17,7 @@ import (
 	"sluice/internal/language/geo"
 	"sluice/internal/program"
 	"sluice/internal/prove/query"
+	"sluice/internal/system/kernel/conntrack"
 
 	"github.com/oapi-codegen/runtime"
 )
@@ -209,6 +210,9 @@ type ChangeOptions struct {
 
 // Choice What a backend chooses by cost, and means the same.
 type Choice = apply.Choice
+
+// ConnectionTable How full the connection table is. The counts are of the network namespace, from when it was made.
+type ConnectionTable = conntrack.Table
 
 // Cost What rules take. The kinds of objects of the backend stand beside the rest, such as chains and sets.
 type Cost = backend.Cost

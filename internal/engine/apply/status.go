@@ -10,6 +10,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/base/sorting"
 	"sluice/internal/program"
+	"sluice/internal/system/kernel/conntrack"
 	"sluice/internal/system/kernel/sysctl"
 )
 
@@ -55,6 +56,8 @@ type Status struct {
 	// is long ago.
 	OldCountries time.Time `json:"old-countries,omitzero"`
 	Due          []Due     `json:"due,omitempty"` // what the policy takes from elsewhere
+	// Connections is how full the connection table is; nil where the kernel tracks nothing.
+	Connections *conntrack.Table `json:"connections,omitempty"`
 	// Agent is what an agent found that looks after the rules, or did when it lived.
 	Agent *Watched `json:"agent,omitempty"`
 }
