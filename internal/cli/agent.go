@@ -42,6 +42,7 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 		Example: "  sluice agent\n  sluice agent --netns customer7 --socket /run/sluice/customer7.sock",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			collectSoon()
 			ctx, stop := command.Interruptible(cmd)
 			defer stop()
 			site, err := siteOf(cmd, optionsOf(cmd).netns)

@@ -65,6 +65,7 @@ Exit status: 0 it was stopped, or has shown --count, 2 bad use, or it could not 
 }
 
 func followLog(ctx context.Context, cmd *cobra.Command, h *engine.Host, chosen engine.LogChoice, count int) error {
+	collectSoon()
 	now, err := h.Lines()
 	if err != nil {
 		return err

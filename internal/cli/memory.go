@@ -20,6 +20,13 @@ func collectLate() {
 	}
 }
 
+// collectSoon is for the commands that stay, whose garbage would stay with them.
+func collectSoon() {
+	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(200) // an agent at work then has some 30 MB
+	}
+}
+
 // limitMemory is called anew after each collection: a command of which more is alive is
 // given half of that beside it.
 func limitMemory(struct{}) {

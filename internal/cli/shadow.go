@@ -58,6 +58,7 @@ Exit status: 0 nothing would have been dropped or rejected, 1 something would,
 }
 
 func runShadow(cmd *cobra.Command, args []string) error {
+	collectSoon()
 	life := command.TimeOf(cmd.Flags(), "for")
 	if life < time.Second {
 		return fmt.Errorf("--for %s is too short to count anything\nhint: give at least 1s", life)

@@ -61,6 +61,7 @@ or it could not be done.`,
 
 // follow brings in what the host is until it is stopped.
 func follow(cmd *cobra.Command) error {
+	collectSoon()
 	ctx, stop := command.Interruptible(cmd)
 	defer stop()
 	h, err := hostOf(cmd)

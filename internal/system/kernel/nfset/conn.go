@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/mdlayher/netlink"
@@ -41,8 +42,11 @@ type Conn struct {
 	many     int // keys from which on DumpOf asks for each
 	sequence uint32
 	batch    batch
-	answers  []byte
+	answers  *[answer]byte // of buffers, until it is closed
 }
+
+// buffers are of who opens a socket for each question, as bans do.
+var buffers = sync.Pool{New: func() any { return new([answer]byte) }}
 
 // Open opens a socket in the network namespace of the calling thread; used by
 // other threads it stays there.
@@ -51,14 +55,14 @@ func Open() (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{socket: socket, many: manyKeys, answers: make([]byte, answer)}
+	c := &Conn{socket: socket, many: manyKeys, answers: buffers.Get().(*[answer]byte)}
 	c.raw, err = socket.SyscallConn()
 	if err == nil && socket.Granted == 0 {
 		err = c.configure(sendBuffer, receiveBuffer)
 	}
 	c.allow(socket.Granted)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("set up a netlink socket: %w", err), socket.Close())
+		return nil, errors.Join(fmt.Errorf("set up a netlink socket: %w", err), c.Close())
 	}
 	return c, nil
 }
@@ -91,7 +95,13 @@ func (c *Conn) allow(granted int) {
 }
 
 // Close closes the socket.
-func (c *Conn) Close() error { return c.socket.Close() }
+func (c *Conn) Close() error {
+	if c.answers != nil {
+		buffers.Put(c.answers)
+		c.answers = nil
+	}
+	return c.socket.Close()
+}
 
 // Change is one change of what a set holds. Elements that are to be deleted
 // have to be there; one that is to be added may be, as it is given. First it is
@@ -300,7 +310,7 @@ func (c *Conn) outcome() error {
 func (c *Conn) receive(wait bool) (n int, err error) {
 	readErr := c.raw.Read(func(fd uintptr) bool {
 		for {
-			n, _, err = unix.Recvfrom(int(fd), c.answers, unix.MSG_DONTWAIT)
+			n, _, err = unix.Recvfrom(int(fd), c.answers[:], unix.MSG_DONTWAIT)
 			if !errors.Is(err, unix.EINTR) {
 				break
 			}
