@@ -150,6 +150,9 @@ func (r *Run) live(ctx context.Context, n *testnet.Net, hours int, hour time.Dur
 		if err := d.live(ctx, h > oldHour && h%restartHours == 2); err != nil {
 			return nil, fmt.Errorf("hour %d: %w", h, err)
 		}
+		if h > firstHour && r.enough() {
+			hours = h
+		}
 		d.out.Hours++
 		r.progress("hour", h, hours)
 		at := min(firstHour, hours-1)
