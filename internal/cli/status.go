@@ -30,24 +30,68 @@ connection table has its use, and from 80 % on what makes room in it.
 
 Exit status: 0 what runs is what was meant; 1 it is not, somebody took it away, or
 the state cannot say any more what was meant; 2 bad use, or it could not be read.`,
-		Example: "  sluice status\n  sluice status --json | jq .drift",
+		Example: "  sluice status\n  sluice status --watch --fast\n  sluice status --json | jq .drift",
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
+			if given(cmd, "watch") {
+				return watchStatus(ctx, cmd, h)
+			}
 			s, err := h.Status(ctx, !given(cmd, "fast"))
 			if err != nil {
 				return err
 			}
-			return answer(cmd, s, !s.Fine(), func(w io.Writer) {
-				printStatus(w, s, command.HereArguments(cmd))
-				if s.Shadow {
-					fmt.Fprintln(w, "shadow       a policy is tried beside it (sluice shadow), which enforces nothing and ends by itself")
-				}
-			})
+			return answer(cmd, s, !s.Fine(), func(w io.Writer) { printWholeStatus(w, s, command.HereArguments(cmd)) })
 		}),
 	}
+	cmd.Flags().Bool("watch", false, "show it anew every 2 seconds, until interrupted")
 	cmd.Flags().Bool("fast", false, "do not read the elements of large sets back")
 	addWait(cmd)
 	return cmd
+}
+
+// watchTime is how often a status is shown that is watched.
+const watchTime = 2 * time.Second
+
+// clearScreen goes to the upper left corner and clears all behind it (ECMA-48, CUP and ED).
+const clearScreen = "\x1b[H\x1b[2J"
+
+// watchStatus shows the status until the context ends. What fails may be over the next time,
+// but for the first.
+func watchStatus(ctx context.Context, cmd *cobra.Command, h door) error {
+	collectSoon()
+	w := cmd.OutOrStdout()
+	for first := true; ; first = false {
+		s, err := h.Status(ctx, !given(cmd, "fast"))
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // it was interrupted
+		case first && err != nil:
+			return err
+		}
+		if command.Colours(w) && !optionsOf(cmd).json {
+			fmt.Fprint(w, clearScreen)
+		}
+		if err == nil {
+			err = answer(cmd, s, false, func(w io.Writer) { printWholeStatus(w, s, command.HereArguments(cmd)) })
+			if err != nil {
+				return err // of writing
+			}
+		} else {
+			fmt.Fprintln(w, hinted(cmd)(err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchTime):
+		}
+	}
+}
+
+func printWholeStatus(w io.Writer, s *apply.Status, here string) {
+	printStatus(w, s, here)
+	if s.Shadow {
+		fmt.Fprintln(w, "shadow       a policy is tried beside it (sluice shadow), which enforces nothing and ends by itself")
+	}
 }
 
 func printStatus(w io.Writer, s *apply.Status, here string) {
