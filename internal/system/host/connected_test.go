@@ -31,9 +31,10 @@ func TestConnectedSeesWhoComes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// Before the server has accepted it, nobody is logged in on it: an answer says that it has.
 	connect := func(from, to string) {
 		t.Helper()
-		r, conn := peer.OpenTCP(testnet.TCPTry{From: netip.AddrPortFrom(netip.MustParseAddr(from), 0), To: netip.MustParseAddrPort(to)})
+		r, conn := peer.OpenTCP(testnet.TCPTry{From: netip.AddrPortFrom(netip.MustParseAddr(from), 0), To: netip.MustParseAddrPort(to), Message: "accepted"})
 		if conn == nil {
 			t.Fatal(r)
 		}
