@@ -473,20 +473,40 @@ func TestOthers(t *testing.T) {
 		h.over("chain INPUT")
 		h.wantPorts(80, 7000)
 	})
-	// What dockerd does when it starts, publishes a port, and stops (moby,
-	// libnetwork/iptables), by the same program.
 	t.Run("docker", func(t *testing.T) {
-		testnet.Require(t, testnet.Program("iptables-nft"), testnet.Program("iptables-nft-restore"))
+		testnet.Require(t, peers.DockerNeeds()...)
 		h.t = t
-		if out, err := h.net.RunInput(dockerRules, "iptables-nft-restore", "--noflush"); err != nil {
-			t.Fatal(err, out)
+		docker, err := peers.StartDocker(t.Context(), h.net)
+		if err != nil {
+			t.Fatal(err)
 		}
+		running := true
+		defer func() {
+			if running {
+				_ = docker.Stop()
+			}
+		}()
 		h.wantDrift(apply.FoundChain, "FORWARD")
 		h.wantPorts(80, 7000)
+		if err := docker.Publish(t.Context(), 8081); err != nil {
+			t.Fatal(err)
+		}
+		published := testnet.TCPTry{To: netip.MustParseAddrPort("10.0.0.1:8081"), Patience: enough}
+		if r := h.client.TryTCP(published); r.Outcome != testnet.Answered {
+			t.Errorf("the published port, where nothing says who is forwarded: %s", r)
+		}
+		h.wantPorts(80, 7000)
+		running = false
+		if err := docker.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		h.net.MustRun("iptables", "-P", "FORWARD", "ACCEPT")
 		for _, table := range []string{"nat", "filter"} {
-			h.net.Nft("delete table ip " + table)
+			h.net.MustRun("iptables", "-t", table, "-F")
+			h.net.MustRun("iptables", "-t", table, "-X")
 		}
 		h.over("FORWARD")
+		h.wantPorts(80, 7000)
 	})
 }
 
@@ -522,35 +542,6 @@ func (h *host) settledAt(text string) {
 		}
 	}
 }
-
-const dockerRules = `*nat
-:DOCKER - [0:0]
--A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
--A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER
--A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE
--A DOCKER -i docker0 -j RETURN
--A DOCKER ! -i docker0 -p tcp -m tcp --dport 8080 -j DNAT --to-destination 172.17.0.2:80
-COMMIT
-*filter
-:FORWARD DROP [0:0]
-:DOCKER - [0:0]
-:DOCKER-ISOLATION-STAGE-1 - [0:0]
-:DOCKER-ISOLATION-STAGE-2 - [0:0]
-:DOCKER-USER - [0:0]
--A FORWARD -j DOCKER-USER
--A FORWARD -j DOCKER-ISOLATION-STAGE-1
--A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
--A FORWARD -o docker0 -j DOCKER
--A FORWARD -i docker0 ! -o docker0 -j ACCEPT
--A FORWARD -i docker0 -o docker0 -j ACCEPT
--A DOCKER -d 172.17.0.2/32 ! -i docker0 -o docker0 -p tcp -m tcp --dport 80 -j ACCEPT
--A DOCKER-ISOLATION-STAGE-1 -i docker0 ! -o docker0 -j DOCKER-ISOLATION-STAGE-2
--A DOCKER-ISOLATION-STAGE-1 -j RETURN
--A DOCKER-ISOLATION-STAGE-2 -o docker0 -j DROP
--A DOCKER-ISOLATION-STAGE-2 -j RETURN
--A DOCKER-USER -j RETURN
-COMMIT
-`
 
 // What cannot be proved is told of, and no reason to put anything back.
 func TestUnproved(t *testing.T) {

@@ -2,14 +2,12 @@ package peers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"sluice/internal/lab/testnet"
 )
@@ -42,37 +40,23 @@ func firewalld() Peer {
 }
 
 // Firewalld is a firewalld of its own, on a bus of its own, in a namespace.
-type Firewalld struct {
-	private *private
-	stop    context.CancelFunc
-	ended   []chan string // how each daemon has ended
-	out     *os.File
-}
-
-// patience is how long firewalld may take to load a configuration, where the context
-// does not end it before.
-const patience = 2 * time.Minute
+type Firewalld struct{ *daemons }
 
 // StartFirewalld starts it with a configuration (what stands in /etc/firewalld, by
 // path) and waits until it has loaded it. The caller stops it.
 func StartFirewalld(ctx context.Context, n *testnet.Namespace, files map[string]string) (*Firewalld, error) {
-	p, err := newPrivate(n)
+	d, err := newDaemons(n)
 	if err != nil {
 		return nil, err
 	}
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	f := &Firewalld{private: p, stop: stop}
-	if err := f.start(ctx, running, files); err != nil {
-		said, _ := os.ReadFile(filepath.Join(p.dir, "said"))
-		if stopped := f.Stop(); stopped != nil {
-			err = fmt.Errorf("%w; %w", err, stopped)
-		}
-		return nil, fmt.Errorf("start firewalld: %w\n%s", err, said)
+	f := &Firewalld{d}
+	if err := f.start(ctx, files); err != nil {
+		return nil, fmt.Errorf("start firewalld: %w", f.failed(err))
 	}
 	return f, nil
 }
 
-func (f *Firewalld) start(ctx, running context.Context, files map[string]string) error {
+func (f *Firewalld) start(ctx context.Context, files map[string]string) error {
 	p := f.private
 	bus := filepath.Join(p.dir, "bus")
 	all := map[string]string{"bus.conf": `<!DOCTYPE busconfig>
@@ -102,20 +86,16 @@ func (f *Firewalld) start(ctx, running context.Context, files map[string]string)
 	}
 	p.binds["/etc/firewalld"] = "etc"
 	p.env = []string{"DBUS_SYSTEM_BUS_ADDRESS=unix:path=" + bus}
-	var err error
-	if f.out, err = os.Create(filepath.Join(p.dir, "said")); err != nil {
-		return err
-	}
-	if err := f.daemon(running, "dbus-daemon", "--nofork", "--nopidfile", "--nosyslog", "--config-file="+filepath.Join(p.dir, "bus.conf")); err != nil {
+	if err := f.daemon("dbus-daemon", "--nofork", "--nopidfile", "--nosyslog", "--config-file="+filepath.Join(p.dir, "bus.conf")); err != nil {
 		return err
 	}
 	if err := f.until(ctx, func() bool { _, err := os.Stat(bus); return err == nil }); err != nil {
 		return fmt.Errorf("wait for the bus: %w", err)
 	}
-	if err := f.daemon(running, "firewalld", "--nofork", "--nopid", "--log-target=console"); err != nil {
+	if err := f.daemon("firewalld", "--nofork", "--nopid", "--log-target=console"); err != nil {
 		return err
 	}
-	err = f.until(ctx, func() bool { _, err := f.Run(ctx, "--state"); return err == nil })
+	err := f.until(ctx, func() bool { _, err := f.Run(ctx, "--state"); return err == nil })
 	if err != nil {
 		return fmt.Errorf("wait until firewalld has loaded its rules: %w", err)
 	}
@@ -132,41 +112,6 @@ func (f *Firewalld) start(ctx, running context.Context, files map[string]string)
 	return nil
 }
 
-// daemon starts what runs until Stop.
-func (f *Firewalld) daemon(ctx context.Context, name string, args ...string) error {
-	cmd := f.private.command(ctx, name, args...)
-	cmd.Stdout, cmd.Stderr = f.out, f.out
-	if err := f.private.net.StartCommand(cmd); err != nil {
-		return fmt.Errorf("start %s: %w", name, err)
-	}
-	ended := make(chan string, 1)
-	go func() { ended <- fmt.Sprintf("%s has ended: %v", name, cmd.Wait()) }()
-	f.ended = append(f.ended, ended)
-	return nil
-}
-
-// until waits for something while the daemons live.
-func (f *Firewalld) until(ctx context.Context, done func() bool) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for !done() {
-		for _, ended := range f.ended {
-			select {
-			case how := <-ended:
-				ended <- how
-				return errors.New(how)
-			default:
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-	return nil
-}
-
 // Run runs firewall-cmd and returns what it says.
 func (f *Firewalld) Run(ctx context.Context, args ...string) (string, error) {
 	return f.private.run(ctx, "firewall-cmd", args...)
@@ -178,17 +123,4 @@ func (f *Firewalld) Env() []string { return f.private.env }
 // File writes a file of the configuration, which the next reload reads.
 func (f *Firewalld) File(path, text string) error {
 	return f.private.file(filepath.Join("etc", path), text)
-}
-
-// Stop ends firewalld; the rules that it has loaded stay.
-func (f *Firewalld) Stop() error {
-	f.stop()
-	for _, ended := range f.ended {
-		<-ended
-	}
-	if f.out != nil {
-		_ = f.out.Close()
-	}
-	f.private.remove()
-	return nil
 }
