@@ -15,6 +15,7 @@ import (
 	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 	"sluice/internal/program"
+	"sluice/internal/prove/query"
 	"sluice/internal/system/host"
 )
 
@@ -30,6 +31,9 @@ small transaction switches all rules. What the kernel then holds is read back an
 compared, and proved to do with every packet what the policy says (see sluice
 verify); where it does not, the old policy returns. Where no more than a few single
 addresses of set files came or went, these alone are read back, and nothing is proved anew.
+
+It says what opens and closes against the policy that ran, in a few lines as "sluice
+diff --brief" has them, unless that takes more than a second to find.
 
 With --confirm the old state (sysctls too) returns by itself after the given time
 unless "sluice confirm" comes, even when this command, the terminal or the ssh
@@ -138,6 +142,7 @@ func printApplied(ctx context.Context, cmd *cobra.Command, h door, out *apply.Ou
 	default:
 		fmt.Fprintf(w, "%s runs\n", policyText(out.Generation, out.Policy))
 	}
+	printHeadline(w, out.Meaning)
 	if out.Times != nil {
 		fmt.Fprintf(w, "applied in %s\n", timesText(out.Times))
 	}
@@ -162,6 +167,22 @@ func printApplied(ctx context.Context, cmd *cobra.Command, h door, out *apply.Ou
 	fmt.Fprintf(w, "it goes back to %s in %s unless you run: sluice confirm%s\n",
 		generationName(out.Pending.Previous), leftText(out.Pending), command.HereArguments(cmd))
 	return nil
+}
+
+// mostHeadline is how many lines say what an apply opens and closes.
+const mostHeadline = 5
+
+func printHeadline(w io.Writer, lines []query.BriefLine) {
+	if lines != nil && len(lines) == 0 {
+		fmt.Fprintln(w, "no difference: every packet is treated as before")
+	}
+	for i, l := range lines {
+		if i == mostHeadline && len(lines) > i+1 {
+			fmt.Fprintf(w, "and %s more of what opens and closes\n", english.Plural(len(lines)-i, "line"))
+			return
+		}
+		fmt.Fprintln(w, command.Paint(w, changeStyles[l.Kind], l.String()))
+	}
 }
 
 // leftText is the time that is left, never 0s, such as 59m40s, 1m or 12s.

@@ -47,11 +47,23 @@ func (h *Host) Apply(ctx context.Context, r Request, o apply.Options) (*apply.Ou
 		return nil, &UnmetError{built.unmet}
 	}
 	compiled := time.Since(began)
+	looking, enough := context.WithCancel(ctx)
+	defer enough()
+	meaning := p.meaningMeanwhile(looking, built)
 	out, err := p.loading().Apply(ctx, built.input, o)
-	if err == nil && out.Times != nil {
+	if err != nil {
+		return nil, err
+	}
+	if out.Times != nil {
 		out.Times.Compiled(compiled)
 	}
-	return out, err
+	if out.Unchanged {
+		return out, nil
+	}
+	if out.Meaning, err = meaning(); err != nil {
+		out.Notes = append(out.Notes, "what it opens and closes is not said: "+wordsOf(err, h.Words))
+	}
+	return out, nil
 }
 
 // loading is the host with the backend that the policy was lowered by.

@@ -122,7 +122,7 @@ func Compare(ctx context.Context, from *Sources, facts host.Facts, read func(nam
 			return nil, err
 		}
 	}
-	return query.Compare(sides[0], sides[1], from.Countries)
+	return query.Compare(ctx, sides[0], sides[1], from.Countries)
 }
 
 // Test proves the expectations of the policy.

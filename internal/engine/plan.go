@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"sluice/internal/base/english"
@@ -54,31 +53,9 @@ func (h *Host) Plan(ctx context.Context, r Request) (*Plan, error) {
 	if n := len(built.unmet); n > 0 && out.Refused == "" {
 		out.Refused = english.Plural(n, "expectation") + " of the policy would fail"
 	}
-	meaning, err := p.meaning(ctx, built)
+	meaning, err := p.meaning(ctx, p.Sources, built)
 	if err != nil {
 		out.Notes = append(out.Notes, "what it opens and closes is not known: "+wordsOf(err, h.Words))
 	}
 	return &Plan{Plan: out, Meaning: meaning, Packets: priceOf(p.Backend, built.Built, p.Costs)}, nil
-}
-
-// meaning compares what was built with what runs.
-func (p *preparation) meaning(ctx context.Context, built *prepared) ([]query.BriefLine, error) {
-	old, err := p.host.Running(p.Sources)
-	var closed *apply.ClosedRunsError
-	if errors.Is(err, apply.ErrNoPolicy) || errors.As(err, &closed) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	old.Facts, old.Runs = p.Facts, nil // of both it is asked on the host as it is now
-	was, err := old.Meaning(ctx)
-	if err != nil {
-		return nil, err
-	}
-	d, err := query.Compare(was, query.Compiled{Resolved: built.Resolved, Program: built.Expected}, p.Sources.Countries)
-	if err != nil {
-		return nil, err
-	}
-	return d.Brief(), nil
 }

@@ -58,6 +58,15 @@ func (s *Sources) options(ctx context.Context, facts host.Facts) resolve.Options
 	return o
 }
 
+// copies are the same sources, of which nothing is asked anew and which warn of nothing.
+func (s *Sources) copies() *Sources {
+	s.open()
+	out := &Sources{State: s.State, Data: s.Data, Offline: true, sum: s.sum}
+	out.open()
+	out.countries = s.countries
+	return out
+}
+
 func (s *Sources) open() {
 	s.once.Do(func() {
 		s.store = lists.Store{

@@ -13,6 +13,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/program"
+	"sluice/internal/prove/query"
 	"sluice/internal/system/kernel/sysctl"
 )
 
@@ -65,6 +66,9 @@ type Outcome struct {
 	Fixed   []string `json:"fixed,omitempty"`
 	Pending *Pending `json:"pending,omitempty"`
 	Cut     int      `json:"cut"` // flows deleted
+	// Meaning is what an apply opens and closes, as sluice diff --brief has it: empty where
+	// it treats every packet as before, nil where nothing ran or that is not known.
+	Meaning []query.BriefLine `json:"meaning,omitzero"`
 	// Adopted is of a change that began to track connections; nil of others.
 	Adopted *Adopted `json:"adopted,omitempty"`
 	Notes   []string `json:"notes,omitempty"`

@@ -1,10 +1,14 @@
 package query
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"reflect"
 	"testing"
 
 	"sluice/internal/language/geo"
+	"sluice/internal/prove/reach"
 )
 
 func TestBrief(t *testing.T) {
@@ -46,7 +50,7 @@ output:
   rules:
     - allow smtp
 `
-	d, err := Compare(compiled(t, resolved(t, "old.yaml", old)), compiled(t, resolved(t, "new.yaml", next)), geo.Snapshot)
+	d, err := Compare(t.Context(), compiled(t, resolved(t, "old.yaml", old)), compiled(t, resolved(t, "new.yaml", next)), geo.Snapshot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,5 +89,22 @@ func wholeBrief(t *testing.T, d *Diff) {
 		if !kinds[c.Kind] {
 			t.Errorf("nothing is said of what is %s", c.Kind)
 		}
+	}
+}
+
+// A comparison that nobody waits for any more ends.
+func TestCompareStops(t *testing.T) {
+	large := func(name string, first int) Compiled {
+		text := "version: 1\nforward:\n  default: drop\n  rules:\n"
+		for i := range 300 {
+			text += fmt.Sprintf("    - allow tcp/%d from 192.0.%d.0/24 to 10.%d.0.0/16\n", first+i, i*7%256, i*13%256)
+		}
+		return compiled(t, resolved(t, name, text))
+	}
+	old, next := large("old.yaml", 1000), large("new.yaml", 1100)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Compare(ctx, old, next, geo.Snapshot); !errors.Is(err, reach.ErrStopped) {
+		t.Errorf("the error is %v", err)
 	}
 }

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -89,17 +90,17 @@ func (d *Diff) Opens() bool {
 }
 
 // Compare says of all packets which two policies treat differently. Both were
-// compiled for the same host.
-func Compare(old, next Compiled, countries func() (*geo.Database, error)) (*Diff, error) {
+// compiled for the same host. The error is reach.ErrStopped soon after the context ends.
+func Compare(ctx context.Context, old, next Compiled, countries func() (*geo.Database, error)) (*Diff, error) {
 	var out *Diff
 	var err error
-	if refused := reach.Guard(func() { out, err = compareAll(old, next, countries) }); refused != nil {
+	if refused := reach.Guard(func() { out, err = compareAll(ctx, old, next, countries) }); refused != nil {
 		return nil, fmt.Errorf("compare %s and %s: %w", old.Policy.File, next.Policy.File, refused)
 	}
 	return out, err
 }
 
-func compareAll(old, next Compiled, countries func() (*geo.Database, error)) (*Diff, error) {
+func compareAll(ctx context.Context, old, next Compiled, countries func() (*geo.Database, error)) (*Diff, error) {
 	old.Program = old.Program.BehindRouting()
 	next.Program = alignLimits(old.Program, next.Program.BehindRouting())
 	x := &comparison{policies: [2]Compiled{old, next}}
@@ -120,7 +121,7 @@ func compareAll(old, next Compiled, countries func() (*geo.Database, error)) (*D
 		told = append(told, x.ports[i].arrivals(next))
 	}
 	x.u = reach.NewUniverse(reach.Options{
-		Own: next.own(), Elsewhere: !next.Facts.Known, Here: next.Here(), Apart: next.Apart(), Questions: told, Settled: true,
+		Own: next.own(), Elsewhere: !next.Facts.Known, Here: next.Here(), Apart: next.Apart(), Questions: told, Settled: true, Stop: ctx.Done(),
 	}, old.Program, next.Program)
 	for i, c := range x.policies {
 		nat := untouched(x.u, translated(x.u, c.Program, reach.In))

@@ -15,7 +15,7 @@ import (
 
 func rows(t *testing.T, old, next string) []Change {
 	t.Helper()
-	d, err := Compare(compiled(t, resolved(t, "old.yaml", old)), compiled(t, resolved(t, "new.yaml", next)), geo.Snapshot)
+	d, err := Compare(t.Context(), compiled(t, resolved(t, "old.yaml", old)), compiled(t, resolved(t, "new.yaml", next)), geo.Snapshot)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestDiffOfPublishedPorts(t *testing.T) {
 			r.Facts.Published = []host.Published{{Protocol: "tcp", Port: 8080, To: netip.MustParseAddrPort("172.17.0.2:80")}}
 			r.Facts.ForeignChains = []host.ForeignChain{{Type: "nat", Hook: "prerouting", Rewrites: true}}
 		}
-		d, err := Compare(compiled(t, r[0]), compiled(t, r[1]), geo.Snapshot)
+		d, err := Compare(t.Context(), compiled(t, r[0]), compiled(t, r[1]), geo.Snapshot)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -125,7 +125,7 @@ func TestDiffOfUnknownHost(t *testing.T) {
 	const text = "version: 1\nzones: { wan: { interfaces: [eth0] } }\ninput: { default: allow }\nforward: { default: drop }\n"
 	old, next := resolved(t, "old.yaml", text), resolved(t, "new.yaml", text+"nat: ['redirect tcp/8080 in wan to 10.0.0.9:80']\n")
 	old.Facts, next.Facts = host.Facts{}, host.Facts{}
-	d, err := Compare(compiled(t, old), compiled(t, next), geo.Snapshot)
+	d, err := Compare(t.Context(), compiled(t, old), compiled(t, next), geo.Snapshot)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -252,7 +252,7 @@ func TestDiffAgainstReference(t *testing.T) {
 			continue
 		}
 		n++
-		d, err := Compare(compiled(t, oldPolicy), compiled(t, newPolicy), geo.Snapshot)
+		d, err := Compare(t.Context(), compiled(t, oldPolicy), compiled(t, newPolicy), geo.Snapshot)
 		if err != nil {
 			t.Fatalf("%v\n--- old\n%s--- new\n%s", err, a.text(), b.text())
 		}

@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sluice/internal/engine/apply"
+	"sluice/internal/prove/query"
+)
+
+// meaning compares what was built with what runs, whose names are resolved from the
+// sources. It is nil where nothing runs that somebody applied.
+func (p *preparation) meaning(ctx context.Context, from *Sources, built *prepared) ([]query.BriefLine, error) {
+	old, err := p.host.Running(from)
+	var closed *apply.ClosedRunsError
+	if errors.Is(err, apply.ErrNoPolicy) || errors.As(err, &closed) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.since(ctx, old, built)
+}
+
+// since compares what was built with what ran.
+func (p *preparation) since(ctx context.Context, old *Subject, built *prepared) ([]query.BriefLine, error) {
+	old.Facts, old.Runs = p.Facts, nil // of both it is asked on the host as it is now
+	was, err := old.Meaning(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := query.Compare(ctx, was, query.Compiled{Resolved: built.Resolved, Program: built.Expected}, p.Sources.Countries)
+	if err != nil {
+		return nil, err
+	}
+	return d.Brief(), nil
+}
+
+// longestMeaning is how long an apply looks for what it opens and closes.
+const longestMeaning = time.Second
+
+// errMeaningLate says that it took longer.
+var errMeaningLate = fmt.Errorf("it takes more than %s to find (before an apply, sluice plan takes that time)", longestMeaning)
+
+// meaningMeanwhile looks for what an apply opens and closes while it is loaded. The
+// answer is given no later than longestMeaning from now.
+func (p *preparation) meaningMeanwhile(ctx context.Context, built *prepared) (answer func() ([]query.BriefLine, error)) {
+	old, err := p.host.Running(p.Sources.copies()) // before something else runs
+	var closed *apply.ClosedRunsError
+	switch {
+	case errors.Is(err, apply.ErrNoPolicy) || errors.As(err, &closed):
+		return func() ([]query.BriefLine, error) { return nil, nil }
+	case err != nil:
+		return func() ([]query.BriefLine, error) { return nil, err }
+	}
+	type found struct {
+		lines []query.BriefLine
+		err   error
+	}
+	done := make(chan found, 1)
+	bounded, cancel := context.WithTimeoutCause(ctx, longestMeaning, errMeaningLate)
+	go func() {
+		lines, err := p.since(bounded, old, built)
+		done <- found{lines, err}
+	}()
+	return func() ([]query.BriefLine, error) {
+		defer cancel()
+		select {
+		case f := <-done:
+			if f.err != nil && bounded.Err() != nil {
+				f.err = context.Cause(bounded)
+			}
+			return f.lines, f.err
+		case <-bounded.Done():
+			return nil, context.Cause(bounded)
+		}
+	}
+}
