@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/procfs"
-
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/client"
 	"sluice/internal/base/addrset"
@@ -42,7 +40,8 @@ const fullHistory = 20
 
 // Of what an agent holds.
 const (
-	agentMemory  = "memory of the agent" // not backed by files, in bytes
+	agentMemory  = "memory of the agent"  // not backed by files, in bytes
+	agentLive    = "live MB of the agent" // what is left behind a collection
 	agentThreads = "threads of the agent"
 	agentFiles   = "file descriptors of the agent"
 	bansInForce  = "bans in force"
@@ -191,6 +190,7 @@ func (d *day) start() error {
 	defer func() { _ = log.Close() }()
 	d.agent = exec.Command(d.Binary, "agent", "--netns", d.host.Name(), "--state-dir", d.state, "--socket", d.socket, "--config", d.file)
 	d.agent.Stdout, d.agent.Stderr, d.agent.SysProcAttr = log, log, processAttributes()
+	d.agent.Env = append(os.Environ(), "GODEBUG=gctrace=1")
 	if err := d.agent.Start(); err != nil {
 		return err
 	}
@@ -463,23 +463,6 @@ func (d *day) footprint(ctx context.Context) (footprint, error) {
 		}
 	}
 	return f, nil
-}
-
-func (d *day) held() (footprint, error) {
-	p, err := procfs.NewProc(d.agent.Process.Pid)
-	if err != nil {
-		return nil, err
-	}
-	s, err := p.NewStatus()
-	if err != nil {
-		return nil, err
-	}
-	stat, err := p.Stat()
-	if err != nil {
-		return nil, err
-	}
-	open, err := p.FileDescriptorsLen()
-	return footprint{agentMemory: int64(s.RssAnon), agentThreads: int64(stat.NumThreads), agentFiles: int64(open)}, err
 }
 
 // wrong is what must not be, in words.
