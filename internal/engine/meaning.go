@@ -41,8 +41,8 @@ func (p *preparation) since(ctx context.Context, old *Subject, built *prepared) 
 // longestMeaning is how long an apply looks for what it opens and closes.
 const longestMeaning = time.Second
 
-// errMeaningLate says that it took longer.
-var errMeaningLate = fmt.Errorf("it takes more than %s to find (before an apply, sluice plan takes that time)", longestMeaning)
+// ErrMeaningLate says that it took longer.
+var ErrMeaningLate = fmt.Errorf("it takes more than %s to find", longestMeaning)
 
 // meaningMeanwhile looks for what an apply opens and closes while it is loaded. The
 // answer is given no later than longestMeaning from now.
@@ -60,7 +60,7 @@ func (p *preparation) meaningMeanwhile(ctx context.Context, built *prepared) (an
 		err   error
 	}
 	done := make(chan found, 1)
-	bounded, cancel := context.WithTimeoutCause(ctx, longestMeaning, errMeaningLate)
+	bounded, cancel := context.WithTimeoutCause(ctx, longestMeaning, ErrMeaningLate)
 	go func() {
 		lines, err := p.since(bounded, old, built)
 		done <- found{lines, err}

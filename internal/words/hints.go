@@ -64,6 +64,9 @@ func hintOf(err error, here string) string {
 	if err == engine.ErrNoPublisher { //nolint:errorlint // as below
 		return "give --from with a file or URL, or with a publisher: dbip, registries"
 	}
+	if err == engine.ErrMeaningLate { //nolint:errorlint // as below
+		return " (before an apply, sluice plan takes the time that it needs)"
+	}
 	switch e := err.(type) { //nolint:errorlint // of this error, and not of one that it wraps
 	case *engine.FactsError:
 		if e.Err != nil {
