@@ -122,7 +122,9 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		return nil, err
 	case same:
 		out.Unchanged = true
-		err = s.keepRunning(ctx, o, old)
+		if err = s.keepRunning(ctx, o, old); err == nil {
+			s.keepSources(in)
+		}
 	default:
 		if o.lockOut != nil {
 			s.note("%v", o.lockOut)
@@ -283,8 +285,7 @@ func (s *session) write(in Input, kept listing) (*Generation, error) {
 	if a, is := in.Artifact.(backend.Chosen); is {
 		g.Choices = a.Choices()
 	}
-	// A refresh finds the files of sets again.
-	g.Dir, _ = os.Getwd()
+	g.Dir, _ = os.Getwd() // a refresh finds the files of sets again
 	g.Inputs = in.Sources
 	if s.cur.Pending != nil {
 		g.Previous = s.cur.Pending.Previous // what is on trial is no place to go back to
@@ -310,14 +311,8 @@ func (s *session) write(in Input, kept listing) (*Generation, error) {
 	}
 	slices.Sort(g.Parts)
 	g.Parts = slices.Compact(g.Parts)
-	for _, f := range in.Files {
-		file := File{Name: f.Name, Size: f.Size, SHA256: f.SHA256}
-		if f.Text != nil {
-			if file.Blob, err = s.putBlob(f.Text); err != nil {
-				return nil, err
-			}
-		}
-		g.Files = append(g.Files, file)
+	if g.Files, err = s.putSources(in.Files); err != nil {
+		return nil, err
 	}
 	if in.Facts != nil {
 		if g.Facts, err = json.Marshal(in.Facts); err != nil {

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 
 	"sluice/internal/base/regular"
@@ -72,6 +74,37 @@ func hashFile(open func(string) (*os.File, error), name string) (Source, error) 
 		return Source{}, fmt.Errorf("read %s: %w", name, err)
 	}
 	return Source{Name: name, Size: size, SHA256: hex.EncodeToString(hash.Sum(nil))}, nil
+}
+
+// putSources keeps the texts among the sources.
+func (s store) putSources(sources []Source) (out []File, err error) {
+	for _, f := range sources {
+		file := File{Name: f.Name, Size: f.Size, SHA256: f.SHA256}
+		if f.Text != nil {
+			if file.Blob, err = s.putBlob(f.Text); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, file)
+	}
+	return out, nil
+}
+
+// keepSources writes down what the running generation is made of now, where that became
+// the same rules: another comment, or what only the agent goes by.
+func (s *session) keepSources(in Input) {
+	g, err := s.generation(s.cur.Running)
+	if err == nil {
+		was := *g
+		g.Dir, _ = os.Getwd()
+		g.Inputs = in.Sources
+		if g.Files, err = s.putSources(in.Files); err == nil && (g.Dir != was.Dir || !slices.Equal(g.Files, was.Files) || !maps.Equal(g.Inputs, was.Inputs)) {
+			err = s.saveGeneration(g)
+		}
+	}
+	if err != nil {
+		s.note("generation %d is told to be of the files before: %v", s.cur.Running, err)
+	}
 }
 
 // SSHClients are those who manage the host over ssh: as the facts say, and who runs
