@@ -33,7 +33,7 @@ verify); where it does not, the old policy returns. Where no more than a few sin
 addresses of set files came or went, these alone are read back, and nothing is proved anew.
 
 It says what opens and closes against the policy that ran, in a few lines as "sluice
-diff --brief" has them, unless that takes more than a second to find.
+diff --brief" has them, unless that takes more than five seconds to find.
 
 With --confirm the old state (sysctls too) returns by itself after the given time
 unless "sluice confirm" comes, even when this command, the terminal or the ssh

@@ -39,7 +39,7 @@ func (p *preparation) since(ctx context.Context, old *Subject, built *prepared) 
 }
 
 // longestMeaning is how long an apply looks for what it opens and closes.
-const longestMeaning = time.Second
+const longestMeaning = 5 * time.Second
 
 // ErrMeaningLate says that it took longer.
 var ErrMeaningLate = fmt.Errorf("it takes more than %s to find", longestMeaning)
