@@ -99,11 +99,10 @@ func runApply(ctx context.Context, cmd *cobra.Command, h door, args []string) er
 // applyOptions reads the flags; ask says that somebody is there to be asked.
 func applyOptions(cmd *cobra.Command) (o apply.Options, ask bool, err error) {
 	flags := cmd.Flags()
-	o.Confirm = command.TimeOf(flags, "confirm")
-	o.Force, o.Cut, o.Verify, o.Keep = given(cmd, "force"), given(cmd, "cut"), !given(cmd, "no-verify"), given(cmd, "no-confirm")
-	if flags.Changed("confirm") && o.Confirm < time.Second {
-		return o, false, fmt.Errorf("--confirm %s is too short to confirm anything\nhint: give at least 1s", o.Confirm)
+	if o.Confirm, err = confirmTime(cmd); err != nil {
+		return o, false, err
 	}
+	o.Force, o.Cut, o.Verify, o.Keep = given(cmd, "force"), given(cmd, "cut"), !given(cmd, "no-verify"), given(cmd, "no-confirm")
 	terminal := onTerminal(cmd)
 	if !flags.Changed("confirm") && !o.Keep && terminal && host.OwnSession() != nil {
 		o.Confirm = defaultConfirm
@@ -134,6 +133,19 @@ func printApplied(ctx context.Context, cmd *cobra.Command, h door, out *apply.Ou
 		return command.PrintJSON(cmd.OutOrStdout(), out)
 	}
 	w := cmd.OutOrStdout()
+	tellOutcome(cmd, w, out)
+	if out.Pending == nil {
+		return nil
+	}
+	if ask {
+		return askToKeep(ctx, cmd, w, h, out)
+	}
+	fmt.Fprintf(w, "it goes back to %s in %s unless you run: sluice confirm%s\n",
+		generationName(out.Pending.Previous), leftText(out.Pending), command.HereArguments(cmd))
+	return nil
+}
+
+func tellOutcome(cmd *cobra.Command, w io.Writer, out *apply.Outcome) {
 	switch {
 	case out.Closed:
 		fmt.Fprintf(w, "%s runs again, which lets only ssh in: apply a policy\n", closedText(out.Generation))
@@ -142,7 +154,7 @@ func printApplied(ctx context.Context, cmd *cobra.Command, h door, out *apply.Ou
 	default:
 		fmt.Fprintf(w, "%s runs\n", policyText(out.Generation, out.Policy))
 	}
-	printHeadline(w, out.Meaning)
+	printHeadline(w, out.Meaning, mostHeadline)
 	if out.Times != nil {
 		fmt.Fprintf(w, "applied in %s\n", timesText(out.Times))
 	}
@@ -158,26 +170,17 @@ func printApplied(ctx context.Context, cmd *cobra.Command, h door, out *apply.Ou
 	if given(cmd, "cut") {
 		fmt.Fprintf(w, "%s deleted that it refuses\n", english.Plural(out.Cut, "flow"))
 	}
-	if out.Pending == nil {
-		return nil
-	}
-	if ask {
-		return askToKeep(ctx, cmd, h, out)
-	}
-	fmt.Fprintf(w, "it goes back to %s in %s unless you run: sluice confirm%s\n",
-		generationName(out.Pending.Previous), leftText(out.Pending), command.HereArguments(cmd))
-	return nil
 }
 
 // mostHeadline is how many lines say what an apply opens and closes.
 const mostHeadline = 5
 
-func printHeadline(w io.Writer, lines []query.BriefLine) {
+func printHeadline(w io.Writer, lines []query.BriefLine, most int) {
 	if lines != nil && len(lines) == 0 {
 		fmt.Fprintln(w, "no difference: every packet is treated as before")
 	}
 	for i, l := range lines {
-		if i == mostHeadline && len(lines) > i+1 {
+		if i == most && len(lines) > i+1 {
 			fmt.Fprintf(w, "and %s more of what opens and closes\n", english.Plural(len(lines)-i, "line"))
 			return
 		}
@@ -212,7 +215,7 @@ func generationName(n int) string {
 
 // askToKeep asks on the terminal. An answer proves that the terminal still
 // works; no answer is the watcher's business.
-func askToKeep(ctx context.Context, cmd *cobra.Command, h door, out *apply.Outcome) error {
+func askToKeep(ctx context.Context, cmd *cobra.Command, to io.Writer, h door, out *apply.Outcome) error {
 	w, done := terminal(cmd)
 	defer done()
 	answers := make(chan string, 1)
@@ -224,10 +227,10 @@ func askToKeep(ctx context.Context, cmd *cobra.Command, h door, out *apply.Outco
 		fmt.Fprintf(w, "\r\x1b[Kkeep this policy? [y/N] (%.0fs) ", left.Seconds())
 		select {
 		case answer := <-answers:
-			return answered(cmd, h, out.Pending, answer)
+			return answered(to, h, out.Pending, answer)
 		case <-ctx.Done():
 			fmt.Fprintln(w)
-			return answered(cmd, h, out.Pending, "n")
+			return answered(to, h, out.Pending, "n")
 		case <-tick.C:
 		}
 		if left == 0 {
@@ -249,10 +252,10 @@ func readLine(in io.Reader) string {
 	return string(line)
 }
 
-func answered(cmd *cobra.Command, h door, asked *apply.Pending, answer string) error {
+func answered(w io.Writer, h door, asked *apply.Pending, answer string) error {
 	ctx := context.Background()
 	if now, err := h.History(); err == nil && (now.Pending == nil || now.Pending.Token != asked.Token) {
-		fmt.Fprintln(cmd.OutOrStdout(), "nothing to answer any more: another command confirmed or replaced this policy")
+		fmt.Fprintln(w, "nothing to answer any more: another command confirmed or replaced this policy")
 		return nil
 	}
 	switch answer {
@@ -261,7 +264,7 @@ func answered(cmd *cobra.Command, h door, asked *apply.Pending, answer string) e
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "generation %d is confirmed and will be loaded at boot\n", n)
+		fmt.Fprintf(w, "generation %d is confirmed and will be loaded at boot\n", n)
 		return nil
 	}
 	out, err := h.Rollback(ctx, apply.Before, apply.Options{})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 
 	"github.com/google/renameio/v2"
@@ -121,14 +122,26 @@ func readPolicyText(in io.Reader, name string) ([]byte, error) {
 	return data, nil
 }
 
-// replaceFile writes a file in one step, keeping its permissions and the link
+// replaceFile writes a file in one step, keeping its permissions, its owner and the link
 // that may lead to it.
 func replaceFile(name string, text []byte) error {
 	target, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		return err
 	}
-	if err := renameio.WriteFile(target, text, 0o644, renameio.WithExistingPermissions()); err != nil {
+	was, err := os.Stat(target)
+	if err != nil {
+		return err
+	}
+	f, err := renameio.NewPendingFile(target, renameio.WithExistingPermissions())
+	if err == nil {
+		own(f.File, was)
+		if _, err = f.Write(text); err == nil {
+			err = f.CloseAtomicallyReplace()
+		}
+		_ = f.Cleanup()
+	}
+	if err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil

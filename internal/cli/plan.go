@@ -137,6 +137,11 @@ func printPlan(w io.Writer, p *engine.Plan, all bool) {
 	}
 	printPrice(w, p.Packets)
 	printEnds(w, p.Ends)
+	printSaid(w, p)
+}
+
+// printSaid is what to know of a policy before it is applied, and why it would not be.
+func printSaid(w io.Writer, p *engine.Plan) {
 	for _, n := range p.Notes {
 		fmt.Fprintf(w, "%s         %s\n", command.Paint(w, "33", "note"), n)
 	}

@@ -20,6 +20,7 @@ import (
 type Request struct {
 	File    string       // the policy
 	Files   policy.Files // where it is read from; nil: the disk
+	Draft   string       // the file that is read in its place, under its name; "": none
 	Without []string     // passes of the optimizer that are left out
 	Order   Order
 	Hits    map[string]uint64 // packets by counter, for ByHits
@@ -28,8 +29,8 @@ type Request struct {
 }
 
 func (r Request) load() (*policy.Policy, error) {
-	if r.Files == nil {
-		return policy.Load(r.File)
+	if r.Draft != "" {
+		return policy.LoadDraft(r.Files, r.File, r.Draft)
 	}
 	return policy.LoadFrom(r.Files, r.File)
 }

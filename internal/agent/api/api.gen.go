@@ -344,6 +344,9 @@ type PolicyFile struct {
 	// Directory folder that names of files are relative to, absolute
 	Directory string `json:"directory,omitempty"`
 
+	// Draft a file that is read in the place of the policy, under its name
+	Draft string `json:"draft,omitempty"`
+
 	// File absolute unless a directory is given
 	File string `json:"file"`
 }

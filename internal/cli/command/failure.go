@@ -113,7 +113,7 @@ var otherCommands = map[string]string{
 }
 
 // inPolicy are words that people try for a command, of what the policy file says.
-var inPolicy = []string{"allow", "deny", "accept", "drop", "reject", "rule", "add", "insert", "set", "edit", "port", "limit", "zone"}
+var inPolicy = []string{"allow", "deny", "accept", "drop", "reject", "rule", "add", "insert", "set", "port", "limit", "zone"}
 
 // meantCommand is a hint which command was probably meant by another name: by what the
 // word means first, then by its letters.
@@ -126,7 +126,7 @@ func meantCommand(cmd *cobra.Command, quoted string) string {
 		return "did you mean " + other + "?"
 	}
 	if slices.Contains(inPolicy, strings.ToLower(word)) && !cmd.HasParent() {
-		return "rules are in the policy file: edit it, and sluice apply loads it"
+		return "rules are in the policy file: sluice edit changes it, and loads it"
 	}
 	var names []string
 	for _, c := range cmd.Commands() {

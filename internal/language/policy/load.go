@@ -109,8 +109,33 @@ func (p *Policy) knowing(name string) *loader {
 // policy are of type [Errors] and hold all of them.
 func Load(path string) (*Policy, error) { return LoadFrom(disk{}, path) }
 
-// LoadFrom is Load for files that are somewhere, with those of its sets.
+// LoadDraft is LoadFrom with the text of another file, the draft, in place of the
+// policy's own.
+func LoadDraft(files Files, path, draft string) (*Policy, error) {
+	if files == nil {
+		files = disk{}
+	}
+	return LoadFrom(drafted{files, path, draft}, path)
+}
+
+// drafted are files of which one is read in the place of another.
+type drafted struct {
+	Files
+	file, draft string
+}
+
+func (d drafted) Open(name string) (*os.File, error) {
+	if name == d.file {
+		name = d.draft
+	}
+	return d.Files.Open(name)
+}
+
+// LoadFrom is Load for files that are somewhere, with those of its sets; nil is the disk.
 func LoadFrom(files Files, path string) (*Policy, error) {
+	if files == nil {
+		files = disk{}
+	}
 	data, err := source.ReadFrom(files.Open, path, dialect.MaxSize)
 	if err != nil {
 		return nil, err

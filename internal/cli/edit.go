@@ -1,0 +1,293 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/cli/command"
+	"sluice/internal/engine"
+	"sluice/internal/engine/apply"
+	"sluice/internal/words"
+)
+
+func newEdit() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "edit [FILE]",
+		Short: "Change a policy: check it, see what opens and closes, try it, keep it",
+		Long: `Opens a copy of the policy, the draft, in an editor: of the file that the running
+policy was read from, unless FILE is given. Then it checks the draft, says in brief
+what opens and closes against what runs, and asks what to do:
+
+  a  apply it, for a trial; it is kept where that is confirmed, as with sluice apply
+     --confirm, and only then does the file get its text, in one step
+  e  edit it again
+  k  keep the draft and end; the next sluice edit offers to go on with it
+  d  drop it
+
+A draft that is wrong, or that an apply would refuse, is not offered to be applied.
+Whatever ends this command, Ctrl-C or a lost terminal, what runs and the file are as
+before unless the trial was confirmed, and the draft stays beside the file, hidden. Where
+somebody else changes the file meanwhile it is not overwritten. One at a time edits a file.
+
+Environment: VISUAL or EDITOR is the editor, else editor, nano or vi. One that returns
+at once needs its flag to wait, such as "code --wait".
+` + policyHelp + `
+
+Exit status: 0 applied and confirmed, or nothing was changed; 1 not applied, or not
+confirmed; 2 bad use, or it failed; 130 interrupted.`,
+		Example: "  sluice edit\n  EDITOR=nano sluice edit /etc/sluice/policy.yaml --confirm 2m",
+		Args:    cobra.MaximumNArgs(1),
+		RunE:    runEdit,
+	}
+	command.AddTime(cmd.Flags(), "confirm", defaultConfirm, "bring back what was before unless confirmed within `TIME`")
+	addMessage(cmd)
+	addWait(cmd)
+	return cmd
+}
+
+func runEdit(cmd *cobra.Command, args []string) error {
+	if !onTerminal(cmd) {
+		file, here := command.ShellWord(command.PolicyArgument(args)), command.HereArguments(cmd)
+		return fmt.Errorf("this asks on a terminal, and there is none\nhint: change %s, then sluice plan%s %s, and sluice apply%s %s --confirm 60s", file, here, file, here, file)
+	}
+	confirm, err := confirmTime(cmd)
+	if err != nil {
+		return err
+	}
+	// Ctrl-C is the editor's while that has the terminal.
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	defer signal.Stop(interrupts)
+
+	h, err := doorOf(cmd)
+	if err != nil {
+		return err
+	}
+	file, err := fileToEdit(ctx, h, args)
+	if err != nil {
+		return err
+	}
+	to, done := terminal(cmd)
+	defer done()
+	asking, end := signal.NotifyContext(ctx, os.Interrupt)
+	defer end()
+	d, err := openDraft(file, func(question string) string { return ask(asking, cmd, to, question) })
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	if asking.Err() != nil {
+		return command.ErrInterrupted
+	}
+	end()
+	e := &editing{cmd: cmd, door: h, to: to, draft: d, options: apply.Options{Confirm: confirm, Verify: true}}
+	return e.run(ctx)
+}
+
+// fileToEdit is FILE, or that of the policy that runs.
+func fileToEdit(ctx context.Context, h door, args []string) (string, error) {
+	if len(args) > 0 {
+		if args[0] == engine.StandardInput {
+			return "", errors.New("standard input is no file that could be edited\nhint: name a FILE")
+		}
+		return args[0], nil
+	}
+	s, err := h.Status(ctx, false)
+	if err != nil {
+		return "", err
+	}
+	switch g := s.Generation; {
+	case s.Condition != apply.Running || g == nil || g.Closed:
+		return command.DefaultPolicy, nil
+	case g.Policy == engine.StandardInput:
+		return "", fmt.Errorf("generation %d, which runs, was read from standard input: there is no file of it\nhint: name a FILE; sluice history %d prints the policy", g.Number, g.Number)
+	case filepath.IsAbs(g.Policy):
+		return g.Policy, nil
+	default:
+		if at, err := os.Getwd(); err == nil && at == g.Dir {
+			return g.Policy, nil // the same name keeps the counters' names
+		}
+		return filepath.Join(g.Dir, g.Policy), nil
+	}
+}
+
+// editing is a policy while it is edited.
+type editing struct {
+	cmd     *cobra.Command
+	door    door
+	to      io.Writer // where questions go
+	draft   *draft
+	options apply.Options
+}
+
+// run goes from the editor to the question, and again, until there is an end.
+func (e *editing) run(ctx context.Context) error {
+	for {
+		edited := edit(ctx, e.draft.name)
+		if ctx.Err() != nil {
+			return e.keep(command.ErrInterrupted)
+		}
+		changed, err := e.draft.read()
+		if err != nil {
+			return e.keep(err)
+		}
+		if edited == nil && !changed {
+			e.draft.drop()
+			return answer(e.cmd, editedJSON{File: e.draft.file}, false, func(w io.Writer) {
+				fmt.Fprintf(w, "nothing was changed: %s is as it was\n", e.draft.file)
+			})
+		}
+		if edited != nil {
+			fmt.Fprintf(e.cmd.ErrOrStderr(), "%v\n", edited)
+		}
+		again, err := e.decide(ctx, edited == nil)
+		if !again {
+			return err
+		}
+	}
+}
+
+// decide shows what the draft means, and does what the answer is; again is back to the
+// editor.
+func (e *editing) decide(ctx context.Context, whole bool) (again bool, err error) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	fits := whole && e.show(ctx)
+	for {
+		if ctx.Err() != nil {
+			return false, e.keep(command.ErrInterrupted)
+		}
+		question := "edit it again, keep the draft, or drop it? [e/K/d] "
+		if fits {
+			question = "apply it, edit it again, keep the draft, or drop it? [a/e/K/d] "
+		}
+		switch a := ask(ctx, e.cmd, e.to, question); {
+		case a == "e":
+			return true, nil
+		case a == "a" && fits:
+			done, err := e.apply(ctx)
+			if done {
+				return false, err
+			}
+			text, _ := words.Ended(err, command.HereArguments(e.cmd))
+			fmt.Fprintln(e.cmd.ErrOrStderr(), command.StyleHints(text))
+		case ctx.Err() != nil:
+		case a == "d":
+			e.draft.drop()
+			return false, command.Found("nothing changed: the draft is dropped")
+		case a == "k", a == "":
+			return false, e.keep(command.Found("nothing changed"))
+		}
+	}
+}
+
+// ask asks on the terminal; "" where there is no answer any more.
+func ask(ctx context.Context, cmd *cobra.Command, to io.Writer, question string) string {
+	fmt.Fprint(to, question)
+	answers := make(chan string, 1)
+	go func() { answers <- readLine(cmd.InOrStdin()) }()
+	select {
+	case a := <-answers:
+		return a
+	case <-ctx.Done():
+		fmt.Fprintln(to)
+		return ""
+	}
+}
+
+func (e *editing) request() engine.Request {
+	return engine.Request{File: e.draft.file, Draft: e.draft.name}
+}
+
+// show says what is wrong with the draft, or what it opens and closes, and whether an
+// apply would take it.
+func (e *editing) show(ctx context.Context) bool {
+	w := e.cmd.ErrOrStderr()
+	plan, err := e.door.Plan(ctx, e.request())
+	if err != nil {
+		text, _ := words.Ended(err, command.HereArguments(e.cmd))
+		fmt.Fprintln(w, command.StyleHints(text))
+		return false
+	}
+	switch {
+	case plan.Unchanged:
+		fmt.Fprintln(w, "no rule changes: the text alone is another")
+	case plan.From == 0:
+		fmt.Fprintln(w, "no policy runs: this is the first")
+	}
+	printHeadline(w, plan.Meaning, len(plan.Meaning))
+	printEnds(w, plan.Ends)
+	printSaid(w, plan)
+	return plan.Refused == ""
+}
+
+// apply tries the draft, and gives its text to the file where it is confirmed. It is not
+// done where nothing was applied and there is more to be asked.
+func (e *editing) apply(ctx context.Context) (done bool, err error) {
+	if err := e.draft.same(); err != nil {
+		return true, e.keep(err)
+	}
+	out, err := e.door.Apply(ctx, e.request(), e.options)
+	if err != nil {
+		return ctx.Err() != nil, err
+	}
+	w := e.cmd.OutOrStdout()
+	if optionsOf(e.cmd).json {
+		w = e.cmd.ErrOrStderr()
+	}
+	tellOutcome(e.cmd, w, out)
+	if out.Pending != nil {
+		err = askToKeep(ctx, e.cmd, w, e.door, out)
+	}
+	now, unknown := e.door.History()
+	switch {
+	case unknown != nil:
+		return true, e.keep(errors.Join(err, unknown))
+	case now.Running != out.Generation || now.Pending != nil:
+		return true, e.keep(cmp.Or(err, error(command.Found("it was not kept"))))
+	}
+	if changed := e.draft.same(); changed != nil {
+		return true, e.keep(fmt.Errorf("%s runs, and %w", generationName(out.Generation), changed))
+	}
+	if err := e.draft.replace(); err != nil {
+		return true, e.keep(fmt.Errorf("%s runs, but: %w", generationName(out.Generation), err))
+	}
+	if err != nil {
+		return true, err // it was confirmed all the same
+	}
+	return true, answer(e.cmd, editedJSON{e.draft.file, out.Generation}, false, func(w io.Writer) {
+		fmt.Fprintf(w, "%s has the new text\n", e.draft.file)
+	})
+}
+
+// keep ends with an error that names the draft.
+func (e *editing) keep(err error) error {
+	return fmt.Errorf("%w\nthe draft is kept: %s\nhint: sluice edit%s %s goes on with it", err, e.draft.name, command.HereArguments(e.cmd), command.ShellWord(e.draft.file))
+}
+
+// editedJSON is what "edit --json" prints where it comes to its end.
+type editedJSON struct {
+	File       string `json:"file"`
+	Generation int    `json:"generation,omitempty"` // that runs with the new text; 0: nothing was changed
+}
+
+// confirmTime is --confirm.
+func confirmTime(cmd *cobra.Command) (time.Duration, error) {
+	d := command.TimeOf(cmd.Flags(), "confirm")
+	if cmd.Flags().Changed("confirm") && d < time.Second {
+		return d, fmt.Errorf("--confirm %s is too short to confirm anything\nhint: give at least 1s", d)
+	}
+	return d, nil
+}
