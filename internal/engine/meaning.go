@@ -31,7 +31,7 @@ func (p *preparation) since(ctx context.Context, old *Subject, built *prepared) 
 	if err != nil {
 		return nil, err
 	}
-	d, err := query.Compare(ctx, was, query.Compiled{Resolved: built.Resolved, Program: built.Expected}, p.Sources.Countries)
+	d, err := query.Compare(ctx, was, meaningOf(built.Resolved, built.Expected), p.Sources.Countries)
 	if err != nil {
 		return nil, err
 	}

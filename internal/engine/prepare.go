@@ -12,7 +12,6 @@ import (
 	"sluice/internal/program"
 	"sluice/internal/prove/check"
 	"sluice/internal/prove/expect"
-	"sluice/internal/prove/query"
 	"sluice/internal/system/host"
 )
 
@@ -137,7 +136,7 @@ func (p *preparation) build(ctx context.Context, priced bool) (*prepared, error)
 
 // unmet proves the expectations of a policy, and gives those that fail.
 func (s *Sources) unmet(r *resolve.Resolved, expected *program.Program) ([]expect.Result, error) {
-	results, err := expect.Judge(query.Compiled{Resolved: r, Program: expected}, s.Countries)
+	results, err := expect.Judge(meaningOf(r, expected), s.Countries)
 	return slices.DeleteFunc(results, func(r expect.Result) bool { return r.Holds() }), err
 }
 

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/program"
 	"sluice/internal/prove/query"
 	"sluice/internal/system/host"
 )
@@ -59,5 +61,14 @@ func (s *Subject) Meaning(ctx context.Context) (query.Compiled, error) {
 		return query.Compiled{}, err
 	}
 	expected, err := expectedOf(s.Resolved)
-	return query.Compiled{Resolved: s.Resolved, Program: expected}, err
+	if err != nil {
+		return query.Compiled{}, err
+	}
+	return meaningOf(s.Resolved, expected), nil
+}
+
+// meaningOf is what a policy means now, by its program as it is expected: what is asked of
+// rules that end is asked as of this moment.
+func meaningOf(r *resolve.Resolved, expected *program.Program) query.Compiled {
+	return query.Compiled{Resolved: r, Program: expected.At(time.Now())}
 }

@@ -49,6 +49,7 @@ const (
 	DestinationType Field = "destination-type" // Names, of the destination
 	DestinationHere Field = "destination-here" // Names as DestinationType, asked of the incoming interface alone
 	Owner           Field = "owner"            // Numbers: user id of the local socket
+	Time            Field = "time"             // Numbers: whole seconds since 1970 at which the packet passes
 	Opaque          Field = "opaque"           // Text; never proved
 )
 

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/lab/testnet"
@@ -94,6 +95,8 @@ var constructs = []construct{
 	{name: "every interface", match: conditions{namesOf(program.InInterface, "*")}, want: `accept`},
 	{name: "interface named by a keyword", match: conditions{namesOf(program.InInterface, "accept", "if", "eth0:1")}, want: `iifname { "accept", "eth0:1", "if" } accept`},
 	{name: "outgoing interface", kind: program.Forward, match: conditions{namesOf(program.OutInterface, "eth0")}, want: `oifname "eth0" accept`},
+	{name: "before a moment", match: conditions{program.Before(time.Date(2027, 1, 31, 18, 0, 0, 0, time.UTC))}, want: `meta time < 1801418400 accept`},
+	{name: "from a moment on", match: conditions{not(program.Before(time.Date(2027, 1, 31, 18, 0, 0, 0, time.UTC)))}, want: `meta time >= 1801418400 accept`},
 	{name: "link type", match: conditions{numbersOf(program.LinkType, exactly(1, 772))}, want: `meta iiftype { 1, 772 } accept`},
 	{name: "family 4", match: conditions{v4}, want: `meta nfproto ipv4 accept`},
 	{name: "family 6", match: conditions{v6}, want: `meta nfproto ipv6 accept`},

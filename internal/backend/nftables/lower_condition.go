@@ -93,6 +93,20 @@ func (m *matcher) numbers(field string, c *program.Condition, limit uint64) ways
 	return one(Statement{Kind: Match, Field: field, Op: operator(c.Not), Values: numberValues(merged)})
 }
 
+// before asks for the time. The kernel has it in nanoseconds, so that the last second of
+// a range is no value of it: seconds are asked for by order alone.
+func before(c *program.Condition) (ways, error) {
+	merged := program.MergeNumbers(c.Numbers)
+	if len(merged) != 1 || merged[0].From != 0 || merged[0].To >= math.MaxUint32 {
+		return never, fmt.Errorf("times other than before a moment")
+	}
+	op := "<"
+	if c.Not {
+		op = ">="
+	}
+	return one(Statement{Kind: Match, Field: timeField, Op: op, Values: []string{strconv.FormatUint(merged[0].To+1, 10)}}), nil
+}
+
 func (m *matcher) masked(c *program.Condition) ways {
 	field := plainFields[c.Field]
 	full := uint64(math.MaxUint32)

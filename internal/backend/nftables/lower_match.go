@@ -66,8 +66,10 @@ var plainFields = map[program.Field]string{
 	program.ICMPType: "icmp type", program.ICMPCode: "icmp code", program.ICMPv6Type: "icmpv6 type", program.ICMPv6Code: "icmpv6 code",
 	program.Owner: "meta skuid", program.State: "ct state", program.Direction: "ct direction", program.Status: "ct status",
 	program.SourceType: "fib saddr type", program.DestinationType: "fib daddr type", program.DestinationHere: "fib daddr . iif type",
-	program.TCPFlags: "tcp flags", program.Mark: "meta mark",
+	program.TCPFlags: "tcp flags", program.Mark: "meta mark", program.Time: timeField,
 }
+
+const timeField = "meta time"
 
 // addressFields stand behind the name of a family; keyFields are what else a set's key
 // may be made of.
@@ -241,6 +243,8 @@ func (m *matcher) condition(c *program.Condition) (ways, error) {
 		return m.fragment(c)
 	case program.Extension:
 		return m.extension(c)
+	case program.Time:
+		return before(c)
 	}
 	switch {
 	case isAddress(c.Field):
@@ -299,7 +303,7 @@ func rank(s Statement) int {
 		return 4
 	case s.Set == "" && (strings.HasPrefix(field, "iif") || strings.HasPrefix(field, "oif")):
 		return 6 // a name is compared in three times the time of a number, for either family
-	case strings.HasPrefix(field, "fib"), strings.HasPrefix(field, "exthdr"), strings.HasPrefix(field, "frag"), field == "meta skuid":
+	case strings.HasPrefix(field, "fib"), strings.HasPrefix(field, "exthdr"), strings.HasPrefix(field, "frag"), field == "meta skuid", field == timeField:
 		return 9
 	case field == "socket mark":
 		return 11 // may look for a socket

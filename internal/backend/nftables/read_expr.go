@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"sluice/internal/base/addrset"
 )
@@ -31,13 +32,16 @@ func valueOf(v any) (string, bool) {
 	return "", false
 }
 
-// textValue brings an address to its one form and undoes a fault of nft 1.0.6,
+// textValue brings an address and a moment to their one form and undoes a fault of nft 1.0.6,
 // which prints numbers of some fields as "0x50 [invalid type]".
 func textValue(text string) string {
 	if hex, bad := strings.CutSuffix(text, " [invalid type]"); bad {
 		if n, err := strconv.ParseUint(strings.TrimPrefix(hex, "0x"), 16, 64); err == nil {
 			return strconv.FormatUint(n, 10)
 		}
+	}
+	if t, err := time.Parse(time.DateTime, text); err == nil { // nft is run in UTC
+		return strconv.FormatInt(t.Unix(), 10)
 	}
 	if strings.ContainsAny(text, ".:") {
 		if r, err := addrset.ParseRange(text); err == nil {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Packet is one packet. Zero values of the fields that are marked so mean that
@@ -57,6 +58,7 @@ type Packet struct {
 	HopLimit uint8 // 0 is unknown
 	DSCP     uint8
 	Owner    int64 // user id of the local socket; -1 is none, 0 is root
+	Time     int64 // when it passes, in seconds since 1970; 0 is now
 }
 
 // Segment is the place of a TCP packet in its connection.
@@ -214,6 +216,14 @@ func (p *Packet) Family() int {
 		return 4
 	}
 	return 6
+}
+
+// Moment is when the packet passes, in seconds since 1970.
+func (p *Packet) Moment() int64 {
+	if p.Time != 0 {
+		return p.Time
+	}
+	return time.Now().Unix()
 }
 
 // HasPorts says that the protocol has ports.

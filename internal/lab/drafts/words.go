@@ -102,6 +102,9 @@ func (r *drafter) rule(section string) string {
 	if section == "output" && r.chance(5) {
 		clauses = append(clauses, "by user "+r.one("0", "25", "1000", "[25, 1000]", "root"))
 	}
+	if r.chance(12) {
+		clauses = append(clauses, "until "+r.one("2001-01-31T18:00:00Z", "2100-01-31T18:00:00Z"))
+	}
 	// Rates that are used up in a run and give nothing back, and such that no run uses up.
 	if r.chance(12) {
 		clauses = append(clauses, fmt.Sprintf("limit %d/day burst %d", 1+r.IntN(3), 1+r.IntN(8)))

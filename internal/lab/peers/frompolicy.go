@@ -149,6 +149,9 @@ func (c *reader) section(s *policy.Section) *Section {
 
 func (c *reader) rule(r *policy.Rule) []Rule {
 	rule := Rule{Text: r.Text, Action: r.Action, Ways: waysOf(r.Services), Family: r.Family, Limit: r.Limit, Max: r.Max, Log: r.Log, Published: r.Published}
+	if !r.Until.IsZero() {
+		c.refuse(r.Text, "an end in time")
+	}
 	for _, u := range r.Users {
 		rule.Users = append(rule.Users, c.Users[u.Text])
 	}

@@ -49,6 +49,9 @@ func (r *Rule) canonical() string {
 			b.WriteString(" per source")
 		}
 	}
+	if !r.Until.IsZero() {
+		b.WriteString(" until " + r.Until.Format(time.RFC3339))
+	}
 	if r.Log != nil {
 		b.WriteString(" " + logText(*r.Log))
 	}

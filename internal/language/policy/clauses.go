@@ -25,6 +25,7 @@ func init() { // the parsers refer to the table
 		{"by", "by user NAME", "The process that sends runs as this user, given by name or number, or as one of a list. Only in output.", []string{"allow smtp by user postfix", "allow smtp by user [postfix, 1000]"}, (*rule).by},
 		{"limit", "limit COUNT/UNIT [per source] [burst N] [then ban TIME]", "A rate of new flows (of packets, where they are not tracked, and for ICMP). UNIT is `second`, `minute`, `hour`, `day` or a duration. Over the limit the rule does not match; with `then ban`, its source is banned. `per source` keys IPv6 by /64. `burst N` may come at once, otherwise COUNT.", []string{"allow ssh limit 10/minute per source", "allow ssh limit 6/30s per source then ban 10m", "allow ping limit 20/second burst 50"}, (*rule).limit},
 		{"max", "max N connections [per source]", "At most so many connections at one time; over it the rule does not match. Only with allow.", []string{"allow [smtp, imaps] max 20 connections per source"}, (*rule).max},
+		{"until", "until TIME", "The rule matches before this moment, and never again from then on. TIME is a date and a time of day with `Z` or its distance from UTC (RFC 3339). What began before goes on.", []string{"allow ssh from 203.0.113.7 until 2027-01-31T18:00:00Z"}, (*rule).until},
 		{"log", "log [\"PREFIX\"]", "Log packets that match, at a limited rate.", []string{"reject tcp/25 log \"smtp\""}, (*rule).log},
 	}
 }

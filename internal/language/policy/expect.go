@@ -56,6 +56,8 @@ func noSenseExpected(word string) (why, wayOut string) {
 	switch word {
 	case "limit", "max":
 		return "limits count as not reached", "leave it out"
+	case "until":
+		return "it is about now", "leave it out"
 	case "log":
 		return "it is about verdicts alone", "leave it out"
 	}

@@ -68,6 +68,7 @@ func TestExpectationErrors(t *testing.T) {
 		{`deny ssh ‸form office`, `unknown word "form", did you mean "from"?`, ""},
 		{`deny ssh in ‸wann`, `unknown zone "wann", did you mean "wan"?`, "define it under zones"},
 		{`deny ssh from ‸listeners`, `set of endpoints`, "set of addresses"},
+		{`allow ssh ‸until 2027-01-31T18:00:00Z`, `"until" cannot be used in an expectation`, "leave it out"},
 		{`allow ssh ‸limit 1/second`, `"limit" cannot be used in an expectation`, "leave it out"},
 		{`allow ssh ‸max 1 connections`, `"max" cannot be used in an expectation`, "leave it out"},
 		{`allow ssh ‸log`, `"log" cannot be used in an expectation`, "leave it out"},

@@ -111,6 +111,10 @@ func randomRule(r *rand.Rand, hook Hook) (line, mapping string) {
 			keys[len(keys)-1] = "max: 20 connections" + per
 		}
 	}
+	if r.IntN(4) == 0 {
+		at := pick("2027-01-31T18:00:00Z", "2027-01-31T19:00+01:00")
+		add("until", quoted(at), "until "+at)
+	}
 	if r.IntN(3) == 0 {
 		text := pick("a", "a: b", "in #1", "")
 		add("log", `"`+text+`"`, `log "`+text+`"`)

@@ -218,6 +218,7 @@ var shapes = []*source.Shape{
 			{Name: "user", Shape: "users", Doc: "Who sends it: a user of this host, or a list; output only."},
 			{Name: "limit", Shape: "limit", Doc: "A rate of new flows."},
 			{Name: "max", Shape: "max", Doc: "A number of connections at one time."},
+			{Name: "until", Shape: "moment", Doc: "When the rule ends."},
 			{Name: "log", Shape: "log", Doc: "A prefix for the kernel log."},
 		}),
 		OneOf:    []string{"allow", "drop", "reject", "clamp"},
@@ -249,6 +250,7 @@ var shapes = []*source.Shape{
 		},
 		Examples: []string{"20", "20 connections per source", "{connections: 20, per: source}"},
 	},
+	{Name: "moment", What: "until", Doc: "A date and a time of day, with `Z` or its distance from UTC.", Text: source.Matching(`^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9:]+([Zz]|[+-][0-9]{2}:[0-9]{2})\s*$`), Examples: []string{"\"2027-01-31T18:00:00Z\"", "\"2027-01-31T19:00+01:00\""}},
 	{Name: "log", What: "log", Doc: "The prefix of the line in the kernel log; printable ASCII without `\"`, `\\` and `$`, at most 118 bytes.", Text: &source.Scalar{JSON: "string", Pattern: `^[^"\\$]{0,118}$`}, Examples: []string{"smtp"}},
 	{Name: "number", What: "a number", Doc: "A whole number above zero.", Text: source.Number(), Examples: []string{"262144"}},
 	{

@@ -22,7 +22,7 @@ func (f *file) ruleMapping(n *yaml.Node, shapeName string) ([]token, bool) {
 		m.flag(e, "published")
 	}
 	m.values(action)
-	for _, name := range []string{"family", "from", "to", "in", "out", "user", "limit", "max", "log", "on", "state"} {
+	for _, name := range []string{"family", "from", "to", "in", "out", "user", "limit", "max", "until", "log", "on", "state"} {
 		e, ok := m.by[name]
 		if !ok {
 			continue

@@ -84,7 +84,7 @@ func (r *rule) parse() bool {
 			if why, wayOut := noSense(c.word, r.hook); r.expect == nil && why != "" {
 				r.failAt(t, wayOut, "%s cannot be used in %s: %s", source.Quote(c.word), r.hook, why)
 			}
-			if r.rule.Action == ClampMSS && slices.Contains([]string{"published", "by", "limit", "max", "log"}, c.word) {
+			if r.rule.Action == ClampMSS && slices.Contains([]string{"published", "by", "limit", "max", "until", "log"}, c.word) {
 				r.failAt(t, "leave it out", "%s cannot be used with clamp mss", source.Quote(c.word))
 			}
 			r.take()

@@ -221,6 +221,7 @@ type Rule struct {
 	Users     []Word
 	Limit     *Limit
 	Max       *MaxConnections
+	Until     time.Time `json:",omitzero"` // whole seconds of UTC; zero: for good
 	Log       *string
 }
 

@@ -84,6 +84,9 @@ func (c *compiler) ruleMatches(r *policy.Rule, d direction) []match {
 		}
 		first = first.and(numbers(program.Owner, sorted(ids)...))
 	}
+	if !r.Until.IsZero() {
+		first = first.and(program.Before(r.Until))
+	}
 	port, destination := d.destinationPort, d.destination
 	if r.Published {
 		first = first.and(names(program.Status, "dnat"))

@@ -327,6 +327,15 @@ forward:
   rules:
     - allow any from vms in wan
 `, want: []string{`8 error never-matches: "from" and "in" at once`}},
+		{name: "rules with an end, of which one is past", policy: `
+input:
+  default: drop
+  rules:
+    - allow ssh until 2020-01-31T18:00:00Z
+    - allow ssh until 2100-01-31T18:00:00Z
+    - allow ssh from 192.0.2.7
+    - allow ssh
+`, want: []string{`5 warning ended-rule: ended at 2020-01-31T18:00:00Z`}},
 		{name: "errors pass before any rule", policy: `
 input:
   default: drop

@@ -30,6 +30,14 @@ var explainRules = []Explanation{
 		After:  "zones:\n  wan: { interfaces: [eth0] }\n  lan: { interfaces: [br0] }\ninput:\n  default: drop\n  rules:\n    - allow ssh from lan\n",
 	},
 	{
+		Code: EndedRule, Severities: []Severity{Warning},
+		What:   "the end of a rule is past",
+		Why:    "A rule with `until` matches before that moment. From then on it only makes the policy longer.",
+		Mend:   "Remove it, or say a later moment.",
+		Before: "input:\n  default: drop\n  rules:\n    - allow ssh from 203.0.113.7 until 2020-01-31T18:00:00Z\n",
+		After:  "input:\n  default: drop\n  rules:\n    - allow ssh from 203.0.113.7 until 2100-01-31T18:00:00Z\n",
+	},
+	{
 		Code: AlwaysPasses, Severities: []Severity{Error, Warning},
 		What:   "a rule is about ICMP errors, which are decided before any rule",
 		Why:    "Without them path MTU discovery breaks, and connections hang once packets are large (RFC 4890). So those about known connections pass, the others are dropped, and no rule is asked; `drop icmp` is harmless. `tracking: { icmp-errors: all }` lets all of them pass.",

@@ -54,6 +54,7 @@ type Code string
 // Codes.
 const (
 	NeverMatches      Code = "never-matches"      // no packet fits all words of a rule
+	EndedRule         Code = "ended-rule"         // the end of a rule is past
 	HiddenRule        Code = "hidden-rule"        // earlier rules decide all packets of a rule
 	AlwaysPasses      Code = "always-passes"      // what a rule is about passes before any rule
 	BannedRule        Code = "banned-rule"        // all that a rule is about is banned

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"sluice/internal/base/english"
 	"sluice/internal/language/policy"
@@ -61,6 +62,10 @@ func (c *checker) hidden() {
 		banned := c.banned(s.Hook)
 		before := above{by: map[int]*decided{4: {}, 6: {}}}
 		for _, r := range s.Rules {
+			if !r.Until.IsZero() && !r.Until.After(time.Now()) {
+				c.report(EndedRule, Warning, r.Pos, "remove it, or say a later moment", "this rule matches nothing any more: it ended at %s", r.Until.Format(time.RFC3339))
+				continue
+			}
 			if r.Action != policy.ClampMSS && !c.matchesElsewhere(s.Hook, r) {
 				c.hiddenRule(s.Hook, &before, banned, r)
 			}

@@ -264,7 +264,8 @@ func endpointBox(u box, e policy.Endpoint, address, port int) box {
 }
 
 // ends says whether every packet that fits the rule ends its way there. One
-// over a limit goes on, unless all its like are banned, which never-ban undoes.
+// over a limit goes on, unless all its like are banned, which never-ban undoes; and one
+// with an end does so for a time.
 func ends(r *policy.Rule) bool {
-	return r.Action != policy.ClampMSS && r.Limit == nil && r.Max == nil
+	return r.Action != policy.ClampMSS && r.Limit == nil && r.Max == nil && r.Until.IsZero()
 }

@@ -3,9 +3,11 @@ package query
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"sluice/internal/base/english"
 	"sluice/internal/base/packet"
@@ -116,6 +118,8 @@ func (w *wording) plainField(c *class, way reach.Way, v reach.FieldValues, say f
 		say("code %s", numbers(v.Numbers))
 	case program.Owner:
 		say("%s", w.owner(v.Numbers))
+	case program.Time:
+		say("%s", times(v.Numbers))
 	case program.Fragment:
 		say("%s", choose(v.Numbers[0].From == 1, "later fragments", "whole packets and first fragments"))
 	case program.OriginalSource:
@@ -133,6 +137,23 @@ func (w *wording) plainField(c *class, way reach.Way, v reach.FieldValues, say f
 		}
 		say("%s %s", v.Field, strings.Join(values, " or "))
 	}
+}
+
+// times writes ranges of seconds since 1970.
+func times(list []program.NumberRange) string {
+	texts := make([]string, len(list))
+	for i, r := range list {
+		moment := func(n uint64) string { return time.Unix(int64(n), 0).UTC().Format(time.RFC3339) } //nolint:gosec // 32 bits
+		switch {
+		case r.From == 0:
+			texts[i] = "before " + moment(r.To+1)
+		case r.To >= math.MaxUint32:
+			texts[i] = "from " + moment(r.From) + " on"
+		default:
+			texts[i] = "from " + moment(r.From) + " until " + moment(r.To+1)
+		}
+	}
+	return strings.Join(texts, " or ")
 }
 
 // numbers writes ranges of numbers.

@@ -77,6 +77,8 @@ func (e *evaluation) field(f program.Field) value {
 			return value{absent: true}
 		}
 		return value{number: uint64(p.Owner)}
+	case program.Time:
+		return value{number: uint64(max(p.Moment(), 0))}
 	case program.DSCP:
 		return number(p.DSCP)
 	case program.Length:

@@ -257,6 +257,7 @@ var most = map[program.Field]uint64{
 	program.Length: math.MaxUint16, program.DSCP: 63, program.HopLimit: math.MaxUint8,
 	program.Owner: math.MaxUint32 + 1, // one more than there are: no local socket
 	program.Mark:  math.MaxUint32,
+	program.Time:  math.MaxUint32,
 }
 
 // noOwner stands for a packet without a local socket.
@@ -279,7 +280,7 @@ var order = []program.Field{
 	program.TCPFlags, statusField(""), program.InInterface, program.OutInterface, program.Source, program.Destination, program.Owner, program.SourcePort,
 	program.OriginalSource, program.OriginalDestination, program.OriginalPort, program.SourceType, program.DestinationType,
 	program.DestinationHere, program.Direction, program.Fragment, program.Length, program.DSCP, program.HopLimit, program.LinkType,
-	program.VLAN, program.Mark,
+	program.VLAN, program.Mark, program.Time,
 }
 
 var multicast = []netip.Prefix{netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("ff00::/8")}

@@ -3,6 +3,7 @@ package reach
 import (
 	"net/netip"
 	"strings"
+	"time"
 
 	"sluice/internal/base/bdd"
 	"sluice/internal/base/packet"
@@ -198,6 +199,9 @@ func (u *Universe) build(way Way, class func(program.Field) (*dimension, int)) p
 	p.DSCP = uint8(number(program.DSCP, 0))         //nolint:gosec // as above
 	p.HopLimit = uint8(number(program.HopLimit, 0)) //nolint:gosec // as above
 	p.Mark = uint32(number(program.Mark, 0))        //nolint:gosec // as above
+	if u.by[program.Time] != nil {
+		p.Time = int64(max(number(program.Time, uint64(time.Now().Unix())), 1)) //nolint:gosec // as above; 0 is now
+	}
 	if d, c := class(program.Owner); d != nil && way == Out && d.starts[c] != noOwner {
 		p.Owner = int64(d.starts[c]) //nolint:gosec // as above
 	}
@@ -300,6 +304,8 @@ func (u *Universe) codeOf(d *dimension, p *packet.Packet) int {
 			return number(noOwner)
 		}
 		return number(uint64(p.Owner))
+	case program.Time:
+		return number(uint64(max(p.Moment(), 0)))
 	case program.Fragment:
 		return yes(p.Fragment)
 	case program.Length:

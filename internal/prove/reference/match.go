@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
@@ -36,6 +37,8 @@ func (w *walk) fits(rule *policy.Rule, p packet.Packet) (why string, ok bool) {
 		return w.because("%s%s is %s", p.Destination, w.byDevice(rule.To, "out", p.Out), w.outside(rule.To)), false
 	case len(rule.Users) > 0 && !w.by(rule.Users, p.Owner):
 		return "another user sends it", false
+	case !rule.Until.IsZero() && p.Moment() >= rule.Until.Unix():
+		return w.because("it ended at %s", rule.Until.Format(time.RFC3339)), false
 	}
 	return "", true
 }

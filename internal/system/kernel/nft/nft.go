@@ -117,7 +117,8 @@ func run(ctx context.Context, input string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	// A group of its own: a Ctrl-C is for the caller, who may be half way.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	// It lists times as those of its time zone.
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "TZ=UTC")
 	cmd.Stdin = strings.NewReader(input)
 	cmd.ExtraFiles = process.HeldFiles(ctx)
 	var out, problems bytes.Buffer
