@@ -39,6 +39,7 @@ var operations = map[string]operation{
 	"GET /v1/namespaces/{namespace}/status":                   {read, 0},
 	"POST /v1/namespaces/{namespace}/verify":                  {read, small},
 	"GET /v1/namespaces/{namespace}/bans":                     {read, 0},
+	"GET /v1/namespaces/{namespace}/bans/past":                {read, 0},
 	"POST /v1/namespaces/{namespace}/confirm":                 {change, 0},
 	"POST /v1/namespaces/{namespace}/rollback":                {change, small},
 	"POST /v1/namespaces/{namespace}/plan":                    {read, small},
@@ -161,6 +162,11 @@ func (s *server) Verify(_ http.ResponseWriter, r *http.Request, _ string) {
 
 // Bans lists bans.
 func (s *server) Bans(_ http.ResponseWriter, r *http.Request, _ string) { of(r).worked("bans", nil) }
+
+// PastBans lists bans that ended.
+func (s *server) PastBans(_ http.ResponseWriter, r *http.Request, _ string) {
+	of(r).worked("pastBans", nil)
+}
 
 // Confirm keeps the policy that waits.
 func (s *server) Confirm(_ http.ResponseWriter, r *http.Request, _ string) {

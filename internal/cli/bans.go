@@ -17,7 +17,7 @@ import (
 )
 
 func newBans() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "bans",
 		Short: "List what is banned by command and by limits: until when, by whom, why, hits",
 		Long: `Lists the bans that came by command and those that a limit of the policy made
@@ -28,12 +28,18 @@ counted for each address; of prefixes that overlap, the hits are those of both.
 A ban by a limit does not hold for addresses that are exempt: those of never-ban, who
 is logged in over ssh, the routers of the default routes and the name servers.
 What the policy itself bans is not listed: "sluice status" counts it.
+
+--past lists the bans by command that ended within the last 30 days, the last one
+first and 10,000 at most: when, and who lifted it, if anybody did, and why.
 ` + filesHelp + `
 
 Exit status: 0 listed, 2 bad use, or it could not be read.`,
-		Example: "  sluice bans\n  sluice bans --json | jq -r '.[] | select(.packets == 0) | .what' | sluice unban -",
+		Example: "  sluice bans\n  sluice bans --past | grep 203.0.113.7\n  sluice bans --json | jq -r '.[] | select(.packets == 0) | .what' | sluice unban -",
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
+			if given(cmd, "past") {
+				return listPast(cmd, h)
+			}
 			list, err := h.Bans(ctx)
 			if err != nil {
 				return err
@@ -44,6 +50,34 @@ Exit status: 0 listed, 2 bad use, or it could not be read.`,
 			return printBans(cmd.OutOrStdout(), list, time.Now())
 		}),
 	}
+	cmd.Flags().Bool("past", false, "list bans that ended")
+	return cmd
+}
+
+func listPast(cmd *cobra.Command, h door) error {
+	list, err := h.PastBans()
+	if err != nil {
+		return err
+	}
+	w := cmd.OutOrStdout()
+	if optionsOf(cmd).json {
+		return command.PrintJSON(w, list)
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(w, "no ban by command ended")
+		return nil
+	}
+	buffered := bufio.NewWriter(w)
+	table := tabwriter.NewWriter(buffered, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "address\tended\thow\tby\tsince\treason")
+	for _, p := range list {
+		how := "expired"
+		if p.Lifted {
+			how = "lifted" + by(p.Lifter)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", p.What, p.Ended.Local().Format(time.DateTime), how, whoText(p.Author), p.Since.Local().Format(time.DateTime), p.Reason)
+	}
+	return errors.Join(table.Flush(), buffered.Flush())
 }
 
 func printBans(w io.Writer, list []apply.BanEntry, now time.Time) error {

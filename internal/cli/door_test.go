@@ -57,7 +57,7 @@ func survives[T any](v T) (out T, err error) {
 
 // served are the schemas of what the local API answers.
 var served = map[string]string{
-	"*apply.Status": "Status", "*engine.Verified": "Verified", "*apply.History": "History", "*apply.Text": "Text", "[]apply.BanEntry": "Bans",
+	"*apply.Status": "Status", "*engine.Verified": "Verified", "*apply.History": "History", "*apply.Text": "Text", "[]apply.BanEntry": "Bans", "[]apply.PastBan": "PastBans",
 	"*apply.Banned": "Banned", "*apply.Synced": "Synced", "*apply.Outcome": "Outcome", "*api.Failure": "Failure",
 	"*engine.Plan": "Plan", "*engine.Explained": "Explained", "*engine.Queried": "Queried", "*engine.Refreshed": "Refreshed", "*geo.UpdateResult": "CountriesUpdated",
 }
@@ -138,6 +138,11 @@ func (w wire) Text(generation int) (*apply.Text, error) {
 
 func (w wire) Bans(ctx context.Context) ([]apply.BanEntry, error) {
 	v, err := w.Host.Bans(ctx)
+	return wired(w, v, err)
+}
+
+func (w wire) PastBans() ([]apply.PastBan, error) {
+	v, err := w.Host.PastBans()
 	return wired(w, v, err)
 }
 

@@ -324,6 +324,12 @@ type Origin = program.Origin
 // Outcome What a change did.
 type Outcome = apply.Outcome
 
+// PastBan A ban by command that holds no more.
+type PastBan = apply.PastBan
+
+// PastBans defines model for PastBans.
+type PastBans = []apply.PastBan
+
 // Pending A generation that waits for its confirmation.
 type Pending = apply.Pending
 
@@ -581,6 +587,9 @@ type ServerInterface interface {
 	// Unban Lift bans.
 	// (POST /v1/namespaces/{namespace}/bans/lift)
 	Unban(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// PastBans List bans by command that ended within the last 30 days, the last one first; 10,000 at most.
+	// (GET /v1/namespaces/{namespace}/bans/past)
+	PastBans(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Confirm Keep the policy that waits for its confirmation.
 	// (POST /v1/namespaces/{namespace}/confirm)
 	Confirm(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -746,6 +755,32 @@ func (siw *ServerInterfaceWrapper) Unban(w http.ResponseWriter, r *http.Request)
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Unban(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PastBans operation middleware
+func (siw *ServerInterfaceWrapper) PastBans(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PastBans(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1295,6 +1330,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/bans", wrapper.Bans)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/bans", wrapper.Ban)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/bans/lift", wrapper.Unban)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/bans/past", wrapper.PastBans)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/confirm", wrapper.Confirm)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/countries/undo", wrapper.UndoCountries)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/countries/update", wrapper.UpdateCountries)

@@ -56,6 +56,10 @@ func (a *agent) Bans(w http.ResponseWriter, r *http.Request, n string)  { a.take
 func (a *agent) Ban(w http.ResponseWriter, r *http.Request, n string)   { a.take("ban", w, r, n) }
 func (a *agent) Unban(w http.ResponseWriter, r *http.Request, n string) { a.take("unban", w, r, n) }
 
+func (a *agent) PastBans(w http.ResponseWriter, r *http.Request, n string) {
+	a.take("past bans", w, r, n)
+}
+
 func (a *agent) Plan(w http.ResponseWriter, r *http.Request, n string)   { a.take("plan", w, r, n) }
 func (a *agent) Remove(w http.ResponseWriter, r *http.Request, n string) { a.take("remove", w, r, n) }
 
@@ -153,6 +157,7 @@ func TestOperations(t *testing.T) {
 		"history -":          {func(h *Host) (any, error) { return h.History() }, &apply.History{Boot: 3}},
 		"generation - 7":     {func(h *Host) (any, error) { return h.Text(7) }, &apply.Text{Generation: &apply.Generation{Number: 7}}},
 		"bans -":             {func(h *Host) (any, error) { return h.Bans(ctx) }, []apply.BanEntry{{What: "192.0.2.1"}}},
+		"past bans -":        {func(h *Host) (any, error) { return h.PastBans() }, []apply.PastBan{{What: "192.0.2.1", Lifted: true}}},
 		`ban - {"bans":[{"reason":"why","what":"192.0.2.0/24"}],"for":90}`: {func(h *Host) (any, error) {
 			return h.Ban(ctx, apply.Banning{List: []bans.Named{{What: what, Reason: "why"}}, For: 90 * time.Second})
 		}, &apply.Banned{Banned: 1}},

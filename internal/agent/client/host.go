@@ -23,6 +23,7 @@ type Door interface {
 	History() (*apply.History, error)
 	Text(generation int) (*apply.Text, error)
 	Bans(ctx context.Context) ([]apply.BanEntry, error)
+	PastBans() ([]apply.PastBan, error)
 	Ban(ctx context.Context, in apply.Banning) (*apply.Banned, error)
 	Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, error)
 	Plan(ctx context.Context, r engine.Request) (*engine.Plan, error)
@@ -70,6 +71,11 @@ func (h *Host) Text(generation int) (*apply.Text, error) {
 // Bans asks for the bans.
 func (h *Host) Bans(ctx context.Context) ([]apply.BanEntry, error) {
 	return asked(ctx, h, http.MethodGet, "bans", nil, func() ([]apply.BanEntry, error) { return h.Door.Bans(ctx) })
+}
+
+// PastBans asks for the bans that ended.
+func (h *Host) PastBans() ([]apply.PastBan, error) {
+	return asked(context.Background(), h, http.MethodGet, "bans/past", nil, func() ([]apply.PastBan, error) { return h.Door.PastBans() })
 }
 
 // Ban has addresses banned.

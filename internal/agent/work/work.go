@@ -52,6 +52,8 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 		return with(o, func(in api.VerifyRequest) (any, error) { return d.Verify(ctx, nil, in.Own) })
 	case "bans":
 		return d.Bans(ctx)
+	case "pastBans":
+		return d.PastBans()
 	case "apply":
 		return with(o, func(in api.ApplyRequest) (any, error) {
 			return o.built(in.Policy, in.Building, func(r engine.Request) (any, error) { return d.Apply(ctx, r, optionsOf(in.Options)) })

@@ -45,6 +45,11 @@ func (d *door) Bans(context.Context) ([]apply.BanEntry, error) {
 	return []apply.BanEntry{}, nil
 }
 
+func (d *door) PastBans() ([]apply.PastBan, error) {
+	d.asked = []any{}
+	return []apply.PastBan{}, nil
+}
+
 func (d *door) Apply(_ context.Context, r engine.Request, o apply.Options) (*apply.Outcome, error) {
 	d.asked = []any{disked(r), o}
 	return &apply.Outcome{}, nil
@@ -110,7 +115,7 @@ func (d *door) Rollback(_ context.Context, n int, o apply.Options) (*apply.Outco
 func TestDo(t *testing.T) {
 	t.Chdir(t.TempDir())
 	operations := map[string]string{
-		"GET /v1/namespaces/-/status": "status", "POST /v1/namespaces/-/verify": "verify", "GET /v1/namespaces/-/bans": "bans",
+		"GET /v1/namespaces/-/status": "status", "POST /v1/namespaces/-/verify": "verify", "GET /v1/namespaces/-/bans": "bans", "GET /v1/namespaces/-/bans/past": "pastBans",
 		"POST /v1/namespaces/-/apply": "apply", "POST /v1/namespaces/-/confirm": "confirm", "POST /v1/namespaces/-/rollback": "rollback",
 		"POST /v1/namespaces/-/plan": "plan", "POST /v1/namespaces/-/remove": "remove", "POST /v1/namespaces/-/explain": "explain", "POST /v1/namespaces/-/query": "query", "POST /v1/namespaces/-/restore": "restore", "POST /v1/namespaces/-/refresh": "refresh",
 		"POST /v1/namespaces/-/countries/update": "updateCountries", "POST /v1/namespaces/-/countries/undo": "undoCountries",
@@ -154,6 +159,7 @@ func TestDo(t *testing.T) {
 		"status, fast":    {func() (any, error) { return h.Status(ctx, false) }, []any{false}},
 		"verify":          {func() (any, error) { return h.Verify(ctx, nil, true) }, []any{true, true}},
 		"bans":            {func() (any, error) { return h.Bans(ctx) }, []any{}},
+		"past bans":       {func() (any, error) { return h.PastBans() }, []any{}},
 		"apply":           {func() (any, error) { return h.Apply(ctx, request, options) }, []any{request, options}},
 		"apply, plain":    {func() (any, error) { return h.Apply(ctx, engine.Request{File: "q"}, apply.Options{}) }, []any{engine.Request{File: "q"}, apply.Options{}}},
 		"plan":            {func() (any, error) { return h.Plan(ctx, request) }, []any{request}},

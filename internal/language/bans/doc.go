@@ -12,6 +12,8 @@
 //	         whole or not at all
 //	settled  the last line says that the kernel has all that stands before it;
 //	         without it the next command compares kernel and journal
+//	past     bans whose time was up or that were lifted. The journal has them until
+//	         it is written anew, and a file beside it from then on
 //	piece    of ranges that overlap, a part that the same bans cover: it is
 //	         banned until the last of them ends
 //

@@ -33,6 +33,7 @@ type Entry struct {
 	Lifted  string      `json:"lift,omitempty"` // as Group.Bans
 	Settled bool        `json:"settled,omitempty"`
 	Kept    []keptGroup `json:"kept,omitempty"` // everything, at the begin of a journal that was written anew
+	Past    []pastGroup `json:"past,omitempty"` // of PastFile, which has nothing else
 	// Boot is that of Time, which was Up milliseconds old then; empty where nothing ends.
 	Boot string `json:"boot,omitempty"`
 	Up   int64  `json:"up,omitempty"`
@@ -135,9 +136,25 @@ var errNewer = errors.New("written by a newer sluice")
 
 // parse reads the text of a journal.
 func parse(data []byte, now Moment) (*List, error) {
-	list := &List{Settled: true}
+	list, edits, _, err := replay(data, now)
+	if err != nil {
+		return nil, err
+	}
+	list.Bans = sum(edits)
+	return list, nil
+}
+
+// lifting is the edits of an entry that lift, by where they begin and end.
+type lifting struct {
+	from, to int
+	at       time.Time
+	by       Author
+}
+
+// replay is every edit of a journal in its order, and a list of all but the bans.
+func replay(data []byte, now Moment) (list *List, edits []edit, lifts []lifting, err error) {
+	list = &List{Settled: true}
 	shifts := shifts{began: map[string]time.Time{}}
-	var edits []edit
 	number := 0
 	for len(data) > 0 {
 		line, rest, whole := bytes.Cut(data, []byte{'\n'})
@@ -148,11 +165,14 @@ func parse(data []byte, now Moment) (*List, error) {
 		}
 		e, err := decode(line)
 		if err == nil && e.Format > format {
-			return nil, errNewer
+			return nil, nil, nil, errNewer
 		}
 		before := len(edits)
 		if err == nil {
 			edits, err = e.edits(edits)
+		}
+		if n := len(strings.Fields(e.Lifted)); n > 0 && err == nil {
+			lifts = append(lifts, lifting{before, before + n, e.Time, e.By})
 		}
 		shifts.add(&e, edits[before:])
 		switch {
@@ -166,8 +186,7 @@ func parse(data []byte, now Moment) (*List, error) {
 		}
 	}
 	shifts.apply(now)
-	list.Bans = sum(edits)
-	return list, nil
+	return list, edits, lifts, nil
 }
 
 // edit is a ban, or where it has none the end of one.

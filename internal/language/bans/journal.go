@@ -345,6 +345,9 @@ func (j Journal) Rewrite(list *List) error {
 			return fmt.Errorf("keep the damaged journal of bans: %w", err)
 		}
 	}
+	if err := j.keepPast(); err != nil {
+		return err
+	}
 	if err := renameio.WriteFile(j.path, line, 0o600, renameio.WithTempDir(filepath.Dir(j.path))); err != nil {
 		return fmt.Errorf("write the journal of bans: %w", err)
 	}

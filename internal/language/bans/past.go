@@ -1,0 +1,184 @@
+package bans
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/regular"
+)
+
+// PastFile has, in a state directory, past bans that the journal no longer has.
+const PastFile = "bans.past"
+
+// Of past bans, those of the last PastTime are kept, and of them the newest MostPast.
+const (
+	PastTime = 30 * 24 * time.Hour
+	MostPast = 10_000
+)
+
+// Past is a ban that holds no more.
+type Past struct {
+	Ban
+	Ended  time.Time
+	Lifted bool   // before its time was up
+	Lifter Author // who lifted it, and why
+}
+
+// pastGroup is past bans that have all but the address in common.
+type pastGroup struct {
+	keptGroup
+	Ended  time.Time `json:"ended"`
+	Lifted bool      `json:"lifted,omitempty"`
+	Lifter Author    `json:"lifter,omitzero"`
+}
+
+// pastKey tells bans of the same range apart.
+type pastKey struct {
+	what         addrset.Range
+	since, ended int64
+}
+
+func (p Past) key() pastKey { return pastKey{p.What, p.Since.UnixMilli(), p.Ended.UnixMilli()} }
+
+func (p Past) group() pastGroup {
+	return pastGroup{keptGroup{Group{Until: p.Until, Reason: p.Reason}, p.Since, p.By}, p.Ended, p.Lifted, p.Lifter}
+}
+
+// Past is the bans that ended, the last one first, as far back as they are kept. A ban
+// whose place another of the same took while it held has not ended. Damaged says that a
+// part of them could not be read.
+func (j Journal) Past() (list []Past, damaged bool, err error) {
+	now := j.now()
+	old, damaged, err := j.oldPast()
+	if err != nil {
+		return nil, false, err
+	}
+	data, err := regular.Read(j.path, mostBytes)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !regular.Unfit(err) {
+		return nil, false, fmt.Errorf("read the journal of bans: %w", err)
+	}
+	of, edits, lifts, err := replay(data, now)
+	if errors.Is(err, errNewer) {
+		return nil, false, &NewerError{j.path}
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	list = slices.DeleteFunc(append(old, ended(edits, lifts, now.Wall)...), func(p Past) bool { return now.Wall.Sub(p.Ended) > PastTime })
+	slices.SortStableFunc(list, func(a, b Past) int { //nolint:forbidigo // hundreds of thousands
+		if c := b.Ended.Compare(a.Ended); c != 0 {
+			return c
+		}
+		return a.What.Compare(b.What)
+	})
+	// A command that was killed behind keepPast left some of them in both files.
+	list = slices.CompactFunc(list, func(a, b Past) bool { return a.key() == b.key() })
+	return list[:min(len(list), MostPast)], damaged || len(of.Damaged) > 0, nil
+}
+
+// ended is what edits say of bans that hold no more.
+func ended(edits []edit, lifts []lifting, now time.Time) []Past {
+	var out []Past
+	open := map[addrset.Range]*Ban{}
+	end := func(what addrset.Range, at time.Time, by *lifting) {
+		of := open[what]
+		if of == nil {
+			return
+		}
+		p := Past{Ban: *of, Ended: of.Until}
+		p.What = what
+		switch {
+		case of.Over(at):
+		case by != nil:
+			p.Ended, p.Lifted, p.Lifter = by.at, true, by.by
+		default:
+			return
+		}
+		out = append(out, p)
+	}
+	for i, e := range edits {
+		for len(lifts) > 0 && i >= lifts[0].to {
+			lifts = lifts[1:]
+		}
+		if e.ban != nil {
+			end(e.what, e.ban.Since, nil)
+			open[e.what] = e.ban
+			continue
+		}
+		end(e.what, lifts[0].at, &lifts[0])
+		delete(open, e.what)
+	}
+	for what := range open {
+		end(what, now, nil)
+	}
+	return out
+}
+
+// oldPast is what PastFile has.
+func (j Journal) oldPast() (list []Past, damaged bool, err error) {
+	path := filepath.Join(filepath.Dir(j.path), PastFile)
+	data, err := regular.Read(path, mostBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if regular.Unfit(err) {
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("read past bans: %w", err)
+	}
+	e, err := decode(bytes.TrimSuffix(data, []byte{'\n'}))
+	if err != nil {
+		return nil, true, nil
+	}
+	if e.Format > format {
+		return nil, false, &NewerError{path}
+	}
+	for _, g := range e.Past {
+		for word := range strings.SplitSeq(g.Bans, " ") {
+			r, err := addrset.ParseRange(word)
+			if err != nil {
+				return nil, true, nil
+			}
+			b := Ban{What: r, Since: g.Since, Until: g.Until, By: g.By, Reason: g.Reason}
+			list = append(list, Past{b, g.Ended, g.Lifted, g.Lifter})
+		}
+	}
+	return list, false, nil
+}
+
+// keepPast writes down what would be lost of past bans where the journal is written anew.
+func (j Journal) keepPast() error {
+	list, _, err := j.Past()
+	if err != nil {
+		return err
+	}
+	e := Entry{Format: format, Time: j.now().Wall}
+	for len(list) > 0 {
+		g := list[0].group()
+		var ranges []addrset.Range
+		for len(list) > 0 && list[0].group() == g {
+			ranges, list = append(ranges, list[0].What), list[1:]
+		}
+		g.Bans = Words(ranges)
+		e.Past = append(e.Past, g)
+	}
+	line, err := encode(e)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(filepath.Dir(j.path), PastFile)
+	if err := renameio.WriteFile(path, line, 0o600, renameio.WithTempDir(filepath.Dir(path))); err != nil {
+		return fmt.Errorf("write past bans: %w", err)
+	}
+	return nil
+}
