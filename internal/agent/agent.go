@@ -39,6 +39,7 @@ type Site struct {
 	// that of several.
 	Restores bool
 	Alerts   *alert.Sender
+	LogSize  int64 // bytes of what is kept of the log; 0: nothing is
 }
 
 // Agent serves the network namespace of the thread that runs it, and those of ip-netns(8)

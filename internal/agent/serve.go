@@ -35,6 +35,7 @@ const (
 	headerBytes = 16 << 10
 	lineCount   = 64 // of what is told, that a slow reader may be behind
 	busyTick    = 100 * time.Millisecond
+	mostLogs    = 4                      // who read the log at a time, and as many of root's
 	mostWorkers = 4                      // of some 100 MB each
 	readWorkers = 2                      // of them for who may read, and one is for root alone
 	mostLarge   = 2                      // bodies of more than small that are held, and as many of root's
@@ -47,6 +48,7 @@ type firewall interface {
 	Text(generation int) (*apply.Text, error)
 	Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, error)
 	Sync(ctx context.Context) (*apply.Synced, error)
+	LogKept(ctx context.Context, q engine.LogQuestion, grown func() <-chan struct{}, seen func(engine.Logged)) (*engine.LogAnswer, error)
 }
 
 // server answers requests.
@@ -65,6 +67,8 @@ type server struct {
 	workers [all + 1]chan struct{}
 	// A large body has a place, root's in the second, from before it is read to the answer.
 	bodies [2]chan struct{}
+	// Who reads the log has a place, root's in the second.
+	logs [2]chan struct{}
 	// Of updates of the country data, which may take minutes, one has a place of workers.
 	updates    chan struct{}
 	publishers []string // of country data, by the agent's file
@@ -77,6 +81,7 @@ func (a *Agent) newServer(here *netns.Namespace) *server {
 		reads:   a.MayRead, changes: a.MayChange,
 		refusals: refusals{every: refusalsTime},
 		bodies:   [...]chan struct{}{make(chan struct{}, mostLarge), make(chan struct{}, mostLarge)},
+		logs:     [...]chan struct{}{make(chan struct{}, mostLogs), make(chan struct{}, mostLogs)},
 		updates:  make(chan struct{}, 1), publishers: a.Publishers,
 		peerOf: func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },
 		wall:   func(h engine.Host) firewall { return &h },

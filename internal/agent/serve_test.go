@@ -23,6 +23,7 @@ import (
 
 	"sluice/internal/agent/api"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/ring"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/system/kernel/netns"
@@ -75,11 +76,25 @@ func (w *wall) Sync(ctx context.Context) (*apply.Synced, error) {
 	return &apply.Synced{}, nil
 }
 
+func (w *wall) LogKept(ctx context.Context, q engine.LogQuestion, grown func() <-chan struct{}, seen func(engine.Logged)) (*engine.LogAnswer, error) {
+	if q.Follow {
+		seen(engine.Logged{Number: 1, Hook: "input", Prefix: q.Source})
+		select {
+		case <-ctx.Done():
+		case <-grown():
+			seen(engine.Logged{Number: 2, Hook: "input"})
+			<-ctx.Done()
+		}
+	}
+	return &engine.LogAnswer{}, nil
+}
+
 // tested is a server whose callers are who the test says they are.
 type tested struct {
 	*server
 	*wall
 	path   string
+	kept   *ring.Ring
 	caller atomic.Pointer[peer.Peer]
 }
 
@@ -106,6 +121,12 @@ func newTested(t testing.TB) *tested {
 	a.spaces.open, a.spaces.refused = map[string]*space{"shop": s}, map[string]error{"mail": &apply.NewerError{}}
 	out := &tested{server: a.newServer(here), wall: &wall{}}
 	s.keep = func(*apply.Host) keeper { return out.wall }
+	out.kept, err = ring.Open(t.TempDir(), ring.Least)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = out.kept.Close() })
+	s.log.Store(&keptLog{ring: out.kept})
 	out.caller.Store(root)
 	out.reads.Groups = []uint32{readersGroup}
 	out.changes.Users = []uint32{changer.UID}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"sluice/internal/agent/api"
@@ -23,6 +24,7 @@ type space struct {
 	work       chan func()
 	bans       chan *toBan
 	look       chan func()              // work, with all that is kept of bans noted before
+	log        atomic.Pointer[keptLog]  // nil: nothing is kept
 	readLocked chan struct{}            // held by one of readsLocked, and for a while after it
 	keep       func(*apply.Host) keeper // tests put another there
 }
@@ -54,6 +56,7 @@ func (s *space) live(ready func() error, due func()) {
 	part(func() error { return s.follow(ready) })
 	parts.Go(due)
 	part(s.watch)
+	parts.Go(s.keepLog)
 	parts.Wait()
 }
 

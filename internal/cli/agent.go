@@ -23,11 +23,12 @@ func newAgent() *cobra.Command {
 		Long: `Stays until it is stopped. It brings in what the host becomes (default routes,
 addresses, name servers, interfaces), as "sluice sync --follow" does, whose place it
 takes. Lists of the running policy are asked for when they are due, and so are newer
-country data where its file says of whom. It answers on a Unix socket. The commands apply,
+country data where its file says of whom. What policies with "log: netlink" drop and log is
+kept, in 64 MiB unless its file says otherwise. It answers on a Unix socket. The commands apply,
 plan, confirm, rollback, remove, restore, refresh, sync, status, history, bans, ban, unban,
-geo update and geo undo, and of what runs verify, explain and query use the socket where an agent listens for the
-same state and network namespace, and do their work themselves where none does: what they
-print and end with is the same.
+geo update, geo undo, log, and of what runs verify, explain and query use the socket where
+an agent listens for the same state and network namespace, and do their work themselves
+where none does: what they print and end with is the same.
 
 Root may change the firewall by the socket; group sluice may read it.
 /etc/sluice/agent.yaml says otherwise, where there is one ("sluice agent check"). There is
@@ -66,14 +67,14 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 			}
 			alerts := alert.New(asked.Command, asked.Webhook)
 			alerts.Print, alerts.Failed = site.Host.Note, func(err error) { warn(cmd.ErrOrStderr(), err.Error()) }
-			site.Restores, site.Alerts = asked.Restores, alerts
+			site.Restores, site.Alerts, site.LogSize = asked.Restores, alerts, asked.LogSize
 			a := &agent.Agent{
 				Site: site, Socket: socket, MayRead: reads, MayChange: changes,
 				Lists: asked.Lists, Publishers: asked.Publishers, Every: asked.Every,
 				Named: func(name string) (*agent.Site, error) {
 					s, err := siteOf(cmd, name)
 					if err == nil {
-						s.Restores, s.Alerts = asked.Restores, alerts
+						s.Restores, s.Alerts, s.LogSize = asked.Restores, alerts, asked.LogSize
 					}
 					return s, err
 				},

@@ -60,6 +60,7 @@ var served = map[string]string{
 	"*apply.Status": "Status", "*engine.Verified": "Verified", "*apply.History": "History", "*apply.Text": "Text", "[]apply.BanEntry": "Bans", "[]apply.PastBan": "PastBans",
 	"*apply.Banned": "Banned", "*apply.Synced": "Synced", "*apply.Outcome": "Outcome", "*api.Failure": "Failure",
 	"*engine.Plan": "Plan", "*engine.Explained": "Explained", "*engine.Queried": "Queried", "*engine.Refreshed": "Refreshed", "*geo.UpdateResult": "CountriesUpdated",
+	"engine.Logged": "Logged", "*engine.LogAnswer": "LogAnswer",
 }
 
 // described says whether JSON is what the document of the local API says of it, with no
@@ -214,4 +215,14 @@ func (w wire) Explain(ctx context.Context, q engine.Explaining) (*engine.Explain
 func (w wire) Query(ctx context.Context, q engine.Querying) (*engine.Queried, error) {
 	v, err := w.Host.Query(ctx, q)
 	return wired(w, v, err)
+}
+
+func (w wire) Log(ctx context.Context, q engine.LogQuestion, seen func(engine.Logged)) (*engine.LogAnswer, error) {
+	var bad error
+	v, err := w.Host.Log(ctx, q, func(l engine.Logged) {
+		sent, err := survives(l)
+		bad = errors.Join(bad, err)
+		seen(sent)
+	})
+	return wired(w, v, errors.Join(err, bad))
 }

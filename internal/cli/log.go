@@ -5,99 +5,120 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
+	"sluice/internal/language/policy"
+	"sluice/internal/words"
 )
 
 func newLog() *cobra.Command {
 	var (
-		follow bool
-		count  int
-		chosen = engine.LogChoice{Called: map[string]string{"source": "--src", "service": "--service", "country": "--country", "line": "--line"}}
+		count int
+		since string
+		asked engine.LogQuestion
 	)
 	cmd := &cobra.Command{
-		Use:   "log --follow",
-		Short: "Show what is dropped and logged as it happens, with the policy's line",
-		Long: `Shows the packets that the policy that runs sends to netlink log group 5171, where it
-says "log: netlink": those that match a line with log, and those that a default drops
-or rejects. Each has a line: when, which line of the policy, from whom, from which country
-by the country data in use, to what, and what the line says. --json has the rest, a value a
-line. --src, --service, --country and --line show those alone that are of all of these.
+		Use:   "log",
+		Short: "Show what was dropped and logged, with the policy's line",
+		Long: `Shows the packets that the policies that ran sent to netlink log group 5171, where they
+say "log: netlink": those that match a line with log, and those that a default drops
+or rejects. Each has a line: its number, when, which line of the policy, from whom, from
+which country by the country data of then, to what, and what the line says. --json has the
+rest, a value a line. --src, --service, --country and --line show those alone that are of
+all of these.
 
 Of a line of the policy 50 packets a second are logged, and of a source and a line 30 a
 minute, 10 of them at once, so that one that scans hides nobody. What is left out is dropped
 all the same, and counted ("sluice status").
 
-Nothing keeps what was logged before. One program at a time can read the group.
+The agent keeps them in files of 64 MiB together, unless its file names another size, and
+the newest replace the oldest. Without the agent nothing is kept, and --follow reads what
+comes from the kernel itself, as one program at a time can.
 ` + filesHelp + `
 
-Exit status: 0 it was stopped, or has shown --count, 2 bad use, or it could not be read.`,
-		Example: "  sluice log --follow\n  sluice log --follow --src 203.0.113.7 --service https\n  sluice log --follow --line policy.yaml:22 --count 1 --json | jq .rule",
+Exit status: 0 shown, or it was stopped, 2 bad use, nothing is kept, or it could not be read.`,
+		Example: "  sluice log --since 14:00\n  sluice log --follow --src 203.0.113.7 --service https\n  sluice log --line policy.yaml:22 --since 2h --json | jq .source",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !follow {
-				return errors.New("nothing keeps what was logged before\nhint: --follow shows it as it happens")
-			}
 			if count < 0 {
 				return fmt.Errorf("--count %d is below zero", count)
 			}
-			h, err := hostOf(cmd)
+			if since != "" {
+				var err error
+				if asked.Since, err = sinceOf(since, time.Now()); err != nil {
+					return fmt.Errorf("--since: %w", err)
+				}
+			}
+			h, err := doorOf(cmd)
 			if err != nil {
 				return err
 			}
 			ctx, stop := command.Interruptible(cmd)
 			defer stop()
-			return followLog(ctx, cmd, h, chosen, count)
+			return showLog(ctx, cmd, h, asked, count)
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show what comes, until interrupted")
-	cmd.Flags().IntVar(&count, "count", 0, "end after `N` packets; 0 is never")
+	asked.Called = words.LogFlags
 	flags := cmd.Flags()
-	flags.StringVar(&chosen.Source, "src", "", "show what comes from an `ADDRESS`, a prefix or a range")
-	flags.StringVar(&chosen.Service, "service", "", "show what goes to a `SERVICE`, by a name of the policy or as tcp/22")
-	flags.StringVar(&chosen.Country, "country", "", "show what comes from a `COUNTRY`, such as NO; of what the host sends, what goes there")
-	flags.StringVar(&chosen.Line, "line", "", "show what a `LINE` has logged, such as policy.yaml:22, or 22 of any file")
+	flags.BoolVarP(&asked.Follow, "follow", "f", false, "show what comes, until interrupted")
+	flags.StringVar(&since, "since", "", "show what was logged from a `TIME` on: 14:00, 2h, 2026-11-28, \"2026-11-28 14:00\"")
+	flags.IntVar(&count, "count", 0, "end after `N` packets; 0 is never")
+	flags.StringVar(&asked.Source, "src", "", "show what comes from an `ADDRESS`, a prefix or a range")
+	flags.StringVar(&asked.Service, "service", "", "show what goes to a `SERVICE`, by a name of the policy or as tcp/22")
+	flags.StringVar(&asked.Country, "country", "", "show what comes from a `COUNTRY`, such as NO; of what the host sends, what goes there")
+	flags.StringVar(&asked.Line, "line", "", "show what a `LINE` has logged, such as policy.yaml:22, or 22 of any file")
 	return cmd
 }
 
-func followLog(ctx context.Context, cmd *cobra.Command, h *engine.Host, chosen engine.LogChoice, count int) error {
-	collectSoon()
-	now, err := h.Lines()
-	if err != nil {
-		return err
+// sinceOf reads a time of the clock, which is the last one that there was, a day, or how long
+// ago something was.
+func sinceOf(text string, now time.Time) (time.Time, error) {
+	for _, layout := range []string{"15:04", time.TimeOnly} {
+		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			at = time.Date(now.Year(), now.Month(), now.Day(), at.Hour(), at.Minute(), at.Second(), 0, time.Local)
+			if at.After(now) {
+				at = at.AddDate(0, 0, -1)
+			}
+			return at, nil
+		}
 	}
+	for _, layout := range []string{time.DateOnly, "2006-01-02 15:04", time.DateTime, time.RFC3339} {
+		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return at, nil
+		}
+	}
+	if ago, _, ok := policy.ParseDuration(text); ok {
+		return now.Add(-ago), nil
+	}
+	return time.Time{}, fmt.Errorf("%q is no time\nhint: write 14:00, 2h, 2026-11-28 or \"2026-11-28 14:00\"", text)
+}
+
+func showLog(ctx context.Context, cmd *cobra.Command, h door, asked engine.LogQuestion, count int) error {
+	collectSoon()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	out, shown := cmd.OutOrStdout(), 0
 	var failed error
-	show := func(p engine.Logged) error {
-		_, err := fmt.Fprintln(out, loggedText(p))
-		return err
-	}
+	table := logTable{to: out}
+	show := table.show
 	if optionsOf(cmd).json {
 		encoder := json.NewEncoder(out)
 		encoder.SetEscapeHTML(false)
 		show = func(p engine.Logged) error { return encoder.Encode(p) }
 	}
-	err = h.Logged(ctx, chosen, func() {
-		switch {
-		case now.Generation == 0:
-			note(cmd, "no policy runs")
-		case !now.Netlink:
-			note(cmd, "the policy that runs logs nothing here: log: netlink in it does")
-		default:
-			note(cmd, "reading what generation "+strconv.Itoa(now.Generation)+" logs")
-		}
-	}, func(p engine.Logged) {
+	_, err := h.Log(ctx, asked, func(p engine.Logged) {
 		if failed != nil || count > 0 && shown == count {
 			return
 		}
 		if p.Lost > 0 {
-			note(cmd, fmt.Sprintf("%d more were logged and could not be read in time", p.Lost))
+			note(cmd, fmt.Sprintf("%d more were logged and could not be kept or read in time", p.Lost))
 		}
 		if failed = show(p); failed != nil {
 			stop()
@@ -107,16 +128,47 @@ func followLog(ctx context.Context, cmd *cobra.Command, h *engine.Host, chosen e
 			stop()
 		}
 	})
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = nil // it was stopped
+	}
 	return errors.Join(err, failed)
 }
 
-// loggedText is a packet in a line of 80 columns or so: a rule that is long has more.
-func loggedText(p engine.Logged) string {
+// logTable writes packets, a line of 80 columns each, or more where a rule or an address is
+// long.
+type logTable struct {
+	to  io.Writer
+	day string
+}
+
+// columns is how wide the table is on a terminal.
+const columns = 80
+
+func (t *logTable) show(p engine.Logged) error {
+	at := p.Time.Local()
+	if day := at.Format(time.DateOnly); day != t.day {
+		if t.day != "" || day != time.Now().Format(time.DateOnly) {
+			fmt.Fprintln(t.to, command.Paint(t.to, "2", day))
+		}
+		t.day = day
+	}
 	line := p.File + ":" + strconv.Itoa(p.Line)
 	if p.Line == 0 {
 		line = p.ID
 	}
-	return fmt.Sprintf("%s  %-16s  %-15s  %-2s  %-9s  %s", p.Time.Local().Format("15:04:05"), line, p.Source, p.Country, loggedService(p), p.Rule)
+	number := ""
+	if p.Number > 0 {
+		number = fmt.Sprintf("%6d  ", p.Number)
+	}
+	text := fmt.Sprintf("%s%s  %-16s  %-15s  %-2s  %-9s  %s", number, at.Format(time.TimeOnly), line, p.Source, p.Country, loggedService(p), p.Rule)
+	if runes := []rune(text); command.IsTerminal(t.to) && len(runes) > columns {
+		text = string(runes[:columns-1]) + "…"
+	}
+	if text = command.PlainName(text); line != "" {
+		text = strings.Replace(text, line, command.Paint(t.to, "1", line), 1)
+	}
+	_, err := fmt.Fprintln(t.to, text)
+	return err
 }
 
 func loggedService(p engine.Logged) string {

@@ -16,6 +16,7 @@ import (
 
 // Logged is a packet that a line of the policy has logged.
 type Logged struct {
+	Number     uint64    `json:"number,omitempty"` // of what is kept; 0: it is not
 	Time       time.Time `json:"time"`
 	Generation int       `json:"generation,omitempty"`
 	ID         string    `json:"id,omitempty"`   // of the rule
@@ -38,51 +39,28 @@ type Logged struct {
 	// Country is of its source, or where the host itself sends it, of its destination: a code
 	// of ISO 3166-1 by the country data in use, "" where they have none.
 	Country string `json:"country,omitempty"`
-	// Lost is how many were logged before it and could not be read in time.
+	// Lost is how many were logged before it and could not be read or kept in time.
 	Lost uint32 `json:"lost,omitempty"`
 }
 
-// linesTime is how old may be what is known of the lines.
-const linesTime = time.Second
+// linesTime is how old may be what is known of the lines. The kernel gathers packets for as
+// long.
+const linesTime = 100 * time.Millisecond
 
-// Logged calls seen for each packet that the policy that runs sends to the netlink log group,
-// and which is chosen, until the context ends. It calls listening when none is missed any
-// more. What was lost before packets that are not chosen is told with the next that is.
-func (h *Host) Logged(ctx context.Context, c LogChoice, listening func(), seen func(Logged)) error {
-	wanted, err := c.of(h)
-	if err != nil {
-		return err
-	}
-	countries, err := geo.Open(h.State)
-	if err != nil {
-		if c.Country != "" {
-			return err
-		}
-		h.warn(wordsOf(err, h.Words)) // packets are shown without
-	}
-	l := lines{host: h}
-	lost := uint32(0)
+// logged calls seen for each packet that the policy that runs sends to the netlink log group
+// until the context ends. It calls listening when none is missed any more.
+func (h *Host) logged(ctx context.Context, listening func(), seen func(nflog.Packet)) error {
 	return h.Netns.Do(func() error {
-		return nflog.Read(ctx, program.LogGroup, program.LogLength, listening, func(p nflog.Packet) {
-			out := read(p)
-			l.of(&out)
-			if countries != nil {
-				out.locate(countries)
-			}
-			lost += p.Lost
-			if wanted.has(&out) {
-				out.Lost, lost = lost, 0
-				seen(out)
-			}
-		})
+		return nflog.Read(ctx, program.LogGroup, program.LogLength, listening, seen)
 	})
 }
 
-// lines are those of the generation that runs.
+// lines are those of the generation that runs, and of the one that ran before it, whose
+// packets may come yet.
 type lines struct {
-	host   *Host
-	now    *apply.Lines
-	looked time.Time
+	host        *Host
+	now, before *apply.Lines
+	looked      time.Time
 }
 
 func (l *lines) of(out *Logged) {
@@ -92,19 +70,25 @@ func (l *lines) of(out *Logged) {
 		if l.now == nil || err == nil && n != l.now.Generation {
 			// What cannot be read leaves packets without a line.
 			if now, err := l.host.Lines(); err == nil {
-				l.now = now
+				l.now, l.before = now, l.now
 			}
 		}
 	}
-	if l.now == nil {
-		return
-	}
-	if o, known := l.now.ByID[out.ID]; known {
-		out.Generation, out.File, out.Line, out.Rule = l.now.Generation, o.File, o.Line, o.Text
+	for _, of := range []*apply.Lines{l.now, l.before} {
+		if of == nil {
+			continue
+		}
+		if o, known := of.ByID[out.ID]; known {
+			out.Generation, out.File, out.Line, out.Rule = of.Generation, o.File, o.Line, o.Text
+			return
+		}
 	}
 }
 
 func (l *Logged) locate(countries *geo.Database) {
+	if countries == nil {
+		return
+	}
 	at := l.Source
 	if l.Hook == hooks[unix.NF_INET_LOCAL_OUT] {
 		at = l.Destination

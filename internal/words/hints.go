@@ -64,6 +64,9 @@ func hintOf(err error, here string) string {
 	if err == engine.ErrNoPublisher { //nolint:errorlint // as below
 		return "give --from with a file or URL, or with a publisher: dbip, registries"
 	}
+	if err == engine.ErrNotKept { //nolint:errorlint // as below
+		return "the agent keeps it, from when it runs: systemctl enable --now sluice-agent.service; sluice log --follow" + here + " shows what comes"
+	}
 	if err == engine.ErrMeaningLate { //nolint:errorlint // as below
 		return " (before an apply, sluice plan takes the time that it needs)"
 	}
@@ -208,3 +211,6 @@ var remedies = map[apply.Remedy]string{
 	apply.MeasureAnewOrForget:      "; \"sluice-lab bench calibrate\" measures anew, \"sluice-lab bench calibrate --remove\" goes back to the figures that come with Sluice",
 	apply.ReplaceMeasured:          "; remove it, or run sluice-lab bench calibrate again",
 }
+
+// LogFlags are what the fields of a choice of logged packets are called by who asks.
+var LogFlags = map[string]string{"source": "--src", "service": "--service", "country": "--country", "line": "--line"}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/engine"
@@ -309,6 +310,12 @@ type History = apply.History
 // LiveFlow A flow that a change concerns.
 type LiveFlow = apply.LiveFlow
 
+// LogAnswer defines model for LogAnswer.
+type LogAnswer = engine.LogAnswer
+
+// Logged A packet that a line of the policy has logged.
+type Logged = engine.Logged
+
 // Move A change of the host that a set follows.
 type Move = apply.Move
 
@@ -534,6 +541,27 @@ type Namespace = string
 // Failed Why it was not done.
 type Failed = Failure
 
+// LogParams defines parameters for Log.
+type LogParams struct {
+	// Since From then on; all that are kept unless given, or with follow those that come.
+	Since time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// Follow And what comes, until the caller hangs up. It wants application/x-ndjson.
+	Follow bool `form:"follow,omitempty" json:"follow,omitempty"`
+
+	// Source An address, a prefix or a range that they come from.
+	Source string `form:"source,omitempty" json:"source,omitempty"`
+
+	// Service A service of the policy that runs, or as it names one.
+	Service string `form:"service,omitempty" json:"service,omitempty"`
+
+	// Country A code of ISO 3166-1; of whom it is, see Logged.
+	Country string `form:"country,omitempty" json:"country,omitempty"`
+
+	// Line FILE:LINE, or LINE of any file.
+	Line string `form:"line,omitempty" json:"line,omitempty"`
+}
+
 // StatusParams defines parameters for Status.
 type StatusParams struct {
 	// Fast Do not read the elements of large sets back.
@@ -608,6 +636,9 @@ type ServerInterface interface {
 	// Generation Give the text of a policy that was applied.
 	// (GET /v1/namespaces/{namespace}/generations/{generation})
 	Generation(w http.ResponseWriter, r *http.Request, namespace Namespace, generation int)
+	// Log Give the packets that were logged, a line each, the oldest first.
+	// (GET /v1/namespaces/{namespace}/log)
+	Log(w http.ResponseWriter, r *http.Request, namespace Namespace, params LogParams)
 	// Plan Say what applying a policy would change. Nothing is changed.
 	// (POST /v1/namespaces/{namespace}/plan)
 	Plan(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -946,6 +977,113 @@ func (siw *ServerInterfaceWrapper) Generation(w http.ResponseWriter, r *http.Req
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.Generation(w, r, namespace, generation)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Log operation middleware
+func (siw *ServerInterfaceWrapper) Log(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params LogParams
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", r.URL.Query(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "since"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "since", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "follow" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "follow", r.URL.Query(), &params.Follow, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "follow"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "follow", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", r.URL.Query(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "source"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "source", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "service" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "service", r.URL.Query(), &params.Service, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "service"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "service", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "country" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "country", r.URL.Query(), &params.Country, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "country"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "country", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "line" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "line", r.URL.Query(), &params.Line, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "line"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "line", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Log(w, r, namespace, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1337,6 +1475,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/explain", wrapper.Explain)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations", wrapper.History)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations/{generation}", wrapper.Generation)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/log", wrapper.Log)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/plan", wrapper.Plan)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/query", wrapper.Query)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/refresh", wrapper.Refresh)

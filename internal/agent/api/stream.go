@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -26,6 +27,7 @@ type Line struct {
 	Shout    string          `json:"shout,omitempty"`
 	Progress *apply.Progress `json:"progress,omitempty"`
 	Download *Download       `json:"download,omitempty"`
+	Logged   *engine.Logged  `json:"logged,omitempty"`
 	Result   json.RawMessage `json:"result,omitempty"` // the last line, as Failure is
 	Failure  *Failure        `json:"failure,omitempty"`
 }
@@ -52,8 +54,11 @@ type Answer struct {
 // NewAnswer is the answer to a request. A writer that has a method Failed is told of the
 // failure, where there is one.
 func NewAnswer(w http.ResponseWriter, r *http.Request) *Answer {
-	return &Answer{to: w, head: w, lines: strings.Contains(r.Header.Get("Accept"), Lines)}
+	return &Answer{to: w, head: w, lines: WantsLines(r)}
 }
+
+// WantsLines says that who asks reads lines.
+func WantsLines(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), Lines) }
 
 // NewLines is an answer in lines to a process that reads them, which passes them on.
 func NewLines(to io.Writer) *Answer { return &Answer{to: to, lines: true, begun: true} }
@@ -74,6 +79,9 @@ func (a *Answer) Progress(p apply.Progress) { a.Tell(Line{Progress: &p}) }
 func (a *Answer) Download(from string, done, total int64) {
 	a.Tell(Line{Download: &Download{From: from, Done: done, Total: total}})
 }
+
+// Logged tells of a packet that was logged.
+func (a *Answer) Logged(l engine.Logged) { a.Tell(Line{Logged: &l}) }
 
 // Tell writes a line. Who reads the result alone is told of that one.
 func (a *Answer) Tell(l Line) {

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/agent/api"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 )
 
@@ -29,6 +30,7 @@ type Told struct {
 	Note, Warn, Shout func(text string)
 	Progress          func(apply.Progress)
 	Download          func(from string, done, total int64)
+	Logged            func(engine.Logged)
 }
 
 // Host is a host whose agent is asked. Where no agent listens, or it does not serve what
@@ -189,6 +191,9 @@ func (h *Host) told(l api.Line) {
 	}
 	if h.Told.Download != nil && l.Download != nil {
 		h.Told.Download(l.Download.From, l.Download.Done, l.Download.Total)
+	}
+	if h.Told.Logged != nil && l.Logged != nil {
+		h.Told.Logged(*l.Logged)
 	}
 }
 

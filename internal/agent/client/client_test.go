@@ -87,6 +87,10 @@ func (a *agent) Status(w http.ResponseWriter, r *http.Request, n string, _ api.S
 	a.take("status", w, r, n)
 }
 
+func (a *agent) Log(w http.ResponseWriter, r *http.Request, n string, _ api.LogParams) {
+	a.take("log", w, r, n)
+}
+
 func (a *agent) Sync(w http.ResponseWriter, r *http.Request, n string) { a.take("sync", w, r, n) }
 
 func (a *agent) UpdateCountries(w http.ResponseWriter, r *http.Request, n string) {
@@ -175,6 +179,10 @@ func TestOperations(t *testing.T) {
 		`query - {"hook":"input","service":"ssh","states":["new"],"verdicts":["accept"]}`: {func(h *Host) (any, error) {
 			return h.Query(ctx, engine.Querying{Words: query.Words{Service: "ssh", Hook: "input", States: []packet.State{packet.New}}, Verdicts: []program.Verdict{program.Accept}})
 		}, &engine.Queried{Policy: "p"}},
+		"log - country=NO&follow=true&line=p.yaml%3A7&service=ssh&since=2026-11-28T14%3A00%3A00.5Z&source=192.0.2.7": {func(h *Host) (any, error) {
+			return h.Log(ctx, engine.LogQuestion{LogChoice: engine.LogChoice{Source: "192.0.2.7", Service: "ssh", Country: "NO", Line: "p.yaml:7"}, Since: time.Date(2026, 11, 28, 14, 0, 0, 5e8, time.UTC), Follow: true}, nil)
+		}, &engine.LogAnswer{Packets: 3}},
+		"log -":     {func(h *Host) (any, error) { return h.Log(ctx, engine.LogQuestion{}, nil) }, &engine.LogAnswer{}},
 		"remove -":  {func(h *Host) (any, error) { return h.Remove(ctx) }, &apply.Outcome{}},
 		"restore -": {func(h *Host) (any, error) { return h.Restore(ctx, apply.Restoring{}) }, &apply.Outcome{Generation: 3}},
 		`refresh - {"dry-run":true,"sets":["a"]}`: {func(h *Host) (any, error) {

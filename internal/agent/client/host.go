@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"time"
@@ -38,6 +39,7 @@ type Door interface {
 	UndoCountries(ctx context.Context) (*geo.UpdateResult, error)
 	Explain(ctx context.Context, q engine.Explaining) (*engine.Explained, error)
 	Query(ctx context.Context, q engine.Querying) (*engine.Queried, error)
+	Log(ctx context.Context, q engine.LogQuestion, seen func(engine.Logged)) (*engine.LogAnswer, error)
 }
 
 // Status asks for the status.
@@ -222,4 +224,26 @@ func (h *Host) Query(ctx context.Context, q engine.Querying) (*engine.Queried, e
 		r.Verdicts = append(r.Verdicts, api.QueryRequestVerdicts(v))
 	}
 	return asked(ctx, h, http.MethodPost, "query", r, here)
+}
+
+// Log asks for what was logged. What an agent does not keep is read here.
+func (h *Host) Log(ctx context.Context, q engine.LogQuestion, seen func(engine.Logged)) (*engine.LogAnswer, error) {
+	in := url.Values{}
+	for name, text := range map[string]string{"source": q.Source, "service": q.Service, "country": q.Country, "line": q.Line} {
+		if text != "" {
+			in.Set(name, text)
+		}
+	}
+	if !q.Since.IsZero() {
+		in.Set("since", q.Since.Format(time.RFC3339Nano))
+	}
+	if q.Follow {
+		in.Set("follow", "true")
+	}
+	path := "log"
+	if len(in) > 0 {
+		path += "?" + in.Encode()
+	}
+	h.Told.Logged = seen
+	return asked(ctx, h, http.MethodGet, path, nil, func() (*engine.LogAnswer, error) { return h.Door.Log(ctx, q, seen) })
 }

@@ -29,6 +29,7 @@ type Config struct {
 	// none: they are not.
 	Publishers []string
 	Every      time.Duration
+	LogSize    int64    // bytes of the log that are kept; 0: it is not
 	Restores   bool     // what others change is put back
 	Command    []string // that an alert is given to; none: there is none
 	Webhook    string   // "": there is none
@@ -57,7 +58,7 @@ func Load(path string) (*Config, error) {
 // Parse reads a text; name is what errors begin with.
 func Parse(name string, data []byte) (*Config, error) {
 	var errs source.Errors
-	c := &Config{MayRead: readers, Lists: true}
+	c := &Config{MayRead: readers, Lists: true, LogSize: 64 << 20}
 	c.file = source.New(name, data, dialect, &errs)
 	if errs = c.file.CheckText(data); len(errs) == 0 {
 		if doc := c.file.Document(); doc != nil {
@@ -96,6 +97,8 @@ func (c *Config) top(doc *yaml.Node) {
 			c.Lists = c.oneOf(e.Value, "lists", "refresh", "manual") != "manual"
 		case "countries":
 			c.countries(e)
+		case "log":
+			c.log(e)
 		case "drift":
 			c.Restores = c.oneOf(e.Value, "drift", "report", "restore") == "restore"
 		case "alerts":
@@ -174,6 +177,30 @@ func (c *Config) countries(e source.Entry) {
 	}
 	if e.Value.Kind == yaml.MappingNode && !from {
 		c.file.Fail(c.file.At(e.Value), "from: [dbip, registries]", "from is missing")
+	}
+}
+
+const sizePattern = `^(none|[1-9][0-9]{0,3}[MG]iB)$`
+
+var sizeSyntax = regexp.MustCompile(sizePattern)
+
+func (c *Config) log(e source.Entry) {
+	keys := c.file.Known(e.Value, grammar.Of("log"))
+	if e.Value.Kind == yaml.MappingNode && len(keys) == 0 {
+		c.file.Fail(c.file.At(e.Value), "size: 64MiB", "size is missing")
+	}
+	for _, k := range keys {
+		text, ok := c.file.Text(k.Value, "size")
+		most, n := int64(0), int64(0)
+		if ok && sizeSyntax.MatchString(text) && text != "none" {
+			n, _ = strconv.ParseInt(text[:len(text)-3], 10, 64)
+			n <<= map[byte]int{'M': 20, 'G': 30}[text[len(text)-3]]
+			most = 1 << 40
+		}
+		if ok && (!sizeSyntax.MatchString(text) || n > most) {
+			c.file.Fail(c.file.At(k.Value), "write none to keep nothing", "size is from 1MiB to 1024GiB, such as 64MiB, this is %s", source.Quote(text))
+		}
+		c.LogSize = n
 	}
 }
 

@@ -26,6 +26,7 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 			{Name: "namespaces", Shape: "namespaces", Doc: "Network namespaces of `ip netns` that it serves beside its own, as soon as they are there; none when left out. Not with `--netns`, which is served alone."},
 			{Name: "lists", Shape: "lists", Doc: "Whether it asks for the lists of the running policies (sets with `url`) when they are due, as `sluice refresh` does; `refresh` when left out."},
 			{Name: "countries", Shape: "countries", Doc: "Where it has newer country data from, which it takes into the rules of the policies that name countries; when left out, nobody asks for any. `sluice geo update` without `--from` asks the same."},
+			{Name: "log", Shape: "log", Doc: "What it keeps of the packets that a policy with `log: netlink` logs."},
 			{Name: "drift", Shape: "drift", Doc: "What becomes of what others change of the rules; `report` when left out."},
 			{Name: "alerts", Shape: "alerts", Doc: "Whom it tells of what it finds, beside the journal."},
 		},
@@ -71,6 +72,17 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 	{
 		Name: "every", What: "every", Doc: "`daily`, `weekly` or `monthly`, which is 30 days.",
 		Text: &source.Scalar{JSON: "string", Enum: []string{"daily", "weekly", "monthly"}}, Examples: []string{"daily", "monthly"},
+	},
+	{
+		Name: "log", What: "log", Doc: "What is kept of the log, in each network namespace.",
+		Keys: []source.Key{
+			{Name: "size", Shape: "size", Doc: "How much of the disk it may take; `64MiB` when left out.", Required: true},
+		},
+		Examples: []string{"{size: 256MiB}", "{size: none}"},
+	},
+	{
+		Name: "size", What: "a size", Doc: "From `1MiB` to `1024GiB`; `none` keeps nothing, and leaves the log to who wants to read it.",
+		Text: source.Matching(sizePattern), Examples: []string{"64MiB", "2GiB", "none"},
 	},
 	{
 		Name: "drift", What: "drift", Doc: "`report` tells of it; `restore` puts back what should run as well, three times in ten minutes at most.",

@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"sluice/internal/agent/api"
+	"sluice/internal/agent/work"
+	"sluice/internal/base/ring"
+	"sluice/internal/engine"
+	"sluice/internal/words"
+)
+
+// keptLog is what the rules of a namespace have logged.
+type keptLog struct {
+	ring *ring.Ring
+	why  error // why no more comes; nil: it does
+}
+
+// keepLog keeps what is logged until the namespace ends. What fails is tried again, and takes
+// nothing from the rules.
+func (s *space) keepLog() {
+	if s.LogSize == 0 {
+		return
+	}
+	said := ""
+	failed := func(err error) bool {
+		if err == nil || s.ctx.Err() != nil {
+			return false
+		}
+		if err.Error() != said {
+			said = err.Error()
+			s.note(err)
+		}
+		select {
+		case <-time.After(againTime):
+		case <-s.ctx.Done():
+		}
+		return true
+	}
+	to, err := s.Host.OpenLog(s.LogSize)
+	for failed(err) {
+		to, err = s.Host.OpenLog(s.LogSize)
+	}
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	defer s.log.Store(nil)
+	h := *s.Host
+	h.Netns = s.at
+	for s.ctx.Err() == nil {
+		s.log.Store(&keptLog{ring: to})
+		err := h.KeepLog(s.ctx, to, func(err error) {
+			if err == nil {
+				err = errors.New("what is logged is kept again")
+			}
+			s.note(err)
+		})
+		s.log.Store(&keptLog{to, err})
+		failed(err)
+	}
+}
+
+// Log gives what was logged. It is read here, a packet at a time: who follows may stay for
+// days, which is not for a process that has a place among few.
+func (s *server) Log(w http.ResponseWriter, r *http.Request, _ string, in api.LogParams) {
+	q := of(r)
+	answer := q.answer(w, q.Request)
+	kept := q.log.Load()
+	if kept == nil {
+		answer.End(nil, refused(api.NotServed, "the agent keeps nothing of what is logged"))
+		return
+	}
+	if in.Follow && !api.WantsLines(r) {
+		answer.End(nil, refused(api.BadRequest, "what comes is given in lines (Accept: %s) alone", api.Lines))
+		return
+	}
+	places := q.logs[0]
+	if q.peer.UID == 0 {
+		places = q.logs[1]
+	}
+	select {
+	case places <- struct{}{}:
+		defer func() { <-places }()
+	default:
+		answer.End(nil, refused(api.Busy, "%d others read the log", mostLogs))
+		return
+	}
+	if err := q.begin(); err != nil {
+		answer.End(nil, err)
+		return
+	}
+	if in.Follow && kept.why != nil {
+		answer.Warn(q.space.Host.Words(kept.why))
+	}
+	defer quieten()
+	ctx, stop := context.WithCancel(q.Context())
+	defer stop()
+	out, err := q.wallFor(answer.Tell).LogKept(ctx, engine.LogQuestion{
+		LogChoice: engine.LogChoice{Source: in.Source, Service: in.Service, Country: in.Country, Line: in.Line, Called: words.LogFlags},
+		Since:     in.Since, Follow: in.Follow,
+	}, kept.ring.Grown, func(l engine.Logged) {
+		if answer.Logged(l); answer.Err() != nil {
+			stop()
+		}
+	})
+	answer.End(out, work.Failed(err, q.Here, out))
+}

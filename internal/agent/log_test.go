@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"bufio"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"sluice/internal/agent/api"
+)
+
+// follow asks for the log until its connection is closed, and gives the answer's lines.
+func (s *tested) follow(t *testing.T) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	c := s.dial(t)
+	if _, err := c.Write([]byte("GET /v1/namespaces/shop/log?follow=true&source=192.0.2.7 HTTP/1.1\r\nHost: x\r\nAccept: " + api.Lines + "\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = answer.Body.Close() })
+	return c, bufio.NewReader(answer.Body)
+}
+
+func line(t *testing.T, in *bufio.Reader) string {
+	t.Helper()
+	text, err := in.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// Who follows the log gets what comes until he hangs up; so many do at a time, and root beside
+// them.
+func TestLogFollowers(t *testing.T) {
+	s := newTested(t)
+	s.listen(t)
+	s.caller.Store(reader)
+	if status, text := s.ask(t, http.MethodGet, "/v1/namespaces/shop/log?follow=true", ""); status != http.StatusBadRequest || !strings.Contains(text, api.Lines) {
+		t.Errorf("without lines: %d %s", status, text)
+	}
+	if status, text := s.ask(t, http.MethodGet, "/v1/namespaces/shop/log?since=noon", ""); status != http.StatusBadRequest {
+		t.Errorf("no time: %d %s", status, text)
+	}
+	var open []net.Conn
+	var last *bufio.Reader
+	for range mostLogs {
+		var c net.Conn
+		c, last = s.follow(t)
+		if text := line(t, last); !strings.HasPrefix(text, `{"logged":{"number":1,`) || !strings.Contains(text, `"prefix":"192.0.2.7"`) {
+			t.Fatal(text)
+		}
+		open = append(open, c)
+	}
+	if status, text := s.ask(t, http.MethodGet, "/v1/namespaces/shop/log", ""); status != http.StatusConflict {
+		t.Errorf("one more: %d %s", status, text)
+	}
+	s.caller.Store(root)
+	if status, text := s.ask(t, http.MethodGet, "/v1/namespaces/shop/log", ""); status != http.StatusOK {
+		t.Errorf("root: %d %s", status, text)
+	}
+	if _, err := s.kept.Append([]byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.kept.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if text := line(t, last); !strings.HasPrefix(text, `{"logged":{"number":2,`) {
+		t.Error(text)
+	}
+	for _, c := range open {
+		if err := c.(*net.UnixConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text := line(t, last); text != `{"result":{"packets":0}}`+"\n" {
+		t.Error(text)
+	}
+	for range mostLogs { // all of them go
+		s.logs[0] <- struct{}{}
+	}
+}
+
+// An agent that keeps nothing has the caller look himself.
+func TestNoLogKept(t *testing.T) {
+	s := newTested(t)
+	s.listen(t)
+	of, _ := s.spaces.of("shop")
+	of.log.Store(nil)
+	if status, text := s.ask(t, http.MethodGet, "/v1/namespaces/shop/log", ""); status != http.StatusNotFound || !strings.Contains(text, string(api.NotServed)) {
+		t.Errorf("%d %s", status, text)
+	}
+}
