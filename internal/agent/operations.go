@@ -33,7 +33,9 @@ const (
 
 // operations are those that are served.
 var operations = map[string]operation{
-	"GET /v1": {nothing, 0},
+	"GET /v1":                                {nothing, 0},
+	"GET /metrics":                           {read, 0},
+	"GET /v1/namespaces/{namespace}/metrics": {read, 0},
 	"GET /v1/namespaces/{namespace}/generations":              {read, 0},
 	"GET /v1/namespaces/{namespace}/generations/{generation}": {read, 0},
 	"GET /v1/namespaces/{namespace}/status":                   {read, 0},

@@ -72,6 +72,7 @@ type server struct {
 	// Of updates of the country data, which may take minutes, one has a place of workers.
 	updates    chan struct{}
 	publishers []string // of country data, by the agent's file
+	scraper    *scraper
 }
 
 func (a *Agent) newServer(here *netns.Namespace) *server {
@@ -83,8 +84,9 @@ func (a *Agent) newServer(here *netns.Namespace) *server {
 		bodies:   [...]chan struct{}{make(chan struct{}, mostLarge), make(chan struct{}, mostLarge)},
 		logs:     [...]chan struct{}{make(chan struct{}, mostLogs), make(chan struct{}, mostLogs)},
 		updates:  make(chan struct{}, 1), publishers: a.Publishers,
-		peerOf: func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },
-		wall:   func(h engine.Host) firewall { return &h },
+		scraper: &scraper{spaces: &a.spaces, note: a.note},
+		peerOf:  func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },
+		wall:    func(h engine.Host) firewall { return &h },
 	}
 	if a.Alerts != nil {
 		s.refusals.tell = a.Alerts.Line

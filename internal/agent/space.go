@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"sluice/internal/agent/api"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/system/kernel/netns"
 )
@@ -23,6 +24,7 @@ type space struct {
 	end        context.CancelCauseFunc
 	work       chan func()
 	bans       chan *toBan
+	meter      *engine.Meter
 	look       chan func()              // work, with all that is kept of bans noted before
 	log        atomic.Pointer[keptLog]  // nil: nothing is kept
 	readLocked chan struct{}            // held by one of readsLocked, and for a while after it
@@ -32,6 +34,7 @@ type space struct {
 func newSpace(ctx context.Context, site *Site, at *netns.Namespace) *space {
 	s := &space{Site: site, at: at, work: make(chan func()), bans: make(chan *toBan), look: make(chan func()), readLocked: make(chan struct{}, 1), keep: func(h *apply.Host) keeper { return h.Keep() }}
 	s.ctx, s.end = context.WithCancelCause(ctx)
+	s.meter = s.newMeter()
 	return s
 }
 

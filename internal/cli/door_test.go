@@ -14,6 +14,7 @@ import (
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/work"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/exposition"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/geo"
@@ -57,7 +58,7 @@ func survives[T any](v T) (out T, err error) {
 
 // served are the schemas of what the local API answers.
 var served = map[string]string{
-	"*apply.Status": "Status", "*engine.Verified": "Verified", "*apply.History": "History", "*apply.Text": "Text", "[]apply.BanEntry": "Bans", "[]apply.PastBan": "PastBans",
+	"*apply.Status": "Status", "*engine.Verified": "Verified", "*apply.History": "History", "*apply.Text": "Text", "[]apply.BanEntry": "Bans", "[]exposition.Family": "Metrics", "[]apply.PastBan": "PastBans",
 	"*apply.Banned": "Banned", "*apply.Synced": "Synced", "*apply.Outcome": "Outcome", "*api.Failure": "Failure",
 	"*engine.Plan": "Plan", "*engine.Explained": "Explained", "*engine.Queried": "Queried", "*engine.Refreshed": "Refreshed", "*geo.UpdateResult": "CountriesUpdated",
 	"engine.Logged": "Logged", "*engine.LogAnswer": "LogAnswer",
@@ -119,6 +120,16 @@ const documentVariable = "SLUICE_TEST_API"
 
 func (w wire) Status(ctx context.Context, contents bool) (*apply.Status, error) {
 	v, err := w.Host.Status(ctx, contents)
+	return wired(w, v, err)
+}
+
+func (w wire) Metrics(ctx context.Context) ([]exposition.Family, error) {
+	v, err := w.Host.Metrics(ctx)
+	return wired(w, v, err)
+}
+
+func (w wire) Gauges() (*engine.Gauged, error) {
+	v, err := w.Host.Gauges()
 	return wired(w, v, err)
 }
 

@@ -17,15 +17,15 @@ import (
 
 // Outside is what the policy that runs takes from elsewhere, which changes by and by.
 type Outside struct {
-	Lists     []List
-	Countries string // the sum of the country data that it was made of; "": of none
+	Lists     []List `json:"lists,omitempty"`
+	Countries string `json:"countries,omitempty"` // the sum of the country data that it was made of; "": of none
 }
 
 // List is the list of a set.
 type List struct {
-	Set   string
-	Every time.Duration // 0: it is not asked for by itself
-	url   string
+	Set   string        `json:"set"`
+	Every time.Duration `json:"every,omitempty"` // 0: it is not asked for by itself
+	URL   string        `json:"url"`             // with what is secret in it
 }
 
 // Outside reads what the policy that runs takes from elsewhere: nothing where none does.
@@ -50,7 +50,7 @@ func (h *Host) Outside() (*Outside, error) {
 // Copied is when the server of a list last said that the copy of it is current; zero: there
 // is none.
 func (h *Host) Copied(l List) time.Time {
-	at, _ := (lists.Store{Dir: filepath.Join(h.State, "lists")}).Stage().Copied(l.url)
+	at, _ := (lists.Store{Dir: filepath.Join(h.State, "lists")}).Stage().Copied(l.URL)
 	return at
 }
 
@@ -87,6 +87,17 @@ func (h *Host) due() ([]apply.Due, error) {
 	if err != nil {
 		return nil, err
 	}
+	var countries time.Time
+	if outside.Countries != "" {
+		if data, err := geo.Open(h.State); err == nil {
+			countries = data.Info().Date
+		}
+	}
+	return h.dueOf(outside, countries), nil
+}
+
+// dueOf is what is done next where the country data are of a date.
+func (h *Host) dueOf(outside *Outside, countries time.Time) []apply.Due {
 	var out []apply.Due
 	plan, by := schedule.Plan{}, ""
 	if schedule.Kept(h.Dir) {
@@ -101,7 +112,7 @@ func (h *Host) due() ([]apply.Due, error) {
 		}
 	}
 	for _, l := range outside.Lists {
-		d := apply.Due{List: l.Set, URL: fetch.Redact(l.url), Of: h.Copied(l)}
+		d := apply.Due{List: l.Set, URL: fetch.Redact(l.URL), Of: h.Copied(l)}
 		task, planned := plan[schedule.List(l.Set)]
 		switch {
 		case l.Every == 0:
@@ -113,10 +124,7 @@ func (h *Host) due() ([]apply.Due, error) {
 		out = append(out, d)
 	}
 	if outside.Countries != "" {
-		d := apply.Due{}
-		if data, err := geo.Open(h.State); err == nil {
-			d.Of = data.Info().Date
-		}
+		d := apply.Due{Of: countries}
 		if dir := h.CountriesDir(); schedule.Kept(dir) {
 			task := schedule.Read(dir)[schedule.Countries]
 			d.By, d.At, d.Failed = apply.ByAgent, task.Next, task.Error
@@ -126,5 +134,5 @@ func (h *Host) due() ([]apply.Due, error) {
 		}
 		out = append(out, d)
 	}
-	return out, nil
+	return out
 }

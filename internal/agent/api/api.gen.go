@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"sluice/internal/backend"
+	"sluice/internal/base/exposition"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/verify"
@@ -289,6 +290,9 @@ type ExplainRequest struct {
 // Explained What a policy does with a packet, and why, as "sluice explain --json" prints it.
 type Explained = engine.Explained
 
+// Family The samples of one name.
+type Family = exposition.Family
+
 // File A file that a policy was made of. Policy text is kept whole, of set files only what tells one from another.
 type File = apply.File
 
@@ -315,6 +319,9 @@ type LogAnswer = engine.LogAnswer
 
 // Logged A packet that a line of the policy has logged.
 type Logged = engine.Logged
+
+// Metrics Samples by name.
+type Metrics = []exposition.Family
 
 // Move A change of the host that a set follows.
 type Move = apply.Move
@@ -438,6 +445,9 @@ type RollbackRequest struct {
 	Generation int           `json:"generation,omitempty"`
 	Options    ChangeOptions `json:"options,omitempty"`
 }
+
+// Sample One value.
+type Sample = exposition.Sample
 
 // SetChange A set by counts.
 type SetChange = apply.SetChange
@@ -600,6 +610,9 @@ type VerifyJSONRequestBody = VerifyRequest
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// Scrape Say what runs in all namespaces, in numbers, as Prometheus reads it. An answer stands for a second.
+	// (GET /metrics)
+	Scrape(w http.ResponseWriter, r *http.Request)
 	// About Say who answers, which levels of the protocol it speaks, and what the caller may.
 	// (GET /v1)
 	About(w http.ResponseWriter, r *http.Request)
@@ -639,6 +652,9 @@ type ServerInterface interface {
 	// Log Give the packets that were logged, a line each, the oldest first.
 	// (GET /v1/namespaces/{namespace}/log)
 	Log(w http.ResponseWriter, r *http.Request, namespace Namespace, params LogParams)
+	// Metrics Say what runs, in numbers.
+	// (GET /v1/namespaces/{namespace}/metrics)
+	Metrics(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Plan Say what applying a policy would change. Nothing is changed.
 	// (POST /v1/namespaces/{namespace}/plan)
 	Plan(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -676,6 +692,20 @@ type ServerInterfaceWrapper struct {
 }
 
 type MiddlewareFunc func(http.Handler) http.Handler
+
+// Scrape operation middleware
+func (siw *ServerInterfaceWrapper) Scrape(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Scrape(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
 
 // About operation middleware
 func (siw *ServerInterfaceWrapper) About(w http.ResponseWriter, r *http.Request) {
@@ -1093,6 +1123,32 @@ func (siw *ServerInterfaceWrapper) Log(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r)
 }
 
+// Metrics operation middleware
+func (siw *ServerInterfaceWrapper) Metrics(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Metrics(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Plan operation middleware
 func (siw *ServerInterfaceWrapper) Plan(w http.ResponseWriter, r *http.Request) {
 
@@ -1463,6 +1519,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 		ErrorHandlerFunc:   options.ErrorHandlerFunc,
 	}
 
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics", wrapper.Scrape)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1", wrapper.About)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/apply", wrapper.Apply)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/bans", wrapper.Bans)
@@ -1476,6 +1533,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations", wrapper.History)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations/{generation}", wrapper.Generation)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/log", wrapper.Log)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/metrics", wrapper.Metrics)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/plan", wrapper.Plan)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/query", wrapper.Query)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/refresh", wrapper.Refresh)

@@ -22,6 +22,7 @@ import (
 
 	"sluice/internal/agent/api"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/exposition"
 	"sluice/internal/base/packet"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -91,6 +92,10 @@ func (a *agent) Log(w http.ResponseWriter, r *http.Request, n string, _ api.LogP
 	a.take("log", w, r, n)
 }
 
+func (a *agent) Metrics(w http.ResponseWriter, r *http.Request, n string) { a.take("metrics", w, r, n) }
+
+func (a *agent) Scrape(w http.ResponseWriter, r *http.Request) { a.take("scrape", w, r, "") }
+
 func (a *agent) Sync(w http.ResponseWriter, r *http.Request, n string) { a.take("sync", w, r, n) }
 
 func (a *agent) UpdateCountries(w http.ResponseWriter, r *http.Request, n string) {
@@ -156,6 +161,7 @@ func TestOperations(t *testing.T) {
 		ask    func(*Host) (any, error)
 		answer any
 	}{
+		"metrics -":          {func(h *Host) (any, error) { return h.Metrics(ctx) }, []exposition.Family{{Name: "a", Samples: []exposition.Sample{{Value: 3}}}}},
 		"status -":           {func(h *Host) (any, error) { return h.Status(ctx, true) }, &apply.Status{Boot: 3}},
 		"status - fast=true": {func(h *Host) (any, error) { return h.Status(ctx, false) }, &apply.Status{Boot: 3}},
 		"history -":          {func(h *Host) (any, error) { return h.History() }, &apply.History{Boot: 3}},

@@ -11,6 +11,7 @@ import (
 
 	"sluice/internal/agent/api"
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/exposition"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/geo"
@@ -20,6 +21,8 @@ import (
 // end with, what is in there and no more.
 type Door interface {
 	Status(ctx context.Context, contents bool) (*apply.Status, error)
+	Metrics(ctx context.Context) ([]exposition.Family, error)
+	Gauges() (*engine.Gauged, error)
 	Verify(ctx context.Context, against *engine.Subject, own bool) (*engine.Verified, error)
 	History() (*apply.History, error)
 	Text(generation int) (*apply.Text, error)
@@ -49,6 +52,11 @@ func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error)
 		path += "?fast=true"
 	}
 	return asked(ctx, h, http.MethodGet, path, nil, func() (*apply.Status, error) { return h.Door.Status(ctx, contents) })
+}
+
+// Metrics asks for the metrics.
+func (h *Host) Metrics(ctx context.Context) ([]exposition.Family, error) {
+	return asked(ctx, h, http.MethodGet, "metrics", nil, func() ([]exposition.Family, error) { return h.Door.Metrics(ctx) })
 }
 
 // Verify asks for a proof. What a file says is the business of who may read it.

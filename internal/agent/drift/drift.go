@@ -236,6 +236,7 @@ func (w *Watcher) look(ctx context.Context) (again time.Duration) {
 	if rest := w.rest - time.Since(w.verified); rest > 0 {
 		return rest
 	}
+	began := time.Now()
 	v, err := w.Verify(ctx)
 	w.verified = time.Now()
 	if ctx.Err() != nil {
@@ -255,7 +256,7 @@ func (w *Watcher) look(ctx context.Context) (again time.Duration) {
 		}
 	}
 	w.all, w.torn = false, 0
-	w.state.Proved, w.state.Beside = w.verified.Truncate(time.Millisecond), beside
+	w.state.Proved, w.state.Beside, w.state.Took = w.verified.Truncate(time.Millisecond), beside, w.verified.Sub(began).Seconds()
 	findings := append(findingsOf(v), sysctls(g)...)
 	if g.Unmarked {
 		findings = append(findings, apply.Finding{Kind: apply.FoundMark, Text: fmt.Sprintf("table sluice_generation, which says that generation %d runs, was deleted", g.Generation)})

@@ -48,6 +48,8 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 	switch o.Operation {
 	case "status":
 		return with(o, func(in api.StatusParams) (any, error) { return d.Status(ctx, !in.Fast) })
+	case "gauges":
+		return d.Gauges()
 	case "verify":
 		return with(o, func(in api.VerifyRequest) (any, error) { return d.Verify(ctx, nil, in.Own) })
 	case "bans":

@@ -444,7 +444,7 @@ func (s *session) confirmRunning() error {
 		return err
 	}
 	*s.cur = next
-	g.event(confirmed, s.By, s.now())
+	g.event(confirmed, s.By, s.now(), 0)
 	g.Trial = nil
 	if err := s.saveGeneration(g); err != nil {
 		s.note("the history lacks that generation %d was confirmed: %v", g.Number, err)

@@ -148,6 +148,7 @@ func (s *session) change(ctx context.Context, c change) error {
 	if j.Pending != nil {
 		j.Pending.start(c.wait)
 	}
+	j.took = s.now().Sub(j.Started)
 	if err := s.finish(j); err != nil {
 		return fmt.Errorf("%w\n  the kernel holds %s; the next command writes the rest of the state, until when a boot loads %s", err, nameOf(j.To.Generation, j.To.Mark), s.bootOnDisk())
 	}

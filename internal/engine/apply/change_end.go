@@ -82,7 +82,11 @@ func (s *session) finish(j *journal) error {
 func (s *session) record(g *Generation, j *journal, events ...string) error {
 	for _, what := range events {
 		if !slices.ContainsFunc(g.Events, func(e Event) bool { return e.What == what && e.Time.Equal(j.Started) }) {
-			g.event(what, j.By, j.Started)
+			took := j.took
+			if g.Number != j.To.Generation || what == confirmed {
+				took = 0
+			}
+			g.event(what, j.By, j.Started, took)
 		}
 	}
 	return s.saveGeneration(g)

@@ -84,6 +84,8 @@ type Event struct {
 	Time time.Time `json:"time"`
 	What string    `json:"what"` // "applied", "confirmed", "expired", "rolled back", "restored", "replaced", "removed"
 	By   Author    `json:"by,omitzero"`
+	// Took is how many seconds it took to load it and to read it back; 0: not known.
+	Took float64 `json:"took,omitempty"`
 }
 
 // Events.
@@ -107,8 +109,8 @@ func (g *Generation) blobs() []string {
 	return slices.DeleteFunc(ids, func(id string) bool { return id == "" })
 }
 
-func (g *Generation) event(what string, by Author, now time.Time) {
-	g.Events = append(g.Events, Event{Time: now, What: what, By: by})
+func (g *Generation) event(what string, by Author, now time.Time, took time.Duration) {
+	g.Events = append(g.Events, Event{Time: now, What: what, By: by, Took: took.Seconds()})
 	switch what {
 	case applied:
 		g.Applied = now
@@ -174,6 +176,7 @@ type journal struct {
 	Fitted   *Fitted  `json:"fitted,omitempty"`  // what is loaded of To, where that is less
 	Grace    *passage `json:"grace,omitempty"`   // of From, which comes back when the change is undone
 	Boot     *int     `json:"boot,omitempty"`    // boot generation after the change, where it is neither kept nor To
+	took     time.Duration
 }
 
 // place is one end of a change.

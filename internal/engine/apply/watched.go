@@ -13,7 +13,8 @@ import (
 type Watched struct {
 	Generation int       `json:"generation"` // that was looked at
 	Proved     time.Time `json:"proved,omitzero"`
-	Findings   []Finding `json:"findings"` // that hold
+	Took       float64   `json:"took,omitempty"` // seconds, of that proof
+	Findings   []Finding `json:"findings"`       // that hold
 	// Restores are the last times that the rules were put back, the newest last; Stopped
 	// is when these were too many, since when nothing is put back.
 	Restores []time.Time `json:"restores,omitempty"`
@@ -63,6 +64,9 @@ const (
 	// FoundUnproved is that nothing could be proved of it.
 	FoundUnproved FindingKind = "unproved"
 )
+
+// FindingKinds are all of them.
+var FindingKinds = []FindingKind{FoundGone, FoundMark, FoundPacket, FoundBan, FoundElement, FoundUnread, FoundSysctl, FoundChain, FoundBeside, FoundClosed, FoundUnproved}
 
 // Foreign says that it is another tool's, and not for Sluice to take away.
 func (k FindingKind) Foreign() bool { return k == FoundChain || k == FoundBeside }

@@ -17,6 +17,11 @@ const dumpTries = 50
 // dump asks for all objects of a kind and gives each one's attributes. A dump that
 // others disturbed is begun again, which begin is told.
 func dump(message, family int, begin func(), each func(attribute func(kind uint16) []byte)) error {
+	return dumpOf(message, family, begin, func(_ uint8, attribute func(kind uint16) []byte) { each(attribute) })
+}
+
+// dumpOf is dump with the family of each.
+func dumpOf(message, family int, begin func(), each func(family uint8, attribute func(kind uint16) []byte)) error {
 	for try := 1; ; try++ {
 		begin()
 		err := ask(message, family, each)
@@ -28,7 +33,7 @@ func dump(message, family int, begin func(), each func(attribute func(kind uint1
 }
 
 // ask sends one request and gives the attributes of each answer.
-func ask(message, family int, each func(attribute func(kind uint16) []byte)) error {
+func ask(message, family int, each func(family uint8, attribute func(kind uint16) []byte)) error {
 	conn, err := Dial()
 	if err != nil {
 		return err
@@ -44,7 +49,7 @@ func ask(message, family int, each func(attribute func(kind uint16) []byte)) err
 		if err != nil {
 			return err
 		}
-		each(func(kind uint16) []byte {
+		each(answer[0], func(kind uint16) []byte {
 			for _, a := range attributes {
 				if a.Attr.Type&nl.NLA_TYPE_MASK == kind {
 					return a.Value

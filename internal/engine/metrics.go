@@ -1,0 +1,287 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"sluice/internal/base/exposition"
+	"sluice/internal/engine/apply"
+	"sluice/internal/language/geo"
+	"sluice/internal/program"
+	"sluice/internal/system/kernel/conntrack"
+)
+
+// MostSeries bounds the series of one scrape.
+const MostSeries = 5000
+
+// Gauged is what has to be known of what runs to read its metrics again and again. It
+// survives JSON.
+type Gauged struct {
+	Runs    apply.Gauged `json:"runs"`
+	Outside Outside      `json:"outside"`
+	Date    time.Time    `json:"date,omitzero"` // of the country data that it was made of
+}
+
+// Gauges reads what Meter needs of what runs. It takes memory, as reading the policy does.
+func (h *Host) Gauges() (*Gauged, error) {
+	known, err := h.Host.Gauges()
+	if err != nil {
+		return nil, err
+	}
+	out := &Gauged{Runs: *known}
+	if known.Of == "" {
+		return out, nil
+	}
+	outside, err := h.Outside()
+	if err != nil {
+		return nil, err
+	}
+	out.Outside = *outside
+	if sum := out.Outside.Countries; sum != "" {
+		if d := geo.WithSum(h.State, sum); d != nil {
+			out.Date = d.Info().Date
+		}
+	}
+	return out, nil
+}
+
+// Meter reads the metrics of a host. What does not change while a generation runs is kept
+// between two readings. It is safe for concurrent use.
+type Meter struct {
+	Host *Host
+	// Gauges is that of the host; an agent has it done by a process of its own.
+	Gauges func(context.Context) (*Gauged, error)
+	Guards bool // who reads proves what others change
+
+	mutex sync.Mutex
+	known *Gauged
+}
+
+// Metrics is one reading of a Meter, within MostSeries.
+func (h *Host) Metrics(ctx context.Context) ([]exposition.Family, error) {
+	m := Meter{Host: h, Gauges: func(context.Context) (*Gauged, error) { return h.Gauges() }, Guards: h.ByAgent()}
+	out, err := m.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return Bounded(out), nil
+}
+
+// Bounded is metrics within MostSeries, with how many series were left out.
+func Bounded(families []exposition.Family) []exposition.Family {
+	out := exposition.Family{Name: "sluice_metrics_left_out", Help: "Series that are left out, since there would be more than 5,000.", Type: exposition.Gauge}
+	out.Add(float64(exposition.Bound(families, MostSeries-1)), nil)
+	return append(families, out)
+}
+
+// Read reads them, in the host's network namespace.
+func (m *Meter) Read(ctx context.Context) ([]exposition.Family, error) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	of, err := m.Host.GaugedNow()
+	if err != nil {
+		return nil, err
+	}
+	if m.known == nil || m.known.Runs.Of != of {
+		if m.known, err = m.Gauges(ctx); err != nil {
+			return nil, err
+		}
+	}
+	figures, err := inside(m.Host, func(h *Host) (*apply.Figures, error) { return h.Host.Figures(ctx, &m.known.Runs) })
+	if err != nil {
+		return nil, err
+	}
+	f := &families{namespace: m.Host.Namespace}
+	watched, _ := m.Host.Watched() // which the agent writes anew
+	f.running(m.Host, figures, watched, m.Guards)
+	f.lines(figures)
+	f.sets(figures)
+	f.renewed(m.Host, m.known)
+	table, err := inside(m.Host, func(*Host) (*conntrack.Table, error) { return conntrack.ReadTable() })
+	if table != nil {
+		f.connections(table)
+	}
+	return f.list, err
+}
+
+// Unread is what a namespace has that could not be read.
+func Unread(namespace string) []exposition.Family {
+	f := &families{namespace: namespace}
+	f.gauge("up", upHelp, 0)
+	return f.list
+}
+
+const upHelp = "Whether the namespace could be read."
+
+// families are those of one namespace.
+type families struct {
+	namespace string
+	list      []exposition.Family
+}
+
+// labels come as name and value in turn.
+func (f *families) add(family int, value float64, labels ...string) {
+	of := map[string]string{"namespace": f.namespace}
+	for i := 0; i < len(labels); i += 2 {
+		of[labels[i]] = labels[i+1]
+	}
+	f.list[family].Add(value, of)
+}
+
+func (f *families) family(kind exposition.Type, name, help string) int {
+	f.list = append(f.list, exposition.Family{Name: "sluice_" + name, Help: help, Type: kind, Samples: []exposition.Sample{}})
+	return len(f.list) - 1
+}
+
+func (f *families) gauge(name, help string, value float64, labels ...string) {
+	f.add(f.family(exposition.Gauge, name, help), value, labels...)
+}
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// seconds is a time as Prometheus has it; 0 is none.
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}
+
+func (f *families) running(h *Host, now *apply.Figures, watched *apply.Watching, guards bool) {
+	f.gauge("up", upHelp, 1)
+	f.gauge("build_info", "Which Sluice this is.", 1, "version", h.Version)
+	f.gauge("generation", "The generation that should run; 0 is none.", float64(now.Generation))
+	f.gauge("boot_generation", "The generation that the next boot loads; 0 is none.", float64(now.Boot))
+	f.gauge("generation_timestamp_seconds", "Since when the generation runs.", seconds(now.Since))
+	f.gauge("running", "Whether the kernel says that it holds the generation that should run.", truth(now.Condition == apply.Running))
+	f.gauge("changing", "Whether a command is changing the firewall.", truth(now.Changing))
+	f.gauge("apply_duration_seconds", "What the last change that loaded the generation took, the reading back included; 0 is not known.", now.Took.Seconds())
+
+	w := &apply.Watched{}
+	if watched != nil && watched.Generation == now.Generation {
+		w = &watched.Watched
+	}
+	kinds := map[apply.FindingKind]int{}
+	for _, found := range w.Findings {
+		kinds[found.Kind]++
+	}
+	// These are looked at with each reading.
+	kinds[apply.FoundGone], kinds[apply.FoundMark] = int(truth(now.Condition == apply.Gone)), int(truth(now.Condition == apply.Unmarked))
+	kinds[apply.FoundSysctl], kinds[apply.FoundClosed] = now.Sysctls, int(truth(now.Closed))
+	drift := 0
+	for _, kind := range apply.FindingKinds {
+		drift += kinds[kind]
+	}
+	f.gauge("proved", "Whether what runs is as it was proved, or read back, with nothing changed since but by commands.",
+		truth(now.Condition == apply.Running && (now.Proved || drift == 0 && !w.Proved.IsZero() && guards)))
+	f.gauge("proved_timestamp_seconds", "When the agent proved last what the kernel holds; 0 is never.", seconds(w.Proved))
+	f.gauge("verify_duration_seconds", "What that proof took.", w.Took)
+	findings := f.family(exposition.Gauge, "drift_findings", "In how many ways the kernel does something else than was meant, by kind.")
+	for _, kind := range apply.FindingKinds {
+		f.add(findings, float64(kinds[kind]), "kind", string(kind))
+	}
+	f.gauge("trial_waiting", "Whether a policy waits for its confirmation.", truth(now.Pending != nil))
+	back := f.family(exposition.Gauge, "trial_back_timestamp_seconds", "When that policy goes back unless it is confirmed.")
+	if now.Pending != nil {
+		f.add(back, seconds(time.Now().Add(now.Pending.Left())))
+	}
+}
+
+// lines adds what the lines of the policy have counted.
+func (f *families) lines(now *apply.Figures) {
+	packets := f.family(exposition.Counter, "rule_packets_total", "Packets that a line of the policy matched.")
+	bytes := f.family(exposition.Counter, "rule_bytes_total", "Bytes of these packets.")
+	full := f.family(exposition.Counter, "limit_full_packets_total", "Packets whose source found the table of a limit full, so that it shares one limit with others.")
+	type place struct{ file, line, rule, section string }
+	at := map[place]int{}
+	for _, c := range now.Counters {
+		p := placeOf(c)
+		section, _, _ := strings.Cut(c.Name, "_")
+		key := place{p[0], p[1], p[2], section}
+		i, there := at[key]
+		if !there {
+			i, at[key] = len(at), len(at)
+			f.add(packets, 0, "policy", p[0], "line", p[1], "rule", p[2], "section", section)
+			f.list[bytes].Samples = append(f.list[bytes].Samples, f.list[packets].Samples[i])
+		}
+		f.list[packets].Samples[i].Value += float64(c.Packets)
+		f.list[bytes].Samples[i].Value += float64(c.Bytes)
+	}
+	for _, c := range now.Full {
+		p := placeOf(c)
+		f.add(full, float64(c.Packets), "policy", p[0], "line", p[1], "rule", p[2])
+	}
+}
+
+// placeOf is the file, the line and the text of what a counter is of.
+func placeOf(c apply.Counter) [3]string {
+	return [3]string{c.Origin.File, lineOf(c.Origin), cmp.Or(c.Origin.Text, c.Comment, c.Name)}
+}
+
+func lineOf(o program.Origin) string {
+	if o.Line == 0 {
+		return ""
+	}
+	return strconv.Itoa(o.Line)
+}
+
+func (f *families) sets(now *apply.Figures) {
+	bans := f.family(exposition.Gauge, "bans", "Addresses, prefixes and ranges that are banned, by who banned them.")
+	entries := f.family(exposition.Gauge, "set_entries", "Elements of a set.")
+	most := f.family(exposition.Gauge, "set_entries_limit", "How many elements the set has room for, in each family.")
+	if now.Generation == 0 {
+		return
+	}
+	f.add(bans, float64(now.ByCommand), "by", apply.ByCommand)
+	f.add(bans, float64(now.ByLimit), "by", apply.ByLimit)
+	for _, s := range now.Sets {
+		labels := []string{"set", s.ID, "policy", s.Origin.File, "line", lineOf(s.Origin)}
+		f.add(entries, float64(s.Entries), labels...)
+		if s.Most > 0 {
+			f.add(most, float64(s.Most), labels...)
+		}
+	}
+}
+
+// renewed adds what the policy takes from elsewhere.
+func (f *families) renewed(h *Host, known *Gauged) {
+	of := f.family(exposition.Gauge, "list_timestamp_seconds", "When the server of a list last said that the copy of it is current; 0 is never.")
+	every := f.family(exposition.Gauge, "list_refresh_seconds", "How often the list is asked for by the policy; 0 is by commands alone.")
+	failing := f.family(exposition.Gauge, "list_failing", "Whether asking for the list failed the last time.")
+	countries := f.family(exposition.Gauge, "countries_timestamp_seconds", "Of when the country data are that the rules were made of.")
+	countriesFailing := f.family(exposition.Gauge, "countries_failing", "Whether asking for newer country data, or taking them into the rules, failed the last time.")
+	for i, d := range h.dueOf(&known.Outside, known.Date) {
+		if d.List == "" {
+			f.add(countries, seconds(d.Of))
+			f.add(countriesFailing, truth(d.Failed != ""))
+			continue
+		}
+		f.add(of, seconds(d.Of), "set", d.List)
+		f.add(every, known.Outside.Lists[i].Every.Seconds(), "set", d.List)
+		f.add(failing, truth(d.Failed != ""), "set", d.List)
+	}
+}
+
+func (f *families) connections(t *conntrack.Table) {
+	f.gauge("conntrack_entries", "Entries of the connection table.", float64(t.Entries))
+	f.gauge("conntrack_entries_limit", "How many entries the table has room for; 0 is no bound.", float64(t.Most))
+	for _, c := range []struct {
+		name, help string
+		n          uint64
+	}{
+		{"insert_failed", "Entries that could not be inserted, mostly since another packet of the flow was first.", t.Failed},
+		{"drop", "Packets for which no entry could be made, since the table was full or memory short.", t.Dropped},
+		{"early_drop", "Entries that gave way to new ones in a full table.", t.Evicted},
+	} {
+		f.add(f.family(exposition.Counter, "conntrack_"+c.name+"_total", c.help), float64(c.n))
+	}
+}
