@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -58,10 +59,12 @@ type Agent struct {
 	Lists      bool
 	Publishers []string
 	Every      time.Duration
+	Metrics    netip.AddrPort // where everybody may ask for metrics; zero: by the socket alone
 
-	spaces spaces
-	ready  sync.Once
-	turn   chan struct{} // to do what is due
+	spaces  spaces
+	scraper *scraper
+	ready   sync.Once
+	turn    chan struct{} // to do what is due
 }
 
 // againTime is the pause behind what could not be made.
@@ -76,6 +79,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer here.Close()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	a.scraper = &scraper{spaces: &a.spaces, note: a.note}
 	// They outlive who asks them.
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	var taken *apply.TakenError
@@ -102,6 +106,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		asked.Go(func() { a.due(a.Site).Countries(ctx, a.Publishers, a.Every) })
 	}
 	asked.Go(func() { a.Alerts.Run(ctx) })
+	if a.Metrics.IsValid() {
+		asked.Go(func() { a.publish(ctx, here) })
+	}
 	asked.Go(func() {
 		for ; l == nil; l, free, err = listen(a.Socket) {
 			select {

@@ -84,7 +84,7 @@ func (a *Agent) newServer(here *netns.Namespace) *server {
 		bodies:   [...]chan struct{}{make(chan struct{}, mostLarge), make(chan struct{}, mostLarge)},
 		logs:     [...]chan struct{}{make(chan struct{}, mostLogs), make(chan struct{}, mostLogs)},
 		updates:  make(chan struct{}, 1), publishers: a.Publishers,
-		scraper: &scraper{spaces: &a.spaces, note: a.note},
+		scraper: a.scraper,
 		peerOf:  func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },
 		wall:    func(h engine.Host) firewall { return &h },
 	}

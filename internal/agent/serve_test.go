@@ -119,6 +119,7 @@ func newTested(t testing.TB) *tested {
 	}}
 	s := newSpace(t.Context(), a.Site, here)
 	a.spaces.open, a.spaces.refused = map[string]*space{"shop": s}, map[string]error{"mail": &apply.NewerError{}}
+	a.scraper = &scraper{spaces: &a.spaces, note: func(err error) { t.Error(err) }}
 	out := &tested{server: a.newServer(here), wall: &wall{}}
 	s.keep = func(*apply.Host) keeper { return out.wall }
 	out.kept, err = ring.Open(t.TempDir(), ring.Least)

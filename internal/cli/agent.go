@@ -71,7 +71,7 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 			site.Restores, site.Alerts, site.LogSize = asked.Restores, alerts, asked.LogSize
 			a := &agent.Agent{
 				Site: site, Socket: socket, MayRead: reads, MayChange: changes,
-				Lists: asked.Lists, Publishers: asked.Publishers, Every: asked.Every,
+				Metrics: asked.Metrics, Lists: asked.Lists, Publishers: asked.Publishers, Every: asked.Every,
 				Named: func(name string) (*agent.Site, error) {
 					s, err := siteOf(cmd, name)
 					if err == nil {

@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"net/netip"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -29,10 +30,11 @@ type Config struct {
 	// none: they are not.
 	Publishers []string
 	Every      time.Duration
-	LogSize    int64    // bytes of the log that are kept; 0: it is not
-	Restores   bool     // what others change is put back
-	Command    []string // that an alert is given to; none: there is none
-	Webhook    string   // "": there is none
+	Metrics    netip.AddrPort // where everybody may ask for them; zero: nowhere
+	LogSize    int64          // bytes of the log that are kept; 0: it is not
+	Restores   bool           // what others change is put back
+	Command    []string       // that an alert is given to; none: there is none
+	Webhook    string         // "": there is none
 	file       *source.File
 }
 
@@ -97,6 +99,8 @@ func (c *Config) top(doc *yaml.Node) {
 			c.Lists = c.oneOf(e.Value, "lists", "refresh", "manual") != "manual"
 		case "countries":
 			c.countries(e)
+		case "metrics":
+			c.metrics(e)
 		case "log":
 			c.log(e)
 		case "drift":
@@ -177,6 +181,22 @@ func (c *Config) countries(e source.Entry) {
 	}
 	if e.Value.Kind == yaml.MappingNode && !from {
 		c.file.Fail(c.file.At(e.Value), "from: [dbip, registries]", "from is missing")
+	}
+}
+
+func (c *Config) metrics(e source.Entry) {
+	const hint = "write the address and the port, from 1024 on, such as 127.0.0.1:9469 or '[::1]:9469'"
+	keys := c.file.Known(e.Value, grammar.Of("metrics"))
+	if e.Value.Kind == yaml.MappingNode && len(keys) == 0 {
+		c.file.Fail(c.file.At(e.Value), hint, "listen is missing")
+	}
+	for _, k := range keys {
+		text, ok := c.file.Text(k.Value, "listen")
+		at, err := netip.ParseAddrPort(text)
+		if ok && (err != nil || at.Port() < 1024) {
+			c.file.Fail(c.file.At(k.Value), hint, "%s is not where metrics can be asked for", source.Quote(text))
+		}
+		c.Metrics = at
 	}
 }
 

@@ -64,6 +64,15 @@ func TestDue(t *testing.T) {
 	}
 }
 
+func TestMetrics(t *testing.T) {
+	for text, want := range map[string]string{"": "invalid AddrPort", "metrics: {listen: 127.0.0.1:9469}\n": "127.0.0.1:9469", "metrics: {listen: '[::1]:9469'}\n": "[::1]:9469"} {
+		got, err := Parse("a.yaml", []byte("version: 1\n"+text))
+		if err != nil || got.Metrics.String() != want {
+			t.Errorf("%q: %v %v", text, got, err)
+		}
+	}
+}
+
 func TestLogSize(t *testing.T) {
 	for text, want := range map[string]int64{"": 64 << 20, "log: {size: 1MiB}\n": 1 << 20, "log: {size: 1024GiB}\n": 1 << 40, "log: {size: none}\n": 0} {
 		got, err := Parse("a.yaml", []byte("version: 1\n"+text))
@@ -93,6 +102,12 @@ func TestErrors(t *testing.T) {
 		{head + "may-change: ‸group net ops\n", `"group net ops" is not the name`, "group NAME"},
 		{head + "may-change: ‸'%netops'\n", `"%netops" is not the name`, "group NAME"},
 		{head + "may-change: ‸4294967295\n", `"4294967295" is not the name or number`, ""},
+		{head + "metrics: ‸127.0.0.1:9469\n", "metrics must be a mapping", ""},
+		{head + "metrics: ‸{}\n", "listen is missing", "127.0.0.1:9469"},
+		{head + "metrics: {listen: ‸9469}\n", `"9469" is not where metrics can be asked for`, "127.0.0.1:9469"},
+		{head + "metrics: {listen: ‸localhost:9469}\n", `"localhost:9469" is not where`, ""},
+		{head + "metrics: {listen: ‸'[::1]:80'}\n", `"[::1]:80" is not where`, "from 1024 on"},
+		{head + "metrics: {listen: ‸[a]}\n", "listen must be a text", ""},
 		{head + "log: ‸64MiB\n", "log must be a mapping", ""},
 		{head + "log: ‸{}\n", "size is missing", "size: 64MiB"},
 		{head + "log: {size: ‸64}\n", `size is from 1MiB to 1024GiB, such as 64MiB, this is "64"`, "write none to keep nothing"},
@@ -226,7 +241,7 @@ func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"", "version: 1\n", "version: 1\nmay-read: group sluice\nmay-change: [alice, 1000, 'group x']\n", "\ufeffversion: 1\r\n",
 		"version: 1\nlists: manual\ncountries: {from: [dbip, 'a=https://a.example/', /srv/c], every: daily}\n", "version: 1\ncountries: [{from: x}]\n", "version: 1\ncountries: {from: {}, every: []}\n",
-		"version: 1\ndrift: restore\nalerts: {command: [/a, b], webhook: 'https://a/b'}\n", "version: 1\nmay-change: {a: [b]}\n", "a: &a [*a]\n", "version: 1\nlog: {size: 64MiB}\n", "version: 1\nlog: {size: 9999GiB}\n", "version: 1\n---\n", "version: 1\nmay-read: |\n  group a\n",
+		"version: 1\ndrift: restore\nalerts: {command: [/a, b], webhook: 'https://a/b'}\n", "version: 1\nmay-change: {a: [b]}\n", "a: &a [*a]\n", "version: 1\nlog: {size: 64MiB}\n", "version: 1\nmetrics: {listen: '[::1]:9469'}\n", "version: 1\nlog: {size: 9999GiB}\n", "version: 1\n---\n", "version: 1\nmay-read: |\n  group a\n",
 	} {
 		f.Add([]byte(s))
 	}

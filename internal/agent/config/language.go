@@ -26,6 +26,7 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 			{Name: "namespaces", Shape: "namespaces", Doc: "Network namespaces of `ip netns` that it serves beside its own, as soon as they are there; none when left out. Not with `--netns`, which is served alone."},
 			{Name: "lists", Shape: "lists", Doc: "Whether it asks for the lists of the running policies (sets with `url`) when they are due, as `sluice refresh` does; `refresh` when left out."},
 			{Name: "countries", Shape: "countries", Doc: "Where it has newer country data from, which it takes into the rules of the policies that name countries; when left out, nobody asks for any. `sluice geo update` without `--from` asks the same."},
+			{Name: "metrics", Shape: "metrics", Doc: "Where Prometheus may ask what runs, beside the socket."},
 			{Name: "log", Shape: "log", Doc: "What it keeps of the packets that a policy with `log: netlink` logs."},
 			{Name: "drift", Shape: "drift", Doc: "What becomes of what others change of the rules; `report` when left out."},
 			{Name: "alerts", Shape: "alerts", Doc: "Whom it tells of what it finds, beside the journal."},
@@ -72,6 +73,17 @@ var grammar = &source.Language{Title: "Sluice agent", Shapes: []*source.Shape{
 	{
 		Name: "every", What: "every", Doc: "`daily`, `weekly` or `monthly`, which is 30 days.",
 		Text: &source.Scalar{JSON: "string", Enum: []string{"daily", "weekly", "monthly"}}, Examples: []string{"daily", "monthly"},
+	},
+	{
+		Name: "metrics", What: "metrics", Doc: "What is answered to `GET /metrics`, and nothing else. Everybody who reaches the address may ask.",
+		Keys: []source.Key{
+			{Name: "listen", Shape: "address", Doc: "The address, in the agent's own network namespace.", Required: true},
+		},
+		Examples: []string{"{listen: 127.0.0.1:9469}"},
+	},
+	{
+		Name: "address", What: "an address", Doc: "An IP address and a port, from 1024 on; of IPv6 the address in brackets, and all of it in quotes. `0.0.0.0` and `[::]` are all of the host's.",
+		Text: source.AnyText(), Examples: []string{"127.0.0.1:9469", "'[2001:db8::7]:9469'"},
 	},
 	{
 		Name: "log", What: "log", Doc: "What is kept of the log, in each network namespace.",
