@@ -141,6 +141,9 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	if s.Condition != apply.Running && s.Condition != apply.Unmarked {
 		return
 	}
+	for _, f := range s.Generation.Broken {
+		fmt.Fprintf(w, "%s       %s %s: %s\n", command.Paint(w, "33", "broken"), command.PlainName(f.File), f.Instead(), strings.ReplaceAll(f.Errors, "\n", "\n             "))
+	}
 	for _, name := range s.Edited {
 		fmt.Fprintf(w, "%s       %s is not what runs: sluice diff%s %s says what it would change\n", command.Paint(w, "33", "edited"), command.PlainName(name), here, command.PlainName(command.ShellWord(s.Generation.Policy)))
 	}

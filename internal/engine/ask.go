@@ -158,6 +158,11 @@ func (s *Subject) Lint(ctx context.Context) (check.Report, error) {
 	report := check.Lint(s.Resolved, s.Facts, check.Options{
 		Open: func(name string) (io.ReadCloser, error) { return s.Policy.Open(name) },
 	})
+	if s.Runs != nil {
+		for _, f := range s.Runs.Broken {
+			report.Findings = append(report.Findings, check.Finding{Code: BadPolicy, Severity: check.Warning, Pos: policy.Pos{File: f.File}, Message: "the file " + f.Instead(), Hint: f.Errors})
+		}
+	}
 	var err error
 	report.Findings, err = s.withExpectations(report.Findings)
 	return report, err

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -177,24 +176,12 @@ func limitWords(r *policy.Rule, rate, connections string) string {
 
 // sameText says whether a generation was made from the files that were read now.
 func sameText(p *policy.Policy, g *apply.Generation) bool {
-	texts, sets := p.Files()
-	var now []apply.Source
-	if texts[0] == StandardInput { // it has been read, and has another name there
-		sum := p.Sums()[StandardInput]
-		now, texts = append(now, apply.Source{Name: StandardInput, SHA256: hex.EncodeToString(sum[:])}), texts[1:]
-	}
-	for _, names := range [][]string{texts, sets} {
-		for i, name := range names {
-			names[i] = p.Path(name)
-		}
-	}
-	files, err := apply.ReadSources(p.Open, texts, sets)
-	now = append(now, files...)
+	now, err := sourcesIn(p)
 	if err != nil || len(now) != len(g.Files) {
 		return false
 	}
 	for _, s := range now {
-		same := func(f apply.File) bool {
+		same := func(f apply.File) bool { // standard input has another name there
 			return (filepath.Base(f.Name) == filepath.Base(s.Name) || s.Name == StandardInput) && f.SHA256 == s.SHA256
 		}
 		if !slices.ContainsFunc(g.Files, same) {

@@ -27,11 +27,10 @@ type Request struct {
 	NoExpect bool
 }
 
-func (r Request) load() (*policy.Policy, error) {
-	if r.Draft != "" {
-		return policy.LoadDraft(r.Files, r.File, r.Draft)
-	}
-	return policy.LoadFrom(r.Files, r.File)
+// load reads the policy with those texts of parts that are broken which the running policy
+// has of them.
+func (r Request) load(h *Host, refused map[string]policy.Errors) (*policy.Policy, error) {
+	return policy.Reading{Files: r.Files, Draft: r.Draft, Parts: true, Good: h.lastGood, Refused: refused}.Load(r.File)
 }
 
 // Order is what rules that may change places are ordered by.
@@ -75,7 +74,7 @@ func (h *Host) prepare(ctx context.Context, r Request) (*preparation, error) {
 	p := &preparation{Request: r, Sources: h.sources(), host: h}
 	var reading sync.WaitGroup
 	var err error
-	reading.Go(func() { p.Policy, err = r.load() })
+	reading.Go(func() { p.Policy, err = r.load(h, nil) })
 	var factsErr error
 	p.Facts, factsErr = Facts(ctx, h.State, h.Namespace, h.Session) // on this thread, which may be in another namespace
 	p.Can = Capabilities(ctx, h.State, h.Backend)
@@ -99,8 +98,24 @@ func (h *Host) prepare(ctx context.Context, r Request) (*preparation, error) {
 	return p, err
 }
 
-// build builds the policy, and gathers what loading it needs to know.
+// build builds the policy, and gathers what loading it needs to know. What shows only then
+// to be wrong with a part that may be broken is taken for that.
 func (p *preparation) build(ctx context.Context, priced bool) (*prepared, error) {
+	for refused := map[string]policy.Errors{}; ; {
+		out, err := p.buildWhole(ctx, priced)
+		if !p.refuse(refused, out, err) {
+			if err != nil {
+				return nil, err
+			}
+			return out, p.gather(out)
+		}
+		if p.Policy, err = p.load(p.host, refused); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (p *preparation) buildWhole(ctx context.Context, priced bool) (*prepared, error) {
 	built, err := Build(ctx, p.Policy, p.Facts, p.Can, Options{
 		Sources: p.Sources, Backend: p.Backend, Without: p.Without, Profile: p.Profile, Priced: priced,
 	})
@@ -109,29 +124,33 @@ func (p *preparation) build(ctx context.Context, priced bool) (*prepared, error)
 	}
 	out := &prepared{Built: built}
 	if !p.NoExpect && len(p.Policy.Expect) > 0 {
-		if out.unmet, err = p.Sources.unmet(built.Resolved, built.Expected); err != nil {
-			return nil, err
-		}
+		out.unmet, err = p.Sources.unmet(built.Resolved, built.Expected)
 	}
+	return out, err
+}
+
+// gather adds what loading a policy needs to know.
+func (p *preparation) gather(out *prepared) error {
+	built := out.Built
 	settings, notes := apply.Settings(built.Program)
 	out.notes = notes
-	texts, sets := p.Policy.Files()
-	files, err := apply.ReadSources(p.Policy.Open, texts, sets)
+	files, err := sourcesIn(p.Policy)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	around := p.Facts // what is attached is said, and no part of the generation's facts
 	around.ReadAttached()
-	out.warnings = append(apply.Surroundings(around, built.Program, p.Policy.Forward != nil), warnings(built.Findings)...)
+	out.warnings = append(p.brokenText(), apply.Surroundings(around, built.Program, p.Policy.Forward != nil)...)
+	out.warnings = append(out.warnings, warnings(built.Findings)...)
 	out.input = apply.Input{
-		Policy: p.File, Files: files, Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: p.Profile,
+		Policy: p.File, Files: files, Broken: broken(p.Policy), Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: p.Profile,
 		Without: p.Without, Facts: p.Facts,
 		SSHClients: apply.SSHClients(p.Facts), Sysctls: settings, Memory: apply.FreeMemory(),
 		SSHPorts: apply.SSHPorts(),
 		Sources:  built.Resolved.Inputs,
 		Inputs:   p.sum(built.Resolved.Inputs), Said: apply.Said{Warnings: out.warnings, Notes: notes},
 	}
-	return out, nil
+	return nil
 }
 
 // unmet proves the expectations of a policy, and gives those that fail.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"path/filepath"
@@ -76,12 +77,11 @@ func edited(g *apply.Generation) (names []string, err error) {
 		}
 		return filepath.Join(g.Dir, name)
 	}
-	p, err := policy.Load(in(g.Policy))
+	p, err := policy.Reading{Parts: true}.Load(in(g.Policy))
 	if err != nil {
 		return nil, err
 	}
-	texts, sets := p.Files()
-	now, err := apply.ReadSources(p.Open, texts, sets)
+	now, err := sourcesIn(p)
 	if err != nil {
 		return nil, err
 	}
@@ -89,11 +89,21 @@ func edited(g *apply.Generation) (names []string, err error) {
 	for _, s := range now {
 		sums[s.Name] = s.SHA256
 	}
+	for _, f := range p.Broken {
+		sums[f.File] = hex.EncodeToString(f.Sum[:])
+	}
+	was := map[string]string{}
 	for _, f := range g.Files {
-		if sums[in(f.Name)] != f.SHA256 {
-			names = append(names, in(f.Name))
+		was[f.Name] = f.SHA256
+	}
+	for _, f := range g.Broken {
+		was[f.File] = f.SHA256
+	}
+	for name, sum := range was {
+		if sums[in(name)] != sum {
+			names = append(names, in(name))
 		}
-		delete(sums, in(f.Name))
+		delete(sums, in(name))
 	}
 	for name := range sums {
 		names = append(names, name)

@@ -72,9 +72,12 @@ func (p *preparation) sum(in resolve.Inputs) string {
 	for _, name := range slices.Sorted(maps.Keys(p.Profile)) {
 		fmt.Fprintf(&b, "profile %q %d\n", name, p.Profile[name])
 	}
-	sums := p.Policy.Sums()
-	for _, name := range slices.Sorted(maps.Keys(sums)) {
-		fmt.Fprintf(&b, "policy %q %x\n", name, sums[name])
+	texts, _ := p.Policy.Files()
+	for _, name := range texts {
+		fmt.Fprintf(&b, "policy %q %x\n", name, sha256.Sum256(p.Policy.Text(name)))
+	}
+	for _, f := range p.Policy.Broken {
+		fmt.Fprintf(&b, "broken %q %x %t\n", f.File, f.Sum, f.Kept)
 	}
 	for _, name := range slices.Sorted(maps.Keys(in)) {
 		fmt.Fprintf(&b, "%q %q\n", name, in[name])

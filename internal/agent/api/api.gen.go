@@ -171,6 +171,9 @@ type Beside = engine.Beside
 // BriefLine What a change means for a service in one direction.
 type BriefLine = query.BriefLine
 
+// Broken A part of a policy that had errors when it was applied.
+type Broken = apply.Broken
+
 // Building How a policy is built.
 type Building struct {
 	// Hits packets by counter, for order hits

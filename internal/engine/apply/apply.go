@@ -21,6 +21,7 @@ import (
 type Input struct {
 	Policy     string // the main file, as it was named
 	Files      []Source
+	Broken     []Broken
 	Program    *program.Program
 	Expected   *program.Program // with only the passes of the optimizer that it needs, to hold the kernel against; nil: Program
 	Artifact   backend.Artifact
@@ -286,7 +287,7 @@ func (s *session) write(in Input, kept listing) (*Generation, error) {
 		g.Choices = a.Choices()
 	}
 	g.Dir, _ = os.Getwd() // a refresh finds the files of sets again
-	g.Inputs = in.Sources
+	g.Inputs, g.Broken = in.Sources, in.Broken
 	if s.cur.Pending != nil {
 		g.Previous = s.cur.Pending.Previous // what is on trial is no place to go back to
 	}

@@ -52,7 +52,7 @@ func (s *several) input(of backend.Backend, policy string) Input {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return Input{Policy: policy + ".yaml", Program: p, Artifact: a, Files: []Source{sourceOf(policy+".yaml", []byte("policy "+policy))}}
+	return Input{Policy: policy + ".yaml", Program: p, Artifact: a, Files: []Source{SourceOf(policy+".yaml", []byte("policy "+policy))}}
 }
 
 func (s *several) apply(of backend.Backend, policy string, confirm time.Duration) {

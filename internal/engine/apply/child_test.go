@@ -197,7 +197,7 @@ func (c command) input() Input {
 	}
 	in := Input{
 		Policy: c.Policy + ".yaml", Program: p, Artifact: a,
-		Files: []Source{sourceOf(c.Policy+".yaml", []byte("policy "+c.Policy))},
+		Files: []Source{SourceOf(c.Policy+".yaml", []byte("policy "+c.Policy))},
 	}
 	if c.Expected != "" {
 		in.Expected = policyOf(c.Expected)

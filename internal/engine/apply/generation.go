@@ -25,7 +25,9 @@ type Generation struct {
 	// RefreshOf is the generation that it is with other lists, 0 is none.
 	RefreshOf int    `json:"refresh-of,omitempty"`
 	Files     []File `json:"files,omitempty"`
-	Backend   string `json:"backend"`
+	// Broken is the files that had errors, and that it does without or has an older text of.
+	Broken  []Broken `json:"broken,omitempty"`
+	Backend string   `json:"backend"`
 	// Choices is what the backend chose by cost: see backend.Chosen.
 	Choices  map[string]string `json:"choices,omitempty"`
 	Artifact string            `json:"artifact"`        // blob: what Backend.Decode reads
@@ -70,6 +72,22 @@ type File struct {
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
 	Blob   string `json:"blob,omitempty"` // "" where the text is not kept
+}
+
+// Broken is a part of a policy that had errors when it was applied.
+type Broken struct {
+	File   string `json:"file"`
+	Errors string `json:"errors"`
+	Kept   bool   `json:"kept,omitempty"`   // its last text without errors is among the files
+	SHA256 string `json:"sha256,omitempty"` // of the text with the errors; "": it could not be read
+}
+
+// Instead says what runs in its place.
+func (b *Broken) Instead() string {
+	if b.Kept {
+		return "has errors and keeps the text that ran"
+	}
+	return "has errors and is left out"
 }
 
 // Change is a sysctl that a generation sets.

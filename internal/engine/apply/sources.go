@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 
-	"sluice/internal/base/regular"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/link"
 	"sluice/internal/system/kernel/socket"
@@ -26,43 +25,15 @@ type Source struct {
 	Text   []byte
 }
 
-// ReadSources reads the texts of a policy whole and of its set files, which may
-// hold millions of lines, what tells one from another. Open is regular.Open, or that of
-// the policy.
-func ReadSources(open func(string) (*os.File, error), texts, setFiles []string) ([]Source, error) {
-	var out []Source
-	for _, name := range texts {
-		text, err := readText(open, name)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, sourceOf(name, text))
-	}
-	for _, name := range setFiles {
-		s, err := hashFile(open, name)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, s)
-	}
-	return out, nil
-}
-
-func sourceOf(name string, text []byte) Source {
+// SourceOf is a text of a policy, which is kept whole.
+func SourceOf(name string, text []byte) Source {
 	sum := sha256.Sum256(text)
 	return Source{Name: name, Size: int64(len(text)), SHA256: hex.EncodeToString(sum[:]), Text: text}
 }
 
-func readText(open func(string) (*os.File, error), name string) ([]byte, error) {
-	file, err := open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return regular.ReadAll(file, name, mostBlob)
-}
-
-func hashFile(open func(string) (*os.File, error), name string) (Source, error) {
+// HashFile reads of a set's file, which may hold millions of lines, what tells it from
+// another. Open is regular.Open, or that of the policy.
+func HashFile(open func(string) (*os.File, error), name string) (Source, error) {
 	file, err := open(name)
 	if err != nil {
 		return Source{}, err
@@ -98,7 +69,9 @@ func (s *session) keepSources(in Input) {
 		was := *g
 		g.Dir, _ = os.Getwd()
 		g.Inputs = in.Sources
-		if g.Files, err = s.putSources(in.Files); err == nil && (g.Dir != was.Dir || !slices.Equal(g.Files, was.Files) || !maps.Equal(g.Inputs, was.Inputs)) {
+		g.Broken = in.Broken
+		if g.Files, err = s.putSources(in.Files); err == nil &&
+			(g.Dir != was.Dir || !slices.Equal(g.Files, was.Files) || !slices.Equal(g.Broken, was.Broken) || !maps.Equal(g.Inputs, was.Inputs)) {
 			err = s.saveGeneration(g)
 		}
 	}

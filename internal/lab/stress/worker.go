@@ -122,13 +122,9 @@ func (w *worker) prepare(ctx context.Context, h *apply.Host, o order) (in apply.
 	if err != nil {
 		return in, err
 	}
-	files, err := apply.ReadSources(p.Open, []string{o.File}, nil)
-	if err != nil {
-		return in, err
-	}
 	settings, _ := apply.Settings(built.Program)
 	return apply.Input{
-		Policy: o.File, Files: files, Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Facts: facts,
+		Policy: o.File, Files: []apply.Source{apply.SourceOf(o.File, p.Text(o.File))}, Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Facts: facts,
 		Sysctls: settings, Memory: apply.FreeMemory(),
 	}, nil
 }

@@ -51,6 +51,7 @@ type printer struct {
 	out      strings.Builder
 	comments []source.Comment // not yet written
 	last     int              // the source line that was written last
+	hyphen   bool             // the next entry begins an element of a list
 }
 
 // block writes the entries of a mapping or list, each on a line of its own.
@@ -66,9 +67,12 @@ func (p *printer) block(n *yaml.Node, indent, limit int) {
 			next = n.Content[i+step].Line
 		}
 		if step == 1 {
-			// The language has no collection in a list but what is written as
-			// one line of words.
-			text, _ := p.inline(n.Content[i], false)
+			text, ok := p.inline(n.Content[i], false)
+			if !ok { // a mapping: no list of the language has lists
+				p.hyphen = true
+				p.block(n.Content[i], indent+2, next)
+				continue
+			}
 			p.entry(n.Content[i].Line, p.LastLine(n.Content[i]), indent, "- "+text)
 			continue
 		}
@@ -118,7 +122,12 @@ func (p *printer) commentInside(n *yaml.Node, line int) bool {
 // entry writes one line that stands for the source lines from first to last,
 // with their comments.
 func (p *printer) entry(first, last, indent int, text string) {
-	p.flush(first, 1, indent)
+	begin := indent
+	if p.hyphen {
+		begin, text = indent-2, "- "+text
+		p.hyphen = false
+	}
+	p.flush(first, 1, begin)
 	p.gap(first)
 	var own []source.Comment
 	for len(p.comments) > 0 && p.comments[0].Line <= last {
@@ -126,14 +135,14 @@ func (p *printer) entry(first, last, indent int, text string) {
 		p.comments = p.comments[1:]
 	}
 	if len(own) == 1 && !own[0].Alone {
-		width := indent + utf8.RuneCountInString(text)
+		width := begin + utf8.RuneCountInString(text)
 		text += strings.Repeat(" ", max(1, own[0].Column-1-width)) + own[0].Text
 		own = nil
 	}
 	for _, c := range own {
-		p.line(indent, c.Text)
+		p.line(begin, c.Text)
 	}
-	p.line(indent, text)
+	p.line(begin, text)
 	p.last = last
 }
 

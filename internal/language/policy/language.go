@@ -10,6 +10,7 @@ import (
 
 const (
 	namePattern     = `^[A-Za-z][A-Za-z0-9_-]{0,47}$`
+	scopePattern    = `^\s*(to|from)\s+\S`
 	durationPattern = `^([0-9]+w)?([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$`
 )
 
@@ -68,7 +69,22 @@ var shapes = []*source.Shape{
 	},
 	{
 		Name: "includes", What: "include", Doc: "Files or patterns with `*`, `?` and `[…]`. A file that is named and missing is an error; a pattern may match nothing, and leaves hidden files alone.",
-		Text: source.AnyText(), List: "path", Null: true, Examples: []string{"[vms/*.yaml]"},
+		Text: source.AnyText(), List: "included", Null: true, Examples: []string{"[vms/*.yaml]", "[lists.yaml, {path: vms/*.yaml, only: to 10.20.0.0/16}]"},
+	},
+	{
+		Name: "included", What: "an included file",
+		Doc:  "A file or a pattern; with `only` as a mapping. What stands in a file that is included with `only` speaks of these addresses alone: it has rules in sections that the policy has, each within `only` and without `then ban`, and for these `services` and `sets` that are lists, whose names are its own. Its rules follow those of all other files. Where it has an error, `plan` and `apply` take its last text that ran and had none, or leave it out where there is none, name it, and go on; other commands give the error.",
+		Text: source.AnyText(),
+		Keys: []source.Key{
+			{Name: "path", Shape: "path", Doc: "The file or the pattern.", Required: true},
+			{Name: "only", Shape: "scopes", Doc: "What its rules are to keep to.", Required: true},
+		},
+		Examples: []string{"vms/*.yaml", "{path: vms/*.yaml, only: to 10.20.0.0/16}", "{path: vms/web.yaml, only: [to 10.20.0.5, from 10.20.0.5]}"},
+	},
+	{Name: "scopes", What: "only", Doc: "One scope or a list, of which a rule has to keep to one.", Text: source.Matching(scopePattern), List: "scope", Examples: []string{"to 10.20.0.0/16", "[to shop, from shop]"}},
+	{
+		Name: "scope", What: "a scope", Doc: "`to WHO` or `from WHO`, where WHO is addresses, or sets that are lists of addresses. A rule keeps to it whose own `to` or `from` has no other addresses.",
+		Text: source.Matching(scopePattern), Examples: []string{"to 10.20.0.0/16", "from [10.20.0.5, \"2001:db8:20::5\"]"},
 	},
 	{Name: "path", What: "a file name", Doc: "A file name, relative to the file that it stands in.", Text: source.AnyText(), Examples: []string{"banned.txt"}},
 	{

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -46,6 +45,12 @@ type loader struct {
 	// texts are the files to read, by name, in place of those on the disk; nil:
 	// the disk.
 	texts map[string][]byte
+
+	scope    []Scope      // of the file that is read; none: it may say everything
+	scoped   []scopedFile // that are read when the rest is whole
+	tolerant bool         // what is wrong with these keeps them alone out
+	good     func(name string) []byte
+	refused  map[string]Errors
 }
 
 // Files is where the files of a policy are.
@@ -80,7 +85,7 @@ type file struct {
 
 func newLoader(name string) *loader {
 	return &loader{
-		policy:   &Policy{File: name, lines: map[string][]string{}, sums: map[string][sha256.Size]byte{}},
+		policy:   &Policy{File: name, lines: map[string][]string{}, texts: map[string][]byte{}},
 		real:     map[string]string{},
 		canon:    map[*yaml.Node]string{},
 		lineText: map[*yaml.Node]bool{}, blockList: map[*yaml.Node]bool{},
@@ -107,16 +112,7 @@ func (p *Policy) knowing(name string) *loader {
 
 // Load reads a policy file and everything that it includes. Errors about the
 // policy are of type [Errors] and hold all of them.
-func Load(path string) (*Policy, error) { return LoadFrom(disk{}, path) }
-
-// LoadDraft is LoadFrom with the text of another file, the draft, in place of the
-// policy's own.
-func LoadDraft(files Files, path, draft string) (*Policy, error) {
-	if files == nil {
-		files = disk{}
-	}
-	return LoadFrom(drafted{files, path, draft}, path)
-}
+func Load(path string) (*Policy, error) { return Reading{}.Load(path) }
 
 // drafted are files of which one is read in the place of another.
 type drafted struct {
@@ -131,10 +127,26 @@ func (d drafted) Open(name string) (*os.File, error) {
 	return d.Files.Open(name)
 }
 
-// LoadFrom is Load for files that are somewhere, with those of its sets; nil is the disk.
-func LoadFrom(files Files, path string) (*Policy, error) {
+// Reading is how a policy is read; the zero value is what Load does.
+type Reading struct {
+	Files Files  // where its files are, and those of its sets; nil: on the disk
+	Draft string // a file that is read in the place of the policy, under its name; "": none
+	// Parts lets the policy do without a file that is included with only and has errors: it
+	// takes the last text of it that had none, by Good, or leaves it out. See Policy.Broken.
+	Parts bool
+	Good  func(name string) []byte // nil where there is none; may be nil
+	// Refused is what was found to be wrong with such files when all was read.
+	Refused map[string]Errors
+}
+
+// Load is Load so.
+func (r Reading) Load(path string) (*Policy, error) {
+	files := r.Files
 	if files == nil {
 		files = disk{}
+	}
+	if r.Draft != "" {
+		files = drafted{files, path, r.Draft}
 	}
 	data, err := source.ReadFrom(files.Open, path, dialect.MaxSize)
 	if err != nil {
@@ -142,22 +154,23 @@ func LoadFrom(files Files, path string) (*Policy, error) {
 	}
 	l := newLoader(path)
 	l.follow, l.policy.disk = true, files
+	l.tolerant, l.good, l.refused = r.Parts, r.Good, r.Refused
 	return l.run(path, data)
 }
 
-// Sums is the SHA-256 of each text that the policy was read from, by the name of
-// its file: the main one and those that it includes.
-func (p *Policy) Sums() map[string][sha256.Size]byte { return p.sums }
+// Text is the text of one of the files that Files names, as the policy was read from it.
+func (p *Policy) Text(name string) []byte { return p.texts[name] }
 
 // LoadTexts is Load for texts that are kept, by the names that their files had:
-// no file is read.
+// no file is read. What is left out of a policy that was kept, because it was broken, is
+// left out again.
 func LoadTexts(name string, texts map[string][]byte) (*Policy, error) {
 	data, there := texts[name]
 	if !there {
 		return nil, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
 	}
 	l := newLoader(name)
-	l.follow, l.texts = true, texts
+	l.follow, l.texts, l.tolerant = true, texts, true
 	return l.run(name, data)
 }
 
@@ -188,6 +201,10 @@ func (l *loader) run(name string, data []byte) (*Policy, error) {
 	if err := l.finish(); err != nil {
 		return nil, err
 	}
+	l.readScoped()
+	if len(l.errs) > 0 {
+		return nil, l.errs.Sorted(l.files)
+	}
 	return l.policy, nil
 }
 
@@ -210,7 +227,7 @@ func (l *loader) read(name string, data []byte, stack []string) {
 	f := &file{loader: l, File: source.New(name, data, dialect, &l.errs), stack: append(slices.Clone(stack), name)}
 	l.files = append(l.files, name)
 	l.policy.lines[name] = f.Lines
-	l.policy.sums[name] = sha256.Sum256(data)
+	l.policy.texts[name] = data
 	if errs := f.CheckText(data); len(errs) > 0 {
 		l.errs = append(l.errs, errs...)
 		l.unread = true
@@ -228,9 +245,16 @@ func (l *loader) fail(pos Pos, hint, format string, args ...any) {
 	l.errs = append(l.errs, l.policy.Errorf(pos, hint, format, args...))
 }
 
-// include reads what one pattern of include names.
+// include reads what one element of include names.
 func (f *file) include(n *yaml.Node) {
-	pattern, ok := f.Text(n, "include")
+	at, scope := n, []Scope(nil)
+	if n.Kind == yaml.MappingNode && f.Accident(n) == "" {
+		if at, scope = f.scopedInclude(n); at == nil {
+			f.unread = true
+			return
+		}
+	}
+	pattern, ok := f.Text(at, "include")
 	if !ok {
 		return
 	}
@@ -238,39 +262,53 @@ func (f *file) include(n *yaml.Node) {
 		f.unread = true
 		return
 	}
+	for _, name := range f.included(at, pattern) {
+		f.includeFile(at, name, scope)
+	}
+}
+
+// included are the files that a pattern names.
+func (f *file) included(n *yaml.Node, pattern string) (names []string) {
+	if !strings.ContainsAny(pattern, `*?[\`) {
+		if !filepath.IsAbs(pattern) {
+			pattern = filepath.Join(filepath.Dir(f.Name), pattern)
+		}
+		return []string{pattern}
+	}
 	full := pattern
 	if !filepath.IsAbs(pattern) {
 		full = filepath.Join(escapePattern(filepath.Dir(f.Name)), pattern)
 	}
-	if !strings.ContainsAny(pattern, `*?[\`) {
-		if !filepath.IsAbs(pattern) {
-			full = filepath.Join(filepath.Dir(f.Name), pattern)
-		}
-		f.includeFile(n, full)
-		return
-	}
 	matches, err := f.glob(full)
 	if err != nil {
 		f.fail(f.At(n), "", "bad pattern %s: %v", source.Quote(pattern), err)
-		return
 	}
 	for _, m := range matches {
 		// Editors keep their locks and copies in hidden files of the same ending.
 		if strings.HasPrefix(filepath.Base(m), ".") && !strings.HasPrefix(filepath.Base(pattern), ".") {
 			continue
 		}
-		f.includeFile(n, m)
+		names = append(names, m)
 	}
+	return names
 }
 
-func (f *file) includeFile(n *yaml.Node, name string) {
+// includeFile reads a file, or, with a scope, has it read when the rest is whole.
+func (f *file) includeFile(n *yaml.Node, name string, scope []Scope) {
 	target, err := f.realPath(name)
+	if err != nil && scope != nil {
+		f.scoped = append(f.scoped, scopedFile{f.At(n), name, scope})
+		return
+	}
 	if err != nil {
 		f.unread = true
 		f.fail(f.At(n), "", "cannot include: %v", source.ReadError(name, err))
 		return
 	}
 	if other, done := f.real[target]; done {
+		if scope != nil && !slices.Contains(f.stack, other) && !f.isScoped(other) {
+			f.fail(f.At(n), "name it with only, before what names it without", "%s is included already, and may say everything", other)
+		}
 		// A pattern may match the file that it stands in, and two patterns the
 		// same file; a circle that somebody wrote by name is a mistake.
 		if slices.Contains(f.stack, other) && !strings.ContainsAny(n.Value, `*?[\`) {
@@ -280,10 +318,11 @@ func (f *file) includeFile(n *yaml.Node, name string) {
 		return
 	}
 	f.real[target] = name
-	data, err := f.readText(name)
-	if errors.Is(err, regular.Err) || errors.Is(err, syscall.EISDIR) {
-		err = fmt.Errorf("%s is not a regular file", name)
+	if scope != nil {
+		f.scoped = append(f.scoped, scopedFile{f.At(n), name, scope})
+		return
 	}
+	data, err := f.readText(name)
 	if err != nil {
 		f.unread = true
 		f.fail(f.At(n), "", "cannot include: %v", err)
@@ -305,10 +344,14 @@ func (l *loader) realPath(name string) (string, error) {
 }
 
 func (l *loader) readText(name string) ([]byte, error) {
-	if l.texts == nil {
-		return source.ReadFrom(l.policy.where().Open, name, dialect.MaxSize)
+	if l.texts != nil {
+		return l.texts[name], nil // realPath has found it
 	}
-	return l.texts[name], nil // realPath has found it
+	data, err := source.ReadFrom(l.policy.where().Open, name, dialect.MaxSize)
+	if errors.Is(err, regular.Err) || errors.Is(err, syscall.EISDIR) {
+		err = fmt.Errorf("%s is not a regular file", name)
+	}
+	return data, err
 }
 
 // glob names the files that a pattern matches, in order.

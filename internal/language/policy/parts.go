@@ -47,6 +47,9 @@ func (f *file) top(doc *yaml.Node) {
 	f.versions++
 	var includes *yaml.Node
 	for _, e := range entries {
+		if f.scope != nil && !f.mayStand(e) {
+			continue
+		}
 		switch e.Name {
 		case "version":
 			f.Version(e.Value)

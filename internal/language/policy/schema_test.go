@@ -146,7 +146,8 @@ func TestSchemaRejects(t *testing.T) {
 		"version: 1\nnat: {a: b}", "version: 1\nnat: [snat out wan]", "version: 1\nnat: [{from: 192.0.2.1}]", "version: 1\nnat: [{map: 192.0.2.1, to: 192.0.2.2, stateless: 1}]",
 		"version: 1\nexpect: {a: b}", "version: 1\nexpect: [pass ssh]", "version: 1\nexpect: [{deny: ssh, on: prerouting}]", "version: 1\nexpect: [{deny: ssh, state: untracked}]",
 		"version: 1\nexpect: [{deny: ssh, allow: http}]", "version: 1\nexpect: [{deny: ssh, log: x}]", "version: 1\nexpect: [5]",
-		"version: 1\nforward: {default: drop, accelerate: 1}", "version: 1\ninclude: {a: b}",
+		"version: 1\nforward: {default: drop, accelerate: 1}", "version: 1\ninclude: {a: b}", "version: 1\ninclude: [{path: a.yaml}]",
+		"version: 1\ninclude: [{path: a.yaml, only: 192.0.2.1}]", "version: 1\ninclude: [{path: a.yaml, only: to 192.0.2.1, scope: x}]",
 	} {
 		if err := schema.Validate(asJSON(t, text)); err == nil {
 			t.Errorf("the schema takes\n%s", text)

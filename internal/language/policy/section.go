@@ -34,6 +34,10 @@ func (f *file) section(e source.Entry, where **Section, hook Hook) {
 	}
 	shape.What = string(hook)
 	for _, k := range f.Entries(e.Value, string(hook)) {
+		if f.scope != nil && shape.Key(k.Name) != nil && k.Name != "rules" {
+			f.fail(f.At(k.Key), scopedHint, "%s cannot be set in a file that is included with only: it holds for everybody", k.Name)
+			continue
+		}
 		switch k.Name {
 		case "default":
 			f.defaultAction(k, s)

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"crypto/sha256"
 	"time"
 
 	"sluice/internal/base/addrset"
@@ -31,9 +30,11 @@ type Policy struct {
 	Forward     *Section
 	NAT         []*NAT
 	Expect      []*Expectation
-	lines       map[string][]string          // the text of each file, for messages
-	sums        map[string][sha256.Size]byte // of each file
-	disk        Files                        // where its files are; nil: on the disk
+	Broken      []Broken            // files that it does without, or of which it has another text
+	scoped      []string            // files that were included with only
+	lines       map[string][]string // the text of each file, for messages
+	texts       map[string][]byte   // of each file
+	disk        Files               // where its files are; nil: on the disk
 }
 
 // Zone is a side of the host.

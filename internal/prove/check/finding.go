@@ -181,6 +181,13 @@ func Errors(findings []Finding) error {
 // order sorts findings by place, the files in the order in which the policy
 // names them, then by severity, and drops doubles.
 func order(p *policy.Policy, findings []Finding) []Finding {
+	for i := range findings {
+		f := &findings[i]
+		// Whom an included file must not stop it does not stop by a rule that others hide.
+		if (f.Code == HiddenRule || f.Code == BannedRule) && p.Scoped(f.Pos.File) {
+			f.Severity = Warning
+		}
+	}
 	files := map[string]int{p.File: 1}
 	for i, name := range p.Includes {
 		files[name] = i + 2
