@@ -101,7 +101,7 @@ func (s *server) Log(w http.ResponseWriter, r *http.Request, _ string, in api.Lo
 	defer stop()
 	out, err := q.wallFor(answer.Tell).LogKept(ctx, engine.LogQuestion{
 		LogChoice: engine.LogChoice{Source: in.Source, Service: in.Service, Country: in.Country, Line: in.Line, Called: words.LogFlags},
-		Since:     in.Since, Follow: in.Follow,
+		Since:     in.Since, Follow: in.Follow, Number: in.Number,
 	}, kept.ring.Grown, func(l engine.Logged) {
 		if answer.Logged(l); answer.Err() != nil {
 			stop()

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,6 +30,7 @@ func newExplain() *cobra.Command {
 	var asked explain.Question
 	var described string
 	var everyRule bool
+	var number uint64
 	cmd := &cobra.Command{
 		Use:   "explain [FILE]",
 		Short: "Say what a policy does with one packet, and why",
@@ -57,6 +61,10 @@ facts are. A packet that routing leads nowhere is dropped. Where the way cannot 
 --mark; an address that several interfaces lead to) all ways are followed: if they end
 alike, that is the answer, and if not, there is no verdict but each way with its own.
 
+--log is about a packet of "sluice log" by its number, with all that is known of it: which
+line it met then is said first, and then what the policy does with one like it now. Its
+addresses are those that the line saw, behind a translation.
+
 What the rules cost the packet is what it meets on its way, connection tracking apart.` + costsHelp + `
 ` + liveHelp + `
 
@@ -69,10 +77,11 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
   sluice explain policy.yaml --src 8.8.8.8 --sport 53 --proto udp --dport 40000 --state established
   sluice explain policy.yaml --dst 203.0.113.25 --dport 25 --user postfix
   sluice explain policy.yaml --src 203.0.113.7 --icmp-type echo-request --json
-  sluice explain policy.yaml --src 8.8.8.8 --dport 443 --live`,
+  sluice explain policy.yaml --src 8.8.8.8 --dport 443 --live
+  sluice explain --log 4711`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runExplain(cmd, args, asked, described, everyRule)
+			return runExplain(cmd, args, asked, described, number, everyRule)
 		},
 	}
 	flags := cmd.Flags()
@@ -91,6 +100,10 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	flags.StringVar(&asked.State, "state", "", "`STATE`: new, established, related, invalid or untracked")
 	flags.BoolVar(&everyRule, "every-rule", false, "show each rule that does not fit, also where many in a row do not for one reason")
 	flags.StringVar(&described, "host", "", "ask for the host described in `FACTS.json`")
+	flags.Uint64Var(&number, "log", 0, "ask about the packet of a `NUMBER` of sluice log")
+	for _, said := range []string{"proto", "src", "dst", "sport", "dport", "in", "out", "icmp-type", "flags", "user", "hook"} {
+		cmd.MarkFlagsMutuallyExclusive("log", said)
+	}
 	addExplainLive(cmd)
 	command.Must(cmd.RegisterFlagCompletionFunc("proto", command.Words("tcp", "udp", "sctp", "icmp")))
 	command.Must(cmd.RegisterFlagCompletionFunc("hook", command.Words("input", "forward", "output")))
@@ -98,7 +111,7 @@ Files: /etc/sluice/policy.yaml, country data and lists in /var/lib/sluice.`,
 	return cmd
 }
 
-func runExplain(cmd *cobra.Command, args []string, asked explain.Question, described string, everyRule bool) error {
+func runExplain(cmd *cobra.Command, args []string, asked explain.Question, described string, number uint64, everyRule bool) error {
 	live := given(cmd, "live")
 	if live && described != "" {
 		return errors.New("--live asks this host, --host another one\nhint: leave one of them out")
@@ -113,6 +126,17 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 		ctx, stop = command.Interruptible(cmd)
 		defer stop()
 	}
+	var logged *engine.Logged
+	if cmd.Flags().Changed("log") {
+		if logged, err = loggedAs(ctx, h, number); err != nil {
+			return err
+		}
+		state, mark := asked.State, asked.Mark
+		if asked, err = logged.Question(); err != nil {
+			return fmt.Errorf("packet %d: %w", number, err)
+		}
+		asked.State, asked.Mark = state, mark
+	}
 	e, err := aboutPolicy(cmd, args, described, false, func(s *engine.Subject) (*engine.Explained, error) {
 		return h.Explain(ctx, engine.Explaining{Subject: s, Question: asked, Words: packetFlags, Elsewhere: described != "", Live: live})
 	})
@@ -123,9 +147,44 @@ func runExplain(cmd *cobra.Command, args []string, asked explain.Question, descr
 		e.Live.Hint = liveHint(cmd, e)
 	}
 	found := e.Verdict != policy.Allow || e.Banned != "" || e.Live != nil && !e.Live.Same
-	err = answer(cmd, e, found && !e.Program.Differs(), func(w io.Writer) { printExplained(w, e, everyRule) })
+	err = answer(cmd, explained{logged, e}, found && !e.Program.Differs(), func(w io.Writer) {
+		if logged != nil {
+			printThen(w, logged)
+		}
+		printExplained(w, e, everyRule)
+	})
 	if err == nil && e.Program.Differs() {
 		return &explain.DiffersError{Says: e.Program.Says}
 	}
 	return err
+}
+
+// explained is an answer with the packet of the log that it is about, where it is of one.
+type explained struct {
+	Logged *engine.Logged `json:"logged,omitempty"`
+	*engine.Explained
+}
+
+// loggedAs is the packet of a number.
+func loggedAs(ctx context.Context, h door, number uint64) (out *engine.Logged, err error) {
+	if number > 0 {
+		_, err = h.Log(ctx, engine.LogQuestion{Number: number}, func(l engine.Logged) { out = &l })
+	}
+	if err == nil && out == nil {
+		err = fmt.Errorf("no packet %d is kept\nhint: sluice log shows those that are, with their numbers", number)
+	}
+	return out, err
+}
+
+// printThen says what was logged of a packet.
+func printThen(w io.Writer, l *engine.Logged) {
+	met := "a line that is not known any more"
+	if l.Line > 0 {
+		met = fmt.Sprintf("%s:%d of generation %d", command.PlainName(l.File), l.Line, l.Generation)
+	}
+	fmt.Fprintf(w, "packet %d met %s on %s\n", l.Number, command.Paint(w, "1", met), l.Time.Local().Format(time.DateTime))
+	if l.Rule != "" {
+		fmt.Fprintf(w, "    %s\n", command.PlainName(l.Rule))
+	}
+	fmt.Fprintln(w, "\nnow:")
 }

@@ -21,6 +21,7 @@ type LogQuestion struct {
 	LogChoice
 	Since  time.Time // zero: all that are kept, or with Follow those that come
 	Follow bool      // and what comes, until the context ends
+	Number uint64    // that one alone; 0: of any
 }
 
 // LogAnswer is what came of a LogQuestion beside the packets.
@@ -212,7 +213,7 @@ func (h *Host) noteLogging() {
 }
 
 func (h *Host) logKept(ctx context.Context, wanted chosen, q LogQuestion, grown func() <-chan struct{}, seen func(Logged)) error {
-	begin := func() (*ring.Reader, error) { return ring.Read(h.logDir(), 0) }
+	begin := func() (*ring.Reader, error) { return ring.Read(h.logDir(), q.Number) }
 	if q.Follow && q.Since.IsZero() {
 		begin = func() (*ring.Reader, error) { return ring.Last(h.logDir()) }
 	}
@@ -249,6 +250,9 @@ func (h *Host) logKept(ctx context.Context, wanted chosen, q LogQuestion, grown 
 			continue
 		case err != nil:
 			return fmt.Errorf("read what was logged: %w", err)
+		}
+		if q.Number > 0 && rec.ID != q.Number {
+			return nil
 		}
 		if last > 0 {
 			lost += rec.ID - last - 1 // damaged, or overwritten before it was read

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,11 +40,13 @@ func TestLogKept(t *testing.T) {
 		"[1 192.0.2.7 lost 0 4 192.0.2.8 lost 5 5 192.0.2.7 lost 1] 3": {},
 		"[1 192.0.2.7 lost 0 5 192.0.2.7 lost 6] 2":                    {LogChoice: LogChoice{Source: "192.0.2.7"}, Since: time.Now().Add(-time.Hour)},
 		"[1 192.0.2.7 lost 0] 1":                                       {LogChoice: LogChoice{Country: "no", Line: "4"}},
+		"[4 192.0.2.8 lost 3] 1":                                       {Number: 4},
+		"[] 0 ":                                                        {Number: 6},
 		"[] 0":                                                         {Since: time.Now().Add(time.Hour)},
 	} {
 		got := []string{}
 		out, err := h.LogKept(t.Context(), q, kept.Grown, func(l Logged) { got = append(got, fmt.Sprint(l.Number, " ", l.Source, " lost ", l.Lost)) })
-		if text := fmt.Sprint(got, " ", out.Packets); err != nil || text != want {
+		if text := fmt.Sprint(got, " ", out.Packets); err != nil || text != strings.TrimSpace(want) {
 			t.Errorf("%+v: %s, want %s: %v", q, text, want, err)
 		}
 	}

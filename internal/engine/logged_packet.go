@@ -2,8 +2,10 @@ package engine
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"golang.org/x/net/ipv4"
@@ -11,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/base/packet"
+	"sluice/internal/prove/explain"
 )
 
 // decode reads what a packet's headers say, of as much as there is of them.
@@ -77,6 +80,42 @@ func (l *Logged) transport(protocol uint8, data []byte) {
 			l.ICMP = fmt.Sprintf("%d/%d", data[0], data[1])
 		}
 	}
+}
+
+// ErrNoPorts says that a packet was logged without its ports.
+var ErrNoPorts = errors.New("its ports are not known: it was a later fragment, or was cut off")
+
+// Question asks what a policy does with such a packet now.
+func (l *Logged) Question() (explain.Question, error) {
+	q := explain.Question{Protocol: l.Protocol, In: l.In, Out: l.Out, Flags: l.Flags}
+	if !l.Source.IsValid() {
+		return q, errors.New("its addresses are not known: it was cut off")
+	}
+	q.Source, q.Destination = l.Source.String(), l.Destination.String()
+	if strings.HasPrefix(q.In, "#") { // it was gone
+		q.In = ""
+	}
+	if strings.HasPrefix(q.Out, "#") {
+		q.Out = ""
+	}
+	q.ICMPType, _, _ = strings.Cut(l.ICMP, "/")
+	switch h := l.Hook; h {
+	case hooks[unix.NF_INET_LOCAL_IN], hooks[unix.NF_INET_FORWARD], hooks[unix.NF_INET_LOCAL_OUT]:
+		q.Hook = h
+	}
+	if _, ported := packet.PortProtocol(l.Protocol); ported {
+		if l.Port == 0 {
+			return q, ErrNoPorts
+		}
+		q.SourcePort, q.Port = strconv.Itoa(int(l.SourcePort)), strconv.Itoa(int(l.Port))
+		if l.SourcePort == 0 {
+			q.SourcePort = "" // no question has it
+		}
+		if l.Protocol == packet.ProtocolName(packet.TCP) && l.Flags == "" {
+			q.Flags = "none"
+		}
+	}
+	return q, nil
 }
 
 // flags are the names of TCP's.

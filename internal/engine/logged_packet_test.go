@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"testing"
 
 	"github.com/gopacket/gopacket"
@@ -80,4 +81,29 @@ func FuzzLoggedPacket(f *testing.F) {
 		var l Logged
 		l.decode(family, data)
 	})
+}
+
+// What was logged can be asked about, as much of it as there is.
+func TestLoggedQuestion(t *testing.T) {
+	from, to := netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("203.0.113.5")
+	for _, c := range []struct {
+		of   Logged
+		want string
+	}{
+		{Logged{Hook: "input", Source: from, Destination: to, Protocol: "tcp", SourcePort: 5, Port: 22, Flags: "syn", In: "eth0"}, "{tcp 192.0.2.7 203.0.113.5 5 22 eth0   syn  input  }"},
+		{Logged{Hook: "prerouting", Source: from, Destination: to, Protocol: "tcp", Port: 22, In: "#7"}, "{tcp 192.0.2.7 203.0.113.5  22    none    }"},
+		{Logged{Hook: "output", Source: from, Destination: to, Protocol: "icmp", ICMP: "8/0", Out: "eth0"}, "{icmp 192.0.2.7 203.0.113.5    eth0 8   output  }"},
+		{Logged{Hook: "forward", Source: from, Destination: to, Protocol: "udp-lite", SourcePort: 5, Port: 22}, "{udp-lite 192.0.2.7 203.0.113.5       forward  }"},
+		{Logged{Hook: "input", Source: from, Destination: to, Protocol: "udp"}, ErrNoPorts.Error()},
+		{Logged{Hook: "input"}, "its addresses are not known: it was cut off"},
+	} {
+		q, err := c.of.Question()
+		got := fmt.Sprint(q)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%+v: %s, want %s", c.of, got, c.want)
+		}
+	}
 }

@@ -562,6 +562,9 @@ type LogParams struct {
 	// Follow And what comes, until the caller hangs up. It wants application/x-ndjson.
 	Follow bool `form:"follow,omitempty" json:"follow,omitempty"`
 
+	// Number That packet alone.
+	Number uint64 `form:"number,omitempty" json:"number,omitempty"`
+
 	// Source An address, a prefix or a range that they come from.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 
@@ -1059,6 +1062,19 @@ func (siw *ServerInterfaceWrapper) Log(w http.ResponseWriter, r *http.Request) {
 			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "follow"})
 		} else {
 			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "follow", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "number" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "number", r.URL.Query(), &params.Number, runtime.BindQueryParameterOptions{Type: "integer", Format: "uint64"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "number"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "number", Err: err})
 		}
 		return
 	}

@@ -188,9 +188,10 @@ func TestOperations(t *testing.T) {
 		"log - country=NO&follow=true&line=p.yaml%3A7&service=ssh&since=2026-11-28T14%3A00%3A00.5Z&source=192.0.2.7": {func(h *Host) (any, error) {
 			return h.Log(ctx, engine.LogQuestion{LogChoice: engine.LogChoice{Source: "192.0.2.7", Service: "ssh", Country: "NO", Line: "p.yaml:7"}, Since: time.Date(2026, 11, 28, 14, 0, 0, 5e8, time.UTC), Follow: true}, nil)
 		}, &engine.LogAnswer{Packets: 3}},
-		"log -":     {func(h *Host) (any, error) { return h.Log(ctx, engine.LogQuestion{}, nil) }, &engine.LogAnswer{}},
-		"remove -":  {func(h *Host) (any, error) { return h.Remove(ctx) }, &apply.Outcome{}},
-		"restore -": {func(h *Host) (any, error) { return h.Restore(ctx, apply.Restoring{}) }, &apply.Outcome{Generation: 3}},
+		"log - number=7": {func(h *Host) (any, error) { return h.Log(ctx, engine.LogQuestion{Number: 7}, nil) }, &engine.LogAnswer{}},
+		"log -":          {func(h *Host) (any, error) { return h.Log(ctx, engine.LogQuestion{}, nil) }, &engine.LogAnswer{}},
+		"remove -":       {func(h *Host) (any, error) { return h.Remove(ctx) }, &apply.Outcome{}},
+		"restore -":      {func(h *Host) (any, error) { return h.Restore(ctx, apply.Restoring{}) }, &apply.Outcome{Generation: 3}},
 		`refresh - {"dry-run":true,"sets":["a"]}`: {func(h *Host) (any, error) {
 			return h.Refresh(ctx, engine.Refreshing{Sets: []string{"a"}, DryRun: true})
 		}, &engine.Refreshed{Lists: []engine.RefreshedList{}, Refreshed: &apply.Refreshed{Generation: 3}}},

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"sluice/internal/agent/api"
@@ -247,6 +248,9 @@ func (h *Host) Log(ctx context.Context, q engine.LogQuestion, seen func(engine.L
 	}
 	if q.Follow {
 		in.Set("follow", "true")
+	}
+	if q.Number > 0 {
+		in.Set("number", strconv.FormatUint(q.Number, 10))
 	}
 	path := "log"
 	if len(in) > 0 {
