@@ -37,6 +37,7 @@ install: ## bin/sluice, its man pages, completions, units; PREFIX=/usr/local DES
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/systemd/system packaging/systemd/*.service packaging/systemd/*.timer
 	install -D -m 644 packaging/sysusers.d/sluice.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/sluice.conf
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/share/sluice/hooks packaging/hooks/networkmanager packaging/hooks/ifupdown
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/sluice packaging/prometheus/sluice.rules.yml packaging/grafana/sluice.json
 	sed -i 's|/usr/sbin/sluice|$(PREFIX)/sbin/sluice|' $(DESTDIR)$(PREFIX)/lib/systemd/system/sluice*.service $(DESTDIR)$(PREFIX)/share/sluice/hooks/*
 
 install-lab: ## bin/sluice-lab, its man pages and completions, where measurements are made

@@ -25,6 +25,7 @@ var clients, hosts sync.Map
 func scriptCondition(name string) (bool, error) {
 	feature, known := map[string]testnet.Feature{
 		"namespaces": testnet.Namespaces, "flowtables": testnet.Flowtable,
+		"prometheus": testnet.Program("prometheus"), "promtool": testnet.Program("promtool"),
 		"vrf": testnet.VRF, "wireguard": testnet.WireGuard,
 	}[name]
 	if !known {

@@ -51,8 +51,8 @@ func TestMain(m *testing.M) {
 //	eventually PROGRAM ARG...     runs a program again and again until it succeeds
 //	calibrated [CONSTANT=VALUE]   stores what "bench calibrate" would, see scriptCalibrated
 //
-// and the conditions [agent], of TestScriptsByAgent, and [namespaces] and [flowtables]: what
-// the machine has. With
+// and the conditions [agent], of TestScriptsByAgent, and [namespaces], [flowtables],
+// [prometheus] and others: what the machine has. With
 // CI=true a machine that lacks one fails the script that asks, as
 // testnet.Require does.
 //
@@ -61,7 +61,7 @@ func TestScripts(t *testing.T) { runScripts(t, false) }
 
 // notByAgent are scripts that an agent would make another of.
 var notByAgent = []string{
-	"agent", "agent_capabilities", "agent_drift", "agent_due", "agent_faults", "agent_interrupt", "agent_log", "agent_namespaces", "agent_users", // start their own
+	"agent", "agent_capabilities", "agent_drift", "agent_due", "agent_faults", "agent_interrupt", "agent_log", "agent_metrics", "agent_namespaces", "agent_prometheus", "agent_users", // start their own
 	"log", // it reads the group itself
 	// They look at what sync brings in, which an agent does at once.
 	"sync", "sync_addresses", "sync_compared", "sync_damaged", "sync_exempt", "sync_lan",
@@ -100,7 +100,7 @@ func runScripts(t *testing.T, byAgent bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	units, err := filepath.Abs(filepath.Join("..", "..", "packaging", "systemd"))
+	packaging, err := filepath.Abs(filepath.Join("..", "..", "packaging"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func runScripts(t *testing.T, byAgent bool) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("SLUICE_STATE_DIR", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("NO_COLOR", "1")
-			env.Setenv("UNITS", units)
+			env.Setenv("PACKAGING", packaging)
 			env.Setenv(documentVariable, document)
 			if byAgent {
 				env.Setenv(agentVariable, "1")
