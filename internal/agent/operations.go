@@ -43,6 +43,9 @@ var operations = map[string]operation{
 	"POST /v1/namespaces/{namespace}/verify":                  {read, small},
 	"GET /v1/namespaces/{namespace}/bans":                     {read, 0},
 	"GET /v1/namespaces/{namespace}/bans/past":                {read, 0},
+	"GET /v1/namespaces/{namespace}/allows":                   {read, 0},
+	"POST /v1/namespaces/{namespace}/allows":                  {change, small},
+	"POST /v1/namespaces/{namespace}/allows/lift":             {change, small},
 	"POST /v1/namespaces/{namespace}/confirm":                 {change, 0},
 	"POST /v1/namespaces/{namespace}/rollback":                {change, small},
 	"POST /v1/namespaces/{namespace}/plan":                    {read, small},
@@ -169,6 +172,30 @@ func (s *server) Bans(_ http.ResponseWriter, r *http.Request, _ string) { of(r).
 // PastBans lists bans that ended.
 func (s *server) PastBans(_ http.ResponseWriter, r *http.Request, _ string) {
 	of(r).worked("pastBans", nil)
+}
+
+// Allows lists exceptions.
+func (s *server) Allows(_ http.ResponseWriter, r *http.Request, _ string) {
+	of(r).worked("allows", nil)
+}
+
+// Allow lets an address in.
+func (s *server) Allow(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith(of(r), "allow", func(_ *request, in api.AllowRequest) error {
+		_, err := ranged(in.What)
+		if err == nil && in.For != 0 && !(in.For >= 1 && in.For <= longest.Seconds()) {
+			err = refused(api.BadRequest, "an exception holds for at least 1 and at most %.0f seconds", longest.Seconds())
+		}
+		return err
+	})
+}
+
+// Disallow lifts exceptions.
+func (s *server) Disallow(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith(of(r), "disallow", func(q *request, in api.DisallowRequest) error {
+		_, err := ranged(in.What)
+		return cmp.Or(err, q.overridden(api.ChangeOptions{Force: in.Force}))
+	})
 }
 
 // Confirm keeps the policy that waits.

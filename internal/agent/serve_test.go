@@ -199,13 +199,15 @@ func (s *tested) ask(t *testing.T, method, path, body string, headers ...string)
 
 // bodies are what operations are asked with.
 var bodies = map[string]string{
-	"POST /v1/namespaces/{namespace}/bans":      `{"bans":[{"what":"192.0.2.1"}]}`,
-	"POST /v1/namespaces/{namespace}/bans/lift": `{"what":["192.0.2.1"]}`,
-	"POST /v1/namespaces/{namespace}/verify":    `{"own":true}`,
-	"POST /v1/namespaces/{namespace}/rollback":  `{}`,
-	"POST /v1/namespaces/{namespace}/apply":     `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
-	"POST /v1/namespaces/{namespace}/plan":      `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
-	"POST /v1/namespaces/{namespace}/refresh":   `{}`,
+	"POST /v1/namespaces/{namespace}/bans":        `{"bans":[{"what":"192.0.2.1"}]}`,
+	"POST /v1/namespaces/{namespace}/bans/lift":   `{"what":["192.0.2.1"]}`,
+	"POST /v1/namespaces/{namespace}/allows":      `{"what":"192.0.2.1"}`,
+	"POST /v1/namespaces/{namespace}/allows/lift": `{"what":"192.0.2.1"}`,
+	"POST /v1/namespaces/{namespace}/verify":      `{"own":true}`,
+	"POST /v1/namespaces/{namespace}/rollback":    `{}`,
+	"POST /v1/namespaces/{namespace}/apply":       `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
+	"POST /v1/namespaces/{namespace}/plan":        `{"policy":{"file":"a","directory":"/etc/sluice"}}`,
+	"POST /v1/namespaces/{namespace}/refresh":     `{}`,
 
 	"POST /v1/namespaces/{namespace}/countries/update": `{}`,
 	"POST /v1/namespaces/{namespace}/explain":          `{}`,

@@ -59,7 +59,7 @@ func survives[T any](v T) (out T, err error) {
 // served are the schemas of what the local API answers.
 var served = map[string]string{
 	"*apply.Status": "Status", "*engine.Verified": "Verified", "*apply.History": "History", "*apply.Text": "Text", "[]apply.BanEntry": "Bans", "[]exposition.Family": "Metrics", "[]apply.PastBan": "PastBans",
-	"*apply.Banned": "Banned", "*apply.Synced": "Synced", "*apply.Outcome": "Outcome", "*api.Failure": "Failure",
+	"*apply.Banned": "Banned", "[]engine.AllowEntry": "Allows", "*engine.Allowed": "Allowed", "*apply.Synced": "Synced", "*apply.Outcome": "Outcome", "*api.Failure": "Failure",
 	"*engine.Plan": "Plan", "*engine.Explained": "Explained", "*engine.Queried": "Queried", "*engine.Refreshed": "Refreshed", "*geo.UpdateResult": "CountriesUpdated",
 	"engine.Logged": "Logged", "*engine.LogAnswer": "LogAnswer",
 }
@@ -160,6 +160,21 @@ func (w wire) PastBans() ([]apply.PastBan, error) {
 
 func (w wire) Ban(ctx context.Context, in apply.Banning) (*apply.Banned, error) {
 	v, err := w.Host.Ban(ctx, in)
+	return wired(w, v, err)
+}
+
+func (w wire) Allows(ctx context.Context) ([]engine.AllowEntry, error) {
+	v, err := w.Host.Allows(ctx)
+	return wired(w, v, err)
+}
+
+func (w wire) Allow(ctx context.Context, in engine.Allowing) (*engine.Allowed, error) {
+	v, err := w.Host.Allow(ctx, in)
+	return wired(w, v, err)
+}
+
+func (w wire) Disallow(ctx context.Context, in engine.Allowing) (*engine.Allowed, error) {
+	v, err := w.Host.Disallow(ctx, in)
 	return wired(w, v, err)
 }
 

@@ -29,6 +29,9 @@ func (h *Host) Running(from *Sources) (*Subject, error) {
 		return nil, fmt.Errorf("read the policy of generation %d: %w", g.Number, err)
 	}
 	p.Dir = g.Dir
+	if err := except(p, g.Exceptions); err != nil {
+		return nil, fmt.Errorf("read the exceptions of generation %d: %w", g.Number, err)
+	}
 	return &Subject{Policy: p, Runs: g, Sources: from}, nil
 }
 

@@ -49,7 +49,13 @@ func (h *Host) Remove(ctx context.Context) (*apply.Outcome, error) {
 
 // Restore is apply.Host.Restore in the host's network namespace.
 func (h *Host) Restore(ctx context.Context, r apply.Restoring) (*apply.Outcome, error) {
-	return inside(h, func(h *Host) (*apply.Outcome, error) { return h.Host.Restore(ctx, r) })
+	return inside(h, func(h *Host) (*apply.Outcome, error) {
+		out, err := h.Host.Restore(ctx, r)
+		if err != nil || out.Closed {
+			return out, err
+		}
+		return out, h.afterBack(ctx, out)
+	})
 }
 
 // Sync is apply.Host.Sync in the host's network namespace, and says what only an apply

@@ -54,7 +54,9 @@ type preparation struct {
 	Profile map[string]uint64 // that rules are ordered by
 	Backend backend.Backend   // with the costs
 	Sources *Sources
-	host    *Host
+	// Exceptions are those that hold, before the rules of Policy.
+	Exceptions []apply.Exception
+	host       *Host
 }
 
 // prepared is a policy that is built.
@@ -85,6 +87,9 @@ func (h *Host) prepare(ctx context.Context, r Request) (*preparation, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := p.except(); err != nil {
+		return nil, err
+	}
 	h.Pristine(&p.Facts)
 	p.Backend, p.Costs = h.calibrated(h.Backend)
 	switch r.Order {
@@ -109,7 +114,10 @@ func (p *preparation) build(ctx context.Context, priced bool) (*prepared, error)
 			}
 			return out, p.gather(out)
 		}
-		if p.Policy, err = p.load(p.host, refused); err != nil {
+		if p.Policy, err = p.load(p.host, refused); err == nil {
+			err = except(p.Policy, p.Exceptions)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -144,7 +152,7 @@ func (p *preparation) gather(out *prepared) error {
 	out.warnings = append(out.warnings, warnings(built.Findings)...)
 	out.input = apply.Input{
 		Policy: p.File, Files: files, Broken: broken(p.Policy), Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: p.Profile,
-		Without: p.Without, Facts: p.Facts,
+		Without: p.Without, Facts: p.Facts, Exceptions: p.Exceptions,
 		SSHClients: apply.SSHClients(p.Facts), Sysctls: settings, Memory: apply.FreeMemory(),
 		SSHPorts: apply.SSHPorts(),
 		Sources:  built.Resolved.Inputs,
@@ -153,8 +161,18 @@ func (p *preparation) gather(out *prepared) error {
 	return nil
 }
 
-// unmet proves the expectations of a policy, and gives those that fail.
+// unmet proves the expectations of a policy, and gives those that fail. Whom a command
+// lets in they are not about.
 func (s *Sources) unmet(r *resolve.Resolved, expected *program.Program) ([]expect.Result, error) {
+	if own := r.Policy.Unexcepted(); own != r.Policy && len(own.Expect) > 0 {
+		bare := *r
+		bare.Policy = own
+		var err error
+		if expected, err = expectedOf(&bare); err != nil {
+			return nil, err
+		}
+		r = &bare
+	}
 	results, err := expect.Judge(meaningOf(r, expected), s.Countries)
 	return slices.DeleteFunc(results, func(r expect.Result) bool { return r.Holds() }), err
 }

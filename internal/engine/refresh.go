@@ -82,7 +82,9 @@ type refreshing struct {
 	state      string // absolute
 	generation *apply.Generation
 	policy     *policy.Policy
+	store      lists.Store
 	sources    *Sources
+	excepting  *apply.Excepting
 	out        *Refreshed
 }
 
@@ -93,58 +95,72 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*Refreshed, error) { return h.Refresh(ctx, in) })
 	}
-	state, err := filepath.Abs(h.State)
-	if err != nil {
-		return nil, err
-	}
 	running, err := h.Running(nil)
 	if err != nil {
 		return nil, err
 	}
-	g, p := running.Runs, running.Policy
-	b, err := h.BackendOf(g)
+	r, staging, err := h.refreshing(ctx, running, in)
 	if err != nil {
 		return nil, err
 	}
-	b, _ = h.calibrated(b)
-	var facts host.Facts
-	if err := json.Unmarshal(g.Facts, &facts); err != nil {
-		return nil, fmt.Errorf("read the facts of generation %d: %w", g.Number, err)
-	}
-	store := lists.Store{Dir: filepath.Join(state, "lists"), Context: ctx, Child: h.Fetch, Unconfined: apart.Once(h.note)}
-	staging := store.Stage()
 	defer staging.Discard()
-	r := refreshing{
-		Refreshing: in, host: h, state: state, generation: g, policy: p,
-		sources: &Sources{State: state, Fetch: h.Fetch, Warn: h.Warn, Words: h.Words, staged: staging},
-		out:     &Refreshed{Lists: []RefreshedList{}, Refreshed: &apply.Refreshed{Generation: g.Number, Unchanged: true}, DryRun: in.DryRun},
-	}
 	var due []*policy.Set
-	if !in.Countries {
-		r.sources.sum = g.Inputs[resolve.CountryData]
-	}
 	if !in.Countries || len(in.Sets) > 0 {
-		if due, err = dueLists(store, p, in.Sets); err != nil || len(due) == 0 {
+		if due, err = dueLists(r.store, r.policy, in.Sets); err != nil || len(due) == 0 {
 			return r.out, err
 		}
 	}
 	for _, s := range due {
 		r.fetch(ctx, staging, s)
 	}
-	o := Options{Sources: r.sources, Backend: b, Without: g.Without, Profile: g.Profile}
-	prepared, err := r.prepare(ctx, facts, o)
+	err = r.load(ctx)
+	if err == nil && !in.DryRun && !r.out.Stopped {
+		err = staging.Keep()
+	}
 	if err != nil {
 		return nil, err
 	}
-	if prepared != nil {
-		if r.out.Refreshed, err = h.With(b).Refresh(ctx, *prepared); err != nil {
-			return nil, err
-		}
+	return r.out, nil
+}
+
+// refreshing prepares to load the policy that runs anew, of what it was made of; who calls
+// discards what was staged.
+func (h *Host) refreshing(ctx context.Context, running *Subject, in Refreshing) (*refreshing, *lists.Staging, error) {
+	state, err := filepath.Abs(h.State)
+	if err != nil {
+		return nil, nil, err
 	}
-	if !in.DryRun && !r.out.Stopped {
-		err = staging.Keep()
+	g := running.Runs
+	store := lists.Store{Dir: filepath.Join(state, "lists"), Context: ctx, Child: h.Fetch, Unconfined: apart.Once(h.note)}
+	staging := store.Stage()
+	r := &refreshing{
+		store:      store,
+		Refreshing: in, host: h, state: state, generation: g, policy: running.Policy,
+		sources: &Sources{State: state, Fetch: h.Fetch, Warn: h.Warn, Words: h.Words, staged: staging},
+		out:     &Refreshed{Lists: []RefreshedList{}, Refreshed: &apply.Refreshed{Generation: g.Number, Unchanged: true}, DryRun: in.DryRun},
 	}
-	return r.out, err
+	if !in.Countries {
+		r.sources.sum = g.Inputs[resolve.CountryData]
+	}
+	return r, staging, nil
+}
+
+// load brings the policy into the kernel, where it became another one.
+func (r *refreshing) load(ctx context.Context) error {
+	b, err := r.host.BackendOf(r.generation)
+	if err != nil {
+		return err
+	}
+	b, _ = r.host.calibrated(b)
+	var facts host.Facts
+	if err := json.Unmarshal(r.generation.Facts, &facts); err != nil {
+		return fmt.Errorf("read the facts of generation %d: %w", r.generation.Number, err)
+	}
+	prepared, err := r.prepare(ctx, facts, Options{Sources: r.sources, Backend: b, Without: r.generation.Without, Profile: r.generation.Profile})
+	if err == nil && prepared != nil {
+		r.out.Refreshed, err = r.host.With(b).Refresh(ctx, *prepared)
+	}
+	return err
 }
 
 // dueLists are the sets whose lists are to be asked for.
@@ -205,11 +221,11 @@ func (r *refreshing) prepare(ctx context.Context, was host.Facts, o Options) (*a
 		others, changed = slices.Delete(others, at, at+1), true
 	}
 	switch {
-	case !known:
+	case !known && len(resolved.Inputs) > 0:
 		return nil, &OldGenerationError{r.generation}
 	case len(others) > 0:
 		return nil, &OthersChangedError{r.generation, others}
-	case !changed:
+	case !changed && r.excepting == nil:
 		return nil, nil
 	}
 	// The host is checked as it is now.
@@ -239,7 +255,8 @@ func (r *refreshing) prepare(ctx context.Context, was host.Facts, o Options) (*a
 		Input: apply.Input{
 			Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: o.Profile, Without: o.Without, Sources: resolved.Inputs,
 			SSHClients: apply.SSHClients(was.WithSSHClientsNow(r.host.Session)), Memory: apply.FreeMemory(),
+			Exceptions: r.exceptions(),
 		},
-		Generation: r.generation.Number, AllowCut: r.AllowCut, DryRun: r.DryRun,
+		Generation: r.generation.Number, Excepting: r.excepting, AllowCut: r.AllowCut, DryRun: r.DryRun,
 	}, nil
 }

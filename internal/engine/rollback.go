@@ -16,5 +16,25 @@ func (h *Host) Rollback(ctx context.Context, n int, o apply.Options) (*apply.Out
 	if err != nil {
 		return nil, err
 	}
-	return h.Host.Rollback(ctx, n, o, apply.SSHClients(facts))
+	out, err := h.Host.Rollback(ctx, n, o, apply.SSHClients(facts))
+	if err != nil {
+		return nil, err
+	}
+	return out, h.afterBack(ctx, out)
+}
+
+// afterBack brings in the exceptions that hold where an older policy runs again. What
+// keeps them out is a note: the policy runs.
+func (h *Host) afterBack(ctx context.Context, out *apply.Outcome) error {
+	if out.Pending != nil {
+		return nil
+	}
+	err := h.takeExceptions(ctx)
+	if err != nil {
+		out.Notes = append(out.Notes, "whom commands let in is not let in: "+wordsOf(err, h.Words))
+		return nil
+	}
+	n, _, err := h.RunningNow()
+	out.Generation = n
+	return err
 }

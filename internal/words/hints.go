@@ -198,6 +198,7 @@ var remedies = map[apply.Remedy]string{
 	apply.ForceBack:                "--force goes back without asking whether it locks you out",
 	apply.Remove:                   "sluice remove{here} takes everything away",
 	apply.RestoreConfirmed:         "sluice restore{here} loads the confirmed policy",
+	apply.DoAgain:                  "do it again",
 	apply.RefreshAgain:             "sluice refresh{here} again",
 	apply.ConfirmFirst:             "sluice confirm{here} keeps it",
 	apply.FreeDisk:                 "make room there, or make it writable; sluice restore{here} and the way back from a trial need no room",

@@ -132,6 +132,50 @@ type Adopted = apply.Adopted
 // Alert Something that a person should know of.
 type Alert = apply.Alert
 
+// AllowRequest defines model for AllowRequest.
+type AllowRequest struct {
+	// For seconds; until it is lifted unless given
+	For float64 `json:"for,omitempty"`
+
+	// Service as rules write it; every one unless given
+	Service string `json:"service,omitempty"`
+
+	// What an address, prefix or range
+	What string `json:"what"`
+}
+
+// Allowed defines model for Allowed.
+type Allowed struct {
+	// Exceptions that came, or were lifted
+	Exceptions []Exception `json:"exceptions"`
+
+	// Generation that runs now
+	Generation int `json:"generation"`
+
+	// LockedOut who is logged in over ssh and could not come back; nothing was changed
+	LockedOut string   `json:"locked-out,omitempty"`
+	Notes     []string `json:"notes,omitempty"`
+}
+
+// Allows defines model for Allows.
+type Allows = []struct {
+	// By Who made a change, from where and why.
+	By Author `json:"by"`
+
+	// InForce whether the rules that run have it
+	InForce bool `json:"in-force"`
+
+	// Service as rules write it; every one unless given
+	Service string    `json:"service,omitempty"`
+	Since   time.Time `json:"since"`
+
+	// Until unless it holds until it is lifted
+	Until time.Time `json:"until,omitempty"`
+
+	// What an address, prefix or range
+	What string `json:"what"`
+}
+
 // ApplyRequest defines model for ApplyRequest.
 type ApplyRequest struct {
 	// Building How a policy is built.
@@ -231,6 +275,18 @@ type CountriesUpdated = geo.UpdateResult
 // Difference One thing in which the kernel is not what was meant.
 type Difference = backend.Difference
 
+// DisallowRequest defines model for DisallowRequest.
+type DisallowRequest struct {
+	// Force also where somebody who is logged in over ssh could not come back
+	Force bool `json:"force,omitempty"`
+
+	// Service as rules write it; all that it is let in to unless given
+	Service string `json:"service,omitempty"`
+
+	// What an address, prefix or range
+	What string `json:"what"`
+}
+
 // Download How far a download is, in bytes.
 type Download struct {
 	Done int64 `json:"done"`
@@ -250,6 +306,22 @@ type EndedFlows = apply.EndedFlows
 
 // Event Something that happened to a generation.
 type Event = apply.Event
+
+// Exception defines model for Exception.
+type Exception struct {
+	// By Who made a change, from where and why.
+	By Author `json:"by"`
+
+	// Service as rules write it; every one unless given
+	Service string    `json:"service,omitempty"`
+	Since   time.Time `json:"since"`
+
+	// Until unless it holds until it is lifted
+	Until time.Time `json:"until,omitempty"`
+
+	// What an address, prefix or range
+	What string `json:"what"`
+}
 
 // ExplainRequest A packet. What is not given is as the command has it.
 type ExplainRequest struct {
@@ -584,6 +656,12 @@ type StatusParams struct {
 	Fast bool `form:"fast,omitempty" json:"fast,omitempty"`
 }
 
+// AllowJSONRequestBody defines body for Allow for application/json ContentType.
+type AllowJSONRequestBody = AllowRequest
+
+// DisallowJSONRequestBody defines body for Disallow for application/json ContentType.
+type DisallowJSONRequestBody = DisallowRequest
+
 // ApplyJSONRequestBody defines body for Apply for application/json ContentType.
 type ApplyJSONRequestBody = ApplyRequest
 
@@ -622,6 +700,15 @@ type ServerInterface interface {
 	// About Say who answers, which levels of the protocol it speaks, and what the caller may.
 	// (GET /v1)
 	About(w http.ResponseWriter, r *http.Request)
+	// Allows List whom commands let in.
+	// (GET /v1/namespaces/{namespace}/allows)
+	Allows(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Allow Let an address in before the rules of the policy that runs.
+	// (POST /v1/namespaces/{namespace}/allows)
+	Allow(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Disallow Lift what lets an address in.
+	// (POST /v1/namespaces/{namespace}/allows/lift)
+	Disallow(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Apply Load a policy into the kernel, and take it back unless confirmed.
 	// (POST /v1/namespaces/{namespace}/apply)
 	Apply(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -718,6 +805,84 @@ func (siw *ServerInterfaceWrapper) About(w http.ResponseWriter, r *http.Request)
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.About(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Allows operation middleware
+func (siw *ServerInterfaceWrapper) Allows(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Allows(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Allow operation middleware
+func (siw *ServerInterfaceWrapper) Allow(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Allow(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Disallow operation middleware
+func (siw *ServerInterfaceWrapper) Disallow(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Disallow(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1540,6 +1705,9 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/metrics", wrapper.Scrape)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1", wrapper.About)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/allows", wrapper.Allows)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/allows", wrapper.Allow)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/allows/lift", wrapper.Disallow)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/apply", wrapper.Apply)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/bans", wrapper.Bans)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/bans", wrapper.Ban)

@@ -61,6 +61,14 @@ func (a *agent) PastBans(w http.ResponseWriter, r *http.Request, n string) {
 	a.take("past bans", w, r, n)
 }
 
+func (a *agent) Allows(w http.ResponseWriter, r *http.Request, n string) { a.take("allows", w, r, n) }
+
+func (a *agent) Allow(w http.ResponseWriter, r *http.Request, n string) { a.take("allow", w, r, n) }
+
+func (a *agent) Disallow(w http.ResponseWriter, r *http.Request, n string) {
+	a.take("disallow", w, r, n)
+}
+
 func (a *agent) Plan(w http.ResponseWriter, r *http.Request, n string)   { a.take("plan", w, r, n) }
 func (a *agent) Remove(w http.ResponseWriter, r *http.Request, n string) { a.take("remove", w, r, n) }
 
@@ -172,7 +180,14 @@ func TestOperations(t *testing.T) {
 			return h.Ban(ctx, apply.Banning{List: []bans.Named{{What: what, Reason: "why"}}, For: 90 * time.Second})
 		}, &apply.Banned{Banned: 1}},
 		`unban - {"what":["192.0.2.0/24"]}`: {func(h *Host) (any, error) { return h.Unban(ctx, []addrset.Range{what}) }, &apply.Banned{Lifted: 1}},
-		`verify - {"own":true}`:             {func(h *Host) (any, error) { return h.Verify(ctx, nil, true) }, &engine.Verified{Verified: &apply.Verified{Boot: 3}}},
+		"allows -":                          {func(h *Host) (any, error) { return h.Allows(ctx) }, []engine.AllowEntry{{InForce: true}}},
+		`allow - {"for":90,"service":"ssh","what":"192.0.2.0/24"}`: {func(h *Host) (any, error) {
+			return h.Allow(ctx, engine.Allowing{What: what, Service: "ssh", For: 90 * time.Second})
+		}, &engine.Allowed{Generation: 3}},
+		`disallow - {"force":true,"what":"192.0.2.0/24"}`: {func(h *Host) (any, error) {
+			return h.Disallow(ctx, engine.Allowing{What: what, Force: true})
+		}, &engine.Allowed{Generation: 3}},
+		`verify - {"own":true}`: {func(h *Host) (any, error) { return h.Verify(ctx, nil, true) }, &engine.Verified{Verified: &apply.Verified{Boot: 3}}},
 		`apply - {"building":{"hits":{"a":1},"no-expect":true,"order":"hits","without":["merge"]},"options":{"confirm":60,"cut":true},"policy":{"directory":"` + at + `","file":"p.yaml"}}`: {func(h *Host) (any, error) {
 			return h.Apply(ctx, engine.Request{File: "p.yaml", Without: []string{"merge"}, Order: engine.ByHits, Hits: map[string]uint64{"a": 1}, NoExpect: true}, apply.Options{Confirm: time.Minute, Verify: true, Cut: true})
 		}, &apply.Outcome{Generation: 3}},

@@ -31,6 +31,9 @@ type Door interface {
 	PastBans() ([]apply.PastBan, error)
 	Ban(ctx context.Context, in apply.Banning) (*apply.Banned, error)
 	Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, error)
+	Allows(ctx context.Context) ([]engine.AllowEntry, error)
+	Allow(ctx context.Context, in engine.Allowing) (*engine.Allowed, error)
+	Disallow(ctx context.Context, in engine.Allowing) (*engine.Allowed, error)
 	Plan(ctx context.Context, r engine.Request) (*engine.Plan, error)
 	Apply(ctx context.Context, r engine.Request, o apply.Options) (*apply.Outcome, error)
 	Confirm(ctx context.Context) (int, error)
@@ -105,6 +108,23 @@ func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, 
 		r.What[i] = w.String()
 	}
 	return asked(ctx, h, http.MethodPost, "bans/lift", r, func() (*apply.Banned, error) { return h.Door.Unban(ctx, what) })
+}
+
+// Allows asks for the exceptions.
+func (h *Host) Allows(ctx context.Context) ([]engine.AllowEntry, error) {
+	return asked(ctx, h, http.MethodGet, "allows", nil, func() ([]engine.AllowEntry, error) { return h.Door.Allows(ctx) })
+}
+
+// Allow has an address let in.
+func (h *Host) Allow(ctx context.Context, in engine.Allowing) (*engine.Allowed, error) {
+	r := api.AllowRequest{What: in.What.String(), Service: in.Service, For: in.For.Seconds()}
+	return asked(ctx, h, http.MethodPost, "allows", r, func() (*engine.Allowed, error) { return h.Door.Allow(ctx, in) })
+}
+
+// Disallow has that lifted.
+func (h *Host) Disallow(ctx context.Context, in engine.Allowing) (*engine.Allowed, error) {
+	r := api.DisallowRequest{What: in.What.String(), Service: in.Service, Force: in.Force}
+	return asked(ctx, h, http.MethodPost, "allows/lift", r, func() (*engine.Allowed, error) { return h.Door.Disallow(ctx, in) })
 }
 
 // Apply has a policy loaded, of a file that the agent reads.

@@ -17,6 +17,7 @@ import (
 
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/client"
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/view"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -56,6 +57,24 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 		return d.Bans(ctx)
 	case "pastBans":
 		return d.PastBans()
+	case "allows":
+		return d.Allows(ctx)
+	case "allow":
+		return with(o, func(in api.AllowRequest) (any, error) {
+			what, err := addrset.ParseRange(in.What)
+			if err != nil {
+				return nil, err
+			}
+			return d.Allow(ctx, engine.Allowing{What: what, Service: in.Service, For: time.Duration(in.For * float64(time.Second))})
+		})
+	case "disallow":
+		return with(o, func(in api.DisallowRequest) (any, error) {
+			what, err := addrset.ParseRange(in.What)
+			if err != nil {
+				return nil, err
+			}
+			return d.Disallow(ctx, engine.Allowing{What: what, Service: in.Service, Force: in.Force})
+		})
 	case "apply":
 		return with(o, func(in api.ApplyRequest) (any, error) {
 			return o.built(in.Policy, in.Building, func(r engine.Request) (any, error) { return d.Apply(ctx, r, optionsOf(in.Options)) })

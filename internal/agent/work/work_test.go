@@ -15,6 +15,7 @@ import (
 
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/client"
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
@@ -106,6 +107,21 @@ func (d *door) Confirm(context.Context) (int, error) {
 	return 3, nil
 }
 
+func (d *door) Allows(context.Context) ([]engine.AllowEntry, error) {
+	d.asked = []any{}
+	return nil, nil
+}
+
+func (d *door) Allow(_ context.Context, in engine.Allowing) (*engine.Allowed, error) {
+	d.asked = []any{in}
+	return &engine.Allowed{}, nil
+}
+
+func (d *door) Disallow(_ context.Context, in engine.Allowing) (*engine.Allowed, error) {
+	d.asked = []any{in}
+	return &engine.Allowed{}, nil
+}
+
 func (d *door) Rollback(_ context.Context, n int, o apply.Options) (*apply.Outcome, error) {
 	d.asked = []any{n, o}
 	return &apply.Outcome{}, nil
@@ -118,6 +134,7 @@ func TestDo(t *testing.T) {
 		"GET /v1/namespaces/-/status": "status", "POST /v1/namespaces/-/verify": "verify", "GET /v1/namespaces/-/bans": "bans", "GET /v1/namespaces/-/bans/past": "pastBans",
 		"POST /v1/namespaces/-/apply": "apply", "POST /v1/namespaces/-/confirm": "confirm", "POST /v1/namespaces/-/rollback": "rollback",
 		"POST /v1/namespaces/-/plan": "plan", "POST /v1/namespaces/-/remove": "remove", "POST /v1/namespaces/-/explain": "explain", "POST /v1/namespaces/-/query": "query", "POST /v1/namespaces/-/restore": "restore", "POST /v1/namespaces/-/refresh": "refresh",
+		"GET /v1/namespaces/-/allows": "allows", "POST /v1/namespaces/-/allows": "allow", "POST /v1/namespaces/-/allows/lift": "disallow",
 		"POST /v1/namespaces/-/countries/update": "updateCountries", "POST /v1/namespaces/-/countries/undo": "undoCountries",
 	}
 	d := &door{}
@@ -150,6 +167,12 @@ func TestDo(t *testing.T) {
 	}
 	refresh := engine.Refreshing{Sets: []string{"a"}, Countries: true, DryRun: true, AllowCut: true, Force: true}
 	countries := engine.UpdatingCountries{From: []string{"dbip", "own=https://example.net/a.csv"}, SHA256: "1", Date: time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC), Force: true}
+	what, err := addrset.ParseRange("192.0.2.0/24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowing := engine.Allowing{What: what, Service: "ssh", For: 90 * time.Second}
+	disallowing := engine.Allowing{What: what, Service: "ssh", Force: true}
 	options := apply.Options{Confirm: 90 * time.Second, Keep: true, Force: true, Verify: true, Cut: true}
 	for name, c := range map[string]struct {
 		ask  func() (any, error)
@@ -160,6 +183,9 @@ func TestDo(t *testing.T) {
 		"verify":          {func() (any, error) { return h.Verify(ctx, nil, true) }, []any{true, true}},
 		"bans":            {func() (any, error) { return h.Bans(ctx) }, []any{}},
 		"past bans":       {func() (any, error) { return h.PastBans() }, []any{}},
+		"allows":          {func() (any, error) { return h.Allows(ctx) }, []any{}},
+		"allow":           {func() (any, error) { return h.Allow(ctx, allowing) }, []any{allowing}},
+		"disallow":        {func() (any, error) { return h.Disallow(ctx, disallowing) }, []any{disallowing}},
 		"apply":           {func() (any, error) { return h.Apply(ctx, request, options) }, []any{request, options}},
 		"apply, plain":    {func() (any, error) { return h.Apply(ctx, engine.Request{File: "q"}, apply.Options{}) }, []any{engine.Request{File: "q"}, apply.Options{}}},
 		"plan":            {func() (any, error) { return h.Plan(ctx, request) }, []any{request}},

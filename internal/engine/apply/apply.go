@@ -38,6 +38,8 @@ type Input struct {
 	// on the way.
 	Inputs string
 	Said   Said
+	// Exceptions are those that the rules were made with.
+	Exceptions []Exception
 	// Sources is what the policy's names were resolved from: see resolve.Inputs.
 	Sources map[string]string
 }
@@ -281,7 +283,7 @@ func (s *session) write(in Input, kept listing) (*Generation, error) {
 		Created: s.now(), By: s.By, Version: s.Version,
 		Policy: in.Policy, Backend: in.Artifact.Backend(), Cost: in.Artifact.Cost(),
 		Previous: s.cur.Running, SSHPorts: in.SSHPorts, Profile: in.Profile,
-		Without: in.Without,
+		Without: in.Without, Exceptions: in.Exceptions,
 	}
 	if a, is := in.Artifact.(backend.Chosen); is {
 		g.Choices = a.Choices()

@@ -28,6 +28,8 @@ type Generation struct {
 	// Broken is the files that had errors, and that it does without or has an older text of.
 	Broken  []Broken `json:"broken,omitempty"`
 	Backend string   `json:"backend"`
+	// Exceptions are those that its rules were made with.
+	Exceptions []Exception `json:"exceptions,omitempty"`
 	// Choices is what the backend chose by cost: see backend.Chosen.
 	Choices  map[string]string `json:"choices,omitempty"`
 	Artifact string            `json:"artifact"`        // blob: what Backend.Decode reads
@@ -100,7 +102,7 @@ type Change struct {
 // Event is something that happened to a generation.
 type Event struct {
 	Time time.Time `json:"time"`
-	What string    `json:"what"` // "applied", "confirmed", "expired", "rolled back", "restored", "replaced", "removed"
+	What string    `json:"what"` // "applied", "confirmed", "expired", "rolled back", "restored", "replaced", "removed", "refreshed", "excepted"
 	By   Author    `json:"by,omitzero"`
 	// Took is how many seconds it took to load it and to read it back; 0: not known.
 	Took float64 `json:"took,omitempty"`
@@ -110,6 +112,7 @@ type Event struct {
 const (
 	applied    = "applied"
 	refreshed  = "refreshed"
+	excepted   = "excepted"
 	confirmed  = "confirmed"
 	expired    = "expired"
 	rolledBack = "rolled back"

@@ -17,9 +17,25 @@ import (
 // Refreshing is the running policy with other lists.
 type Refreshing struct {
 	Input
-	Generation int  // that it was made from
-	AllowCut   bool // also where live connections are cut or somebody is locked out
+	Generation int        // that it was made from
+	Excepting  *Excepting // instead: with other exceptions, and the lists that it has
+	AllowCut   bool       // also where live connections are cut or somebody is locked out
 	DryRun     bool
+}
+
+func (in *Refreshing) event() string {
+	if in.Excepting != nil {
+		return excepted
+	}
+	return refreshed
+}
+
+// refused says what waits for a confirmation too.
+func (in *Refreshing) refused() string {
+	if in.Excepting != nil {
+		return "nobody is let in or out by command"
+	}
+	return "no list is refreshed"
 }
 
 // Refreshed is what came, or would come, of it.
@@ -84,7 +100,7 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 		return nil, remedied(RefreshAgain, fmt.Errorf("another policy was applied meanwhile: generation %d\n  nothing changed", s.cur.Running))
 	}
 	if p := s.cur.Pending; p != nil {
-		return nil, remedied(ConfirmFirst, fmt.Errorf("generation %d waits for its confirmation, until when no list is refreshed\n  nothing changed", p.Generation))
+		return nil, remedied(ConfirmFirst, fmt.Errorf("generation %d waits for its confirmation, until when %s\n  nothing changed", p.Generation, in.refused()))
 	}
 	g, err := s.generation(s.cur.Running)
 	if err != nil {
@@ -97,6 +113,12 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	out := &Refreshed{Generation: g.Number}
 	if g.Artifact == wholeID(encoded) {
 		out.Unchanged = true
+		if in.Excepting != nil {
+			if _, err := s.except(in.Excepting); err != nil {
+				return nil, err
+			}
+			g.Exceptions = in.Exceptions
+		}
 		if !in.DryRun {
 			g.Inputs = in.Sources
 			err = s.saveGeneration(g)
@@ -119,7 +141,8 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	} else if err != nil {
 		return nil, err
 	}
-	out.Stopped = !in.AllowCut && (len(out.Flows) > 0 || out.LockedOut != "")
+	cuts := len(out.Flows) > 0 && in.Excepting == nil // flows that were let in go on
+	out.Stopped = !in.AllowCut && (cuts || out.LockedOut != "")
 	if cost := in.Artifact.Cost(); tooLarge(cost, in.Memory) {
 		return nil, &MemoryError{cost.Memory, in.Memory}
 	}
@@ -127,15 +150,23 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 		return out, nil
 	}
 	s.tellChoices(in.Artifact)
+	back := func() {}
+	if in.Excepting != nil {
+		if back, err = s.except(in.Excepting); err != nil {
+			return nil, err
+		}
+	}
 	next, err := s.writeRefresh(g, in, encoded)
 	if err != nil {
-		return nil, s.nothingDone(err)
+		err = s.nothingDone(err)
+	} else {
+		err = s.change(ctx, change{
+			what: in.event(), to: next, artifact: in.Artifact, program: in.Program, expected: in.Expected, isNew: true,
+			confirm: s.cur.Boot == g.Number, verify: true,
+		})
 	}
-	err = s.change(ctx, change{
-		what: refreshed, to: next, artifact: in.Artifact, program: in.Program, expected: in.Expected, isNew: true,
-		confirm: s.cur.Boot == g.Number, verify: true,
-	})
 	if err != nil {
+		back()
 		return nil, err
 	}
 	out.Generation = next.Number

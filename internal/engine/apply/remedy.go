@@ -27,6 +27,7 @@ const (
 	Remove                   Remedy = "remove what runs"
 	RestoreConfirmed         Remedy = "restore the confirmed policy"
 	RefreshAgain             Remedy = "refresh again"
+	DoAgain                  Remedy = "do it again"
 	ConfirmFirst             Remedy = "confirm what waits"
 	FreeDisk                 Remedy = "make room on the disk"
 	SmallerSets              Remedy = "have smaller sets"

@@ -224,6 +224,7 @@ type Rule struct {
 	Max       *MaxConnections
 	Until     time.Time `json:",omitzero"` // whole seconds of UTC; zero: for good
 	Log       *string
+	Exception bool `json:",omitzero"` // it is of no file: somebody is let in by command
 }
 
 // Who is addresses: of sets, zones or literals, together; Not turns it round.

@@ -28,7 +28,11 @@ func (c *compiler) nameRules(s *policy.Section) {
 		return
 	}
 	for _, r := range s.Rules {
-		c.ruleIDs[r] = c.id(string(s.Hook), r.Text)
+		of := string(s.Hook)
+		if r.Exception {
+			of += "_exception"
+		}
+		c.ruleIDs[r] = c.id(of, r.Text)
 	}
 }
 

@@ -95,7 +95,7 @@ func (c *compiler) publishedElsewhere(hook policy.Hook, chain string) {
 		return
 	}
 	for _, r := range other.Rules {
-		if r.Published {
+		if r.Published && !r.Exception { // which is there already
 			c.append(chain, c.rule(r, hook)...)
 		}
 	}

@@ -1,0 +1,96 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Exception is who was let in by command. The rules of a generation have it before those
+// of its policy, and end it by themselves.
+type Exception struct {
+	What    string    `json:"what"`              // an address, prefix or range
+	Service string    `json:"service,omitempty"` // as rules write it; "" is every one
+	Since   time.Time `json:"since"`
+	Until   time.Time `json:"until,omitzero"` // to the second; zero: until it is lifted
+	By      Author    `json:"by"`
+}
+
+// Same says that another exception is for the same address and service.
+func (e *Exception) Same(o Exception) bool { return e.What == o.What && e.Service == o.Service }
+
+// exceptionsFile holds those of a namespace, whichever generation runs.
+const exceptionsFile = "exceptions.json"
+
+type exceptionsOnDisk struct {
+	Format     int         `json:"format"`
+	Exceptions []Exception `json:"exceptions"`
+}
+
+// exceptions are those that are not over.
+func (s store) exceptions(now time.Time) ([]Exception, error) {
+	var on exceptionsOnDisk
+	if err := s.readJSON(exceptionsFile, &on); err != nil && !isMissing(err) {
+		return nil, err
+	}
+	return LiveExceptions(on.Exceptions, now), nil
+}
+
+// LiveExceptions are those among a list that are not over.
+func LiveExceptions(list []Exception, now time.Time) []Exception {
+	return slices.DeleteFunc(slices.Clone(list), func(e Exception) bool { return !e.Until.IsZero() && !e.Until.After(now) })
+}
+
+// Exceptions are those that hold, in the order in which they came. It takes no lock.
+func (h *Host) Exceptions() ([]Exception, error) {
+	if err := needRoot(); err != nil {
+		return nil, err
+	}
+	return store{dir: h.Dir}.exceptions(h.now())
+}
+
+// Excepting is a change of the exceptions, which comes with the rules that have it.
+type Excepting struct{ From, To []Exception }
+
+// except writes a change down, and gives what takes it back. Who reads it after a crash
+// between this and the rules finds that those lack it.
+func (s *session) except(in *Excepting) (back func(), err error) {
+	now, err := s.exceptions(s.now())
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Equal(now, LiveExceptions(in.From, s.now())) {
+		return nil, remedied(DoAgain, errors.New("somebody else changed the exceptions meanwhile\n  nothing changed"))
+	}
+	if err := s.saveExceptions(in.To); err != nil {
+		return nil, s.nothingDone(err)
+	}
+	return func() {
+		if err := s.saveExceptions(now); err != nil {
+			s.note("the exceptions that were to hold are still written down: %v", err)
+		}
+	}, nil
+}
+
+func (s *session) saveExceptions(list []Exception) error {
+	return s.writeJSON(exceptionsFile, exceptionsOnDisk{format, list})
+}
+
+// ExceptionsDiffer says whether the running generation was loaded with other exceptions
+// than those that hold. It takes no lock.
+func (h *Host) ExceptionsDiffer() (bool, error) {
+	g, _, err := h.RunningPolicy()
+	closed := (*ClosedRunsError)(nil)
+	if errors.Is(err, ErrNoPolicy) || errors.As(err, &closed) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	hold, err := h.Exceptions()
+	if err != nil {
+		return false, fmt.Errorf("read the exceptions: %w", err)
+	}
+	return !slices.Equal(LiveExceptions(g.Exceptions, h.now()), hold), nil
+}

@@ -1,0 +1,213 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"sluice/internal/base/addrset"
+	"sluice/internal/engine/apply"
+	"sluice/internal/language/policy"
+)
+
+// mostExceptions bounds how many hold at a time: each is a rule or more that every new
+// flow is asked by.
+const mostExceptions = 256
+
+// Allowing is whom a command lets in, or whom one lets in no longer.
+type Allowing struct {
+	What    addrset.Range
+	Service string        // as rules write it; "" is every one
+	For     time.Duration // 0: until it is lifted
+	Force   bool          // lift it also where somebody who is logged in could not come back
+}
+
+// Allowed is what came of a command that lets somebody in, or of one that lifts it.
+type Allowed struct {
+	Exceptions []apply.Exception `json:"exceptions"` // that came, or were lifted
+	Generation int               `json:"generation"` // that runs now
+	// LockedOut is who could not log in again; then nothing was changed.
+	LockedOut string   `json:"locked-out,omitempty"`
+	Notes     []string `json:"notes,omitempty"`
+}
+
+// Allows are the exceptions that hold.
+func (h *Host) Allows(context.Context) ([]AllowEntry, error) {
+	hold, err := h.Exceptions()
+	if err != nil {
+		return nil, err
+	}
+	var loaded []apply.Exception
+	if g, _, err := h.RunningPolicy(); err == nil {
+		loaded = g.Exceptions
+	}
+	out := []AllowEntry{}
+	for _, e := range hold {
+		out = append(out, AllowEntry{e, slices.Contains(loaded, e)})
+	}
+	return out, nil
+}
+
+// AllowEntry is an exception, and whether the rules that run have it.
+type AllowEntry struct {
+	apply.Exception
+	InForce bool `json:"in-force"`
+}
+
+// Allow lets an address in before the rules of the running policy. Where it is let in to
+// the same service already, this takes the place of that.
+func (h *Host) Allow(ctx context.Context, in Allowing) (*Allowed, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*Allowed, error) { return h.Allow(ctx, in) })
+	}
+	running, err := h.Running(nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := running.Policy.Polices(); err != nil {
+		return nil, err
+	}
+	service, err := running.Policy.Service(in.Service)
+	if err != nil {
+		return nil, err
+	}
+	hold, err := h.Exceptions()
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	e := apply.Exception{What: in.What.String(), Service: service, Since: now.Truncate(time.Second).UTC(), By: h.By}
+	if in.For > 0 {
+		e.Until = now.Add(in.For + time.Second - 1).Truncate(time.Second).UTC()
+	}
+	next := append(slices.DeleteFunc(slices.Clone(hold), e.Same), e)
+	if len(next) > mostExceptions {
+		return nil, fmt.Errorf("%d exceptions hold, and no more may", len(hold))
+	}
+	out, err := h.excepted(ctx, running, hold, next, true)
+	if err != nil {
+		return nil, err
+	}
+	out.Exceptions = []apply.Exception{e}
+	for _, b := range h.bannedByCommand() {
+		if b.What.From.Compare(in.What.To) <= 0 && in.What.From.Compare(b.What.To) <= 0 {
+			out.Notes = append(out.Notes, b.What.String()+" is banned by command, which comes before this")
+		}
+	}
+	return out, nil
+}
+
+// NotAllowedError says that somebody is not let in by command.
+type NotAllowedError struct{ What, Service string }
+
+func (e *NotAllowedError) Error() string {
+	if e.Service == "" {
+		return e.What + " is not let in by command"
+	}
+	return fmt.Sprintf("%s is not let in to %s by command", e.What, e.Service)
+}
+
+// Disallow lifts what lets an address in: to one service, or without one to all.
+func (h *Host) Disallow(ctx context.Context, in Allowing) (*Allowed, error) {
+	if h.Netns != nil {
+		return inside(h, func(h *Host) (*Allowed, error) { return h.Disallow(ctx, in) })
+	}
+	running, err := h.Running(nil)
+	if err != nil {
+		return nil, err
+	}
+	service, err := running.Policy.Service(in.Service)
+	if err != nil {
+		return nil, err
+	}
+	hold, err := h.Exceptions()
+	if err != nil {
+		return nil, err
+	}
+	var lifted []apply.Exception
+	next := slices.DeleteFunc(slices.Clone(hold), func(e apply.Exception) bool {
+		is := e.What == in.What.String() && (in.Service == "" || e.Service == service)
+		if is {
+			lifted = append(lifted, e)
+		}
+		return is
+	})
+	if len(lifted) == 0 {
+		return nil, &NotAllowedError{in.What.String(), in.Service}
+	}
+	out, err := h.excepted(ctx, running, hold, next, in.Force)
+	if err == nil && out.LockedOut == "" {
+		out.Exceptions = lifted
+	}
+	return out, err
+}
+
+// excepted loads the running policy with other exceptions.
+func (h *Host) excepted(ctx context.Context, running *Subject, from, to []apply.Exception, force bool) (*Allowed, error) {
+	if err := except(running.Policy, to); err != nil {
+		return nil, err
+	}
+	r, staging, err := h.refreshing(ctx, running, Refreshing{AllowCut: force})
+	if err != nil {
+		return nil, err
+	}
+	defer staging.Discard()
+	r.excepting = &apply.Excepting{From: from, To: to}
+	if err := r.load(ctx); err != nil {
+		return nil, err
+	}
+	out := &Allowed{Exceptions: []apply.Exception{}, Generation: r.out.Generation, Notes: r.out.Notes}
+	if r.out.Stopped {
+		out.LockedOut = r.out.LockedOut
+	}
+	return out, nil
+}
+
+// exceptions are those that a refresh loads.
+func (r *refreshing) exceptions() []apply.Exception {
+	if r.excepting != nil {
+		return r.excepting.To
+	}
+	return r.generation.Exceptions
+}
+
+// takeExceptions loads the running policy with the exceptions that hold, where it runs
+// with others: after a way back.
+func (h *Host) takeExceptions(ctx context.Context) error {
+	differ, err := h.ExceptionsDiffer()
+	if err != nil || !differ {
+		return err
+	}
+	running, err := h.Running(nil)
+	if err != nil {
+		return err
+	}
+	hold, err := h.Exceptions()
+	if err != nil {
+		return err
+	}
+	_, err = h.excepted(ctx, running, hold, hold, true)
+	return err
+}
+
+// except puts the exceptions that hold before the rules of a policy that is applied.
+func (p *preparation) except() (err error) {
+	if p.Exceptions, err = p.host.Exceptions(); err != nil {
+		return err
+	}
+	return except(p.Policy, p.Exceptions)
+}
+
+// except puts those that are not over before the rules of a policy.
+func except(p *policy.Policy, list []apply.Exception) error {
+	var out []policy.Exception
+	for _, e := range apply.LiveExceptions(list, time.Now()) {
+		what, err := addrset.ParseRange(e.What)
+		if err != nil {
+			return err
+		}
+		out = append(out, policy.Exception{What: what, Service: e.Service, Until: e.Until})
+	}
+	return p.Except(out)
+}

@@ -1,0 +1,163 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"sluice/internal/base/addrset"
+)
+
+// Exception is who is let in by command: it holds before the rules of input and forward.
+type Exception struct {
+	What    addrset.Range
+	Service string    // as a rule names it; "" is every one
+	Until   time.Time // zero: for good
+}
+
+// ExceptionsFile is the name of the file that the rules of exceptions are of. There is
+// none: they are kept in the state.
+const ExceptionsFile = "exceptions"
+
+// text is the exception as a rule.
+func (e *Exception) text() string {
+	text := "allow " + cmp.Or(e.Service, "any") + " from " + e.What.String()
+	if !e.Until.IsZero() {
+		text += " until " + e.Until.UTC().Format(time.RFC3339)
+	}
+	return text
+}
+
+// Except puts exceptions before the rules, in place of those that were there. What is
+// wrong with a service is told with the word service in the place of the file.
+func (p *Policy) Except(list []Exception) error {
+	*p = *p.Unexcepted()
+	if len(list) == 0 {
+		return nil
+	}
+	lines := make([]string, len(list))
+	var rules []*Rule
+	for i := range list {
+		e := &list[i]
+		pos := Pos{File: ExceptionsFile, Line: i + 1, Column: 1}
+		refs, err := p.Asking().Services("service", cmp.Or(e.Service, "any"))
+		if err != nil {
+			return err
+		}
+		rule := Rule{
+			Pos: pos, Action: Allow, Services: refs, Exception: true, Until: e.Until.UTC(),
+			From: &Who{Pos: pos, Items: []WhoItem{{Pos: pos, Literal: e.What}}},
+		}
+		lines[i] = e.text()
+		// What keeps no state has answers by its ports alone.
+		if bypassed := p.bypassed(); len(refs) == 0 && len(bypassed) > 0 {
+			named := rule
+			named.Services = bypassed
+			rules = append(rules, &named)
+		}
+		rules = append(rules, &rule)
+		if ported(refs) {
+			published := rule
+			published.Published = true
+			rules = append(rules, &published)
+		}
+	}
+	for _, r := range rules {
+		r.Text = r.canonical()
+	}
+	for _, s := range []*Section{p.Input, p.Forward} {
+		if s == nil {
+			continue
+		}
+		for _, r := range slices.Backward(rules) {
+			own := *r // a rule is of one section
+			s.Rules = slices.Insert(s.Rules, 0, &own)
+		}
+	}
+	p.lines[ExceptionsFile] = lines
+	return nil
+}
+
+// Unexcepted is the policy without exceptions.
+func (p *Policy) Unexcepted() *Policy {
+	if _, excepted := p.lines[ExceptionsFile]; !excepted {
+		return p
+	}
+	out := *p
+	out.lines = maps.Clone(p.lines)
+	delete(out.lines, ExceptionsFile)
+	for _, s := range []**Section{&out.Input, &out.Forward} {
+		if *s != nil {
+			own := **s
+			own.Rules = slices.DeleteFunc(slices.Clone(own.Rules), func(r *Rule) bool { return r.Exception })
+			*s = &own
+		}
+	}
+	return &out
+}
+
+func (p *Policy) bypassed() []ServiceRef {
+	var out []ServiceRef
+	for _, b := range p.Tracking.Bypass {
+		for _, ref := range b.Services {
+			if !slices.ContainsFunc(out, func(o ServiceRef) bool { return o.Text == ref.Text }) {
+				out = append(out, ref)
+			}
+		}
+	}
+	return out
+}
+
+// ported says whether a DNAT may have been about a service: one with ports, or any.
+func ported(refs []ServiceRef) bool {
+	for _, ref := range refs {
+		for _, m := range ref.Matches {
+			if !m.Any && len(m.Ports) == 0 {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Service is how any policy writes a service that somebody has named: in the canonical form
+// of rules, and what the policy's own services stand for in their place. "" is every one.
+func (p *Policy) Service(text string) (string, error) {
+	if strings.TrimSpace(text) == "" || text == "any" {
+		return "", nil
+	}
+	refs, err := p.Asking().Services("service", text)
+	if err != nil {
+		return "", err
+	}
+	var words []string
+	for _, ref := range refs {
+		own := slices.ContainsFunc(p.Services, func(s *Service) bool { return s.Name == ref.Text })
+		if !own {
+			words = append(words, ref.Text)
+			continue
+		}
+		for _, m := range ref.Matches {
+			if m.Any {
+				return "", nil
+			}
+			words = append(words, strings.Split(m.String(), ", ")...)
+		}
+	}
+	slices.Sort(words)
+	if words = slices.Compact(words); len(words) == 0 {
+		return "", nil
+	}
+	return listText(words), nil
+}
+
+// Polices says why an exception would do nothing to a policy; nil where it does.
+func (p *Policy) Polices() error {
+	if p.Input == nil && p.Forward == nil {
+		return fmt.Errorf("the policy that runs has neither input nor forward, so it lets everybody in")
+	}
+	return nil
+}
