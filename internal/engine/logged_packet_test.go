@@ -93,7 +93,7 @@ func TestLoggedQuestion(t *testing.T) {
 		{Logged{Hook: "input", Source: from, Destination: to, Protocol: "tcp", SourcePort: 5, Port: 22, Flags: "syn", In: "eth0"}, "{tcp 192.0.2.7 203.0.113.5 5 22 eth0   syn  input  }"},
 		{Logged{Hook: "prerouting", Source: from, Destination: to, Protocol: "tcp", Port: 22, In: "#7"}, "{tcp 192.0.2.7 203.0.113.5  22    none    }"},
 		{Logged{Hook: "output", Source: from, Destination: to, Protocol: "icmp", ICMP: "8/0", Out: "eth0"}, "{icmp 192.0.2.7 203.0.113.5    eth0 8   output  }"},
-		{Logged{Hook: "forward", Source: from, Destination: to, Protocol: "udp-lite", SourcePort: 5, Port: 22}, "{udp-lite 192.0.2.7 203.0.113.5       forward  }"},
+		{Logged{Hook: "forward", Source: from, Destination: to, Protocol: "proto/136", SourcePort: 5, Port: 22}, "{proto/136 192.0.2.7 203.0.113.5        forward  }"},
 		{Logged{Hook: "input", Source: from, Destination: to, Protocol: "udp"}, ErrNoPorts.Error()},
 		{Logged{Hook: "input"}, "its addresses are not known: it was cut off"},
 	} {
