@@ -53,7 +53,7 @@ func (s *space) keepLog() {
 	h.Netns = s.at
 	for s.ctx.Err() == nil {
 		s.log.Store(&keptLog{ring: to})
-		err := h.KeepLog(s.ctx, to, func(err error) {
+		err := h.KeepLog(s.ctx, to, s.meter.Log, func(err error) {
 			if err == nil {
 				err = errors.New("what is logged is kept again")
 			}

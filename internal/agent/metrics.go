@@ -22,11 +22,15 @@ const (
 	scrapeTime   = 10 * time.Second // at most, for one, and for its reader
 )
 
-// meter reads the metrics of a namespace.
+// newMeter reads the metrics of the namespace.
 func (s *space) newMeter() *engine.Meter {
 	h := *s.Host
 	h.Netns = s.at
-	return &engine.Meter{Host: &h, Guards: true, Gauges: func(ctx context.Context) (*engine.Gauged, error) {
+	var log *engine.LogCounts
+	if s.LogSize != 0 {
+		log = &engine.LogCounts{}
+	}
+	return &engine.Meter{Host: &h, Guards: true, Log: log, Gauges: func(ctx context.Context) (*engine.Gauged, error) {
 		defer quieten()
 		result, err := work.Run(ctx, s.Command, work.Order{Operation: "gauges"}, func(api.Line) {})
 		if err != nil {

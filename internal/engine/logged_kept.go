@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"sluice/internal/base/ring"
@@ -46,9 +47,12 @@ func (h *Host) OpenLog(size int64) (*ring.Ring, error) {
 
 func (h *Host) logDir() string { return filepath.Join(h.Dir, "agent", "log") }
 
+// LogCounts is what became of the packets that were logged.
+type LogCounts struct{ Kept, Lost atomic.Uint64 }
+
 // KeepLog keeps what is logged until the context ends. What the disk does not take is lost
 // and counted, of which told gets the error once, and nil when it takes them again.
-func (h *Host) KeepLog(ctx context.Context, to *ring.Ring, told func(error)) error {
+func (h *Host) KeepLog(ctx context.Context, to *ring.Ring, counts *LogCounts, told func(error)) error {
 	queue := make(chan nflog.Packet, logQueue)
 	ended := make(chan error, 1)
 	go func() {
@@ -67,7 +71,7 @@ func (h *Host) KeepLog(ctx context.Context, to *ring.Ring, told func(error)) err
 	lines, countries := lines{host: h}, &freshCountries{host: h}
 	// Lost is to be said with the next record; waiting is what is lost where the next flush
 	// fails.
-	lost, waiting, failing := uint32(0), uint32(0), false
+	lost, waiting, failing, unwritten := uint32(0), uint32(0), false, uint64(0)
 	tell := func(err error) {
 		if (err != nil) != failing {
 			failing = err != nil
@@ -75,6 +79,7 @@ func (h *Host) KeepLog(ctx context.Context, to *ring.Ring, told func(error)) err
 		}
 	}
 	for p := range queue {
+		counts.Lost.Add(uint64(p.Lost))
 		out := read(p)
 		lines.of(&out)
 		out.locate(countries.now())
@@ -85,17 +90,20 @@ func (h *Host) KeepLog(ctx context.Context, to *ring.Ring, told func(error)) err
 		}
 		if err != nil {
 			lost = out.Lost + 1
+			counts.Lost.Add(1)
 			tell(err)
 			continue
 		}
-		lost, waiting = 0, waiting+out.Lost+1
+		lost, waiting, unwritten = 0, waiting+out.Lost+1, unwritten+1
 		if len(queue) > 0 && !to.Full() {
 			continue
 		}
+		became := &counts.Kept
 		if err = to.Flush(); err != nil {
-			lost = waiting
+			lost, became = waiting, &counts.Lost
 		}
-		waiting = 0
+		became.Add(unwritten)
+		waiting, unwritten = 0, 0
 		tell(err)
 	}
 	return <-ended

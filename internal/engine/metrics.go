@@ -56,6 +56,8 @@ type Meter struct {
 	// Gauges is that of the host; an agent has it done by a process of its own.
 	Gauges func(context.Context) (*Gauged, error)
 	Guards bool // who reads proves what others change
+	// Log is what becomes of what is logged; nil where nobody keeps that.
+	Log *LogCounts
 
 	mutex sync.Mutex
 	known *Gauged
@@ -101,6 +103,9 @@ func (m *Meter) Read(ctx context.Context) ([]exposition.Family, error) {
 	f.lines(figures)
 	f.sets(figures)
 	f.renewed(m.Host, m.known)
+	if m.Log != nil {
+		f.logged(m.Log)
+	}
 	table, err := inside(m.Host, func(*Host) (*conntrack.Table, error) { return conntrack.ReadTable() })
 	if table != nil {
 		f.connections(table)
@@ -269,6 +274,11 @@ func (f *families) renewed(h *Host, known *Gauged) {
 		f.add(every, known.Outside.Lists[i].Every.Seconds(), "set", d.List)
 		f.add(failing, truth(d.Failed != ""), "set", d.List)
 	}
+}
+
+func (f *families) logged(c *LogCounts) {
+	f.add(f.family(exposition.Counter, "log_packets_total", "Packets that were logged and are kept, since the agent began."), float64(c.Kept.Load()))
+	f.add(f.family(exposition.Counter, "log_lost_packets_total", "Packets that were logged and could not be read, or kept, since the agent began."), float64(c.Lost.Load()))
 }
 
 func (f *families) connections(t *conntrack.Table) {

@@ -28,6 +28,7 @@ func allFamilies(namespace string, lines int) []exposition.Family {
 	f.lines(now)
 	f.sets(now)
 	f.renewed(h, &Gauged{Outside: Outside{Lists: []List{{Set: "tor", Every: time.Hour}}, Countries: "x"}})
+	f.logged(&LogCounts{})
 	f.connections(&conntrack.Table{})
 	return f.list
 }
