@@ -20,9 +20,9 @@ import (
 
 func newLog() *cobra.Command {
 	var (
-		count int
-		since string
-		asked engine.LogQuestion
+		count      int
+		since, top string
+		asked      engine.LogQuestion
 	)
 	cmd := &cobra.Command{
 		Use:   "log",
@@ -31,7 +31,7 @@ func newLog() *cobra.Command {
 say "log: netlink": those that match a line with log, and those that a default drops
 or rejects. Each has a line: its number, when, which line of the policy, from whom, from
 which country by the country data of then, to what, and what the line says. --json has the
-rest, a value a line. --src, --service, --country and --line show those alone that are of
+rest, a value a line. --top counts them instead. --src, --service, --country and --line show those alone that are of
 all of these.
 
 Of a line of the policy 50 packets a second are logged, and of a source and a line 30 a
@@ -44,7 +44,7 @@ comes from the kernel itself, as one program at a time can.
 ` + filesHelp + `
 
 Exit status: 0 shown, or it was stopped, 2 bad use, nothing is kept, or it could not be read.`,
-		Example: "  sluice log --since 14:00\n  sluice log --follow --src 203.0.113.7 --service https\n  sluice log --line policy.yaml:22 --since 2h --json | jq .source",
+		Example: "  sluice log --since 14:00\n  sluice log --follow --src 203.0.113.7 --service https\n  sluice log --line policy.yaml:22 --since 2h --json | jq .source\n  sluice log --top source --since 1d",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if count < 0 {
@@ -62,6 +62,9 @@ Exit status: 0 shown, or it was stopped, 2 bad use, nothing is kept, or it could
 			}
 			ctx, stop := command.Interruptible(cmd)
 			defer stop()
+			if top != "" {
+				return showLogTop(ctx, cmd, h, asked, top)
+			}
 			return showLog(ctx, cmd, h, asked, count)
 		},
 	}
@@ -69,11 +72,15 @@ Exit status: 0 shown, or it was stopped, 2 bad use, nothing is kept, or it could
 	flags := cmd.Flags()
 	flags.BoolVarP(&asked.Follow, "follow", "f", false, "show what comes, until interrupted")
 	flags.StringVar(&since, "since", "", "show what was logged from a `TIME` on: 14:00, 2h, 2026-11-28, \"2026-11-28 14:00\"")
+	flags.StringVar(&top, "top", "", "show who, or what, was logged most: `BY` source, country, service or line")
 	flags.IntVar(&count, "count", 0, "end after `N` packets; 0 is never")
 	flags.StringVar(&asked.Source, "src", "", "show what comes from an `ADDRESS`, a prefix or a range")
 	flags.StringVar(&asked.Service, "service", "", "show what goes to a `SERVICE`, by a name of the policy or as tcp/22")
 	flags.StringVar(&asked.Country, "country", "", "show what comes from a `COUNTRY`, such as NO; of what the host sends, what goes there")
 	flags.StringVar(&asked.Line, "line", "", "show what a `LINE` has logged, such as policy.yaml:22, or 22 of any file")
+	cmd.MarkFlagsMutuallyExclusive("top", "follow")
+	cmd.MarkFlagsMutuallyExclusive("top", "count")
+	command.Must(cmd.RegisterFlagCompletionFunc("top", command.Words("source", "country", "service", "line")))
 	return cmd
 }
 
@@ -152,23 +159,33 @@ func (t *logTable) show(p engine.Logged) error {
 		}
 		t.day = day
 	}
-	line := p.File + ":" + strconv.Itoa(p.Line)
-	if p.Line == 0 {
-		line = p.ID
-	}
+	line := loggedLine(p)
 	number := ""
 	if p.Number > 0 {
 		number = fmt.Sprintf("%6d  ", p.Number)
 	}
 	text := fmt.Sprintf("%s%s  %-16s  %-15s  %-2s  %-9s  %s", number, at.Format(time.TimeOnly), line, p.Source, p.Country, loggedService(p), p.Rule)
-	if runes := []rune(text); command.IsTerminal(t.to) && len(runes) > columns {
-		text = string(runes[:columns-1]) + "…"
-	}
-	if text = command.PlainName(text); line != "" {
+	if text = fitting(t.to, command.PlainName(text)); line != "" {
 		text = strings.Replace(text, line, command.Paint(t.to, "1", line), 1)
 	}
 	_, err := fmt.Fprintln(t.to, text)
 	return err
+}
+
+// fitting is a line, cut at the width of the table on a terminal.
+func fitting(w io.Writer, text string) string {
+	if runes := []rune(text); command.IsTerminal(w) && len(runes) > columns {
+		return string(runes[:columns-1]) + "…"
+	}
+	return text
+}
+
+// loggedLine is the line of the policy, or where that is not known the rule's id.
+func loggedLine(p engine.Logged) string {
+	if p.Line == 0 {
+		return p.ID
+	}
+	return p.File + ":" + strconv.Itoa(p.Line)
 }
 
 func loggedService(p engine.Logged) string {
