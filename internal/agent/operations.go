@@ -181,13 +181,19 @@ func (s *server) Allows(_ http.ResponseWriter, r *http.Request, _ string) {
 
 // Allow lets an address in.
 func (s *server) Allow(_ http.ResponseWriter, r *http.Request, _ string) {
-	workedWith(of(r), "allow", func(_ *request, in api.AllowRequest) error {
-		_, err := ranged(in.What)
-		if err == nil && in.For != 0 && !(in.For >= 1 && in.For <= longest.Seconds()) {
-			err = refused(api.BadRequest, "an exception holds for at least 1 and at most %.0f seconds", longest.Seconds())
-		}
-		return err
-	})
+	q := of(r)
+	in, err := sent[api.AllowRequest](q)
+	if err == nil {
+		_, err = ranged(in.What)
+	}
+	if err == nil && in.For != 0 && !(in.For >= 1 && in.For <= longest.Seconds()) {
+		err = refused(api.BadRequest, "an exception holds for at least 1 and at most %.0f seconds", longest.Seconds())
+	}
+	if err != nil {
+		q.answer(q.w, r).End(nil, err)
+		return
+	}
+	q.worked("allow", work.Allowing{AllowRequest: in, Bounded: q.peer.UID != 0})
 }
 
 // Disallow lifts exceptions.

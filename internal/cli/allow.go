@@ -27,7 +27,8 @@ do beside that it may not do afterwards either, and bans come first.
 
 The kernel ends it by itself, by its own clock, with --for; what began before goes on.
 It is kept over applies, rollbacks and reboots, until its time is up or "sluice disallow"
-lifts it; a second one for the same address and service takes the place of the first.
+lifts it; a second one for the same address and service takes the place of the first. The
+policy may bound who is let in, and for how long, or forbid it ("exceptions").
 explain, query, diff and verify know of it. Expectations of the policy are proved
 without it. The policy is loaded anew, as by "sluice refresh", in a generation of its own.
 

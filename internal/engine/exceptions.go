@@ -2,13 +2,16 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
+	"sluice/internal/system/host"
 )
 
 // mostExceptions bounds how many hold at a time: each is a rule or more that every new
@@ -21,6 +24,8 @@ type Allowing struct {
 	Service string        // as rules write it; "" is every one
 	For     time.Duration // 0: until it is lifted
 	Force   bool          // lift it also where somebody who is logged in could not come back
+	// Bounded lets in only where the policy says who may be: for who is not root.
+	Bounded bool
 }
 
 // Allowed is what came of a command that lets somebody in, or of one that lifts it.
@@ -68,6 +73,9 @@ func (h *Host) Allow(ctx context.Context, in Allowing) (*Allowed, error) {
 	if err := running.Policy.Polices(); err != nil {
 		return nil, err
 	}
+	if err := h.permitted(ctx, running, in); err != nil {
+		return nil, err
+	}
 	service, err := running.Policy.Service(in.Service)
 	if err != nil {
 		return nil, err
@@ -96,6 +104,45 @@ func (h *Host) Allow(ctx context.Context, in Allowing) (*Allowed, error) {
 		}
 	}
 	return out, nil
+}
+
+// UnboundedError says that somebody who is not root would let somebody in, and the policy
+// says nothing of that.
+type UnboundedError struct{}
+
+func (UnboundedError) Error() string {
+	return "the policy that runs says nothing of exceptions, so that root alone lets somebody in by command"
+}
+
+// permitted says why the running policy forbids an exception.
+func (h *Host) permitted(ctx context.Context, running *Subject, in Allowing) error {
+	p := running.Policy
+	if in.Bounded && p.Exceptions == nil {
+		return UnboundedError{}
+	}
+	return p.MayExcept(in.What, in.For, func() (bool, error) {
+		var facts host.Facts
+		if err := json.Unmarshal(running.Runs.Facts, &facts); err != nil {
+			return false, err
+		}
+		from := h.sources()
+		from.Offline = true
+		r, err := from.Resolve(ctx, p, facts)
+		if err != nil {
+			return false, err
+		}
+		var who addrset.Set
+		for _, w := range p.Exceptions.Who {
+			for _, item := range w.Items {
+				if set := r.Sets[item.Name]; set != nil {
+					who = who.Union(set.Addresses)
+				} else if item.Name == "" {
+					who = who.Union(addrset.Of(item.Literal))
+				}
+			}
+		}
+		return who.ContainsSet(addrset.Of(in.What)), nil
+	})
 }
 
 // NotAllowedError says that somebody is not let in by command.
@@ -180,7 +227,7 @@ func (h *Host) takeExceptions(ctx context.Context) error {
 		return err
 	}
 	running, err := h.Running(nil)
-	if err != nil {
+	if err != nil || forbids(running.Policy) {
 		return err
 	}
 	hold, err := h.Exceptions()
@@ -191,10 +238,16 @@ func (h *Host) takeExceptions(ctx context.Context) error {
 	return err
 }
 
+func forbids(p *policy.Policy) bool { return p.Exceptions != nil && p.Exceptions.None }
+
 // except puts the exceptions that hold before the rules of a policy that is applied.
 func (p *preparation) except() (err error) {
 	if p.Exceptions, err = p.host.Exceptions(); err != nil {
 		return err
+	}
+	if n := len(p.Exceptions); n > 0 && forbids(p.Policy) {
+		p.host.warn(fmt.Sprintf("%s by command: the policy forbids that, so that nobody is let in", english.Plural(n, "exception")))
+		p.Exceptions = nil
 	}
 	return except(p.Policy, p.Exceptions)
 }

@@ -71,6 +71,8 @@ func hintOf(err error, here string) string {
 		return " (before an apply, sluice plan takes the time that it needs)"
 	}
 	switch e := err.(type) { //nolint:errorlint // of this error, and not of one that it wraps
+	case engine.UnboundedError:
+		return "exceptions: {who: [...], longest: 8h} in the policy says who may be let in by others, and for how long"
 	case *engine.FactsError:
 		if e.Err != nil {
 			return "write them there with sluice facts --json"

@@ -60,12 +60,12 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 	case "allows":
 		return d.Allows(ctx)
 	case "allow":
-		return with(o, func(in api.AllowRequest) (any, error) {
+		return with(o, func(in Allowing) (any, error) {
 			what, err := addrset.ParseRange(in.What)
 			if err != nil {
 				return nil, err
 			}
-			return d.Allow(ctx, engine.Allowing{What: what, Service: in.Service, For: time.Duration(in.For * float64(time.Second))})
+			return d.Allow(ctx, engine.Allowing{What: what, Service: in.Service, For: time.Duration(in.For * float64(time.Second)), Bounded: in.Bounded})
 		})
 	case "disallow":
 		return with(o, func(in api.DisallowRequest) (any, error) {
@@ -155,6 +155,12 @@ func with[T any](o Order, do func(T) (any, error)) (any, error) {
 		}
 	}
 	return do(in)
+}
+
+// Allowing is the request of "allow".
+type Allowing struct {
+	api.AllowRequest
+	Bounded bool `json:"bounded,omitempty"` // who asks is not root; nobody says so from outside
 }
 
 // Restoring is the request of "restore".

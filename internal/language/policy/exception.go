@@ -8,7 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v4"
+
 	"sluice/internal/base/addrset"
+	"sluice/internal/language/source"
 )
 
 // Exception is who is let in by command: it holds before the rules of input and forward.
@@ -16,6 +19,68 @@ type Exception struct {
 	What    addrset.Range
 	Service string    // as a rule names it; "" is every one
 	Until   time.Time // zero: for good
+}
+
+// ExceptionBounds is what a policy says of exceptions.
+type ExceptionBounds struct {
+	Pos        Pos
+	None       bool          // nobody may be let in
+	Who        []Who         // who may be, never negated; empty: everybody
+	Longest    time.Duration // 0: for good too
+	WhoPos     Pos
+	LongestPos Pos
+}
+
+// exceptions reads whom commands may let in.
+func (f *file) exceptions(e source.Entry) {
+	b := f.policy.Exceptions
+	if b == nil {
+		b = &ExceptionBounds{}
+	}
+	if !f.Once(e, &b.Pos) {
+		return
+	}
+	f.policy.Exceptions = b
+	if e.Value.Kind != yaml.MappingNode {
+		text, ok := f.Text(e.Value, "exceptions")
+		if b.None = ok; ok && text != "none" {
+			f.fail(f.At(e.Value), "write none, or a mapping with who and longest", "exceptions is none or a mapping, this is %s", source.Quote(text))
+		}
+		return
+	}
+	for _, k := range f.Known(e.Value, grammar.Of("exceptions")) {
+		switch k.Name {
+		case "who":
+			b.WhoPos = f.At(k.Key)
+			if b.Who = f.bans(k); len(b.Who) == 0 {
+				f.fail(f.At(k.Value), "write exceptions: none", "who is empty")
+			}
+		case "longest":
+			b.LongestPos = f.At(k.Key)
+			b.Longest = valueOf(f, k.Value, "longest", parseDuration, formatDuration)
+		}
+	}
+}
+
+// MayExcept says why the policy forbids that somebody is let in for a time, 0 being for
+// good; inWho says whether Who has all of the address, and is asked where it matters.
+func (p *Policy) MayExcept(what addrset.Range, length time.Duration, inWho func() (bool, error)) error {
+	b := p.Exceptions
+	switch {
+	case b == nil:
+		return nil
+	case b.None:
+		return p.Errorf(b.Pos, "", "the policy lets nobody in by command")
+	case b.Longest > 0 && (length == 0 || length > b.Longest):
+		return p.Errorf(b.LongestPos, "", "the policy lets nobody in by command for longer than %s", formatDuration(b.Longest))
+	case len(b.Who) == 0:
+		return nil
+	}
+	in, err := inWho()
+	if err == nil && !in {
+		err = p.Errorf(b.WhoPos, "", "%s is none of those that the policy lets in by command", what)
+	}
+	return err
 }
 
 // ExceptionsFile is the name of the file that the rules of exceptions are of. There is

@@ -51,6 +51,7 @@ var shapes = []*source.Shape{
 			{Name: "services", Shape: "services", Doc: "Named services beside the built-in ones."},
 			{Name: "ban", Shape: "bans", Doc: "Whose packets are dropped, from and to them, before any rule; flows that exist with them end when the ban comes."},
 			{Name: "never-ban", Shape: "bans", Doc: "What no ban may hit, also not one made by a limit."},
+			{Name: "exceptions", Shape: "exceptions", Doc: "Whom `sluice allow` may let in, and for how long. Without it root may let in everybody, and who else may change the firewall nobody."},
 			{Name: "tracking", Shape: "tracking", Doc: "What keeps connection state, and how large its table is."},
 			{Name: "layout", Shape: "layout", Doc: "What large sets may take in the kernel, so that asking them is cheap."},
 			{Name: "counters", Shape: "flag", Doc: "`false`: packets are not counted by line, and none pays for it. Sets with `counters`, bans by command and by limits, and full tables of limits are counted all the same. `true` when left out."},
@@ -155,6 +156,15 @@ var shapes = []*source.Shape{
 	},
 	{Name: "bans", What: "bans", Doc: "Names of sets, or addresses.", Text: source.AnyText(), List: "ban", Null: true, Examples: []string{"[banned, 192.0.2.0/24]"}},
 	{Name: "ban", What: "a ban", Doc: "The name of a set, an address, a prefix or a range.", Text: source.Matching(`^([A-Za-z][A-Za-z0-9_-]{0,47}|[0-9A-Fa-f:./-]+)$`), Examples: []string{"banned", "192.0.2.0/24"}},
+	{
+		Name: "exceptions", What: "exceptions", Doc: "`none`, or who may be let in by command, and for how long at most.",
+		Text: source.OneOf("none"),
+		Keys: []source.Key{
+			{Name: "who", Shape: "bans", Doc: "Sets and addresses; nobody else may be let in. Everybody when left out."},
+			{Name: "longest", Shape: "duration", Doc: "The longest time; without an end nobody is let in then."},
+		},
+		Examples: []string{"none", "{who: [office, 198.51.100.0/24], longest: 8h}"},
+	},
 	{
 		Name: "tracking", What: "tracking", Doc: "Connection tracking.",
 		Keys: []source.Key{

@@ -65,6 +65,8 @@ func (f *file) top(doc *yaml.Node) {
 			f.policy.Ban = append(f.policy.Ban, f.bans(e)...)
 		case "never-ban":
 			f.policy.NeverBan = append(f.policy.NeverBan, f.bans(e)...)
+		case "exceptions":
+			f.exceptions(e)
 		case "tracking":
 			f.tracking(e.Value)
 		case "layout":

@@ -9,16 +9,17 @@ import (
 // Policy is one policy with everything that it includes, in the order in which
 // it was read: the file itself, then its includes by name.
 type Policy struct {
-	File     string
-	Dir      string   // the folder that the names of its files are relative to; "" is that of the process
-	Includes []string // the files that Include patterns named, in order
-	Zones    []*Zone
-	Sets     []*Set
-	Services []*Service // the policy's own, not the built-in ones
-	Ban      []Who      // never negated
-	NeverBan []Who      // never negated
-	Tracking Tracking
-	Layout   Layout
+	File       string
+	Dir        string   // the folder that the names of its files are relative to; "" is that of the process
+	Includes   []string // the files that Include patterns named, in order
+	Zones      []*Zone
+	Sets       []*Set
+	Services   []*Service       // the policy's own, not the built-in ones
+	Ban        []Who            // never negated
+	NeverBan   []Who            // never negated
+	Exceptions *ExceptionBounds `json:",omitzero"` // nil: it says nothing of them
+	Tracking   Tracking
+	Layout     Layout
 	// Uncounted leaves out the counters by line.
 	Uncounted   bool
 	CountersPos Pos

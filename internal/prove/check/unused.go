@@ -69,7 +69,11 @@ func (c *checker) usedNames() map[string]bool {
 		zone(r.In)
 		zone(r.Out)
 	}
-	for _, lines := range [][]policy.Who{c.policy.Ban, c.policy.NeverBan} {
+	excepted := []policy.Who{}
+	if b := c.policy.Exceptions; b != nil {
+		excepted = b.Who
+	}
+	for _, lines := range [][]policy.Who{c.policy.Ban, c.policy.NeverBan, excepted} {
 		for i := range lines {
 			who(&lines[i])
 		}
