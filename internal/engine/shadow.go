@@ -52,6 +52,9 @@ func (h *Host) Shadow(ctx context.Context, in Shadowing) (out *shadow.Report, er
 	if err != nil {
 		return nil, err
 	}
+	for _, text := range p.brokenText() {
+		h.warn(text)
+	}
 	for _, n := range built.Artifact.Notes() {
 		h.note(apply.NoteText(n))
 	}

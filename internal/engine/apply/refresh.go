@@ -188,7 +188,7 @@ func (s *session) writeRefresh(g *Generation, in Refreshing, encoded []byte) (*G
 	if err != nil {
 		return nil, err
 	}
-	next.Files, next.Facts, next.Sysctls, next.Dir = g.Files, g.Facts, g.Sysctls, g.Dir
+	next.Files, next.Broken, next.Facts, next.Sysctls, next.Dir = g.Files, g.Broken, g.Facts, g.Sysctls, g.Dir
 	next.Previous, next.Applied = g.Previous, s.now()
 	next.RefreshOf = g.Number
 	if g.RefreshOf != 0 {
