@@ -57,11 +57,12 @@ Exit status: 0 fine, 2 bad use, or there is no such generation.`,
 }
 
 func printEntry(w io.Writer, g *apply.Generation, running, boot, pending bool) {
+	excepted := g.Events[0].What == apply.Excepted
 	var marks []string
 	for _, m := range []struct {
 		holds bool
 		text  string
-	}{{running, "runs"}, {boot, "boots"}, {pending, "waits for its confirmation"}, {g.RefreshOf != 0, "lists refreshed"}, {g.Closed, "closed: a restore failed"}} {
+	}{{running, "runs"}, {boot, "boots"}, {pending, "waits for its confirmation"}, {excepted, "exceptions changed"}, {g.RefreshOf != 0 && !excepted, "lists refreshed"}, {g.Closed, "closed: a restore failed"}} {
 		if m.holds {
 			marks = append(marks, m.text)
 		}

@@ -112,7 +112,7 @@ type Event struct {
 const (
 	applied    = "applied"
 	refreshed  = "refreshed"
-	excepted   = "excepted"
+	Excepted   = "excepted"
 	confirmed  = "confirmed"
 	expired    = "expired"
 	rolledBack = "rolled back"

@@ -25,7 +25,7 @@ type Refreshing struct {
 
 func (in *Refreshing) event() string {
 	if in.Excepting != nil {
-		return excepted
+		return Excepted
 	}
 	return refreshed
 }
