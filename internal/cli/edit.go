@@ -26,7 +26,8 @@ func newEdit() *cobra.Command {
 		Short: "Change a policy: check it, see what opens and closes, try it, keep it",
 		Long: `Opens a copy of the policy, the draft, in an editor: of the file that the running
 policy was read from, unless FILE is given. Then it checks the draft, says in brief
-what opens and closes against what runs, and asks what to do:
+what opens and closes against what runs, and asks what to do. FILE may be one that the
+running policy includes: it is then checked and applied as a part of that.
 
   a  apply it, for a trial; it is kept where that is confirmed, as with sluice apply
      --confirm, and only then does the file get its text, in one step
@@ -75,7 +76,7 @@ func runEdit(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	file, err := fileToEdit(ctx, h, args)
+	policy, file, err := fileToEdit(ctx, h, args)
 	if err != nil {
 		return err
 	}
@@ -92,35 +93,70 @@ func runEdit(cmd *cobra.Command, args []string) error {
 		return command.ErrInterrupted
 	}
 	end()
-	e := &editing{cmd: cmd, door: h, to: to, draft: d, options: apply.Options{Confirm: confirm, Verify: true}}
+	e := &editing{cmd: cmd, door: h, to: to, policy: policy, draft: d, options: apply.Options{Confirm: confirm, Verify: true}}
 	return e.run(ctx)
 }
 
-// fileToEdit is FILE, or that of the policy that runs.
-func fileToEdit(ctx context.Context, h door, args []string) (string, error) {
-	if len(args) > 0 {
-		if args[0] == engine.StandardInput {
-			return "", errors.New("standard input is no file that could be edited\nhint: name a FILE")
-		}
-		return args[0], nil
+// fileToEdit is FILE, and the policy that it is of: where it is a part of the one that runs,
+// that one, else itself. Without FILE it is that policy.
+func fileToEdit(ctx context.Context, h door, args []string) (policy, file string, err error) {
+	if len(args) > 0 && args[0] == engine.StandardInput {
+		return "", "", errors.New("standard input is no file that could be edited\nhint: name a FILE")
 	}
 	s, err := h.Status(ctx, false)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	switch g := s.Generation; {
-	case s.Condition != apply.Running || g == nil || g.Closed:
-		return command.DefaultPolicy, nil
-	case g.Policy == engine.StandardInput:
-		return "", fmt.Errorf("generation %d, which runs, was read from standard input: there is no file of it\nhint: name a FILE; sluice history %d prints the policy", g.Number, g.Number)
-	case filepath.IsAbs(g.Policy):
-		return g.Policy, nil
-	default:
-		if at, err := os.Getwd(); err == nil && at == g.Dir {
-			return g.Policy, nil // the same name keeps the counters' names
+	g := s.Generation
+	runs := s.Condition == apply.Running && g != nil && !g.Closed
+	switch {
+	case len(args) > 0 && (!runs || g.Policy == engine.StandardInput):
+		return args[0], args[0], nil
+	case len(args) > 0:
+		if part := partOf(g, args[0]); part != "" {
+			return nameHere(g, g.Policy), nameHere(g, part), nil
 		}
-		return filepath.Join(g.Dir, g.Policy), nil
+		return args[0], args[0], nil
+	case !runs:
+		return command.DefaultPolicy, command.DefaultPolicy, nil
+	case g.Policy == engine.StandardInput:
+		return "", "", fmt.Errorf("generation %d, which runs, was read from standard input: there is no file of it\nhint: name a FILE; sluice history %d prints the policy", g.Number, g.Number)
 	}
+	policy = nameHere(g, g.Policy)
+	return policy, policy, nil
+}
+
+// partOf is the name that a generation has of a text that it was made of; "" where it was
+// made of no such file.
+func partOf(g *apply.Generation, file string) string {
+	path, err := filepath.Abs(file)
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, f := range g.Files {
+		if f.Blob != "" {
+			names = append(names, f.Name)
+		}
+	}
+	for _, f := range g.Broken {
+		names = append(names, f.File)
+	}
+	for _, name := range names {
+		if name == path || filepath.Join(g.Dir, name) == path {
+			return name
+		}
+	}
+	return ""
+}
+
+// nameHere is a name of a generation's file that leads to it from here: the same, where it
+// does, so that the names of counters stay.
+func nameHere(g *apply.Generation, name string) string {
+	if at, err := os.Getwd(); filepath.IsAbs(name) || err == nil && at == g.Dir {
+		return name
+	}
+	return filepath.Join(g.Dir, name)
 }
 
 // editing is a policy while it is edited.
@@ -128,6 +164,7 @@ type editing struct {
 	cmd     *cobra.Command
 	door    door
 	to      io.Writer // where questions go
+	policy  string    // that the file is, or is a part of
 	draft   *draft
 	options apply.Options
 }
@@ -208,7 +245,11 @@ func ask(ctx context.Context, cmd *cobra.Command, to io.Writer, question string)
 }
 
 func (e *editing) request() engine.Request {
-	return engine.Request{File: e.draft.file, Draft: e.draft.name}
+	r := engine.Request{File: e.policy, Draft: e.draft.name}
+	if e.draft.file != e.policy {
+		r.DraftOf = e.draft.file
+	}
+	return r
 }
 
 // show says what is wrong with the draft, or what it opens and closes, and whether an

@@ -19,7 +19,8 @@ import (
 type Request struct {
 	File    string       // the policy
 	Files   policy.Files // where it is read from; nil: the disk
-	Draft   string       // the file that is read in its place, under its name; "": none
+	Draft   string       // a file that is read in the place of DraftOf, under its name; "": none
+	DraftOf string       // the policy, where it is "", or one of the files that it includes
 	Without []string     // passes of the optimizer that are left out
 	Order   Order
 	Hits    map[string]uint64 // packets by counter, for ByHits
@@ -30,7 +31,7 @@ type Request struct {
 // load reads the policy with those texts of parts that are broken which the running policy
 // has of them.
 func (r Request) load(h *Host, refused map[string]policy.Errors) (*policy.Policy, error) {
-	return policy.Reading{Files: r.Files, Draft: r.Draft, Parts: true, Good: h.lastGood, Refused: refused}.Load(r.File)
+	return policy.Reading{Files: r.Files, Draft: r.Draft, DraftOf: r.DraftOf, Parts: true, Good: h.lastGood, Refused: refused}.Load(r.File)
 }
 
 // Order is what rules that may change places are ordered by.

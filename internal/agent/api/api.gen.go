@@ -439,8 +439,11 @@ type PolicyFile struct {
 	// Directory folder that names of files are relative to, absolute
 	Directory string `json:"directory,omitempty"`
 
-	// Draft a file that is read in the place of the policy, under its name
+	// Draft a file that is read in the place of draft-of, under its name
 	Draft string `json:"draft,omitempty"`
+
+	// DraftOf a file that the policy includes; the policy itself unless given
+	DraftOf string `json:"draft-of,omitempty"`
 
 	// File absolute unless a directory is given
 	File string `json:"file"`

@@ -152,7 +152,7 @@ var orders = map[engine.Order]api.BuildingOrder{engine.ByRunning: api.Running, e
 
 func policyFile(r engine.Request) (api.PolicyFile, error) {
 	at, err := os.Getwd()
-	return api.PolicyFile{File: r.File, Directory: at, Draft: r.Draft}, err
+	return api.PolicyFile{File: r.File, Directory: at, Draft: r.Draft, DraftOf: r.DraftOf}, err
 }
 
 func building(r engine.Request) api.Building {

@@ -179,7 +179,7 @@ func (o Order) built(p api.PolicyFile, b api.Building, do func(engine.Request) (
 		return nil, err
 	}
 	defer files.Close()
-	out, err := do(engine.Request{File: p.File, Files: files, Draft: p.Draft, Without: b.Without, Order: orders[b.Order], Hits: b.Hits, NoExpect: b.NoExpect})
+	out, err := do(engine.Request{File: p.File, Files: files, Draft: p.Draft, DraftOf: p.DraftOf, Without: b.Without, Order: orders[b.Order], Hits: b.Hits, NoExpect: b.NoExpect})
 	if err != nil && o.Folder == "" && files.Left() {
 		return nil, errOtherFiles
 	}

@@ -157,7 +157,7 @@ func TestDo(t *testing.T) {
 	defer s.Close()
 	h := &client.Host{Socket: socket}
 	ctx := context.Background()
-	request := engine.Request{File: "p.yaml", Draft: ".p.1.yaml", Without: []string{"merge"}, Order: engine.AsWritten, NoExpect: true}
+	request := engine.Request{File: "p.yaml", Draft: ".p.1.yaml", DraftOf: "part.yaml", Without: []string{"merge"}, Order: engine.AsWritten, NoExpect: true}
 	explaining := engine.Explaining{Live: true, Question: explain.Question{
 		Protocol: "1", Source: "2", Destination: "3", SourcePort: "4", Port: "5", In: "6", Out: "7", ICMPType: "8", Flags: "9", User: "10", Hook: "11", State: "12", Mark: "13",
 	}}

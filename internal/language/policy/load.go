@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -49,6 +50,7 @@ type loader struct {
 	scope    []Scope      // of the file that is read; none: it may say everything
 	scoped   []scopedFile // that are read when the rest is whole
 	tolerant bool         // what is wrong with these keeps them alone out
+	whole    string       // but for this one
 	good     func(name string) []byte
 	refused  map[string]Errors
 }
@@ -129,8 +131,10 @@ func (d drafted) Open(name string) (*os.File, error) {
 
 // Reading is how a policy is read; the zero value is what Load does.
 type Reading struct {
-	Files Files  // where its files are, and those of its sets; nil: on the disk
-	Draft string // a file that is read in the place of the policy, under its name; "": none
+	Files Files // where its files are, and those of its sets; nil: on the disk
+	// Draft is read in the place of DraftOf, under its name: of the policy, where that is "",
+	// or of a file that it includes, which then must not be broken. "": none.
+	Draft, DraftOf string
 	// Parts lets the policy do without a file that is included with only and has errors: it
 	// takes the last text of it that had none, by Good, or leaves it out. See Policy.Broken.
 	Parts bool
@@ -146,7 +150,7 @@ func (r Reading) Load(path string) (*Policy, error) {
 		files = disk{}
 	}
 	if r.Draft != "" {
-		files = drafted{files, path, r.Draft}
+		files = drafted{files, cmp.Or(r.DraftOf, path), r.Draft}
 	}
 	data, err := source.ReadFrom(files.Open, path, dialect.MaxSize)
 	if err != nil {
@@ -154,7 +158,7 @@ func (r Reading) Load(path string) (*Policy, error) {
 	}
 	l := newLoader(path)
 	l.follow, l.policy.disk = true, files
-	l.tolerant, l.good, l.refused = r.Parts, r.Good, r.Refused
+	l.tolerant, l.whole, l.good, l.refused = r.Parts, r.DraftOf, r.Good, r.Refused
 	return l.run(path, data)
 }
 

@@ -172,7 +172,7 @@ func (l *loader) readScoped() {
 			good = l.good(s.name)
 		}
 		b.Kept = good != nil && l.merge(s, good) == nil
-		if !l.tolerant || good != nil && !b.Kept {
+		if !l.tolerant || s.name == l.whole || good != nil && !b.Kept {
 			l.errs = append(l.errs, b.Errors...)
 			continue
 		}
