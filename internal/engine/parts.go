@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
@@ -27,25 +28,29 @@ func sourcesIn(p *policy.Policy) ([]apply.Source, error) {
 	return out, nil
 }
 
-// lastGood is the text that the running policy has of a file; nil where it has none.
-func (h *Host) lastGood(name string) []byte {
-	g, texts, err := h.RunningPolicy()
-	if err != nil {
-		return nil // what does not run has no text
-	}
-	path, err := filepath.Abs(name)
-	if err != nil {
-		return nil
-	}
-	for of, text := range texts {
-		if !filepath.IsAbs(of) {
-			of = filepath.Join(g.Dir, of)
+// lastGood gives the texts that the running policy has of files; nil where it has none.
+func (h *Host) lastGood() func(name string) []byte {
+	known := sync.OnceValue(func() map[string][]byte {
+		g, texts, err := h.RunningPolicy()
+		if err != nil {
+			return nil // what does not run has no texts
 		}
-		if of == path {
-			return text
+		out := map[string][]byte{}
+		for name, text := range texts {
+			if !filepath.IsAbs(name) {
+				name = filepath.Join(g.Dir, name)
+			}
+			out[name] = text
 		}
+		return out
+	})
+	return func(name string) []byte {
+		path, err := filepath.Abs(name)
+		if err != nil {
+			return nil
+		}
+		return known()[path]
 	}
-	return nil
 }
 
 // refuse notes which parts that may be broken keep the policy from being built, or from

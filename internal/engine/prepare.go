@@ -31,7 +31,7 @@ type Request struct {
 // load reads the policy with those texts of parts that are broken which the running policy
 // has of them.
 func (r Request) load(h *Host, refused map[string]policy.Errors) (*policy.Policy, error) {
-	return policy.Reading{Files: r.Files, Draft: r.Draft, DraftOf: r.DraftOf, Parts: true, Good: h.lastGood, Refused: refused}.Load(r.File)
+	return policy.Reading{Files: r.Files, Draft: r.Draft, DraftOf: r.DraftOf, Parts: true, Good: h.lastGood(), Refused: refused}.Load(r.File)
 }
 
 // Order is what rules that may change places are ordered by.
