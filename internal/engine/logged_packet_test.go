@@ -1,14 +1,23 @@
 package engine
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
+
+	"sluice/internal/base/packet"
+	"sluice/internal/lab/testnet"
+	"sluice/internal/system/kernel/nflog"
 )
 
 var (
@@ -77,10 +86,81 @@ func textOf(l Logged) string {
 func FuzzLoggedPacket(f *testing.F) {
 	f.Add(uint16(unix.ETH_P_IP), []byte{0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 192, 0, 2, 7, 198, 51, 100, 1, 0, 80})
 	f.Add(uint16(unix.ETH_P_IPV6), append([]byte{0x60, 0, 0, 0, 0, 8, 51, 64}, make([]byte, 40)...))
-	f.Fuzz(func(_ *testing.T, family uint16, data []byte) {
-		var l Logged
-		l.decode(family, data)
+	f.Fuzz(func(t *testing.T, family uint16, data []byte) {
+		l := read(nflog.Packet{Family: family, Payload: data, Prefix: string(data[:min(len(data), 60)]), In: string(data[:min(len(data), 15)])})
+		_, _ = l.Question()
+		kept, err := json.Marshal(l.short())
+		if err != nil || bytes.ContainsAny(kept, "\n\r\x00\x1b") {
+			t.Fatalf("%q %v", kept, err)
+		}
+		var back Logged
+		if err := json.Unmarshal(kept, &back); err != nil || back.Source != l.Source || back.Port != l.Port || back.Protocol != l.Protocol {
+			t.Errorf("%s is %+v: %v", kept, back, err)
+		}
 	})
+}
+
+// TestLoggedOfKernel sends packets of every protocol, cut at every place that matters, and
+// reads what the kernel logs of them.
+func TestLoggedOfKernel(t *testing.T) {
+	t.Parallel()
+	testnet.Require(t, testnet.Nftables)
+	host := testnet.New(t).Unnamed("host")
+	if _, err := host.Run("ip", "link", "set", "lo", "up"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := host.RunContext(t.Context(), "table inet t { chain c { type filter hook output priority 0; ip saddr 127.0.0.9 log prefix \"output_x \" group 5171 snaplen 128 drop\n}\n}\n", "nft", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	lengths := []int{0, 1, 2, 3, 4, 7, 8, 13, 14, 20, 200}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	listens, ended := make(chan struct{}), make(chan error, 1)
+	seen := make(chan Logged, 256*len(lengths))
+	go func() {
+		ended <- host.Do(func() error {
+			return (&Host{}).logged(ctx, func() { close(listens) }, func(p nflog.Packet) { seen <- read(p) })
+		})
+	}()
+	select {
+	case <-listens:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	if err := host.Do(func() error {
+		s, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(s)
+		for protocol := range 256 {
+			for _, n := range lengths {
+				data := append([]byte{0x45, 0, 0, 0, 0, 1, 0, 0, 64, byte(protocol), 0, 0, 127, 0, 0, 9, 127, 0, 0, 1}, bytes.Repeat([]byte{255}, n)...)
+				if err := unix.Sendto(s, data, 0, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil && !errors.Is(err, unix.EPERM) {
+					return fmt.Errorf("protocol %d, %d bytes: %w", protocol, n, err)
+				}
+			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for protocol := range 256 {
+		for _, n := range lengths {
+			select {
+			case l := <-seen:
+				if l.Protocol != packet.ProtocolName(uint8(protocol)) || l.Source.String() != "127.0.0.9" || l.Bytes != 20+n || l.ID != "output_x" || l.Hook != "output" || l.Lost != 0 || n < 4 && l.Port != 0 {
+					t.Fatalf("protocol %d, %d bytes: %+v", protocol, n, l)
+				}
+			case <-time.After(time.Minute):
+				t.Fatalf("protocol %d, %d bytes are not seen", protocol, n)
+			}
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }
 
 // What was logged can be asked about, as much of it as there is.

@@ -20,6 +20,9 @@ type Record struct {
 	// boot; Stamped is what the wall clock said then.
 	Time, Stamped time.Time
 	Data          []byte // until the next call
+
+	boot string
+	up   time.Duration
 }
 
 // Reader reads the records of a folder in the order of their numbers.
@@ -28,7 +31,8 @@ type Reader struct {
 	after uint64 // the number of the last record
 	first uint64 // of the segment
 	in    lines
-	last  bool // a newer segment is there: this one grows no more
+	last  bool   // a newer segment is there: this one grows no more
+	now   moment // when it was opened, or last read to its end
 }
 
 // Read reads from the record of a number on, or from the oldest that is there. Where there is
@@ -86,7 +90,7 @@ func (r *Reader) Next() (Record, error) {
 			if err != nil {
 				return Record{}, err
 			}
-			if newer == 0 {
+			if r.now = clock(); newer == 0 {
 				return Record{}, io.EOF
 			}
 			r.last = true // and once more: it may have grown before the newer one was made
@@ -97,6 +101,9 @@ func (r *Reader) Next() (Record, error) {
 		}
 		if rec, ok := parse(line); ok && rec.ID > r.after {
 			r.after = rec.ID
+			if rec.boot == r.now.boot {
+				rec.Time = r.now.wall.Add(rec.up - r.now.up)
+			}
 			return rec, nil
 		}
 	}
@@ -129,7 +136,7 @@ func (r *Reader) open() error {
 		}
 		r.first = first
 		if err == nil {
-			r.in, r.last = lines{file: f}, false
+			r.in, r.last, r.now = lines{file: f}, false, clock()
 			return nil
 		}
 	}
@@ -197,10 +204,6 @@ func parse(line []byte) (rec Record, ok bool) {
 	if errors.Join(err, err1, err2) != nil {
 		return rec, false
 	}
-	rec = Record{ID: id, Stamped: time.UnixMicro(wall), Data: fields[4]}
-	rec.Time = rec.Stamped
-	if now := clock(); string(fields[2]) == now.boot {
-		rec.Time = now.wall.Add(time.Duration(up) - now.up)
-	}
-	return rec, true
+	at := time.UnixMicro(wall)
+	return Record{ID: id, Time: at, Stamped: at, Data: fields[4], boot: string(fields[2]), up: time.Duration(up)}, true
 }

@@ -31,6 +31,9 @@ type Packet struct {
 // ErrTaken says that somebody else reads the group.
 var ErrTaken = errors.New("somebody else reads the log group")
 
+// ErrNone says that there is no netlink log.
+var ErrNone = errors.New("this kernel has no netlink log (nfnetlink_log)")
+
 // Kinds of messages, and attributes (uapi/linux/netfilter/nfnetlink_log.h).
 const (
 	messagePacket = unix.NFNL_SUBSYS_ULOG << 8
@@ -74,6 +77,9 @@ func Read(ctx context.Context, group uint16, length uint32, listening func(), se
 	defer conn.Close()
 	_ = conn.SetReadBuffer(bufferBytes) // as much as there may be
 	if err := bind(conn, group, length); err != nil {
+		if errors.Is(err, unix.EINVAL) { // nfnetlink_rcv_msg knows no such subsystem
+			return fmt.Errorf("%w: %w", ErrNone, err)
+		}
 		if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EPERM) { // nfulnl_recv_config asks whose it is first
 			err = fmt.Errorf("%w, or this is not root: %w", ErrTaken, err)
 		}
