@@ -110,3 +110,8 @@ func (h *Host) Glimpse(ctx context.Context) (*apply.Glimpse, error) {
 func (h *Host) Seen(ctx context.Context, g *apply.Glimpse) (time.Time, error) {
 	return inside(h, func(h *Host) (time.Time, error) { return h.Host.Seen(ctx, g) })
 }
+
+// Figures is apply.Host.Figures in the host's network namespace.
+func (h *Host) Figures(ctx context.Context, known *apply.Gauged) (*apply.Figures, error) {
+	return inside(h, func(h *Host) (*apply.Figures, error) { return h.Host.Figures(ctx, known) })
+}

@@ -93,7 +93,7 @@ func (m *Meter) Read(ctx context.Context) ([]exposition.Family, error) {
 			return nil, err
 		}
 	}
-	figures, err := inside(m.Host, func(h *Host) (*apply.Figures, error) { return h.Host.Figures(ctx, &m.known.Runs) })
+	figures, err := m.Host.Figures(ctx, &m.known.Runs)
 	if err != nil {
 		return nil, err
 	}
