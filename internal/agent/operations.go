@@ -93,7 +93,6 @@ const longest = 3650 * 24 * time.Hour
 func (s *server) Ban(_ http.ResponseWriter, r *http.Request, _ string) {
 	q := of(r)
 	asked, err := sent[api.BanRequest](q)
-	in := apply.Banning{For: time.Duration(asked.For * float64(time.Second)), Force: asked.Force}
 	switch {
 	case err != nil:
 	case len(asked.Bans) == 0:
@@ -101,17 +100,16 @@ func (s *server) Ban(_ http.ResponseWriter, r *http.Request, _ string) {
 	case asked.For != 0 && !(asked.For >= 1 && asked.For <= longest.Seconds()):
 		err = refused(api.BadRequest, "a ban holds for at least 1 and at most %.0f seconds", longest.Seconds())
 	}
-	for _, b := range asked.Bans {
-		if err != nil {
-			break
-		}
-		var what addrset.Range
-		if what, err = ranged(b.What); err == nil {
-			in.List = append(in.List, bans.Named{What: what, Reason: bans.Reason(b.Reason)})
-		}
+	var in apply.Banning
+	if err == nil {
+		in, err = work.Banning(asked)
 	}
 	if err != nil {
 		q.answer(q.w, r).End(nil, err)
+		return
+	}
+	if slices.ContainsFunc(in.List, func(n bans.Named) bool { return n.Country != "" }) {
+		q.worked("ban", asked) // with country data
 		return
 	}
 	awaited(q, func(ctx context.Context, tell func(api.Line)) (*apply.Banned, error, error) {
@@ -127,13 +125,13 @@ func (s *server) Unban(_ http.ResponseWriter, r *http.Request, _ string) {
 	if err == nil && len(asked.What) == 0 {
 		err = refused(api.BadRequest, "nothing is named that is to be lifted")
 	}
-	var what []addrset.Range
+	var what []bans.Named
 	for _, text := range asked.What {
 		if err != nil {
 			break
 		}
-		var one addrset.Range
-		one, err = ranged(text)
+		var one bans.Named
+		one, err = work.Named(text)
 		what = append(what, one)
 	}
 	if err != nil {

@@ -18,9 +18,9 @@ import (
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/config"
 	"sluice/internal/agent/work"
-	"sluice/internal/base/addrset"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
+	"sluice/internal/language/bans"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/netns"
 	"sluice/internal/system/kernel/peer"
@@ -46,7 +46,7 @@ const (
 type firewall interface {
 	History() (*apply.History, error)
 	Text(generation int) (*apply.Text, error)
-	Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, error)
+	Unban(ctx context.Context, what []bans.Named) (*apply.Banned, error)
 	Sync(ctx context.Context) (*apply.Synced, error)
 	LogKept(ctx context.Context, q engine.LogQuestion, grown func() <-chan struct{}, seen func(engine.Logged)) (*engine.LogAnswer, error)
 }

@@ -22,10 +22,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/agent/api"
-	"sluice/internal/base/addrset"
 	"sluice/internal/base/ring"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
+	"sluice/internal/language/bans"
 	"sluice/internal/system/kernel/netns"
 	"sluice/internal/system/kernel/peer"
 )
@@ -63,7 +63,7 @@ func (w *wall) Rest(context.Context) { w.rested.Add(1) }
 
 func (w *wall) Close(context.Context) {}
 
-func (w *wall) Unban(_ context.Context, what []addrset.Range) (*apply.Banned, error) {
+func (w *wall) Unban(_ context.Context, what []bans.Named) (*apply.Banned, error) {
 	w.lifted.Add(1)
 	return &apply.Banned{Lifted: len(what)}, nil
 }
@@ -258,6 +258,7 @@ func TestRefused(t *testing.T) {
 		"unknown field":   {http.MethodPost, ban, `{"bans":[],"more":1}`, nil, 400, api.BadRequest},
 		"nothing":         {http.MethodPost, ban, `{"bans":[]}`, nil, 400, api.BadRequest},
 		"no address":      {http.MethodPost, ban, `{"bans":[{"what":"x"}]}`, nil, 400, api.BadRequest},
+		"no country":      {http.MethodPost, ban, `{"bans":[{"what":"EN"}]}`, nil, 400, api.BadRequest},
 		"too short":       {http.MethodPost, ban, `{"bans":[{"what":"192.0.2.1"}],"for":0.5}`, nil, 400, api.BadRequest},
 		"too long":        {http.MethodPost, ban, `{"bans":[{"what":"192.0.2.1"}],"for":1e18}`, nil, 400, api.BadRequest},
 		"no number":       {http.MethodGet, "/v1/namespaces/shop/generations/x", "", nil, 400, api.BadRequest},

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"sluice/internal/base/addrset"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/bans"
@@ -21,12 +20,12 @@ import (
 // banInputHelp is for the commands that take what they work on from lines too.
 const banInputHelp = `
 They are arguments, or lines of standard input, for "-" or where nothing is named
-and standard input is no terminal: one address, prefix or range a line, the reason
-behind it, if any, and remarks behind #.`
+and standard input is no terminal: one address, prefix, range or country a line, the
+reason behind it, if any, and remarks behind #.`
 
 func newBan() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "ban [ADDRESS|PREFIX|RANGE|-]...",
+		Use:   "ban [ADDRESS|PREFIX|RANGE|COUNTRY|-]...",
 		Short: "Ban addresses at once, without touching the policy",
 		Long: `Drops packets from and to addresses, prefixes and ranges from now on, those of
 connections that exist too. Nothing of the policy changes: such bans go on when a
@@ -35,12 +34,15 @@ time is up or "sluice unban" lifts them. A second ban of the same takes the plac
 of the first.
 ` + banInputHelp + `
 
+A country is named by its code, such as DE. Banned is what it has by the country data of
+this moment ("sluice geo list"), also when newer data come.
+
 Never banned are what never-ban of the policy names, loopback, link-local and
 multicast addresses, and this host's own; of a prefix that holds such addresses
 the others are banned, and what is spared is told. Only with --force are banned:
 who is logged in over ssh now, or may be (a server other than OpenSSH's does not
 say it of who is connected), from anywhere, and a prefix or range as wide as an
-IPv4 /7 or an IPv6 /15, or wider. A ban of the default gateway or of a name server
+IPv4 /7 or an IPv6 /15, or wider, unless it is a country. A ban of the default gateway or of a name server
 of the host is told of.
 
 --message holds for arguments, and for lines that give no reason of their own; one of a
@@ -55,6 +57,7 @@ somebody took away the rules that ask it, 2 bad use, or it failed: then nothing 
 banned.`,
 		Example: `  sluice ban 203.0.113.7 --for 1h -m "ssh: 40 bad passwords"
   sluice ban 198.51.100.0/24 2001:db8:bad::/48
+  sluice ban KP --for 2h -m "flood"
   sluice ban - --for 1d < scanners.txt`,
 		Args: cobra.ArbitraryArgs,
 		RunE: runBan,
@@ -126,7 +129,7 @@ func printBanned(w io.Writer, in apply.Banning, out *apply.Banned) {
 	what, until := fmt.Sprintf("%d addresses, prefixes and ranges", out.Banned), "until they are lifted"
 	switch {
 	case out.Given == 1:
-		what, until = in.List[0].What.String(), "until it is lifted"
+		what, until = in.List[0].Name(), "until it is lifted"
 	case out.Banned == 1:
 		what, until = fmt.Sprintf("1 of %d", out.Given), "until it is lifted"
 	}
@@ -172,11 +175,11 @@ func banInput(cmd *cobra.Command, args []string) ([]bans.Named, error) {
 			out = append(out, list...)
 			continue
 		}
-		r, err := addrset.ParseRange(a)
+		n, err := bans.ParseNamed(a)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, bans.Named{What: r})
+		out = append(out, n)
 	}
 	if len(out) == 0 {
 		return nil, errors.New("no address is given\nhint: name addresses, prefixes or ranges, or give them on standard input, one a line")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
 )
@@ -89,9 +90,21 @@ func printBans(w io.Writer, list []apply.BanEntry, now time.Time) error {
 	table := tabwriter.NewWriter(buffered, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "address\tuntil\thits\tby\tsince\treason")
 	for _, b := range list {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", b.What, untilText(b, now), hitsText(b), bannedBy(b), sinceText(b), b.Reason)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", whatText(b), untilText(b, now), hitsText(b), bannedBy(b), sinceText(b), b.Reason)
 	}
 	return errors.Join(table.Flush(), buffered.Flush())
+}
+
+// whatText is what is banned; of a country, by how many ranges and which data.
+func whatText(b apply.BanEntry) string {
+	if b.Ranges == 0 {
+		return b.What
+	}
+	text := b.What + " (" + english.Plural(b.Ranges, "range")
+	if !b.Data.IsZero() {
+		text += " of " + b.Data.Format(time.DateOnly)
+	}
+	return text + ")"
 }
 
 func untilText(b apply.BanEntry, now time.Time) string {

@@ -13,10 +13,10 @@ import (
 
 	"sluice/internal/agent/api"
 	"sluice/internal/agent/work"
-	"sluice/internal/base/addrset"
 	"sluice/internal/base/exposition"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
+	"sluice/internal/language/bans"
 	"sluice/internal/language/geo"
 )
 
@@ -178,7 +178,7 @@ func (w wire) Disallow(ctx context.Context, in engine.Allowing) (*engine.Allowed
 	return wired(w, v, err)
 }
 
-func (w wire) Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, error) {
+func (w wire) Unban(ctx context.Context, what []bans.Named) (*apply.Banned, error) {
 	v, err := w.Host.Unban(ctx, what)
 	return wired(w, v, err)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/base/addrset"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine"
 	"sluice/internal/language/policy"
@@ -23,7 +22,7 @@ var packetFlags = explain.Words{
 		explain.In: "--in", explain.Out: "--out", explain.ICMPType: "--icmp-type", explain.Flags: "--flags", explain.User: "--user",
 		explain.Hook: "--hook", explain.State: "--state", explain.Mark: "--mark", explain.Facts: "sluice facts",
 	},
-	Unban: func(what addrset.Range) string { return "sluice unban " + what.String() },
+	Unban: func(what string) string { return "sluice unban " + what },
 }
 
 func newExplain() *cobra.Command {

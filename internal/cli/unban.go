@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"sluice/internal/base/addrset"
 	"sluice/internal/base/english"
 	"sluice/internal/cli/command"
 	"sluice/internal/engine/apply"
@@ -14,12 +13,12 @@ import (
 
 func newUnban() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "unban [ADDRESS|PREFIX|RANGE|-]...",
+		Use:   "unban [ADDRESS|PREFIX|RANGE|COUNTRY|-]...",
 		Short: "Lift bans that came by command or from limits",
 		Long: `Lifts the bans of the given addresses, prefixes and ranges, and all bans that lie
 within one of them; "sluice unban 0.0.0.0/0 ::/0" lifts every one. Bans that a
-limit of the policy made ("then ban") are lifted too. Of a banned prefix no part
-can be lifted. What the policy itself bans is not touched.
+limit of the policy made ("then ban") are lifted too. Of a banned prefix or
+country no part can be lifted. What the policy itself bans is not touched.
 ` + banInputHelp + `
 ` + filesHelp + `
 
@@ -34,17 +33,13 @@ bad use, or it failed.`,
 			if err != nil {
 				return err
 			}
-			what := make([]addrset.Range, len(list))
-			for i, n := range list {
-				what[i] = n.What
-			}
 			h, err := doorOf(cmd)
 			if err != nil {
 				return err
 			}
 			ctx, stop := command.Interruptible(cmd)
 			defer stop()
-			out, err := h.Unban(ctx, what)
+			out, err := h.Unban(ctx, list)
 			if err != nil {
 				return err
 			}

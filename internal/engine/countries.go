@@ -3,9 +3,12 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"time"
 
 	"sluice/internal/language/apart"
+	"sluice/internal/language/bans"
 	"sluice/internal/language/geo"
 )
 
@@ -34,6 +37,25 @@ func (h *Host) UpdateCountries(ctx context.Context, in UpdatingCountries) (*geo.
 		StateDir: h.State, From: in.From, SHA256: in.SHA256, Date: in.Date, Force: in.Force,
 		Progress: h.Download, Process: apart.Process{Command: h.Fetch, Unconfined: apart.Once(h.warn)},
 	})
+}
+
+// country gives what a country has, by the data in use.
+func (h *Host) country() func(code string) (*bans.Country, error) {
+	data := sync.OnceValues(func() (*geo.Database, error) { return geo.Open(h.State) })
+	return func(code string) (*bans.Country, error) {
+		d, err := data()
+		if err != nil {
+			return nil, err
+		}
+		of, err := d.Countries(code)
+		if err == nil && of.IsEmpty() {
+			err = fmt.Errorf("the country data have no address of %s", code)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &bans.Country{Code: code, Data: d.Info().Date, Set: of}, nil
+	}
 }
 
 // UndoCountries goes back to the country data that the last update replaced.

@@ -99,8 +99,8 @@ func (h *Host) Allow(ctx context.Context, in Allowing) (*Allowed, error) {
 	}
 	out.Exceptions = []apply.Exception{e}
 	for _, b := range h.bannedByCommand() {
-		if b.What.From.Compare(in.What.To) <= 0 && in.What.From.Compare(b.What.To) <= 0 {
-			out.Notes = append(out.Notes, b.What.String()+" is banned by command, which comes before this")
+		if b.Set().Overlaps(addrset.Of(in.What)) {
+			out.Notes = append(out.Notes, b.Name()+" is banned by command, which comes before this")
 		}
 	}
 	return out, nil

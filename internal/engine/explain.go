@@ -110,7 +110,7 @@ func (h *Host) Explain(ctx context.Context, q Explaining) (*Explained, error) {
 func banning(p *program.Program, list []bans.Ban) *program.Program {
 	var b addrset.Builder
 	for _, ban := range list {
-		b.AddRange(ban.What)
+		b.AddSet(ban.Set())
 	}
 	out := *p
 	out.Sets = slices.Clone(p.Sets)
@@ -129,5 +129,5 @@ func (h *Host) bannedByCommand() []bans.Ban {
 	if err != nil {
 		return nil
 	}
-	return bans.Live(list.Bans, time.Now())
+	return list.Live(time.Now()).All()
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"sluice/internal/base/addrset"
 	"sluice/internal/engine/apply"
+	"sluice/internal/language/bans"
 )
 
 // inside runs work on a host inside of its network namespace, where f's host is bound to
@@ -24,11 +24,12 @@ func inside[T any](h *Host, f func(*Host) (T, error)) (out T, err error) {
 
 // Ban is apply.Host.Ban in the host's network namespace.
 func (h *Host) Ban(ctx context.Context, in apply.Banning) (*apply.Banned, error) {
+	in.Country = h.country()
 	return inside(h, func(h *Host) (*apply.Banned, error) { return h.Host.Ban(ctx, in) })
 }
 
 // Unban is apply.Host.Unban in the host's network namespace.
-func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, error) {
+func (h *Host) Unban(ctx context.Context, what []bans.Named) (*apply.Banned, error) {
 	return inside(h, func(h *Host) (*apply.Banned, error) { return h.Host.Unban(ctx, what) })
 }
 

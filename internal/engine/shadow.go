@@ -14,6 +14,7 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/shadow"
+	"sluice/internal/language/bans"
 	"sluice/internal/language/policy"
 	"sluice/internal/program"
 	"sluice/internal/program/optimize"
@@ -95,7 +96,7 @@ func mebibytes(n uint64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<
 
 // counting builds the policy with the counting form in the place of its program.
 func (p *preparation) counting(ctx context.Context) (legend *shadow.Legend, built *Built, err error) {
-	banned, err := p.host.banned(ctx)
+	banned, err := p.host.banned()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -125,23 +126,16 @@ func (p *preparation) counting(ctx context.Context) (legend *shadow.Legend, buil
 }
 
 // banned is what is banned by command at this moment.
-func (h *Host) banned(ctx context.Context) (addrset.Set, error) {
-	list, err := h.Bans(ctx)
+func (h *Host) banned() (addrset.Set, error) {
+	list, err := bans.Open(h.Dir).Read()
 	if err != nil {
 		return addrset.Set{}, err
 	}
-	var banned []addrset.Range
-	for _, b := range list {
-		if b.By != apply.ByCommand {
-			continue
-		}
-		r, err := addrset.ParseRange(b.What)
-		if err != nil {
-			return addrset.Set{}, fmt.Errorf("ban of %s: %w", b.What, err)
-		}
-		banned = append(banned, r)
+	var banned addrset.Builder
+	for _, b := range list.Live(time.Now()).All() {
+		banned.AddSet(b.Set())
 	}
-	return addrset.Of(banned...), nil
+	return banned.Set(), nil
 }
 
 // names are what a report calls numbers by: countries as far as there is a database,

@@ -556,7 +556,7 @@ type ToBan struct {
 	// Reason for the reader
 	Reason string `json:"reason,omitempty"`
 
-	// What an address, prefix or range
+	// What an address, prefix or range, or the code of a country
 	What string `json:"what"`
 }
 
@@ -565,7 +565,7 @@ type Unasked = apply.Unasked
 
 // UnbanRequest defines model for UnbanRequest.
 type UnbanRequest struct {
-	// What addresses, prefixes and ranges; what lies within them is lifted too
+	// What addresses, prefixes and ranges, and codes of countries; what lies within them is lifted too
 	What []string `json:"what"`
 }
 

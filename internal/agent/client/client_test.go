@@ -179,8 +179,8 @@ func TestOperations(t *testing.T) {
 		`ban - {"bans":[{"reason":"why","what":"192.0.2.0/24"}],"for":90}`: {func(h *Host) (any, error) {
 			return h.Ban(ctx, apply.Banning{List: []bans.Named{{What: what, Reason: "why"}}, For: 90 * time.Second})
 		}, &apply.Banned{Banned: 1}},
-		`unban - {"what":["192.0.2.0/24"]}`: {func(h *Host) (any, error) { return h.Unban(ctx, []addrset.Range{what}) }, &apply.Banned{Lifted: 1}},
-		"allows -":                          {func(h *Host) (any, error) { return h.Allows(ctx) }, []engine.AllowEntry{{InForce: true}}},
+		`unban - {"what":["192.0.2.0/24","DE"]}`: {func(h *Host) (any, error) { return h.Unban(ctx, []bans.Named{{What: what}, {Country: "DE"}}) }, &apply.Banned{Lifted: 1}},
+		"allows -":                               {func(h *Host) (any, error) { return h.Allows(ctx) }, []engine.AllowEntry{{InForce: true}}},
 		`allow - {"for":90,"service":"ssh","what":"192.0.2.0/24"}`: {func(h *Host) (any, error) {
 			return h.Allow(ctx, engine.Allowing{What: what, Service: "ssh", For: 90 * time.Second})
 		}, &engine.Allowed{Generation: 3}},

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"sluice/internal/agent/api"
-	"sluice/internal/base/addrset"
 	"sluice/internal/base/exposition"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
+	"sluice/internal/language/bans"
 	"sluice/internal/language/geo"
 )
 
@@ -30,7 +30,7 @@ type Door interface {
 	Bans(ctx context.Context) ([]apply.BanEntry, error)
 	PastBans() ([]apply.PastBan, error)
 	Ban(ctx context.Context, in apply.Banning) (*apply.Banned, error)
-	Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, error)
+	Unban(ctx context.Context, what []bans.Named) (*apply.Banned, error)
 	Allows(ctx context.Context) ([]engine.AllowEntry, error)
 	Allow(ctx context.Context, in engine.Allowing) (*engine.Allowed, error)
 	Disallow(ctx context.Context, in engine.Allowing) (*engine.Allowed, error)
@@ -96,16 +96,16 @@ func (h *Host) PastBans() ([]apply.PastBan, error) {
 func (h *Host) Ban(ctx context.Context, in apply.Banning) (*apply.Banned, error) {
 	r := api.BanRequest{For: in.For.Seconds(), Force: in.Force, Bans: make([]api.ToBan, len(in.List))}
 	for i, n := range in.List {
-		r.Bans[i] = api.ToBan{What: n.What.String(), Reason: n.Reason}
+		r.Bans[i] = api.ToBan{What: n.Name(), Reason: n.Reason}
 	}
 	return asked(ctx, h, http.MethodPost, "bans", r, func() (*apply.Banned, error) { return h.Door.Ban(ctx, in) })
 }
 
 // Unban has bans lifted.
-func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*apply.Banned, error) {
+func (h *Host) Unban(ctx context.Context, what []bans.Named) (*apply.Banned, error) {
 	r := api.UnbanRequest{What: make([]string, len(what))}
 	for i, w := range what {
-		r.What[i] = w.String()
+		r.What[i] = w.Name()
 	}
 	return asked(ctx, h, http.MethodPost, "bans/lift", r, func() (*apply.Banned, error) { return h.Door.Unban(ctx, what) })
 }

@@ -297,7 +297,7 @@ func TestCommandsAreNoDrift(t *testing.T) {
 		"0 another policy":  func() error { h.apply(strings.ReplaceAll(policy, "tcp/80", "tcp/81")); return nil },
 		"1 ban":             func() error { _, err := h.Ban(ctx, apply.Banning{List: ban("198.51.100.1")}); return err },
 		"2 ban of a prefix": func() error { _, err := h.Ban(ctx, apply.Banning{List: ban("198.51.100.0/24")}); return err },
-		"3 unban":           func() error { _, err := h.Unban(ctx, []addrset.Range{ban("198.51.100.1")[0].What}); return err },
+		"3 unban":           func() error { _, err := h.Unban(ctx, ban("198.51.100.1")); return err },
 		"4 sync":            func() error { _, err := h.Sync(ctx); return err },
 		"5 back":            func() error { _, err := h.Rollback(ctx, apply.Before, apply.Options{Keep: true}); return err },
 		"6 not read back": func() error {

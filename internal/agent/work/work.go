@@ -21,6 +21,7 @@ import (
 	"sluice/internal/base/view"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
+	"sluice/internal/language/bans"
 	"sluice/internal/program"
 	"sluice/internal/prove/explain"
 	"sluice/internal/prove/query"
@@ -55,6 +56,14 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 		return with(o, func(in api.VerifyRequest) (any, error) { return d.Verify(ctx, nil, in.Own) })
 	case "bans":
 		return d.Bans(ctx)
+	case "ban":
+		return with(o, func(in api.BanRequest) (any, error) {
+			asked, err := Banning(in)
+			if err != nil {
+				return nil, err
+			}
+			return d.Ban(ctx, asked)
+		})
 	case "pastBans":
 		return d.PastBans()
 	case "allows":
@@ -144,6 +153,29 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 		return d.UndoCountries(ctx)
 	}
 	return nil, &api.Failure{Text: fmt.Sprintf("there is no operation %q", o.Operation), Exit: 2, Kind: api.NotServed}
+}
+
+// Banning is what a request asks to be banned.
+func Banning(in api.BanRequest) (apply.Banning, error) {
+	out := apply.Banning{For: time.Duration(in.For * float64(time.Second)), Force: in.Force, List: make([]bans.Named, len(in.Bans))}
+	for i, b := range in.Bans {
+		n, err := Named(b.What)
+		if err != nil {
+			return out, err
+		}
+		n.Reason = bans.Reason(b.Reason)
+		out.List[i] = n
+	}
+	return out, nil
+}
+
+// Named is what a request names that is banned, or to be.
+func Named(text string) (bans.Named, error) {
+	n, err := bans.ParseNamed(text)
+	if err != nil {
+		return n, &api.Failure{Text: err.Error(), Exit: 2, Kind: api.BadRequest}
+	}
+	return n, nil
 }
 
 // with reads the request, which may be empty.

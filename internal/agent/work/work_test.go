@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -19,6 +20,7 @@ import (
 	"sluice/internal/base/packet"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
+	"sluice/internal/language/bans"
 	"sluice/internal/language/geo"
 	"sluice/internal/program"
 	"sluice/internal/prove/explain"
@@ -44,6 +46,11 @@ func (d *door) Verify(_ context.Context, s *engine.Subject, own bool) (*engine.V
 func (d *door) Bans(context.Context) ([]apply.BanEntry, error) {
 	d.asked = []any{}
 	return []apply.BanEntry{}, nil
+}
+
+func (d *door) Ban(_ context.Context, in apply.Banning) (*apply.Banned, error) {
+	d.asked = []any{in}
+	return &apply.Banned{}, nil
 }
 
 func (d *door) PastBans() ([]apply.PastBan, error) {
@@ -131,7 +138,7 @@ func (d *door) Rollback(_ context.Context, n int, o apply.Options) (*apply.Outco
 func TestDo(t *testing.T) {
 	t.Chdir(t.TempDir())
 	operations := map[string]string{
-		"GET /v1/namespaces/-/status": "status", "POST /v1/namespaces/-/verify": "verify", "GET /v1/namespaces/-/bans": "bans", "GET /v1/namespaces/-/bans/past": "pastBans",
+		"GET /v1/namespaces/-/status": "status", "POST /v1/namespaces/-/verify": "verify", "GET /v1/namespaces/-/bans": "bans", "GET /v1/namespaces/-/bans/past": "pastBans", "POST /v1/namespaces/-/bans": "ban",
 		"POST /v1/namespaces/-/apply": "apply", "POST /v1/namespaces/-/confirm": "confirm", "POST /v1/namespaces/-/rollback": "rollback",
 		"POST /v1/namespaces/-/plan": "plan", "POST /v1/namespaces/-/remove": "remove", "POST /v1/namespaces/-/explain": "explain", "POST /v1/namespaces/-/query": "query", "POST /v1/namespaces/-/restore": "restore", "POST /v1/namespaces/-/refresh": "refresh",
 		"GET /v1/namespaces/-/allows": "allows", "POST /v1/namespaces/-/allows": "allow", "POST /v1/namespaces/-/allows/lift": "disallow",
@@ -165,6 +172,7 @@ func TestDo(t *testing.T) {
 		Words:    query.Words{Service: "1", From: "2", To: "3", In: "4", Out: "5", Hook: "input", States: []packet.State{packet.Established}},
 		Verdicts: []program.Verdict{program.Drop, program.Reject},
 	}
+	banning := apply.Banning{List: []bans.Named{{Country: "DE", Reason: "a"}, {What: addrset.PrefixRange(netip.MustParsePrefix("192.0.2.0/24"))}}, For: 90 * time.Second, Force: true}
 	refresh := engine.Refreshing{Sets: []string{"a"}, Countries: true, DryRun: true, AllowCut: true, Force: true}
 	countries := engine.UpdatingCountries{From: []string{"dbip", "own=https://example.net/a.csv"}, SHA256: "1", Date: time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC), Force: true}
 	what, err := addrset.ParseRange("192.0.2.0/24")
@@ -182,6 +190,7 @@ func TestDo(t *testing.T) {
 		"status, fast":    {func() (any, error) { return h.Status(ctx, false) }, []any{false}},
 		"verify":          {func() (any, error) { return h.Verify(ctx, nil, true) }, []any{true, true}},
 		"bans":            {func() (any, error) { return h.Bans(ctx) }, []any{}},
+		"ban":             {func() (any, error) { return h.Ban(ctx, banning) }, []any{banning}},
 		"past bans":       {func() (any, error) { return h.PastBans() }, []any{}},
 		"allows":          {func() (any, error) { return h.Allows(ctx) }, []any{}},
 		"allow":           {func() (any, error) { return h.Allow(ctx, allowing) }, []any{allowing}},

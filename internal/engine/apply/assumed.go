@@ -58,7 +58,7 @@ func (s *session) sameBans(ctx context.Context, w *reading, g *Generation, a bac
 	if err != nil {
 		return false
 	}
-	plan, err := store.Fill(ctx, wanted(list.Bans, store.Never(), s.now()), s.now())
+	plan, err := store.Fill(ctx, wanted(list, store.Never(), s.now()), s.now())
 	if err != nil || plan.Fill != nil || plan.Turn != nil {
 		return false
 	}

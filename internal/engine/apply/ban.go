@@ -3,6 +3,7 @@ package apply
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -15,6 +16,8 @@ type Banning struct {
 	List  []bans.Named
 	For   time.Duration // 0: until it is lifted
 	Force bool          // also ssh peers, and large parts of the internet
+	// Country says what a country of List has; nil: List names none.
+	Country func(code string) (*bans.Country, error)
 }
 
 // Banned is what came of it.
@@ -55,11 +58,15 @@ func (h *Host) Ban(ctx context.Context, in Banning) (*Banned, error) {
 
 func (s *session) ban(ctx context.Context, c *commands, in Banning) (*Banned, error) {
 	now := s.now()
-	spared, err := s.spared(c, in.all(), in.Force)
+	countries, err := in.countries()
 	if err != nil {
 		return nil, err
 	}
-	out, list := s.banning(in, spared, now)
+	spared, err := s.spared(c, in.all(countries), in.Force)
+	if err != nil {
+		return nil, err
+	}
+	out, list := s.banning(in, countries, spared, now)
 	if len(list) == 0 {
 		return out, nil
 	}
@@ -70,17 +77,44 @@ func (s *session) ban(ctx context.Context, c *commands, in Banning) (*Banned, er
 	return out, err
 }
 
+// countries are those that are named, by their codes.
+func (in Banning) countries() (map[string]*bans.Country, error) {
+	var out map[string]*bans.Country
+	for _, n := range in.List {
+		if n.Country == "" || out[n.Country] != nil {
+			continue
+		}
+		if in.Country == nil {
+			return nil, fmt.Errorf("what %s has is not known here", n.Country)
+		}
+		c, err := in.Country(n.Country)
+		if err != nil {
+			return nil, err
+		}
+		if out == nil {
+			out = map[string]*bans.Country{}
+		}
+		out[n.Country] = c
+	}
+	return out, nil
+}
+
 // all is what is to be banned.
-func (in Banning) all() addrset.Set {
+func (in Banning) all(countries map[string]*bans.Country) addrset.Set {
 	var all addrset.Builder
 	for _, n := range in.List {
-		all.AddRange(n.What)
+		if n.Country == "" {
+			all.AddRange(n.What)
+		}
+	}
+	for _, c := range countries {
+		all.AddSet(c.Set)
 	}
 	return all.Set()
 }
 
 // banning is what of it is banned at a moment, and what to say then.
-func (s *session) banning(in Banning, spared *spared, now time.Time) (*Banned, []bans.Ban) {
+func (s *session) banning(in Banning, countries map[string]*bans.Country, spared *spared, now time.Time) (*Banned, []bans.Ban) {
 	out := &Banned{InForce: true}
 	var end time.Time
 	if in.For > 0 {
@@ -89,19 +123,25 @@ func (s *session) banning(in Banning, spared *spared, now time.Time) (*Banned, [
 	}
 	by := s.By
 	by.Reason = "" // which each ban has
-	seen := make(map[addrset.Range]bool, len(in.List))
+	type key struct {
+		what    addrset.Range
+		country string
+	}
+	seen := make(map[key]bool, len(in.List))
 	list := make([]bans.Ban, 0, len(in.List))
 	for i := len(in.List) - 1; i >= 0; i-- { // the last word counts
 		n := in.List[i]
-		if seen[n.What] {
+		k := key{n.What, n.Country}
+		if seen[k] {
 			continue
 		}
-		seen[n.What] = true
-		if why := spared.why(n.What); why != nil {
-			out.Refused = append(out.Refused, Refused{n.What.String(), s.words(why)})
+		seen[k] = true
+		b := bans.Ban{What: n.What, Country: countries[n.Country], Since: now, Until: end, By: by, Reason: cmp.Or(n.Reason, s.By.Reason)}
+		if why := spared.why(b); why != nil {
+			out.Refused = append(out.Refused, Refused{n.Name(), s.words(why)})
 			continue
 		}
-		list = append(list, bans.Ban{What: n.What, Since: now, Until: end, By: by, Reason: cmp.Or(n.Reason, s.By.Reason)})
+		list = append(list, b)
 	}
 	slices.Reverse(list)
 	slices.Reverse(out.Refused)

@@ -37,6 +37,8 @@ func (s *session) edit(ctx context.Context, c *commands, e bans.Entry, add []ban
 		return s.nothingDone(err)
 	}
 	s.point("ban journal")
+	// Of a country all is compared with the kernel.
+	settled = settled && len(e.Countries) == 0 && e.LiftedCountries == ""
 	if err := s.bring(ctx, c, settled, add, lift, now); err != nil {
 		if undo := journal.Undo(before); undo != nil {
 			return fmt.Errorf("%w\n  and the journal keeps it: %w", err, undo)
@@ -92,8 +94,7 @@ func (s *session) rewrite(journal bans.Journal, list *bans.List, now time.Time) 
 	if !journal.Long(list, now) {
 		return nil
 	}
-	list.Bans = bans.Live(list.Bans, now)
-	if err := journal.Rewrite(list); err != nil {
+	if err := journal.Rewrite(list.Live(now)); err != nil {
 		return err
 	}
 	s.point("ban rewritten")
@@ -160,9 +161,12 @@ func (s *session) banEdit(store backend.BanStore, add []bans.Ban, lift []addrset
 		if err != nil {
 			return backend.Bans{}, err
 		}
-		return wanted(list.Bans, store.Never(), now), nil
+		return wanted(list, store.Never(), now), nil
 	}}
 	for _, b := range add {
+		if b.Country != nil {
+			continue // All has it
+		}
 		e.Add = append(e.Add, backend.BannedRange{Range: b.What, Until: b.Until})
 	}
 	return e

@@ -46,9 +46,26 @@ func ranges(text string) []addrset.Range {
 }
 
 func (c command) banning() Banning {
-	in := Banning{For: c.For, Force: !c.Described}
-	for _, r := range ranges(c.What) {
-		in.List = append(in.List, bans.Named{What: r, Reason: "tried"})
+	in := Banning{For: c.For, Force: !c.Described, Country: func(code string) (*bans.Country, error) {
+		has := map[string]string{
+			"KP": "192.0.2.1 198.51.100.0/24 2001:db8:7::/48", "KP 1": "198.51.100.0/25 2001:db8:8::/48", "SM": "192.0.2.9", "LI": "192.0.2.99",
+		}
+		name := code
+		if c.N > 0 {
+			name = fmt.Sprint(code, " ", c.N)
+		}
+		if has[name] == "" {
+			return nil, fmt.Errorf("nothing is known of %s", name)
+		}
+		return &bans.Country{Code: code, Data: time.Date(2026, 6, 1+c.N, 0, 0, 0, 0, time.UTC), Set: addrset.Of(ranges(has[name])...)}, nil
+	}}
+	for word := range strings.FieldsSeq(c.What) {
+		n, err := bans.ParseNamed(word)
+		if err != nil {
+			panic(err)
+		}
+		n.Reason = "tried"
+		in.List = append(in.List, n)
 	}
 	return in
 }

@@ -34,6 +34,9 @@ type BanEntry struct {
 	InForce bool      `json:"in-force"` // the kernel has it, and asks it of some address of it
 	// Exempt is the addresses of a ban by a limit that never-ban or the host exempts now.
 	Exempt []string `json:"exempt,omitempty"`
+	// Ranges is how many a country had when it was banned, by data of a date.
+	Ranges int       `json:"ranges,omitempty"`
+	Data   time.Time `json:"data,omitzero"`
 	at     addrset.Range
 }
 
@@ -67,12 +70,14 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 			return nil, err
 		}
 	}
-	for _, b := range list.Bans {
-		if b.Over(now) {
-			continue
+	for _, b := range list.Live(now).All() {
+		e := BanEntry{What: b.Name(), By: ByCommand, Author: b.By, Reason: b.Reason, Since: b.Since, Until: b.Until, at: b.What}
+		if b.Country != nil {
+			e.Ranges, e.Data = b.Country.Set.Len4()+b.Country.Set.Len6(), b.Country.Data
+			e.Packets, e.Bytes, e.InForce = hitsOf(k, b.Country.Set)
+		} else {
+			e.Packets, e.Bytes, e.InForce = hits(k, b.What)
 		}
-		e := BanEntry{What: b.What.String(), By: ByCommand, Author: b.By, Reason: b.Reason, Since: b.Since, Until: b.Until, at: b.What}
-		e.Packets, e.Bytes, e.InForce = hits(k, b.What)
 		out = append(out, e)
 	}
 	one, spared := false, addrset.Set{}
@@ -102,7 +107,7 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 		if c := a.at.Compare(b.at); c != 0 {
 			return c
 		}
-		return strings.Compare(a.By, b.By)
+		return strings.Compare(a.By+a.What, b.By+b.What)
 	})
 	return out, nil
 }
@@ -172,6 +177,20 @@ func hits(k *backend.HeldBans, r addrset.Range) (packets, bytes uint64, there bo
 	for ; i < len(k.Ranges) && k.Ranges[i].From.Compare(r.To) <= 0; i++ {
 		h := k.Ranges[i]
 		packets, bytes, there = packets+h.Packets, bytes+h.Bytes, true
+	}
+	return packets, bytes, there
+}
+
+// hitsOf is hits of what a country has, each element counted once.
+func hitsOf(k *backend.HeldBans, of addrset.Set) (packets, bytes uint64, there bool) {
+	at := 0
+	for r := range of.Each() {
+		for ; at < len(k.Ranges) && k.Ranges[at].From.Compare(r.To) <= 0; at++ {
+			h := k.Ranges[at]
+			if h.To.Compare(r.From) >= 0 {
+				packets, bytes, there = packets+h.Packets, bytes+h.Bytes, true
+			}
+		}
 	}
 	return packets, bytes, there
 }

@@ -170,7 +170,7 @@ func (c command) run(token string) error {
 		err = c.keep(ctx, h)
 	case "unban":
 		var out *Banned
-		if out, err = h.Unban(ctx, ranges(c.What)); err == nil {
+		if out, err = h.Unban(ctx, c.banning().List); err == nil {
 			fmt.Printf("lifted %d not there %v\n", out.Lifted, out.NotThere)
 		}
 	case "bans":

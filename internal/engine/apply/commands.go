@@ -145,13 +145,13 @@ func (s *session) withBans(ctx context.Context, a backend.Artifact, have backend
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, text := range outOfForce(list.Bans, store, s.now()) {
+	for _, text := range outOfForce(list, store, s.now()) {
 		s.note("%s", text)
 	}
 	if !store.Room() {
 		return a, unfilled, nil
 	}
-	want := wanted(list.Bans, store.Never(), s.now())
+	want := wanted(list, store.Never(), s.now())
 	plan, err := store.Fill(ctx, want, s.now())
 	if err != nil {
 		return nil, nil, err
@@ -178,21 +178,19 @@ func (s *session) withBans(ctx context.Context, a backend.Artifact, have backend
 
 // wanted is what holds of a list: single addresses, and ranges cut into pieces, both
 // without what is never banned.
-func wanted(list []bans.Ban, never addrset.Set, now time.Time) backend.Bans {
+func wanted(list *bans.List, never addrset.Set, now time.Time) backend.Bans {
 	var out backend.Bans
+	for _, b := range list.Bans {
+		if b.Single() && !b.Over(now) && !never.Contains(b.What.From) {
+			of := out.Of(familyOf(b.What))
+			of.Single = append(of.Single, backend.BannedAddress{Addr: b.What.From, Until: b.Until})
+		}
+	}
+	wide := list.Wide()
 	for _, family := range []int{4, 6} {
 		of := out.Of(family)
-		var wide []bans.Ban
-		for _, b := range list {
-			switch {
-			case b.What.From.Is4() != (family == 4) || b.Over(now):
-			case !b.Single():
-				wide = append(wide, b)
-			case !never.Contains(b.What.From):
-				of.Single = append(of.Single, backend.BannedAddress{Addr: b.What.From, Until: b.Until})
-			}
-		}
-		for _, p := range bans.Pieces(wide) {
+		mine := slices.DeleteFunc(slices.Clone(wide), func(b bans.Ban) bool { return familyOf(b.What) != family || b.Over(now) })
+		for _, p := range bans.Pieces(mine) {
 			for r := range addrset.Of(p.Range).Difference(never).Each() {
 				of.Ranges = append(of.Ranges, backend.BannedRange{Range: r, Until: p.Until})
 			}
@@ -201,9 +199,16 @@ func wanted(list []bans.Ban, never addrset.Set, now time.Time) backend.Bans {
 	return out
 }
 
+func familyOf(r addrset.Range) int {
+	if r.From.Is4() {
+		return 4
+	}
+	return 6
+}
+
 // outOfForce says which live bans by command a policy lets have no effect.
-func outOfForce(list []bans.Ban, store backend.BanStore, now time.Time) []string {
-	live := bans.Live(list, now)
+func outOfForce(list *bans.List, store backend.BanStore, now time.Time) []string {
+	live := list.Live(now).All()
 	if len(live) == 0 {
 		return nil
 	}
@@ -212,7 +217,10 @@ func outOfForce(list []bans.Ban, store backend.BanStore, now time.Time) []string
 	}
 	spared, never := 0, store.Never()
 	for _, b := range live {
-		if never.Contains(b.What.From) && never.ContainsSet(addrset.Of(b.What)) {
+		if b.Country == nil && !never.Contains(b.What.From) {
+			continue
+		}
+		if never.ContainsSet(b.Set()) {
 			spared++
 		}
 	}
@@ -232,7 +240,7 @@ func (s *session) bansOutOfForce(a backend.Artifact) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return outOfForce(list.Bans, store, s.now()), nil
+	return outOfForce(list, store, s.now()), nil
 }
 
 // banned is the journal, and says where a part of it is lost.
@@ -268,7 +276,7 @@ func (s *session) settleBans(a backend.Artifact, mark string) error {
 		return s.refuse(err)
 	}
 	if now := s.now(); journal.Long(list, now) {
-		list.Bans = bans.Live(list.Bans, now)
+		list = list.Live(now)
 		if err := journal.Rewrite(list); err != nil {
 			return s.refuse(err)
 		}
@@ -310,7 +318,7 @@ func (s *session) banDrift(ctx context.Context, a backend.Artifact) ([]backend.D
 	if n := len(list.Damaged); n > 0 {
 		s.note("damaged lines of the journal of bans, which count for nothing: %d", n)
 	}
-	plan, err := store.Fill(ctx, wanted(list.Bans, store.Never(), s.now()), s.now())
+	plan, err := store.Fill(ctx, wanted(list, store.Never(), s.now()), s.now())
 	if err != nil {
 		return nil, err
 	}

@@ -80,13 +80,13 @@ func (s *session) stillTrusted(store backend.BanStore) (backend.ReadBans, bool) 
 	if err != nil || list.Sum != s.bansFound.Journal {
 		return nil, false
 	}
-	return store.Holding(wanted(list.Bans, store.Never(), s.now())), true
+	return store.Holding(wanted(list, store.Never(), s.now())), true
 }
 
 // foundBans notes that the sets of a store hold what a list says; plan is what is to do
 // for it. A list of which the reader has to be told something is compared each time.
 func (s *session) foundBans(list *bans.List, store backend.BanStore, plan backend.BanPlan) {
-	if plan.Fill != nil || plan.Turn != nil || !list.Settled || len(list.Damaged) > 0 || len(outOfForce(list.Bans, store, s.now())) > 0 {
+	if plan.Fill != nil || plan.Turn != nil || !list.Settled || len(list.Damaged) > 0 || len(outOfForce(list, store, s.now())) > 0 {
 		return
 	}
 	for name := range store.Holding(backend.Bans{}) {

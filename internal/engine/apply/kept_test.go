@@ -377,7 +377,7 @@ func TestKeeperIsBan(t *testing.T) {
 		case 0:
 			both(func(l *lab) { l.ns.Nft("add table inet other; delete table inet other") })
 		case 1:
-			what := ranges(words[random.IntN(5)])
+			what := []bans.Named{{What: ranges(words[random.IntN(5)])[0]}}
 			both(func(l *lab) {
 				l.inside(func(ctx context.Context, h *Host) error { _, err := h.Unban(ctx, what); return err })
 			})

@@ -34,7 +34,7 @@ func (h *Host) PastBans() ([]PastBan, error) {
 		h.note("a part of what is known of past bans is damaged, and left out")
 	}
 	for _, p := range list {
-		out = append(out, PastBan{p.What.String(), p.By, p.Reason, p.Since, p.Until, p.Ended, p.Lifted, p.Lifter})
+		out = append(out, PastBan{p.Name(), p.By, p.Reason, p.Since, p.Until, p.Ended, p.Lifted, p.Lifter})
 	}
 	return out, nil
 }

@@ -24,7 +24,7 @@ func (h *Host) Retime(ctx context.Context) error {
 		return err
 	}
 	now := s.now()
-	if !slices.ContainsFunc(list.Bans, func(b bans.Ban) bool { return !b.Until.IsZero() }) || s.cur.Running == 0 {
+	if !slices.ContainsFunc(list.All(), func(b bans.Ban) bool { return !b.Until.IsZero() }) || s.cur.Running == 0 {
 		return nil
 	}
 	c, err := s.running(ctx)

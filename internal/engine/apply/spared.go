@@ -133,8 +133,8 @@ func (s *session) gateways() []netip.Addr {
 }
 
 // why says why something cannot be banned; nil where it can.
-func (s *spared) why(r addrset.Range) error {
-	all := addrset.Of(r)
+func (s *spared) why(b bans.Ban) error {
+	all := b.Set()
 	switch {
 	case s.own.ContainsSet(all):
 		return errors.New("it is this host's own address")
@@ -159,7 +159,7 @@ func (s *spared) why(r addrset.Range) error {
 			return remedied(ForceBan, fmt.Errorf("%s comes from %s, and %s is logged in through it now", o.Tunnel, a, o.Peer))
 		}
 	}
-	if r.Holds(wide4, wide6) {
+	if b.Country == nil && b.What.Holds(wide4, wide6) {
 		return remedied(ForceWideBan, errors.New("it is a large part of the internet"))
 	}
 	return nil
@@ -175,10 +175,10 @@ func (s *spared) reason(all addrset.Set) string {
 	return "never-ban of the policy spares it"
 }
 
-// parts says which part of a range is spared though the rest is banned, "" where
+// parts says which part of a ban is spared though the rest is banned, "" where
 // that is none.
-func (s *spared) parts(r addrset.Range) string {
-	part := addrset.Of(r).Intersect(s.never.Union(s.own))
+func (s *spared) parts(b bans.Ban) string {
+	part := b.Set().Intersect(s.never.Union(s.own))
 	if part.IsEmpty() {
 		return ""
 	}
@@ -190,7 +190,7 @@ func (s *spared) parts(r addrset.Range) string {
 		}
 		words = append(words, spared.String())
 	}
-	return fmt.Sprintf("of %s, %s is not banned: never-ban, the host itself, loopback, link-local and multicast addresses are spared", r, english.List(words))
+	return fmt.Sprintf("of %s, %s is not banned: never-ban, the host itself, loopback, link-local and multicast addresses are spared", b.Name(), english.List(words))
 }
 
 // notesOf is what to say of bans that are no refusal.
@@ -198,11 +198,11 @@ func (s *session) notesOf(spared *spared, list []bans.Ban) []string {
 	var out []string
 	var banned addrset.Builder
 	for _, b := range list {
-		banned.AddRange(b.What)
+		banned.AddSet(b.Set())
 		if b.Single() {
 			continue
 		}
-		if text := spared.parts(b.What); text != "" {
+		if text := spared.parts(b); text != "" {
 			out = append(out, text)
 		}
 	}

@@ -26,7 +26,7 @@ func (s *session) unaskedBans(ctx context.Context, a backend.Artifact) ([]Unaske
 	if err != nil {
 		return nil, err
 	}
-	found, err := store.Unasked(ctx, wanted(list.Bans, store.Never(), s.now()))
+	found, err := store.Unasked(ctx, wanted(list, store.Never(), s.now()))
 	var out []Unasked
 	for _, u := range found {
 		out = append(out, Unasked{Set: u.Set, Addresses: u.Addresses[:min(len(u.Addresses), maxShown)], Count: len(u.Addresses)})

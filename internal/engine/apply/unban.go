@@ -3,15 +3,17 @@ package apply
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
-	"time"
+	"strings"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/language/bans"
 )
 
-// Unban lifts every ban that lies in one of the ranges, those by limits too.
-func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*Banned, error) {
+// Unban lifts every ban that lies in one of the ranges, those by limits too, and bans of
+// the countries.
+func (h *Host) Unban(ctx context.Context, named []bans.Named) (*Banned, error) {
 	if err := h.ready(); err != nil {
 		return nil, err
 	}
@@ -27,6 +29,15 @@ func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*Banned, error)
 	}
 	c, runs := s.running(ctx)
 	out := &Banned{InForce: runs == nil}
+	var what []addrset.Range
+	countries := map[string]bool{} // and whether they were banned
+	for _, n := range named {
+		if n.Country != "" {
+			countries[n.Country] = false
+			continue
+		}
+		what = append(what, n.What)
+	}
 	of := addrset.Of(what...)
 	found := map[addrset.Range]bool{}
 	mark := func(inside addrset.Range) {
@@ -59,6 +70,23 @@ func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*Banned, error)
 			out.Lifted++
 		}
 	}
+	var codes []string
+	for _, b := range list.Countries {
+		switch code := b.Country.Code; {
+		case b.Over(now):
+		case of.ContainsSet(b.Country.Set):
+			codes = append(codes, code)
+			if _, asked := countries[code]; asked {
+				countries[code] = true
+			}
+		default:
+			if _, asked := countries[code]; asked {
+				countries[code] = true
+				codes = append(codes, code)
+			}
+		}
+	}
+	out.Lifted += len(codes)
 	if runs == nil {
 		byLimit, err := liftLimits(ctx, c, of, mark)
 		if err != nil {
@@ -68,13 +96,18 @@ func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*Banned, error)
 	}
 	for _, r := range what {
 		if !found[r] && !everything(r) {
-			out.NotThere = append(out.NotThere, notBanned(r, list.Bans, now))
+			out.NotThere = append(out.NotThere, notBanned(r, list.Live(now).All()))
 		}
 	}
-	if len(lifted) == 0 {
+	for _, code := range slices.Sorted(maps.Keys(countries)) {
+		if !countries[code] {
+			out.NotThere = append(out.NotThere, code)
+		}
+	}
+	if len(lifted)+len(codes) == 0 {
 		return out, nil
 	}
-	entry := bans.Entry{Time: now, By: h.By, Lifted: bans.Words(lifted)}
+	entry := bans.Entry{Time: now, By: h.By, Lifted: bans.Words(lifted), LiftedCountries: strings.Join(codes, " ")}
 	if runs != nil {
 		_, err = s.banJournal.Append(entry)
 		return out, err
@@ -87,6 +120,7 @@ func (h *Host) Unban(ctx context.Context, what []addrset.Range) (*Banned, error)
 		gone[r] = true
 	}
 	list.Bans = slices.DeleteFunc(list.Bans, func(b bans.Ban) bool { return gone[b.What] })
+	list.Countries = slices.DeleteFunc(slices.Clone(list.Countries), func(b bans.Ban) bool { return slices.Contains(codes, b.Country.Code) })
 	return out, s.rewrite(s.banJournal, list, now)
 }
 
@@ -95,16 +129,17 @@ func everything(r addrset.Range) bool {
 	return r.From.IsUnspecified() && !r.To.Next().IsValid()
 }
 
-// notBanned says what is there instead.
-func notBanned(r addrset.Range, list []bans.Ban, now time.Time) string {
+// notBanned says what of the bans that hold is there instead.
+func notBanned(r addrset.Range, list []bans.Ban) string {
+	all := addrset.Of(r)
 	for _, b := range list {
-		if !b.Over(now) && b.What.ContainsRange(r) {
-			return fmt.Sprintf("%s (it is banned with %s)", r, b.What)
+		if b.Set().ContainsSet(all) {
+			return fmt.Sprintf("%s (it is banned with %s)", r, b.Name())
 		}
 	}
 	for _, b := range list {
-		if !b.Over(now) && addrset.Of(r).Overlaps(addrset.Of(b.What)) {
-			return fmt.Sprintf("%s (a part of it is banned with %s)", r, b.What)
+		if b.Set().Overlaps(all) {
+			return fmt.Sprintf("%s (a part of it is banned with %s)", r, b.Name())
 		}
 	}
 	return r.String()

@@ -349,9 +349,9 @@ func (d *day) banner(ctx context.Context, standing *[]netip.Addr) func() error {
 
 // lift lifts what the hour before banned; what this hour did stands until the next one.
 func (d *day) lift(ctx context.Context, standing []netip.Addr) error {
-	var what []addrset.Range
+	var what []bans.Named
 	for _, a := range d.standing {
-		what = append(what, addrset.Range{From: a, To: a})
+		what = append(what, bans.Named{What: addrset.Range{From: a, To: a}})
 	}
 	d.out.Lifted += len(what)
 	d.standing = standing

@@ -5,22 +5,80 @@ import (
 	"time"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/sorting"
 )
 
-// Ban is one address, prefix or range that a command banned.
+// Ban is one address, prefix or range that a command banned, or a country.
 type Ban struct {
-	What   addrset.Range
-	Since  time.Time
-	Until  time.Time // zero: until it is lifted
-	By     Author
-	Reason string
+	What    addrset.Range
+	Country *Country // in place of What
+	Since   time.Time
+	Until   time.Time // zero: until it is lifted
+	By      Author
+	Reason  string
 }
 
 // Over says whether the time of the ban is up.
 func (b Ban) Over(now time.Time) bool { return !b.Until.IsZero() && !b.Until.After(now) }
 
 // Single says that it is one address.
-func (b Ban) Single() bool { return b.What.From == b.What.To }
+func (b Ban) Single() bool { return b.Country == nil && b.What.From == b.What.To }
+
+// Name is what a command calls it by.
+func (b Ban) Name() string {
+	if b.Country != nil {
+		return b.Country.Code
+	}
+	return b.What.String()
+}
+
+// Set is what it bans.
+func (b Ban) Set() addrset.Set {
+	if b.Country != nil {
+		return b.Country.Set
+	}
+	return addrset.Of(b.What)
+}
+
+// Country is the addresses of a country when it was banned.
+type Country struct {
+	Code string
+	Data time.Time // of the country data; zero: it is not known
+	Set  addrset.Set
+}
+
+// Wide is what is banned by ranges: bans that are of no single address, and what countries
+// have, sorted.
+func (l *List) Wide() []Ban {
+	var out []Ban
+	for _, b := range l.Bans {
+		if !b.Single() {
+			out = append(out, b)
+		}
+	}
+	for _, b := range l.Countries {
+		of := b.Country.Set
+		b.Country = nil
+		for r := range of.Each() {
+			b.What = r
+			out = append(out, b)
+		}
+	}
+	if len(l.Countries) > 0 {
+		sorting.By(out, func(a, b Ban) int { return a.What.Compare(b.What) })
+	}
+	return out
+}
+
+// Live is the list without the bans whose time is up.
+func (l *List) Live(now time.Time) *List {
+	out := *l
+	out.Bans, out.Countries = Live(l.Bans, now), Live(l.Countries, now)
+	return &out
+}
+
+// All is every ban of the list.
+func (l *List) All() []Ban { return slices.Concat(l.Bans, l.Countries) }
 
 // Live is the bans whose time is not up.
 func Live(list []Ban, now time.Time) []Ban {

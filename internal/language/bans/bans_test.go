@@ -58,7 +58,7 @@ func texts(list []bans.Ban) []string {
 		if !b.Until.IsZero() {
 			until = b.Until.UTC().Format(time.RFC3339)
 		}
-		out = append(out, strings.Join([]string{b.What.String(), b.Since.UTC().Format(time.RFC3339), until, b.By.User, b.By.From, b.Reason}, "|"))
+		out = append(out, strings.Join([]string{b.Name(), b.Set().String(), b.Since.UTC().Format(time.RFC3339), until, b.By.User, b.By.From, b.Reason}, "|"))
 	}
 	return out
 }
@@ -320,6 +320,7 @@ func FuzzJournal(f *testing.F) {
 	f.Add(bans.Seal(`{"format":1,"time":"2026-02-03T04:05:06Z","ban":[{"bans":"203.0.113.7 2001:db8::/48"}]}`))
 	f.Add(bans.Seal(`{"format":1,"lift":"203.0.113.7","kept":[{"bans":"203.0.113.1-203.0.113.2","since":"2026-02-03T04:05:06Z"}]}`))
 	f.Add(bans.Seal(`{"settled":true}`))
+	f.Add(bans.Seal(`{"format":1,"time":"2026-02-03T04:05:06Z","countries":[{"country":"DE","bans":"203.0.113.7 2001:db8::/48"}],"lift-countries":"NO"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dir := t.TempDir()
 		// What a checksum guards is fuzzed too: every line gets the right one.
@@ -343,6 +344,7 @@ func FuzzJournal(f *testing.F) {
 				t.Fatalf("written anew it cannot be read: %v, %v", err, again)
 			}
 			same(t, again.Bans, list.Bans)
+			same(t, again.Countries, list.Countries)
 			for _, four := range []bool{true, false} {
 				bans.Pieces(slices.DeleteFunc(slices.Clone(list.Bans), func(b bans.Ban) bool { return b.What.From.Is4() != four }))
 			}

@@ -47,7 +47,10 @@ func (e *Entry) stamp(now Moment) {
 	if e.Time.IsZero() {
 		e.Time = now.Wall.Truncate(time.Millisecond)
 	}
-	timed := len(e.Groups)+len(e.Kept) == 0 && e.Lifted == ""
+	timed := len(e.Groups)+len(e.Kept)+len(e.Countries) == 0 && e.Lifted+e.LiftedCountries == ""
+	for _, g := range e.Countries {
+		timed = timed || !g.Until.IsZero()
+	}
 	for _, g := range e.Groups {
 		timed = timed || !g.Until.IsZero()
 	}
@@ -74,9 +77,9 @@ type shift struct {
 	began time.Time // as Ban has it
 }
 
-// add notes the bans of an entry. Of those that were kept from before, the ones of other
-// boots stay as they are.
-func (s *shifts) add(e *Entry, edits []edit) {
+// addShifts notes the bans of an entry. Of those that were kept from before, the ones of
+// other boots stay as they are.
+func addShifts[K comparable](s *shifts, e *Entry, edits []edit[K]) {
 	if e.Boot == "" {
 		return
 	}

@@ -4,8 +4,9 @@
 //
 // Words:
 //
-//	ban      one address, prefix or range, since when, until when, by whom and
-//	         why. A second ban of the same takes the place of the first
+//	ban      one address, prefix or range, or what a country had then, since when,
+//	         until when, by whom and why. A second ban of the same takes the place of
+//	         the first
 //	journal  a file of lines, one for each command that banned or lifted:
 //	         eight hexadecimal digits, a space, JSON. The digits are the CRC-32C
 //	         of the JSON. A line is written at once and synced, and counts as a

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -26,14 +27,18 @@ type Group struct {
 
 // Entry is what one command did.
 type Entry struct {
-	Format  int         `json:"format,omitempty"`
-	Time    time.Time   `json:"time,omitzero"`
-	By      Author      `json:"by,omitzero"`
-	Groups  []Group     `json:"ban,omitempty"`
-	Lifted  string      `json:"lift,omitempty"` // as Group.Bans
-	Settled bool        `json:"settled,omitempty"`
-	Kept    []keptGroup `json:"kept,omitempty"` // everything, at the begin of a journal that was written anew
-	Past    []pastGroup `json:"past,omitempty"` // of PastFile, which has nothing else
+	Format int       `json:"format,omitempty"`
+	Time   time.Time `json:"time,omitzero"`
+	By     Author    `json:"by,omitzero"`
+	Groups []Group   `json:"ban,omitempty"`
+	Lifted string    `json:"lift,omitempty"` // as Group.Bans
+	// Countries are those that it bans, and LiftedCountries the codes of those that it
+	// lifts, with a space between.
+	Countries       []countryGroup `json:"countries,omitempty"`
+	LiftedCountries string         `json:"lift-countries,omitempty"`
+	Settled         bool           `json:"settled,omitempty"`
+	Kept            []keptGroup    `json:"kept,omitempty"` // everything, at the begin of a journal that was written anew
+	Past            []pastGroup    `json:"past,omitempty"` // of PastFile, which has nothing else
 	// Boot is that of Time, which was Up milliseconds old then; empty where nothing ends.
 	Boot string `json:"boot,omitempty"`
 	Up   int64  `json:"up,omitempty"`
@@ -44,6 +49,23 @@ type keptGroup struct {
 	Group
 	Since time.Time `json:"since"`
 	By    Author    `json:"by,omitzero"`
+}
+
+// countryGroup is the ban of a country, with what it had then.
+type countryGroup struct {
+	keptGroup
+	Code string    `json:"country,omitempty"`
+	Data time.Time `json:"data,omitzero"`
+}
+
+// countryGroups is those of the bans that are of countries.
+func countryGroups(list []Ban) (out []countryGroup) {
+	for _, b := range list {
+		if c := b.Country; c != nil {
+			out = append(out, countryGroup{keptGroup{Group{b.Until, b.Reason, Words(c.Set.Ranges())}, b.Since, b.By}, c.Code, c.Data})
+		}
+	}
+	return out
 }
 
 // Words joins ranges as Entry has them.
@@ -64,8 +86,9 @@ func Words(ranges []addrset.Range) string {
 
 // EntryOf is the entry that bans a list, which has one author and time.
 func EntryOf(list []Ban, now time.Time, by Author) Entry {
-	e := Entry{Time: now, By: by}
-	for _, g := range groups(list, func(b Ban) Group { return Group{Until: b.Until, Reason: b.Reason} }) {
+	e := Entry{Time: now, By: by, Countries: countryGroups(list)}
+	plain := slices.DeleteFunc(slices.Clone(list), func(b Ban) bool { return b.Country != nil })
+	for _, g := range groups(plain, func(b Ban) Group { return Group{Until: b.Until, Reason: b.Reason} }) {
 		g.key.Bans = Words(g.ranges)
 		e.Groups = append(e.Groups, g.key)
 	}
@@ -136,24 +159,33 @@ var errNewer = errors.New("written by a newer sluice")
 
 // parse reads the text of a journal.
 func parse(data []byte, now Moment) (*List, error) {
-	list, edits, _, err := replay(data, now)
+	r, err := replay(data, now)
 	if err != nil {
 		return nil, err
 	}
-	list.Bans = sum(edits)
-	return list, nil
+	r.list.Bans = sum(r.edits)
+	last := map[string]*Ban{}
+	for _, e := range r.countries {
+		last[e.of] = e.ban
+	}
+	for _, code := range slices.Sorted(maps.Keys(last)) {
+		if last[code] != nil {
+			r.list.Countries = append(r.list.Countries, *last[code])
+		}
+	}
+	return r.list, nil
 }
 
-// lifting is the edits of an entry that lift, by where they begin and end.
-type lifting struct {
-	from, to int
-	at       time.Time
-	by       Author
+// replayed is every edit of a journal in its order, and a list of all but the bans.
+type replayed struct {
+	list      *List
+	edits     []edit[addrset.Range]
+	countries []edit[string]
 }
 
-// replay is every edit of a journal in its order, and a list of all but the bans.
-func replay(data []byte, now Moment) (list *List, edits []edit, lifts []lifting, err error) {
-	list = &List{Settled: true}
+func replay(data []byte, now Moment) (*replayed, error) {
+	r := &replayed{list: &List{Settled: true}}
+	list := r.list
 	shifts := shifts{began: map[string]time.Time{}}
 	number := 0
 	for len(data) > 0 {
@@ -165,16 +197,14 @@ func replay(data []byte, now Moment) (list *List, edits []edit, lifts []lifting,
 		}
 		e, err := decode(line)
 		if err == nil && e.Format > format {
-			return nil, nil, nil, errNewer
+			return nil, errNewer
 		}
-		before := len(edits)
+		before, countries := len(r.edits), len(r.countries)
 		if err == nil {
-			edits, err = e.edits(edits)
+			err = r.add(&e)
 		}
-		if n := len(strings.Fields(e.Lifted)); n > 0 && err == nil {
-			lifts = append(lifts, lifting{before, before + n, e.Time, e.By})
-		}
-		shifts.add(&e, edits[before:])
+		addShifts(&shifts, &e, r.edits[before:])
+		addShifts(&shifts, &e, r.countries[countries:])
 		switch {
 		case err == nil:
 			list.Settled = e.Settled
@@ -186,53 +216,78 @@ func replay(data []byte, now Moment) (list *List, edits []edit, lifts []lifting,
 		}
 	}
 	shifts.apply(now)
-	return list, edits, lifts, nil
+	return r, nil
 }
 
-// edit is a ban, or where it has none the end of one.
-type edit struct {
-	what addrset.Range
-	ban  *Ban // what it has in common with others
+// edit is a ban, or where it has none the end of one: of a range, or of a country by its
+// code.
+type edit[K comparable] struct {
+	of   K
+	ban  *Ban // of ranges, what it has in common with others
+	lift *lifting
 }
 
-// edits is a list of edits with those of an entry, or without them where a part of it
-// cannot be read.
-func (e *Entry) edits(list []edit) ([]edit, error) {
-	out := list
-	add := func(text string, of *Ban) error {
+// lifting is when bans were lifted, and by whom.
+type lifting struct {
+	at time.Time
+	by Author
+}
+
+// add adds the edits of an entry, or none where a part of it cannot be read.
+func (r *replayed) add(e *Entry) error {
+	out, countries := r.edits, r.countries
+	add := func(text string, of *Ban, lift *lifting) error {
 		out = slices.Grow(out, strings.Count(text, " ")+1)
-		for word := range strings.SplitSeq(text, " ") {
-			if word == "" {
-				continue
-			}
-			r, err := addrset.ParseRange(word)
-			if err != nil {
-				return errLine
-			}
-			out = append(out, edit{r, of})
-		}
-		return nil
+		return eachRange(text, func(what addrset.Range) { out = append(out, edit[addrset.Range]{what, of, lift}) })
 	}
-	if err := add(e.Lifted, nil); err != nil {
-		return list, err
+	lift := &lifting{e.Time, e.By}
+	if err := add(e.Lifted, nil, lift); err != nil {
+		return err
+	}
+	for code := range strings.FieldsSeq(e.LiftedCountries) {
+		countries = append(countries, edit[string]{code, nil, lift})
 	}
 	for _, g := range e.Groups {
-		if err := add(g.Bans, &Ban{Since: e.Time, Until: g.Until, By: e.By, Reason: g.Reason}); err != nil {
-			return list, err
+		if err := add(g.Bans, &Ban{Since: e.Time, Until: g.Until, By: e.By, Reason: g.Reason}, nil); err != nil {
+			return err
 		}
 	}
 	for _, g := range e.Kept {
-		if err := add(g.Bans, &Ban{Since: g.Since, Until: g.Until, By: g.By, Reason: g.Reason}); err != nil {
-			return list, err
+		if err := add(g.Bans, &Ban{Since: g.Since, Until: g.Until, By: g.By, Reason: g.Reason}, nil); err != nil {
+			return err
 		}
 	}
-	return out, nil
+	for _, g := range e.Countries {
+		var of addrset.Builder
+		if err := eachRange(g.Bans, of.AddRange); err != nil || g.Code == "" {
+			return errLine
+		}
+		b := &Ban{Country: &Country{g.Code, g.Data, of.Set()}, Since: g.Since, Until: g.Until, By: g.By, Reason: g.Reason}
+		countries = append(countries, edit[string]{g.Code, b, nil})
+	}
+	r.edits, r.countries = out, countries
+	return nil
+}
+
+// eachRange reads ranges with a space between.
+func eachRange(text string, take func(addrset.Range)) error {
+	for word := range strings.SplitSeq(text, " ") {
+		if word == "" {
+			continue
+		}
+		r, err := addrset.ParseRange(word)
+		if err != nil {
+			return errLine
+		}
+		take(r)
+	}
+	return nil
 }
 
 // sum is what edits come to: the last one of each range counts. Most journals are one
 // long sorted list and a few edits behind it.
-func sum(edits []edit) []Ban {
-	compare := func(a, b edit) int { return a.what.Compare(b.what) }
+func sum(edits []edit[addrset.Range]) []Ban {
+	compare := func(a, b edit[addrset.Range]) int { return a.of.Compare(b.of) }
 	at := min(1, len(edits))
 	for at < len(edits) && compare(edits[at-1], edits[at]) <= 0 {
 		at++
@@ -240,11 +295,11 @@ func sum(edits []edit) []Ban {
 	head, tail := edits[:at], edits[at:]
 	slices.SortStableFunc(tail, compare) //nolint:forbidigo // hundreds of thousands
 	out := make([]Ban, 0, len(edits))
-	var last edit
+	var last edit[addrset.Range]
 	end := func() {
 		if last.ban != nil {
 			out = append(out, *last.ban)
-			out[len(out)-1].What = last.what
+			out[len(out)-1].What = last.of
 		}
 	}
 	for len(head)+len(tail) > 0 {
@@ -252,7 +307,7 @@ func sum(edits []edit) []Ban {
 		if len(head) == 0 || len(tail) > 0 && compare(tail[0], head[0]) < 0 {
 			from = &tail
 		}
-		if (*from)[0].what != last.what {
+		if (*from)[0].of != last.of {
 			end()
 		}
 		last, *from = (*from)[0], (*from)[1:]

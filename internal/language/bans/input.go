@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/language/geo"
 	"sluice/internal/language/resolve"
 )
 
@@ -15,11 +16,31 @@ const MaxReason = 200
 
 // Named is one line of an input.
 type Named struct {
-	What   addrset.Range
-	Reason string // "" where none was given
+	What    addrset.Range
+	Country string // in place of What: its code
+	Reason  string // "" where none was given
 }
 
-// ReadInput reads one address, prefix or range a line; the rest of a line is
+// ParseNamed reads an address, a prefix, a range or the code of a country, in any case.
+func ParseNamed(word string) (n Named, err error) {
+	letters := strings.Trim(strings.ToUpper(word), "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+	if len(word) == 2 && letters {
+		n.Country, err = geo.KnownCountry(word)
+		return n, err
+	}
+	n.What, err = addrset.ParseRange(word)
+	return n, err
+}
+
+// Name is what it is called by.
+func (n Named) Name() string {
+	if n.Country != "" {
+		return n.Country
+	}
+	return n.What.String()
+}
+
+// ReadInput reads one address, prefix, range or country a line; the rest of a line is
 // the reason, what follows # is a remark. Bad lines come back as policy.Errors
 // with line and column in name.
 func ReadInput(name string, text io.Reader) ([]Named, error) {
@@ -29,8 +50,9 @@ func ReadInput(name string, text io.Reader) ([]Named, error) {
 		if i := strings.IndexFunc(body, unicode.IsSpace); i >= 0 {
 			word, reason = body[:i], Reason(body[i:])
 		}
-		r, err := addrset.ParseRange(word)
-		out = append(out, Named{r, reason})
+		n, err := ParseNamed(word)
+		n.Reason = reason
+		out = append(out, n)
 		return err
 	})
 	if err != nil {

@@ -56,10 +56,11 @@ func (j Journal) By(now func() Moment) Journal {
 
 // List is what a journal comes to.
 type List struct {
-	Bans    []Ban  // sorted by what they ban; those that are over too
-	Settled bool   // the kernel was given all of it
-	Damaged []int  // lines that could not be read, from 1
-	Sum     string // of the text; "" of one that could not be read
+	Bans      []Ban  // sorted by what they ban; those that are over too
+	Countries []Ban  // sorted by their codes; those that are over too
+	Settled   bool   // the kernel was given all of it
+	Damaged   []int  // lines that could not be read, from 1
+	Sum       string // of the text; "" of one that could not be read
 }
 
 // NewerError says that a newer Sluice wrote the journal.
@@ -317,7 +318,12 @@ const (
 // by what it comes to now.
 func (j Journal) Long(list *List, now time.Time) bool {
 	size, err := j.Size()
-	return err == nil && size > worthIt+factor*bytesOfBan*int64(len(Live(list.Bans, now)))
+	live := list.Live(now)
+	count := len(live.Bans)
+	for _, b := range live.Countries {
+		count += b.Country.Set.Len4() + b.Country.Set.Len6()
+	}
+	return err == nil && size > worthIt+factor*bytesOfBan*int64(count)
 }
 
 // Rewrite puts a journal of nothing but these bans in the place of the old one,
@@ -325,7 +331,7 @@ func (j Journal) Long(list *List, now time.Time) bool {
 // damaged is kept beside it.
 func (j Journal) Rewrite(list *List) error {
 	j.last.text = nil
-	e := Entry{Format: format}
+	e := Entry{Format: format, Countries: countryGroups(list.Countries)}
 	type key struct {
 		since, until time.Time
 		by           Author

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -35,7 +34,7 @@ type Past struct {
 
 // pastGroup is past bans that have all but the address in common.
 type pastGroup struct {
-	keptGroup
+	countryGroup
 	Ended  time.Time `json:"ended"`
 	Lifted bool      `json:"lifted,omitempty"`
 	Lifter Author    `json:"lifter,omitzero"`
@@ -43,14 +42,19 @@ type pastGroup struct {
 
 // pastKey tells bans of the same range apart.
 type pastKey struct {
-	what         addrset.Range
+	name         string
 	since, ended int64
 }
 
-func (p Past) key() pastKey { return pastKey{p.What, p.Since.UnixMilli(), p.Ended.UnixMilli()} }
+func (p Past) key() pastKey { return pastKey{p.Name(), p.Since.UnixMilli(), p.Ended.UnixMilli()} }
 
 func (p Past) group() pastGroup {
-	return pastGroup{keptGroup{Group{Until: p.Until, Reason: p.Reason}, p.Since, p.By}, p.Ended, p.Lifted, p.Lifter}
+	g := pastGroup{Ended: p.Ended, Lifted: p.Lifted, Lifter: p.Lifter}
+	g.Until, g.Reason, g.Since, g.By = p.Until, p.Reason, p.Since, p.By
+	if p.Country != nil {
+		g.Code, g.Data = p.Country.Code, p.Country.Data
+	}
+	return g
 }
 
 // Past is the bans that ended, the last one first, as far back as they are kept. A ban
@@ -66,14 +70,16 @@ func (j Journal) Past() (list []Past, damaged bool, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !regular.Unfit(err) {
 		return nil, false, fmt.Errorf("read the journal of bans: %w", err)
 	}
-	of, edits, lifts, err := replay(data, now)
+	r, err := replay(data, now)
 	if errors.Is(err, errNewer) {
 		return nil, false, &NewerError{j.path}
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	list = slices.DeleteFunc(append(old, ended(edits, lifts, now.Wall)...), func(p Past) bool { return now.Wall.Sub(p.Ended) > PastTime })
+	list = ended(old, r.edits, now.Wall, func(p *Past, of addrset.Range) { p.What = of })
+	list = ended(list, r.countries, now.Wall, func(p *Past, code string) { p.Country = &Country{Code: code, Data: p.Country.Data} })
+	list = slices.DeleteFunc(list, func(p Past) bool { return now.Wall.Sub(p.Ended) > PastTime })
 	slices.SortStableFunc(list, func(a, b Past) int { //nolint:forbidigo // hundreds of thousands
 		if c := b.Ended.Compare(a.Ended); c != 0 {
 			return c
@@ -82,45 +88,41 @@ func (j Journal) Past() (list []Past, damaged bool, err error) {
 	})
 	// A command that was killed behind keepPast left some of them in both files.
 	list = slices.CompactFunc(list, func(a, b Past) bool { return a.key() == b.key() })
-	return list[:min(len(list), MostPast)], damaged || len(of.Damaged) > 0, nil
+	return list[:min(len(list), MostPast)], damaged || len(r.list.Damaged) > 0, nil
 }
 
-// ended is what edits say of bans that hold no more.
-func ended(edits []edit, lifts []lifting, now time.Time) []Past {
-	var out []Past
-	open := map[addrset.Range]*Ban{}
-	end := func(what addrset.Range, at time.Time, by *lifting) {
-		of := open[what]
-		if of == nil {
+// ended is a list with what edits say of bans that hold no more; name says what was banned.
+func ended[K comparable](list []Past, edits []edit[K], now time.Time, name func(*Past, K)) []Past {
+	open := map[K]*Ban{}
+	end := func(of K, at time.Time, by *lifting) {
+		b := open[of]
+		if b == nil {
 			return
 		}
-		p := Past{Ban: *of, Ended: of.Until}
-		p.What = what
+		p := Past{Ban: *b, Ended: b.Until}
 		switch {
-		case of.Over(at):
+		case b.Over(at):
 		case by != nil:
 			p.Ended, p.Lifted, p.Lifter = by.at, true, by.by
 		default:
 			return
 		}
-		out = append(out, p)
+		name(&p, of)
+		list = append(list, p)
 	}
-	for i, e := range edits {
-		for len(lifts) > 0 && i >= lifts[0].to {
-			lifts = lifts[1:]
-		}
+	for _, e := range edits {
 		if e.ban != nil {
-			end(e.what, e.ban.Since, nil)
-			open[e.what] = e.ban
+			end(e.of, e.ban.Since, nil)
+			open[e.of] = e.ban
 			continue
 		}
-		end(e.what, lifts[0].at, &lifts[0])
-		delete(open, e.what)
+		end(e.of, e.lift.at, e.lift)
+		delete(open, e.of)
 	}
-	for what := range open {
-		end(what, now, nil)
+	for of := range open {
+		end(of, now, nil)
 	}
-	return out
+	return list
 }
 
 // oldPast is what PastFile has.
@@ -137,20 +139,25 @@ func (j Journal) oldPast() (list []Past, damaged bool, err error) {
 		return nil, false, fmt.Errorf("read past bans: %w", err)
 	}
 	e, err := decode(bytes.TrimSuffix(data, []byte{'\n'}))
-	if err != nil {
-		return nil, true, nil
+	if errors.Is(err, errLine) {
+		return nil, true, nil // it counts for nothing
 	}
 	if e.Format > format {
 		return nil, false, &NewerError{path}
 	}
 	for _, g := range e.Past {
-		for word := range strings.SplitSeq(g.Bans, " ") {
-			r, err := addrset.ParseRange(word)
-			if err != nil {
-				return nil, true, nil
-			}
-			b := Ban{What: r, Since: g.Since, Until: g.Until, By: g.By, Reason: g.Reason}
-			list = append(list, Past{b, g.Ended, g.Lifted, g.Lifter})
+		p := Past{Ban{Since: g.Since, Until: g.Until, By: g.By, Reason: g.Reason}, g.Ended, g.Lifted, g.Lifter}
+		if g.Code != "" {
+			p.Country = &Country{Code: g.Code, Data: g.Data}
+			list = append(list, p)
+			continue
+		}
+		err := eachRange(g.Bans, func(r addrset.Range) {
+			p.What = r
+			list = append(list, p)
+		})
+		if errors.Is(err, errLine) {
+			return nil, true, nil
 		}
 	}
 	return list, false, nil
@@ -167,7 +174,10 @@ func (j Journal) keepPast() error {
 		g := list[0].group()
 		var ranges []addrset.Range
 		for len(list) > 0 && list[0].group() == g {
-			ranges, list = append(ranges, list[0].What), list[1:]
+			if list[0].Country == nil {
+				ranges = append(ranges, list[0].What)
+			}
+			list = list[1:]
 		}
 		g.Bans = Words(ranges)
 		e.Past = append(e.Past, g)

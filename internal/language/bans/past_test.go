@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/testseed"
 	"sluice/internal/language/bans"
 )
@@ -35,7 +36,7 @@ func past(t *testing.T, j bans.Journal) []string {
 	}
 	out := []string{}
 	for _, p := range list {
-		text := fmt.Sprintf("%s %s-%s %q", p.What, p.Since.UTC().Format("15:04"), p.Ended.UTC().Format("15:04"), p.Reason)
+		text := fmt.Sprintf("%s %s-%s %q", p.Name(), p.Since.UTC().Format("15:04"), p.Ended.UTC().Format("15:04"), p.Reason)
 		if p.Lifted {
 			text += fmt.Sprintf(" lifted by %s %q", p.Lifter.User, p.Lifter.Reason)
 		}
@@ -117,6 +118,50 @@ func TestPast(t *testing.T) {
 	}
 	if _, _, err := j.Past(); err == nil || !strings.Contains(err.Error(), "newer sluice") {
 		t.Errorf("of a newer one: %v", err)
+	}
+}
+
+// A country is banned with what it had then, until the last ban of it is over.
+func TestCountries(t *testing.T) {
+	now := at(10)
+	country := func(code, has string, since, until int) bans.Ban {
+		var of []addrset.Range
+		for word := range strings.FieldsSeq(has) {
+			of = append(of, what(t, word))
+		}
+		b := bans.Ban{Country: &bans.Country{Code: code, Data: start, Set: addrset.Of(of...)}, Since: at(since), By: bans.Author{User: "ada"}, Reason: code}
+		if until > 0 {
+			b.Until = at(until)
+		}
+		return b
+	}
+	entry := func(list ...bans.Ban) bans.Entry { return bans.EntryOf(list, list[0].Since, list[0].By) }
+	j := written(t, &now,
+		entry(country("KP", "192.0.2.0/24 2001:db8::/48", 0, 0), country("SM", "198.51.100.1", 0, 5)),
+		entry(country("KP", "192.0.2.0/25", 1, 60), ban(t, "192.0.2.0/24", at(30), "other")),
+		entry(country("NO", "203.0.113.0/24", 2, 0)),
+		bans.Entry{Time: at(3), By: bans.Author{User: "eve"}, LiftedCountries: "NO LI", Lifted: "203.0.113.0/24"},
+	)
+	for _, anew := range []string{"", "written anew: "} {
+		list := read(t, j).Live(now)
+		if len(list.Countries) != 1 || list.Countries[0].Name() != "KP" || list.Countries[0].By.User != "ada" || !list.Countries[0].Since.Equal(at(1)) ||
+			!list.Countries[0].Country.Data.Equal(start) {
+			t.Fatalf("%s%+v", anew, list.Countries)
+		}
+		var wide []string
+		for _, p := range bans.Pieces(list.Wide()) {
+			wide = append(wide, fmt.Sprint(p.Range, " ", p.Until.Sub(start)))
+		}
+		if !slices.Equal(wide, []string{"192.0.2.0/25 1h0m0s", "192.0.2.128/25 30m0s"}) {
+			t.Errorf("%s%q", anew, wide)
+		}
+		want := []string{`SM 04:05-04:10 "SM"`, `NO 04:07-04:08 "NO" lifted by eve ""`}
+		if diff := cmp.Diff(want, past(t, j)[:2]); diff != "" {
+			t.Error(anew, diff)
+		}
+		if err := j.Rewrite(list); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -146,7 +146,7 @@ func TestExplainNotesBansByCommand(t *testing.T) {
 		"203.0.113.77": "", // its time is up
 		"198.51.100.7": "",
 	} {
-		e := Followed{Subject: Subject{Resolved: r, Bans: bans.Live(list.Bans, now), Words: Words{Unban: func(what addrset.Range) string { return "sluice unban " + what.String() }}}}
+		e := Followed{Subject: Subject{Resolved: r, Bans: bans.Live(list.Bans, now), Words: Words{Unban: func(what string) string { return "sluice unban " + what }}}}
 		e.Packet = packet.Packet{In: "eth0", Source: netip.MustParseAddr(from), Destination: netip.MustParseAddr("198.51.100.1"), Protocol: packet.UDP, SourcePort: 1, Port: 53, Owner: -1}
 		e.Path = reference.Explain(r, e.Packet, packet.In)
 		by, until := e.bannedByCommand()

@@ -116,15 +116,15 @@ func (e *Followed) bannedByCommand() (by, until string) {
 	}
 	for _, ban := range e.Bans {
 		for _, a := range ends {
-			if !ban.What.Contains(a) || reference.NeverBanned(e.Resolved, a) {
+			if !ban.Set().Contains(a) || reference.NeverBanned(e.Resolved, a) {
 				continue
 			}
-			by, until = fmt.Sprintf("%s is banned by command (%s)", a, ban.What), "the ban is lifted"
+			by, until = fmt.Sprintf("%s is banned by command (%s)", a, ban.Name()), "the ban is lifted"
 			if ban.Reason != "" {
 				by += ", for " + ban.Reason
 			}
 			if e.Words.Unban != nil {
-				until = e.Words.Unban(ban.What)
+				until = e.Words.Unban(ban.Name())
 			}
 			return by, ": with any policy loaded that has rules, this host drops the packet, until " + until
 		}

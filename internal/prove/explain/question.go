@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/language/bans"
 	"sluice/internal/language/resolve"
@@ -50,8 +49,8 @@ const (
 
 // Words are what those who ask call things.
 type Words struct {
-	Fields map[Field]string           // such as "--src"; what is not there has its own name
-	Unban  func(addrset.Range) string // what they do to lift a ban by command
+	Fields map[Field]string         // such as "--src"; what is not there has its own name
+	Unban  func(what string) string // what they do to lift a ban by command
 }
 
 // Name is what a field is called.
