@@ -164,7 +164,7 @@ func (t *logTable) show(p engine.Logged) error {
 	if p.Number > 0 {
 		number = fmt.Sprintf("%6d  ", p.Number)
 	}
-	text := fmt.Sprintf("%s%s  %-16s  %-15s  %-2s  %-9s  %s", number, at.Format(time.TimeOnly), line, p.Source, p.Country, loggedService(p), p.Rule)
+	text := fmt.Sprintf("%s%s  %-16s  %-15s  %-2s  %-9s  %s", number, at.Format(time.TimeOnly), line, p.Source, p.Country, p.Service(), p.Rule)
 	if text = fitting(t.to, command.PlainName(text)); line != "" {
 		text = strings.Replace(text, line, command.Paint(t.to, "1", line), 1)
 	}
@@ -186,14 +186,4 @@ func loggedLine(p engine.Logged) string {
 		return p.ID
 	}
 	return p.File + ":" + strconv.Itoa(p.Line)
-}
-
-func loggedService(p engine.Logged) string {
-	switch {
-	case p.ICMP != "":
-		return p.Protocol + " " + p.ICMP
-	case p.Port != 0:
-		return p.Protocol + "/" + strconv.Itoa(int(p.Port))
-	}
-	return p.Protocol
 }

@@ -47,7 +47,7 @@ var tops = map[string]func(engine.Logged) logTopRow{
 		return logTopRow{Name: l.Source.String(), Country: l.Country}
 	},
 	"country": func(l engine.Logged) logTopRow { return logTopRow{Name: l.Country} },
-	"service": func(l engine.Logged) logTopRow { return logTopRow{Name: loggedService(l)} },
+	"service": func(l engine.Logged) logTopRow { return logTopRow{Name: l.Service()} },
 	"line":    func(l engine.Logged) logTopRow { return logTopRow{Name: loggedLine(l), Rule: l.Rule, id: l.ID} },
 }
 

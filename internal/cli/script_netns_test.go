@@ -25,7 +25,7 @@ var clients, hosts sync.Map
 func scriptCondition(name string) (bool, error) {
 	feature, known := map[string]testnet.Feature{
 		"namespaces": testnet.Namespaces, "flowtables": testnet.Flowtable,
-		"prometheus": testnet.Program("prometheus"), "promtool": testnet.Program("promtool"),
+		"prometheus": testnet.Program("prometheus"), "promtool": testnet.Program("promtool"), "script": testnet.Program("script"),
 		"vrf": testnet.VRF, "wireguard": testnet.WireGuard,
 	}[name]
 	if !known {

@@ -25,12 +25,16 @@ back from the kernel and compared by meaning with what was loaded: an element
 removed by hand is named. Tables of sources that are full are named too, and files of
 the policy (includes and set files among them) whose text is no more what runs, and
 country data of more than 60 days, neither of which is a fault by itself. The
-connection table has its use, and from 80 % on what makes room in it.
+connection table has its use, and from 80 % on what makes room in it. Of what the agent
+keeps of the log the last five sources are shown that were dropped.
+
+On a terminal it is one screen of 25 lines: of what there is more of, the first are shown,
+and of the lines of the policy the busiest. --all shows all, as a pipe has it.
 ` + filesHelp + `
 
 Exit status: 0 what runs is what was meant; 1 it is not, somebody took it away, or
 the state cannot say any more what was meant; 2 bad use, or it could not be read.`,
-		Example: "  sluice status\n  sluice status --watch --fast\n  sluice status --json | jq .drift",
+		Example: "  sluice status\n  sluice status --all\n  sluice status --watch --fast\n  sluice status --json | jq .drift",
 		Args:    cobra.NoArgs,
 		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
 			if given(cmd, "watch") {
@@ -40,9 +44,10 @@ the state cannot say any more what was meant; 2 bad use, or it could not be read
 			if err != nil {
 				return err
 			}
-			return answer(cmd, s, !s.Fine(), func(w io.Writer) { printWholeStatus(w, s, command.HereArguments(cmd)) })
+			return answer(cmd, s, !s.Fine(), func(w io.Writer) { showStatus(cmd, w, s) })
 		}),
 	}
+	cmd.Flags().Bool("all", false, "show all, on a terminal too")
 	cmd.Flags().Bool("watch", false, "show it anew every 2 seconds, until interrupted")
 	cmd.Flags().Bool("fast", false, "do not read the elements of large sets back")
 	addWait(cmd)
@@ -72,7 +77,7 @@ func watchStatus(ctx context.Context, cmd *cobra.Command, h door) error {
 			fmt.Fprint(w, clearScreen)
 		}
 		if err == nil {
-			err = answer(cmd, s, false, func(w io.Writer) { printWholeStatus(w, s, command.HereArguments(cmd)) })
+			err = answer(cmd, s, false, func(w io.Writer) { showStatus(cmd, w, s) })
 			if err != nil {
 				return err // of writing
 			}
@@ -87,11 +92,14 @@ func watchStatus(ctx context.Context, cmd *cobra.Command, h door) error {
 	}
 }
 
-func printWholeStatus(w io.Writer, s *apply.Status, here string) {
-	printStatus(w, s, here)
-	if s.Shadow {
-		fmt.Fprintln(w, "shadow       a policy is tried beside it (sluice shadow), which enforces nothing and ends by itself")
+func showStatus(cmd *cobra.Command, w io.Writer, s *apply.Status) {
+	here := command.HereArguments(cmd)
+	if command.IsTerminal(w) && !given(cmd, "all") {
+		fmt.Fprint(w, screenOf(w, s, here))
+		return
 	}
+	printStatus(w, s, here)
+	printCounters(w, s.Counters)
 }
 
 func printStatus(w io.Writer, s *apply.Status, here string) {
@@ -119,6 +127,7 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	if g := s.Generation; g != nil {
 		fmt.Fprintf(w, "generation   %d of %s\n", g.Number, policyName(g))
 		fmt.Fprintf(w, "since        %s%s\n", s.Since.Local().Format(time.DateTime), by(g.By))
+		printProved(w, s, here)
 		if g.Closed {
 			fmt.Fprintf(w, "%s       the confirmed policy could not be restored: only ssh comes in\n", command.Paint(w, "31", "closed"))
 			fmt.Fprintf(w, "hint         apply a policy, or sluice rollback%s to a generation of sluice history%s\n", here, here)
@@ -172,19 +181,10 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	if s.Uncounted {
 		fmt.Fprintln(w, "rules        not counted, by counters: false")
 	}
-	if len(s.Counters) > 0 {
-		fmt.Fprintf(w, "\n%12s %14s  rule\n", "packets", "bytes")
-	}
-	alike := map[string]int{}
-	for _, c := range s.Counters {
-		alike[counterText(c)]++
-	}
-	for _, c := range s.Counters {
-		text := counterText(c)
-		if section, _, has := strings.Cut(c.Name, "_"); has && alike[text] > 1 {
-			text += " (" + section + ")"
-		}
-		fmt.Fprintf(w, "%12d %14d  %s\n", c.Packets, c.Bytes, text)
+	printAddresses(w, s)
+	printDropped(w, s.Dropped)
+	if s.Shadow {
+		fmt.Fprintln(w, "shadow       a policy is tried beside it (sluice shadow), which enforces nothing and ends by itself")
 	}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,6 +42,17 @@ type Logged struct {
 	Country string `json:"country,omitempty"`
 	// Lost is how many were logged before it and could not be read or kept in time.
 	Lost uint32 `json:"lost,omitempty"`
+}
+
+// Service is where it went, as rules name it as far as they can: tcp/22.
+func (l *Logged) Service() string {
+	switch {
+	case l.ICMP != "":
+		return l.Protocol + " " + l.ICMP
+	case l.Port != 0:
+		return l.Protocol + "/" + strconv.Itoa(int(l.Port))
+	}
+	return l.Protocol
 }
 
 // linesTime is how old may be what is known of the lines. The kernel gathers packets for as

@@ -102,6 +102,9 @@ func (m *Meter) Read(ctx context.Context) ([]exposition.Family, error) {
 	f.running(m.Host, figures, watched, m.Guards)
 	f.lines(figures)
 	f.sets(figures)
+	if allows, err := m.Host.Exceptions(); err == nil { // else a command says what is wrong
+		f.gauge("allows", allowsHelp, float64(len(allows)))
+	}
 	f.renewed(m.Host, m.known)
 	if m.Log != nil {
 		f.logged(m.Log)
@@ -238,6 +241,8 @@ func lineOf(o program.Origin) string {
 	}
 	return strconv.Itoa(o.Line)
 }
+
+const allowsHelp = "Addresses that are let in by command."
 
 func (f *families) sets(now *apply.Figures) {
 	bans := f.family(exposition.Gauge, "bans", "Addresses, prefixes and ranges that are banned, by who banned them.")

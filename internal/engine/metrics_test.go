@@ -27,6 +27,7 @@ func allFamilies(namespace string, lines int) []exposition.Family {
 	f.running(h, now, nil, false)
 	f.lines(now)
 	f.sets(now)
+	f.gauge("allows", allowsHelp, 1)
 	f.renewed(h, &Gauged{Outside: Outside{Lists: []List{{Set: "tor", Every: time.Hour}}, Countries: "x"}})
 	f.logged(&LogCounts{})
 	f.connections(&conntrack.Table{})

@@ -3,12 +3,15 @@ package engine
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
+	"sluice/internal/base/ring"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/shadow"
 	"sluice/internal/language/geo"
@@ -55,10 +58,56 @@ func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error)
 		}
 	}
 	// What cannot be read is written anew by the agent.
-	if w, err := h.Watched(); err == nil && w != nil && w.Tells() {
-		s.Agent = &w.Watched
+	if w, err := h.Watched(); err == nil && w != nil {
+		if w.Tells() {
+			s.Agent = &w.Watched
+		}
+		if s.Condition == apply.Running && len(s.Drift)+len(w.Findings) == 0 && s.Generation.Number == w.Generation && w.Proved.After(s.Proved) {
+			s.Proved = w.Proved
+		}
+	}
+	if s.Generation != nil {
+		allows, err := h.Exceptions()
+		if err != nil {
+			return nil, err
+		}
+		s.Allows, s.Dropped = len(allows), h.dropped()
 	}
 	return s, nil
+}
+
+const (
+	droppedTail = 128 << 10 // bytes of the log, in which dropped sources are looked for: some 400 packets
+	mostDropped = 5
+)
+
+// dropped is the last sources that were dropped, the newest first, as far as that is kept.
+// What cannot be read is left out: the log says why, where it is asked.
+func (h *Host) dropped() []apply.Dropped {
+	in, err := ring.Tail(h.logDir(), droppedTail)
+	if err != nil {
+		return nil
+	}
+	defer in.Close()
+	var all []apply.Dropped
+	for {
+		rec, err := in.Next()
+		if err != nil {
+			break
+		}
+		var l Logged
+		if json.Unmarshal(rec.Data, &l) != nil || !l.Source.IsValid() {
+			continue
+		}
+		what, _, _ := strings.Cut(strings.TrimPrefix(l.Rule, "default: "), " ")
+		if what != "drop" && what != "reject" {
+			continue
+		}
+		all = slices.DeleteFunc(all, func(d apply.Dropped) bool { return d.Source == l.Source })
+		all = append(all, apply.Dropped{Time: rec.Time, Source: l.Source, Country: l.Country, Service: l.Service(), File: l.File, Line: l.Line, Rule: l.Rule, Number: rec.ID})
+	}
+	slices.Reverse(all)
+	return all[:min(len(all), mostDropped)]
 }
 
 // oldCountries is how old country data are that somebody forgot: publishers renew theirs

@@ -298,6 +298,9 @@ type Download struct {
 	Total int64 `json:"total"`
 }
 
+// Dropped The last packet that was dropped of a source.
+type Dropped = apply.Dropped
+
 // Due A list, or the country data, that the policy takes from elsewhere.
 type Due = apply.Due
 

@@ -72,6 +72,37 @@ func Last(dir string) (*Reader, error) {
 	}
 }
 
+// Tail reads the records of the last so many bytes.
+func Tail(dir string, size int64) (*Reader, error) {
+	all, err := list(dir)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{dir: dir}
+	for i := len(all) - 1; i >= 0 && size > 0; i-- {
+		r.Close()
+		f, err := regular.Open(name(dir, all[i]))
+		if errors.Is(err, os.ErrNotExist) || regular.Unfit(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		r.first, r.in = all[i], lines{file: f}
+		end, err := f.Seek(0, io.SeekEnd)
+		if err == nil {
+			// A line that this cuts is passed over.
+			r.in.at, err = f.Seek(max(end-size, 0), io.SeekStart)
+		}
+		if err != nil {
+			r.Close()
+			return nil, err
+		}
+		size -= end
+	}
+	return r, nil
+}
+
 // Next is the next record. io.EOF says that there is none yet; it may be called again.
 func (r *Reader) Next() (Record, error) {
 	for {

@@ -302,3 +302,54 @@ func TestDiskFails(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// The last records are those that fit into so many bytes, whichever segments they are in.
+func TestTail(t *testing.T) {
+	dir := t.TempDir()
+	r := opened(t, dir, Least)
+	const length = 1000
+	last := uint64(0)
+	for segmentsOf(t, dir) < 3 {
+		var err error
+		if last, err = r.Append(bytes.Repeat([]byte("x"), length)); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, size := range []int64{0, 10, 5 * length, 2 * Least} {
+		in, err := Tail(dir, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, read := 0, uint64(0)
+		for {
+			rec, err := in.Next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil || read != 0 && rec.ID != read+1 {
+				t.Fatalf("of %d bytes: record %d behind %d, %v", size, rec.ID, read, err)
+			}
+			n, read = n+1, rec.ID
+		}
+		in.Close()
+		switch {
+		case size == 2*Least && n != int(last), size == 5*length && n != 4, n > 0 && read != last:
+			t.Errorf("of the last %d bytes there are %d records, the last of which is %d of %d", size, n, read, last)
+		}
+	}
+	if _, err := Tail(filepath.Join(dir, "none"), 1); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of no folder: %v", err)
+	}
+}
+
+func segmentsOf(t *testing.T, dir string) int {
+	t.Helper()
+	all, err := list(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}

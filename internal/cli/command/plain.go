@@ -84,6 +84,12 @@ func styleAt(text []byte) int {
 	return 0
 }
 
+// Held keeps what is written to it, painted as it would be for To.
+type Held struct {
+	bytes.Buffer
+	To io.Writer
+}
+
 // Bare is what a writer writes to in the end, for what draws on a terminal and for
 // what must come out byte by byte.
 func Bare(w io.Writer) io.Writer {
@@ -93,6 +99,8 @@ func Bare(w io.Writer) io.Writer {
 			w = inner.Writer
 		case *plainWriter:
 			w = inner.Writer
+		case *Held:
+			w = inner.To
 		default:
 			return w
 		}

@@ -149,15 +149,7 @@ func (s *session) figures(ctx context.Context, g *Generation, known *Gauged, out
 			return err
 		}
 	}
-	bans, err := s.commands(g)
-	if err != nil {
-		return err
-	}
-	var store backend.BanStore
-	if bans != nil {
-		store = bans.BanStore
-	}
-	r, err := known.gauges.Read(ctx, store)
+	r, err := s.readings(ctx, g, known.gauges)
 	if err != nil {
 		return err
 	}
@@ -167,6 +159,18 @@ func (s *session) figures(ctx context.Context, g *Generation, known *Gauged, out
 	}
 	out.Counters, out.Full = counted(known.Counters, r.Counters), counted(known.Full, r.Counters)
 	return nil
+}
+
+func (s *session) readings(ctx context.Context, g *Generation, of backend.Gauges) (*backend.Readings, error) {
+	bans, err := s.commands(g)
+	if err != nil {
+		return nil, err
+	}
+	var store backend.BanStore
+	if bans != nil {
+		store = bans.BanStore
+	}
+	return of.Read(ctx, store)
 }
 
 // counted is the counters that the kernel has, with what they have counted.
@@ -179,4 +183,21 @@ func counted(list []Counter, counts map[string]backend.Count) []Counter {
 		}
 	}
 	return out
+}
+
+// banCount is how many bans the kernel holds; nil where the backend cannot tell.
+func (s *session) banCount(ctx context.Context, g *Generation, artifact backend.Artifact) (*BanCount, error) {
+	b, can := s.Backend.(backend.Gauged)
+	if !can {
+		return nil, nil
+	}
+	gauges, err := b.Gauges(artifact)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.readings(ctx, g, gauges)
+	if err != nil {
+		return nil, err
+	}
+	return &BanCount{r.ByCommand, r.ByLimit}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -58,8 +59,32 @@ type Status struct {
 	Due          []Due     `json:"due,omitempty"` // what the policy takes from elsewhere
 	// Connections is how full the connection table is; nil where the kernel tracks nothing.
 	Connections *conntrack.Table `json:"connections,omitempty"`
+	// Proved is when it was last proved, or read back, that the kernel holds the generation;
+	// zero: not since it was loaded, or not as it is now.
+	Proved  time.Time `json:"proved,omitzero"`
+	Bans    *BanCount `json:"bans,omitempty"`   // nil: not known
+	Allows  int       `json:"allows,omitempty"` // addresses that are let in by command
+	Dropped []Dropped `json:"dropped,omitempty"`
 	// Agent is what an agent found that looks after the rules, or did when it lived.
 	Agent *Watched `json:"agent,omitempty"`
+}
+
+// BanCount is how many addresses, prefixes and ranges are banned.
+type BanCount struct {
+	Command int `json:"command"`
+	Limit   int `json:"limit"`
+}
+
+// Dropped is the last packet that was dropped of a source, of those that are logged.
+type Dropped struct {
+	Time    time.Time  `json:"time"`
+	Source  netip.Addr `json:"source"`
+	Country string     `json:"country,omitempty"`
+	Service string     `json:"service,omitempty"` // where it went: tcp/22
+	File    string     `json:"file,omitempty"`    // of the line that dropped it
+	Line    int        `json:"line,omitempty"`
+	Rule    string     `json:"rule,omitempty"`
+	Number  uint64     `json:"number"` // in the log
 }
 
 // Due is a list, or the country data, that the policy takes from elsewhere.
@@ -175,6 +200,12 @@ func (h *Host) Status(ctx context.Context, contents bool) (out *Status, err erro
 	}
 	out.Drift = append(out.Drift, out.Host.withoutMoves(differences)...)
 	out.Sysctls = s.sysctlDrift(g)
+	if w := s.reading(); w != nil && !w.Unread && len(out.Drift) == 0 {
+		out.Proved = w.Read
+	}
+	if out.Bans, err = s.banCount(ctx, g, artifact); err != nil {
+		return nil, err
+	}
 	if p, err := s.program(g); err == nil {
 		out.Counters, out.Full = counters(p, have.Counters())
 		out.Uncounted = p.Uncounted
