@@ -5,7 +5,7 @@ var explainRules = []Explanation{
 		Code: HiddenRule, Severities: []Severity{Error, Warning},
 		What: "the rules above decide all packets of a rule",
 		Why: "The first rule that matches decides, so this one never does. Somebody who reads the policy believes it. " +
-			"Rules with `limit` or `max` hide nothing, since packets over the limit go on. A warning where a downloaded list is involved, since that changes.",
+			"Rules with `limit` or `max` hide nothing, since packets over the limit go on. A warning where a downloaded list is involved, since that changes, and in a file that is included with `only`, which others may hide.",
 		Mend:   "Remove the rule, or put it above those that hide it.",
 		Before: "input:\n  default: drop\n  rules:\n    - allow ssh\n    - drop ssh from 192.0.2.0/24\n",
 		After:  "input:\n  default: drop\n  rules:\n    - drop ssh from 192.0.2.0/24\n    - allow ssh\n",
@@ -46,9 +46,9 @@ var explainRules = []Explanation{
 		After:  "input:\n  default: drop\n  rules:\n    - allow ssh from 203.0.113.0/24\n",
 	},
 	{
-		Code: BannedRule, Severities: []Severity{Error},
+		Code: BannedRule, Severities: []Severity{Error, Warning},
 		What:   "all that a rule is about is banned",
-		Why:    "Bans are asked before any rule.",
+		Why:    "Bans are asked before any rule. A warning in a file that is included with `only`, since the ban is not its own.",
 		Mend:   "Take the addresses out of the ban, or add them to `never-ban`.",
 		Before: "ban: [192.0.2.0/24]\ninput:\n  default: drop\n  rules:\n    - allow ssh from 192.0.2.7\n",
 		After:  "ban: [192.0.2.0/24]\nnever-ban: [192.0.2.7]\ninput:\n  default: drop\n  rules:\n    - allow ssh from 192.0.2.7\n",
