@@ -9,7 +9,7 @@ import (
 	"sluice/internal/engine/apply"
 )
 
-// BenchmarkLogKept asks 64 MiB of log for an address that is not in there.
+// BenchmarkLogKept asks 64 MiB of log for what is not in there.
 func BenchmarkLogKept(b *testing.B) {
 	h := &Host{Host: &apply.Host{Dir: b.TempDir()}}
 	kept, err := h.OpenLog(64 << 20)
@@ -37,7 +37,8 @@ func BenchmarkLogKept(b *testing.B) {
 		}
 	}
 	for name, q := range map[string]LogQuestion{
-		"all":    {LogChoice: LogChoice{Source: "192.0.2.7"}},
+		"all":    {LogChoice: LogChoice{Line: "23"}},
+		"source": {LogChoice: LogChoice{Source: "192.0.2.7"}},
 		"recent": {Since: time.Now().Add(time.Hour)},
 		"number": {Number: uint64(n - 5)}, //nolint:gosec // a count
 	} {

@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -240,6 +242,12 @@ func (h *Host) logKept(ctx context.Context, wanted chosen, q LogQuestion, grown 
 		h.note("nobody keeps what is logged now: this is what was kept before")
 	}
 	seen = wanted.seen(seen)
+	// Most of what is kept is of others where one address is asked for: to see that costs less
+	// than to read it.
+	var source []byte
+	if a, err := netip.ParseAddr(q.Source); err == nil {
+		source = fmt.Appendf(nil, `"source":%q`, a.Unmap())
+	}
 	var last, lost uint64
 	for ctx.Err() == nil {
 		var more <-chan struct{}
@@ -268,6 +276,9 @@ func (h *Host) logKept(ctx context.Context, wanted chosen, q LogQuestion, grown 
 		last = rec.ID
 		if rec.Time.Before(q.Since) {
 			lost = 0
+			continue
+		}
+		if source != nil && !bytes.Contains(rec.Data, source) && !bytes.Contains(rec.Data, []byte(`"lost":`)) {
 			continue
 		}
 		var l Logged

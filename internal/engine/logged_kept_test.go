@@ -38,7 +38,8 @@ func TestLogKept(t *testing.T) {
 	}
 	for want, q := range map[string]LogQuestion{
 		"[1 192.0.2.7 lost 0 4 192.0.2.8 lost 5 5 192.0.2.7 lost 1] 3": {},
-		"[1 192.0.2.7 lost 0 5 192.0.2.7 lost 6] 2":                    {LogChoice: LogChoice{Source: "192.0.2.7"}, Since: time.Now().Add(-time.Hour)},
+		"[1 192.0.2.7 lost 0 5 192.0.2.7 lost 4] 2":                    {LogChoice: LogChoice{Source: "192.0.2.7"}}, // what is damaged is not read
+		"[1 192.0.2.7 lost 0 5 192.0.2.7 lost 6] 2":                    {LogChoice: LogChoice{Source: "192.0.2.7/32"}, Since: time.Now().Add(-time.Hour)},
 		"[1 192.0.2.7 lost 0] 1":                                       {LogChoice: LogChoice{Country: "no", Line: "4"}},
 		"[4 192.0.2.8 lost 3] 1":                                       {Number: 4},
 		"[] 0 ":                                                        {Number: 6},
