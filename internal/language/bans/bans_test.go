@@ -238,6 +238,27 @@ func TestRewriteKeepsEverything(t *testing.T) {
 	}
 }
 
+// Bans that have nothing in common take more room, and are not written anew each time.
+func TestRewriteOfBansApart(t *testing.T) {
+	j := bans.Open(t.TempDir())
+	var entries []bans.Entry
+	for i := range 5000 {
+		b := ban(t, netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1}).String(), time.Time{}, fmt.Sprint("ssh: ", i, " bad passwords"))
+		b.Since = start.Add(time.Duration(i) * 1234567 * time.Nanosecond)
+		b.Until = b.Since.Add(240 * time.Hour)
+		entries = append(entries, bans.EntryOf([]bans.Ban{b}, b.Since, b.By))
+	}
+	if _, err := j.Append(entries...); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Rewrite(read(t, j)); err != nil {
+		t.Fatal(err)
+	}
+	if j.Long(read(t, j), start) {
+		t.Error("what was written anew is long")
+	}
+}
+
 // Pieces against the plain model: for every address, the last end of the bans
 // that hold it.
 func TestPiecesAgainstEachAddress(t *testing.T) {

@@ -307,12 +307,23 @@ func sumOf(text []byte) string {
 }
 
 // A journal is worth writing anew when it is longer than worthIt and factor
-// times what it comes to. A ban takes about bytesOfBan in one that was.
+// times what it comes to. A ban takes about bytesOfBan in one that was, and bans that have
+// all but the address in common bytesOfGroup together, beside their reason.
 const (
-	worthIt    = 64 << 10
-	factor     = 4
-	bytesOfBan = 32
+	worthIt      = 64 << 10
+	factor       = 4
+	bytesOfBan   = 32
+	bytesOfGroup = 160
 )
+
+// keptKey is what bans of a keptGroup have in common.
+type keptKey struct {
+	since, until time.Time
+	by           Author
+	reason       string
+}
+
+func keptKeyOf(b Ban) keptKey { return keptKey{b.Since, b.Until, b.By, b.Reason} }
 
 // Long says whether the journal should be written anew, going by its size and
 // by what it comes to now.
@@ -323,7 +334,18 @@ func (j Journal) Long(list *List, now time.Time) bool {
 	for _, b := range live.Countries {
 		count += b.Country.Set.Len4() + b.Country.Set.Len6()
 	}
-	return err == nil && size > worthIt+factor*bytesOfBan*int64(count)
+	comesTo := bytesOfBan * int64(count)
+	if err != nil || size <= worthIt+factor*comesTo {
+		return false
+	}
+	apart := map[keptKey]bool{}
+	for _, b := range live.All() {
+		if k := keptKeyOf(b); !apart[k] {
+			apart[k] = true
+			comesTo += bytesOfGroup + int64(len(b.Reason))
+		}
+	}
+	return size > worthIt+factor*comesTo
 }
 
 // Rewrite puts a journal of nothing but these bans in the place of the old one,
@@ -332,12 +354,7 @@ func (j Journal) Long(list *List, now time.Time) bool {
 func (j Journal) Rewrite(list *List) error {
 	j.last.text = nil
 	e := Entry{Format: format, Countries: countryGroups(list.Countries)}
-	type key struct {
-		since, until time.Time
-		by           Author
-		reason       string
-	}
-	for _, g := range groups(list.Bans, func(b Ban) key { return key{b.Since, b.Until, b.By, b.Reason} }) {
+	for _, g := range groups(list.Bans, keptKeyOf) {
 		k := g.key
 		e.Kept = append(e.Kept, keptGroup{Group{k.until, k.reason, Words(g.ranges)}, k.since, k.by})
 	}
