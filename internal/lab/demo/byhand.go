@@ -16,7 +16,7 @@ func (d *demo) proved() error {
 	if err != nil {
 		return err
 	}
-	d.quote("sluice verify", out)
+	d.quote("sluice verify", d.shown(out))
 	seen := "proved"
 	if status != 0 || !strings.HasPrefix(out, "proved: every packet gets what ") {
 		seen = fmt.Sprintf("exit %d", status)

@@ -75,6 +75,7 @@ func (d *demo) play(data string) error {
 		d.lockOut,
 		d.fullTable,
 		func() error { return d.packetCost(data) },
+		d.letIn,
 	} {
 		var failure error
 		if err := errors.Join(d.net.Try(func() { failure = part() }), failure); err != nil {
