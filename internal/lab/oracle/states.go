@@ -211,7 +211,7 @@ func (h *house) state() string {
 // whom it waits for, and the steps of a change, from the one at which it takes long.
 var (
 	moments = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?|\b(\d+[dhms])*\d+(\.\d+)?([dhms]|ms|µs)\b`)
-	numbers = regexp.MustCompile(`(?m)("seconds": )[\d.e-]+|(generation_\d+_)[0-9a-f]{12}|^[0-9a-f]{8} (\{)|("cookie )\d+(?:","number":\d+)?|("version": ?)"[^"]*"|("inputs":)"[0-9a-f]{64}"|("bans":)\{"journal":"[0-9a-f]{64}","clock":-?\d+\}`)
+	numbers = regexp.MustCompile(`(?m)("(?:seconds|took)": )[\d.e-]+|(generation_\d+_)[0-9a-f]{12}|^[0-9a-f]{8} (\{)|("cookie )\d+(?:","number":\d+)?|("version": ?)"[^"]*"|("inputs":)"[0-9a-f]{64}"|("bans":)\{"journal":"[0-9a-f]{64}","clock":-?\d+\}`)
 	sums    = regexp.MustCompile(`[0-9a-f]{64}`)
 	waited  = regexp.MustCompile(`(?m)^(note: waiting at most .*|.* \(step \d+ of \d+\))\n`)
 	blanks  = regexp.MustCompile(` {2,}|-{3,}`)
