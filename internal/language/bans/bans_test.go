@@ -376,13 +376,14 @@ func FuzzJournal(f *testing.F) {
 func FuzzReadInput(f *testing.F) {
 	f.Add("203.0.113.7 reason # remark\n2001:db8::/32\n")
 	f.Add("\ufeff10.0.0.1-10.0.0.9\r\n\x00")
+	f.Add("de a flood\nKP\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		got, err := bans.ReadInput("x", strings.NewReader(text))
 		if err != nil {
 			return
 		}
 		for _, n := range got {
-			if !n.What.IsValid() || len(n.Reason) > bans.MaxReason || strings.ContainsAny(n.Reason, "\n\x1b\x00") || bans.Reason(n.Reason) != n.Reason {
+			if n.What.IsValid() == (n.Country != "") || n.Country != strings.ToUpper(n.Country) || len(n.Reason) > bans.MaxReason || strings.ContainsAny(n.Reason, "\n\x1b\x00") || bans.Reason(n.Reason) != n.Reason {
 				t.Fatalf("%q gives %v", text, n)
 			}
 		}
