@@ -61,6 +61,7 @@ func (s *scraper) scrape() []byte {
 	}
 	ctx, stop := context.WithTimeout(context.Background(), scrapeTime)
 	defer stop()
+	defer quieten()
 	all := s.spaces.all()
 	var several [][]exposition.Family
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -96,6 +97,7 @@ func (s *server) Scrape(w http.ResponseWriter, _ *http.Request) { s.scraper.answ
 
 // Metrics says what runs in one.
 func (s *server) Metrics(_ http.ResponseWriter, r *http.Request, _ string) {
+	defer quieten()
 	q := of(r)
 	out, err := q.meter.Read(q.Context())
 	if err == nil {
