@@ -103,6 +103,9 @@ func showStatus(cmd *cobra.Command, w io.Writer, s *apply.Status) {
 }
 
 func printStatus(w io.Writer, s *apply.Status, here string) {
+	if s.Shadow { // beside nothing too
+		defer fmt.Fprintln(w, "shadow       a policy is tried beside it (sluice shadow), which enforces nothing and ends by itself")
+	}
 	switch s.Condition {
 	case apply.Nothing:
 		fmt.Fprintln(w, "no policy runs")
@@ -183,9 +186,6 @@ func printStatus(w io.Writer, s *apply.Status, here string) {
 	}
 	printAddresses(w, s)
 	printDropped(w, s.Dropped)
-	if s.Shadow {
-		fmt.Fprintln(w, "shadow       a policy is tried beside it (sluice shadow), which enforces nothing and ends by itself")
-	}
 }
 
 // fullPercent is from when on a connection table is said to be nearly full.
