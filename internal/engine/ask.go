@@ -112,20 +112,34 @@ func (s *Subject) Query(ctx context.Context, w query.Words, verdicts []program.V
 }
 
 // Compare says what the change from one policy to another opens and closes on a host with
-// these facts. What the first means is made before the second is read.
+// these facts. Exceptions of the one that runs are before the rules of the other too, as
+// an apply has it.
 func Compare(ctx context.Context, from *Sources, facts host.Facts, read func(name string) (*Subject, error), old, next string) (*query.Diff, error) {
-	var sides [2]query.Compiled
+	var sides [2]*Subject
+	var hold []apply.Exception
 	for i, name := range []string{old, next} {
-		s, err := read(name)
-		if err != nil {
+		var err error
+		if sides[i], err = read(name); err != nil {
 			return nil, err
 		}
-		s.Facts = facts
-		if sides[i], err = s.Meaning(ctx); err != nil {
+		sides[i].Facts = facts
+		if g := sides[i].Runs; g != nil {
+			hold = g.Exceptions
+		}
+	}
+	var means [2]query.Compiled
+	for i, s := range sides {
+		if !forbids(s.Policy) {
+			if err := except(s.Policy, hold); err != nil {
+				return nil, err
+			}
+		}
+		var err error
+		if means[i], err = s.Meaning(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return query.Compare(ctx, sides[0], sides[1], from.Countries)
+	return query.Compare(ctx, means[0], means[1], from.Countries)
 }
 
 // Test proves the expectations of the policy.
