@@ -300,6 +300,14 @@ func (f *file) included(n *yaml.Node, pattern string) (names []string) {
 // includeFile reads a file, or, with a scope, has it read when the rest is whole.
 func (f *file) includeFile(n *yaml.Node, name string, scope []Scope) {
 	target, err := f.realPath(name)
+	if scope != nil && f.texts == nil {
+		// The folder's, for the file is no link: else it counts for nothing, and must not
+		// stand in the way of what it leads to.
+		var folder string
+		if folder, err = f.realPath(filepath.Dir(name)); err == nil {
+			target = filepath.Join(folder, filepath.Base(name))
+		}
+	}
 	if err != nil && scope != nil {
 		f.scoped = append(f.scoped, scopedFile{f.At(n), name, scope})
 		return

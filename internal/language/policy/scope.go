@@ -2,12 +2,18 @@ package policy
 
 import (
 	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"go.yaml.in/yaml/v4"
 
 	"sluice/internal/base/addrset"
+	"sluice/internal/base/regular"
 	"sluice/internal/language/source"
 )
 
@@ -184,7 +190,45 @@ func (l *loader) readScopedText(name string) ([]byte, error) {
 	if _, err := l.realPath(name); err != nil {
 		return nil, source.ReadError(name, err)
 	}
-	return l.readText(name)
+	return l.readOwnText(name)
+}
+
+// readOwnText is readText of a file that somebody else may write: a link to another one,
+// which he could not read or which is of another one's scope, it does not follow.
+func (l *loader) readOwnText(name string) ([]byte, error) {
+	if l.texts != nil {
+		return l.readText(name)
+	}
+	opened := name
+	if d, is := l.policy.where().(drafted); is && name == d.file {
+		opened = d.draft
+	}
+	folder, err := l.policy.where().Real(filepath.Dir(opened))
+	if err == nil {
+		folder, err = filepath.Abs(folder)
+	}
+	if err != nil {
+		return nil, err
+	}
+	data, err := source.ReadFrom(func(name string) (*os.File, error) {
+		file, err := l.policy.where().Open(name)
+		if err != nil {
+			return nil, err
+		}
+		at, err := os.Readlink(fmt.Sprint("/proc/self/fd/", file.Fd()))
+		if err == nil && at != filepath.Join(folder, filepath.Base(opened)) {
+			err = fmt.Errorf("%s is a symbolic link, which a file that is included with only may not be", name)
+		}
+		if err != nil {
+			_ = file.Close()
+			return nil, err
+		}
+		return file, nil
+	}, name, dialect.MaxSize)
+	if errors.Is(err, regular.Err) || errors.Is(err, syscall.EISDIR) {
+		err = fmt.Errorf("%s is not a regular file", name)
+	}
+	return data, err
 }
 
 // merge reads the text of a file with a scope by itself, and adds its rules where nothing
