@@ -171,7 +171,10 @@ func printAllows(w io.Writer, list []engine.AllowEntry) {
 		if !e.Until.IsZero() {
 			until = fmt.Sprintf("%s (%s)", e.Until.Local().Format(time.DateTime), longTime(e.Until.Sub(now)))
 		}
-		if !e.InForce {
+		switch {
+		case e.Lifted:
+			until += ", lifted and still in force"
+		case !e.InForce:
 			until += ", not in force"
 		}
 		to := e.Service

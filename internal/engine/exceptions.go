@@ -48,8 +48,8 @@ func (h *Host) Allows(context.Context) ([]AllowEntry, error) {
 		loaded = g.Exceptions
 	}
 	out := []AllowEntry{}
-	for _, e := range hold {
-		out = append(out, AllowEntry{e, slices.Contains(loaded, e)})
+	for _, e := range with(hold, loaded) {
+		out = append(out, AllowEntry{e, slices.Contains(loaded, e), !slices.Contains(hold, e)})
 	}
 	return out, nil
 }
@@ -58,6 +58,20 @@ func (h *Host) Allows(context.Context) ([]AllowEntry, error) {
 type AllowEntry struct {
 	apply.Exception
 	InForce bool `json:"in-force"`
+	// Lifted says that the rules should not have it: a command was killed, or an older
+	// policy with it came back.
+	Lifted bool `json:"lifted,omitempty"`
+}
+
+// with are the exceptions that hold, and those that the rules have beside them.
+func with(hold, loaded []apply.Exception) []apply.Exception {
+	out := slices.Clone(hold)
+	for _, e := range apply.LiveExceptions(loaded, time.Now()) {
+		if !slices.Contains(hold, e) {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // Allow lets an address in before the rules of the running policy. Where it is let in to
@@ -172,14 +186,11 @@ func (h *Host) Disallow(ctx context.Context, in Allowing) (*Allowed, error) {
 	if err != nil {
 		return nil, err
 	}
-	var lifted []apply.Exception
-	next := slices.DeleteFunc(slices.Clone(hold), func(e apply.Exception) bool {
-		is := e.What == in.What.String() && (in.Service == "" || e.Service == service)
-		if is {
-			lifted = append(lifted, e)
-		}
-		return is
-	})
+	asked := func(e apply.Exception) bool {
+		return e.What == in.What.String() && (in.Service == "" || e.Service == service)
+	}
+	next := slices.DeleteFunc(slices.Clone(hold), asked)
+	lifted := slices.DeleteFunc(with(hold, running.Runs.Exceptions), func(e apply.Exception) bool { return !asked(e) })
 	if len(lifted) == 0 {
 		return nil, &NotAllowedError{in.What.String(), in.Service}
 	}
@@ -192,7 +203,11 @@ func (h *Host) Disallow(ctx context.Context, in Allowing) (*Allowed, error) {
 
 // excepted loads the running policy with other exceptions.
 func (h *Host) excepted(ctx context.Context, running *Subject, from, to []apply.Exception, force bool) (*Allowed, error) {
-	if err := except(running.Policy, to); err != nil {
+	loaded := to
+	if forbids(running.Policy) {
+		loaded = nil
+	}
+	if err := except(running.Policy, loaded); err != nil {
 		return nil, err
 	}
 	r, staging, err := h.refreshing(ctx, running, Refreshing{AllowCut: force})
@@ -200,7 +215,7 @@ func (h *Host) excepted(ctx context.Context, running *Subject, from, to []apply.
 		return nil, err
 	}
 	defer staging.Discard()
-	r.excepting = &apply.Excepting{From: from, To: to}
+	r.excepting, r.loaded = &apply.Excepting{From: from, To: to}, loaded
 	if err := r.load(ctx); err != nil {
 		return nil, err
 	}
@@ -214,7 +229,7 @@ func (h *Host) excepted(ctx context.Context, running *Subject, from, to []apply.
 // exceptions are those that a refresh loads.
 func (r *refreshing) exceptions() []apply.Exception {
 	if r.excepting != nil {
-		return r.excepting.To
+		return r.loaded
 	}
 	return r.generation.Exceptions
 }
@@ -242,9 +257,10 @@ func forbids(p *policy.Policy) bool { return p.Exceptions != nil && p.Exceptions
 
 // except puts the exceptions that hold before the rules of a policy that is applied.
 func (p *preparation) except() (err error) {
-	if p.Exceptions, err = p.host.Exceptions(); err != nil {
+	if p.hold, err = p.host.Exceptions(); err != nil {
 		return err
 	}
+	p.Exceptions = p.hold
 	if n := len(p.Exceptions); n > 0 && forbids(p.Policy) {
 		p.host.warn(fmt.Sprintf("%s by command: the policy forbids that, so that nobody is let in", english.Plural(n, "exception")))
 		p.Exceptions = nil

@@ -57,6 +57,7 @@ type preparation struct {
 	Sources *Sources
 	// Exceptions are those that hold, before the rules of Policy.
 	Exceptions []apply.Exception
+	hold       []apply.Exception // also where Policy forbids them
 	host       *Host
 }
 
@@ -153,7 +154,7 @@ func (p *preparation) gather(out *prepared) error {
 	out.warnings = append(out.warnings, warnings(built.Findings)...)
 	out.input = apply.Input{
 		Policy: p.File, Files: files, Broken: broken(p.Policy), Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: p.Profile,
-		Without: p.Without, Facts: p.Facts, Exceptions: p.Exceptions,
+		Without: p.Without, Facts: p.Facts, Exceptions: p.Exceptions, Hold: p.hold,
 		SSHClients: apply.SSHClients(p.Facts), Sysctls: settings, Memory: apply.FreeMemory(),
 		SSHPorts: apply.SSHPorts(),
 		Sources:  built.Resolved.Inputs,

@@ -85,6 +85,7 @@ type refreshing struct {
 	store      lists.Store
 	sources    *Sources
 	excepting  *apply.Excepting
+	loaded     []apply.Exception // with excepting: of which rules are made
 	out        *Refreshed
 }
 

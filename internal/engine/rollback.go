@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 
 	"sluice/internal/engine/apply"
 )
@@ -31,7 +32,15 @@ func (h *Host) afterBack(ctx context.Context, out *apply.Outcome) error {
 	}
 	err := h.takeExceptions(ctx)
 	if err != nil {
-		out.Notes = append(out.Notes, "whom commands let in is not let in: "+wordsOf(err, h.Words))
+		text := "it was loaded with other exceptions by command than hold now, and that could not be mended: " + wordsOf(err, h.Words)
+		if list, err := h.Allows(ctx); err == nil {
+			for _, e := range list {
+				if e.Lifted {
+					text += fmt.Sprintf("\n  %s is let in again, which was lifted", e.What)
+				}
+			}
+		}
+		h.warn(text)
 		return nil
 	}
 	n, _, err := h.RunningNow()

@@ -200,6 +200,7 @@ var remedies = map[apply.Remedy]string{
 	apply.ForceBack:                "--force goes back without asking whether it locks you out",
 	apply.Remove:                   "sluice remove{here} takes everything away",
 	apply.RestoreConfirmed:         "sluice restore{here} loads the confirmed policy",
+	apply.GoBackUnconfirmed:        "sluice rollback{here} --no-confirm goes there without a trial",
 	apply.DoAgain:                  "do it again",
 	apply.RefreshAgain:             "sluice refresh{here} again",
 	apply.ConfirmFirst:             "sluice confirm{here} keeps it",

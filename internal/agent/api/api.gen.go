@@ -165,6 +165,9 @@ type Allows = []struct {
 	// InForce whether the rules that run have it
 	InForce bool `json:"in-force"`
 
+	// Lifted the rules should not have it: a command was killed, or an older policy with it came back
+	Lifted bool `json:"lifted,omitempty"`
+
 	// Service as rules write it; every one unless given
 	Service string    `json:"service,omitempty"`
 	Since   time.Time `json:"since"`

@@ -38,8 +38,8 @@ type Input struct {
 	// on the way.
 	Inputs string
 	Said   Said
-	// Exceptions are those that the rules were made with.
-	Exceptions []Exception
+	// Exceptions are those that the rules were made with, and Hold those that held then.
+	Exceptions, Hold []Exception
 	// Sources is what the policy's names were resolved from: see resolve.Inputs.
 	Sources map[string]string
 }
@@ -108,6 +108,9 @@ func (h *Host) Apply(ctx context.Context, in Input, o Options) (*Outcome, error)
 		if err := s.refuseToKeep(o); err != nil {
 			return nil, err
 		}
+	}
+	if err := s.refuseOthers(in.Hold); err != nil {
+		return nil, err
 	}
 	encoded, err := in.Artifact.Encode()
 	if err != nil {

@@ -31,7 +31,7 @@ type exceptionsOnDisk struct {
 // exceptions are those that are not over.
 func (s store) exceptions(now time.Time) ([]Exception, error) {
 	var on exceptionsOnDisk
-	if err := s.readJSON(exceptionsFile, &on); err != nil && !isMissing(err) {
+	if err := s.readJSON(exceptionsFile, &on); err != nil && !isLost(err) { // whom a damaged file let in is let in no more
 		return nil, err
 	}
 	return LiveExceptions(on.Exceptions, now), nil
@@ -47,7 +47,12 @@ func (h *Host) Exceptions() ([]Exception, error) {
 	if err := needRoot(); err != nil {
 		return nil, err
 	}
-	return store{dir: h.Dir}.exceptions(h.now())
+	s := store{dir: h.Dir}
+	var damaged *DamagedError
+	if err := s.readJSON(exceptionsFile, &exceptionsOnDisk{}); errors.As(err, &damaged) {
+		h.note("%v: whom commands let in is not known any more, and they let in nobody", damaged)
+	}
+	return s.exceptions(h.now())
 }
 
 // Excepting is a change of the exceptions, which comes with the rules that have it.
@@ -56,12 +61,12 @@ type Excepting struct{ From, To []Exception }
 // except writes a change down, and gives what takes it back. Who reads it after a crash
 // between this and the rules finds that those lack it.
 func (s *session) except(in *Excepting) (back func(), err error) {
+	if err := s.refuseOthers(in.From); err != nil {
+		return nil, err
+	}
 	now, err := s.exceptions(s.now())
 	if err != nil {
 		return nil, err
-	}
-	if !slices.Equal(now, LiveExceptions(in.From, s.now())) {
-		return nil, remedied(DoAgain, errors.New("somebody else changed the exceptions meanwhile\n  nothing changed"))
 	}
 	if err := s.saveExceptions(in.To); err != nil {
 		return nil, s.nothingDone(err)
@@ -73,8 +78,32 @@ func (s *session) except(in *Excepting) (back func(), err error) {
 	}, nil
 }
 
+// refuseOthers refuses rules that were made while other exceptions held.
+func (s *session) refuseOthers(hold []Exception) error {
+	now, err := s.exceptions(s.now())
+	if err == nil && !slices.Equal(now, LiveExceptions(hold, s.now())) {
+		err = remedied(DoAgain, errors.New("somebody else changed the exceptions meanwhile\n  nothing changed"))
+	}
+	return err
+}
+
 func (s *session) saveExceptions(list []Exception) error {
 	return s.writeJSON(exceptionsFile, exceptionsOnDisk{format, list})
+}
+
+// refuseLifted refuses a trial of a generation that lets in whom commands have not let in
+// any more: what holds is brought in once it is kept.
+func (s *session) refuseLifted(g *Generation, o Options) error {
+	hold, err := s.exceptions(s.now())
+	if err != nil || o.Confirm == 0 {
+		return err
+	}
+	for _, e := range LiveExceptions(g.Exceptions, s.now()) {
+		if !slices.Contains(hold, e) {
+			return remedied(GoBackUnconfirmed, fmt.Errorf("generation %d lets in %s by a command that was lifted since, and would as long as it is on trial\n  nothing changed", g.Number, e.What))
+		}
+	}
+	return nil
 }
 
 // ExceptionsDiffer says whether the running generation was loaded with other exceptions

@@ -97,7 +97,11 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 	}
 	defer s.close()
 	if s.cur.Running != in.Generation {
-		return nil, remedied(RefreshAgain, fmt.Errorf("another policy was applied meanwhile: generation %d\n  nothing changed", s.cur.Running))
+		again := RefreshAgain
+		if in.Excepting != nil {
+			again = DoAgain
+		}
+		return nil, remedied(again, fmt.Errorf("another policy was applied meanwhile: generation %d\n  nothing changed", s.cur.Running))
 	}
 	if p := s.cur.Pending; p != nil {
 		return nil, remedied(ConfirmFirst, fmt.Errorf("generation %d waits for its confirmation, until when %s\n  nothing changed", p.Generation, in.refused()))

@@ -28,6 +28,7 @@ const (
 	RestoreConfirmed         Remedy = "restore the confirmed policy"
 	RefreshAgain             Remedy = "refresh again"
 	DoAgain                  Remedy = "do it again"
+	GoBackUnconfirmed        Remedy = "go back without a trial"
 	ConfirmFirst             Remedy = "confirm what waits"
 	FreeDisk                 Remedy = "make room on the disk"
 	SmallerSets              Remedy = "have smaller sets"

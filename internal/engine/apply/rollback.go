@@ -65,6 +65,9 @@ func (s *session) rollTo(ctx context.Context, n int, o Options, peers []SSHClien
 	case c.to.Closed:
 		return remedied(SeeOthers, fmt.Errorf("generation %d is the closed policy, which a restore that failed loaded and nobody applied: no one goes back to it\n  nothing changed", n))
 	}
+	if err := s.refuseLifted(c.to, o); err != nil {
+		return err
+	}
 	p, err := s.program(c.to)
 	switch {
 	case err == nil:
