@@ -80,21 +80,13 @@ func (h *Host) Allow(ctx context.Context, in Allowing) (*Allowed, error) {
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*Allowed, error) { return h.Allow(ctx, in) })
 	}
-	running, err := h.Running(nil)
-	if err != nil {
-		return nil, err
+	running, service, hold, err := h.excepting(in)
+	if err == nil {
+		err = running.Policy.Polices()
 	}
-	if err := running.Policy.Polices(); err != nil {
-		return nil, err
+	if err == nil {
+		err = h.permitted(ctx, running, in)
 	}
-	if err := h.permitted(ctx, running, in); err != nil {
-		return nil, err
-	}
-	service, err := running.Policy.Service(in.Service)
-	if err != nil {
-		return nil, err
-	}
-	hold, err := h.Exceptions()
 	if err != nil {
 		return nil, err
 	}
@@ -174,15 +166,7 @@ func (h *Host) Disallow(ctx context.Context, in Allowing) (*Allowed, error) {
 	if h.Netns != nil {
 		return inside(h, func(h *Host) (*Allowed, error) { return h.Disallow(ctx, in) })
 	}
-	running, err := h.Running(nil)
-	if err != nil {
-		return nil, err
-	}
-	service, err := running.Policy.Service(in.Service)
-	if err != nil {
-		return nil, err
-	}
-	hold, err := h.Exceptions()
+	running, service, hold, err := h.excepting(in)
 	if err != nil {
 		return nil, err
 	}
@@ -199,6 +183,18 @@ func (h *Host) Disallow(ctx context.Context, in Allowing) (*Allowed, error) {
 		out.Exceptions = lifted
 	}
 	return out, err
+}
+
+// excepting is what a change of the exceptions begins with: what runs, the service as any
+// policy writes it, and those that hold.
+func (h *Host) excepting(in Allowing) (running *Subject, service string, hold []apply.Exception, err error) {
+	if running, err = h.Running(nil); err == nil {
+		service, err = running.Policy.Service(in.Service)
+	}
+	if err == nil {
+		hold, err = h.Exceptions()
+	}
+	return running, service, hold, err
 }
 
 // excepted loads the running policy with other exceptions.
