@@ -119,7 +119,7 @@ func (c *concern) tracked(e conntrack.Entry) {
 	key := fmt.Sprint(e.Protocol, netip.AddrPortFrom(e.Original.Source, e.Original.SourcePort), netip.AddrPortFrom(e.Original.Destination, e.Original.DestinationPort))
 	mirror := fmt.Sprint(e.Protocol, netip.AddrPortFrom(e.Original.Destination, e.Original.DestinationPort), netip.AddrPortFrom(e.Original.Source, e.Original.SourcePort))
 	c.seen[key], c.seen[mirror] = true, true
-	if e.Ended || !c.touches(ends...) {
+	if e.State.Ended() || !c.touches(ends...) {
 		return
 	}
 	first, way := firstPacket(e, c.local)

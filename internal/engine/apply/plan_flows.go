@@ -67,7 +67,7 @@ func endedFlows(p *program.Program) (*EndedFlows, error) {
 	for _, e := range flows {
 		from, to := netip.AddrPortFrom(e.Original.Source, e.Original.SourcePort), netip.AddrPortFrom(e.Original.Destination, e.Original.DestinationPort)
 		tracked[pair{from, to}], tracked[pair{to, from}] = true, true
-		if e.Ended {
+		if e.State.Ended() {
 			continue
 		}
 		if ban := by(e.Original.Source, e.Original.Destination, e.Reply.Source, e.Reply.Destination); ban != "" {

@@ -510,7 +510,7 @@ func (l *lab) tracked() (out []string) {
 		entries, err := conntrack.List()
 		for _, e := range entries {
 			if e.Protocol == 6 || e.Protocol == 17 {
-				out = append(out, fmt.Sprint(e.Protocol, e.Original, e.Reply, e.Mark, e.Ended))
+				out = append(out, fmt.Sprint(e.Protocol, e.Original, e.Reply, e.Mark, e.State))
 			}
 		}
 		return err

@@ -54,7 +54,7 @@ func ended(host *testnet.Namespace) (closed, all int, err error) {
 	err = host.Do(func() error {
 		entries, err := conntrack.List()
 		for _, e := range entries {
-			if e.Ended {
+			if e.State.Ended() {
 				closed++
 			}
 		}

@@ -7,11 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/netip"
 	"strconv"
+	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"sluice/internal/system/kernel/sysctl"
@@ -35,22 +34,54 @@ type Entry struct {
 	Original Tuple
 	Reply    Tuple // what an answer looks like; not the mirror of Original behind NAT
 	Mark     uint32
-	Timeout  uint32 // seconds
+	Zone     uint16 // of connection tracking; 0 is the usual one
+	Timeout  uint32 // seconds that it lives without a packet; 0 of one that a flowtable has
 	Packets  uint64 // both directions; zero unless net.netfilter.nf_conntrack_acct is set
 	Bytes    uint64
-	// Ended says of TCP that both sides have closed it or one has reset it: the
-	// entry waits for late packets.
-	Ended bool
+	State    TCPState // of TCP alone
+	Status   Status
+	Since    time.Time // when it was made; zero unless net.netfilter.nf_conntrack_timestamp is set
+
+	original []byte // Original as the kernel wrote it
+	id       uint32
 }
 
-// States of TCP from which on a connection has ended, enum tcp_conntrack of
+// TCPState is where the kernel takes a connection to be, enum tcp_conntrack of
 // include/uapi/linux/netfilter/nf_conntrack_tcp.h.
+type TCPState uint8
+
+// Ended says that both sides have closed it or one has reset it: the entry waits for late
+// packets.
+func (s TCPState) Ended() bool { return s >= lastACK && s <= closed }
+
 const (
 	lastACK = 6
 	closed  = 8 // 7 is TIME_WAIT
 )
 
-var families = []netlink.InetFamily{unix.AF_INET, unix.AF_INET6}
+var tcpStates = [...]string{"none", "syn-sent", "syn-received", "established", "fin-wait", "close-wait", "last-ack", "time-wait", "close", "syn-sent2"}
+
+func (s TCPState) String() string {
+	if int(s) < len(tcpStates) {
+		return tcpStates[s]
+	}
+	return "unknown"
+}
+
+// Status is the bits of enum ip_conntrack_status of
+// include/uapi/linux/netfilter/nf_conntrack_common.h.
+type Status uint32
+
+// Bits of a status.
+const (
+	SeenReply Status = 1 << 1 // packets went both ways
+	Assured   Status = 1 << 2 // not thrown out early where the table is full
+	SourceNAT Status = 1 << 4
+	DestNAT   Status = 1 << 5
+	Offloaded Status = 1 << 14 // a flowtable has it
+)
+
+var families = []uint8{unix.AF_INET, unix.AF_INET6}
 
 // A table that changes while it is listed is asked again, so often at most;
 // then what came is given, since a busy table never holds still.
@@ -61,41 +92,22 @@ const dumpTries = 3
 func List() ([]Entry, error) {
 	var out []Entry
 	for _, family := range families {
-		var flows []*netlink.ConntrackFlow
-		var err error
+		before := len(out)
 		for range dumpTries {
-			flows, err = netlink.ConntrackTableList(netlink.ConntrackTable, family)
-			if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			out = out[:before]
+			torn, err := walk(family, func(e *Entry) {
+				e.original = nil // is of the part that is read
+				out = append(out, *e)
+			})
+			if err != nil {
+				return nil, fmt.Errorf("list the connection table: %w", err)
+			}
+			if !torn {
 				break
 			}
 		}
-		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return nil, fmt.Errorf("list the connection table: %w", err)
-		}
-		for _, f := range flows {
-			out = append(out, entry(f))
-		}
 	}
 	return out, nil
-}
-
-// Delete removes the entries that match accepts and says how many there were.
-// Their next packet starts anew, and is judged by the rules. An empty table is
-// not listed: the kernel walks the buckets of the whole machine for that, 10 ms
-// for a quarter of a million.
-func Delete(match func(Entry) bool) (int, error) {
-	if n, err := Count(); err == nil && n == 0 {
-		return 0, nil
-	}
-	total := 0
-	for _, family := range families {
-		n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, filter(match))
-		total += int(n)
-		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return total, fmt.Errorf("delete from the connection table: %w", err)
-		}
-	}
-	return total, nil
 }
 
 // Count is how many entries the table holds; zero where connection tracking is
@@ -113,33 +125,4 @@ func Count() (uint64, error) {
 		return 0, fmt.Errorf("read sysctl net.netfilter.nf_conntrack_count: %w", err)
 	}
 	return n, nil
-}
-
-type filter func(Entry) bool
-
-func (f filter) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool { return f(entry(flow)) }
-
-func entry(f *netlink.ConntrackFlow) Entry {
-	e := Entry{
-		Family: 4, Protocol: f.Forward.Protocol, Mark: f.Mark, Timeout: f.TimeOut,
-		Original: tuple(f.Forward), Reply: tuple(f.Reverse),
-		Packets: f.Forward.Packets + f.Reverse.Packets,
-		Bytes:   f.Forward.Bytes + f.Reverse.Bytes,
-	}
-	if f.FamilyType == unix.AF_INET6 {
-		e.Family = 6
-	}
-	if tcp, is := f.ProtoInfo.(*netlink.ProtoInfoTCP); is {
-		e.Ended = tcp.State >= lastACK && tcp.State <= closed
-	}
-	return e
-}
-
-func tuple(t netlink.IPTuple) Tuple {
-	return Tuple{Source: addr(t.SrcIP), Destination: addr(t.DstIP), SourcePort: t.SrcPort, DestinationPort: t.DstPort}
-}
-
-func addr(ip net.IP) netip.Addr {
-	a, _ := netip.AddrFromSlice(ip)
-	return a.Unmap()
 }

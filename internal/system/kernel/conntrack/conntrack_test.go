@@ -66,3 +66,52 @@ func TestTable(t *testing.T) {
 		t.Errorf("%d and %d are left", four, six)
 	}
 }
+
+// TestDelete: of many entries those are deleted that are meant, of each zone its own.
+func TestDelete(t *testing.T) {
+	testnet.Require(t, testnet.Nftables)
+	n := testnet.New(t)
+	host, client := n.Unnamed("host"), n.Unnamed("client")
+	n.Join(testnet.End{In: host, Device: "h0", Addresses: []string{"192.0.2.1/24"}},
+		testnet.End{In: client, Device: "c0", Addresses: []string{"192.0.2.2/24"}})
+	host.Nft("table inet t { chain c { type filter hook prerouting priority raw; udp dport 7 ct zone set 5; }\n chain d { type filter hook input priority 0; ct state new accept; }\n }")
+	a, b := netip.MustParseAddr("192.0.2.8"), netip.MustParseAddr("192.0.2.9")
+	var flows []conntrack.Flow
+	for i := range 1000 {
+		flows = append(flows, conntrack.Flow{Protocol: 17, Original: conntrack.Tuple{Source: a, Destination: b, SourcePort: uint16(1000 + i), DestinationPort: 53}})
+	}
+	host.ServeUDP("192.0.2.1:7")
+	if r := client.TryUDP(testnet.UDPTry{To: netip.MustParseAddrPort("192.0.2.1:7")}); r.Outcome != testnet.Answered {
+		t.Fatal(r)
+	}
+	err := host.Do(func() error {
+		if err := conntrack.CreateAll(flows); err != nil {
+			return err
+		}
+		zoned := 0
+		if err := conntrack.Walk(func(e *conntrack.Entry) {
+			if e.Zone == 5 {
+				zoned++
+			}
+		}); err != nil || zoned != 1 {
+			t.Errorf("%d entries of zone 5, %v", zoned, err)
+		}
+		for _, test := range []struct {
+			want  int
+			match func(conntrack.Entry) bool
+		}{
+			{500, func(e conntrack.Entry) bool { return e.Original.DestinationPort == 53 && e.Original.SourcePort%2 == 0 }},
+			{0, func(e conntrack.Entry) bool { return e.Original.DestinationPort == 53 && e.Original.SourcePort%2 == 0 }},
+			{1, func(e conntrack.Entry) bool { return e.Zone == 5 }},
+			{500, func(e conntrack.Entry) bool { return e.Original.DestinationPort == 53 }},
+		} {
+			if got, err := conntrack.Delete(test.match); got != test.want || err != nil {
+				t.Errorf("%d were deleted, want %d: %v", got, test.want, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
