@@ -112,7 +112,7 @@ func excepting(cmd *cobra.Command, done string, change func(context.Context, doo
 				note(cmd, text)
 			}
 			for _, e := range out.Exceptions {
-				fmt.Fprintf(w, "%s %s%s\n", done, exceptionText(e), map[bool]string{true: " " + endText(e)}[done == "allowed"])
+				fmt.Fprintf(w, "%s %s%s\n", done, e.Text(), map[bool]string{true: " " + endText(e)}[done == "allowed"])
 			}
 		})
 		if err == nil && out.LockedOut != "" {
@@ -120,13 +120,6 @@ func excepting(cmd *cobra.Command, done string, change func(context.Context, doo
 		}
 		return err
 	})(cmd, nil)
-}
-
-func exceptionText(e apply.Exception) string {
-	if e.Service == "" {
-		return e.What + " to everything"
-	}
-	return e.What + " to " + e.Service
 }
 
 func endText(e apply.Exception) string {

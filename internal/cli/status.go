@@ -326,7 +326,7 @@ func printWaiting(w io.Writer, i apply.Waiting, boots bool, here string) {
 }
 
 func printDrift(w io.Writer, s *apply.Status, here string) {
-	if len(s.Drift) == 0 && len(s.Sysctls) == 0 {
+	if len(s.Drift)+len(s.Sysctls)+len(s.Exceptions) == 0 {
 		fmt.Fprintln(w, "drift        none")
 		return
 	}
@@ -335,6 +335,9 @@ func printDrift(w io.Writer, s *apply.Status, here string) {
 	}
 	for _, d := range s.Sysctls {
 		fmt.Fprintf(w, "%s        sysctl %s: want %s, have %s\n", command.Paint(w, "31", "drift"), d.Name, d.Want, d.Have)
+	}
+	for _, d := range s.Exceptions {
+		fmt.Fprintf(w, "%s        %s\n", command.Paint(w, "31", "drift"), d)
 	}
 	if s.Generation != nil && s.Boot == s.Generation.Number {
 		fmt.Fprintf(w, "hint         sluice restore%s puts it back\n", here)

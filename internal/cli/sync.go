@@ -25,10 +25,11 @@ in over ssh. All of that is in sets of their own in the kernel, and sync edits t
 place when the host has changed. Rules compare the interface of the default routes
 while they leave by one; sync replaces those, each where it stands. What else stands
 in the rules themselves, such as the interfaces of a flowtable, it does not edit: it
-names what changed, as sluice status does. Sync compiles nothing, and changes nothing where nothing changed. Rules are
+names what changed, as sluice status does. Sync changes nothing where nothing changed. Rules are
 loaded anew only where they wait for an interface (of a flowtable) that is there by
-now, or where somebody took the confirmed policy's away. Rules that run stay, whatever
-cannot be read.
+now, where somebody took the confirmed policy's away, or where they let in other
+exceptions by command than hold, for which the running policy is compiled. Rules that
+run stay, whatever cannot be read.
 
 With --follow it stays, listens for changes of links, addresses, default routes and
 name servers (resolv.conf), and does so at the first sign of one; of many that follow closely it then takes the sum. It is

@@ -122,6 +122,9 @@ func printVerified(w io.Writer, v *engine.Verified, here string) {
 	for _, d := range v.Bans {
 		fmt.Fprintf(w, "%s         %s\n", command.Paint(w, "31", "ban"), apply.DescribeDifference(d))
 	}
+	for _, d := range v.Exceptions {
+		fmt.Fprintf(w, "%s    %s: sluice sync%s mends it\n", command.Paint(w, "31", "exception"), d, here)
+	}
 	for _, d := range v.Longer {
 		fmt.Fprintf(w, "%s       %s\n", command.Paint(w, "31", "grace"), apply.DescribeDifference(d))
 	}
@@ -196,6 +199,9 @@ func notProvedText(v *apply.Verified, name string) string {
 	}
 	if len(v.Bans) > 0 {
 		found = append(found, "bans by command that are not in force as they should be")
+	}
+	if len(v.Exceptions) > 0 {
+		found = append(found, "exceptions by command that are not in force as they should be")
 	}
 	if len(v.Longer) > 0 {
 		found = append(found, "connections that nobody knows pass for longer than the policy says")

@@ -222,23 +222,23 @@ func (h *Host) excepted(ctx context.Context, running *Subject, from, to []apply.
 	return out, nil
 }
 
-// exceptions are those that a refresh loads.
-func (r *refreshing) exceptions() []apply.Exception {
+// exceptions are those that a refresh loads, of those that hold.
+func (r *refreshing) exceptions() (loaded, hold []apply.Exception) {
 	if r.excepting != nil {
-		return r.loaded
+		return r.loaded, r.excepting.To
 	}
-	return r.generation.Exceptions
+	return r.generation.Exceptions, slices.Concat(r.generation.Exceptions, r.generation.LeftOut)
 }
 
 // takeExceptions loads the running policy with the exceptions that hold, where it runs
 // with others: after a way back.
 func (h *Host) takeExceptions(ctx context.Context) error {
-	differ, err := h.ExceptionsDiffer()
-	if err != nil || !differ {
+	drift, err := h.ExceptionDrift()
+	if err != nil || len(drift) == 0 {
 		return err
 	}
 	running, err := h.Running(nil)
-	if err != nil || forbids(running.Policy) {
+	if err != nil {
 		return err
 	}
 	hold, err := h.Exceptions()

@@ -63,7 +63,7 @@ func (h *Host) Restore(ctx context.Context, r apply.Restoring) (*apply.Outcome, 
 // takes in.
 func (h *Host) Sync(ctx context.Context) (*apply.Synced, error) {
 	return inside(h, func(h *Host) (*apply.Synced, error) {
-		out, err := h.Host.Sync(ctx)
+		out, err := h.restoring().Sync(ctx)
 		if err != nil {
 			return out, err
 		}
@@ -80,7 +80,20 @@ func (h *Host) Retime(ctx context.Context) error {
 
 // Follow is apply.Host.Follow in the host's network namespace.
 func (h *Host) Follow(ctx context.Context, told func(*apply.Synced)) error {
-	return h.Netns.Do(func() error { return h.Host.Follow(ctx, told) })
+	return h.Netns.Do(func() error { return h.restoring().Follow(ctx, told) })
+}
+
+// restoring is a host whose Sync restores as Restore does.
+func (h *Host) restoring() *apply.Host {
+	out := *h.Host
+	if out.Restorer == nil {
+		out.Restorer = func(ctx context.Context) (*apply.Outcome, error) {
+			there := *h
+			there.Netns = nil
+			return there.Restore(ctx, apply.Restoring{SSHPorts: apply.SSHPorts(), Waiting: true})
+		}
+	}
+	return &out
 }
 
 // Watch is apply.Host.Watch in the host's network namespace.

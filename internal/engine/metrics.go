@@ -185,6 +185,7 @@ func (f *families) running(h *Host, now *apply.Figures, watched *apply.Watching,
 	// These are looked at with each reading.
 	kinds[apply.FoundGone], kinds[apply.FoundMark] = int(truth(now.Condition == apply.Gone)), int(truth(now.Condition == apply.Unmarked))
 	kinds[apply.FoundSysctl], kinds[apply.FoundClosed] = now.Sysctls, int(truth(now.Closed))
+	kinds[apply.FoundException] = now.Exceptions
 	drift := 0
 	for _, kind := range apply.FindingKinds {
 		drift += kinds[kind]

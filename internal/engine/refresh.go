@@ -252,11 +252,12 @@ func (r *refreshing) prepare(ctx context.Context, was host.Facts, o Options) (*a
 	for _, u := range failing {
 		r.host.warn(u.Expectation.Pos.String() + ": " + u.Unmet())
 	}
+	loaded, hold := r.exceptions()
 	return &apply.Refreshing{
 		Input: apply.Input{
 			Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: o.Profile, Without: o.Without, Sources: resolved.Inputs,
 			SSHClients: apply.SSHClients(was.WithSSHClientsNow(r.host.Session)), Memory: apply.FreeMemory(),
-			Exceptions: r.exceptions(),
+			Exceptions: loaded, Hold: hold,
 		},
 		Generation: r.generation.Number, Excepting: r.excepting, AllowCut: r.AllowCut, DryRun: r.DryRun,
 	}, nil

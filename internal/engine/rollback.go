@@ -44,6 +44,7 @@ func (h *Host) afterBack(ctx context.Context, out *apply.Outcome) error {
 		return nil
 	}
 	n, _, err := h.RunningNow()
+	out.Unchanged = out.Unchanged && n == out.Generation
 	out.Generation = n
 	return err
 }

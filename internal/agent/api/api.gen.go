@@ -329,6 +329,9 @@ type Exception struct {
 	What string `json:"what"`
 }
 
+// ExceptionDrift An exception that the rules lack and that holds, or that they have and that does not.
+type ExceptionDrift = apply.ExceptionDrift
+
 // ExplainRequest A packet. What is not given is as the command has it.
 type ExplainRequest struct {
 	// Destination address

@@ -219,7 +219,7 @@ func (w *Watcher) look(ctx context.Context) (again time.Duration) {
 	beside := w.beside()
 	if !w.all && w.isKnown(g, beside) {
 		w.know(g)
-		w.over(w.found(g, append(w.notSysctls(), sysctls(g)...), false))
+		w.over(w.found(g, w.standing(g), false))
 		if w.mend(ctx, g) {
 			return settleTime
 		}
@@ -331,7 +331,7 @@ func (w *Watcher) found(g *apply.Glimpse, findings []apply.Finding, proved bool)
 			continue
 		}
 		f.Since = now
-		if f.Kind != apply.FoundSysctl {
+		if f.Kind != apply.FoundSysctl && f.Kind != apply.FoundException {
 			f.By = by
 		}
 		fresh = append(fresh, *f)
@@ -340,7 +340,7 @@ func (w *Watcher) found(g *apply.Glimpse, findings []apply.Finding, proved bool)
 	w.state.Generation, w.state.Findings = g.Generation, findings
 	if len(fresh) > 0 {
 		text := told(fresh)
-		if by != "" {
+		if slices.ContainsFunc(fresh, func(f apply.Finding) bool { return f.By != "" }) {
 			text += "\n  changed by " + by
 		}
 		w.alert(alert.Drift, text, fresh)

@@ -236,6 +236,7 @@ func TestFound(t *testing.T) {
 		{"element of a set", nil, func() { h.net.Nft("delete element inet sluice " + h.set() + " { 10.0.0.2 }") }, apply.FoundPacket, "10.0.0.2", "policy.yaml:9", []uint16{80}, nil},
 		{"mark", nil, func() { h.net.Nft("delete table inet sluice_generation") }, apply.FoundMark, "sluice_generation", "", []uint16{80, 7000}, nil},
 		{"sysctl", nil, func() { h.net.Sysctl("net.netfilter.nf_conntrack_generic_timeout", "78") }, apply.FoundSysctl, "is 78 and should be 77", "", []uint16{80, 7000}, nil},
+		{"lifted exception", nil, h.loseException, apply.FoundException, "10.0.0.2 to tcp/81 is let in by the rules", "", []uint16{80, 81, 7000}, nil},
 		{"foreign chain", nil, func() {
 			h.net.Nft("table ip foreign { chain c { type filter hook input priority -5; tcp dport 80 drop; }; }")
 		}, apply.FoundChain, "can drop", "", []uint16{7000}, func() { h.net.Nft("delete table ip foreign") }},
@@ -278,6 +279,21 @@ func TestFound(t *testing.T) {
 	h.wantDrift(apply.FoundPacket, "")
 	h.begin()
 	h.settled()
+}
+
+// loseException leaves an exception in the rules that nobody holds.
+func (h *host) loseException() {
+	h.t.Helper()
+	what, err := addrset.ParseRange("10.0.0.2")
+	if err == nil {
+		_, err = h.Allow(h.t.Context(), engine.Allowing{What: what, Service: "tcp/81"})
+	}
+	if err == nil {
+		err = os.Remove(filepath.Join(h.Dir, "exceptions.json"))
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
 }
 
 // What Sluice's own commands do is no drift, whatever they do.
@@ -384,14 +400,19 @@ func TestRestore(t *testing.T) {
 	h.begin()
 	h.settled()
 	ctx := t.Context()
-	for i, do := range []string{"flush ruleset", "delete element inet sluice " + h.set() + " { 10.0.0.2 }", "flush chain inet sluice input"} {
-		h.net.Nft(do)
+	element := h.set()
+	for i, do := range []func(){
+		func() { h.net.Nft("flush ruleset") },
+		func() { h.net.Nft("delete element inet sluice " + element + " { 10.0.0.2 }") },
+		h.loseException,
+	} {
+		do()
 		h.next(alert.Drift)
 		h.next(alert.Restored)
 		h.wantPorts(80, 7000)
 		v, err := h.Verify(ctx, nil, true)
 		if err != nil || !v.Proved {
-			t.Fatalf("%s: %+v %v", do, v, err)
+			t.Fatalf("%d: %+v %v", i, v, err)
 		}
 		if i == 0 {
 			h.begin() // it is remembered

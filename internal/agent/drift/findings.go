@@ -33,6 +33,9 @@ func findingsOf(v *engine.Verified) (out []apply.Finding) {
 			add(apply.FoundBan, "", "%s", apply.DescribeDifference(d))
 		}
 	}
+	for _, d := range v.Exceptions {
+		add(apply.FoundException, "", "%s", d)
+	}
 	for _, e := range v.Strange {
 		add(apply.FoundElement, "", "set %s holds %s; its rules make: %s", e.Set, e.Kernel, e.Expected)
 	}
@@ -92,9 +95,13 @@ func sysctls(g *apply.Glimpse) (out []apply.Finding) {
 	return out
 }
 
-// notSysctls are the findings of before that are not looked at anew.
-func (w *Watcher) notSysctls() []apply.Finding {
-	return slices.DeleteFunc(slices.Clone(w.state.Findings), func(f apply.Finding) bool {
-		return f.Kind == apply.FoundSysctl || f.Kind == apply.FoundClosed
+// standing are the findings of before, with those that are looked at anew each time.
+func (w *Watcher) standing(g *apply.Glimpse) []apply.Finding {
+	out := slices.DeleteFunc(slices.Clone(w.state.Findings), func(f apply.Finding) bool {
+		return f.Kind == apply.FoundSysctl || f.Kind == apply.FoundException || f.Kind == apply.FoundClosed
 	})
+	for _, d := range g.Exceptions {
+		out = append(out, apply.Finding{Kind: apply.FoundException, Text: alert.Printable(d.String())})
+	}
+	return append(out, sysctls(g)...)
 }

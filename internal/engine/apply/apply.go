@@ -286,8 +286,9 @@ func (s *session) write(in Input, kept listing) (*Generation, error) {
 		Created: s.now(), By: s.By, Version: s.Version,
 		Policy: in.Policy, Backend: in.Artifact.Backend(), Cost: in.Artifact.Cost(),
 		Previous: s.cur.Running, SSHPorts: in.SSHPorts, Profile: in.Profile,
-		Without: in.Without, Exceptions: in.Exceptions,
+		Without: in.Without,
 	}
+	g.except(in)
 	if a, is := in.Artifact.(backend.Chosen); is {
 		g.Choices = a.Choices()
 	}

@@ -20,6 +20,14 @@ type Exception struct {
 // Same says that another exception is for the same address and service.
 func (e *Exception) Same(o Exception) bool { return e.What == o.What && e.Service == o.Service }
 
+// Text is who is let in, and to what.
+func (e *Exception) Text() string {
+	if e.Service == "" {
+		return e.What + " to everything"
+	}
+	return e.What + " to " + e.Service
+}
+
 // exceptionsFile holds those of a namespace, whichever generation runs.
 const exceptionsFile = "exceptions.json"
 
@@ -106,20 +114,67 @@ func (s *session) refuseLifted(g *Generation, o Options) error {
 	return nil
 }
 
-// ExceptionsDiffer says whether the running generation was loaded with other exceptions
-// than those that hold. It takes no lock.
-func (h *Host) ExceptionsDiffer() (bool, error) {
-	g, _, err := h.RunningPolicy()
-	closed := (*ClosedRunsError)(nil)
-	if errors.Is(err, ErrNoPolicy) || errors.As(err, &closed) {
-		return false, nil
+// ExceptionDrift is one that the rules lack and that holds, or that they have and that does
+// not.
+type ExceptionDrift struct {
+	Exception
+	Lifted bool `json:"lifted,omitempty"` // the rules have it
+}
+
+func (d ExceptionDrift) String() string {
+	if d.Lifted {
+		return d.Text() + " is let in by the rules, and by no command any more"
 	}
+	return d.Text() + " is let in by command, and not by the rules"
+}
+
+// ExceptionDrift is how the exceptions of the generation that runs differ from those that
+// hold, but for those that its policy leaves out. A trial runs as it is. It takes no lock.
+func (h *Host) ExceptionDrift() ([]ExceptionDrift, error) {
+	st, cur, err := h.peek()
+	if err != nil || cur.Running == 0 || cur.BootID != bootID() {
+		return nil, err
+	}
+	g, err := st.generation(cur.Running)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	hold, err := h.Exceptions()
+	return h.session(st, cur).exceptionDrift(g)
+}
+
+func (s *session) exceptionDrift(g *Generation) (out []ExceptionDrift, err error) {
+	if g.Closed || s.cur.Pending != nil {
+		return nil, nil
+	}
+	hold, err := s.exceptions(s.now())
 	if err != nil {
-		return false, fmt.Errorf("read the exceptions: %w", err)
+		return nil, fmt.Errorf("read the exceptions: %w", err)
 	}
-	return !slices.Equal(LiveExceptions(g.Exceptions, h.now()), hold), nil
+	for _, e := range LiveExceptions(g.Exceptions, s.now()) {
+		if !slices.Contains(hold, e) {
+			out = append(out, ExceptionDrift{e, true})
+		}
+	}
+	for _, e := range hold {
+		if !slices.Contains(g.Exceptions, e) && !slices.Contains(g.LeftOut, e) {
+			out = append(out, ExceptionDrift{e, false})
+		}
+	}
+	return out, nil
+}
+
+// lacksExceptions says that other exceptions hold than the running generation has.
+func (s *session) lacksExceptions() bool {
+	g, err := s.generation(s.cur.Running)
+	if err != nil {
+		return false // somethingWaits says so
+	}
+	drift, err := s.exceptionDrift(g)
+	return err == nil && len(drift) > 0
+}
+
+// except notes with which exceptions its rules were made.
+func (g *Generation) except(in Input) {
+	g.Exceptions = in.Exceptions
+	g.LeftOut = slices.DeleteFunc(slices.Clone(in.Hold), func(e Exception) bool { return slices.Contains(in.Exceptions, e) })
 }

@@ -18,7 +18,7 @@ type Synced struct {
 	// Lost: there is no default route, so that the last known interfaces stay.
 	Lost []string `json:"lost,omitempty"`
 	// Loaded is the generation that was loaded anew, since an interface is there that
-	// it was loaded without, or since nothing ran.
+	// it was loaded without, since it had other exceptions than hold, or since nothing ran.
 	Loaded int `json:"loaded,omitempty"`
 	// Fixed is what rules name themselves and the host has otherwise by now.
 	Fixed []string `json:"fixed,omitempty"`
@@ -26,8 +26,8 @@ type Synced struct {
 
 // Sync brings the sets that follow the host to what it is now, in one transaction, then
 // the rules that name what a set holds in another, and nothing else. Where they hold that already, nothing is changed. Rules are loaded only
-// where a confirmed policy waits for an interface that is there now, or does not run. With
-// an error it returns what was brought in before, nil where nothing was.
+// where a confirmed policy waits for an interface that is there now, or does not run, or where
+// other exceptions hold than the rules have, which is Restorer's. With an error it returns what was brought in before, nil where nothing was.
 func (h *Host) Sync(ctx context.Context) (*Synced, error) {
 	if !h.known() {
 		return &Synced{Moves: []Move{}, Nothing: true}, needRoot()
@@ -40,6 +40,9 @@ func (h *Host) Sync(ctx context.Context) (*Synced, error) {
 	waits := false
 	if err == nil {
 		waits, err = s.somethingWaits(ctx)
+	}
+	if err == nil && !waits && s.cur.Running != 0 {
+		waits = s.lacksExceptions()
 	}
 	s.close()
 	if !waits {

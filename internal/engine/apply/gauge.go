@@ -28,10 +28,12 @@ type Figures struct {
 	Pending    *Pending
 	// Proved says that the kernel was seen to hold the generation, and that commands alone
 	// have changed the ruleset since.
-	Proved   bool
-	Sysctls  int // that are not as the policy wants
-	Counters []Counter
-	Full     []Counter
+	Proved  bool
+	Sysctls int // that are not as the policy wants
+	// Exceptions is how many the rules lack, or have though they do not hold.
+	Exceptions int
+	Counters   []Counter
+	Full       []Counter
 	backend.Readings
 }
 
@@ -134,6 +136,11 @@ func (h *Host) Figures(ctx context.Context, known *Gauged) (*Figures, error) {
 	seen := s.reading()
 	out.Proved = seen != nil && !seen.Unread && !out.Changing
 	out.Sysctls = len(s.sysctlDrift(g))
+	excepted, err := s.exceptionDrift(g)
+	if err != nil {
+		return nil, err
+	}
+	out.Exceptions = len(excepted)
 	return out, s.figures(ctx, g, known, out)
 }
 

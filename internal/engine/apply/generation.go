@@ -30,6 +30,8 @@ type Generation struct {
 	Backend string   `json:"backend"`
 	// Exceptions are those that its rules were made with.
 	Exceptions []Exception `json:"exceptions,omitempty"`
+	// LeftOut are those that held beside them, which its policy does not let in.
+	LeftOut []Exception `json:"exceptions-left-out,omitempty"`
 	// Choices is what the backend chose by cost: see backend.Chosen.
 	Choices  map[string]string `json:"choices,omitempty"`
 	Artifact string            `json:"artifact"`        // blob: what Backend.Decode reads

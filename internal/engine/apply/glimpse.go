@@ -22,6 +22,8 @@ type Glimpse struct {
 	Read     time.Time
 	Unmarked bool // the kernel does not say that it holds the generation
 	Sysctls  []SysctlDrift
+	// Exceptions is how those of the generation differ from those that hold.
+	Exceptions []ExceptionDrift
 }
 
 // Glimpse looks at what runs, which is known where nobody is changing it: else the error
@@ -57,6 +59,9 @@ func (h *Host) Glimpse(ctx context.Context) (*Glimpse, error) {
 	j, err := s.journal()
 	if w := s.reading(); w != nil && j == nil && err == nil {
 		out.Ours, out.Read, out.Number = true, w.Read, w.Ruleset.Number
+	}
+	if out.Exceptions, err = s.exceptionDrift(g); err != nil {
+		return nil, err
 	}
 	s.close() // what follows holds nobody up
 	if !out.Ours {

@@ -164,6 +164,8 @@ type Verified struct {
 	Boot    int  `json:"boot,omitempty"`
 	// Bans is where the sets of bans by command do not hold what the journal says.
 	Bans []backend.Difference `json:"bans,omitempty"`
+	// Exceptions is how those of the generation differ from those that hold.
+	Exceptions []ExceptionDrift `json:"exception-drift,omitempty"`
 	// Unasked is what other hands put into sets of bans that no rule asks: it is no
 	// difference, since it does nothing.
 	Unasked []Unasked `json:"unasked,omitempty"`
@@ -227,6 +229,11 @@ func (h *Host) Verify(ctx context.Context, policy string, expected *program.Prog
 			return nil, s.unreadable(ctx, have, err)
 		}
 		out.Closed = g.Closed
+		if !have.Empty() {
+			if out.Exceptions, err = s.exceptionDrift(g); err != nil {
+				return nil, err
+			}
+		}
 		if expected == nil {
 			if expected, err = s.expected(g); err != nil {
 				return nil, s.unreadable(ctx, have, err)
@@ -288,7 +295,7 @@ func (h *Host) Verify(ctx context.Context, policy string, expected *program.Prog
 		s.disbelieve()
 	}
 	out.Grace = graceLeft(have)
-	out.Proved = out.Proved && len(out.Bans) == 0 && len(out.Longer) == 0 && len(out.Host.Moved)+len(out.Host.Fixed) == 0
+	out.Proved = out.Proved && len(out.Bans)+len(out.Exceptions) == 0 && len(out.Longer) == 0 && len(out.Host.Moved)+len(out.Host.Fixed) == 0
 	out.Seconds = time.Since(began).Seconds()
 	return out, nil
 }

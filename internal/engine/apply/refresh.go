@@ -121,7 +121,7 @@ func (h *Host) Refresh(ctx context.Context, in Refreshing) (*Refreshed, error) {
 			if _, err := s.except(in.Excepting); err != nil {
 				return nil, err
 			}
-			g.Exceptions = in.Exceptions
+			g.except(in.Input)
 		}
 		if !in.DryRun {
 			g.Inputs = in.Sources

@@ -70,8 +70,10 @@ func (s *session) keepSources(in Input) {
 		g.Dir, _ = os.Getwd()
 		g.Inputs = in.Sources
 		g.Broken = in.Broken
+		g.except(in)
 		if g.Files, err = s.putSources(in.Files); err == nil &&
-			(g.Dir != was.Dir || !slices.Equal(g.Files, was.Files) || !slices.Equal(g.Broken, was.Broken) || !maps.Equal(g.Inputs, was.Inputs)) {
+			(g.Dir != was.Dir || !slices.Equal(g.Files, was.Files) || !slices.Equal(g.Broken, was.Broken) ||
+				!slices.Equal(g.Exceptions, was.Exceptions) || !slices.Equal(g.LeftOut, was.LeftOut) || !maps.Equal(g.Inputs, was.Inputs)) {
 			err = s.saveGeneration(g)
 		}
 	}

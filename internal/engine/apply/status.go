@@ -41,6 +41,7 @@ type Status struct {
 	Left       float64              `json:"left,omitempty"` // seconds until the pending generation is taken back
 	Drift      []backend.Difference `json:"drift"`
 	Sysctls    []SysctlDrift        `json:"sysctl-drift,omitempty"`
+	Exceptions []ExceptionDrift     `json:"exception-drift,omitempty"`
 	Counters   []Counter            `json:"counters,omitempty"`
 	Uncounted  bool                 `json:"uncounted,omitempty"` // the policy wants no counters by line
 	Full       []Counter            `json:"full,omitempty"`      // packets that found a dynamic table full
@@ -127,7 +128,7 @@ type Counter struct {
 
 // Fine says that what runs is what was meant.
 func (s *Status) Fine() bool {
-	return (s.Condition == Running || s.Condition == Nothing) && s.Lost == "" && len(s.Drift) == 0 && len(s.Sysctls) == 0 && len(s.Host.Moved)+len(s.Host.Fixed) == 0 &&
+	return (s.Condition == Running || s.Condition == Nothing) && s.Lost == "" && len(s.Drift) == 0 && len(s.Sysctls)+len(s.Exceptions) == 0 && len(s.Host.Moved)+len(s.Host.Fixed) == 0 &&
 		(s.Generation == nil || !s.Generation.Closed)
 }
 
@@ -200,6 +201,9 @@ func (h *Host) Status(ctx context.Context, contents bool) (out *Status, err erro
 	}
 	out.Drift = append(out.Drift, out.Host.withoutMoves(differences)...)
 	out.Sysctls = s.sysctlDrift(g)
+	if out.Exceptions, err = s.exceptionDrift(g); err != nil {
+		return nil, err
+	}
 	if w := s.reading(); w != nil && !w.Unread && len(out.Drift) == 0 {
 		out.Proved = w.Read
 	}

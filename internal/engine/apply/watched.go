@@ -58,15 +58,17 @@ const (
 	FoundElement FindingKind = "element" // of a set that packets fill
 	FoundUnread  FindingKind = "unread"  // a rule whose meaning is not known
 	FoundSysctl  FindingKind = "sysctl"
-	FoundChain   FindingKind = "chain"  // of another tool
-	FoundBeside  FindingKind = "beside" // what decides about packets beside rules
-	FoundClosed  FindingKind = "closed" // the host, since a restore failed
+	// FoundException is of one that commands made or lifted, and the rules not.
+	FoundException FindingKind = "exception"
+	FoundChain     FindingKind = "chain"  // of another tool
+	FoundBeside    FindingKind = "beside" // what decides about packets beside rules
+	FoundClosed    FindingKind = "closed" // the host, since a restore failed
 	// FoundUnproved is that nothing could be proved of it.
 	FoundUnproved FindingKind = "unproved"
 )
 
 // FindingKinds are all of them.
-var FindingKinds = []FindingKind{FoundGone, FoundMark, FoundPacket, FoundBan, FoundElement, FoundUnread, FoundSysctl, FoundChain, FoundBeside, FoundClosed, FoundUnproved}
+var FindingKinds = []FindingKind{FoundGone, FoundMark, FoundPacket, FoundBan, FoundElement, FoundUnread, FoundSysctl, FoundException, FoundChain, FoundBeside, FoundClosed, FoundUnproved}
 
 // Foreign says that it is another tool's, and not for Sluice to take away.
 func (k FindingKind) Foreign() bool { return k == FoundChain || k == FoundBeside }
