@@ -53,7 +53,8 @@ func (h *Host) logDir() string { return filepath.Join(h.Dir, "agent", "log") }
 type LogCounts struct{ Kept, Lost atomic.Uint64 }
 
 // KeepLog keeps what is logged until the context ends. What the disk does not take is lost
-// and counted, of which told gets the error once, and nil when it takes them again.
+// and counted, of which told gets the error once, and nil when it takes them again. It is told
+// what others removed of the ring, too.
 func (h *Host) KeepLog(ctx context.Context, to *ring.Ring, counts *LogCounts, told func(error)) error {
 	queue := make(chan nflog.Packet, logQueue)
 	ended := make(chan error, 1)
@@ -80,6 +81,7 @@ func (h *Host) KeepLog(ctx context.Context, to *ring.Ring, counts *LogCounts, to
 			told(err)
 		}
 	}
+	to.Note = told
 	for p := range queue {
 		counts.Lost.Add(uint64(p.Lost))
 		out := read(p)

@@ -11,6 +11,7 @@
 package ring
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -49,6 +50,9 @@ var ErrTaken = errors.New("another process writes there")
 
 // Ring is one that is written. Its methods are for one goroutine, but for Grown.
 type Ring struct {
+	// Note is told what others removed under it, where a Flush goes on anew; nil: nobody.
+	Note func(error)
+
 	dir     string
 	lock    *os.File // the folder
 	size    int64
@@ -65,10 +69,7 @@ type Ring struct {
 // Open opens the ring in a folder, which it makes, for its one writer. A segment that was cut
 // is written on behind its last whole line. What is beyond the size is deleted.
 func Open(dir string, size int64) (*Ring, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	lock, err := os.Open(dir)
+	lock, err := folder(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +79,13 @@ func Open(dir string, size int64) (*Ring, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+func folder(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	return os.Open(dir)
 }
 
 func (r *Ring) begin() error {
@@ -212,7 +220,76 @@ func (r *Ring) Flush() error {
 	return nil
 }
 
+// stay goes on in another folder, or with a new segment, where somebody removed or replaced
+// that which is written.
+func (r *Ring) stay() error {
+	here, err := r.lock.Stat()
+	if err != nil {
+		return err
+	}
+	if there, err := os.Stat(r.dir); err != nil || !os.SameFile(here, there) {
+		if err := r.anew(); err != nil {
+			return err
+		}
+		r.note(r.dir)
+		return nil
+	}
+	var of unix.Stat_t
+	if r.file != nil && unix.Fstat(int(r.file.Fd()), &of) == nil && of.Nlink == 0 {
+		r.note(r.file.Name())
+		r.close()
+	}
+	return nil
+}
+
+func (r *Ring) note(what string) {
+	if r.Note != nil {
+		r.Note(fmt.Errorf("%s was removed, with what was kept in it, and is begun anew", what))
+	}
+}
+
+// anew opens the folder that is there now, or makes one.
+func (r *Ring) anew() error {
+	lock, err := folder(r.dir)
+	if err != nil {
+		return err
+	}
+	if r.file != nil {
+		r.close()
+	}
+	before, next := r.lock, r.next
+	first := next - uint64(r.count) //nolint:gosec // a count
+	r.lock, r.next = lock, 1
+	if err := r.begin(); err != nil {
+		if r.file != nil {
+			r.close()
+		}
+		_ = lock.Close()
+		r.lock, r.next = before, next
+		return err
+	}
+	_ = before.Close()
+	if r.next <= first {
+		r.next = next
+		return nil
+	}
+	// What was put there has the numbers of what waits.
+	waiting := slices.Clone(r.waiting)
+	r.waiting, r.count = r.waiting[:0], 0
+	for line := range bytes.Lines(waiting) {
+		if rec, ok := parse(line[:len(line)-1]); ok {
+			if _, err := r.Append(rec.Data); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func (r *Ring) write() error {
+	if err := r.stay(); err != nil {
+		return err
+	}
 	if r.file != nil && r.length > 0 && r.length+int64(len(r.waiting)) > r.segment() {
 		r.close()
 	}

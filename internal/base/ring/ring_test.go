@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -352,4 +353,100 @@ func segmentsOf(t *testing.T, dir string) int {
 		t.Fatal(err)
 	}
 	return len(all)
+}
+
+// Where others remove what is written, or put something else in its place, it is begun anew,
+// which is said once, and nothing that comes then is lost.
+func TestRemovedUnderneath(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "agent", "log")
+	r := opened(t, dir, Least)
+	var said []string
+	r.Note = func(err error) { said = append(said, err.Error()) }
+	told := func(what string) {
+		t.Helper()
+		if len(said) != 1 || !strings.Contains(said[0], what+" was removed") {
+			t.Errorf("%q is said, want of %s once", said, what)
+		}
+		said = nil
+	}
+	add(t, r, "a")
+	last, err := Last(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(last.Close)
+	if err := os.RemoveAll(filepath.Dir(dir)); err != nil {
+		t.Fatal(err)
+	}
+	add(t, r, "b")
+	add(t, r, "c")
+	told(dir)
+	equal(t, rest(t, reading(t, dir, 0)), "2 b", "3 c")
+	equal(t, rest(t, last), "2 b", "3 c")
+	if !Written(dir) {
+		t.Error("nobody writes there")
+	}
+
+	if err := os.Remove(name(dir, 2)); err != nil {
+		t.Fatal(err)
+	}
+	add(t, r, "d")
+	told(name(dir, 2))
+	equal(t, rest(t, reading(t, dir, 0)), "4 d")
+	equal(t, rest(t, last), "4 d")
+
+	// A copy of before is put in its place.
+	other := filepath.Join(t.TempDir(), "log")
+	written(t, other, "x")
+	replace := func(with string) {
+		t.Helper()
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(with, dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace(other)
+	add(t, r, "e")
+	told(dir)
+	equal(t, rest(t, reading(t, dir, 0)), "1 x", "5 e")
+
+	// One that has the numbers already.
+	written(t, other, "1", "2", "3", "4", "5", "6", "7")
+	replace(other)
+	add(t, r, "f", "g")
+	told(dir)
+	equal(t, rest(t, reading(t, dir, 7)), "7 7", "8 f", "9 g")
+
+	// Nothing is written where another writes, or where none can be made.
+	taken := opened(t, other, Least)
+	replace(other)
+	if _, err := r.Append([]byte("h")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Flush(); !errors.Is(err, ErrTaken) {
+		t.Error(err)
+	}
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Append([]byte("i")); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Flush(); err == nil || len(said) > 0 {
+		t.Errorf("%v, and %q is said", err, said)
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	add(t, r, "j")
+	told(dir)
+	equal(t, rest(t, reading(t, dir, 0)), "10 j")
 }
