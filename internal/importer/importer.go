@@ -1,7 +1,7 @@
 // Package importer is the form in which rulesets of other tools are held against packets:
 // a program, as that of a policy, and beside it what a program alone does not say: what
 // each rule has counted, where it stands, and its text as its tool prints it. The readers
-// below make it (xtables of what iptables-save prints), and read texts alone: none asks a
+// below make it (xtables of what iptables-save prints, ipset of the sets that it names), and read texts alone: none asks a
 // kernel. doctor asks what a host has loaded by it, whoever loaded that.
 //
 // What a program has no words for is never left out in silence: a condition becomes one

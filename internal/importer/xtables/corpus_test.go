@@ -32,7 +32,7 @@ func TestCorpus(t *testing.T) {
 		if strings.Contains(string(text), "icmp6") || strings.Contains(string(text), "/128") {
 			family = 6
 		}
-		r, err := xtables.Parse(string(text), "iptables-legacy", family)
+		r, err := xtables.Parse(string(text), "iptables-legacy", family, nil)
 		var bad *importer.SyntaxError
 		if errors.As(err, &bad) {
 			t.Logf("%s: %v", filepath.Base(name), err)

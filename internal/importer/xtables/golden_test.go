@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"sluice/internal/importer"
+	"sluice/internal/importer/ipset"
 	"sluice/internal/importer/xtables"
 )
 
@@ -31,19 +32,26 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			saved := archive.Files[0]
+			saved, rest := archive.Files[0], archive.Files[:1]
+			var sets map[string]*ipset.Set
+			if len(archive.Files) > 1 && archive.Files[1].Name == "ipset-save" {
+				rest = archive.Files[:2]
+				if sets, err = ipset.Parse(string(archive.Files[1].Data)); err != nil {
+					t.Fatal(err)
+				}
+			}
 			family := 4
 			if saved.Name == "ip6tables-save" {
 				family = 6
 			}
-			r, err := xtables.Parse(string(saved.Data), "iptables-legacy", family)
+			r, err := xtables.Parse(string(saved.Data), "iptables-legacy", family, sets)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := r.Program.Check(); err != nil {
 				t.Error(err)
 			}
-			got := []txtar.File{saved, {Name: "program", Data: []byte(r.Program.Text())}, {Name: "unlifted", Data: []byte(unlifted(r))}}
+			got := append(slices.Clone(rest), txtar.File{Name: "program", Data: []byte(r.Program.Text())}, txtar.File{Name: "unlifted", Data: []byte(unlifted(r))})
 			if *update {
 				archive.Files = got
 				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
@@ -81,7 +89,7 @@ COMMIT
 -A INPUT -m mac --mac-source 02:00:00:00:00:01 -j ACCEPT -c 8 99
 [1:60] -A mine -s 192.0.2.1/32 -m multiport -p tcp --ports 1,2 -j ACCEPT
 COMMIT
-`, "iptables-nft", 4)
+`, "iptables-nft", 4, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,6 +46,8 @@ func (r *reader) match(e *extension) error {
 		return r.hashlimit(e)
 	case "connlimit":
 		return r.connlimit(e)
+	case "set":
+		return r.inSet(e)
 	}
 	if len(e.options) == 0 && !slices.Contains(protocols, e.name) {
 		return errUnknown

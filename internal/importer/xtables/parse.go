@@ -10,6 +10,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/base/sorting"
 	"sluice/internal/importer"
+	"sluice/internal/importer/ipset"
 	"sluice/internal/program"
 )
 
@@ -39,10 +40,11 @@ const sourceNAT = 100
 const deepest = 16
 
 // Parse reads the text of one family, 4 or 6. The tool is the one that printed it:
-// "iptables-legacy" or "iptables-nft". An error is an *importer.SyntaxError.
-func Parse(text, tool string, family int) (*importer.Ruleset, error) {
+// "iptables-legacy" or "iptables-nft". Of sets that are not there nothing is known. An
+// error is an *importer.SyntaxError.
+func Parse(text, tool string, family int, sets map[string]*ipset.Set) (*importer.Ruleset, error) {
 	p := &parser{
-		family: family, begun: map[string]bool{}, chains: map[string]int{}, jumps: map[string][]jump{}, limits: map[string]bool{},
+		family: family, sets: sets, begun: map[string]bool{}, chains: map[string]int{}, jumps: map[string][]jump{}, has: map[string]bool{},
 		out: &importer.Ruleset{Tool: tool, Family: "ip", Program: &program.Program{Owner: tool}, Rules: map[string]*importer.Rule{}},
 	}
 	if family == 6 {
@@ -75,7 +77,9 @@ type parser struct {
 	chains map[string]int // of all tables, by their name in the program: which of the program's
 	bases  []base
 	jumps  map[string][]jump // by chain, to others
-	limits map[string]bool   // sets of buckets that are in the program
+	has    map[string]bool   // sets that are in the program
+
+	sets map[string]*ipset.Set
 }
 
 type base struct {

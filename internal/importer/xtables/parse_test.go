@@ -41,7 +41,7 @@ func TestErrors(t *testing.T) {
 		{"*filter\n:a - [0:0]\n:b - [0:0]\n-A a -p tcp -j b\n-A b -j a\nCOMMIT\n", "line 5, column 6: chain filter/a leads back to itself by this"},
 		{"*filter\n:a - [0:0]\n-A a -j a\nCOMMIT\n", "line 3, column 6: chain filter/a leads back to itself by this"},
 	} {
-		_, err := xtables.Parse(c.text, "iptables-legacy", 4)
+		_, err := xtables.Parse(c.text, "iptables-legacy", 4, nil)
 		var bad *importer.SyntaxError
 		if !errors.As(err, &bad) || err.Error() != c.want {
 			t.Errorf("%q: %v, want %s", c.text, err, c.want)
@@ -67,7 +67,7 @@ func TestOldSpellings(t *testing.T) {
 	} {
 		var texts []string
 		for _, rule := range []string{c.old, c.now} {
-			r, err := xtables.Parse("*mangle\n:a - [0:0]\n-A a "+rule+"\nCOMMIT\n", "iptables-legacy", 4)
+			r, err := xtables.Parse("*mangle\n:a - [0:0]\n-A a "+rule+"\nCOMMIT\n", "iptables-legacy", 4, nil)
 			if err != nil {
 				t.Errorf("%s: %v", rule, err)
 				break
@@ -99,7 +99,7 @@ func TestDeep(t *testing.T) {
 			fmt.Fprintf(&text, "-A c%d -j c%d\n-A c%d -j c%d\n", i, i+1, i, i+1)
 		}
 		text.WriteString("COMMIT\n")
-		r, err := xtables.Parse(text.String(), "iptables-legacy", 4)
+		r, err := xtables.Parse(text.String(), "iptables-legacy", 4, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func BenchmarkParse(b *testing.B) {
 	text.WriteString("COMMIT\n")
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := xtables.Parse(text.String(), "iptables-legacy", 4); err != nil {
+		if _, err := xtables.Parse(text.String(), "iptables-legacy", 4, nil); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -142,7 +142,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, family := range []int{4, 6} {
-			r, err := xtables.Parse(text, "iptables-legacy", family)
+			r, err := xtables.Parse(text, "iptables-legacy", family, nil)
 			var bad *importer.SyntaxError
 			switch {
 			case err != nil && (!errors.As(err, &bad) || bad.Line < 1 || bad.Column < 1 || bad.Line > strings.Count(text, "\n")+2):

@@ -167,8 +167,8 @@ func (r *reader) whole(mask string) bool {
 
 // buckets is the set that holds those of a limit.
 func (r *reader) buckets(id string, size int, timeout uint64) string {
-	if p := r.out.Program; !r.limits[id] {
-		r.limits[id] = true
+	if p := r.out.Program; !r.has[id] {
+		r.has[id] = true
 		p.Sets = append(p.Sets, program.Set{ID: id, Key: []program.Field{program.Source}, Life: program.Dynamic, Size: size, Timeout: timeout})
 	}
 	return id

@@ -27,7 +27,7 @@ var (
 // goesOn are targets that decide nothing and change nothing of a packet which conditions
 // of a program ask.
 var goesOn = []string{
-	"AUDIT", "CHECKSUM", "CLASSIFY", "CONNSECMARK", "DSCP", "ECN", "HL", "IDLETIMER", "LED", "LOGMARK", "RATEEST", "SECMARK", "TCPOPTSTRIP",
+	"AUDIT", "CHECKSUM", "CLASSIFY", "CONNSECMARK", "DSCP", "ECN", "HL", "IDLETIMER", "LED", "LOGMARK", "RATEEST", "SECMARK", "SET", "TCPOPTSTRIP",
 	"TEE", "TOS", "TRACE", "TTL",
 }
 
