@@ -59,7 +59,7 @@ func text(v any) string {
 	return string(b)
 }
 
-func TestLegacyProgram(t *testing.T) {
+func TestSaveProgram(t *testing.T) {
 	for name, c := range map[string]struct {
 		programs map[string]string // name → what --version prints
 		want     string
@@ -78,8 +78,15 @@ func TestLegacyProgram(t *testing.T) {
 				}
 			}
 			t.Setenv("PATH", dir)
-			if got := legacyProgram(t.Context(), "sluicetables"); got != c.want {
+			if got := saveProgram(t.Context(), "sluicetables", "legacy"); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
+			}
+			nft := "sluicetables-nft-save"
+			if name == "the plain name is not" {
+				nft = "sluicetables-save"
+			}
+			if got := saveProgram(t.Context(), "sluicetables", "nft"); got != nft {
+				t.Errorf("of nft got %s, want %s", got, nft)
 			}
 		})
 	}

@@ -17,22 +17,37 @@ import (
 	"sluice/internal/base/tool"
 )
 
-// Legacy returns the tables of legacy iptables and ip6tables. The kernel is
-// asked first whether it has any in this namespace: the programs would load its
-// modules otherwise.
+// legacies are the two halves of legacy iptables, and where the kernel names their tables
+// in this namespace.
+var legacies = []struct{ family, program, names string }{
+	{"ip", "iptables", "ip_tables_names"},
+	{"ip6", "ip6tables", "ip6_tables_names"},
+}
+
+// legacyTables says whether there are any. The kernel is asked before the programs are
+// run: they would load its modules otherwise.
+func legacyTables(names string) (bool, error) {
+	text, err := os.ReadFile("/proc/thread-self/net/" + names)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("list tables of legacy iptables: %w", err)
+	}
+	return len(bytes.TrimSpace(text)) > 0, nil
+}
+
+// Legacy returns the tables of legacy iptables and ip6tables.
 func Legacy(ctx context.Context) ([]Table, error) {
 	var all []Table
-	for _, tool := range []struct{ family, program, names string }{
-		{"ip", "iptables", "ip_tables_names"},
-		{"ip6", "ip6tables", "ip6_tables_names"},
-	} {
-		text, err := os.ReadFile("/proc/thread-self/net/" + tool.names)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && len(bytes.TrimSpace(text)) == 0 {
-			continue
-		} else if err != nil {
-			return nil, fmt.Errorf("list tables of legacy iptables: %w", err)
+	for _, l := range legacies {
+		there, err := legacyTables(l.names)
+		if err != nil {
+			return nil, err
 		}
-		tables, err := save(ctx, tool.family, legacyProgram(ctx, tool.program))
+		if !there {
+			continue
+		}
+		tables, err := save(ctx, l.family, saveProgram(ctx, l.program, "legacy"))
 		if err != nil {
 			return nil, err
 		}
@@ -44,31 +59,38 @@ func Legacy(ctx context.Context) ([]Table, error) {
 	return all, nil
 }
 
-// legacyProgram is the save program that speaks to the legacy kernel interface.
-// Before iptables 1.8 there was no other one, and it bore the plain name; since
+// saveProgram is the save program that speaks to a kernel interface, "legacy" or "nft".
+// Before iptables 1.8 there was the legacy one alone, and it bore the plain name; since
 // then the plain name may stand for either, and says which.
-func legacyProgram(ctx context.Context, program string) string {
-	own, plain := program+"-legacy-save", program+"-save"
+func saveProgram(ctx context.Context, program, flavour string) string {
+	own, plain := program+"-"+flavour+"-save", program+"-save"
 	if installed(own) || !installed(plain) {
 		return own
 	}
-	cmd := tool.Command(ctx, plain, "--version")
-	var out bytes.Buffer
-	cmd.Stdout = &out
-	if tool.Run(cmd) != nil || bytes.Contains(out.Bytes(), []byte("nf_tables")) {
+	version, err := printed(ctx, plain, "--version")
+	if err != nil || bytes.Contains(version, []byte("nf_tables")) != (flavour == "nft") {
 		return own
 	}
 	return plain
 }
 
-func save(ctx context.Context, family, program string) ([]Table, error) {
-	cmd := tool.Command(ctx, program)
+// printed is what a program prints.
+func printed(ctx context.Context, program string, args ...string) ([]byte, error) {
+	cmd := tool.Command(ctx, program, args...)
 	var out, problems bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &problems
 	if err := tool.Run(cmd); err != nil {
 		return nil, fmt.Errorf("%s: %w: %s", program, err, bytes.TrimSpace(problems.Bytes()))
 	}
-	return ParseSave(&out, family)
+	return out.Bytes(), nil
+}
+
+func save(ctx context.Context, family, program string) ([]Table, error) {
+	out, err := printed(ctx, program)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSave(bytes.NewReader(out), family)
 }
 
 // needsExtensions says whether a rule rewrites by an extension that nft lists

@@ -1,0 +1,35 @@
+// Package loaded gives what other tools have loaded in a network namespace, as
+// importer.Ruleset. doctor calls it. It changes nothing, and loads no kernel module.
+package loaded
+
+import (
+	"context"
+	"fmt"
+
+	"sluice/internal/importer"
+	"sluice/internal/importer/ipset"
+	"sluice/internal/importer/xtables"
+	"sluice/internal/system/kernel/ruleset"
+)
+
+// Read gives all rulesets of the calling thread's network namespace: of each tool that
+// has one, and of each family. An error names what is missing among them.
+func Read(ctx context.Context) (rulesets []*importer.Ruleset, errs []error) {
+	texts, errs := ruleset.Texts(ctx)
+	var sets map[string]*ipset.Set
+	for _, t := range texts {
+		var err error
+		if t.Tool == "ipset" {
+			sets, err = ipset.Parse(string(t.Text)) // which come first
+		} else {
+			var r *importer.Ruleset
+			if r, err = xtables.Parse(string(t.Text), t.Tool, t.Family, sets); err == nil {
+				rulesets = append(rulesets, r)
+			}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("read what %s saves: %w", t.Tool, err))
+		}
+	}
+	return rulesets, errs
+}

@@ -1,0 +1,116 @@
+package loaded_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"sluice/internal/importer"
+	"sluice/internal/importer/loaded"
+	"sluice/internal/lab/testnet"
+	"sluice/internal/system/kernel/nft"
+	"sluice/internal/system/kernel/xtables"
+)
+
+// TestRead: what iptables, legacy and over nftables, and ipset have loaded in a namespace
+// is read whole, and as it was before. Of a tool that has loaded nothing there is nothing.
+func TestRead(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces, testnet.Program("iptables-legacy"), testnet.Program("iptables-nft"), testnet.Program("ipset"), testnet.IPTablesLegacy("filter"))
+	net := testnet.New(t)
+	host, empty := net.Unnamed("host"), net.Unnamed("empty")
+	for _, args := range []string{
+		"ipset create office hash:net",
+		"ipset add office 203.0.113.0/24",
+		"ipset add office 203.0.113.7/32 nomatch",
+		"iptables-legacy -A INPUT -m set --match-set office src -j ACCEPT",
+		"iptables-legacy -P INPUT DROP",
+		"ip6tables-legacy -A INPUT -j DROP",
+		"iptables-nft -A OUTPUT -m set --match-set office dst -m owner --gid-owner 33 -j DROP",
+		"ip6tables-nft -t nat -A POSTROUTING -j MASQUERADE",
+	} {
+		words := strings.Fields(args)
+		host.MustRun(words[0], words[1:]...)
+	}
+	state := func() (text string) {
+		generation, err := nft.Generation()
+		if err != nil {
+			t.Error(err)
+		}
+		sum, err := xtables.Sum()
+		if err != nil {
+			t.Error(err)
+		}
+		return fmt.Sprint(generation, sum)
+	}
+	read := func(n *testnet.Namespace) (rulesets []*importer.Ruleset) {
+		t.Helper()
+		if err := n.Do(func() error {
+			before := state()
+			var errs []error
+			rulesets, errs = loaded.Read(t.Context())
+			for _, err := range errs {
+				t.Error(err)
+			}
+			if after := state(); after != before {
+				t.Errorf("reading has changed what is loaded: %s, %s before", after, before)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return rulesets
+	}
+	got := ""
+	for _, r := range read(host) {
+		got += fmt.Sprintf("%s %s, %d rules, %d unlifted\n%s", r.Tool, r.Family, len(r.Rules), len(r.Unlifted), r.Program.Text())
+		if err := r.Program.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	want := `iptables-legacy ip, 1 rules, 0 unlifted
+set ipset office: living of source, 2 elements
+  203.0.113.0-203.0.113.6
+  203.0.113.8-203.0.113.255
+
+chain filter/INPUT at input filter, default drop
+  source @ipset office -> count filter/INPUT:1, accept   # filter/INPUT:1
+
+chain filter/FORWARD at forward filter, default accept
+
+chain filter/OUTPUT at output filter, default accept
+iptables-legacy ip6, 1 rules, 0 unlifted
+
+chain filter/INPUT at input filter, default accept
+  always -> count filter/INPUT:1, drop   # filter/INPUT:1
+
+chain filter/FORWARD at forward filter, default accept
+
+chain filter/OUTPUT at output filter, default accept
+iptables-nft ip, 1 rules, 1 unlifted
+set ipset office: living of destination, 2 elements
+  203.0.113.0-203.0.113.6
+  203.0.113.8-203.0.113.255
+
+chain filter/INPUT at input filter, default accept
+
+chain filter/FORWARD at forward filter, default accept
+
+chain filter/OUTPUT at output filter, default accept
+` + "  destination @ipset office, opaque `-m owner --gid-owner 33` -> count filter/OUTPUT:1, drop   # filter/OUTPUT:1\n" + `iptables-nft ip6, 1 rules, 0 unlifted
+
+chain nat/PREROUTING at prerouting nat, default accept
+
+chain nat/INPUT at input nat, default accept
+
+chain nat/OUTPUT at output nat, default accept
+
+chain nat/POSTROUTING at postrouting nat, default accept
+  always -> count nat/POSTROUTING:1, masquerade   # nat/POSTROUTING:1
+`
+	if got != want {
+		t.Errorf("read\n%s\nwant\n%s", got, want)
+	}
+	for _, r := range read(empty) {
+		t.Errorf("%s %s where nothing is loaded", r.Tool, r.Family)
+	}
+}
