@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
@@ -124,13 +125,13 @@ func Compare(ctx context.Context, from *Sources, facts host.Facts, read func(nam
 		}
 		sides[i].Facts = facts
 		if g := sides[i].Runs; g != nil {
-			hold = g.Exceptions
+			hold = slices.Concat(g.Exceptions, g.LeftOut)
 		}
 	}
 	var means [2]query.Compiled
 	for i, s := range sides {
-		if !forbids(s.Policy) {
-			if err := except(s.Policy, hold); err != nil {
+		if s.Runs == nil {
+			if err := s.except(ctx, hold); err != nil {
 				return nil, err
 			}
 		}

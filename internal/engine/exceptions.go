@@ -3,14 +3,18 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/english"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/policy"
+	"sluice/internal/language/resolve"
 	"sluice/internal/system/host"
 )
 
@@ -122,22 +126,33 @@ func (UnboundedError) Error() string {
 
 // permitted says why the running policy forbids an exception.
 func (h *Host) permitted(ctx context.Context, running *Subject, in Allowing) error {
-	p := running.Policy
-	if in.Bounded && p.Exceptions == nil {
+	if in.Bounded && running.Policy.Exceptions == nil {
 		return UnboundedError{}
 	}
-	return p.MayExcept(in.What, in.For, func() (bool, error) {
+	return running.Policy.MayExcept(in.What, in.For, h.whoMay(ctx, running))
+}
+
+// whoMay says whether the running policy names an address among who may be let in.
+func (h *Host) whoMay(ctx context.Context, running *Subject) func(addrset.Range) (bool, error) {
+	return among(running.Policy, func() (*resolve.Resolved, error) {
 		var facts host.Facts
 		if err := json.Unmarshal(running.Runs.Facts, &facts); err != nil {
-			return false, err
+			return nil, fmt.Errorf("read the facts of generation %d: %w", running.Runs.Number, err)
 		}
 		from := h.sources()
 		from.Offline = true
-		r, err := from.Resolve(ctx, p, facts)
+		return from.Resolve(ctx, running.Policy, facts)
+	})
+}
+
+// among says whether a policy, which is resolved when that is first asked, names an address
+// among who may be let in.
+func among(p *policy.Policy, resolved func() (*resolve.Resolved, error)) func(addrset.Range) (bool, error) {
+	who := sync.OnceValues(func() (who addrset.Set, err error) {
+		r, err := resolved()
 		if err != nil {
-			return false, err
+			return who, err
 		}
-		var who addrset.Set
 		for _, w := range p.Exceptions.Who {
 			for _, item := range w.Items {
 				if set := r.Sets[item.Name]; set != nil {
@@ -147,8 +162,54 @@ func (h *Host) permitted(ctx context.Context, running *Subject, in Allowing) err
 				}
 			}
 		}
-		return who.ContainsSet(addrset.Of(in.What)), nil
+		return who, nil
 	})
+	return func(what addrset.Range) (bool, error) {
+		all, err := who()
+		return err == nil && all.ContainsSet(addrset.Of(what)), err
+	}
+}
+
+// mostRefused is how many exceptions that a policy leaves out are named.
+const mostRefused = 10
+
+// admitted are those that a policy would let in now, among those that hold; refused says which
+// it would not, and why.
+func admitted(p *policy.Policy, hold []apply.Exception, inWho func(addrset.Range) (bool, error)) (in []apply.Exception, refused string, err error) {
+	var lines []string
+	for _, e := range apply.LiveExceptions(hold, time.Now()) {
+		what, err := addrset.ParseRange(e.What)
+		if err != nil {
+			return nil, "", err
+		}
+		length := time.Duration(0)
+		if !e.Until.IsZero() {
+			length = max(e.Until.Sub(e.Since)-time.Second, time.Second) // both are rounded, away from each other
+		}
+		var failed error // of resolving, which is a *policy.Error too
+		err = p.MayExcept(what, length, func(what addrset.Range) (bool, error) {
+			is, err := inWho(what)
+			failed = err
+			return is, err
+		})
+		var why *policy.Error
+		switch {
+		case failed == nil && errors.As(err, &why):
+			lines = append(lines, fmt.Sprintf("\n  %s: %s: %s", e.Text(), why.Pos, why.Message))
+		case err != nil:
+			return nil, "", err
+		default:
+			in = append(in, e)
+		}
+	}
+	n := len(lines)
+	if n == 0 {
+		return in, "", nil
+	}
+	if n > mostRefused {
+		lines = append(lines[:mostRefused], fmt.Sprintf("\n  and %d more", n-mostRefused))
+	}
+	return in, english.Plural(n, "exception") + " by command that the policy forbids, and leaves out" + strings.Join(lines, ""), nil
 }
 
 // NotAllowedError says that somebody is not let in by command.
@@ -199,11 +260,11 @@ func (h *Host) excepting(in Allowing) (running *Subject, service string, hold []
 
 // excepted loads the running policy with other exceptions.
 func (h *Host) excepted(ctx context.Context, running *Subject, from, to []apply.Exception, force bool) (*Allowed, error) {
-	loaded := to
-	if forbids(running.Policy) {
-		loaded = nil
+	loaded, _, err := admitted(running.Policy, to, h.whoMay(ctx, running))
+	if err == nil {
+		err = except(running.Policy, loaded)
 	}
-	if err := except(running.Policy, loaded); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	r, staging, err := h.refreshing(ctx, running, Refreshing{AllowCut: force})
@@ -249,19 +310,28 @@ func (h *Host) takeExceptions(ctx context.Context) error {
 	return err
 }
 
-func forbids(p *policy.Policy) bool { return p.Exceptions != nil && p.Exceptions.None }
+// except puts the exceptions that hold before the rules of a policy that is applied, but for
+// those that it forbids.
+func (p *preparation) except(ctx context.Context) (err error) {
+	p.Exceptions, p.refused, err = admitted(p.Policy, p.hold, among(p.Policy, func() (*resolve.Resolved, error) {
+		return p.Sources.Resolve(ctx, p.Policy, p.Facts)
+	}))
+	if err == nil {
+		err = except(p.Policy, p.Exceptions)
+	}
+	return err
+}
 
-// except puts the exceptions that hold before the rules of a policy that is applied.
-func (p *preparation) except() (err error) {
-	if p.hold, err = p.host.Exceptions(); err != nil {
-		return err
+// except puts exceptions that hold before the rules of a policy that is asked about.
+func (s *Subject) except(ctx context.Context, hold []apply.Exception) error {
+	in, _, err := admitted(s.Policy, hold, among(s.Policy, func() (*resolve.Resolved, error) {
+		err := s.Resolve(ctx)
+		return s.Resolved, err
+	}))
+	if err == nil {
+		err = except(s.Policy, in)
 	}
-	p.Exceptions = p.hold
-	if n := len(p.Exceptions); n > 0 && forbids(p.Policy) {
-		p.host.warn(fmt.Sprintf("%s by command: the policy forbids that, so that nobody is let in", english.Plural(n, "exception")))
-		p.Exceptions = nil
-	}
-	return except(p.Policy, p.Exceptions)
+	return err
 }
 
 // except puts those that are not over before the rules of a policy.

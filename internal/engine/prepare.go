@@ -55,9 +55,11 @@ type preparation struct {
 	Profile map[string]uint64 // that rules are ordered by
 	Backend backend.Backend   // with the costs
 	Sources *Sources
-	// Exceptions are those that hold, before the rules of Policy.
+	// Exceptions are those before the rules of Policy, once it is built: of those that hold, and
+	// refused says which of these it forbids.
 	Exceptions []apply.Exception
-	hold       []apply.Exception // also where Policy forbids them
+	hold       []apply.Exception
+	refused    string
 	host       *Host
 }
 
@@ -89,7 +91,7 @@ func (h *Host) prepare(ctx context.Context, r Request) (*preparation, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.except(); err != nil {
+	if p.hold, err = h.Exceptions(); err != nil {
 		return nil, err
 	}
 	h.Pristine(&p.Facts)
@@ -116,16 +118,16 @@ func (p *preparation) build(ctx context.Context, priced bool) (*prepared, error)
 			}
 			return out, p.gather(out)
 		}
-		if p.Policy, err = p.load(p.host, refused); err == nil {
-			err = except(p.Policy, p.Exceptions)
-		}
-		if err != nil {
+		if p.Policy, err = p.load(p.host, refused); err != nil {
 			return nil, err
 		}
 	}
 }
 
 func (p *preparation) buildWhole(ctx context.Context, priced bool) (*prepared, error) {
+	if err := p.except(ctx); err != nil {
+		return nil, err
+	}
 	built, err := Build(ctx, p.Policy, p.Facts, p.Can, Options{
 		Sources: p.Sources, Backend: p.Backend, Without: p.Without, Profile: p.Profile, Priced: priced,
 	})
@@ -152,6 +154,9 @@ func (p *preparation) gather(out *prepared) error {
 	around.ReadAttached()
 	out.warnings = append(p.brokenText(), apply.Surroundings(around, built.Program, p.Policy.Forward != nil)...)
 	out.warnings = append(out.warnings, warnings(built.Findings)...)
+	if p.refused != "" {
+		out.warnings = append(out.warnings, p.refused)
+	}
 	out.input = apply.Input{
 		Policy: p.File, Files: files, Broken: broken(p.Policy), Program: built.Program, Expected: built.Expected, Artifact: built.Artifact, Profile: p.Profile,
 		Without: p.Without, Facts: p.Facts, Exceptions: p.Exceptions, Hold: p.hold,

@@ -100,6 +100,9 @@ func (p *preparation) counting(ctx context.Context) (legend *shadow.Legend, buil
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := p.except(ctx); err != nil {
+		return nil, nil, err
+	}
 	// Lines are counted apart from its own, and nothing is logged.
 	p.Policy.Uncounted, p.Policy.LogsNetlink = false, false
 	// What base chains are for is to see every packet, whatever the passes make of

@@ -76,15 +76,15 @@ func (h *Host) Verify(ctx context.Context, s *Subject, own bool) (*Verified, err
 	var expected *program.Program
 	file := ""
 	if s != nil {
+		s.Facts = facts
+		h.Pristine(&s.Facts)
 		hold, err := h.Exceptions()
-		if err == nil && !forbids(s.Policy) {
-			err = except(s.Policy, hold)
+		if err == nil {
+			err = s.except(ctx, hold)
 		}
 		if err != nil {
 			return nil, err
 		}
-		s.Facts = facts
-		h.Pristine(&s.Facts)
 		if err := s.Resolve(ctx); err != nil {
 			return nil, err
 		}

@@ -63,8 +63,9 @@ func (f *file) exceptions(e source.Entry) {
 }
 
 // MayExcept says why the policy forbids that somebody is let in for a time, 0 being for
-// good; inWho says whether Who has all of the address, and is asked where it matters.
-func (p *Policy) MayExcept(what addrset.Range, length time.Duration, inWho func() (bool, error)) error {
+// good, as an *Error; inWho says whether Who has all of an address, and is asked where it
+// matters. Its error is another one.
+func (p *Policy) MayExcept(what addrset.Range, length time.Duration, inWho func(addrset.Range) (bool, error)) error {
 	b := p.Exceptions
 	switch {
 	case b == nil:
@@ -76,7 +77,7 @@ func (p *Policy) MayExcept(what addrset.Range, length time.Duration, inWho func(
 	case len(b.Who) == 0:
 		return nil
 	}
-	in, err := inWho()
+	in, err := inWho(what)
 	if err == nil && !in {
 		err = p.Errorf(b.WhoPos, "", "%s is none of those that the policy lets in by command", what)
 	}
