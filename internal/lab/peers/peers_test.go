@@ -18,10 +18,14 @@ import (
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
+	"sluice/internal/importer"
+	"sluice/internal/importer/loaded"
 	"sluice/internal/lab/measure"
 	"sluice/internal/lab/testnet"
 	"sluice/internal/language/policy"
 	"sluice/internal/language/resolve"
+	"sluice/internal/program"
+	"sluice/internal/prove/reach"
 	"sluice/internal/prove/reference"
 	"sluice/internal/system/host"
 )
@@ -248,7 +252,7 @@ func TestTextsLoad(t *testing.T) {
 }
 
 // TestPeersMeanThePolicy gives every peer random policies and holds it to what the
-// reference says of packets.
+// reference says of packets, and what importer reads of it to the same.
 func TestPeersMeanThePolicy(t *testing.T) {
 	measure.Require(t)
 	random := testseed.Rand(t)
@@ -259,10 +263,10 @@ func TestPeersMeanThePolicy(t *testing.T) {
 		text := g.policy()
 		r := resolved(t, text)
 		m := FromPolicy(r)
-		sources, wants := g.traffics(t, r)
+		asked := g.traffics(t, r)
 		defer func() {
-			for _, s := range sources {
-				s.Close()
+			for _, a := range asked {
+				a.source.Close()
 			}
 		}()
 		for _, p := range Every() {
@@ -287,30 +291,74 @@ func TestPeersMeanThePolicy(t *testing.T) {
 					if err := p.Load(t.Context(), l.Namespace, FromPolicy(r)); err != nil {
 						t.Fatalf("%v\n%s", err, text)
 					}
-					plain, wants := g.traffics(t, r)
-					for i, s := range plain {
-						hold(t, l, p.Name, s, wants[i], text)
-						s.Close()
+					for _, a := range g.traffics(t, r) {
+						a.hold(t, l, p, text)
+						a.source.Close()
 					}
 					return
 				case err != nil:
 					t.Fatalf("%v\n%s", err, text)
 				}
-				for i, s := range sources {
-					hold(t, l, p.Name, s, wants[i], text)
+				for _, a := range asked {
+					a.hold(t, l, p, text)
 				}
 			})
 		}
 	}
 }
 
-func hold(t *testing.T, l *measure.Lab, name string, s *measure.Source, want []bool, text string) {
+// traffic is packets of one family and protocol, with what the policy says of each.
+type traffic struct {
+	source  *measure.Source
+	packets []packet.Packet
+	want    []bool
+}
+
+// hold sends the packets, and asks about them what importer reads of the peer.
+func (a traffic) hold(t *testing.T, l *measure.Lab, p Peer, text string) {
 	t.Helper()
-	_, err := measure.Compare(t.Context(), measure.Plan{Rounds: 1, Packets: 2 * len(want)}, []measure.Cell{
-		{Name: name, Lab: l, Source: s, Survives: func(i int) bool { return want[i] }},
+	_, err := measure.Compare(t.Context(), measure.Plan{Rounds: 1, Packets: 2 * len(a.want)}, []measure.Cell{
+		{Name: p.Name, Lab: l, Source: a.source, Survives: func(i int) bool { return a.want[i] }},
 	})
 	if err != nil {
 		t.Errorf("%v\npolicy:\n%s", err, text)
+	}
+	if !strings.Contains(p.Name, "(iptables-") && p.Group != "ufw" {
+		return
+	}
+	var rulesets []*importer.Ruleset
+	if err := l.Namespace.Do(func() error {
+		var errs []error
+		rulesets, errs = loaded.Read(t.Context())
+		return errors.Join(errs...)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	read := 0
+	for _, r := range rulesets {
+		read += len(r.Rules)
+		if p.Group == "ufw" {
+			continue // whose rules for other packets are not all known
+		}
+		for _, u := range r.Unlifted {
+			t.Errorf("of %s %s: %+v", r.Tool, r.Family, u)
+		}
+	}
+	if read == 0 {
+		t.Errorf("no rule is read of %s", p.Name)
+	}
+	for i, one := range a.packets {
+		passes, certain := true, true
+		for _, r := range rulesets {
+			if family := map[string]int{"ip": 4, "ip6": 6}[r.Family]; family == one.Family() {
+				got := reach.Evaluate(r.Program, one, reach.In)
+				passes, certain = passes && got.Verdict == program.Accept, certain && got.Certain
+			}
+		}
+		if passes != a.want[i] || !certain {
+			t.Errorf("%s: what is read of it lets %+v pass: %v, certain: %v; want %v\npolicy:\n%s", p.Name, one, passes, certain, a.want[i], text)
+			return
+		}
 	}
 }
 
@@ -365,21 +413,21 @@ func (g *generator) write(all bool) string {
 
 func (g *generator) one(of ...string) string { return of[g.IntN(len(of))] }
 
-// traffics are packets of both families and of TCP and UDP, with what the policy says
-// of each.
-func (g *generator) traffics(t *testing.T, r *resolve.Resolved) (sources []*measure.Source, wants [][]bool) {
+// traffics are packets of both families and of TCP and UDP.
+func (g *generator) traffics(t *testing.T, r *resolve.Resolved) (out []traffic) {
 	t.Helper()
 	usable := measure.Usable(addrset.All())
 	for _, f := range []addrset.Family{addrset.IPv4, addrset.IPv6} {
 		for _, protocol := range []uint8{packet.TCP, packet.UDP} {
-			traffic := measure.Traffic{Flags: map[uint8]string{packet.TCP: "S"}[protocol]}
+			flows := measure.Traffic{Flags: map[uint8]string{packet.TCP: "S"}[protocol]}
+			var packets []packet.Packet
 			var want []bool
 			for _, a := range append(slices.Clone(g.edges), measure.ByAddress(usable, f, 400, g.Uint64())...) {
 				if !a.IsValid() || a.Is4() != (f == addrset.IPv4) || !usable.Contains(a) {
 					continue
 				}
 				to := measure.Target(f, uint16(1000+g.IntN(5)))
-				traffic.Flows = append(traffic.Flows, measure.Flow{From: netip.AddrPortFrom(a, measure.SourcePort), To: to})
+				flows.Flows = append(flows.Flows, measure.Flow{From: netip.AddrPortFrom(a, measure.SourcePort), To: to})
 				p := packet.Packet{
 					In: "eth0", Source: a, Destination: to.Addr(), Protocol: protocol, SourcePort: measure.SourcePort, Port: to.Port(),
 					DestinationLocal: packet.Yes, SourceLocal: packet.No, Owner: -1,
@@ -387,14 +435,15 @@ func (g *generator) traffics(t *testing.T, r *resolve.Resolved) (sources []*meas
 				if protocol == packet.TCP {
 					p.Flags = packet.SYN
 				}
+				packets = append(packets, p)
 				want = append(want, reference.Follow(r, p, packet.In).Verdict == policy.Allow)
 			}
-			s, err := measure.Load(traffic)
+			s, err := measure.Load(flows)
 			if err != nil {
 				t.Fatal(err)
 			}
-			sources, wants = append(sources, s), append(wants, want)
+			out = append(out, traffic{s, packets, want})
 		}
 	}
-	return sources, wants
+	return out
 }
