@@ -63,3 +63,27 @@ func Grouped[N int | uint64](n N) string {
 	}
 	return s
 }
+
+// Sentence is a text that begins with a capital letter; it has one byte or more.
+func Sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
+
+// Wrapped breaks a text into lines that a terminal shows whole.
+func Wrapped(text string) string {
+	const width = 80
+	var b strings.Builder
+	column := 0
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case column+1+len(word) > width:
+			b.WriteByte('\n')
+			column = 0
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	return b.String()
+}

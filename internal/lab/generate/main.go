@@ -20,6 +20,7 @@ import (
 
 	"sluice/internal/agent/config"
 	"sluice/internal/cli"
+	"sluice/internal/doctor"
 	labcli "sluice/internal/lab/cli"
 	"sluice/internal/lab/kernelbench"
 	"sluice/internal/language/policy"
@@ -75,6 +76,7 @@ func generateReference(dir string) error {
 		"agent.schema.json":  config.Schema(),
 		"passes.md":          optimize.Reference(),
 		"lint.md":            check.Reference(),
+		"doctor.md":          doctor.Reference(),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
 			return err

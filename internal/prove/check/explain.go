@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"sluice/internal/base/english"
 	"sluice/internal/base/nearest"
 	"sluice/internal/language/policy"
 )
@@ -61,35 +62,12 @@ func (e *Explanation) Found() string {
 func (e *Explanation) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s (%s, found by %s)\n\n%s.\n\n%s\n\n%s\n", e.Code, severities(e.Severities), e.Found(),
-		sentence(e.What), wrapped("Why: "+e.Why), wrapped("Mend: "+e.Mend))
+		english.Sentence(e.What), english.Wrapped("Why: "+e.Why), english.Wrapped("Mend: "+e.Mend))
 	if e.Before != "" {
 		fmt.Fprintf(&b, "\nBefore:\n%s\nAfter:\n%s", indented(e.Before), indented(e.After))
 	}
 	return b.String()
 }
-
-// wrapped breaks a text into lines that a terminal shows whole.
-func wrapped(text string) string {
-	const width = 80
-	var b strings.Builder
-	column := 0
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i == 0:
-		case column+1+len(word) > width:
-			b.WriteByte('\n')
-			column = 0
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += len(word)
-	}
-	return b.String()
-}
-
-func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] }
 
 func severities(all []Severity) string {
 	var words []string
@@ -126,7 +104,7 @@ func Reference() []byte {
 	}
 	b.WriteString("\n" + exampleHost + "\n")
 	for _, e := range explanations {
-		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n%s\n\n**Mend:** %s\n", e.Code, sentence(e.What), e.Why, e.Mend)
+		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n%s\n\n**Mend:** %s\n", e.Code, english.Sentence(e.What), e.Why, e.Mend)
 		if e.Before != "" {
 			fmt.Fprintf(&b, "\nBefore:\n\n```yaml\n%s```\n\nAfter:\n\n```yaml\n%s```\n", e.Before, e.After)
 		}

@@ -87,3 +87,24 @@ func List() ([]Link, error) {
 	sorting.By(links, func(a, b Link) int { return a.Index - b.Index })
 	return links, nil
 }
+
+// Lost is what a device received and gave to nobody, since it was made.
+type Lost struct {
+	Missed  uint64 // no room in its ring: rx_missed_errors and rx_fifo_errors of struct rtnl_link_stats64
+	Dropped uint64 // no room above it, or nobody there who takes its protocol: rx_dropped
+}
+
+// LostPackets reads that of all devices, by their index.
+func LostPackets() (map[int]Lost, error) {
+	devices, err := dump("network devices", netlink.LinkList)
+	if err != nil {
+		return nil, err
+	}
+	out := map[int]Lost{}
+	for _, d := range devices {
+		if s := d.Attrs().Statistics; s != nil {
+			out[d.Attrs().Index] = Lost{s.RxMissedErrors + s.RxFifoErrors, s.RxDropped}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/base/english"
+	"sluice/internal/cli/command"
+	"sluice/internal/doctor"
+	"sluice/internal/prove/check"
+)
+
+const defaultWatch = 2 * time.Second
+
+func newDoctor() *cobra.Command {
+	var explain string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Find what makes this host's network slow or lossy, whatever firewall it runs",
+		Long: `Looks at the connection table, at what the kernel drops and why, at queues, sockets
+and processors, for two seconds or as long as --watch says, and names what is wrong: the
+figures with where they were read, what it costs, what mends it and what takes that
+back. It needs no policy and no agent, and changes nothing.
+
+The worst comes first, and causes before their effects. An error loses packets or
+connections now; a warning will, or costs much; a remark is worth knowing. What could
+not be read is named. Counters of processors, the kernel's log and the size of the
+connection table are of the whole machine, all else is of the network namespace.
+
+It reads as root; without that much cannot be read.
+
+Exit status: 0 nothing found, or remarks alone; 1 errors or warnings; 2 bad use.`,
+		Example: `  sluice doctor
+  sluice doctor --watch 60s --markdown > ticket.md
+  sluice doctor --expect 20000/s
+  sluice doctor --explain table-full`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case cmd.Flags().Changed("explain"):
+				return explainCheck(cmd, explain)
+			case given(cmd, "list"):
+				return listChecks(cmd)
+			}
+			return runDoctor(cmd)
+		},
+	}
+	flags := cmd.Flags()
+	command.AddTime(flags, "watch", defaultWatch, "count rates for `TIME`")
+	flags.String("expect", "", "new connections that the host is to bear, as `N/s`")
+	flags.Bool("markdown", false, "print Markdown, for a ticket")
+	flags.StringVar(&explain, "explain", "", "say what a `CHECK` looks for, and how to mend it")
+	flags.Bool("list", false, "list all checks")
+	cmd.MarkFlagsMutuallyExclusive("explain", "list", "markdown")
+	command.Must(cmd.RegisterFlagCompletionFunc("explain", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var ids []string
+		for _, c := range doctor.Checks() {
+			ids = append(ids, c.ID+"\t"+c.What)
+		}
+		return ids, cobra.ShellCompDirectiveNoFileComp
+	}))
+	return cmd
+}
+
+const (
+	shortestWatch = time.Second
+	longestWatch  = 24 * time.Hour
+	mostExpected  = 1_000_000 // connections a second
+)
+
+func runDoctor(cmd *cobra.Command) error {
+	o := doctor.Options{Window: command.TimeOf(cmd.Flags(), "watch")}
+	if o.Window < shortestWatch || o.Window > longestWatch {
+		return fmt.Errorf("--watch %s: give a time from %s to %s", o.Window, shortestWatch, longestWatch)
+	}
+	var err error
+	if text, _ := cmd.Flags().GetString("expect"); text != "" {
+		if o.Expect, err = expected(text); err != nil {
+			return err
+		}
+	}
+	if given(cmd, "markdown") && optionsOf(cmd).json {
+		return errors.New("--markdown and --json are two forms of the same\nhint: give one of them")
+	}
+	stop := tellWaiting(cmd, o.Window)
+	report, err := doctor.Examine(cmd.Context(), o)
+	stop()
+	if err != nil {
+		return err
+	}
+	return answer(cmd, report, report.Ill(), func(w io.Writer) {
+		if given(cmd, "markdown") {
+			report.Markdown(w)
+			return
+		}
+		printDoctor(w, report)
+	})
+}
+
+// expected reads "20000/s".
+func expected(text string) (uint64, error) {
+	var n uint64
+	var rest string
+	if _, err := fmt.Sscanf(text, "%d/%s", &n, &rest); err != nil || rest != "s" || n == 0 || n > mostExpected {
+		return 0, fmt.Errorf("--expect %q is no number of connections a second\nhint: as in --expect 20000/s", text)
+	}
+	return n, nil
+}
+
+// tellWaiting says on a terminal for how long is counted.
+func tellWaiting(cmd *cobra.Command, window time.Duration) (stop func()) {
+	w := cmd.ErrOrStderr()
+	if !command.Colours(w) {
+		return func() {}
+	}
+	fmt.Fprintf(command.Bare(w), "counting for %s", english.Duration(window))
+	return func() { fmt.Fprint(command.Bare(w), clearLine) }
+}
+
+var severityStyle = map[check.Severity]string{check.Error: "31", check.Warning: "33", check.Remark: "36"}
+
+func printDoctor(w io.Writer, r *doctor.Report) {
+	for _, f := range r.Findings {
+		fmt.Fprintf(w, "%s %s\n", command.Paint(w, severityStyle[f.Severity], fmt.Sprintf("%s: %s:", f.Severity, f.Check)), f.Text)
+		for _, e := range f.Evidence {
+			fmt.Fprintf(w, "  %s [%s]\n", e.Text, e.From)
+		}
+		printPart(w, "cost", f.Cost)
+		printPart(w, "mend", f.Mend...)
+		printPart(w, "undo", f.Undo...)
+	}
+	for _, u := range r.Unread {
+		fmt.Fprintf(w, "not read: %s\n", u)
+	}
+	fmt.Fprintln(w, r.Summary())
+}
+
+func printPart(w io.Writer, name string, lines ...string) {
+	for i, l := range lines {
+		if l != "" {
+			fmt.Fprintf(w, "  %-6s%s\n", map[bool]string{true: name + ":"}[i == 0], l)
+		}
+	}
+}
+
+type checkJSON struct {
+	Check    string         `json:"check"`
+	Severity check.Severity `json:"severity"`
+	What     string         `json:"what"`
+	Why      string         `json:"why"`
+	Mend     string         `json:"mend"`
+	Undo     string         `json:"undo"`
+}
+
+func checkToJSON(c doctor.Check) checkJSON {
+	flat := func(text string) string { return strings.Join(strings.Fields(text), " ") }
+	return checkJSON{c.ID, c.Least, c.What, flat(c.Why), flat(c.Mend), flat(c.Undo)}
+}
+
+func listChecks(cmd *cobra.Command) error {
+	all := []checkJSON{}
+	for _, c := range doctor.Checks() {
+		all = append(all, checkToJSON(c))
+	}
+	return answer(cmd, all, false, func(w io.Writer) {
+		for _, c := range all {
+			fmt.Fprintf(w, "%-18s %-8s %s\n", c.Check, c.Severity, c.What)
+		}
+	})
+}
+
+func explainCheck(cmd *cobra.Command, id string) error {
+	c, near := doctor.Explain(id)
+	if c == nil {
+		hint := "sluice doctor --list names all of them"
+		if near != "" {
+			hint = fmt.Sprintf("did you mean %q?", near)
+		}
+		return fmt.Errorf("there is no check %q\nhint: %s", id, hint)
+	}
+	return answer(cmd, checkToJSON(*c), false, func(w io.Writer) { fmt.Fprint(w, c.Text()) })
+}

@@ -1,0 +1,33 @@
+package doctor
+
+import "slices"
+
+// checks in the order in which their findings are told, of the same severity: what loses
+// packets before what slows them, and causes before their effects.
+var checks = []Check{
+	// One line a check.
+	tableFull,
+	neighboursFull,
+	listenQueue,
+	filesFull,
+	backlogFull,
+	ringFull,
+	portsShared,
+	reversePath,
+	udpBuffers,
+	insertFailed,
+	synCookies,
+	tableSize,
+	tableDead,
+	tableOneSource,
+	tableBuckets,
+	oneProcessor,
+	stolen,
+	logBusy,
+	bridgedFrames,
+	dropped,
+	listensWide,
+}
+
+// Checks are all that there are.
+func Checks() []Check { return slices.Clone(checks) }

@@ -1,0 +1,104 @@
+// Package doctor says what makes the network of a host slow or lossy, whatever firewall it
+// runs, and what to do about it. "sluice doctor" calls it.
+//
+// The words:
+//
+//   - [Seen] is what was read of one network namespace and its machine: counters at both
+//     ends of a window, levels within it, the connection table, sockets, settings.
+//     Reading changes nothing.
+//   - A [Check] knows one illness. It reads Seen alone, and says a [Finding] where the host
+//     has the illness. Each check is a file; the manual is made of the same texts.
+//   - [Evidence] is a figure that a finding rests on, and where it was read.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"sluice/internal/base/sorting"
+	"sluice/internal/prove/check"
+)
+
+// Check is one illness, and what there is to say of it.
+type Check struct {
+	ID    string // does not change between versions
+	What  string // the illness, a sentence without a full stop
+	Why   string // why it matters, and what is looked at
+	Mend  string // what to do, in general
+	Undo  string // how that is taken back
+	Least check.Severity
+
+	look func(s *Seen, say func(Finding))
+}
+
+// Finding is an illness that the host has.
+type Finding struct {
+	Check    string         `json:"check"`
+	Severity check.Severity `json:"severity"`
+	Text     string         `json:"text"` // with its figures, one sentence
+	Evidence []Evidence     `json:"evidence"`
+	Cost     string         `json:"cost,omitempty"` // what the host pays for it
+	Mend     []string       `json:"mend,omitempty"` // commands, or what to do
+	Undo     []string       `json:"undo,omitempty"`
+}
+
+// Evidence is one figure.
+type Evidence struct {
+	Text string `json:"text"`
+	From string `json:"from"` // a file, a counter, a command
+}
+
+// Report is what an examination has found.
+type Report struct {
+	Window   float64   `json:"window-seconds"`
+	Checks   int       `json:"checks"`
+	Findings []Finding `json:"findings"` // the worst first; of the same severity, causes before effects
+	// Unread says what could not be read, and why: checks that rest on it found nothing.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// Ill says that there is more than remarks.
+func (r *Report) Ill() bool {
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity != check.Remark })
+}
+
+// Options say how a host is examined.
+type Options struct {
+	Window time.Duration // for which rates are counted
+	// Expect is how many new connections a second the host is to bear; 0: what it has.
+	Expect uint64
+}
+
+// Examine looks at the network namespace of the calling thread.
+func Examine(ctx context.Context, o Options) (*Report, error) {
+	s, err := see(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return s.report(), nil
+}
+
+func (s *Seen) report() *Report {
+	r := &Report{Window: s.Window.Seconds(), Checks: len(checks), Findings: []Finding{}, Unread: s.Unread}
+	for _, c := range checks {
+		c.look(s, func(f Finding) {
+			f.Check = c.ID
+			f.Severity = cmp.Or(f.Severity, c.Least)
+			r.Findings = append(r.Findings, f)
+		})
+	}
+	sorting.StableBy(r.Findings, func(a, b Finding) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) })
+	return r
+}
+
+func rank(s check.Severity) int {
+	return slices.Index([]check.Severity{check.Error, check.Warning, check.Remark}, s)
+}
+
+// found is a figure of the evidence.
+func found(from, format string, args ...any) Evidence {
+	return Evidence{Text: fmt.Sprintf(format, args...), From: from}
+}

@@ -1,0 +1,50 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"sluice/internal/base/english"
+	"sluice/internal/base/nearest"
+)
+
+// Explain returns the check of an id, and where there is none the id that was likely
+// meant, "" when none is near.
+func Explain(id string) (c *Check, near string) {
+	ids := make([]string, 0, len(checks))
+	for i := range checks {
+		if checks[i].ID == id {
+			return &checks[i], ""
+		}
+		ids = append(ids, checks[i].ID)
+	}
+	return nil, nearest.Of(id, ids)
+}
+
+// Text is the explanation for a terminal.
+func (c *Check) Text() string {
+	return fmt.Sprintf("%s (%s)\n\n%s.\n\n%s\n\n%s\n\n%s\n", c.ID, c.Least, english.Sentence(c.What),
+		english.Wrapped("Why: "+c.Why), english.Wrapped("Mend: "+c.Mend), english.Wrapped("Undo: "+c.Undo))
+}
+
+// Reference is the page of all checks as Markdown.
+func Reference() []byte {
+	var b strings.Builder
+	b.WriteString(`# What ` + "`sluice doctor`" + ` looks for
+
+Made from the checks themselves; do not edit it here. How the doctor looks, and what it
+leaves alone, is in [the doctor](../doctor.md). The severity is that of a finding unless
+the text says otherwise. Findings are told by severity, and of the same one in the order of
+this page.
+
+| check | severity | what |
+|---|---|---|
+`)
+	for _, c := range checks {
+		fmt.Fprintf(&b, "| [`%s`](#%s) | %s | %s |\n", c.ID, c.ID, c.Least, c.What)
+	}
+	for _, c := range checks {
+		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n%s\n\n**Mend:** %s\n\n**Undo:** %s\n", c.ID, english.Sentence(c.What), c.Why, c.Mend, c.Undo)
+	}
+	return []byte(b.String())
+}

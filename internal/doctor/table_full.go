@@ -1,0 +1,156 @@
+package doctor
+
+import (
+	"fmt"
+	"math/bits"
+	"time"
+
+	"sluice/internal/base/english"
+	"sluice/internal/prove/check"
+)
+
+const (
+	fullPercent  = 80
+	recentlyFull = time.Hour
+
+	conntrackMax     = "net.netfilter.nf_conntrack_max"
+	conntrackBuckets = "net.netfilter.nf_conntrack_buckets"
+	timeWait         = "net.netfilter.nf_conntrack_tcp_timeout_time_wait"
+
+	// A table of more than largeTable entries is better avoided by entries that live
+	// shortLife seconds behind a closed connection.
+	largeTable = 1 << 20
+	shortLife  = 30
+)
+
+var tableFull = Check{
+	ID:    "table-full",
+	What:  "the connection table is full, or nearly so",
+	Least: check.Error,
+	Why: `A packet that begins a connection and finds no room for an entry is dropped before
+any rule is asked ("nf_conntrack: table full, dropping packet"), also of what no rule keeps
+state for. Clients try again after 1, 3, 7 and more seconds, so that requests take long
+before they fail. Entries outlive their connections: one of TCP that was closed properly
+stays two minutes. An error is a table that refuses packets now, or did in the last hour by
+the kernel's log; a warning is one that is 80 % full.`,
+	Mend: `Make the table larger: nf_conntrack_max and the buckets together, which cost memory
+only where entries are made. Or keep what needs no state out of it: in a policy of Sluice
+"bypass" for a busy service, in other rulesets NOTRACK in both directions.`,
+	Undo: "Write the two settings back. A table that has more entries than it may have keeps them until they end.",
+	look: func(s *Seen, say func(Finding)) {
+		t := s.Table
+		if t == nil || t.Most == 0 {
+			return
+		}
+		lost := s.Moved["conntrack.drop"] + s.Moved["conntrack.early_drop"]
+		logged := s.Log.TableFull > 0 && s.Log.TableFullAge < recentlyFull
+		full := max(t.Entries, t.Peak) >= t.Most
+		if lost == 0 && !full && !logged && t.percent() < fullPercent {
+			return
+		}
+		f := Finding{Evidence: []Evidence{
+			found("/proc/sys/net/netfilter/nf_conntrack_count", "%s entries, at most %s in the window", english.Grouped(t.Entries), english.Grouped(max(t.Entries, t.Peak))),
+			found("/proc/sys/net/netfilter/nf_conntrack_max", "%s entries may be", english.Grouped(t.Most)),
+		}}
+		f.Text = fmt.Sprintf("the connection table is full: %s of %s entries", english.Grouped(max(t.Entries, t.Peak)), english.Grouped(t.Most))
+		switch {
+		case lost > 0:
+			f.Evidence = append(f.Evidence, found("counters drop and early_drop of the connection table (conntrack -S)", "%s packets and entries in %s", english.Grouped(lost), english.Duration(s.Window.Round(time.Millisecond))))
+			f.Cost = fmt.Sprintf("%.0f new connections a second are refused, or cost another its entry", s.second(lost))
+		case full:
+		case logged:
+			f.Text = fmt.Sprintf("the connection table was full %s ago; it has %s of %s entries now", english.Duration(s.Log.TableFullAge.Round(time.Second)), english.Grouped(t.Entries), english.Grouped(t.Most))
+		default:
+			f.Severity = check.Warning
+			f.Text = fmt.Sprintf("the connection table is %d %% full: %s of %s entries", t.percent(), english.Grouped(max(t.Entries, t.Peak)), english.Grouped(t.Most))
+		}
+		if logged {
+			f.Evidence = append(f.Evidence, found("the kernel's log (dmesg)", `%s that the table was full, the newest %s old`, english.Plural(s.Log.TableFull, "line"), english.Duration(s.Log.TableFullAge.Round(time.Second))))
+		}
+		f.Evidence = append(f.Evidence, t.kinds()...)
+		s.resize(&f, max(s.wanted(), 4*t.Most))
+		say(f)
+	},
+}
+
+var tableSize = Check{
+	ID:    "table-size",
+	What:  "the connection table is too small for the load that it is to bear",
+	Least: check.Warning,
+	Why: `A connection takes an entry from its first packet until some time after its last one,
+so a table needs room for the new connections of a second times the seconds that one lives.
+How many begin is reckoned from the entries of closed connections, which live as long as
+their time-out says; --expect N says how many there will be. Said where the table has not
+twice the room for that.`,
+	Mend: "Make the table larger; the finding says what that costs in memory.",
+	Undo: "Write the two settings back.",
+	look: func(s *Seen, say func(Finding)) {
+		t := s.Table
+		if t == nil || t.Most == 0 || t.percent() >= fullPercent {
+			return // said by tableFull
+		}
+		want := s.wanted()
+		if want <= t.Most {
+			return
+		}
+		rate, why := t.Fresh, "reckoned from the entries of connections that ended"
+		if s.Expect > 0 {
+			rate, why = float64(s.Expect), "--expect"
+		}
+		f := Finding{
+			Text: fmt.Sprintf("%.0f new connections a second want a table of %s entries, this one may have %s", rate, english.Grouped(want), english.Grouped(t.Most)),
+			Evidence: []Evidence{
+				found(why, "%.0f new connections a second", rate),
+				found("/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait", "%d s that an entry stays behind its connection", s.lifetime()),
+				found("/proc/sys/net/netfilter/nf_conntrack_max", "%s entries may be", english.Grouped(t.Most)),
+			},
+		}
+		s.resize(&f, want)
+		if life := s.lifetime(); want > largeTable && life > shortLife {
+			f.Mend = append(f.Mend, fmt.Sprintf("sysctl -w %s=%d   # then %s entries do", timeWait, shortLife, english.Grouped(max(1, want*shortLife/life))))
+			f.Undo = append(f.Undo, fmt.Sprintf("sysctl -w %s=%d", timeWait, life))
+		}
+		say(f)
+	},
+}
+
+// lifetime is how many seconds an entry stays when its connection was closed.
+func (s *Seen) lifetime() uint64 {
+	return max(1, s.number(timeWait))
+}
+
+// wanted is how many entries the table should have room for: twice the load, a power of two.
+func (s *Seen) wanted() uint64 {
+	t := s.Table
+	rate := t.Fresh
+	if s.Expect > 0 {
+		rate = float64(s.Expect)
+	}
+	standing := t.Listed - min(t.Listed, t.Ended) // that have not ended
+	need := 2 * (uint64(rate*float64(s.lifetime())) + standing)
+	return 1 << bits.Len64(max(need, 1)-1)
+}
+
+// resize says how the table is made larger.
+func (s *Seen) resize(f *Finding, entries uint64) {
+	t := s.Table
+	entries = 1 << bits.Len64(entries-1)
+	how := "as the kernel's slab says"
+	if !t.Measured {
+		how = "as usual, since /proc/slabinfo could not be read"
+	}
+	f.Evidence = append(f.Evidence, found("/proc/slabinfo", "%d bytes an entry with its extensions, %s: the table takes %s now, at most %s", t.EntryBytes, how,
+		bytesText(t.memory(t.Entries, t.Buckets)), bytesText(t.memory(t.Most, t.Buckets))))
+	f.Mend = append(f.Mend,
+		fmt.Sprintf("sysctl -w %s=%d %s=%d   # at most %s of memory", conntrackBuckets, entries, conntrackMax, entries, bytesText(t.memory(entries, entries))),
+		fmt.Sprintf("in a policy of Sluice: tracking: {table: {max: %d, buckets: %d}}, or bypass for what needs no state", entries, entries),
+	)
+	f.Undo = append(f.Undo, fmt.Sprintf("sysctl -w %s=%d %s=%d", conntrackBuckets, t.Buckets, conntrackMax, t.Most))
+}
+
+func bytesText(n uint64) string {
+	if n < 10<<20 {
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return english.Grouped(n>>20) + " MiB"
+}
