@@ -23,7 +23,9 @@ func newAllow() *cobra.Command {
 		Long: `Lets an address, prefix or range in to a service, or to all, before the rules of the
 policy that runs: in input, in forward, and to ports that are published by a DNAT. For
 services that bypass connection tracking the answers pass too. What the address may not
-do beside that it may not do afterwards either, and bans come first.
+do beside that it may not do afterwards either. Bans come first, unless --over-ban is given:
+then what is let in goes by every ban, of commands, of the policy and of limits, and so do
+the answers to it and ICMP errors; all else of a banned address stays banned.
 
 The kernel ends it by itself, by its own clock, with --for; what began before goes on.
 It is kept over applies, rollbacks and reboots, until its time is up or "sluice disallow"
@@ -39,6 +41,7 @@ to 3650d; without it the exception holds until it is lifted. At most 256 hold at
 
 Exit status: 0 allowed, 2 bad use, or it failed: then nothing changed.`,
 		Example: `  sluice allow 203.0.113.7 ssh --for 2h -m "ticket 4711"
+  sluice allow 203.0.113.9 https --over-ban --for 1h
   sluice allow 198.51.100.0/24 "[http, https]" --for 1d`,
 		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,6 +49,7 @@ Exit status: 0 allowed, 2 bad use, or it failed: then nothing changed.`,
 			if err != nil {
 				return err
 			}
+			in.OverBan = given(cmd, "over-ban")
 			in.For = command.TimeOf(cmd.Flags(), "for")
 			if cmd.Flags().Changed("for") && in.For < time.Second {
 				return errors.New("--for is too short\nhint: give at least 1s, or leave it out for an exception without an end")
@@ -55,6 +59,7 @@ Exit status: 0 allowed, 2 bad use, or it failed: then nothing changed.`,
 	}
 	addMessage(cmd)
 	command.AddTime(cmd.Flags(), "for", 0, "end it by itself after `TIME`")
+	cmd.Flags().Bool("over-ban", false, "before bans too")
 	addWait(cmd)
 	return cmd
 }
@@ -170,13 +175,9 @@ func printAllows(w io.Writer, list []engine.AllowEntry) {
 		case !e.InForce:
 			until += ", not in force"
 		}
-		to := e.Service
-		if to == "" {
-			to = "everything"
-		}
 		by := e.By
 		by.Reason = ""
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", e.What, to, until, whoText(by), e.Since.Local().Format(time.DateTime), e.By.Reason)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", e.What, e.To(), until, whoText(by), e.Since.Local().Format(time.DateTime), e.By.Reason)
 	}
 	_ = table.Flush()
 }

@@ -27,6 +27,7 @@ type Allowing struct {
 	What    addrset.Range
 	Service string        // as rules write it; "" is every one
 	For     time.Duration // 0: until it is lifted
+	OverBan bool          // before bans too
 	Force   bool          // lift it also where somebody who is logged in could not come back
 	// Bounded lets in only where the policy says who may be: for who is not root.
 	Bounded bool
@@ -95,7 +96,7 @@ func (h *Host) Allow(ctx context.Context, in Allowing) (*Allowed, error) {
 		return nil, err
 	}
 	now := time.Now()
-	e := apply.Exception{What: in.What.String(), Service: service, Since: now.Truncate(time.Second).UTC(), By: h.By}
+	e := apply.Exception{What: in.What.String(), Service: service, Since: now.Truncate(time.Second).UTC(), By: h.By, OverBan: in.OverBan}
 	if in.For > 0 {
 		e.Until = now.Add(in.For + time.Second - 1).Truncate(time.Second).UTC()
 	}
@@ -109,7 +110,7 @@ func (h *Host) Allow(ctx context.Context, in Allowing) (*Allowed, error) {
 	}
 	out.Exceptions = []apply.Exception{e}
 	for _, b := range h.bannedByCommand() {
-		if b.Set().Overlaps(addrset.Of(in.What)) {
+		if !in.OverBan && b.Set().Overlaps(addrset.Of(in.What)) {
 			out.Notes = append(out.Notes, b.Name()+" is banned by command, which comes before this")
 		}
 	}
@@ -342,7 +343,7 @@ func except(p *policy.Policy, list []apply.Exception) error {
 		if err != nil {
 			return err
 		}
-		out = append(out, policy.Exception{What: what, Service: e.Service, Until: e.Until})
+		out = append(out, policy.Exception{What: what, Service: e.Service, Until: e.Until, OverBan: e.OverBan})
 	}
 	return p.Except(out)
 }

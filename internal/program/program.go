@@ -26,6 +26,9 @@ type Program struct {
 	// CountsOnly says that the program does nothing to packets. Backends hold it to
 	// that.
 	CountsOnly bool
+	// OverBans is whom bans do not hold for in all they send and get: which of it they do
+	// not hold for, the bans themselves say.
+	OverBans []addrset.Range
 	// Rests is what of the host is in the rules themselves, so that they have to be made
 	// anew when it changes.
 	Rests []Rest

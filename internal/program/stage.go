@@ -7,8 +7,9 @@ type Stage string
 // Stages of a packet's decision.
 const (
 	StageLoopback Stage = "loopback"
-	StageRewrite  Stage = "rewrite" // changes the packet, decides nothing
-	StageBan      Stage = "ban"     // of every packet
+	StageRewrite  Stage = "rewrite"  // changes the packet, decides nothing
+	StageExcepted Stage = "excepted" // bans, of whom commands let in over them
+	StageBan      Stage = "ban"      // of every packet
 	StageOffload  Stage = "offload"
 	StageProof    Stage = "proof"     // handshakes that limits count
 	StageFlow     Stage = "flow"      // more of TCP and UDP flows that are established, or seem so before tracking
@@ -30,6 +31,7 @@ var Stages = []struct {
 }{
 	{StageLoopback, "the host talks to itself whatever the policy says"},
 	{StageRewrite, "an established flow's SYN-ACK needs its segment size clamped too"},
+	{StageExcepted, "which of its packets go by a ban is told by port and by flow, and those of an established flow may be of another service"},
 	{StageBan, "a ban by command holds for flows that exist as well, and comes while the policy runs"},
 	{StageProof, "a handshake is counted by the first packet that proves it, before a rule accepts the flow or hands it over"},
 	{StageOffload, "a flow is handed over when it is established, before the rule that accepts it"},

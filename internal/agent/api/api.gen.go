@@ -137,6 +137,9 @@ type AllowRequest struct {
 	// For seconds; until it is lifted unless given
 	For float64 `json:"for,omitempty"`
 
+	// OverBan before bans too
+	OverBan bool `json:"over-ban,omitempty"`
+
 	// Service as rules write it; every one unless given
 	Service string `json:"service,omitempty"`
 
@@ -167,6 +170,9 @@ type Allows = []struct {
 
 	// Lifted the rules should not have it: a command was killed, or an older policy with it came back
 	Lifted bool `json:"lifted,omitempty"`
+
+	// OverBan it holds before bans too
+	OverBan bool `json:"over-ban,omitempty"`
 
 	// Service as rules write it; every one unless given
 	Service string    `json:"service,omitempty"`
@@ -317,6 +323,9 @@ type Event = apply.Event
 type Exception struct {
 	// By Who made a change, from where and why.
 	By Author `json:"by"`
+
+	// OverBan it holds before bans too
+	OverBan bool `json:"over-ban,omitempty"`
 
 	// Service as rules write it; every one unless given
 	Service string    `json:"service,omitempty"`

@@ -117,7 +117,7 @@ func (h *Host) Allows(ctx context.Context) ([]engine.AllowEntry, error) {
 
 // Allow has an address let in.
 func (h *Host) Allow(ctx context.Context, in engine.Allowing) (*engine.Allowed, error) {
-	r := api.AllowRequest{What: in.What.String(), Service: in.Service, For: in.For.Seconds()}
+	r := api.AllowRequest{What: in.What.String(), Service: in.Service, For: in.For.Seconds(), OverBan: in.OverBan}
 	return asked(ctx, h, http.MethodPost, "allows", r, func() (*engine.Allowed, error) { return h.Door.Allow(ctx, in) })
 }
 

@@ -74,7 +74,7 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			return d.Allow(ctx, engine.Allowing{What: what, Service: in.Service, For: time.Duration(in.For * float64(time.Second)), Bounded: in.Bounded})
+			return d.Allow(ctx, engine.Allowing{What: what, Service: in.Service, For: time.Duration(in.For * float64(time.Second)), OverBan: in.OverBan, Bounded: in.Bounded})
 		})
 	case "disallow":
 		return with(o, func(in api.DisallowRequest) (any, error) {

@@ -179,7 +179,7 @@ func TestDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	allowing := engine.Allowing{What: what, Service: "ssh", For: 90 * time.Second}
+	allowing := engine.Allowing{What: what, Service: "ssh", For: 90 * time.Second, OverBan: true}
 	disallowing := engine.Allowing{What: what, Service: "ssh", Force: true}
 	options := apply.Options{Confirm: 90 * time.Second, Keep: true, Force: true, Verify: true, Cut: true}
 	for name, c := range map[string]struct {

@@ -59,5 +59,8 @@ func ofBanned(e conntrack.Entry, banned addrset.Set, local map[netip.Addr]bool) 
 	return false
 }
 
-// bannedFlows is the addresses that a program bans for what begins a flow.
-func bannedFlows(p *program.Program) addrset.Set { return bannedIn(p, program.StageBanFlows) }
+// bannedFlows is the addresses that a program bans for what begins a flow. Of whom is let
+// in over bans each packet is asked.
+func bannedFlows(p *program.Program) addrset.Set {
+	return bannedIn(p, program.StageBanFlows).Difference(addrset.Of(p.OverBans...))
+}

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,17 +16,22 @@ type Exception struct {
 	Since   time.Time `json:"since"`
 	Until   time.Time `json:"until,omitzero"` // to the second; zero: until it is lifted
 	By      Author    `json:"by"`
+	OverBan bool      `json:"over-ban,omitempty"` // it holds before bans too
 }
 
 // Same says that another exception is for the same address and service.
 func (e *Exception) Same(o Exception) bool { return e.What == o.What && e.Service == o.Service }
 
 // Text is who is let in, and to what.
-func (e *Exception) Text() string {
-	if e.Service == "" {
-		return e.What + " to everything"
+func (e *Exception) Text() string { return e.What + " to " + e.To() }
+
+// To is what it is let in to.
+func (e *Exception) To() string {
+	text := cmp.Or(e.Service, "everything")
+	if e.OverBan {
+		text += " over bans"
 	}
-	return e.What + " to " + e.Service
+	return text
 }
 
 // exceptionsFile holds those of a namespace, whichever generation runs.

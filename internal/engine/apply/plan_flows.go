@@ -47,10 +47,11 @@ func endedFlows(p *program.Program) (*EndedFlows, error) {
 	if err != nil {
 		return nil, err
 	}
+	over := addrset.Of(p.OverBans...)
 	by := func(ends ...netip.Addr) string {
 		for _, b := range bans {
 			for _, a := range ends {
-				if b.addresses.Contains(a) && !local[a] {
+				if b.addresses.Contains(a) && !local[a] && !over.Contains(a) {
 					return b.by
 				}
 			}

@@ -206,7 +206,23 @@ func (s *session) notesOf(spared *spared, list []bans.Ban) []string {
 			out = append(out, text)
 		}
 	}
-	return append(out, s.depended(banned.Set().Difference(spared.never).Difference(spared.own))...)
+	all := banned.Set().Difference(spared.never).Difference(spared.own)
+	return slices.Concat(out, s.letIn(all), s.depended(all))
+}
+
+// letIn says whom of what is banned commands let in over bans.
+func (s *session) letIn(all addrset.Set) []string {
+	hold, err := s.exceptions(s.now())
+	if err != nil {
+		return []string{fmt.Sprintf("whom commands let in over bans is not known: %v", err)}
+	}
+	var out []string
+	for _, e := range hold {
+		if what, err := addrset.ParseRange(e.What); err == nil && e.OverBan && all.Overlaps(addrset.Of(what)) {
+			out = append(out, fmt.Sprintf("%s is let in to %s by command, which goes on", e.What, e.To()))
+		}
+	}
+	return out
 }
 
 // shownParts bounds how much is named of what is spared.

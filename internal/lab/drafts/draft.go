@@ -27,6 +27,9 @@ type Draft struct {
 	Sections []*Section          // input, output, forward
 	Files    map[string][]string // that sets name: lines by file
 	Included []string            // rules of forward or input in a file of their own
+	// Allowed are who is let in by command, in no file: "ADDRESS SERVICE", with " over bans"
+	// behind where that holds before bans.
+	Allowed []string
 }
 
 // Section is one of input, output and forward.
@@ -37,7 +40,7 @@ type Section struct {
 
 // Lists gives every list of lines of the draft, for shrinking.
 func (d *Draft) Lists() []*[]string {
-	out := []*[]string{&d.NAT, &d.Bypass, &d.Invalid, &d.Ban, &d.Never, &d.Included}
+	out := []*[]string{&d.NAT, &d.Bypass, &d.Invalid, &d.Ban, &d.Never, &d.Included, &d.Allowed}
 	for _, s := range d.Sections {
 		out = append(out, &s.Rules)
 	}
@@ -53,7 +56,7 @@ func (d *Draft) Clone() *Draft {
 		c.Rules = slices.Clone(s.Rules)
 		out.Sections = append(out.Sections, &c)
 	}
-	for _, list := range []*[]string{&out.Head, &out.Zones, &out.Sets, &out.Services, &out.Ban, &out.Never, &out.Bypass, &out.Invalid, &out.NAT, &out.Included} {
+	for _, list := range []*[]string{&out.Head, &out.Zones, &out.Sets, &out.Services, &out.Ban, &out.Never, &out.Bypass, &out.Invalid, &out.NAT, &out.Included, &out.Allowed} {
 		*list = slices.Clone(*list)
 	}
 	out.Files = map[string][]string{}
@@ -175,6 +178,9 @@ func (d *Draft) String() string {
 	if len(d.Included) > 0 {
 		text += "--- part.yaml, rules of input\n" + strings.Join(d.Included, "\n") + "\n"
 	}
+	if len(d.Allowed) > 0 {
+		text += "--- let in by command\n" + strings.Join(d.Allowed, "\n") + "\n"
+	}
 	return text
 }
 
@@ -253,6 +259,15 @@ func New(random *rand.Rand, s Scale) *Draft {
 	}
 	if r.chance(2) {
 		r.nat()
+	}
+	for range r.IntN(2) * (1 + r.IntN(3)) {
+		who := r.address()
+		if len(d.Ban) > 0 && r.chance(2) {
+			if banned := r.one(d.Ban...); !slices.Contains(r.names, banned) {
+				who = banned
+			}
+		}
+		d.Allowed = append(d.Allowed, who+" "+r.one("any", "tcp/22", "tcp/80", "tcp/8080", "tcp", "udp/53", "[tcp/25, udp/123]", "icmp echo-request", "proto/47")+r.one("", " over bans", " over bans"))
 	}
 	return d
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"sluice/internal/backend/nftables"
+	"sluice/internal/base/addrset"
 	changes "sluice/internal/engine/apply"
 	"sluice/internal/lab/drafts"
 	"sluice/internal/language/geo"
@@ -36,7 +37,34 @@ func resolveFile(file string, facts host.Facts) (*resolve.Resolved, error) {
 	if err != nil {
 		return nil, err
 	}
+	return resolvePolicy(p, facts)
+}
+
+func resolvePolicy(p *policy.Policy, facts host.Facts) (*resolve.Resolved, error) {
 	return resolve.Resolve(p, resolve.Options{Facts: facts, Geo: countries, Lists: someLists{}})
+}
+
+// resolveDraft reads a draft, with whom commands let in.
+func resolveDraft(t *testing.T, d *drafts.Draft, facts host.Facts) (*resolve.Resolved, error) {
+	t.Helper()
+	p, err := policy.Load(written(t, d))
+	if err != nil {
+		return nil, err
+	}
+	var list []policy.Exception
+	for _, text := range d.Allowed {
+		text, over := strings.CutSuffix(text, " over bans")
+		what, service, _ := strings.Cut(text, " ")
+		e := policy.Exception{Service: service, OverBan: over}
+		if e.What, err = addrset.ParseRange(what); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, e)
+	}
+	if err := p.Except(list); err != nil {
+		t.Fatal(err)
+	}
+	return resolvePolicy(p, facts)
 }
 
 // mend takes out of the draft what the language refuses, until it reads. What is
@@ -44,7 +72,7 @@ func resolveFile(file string, facts host.Facts) (*resolve.Resolved, error) {
 func mend(t *testing.T, d *drafts.Draft, facts host.Facts) (*resolve.Resolved, *program.Program) {
 	t.Helper()
 	for range 200 {
-		resolved, err := resolveFile(written(t, d), facts)
+		resolved, err := resolveDraft(t, d, facts)
 		var compiled *program.Program
 		if err == nil {
 			compiled, err = compile.Compile(resolved)

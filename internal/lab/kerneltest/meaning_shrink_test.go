@@ -24,7 +24,7 @@ const shrinking = 90 * time.Second
 // cannot be read has no differences.
 func (y *yard) differs(c trial) (failed []*shot) {
 	y.t.Helper()
-	resolved, err := resolveFile(written(y.t, c.draft), y.facts)
+	resolved, err := resolveDraft(y.t, c.draft, y.facts)
 	if err != nil {
 		return nil
 	}

@@ -19,6 +19,7 @@ type Exception struct {
 	What    addrset.Range
 	Service string    // as a rule names it; "" is every one
 	Until   time.Time // zero: for good
+	OverBan bool      // it holds before bans too
 }
 
 // ExceptionBounds is what a policy says of exceptions.
@@ -88,11 +89,17 @@ func (p *Policy) MayExcept(what addrset.Range, length time.Duration, inWho func(
 // none: they are kept in the state.
 const ExceptionsFile = "exceptions"
 
+// overBan is behind the text of exceptions that hold before bans; no policy may write it.
+const overBan = " over bans"
+
 // text is the exception as a rule.
 func (e *Exception) text() string {
 	text := "allow " + cmp.Or(e.Service, "any") + " from " + e.What.String()
 	if !e.Until.IsZero() {
 		text += " until " + e.Until.UTC().Format(time.RFC3339)
+	}
+	if e.OverBan {
+		text += overBan
 	}
 	return text
 }
@@ -117,7 +124,7 @@ func (p *Policy) Except(list []Exception) error {
 			return err
 		}
 		rule := Rule{
-			Pos: pos, Action: Allow, Services: refs, Exception: true, Until: e.Until.UTC(),
+			Pos: pos, Action: Allow, Services: refs, Exception: true, OverBan: e.OverBan, Until: e.Until.UTC(),
 			From: &Who{Pos: pos, Items: []WhoItem{{Pos: pos, Literal: e.What}}},
 		}
 		lines[i] = e.text()
@@ -136,6 +143,9 @@ func (p *Policy) Except(list []Exception) error {
 	}
 	for _, r := range rules {
 		r.Text = r.canonical()
+		if r.OverBan {
+			r.Text += overBan
+		}
 	}
 	for _, s := range []*Section{p.Input, p.Forward} {
 		if s == nil {
@@ -166,6 +176,16 @@ func (p *Policy) Unexcepted() *Policy {
 		}
 	}
 	return &out
+}
+
+// OverBans are the rules of exceptions that hold before bans, each once.
+func (p *Policy) OverBans() []*Rule {
+	for _, s := range []*Section{p.Input, p.Forward} {
+		if s != nil {
+			return slices.DeleteFunc(slices.Clone(s.Rules), func(r *Rule) bool { return !r.OverBan })
+		}
+	}
+	return nil
 }
 
 func (p *Policy) bypassed() []ServiceRef {

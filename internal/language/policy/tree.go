@@ -226,6 +226,7 @@ type Rule struct {
 	Until     time.Time `json:",omitzero"` // whole seconds of UTC; zero: for good
 	Log       *string
 	Exception bool `json:",omitzero"` // it is of no file: somebody is let in by command
+	OverBan   bool `json:",omitzero"` // of an exception: before bans too
 }
 
 // Who is addresses: of sets, zones or literals, together; Not turns it round.

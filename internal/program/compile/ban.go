@@ -37,6 +37,7 @@ func (c *compiler) bans() {
 	for _, chain := range []string{bannedChain, bannedToChain} {
 		c.append(chain, program.Rule{Match: neighbours(), Actions: []program.Action{program.Return}, Comment: "neighbour discovery is never banned"})
 	}
+	c.overBans()
 	if byLimit {
 		parts = append(parts, banPart{set: limitBanned, counter: "ban_by_limit", never: []string{c.neverBan(), c.exempt()}, counted: c.limitThatBans()})
 	}
@@ -100,6 +101,11 @@ func (c *compiler) banRules(p banPart) {
 		from.Match = match(from.Match).and(not(fromHost))
 	}
 	to := program.Rule{Match: p.match(program.Destination).and(not(toHost)), Actions: actions, Origin: p.origin, Comment: "to " + p.set}
+	if len(c.program.OverBans) > 0 {
+		c.append(bannedSourceChain, from)
+		c.append(bannedDestinationChain, to)
+		return
+	}
 	c.append(bannedChain, from, to)
 	c.append(bannedToChain, to)
 }

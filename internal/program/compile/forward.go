@@ -47,9 +47,12 @@ func (c *compiler) accelerate(s *policy.Section) {
 		return
 	}
 	c.program.Flowtables = append(c.program.Flowtables, program.Flowtable{Name: flowtable, Devices: devices})
+	m := match{names(program.State, "established"), numbers(program.Protocol, packet.TCP, packet.UDP)}
+	if over := c.overBan(); !over.IsEmpty() { // whose flows end with the exception
+		m = m.and(not(addresses(program.Source, over)), not(addresses(program.Destination, over)))
+	}
 	c.append("forward", program.Rule{
-		Stage:   program.StageOffload,
-		Match:   match{names(program.State, "established"), numbers(program.Protocol, packet.TCP, packet.UDP)},
+		Stage: program.StageOffload, Match: m,
 		Actions: []program.Action{program.Offload{Flowtable: flowtable}}, Origin: o, Comment: "established flows take the fast path",
 	})
 }

@@ -1,8 +1,10 @@
 package optimize
 
 import (
+	"fmt"
 	"slices"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/program"
 )
@@ -26,6 +28,10 @@ import (
 //
 // Bans by limits hold for what begins a flow alone, and are asked behind established
 // flows.
+//
+// Of whom commands let in over bans, nothing of this holds: which of its packets go by a
+// ban is told by ports behind rewriting and by the flow. All of them go past what is asked
+// here, and are asked what compile wrote down, before established flows.
 func banStage(w *work) {
 	hooks := []program.HookKind{program.Input, program.Forward, program.Output}
 	for _, hook := range hooks {
@@ -33,17 +39,15 @@ func banStage(w *work) {
 			return // bans of one hook say nothing of the others
 		}
 	}
-	var in program.Rule
+	asked := map[program.HookKind]program.Rule{}
 	for _, hook := range hooks {
 		chain := w.Base(hook, program.Filter)
 		at := asksBan(chain)
-		if hook == program.Input {
-			in = chain.Rules[at]
-		}
+		asked[hook] = chain.Rules[at]
 		chain.Rules = slices.Delete(chain.Rules, at, at+1)
 	}
-	b := banning{work: w}
-	b.read(w.Chain(program.EffectOf(in.Actions[0]).Calls))
+	b := banning{work: w, over: addrset.Of(w.OverBans...)}
+	b.read(w.Chain(program.EffectOf(asked[program.Input].Actions[0]).Calls))
 	b.early()
 
 	for _, at := range []struct {
@@ -56,6 +60,7 @@ func banStage(w *work) {
 		{program.Output, notLoopback(program.OutInterface), []program.Field{program.Destination}},
 	} {
 		chain := w.Base(at.hook, program.Filter).Name
+		b.askExcepted(chain, asked[at.hook], at.where, at.ends)
 		b.ask(chain, program.StageBan, at.where, b.pick(true, at.ends...))
 		flows := b.pick(false, at.ends...)
 		again := at.hook != program.Output && b.Chain(bannedTCP) != nil
@@ -169,17 +174,35 @@ func asksBan(chain *program.Chain) int {
 type banning struct {
 	*work
 	spared []program.Rule // what returns: never banned
+	over   addrset.Set    // whom commands let in over bans
 	rules  []program.Rule
 	asked  []program.Rule // of these, what is asked before tracking
 }
 
 func (b *banning) read(chain *program.Chain) {
 	for _, r := range chain.Rules {
-		if len(r.Actions) == 1 && r.Actions[0] == program.Action(program.Return) {
-			b.spared = append(b.spared, r)
-		} else {
+		switch {
+		case len(r.Actions) == 1 && r.Actions[0] == program.Action(program.Return):
+			if r.Origin == (program.Origin{}) { // else it is of a command
+				b.spared = append(b.spared, r)
+			}
+		case len(r.Match) == 0 && len(r.Actions) == 1 && program.EffectOf(r.Actions[0]).Calls != "":
+			b.read(b.Chain(program.EffectOf(r.Actions[0]).Calls))
+		default:
 			b.rules = append(b.rules, r)
 		}
+	}
+}
+
+// askExcepted asks all bans of whom commands let in over them.
+func (b *banning) askExcepted(chain string, all program.Rule, where []program.Condition, ends []program.Field) {
+	if b.over.IsEmpty() {
+		return
+	}
+	for _, end := range ends {
+		b.append(chain, program.Rule{
+			Stage: program.StageExcepted, Match: append([]program.Condition{{Field: end, Addresses: b.over.Ranges()}}, where...), Actions: all.Actions,
+		})
 	}
 }
 
@@ -217,47 +240,60 @@ func (b *banning) append(chain string, rules ...program.Rule) {
 	c.Rules = append(c.Rules, rules...)
 }
 
-// ask puts rules into a chain. Neighbour discovery is never banned,
-// so those of IPv6 go on in a chain when the set has the address.
+// ask puts rules into a chain. Neighbour discovery is never banned, and whom commands let
+// in over bans is asked elsewhere, so packets that may be either go on in a chain when the
+// set has the address.
 func (b *banning) ask(chain string, stage program.Stage, where []program.Condition, rules []program.Rule) {
 	var out []program.Rule
 	for _, r := range rules {
 		has4, has6 := b.families(&r)
 		r.Stage = stage
 		if has4 {
-			of4 := r
-			of4.Match = slices.Concat([]program.Condition{familyIs(4)}, r.Match, where)
-			out = append(out, of4)
+			out = append(out, b.ofFamily(4, r, where))
 		}
 		if has6 {
-			out = append(out, b.ofIPv6(r, where))
+			out = append(out, b.ofFamily(6, r, where))
 		}
 	}
 	b.append(chain, out...)
 }
 
-func (b *banning) ofIPv6(r program.Rule, where []program.Condition) program.Rule {
+func (b *banning) ofFamily(family uint64, r program.Rule, where []program.Condition) program.Rule {
 	rest := slices.Clone(r.Match)
 	first := slices.IndexFunc(rest, func(c program.Condition) bool { return c.Set != "" && !c.Not })
-	if len(b.spared) == 0 || first < 0 {
-		r.Match = slices.Concat([]program.Condition{familyIs(6)}, r.Match, where)
+	over, neighbours := b.over.Only6(), b.spared
+	if family == 4 {
+		over, neighbours = b.over.Only4(), nil
+	}
+	if len(neighbours) == 0 && over.IsEmpty() || first < 0 {
+		r.Match = slices.Concat([]program.Condition{familyIs(family)}, r.Match, where)
 		return r
 	}
 	asked := rest[first]
 	rest = slices.Delete(rest, first, first+1)
 	end := map[program.Field]string{program.Source: "from", program.Destination: "to"}[asked.Field]
-	name := "ban6_" + end + "_" + asked.Set
+	name := fmt.Sprintf("ban%d_%s_%s", family, end, asked.Set)
 	if b.Chain(name) == nil {
 		drop := r
 		if slices.ContainsFunc(rest, func(c program.Condition) bool { return c.Set != "" }) {
-			rest = append([]program.Condition{familyIs(6)}, rest...)
+			rest = append([]program.Condition{familyIs(family)}, rest...)
 		}
 		drop.Stage, drop.Match = "", rest
+		var rules []program.Rule
+		if !over.IsEmpty() {
+			rules = append(rules, program.Rule{
+				Match:   []program.Condition{{Field: asked.Field, Addresses: over.Ranges()}},
+				Actions: []program.Action{program.Return}, Comment: "let in over bans: asked elsewhere",
+			})
+		}
+		if len(neighbours) > 0 {
+			rules = append(append(rules, b.others(drop)...), neighbours...)
+		}
 		b.Chains = append(b.Chains, program.Chain{
-			Name: name, Comment: "IPv6 " + end + " " + asked.Set, Rules: slices.Concat(b.others(drop), b.spared, []program.Rule{drop}),
+			Name: name, Comment: fmt.Sprintf("IPv%d %s %s", family, end, asked.Set), Rules: append(rules, drop),
 		})
 	}
-	r.Match = slices.Concat([]program.Condition{familyIs(6), asked}, where)
+	r.Match = slices.Concat([]program.Condition{familyIs(family), asked}, where)
 	r.Actions = []program.Action{program.Jump{Chain: name}}
 	return r
 }

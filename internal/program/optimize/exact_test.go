@@ -141,9 +141,12 @@ func TestExamplesExactly(t *testing.T) {
 
 var countries = sync.OnceValues(geo.Snapshot)
 
-func compiled(t *testing.T, file string) *program.Program {
+func compiled(t *testing.T, file string, over ...policy.Exception) *program.Program {
 	t.Helper()
 	p, err := policy.Load(file)
+	if err == nil {
+		err = p.Except(over)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

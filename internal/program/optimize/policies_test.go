@@ -6,8 +6,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/testseed"
+	"sluice/internal/language/policy"
 )
 
 // TestPoliciesExactly proves every pass on what compile makes of random policies:
@@ -21,7 +24,7 @@ func TestPoliciesExactly(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p := compiled(t, file)
+		p := compiled(t, file, m.exceptions()...)
 		proveRun(t, p, m.profile(p), did)
 	}
 	t.Log("programs that passes changed:", did)
@@ -30,6 +33,22 @@ func TestPoliciesExactly(t *testing.T) {
 			t.Errorf("pass %s changed none of the policies", pass)
 		}
 	}
+}
+
+// exceptions are who is let in by command, in half of the policies nobody.
+func (m *maker) exceptions() (out []policy.Exception) {
+	for range m.IntN(2) * (1 + m.IntN(3)) {
+		e := policy.Exception{
+			Service: pick(m, "", "tcp/22", "[tcp/80, udp/53]", "icmp echo-request", "udp/1000-2000", "proto/47"),
+			OverBan: m.IntN(4) > 0,
+		}
+		e.What, _ = addrset.ParseRange(pick(m, "192.0.2.65", "192.0.2.0/25", "198.51.100.128-198.51.100.130", "203.0.113.7", "2001:db8:bad:7::/64", "2001:db8:77::5"))
+		if m.IntN(3) == 0 {
+			e.Until = time.Unix(2_000_000_000, 0)
+		}
+		out = append(out, e)
+	}
+	return out
 }
 
 // policy is a random policy that is without errors, whichever words come together.

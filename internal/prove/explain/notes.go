@@ -107,7 +107,11 @@ func (e *Followed) bannedByCommand() (by, until string) {
 	if e.Path.Stage == "loopback" {
 		return "", ""
 	}
-	ends := []netip.Addr{e.Packet.Source, e.Path.Packet.Destination}
+	type end struct {
+		netip.Addr
+		over bool
+	}
+	ends := []end{{e.Packet.Source, e.Path.OverBan.Source}, {e.Path.Packet.Destination, e.Path.OverBan.Destination}}
 	switch e.Path.Hook {
 	case policy.Input:
 		ends = ends[:1]
@@ -116,7 +120,7 @@ func (e *Followed) bannedByCommand() (by, until string) {
 	}
 	for _, ban := range e.Bans {
 		for _, a := range ends {
-			if !ban.Set().Contains(a) || reference.NeverBanned(e.Resolved, a) {
+			if a.over || !ban.Set().Contains(a.Addr) || reference.NeverBanned(e.Resolved, a.Addr) {
 				continue
 			}
 			by, until = fmt.Sprintf("%s is banned by command (%s)", a, ban.Name()), "the ban is lifted"

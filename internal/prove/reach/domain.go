@@ -253,7 +253,9 @@ func (u *Universe) noteBanned(p *program.Program) {
 		u.bannedFrom = u.Or(u.bannedFrom, u.inAddresses(program.Source, set))
 		u.bannedTo = u.Or(u.bannedTo, u.inAddresses(program.Destination, set))
 	}
-	u.banned = u.Or(u.banned, u.bannedTo)
+	// Flows of whom is let in over bans live on.
+	over := addrset.Of(p.OverBans...)
+	u.banned = u.Or(u.Minus(u.banned, u.inAddresses(program.Source, over)), u.Minus(u.bannedTo, u.inAddresses(program.Destination, over)))
 }
 
 // settled is what Options.Settled leaves out.

@@ -36,7 +36,8 @@ type Path struct {
 	Crowded bool
 	// Answer is what becomes of the reset that a rejected packet of no connection
 	// gets, which output decides as any other; [Flows] alone follows it.
-	Answer *Path
+	Answer  *Path
+	OverBan OverBan
 	// Route is what routing said of the packet last, where it was asked.
 	Route host.Way
 }
@@ -100,7 +101,8 @@ type walk struct {
 	moved   bool   // the destination is another than that of the packet that came
 	foreign bool   // another tool has rewritten the destination
 	crowded bool   // the kernel chooses the port of its source
-	decided *Path  // nil: nothing has decided yet
+	over    OverBan
+	decided *Path // nil: nothing has decided yet
 
 	router host.Router // nil: the facts alone say where a packet goes
 	routed host.Way    // its last answer
@@ -119,7 +121,7 @@ func (w *walk) run() Path {
 	}
 	out := *w.decided
 	out.Crowded = w.crowded
-	out.Steps, out.Packet, out.Published, out.Route = w.steps, w.packet, w.foreign, w.routed
+	out.Steps, out.Packet, out.Published, out.Route, out.OverBan = w.steps, w.packet, w.foreign, w.routed, w.over
 	return out
 }
 

@@ -45,6 +45,18 @@ func (w *walk) clamp() {
 }
 
 func (w *walk) ban() {
+	type end struct {
+		address netip.Addr
+		over    *policy.Rule // by which it is let in over bans
+	}
+	ends := []end{{w.packet.Source, w.overBan(true)}, {w.packet.Destination, w.overBan(false)}}
+	w.over = OverBan{ends[0].over != nil, ends[1].over != nil}
+	switch w.hook {
+	case policy.Input: // the destination is this host, or all who hear
+		ends = ends[:1]
+	case policy.Output:
+		ends = ends[1:]
+	}
 	if len(w.Policy.Ban) == 0 {
 		return
 	}
@@ -52,21 +64,16 @@ func (w *walk) ban() {
 		w.step("ban", noPos, "", "neighbour discovery is never banned")
 		return
 	}
-	ends := []netip.Addr{w.packet.Source, w.packet.Destination}
-	switch w.hook {
-	case policy.Input: // the destination is this host, or all who hear
-		ends = ends[:1]
-	case policy.Output:
-		ends = ends[1:]
-	}
-	for _, a := range ends {
-		switch item, text, spared := w.banned(a); {
+	for _, e := range ends {
+		switch item, text, spared := w.banned(e.address); {
 		case item == nil:
-			w.step("ban", noPos, "", w.because("no ban holds %s", a))
+			w.step("ban", noPos, "", w.because("no ban holds %s", e.address))
 		case spared != "":
-			w.step("ban", item.Pos, text, a.String()+" "+spared)
+			w.step("ban", item.Pos, text, e.address.String()+" "+spared)
+		case e.over != nil:
+			w.step("ban", e.over.Pos, e.over.Text, e.address.String()+" is let in over bans")
 		default:
-			w.ends(policy.Drop, "ban", item.Pos, text, a.String()+" is banned")
+			w.ends(policy.Drop, "ban", item.Pos, text, e.address.String()+" is banned")
 			return
 		}
 	}
