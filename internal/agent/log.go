@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"sluice/internal/agent/api"
@@ -64,6 +65,48 @@ func (s *space) keepLog() {
 	}
 }
 
+// How many read the log at a time.
+const (
+	readersOfUser = 4
+	mostReaders   = 16 // who are not root
+)
+
+// readers are who reads the log.
+type readers struct {
+	mutex sync.Mutex
+	of    map[uint32]int // by user
+	all   int            // but for root's
+}
+
+// take is a place among them, unless there are too many.
+func (r *readers) take(user uint32) (free func(), err error) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	switch {
+	case r.of[user] >= readersOfUser:
+		return nil, refused(api.Busy, "the same user reads the log %d times already", readersOfUser)
+	case user != 0 && r.all >= mostReaders:
+		return nil, refused(api.Busy, "%d others read the log", mostReaders)
+	}
+	count := func(n int) {
+		if r.of[user] += n; r.of[user] == 0 {
+			delete(r.of, user)
+		}
+		if user != 0 {
+			r.all += n
+		}
+	}
+	if r.of == nil {
+		r.of = map[uint32]int{}
+	}
+	count(1)
+	return func() {
+		r.mutex.Lock()
+		defer r.mutex.Unlock()
+		count(-1)
+	}, nil
+}
+
 // Log gives what was logged. It is read here, a packet at a time: who follows may stay for
 // days, which is not for a process that has a place among few.
 func (s *server) Log(w http.ResponseWriter, r *http.Request, _ string, in api.LogParams) {
@@ -78,17 +121,12 @@ func (s *server) Log(w http.ResponseWriter, r *http.Request, _ string, in api.Lo
 		answer.End(nil, refused(api.BadRequest, "what comes is given in lines (Accept: %s) alone", api.Lines))
 		return
 	}
-	places := q.logs[0]
-	if q.peer.UID == 0 {
-		places = q.logs[1]
-	}
-	select {
-	case places <- struct{}{}:
-		defer func() { <-places }()
-	default:
-		answer.End(nil, refused(api.Busy, "%d others read the log", mostLogs))
+	free, err := q.logs.take(q.peer.UID)
+	if err != nil {
+		answer.End(nil, err)
 		return
 	}
+	defer free()
 	if err := q.begin(); err != nil {
 		answer.End(nil, err)
 		return

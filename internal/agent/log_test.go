@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"sluice/internal/agent/api"
+	"sluice/internal/system/kernel/peer"
 )
 
 // follow asks for the log until its connection is closed, and gives the answer's lines.
@@ -34,8 +36,8 @@ func line(t *testing.T, in *bufio.Reader) string {
 	return text
 }
 
-// Who follows the log gets what comes until he hangs up; so many do at a time, and root beside
-// them.
+// Who follows the log gets what comes until he hangs up; so many of a user do at a time, and
+// others beside them.
 func TestLogFollowers(t *testing.T) {
 	s := newTested(t)
 	s.listen(t)
@@ -48,7 +50,7 @@ func TestLogFollowers(t *testing.T) {
 	}
 	var open []net.Conn
 	var last *bufio.Reader
-	for range mostLogs {
+	for range readersOfUser {
 		var c net.Conn
 		c, last = s.follow(t)
 		if text := line(t, last); !strings.HasPrefix(text, `{"logged":{"number":1,`) || !strings.Contains(text, `"prefix":"192.0.2.7"`) {
@@ -59,9 +61,11 @@ func TestLogFollowers(t *testing.T) {
 	if status, text := s.ask(t, http.MethodGet, "/v1/namespaces/shop/log", ""); status != http.StatusConflict {
 		t.Errorf("one more: %d %s", status, text)
 	}
-	s.caller.Store(root)
-	if status, text := s.ask(t, http.MethodGet, "/v1/namespaces/shop/log", ""); status != http.StatusOK {
-		t.Errorf("root: %d %s", status, text)
+	for _, other := range []*peer.Peer{changer, root} {
+		s.caller.Store(other)
+		if status, text := s.ask(t, http.MethodGet, "/v1/namespaces/shop/log", ""); status != http.StatusOK {
+			t.Errorf("%d: %d %s", other.UID, status, text)
+		}
 	}
 	if _, err := s.kept.Append([]byte("{}")); err != nil {
 		t.Fatal(err)
@@ -80,8 +84,50 @@ func TestLogFollowers(t *testing.T) {
 	if text := line(t, last); text != `{"result":{"packets":0}}`+"\n" {
 		t.Error(text)
 	}
-	for range mostLogs { // all of them go
-		s.logs[0] <- struct{}{}
+	for deadline := time.Now().Add(enough); ; time.Sleep(10 * time.Millisecond) { // all of them go
+		s.logs.mutex.Lock()
+		left := len(s.logs.of)
+		s.logs.mutex.Unlock()
+		if left == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d users read the log still", left)
+		}
+	}
+}
+
+// However many users there are, so many of them read the log, and root beside them.
+func TestLogReaders(t *testing.T) {
+	var r readers
+	var free []func()
+	for i := range uint32(mostReaders) {
+		f, err := r.take(1000 + i/readersOfUser)
+		if err != nil {
+			t.Fatal(err)
+		}
+		free = append(free, f)
+	}
+	for user, want := range map[uint32]string{1000: "the same user", 9000: "16 others"} {
+		if _, err := r.take(user); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v", user, err)
+		}
+	}
+	for range readersOfUser {
+		f, err := r.take(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		free = append(free, f)
+	}
+	if _, err := r.take(0); err == nil {
+		t.Error("root reads it without bound")
+	}
+	for _, f := range free {
+		f()
+	}
+	if len(r.of) != 0 || r.all != 0 {
+		t.Errorf("%v and %d stay", r.of, r.all)
 	}
 }
 

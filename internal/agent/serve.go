@@ -35,7 +35,6 @@ const (
 	headerBytes = 16 << 10
 	lineCount   = 64 // of what is told, that a slow reader may be behind
 	busyTick    = 100 * time.Millisecond
-	mostLogs    = 4                      // who read the log at a time, and as many of root's
 	mostWorkers = 4                      // of some 100 MB each
 	readWorkers = 2                      // of them for who may read, and one is for root alone
 	mostLarge   = 2                      // bodies of more than small that are held, and as many of root's
@@ -67,8 +66,7 @@ type server struct {
 	workers [all + 1]chan struct{}
 	// A large body has a place, root's in the second, from before it is read to the answer.
 	bodies [2]chan struct{}
-	// Who reads the log has a place, root's in the second.
-	logs [2]chan struct{}
+	logs   readers
 	// Of updates of the country data, which may take minutes, one has a place of workers.
 	updates    chan struct{}
 	publishers []string // of country data, by the agent's file
@@ -82,7 +80,6 @@ func (a *Agent) newServer(here *netns.Namespace) *server {
 		reads:   a.MayRead, changes: a.MayChange,
 		refusals: refusals{every: refusalsTime},
 		bodies:   [...]chan struct{}{make(chan struct{}, mostLarge), make(chan struct{}, mostLarge)},
-		logs:     [...]chan struct{}{make(chan struct{}, mostLogs), make(chan struct{}, mostLogs)},
 		updates:  make(chan struct{}, 1), publishers: a.Publishers,
 		scraper: a.scraper,
 		peerOf:  func(c net.Conn) (*peer.Peer, error) { return peer.Of(c.(*net.UnixConn)) },

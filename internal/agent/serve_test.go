@@ -78,10 +78,11 @@ func (w *wall) Sync(ctx context.Context) (*apply.Synced, error) {
 
 func (w *wall) LogKept(ctx context.Context, q engine.LogQuestion, grown func() <-chan struct{}, seen func(engine.Logged)) (*engine.LogAnswer, error) {
 	if q.Follow {
+		more := grown()
 		seen(engine.Logged{Number: 1, Hook: "input", Prefix: q.Source})
 		select {
 		case <-ctx.Done():
-		case <-grown():
+		case <-more:
 			seen(engine.Logged{Number: 2, Hook: "input"})
 			<-ctx.Done()
 		}
