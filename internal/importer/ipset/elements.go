@@ -61,20 +61,14 @@ func keyOf(e program.Element, without int) string {
 	return b.String()
 }
 
-// overlap says whether elements may hold one key twice: all that do, and some that differ
-// in a later part alone.
-func overlap(elements []program.Element) bool {
-	if len(elements) == 0 {
-		return false
-	}
-	order := make([]int, len(elements))
-	for i := range order {
-		order[i] = i
-	}
-	sorting.By(order, func(a, b int) int { return compare(elements[a].Parts, elements[b].Parts) })
+// overlap says whether one packet may have two of the keys: all that are so, and some that
+// differ in a later part alone.
+func overlap(keys [][]program.Value) bool {
+	keys = slices.Clone(keys)
+	sorting.By(keys, compare)
 	// In this order ranges that overlap, and are not the same, stand side by side.
-	for i := 1; i < len(order); i++ {
-		if meet(elements[order[i-1]].Parts, elements[order[i]].Parts) {
+	for i := 1; i < len(keys); i++ {
+		if meet(keys[i-1], keys[i]) {
 			return true
 		}
 	}

@@ -235,7 +235,14 @@ func (s *Set) hold() error {
 			}
 		}
 	}
-	if overlap(s.Elements) {
+	keys := make([][]program.Value, len(order))
+	for i, g := range order {
+		keys[i] = slices.Clone(g.element.Parts)
+		if g.net >= 0 {
+			keys[i] = slices.Delete(keys[i], g.net, g.net+1)
+		}
+	}
+	if overlap(keys) {
 		s.Elements, s.Unsaid = nil, "its elements overlap"
 	}
 	return nil
@@ -351,7 +358,11 @@ func (s *Set) join(all map[string]*Set) error {
 		s.Addresses = s.Addresses.Union(of.Addresses)
 		s.Elements = append(s.Elements, of.Elements...)
 	}
-	if s.Type == list && overlap(s.Elements) {
+	keys := make([][]program.Value, len(s.Elements))
+	for i, e := range s.Elements {
+		keys[i] = e.Parts
+	}
+	if s.Type == list && overlap(keys) {
 		s.Elements, s.Unsaid = nil, "its members overlap"
 	}
 	return nil
