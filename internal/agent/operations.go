@@ -60,6 +60,9 @@ var operations = map[string]operation{
 	"POST /v1/namespaces/{namespace}/bans":                    {change, large},
 	"POST /v1/namespaces/{namespace}/bans/lift":               {change, large},
 	"POST /v1/namespaces/{namespace}/sync":                    {change, 0},
+	"GET /v1/namespaces/{namespace}/sets":                     {read, 0},
+	"POST /v1/namespaces/{namespace}/sets":                    {change, large},
+	"POST /v1/namespaces/{namespace}/sets/remove":             {change, large},
 }
 
 // About says who answers.
@@ -198,6 +201,35 @@ func (s *server) Allow(_ http.ResponseWriter, r *http.Request, _ string) {
 func (s *server) Disallow(_ http.ResponseWriter, r *http.Request, _ string) {
 	workedWith(of(r), "disallow", func(q *request, in api.DisallowRequest) error {
 		_, err := ranged(in.What)
+		return cmp.Or(err, q.overridden(api.ChangeOptions{Force: in.Force}))
+	})
+}
+
+// LivingSets lists what commands have in sets.
+func (s *server) LivingSets(_ http.ResponseWriter, r *http.Request, _ string) {
+	of(r).worked("livingSets", nil)
+}
+
+// AddToSet adds to a living set.
+func (s *server) AddToSet(_ http.ResponseWriter, r *http.Request, _ string) {
+	of(r).setEdit("addToSet")
+}
+
+// RemoveFromSet removes from one.
+func (s *server) RemoveFromSet(_ http.ResponseWriter, r *http.Request, _ string) {
+	of(r).setEdit("removeFromSet")
+}
+
+func (q *request) setEdit(operation string) {
+	workedWith(q, operation, func(q *request, in api.SetRequest) error {
+		_, err := work.SetEdit(in)
+		switch {
+		case err != nil:
+		case len(in.What) == 0:
+			err = refused(api.BadRequest, "no address is named")
+		case in.For != 0 && !(in.For >= 1 && in.For <= longest.Seconds()):
+			err = refused(api.BadRequest, "what is added stays for at least 1 and at most %.0f seconds", longest.Seconds())
+		}
 		return cmp.Or(err, q.overridden(api.ChangeOptions{Force: in.Force}))
 	})
 }

@@ -204,6 +204,8 @@ var bodies = map[string]string{
 	"POST /v1/namespaces/{namespace}/bans/lift":   `{"what":["192.0.2.1"]}`,
 	"POST /v1/namespaces/{namespace}/allows":      `{"what":"192.0.2.1"}`,
 	"POST /v1/namespaces/{namespace}/allows/lift": `{"what":"192.0.2.1"}`,
+	"POST /v1/namespaces/{namespace}/sets":        `{"set":"shop","what":["192.0.2.1"]}`,
+	"POST /v1/namespaces/{namespace}/sets/remove": `{"set":"shop","what":["192.0.2.1"]}`,
 	"POST /v1/namespaces/{namespace}/verify":      `{"own":true}`,
 	"POST /v1/namespaces/{namespace}/rollback":    `{}`,
 	"POST /v1/namespaces/{namespace}/apply":       `{"policy":{"file":"a","directory":"/etc/sluice"}}`,

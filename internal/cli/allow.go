@@ -117,7 +117,7 @@ func excepting(cmd *cobra.Command, done string, change func(context.Context, doo
 				note(cmd, text)
 			}
 			for _, e := range out.Exceptions {
-				fmt.Fprintf(w, "%s %s%s\n", done, e.Text(), map[bool]string{true: " " + endText(e)}[done == "allowed"])
+				fmt.Fprintf(w, "%s %s%s\n", done, e.Text(), map[bool]string{true: " " + endText(e, "until it is lifted")}[done == "allowed"])
 			}
 		})
 		if err == nil && out.LockedOut != "" {
@@ -127,9 +127,9 @@ func excepting(cmd *cobra.Command, done string, change func(context.Context, doo
 	})(cmd, nil)
 }
 
-func endText(e apply.Exception) string {
+func endText(e apply.Exception, forGood string) string {
 	if e.Until.IsZero() {
-		return "until it is lifted"
+		return forGood
 	}
 	return "until " + e.Until.Local().Format(time.DateTime)
 }

@@ -178,6 +178,21 @@ func (w wire) Disallow(ctx context.Context, in engine.Allowing) (*engine.Allowed
 	return wired(w, v, err)
 }
 
+func (w wire) LivingSets(ctx context.Context) ([]engine.LivingSet, error) {
+	v, err := w.Host.LivingSets(ctx)
+	return wired(w, v, err)
+}
+
+func (w wire) AddToSet(ctx context.Context, in engine.SetEdit) (*engine.SetEdited, error) {
+	v, err := w.Host.AddToSet(ctx, in)
+	return wired(w, v, err)
+}
+
+func (w wire) RemoveFromSet(ctx context.Context, in engine.SetEdit) (*engine.SetEdited, error) {
+	v, err := w.Host.RemoveFromSet(ctx, in)
+	return wired(w, v, err)
+}
+
 func (w wire) Unban(ctx context.Context, what []bans.Named) (*apply.Banned, error) {
 	v, err := w.Host.Unban(ctx, what)
 	return wired(w, v, err)

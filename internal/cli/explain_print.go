@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"sluice/internal/base/english"
@@ -183,6 +184,12 @@ func printSet(w io.Writer, s explain.Set) {
 		}
 		if e.URL != "" {
 			what += ", from " + e.URL
+		}
+		if e.Added {
+			what += ", added by sluice set"
+		}
+		if !e.Until.IsZero() {
+			what += ", until " + e.Until.Local().Format(time.DateTime)
 		}
 		place := ""
 		if e.Line != nil {

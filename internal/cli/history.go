@@ -57,12 +57,13 @@ Exit status: 0 fine, 2 bad use, or there is no such generation.`,
 }
 
 func printEntry(w io.Writer, g *apply.Generation, running, boot, pending bool) {
-	excepted := g.Events[0].What == apply.Excepted
+	first := g.Events[0].What
+	listed := g.RefreshOf != 0 && first != apply.Excepted && first != apply.SetsEdited
 	var marks []string
 	for _, m := range []struct {
 		holds bool
 		text  string
-	}{{running, "runs"}, {boot, "boots"}, {pending, "waits for its confirmation"}, {excepted, "exceptions changed"}, {g.RefreshOf != 0 && !excepted, "lists refreshed"}, {g.Closed, "closed: a restore failed"}} {
+	}{{running, "runs"}, {boot, "boots"}, {pending, "waits for its confirmation"}, {first == apply.Excepted, "exceptions changed"}, {first == apply.SetsEdited, "sets edited"}, {listed, "lists refreshed"}, {g.Closed, "closed: a restore failed"}} {
 		if m.holds {
 			marks = append(marks, m.text)
 		}

@@ -48,9 +48,10 @@ func (h *Host) Allows(context.Context) ([]AllowEntry, error) {
 	if err != nil {
 		return nil, err
 	}
+	hold = apply.LetIn(hold)
 	var loaded []apply.Exception
 	if g, _, err := h.RunningPolicy(); err == nil {
-		loaded = g.Exceptions
+		loaded = apply.LetIn(g.Exceptions)
 	}
 	out := []AllowEntry{}
 	for _, e := range with(hold, loaded) {
@@ -101,8 +102,8 @@ func (h *Host) Allow(ctx context.Context, in Allowing) (*Allowed, error) {
 		e.Until = now.Add(in.For + time.Second - 1).Truncate(time.Second).UTC()
 	}
 	next := append(slices.DeleteFunc(slices.Clone(hold), e.Same), e)
-	if len(next) > mostExceptions {
-		return nil, fmt.Errorf("%d exceptions hold, and no more may", len(hold))
+	if n := len(apply.LetIn(next)); n > mostExceptions {
+		return nil, fmt.Errorf("%d exceptions hold, and no more may", n-1)
 	}
 	out, err := h.excepted(ctx, running, hold, next, true)
 	if err != nil {
@@ -174,11 +175,15 @@ func among(p *policy.Policy, resolved func() (*resolve.Resolved, error)) func(ad
 // mostRefused is how many exceptions that a policy leaves out are named.
 const mostRefused = 10
 
-// admitted are those that a policy would let in now, among those that hold; refused says which
+// admitted are those that a policy would let in now, and what is in sets, among those that hold; refused says which
 // it would not, and why.
 func admitted(p *policy.Policy, hold []apply.Exception, inWho func(addrset.Range) (bool, error)) (in []apply.Exception, refused string, err error) {
 	var lines []string
 	for _, e := range apply.LiveExceptions(hold, time.Now()) {
+		if e.Set != "" {
+			in = append(in, e)
+			continue
+		}
 		what, err := addrset.ParseRange(e.What)
 		if err != nil {
 			return nil, "", err
@@ -233,10 +238,10 @@ func (h *Host) Disallow(ctx context.Context, in Allowing) (*Allowed, error) {
 		return nil, err
 	}
 	asked := func(e apply.Exception) bool {
-		return e.What == in.What.String() && (in.Service == "" || e.Service == service)
+		return e.Set == "" && e.What == in.What.String() && (in.Service == "" || e.Service == service)
 	}
 	next := slices.DeleteFunc(slices.Clone(hold), asked)
-	lifted := slices.DeleteFunc(with(hold, running.Runs.Exceptions), func(e apply.Exception) bool { return !asked(e) })
+	lifted := slices.DeleteFunc(with(apply.LetIn(hold), apply.LetIn(running.Runs.Exceptions)), func(e apply.Exception) bool { return !asked(e) })
 	if len(lifted) == 0 {
 		return nil, &NotAllowedError{in.What.String(), in.Service}
 	}
@@ -335,15 +340,21 @@ func (s *Subject) except(ctx context.Context, hold []apply.Exception) error {
 	return err
 }
 
-// except puts those that are not over before the rules of a policy.
+// except puts those that are not over before the rules of a policy, and into its sets.
 func except(p *policy.Policy, list []apply.Exception) error {
 	var out []policy.Exception
+	var added []policy.Addition
 	for _, e := range apply.LiveExceptions(list, time.Now()) {
 		what, err := addrset.ParseRange(e.What)
 		if err != nil {
 			return err
 		}
-		out = append(out, policy.Exception{What: what, Service: e.Service, Until: e.Until, OverBan: e.OverBan})
+		if e.Set != "" {
+			added = append(added, policy.Addition{Set: e.Set, What: what, Until: e.Until})
+		} else {
+			out = append(out, policy.Exception{What: what, Service: e.Service, Until: e.Until, OverBan: e.OverBan})
+		}
 	}
+	p.Add(added)
 	return p.Except(out)
 }

@@ -103,7 +103,7 @@ func (m *Meter) Read(ctx context.Context) ([]exposition.Family, error) {
 	f.lines(figures)
 	f.sets(figures)
 	if allows, err := m.Host.Exceptions(); err == nil { // else a command says what is wrong
-		f.gauge("allows", allowsHelp, float64(len(allows)))
+		f.gauge("allows", allowsHelp, float64(len(apply.LetIn(allows))))
 	}
 	f.renewed(m.Host, m.known)
 	if m.Log != nil {

@@ -154,6 +154,9 @@ func (p *preparation) gather(out *prepared) error {
 	around.ReadAttached()
 	out.warnings = append(p.brokenText(), apply.Surroundings(around, built.Program, p.Policy.Forward != nil)...)
 	out.warnings = append(out.warnings, warnings(built.Findings)...)
+	for _, set := range homeless(p.Policy, p.hold) {
+		out.warnings = append(out.warnings, set+": commands added to it, and the policy has no living set of that name: what they added is kept, and in no set")
+	}
 	if p.refused != "" {
 		out.warnings = append(out.warnings, p.refused)
 	}
@@ -169,16 +172,14 @@ func (p *preparation) gather(out *prepared) error {
 }
 
 // unmet proves the expectations of a policy, and gives those that fail. Whom a command
-// lets in they are not about.
+// lets in or has added to a set they are not about.
 func (s *Sources) unmet(r *resolve.Resolved, expected *program.Program) ([]expect.Result, error) {
-	if own := r.Policy.Unexcepted(); own != r.Policy && len(own.Expect) > 0 {
-		bare := *r
-		bare.Policy = own
+	if own := r.Unexcepted(); own != r && len(own.Policy.Expect) > 0 {
 		var err error
-		if expected, err = expectedOf(&bare); err != nil {
+		if expected, err = expectedOf(own); err != nil {
 			return nil, err
 		}
-		r = &bare
+		r = own
 	}
 	results, err := expect.Judge(meaningOf(r, expected), s.Countries)
 	return slices.DeleteFunc(results, func(r expect.Result) bool { return r.Holds() }), err

@@ -71,7 +71,7 @@ func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error)
 		if err != nil {
 			return nil, err
 		}
-		s.Allows, s.Dropped = len(allows), h.dropped()
+		s.Allows, s.Dropped = len(apply.LetIn(allows)), h.dropped()
 	}
 	return s, nil
 }

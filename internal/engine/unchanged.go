@@ -80,7 +80,7 @@ func (p *preparation) sum(in resolve.Inputs) string {
 		fmt.Fprintf(&b, "broken %q %x %t\n", f.File, f.Sum, f.Kept)
 	}
 	for _, e := range p.hold {
-		fmt.Fprintf(&b, "exception %q %q %d %d\n", e.What, e.Service, e.Since.Unix(), e.Until.Unix())
+		fmt.Fprintf(&b, "exception %q %q %q %d %d\n", e.What, e.Set, e.Service, e.Since.Unix(), e.Until.Unix())
 	}
 	for _, name := range slices.Sorted(maps.Keys(in)) {
 		fmt.Fprintf(&b, "%q %q\n", name, in[name])

@@ -3,6 +3,7 @@ package program
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"sluice/internal/base/addrset"
 )
@@ -73,6 +74,9 @@ func (s *Set) text(b *strings.Builder) {
 		}
 		b.WriteString("  " + r.String() + "\n")
 		shown++
+	}
+	for _, e := range s.Ends[:min(len(s.Ends), shownElements)] {
+		b.WriteString("  " + e.Range.String() + " until " + e.Until.Format(time.RFC3339) + "\n")
 	}
 	for i, e := range s.Elements {
 		if i == shownElements {

@@ -130,6 +130,10 @@ type Set struct {
 	// Addresses holds what is in a set with one address key whose elements
 	// carry nothing of their own.
 	Addresses addrset.Set
+	// Expires says of a living set that addresses in it may end by themselves, in the
+	// kernel; those in Ends do, which Addresses has too.
+	Expires bool
+	Ends    []addrset.Ending
 	// Elements holds the elements of every other set: of several keys or of
 	// another field, counted apart, or with a verdict. They are disjoint.
 	Elements []Element

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"sluice/internal/backend/trace"
+	"sluice/internal/base/english"
+	"sluice/internal/base/nearest"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/engine/shadow"
@@ -89,6 +91,8 @@ func hintOf(err error, here string) string {
 			return "none of its sets has a url"
 		}
 		return "it has: " + strings.Join(e.Known, ", ")
+	case *engine.NoLivingSetError:
+		return livingHint(e)
 	case *engine.OldGenerationError:
 		return fmt.Sprintf("sluice apply%s %s", here, e.Generation.Policy)
 	case *engine.OthersChangedError:
@@ -218,3 +222,17 @@ var remedies = map[apply.Remedy]string{
 
 // LogFlags are what the fields of a choice of logged packets are called by who asks.
 var LogFlags = map[string]string{"source": "--src", "service": "--service", "country": "--country", "line": "--line"}
+
+// livingHint is how a command can edit the set after all.
+func livingHint(e *engine.NoLivingSetError) string {
+	const how = "write %[1]s: {living: true, addresses: […]} into the policy, and apply it"
+	switch name := nearest.Of(e.Set, e.Known); {
+	case e.Exists:
+		return fmt.Sprintf(how, e.Set)
+	case name != "":
+		return "did you mean " + name + "?"
+	case len(e.Known) > 0:
+		return "its living sets are " + english.List(e.Known)
+	}
+	return "it has no living set: " + fmt.Sprintf(how, e.Set)
+}

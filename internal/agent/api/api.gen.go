@@ -126,6 +126,23 @@ type About struct {
 	You You `json:"you"`
 }
 
+// Addition defines model for Addition.
+type Addition struct {
+	// By Who made a change, from where and why.
+	By Author `json:"by"`
+
+	// InForce of a list: whether the set has it
+	InForce bool      `json:"in-force,omitempty"`
+	Set     string    `json:"set"`
+	Since   time.Time `json:"since"`
+
+	// Until unless it holds until it is removed
+	Until time.Time `json:"until,omitempty"`
+
+	// What an address, prefix or range
+	What string `json:"what"`
+}
+
 // Adopted What was done for connections that ran before they were tracked.
 type Adopted = apply.Adopted
 
@@ -328,8 +345,11 @@ type Exception struct {
 	OverBan bool `json:"over-ban,omitempty"`
 
 	// Service as rules write it; every one unless given
-	Service string    `json:"service,omitempty"`
-	Since   time.Time `json:"since"`
+	Service string `json:"service,omitempty"`
+
+	// Set a living set that has it; unless given, it is let in
+	Set   string    `json:"set,omitempty"`
+	Since time.Time `json:"since"`
 
 	// Until unless it holds until it is lifted
 	Until time.Time `json:"until,omitempty"`
@@ -406,6 +426,22 @@ type History = apply.History
 
 // LiveFlow A flow that a change concerns.
 type LiveFlow = apply.LiveFlow
+
+// LivingSets defines model for LivingSets.
+type LivingSets = []struct {
+	// Added by commands
+	Added []Addition `json:"added"`
+
+	// At its place in the policy, file:line
+	At string `json:"at,omitempty"`
+
+	// Gone the policy that runs has no living set of that name
+	Gone bool   `json:"gone"`
+	Name string `json:"name"`
+
+	// Policy what the policy itself has in it
+	Policy []string `json:"policy"`
+}
 
 // LogAnswer defines model for LogAnswer.
 type LogAnswer = engine.LogAnswer
@@ -547,6 +583,38 @@ type Sample = exposition.Sample
 
 // SetChange A set by counts.
 type SetChange = apply.SetChange
+
+// SetEdited defines model for SetEdited.
+type SetEdited struct {
+	// Entries that came, or went
+	Entries []Addition `json:"entries"`
+
+	// Generation that runs now
+	Generation int `json:"generation"`
+
+	// LockedOut who is logged in over ssh and could not come back; nothing was changed
+	LockedOut string `json:"locked-out,omitempty"`
+
+	// NotThere what no command had added
+	NotThere []string `json:"not-there,omitempty"`
+	Notes    []string `json:"notes,omitempty"`
+	Set      string   `json:"set"`
+}
+
+// SetRequest defines model for SetRequest.
+type SetRequest struct {
+	// For seconds, of what is added; until it is removed unless given
+	For float64 `json:"for,omitempty"`
+
+	// Force also where somebody who is logged in over ssh could not come back
+	Force bool `json:"force,omitempty"`
+
+	// Set a living set of the policy that runs
+	Set string `json:"set"`
+
+	// What addresses, prefixes and ranges
+	What []string `json:"what"`
+}
 
 // Standing How the host compares with what the running policy was loaded with.
 type Standing = apply.Standing
@@ -710,6 +778,12 @@ type RefreshJSONRequestBody = RefreshRequest
 // RollbackJSONRequestBody defines body for Rollback for application/json ContentType.
 type RollbackJSONRequestBody = RollbackRequest
 
+// AddToSetJSONRequestBody defines body for AddToSet for application/json ContentType.
+type AddToSetJSONRequestBody = SetRequest
+
+// RemoveFromSetJSONRequestBody defines body for RemoveFromSet for application/json ContentType.
+type RemoveFromSetJSONRequestBody = SetRequest
+
 // VerifyJSONRequestBody defines body for Verify for application/json ContentType.
 type VerifyJSONRequestBody = VerifyRequest
 
@@ -787,6 +861,15 @@ type ServerInterface interface {
 	// Rollback Go back to the policy before, or to a generation.
 	// (POST /v1/namespaces/{namespace}/rollback)
 	Rollback(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// LivingSets List the living sets of the policy that runs, and what is in them.
+	// (GET /v1/namespaces/{namespace}/sets)
+	LivingSets(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// AddToSet Add addresses to a living set.
+	// (POST /v1/namespaces/{namespace}/sets)
+	AddToSet(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// RemoveFromSet Remove from a living set what commands added to it.
+	// (POST /v1/namespaces/{namespace}/sets/remove)
+	RemoveFromSet(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Status Read what runs, since when, what it counted, and whether it is intact.
 	// (GET /v1/namespaces/{namespace}/status)
 	Status(w http.ResponseWriter, r *http.Request, namespace Namespace, params StatusParams)
@@ -1510,6 +1593,84 @@ func (siw *ServerInterfaceWrapper) Rollback(w http.ResponseWriter, r *http.Reque
 	handler.ServeHTTP(w, r)
 }
 
+// LivingSets operation middleware
+func (siw *ServerInterfaceWrapper) LivingSets(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.LivingSets(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// AddToSet operation middleware
+func (siw *ServerInterfaceWrapper) AddToSet(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.AddToSet(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RemoveFromSet operation middleware
+func (siw *ServerInterfaceWrapper) RemoveFromSet(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RemoveFromSet(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // Status operation middleware
 func (siw *ServerInterfaceWrapper) Status(w http.ResponseWriter, r *http.Request) {
 
@@ -1748,6 +1909,9 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/remove", wrapper.Remove)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/restore", wrapper.Restore)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/rollback", wrapper.Rollback)
+	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/sets", wrapper.LivingSets)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/sets", wrapper.AddToSet)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/sets/remove", wrapper.RemoveFromSet)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/status", wrapper.Status)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/sync", wrapper.Sync)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/verify", wrapper.Verify)

@@ -69,6 +69,18 @@ func (a *agent) Disallow(w http.ResponseWriter, r *http.Request, n string) {
 	a.take("disallow", w, r, n)
 }
 
+func (a *agent) LivingSets(w http.ResponseWriter, r *http.Request, n string) {
+	a.take("sets", w, r, n)
+}
+
+func (a *agent) AddToSet(w http.ResponseWriter, r *http.Request, n string) {
+	a.take("add to set", w, r, n)
+}
+
+func (a *agent) RemoveFromSet(w http.ResponseWriter, r *http.Request, n string) {
+	a.take("remove from set", w, r, n)
+}
+
 func (a *agent) Plan(w http.ResponseWriter, r *http.Request, n string)   { a.take("plan", w, r, n) }
 func (a *agent) Remove(w http.ResponseWriter, r *http.Request, n string) { a.take("remove", w, r, n) }
 
@@ -187,6 +199,13 @@ func TestOperations(t *testing.T) {
 		`disallow - {"force":true,"what":"192.0.2.0/24"}`: {func(h *Host) (any, error) {
 			return h.Disallow(ctx, engine.Allowing{What: what, Force: true})
 		}, &engine.Allowed{Generation: 3}},
+		"sets -": {func(h *Host) (any, error) { return h.LivingSets(ctx) }, []engine.LivingSet{{Name: "shop"}}},
+		`add to set - {"for":90,"set":"shop","what":["192.0.2.0/24"]}`: {func(h *Host) (any, error) {
+			return h.AddToSet(ctx, engine.SetEdit{Set: "shop", What: []addrset.Range{what}, For: 90 * time.Second})
+		}, &engine.SetEdited{Generation: 3}},
+		`remove from set - {"force":true,"set":"shop","what":["192.0.2.0/24"]}`: {func(h *Host) (any, error) {
+			return h.RemoveFromSet(ctx, engine.SetEdit{Set: "shop", What: []addrset.Range{what}, Force: true})
+		}, &engine.SetEdited{Generation: 3}},
 		`verify - {"own":true}`: {func(h *Host) (any, error) { return h.Verify(ctx, nil, true) }, &engine.Verified{Verified: &apply.Verified{Boot: 3}}},
 		`apply - {"building":{"hits":{"a":1},"no-expect":true,"order":"hits","without":["merge"]},"options":{"confirm":60,"cut":true},"policy":{"directory":"` + at + `","file":"p.yaml"}}`: {func(h *Host) (any, error) {
 			return h.Apply(ctx, engine.Request{File: "p.yaml", Without: []string{"merge"}, Order: engine.ByHits, Hits: map[string]uint64{"a": 1}, NoExpect: true}, apply.Options{Confirm: time.Minute, Verify: true, Cut: true})

@@ -34,6 +34,9 @@ type Door interface {
 	Allows(ctx context.Context) ([]engine.AllowEntry, error)
 	Allow(ctx context.Context, in engine.Allowing) (*engine.Allowed, error)
 	Disallow(ctx context.Context, in engine.Allowing) (*engine.Allowed, error)
+	LivingSets(ctx context.Context) ([]engine.LivingSet, error)
+	AddToSet(ctx context.Context, in engine.SetEdit) (*engine.SetEdited, error)
+	RemoveFromSet(ctx context.Context, in engine.SetEdit) (*engine.SetEdited, error)
 	Plan(ctx context.Context, r engine.Request) (*engine.Plan, error)
 	Apply(ctx context.Context, r engine.Request, o apply.Options) (*apply.Outcome, error)
 	Confirm(ctx context.Context) (int, error)
@@ -125,6 +128,29 @@ func (h *Host) Allow(ctx context.Context, in engine.Allowing) (*engine.Allowed, 
 func (h *Host) Disallow(ctx context.Context, in engine.Allowing) (*engine.Allowed, error) {
 	r := api.DisallowRequest{What: in.What.String(), Service: in.Service, Force: in.Force}
 	return asked(ctx, h, http.MethodPost, "allows/lift", r, func() (*engine.Allowed, error) { return h.Door.Disallow(ctx, in) })
+}
+
+// LivingSets asks for the living sets.
+func (h *Host) LivingSets(ctx context.Context) ([]engine.LivingSet, error) {
+	return asked(ctx, h, http.MethodGet, "sets", nil, func() ([]engine.LivingSet, error) { return h.Door.LivingSets(ctx) })
+}
+
+// AddToSet has addresses added to one.
+func (h *Host) AddToSet(ctx context.Context, in engine.SetEdit) (*engine.SetEdited, error) {
+	return asked(ctx, h, http.MethodPost, "sets", setRequest(in), func() (*engine.SetEdited, error) { return h.Door.AddToSet(ctx, in) })
+}
+
+// RemoveFromSet has them removed.
+func (h *Host) RemoveFromSet(ctx context.Context, in engine.SetEdit) (*engine.SetEdited, error) {
+	return asked(ctx, h, http.MethodPost, "sets/remove", setRequest(in), func() (*engine.SetEdited, error) { return h.Door.RemoveFromSet(ctx, in) })
+}
+
+func setRequest(in engine.SetEdit) api.SetRequest {
+	r := api.SetRequest{Set: in.Set, What: make([]string, len(in.What)), For: in.For.Seconds(), Force: in.Force}
+	for i, w := range in.What {
+		r.What[i] = w.String()
+	}
+	return r
 }
 
 // Apply has a policy loaded, of a file that the agent reads.

@@ -84,6 +84,24 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 			}
 			return d.Disallow(ctx, engine.Allowing{What: what, Service: in.Service, Force: in.Force})
 		})
+	case "livingSets":
+		return d.LivingSets(ctx)
+	case "addToSet":
+		return with(o, func(in api.SetRequest) (any, error) {
+			edit, err := SetEdit(in)
+			if err != nil {
+				return nil, err
+			}
+			return d.AddToSet(ctx, edit)
+		})
+	case "removeFromSet":
+		return with(o, func(in api.SetRequest) (any, error) {
+			edit, err := SetEdit(in)
+			if err != nil {
+				return nil, err
+			}
+			return d.RemoveFromSet(ctx, edit)
+		})
 	case "apply":
 		return with(o, func(in api.ApplyRequest) (any, error) {
 			return o.built(in.Policy, in.Building, func(r engine.Request) (any, error) { return d.Apply(ctx, r, optionsOf(in.Options)) })
@@ -176,6 +194,18 @@ func Named(text string) (bans.Named, error) {
 		return n, &api.Failure{Text: err.Error(), Exit: 2, Kind: api.BadRequest}
 	}
 	return n, nil
+}
+
+// SetEdit is what a request asks of a living set.
+func SetEdit(in api.SetRequest) (engine.SetEdit, error) {
+	out := engine.SetEdit{Set: in.Set, What: make([]addrset.Range, len(in.What)), For: time.Duration(in.For * float64(time.Second)), Force: in.Force}
+	for i, text := range in.What {
+		var err error
+		if out.What[i], err = addrset.ParseRange(text); err != nil {
+			return out, &api.Failure{Text: err.Error(), Exit: 2, Kind: api.BadRequest}
+		}
+	}
+	return out, nil
 }
 
 // with reads the request, which may be empty.

@@ -129,6 +129,21 @@ func (d *door) Disallow(_ context.Context, in engine.Allowing) (*engine.Allowed,
 	return &engine.Allowed{}, nil
 }
 
+func (d *door) LivingSets(context.Context) ([]engine.LivingSet, error) {
+	d.asked = []any{}
+	return nil, nil
+}
+
+func (d *door) AddToSet(_ context.Context, in engine.SetEdit) (*engine.SetEdited, error) {
+	d.asked = []any{in}
+	return &engine.SetEdited{}, nil
+}
+
+func (d *door) RemoveFromSet(_ context.Context, in engine.SetEdit) (*engine.SetEdited, error) {
+	d.asked = []any{in}
+	return &engine.SetEdited{}, nil
+}
+
 func (d *door) Rollback(_ context.Context, n int, o apply.Options) (*apply.Outcome, error) {
 	d.asked = []any{n, o}
 	return &apply.Outcome{}, nil
@@ -142,6 +157,7 @@ func TestDo(t *testing.T) {
 		"POST /v1/namespaces/-/apply": "apply", "POST /v1/namespaces/-/confirm": "confirm", "POST /v1/namespaces/-/rollback": "rollback",
 		"POST /v1/namespaces/-/plan": "plan", "POST /v1/namespaces/-/remove": "remove", "POST /v1/namespaces/-/explain": "explain", "POST /v1/namespaces/-/query": "query", "POST /v1/namespaces/-/restore": "restore", "POST /v1/namespaces/-/refresh": "refresh",
 		"GET /v1/namespaces/-/allows": "allows", "POST /v1/namespaces/-/allows": "allow", "POST /v1/namespaces/-/allows/lift": "disallow",
+		"GET /v1/namespaces/-/sets": "livingSets", "POST /v1/namespaces/-/sets": "addToSet", "POST /v1/namespaces/-/sets/remove": "removeFromSet",
 		"POST /v1/namespaces/-/countries/update": "updateCountries", "POST /v1/namespaces/-/countries/undo": "undoCountries",
 	}
 	d := &door{}
@@ -181,6 +197,8 @@ func TestDo(t *testing.T) {
 	}
 	allowing := engine.Allowing{What: what, Service: "ssh", For: 90 * time.Second, OverBan: true}
 	disallowing := engine.Allowing{What: what, Service: "ssh", Force: true}
+	adding := engine.SetEdit{Set: "shop", What: []addrset.Range{what}, For: 90 * time.Second}
+	removing := engine.SetEdit{Set: "shop", What: []addrset.Range{what}, Force: true}
 	options := apply.Options{Confirm: 90 * time.Second, Keep: true, Force: true, Verify: true, Cut: true}
 	for name, c := range map[string]struct {
 		ask  func() (any, error)
@@ -195,6 +213,9 @@ func TestDo(t *testing.T) {
 		"allows":          {func() (any, error) { return h.Allows(ctx) }, []any{}},
 		"allow":           {func() (any, error) { return h.Allow(ctx, allowing) }, []any{allowing}},
 		"disallow":        {func() (any, error) { return h.Disallow(ctx, disallowing) }, []any{disallowing}},
+		"sets":            {func() (any, error) { return h.LivingSets(ctx) }, []any{}},
+		"add to set":      {func() (any, error) { return h.AddToSet(ctx, adding) }, []any{adding}},
+		"remove from set": {func() (any, error) { return h.RemoveFromSet(ctx, removing) }, []any{removing}},
 		"apply":           {func() (any, error) { return h.Apply(ctx, request, options) }, []any{request, options}},
 		"apply, plain":    {func() (any, error) { return h.Apply(ctx, engine.Request{File: "q"}, apply.Options{}) }, []any{engine.Request{File: "q"}, apply.Options{}}},
 		"plan":            {func() (any, error) { return h.Plan(ctx, request) }, []any{request}},

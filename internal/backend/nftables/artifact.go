@@ -10,6 +10,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
@@ -193,20 +194,21 @@ func decodeParts(data []byte) (*artifact, error) {
 type elementsJSON struct {
 	Unknown  bool                     `json:",omitempty"`
 	Ranges   string                   `json:",omitempty"`
+	Ends     string                   `json:",omitempty"` // as Ranges, each with its time behind a comma
 	Counters map[string]string        `json:",omitempty"`
 	Counts   map[string]backend.Count `json:",omitempty"`
 }
 
 // MarshalJSON writes the ranges as one text.
 func (e Elements) MarshalJSON() ([]byte, error) {
-	var b strings.Builder
+	ranges, ends := make([]string, len(e.Ranges)), make([]string, len(e.Ends))
 	for i, r := range e.Ranges {
-		if i > 0 {
-			b.WriteByte(' ')
-		}
-		b.WriteString(r.String())
+		ranges[i] = r.String()
 	}
-	return json.Marshal(elementsJSON{e.Unknown, b.String(), e.Counters, e.Counts})
+	for i, end := range e.Ends {
+		ends[i] = end.Range.String() + "," + end.Until.UTC().Format(time.RFC3339Nano)
+	}
+	return json.Marshal(elementsJSON{e.Unknown, strings.Join(ranges, " "), strings.Join(ends, " "), e.Counters, e.Counts})
 }
 
 // UnmarshalJSON reads what MarshalJSON wrote.
@@ -216,16 +218,24 @@ func (e *Elements) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	*e = Elements{Unknown: in.Unknown, Counters: in.Counters, Counts: in.Counts}
-	if in.Ranges == "" {
-		return nil
-	}
-	e.Ranges = make([]addrset.Range, 0, strings.Count(in.Ranges, " ")+1)
-	for text := range strings.SplitSeq(in.Ranges, " ") {
+	for text := range strings.FieldsSeq(in.Ranges) {
 		r, err := addrset.ParseRange(text)
 		if err != nil {
 			return fmt.Errorf("element %q: %w", text, err)
 		}
 		e.Ranges = append(e.Ranges, r)
+	}
+	for text := range strings.FieldsSeq(in.Ends) {
+		what, until, _ := strings.Cut(text, ",")
+		r, err := addrset.ParseRange(what)
+		end := addrset.Ending{Range: r}
+		if err == nil {
+			end.Until, err = time.Parse(time.RFC3339Nano, until)
+		}
+		if err != nil {
+			return fmt.Errorf("element %q: %w", text, err)
+		}
+		e.Ends = append(e.Ends, end)
 	}
 	return nil
 }

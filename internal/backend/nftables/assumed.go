@@ -30,7 +30,7 @@ func (nftables) Edits(want backend.Artifact, from, to [][]byte) ([]backend.Step,
 			return nil, false
 		}
 		old := *k
-		old.Elements = Elements{}
+		old.Elements = Elements{Ends: k.Elements.Ends} // of both: the trees are the same
 		if old.Elements.Addresses.UnmarshalBinary(addresses[1:]) != nil {
 			return nil, false
 		}
@@ -46,7 +46,7 @@ func (c *contents) Touches() (n int, few bool) {
 		for _, k := range []*Set{e.remove, e.insert} {
 			switch {
 			case k == nil:
-			case e.flush || c.fills != nil || k.Life != program.Living || k.Counted || k.Interval || k.Verdicts || len(k.Types) != 1:
+			case e.flush || c.fills != nil || k.Life != program.Living || k.Counted || k.Interval || k.Verdicts || len(k.Types) != 1 || len(k.Elements.Ends) > 0:
 				return 0, false
 			default:
 				n += k.Len()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/english"
@@ -195,6 +196,9 @@ func (c *comparer) set(k, h *Set) {
 
 // elementsApart compares addresses, not how they are cut into elements.
 func elementsApart(k, h *Set) (missing, extra Elements) {
+	if k.Expires {
+		return expiringDifference(k, h, time.Now())
+	}
 	missing, extra = tupleDifference(k.Elements, h.Elements)
 	want, have := k.Elements.all(), h.Elements.all()
 	missing.Addresses, extra.Addresses = want.Difference(have), have.Difference(want)

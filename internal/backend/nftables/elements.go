@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
@@ -23,6 +24,9 @@ type Elements struct {
 	// Ranges are the elements of sets with one address as key that count:
 	// sorted, disjoint, cut as they were written.
 	Ranges []addrset.Range
+	// Ends are the elements of a set that Expires which end by themselves, sorted and
+	// disjoint: in one without intervals single addresses. They are in none of the others.
+	Ends   []addrset.Ending
 	Tuples []string // of all others: the values of a key joined by " . ", sorted
 	// Verdicts are those of the Tuples of a verdict map, one each: "accept",
 	// "drop", "return", "continue", "jump NAME", "goto NAME".
@@ -36,15 +40,22 @@ type Elements struct {
 
 // Len is the number of elements; of a set without intervals Set.Len is.
 func (e Elements) Len() int {
-	return e.Addresses.Len4() + e.Addresses.Len6() + len(e.Ranges) + len(e.Tuples)
+	return e.Addresses.Len4() + e.Addresses.Len6() + len(e.Ranges) + len(e.Ends) + len(e.Tuples)
 }
 
 // all is every address, however it is kept.
 func (e Elements) all() addrset.Set {
-	if len(e.Ranges) == 0 {
+	if len(e.Ranges)+len(e.Ends) == 0 {
 		return e.Addresses
 	}
-	return e.Addresses.Union(addrset.Of(e.Ranges...))
+	var b addrset.Builder
+	for _, r := range e.Ranges {
+		b.AddRange(r)
+	}
+	for _, end := range e.Ends {
+		b.AddRange(end.Range)
+	}
+	return e.Addresses.Union(b.Set())
 }
 
 // Len is the number of elements.
@@ -53,7 +64,7 @@ func (s *Set) Len() int {
 		return s.Elements.Len()
 	}
 	n := s.Elements.Addresses.Count6()
-	return int(s.Elements.Addresses.Count4()) + int(n.Int64()) //nolint:gosec // single addresses in memory: far fewer
+	return len(s.Elements.Ends) + int(s.Elements.Addresses.Count4()) + int(n.Int64()) //nolint:gosec // single addresses in memory: far fewer
 }
 
 // noun is what nft calls it.
@@ -85,6 +96,30 @@ func (s *Set) ranges() iter.Seq[addrset.Range] {
 				return
 			}
 		}
+		for _, e := range s.Elements.Ends {
+			if !yield(e.Range) {
+				return
+			}
+		}
+	}
+}
+
+// lasting gives the elements of a set with one address as key, each with the time that it
+// lasts from now on, 0 being for good. What is over is left out.
+func (s *Set) lasting(now time.Time) iter.Seq2[addrset.Range, time.Duration] {
+	lasting := *s
+	lasting.Elements.Ends = nil
+	return func(yield func(addrset.Range, time.Duration) bool) {
+		for r := range lasting.ranges() {
+			if !yield(r, 0) {
+				return
+			}
+		}
+		for _, e := range s.Elements.Ends {
+			if left := e.Until.Sub(now); left > 0 && !yield(e.Range, max(left, time.Millisecond)) {
+				return
+			}
+		}
 	}
 }
 
@@ -100,8 +135,12 @@ func single(r addrset.Range) iter.Seq[netip.Addr] {
 // counted element begins with.
 func (s *Set) texts(counts map[string]backend.Count) []string {
 	out := make([]string, 0, s.Elements.Len())
-	for r := range s.ranges() {
-		out = append(out, r.String()+counted(counts, r.String())+s.Elements.note(r.String()))
+	for r, left := range s.lasting(time.Now()) {
+		end := ""
+		if left > 0 {
+			end = fmt.Sprintf(" timeout %ds", int64((left+time.Second-1)/time.Second))
+		}
+		out = append(out, r.String()+end+counted(counts, r.String())+s.Elements.note(r.String()))
 	}
 	for i, t := range s.Elements.Tuples {
 		text := tupleText(s.Types, t) + counted(counts, t) + s.Elements.note(t)

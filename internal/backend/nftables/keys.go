@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
@@ -273,9 +274,9 @@ func (s *Set) forKernel(counts map[string]backend.Count, malformed func(error)) 
 			}
 			return yield(e)
 		}
-		for r := range s.ranges() {
+		for r, left := range s.lasting(time.Now()) {
 			from, to = appendAddress(from[:0], r.From), appendAddress(to[:0], r.To)
-			if !give(nfset.Element{Key: from, End: to}, r.String) {
+			if !give(nfset.Element{Key: from, End: to, Timeout: left}, r.String) {
 				return
 			}
 		}

@@ -3,6 +3,7 @@ package nftables
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
@@ -72,6 +73,8 @@ func (m *meaning) sets(have *State, asked askedSets) {
 			}
 		}
 		switch {
+		case s.Expires:
+			s.Addresses, s.Ends = heldNow(s, &have.Tree, time.Now()), nil
 		case s.Commands:
 			s.Life, s.Commands = program.Static, false
 			for _, k := range have.Tree.Sets {

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
@@ -157,9 +158,13 @@ func (l *lowering) layoutAddresses(p *parts) error {
 		}
 		mine := inFamily(ranges, f)
 		var singles, wide []addrset.Range
-		if s.Life == program.Living && !counted {
+		switch {
+		case s.Expires:
+			p.byFam[f] = expiring(s, f)
+			continue
+		case s.Life == program.Living && !counted:
 			singles, wide = singly(mine)
-		} else {
+		default:
 			for _, r := range mine {
 				if r.From == r.To {
 					singles = append(singles, r)
@@ -229,7 +234,7 @@ func static(s *program.Set, family int, prefix string, elements Elements, counte
 // network is the one address or network of a set that never changes: a rule
 // compares it in less time than it looks it up.
 func (s *Set) network() (string, bool) {
-	if a := s.Elements.Addresses; s.Life != program.Static || a.Len4()+a.Len6() != 1 {
+	if a := s.Elements.Addresses; s.Life != program.Static || s.Expires || a.Len4()+a.Len6() != 1 {
 		return "", false
 	}
 	value := addressValues(s.Elements.Addresses)[0]
@@ -271,6 +276,9 @@ func (s *Set) hash() string {
 	for r := range s.ranges() {
 		b = appendAddress(appendAddress(b, r.From), r.To)
 		b = flush(h, b)
+	}
+	for _, e := range s.Elements.Ends {
+		b = flush(h, append(e.Until.UTC().AppendFormat(b, time.RFC3339Nano), '\n'))
 	}
 	for i, t := range s.Elements.Tuples {
 		b = append(append(b, t...), '\n')

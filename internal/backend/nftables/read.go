@@ -75,7 +75,7 @@ func (nftables) Complete(ctx context.Context, have backend.State, loaded backend
 		if a == nil || k.Life != program.Static {
 			continue
 		}
-		if known := a.Tree.set(k.Name); known != nil && known.definition() == k.definitionOf(known) {
+		if known := a.Tree.set(k.Name); known != nil && len(known.Elements.Ends) == 0 && known.definition() == k.definitionOf(known) {
 			own.Elements = known.Elements
 		}
 	}
@@ -373,6 +373,7 @@ func (s *State) set(kind, name string, in fields) {
 			k.Asks = true
 		}
 	}
+	k.Expires = k.Life != program.Dynamic && slices.Contains(flags, "timeout")
 	k.Elements.Unknown = k.Life != program.Dynamic
 	s.Tree.Sets = append(s.Tree.Sets, k)
 }

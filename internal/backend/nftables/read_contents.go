@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
@@ -78,6 +79,10 @@ func (s *Set) readElements(ctx context.Context, conn *nfset.Conn, table string, 
 			if !ok {
 				return errKeySize
 			}
+			if s.Expires && e.Timeout > 0 {
+				s.Elements.Ends = append(s.Elements.Ends, addrset.Ending{Range: r, Until: time.Now().Add(e.Expires)})
+				return nil
+			}
 			ranges = append(ranges, r)
 			s.count(e, func() string { return r.String() })
 			return nil
@@ -102,6 +107,7 @@ func (s *Set) readElements(ctx context.Context, conn *nfset.Conn, table string, 
 		return err
 	}
 	s.Elements.sortTuples()
+	sorting.By(s.Elements.Ends, func(a, b addrset.Ending) int { return a.Range.From.Compare(b.Range.From) })
 	sorting.By(ranges, func(a, b addrset.Range) int { return a.From.Compare(b.From) })
 	if merged := addrset.Of(ranges...); !s.Counted && (!s.Interval || merged.Len4()+merged.Len6() == len(ranges)) {
 		s.Elements.Addresses = merged

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
@@ -27,7 +28,7 @@ func (s *stepper) sets() {
 		case s.used["set "+k.Name]:
 			mended = append(mended, k)
 			continue
-		case !h.Elements.Unknown && !k.Counted && sameElements(k.Elements, h.Elements):
+		case !h.Elements.Unknown && !k.Counted && !k.Expires && sameElements(k.Elements, h.Elements):
 			continue
 		default:
 			// Nobody uses it and it may be half filled, by a load that was killed.
@@ -183,6 +184,9 @@ func sameElements(a, b Elements) bool {
 // much. Of uncounted sets addresses count, not how they are cut into elements;
 // but what is to be deleted has to be an element as the kernel has it.
 func difference(want, have *Set) (missing, extra Elements) {
+	if want.Expires {
+		return expiringDifference(want, have, time.Now())
+	}
 	missing, extra = tupleDifference(want.Elements, have.Elements)
 	w, h := want.Elements.all(), have.Elements.all()
 	switch {

@@ -59,7 +59,9 @@ type Set struct {
 	Verdicts bool   // a verdict map: a verdict for each element
 	Size     int    // of dynamic sets; 0 is unbounded
 	Timeout  uint64 // of dynamic sets' elements, milliseconds; 0 is none
-	Side     side   `json:",omitempty"` // of the sets of ranges that commands fill
+	// Expires says of another set that its elements may end by themselves.
+	Expires bool `json:",omitempty"`
+	Side    side `json:",omitempty"` // of the sets of ranges that commands fill
 	// Follow says of a living set what of the host is in it.
 	Follow *program.Following `json:",omitempty"`
 	// Compared says of such a set of names that rules compare the one that is in it: see

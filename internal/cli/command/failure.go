@@ -113,7 +113,7 @@ var otherCommands = map[string]string{
 }
 
 // inPolicy are words that people try for a command, of what the policy file says.
-var inPolicy = []string{"deny", "accept", "drop", "reject", "rule", "add", "insert", "set", "port", "limit", "zone"}
+var inPolicy = []string{"deny", "accept", "drop", "reject", "rule", "add", "insert", "port", "limit", "zone"}
 
 // meantCommand is a hint which command was probably meant by another name: by what the
 // word means first, then by its letters.

@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// Exception is who was let in by command. The rules of a generation have it before those
-// of its policy, and end it by themselves.
+// Exception is who was let in by command, or put into a living set. A generation has it
+// before the rules of its policy, or in the set, and the kernel ends it by itself.
 type Exception struct {
 	What    string    `json:"what"`              // an address, prefix or range
+	Set     string    `json:"set,omitempty"`     // that has it; "": it is let in
 	Service string    `json:"service,omitempty"` // as rules write it; "" is every one
 	Since   time.Time `json:"since"`
 	Until   time.Time `json:"until,omitzero"` // to the second; zero: until it is lifted
@@ -19,11 +20,37 @@ type Exception struct {
 	OverBan bool      `json:"over-ban,omitempty"` // it holds before bans too
 }
 
-// Same says that another exception is for the same address and service.
-func (e *Exception) Same(o Exception) bool { return e.What == o.What && e.Service == o.Service }
+// Same says that another exception is for the same address and service, or set.
+func (e *Exception) Same(o Exception) bool {
+	return e.What == o.What && e.Service == o.Service && e.Set == o.Set
+}
 
-// Text is who is let in, and to what.
-func (e *Exception) Text() string { return e.What + " to " + e.To() }
+// LetIn are those among a list that let somebody in.
+func LetIn(list []Exception) []Exception {
+	return slices.DeleteFunc(slices.Clone(list), func(e Exception) bool { return e.Set != "" })
+}
+
+// Among says of an exception that it is one of a list, of which there may be many thousands.
+func Among(list []Exception) func(Exception) bool {
+	all := make(map[Exception]bool, len(list))
+	for _, e := range list {
+		all[e] = true
+	}
+	return func(e Exception) bool { return all[e] }
+}
+
+// InSets are those among a list that are in living sets.
+func InSets(list []Exception) []Exception {
+	return slices.DeleteFunc(slices.Clone(list), func(e Exception) bool { return e.Set == "" })
+}
+
+// Text is who is let in, and to what, or in which set.
+func (e *Exception) Text() string {
+	if e.Set != "" {
+		return e.What + " in set " + e.Set
+	}
+	return e.What + " to " + e.To()
+}
 
 // To is what it is let in to.
 func (e *Exception) To() string {
@@ -64,7 +91,7 @@ func (h *Host) Exceptions() ([]Exception, error) {
 	s := store{dir: h.Dir}
 	var damaged *DamagedError
 	if err := s.readJSON(exceptionsFile, &exceptionsOnDisk{}); errors.As(err, &damaged) {
-		h.note("%v: whom commands let in is not known any more, and they let in nobody", damaged)
+		h.note("%v: whom commands let in is not known any more, nor what they put into sets: they let in nobody", damaged)
 	}
 	return s.exceptions(h.now())
 }
@@ -112,8 +139,13 @@ func (s *session) refuseLifted(g *Generation, o Options) error {
 	if err != nil || o.Confirm == 0 {
 		return err
 	}
+	holds := Among(hold)
 	for _, e := range LiveExceptions(g.Exceptions, s.now()) {
-		if !slices.Contains(hold, e) {
+		switch {
+		case holds(e):
+		case e.Set != "":
+			return remedied(GoBackUnconfirmed, fmt.Errorf("generation %d has %s in set %s, from which a command has removed it since, and would as long as it is on trial\n  nothing changed", g.Number, e.What, e.Set))
+		default:
 			return remedied(GoBackUnconfirmed, fmt.Errorf("generation %d lets in %s by a command that was lifted since, and would as long as it is on trial\n  nothing changed", g.Number, e.What))
 		}
 	}
@@ -128,7 +160,12 @@ type ExceptionDrift struct {
 }
 
 func (d ExceptionDrift) String() string {
-	if d.Lifted {
+	switch {
+	case d.Set != "" && d.Lifted:
+		return d.Text() + " by the rules, and by no command any more"
+	case d.Set != "":
+		return d.Text() + " by command, and not by the rules"
+	case d.Lifted:
 		return d.Text() + " is let in by the rules, and by no command any more"
 	}
 	return d.Text() + " is let in by command, and not by the rules"
@@ -156,13 +193,14 @@ func (s *session) exceptionDrift(g *Generation) (out []ExceptionDrift, err error
 	if err != nil {
 		return nil, fmt.Errorf("read the exceptions: %w", err)
 	}
+	holds, loaded, leftOut := Among(hold), Among(g.Exceptions), Among(g.LeftOut)
 	for _, e := range LiveExceptions(g.Exceptions, s.now()) {
-		if !slices.Contains(hold, e) {
+		if !holds(e) {
 			out = append(out, ExceptionDrift{e, true})
 		}
 	}
 	for _, e := range hold {
-		if !slices.Contains(g.Exceptions, e) && !slices.Contains(g.LeftOut, e) {
+		if !loaded(e) && !leftOut(e) {
 			out = append(out, ExceptionDrift{e, false})
 		}
 	}
@@ -182,5 +220,5 @@ func (s *session) lacksExceptions() bool {
 // except notes with which exceptions its rules were made.
 func (g *Generation) except(in Input) {
 	g.Exceptions = in.Exceptions
-	g.LeftOut = slices.DeleteFunc(slices.Clone(in.Hold), func(e Exception) bool { return slices.Contains(in.Exceptions, e) })
+	g.LeftOut = slices.DeleteFunc(slices.Clone(in.Hold), Among(in.Exceptions))
 }

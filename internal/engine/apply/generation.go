@@ -104,7 +104,7 @@ type Change struct {
 // Event is something that happened to a generation.
 type Event struct {
 	Time time.Time `json:"time"`
-	What string    `json:"what"` // "applied", "confirmed", "expired", "rolled back", "restored", "replaced", "removed", "refreshed", "excepted"
+	What string    `json:"what"` // "applied", "confirmed", "expired", "rolled back", "restored", "replaced", "removed", "refreshed", "excepted", "sets edited"
 	By   Author    `json:"by,omitzero"`
 	// Took is how many seconds it took to load it and to read it back; 0: not known.
 	Took float64 `json:"took,omitempty"`
@@ -115,6 +115,7 @@ const (
 	applied    = "applied"
 	refreshed  = "refreshed"
 	Excepted   = "excepted"
+	SetsEdited = "sets edited"
 	confirmed  = "confirmed"
 	expired    = "expired"
 	rolledBack = "rolled back"

@@ -24,16 +24,19 @@ type Refreshing struct {
 }
 
 func (in *Refreshing) event() string {
-	if in.Excepting != nil {
-		return Excepted
+	switch {
+	case in.Excepting == nil:
+		return refreshed
+	case slices.Equal(LetIn(in.Excepting.From), LetIn(in.Excepting.To)) && !slices.Equal(in.Excepting.From, in.Excepting.To):
+		return SetsEdited
 	}
-	return refreshed
+	return Excepted
 }
 
 // refused says what waits for a confirmation too.
 func (in *Refreshing) refused() string {
 	if in.Excepting != nil {
-		return "nobody is let in or out by command"
+		return "nobody is let in or out by command, and no set is edited"
 	}
 	return "no list is refreshed"
 }

@@ -107,7 +107,9 @@ func (e *Exception) text() string {
 // Except puts exceptions before the rules, in place of those that were there. What is
 // wrong with a service is told with the word service in the place of the file.
 func (p *Policy) Except(list []Exception) error {
+	sets := p.Sets
 	*p = *p.Unexcepted()
+	p.Sets = sets
 	if len(list) == 0 {
 		return nil
 	}
@@ -160,12 +162,34 @@ func (p *Policy) Except(list []Exception) error {
 	return nil
 }
 
-// Unexcepted is the policy without exceptions.
+// Add puts what commands have added into the living sets, in place of what they had added
+// before. What is for no living set stays out.
+func (p *Policy) Add(list []Addition) {
+	p.Sets = slices.Clone(p.Sets)
+	living := map[string]*Set{}
+	for i, s := range p.Sets {
+		if s.Living {
+			own := *s
+			own.Added = nil
+			p.Sets[i], living[s.Name] = &own, &own
+		}
+	}
+	for _, a := range list {
+		if s := living[a.Set]; s != nil {
+			s.Added = append(s.Added, a)
+		}
+	}
+}
+
+// Unexcepted is the policy without exceptions, and without what commands have added to sets.
 func (p *Policy) Unexcepted() *Policy {
-	if _, excepted := p.lines[ExceptionsFile]; !excepted {
+	_, excepted := p.lines[ExceptionsFile]
+	added := slices.ContainsFunc(p.Sets, func(s *Set) bool { return len(s.Added) > 0 })
+	if !excepted && !added {
 		return p
 	}
 	out := *p
+	out.Add(nil)
 	out.lines = maps.Clone(p.lines)
 	delete(out.lines, ExceptionsFile)
 	for _, s := range []**Section{&out.Input, &out.Forward} {

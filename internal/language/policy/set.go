@@ -71,12 +71,17 @@ func (f *file) setKey(s *Set, k source.Entry) {
 		f.endpoints(s, k.Value)
 	case "counters":
 		s.Counters, _ = f.Flag(k.Value, "counters")
+	case "living":
+		s.Living, _ = f.Flag(k.Value, "living")
 	}
 }
 
 // setContent checks which keys stand together.
 func (f *file) setContent(e source.Entry, s *Set, by map[string]source.Entry, content []string, clean bool) {
 	geo := slices.DeleteFunc(slices.Clone(content), func(name string) bool { return name != "countries" && name != "continents" })
+	if s.Living && f.isLiving(s, by, content) {
+		return
+	}
 	switch {
 	case len(content) == 0:
 		if clean {
@@ -97,6 +102,23 @@ func (f *file) setContent(e source.Entry, s *Set, by map[string]source.Entry, co
 	}
 	if k := by[content[0]]; clean && len(s.Elements)+len(s.Countries)+len(s.Continents)+len(s.Union)+len(s.Endpoints) == 0 && s.File == nil && s.URL == nil && content[0] != "addresses" && content[0] != "endpoints" {
 		f.fail(f.At(k.Key), "", "%s is empty", k.Name)
+	}
+}
+
+// isLiving says that a living set may be what it is, and reports what else it cannot be.
+func (f *file) isLiving(s *Set, by map[string]source.Entry, content []string) bool {
+	for _, word := range append(slices.Clone(contentKeys), "refresh", "except", "counters") {
+		if k, is := by[word]; is && word != "addresses" && (word != "counters" || s.Counters) {
+			f.fail(f.At(k.Key), "define a set of its own for it, and name both in the rule", "%s cannot be used with living", word)
+		}
+	}
+	return len(content) == 0 || content[0] == "addresses"
+}
+
+// mayLive reports a living set in a place that commands cannot change.
+func (f *file) mayLive(name string, pos Pos, where string) {
+	if s := f.sets[name]; s != nil && s.Living {
+		f.fail(pos, "name a set that is not living", "%s is a living set, which cannot be used in %s", source.Quote(name), where)
 	}
 }
 
@@ -169,6 +191,8 @@ func (f *file) checkSet(s *Set) {
 		for _, w := range list.names {
 			other := f.sets[w.Text]
 			switch {
+			case other != nil && other.Living:
+				f.mayLive(w.Text, w.Pos, list.word)
 			case other != nil && len(other.Endpoints) > 0:
 				f.fail(w.Pos, "", "%s is a set of endpoints, which cannot be used in %s", source.Quote(w.Text), list.word)
 			case other != nil:

@@ -260,6 +260,7 @@ func (f *file) checkBypassTo(w *Who) {
 		f.after(func() {
 			switch {
 			case f.sets[item.Name] != nil:
+				f.mayLive(item.Name, item.Pos, "bypass")
 			case f.zones[item.Name] != nil:
 				f.fail(item.Pos, "name a set or addresses of this host", "%s is a zone, which cannot be used in bypass", source.Quote(item.Name))
 			default:

@@ -74,7 +74,16 @@ type Set struct {
 	Union      []Word        // names of sets
 	Except     []Word        // names of sets
 	Endpoints  []Endpoint
-	Counters   bool // a counter for each element
+	Counters   bool       // a counter for each element
+	Living     bool       // commands add addresses and remove them
+	Added      []Addition `json:",omitempty"` // by commands; see Policy.Add
+}
+
+// Addition is what a command has put into a living set.
+type Addition struct {
+	Set   string
+	What  addrset.Range
+	Until time.Time // of whole seconds; zero: for good
 }
 
 // Endpoint is an address and a service together.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"time"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/language/geo"
@@ -25,6 +26,8 @@ type Entry struct {
 	Pos     policy.Pos
 	Element addrset.Range // of the entry; of a country, the range of its data
 	URL     string        // of a list
+	Added   bool          // by a command: Pos is the set's
+	Until   time.Time     // of what a command added; zero: for good
 	// Country and Continent are the codes by which the address is of the set,
 	// and Data says which country data have it so.
 	Country, Continent string
@@ -72,6 +75,11 @@ func (o *origins) set(s *policy.Set, above []string, out bool) error {
 	for _, e := range s.Elements {
 		if e.Range.Contains(o.address) {
 			o.add(Entry{Pos: e.Pos, Element: e.Range}, sets, out)
+		}
+	}
+	for _, a := range s.Added {
+		if a.What.Contains(o.address) {
+			o.add(Entry{Pos: s.Pos, Element: a.What, Added: true, Until: a.Until}, sets, out)
 		}
 	}
 	if err := o.texts(s, sets, out); err != nil {

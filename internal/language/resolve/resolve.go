@@ -68,8 +68,12 @@ type Set struct {
 	Endpoints []policy.Endpoint // of a set of endpoints; Addresses is then empty
 	Counters  bool
 	// Living says that its contents change without the policy: it is counted,
-	// refreshed, or a file of single addresses.
+	// refreshed, a file of single addresses, or edited by commands.
 	Living bool
+	// Expires says that commands edit it: some of its addresses may end by themselves, and
+	// those in Ends do.
+	Expires bool
+	Ends    []addrset.Ending // sorted, disjoint, of both families
 }
 
 // IsEndpoints says whether the set holds addresses and services together.

@@ -23,7 +23,7 @@ func (r *resolver) set(s *policy.Set) *Set {
 	r.open[s.Name] = true
 	defer delete(r.open, s.Name)
 
-	out := &Set{Name: s.Name, Pos: s.Pos, Counters: s.Counters, Endpoints: s.Endpoints, Living: s.Counters || s.URL != nil}
+	out := &Set{Name: s.Name, Pos: s.Pos, Counters: s.Counters, Endpoints: s.Endpoints, Living: s.Counters || s.URL != nil || s.Living, Expires: s.Living}
 	var b addrset.Builder
 	var written []addrset.Range
 	exact := 0 // single addresses; negative where there is a range
@@ -67,6 +67,7 @@ func (r *resolver) set(s *policy.Set) *Set {
 	if s.Counters {
 		out.Elements = disjoint(written, out.Addresses)
 	}
+	out.add(s.Added)
 	r.out.Sets[s.Name] = out
 	return out
 }

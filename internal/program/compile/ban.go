@@ -173,7 +173,7 @@ func (c *compiler) banParts() []banPart {
 			case set != nil:
 				banned = banned.Union(set.Addresses)
 				keep := set.Addresses.Difference(never)
-				if keep.IsEmpty() {
+				if keep.IsEmpty() && !set.Expires {
 					continue
 				}
 				id := c.elements("ban."+set.Name, set, keep)

@@ -41,6 +41,13 @@ func (c *compiler) elements(id string, s *resolve.Set, keep addrset.Set) string 
 	if s.Living {
 		out.Life = program.Living
 	}
+	if out.Expires = s.Expires; out.Expires {
+		for _, e := range s.Ends {
+			for r := range addrset.Of(e.Range).Intersect(keep).Each() {
+				out.Ends = append(out.Ends, addrset.Ending{Range: r, Until: e.Until})
+			}
+		}
+	}
 	if s.Counters {
 		out.Counters = true
 		out.Addresses = addrset.Set{}

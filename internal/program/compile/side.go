@@ -101,11 +101,14 @@ func (c *compiler) parts(w *policy.Who, at side) []match {
 			continue
 		}
 		s := c.Sets[item.Name]
-		if s.IsEndpoints() {
+		switch {
+		case s.IsEndpoints():
 			if cond, ok := c.endpoint(at, s); ok {
 				out = append(out, match{cond})
 			}
-		} else {
+		case s.Expires: // what comes and goes in it is in no other set
+			out = append(out, match{inSet(at.address, c.named(s))})
+		default:
 			g.names, g.sets = append(g.names, s.Name), append(g.sets, s.Addresses)
 		}
 	}

@@ -16,7 +16,8 @@ func Run(r *resolve.Resolved, facts host.Facts) []Finding {
 }
 
 func newChecker(r *resolve.Resolved, facts host.Facts) *checker {
-	c := &checker{Resolved: r, policy: r.Policy.Unexcepted(), facts: facts, boxes: map[boxKey][]box{}, universes: map[universeKey]box{}, standing: map[policy.Hook][]*standing{}}
+	r = r.Unexcepted()
+	c := &checker{Resolved: r, policy: r.Policy, facts: facts, boxes: map[boxKey][]box{}, universes: map[universeKey]box{}, standing: map[policy.Hook][]*standing{}}
 	c.own = ownAddresses(facts)
 	c.names = newInterfaceNames(r)
 	c.effort.left = effortAtLeast

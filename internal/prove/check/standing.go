@@ -46,7 +46,7 @@ func (c *checker) standings(s *policy.Section) []*standing {
 }
 
 // unsteady says whether the addresses of a side may change without the policy:
-// a list that is downloaded, or country data.
+// a list that is downloaded, country data, or what commands add to it.
 func (c *checker) unsteady(w *policy.Who) bool {
 	if w == nil {
 		return false
@@ -65,7 +65,7 @@ func (c *checker) unsteadySet(name string, depth int) bool {
 	if s == nil || depth > len(c.policy.Sets) {
 		return false
 	}
-	if s.URL != nil || len(s.Countries)+len(s.Continents) > 0 {
+	if s.URL != nil || s.Living || len(s.Countries)+len(s.Continents) > 0 {
 		return true
 	}
 	for _, words := range [][]policy.Word{s.Union, s.Except} {

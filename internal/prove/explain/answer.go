@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 
 	"sluice/internal/base/packet"
 	"sluice/internal/language/geo"
@@ -109,6 +110,9 @@ type Entry struct {
 	Country string   `json:"country,omitempty"`
 	Name    string   `json:"country-name,omitempty"`
 	Data    string   `json:"data,omitempty"`
+	// Added says that a command put it into the set, until a time, if there is one.
+	Added bool      `json:"added,omitempty"`
+	Until time.Time `json:"until,omitzero"`
 }
 
 // Answer makes the answer of what was followed. The program is what the policy was
@@ -222,7 +226,7 @@ func (a *Answer) ask(r *resolve.Resolved, asked []reference.Membership) error {
 }
 
 func entryOf(o resolve.Entry) Entry {
-	v := Entry{Sets: o.Sets, Out: o.Out, Line: lineOf(o.Pos, o.Element.String()), Range: o.Element.String(), URL: o.URL, Country: o.Country, Data: o.Data}
+	v := Entry{Sets: o.Sets, Out: o.Out, Line: lineOf(o.Pos, o.Element.String()), Range: o.Element.String(), URL: o.URL, Country: o.Country, Data: o.Data, Added: o.Added, Until: o.Until}
 	if o.Country != "" {
 		v.Name = geo.CountryOf(o.Country).Name
 		v.Line.Text = o.Country

@@ -1,0 +1,293 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"sluice/internal/base/addrset"
+	"sluice/internal/base/english"
+	"sluice/internal/cli/command"
+	"sluice/internal/engine"
+	"sluice/internal/language/resolve"
+)
+
+func newSet() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "set",
+		Short: "Add addresses to living sets of the policy, and remove them",
+		Long: `Edits the sets that the policy marks "living: true", at once and without touching the
+policy. What is added holds beside what the policy itself has in the set.`,
+		Example: `  sluice set add partners 203.0.113.7 --for 2h -m "ticket 4711"
+  sluice set show partners`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newSetAdd(), newSetRemove(), newSetList(), newSetShow())
+	return cmd
+}
+
+func newSetAdd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "add NAME ADDRESS|PREFIX|RANGE|-...",
+		Short: "Add addresses to a living set",
+		Long: `Adds addresses, prefixes and ranges to a living set of the policy that runs. "-" reads
+standard input: one a line, and remarks behind #.
+
+The kernel removes them by itself, by its own clock, with --for. They are kept over
+applies, rollbacks and reboots, until their time is up or "sluice set remove" removes
+them; what is added a second time takes the place of the first. explain, query, diff and
+verify know of them. Expectations of the policy are proved without them. Single addresses
+are added to the set that rules ask; for a prefix or a range the set of ranges is filled
+anew, and the rules change over to it.
+
+Where somebody who is logged in over ssh could not come back, nothing is changed unless
+--force is given. --for takes whole times such as 90s, 10m, 2h30m and 7d, from 1s to
+3650d. All living sets together may have 65,536 entries by commands.
+` + filesHelp + `
+
+Exit status: 0 added, 1 somebody would be locked out and nothing changed, 2 bad use, or it
+failed: then nothing changed.`,
+		Example: `  sluice set add partners 203.0.113.7 198.51.100.0/24 --for 2h -m "ticket 4711"
+  sluice set add blocked - < scanners.txt`,
+		Args:              cobra.MinimumNArgs(2),
+		ValidArgsFunction: completeSets,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in, err := setEdit(cmd, args)
+			if err != nil {
+				return err
+			}
+			in.For = command.TimeOf(cmd.Flags(), "for")
+			if cmd.Flags().Changed("for") && in.For < time.Second {
+				return errors.New("--for is too short\nhint: give at least 1s, or leave it out for what has no end")
+			}
+			return editSet(cmd, "added", func(ctx context.Context, h door) (*engine.SetEdited, error) { return h.AddToSet(ctx, in) })
+		},
+	}
+	addMessage(cmd)
+	command.AddTime(cmd.Flags(), "for", 0, "remove it by itself after `TIME`")
+	cmd.Flags().Bool("force", false, "also where somebody who is logged in over ssh could not come back")
+	addWait(cmd)
+	return cmd
+}
+
+func newSetRemove() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "remove NAME ADDRESS|PREFIX|RANGE|-...",
+		Short: "Remove from a living set what \"sluice set add\" added",
+		Long: `Removes from a living set what commands added to it and what lies in an address, prefix
+or range that is named. "-" reads standard input: one a line, and remarks behind #. What
+the policy itself has in the set stays. Connections go on that began while rules let them.
+
+Where somebody who is logged in over ssh could not come back, nothing is changed unless
+--force is given.
+` + filesHelp + `
+
+Exit status: 0 removed, 1 some of it was not there, or somebody would be locked out and
+nothing changed, 2 bad use, or it failed.`,
+		Example: `  sluice set remove partners 203.0.113.7
+  sluice set remove partners 0.0.0.0/0 ::/0`,
+		Args:              cobra.MinimumNArgs(2),
+		ValidArgsFunction: completeSets,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in, err := setEdit(cmd, args)
+			if err != nil {
+				return err
+			}
+			return editSet(cmd, "removed", func(ctx context.Context, h door) (*engine.SetEdited, error) { return h.RemoveFromSet(ctx, in) })
+		},
+	}
+	addMessage(cmd)
+	cmd.Flags().Bool("force", false, "also where somebody who is logged in over ssh could not come back")
+	addWait(cmd)
+	return cmd
+}
+
+func setEdit(cmd *cobra.Command, args []string) (engine.SetEdit, error) {
+	in := engine.SetEdit{Set: args[0], Force: given(cmd, "force")}
+	for i, text := range args[1:] {
+		if text != "-" {
+			what, err := addrset.ParseRange(text)
+			if err != nil {
+				return in, err
+			}
+			in.What = append(in.What, what)
+			continue
+		}
+		if slices.Contains(args[1:1+i], "-") {
+			return in, errors.New("standard input is named twice")
+		}
+		if err := resolve.ReadSetFile("standard input", cmd.InOrStdin(), func(r addrset.Range) { in.What = append(in.What, r) }); err != nil {
+			return in, err
+		}
+	}
+	if len(in.What) == 0 {
+		return in, errors.New("no address is given")
+	}
+	return in, nil
+}
+
+// editSet has a living set edited, and says what came of it.
+func editSet(cmd *cobra.Command, done string, edit func(context.Context, door) (*engine.SetEdited, error)) error {
+	return onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
+		out, err := edit(ctx, h)
+		if err != nil {
+			return err
+		}
+		err = answer(cmd, out, false, func(w io.Writer) {
+			for _, text := range out.Notes {
+				note(cmd, text)
+			}
+			for i, e := range out.Entries {
+				if i == shownRefusals && len(out.Entries) > i+1 {
+					fmt.Fprintf(w, "%s %s more\n", done, english.Grouped(len(out.Entries)-i))
+					break
+				}
+				end := ""
+				if done == "added" {
+					end = " " + endText(e, "until it is removed")
+				}
+				fmt.Fprintf(w, "%s %s%s\n", done, e.What, end)
+			}
+			for _, text := range out.NotThere {
+				fmt.Fprintf(w, "not added by a command: %s\n", text)
+			}
+		})
+		switch {
+		case err != nil:
+			return err
+		case out.LockedOut != "":
+			return command.Found(out.LockedOut + " is logged in over ssh and could not come back: nothing was changed\nhint: --force does it all the same")
+		case len(out.NotThere) > 0:
+			return command.ErrFound
+		}
+		return nil
+	})(cmd, nil)
+}
+
+func newSetList() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the living sets, and how much is in them",
+		Long: `Lists the living sets of the policy that runs: where they are defined, how many addresses
+and ranges the policy has in them, and how many commands added. Sets follow that the policy
+has no more, or not living: what commands added is kept, holds again when such a set comes
+back, and "sluice set remove" forgets it.
+` + filesHelp + `
+
+Exit status: 0 listed, 2 bad use, or it could not be read.`,
+		Example: "  sluice set list\n  sluice set list --json | jq -r '.[].name'",
+		Args:    cobra.NoArgs,
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, _ []string) error {
+			list, err := h.LivingSets(ctx)
+			if err != nil {
+				return err
+			}
+			return answer(cmd, list, false, func(w io.Writer) { printLivingSets(w, list) })
+		}),
+	}
+}
+
+func printLivingSets(w io.Writer, list []engine.LivingSet) {
+	if len(list) == 0 {
+		fmt.Fprintln(w, "the policy that runs has no living set")
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "set\tof the policy\tby commands\tdefined at")
+	for _, s := range list {
+		at := s.At
+		if s.Gone {
+			at = "nowhere any more: not in force"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", s.Name, english.Grouped(len(s.Policy)), english.Grouped(len(s.Added)), at)
+	}
+	_ = table.Flush()
+}
+
+func newSetShow() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show NAME",
+		Short: "Show what is in a living set: until when, by whom, why",
+		Long: `Shows what is in a living set: first what the policy has in it, then what commands
+added: until when, who added it, when and why.
+` + filesHelp + `
+
+Exit status: 0 shown, 2 bad use, there is no such set, or it could not be read.`,
+		Example:           "  sluice set show partners\n  sluice set show partners --json | jq -r '.added[].what'",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeSets,
+		RunE: onHost(func(ctx context.Context, cmd *cobra.Command, h door, args []string) error {
+			list, err := h.LivingSets(ctx)
+			if err != nil {
+				return err
+			}
+			at := slices.IndexFunc(list, func(s engine.LivingSet) bool { return s.Name == args[0] })
+			if at < 0 {
+				none := &engine.NoLivingSetError{Set: args[0]}
+				for _, s := range list {
+					none.Known = append(none.Known, s.Name)
+				}
+				return none
+			}
+			return answer(cmd, list[at], false, func(w io.Writer) { printLivingSet(w, list[at]) })
+		}),
+	}
+}
+
+func printLivingSet(w io.Writer, s engine.LivingSet) {
+	if len(s.Policy)+len(s.Added) == 0 {
+		fmt.Fprintf(w, "%s is empty\n", s.Name)
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "address\tuntil\tby\tsince\treason")
+	for _, text := range s.Policy {
+		fmt.Fprintf(table, "%s\tforever\tthe policy\t\t\n", text)
+	}
+	now := time.Now()
+	for _, e := range s.Added {
+		until := "forever"
+		if !e.Until.IsZero() {
+			until = fmt.Sprintf("%s (%s)", e.Until.Local().Format(time.DateTime), longTime(e.Until.Sub(now)))
+		}
+		if !e.InForce {
+			until += ", not in force"
+		}
+		by := e.By
+		by.Reason = ""
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", e.What, until, whoText(by), e.Since.Local().Format(time.DateTime), e.By.Reason)
+	}
+	_ = table.Flush()
+}
+
+// completeSets offers the living sets, and of one that is named what commands added.
+func completeSets(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	h, err := hostOf(cmd)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	h.Note = nil
+	list, err := h.LivingSets(cmd.Context())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, s := range list {
+		switch {
+		case len(args) == 0:
+			out = append(out, cobra.CompletionWithDesc(s.Name, s.At))
+		case s.Name == args[0] && cmd.Name() == "remove":
+			for _, e := range s.Added {
+				out = append(out, cobra.CompletionWithDesc(e.What, e.By.Reason))
+			}
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
