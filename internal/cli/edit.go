@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -72,10 +73,19 @@ func runEdit(cmd *cobra.Command, args []string) error {
 	signal.Notify(interrupts, os.Interrupt)
 	defer signal.Stop(interrupts)
 
-	h, err := doorOf(cmd)
+	here, err := hostOf(cmd)
 	if err != nil {
 		return err
 	}
+	said := map[string]bool{}
+	tell := here.Warn
+	here.Warn = func(text string) {
+		if !said[text] {
+			said[text] = true
+			tell(text)
+		}
+	}
+	h := through(here, command.HereArguments(cmd))
 	policy, file, err := fileToEdit(ctx, h, args)
 	if err != nil {
 		return err
@@ -93,7 +103,7 @@ func runEdit(cmd *cobra.Command, args []string) error {
 		return command.ErrInterrupted
 	}
 	end()
-	e := &editing{cmd: cmd, door: h, to: to, policy: policy, draft: d, options: apply.Options{Confirm: confirm, Verify: true}}
+	e := &editing{cmd: cmd, door: h, to: to, policy: policy, draft: d, said: said, options: apply.Options{Confirm: confirm, Verify: true}}
 	return e.run(ctx)
 }
 
@@ -166,6 +176,7 @@ type editing struct {
 	to      io.Writer // where questions go
 	policy  string    // that the file is, or is a part of
 	draft   *draft
+	said    map[string]bool // warnings that the draft was shown with, which its apply does not repeat
 	options apply.Options
 }
 
@@ -256,6 +267,7 @@ func (e *editing) request() engine.Request {
 // apply would take it.
 func (e *editing) show(ctx context.Context) bool {
 	w := e.cmd.ErrOrStderr()
+	clear(e.said)
 	plan, err := e.door.Plan(ctx, e.request())
 	if err != nil {
 		text, _ := words.Ended(err, command.HereArguments(e.cmd))
@@ -270,7 +282,11 @@ func (e *editing) show(ctx context.Context) bool {
 	}
 	printHeadline(w, plan.Meaning, len(plan.Meaning))
 	printEnds(w, plan.Ends)
+	plan.Warnings = slices.DeleteFunc(plan.Warnings, func(text string) bool { return e.said[text] })
 	printSaid(w, plan)
+	for _, text := range plan.Warnings {
+		e.said[text] = true
+	}
 	return plan.Refused == ""
 }
 
