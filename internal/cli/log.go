@@ -30,8 +30,8 @@ func newLog() *cobra.Command {
 		Long: `Shows the packets that the policies that ran sent to netlink log group 5171, where they
 say "log: netlink": those that match a line with log, and those that a default drops
 or rejects. Each has a line: its number, when, which line of the policy, from whom, from
-which country by the country data of then, to what, and what the line says. --json has the
-rest, a value a line. --top counts them instead. --src, --service, --country and --line show those alone that are of
+which country by the country data of then, to what, which sets of the line had it, and what
+the line says. --json has the rest, a value a line. --top counts them instead. --src, --service, --country and --line show those alone that are of
 all of these.
 
 Of a line of the policy 50 packets a second are logged, and of a source and a line 30 a
@@ -164,12 +164,20 @@ func (t *logTable) show(p engine.Logged) error {
 	if p.Number > 0 {
 		number = fmt.Sprintf("%6d  ", p.Number)
 	}
-	text := fmt.Sprintf("%s%s  %-16s  %-15s  %-2s  %-9s  %s", number, at.Format(time.TimeOnly), line, p.Source, p.Country, p.Service(), p.Rule)
+	text := fmt.Sprintf("%s%s  %-16s  %-15s  %-2s  %-9s  %s", number, at.Format(time.TimeOnly), line, p.Source, p.Country, p.Service(), inSets(p)+p.Rule)
 	if text = fitting(t.to, command.PlainName(text)); line != "" {
 		text = strings.Replace(text, line, command.Paint(t.to, "1", line), 1)
 	}
 	_, err := fmt.Fprintln(t.to, text)
 	return err
+}
+
+// inSets says which sets of its line had a packet.
+func inSets(p engine.Logged) string {
+	if len(p.Sets) == 0 {
+		return ""
+	}
+	return "[" + strings.Join(p.Sets, ", ") + "] "
 }
 
 // fitting is a line, cut at the width of the table on a terminal.

@@ -31,6 +31,8 @@ type logTopRow struct {
 	Packets uint64 `json:"packets"`
 	Country string `json:"country,omitempty"` // of a source
 	Rule    string `json:"rule,omitempty"`    // of a line
+	// Ports are where the packets of a service went: tcp/22.
+	Ports []string `json:"ports,omitempty"`
 	// Counted is what a line of the policy that runs has counted since it was loaded, with what
 	// was left out of the log; nil where that is not known.
 	Counted *uint64 `json:"counted,omitempty"`
@@ -47,8 +49,13 @@ var tops = map[string]func(engine.Logged) logTopRow{
 		return logTopRow{Name: l.Source.String(), Country: l.Country}
 	},
 	"country": func(l engine.Logged) logTopRow { return logTopRow{Name: l.Country} },
-	"service": func(l engine.Logged) logTopRow { return logTopRow{Name: l.Service()} },
-	"line":    func(l engine.Logged) logTopRow { return logTopRow{Name: loggedLine(l), Rule: l.Rule, id: l.ID} },
+	"service": func(l engine.Logged) logTopRow {
+		if l.Called == "" {
+			return logTopRow{Name: l.Service()}
+		}
+		return logTopRow{Name: l.Called, Ports: []string{l.Service()}}
+	},
+	"line": func(l engine.Logged) logTopRow { return logTopRow{Name: loggedLine(l), Rule: l.Rule, id: l.ID} },
 }
 
 // topRows are how many are printed; --json has all.
@@ -67,7 +74,13 @@ func showLogTop(ctx context.Context, cmd *cobra.Command, h door, asked engine.Lo
 			rows[r.Name] = &r
 			out.Top = append(out.Top, &r)
 		}
-		rows[r.Name].Packets++
+		have := rows[r.Name]
+		have.Packets++
+		for _, port := range r.Ports {
+			if !slices.Contains(have.Ports, port) {
+				have.Ports = append(have.Ports, port)
+			}
+		}
 		out.Packets++
 		out.Lost += uint64(l.Lost)
 	}); err != nil {
@@ -109,7 +122,7 @@ func printLogTop(w io.Writer, t *logTop) {
 		if r.Counted != nil {
 			all = english.Grouped(*r.Counted)
 		}
-		text := fmt.Sprintf("%10s %4.0f%s  %-16s  %s", english.Grouped(r.Packets), 100*float64(r.Packets)/float64(t.Packets), counted(all), cmp.Or(r.Name, "-"), r.Country+r.Rule)
+		text := fmt.Sprintf("%10s %4.0f%s  %-16s  %s", english.Grouped(r.Packets), 100*float64(r.Packets)/float64(t.Packets), counted(all), cmp.Or(r.Name, "-"), r.Country+r.Rule+strings.Join(r.Ports, ", "))
 		fmt.Fprintln(w, strings.TrimRight(fitting(w, command.PlainName(text)), " "))
 	}
 	if more := len(t.Top) - topRows; more > 0 {

@@ -136,15 +136,19 @@ func (h *Host) permitted(ctx context.Context, running *Subject, in Allowing) err
 
 // whoMay says whether the running policy names an address among who may be let in.
 func (h *Host) whoMay(ctx context.Context, running *Subject) func(addrset.Range) (bool, error) {
-	return among(running.Policy, func() (*resolve.Resolved, error) {
-		var facts host.Facts
-		if err := json.Unmarshal(running.Runs.Facts, &facts); err != nil {
-			return nil, fmt.Errorf("read the facts of generation %d: %w", running.Runs.Number, err)
-		}
-		from := h.sources()
-		from.Offline = true
-		return from.Resolve(ctx, running.Policy, facts)
-	})
+	return among(running.Policy, func() (*resolve.Resolved, error) { return h.runningResolved(ctx, running) })
+}
+
+// runningResolved is what the names of the running policy stand for on the host that it was
+// applied for, with the copies of lists that there are now.
+func (h *Host) runningResolved(ctx context.Context, running *Subject) (*resolve.Resolved, error) {
+	var facts host.Facts
+	if err := json.Unmarshal(running.Runs.Facts, &facts); err != nil {
+		return nil, fmt.Errorf("read the facts of generation %d: %w", running.Runs.Number, err)
+	}
+	from := h.sources()
+	from.Offline, from.sum = true, running.Runs.Inputs[resolve.CountryData]
+	return from.Resolve(ctx, running.Policy, facts)
 }
 
 // among says whether a policy, which is resolved when that is first asked, names an address

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"sluice/internal/engine/apply"
 	"sluice/internal/language/geo"
 	"sluice/internal/program"
 	"sluice/internal/system/kernel/nflog"
@@ -40,6 +39,10 @@ type Logged struct {
 	// Country is of its source, or where the host itself sends it, of its destination: a code
 	// of ISO 3166-1 by the country data in use, "" where they have none.
 	Country string `json:"country,omitempty"`
+	// Called is how the policy that ran calls its service, "" where it has no name for it, and
+	// Sets those sets of its line that held an address of it.
+	Called string   `json:"service,omitempty"`
+	Sets   []string `json:"sets,omitempty"`
 	// Lost is how many were logged before it and could not be read or kept in time.
 	Lost uint32 `json:"lost,omitempty"`
 }
@@ -55,46 +58,12 @@ func (l *Logged) Service() string {
 	return l.Protocol
 }
 
-// linesTime is how old may be what is known of the lines. The kernel gathers packets for as
-// long.
-const linesTime = 100 * time.Millisecond
-
 // logged calls seen for each packet that the policy that runs sends to the netlink log group
 // until the context ends. It calls listening when none is missed any more.
 func (h *Host) logged(ctx context.Context, listening func(), seen func(nflog.Packet)) error {
 	return h.Netns.Do(func() error {
 		return nflog.Read(ctx, program.LogGroup, program.LogLength, listening, seen)
 	})
-}
-
-// lines are those of the generation that runs, and of the one that ran before it, whose
-// packets may come yet.
-type lines struct {
-	host        *Host
-	now, before *apply.Lines
-	looked      time.Time
-}
-
-func (l *lines) of(out *Logged) {
-	if time.Since(l.looked) > linesTime {
-		l.looked = time.Now()
-		n, _, err := l.host.RunningNow()
-		if l.now == nil || err == nil && n != l.now.Generation {
-			// What cannot be read leaves packets without a line.
-			if now, err := l.host.Lines(); err == nil {
-				l.now, l.before = now, l.now
-			}
-		}
-	}
-	for _, of := range []*apply.Lines{l.now, l.before} {
-		if of == nil {
-			continue
-		}
-		if o, known := of.ByID[out.ID]; known {
-			out.Generation, out.File, out.Line, out.Rule = of.Generation, o.File, o.Line, o.Text
-			return
-		}
-	}
 }
 
 func (l *Logged) locate(countries *geo.Database) {
