@@ -13,6 +13,7 @@ import (
 	"sluice/internal/agent/work"
 	"sluice/internal/base/addrset"
 	"sluice/internal/base/sorting"
+	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/bans"
 	"sluice/internal/language/geo"
@@ -52,6 +53,8 @@ var operations = map[string]operation{
 	"POST /v1/namespaces/{namespace}/apply":                   {change, small},
 	"POST /v1/namespaces/{namespace}/explain":                 {read, small},
 	"POST /v1/namespaces/{namespace}/query":                   {read, small},
+	"POST /v1/namespaces/{namespace}/entries":                 {read, small},
+	"POST /v1/namespaces/{namespace}/entries/delete":          {change, small},
 	"POST /v1/namespaces/{namespace}/remove":                  {change, 0},
 	"POST /v1/namespaces/{namespace}/restore":                 {change, 0},
 	"POST /v1/namespaces/{namespace}/refresh":                 {change, small},
@@ -259,6 +262,16 @@ func (s *server) Apply(_ http.ResponseWriter, r *http.Request, _ string) {
 // Explain says what the running policy does with a packet.
 func (s *server) Explain(_ http.ResponseWriter, r *http.Request, _ string) {
 	workedWith[api.ExplainRequest](of(r), "explain", nil)
+}
+
+// Entries lists and counts entries of the connection table.
+func (s *server) Entries(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith[engine.EntryQuestion](of(r), "entries", nil)
+}
+
+// DeleteEntries deletes entries of the connection table.
+func (s *server) DeleteEntries(_ http.ResponseWriter, r *http.Request, _ string) {
+	workedWith[engine.EntryChoice](of(r), "deleteEntries", nil)
 }
 
 // Query says which packets it allows.

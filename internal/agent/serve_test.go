@@ -215,6 +215,8 @@ var bodies = map[string]string{
 	"POST /v1/namespaces/{namespace}/countries/update": `{}`,
 	"POST /v1/namespaces/{namespace}/explain":          `{}`,
 	"POST /v1/namespaces/{namespace}/query":            `{}`,
+	"POST /v1/namespaces/{namespace}/entries":          `{}`,
+	"POST /v1/namespaces/{namespace}/entries/delete":   `{"port":22}`,
 }
 
 // TestRights asks for each operation as everybody who may, and may not.

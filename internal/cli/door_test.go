@@ -258,6 +258,16 @@ func (w wire) Query(ctx context.Context, q engine.Querying) (*engine.Queried, er
 	return wired(w, v, err)
 }
 
+func (w wire) Entries(ctx context.Context, q engine.EntryQuestion) (*engine.EntryAnswer, error) {
+	v, err := w.Host.Entries(ctx, q)
+	return wired(w, v, err)
+}
+
+func (w wire) DeleteEntries(ctx context.Context, c engine.EntryChoice) (*engine.DeletedEntries, error) {
+	v, err := w.Host.DeleteEntries(ctx, c)
+	return wired(w, v, err)
+}
+
 func (w wire) Log(ctx context.Context, q engine.LogQuestion, seen func(engine.Logged)) (*engine.LogAnswer, error) {
 	var bad error
 	v, err := w.Host.Log(ctx, q, func(l engine.Logged) {

@@ -21,9 +21,13 @@ func collectLate() {
 }
 
 // collectSoon is for the commands that stay, whose garbage would stay with them.
-func collectSoon() {
+func collectSoon() { collectAt(200) } // an agent at work then has some 30 MB
+
+// collectAt collects garbage when there is so much of it, in percent of what is alive, unless
+// the environment says when.
+func collectAt(percent int) {
 	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetGCPercent(200) // an agent at work then has some 30 MB
+		debug.SetGCPercent(percent)
 	}
 }
 

@@ -68,7 +68,7 @@ var notByAgent = []string{
 }
 
 // changesByAgent is what an agent does in the place of a command that changes something.
-var changesByAgent = regexp.MustCompile(`sluice (allow|disallow|ban|unban|confirm|plan|refresh|remove|restore|rollback) `)
+var changesByAgent = regexp.MustCompile(`sluice (allow|disallow|conntrack|ban|unban|confirm|plan|refresh|remove|restore|rollback) `)
 
 // TestScriptsByAgent runs the scripts that have a network namespace, with an agent that
 // commands ask: what they print and end with is the same. The short form is of those that

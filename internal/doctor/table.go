@@ -128,7 +128,7 @@ func (s *Seen) list(t *Table) {
 	lives := map[conntrack.TCPState]uint64{7: seconds("tcp_timeout_time_wait"), 8: seconds("tcp_timeout_close")} // TIME_WAIT, CLOSE
 	udp := seconds("udp_timeout")
 	kinds, sources, nat := map[Kind]uint64{}, map[netip.Addr]uint64{}, map[shared]uint64{}
-	err := conntrack.Walk(func(e *conntrack.Entry) {
+	err := conntrack.Walk(func(e *conntrack.Entry) error {
 		t.Listed++
 		k := Kind{Protocol: e.Protocol, State: e.State}
 		kinds[k]++
@@ -152,6 +152,7 @@ func (s *Seen) list(t *Table) {
 				nat[n]++
 			}
 		}
+		return nil
 	})
 	if err != nil {
 		s.unread("the entries of the connection table", err)

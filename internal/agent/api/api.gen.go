@@ -298,6 +298,9 @@ type Counter = apply.Counter
 // CountriesUpdated What country data are in use now.
 type CountriesUpdated = geo.UpdateResult
 
+// DeletedEntries defines model for DeletedEntries.
+type DeletedEntries = engine.DeletedEntries
+
 // Difference One thing in which the kernel is not what was meant.
 type Difference = backend.Difference
 
@@ -332,6 +335,18 @@ type Due = apply.Due
 
 // EndedFlows Flows that the policy's bans end.
 type EndedFlows = apply.EndedFlows
+
+// EntryAnswer defines model for EntryAnswer.
+type EntryAnswer = engine.EntryAnswer
+
+// EntryChoice Which entries of the connection table; what is not given is any. Addresses and ports are those of the packet that began the connection.
+type EntryChoice = engine.EntryChoice
+
+// EntryCount defines model for EntryCount.
+type EntryCount = engine.EntryCount
+
+// EntryQuestion Which entries of the connection table, as EntryChoice says, and how they are given.
+type EntryQuestion = engine.EntryQuestion
 
 // Event Something that happened to a generation.
 type Event = apply.Event
@@ -631,6 +646,9 @@ type Synced = apply.Synced
 // SysctlDrift A sysctl that is not as the policy wants.
 type SysctlDrift = apply.SysctlDrift
 
+// TableEntry An entry of the connection table. Addresses stand with their port, 0 where there is none.
+type TableEntry = engine.TableEntry
+
 // Text A generation with the text of its policy.
 type Text = apply.Text
 
@@ -763,6 +781,12 @@ type UnbanJSONRequestBody = UnbanRequest
 // UpdateCountriesJSONRequestBody defines body for UpdateCountries for application/json ContentType.
 type UpdateCountriesJSONRequestBody = UpdateCountriesRequest
 
+// EntriesJSONRequestBody defines body for Entries for application/json ContentType.
+type EntriesJSONRequestBody = EntryQuestion
+
+// DeleteEntriesJSONRequestBody defines body for DeleteEntries for application/json ContentType.
+type DeleteEntriesJSONRequestBody = EntryChoice
+
 // ExplainJSONRequestBody defines body for Explain for application/json ContentType.
 type ExplainJSONRequestBody = ExplainRequest
 
@@ -828,6 +852,12 @@ type ServerInterface interface {
 	// UpdateCountries Download newer country data, which all network namespaces share. Rules stay as they are.
 	// (POST /v1/namespaces/{namespace}/countries/update)
 	UpdateCountries(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// Entries List entries of the connection table, or count them by their fields.
+	// (POST /v1/namespaces/{namespace}/entries)
+	Entries(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// DeleteEntries Delete entries of the connection table; the next packet of each connection is judged as one that begins it.
+	// (POST /v1/namespaces/{namespace}/entries/delete)
+	DeleteEntries(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Explain Say what the running policy does with one packet, and why.
 	// (POST /v1/namespaces/{namespace}/explain)
 	Explain(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -1195,6 +1225,58 @@ func (siw *ServerInterfaceWrapper) UpdateCountries(w http.ResponseWriter, r *htt
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.UpdateCountries(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// Entries operation middleware
+func (siw *ServerInterfaceWrapper) Entries(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.Entries(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DeleteEntries operation middleware
+func (siw *ServerInterfaceWrapper) DeleteEntries(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DeleteEntries(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1898,6 +1980,8 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/confirm", wrapper.Confirm)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/countries/undo", wrapper.UndoCountries)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/countries/update", wrapper.UpdateCountries)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/entries", wrapper.Entries)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/entries/delete", wrapper.DeleteEntries)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/explain", wrapper.Explain)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations", wrapper.History)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations/{generation}", wrapper.Generation)

@@ -90,6 +90,13 @@ func (a *agent) Refresh(w http.ResponseWriter, r *http.Request, n string) { a.ta
 
 func (a *agent) Explain(w http.ResponseWriter, r *http.Request, n string) { a.take("explain", w, r, n) }
 
+func (a *agent) Entries(w http.ResponseWriter, r *http.Request, n string) {
+	a.take("entries", w, r, n)
+}
+
+func (a *agent) DeleteEntries(w http.ResponseWriter, r *http.Request, n string) {
+	a.take("delete entries", w, r, n)
+}
 func (a *agent) Query(w http.ResponseWriter, r *http.Request, n string) { a.take("query", w, r, n) }
 
 func (a *agent) Confirm(w http.ResponseWriter, r *http.Request, n string) { a.take("confirm", w, r, n) }
@@ -219,6 +226,12 @@ func TestOperations(t *testing.T) {
 		`query - {"hook":"input","service":"ssh","states":["new"],"verdicts":["accept"]}`: {func(h *Host) (any, error) {
 			return h.Query(ctx, engine.Querying{Words: query.Words{Service: "ssh", Hook: "input", States: []packet.State{packet.New}}, Verdicts: []program.Verdict{program.Accept}})
 		}, &engine.Queried{Policy: "p"}},
+		`entries - {"source":"192.0.2.7","by":["state"],"most":3}`: {func(h *Host) (any, error) {
+			return h.Entries(ctx, engine.EntryQuestion{EntryChoice: engine.EntryChoice{Source: "192.0.2.7"}, By: []string{"state"}, Most: 3})
+		}, &engine.EntryAnswer{Matched: 3}},
+		`delete entries - {"port":22}`: {func(h *Host) (any, error) {
+			return h.DeleteEntries(ctx, engine.EntryChoice{Port: 22})
+		}, &engine.DeletedEntries{Deleted: 3}},
 		"log - country=NO&follow=true&line=p.yaml%3A7&service=ssh&since=2026-11-28T14%3A00%3A00.5Z&source=192.0.2.7": {func(h *Host) (any, error) {
 			return h.Log(ctx, engine.LogQuestion{LogChoice: engine.LogChoice{Source: "192.0.2.7", Service: "ssh", Country: "NO", Line: "p.yaml:7"}, Since: time.Date(2026, 11, 28, 14, 0, 0, 5e8, time.UTC), Follow: true}, nil)
 		}, &engine.LogAnswer{Packets: 3}},

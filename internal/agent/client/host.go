@@ -49,6 +49,8 @@ type Door interface {
 	UndoCountries(ctx context.Context) (*geo.UpdateResult, error)
 	Explain(ctx context.Context, q engine.Explaining) (*engine.Explained, error)
 	Query(ctx context.Context, q engine.Querying) (*engine.Queried, error)
+	Entries(ctx context.Context, q engine.EntryQuestion) (*engine.EntryAnswer, error)
+	DeleteEntries(ctx context.Context, c engine.EntryChoice) (*engine.DeletedEntries, error)
 	Log(ctx context.Context, q engine.LogQuestion, seen func(engine.Logged)) (*engine.LogAnswer, error)
 }
 
@@ -279,6 +281,16 @@ func (h *Host) Query(ctx context.Context, q engine.Querying) (*engine.Queried, e
 		r.Verdicts = append(r.Verdicts, api.QueryRequestVerdicts(v))
 	}
 	return asked(ctx, h, http.MethodPost, "query", r, here)
+}
+
+// Entries asks for entries of the connection table.
+func (h *Host) Entries(ctx context.Context, q engine.EntryQuestion) (*engine.EntryAnswer, error) {
+	return asked(ctx, h, http.MethodPost, "entries", q, func() (*engine.EntryAnswer, error) { return h.Door.Entries(ctx, q) })
+}
+
+// DeleteEntries has entries of the connection table deleted.
+func (h *Host) DeleteEntries(ctx context.Context, c engine.EntryChoice) (*engine.DeletedEntries, error) {
+	return asked(ctx, h, http.MethodPost, "entries/delete", c, func() (*engine.DeletedEntries, error) { return h.Door.DeleteEntries(ctx, c) })
 }
 
 // Log asks for what was logged. What an agent does not keep is read here.

@@ -132,6 +132,10 @@ func (o Order) Do(ctx context.Context, d client.Door) (any, error) {
 			}
 			return d.Query(ctx, q)
 		})
+	case "entries":
+		return with(o, func(in engine.EntryQuestion) (any, error) { return d.Entries(ctx, in) })
+	case "deleteEntries":
+		return with(o, func(in engine.EntryChoice) (any, error) { return d.DeleteEntries(ctx, in) })
 	case "remove":
 		return d.Remove(ctx)
 	case "restore":

@@ -84,6 +84,16 @@ func (d *door) Query(_ context.Context, q engine.Querying) (*engine.Queried, err
 	return &engine.Queried{}, nil
 }
 
+func (d *door) Entries(_ context.Context, q engine.EntryQuestion) (*engine.EntryAnswer, error) {
+	d.asked = []any{q}
+	return &engine.EntryAnswer{}, nil
+}
+
+func (d *door) DeleteEntries(_ context.Context, c engine.EntryChoice) (*engine.DeletedEntries, error) {
+	d.asked = []any{c}
+	return &engine.DeletedEntries{}, nil
+}
+
 func (d *door) Remove(context.Context) (*apply.Outcome, error) {
 	d.asked = []any{}
 	return &apply.Outcome{}, nil
@@ -158,6 +168,7 @@ func TestDo(t *testing.T) {
 		"POST /v1/namespaces/-/plan": "plan", "POST /v1/namespaces/-/remove": "remove", "POST /v1/namespaces/-/explain": "explain", "POST /v1/namespaces/-/query": "query", "POST /v1/namespaces/-/restore": "restore", "POST /v1/namespaces/-/refresh": "refresh",
 		"GET /v1/namespaces/-/allows": "allows", "POST /v1/namespaces/-/allows": "allow", "POST /v1/namespaces/-/allows/lift": "disallow",
 		"GET /v1/namespaces/-/sets": "livingSets", "POST /v1/namespaces/-/sets": "addToSet", "POST /v1/namespaces/-/sets/remove": "removeFromSet",
+		"POST /v1/namespaces/-/entries": "entries", "POST /v1/namespaces/-/entries/delete": "deleteEntries",
 		"POST /v1/namespaces/-/countries/update": "updateCountries", "POST /v1/namespaces/-/countries/undo": "undoCountries",
 	}
 	d := &door{}
@@ -199,6 +210,7 @@ func TestDo(t *testing.T) {
 	disallowing := engine.Allowing{What: what, Service: "ssh", Force: true}
 	adding := engine.SetEdit{Set: "shop", What: []addrset.Range{what}, For: 90 * time.Second}
 	removing := engine.SetEdit{Set: "shop", What: []addrset.Range{what}, Force: true}
+	entries := engine.EntryQuestion{EntryChoice: engine.EntryChoice{Source: "192.0.2.1", Destination: "192.0.2.0/24", Protocol: "tcp", Port: 443, State: "time-wait", Family: 4, NAT: true}, By: []string{"source"}, Most: 7}
 	options := apply.Options{Confirm: 90 * time.Second, Keep: true, Force: true, Verify: true, Cut: true}
 	for name, c := range map[string]struct {
 		ask  func() (any, error)
@@ -221,6 +233,8 @@ func TestDo(t *testing.T) {
 		"plan":            {func() (any, error) { return h.Plan(ctx, request) }, []any{request}},
 		"explain":         {func() (any, error) { return h.Explain(ctx, explaining) }, []any{explaining}},
 		"query":           {func() (any, error) { return h.Query(ctx, querying) }, []any{querying}},
+		"entries":         {func() (any, error) { return h.Entries(ctx, entries) }, []any{entries}},
+		"delete entries":  {func() (any, error) { return h.DeleteEntries(ctx, entries.EntryChoice) }, []any{entries.EntryChoice}},
 		"remove":          {func() (any, error) { return h.Remove(ctx) }, []any{}},
 		"restore":         {func() (any, error) { return h.Restore(ctx, apply.Restoring{}) }, []any{false}},
 		"refresh":         {func() (any, error) { return h.Refresh(ctx, refresh) }, []any{refresh}},

@@ -95,9 +95,10 @@ func List() ([]Entry, error) {
 		before := len(out)
 		for range dumpTries {
 			out = out[:before]
-			torn, err := walk(family, func(e *Entry) {
+			torn, err := walk(family, func(e *Entry) error {
 				e.original = nil // is of the part that is read
 				out = append(out, *e)
+				return nil
 			})
 			if err != nil {
 				return nil, fmt.Errorf("list the connection table: %w", err)

@@ -89,10 +89,11 @@ func TestDelete(t *testing.T) {
 			return err
 		}
 		zoned := 0
-		if err := conntrack.Walk(func(e *conntrack.Entry) {
+		if err := conntrack.Walk(func(e *conntrack.Entry) error {
 			if e.Zone == 5 {
 				zoned++
 			}
+			return nil
 		}); err != nil || zoned != 1 {
 			t.Errorf("%d entries of zone 5, %v", zoned, err)
 		}

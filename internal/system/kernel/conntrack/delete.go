@@ -20,10 +20,11 @@ func Delete(match func(Entry) bool) (deleted int, err error) {
 		return 0, nil
 	}
 	var requests []netlink.Message
-	err = Walk(func(e *Entry) {
+	err = Walk(func(e *Entry) error {
 		if match(*e) {
 			requests = append(requests, e.deletion())
 		}
+		return nil
 	})
 	if err != nil || len(requests) == 0 {
 		return 0, err

@@ -26,8 +26,9 @@ const partBytes = 1 << 16
 
 // Walk gives every entry of both families to see, one after the other, as the kernel lists
 // them: no more of the table is held than the part that is being read. The entry is see's
-// until it returns. Entries that come or go meanwhile may be missing or come twice.
-func Walk(see func(*Entry)) error {
+// until it returns; an error of it ends the walk. Entries that come or go meanwhile may be
+// missing or come twice.
+func Walk(see func(*Entry) error) error {
 	for _, family := range families {
 		if _, err := walk(family, see); err != nil {
 			return fmt.Errorf("list the connection table: %w", err)
@@ -37,7 +38,7 @@ func Walk(see func(*Entry)) error {
 }
 
 // walk says whether the kernel calls what it gave torn.
-func walk(family uint8, see func(*Entry)) (torn bool, err error) {
+func walk(family uint8, see func(*Entry) error) (torn bool, err error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return false, fmt.Errorf("open a netlink socket: %w", err)
@@ -68,7 +69,7 @@ func walk(family uint8, see func(*Entry)) (torn bool, err error) {
 }
 
 // parsePart reads the messages of one part of a listing, each into e.
-func parsePart(data []byte, e *Entry, see func(*Entry)) (done, torn bool, err error) {
+func parsePart(data []byte, e *Entry, see func(*Entry) error) (done, torn bool, err error) {
 	for len(data) >= unix.SizeofNlMsghdr {
 		size := int(binary.NativeEndian.Uint32(data))
 		if size < unix.SizeofNlMsghdr || size > len(data) {
@@ -89,7 +90,9 @@ func parsePart(data []byte, e *Entry, see func(*Entry)) (done, torn bool, err er
 			if err := e.parse(m[unix.SizeofNlMsghdr:]); err != nil {
 				return true, torn, err
 			}
-			see(e)
+			if err := see(e); err != nil {
+				return true, torn, err
+			}
 		}
 		data = data[min((size+3)&^3, len(data)):]
 	}

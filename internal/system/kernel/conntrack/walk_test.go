@@ -22,11 +22,12 @@ func FuzzParsePart(f *testing.F) {
 	whole = append(whole, make([]byte, unix.SizeofNlMsghdr-len(whole))...)
 	whole = append(whole, m.Data...)
 	seen := 0
-	if _, _, err := parsePart(whole, new(Entry), func(e *Entry) {
+	if _, _, err := parsePart(whole, new(Entry), func(e *Entry) error {
 		seen++
 		if e.Family != 6 || e.Original != flow.Original || e.Reply != flow.Original.Turned() || e.Mark != 7 || e.State.String() != "established" || e.Status&SeenReply == 0 || e.Protocol != unix.IPPROTO_TCP {
 			f.Errorf("read %+v", *e)
 		}
+		return nil
 	}); err != nil || seen != 1 {
 		f.Fatalf("%d entries, %v", seen, err)
 	}
@@ -34,7 +35,7 @@ func FuzzParsePart(f *testing.F) {
 	f.Add(whole[:len(whole)-3])
 	f.Fuzz(func(t *testing.T, data []byte) {
 		n := 0
-		_, _, _ = parsePart(data, new(Entry), func(*Entry) { n++ })
+		_, _, _ = parsePart(data, new(Entry), func(*Entry) error { n++; return nil })
 		if n > len(data)/unix.SizeofNlMsghdr {
 			t.Errorf("%d entries of %d bytes", n, len(data))
 		}
