@@ -30,6 +30,7 @@ type Draft struct {
 	// Allowed are who is let in by command, in no file: "ADDRESS SERVICE", with " over bans"
 	// behind where that holds before bans.
 	Allowed []string
+	Added   []string // to the set "lived" by command, in no file: "ADDRESS", with " ends" behind
 }
 
 // Section is one of input, output and forward.
@@ -40,7 +41,7 @@ type Section struct {
 
 // Lists gives every list of lines of the draft, for shrinking.
 func (d *Draft) Lists() []*[]string {
-	out := []*[]string{&d.NAT, &d.Bypass, &d.Invalid, &d.Ban, &d.Never, &d.Included, &d.Allowed}
+	out := []*[]string{&d.NAT, &d.Bypass, &d.Invalid, &d.Ban, &d.Never, &d.Included, &d.Allowed, &d.Added}
 	for _, s := range d.Sections {
 		out = append(out, &s.Rules)
 	}
@@ -56,7 +57,7 @@ func (d *Draft) Clone() *Draft {
 		c.Rules = slices.Clone(s.Rules)
 		out.Sections = append(out.Sections, &c)
 	}
-	for _, list := range []*[]string{&out.Head, &out.Zones, &out.Sets, &out.Services, &out.Ban, &out.Never, &out.Bypass, &out.Invalid, &out.NAT, &out.Included, &out.Allowed} {
+	for _, list := range []*[]string{&out.Head, &out.Zones, &out.Sets, &out.Services, &out.Ban, &out.Never, &out.Bypass, &out.Invalid, &out.NAT, &out.Included, &out.Allowed, &out.Added} {
 		*list = slices.Clone(*list)
 	}
 	out.Files = map[string][]string{}
@@ -180,6 +181,9 @@ func (d *Draft) String() string {
 	}
 	if len(d.Allowed) > 0 {
 		text += "--- let in by command\n" + strings.Join(d.Allowed, "\n") + "\n"
+	}
+	if len(d.Added) > 0 {
+		text += "--- added to lived by command\n" + strings.Join(d.Added, "\n") + "\n"
 	}
 	return text
 }
@@ -325,6 +329,12 @@ func (r *drafter) sets(elements int) {
 		add("listed", `{ url: "`+ListURL+`", refresh: 1h }`)
 	}
 	add("c", "{ union: ["+strings.Join(r.some(r.names, 2), ", ")+"], except: [d] }")
+	if r.chance(2) {
+		add("lived", "{ living: true, addresses: "+list(r.IntN(3))+" }")
+		for range r.IntN(5) {
+			d.Added = append(d.Added, r.address()+r.one("", " ends"))
+		}
+	}
 }
 
 // some takes some of a list, in any order.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"sluice/internal/backend/nftables"
 	"sluice/internal/base/addrset"
@@ -61,6 +62,19 @@ func resolveDraft(t *testing.T, d *drafts.Draft, facts host.Facts) (*resolve.Res
 		}
 		list = append(list, e)
 	}
+	var added []policy.Addition
+	for _, text := range d.Added {
+		text, ends := strings.CutSuffix(text, " ends")
+		a := policy.Addition{Set: "lived"}
+		if a.What, err = addrset.ParseRange(text); err != nil {
+			t.Fatal(err)
+		}
+		if ends {
+			a.Until = time.Now().Add(time.Hour).Truncate(time.Second)
+		}
+		added = append(added, a)
+	}
+	p.Add(added)
 	if err := p.Except(list); err != nil {
 		t.Fatal(err)
 	}

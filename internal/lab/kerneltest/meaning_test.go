@@ -219,7 +219,7 @@ func TestMeaningApplied(t *testing.T) {
 		for _, list := range []*[]string{&c.draft.Sets, &c.draft.Ban, &c.draft.Never} {
 			*list = slices.DeleteFunc(*list, func(line string) bool { return strings.HasPrefix(line, "listed") }) // nobody serves it
 		}
-		c.draft.Allowed = nil                                    // which no policy says
+		c.draft.Allowed, c.draft.Added = nil, nil                // which no policy says
 		c.draft.Invalid = append(c.draft.Invalid, "grace: none") // of the first load, in which more passes
 		mend(t, c.draft, y.facts)
 		y.applied(c.draft, binary, state)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"sluice/internal/base/addrset"
 	"sluice/internal/base/packet"
 	"sluice/internal/base/testseed"
 	"sluice/internal/language/geo"
@@ -117,11 +118,28 @@ func proveRun(t *testing.T, p *program.Program, profile map[string]uint64, did m
 		}
 		did[pass]++
 		proveEqual(t, pass, before, p)
+		if slices.ContainsFunc(p.Sets, func(s program.Set) bool { return len(s.Ends) > 0 }) {
+			proveEqual(t, pass, ended(before), ended(p))
+		}
 		before = copyOf(p)
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// ended is a program when all of what ends by itself in its sets has ended.
+func ended(p *program.Program) *program.Program {
+	out := copyOf(p)
+	out.Sets = slices.Clone(p.Sets)
+	for i := range out.Sets {
+		s := &out.Sets[i]
+		for _, e := range s.Ends {
+			s.Addresses = s.Addresses.Difference(addrset.Of(e.Range))
+		}
+		s.Ends = nil
+	}
+	return out
 }
 
 // TestExamplesExactly proves every pass on the programs of the examples.
@@ -132,8 +150,8 @@ func TestExamplesExactly(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
-			proveRun(t, compiled(t, file), nil, map[string]int{})
-			m, p := newMaker(t), compiled(t, file)
+			proveRun(t, compiled(t, file, nil), nil, map[string]int{})
+			m, p := newMaker(t), compiled(t, file, nil)
 			proveRun(t, p, m.profile(p), map[string]int{})
 		})
 	}
@@ -141,10 +159,11 @@ func TestExamplesExactly(t *testing.T) {
 
 var countries = sync.OnceValues(geo.Snapshot)
 
-func compiled(t *testing.T, file string, over ...policy.Exception) *program.Program {
+func compiled(t *testing.T, file string, added []policy.Addition, over ...policy.Exception) *program.Program {
 	t.Helper()
 	p, err := policy.Load(file)
 	if err == nil {
+		p.Add(added)
 		err = p.Except(over)
 	}
 	if err != nil {

@@ -25,7 +25,7 @@ func TestPlantedPassesAreRefuted(t *testing.T) {
 			changed := 0
 			for _, file := range files {
 				for _, behind := range places {
-					p := compiled(t, file)
+					p := compiled(t, file, nil)
 					var right *program.Program
 					did := false
 					err := Run(p, Options{After: func(pass string, p *program.Program) {

@@ -24,7 +24,11 @@ func TestPoliciesExactly(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p := compiled(t, file, m.exceptions()...)
+		let := m.exceptions()
+		p := compiled(t, file, m.additions(), let...)
+		if rest := differ(ended(p), compiled(t, file, nil, let...)); len(rest) > 0 {
+			t.Fatalf("when all has ended that commands added, and as if they had not:\n%s\n%v", text, rest)
+		}
 		proveRun(t, p, m.profile(p), did)
 	}
 	t.Log("programs that passes changed:", did)
@@ -51,6 +55,17 @@ func (m *maker) exceptions() (out []policy.Exception) {
 	return out
 }
 
+// additions are what commands have in a living set; in half of the policies nothing. All
+// of them end.
+func (m *maker) additions() (out []policy.Addition) {
+	for range m.IntN(2) * (1 + m.IntN(3)) {
+		a := policy.Addition{Set: "lived", Until: time.Unix(2_000_000_000+int64(m.IntN(2)), 0)}
+		a.What, _ = addrset.ParseRange(pick(m, "192.0.2.7", "192.0.2.0/24", "203.0.113.0/25", "2001:db8:77::5", "198.51.100.200", "192.0.2.66"))
+		out = append(out, a)
+	}
+	return out
+}
+
 // policy is a random policy that is without errors, whichever words come together.
 func (m *maker) policy() string {
 	var b strings.Builder
@@ -62,8 +77,9 @@ sets:
   office: [203.0.113.0/24, "2001:db8:77::/48"]
   noisy: { addresses: [192.0.2.64/28, "2001:db8:bad::/48"], counters: true }
   others: [198.51.100.128/25, 192.0.2.0/26]
+  lived: { living: true, addresses: [` + pick(m, "", "192.0.2.9", "198.51.100.0/24") + `] }
 `)
-	b.WriteString(pick(m, "", "ban: [noisy]\n", "ban: [noisy, others]\nnever-ban: [203.0.113.7]\n"))
+	b.WriteString(pick(m, "", "ban: [noisy]\n", "ban: [lived]\n", "ban: [noisy, others]\nnever-ban: [203.0.113.7]\n"))
 	b.WriteString(pick(m, "", "tracking: { bypass: [http] }\n", "tracking: { bypass: [dns], invalid: allow }\n"))
 	for _, section := range []string{"input", "forward", "output"} {
 		// Without a section input nothing is said of loopback, and compile writes its
@@ -97,7 +113,7 @@ func (m *maker) rule(section string) string {
 		pick(m, "ssh", "http", "dns", "tcp/20-25", "udp/1000-2000", "tcp", "udp", "icmp echo-request", "proto/47", "any", "[ssh, udp/53]"),
 	}
 	who := func() string {
-		return pick(m, "office", "others", "not office", "noisy", "203.0.113.0/25", "[office, 192.0.2.7]", fmt.Sprintf("192.0.2.%d", m.IntN(32)))
+		return pick(m, "office", "others", "not office", "noisy", "203.0.113.0/25", "[office, 192.0.2.7]", "lived", "not lived", "[lived, office]", fmt.Sprintf("192.0.2.%d", m.IntN(32)))
 	}
 	if section != "output" && m.IntN(2) == 0 {
 		words = append(words, "from "+who())
@@ -118,4 +134,29 @@ func (m *maker) rule(section string) string {
 		words = append(words, `log "a"`)
 	}
 	return strings.Join(words, " ")
+}
+
+// What ends by itself hides no rule, and is in no set or map of a pass.
+func TestEndsAreNotFolded(t *testing.T) {
+	m := newMaker(t)
+	for _, rules := range []string{
+		"    - drop any from lived\n    - allow ssh from 192.0.2.7\n    - allow http from 192.0.2.0/25\n",
+		"    - allow ssh from lived\n    - allow ssh from 192.0.2.7\n    - allow ssh from 198.51.100.1\n    - allow ssh from 198.51.100.3\n",
+		"    - allow ssh from not lived\n    - drop ssh from 192.0.2.7\n    - allow any from lived\n    - reject tcp/80 from 192.0.2.9\n",
+	} {
+		file := filepath.Join(t.TempDir(), "policy.yaml")
+		text := "version: 1\nsets:\n  lived: { living: true }\ninput:\n  default: drop\n  rules:\n" + rules
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		what, err := addrset.ParseRange("192.0.2.0/24")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := compiled(t, file, []policy.Addition{{Set: "lived", What: what, Until: time.Unix(2_000_000_000, 0)}})
+		proveRun(t, p, m.profile(p), map[string]int{})
+		if rest := differ(ended(p), compiled(t, file, nil)); len(rest) > 0 {
+			t.Errorf("when it has ended:\n%s\n%v", text, rest)
+		}
+	}
 }

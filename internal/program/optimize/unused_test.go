@@ -15,7 +15,7 @@ func TestHiddenLimitCountsNothing(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := compiled(t, file)
+	p := compiled(t, file, nil)
 	if err := Run(p, Options{Check: true}); err != nil {
 		t.Fatal(err)
 	}
