@@ -1,8 +1,8 @@
 // Package importer is the form in which rulesets of other tools are held against packets:
 // a program, as that of a policy, and beside it what a program alone does not say: what
 // each rule has counted, where it stands, and its text as its tool prints it. The readers
-// below make it (xtables of what iptables-save prints, ipset of the sets that it names), and read texts alone: none asks a
-// kernel. doctor asks what a host has loaded by it, whoever loaded that.
+// below make it (xtables of what iptables-save prints, ipset of the sets that it names,
+// nftables of what nft lists), and read texts alone: none asks a kernel. doctor asks what a host has loaded by it, whoever loaded that.
 //
 // What a program has no words for is never left out in silence: a condition becomes one
 // of program.Opaque, which nobody proves; a verdict that others give is opaque as well;
@@ -20,11 +20,12 @@ import (
 // Ruleset is what one tool has loaded for the packets of one family. Packets of others
 // do not meet it: whoever asks its program asks of its own.
 type Ruleset struct {
-	Tool    string // "iptables-legacy", "iptables-nft"
-	Family  string // as nft has it: "ip", "ip6"
+	Tool    string // "iptables-legacy", "iptables-nft", "nft"
+	Family  string // as nft has it: "ip", "ip6"; of nft "inet" too, which is both, and others
+	Table   string // of nft, where each is a ruleset of its own; "" is all of iptables
 	Program *program.Program
 	Bases   []Base           // as Program.Hooks
-	Rules   map[string]*Rule // by the ID of the program's rules
+	Rules   map[string]*Rule // by the ID of the program's rules; all that the tool has
 	// Unlifted is what the program does not say, by the program's chains.
 	Unlifted []backend.Unlifted
 }
@@ -42,7 +43,8 @@ type Base struct {
 type Rule struct {
 	Table, Chain string
 	Number       int    // in its chain, from 1
-	Line         int    // of the text that was read, from 1
+	Line         int    // of the text that was read, from 1; 0 where it was no text
+	Handle       uint64 // of nft
 	Text         string // as the tool prints it, without counters
 	Count        *Count // nil: nobody counts
 	Whole        bool   // the program says all of it

@@ -2,7 +2,8 @@
 // program to a tree of nft's own things, prints the tree as text for nft,
 // reads the same tree back from what nft lists, and compares the two by
 // meaning. What sets hold goes and comes by netlink (package nfset). apply and
-// the commands call it through package backend.
+// the commands call it through package backend. Tables of other owners are read by the same
+// statements, for package importer (foreign.go).
 //
 //	program ─passes▶ Tree ─print▶ steps: text and contents ─apply▶ kernel
 //	                  ▲  └─normalise─┐                      │

@@ -39,6 +39,7 @@ type lifter struct {
 	gates   map[string]*gate
 	subs    map[string]int // chains that were made beside one
 	work    int            // blocks of addresses looked at so far
+	foreign *foreign       // nil: of the table of this backend
 }
 
 // Lift makes the program that a state is.
@@ -59,12 +60,19 @@ func (nftables) Lift(have backend.State) (*backend.Lifted, error) {
 	return out, nil
 }
 
-func lift(t *Tree) *backend.Lifted {
+func lift(t *Tree) *backend.Lifted { return newLifter(t).lift() }
+
+func newLifter(t *Tree) *lifter {
 	r := &lifter{
 		tree: t, out: &program.Program{Owner: programName(t.Table)},
 		only: onlyProtocols(t), queued: map[string]bool{}, ids: map[string]string{}, gates: map[string]*gate{}, subs: map[string]int{},
 	}
 	r.reachedByTCP()
+	return r
+}
+
+func (r *lifter) lift() *backend.Lifted {
+	t := r.tree
 	for _, c := range t.Counters {
 		r.out.Counters = append(r.out.Counters, program.Counter{Name: programName(bare(c.Name)), Comment: c.Comment})
 	}
@@ -125,15 +133,20 @@ func (r *lifter) hook(c *Chain) {
 		h.Default = program.Accept
 	}
 	phase, err := phaseOf(c.Base)
+	if r.foreign != nil {
+		phase, err = foreignPhase(c.Base)
+	}
 	if err != nil {
 		r.refuse(c, -1, c.title(), err)
+	}
+	if phase == "" {
 		return
 	}
 	h.Phase = phase
 	if h.Kind == program.Ingress && len(h.Devices) == 0 {
 		r.refuse(c, -1, c.title(), errors.New("its devices are not known"))
 	}
-	if h.Kind == program.Output && phase != program.Filter && phase != program.NAT && c.Base.Type != "route" && c.rewrites() {
+	if r.foreign == nil && h.Kind == program.Output && phase != program.Filter && phase != program.NAT && c.Base.Type != "route" && c.rewrites() {
 		r.refuse(c, -1, c.title(), fmt.Errorf("it rewrites packets of the host's own and is not of type route"))
 	}
 	r.out.Hooks = append(r.out.Hooks, h)
@@ -184,6 +197,9 @@ func (r *lifter) chain(c *Chain) {
 		w := &ruleLifter{lifter: r, chain: c, number: n, comment: k.Comment, tcp: tcp}
 		more, err := w.rule(k.Statements)
 		if err != nil {
+			if r.foreign != nil {
+				more, w.at = w.anything(k.Statements), w.origin().Text
+			}
 			r.refuse(c, n, w.at, err)
 		}
 		rules = append(rules, more...)

@@ -30,14 +30,11 @@ type ruleLifter struct {
 	inner   bool                // in such a chain
 	closed  bool                // nothing of the rule comes after
 	counts  bool                // an element has counted, so that no condition may follow
+	others  []program.Rule      // of a foreign rule: verdicts that somebody else may give instead
 }
 
 func (w *ruleLifter) made() program.Rule {
-	k := w.lifter.tree.chain(w.chain.Name).Rules[w.number]
-	return program.Rule{
-		Match: w.match, Actions: w.actions, Comment: w.comment,
-		Origin: program.Origin{Foreign: true, File: "chain " + w.chain.Name, Line: w.number + 1, Text: k.text()},
-	}
+	return program.Rule{ID: w.id(), Match: w.match, Actions: w.actions, Comment: w.comment, Origin: w.origin()}
 }
 
 var (
@@ -52,7 +49,7 @@ func (w *ruleLifter) rule(statements []Statement) ([]program.Rule, error) {
 		w.at = s.text()
 		return nil, errEither
 	}
-	if f := packetFamily(w.chain.Name); f != 0 && !w.inner {
+	if f := w.packets(); f != 0 && !w.inner {
 		w.match = familyCondition(f)
 	}
 	if n := w.only[w.chain.Name]; len(n) > 0 && n[w.number] != 0 && !w.inner && w.asksPorts(statements) {
@@ -72,6 +69,9 @@ func (w *ruleLifter) rule(statements []Statement) ([]program.Rule, error) {
 				return w.split(statements[i:])
 			}
 			c, err := w.offsetCondition(s)
+			if err != nil && w.foreign != nil {
+				c, err = w.opaque(s, err), nil
+			}
 			if err == nil {
 				err = w.and(c)
 			}
@@ -80,6 +80,11 @@ func (w *ruleLifter) rule(statements []Statement) ([]program.Rule, error) {
 			}
 		case s.Kind == Match:
 			conditions, err := w.conditions(s)
+			if err != nil && w.foreign != nil {
+				if conditions, err = w.more(s); err != nil {
+					conditions, err = []program.Condition{w.opaque(s, err)}, nil
+				}
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -114,6 +119,16 @@ func (w *ruleLifter) rule(statements []Statement) ([]program.Rule, error) {
 			// A log's own rate gates nothing, where nothing is behind the log.
 			w.act(program.Log{Prefix: w.prefix(rest[0].Name), Rate: s.Rate.program()})
 			i++
+		case w.foreign != nil && s.opaqueGate():
+			c := w.opaque(s, errUnknown)
+			if len(w.actions) > 0 && !w.holds([]program.Condition{c}) {
+				return w.split(statements[i:])
+			}
+			if err := w.and(c); err != nil {
+				return nil, err
+			}
+		case w.foreign != nil && s.Kind == VerdictMap && len(rest) == 0 && w.spelt(s):
+			return w.eachVerdict(s)
 		default:
 			needed, err := w.implied(s)
 			if err != nil {
@@ -125,7 +140,7 @@ func (w *ruleLifter) rule(statements []Statement) ([]program.Rule, error) {
 			if err := w.and(needed...); err != nil {
 				return nil, err
 			}
-			if err := w.action(s); err != nil {
+			if err := w.action(s); err != nil && (w.foreign == nil || !w.instead(s, err)) {
 				return nil, err
 			}
 		}
@@ -133,7 +148,7 @@ func (w *ruleLifter) rule(statements []Statement) ([]program.Rule, error) {
 	if len(w.actions) == 0 {
 		return nil, nil
 	}
-	return []program.Rule{w.made()}, nil
+	return append(w.others, w.made()), nil
 }
 
 func (w *ruleLifter) act(a program.Action) { w.actions = append(w.actions, a) }
@@ -232,6 +247,9 @@ func (w *ruleLifter) action(s Statement) error {
 	case VerdictMap:
 		return w.verdictMap(s)
 	case Count:
+		if s.Name == "" && w.foreign != nil {
+			w.countHere()
+		}
 		if s.Name != "" {
 			w.act(program.Count{Counter: programName(bare(s.Name))})
 		}
@@ -305,7 +323,7 @@ func (w *ruleLifter) reject(s Statement) error {
 	switch s.Name {
 	case "tcp reset": // implied has asked for TCP
 	case "icmpx 1", "icmp 3", "icmpv6 4":
-		if w.tcp && w.protocolHolds(tcp) {
+		if w.tcp && w.foreign == nil && w.protocolHolds(tcp) {
 			return fmt.Errorf("it answers TCP by ICMP, where a policy answers with a reset")
 		}
 	default:

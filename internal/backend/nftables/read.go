@@ -216,8 +216,19 @@ func (f fields) number(key string) uint64 { n, _ := number(f[key]); return n }
 // not know stays in the state by name and is a difference from every tree.
 func parse(text []byte, table string) (*State, error) {
 	s := &State{Tree: Tree{Table: table}, Values: map[string]backend.Count{}}
+	if err := objects(text, s.listed); err != nil {
+		return nil, err
+	}
+	sorting.By(s.Tree.Sets, func(a, b *Set) int { return strings.Compare(a.Name, b.Name) })
+	sorting.By(s.Families, func(a, b string) int { return slices.Index(tableFamilies, a) - slices.Index(tableFamilies, b) })
+	s.takePassages()
+	return s, nil
+}
+
+// objects calls back with each object of what "nft -j" printed.
+func objects(text []byte, listed func(kind string, in fields)) error {
 	if len(bytes.TrimSpace(text)) == 0 {
-		return s, nil
+		return nil
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -230,24 +241,18 @@ func parse(text []byte, table string) (*State, error) {
 		return nil
 	}
 	if err := next(json.Delim('{'), "nftables", json.Delim('[')); err != nil {
-		return nil, err
+		return err
 	}
 	for d.More() {
 		var object map[string]fields
 		if err := d.Decode(&object); err != nil {
-			return nil, fmt.Errorf("what nft printed: %w", err)
+			return fmt.Errorf("what nft printed: %w", err)
 		}
 		for kind, in := range object {
-			s.listed(kind, in)
+			listed(kind, in)
 		}
 	}
-	if err := next(json.Delim(']'), json.Delim('}')); err != nil {
-		return nil, err
-	}
-	sorting.By(s.Tree.Sets, func(a, b *Set) int { return strings.Compare(a.Name, b.Name) })
-	sorting.By(s.Families, func(a, b string) int { return slices.Index(tableFamilies, a) - slices.Index(tableFamilies, b) })
-	s.takePassages()
-	return s, nil
+	return next(json.Delim(']'), json.Delim('}'))
 }
 
 // listed takes an object of the ruleset.

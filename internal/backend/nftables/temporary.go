@@ -22,7 +22,7 @@ func (n nftables) Temporary(owner string) backend.Temporary {
 // There says whether the kernel has the table, of any family.
 func (n nftables) There() (bool, error) {
 	tables, err := nft.Tables()
-	return slices.Contains(tables, n.table), err
+	return slices.ContainsFunc(tables, func(t nft.Named) bool { return t.Name == n.table }), err
 }
 
 // Clear deletes the table.

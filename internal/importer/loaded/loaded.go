@@ -8,27 +8,34 @@ import (
 
 	"sluice/internal/importer"
 	"sluice/internal/importer/ipset"
+	"sluice/internal/importer/nftables"
 	"sluice/internal/importer/xtables"
 	"sluice/internal/system/kernel/ruleset"
 )
 
 // Read gives all rulesets of the calling thread's network namespace: of each tool that
-// has one, and of each family. An error names what is missing among them.
-func Read(ctx context.Context) (rulesets []*importer.Ruleset, errs []error) {
-	texts, errs := ruleset.Texts(ctx)
+// has one, and of each family; but the tables of nftables of the names own. An error names
+// what is missing among them.
+func Read(ctx context.Context, own ...string) (rulesets []*importer.Ruleset, errs []error) {
+	texts, errs := ruleset.Texts(ctx, own...)
 	var sets map[string]*ipset.Set
 	for _, t := range texts {
 		var err error
-		if t.Tool == "ipset" {
+		switch t.Tool {
+		case "ipset":
 			sets, err = ipset.Parse(string(t.Text)) // which come first
-		} else {
+		case "nft":
+			var of []*importer.Ruleset
+			of, err = nftables.Parse(t.JSON, t.Text)
+			rulesets = append(rulesets, of...)
+		default:
 			var r *importer.Ruleset
 			if r, err = xtables.Parse(string(t.Text), t.Tool, t.Family, sets); err == nil {
 				rulesets = append(rulesets, r)
 			}
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("read what %s saves: %w", t.Tool, err))
+			errs = append(errs, fmt.Errorf("read what %s prints: %w", t.Tool, err))
 		}
 	}
 	return rulesets, errs

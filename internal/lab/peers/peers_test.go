@@ -291,16 +291,18 @@ func TestPeersMeanThePolicy(t *testing.T) {
 					if err := p.Load(t.Context(), l.Namespace, FromPolicy(r)); err != nil {
 						t.Fatalf("%v\n%s", err, text)
 					}
+					read := imported(t, l, p)
 					for _, a := range g.traffics(t, r) {
-						a.hold(t, l, p, text)
+						a.hold(t, l, p, read, text)
 						a.source.Close()
 					}
 					return
 				case err != nil:
 					t.Fatalf("%v\n%s", err, text)
 				}
+				read := imported(t, l, p)
 				for _, a := range asked {
-					a.hold(t, l, p, text)
+					a.hold(t, l, p, read, text)
 				}
 			})
 		}
@@ -314,8 +316,8 @@ type traffic struct {
 	want    []bool
 }
 
-// hold sends the packets, and asks about them what importer reads of the peer.
-func (a traffic) hold(t *testing.T, l *measure.Lab, p Peer, text string) {
+// hold sends the packets, and asks about them what importer has read of the peer.
+func (a traffic) hold(t *testing.T, l *measure.Lab, p Peer, rulesets []*importer.Ruleset, text string) {
 	t.Helper()
 	_, err := measure.Compare(t.Context(), measure.Plan{Rounds: 1, Packets: 2 * len(a.want)}, []measure.Cell{
 		{Name: p.Name, Lab: l, Source: a.source, Survives: func(i int) bool { return a.want[i] }},
@@ -323,34 +325,10 @@ func (a traffic) hold(t *testing.T, l *measure.Lab, p Peer, text string) {
 	if err != nil {
 		t.Errorf("%v\npolicy:\n%s", err, text)
 	}
-	if !strings.Contains(p.Name, "(iptables-") && p.Group != "ufw" {
-		return
-	}
-	var rulesets []*importer.Ruleset
-	if err := l.Namespace.Do(func() error {
-		var errs []error
-		rulesets, errs = loaded.Read(t.Context())
-		return errors.Join(errs...)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	read := 0
-	for _, r := range rulesets {
-		read += len(r.Rules)
-		if p.Group == "ufw" {
-			continue // whose rules for other packets are not all known
-		}
-		for _, u := range r.Unlifted {
-			t.Errorf("of %s %s: %+v", r.Tool, r.Family, u)
-		}
-	}
-	if read == 0 {
-		t.Errorf("no rule is read of %s", p.Name)
-	}
 	for i, one := range a.packets {
 		passes, certain := true, true
 		for _, r := range rulesets {
-			if family := map[string]int{"ip": 4, "ip6": 6}[r.Family]; family == one.Family() {
+			if family := map[string]int{"ip": 4, "ip6": 6}[r.Family]; family == one.Family() || family == 0 {
 				got := reach.Evaluate(r.Program, one, reach.In)
 				passes, certain = passes && got.Verdict == program.Accept, certain && got.Certain
 			}
@@ -360,6 +338,33 @@ func (a traffic) hold(t *testing.T, l *measure.Lab, p Peer, text string) {
 			return
 		}
 	}
+}
+
+// imported is what importer reads of a peer.
+func imported(t *testing.T, l *measure.Lab, p Peer) []*importer.Ruleset {
+	t.Helper()
+	var rulesets []*importer.Ruleset
+	if err := l.Namespace.Do(func() error {
+		var errs []error
+		rulesets, errs = loaded.Read(t.Context(), "measure") // whose rules count and end all
+		return errors.Join(errs...)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	read := 0
+	for _, r := range rulesets {
+		read += len(r.Rules)
+		if p.Private {
+			continue // not all of its rules are for such packets
+		}
+		for _, u := range r.Unlifted {
+			t.Errorf("of %s %s: %+v", r.Tool, r.Family, u)
+		}
+	}
+	if read == 0 {
+		t.Errorf("no rule is read of %s", p.Name)
+	}
+	return rulesets
 }
 
 // generator makes policies and the packets that ask about them.

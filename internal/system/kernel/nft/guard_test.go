@@ -74,12 +74,16 @@ func TestGuardDeletes(t *testing.T) {
 	}
 }
 
-func tables(t *testing.T, ns *testnet.Namespace) (out []string) {
+func tables(t *testing.T, ns *testnet.Namespace) (names []string) {
 	t.Helper()
-	if err := ns.Do(func() (err error) { out, err = nft.Tables(); return err }); err != nil {
+	var all []nft.Named
+	if err := ns.Do(func() (err error) { all, err = nft.Tables(); return err }); err != nil {
 		t.Fatal(err)
 	}
-	return out
+	for _, table := range all {
+		names = append(names, table.Name)
+	}
+	return names
 }
 
 // A guard deletes its own table and no later one of that name, and does so while the

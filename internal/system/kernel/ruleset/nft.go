@@ -68,9 +68,9 @@ func decode(text []byte) ([]object, error) {
 // thousand. Contents of other tools' sets are asked for only where a rule takes verdicts,
 // ports or NAT from them.
 func NFTables(ctx context.Context, own ...string) ([]Table, error) {
-	names, err := kernel.Tables()
+	all, err := kernel.Tables()
 	foreign := func(name string) bool { return !slices.Contains(own, name) }
-	if err == nil && !slices.ContainsFunc(names, foreign) {
+	if err == nil && !slices.ContainsFunc(all, func(t kernel.Named) bool { return foreign(t.Name) }) {
 		return nil, nil
 	}
 	objects, err := nft(ctx, "-t", "list", "ruleset")

@@ -3,64 +3,89 @@ package ruleset
 import (
 	"context"
 	"os"
+	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	kernel "sluice/internal/system/kernel/nft"
 )
 
-// Text is what a tool prints of all that it has loaded.
+// Text is what a tool prints of what it has loaded.
 type Text struct {
-	Tool   string // "iptables-legacy", "iptables-nft" with counters; "ipset"
+	Tool   string // "iptables-legacy", "iptables-nft" with counters; "ipset"; "nft" of a table
 	Family int    // 4 or 6; 0 is both
 	Text   []byte
+	JSON   []byte // of nft: the same, and what is in sets
 }
 
 // xtablesTables are the tables that iptables over nftables makes.
 var xtablesTables = []string{"raw", "mangle", "nat", "filter", "security"}
 
-// Texts gives what iptables, legacy and over nftables, and ipset have loaded in the
-// network namespace of the calling thread, as they save it. A tool is run where the kernel
-// has something of it and not otherwise. An error names what was not read; the rest is
-// there all the same.
-func Texts(ctx context.Context) (texts []Text, errs []error) {
-	add := func(name string, family int, program string, args ...string) {
-		text, err := printed(ctx, program, args...)
+// xtablesFamilies are the families of those tables, as Text has them.
+var xtablesFamilies = map[int]uint8{4: unix.NFPROTO_IPV4, 6: unix.NFPROTO_IPV6}
+
+// Texts gives what iptables, legacy and over nftables, ipset and nft have loaded in the
+// network namespace of the calling thread, as they save it, but nftables' tables of the
+// names own. Sets come before the rules that name them. A tool is run where the kernel has
+// something of it and not otherwise. An error names what was not read; the rest is there
+// all the same.
+func Texts(ctx context.Context, own ...string) (texts []Text, errs []error) {
+	add := func(t Text, err error) bool {
 		if err != nil {
 			errs = append(errs, err)
-			return
+			return false
 		}
-		texts = append(texts, Text{name, family, text})
+		texts = append(texts, t)
+		return true
 	}
 	// The kernel tells every namespace whether it has the code at all.
 	if _, err := os.Stat("/sys/module/ip_set"); err == nil && installed("ipset") {
-		add("ipset", 0, "ipset", "save")
+		text, err := printed(ctx, "ipset", "save")
+		add(Text{Tool: "ipset", Text: text}, err)
 	}
 	for i, l := range legacies {
 		there, err := legacyTables(l.names)
 		if err != nil {
 			errs = append(errs, err)
 		} else if there {
-			add("iptables-legacy", 4+2*i, saveProgram(ctx, l.program, "legacy"), "-c")
+			text, err := printed(ctx, saveProgram(ctx, l.program, "legacy"), "-c")
+			add(Text{Tool: "iptables-legacy", Family: 4 + 2*i, Text: text}, err)
 		}
 	}
+	tables, err := kernel.Tables()
+	if err != nil {
+		errs = append(errs, err)
+	}
+	tables = slices.DeleteFunc(tables, func(t kernel.Named) bool { return slices.Contains(own, t.Name) })
 	for i, l := range legacies {
-		there, err := nftOf([]uint8{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6}[i])
+		family := 4 + 2*i
+		of := func(t kernel.Named) bool {
+			return t.Family == xtablesFamilies[family] && slices.Contains(xtablesTables, t.Name)
+		}
+		if !slices.ContainsFunc(tables, of) {
+			continue
+		}
+		text, err := printed(ctx, saveProgram(ctx, l.program, "nft"), "-c")
+		if add(Text{Tool: "iptables-nft", Family: family, Text: text}, err) {
+			tables = slices.DeleteFunc(tables, func(t kernel.Named) bool { return of(t) && !incompatible(text, t.Name) })
+		}
+	}
+	for _, t := range tables {
+		words := []string{"table", kernel.Families[t.Family], t.Name}
+		text, err := kernel.ListHandles(ctx, words...)
 		if err != nil {
 			errs = append(errs, err)
-		} else if there {
-			add("iptables-nft", 4+2*i, saveProgram(ctx, l.program, "nft"), "-c")
+			continue
 		}
+		listing, err := kernel.List(ctx, words...)
+		add(Text{Tool: "nft", Text: text, JSON: listing}, err)
 	}
 	return texts, errs
 }
 
-// nftOf says whether nf_tables has a table of a family with a name that iptables uses.
-func nftOf(family uint8) (bool, error) {
-	for _, name := range xtablesTables {
-		if there, _, err := kernel.Table(family, name); there || err != nil {
-			return there, err
-		}
-	}
-	return false, nil
+// incompatible says whether iptables-nft-save leaves a table to nft, as it does where
+// there are rules that it does not understand.
+func incompatible(saved []byte, table string) bool {
+	return strings.Contains(string(saved), "# Table `"+table+"' is incompatible")
 }
