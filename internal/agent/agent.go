@@ -41,6 +41,8 @@ type Site struct {
 	Restores bool
 	Alerts   *alert.Sender
 	LogSize  int64 // bytes of what is kept of the log; 0: nothing is
+	// Published says that an address answers who asks for metrics.
+	Published bool
 }
 
 // Agent serves the network namespace of the thread that runs it, and those of ip-netns(8)

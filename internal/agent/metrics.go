@@ -41,6 +41,15 @@ func (s *space) newMeter() *engine.Meter {
 	}}
 }
 
+// prepareMetrics reads what the metrics of the generation that runs need of it before anybody
+// asks. What fails then says so who asks.
+func (s *space) prepareMetrics() {
+	if free, err := place(s.ctx); err == nil {
+		defer free()
+		_ = s.meter.Prepare(s.ctx)
+	}
+}
+
 // scraper has the metrics of all namespaces read, one time for all who ask within
 // scrapeStands.
 type scraper struct {
@@ -78,8 +87,8 @@ func (s *scraper) scrape() []byte {
 		}
 		several = append(several, engine.Unread(name))
 	}
-	var text bytes.Buffer
-	_ = exposition.Write(&text, engine.Bounded(exposition.Join(several...))) // to memory
+	text := bytes.NewBuffer(make([]byte, 0, len(s.text)+len(s.text)/8))
+	_ = exposition.Write(text, engine.Bounded(exposition.Join(several...))) // to memory
 	s.read, s.text = time.Now(), text.Bytes()
 	return s.text
 }

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -119,4 +121,19 @@ func TestScrapeOnce(t *testing.T) {
 	if three := a.scraper.scrape(); &one[0] == &three[0] {
 		t.Error("it was not read anew")
 	}
+}
+
+// TestMetricsPrepared: where an address answers, what a generation is read for is read when it
+// comes, and not when somebody asks.
+func TestMetricsPrepared(t *testing.T) {
+	orders := filepath.Join(t.TempDir(), "orders")
+	h := newHost(t, func(s *Site) {
+		s.Published, s.Command = true, []string{"/bin/sh", "-c", `order=$(cat); echo "$order" >>"$0"; case $order in *'"gauges"'*) echo '{"result":{"runs":{"of":"x"}}}';; *) exit 1;; esac`, orders}
+	})
+	name := h.make("prepared")
+	h.load(name)
+	await(t, "what is read ahead", func() bool {
+		text, _ := os.ReadFile(orders)
+		return strings.Contains(string(text), `"gauges"`)
+	})
 }

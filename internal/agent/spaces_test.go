@@ -36,14 +36,15 @@ type testHost struct {
 	state  string
 	socket string
 	prefix string // of the names
+	with   []func(*Site)
 	agent  *Agent
 }
 
 // newHost starts an agent of a namespace that nobody else uses.
-func newHost(t *testing.T) *testHost {
+func newHost(t *testing.T, with ...func(*Site)) *testHost {
 	t.Helper()
 	net := testnet.New(t)
-	h := &testHost{t: t, state: t.TempDir(), socket: filepath.Join(t.TempDir(), "s"), prefix: fmt.Sprintf("sl-agent-p%d-", os.Getpid())}
+	h := &testHost{t: t, state: t.TempDir(), socket: filepath.Join(t.TempDir(), "s"), prefix: fmt.Sprintf("sl-agent-p%d-", os.Getpid()), with: with}
 	h.agent = &Agent{Site: h.site(""), Socket: h.socket, Named: func(name string) (*Site, error) { return h.site(name), nil }, Namespaces: []string{h.prefix + "*"}}
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -66,7 +67,11 @@ func (h *testHost) site(name string) *Site {
 	out.Words = error.Error
 	alerts := alert.New(nil, "")
 	alerts.Print = func(text string) { h.t.Log("alert", text) }
-	return &Site{Host: out, Command: []string{"/bin/false"}, Told: func(*apply.Synced) {}, Alerts: alerts}
+	site := &Site{Host: out, Command: []string{"/bin/false"}, Told: func(*apply.Synced) {}, Alerts: alerts}
+	for _, f := range h.with {
+		f(site)
+	}
+	return site
 }
 
 func await(t *testing.T, what string, there func() bool) {

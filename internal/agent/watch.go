@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"sync"
 	"time"
 
 	"sluice/internal/agent/api"
@@ -23,11 +24,18 @@ const restoreWait = 20 * time.Second
 func (s *space) watch() error {
 	h := *s.Host
 	h.Netns = s.at
+	var preparing sync.WaitGroup
+	defer preparing.Wait()
+	prepared := 0
 	w := &drift.Watcher{
 		Host: &h, Note: s.note, Alert: s.Alerts.Send,
 		Look: func(ctx context.Context) (g *apply.Glimpse, err error) {
 			waited := s.doBy(ctx, s.look, func() { g, err = s.Host.Glimpse(ctx) })
-			return g, cmp.Or(waited, err)
+			if err = cmp.Or(waited, err); err == nil && s.Published && g.Generation != prepared {
+				prepared = g.Generation
+				preparing.Go(s.prepareMetrics)
+			}
+			return g, err
 		},
 		Verify: func(ctx context.Context) (*engine.Verified, error) {
 			return worked[*engine.Verified](ctx, s, work.Order{Operation: "verify", Beside: true})
@@ -46,14 +54,23 @@ func (s *space) watch() error {
 	return w.Run(s.ctx)
 }
 
-// worked has a process do what the agent itself wants to know.
-func worked[T any](ctx context.Context, s *space, o work.Order) (out T, err error) {
+// place is one among those who prove.
+func place(ctx context.Context) (free func(), err error) {
 	select {
 	case proving <- struct{}{}:
-		defer func() { <-proving }()
+		return func() { <-proving }, nil
 	case <-ctx.Done():
-		return out, context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
+}
+
+// worked has a process do what the agent itself wants to know.
+func worked[T any](ctx context.Context, s *space, o work.Order) (out T, err error) {
+	free, err := place(ctx)
+	if err != nil {
+		return out, err
+	}
+	defer free()
 	defer quieten()
 	result, err := work.Run(ctx, s.Command, o, func(api.Line) {})
 	if err == nil {

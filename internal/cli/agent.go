@@ -68,14 +68,14 @@ Exit status: 0 it was stopped, 2 it could not start, or had to end.`,
 			}
 			alerts := alert.New(asked.Command, asked.Webhook)
 			alerts.Print, alerts.Failed = site.Host.Note, func(err error) { warn(cmd.ErrOrStderr(), err.Error()) }
-			site.Restores, site.Alerts, site.LogSize = asked.Restores, alerts, asked.LogSize
+			site.Restores, site.Alerts, site.LogSize, site.Published = asked.Restores, alerts, asked.LogSize, asked.Metrics.IsValid()
 			a := &agent.Agent{
 				Site: site, Socket: socket, MayRead: reads, MayChange: changes,
 				Metrics: asked.Metrics, Lists: asked.Lists, Publishers: asked.Publishers, Every: asked.Every,
 				Named: func(name string) (*agent.Site, error) {
 					s, err := siteOf(cmd, name)
 					if err == nil {
-						s.Restores, s.Alerts, s.LogSize = asked.Restores, alerts, asked.LogSize
+						s.Restores, s.Alerts, s.LogSize, s.Published = site.Restores, site.Alerts, site.LogSize, site.Published
 					}
 					return s, err
 				},

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"sluice/internal/backend"
 	"sluice/internal/base/exposition"
 	"sluice/internal/engine/apply"
 	"sluice/internal/language/geo"
@@ -59,8 +60,9 @@ type Meter struct {
 	// Log is what becomes of what is logged; nil where nobody keeps that.
 	Log *LogCounts
 
-	mutex sync.Mutex
-	known *Gauged
+	mutex  sync.Mutex
+	known  *Gauged
+	series *lineSeries // of its counters
 }
 
 // Metrics is one reading of a Meter, within MostSeries.
@@ -84,14 +86,8 @@ func Bounded(families []exposition.Family) []exposition.Family {
 func (m *Meter) Read(ctx context.Context) ([]exposition.Family, error) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	of, err := m.Host.GaugedNow()
-	if err != nil {
+	if err := m.know(ctx); err != nil {
 		return nil, err
-	}
-	if m.known == nil || m.known.Runs.Of != of {
-		if m.known, err = m.Gauges(ctx); err != nil {
-			return nil, err
-		}
 	}
 	figures, err := m.Host.Figures(ctx, &m.known.Runs)
 	if err != nil {
@@ -100,7 +96,7 @@ func (m *Meter) Read(ctx context.Context) ([]exposition.Family, error) {
 	f := &families{namespace: m.Host.Namespace}
 	watched, _ := m.Host.Watched() // which the agent writes anew
 	f.running(m.Host, figures, watched, m.Guards)
-	f.lines(figures)
+	f.lines(figures, m.series)
 	f.sets(figures)
 	if allows, err := m.Host.Exceptions(); err == nil { // else a command says what is wrong
 		f.gauge("allows", allowsHelp, float64(len(apply.LetIn(allows))))
@@ -114,6 +110,25 @@ func (m *Meter) Read(ctx context.Context) ([]exposition.Family, error) {
 		f.connections(table)
 	}
 	return f.list, err
+}
+
+// Prepare has Gauges read ahead of the next Read, where another generation runs by now.
+func (m *Meter) Prepare(ctx context.Context) error {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	return m.know(ctx)
+}
+
+func (m *Meter) know(ctx context.Context) error {
+	of, err := m.Host.GaugedNow()
+	if err != nil || m.known != nil && m.known.Runs.Of == of {
+		return err
+	}
+	known, err := m.Gauges(ctx)
+	if err == nil {
+		m.known, m.series = known, seriesOf(m.Host.Namespace, known.Runs.Counters)
+	}
+	return err
 }
 
 // Unread is what a namespace has that could not be read.
@@ -205,25 +220,50 @@ func (f *families) running(h *Host, now *apply.Figures, watched *apply.Watching,
 	}
 }
 
-// lines adds what the lines of the policy have counted.
-func (f *families) lines(now *apply.Figures) {
-	packets := f.family(exposition.Counter, "rule_packets_total", "Packets that a line of the policy matched.")
-	bytes := f.family(exposition.Counter, "rule_bytes_total", "Bytes of these packets.")
-	full := f.family(exposition.Counter, "limit_full_packets_total", "Packets whose source found the table of a limit full, so that it shares one limit with others.")
+// lineSeries are the series of the lines of a policy. Several counters of one line are one.
+type lineSeries struct {
+	all []exposition.Sample
+	of  map[string]int // by the name of a counter
+}
+
+func seriesOf(namespace string, counters []apply.Counter) *lineSeries {
+	out := &lineSeries{of: make(map[string]int, len(counters))}
 	type place struct{ file, line, rule, section string }
 	at := map[place]int{}
-	for _, c := range now.Counters {
+	for _, c := range counters {
 		p := placeOf(c)
 		section, _, _ := strings.Cut(c.Name, "_")
 		key := place{p[0], p[1], p[2], section}
 		i, there := at[key]
 		if !there {
 			i, at[key] = len(at), len(at)
-			f.add(packets, 0, "policy", p[0], "line", p[1], "rule", p[2], "section", section)
-			f.list[bytes].Samples = append(f.list[bytes].Samples, f.list[packets].Samples[i])
+			out.all = append(out.all, exposition.Labelled(map[string]string{"namespace": namespace, "policy": p[0], "line": p[1], "rule": p[2], "section": section}))
 		}
-		f.list[packets].Samples[i].Value += float64(c.Packets)
-		f.list[bytes].Samples[i].Value += float64(c.Bytes)
+		out.of[c.Name] = i
+	}
+	return out
+}
+
+// lines adds what the lines of the policy have counted.
+func (f *families) lines(now *apply.Figures, series *lineSeries) {
+	packets := f.family(exposition.Counter, "rule_packets_total", "Packets that a line of the policy matched.")
+	bytes := f.family(exposition.Counter, "rule_bytes_total", "Bytes of these packets.")
+	full := f.family(exposition.Counter, "limit_full_packets_total", "Packets whose source found the table of a limit full, so that it shares one limit with others.")
+	counted := make([]backend.Count, len(series.all))
+	there := make([]bool, len(series.all))
+	for _, c := range now.Counters {
+		i := series.of[c.Name]
+		there[i] = true
+		counted[i].Packets += c.Packets
+		counted[i].Bytes += c.Bytes
+	}
+	for i, s := range series.all {
+		if there[i] {
+			s.Value = float64(counted[i].Packets)
+			f.list[packets].Samples = append(f.list[packets].Samples, s)
+			s.Value = float64(counted[i].Bytes)
+			f.list[bytes].Samples = append(f.list[bytes].Samples, s)
+		}
 	}
 	for _, c := range now.Full {
 		p := placeOf(c)

@@ -22,10 +22,10 @@ func allFamilies(namespace string, lines int) []exposition.Family {
 	now.Full = []apply.Counter{{Name: "full", Origin: program.Origin{File: "p.yaml", Line: 1, Text: "allow ssh"}}}
 	now.Sets = append(now.Sets, backend.SetSize{ID: "office"}, backend.SetSize{ID: "limit", Origin: program.Origin{File: "p.yaml", Line: 1}, Most: 9})
 	for i := range lines {
-		now.Counters = append(now.Counters, apply.Counter{Name: "input_x", Packets: uint64(i), Origin: program.Origin{File: "p.yaml", Line: i + 1, Text: "allow ssh"}})
+		now.Counters = append(now.Counters, apply.Counter{Name: fmt.Sprint("input_", i), Packets: uint64(i), Origin: program.Origin{File: "p.yaml", Line: i + 1, Text: "allow ssh"}})
 	}
 	f.running(h, now, nil, false)
-	f.lines(now)
+	f.lines(now, seriesOf(namespace, now.Counters))
 	f.sets(now)
 	f.gauge("allows", allowsHelp, 1)
 	f.renewed(h, &Gauged{Outside: Outside{Lists: []List{{Set: "tor", Every: time.Hour}}, Countries: "x"}})
@@ -67,7 +67,9 @@ func TestLinesAlike(t *testing.T) {
 	one := apply.Counter{Name: "input_a", Packets: 2, Bytes: 5, Origin: program.Origin{File: "p.yaml", Line: 3, Text: "allow ssh"}}
 	two, other := one, one
 	two.Name, two.Packets, other.Name = "input_b", 3, "forward_a"
-	f.lines(&apply.Figures{Counters: []apply.Counter{one, two, other, {Name: "ban_x", Comment: "banned"}}})
+	all := []apply.Counter{one, two, other, {Name: "ban_x", Comment: "banned"}}
+	gone := apply.Counter{Name: "output_a", Origin: program.Origin{File: "p.yaml", Line: 4, Text: "allow any"}}
+	f.lines(&apply.Figures{Counters: all}, seriesOf("", append([]apply.Counter{gone}, all...)))
 	var text strings.Builder
 	if err := exposition.Write(&text, f.list[:1]); err != nil {
 		t.Fatal(err)

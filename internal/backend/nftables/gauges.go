@@ -17,6 +17,8 @@ import (
 type gauges struct {
 	Table string     `json:"table"`
 	Sets  []gaugeSet `json:"sets"`
+
+	counters int // that the last reading had
 }
 
 type gaugeSet struct {
@@ -64,7 +66,14 @@ func (g *gauges) inKernel(s gaugeSet) nfset.Set {
 // Read asks for the counters, for the sizes of the sets, and for the elements of those that
 // count by element.
 func (g *gauges) Read(ctx context.Context, bans backend.BanStore) (*backend.Readings, error) {
-	counters, err := nft.Counters(g.Table)
+	out := &backend.Readings{}
+	add := func(counter string, packets, bytes uint64) {
+		sum := out.Counters[counter]
+		out.Counters[counter] = backend.Count{Packets: sum.Packets + packets, Bytes: sum.Bytes + bytes}
+	}
+	err := nft.Counters(g.Table, func() { out.Counters = make(map[string]backend.Count, g.counters) }, func(_ uint8, name string, c nft.Counter) {
+		add(programName(bare(name)), c.Packets, c.Bytes)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -72,16 +81,7 @@ func (g *gauges) Read(ctx context.Context, bans backend.BanStore) (*backend.Read
 	if err != nil {
 		return nil, err
 	}
-	out := &backend.Readings{Gone: len(counters)+len(sizes) == 0, Counters: map[string]backend.Count{}}
-	add := func(counter string, packets, bytes uint64) {
-		sum := out.Counters[counter]
-		out.Counters[counter] = backend.Count{Packets: sum.Packets + packets, Bytes: sum.Bytes + bytes}
-	}
-	for _, of := range counters {
-		for name, c := range of {
-			add(programName(bare(name)), c.Packets, c.Bytes)
-		}
-	}
+	out.Gone = len(out.Counters)+len(sizes) == 0
 	conn, err := nfset.Open()
 	if err != nil {
 		return nil, err
@@ -115,6 +115,7 @@ func (g *gauges) Read(ctx context.Context, bans backend.BanStore) (*backend.Read
 	if err = errors.Join(err, conn.Close()); err != nil {
 		return nil, fmt.Errorf("read the sets of table inet %s: %w", g.Table, err)
 	}
+	g.counters = len(out.Counters)
 	return out, nil
 }
 

@@ -36,12 +36,20 @@ type Family struct {
 type Sample struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	Value  float64           `json:"value"`
+
+	text string // of the labels; "": Write makes it
+}
+
+// Labelled is a sample of no value yet, for who writes it again and again.
+func Labelled(labels map[string]string) Sample {
+	maps.DeleteFunc(labels, func(_, value string) bool { return value == "" })
+	return Sample{Labels: labels, text: labelText(labels)}
 }
 
 // Add adds a sample.
 func (f *Family) Add(value float64, labels map[string]string) {
 	maps.DeleteFunc(labels, func(_, value string) bool { return value == "" })
-	f.Samples = append(f.Samples, Sample{labels, value})
+	f.Samples = append(f.Samples, Sample{Labels: labels, Value: value})
 }
 
 // Join joins what several have, by the names of the families, in the order in which these
@@ -108,27 +116,38 @@ func Write(to io.Writer, families []Family) error {
 		for _, text := range []string{"# HELP ", f.Name, " ", helpEscapes.Replace(f.Help), "\n# TYPE ", f.Name, " ", string(f.Type), "\n"} {
 			_, _ = w.WriteString(text)
 		}
-		for _, s := range f.Samples {
-			s.write(w, f.Name)
+		for i := range f.Samples {
+			f.Samples[i].write(w, f.Name)
 		}
 	}
 	return w.Flush()
 }
 
-func (s Sample) write(w *bufio.Writer, name string) {
-	_, _ = w.WriteString(name)
+func labelText(labels map[string]string) string {
+	if len(labels) == 0 {
+		return ""
+	}
+	var b strings.Builder
 	between := byte('{')
-	for _, label := range slices.Sorted(maps.Keys(s.Labels)) {
-		_ = w.WriteByte(between)
-		_, _ = w.WriteString(label)
-		_, _ = w.WriteString(`="`)
-		_, _ = valueEscapes.WriteString(w, strings.ToValidUTF8(s.Labels[label], "\uFFFD"))
-		_ = w.WriteByte('"')
+	for _, label := range slices.Sorted(maps.Keys(labels)) {
+		b.WriteByte(between)
+		b.WriteString(label)
+		b.WriteString(`="`)
+		_, _ = valueEscapes.WriteString(&b, strings.ToValidUTF8(labels[label], "\uFFFD"))
+		b.WriteByte('"')
 		between = ','
 	}
-	if between == ',' {
-		_ = w.WriteByte('}')
+	b.WriteByte('}')
+	return b.String()
+}
+
+func (s *Sample) write(w *bufio.Writer, name string) {
+	_, _ = w.WriteString(name)
+	text := s.text
+	if text == "" {
+		text = labelText(s.Labels)
 	}
+	_, _ = w.WriteString(text)
 	_ = w.WriteByte(' ')
 	_, _ = w.Write(strconv.AppendFloat(w.AvailableBuffer(), s.Value, 'f', -1, 64))
 	_ = w.WriteByte('\n')

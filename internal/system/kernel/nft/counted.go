@@ -32,17 +32,19 @@ func Counted(family int, table, name string) (packets uint64, err error) {
 
 // attribute is the value of an attribute inside of others.
 func attribute(message []byte, path ...uint16) (value []byte, found bool) {
-	attributes, err := nl.ParseRouteAttr(message)
-	if err != nil {
-		return nil, false
-	}
-	for _, a := range attributes {
-		if a.Attr.Type&nl.NLA_TYPE_MASK == path[0] {
-			if len(path) == 1 {
-				return a.Value, true
-			}
-			return attribute(a.Value, path[1:]...)
+	for len(message) >= unix.SizeofNlAttr {
+		size := int(binary.NativeEndian.Uint16(message))
+		if size < unix.SizeofNlAttr || size > len(message) {
+			break
 		}
+		if binary.NativeEndian.Uint16(message[2:])&nl.NLA_TYPE_MASK == path[0] {
+			value := message[unix.SizeofNlAttr:size]
+			if len(path) == 1 {
+				return value, true
+			}
+			return attribute(value, path[1:]...)
+		}
+		message = message[min((size+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1), len(message)):]
 	}
 	return nil, false
 }

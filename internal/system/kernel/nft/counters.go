@@ -4,49 +4,35 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
 // Counter is what a counter object has counted.
 type Counter struct{ Packets, Bytes uint64 }
 
-// Counters reads the counter objects of the tables of a name, of all families, in the
-// network namespace of the calling thread: by the family (NFPROTO_INET, …) and their name.
-// It asks the kernel for nothing else; 4,000 take 6 ms.
-func Counters(table string) (map[uint8]map[string]Counter, error) {
-	var out map[uint8]map[string]Counter
-	err := dumpOf(unix.NFT_MSG_GETOBJ, unix.AF_UNSPEC, func() { out = map[uint8]map[string]Counter{} }, func(family uint8, of func(uint16) []byte) {
+// Counters gives the counter objects of the tables of a name, of all families, in the network
+// namespace of the calling thread: the family (NFPROTO_INET, …), its name and what it counted.
+// What others disturb begins anew, which begin is told. It asks the kernel for nothing else;
+// 4,000 take 3 ms.
+func Counters(table string, begin func(), each func(family uint8, name string, c Counter)) error {
+	err := dumpOf(unix.NFT_MSG_GETOBJ, unix.AF_UNSPEC, begin, func(family uint8, of func(uint16) []byte) {
 		kind := of(unix.NFTA_OBJ_TYPE)
-		if unix.ByteSliceToString(of(unix.NFTA_OBJ_TABLE)) != table || len(kind) != 4 || binary.BigEndian.Uint32(kind) != unix.NFT_OBJECT_COUNTER {
-			return
+		if unix.ByteSliceToString(of(unix.NFTA_OBJ_TABLE)) == table && len(kind) == 4 && binary.BigEndian.Uint32(kind) == unix.NFT_OBJECT_COUNTER {
+			data := of(unix.NFTA_OBJ_DATA)
+			each(family, unix.ByteSliceToString(of(unix.NFTA_OBJ_NAME)), Counter{number(data, unix.NFTA_COUNTER_PACKETS), number(data, unix.NFTA_COUNTER_BYTES)})
 		}
-		if out[family] == nil {
-			out[family] = map[string]Counter{}
-		}
-		out[family][unix.ByteSliceToString(of(unix.NFTA_OBJ_NAME))] = counterOf(of(unix.NFTA_OBJ_DATA))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the counters: %w", err)
+		return fmt.Errorf("read the counters: %w", err)
 	}
-	return out, nil
+	return nil
 }
 
-func counterOf(data []byte) (c Counter) {
-	attributes, err := nl.ParseRouteAttr(data)
-	if err != nil {
-		return c
+func number(data []byte, kind uint16) uint64 {
+	if value, _ := attribute(data, kind); len(value) == 8 {
+		return binary.BigEndian.Uint64(value)
 	}
-	for _, a := range attributes {
-		switch {
-		case len(a.Value) != 8:
-		case a.Attr.Type&nl.NLA_TYPE_MASK == unix.NFTA_COUNTER_PACKETS:
-			c.Packets = binary.BigEndian.Uint64(a.Value)
-		case a.Attr.Type&nl.NLA_TYPE_MASK == unix.NFTA_COUNTER_BYTES:
-			c.Bytes = binary.BigEndian.Uint64(a.Value)
-		}
-	}
-	return c
+	return 0
 }
 
 // setCount is NFTA_SET_COUNT, which kernels have since Linux 6.17: how many elements a set

@@ -31,7 +31,13 @@ add set inet other s { type ipv4_addr; }
 		t.Fatal(err)
 	}
 	err = in(t, s, func(context.Context) error {
-		counters, err := nft.Counters("t")
+		var counters map[uint8]map[string]nft.Counter
+		err := nft.Counters("t", func() { counters = map[uint8]map[string]nft.Counter{} }, func(family uint8, name string, c nft.Counter) {
+			if counters[family] == nil {
+				counters[family] = map[string]nft.Counter{}
+			}
+			counters[family][name] = c
+		})
 		if err != nil {
 			return err
 		}

@@ -7,7 +7,6 @@ import (
 	"syscall"
 
 	"github.com/mdlayher/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -45,17 +44,9 @@ func ask(message, family int, each func(family uint8, attribute func(kind uint16
 		if len(answer) < nfgenmsg {
 			return nil
 		}
-		attributes, err := nl.ParseRouteAttr(answer[nfgenmsg:])
-		if err != nil {
-			return err
-		}
 		each(answer[0], func(kind uint16) []byte {
-			for _, a := range attributes {
-				if a.Attr.Type&nl.NLA_TYPE_MASK == kind {
-					return a.Value
-				}
-			}
-			return nil
+			value, _ := attribute(answer[nfgenmsg:], kind)
+			return value
 		})
 		return nil
 	})
