@@ -135,7 +135,9 @@ type HeldBan struct {
 // LimitBans is what one rule or several banned by their limits.
 type LimitBans struct {
 	Rule string // the first one that bans, with its place
-	Bans []HeldBan
+	// Widened says that these are prefixes of which many sources were banned.
+	Widened bool
+	Bans    []HeldBan
 }
 
 // UnaskedBans is a set of single addresses that no rule looks into, and what is in it.

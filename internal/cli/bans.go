@@ -26,6 +26,7 @@ func newBans() *cobra.Command {
 until when each holds, how many packets it has
 dropped since rules were first loaded, who banned it, when and why. Packets are
 counted for each address; of prefixes that overlap, the hits are those of both.
+A prefix that a limit banned ("widen") says how many sources of it were banned before.
 A ban by a limit does not hold for addresses that are exempt: those of never-ban, who
 is logged in over ssh, the routers of the default routes and the name servers.
 What the policy itself bans is not listed: "sluice status" counts it.
@@ -95,9 +96,13 @@ func printBans(w io.Writer, list []apply.BanEntry, now time.Time) error {
 	return errors.Join(table.Flush(), buffered.Flush())
 }
 
-// whatText is what is banned; of a country, by how many ranges and which data.
+// whatText is what is banned; of a prefix that a limit banned, for how many; of a country,
+// by how many ranges and which data.
 func whatText(b apply.BanEntry) string {
-	if b.Ranges == 0 {
+	switch {
+	case b.Widened > 0:
+		return fmt.Sprintf("%s (%d sources of it)", b.What, b.Widened)
+	case b.Ranges == 0:
 		return b.What
 	}
 	text := b.What + " (" + english.Plural(b.Ranges, "range")

@@ -2,6 +2,7 @@ package program
 
 import (
 	"net/netip"
+	"strings"
 
 	"sluice/internal/base/addrset"
 )
@@ -142,6 +143,23 @@ type Set struct {
 	Timeout  uint64     // of a dynamic set's entries, in milliseconds; 0 is none
 	Origin   Origin
 }
+
+// wide ends the id of a dynamic set of prefixes.
+const wide = ".wide"
+
+// WideSet is the id of a set that the kernel fills with prefixes: of an address of IPv4
+// the first 24 bits stand for it, of IPv6 the first 48.
+func WideSet(id string) string { return id + wide }
+
+// IsWide says that the id is one of WideSet.
+func IsWide(id string) bool { return strings.HasSuffix(id, wide) }
+
+// Widening is how many sources of a prefix a limit bans before it bans the prefix. One or
+// two bad neighbours are chance, an eighth is a network that somebody has at hand.
+const Widening = 8
+
+// WidenedSet is the id of the set of the prefixes that limits banned.
+var WidenedSet = WideSet("limit.banned")
 
 // Life says who writes a set's contents.
 type Life string

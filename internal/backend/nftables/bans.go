@@ -9,6 +9,7 @@ import (
 
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
+	"sluice/internal/program"
 	"sluice/internal/system/kernel/nft"
 )
 
@@ -42,13 +43,15 @@ type commandSet struct {
 	Counted bool   `json:"counted,omitempty"`
 }
 
-// limitSet is a set of the sources that limits banned. In IPv6 an element is the
-// first address of a network of 64 bits and stands for all of it.
+// limitSet is a set of the sources, or of the prefixes, that limits banned. An element is
+// the first address of a network that it stands for, by keyMask; of a source of IPv4 it is
+// that alone.
 type limitSet struct {
 	Name    string `json:"name"`
 	Family  int    `json:"family"`
 	Counted bool   `json:"counted,omitempty"`
 	Rule    string `json:"rule"` // the first one that bans, with its place
+	Wide    bool   `json:"wide,omitempty"`
 }
 
 // askedSets says which sets the rules look into.
@@ -87,25 +90,27 @@ func (a askedSets) asks(s commandSet) bool {
 
 // banStore is the sets of an artifact that hold bans.
 type banStore struct {
-	asked askedSets
-	never addrset.Set
-	table string
-	sets  []commandSet
-	limit []limitSet // what limits ban
-	fast  []Flowtable
-	rules []byte // commandRules; nil where tree has them
-	tree  *Tree  // nil where the store was decoded
+	asked  askedSets
+	never  addrset.Set
+	table  string
+	sets   []commandSet
+	limit  []limitSet // what limits ban
+	counts []limitSet // how many sources of a prefix they banned
+	fast   []Flowtable
+	rules  []byte // commandRules; nil where tree has them
+	tree   *Tree  // nil where the store was decoded
 }
 
 // encodedStore is a store on disk.
 type encodedStore struct {
-	Asked askedSets    `json:"asked"`
-	Never []byte       `json:"never"` // as package addrset writes it
-	Table string       `json:"table"`
-	Sets  []commandSet `json:"sets"`
-	Limit []limitSet   `json:"limit,omitempty"`
-	Fast  []Flowtable  `json:"fast,omitempty"`
-	Rules []byte       `json:"rules"`
+	Asked  askedSets    `json:"asked"`
+	Never  []byte       `json:"never"` // as package addrset writes it
+	Table  string       `json:"table"`
+	Sets   []commandSet `json:"sets"`
+	Limit  []limitSet   `json:"limit,omitempty"`
+	Counts []limitSet   `json:"counts,omitempty"`
+	Fast   []Flowtable  `json:"fast,omitempty"`
+	Rules  []byte       `json:"rules"`
 }
 
 // BanStore is the store of an artifact.
@@ -138,9 +143,10 @@ func (s *banStore) of(t *Tree) {
 		switch {
 		case k.byCommand():
 			s.sets = append(s.sets, k.commandSet())
-		case k.ID == limitBanned:
-			set := k.commandSet()
-			s.limit = append(s.limit, limitSet{Name: k.Name, Family: set.Family, Counted: k.Counted, Rule: origin(k.Origin, k.Origin.Text)})
+		case banned(k.ID):
+			s.limit = append(s.limit, k.limitSet())
+		case program.IsWide(k.ID):
+			s.counts = append(s.counts, k.limitSet())
 		}
 	}
 	if len(s.sets)+len(s.limit) > 0 {
@@ -156,13 +162,20 @@ func (s *banStore) of(t *Tree) {
 // limitBanned is the program's set of the sources that limits banned.
 const limitBanned = "limit.banned"
 
+// banned says that limits fill a set with what they ban.
+func banned(id string) bool { return id == limitBanned || id == program.WidenedSet }
+
+func (s *Set) limitSet() limitSet {
+	return limitSet{Name: s.Name, Family: s.family(), Counted: s.Counted, Rule: origin(s.Origin, s.Origin.Text), Wide: program.IsWide(s.ID)}
+}
+
 // DecodeBanStore reads what Encode wrote.
 func (nftables) DecodeBanStore(data []byte) (backend.BanStore, error) {
 	var in encodedStore
 	if err := json.Unmarshal(data, &in); err != nil {
 		return nil, err
 	}
-	s := &banStore{asked: in.Asked, table: in.Table, sets: in.Sets, limit: in.Limit, fast: in.Fast, rules: in.Rules}
+	s := &banStore{asked: in.Asked, table: in.Table, sets: in.Sets, limit: in.Limit, counts: in.Counts, fast: in.Fast, rules: in.Rules}
 	return s, s.never.UnmarshalBinary(in.Never)
 }
 
@@ -172,7 +185,7 @@ func (s *banStore) Encode() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(encodedStore{s.asked, never, s.table, s.sets, s.limit, s.fast, s.turnedRules()})
+	return json.Marshal(encodedStore{s.asked, never, s.table, s.sets, s.limit, s.counts, s.fast, s.turnedRules()})
 }
 
 // Room says whether there are sets for bans by command.

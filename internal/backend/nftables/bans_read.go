@@ -106,24 +106,26 @@ func (s *banStore) Held(ctx context.Context) (*backend.HeldBans, error) {
 		if err != nil {
 			return nil, err
 		}
-		limit := backend.LimitBans{Rule: l.Rule}
+		limit := backend.LimitBans{Rule: l.Rule, Widened: l.Wide}
 		for a, h := range have {
-			limit.Bans = append(limit.Bans, h.ban(limitRange(a)))
+			limit.Bans = append(limit.Bans, h.ban(l.rangeOf(a)))
 		}
 		out.Limits = append(out.Limits, limit)
 	}
 	return out, nil
 }
 
-// limitRange is what an element of a set that limits fill stands for.
-func limitRange(a netip.Addr) addrset.Range {
-	if a.Is4() {
-		return addrset.Range{From: a, To: a}
+// rangeOf is what an element of a set that limits fill stands for.
+func (l limitSet) rangeOf(a netip.Addr) addrset.Range {
+	bits := map[bool]int{false: a.BitLen(), true: 24}[l.Wide]
+	if a.Is6() {
+		bits = map[bool]int{false: 64, true: 48}[l.Wide]
 	}
-	return addrset.PrefixRange(netip.PrefixFrom(a, 64).Masked())
+	return addrset.PrefixRange(netip.PrefixFrom(a, bits).Masked())
 }
 
-// LiftLimits takes sources out of the sets that limits fill.
+// LiftLimits takes sources and prefixes out of the sets that limits fill, and what counted
+// for prefixes that have a part in what is lifted.
 func (s *banStore) LiftLimits(ctx context.Context, lift func(addrset.Range) bool) (int, error) {
 	if len(s.limit) == 0 {
 		return 0, nil
@@ -133,24 +135,46 @@ func (s *banStore) LiftLimits(ctx context.Context, lift func(addrset.Range) bool
 		return 0, err
 	}
 	defer conn.Close()
+	var lifted addrset.Builder
 	total := 0
 	for _, l := range s.limit {
-		set := nfset.Set{Table: s.table, Name: l.Name}
-		have, err := dump(ctx, conn, set)
-		if err != nil {
+		n, err := s.takeOut(ctx, conn, l, func(r addrset.Range) bool {
+			if !lift(r) {
+				return false
+			}
+			lifted.AddRange(r)
+			return true
+		})
+		if total += n; err != nil {
 			return total, err
 		}
-		for _, a := range slices.SortedFunc(maps.Keys(have), netip.Addr.Compare) {
-			if !lift(limitRange(a)) {
-				continue
-			}
-			// It may have gone by itself meanwhile.
-			gone := slices.Values([]nfset.Element{{Key: a.AsSlice()}})
-			if err := conn.Delete(ctx, set, gone); err != nil && !errors.Is(err, nfset.ErrNoElement) {
-				return total, err
-			}
-			total++
+	}
+	all := lifted.Set()
+	for _, l := range s.counts {
+		if _, err := s.takeOut(ctx, conn, l, func(r addrset.Range) bool { return all.Overlaps(addrset.Of(r)) }); err != nil {
+			return total, err
 		}
+	}
+	return total, nil
+}
+
+// takeOut takes elements out of a set that limits fill, and says how many.
+func (s *banStore) takeOut(ctx context.Context, conn *nfset.Conn, l limitSet, which func(addrset.Range) bool) (total int, err error) {
+	set := nfset.Set{Table: s.table, Name: l.Name}
+	have, err := dump(ctx, conn, set)
+	if err != nil {
+		return 0, err
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(have), netip.Addr.Compare) {
+		if !which(l.rangeOf(a)) {
+			continue
+		}
+		// It may have gone by itself meanwhile.
+		gone := slices.Values([]nfset.Element{{Key: a.AsSlice()}})
+		if err := conn.Delete(ctx, set, gone); err != nil && !errors.Is(err, nfset.ErrNoElement) {
+			return total, err
+		}
+		total++
 	}
 	return total, nil
 }

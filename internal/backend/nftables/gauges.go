@@ -103,7 +103,7 @@ func (g *gauges) Read(ctx context.Context, bans backend.BanStore) (*backend.Read
 		switch i, more := at[s.ID]; {
 		case s.Bans:
 			out.ByCommand += n
-		case s.ID == limitBanned:
+		case banned(s.ID):
 			out.ByLimit += n
 		case more:
 			out.Sets[i].Entries += n

@@ -89,17 +89,13 @@ func (p *gateParser) parse() *gate {
 	return g
 }
 
-// sourceFamily is the family of a key that is the source or the destination, of IPv6
-// the first 64 bits of it, and which of them it is; 0 is none.
+// sourceFamily is the family of a key that is the source or the destination, cut as the
+// set has it, and which of them it is; 0 is none.
 func sourceFamily(s Statement) (int, program.SourceKey) {
 	ip, side, _ := strings.Cut(s.Field, " ")
 	key := map[string]program.SourceKey{"saddr": program.PerSource, "daddr": program.PerDestination}[side]
-	switch {
-	case key == program.Together:
-	case ip == "ip" && s.Mask == "":
-		return 4, key
-	case ip == "ip6" && s.Mask == sourceMask:
-		return 6, key
+	if family := map[string]int{"ip": 4, "ip6": 6}[ip]; family != 0 && key != program.Together && s.Mask == keyMask(dynamicID(s.Set), family) {
+		return family, key
 	}
 	return 0, program.Together
 }
@@ -216,7 +212,13 @@ func (p *gateParser) bans(limit *program.Limit) bool {
 	var spared addrset.Set
 	n := len(p.rules)
 	last := p.rules[n-1].Statements
-	if n < 1+len(p.families) || len(last) != 1 || last[0].Kind != Verdict || last[0].Name != "drop" {
+	if n < 1+len(p.families) || len(last) != 1 {
+		return false
+	}
+	switch {
+	case last[0].Kind == Goto:
+		limit.Over = p.lead(last[0].Name)
+	case last[0].Kind != Verdict || last[0].Name != "drop":
 		return false
 	}
 	adds := p.rules[n-1-len(p.families) : n-1]

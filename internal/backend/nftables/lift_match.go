@@ -363,12 +363,12 @@ func (w *ruleLifter) inSet(s Statement) (program.Condition, error) {
 	return c, nil
 }
 
-// maskOfSet: sets that the kernel fills with sources hold the first 64 bits of IPv6
-// addresses, and no other lookup has a mask.
+// maskOfSet: sets that the kernel fills with sources hold addresses cut by keyMask, and no
+// other lookup has a mask.
 func maskOfSet(s Statement, k *Set) error {
 	want := ""
-	if k.Life == program.Dynamic && !k.byCommand() && strings.HasPrefix(s.Field, "ip6 ") {
-		want = sourceMask
+	if ip, _, is := strings.Cut(s.Field, " "); is && k.Life == program.Dynamic && !k.byCommand() && (ip == "ip" || ip == "ip6") {
+		want = keyMask(dynamicID(k.Name), k.family())
 	}
 	if s.Mask != want {
 		return fmt.Errorf("the mask %q of %s is not known", s.Mask, s.Field)

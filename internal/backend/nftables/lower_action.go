@@ -264,11 +264,7 @@ func (a *actor) sourceSet(id string, family int) (Statement, error) {
 	if p == nil || p.set.Life != program.Dynamic || len(p.byFam[family]) != 1 {
 		return Statement{}, fmt.Errorf("%q is not a set that the kernel fills", id)
 	}
-	s := Statement{Kind: SetAdd, Set: p.byFam[family][0].Name, Field: ipOf(family) + " saddr"}
-	if family == 6 {
-		s.Mask = sourceMask
-	}
-	return s, nil
+	return Statement{Kind: SetAdd, Set: p.byFam[family][0].Name, Field: ipOf(family) + " saddr", Mask: keyMask(id, family)}, nil
 }
 
 func markStatement(m program.SetMark) Statement {

@@ -437,8 +437,8 @@ func (m *matcher) inSet(c *program.Condition) (ways, error) {
 		switch network, is := part.network(); {
 		case is:
 			s.Set, s.Values = "", []string{network}
-		case p.masked && family == 6:
-			s.Mask = sourceMask
+		case p.masked:
+			s.Mask = keyMask(c.Set, family)
 		}
 		in = append(in, []Statement{s})
 		out = append(out, s)

@@ -23,7 +23,7 @@ import (
 type parts struct {
 	set    *program.Set
 	byFam  map[int][]*Set // 4, 6; 0 for sets without an address
-	masked bool           // IPv6 keys stand for their first 64 bits
+	masked bool           // keys are cut by keyMask
 	laid   map[int]*laid  // families that are laid out in chains; byFam has none of these until a rule needs it
 }
 
@@ -33,6 +33,19 @@ var families = []int{4, 6}
 // sourceMask takes of an IPv6 source what stands for it: a host that has one
 // address of a network of 64 bits has them all.
 const sourceMask = "ffff:ffff:ffff:ffff::"
+
+// keyMask is what takes of an address what stands for it in a set that the kernel fills.
+func keyMask(id string, family int) string {
+	switch wide := program.IsWide(id); {
+	case wide && family == 4:
+		return "255.255.255.0"
+	case wide:
+		return "ffff:ffff:ffff::"
+	case family == 6:
+		return sourceMask
+	}
+	return ""
+}
 
 func (l *lowering) sets() {
 	for i := range l.program.Sets {

@@ -32,6 +32,8 @@ type BanEntry struct {
 	Packets uint64    `json:"packets"` // dropped, since the sets were made; of overlapping ranges together
 	Bytes   uint64    `json:"bytes"`
 	InForce bool      `json:"in-force"` // the kernel has it, and asks it of some address of it
+	// Widened is how many sources of a prefix a limit had banned when it banned the prefix.
+	Widened int `json:"widened,omitempty"`
 	// Exempt is the addresses of a ban by a limit that never-ban or the host exempts now.
 	Exempt []string `json:"exempt,omitempty"`
 	// Ranges is how many a country had when it was banned, by data of a date.
@@ -94,6 +96,9 @@ func (h *Host) Bans(ctx context.Context) ([]BanEntry, error) {
 			e := BanEntry{
 				What: held.Range.String(), By: ByLimit, Rule: l.Rule, Until: now.Add(held.Left).Truncate(time.Second),
 				Packets: held.Packets, Bytes: held.Bytes, at: held.Range,
+			}
+			if l.Widened {
+				e.Widened = program.Widening
 			}
 			all := addrset.Of(held.Range)
 			e.InForce = !spared.ContainsSet(all)

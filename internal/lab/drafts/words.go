@@ -111,7 +111,7 @@ func (r *drafter) rule(section string) string {
 	} else if r.chance(12) {
 		clauses = append(clauses, "limit "+r.one("1000000/second", "900000/second burst 1000000"))
 	} else if section != "output" && r.chance(20) {
-		clauses = append(clauses, "limit 1000000/second per source"+r.one("", " then ban 1h"))
+		clauses = append(clauses, "limit 1000000/second per source"+r.one("", " then ban 1h", " then ban 1h widen"))
 	}
 	if action == "allow" && r.chance(20) {
 		clauses = append(clauses, "max 1000000 connections")

@@ -152,6 +152,9 @@ func (c *reader) rule(r *policy.Rule) []Rule {
 	if !r.Until.IsZero() {
 		c.refuse(r.Text, "an end in time")
 	}
+	if r.Limit != nil && r.Limit.Widen {
+		c.refuse(r.Text, "a ban that widens")
+	}
 	for _, u := range r.Users {
 		rule.Users = append(rule.Users, c.Users[u.Text])
 	}

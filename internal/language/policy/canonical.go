@@ -110,6 +110,9 @@ func (l *Limit) canonical() string {
 	}
 	if l.ThenBan != 0 {
 		text += " then ban " + formatDuration(l.ThenBan)
+		if l.Widen {
+			text += " widen"
+		}
 	}
 	return text
 }

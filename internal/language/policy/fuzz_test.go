@@ -67,7 +67,7 @@ func FuzzParse(f *testing.F) {
 // The same for one rule, with the names that it may use.
 func FuzzRule(f *testing.F) {
 	r := []string{
-		"allow web from served", "allow ssh from office limit 10/minute per source", "allow ssh limit 6/30s per source then ban 10m burst 3",
+		"allow web from served", "allow ssh from office limit 10/minute per source", "allow ssh limit 6/30s per source then ban 10m widen burst 3",
 		"allow [smtp, imaps] max 20 connections per source", "allow icmp echo-request limit 20/second", "allow published tcp/8080 from office",
 		"reject tcp/25 log \"smtp\"", "drop udp ipv6", "allow smtp by user [postfix, 1]", "clamp mss from vms to wan", "allow any from not [203.0.113.0/24, office]",
 		"{allow: web, from: served}", "{drop: [ssh, 'icmp echo-request'], family: ipv6, log: x}", "'allow ssh'", "\"allow \\x73sh\"",

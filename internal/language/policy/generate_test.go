@@ -90,6 +90,9 @@ func randomRule(r *rand.Rand, hook Hook) (line, mapping string) {
 			words, m = words+" per source", m+", per: source"
 			if r.IntN(2) == 0 {
 				words, m = words+" then ban 90m", m+", ban: 90m"
+				if r.IntN(2) == 0 {
+					words, m = words+" widen", m+", widen: true"
+				}
 			}
 		}
 		if r.IntN(2) == 0 {

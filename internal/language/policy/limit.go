@@ -54,6 +54,8 @@ func (r *rule) limit() bool {
 			}
 		case r.is("per", "burst", "then"):
 			return r.failAt(t, "", "duplicate %s", source.Quote(t.text))
+		case r.is("widen"):
+			return r.failAt(t, "write then ban TIME widen", "only a ban can widen")
 		default:
 			if l.ThenBan != 0 && !l.PerSource {
 				r.fail(l.Pos, "write limit "+rate+" per source then ban …", "a ban needs a limit per source: who would be banned?")
@@ -89,8 +91,11 @@ func (r *rule) thenBan(l *Limit) bool {
 		return false
 	}
 	var p *problem
-	l.ThenBan, p = parseDuration(t.text)
-	return r.problemAt(t, p)
+	if l.ThenBan, p = parseDuration(t.text); p != nil {
+		return r.problemAt(t, p)
+	}
+	l.Widen = r.accept("widen")
+	return true
 }
 
 // parseUnit reads the time of a rate.

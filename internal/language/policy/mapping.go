@@ -240,6 +240,9 @@ func (m *mappingForm) limit(e source.Entry) {
 		m.word(ban, "ban")
 		m.values(ban)
 	}
+	if widen, ok := by["widen"]; ok {
+		m.flag(widen, "widen")
+	}
 }
 
 func (m *mappingForm) max(e source.Entry) {

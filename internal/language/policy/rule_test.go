@@ -171,6 +171,8 @@ func TestRuleErrors(t *testing.T) {
 		{Input, `allow ssh limit 10/minute burst 5 ‸burst 6`, `duplicate "burst"`, ""},
 		{Input, `allow ssh ‸limit 10/minute then ban 10m`, `a ban needs a limit per source`, "per source"},
 		{Input, `allow ssh limit 10/minute per source then ban ‸10`, `not a duration`, "10s"},
+		{Input, `allow ssh limit 10/minute per source ‸widen`, `only a ban`, "then ban TIME widen"},
+		{Input, `allow ssh limit 10/minute per source then ban ‸widen`, `not a duration`, "write 30s"},
 		{Input, `allow ssh limit 10/minute per source then ban ‸0s`, `zero`, ""},
 		{Input, `allow ssh limit 10/minute per source then ban ‸10min`, `not a duration`, "write 10m"},
 		{Input, `allow ssh limit 10/minute per source then ‸drop`, `expected ban`, "then ban TIME"},

@@ -261,6 +261,7 @@ type Limit struct {
 	Burst     uint64 // 0: Count
 	PerSource bool
 	ThenBan   time.Duration // 0: none; only with PerSource
+	Widen     bool          `json:",omitzero"` // to the whole prefix where many of it are banned; only with ThenBan
 }
 
 // MostPlaces is the greatest number of connections of a source that is counted by

@@ -26,7 +26,7 @@ var nameSyntax = regexp.MustCompile(namePattern)
 // may have as a name.
 var reserved = []string{
 	"allow", "drop", "reject", "clamp", "mss", "any", "not", "from", "to", "in", "out", "by", "user",
-	"limit", "per", "source", "burst", "then", "ban", "max", "connection", "connections", "until", "log",
+	"limit", "per", "source", "burst", "then", "ban", "widen", "max", "connection", "connections", "until", "log",
 	"ipv4", "ipv6", "published", "tcp", "udp", "sctp", "proto", "icmp",
 	"masquerade", "redirect", "map", "as", "on", "stateless",
 }

@@ -39,7 +39,12 @@ func (c *compiler) bans() {
 	}
 	c.overBans()
 	if byLimit {
-		parts = append(parts, banPart{set: limitBanned, counter: "ban_by_limit", never: []string{c.neverBan(), c.exempt()}, counted: c.limitThatBans()})
+		part := banPart{set: limitBanned, counter: "ban_by_limit", never: []string{c.neverBan(), c.exempt()}, counted: c.limitThatBans()}
+		parts = append(parts, part)
+		if c.sets[program.WidenedSet] {
+			part.set = program.WidenedSet
+			parts = append(parts, part)
+		}
 	}
 	if byCommand {
 		parts = append(parts, c.commandBans())
@@ -92,8 +97,10 @@ func (c *compiler) banRules(p banPart) {
 		p.counted = p.origin
 	}
 	actions := c.counted(p.counter, p.counted, "banned by "+p.set, program.Drop)
-	if p.set == limitBanned {
-		c.beginnings(actions)
+	if p.set == limitBanned || p.set == program.WidenedSet {
+		if c.program.Chain(bannedByLimitChain) == nil {
+			c.beginnings(actions)
+		}
 		actions = []program.Action{program.Jump{Chain: bannedByLimitChain}}
 	}
 	from := program.Rule{Match: p.match(program.Source), Actions: actions, Origin: p.origin, Comment: "from " + p.set}

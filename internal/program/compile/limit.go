@@ -56,6 +56,9 @@ func (c *compiler) limit(id string, l *policy.Limit, o program.Origin) program.L
 		c.program.Set(out.Ban).Counters = true // sluice bans shows the hits of each
 		out.BanTimeout = uint64(l.ThenBan.Milliseconds())
 		out.NeverBan = c.neverBan()
+		if l.Widen {
+			out.Over = c.widening(id, out, o)
+		}
 	}
 	return out
 }
@@ -311,6 +314,9 @@ func (c *compiler) handshake(hook policy.Hook, p *proven) string {
 	key := program.SetAdd{Set: c.overSet(p.id, limit, p.o), Key: program.PerSource}
 	if hook == policy.Forward {
 		limit.Per = program.PerDestination
+		if limit.Over != "" {
+			limit.Over = c.widening(p.id, limit, p.o)
+		}
 		key.Key, key.Fields = program.Together, []program.Field{program.Destination}
 	}
 	label := program.SetLabel{Bit: countedLabel}

@@ -128,7 +128,7 @@ func (m *maker) rule(section string) string {
 	case limited && section == "output":
 		words = append(words, "limit 10/second")
 	case limited:
-		words = append(words, pick(m, "limit 10/second", "limit 6/minute per source", "max 9 connections", "max 3 connections per source"))
+		words = append(words, pick(m, "limit 10/second", "limit 6/minute per source", "limit 6/minute per source then ban 1h widen", "max 9 connections", "max 3 connections per source"))
 	}
 	if m.IntN(12) == 0 {
 		words = append(words, `log "a"`)

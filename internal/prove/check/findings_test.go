@@ -185,7 +185,7 @@ input:
     - allow udp/5060 from 203.0.113.7 limit 6/30s per source then ban 10m
     - allow udp/5060 limit 6/30s per source
     - allow udp/5061 limit 6/30s per source then ban 10m
-    - allow icmp echo-request limit 6/30s per source then ban 10m
+    - allow icmp echo-request limit 6/30s per source then ban 10m widen
     - allow http limit 600/30s per source then ban 10m
     - allow both from 192.0.2.0/24 limit 6/30s per source then ban 10m
     - reject tcp/23 limit 6/30s per source then ban 10m
@@ -200,7 +200,7 @@ forward:
 nat:
   - map 198.51.100.16/28 to 10.20.1.0/28 stateless
 `, want: []string{
-			`13 remark unproven-ban: the source of UDP`, `14 remark unproven-ban: the source of ICMP`, `15 warning bypass-limit`,
+			`13 remark unproven-ban: the source of UDP`, `14 remark unproven-ban: all of its network banned by this limit: no handshake proves the source of ICMP`, `15 warning bypass-limit`,
 			`15 remark unproven-ban: the source of TCP that is not tracked`, `16 remark unproven-ban: the source of UDP`,
 			`17 remark unproven-ban: the source of what is refused`,
 			`18 warning bypass-limit`, `18 remark unproven-ban: the source of UDP, ICMP, other protocols than TCP and TCP that is not tracked`,

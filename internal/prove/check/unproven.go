@@ -31,8 +31,12 @@ func (c *checker) unprovenBans() {
 				continue
 			}
 			if packets = realPackets(c.unproven(s.Hook, r, packets)); len(packets) > 0 {
+				it := "it"
+				if r.Limit.Widen {
+					it = "all of its network"
+				}
 				c.report(UnprovenBan, Remark, r.Limit.Pos, "leave \"then ban\" out, or add to never-ban who must not be banned",
-					"whoever forges a source address can have it banned by this limit: no handshake proves the source of %s", c.unprovenText(r, packets))
+					"whoever forges a source address can have %s banned by this limit: no handshake proves the source of %s", it, c.unprovenText(r, packets))
 			}
 		}
 	}

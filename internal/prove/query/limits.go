@@ -35,6 +35,7 @@ type bounds struct {
 	rate        program.Rate // of a number of connections: zero
 	connections uint32
 	ban         uint64 // milliseconds for which it bans a source; 0: it bans none
+	widens      bool   // it bans prefixes too
 
 	named func(name, table string) program.Action // the same under another name
 }
@@ -44,7 +45,7 @@ func boundsOf(a program.Action) bounds {
 	case program.Limit:
 		out := bounds{name: a.Name, table: a.Table, per: a.Per, rate: a.Rate}
 		if a.Ban != "" {
-			out.ban = a.BanTimeout
+			out.ban, out.widens = a.BanTimeout, a.Over != ""
 		}
 		out.named = func(name, table string) program.Action {
 			a.Name, a.Table = name, table
@@ -152,6 +153,9 @@ func bound(a program.Action) string {
 	}
 	if b.ban != 0 {
 		text += " then ban " + span(b.ban)
+		if b.widens {
+			text += " widen"
+		}
 	}
 	return text
 }
