@@ -20,6 +20,7 @@ const (
 	// A table of more than largeTable entries is better avoided by entries that live
 	// shortLife seconds behind a closed connection.
 	largeTable = 1 << 20
+	smallTable = 1 << 16 // none that was full is made smaller than that
 	shortLife  = 30
 )
 
@@ -68,7 +69,7 @@ only where entries are made. Or keep what needs no state out of it: in a policy 
 			f.Evidence = append(f.Evidence, found("the kernel's log (dmesg)", `%s that the table was full, the newest %s old`, english.Plural(s.Log.TableFull, "line"), english.Duration(s.Log.TableFullAge.Round(time.Second))))
 		}
 		f.Evidence = append(f.Evidence, t.kinds()...)
-		s.resize(&f, max(s.wanted(), 4*t.Most))
+		s.resize(&f, max(s.wanted(), 4*t.Most, smallTable))
 		say(f)
 	},
 }
@@ -81,7 +82,7 @@ var tableSize = Check{
 so a table needs room for the new connections of a second times the seconds that one lives.
 How many begin is reckoned from the entries of closed connections, which live as long as
 their time-out says; --expect N says how many there will be. Said where the table has not
-twice the room for that.`,
+twice the room for that, and as the mend of a full one, where what is refused counts too.`,
 	Mend: "Make the table larger; the finding says what that costs in memory.",
 	Undo: "Write the two settings back.",
 	look: func(s *Seen, say func(Finding)) {
@@ -122,7 +123,7 @@ func (s *Seen) lifetime() uint64 {
 // wanted is how many entries the table should have room for: twice the load, a power of two.
 func (s *Seen) wanted() uint64 {
 	t := s.Table
-	rate := t.Fresh
+	rate := t.Fresh + s.second(s.Moved["conntrack.drop"])
 	if s.Expect > 0 {
 		rate = float64(s.Expect)
 	}

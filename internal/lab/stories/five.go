@@ -143,6 +143,9 @@ func playFive(ctx context.Context, s *Stage) error {
 		return err
 	}
 	log := openKernelLog()
+	during, stop := context.WithCancel(ctx)
+	defer stop()
+	diagnosed := s.diagnoseFull(during, dnat.host, size.table)
 	incident, err := load(dnat)
 	lines := log.lines("nf_conntrack: table full")
 	if err != nil {
@@ -155,6 +158,11 @@ func playFive(ctx context.Context, s *Stage) error {
 	if !shown {
 		return fmt.Errorf("the incident did not come about: the table was not full, or nothing was dropped\n%s", strings.Join(evidence, "\n"))
 	}
+	diagnosis, err := diagnosed()
+	if err != nil {
+		return err
+	}
+	evidence = append(evidence, diagnosis...)
 	s.Found(fmt.Sprintf("The connection table is full. DNAT needs an entry for every connection, and the table has room for %d of %d: the first packet of the others is dropped before any rule is asked. "+
 		"The clients send it again after 1, 3, 7, 15, 31 and 63 seconds, which is where requests of more than a minute come from.", size.table, size.connections), evidence...)
 

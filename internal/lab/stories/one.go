@@ -124,6 +124,12 @@ func playOne(ctx context.Context, s *Stage) error {
 	for _, w := range []*site{none, tracked} {
 		s.Say("%s: %.0f requests a second for %s, each with a new connection", w.name, ask.Rate, ask.For)
 		log := openKernelLog()
+		var diagnosed func() ([]string, error)
+		during, stop := context.WithCancel(ctx)
+		defer stop()
+		if w == tracked {
+			diagnosed = s.diagnoseFull(during, w.host, size.table)
+		}
 		c, err := s.watch(ctx, w, ask)
 		if err != nil {
 			return err
@@ -140,6 +146,11 @@ func playOne(ctx context.Context, s *Stage) error {
 		if !shown {
 			return fmt.Errorf("the incident did not come about: the table was not full, or nothing was dropped\n%v", evidence)
 		}
+		diagnosis, err := diagnosed()
+		if err != nil {
+			return err
+		}
+		evidence = append(evidence, diagnosis...)
 		s.Found(fmt.Sprintf("The connection table is full: every request takes one of its %d entries and keeps it long after the connection is closed. "+
 			"The first packet of a new connection finds no entry and is dropped, before any rule is asked; the client waits and sends it again.", size.table), evidence...)
 	}
