@@ -34,7 +34,7 @@ type ForeignRule struct {
 	Number int // in its chain, from 1
 	Handle uint64
 	Text   string         // as nft lists it
-	Count  *backend.Count // nil: it has no counter of its own
+	Count  *backend.Count // of its last counter; nil: it has none of its own
 }
 
 // ReadForeign reads the tables that "nft -n -j list ruleset" lists. "nft -t -a list
@@ -77,7 +77,7 @@ type foreign struct {
 	out    *Foreign
 	state  State
 	rules  map[string][]int // of out, by chain
-	counts map[string]bool  // rules whose counter is in the program
+	counts map[string]int   // by rule: counters that were met; the last one is the rule's
 	texts  map[uint64]string
 	asleep bool
 }
@@ -86,7 +86,7 @@ func newForeign(family, name string) *foreign {
 	return &foreign{
 		out:   &Foreign{Family: family, Name: name, Priorities: map[string]int{}},
 		state: State{Tree: Tree{Table: name}, Values: map[string]backend.Count{}},
-		rules: map[string][]int{}, counts: map[string]bool{}, texts: map[uint64]string{},
+		rules: map[string][]int{}, counts: map[string]int{}, texts: map[uint64]string{},
 	}
 }
 

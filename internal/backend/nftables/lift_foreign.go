@@ -162,12 +162,18 @@ func (s Statement) opaqueGate() bool {
 	return false
 }
 
-// countHere counts on the rule's own counter.
+// countHere counts on the rule's own counter, which is the last one where it has several.
 func (w *ruleLifter) countHere() {
-	if !w.foreign.counts[w.id()] {
-		w.foreign.counts[w.id()] = true
-		w.out.Counters = append(w.out.Counters, program.Counter{Name: w.id()})
+	own := 0
+	for _, s := range w.chain.Rules[w.number].Statements {
+		if s.Kind == Count && s.Name == "" {
+			own++
+		}
 	}
+	if w.foreign.counts[w.id()]++; w.foreign.counts[w.id()] < own {
+		return
+	}
+	w.out.Counters = append(w.out.Counters, program.Counter{Name: w.id()})
 	w.act(program.Count{Counter: w.id()})
 }
 

@@ -116,6 +116,12 @@ func readMatch(fields map[string]any) (Statement, bool) {
 	if m, isMap := right.(map[string]any); isMap && m["|"] != nil && op == "!=" && strings.HasPrefix(field, "ct st") {
 		right = m["|"] // "!= established | related" is about a list of bits
 	}
+	if list, isList := right.([]any); isList && mask != "" {
+		// Bits of one value: alternatives are listed as a set.
+		value, ok := orOf(list)
+		s.Values = []string{value}
+		return s, ok
+	}
 	values, set, ok := rightSide(right)
 	if !ok {
 		return Statement{}, false

@@ -31,6 +31,10 @@ func TestRead(t *testing.T) {
 		words := strings.Fields(args)
 		host.MustRun(words[0], words[1:]...)
 	}
+	host.Nft(`table inet sluice { chain c { type filter hook input priority 0; }; }
+		table inet fw { chain c { type filter hook input priority 7; policy drop; iifname "lo" counter accept; }; }
+		table ip asleep { flags dormant; chain c { type filter hook input priority 0; drop; }; }
+		table netdev edge { chain c { type filter hook ingress device "lo" priority 3; ip saddr 192.0.2.1 drop; }; }`)
 	state := func() (text string) {
 		generation, err := nft.Generation()
 		if err != nil {
@@ -47,7 +51,7 @@ func TestRead(t *testing.T) {
 		if err := n.Do(func() error {
 			before := state()
 			var errs []error
-			rulesets, errs = loaded.Read(t.Context())
+			rulesets, errs = loaded.Read(t.Context(), "sluice")
 			for _, err := range errs {
 				t.Error(err)
 			}
@@ -60,7 +64,7 @@ func TestRead(t *testing.T) {
 		}
 		return rulesets
 	}
-	got := ""
+	got, seen := "", false
 	for _, r := range read(host) {
 		got += fmt.Sprintf("%s %s, %d rules, %d unlifted\n%s", r.Tool, r.Family, len(r.Rules), len(r.Unlifted), r.Program.Text())
 		if err := r.Program.Check(); err != nil {
@@ -106,9 +110,35 @@ chain nat/OUTPUT at output nat, default accept
 
 chain nat/POSTROUTING at postrouting nat, default accept
   always -> count nat/POSTROUTING:1, masquerade   # nat/POSTROUTING:1
+nft inet, 1 rules, 0 unlifted
+
+chain c at input behind, default drop
+  in-interface lo -> count c:1, accept   # c:1
+nft ip, 1 rules, 1 unlifted
+nft netdev, 1 rules, 0 unlifted
+
+chain c at ingress early, default accept on lo
+  family 4, source 192.0.2.1 -> drop   # c:1
 `
 	if got != want {
 		t.Errorf("read\n%s\nwant\n%s", got, want)
+	}
+	// What iptables over nftables does not understand is nft's to list.
+	host.Nft("add rule ip filter OUTPUT numgen random mod 2 0 drop")
+	for _, r := range read(host) {
+		if r.Tool == "iptables-nft" && r.Family == "ip" && len(r.Rules) > 0 {
+			t.Errorf("iptables-nft-save has %d rules of a table that it does not understand", len(r.Rules))
+		}
+		if r.Tool != "nft" || r.Table != "filter" {
+			continue
+		}
+		if rule := r.Rules["OUTPUT:2"]; rule == nil || rule.Text != "numgen random mod 2 0 drop" || rule.Whole {
+			t.Errorf("it is read as %+v", rule)
+		}
+		seen = true
+	}
+	if !seen {
+		t.Error("nft lists no table that iptables does not understand")
 	}
 	for _, r := range read(empty) {
 		t.Errorf("%s %s where nothing is loaded", r.Tool, r.Family)

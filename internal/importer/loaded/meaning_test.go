@@ -135,25 +135,132 @@ add every nets
 add every single
 `
 
+// nftProbes are such rules of nft.
+const nftProbes = `table inet probes {
+	set nets { type ADDR; flags interval; elements = { SOURCES, SINGLE } }
+	set both { type ADDR . inet_service; flags interval; elements = { SOURCES . 22, SOURCES . 80-443, SINGLE . 21 } }
+	set masked { type ADDR; elements = { MASKED } }
+	map ports { type inet_proto . inet_service : verdict; elements = { tcp . 22 : jump led, udp . 80 : goto led, tcp . 23 : continue } }
+	chain raw { type filter hook prerouting priority -300; tcp dport 443 notrack; }
+	chain marks { type filter hook prerouting priority mangle;
+		meta l4proto udp meta mark set meta mark & 0xffffff00 | 0x12
+		udp dport 80 meta mark set meta mark | 0x100
+		udp dport 1023-65535 meta mark set meta mark & 0x10
+		tcp dport 23 accept
+		meta l4proto tcp meta mark set 0x7
+	}
+	chain in { type filter hook input priority 10; IPX saddr NET iifname "eth0" counter jump probe; }
+	chain led { counter return; }
+	chain returns { meta l4proto tcp counter return; counter; }
+	chain never { return; counter; }
+	chain goes { counter; jump never; }
+	chain probe {
+		meta l4proto tcp counter
+		meta l4proto != tcp counter
+		meta l4proto { tcp, udp } th dport { 22, 80-443 } counter
+		IPX saddr SOURCES counter
+		IPX saddr != SOURCES counter
+		IPX saddr RANGE counter
+		IPX saddr @nets counter
+		IPX saddr != @nets counter
+		IPX saddr & MASK == MASKED counter
+		IPX saddr & MASK != MASKED counter
+		IPX saddr & MASK @masked counter
+		IPX saddr . tcp dport @both counter
+		IPX saddr . udp sport @both counter
+		IPX saddr . tcp dport != @both counter
+		IPX saddr . meta l4proto . th dport { SINGLE . tcp . 22, SINGLE . udp . 80, SINGLE . tcp . 443 } counter
+		iifname "eth*" counter
+		iifname != { "eth0", "lo" } counter
+		tcp dport 22 counter
+		tcp dport != 22 counter
+		tcp dport { 21, 22-80, 443 } counter
+		tcp dport != { 21, 22-80, 443 } counter
+		tcp dport > 80 counter
+		tcp dport <= 80 counter
+		udp sport 4000-4010 udp dport >= 80 counter
+		tcp flags syn counter
+		tcp flags & (fin | syn | rst | ack) == syn counter
+		tcp flags & (fin | syn | rst | ack) != syn counter
+		tcp flags & (fin | psh | urg) == fin | psh | urg counter
+		ct state new counter
+		ct state != new counter
+		ct state { new, established } counter
+		ct state invalid,untracked counter
+		ct direction original counter
+		ct direction reply counter
+		meta l4proto tcp ct original proto-dst 22 counter
+		meta mark 0x7 counter
+		meta mark != 0x7 counter
+		meta mark & 0x0000000f == 0x00000002 counter
+		meta mark { 0x112, 0x10 } counter
+		meta length 0-60 counter
+		meta length != 61-70 counter
+		IPX dscp 10 counter
+		IPX dscp != 10 counter
+		fib daddr type local counter
+		fib saddr type local counter
+		MORE
+		meta l4proto . th dport vmap @ports
+		ct state vmap { new : jump led, invalid : jump led }
+		tcp dport vmap { 22 : jump led, 80-1023 : jump returns }
+		meta nfproto vmap { ipv4 : jump led }
+		counter meta l4proto tcp counter
+		meta l4proto udp counter udp dport 80 counter
+		jump returns
+		meta l4proto udp goto goes
+		meta l4proto 112 return
+		counter
+	}
+}
+`
+
+var moreOfNft = map[int][]string{
+	4: {"icmp type echo-request counter", "icmp type != echo-request counter", "icmp code 0 counter", "ip protocol { tcp, 112 } counter"},
+	6: {"icmpv6 type echo-request counter", "icmpv6 type != { echo-request, nd-router-advert } counter", "ip6 hoplimit 7 counter", "ip6 hoplimit < 64 counter", "ip6 hoplimit != 7 counter"},
+}
+
 // TestMeaning: of each rule, the packets are counted by the kernel that are counted by the
 // program which is read of it, for rules that hold each match by itself.
 func TestMeaning(t *testing.T) {
 	testnet.Require(t, testnet.Namespaces, testnet.Program("iptables-legacy"), testnet.Program("iptables-nft"), testnet.Program("ipset"), testnet.IPTablesLegacy("filter"), testnet.IPTablesLegacy("raw"))
 	for _, flavour := range []string{"legacy", "nft"} {
 		for _, family := range []int{4, 6} {
-			t.Run(fmt.Sprintf("%s/IPv%d", flavour, family), func(t *testing.T) { meaning(t, flavour, family) })
+			t.Run(fmt.Sprintf("%s/IPv%d", flavour, family), func(t *testing.T) {
+				program := map[int]string{4: "iptables-", 6: "ip6tables-"}[family] + flavour + "-restore"
+				text := ""
+				for _, rule := range append(slices.Clone(more[family]), asksSets...) {
+					text += "-A probe " + rule + "\n"
+				}
+				first, last, _ := strings.Cut(probes, "-A probe -j returns\n")
+				meaning(t, family, "filter/INPUT:1", func(feed func(input, program string, args ...string)) {
+					feed(sets, "ipset", "restore")
+					feed(first+text+"-A probe -j returns\n"+last, program)
+				})
+			})
 		}
 	}
 }
 
-func meaning(t *testing.T, flavour string, family int) {
-	words := strings.NewReplacer("NET", "192.0.2.0/24", "SOURCES", "192.0.2.16/28", "EXCEPT", "192.0.2.20/31", "SINGLE", "192.0.2.3", "RANGE", "192.0.2.5-192.0.2.30", "FAMILY", "inet")
-	program := "iptables-" + flavour + "-restore"
+// TestMeaningOfNft is the same of rules that nft has loaded.
+func TestMeaningOfNft(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces, testnet.Program("nft"), testnet.Nftables)
+	for _, family := range []int{4, 6} {
+		t.Run(fmt.Sprintf("IPv%d", family), func(t *testing.T) {
+			meaning(t, family, "in:1", func(feed func(input, program string, args ...string)) {
+				feed(strings.Replace(nftProbes, "MORE", strings.Join(moreOfNft[family], "\n"), 1), "nft", "-f", "-")
+			})
+		})
+	}
+}
+
+// meaning loads rules, of which the one named counts every packet, and sends packets.
+func meaning(t *testing.T, family int, every string, load func(feed func(input, program string, args ...string))) {
+	words := strings.NewReplacer("NET", "192.0.2.0/24", "SOURCES", "192.0.2.16/28", "EXCEPT", "192.0.2.20/31", "SINGLE", "192.0.2.3", "RANGE", "192.0.2.5-192.0.2.30", "FAMILY", "inet", "IPX", "ip", "ADDR", "ipv4_addr", "MASKED", "192.0.2.16", "MASK", "255.255.255.240")
 	own, other, gateway, all := "198.51.100.1/24", "198.51.100.2/24", "198.51.100.2", "0.0.0.0/0"
 	from := netip.MustParseAddr("192.0.2.0")
 	if family == 6 {
-		words = strings.NewReplacer("NET", "2001:db8:99::/64", "SOURCES", "2001:db8:99::10/124", "EXCEPT", "2001:db8:99::14/127", "SINGLE", "2001:db8:99::3", "RANGE", "2001:db8:99::5-2001:db8:99::1e", "FAMILY", "inet6")
-		program = "ip6tables-" + flavour + "-restore"
+		words = strings.NewReplacer("NET", "2001:db8:99::/64", "SOURCES", "2001:db8:99::10/124", "EXCEPT", "2001:db8:99::14/127", "SINGLE", "2001:db8:99::3", "RANGE", "2001:db8:99::5-2001:db8:99::1e", "FAMILY", "inet6", "IPX", "ip6", "ADDR", "ipv6_addr", "MASKED", "2001:db8:99::10", "MASK", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0")
 		own, other, gateway, all = "2001:db8:100::1/64", "2001:db8:100::2/64", "2001:db8:100::2", "::/0"
 		from = netip.MustParseAddr("2001:db8:99::")
 	}
@@ -161,19 +268,12 @@ func meaning(t *testing.T, flavour string, family int) {
 	world, host := net.Unnamed("world"), net.Unnamed("host")
 	out, _ := net.Wire(testnet.End{In: world, Device: "eth0", Addresses: []string{other}}, testnet.End{In: host, Device: "eth0", Addresses: []string{own}})
 	host.Route(all, gateway)
-	text := ""
-	for _, rule := range append(slices.Clone(more[family]), asksSets...) {
-		text += "-A probe " + rule + "\n"
-	}
-	first, last, _ := strings.Cut(probes, "-A probe -j returns\n")
-	feed := func(input, program string, args ...string) {
+	load(func(input, program string, args ...string) {
 		t.Helper()
 		if _, err := host.RunInput(words.Replace(input), program, args...); err != nil {
 			t.Fatal(err)
 		}
-	}
-	feed(sets, "ipset", "restore")
-	feed(first+text+"-A probe -j returns\n"+last, program)
+	})
 
 	read := func() *importer.Ruleset {
 		t.Helper()
@@ -220,15 +320,18 @@ func meaning(t *testing.T, flavour string, family int) {
 				want[id]++
 			}
 		}
-		// The jump to probe counts first, what the packet meets in there without a pause.
+		// That rule counts first, and the others without a pause.
 		after := read()
-		for deadline := time.Now().Add(testnet.Patience); after.Rules["filter/INPUT:1"].Count.Packets == before.Rules["filter/INPUT:1"].Count.Packets; after = read() {
+		for deadline := time.Now().Add(testnet.Patience); after.Rules[every].Count.Packets == before.Rules[every].Count.Packets; after = read() {
 			if time.Now().After(deadline) {
 				t.Fatalf("packet %d does not come: %s", i, reach.Describe(p))
 			}
 		}
 		after = read()
 		for id, rule := range after.Rules {
+			if rule.Count == nil {
+				continue
+			}
 			if counted := rule.Count.Packets - before.Rules[id].Count.Packets; counted != want[id] {
 				t.Errorf("%s counts %d packets, and the program %d: %s\n%s", id, counted, want[id], rule.Text, reach.Describe(p))
 			}
