@@ -74,7 +74,7 @@ const (
 )
 
 func runDoctor(cmd *cobra.Command) error {
-	o := doctor.Options{Window: command.TimeOf(cmd.Flags(), "watch")}
+	o := doctor.Options{Window: command.TimeOf(cmd.Flags(), "watch"), Namespace: command.Netns(cmd)}
 	if o.Window < shortestWatch || o.Window > longestWatch {
 		return fmt.Errorf("--watch %s: give a time from %s to %s", o.Window, shortestWatch, longestWatch)
 	}

@@ -7,6 +7,7 @@ import "slices"
 var checks = []Check{
 	// One line a check.
 	tableFull,
+	repliesCut,
 	neighboursFull,
 	listenQueue,
 	filesFull,
@@ -21,9 +22,14 @@ var checks = []Check{
 	tableDead,
 	tableOneSource,
 	tableBuckets,
+	linearRules,
+	establishedLate,
+	ipv6Open,
+	twoFirewalls,
 	oneProcessor,
 	stolen,
 	logBusy,
+	logUnlimited,
 	bridgedFrames,
 	dropped,
 	listensWide,

@@ -70,6 +70,9 @@ type Options struct {
 	Window time.Duration // for which rates are counted
 	// Expect is how many new connections a second the host is to bear; 0: what it has.
 	Expect uint64
+	// Namespace is the name of the network namespace, for files that it has of its own; "" is
+	// the host's own.
+	Namespace string
 }
 
 // Examine looks at the network namespace of the calling thread.

@@ -210,6 +210,89 @@ func TestIllnesses(t *testing.T) {
 			func(b *broken) { b.used("0.0.0.0:5432", b.client, "192.0.2.1:5432") },
 		},
 		{
+			"replies-cut", // the two chains of story 3
+			func(b *broken) {
+				b.asks("8.8.8.8")
+				b.host.Nft(`table inet geo { set allowed { type ipv4_addr; flags interval; elements = { 198.51.100.0/24 }; }
+					chain countries { type filter hook input priority -1; iif lo accept; ip saddr != @allowed drop; }
+					chain input { type filter hook input priority 0; ct state established,related accept; }
+				}`)
+			},
+			func(b *broken) { // the same set behind established
+				b.asks("8.8.8.8")
+				b.host.Nft(`table inet geo { set allowed { type ipv4_addr; flags interval; elements = { 198.51.100.0/24 }; }
+					chain input { type filter hook input priority 0; ct state established,related accept; iif lo accept; ip saddr != @allowed drop; }
+				}`)
+			},
+		},
+		{
+			"linear-rules", // story 2
+			func(b *broken) {
+				for i := range 120 {
+					b.host.MustRun("iptables-legacy", "-t", "raw", "-A", "PREROUTING", "-s", "203.0.113."+strconv.Itoa(i), "-j", "DROP")
+				}
+			},
+			func(b *broken) { // as many, each its own
+				b.host.Nft("table inet t { chain c { type filter hook input priority 0; }; }")
+				for i := range 120 {
+					rule := []string{"add", "rule", "inet", "t", "c", "ip", "saddr", "203.0.113." + strconv.Itoa(i), "tcp", "dport", strconv.Itoa(1000 + i), "accept"}
+					b.host.MustRun("nft", rule...)
+				}
+			},
+		},
+		{
+			"established-late",
+			func(b *broken) {
+				text := "table inet t { chain c { type filter hook input priority 0; "
+				for i := range 30 {
+					text += "tcp dport " + strconv.Itoa(1000+i) + " ip saddr 198.51.100." + strconv.Itoa(i) + " accept; "
+				}
+				b.host.Nft(text + "ct state established,related accept; drop; }; }")
+			},
+			func(b *broken) {
+				text := "table inet t { chain c { type filter hook input priority 0; ct state established,related accept; "
+				for i := range 30 {
+					text += "tcp dport " + strconv.Itoa(1000+i) + " ip saddr 198.51.100." + strconv.Itoa(i) + " accept; "
+				}
+				b.host.Nft(text + "drop; }; }")
+			},
+		},
+		{
+			"log-unlimited",
+			func(b *broken) {
+				b.host.MustRun("iptables-legacy", "-A", "INPUT", "-p", "tcp", "--dport", "23", "-j", "LOG", "--log-prefix", `"quoted" `)
+			},
+			func(b *broken) {
+				b.host.MustRun("iptables-legacy", "-N", "logged")
+				b.host.MustRun("iptables-legacy", "-A", "logged", "-j", "LOG")
+				b.host.MustRun("iptables-legacy", "-A", "INPUT", "-m", "limit", "--limit", "5/min", "-j", "logged")
+				b.host.Nft("table inet t { chain c { type filter hook input priority 0; tcp dport 23 limit rate 5/minute log; }; }")
+			},
+		},
+		{
+			"two-firewalls",
+			func(b *broken) {
+				b.host.MustRun("iptables-legacy", "-A", "INPUT", "-p", "tcp", "--dport", "23", "-j", "DROP")
+				b.host.Nft("table inet t { chain c { type filter hook input priority 0; policy drop; tcp dport 22 accept; }; }")
+			},
+			func(b *broken) { // the legacy one filters nothing
+				b.host.MustRun("iptables-legacy", "-A", "INPUT", "-p", "tcp", "--dport", "23", "-j", "ACCEPT")
+				b.host.Nft("table inet t { chain c { type filter hook input priority 0; policy drop; tcp dport 22 accept; }; }")
+			},
+		},
+		{
+			"ipv6-open",
+			func(b *broken) {
+				b.reachable()
+				b.host.MustRun("iptables-legacy", "-P", "INPUT", "DROP")
+			},
+			func(b *broken) {
+				b.reachable()
+				b.host.MustRun("iptables-legacy", "-P", "INPUT", "DROP")
+				b.host.MustRun("ip6tables-legacy", "-P", "INPUT", "DROP")
+			},
+		},
+		{
 			"files",
 			func(b *broken) { b.holder(60) },
 			func(b *broken) { b.holder(4000) },
@@ -243,6 +326,31 @@ func TestIllnesses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// asks has the host ask a name server of the internet, in a mount namespace's place: by a
+// connection of its own, whose answers rules decide on.
+func (b *broken) asks(server string) {
+	b.t.Helper()
+	b.clientPort.Address(server + "/32")
+	b.host.Route("default4", "192.0.2.2")
+	b.client.ServeTCP(server + ":53")
+	conn, err := b.host.Dial(b.t.Context(), "tcp", server+":53")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = conn.Close() })
+}
+
+// reachable gives the host public addresses of both families and a program at all of them.
+func (b *broken) reachable() {
+	b.t.Helper()
+	testnet.Require(b.t, testnet.IPTablesLegacy("filter"))
+	b.hostPort.Address("2001:db8::1/64")
+	b.clientPort.Address("2001:db8::2/64")
+	b.host.Route("default4", "192.0.2.2")
+	b.host.Route("default6", "2001:db8::2")
+	b.host.ServeTCP("[::]:8080")
 }
 
 // deaf is a socket of UDP with a small buffer that nobody reads.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"sluice/internal/importer"
 	"sluice/internal/system/hostwatch"
 	"sluice/internal/system/kernel/link"
 	"sluice/internal/system/kernel/statistics"
@@ -34,6 +35,9 @@ type Seen struct {
 	Loggers    []Program
 	Listening  []Listener
 	Files      Files
+	Rules      []*importer.Ruleset // of all tools but Sluice
+	Servers    []Server            // whom the host asks by itself
+	Outgoing   []Connection        // of TCP that the host has opened
 	settings   map[string]string
 }
 
@@ -83,6 +87,7 @@ func see(ctx context.Context, o Options) (*Seen, error) {
 	s.seeLog()
 	s.seeListening()
 	s.seeOpenFiles()
+	s.seeRules(ctx, o.Namespace)
 	return s, ctx.Err()
 }
 

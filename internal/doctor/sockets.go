@@ -19,6 +19,15 @@ type Listener struct {
 	Peers []netip.Addr
 }
 
+// Connection is one of TCP that the host has opened.
+type Connection struct {
+	Local, Remote netip.AddrPort
+	Program       string // "a program" where it cannot be told
+}
+
+// mostOutgoing bounds whose answers are asked of rules.
+const mostOutgoing = 200
+
 // Files is how many files are open.
 type Files struct {
 	Open, Most uint64 // of the machine: fs.file-nr
@@ -65,6 +74,13 @@ func (s *Seen) seeListening() {
 			if l := &s.Listening[i]; len(l.Peers) < mostPeers {
 				l.Peers = append(l.Peers, c.Remote.Addr())
 			}
+		}
+		if _, listens := byPort[c.Local.Port()]; !listens && !c.Remote.Addr().IsLoopback() && len(s.Outgoing) < mostOutgoing {
+			who := "a program"
+			if of := owners[c.Inode]; len(of) > 0 {
+				who = of[0].Name
+			}
+			s.Outgoing = append(s.Outgoing, Connection{c.Local, c.Remote, who})
 		}
 	}
 	seen := map[int]bool{}
