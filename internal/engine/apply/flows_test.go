@@ -71,6 +71,13 @@ func TestBansEndUntrackedConnections(t *testing.T) {
 	if diff := cmp.Diff(want, out); diff != "" || err != nil {
 		t.Errorf("%v, -want +got:\n%s", err, diff)
 	}
+	p.OverBans = ranges("192.0.2.0/28")
+	if err := l.ns.Do(func() (err error) {
+		out, err = endedFlows(p)
+		return err
+	}); out != nil || err != nil || !bannedFlows(p).IsEmpty() {
+		t.Errorf("of whom is let in over bans: %v, %v, %v", out, bannedFlows(p), err)
+	}
 }
 
 // TestTimesAddUp: what is in no part of an apply is the rest of it.

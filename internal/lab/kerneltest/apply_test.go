@@ -16,6 +16,7 @@ import (
 	changes "sluice/internal/engine/apply"
 	"sluice/internal/lab/drafts"
 	"sluice/internal/lab/testnet"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program/compile"
 	"sluice/internal/program/optimize"
 	"sluice/internal/system/host"
@@ -61,8 +62,13 @@ func applyFile(t *testing.T, s *testnet.Namespace, file string) backend.Artifact
 	if err != nil {
 		t.Fatal(err)
 	}
+	return applyResolved(t, s, resolved)
+}
+
+func applyResolved(t *testing.T, s *testnet.Namespace, resolved *resolve.Resolved) backend.Artifact {
+	t.Helper()
 	var artifact backend.Artifact
-	err = s.Do(func() error {
+	err := s.Do(func() error {
 		ctx := context.Background()
 		program, err := compile.Compile(resolved)
 		if err != nil {

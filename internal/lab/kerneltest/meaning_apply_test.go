@@ -52,16 +52,6 @@ func resolveDraft(t *testing.T, d *drafts.Draft, facts host.Facts) (*resolve.Res
 	if err != nil {
 		return nil, err
 	}
-	var list []policy.Exception
-	for _, text := range d.Allowed {
-		text, over := strings.CutSuffix(text, " over bans")
-		what, service, _ := strings.Cut(text, " ")
-		e := policy.Exception{Service: service, OverBan: over}
-		if e.What, err = addrset.ParseRange(what); err != nil {
-			t.Fatal(err)
-		}
-		list = append(list, e)
-	}
 	var added []policy.Addition
 	for _, text := range d.Added {
 		text, ends := strings.CutSuffix(text, " ends")
@@ -75,10 +65,27 @@ func resolveDraft(t *testing.T, d *drafts.Draft, facts host.Facts) (*resolve.Res
 		added = append(added, a)
 	}
 	p.Add(added)
+	allow(t, p, d.Allowed)
+	return resolvePolicy(p, facts)
+}
+
+// allow has a policy let in whom commands do, as drafts.Draft has them.
+func allow(t *testing.T, p *policy.Policy, allowed []string) {
+	t.Helper()
+	var list []policy.Exception
+	for _, text := range allowed {
+		text, over := strings.CutSuffix(text, " over bans")
+		what, service, _ := strings.Cut(text, " ")
+		e := policy.Exception{Service: service, OverBan: over}
+		var err error
+		if e.What, err = addrset.ParseRange(what); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, e)
+	}
 	if err := p.Except(list); err != nil {
 		t.Fatal(err)
 	}
-	return resolvePolicy(p, facts)
 }
 
 // mend takes out of the draft what the language refuses, until it reads. What is
