@@ -44,8 +44,16 @@ func (s *Stage) diagnoseFull(ctx context.Context, host *testnet.Namespace, entri
 
 // diagnose has the doctor look at a host, and holds what it names first to the cause.
 func (s *Stage) diagnose(ctx context.Context, host *testnet.Namespace, cause string) ([]string, error) {
+	return diagnosis(cause, func() (string, error) {
+		out, _, err := s.Sluice(ctx, host, "doctor", "--json")
+		return out, err
+	})
+}
+
+// diagnosis is what the doctor says, whom ask has asked.
+func diagnosis(cause string, ask func() (string, error)) ([]string, error) {
 	from := time.Now()
-	out, _, err := s.Sluice(ctx, host, "doctor", "--json")
+	out, err := ask()
 	if err != nil {
 		return nil, err
 	}

@@ -187,6 +187,22 @@ done`
 	return lookUpTimes(out)
 }
 
+// diagnosed has the doctor look at the host, whose /etc/resolv.conf is another file in there.
+func (r *resolving) diagnosed() error {
+	said, err := diagnosis("replies-cut", func() (string, error) {
+		out, err := r.host.Run("unshare", "--mount", "sh", "-c", `mount --bind "$1" /etc/resolv.conf && { "$2" doctor --json || [ $? = 1 ]; }`, "doctor", r.resolv, r.Binary)
+		if err != nil {
+			err = fmt.Errorf("ask the doctor: %w\n%s", err, out)
+		}
+		return out, err
+	})
+	if err != nil {
+		return err
+	}
+	r.Found("The doctor, which knows nothing of the story:", said...)
+	return nil
+}
+
 // lookUpTimes reads a line for each look-up: when it began, when it ended, and the
 // address.
 func lookUpTimes(lines string) (stats.Series, error) {
@@ -254,6 +270,9 @@ func (r *resolving) lookUps(ctx context.Context, answer string) error {
 		figure(v.subject, t)
 		if v.subject == twoChains {
 			if err := r.trace(); err != nil {
+				return err
+			}
+			if err := r.diagnosed(); err != nil {
 				return err
 			}
 		}

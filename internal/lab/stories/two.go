@@ -269,6 +269,19 @@ func (s *Stage) walked(ctx context.Context, l *measure.Lab, strangers measure.Tr
 	if kept == 0 || kept != last.packets {
 		return fmt.Errorf("%d packets met a NOTRACK rule, and %d came to the last one", kept, last.packets)
 	}
+	// In a namespace without the rules that measure.
+	host := s.Net.Namespace("diagnosed")
+	if out, err = l.Namespace.Run("iptables-legacy-save", "-t", "raw"); err == nil {
+		_, err = host.RunInput(out, "iptables-legacy-restore")
+	}
+	if err != nil {
+		return err
+	}
+	said, err := s.diagnose(ctx, host, "linear-rules")
+	if err != nil {
+		return err
+	}
+	s.Found("The doctor, which knows nothing of the story:", said...)
 	return nil
 }
 
