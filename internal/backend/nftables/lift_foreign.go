@@ -162,6 +162,33 @@ func (s Statement) opaqueGate() bool {
 	return false
 }
 
+// bucket lifts a limit by source or destination, whose buckets are in a set that nothing
+// else asks.
+func (w *ruleLifter) bucket(s Statement) bool {
+	family, per := sourceFamily(s)
+	k := w.lifter.tree.set(s.Set)
+	if family == 0 || k == nil || len(s.Inner) != 1 || s.Number != 0 || len(w.actions) > 0 {
+		return false
+	}
+	inner := s.Inner[0]
+	if inner.Over || inner.Name != "" || inner.Kind != RateLimit && inner.Kind != ConnLimit {
+		return false
+	}
+	if w.out.Set(k.Name) == nil {
+		w.out.Sets = append(w.out.Sets, program.Set{ID: k.Name, Key: []program.Field{program.Source}, Life: program.Dynamic, Size: k.Size, Timeout: k.Timeout})
+	}
+	if set := w.out.Set(k.Name); set.Life != program.Dynamic || w.and(impliedBy(s.Field)...) != nil {
+		return false
+	}
+	w.ids[k.Name] = k.Name
+	if inner.Kind == ConnLimit {
+		w.act(program.ConnectionLimit{Name: perSourceName(k.Name), Max: uint32(inner.Number), Per: per, Table: k.Name}) //nolint:gosec // the kernel has 32 bits
+	} else {
+		w.act(program.Limit{Name: perSourceName(k.Name), Rate: inner.Rate.program(), Per: per, Table: k.Name})
+	}
+	return true
+}
+
 // countHere counts on the rule's own counter, which is the last one where it has several.
 func (w *ruleLifter) countHere() {
 	own := 0

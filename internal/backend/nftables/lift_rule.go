@@ -119,6 +119,7 @@ func (w *ruleLifter) rule(statements []Statement) ([]program.Rule, error) {
 			// A log's own rate gates nothing, where nothing is behind the log.
 			w.act(program.Log{Prefix: w.prefix(rest[0].Name), Rate: s.Rate.program()})
 			i++
+		case w.foreign != nil && s.Kind == SetAdd && w.bucket(s):
 		case w.foreign != nil && s.opaqueGate():
 			c := w.opaque(s, errUnknown)
 			if len(w.actions) > 0 && !w.holds([]program.Condition{c}) {

@@ -291,7 +291,7 @@ func TestPeersMeanThePolicy(t *testing.T) {
 					if err := p.Load(t.Context(), l.Namespace, FromPolicy(r)); err != nil {
 						t.Fatalf("%v\n%s", err, text)
 					}
-					read := imported(t, l, p)
+					read := imported(t, l) // of which not all is for such packets
 					for _, a := range g.traffics(t, r) {
 						a.hold(t, l, p, read, text)
 						a.source.Close()
@@ -300,7 +300,10 @@ func TestPeersMeanThePolicy(t *testing.T) {
 				case err != nil:
 					t.Fatalf("%v\n%s", err, text)
 				}
-				read := imported(t, l, p)
+				read := imported(t, l)
+				if !daemon {
+					whole(t, read)
+				}
 				for _, a := range asked {
 					a.hold(t, l, p, read, text)
 				}
@@ -341,7 +344,7 @@ func (a traffic) hold(t *testing.T, l *measure.Lab, p Peer, rulesets []*importer
 }
 
 // imported is what importer reads of a peer.
-func imported(t *testing.T, l *measure.Lab, p Peer) []*importer.Ruleset {
+func imported(t *testing.T, l *measure.Lab) []*importer.Ruleset {
 	t.Helper()
 	var rulesets []*importer.Ruleset
 	if err := l.Namespace.Do(func() error {
@@ -351,18 +354,8 @@ func imported(t *testing.T, l *measure.Lab, p Peer) []*importer.Ruleset {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	read := 0
-	for _, r := range rulesets {
-		read += len(r.Rules)
-		if p.Private {
-			continue // not all of its rules are for such packets
-		}
-		for _, u := range r.Unlifted {
-			t.Errorf("of %s %s: %+v", r.Tool, r.Family, u)
-		}
-	}
-	if read == 0 {
-		t.Errorf("no rule is read of %s", p.Name)
+	if len(rulesets) == 0 {
+		t.Error("nothing is read")
 	}
 	return rulesets
 }
