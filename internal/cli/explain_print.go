@@ -166,6 +166,9 @@ func printSet(w io.Writer, s explain.Set) {
 		in = "is not in"
 	}
 	from := ""
+	if s.Others {
+		from = ", which another program fills"
+	}
 	byCountry := func(e explain.Entry) bool { return e.Country != "" }
 	if !s.In && s.Country != "" && !slices.ContainsFunc(s.Entries, byCountry) {
 		from = fmt.Sprintf("; it is of %s in %s", nameOfCountry(s.Country, s.Name), s.Data)

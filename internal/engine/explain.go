@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"sluice/internal/backend"
 	"sluice/internal/base/addrset"
 	"sluice/internal/language/bans"
+	"sluice/internal/language/resolve"
 	"sluice/internal/program"
 	"sluice/internal/prove/estimate"
 	"sluice/internal/prove/explain"
@@ -74,6 +76,11 @@ func (h *Host) Explain(ctx context.Context, q Explaining) (*Explained, error) {
 	if err := q.Resolve(ctx); err != nil {
 		return nil, err
 	}
+	if q.Runs != nil && !q.Elsewhere {
+		if err := h.readOthers(ctx, q.Resolved); err != nil {
+			return nil, err
+		}
+	}
 	s.Resolved = q.Resolved
 	followed, err := explain.Follow(s, q.Question)
 	if err != nil {
@@ -104,6 +111,36 @@ func (h *Host) Explain(ctx context.Context, q Explaining) (*Explained, error) {
 		out.Cost = &PacketCost{costs.View(), math.Round(estimate.Packet(pricer.Prices(built), built, asked, way))}
 	}
 	return out, nil
+}
+
+// readOthers reads what other programs have in the sets that they fill.
+func (h *Host) readOthers(ctx context.Context, r *resolve.Resolved) error {
+	var have backend.Filled
+	for _, set := range r.Sets {
+		if !set.Others {
+			continue
+		}
+		if have == nil {
+			state, err := h.Backend.Read(ctx, false)
+			if err != nil {
+				return err
+			}
+			var can bool
+			if have, can = state.(backend.Filled); !can {
+				return nil
+			}
+		}
+		entries, err := have.Filled(ctx, set.Name)
+		if err != nil {
+			return fmt.Errorf("read set %s: %w", set.Name, err)
+		}
+		var b addrset.Builder
+		for _, e := range entries {
+			b.AddRange(addrset.PrefixRange(e.Address))
+		}
+		set.Addresses = b.Set()
+	}
+	return nil
 }
 
 // banning is a program with the bans by command in it.

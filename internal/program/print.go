@@ -60,6 +60,8 @@ func (s *Set) text(b *strings.Builder) {
 		b.WriteString(", verdict map")
 	}
 	switch {
+	case s.Others:
+		fmt.Fprintf(b, ", at most %d, filled by another program", s.Size)
 	case s.Commands:
 		b.WriteString(", filled by commands")
 	case s.Life == Dynamic:

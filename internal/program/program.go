@@ -125,6 +125,9 @@ type Set struct {
 	// Commands says of a dynamic set that commands fill it, and not packets:
 	// addresses and ranges, each with a time-out of its own or none.
 	Commands bool
+	// Others says of a dynamic set that another program fills it. Addresses is then what it
+	// had when somebody asked, and no part of the program.
+	Others bool
 	// Never is what never gets into a set that commands fill.
 	Never    addrset.Set
 	Verdicts bool // a verdict map: each element has a verdict

@@ -48,6 +48,9 @@ func (s *State) Filled(ctx context.Context, id string) ([]backend.Entry, error) 
 // isOf says whether a dynamic set of the kernel became of a program's.
 func isOf(kernel, id string) bool {
 	base, _ := cutHash(kernel, 8)
+	if other, others := ofOthers(kernel); others {
+		return other == id
+	}
 	return base == stem(id) || base == stem(id)+"_v4" || base == stem(id)+"_v6"
 }
 
@@ -56,7 +59,10 @@ func (s *Set) entry(e nfset.Element) (backend.Entry, error) {
 	if len(s.Types) == 1 {
 		if a, ok := netip.AddrFromSlice(e.Key); ok {
 			bits := 32
-			if a.Is6() {
+			switch {
+			case a.Is6() && s.Others:
+				bits = 128
+			case a.Is6():
 				bits = 64
 			}
 			out.Address = netip.PrefixFrom(a, bits)

@@ -35,7 +35,7 @@ func (n nftables) Known(ctx context.Context, holds, want backend.Artifact) (back
 	s.Tree.Sets = make([]*Set, len(t.Sets))
 	for i, k := range t.Sets {
 		s.Tree.Sets[i] = &Set{
-			Name: k.Name, Life: k.Life, Types: k.Types, Interval: k.Interval, Counted: k.Counted, Verdicts: k.Verdicts, Size: k.Size, Timeout: k.Timeout, Expires: k.Expires,
+			Name: k.Name, Life: k.Life, Types: k.Types, Interval: k.Interval, Counted: k.Counted, Verdicts: k.Verdicts, Size: k.Size, Timeout: k.Timeout, Expires: k.Expires, Others: k.Others,
 			Elements: Elements{Unknown: k.Life != program.Dynamic},
 		}
 	}

@@ -367,7 +367,7 @@ func (w *ruleLifter) inSet(s Statement) (program.Condition, error) {
 // other lookup has a mask.
 func maskOfSet(s Statement, k *Set) error {
 	want := ""
-	if ip, _, is := strings.Cut(s.Field, " "); is && k.Life == program.Dynamic && !k.byCommand() && (ip == "ip" || ip == "ip6") {
+	if ip, _, is := strings.Cut(s.Field, " "); is && k.Life == program.Dynamic && !k.byCommand() && !k.Others && (ip == "ip" || ip == "ip6") {
 		want = keyMask(dynamicID(k.Name), k.family())
 	}
 	if s.Mask != want {

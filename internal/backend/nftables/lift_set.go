@@ -140,7 +140,10 @@ func (r *lifter) filled(k *Set) (string, error) {
 	if k.Asks {
 		return "", fmt.Errorf("the elements of set %s do more than count", k.Name)
 	}
-	id := dynamicID(k.Name)
+	id, others := ofOthers(k.Name)
+	if !others {
+		id = dynamicID(k.Name)
+	}
 	for other, taken := range r.ids {
 		if taken == id && r.tree.set(other).family() == k.family() {
 			id = k.Name
@@ -153,7 +156,7 @@ func (r *lifter) filled(k *Set) (string, error) {
 	r.ids[k.Name] = id
 	if r.out.Set(id) == nil {
 		r.out.Sets = append(r.out.Sets, program.Set{
-			ID: id, Key: []program.Field{program.Source}, Life: program.Dynamic, Size: k.Size, Timeout: k.Timeout, Counters: k.Counted,
+			ID: id, Key: []program.Field{program.Source}, Life: program.Dynamic, Size: k.Size, Timeout: k.Timeout, Counters: k.Counted, Others: k.Others,
 		})
 	}
 	return id, nil
@@ -322,7 +325,7 @@ func (r *lifter) sourceTable(s Statement) (string, error) {
 	switch {
 	case k == nil:
 		return "", fmt.Errorf("there is no set %s", s.Set)
-	case k.Life != program.Dynamic || k.byCommand():
+	case k.Life != program.Dynamic || k.byCommand() || k.Others:
 		return "", fmt.Errorf("packets fill set %s", s.Set)
 	}
 	if f, _ := sourceFamily(s); f != 0 {

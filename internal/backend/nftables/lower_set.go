@@ -78,6 +78,10 @@ func (l *lowering) layoutSet(p *parts) error {
 			l.layoutCommands(p)
 			return nil
 		}
+		if s.Others {
+			layoutOthers(p)
+			return nil
+		}
 		if s.Life == program.Dynamic {
 			p.masked = true
 			l.layoutDynamic(p)

@@ -213,7 +213,7 @@ func (s *Set) definition() string {
 		flags = append(flags, "interval")
 	}
 	switch {
-	case s.byCommand(), s.Expires:
+	case s.byCommand(), s.Expires, s.Others:
 		flags = append(flags, "timeout")
 	case s.Life == program.Dynamic && s.Timeout > 0:
 		flags = append(flags, "dynamic", "timeout")

@@ -378,6 +378,9 @@ func (s *State) set(kind, name string, in fields) {
 			k.Asks = true
 		}
 	}
+	if _, others := ofOthers(name); others && k.Life != program.Dynamic {
+		k.Life, k.Others = program.Dynamic, true
+	}
 	k.Expires = k.Life != program.Dynamic && slices.Contains(flags, "timeout")
 	k.Elements.Unknown = k.Life != program.Dynamic
 	s.Tree.Sets = append(s.Tree.Sets, k)

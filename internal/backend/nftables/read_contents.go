@@ -59,6 +59,9 @@ const maxReaders = 4
 
 // readElements reads one set; made is what the rules put into it.
 func (s *Set) readElements(ctx context.Context, conn *nfset.Conn, table string, made []making) error {
+	if s.Others {
+		return nil
+	}
 	if s.Life == program.Dynamic && !s.byCommand() {
 		return s.readFilled(ctx, conn, table, made)
 	}

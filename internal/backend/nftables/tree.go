@@ -59,6 +59,7 @@ type Set struct {
 	Verdicts bool   // a verdict map: a verdict for each element
 	Size     int    // of dynamic sets; 0 is unbounded
 	Timeout  uint64 // of dynamic sets' elements, milliseconds; 0 is none
+	Others   bool   `json:",omitempty"` // of a dynamic set: another program fills it
 	// Expires says of another set that its elements may end by themselves.
 	Expires bool `json:",omitempty"`
 	Side    side `json:",omitempty"` // of the sets of ranges that commands fill

@@ -21,6 +21,10 @@ type Packet struct {
 	// Own says of zones whether the destination is one of the host's own addresses
 	// there, where that is taken for granted.
 	Own OwnIn
+	// Filled says which addresses are in sets that another program fills, as
+	// "SET/ADDRESS", where that is taken for granted, and "SET/" of those that come by
+	// a rewriting.
+	Filled OwnIn
 
 	Source      netip.Addr // invalid is unknown, as is then its port
 	Destination netip.Addr
@@ -163,6 +167,13 @@ func (o OwnIn) With(zone string, is bool) OwnIn {
 		zone = "-" + zone
 	}
 	return OwnIn(strings.TrimSpace(string(o) + " " + zone))
+}
+
+// Fills says whether it is taken for granted that an address is in a set that another
+// program fills.
+func (o OwnIn) Fills(set string, a netip.Addr) bool {
+	in := o.In(set + "/" + a.String())
+	return in == Yes || in == Unknown && o.In(set+"/") == Yes
 }
 
 // Given says in a text what is taken for granted.

@@ -32,6 +32,7 @@ func (a Asking) Who(option, text, word string, noZone bool) (*Who, error) {
 	var out *Who
 	err := a.read(option, text, func(w *words) (ok bool) {
 		if out, ok = w.who(); ok {
+			w.mayFillAll(out, "a question")
 			w.checkWho(out, word, noZone)
 		}
 		return ok

@@ -171,6 +171,8 @@ func (r *rule) way() {
 			r.failAt(t, strings.Replace(wayOut, "put the rule under", "write on", 1), "%s cannot be used on %s: %s", source.Quote(t.text), hook, why)
 		}
 	}
+	r.mayFillAll(x.From, "expect")
+	r.mayFillAll(x.To, "expect")
 	r.checkWho(x.From, "from", hook == Output)
 	r.checkWho(x.To, "to", hook == Input)
 }

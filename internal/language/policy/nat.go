@@ -118,6 +118,7 @@ func (w *nat) clause() bool {
 		return true
 	case "from":
 		w.nat.From, ok = w.who()
+		w.mayFillAll(w.nat.From, "nat")
 		w.checkWho(w.nat.From, "from", false)
 	case "out":
 		w.nat.Out, ok = w.zone("out")

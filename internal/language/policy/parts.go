@@ -266,9 +266,13 @@ func (f *file) bans(e source.Entry) []Who {
 			f.canon[n] = item.Literal.String()
 		}
 		f.checkWho(&w, e.Name, true)
-		if e.Name != "ban" {
-			f.after(func() { f.mayLive(item.Name, item.Pos, e.Name) })
-		}
+		f.after(func() {
+			if e.Name == "ban" {
+				f.mayFill(item.Name, item.Pos, e.Name)
+			} else {
+				f.mayLive(item.Name, item.Pos, e.Name)
+			}
+		})
 		out = append(out, w)
 	}
 	return out

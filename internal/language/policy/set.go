@@ -71,6 +71,11 @@ func (f *file) setKey(s *Set, k source.Entry) {
 		f.endpoints(s, k.Value)
 	case "counters":
 		s.Counters, _ = f.Flag(k.Value, "counters")
+	case "filled-by":
+		text, ok := f.Text(k.Value, k.Name)
+		if s.Others = ok; ok && text != "other" {
+			f.fail(f.At(k.Value), "write other", "filled-by is other, this is %s", source.Quote(text))
+		}
 	case "living":
 		s.Living, _ = f.Flag(k.Value, "living")
 	}
@@ -79,6 +84,14 @@ func (f *file) setKey(s *Set, k source.Entry) {
 // setContent checks which keys stand together.
 func (f *file) setContent(e source.Entry, s *Set, by map[string]source.Entry, content []string, clean bool) {
 	geo := slices.DeleteFunc(slices.Clone(content), func(name string) bool { return name != "countries" && name != "continents" })
+	if s.Others {
+		for _, word := range append(slices.Clone(contentKeys), "refresh", "except", "counters", "living") {
+			if k, is := by[word]; is {
+				f.fail(f.At(k.Key), "define a set of its own for it, and name both in the rule", "%s cannot be used with filled-by", word)
+			}
+		}
+		return
+	}
 	if s.Living && f.isLiving(s, by, content) {
 		return
 	}
@@ -115,10 +128,29 @@ func (f *file) isLiving(s *Set, by map[string]source.Entry, content []string) bo
 	return len(content) == 0 || content[0] == "addresses"
 }
 
-// mayLive reports a living set in a place that commands cannot change.
+// mayLive reports a living set in a place that commands cannot change, and one that
+// another program fills.
 func (f *file) mayLive(name string, pos Pos, where string) {
 	if s := f.sets[name]; s != nil && s.Living {
 		f.fail(pos, "name a set that is not living", "%s is a living set, which cannot be used in %s", source.Quote(name), where)
+	}
+	f.mayFill(name, pos, where)
+}
+
+// mayFill reports a set that another program fills where what is in it has to be known.
+func (f *file) mayFill(name string, pos Pos, where string) {
+	if s := f.sets[name]; s != nil && s.Others {
+		f.fail(pos, "name it in a rule of input, output or forward alone", "another program fills %s, which cannot be used in %s", source.Quote(name), where)
+	}
+}
+
+// mayFillAll is mayFill for all names of a side.
+func (f *file) mayFillAll(w *Who, where string) {
+	if w == nil {
+		return
+	}
+	for _, item := range w.Items {
+		f.after(func() { f.mayFill(item.Name, item.Pos, where) })
 	}
 }
 
@@ -191,7 +223,7 @@ func (f *file) checkSet(s *Set) {
 		for _, w := range list.names {
 			other := f.sets[w.Text]
 			switch {
-			case other != nil && other.Living:
+			case other != nil && (other.Living || other.Others):
 				f.mayLive(w.Text, w.Pos, list.word)
 			case other != nil && len(other.Endpoints) > 0:
 				f.fail(w.Pos, "", "%s is a set of endpoints, which cannot be used in %s", source.Quote(w.Text), list.word)

@@ -75,6 +75,7 @@ type Set struct {
 	Except     []Word        // names of sets
 	Endpoints  []Endpoint
 	Counters   bool       // a counter for each element
+	Others     bool       // another program fills it
 	Living     bool       // commands add addresses and remove them
 	Added      []Addition `json:",omitempty"` // by commands; see Policy.Add
 }

@@ -70,6 +70,9 @@ type Set struct {
 	// Living says that its contents change without the policy: it is counted,
 	// refreshed, a file of single addresses, or edited by commands.
 	Living bool
+	// Others says that another program fills it: what is in Addresses, if anything, was when
+	// the kernel was asked.
+	Others bool
 	// Expires says that commands edit it: some of its addresses may end by themselves, and
 	// those in Ends do.
 	Expires bool

@@ -10,6 +10,10 @@ import (
 	"sluice/internal/program"
 )
 
+// othersSize is how many addresses of a family another program may put into a set: it may
+// do so for whoever answers it, and each takes memory of the kernel's.
+const othersSize = 1 << 16
+
 func hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:4])
@@ -38,7 +42,10 @@ func (c *compiler) elements(id string, s *resolve.Set, keep addrset.Set) string 
 	}
 	c.addressSet(id, keep, originOf(s.Pos, s.Name))
 	out := c.program.Set(id)
-	if s.Living {
+	switch {
+	case s.Others:
+		out.Life, out.Others, out.Size = program.Dynamic, true, othersSize
+	case s.Living:
 		out.Life = program.Living
 	}
 	if out.Expires = s.Expires; out.Expires {

@@ -106,7 +106,7 @@ func (c *compiler) parts(w *policy.Who, at side) []match {
 			if cond, ok := c.endpoint(at, s); ok {
 				out = append(out, match{cond})
 			}
-		case s.Expires: // what comes and goes in it is in no other set
+		case s.Expires, s.Others: // what comes and goes in it is in no other set
 			out = append(out, match{inSet(at.address, c.named(s))})
 		default:
 			g.names, g.sets = append(g.names, s.Name), append(g.sets, s.Addresses)

@@ -78,6 +78,7 @@ sets:
   noisy: { addresses: [192.0.2.64/28, "2001:db8:bad::/48"], counters: true }
   others: [198.51.100.128/25, 192.0.2.0/26]
   lived: { living: true, addresses: [` + pick(m, "", "192.0.2.9", "198.51.100.0/24") + `] }
+  filled: { filled-by: other }
 `)
 	b.WriteString(pick(m, "", "ban: [noisy]\n", "ban: [lived]\n", "ban: [noisy, others]\nnever-ban: [203.0.113.7]\n"))
 	b.WriteString(pick(m, "", "tracking: { bypass: [http] }\n", "tracking: { bypass: [dns], invalid: allow }\n"))
@@ -113,7 +114,7 @@ func (m *maker) rule(section string) string {
 		pick(m, "ssh", "http", "dns", "tcp/20-25", "udp/1000-2000", "tcp", "udp", "icmp echo-request", "proto/47", "any", "[ssh, udp/53]"),
 	}
 	who := func() string {
-		return pick(m, "office", "others", "not office", "noisy", "203.0.113.0/25", "[office, 192.0.2.7]", "lived", "not lived", "[lived, office]", fmt.Sprintf("192.0.2.%d", m.IntN(32)))
+		return pick(m, "office", "others", "not office", "noisy", "203.0.113.0/25", "[office, 192.0.2.7]", "lived", "not lived", "[lived, office]", "filled", "[filled, office]", "not [filled, lived]", fmt.Sprintf("192.0.2.%d", m.IntN(32)))
 	}
 	if section != "output" && m.IntN(2) == 0 {
 		words = append(words, "from "+who())

@@ -2,6 +2,7 @@ package check
 
 import (
 	"fmt"
+	"slices"
 
 	"sluice/internal/base/addrset"
 	"sluice/internal/language/policy"
@@ -123,7 +124,7 @@ func itemText(item policy.WhoItem) string {
 }
 
 // changing says whether the addresses of a side change without the policy: a
-// list that is downloaded again. What is found of it holds for now only.
+// list that is downloaded again, or what commands or another program put there. What is found of it holds for now only.
 func (c *checker) changing(w *policy.Who) bool {
 	if w == nil {
 		return false
@@ -136,13 +137,22 @@ func (c *checker) changing(w *policy.Who) bool {
 	return false
 }
 
+// mayShrink says of a side that it is all but sets to which commands or another program
+// may add anything.
+func (c *checker) mayShrink(w *policy.Who) bool {
+	return w != nil && w.Not && slices.ContainsFunc(w.Items, func(item policy.WhoItem) bool {
+		s := c.policy.Set(item.Name)
+		return s != nil && (s.Living || s.Others)
+	})
+}
+
 // downloaded follows unions and exceptions; policy has refused cycles.
 func (c *checker) downloaded(name string, depth int) bool {
 	s := c.policy.Set(name)
 	if s == nil || depth > len(c.policy.Sets) {
 		return false
 	}
-	if s.URL != nil {
+	if s.URL != nil || s.Living || s.Others {
 		return true
 	}
 	for _, words := range [][]policy.Word{s.Union, s.Except} {

@@ -69,7 +69,7 @@ func (c *checker) hidden() {
 			if r.Action != policy.ClampMSS && !c.matchesElsewhere(s.Hook, r) {
 				c.hiddenRule(s.Hook, &before, banned, r)
 			}
-			if !ends(r) {
+			if !ends(r) || c.mayShrink(r.From) || c.mayShrink(r.To) {
 				continue
 			}
 			this := c.matching(s.Hook, r)

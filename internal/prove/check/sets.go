@@ -11,7 +11,7 @@ func (c *checker) emptySets() {
 	used := c.usedInRules()
 	for _, s := range c.policy.Sets {
 		set := c.Sets[s.Name]
-		if set == nil || set.IsEndpoints() || s.Living || !set.Addresses.IsEmpty() {
+		if set == nil || set.IsEndpoints() || s.Living || s.Others || !set.Addresses.IsEmpty() {
 			continue
 		}
 		rule, inRule := used[s.Name]
@@ -166,7 +166,7 @@ func (c *checker) lackingFamily(w *policy.Who) (name string, family int) {
 	var all addrset.Set
 	for _, item := range w.Items {
 		s := c.Sets[item.Name]
-		if s == nil || s.IsEndpoints() || s.Expires {
+		if s == nil || s.IsEndpoints() || s.Expires || s.Others {
 			return "", 0
 		}
 		name = s.Name

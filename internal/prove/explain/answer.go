@@ -98,6 +98,8 @@ type Set struct {
 	Country string `json:"country,omitempty"`
 	Name    string `json:"country-name,omitempty"`
 	Data    string `json:"data,omitempty"`
+	// Others says that another program fills the set: of the policy that runs, In is as now.
+	Others bool `json:"filled-by-other,omitempty"`
 }
 
 // Entry is a line that put an address into a set, or took it out.
@@ -203,6 +205,9 @@ func (a *Answer) ask(r *resolve.Resolved, asked []reference.Membership) error {
 			continue
 		}
 		s := Set{Set: m.Set, Address: m.Address, In: m.In, Entries: []Entry{}}
+		if set := r.Sets[m.Set]; set != nil {
+			s.Others = set.Others
+		}
 		if m.In {
 			s.Element = m.Element.String()
 		}

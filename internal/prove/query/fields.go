@@ -43,6 +43,9 @@ func (w *wording) field(c *class, way reach.Way, v reach.FieldValues) {
 	case name == "own":
 		zone, behind, _ := strings.Cut(about, " ")
 		say("%sto an address of this host in %s%s", choose(yes, "", "not "), zone, choose(behind != "", " "+behind, ""))
+	case name == "filled":
+		set, field, _ := strings.Cut(about, " ")
+		say("with its %s %sin %s, which another program fills", field, choose(yes, "", "not "), set)
 	case name == "table" && strings.HasPrefix(about, program.ExemptSet+" "):
 		say("%s%s", choose(yes, "", "not "), w.limits[string(v.Field)])
 	case name == "table":

@@ -36,6 +36,9 @@ func (w *wording) nameLimits(p *program.Program) {
 		if s.Life != program.Dynamic && s.ID != program.ExemptSet {
 			continue
 		}
+		if s.Others {
+			continue
+		}
 		what := "by a limit"
 		if s.Commands {
 			what = "by a command"

@@ -23,7 +23,7 @@ type Class struct {
 // FieldValues is what a field may be: one of the values.
 type FieldValues struct {
 	// Field is one of the program's, or "gate:LIMIT" (a limit lets the packet
-	// through), "table:SET FIELDS" (a set that the kernel fills has them), "own:ZONE"
+	// through), "table:SET FIELDS" (a set that the kernel fills has them), "filled:SET FIELDS" (one that another program fills), "own:ZONE"
 	// (the destination is one of the host's own addresses there),
 	// "status:NAME", "opaque:TEXT", "extension:…" and "mark:…": Names then is
 	// "yes" or "no".

@@ -326,6 +326,14 @@ func (e *evaluation) inSet(c *program.Condition) packet.Answer {
 	}
 	switch set.Life {
 	case program.Dynamic:
+		if set.Others && (set.Addresses.Contains(key[0].address) || e.packet.Filled.Fills(set.ID, key[0].address)) {
+			e.assume("another program has it in set " + set.ID + ", as now")
+			return packet.Yes
+		}
+		if set.Others {
+			e.assume("no other program puts it into set " + set.ID)
+			return packet.No
+		}
 		e.assume("the kernel's table " + set.ID + " does not hold it")
 		return packet.No
 	case program.Followed:

@@ -240,7 +240,7 @@ func (u *Universe) noteBanned(p *program.Program) {
 				banned *Region
 			}{{program.Source, &u.bannedFrom}, {program.Destination, &u.bannedTo}} {
 				key := []program.Field{end.field}
-				for _, f := range []program.Field{tableField(s.ID, key), tableBehind(s.ID, key)} {
+				for _, f := range []program.Field{tableField(s, key), tableBehind(s, key)} {
 					if u.by[f] != nil {
 						*end.banned = u.Or(*end.banned, u.flag(f))
 					}

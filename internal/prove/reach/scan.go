@@ -116,8 +116,8 @@ func (u *Universe) scanSet(s *program.Set, key []program.Field) {
 		return
 	}
 	if s.Life == program.Dynamic || s.Life == program.Followed {
-		u.dimension(tableField(s.ID, key))
-		u.dimension(tableBehind(s.ID, key))
+		u.dimension(tableField(s, key))
+		u.dimension(tableBehind(s, key))
 		return
 	}
 	if len(key) == 1 && isAddress(key[0]) && len(s.Elements) == 0 {
@@ -236,18 +236,38 @@ func gateField(a program.Action) program.Field {
 	return program.Field("gate:" + program.ActionText(a))
 }
 
-func tableField(id string, key []program.Field) program.Field {
-	text := "table:" + id
+func tableField(s *program.Set, key []program.Field) program.Field {
+	text := "table:" + s.ID
+	if s.Others { // which no limit and no ban fills: nothing is taken for granted of it
+		text = filledPrefix + s.ID
+	}
 	for _, f := range key {
 		text += " " + string(f)
 	}
 	return program.Field(text)
 }
 
+const (
+	filledPrefix = "filled:"
+	behindSuffix = " behind rewriting"
+)
+
+// cutFilled gives the set that another program fills and the field that is looked up in it;
+// none where its value comes by a rewriting.
+func cutFilled(field program.Field) (set string, key program.Field, is bool) {
+	about, is := strings.CutPrefix(string(field), filledPrefix)
+	about, behind := strings.CutSuffix(about, behindSuffix)
+	set, of, _ := strings.Cut(about, " ")
+	if behind {
+		of = ""
+	}
+	return set, program.Field(of), is
+}
+
 // tableBehind says that the packet's key is in a table when the key has been
 // rewritten.
-func tableBehind(id string, key []program.Field) program.Field {
-	return tableField(id, key) + " behind rewriting"
+func tableBehind(s *program.Set, key []program.Field) program.Field {
+	return tableField(s, key) + behindSuffix
 }
 
 // followedField says that an interface is one that the host decides on.

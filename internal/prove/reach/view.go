@@ -345,9 +345,9 @@ func (v *view) inSet(set *program.Set, key []program.Field) Region {
 		return v.own(zone, key[0])
 	case set.Life == program.Dynamic || set.Life == program.Followed:
 		if slices.ContainsFunc(key, v.rewritten) {
-			return u.flag(tableBehind(set.ID, key))
+			return u.flag(tableBehind(set, key))
 		}
-		return u.flag(tableField(set.ID, key))
+		return u.flag(tableField(set, key))
 	case len(set.Elements) == 0 && len(key) == 1 && isAddress(key[0]):
 		return v.has(key[0], values{addresses: &set.Addresses})
 	}

@@ -167,6 +167,13 @@ func (u *Universe) build(way Way, class func(program.Field) (*dimension, int)) p
 		if zone, own := cutOwn(d.field); own && yes(d.field) != u.owned[zone].Contains(p.Destination) {
 			p.Own = p.Own.With(zone, yes(d.field))
 		}
+		if set, key, filled := cutFilled(d.field); filled {
+			at := ""
+			if key != "" {
+				at = address(key).String()
+			}
+			p.Filled = p.Filled.With(set+"/"+at, yes(d.field))
+		}
 	}
 	p.Protocol = uint8(number(program.Protocol, packet.TCP)) //nolint:gosec // bounded by the dimension
 	if p.HasPorts() {
@@ -333,6 +340,16 @@ func (u *Universe) codeOf(d *dimension, p *packet.Packet) int {
 	if zone, own := cutOwn(d.field); own {
 		assumed := p.Own.In(zone)
 		return yes(assumed == packet.Yes || assumed == packet.Unknown && u.owned[zone].Contains(p.Destination))
+	}
+	if set, key, filled := cutFilled(d.field); filled {
+		if key == "" {
+			return yes(p.Filled.In(set+"/") == packet.Yes)
+		}
+		a := p.Source
+		if key == program.Destination {
+			a = p.Destination
+		}
+		return yes(p.Filled.Fills(set, a))
 	}
 	return yes(strings.HasPrefix(string(d.field), "gate:"))
 }

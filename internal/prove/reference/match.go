@@ -126,6 +126,9 @@ func (w *walk) inItem(item policy.WhoItem, a netip.Addr) (addrset.Range, bool) {
 		addresses = zone.Networks
 	} else if set := w.Sets[item.Name]; set != nil {
 		addresses = set.Addresses
+		if set.Others && w.packet.Filled.Fills(item.Name, a) {
+			addresses = addrset.Of(addrset.Range{From: a, To: a})
+		}
 	}
 	in := addresses.Contains(a)
 	var element addrset.Range
