@@ -76,17 +76,17 @@ func ReadForeign(listing, text []byte) ([]*Foreign, error) {
 type foreign struct {
 	out    *Foreign
 	state  State
-	rules  map[string][]int // of out, by chain
-	counts map[string]int   // by rule: counters that were met; the last one is the rule's
+	chains map[string]*Chain
+	counts map[string]int // by rule: counters that were met; the last one is the rule's
 	texts  map[uint64]string
 	asleep bool
 }
 
 func newForeign(family, name string) *foreign {
 	return &foreign{
-		out:   &Foreign{Family: family, Name: name, Priorities: map[string]int{}},
-		state: State{Tree: Tree{Table: name}, Values: map[string]backend.Count{}},
-		rules: map[string][]int{}, counts: map[string]int{}, texts: map[uint64]string{},
+		out:    &Foreign{Family: family, Name: name, Priorities: map[string]int{}},
+		state:  State{Tree: Tree{Table: name}, Values: map[string]backend.Count{}},
+		chains: map[string]*Chain{}, counts: map[string]int{}, texts: map[uint64]string{},
 	}
 }
 
@@ -95,7 +95,7 @@ func (f *foreign) listed(kind string, in fields) {
 	switch kind {
 	case "table":
 	case "rule":
-		c := t.readChain(in.text("chain"))
+		c := f.chain(in.text("chain"))
 		r := Rule{Comment: in.text("comment"), Handle: in.number("handle")}
 		own := ForeignRule{Chain: c.Name, Number: len(c.Rules) + 1, Handle: r.Handle, ID: fmt.Sprintf("%s:%d", c.Name, len(c.Rules)+1)}
 		for _, e := range listOf(in["expr"]) {
@@ -110,9 +110,7 @@ func (f *foreign) listed(kind string, in fields) {
 			}
 			r.Statements = append(r.Statements, s)
 		}
-		own.Text = r.text()
 		c.Rules = append(c.Rules, r)
-		f.rules[c.Name] = append(f.rules[c.Name], len(f.out.Rules))
 		f.out.Rules = append(f.out.Rules, own)
 	case "set", "map":
 		before := len(t.Sets)
@@ -124,6 +122,14 @@ func (f *foreign) listed(kind string, in fields) {
 	default:
 		f.state.object(kind, in.text("name"), in)
 	}
+}
+
+// chain is readChain, of which there may be many.
+func (f *foreign) chain(name string) *Chain {
+	if f.chains[name] == nil {
+		f.chains[name] = f.state.Tree.readChain(name)
+	}
+	return f.chains[name]
 }
 
 func countOf(statement any) *backend.Count {
@@ -236,8 +242,9 @@ func (f *foreign) lift() *Foreign {
 	t := &f.state.Tree
 	sorting.By(t.Sets, func(a, b *Set) int { return strings.Compare(a.Name, b.Name) })
 	for i := range f.out.Rules {
-		if text := f.texts[f.out.Rules[i].Handle]; text != "" {
-			f.out.Rules[i].Text = text
+		r := &f.out.Rules[i]
+		if r.Text = f.texts[r.Handle]; r.Text == "" {
+			r.Text = f.chain(r.Chain).Rules[r.Number-1].text()
 		}
 	}
 	var bases []*Chain

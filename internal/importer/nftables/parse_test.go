@@ -98,3 +98,43 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkParse reads 100,000 rules, in one chain and in 5,000.
+func BenchmarkParse(b *testing.B) {
+	for _, chains := range []int{1, 5000} {
+		b.Run(fmt.Sprintf("%d chains", chains), func(b *testing.B) {
+			var listing, text strings.Builder
+			listing.WriteString(`{"nftables":[{"table":{"family":"inet","name":"t"}}`)
+			text.WriteString("table inet t {\n")
+			for c := range chains {
+				fmt.Fprintf(&listing, `,{"chain":{"family":"inet","table":"t","name":"c%d"`, c)
+				if c == 0 {
+					listing.WriteString(`,"type":"filter","hook":"input","prio":0,"policy":"drop"`)
+				}
+				listing.WriteString("}}")
+				fmt.Fprintf(&text, "\tchain c%d {\n", c)
+				for i := range 100_000 / chains {
+					handle := 1 + c*100_000/chains + i
+					verdict := `{"accept":null}`
+					if c == 0 {
+						verdict = fmt.Sprintf(`{"jump":{"target":"c%d"}}`, 1+i%max(1, chains-1))
+					}
+					if chains == 1 {
+						verdict = `{"drop":null}`
+					}
+					fmt.Fprintf(&listing, `,{"rule":{"family":"inet","table":"t","chain":"c%d","handle":%d,"expr":[{"match":{"op":"==","left":{"payload":{"protocol":"ip","field":"saddr"}},"right":"10.%d.%d.%d"}},{"counter":{"packets":1,"bytes":2}},%s]}}`, c, handle, i>>16&255, i>>8&255, i&255, verdict)
+					fmt.Fprintf(&text, "\t\tip saddr 10.%d.%d.%d counter packets 1 bytes 2 # handle %d\n", i>>16&255, i>>8&255, i&255, handle)
+				}
+				text.WriteString("\t}\n")
+			}
+			listing.WriteString("]}")
+			text.WriteString("}\n")
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := nftables.Parse([]byte(listing.String()), []byte(text.String())); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
