@@ -189,27 +189,30 @@ func (o *oneOfMany) live(ctx context.Context) error {
 func (o *oneOfMany) follow(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	moved, ended := make(chan *apply.Synced, 1), make(chan error, 1)
-	go func() { ended <- o.Follow(ctx, func(s *apply.Synced) { moved <- s }) }()
+	moved, ended := make(chan *apply.Synced), make(chan error, 1)
+	go func() {
+		ended <- o.Follow(ctx, func(s *apply.Synced) {
+			select {
+			case moved <- s:
+			case <-ctx.Done():
+			}
+		})
+	}()
 	// The first Sync may see that it has moved; the next one is a change that was heard of.
-	seen := 0
-	for try := range 1200 {
-		device := fmt.Sprint("d", 1+try/40%2)
+	for _, device := range []string{"d1", "d2"} {
 		if out, err := o.net.Run("ip", "route", "replace", "default", "dev", device); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
 		select {
 		case <-moved:
-			if seen++; seen == 2 {
-				stop()
-				return <-ended
-			}
 		case err := <-ended:
 			return fmt.Errorf("following ended: %w", err)
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(10 * time.Minute):
+			return fmt.Errorf("the default route has moved to %s, and nobody saw it", device)
 		}
 	}
-	return errors.New("the default route has moved, and nobody saw it")
+	stop()
+	return <-ended
 }
 
 // Twenty hosts of one process do everything at once, each as if it were alone: none waits
