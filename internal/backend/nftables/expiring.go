@@ -128,3 +128,28 @@ func heldNow(s *program.Set, have *Tree, now time.Time) addrset.Set {
 	}
 	return out
 }
+
+// sideBySide is how many addresses may stand side by side in a living set and still
+// be an element each, which is edited in place: a range that they would make is in a
+// set that is replaced as a whole.
+const sideBySide = 16
+
+// singly takes the addresses of a living set apart: those that are elements of their
+// own, and the ranges that are not.
+func singly(ranges []addrset.Range) (singles, wide []addrset.Range) {
+	var few []addrset.Range
+	for _, r := range ranges {
+		few = few[:0]
+		for a := range single(r) {
+			if few = append(few, addrset.Range{From: a, To: a}); len(few) > sideBySide {
+				break
+			}
+		}
+		if len(few) > sideBySide {
+			wide = append(wide, r)
+		} else {
+			singles = append(singles, few...)
+		}
+	}
+	return singles, wide
+}

@@ -430,28 +430,3 @@ func tuplePart(f program.Field, v program.Value) (text string, family int, wide 
 	}
 	return numberValue(v.Numbers), 0, v.Numbers.From != v.Numbers.To, nil
 }
-
-// sideBySide is how many addresses may stand side by side in a living set and still
-// be an element each, which is edited in place: a range that they would make is in a
-// set that is replaced as a whole.
-const sideBySide = 16
-
-// singly takes the addresses of a living set apart: those that are elements of their
-// own, and the ranges that are not.
-func singly(ranges []addrset.Range) (singles, wide []addrset.Range) {
-	var few []addrset.Range
-	for _, r := range ranges {
-		few = few[:0]
-		for a := range single(r) {
-			if few = append(few, addrset.Range{From: a, To: a}); len(few) > sideBySide {
-				break
-			}
-		}
-		if len(few) > sideBySide {
-			wide = append(wide, r)
-		} else {
-			singles = append(singles, few...)
-		}
-	}
-	return singles, wide
-}
