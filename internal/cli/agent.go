@@ -26,7 +26,8 @@ takes. Lists of the running policy are asked for when they are due, and so are n
 country data where its file says of whom. What policies with "log: netlink" drop and log is
 kept, in 64 MiB unless its file says otherwise. It answers on a Unix socket. The commands apply,
 plan, confirm, rollback, remove, restore, refresh, sync, status, metrics, history, bans, ban,
-unban, geo update, geo undo, log, and of what runs verify, explain and query use the socket
+unban, allows, allow, disallow, set, conntrack, geo update, geo undo, log, and of what runs
+verify, explain and query use the socket
 where an agent listens for the same state and network namespace, and do their work
 themselves where none does: what they print and end with is the same. To GET /metrics it
 answers in the text format of Prometheus.

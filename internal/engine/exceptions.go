@@ -112,7 +112,7 @@ func (h *Host) Allow(ctx context.Context, in Allowing) (*Allowed, error) {
 	out.Exceptions = []apply.Exception{e}
 	for _, b := range h.bannedByCommand() {
 		if !in.OverBan && b.Set().Overlaps(addrset.Of(in.What)) {
-			out.Notes = append(out.Notes, b.Name()+" is banned by command, which comes before this")
+			out.Notes = append(out.Notes, b.Name()+" is banned by command, which comes before all that does not hold over bans")
 		}
 	}
 	return out, nil

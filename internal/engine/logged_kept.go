@@ -179,6 +179,14 @@ func (h *Host) Log(ctx context.Context, q LogQuestion, seen func(Logged)) (*LogA
 	})
 }
 
+// timeNow is when a packet was logged, by the clock as it is set now.
+func timeNow(at time.Time, rec ring.Record) time.Time {
+	if by := rec.Time.Sub(rec.Stamped); by.Abs() > time.Second { // somebody set the clock
+		return at.Add(by)
+	}
+	return at
+}
+
 // LogKept is Log where somebody keeps what is logged, and closes what grown returns when
 // there is more of it.
 func (h *Host) LogKept(ctx context.Context, q LogQuestion, grown func() <-chan struct{}, seen func(Logged)) (*LogAnswer, error) {
@@ -288,10 +296,8 @@ func (h *Host) logKept(ctx context.Context, wanted chosen, q LogQuestion, grown 
 			lost++
 			continue
 		}
-		l.Number, l.Lost, lost = rec.ID, l.Lost+uint32(lost), 0      //nolint:gosec // of what there is room for
-		if by := rec.Time.Sub(rec.Stamped); by.Abs() > time.Second { // somebody set the clock
-			l.Time = l.Time.Add(by)
-		}
+		l.Number, l.Lost, lost = rec.ID, l.Lost+uint32(lost), 0 //nolint:gosec // of what there is room for
+		l.Time = timeNow(l.Time, rec)
 		seen(l)
 	}
 	return nil

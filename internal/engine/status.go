@@ -67,11 +67,16 @@ func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error)
 		}
 	}
 	if s.Generation != nil {
-		allows, err := h.Exceptions()
+		allows, err := h.Allows(ctx)
 		if err != nil {
 			return nil, err
 		}
-		s.Allows, s.Dropped = len(apply.LetIn(allows)), h.dropped()
+		for _, e := range allows {
+			if e.InForce {
+				s.Allows++
+			}
+		}
+		s.Dropped = h.dropped()
 	}
 	return s, nil
 }
@@ -104,7 +109,7 @@ func (h *Host) dropped() []apply.Dropped {
 			continue
 		}
 		all = slices.DeleteFunc(all, func(d apply.Dropped) bool { return d.Source == l.Source })
-		all = append(all, apply.Dropped{Time: rec.Time, Source: l.Source, Country: l.Country, Service: l.Service(), File: l.File, Line: l.Line, Rule: l.Rule, Number: rec.ID})
+		all = append(all, apply.Dropped{Time: timeNow(l.Time, rec), Source: l.Source, Country: l.Country, Service: l.Service(), File: l.File, Line: l.Line, Rule: l.Rule, Number: rec.ID})
 	}
 	slices.Reverse(all)
 	return all[:min(len(all), mostDropped)]

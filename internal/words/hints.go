@@ -93,6 +93,8 @@ func hintOf(err error, here string) string {
 		return "it has: " + strings.Join(e.Known, ", ")
 	case *engine.NoLivingSetError:
 		return livingHint(e)
+	case *engine.NotAllowedError:
+		return fmt.Sprintf("sluice allows%s lists who is", here)
 	case *engine.OldGenerationError:
 		return fmt.Sprintf("sluice apply%s %s", here, e.Generation.Policy)
 	case *engine.OthersChangedError:

@@ -71,9 +71,17 @@ var exclusiveFlags = regexp.MustCompile(`^if any flags in the group \[\S+ \S+\] 
 
 var badValue = regexp.MustCompile(`^invalid argument ("[^"]*") for "(?:-\w, )?(--[\w-]+)" flag: `)
 
+// What the flags say of a value comes from strconv.
+var (
+	badNumber = regexp.MustCompile(`strconv\.Parse(?:Uint|Int): parsing "(?:[^"\\]|\\.)*": invalid syntax`)
+	badParse  = regexp.MustCompile(`strconv\.Parse\w+: parsing "(?:[^"\\]|\\.)*": `)
+)
+
 // plainWords says in plain words what the library of flags says in its own.
 func plainWords(text string) string {
 	text = badValue.ReplaceAllString(text, "$2 $1: ")
+	text = badNumber.ReplaceAllString(text, "not a whole number")
+	text = badParse.ReplaceAllString(text, "")
 	return exclusiveFlags.ReplaceAllString(text, "--$1 and --$2 exclude each other")
 }
 
