@@ -18,6 +18,7 @@ import (
 	"slices"
 	"time"
 
+	"sluice/internal/base/english"
 	"sluice/internal/base/sorting"
 	"sluice/internal/prove/check"
 )
@@ -84,17 +85,32 @@ func Examine(ctx context.Context, o Options) (*Report, error) {
 	return s.report(), nil
 }
 
+// mostFindings bounds those of one check: what is named may be as many as any user of the
+// host likes.
+const mostFindings = 20
+
 func (s *Seen) report() *Report {
 	r := &Report{Window: s.Window.Seconds(), Checks: len(checks), Findings: []Finding{}, Unread: s.Unread}
 	for _, c := range checks {
+		var all []Finding
 		c.look(s, func(f Finding) {
 			f.Check = c.ID
 			f.Severity = cmp.Or(f.Severity, c.Least)
-			r.Findings = append(r.Findings, f)
+			all = append(all, f)
 		})
+		worstFirst(all)
+		if n := len(all) - mostFindings; n > 0 {
+			more := Finding{Check: c.ID, Severity: all[mostFindings].Severity, Text: english.Grouped(n) + " more of this kind", Evidence: []Evidence{}}
+			all = append(all[:mostFindings], more)
+		}
+		r.Findings = append(r.Findings, all...)
 	}
-	sorting.StableBy(r.Findings, func(a, b Finding) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) })
+	worstFirst(r.Findings)
 	return r
+}
+
+func worstFirst(list []Finding) {
+	sorting.StableBy(list, func(a, b Finding) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) })
 }
 
 func rank(s check.Severity) int {

@@ -54,34 +54,37 @@ func (s *Seen) seeListening() {
 	if err != nil {
 		s.unread("the programs that hold sockets", err)
 	}
-	byPort := map[uint16][]int{}
+	peers, at := map[uint16][]netip.Addr{}, map[netip.AddrPort]bool{}
 	for _, l := range all {
-		if l.State != socket.Listen {
+		if l.State != socket.Listen || at[l.Local] { // SO_REUSEPORT: a socket for each worker
 			continue
 		}
 		found := Listener{At: l.Local}
 		if who := owners[l.Inode]; len(who) > 0 {
 			found.Program = who[0].Name
 		}
-		byPort[l.Local.Port()] = append(byPort[l.Local.Port()], len(s.Listening))
+		at[l.Local], peers[l.Local.Port()] = true, nil
 		s.Listening = append(s.Listening, found)
 	}
 	for _, c := range all {
 		if c.State != socket.Established {
 			continue
 		}
-		for _, i := range byPort[c.Local.Port()] {
-			if l := &s.Listening[i]; len(l.Peers) < mostPeers {
-				l.Peers = append(l.Peers, c.Remote.Addr())
-			}
+		of, listens := peers[c.Local.Port()]
+		if listens && len(of) < mostPeers {
+			peers[c.Local.Port()] = append(of, c.Remote.Addr())
 		}
-		if _, listens := byPort[c.Local.Port()]; !listens && !c.Remote.Addr().IsLoopback() && len(s.Outgoing) < mostOutgoing {
+		if !listens && !c.Remote.Addr().IsLoopback() && len(s.Outgoing) < mostOutgoing {
 			who := "a program"
 			if of := owners[c.Inode]; len(of) > 0 {
 				who = of[0].Name
 			}
 			s.Outgoing = append(s.Outgoing, Connection{c.Local, c.Remote, who})
 		}
+	}
+	for i := range s.Listening {
+		l := &s.Listening[i]
+		l.Peers = peers[l.At.Port()]
 	}
 	seen := map[int]bool{}
 	for _, who := range owners {

@@ -260,7 +260,10 @@ func (h *Host) Entries(ctx context.Context, q EntryQuestion) (*EntryAnswer, erro
 	}
 	q.Most = cmp.Or(q.Most, usualEntries)
 	c := counting{most: q.Most}
-	for _, name := range q.By {
+	for i, name := range q.By {
+		if slices.Contains(q.By[:i], name) { // each is part of every key that is held
+			return nil, fmt.Errorf("field %q is named twice", name)
+		}
 		f, known := entryFields[name]
 		if !known {
 			return nil, unknownWord("field of an entry", name, EntryFields())

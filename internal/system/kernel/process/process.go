@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Process is one running program.
@@ -100,13 +101,19 @@ func Sockets(pid int) map[uint32]bool {
 	return inodes
 }
 
-// Name is the short name of a process, "" when it is gone.
+// Name is the short name of a process, "" when it is gone. A process may give itself any
+// (PR_SET_NAME of prctl(2)): control characters come as "?", so that it stays on one line.
 func Name(pid int) string {
 	text, err := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "comm"))
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSpace(string(text))
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, strings.TrimSpace(string(text)))
 }
 
 // Title is the command line of a process, its words apart by spaces; programs

@@ -4,9 +4,13 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestAncestors(t *testing.T) {
@@ -83,5 +87,17 @@ func TestOwners(t *testing.T) {
 		if want && found < mine || !want && found > 0 {
 			t.Errorf("asked for %s: %d, of %d", name, found, mine)
 		}
+	}
+}
+
+// TestNameOfOneLine: whatever a process calls itself is text of one line.
+func TestNameOfOneLine(t *testing.T) {
+	runtime.LockOSThread() // and never unlocked: the name is the thread's, which ends with this
+	hostile := []byte("a\nb\u0085: \x1b[2J\x00")
+	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&hostile[0])), 0, 0, 0); err != nil { //nolint:gosec // as prctl wants it
+		t.Fatal(err)
+	}
+	if got := Name(unix.Gettid()); got != "a?b?: ?[2J" {
+		t.Errorf("name %q", got)
 	}
 }
