@@ -30,22 +30,39 @@ func asksKey(s Statement, parts []string) bool {
 	return (s.Kind == Match || s.Kind == VerdictMap) && (len(parts) > 1 || s.Set != "")
 }
 
-// withProtocol says the protocol of a port in a key, which nft lists by the
-// port's name alone.
+// withProtocol says the protocol of a port in a key just before the key: nft lists it by
+// the port's name alone, wherever the rule asked for it.
 func withProtocol(statements []Statement) []Statement {
 	out := make([]Statement, 0, len(statements)+1)
 	for _, s := range statements {
 		if parts := strings.Split(s.Field, " . "); asksKey(s, parts) {
 			for _, p := range parts {
 				header, field, _ := strings.Cut(p, " ")
-				if n := protocolOf[header]; n != "" && (field == "sport" || field == "dport") && !asksProtocol(out, n) {
+				if field != "sport" && field != "dport" {
+					continue
+				}
+				if n := protocolOf[header]; n != "" && !asksProtocol(out, n) {
 					out = append(out, Statement{Kind: Match, Field: "meta l4proto", Op: "==", Values: []string{n}})
 				}
+				out = protocolLast(out)
 			}
 		}
 		out = append(out, s)
 	}
 	return out
+}
+
+// protocolLast puts the one condition on the protocol behind the other conditions that
+// follow it, where nothing but conditions do.
+func protocolLast(statements []Statement) []Statement {
+	last := slices.IndexFunc(statements, func(s Statement) bool {
+		return s.Kind == Match && s.Field == "meta l4proto" && s.Op == "==" && len(s.Values) == 1
+	})
+	if last < 0 || slices.ContainsFunc(statements[last:], func(s Statement) bool { return s.Kind != Match }) {
+		return statements
+	}
+	asked := statements[last]
+	return append(slices.Delete(statements, last, last+1), asked)
 }
 
 func asksProtocol(statements []Statement, number string) bool {

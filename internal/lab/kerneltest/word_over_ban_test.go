@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -29,10 +30,14 @@ nat:
 	if err != nil {
 		t.Fatal(err)
 	}
-	allow(t, p, []string{
+	allowed := []string{
 		"192.0.2.66 [tcp/8080, tcp/443, udp/53, tcp/7777] over bans", "192.0.2.66 icmp echo-request over bans",
 		"2001:db8:bad::/48 tcp/22 over bans", "192.0.2.7 any over bans", "2001:db8:99::7 tcp/22",
-	})
+	}
+	for n := range 12 { // alike, for sets of addresses and ports
+		allowed = append(allowed, fmt.Sprintf("198.51.100.%d tcp/%d over bans", 100+n, 1000+n), fmt.Sprintf("2001:db8:200::%d udp/%d over bans", n, 1000+n%3))
+	}
+	allow(t, p, allowed)
 	resolved, err := resolvePolicy(p, factsOf(t, c.host))
 	if err != nil {
 		t.Fatal(err)

@@ -180,7 +180,7 @@ func (m *merger) readMatch(c *candidate) bool {
 	boxes := 1
 	for _, k := range c.rule.Match {
 		v := m.valuesOf(&k)
-		if times[k.Field] > 1 || len(v) == 0 {
+		if times[k.Field] > 1 || len(v) == 0 || k.Field == program.Protocol && times[program.OriginalPort] > 0 { // which needs it
 			c.constants = append(c.constants, k)
 			continue
 		}
