@@ -150,28 +150,26 @@ func (h *Host) RemoveFromSet(ctx context.Context, in SetEdit) (*SetEdited, error
 		return nil, err
 	}
 	out := &SetEdited{Set: in.Set, Entries: []apply.Exception{}}
-	found := make([]bool, len(in.What))
+	named := addrset.NestOf(in.What)
 	var next []apply.Exception
+	var gone []addrset.Range
 	for _, e := range hold {
-		what, err := addrset.ParseRange(e.What)
-		if err != nil {
-			return nil, err
-		}
-		goes := false
-		for i, r := range in.What {
-			if e.Set == in.Set && r.ContainsRange(what) {
-				found[i], goes = true, true
+		if e.Set == in.Set {
+			what, err := addrset.ParseRange(e.What)
+			if err != nil {
+				return nil, err
+			}
+			if _, goes := named.Around(what); goes {
+				out.Entries, gone = append(out.Entries, e), append(gone, what)
+				continue
 			}
 		}
-		if goes {
-			out.Entries = append(out.Entries, e)
-		} else {
-			next = append(next, e)
-		}
+		next = append(next, e)
 	}
-	for i, r := range in.What {
-		if !found[i] {
-			out.NotThere = append(out.NotThere, r.String()+instead(running.Policy.Set(in.Set), r))
+	found, instead := addrset.NestOf(gone), insteadIn(running.Policy.Set(in.Set))
+	for _, r := range in.What {
+		if !found.Within(r) {
+			out.NotThere = append(out.NotThere, r.String()+instead(r))
 		}
 	}
 	if len(out.Entries) == 0 {
@@ -181,22 +179,28 @@ func (h *Host) RemoveFromSet(ctx context.Context, in SetEdit) (*SetEdited, error
 	return h.setEdited(ctx, running, hold, next, in, out)
 }
 
-// instead says in what of a set a range is that no command added by itself.
-func instead(s *policy.Set, r addrset.Range) string {
+// insteadIn says of a range that no command added by itself in what of a set it is.
+func insteadIn(s *policy.Set) func(addrset.Range) string {
 	if s == nil {
-		return ""
+		return func(addrset.Range) string { return "" }
 	}
+	var own, added []addrset.Range
 	for _, e := range s.Elements {
-		if e.Range.ContainsRange(r) {
-			return fmt.Sprintf(" (the policy has it: %s)", e.Range)
-		}
+		own = append(own, e.Range)
 	}
 	for _, a := range s.Added {
-		if a.What.ContainsRange(r) {
-			return fmt.Sprintf(" (it is in with %s)", a.What)
-		}
+		added = append(added, a.What)
 	}
-	return ""
+	ofPolicy, ofCommands := addrset.NestOf(own), addrset.NestOf(added)
+	return func(r addrset.Range) string {
+		if in, is := ofPolicy.Around(r); is {
+			return fmt.Sprintf(" (the policy has it: %s)", in)
+		}
+		if in, is := ofCommands.Around(r); is {
+			return fmt.Sprintf(" (it is in with %s)", in)
+		}
+		return ""
+	}
 }
 
 // editing is what a change of a living set begins with.
