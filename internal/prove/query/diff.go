@@ -62,7 +62,7 @@ type Side struct {
 type Diff struct {
 	// Changes are sorted, the most dangerous first.
 	Changes []Change
-	// Settings are kernel settings that differ: "NAME: OLD to NEW".
+	// Settings are kernel settings that differ, and what limits ban: "NAME: OLD to NEW".
 	Settings []string
 
 	universe *reach.Universe
@@ -136,7 +136,7 @@ func compareAll(ctx context.Context, old, next Compiled, countries func() (*geo.
 			return nil, err
 		}
 	}
-	out := &Diff{Changes: ofNow(x.changes), Settings: settings(old.Program, next.Program), universe: x.u}
+	out := &Diff{Changes: ofNow(x.changes), Settings: append(settings(old.Program, next.Program), limitBans(old.Program, next.Program)...), universe: x.u}
 	sortByDanger(out.Changes)
 	return out, x.names.Err()
 }

@@ -1,6 +1,9 @@
 package query
 
 import (
+	"cmp"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -259,6 +262,32 @@ func (x *comparison) unspoken(r reach.Region) {
 		x.changes = append(x.changes, c)
 		return
 	}
+}
+
+// thenBan is what a rule says of banning, which is no part of what it does to a packet.
+var thenBan = regexp.MustCompile(` then ban \S+( widen)?`)
+
+// limitBans are the limits whose bans differ, of rules that both policies have.
+func limitBans(old, next *program.Program) (out []string) {
+	bans := func(p *program.Program) map[string]string {
+		of := map[string]string{}
+		for i := range p.Chains {
+			for _, r := range p.Chains[i].Rules {
+				text := r.Origin.Text
+				if slices.ContainsFunc(r.Actions, func(a program.Action) bool { _, limits := a.(program.Limit); return limits }) && text != "" {
+					of[thenBan.ReplaceAllString(text, "")] = cmp.Or(strings.TrimSpace(thenBan.FindString(text)), "no ban")
+				}
+			}
+		}
+		return of
+	}
+	was, is := bans(old), bans(next)
+	for _, rule := range slices.Sorted(maps.Keys(is)) {
+		if before, both := was[rule]; both && before != is[rule] {
+			out = append(out, rule+": "+before+" to "+is[rule])
+		}
+	}
+	return out
 }
 
 // settings are kernel settings that differ.
