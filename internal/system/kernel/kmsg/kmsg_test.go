@@ -19,10 +19,11 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestRead: what is written to the log is read from it.
+// TestRead: what is written to the log is read from it. Without the end of a line the kernel
+// would wait for more of it (prb_final_commit of kernel/printk/printk_ringbuffer.c).
 func TestRead(t *testing.T) {
 	text := "sluice test of the kernel's log " + t.Name()
-	if err := os.WriteFile("/dev/kmsg", []byte("<7>"+text), 0); err != nil {
+	if err := os.WriteFile("/dev/kmsg", []byte("<7>"+text+"\n"), 0); err != nil {
 		t.Skipf("this machine lacks a kernel log that can be written: %v", err)
 	}
 	found := false
