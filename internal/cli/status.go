@@ -199,6 +199,9 @@ func printConnections(w io.Writer, t *conntrack.Table) {
 	if t.Most > 0 {
 		text = fmt.Sprintf("%s of %s entries (%d %%)", english.Grouped(t.Entries), english.Grouped(t.Most), t.Percent())
 	}
+	if t.Peak > 0 {
+		text += fmt.Sprintf(", peak %s at %s", english.Grouped(t.Peak), t.PeakAt.Local().Format(time.DateTime))
+	}
 	for _, c := range []struct {
 		n    uint64
 		what string

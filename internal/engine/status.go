@@ -59,6 +59,9 @@ func (h *Host) Status(ctx context.Context, contents bool) (*apply.Status, error)
 	}
 	// What cannot be read is written anew by the agent.
 	if w, err := h.Watched(); err == nil && w != nil {
+		if c := s.Connections; c != nil && w.Peak > c.Entries && time.Since(w.PeakAt) <= apply.PeakTime {
+			c.Peak, c.PeakAt = w.Peak, w.PeakAt
+		}
 		if w.Tells() {
 			s.Agent = &w.Watched
 		}

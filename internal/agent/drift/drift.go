@@ -13,6 +13,7 @@ import (
 	"sluice/internal/agent/alert"
 	"sluice/internal/engine"
 	"sluice/internal/engine/apply"
+	"sluice/internal/system/kernel/conntrack"
 	"sluice/internal/system/kernel/nft"
 )
 
@@ -107,6 +108,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 			again = w.look(ctx)
 		case <-poll.C:
 			poll.Reset(w.jittered())
+			w.peak()
 			w.all = w.polled() || w.all
 			again = w.look(ctx)
 		}
@@ -142,6 +144,23 @@ func (w *Watcher) polled() (changed bool) {
 		w.note(err)
 	}
 	return changed
+}
+
+// peak remembers the most entries that the connection table had.
+func (w *Watcher) peak() {
+	var n uint64
+	err := w.Host.Netns.Do(func() (err error) {
+		n, err = conntrack.Count()
+		return err
+	})
+	if err != nil {
+		w.note(err)
+		return
+	}
+	if now := time.Now(); n > 0 && (n > w.state.Peak || now.Sub(w.state.PeakAt) > apply.PeakTime) {
+		w.state.Peak, w.state.PeakAt = n, now.Truncate(time.Second)
+		w.keep()
+	}
 }
 
 // note tells an error once.

@@ -35,7 +35,14 @@ type Watching struct {
 	// findings that were there at first.
 	Beside   uint64   `json:"beside,omitempty"`
 	Accepted []string `json:"accepted"`
+	// Peak is the most entries that the connection table had within PeakTime, as far as it
+	// was looked at.
+	Peak   uint64    `json:"peak,omitempty"`
+	PeakAt time.Time `json:"peak-at,omitzero"`
 }
+
+// PeakTime is for how long the highest use of the connection table is remembered.
+const PeakTime = 7 * 24 * time.Hour
 
 // Finding is one way in which a host does something else with packets than was meant.
 type Finding struct {

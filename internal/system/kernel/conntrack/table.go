@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/procfs"
 
@@ -22,6 +23,9 @@ type Table struct {
 	Dropped uint64 `json:"dropped"`
 	Failed  uint64 `json:"insert-failed"`
 	Evicted uint64 `json:"evicted"`
+	// Peak is the most entries that an agent has seen, and PeakAt when; ReadTable knows none.
+	Peak   uint64    `json:"peak,omitempty"`
+	PeakAt time.Time `json:"peak-at,omitzero"`
 }
 
 // ReadTable returns nil where the kernel tracks nothing.
