@@ -267,6 +267,10 @@ func (w *Watcher) look(ctx context.Context) (again time.Duration) {
 		return 0
 	}
 	now, err := w.Look(ctx)
+	if errors.As(err, &busy) { // a command was at work under the proof
+		w.verified, w.busy = time.Time{}, busyTime
+		return w.busy
+	}
 	if err == nil && (now.Generation != g.Generation || !now.Changed.Equal(g.Changed) || now.Number != g.Number) {
 		// What was read was read of two rulesets. Where that does not end, it is taken as it is.
 		if w.torn++; w.torn < mostTorn || now.Generation != g.Generation {

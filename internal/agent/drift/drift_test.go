@@ -236,17 +236,20 @@ func TestFound(t *testing.T) {
 		{"element of a set", nil, func() { h.net.Nft("delete element inet sluice " + h.set() + " { 10.0.0.2 }") }, apply.FoundPacket, "10.0.0.2", "policy.yaml:9", []uint16{80}, nil},
 		{"mark", nil, func() { h.net.Nft("delete table inet sluice_generation") }, apply.FoundMark, "sluice_generation", "", []uint16{80, 7000}, nil},
 		{"sysctl", nil, func() { h.net.Sysctl("net.netfilter.nf_conntrack_generic_timeout", "78") }, apply.FoundSysctl, "is 78 and should be 77", "", []uint16{80, 7000}, nil},
+		{"lifted exception", nil, h.loseException, apply.FoundException, "10.0.0.2 to tcp/81 is let in by the rules", "", []uint16{80, 81, 7000}, nil},
 		{"foreign chain", nil, func() {
 			h.net.Nft("table ip foreign { chain c { type filter hook input priority -5; tcp dport 80 drop; }; }")
 		}, apply.FoundChain, "can drop", "", []uint16{7000}, func() { h.net.Nft("delete table ip foreign") }},
 		{"legacy iptables", []testnet.Feature{testnet.Program("iptables-legacy"), testnet.IPTablesLegacy("filter")}, func() {
 			h.net.MustRun("iptables-legacy", "-A", "INPUT", "-p", "tcp", "--dport", "80", "-j", "DROP")
 		}, apply.FoundChain, "legacy iptables", "", []uint16{7000}, func() { h.net.MustRun("iptables-legacy", "-F", "INPUT") }},
-		{"filter of tc", []testnet.Feature{testnet.Program("tc"), testnet.Probed("filter u32 of tc", func() error {
+		{"filter of tc", []testnet.Feature{testnet.Program("tc")}, func() {
 			h.net.MustRun("tc", "qdisc", "add", "dev", "eth0", "clsact")
-			_, err := h.net.Run("tc", "filter", "add", "dev", "eth0", "ingress", "protocol", "ip", "u32", "match", "ip", "dport", "7000", "0xffff", "classid", "1:1")
-			return err
-		})}, func() {}, apply.FoundBeside, "eth0", "", []uint16{80, 7000}, func() { h.net.MustRun("tc", "qdisc", "del", "dev", "eth0", "clsact") }},
+			if _, err := h.net.Run("tc", "filter", "add", "dev", "eth0", "ingress", "protocol", "ip", "u32", "match", "ip", "dport", "7000", "0xffff", "classid", "1:1"); err != nil {
+				h.net.MustRun("tc", "qdisc", "del", "dev", "eth0", "clsact")
+				testnet.Lacks(h.t, "filter u32 of tc", err)
+			}
+		}, apply.FoundBeside, "eth0", "", []uint16{80, 7000}, func() { h.net.MustRun("tc", "qdisc", "del", "dev", "eth0", "clsact") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			testnet.Require(t, c.needs...)
@@ -389,6 +392,31 @@ func TestChangeMeanwhile(t *testing.T) {
 	h.begin()
 	foreign()
 	h.wantDrift(apply.FoundPacket, "")
+}
+
+// What a command mends while it is proved is no drift, also where that command is still at
+// work behind the proof: what was read then is of two rulesets.
+func TestMendedMeanwhile(t *testing.T) {
+	h := newHost(t)
+	h.begin()
+	h.settled()
+	h.end()
+	mended := make(chan struct{})
+	h.duringVerify = sync.OnceFunc(func() {
+		if _, err := h.Restore(t.Context(), apply.Restoring{}); err != nil {
+			t.Error(err)
+		}
+		h.busy.Store(1)
+		close(mended)
+	})
+	h.begin()
+	h.net.Nft("flush chain inet sluice input")
+	select {
+	case <-mended:
+	case <-time.After(enough):
+		t.Fatal("nothing was proved")
+	}
+	h.settled()
 }
 
 // With restore, what should run is put back and proved, whoever is at work just then; three
