@@ -19,9 +19,7 @@ type Log struct {
 	// the newest of them was written. The kernel leaves most of them out.
 	TableFull    uint64
 	TableFullAge time.Duration
-	// Packets are lines that rules of firewalls wrote, and Span from when on.
-	Packets uint64
-	Span    time.Duration
+	Packets      uint64 // lines that rules of firewalls wrote
 }
 
 // Program is one that writes logs, and which part of a processor it took within the window.
@@ -46,7 +44,6 @@ func (s *Seen) seeLog() {
 			s.Log.TableFullAge = r.Age
 		case strings.Contains(r.Text, "IN=") && strings.Contains(r.Text, " OUT=") && strings.Contains(r.Text, "SRC="):
 			s.Log.Packets++
-			s.Log.Span = max(s.Log.Span, r.Age)
 		}
 	})
 	if err != nil {

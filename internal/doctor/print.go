@@ -56,7 +56,7 @@ func (r *Report) Markdown(w io.Writer) {
 	}
 }
 
-// literal keeps what a host says from being Markdown.
 var markdown = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "<", "&lt;", "[", `\[`, "|", `\|`, "\n", " ")
 
+// literal keeps what a host says from being Markdown.
 func literal(text string) string { return markdown.Replace(text) }

@@ -7,8 +7,8 @@ import (
 	"sluice/internal/prove/check"
 )
 
-// ticks is how many units of time (10 ms) a window has at least before shares of a
-// processor's time are judged.
+// judgedSeconds is how long a window is at least before shares of a processor's time, which
+// is counted in units of 10 ms, are judged.
 const judgedSeconds = 0.5
 
 var oneProcessor = Check{

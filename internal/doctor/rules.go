@@ -16,7 +16,7 @@ import (
 	"sluice/internal/system/kernel/link"
 )
 
-// Own are the tables of Sluice, whose rules are made by its compiler.
+// own are the tables of Sluice, whose rules are made by its compiler.
 var own = []string{"sluice", "sluice_generation", "sluice_shadow"}
 
 // Server is whom the host asks, and by what.
@@ -55,7 +55,7 @@ func (s *Seen) seeRules(ctx context.Context, namespace string) {
 	}
 }
 
-// of says whether packets of a family (4 or 6) meet a ruleset on their way through the host.
+// meets says whether packets of a family (4 or 6) are asked by a ruleset.
 func meets(r *importer.Ruleset, family int) bool {
 	switch r.Family {
 	case "ip":

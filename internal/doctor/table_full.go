@@ -32,8 +32,9 @@ var tableFull = Check{
 any rule is asked ("nf_conntrack: table full, dropping packet"), also of what no rule keeps
 state for. Clients try again after 1, 3, 7 and more seconds, so that requests take long
 before they fail. Entries outlive their connections: one of TCP that was closed properly
-stays two minutes. An error is a table that refuses packets now, or did in the last hour by
-the kernel's log; a warning is one that is 80 % full.`,
+stays two minutes. An error is a table that is full or refuses packets now; a warning is
+one that is 80 % full, or whose namespace has refused packets while the kernel's log says
+that a table of the machine was full within the last hour.`,
 	Mend: `Make the table larger: nf_conntrack_max and the buckets together, which cost memory
 only where entries are made. Or keep what needs no state out of it: in a policy of Sluice
 "bypass" for a busy service, in other rulesets NOTRACK in both directions.`,
@@ -43,12 +44,10 @@ only where entries are made. Or keep what needs no state out of it: in a policy 
 		if t == nil || t.Most == 0 {
 			return
 		}
-		lost := s.Moved["conntrack.drop"] + s.Moved["conntrack.early_drop"]
-		logged := s.Log.TableFull > 0 && s.Log.TableFullAge < recentlyFull
-		full := max(t.Entries, t.Peak) >= t.Most
-		if lost == 0 && !full && !logged && t.percent() < fullPercent {
+		if !s.nearlyFull() {
 			return
 		}
+		lost, full, logged := s.lost(), max(t.Entries, t.Peak) >= t.Most, s.wasFull()
 		f := Finding{Evidence: []Evidence{
 			found("/proc/sys/net/netfilter/nf_conntrack_count", "%s entries, at most %s in the window", english.Grouped(t.Entries), english.Grouped(max(t.Entries, t.Peak))),
 			found("/proc/sys/net/netfilter/nf_conntrack_max", "%s entries may be", english.Grouped(t.Most)),
@@ -60,6 +59,7 @@ only where entries are made. Or keep what needs no state out of it: in a policy 
 			f.Cost = fmt.Sprintf("%.0f new connections a second are refused, or cost another its entry", s.second(lost))
 		case full:
 		case logged:
+			f.Severity = check.Warning
 			f.Text = fmt.Sprintf("the connection table was full %s ago; it has %s of %s entries now", english.Duration(s.Log.TableFullAge.Round(time.Second)), english.Grouped(t.Entries), english.Grouped(t.Most))
 		default:
 			f.Severity = check.Warning
@@ -87,7 +87,7 @@ twice the room for that, and as the mend of a full one, where what is refused co
 	Undo: "Write the two settings back.",
 	look: func(s *Seen, say func(Finding)) {
 		t := s.Table
-		if t == nil || t.Most == 0 || t.percent() >= fullPercent {
+		if t == nil || t.Most == 0 || s.nearlyFull() {
 			return // said by tableFull
 		}
 		want := s.wanted()
@@ -99,9 +99,9 @@ twice the room for that, and as the mend of a full one, where what is refused co
 			rate, why = float64(s.Expect), "--expect"
 		}
 		f := Finding{
-			Text: fmt.Sprintf("%.0f new connections a second want a table of %s entries, this one may have %s", rate, english.Grouped(want), english.Grouped(t.Most)),
+			Text: fmt.Sprintf("%s new connections a second want a table of %s entries, this one may have %s", english.Grouped(uint64(rate)), english.Grouped(want), english.Grouped(t.Most)),
 			Evidence: []Evidence{
-				found(why, "%.0f new connections a second", rate),
+				found(why, "%s new connections a second", english.Grouped(uint64(rate))),
 				found("/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_time_wait", "%d s that an entry stays behind its connection", s.lifetime()),
 				found("/proc/sys/net/netfilter/nf_conntrack_max", "%s entries may be", english.Grouped(t.Most)),
 			},
@@ -113,6 +113,19 @@ twice the room for that, and as the mend of a full one, where what is refused co
 		}
 		say(f)
 	},
+}
+
+// lost are packets that found no room within the window, and entries that gave way to others.
+func (s *Seen) lost() uint64 { return s.Moved["conntrack.drop"] + s.Moved["conntrack.early_drop"] }
+
+// wasFull says that this namespace has refused packets, and the machine did so lately.
+func (s *Seen) wasFull() bool {
+	return s.Total["conntrack.drop"] > 0 && s.Log.TableFull > 0 && s.Log.TableFullAge < recentlyFull
+}
+
+// nearlyFull says that the table is full, was so lately, or nearly is.
+func (s *Seen) nearlyFull() bool {
+	return s.lost() > 0 || s.wasFull() || s.Table.percent() >= fullPercent
 }
 
 // lifetime is how many seconds an entry stays when its connection was closed.
