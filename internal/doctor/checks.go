@@ -24,6 +24,7 @@ var checks = []Check{
 	tableBuckets,
 	linearRules,
 	establishedLate,
+	noFlowtable,
 	ipv6Open,
 	twoFirewalls,
 	oneProcessor,

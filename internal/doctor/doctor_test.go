@@ -258,6 +258,11 @@ func TestIllnesses(t *testing.T) {
 			},
 		},
 		{
+			"no-flowtable", // story 4
+			func(b *broken) { b.forwarded("ct state established,related accept; udp dport 53 accept;") },
+			func(b *broken) { b.forwarded("") },
+		},
+		{
 			"log-unlimited",
 			func(b *broken) {
 				b.host.MustRun("iptables-legacy", "-A", "INPUT", "-p", "tcp", "--dport", "23", "-j", "LOG", "--log-prefix", `"quoted" `)
@@ -326,6 +331,18 @@ func TestIllnesses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// forwarded has the host forward a connection that it tracks, by rules.
+func (b *broken) forwarded(rules string) {
+	b.t.Helper()
+	b.host.Forward()
+	b.host.MustRun("ip", "link", "add", "inner", "up", "type", "veth", "peer", "name", "machine")
+	b.host.MustRun("ip", "link", "set", "machine", "up")
+	b.host.Address("inner", "198.51.100.1/24")
+	b.host.MustRun("ip", "neigh", "add", "198.51.100.2", "lladdr", "02:00:00:00:00:02", "dev", "inner")
+	b.host.Nft("table inet t { chain p { type filter hook prerouting priority 0; ct state new accept; }; chain c { type filter hook forward priority 0; " + rules + " }; }")
+	b.flood(testnet.UDP(from("192.0.2.2", 1), from("198.51.100.2", 53)))
 }
 
 // asks has the host ask a name server of the internet, in a mount namespace's place: by a

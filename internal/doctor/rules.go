@@ -14,6 +14,7 @@ import (
 	"sluice/internal/prove/reach"
 	"sluice/internal/system/host"
 	"sluice/internal/system/kernel/link"
+	"sluice/internal/system/kernel/nft"
 )
 
 // own are the tables of Sluice, whose rules are made by its compiler.
@@ -35,6 +36,10 @@ func (s *Seen) seeRules(ctx context.Context, namespace string) {
 	s.Rules, errs = loaded.Read(ctx, own...)
 	for _, err := range errs {
 		s.unread("rules", err)
+	}
+	var err error
+	if s.Flowtables, err = nft.Flowtables(); err != nil {
+		s.unread("flowtables", err)
 	}
 	resolvers, err := host.Resolvers(namespace)
 	if err != nil {

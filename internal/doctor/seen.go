@@ -38,6 +38,7 @@ type Seen struct {
 	Rules      []*importer.Ruleset // of all tools but Sluice
 	Servers    []Server            // whom the host asks by itself
 	Outgoing   []Connection        // of TCP that the host has opened
+	Flowtables int                 // of all tables of nftables, those of Sluice too
 	settings   map[string]string
 }
 

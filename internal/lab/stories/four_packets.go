@@ -2,8 +2,11 @@ package stories
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+
+	"golang.org/x/sync/errgroup"
 
 	"sluice/internal/lab/figures"
 	"sluice/internal/lab/measure"
@@ -86,5 +89,32 @@ func (h *hosting) packets(ctx context.Context, ways []hosted) error {
 			h.Goal(figures.AtMost("a packet by Sluice's flowtable against Sluice without it", "×", 1, ratio, same))
 		}
 	}
+	return nil
+}
+
+// diagnosed has the doctor look at the host with the rules by hand, while queries are asked.
+func (h *hosting) diagnosed(ctx context.Context, database *postgres) error {
+	if err := clearHost(h.Stage, h.host); err != nil {
+		return err
+	}
+	if err := nftRules(h.host, machineRules(false)); err != nil {
+		return err
+	}
+	asking, stop := context.WithCancel(ctx)
+	var group errgroup.Group
+	group.Go(func() error {
+		for asking.Err() == nil {
+			if _, err := database.bench(asking, h.client, 2000); err != nil && asking.Err() == nil {
+				return err
+			}
+		}
+		return nil
+	})
+	said, err := h.diagnose(ctx, h.host, "no-flowtable")
+	stop()
+	if err = errors.Join(err, group.Wait()); err != nil {
+		return err
+	}
+	h.Found("The doctor, which knows nothing of the story:", said...)
 	return nil
 }

@@ -15,6 +15,20 @@ const (
 	flowTableName                                                = 1          // NFTA_FLOW_TABLE_NAME
 )
 
+// Flowtables is how many flowtables the network namespace of the calling thread has, in
+// tables of all families; none where the kernel knows no flowtables.
+func Flowtables() (n int, err error) {
+	begin := func() { n = 0 }
+	err = dump(unix.NFT_MSG_GETFLOWTABLE, unix.NFPROTO_UNSPEC, begin, func(func(uint16) []byte) { n++ })
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) {
+		return 0, nil // nf_tables_api.c before 4.16, or no nf_tables
+	}
+	if err != nil {
+		return 0, fmt.Errorf("list flowtables: %w", err)
+	}
+	return n, nil
+}
+
 // EndFlows ends all flows that the flowtables of a table of family inet carry, in the
 // network namespace of the calling thread: no packet that comes later passes by one of
 // them. It makes each flowtable anew, and in the chain of its name the one rule that hands
