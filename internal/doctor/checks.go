@@ -26,6 +26,7 @@ var checks = []Check{
 	establishedLate,
 	noFlowtable,
 	ipv6Open,
+	publishedPast,
 	twoFirewalls,
 	oneProcessor,
 	stolen,

@@ -154,25 +154,31 @@ func clip(text string) string {
 // asked counts the rules that a packet to the host is asked by in a ruleset.
 func asked(r *importer.Ruleset, p packet.Packet) (n int) {
 	last := ""
-	reach.Measure(r.Program, p, packet.In, &reach.Meter{
+	measure(r.Program, p, func(rule *program.Rule) {
+		if rule.ID == "" || rule.ID != last { // one of the tool's may be several
+			n++
+		}
+		last = rule.ID
+	}, func(program.Action) {})
+	return n
+}
+
+// measure tells of the rules that a packet that comes in is asked by, and of what they do
+// to it.
+func measure(p *program.Program, pkt packet.Packet, rule func(*program.Rule), done func(program.Action)) {
+	reach.Measure(p, pkt, packet.In, &reach.Meter{
 		Base: func(program.Hook) {},
-		Rule: func(rule *program.Rule) {
-			if rule.ID == "" || rule.ID != last { // one of the tool's may be several
-				n++
-			}
-			last = rule.ID
-		},
-		Order: func(rule *program.Rule) []int {
-			order := make([]int, len(rule.Match))
+		Rule: rule,
+		Order: func(r *program.Rule) []int {
+			order := make([]int, len(r.Match))
 			for i := range order {
 				order[i] = i
 			}
 			return order
 		},
 		Asked: func(*program.Condition) {},
-		Done:  func(program.Action) {},
+		Done:  done,
 	})
-	return n
 }
 
 // aPacket is one of TCP from the internet, of a family, to a port that nobody listens at.

@@ -310,29 +310,12 @@ or after an upgrade.`,
 
 // filters says that a base chain, or one that it leads to, refuses anything.
 func filters(p *program.Program, h program.Hook) bool {
-	if h.Default == program.Drop {
-		return true
-	}
-	seen := map[string]bool{}
-	var walk func(name string) bool
-	walk = func(name string) bool {
-		if seen[name] {
-			return false
-		}
-		seen[name] = true
-		i := slices.IndexFunc(p.Chains, func(c program.Chain) bool { return c.Name == name })
-		if i < 0 {
-			return false
-		}
-		for _, rule := range p.Chains[i].Rules {
-			for _, a := range rule.Actions {
+	return h.Default == program.Drop || slices.ContainsFunc(chainsFrom(p, h.Chain), func(c *program.Chain) bool {
+		return slices.ContainsFunc(c.Rules, func(r program.Rule) bool {
+			return slices.ContainsFunc(r.Actions, func(a program.Action) bool {
 				e := program.EffectOf(a)
-				if e.Decides == program.Drop || e.Decides == program.Reject || e.Calls != "" && walk(e.Calls) || e.Goes != "" && walk(e.Goes) {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	return walk(h.Chain)
+				return e.Decides == program.Drop || e.Decides == program.Reject
+			})
+		})
+	})
 }

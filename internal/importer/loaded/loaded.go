@@ -5,6 +5,7 @@ package loaded
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"sluice/internal/importer"
 	"sluice/internal/importer/ipset"
@@ -27,6 +28,11 @@ func Read(ctx context.Context, own ...string) (rulesets []*importer.Ruleset, err
 		case "nft":
 			var of []*importer.Ruleset
 			of, err = nftables.Parse(t.JSON, t.Text)
+			for _, r := range of {
+				if t.Shared {
+					leaveBuiltin(r)
+				}
+			}
 			rulesets = append(rulesets, of...)
 		default:
 			var r *importer.Ruleset
@@ -39,4 +45,15 @@ func Read(ctx context.Context, own ...string) (rulesets []*importer.Ruleset, err
 		}
 	}
 	return rulesets, errs
+}
+
+// leaveBuiltin takes those base chains out of a table that iptables over nftables has
+// printed.
+func leaveBuiltin(r *importer.Ruleset) {
+	for i := len(r.Bases) - 1; i >= 0; i-- {
+		if ruleset.Builtin(r.Table, r.Bases[i].Chain, r.Bases[i].Priority) {
+			r.Bases = slices.Delete(r.Bases, i, i+1)
+			r.Program.Hooks = slices.Delete(r.Program.Hooks, i, i+1)
+		}
+	}
 }

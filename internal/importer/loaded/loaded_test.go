@@ -2,12 +2,14 @@ package loaded_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"sluice/internal/importer"
 	"sluice/internal/importer/loaded"
 	"sluice/internal/lab/testnet"
+	"sluice/internal/program"
 	"sluice/internal/system/kernel/nft"
 	"sluice/internal/system/kernel/xtables"
 )
@@ -142,5 +144,40 @@ chain c at ingress early, default accept on lo
 	}
 	for _, r := range read(empty) {
 		t.Errorf("%s %s where nothing is loaded", r.Tool, r.Family)
+	}
+}
+
+// TestTablesOfItsNames: base chains that a file of nftables has put into a table with a name
+// of iptables' are read, beside those of iptables, and each once.
+func TestTablesOfItsNames(t *testing.T) {
+	testnet.Require(t, testnet.Namespaces, testnet.Program("iptables-nft"))
+	host := testnet.New(t).Unnamed("host")
+	host.MustRun("iptables-nft", "-A", "INPUT", "-p", "tcp", "--dport", "23", "-j", "DROP")
+	host.Nft(`table ip filter { chain input { type filter hook input priority 0; policy drop; tcp dport 22 accept; }; }
+		table ip nat { chain prerouting { type nat hook prerouting priority -100; tcp dport 8081 dnat to 198.51.100.2:80; }; }
+		table ip6 filter { chain INPUT { type filter hook input priority 10; policy drop; }; }`)
+	if err := host.Do(func() error {
+		rulesets, errs := loaded.Read(t.Context())
+		for _, err := range errs {
+			t.Error(err)
+		}
+		var got []string
+		for _, r := range rulesets {
+			for i, h := range r.Program.Hooks {
+				if c := r.Program.Chain(h.Chain); len(c.Rules) > 0 || h.Default == program.Drop {
+					got = append(got, fmt.Sprintf("%s %s %s of %s at %d: %d rules", r.Tool, r.Family, r.Bases[i].Chain, r.Bases[i].Table, r.Bases[i].Priority, len(c.Rules)))
+				}
+			}
+		}
+		want := []string{
+			"iptables-nft ip INPUT of filter at 0: 1 rules", "nft ip input of filter at 0: 1 rules",
+			"nft ip prerouting of nat at -100: 1 rules", "nft ip6 INPUT of filter at 10: 0 rules",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("read %q, want %q", got, want)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 }

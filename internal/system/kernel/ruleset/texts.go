@@ -17,6 +17,9 @@ type Text struct {
 	Family int    // 4 or 6; 0 is both
 	Text   []byte
 	JSON   []byte // of nft: the same, and what is in sets
+	// Shared says of a table of nft that iptables over it has printed its own chains of
+	// that, too: see Builtin.
+	Shared bool
 }
 
 // xtablesTables are the tables that iptables over nftables makes.
@@ -58,6 +61,7 @@ func Texts(ctx context.Context, own ...string) (texts []Text, errs []error) {
 		errs = append(errs, err)
 	}
 	tables = slices.DeleteFunc(tables, func(t kernel.Named) bool { return slices.Contains(own, t.Name) })
+	shared := map[kernel.Named]bool{}
 	for i, l := range legacies {
 		family := 4 + 2*i
 		of := func(t kernel.Named) bool {
@@ -68,7 +72,13 @@ func Texts(ctx context.Context, own ...string) (texts []Text, errs []error) {
 		}
 		text, err := printed(ctx, saveProgram(ctx, l.program, "nft"), "-c")
 		if add(Text{Tool: "iptables-nft", Family: family, Text: text}, err) {
-			tables = slices.DeleteFunc(tables, func(t kernel.Named) bool { return of(t) && !incompatible(text, t.Name) })
+			tables = slices.DeleteFunc(tables, func(t kernel.Named) bool {
+				if !of(t) {
+					return false
+				}
+				shared[t] = says(text, t.Name, "contains incompatible base-chains")
+				return !shared[t] && !says(text, t.Name, "is incompatible")
+			})
 		}
 	}
 	for _, t := range tables {
@@ -79,13 +89,19 @@ func Texts(ctx context.Context, own ...string) (texts []Text, errs []error) {
 			continue
 		}
 		listing, err := kernel.List(ctx, words...)
-		add(Text{Tool: "nft", Text: text, JSON: listing}, err)
+		add(Text{Tool: "nft", Text: text, JSON: listing, Shared: shared[t]}, err)
 	}
 	return texts, errs
 }
 
-// incompatible says whether iptables-nft-save leaves a table to nft, as it does where
-// there are rules that it does not understand.
-func incompatible(saved []byte, table string) bool {
-	return strings.Contains(string(saved), "# Table `"+table+"' is incompatible")
+// says tells whether iptables-nft-save leaves a table to nft, which "is incompatible" where
+// there are rules that it does not understand, or base chains in it that are not its own.
+func says(saved []byte, table, what string) bool {
+	return strings.Contains(string(saved), "# Table `"+table+"' "+what)
+}
+
+// Builtin says that a base chain of a table of nft is one of iptables.
+func Builtin(table, chain string, priority int) bool {
+	at, is := builtin[table].priority[chain]
+	return is && at == priority
 }

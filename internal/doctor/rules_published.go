@@ -1,0 +1,111 @@
+package doctor
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sluice/internal/base/english"
+	"sluice/internal/base/packet"
+	"sluice/internal/importer"
+	"sluice/internal/program"
+	"sluice/internal/prove/check"
+	"sluice/internal/prove/reach"
+)
+
+var publishedPast = Check{
+	ID:    "published-past",
+	What:  "the port of a container is open to the internet past the rules that close it",
+	Least: check.Warning,
+	Why: `"docker run -p 8080:80" writes a DNAT rule, and accepts behind it. Such packets are
+forwarded and never see the chain of hook input, so what ufw or firewalld close there stays
+open. Asked is, for each port that a rule of prerouting rewrites to an address behind a
+bridge of containers, a new connection from the internet: said where the rules of input would
+surely drop it, and every ruleset surely lets it through to the container.`,
+	Mend: `Publish at an address that the internet does not reach (127.0.0.1:8080:80), or drop in
+the chain that Docker leaves to the host, DOCKER-USER.`,
+	Undo: "Take that rule away.",
+	look: func(s *Seen, say func(Finding)) {
+		for _, r := range s.Rules {
+			var open []Evidence
+			var user bool
+			var ports []string
+			for _, of := range published(r) {
+				for _, family := range []int{4, 6} {
+					p, ok := s.fromInternet(family)
+					if !ok || !meets(r, family) {
+						continue
+					}
+					p.Protocol, p.SourcePort, p.Port, p.Flags, p.State = of.protocol, someEphemeral, of.port, packet.SYN, packet.New
+					closed := s.closedToHost(p)
+					if closed == "" {
+						continue
+					}
+					out, end, passes := s.forwarded(r, p)
+					if out == nil || !passes || !s.holdsContainers(out) {
+						continue
+					}
+					port := fmt.Sprintf("%s/%d", packet.ProtocolName(p.Protocol), p.Port)
+					if !slices.Contains(ports, port) {
+						ports = append(ports, port)
+					}
+					if len(open) < mostTop {
+						open = append(open, found(toolOf(r), "%s from %s to %s in %s: to the host itself dropped by %s; %s sends it to %s, and all rules let it out by %s",
+							port, p.Source, p.Destination, p.In, closed, rewriter(r, p), netip.AddrPortFrom(end.Destination, end.Port), out.Name))
+					}
+				}
+			}
+			if len(open) == 0 {
+				continue
+			}
+			f := Finding{
+				Text:     fmt.Sprintf("%s closed to the host and open to a container behind it: %s", map[bool]string{true: "1 port is", false: english.Plural(len(ports), "port") + " are"}[len(ports) == 1], english.List(ports[:min(len(ports), mostTop)])),
+				Evidence: open,
+				Mend:     []string{"publish it for the host alone: docker run -p 127.0.0.1:PORT:PORT"},
+			}
+			for i := range r.Program.Chains {
+				user = user || r.Program.Chains[i].Name == "filter/DOCKER-USER"
+			}
+			if user {
+				p, _ := s.fromInternet(map[string]int{"ip": 4, "ip6": 6}[r.Family])
+				rule := fmt.Sprintf("DOCKER-USER -i %s -m conntrack --ctstate NEW -j DROP", p.In)
+				command := strings.TrimSuffix(toolOf(r), "-nft")
+				f.Mend = append(f.Mend, command+" -I "+rule+"   # all that is published")
+				f.Undo = append(f.Undo, command+" -D "+rule)
+			}
+			say(f)
+		}
+	},
+}
+
+// fromInternet is a packet from there to the host; not ok where no route leads there.
+func (s *Seen) fromInternet(family int) (p packet.Packet, ok bool) {
+	return s.arrives(aPacket(family).Source)
+}
+
+// closedToHost names what surely drops a packet at hook input that no rule gives another
+// destination; "" is nothing.
+func (s *Seen) closedToHost(p packet.Packet) string {
+	for _, r := range s.Rules {
+		if !meets(r, p.Family()) {
+			continue
+		}
+		to := only(r, func(h program.Hook) bool { return h.Kind != program.Prerouting || h.Phase != program.NAT })
+		if got := reach.Evaluate(to, p, packet.In); got.Certain && got.Verdict != program.Accept && got.Hook == program.Input {
+			return byText(r, got)
+		}
+	}
+	return ""
+}
+
+// rewriter names the rule that gives a packet another destination.
+func rewriter(r *importer.Ruleset, p packet.Packet) string {
+	return byText(r, reach.Result{Rule: acting(r.Program, p, rewritesDestination)})
+}
+
+// holdsContainers says that a device is a bridge with a port of the kind that containers
+// have.
+func (s *Seen) holdsContainers(d *Device) bool {
+	return d.Kind == "bridge" && slices.ContainsFunc(s.Devices, func(port Device) bool { return port.Master == d.Index && port.Kind == "veth" })
+}
