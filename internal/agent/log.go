@@ -65,13 +65,13 @@ func (s *space) keepLog() {
 	}
 }
 
-// How many read the log at a time.
+// How many read the log, or follow the connection table, at a time.
 const (
 	readersOfUser = 4
 	mostReaders   = 16 // who are not root
 )
 
-// readers are who reads the log.
+// readers are who reads the log, or follows the connection table.
 type readers struct {
 	mutex sync.Mutex
 	of    map[uint32]int // by user
@@ -84,9 +84,9 @@ func (r *readers) take(user uint32) (free func(), err error) {
 	defer r.mutex.Unlock()
 	switch {
 	case r.of[user] >= readersOfUser:
-		return nil, refused(api.Busy, "the same user reads the log %d times already", readersOfUser)
+		return nil, refused(api.Busy, "the same user reads the log or follows the connection table %d times already", readersOfUser)
 	case user != 0 && r.all >= mostReaders:
-		return nil, refused(api.Busy, "%d others read the log", mostReaders)
+		return nil, refused(api.Busy, "%d others read the log or follow the connection table", mostReaders)
 	}
 	count := func(n int) {
 		if r.of[user] += n; r.of[user] == 0 {
@@ -105,6 +105,40 @@ func (r *readers) take(user uint32) (free func(), err error) {
 		defer r.mutex.Unlock()
 		count(-1)
 	}, nil
+}
+
+// WatchEntries tells what becomes of entries of the connection table, as Log does.
+func (s *server) WatchEntries(w http.ResponseWriter, r *http.Request, _ string) {
+	q := of(r)
+	in, err := sent[engine.EntryWatch](q)
+	answer := q.answer(w, q.Request)
+	if err == nil && in.Seconds == 0 && !api.WantsLines(r) {
+		err = refused(api.BadRequest, "without an end, events are given in lines (Accept: %s) alone", api.Lines)
+	}
+	free := func() {}
+	if err == nil {
+		free, err = q.logs.take(q.peer.UID)
+	}
+	if err == nil {
+		defer free()
+		err = q.begin()
+	}
+	if err != nil {
+		answer.End(nil, err)
+		return
+	}
+	ctx, stop := context.WithCancel(q.Context())
+	defer stop()
+	var out *engine.WatchedEntries
+	err = q.at.Do(func() (err error) {
+		out, err = q.wallFor(answer.Tell).WatchEntries(ctx, in, func(e engine.WatchedEntry) {
+			if answer.Entry(e); answer.Err() != nil {
+				stop()
+			}
+		})
+		return err
+	})
+	answer.End(out, work.Failed(err, q.Here, out))
 }
 
 // Log gives what was logged. It is read here, a packet at a time: who follows may stay for

@@ -97,6 +97,44 @@ func TestLogFollowers(t *testing.T) {
 	}
 }
 
+// Who watches the connection table is told until he hangs up, and has a place among those who
+// read the log.
+func TestEntryWatchers(t *testing.T) {
+	s := newTested(t)
+	s.listen(t)
+	s.caller.Store(reader)
+	const path = "/v1/namespaces/shop/entries/watch"
+	if status, text := s.ask(t, http.MethodPost, path, "{}"); status != http.StatusBadRequest || !strings.Contains(text, api.Lines) {
+		t.Errorf("without lines: %d %s", status, text)
+	}
+	var last *bufio.Reader
+	var c net.Conn
+	for range readersOfUser {
+		c = s.dial(t)
+		if _, err := c.Write([]byte("POST " + path + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 11\r\nAccept: " + api.Lines + "\r\n\r\n{\"port\":22}")); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		last = bufio.NewReader(answer.Body)
+		if text := line(t, last); !strings.Contains(text, `"event":"missed","missed":22`) {
+			t.Fatal(text)
+		}
+	}
+	if status, text := s.ask(t, http.MethodPost, path, `{"seconds":1}`); status != http.StatusConflict {
+		t.Errorf("one more: %d %s", status, text)
+	}
+	if err := c.(*net.UnixConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if text := line(t, last); text != `{"result":{"events":3,"missed":0}}`+"\n" {
+		t.Error(text)
+	}
+}
+
 // However many users there are, so many of them read the log, and root beside them.
 func TestLogReaders(t *testing.T) {
 	var r readers

@@ -55,6 +55,7 @@ var operations = map[string]operation{
 	"POST /v1/namespaces/{namespace}/query":                   {read, small},
 	"POST /v1/namespaces/{namespace}/entries":                 {read, small},
 	"POST /v1/namespaces/{namespace}/entries/delete":          {change, small},
+	"POST /v1/namespaces/{namespace}/entries/watch":           {read, small},
 	"POST /v1/namespaces/{namespace}/remove":                  {change, 0},
 	"POST /v1/namespaces/{namespace}/restore":                 {change, 0},
 	"POST /v1/namespaces/{namespace}/refresh":                 {change, small},

@@ -90,6 +90,14 @@ func (w *wall) LogKept(ctx context.Context, q engine.LogQuestion, grown func() <
 	return &engine.LogAnswer{}, nil
 }
 
+func (w *wall) WatchEntries(ctx context.Context, q engine.EntryWatch, seen func(engine.WatchedEntry)) (*engine.WatchedEntries, error) {
+	if q.Seconds == 0 {
+		seen(engine.WatchedEntry{Event: "missed", Missed: uint32(q.Port)})
+		<-ctx.Done()
+	}
+	return &engine.WatchedEntries{Events: 3}, nil
+}
+
 // tested is a server whose callers are who the test says they are.
 type tested struct {
 	*server
@@ -217,6 +225,7 @@ var bodies = map[string]string{
 	"POST /v1/namespaces/{namespace}/query":            `{}`,
 	"POST /v1/namespaces/{namespace}/entries":          `{}`,
 	"POST /v1/namespaces/{namespace}/entries/delete":   `{"port":22}`,
+	"POST /v1/namespaces/{namespace}/entries/watch":    `{"seconds":1}`,
 }
 
 // TestRights asks for each operation as everybody who may, and may not.

@@ -21,19 +21,19 @@ import (
 func newConntrack() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "conntrack",
-		Short: "List, count and delete entries of the connection table",
+		Short: "List, count, watch and delete entries of the connection table",
 		Long: `Looks into the kernel's connection table, whoever tracks connections. Addresses and
 ports are those of the packet that began a connection. The table is read as the kernel
 gives it and never held whole: counting a million entries takes little memory.
 
-With an agent its readers may list and count; to delete needs the right to change.
+With an agent its readers may list, count and watch; to delete needs the right to change.
 
 Exit status: 0 done, 2 bad use, or nothing tracks connections, or it could not be read.`,
 		Example: "  sluice conntrack count --by source\n  sluice conntrack list --port 443 --state time-wait\n  sluice conntrack delete --src 203.0.113.7",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newConntrackList(), newConntrackCount(), newConntrackDelete())
+	cmd.AddCommand(newConntrackList(), newConntrackCount(), newConntrackWatch(), newConntrackDelete())
 	return cmd
 }
 
@@ -143,21 +143,27 @@ func entriesText(n int) string {
 func printEntries(w io.Writer, a *engine.EntryAnswer) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, e := range a.List {
-		name := e.Protocol
-		if e.State != "" {
-			name += " " + e.State
-		}
-		rewritten := ""
-		if e.ReplySource != e.To {
-			rewritten += ", to " + sideText(e.ReplySource)
-		}
-		if e.ReplyTo != e.Source {
-			rewritten += ", as " + sideText(e.ReplyTo)
-		}
-		fmt.Fprintf(table, "%s\t%s -> %s%s\t%d s\t%s\n", name, sideText(e.Source), sideText(e.To), rewritten, e.Seconds, strings.Join(e.Status, ", "))
+		name, who := entryText(&e)
+		fmt.Fprintf(table, "%s\t%s\t%d s\t%s\n", name, who, e.Seconds, strings.Join(e.Status, ", "))
 	}
 	_ = table.Flush()
 	printMatched(w, a, "listed")
+}
+
+// entryText is what an entry is, and who began the connection with whom.
+func entryText(e *engine.TableEntry) (name, who string) {
+	name = e.Protocol
+	if e.State != "" {
+		name += " " + e.State
+	}
+	who = sideText(e.Source) + " -> " + sideText(e.To)
+	if e.ReplySource != e.To {
+		who += ", to " + sideText(e.ReplySource)
+	}
+	if e.ReplyTo != e.Source {
+		who += ", as " + sideText(e.ReplyTo)
+	}
+	return name, who
 }
 
 // sideText leaves out the port where a protocol has none.

@@ -61,7 +61,7 @@ var served = map[string]string{
 	"*apply.Status": "Status", "*engine.Verified": "Verified", "*apply.History": "History", "*apply.Text": "Text", "[]apply.BanEntry": "Bans", "[]exposition.Family": "Metrics", "[]apply.PastBan": "PastBans",
 	"*apply.Banned": "Banned", "[]engine.AllowEntry": "Allows", "*engine.Allowed": "Allowed", "*apply.Synced": "Synced", "*apply.Outcome": "Outcome", "*api.Failure": "Failure",
 	"*engine.Plan": "Plan", "*engine.Explained": "Explained", "*engine.Queried": "Queried", "*engine.Refreshed": "Refreshed", "*geo.UpdateResult": "CountriesUpdated",
-	"engine.Logged": "Logged", "*engine.LogAnswer": "LogAnswer",
+	"engine.Logged": "Logged", "engine.WatchedEntry": "WatchedEntry", "*engine.WatchedEntries": "WatchedEntries", "*engine.LogAnswer": "LogAnswer",
 }
 
 // described says whether JSON is what the document of the local API says of it, with no
@@ -266,6 +266,16 @@ func (w wire) Entries(ctx context.Context, q engine.EntryQuestion) (*engine.Entr
 func (w wire) DeleteEntries(ctx context.Context, c engine.EntryChoice) (*engine.DeletedEntries, error) {
 	v, err := w.Host.DeleteEntries(ctx, c)
 	return wired(w, v, err)
+}
+
+func (w wire) WatchEntries(ctx context.Context, q engine.EntryWatch, seen func(engine.WatchedEntry)) (*engine.WatchedEntries, error) {
+	var bad error
+	v, err := w.Host.WatchEntries(ctx, q, func(e engine.WatchedEntry) {
+		sent, err := survives(e)
+		bad = errors.Join(bad, err)
+		seen(sent)
+	})
+	return wired(w, v, errors.Join(err, bad))
 }
 
 func (w wire) Log(ctx context.Context, q engine.LogQuestion, seen func(engine.Logged)) (*engine.LogAnswer, error) {

@@ -69,6 +69,9 @@ func hintOf(err error, here string) string {
 	if err == engine.ErrNotKept { //nolint:errorlint // as below
 		return "the agent keeps it, from when it runs: systemctl enable --now sluice-agent.service; sluice log --follow" + here + " shows what comes"
 	}
+	if err == engine.ErrNoEvents { //nolint:errorlint // as below
+		return "sysctl -w net.netfilter.nf_conntrack_events=1 has it tell, of entries that are made from then on"
+	}
 	if err == engine.ErrMeaningLate { //nolint:errorlint // as below
 		return " (before an apply, sluice plan takes the time that it needs)"
 	}

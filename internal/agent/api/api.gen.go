@@ -348,6 +348,9 @@ type EntryCount = engine.EntryCount
 // EntryQuestion Which entries of the connection table, as EntryChoice says, and how they are given.
 type EntryQuestion = engine.EntryQuestion
 
+// EntryWatch Of which entries events are told, as EntryChoice says, and until when. Without an end it wants application/x-ndjson.
+type EntryWatch = engine.EntryWatch
+
 // Event Something that happened to a generation.
 type Event = apply.Event
 
@@ -715,6 +718,12 @@ type Waiting = apply.Waiting
 // Watched What an agent found that looks after the rules, and did about it.
 type Watched = apply.Watched
 
+// WatchedEntries defines model for WatchedEntries.
+type WatchedEntries = engine.WatchedEntries
+
+// WatchedEntry What became of an entry of the connection table, with what the event says of it: the state of TCP where it changed, packets and bytes where it ended. Of a missed event there is the number alone.
+type WatchedEntry = engine.WatchedEntry
+
 // Witness A packet.
 type Witness = verify.Witness
 
@@ -787,6 +796,9 @@ type EntriesJSONRequestBody = EntryQuestion
 // DeleteEntriesJSONRequestBody defines body for DeleteEntries for application/json ContentType.
 type DeleteEntriesJSONRequestBody = EntryChoice
 
+// WatchEntriesJSONRequestBody defines body for WatchEntries for application/json ContentType.
+type WatchEntriesJSONRequestBody = EntryWatch
+
 // ExplainJSONRequestBody defines body for Explain for application/json ContentType.
 type ExplainJSONRequestBody = ExplainRequest
 
@@ -858,6 +870,9 @@ type ServerInterface interface {
 	// DeleteEntries Delete entries of the connection table; the next packet of each connection is judged as one that begins it.
 	// (POST /v1/namespaces/{namespace}/entries/delete)
 	DeleteEntries(w http.ResponseWriter, r *http.Request, namespace Namespace)
+	// WatchEntries Tell what becomes of entries of the connection table, a line each, until the caller hangs up or what was asked for was told.
+	// (POST /v1/namespaces/{namespace}/entries/watch)
+	WatchEntries(w http.ResponseWriter, r *http.Request, namespace Namespace)
 	// Explain Say what the running policy does with one packet, and why.
 	// (POST /v1/namespaces/{namespace}/explain)
 	Explain(w http.ResponseWriter, r *http.Request, namespace Namespace)
@@ -1277,6 +1292,32 @@ func (siw *ServerInterfaceWrapper) DeleteEntries(w http.ResponseWriter, r *http.
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.DeleteEntries(w, r, namespace)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// WatchEntries operation middleware
+func (siw *ServerInterfaceWrapper) WatchEntries(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "namespace" -------------
+	var namespace Namespace
+
+	err = runtime.BindStyledParameterWithOptions("simple", "namespace", r.PathValue("namespace"), &namespace, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: true})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "namespace", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.WatchEntries(w, r, namespace)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1982,6 +2023,7 @@ func HandlerWithOptions(si ServerInterface, options StdHTTPServerOptions) http.H
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/countries/update", wrapper.UpdateCountries)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/entries", wrapper.Entries)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/entries/delete", wrapper.DeleteEntries)
+	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/entries/watch", wrapper.WatchEntries)
 	m.HandleFunc(http.MethodPost+" "+options.BaseURL+"/v1/namespaces/{namespace}/explain", wrapper.Explain)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations", wrapper.History)
 	m.HandleFunc(http.MethodGet+" "+options.BaseURL+"/v1/namespaces/{namespace}/generations/{generation}", wrapper.Generation)

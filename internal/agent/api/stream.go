@@ -22,14 +22,15 @@ const whole = "application/json"
 
 // Line is one line of such an answer. It has one of these.
 type Line struct {
-	Note     string          `json:"note,omitempty"`
-	Warning  string          `json:"warning,omitempty"`
-	Shout    string          `json:"shout,omitempty"`
-	Progress *apply.Progress `json:"progress,omitempty"`
-	Download *Download       `json:"download,omitempty"`
-	Logged   *engine.Logged  `json:"logged,omitempty"`
-	Result   json.RawMessage `json:"result,omitempty"` // the last line, as Failure is
-	Failure  *Failure        `json:"failure,omitempty"`
+	Note     string               `json:"note,omitempty"`
+	Warning  string               `json:"warning,omitempty"`
+	Shout    string               `json:"shout,omitempty"`
+	Progress *apply.Progress      `json:"progress,omitempty"`
+	Download *Download            `json:"download,omitempty"`
+	Logged   *engine.Logged       `json:"logged,omitempty"`
+	Entry    *engine.WatchedEntry `json:"entry,omitempty"`
+	Result   json.RawMessage      `json:"result,omitempty"` // the last line, as Failure is
+	Failure  *Failure             `json:"failure,omitempty"`
 }
 
 // last says that no line follows.
@@ -82,6 +83,9 @@ func (a *Answer) Download(from string, done, total int64) {
 
 // Logged tells of a packet that was logged.
 func (a *Answer) Logged(l engine.Logged) { a.Tell(Line{Logged: &l}) }
+
+// Entry tells what became of an entry of the connection table.
+func (a *Answer) Entry(e engine.WatchedEntry) { a.Tell(Line{Entry: &e}) }
 
 // Tell writes a line. Who reads the result alone is told of that one.
 func (a *Answer) Tell(l Line) {

@@ -31,6 +31,7 @@ type Told struct {
 	Progress          func(apply.Progress)
 	Download          func(from string, done, total int64)
 	Logged            func(engine.Logged)
+	Entry             func(engine.WatchedEntry)
 }
 
 // Host is a host whose agent is asked. Where no agent listens, or it does not serve what
@@ -194,6 +195,9 @@ func (h *Host) told(l api.Line) {
 	}
 	if h.Told.Logged != nil && l.Logged != nil {
 		h.Told.Logged(*l.Logged)
+	}
+	if h.Told.Entry != nil && l.Entry != nil {
+		h.Told.Entry(*l.Entry)
 	}
 }
 

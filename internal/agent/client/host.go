@@ -51,6 +51,7 @@ type Door interface {
 	Query(ctx context.Context, q engine.Querying) (*engine.Queried, error)
 	Entries(ctx context.Context, q engine.EntryQuestion) (*engine.EntryAnswer, error)
 	DeleteEntries(ctx context.Context, c engine.EntryChoice) (*engine.DeletedEntries, error)
+	WatchEntries(ctx context.Context, q engine.EntryWatch, seen func(engine.WatchedEntry)) (*engine.WatchedEntries, error)
 	Log(ctx context.Context, q engine.LogQuestion, seen func(engine.Logged)) (*engine.LogAnswer, error)
 }
 
@@ -291,6 +292,12 @@ func (h *Host) Entries(ctx context.Context, q engine.EntryQuestion) (*engine.Ent
 // DeleteEntries has entries of the connection table deleted.
 func (h *Host) DeleteEntries(ctx context.Context, c engine.EntryChoice) (*engine.DeletedEntries, error) {
 	return asked(ctx, h, http.MethodPost, "entries/delete", c, func() (*engine.DeletedEntries, error) { return h.Door.DeleteEntries(ctx, c) })
+}
+
+// WatchEntries asks what becomes of entries of the connection table.
+func (h *Host) WatchEntries(ctx context.Context, q engine.EntryWatch, seen func(engine.WatchedEntry)) (*engine.WatchedEntries, error) {
+	h.Told.Entry = seen
+	return asked(ctx, h, http.MethodPost, "entries/watch", q, func() (*engine.WatchedEntries, error) { return h.Door.WatchEntries(ctx, q, seen) })
 }
 
 // Log asks for what was logged. What an agent does not keep is read here.

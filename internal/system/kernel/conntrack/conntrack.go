@@ -1,6 +1,6 @@
-// Package conntrack lists, counts and deletes the entries of the connection
+// Package conntrack lists, counts, follows and deletes the entries of the connection
 // tracking table of the network namespace of the calling thread, over
-// ctnetlink. apply calls it, to cut flows that a policy refuses.
+// ctnetlink. Callers: engine, apply, to cut flows that a policy refuses, and doctor.
 package conntrack
 
 import (

@@ -71,15 +71,14 @@ func walk(family uint8, see func(*Entry) error) (torn bool, err error) {
 // parsePart reads the messages of one part of a listing, each into e.
 func parsePart(data []byte, e *Entry, see func(*Entry) error) (done, torn bool, err error) {
 	for len(data) >= unix.SizeofNlMsghdr {
-		size := int(binary.NativeEndian.Uint32(data))
-		if size < unix.SizeofNlMsghdr || size > len(data) {
-			return true, torn, errShort
+		m, rest, err := message(data)
+		if err != nil {
+			return true, torn, err
 		}
-		m := data[:size]
 		torn = torn || binary.NativeEndian.Uint16(m[6:])&unix.NLM_F_DUMP_INTR != 0
 		switch binary.NativeEndian.Uint16(m[4:]) {
 		case unix.NLMSG_DONE, unix.NLMSG_ERROR:
-			if size >= unix.SizeofNlMsghdr+4 {
+			if len(m) >= unix.SizeofNlMsghdr+4 {
 				if number := -int32(binary.NativeEndian.Uint32(m[unix.SizeofNlMsghdr:])); number > 0 { //nolint:gosec // the kernel's own sign
 					return true, torn, unix.Errno(number)
 				}
@@ -94,9 +93,18 @@ func parsePart(data []byte, e *Entry, see func(*Entry) error) (done, torn bool, 
 				return true, torn, err
 			}
 		}
-		data = data[min((size+3)&^3, len(data)):]
+		data = rest
 	}
 	return false, torn, nil
+}
+
+// message is the first one of those that begin data.
+func message(data []byte) (m, rest []byte, err error) {
+	size := int(binary.NativeEndian.Uint32(data))
+	if size < unix.SizeofNlMsghdr || size > len(data) {
+		return nil, nil, errShort
+	}
+	return data[:size], data[min((size+3)&^3, len(data)):], nil
 }
 
 var errShort = errors.New("a netlink message that is cut off")
