@@ -70,9 +70,13 @@ var notByAgent = []string{
 // changesByAgent is what an agent does in the place of a command that changes something.
 var changesByAgent = regexp.MustCompile(`sluice (allow|disallow|conntrack|ban|unban|confirm|plan|refresh|remove|restore|rollback|set) `)
 
-// alikeByAgent are long scripts whose commands ask an agent the same way as shorter ones do:
-// set_filled, allow and ban. The long form has them.
-var alikeByAgent = []string{"set", "allow_over_ban", "widen"}
+// alikeByAgent are scripts whose commands ask an agent the same way as those of others do:
+// verify as restore does, set as set_filled. The long form has them.
+var alikeByAgent = []string{
+	"allow_over_ban", "apply_meaning", "apply_ssh", "apply_unchanged", "bench_calibrate_apply", "counters", "default_route_names",
+	"explain_live_limits", "include_only", "nat_tables", "plan_meaning", "profile", "restore_damaged", "set", "status_counters",
+	"status_countries", "sync_fixed", "sync_follow", "sync_renamed", "test_apply", "verify", "verify_beside", "widen",
+}
 
 // TestScriptsByAgent runs the scripts that have a network namespace, with an agent that
 // commands ask: what they print and end with is the same. The short form is of those that
